@@ -12,9 +12,9 @@
 static const char *json_mend(enum json_error_code code)
 {
     switch (code) {
-    case json_error_stack_overflow: return "; it nests deeper than 2048 levels, which no model file needs";
-    case json_error_premature_end_of_input: return "; the file is cut off, another copy is needed";
-    case json_error_end_of_input_expected: return "; remove what stands behind the end of the value";
+    case json_error_stack_overflow: return "; it nests deeper than 2048 levels";
+    case json_error_premature_end_of_input: return "; the file is cut off: get another copy";
+    case json_error_end_of_input_expected: return "; remove what follows the end of the value";
     case json_error_duplicate_key: return "; remove one of the two";
     case json_error_invalid_utf8: return "; save the file as UTF-8";
     default: return "";

@@ -26,8 +26,8 @@ static bool is_digit(char c) { return c >= '0' && c <= '9'; }
 
 static int size_not_one(const char *text, pt_error *e)
 {
-    return pt_fail(e, PT_USAGE, "'%.60s' is not a size: write bytes, or a number with a unit, such as "
-                   "512MiB, 1.5GiB or 6GB", text);
+    return pt_fail(e, PT_USAGE, "'%.60s' is not a size: write a number of bytes, or a number with a unit, such as 512MiB, 1.5GiB or 6GB",
+                   text);
 }
 
 int size_parse(const char *text, uint64_t *bytes, pt_error *e)

@@ -90,8 +90,8 @@ typedef struct reply_search {
 static int fail_reply(const chat_call *c, size_t i, const char *what)
 {
     return pt_fail(c->error, PT_FAILED,
-                   "%.300s: %s of the reply in message %zu cannot be found: the template writes it otherwise here than alone; mark the "
-                   "replies by {%% generation %%} in a copy of the template and give it by `chat_template`",
+                   "%.300s: %s of the reply in message %zu cannot be found, because the template writes the reply differently within the "
+                   "conversation: mark the replies with {%% generation %%} in a copy of the template and give it with `chat_template`",
                    c->wish->where, what, i + 1);
 }
 

@@ -19,7 +19,8 @@ static void add_chunk(arena *a, size_t n)
     if (a->chunks && size < 2 * a->chunks->size && a->chunks->size < (1 << 20))
         size = 2 * a->chunks->size;
     if (n > a->limit || a->taken > a->limit - n)
-        arena_fail(a, "the template needs more than %zu MiB of memory; shorten the conversation, or look for a loop that grows a value",
+        arena_fail(a, "the template needs more than %zu MiB of memory: shorten the conversation, or correct a loop of the template that "
+                      "grows a value",
                    a->limit >> 20);
     arena_chunk *chunk = malloc(sizeof *chunk + size);
     if (!chunk)
@@ -83,7 +84,7 @@ void arena_fail(arena *a, const char *fmt, ...)
 void arena_step(arena *a, size_t n)
 {
     if (a->steps < n)
-        arena_fail(a, "the template does not end within %d million steps", ARENA_MOST_STEPS / 1000000);
+        arena_fail(a, "the template does not finish within %d million steps: correct its loops", ARENA_MOST_STEPS / 1000000);
     a->steps -= n;
 }
 

@@ -68,9 +68,10 @@ static int text_of_file(const char *path, chat_text *out, pt_error *e)
     if (!f || !text)
         failed = pt_fail(e, PT_FAILED, "%.400s: out of memory", path);
     else if (fstat(fd, &st) || !S_ISREG(st.st_mode))
-        failed = pt_fail(e, PT_FAILED, "%.400s: is no regular file", path);
+        failed = pt_fail(e, PT_FAILED, "%.400s: this is not a regular file", path);
     else if ((n = fread(text, 1, TEMPLATE_MOST_BYTES + 1, f)) > TEMPLATE_MOST_BYTES)
-        failed = pt_fail(e, PT_FAILED, "%.400s: has more than %d MiB, which no chat template needs", path, TEMPLATE_MOST_BYTES >> 20);
+        failed = pt_fail(e, PT_FAILED, "%.400s: the file has more than %d MiB, too much for a chat template", path,
+                         TEMPLATE_MOST_BYTES >> 20);
     else if (ferror(f))
         failed = pt_fail_errno(e, PT_FAILED, "%.400s: cannot be read", path);
     if (f)
@@ -115,8 +116,8 @@ static int texts_of_list(chat_texts *s, const char *path, const json_t *list, pt
     int failed = 0;
     if (!plain && !tools)
         return pt_fail(e, PT_FAILED,
-                       "%.400s: chat_template has named templates, but none is named default; write the wanted one "
-                       "to a file for `chat_template`",
+                       "%.400s: chat_template has several templates, but none is named default: write the one to use into a file and give "
+                       "it with `chat_template`",
                        path);
     if (plain)
         failed = text_of_value(path, plain, &s->plain, e);
@@ -176,8 +177,8 @@ static int find_texts(chat_texts *s, const char *dir, const char *file, pt_error
     const int failed = chat_texts_find(s, dir, e);
     if (!failed && !s->plain.text && !s->with_tools.text)
         return pt_fail(e, PT_FAILED,
-                       "%.400s: has no chat template, neither chat_template.jinja nor the key chat_template of "
-                       "tokenizer_config.json; name one by `chat_template` FILE",
+                       "%.400s: the model has no chat template, neither chat_template.jinja nor the key chat_template of "
+                       "tokenizer_config.json: give one with `chat_template`",
                        dir);
     return failed;
 }
@@ -263,7 +264,7 @@ static int add_messages(const json_t *messages, const char *where, json_t *varia
     for (size_t i = 0; i < json_array_size(messages); i++) {
         const json_t *message = json_array_get(messages, i);
         if (!json_is_object(message) || !json_is_string(json_object_get(message, "role")))
-            return pt_fail(e, PT_FAILED, "%.400s: message %zu is no object with a \"role\"", where, i + 1);
+            return pt_fail(e, PT_FAILED, "%.400s: message %zu is not an object with a \"role\"", where, i + 1);
         json_array_append_new(out, prepared(message));
     }
     return 0;

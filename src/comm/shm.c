@@ -288,7 +288,7 @@ int comm_shm_open(shm_segment *s, int rank, comm **out, pt_error *e)
     pthread_cond_init(&c->ending, NULL);
     if (pthread_create(&c->beater, NULL, beat, c)) {
         free(c);
-        return pt_fail(e, PT_FAILED, "no thread for what ranks send each other");
+        return pt_fail(e, PT_FAILED, "no thread could be started for the exchanges between ranks");
     }
     *out = &c->base;
     return 0;

@@ -40,10 +40,10 @@ static int end_row(csv_reader *c, pt_error *e)
 
 static int misplaced(const csv_reader *c, pt_error *e)
 {
-    const char *what = c->state == CSV_RETURN ? "a carriage return without a newline behind it: put the field into quotes"
-                       : c->state == CSV_QUOTE ? "a closing quote with something behind it: write \"\" for a quote inside a field in quotes"
-                                               : "a quote inside a field without quotes: put the field into quotes, and write \"\" for "
-                                                 "each inside";
+    const char *what = c->state == CSV_RETURN ? "a carriage return without a newline after it: put the field into quotes"
+                       : c->state == CSV_QUOTE ? "text after a closing quote: write \"\" for a quote inside a quoted field"
+                                               : "a quote inside an unquoted field: put the field into quotes, and write \"\" for each "
+                                                 "quote inside it";
     return pt_fail(e, PT_FAILED, "line %llu: %s", (unsigned long long)c->line, what);
 }
 
@@ -93,7 +93,7 @@ int csv_take(csv_reader *c, const char *p, size_t n, size_t *used, pt_error *e)
         begin_row(c);
     while (at < n && rc == 0) {
         if (c->text.n > CSV_ROW_MAX)
-            return pt_fail(e, PT_FAILED, "line %llu: a row of more than %d MiB; a quote that is not closed?",
+            return pt_fail(e, PT_FAILED, "line %llu: a row of more than %d MiB: is a quote not closed?",
                            (unsigned long long)(c->quoted ? c->quote_line : c->row_line), CSV_ROW_MAX >> 20);
         if (c->state == CSV_QUOTED) {
             rc = take_quoted(c, p, n, &at, e);

@@ -42,7 +42,7 @@ static int open_cache(dataset *d, token_source *s, pt_error *e)
     }
     int rc = token_cache_open(s, &d->tokens, &damaged, path, e);
     if (damaged)
-        snprintf(d->notice, sizeof d->notice, "%.400s: the token cache is damaged, and made anew", path);
+        snprintf(d->notice, sizeof d->notice, "%.400s: the token cache is damaged and is made again", path);
     return rc;
 }
 
@@ -56,7 +56,7 @@ static int open_examples(dataset *d, const dataset_options *o, const data_files 
                                  .now = TODAY};
     token_source s = {.o = o, .files = files, .rules = &rules};
     if (!o->model_dir)
-        pt_fail(&no_chat, PT_FAILED, "chats need the chat template of a model, and there is none");
+        pt_fail(&no_chat, PT_FAILED, "chats need a model's chat template, but no model is given");
     int rc = open_cache(d, &s, e);
     if (has)
         chat_source_close(&chat);
@@ -111,10 +111,11 @@ static int check_stream(const dataset *d, const data_files *files, bool evaluati
     char names[480];
     name_files(files, names, sizeof names);
     if (n < 2)
-        return pt_fail(e, PT_FAILED, "%s: %" PRIu64 " tokens, but one to start from and one to predict are the least", names, n);
+        return pt_fail(e, PT_FAILED, "%s: the data have %" PRIu64 " tokens, but at least two are needed: one to start from and one to "
+                                     "predict", names, n);
     if (!evaluation && (n - 1) / (uint64_t)d->seq_len == 0)
-        return pt_fail(e, PT_FAILED, "%s: %" PRIu64 " tokens, but one window of sequence length %lld needs %lld: use a "
-                       "sequence length of at most %" PRIu64 ", or more data", names, n,
+        return pt_fail(e, PT_FAILED, "%s: the data have %" PRIu64 " tokens, but a window of sequence length %lld needs %lld: give a "
+                                     "sequence length of at most %" PRIu64 ", or more data", names, n,
                        (long long)d->seq_len, (long long)d->seq_len + 1, n - 1);
     return 0;
 }
@@ -127,7 +128,7 @@ static int check_share(const dataset *d, const dataset_options *o, const data_fi
     if (o->part == SHARE_ALL || n > 1)
         return 0;
     name_files(files, names, sizeof names);
-    return pt_fail(e, PT_FAILED, "%s: `eval_split` cannot part %" PRIu64 " %s: give `eval_data`, or more data", names, n,
+    return pt_fail(e, PT_FAILED, "%s: `eval_split` cannot split %" PRIu64 " %s: give `eval_data`, or more data", names, n,
                    d->packed ? n == 1 ? "example" : "examples"
                    : n == 1  ? "window"
                              : "windows");
@@ -140,16 +141,16 @@ static int check_examples(const dataset *d, const data_files *files, pt_error *e
     char names[480];
     name_files(files, names, sizeof names);
     if (d->tokens.ids.marked && !t->records)
-        return pt_fail(e, PT_FAILED, "%s: holds no record", names);
+        return pt_fail(e, PT_FAILED, "%s: the data have no record", names);
     if (d->tokens.ids.marked && !t->learned)
         return pt_fail(e, PT_FAILED,
-                       "%s: none of the %" PRIu64 " tokens of %" PRIu64 " records is to be learned: there is no reply of the assistant in "
-                       "them; `train_on` all learns everything",
+                       "%s: none of the %" PRIu64 " tokens of %" PRIu64 " records would be trained on, because the records have no reply "
+                       "of the assistant: give `train_on` all to train on every token",
                        names, t->tokens, t->records);
     if (!p->windows)
         return pt_fail(e, PT_FAILED,
-                       "%s: no example is left to train on: %" PRIu64 " are too long for a window of %lld tokens, "
-                       "and %" PRIu64 " have nothing to learn in it; give a larger `seq_len`",
+                       "%s: no example is left to train on: %" PRIu64 " are too long for a window of %lld tokens, and %" PRIu64 " have no "
+                       "token to learn in it; give a larger `seq_len`",
                        names, p->dropped + p->cut, (long long)d->seq_len, p->unlearned);
     return 0;
 }
@@ -176,19 +177,17 @@ static void note_examples(dataset *d)
     const window_packing *p = &d->packing;
     const uint64_t all = p->examples + p->dropped + p->unlearned;
     if (t->unlearned)
-        note(d, "%" PRIu64 " of %" PRIu64 " records have no token to learn, and are left out", t->unlearned, t->records);
+        note(d, "%" PRIu64 " of %" PRIu64 " records have no token to learn and are left out", t->unlearned, t->records);
     if (p->cut)
         note(d,
-             "%" PRIu64 " of %" PRIu64
-             " examples are longer than a window of %lld tokens, and cut (`long_examples` drop leaves them out, a "
-             "larger `seq_len` "
-             "takes them whole)",
+             "%" PRIu64 " of %" PRIu64 " examples are longer than a window of %lld tokens and are cut (`long_examples` drop leaves them "
+             "out; a larger `seq_len` keeps them whole)",
              p->cut, all, (long long)d->seq_len);
     if (p->dropped)
-        note(d, "%" PRIu64 " of %" PRIu64 " examples are longer than a window of %lld tokens, and left out", p->dropped, all,
+        note(d, "%" PRIu64 " of %" PRIu64 " examples are longer than a window of %lld tokens and are left out", p->dropped, all,
              (long long)d->seq_len);
     if (p->unlearned)
-        note(d, "%" PRIu64 " of %" PRIu64 " examples have nothing to learn in what a window takes of them, and are left out",
+        note(d, "%" PRIu64 " of %" PRIu64 " examples have no token to learn in the part that fits a window, and are left out",
              p->unlearned, all);
 }
 
@@ -197,16 +196,16 @@ static void note_endless(dataset *d, const data_files *files)
     size_t text = 0;
     for (size_t i = 0; i < files->n; i++)
         text += data_kind_is_text(files->files[i].kind);
-    const char *so = text && d->tokens.documents > 1 ? "documents follow each other without one"
+    const char *so = text && d->tokens.documents > 1 ? "nothing separates documents"
                      : text < files->n && d->documents ? "each file of token ids is one document" : NULL;
     if (d->eos < 0 && so)
-        note(d, "no token is known that ends a text, so %s: set \"eos_token_id\" in config.json", so);
+        note(d, "the model has no end-of-text token, so %s: set \"eos_token_id\" in config.json", so);
 }
 
 static void note_skipped(dataset *d, const data_files *files)
 {
     if (files->skipped)
-        note(d, "%" PRIu64 " %s of the data folders left out, not being data: %s%s", files->skipped,
+        note(d, "%" PRIu64 " %s of the data folders left out as no data: %s%s", files->skipped,
              files->skipped == 1 ? "entry" : "entries", files->first_skipped, files->skipped > 1 ? ", ..." : "");
 }
 
@@ -217,8 +216,8 @@ static int open_stream(dataset *d, const dataset_options *o, const data_files *f
     token_source s = {.o = o, .files = files};
     if (o->examples)
         return pt_fail(e, PT_USAGE,
-                       "`loss_per` example, and the data are one stream of text without examples: leave the option out, or give "
-                       "`no_packing`, which makes an example of each text");
+                       "`loss_per` example needs examples, but the data are one stream of text: leave the option out, or give "
+                       "`no_packing`, which makes each text an example");
     int rc = open_cache(d, &s, e);
     if (rc == 0)
         rc = check_stream(d, files, o->evaluation && o->part == SHARE_ALL, e);
@@ -237,8 +236,8 @@ static int open_texts(dataset *d, const dataset_options *o, const data_files *fi
     for (size_t i = 0; i < files->n; i++)
         if (!data_kind_is_text(files->files[i].kind))
             return pt_fail(e, PT_FAILED,
-                           "%.400s: `no_packing` gives each text its own window, and a file of token ids has no texts: leave the option "
-                           "out; `document_mask` keeps documents apart",
+                           "%.400s: `no_packing` gives each text its own window, but a file of token ids has no texts: leave the option "
+                           "out; `document_mask` separates the documents",
                            files->files[i].path);
     int rc = open_cache(d, &s, e);
     return rc < 0 ? rc : pack(d, o, files, e);
@@ -251,10 +250,10 @@ static int check_pairs(bool pairs, const data_files *files, pt_data_format forma
         return 0;
     name_files(files, names, sizeof names);
     if (pairs)
-        return pt_fail(e, PT_FAILED, "%s: `task` dpo needs records with \"chosen\" and \"rejected\" replies, and these are of format %s",
+        return pt_fail(e, PT_FAILED, "%s: `task` dpo needs records with \"chosen\" and \"rejected\" replies, but these have the format %s",
                        names, format_name(format));
     return pt_fail(e, PT_FAILED,
-                   "%s: chosen and rejected replies are preferences: give `task` dpo; or keep the chosen ones alone, as "
+                   "%s: records with chosen and rejected replies need `task` dpo: give it, or keep only the chosen replies, as "
                    "{\"prompt\": ..., \"completion\": ...}",
                    names);
 }
@@ -290,7 +289,7 @@ static int open_data(dataset *d, const dataset_options *o, const data_files *fil
 int dataset_open(const dataset_options *o, dataset **out, pt_error *e)
 {
     if (o->seq_len < 1 || o->vocab < 1 || o->vocab > INT32_MAX)
-        return pt_fail(e, PT_USAGE, "sequence length %lld and vocabulary %lld must be positive (and 32 bits)",
+        return pt_fail(e, PT_USAGE, "sequence length %lld and vocabulary %lld must be from 1 to 2^31 - 1",
                        (long long)o->seq_len, (long long)o->vocab);
     dataset *d = calloc(1, sizeof *d);
     if (!d)

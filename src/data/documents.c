@@ -116,7 +116,7 @@ int record_parse(const char *path, record_place at, const char *p, size_t n, jso
     if (!root)
         return no_json(path, at, &je, e);
     if (!json_is_object(root)) {
-        pt_fail(e, PT_FAILED, "%s: line %llu: %s where an object is expected, such as {\"text\": \"...\"}", path,
+        pt_fail(e, PT_FAILED, "%s: line %llu: %s instead of an object such as {\"text\": \"...\"}", path,
                 (unsigned long long)at.line, json_type_name(root));
         json_decref(root);
         return PT_FAILED;
@@ -171,8 +171,8 @@ static int give_record(input *in, record_place at, pt_error *e)
 static int add_to_record(input *in, const char *p, size_t n, uint64_t line, pt_error *e)
 {
     if (in->record.n + n > DOCUMENT_RECORD_MAX)
-        return pt_fail(e, PT_FAILED, "%s: line %llu: a record of more than %d MiB: split it into several "
-                       "documents, or put it into a .txt file", in->path, (unsigned long long)line,
+        return pt_fail(e, PT_FAILED, "%s: line %llu: a record of more than %d MiB: split it into several documents, or put its text into "
+                                     "a .txt file", in->path, (unsigned long long)line,
                        DOCUMENT_RECORD_MAX >> 20);
     return bytes_append(&in->record, p, n, e);
 }
@@ -217,10 +217,10 @@ static int skip_space(input *in, pt_error *e)
 static int unexpected(input *in, const char *wanted, pt_error *e)
 {
     if (in->at == in->n)
-        return pt_fail(e, PT_FAILED, "%s: ends at line %llu, column %llu where %s is expected: it was cut", in->path,
+        return pt_fail(e, PT_FAILED, "%s: the file ends at line %llu, column %llu, where %s is expected: it is cut off", in->path,
                        (unsigned long long)in->line, (unsigned long long)in->column, wanted);
     unsigned char c = (unsigned char)in->block[in->at];
-    return pt_fail(e, PT_FAILED, "%s: line %llu, column %llu: '%c' (byte %d) where %s is expected", in->path,
+    return pt_fail(e, PT_FAILED, "%s: line %llu, column %llu: '%c' (byte %d) instead of %s", in->path,
                    (unsigned long long)in->line, (unsigned long long)in->column, isprint(c) ? c : '?', c, wanted);
 }
 
@@ -316,7 +316,7 @@ static int take_names(const input *in, const csv_reader *c, csv_names *h, pt_err
     for (size_t i = 0; i < c->fields_n; i++) {
         const csv_slice s = csv_field(c, i);
         if (!s.n || memchr(s.p, 0, s.n))
-            return bad_field(in, c, i, "a column has no name: the first row holds the names, such as prompt,completion", e);
+            return bad_field(in, c, i, "a column has no name: the first row must hold the names, such as prompt,completion", e);
         if (!(h->name[h->n++] = strndup(s.p, s.n)))
             return pt_fail(e, PT_FAILED, "out of memory: the names of %zu columns", c->fields_n);
         for (size_t k = 0; k < i; k++)
@@ -330,14 +330,14 @@ static int row_object(const input *in, const csv_reader *c, const csv_names *h, 
 {
     if (c->fields_n != h->n)
         return pt_fail(e, PT_FAILED,
-                       "%s: line %llu: %zu fields, but the first row has %zu names: a comma or a newline inside a field needs quotes "
-                       "around it", in->path, (unsigned long long)c->row_line, c->fields_n, h->n);
+                       "%s: line %llu: %zu fields, but the first row has %zu names: put a field with a comma or a newline into quotes",
+                       in->path, (unsigned long long)c->row_line, c->fields_n, h->n);
     *out = json_object();
     for (size_t i = 0; i < h->n; i++) {
         const csv_slice s = csv_field(c, i);
         json_t *value = json_stringn(s.p, s.n); /* NULL of what is no UTF-8 */
         if (!value || json_object_set_new(*out, h->name[i], value))
-            return bad_field(in, c, i, "this is no UTF-8: convert the file to UTF-8", e);
+            return bad_field(in, c, i, "this is not UTF-8: convert the file to UTF-8", e);
     }
     return 0;
 }

@@ -26,7 +26,7 @@ static int read_record(const char *name, const char *json, size_t bytes, json_t 
 static int open_maker(maker *m, const char *model, const char *template_file, pt_error *e)
 {
     if (!model || !model[0])
-        return pt_fail(e, PT_USAGE, "no model: `model` DIR names a Hugging Face folder with tokenizer.json");
+        return pt_fail(e, PT_USAGE, "no model: `model` names a Hugging Face folder with tokenizer.json");
     int failed = tokenizer_open(model, &m->tokenizer, e);
     if (!failed)
         failed = encoder_open(m->tokenizer, &m->encoder, e);

@@ -12,7 +12,7 @@ int examples_learned(pt_data_format f, pt_train_on *on, pt_error *e)
     if (chat || f == PT_DATA_PROMPT || f == PT_DATA_PREFERENCE || *on == PT_TRAIN_ON_ALL)
         return 0;
     return pt_fail(e, PT_USAGE,
-                   "`train_on` asks for replies, and the data are plain %s, of which every token is learned: leave the option out",
+                   "`train_on` selects replies, but the data are plain %s, of which every token is trained on: leave the option out",
                    f == PT_DATA_TOKENS ? "token ids" : "text");
 }
 

@@ -36,8 +36,8 @@ static bool is_parquet(const char *path)
 static int refuse_parquet(const char *path, pt_error *e)
 {
     return pt_fail(e, PT_FAILED,
-                   "%.300s: Parquet is not read; this makes a .jsonl of it (pip install datasets): python3 -c \"import datasets, sys; "
-                   "datasets.Dataset.from_parquet(sys.argv[1]).to_json(sys.argv[2])\" %.300s data.jsonl", path, path);
+                   "%.300s: Parquet is not supported; convert the file to .jsonl (pip install datasets): python3 -c \"import datasets, "
+                   "sys; datasets.Dataset.from_parquet(sys.argv[1]).to_json(sys.argv[2])\" %.300s data.jsonl", path, path);
 }
 
 static int add_file(data_files *f, const char *path, data_kind kind, const struct stat *st, pt_error *e)
@@ -89,9 +89,9 @@ static int add_entry(data_files *f, const char *folder, const char *name, pt_err
     data_kind kind;
     int rc = 0;
     if (stat(path, &st) < 0 && (errno == ELOOP || errno == ENOENT))
-        skip(f, name, " (a link that leads nowhere)");
+        skip(f, name, " (a link without a target)");
     else if (stat(path, &st) < 0)
-        rc = pt_fail_errno(e, PT_FAILED, "%s: cannot look at this file", path);
+        rc = pt_fail_errno(e, PT_FAILED, "%s: cannot examine this file", path);
     else if (S_ISREG(st.st_mode) && kind_of(name, &kind) == 0)
         rc = add_file(f, path, kind, &st, e);
     else if (is_parquet(name))
@@ -116,8 +116,8 @@ static int add_folder(data_files *f, const char *folder, pt_error *e)
     }
     free(entries);
     if (rc == 0 && f->n == before)
-        return pt_fail(e, PT_FAILED, "%s: no data in this folder: none of its %d files is " KNOWN_TYPES
-                       " (folders inside it are not searched)", folder, n);
+        return pt_fail(e, PT_FAILED, "%s: no data in this folder: none of its %d files is " KNOWN_TYPES " (folders inside it are not "
+                                     "searched)", folder, n);
     return rc;
 }
 
@@ -140,7 +140,7 @@ int data_files_list(const char *const *paths, int paths_n, data_files *out, pt_e
             rc = pt_fail(e, PT_FAILED, "%s: unknown type of data: the name must end in " KNOWN_TYPES,
                          paths[i]);
         else if (!S_ISREG(st.st_mode))
-            rc = pt_fail(e, PT_FAILED, "%s: not a regular file: write the data to a file first", paths[i]);
+            rc = pt_fail(e, PT_FAILED, "%s: this is not a regular file: write the data to a file first", paths[i]);
         else
             rc = add_file(out, paths[i], kind, &st, e);
         if (rc < 0)
@@ -172,8 +172,8 @@ void data_files_note(const data_files *f, char *out, size_t n)
         if (f->files[i].kind != DATA_TEXT || !is_json(f->files[i].path))
             continue;
         snprintf(out + used, n - used,
-                 "%s%.300s begins as JSON does, and is read as one text, braces and all: call it .json for an array of "
-                 "records, or .jsonl for one a line", used ? "; " : "", f->files[i].path);
+                 "%s%.300s looks like JSON, but is read as one plain text: rename it to .json (an array of records) or .jsonl (one record "
+                 "per line)", used ? "; " : "", f->files[i].path);
         return; /* others are told of when this one is mended */
     }
 }

@@ -51,8 +51,9 @@ int format_unknown(json_t *record, const char *where, pt_error *e)
     char keys[320];
     record_keys(record, keys, sizeof keys);
     return pt_fail(e, PT_FAILED,
-                   "%.400s: the object has no \"text\", \"messages\", \"conversations\", \"prompt\" and \"completion\", \"instruction\" "
-                   "and \"output\", or \"chosen\" and \"rejected\" (its keys: %s): rename its keys to those of one of these formats",
+                   "%.400s: the format of this record is unknown: it has none of the keys \"text\", \"messages\", \"conversations\", "
+                   "\"prompt\" and \"completion\", \"instruction\" and \"output\", or \"chosen\" and \"rejected\" (its keys: %s): rename "
+                   "its keys to those of one format",
                    where, keys[0] ? keys : "none");
 }
 
@@ -90,9 +91,9 @@ static int bad_part(const json_t *part, const place *p)
     const char *type = json_string_value(json_object_get(part, "type"));
     if (type && strcmp(type, "text"))
         return pt_fail(p->error, PT_FAILED,
-                       "%.400s: message %zu has a part of type \"%.40s\": text alone is trained; take such records out of "
-                       "the file", p->where, p->message, type);
-    return pt_fail(p->error, PT_FAILED, "%.400s: message %zu: a part of its content is no {\"type\": \"text\", \"text\": \"...\"}",
+                       "%.400s: message %zu has a part of type \"%.40s\", but only text is trained: remove such records from the file",
+                       p->where, p->message, type);
+    return pt_fail(p->error, PT_FAILED, "%.400s: message %zu: a part of its content is not {\"type\": \"text\", \"text\": \"...\"}",
                    p->where,
                    p->message);
 }
@@ -168,7 +169,7 @@ static int check_role(const json_t *message, const place *p)
 {
     const char *role = json_string_value(json_object_get(message, "role"));
     if (!role)
-        return pt_fail(p->error, PT_FAILED, "%.400s: message %zu is no object with a \"role\"", p->where, p->message);
+        return pt_fail(p->error, PT_FAILED, "%.400s: message %zu is not an object with a \"role\"", p->where, p->message);
     const char *right = role_of(role);
     if (!right || !strcmp(right, role))
         return 0;
@@ -179,7 +180,7 @@ static int check_messages(const json_t *messages, place *p)
 {
     int rc = 0;
     if (!json_array_size(messages))
-        return pt_fail(p->error, PT_FAILED, "%.400s: an empty conversation: take such records out of the file", p->where);
+        return pt_fail(p->error, PT_FAILED, "%.400s: the conversation is empty: remove such records from the file", p->where);
     for (size_t i = 0; i < json_array_size(messages) && rc == 0; i++) {
         p->message = i + 1;
         json_t *message = json_array_get(messages, i);
@@ -241,7 +242,7 @@ static int put_calls(json_t *messages, const json_t *value, const place *p)
     for (size_t i = 0; i < n && rc == 0; i++) {
         json_t *call = json_is_array(calls) ? json_array_get(calls, i) : calls;
         if (!json_is_string(json_object_get(call, "name")))
-            rc = pt_fail(p->error, PT_FAILED, "%s: a function_call is no {\"name\": ..., \"arguments\": ...}", name);
+            rc = pt_fail(p->error, PT_FAILED, "%s: a function_call is not {\"name\": ..., \"arguments\": ...}", name);
         else
             json_array_append_new(list, json_pack("{s:s, s:O}", "type", "function", "function", call));
     }
@@ -257,7 +258,7 @@ static int put_turn(json_t *messages, json_t *turn, const place *p)
     const char *from = json_string_value(json_object_get(turn, "from")), *role = from ? role_of(from) : NULL;
     json_t *value = json_object_get(turn, "value"), *joined = NULL;
     if (!from)
-        return pt_fail(p->error, PT_FAILED, "%.400s: message %zu is no {\"from\": ..., \"value\": ...}", p->where, p->message);
+        return pt_fail(p->error, PT_FAILED, "%.400s: message %zu is not {\"from\": ..., \"value\": ...}", p->where, p->message);
     if (json_is_array(value)) {
         int rc = join_parts(value, p, &joined);
         if (rc < 0)
@@ -274,8 +275,8 @@ static int put_turn(json_t *messages, json_t *turn, const place *p)
         put_message(messages, role, value);
     else
         rc = pt_fail(p->error, PT_FAILED,
-                     "%.400s: message %zu: unknown \"from\": \"%.40s\": it is human, gpt, system, observation, tool or "
-                     "function_call", p->where, p->message, from);
+                     "%.400s: message %zu: unknown \"from\": \"%.40s\": it must be human, gpt, system, observation, tool or function_call",
+                     p->where, p->message, from);
     json_decref(joined);
     return rc;
 }
@@ -318,7 +319,7 @@ static int read_prompt(json_t *record, place *p, format_record *out)
                        "%.400s: \"prompt\" is %s and \"completion\" %s, but both must be strings, or both lists of messages",
                        p->where, json_type_name(prompt), json_type_name(completion));
     if (!json_array_size(prompt) || !json_array_size(completion))
-        return pt_fail(p->error, PT_FAILED, "%.400s: \"%s\" has no messages: take such records out of the file", p->where,
+        return pt_fail(p->error, PT_FAILED, "%.400s: \"%s\" has no messages: remove such records from the file", p->where,
                        json_array_size(prompt) ? "completion" : "prompt");
     json_t *messages = json_copy(prompt);
     json_array_extend(messages, completion);
@@ -445,7 +446,7 @@ static int put_history(json_t *messages, const json_t *record, const place *p)
     for (size_t i = 0; i < json_array_size(history) && rc == 0; i++) {
         const json_t *pair = json_array_get(history, i), *question = json_array_get(pair, 0), *answer = json_array_get(pair, 1);
         if (json_array_size(pair) != 2 || !json_is_string(question) || !json_is_string(answer)) {
-            rc = pt_fail(p->error, PT_FAILED, "%.400s: \"history\", %zu: no [question, answer]", p->where, i + 1);
+            rc = pt_fail(p->error, PT_FAILED, "%.400s: entry %zu of \"history\" is not [question, answer]", p->where, i + 1);
         } else {
             put_message(messages, "user", question);
             put_message(messages, "assistant", answer);

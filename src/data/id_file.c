@@ -170,17 +170,17 @@ static int open_bin(id_file *f, uint64_t file_bytes, pt_error *e)
 {
     int32_t header[3];
     if (file_bytes < BIN_HEADER)
-        return pt_fail(e, PT_FAILED, "%s: %llu bytes, less than the header of a token file (%d bytes): it is "
-                       "damaged or of another kind", f->path, (unsigned long long)file_bytes, BIN_HEADER);
+        return pt_fail(e, PT_FAILED, "%s: the file has %llu bytes, less than the header of a token file (%d bytes): it is damaged or of "
+                                     "another kind", f->path, (unsigned long long)file_bytes, BIN_HEADER);
     int rc = fd_pread_all(f->fd, header, sizeof header, 0, f->path, e);
     if (rc < 0)
         return rc;
     if (!(header[0] == 20240520 && header[1] == 1) && !(header[0] == 20240801 && header[1] == 7))
-        return pt_fail(e, PT_FAILED, "%s: magic %d version %d at byte 0 is none of llm.c's token files "
-                       "(20240520 version 1, 20240801 version 7): save raw ids as .npy instead", f->path,
+        return pt_fail(e, PT_FAILED, "%s: magic %d version %d at byte 0 is not that of llm.c's token files (20240520 version 1, 20240801 "
+                                     "version 7): save raw ids as .npy instead", f->path,
                        header[0], header[1]);
     if (header[2] < 0)
-        return pt_fail(e, PT_FAILED, "%s: the header says %d ids (byte 8): it is damaged", f->path, header[2]);
+        return pt_fail(e, PT_FAILED, "%s: the header at byte 8 says %d ids: the file is damaged", f->path, header[2]);
     f->id_bytes = header[0] == 20240520 ? 2 : 4;
     f->offset = BIN_HEADER;
     f->n = (uint64_t)header[2];
@@ -191,7 +191,7 @@ int id_file_open(int fd, const char *path, data_kind kind, id_file *out, pt_erro
 {
     struct stat st;
     if (fstat(fd, &st) < 0)
-        return pt_fail_errno(e, PT_FAILED, "%s: cannot look at this file", path);
+        return pt_fail_errno(e, PT_FAILED, "%s: cannot examine this file", path);
     uint64_t file_bytes = (uint64_t)st.st_size, ids_bytes, want;
     *out = (id_file){.fd = fd, .path = path};
     int rc = kind == DATA_NPY ? open_npy(out, file_bytes, e) : open_bin(out, file_bytes, e);
@@ -238,8 +238,8 @@ int id_file_read(const id_file *f, uint64_t start, size_t n, int64_t vocab, uint
         for (size_t i = 0; i < ids; i++) {
             const int64_t stored = id_at(f, block + i * f->id_bytes), id = stored & ~mark;
             if (id < 0 || id >= vocab)
-                return pt_fail(e, PT_FAILED, "%s: id %lld at index %llu is outside of the model's vocabulary of "
-                               "%lld: these ids were made for another tokenizer", f->path, (long long)id,
+                return pt_fail(e, PT_FAILED, "%s: id %lld at index %llu is outside the model's vocabulary of %lld: these ids were made by "
+                                             "another tokenizer", f->path, (long long)id,
                                (unsigned long long)(start + done + i), (long long)vocab);
             out[done + i] = (uint32_t)id | (stored & mark ? ID_LEARNED : 0);
         }

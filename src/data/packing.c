@@ -185,12 +185,12 @@ static int refuse_long(const packer *p, const token_example *x, uint64_t ids_n, 
     const unsigned long long line = x->line, n = ids_n;
     if (p->o->pairs)
         return pt_fail(e, PT_FAILED,
-                       "%.400s: line %llu: a reply with its prompt has %llu tokens, and of a window of %lld %lld are left for it: give a "
-                       "larger `seq_len`, or `long_examples` cut or drop",
+                       "%.400s: line %llu: a reply with its prompt has %llu tokens, but a window of %lld has room for %lld: give a larger "
+                       "`seq_len`, or `long_examples` cut or drop",
                        file, line, n, (long long)p->o->seq_len, (long long)most);
     return pt_fail(
         e, PT_FAILED,
-        "%.400s: line %llu: an example of %llu tokens, and a window has %lld: give `seq_len` %llu, or `long_examples` cut or drop", file,
+        "%.400s: line %llu: an example has %llu tokens, but a window has %lld: give `seq_len` %llu, or `long_examples` cut or drop", file,
         line, n, (long long)p->o->seq_len, n - 1);
 }
 

@@ -80,9 +80,8 @@ static int refuse_mixed(const data_file *file, record_place at, pt_data_format f
     char line[48] = "";
     if (at.line)
         snprintf(line, sizeof line, ": line %llu", (unsigned long long)at.line);
-    return pt_fail(e, PT_FAILED, "%.400s%s: this is of format %s, but %.400s is %s: all records of a run are of one format", file->path,
-                   line,
-                   format_name(found), because, format_name(wanted));
+    return pt_fail(e, PT_FAILED, "%.400s%s: this record has the format %s, but %.400s is %s: all records of a run must have one format",
+                   file->path, line, format_name(found), because, format_name(wanted));
 }
 
 int data_recognize(const data_files *files, pt_data_format asked, pt_data_format *format, pt_error *e)

@@ -125,11 +125,11 @@ static int add_text_files(builder *b, size_t first, size_t end, pt_error *e)
     };
     uint64_t text_ids;
     if (!o->tokenizer)
-        return pt_fail(e, PT_FAILED, "%s: text needs a tokenizer, and the model has none: put its tokenizer.json "
-                       "beside config.json, or give token ids (.npy, .bin)", b->files->files[first].path);
+        return pt_fail(e, PT_FAILED, "%s: text needs a tokenizer, but the model has none: put its tokenizer.json beside config.json, or "
+                                     "give token ids (.npy, .bin)", b->files->files[first].path);
     int rc = tokenize_files(b->files->files + first, end - first, &t, b->w, &text_ids, &b->tally, e);
     if (rc == 0 && !b->rules && text_ids == 0)
-        rc = pt_fail(e, PT_FAILED, "%s: holds no text", b->files->files[first].path);
+        rc = pt_fail(e, PT_FAILED, "%s: the file has no text", b->files->files[first].path);
     for (size_t i = first; i < end; i++)
         b->done_bytes += b->files->files[i].bytes;
     return rc;

@@ -98,8 +98,8 @@ static int check_block(const token_file *f, uint64_t block, pt_error *e)
     if (rc == 0)
         rc = fd_pread_all(f->fd, &sum, sizeof sum, f->checksums_offset + block * sizeof sum, f->path, e);
     if (rc == 0 && sum != sum_bytes(block + 1, n, bytes, n))
-        rc = pt_fail(e, PT_FAILED, "%s: the token cache is damaged between bytes %llu and %llu: remove it, and it is made anew", f->path,
-                     (unsigned long long)start, (unsigned long long)(start + n));
+        rc = pt_fail(e, PT_FAILED, "%s: the token cache is damaged between bytes %llu and %llu: remove it, and it will be made again",
+                     f->path, (unsigned long long)start, (unsigned long long)(start + n));
     return rc;
 }
 

@@ -180,8 +180,8 @@ static int explain(const job *j, const segment *s, pt_error *e)
     size_t bad = find_bad_utf8(j->text.p + s->at, s->n);
     if (bad == s->n || s->place.line)
         return name_place(s, e);
-    return pt_fail(e, PT_FAILED, "%s: byte %llu is not UTF-8, and this tokenizer has no ids for raw bytes: "
-                   "convert the file to UTF-8", s->path, (unsigned long long)(s->offset + bad));
+    return pt_fail(e, PT_FAILED, "%s: byte %llu is not UTF-8, and this tokenizer has no tokens for single bytes: convert the file to UTF-8",
+                   s->path, (unsigned long long)(s->offset + bad));
 }
 
 static int cut_piece(feeder *f, pt_error *e)
@@ -191,8 +191,8 @@ static int cut_piece(feeder *f, pt_error *e)
     if (cut < s->n)
         return split(f, cut, e);
     if (f->limit >= PIECE_BYTES_MAX) {
-        pt_fail(e, PT_FAILED, "%d MiB without a place where a text can be cut for this tokenizer: break it into "
-                "several documents", PIECE_BYTES_MAX >> 20);
+        pt_fail(e, PT_FAILED, "%d MiB of text without a place where this tokenizer could cut it: split the text into several documents",
+                PIECE_BYTES_MAX >> 20);
         return explain(f->job, s, e);
     }
     f->limit *= 2;
@@ -275,8 +275,8 @@ static int check_ids(const pipeline *p, const uint32_t *ids, size_t n, pt_error 
 {
     for (size_t i = 0; i < n; i++)
         if (ids[i] >= p->o->vocab)
-            return pt_fail(e, PT_FAILED, "the tokenizer gives id %u, but the model's vocabulary has %lld: tokenizer and "
-                           "model do not belong together", ids[i], (long long)p->o->vocab);
+            return pt_fail(e, PT_FAILED, "the tokenizer gives id %u, but the model's vocabulary has %lld tokens: tokenizer and model do "
+                                         "not belong together", ids[i], (long long)p->o->vocab);
     return 0;
 }
 
@@ -325,7 +325,8 @@ static int check_format(const example_rules *r, json_t *record, const char *wher
         return 0;
     if (f == PT_DATA_AUTO)
         return format_unknown(record, where, e);
-    return pt_fail(e, PT_FAILED, "%.400s: a record with %s (format %s) among those with %s (%s): all records of a run are of one format",
+    return pt_fail(e, PT_FAILED, "%.400s: a record with %s (format %s) follows records with %s (%s): all records of a run must have one "
+                                 "format",
                    where,
                    format_keys(f), format_name(f), format_keys(r->format), format_name(r->format));
 }
@@ -559,7 +560,7 @@ int tokenize_files(const data_file *files, size_t n, const tokenize_options *o, 
         if ((errno = pthread_create(&threads[started], NULL, started ? worker_main : reader_main, &p)) != 0) {
             if (started > 1)
                 break; /* the system allows fewer threads: fewer will do */
-            rc = pt_fail_errno(e, PT_FAILED, "cannot start a thread to tokenize with");
+            rc = pt_fail_errno(e, PT_FAILED, "cannot start a thread for tokenizing");
             break;
         }
     if (rc == 0)

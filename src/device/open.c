@@ -35,7 +35,7 @@ static int choice_of(const char *name, device_choice *choice, int *ordinal, pt_e
         return 0;
     size_t digits = !strncmp(name, "cuda:", 5) ? strspn(name + 5, "0123456789") : 0;
     if (!digits || digits > 4 || name[5 + digits])
-        return pt_fail(e, PT_USAGE, "`device` %.100s: it must be auto, cpu, cuda, or cuda:N for the GPU number N", name);
+        return pt_fail(e, PT_USAGE, "`device` is %.100s: it must be auto, cpu, cuda, or cuda:N for GPU number N", name);
     *ordinal = atoi(name + 5);
     return 0;
 }
@@ -87,13 +87,13 @@ static int cuda_open(const device_options *o, device **out, pt_error *e)
     char path[PATH_MAX];
     if (!driver_is_there())
         return pt_fail(e, PT_FAILED,
-                       gpu_is_there() ? "/dev/nvidiactl is there, and the driver's library libcuda.so.1 cannot be loaded: in a "
-                                        "container, give it NVIDIA_DRIVER_CAPABILITIES=compute,utility; or use `device` cpu"
-                                      : "no NVIDIA driver on this machine (libcuda.so.1): install it, or use `device` cpu");
+                       gpu_is_there() ? "/dev/nvidiactl exists, but the driver's library libcuda.so.1 cannot be loaded: in a container, "
+                                        "set NVIDIA_DRIVER_CAPABILITIES=compute,utility; or use `device` cpu"
+                                      : "this machine has no NVIDIA driver (libcuda.so.1): install it, or use `device` cpu");
     if (!find_module(path))
         return pt_fail(e, PT_FAILED,
-                       "this build of protrain has no CUDA module (%s is not beside it): build where the CUDA toolkit is, "
-                       "or use `device` cpu",
+                       "this build of protrain has no CUDA module (%s is missing): build it where the CUDA toolkit is installed, or use "
+                       "`device` cpu",
                        CUDA_MODULE_FILE);
     void *module = dlopen(path, RTLD_NOW | RTLD_LOCAL);
     if (!module)

@@ -39,13 +39,13 @@ void pt_export_defaults(pt_export_options *o)
 static int check_options(const pt_export_options *o, pt_error *e)
 {
     if (!o->model || !o->model[0])
-        return pt_fail(e, PT_USAGE, "no model: `model` DIR names a Hugging Face folder with config.json, weights and tokenizer.json");
+        return pt_fail(e, PT_USAGE, "no model: `model` names a Hugging Face folder with config.json, weights and tokenizer.json");
     if (!o->out || !o->out[0])
-        return pt_fail(e, PT_USAGE, "no file to write: `out` FILE names it");
+        return pt_fail(e, PT_USAGE, "no file to write: give `out`");
     if (o->type < PT_EXPORT_F32 || o->type > PT_EXPORT_Q8_0)
-        return pt_fail(e, PT_USAGE, "`type` %d: it must be one of f32, f16, bf16, q8_0", o->type);
+        return pt_fail(e, PT_USAGE, "`type` is %d: it must be one of f32, f16, bf16, q8_0", o->type);
     if (path_is_folder(o->out))
-        return pt_fail(e, PT_USAGE, "`out` %s: that is a folder, and a file is to be written; name one in it", o->out);
+        return pt_fail(e, PT_USAGE, "`out` %s is a folder: name a file in it", o->out);
     return 0;
 }
 
@@ -140,8 +140,8 @@ static void pass_progress(void *arg, uint64_t bytes)
 static void tell_unblocked(const export *x)
 {
     char sentence[160];
-    snprintf(sentence, sizeof sentence, "%d matri%s no multiple of 32 values a row: F16 in place of Q8_0", x->tensors.unblocked,
-             x->tensors.unblocked == 1 ? "x has" : "ces have");
+    snprintf(sentence, sizeof sentence, "%d matri%s rows that are not a multiple of 32 values: F16 is used instead of Q8_0",
+             x->tensors.unblocked, x->tensors.unblocked == 1 ? "x has" : "ces have");
     if (x->tensors.unblocked && x->o->notice)
         x->o->notice(x->o->arg, sentence);
 }

@@ -112,7 +112,7 @@ static int check_attention(const check *k)
         return refuse(k, "a soft cap of the logits");
     const int64_t window = smallest_window(c);
     if (k->f->windows == FAMILY_WINDOWS_NONE && window && window < c->max_positions)
-        tell(k, "llama.cpp has no sliding window for \"%s\": texts longer than %lld tokens go on otherwise there", k->f->name,
+        tell(k, "llama.cpp has no sliding window for \"%s\": its output differs for texts of more than %lld tokens", k->f->name,
              (long long)window);
     return 0;
 }
@@ -141,7 +141,7 @@ static int check_ropes(const check *k)
     int status = c->ropes_n ? check_rope(k, &c->rope[0]) : 0;
     for (int i = 0; i < c->layers && !status && c->position == POSITION_ROTARY; i++)
         if ((c->layer_rope[i] < 0) != (!strcmp(k->f->name, "smollm3") && (i + 1) % 4 == 0))
-            status = refuse(k, "other layers without positions than every fourth");
+            status = refuse(k, "layers without positions other than every fourth");
     if (status || k->f->windows != FAMILY_WINDOWS_BY_KEY || c->ropes_n < 2 || !any_window(c))
         return status;
     if (c->rope[1].kind != ROPE_PLAIN)
@@ -170,7 +170,7 @@ int gguf_family_of(const model *m, const char *where, void (*notice)(void *, con
     if (!status)
         status = check_ropes(&k);
     if (!status && c->multimodal)
-        tell(&k, "the text part of this model of text and images is exported alone");
+        tell(&k, "only the text part of this model for text and images is exported");
     *out = k.f;
     return status;
 }

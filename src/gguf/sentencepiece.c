@@ -53,7 +53,8 @@ static int read_spaces(const vocabulary *v, bool *replaced, bool *prefixed, bool
             *replaced = true;
             *prefixed |= s->prepend != PREPEND_NEVER;
             if (s->prepend == PREPEND_FIRST)
-                vocabulary_tell(v, "llama.cpp puts a space behind special tokens too, this tokenizer at the beginning of a text alone");
+                vocabulary_tell(v, "llama.cpp also adds a space after special tokens; this tokenizer adds one only at the beginning of a "
+                                   "text");
         } else if (s->kind == PRE_SPLIT && !s->search.code && is_mark(s->search.literal.bytes, s->search.literal.n))
             *splits = true;
         else if (!at_space || !*replaced) /* where there are no spaces left, it does nothing */
@@ -147,9 +148,8 @@ static int put_scores(gguf_writer *w, const vocabulary *v, pt_error *e)
     }
     if (!status && j.other)
         vocabulary_tell(v,
-                        "this tokenizer joins certain pairs of tokens, and llama.cpp any two that make a token: %llu "
-                        "pairs more, so that it cuts some "
-                        "texts otherwise",
+                        "llama.cpp merges any two tokens that make a token, %llu pairs more than this tokenizer: it tokenizes some texts "
+                        "differently",
                         (unsigned long long)j.other);
     free(j.first);
     return status;
@@ -168,7 +168,7 @@ int gguf_put_sentencepiece(gguf_writer *w, const vocabulary *v, pt_error *e)
     gguf_put_bool(w, "tokenizer.ggml.add_space_prefix", prefixed);
     for (int byte = 0; byte < 256; byte++)
         if (v->tokenizer->model.fallback[byte] == NO_ID) {
-            vocabulary_tell(v, "the vocabulary has no tokens for single bytes: llama.cpp fails at characters that are not in it");
+            vocabulary_tell(v, "the vocabulary has no tokens for single bytes: llama.cpp fails at characters outside the vocabulary");
             break;
         }
     return put_scores(w, v, e);

@@ -178,8 +178,8 @@ static int put_ends(gguf_writer *w, const vocabulary *v, pt_error *e)
     static const char *const more[] = {"tokenizer.ggml.eot_token_id", "tokenizer.ggml.eom_token_id"};
     int used = 0, left = 0;
     if (!v->stops_n)
-        return pt_fail(e, PT_FAILED, "%.300s: no file names the token that ends a text, and llama.cpp takes one of its own then; write "
-                       "\"eos_token_id\" into generation_config.json", v->folder);
+        return pt_fail(e, PT_FAILED, "%.300s: no file names the end-of-text token, so that llama.cpp would use one of its own: write "
+                                     "\"eos_token_id\" into generation_config.json", v->folder);
     gguf_put_u32(w, "tokenizer.ggml.eos_token_id", (uint32_t)v->stops[0]);
     for (int i = 1; i < v->stops_n; i++) {
         if (ends_by_name(v->tokenizer, v->stops[i]))
@@ -191,7 +191,7 @@ static int put_ends(gguf_writer *w, const vocabulary *v, pt_error *e)
     }
     if (left)
         vocabulary_tell(v,
-                        "%d of the %d tokens that end a text have no place in the file: llama.cpp goes on behind them",
+                        "%d of the %d end-of-text tokens have no place in the file: llama.cpp does not stop at them",
                         left, v->stops_n);
     return 0;
 }

@@ -43,8 +43,8 @@ typedef struct steps {
 
 static int unknown(const steps *s, const char *what)
 {
-    return pt_fail(s->e, PT_FAILED, "%.300s: llama.cpp cuts no text into words as this pre_tokenizer does (%.100s), so that the file would "
-                   "make other tokens; export needs one that it knows", s->where, what);
+    return pt_fail(s->e, PT_FAILED, "%.300s: llama.cpp has no such pre_tokenizer (%.100s) and would make other tokens: only models with a "
+                                    "pre_tokenizer that it knows can be exported", s->where, what);
 }
 
 static int read_step(steps *s, const json_t *step)

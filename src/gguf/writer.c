@@ -173,12 +173,12 @@ static int reserve_room(gguf_writer *w, uint64_t bytes, pt_error *e)
         return 0;
     snprintf(folder, sizeof folder, "%s", w->file.path);
     if (!disk_free_bytes(dirname(folder), &free_bytes, NULL) && bytes > free_bytes)
-        return pt_fail(e, PT_FAILED, "%.400s: needs %s and %s are free; make room or choose another folder", w->file.path,
+        return pt_fail(e, PT_FAILED, "%.400s: the file needs %s, but only %s are free: make room, or choose another folder", w->file.path,
                        size_format(need, bytes), size_format(have, free_bytes));
     int failed;
     while ((failed = fallocate(w->file.fd, 0, 0, (off_t)bytes)) && errno == EINTR) {}
     return failed && disk_is_full_error(errno)
-               ? pt_fail_errno(e, PT_FAILED, "%.400s: no room for its %s; make room or choose another folder", w->file.path,
+               ? pt_fail_errno(e, PT_FAILED, "%.400s: no room for its %s: make room, or choose another folder", w->file.path,
                                size_format(need, bytes))
                : 0;
 }

@@ -76,11 +76,11 @@ void pt_evaluate_defaults(pt_evaluate_options *o)
 static int check_options(const pt_evaluate_options *o, pt_error *e)
 {
     if (!o->model || !o->model[0])
-        return pt_fail(e, PT_USAGE, "no model: `model` DIR names a Hugging Face folder with config.json and weights");
+        return pt_fail(e, PT_USAGE, "no model: `model` names a Hugging Face folder with config.json and weights");
     if (!o->data || o->data_n < 1)
-        return pt_fail(e, PT_USAGE, "no data: `data` FILE names a text, JSONL, .npy or .bin file, or a folder of them");
+        return pt_fail(e, PT_USAGE, "no data: `data` names .txt, .jsonl, .json, .csv, .npy or .bin files, or a folder of them");
     if (o->seq_len < 0 || o->seq_len > SEQ_LEN_LIMIT)
-        return pt_fail(e, PT_USAGE, "`seq_len` %lld: it must be from 1 to %d", (long long)o->seq_len, SEQ_LEN_LIMIT);
+        return pt_fail(e, PT_USAGE, "`seq_len` is %lld: it must be from 1 to %d", (long long)o->seq_len, SEQ_LEN_LIMIT);
     return infer_check_options(o->precision, o->threads, o->device, e);
 }
 
@@ -89,10 +89,10 @@ static int choose_seq_len(evaluation *v, int64_t *seq_len, pt_error *e)
     const model_config *c = &v->model->config;
     *seq_len = v->o->seq_len ? v->o->seq_len : c->max_positions < 1024 ? c->max_positions : 1024;
     if (c->position == POSITION_LEARNED && *seq_len > c->max_positions)
-        return pt_fail(e, PT_FAILED, "`seq_len` %lld is more than the %lld positions that the model has learned", (long long)*seq_len,
-                       (long long)c->max_positions);
+        return pt_fail(e, PT_FAILED, "`seq_len` is %lld, but the model has learned only %lld positions: give at most as many",
+                       (long long)*seq_len, (long long)c->max_positions);
     if (*seq_len > c->max_positions)
-        notice(v, "`seq_len` %lld is more than the model's max_position_embeddings, %lld", (long long)*seq_len,
+        notice(v, "`seq_len` is %lld, more than the model's max_position_embeddings of %lld", (long long)*seq_len,
                (long long)c->max_positions);
     return 0;
 }
@@ -245,14 +245,14 @@ static int sum_losses(evaluation *v, pt_error *e)
     int failed = evaluation_run(v->x, v->data, pass_windows, v, &v->sum, e);
     if (!failed && !v->sum.learned)
         return pt_fail(e, PT_FAILED,
-                       "%s: no token of the data is a target: under `document_mask` a document of one token has none; leave "
-                       "the option out, or give other data",
+                       "%s: no token of the data is a target: with `document_mask`, a document of one token has none; leave the option "
+                       "out, or give other data",
                        v->o->data[0]);
     if (failed || v->sum.bad_window < 0)
         return failed;
     return pt_fail(e, PT_FAILED,
-                   "%s: the loss of window %lld or one of the %lld behind it is not finite: the weights are damaged, or "
-                   "too large for bf16 (try `precision` fp32)",
+                   "%s: the loss of window %lld, or of one of the %lld after it, is not finite: the weights are damaged, or too large for "
+                   "bf16 (try `precision` fp32)",
                    v->o->model, (long long)v->sum.bad_window, (long long)v->shape.batch - 1);
 }
 

@@ -37,14 +37,14 @@ void pt_generate_defaults(pt_generate_options *o)
 static int check_options(const pt_generate_options *o, pt_error *e)
 {
     if (!o->model || !o->model[0])
-        return pt_fail(e, PT_USAGE, "no model: `model` DIR names a Hugging Face folder with config.json, weights and tokenizer.json");
+        return pt_fail(e, PT_USAGE, "no model: `model` names a Hugging Face folder with config.json, weights and tokenizer.json");
     if (!(o->temperature == 0 || (o->temperature >= 1e-3 && o->temperature <= 1e3)))
-        return pt_fail(e, PT_USAGE, "`temperature` %g: it must be 0 (always the most probable token), or from 0.001 to 1000",
+        return pt_fail(e, PT_USAGE, "`temperature` is %g: it must be 0 (always the most probable token), or from 0.001 to 1000",
                        o->temperature);
     if (!(o->top_p > 0 && o->top_p <= 1))
-        return pt_fail(e, PT_USAGE, "`top_p` %g: it must be more than 0, and at most 1 (off)", o->top_p);
+        return pt_fail(e, PT_USAGE, "`top_p` is %g: it must be more than 0 and at most 1 (off)", o->top_p);
     if (o->top_k < 0)
-        return pt_fail(e, PT_USAGE, "`top_k` %lld: it must be 0 (off) or more", (long long)o->top_k);
+        return pt_fail(e, PT_USAGE, "`top_k` is %lld: it must be 0 (off) or more", (long long)o->top_k);
     return infer_check_options(o->precision, o->threads, o->device, e);
 }
 
@@ -153,11 +153,11 @@ static int check_prompt(const pt_generator *g, pt_error *e)
     const model_config *m = &g->model->config;
     for (size_t i = 0; i < g->prompt.n; i++)
         if (g->prompt.ids[i] >= (uint64_t)m->vocab)
-            return pt_fail(e, PT_FAILED, "%s/tokenizer.json makes token %u of the prompt, but the model's vocabulary has %lld: they do "
-                           "not belong together", g->folder, g->prompt.ids[i], (long long)m->vocab);
+            return pt_fail(e, PT_FAILED, "%s/tokenizer.json gives token %u for the prompt, but the model's vocabulary has %lld: they do "
+                                         "not belong together", g->folder, g->prompt.ids[i], (long long)m->vocab);
     if ((int64_t)g->prompt.n >= m->max_positions)
-        return pt_fail(e, PT_FAILED, "the prompt has %zu tokens and the model's context %lld: shorten it to %lld or less", g->prompt.n,
-                       (long long)m->max_positions, (long long)m->max_positions - 1);
+        return pt_fail(e, PT_FAILED, "the prompt has %zu tokens, but the model's context has %lld: shorten it to %lld or fewer",
+                       g->prompt.n, (long long)m->max_positions, (long long)m->max_positions - 1);
     return 0;
 }
 
@@ -169,8 +169,8 @@ static int check_memory(const pt_generator *g, int64_t context, pt_error *e)
         return 0;
     const bool shorter = inference_bytes(g->model, g->type, g->device, (int64_t)g->prompt.n + 1) <= g->budget;
     return pt_fail(e, PT_DOES_NOT_FIT,
-                   "it does not fit: %s of weights and the rest for a context of %lld tokens need %s, and the budget is %s; %s%s"
-                   "give `device_memory` %s",
+                   "it does not fit: %s of weights and a context of %lld tokens need %s of memory, but the budget is %s: %s%sgive "
+                   "`device_memory` %s",
                    size_format(weights, (uint64_t)g->model->parameters * dtype_bytes(g->type)), (long long)context,
                    size_format(need, bytes), size_format(have, g->budget), g->type == PT_F32 ? "use `precision` bf16, or " : "",
                    shorter ? "lower `max_new_tokens`, or " : "", size_option(give, bytes + g->device->info.threads_bytes));
@@ -226,7 +226,7 @@ static void tell_room(const pt_generator *g, int64_t wanted, int64_t room)
     char sentence[160];
     if (wanted <= room || !g->o.notice)
         return;
-    snprintf(sentence, sizeof sentence, "the model's context is %lld tokens: at most %lld follow the prompt's %zu",
+    snprintf(sentence, sizeof sentence, "the model's context has %lld tokens: at most %lld new ones follow the prompt of %zu",
              (long long)g->model->config.max_positions, (long long)room, g->prompt.n);
     g->o.notice(g->o.arg, sentence);
 }
@@ -256,7 +256,7 @@ int generator_start(pt_generator *g, int64_t max_new_tokens, pt_error *e)
     g->last = -1;
     utf8_stream_reset(&g->stream);
     if (max_new_tokens < 0)
-        return pt_fail(e, PT_USAGE, "`max_new_tokens` %lld: it must be 0 or more", (long long)max_new_tokens);
+        return pt_fail(e, PT_USAGE, "`max_new_tokens` is %lld: it must be 0 or more", (long long)max_new_tokens);
     int failed = check_prompt(g, e);
     if (failed)
         return failed;

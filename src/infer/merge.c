@@ -194,15 +194,15 @@ int pt_merge(const pt_merge_options *o, pt_error *e)
     if (!o)
         return pt_fail_null(e, "pt_merge", "the options");
     if (!o->model || !o->model[0])
-        return pt_fail(e, PT_USAGE, "no model: `model` DIR names a Hugging Face folder with weights");
+        return pt_fail(e, PT_USAGE, "no model: `model` names a Hugging Face folder with weights");
     if (!o->adapter || !o->adapter[0])
         return pt_fail(e, PT_USAGE, "no adapter: `adapter` DIR names a folder with " ADAPTER_CONFIG);
     if (!o->out || !o->out[0])
-        return pt_fail(e, PT_USAGE, "no output folder: `out` DIR");
+        return pt_fail(e, PT_USAGE, "no output folder: give `out`");
     if (o->save_type < PT_SAVE_AS_STORED || o->save_type > PT_SAVE_F16)
-        return pt_fail(e, PT_USAGE, "`save_type` %d: it must be from %d to %d", o->save_type, PT_SAVE_AS_STORED, PT_SAVE_F16);
+        return pt_fail(e, PT_USAGE, "`save_type` is %d: it must be from %d to %d", o->save_type, PT_SAVE_AS_STORED, PT_SAVE_F16);
     if (path_exists(o->out))
-        return pt_fail(e, PT_FAILED, "%.400s is there already: give an `out` that is new", o->out);
+        return pt_fail(e, PT_FAILED, "%.400s already exists: give a new `out`", o->out);
     int failed = merge(&x, e);
     forget(&x);
     free(x.scratch);

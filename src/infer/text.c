@@ -15,7 +15,7 @@ int pt_tokenizer_open(const char *model, pt_tokenizer **out, pt_error *e)
         return pt_fail_null(e, "pt_tokenizer_open", "the place for the tokenizer");
     *out = NULL;
     if (!model || !model[0])
-        return pt_fail(e, PT_USAGE, "no model: `model` DIR names a Hugging Face folder with tokenizer.json");
+        return pt_fail(e, PT_USAGE, "no model: `model` names a Hugging Face folder with tokenizer.json");
     pt_tokenizer *t = calloc(1, sizeof *t);
     if (!t)
         return pt_fail(e, PT_FAILED, "out of memory");

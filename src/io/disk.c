@@ -61,8 +61,8 @@ static int no_room(const disk_file *f, int error, pt_error *e)
     char need[32], have[32];
     if (error == EFBIG)
         return pt_fail(e, PT_DOES_NOT_FIT,
-                       "%.400s: the disk tier needs a file of %s, and files may not become so large (ulimit "
-                       "-f): raise that limit in the shell, by ulimit -f unlimited, or give a smaller `disk_memory`",
+                       "%.400s: the disk tier needs a file of %s, more than the limit for files (ulimit -f): raise the limit in the shell "
+                       "with ulimit -f unlimited, or give a smaller `disk_memory`",
                        f->folder, size_format(need, f->bytes));
     if (error && !disk_is_full_error(error)) {
         errno = error;
@@ -71,13 +71,13 @@ static int no_room(const disk_file *f, int error, pt_error *e)
     }
     if (error == EDQUOT) /* what is free for others says nothing then */
         return pt_fail(e, PT_DOES_NOT_FIT,
-                       "%.400s: the disk tier needs %s, and your quota of that disk has less left; "
-                       "remove files of yours there, give a smaller `disk_memory` or another `disk_path`",
+                       "%.400s: the disk tier needs %s, more than is left of your quota on that disk: remove files there, or give a "
+                       "smaller `disk_memory` or another `disk_path`",
                        f->folder, size_format(need, f->bytes));
     disk_free_bytes(f->folder, &free_bytes, NULL);
     return pt_fail(e, PT_DOES_NOT_FIT,
-                   "%.400s: the disk tier needs %s and %s are free; make room, give a smaller `disk_memory` or "
-                   "another `disk_path`",
+                   "%.400s: the disk tier needs %s, but only %s are free: make room, or give a smaller `disk_memory` or another "
+                   "`disk_path`",
                    f->folder, size_format(need, f->bytes), size_format(have, free_bytes));
 }
 
@@ -120,7 +120,7 @@ static int scratch_create(disk_file *f, pt_error *e)
         return no_room(f, 0, e);
     f->fd = open_nameless(f->folder);
     if (f->fd < 0)
-        return pt_fail_errno(e, PT_FAILED, "%.400s: no scratch file can be made in this folder", f->folder);
+        return pt_fail_errno(e, PT_FAILED, "%.400s: cannot create a file for the disk tier in this folder", f->folder);
     int error = 0;
     while (f->bytes && (error = posix_fallocate(f->fd, 0, (off_t)f->bytes)) == EINTR) {}
     return error ? no_room(f, error, e) : 0;
@@ -346,7 +346,7 @@ static int job_check(const disk_channel *c, bool is_write, uint64_t offset, cons
         return pt_fail(e, PT_USAGE, "disk %s of %zu bytes at offset %llu passes the end of the scratch file (%llu "
                        "bytes)", what, bytes, (unsigned long long)offset, (unsigned long long)c->file->bytes);
     if (c->broken)
-        return pt_fail(e, PT_FAILED, "%.400s: the channel to the scratch file has failed before", c->file->folder);
+        return pt_fail(e, PT_FAILED, "%.400s: an earlier access to the file of the disk tier has failed", c->file->folder);
     return 0;
 }
 
@@ -367,8 +367,7 @@ static int job_run(disk_channel *c, bool is_write, uint64_t offset, void *memory
         return 0;
     errno = job.error;
     return pt_fail_errno(e, PT_FAILED,
-                         "%.400s: %s of the scratch file failed at byte %llu; check this disk or choose "
-                         "another `disk_path`",
+                         "%.400s: %s of the disk tier's file failed at byte %llu: check this disk, or choose another `disk_path`",
                          c->file->folder, is_write ? "write" : "read", (unsigned long long)job.error_offset);
 }
 

@@ -48,7 +48,7 @@ static int find_existing(const char *path, char at[FILE_PATH_BYTES], struct stat
         memcpy(parent, at, sizeof parent);
         char *up = dirname(parent);
         if (errno != ENOENT || !strcmp(up, at))
-            return pt_fail_errno(e, PT_FAILED, "%.400s: the free space there is not known", path);
+            return pt_fail_errno(e, PT_FAILED, "%.400s: cannot find out how much space is free there", path);
         memmove(at, up, strlen(up) + 1);
     }
     return 0;
@@ -61,7 +61,7 @@ static int file_system_of(const char *path, struct statfs *fs, pt_error *e)
     int failed = find_existing(path, at, &st, e);
     while (!failed && statfs(at, fs))
         if (errno != EINTR)
-            return pt_fail_errno(e, PT_FAILED, "%.400s: the free space there is not known", path);
+            return pt_fail_errno(e, PT_FAILED, "%.400s: cannot find out how much space is free there", path);
     return failed;
 }
 
@@ -104,8 +104,8 @@ static int write_failed(int fd, const char *path, uint64_t left, pt_error *e)
     struct statvfs fs;
     if (disk_is_full_error(error) && !fstatvfs(fd, &fs)) {
         uint64_t free_bytes = (uint64_t)fs.f_bavail * fs.f_frsize;
-        return pt_fail(e, PT_FAILED, "%.400s: the disk is full: %s were still to be written and %s are free; make room or "
-                       "choose another folder", path, size_format(need, left), size_format(have, free_bytes));
+        return pt_fail(e, PT_FAILED, "%.400s: the disk is full: %s were still to be written, but only %s are free: make room, or choose "
+                                     "another folder", path, size_format(need, left), size_format(have, free_bytes));
     }
     errno = error;
     return pt_fail_errno(e, PT_FAILED, "%.400s: cannot be written", path);
@@ -150,8 +150,8 @@ int fd_pread_all(int fd, void *data, size_t n, uint64_t offset, const char *path
             return pt_fail_errno(e, PT_FAILED, "%.400s: cannot be read at byte %llu", path,
                                  (unsigned long long)offset);
         if (!done)
-            return pt_fail(e, PT_FAILED, "%.400s: ends at byte %llu, but %zu bytes more were expected; the file "
-                           "is cut off or was changed while in use, another copy is needed", path, (unsigned long long)offset, n);
+            return pt_fail(e, PT_FAILED, "%.400s: the file ends at byte %llu, but %zu more bytes were expected: it is cut off or was "
+                                         "changed while in use; get another copy", path, (unsigned long long)offset, n);
         p += done;
         n -= (size_t)done;
         offset += (uint64_t)done;
@@ -380,10 +380,10 @@ int dir_lock_take(dir_lock *l, const char *folder, pt_error *e)
             close(fd);
         const long pid = strtol(text, NULL, 10); /* 0: it has not written it yet */
         snprintf(text, sizeof text, pid > 0 ? " (pid %ld)" : "", pid);
-        return pt_fail(e, PT_FAILED, "%.400s: another run%s is writing here; wait for its end or choose another `out`", folder, text);
+        return pt_fail(e, PT_FAILED, "%.400s: another run%s is writing here: wait until it ends, or choose another `out`", folder, text);
     }
     if (l->fd < 0)
-        return pt_fail_errno(e, PT_FAILED, "%.400s: nothing can be written into this folder", folder);
+        return pt_fail_errno(e, PT_FAILED, "%.400s: cannot write into this folder", folder);
     int n = snprintf(text, sizeof text, "%ld\n", (long)getpid());
     if (ftruncate(l->fd, 0) || fd_pwrite_all(l->fd, text, (size_t)n, 0, l->path, e)) {
         pt_fail_errno(e, PT_FAILED, "%.400s: cannot be written", l->path);

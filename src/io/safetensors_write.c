@@ -200,7 +200,7 @@ static int shard_allocate(const out_shard *s, uint64_t bytes, pt_error *e)
         failed = ftruncate(s->fd, (off_t)bytes);
     if (!failed)
         return 0;
-    return pt_fail_errno(e, PT_FAILED, "%.400s: no room for its %llu bytes; make room or choose another folder",
+    return pt_fail_errno(e, PT_FAILED, "%.400s: no room for its %llu bytes: make room, or choose another folder",
                          s->path, (unsigned long long)bytes);
 }
 
@@ -243,7 +243,7 @@ int safetensors_begin(safetensors_writer *w, pt_error *e)
     w->begun = true;
     int status = disk_free_bytes(w->folder, &free_bytes, e);
     if (!status && w->total > free_bytes)
-        status = pt_fail(e, PT_FAILED, "%.400s: the tensors need %s and %s are free; make room or choose another folder", w->folder,
+        status = pt_fail(e, PT_FAILED, "%.400s: the tensors need %s, but only %s are free: make room, or choose another folder", w->folder,
                          size_format(need, w->total), size_format(have, free_bytes));
     if (!status)
         status = layout_shards(w, e);

@@ -23,7 +23,7 @@ int dir_check_temporary(pt_error *e)
     const char *named = getenv("TMPDIR");
     if (!named || !*named || path_is_folder(named))
         return 0;
-    return pt_fail(e, PT_FAILED, "TMPDIR is %.300s, and there is no such folder: name one that is there, or unset TMPDIR to use /var/tmp",
+    return pt_fail(e, PT_FAILED, "TMPDIR is %.300s, but there is no such folder: set it to an existing folder, or unset it to use /var/tmp",
                    named);
 }
 
@@ -246,7 +246,7 @@ int dir_stage_begin(dir_stage *s, const char *final_path, pt_error *e)
         s->lock = folder_lock(s->path, &locked);
     }
     if (s->lock < 0)
-        return pt_fail(e, PT_FAILED, "%.400s: another process works on this folder; wait for its end", s->path);
+        return pt_fail(e, PT_FAILED, "%.400s: another process works on this folder: wait until it ends", s->path);
     return 0;
 }
 
@@ -285,7 +285,7 @@ static int stage_rename(dir_stage *s, pt_error *e)
     }
     if (!failed)
         return 0;
-    return pt_fail_errno(e, PT_FAILED, "%.400s: the finished folder cannot take this name; remove what is there", s->final_path);
+    return pt_fail_errno(e, PT_FAILED, "%.400s: the finished folder cannot be given this name: remove the existing one", s->final_path);
 }
 
 int dir_stage_commit(dir_stage *s, pt_error *e)

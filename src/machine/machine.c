@@ -200,7 +200,7 @@ int machine_probe_at(const char *root, machine *m, pt_error *e)
     m->memory_used_bytes = m->memory_bytes - m->memory_free_bytes;
     snprintf(m->memory_limit, sizeof m->memory_limit, "RAM");
     if (!m->memory_bytes)
-        return pt_fail(e, PT_FAILED, "%s/proc/meminfo does not say how much memory there is: give `device_memory`", root);
+        return pt_fail(e, PT_FAILED, "%s/proc/meminfo does not say how much memory the machine has: give `device_memory`", root);
     apply_groups(m, root);
     apply_nodes(m, root);
     apply_overcommit(m, root);

@@ -101,7 +101,7 @@ static int read_kind(const json_source *s, machine_spec *out, pt_error *e)
         failed = pt_fail(e, PT_FAILED, "%s: \"name\" has %zu bytes; it must have 1 to %zu", s->where, strlen(name), sizeof out->name - 1);
     for (const char *c = name; !failed && *c; c++)
         if (control_character(c))
-            failed = pt_fail(e, PT_FAILED, "%s: \"name\" has a control character at byte %d: write it without", s->where, (int)(c - name));
+            failed = pt_fail(e, PT_FAILED, "%s: \"name\" has a control character at byte %d: remove it", s->where, (int)(c - name));
     if (failed)
         return failed;
     out->cuda = !strcmp(kind, "cuda");
@@ -135,7 +135,7 @@ static int check_sources(const json_source *s, pt_error *e)
         snprintf(section, sizeof section, "%.*s", dot ? (int)(dot - key) : 0, key);
         const json_t *holder = dot ? json_object_get(s->object, section) : s->object;
         if (!json_object_get(holder, dot ? dot + 1 : key))
-            return pt_fail(e, PT_FAILED, "%s: \"%.60s\" is the source of a figure that the file does not have; remove it or correct its "
+            return pt_fail(e, PT_FAILED, "%s: \"%.60s\" in \"sources\" belongs to no figure of the file: remove it, or correct its "
                                          "spelling (section.key)", in.where, key);
         if (!json_is_string(value))
             return pt_fail(e, PT_FAILED, "%s: \"%.60s\" is %s, but a sentence is needed", in.where, key, json_type_name(value));
@@ -173,7 +173,7 @@ static int read_machine(const json_source *s, machine_spec *out, pt_error *e)
             failed = read_figures(&in, sections[i], out, e);
     }
     if (!failed && there[1] != there[2])
-        failed = pt_fail(e, PT_FAILED, "%s: it has \"%s\" and no \"%s\"; a host and the link to it belong together", s->where,
+        failed = pt_fail(e, PT_FAILED, "%s: it has \"%s\" but no \"%s\": a host needs a link, and a link a host", s->where,
                          there[1] ? "host" : "link", there[1] ? "link" : "host");
     if (!failed)
         failed = read_ranks(s, out, e);

@@ -79,6 +79,6 @@ int machine_file_find(const char *name, char path[MACHINE_PATH_BYTES], pt_error 
     look_in(&f, PT_MACHINES);
     if (f.found)
         return 0;
-    return pt_fail(e, PT_FAILED, "there is no machine file \"%.200s\"; give the path of one, or a name that comes with the program "
-                                 "(%s)", name, f.known[0] ? f.known : "none are installed");
+    return pt_fail(e, PT_FAILED, "there is no machine file \"%.200s\": give the path of a machine file, or one of the names that come "
+                                 "with the program (%s)", name, f.known[0] ? f.known : "none are installed");
 }

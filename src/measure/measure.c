@@ -319,8 +319,7 @@ int area_open(bench *b, tier t, area *a, const char *what, layout_fn layout, voi
     if (a->bytes > budget) {
         b->needs[t] = a->bytes;
         return pt_fail(e, PT_DOES_NOT_FIT,
-                       "measuring %s takes %s of %s memory and the budget is %s: give "
-                       "`%s_memory` %s or more",
+                       "measuring %s takes %s of %s memory, but the budget is %s: give `%s_memory` %s or more",
                        what, size_format(need, a->bytes), tier_names[t], size_format(have, budget), tier_names[t], size_option(give, ask));
     }
     int failed = b->kept[t].used ? pt_fail(e, PT_FAILED, "%s is measured while something else is; this is a bug in protrain", what)

@@ -112,8 +112,8 @@ static int refuse_target(const model *m, const char *name, size_t n, pt_error *e
     char all[512];
     list_modules(m, all, sizeof all);
     return pt_fail(e, PT_USAGE,
-                   "`lora_targets`: '%.*s' is no linear layer of this model; give all-linear, attention, mlp, or some of %s with "
-                   "commas between them (the embedding and the head get no adapter)",
+                   "`lora_targets`: '%.*s' is not a linear layer of this model: give all-linear, attention, mlp, or some of %s separated "
+                   "by commas (the embedding and the head get no adapter)",
                    (int)(n < 100 ? n : 100), name, all);
 }
 
@@ -137,7 +137,7 @@ static int add_names(const model *m, const char *list, targets *t, pt_error *e)
         if (!n || n >= TARGET_BYTES)
             return refuse_target(m, at, n, e);
         if (t->n == TARGETS_MOST)
-            return pt_fail(e, PT_USAGE, "`lora_targets` has more than %d names", TARGETS_MOST);
+            return pt_fail(e, PT_USAGE, "`lora_targets` has more than %d names: name fewer", TARGETS_MOST);
         memcpy(t->of[t->n], at, n);
         t->of[t->n++][n] = 0;
         if (!names_any(m, t->of[t->n - 1]))
@@ -183,7 +183,7 @@ int model_adapt(model *m, const adapter_options *o, pt_error *e)
     char name[MODEL_NAME];
     const double alpha = o->alpha > 0 ? o->alpha : 2 * (double)o->rank;
     if (o->rank < 1 || o->rank > ADAPTER_MAX_RANK)
-        return pt_fail(e, PT_USAGE, "`lora_rank` is %lld: a rank is between 1 and %d", (long long)o->rank, ADAPTER_MAX_RANK);
+        return pt_fail(e, PT_USAGE, "`lora_rank` is %lld: it must be between 1 and %d", (long long)o->rank, ADAPTER_MAX_RANK);
     int failed = read_targets(m, o->targets, &t, e);
     if (!failed)
         failed = adapters_new(m, &a, e);

@@ -51,11 +51,10 @@ static int check_keys(const json_source *s, pt_error *e)
     json_object_foreach(s->object, key, value)
         if (!is_known(key) && !is_neutral(value))
             return refuse_key(s, key, !strcmp(key,
-                                              "modules_to_save") ? "only adapters of linear layers are; merge those modules into the base "
-                                                                   "model "
-                                                                        "first, with PEFT's merge_and_unload"
-                                                                      : "merge the adapter into the base model first, with PEFT's "
-                                                                        "merge_and_unload", e);
+                                              "modules_to_save") ? "it supports only adapters of linear layers; merge the adapter into "
+                                                                   "the base model with PEFT's merge_and_unload first"
+                                                                      : "merge the adapter into the base model with PEFT's "
+                                                                        "merge_and_unload first", e);
     return 0;
 }
 
@@ -69,9 +68,8 @@ static int check_begin(const json_source *s, pt_error *e)
     for (size_t i = 0; i < sizeof fine / sizeof *fine && text; i++)
         is_fine = is_fine || !strcmp(text, fine[i]);
     return is_fine ? 0 : pt_fail(e, PT_FAILED,
-                                 "%s: \"init_lora_weights\" is \"%.40s\", which changed the base model's weights too: convert the "
-                                              "adapter to plain LoRA with PEFT (save_pretrained with "
-                                              "path_initial_model_for_weight_conversion)",
+                                 "%s: \"init_lora_weights\" is \"%.40s\", which also changed the base model's weights: convert the "
+                                 "adapter to plain LoRA with PEFT (save_pretrained with path_initial_model_for_weight_conversion)",
                                 s->where, text);
 }
 
@@ -84,7 +82,7 @@ static int read_numbers(const json_source *s, void (*notice)(void *, const char 
     *n = (numbers){.rank = 8, .alpha = 8};
     int failed = json_get_string(s, "peft_type", JSON_REQUIRED, &type, e);
     if (!failed && strcmp(type, "LORA"))
-        failed = pt_fail(e, PT_FAILED, "%s: \"peft_type\" is \"%.40s\", and LORA alone is supported", s->where, type);
+        failed = pt_fail(e, PT_FAILED, "%s: \"peft_type\" is \"%.40s\", but only LORA is supported", s->where, type);
     if (!failed)
         failed = check_keys(s, e);
     if (!failed)
@@ -103,10 +101,10 @@ static int read_numbers(const json_source *s, void (*notice)(void *, const char 
         failed = json_get_string(s, "bias", JSON_OPTIONAL, &bias, e);
     if (!failed && strcmp(bias, "none"))
         failed = refuse_key(s, "bias",
-                            "biases are trained too by it; merge the adapter into the base model first, with PEFT's merge_and_unload", e);
+                            "such adapters also train biases; merge the adapter into the base model with PEFT's merge_and_unload first", e);
     if (!failed && dropout > 0 && notice) {
         char sentence[700];
-        snprintf(sentence, sizeof sentence, "%s: lora_dropout %g is not applied", s->where, dropout);
+        snprintf(sentence, sizeof sentence, "%s: lora_dropout is %g, but dropout is not applied", s->where, dropout);
         notice(arg, sentence);
     }
     return failed;
@@ -136,8 +134,8 @@ static int matches(const char *where, const char *key, const char *module, bool 
     pcre2_code_free(code);
     *out = found >= 0;
     return found >= 0 || found == PCRE2_ERROR_NOMATCH ? 0 : pt_fail(e, PT_FAILED,
-                                                                    "%s: the pattern \"%.100s\" is no regular expression that can be "
-                                                                     "matched; correct it", where, key);
+                                                                    "%s: the pattern \"%.100s\" is not a valid regular expression: "
+                                                                    "correct it", where, key);
 }
 
 /* The number that a pattern gives the module, or else `*out` as it is. */
@@ -164,7 +162,7 @@ static int read_pattern(const json_source *s, const char *which, const char *mod
 
 static int shape_error(const safetensors *st, const safetensors_tensor *t, int64_t rows, int64_t cols, const char *mend, pt_error *e)
 {
-    return pt_fail(e, PT_FAILED, "%s: tensor \"%.150s\" has %lld rows of %lld values, and %lld rows of %lld are needed: %s",
+    return pt_fail(e, PT_FAILED, "%s: tensor \"%.150s\" has %lld rows of %lld values, but %lld rows of %lld are needed: %s",
                    safetensors_path(st, t), t->name,
                    t->rank > 0 ? (long long)t->shape[0] : 1LL, t->rank > 1 ? (long long)t->shape[1] : 1LL, (long long)rows,
                    (long long)cols, mend);
@@ -204,8 +202,9 @@ static int check_pair(reader *r, const param *base, int part, const char *module
         return shape_error(r->st, a, (int64_t)wanted, base->cols, of_other, r->e);
     if (!has_shape(b, base->part[part].rows, rank))
         return shape_error(r->st, b, base->part[part].rows, rank, of_other, r->e);
-    return rank == (int64_t)wanted ? 0 : shape_error(r->st, a, (int64_t)wanted, base->cols, "its rank is not that of " ADAPTER_CONFIG
-                                                     ", so that the two files do not belong together", r->e);
+    return rank == (int64_t)wanted ? 0 : shape_error(r->st, a, (int64_t)wanted, base->cols, "its rank differs from that of "
+                                                                                            "" ADAPTER_CONFIG ", so that the two files do "
+                                                                                            "not belong together", r->e);
 }
 
 static int read_module(reader *r, int layer, int matrix, const param *base, int part)
@@ -272,7 +271,7 @@ static int read_modules(reader *r)
     if (!failed && r->claimed != safetensors_count(r->st))
         failed = refuse_tensor(r);
     if (!failed && !r->claimed)
-        failed = pt_fail(r->e, PT_FAILED, "%s: there is no tensor of an adapter beside it: the folder is incomplete", r->config->where);
+        failed = pt_fail(r->e, PT_FAILED, "%s: no tensor of an adapter belongs to it: the folder is incomplete", r->config->where);
     return failed;
 }
 
@@ -285,7 +284,8 @@ static int open_weights(const char *folder, safetensors **st, pt_error *e)
     if (!failed)
         failed = path_join(old, folder, "adapter_model.bin", e);
     if (!failed && !path_exists(path) && path_exists(old))
-        return pt_fail(e, PT_FAILED, "%s: is of an old PEFT, and " ADAPTER_WEIGHTS " is needed: load it with PEFT, and save it again", old);
+        return pt_fail(e, PT_FAILED, "%s: is of an old PEFT, and " ADAPTER_WEIGHTS " is needed: load the adapter with PEFT and save it "
+                                     "again", old);
     return failed ? failed : safetensors_open(path, st, e);
 }
 
@@ -303,7 +303,8 @@ int model_adapt_like(model *m, const char *folder, void (*notice)(void *, const 
     char path[FILE_PATH_BYTES];
     json_source s;
     if (!path_is_folder(folder))
-        return pt_fail(e, PT_FAILED, "%.400s is not a folder: `adapter` wants one with " ADAPTER_CONFIG " and " ADAPTER_WEIGHTS, folder);
+        return pt_fail(e, PT_FAILED, "%.400s is not a folder: `adapter` must be a folder with " ADAPTER_CONFIG " and "ADAPTER_WEIGHTS,
+                       folder);
     int failed = path_join(path, folder, ADAPTER_CONFIG, e);
     if (!failed)
         failed = json_source_open(&s, path, e);

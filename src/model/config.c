@@ -45,12 +45,13 @@ static int check_few_bits(config_reader *r)
     char shown[64];
     const json_t *quantized = json_object_get(r->source.object, "quantization_config");
     const char *method = json_string_value(json_object_get(quantized, "quant_method"));
-    const bool four = json_is_true(json_object_get(quantized, "load_in_4bit")), eight = json_is_true(json_object_get(quantized, "load_in_8bit"));
+    const bool four = json_is_true(json_object_get(quantized, "load_in_4bit"));
+    const bool eight = json_is_true(json_object_get(quantized, "load_in_8bit"));
     if (!quantized || json_is_null(quantized) || ((four || eight) && (!method || !strcmp(method, "bitsandbytes"))))
         return 0;
     return pt_fail(r->e, PT_FAILED,
-                   "%s: \"quantization_config\" is %s: of weights that are already quantized, only those of bitsandbytes are read; give the "
-                   "model that they were made from, and train with `base` nf4 or int8 to keep its frozen matrices in few bits",
+                   "%s: \"quantization_config\" is %s: of weights that are already quantized, only those of bitsandbytes are read; give "
+                   "the model that they were made from, and train with `base` nf4 or int8 to keep its frozen matrices in few bits",
                    r->source.where, config_value_text(quantized, shown));
 }
 
@@ -125,7 +126,7 @@ static int read_size(config_reader *r, const config_key *key, int64_t max, int64
         return status;
     if (config_key_present(&r->source, key->name) && other != *out)
         return pt_fail(r->e, PT_FAILED,
-                       "%s: \"%s\" is %lld but \"%s\" is %lld; they mean the same, remove one",
+                       "%s: \"%s\" is %lld but \"%s\" is %lld, and they mean the same: remove one",
                        r->source.where, key->name, (long long)*out, key->alias, (long long)other);
     *out = other;
     return 0;
@@ -154,12 +155,12 @@ static int read_heads(config_reader *r)
     if (c->head_dim < 0) {
         if (c->hidden % c->heads)
             return pt_fail(r->e, PT_FAILED,
-                           "%s: \"%s\" is %lld, which is not a multiple of \"%s\" %lld; correct one of them",
+                           "%s: \"%s\" is %lld, which is not a multiple of \"%s\" %lld: correct one of them",
                            where, a->hidden.name, (long long)c->hidden, a->heads.name, (long long)c->heads);
         c->head_dim = c->hidden / c->heads;
     }
     if (c->head_dim > MAX_HEAD_DIM)
-        return pt_fail(r->e, PT_FAILED, "%s: \"%s\" %lld makes heads of %lld, and at most %d are supported; raise it", where,
+        return pt_fail(r->e, PT_FAILED, "%s: \"%s\" %lld gives heads of %lld elements, but at most %d are supported: raise it", where,
                        a->heads.name, (long long)c->heads, (long long)c->head_dim, MAX_HEAD_DIM);
     return 0;
 }
@@ -335,7 +336,7 @@ static int note_token_id(const config_reader *r, const char *key, const json_t *
     char text[64], sentence[640];
     if (!value || json_is_null(value) || json_is_integer(value) || !strcmp(key, "pad_token_id"))
         return 0;
-    snprintf(sentence, sizeof sentence, "%s: \"%s\" is %s, which is no token id: it is left out", r->source.where, key,
+    snprintf(sentence, sizeof sentence, "%s: \"%s\" is %s, which is not a token id: it is ignored", r->source.where, key,
              config_value_text(value, text));
     if (r->notice)
         r->notice(r->arg, sentence);
@@ -512,16 +513,16 @@ static int check_other_keys(config_reader *r)
         if (m && !is_neutral(value, m->neutral))
             return pt_fail(
                 r->e, PT_FAILED,
-                "%s: \"%.60s\" is %s, which %s models do not support here, and it may change what is "
-                "computed; only null, false or %g are taken, or remove the key if it has no effect",
+                "%s: \"%.60s\" is %s, which may change the computation and is not supported for %s models: set it to null, false or %g, "
+                "or remove the key if it has no effect",
                 r->source.where, key, config_value_text(value, text), r->a->model_type, m->neutral);
         if (!strcmp(key, "is_causal") && !json_is_true(value) && !json_is_null(value))
-            return pt_fail(r->e, PT_FAILED, "%s: \"is_causal\" is %s: models whose tokens see those behind them are not trained here",
+            return pt_fail(r->e, PT_FAILED, "%s: \"is_causal\" is %s: models in which tokens attend to later tokens are not supported",
                            r->source.where, config_value_text(value, text));
         if (!strcmp(key, "attention_sink_size") && !is_neutral(value, 0) && r->notice) {
             char sentence[640];
             snprintf(sentence, sizeof sentence,
-                     "%s: \"attention_sink_size\" concerns generation elsewhere and is not applied",
+                     "%s: \"attention_sink_size\" only concerns generation in other programs and is not applied",
                      r->source.where);
             r->notice(r->arg, sentence);
         }
@@ -573,7 +574,7 @@ int model_open(const char *path, void (*notice)(void *, const char *), void *arg
         return pt_fail(e, PT_FAILED, "%.200s...: the path is too long", path);
     if (folder && stat(file, &st))
         return pt_fail_errno(e, PT_FAILED,
-                             "%.400s: a model's folder needs a config.json, but it cannot be opened", path);
+                             "%.400s: the model's config.json cannot be opened", path);
     int status = json_source_open(&r.source, file, e);
     if (status)
         return status;

@@ -110,8 +110,8 @@ static int read_rotated(const config_reader *r, const json_source *rope, rope_co
     out->rotated = (int64_t)((double)c->head_dim * part);
     if (!status && (out->rotated < 2 || out->rotated % 2))
         status = pt_fail(r->e, PT_FAILED,
-                         "%s: rotary positions turn %lld of the %lld elements of a head (\"%s\" / \"%s\", or \"head_dim\"%s%s%s); "
-                         "an even number is needed, at least 2", r->source.where, (long long)out->rotated, (long long)c->head_dim,
+                         "%s: rotary positions rotate %lld of the %lld elements of a head (\"%s\" / \"%s\", or \"head_dim\"%s%s%s), but "
+                         "the number must be even and at least 2", r->source.where, (long long)out->rotated, (long long)c->head_dim,
                          r->a->hidden.name, r->a->heads.name, r->a->rope_part_key ? ", times \"" : "",
                          r->a->rope_part_key ? r->a->rope_part_key : "", r->a->rope_part_key ? "\"" : "");
     return status;
@@ -164,7 +164,7 @@ static int read_factors(const config_reader *r, const json_source *rope, const c
     json_t *list = NULL;
     int status = json_get_array(rope, key, JSON_REQUIRED, &list, r->e);
     if (!status && json_array_size(list) != (size_t)n)
-        status = pt_fail(r->e, PT_FAILED, "%s: \"%s\" has %zu numbers, but heads have %lld pairs that turn", rope->where, key,
+        status = pt_fail(r->e, PT_FAILED, "%s: \"%s\" has %zu numbers, but heads have %lld pairs that are rotated", rope->where, key,
                          json_array_size(list), (long long)n);
     for (int64_t i = 0; i < n && !status; i++) {
         char text[64];
@@ -237,7 +237,8 @@ static int read_by_type(config_reader *r, const json_source *scaling, const json
                              "\"rope_type\" and \"rope_theta\"", parameters->where);
     }
     if (!status && object_is_there(scaling) && full.object)
-        status = pt_fail(r->e, PT_FAILED, "%s: \"rope_scaling\" and \"rope_parameters\" say the same; remove one", r->source.where);
+        status = pt_fail(r->e, PT_FAILED, "%s: \"rope_scaling\" and \"rope_parameters\" are both given and mean the same: remove one",
+                         r->source.where);
     const char *local_key = config_key_present(&r->source, "rope_local_base_freq") ? "rope_local_base_freq" : NULL;
     const rope_source of_full = {object_is_there(scaling) ? scaling : &full, "rope_theta", a->rope_theta};
     const rope_source of_local = {&local, local_key, a->rope_local_theta};
@@ -287,7 +288,7 @@ int config_read_ropes(config_reader *r)
         return read_by_type(r, &scaling, &parameters);
     if (object_is_there(&scaling) && object_is_there(&parameters) && !json_equal(scaling.object, parameters.object))
         return pt_fail(r->e, PT_FAILED,
-                       "%s: \"rope_scaling\" and \"rope_parameters\" differ; they mean the same, remove one",
+                       "%s: \"rope_scaling\" and \"rope_parameters\" differ, but they mean the same: remove one",
                        r->source.where);
     const rope_source one = {object_is_there(&scaling) ? &scaling : &parameters, a->rope_theta_key, a->rope_theta};
     r->c->ropes_n = 1;

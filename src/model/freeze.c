@@ -34,7 +34,8 @@ static int check_patterns(const model *m, const char *option, const char *const 
         if (any)
             continue;
         name_examples(m, examples, sizeof examples);
-        return pt_fail(e, PT_USAGE, "%s '%.200s' matches no tensor of this model; its names are such as %s", option, patterns[i], examples);
+        return pt_fail(e, PT_USAGE, "%s '%.200s' matches no tensor of this model; its tensors have names such as %s", option, patterns[i],
+                       examples);
     }
     return 0;
 }
@@ -53,8 +54,7 @@ static int refuse_split(const param *p, pt_error *e)
     for (int i = 0; i < p->parts && used < sizeof parts; i++)
         used += (size_t)snprintf(parts + used, sizeof parts - used, "%s%s", i ? ", " : "", p->part[i].name);
     return pt_fail(e, PT_USAGE,
-                   "`freeze` and `train_only` take some of %s and not others: they are trained or frozen together; name all of "
-                   "them or none",
+                   "`freeze` and `train_only` select only some of %s, which are trained or frozen together: name all of them or none",
                    parts);
 }
 
@@ -71,7 +71,7 @@ int model_freeze(model *m, const model_freezing *f, pt_error *e)
                 failed = refuse_split(p, e);
     }
     if (!failed && !model_trained_parameters(m))
-        failed = pt_fail(e, PT_USAGE, "`freeze` and `train_only` leave nothing to train: freeze less");
+        failed = pt_fail(e, PT_USAGE, "`freeze` and `train_only` leave nothing to train: freeze fewer tensors");
     return failed;
 }
 

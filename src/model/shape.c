@@ -56,12 +56,14 @@ int step_shape_of_rank(step_shape *out, const step_shape *whole, int ranks, int 
     const int lanes = shape_lanes(whole), each = lanes / ranks;
     if (ranks > whole->batch)
         return pt_fail(e, PT_USAGE,
-                       "`ranks` %d: a step has %lld sequences, and each rank computes some: give fewer ranks or a larger `batch_size`",
+                       "`ranks` is %d, but a step has only %lld sequences, and each rank needs some: give fewer ranks or a larger "
+                       "`batch_size`",
                        ranks, (long long)whole->batch);
     if (ranks > 1 && (lanes % ranks || each & (each - 1)))
         return pt_fail(e, PT_USAGE,
-                       "`ranks` %d and %d lanes: each rank computes a power of two of the lanes (%d, %d, %d ...): give such `ranks`%s",
-                       ranks, lanes, ranks, 2 * ranks, 4 * ranks, whole->lanes ? ", or begin anew with other `lanes`" : "");
+                       "`ranks` is %d with %d lanes, but each rank computes a power of two of the lanes (%d, %d, %d ... lanes are "
+                       "possible): give other `ranks`%s",
+                       ranks, lanes, ranks, 2 * ranks, 4 * ranks, whole->lanes ? ", or start a new run with other `lanes`" : "");
     *out = *whole;
     if (ranks == 1)
         return 0;

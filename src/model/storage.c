@@ -26,8 +26,8 @@ int model_store(model *m, param_storage s, pt_error *e)
     if (s == STORAGE_PLAIN || stored)
         return 0;
     return pt_fail(e, PT_USAGE,
-                   "`base` %s keeps the layers' frozen matrices in few bits, and none is frozen: freeze some with `freeze` or "
-                   "`train_only`, or leave `base` away",
+                   "`base` %s stores the layers' frozen matrices in few bits, but none is frozen: freeze some with `freeze` or "
+                   "`train_only`, or leave `base` out",
                    formats[s].name);
 }
 

@@ -93,7 +93,7 @@ int weights_check_beside(const model *m, const safetensors *st, pt_error *e)
     if (!b.few_bits)
         return 0;
     return pt_fail(e, PT_FAILED, "%s: \"%.120s\" is of another part than the text's, and in few bits: a model with whole weights cannot be "
-                                 "written beside it; train adapters (--lora), or take the folder that this one was made from",
+                                 "written beside it; train adapters (`lora_rank`), or take the folder that this one was made from",
                    safetensors_path(st, safetensors_find(st, b.few_bits)), b.few_bits);
 }
 
@@ -127,8 +127,7 @@ static int check_shape(const safetensors *st, const safetensors_tensor *t, const
     if (t->rank != rank || memcmp(t->shape, shape, (size_t)rank * sizeof shape[0])) {
         char found[128], wanted[128];
         return pt_fail(e, PT_FAILED,
-                       "%s: tensor \"%.80s\" has shape %s, but by config.json it must be %s; the two do not "
-                       "belong together",
+                       "%s: tensor \"%.80s\" has the shape %s, but config.json asks for %s: the two files do not belong together",
                        safetensors_path(st, t), t->name, shape_text(found, t->rank, t->shape),
                        shape_text(wanted, rank, shape));
     }
@@ -163,7 +162,7 @@ static int check_tensor(const model *m, const safetensors *st, const safetensors
     if (!readable)
         return pt_fail(
             e, PT_FAILED,
-            "%s: tensor \"%.80s\" is stored as %s, but weights must be F32, BF16, F16 or F64; convert them",
+            "%s: tensor \"%.80s\" is stored as %s, but weights must be F32, BF16, F16 or F64: convert them",
             safetensors_path(st, t), t->name, t->dtype_text);
     return 0;
 }
@@ -173,9 +172,9 @@ static int missing_tensor(const model *m, const safetensors *st, const param *p,
     const char *mend =
         p->role == PARAM_HEAD
             ? "; if the head shares the embedding, set \"tie_word_embeddings\" to true in config.json"
-            : "; the files are incomplete, or config.json is of another model";
+            : "; the files are incomplete, or config.json belongs to another model";
     char spelled[SPELLED_NAME];
-    return pt_fail(e, PT_FAILED, "%s: tensor \"%s\", which %s models have, is missing%s", first_path(st),
+    return pt_fail(e, PT_FAILED, "%s: tensor \"%s\" of a %s model is missing%s", first_path(st),
                    names_spell(architecture_of(m), weights_naming_of(m, st), p->part[k].name, spelled), m->config.model_type, mend);
 }
 
@@ -205,8 +204,8 @@ static int check_tied_copy(const model *m, const safetensors *st, const param *p
             status = read_values(m, st, head, (int64_t)at, (int64_t)n, b, e);
         if (!status && memcmp(a, b, n * sizeof a[0]))
             status = pt_fail(e, PT_FAILED,
-                             "%s: \"%s\" and \"%s\" differ, but the config of this %s model ties them; set "
-                             "\"tie_word_embeddings\" to false in config.json, or remove one",
+                             "%s: \"%s\" and \"%s\" differ, but the config of this %s model ties them: set \"tie_word_embeddings\" to "
+                             "false in config.json, or remove one",
                              safetensors_path(st, head), tokens->name, head->name, m->config.model_type);
     }
     return status;
@@ -291,8 +290,8 @@ static int check_extra(const model *m, const safetensors *st, pt_error *e)
         if (!names_beside(naming, t->name) && !is_leftover(t) && !prequantized_belongs(st, t) && !is_part(m, a, t, st))
             return pt_fail(
                 e, PT_FAILED,
-                "%s: tensor \"%.120s\" of shape %s is not part of a %s model with this config.json; correct "
-                "the config, or remove the tensor",
+                "%s: tensor \"%.120s\" of shape %s is not part of a %s model with this config.json: correct the config, or remove the "
+                "tensor",
                 safetensors_path(st, t), t->name, shape_text(shape, t->rank, t->shape), m->config.model_type);
     }
     return 0;
@@ -465,8 +464,8 @@ static int check_finite(const safetensors *st, const safetensors_tensor *t, cons
     }
     if (finite)
         return 0;
-    return pt_fail(e, PT_FAILED, "%s: tensor \"%.120s\" has a value that is not finite (NaN or infinity): the weights are damaged, or the "
-                                 "training that made them broke; use another copy, or an older checkpoint of it", safetensors_path(st, t),
+    return pt_fail(e, PT_FAILED, "%s: tensor \"%.120s\" has a value that is not finite (NaN or infinity): the weights are damaged, or "
+                                 "their training diverged: use another copy, or an older checkpoint", safetensors_path(st, t),
                                  t->name);
 }
 

@@ -47,7 +47,7 @@ static int validate_number(const char *key, long long made, long long given, pt_
 {
     if (made == given)
         return 0;
-    return pt_fail(e, PT_FAILED, "the plan was made for \"%s\": %lld, and here it is %lld; plan again", key, made, given);
+    return pt_fail(e, PT_FAILED, "the plan was made for \"%s\" %lld, but here it is %lld: plan again", key, made, given);
 }
 
 /* What a file does not say is not compared. */
@@ -69,10 +69,9 @@ static int validate_trained(const plan_target *t, const model *m, pt_error *e)
     if (t->frozen == model_frozen_hash(m))
         return 0;
     if (t->trained == here)
-        return pt_fail(e, PT_FAILED, "the plan was made for other frozen parameters (`freeze`, `train_only`), as many as here; plan again");
+        return pt_fail(e, PT_FAILED, "the plan was made for other frozen parameters (`freeze`, `train_only`): plan again");
     return pt_fail(e, PT_FAILED,
-                   "the plan was made for training %lld of %lld parameters, and here it is %lld (`freeze`, `train_only`); plan "
-                   "again",
+                   "the plan was made for training %lld of %lld parameters, but here it is %lld (`freeze`, `train_only`): plan again",
                    (long long)t->trained, (long long)t->parameters, (long long)here);
 }
 
@@ -81,19 +80,19 @@ static int validate_target(const plan_target *t, const model *m, const step_shap
     if (!t->model_type[0])
         return 0;
     if (strcmp(t->model_type, m->config.model_type))
-        return pt_fail(e, PT_FAILED, "the plan was made for a model of type %s, and this one is %s; plan again", t->model_type,
+        return pt_fail(e, PT_FAILED, "the plan was made for a model of type %s, but this one is %s: plan again", t->model_type,
                        m->config.model_type);
     if (t->type != s->type)
-        return pt_fail(e, PT_FAILED, "the plan was made for %s, and this run computes in %s; plan again, or give the other `precision`",
+        return pt_fail(e, PT_FAILED, "the plan was made for %s, but this run computes in %s: plan again, or give the other `precision`",
                        t->type == PT_BF16 ? "bf16" : "fp32", s->type == PT_BF16 ? "bf16" : "fp32");
     if (t->optimizer && t->optimizer != shape_optimizer(s))
         return pt_fail(e, PT_FAILED,
-                       "the plan was made for `optimizer` %s, and this run has %s, whose states are others; plan again, or give "
-                       "the other one",
+                       "the plan was made for `optimizer` %s, but this run has %s, which has other states: plan again, or give the other "
+                       "one",
                        t->optimizer->name, shape_optimizer(s)->name);
     if (t->gpu >= 0 && t->gpu != s->gpu)
-        return pt_fail(e, PT_FAILED, "the plan was made for %s, and this run computes on %s, which cuts a step "
-                       "in another way; plan again", t->gpu ? "a GPU" : "a CPU", s->gpu ? "a GPU" : "a CPU");
+        return pt_fail(e, PT_FAILED, "the plan was made for %s, but this run computes on %s, which divides a step differently: plan again",
+                       t->gpu ? "a GPU" : "a CPU", s->gpu ? "a GPU" : "a CPU");
     int failed = validate_number("parameters", t->parameters, m->parameters, e);
     if (!failed)
         failed = validate_number("layers", t->layers, m->config.layers, e);
@@ -135,11 +134,11 @@ static int validate_chunk(const plan *p, const packing *packing, int c, pt_error
     const plan_chunk *k = &p->chunks[c];
     if ((unsigned)k->placement >= TIERS || ((unsigned)k->update != TIER_DEVICE && (unsigned)k->update != TIER_HOST))
         return pt_fail(e, PT_FAILED,
-                       "the plan's chunk %d has no such home or place of update; homes are device, host and disk, updates run on "
-                       "device or host", c);
+                       "the plan's chunk %d has an unknown \"home\" or \"update\": homes are device, host and disk, updates run on device "
+                       "or host", c);
     if (k->placement == TIER_DEVICE && k->update == TIER_HOST)
-        return pt_fail(e, PT_FAILED, "the plan's chunk %d has its \"home\" on the device and its \"update\" on the host; a chunk "
-                                     "that lives on the device is updated there", c);
+        return pt_fail(e, PT_FAILED, "the plan's chunk %d has its \"home\" on the device and its \"update\" on the host, but a chunk on "
+                                     "the device is updated there", c);
     if (k->sharded && packing->ranks < 2)
         return pt_fail(e, PT_FAILED, "the plan's chunk %d is \"sharded\", and there is one rank; plan again", c);
     return 0;
@@ -151,8 +150,8 @@ static int validate_passing(const plan *p, const model *m, pt_error *e)
     for (int b = 0; b < model_passing_layers(m) && b < p->blocks_n; b++)
         if (p->blocks[b].level != SAVE_INPUT || p->blocks[b].place != TIER_DEVICE)
             return pt_fail(e, PT_FAILED,
-                           "the plan's layer %d lies before everything that is trained, so that backward does not come to it: "
-                                         "its \"save\" must be input and its \"place\" device", b);
+                           "the plan's layer %d comes before everything that is trained, so that backward does not reach it: its \"save\" "
+                           "must be input and its \"place\" device", b);
     return 0;
 }
 
@@ -168,7 +167,7 @@ static int validate_placements(const plan *p, const packing *k, pt_error *e)
     }
     for (int b = 0; b < p->blocks_n; b++) {
         if ((unsigned)p->blocks[b].level >= SAVE_LEVELS || (unsigned)p->blocks[b].place >= TIERS)
-            return pt_fail(e, PT_FAILED, "the plan's layer %d has no such \"save\" or \"place\"; write the plan anew", b);
+            return pt_fail(e, PT_FAILED, "the plan's layer %d has an unknown \"save\" or \"place\": plan again", b);
         swapped |= p->blocks[b].place != TIER_DEVICE;
     }
     int failed = validate_slots("n_buffer", p->n_buffer, elsewhere || sharded, e);
@@ -184,8 +183,8 @@ static int validate_updates(const plan *p, const step_shape *s, const packing *k
     for (int c = 0; c < p->chunks_n && s->gpu; c++)
         if (k->chunks[c].by_device && p->chunks[c].update == TIER_HOST)
             return pt_fail(e, PT_FAILED,
-                           "the plan updates chunk %d on the host, and `optimizer` %s multiplies its matrices, to other bits "
-                           "than a GPU does; set its \"update\" to device, or plan again",
+                           "the plan updates chunk %d on the host, but with `optimizer` %s the update multiplies matrices, which gives "
+                           "other bits on the host than on the GPU: set its \"update\" to device, or plan again",
                            c, k->optimizer->name);
     return 0;
 }
@@ -205,11 +204,11 @@ int plan_validate(const plan *p, const model *m, const step_shape *s, const pack
         return pt_fail(e, PT_FAILED, "the plan has %d layers in \"blocks\", but the model has %lld; plan again", p->blocks_n,
                        (long long)m->config.layers);
     if ((unsigned)p->update > UPDATE_END)
-        return pt_fail(e, PT_FAILED, "the plan's \"update\" is unknown; it is one of backward, next_forward and end");
+        return pt_fail(e, PT_FAILED, "the plan's \"update\" is unknown: it must be backward, next_forward or end");
     if (p->update == UPDATE_BACKWARD && clipping)
         return pt_fail(e, PT_FAILED,
-                       "the plan updates during backward (\"update\": \"backward\"), but clipping needs the norm of all "
-                       "gradients first; use next_forward or end, or turn clipping off with `max_grad_norm` 0");
+                       "the plan updates during backward (\"update\": \"backward\"), but clipping needs the norm of all gradients first: "
+                       "use next_forward or end, or turn clipping off with `max_grad_norm` 0");
     failed = validate_batch(p, s, e);
     if (!failed)
         failed = validate_placements(p, k, e);

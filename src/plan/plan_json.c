@@ -255,7 +255,7 @@ static int read_any(const json_source *s, plan *out, pt_error *e)
 {
     json_source inner;
     if (json_is_false(json_object_get(s->object, "fits")))
-        return pt_fail(e, PT_FAILED, "%s: \"fits\" is false, so there is no plan in it; plan again with the change that it names",
+        return pt_fail(e, PT_FAILED, "%s: \"fits\" is false, so the file has no plan: plan again with the change that it names",
                        s->where);
     if (!json_object_get(s->object, "fits"))
         return read_object(s, out, e);
@@ -281,8 +281,8 @@ static int read_stream(const char *path, plan *out, pt_error *e)
     const size_t n = text ? fread(text, 1, STREAM_MOST, f) : 0;
     int failed = !text            ? pt_fail(e, PT_FAILED, "out of memory for a plan")
                  : ferror(f)      ? pt_fail_errno(e, PT_FAILED, "%.400s: cannot be read", name)
-                 : n == STREAM_MOST ? pt_fail(e, PT_FAILED, "%.400s: more than %d MiB cannot be a plan", name, STREAM_MOST >> 20)
-                                  : plan_from_json(name, text, n, out, e);
+                 : n == STREAM_MOST ? pt_fail(e, PT_FAILED, "%.400s: the file has more than %d MiB, too much for a plan", name,
+                                              STREAM_MOST >> 20) : plan_from_json(name, text, n, out, e);
     if (f != stdin)
         fclose(f);
     free(text);

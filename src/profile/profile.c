@@ -61,7 +61,8 @@ static void tell_apart(const profile_request *r, const char *what, double now_ns
     char sentence[640];
     if (!r->notice || !r->file)
         return;
-    snprintf(sentence, sizeof sentence, "%.400s: %s takes %.3g ms now and took %.3g ms then: what follows from it may be off as much",
+    snprintf(sentence, sizeof sentence, "%.400s: %s takes %.3g ms now and took %.3g ms when it was measured: predictions from it may be "
+                                        "off as much",
              r->file, what, now_ns * 1e-6, then_ns * 1e-6);
     r->notice(r->arg, sentence);
 }
@@ -84,7 +85,8 @@ static int check_part(bench *b, profile_part part, profile_result *p, double mos
         if (!(apart(ns, was->ns) <= most * c->room)) {
             const char *file = b->r->file;
             return pt_fail(e, PT_FAILED,
-                           "%.300s%s%s takes %.3g ms now and took %.3g ms then: the machine is another, or busy; measure again",
+                           "%.300s%s%s takes %.3g ms now and took %.3g ms when it was measured: the machine is another one, or busy; "
+                           "measure again",
                            file ? file : "", file ? ": " : "", c->what, ns * 1e-6, was->ns * 1e-6);
         }
         if (apart(ns, was->ns) > same)
@@ -198,7 +200,7 @@ static bool still_stands(profile_part part, const profile_result *p)
 static void tell_used(const profile_request *r, const char *why)
 {
     char sentence[640];
-    snprintf(sentence, sizeof sentence, "%.500s; what was measured before is used, though it may be off", why);
+    snprintf(sentence, sizeof sentence, "%.500s; the earlier profile is used, though it may be off", why);
     if (r->notice)
         r->notice(r->arg, sentence);
 }
@@ -209,7 +211,7 @@ static void tell_not_kept(const profile_request *r)
     const char *placement = profile_cache_missing();
     if (!placement || !r->notice)
         return;
-    snprintf(sentence, sizeof sentence, "what was measured is not kept for the next time: HOME is %.400s, and there is no such folder",
+    snprintf(sentence, sizeof sentence, "the profile is not kept for the next run: HOME is %.400s, but there is no such folder",
              placement);
     r->notice(r->arg, sentence);
 }

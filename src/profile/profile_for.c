@@ -155,11 +155,11 @@ int profile_is_for(const char *where, const json_t *have, const json_t *want, pt
         if (other && covers(key, other, value))
             continue;
         if (!strcmp(key, "way"))
-            return pt_fail(e, PT_FAILED, "%.400s: an older or newer version of the program measured it, in another way; measure again",
+            return pt_fail(e, PT_FAILED, "%.400s: another version of the program measured it in another way: measure again",
                            where);
         char *a = other ? json_dumps(other, JSON_ENCODE_ANY | JSON_COMPACT) : NULL, *b = json_dumps(value, JSON_ENCODE_ANY | JSON_COMPACT);
-        pt_fail(e, PT_FAILED, "%.400s: it was made for another case: \"%s\" is %.100s there and %.100s here; measure again", where, key,
-                a ? a : "missing", b ? b : "?");
+        pt_fail(e, PT_FAILED, "%.400s: the profile was measured for another case: \"%s\" is %.100s there and %.100s here; measure again",
+                where, key, a ? a : "missing", b ? b : "?");
         free(a);
         free(b);
         return PT_FAILED;

@@ -12,14 +12,14 @@ int explain_shares(const forecast *f, share out[SHARES])
                                               "waiting for updates on the host", "waiting for disk reads", "waiting for disk writes",
                                               "waiting for other ranks"};
     double left = f->step_ns - f->busy_ns[QUEUE_COMPUTE], slowed = f->busy_ns[QUEUE_COMPUTE] - f->needed_ns - f->again_ns;
-    share all[SHARES] = {{"computing", f->needed_ns}, {"computing again what was not kept", f->again_ns},
-                         {"slowed by what runs beside it, standing still with it, or coming to speed", slowed}};
+    share all[SHARES] = {{"computing", f->needed_ns}, {"recomputing activations that were not saved", f->again_ns},
+                         {"slowed by contention, the processor quota or wake-up latency", slowed}};
     int n = 3, kept = 0;
     for (int q = QUEUE_COMPUTE + 1; q < QUEUES; q++) {
         all[n++] = (share){waits[q], f->wait_ns[QUEUE_COMPUTE][q]};
         left -= f->wait_ns[QUEUE_COMPUTE][q];
     }
-    all[n++] = (share){"outside of the schedule: the batch, sums, metrics", left};
+    all[n++] = (share){"outside the schedule: reading the batch, sums, metrics", left};
     for (int i = 0; i < n; i++) {
         if (all[i].ns < 0.01 * f->step_ns)
             continue;
@@ -54,7 +54,7 @@ static void why_slower(const forecast *best, const forecast *other, char *out, s
         }
     }
     if (most < 0)
-        snprintf(out, n, "all of it takes a little longer");
+        snprintf(out, n, "every part takes a little longer");
     else
         snprintf(out, n, "%s more %s", seconds_format(time, largest * 1e-9), b[most].what);
 }
@@ -119,15 +119,15 @@ static void list_layers(const plan *p, int first, const plan_block *like, char *
 static void write_passing(int passing, char *out, size_t n)
 {
     if (passing > 1)
-        snprintf(out, n, "0-%d: nothing kept, backward does not come there", passing - 1);
+        snprintf(out, n, "0-%d: nothing saved, backward does not reach them", passing - 1);
     else
-        snprintf(out, n, "0: nothing kept, backward does not come there");
+        snprintf(out, n, "0: nothing saved, backward does not reach it");
 }
 
 int explain_layers(const plan *p, int passing, int line, char *out, size_t n)
 {
-    static const char *const levels[SAVE_LEVELS] = {"input kept, the rest computed again", "input and attention kept, MLP computed again",
-                                                    "all kept"};
+    static const char *const levels[SAVE_LEVELS] = {"input saved, the rest recomputed", "input and attention saved, MLP recomputed",
+                                                    "all saved"};
     bool seen[SAVE_LEVELS][TIERS] = {{false}};
     char list[33];
     if (passing && line-- == 0) {

@@ -104,14 +104,14 @@ static void write_trained(FILE *out, const explanation *x)
     char count[32], all[32];
     fprintf(out, "trains   %s of %s parameters%s with %s\n",
             model_trains_all(m) ? "all" : count_format(count, (uint64_t)model_trained_parameters(m)),
-            count_format(all, (uint64_t)m->parameters), m->adapters ? ", adapters beside a frozen model," : "",
+            count_format(all, (uint64_t)m->parameters), m->adapters ? ", adapters of a frozen model," : "",
             shape_optimizer(x->in->search->shape)->name);
     if (!x->in->search->training || !(own.elements > 0))
         return;
-    fprintf(out, "         %.3g + %.3g + %.3g bytes a parameter: weights, optimizer, gradients", own.weights / own.elements,
+    fprintf(out, "         bytes per parameter: weights %.3g, optimizer states %.3g, gradients %.3g", own.weights / own.elements,
             own.states / own.elements, own.gradients / own.elements);
     if (frozen.elements > 0)
-        fprintf(out, "; %.3g of frozen ones", (frozen.weights + frozen.states) / frozen.elements);
+        fprintf(out, "; frozen parameters %.3g", (frozen.weights + frozen.states) / frozen.elements);
     fputc('\n', out);
 }
 
@@ -126,10 +126,10 @@ static void write_head(FILE *out, const explanation *x)
     write_trained(out, x);
     fprintf(out, "machine  %s (%s)\n", x->in->machine, x->in->source);
     if (search_ranks(in) > 1)
-        fprintf(out, "         %d %s: each takes so many sequences, and tokens a second are those of all%s\n", search_ranks(in),
+        fprintf(out, "         %d %s: each computes that many sequences per step; tokens/s counts all of them%s\n", search_ranks(in),
                 in->costs->ranks > 1 ? "devices" : "ranks", in->costs->ranks > 1 ||
-                in->costs->gather.n ? "" : "; what they send each other is not in the time");
-    fprintf(out, "step     %s, %.*f tokens a second", seconds_format(time, x->forecast.step_ns * 1e-9), x->tokens_per_s < 100 ? 1 : 0,
+                in->costs->gather.n ? "" : "; the time excludes their exchanges");
+    fprintf(out, "step     %s, %.*f tokens/s", seconds_format(time, x->forecast.step_ns * 1e-9), x->tokens_per_s < 100 ? 1 : 0,
             x->tokens_per_s);
     fputs(forecast_sure_words(&x->forecast, in->costs, sure), out);
     if (x->in->tried)
@@ -148,7 +148,7 @@ static void write_chunks(FILE *out, const plan *p)
         host_updates += p->chunks[i].update == TIER_HOST;
         moved += p->chunks[i].placement != TIER_DEVICE;
     }
-    fprintf(out, "weights  %d chunk%s of up to %s, with states:", p->chunks_n, p->chunks_n == 1 ? "" : "s",
+    fprintf(out, "weights  %d chunk%s of up to %s, with optimizer states:", p->chunks_n, p->chunks_n == 1 ? "" : "s",
             short_size(size, (uint64_t)p->chunk_bytes));
     const char *between = "";
     for (int t = 0; t < TIERS; t++)
@@ -162,7 +162,7 @@ static void write_chunks(FILE *out, const plan *p)
     fprintf(out, "updates  %s", update_time_words[p->update]);
     if (host_updates)
         fprintf(out, ", %d of %d chunks on the host", host_updates, p->chunks_n);
-    fprintf(out, "\nbatch    micro-batches of %lld sequence%s, %d at a time through a layer\n", (long long)p->micro_batch,
+    fprintf(out, "\nbatch    micro-batches of %lld sequence%s, %d in a row per layer\n", (long long)p->micro_batch,
             p->micro_batch == 1 ? "" : "s", p->visit);
 }
 
@@ -191,7 +191,7 @@ static void write_limits(FILE *out, const explanation *x)
     for (int i = 0; i < n; i++)
         fprintf(out, "%s%3.0f%% %s\n", i ? "         " : "time     ", 100 * shares[i].ns / f->step_ns, shares[i].what);
     double above = f->step_ns / f->bound_ns - 1;
-    fprintf(out, "limit    %s if nothing waited and nothing was slowed; this plan takes %.*f%% longer\n",
+    fprintf(out, "limit    %s without any waiting or slowdown; this plan takes %.*f%% longer\n",
             seconds_format(time, f->bound_ns * 1e-9), above < 0.0995 ? 1 : 0, 100 * above);
 }
 
@@ -200,10 +200,10 @@ static void write_disk(FILE *out, const explanation *x)
     const forecast *f = &x->forecast;
     char written[32], all[32], wear[FORECAST_WEAR_BYTES];
     if (x->budget[TIER_DISK] && !f->bytes[TIER_DISK] && f->again_ns > WORTH_TELLING * f->step_ns)
-        fprintf(out, "disk     not used: all fits into memory, and a disk wears; a lower budget may be faster\n");
+        fprintf(out, "disk     not used: everything fits into memory, and a disk wears; a lower budget may be faster\n");
     if (!f->written_bytes || !(f->step_ns > 0))
         return;
-    fprintf(out, "wear     %s written to the disk a step", short_size(written, f->written_bytes));
+    fprintf(out, "wear     %s written to the disk per step", short_size(written, f->written_bytes));
     if (x->in->steps)
         fprintf(out, ", %s in this run", short_size(all, f->written_bytes * (uint64_t)x->in->steps));
     fprintf(out, "\n         %s\n", forecast_wear(f, wear));
@@ -249,7 +249,7 @@ static void write_rival(FILE *out, const char *word, const rival *r)
 static void write_alternatives(FILE *out, const explanation *x)
 {
     for (int i = 0; i < x->helps_n; i++)
-        fprintf(out, "%s%s: %.0f%% more tokens a second\n", i ? "         " : "helps    ", x->helps[i].what, 100 * x->helps[i].gain);
+        fprintf(out, "%s%s: %.0f%% more tokens/s\n", i ? "         " : "helps    ", x->helps[i].what, 100 * x->helps[i].gain);
     for (int i = 0; i < x->rivals_n; i++)
         write_rival(out, i ? "         " : "others   ", &x->rivals[i]);
 }

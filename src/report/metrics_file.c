@@ -63,7 +63,7 @@ int metrics_line_read(const char *path, uint64_t number, const char *text, size_
     if (!s.object)
         return pt_fail(e, PT_FAILED, "%s, column %d: not valid JSON: %.160s; remove the line", s.where, bad.column, bad.text);
     int failed = json_is_object(s.object) ? read_object(&s, out, e)
-                                          : pt_fail(e, PT_FAILED, "%s: holds %s, but an object {\"step\": ...} is needed; remove the line",
+                                          : pt_fail(e, PT_FAILED, "%s: the line is %s, but must be an object {\"step\": ...}: remove it",
                                                     s.where, json_type_name(s.object));
     json_source_close(&s);
     return failed;
@@ -75,7 +75,7 @@ static int next_line(FILE *f, const char *path, uint64_t number, char text[METRI
     int c = 0;
     for (*n = 0; (c = getc_unlocked(f)) != EOF && c != '\n'; text[(*n)++] = (char)c)
         if (*n == METRICS_LINE_BYTES)
-            return pt_fail(e, PT_FAILED, "%.400s: line %llu has more than %d bytes; this is no metrics.jsonl of a run", path,
+            return pt_fail(e, PT_FAILED, "%.400s: line %llu has more than %d bytes: this is not the metrics.jsonl of a run", path,
                            (unsigned long long)number, METRICS_LINE_BYTES);
     *whole = c == '\n';
     if (ferror(f))
@@ -102,7 +102,7 @@ static int read_lines(FILE *f, const char *path, int (*take)(void *, const metri
         }
         if (!failed && line.step <= step)
             failed = pt_fail(e, PT_FAILED,
-                             "%.400s: line %llu: step %lld follows step %lld; steps ascend: remove the lines of one of the two "
+                             "%.400s: line %llu: step %lld follows step %lld, but steps must ascend: remove the lines of one of the two "
                              "runs", path, (unsigned long long)number, (long long)line.step, (long long)step);
         if (!failed)
             failed = take(arg, &line, e);

@@ -53,7 +53,7 @@ static void write_what(FILE *out, const run_folder *r)
     if (r->planned && t->model_type[0]) {
         fputs("<p>", out);
         html_text(out, t->model_type);
-        fprintf(out, ", %s parameters, %lld layers; a step is %lld sequences of %lld tokens, %s</p>\n",
+        fprintf(out, ", %s parameters, %lld layers; %lld sequences of %lld tokens per step, %s</p>\n",
                 count_format(count, (uint64_t)t->parameters), (long long)t->layers, (long long)t->batch, (long long)t->seq_len,
                 t->type == PT_BF16 ? "bf16" : "fp32");
     }
@@ -86,12 +86,13 @@ static void write_speed_tiles(FILE *out, const run_folder *r)
     char value[64], time[32];
     double measured = recent_median(&r->step_s), off = 100 * run_step_error(r), speed = recent_median(&r->tokens_per_s);
     if (!isnan(measured) && !isnan(off))
-        write_tile(out, seconds_format(time, measured), "a step; predicted %s (%+.1f%%)", seconds_format(value, r->predicted_step_s), off);
+        write_tile(out, seconds_format(time, measured), "per step; predicted %s (%+.1f%%)", seconds_format(value, r->predicted_step_s),
+                   off);
     else if (!isnan(measured))
         write_tile(out, seconds_format(time, measured), "a step");
     if (!isnan(speed)) {
         snprintf(value, sizeof value, "%.*f", speed < 100 ? 1 : 0, speed);
-        write_tile(out, value, "tokens a second");
+        write_tile(out, value, "tokens per second");
     }
 }
 
@@ -112,7 +113,7 @@ static void write_tiles(FILE *out, const run_folder *r)
     else
         write_tile(out, value, "steps");
     if (r->learned_tokens && r->learned_tokens < r->tokens)
-        write_tile(out, count_format(count, (uint64_t)r->learned_tokens), "learned tokens, of %lld", (long long)r->tokens);
+        write_tile(out, count_format(count, (uint64_t)r->learned_tokens), "tokens trained on, of %lld", (long long)r->tokens);
     else if (r->tokens)
         write_tile(out, count_format(count, (uint64_t)r->tokens), "tokens");
     write_tile(out, seconds_format(count, r->seconds), "in steps, without evaluations and checkpoints");
@@ -146,13 +147,13 @@ static void write_charts(FILE *out, const run_folder *r)
 {
     double typical = recent_median(&r->step_s), most = isnan(typical) ? 0 : 2.5 * fmax(typical, r->predicted_step_s);
     const chart charts[] = {
-        {"Loss, nats a token", plain_format, .series = {{"training", &r->loss, false}, {"evaluation", &r->eval, true}}},
+        {"Loss, nats per token", plain_format, .series = {{"training", &r->loss, false}, {"evaluation", &r->eval, true}}},
         {"Gradient norm, before clipping", plain_format, .from_zero = !spans_decades(&r->grad_norm),
          .logarithmic = spans_decades(&r->grad_norm), .series = {{"norm", &r->grad_norm, false}}},
         {"Learning rate", plain_format, .from_zero = true, .series = {{"lr", &r->lr, false}}},
-        {"Time of a step", time_format, .from_zero = true, .most = most,
+        {"Time per step", time_format, .from_zero = true, .most = most,
          .series = {{"measured", &r->step, false}, {"predicted", &r->predicted, false}}},
-        {"Tokens a second", rate_format, .from_zero = true, .series = {{"measured", &r->speed, false}}},
+        {"Tokens per second", rate_format, .from_zero = true, .series = {{"measured", &r->speed, false}}},
     };
     fputs("<div class=\"charts\">\n", out);
     for (size_t i = 0; i < sizeof charts / sizeof *charts; i++)
@@ -216,20 +217,20 @@ static void write_memory(FILE *out, const run_folder *r)
         any = true;
     }
     if (any)
-        fprintf(out, "<p class=\"soft\">%s; the dark line is the most that was used%s.</p>\n",
-                r->parted ? "Colours: what was predicted, at the fullest moment of a step" : "Colour: what was predicted",
-                r->budget[TIER_DEVICE] ? ", the frame the budget" : "");
+        fprintf(out, "<p class=\"soft\">%s; the dark line is the peak that was used%s.</p>\n",
+                r->parted ? "Colours: predicted use, at the fullest moment of a step" : "Colour: predicted use",
+                r->budget[TIER_DEVICE] ? "; the frame is the budget" : "");
 }
 
 /* ---- what each layer does ---- */
 
-static const char *const levels[SAVE_LEVELS] = {"input kept", "input and attention kept", "all kept"};
+static const char *const levels[SAVE_LEVELS] = {"input saved", "input and attention saved", "all saved"};
 
 static void write_strip(FILE *out, const plan *p)
 {
     enum { ROW = 26 };
     double width = (double)BAR_WIDTH / p->blocks_n;
-    fprintf(out, "<svg viewBox=\"0 0 %d %d\" role=\"img\" aria-label=\"what each layer keeps, and where\">", BAR_WIDTH, ROW);
+    fprintf(out, "<svg viewBox=\"0 0 %d %d\" role=\"img\" aria-label=\"what each layer saves, and where\">", BAR_WIDTH, ROW);
     for (int i = 0, n; i < p->blocks_n; i += n) {
         const plan_block *b = &p->blocks[i];
         for (n = 1; i + n < p->blocks_n && b[n].level == b->level && b[n].place == b->place && p->blocks_n > 200;)
@@ -238,7 +239,7 @@ static void write_strip(FILE *out, const plan *p)
                 b->place == TIER_DEVICE ? "" : " far", i * width, fmax(n * width - 1, 0.5), ROW - 2);
         fprintf(out, n > 1 ? "layers %d to %d" : "layer %d", i, i + n - 1);
         if (i < p->made_for.passing)
-            fputs(": nothing kept, backward does not come there</title></rect>", out);
+            fputs(": nothing saved, backward does not reach it</title></rect>", out);
         else
             fprintf(out, ": %s, on the %s</title></rect>", levels[b->level], tier_names[b->place]);
     }
@@ -250,7 +251,7 @@ static void write_layers(FILE *out, const run_folder *r)
     bool seen[SAVE_LEVELS] = {false}, far = false;
     if (!r->planned)
         return;
-    fputs("<h2>What each layer does</h2>\n<div class=\"card\">\n", out);
+    fputs("<h2>What each layer saves</h2>\n<div class=\"card\">\n", out);
     write_strip(out, &r->plan);
     for (int i = 0; i < r->plan.blocks_n; i++) {
         seen[r->plan.blocks[i].level] = true;
@@ -313,7 +314,7 @@ static void write_timeline(FILE *out, const timeline *t)
         return;
     for (int q = 0; q < QUEUES; q++)
         rows += is_used(t, q);
-    fprintf(out, "<h2>The last step, as predicted and as it ran</h2>\n<div class=\"card\"><svg viewBox=\"0 0 %d %d\" role=\"img\" "
+    fprintf(out, "<h2>The last step, predicted and measured</h2>\n<div class=\"card\"><svg viewBox=\"0 0 %d %d\" role=\"img\" "
                  "aria-label=\"what each queue did\">", BAR_WIDTH, rows * PAIR);
     for (int q = 0; q < QUEUES; q++) {
         if (!is_used(t, q))
@@ -333,7 +334,7 @@ static void write_samples(FILE *out, const said_samples *s)
 {
     if (!s->n)
         return;
-    fputs("<h2>What the model says</h2>\n<div class=\"card\">", out);
+    fputs("<h2>What the model writes</h2>\n<div class=\"card\">", out);
     for (int i = 0; i < s->n; i++) {
         bool told = false;
         for (int k = 0; k < i; k++)

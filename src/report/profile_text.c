@@ -37,7 +37,8 @@ static void write_warm(FILE *f, const layer_cost *l)
 {
     char forward[32], all[32], input[32];
     if (l->warm_forward_ns > 0 || l->warm_backward_ns[SAVE_ALL] > 0 || l->warm_backward_ns[SAVE_INPUT] > 0)
-        fprintf(f, "    right behind another unit's, weights still in the cache: forward %s less, backward %s, with the input saved %s\n",
+        fprintf(f, "    directly after another unit, with weights still in the cache: forward %s less, backward %s, with the input saved "
+                   "%s\n",
                 seconds_format(forward, l->warm_forward_ns * 1e-9), seconds_format(all, l->warm_backward_ns[SAVE_ALL] * 1e-9),
                 seconds_format(input, l->warm_backward_ns[SAVE_INPUT] * 1e-9));
 }
@@ -84,8 +85,8 @@ static void write_kind(FILE *f, const profile_request *r, const costs *c, int ki
         fputs("\n", f);
     }
     write_warm(f, l);
-    write_more(f, l->first_accumulators_ns, "backward where accumulators of gradients are begun in memory");
-    write_more(f, l->cold_accumulators_ns, "backward where gradients are summed in several visits");
+    write_more(f, l->first_accumulators_ns, "backward with accumulators that begin in memory");
+    write_more(f, l->cold_accumulators_ns, "backward with gradients summed over several visits");
 }
 
 static void write_blocks(FILE *f, const profile_request *r, const costs *c)
@@ -101,7 +102,7 @@ static void write_blocks(FILE *f, const profile_request *r, const costs *c)
     fputs("\n  head, loss    ", f);
     write_time(f, c->head_eval_ns, head);
     fputs("\n", f);
-    write_more(f, c->head_cold_accumulators_ns, "where gradients are summed in several visits");
+    write_more(f, c->head_cold_accumulators_ns, "with gradients summed over several visits");
 }
 
 /* Computation of a step: everything kept, or nothing but the layers' inputs. */
@@ -212,10 +213,9 @@ static void write_quota(FILE *f, const costs *c)
 {
     const cost_quota *q = &c->quota;
     if (q->period_ns > 0 && q->busy[COST_READ] + q->busy[COST_WRITE] > 0)
-        fprintf(f, "  the host's work for the disk counts: reads keep %.2f, writes %.2f of %.3g processors busy, and where more are "
-                   "wanted\n"
-                "  all stands still at the end of each %.0f ms\n", q->busy[COST_READ], q->busy[COST_WRITE], q->processors,
-                q->period_ns * 1e-6);
+        fprintf(f, "  disk transfers use processor quota: reads keep %.2f, writes %.2f of %.3g processors busy; when the quota is used "
+                   "up,\n  everything stops until the end of its period of %.0f ms\n", q->busy[COST_READ], q->busy[COST_WRITE],
+                q->processors, q->period_ns * 1e-6);
 }
 
 static void write_wake_latency(FILE *f, const costs *c)
@@ -223,7 +223,7 @@ static void write_wake_latency(FILE *f, const costs *c)
     char pause[32], lost[32];
     const cost_curve *w = &c->wake_latency;
     if (w->n && w->ns[w->n - 1] > 0)
-        fprintf(f, "  after a pause of %s computation loses %s\n", seconds_format(pause, w->amount[w->n - 1] * 1e-9),
+        fprintf(f, "  wake-up latency: after a pause of %s computation loses %s\n", seconds_format(pause, w->amount[w->n - 1] * 1e-9),
                 seconds_format(lost, w->ns[w->n - 1] * 1e-9));
 }
 
@@ -238,9 +238,9 @@ static void write_elements(FILE *f, const char *what, const cost_curve *c)
 static void write_fixed(FILE *f, const costs *c)
 {
     char step[32];
-    fprintf(f, "  any task costs %.2f us more", c->task_ns * 1e-3);
+    fprintf(f, "  overhead of a task %.2f us", c->task_ns * 1e-3);
     if (c->step_ns > 0)
-        fprintf(f, ", a step %s outside of its tasks", seconds_format(step, c->step_ns * 1e-9));
+        fprintf(f, ", of a step %s outside its tasks", seconds_format(step, c->step_ns * 1e-9));
     fputs("\n", f);
 }
 
@@ -258,10 +258,10 @@ static void write_threads(FILE *f, const profile_result *p)
 /* What takes too long to be run three times is as sure as what was run of the same kind. */
 static void write_sureness(FILE *f, const costs *c)
 {
-    fprintf(f, "\nBlocks are sure to %.1f%%", 100 * c->spread);
+    fprintf(f, "\nTimes of blocks are certain to %.1f%%", 100 * c->spread);
     if (c->curves_spread > 0)
-        fprintf(f, ", updates and transfers to %.1f%%", 100 * c->curves_spread);
-    fputs(": half the distance of the quartiles,\nof runs of fewer rows or bytes where whole ones take long.\n", f);
+        fprintf(f, ", of updates and transfers to %.1f%%", 100 * c->curves_spread);
+    fputs(" (half the interquartile range,\nfor long ones that of shorter runs).\n", f);
 }
 
 /* ---- all ---- */
@@ -302,7 +302,7 @@ char *profile_text(const profile_request *r, const profile_result *p)
         return NULL;
     write_subject(f, r);
     write_blocks(f, r, c);
-    fprintf(f, "  a step computes for %s where everything is saved, for %s where only the layers' inputs are\n",
+    fprintf(f, "  a step computes for %s if everything is saved, for %s if only the layers' inputs are\n",
             seconds_format(a, step_s(r, c, SAVE_ALL)), seconds_format(b, step_s(r, c, SAVE_INPUT)));
     fputs("\nupdates\n", f);
     write_updates(f, shape_optimizer(r->shape), c);
@@ -316,7 +316,7 @@ char *profile_text(const profile_request *r, const profile_result *p)
     write_quota(f, c);
     strftime(when, sizeof when, "%Y-%m-%d %H:%M", localtime_r(&at, &local));
     write_sureness(f, c);
-    fprintf(f, "Layers and head were measured %s; %s took %s.\n", when, p->cached ? "to check all that" : "what was measured now",
+    fprintf(f, "Layers and head were measured %s; %s took %s.\n", when, p->cached ? "checking the profile" : "measuring the rest",
             seconds_format(a, p->seconds));
     bool failed = ferror(f);
     if (fclose(f) || failed) {

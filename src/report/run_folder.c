@@ -98,9 +98,9 @@ static int read_metrics(run_folder *r, const char *folder, pt_error *e)
     if (!failed)
         failed = metrics_file_read(path, take_line, r, &torn, e);
     if (!failed && !r->last_step)
-        failed = pt_fail(e, PT_FAILED, "%.400s: no step is written in it yet; look again when the run has done one", path);
+        failed = pt_fail(e, PT_FAILED, "%.400s: the file has no step yet: try again when the run has done one", path);
     if (!failed && torn)
-        note(r, "metrics.jsonl: line %llu, the last one, ends in its middle and is left out: the run was ended hard, or is writing it now",
+        note(r, "metrics.jsonl: line %llu, the last, is incomplete and left out: the run was killed, or is writing it now",
              (unsigned long long)torn);
     return failed;
 }
@@ -116,7 +116,7 @@ static bool find(run_folder *r, const char *folder, const char *name, const char
         return false;
     }
     if (!path_exists(path) && lost)
-        note(r, "%s is not there: %s", name, lost);
+        note(r, "%s is missing: %s", name, lost);
     return path_exists(path);
 }
 
@@ -124,7 +124,7 @@ static void read_plan(run_folder *r, const char *folder)
 {
     char path[FILE_PATH_BYTES];
     pt_error e = {0};
-    if (!find(r, folder, "plan.json", "what was run and what each layer did is not known", path))
+    if (!find(r, folder, "plan.json", "the page does not show the model and what each layer saves", path))
         return;
     r->planned = !plan_read(path, &r->plan, &e);
     if (!r->planned)
@@ -136,7 +136,7 @@ static void read_machine(run_folder *r, const char *folder)
     char path[FILE_PATH_BYTES];
     machine_spec x;
     pt_error e = {0};
-    if (!find(r, folder, "machine.json", "the machine is not known", path))
+    if (!find(r, folder, "machine.json", "the page does not name the machine", path))
         return;
     if (machine_file_read(path, &x, &e))
         note(r, "%s", e.text);

@@ -145,10 +145,10 @@ static int check_ram(const budget_request *r, const findings *f, const uint64_t 
         named++;
     }
     if (f->disk_in_ram && budget[TIER_DISK])
-        snprintf(where, sizeof where, "; %.200s lies in RAM: give a `disk_path` on a real disk", r->disk_path);
+        snprintf(where, sizeof where, "; %.200s is in RAM: give a `disk_path` on a real disk", r->disk_path);
     if (r->memory_reserve) {
         size_t used = strlen(where);
-        snprintf(where + used, sizeof where - used, "; what is saved takes %s of RAM, where `out` lies: give one on a real disk",
+        snprintf(where + used, sizeof where - used, "; checkpoints and the model take %s of RAM, where `out` is: give one on a real disk",
                  size_format(size, r->memory_reserve));
     }
     tell_missing(r, missing);
@@ -156,8 +156,9 @@ static int check_ram(const budget_request *r, const findings *f, const uint64_t 
         return 0;
     change_ram(r, f, budget, change);
     tell_change(r, change);
-    return pt_fail(e, PT_DOES_NOT_FIT, "%s, and only %s are free beside what the program itself takes, %s less: %s, or end other "
-                   "programs%s", list, size_format(size, has), size_option(lack, missing), mend(change, named, advice), where);
+    return pt_fail(e, PT_DOES_NOT_FIT, "%s, but only %s are free beside what the program itself takes, %s too little: %s, or end other "
+                                       "programs%s", list, size_format(size, has), size_option(lack, missing), mend(change, named, advice),
+                   where);
 }
 
 /* What may be asked for of the disk. */
@@ -177,13 +178,13 @@ static int check_disk(const budget_request *r, const findings *f, pt_error *e)
     tell_change(r, change);
     if (f->disk_bytes == disk_file_limit())
         return pt_fail(e, PT_DOES_NOT_FIT,
-                       "`disk_memory` is %s, and files may have %s at most (ulimit -f), %s less: give %s, or raise "
-                       "that limit in the shell, by ulimit -f unlimited",
+                       "`disk_memory` is %s, but the limit for files is %s (ulimit -f), %s too little: give %s, or raise the limit in the "
+                       "shell with ulimit -f unlimited",
                        size_format(asked, r->asked[TIER_DISK]), size_format(have, f->disk_bytes),
                        size_option(lack, r->asked[TIER_DISK] - f->disk_bytes), change);
     return pt_fail(e, PT_DOES_NOT_FIT,
-                   "`disk_memory` is %s, and only %s are free in %.300s, %s less: give %s, which leaves the rest "
-                   "to other files, make room, or give another `disk_path`",
+                   "`disk_memory` is %s, but only %s are free in %.300s, %s too little: give %s, which leaves some room for other files, "
+                   "make room, or give another `disk_path`",
                    size_format(asked, r->asked[TIER_DISK]), size_format(have, f->disk_bytes), r->disk_path,
                    size_option(lack, r->asked[TIER_DISK] - f->disk_bytes), change);
 }
@@ -199,15 +200,15 @@ static int check_gpu(const budget_request *r, uint64_t device_bytes, pt_error *e
             add_change(change, TIER_DEVICE, gives);
         tell_change(r, change);
         return pt_fail(e, PT_DOES_NOT_FIT,
-                       "`device_memory` is %s, and only %s of the memory of %s are free, %s less: %s, or end "
-                       "what else runs there (nvidia-smi)",
+                       "`device_memory` is %s, but only %s of the memory of %s are free, %s too little: %s, or end other programs on it "
+                       "(nvidia-smi)",
                        size_format(asked, device_bytes), size_format(have, gpu->memory_free_bytes), gpu->name,
                        size_option(lack, device_bytes - gpu->memory_free_bytes), mend(change, 1, advice));
     }
     if (!r->asked[TIER_HOST])
         return pt_fail(e, PT_USAGE,
-                       "`host_memory` 0: with `device` cuda what is loaded, saved and kept on the disk passes through host "
-                       "memory; leave the option out");
+                       "`host_memory` is 0, but with `device` cuda everything that is loaded, saved or kept on the disk passes through "
+                       "host memory: leave the option out");
     return 0;
 }
 
@@ -261,7 +262,7 @@ static int check_all(const budget_request *r, const findings *f, uint64_t budget
 
 /* ---- saying ---- */
 
-static const char OTHERS[] = "other programs", OWN[] = "the program itself", CHECKPOINTS[] = "what is saved and other programs";
+static const char OTHERS[] = "other programs", OWN[] = "the program itself", CHECKPOINTS[] = "checkpoints, the model and other programs";
 
 /* "22.4 GiB free (RAM) less 1.2 GiB for other programs: 21.2 GiB" */
 static void say_room(char *out, uint64_t bytes, const char *what, const char *limit, uint64_t margin, const char *whom)
@@ -293,8 +294,7 @@ void budgets_notice_disk(const budget_request *r)
     if (!r->notice || r->asked[TIER_DISK] != PT_AUTO || !disk_is_memory(r->disk_path))
         return;
     snprintf(sentence, sizeof sentence,
-             "%.300s lies in RAM (a tmpfs or the like), so the disk tier gets none of it: give a `disk_path` "
-             "on a real disk",
+             "%.300s is in RAM (such as tmpfs), so it is not used as disk tier: give a `disk_path` on a real disk",
              r->disk_path);
     r->notice(r->arg, sentence);
 }

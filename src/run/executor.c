@@ -52,8 +52,8 @@ static int check_budgets(const executor *x, pt_error *e)
     for (int t = 0; t < TIERS; t++)
         if (x->bytes[t] > x->o.budget[t])
             return pt_fail(e, PT_DOES_NOT_FIT,
-                           "the plan needs %s of %s memory, loading and saving included, and the budget is %s: give "
-                           "`%s_memory` %s, or plan again",
+                           "the plan needs %s of %s memory, loading and saving included, but the budget is %s: give `%s_memory` %s, or "
+                           "plan again",
                            size_format(need, x->bytes[t]), tier_names[t], size_format(have, x->o.budget[t]), tier_names[t],
                            size_option(ask, x->bytes[t] + (t == TIER_DEVICE ? x->o.device->info.threads_bytes : 0)));
     return 0;
@@ -94,8 +94,8 @@ static int check_free(const executor *x, pt_error *e)
     const tier named = device_is_gpu(d) ? TIER_HOST : TIER_DEVICE;
     const uint64_t most = m.memory_free_bytes - m.memory_free_bytes / 16, others = arenas - x->bytes[named];
     return pt_fail(e, PT_DOES_NOT_FIT,
-                   "the plan takes %s of memory and %s are free on this machine, or under its container's limit: end other "
-                   "programs, raise the limit, or give `%s_memory` %s",
+                   "the plan takes %s of memory, but only %s are free on this machine or under its container's limit: end other programs, "
+                   "raise the limit, or give `%s_memory` %s",
                    size_format(need, arenas), size_format(have, m.memory_free_bytes), tier_names[named],
                    size_option(give, size_round_down(most > others ? most - others : 0)));
 }
@@ -107,7 +107,7 @@ static int open_memory(executor *x, pt_error *e)
     int64_t tokens = tokens_of(x);
     if (device_is_gpu(d) && !x->o.input.host_tier)
         return pt_fail(e, PT_USAGE,
-                       "%s has memory of its own, and without a host tier the disk would have to reach it: give a `host_memory`",
+                       "%s has its own memory, which the disk reaches only through host memory: give a `host_memory`",
                        d->info.name);
     x->loss_at = align_up((uint64_t)tokens * BATCH_TOKEN_BYTES, 64);
     x->sumsq_at = align_up(x->loss_at + (uint64_t)tokens * LOSS_TOKEN_BYTES, 64);
@@ -174,7 +174,7 @@ static int open_outcome(executor *x, pt_error *e)
     if (ranks < 2)
         return 0;
     if (!x->o.comm || x->o.comm->ranks != in->packing->ranks || x->o.comm->rank != in->packing->rank)
-        return pt_fail(e, PT_FAILED, "the plan is one for %zu ranks, and they are not here; plan again", ranks);
+        return pt_fail(e, PT_FAILED, "the plan was made for %zu ranks, and this run has one: plan again", ranks);
     x->all = (outcome){malloc(2 * ranks * (size_t)tokens_of(x) * sizeof(float)), calloc(sums + 1, sizeof(double)),
                        malloc(ranks * sums * sizeof(double) + 1)};
     return x->all.losses && x->all.sums && x->all.of_rank ? 0 : pt_fail(e, PT_FAILED, "out of memory");

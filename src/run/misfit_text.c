@@ -18,7 +18,7 @@ void misfit_append(char *out, size_t n, const char *fmt, ...)
 void misfit_say_change(const search_input *in, const search_room *room, const uint64_t budget[TIERS], const char *whose,
                        char out[MISFIT_CHANGE_BYTES])
 {
-    static const char *const of_gpu[TIERS] = {"memory of the GPU", "RAM", "disk"}, *const of_cpu[TIERS] = {"RAM", "RAM", "disk"};
+    static const char *const of_gpu[TIERS] = {"GPU memory", "RAM", "disk"}, *const of_cpu[TIERS] = {"RAM", "RAM", "disk"};
     bool beyond = false;
     search_write_options(in, budget, out, MISFIT_CHANGE_BYTES);
     for (tier t = 0; t < TIERS; t++) {
@@ -41,5 +41,5 @@ void misfit_say_budgets(const search_input *in, char *out, size_t n)
             misfit_append(out, n, "%s%s of %s", *out ? " and " : "", size_format(size, in->budget[t]),
                    t == TIER_DISK ? "the disk" : t == TIER_HOST ? "host memory" : "device memory");
     if (in->threads_bytes)
-        misfit_append(out, n, ", beside %s for the threads", size_format(size, in->threads_bytes));
+        misfit_append(out, n, ", besides %s for the threads", size_format(size, in->threads_bytes));
 }

@@ -637,18 +637,16 @@ static int check_kind(const schedule_input *in, schedule_kind kind, pt_error *e)
     if ((step || waiting) && !in->training)
         return pt_fail(e, PT_FAILED, "a model that is only evaluated has no training step; open it for training");
     if (waiting && in->plan->update == UPDATE_BACKWARD)
-        return pt_fail(e, PT_FAILED, "the plan updates during backward, so no update ever waits; run the plain step");
+        return pt_fail(e, PT_FAILED, "the plan updates during backward, so no update ever waits: run the plain step");
     for (int c = 0; c < in->packing->chunks_n && !in->host_tier; c++)
         if (in->plan->chunks[c].placement == TIER_HOST || in->plan->chunks[c].update == TIER_HOST)
             return pt_fail(e, PT_FAILED,
-                           "the plan's chunk %d uses the host, but there is no host memory apart from the device's; use "
-                           "device or disk, or give `host_memory`",
+                           "the plan's chunk %d uses the host tier, but this run has none: use device or disk, or give `host_memory`",
                            c);
     for (int b = 0; b < in->plan->blocks_n && !in->host_tier; b++)
         if (in->plan->blocks[b].place == TIER_HOST)
             return pt_fail(e, PT_FAILED,
-                           "the plan's layer %d saves to the host, but there is no host memory apart from the device's; "
-                           "use device or disk, or give `host_memory`",
+                           "the plan's layer %d saves to the host tier, but this run has none: use device or disk, or give `host_memory`",
                            b);
     return 0;
 }

@@ -159,7 +159,7 @@ static int take_slot(builder *b, tier t, int index, int64_t *free_key)
     int victim = choose_victim(b, c);
     if (victim < 0) {
         b->failed = pt_fail(b->e, PT_DOES_NOT_FIT,
-                            "the plan has %d %s buffers for %s, and more are needed at once: raise %s",
+                            "the plan has %d %s buffers for %s, but more are needed at once: raise %s",
                             c->slots_n, tier_names[t], object_names[o->kind],
                             o->kind == OBJECT_WEIGHTS ? "n_buffer" : o->kind == OBJECT_SAVED ? "n_swap" : "n_update");
         return -1;

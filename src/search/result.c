@@ -171,7 +171,7 @@ static int say(const space *s, const candidate *r, aspect a, char *out, size_t n
     if (a == BY_CHUNKS)
         return snprintf(out, n, "chunks of %s", size_format(size, (uint64_t)s->chunkings[r->chunking].packing.chunk_bytes));
     if (a == BY_CUT)
-        return snprintf(out, n, "micro-batches of %lld, %d at a time", (long long)r->micro_batch, r->visit);
+        return snprintf(out, n, "micro-batches of %lld, %d in a row", (long long)r->micro_batch, r->visit);
     return snprintf(out, n, "updates %s", update_time_words[r->update]);
 }
 

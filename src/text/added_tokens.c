@@ -22,10 +22,10 @@ static int check_id(const added_tokens *a, const string_table *vocab, size_t i, 
     if (known == NO_ID)
         known = earlier;
     if (known != NO_ID && known != id)
-        return pt_fail(e, PT_FAILED, "added_tokens[%zu]: \"%.60s\" has id %u here and %u before; mend the file", i,
+        return pt_fail(e, PT_FAILED, "added_tokens[%zu]: \"%.60s\" has id %u here and %u before; correct the file", i,
                        content, id, known);
     if (other && known == NO_ID)
-        return pt_fail(e, PT_FAILED, "added_tokens[%zu]: \"%.60s\" has id %u, which is taken by \"%.*s\"; mend the file",
+        return pt_fail(e, PT_FAILED, "added_tokens[%zu]: \"%.60s\" has id %u, which is taken by \"%.*s\"; correct the file",
                        i, content, id, (int)(n_other < 60 ? n_other : 60), other);
     return 0;
 }
@@ -34,7 +34,7 @@ static int read_token(added_tokens *a, const json_t *item, size_t i, const strin
 {
     const json_t *content = json_object_get(item, "content");
     if (!json_is_string(content))
-        return pt_fail(e, PT_FAILED, "added_tokens[%zu] lacks a string `content`; write it", i);
+        return pt_fail(e, PT_FAILED, "added_tokens[%zu] lacks a string \"content\"; write it", i);
     const char *text = json_string_value(content);
     size_t n = json_string_length(content);
     uint32_t id = (uint32_t)json_integer_value(json_object_get(item, "id"));
@@ -61,7 +61,7 @@ static int count_ids(const json_t *section, uint32_t *n_ids, pt_error *e)
     for (size_t i = 0; i < json_array_size(section); i++) {
         const json_t *id = json_object_get(json_array_get(section, i), "id");
         if (!json_is_integer(id) || json_integer_value(id) < 0 || json_integer_value(id) > MAX_TOKEN_ID)
-            return pt_fail(e, PT_FAILED, "added_tokens[%zu]: its id is no integer from 0 to %d; mend the file", i,
+            return pt_fail(e, PT_FAILED, "added_tokens[%zu]: its id is no integer from 0 to %d; correct the file", i,
                            MAX_TOKEN_ID);
         if (json_integer_value(id) >= *n_ids)
             *n_ids = (uint32_t)json_integer_value(id) + 1;
@@ -97,7 +97,7 @@ static int compare_tokens(const void *a, const void *b)
 static int start_set(token_set *set, size_t n, pt_error *e)
 {
     set->sorted = malloc((n + 1) * sizeof *set->sorted);
-    return set->sorted ? 0 : pt_fail(e, PT_FAILED, "added_tokens: no memory for %zu tokens; free some", n);
+    return set->sorted ? 0 : pt_fail(e, PT_FAILED, "added_tokens: no memory for %zu tokens; free some memory", n);
 }
 
 static void add_to_set(token_set *set, const added_token *token, const text_buffer *text)
@@ -144,7 +144,7 @@ int added_tokens_open(added_tokens *a, const json_t *section, const string_table
     if (!status)
         status = pattern_scratch_init(&scratch, e);
     if (!status && !(a->tokens = calloc(n + 1, sizeof *a->tokens)))
-        status = pt_fail(e, PT_FAILED, "added_tokens: no memory for %zu tokens; free some", n);
+        status = pt_fail(e, PT_FAILED, "added_tokens: no memory for %zu tokens; free some memory", n);
     for (size_t i = 0; i < n && !status; i++)
         status = read_token(a, json_array_get(section, i), i, vocab, e);
     for (size_t i = 0; i < a->n && !status; i++)

@@ -43,7 +43,7 @@ static int read_vocab(bpe *b, json_t *vocab, pt_error *e)
     json_object_foreach(vocab, token, value) {
         json_int_t id = json_integer_value(value);
         if (!json_is_integer(value) || id < 0 || id > MAX_TOKEN_ID)
-            return pt_fail(e, PT_FAILED, "model.vocab: the id of \"%.60s\" is no integer from 0 to %d; mend the file",
+            return pt_fail(e, PT_FAILED, "model.vocab: the id of \"%.60s\" is no integer from 0 to %d; correct the file",
                            token, MAX_TOKEN_ID);
         if (id > highest)
             highest = id;
@@ -56,7 +56,7 @@ static int read_vocab(bpe *b, json_t *vocab, pt_error *e)
         size_t n;
         const char *other = string_table_get(&b->tokens, id, &n);
         if (other)
-            return pt_fail(e, PT_FAILED, "model.vocab: \"%.60s\" and \"%.*s\" both have id %u; mend the file", token,
+            return pt_fail(e, PT_FAILED, "model.vocab: \"%.60s\" and \"%.*s\" both have id %u; correct the file", token,
                            (int)(n < 60 ? n : 60), other, id);
         if ((status = string_table_add(&b->tokens, id, token, strlen(token), e)))
             return status;
@@ -76,15 +76,15 @@ static int read_merge(const bpe *b, const json_t *item, size_t i, uint32_t pair[
         side[1] = space ? space + 1 : "";
         n[1] = space ? json_string_length(item) - n[0] - 1 : 0;
         if (!space || memchr(side[1], ' ', n[1]))
-            return pt_fail(e, PT_FAILED, "model.merges[%zu]: \"%.60s\" is not two tokens and one space; mend the file",
+            return pt_fail(e, PT_FAILED, "model.merges[%zu]: \"%.60s\" is not two tokens and one space; correct the file",
                            i, side[0]);
     } else {
         if (!json_is_array(item) || json_array_size(item) != 2)
-            return pt_fail(e, PT_FAILED, "model.merges[%zu] is neither \"a b\" nor [\"a\", \"b\"]; mend the file", i);
+            return pt_fail(e, PT_FAILED, "model.merges[%zu] is neither \"a b\" nor [\"a\", \"b\"]; correct the file", i);
         for (int k = 0; k < 2; k++) {
             const json_t *part = json_array_get(item, k);
             if (!json_is_string(part))
-                return pt_fail(e, PT_FAILED, "model.merges[%zu]: a side of it is no string; mend the file", i);
+                return pt_fail(e, PT_FAILED, "model.merges[%zu]: a side of it is no string; correct the file", i);
             side[k] = json_string_value(part);
             n[k] = json_string_length(part);
         }
@@ -92,12 +92,12 @@ static int read_merge(const bpe *b, const json_t *item, size_t i, uint32_t pair[
     for (int k = 0; k < 2; k++) {
         pair[k] = string_table_find(&b->tokens, side[k], n[k]);
         if (pair[k] == NO_ID)
-            return pt_fail(e, PT_FAILED, "model.merges[%zu]: token \"%.*s\" is not in the vocabulary; mend the file", i,
+            return pt_fail(e, PT_FAILED, "model.merges[%zu]: token \"%.*s\" is not in the vocabulary; correct the file", i,
                            (int)(n[k] < 60 ? n[k] : 60), side[k]);
     }
     char small[256], *text = n[0] + n[1] <= sizeof small ? small : malloc(n[0] + n[1]);
     if (!text)
-        return pt_fail(e, PT_FAILED, "no memory to read model.merges[%zu]; free some", i);
+        return pt_fail(e, PT_FAILED, "no memory to read model.merges[%zu]; free some memory", i);
     memcpy(text, side[0], n[0]);
     memcpy(text + n[0], side[1], n[1]);
     *joined = string_table_find(&b->tokens, text, n[0] + n[1]);
@@ -105,7 +105,7 @@ static int read_merge(const bpe *b, const json_t *item, size_t i, uint32_t pair[
         free(text);
     if (*joined == NO_ID)
         return pt_fail(e, PT_FAILED,
-                       "model.merges[%zu]: what \"%.*s\" and \"%.*s\" make is not in the vocabulary; mend the file", i,
+                       "model.merges[%zu]: what \"%.*s\" and \"%.*s\" make is not in the vocabulary; correct the file", i,
                        (int)(n[0] < 60 ? n[0] : 60), side[0], (int)(n[1] < 60 ? n[1] : 60), side[1]);
     return 0;
 }
@@ -115,7 +115,7 @@ static int read_merges(bpe *b, const json_t *merges, pt_error *e)
     size_t n = json_array_size(merges), n_read = 0;
     uint32_t *pairs = malloc((n + 1) * 2 * sizeof *pairs);
     if (!pairs)
-        return pt_fail(e, PT_FAILED, "no memory for %zu merges; free some", n);
+        return pt_fail(e, PT_FAILED, "no memory for %zu merges; free some memory", n);
     int status = merge_table_init(&b->merges, n, e);
     for (size_t i = 0; i < n && !status; i++) {
         const json_t *item = json_array_get(merges, i);
@@ -164,7 +164,7 @@ static int read_character_units(bpe *b, pt_error *e)
 {
     b->unit = malloc(0x10000 * sizeof *b->unit);
     if (!b->unit)
-        return pt_fail(e, PT_FAILED, "no memory for the vocabulary's characters; free some");
+        return pt_fail(e, PT_FAILED, "no memory for the vocabulary's characters; free some memory");
     for (uint32_t c = 0; c < 0x10000; c++) {
         char text[4];
         unsigned n = utf8_write(c, text);

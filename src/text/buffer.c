@@ -16,7 +16,7 @@ static int grow(void **items, size_t n, size_t *capacity, size_t extra, size_t s
         wanted = doubled;
     void *moved = realloc(*items, wanted * size);
     if (!moved)
-        return pt_fail(e, PT_FAILED, "no memory for %zu bytes of text or ids; free some or split the input",
+        return pt_fail(e, PT_FAILED, "no memory for %zu bytes of text or ids; free some memory or split the input",
                        wanted * size);
     *items = moved;
     *capacity = wanted;

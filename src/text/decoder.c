@@ -61,7 +61,7 @@ static int read_section(rules *r, const json_t *section, pt_error *e)
     const char *name = json_is_string(type) ? json_string_value(type) : "(none)";
     if (strcmp(name, "Sequence") == 0) {
         int status = json_is_array(list) ? 0
-                                         : pt_fail(e, PT_FAILED, "decoder: a Sequence without the array `decoders`; write it");
+                                         : pt_fail(e, PT_FAILED, "decoder: a Sequence without the array \"decoders\"; write it");
         for (size_t i = 0; i < json_array_size(list) && !status; i++)
             status = read_section(r, json_array_get(list, i), e);
         return status;
@@ -99,7 +99,7 @@ static int replace_all(const char *text, size_t n, const char *search, size_t n_
         if (status || !hit)
             return status;
         if (out->n - start > TOKEN_BYTES_MOST)
-            return pt_fail(e, PT_FAILED, "decoder: Replace makes more than %d bytes of one token; mend it", TOKEN_BYTES_MOST);
+            return pt_fail(e, PT_FAILED, "decoder: Replace makes more than %d bytes of one token; correct it", TOKEN_BYTES_MOST);
         if ((status = text_buffer_append(out, content, n_content, e)))
             return status;
         text += before + n_search;
@@ -204,7 +204,7 @@ int decoder_open(decoder *d, const json_t *section, const bpe *model, const adde
     d->n_ids = model->tokens.n_ids > added->names.n_ids ? model->tokens.n_ids : added->names.n_ids;
     d->tokens = malloc((d->n_ids + 1) * sizeof *d->tokens);
     if (!d->tokens)
-        return pt_fail(e, PT_FAILED, "decoder: no memory for %u tokens; free some", d->n_ids);
+        return pt_fail(e, PT_FAILED, "decoder: no memory for %u tokens; free some memory", d->n_ids);
     return decode_all(d, &r, model, added, prepends, e);
 }
 

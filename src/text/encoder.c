@@ -30,7 +30,7 @@ int encoder_open(const tokenizer *t, encoder **out, pt_error *e)
     encoder *c = calloc(1, sizeof *c);
     if (!c || !(c->steps = calloc(t->pre.n + 1, sizeof *c->steps))) {
         free(c);
-        return pt_fail(e, PT_FAILED, "no memory for an encoder; free some");
+        return pt_fail(e, PT_FAILED, "no memory for an encoder; free some memory");
     }
     c->t = t;
     int status = bpe_scratch_init(&c->model, e);

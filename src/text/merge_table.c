@@ -9,7 +9,7 @@ int merge_table_init(merge_table *t, size_t n_pairs, pt_error *e)
         n_slots *= 2;
     t->entries = malloc(n_slots * sizeof *t->entries);
     if (!t->entries)
-        return pt_fail(e, PT_FAILED, "no memory for %zu merges; free some", n_pairs);
+        return pt_fail(e, PT_FAILED, "no memory for %zu merges; free some memory", n_pairs);
     t->mask = n_slots - 1;
     for (size_t i = 0; i < n_slots; i++)
         t->entries[i].value = NO_MERGE;

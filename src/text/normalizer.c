@@ -36,7 +36,7 @@ static int read_step(normalizer *n, const json_t *section, const char *type, pt_
         return section_too_long("normalizer", e);
     normalizer_step *steps = realloc(n->steps, (n->n + 1) * sizeof *steps);
     if (!steps)
-        return pt_fail(e, PT_FAILED, "normalizer: no memory for its steps; free some");
+        return pt_fail(e, PT_FAILED, "normalizer: no memory for its steps; free some memory");
     n->steps = steps;
     normalizer_step *step = &steps[n->n++];
     *step = (normalizer_step){.kind = kinds[i].kind};
@@ -65,7 +65,7 @@ static int read_section(normalizer *n, const json_t *section, pt_error *e)
         return read_step(n, section, json_string_value(type), e);
     const json_t *list = json_object_get(section, "normalizers");
     if (!json_is_array(list))
-        return pt_fail(e, PT_FAILED, "normalizer: a Sequence without the array `normalizers`; write it");
+        return pt_fail(e, PT_FAILED, "normalizer: a Sequence without the array \"normalizers\"; write it");
     for (size_t i = 0; i < json_array_size(list); i++) {
         int status = read_section(n, json_array_get(list, i), e);
         if (status)

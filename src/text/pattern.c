@@ -25,7 +25,7 @@ int pattern_open_regex(pattern *p, const char *regex, size_t n, const char *wher
     int status = pattern_translate(regex, n, where, &translated, e);
     pcre2_compile_context *context = pcre2_compile_context_create(NULL);
     if (!status && !context)
-        status = pt_fail(e, PT_FAILED, "%s: no memory to compile a regular expression; free some", where);
+        status = pt_fail(e, PT_FAILED, "%s: no memory to compile a regular expression; free some memory", where);
     if (!status) {
         int error;
         PCRE2_SIZE offset;
@@ -36,7 +36,7 @@ int pattern_open_regex(pattern *p, const char *regex, size_t n, const char *wher
         if (!p->code) {
             char message[128] = "unknown error";
             pcre2_get_error_message(error, (PCRE2_UCHAR *)message, sizeof message);
-            status = pt_fail(e, PT_FAILED, "%s: cannot use the regular expression \"%.*s\": %s; mend it", where,
+            status = pt_fail(e, PT_FAILED, "%s: cannot use the regular expression \"%.*s\": %s; correct it", where,
                              (int)(n < 200 ? n : 200), regex, message);
         } else {
             p->compiled = pcre2_jit_compile(p->code, PCRE2_JIT_COMPLETE) == 0;
@@ -73,7 +73,7 @@ int pattern_scratch_init(pattern_scratch *s, pt_error *e)
     s->stack = pcre2_jit_stack_create(32 << 10, JIT_STACK_BYTES, NULL);
     if (!s->match || !s->context) {
         pattern_scratch_free(s);
-        return pt_fail(e, PT_FAILED, "no memory for regular expression matching; free some");
+        return pt_fail(e, PT_FAILED, "no memory for regular expression matching; free some memory");
     }
     if (s->stack)
         pcre2_jit_stack_assign(s->context, NULL, s->stack);
@@ -105,7 +105,7 @@ static int search_regex(const pattern *p, pattern_scratch *s, const char *text, 
     search->match = ends[0];
     search->match_end = ends[1];
     if (ends[0] > ends[1]) /* \K in a lookahead */
-        return pt_fail(e, PT_FAILED, "a regular expression of the tokenizer matched backwards; mend it");
+        return pt_fail(e, PT_FAILED, "a regular expression of the tokenizer matched backwards; correct it");
     return 1;
 }
 

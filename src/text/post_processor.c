@@ -8,7 +8,7 @@ static int read_id(const json_t *value, id_list *out, pt_error *e)
 {
     json_int_t id = json_integer_value(value);
     if (!json_is_integer(value) || id < 0 || id > UINT32_MAX)
-        return pt_fail(e, PT_FAILED, "post_processor: an id is no number from 0; mend the file");
+        return pt_fail(e, PT_FAILED, "post_processor: an id is no number from 0; correct the file");
     return id_list_push(out, (uint32_t)id, e);
 }
 
@@ -38,10 +38,10 @@ static int read_template(const json_t *section, post_processor *w, pt_error *e)
         else if (json_is_string(text) && strcmp(json_string_value(text), "A") == 0)
             n_texts++;
         else
-            status = pt_fail(e, PT_FAILED, "post_processor: single[%zu] is neither a SpecialToken nor Sequence A; mend it", i);
+            status = pt_fail(e, PT_FAILED, "post_processor: single[%zu] is neither a SpecialToken nor Sequence A; correct it", i);
     }
     if (!status && n_texts != 1)
-        return pt_fail(e, PT_FAILED, "post_processor: `single` holds Sequence A %d times, not once; mend the template", n_texts);
+        return pt_fail(e, PT_FAILED, "post_processor: \"single\" holds Sequence A %d times, not once; correct the template", n_texts);
     return status;
 }
 
@@ -73,7 +73,7 @@ static int read_section(post_processor *p, const json_t *section, pt_error *e)
     if (strcmp(name, "Sequence") == 0) {
         const json_t *list = json_object_get(section, "processors");
         if (!json_is_array(list))
-            return pt_fail(e, PT_FAILED, "post_processor: a Sequence without the array `processors`; write it");
+            return pt_fail(e, PT_FAILED, "post_processor: a Sequence without the array \"processors\"; write it");
         for (size_t i = 0; i < json_array_size(list) && !status; i++)
             status = read_section(p, json_array_get(list, i), e);
         return status;

@@ -26,7 +26,7 @@ static pre_step *add_step(pretokenizer *p, pre_kind kind, pt_error *e)
     }
     pre_step *steps = realloc(p->steps, (p->n + 1) * sizeof *steps);
     if (!steps) {
-        pt_fail(e, PT_FAILED, "pre_tokenizer: no memory for its steps; free some");
+        pt_fail(e, PT_FAILED, "pre_tokenizer: no memory for its steps; free some memory");
         return NULL;
     }
     p->steps = steps;
@@ -172,7 +172,7 @@ static int read_sequence(pretokenizer *p, const json_t *section, pt_error *e)
 {
     const json_t *list = json_object_get(section, "pretokenizers");
     if (!json_is_array(list))
-        return pt_fail(e, PT_FAILED, "pre_tokenizer: a Sequence without the array `pretokenizers`; write it");
+        return pt_fail(e, PT_FAILED, "pre_tokenizer: a Sequence without the array \"pretokenizers\"; write it");
     for (size_t i = 0; i < json_array_size(list); i++) {
         int status = read_section(p, json_array_get(list, i), e);
         if (status)

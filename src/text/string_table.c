@@ -18,7 +18,7 @@ int string_table_init(string_table *t, uint32_t n_ids, pt_error *e)
     t->slots = malloc(n_slots * sizeof *t->slots);
     if (!t->spans || !t->slots) {
         string_table_free(t);
-        return pt_fail(e, PT_FAILED, "no memory for a vocabulary of %u tokens; free some", n_ids);
+        return pt_fail(e, PT_FAILED, "no memory for a vocabulary of %u tokens; free some memory", n_ids);
     }
     for (uint32_t i = 0; i < n_ids; i++)
         t->spans[i] = (string_span){0, NO_ID};

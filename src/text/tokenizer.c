@@ -34,7 +34,7 @@ static int check_ids(const tokenizer *t, pt_error *e)
     for (int k = 0; k < 2; k++)
         for (size_t i = 0; i < lists[k]->n; i++)
             if (lists[k]->ids[i] >= t->decoder.n_ids || t->decoder.tokens[lists[k]->ids[i]].n == NO_ID)
-                return pt_fail(e, PT_FAILED, "post_processor: id %u is not in the vocabulary; mend the template",
+                return pt_fail(e, PT_FAILED, "post_processor: id %u is not in the vocabulary; correct the template",
                                lists[k]->ids[i]);
     return 0;
 }
@@ -67,7 +67,7 @@ static int open_root(const char *name, const json_t *root, tokenizer **out, pt_e
 {
     tokenizer *t = calloc(1, sizeof *t);
     if (!t)
-        return pt_fail(e, PT_FAILED, "%s: no memory for a tokenizer; free some", name);
+        return pt_fail(e, PT_FAILED, "%s: no memory for a tokenizer; free some memory", name);
     int status = open_parts(t, root, e);
     if (status) {
         tokenizer_close(t);

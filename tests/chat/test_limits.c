@@ -41,7 +41,7 @@ static void runaway_templates_end(void **state)
     refused("{{ ''.ljust(99999999999) }}", "too large");
     refused("{% for i in range(10 ** 9) %}{% endfor %}", "range");
     refused("{% set ns = namespace(x=[1], y=[1]) %}{% for i in range(60) %}{% set ns.x = [ns.x, ns.x] %}{% set ns.y = [ns.y, ns.y] %}"
-            "{% endfor %}\n{{ ns.x == ns.y }}", "line 2: the template does not end");
+            "{% endfor %}\n{{ ns.x == ns.y }}", "line 2: the template does not finish");
     refused("{% set a = namespace(x=1) %}{% set a.x = a %}{{ a }}", "deeper");
     refused("{{ 9223372036854775807 + 1 }}", "64 bits");
     refused("{{ 2 ** 999 }}", "64 bits");

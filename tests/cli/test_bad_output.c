@@ -99,7 +99,7 @@ static int ask_for_more_disk(const char *folder)
                                 "--disk-memory", "1025KiB"));
         int status = program_wait(program_start(&a, "/dev/null", scratch_path("err")));
         const char *said = strstr(text_of(scratch_path("err")), "protrain: ");
-        if (status != 3 || !said || !strstr(said, "--disk-memory is 1.00 MiB, and only 1.00 MiB are free in /mnt") ||
+        if (status != 3 || !said || !strstr(said, "--disk-memory is 1.00 MiB, but only 1.00 MiB are free in /mnt") ||
             !strstr(said, "--disk-path"))
             return 1;
     }
@@ -210,9 +210,9 @@ static int plan_with_a_disk_in_ram(const char *folder)
     if (!give || sscanf(give, "--device-memory %30[0-9A-Za-z.]", memory) != 1 || size_parse(memory, &bytes, NULL))
         return 1;
     snprintf(memory, sizeof memory, "%llu", (unsigned long long)(bytes - size_granule(bytes)));
-    if (plan_on(folder, memory, NULL) != 3 || !strstr(text_of(scratch_path("err")), "note: /mnt lies in RAM"))
+    if (plan_on(folder, memory, NULL) != 3 || !strstr(text_of(scratch_path("err")), "note: /mnt is in RAM"))
         return 2;
-    if (plan_on(folder, "64MiB", NULL) || strstr(text_of(scratch_path("err")), "lies in RAM")) /* nothing would go there */
+    if (plan_on(folder, "64MiB", NULL) || strstr(text_of(scratch_path("err")), "is in RAM")) /* nothing would go there */
         return 4;
     return plan_on(folder, memory, "16MiB") ? 3 : 0;
 }

@@ -70,8 +70,8 @@ static void records_called_text_are_told_of(void **state)
     static const char line[] = "{ \"a\": \"ab ab ab ab ab ab ab\"}\n", prose[] = "[ab] ab ab ab ab {ab ab} ab ab",
         brace[] = "{ab ab ab ab ab ab ab}";
     setup_model();
-    says(run_on(put_text("array.txt", array), WORDS("--seed", "1"), 0), "array.txt begins as JSON");
-    says(run_on(put_text("strings.txt", strings), WORDS("--seed", "1"), 0), "strings.txt begins as JSON");
+    says(run_on(put_text("array.txt", array), WORDS("--seed", "1"), 0), "array.txt looks like JSON");
+    says(run_on(put_text("strings.txt", strings), WORDS("--seed", "1"), 0), "strings.txt looks like JSON");
     says(run_on(put_text("line.txt", line), WORDS("--seed", "1"), 0), ".jsonl");
     says_nothing_of(run_on(put_text("prose.txt", prose), WORDS("--seed", "1"), 0), "JSON");
     says_nothing_of(run_on(put_text("brace.txt", brace), WORDS("--seed", "1"), 0), "JSON");
@@ -89,7 +89,7 @@ static void links_that_lead_nowhere_are_left_out(void **state)
     snprintf(link, sizeof link, "%s/loop.txt", folder);
     assert_int_equal(symlink("loop.txt", link), 0);
     says(run_on(folder, WORDS("--seed", "1"), 0),
-         "1 entry of the data folders left out, not being data: loop.txt (a link that leads nowhere)");
+         "1 entry of the data folders left out as no data: loop.txt (a link without a target)");
     snprintf(link, sizeof link, "%s/gone.txt", folder);
     assert_int_equal(symlink("nothing", link), 0);
     says(run_on(folder, WORDS("--seed", "1"), 0), "2 entries");
@@ -138,11 +138,11 @@ static void folders_of_the_environment_that_are_not_there_are_named(void **state
     snprintf(path, sizeof path, "%s", text);
     setenv("TMPDIR", "/proc/none", 1);
     assert_int_equal(run_program(WORDS("eval", "--model", model, "--data", path, "--quiet")), 1);
-    says(text_of(scratch_path("err")), "TMPDIR is /proc/none, and there is no such folder");
+    says(text_of(scratch_path("err")), "TMPDIR is /proc/none, but there is no such folder");
     unsetenv("TMPDIR");
     unsetenv("XDG_CACHE_HOME");
     setenv("HOME", "/proc/none", 1);
-    says(run_on(path, WORDS("--seed", "1"), 0), "HOME is /proc/none, and there is no such folder");
+    says(run_on(path, WORDS("--seed", "1"), 0), "HOME is /proc/none, but there is no such folder");
     setenv("HOME", placement, 1);
     setenv("XDG_CACHE_HOME", cache, 1);
     free(cache);

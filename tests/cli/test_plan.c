@@ -431,7 +431,7 @@ static void a_plan_for_other_heads_is_refused(void **state)
     assert_int_equal(plan_with(step, given), 0);
     snprintf(text, sizeof text, config, 2, 2);
     put_text("config.json", text);
-    check_refusal("other heads", plan_with(step, given), 1, WORDS("planned.json", "\"heads\": 4, and here it is 2"));
+    check_refusal("other heads", plan_with(step, given), 1, WORDS("planned.json", "\"heads\" 4, but here it is 2"));
 }
 
 /* A run's profile.json with one number changed. */

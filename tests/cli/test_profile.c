@@ -41,8 +41,8 @@ static void a_person_sees_a_table(void **state)
     (void)state;
     assert_int_equal(run("profile", OPTIONS("--seq-len", "16", "--batch-size", "2", "--host-memory", "64MiB", "--fresh")), 0);
     static const char *const words[] = {"llama", "layer, 2 of them", "GFLOP/s", "AdamW on the device", "AdamW on the host",
-                                        "gradients rounded", "any task costs", "host to device", "disk, reading", "times as long",
-                                        "by threads", "Blocks are sure to", "updates and transfers to"};
+                                        "gradients rounded", "overhead of a task", "host to device", "disk, reading", "times as long",
+                                        "by threads", "Times of blocks are certain to", "updates and transfers to"};
     const char *text = text_of(scratch_path("out"));
     for (size_t i = 0; i < sizeof words / sizeof *words; i++)
         if (!strstr(text, words[i]))

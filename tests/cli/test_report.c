@@ -151,13 +151,13 @@ static void the_page_holds_the_runs_numbers_and_needs_nothing_else(void **state)
     (void)state;
     write_run("run", "llama", "a machine");
     char *page = page_of("run");
-    check_holds(page, (const char *const[]){"llama, 1.0K parameters, 4 layers; a step is 2 sequences of 8 tokens, bf16", "a machine",
-                                            "<b>30</b>", "learned tokens, of 96",
+    check_holds(page, (const char *const[]){"llama, 1.0K parameters, 4 layers; 2 sequences of 8 tokens per step, bf16", "a machine",
+                                            "<b>30</b>", "tokens trained on, of 96",
                                             "<b>3.2500</b>", "5.0000 after step 1, lowest 3.0000 (step 4)", "<b>4.2500</b>",
                                             "437.5 ms", "predicted 350.0 ms (+25.0%)",
                                             "used 900 B, predicted 1000 B, of a budget of 2.00 KiB",
-                                            "step 4: training 3<", "step 6: evaluation 4.25<", "layers   0-2: input kept",
-                                            "layer 3: all kept, on the host", "updates  in the order of the next forward", NULL});
+                                            "step 4: training 3<", "step 6: evaluation 4.25<", "layers   0-2: input saved",
+                                            "layer 3: all saved, on the host", "updates  in the order of the next forward", NULL});
     static const char *const never[] = {"<script", "http://", "https://", "src=", "href=", "url(", "nan", "inf"};
     for (size_t i = 0; i < sizeof never / sizeof *never; i++)
         if (strstr(page, never[i]))
@@ -283,7 +283,7 @@ static void what_is_missing_is_named(void **state)
     expect_refusal("nowhere", (const char *const[]){"nowhere", "does not exist", "output folder", NULL});
     write_run("less", "llama", "m");
     assert_int_equal(unlink(scratch_path("less/plan.json")), 0);
-    expect_note("less", "plan.json is not there");
+    expect_note("less", "plan.json is missing");
     write_run("less", "llama", "m");
     put_text("less/plan.json", "{\"chunk_bytes\": -1}");
     expect_note("less", "plan.json");

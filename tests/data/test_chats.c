@@ -139,13 +139,13 @@ static void records_without_a_reply_are_counted_and_left_out(void **state)
     assert_non_null(strstr(dataset_notice(d), "1 of 2 records have no token to learn"));
     assert_non_null(strstr(dataset_summary(d), "format messages: 2 of "));
     dataset_close(d);
-    refused("none.jsonl", "{\"messages\": [" USER("q") "]}\n", usual, "is to be learned");
+    refused("none.jsonl", "{\"messages\": [" USER("q") "]}\n", usual, "would be trained on");
 }
 
 static void bad_records_are_named(void **state)
 {
     (void)state;
-    refused("empty.jsonl", "{\"messages\": []}\n", usual, "line 1: an empty conversation");
+    refused("empty.jsonl", "{\"messages\": []}\n", usual, "line 1: the conversation is empty");
     refused("role.jsonl", "{\"messages\": [" USER("q") ", " REPLY("a") "]}\n{\"messages\": [{\"role\": \"gpt\", \"content\": \"\"}]}",
             usual,
             "line 2: message 1: unknown role \"gpt\": write \"assistant\"");
@@ -160,11 +160,11 @@ static void bad_records_are_named(void **state)
     refused("names.csv", "a,a\n1,2\n", usual, "two columns have this name");
     refused("fields.csv", "prompt,completion\na,b,c\n", usual, "line 2: 3 fields");
     refused("quote.csv", "prompt,completion\na,\"b\n", usual, "line 2: the quote that begins a field is never closed");
-    refused("utf8.csv", "prompt,completion\na,\xff\n", usual, "line 2, field 2: this is no UTF-8");
+    refused("utf8.csv", "prompt,completion\na,\xff\n", usual, "line 2, field 2: this is not UTF-8");
     refused("json.jsonl", "{\"prompt\": \"a\", \"completion\": \"b\"}\n{\"prompt\": oops}", usual, "line 2, column 15: not JSON");
     refused("format.jsonl", "{\"text\": \"a\"}", (dataset_options){.format = PT_DATA_MESSAGES}, "but `data_format` is messages");
     refused("long.jsonl", "{\"prompt\": \"a\", \"completion\": \"bcdefgh\"}", (dataset_options){.seq_len = 4, .longer = PT_LONG_ERROR},
-            "line 1: an example of 10 tokens");
+            "line 1: an example has 10 tokens");
 }
 
 static void a_cache_is_used_again_for_the_same_rules_alone(void **state)

@@ -86,8 +86,8 @@ static void quotes_hold_anything(void **state)
 static void what_is_no_csv_is_named_by_its_line(void **state)
 {
     (void)state;
-    refused("a\nx\"y\n", "line 2: a quote inside a field without quotes");
-    refused("a\n\"x\"y\n", "line 2: a closing quote with something behind it");
+    refused("a\nx\"y\n", "line 2: a quote inside an unquoted field");
+    refused("a\n\"x\"y\n", "line 2: text after a closing quote");
     refused("a\n\"x\n\nyz", "line 2: the quote that begins a field is never closed");
     refused("a\rb\n", "line 1: a carriage return without a newline");
     refused("a\r", "line 1: a carriage return without a newline");

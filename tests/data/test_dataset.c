@@ -476,17 +476,18 @@ static void data_that_cannot_be_trained_on_is_refused(void **state)
     refused(o, scratch_text("x.arrow", "x"), "unknown type of data");
     refused(o, scratch_path("absent.npy"), "No such file");
     refused(o, scratch_text("x.txt", "text"), "needs a tokenizer");
-    refused(o, npy("short.npy", T), "16 tokens, but one window of sequence length 16 needs 17: use a sequence length of at most 15");
+    refused(o, npy("short.npy", T),
+            "the data have 16 tokens, but a window of sequence length 16 needs 17: give a sequence length of at most 15");
     refused(o, npy("one.npy", 1), "1 tokens");
     refused(o, npy("zero.npy", 0), "0 tokens");
     o.vocab = 100;
-    refused(o, npy("beyond.npy", N), "outside of the model's vocabulary of 100");
+    refused(o, npy("beyond.npy", N), "outside the model's vocabulary of 100");
     o.vocab = VOCAB;
     o.cache_dir = scratch_path("no/such/folder");
     refused(o, npy("ok.npy", N), "cannot make the folder of the token cache");
     o.cache_dir = NULL;
     o.seq_len = 0;
-    refused(o, npy("ok.npy", N), "must be positive");
+    refused(o, npy("ok.npy", N), "must be from 1");
 }
 
 static void an_epoch_larger_than_the_data_is_refused(void **state)

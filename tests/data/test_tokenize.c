@@ -372,7 +372,7 @@ static void text_that_gives_nothing_to_train_on_is_refused(void **state)
     pt_error e = {0};
     o.paths = empty;
     assert_true(dataset_open(&o, &d, &e) < 0);
-    assert_non_null(strstr(e.text, "empty.txt: holds no text"));
+    assert_non_null(strstr(e.text, "empty.txt: the file has no text"));
     o.paths = some;
     o.vocab = 100;
     assert_true(dataset_open(&o, &d, &e) < 0);

@@ -171,7 +171,7 @@ static void a_read_past_the_end_is_an_error(void **state)
     ok(fd_pread_all(fd, data, 3, 2, "five", &e), &e);
     assert_memory_equal(data, "345", 3);
     assert_int_equal(fd_pread_all(fd, data, 4, 2, "five", &e), PT_FAILED);
-    assert_non_null(strstr(e.text, "five: ends at byte 5, but 1 bytes more"));
+    assert_non_null(strstr(e.text, "five: the file ends at byte 5, but 1 more bytes"));
     close(fd);
 }
 
@@ -392,7 +392,7 @@ static void a_staged_folder_does_not_replace_a_file(void **state)
     scratch_put("taken", "mine", 4);
     ok(dir_stage_begin(&s, scratch_path("taken"), &e), &e);
     assert_int_equal(dir_stage_commit(&s, &e), PT_FAILED);
-    assert_non_null(strstr(e.text, "taken: the finished folder cannot take this name"));
+    assert_non_null(strstr(e.text, "taken: the finished folder cannot be given this name"));
     content_is(scratch_path("taken"), "mine");
     assert_false(path_exists(s.path));
     assert_int_equal(dir_stage_begin(&s, scratch_path("taken/below"), &e), PT_FAILED);
@@ -430,7 +430,7 @@ static void a_second_run_into_the_same_folder_is_refused(void **state)
     ok(dir_lock_take(&first, scratch, &e), &e); /* a killed run does not hold the folder */
     dir_lock_release(&first);
     assert_int_equal(dir_lock_take(&first, scratch_path("not/there"), &e), PT_FAILED);
-    assert_non_null(strstr(e.text, "nothing can be written into this folder: No such file"));
+    assert_non_null(strstr(e.text, "cannot write into this folder: No such file"));
 }
 
 static int fill_up(const char *folder)

@@ -409,7 +409,7 @@ static void what_no_plan_needs_may_be_missing(void **state)
     assert_true(p.costs.curves_spread == 0 && p.threads_n == 0 && p.update.amount > 0 && p.read.amount > 0);
     assert_true(p.write.amount == 0 && p.to_device.amount == 0 && p.from_device.amount == 0 && p.update_host.amount == 0);
     char *shown = profile_text(&s.r, &p);
-    assert_non_null(strstr(shown, "Blocks are sure to"));
+    assert_non_null(strstr(shown, "Times of blocks are certain to"));
     assert_null(strstr(shown, "updates and transfers to"));
     assert_null(strstr(shown, "by threads"));
     free(shown);

@@ -193,7 +193,7 @@ static void where_there_is_no_memory_to_measure_what_was_kept_serves(void **stat
         each_file(host_or_disk ? slow_down_ten : date_back);
         s.r.budget[TIER_DEVICE] = little;
         said[0] = 0;
-        if (!is_used(&s, &p) || !strstr(said, "or more; what was measured before is used"))
+        if (!is_used(&s, &p) || !strstr(said, "or more; the earlier profile is used"))
             fail_msg("%s: \"%s\"", slowed->what, said);
         s.r.budget[TIER_DEVICE] = whole;
         assert_false(is_used(&s, &p));

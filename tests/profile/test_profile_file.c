@@ -188,7 +188,7 @@ static void a_file_with_a_check_that_is_off_a_little_is_used_with_a_notice(void 
     char path[300], said[8192] = "", took[64];
     write_profile(&s, 0, true, &p, path);
     slow_down(path, &checks[0], 1.5);
-    snprintf(took, sizeof took, "took %.3g ms then", p.layer.ns / 1.5 * 1e-6);
+    snprintf(took, sizeof took, "took %.3g ms when it was measured", p.layer.ns / 1.5 * 1e-6);
     s.r.notice = keep_notice;
     s.r.arg = said;
     if (profile_get(&s.r, &q, &e) || !strstr(said, checks[0].what) || !strstr(said, took) || !strstr(said, path))

@@ -404,7 +404,7 @@ static void a_merged_model_is_the_model_with_its_adapter(void **state)
         if (!(fabs(merged - beside) <= 2e-6 * beside && fabs(plain - beside) > 1e-4 * beside))
             fail_msg("%s: loss %.8f merged, %.8f with the adapter, %.8f without", cases[i], merged, beside, plain);
         assert_int_equal(pt_merge(&o, &e), PT_FAILED);
-        assert_non_null(strstr(e.text, "is there already"));
+        assert_non_null(strstr(e.text, "already exists"));
         fixture_close(&a.f);
     }
 }
@@ -433,7 +433,7 @@ static void options_that_mean_nothing_are_refused(void **state)
     plain.lora_rank = 4;
 #define REFUSED(change, word) o = plain, (change), expect(&o, word)
     REFUSED(o.lora_rank = -1, "`lora_rank` is -1");
-    REFUSED(o.lora_targets = "q_proj,lm_head", "'lm_head' is no linear layer");
+    REFUSED(o.lora_targets = "q_proj,lm_head", "'lm_head' is not a linear layer");
     REFUSED(o.lora_targets = "", "`lora_targets`");
     REFUSED(o.lora_dropout = 0.1, "`lora_dropout` 0.1");
     REFUSED(o.lora_alpha = -1, "`lora_alpha` is -1");

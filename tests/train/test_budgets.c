@@ -78,8 +78,8 @@ static void by_default_it_is_what_is_free_less_a_margin(void **state)
     c.r.memory_reserve = mib(1000); /* what is saved lies in RAM too */
     chosen(&c, PT_AUTO, PT_AUTO, 0);
     assert_true(c.budget[TIER_DEVICE] == mib(9000 - 800 - 1000));
-    assert_string_equal(c.why, "8.79 GiB free (RAM) less 1.76 GiB for what is saved and other programs: 7.03 GiB");
-    refused(&c, mib(8500), PT_AUTO, 0, "1000.00 MiB of RAM, where `out` lies");
+    assert_string_equal(c.why, "8.79 GiB free (RAM) less 1.76 GiB for checkpoints, the model and other programs: 7.03 GiB");
+    refused(&c, mib(8500), PT_AUTO, 0, "1000.00 MiB of RAM, where `out` is");
     c.r.memory_reserve = 0;
     put_machine(4000, 3000);
     chosen(&c, PT_AUTO, PT_AUTO, 0);
@@ -113,15 +113,15 @@ static void what_is_asked_for_is_given_as_long_as_it_is_free(void **state)
     assert_string_equal(c.why, "");
     assert_int_equal(c.missing, 0);
     refused(&c, mib(9000) + 1, PT_AUTO, 0,
-            "`device_memory` is 8.79 GiB, and only 8.79 GiB are free beside what the program itself takes, 1B less: give "
+            "`device_memory` is 8.79 GiB, but only 8.79 GiB are free beside what the program itself takes, 1B too little: give "
             "`device_memory` 8GiB, or end");
     assert_string_equal(c.change, "`device_memory` 8GiB"); /* less the margin */
     assert_int_equal(c.missing, 1);
     chosen(&c, mib(4000), mib(5000), 0);
     assert_true(c.budget[TIER_DEVICE] == mib(4000) && c.budget[TIER_HOST] == mib(5000) && c.host_tier);
     refused(&c, mib(4000), mib(5000) + 1, 0,
-            "`device_memory` is 3.91 GiB, `host_memory` 4.88 GiB, and only 8.79 GiB "
-            "are free beside what the program itself takes, 1B less: give "
+            "`device_memory` is 3.91 GiB, `host_memory` 4.88 GiB, but only 8.79 GiB "
+            "are free beside what the program itself takes, 1B too little: give "
             "`host_memory` 4288MiB, or end");
     assert_int_equal(c.missing, 1);
     assert_string_equal(c.change, "`host_memory` 4288MiB");
@@ -151,12 +151,12 @@ static void a_gpu_has_memory_and_a_margin_of_its_own(void **state)
     chosen(&c, PT_AUTO, mib(9000), 0);
     assert_true(c.budget[TIER_DEVICE] == mib(8000 - 512) && c.budget[TIER_HOST] == mib(9000));
     chosen(&c, mib(8000), PT_AUTO, 0); /* not out of RAM */
-    refused(&c, mib(8000) + 1, PT_AUTO, 0, "the memory of Some GPU are free, 1B less: give `device_memory` 7488MiB");
+    refused(&c, mib(8000) + 1, PT_AUTO, 0, "the memory of Some GPU are free, 1B too little: give `device_memory` 7488MiB");
     assert_int_equal(c.missing, 1);
     assert_string_equal(c.change, "`device_memory` 7488MiB");
     refused(&c, PT_AUTO, mib(9000) + 1, 0,
-            "`host_memory` is 8.79 GiB, and only 8.79 GiB are free beside what the program itself takes, 1B "
-            "less: give `host_memory` 8GiB");
+            "`host_memory` is 8.79 GiB, but only 8.79 GiB are free beside what the program itself takes, 1B "
+            "too little: give `host_memory` 8GiB");
     add_gpu(&c, mib(8192), mib(100));
     refused(&c, mib(101), PT_AUTO, 0, "are free, 1MiB less: lower it");
     assert_string_equal(c.change, "");
@@ -277,7 +277,7 @@ static void what_is_kept_of_a_disk_is_taken_from_what_is_free_and_from_nothing_t
         skip();
     chosen(&c, PT_AUTO, PT_AUTO, PT_AUTO);
     assert_in_range(c.budget[TIER_DISK], has - kept - margin - change, has - kept - margin + change);
-    assert_non_null(strstr(c.why, "free (disk) less 3.00 GiB for what is saved and other programs: "));
+    assert_non_null(strstr(c.why, "free (disk) less 3.00 GiB for checkpoints, the model and other programs: "));
     assert_true(c.budget[TIER_DEVICE] == mib(9096 - 800));
     chosen(&c, mib(4000), mib(5000), has - margin);
     assert_true(c.budget[TIER_DISK] == has - margin && c.budget[TIER_DEVICE] == mib(4000) && c.budget[TIER_HOST] == mib(5000));
@@ -318,8 +318,8 @@ static void a_disk_in_ram_is_used_only_where_it_is_asked_for_and_counts_as_ram(v
     assert_true(c.budget[TIER_DISK] == disk && c.budget[TIER_DEVICE] == mib(9096 - 800) - disk);
     assert_string_equal(c.noted, "");
     chosen(&c, mib(4000), mib(5000) - disk, disk);
-    refused(&c, mib(4000), mib(5000) - disk + 1, disk, "`host_memory` 4.88 GiB, `disk_memory` 8.00 MiB, and only 8.79 GiB");
-    assert_non_null(strstr(c.e.text, "pt-budgets/not/made lies in RAM: give a `disk_path`"));
+    refused(&c, mib(4000), mib(5000) - disk + 1, disk, "`host_memory` 4.88 GiB, `disk_memory` 8.00 MiB, but only 8.79 GiB");
+    assert_non_null(strstr(c.e.text, "pt-budgets/not/made is in RAM: give a `disk_path`"));
     assert_string_equal(c.change, "`host_memory` 4288MiB");
     refused(&c, PT_AUTO, PT_AUTO, UINT64_MAX - 5, "`disk_memory`");
     assert_true(disk_advised(c.change) > 0 && disk_advised(c.change) <= mib(9096 - 800));
@@ -328,7 +328,7 @@ static void a_disk_in_ram_is_used_only_where_it_is_asked_for_and_counts_as_ram(v
     chosen(&c, PT_AUTO, PT_AUTO, disk);
     assert_true(c.budget[TIER_DEVICE] == mib(80000 - 1280) && c.budget[TIER_HOST] == mib(9096 - 800) - disk);
     chosen(&c, PT_AUTO, mib(9000) - disk, disk);
-    refused(&c, PT_AUTO, mib(9000) - disk + 1, disk, "`host_memory` is 8.78 GiB, `disk_memory` 8.00 MiB, and only 8.79 GiB");
+    refused(&c, PT_AUTO, mib(9000) - disk + 1, disk, "`host_memory` is 8.78 GiB, `disk_memory` 8.00 MiB, but only 8.79 GiB");
 }
 
 /* ---- the machine of a file ---- */

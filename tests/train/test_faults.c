@@ -191,8 +191,8 @@ static void a_disk_tier_that_fails_ends_the_run_and_not_its_state(void **state)
     if (!SHIM_WORKS)
         skip();
     straight();
-    assert_int_equal(fail_calls("tier", "read", "eio", "scratch file failed"), TRIALS);
-    assert_int_equal(fail_calls("tier", "write", "eio", "scratch file failed"), TRIALS);
+    assert_int_equal(fail_calls("tier", "read", "eio", "disk tier's file failed"), TRIALS);
+    assert_int_equal(fail_calls("tier", "write", "eio", "disk tier's file failed"), TRIALS);
 }
 
 static void files_that_cannot_be_written_or_synced_end_the_run_and_not_its_state(void **state)

@@ -156,9 +156,9 @@ static void what_cannot_be_shared_is_refused_in_one_sentence(void **state)
 {
     (void)state;
     refused("8", "4", "--ranks 8 is more than --batch-size 4", 2);
-    refused("3", "4", "--ranks 3 and 4 lanes", 2);
+    refused("3", "4", "--ranks is 3 with 4 lanes", 2);
     refused("2", "3", "--lanes 3 does not divide --batch-size 4", 2);
-    refused("2", "1", "--ranks 2 and 1 lanes", 2);
+    refused("2", "1", "--ranks is 2 with 1 lanes", 2);
     refused("1000", "4", "--ranks", 2);
     refused_with("2", "2", WORDS("--lora", "4"), "--ranks does not work with an adapter", 2);
     refused_with("2", "2", WORDS("--task", "dpo"), "--ranks does not work with --task dpo", 2);

@@ -39,8 +39,7 @@ static int cpu_memory_open(device *d, memory_kind kind, size_t bytes, void **bas
         return pt_fail(e, PT_DOES_NOT_FIT, "an arena of %zu bytes is more than an address can reach", bytes);
     char *map = mmap(NULL, want + HUGE_BYTES, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
     if (map == MAP_FAILED)
-        return pt_fail_errno(e, PT_DOES_NOT_FIT, "the system refuses an arena of %zu bytes of %s memory; "
-                             "give a smaller budget", bytes, name);
+        return pt_fail_errno(e, PT_DOES_NOT_FIT, "the system refuses %zu bytes of %s memory: give a smaller budget", bytes, name);
     size_t before = (HUGE_BYTES - (uintptr_t)map % HUGE_BYTES) % HUGE_BYTES;
     if (before)
         munmap(map, before);
@@ -48,8 +47,8 @@ static int cpu_memory_open(device *d, memory_kind kind, size_t bytes, void **bas
     munmap(map + want, HUGE_BYTES - before);
     madvise(map, want, MADV_HUGEPAGE); /* may be refused: only speed is lost */
     if (populate(map, want, d->info.threads)) {
-        pt_fail_errno(e, PT_DOES_NOT_FIT, "the system has no %zu bytes of %s memory left, though it promised them; give a smaller "
-                      "budget, end other programs, or raise the container's limit", bytes, name);
+        pt_fail_errno(e, PT_DOES_NOT_FIT, "the system has no %zu bytes of %s memory left, although it granted them: give a smaller "
+                                          "budget, end other programs, or raise the container's limit", bytes, name);
         munmap(map, want);
         return PT_DOES_NOT_FIT;
     }
@@ -112,7 +111,7 @@ int device_cpu_open(const device_options *o, device **out, pt_error *e)
 {
     *out = NULL;
     if (o->threads < 0)
-        return pt_fail(e, PT_USAGE, "%d threads were asked for; use 0 (all cores) or more", o->threads);
+        return pt_fail(e, PT_USAGE, "%d threads were asked for: use 0 (all cores) or more", o->threads);
     int failed = cpu_isa_check(e);
     if (failed)
         return failed;

@@ -39,10 +39,10 @@ int cpu_isa_check(pt_error *e)
     __builtin_cpu_init();
     if (!__builtin_cpu_supports("sse4.2") || !__builtin_cpu_supports("popcnt"))
         return pt_fail(e, PT_FAILED,
-                       "this processor lacks SSE4.2 or POPCNT (x86-64-v2), which everything here needs; of a virtual machine, "
-                       "set the CPU model to that of its host");
+                       "this processor lacks SSE4.2 or POPCNT (x86-64-v2), which protrain needs; on a virtual machine, set the CPU model "
+                       "to that of the host");
     if (wanted && *wanted && !level_of(wanted))
-        return pt_fail(e, PT_FAILED, "PROTRAIN_ISA is \"%.40s\", but it has to be v2, v3 or v4", wanted);
+        return pt_fail(e, PT_FAILED, "PROTRAIN_ISA is \"%.40s\", but it must be v2, v3 or v4", wanted);
     return 0;
 }
 
