@@ -705,7 +705,7 @@ static int open_base_rows(base_rows *b, pt_error *e)
     b->few_bits = malloc(storage_bytes(w));
     if (!b->few_bits)
         return pt_fail(e, PT_FAILED, "out of memory");
-    return quantize(b->s->in->model, b->index, &(quantize_io){rows_of_base, keep_few_bits, b}, (float *)b->s->spare,
+    return quantize(b->s->in->model, b->index, &(quantize_io){rows_of_base, keep_few_bits, NULL, b}, (float *)b->s->spare,
                     state_half_of_spare(b->s) / sizeof(float), e);
 }
 
