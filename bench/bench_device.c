@@ -188,7 +188,7 @@ static void bench_layer(int64_t rows, int64_t n, int64_t k)
 {
     const double flop = 2.0 * (double)rows * (double)n * (double)k;
     const layer_matmuls p = matmuls_of(rows, n, k);
-    compute_bound(sized("product", n, k), flop, (op){OP_MATMUL, .matmul = p.forward});
+    compute_bound(sized("matmul", n, k), flop, (op){OP_MATMUL, .matmul = p.forward});
     compute_bound("    data gradient", flop, (op){OP_MATMUL, .matmul = p.data});
     compute_bound("    weight gradient", flop, (op){OP_MATMUL, .matmul = p.weight});
 }
@@ -243,26 +243,26 @@ static void bench_matmuls(void)
     const double flop = 2.0 * ROWS * (double)n * (double)k;
     const layer_matmuls p = matmuls_of(ROWS, n, k);
     const op_matmul forward = p.forward;
-    compute_bound("product, forward", flop, (op){OP_MATMUL, .matmul = forward});
+    compute_bound("matmul, forward", flop, (op){OP_MATMUL, .matmul = forward});
     op_matmul biased = forward, logits = forward, one = forward;
     biased.bias = random_tensor(PT_BF16, n);
     logits.out_type = PT_F32;
     logits.c = take((size_t)(ROWS * n) * 4);
     one.m = 1;
-    compute_bound("product, with a bias", flop, (op){OP_MATMUL, .matmul = biased});
-    compute_bound("product, fp32 sums", flop, (op){OP_MATMUL, .matmul = logits});
-    memory_bound("product of one row", 2.0 * (double)n * (double)k, (op){OP_MATMUL, .matmul = one});
-    compute_bound("product, data gradient", flop, (op){OP_MATMUL, .matmul = p.data});
-    compute_bound("product, weight gradient", flop, (op){OP_MATMUL, .matmul = p.weight});
+    compute_bound("matmul, with a bias", flop, (op){OP_MATMUL, .matmul = biased});
+    compute_bound("matmul, fp32 sums", flop, (op){OP_MATMUL, .matmul = logits});
+    memory_bound("matmul of one row", 2.0 * (double)n * (double)k, (op){OP_MATMUL, .matmul = one});
+    compute_bound("matmul, data gradient", flop, (op){OP_MATMUL, .matmul = p.data});
+    compute_bound("matmul, weight gradient", flop, (op){OP_MATMUL, .matmul = p.weight});
     op_matmul stream = {.layout = MATMUL_NT, .type = PT_BF16, .out_type = PT_BF16, .m = ROWS, .n = k, .k = n, .lda = n, .ldb = n, .ldc = k,
                         .a = forward.c, .b = forward.b, .bias = biased.bias, .residual = forward.a,
                         .stream = random_tensor(PT_F32, ROWS * k), .c = p.data.c};
-    compute_bound("product, into the stream", flop, (op){OP_MATMUL, .matmul = stream});
+    compute_bound("matmul, into the stream", flop, (op){OP_MATMUL, .matmul = stream});
     float *a = random_tensor(PT_F32, ROWS * k), *weights = random_tensor(PT_F32, n * k);
     op_matmul single = forward;
     single.type = single.out_type = PT_F32;
     single.a = a, single.b = weights, single.c = logits.c;
-    compute_bound("product in fp32", flop, (op){OP_MATMUL, .matmul = single});
+    compute_bound("matmul in fp32", flop, (op){OP_MATMUL, .matmul = single});
 }
 
 /* Training always says where documents begin; here each sequence is one. */

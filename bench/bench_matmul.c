@@ -350,7 +350,7 @@ int main(int argc, char **argv)
     printf("x86-64-v%d%s, oneDNN %d.%d.%d isa %#x, %d threads; GFLOP/s and %% of the peak of fp32 fma\n", cpu_isa(),
            cpu_has_amx() ? " amx" : cpu_gains_by_bf16() ? " bf16" : "", v->major, v->minor, v->patch,
            (unsigned)dnnl_get_effective_cpu_isa(), threads);
-    printf("%-14s %5s   %6s   %5s  %-8s %9s %5s %9s %5s %9s %5s %9s %5s %9s\n", "product", "rows", "out", "in", "pass", "fp32",
+    printf("%-14s %5s   %6s   %5s  %-8s %9s %5s %9s %5s %9s %5s %9s %5s %9s\n", "matmul", "rows", "out", "in", "pass", "fp32",
            "", "bf16", "", "oneDNN32", "", "oneDNN16", "", "peak");
     for (size_t i = 0; i < sizeof SHAPES / sizeof *SHAPES && argc < 5; i++)
         shape_bench(&SHAPES[i], p, seconds, cpu);

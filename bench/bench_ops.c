@@ -228,7 +228,7 @@ static void measure_head(void)
         best[0] = matmuls < best[0] ? matmuls : best[0];
         best[1] = end - start < best[1] ? end - start : best[1];
     }
-    printf("%-36s %8.2f ms, %.3f of its products alone (%.0f GFLOP/s)\n", "loss head", 1e3 * best[1], best[1] / best[0],
+    printf("%-36s %8.2f ms, %.3f of its matmuls alone (%.0f GFLOP/s)\n", "loss head", 1e3 * best[1], best[1] / best[0],
            6e-9 * (double)table * LOSS_ROWS / best[0]);
     free(h.x), free(h.table), free(h.logits), free(h.dx), free(h.dtable), free(loss), free(targets);
 }

@@ -34,27 +34,28 @@ static int parse(ritz_session *s, int argc, char **argv, pt_error *e)
         {NULL, ARG_HEADING, NULL, NULL, "Points", false},
         {"--points", ARG_STRING, &s->points, "KIND", POINTS_HELP, false},
         {"--randomize", ARG_CHOICE, &s->randomize, "default|none|shift|lms|owen", "default owen, of a lattice shift", false},
-        {"--n", ARG_INT, &o->n, "N", "points a step; default 4096", false},
-        {"--n-boundary", ARG_INT, &o->n_boundary, "N", "points a step on all faces, where a problem needs any; default --n", false},
-        {"--redraw-every", ARG_INT, &o->redraw_every, "K", "steps with the same points, 0: always the same; default 1", false},
+        {"--n", ARG_INT, &o->n, "N", "points per step; default 4096", false},
+        {"--n-boundary", ARG_INT, &o->n_boundary, "N", "points per step on all faces together, if the problem samples them; default --n",
+false}, {"--redraw-every", ARG_INT, &o->redraw_every, "K", "steps between new points; 0: always the same points; default 1", false},
         {NULL, ARG_HEADING, NULL, NULL, "Network", false},
         {"--width", ARG_INT, &o->width, "M", "default 64", false},
-        {"--blocks", ARG_INT, &s->blocks, "B", "residual blocks of two layers, or layers of a plain network; default 4", false},
+        {"--blocks", ARG_INT, &s->blocks, "B", "residual blocks of two layers each, or layers of a plain network; default 4", false},
         {"--network", ARG_CHOICE, &s->network, "residual|plain", "default residual", false},
-        {"--no-input-layer", ARG_FLAG, &o->no_input_layer, NULL, "x and zeros are the first block's input; width at least the dimension",
+        {"--no-input-layer", ARG_FLAG, &o->no_input_layer, NULL, "x padded with zeros is the first block's input; needs a width of at "
+                                                                 "least the dimension",
          false},
-        {"--activation", ARG_CHOICE, &s->activation, "tanh|tanh3|relu3|softplus|sin|silu", "tanh3, relu3: cubes; default tanh", false},
-        {NULL, ARG_HEADING, NULL, NULL, "Training", false},
+        {"--activation", ARG_CHOICE, &s->activation, "tanh|tanh3|relu3|softplus|sin|silu", "tanh3, relu3: their cubes; default tanh",
+false}, {NULL, ARG_HEADING, NULL, NULL, "Training", false},
         {"--steps", ARG_INT, &o->steps, "N", "default 1000", false},
         {"--lr", ARG_DOUBLE, &o->lr, "X", "default 1e-3", false},
         {"--lr-schedule", ARG_CHOICE, &s->lr_schedule, "constant|linear|cosine|halving", "default cosine", false},
-        {"--halve-every", ARG_INT, &o->halve_every, "N", "steps, of halving; default 5000", false},
+        {"--halve-every", ARG_INT, &o->halve_every, "N", "steps after which halving halves the rate; default 5000", false},
         {"--warmup-steps", ARG_INT, &o->warmup_steps, "N", "default 0", false},
-        {"--min-lr-ratio", ARG_DOUBLE, &o->min_lr_ratio, "X", "of --lr, in the end; default 0.01", false},
+        {"--min-lr-ratio", ARG_DOUBLE, &o->min_lr_ratio, "X", "final learning rate as a fraction of --lr; default 0.01", false},
         {"--weight-decay", ARG_DOUBLE, &o->weight_decay, "X", "default 0", false},
         {"--beta1", ARG_DOUBLE, &o->beta1, "X", "default 0.9", false},
         {"--beta2", ARG_DOUBLE, &o->beta2, "X", "default 0.999", false},
-        {"--dtype", ARG_CHOICE, &s->dtype, "fp32|fp64", "fp64 on a CPU alone; default fp32", false},
+        {"--dtype", ARG_CHOICE, &s->dtype, "fp32|fp64", "fp64 only on a CPU; default fp32", false},
         {"--seed", ARG_SEED, &o->seed, "N", "default 0", false},
         {NULL, ARG_HEADING, NULL, NULL, "Where", false},
         {"--device", ARG_STRING, &o->device, "NAME", "auto (a usable GPU, else the CPU), cpu, cuda or cuda:N", false},
@@ -67,20 +68,21 @@ static int parse(ritz_session *s, int argc, char **argv, pt_error *e)
         {"--micro-batch", ARG_INT, &o->micro_batch, "N", "points taken through a layer before the next one; planned if not given", false},
         {NULL, ARG_HEADING, NULL, NULL, "Output", false},
         {"--out", ARG_STRING, &o->out, "DIR", "network, metrics.jsonl, checkpoints and report.html; default: nothing is kept", false},
-        {"--eval-every", ARG_INT, &o->eval_every, "N", "steps between errors, where the solution is known; default 100", false},
-        {"--eval-n", ARG_INT, &o->eval_n, "N", "Sobol points that errors are taken at; default 4096", false},
-        {"--save-every", ARG_INT, &o->save_every, "N", "steps between checkpoints; default 0: at the end", false},
-        {"--keep", ARG_INT32, &o->keep, "N", "checkpoints that stay, 0: all; default 2", false},
-        {"--resume", ARG_FLAG, &o->resume, NULL, "go on from the newest checkpoint in --out", false},
+        {"--eval-every", ARG_INT, &o->eval_every, "N", "steps between error estimates, if the solution is known; default 100", false},
+        {"--eval-n", ARG_INT, &o->eval_n, "N", "Sobol points for error estimates; default 4096", false},
+        {"--save-every", ARG_INT, &o->save_every, "N", "steps between checkpoints; default 0: only at the end", false},
+        {"--keep", ARG_INT32, &o->keep, "N", "keep the newest N checkpoints; 0: all; default 2", false},
+        {"--resume", ARG_FLAG, &o->resume, NULL, "continue from the newest checkpoint in --out", false},
         {"--quiet", ARG_FLAG, &s->quiet, NULL, "no progress bar", false},
-        {"--json", ARG_FLAG, &s->json, NULL, "the end as one JSON object on stdout", false},
+        {"--json", ARG_FLAG, &s->json, NULL, "print the result as one JSON object on stdout", false},
         {NULL, ARG_HEADING, NULL, NULL, "Other things to do", false},
-        {"--compare", ARG_STRING, &s->compare, "KINDS", "the same run with each kind of points, as in mc,sobol", false},
-        {"--seeds", ARG_INT, &s->seeds, "K", "of --compare: seeds, default 3; of --gradient-variance: point sets, default 50", false},
-        {"--gradient-variance", ARG_FLAG, &s->gradient_variance, NULL, "its variance for 32 to --n points, before, half way and after",
+        {"--compare", ARG_STRING, &s->compare, "KINDS", "run with each of these kinds of points, such as mc,sobol", false},
+        {"--seeds", ARG_INT, &s->seeds, "K", "--compare: number of seeds, default 3; --gradient-variance: of point sets, default 50",
+false}, {"--gradient-variance", ARG_FLAG, &s->gradient_variance, NULL, "variance of the gradient for 32 to --n points, before, half-way "
+                                                                       "and after training",
          false},
-        {"--eval", ARG_STRING, &s->eval, "DIR", "the trained network there, at the points of --at", false},
-        {"--at", ARG_STRING, &s->at, "CSV", "a point a line; - is stdin", false},
+        {"--eval", ARG_STRING, &s->eval, "DIR", "evaluate the trained network of this folder at the points of --at", false},
+        {"--at", ARG_STRING, &s->at, "CSV", "one point per line; - is stdin", false},
     };
     return args_parse(argc, argv, usage, table, sizeof table / sizeof *table, e);
 }
@@ -94,7 +96,7 @@ static int kind_of(const char *name, size_t length, pt_ritz_points *kind, pt_err
             *kind = (pt_ritz_points)k;
             return 0;
         }
-    return pt_fail(e, PT_USAGE, "there are no points \"%.*s\": mc, sobol, halton or lattice", (int)(length < 40 ? length : 40), name);
+    return pt_fail(e, PT_USAGE, "unknown points \"%.*s\": give mc, sobol, halton or lattice", (int)(length < 40 ? length : 40), name);
 }
 
 int ritz_kinds(const char *list, const char *otherwise, pt_ritz_points kinds[RITZ_KINDS], pt_error *e)
@@ -200,13 +202,13 @@ int ritz_train(ritz_session *s, bool *stopped, pt_error *e)
 static int check_modes(const ritz_session *s, pt_error *e)
 {
     if (s->at && !s->eval)
-        return pt_fail(e, PT_USAGE, "--at belongs to --eval DIR, the folder of a trained network");
+        return pt_fail(e, PT_USAGE, "--at needs --eval DIR, the folder of a trained network");
     if (s->eval && !s->at)
-        return pt_fail(e, PT_USAGE, "--eval wants points: --at points.csv");
+        return pt_fail(e, PT_USAGE, "--eval needs points: give --at points.csv");
     if (s->seeds < 0 || s->seeds > 10000)
         return pt_fail(e, PT_USAGE, "--seeds is %lld: 1 to 10000", (long long)s->seeds);
     if (s->compare && !s->gradient_variance && s->o.resume)
-        return pt_fail(e, PT_USAGE, "--compare begins anew each time: leave out --resume");
+        return pt_fail(e, PT_USAGE, "--compare always starts new runs: leave out --resume");
     if (s->blocks < 1 || s->blocks > 256)
         return pt_fail(e, PT_USAGE, "there are %lld blocks: 1 to 256 are possible", (long long)s->blocks);
     return 0;
@@ -239,7 +241,7 @@ static int run_command(int argc, char **argv, bool plan)
     if (!failed)
         failed = check_modes(&s, &e);
     if (!failed && (failed = ritz_kinds(s.points, "sobol", kinds, &e)) > 0)
-        failed = failed > 1 ? pt_fail(&e, PT_USAGE, "--points takes one kind; --compare takes several") : 0;
+        failed = failed > 1 ? pt_fail(&e, PT_USAGE, "--points takes one kind: give several to --compare") : 0;
     if (failed)
         return exit_with(&e);
     s.o.points = kinds[0];
@@ -255,7 +257,7 @@ static int run_command(int argc, char **argv, bool plan)
     if (failed < 0)
         return exit_with(&e);
     if (stopped || ritz_interrupted())
-        fprintf(stderr, "protrain: interrupted; %s\n", s.o.out ? "--resume goes on" : "there was no --out to keep anything in");
+        fprintf(stderr, "protrain: interrupted; %s\n", s.o.out ? "give --resume to continue" : "nothing is kept without --out");
     return stopped || ritz_interrupted() ? 130 : 0;
 }
 

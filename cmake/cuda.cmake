@@ -116,7 +116,7 @@ if(NOT TARGET CUDA::cublasLt)
 endif()
 
 file(GLOB PT_CUDA_SOURCES CONFIGURE_DEPENDS src/device/cuda/*.c src/device/cuda/*.cu)
-add_library(protrain_cuda MODULE ${PT_CUDA_SOURCES} src/base/error.c src/device/moment_map.c src/device/populate.c
+add_library(protrain_cuda MODULE ${PT_CUDA_SOURCES} src/base/error.c src/base/units.c src/device/moment_map.c src/device/populate.c
   src/device/ring.c)
 target_include_directories(protrain_cuda PRIVATE src include)
 target_compile_definitions(protrain_cuda PRIVATE _GNU_SOURCE PT_VERSION="${PROJECT_VERSION}" ${PT_CUDA_HOPPER})

@@ -16,7 +16,7 @@
  * sum by thread). Element types: `t` is the compute type of the run, PT_F32 or PT_BF16; sums,
  * softmax, norm statistics and losses are fp32 inside, and a result is rounded to `t` once, where
  * it is stored. All strides (`ld`) are in elements, but those of OP_COPY_ROWS. Rows are tokens: sequences x T.
- * On a CPU, products (without a stream) and AdamW take PT_F64 too, for what is no language model; all that they are given is fp64 then.
+ * On a CPU, matmuls (without a stream) and AdamW take PT_F64 too, for what is no language model; all that they are given is fp64 then.
  */
 #ifndef PT_DEVICE_H
 #define PT_DEVICE_H
@@ -77,7 +77,7 @@ typedef struct op_matmul {
     const float *scale;       /* (N) or NULL; not with accumulate */
 } op_matmul;
 
-/* The second part of the sum as a product by itself, of the same rows and columns. */
+/* The second part of the sum as a matmul by itself, of the same rows and columns. */
 static inline op_matmul matmul_more(const op_matmul *o)
 {
     op_matmul more = *o;
@@ -281,7 +281,7 @@ static inline uint32_t adamw_second_least(const op_adamw *o) { return o->eps >= 
 enum { ADAMW8BIT_BLOCK = 256 };
 typedef struct op_adamw8bit { op_adamw adamw /* without m and v */; uint8_t *m, *v; float *m_scale, *v_scale; } op_adamw8bit;
 
-/* What Muon does beside products of matrices, in the order of an update; x is bf16, and all else fp32. "fma": explicit.
+/* What Muon does beside matmuls, in the order of an update; x is bf16, and all else fp32. "fma": explicit.
  *
  *   momentum   g' = g * grad_scale;  m = fma(1 - keep, g' - m, m);  x = round(fma(-(1 - keep), m - g', m))
  *              sums[i] = sum of the squares of x over values MUON_SUM_VALUES i .. MUON_SUM_VALUES (i + 1) - 1, in fp64, value j of them in

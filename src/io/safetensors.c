@@ -99,8 +99,8 @@ static int st_entry(safetensors_tensor *t, const json_t *value, const st_file *f
         return pt_fail(e, PT_FAILED, "%.400s: tensor \"%.100s\": its data_offsets are not two whole numbers begin <= "
                        "end", f->path, t->name);
     if ((uint64_t)end > room)
-        return pt_fail(e, PT_FAILED, "%.400s: tensor \"%.100s\" ends at byte %lld of the data, but the file has %llu; "
-                       "it is cut off, another copy is needed", f->path, t->name, (long long)end, (unsigned long long)room);
+        return pt_fail(e, PT_FAILED, "%.400s: tensor \"%.100s\" ends at byte %lld of the data, but the file has %llu: it is cut off; get "
+                                     "another copy", f->path, t->name, (long long)end, (unsigned long long)room);
     t->bytes = (uint64_t)(end - begin);
     t->offset = f->data_begin + (uint64_t)begin;
     int width = st_dtype(t, dtype);
@@ -133,15 +133,15 @@ static int st_check_layout(safetensors_tensor *tensors, size_t n, const st_file 
     uint64_t at = f->data_begin;
     for (size_t i = 0; i < n; i++) {
         if (tensors[i].offset < at)
-            return pt_fail(e, PT_FAILED, "%.400s: tensors \"%.100s\" and \"%.100s\" overlap; the file is damaged, another "
-                           "copy is needed", f->path, tensors[i - 1].name, tensors[i].name);
+            return pt_fail(e, PT_FAILED, "%.400s: tensors \"%.100s\" and \"%.100s\" overlap: the file is damaged; get another copy",
+                           f->path, tensors[i - 1].name, tensors[i].name);
         if (tensors[i].offset > at)
-            return pt_fail(e, PT_FAILED, "%.400s: no tensor has the %llu bytes before \"%.100s\"; the file is damaged, "
-                           "another copy is needed", f->path, (unsigned long long)(tensors[i].offset - at), tensors[i].name);
+            return pt_fail(e, PT_FAILED, "%.400s: no tensor has the %llu bytes before \"%.100s\": the file is damaged; get another copy",
+                           f->path, (unsigned long long)(tensors[i].offset - at), tensors[i].name);
         at += tensors[i].bytes;
     }
     if (at != f->bytes)
-        return pt_fail(e, PT_FAILED, "%.400s: has %llu bytes behind its last tensor; the file is damaged, another copy is needed",
+        return pt_fail(e, PT_FAILED, "%.400s: has %llu bytes after its last tensor: the file is damaged; get another copy",
                        f->path, (unsigned long long)(f->bytes - at));
     return 0;
 }
@@ -159,8 +159,8 @@ static int st_read_header(st_file *f, pt_error *e)
         return pt_fail(e, PT_FAILED, "%.400s: is not a regular file", f->path);
     f->bytes = (uint64_t)info.st_size;
     if (f->bytes < 8)
-        return pt_fail(e, PT_FAILED, "%.400s: has %llu bytes, but a safetensors file begins with 8 bytes of header "
-                       "length; another copy is needed", f->path, (unsigned long long)f->bytes);
+        return pt_fail(e, PT_FAILED, "%.400s: has %llu bytes, but a safetensors file begins with 8 bytes of header length: get another "
+                                     "copy", f->path, (unsigned long long)f->bytes);
     int status = fd_pread_all(f->fd, length, 8, 0, f->path, e);
     if (status)
         return status;
@@ -171,11 +171,11 @@ static int st_read_header(st_file *f, pt_error *e)
     for (int i = 7; i >= 0; i--)
         n = n << 8 | length[i];
     if (n > HEADER_MAX_BYTES)
-        return pt_fail(e, PT_FAILED, "%.400s: claims a header of %llu bytes, at most %d are possible; this is not a "
-                       "safetensors file", f->path, (unsigned long long)n, HEADER_MAX_BYTES);
+        return pt_fail(e, PT_FAILED, "%.400s: claims a header of %llu bytes, but at most %d are possible: this is not a safetensors file",
+                       f->path, (unsigned long long)n, HEADER_MAX_BYTES);
     if (n > f->bytes - 8)
-        return pt_fail(e, PT_FAILED, "%.400s: claims a header of %llu bytes, but only %llu follow; the file is cut "
-                       "off, another copy is needed", f->path, (unsigned long long)n, (unsigned long long)(f->bytes - 8));
+        return pt_fail(e, PT_FAILED, "%.400s: claims a header of %llu bytes, but only %llu follow: the file is cut off; get another copy",
+                       f->path, (unsigned long long)n, (unsigned long long)(f->bytes - 8));
     char *text = malloc((size_t)n + 1);
     if (!text)
         return pt_fail(e, PT_FAILED, "%.400s: no memory for its header of %llu bytes", f->path, (unsigned long long)n);
@@ -319,7 +319,7 @@ int safetensors_check_index(const safetensors *st, const char *but, pt_error *e)
     json_t *value;
     json_object_foreach(st->map, name, value)
         if ((!but || strcmp(name, but)) && !safetensors_find(st, name))
-            return pt_fail(e, PT_FAILED, "%.350s: the index says that \"%.100s\" is in it, but it has no such tensor; get the files again",
+            return pt_fail(e, PT_FAILED, "%.350s: the index says that \"%.100s\" is in this file, but it is not: get the files again",
                            st->files[shard_of(st, json_string_value(value))].path, name);
     return 0;
 }
@@ -334,8 +334,8 @@ static int st_open_shards(safetensors *st, const char *index, json_t *map, const
         if (snprintf(path, sizeof path, "%.*s%s", folder, index, names[i]) >= (int)sizeof path)
             status = pt_fail(e, PT_FAILED, "%.400s: the path of a shard is too long", index);
         else if (!path_exists(path))
-            status = pt_fail(e, PT_FAILED, "%.400s: this shard is missing, %.300s names it; get it from where the model "
-                             "came from", path, index);
+            status = pt_fail(e, PT_FAILED, "%.400s: this shard, which %.300s names, is missing: get it from where the model came from",
+                             path, index);
         if (!status)
             status = st_file_path(st, i, path, e);
         if (!status)
@@ -441,8 +441,9 @@ static int st_resolve(const char *path, char found[FILE_PATH_BYTES], bool *is_in
     if (!find_weights(path, other))
         return pt_fail(e, PT_FAILED, "%.400s: the folder has neither model.safetensors nor model.safetensors.index.json", path);
     return pt_fail(e, PT_FAILED, "%.400s: the folder has neither model.safetensors nor model.safetensors.index.json; %.255s %s", path,
-                   other, names_other_weights(other) ? "is not read: save the model as safetensors (save_pretrained of Transformers)"
-                                                   : "is there alone: get the rest from where the model came from, or give it that name");
+                   other, names_other_weights(other) ? "is not supported: save the model as safetensors (save_pretrained of Transformers)"
+                                                   : "is the only weights file: get the rest from where the model came from, or rename it "
+                                                     "to model.safetensors");
 }
 
 int safetensors_open(const char *path, safetensors **out, pt_error *e)

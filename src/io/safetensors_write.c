@@ -195,13 +195,14 @@ static int shard_name(safetensors_writer *w, int shard, pt_error *e)
 static int shard_allocate(const out_shard *s, uint64_t bytes, pt_error *e)
 {
     int failed;
+    char size[32];
     while ((failed = fallocate(s->fd, 0, 0, (off_t)bytes)) && errno == EINTR) {}
     if (failed && !disk_is_full_error(errno))
         failed = ftruncate(s->fd, (off_t)bytes);
     if (!failed)
         return 0;
-    return pt_fail_errno(e, PT_FAILED, "%.400s: no room for its %llu bytes: make room, or choose another folder",
-                         s->path, (unsigned long long)bytes);
+    return pt_fail_errno(e, PT_FAILED, "%.400s: no room for its %s: make room, or choose another folder", s->path,
+                         size_format(size, bytes));
 }
 
 static int shard_begin(safetensors_writer *w, int shard, pt_error *e)

@@ -10,7 +10,7 @@
  *     y = g (x W^T + s (x A^T) B^T) + bias       g = m / |row of W + s B A|, the norm taken as a constant in backward
  *
  * Several modules may be one matrix here (q, k and v; gate and up). Their A are one parameter, stacked by rows, so that x A^T is one
- * product; B is a parameter each, since ranks may differ:
+ * matmul; B is a parameter each, since ranks may differ:
  *
  *     t = x [A_q; A_k; A_v]^T                 y[:, rows of q] += t[:, r of q] B_q^T ...
  *

@@ -7,13 +7,13 @@
  *   xm -> [norm] -> linear -> activation -> linear -> [norm] -> + xm  = out      (parallel: from x instead of xm)
  *
  * Save levels say which tensors stay in the layer's saved set for backward; the others live in the workspace and are computed again. What
- * norms and activations make is never saved: their backward reads what they were made from, and hands the output out once more beside
- * its gradients, where the weights' gradient of the next linear stage reads it.
+ * norms and activations make is never saved: their backward reads the same inputs anyway, and also writes the output again, which the
+ * weight gradient of the next linear stage reads.
  *
  *   saved set of (block, micro-batch) = [unit 0: x qkv att ... ][unit 1: ...]...
  *
  * A linear stage that has an adapter (adapter.h) has a stage before it, which makes the low tensor t = s x A^T; the stage itself adds t B^T
- * to its product, and its backward makes the gradients of t, A and B. With DoRA another stage makes the gain of its columns.
+ * to its matmul, and its backward makes the gradients of t, A and B. With DoRA another stage makes the gain of its columns.
  */
 #ifndef PT_LAYER_H
 #define PT_LAYER_H
@@ -103,7 +103,7 @@ typedef struct layer_layout {
 } layer_layout;
 void layer_layout_init(layer_layout *l, const model *m, const step_shape *s, save_level level);
 
-/* A norm or an activation made it: its backward hands it out in place of its gradient. */
+/* A norm or an activation made it: its backward writes it again, in place of its gradient. */
 bool layer_is_handed_out(const layer_stages *l, layer_tensor t);
 /* It is the residual stream itself: its gradient is the layer's dx, not a tensor of its own. */
 static inline bool layer_is_residual(layer_tensor t) { return t == LAYER_X || t == LAYER_XM || t == LAYER_OUT; }

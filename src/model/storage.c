@@ -67,7 +67,7 @@ uint64_t storage_slab_at(const param *p, int part, int slab)
 
 /* ---- stripes ---- */
 
-/* Of a CPU, stripes of so many values stay in its last cache; of a GPU, products with them are large. Narrow ones make a product read its
+/* Of a CPU, stripes of so many values stay in its last cache; of a GPU, matmuls with them are large. Narrow ones make a matmul read its
  * other operand too often. */
 enum { CPU_VALUES = 2 << 20, GPU_VALUES = 32 << 20, CPU_LEAST = 256, GPU_LEAST = 1024, STEP = 64 };
 

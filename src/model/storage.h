@@ -5,7 +5,7 @@
  *
  *     piece   [part 0: slab 0 | slab 1 | ...][part 1: slab 0 | slab 1 | ...]...     each slab begins at a multiple of 64 bytes
  *
- * A format is a row of the table; whatever counts bytes reads it. Products decode a matrix in stripes of rows (x . W^T) or of columns
+ * A format is a row of the table; whatever counts bytes reads it. Matmuls decode a matrix in stripes of rows (x . W^T) or of columns
  * (dy . W) into a buffer of the layer's workspace; where stripes begin follows from the matrix and the kind of device alone.
  */
 #ifndef PT_STORAGE_H

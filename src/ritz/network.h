@@ -13,7 +13,7 @@
  *     forward   up     z, T
  *     adjoint   down   p = du/dT; at the bottom g. Then a and b are known (OP_QUADRATIC).
  *     tangent   up     z', T' in the direction b
- *     reverse   down   q = d[a u + D_b u]/dT: with p, which is d[...]/dT', the weights' gradients in one product of stacked rows
+ *     reverse   down   q = d[a u + D_b u]/dT: with p, which is d[...]/dT', the weights' gradients in one matmul of stacked rows
  *                          dW += [q_z; p_z]^T [T; T']        q_z = s'(z) q + s''(z) z' p,  p_z = s'(z) p
  *
  * Points are independent: a unit of them can go through all sweeps by itself. A unit is what sums are accumulated over (numerics.md,

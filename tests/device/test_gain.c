@@ -1,4 +1,4 @@
-/* What DoRA does beside products: the gain of each row of weights, and gradients times it. */
+/* What DoRA does beside matmuls: the gain of each row of weights, and gradients times it. */
 #include "device/reference.h"
 
 static void gains_are_magnitudes_by_norms(void **state)

@@ -1,4 +1,4 @@
-/* Activations with two derivatives, energies, and what computes in fp64: products and AdamW. Beside long double and finite differences. */
+/* Activations with two derivatives, energies, and what computes in fp64: matmuls and AdamW. Beside long double and finite differences. */
 #include "device/reference.h"
 
 #include "device/cpu/pool.h"

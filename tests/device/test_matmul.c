@@ -1,4 +1,4 @@
-/* Matrix products against sums in double precision, and what their bits do not depend on. */
+/* Matmuls against sums in double precision, and what their bits do not depend on. */
 #include "base/rng.h"
 #include "device/cpu/kernels/matmul_amx.h"
 #include "device/cpu/kernels/matmul_few.h"
@@ -17,16 +17,16 @@
 
 static uint64_t seed;
 
-/* Of the largest products one in so many: what is done with them the sanitizers see in fewer, at a hundredth of the speed. */
+/* Of the largest matmuls one in so many: what is done with them the sanitizers see in fewer, at a hundredth of the speed. */
 enum { ONE_IN = SANITIZED ? 5 : 1 };
 
-/* ---- random products ------------------------------------------------------------------------ */
+/* ---- random matmuls ------------------------------------------------------------------------ */
 
 typedef struct problem {
     op_matmul o;
     int64_t a_rows, a_cols, b_rows, b_cols;
     void *a, *b, *bias, *residual, *c, *more_a, *more_b, *scale;
-    void *c_before; /* a copy of c, so that a product can be repeated and padding be compared */
+    void *c_before; /* a copy of c, so that a matmul can be repeated and padding be compared */
 } problem;
 
 static void store(void *p, pt_dtype type, int64_t i, double x)
@@ -238,7 +238,7 @@ static void the_residual_may_be_c_itself(void **state)
     pool_close(threads);
 }
 
-/* A product in fp32 says what must be added; then nothing but one addition and one rounding is left. */
+/* A matmul in fp32 says what must be added; then nothing but one addition and one rounding is left. */
 static void a_stream_is_added_to_in_fp32(void **state)
 {
     pool *threads;
@@ -495,7 +495,7 @@ static void fp32_is_as_exact_as_by_single_operations(void **state)
     pool_close(threads);
 }
 
-/* A NaN, whatever its bits, and an infinite number are not lost in any part of a product: a training step that went wrong is told by it. */
+/* A NaN, whatever its bits, and an infinite number are not lost in any part of a matmul: a training step that went wrong is told by it. */
 static void what_is_not_finite_stays_so(void **state)
 {
     static const uint32_t BITS[] = {0x7fc00000u, 0xffc00000u, 0x7fffffffu, 0xffffffffu, 0x7f800001u, 0x7f800000u, 0xff800000u};
@@ -518,7 +518,7 @@ static void what_is_not_finite_stays_so(void **state)
     pool_close(threads);
 }
 
-/* A product with the identity: all 24 of them, from 2^-103 on, and as large as bf16 can be. */
+/* A matmul with the identity: all 24 of them, from 2^-103 on, and as large as bf16 can be. */
 static void numbers_of_fp32_keep_all_of_their_bits(void **state)
 {
     static const float NUMBERS[] = {1 + 0x1p-23f, 0x1.fffffep0f, 0x1.010102p10f, -0x1.808082p-40f, 0x1.000002p-103f, 0x1.fep127f,

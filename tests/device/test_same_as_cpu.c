@@ -92,7 +92,7 @@ static void adamw_over_all_magnitudes(void **state)
     }
 }
 
-/* All of Muon's but products; a matrix's moments of any size, in rows that are no whole vectors. */
+/* All of Muon's but matmuls; a matrix's moments of any size, in rows that are no whole vectors. */
 typedef struct muon_case { pt_dtype type; int64_t rows, cols; void *hi, *g; uint16_t *lo, *x; float *m, *s; double *sums; } muon_case;
 
 static muon_case muon_copy(const muon_case *c)

@@ -222,7 +222,7 @@ static void lying_headers_are_refused(void **state)
     (void)state;
     static const struct { const char *header; size_t data; long lie; const char *part; } lies[] = {
         {"{" ENTRY("a", "F32", "[2,2]", 0, 16) "}", 12, 0, "cut off"},
-        {"{" ENTRY("a", "F32", "[2,2]", 0, 16) "}", 20, 0, "4 bytes behind its last tensor"},
+        {"{" ENTRY("a", "F32", "[2,2]", 0, 16) "}", 20, 0, "4 bytes after its last tensor"},
         {"{" ENTRY("a", "F32", "[2,2]", 0, 16) "}", 16, 1000, "only "},
         {"{" ENTRY("a", "F32", "[2,2]", 0, 16) "}", 16, -1, "JSON"},
         {"{" ENTRY("a", "F32", "[2,2]", 0, 16) "}", 16, 200000000, "at most 100000000"},
@@ -333,7 +333,7 @@ static void indexes_that_do_not_hold_are_refused(void **state)
     file_make("s1", "{" ENTRY("a", "F32", "[1]", 0, 4) "," ENTRY("extra", "F32", "[1]", 4, 8) "}", 8, 0);
     file_make("s2", "{" ENTRY("b", "F32", "[1]", 0, 4) "," ENTRY("a", "F32", "[2]", 4, 12) "}", 12, 0);
     static const struct { const char *text, *part; } bad[] = {
-        {"{\"weight_map\":{\"a\":\"s1\",\"b\":\"s3\"}}", "s3: this shard is missing"},
+        {"{\"weight_map\":{\"a\":\"s1\",\"b\":\"s3\"}}", "s3: this shard, which"},
         {"{\"weight_map\":{\"a\":\"../s1\"}}", "in the same folder, not ../s1"},
         {"{\"weight_map\":{\"a\":\"/etc/passwd\"}}", "in the same folder"},
         {"{\"weight_map\":{\"a\":\"..\"}}", "in the same folder"},

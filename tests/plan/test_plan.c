@@ -235,7 +235,7 @@ static void a_plan_for_something_else_is_refused(void **state)
     }
 }
 
-/* Products of matrices have other bits on a GPU than on its host: what multiplies them is updated in one place. */
+/* Matmuls have other bits on a GPU than on its host: what multiplies them is updated in one place. */
 static void a_gpu_updates_matrices_that_are_multiplied(void **state)
 {
     (void)state;

@@ -193,7 +193,7 @@ static double compare_problem(problem *p, uint64_t number, long *plans, double *
             *out_of_order = x.best.step_ns / any_placements(&b);
             *plans += b.tried;
             if (getenv("PT_VERBOSE") || ratio > 1.01 || *out_of_order > 1.01)
-                print_message("case %llu: %ld plans, best %g, found %g after %d, %.2f s (%.4f; homes in any order %.4f)\n",
+                print_message("case %llu: %ld plans, best %g, found %g after %d, %.2f s (%.4f; placements in any order %.4f)\n",
                               (unsigned long long)number, b.tried, b.best, x.best.step_ns, x.tried, x.seconds, ratio, *out_of_order);
             if (ratio > 1.01 || *out_of_order > 1.01)
                 show_both(&b, &x);
@@ -228,7 +228,7 @@ static void what_is_found_is_within_one_percent_of_the_best_of_all_plans(void **
         cases += ratio > 0;
         exact += ratio > 0 && ratio < 1.0001;
     }
-    print_message("%d cases, %ld plans; worst %.4f, exact %d; beside homes in any order %.4f\n", cases, plans, worst, exact,
+    print_message("%d cases, %ld plans; worst %.4f, exact %d; beside placements in any order %.4f\n", cases, plans, worst, exact,
                   worst_placements);
     assert_true(worst <= 1.01);
     assert_true(worst_placements <= 1.05); /* of 240 models the worst was 1.019 */
@@ -252,7 +252,7 @@ static void candidates_with_a_host_and_a_disk_are_searched_within_one_percent(vo
         worst = ratio > worst ? ratio : worst;
         cases += ratio > 0;
     }
-    print_message("%d cases of three tiers, %ld plans; worst %.4f; beside homes in any order %.4f\n", cases, plans, worst,
+    print_message("%d cases of three tiers, %ld plans; worst %.4f; beside placements in any order %.4f\n", cases, plans, worst,
                   worst_placements);
     assert_true(worst <= 1.01);
     assert_true(worst_placements <= 1.05);

@@ -193,7 +193,7 @@ static int change_placements(const problem *p, const space *s, priced_plan *c)
         const plan_chunk before = c->plan.chunks[i];
         for (int k = 0; k < places_n; k++) {
             c->plan.chunks[i] = places[k];
-            fits += try_change(p, c, "homes of chunks", i);
+            fits += try_change(p, c, "placements of chunks", i);
         }
         c->plan.chunks[i] = before;
     }

@@ -137,7 +137,7 @@ static void compare_trained(const base_run *a, const char *b_out)
     safetensors_close(y);
 }
 
-/* A product's columns do not know of each other on a CPU, so that stripes of them have the bits of the whole. */
+/* A matmul's columns do not know of each other on a CPU, so that stripes of them have the bits of the whole. */
 static void compare_with_decoded(const char *fixture_name, pt_base base, pt_precision precision)
 {
     base_run r;

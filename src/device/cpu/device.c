@@ -5,6 +5,7 @@
  * them are taken at once (populate.c), so that no step waits for the system to clear a page.
  */
 #include "base/cores.h"
+#include "base/units.h"
 #include "device/cpu/isa.h"
 #include "device/cpu/pool.h"
 #include "device/cpu/queue.h"
@@ -33,13 +34,15 @@ static size_t whole_pages(size_t bytes)
 static int cpu_memory_open(device *d, memory_kind kind, size_t bytes, void **base, pt_error *e)
 {
     *base = NULL;
+    char size[32];
     const char *name = kind == MEMORY_DEVICE ? "device" : "host";
     size_t want = whole_pages(bytes ? bytes : 1);
     if (bytes > SIZE_MAX - PAGE_BYTES - HUGE_BYTES)
-        return pt_fail(e, PT_DOES_NOT_FIT, "an arena of %zu bytes is more than an address can reach", bytes);
+        return pt_fail(e, PT_DOES_NOT_FIT, "%s of memory are more than an address can reach", size_format(size, bytes));
     char *map = mmap(NULL, want + HUGE_BYTES, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
     if (map == MAP_FAILED)
-        return pt_fail_errno(e, PT_DOES_NOT_FIT, "the system refuses %zu bytes of %s memory: give a smaller budget", bytes, name);
+        return pt_fail_errno(e, PT_DOES_NOT_FIT, "the system refuses %s of %s memory: give a smaller budget",
+                             size_format(size, bytes), name);
     size_t before = (HUGE_BYTES - (uintptr_t)map % HUGE_BYTES) % HUGE_BYTES;
     if (before)
         munmap(map, before);
@@ -47,8 +50,8 @@ static int cpu_memory_open(device *d, memory_kind kind, size_t bytes, void **bas
     munmap(map + want, HUGE_BYTES - before);
     madvise(map, want, MADV_HUGEPAGE); /* may be refused: only speed is lost */
     if (populate(map, want, d->info.threads)) {
-        pt_fail_errno(e, PT_DOES_NOT_FIT, "the system has no %zu bytes of %s memory left, although it granted them: give a smaller "
-                                          "budget, end other programs, or raise the container's limit", bytes, name);
+        pt_fail_errno(e, PT_DOES_NOT_FIT, "the system no longer has the %s of %s memory that it granted: give a smaller budget, end "
+                                          "other programs, or raise the container's limit", size_format(size, bytes), name);
         munmap(map, want);
         return PT_DOES_NOT_FIT;
     }

@@ -1,4 +1,4 @@
-/* ops_double.c - products in fp64, activations with two derivatives, energies. A tile of a product is all rows of a part of c's columns for
+/* ops_double.c - matmuls in fp64, activations with two derivatives, energies. A tile of a matmul is all rows of a part of c's columns for
  * few rows, else a block of rows; a panel of b is packed by whoever takes the tile. */
 #include "device/cpu/kernels/double.h"
 #include "device/cpu/ops.h"

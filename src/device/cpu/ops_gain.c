@@ -1,4 +1,4 @@
-/* ops_gain.c - what DoRA does beside products. Sums over rows are taken as those of biases are (ops_bias.c). */
+/* ops_gain.c - what DoRA does beside matmuls. Sums over rows are taken as those of biases are (ops_bias.c). */
 #include "device/cpu/kernels/gain.h"
 #include "device/cpu/ops.h"
 #include "device/cpu/tiles.h"

@@ -4,7 +4,7 @@
  * (attention_forward.cu, attention_backward.cu) take bf16 in rows of 16-byte words and use the tensor cores, whose operands
  * are bf16: there the probabilities, and in backward also the gradient of the scores, are rounded to bf16
  * before they are multiplied; scores, softmax and every sum are fp32. Those for Hopper (attention_hopper_*.cu) do the same with its
- * warpgroups' products, for heads of at most 128. Which set, depends on the shape and the kind of GPU alone.
+ * warpgroups' matmuls, for heads of at most 128. Which set, depends on the shape and the kind of GPU alone.
  *
  * Capped scores (softcap) have copies of the tiled kernels of their own (CAPPED); what follows the cap is in units of scaled scores.
  *
@@ -41,7 +41,7 @@ DEVICE key_range keys_of(const op_attention &o, int64_t seq, int64_t i)
 /* tanh by the fast functions, off by some 2^-22. */
 DEVICE float tanh_fast(float x) { return 1.0f - 2.0f * reciprocal_fast(1.0f + exp2_fast(2.0f * LOG2_E * x)); }
 
-/* From what products give to what the softmax takes: a score is scale times the product, or cap * tanh(times * product). */
+/* From what matmuls give to what the softmax takes: a score is scale times the product, or cap * tanh(times * product). */
 typedef struct score_map { float scale, cap, times; } score_map;
 
 template <bool CAPPED> DEVICE score_map score_map_of(const op_attention &o)

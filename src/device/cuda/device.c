@@ -17,16 +17,15 @@ int cuda_fail(pt_error *e, cudaError_t error, const char *doing)
     switch (error) {
     case cudaErrorMemoryAllocation:
         return pt_fail(e, PT_DOES_NOT_FIT,
-                       "the GPU has no memory left while %s: end what else runs on it (nvidia-smi), or give a smaller "
-                       "`device_memory`",
+                       "the GPU ran out of memory while %s: end other programs on it (nvidia-smi), or give a smaller `device_memory`",
                        doing);
     case cudaErrorECCUncorrectable:
         return pt_fail(e, PT_FAILED,
-                       "the GPU found an uncorrectable memory error (ECC) while %s: reset or replace it, and go on from the "
-                       "last checkpoint with `resume`",
+                       "the GPU found an uncorrectable memory error (ECC) while %s: reset or replace it, and continue from the last "
+                       "checkpoint with `resume`",
                        doing);
     case cudaErrorDevicesUnavailable:
-        return pt_fail(e, PT_FAILED, "the GPU is held by another process (exclusive mode) while %s: end that process (nvidia-smi)", doing);
+        return pt_fail(e, PT_FAILED, "another process uses the GPU exclusively (while %s): end that process (nvidia-smi)", doing);
     case cudaErrorIllegalAddress: case cudaErrorMisalignedAddress: case cudaErrorInvalidAddressSpace: case cudaErrorAssert:
     case cudaErrorLaunchOutOfResources: case cudaErrorInvalidValue: case cudaErrorInvalidConfiguration:
         return pt_fail(e, PT_FAILED, "%s while %s: this is a bug in protrain", cudaGetErrorString(error), doing);
@@ -36,7 +35,7 @@ int cuda_fail(pt_error *e, cudaError_t error, const char *doing)
 #endif
     case cudaErrorExternalDevice:
         return pt_fail(e, PT_FAILED,
-                       "the GPU was lost while %s (%s): see the kernel's log (dmesg) for Xid errors, and go on from the last "
+                       "the GPU was lost while %s (%s): look for Xid errors in the kernel's log (dmesg), and continue from the last "
                        "checkpoint with `resume`",
                        doing, cudaGetErrorString(error));
     case cudaErrorNoKernelImageForDevice:
@@ -54,11 +53,11 @@ static int count_devices(int *n, pt_error *e)
     cudaRuntimeGetVersion(&runtime);
     if (error == cudaErrorInsufficientDriver)
         return pt_fail(e, PT_FAILED,
-                       "the NVIDIA driver is too old: it runs CUDA %d.%d and this build needs %d.%d; update the driver, or use "
-                       "`device` cpu",
+                       "the NVIDIA driver is too old: it runs CUDA %d.%d, but this build needs %d.%d: update the driver, or use `device` "
+                       "cpu",
                        driver / 1000, driver % 1000 / 10, runtime / 1000, runtime % 1000 / 10);
     if (error == cudaErrorNoDevice || (error == cudaSuccess && *n == 0))
-        return pt_fail(e, PT_FAILED, "the NVIDIA driver finds no GPU (is one hidden by CUDA_VISIBLE_DEVICES?); use `device` cpu");
+        return pt_fail(e, PT_FAILED, "the NVIDIA driver finds no GPU (does CUDA_VISIBLE_DEVICES hide it?): use `device` cpu");
     return error ? cuda_fail(e, error, "looking for GPUs") : 0;
 }
 
@@ -74,7 +73,7 @@ static int check_device(int ordinal, struct cudaDeviceProp *p, pt_error *e)
     if (error)
         return cuda_fail(e, error, "asking what the GPU is");
     if (p->major < LEAST_MAJOR)
-        return pt_fail(e, PT_FAILED, "%s has compute capability %d.%d and %d.0 is needed (Ampere or later): use `device` cpu", p->name,
+        return pt_fail(e, PT_FAILED, "%s has compute capability %d.%d, but %d.0 is needed (Ampere or later): use `device` cpu", p->name,
                        p->major, p->minor, LEAST_MAJOR);
     return 0;
 }

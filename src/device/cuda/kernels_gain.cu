@@ -1,4 +1,4 @@
-/* kernels_gain.cu - what DoRA does beside products: a block has a row of weights, or 16 columns of gradients. */
+/* kernels_gain.cu - what DoRA does beside matmuls: a block has a row of weights, or 16 columns of gradients. */
 #include "device/cuda/columns.h"
 
 enum { GAIN_THREADS = 256 };

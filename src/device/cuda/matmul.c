@@ -208,7 +208,7 @@ static void note_missing(cuda_matmul *x, const op_matmul *o, const char *why)
 {
     if (!x->missing[0])
         snprintf(x->missing, sizeof x->missing,
-                 "cuBLASLt did not take products of layout %d, M %lld, N %lld, K %lld (%s): a slow kernel computed them", o->layout,
+                 "cuBLASLt refused matmuls of layout %d, M %lld, N %lld, K %lld (%s): a slow kernel computed them", o->layout,
                  (long long)o->m, (long long)o->n, (long long)o->k, why);
 }
 
@@ -378,7 +378,7 @@ int cuda_matmul_launch(cuda_matmul *x, const op_matmul *o, cudaStream_t s, pt_er
     if (o->k) {
         pthread_mutex_lock(&x->lock);
         cudaError_t error = take_workspace(x, s);
-        failed = error ? cuda_fail(e, error, "waiting for another product") : 0;
+        failed = error ? cuda_fail(e, error, "waiting for another matmul") : 0;
         if (!failed)
             failed = in_parts ? launch_in_parts(x, o, few, s, &found, e) : launch(x, o, few, s, &found, e);
         pthread_mutex_unlock(&x->lock);

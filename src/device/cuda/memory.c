@@ -12,6 +12,7 @@
  * Linux does not). Then the memory stays pageable, everything works, slower, and a notice says so once. The profile, which takes its
  * memory here too, says it first and measures the slower copies, as far as its own were refused.
  */
+#include "base/units.h"
 #include "device/cuda/cuda.h"
 #include "device/populate.h"
 
@@ -89,13 +90,14 @@ static int device_block(cuda_device *d, size_t bytes, block *b, pt_error *e)
     cudaError_t error = cudaMalloc(&b->given, b->mapped);
     if (error == cudaErrorMemoryAllocation) {
         size_t left = 0, all = 0;
+        char need[32], have[32], whole[32];
         cudaGetLastError();
         cudaMemGetInfo(&left, &all);
         d->base.info.memory_free_bytes = left;
         return pt_fail(e, PT_DOES_NOT_FIT,
-                       "the GPU has no room for an arena of %zu bytes of device memory: %zu of its %zu are free; end what "
-                       "else runs on it (nvidia-smi), or give a smaller `device_memory`",
-                       bytes, left, all);
+                       "the GPU has no room for %s of device memory: %s of its %s are free: end other programs on it (nvidia-smi), or give "
+                       "a smaller `device_memory`",
+                       size_format(need, bytes), size_format(have, left), size_format(whole, all));
     }
     if (!error)
         error = cudaMemset(b->given, 0, b->mapped);
@@ -140,12 +142,12 @@ static void prefer_node(int ordinal, void *base, size_t bytes)
 
 static void say_not_pinned(struct cuda_memory *m, size_t bytes, cudaError_t why)
 {
-    char sentence[400];
+    char sentence[400], size[32];
     if (m->said || !m->options.notice)
         return;
     m->said = true;
-    snprintf(sentence, sizeof sentence, "%zu bytes of RAM cannot be pinned (%s): copies to and from the GPU will be slower; %s", bytes,
-             cudaGetErrorString(why),
+    snprintf(sentence, sizeof sentence, "%s of RAM cannot be pinned (%s): copies to and from the GPU will be slower; %s",
+             size_format(size, bytes), cudaGetErrorString(why),
              bytes >= DRIVER_MOST ? "NVIDIA's driver pins less than 512 GiB at once: give a smaller `host_memory`"
                                   : "raise the limit (ulimit -l unlimited; on WSL, memory= in .wslconfig)");
     m->options.notice(m->options.arg, sentence);
@@ -155,18 +157,20 @@ static int host_block(struct cuda_memory *m, int ordinal, size_t bytes, block *b
 {
     size_t whole = (bytes + PAGE_BYTES - 1) / PAGE_BYTES * PAGE_BYTES;
     whole = whole ? whole : PAGE_BYTES;
+    char size[32];
     *b = (block){.mapped = whole + HUGE_BYTES};
     b->given = mmap(NULL, b->mapped, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
     if (b->given == MAP_FAILED)
-        return pt_fail_errno(e, PT_DOES_NOT_FIT, "the system refuses %zu bytes of host memory; give a smaller `host_memory`", bytes);
+        return pt_fail_errno(e, PT_DOES_NOT_FIT, "the system refuses %s of host memory: give a smaller `host_memory`",
+                             size_format(size, bytes));
     b->base = (char *)b->given + (HUGE_BYTES - (uintptr_t)b->given % HUGE_BYTES) % HUGE_BYTES;
     madvise(b->base, whole, MADV_HUGEPAGE); /* may be refused: only speed is lost */
     prefer_node(ordinal, b->base, whole);
     if (populate(b->base, whole, m->options.threads ? m->options.threads : (int)sysconf(_SC_NPROCESSORS_ONLN))) {
         pt_fail_errno(e, PT_DOES_NOT_FIT,
-                      "the system has no %zu bytes of host memory left, though it promised them; give a smaller "
-                      "`host_memory`, end other programs, or raise the container's limit",
-                      bytes);
+                      "the system no longer has the %s of host memory that it granted: give a smaller `host_memory`, end other programs, "
+                      "or raise the container's limit",
+                      size_format(size, bytes));
         munmap(b->given, b->mapped);
         return PT_DOES_NOT_FIT;
     }
@@ -196,9 +200,10 @@ int cuda_memory_open(device *base, memory_kind kind, size_t bytes, void **out, p
 {
     cuda_device *d = (cuda_device *)base;
     block b;
+    char size[32];
     *out = NULL;
     if (bytes > SIZE_MAX / 2)
-        return pt_fail(e, PT_DOES_NOT_FIT, "an arena of %zu bytes of %s memory is more than an address can reach", bytes,
+        return pt_fail(e, PT_DOES_NOT_FIT, "%s of %s memory are more than an address can reach", size_format(size, bytes),
                        kind == MEMORY_DEVICE ? "device" : "host");
     cudaSetDevice(d->ordinal);
     int failed = kind == MEMORY_DEVICE ? device_block(d, bytes, &b, e) : host_block(d->memory, d->ordinal, bytes, &b, e);

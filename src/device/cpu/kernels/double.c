@@ -5,7 +5,7 @@
 #include <math.h>
 #include <string.h>
 
-/* ---- products ---- */
+/* ---- matmuls ---- */
 
 enum { DOUBLES = VEC_LANES / 2, PANEL_VECS = DOUBLE_COLS / DOUBLES, ROWS = 4 }; /* vectors of a panel's row; rows at a time */
 typedef double vd_at __attribute__((vector_size(VEC_LANES * 4), aligned(8), may_alias));

@@ -1,4 +1,4 @@
-/* double.h - what computes in fp64: products, AdamW; and the activations with derivatives and energies, in fp32 and fp64. */
+/* double.h - what computes in fp64: matmuls, AdamW; and the activations with derivatives and energies, in fp32 and fp64. */
 #ifndef PT_KERNEL_DOUBLE_H
 #define PT_KERNEL_DOUBLE_H
 

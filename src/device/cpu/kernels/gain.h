@@ -1,4 +1,4 @@
-/* gain.h - what DoRA does beside products: norms of rows of weights, and gradients times a gain. */
+/* gain.h - what DoRA does beside matmuls: norms of rows of weights, and gradients times a gain. */
 #ifndef PT_KERNEL_GAIN_H
 #define PT_KERNEL_GAIN_H
 

@@ -1,4 +1,4 @@
-/* matmul_few.c - a product whose cost is reading b once.
+/* matmul_few.c - a matmul whose cost is reading b once.
  *
  * b (N, K) is turned in registers, a vector's lanes (8 or 16) of columns of c by a few k at a time, and used at once: the
  * packed panel of matmul_tile.c is never stored. Several such groups of columns go side by side,
