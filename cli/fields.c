@@ -15,8 +15,8 @@
 #define GENERATE_FIELDS(X) X(ignore_eos) X(system) X(temperature) X(top_k) X(top_p)
 #define EXPORT_FIELDS(X) X(type)
 #define RITZ_FIELDS(X)                                                                                                                     \
-    X(activation) X(dim) X(dtype) X(eval_n) X(halve_every) X(n) X(n_boundary) X(no_input_layer) X(points) X(problem) X(randomize)          \
-    X(redraw_every) X(width)
+    X(activation) X(blocks) X(dim) X(dtype) X(eval_n) X(halve_every) X(n) X(n_boundary) X(no_input_layer) X(points) X(problem)             \
+    X(randomize) X(redraw_every) X(width)
 
 /* A name that is no field does not compile. */
 #define TRAIN(f) {#f, sizeof ((pt_train_options *)0)->f, NULL},

@@ -57,7 +57,7 @@ static int read_word(const json_source *s, const char *key, const char *const *w
     int failed = json_get_string(s, key, JSON_REQUIRED, &word, e);
     for (*out = 0; !failed && *out < n && strcmp(word, words[*out]); ++*out)
         ;
-    return !failed && *out == n ? pt_fail(e, PT_FAILED, "%s: %s is \"%.40s\", which is not known", s->where, key, word) : failed;
+    return !failed && *out == n ? pt_fail(e, PT_FAILED, "%s: %s is \"%.40s\", which is unknown", s->where, key, word) : failed;
 }
 
 static int read_config(const char *folder, pt_ritz_options *o, int64_t *dim, pt_error *e)
@@ -159,7 +159,7 @@ static int find_one(const pt_ritz *r, const safetensors *st, const char *path, c
     *t = safetensors_find(st, name);
     if (*t && (*t)->dtype_is_known && (*t)->dtype == r->net.type && (int64_t)(*t)->elements == n)
         return 0;
-    return pt_fail(e, PT_FAILED, "%s: %s is not there with %lld values of %s: the files do not belong together", path, name, (long long)n,
+    return pt_fail(e, PT_FAILED, "%s: %s with %lld values of %s is missing: the files do not belong together", path, name, (long long)n,
                    dtype_name(r->net.type));
 }
 
@@ -360,7 +360,8 @@ static int check_task(const pt_ritz *r, const json_source *state, pt_error *e)
         json_object_foreach(mine, key, value)
             if (!json_equal(value, json_object_get(task.object, key)) && !failed) {
                 char *was = json_dumps(json_object_get(task.object, key), JSON_ENCODE_ANY), *is = json_dumps(value, JSON_ENCODE_ANY);
-                failed = pt_fail(e, PT_FAILED, "%s: %s was %.80s and is %.80s: resume with what the run began with, or begin another one",
+                failed = pt_fail(e, PT_FAILED, "%s: %s was %.80s and is now %.80s: resume with the value that the run began with, or "
+                                               "start a new run",
                                  state->where, key,
                                  was ? was : "not there", is ? is : "?");
                 free(was);
@@ -377,7 +378,7 @@ int ritz_resume(pt_ritz *r, pt_error *e)
     dir_stages_put_back(r->out, "checkpoint-0");
     const int64_t step = newest_below(r->out, INT64_MAX, &count);
     if (step < 0) {
-        ritz_notice(r, "%s has no checkpoint: the run begins with step 1", r->out);
+        ritz_notice(r, "%s has no checkpoint: the run starts with step 1", r->out);
         return 0;
     }
     json_source state;
@@ -393,7 +394,7 @@ int ritz_resume(pt_ritz *r, pt_error *e)
     if (!failed)
         failed = json_get_string(&state, "arithmetic", JSON_REQUIRED, &arithmetic, e);
     if (!failed && strcmp(arithmetic, r->device->info.arithmetic))
-        ritz_notice(r, "the run was computed by %.100s, and goes on with %.100s: its last bits will be others", arithmetic,
+        ritz_notice(r, "the run was computed by %.100s and continues on %.100s: its last bits will differ", arithmetic,
                     r->device->info.arithmetic);
     if (!failed)
         failed = check_task(r, &state, e);

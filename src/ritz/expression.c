@@ -17,12 +17,13 @@ static int check_text(const char *where, const char *key, const char *text, pt_e
 {
     int depth = 0;
     if (strlen(text) > EXPRESSION_BYTES)
-        return pt_fail(e, PT_FAILED, "%s: %s has %zu characters: at most %d", where, key, strlen(text), EXPRESSION_BYTES);
+        return pt_fail(e, PT_FAILED, "%s: %s has %zu characters, but at most %d are possible", where, key, strlen(text), EXPRESSION_BYTES);
     for (const char *c = text; *c; c++) {
         const bool equals = *c == '=' && c[1] != '=' && (c == text || !strchr("=<>!", c[-1]));
         if (*c == '"' || equals || (unsigned char)*c >= 127 || (iscntrl((unsigned char)*c) && !isspace((unsigned char)*c)))
-            return pt_fail(e, PT_FAILED, "%s: %s, column %td: %s", where, key, c - text + 1, equals ? "an assignment; == compares"
-                           : "a character that no formula has");
+            return pt_fail(e, PT_FAILED, "%s: %s, column %td: %s", where, key, c - text + 1, equals ? "an assignment is not possible; == "
+                                                                                                      "compares"
+                           : "invalid character");
         depth += (*c == '(' || *c == '?') - (*c == ')');
         if (depth > NESTING_MOST)
             return pt_fail(e, PT_FAILED, "%s: %s, column %td: nested deeper than %d", where, key, c - text + 1, NESTING_MOST);
@@ -40,7 +41,7 @@ static int parser_error(const char *where, const char *key, muParserHandle_t par
     const int at = mupGetErrorPos(parser);
     if (token[0] && at >= 0)
         return pt_fail(e, PT_FAILED,
-                       "%s: %s, column %d: \"%s\" is not understood; there are x1 to xd, pi, e, d and the functions of muParser", where,
+                       "%s: %s, column %d: \"%s\" is unknown; use x1 to xd, pi, e, d and the functions of muParser", where,
                        key, at + 1, token);
     return pt_fail(e, PT_FAILED, "%s: %s: %s", where, key, message);
 }

@@ -41,15 +41,15 @@ static void describe_plain(ritz_network *n)
 static int check(const ritz_network *n, pt_error *e)
 {
     if (n->dim < 1 || n->dim > RITZ_WIDTH_MOST)
-        return pt_fail(e, PT_USAGE, "the dimension is %lld: 1 to %d are possible", (long long)n->dim, RITZ_WIDTH_MOST);
+        return pt_fail(e, PT_USAGE, "the dimension is %lld, but must be from 1 to %d", (long long)n->dim, RITZ_WIDTH_MOST);
     if (n->width < 1 || n->width > RITZ_WIDTH_MOST)
-        return pt_fail(e, PT_USAGE, "the width is %lld: 1 to %d are possible", (long long)n->width, RITZ_WIDTH_MOST);
+        return pt_fail(e, PT_USAGE, "`width` is %lld, but must be from 1 to %d", (long long)n->width, RITZ_WIDTH_MOST);
     if (n->blocks < 1 || n->blocks > RITZ_BLOCKS_MOST)
-        return pt_fail(e, PT_USAGE, "there are %d blocks: 1 to %d are possible", n->blocks, RITZ_BLOCKS_MOST);
+        return pt_fail(e, PT_USAGE, "`blocks` is %d, but must be from 1 to %d", n->blocks, RITZ_BLOCKS_MOST);
     if (n->direct && n->plain)
-        return pt_fail(e, PT_USAGE, "a plain network's first layer is its input layer: it cannot be left out");
+        return pt_fail(e, PT_USAGE, "`no_input_layer` does not work with a plain network, whose first layer is its input layer");
     if (n->direct && n->width < n->dim)
-        return pt_fail(e, PT_USAGE, "without an input layer the width is at least the dimension, %lld, and not %lld", (long long)n->dim,
+        return pt_fail(e, PT_USAGE, "`no_input_layer` needs a `width` of at least the dimension, %lld, but it is %lld", (long long)n->dim,
                        (long long)n->width);
     return 0;
 }

@@ -236,7 +236,7 @@ int ritz_page_of_run(pt_ritz *r, const char *out, pt_error *e)
         figures[figures_n++] = (ritz_figure){"along the diagonal", "x1", false, false, r->problem.is.exact ? 2 : 1,
                                              {{"u", SLICE, x, u, NULL},
                                                                                                    {"exact", SLICE, x, exact, NULL}}};
-        snprintf(text, sizeof text, "<p>%lld dimensions, %lld parameters, %lld %s points a step, %s</p>\n", (long long)r->net.dim,
+        snprintf(text, sizeof text, "<p>%lld dimensions, %lld parameters, %lld %s points per step, %s</p>\n", (long long)r->net.dim,
                  (long long)r->net.params,
                  (long long)(r->o.n + r->boundary_n), points_names[r->o.points], r->net.type == PT_F64 ? "fp64" : "fp32");
         failed = ritz_page_write(out, r->problem.name, text, figures, figures_n, e);

@@ -281,11 +281,12 @@ static int say_misfit(const search *x, pt_error *e)
     char least[32], has[32];
     for (int t = TIER_HOST; t < TIERS; t++)
         if (x->least[t] > x->p->budget[t] && x->least[TIER_DEVICE] <= x->p->budget[TIER_DEVICE])
-            return pt_fail(e, PT_DOES_NOT_FIT, "%s of %s memory are needed, and %s may be used: raise `%s_memory` or that of another tier",
+            return pt_fail(e, PT_DOES_NOT_FIT, "the run needs %s of %s memory, but the budget is %s: raise `%s_memory` or that of another "
+                                               "tier",
                            size_format(least, x->least[t]), tier_names[t], size_format(has, x->p->budget[t]), tier_names[t]);
     return pt_fail(e, PT_DOES_NOT_FIT,
-                   "%s are needed with everything computed again, and %s may be used: raise the budget, or lower the width, the "
-                   "micro-batch or the number of points", size_format(least, x->least[TIER_DEVICE]),
+                   "the run needs %s even with everything recomputed, but the budget is %s: raise `device_memory`, or lower `width`, "
+                   "`micro_batch` or `n`", size_format(least, x->least[TIER_DEVICE]),
                    size_format(has, x->p->budget[TIER_DEVICE]));
 }
 

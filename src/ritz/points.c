@@ -29,12 +29,13 @@ static int check(points_kind kind, points_randomize how, int64_t dim, int64_t n,
 {
     static const char *const kinds[] = {"", "", "none, shift or owen", "none or shift"};
     if (dim < 1 || dim > points_most_dimensions(kind))
-        return pt_fail(e, PT_USAGE, "%s points have 1 to %d dimensions, not %lld%s", points_names[kind], points_most_dimensions(kind),
-                       (long long)dim, kind == POINTS_MC || dim < 1 ? "" : "; mc has any number, sobol 21201");
+        return pt_fail(e, PT_USAGE, "%s points have 1 to %d dimensions, but %lld are needed%s", points_names[kind],
+                       points_most_dimensions(kind), (long long)dim, kind == POINTS_MC || dim < 1 ? "" : "; mc points have any number, "
+                                                                                                         "sobol points up to 21201");
     if (n < 1 || n > INT64_C(1) << SOBOL_COLUMNS)
-        return pt_fail(e, PT_USAGE, "a drawing has 1 to 2^32 points, not %lld", (long long)n);
+        return pt_fail(e, PT_USAGE, "a set has 1 to 2^32 points, but %lld were asked for", (long long)n);
     if (!has_randomization(kind, how))
-        return pt_fail(e, PT_USAGE, "%s points have no randomization %s: %s", points_names[kind], randomize_names[how], kinds[kind]);
+        return pt_fail(e, PT_USAGE, "%s points have no randomization %s: give %s", points_names[kind], randomize_names[how], kinds[kind]);
     return 0;
 }
 

@@ -113,7 +113,7 @@ int problem_finish(problem *p, const double *lower, const double *upper, pt_erro
 {
     const int64_t dim = p->is.dim;
     if (dim < 1 || dim > 65536)
-        return pt_fail(e, PT_USAGE, "%s: the dimension is %lld: 1 to 65536 are possible", p->name, (long long)dim);
+        return pt_fail(e, PT_USAGE, "%s: the dimension is %lld, but must be from 1 to 65536", p->name, (long long)dim);
     p->box = calloc((size_t)(2 * dim), sizeof *p->box);
     if (!p->box)
         return pt_fail(e, PT_FAILED, "out of memory");
@@ -125,7 +125,7 @@ int problem_finish(problem *p, const double *lower, const double *upper, pt_erro
     p->is.lower = p->box;
     p->is.upper = p->box + dim;
     if (p->is.boundary == PT_RITZ_DIRICHLET && !(p->is.penalty > 0 && p->is.penalty < 1e30))
-        return pt_fail(e, PT_FAILED, "%s: the penalty of a dirichlet boundary is above 0, not %g", p->name, p->is.penalty);
+        return pt_fail(e, PT_FAILED, "%s: the penalty of a dirichlet boundary is %g, but must be above 0", p->name, p->is.penalty);
     return 0;
 }
 
@@ -143,14 +143,14 @@ static int unknown(const char *name, pt_error *e)
     char names[256] = "";
     for (int i = 0; i < BUILT_INS; i++)
         snprintf(names + strlen(names), sizeof names - strlen(names), "%s%s", i ? ", " : "", built_ins[i].name);
-    return pt_fail(e, PT_USAGE, "there is no problem and no file %.200s: a problem file (.json), or one of %s", name, names);
+    return pt_fail(e, PT_USAGE, "there is no problem or file %.200s: give a problem file (.json), or one of %s", name, names);
 }
 
 int problem_open(const pt_ritz_options *o, problem *p, pt_error *e)
 {
     *p = (problem){.energy = NAN};
     if (!o->problem && !o->own)
-        return pt_fail(e, PT_USAGE, "no problem: name one, or give its functions");
+        return pt_fail(e, PT_USAGE, "no problem: give `problem`, or the functions of your own");
     if (!o->problem) {
         snprintf(p->name, sizeof p->name, "own");
         p->is = *o->own;
@@ -163,7 +163,7 @@ int problem_open(const pt_ritz_options *o, problem *p, pt_error *e)
         return unknown(o->problem, e);
     int failed = problem_file_open(o->problem, p, e);
     if (!failed && o->dim && o->dim != p->is.dim)
-        failed = pt_fail(e, PT_USAGE, "%s has %lld dimensions, and %lld are asked for", o->problem, (long long)p->is.dim,
+        failed = pt_fail(e, PT_USAGE, "%s has %lld dimensions, but %lld are asked for", o->problem, (long long)p->is.dim,
                          (long long)o->dim);
     return failed;
 }

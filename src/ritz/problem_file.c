@@ -39,8 +39,8 @@ static int check_keys(const json_source *s, pt_error *e)
             found |= !strcmp(key, known[i]);
         if (!found)
             return pt_fail(e, PT_FAILED,
-                           "%s: there is no key \"%.40s\" in a problem: equation, dim, lower, upper, f, V, boundary, g, penalty, exact, "
-                           "energy, about", s->where, key);
+                           "%s: the key \"%.40s\" is unknown; a problem has equation, dim, lower, upper, f, V, boundary, g, penalty, "
+                           "exact, energy and about", s->where, key);
     }
     return 0;
 }
@@ -54,7 +54,7 @@ static int read_choice(const json_source *s, const char *key, const char *first,
         return failed;
     *out = !strcmp(word, second);
     if (!*out && strcmp(word, first))
-        return pt_fail(e, PT_FAILED, "%s: %s is \"%.40s\": \"%s\" or \"%s\"", s->where, key, word, first, second);
+        return pt_fail(e, PT_FAILED, "%s: %s is \"%.40s\", but must be \"%s\" or \"%s\"", s->where, key, word, first, second);
     return 0;
 }
 
@@ -66,9 +66,9 @@ static int read_side(const json_source *s, const char *key, double **side, int64
         return 0;
     const bool array = json_is_array(value);
     if (!array && !json_is_number(value))
-        return pt_fail(e, PT_FAILED, "%s: %s is %s: a number, or an array of numbers", s->where, key, json_type_name(value));
+        return pt_fail(e, PT_FAILED, "%s: %s is %s, but must be a number or an array of numbers", s->where, key, json_type_name(value));
     if (array && (int64_t)json_array_size(value) != dim)
-        return pt_fail(e, PT_FAILED, "%s: %s has %zu numbers, and there are %lld dimensions", s->where, key, json_array_size(value),
+        return pt_fail(e, PT_FAILED, "%s: %s has %zu numbers, but the problem has %lld dimensions", s->where, key, json_array_size(value),
                        (long long)dim);
     if (!(*side = calloc((size_t)dim, sizeof **side)))
         return pt_fail(e, PT_FAILED, "out of memory");
@@ -128,7 +128,7 @@ static int read_problem(const json_source *s, problem *p, pt_error *e)
     if (!failed)
         failed = read_expressions(s, p, e);
     if (!failed && p->is.V && p->is.equation == PT_RITZ_POISSON)
-        failed = pt_fail(e, PT_FAILED, "%s: Poisson's equation has no V: \"equation\": \"schroedinger\" has", s->where);
+        failed = pt_fail(e, PT_FAILED, "%s: Poisson's equation has no V: remove it, or write \"equation\": \"schroedinger\"", s->where);
     return failed;
 }
 

@@ -53,22 +53,22 @@ double ritz_lr(const pt_ritz_options *o, int64_t step)
 static int check(const pt_ritz_options *o, pt_error *e)
 {
     if (o->n < 1)
-        return pt_fail(e, PT_USAGE, "there are %lld points a step: at least 1", (long long)o->n);
+        return pt_fail(e, PT_USAGE, "`n` is %lld, but must be at least 1", (long long)o->n);
     if (o->steps < 0 || o->redraw_every < 0 || o->eval_every < 0 || o->save_every < 0 || o->keep < 0 || o->warmup_steps < 0 ||
         o->n_boundary < 0 || o->micro_batch < 0)
         return pt_fail(e, PT_USAGE, "a number of steps or points is negative");
     if (!(o->lr > 0 && o->lr < 1e3))
-        return pt_fail(e, PT_USAGE, "the learning rate is %g: above 0", o->lr);
+        return pt_fail(e, PT_USAGE, "`lr` is %g, but must be above 0 and below 1000", o->lr);
     if (!(o->beta1 >= 0 && o->beta1 < 1 && o->beta2 >= 0 && o->beta2 < 1 && o->eps > 0 && o->weight_decay >= 0 && o->weight_decay < 1e3))
-        return pt_fail(e, PT_USAGE, "beta1 and beta2 are from 0 to below 1, eps is above 0, the weight decay not below it");
+        return pt_fail(e, PT_USAGE, "`beta1` and `beta2` must be at least 0 and below 1, `eps` above 0, and `weight_decay` at least 0");
     if (!(o->min_lr_ratio >= 0 && o->min_lr_ratio <= 1))
-        return pt_fail(e, PT_USAGE, "the last learning rate is %g of the first: 0 to 1", o->min_lr_ratio);
+        return pt_fail(e, PT_USAGE, "`min_lr_ratio` is %g, but must be from 0 to 1", o->min_lr_ratio);
     if (o->lr_schedule == PT_RITZ_LR_HALVING && o->halve_every < 1)
-        return pt_fail(e, PT_USAGE, "the learning rate is halved every %lld steps: at least 1", (long long)o->halve_every);
+        return pt_fail(e, PT_USAGE, "`halve_every` is %lld, but must be at least 1", (long long)o->halve_every);
     if (o->eval_n < 1)
-        return pt_fail(e, PT_USAGE, "errors are taken at %lld points: at least 1", (long long)o->eval_n);
+        return pt_fail(e, PT_USAGE, "`eval_n` is %lld, but must be at least 1", (long long)o->eval_n);
     if (o->resume && !o->out)
-        return pt_fail(e, PT_USAGE, "a run that has no output folder cannot be resumed");
+        return pt_fail(e, PT_USAGE, "`resume` needs `out`, the folder of the run");
     return 0;
 }
 
@@ -109,8 +109,8 @@ static int open_points(pt_ritz *r, pt_error *e)
     if (!failed && r->problem.is.exact)
         failed = points_open(errors, RANDOMIZE_DEFAULT, r->net.dim, o->eval_n, o->seed ^ 0x9e3779b97f4a7c15u, &r->eval, e);
     if (!failed && !points_whole(kind, o->n))
-        ritz_notice(r, "%lld is no power of two: %s points are even only in sets that are, and %lld of them are worth about as much as "
-                       "%lld",
+        ritz_notice(r, "`n` is %lld, not a power of two: only sets of a power of two of %s points are evenly distributed, so that %lld "
+                       "are worth about as much as %lld",
                     (long long)o->n, points_names[kind], (long long)o->n,
                     (long long)(INT64_C(1) << (63 - __builtin_clzll((uint64_t)o->n))));
     return failed;
@@ -226,7 +226,7 @@ int ritz_open_network(pt_ritz *r, bool training, ritz_plan_fn given, void *arg, 
     if (!failed)
         failed = device_open(r->o.device ? r->o.device : "auto", &d, &r->device, &r->host, e);
     if (!failed && device_is_gpu(r->device) && r->net.type == PT_F64)
-        failed = pt_fail(e, PT_USAGE, "fp64 is computed on a CPU alone: `device` cpu, or `precision` fp32");
+        failed = pt_fail(e, PT_USAGE, "fp64 works only on a CPU: give `device` cpu or `dtype` fp32");
     if (failed)
         return failed;
     find_units(r);
@@ -380,7 +380,7 @@ int pt_ritz_step(pt_ritz *r, pt_ritz_step_info *s, pt_error *e)
     if (failed)
         return failed;
     if (!isfinite(s->energy))
-        return pt_fail(e, PT_FAILED, "the energy of step %lld is %g: lower the learning rate, %g; checkpoints of earlier steps stand",
+        return pt_fail(e, PT_FAILED, "the energy of step %lld is %g: lower `lr`, which is %g; checkpoints of earlier steps stay",
                        (long long)s->step,
                        s->energy, s->lr);
     r->step++;

@@ -53,7 +53,8 @@ static int open_like(pt_ritz *at, pt_ritz_points kind, int64_t n, pt_ritz **out,
 int ritz_gradient_variance(pt_ritz *at, pt_ritz_points kind, int64_t n, int sets, double *variance, double *mean_square, pt_error *e)
 {
     pt_ritz *r;
-    int failed = sets < 2 ? pt_fail(e, PT_USAGE, "a variance takes 2 point sets or more, not %d", sets) : open_like(at, kind, n, &r, e);
+    int failed = sets < 2 ? pt_fail(e, PT_USAGE, "a variance needs at least 2 point sets, but %d were asked for", sets) : open_like(at,
+                                    kind, n, &r, e);
     if (failed)
         return failed;
     const size_t params = (size_t)r->net.params;

@@ -228,8 +228,8 @@ static void refused(ritz_network n, const char *words)
 static void what_is_no_network_is_refused(void **state)
 {
     refused((ritz_network){.dim = 0, .width = 4, .blocks = 1}, "dimension is 0");
-    refused((ritz_network){.dim = 2, .width = 0, .blocks = 1}, "width is 0");
-    refused((ritz_network){.dim = 2, .width = 4, .blocks = 257}, "257 blocks");
+    refused((ritz_network){.dim = 2, .width = 0, .blocks = 1}, "`width` is 0");
+    refused((ritz_network){.dim = 2, .width = 4, .blocks = 257}, "`blocks` is 257");
     refused((ritz_network){.dim = 5, .width = 4, .blocks = 1, .direct = true}, "at least the dimension, 5");
     ritz_network n = network_of(&kinds[7], PT_F64);
     assert_int_equal(n.params, 451); /* E and Yu's */

@@ -227,12 +227,12 @@ static void refused(points_kind kind, points_randomize how, int64_t dim, int64_t
 
 static void what_is_not_there_is_refused(void **state)
 {
-    refused(POINTS_SOBOL, RANDOMIZE_DEFAULT, 21202, 8, "1 to 21201 dimensions, not 21202");
-    refused(POINTS_LATTICE, RANDOMIZE_DEFAULT, 1000, 8, "not 1000; mc has any number");
-    refused(POINTS_HALTON, RANDOMIZE_DEFAULT, 0, 8, "not 0");
-    refused(POINTS_SOBOL, RANDOMIZE_DEFAULT, 2, 0, "1 to 2^32 points, not 0");
-    refused(POINTS_LATTICE, RANDOMIZE_OWEN, 2, 8, "no randomization owen: none or shift");
-    refused(POINTS_HALTON, RANDOMIZE_LMS, 2, 8, "no randomization lms: none, shift or owen");
+    refused(POINTS_SOBOL, RANDOMIZE_DEFAULT, 21202, 8, "1 to 21201 dimensions, but 21202");
+    refused(POINTS_LATTICE, RANDOMIZE_DEFAULT, 1000, 8, "but 1000 are needed; mc points have any number");
+    refused(POINTS_HALTON, RANDOMIZE_DEFAULT, 0, 8, "but 0");
+    refused(POINTS_SOBOL, RANDOMIZE_DEFAULT, 2, 0, "1 to 2^32 points, but 0");
+    refused(POINTS_LATTICE, RANDOMIZE_OWEN, 2, 8, "no randomization owen: give none or shift");
+    refused(POINTS_HALTON, RANDOMIZE_LMS, 2, 8, "no randomization lms: give none, shift or owen");
     assert_true(points_whole(POINTS_SOBOL, 4096) && !points_whole(POINTS_SOBOL, 4095) && points_whole(POINTS_MC, 4095));
 }
 

@@ -510,18 +510,18 @@ static void what_cannot_be_done_is_said(void **state)
 {
     pt_ritz_options o = small("poisson-cosine", 2);
     o.n = 0;
-    refused(o, PT_USAGE, "0 points a step");
+    refused(o, PT_USAGE, "`n` is 0");
     o = small("poisson", 2);
     refused(o, PT_USAGE, "one of poisson-cosine, schroedinger-cosine");
     o = small("poisson-cosine", 2);
     o.lr = 0;
-    refused(o, PT_USAGE, "learning rate is 0");
+    refused(o, PT_USAGE, "`lr` is 0");
     o = small("poisson-cosine", 30000);
     o.points = PT_RITZ_SOBOL;
     refused(o, PT_USAGE, "1 to 21201 dimensions");
     o = small("poisson-cosine", 2);
     o.device_memory = 1000;
-    refused(o, PT_DOES_NOT_FIT, "are needed with everything computed again, and 1000 B may be used");
+    refused(o, PT_DOES_NOT_FIT, "even with everything recomputed, but the budget is 1000 B");
     const double zero[] = {0, 0}, flat[] = {1, 0};
     pt_ritz_problem own = {.dim = 2, .lower = zero, .upper = flat, .f = not_a_number};
     o = small(NULL, 0);
@@ -539,7 +539,7 @@ static void what_cannot_be_done_is_said(void **state)
     int more;
     while ((more = pt_ritz_step(r, &s, &e)) > 0)
         ;
-    assert_true(more == PT_FAILED && strstr(e.text, "lower the learning rate"));
+    assert_true(more == PT_FAILED && strstr(e.text, "lower `lr`"));
     pt_ritz_close(r);
 }
 
