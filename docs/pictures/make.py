@@ -56,7 +56,7 @@ def report(path):
 
     charts = re.findall(r"<figcaption>(.*?)</figcaption>(<svg.*?</svg>)", page, re.S)
     wanted = [c for c in charts if re.match(r"Loss|Time per step", re.sub(r"<.*?>", "", c[0]).strip())]
-    y += max(put(10 + i * (column + 20), re.sub(r"<span.*", "", c[0], flags=re.S), c[1], column - 10) for i, c in enumerate(wanted[:2]))
+    y += max(put(10 + i * (column + 20), re.search(r"<b>(.*?)</b>", c[0])[1], c[1], column - 10) for i, c in enumerate(wanted[:2]))
     for title, svg in re.findall(r'<div class="card"><p><b>(.*?</p>)(.*?</svg>)', page, re.S):
         y += put(10, re.sub(r"<.*?>", "", title), svg[svg.index("<svg"):], width - 20)
     for heading in ("What each layer saves", "The last step, predicted and measured"):

@@ -148,7 +148,7 @@ static void write_chunks(FILE *out, const plan *p)
         moved += p->chunks[i].placement != TIER_DEVICE;
         sharded += p->chunks[i].sharded;
     }
-    fprintf(out, "weights  %d chunk%s of up to %s, with optimizer states:", p->chunks_n, p->chunks_n == 1 ? "" : "s",
+    fprintf(out, "weights  %d chunk%s of up to %s, with states:", p->chunks_n, p->chunks_n == 1 ? "" : "s",
             short_size(size, (uint64_t)p->chunk_bytes));
     const char *between = "";
     for (int t = 0; t < TIERS; t++)

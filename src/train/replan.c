@@ -229,7 +229,7 @@ static int decide(trainer *t, pt_error *e)
                        forecast_written(&t->predicted.now, written));
     else if (!failed)
         options_notice(&t->job.o, "steps take %s instead of %s (%s): the plan stays the same%s", is, was, differs,
-                       worth ? "" : " the best");
+                       worth ? "" : "; no faster one was found");
     patience_decided(&t->predicted.patience, moved);
     t->predicted.corrected_step = t->at.step;
     t->predicted.moved_step = moved ? t->at.step : t->predicted.moved_step;

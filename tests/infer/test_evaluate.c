@@ -227,7 +227,7 @@ static void a_folder_without_weights_is_refused(void **state)
     o.model = PT_FIXTURES "/models/gpt2";
     o.seq_len = 1000;
     assert_int_equal(pt_evaluate(&o, &v, &e), PT_FAILED);
-    assert_non_null(strstr(e.text, "`seq_len` 1000"));
+    assert_non_null(strstr(e.text, "`seq_len` is 1000"));
 }
 
 int main(void)
