@@ -161,7 +161,7 @@ static void a_stack_that_is_too_small_is_told_of(void **state)
         assert_int_equal(setrlimit(RLIMIT_STACK, &before), 0);
         assert_int_equal(status, kib < 256);
         if (status)
-            says(text_of(scratch_path("err")), "(ulimit -s) and must have at least 256 KiB: raise the limit with ulimit -s 8192");
+            says(text_of(scratch_path("err")), "and must have at least 256 KiB: raise the limit with ulimit -s 8192");
     }
 }
 

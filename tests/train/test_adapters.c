@@ -435,7 +435,7 @@ static void options_that_mean_nothing_are_refused(void **state)
     REFUSED(o.lora_rank = -1, "`lora_rank` is -1");
     REFUSED(o.lora_targets = "q_proj,lm_head", "'lm_head' is not a linear layer");
     REFUSED(o.lora_targets = "", "`lora_targets`");
-    REFUSED(o.lora_dropout = 0.1, "`lora_dropout` 0.1");
+    REFUSED(o.lora_dropout = 0.1, "`lora_dropout` is 0.1");
     REFUSED(o.lora_alpha = -1, "`lora_alpha` is -1");
     REFUSED(o.adapter = a.folder, "leave out `lora_rank`");
     REFUSED(o.optimizer = PT_OPTIMIZER_MUON, "`optimizer` muon");

@@ -158,10 +158,10 @@ static void a_gpu_has_memory_and_a_margin_of_its_own(void **state)
             "`host_memory` is 8.79 GiB, but only 8.79 GiB are free beside what the program itself takes, 1B "
             "too little: give `host_memory` 8GiB");
     add_gpu(&c, mib(8192), mib(100));
-    refused(&c, mib(101), PT_AUTO, 0, "are free, 1MiB less: lower it");
+    refused(&c, mib(101), PT_AUTO, 0, "are free, 1MiB too little: lower it");
     assert_string_equal(c.change, "");
     assert_int_equal(choose(&c, PT_AUTO, 0, 0), PT_USAGE);
-    assert_non_null(strstr(c.e.text, "`host_memory` 0"));
+    assert_non_null(strstr(c.e.text, "`host_memory` is 0"));
 }
 
 /* What "--device-memory N --disk-memory M" asks for replaces what was asked for. */
@@ -169,7 +169,7 @@ static void follow(const char *change, uint64_t asked[TIERS])
 {
     for (int t = 0; t < TIERS; t++) {
         char option[32];
-        snprintf(option, sizeof option, "--%s-memory ", tier_names[t]);
+        snprintf(option, sizeof option, "`%s_memory` ", tier_names[t]);
         const char *at = strstr(change, option);
         char size[32] = "";
         pt_error e = {0};
