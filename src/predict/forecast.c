@@ -42,7 +42,7 @@ const char *forecast_wear(const forecast *f, char out[FORECAST_WEAR_BYTES])
     const bool years = days >= 1000;
     char much[32];
     snprintf(much, sizeof much, tera_a_day < 999 ? "%.3g" : "%.0f", tera_a_day);
-    snprintf(out, FORECAST_WEAR_BYTES, "running without a pause, %s TB per day: a 1 TB disk rated for 600 TB would last %.*f %s", much,
+    snprintf(out, FORECAST_WEAR_BYTES, "without a pause, %s TB per day: a 1 TB disk rated for 600 TB would last %.*f %s", much,
              days < 10 || (years && days < 3650) ? 1 : 0, years ? days / 365 : days, years ? "years" : "days");
     return out;
 }

@@ -160,7 +160,7 @@ static void check_wear(const setup *s, const explanation *x, const char *text)
     char expected[64];
     const double a_day = (double)x->forecast.written_bytes * 86400 / (s->best.step_ns * 1e-9) * 1e-12;
     snprintf(expected, sizeof expected,
-             a_day < 999 ? "running without a pause, %.3g TB per day" : "running without a pause, %.0f TB per day", a_day);
+             a_day < 999 ? "without a pause, %.3g TB per day" : "without a pause, %.0f TB per day", a_day);
     assert_int_equal(strstr(text, expected) != NULL, x->forecast.written_bytes > 0);
     char phrase[FORECAST_WRITTEN_BYTES], size[32];
     forecast_written(&x->forecast, phrase); /* what a run says before its first step, and after it has moved */

@@ -248,7 +248,7 @@ static void settings_that_change_the_result_are_refused_with_both_values(void **
     REFUSED(seq_len, 9, "`seq_len`", "16", "9");
     REFUSED(precision, PT_PRECISION_BF16, "`precision`", "fp32", "bf16");
     REFUSED(optimizer, PT_OPTIMIZER_ADAMW8BIT, "`optimizer`", "\"adamw\"", "\"adamw8bit\"");
-    REFUSED(shuffle, false, "--no-shuffle", "without", "with it");
+    REFUSED(shuffle, false, "`no_shuffle`", "without", "with it");
     REFUSED(document_mask, true, "`document_mask`", "without", "with it");
     REFUSED(weight_decay, 0.5, "`weight_decay`", "0.1", "0.5");
     REFUSED(beta1, 0.5, "`beta1`", "0.9", "0.5");

@@ -191,8 +191,8 @@ static void an_option_that_contradicts_the_plan_is_refused(void **state)
     r.o.plan_file = path;
     r.o.micro_batch = 2 * unit;
     assert_int_equal(pt_trainer_open(&r.o, &t, &e), PT_USAGE);
-    snprintf(said[0], sizeof said[0], "`micro_batch` %lld ", (long long)(2 * unit));
-    snprintf(said[1], sizeof said[1], " %lld ", (long long)unit);
+    snprintf(said[0], sizeof said[0], "`micro_batch` is %lld,", (long long)(2 * unit));
+    snprintf(said[1], sizeof said[1], "\"micro_batch\" is %lld ", (long long)unit);
     assert_non_null(strstr(e.text, said[0]));
     assert_non_null(strstr(e.text, said[1]));
     r.o.micro_batch = unit;
@@ -267,7 +267,8 @@ static void a_micro_batch_that_does_not_divide_the_batch_is_refused(void **state
     static const struct {
         int64_t asked;
         const char *said;
-    } cases[] = {{3, "`micro_batch` 3 does not divide `batch_size` 4"}, {8, "`micro_batch` 8 is more than `batch_size` 4"}};
+    } cases[] = {{3, "`micro_batch` 3 does not divide `batch_size` 4: give a divisor, or leave it out"},
+                 {8, "`micro_batch` 8 is more than `batch_size` 4"}};
     for (int i = 0; i < 2; i++) {
         run r;
         pt_trainer *t;

@@ -53,7 +53,7 @@ static pt_train_options options(const char *name, const char *const *prompts, in
     o.sample = prompts;
     o.sample_n = n;
     o.notice = notice;
-    o.arg = "left out";
+    o.arg = "no samples after";
     told = 0;
     return o;
 }
