@@ -2,6 +2,7 @@
 
 #include "base/clock.h"
 #include "comm/join.h"
+#include "comm/processors.h"
 #include "model/lanes.h"
 
 #include <math.h>
@@ -31,6 +32,8 @@ int ranks_open(trainer *t, pt_error *e)
                          o->device);
     if (!failed && t->comm)
         o->device = "cpu";
+    if (!failed && t->comm)
+        failed = processors_share(t->comm, &t->ranks_here, e);
     if (failed || ranks_lead(t))
         return failed;
     o->notice = NULL;

@@ -43,7 +43,7 @@ static int make_plan(trainer *t, pt_error *e)
     p->o = &t->job.o;
     p->model = t->job.model;
     p->shape = t->comm ? &t->own_shape : &t->job.shape;
-    p->ranks = t->comm ? t->job.o.ranks : 1;
+    p->ranks = t->comm ? t->ranks_here : 1;
     p->evaluates = t->job.eval || t->job.o.task == PT_TASK_DPO;
     p->runs = true;
     if (t->job.o.disk_path)

@@ -190,7 +190,7 @@ static int run_ranks(job *j, int ranks, outcome *o, pt_error *e)
     worker w[RANKS_MOST];
     outcome out[RANKS_MOST] = {0};
     pthread_t thread[RANKS_MOST];
-    assert_int_equal(shm_segment_make(ranks, &j->segment, NULL, e), 0);
+    assert_int_equal(shm_segment_make(ranks, 0, &j->segment, NULL, e), 0);
     for (int r = 0; r < ranks; r++) {
         out[r].losses = calloc((size_t)(j->shape.batch * j->shape.seq_len) * STEPS, sizeof(float));
         w[r] = (worker){.j = j, .ranks = ranks, .rank = r, .out = &out[r]};
