@@ -176,6 +176,18 @@ static int fail_missing(host *x, pt_error *e)
     return refuse(x, why, e);
 }
 
+/* One that was there and is no more. */
+static int notice_losses(host *x, pt_error *e)
+{
+    char byte, why[HELLO_WHY_BYTES];
+    for (int r = 1; r < x->m->ranks; r++)
+        if (x->r->control[r] >= 0 && !recv(x->r->control[r], &byte, 1, MSG_PEEK)) {
+            snprintf(why, sizeof why, "rank %d on %s ended while the ranks gathered", r, x->r->place[r].host);
+            return refuse(x, why, e);
+        }
+    return 0;
+}
+
 static void welcome_guests(host *x, double until_s)
 {
     struct pollfd p[GUESTS + 1] = {{x->r->listener, x->guests_n < GUESTS ? POLLIN : 0, 0}};
@@ -224,6 +236,8 @@ static int be_host(const meeting *m, meeting_result *r, pt_error *e)
         for (int i = x->guests_n - 1; i >= 0 && !failed; i--)
             if (hear(x, &x->guests[i], &failed, e))
                 x->guests[i] = x->guests[--x->guests_n];
+        if (!failed)
+            failed = notice_losses(x, e);
         if (!failed && missing(x) && clock_s() > until_s)
             failed = fail_missing(x, e);
     }

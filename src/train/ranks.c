@@ -4,6 +4,7 @@
 #include "comm/join.h"
 #include "comm/processors.h"
 #include "model/lanes.h"
+#include "train/settings.h"
 
 #include <math.h>
 #include <stdlib.h>
@@ -39,6 +40,26 @@ int ranks_open(trainer *t, pt_error *e)
     o->notice = NULL;
     o->progress = NULL;
     return 0;
+}
+
+int ranks_agree(trainer *t, pt_error *e)
+{
+    if (!t->comm)
+        return 0;
+    char *own = settings_text(&t->job), *of_zero = NULL;
+    size_t bytes = own ? strlen(own) + 1 : 0;
+    int failed = own ? ranks_share(t, &bytes, sizeof bytes, e) : pt_fail(e, PT_FAILED, "out of memory");
+    if (!failed && !(of_zero = calloc(1, bytes)))
+        failed = pt_fail(e, PT_FAILED, "out of memory");
+    if (!failed && ranks_lead(t))
+        memcpy(of_zero, own, bytes);
+    if (!failed)
+        failed = ranks_share(t, of_zero, bytes, e);
+    if (!failed && !ranks_lead(t))
+        failed = settings_agree(own, of_zero, e);
+    free(own);
+    free(of_zero);
+    return failed ? failed : ranks_wait(t, e);
 }
 
 int ranks_cut(trainer *t, pt_error *e)
