@@ -119,7 +119,8 @@ static int parse(session *s, int argc, char **argv, pt_error *e)
         {NULL, ARG_HEADING, NULL, NULL, "Hardware (found if not given)", false},
         {"--device", ARG_STRING, &o->device, "NAME", "auto (a usable GPU, else the CPU), cpu, cuda or cuda:N", false},
         {"--ranks", ARG_INT32, &o->ranks, "N",
-         "share a step between N processes of this machine (torchrun, mpirun\nand srun start them on several); their number never changes the\nresult of the same --lanes", false},
+         "share a step between N processes of this machine (torchrun, mpirun\nand srun start them on several); "
+         "their number never changes the\nresult of the same --lanes", false},
         {"--threads", ARG_INT32, &o->threads, "N", "default: all cores that it may use", false},
         {"--device-memory", ARG_SIZE, &o->device_memory, "SIZE", "budget; on a CPU this is RAM", false},
         {"--host-memory", ARG_SIZE, &o->host_memory, "SIZE", "budget; on a CPU, splits RAM into a device and a host", false},

@@ -46,7 +46,7 @@ typedef struct hello_place {
 
 typedef enum note_kind { NOTE_BEAT, NOTE_FAILED, NOTE_GOODBYE } note_kind;
 enum { NOTE_TEXT_BYTES = 432 };
-typedef struct note_head { uint8_t kind, code; uint16_t bytes; } note_head; /* of text behind it; code: that of an error, without its sign */
+typedef struct note_head { uint8_t kind, code; uint16_t bytes; } note_head; /* of text behind it; code: an error's, without its sign */
 
 hello hello_make(hello_kind kind, uint64_t key, int rank, int ranks, int port, uint64_t machine);
 hello_answer hello_answer_make(hello_verdict verdict, const char *why);

@@ -62,7 +62,8 @@ static int listen_at(const meeting *m, pt_error *e)
             return fd;
     }
     if (m->ports == 1)
-        return pt_fail_errno(e, PT_FAILED, "rank 0 cannot listen at port %d: another run may hold it; end that, or give another MASTER_PORT",
+        return pt_fail_errno(e, PT_FAILED, "rank 0 cannot listen at port %d: another run may hold it; end that, or give another "
+                             "MASTER_PORT",
                              m->port);
     return pt_fail_errno(e, PT_FAILED, "rank 0 cannot listen at any port from %d to %d: give another MASTER_PORT", m->port,
                          m->port + m->ports - 1);
@@ -359,7 +360,8 @@ static int await_rest(const meeting *m, meeting_result *r, double until_s, pt_er
         char address[HELLO_ADDRESS_BYTES];
         hello h;
         if (!net_wait(r->listener, POLLIN, until_s))
-            return pt_fail(e, PT_FAILED, "%d of the later ranks did not reach it within %.0f s: machines of a run need open ports between them",
+            return pt_fail(e, PT_FAILED, "%d of the later ranks did not reach it within %.0f s: machines of a run need open ports "
+                           "between them",
                            left, m->seconds);
         const int fd = net_accept(r->listener, address, sizeof address);
         if (fd < 0)

@@ -1,5 +1,5 @@
-/* meet.h - how the ranks of a run that were started apart find each other: rank 0 listens, the others ask it, and it tells all of them who is
- * where (hello.h). Afterwards each rank has a connection to every other one for data, and rank 0 one more to each for control.
+/* meet.h - how the ranks of a run that were started apart find each other: rank 0 listens, the others ask it, and it tells all of them who
+ * is where (hello.h). Afterwards each rank has a connection to every other one for data, and rank 0 one more to each for control.
  *
  * Whoever does not come in time is named. Ranks of another run that ask at the same port are turned away by the key, and look on at the
  * next port; what listens there and is no run does not matter either. */

@@ -236,8 +236,9 @@ static int await(comm *base, const unsigned char *wants, int idle, pt_error *e)
         return fail_ended(c, e);
     for (int r = 0; r < base->ranks; r++) {
         rings = rings || (wants[r] && c->seat[r] >= 0);
-        if (wants[r] && c->seat[r] < 0)
-            p[n++] = (struct pollfd){c->net.data[r], (short)((wants[r] & TURN_SENDS ? POLLOUT : 0) | (wants[r] & TURN_RECEIVES ? POLLIN : 0)), 0};
+        const int events = (wants[r] & TURN_SENDS ? POLLOUT : 0) | (wants[r] & TURN_RECEIVES ? POLLIN : 0);
+        if (events && c->seat[r] < 0)
+            p[n++] = (struct pollfd){c->net.data[r], (short)events, 0};
     }
     if (rings)
         turns_pause(idle);

@@ -1,5 +1,5 @@
-/* Ranks that exchange: every byte arrives where it should, whatever the transport and whatever pieces the moves are cut into; one that fails
- * ends all with its sentence, and one that leaves, or never comes, is named. */
+/* Ranks that exchange: every byte arrives where it should, whatever the transport and whatever pieces the moves are cut into; one that
+ * fails ends all with its sentence, and one that leaves, or never comes, is named. */
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stddef.h>
@@ -152,7 +152,8 @@ static void one_that_fails_ends_all_with_its_sentence(void **unused)
         const double begin = clock_s();
         run_all(w, &t, ranks, 1);
         for (int k = 0; k < ranks; k++)
-            if (w[k].failed != PT_DOES_NOT_FIT || !strstr(w[k].e.text, "no memory for a test") || (k != one && !strstr(w[k].e.text, "rank ")))
+            if (w[k].failed != PT_DOES_NOT_FIT || !strstr(w[k].e.text, "no memory for a test") ||
+                (k != one && !strstr(w[k].e.text, "rank ")))
                 fail_msg("%s, rank %d, while %d fails: %d, %s", transport_names[by], k, one, w[k].failed, w[k].e.text);
         assert_true(clock_s() - begin < 20);
     }

@@ -1,5 +1,6 @@
-/* Several ranks, which `protrain train --ranks N` starts, or somebody else: the run ends in the bits of one rank with the same lanes, also where one of its processes is killed at any
- * moment, saving included, and it goes on on another number of ranks, under another plan. Whoever fails, all end, and it is said why.
+/* Several ranks, which `protrain train --ranks N` starts, or somebody else: the run ends in the bits of one rank with the same lanes, also
+ * where one of its processes is killed at any moment, saving included, and it goes on on another number of ranks, under another plan.
+ * Whoever fails, all end, and it is said why.
  *
  * PT_RANK_KILLS=n kills n times instead of the default. */
 #include "protrain.h"
