@@ -102,8 +102,9 @@ typedef struct pt_train_options {
     int64_t batch_size, micro_batch;   /* sequences; micro_batch 0: planned, else it divides the batch; where it is no multiple of the */
                                        /* unit (2048 / seq_len sequences, at least 1, on a GPU of 2048 to 8192 tokens), the next that is */
     int lanes;                         /* sums in which a step's gradients are added: they divide the batch. 0: one, or the checkpoint's */
-    int ranks;                         /* processes that share a step, started by `protrain train --ranks N`; 0: one. Budgets and threads */
-                                       /* are each one's. lanes 0: as many; each has a power of two of neighbouring lanes */
+    int ranks;                         /* processes that share a step, started by `protrain train --ranks N`, torchrun, mpirun or srun; */
+                                       /* 0: one. Budgets and threads are each one's. lanes 0: as many; each has a power of two of */
+                                       /* neighbouring lanes */
     bool shuffle;
     bool document_mask;                /* tokens see their own document alone, and positions begin anew with each; what follows its */
                                        /* last token is no target */

@@ -1,8 +1,13 @@
 #include "comm/join.h"
 
+#include "comm/launcher.h"
 #include "comm/shm.h"
+#include "comm/tcp.h"
 
 #include <stdlib.h>
+#include <string.h>
+
+static ending the_end; /* of the run that this process is a rank of */
 
 /* A small number, -1: none. */
 static int number_of(const char *name)
@@ -13,18 +18,74 @@ static int number_of(const char *name)
     return n < 0 || n > 1 << 20 || *end ? -1 : (int)n;
 }
 
-int join_rank(void) { return number_of(JOIN_RANK); }
+int join_find(int *ranks, int *rank, pt_error *e)
+{
+    launcher l;
+    *rank = number_of(JOIN_RANK);
+    if (*rank >= 0 || *ranks == 1)
+        return 0;
+    int failed = launcher_find(&l, e);
+    if (failed || l.ranks == 1)
+        return failed;
+    if (*ranks && *ranks != l.ranks)
+        return pt_fail(e, PT_USAGE, "--ranks %d, and %s has started %d: leave --ranks out", *ranks, l.by, l.ranks);
+    *ranks = l.ranks;
+    *rank = l.rank;
+    return 0;
+}
 
-int join_open(int ranks, comm **out, pt_error *e)
+static int choose_transport(meeting *m, pt_error *e)
+{
+    const char *name = getenv("PROTRAIN_TRANSPORT");
+    m->sockets_only = name && !strcmp(name, "tcp");
+    return !name || !*name || m->sockets_only ? 0 : pt_fail(e, PT_USAGE, "PROTRAIN_TRANSPORT=%.40s: there is tcp, or nothing", name);
+}
+
+static int meet_others(int ranks, comm **out, pt_error *e)
+{
+    enum { SECONDS = 120 };
+    launcher l;
+    int failed = launcher_find(&l, e);
+    if (failed)
+        return failed;
+    if (!l.by || l.ranks != ranks)
+        return pt_fail(e, PT_USAGE, "--ranks %d, and this process is alone: protrain train --ranks %d starts them, and so do torchrun, "
+                       "mpirun and srun", ranks, ranks);
+    if (!l.address[0])
+        return pt_fail(e, PT_USAGE, "%s has started ranks on several machines and does not say where rank 0 is: set MASTER_ADDR to its "
+                       "machine (mpirun -x MASTER_ADDR=NAME)", l.by);
+    const int seconds = number_of("PROTRAIN_JOIN_SECONDS");
+    meeting m = {.rank = l.rank, .ranks = l.ranks, .address = l.address, .port = l.port, .ports = l.ports, .key = l.key,
+                 .seconds = seconds > 0 ? seconds : SECONDS};
+    failed = choose_transport(&m, e);
+    return failed ? failed : comm_tcp_open(&m, &the_end, out, e);
+}
+
+static int take_memory(int ranks, int rank, comm **out, pt_error *e)
 {
     shm_segment *s;
-    *out = NULL;
-    if (ranks <= 1)
-        return 0;
-    if (join_rank() < 0 || number_of(JOIN_MEMORY) < 0)
-        return pt_fail(e, PT_USAGE, "--ranks %d, and this process is alone: protrain train --ranks %d starts them", ranks, ranks);
+    if (number_of(JOIN_MEMORY) < 0)
+        return pt_fail(e, PT_USAGE, "%s is set and %s is not: unset it", JOIN_RANK, JOIN_MEMORY);
     int failed = shm_segment_map(number_of(JOIN_MEMORY), &s, e); /* until the process ends */
     if (!failed && shm_segment_ranks(s) != ranks)
         failed = pt_fail(e, PT_USAGE, "--ranks %d, and %d were started", ranks, shm_segment_ranks(s));
-    return failed ? failed : comm_shm_open(s, join_rank(), out, e);
+    return failed ? failed : comm_shm_open(s, rank, out, e);
 }
+
+int join_open(int ranks, comm **out, pt_error *e)
+{
+    const int rank = number_of(JOIN_RANK);
+    *out = NULL;
+    if (ranks <= 1)
+        return 0;
+    return rank < 0 ? meet_others(ranks, out, e) : take_memory(ranks, rank, out, e);
+}
+
+bool join_ended(pt_error *why, double *since_s)
+{
+    const bool ended = ending_ask(&the_end, why);
+    *since_s = ended ? the_end.at_s : 0;
+    return ended;
+}
+
+bool join_is_heard(void) { return atomic_load(&the_end.heard); }

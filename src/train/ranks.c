@@ -2,7 +2,9 @@
 
 #include "base/clock.h"
 #include "comm/join.h"
+#include "comm/processors.h"
 #include "model/lanes.h"
+#include "train/settings.h"
 
 #include <math.h>
 #include <stdlib.h>
@@ -26,11 +28,33 @@ int ranks_open(trainer *t, pt_error *e)
                          o->device);
     if (!failed && t->comm)
         o->device = "cpu";
+    if (!failed && t->comm)
+        failed = processors_share(t->comm, &t->ranks_here, e);
     if (failed || ranks_lead(t))
         return failed;
     o->notice = NULL;
     o->progress = NULL;
     return 0;
+}
+
+int ranks_agree(trainer *t, pt_error *e)
+{
+    if (!t->comm)
+        return 0;
+    char *own = settings_text(&t->job), *of_zero = NULL;
+    size_t bytes = own ? strlen(own) + 1 : 0;
+    int failed = own ? ranks_share(t, &bytes, sizeof bytes, e) : pt_fail(e, PT_FAILED, "out of memory");
+    if (!failed && !(of_zero = calloc(1, bytes)))
+        failed = pt_fail(e, PT_FAILED, "out of memory");
+    if (!failed && ranks_lead(t))
+        memcpy(of_zero, own, bytes);
+    if (!failed)
+        failed = ranks_share(t, of_zero, bytes, e);
+    if (!failed && !ranks_lead(t))
+        failed = settings_agree(own, of_zero, e);
+    free(own);
+    free(of_zero);
+    return failed ? failed : ranks_wait(t, e);
 }
 
 int ranks_cut(trainer *t, pt_error *e)

@@ -12,6 +12,8 @@
 static inline bool ranks_lead(const trainer *t) { return !t->comm || !t->comm->rank; }
 /* Joins the others, and silences those that do not lead. */
 int ranks_open(trainer *t, pt_error *e);
+/* Whether all have the same model, data and options: else the one that has not fails. */
+int ranks_agree(trainer *t, pt_error *e);
 /* This rank's part of the step, when its lanes are known. */
 int ranks_cut(trainer *t, pt_error *e);
 /* How long exchanges between them take, by size; nothing for one rank. */

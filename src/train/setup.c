@@ -43,7 +43,7 @@ static int make_plan(trainer *t, pt_error *e)
     p->o = &t->job.o;
     p->model = t->job.model;
     p->shape = t->comm ? &t->own_shape : &t->job.shape;
-    p->ranks = t->comm ? t->job.o.ranks : 1;
+    p->ranks = t->comm ? t->ranks_here : 1;
     p->evaluates = t->job.eval || t->job.o.task == PT_TASK_DPO;
     p->runs = true;
     if (t->job.o.disk_path)
@@ -130,6 +130,8 @@ static int claim_output(trainer *t, pt_error *e)
     int failed = ranks_lead(t) ? output_claim(&t->out, &t->job.o, e) : 0;
     if (!failed)
         failed = ranks_share(t, t->out.path, sizeof t->out.path, e);
+    if (!failed && !ranks_lead(t))
+        failed = dir_make(t->out.path, e); /* which another machine may not see */
     if (!failed)
         failed = ranks_share(t, t->out.cache, sizeof t->out.cache, e);
     return failed ? failed : ranks_share(t, t->out.from, sizeof t->out.from, e);
@@ -215,8 +217,8 @@ int trainer_setup(trainer *t, pt_error *e)
 {
     static int (*const steps[])(trainer *t, pt_error *e) = {
         ranks_open,   claim_output, open_model,    choose_shape, open_data,
-        count_steps,  read_counters, take_samples, make_plan,    open_engine,
-        check_room,   load_state,   write_profile, write_machine, open_reference,
+        count_steps,  read_counters, ranks_agree,  take_samples,  make_plan,
+        open_engine,  check_room,   load_state,   write_profile, write_machine, open_reference,
         put_later_away, /* before lines of its metrics go: what is newest and what they say belong together */
         open_metrics, write_plan};
     output_init(&t->out);

@@ -52,7 +52,8 @@ typedef struct predicted {
 } predicted;
 
 struct pt_trainer {
-    comm *comm;                     /* to the other ranks; NULL: there are none (ranks.h) */
+    comm *comm;                    /* to the other ranks; NULL: there are none (ranks.h) */
+    int ranks_here;                /* of them on this machine */
     step_shape own_shape;          /* this rank's part of the job's */
     uint64_t peaks[COMM_RANKS_MOST][TIERS]; /* of each rank's tiers, when the account of the run is written */
     output out;
