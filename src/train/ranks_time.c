@@ -1,5 +1,5 @@
-/* ranks_time.c - what exchanges between ranks take, by size, and what they and computing take from each other: all ranks do both at once, as
- * in a step. */
+/* ranks_time.c - what exchanges between ranks take, by size, and what they and computing take from each other: all ranks do both at once,
+ * as in a step. */
 #include "base/clock.h"
 #include "train/ranks.h"
 
