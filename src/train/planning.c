@@ -225,10 +225,18 @@ static int check_fit(planning *p, pt_error *e)
     return failed ? failed : check_plan(p, e);
 }
 
+/* Gathers and scatters are copies to what runs beside them: where those were not measured there are no others. */
 static int add_exchange(planning *p, pt_error *e)
 {
-    if (p->exchange.n)
-        p->profile.costs.gather = p->profile.costs.scatter = p->exchange;
+    costs *c = &p->profile.costs;
+    if (!p->exchange.curve.n)
+        return 0;
+    c->gather = c->scatter = p->exchange.curve;
+    for (cost_class copy = COST_TO_DEVICE; copy <= COST_FROM_DEVICE && !c->to_device.n; copy++)
+        for (cost_class work = COST_MATH; work <= COST_MEMORY; work++) {
+            c->slow[copy][work] = p->exchange.slowed;
+            c->slow[work][copy] = p->exchange.slows;
+        }
     return 0;
 }
 

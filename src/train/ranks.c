@@ -1,12 +1,10 @@
 #include "train/ranks.h"
 
-#include "base/clock.h"
 #include "comm/join.h"
 #include "comm/processors.h"
 #include "model/lanes.h"
 #include "train/settings.h"
 
-#include <math.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -109,49 +107,6 @@ int ranks_fail(const trainer *t, int failed, const pt_error *e)
 {
     if (failed && t->comm)
         comm_abort(t->comm, e && e->code ? e : &(pt_error){.code = PT_FAILED, .text = "failed"});
-    return failed;
-}
-
-/* ---- time ---- */
-
-/* A whole of `bytes`, of which each rank sends each other one its part: the fastest of some. */
-static int time_exchange(comm *c, char *memory, size_t bytes, double *ns, pt_error *e)
-{
-    enum { TIMES = 5 };
-    comm_move moves[COMM_RANKS_MOST];
-    const size_t part = bytes / (size_t)c->ranks;
-    int n = 0, failed = 0;
-    for (int r = 0; r < c->ranks; r++)
-        if (r != c->rank)
-            moves[n++] = (comm_move){r, memory + bytes + (size_t)r * part, part, memory + (size_t)r * part, part};
-    *ns = INFINITY;
-    for (int i = 0; i < TIMES && !failed; i++) {
-        failed = comm_barrier(c, e);
-        const int64_t begin = clock_ns();
-        if (!failed)
-            failed = comm_exchange(c, moves, n, e);
-        *ns = fmin(*ns, (double)(clock_ns() - begin));
-    }
-    return failed;
-}
-
-int ranks_time(const trainer *t, cost_curve *out, pt_error *e)
-{
-    static const size_t sizes[] = {64 << 10, 1 << 20, 8 << 20};
-    enum { SIZES = sizeof sizes / sizeof *sizes };
-    *out = (cost_curve){0};
-    if (!t->comm)
-        return 0;
-    char *memory = calloc(2, sizes[SIZES - 1]);
-    int failed = memory ? 0 : pt_fail(e, PT_FAILED, "out of memory");
-    for (int i = 0; i < SIZES && !failed; i++) {
-        double ns;
-        failed = time_exchange(t->comm, memory, sizes[i], &ns, e);
-        out->amount[i] = (double)sizes[i];
-        out->ns[i] = i && ns < out->ns[i - 1] ? out->ns[i - 1] : ns;
-        out->n = i + 1;
-    }
-    free(memory);
     return failed;
 }
 

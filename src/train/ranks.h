@@ -16,8 +16,8 @@ int ranks_open(trainer *t, pt_error *e);
 int ranks_agree(trainer *t, pt_error *e);
 /* This rank's part of the step, when its lanes are known. */
 int ranks_cut(trainer *t, pt_error *e);
-/* How long exchanges between them take, by size; nothing for one rank. */
-int ranks_time(const trainer *t, cost_curve *out, pt_error *e);
+/* What exchanges between them take; nothing for one rank. (ranks_time.c) */
+int ranks_time(const trainer *t, exchange_cost *out, pt_error *e);
 /* The plan of rank 0, what it was made from, and its budgets, to all. */
 int ranks_take_plan(trainer *t, pt_error *e);
 /* What rank 0 has, to all. */
