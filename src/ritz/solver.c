@@ -135,7 +135,10 @@ static uint64_t staging_bytes(const pt_ritz *r)
 static int64_t most_values(const pt_ritz *r) { return r->unit_rows > r->net.dim ? r->unit_rows : r->net.dim; }
 
 /* Of r->x, r->f and r->v, which are taken before there is a mailbox, and counted with it. */
-static uint64_t scratch_bytes(const pt_ritz *r) { return page((uint64_t)(r->unit_rows * r->net.dim + 2 * most_values(r)) * sizeof(double)); }
+static uint64_t scratch_bytes(const pt_ritz *r)
+{
+    return page((uint64_t)(r->unit_rows * r->net.dim + 2 * most_values(r)) * sizeof(double));
+}
 
 static uint64_t mailbox_bytes(const pt_ritz *r, int visit)
 {
