@@ -131,12 +131,22 @@ static uint64_t staging_bytes(const pt_ritz *r)
     return most;
 }
 
-static uint64_t mailbox_bytes(const void *run, int visit)
+/* Of f and V at a unit's points, and of g's, which have a number for each dimension on the way. */
+static int64_t most_values(const pt_ritz *r) { return r->unit_rows > r->net.dim ? r->unit_rows : r->net.dim; }
+
+/* Of r->x, r->f and r->v, which are taken before there is a mailbox, and counted with it. */
+static uint64_t scratch_bytes(const pt_ritz *r)
 {
-    const pt_ritz *r = run;
+    return page((uint64_t)(r->unit_rows * r->net.dim + 2 * most_values(r)) * sizeof(double));
+}
+
+static uint64_t mailbox_bytes(const pt_ritz *r, int visit)
+{
     return 2 * (uint64_t)visit * (x_bytes(r) + terms_bytes(r)) + ones_bytes(r) + staging_bytes(r) +
            page((uint64_t)(r->o.n + r->boundary_n) * sizeof(double)) + page((uint64_t)r->o.n * dtype_bytes(r->net.type));
 }
+
+static uint64_t beside_bytes(const void *run, int visit) { return mailbox_bytes(run, visit) + scratch_bytes(run); }
 
 static char *carve(char **at, uint64_t bytes)
 {
@@ -166,11 +176,12 @@ static void divide_mailbox(pt_ritz *r)
 
 static int take_scratch(pt_ritz *r, pt_error *e)
 {
-    const int64_t most = r->unit_rows > r->net.dim ? r->unit_rows : r->net.dim;
-    r->x = malloc((size_t)(r->unit_rows * r->net.dim) * sizeof *r->x);
-    r->f = malloc((size_t)most * sizeof *r->f);
-    r->v = malloc((size_t)most * sizeof *r->v);
-    return r->x && r->f && r->v ? 0 : pt_fail(e, PT_FAILED, "out of memory");
+    r->x = malloc(scratch_bytes(r));
+    if (!r->x)
+        return pt_fail(e, PT_FAILED, "out of memory");
+    r->f = r->x + r->unit_rows * r->net.dim;
+    r->v = r->f + most_values(r);
+    return 0;
 }
 
 /* ---- the plan ---- */
@@ -191,7 +202,7 @@ static int make_plan(pt_ritz *r, bool training, ritz_plan_fn given, void *arg, p
 {
     const int64_t visit = (r->o.micro_batch + r->unit_rows - 1) / r->unit_rows;
     ritz_planning p = {.space = &r->space, .device = r->device, .threads = r->o.threads, .disk_path = r->disk_path,
-                       .mailbox_bytes = mailbox_bytes, .arg = r, .inside_units = r->inside_units, .face_units = r->boundary_units,
+                       .mailbox_bytes = beside_bytes, .arg = r, .inside_units = r->inside_units, .face_units = r->boundary_units,
                        .visit = (int)(visit > RITZ_VISIT_MOST ? RITZ_VISIT_MOST : visit), .price = r->o.forecast,
                        .make_points = training ? ritz_time_points : NULL};
     r->space = (ritz_space){.net = &r->net, .unit_rows = r->unit_rows, .training = training, .has_mean = problem_has_mean(&r->problem),
@@ -210,7 +221,7 @@ static int make_plan(pt_ritz *r, bool training, ritz_plan_fn given, void *arg, p
     ritz_runner_options o = {.device = r->device, .host = r->host, .space = &r->space, .plan = &r->plan,
                              .mailbox_bytes = mailbox_bytes(r, r->plan.visit), .disk_path = r->disk_path, .threads = r->o.threads};
     for (int t = 0; t < TIERS; t++)
-        o.budget[t] = p.budget[t] - ((int)p.mailbox_tier == t ? o.mailbox_bytes : 0);
+        o.budget[t] = p.budget[t] - ((int)p.mailbox_tier == t ? beside_bytes(r, r->plan.visit) : 0);
     failed = ritz_runner_open(&o, &r->runner, e);
     if (!failed)
         divide_mailbox(r);
@@ -238,7 +249,7 @@ int ritz_open_network(pt_ritz *r, bool training, ritz_plan_fn given, void *arg, 
 
 uint64_t ritz_peak_bytes(const pt_ritz *r, tier t)
 {
-    return ritz_runner_peak_bytes(r->runner, t) + (t == r->mailbox_tier ? mailbox_bytes(r, r->plan.visit) : 0);
+    return ritz_runner_peak_bytes(r->runner, t) + (t == r->mailbox_tier ? beside_bytes(r, r->plan.visit) : 0);
 }
 
 /* ---- opening ---- */
@@ -325,8 +336,6 @@ void pt_ritz_close(pt_ritz *r)
     problem_close(&r->problem);
     free(r->slots);
     free(r->x);
-    free(r->f);
-    free(r->v);
     free(r);
 }
 
@@ -420,7 +429,8 @@ int pt_ritz_errors(pt_ritz *r, double *l2, double *h1, pt_error *e)
         return pt_fail_null(e, "pt_ritz_errors", r ? "result" : "run");
     if (!r->eval)
         return pt_fail(e, PT_USAGE, "%s: no exact solution is known", r->problem.name);
-    const int64_t dim = r->net.dim, most = r->unit_rows;
+    enum { VALUES_MOST = 1 << 21 };
+    const int64_t dim = r->net.dim, few = VALUES_MOST / dim, most = few < r->unit_rows ? few : r->unit_rows;
     double *x = malloc((size_t)(most * (3 * dim + 2)) * sizeof *x), *g = x + most * dim, *exact_g = g + most * dim,
         *u = exact_g + most * dim, *exact = u + most;
     errors sum = {0};

@@ -1,6 +1,7 @@
 /* Runs: exact energies, gradients beside differences, the same bits however they are computed, killed and resumed; what is refused. */
 #include "base/rng.h"
 #include "io/files.h"
+#include "ritz/page.h"
 #include "ritz/solver.h"
 #include "ritz/variance.h"
 
@@ -410,7 +411,7 @@ static void every_budget_has_the_same_bits(void **state)
 {
     const char *given = getenv("PT_SAME_BITS_PLANS");
     int fits = 0;
-    for (int turn = 0; turn < (given ? atoi(given) / 4 : 5); turn++) {
+    for (int turn = 0; turn < 5 + (given ? atoi(given) / 4 : 0); turn++) {
         pt_ritz_options o = random_run(turn);
         o.width = 380 + rand() % 20;
         o.n = 300 + rand() % 500;
@@ -419,7 +420,7 @@ static void every_budget_has_the_same_bits(void **state)
         run_with_stops(o, NULL, 0, false);
         const char *straight = o.out;
         o.out = folder_of("planned");
-        o.device_memory = (uint64_t)(4 + rand() % 20) << 20;
+        o.device_memory = (uint64_t)(8 + rand() % 20) << 20;
         o.host_memory = rand() % 2 ? (uint64_t)(8 + rand() % 30) << 20 : PT_AUTO;
         o.micro_batch = rand() % 2 ? rand() % 2000 : 0;
         pt_error e = {0};
@@ -566,6 +567,29 @@ static void other_runs_are_not_resumed(void **state)
     assert_int_equal(pt_ritz_load(scratch, 1, &r, &e), PT_FAILED);
 }
 
+/* Of a finished run, and of one that has no network yet. */
+static void a_folder_has_a_page(void **state)
+{
+    pt_error e = {0};
+    pt_ritz_options o = small("schroedinger-cosine", 2);
+    o.out = folder_of("page");
+    o.eval_every = 4;
+    run_with_stops(o, NULL, 0, false);
+    assert_true(ritz_is_run(o.out) && !ritz_is_run(scratch));
+    for (int finished = 1; finished >= 0; finished--) {
+        char path[FILE_PATH_BYTES];
+        size_t n;
+        assert_int_equal(path_join(path, o.out, "page.html", &e), 0);
+        assert_int_equal(ritz_page_of_folder(o.out, path, &e), 0);
+        char *page = read_file(o.out, "page.html", &n);
+        assert_true(strstr(page, "relative errors") && strstr(page, "time of a step") && strstr(page, " of the device planned, "));
+        assert_true(!strstr(page, "along the diagonal") == !finished && !strstr(page, ">exact<") == !finished);
+        free(page);
+        assert_int_equal(path_join(path, o.out, "config.json", &e), 0);
+        remove(path);
+    }
+}
+
 static int setup(void **state)
 {
     const char *given = getenv("PT_TEST_SEED");
@@ -596,6 +620,7 @@ int main(void)
         cmocka_unit_test(a_killed_run_goes_on_as_if_nothing_had_been),
         cmocka_unit_test(what_cannot_be_done_is_said),
         cmocka_unit_test(other_runs_are_not_resumed),
+        cmocka_unit_test(a_folder_has_a_page),
     };
     return cmocka_run_group_tests(tests, setup, teardown);
 }
