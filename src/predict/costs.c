@@ -213,7 +213,7 @@ static double work_ns(const costs *c, const schedule_input *in, const schedule *
 
 double costs_task_ns(const costs *c, const schedule_input *in, const schedule *s, const task *t)
 {
-    return c->task_ns + work_ns(c, in, s, t);
+    return c->task_ns + (c->network_ns ? c->network_ns(c->network, s, t) : work_ns(c, in, s, t));
 }
 
 /* ---- validate ---- */
