@@ -70,6 +70,9 @@ typedef struct costs {
     double slow_more[COST_CLASSES][COST_CLASSES];   /* of another length of `a`, what comes to it; below 0: that one loses less */
     double slow_ns[COST_CLASSES][2];                /* what both lengths of `a` take alone; [1] 0: it is the same for any length */
     cost_quota quota;
+    /* Of a network that is no model, all that its tasks take is known elsewhere; NULL: what stands here is a model's. */
+    double (*network_ns)(const void *network, const schedule *s, const task *t);
+    const void *network;
     double spread;                                  /* relative uncertainty of layers and head: half the quartile distance */
     double curves_spread;                           /* of updates, rounding and transfers, the same; 0: not known */
 } costs;
