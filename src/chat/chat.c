@@ -24,31 +24,48 @@ static bool ends_of_tokens(const chat_call *c, size_t *ends)
     return at == text->n;
 }
 
-/* How many ids the text's first n bytes have in common with the whole; *exact: all of them. */
-static int ids_before(const chat_call *c, size_t n, size_t *count, bool *exact)
+/* A place in the text where an id ends that stands for itself, whatever is around it; the beginning, or behind a special token. */
+typedef struct anchor { size_t byte, id; } anchor;
+
+/* How many ids the text's first n bytes have in common with the whole, of which those before the anchor are known; *exact: all of them. */
+static int ids_from(const chat_call *c, anchor from, size_t n, size_t *count, bool *exact)
 {
+    const id_list *whole = &c->out->ids;
     id_list ids = {0};
-    int failed = encoder_run(c->encoder, c->out->rendering.text.bytes, n, 0, &ids, c->error);
-    *count = 0;
-    while (*count < ids.n && *count < c->out->ids.n && ids.ids[*count] == c->out->ids.ids[*count])
-        ++*count;
-    *exact = *count == ids.n;
+    int failed = encoder_run(c->encoder, c->out->rendering.text.bytes + from.byte, n - from.byte, 0, &ids, c->error);
+    size_t same = 0;
+    while (same < ids.n && from.id + same < whole->n && ids.ids[same] == whole->ids[from.id + same])
+        same++;
+    *count = from.id + same;
+    *exact = same == ids.n;
     id_list_free(&ids);
+    return failed;
+}
+
+/* The same from the beginning where a tokenizer has more to say of the beginning of a text than of what stands behind a special token. */
+static int ids_before(const chat_call *c, anchor from, size_t n, size_t *count, bool *exact)
+{
+    int failed = ids_from(c, from, n, count, exact);
+    if (!failed && from.id && !*exact && *count == from.id)
+        failed = ids_from(c, (anchor){0}, n, count, exact);
     return failed;
 }
 
 static int mark_by_prefixes(const chat_call *c)
 {
     const chat_rendering *r = &c->out->rendering;
+    anchor from = {0};
     int failed = 0;
     for (size_t k = 0; k < r->n_spans && !failed; k++) {
         size_t first, end;
         bool exact;
-        failed = ids_before(c, r->spans[k].first, &first, &exact);
+        failed = ids_before(c, from, r->spans[k].first, &first, &exact);
         if (!failed)
-            failed = ids_before(c, r->spans[k].end, &end, &exact);
+            failed = ids_before(c, from, r->spans[k].end, &end, &exact);
         for (size_t i = first; !failed && i < end + !exact && i < c->out->ids.n; i++)
             c->out->learned[i] = r->spans[k].first < r->spans[k].end;
+        if (!failed && exact && end > from.id && chat_is_special(c->tokenizer, c->out->ids.ids[end - 1]))
+            from = (anchor){r->spans[k].end, end};
     }
     return failed;
 }

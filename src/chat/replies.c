@@ -41,7 +41,7 @@ static bool is_role(const json_t *messages, size_t i, const char *wanted)
 
 static bool is_reply(const chat_call *c, size_t i) { return is_role(json_object_get(c->variables, "messages"), i, "assistant"); }
 
-static bool is_special(const tokenizer *t, uint32_t id)
+bool chat_is_special(const tokenizer *t, uint32_t id)
 {
     const char *bytes;
     size_t shown = 0, hidden = 0;
@@ -64,7 +64,7 @@ static int first_special(const chat_call *c, const char *s, size_t n, size_t *be
     while (looked < n - blank && (s[blank + looked] & 0xc0) == 0x80)
         looked--;
     int failed = encoder_run(c->encoder, s + blank, looked, 0, &ids, c->error);
-    if (!failed && ids.n && is_special(c->tokenizer, ids.ids[0])) {
+    if (!failed && ids.n && chat_is_special(c->tokenizer, ids.ids[0])) {
         failed = tokenizer_id_bytes(c->tokenizer, ids.ids[0], false, false, &bytes, &length, c->error);
         *behind = blank + length;
     }

@@ -207,6 +207,30 @@ static void many_replies_are_found(void **state)
     setup_close(&s);
 }
 
+/* Ids do not have the text's bytes then. */
+static void tokenizers_may_normalize(void **state)
+{
+    setup s;
+    pt_error e = {0};
+    json_t *json;
+    char path[128];
+    setup_open(&s, TURNS PROMPT, false);
+    snprintf(path, sizeof path, "%s/tokenizer.json", s.dir);
+    if (json_file_load(path, 0, &json, &e))
+        fail_msg("%s", e.text);
+    json_object_set_new(json, "normalizer", json_pack("{s:s}", "type", "NFC"));
+    assert_int_equal(json_dump_file(json, path, 0), 0);
+    json_decref(json);
+    encoder_close(s.c);
+    tokenizer_close(s.t);
+    if (tokenizer_open(s.dir, &s.t, &e) || encoder_open(s.t, &s.c, &e))
+        fail_msg("%s", e.text);
+    learned_is(&s, "[{\"role\": \"user\", \"content\": \"e\\u0301\"}, {\"role\": \"assistant\", \"content\": \"a e\\u0301\"}, "
+                   "{\"role\": \"user\", \"content\": \"b\"}, {\"role\": \"assistant\", \"content\": \"e\\u0301 c\"}]",
+               "a \u00e9<|im_end|>$\u00e9 c<|im_end|>$");
+    setup_close(&s);
+}
+
 static void what_cannot_be_found_is_refused(void **state)
 {
     setup s;
@@ -301,7 +325,8 @@ int main(void)
         cmocka_unit_test(replies_and_their_ends_are_learned), cmocka_unit_test(earlier_replies_may_be_written_otherwise),
         cmocka_unit_test(tool_calls_are_learned), cmocka_unit_test(calls_without_their_content_are_found),
         cmocka_unit_test(several_tokens_may_end_a_reply), cmocka_unit_test(what_a_tool_says_is_never_learned),
-        cmocka_unit_test(many_replies_are_found), cmocka_unit_test(what_cannot_be_found_is_refused),
+        cmocka_unit_test(many_replies_are_found), cmocka_unit_test(tokenizers_may_normalize),
+        cmocka_unit_test(what_cannot_be_found_is_refused),
         cmocka_unit_test(the_beginning_is_there_once), cmocka_unit_test(templates_are_found)};
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
