@@ -57,6 +57,8 @@ static int make_plan(trainer *t, pt_error *e)
     p->memory_reserve = disk_is_memory(t->out.path) ? saves : 0;
     if (!failed)
         failed = ranks_time(t, &p->exchange, e);
+    if (!failed)
+        failed = ranks_limit(t, e);
     if (!failed && ranks_lead(t))
         failed = planning_make(p, e);
     return failed ? failed : ranks_take_plan(t, e);

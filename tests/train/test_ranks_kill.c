@@ -276,6 +276,36 @@ static void sigterm_to_one_saves_and_ends_all_apart(void **state)
         fail_msg("%s", text_of(err_of(0)));
 }
 
+/* Rank 1 has other options than rank 0. */
+static group start_two(const arguments *a, const arguments *b)
+{
+    group g = {.n = 2};
+    setenv("MASTER_ADDR", "localhost", 1);
+    set_number("MASTER_PORT", free_port());
+    set_number("WORLD_SIZE", 2);
+    set_number("RANK", 0);
+    g.of[0] = program_start(a, "/dev/null", err_of(0));
+    set_number("RANK", 1);
+    g.of[1] = program_start(b, "/dev/null", err_of(1));
+    unsetenv("RANK");
+    return g;
+}
+
+static void the_plan_is_made_for_the_least(void **state)
+{
+    (void)state;
+    char out[128];
+    snprintf(out, sizeof out, "%s/least", scratch);
+    arguments a = command(out, "1"), b = a;
+    add_arguments(&a, WORDS("--device-memory", "64MiB"));
+    add_arguments(&b, WORDS("--device-memory", "12MiB"));
+    group g = start_two(&a, &b);
+    all_end(&g, -1, 0, 60);
+    if (!strstr(text_of(err_of(0)), "may use 12.00 MiB of device memory, and rank 0 64.00 MiB: the plan is made for the least") ||
+        !strstr(text_of(err_of(0)), "of a budget of 12.00 MiB"))
+        fail_msg("%s", text_of(err_of(0)));
+}
+
 /* Said of rank 1, and on rank 0. */
 static void other_options_are_named(void **state)
 {
@@ -289,15 +319,7 @@ static void other_options_are_named(void **state)
     for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
         arguments a = command(out, "1"), b = a;
         add_arguments(&b, WORDS(cases[i][0], cases[i][1]));
-        setenv("MASTER_ADDR", "localhost", 1);
-        set_number("MASTER_PORT", free_port());
-        set_number("WORLD_SIZE", 2);
-        set_number("RANK", 0);
-        group g = {.n = 2};
-        g.of[0] = program_start(&a, "/dev/null", err_of(0));
-        set_number("RANK", 1);
-        g.of[1] = program_start(&b, "/dev/null", err_of(1));
-        unsetenv("RANK");
+        group g = start_two(&a, &b);
         all_end(&g, -1, 1, 60);
         if (!strstr(text_of(err_of(0)), cases[i][2]))
             fail_msg("%s: %s", cases[i][0], text_of(err_of(0)));
@@ -362,6 +384,7 @@ int main(void)
                                        cmocka_unit_test(one_that_is_killed_or_hangs_is_named),
                                        cmocka_unit_test(without_rank_0_all_end),
                                        cmocka_unit_test(sigterm_to_one_saves_and_ends_all_apart),
+                                       cmocka_unit_test(the_plan_is_made_for_the_least),
                                        cmocka_unit_test(other_options_are_named),
                                        cmocka_unit_test(what_cannot_be_shared_is_refused_in_one_sentence)};
     return cmocka_run_group_tests(tests, open_all, scratch_remove);
