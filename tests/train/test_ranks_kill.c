@@ -14,7 +14,10 @@
 #include "sanitized.h"
 #include "train/same_end.h"
 
+#include "train/fetch.h"
 #include "train/plan_file.h"
+
+#include <errno.h>
 
 #include "comm/together.h"
 #include "program.h"
@@ -306,6 +309,57 @@ static void the_plan_is_made_for_the_least(void **state)
         fail_msg("%s", text_of(err_of(0)));
 }
 
+/* A machine that does not see rank 0's folder: --out is a name below where the rank is. */
+static group start_in_folders(const char *steps)
+{
+    const arguments a = command("out", steps);
+    group g = {.n = 2};
+    char folder[128];
+    setenv("MASTER_ADDR", "localhost", 1);
+    set_number("MASTER_PORT", free_port());
+    set_number("WORLD_SIZE", 2);
+    for (int r = 0; r < 2; r++) {
+        snprintf(folder, sizeof folder, "%s/machine%d", scratch, r);
+        set_number("RANK", r);
+        assert_true(!mkdir(folder, 0777) || errno == EEXIST);
+        assert_int_equal(chdir(folder), 0);
+        g.of[r] = program_start(&a, "/dev/null", err_of(r));
+    }
+    unsetenv("RANK");
+    assert_int_equal(chdir("/"), 0);
+    return g;
+}
+
+static void a_folder_need_not_be_shared(void **state)
+{
+    (void)state;
+    char alone[128], out[128], copied[128];
+    snprintf(alone, sizeof alone, "%s/shared", scratch);
+    snprintf(out, sizeof out, "%s/machine0/out", scratch);
+    snprintf(copied, sizeof copied, "%s/machine1/out/checkpoint-4", scratch);
+    assert_int_equal(program_wait(start(alone, "1", "12")), 0);
+    group g = start_in_folders("4");
+    all_end(&g, -1, 0, 60);
+    assert_int_not_equal(access(copied, F_OK), 0);
+    g = start_in_folders("12");
+    all_end(&g, -1, 0, 60);
+    assert_int_equal(access(copied, F_OK), 0);
+    if (!strstr(text_of(err_of(0)), "does not see out/checkpoint-4: it is copied there"))
+        fail_msg("%s", text_of(err_of(0)));
+    assert_same_end(alone, out, STEPS);
+}
+
+static void names_of_files_stay_in_their_folder(void **state)
+{
+    (void)state;
+    static const char *const good[] = {"config.json", "trainer/exp_avg.safetensors", "model-00001-of-00002.safetensors"},
+                             *const bad[] = {"", "/etc/passwd", "../x", "trainer/../../x", "a//b", "a b", "a\n"};
+    for (size_t i = 0; i < sizeof good / sizeof *good; i++)
+        assert_true(fetch_name_is_safe(good[i]));
+    for (size_t i = 0; i < sizeof bad / sizeof *bad; i++)
+        assert_false(fetch_name_is_safe(bad[i]));
+}
+
 /* Said of rank 1, and on rank 0. */
 static void other_options_are_named(void **state)
 {
@@ -385,6 +439,8 @@ int main(void)
                                        cmocka_unit_test(without_rank_0_all_end),
                                        cmocka_unit_test(sigterm_to_one_saves_and_ends_all_apart),
                                        cmocka_unit_test(the_plan_is_made_for_the_least),
+                                       cmocka_unit_test(a_folder_need_not_be_shared),
+                                       cmocka_unit_test(names_of_files_stay_in_their_folder),
                                        cmocka_unit_test(other_options_are_named),
                                        cmocka_unit_test(what_cannot_be_shared_is_refused_in_one_sentence)};
     return cmocka_run_group_tests(tests, open_all, scratch_remove);
