@@ -7,6 +7,7 @@
  *     comm.h   all_gather, broadcast, barrier, from exchange
  *     shm.h    between processes (or threads) of one machine, through memory that they share
  *     tcp.h    between processes wherever they are
+ *     mpi.h    the same by MPI
  *     join.h   which of them it is, and how the ranks find each other
  *
  * What can go wrong: a rank that fails says so by comm_abort, and a rank that is killed has somebody who notices (shm.h, tcp.h). Then the

@@ -1,6 +1,7 @@
 #include "comm/join.h"
 
 #include "comm/launcher.h"
+#include "comm/mpi.h"
 #include "comm/shm.h"
 #include "comm/tcp.h"
 
@@ -34,11 +35,19 @@ int join_find(int *ranks, int *rank, pt_error *e)
     return 0;
 }
 
-static int choose_transport(meeting *m, pt_error *e)
+/* MPI where it is asked for, and where else nobody says where rank 0 is. */
+static int choose_transport(const launcher *l, meeting *m, bool *by_mpi, pt_error *e)
 {
     const char *name = getenv("PROTRAIN_TRANSPORT");
-    m->sockets_only = name && !strcmp(name, "tcp");
-    return !name || !*name || m->sockets_only ? 0 : pt_fail(e, PT_USAGE, "PROTRAIN_TRANSPORT=%.40s: there is tcp, or nothing", name);
+    const bool given = name && *name;
+    m->sockets_only = given && !strcmp(name, "tcp");
+    *by_mpi = given ? !strcmp(name, "mpi") : !l->address[0] && l->pmi < 0;
+    if (given && !m->sockets_only && !*by_mpi)
+        return pt_fail(e, PT_USAGE, "PROTRAIN_TRANSPORT=%.40s: there are tcp and mpi", name);
+    if (*by_mpi && !l->mpi)
+        return pt_fail(e, PT_USAGE, given ? "PROTRAIN_TRANSPORT=mpi, and %s has started this process: start it by mpirun"
+                                          : "%s does not say where rank 0 is: set MASTER_ADDR to the name of its machine", l->by);
+    return 0;
 }
 
 static int meet_others(int ranks, comm **out, pt_error *e)
@@ -51,13 +60,17 @@ static int meet_others(int ranks, comm **out, pt_error *e)
     if (!l.by || l.ranks != ranks)
         return pt_fail(e, PT_USAGE, "--ranks %d, and this process is alone: protrain train --ranks %d starts them, and so do torchrun, "
                        "mpirun and srun", ranks, ranks);
-    if (!l.address[0])
-        return pt_fail(e, PT_USAGE, "%s has started ranks on several machines and does not say where rank 0 is: set MASTER_ADDR to its "
-                       "machine (mpirun -x MASTER_ADDR=NAME)", l.by);
     const int seconds = number_of("PROTRAIN_JOIN_SECONDS");
     meeting m = {.rank = l.rank, .ranks = l.ranks, .address = l.address, .port = l.port, .ports = l.ports, .key = l.key,
                  .seconds = seconds > 0 ? seconds : SECONDS};
-    failed = choose_transport(&m, e);
+    bool by_mpi;
+    failed = choose_transport(&l, &m, &by_mpi, e);
+    if (!failed && by_mpi)
+        return comm_mpi_open(l.mpi, &m, &the_end, out, e);
+    if (!failed)
+        failed = launcher_ask(&l, e);
+    m.port = l.port;
+    m.key = l.key;
     return failed ? failed : comm_tcp_open(&m, &the_end, out, e);
 }
 

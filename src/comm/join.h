@@ -2,7 +2,8 @@
  * memory (cli/ranks.c), or a launcher started them wherever it likes (launcher.h) and they meet by TCP (meet.h).
  *
  *     PROTRAIN_JOIN_SECONDS   how long they wait for each other; default 120
- *     PROTRAIN_TRANSPORT      tcp: no memory is shared, on one machine neither
+ *     PROTRAIN_TRANSPORT      tcp: no memory is shared, on one machine neither; mpi: by MPI (mpi.h), which is used without being asked for
+ *                             where mpirun has started ranks on several machines and does not say otherwise where rank 0 is
  */
 #ifndef PT_JOIN_H
 #define PT_JOIN_H

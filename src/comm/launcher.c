@@ -1,9 +1,12 @@
 #include "comm/launcher.h"
 
+#include "comm/pmi.h"
+
 #include <stdbool.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <unistd.h>
 
 enum { PORTS = 16, FIRST_PORT = 20000, PORT_RANGE = 10000, PORTS_MOST = 65535, DEFAULT_PORT = 29500 };
 
@@ -24,11 +27,10 @@ static int number(const char *name, int most, int *out, pt_error *e)
     return 0;
 }
 
-static uint64_t add_text(uint64_t hash, const char *name) /* FNV-1a */
+static uint64_t add(uint64_t hash, const char *text) /* FNV-1a */
 {
-    const char *text = text_of(name);
-    for (const char *c = text ? text : ""; *c; c++)
-        hash = (hash ^ (unsigned char)*c) * 0x100000001b3u;
+    for (; *text; text++)
+        hash = (hash ^ (unsigned char)*text) * 0x100000001b3u;
     return (hash ^ 0xff) * 0x100000001b3u;
 }
 
@@ -37,10 +39,10 @@ static uint64_t key_of(const char *const *names)
 {
     uint64_t hash = 0xcbf29ce484222325u;
     for (; *names; names++)
-        hash = add_text(hash, *names);
+        hash = add(hash, text_of(*names) ? text_of(*names) : "");
     return hash;
 }
-#define KEY(...) key_of((const char *const[]){__VA_ARGS__, "MASTER_ADDR", "MASTER_PORT", NULL})
+#define KEY(...) key_of((const char *const[]){"MASTER_ADDR", "MASTER_PORT", __VA_ARGS__, NULL})
 
 /* What is given, else a port that the job's name says. */
 static int take_master(launcher *out, pt_error *e)
@@ -80,38 +82,56 @@ static int of_torchrun(launcher *out, pt_error *e)
     return failed;
 }
 
+/* On one machine rank 0 needs no name. */
+static void take_this_machine(launcher *out)
+{
+    if (!out->address[0] && out->here == out->ranks)
+        snprintf(out->address, sizeof out->address, "localhost");
+}
+
 static int of_open_mpi(launcher *out, pt_error *e)
 {
-    int here = 0;
     out->by = "mpirun";
+    out->mpi = "openmpi";
     out->key = KEY("PMIX_NAMESPACE", "OMPI_MCA_ess_base_jobid", "OMPI_MCA_orte_hnp_uri");
     int failed = number("OMPI_COMM_WORLD_RANK", 1 << 20, &out->rank, e);
     if (!failed)
         failed = number("OMPI_COMM_WORLD_SIZE", 1 << 20, &out->ranks, e);
     if (!failed && text_of("OMPI_COMM_WORLD_LOCAL_SIZE"))
-        failed = number("OMPI_COMM_WORLD_LOCAL_SIZE", 1 << 20, &here, e);
+        failed = number("OMPI_COMM_WORLD_LOCAL_SIZE", 1 << 20, &out->here, e);
     if (!failed)
         failed = take_master(out, e);
-    if (!failed && !out->address[0] && here == out->ranks)
-        snprintf(out->address, sizeof out->address, "localhost");
+    take_this_machine(out);
     return failed;
 }
 
+/* Only PMI has a name for the job. */
 static int of_mpich(launcher *out, pt_error *e)
 {
-    int here = 0;
     out->by = "mpirun";
-    out->key = KEY("PMI_ID_NONE");
+    out->mpi = "mpich";
+    out->key = KEY(NULL);
     int failed = number("PMI_RANK", 1 << 20, &out->rank, e);
     if (!failed)
         failed = number("PMI_SIZE", 1 << 20, &out->ranks, e);
     if (!failed)
-        failed = number("MPI_LOCALNRANKS", 1 << 20, &here, e);
-    if (!failed)
-        failed = take_master(out, e);
-    if (!failed && !out->address[0] && here == out->ranks)
-        snprintf(out->address, sizeof out->address, "localhost");
-    return failed;
+        failed = number("MPI_LOCALNRANKS", 1 << 20, &out->here, e);
+    if (!failed && text_of("PMI_FD"))
+        failed = number("PMI_FD", 1 << 20, &out->pmi, e);
+    return failed ? failed : take_master(out, e);
+}
+
+int launcher_ask(launcher *l, pt_error *e)
+{
+    char job[PMI_WORD_BYTES] = "", word[PMI_WORD_BYTES] = "";
+    if (l->pmi < 0 || l->address[0])
+        return 0;
+    if (l->here == l->ranks || gethostname(word, sizeof word - 1))
+        snprintf(word, sizeof word, "localhost");
+    int failed = pmi_exchange(l->pmi, l->rank, job, word, e);
+    snprintf(l->address, sizeof l->address, "%s", word);
+    l->key = add(l->key, job);
+    return failed ? failed : take_master(l, e);
 }
 
 void launcher_first_host(const char *list, char *out, size_t room)
@@ -136,7 +156,7 @@ static int of_slurm(launcher *out, pt_error *e)
 
 int launcher_find(launcher *out, pt_error *e)
 {
-    *out = (launcher){.ranks = 1};
+    *out = (launcher){.ranks = 1, .pmi = -1};
     int failed = text_of("RANK") && text_of("WORLD_SIZE")                           ? of_torchrun(out, e)
                  : text_of("OMPI_COMM_WORLD_RANK") && text_of("OMPI_COMM_WORLD_SIZE") ? of_open_mpi(out, e)
                  : text_of("PMI_RANK") && text_of("MPI_LOCALNRANKS")                ? of_mpich(out, e)

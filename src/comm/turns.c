@@ -52,12 +52,11 @@ static int turn(exchange *x, int peer, bool *any, pt_error *e)
     return failed;
 }
 
-/* What a rank sends itself, move by move: the same bytes come in. */
-static void move_own(exchange *x, int rank)
+void turns_move_own(const comm_move *moves, int n, int rank)
 {
     cursor out = {0}, in = {0};
-    while (cursor_ready(&out, x->moves, x->n, rank, true) && cursor_ready(&in, x->moves, x->n, rank, false)) {
-        const comm_move *a = &x->moves[out.move], *b = &x->moves[in.move];
+    while (cursor_ready(&out, moves, n, rank, true) && cursor_ready(&in, moves, n, rank, false)) {
+        const comm_move *a = &moves[out.move], *b = &moves[in.move];
         const size_t left = a->send_bytes - out.at, room = b->receive_bytes - in.at, bytes = left < room ? left : room;
         memmove((char *)b->receive + in.at, (const char *)a->send + out.at, bytes);
         out.at += bytes;
@@ -68,7 +67,7 @@ static void move_own(exchange *x, int rank)
 int turns_exchange(const turn_channels *t, comm *c, const comm_move *moves, int n, pt_error *e)
 {
     exchange x = {.t = t, .c = c, .moves = moves, .n = n};
-    move_own(&x, c->rank);
+    turns_move_own(moves, n, c->rank);
     for (int idle = 0;;) {
         bool any = false;
         int left = 0;

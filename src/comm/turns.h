@@ -15,6 +15,8 @@ typedef struct turn_channels {
 } turn_channels;
 
 int turns_exchange(const turn_channels *t, comm *c, const comm_move *moves, int n, pt_error *e);
+/* The moves of a rank with itself: the same bytes come in. */
+void turns_move_own(const comm_move *moves, int n, int rank);
 /* For channels that nothing wakes: ranks may share a processor, and after a short look it is left to the others. */
 void turns_pause(int idle);
 

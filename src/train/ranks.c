@@ -1,12 +1,15 @@
 #include "train/ranks.h"
 
+#include "base/units.h"
 #include "comm/join.h"
 #include "comm/processors.h"
 #include "model/lanes.h"
+#include "train/options.h"
 #include "train/settings.h"
 
 #include <stdlib.h>
 #include <string.h>
+#include <unistd.h>
 
 /* What ranks do not share yet. */
 static int refuse_options(const pt_train_options *o, pt_error *e)
@@ -95,18 +98,68 @@ int ranks_any(const trainer *t, bool *yes, pt_error *e)
     return failed;
 }
 
-int ranks_collect_peaks(trainer *t, pt_error *e)
+int ranks_collect_accounts(trainer *t, pt_error *e)
 {
-    uint64_t own[TIERS];
+    const step_times s = measured_times(&t->engine.measured, trainer_plan(t)->update);
+    rank_account own = {.process_peak = machine_process_peak(), .compute_s = s.runs ? s.busy_ns[QUEUE_COMPUTE] * 1e-9 : NAN};
     for (int k = 0; k < TIERS; k++)
-        own[k] = executor_peak_bytes(t->engine.x, (tier)k);
-    return t->comm ? comm_all_gather(t->comm, own, sizeof own, t->peaks, e) : 0;
+        own.peak[k] = executor_peak_bytes(t->engine.x, (tier)k);
+    (void)!gethostname(own.host, sizeof own.host - 1);
+    return t->comm ? comm_all_gather(t->comm, &own, sizeof own, t->accounts, e) : 0;
 }
 
 int ranks_fail(const trainer *t, int failed, const pt_error *e)
 {
     if (failed && t->comm)
         comm_abort(t->comm, e && e->code ? e : &(pt_error){.code = PT_FAILED, .text = "failed"});
+    return failed;
+}
+
+/* ---- unequal memory ---- */
+
+typedef struct room_of_rank { uint64_t budget[TIERS]; char host[64]; } room_of_rank;
+
+/* Nothing is said twice, and what rank 0 fails for its planning says. */
+static int own_room(const trainer *t, room_of_rank *out, pt_error *e)
+{
+    planning own = t->planning;
+    pt_train_options silent = t->job.o;
+    silent.notice = NULL;
+    own.o = &silent;
+    (void)!gethostname(out->host, sizeof out->host - 1);
+    int failed = planning_budgets(&own, ranks_lead(t) ? NULL : e);
+    for (int k = 0; k < TIERS; k++)
+        out->budget[k] = failed ? UINT64_MAX : own.budget[k];
+    return ranks_lead(t) ? 0 : failed;
+}
+
+/* What is free is not the same twice: small differences are nobody's concern. */
+static void tell_least(const trainer *t, const room_of_rank *all, int least, int tier)
+{
+    char a[32], b[32];
+    if (!least || all[0].budget[tier] == UINT64_MAX || (double)all[least].budget[tier] > 0.9 * (double)all[0].budget[tier])
+        return;
+    options_notice(&t->job.o, "rank %d on %s may use %s of %s memory, and rank 0 %s: the plan is made for the least", least,
+                   all[least].host,
+                   size_format(a, all[least].budget[tier]), tier_names[tier], size_format(b, all[0].budget[tier]));
+}
+
+int ranks_limit(trainer *t, pt_error *e)
+{
+    room_of_rank own = {0}, all[COMM_RANKS_MOST];
+    if (!t->comm)
+        return 0;
+    int failed = own_room(t, &own, e);
+    if (!failed)
+        failed = comm_all_gather(t->comm, &own, sizeof own, all, e);
+    for (int k = 0; k < TIERS && !failed && ranks_lead(t); k++) {
+        int least = 0;
+        for (int r = 1; r < t->comm->ranks; r++)
+            least = all[r].budget[k] < all[least].budget[k] ? r : least;
+        t->planning.limit[k] = all[least].budget[k];
+        tell_least(t, all, least, k);
+    }
+    t->planning.limited = !failed && ranks_lead(t);
     return failed;
 }
 

@@ -8,6 +8,7 @@
 #include "train/adapters.h"
 #include "train/checkpoint.h"
 #include "train/checkpoints.h"
+#include "train/fetch.h"
 #include "train/options.h"
 #include "train/samples.h"
 #include "train/ranks.h"
@@ -57,6 +58,8 @@ static int make_plan(trainer *t, pt_error *e)
     p->memory_reserve = disk_is_memory(t->out.path) ? saves : 0;
     if (!failed)
         failed = ranks_time(t, &p->exchange, e);
+    if (!failed)
+        failed = ranks_limit(t, e);
     if (!failed && ranks_lead(t))
         failed = planning_make(p, e);
     return failed ? failed : ranks_take_plan(t, e);
@@ -216,9 +219,9 @@ static int write_plan(trainer *t, pt_error *e) { return ranks_lead(t) ? trainer_
 int trainer_setup(trainer *t, pt_error *e)
 {
     static int (*const steps[])(trainer *t, pt_error *e) = {
-        ranks_open,   claim_output, open_model,    choose_shape, open_data,
-        count_steps,  read_counters, ranks_agree,  take_samples,  make_plan,
-        open_engine,  check_room,   load_state,   write_profile, write_machine, open_reference,
+        ranks_open,    claim_output, fetch_checkpoint, open_model,   choose_shape, open_data,
+        count_steps,   read_counters, ranks_agree,     take_samples, make_plan,    open_engine,
+        check_room,    load_state,   write_profile,    write_machine, open_reference,
         put_later_away, /* before lines of its metrics go: what is newest and what they say belong together */
         open_metrics, write_plan};
     output_init(&t->out);

@@ -51,11 +51,18 @@ typedef struct predicted {
     bool told_off;                 /* that steps are off it, where the plan is given */
 } predicted;
 
+/* What a rank says of itself. */
+typedef struct rank_account {
+    uint64_t peak[TIERS], process_peak; /* bytes */
+    double compute_s;                   /* of a step; NAN: not measured */
+    char host[64];
+} rank_account;
+
 struct pt_trainer {
     comm *comm;                    /* to the other ranks; NULL: there are none (ranks.h) */
     int ranks_here;                /* of them on this machine */
     step_shape own_shape;          /* this rank's part of the job's */
-    uint64_t peaks[COMM_RANKS_MOST][TIERS]; /* of each rank's tiers, when the account of the run is written */
+    rank_account accounts[COMM_RANKS_MOST]; /* when the account of the run is written */
     output out;
     job job;
     planning planning;             /* budgets, costs, the plan */

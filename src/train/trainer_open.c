@@ -94,7 +94,7 @@ int pt_trainer_evaluate(pt_trainer *t, double *loss, int64_t *tokens, pt_error *
 static void write_account(trainer *t)
 {
     pt_error e = {0};
-    if (ranks_collect_peaks(t, &e) || !ranks_lead(t))
+    if (ranks_collect_accounts(t, &e) || !ranks_lead(t))
         return;
     if (summary_write(t, &e) || (t->job.o.trace && trace_write(t, &e)))
         options_notice(&t->job.o, "%s", e.text);

@@ -7,10 +7,14 @@
 
 #include "comm/join.h"
 #include "comm/launcher.h"
+#include "comm/pmi.h"
 
 #include <stdio.h>
+#include <pthread.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/socket.h>
+#include <unistd.h>
 
 static const char *const names[] = {"RANK", "WORLD_SIZE", "MASTER_ADDR", "MASTER_PORT", "TORCHELASTIC_RUN_ID", "TORCHELASTIC_RESTART_COUNT",
                                     "TORCHELASTIC_USE_AGENT_STORE", "OMPI_COMM_WORLD_RANK", "OMPI_COMM_WORLD_SIZE",
@@ -84,6 +88,59 @@ static void mpirun_did(void **unused)
                         "node1");
 }
 
+/* What MPICH's mpirun answers at PMI_FD. */
+static void *answer(void *arg)
+{
+    const int fd = *(const int *)arg;
+    FILE *f = fdopen(fd, "r+");
+    char line[256], value[64] = "", command[32];
+    while (f && fgets(line, sizeof line, f)) {
+        pmi_value(line, "cmd", command, sizeof command);
+        if (!strcmp(command, "put"))
+            pmi_value(line, "value", value, sizeof value);
+        fseek(f, 0, SEEK_CUR);
+        if (!strcmp(command, "init"))
+            fputs("cmd=response_to_init pmi_version=1 pmi_subversion=1 rc=0\n", f);
+        else if (!strcmp(command, "get_my_kvsname"))
+            fputs("cmd=my_kvsname kvsname=kvs_17\n", f);
+        else if (!strcmp(command, "put"))
+            fputs("cmd=put_result rc=0 msg=success\n", f);
+        else if (!strcmp(command, "barrier_in"))
+            fputs("cmd=barrier_out\n", f);
+        else if (!strcmp(command, "get"))
+            fprintf(f, "cmd=get_result rc=0 msg=success value=%s\n", value[0] ? value : "node9");
+        else
+            fputs("cmd=finalize_ack\n", f);
+        fflush(f);
+    }
+    if (f)
+        fclose(f);
+    return NULL;
+}
+
+static void mpich_is_asked(void **unused)
+{
+    (void)unused;
+    for (int rank = 0; rank < 2; rank++) {
+        int fd[2];
+        char environment[160];
+        pthread_t thread;
+        pt_error e = {0};
+        assert_int_equal(socketpair(AF_UNIX, SOCK_STREAM, 0, fd), 0);
+        assert_int_equal(pthread_create(&thread, NULL, answer, &fd[1]), 0);
+        snprintf(environment, sizeof environment, "PMI_RANK=%d PMI_SIZE=2 MPI_LOCALNRANKS=%d PMI_FD=%d", rank, 2 - rank, fd[0]);
+        launcher l = found(environment);
+        const uint64_t key = l.key;
+        assert_string_equal(l.address, "");
+        if (launcher_ask(&l, &e))
+            fail_msg("%s", e.text);
+        assert_string_equal(l.address, rank ? "node9" : "localhost");
+        assert_true(l.key != key);
+        close(fd[0]);
+        pthread_join(thread, NULL);
+    }
+}
+
 static void srun_did(void **unused)
 {
     (void)unused;
@@ -146,7 +203,7 @@ static void what_is_asked_for_is_what_was_started(void **unused)
 int main(void)
 {
     const struct CMUnitTest tests[] = {cmocka_unit_test(nobody_did), cmocka_unit_test(torchrun_did), cmocka_unit_test(mpirun_did),
-                                       cmocka_unit_test(srun_did), cmocka_unit_test(first_hosts),
+                                       cmocka_unit_test(mpich_is_asked), cmocka_unit_test(srun_did), cmocka_unit_test(first_hosts),
                                        cmocka_unit_test(what_is_no_number_is_refused),
                                        cmocka_unit_test(what_is_asked_for_is_what_was_started)};
     return cmocka_run_group_tests(tests, NULL, NULL);

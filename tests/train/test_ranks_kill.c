@@ -14,7 +14,10 @@
 #include "sanitized.h"
 #include "train/same_end.h"
 
+#include "train/fetch.h"
 #include "train/plan_file.h"
+
+#include <errno.h>
 
 #include "comm/together.h"
 #include "program.h"
@@ -42,15 +45,13 @@ static int close_all(void **state)
 
 static const char *err_path(void) { return scratch_path("err"); }
 
-/* Who starts the ranks: the program itself, or somebody else, here the test, by the environment that torchrun leaves. */
-typedef enum start_kind { BY_PROGRAM, APART, APART_BY_SOCKETS, START_KINDS } start_kind;
+/* Where not the program itself starts the ranks, but the test, by the environment that torchrun leaves. */
+typedef enum start_kind { APART, APART_BY_SOCKETS } start_kind;
 
-/* Lanes are said, so that any number of ranks that shares them is the same task. By a plan that was searched for, or any, with chunks whole
- * or in shards; ranks 0: the first. */
-static arguments command(const char *out, int ranks, const char *steps)
+/* Lanes are said, so that any number of ranks that shares them is the same task. */
+static arguments command(const char *out, const char *steps)
 {
-    static char model[512], tokens[600], plan[600];
-    const bool given = ranks && random_one_in(&the_random, 2), much = given || random_one_in(&the_random, 2);
+    static char model[512], tokens[600];
     arguments a = {0};
     snprintf(model, sizeof model, "%s/bf16/llama", PT_FIXTURES);
     snprintf(tokens, sizeof tokens, "%s/tokens.npy", model);
@@ -58,20 +59,28 @@ static arguments command(const char *out, int ranks, const char *steps)
                             "1e-3",
                             "--lr-schedule", "constant", "--weight-decay", "0.1", "--quiet", "--threads", "1", "--lanes", "4", "--steps",
                             steps,
-                             "--save-every", "2", "--resume", "--device-memory", much ? "64MiB" : "16MiB",
-                             "--disk-memory", "64MiB"));
-    if (given) {
-        const plan_case c = {.type = PT_BF16, .batch = 4, .seq_len = 32, .clipping = true, .lanes = 4, .ranks = ranks};
-        snprintf(plan, sizeof plan, "%s/plan.json", scratch);
-        write_random_plan(&the_random, the_model, &c, plan);
-        add_arguments(&a, WORDS("--plan", plan));
-    }
+                            "--save-every", "2", "--resume", "--disk-memory", "64MiB"));
     return a;
+}
+
+/* A plan that was searched for, or any, with chunks whole or in shards. */
+static void add_plan(arguments *a, int ranks)
+{
+    static char plan[600];
+    const bool given = random_one_in(&the_random, 2), much = given || random_one_in(&the_random, 2);
+    add_arguments(a, WORDS("--device-memory", much ? "64MiB" : "16MiB"));
+    if (!given)
+        return;
+    const plan_case c = {.type = PT_BF16, .batch = 4, .seq_len = 32, .clipping = true, .lanes = 4, .ranks = ranks};
+    snprintf(plan, sizeof plan, "%s/plan.json", scratch);
+    write_random_plan(&the_random, the_model, &c, plan);
+    add_arguments(a, WORDS("--plan", plan));
 }
 
 static pid_t start(const char *out, const char *ranks, const char *steps)
 {
-    arguments a = command(out, atoi(ranks), steps);
+    arguments a = command(out, steps);
+    add_plan(&a, atoi(ranks));
     add_arguments(&a, WORDS("--ranks", ranks));
     return program_start(&a, "/dev/null", err_path());
 }
@@ -98,8 +107,9 @@ static void set_number(const char *name, int n)
 static group start_apart(const char *out, int ranks, start_kind kind, const char *steps)
 {
     static const char *const names[] = {"RANK", "WORLD_SIZE", "MASTER_ADDR", "MASTER_PORT", "PROTRAIN_JOIN_SECONDS", "PROTRAIN_TRANSPORT"};
-    const arguments a = command(out, ranks, steps);
+    arguments a = command(out, steps);
     group g = {.n = ranks};
+    add_plan(&a, ranks);
     set_number("WORLD_SIZE", ranks);
     set_number("MASTER_PORT", free_port());
     setenv("MASTER_ADDR", "localhost", 1);
@@ -295,6 +305,87 @@ static void sigterm_to_one_saves_and_ends_all_apart(void **state)
         fail_msg("%s", text_of(err_of(0)));
 }
 
+/* Rank 1 has other options than rank 0. */
+static group start_two(const arguments *a, const arguments *b)
+{
+    group g = {.n = 2};
+    setenv("MASTER_ADDR", "localhost", 1);
+    set_number("MASTER_PORT", free_port());
+    set_number("WORLD_SIZE", 2);
+    set_number("RANK", 0);
+    g.of[0] = program_start(a, "/dev/null", err_of(0));
+    set_number("RANK", 1);
+    g.of[1] = program_start(b, "/dev/null", err_of(1));
+    unsetenv("RANK");
+    return g;
+}
+
+static void the_plan_is_made_for_the_least(void **state)
+{
+    (void)state;
+    char out[128];
+    snprintf(out, sizeof out, "%s/least", scratch);
+    arguments a = command(out, "1"), b = a;
+    add_arguments(&a, WORDS("--device-memory", "64MiB"));
+    add_arguments(&b, WORDS("--device-memory", "12MiB"));
+    group g = start_two(&a, &b);
+    all_end(&g, -1, 0, 60);
+    if (!strstr(text_of(err_of(0)), "may use 12.00 MiB of device memory, and rank 0 64.00 MiB: the plan is made for the least") ||
+        !strstr(text_of(err_of(0)), "of a budget of 12.00 MiB"))
+        fail_msg("%s", text_of(err_of(0)));
+}
+
+/* A machine that does not see rank 0's folder: --out is a name below where the rank is. */
+static group start_in_folders(const char *steps)
+{
+    const arguments a = command("out", steps);
+    group g = {.n = 2};
+    char folder[128];
+    setenv("MASTER_ADDR", "localhost", 1);
+    set_number("MASTER_PORT", free_port());
+    set_number("WORLD_SIZE", 2);
+    for (int r = 0; r < 2; r++) {
+        snprintf(folder, sizeof folder, "%s/machine%d", scratch, r);
+        set_number("RANK", r);
+        assert_true(!mkdir(folder, 0777) || errno == EEXIST);
+        assert_int_equal(chdir(folder), 0);
+        g.of[r] = program_start(&a, "/dev/null", err_of(r));
+    }
+    unsetenv("RANK");
+    assert_int_equal(chdir("/"), 0);
+    return g;
+}
+
+static void a_folder_need_not_be_shared(void **state)
+{
+    (void)state;
+    char alone[128], out[128], copied[128];
+    snprintf(alone, sizeof alone, "%s/shared", scratch);
+    snprintf(out, sizeof out, "%s/machine0/out", scratch);
+    snprintf(copied, sizeof copied, "%s/machine1/out/checkpoint-4", scratch);
+    assert_int_equal(program_wait(start(alone, "1", "12")), 0);
+    group g = start_in_folders("4");
+    all_end(&g, -1, 0, 60);
+    assert_int_not_equal(access(copied, F_OK), 0);
+    g = start_in_folders("12");
+    all_end(&g, -1, 0, 60);
+    assert_int_equal(access(copied, F_OK), 0);
+    if (!strstr(text_of(err_of(0)), "does not see out/checkpoint-4: it is copied there"))
+        fail_msg("%s", text_of(err_of(0)));
+    assert_same_end(alone, out, STEPS);
+}
+
+static void names_of_files_stay_in_their_folder(void **state)
+{
+    (void)state;
+    static const char *const good[] = {"config.json", "trainer/exp_avg.safetensors", "model-00001-of-00002.safetensors"},
+                             *const bad[] = {"", "/etc/passwd", "../x", "trainer/../../x", "a//b", "a b", "a\n"};
+    for (size_t i = 0; i < sizeof good / sizeof *good; i++)
+        assert_true(fetch_name_is_safe(good[i]));
+    for (size_t i = 0; i < sizeof bad / sizeof *bad; i++)
+        assert_false(fetch_name_is_safe(bad[i]));
+}
+
 /* Said of rank 1, and on rank 0. */
 static void other_options_are_named(void **state)
 {
@@ -306,17 +397,9 @@ static void other_options_are_named(void **state)
     char out[128];
     snprintf(out, sizeof out, "%s/other", scratch);
     for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
-        arguments a = command(out, 0, "1"), b = a;
+        arguments a = command(out, "1"), b = a;
         add_arguments(&b, WORDS(cases[i][0], cases[i][1]));
-        setenv("MASTER_ADDR", "localhost", 1);
-        set_number("MASTER_PORT", free_port());
-        set_number("WORLD_SIZE", 2);
-        set_number("RANK", 0);
-        group g = {.n = 2};
-        g.of[0] = program_start(&a, "/dev/null", err_of(0));
-        set_number("RANK", 1);
-        g.of[1] = program_start(&b, "/dev/null", err_of(1));
-        unsetenv("RANK");
+        group g = start_two(&a, &b);
         all_end(&g, -1, 1, 60);
         if (!strstr(text_of(err_of(0)), cases[i][2]))
             fail_msg("%s: %s", cases[i][0], text_of(err_of(0)));
@@ -379,6 +462,9 @@ int main(void)
                                        cmocka_unit_test(one_that_is_killed_or_hangs_is_named),
                                        cmocka_unit_test(without_rank_0_all_end),
                                        cmocka_unit_test(sigterm_to_one_saves_and_ends_all_apart),
+                                       cmocka_unit_test(the_plan_is_made_for_the_least),
+                                       cmocka_unit_test(a_folder_need_not_be_shared),
+                                       cmocka_unit_test(names_of_files_stay_in_their_folder),
                                        cmocka_unit_test(other_options_are_named),
                                        cmocka_unit_test(what_cannot_be_shared_is_refused_in_one_sentence)};
     return cmocka_run_group_tests(tests, open_all, close_all);
