@@ -104,7 +104,8 @@ static void place_chunks(source *s, plan *p, bool host_tier)
     int resident = p->chunks_n * below(s, 5) / 4, on_host = host_tier ? below(s, 5) : 0, stride = 1 + below(s, 3);
     for (int c = 0; c < p->chunks_n; c++) {
         tier placement = c < resident ? TIER_DEVICE : (c * 4 / p->chunks_n < on_host) ? TIER_HOST : TIER_DISK;
-        p->chunks[c] = (plan_chunk){placement, placement != TIER_DEVICE && host_tier && c % stride == 0 ? TIER_HOST : TIER_DEVICE};
+        const bool on_host = placement != TIER_DEVICE && host_tier && c % stride == 0;
+        p->chunks[c] = (plan_chunk){.placement = placement, .update = on_host ? TIER_HOST : TIER_DEVICE};
     }
 }
 
@@ -259,8 +260,8 @@ static int note_member(const collection *to, const member *x, const char *run, p
     const priced_plan *c = x->plan;
     strftime(date, sizeof date, "%Y-%m-%dT%H:%M:%SZ", gmtime(&now));
     json_t *line = json_pack(
-        "{s:s, s:i, s:s, s:f, s:o, s:o, s:o, s:o, s:[I,I,I], s:I, s:s, s:i, s:s, s:o}", "case", g->name, "index", x->index, "made_by", c->name,
-        "predicted_s", x->predicted, run, numbers(x->seconds, x->n), "with_own_times_s", numbers(x->own, x->n), "busy_predicted_s",
+        "{s:s, s:i, s:s, s:f, s:o, s:o, s:o, s:o, s:[I,I,I], s:I, s:s, s:i, s:s, s:o}", "case", g->name, "index", x->index,
+        "made_by", c->name, "predicted_s", x->predicted, run, numbers(x->seconds, x->n), "with_own_times_s", numbers(x->own, x->n), "busy_predicted_s",
         numbers(x->busy[0], QUEUES), "busy_measured_s", numbers(x->busy[1], QUEUES), "bytes", (json_int_t)c->bytes[0],
         (json_int_t)c->bytes[1], (json_int_t)c->bytes[2], "chunk_bytes", (json_int_t)c->plan.chunk_bytes, "arithmetic",
         g->device->info.arithmetic, "update", (int)c->plan.update, "date", date, "plan", record_plan(g, c));

@@ -201,12 +201,13 @@ static inline int random_plan(random_source *r, const model *m, const step_shape
     p->n_buffer = p->n_buffer < 1 ? 1 : p->n_buffer;
     p->n_update = random_from(r, 1, 4);
     p->n_swap = random_from(r, random_one_in(r, 8) ? 1 : 2, 5);
+    const int sharded = k->ranks < 2 ? 0 : random_below(r, 3); /* of how many halves of the chunks ranks keep shards */
     int style = random_below(r, 4); /* everywhere, all in one tier, persistent first, mixed */
     tier one = random_tier(r, host_tier);
     for (int c = 0; c < k->chunks_n; c++) {
         tier placement = style == 1 ? one : style == 2 && c < k->chunks_n / 2 ? TIER_DEVICE : random_tier(r, host_tier);
         const bool on_host = placement != TIER_DEVICE && host_tier && random_one_in(r, 2) && !(s->gpu && k->chunks[c].by_device);
-        p->chunks[c] = (plan_chunk){placement, on_host ? TIER_HOST : TIER_DEVICE};
+        p->chunks[c] = (plan_chunk){placement, on_host ? TIER_HOST : TIER_DEVICE, sharded == 2 || (sharded && random_one_in(r, 2))};
     }
     style = random_below(r, 3);
     plan_block same = {(save_level)random_below(r, SAVE_LEVELS), random_tier(r, host_tier)};
@@ -273,6 +274,18 @@ static inline int random_share(random_source *r, random_case *c, pt_error *e)
 static inline int random_case_open(random_source *r, random_case *c, pt_error *e)
 {
     return random_case_of_layers(r, random_from(r, 1, 5), c, e);
+}
+
+/* The plan that everything is compared with: all on the device, everything saved. */
+static inline void random_case_plain(random_case *c)
+{
+    c->plan.micro_batch = c->shape.batch;
+    c->plan.visit = 1;
+    c->plan.update = UPDATE_END;
+    for (int i = 0; i < c->plan.chunks_n; i++)
+        c->plan.chunks[i] = (plan_chunk){.placement = TIER_DEVICE, .update = TIER_DEVICE};
+    for (int i = 0; i < c->plan.blocks_n; i++)
+        c->plan.blocks[i] = (plan_block){i + 1 < model_first_trained(c->model) ? SAVE_INPUT : SAVE_ALL, TIER_DEVICE};
 }
 
 /* A kind of schedule that the plan has. */
