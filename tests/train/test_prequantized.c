@@ -223,25 +223,6 @@ static void whole_or_in_few_bits_bf16_computes_the_same(void **state)
 
 /* ---- what else reads such a folder ---- */
 
-static double loss_of(const char *model, const char *adapter, const quantized *q)
-{
-    pt_evaluate_options o;
-    pt_evaluation v;
-    pt_error e = {0};
-    pt_evaluate_defaults(&o);
-    o.model = model;
-    o.adapter = adapter;
-    o.data = q->data;
-    o.data_n = 1;
-    o.seq_len = 16;
-    o.precision = PT_PRECISION_FP32;
-    o.device = "cpu";
-    o.device_memory = 64u << 20;
-    o.disk_memory = 0;
-    must(pt_evaluate(&o, &v, &e), &e);
-    return v.loss;
-}
-
 static void a_merged_folder_is_whole(void **state)
 {
     (void)state;
@@ -263,7 +244,8 @@ static void a_merged_folder_is_whole(void **state)
         must(json_file_load(path, 0, &config, &e), &e);
         assert_null(json_object_get(config, "quantization_config"));
         json_decref(config);
-        const double merged = loss_of(q.out, NULL, &q), beside = loss_of(q.f.folder, q.adapter, &q), plain = loss_of(q.f.folder, NULL, &q);
+        const double merged = evaluated_loss(q.out, NULL, q.data[0]), beside = evaluated_loss(q.f.folder, q.adapter, q.data[0]);
+        const double plain = evaluated_loss(q.f.folder, NULL, q.data[0]);
         if (!(fabs(merged - beside) <= 2e-6 * beside && fabs(plain - beside) > 1e-4 * beside))
             fail_msg("%s: loss %.8f merged, %.8f with the adapter, %.8f without", cases[c], merged, beside, plain);
         fixture_close(&q.f);

@@ -232,17 +232,6 @@ static void assert_same(const outcome *a, const outcome *b, const job *j, int ra
     free(json);
 }
 
-static void plain_plan(random_case *c)
-{
-    c->plan.micro_batch = c->shape.batch;
-    c->plan.visit = 1;
-    c->plan.update = UPDATE_END;
-    for (int i = 0; i < c->plan.chunks_n; i++)
-        c->plan.chunks[i] = (plan_chunk){.placement = TIER_DEVICE, .update = TIER_DEVICE};
-    for (int i = 0; i < c->plan.blocks_n; i++)
-        c->plan.blocks[i] = (plan_block){i + 1 < model_first_trained(c->model) ? SAVE_INPUT : SAVE_ALL, TIER_DEVICE};
-}
-
 /* A step that ranks can share. */
 static void open_case(random_source *r, random_case *c)
 {
@@ -279,7 +268,7 @@ static void any_number_of_ranks_gives_the_same_bits(void **unused)
         outcome first, other;
         pt_error e = {0};
         open_case(&r, &c);
-        plain_plan(&c);
+        random_case_plain(&c);
         job j = {.model = c.model, .shape = c.shape, .plan = &c.plan, .clipping = c.clipping, .host_tier = c.input.host_tier,
                  .seed = number};
         if (run_ranks(&j, 1, &first, &e))
