@@ -165,14 +165,17 @@ static surroundings surroundings_of(const chat_call *c, const chat_frames *f, si
 
 static slice part(const chat_call *c, size_t from, size_t to) { return (slice){c->out->rendering.text.bytes + from, to - from}; }
 
-/* What stands in front of the reply is the same: with a mark the frame; without, what the frame begins with. */
-static bool same_start(const chat_call *c, const surroundings *x, const surroundings *y, size_t start, size_t *out)
+/* What stands in front of the reply is the same: with a mark the frame; without, what the frame begins with, and some of the reply itself,
+ * which tells calls from thinking that a prompt may have. */
+static bool same_start(const chat_call *c, const surroundings *x, const surroundings *y, const chat_span *found, size_t *out)
 {
-    if (start < x->from || start > x->begin + (x->marked ? 0 : x->to - x->from) || x->first != y->first)
+    enum { SOME = 8 };
+    const size_t start = found->first, some = found->end - start < SOME ? found->end - start : SOME;
+    if (start < x->from || start > (x->marked ? x->begin : x->to) || x->first != y->first)
         return false;
     if (!x->marked) {
         *out = y->from + (start - x->from);
-        return start > x->from && begins(part(c, y->from, y->to), part(c, x->from, start));
+        return start > x->from && begins(part(c, y->from, y->to), part(c, x->from, start + some));
     }
     *out = y->begin - (x->begin - start);
     return equal(part(c, x->from, x->begin), part(c, y->from, y->begin));
@@ -200,6 +203,6 @@ bool chat_frames_same(const chat_call *c, const chat_frames *f, const chat_reply
         return false;
     const surroundings x = surroundings_of(c, f, found->message), y = surroundings_of(c, f, i);
     return x.marked == y.marked && x.alone && y.alone && (x.marked || calls) &&
-           same_start(c, &x, &y, found->span.first, &span->first) && same_end(c, &x, &y, found, calls, &span->end) &&
+           same_start(c, &x, &y, &found->span, &span->first) && same_end(c, &x, &y, found, calls, &span->end) &&
            span->first <= span->end;
 }
