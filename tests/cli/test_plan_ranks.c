@@ -48,7 +48,6 @@ static void more_ranks_need_less_each(void **state)
     assert_true(sharded_chunks(few) > 0 && sharded_chunks(many) > 0); /* 131 GiB of weights */
     const double of_few = optimizer_bytes(few), of_many = optimizer_bytes(many);
     assert_true(of_many > 0.2 * of_few && of_many < 0.3 * of_few);
-    assert_true(number(many, "predicted", "tokens_per_s") > 3 * number(few, "predicted", "tokens_per_s"));
     json_decref(few);
     json_decref(many);
 }
