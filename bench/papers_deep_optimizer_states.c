@@ -181,7 +181,7 @@ static void dos_iterations(dos_prediction *all)
            k2, percent(k2, 2.2), k0, percent(k0, 4.3));
     printf("\nZeRO-3's own backward flushes gradients through pageable memory and converts them on the host; how fast is not published, "
            "and a\n"
-           "machine file does not have it. Our plan: every device holds persistent chunks whole, others by its share; updates in "
+           "machine file does not have it. Our plan: every device has its shard of the states, and of weights as it says; updates in "
            "backward.\n\n");
 }
 
