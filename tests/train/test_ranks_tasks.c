@@ -15,7 +15,7 @@
 
 enum { STEPS = 4 };
 
-typedef struct variant { const char *name; words more; bool pairs; } variant;
+typedef struct variant { const char *name, *model, *data, *seq_len; words more; } variant;
 
 static const char *path_in(const char *folder, const char *name)
 {
@@ -26,14 +26,13 @@ static const char *path_in(const char *folder, const char *name)
     return path[at];
 }
 
-/* Into scratch/NAME-RANKS. */
 static void train(const variant *v, const char *ranks, const char *out)
 {
     char model[512], data[600];
     arguments a = {0};
-    snprintf(model, sizeof model, "%s/%s", PT_FIXTURES, v->pairs ? "dpo" : "bf16/llama");
-    snprintf(data, sizeof data, "%s/%s", model, v->pairs ? "pairs.jsonl" : "tokens.npy");
-    add_arguments(&a, WORDS("train", "--model", model, "--data", data, "--out", out, "--seq-len", v->pairs ? "160" : "32", "--batch-size",
+    snprintf(model, sizeof model, "%s/%s", PT_FIXTURES, v->model);
+    snprintf(data, sizeof data, "%s/%s", PT_FIXTURES, v->data);
+    add_arguments(&a, WORDS("train", "--model", model, "--data", data, "--out", out, "--seq-len", v->seq_len, "--batch-size",
                             "4", "--lr", "2e-3", "--lr-schedule", "constant", "--quiet", "--threads", "1", "--lanes", "4", "--ranks",
                             ranks, "--steps", "4", "--save-every", "4"));
     add_arguments(&a, v->more);
@@ -45,11 +44,14 @@ static void train(const variant *v, const char *ranks, const char *out)
 static void any_number_of_ranks_ends_in_the_same_bits(void **state)
 {
     (void)state;
-    const variant all[] = {{"lora", WORDS("--lora", "4"), false},
-                           {"dora_nf4", WORDS("--lora", "4", "--dora", "--base", "nf4"), false},
-                           {"frozen_int8", WORDS("--freeze", "*mlp*", "--base", "int8", "--optimizer", "adamw8bit"), false},
-                           {"pairs", WORDS("--task", "dpo"), true},
-                           {"pairs_lora", WORDS("--task", "dpo", "--lora", "2"), true}};
+    const char *const llama = "bf16/llama", *const tokens = "bf16/llama/tokens.npy", *const pairs = "dpo/pairs.jsonl";
+    const variant all[] = {{"lora", llama, tokens, "32", WORDS("--lora", "4")},
+                           {"dora_nf4", llama, tokens, "32", WORDS("--lora", "4", "--dora", "--base", "nf4")},
+                           {"pairs", "dpo", pairs, "160", WORDS("--task", "dpo")},
+                           {"frozen_int8", llama, tokens, "32",
+                            WORDS("--freeze", "*mlp*", "--base", "int8", "--optimizer", "adamw8bit")},
+                           {"stored_nf4", "prequantized/llama_nf4", "models/llama/tokens.npy", "16", WORDS("--lora", "4", "--dora")},
+                           {"pairs_lora", "dpo", pairs, "160", WORDS("--task", "dpo", "--lora", "2")}};
     const char *const ranks[] = {"1", "2", "4"};
     for (size_t i = 0; i < sizeof all / sizeof *all; i += SANITIZED ? 2 : 1) {
         char out[3][160];
