@@ -4,6 +4,7 @@
 #include "comm/comm.h"
 #include "io/safetensors.h"
 #include "model/adapter.h"
+#include "model/prequantized.h"
 #include "model/quantize.h"
 #include "model/weights.h"
 
@@ -281,7 +282,7 @@ size_t state_half_of_spare(const state *s) { return s->spare_bytes / 2 / 64 * 64
 static int quantize_memory(state *s, int index, const float *values, pt_error *e)
 {
     quantizing q = {s, index, values, NULL};
-    return quantize(s->in->model, index, &(quantize_io){rows_of_memory, put_bytes, &q}, (float *)s->spare,
+    return quantize(s->in->model, index, &(quantize_io){rows_of_memory, put_bytes, NULL, &q}, (float *)s->spare,
                     state_half_of_spare(s) / sizeof(float), e);
 }
 
@@ -518,10 +519,40 @@ static int rows_of_origin(void *arg, int index, int64_t row0, int64_t n_rows, fl
     return failed;
 }
 
+static int take_slab(const quantizing *q, const prequantized *from, int part, int slab, pt_error *e)
+{
+    const param *p = &q->s->in->model->params[q->index];
+    const uint64_t bytes = storage_slab_bytes(p, part, slab), at = storage_slab_at(p, part, slab), room = state_half_of_spare(q->s);
+    int failed = 0;
+    for (uint64_t done = 0, n; done < bytes && !failed; done += n) {
+        n = bytes - done < room ? bytes - done : room;
+        failed = prequantized_take(from, slab, done, n, q->s->spare, e);
+        if (!failed)
+            failed = put_bytes((void *)q, at + done, q->s->spare, n, e);
+        q->s->origin_sum += failed ? 0 : sum_bytes((uint64_t)q->index + 1, at + done + 1, q->s->spare, n);
+    }
+    return failed;
+}
+
+/* What the files have in the same format is not decoded. */
+static int take_stored(void *arg, int index, int part, pt_error *e)
+{
+    const quantizing *q = arg;
+    const model *m = q->s->in->model;
+    prequantized from;
+    const int few = q->origin->st ? weights_in_few_bits(m, q->origin->st, index, part, &from, e) : 0;
+    if (few <= 0 || from.format != m->params[index].storage)
+        return few < 0 ? few : 0;
+    int failed = 0;
+    for (int slab = 0; slab < STORAGE_SLABS && !failed; slab++)
+        failed = take_slab(q, &from, part, slab, e);
+    return failed ? failed : 1;
+}
+
 static int fill_few_bits(state *s, int index, const state_origin *from, pt_error *e)
 {
     quantizing q = {s, index, NULL, from};
-    return quantize(s->in->model, index, &(quantize_io){rows_of_origin, put_bytes, &q}, (float *)s->spare,
+    return quantize(s->in->model, index, &(quantize_io){rows_of_origin, put_bytes, take_stored, &q}, (float *)s->spare,
                     state_half_of_spare(s) / sizeof(float), e);
 }
 
