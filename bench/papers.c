@@ -65,7 +65,7 @@ void streamed_open(streamed *s, int layers, int hidden, int64_t batch, int64_t s
     s->plan.visit = (int)(batch / s->plan.micro_batch);
     s->plan.update = UPDATE_END;
     for (int i = 0; i < s->plan.chunks_n; i++)
-        s->plan.chunks[i] = (plan_chunk){TIER_HOST, TIER_HOST};
+        s->plan.chunks[i] = (plan_chunk){.placement = TIER_HOST, .update = TIER_HOST};
     s->in = (schedule_input){.model = s->model, .shape = &s->shape, .packing = &s->packing, .plan = &s->plan, .training = true,
                              .host_tier = true,
                              .ranks = 1};

@@ -306,7 +306,7 @@ static int read_flags(config_reader *r)
     c->qk_norm = a->qk_norm;
     c->tied = a->tied;
     double eps = a->eps;
-    c->initializer_range = 0.02;
+    c->initializer_range = a->init > 0 ? a->init : 0.02;
     int status = a->eps_key ? json_get_double(&r->source, a->eps_key, JSON_OPTIONAL, 0, 1, &eps, r->e) : 0;
     c->norm_eps = (float)eps;
     if (!status && a->parallel_key) {

@@ -105,7 +105,7 @@ static double transfer_ns(const costs *c, const schedule_input *in, const schedu
 {
     const bool exchanged = in->packing->ranks < 2; /* with the transfer: there are no tasks for it */
     const buffer *b = &s->buffers[s->operands[t->operand0].buffer];
-    double bytes = (double)b->bytes, share = b->kind <= OBJECT_GRADIENT ? bytes / c->ranks : bytes;
+    double bytes = (double)b->bytes, share = is_of_chunk(b->kind) ? bytes / c->ranks : bytes;
     switch (t->queue) {
     case QUEUE_READ: return cost_at(&c->read, share);
     case QUEUE_WRITE: return cost_at(&c->write, share);
@@ -220,7 +220,7 @@ static double work_ns(const costs *c, const schedule_input *in, const schedule *
     case TASK_OUTPUT: return cost_at(&c->from_device, operand_bytes(s, t));
     case TASK_EMBED_BACKWARD: return cost_at(&c->embed_finish, (double)accumulator_elements(in->model, 0));
     case TASK_SCATTER: return cost_at(&c->scatter, operand_of_kind(s, t, OBJECT_PARTIAL));
-    case TASK_GATHER: return cost_at(&c->gather, operand_bytes(s, t));
+    case TASK_GATHER: return cost_at(&c->gather, operand_of_kind(s, t, OBJECT_WEIGHTS));
     default: return transfer_ns(c, in, s, t);
     }
 }

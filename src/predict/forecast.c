@@ -63,7 +63,7 @@ const char *forecast_written(const forecast *f, char out[FORECAST_WRITTEN_BYTES]
 static memory_part part_of(const schedule_input *in, const buffer *b)
 {
     switch (b->kind) {
-    case OBJECT_WEIGHTS: return PART_WEIGHTS;
+    case OBJECT_WEIGHTS: case OBJECT_SHARD: return PART_WEIGHTS;
     case OBJECT_STATES: return in->packing->chunks[b->index].trained ? PART_OPTIMIZER : PART_WEIGHTS;
     case OBJECT_GRADIENT: case OBJECT_ACCUMULATOR: return PART_GRADIENTS;
     case OBJECT_SAVED: case OBJECT_STREAM_GRADIENT: case OBJECT_STREAM: return PART_ACTIVATIONS;

@@ -12,6 +12,7 @@
 
 /* Contents of a buffer. Versions are counted per kind of object:
  *   weights, states   0 at the start of the schedule, 1 after the update; with several ranks weights have 2 when all shards are in
+ *   shard             0 at the start of the schedule, 2 after the update: the weights that are gathered from it then
  *   gradient          0 the one that waits since the step before; k: the pieces of k blocks are in
  *   saved             1 the block's input is in, 2 everything that the save level keeps
  *   accumulator       number of micro-batches summed up

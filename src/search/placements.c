@@ -56,8 +56,9 @@ int placements_are_faster(turning *t)
 
 int placements_places(const space *s, plan_chunk out[PLACES])
 {
-    static const plan_chunk places[PLACES] = {
-        {TIER_DEVICE, TIER_DEVICE}, {TIER_HOST, TIER_HOST}, {TIER_HOST, TIER_DEVICE}, {TIER_DISK, TIER_HOST}, {TIER_DISK, TIER_DEVICE}};
+    static const plan_chunk places[PLACES] = {{TIER_DEVICE, TIER_DEVICE, false}, {TIER_HOST, TIER_HOST, false},
+                                              {TIER_HOST, TIER_DEVICE, false}, {TIER_DISK, TIER_HOST, false},
+                                              {TIER_DISK, TIER_DEVICE, false}};
     int n = 0;
     for (int k = 0; k < PLACES; k++)
         if (space_has(s, places[k].placement) && (places[k].update != TIER_HOST || space_updates_on_host(s)))
@@ -126,7 +127,7 @@ static void come(priced_plan *c, int i, bool last, double share)
     const plan_chunk before = at[i];
     const int n = c->plan.chunks_n;
     double need = share * (double)chunk_bytes(&c->packing, i), gone = 0;
-    at[i] = (plan_chunk){TIER_DEVICE, TIER_DEVICE};
+    at[i] = (plan_chunk){.placement = TIER_DEVICE, .update = TIER_DEVICE};
     for (int k = 0; k < n && gone < need; k++) {
         int j = last ? n - 1 - k : k;
         if (j == i || at[j].placement != TIER_DEVICE)
@@ -150,7 +151,7 @@ static void leave(priced_plan *c, int i, bool last, double share)
             continue;
         if (at[i].placement == TIER_DEVICE)
             at[i] = at[j];
-        at[j] = (plan_chunk){TIER_DEVICE, TIER_DEVICE};
+        at[j] = (plan_chunk){.placement = TIER_DEVICE, .update = TIER_DEVICE};
         room -= takes;
     }
 }

@@ -416,7 +416,7 @@ int candidate_plan(const space *s, const candidate *r, plan *p, pt_error *e)
     p->update = r->update;
     for (int i = 0; i < k->chunks_n; i++) {
         tier placement = i < r->persist ? TIER_DEVICE : i < r->persist + r->on_host ? TIER_HOST : TIER_DISK;
-        p->chunks[i] = (plan_chunk){placement, k->chunks[i].trained ? update_place(s, r, i) : TIER_DEVICE};
+        p->chunks[i] = (plan_chunk){.placement = placement, .update = k->chunks[i].trained ? update_place(s, r, i) : TIER_DEVICE};
     }
     for (int i = 0; i < s->layers; i++)
         p->blocks[i] = (plan_block){(save_level)r->level[i], (tier)r->place[i]};

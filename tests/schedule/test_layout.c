@@ -122,7 +122,7 @@ static void memory_is_reused_nearly_as_well_as_possible(void **state)
         for (int b = 0; b < c.plan.blocks_n; b++)
             c.plan.blocks[b].place = TIER_DEVICE;
         for (int k = 0; k < c.plan.chunks_n; k++)
-            c.plan.chunks[k] = (plan_chunk){TIER_DEVICE, TIER_DEVICE};
+            c.plan.chunks[k] = (plan_chunk){.placement = TIER_DEVICE, .update = TIER_DEVICE};
         if (schedule_build(&c.input, SCHEDULE_STEP, &s, &e))
             fail_msg("%s", e.text);
         uint64_t bound = least_bytes(&s, TIER_DEVICE), fixed = fixed_bytes(&s, TIER_DEVICE);
@@ -157,7 +157,7 @@ static void activations_lie_in_the_gradients_placements(void **state)
         for (int b = 0; b < c.plan.blocks_n; b++)
             c.plan.blocks[b].place = TIER_DEVICE;
         for (int k = 0; k < c.plan.chunks_n; k++)
-            c.plan.chunks[k] = (plan_chunk){TIER_DEVICE, TIER_DEVICE};
+            c.plan.chunks[k] = (plan_chunk){.placement = TIER_DEVICE, .update = TIER_DEVICE};
         if (schedule_build(&c.input, kind, &s, &e))
             fail_msg("%s", e.text);
         for (int k = s.placements_n; k < s.buffers_n; k++) {
@@ -249,11 +249,11 @@ static void a_plan_without_a_place_is_refused_with_a_sentence(void **state)
         fail_msg("%s", e.text);
     c.input.host_tier = false;
     c.plan.update = UPDATE_BACKWARD;
-    c.plan.chunks[0] = (plan_chunk){TIER_HOST, TIER_HOST};
+    c.plan.chunks[0] = (plan_chunk){.placement = TIER_HOST, .update = TIER_HOST};
     assert_int_equal(schedule_build(&c.input, SCHEDULE_STEP, &s, &e), PT_FAILED);
     assert_non_null(strstr(e.text, "chunk 0"));
     for (int k = 0; k < c.plan.chunks_n; k++)
-        c.plan.chunks[k] = (plan_chunk){TIER_DEVICE, TIER_DEVICE};
+        c.plan.chunks[k] = (plan_chunk){.placement = TIER_DEVICE, .update = TIER_DEVICE};
     c.plan.blocks[0].place = TIER_HOST;
     assert_int_equal(schedule_build(&c.input, SCHEDULE_STEP, &s, &e), PT_FAILED);
     assert_non_null(strstr(e.text, "layer 0"));

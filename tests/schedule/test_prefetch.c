@@ -37,7 +37,7 @@ static void all_on_host(plan *p, int n_buffer)
     p->n_update = 3;
     p->n_swap = 2;
     for (int c = 0; c < p->chunks_n; c++)
-        p->chunks[c] = (plan_chunk){TIER_HOST, TIER_HOST};
+        p->chunks[c] = (plan_chunk){.placement = TIER_HOST, .update = TIER_HOST};
     for (int b = 0; b < p->blocks_n; b++)
         p->blocks[b] = (plan_block){SAVE_ALL, TIER_DEVICE};
 }
