@@ -186,7 +186,7 @@ static int put_later_away(trainer *t, pt_error *e)
 static int take_samples(trainer *t, pt_error *e)
 {
     if (!t->out.from[0] && !t->job.random_init)
-        samples_take(t, t->job.o.model);
+        samples_take(t, false);
     return 0;
 }
 

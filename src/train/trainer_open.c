@@ -146,7 +146,7 @@ int pt_trainer_finish(pt_trainer *t, pt_error *e)
     if (t->job.o.sample_n) {
         t->memory_n = trainer_memory(t, t->memory);
         engine_close(&t->engine);
-        samples_take(t, t->out.path);
+        samples_take(t, true);
     }
     return 0;
 }
