@@ -441,3 +441,26 @@ int schedule_check(const schedule_input *in, const schedule *s, const uint64_t b
     checker_close(&c);
     return failed;
 }
+
+int schedule_check_moves(const schedule *s, int blocks_n, int chunks_n, const uint64_t budget[TIERS], pt_error *e)
+{
+    checker c = {.s = s, .e = e, .layers = blocks_n - 2, .chunks_n = chunks_n, .micro_n = s->micro_n};
+    const size_t buffers = (size_t)s->buffers_n + 1, tasks = (size_t)s->tasks_n + 1;
+    c.contents = calloc(buffers, sizeof *c.contents);
+    c.segment0 = calloc(buffers, sizeof(int));
+    c.segment1 = calloc(buffers, sizeof(int));
+    c.done = malloc(tasks * sizeof *c.done);
+    int failed = c.contents && c.segment0 && c.segment1 && c.done ? 0 : pt_fail(e, PT_FAILED, "out of memory while checking a schedule");
+    for (int i = 0; i < s->buffers_n && !failed; i++)
+        failed = (unsigned)s->buffers[i].tier < TIERS ? check_place(&c, i) : check_fail(&c, -1, i, "there is no such tier");
+    for (int i = 0; i < s->tasks_n && !failed; i++)
+        failed = check_task_fields(&c, i);
+    if (!failed)
+        failed = check_lifetimes(&c);
+    if (!failed)
+        failed = check_moves(&c);
+    if (!failed)
+        failed = check_budget(&c, budget);
+    checker_close(&c);
+    return failed;
+}

@@ -1,5 +1,6 @@
 #include "train/preferences.h"
 
+#include "comm/comm.h"
 #include "device/preference.h"
 
 #include <stdlib.h>
@@ -31,30 +32,61 @@ static void add_sequence(preference_sum *sum, const step_shape *s, const int32_t
         add_pair(sum, &p);
 }
 
-preference_sum preferences_sum(const step_shape *s, executor *x)
+/* What the sums are made of, of all sequences of a step: (ranks, batch, seq_len) each. */
+typedef struct whole_step { int32_t *first, *targets; float *before; } whole_step;
+
+static int gather_step(executor *x, whole_step *w, pt_error *e)
 {
+    const step_shape *s = executor_input_of(x)->shape;
     const executor_batch b = executor_input(x);
-    preference_sum sum = {0};
-    for (int64_t i = 0; i < s->batch; i++) {
+    const size_t n = (size_t)(s->batch * s->seq_len), all = n * (size_t)shape_ranks(s);
+    comm *c = executor_comm(x);
+    *w = (whole_step){malloc(3 * all * sizeof(float)), NULL, NULL};
+    if (!w->first)
+        return pt_fail(e, PT_FAILED, "out of memory");
+    w->targets = w->first + all;
+    w->before = (float *)(w->targets + all);
+    int failed = comm_all_gather(c, b.first, n * sizeof *b.first, w->first, e);
+    if (!failed)
+        failed = comm_all_gather(c, b.targets, n * sizeof *b.targets, w->targets, e);
+    return failed ? failed : comm_all_gather(c, b.weights, n * sizeof *b.weights, w->before, e);
+}
+
+/* Adds the first n sequences of the step that x has run. */
+static int add_sequences(executor *x, int64_t n, preference_sum *sum, pt_error *e)
+{
+    const step_shape *s = executor_input_of(x)->shape;
+    const executor_batch b = executor_input(x);
+    const bool several = executor_comm(x);
+    whole_step w = {b.first, b.targets, b.weights};
+    int failed = several ? gather_step(x, &w, e) : 0;
+    for (int64_t i = 0; i < n && !failed; i++) {
         const int64_t at = i * s->seq_len;
-        add_sequence(&sum, s, b.first + at, b.targets + at, executor_losses(x) + at, b.weights + at);
+        add_sequence(sum, s, w.first + at, w.targets + at, executor_losses(x) + at, w.before + at);
     }
-    return sum;
+    if (several)
+        free(w.first);
+    return failed;
+}
+
+int preferences_sum(executor *x, preference_sum *sum, pt_error *e)
+{
+    const step_shape *s = executor_input_of(x)->shape;
+    *sum = (preference_sum){0};
+    return add_sequences(x, s->batch * shape_ranks(s), sum, e);
 }
 
 /* ---- evaluation ---- */
 
-/* The first n sequences of what x has run, which are windows from `first` on. */
-static int add_windows(preference_sum *sum, const step_shape *s, const reference *r, executor *x, uint64_t first, uint64_t n, pt_error *e)
+/* This rank's part of n windows, and what the model thought of them before. */
+static int load_windows(dataset *data, const reference *r, const uint64_t *windows, uint64_t n, executor *x, dataset_counts *counts,
+                        pt_error *e)
 {
-    const executor_batch b = executor_input(x);
-    int failed = 0;
-    for (uint64_t i = 0; i < n && !failed; i++) {
-        const int64_t at = (int64_t)i * s->seq_len;
-        failed = reference_read(r, first + i, s->seq_len, b.weights + at, e);
-        if (!failed)
-            add_sequence(sum, s, b.first + at, b.targets + at, executor_losses(x) + at, b.weights + at);
-    }
+    const step_shape *s = executor_input_of(x)->shape;
+    int failed = reference_load(data, windows, n, x, counts, e);
+    for (int64_t i = 0; i < s->batch && !failed; i++)
+        failed = reference_read(r, windows[(uint64_t)(s->rank * s->batch + i) % n], s->seq_len,
+                                executor_input(x).weights + i * s->seq_len, e);
     return failed;
 }
 
@@ -71,11 +103,11 @@ int preferences_evaluate(const job *j, const reference *r, executor *x, bool (*p
         for (uint64_t i = 0; i < n; i++)
             windows[i] = w + i;
         out->stopped = !progress(arg, w, all);
-        failed = out->stopped ? 0 : reference_load(j, j->eval, windows, n, x, &counts, e);
+        failed = out->stopped ? 0 : load_windows(j->eval, r, windows, n, x, &counts, e);
         if (!failed && !out->stopped)
             failed = executor_run(x, SCHEDULE_EVAL, 0, NULL, e);
         if (!failed && !out->stopped)
-            failed = add_windows(&out->sum, &j->shape, r, x, w, n, e);
+            failed = add_sequences(x, (int64_t)n, &out->sum, e);
     }
     free(windows);
     out->learned = counts.learned;

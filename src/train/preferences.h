@@ -7,12 +7,13 @@
 
 /* Over pairs; right: margins above 0. */
 typedef struct preference_sum { int64_t pairs, right; double loss, margin; } preference_sum;
-preference_sum preferences_sum(const step_shape *s, executor *x); /* of the step that x has run */
+/* Of the step that x has run, of all ranks: the same sum for any number of them. */
+int preferences_sum(executor *x, preference_sum *sum, pt_error *e);
 
 /* Over all pairs of the evaluation data. */
 typedef struct preference_evaluation {
     preference_sum sum;
-    int64_t learned; /* targets of the replies */
+    int64_t learned; /* targets of the replies, of this rank's part */
     bool stopped;    /* `progress` said so: the rest means nothing */
 } preference_evaluation;
 int preferences_evaluate(const job *j, const reference *r, executor *x, bool (*progress)(void *arg, uint64_t done, uint64_t total),

@@ -135,14 +135,15 @@ static int make_set(window_set *s, const reference_want *w, uint64_t samples, pt
 
 /* ---- their losses ---- */
 
-int reference_load(const job *j, dataset *data, const uint64_t *windows, uint64_t n, executor *x, dataset_counts *counts, pt_error *e)
+int reference_load(dataset *data, const uint64_t *windows, uint64_t n, executor *x, dataset_counts *counts, pt_error *e)
 {
-    const step_shape *s = &j->shape;
+    const step_shape *s = executor_input_of(x)->shape;
     const executor_batch b = executor_input(x);
     for (int64_t i = 0; i < s->batch; i++) {
         const int64_t at = i * s->seq_len;
+        const uint64_t of_step = (uint64_t)(s->rank * s->batch + i);
         const dataset_row row = {b.ids + at, b.targets + at, b.first + at, NULL};
-        int failed = dataset_eval_window(data, windows[(uint64_t)i % n], &row, (uint64_t)i < n ? counts : NULL, e);
+        int failed = dataset_eval_window(data, windows[of_step % n], &row, of_step < n ? counts : NULL, e);
         if (failed)
             return failed;
     }
@@ -150,24 +151,25 @@ int reference_load(const job *j, dataset *data, const uint64_t *windows, uint64_
     return 0;
 }
 
-static int compute(const reference *r, const reference_want *w, const uint64_t *windows, uint64_t n, const job *j, executor *x, pt_error *e)
+typedef struct computing { const reference *r; const reference_want *w; const job *j; executor *x; bool writes; } computing;
+
+static int compute(const computing *c, const uint64_t *windows, uint64_t n, pt_error *e)
 {
-    const int64_t T = j->shape.seq_len;
-    int failed = reference_load(j, w->data, windows, n, x, NULL, e);
+    const int64_t T = c->j->shape.seq_len;
+    int failed = reference_load(c->w->data, windows, n, c->x, NULL, e);
     if (!failed)
-        failed = executor_run(x, SCHEDULE_EVAL, 0, NULL, e);
-    for (uint64_t i = 0; i < n && !failed; i++)
-        failed = fd_pwrite_all(r->fd, executor_losses(x) + (int64_t)i * T, (size_t)T * sizeof(float), at_window(windows[i], (uint64_t)T),
-                               r->path, e);
+        failed = executor_run(c->x, SCHEDULE_EVAL, 0, NULL, e);
+    for (uint64_t i = 0; i < n && c->writes && !failed; i++)
+        failed = fd_pwrite_all(c->r->fd, executor_losses(c->x) + (int64_t)i * T, (size_t)T * sizeof(float),
+                               at_window(windows[i], (uint64_t)T), c->r->path, e);
     return failed;
 }
 
 /* Those that are in `all` and not in `there`, as many at a time as stand in a step. */
-static int compute_missing(const reference *r, const reference_want *w, const window_set *there, const window_set *all, const job *j,
-                           executor *x, pt_error *e)
+static int compute_missing(const computing *c, const window_set *there, const window_set *all, pt_error *e)
 {
     static const char stage[] = "comparing with the model before training";
-    const uint64_t batch = (uint64_t)j->shape.batch, total = there->left - all->left;
+    const uint64_t batch = (uint64_t)c->j->shape.batch, total = there->left - all->left;
     uint64_t *windows = malloc(batch * sizeof *windows), n = 0, done = 0;
     int failed = windows ? 0 : pt_fail(e, PT_FAILED, "out of memory");
     for (uint64_t i = 0; i < all->n && !failed; i++) {
@@ -176,17 +178,17 @@ static int compute_missing(const reference *r, const reference_want *w, const wi
         windows[n++] = i;
         if (n < batch && done + n < total)
             continue;
-        options_progress(&j->o, stage, done, total);
-        failed = compute(r, w, windows, n, j, x, e);
+        options_progress(&c->j->o, stage, done, total);
+        failed = compute(c, windows, n, e);
         done += n;
         n = 0;
     }
-    options_progress(&j->o, stage, total, total);
+    options_progress(&c->j->o, stage, total, total);
     free(windows);
     return failed;
 }
 
-int reference_complete(reference *r, const reference_want *w, uint64_t model, const job *j, executor *x, pt_error *e)
+int reference_complete(reference *r, const reference_want *w, uint64_t model, const job *j, executor *x, bool writes, pt_error *e)
 {
     window_set there = {0}, all = {0};
     if (r->samples && r->model != model)
@@ -197,12 +199,12 @@ int reference_complete(reference *r, const reference_want *w, uint64_t model, co
     if (!failed)
         failed = make_set(&all, w, w->samples, e);
     if (!failed)
-        failed = compute_missing(r, w, &there, &all, j, x, e);
+        failed = compute_missing(&(computing){r, w, j, x, writes}, &there, &all, e);
     free(there.bits);
     free(all.bits);
     if (failed)
         return failed;
     r->samples = w->samples;
     r->model = model;
-    return write_header(r, w, j, e);
+    return writes ? write_header(r, w, j, e) : 0;
 }

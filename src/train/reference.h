@@ -32,12 +32,14 @@ reference_want reference_of_evaluation(const job *j);
 /* OUT/NAME. fresh: whatever is there counts for nothing. Else it must be there, and be of this data. */
 int reference_open(reference *r, const char *out, const char *name, const reference_want *w, bool fresh, const job *j, pt_error *e);
 static inline bool reference_lacks(const reference *r, const reference_want *w) { return r->samples < w->samples; }
-/* Computes what is lacking with the weights that are there, of which `model` is the sum: x runs evaluations, and nothing waits in it. */
-int reference_complete(reference *r, const reference_want *w, uint64_t model, const job *j, executor *x, pt_error *e);
+/* Computes what is lacking with the weights that are there, of which `model` is the sum: x runs evaluations, and nothing waits in it. Of
+ * several ranks all compute, and the one that `writes` has the file written. */
+int reference_complete(reference *r, const reference_want *w, uint64_t model, const job *j, executor *x, bool writes, pt_error *e);
 int reference_read(const reference *r, uint64_t window, int64_t seq_len, float *losses, pt_error *e);
 void reference_close(reference *r);
 
-/* Windows of the data, as many as stand in a step, into x; n of them, what is left of the batch is a repetition. counts may be NULL. */
-int reference_load(const job *j, dataset *data, const uint64_t *windows, uint64_t n, executor *x, dataset_counts *counts, pt_error *e);
+/* The rank's part of n windows, at most as many as stand in a step of all ranks, into x; what is left of the batch computes some again.
+ * counts (may be NULL): of that part. */
+int reference_load(dataset *data, const uint64_t *windows, uint64_t n, executor *x, dataset_counts *counts, pt_error *e);
 
 #endif

@@ -159,6 +159,12 @@ static int check_room(trainer *t, pt_error *e)
 
 /* ---- what the model thinks of pairs before it is trained ---- */
 
+static int open_training(trainer *t, bool fresh, pt_error *e)
+{
+    const reference_want w = reference_of_training(&t->job);
+    return reference_open(&t->reference, t->out.path, "reference.bin", &w, fresh, &t->job, e);
+}
+
 /* The evaluation data may be others than before: then all of it is lacking. */
 static int open_held(trainer *t, bool fresh, pt_error *e)
 {
@@ -169,14 +175,21 @@ static int open_held(trainer *t, bool fresh, pt_error *e)
     return reference_open(&t->held, t->out.path, "reference-eval.bin", &w, true, &t->job, e);
 }
 
+/* Rank 0 makes the files, and the others find them. */
 static int open_references(trainer *t, pt_error *e)
 {
-    const bool fresh = !t->out.from[0];
+    const bool leads = ranks_lead(t), fresh = !t->out.from[0] && leads;
     if (t->job.o.task != PT_TASK_DPO)
         return 0;
-    const reference_want w = reference_of_training(&t->job);
-    int failed = reference_open(&t->reference, t->out.path, "reference.bin", &w, fresh, &t->job, e);
-    return failed || !t->job.eval ? failed : open_held(t, fresh, e);
+    int failed = leads ? open_training(t, fresh, e) : 0;
+    if (!failed && leads && t->job.eval)
+        failed = open_held(t, fresh, e);
+    if (!failed)
+        failed = ranks_wait(t, e);
+    if (failed || leads)
+        return failed;
+    failed = open_training(t, false, e);
+    return failed || !t->job.eval ? failed : open_held(t, false, e);
 }
 
 static bool references_lack(const trainer *t)
@@ -186,15 +199,26 @@ static bool references_lack(const trainer *t)
     return reference_lacks(&t->reference, &w) || reference_lacks(&t->held, &held);
 }
 
+typedef struct summing { trainer *t; uint64_t sum; } summing;
+
+static int sum_state(void *arg, pt_error *e)
+{
+    summing *x = arg;
+    uint64_t sums[STATE_KINDS_MOST];
+    state s;
+    state_open(&s, x->t->engine.x);
+    int failed = state_checksums(&s, sums, e), closed = state_close(&s, failed ? NULL : e);
+    x->sum = sums[STATE_MASTER] + x->t->job.base_sum + x->t->job.base.sum;
+    return failed ? failed : closed;
+}
+
 /* Tells whether it is the model that the run began with. */
 static int sum_model(trainer *t, uint64_t *sum, pt_error *e)
 {
-    uint64_t sums[STATE_KINDS_MOST];
-    state s;
-    state_open(&s, t->engine.x);
-    int failed = state_checksums(&s, sums, e), closed = state_close(&s, failed ? NULL : e);
-    *sum = sums[STATE_MASTER] + t->job.base_sum + t->job.base.sum;
-    return failed ? failed : closed;
+    summing x = {t, 0};
+    int failed = state_lead(t->engine.x, sum_state, &x, e);
+    *sum = x.sum;
+    return failed ? failed : ranks_share(t, sum, sizeof *sum, e);
 }
 
 static int complete_references(trainer *t, pt_error *e)
@@ -203,7 +227,7 @@ static int complete_references(trainer *t, pt_error *e)
     int failed = sum_model(t, &sum, e);
     const reference_want w = reference_of_training(&t->job);
     if (!failed && reference_lacks(&t->reference, &w))
-        failed = reference_complete(&t->reference, &w, sum, &t->job, t->engine.x, e);
+        failed = reference_complete(&t->reference, &w, sum, &t->job, t->engine.x, ranks_lead(t), e);
     if (failed || !t->job.eval)
         return failed;
     const reference_want held = reference_of_evaluation(&t->job);
@@ -211,7 +235,8 @@ static int complete_references(trainer *t, pt_error *e)
         return pt_fail(e, PT_FAILED,
                        "--model %.300s is not the model that the run began with, with which pairs are compared: give that one",
                        t->job.model_dir);
-    return reference_lacks(&t->held, &held) ? reference_complete(&t->held, &held, sum, &t->job, t->engine.x, e) : 0;
+    const bool lacks = reference_lacks(&t->held, &held);
+    return lacks ? reference_complete(&t->held, &held, sum, &t->job, t->engine.x, ranks_lead(t), e) : 0;
 }
 
 /* A run that is resumed begins with the model that it began with where it has to ask that one. */
@@ -221,6 +246,8 @@ static int load_state(trainer *t, pt_error *e)
     int failed = fresh || asks ? load_weights(t, e) : 0;
     if (!failed && asks)
         failed = complete_references(t, e);
+    if (!failed && asks)
+        failed = ranks_wait(t, e); /* until what the others read is written */
     if (failed || fresh)
         return failed;
     failed = checkpoint_load_state(t, t->out.from, e);

@@ -151,6 +151,8 @@ static int evaluate_pairs(trainer *t, pt_step *s, int64_t *tokens, pt_error *e)
 {
     preference_evaluation v;
     int failed = preferences_evaluate(&t->job, &t->held, t->engine.x, pass_progress, t, &v, e);
+    if (!failed)
+        failed = ranks_add(t, &v.learned, e);
     const double n = (double)(v.sum.pairs ? v.sum.pairs : 1);
     s->evaluated = !v.stopped;
     s->eval_loss = v.sum.loss / n;
@@ -252,7 +254,10 @@ static int take(trainer *t, pt_step *s, bool *hopeless, pt_error *e)
     int bad, failed = run_step(t, &counts, e);
     if (failed)
         return failed;
-    const preference_sum pairs = t->job.shape.beta > 0 ? preferences_sum(&t->job.shape, t->engine.x) : (preference_sum){0};
+    preference_sum pairs = {0};
+    failed = t->job.shape.beta > 0 ? preferences_sum(t->engine.x, &pairs, e) : 0;
+    if (failed)
+        return failed;
     double loss = pairs.loss / (double)(pairs.pairs ? pairs.pairs : 1), norm = gradient_norm(t, &bad);
     failed = pairs.pairs ? 0 : mean_loss(t, &counts, &loss, e);
     if (failed)

@@ -133,7 +133,8 @@ static void three_tier_problem(random_source *r, problem *p)
 /* The best plan's numbers with every placement and place of update for each chunk, in whatever order. */
 static double any_placements(brute *b)
 {
-    static const plan_chunk with_host[] = {{TIER_DEVICE, TIER_DEVICE, false}, {TIER_HOST, TIER_HOST, false}, {TIER_HOST, TIER_DEVICE, false}};
+    static const plan_chunk with_host[] = {
+        {TIER_DEVICE, TIER_DEVICE, false}, {TIER_HOST, TIER_HOST, false}, {TIER_HOST, TIER_DEVICE, false}};
     static const plan_chunk with_disk[] = {{TIER_DEVICE, TIER_DEVICE, false}, {TIER_DISK, TIER_DEVICE, false}};
     static const plan_chunk with_both[] = {
         {TIER_DEVICE, TIER_DEVICE, false}, {TIER_HOST, TIER_HOST, false}, {TIER_HOST, TIER_DEVICE, false},
