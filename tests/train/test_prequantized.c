@@ -323,7 +323,7 @@ static void write_damaged(const quantized *q, const damage *d, const char *folde
             assert_true(at && strlen(d->from) == strlen(d->to));
             memcpy(at, d->to, strlen(d->to));
         } else if (!strcmp(t->name, d->tensor) && d->not_a_number) {
-            memcpy(bytes, &(float){NAN}, sizeof(float));
+            memset(bytes, 0xff, t->bytes < sizeof(float) ? t->bytes : sizeof(float));
         }
         if (number[i] >= 0)
             must(safetensors_append(w, number[i], bytes, t->bytes, &e), &e);
@@ -380,6 +380,7 @@ static void damaged_folders_are_refused(void **state)
         {"gpt2_fp4", {"transformer.h.0.mlp.c_fc.weight.absmax", NULL, NULL, true}, "not finite"},
         {"llama_int8", {scales, NULL, NULL, true}, "not finite"},
         {"llama_int8", {scales, NULL, NULL, false}, "I8"},
+        {"llama_int8", {"model.layers.1.mlp.up_proj.weight_format", NULL, NULL, true}, "weight_format\" is 255"},
     };
     for (size_t i = 0; i < sizeof rows / sizeof *rows; i++) {
         quantized q;
