@@ -287,6 +287,10 @@ static void print_step_json(const pt_step *p, const pt_summary *m)
     }
     if (p->evaluated)
         json_object_set_new(line, "eval_loss", isfinite(p->eval_loss) ? json_real(p->eval_loss) : json_null());
+    if (p->evaluated && p->pairs) {
+        json_object_set_new(line, "eval_reward_margin", json_real(p->eval_reward_margin));
+        json_object_set_new(line, "eval_reward_accuracy", json_real(p->eval_reward_accuracy));
+    }
     json_dumpf(line, stdout, JSON_COMPACT);
     json_decref(line);
     puts("");
@@ -306,7 +310,10 @@ static void print_step(session *s, const pt_trainer *t, const pt_step *p)
                  (long long)m.steps, p->loss, p->reward_margin, 100 * p->reward_accuracy, p->tokens_per_s);
     if (p->evaluated) {
         progress_clear(&s->bar);
-        fprintf(stderr, "step %lld: evaluation loss %.4f\n", (long long)p->step, p->eval_loss);
+        fprintf(stderr, "step %lld: evaluation loss %.4f", (long long)p->step, p->eval_loss);
+        if (p->pairs)
+            fprintf(stderr, ", margin %.3f, chosen %.0f%%", p->eval_reward_margin, 100 * p->eval_reward_accuracy);
+        fputc('\n', stderr);
     }
     progress_draw(&s->bar, "training", (uint64_t)p->step, (uint64_t)m.steps, text);
 }

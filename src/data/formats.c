@@ -37,6 +37,12 @@ pt_data_format format_of(const json_t *record)
     return PT_DATA_AUTO;
 }
 
+bool format_chats(pt_data_format f, const json_t *record)
+{
+    const char *reply = f == PT_DATA_PROMPT ? "completion" : f == PT_DATA_PREFERENCE ? "chosen" : NULL;
+    return reply ? json_is_array(json_object_get(record, reply)) : f == PT_DATA_MESSAGES || f == PT_DATA_SHAREGPT || f == PT_DATA_ALPACA;
+}
+
 const char *format_name(pt_data_format f) { return formats[f].name; }
 
 const char *format_keys(pt_data_format f)

@@ -70,7 +70,7 @@ struct pt_trainer {
     counters at;
     predicted predicted;
     metrics metrics;
-    reference reference;   /* of DPO */
+    reference reference, held;     /* of DPO: of the training data, and of the evaluation data */
     events events;                 /* the same for TensorBoard */
     pt_memory memory[TIERS];       /* of the executor that was closed to make room for samples */
     int memory_n;

@@ -305,7 +305,7 @@ static void write_damaged(const quantized *q, const damage *d, const char *folde
             assert_true(at && strlen(d->from) == strlen(d->to));
             memcpy(at, d->to, strlen(d->to));
         } else if (!strcmp(t->name, d->tensor) && d->not_a_number) {
-            memcpy(bytes, &(float){NAN}, sizeof(float));
+            memset(bytes, 0xff, t->bytes < sizeof(float) ? t->bytes : sizeof(float));
         }
         if (number[i] >= 0)
             must(safetensors_append(w, number[i], bytes, t->bytes, &e), &e);
@@ -362,6 +362,7 @@ static void damaged_folders_are_refused(void **state)
         {"gpt2_fp4", {"transformer.h.0.mlp.c_fc.weight.absmax", NULL, NULL, true}, "not finite"},
         {"llama_int8", {scales, NULL, NULL, true}, "not finite"},
         {"llama_int8", {scales, NULL, NULL, false}, "I8"},
+        {"llama_int8", {"model.layers.1.mlp.up_proj.weight_format", NULL, NULL, true}, "weight_format\" is 255"},
     };
     for (size_t i = 0; i < sizeof rows / sizeof *rows; i++) {
         quantized q;
@@ -401,8 +402,8 @@ static void a_plan_knows_what_config_says(void **state)
         must(pt_plan_open(&o, &without, &e), &e);
         char *a = pt_plan_json(with), *b = pt_plan_json(without);
         json_t *x = json_loads(a, 0, NULL), *y = json_loads(b, 0, NULL);
-        const json_t *p = json_object_get(json_object_get(x, "predicted"), "peak_bytes"), *s = json_object_get(json_object_get(y, "predicted"),
-                                                                                                              "peak_bytes");
+        const json_t *p = json_object_get(json_object_get(x, "predicted"), "peak_bytes");
+        const json_t *s = json_object_get(json_object_get(y, "predicted"), "peak_bytes");
         if (!p || !json_equal(p, s))
             fail_msg("%s: the plan of the folder takes other bytes than that of its config.json", cases[c]);
         json_decref(x), json_decref(y);
