@@ -98,6 +98,12 @@ void step_shape_like(step_shape *out, const step_shape *s, const model *m, int64
     out->optimizer = s->optimizer;
     out->beta = s->beta;
     out->ipo = s->ipo;
+    out->ranks = s->ranks;
+    out->rank = s->rank;
+    for (out->lanes = s->lanes; out->lanes > 1 && batch % out->lanes;)
+        out->lanes /= 2;
+    if (out->lanes > 1)
+        step_shape_in_lanes(out, m, out->lanes);
     if (s->gpu)
         step_shape_for_gpu(out, m);
 }

@@ -78,7 +78,7 @@ static int add_smaller_step(planning *p, pt_error *e)
     int found = search_smaller_step(&p->search, &s, e);
     if (found <= 0)
         return found;
-    snprintf(p->smaller, sizeof p->smaller, "--batch-size %lld", (long long)s.batch);
+    snprintf(p->smaller, sizeof p->smaller, "--batch-size %lld", (long long)(s.batch * shape_ranks(&s)));
     if (s.seq_len < p->shape->seq_len)
         misfit_append(p->smaller, sizeof p->smaller, " --seq-len %lld", (long long)s.seq_len);
     if (!search_can_cut(&s, p->search.micro_batch))

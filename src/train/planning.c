@@ -202,10 +202,12 @@ static int cut_units(planning *p, pt_error *e)
 static int choose_micro_batch(planning *p, pt_error *e)
 {
     const pt_train_options *o = p->o;
+    const int64_t batch = p->shape->batch;
     int64_t n = o->micro_batch;
-    if (n && o->batch_size % n)
-        return pt_fail(e, PT_USAGE, "--micro-batch %lld: it must divide the batch of %lld", (long long)n, (long long)o->batch_size);
-    while (n < o->batch_size && !search_can_cut(p->shape, n))
+    if (n && batch % n)
+        return pt_fail(e, PT_USAGE, "--micro-batch %lld: it must divide the batch of %lld%s", (long long)n, (long long)batch,
+                       shape_ranks(p->shape) > 1 ? ", which each rank computes" : "");
+    while (n < batch && !search_can_cut(p->shape, n))
         n++;
     if (n != o->micro_batch)
         options_notice(o, "--micro-batch %lld: %lld sequences are computed together at least, so it is %lld", (long long)o->micro_batch,
