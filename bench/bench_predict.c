@@ -261,8 +261,8 @@ static int note_member(const collection *to, const member *x, const char *run, p
     strftime(date, sizeof date, "%Y-%m-%dT%H:%M:%SZ", gmtime(&now));
     json_t *line = json_pack(
         "{s:s, s:i, s:s, s:f, s:o, s:o, s:o, s:o, s:[I,I,I], s:I, s:s, s:i, s:s, s:o}", "case", g->name, "index", x->index,
-        "made_by", c->name, "predicted_s", x->predicted, run, numbers(x->seconds, x->n), "with_own_times_s", numbers(x->own, x->n), "busy_predicted_s",
-        numbers(x->busy[0], QUEUES), "busy_measured_s", numbers(x->busy[1], QUEUES), "bytes", (json_int_t)c->bytes[0],
+        "made_by", c->name, "predicted_s", x->predicted, run, numbers(x->seconds, x->n), "with_own_times_s", numbers(x->own, x->n),
+        "busy_predicted_s", numbers(x->busy[0], QUEUES), "busy_measured_s", numbers(x->busy[1], QUEUES), "bytes", (json_int_t)c->bytes[0],
         (json_int_t)c->bytes[1], (json_int_t)c->bytes[2], "chunk_bytes", (json_int_t)c->plan.chunk_bytes, "arithmetic",
         g->device->info.arithmetic, "update", (int)c->plan.update, "date", date, "plan", record_plan(g, c));
     int failed = append(to->path, line, e);

@@ -7,6 +7,7 @@
 #include "train/options.h"
 #include "train/settings.h"
 
+#include <math.h>
 #include <stdlib.h>
 #include <string.h>
 #include <unistd.h>
