@@ -1,12 +1,12 @@
 #include "comm/launcher.h"
 
+#include "comm/net.h"
 #include "comm/pmi.h"
 
 #include <stdbool.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
-#include <unistd.h>
 
 enum { PORTS = 16, FIRST_PORT = 20000, PORT_RANGE = 10000, PORTS_MOST = 65535, DEFAULT_PORT = 29500 };
 
@@ -126,7 +126,8 @@ int launcher_ask(launcher *l, pt_error *e)
     char job[PMI_WORD_BYTES] = "", word[PMI_WORD_BYTES] = "";
     if (l->pmi < 0 || l->address[0])
         return 0;
-    if (l->here == l->ranks || gethostname(word, sizeof word - 1))
+    net_own_addresses(word, sizeof word);
+    if (l->here == l->ranks || !word[0])
         snprintf(word, sizeof word, "localhost");
     int failed = pmi_exchange(l->pmi, l->rank, job, word, e);
     snprintf(l->address, sizeof l->address, "%s", word);

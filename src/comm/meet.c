@@ -253,11 +253,11 @@ static int be_host(const meeting *m, meeting_result *r, pt_error *e)
 /* ---- the others ---- */
 
 /* 1: rank 0 is there, and has taken the connection. 0: it is not, or not yet. */
-static int ask(const meeting *m, const hello *h, int port, int *out, pt_error *e)
+static int ask(const char *address, const hello *h, int port, int *out, pt_error *e)
 {
     hello_answer a;
     int fd;
-    if (net_connect(m->address, port, clock_s() + TRY_S, &fd))
+    if (net_connect(address, port, clock_s() + TRY_S, &fd))
         return 0;
     const double until_s = clock_s() + TRY_S;
     if (!net_send_all(fd, h, sizeof *h, until_s) || !net_receive_all(fd, &a, sizeof a, until_s) || !hello_answer_is_whole(&a) ||
@@ -284,15 +284,27 @@ static int fail_absent(const meeting *m, pt_error *e)
                    "from here", m->address, ports, m->seconds);
 }
 
-static int find_host(const meeting *m, hello *h, double until_s, int *port, int *fd, pt_error *e)
+/* The next of a list, false: it was the last one. */
+static bool next_address(const char **list, char *out, size_t room)
+{
+    const size_t n = strcspn(*list, ",");
+    if (!n)
+        return false;
+    snprintf(out, room, "%.*s", (int)n, *list);
+    *list += n + ((*list)[n] == ',');
+    return true;
+}
+
+static int find_host(const meeting *m, meeting_result *r, hello *h, double until_s, int *port, pt_error *e)
 {
     const struct timespec moment = {.tv_nsec = 100000000};
     for (;;) {
-        for (int i = 0; i < m->ports; i++) {
-            const int found = ask(m, h, *port = m->port + i, fd, e);
-            if (found)
-                return found < 0 ? found : 0;
-        }
+        for (const char *list = m->address; next_address(&list, r->reached, sizeof r->reached);)
+            for (int i = 0; i < m->ports; i++) {
+                const int found = ask(r->reached, h, *port = m->port + i, &r->control[0], e);
+                if (found)
+                    return found < 0 ? found : 0;
+            }
         if (clock_s() > until_s)
             return fail_absent(m, e);
         nanosleep(&moment, NULL);
@@ -320,11 +332,11 @@ static int be_guest(const meeting *m, meeting_result *r, pt_error *e)
     if (r->listener < 0)
         return pt_fail_errno(e, PT_FAILED, "rank %d cannot listen at any port", m->rank);
     hello h = hello_make(HELLO_CONTROL, m->key, m->rank, m->ranks, net_port(r->listener), this_machine());
-    int failed = find_host(m, &h, until_s, &port, &r->control[0], e);
+    int failed = find_host(m, r, &h, until_s, &port, e);
     h.kind = HELLO_DATA;
     if (!failed) {
-        const int found = ask(m, &h, port, &r->data[0], e);
-        failed = found > 0 ? 0 : found < 0 ? found : pt_fail(e, PT_FAILED, "rank 0 at %.200s answered once and no more", m->address);
+        const int found = ask(r->reached, &h, port, &r->data[0], e);
+        failed = found > 0 ? 0 : found < 0 ? found : pt_fail(e, PT_FAILED, "rank 0 at %.200s answered once and no more", r->reached);
     }
     /* rank 0, which may have begun later, says who is missing */
     return failed ? failed : hear_places(m, r, clock_s() + m->seconds + TRY_S, e);
@@ -346,7 +358,7 @@ int meet(const meeting *m, meeting_result *out, pt_error *e)
 static int reach(const meeting *m, meeting_result *r, int peer, double until_s, pt_error *e)
 {
     const hello_place *p = &r->place[peer];
-    const char *address = p->address[0] ? p->address : m->address, *why = net_connect(address, (int)p->port, until_s, &r->data[peer]);
+    const char *address = p->address[0] ? p->address : r->reached, *why = net_connect(address, (int)p->port, until_s, &r->data[peer]);
     hello h = hello_make(HELLO_DATA, r->nonce, m->rank, m->ranks, 0, 0);
     if (!why && !net_send_all(r->data[peer], &h, sizeof h, until_s))
         why = "the connection broke";

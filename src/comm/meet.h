@@ -10,7 +10,7 @@
 
 typedef struct meeting {
     int rank, ranks;
-    const char *address;     /* of rank 0's machine; rank 0 itself needs none */
+    const char *address;     /* of rank 0's machine, or several with commas between them; rank 0 itself needs none */
     int port, ports;         /* rank 0 takes the first of these that is free */
     uint64_t key;            /* the same on all ranks of the run, and not on others' */
     double seconds;          /* until all have to be there */
@@ -21,6 +21,7 @@ typedef struct meeting_result {
     int data[COMM_RANKS_MOST], control[COMM_RANKS_MOST]; /* -1: none. control of all of rank 0, [0] of the others */
     int listener;
     uint64_t nonce; /* drawn by rank 0 */
+    char reached[256]; /* the address by which rank 0 was */
     hello_place place[COMM_RANKS_MOST];
 } meeting_result;
 

@@ -2,6 +2,7 @@
 
 #include "base/module.h"
 #include "comm/mpi/module.h"
+#include "comm/net.h"
 #include "comm/tcp.h"
 #include "comm/turns.h"
 
@@ -10,7 +11,6 @@
 #include <stdlib.h>
 #include <string.h>
 #include <sys/random.h>
-#include <unistd.h>
 
 typedef struct mpi_comm {
     comm base;    /* first */
@@ -65,7 +65,7 @@ static int load(const char *kind, const mpi_functions **out, pt_error *e)
     return pt_fail(e, PT_FAILED, "%.600s belongs to another build of protrain: build or install both together", path);
 }
 
-typedef struct whereabouts { uint64_t key; char host[HELLO_HOST_BYTES]; } whereabouts;
+typedef struct whereabouts { uint64_t key; char addresses[400]; } whereabouts;
 
 static int begin(const mpi_functions *mpi, const meeting *m, whereabouts *w, pt_error *e)
 {
@@ -75,8 +75,10 @@ static int begin(const mpi_functions *mpi, const meeting *m, whereabouts *w, pt_
     if (!failed && (rank != m->rank || ranks != m->ranks))
         return pt_fail(e, PT_FAILED, "mpirun has started rank %d of %d, and the MPI module says %d of %d: it is for another MPI; set "
                        "PROTRAIN_TRANSPORT=tcp, or build for this one", m->rank, m->ranks, rank, ranks);
-    if (!failed && !rank && (getrandom(&w->key, sizeof w->key, 0) != sizeof w->key || gethostname(w->host, sizeof w->host - 1)))
-        return pt_fail_errno(e, PT_FAILED, "rank 0 cannot say where it is");
+    if (!failed && !rank && getrandom(&w->key, sizeof w->key, 0) != sizeof w->key)
+        return pt_fail_errno(e, PT_FAILED, "no random number");
+    if (!failed && !rank)
+        net_own_addresses(w->addresses, sizeof w->addresses);
     if (!failed)
         failed = mpi->broadcast(w, sizeof *w, why);
     return failed ? pt_fail(e, PT_FAILED, "MPI cannot begin: %s", why) : 0;
@@ -90,7 +92,7 @@ int comm_mpi_open(const char *kind, const meeting *m, ending *end, comm **out, p
     if (!failed)
         failed = begin(c->mpi, m, &w, e);
     meeting by_mpi = *m;
-    by_mpi.address = m->address && m->address[0] ? m->address : w.host;
+    by_mpi.address = m->address && m->address[0] ? m->address : w.addresses;
     by_mpi.key = w.key;
     by_mpi.sockets_only = true;
     if (!failed)

@@ -4,7 +4,9 @@
 
 #include <arpa/inet.h>
 #include <errno.h>
+#include <ifaddrs.h>
 #include <math.h>
+#include <net/if.h>
 #include <netdb.h>
 #include <netinet/in.h>
 #include <netinet/tcp.h>
@@ -81,6 +83,30 @@ int net_accept(int listener, char *address, size_t room)
     make_prompt(fd);
     write_address(&a, n, address, room);
     return fd;
+}
+
+void net_own_addresses(char *out, size_t room)
+{
+    struct ifaddrs *all = NULL;
+    char address[INET6_ADDRSTRLEN], host[64] = "";
+    out[0] = 0;
+    if (getifaddrs(&all))
+        all = NULL;
+    for (const struct ifaddrs *a = all; a; a = a->ifa_next) {
+        const bool up = a->ifa_addr && a->ifa_flags & IFF_UP && !(a->ifa_flags & IFF_LOOPBACK);
+        const struct sockaddr_in *v4 = up && a->ifa_addr->sa_family == AF_INET ? (const void *)a->ifa_addr : NULL;
+        const struct sockaddr_in6 *v6 = up && a->ifa_addr->sa_family == AF_INET6 ? (const void *)a->ifa_addr : NULL;
+        if (v6 && IN6_IS_ADDR_LINKLOCAL(&v6->sin6_addr))
+            continue;
+        if ((v4 && inet_ntop(AF_INET, &v4->sin_addr, address, sizeof address)) ||
+            (v6 && inet_ntop(AF_INET6, &v6->sin6_addr, address, sizeof address)))
+            if (strlen(out) + strlen(address) + 1 < room)
+                sprintf(out + strlen(out), "%s%s", out[0] ? "," : "", address);
+    }
+    if (all)
+        freeifaddrs(all);
+    if (!gethostname(host, sizeof host - 1) && strlen(out) + strlen(host) + 1 < room)
+        sprintf(out + strlen(out), "%s%s", out[0] ? "," : "", host);
 }
 
 bool net_wait(int fd, short events, double until_s)

@@ -14,6 +14,8 @@ int net_port(int fd);
 int net_accept(int listener, char *address, size_t room);
 /* NULL: *fd is connected; else why not, in some words. */
 const char *net_connect(const char *address, int port, double until_s, int *fd);
+/* By which others may reach this machine, with commas between them: its interfaces' addresses, and its name. */
+void net_own_addresses(char *out, size_t room);
 /* Whether something can be done by then. */
 bool net_wait(int fd, short events, double until_s);
 bool net_send_all(int fd, const void *data, size_t bytes, double until_s);

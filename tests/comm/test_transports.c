@@ -254,6 +254,7 @@ static void runs_of_the_same_ports_do_not_mix(void **unused)
         w[i][0].t = &t[i];
         t[i].meeting.port = t[0].meeting.port;
         t[i].meeting.ports = 16;
+        t[i].meeting.address = "0.0.0.1,localhost"; /* the first leads nowhere */
     }
     for (int i = 0; i < 2; i++)
         assert_int_equal(pthread_create(&thread[i], NULL, run_other, w[i]), 0);
@@ -263,6 +264,25 @@ static void runs_of_the_same_ports_do_not_mix(void **unused)
         for (int k = 0; k < 3; k++)
             if (w[i][k].failed)
                 fail_msg("run %d, rank %d: %s", i, k, w[i][k].e.text);
+}
+
+/* One of this machine's own addresses leads to it. */
+static void own_addresses_lead_here(void **unused)
+{
+    (void)unused;
+    char all[400], few[12];
+    net_own_addresses(all, sizeof all);
+    net_own_addresses(few, sizeof few);
+    assert_true(strlen(few) < sizeof few && !strchr(all, ' ') && all[0]);
+    worker w[RANKS_MOST];
+    together t;
+    none(w);
+    together_make(&t, BY_SOCKETS, 2);
+    t.meeting.address = all;
+    run_all(w, &t, 2, 7);
+    for (int k = 0; k < 2; k++)
+        if (w[k].failed)
+            fail_msg("rank %d: %s, by %s", k, w[k].e.text, all);
 }
 
 typedef struct odd { together *t; void (*change)(hello *h); } odd;
@@ -333,6 +353,7 @@ int main(void)
                                        cmocka_unit_test(those_that_do_not_come_are_named),
                                        cmocka_unit_test(strangers_do_not_matter),
                                        cmocka_unit_test(runs_of_the_same_ports_do_not_mix),
+                                       cmocka_unit_test(own_addresses_lead_here),
                                        cmocka_unit_test(ranks_that_disagree_are_named),
                                        cmocka_unit_test(a_port_in_use_is_said)};
     return cmocka_run_group_tests(tests, NULL, NULL);
