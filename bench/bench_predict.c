@@ -99,7 +99,8 @@ static void place_chunks(source *s, plan *p, bool host_tier)
     int resident = p->chunks_n * below(s, 5) / 4, on_host = host_tier ? below(s, 5) : 0, stride = 1 + below(s, 3);
     for (int c = 0; c < p->chunks_n; c++) {
         tier placement = c < resident ? TIER_DEVICE : (c * 4 / p->chunks_n < on_host) ? TIER_HOST : TIER_DISK;
-        p->chunks[c] = (plan_chunk){placement, placement != TIER_DEVICE && host_tier && c % stride == 0 ? TIER_HOST : TIER_DEVICE};
+        const bool on_host = placement != TIER_DEVICE && host_tier && c % stride == 0;
+        p->chunks[c] = (plan_chunk){.placement = placement, .update = on_host ? TIER_HOST : TIER_DEVICE};
     }
 }
 

@@ -64,7 +64,7 @@ static void fill(plan *p, const layout_case *c, int visit)
     p->n_swap = 4;
     for (int i = 0; i < p->chunks_n; i++) {
         tier placement = 3 * i < p->chunks_n ? c->first : 3 * i < 2 * p->chunks_n ? c->middle : c->last;
-        p->chunks[i] = (plan_chunk){placement, placement == TIER_DEVICE ? TIER_DEVICE : TIER_HOST};
+        p->chunks[i] = (plan_chunk){.placement = placement, .update = placement == TIER_DEVICE ? TIER_DEVICE : TIER_HOST};
     }
     for (int i = 0; i < p->blocks_n; i++)
         p->blocks[i] = (plan_block){(save_level)(i % SAVE_LEVELS), c->place};

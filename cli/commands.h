@@ -15,6 +15,7 @@ int command_export(int argc, char **argv);
 int command_tokenize(int argc, char **argv);
 int command_report(int argc, char **argv);
 int command_ritz(int argc, char **argv);
+int command_ritz_plan(int argc, char **argv); /* protrain plan --problem */
 
 /* --optimizer, in the order of pt_optimizer. */
 #define BASE_CHOICE "auto|bf16|fp32|nf4|int8" /* in the order of pt_base */

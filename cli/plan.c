@@ -15,7 +15,8 @@ typedef struct session {
 } session;
 
 static const char usage[] =
-    "usage: protrain plan --model DIR|config.json [options]\n\n"
+    "usage: protrain plan --model DIR|config.json [options]\n"
+    "       protrain plan --problem NAME|FILE.json [options of protrain ritz]\n\n"
     "Says what training would do with this machine or another: where every byte would lie, how long a step\n"
     "would take, what limits it and what would help. Needs no weights and no data, and trains nothing.";
 
@@ -142,8 +143,18 @@ static int run(session *s, pt_error *e)
     return failed;
 }
 
+static bool has_problem(int argc, char **argv)
+{
+    for (int i = 1; i < argc; i++)
+        if (!strncmp(argv[i], "--problem", 9) && (!argv[i][9] || argv[i][9] == '='))
+            return true;
+    return false;
+}
+
 int command_plan(int argc, char **argv)
 {
+    if (has_problem(argc, argv))
+        return command_ritz_plan(argc, argv);
     session s = {0};
     pt_error e = {0};
     pt_train_defaults(&s.o);

@@ -16,7 +16,8 @@ static const char usage[] =
     "usage: protrain ritz --problem NAME|FILE.json [options]\n"
     "       protrain ritz ... --compare mc,sobol --seeds 10 --out DIR\n"
     "       protrain ritz ... --gradient-variance [--compare mc,sobol]\n"
-    "       protrain ritz --eval DIR --at points.csv\n\n"
+    "       protrain ritz --eval DIR --at points.csv\n"
+    "       protrain plan --problem NAME|FILE.json [options]: what would be done, and how long a step would take\n\n"
     "Solves a partial differential equation by the Deep Ritz method: a network that minimises an energy, sampled\n"
     "with random or quasi-Monte Carlo points. Problems: poisson-cosine, schroedinger-cosine, schroedinger-jump,\n"
     "harmonic, or a file (docs/deep-ritz.md).";
@@ -60,7 +61,10 @@ static int parse(ritz_session *s, int argc, char **argv, pt_error *e)
         {"--threads", ARG_INT32, &o->threads, "N", "default: all cores that it may use", false},
         {"--device-memory", ARG_SIZE, &o->device_memory, "SIZE", "budget; on a CPU this is RAM. What does not fit is computed again",
          false},
-        {"--micro-batch", ARG_INT, &o->micro_batch, "N", "points in memory at a time; default: a unit of sums", false},
+        {"--host-memory", ARG_SIZE, &o->host_memory, "SIZE", "budget; on a CPU, splits RAM into a device and a host", false},
+        {"--disk-memory", ARG_SIZE, &o->disk_memory, "SIZE", "budget; 0: never use the disk", false},
+        {"--disk-path", ARG_STRING, &o->disk_path, "DIR", "default: --out, else $TMPDIR or /var/tmp", false},
+        {"--micro-batch", ARG_INT, &o->micro_batch, "N", "points taken through a layer before the next one; planned if not given", false},
         {NULL, ARG_HEADING, NULL, NULL, "Output", false},
         {"--out", ARG_STRING, &o->out, "DIR", "network, metrics.jsonl, checkpoints and report.html; default: nothing is kept", false},
         {"--eval-every", ARG_INT, &o->eval_every, "N", "steps between errors, where the solution is known; default 100", false},
@@ -175,19 +179,18 @@ int ritz_train(ritz_session *s, bool *stopped, pt_error *e)
 {
     pt_ritz *r;
     pt_ritz_summary m;
-    char bytes[32], again[80] = "";
+    char plan[RITZ_PLAN_TEXT];
     *stopped = false;
     int failed = pt_ritz_open(&s->o, &r, e);
     if (failed)
         return failed;
     pt_ritz_get_summary(r, &m);
-    if (m.recomputed_groups)
-        snprintf(again, sizeof again, "; %d of %d groups of layers computed again", m.recomputed_groups, m.groups);
+    ritz_describe_plan(&m, plan);
     if (!s->quiet && !s->json)
-        printf("%s, %lld dimensions; %lld parameters; %lld points a step%s, in units of %lld; %s%s\n", m.problem, (long long)m.dim,
+        printf("%s, %lld dimensions; %lld parameters; %lld points a step%s, in units of %lld; %s\n", m.problem, (long long)m.dim,
                (long long)m.parameters,
                (long long)(m.n + m.n_boundary), m.n_boundary ? " with the boundary's" : "", (long long)m.unit_points,
-               size_format(bytes, m.device_bytes), again);
+               plan);
     fflush(stdout);
     failed = run_steps(s, r, stopped, e);
     pt_ritz_close(r);
@@ -221,7 +224,7 @@ static void take_choices(ritz_session *s)
     s->o.arg = &s->bar;
 }
 
-int command_ritz(int argc, char **argv)
+static int run_command(int argc, char **argv, bool plan)
 {
     static ritz_session s;
     pt_error e = {0};
@@ -243,7 +246,10 @@ int command_ritz(int argc, char **argv)
     take_choices(&s);
     progress_open(&s.bar, s.quiet);
     signals_go_to(on_signal);
-    failed = s.eval ? ritz_evaluate_file(&s, &e) : s.gradient_variance ? ritz_variances(&s, &e) : s.compare ? ritz_compare(&s, &e)
+    failed = plan ? ritz_plan(&s, &e)
+           : s.eval ? ritz_evaluate_file(&s, &e)
+           : s.gradient_variance ? ritz_variances(&s, &e)
+           : s.compare ? ritz_compare(&s, &e)
            : ritz_train(&s, &stopped, &e);
     progress_clear(&s.bar);
     if (failed < 0)
@@ -252,3 +258,6 @@ int command_ritz(int argc, char **argv)
         fprintf(stderr, "protrain: interrupted; %s\n", s.o.out ? "--resume goes on" : "there was no --out to keep anything in");
     return stopped || ritz_interrupted() ? 130 : 0;
 }
+
+int command_ritz(int argc, char **argv) { return run_command(argc, argv, false); }
+int command_ritz_plan(int argc, char **argv) { return run_command(argc, argv, true); }

@@ -5,7 +5,7 @@
 #include "progress.h"
 #include "protrain_ritz.h"
 
-enum { RITZ_KINDS = 4 };
+enum { RITZ_KINDS = 4, RITZ_PLAN_TEXT = 400 };
 
 typedef struct ritz_session {
     pt_ritz_options o;
@@ -20,6 +20,9 @@ typedef struct ritz_session {
 int ritz_train(ritz_session *s, bool *stopped, pt_error *e);
 int ritz_compare(ritz_session *s, pt_error *e);
 int ritz_variances(ritz_session *s, pt_error *e);
+int ritz_plan(ritz_session *s, pt_error *e);
+/* "12.0 MiB of device memory; 2 of 6 groups of layers computed again" */
+int ritz_describe_plan(const pt_ritz_summary *m, char out[RITZ_PLAN_TEXT]);
 int ritz_evaluate_file(ritz_session *s, pt_error *e);
 /* Names of kinds of points in "mc,sobol" (NULL: `otherwise`); returns how many, or a negative code. */
 int ritz_kinds(const char *list, const char *otherwise, pt_ritz_points kinds[RITZ_KINDS], pt_error *e);

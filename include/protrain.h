@@ -59,7 +59,8 @@ PT_API int pt_error_prefix(pt_error *e, const char *fmt, ...) __attribute__((for
 
 typedef enum pt_lr_schedule { PT_LR_CONSTANT, PT_LR_LINEAR, PT_LR_COSINE } pt_lr_schedule;
 typedef enum pt_precision { PT_PRECISION_BF16, PT_PRECISION_FP32 } pt_precision;
-/* How frozen matrices of layers are kept: in the type that is computed in, or in about 4 or 8 bits a value. */
+/* How frozen matrices of layers are kept: in the type that is computed in (or as a folder has them that is in few bits already), or in
+ * about 4 or 8 bits a value. */
 typedef enum pt_base { PT_BASE_AS_COMPUTED, PT_BASE_BF16, PT_BASE_FP32, PT_BASE_NF4, PT_BASE_INT8 } pt_base;
 typedef enum pt_optimizer { PT_OPTIMIZER_ADAMW, PT_OPTIMIZER_ADAMW8BIT, PT_OPTIMIZER_MUON } pt_optimizer;
 /* Of Muon's matrices (rows, cols): lr sqrt(max(1, rows / cols)); lr 0.2 sqrt(max(rows, cols)), as large a step as AdamW's; lr sqrt(rows

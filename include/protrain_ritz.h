@@ -77,8 +77,13 @@ typedef struct pt_ritz_options {
     uint64_t seed;
     int threads;                       /* 0: all cores that the process may use */
     const char *device;                /* "auto", "cpu", "cuda", "cuda:N" */
-    uint64_t device_memory;            /* bytes or PT_AUTO */
-    int64_t micro_batch;               /* points in memory at a time, rounded up to whole units; 0: one unit. Changes no bit */
+    /* Budgets in bytes, or PT_AUTO: what is free, less a margin. On a CPU the device is RAM, and the host is a tier only where it is asked
+     * for. The disk is used where memory does not suffice; 0: never. None of it changes a bit. */
+    uint64_t device_memory, host_memory, disk_memory;
+    const char *disk_path;             /* NULL: `out`, else $TMPDIR or /var/tmp */
+    int64_t micro_batch;               /* points taken through a layer before the next one is, rounded up to whole units; 0: planned */
+    bool forecast;                     /* the time of a step is predicted, with times that are measured when the run is opened */
+    bool plan_only;                    /* pt_ritz_open plans, and takes no memory: pt_ritz_get_summary and pt_ritz_close are all */
     const char *out;                   /* NULL: nothing is written */
     int64_t eval_every, eval_n;        /* steps between errors against the exact solution, and their points */
     int64_t save_every; int keep;      /* checkpoints; keep 0: all */
@@ -97,8 +102,12 @@ typedef struct pt_ritz_step_info {
 typedef struct pt_ritz_summary {
     const char *problem; int64_t dim, parameters, steps, first_step, n, n_boundary, unit_points;
     bool has_exact; double exact_energy; /* NAN: not known */
-    uint64_t device_bytes;             /* what was planned, and is taken */
-    int recomputed_groups, groups;     /* of the network's stages: not kept between sweeps */
+    uint64_t planned_bytes[3], peak_bytes[3]; /* of device, host, disk: planned, and come to by what ran so far */
+    int64_t visit_units;               /* units taken through a layer before the next one is */
+    int groups, recomputed_groups, swapped_groups; /* of the network's stages; not kept between sweeps; kept elsewhere than on the device */
+    int chunks, chunks_on[3];          /* of parameters; on device, host, disk */
+    double predicted_step_s, again_s;  /* 0: not predicted; of it what computes again */
+    uint64_t written_bytes;            /* to the disk, in a step */
     char arithmetic[128];
 } pt_ritz_summary;
 

@@ -29,7 +29,7 @@ static inline char *few_bits_piece(const model *m, int index, const float *value
     const size_t floats = (size_t)(rows * p->cols);
     few_bits f = {p, values, calloc(1, storage_bytes(p))};
     float *room = malloc(floats * sizeof *room);
-    if (!f.piece || !room || quantize(m, index, &(quantize_io){few_bits_rows, few_bits_put, &f}, room, floats, e)) {
+    if (!f.piece || !room || quantize(m, index, &(quantize_io){few_bits_rows, few_bits_put, NULL, &f}, room, floats, e)) {
         free(f.piece);
         f.piece = NULL;
     }

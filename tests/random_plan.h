@@ -60,7 +60,7 @@ static const struct { const char *type, *more; } random_llamas[] = {
     {"llama", ""}, {"qwen3", ""}, {"gemma", ""}, {"olmo2", ""}, {"smollm3", ""}, {"phi3", ", \"partial_rotary_factor\": 0.5"},
     {"mistral", ", \"sliding_window\": 7"}, {"gemma2", ", \"sliding_window\": 7, \"query_pre_attn_scalar\": 5"},
     {"gemma3_text", ", \"sliding_window\": 7, \"sliding_window_pattern\": 2, \"final_logit_softcapping\": 3"},
-    {"olmo3", ", \"sliding_window\": 7"}, {"ministral3", ""},
+    {"olmo3", ", \"sliding_window\": 7"}, {"ministral3", ""}, {"starcoder2", ", \"sliding_window\": 7"},
     {"granite", ", \"embedding_multiplier\": 3, \"attention_multiplier\": 0.2, \"residual_multiplier\": 0.4, \"logits_scaling\": 1.5"}};
 enum { RANDOM_LLAMAS = sizeof random_llamas / sizeof *random_llamas };
 
@@ -201,12 +201,13 @@ static inline int random_plan(random_source *r, const model *m, const step_shape
     p->n_buffer = p->n_buffer < 1 ? 1 : p->n_buffer;
     p->n_update = random_from(r, 1, 4);
     p->n_swap = random_from(r, random_one_in(r, 8) ? 1 : 2, 5);
+    const int sharded = k->ranks < 2 ? 0 : random_below(r, 3); /* of how many halves of the chunks ranks keep shards */
     int style = random_below(r, 4); /* everywhere, all in one tier, persistent first, mixed */
     tier one = random_tier(r, host_tier);
     for (int c = 0; c < k->chunks_n; c++) {
         tier placement = style == 1 ? one : style == 2 && c < k->chunks_n / 2 ? TIER_DEVICE : random_tier(r, host_tier);
         const bool on_host = placement != TIER_DEVICE && host_tier && random_one_in(r, 2) && !(s->gpu && k->chunks[c].by_device);
-        p->chunks[c] = (plan_chunk){placement, on_host ? TIER_HOST : TIER_DEVICE};
+        p->chunks[c] = (plan_chunk){placement, on_host ? TIER_HOST : TIER_DEVICE, sharded == 2 || (sharded && random_one_in(r, 2))};
     }
     style = random_below(r, 3);
     plan_block same = {(save_level)random_below(r, SAVE_LEVELS), random_tier(r, host_tier)};

@@ -17,7 +17,7 @@ typedef struct gguf_family {
     bool pairs_adjacent;    /* heads are rotated in pairs of neighbours: rows of q and k are put so */
     bool fused_qkv, fused_up;
     bool own_head;          /* a tied head is stored all the same */
-    bool needs_biases;      /* of attention: zeros where there are none */
+    bool needs_biases;      /* of fused q, k and v, of the output and of the MLP: zeros where there are none */
     bool out_bias, mlp_bias;
     bool free_head_dim;     /* heads x their dimension need not be the width */
     bool partial_rope;

@@ -123,10 +123,12 @@ static void add_param(lister *l, int i)
         }
     }
     const gguf_tensor zeros = {.param = -1, .vector = true, .rows = 1, .cols = p->rows, .type = GGUF_F32};
-    if (p->role == PARAM_QKV && l->f->needs_biases && !c->qkv_bias)
+    if (!l->f->needs_biases)
+        return;
+    if (p->role == PARAM_QKV && l->f->fused_qkv && !c->qkv_bias)
         add(l, zeros, "attn_qkv", layer, "bias");
-    if (p->role == PARAM_OUT && l->f->needs_biases && !c->out_bias)
-        add(l, zeros, "attn_output", layer, "bias");
+    if ((p->role == PARAM_OUT && !c->out_bias) || ((p->role == PARAM_UP || p->role == PARAM_DOWN) && !c->mlp_bias))
+        add(l, zeros, p->role == PARAM_UP ? "ffn_up" : plain_names[p->role], layer, "bias");
 }
 
 static void add_factors(lister *l, const char *kind, const float *values)

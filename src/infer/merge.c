@@ -167,6 +167,8 @@ static int merge(merger *x, pt_error *e)
         failed = safetensors_open(x->o->model, &x->base, e);
     if (!failed)
         failed = weights_check(x->m, x->base, &stored, e);
+    if (!failed && x->m->config.multimodal)
+        failed = weights_check_beside(x->m, x->base, e);
     if (failed)
         return failed;
     weights_notice_unused(x->m, x->base, x->o->notice, x->o->arg);

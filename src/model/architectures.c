@@ -104,6 +104,25 @@ static const char *opt_names[PARAM_ROLES][MODEL_MAX_PARTS] = {
     [PARAM_HEAD] = {head_name},
 };
 
+static const char *starcoder2_names[PARAM_ROLES][MODEL_MAX_PARTS] = {
+    [PARAM_TOKENS] = {"embed_tokens.weight"},
+    [PARAM_NORM1] = {"layers.*.input_layernorm.weight"},
+    [PARAM_NORM1_BIAS] = {"layers.*.input_layernorm.bias"},
+    [PARAM_QKV] = {"layers.*.self_attn.q_proj.weight", "layers.*.self_attn.k_proj.weight", "layers.*.self_attn.v_proj.weight"},
+    [PARAM_QKV_BIAS] = {"layers.*.self_attn.q_proj.bias", "layers.*.self_attn.k_proj.bias", "layers.*.self_attn.v_proj.bias"},
+    [PARAM_OUT] = {"layers.*.self_attn.o_proj.weight"},
+    [PARAM_OUT_BIAS] = {"layers.*.self_attn.o_proj.bias"},
+    [PARAM_NORM2] = {"layers.*.post_attention_layernorm.weight"},
+    [PARAM_NORM2_BIAS] = {"layers.*.post_attention_layernorm.bias"},
+    [PARAM_UP] = {"layers.*.mlp.c_fc.weight"},
+    [PARAM_UP_BIAS] = {"layers.*.mlp.c_fc.bias"},
+    [PARAM_DOWN] = {"layers.*.mlp.c_proj.weight"},
+    [PARAM_DOWN_BIAS] = {"layers.*.mlp.c_proj.bias"},
+    [PARAM_NORMF] = {"norm.weight"},
+    [PARAM_NORMF_BIAS] = {"norm.bias"},
+    [PARAM_HEAD] = {head_name},
+};
+
 /* What the Llama-like rows share. */
 #define LLAMA_FAMILY                                                                               \
     .prefix = "model.", .kv_heads_null_is_heads = true, .norm = NORM_RMS, .eps_key = "rms_norm_eps", .position = POSITION_ROTARY,    \
@@ -270,6 +289,14 @@ static const architecture table[] = {
         HEADS(32), HIDDEN(4096), LAYERS(34), KV_HEADS(8), HEAD_DIM(128), FFN(14336), POSITIONS(262144), VOCAB(131072),
         BOS_EOS(1, 2), .padding = 11, .window = WINDOW_ALL, .rope = ROPE_RULE_QUERY, .rope_theta = 10000,
         .names = llama_names, .keys = {ROPE_KEYS, "sliding_window"},
+    },
+    {
+        .model_type = "starcoder2", .class_name = "Starcoder2ForCausalLM", .prefix = "model.", ONE_ROPE, .rope_theta_key = "rope_theta",
+        HIDDEN(3072), LAYERS(30), HEADS(24), KV_HEADS(2), HEAD_DIM(-1), FFN(12288), POSITIONS(4096), VOCAB(49152), BOS_EOS(50256, 50256),
+        .activation_key = "hidden_act", .activation = "gelu_pytorch_tanh", .eps_key = "norm_epsilon", .eps = 1e-5,
+        .norm = NORM_LAYER, .position = POSITION_ROTARY, .tied = true, .window = WINDOW_ALL, .init = 0.018042, .padding_row = true,
+        .qkv_bias = BIAS_BY_KEY, .out_bias = BIAS_BY_KEY, .mlp_bias = BIAS_BY_KEY, .bias_key = "use_bias", .bias = true, .padding = -1,
+        .names = starcoder2_names, .keys = {ROPE_KEYS, "sliding_window", "use_bias"},
     },
 };
 

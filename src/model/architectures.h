@@ -86,6 +86,7 @@ typedef struct architecture {
     config_number score_softcap, logit_softcap, embedding_scale, residual_scale, logit_divisor;
     bool embedding_by_width;   /* rows of the embedding are multiplied by the root of the hidden size */
     bool scaled_residual_init; /* output projections start smaller by sqrt(2 layers) */
+    double init;               /* the deviation of random weights where initializer_range is absent; 0: 0.02 */
     const char *init_key;      /* of the deviation, where initializer_range is absent; NULL: none */
     bool padding_row;          /* the embedding's row of the padding token starts at zero */
     int64_t padding;           /* pad_token_id where it is absent; -1: none */

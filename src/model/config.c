@@ -42,17 +42,19 @@ static bool in_list(const char *const list[ARCHITECTURE_MAX_KEYS], const char *k
     return false;
 }
 
-/* Folders of others whose weights are quantized already. */
-static int refuse_few_bits(config_reader *r)
+/* Folders whose weights are quantized already: those that bitsandbytes wrote are read (prequantized.h). */
+static int check_few_bits(config_reader *r)
 {
     char shown[64];
     const json_t *quantized = json_object_get(r->source.object, "quantization_config");
-    if (!quantized || json_is_null(quantized))
+    const char *method = json_string_value(json_object_get(quantized, "quant_method"));
+    const bool four = json_is_true(json_object_get(quantized, "load_in_4bit")), eight = json_is_true(json_object_get(quantized, "load_in_8bit"));
+    if (!quantized || json_is_null(quantized) || ((four || eight) && (!method || !strcmp(method, "bitsandbytes"))))
         return 0;
     return pt_fail(r->e, PT_FAILED,
-                   "%s: \"quantization_config\" is %s: weights that are in few bits already are not read; take the model that they "
-                   "were made from, and give train --base nf4 or int8 to keep what is frozen of it in few bits", r->source.where,
-                   config_value_text(quantized, shown));
+                   "%s: \"quantization_config\" is %s: of weights that are in few bits already only those of bitsandbytes are read; take "
+                   "the model that they were made from, and give train --base nf4 or int8 to keep what is frozen of it in few bits",
+                   r->source.where, config_value_text(quantized, shown));
 }
 
 /* A model of text and images: its text_config is what is read from here on. */
@@ -70,7 +72,7 @@ static int enter_text_part(config_reader *r, const char **name)
         r->tied_unsaid = !tied;
         if (json_object_set(text.object, "tie_word_embeddings", tied ? (json_t *)tied : r->untied ? json_false() : json_true()))
             return pt_fail(r->e, PT_FAILED, "out of memory");
-        status = refuse_few_bits(r);
+        status = check_few_bits(r);
         if (status)
             return status;
         r->c->multimodal = true;
@@ -307,7 +309,7 @@ static int read_flags(config_reader *r)
     c->qk_norm = a->qk_norm;
     c->tied = a->tied;
     double eps = a->eps;
-    c->initializer_range = 0.02;
+    c->initializer_range = a->init > 0 ? a->init : 0.02;
     int status = a->eps_key ? json_get_double(&r->source, a->eps_key, JSON_OPTIONAL, 0, 1, &eps, r->e) : 0;
     c->norm_eps = (float)eps;
     if (!status && a->parallel_key) {
@@ -503,13 +505,14 @@ static int check_other_keys(config_reader *r)
 {
     const char *key;
     json_t *value;
-    int quantized = refuse_few_bits(r);
+    int quantized = check_few_bits(r);
     if (quantized)
         return quantized;
     json_object_foreach(r->source.object, key, value)
     {
         char text[64];
-        const struct marker *m = in_list(r->a->keys, key) || is_fixed(r->a, key) ? NULL : key_marker(key);
+        const bool known = in_list(r->a->keys, key) || is_fixed(r->a, key) || !strcmp(key, "quantization_config");
+        const struct marker *m = known ? NULL : key_marker(key);
         if (m && !is_neutral(value, m->neutral))
             return pt_fail(
                 r->e, PT_FAILED,

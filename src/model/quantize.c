@@ -180,8 +180,10 @@ int quantize(const model *m, int index, const quantize_io *io, float *room, size
         return pt_fail(e, PT_FAILED, "%lld rows of %lld values do not fit into %zu bytes", (long long)step, (long long)j.p->cols,
                        room_floats * sizeof *room);
     int failed = 0;
-    for (j.k = 0; j.k < j.p->parts && !failed; j.k++)
-        failed = quantize_part(&j, e);
+    for (j.k = 0; j.k < j.p->parts && !failed; j.k++) {
+        const int taken = io->take ? io->take(io->arg, index, j.k, e) : 0;
+        failed = taken ? (taken < 0 ? taken : 0) : quantize_part(&j, e);
+    }
     return failed;
 }
 

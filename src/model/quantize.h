@@ -8,6 +8,7 @@
 typedef struct quantize_io {
     int (*rows)(void *arg, int index, int64_t row0, int64_t n_rows, float *out, pt_error *e);
     int (*put)(void *arg, uint64_t at, const void *bytes, size_t n, pt_error *e);
+    int (*take)(void *arg, int index, int part, pt_error *e); /* 1: puts the part as it is stored; 0: cannot. NULL: never can */
     void *arg;
 } quantize_io;
 

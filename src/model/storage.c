@@ -19,7 +19,7 @@ int model_store(model *m, param_storage s, pt_error *e)
     int stored = 0;
     for (int i = 0; i < m->params_n; i++) {
         param *p = &m->params[i];
-        const bool fits = !p->trainable && p->kind->use == USE_MATRIX && p->kind->block == BLOCK_LAYER;
+        const bool fits = storage_fits(p);
         p->storage = fits ? s : STORAGE_PLAIN;
         stored += fits;
     }

@@ -32,7 +32,9 @@ enum { NF4_CODES, NF4_ABSMAX, NF4_NESTED, NF4_OFFSET };
 enum { INT8_CODES, INT8_SCALES };
 const storage_format *storage_format_of(param_storage s); /* NULL of PLAIN */
 
-/* Keeps every frozen matrix of a layer so. PT_USAGE: there is none. */
+/* Whether a parameter may be kept in few bits: a frozen matrix of a layer. */
+static inline bool storage_fits(const param *p) { return !p->trainable && p->kind->use == USE_MATRIX && p->kind->block == BLOCK_LAYER; }
+/* Keeps every such matrix so. PT_USAGE: there is none. */
 int model_store(model *m, param_storage s, pt_error *e);
 param_storage model_storage(const model *m); /* in which some of it is kept; PLAIN: none is */
 

@@ -4,6 +4,7 @@
 #include "model/adapter.h"
 #include "model/architectures.h"
 #include "model/names.h"
+#include "model/prequantized.h"
 #include "model/rows.h"
 #include "model/transpose.h"
 
@@ -79,10 +80,21 @@ weights_beside weights_find_beside(const model *m, const safetensors *st)
         if (!names_beside(naming, t->name))
             continue;
         found.first = found.first ? found.first : t->name;
+        found.few_bits = !found.few_bits && prequantized_belongs(st, t) ? t->name : found.few_bits;
         found.tensors++;
         found.bytes += t->bytes;
     }
     return found;
+}
+
+int weights_check_beside(const model *m, const safetensors *st, pt_error *e)
+{
+    const weights_beside b = weights_find_beside(m, st);
+    if (!b.few_bits)
+        return 0;
+    return pt_fail(e, PT_FAILED, "%s: \"%.120s\" is of another part than the text's, and in few bits: a model with whole weights cannot be "
+                                 "written beside it; train adapters (--lora), or take the folder that this one was made from",
+                   safetensors_path(st, safetensors_find(st, b.few_bits)), b.few_bits);
 }
 
 static const char *first_path(const safetensors *st)
@@ -123,8 +135,26 @@ static int check_shape(const safetensors *st, const safetensors_tensor *t, const
     return 0;
 }
 
-static int check_tensor(const safetensors *st, const safetensors_tensor *t, const param *p, int k, pt_error *e)
+/* What is in few bits has its outputs as rows. */
+static int check_few_bits(const prequantized *q, const param *p, int k, pt_error *e)
 {
+    char found[128], wanted[128];
+    const int64_t is[2] = {q->rows, q->cols}, wants[2] = {p->part[k].rows, p->cols};
+    if (!p->part[k].vector && is[0] == wants[0] && is[1] == wants[1])
+        return 0;
+    return pt_fail(e, PT_FAILED, "%s: tensor \"%.80s\" is %s in few bits, but by config.json it must be %s; the two do not belong together",
+                   safetensors_path(q->st, q->codes), q->codes->name, shape_text(found, 2, is), shape_text(wanted, 2, wants));
+}
+
+/* *dtype: what its values are, in few bits or not. */
+static int check_tensor(const model *m, const safetensors *st, const safetensors_tensor *t, const param *p, int k, pt_dtype *dtype,
+                        pt_error *e)
+{
+    prequantized q;
+    const int few = prequantized_open(st, t, m->config.stored_type, &q, e);
+    *dtype = few ? q.dtype : t->dtype;
+    if (few)
+        return few < 0 ? few : check_few_bits(&q, p, k, e);
     int status = check_shape(st, t, p, k, e);
     if (status)
         return status;
@@ -149,18 +179,30 @@ static int missing_tensor(const model *m, const safetensors *st, const param *p,
                    names_spell(architecture_of(m), weights_naming_of(m, st), p->part[k].name, spelled), m->config.model_type, mend);
 }
 
+/* out (n) = values from the first-th on, in the order in which they are stored. */
+static int read_values(const model *m, const safetensors *st, const safetensors_tensor *t, int64_t first, int64_t n, float *out, pt_error *e)
+{
+    prequantized q;
+    const int few = prequantized_open(st, t, m->config.stored_type, &q, e);
+    if (few)
+        return few < 0 ? few : prequantized_read(&q, first, n, out, e);
+    return safetensors_read_f32(st, t, (uint64_t)first, (uint64_t)n, out, e);
+}
+
 /* A tied model whose file has both: they must say the same. */
 static int check_tied_copy(const model *m, const safetensors *st, const param *p,
                            const safetensors_tensor *tokens, const safetensors_tensor *head, pt_error *e)
 {
     enum { PIECE = 4096 };
     float a[PIECE], b[PIECE];
-    int status = check_tensor(st, head, p, 0, e);
-    for (uint64_t at = 0; !status && at < tokens->elements; at += PIECE) {
-        uint64_t n = tokens->elements - at < PIECE ? tokens->elements - at : PIECE;
-        status = safetensors_read_f32(st, tokens, at, n, a, e);
+    pt_dtype dtype;
+    const uint64_t all = (uint64_t)(p->rows * p->cols);
+    int status = check_tensor(m, st, head, p, 0, &dtype, e);
+    for (uint64_t at = 0; !status && at < all; at += PIECE) {
+        uint64_t n = all - at < PIECE ? all - at : PIECE;
+        status = read_values(m, st, tokens, (int64_t)at, (int64_t)n, a, e);
         if (!status)
-            status = safetensors_read_f32(st, head, at, n, b, e);
+            status = read_values(m, st, head, (int64_t)at, (int64_t)n, b, e);
         if (!status && memcmp(a, b, n * sizeof a[0]))
             status = pt_fail(e, PT_FAILED,
                              "%s: \"%s\" and \"%s\" differ, but the config of this %s model ties them; set "
@@ -269,7 +311,7 @@ static int check_extra(const model *m, const safetensors *st, pt_error *e)
     for (size_t i = 0; i < safetensors_count(st); i++) {
         const safetensors_tensor *t = safetensors_at(st, i);
         char shape[128];
-        if (!names_beside(naming, t->name) && !is_leftover(t) && !is_part(m, a, t, st))
+        if (!names_beside(naming, t->name) && !is_leftover(t) && !prequantized_belongs(st, t) && !is_part(m, a, t, st))
             return pt_fail(
                 e, PT_FAILED,
                 "%s: tensor \"%.120s\" of shape %s is not part of a %s model with this config.json; correct "
@@ -293,10 +335,11 @@ int weights_check(const model *m, const safetensors *st, pt_dtype *stored_type, 
         for (int k = 0; k < m->params[i].parts && !param_is_adapter(&m->params[i]); k++) {
             const param *p = &m->params[i];
             const safetensors_tensor *t = find_part(m, st, p, k);
-            int status = t ? check_tensor(st, t, p, k, e) : missing_tensor(m, st, p, k, e);
+            pt_dtype dtype = PT_F32;
+            int status = t ? check_tensor(m, st, t, p, k, &dtype, e) : missing_tensor(m, st, p, k, e);
             if (status)
                 return status;
-            elements[t->dtype] += t->elements;
+            elements[dtype] += (uint64_t)part_values(p, k);
             claimed++;
             const safetensors_tensor *head = is_tied_tokens(m, p) ? find_head(m, st) : NULL;
             if (head && head != t) {
@@ -320,10 +363,40 @@ int weights_check_adapter(const model *m, const safetensors *st, pt_error *e)
     int status = 0;
     for (int i = 0; i < m->params_n; i++)
         for (int k = 0; k < m->params[i].parts && param_is_adapter(&m->params[i]) && !status; k++) {
+            pt_dtype dtype;
             const safetensors_tensor *t = find_part(m, st, &m->params[i], k);
-            status = t ? check_tensor(st, t, &m->params[i], k, e) : missing_tensor(m, st, &m->params[i], k, e);
+            status = t ? check_tensor(m, st, t, &m->params[i], k, &dtype, e) : missing_tensor(m, st, &m->params[i], k, e);
         }
     return status;
+}
+
+int weights_in_few_bits(const model *m, const safetensors *st, int index, int k, prequantized *out, pt_error *e)
+{
+    const safetensors_tensor *t = find_part(m, st, &m->params[index], k);
+    return t ? prequantized_open(st, t, m->config.stored_type, out, e) : missing_tensor(m, st, &m->params[index], k, e);
+}
+
+/* The format in which all of a parameter is stored; STORAGE_PLAIN: in none, or in several. */
+static int stored_format(const model *m, const safetensors *st, int index, param_storage *out, pt_error *e)
+{
+    prequantized q;
+    for (int k = 0; k < m->params[index].parts; k++) {
+        const int few = weights_in_few_bits(m, st, index, k, &q, e);
+        if (few < 0)
+            return few;
+        const param_storage is = few ? q.format : STORAGE_PLAIN;
+        *out = !k || is == *out ? is : STORAGE_PLAIN;
+    }
+    return 0;
+}
+
+int weights_store_like(model *m, const safetensors *st, pt_error *e)
+{
+    int failed = 0;
+    for (int i = 0; i < m->params_n && !failed; i++)
+        if (storage_fits(&m->params[i]))
+            failed = stored_format(m, st, i, &m->params[i].storage, e);
+    return failed;
 }
 
 bool weights_frozen_are_bf16(const model *m, const safetensors *st)
@@ -331,8 +404,10 @@ bool weights_frozen_are_bf16(const model *m, const safetensors *st)
     bool are = true;
     for (int i = 0; i < m->params_n; i++)
         for (int k = 0; k < m->params[i].parts && !m->params[i].trainable && m->params[i].storage == STORAGE_PLAIN; k++) {
+            prequantized q;
             const safetensors_tensor *t = find_part(m, st, &m->params[i], k);
-            are = are && t && t->dtype == PT_BF16;
+            const int few = t ? prequantized_open(st, t, m->config.stored_type, &q, NULL) : -1;
+            are = are && few >= 0 && (few ? q.dtype : t->dtype) == PT_BF16;
         }
     return are;
 }
@@ -362,13 +437,13 @@ int weights_check_some(const model *m, const safetensors *st, weights_type type_
 }
 
 /* out (n, cols) = rows first .. first+n of a part. */
-static int read_rows(const safetensors *st, const safetensors_tensor *t, const param_part *part, int64_t first, int64_t n, int64_t cols,
+static int read_rows(const model *m, const safetensors *st, const safetensors_tensor *t, const param_part *part, int64_t first, int64_t n, int64_t cols,
                      float *out, pt_error *e)
 {
     int status = 0;
     for (int64_t done = 0, run, stored; done < n && !status; done += run) {
         run = part_run(part, first + done, n - done, &stored);
-        status = safetensors_read_f32(st, t, (uint64_t)(stored * cols), (uint64_t)(run * cols), out + done * cols, e);
+        status = read_values(m, st, t, stored * cols, run * cols, out + done * cols, e);
     }
     return status;
 }
@@ -429,7 +504,7 @@ int weights_read(const model *m, const safetensors *st, int index, int64_t row0,
         if (!t)
             return missing_tensor(m, st, p, k, e);
         if (part->vector) {
-            status = read_rows(st, t, part, 0, part->rows, 1, out + part->row0, e);
+            status = read_rows(m, st, t, part, 0, part->rows, 1, out + part->row0, e);
             if (!status)
                 status = check_finite(st, t, out + part->row0, part->rows, e);
             continue;
@@ -440,11 +515,15 @@ int weights_read(const model *m, const safetensors *st, int index, int64_t row0,
             continue;
         float *at = out + (from - row0) * p->cols;
         int64_t first = from - part->row0, n = to - from;
-        if (part->transposed)
+        prequantized q;
+        const int few = part->transposed ? prequantized_open(st, t, m->config.stored_type, &q, e) : 0;
+        if (few < 0)
+            return few;
+        if (part->transposed && !few)
             status = read_transposed(st, t, part->rows, p->cols, first, n, at, scratch,
                                      (int64_t)(scratch_bytes / sizeof *out), e);
         else
-            status = read_rows(st, t, part, first, n, p->cols, at, e);
+            status = read_rows(m, st, t, part, first, n, p->cols, at, e);
         if (!status)
             status = check_finite(st, t, at, n * p->cols, e);
     }

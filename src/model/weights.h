@@ -54,6 +54,12 @@ const struct safetensors_tensor *weights_find_adapter(const model *m, const stru
 /* Checks that the adapter's tensors are there with their shapes, readable. */
 int weights_check_adapter(const model *m, const struct safetensors *st, pt_error *e);
 
+/* Part k of a matrix as the checkpoint has it, if it has it in few bits (prequantized.h): 1, or 0. */
+struct prequantized;
+int weights_in_few_bits(const model *m, const struct safetensors *st, int index, int k, struct prequantized *out, pt_error *e);
+/* Keeps each frozen matrix of a layer as the checkpoint has it, where that is a format of ours. */
+int weights_store_like(model *m, const struct safetensors *st, pt_error *e);
+
 /* Whether all of what is frozen, and not kept in few bits, is stored as BF16. */
 bool weights_frozen_are_bf16(const model *m, const struct safetensors *st);
 
@@ -61,9 +67,12 @@ bool weights_frozen_are_bf16(const model *m, const struct safetensors *st);
 typedef struct weights_beside {
     size_t tensors;
     uint64_t bytes;
-    const char *first; /* name of one of them; NULL: there are none */
+    const char *first;    /* name of one of them; NULL: there are none */
+    const char *few_bits; /* of one that belongs to a matrix in few bits; NULL: there is none */
 } weights_beside;
 weights_beside weights_find_beside(const model *m, const struct safetensors *st);
+/* PT_FAILED: some of them are in few bits, so that a checkpoint with whole weights cannot have them as they are. */
+int weights_check_beside(const model *m, const struct safetensors *st, pt_error *e);
 
 /* out[0 .. n_rows*cols) = rows row0 .. of parameter `index`, as fp32. Bounded memory: `scratch` of
  * scratch_bytes (>= 1 MiB) is all that is used besides `out`. Thread-safe with a scratch for each

@@ -96,6 +96,8 @@ _Static_assert(CUT_VALUES % ADAMW8BIT_BLOCK == 0, "blocks of states do not cross
 static int64_t cut_grain(const packing *p, const param *a)
 {
     int64_t rows = SUMSQ_ROWS;
+    if (a->storage != STORAGE_PLAIN)
+        return ALIGN_ELEMENTS;
     while (rows * a->cols % CUT_VALUES)
         rows *= 2;
     return piece_elements(p, a, rows * a->cols);
@@ -110,7 +112,7 @@ static int64_t find_cut(const packing *p, const model *m, int c, int64_t wanted)
         const param *a = &m->params[k->param];
         const int64_t size = piece_elements(p, a, k->rows * a->cols), grain = cut_grain(p, a);
         int64_t at = k->offset;
-        if (wanted > at && !optimizer_rule(p->optimizer, a)->whole) {
+        if (wanted > at && !(a->trainable && optimizer_rule(p->optimizer, a)->whole)) {
             const int64_t inside = (wanted - at + grain / 2) / grain * grain;
             at += inside < size ? inside : (size - 1) / grain * grain;
         }
@@ -139,8 +141,8 @@ piece_share packing_share(const packing *k, const model *m, const piece *p, int 
 {
     const param *a = &m->params[p->param];
     const int64_t row = piece_elements(k, a, a->cols), all = p->rows * row;
-    if (!k->chunks[p->chunk].trained)
-        return (piece_share){p->row0, p->rows};
+    if (a->storage != STORAGE_PLAIN)
+        return (piece_share){p->row0, 0};
     int64_t begin = shard_start(k, p->chunk, rank) - p->offset, end = shard_start(k, p->chunk, rank + 1) - p->offset;
     begin = begin < 0 ? 0 : begin > all ? all : begin;
     end = end < begin ? begin : end > all ? all : end;

@@ -16,8 +16,9 @@
  * halves, which loading and saving alone touch: what goes out is what came in. Matrices in few bits have none: what goes out of them is
  * read again where they came from.
  *
- * Where several ranks share a run (step_shape.ranks), each has all weights, and states and waiting gradient of its shard alone: a stretch
- * of the chunk. The sizes are those of the largest shard, so that all ranks have the same schedule.
+ * Where several ranks share a run (step_shape.ranks), each has states and waiting gradient of its shard alone, which is a stretch of the
+ * chunk; the weights whole, or where the plan says so (plan_chunk.sharded) the shard's. The sizes are those of the largest shard, so that
+ * all ranks have the same schedule.
  *
  * E is a multiple of 2048 and the states are made up to a whole page, so that both can be read from a disk directly.
  */
@@ -31,7 +32,7 @@ typedef struct piece {
     int64_t row0, rows;
     int chunk;
     int64_t offset;  /* elements from the start of the chunk, a multiple of 32 */
-    int64_t own_row0, own_rows; /* those that this rank updates */
+    int64_t own_row0, own_rows; /* those in this rank's shard */
     uint64_t low, slab[OPTIMIZER_SLABS]; /* of these; bytes from the start of the chunk's states */
 } piece;
 
@@ -67,11 +68,12 @@ static inline uint64_t chunk_gradient_bytes(const packing *p, int c)
 {
     return p->chunks[c].trained ? (uint64_t)p->chunks[c].shard_elements * dtype_bytes(p->type) : 0;
 }
+static inline uint64_t chunk_shard_bytes(const packing *p, int c) { return (uint64_t)p->chunks[c].shard_elements * dtype_bytes(p->type); }
 static inline uint64_t chunk_state_bytes(const packing *p, int c) { return p->chunks[c].state_bytes; }
 static inline piece *chunk_piece(const packing *p, int c, int i) { return &p->pieces[p->piece_of_chunk[p->chunks[c].piece0 + i]]; }
 
-/* Rows of a piece that a rank updates: all of its shard, which is cut where partial sums of squares and blocks of 8-bit states end, and
- * never in a matrix that is updated whole. What is frozen belongs to every rank. */
+/* Rows of a piece in a rank's shard, which is cut where partial sums of squares and blocks of 8-bit states end, and never in a matrix that
+ * is updated whole. A shard may end anywhere in a matrix in few bits, whose values are not kept row by row: it has no rows. */
 typedef struct piece_share { int64_t row0, rows; } piece_share;
 piece_share packing_share(const packing *k, const model *m, const piece *p, int rank);
 static inline int64_t shard_start(const packing *k, int chunk, int rank) { return k->cuts[chunk * (k->ranks + 1) + rank]; }

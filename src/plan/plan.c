@@ -128,7 +128,7 @@ static int validate_slots(const char *key, int n, bool needed, pt_error *e)
     return pt_fail(e, PT_FAILED, "the plan's \"%s\" is %d; it must be from %d to %d", key, n, needed ? 1 : 0, PLAN_MAX_SLOTS);
 }
 
-static int validate_chunk(const plan *p, int c, pt_error *e)
+static int validate_chunk(const plan *p, const packing *packing, int c, pt_error *e)
 {
     const plan_chunk *k = &p->chunks[c];
     if ((unsigned)k->placement >= TIERS || ((unsigned)k->update != TIER_DEVICE && (unsigned)k->update != TIER_HOST))
@@ -138,6 +138,8 @@ static int validate_chunk(const plan *p, int c, pt_error *e)
     if (k->placement == TIER_DEVICE && k->update == TIER_HOST)
         return pt_fail(e, PT_FAILED, "the plan's chunk %d has its \"home\" on the device and its \"update\" on the host; a chunk "
                                      "that lives on the device is updated there", c);
+    if (k->sharded && packing->ranks < 2)
+        return pt_fail(e, PT_FAILED, "the plan's chunk %d is \"sharded\", and there is one rank; plan again", c);
     return 0;
 }
 
@@ -152,21 +154,22 @@ static int validate_passing(const plan *p, const model *m, pt_error *e)
     return 0;
 }
 
-static int validate_placements(const plan *p, pt_error *e)
+static int validate_placements(const plan *p, const packing *k, pt_error *e)
 {
-    bool elsewhere = false, swapped = false;
+    bool elsewhere = false, sharded = false, swapped = false;
     for (int c = 0; c < p->chunks_n; c++) {
-        int failed = validate_chunk(p, c, e);
+        int failed = validate_chunk(p, k, c, e);
         if (failed)
             return failed;
         elsewhere |= p->chunks[c].placement != TIER_DEVICE;
+        sharded |= p->chunks[c].sharded;
     }
     for (int b = 0; b < p->blocks_n; b++) {
         if ((unsigned)p->blocks[b].level >= SAVE_LEVELS || (unsigned)p->blocks[b].place >= TIERS)
             return pt_fail(e, PT_FAILED, "the plan's layer %d has no such \"save\" or \"place\"; write the plan anew", b);
         swapped |= p->blocks[b].place != TIER_DEVICE;
     }
-    int failed = validate_slots("n_buffer", p->n_buffer, elsewhere, e);
+    int failed = validate_slots("n_buffer", p->n_buffer, elsewhere || sharded, e);
     if (!failed)
         failed = validate_slots("n_update", p->n_update, elsewhere, e);
     if (!failed)
@@ -204,7 +207,7 @@ int plan_validate(const plan *p, const model *m, const step_shape *s, const pack
                                      "gradients first; use next_forward or end, or turn clipping off with --max-grad-norm 0");
     failed = validate_batch(p, s, e);
     if (!failed)
-        failed = validate_placements(p, e);
+        failed = validate_placements(p, k, e);
     if (!failed)
         failed = validate_passing(p, m, e);
     if (!failed)

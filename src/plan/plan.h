@@ -19,7 +19,13 @@ extern const char *const update_time_words[]; /* "updates ..." */
 typedef struct plan_chunk {
     tier placement;   /* of weights, states and waiting gradient */
     tier update; /* where AdamW runs: device or host */
+    bool sharded; /* of several ranks each keeps its shard of the weights alone, and they are gathered for each use */
 } plan_chunk;
+
+static inline bool plan_chunk_same(const plan_chunk *a, const plan_chunk *b)
+{
+    return a->placement == b->placement && a->update == b->update && a->sharded == b->sharded;
+}
 
 typedef struct plan_block {
     save_level level;
@@ -72,7 +78,7 @@ int plan_validate(const plan *p, const model *m, const step_shape *s, const pack
  *                 "gpu": false},
  *    "chunk_bytes": 16777216, "n_buffer": 4, "n_update": 2, "n_swap": 3, "micro_batch": 4, "visit": 1,
  *    "update": "next_forward",                                                 or "backward", "end"
- *    "chunks": [{"count": 3, "home": "device", "update": "device"}, ...],      placements "device", "host", "disk"
+ *    "chunks": [{"count": 3, "home": "device", "update": "device"}, ...],      placements "device", "host", "disk"; "sharded": true
  *    "blocks": [{"count": 12, "save": "attention", "place": "device"}, ...]}   "input", "attention", "all" ("matmuls": the same)
  *
  * Where some parameters are frozen, "made_for" has "trained": how many are not, "passing": to how many layers backward does not come,

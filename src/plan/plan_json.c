@@ -174,14 +174,17 @@ static int read_list(const json_source *s, const char *key, int max, read_entry 
 
 static int read_chunks(const json_source *s, plan *p, int at, int count, pt_error *e)
 {
-    static const char *const keys[] = {"count", "home", "update"};
-    int placement = 0, update = 0, failed = refuse_unknown(s, keys, 3, e);
+    static const char *const keys[] = {"count", "home", "update", "sharded"};
+    bool sharded = false;
+    int placement = 0, update = 0, failed = refuse_unknown(s, keys, 4, e);
     if (!failed)
         failed = get_name(s, "home", tier_names, TIERS, &placement, e);
     if (!failed)
         failed = get_name(s, "update", tier_names, TIER_DISK, &update, e);
+    if (!failed)
+        failed = json_get_bool(s, "sharded", JSON_OPTIONAL, &sharded, e);
     for (int i = at; !failed && i < at + count; i++)
-        p->chunks[i] = (plan_chunk){(tier)placement, (tier)update};
+        p->chunks[i] = (plan_chunk){(tier)placement, (tier)update, sharded};
     return failed;
 }
 
@@ -316,10 +319,10 @@ static void write_chunks(FILE *f, const plan *p)
 {
     for (int i = 0, n; i < p->chunks_n; i += n) {
         const plan_chunk *c = &p->chunks[i];
-        for (n = 1; i + n < p->chunks_n && c[n].placement == c->placement && c[n].update == c->update;)
+        for (n = 1; i + n < p->chunks_n && plan_chunk_same(c, c + n);)
             n++;
-        fprintf(f, "%s\n    {\"count\": %d, \"home\": \"%s\", \"update\": \"%s\"}", i ? "," : "", n, tier_names[c->placement],
-                tier_names[c->update]);
+        fprintf(f, "%s\n    {\"count\": %d, \"home\": \"%s\", \"update\": \"%s\"%s}", i ? "," : "", n, tier_names[c->placement],
+                tier_names[c->update], c->sharded ? ", \"sharded\": true" : "");
     }
 }
 

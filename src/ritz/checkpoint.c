@@ -115,21 +115,36 @@ static int declare(const pt_ritz *r, safetensors_writer *w, pt_error *e)
     return safetensors_begin(w, e);
 }
 
+/* Of a stage whose chunk lies in r->staging. */
+static char *staged(const pt_ritz *r, int stage, int64_t value)
+{
+    return r->staging + (uint64_t)(value - r->space.chunks[r->space.chunk_of_stage[stage]].value0) * dtype_bytes(r->net.type);
+}
+
+static bool begins_chunk(const pt_ritz *r, int stage) { return stage == r->space.chunks[r->space.chunk_of_stage[stage]].stage0; }
+
+static bool ends_chunk(const pt_ritz *r, int stage)
+{
+    const ritz_chunk *c = &r->space.chunks[r->space.chunk_of_stage[stage]];
+    return stage + 1 == c->stage0 + c->stages_n;
+}
+
 int ritz_write_network(pt_ritz *r, const char *folder, pt_error *e)
 {
     const uint64_t each = dtype_bytes(r->net.type);
     safetensors_writer *w;
-    int failed = ritz_slab(r, r->weights, true, e);
-    if (!failed)
-        failed = safetensors_writer_open(folder, "network", 0, &w, e);
+    int failed = safetensors_writer_open(folder, "network", 0, &w, e);
     if (failed)
         return failed;
     failed = declare(r, w, e);
     for (int i = 0; i < r->net.stages_n && !failed; i++) {
         const ritz_stage *s = &r->net.stages[i];
-        failed = safetensors_append(w, 2 * i, r->staging + (uint64_t)s->weight_at * each, (uint64_t)(s->rows * s->cols) * each, e);
+        if (begins_chunk(r, i))
+            failed = ritz_slab(r, OBJECT_WEIGHTS, 0, r->space.chunk_of_stage[i], true, e);
         if (!failed)
-            failed = safetensors_append(w, 2 * i + 1, r->staging + (uint64_t)s->bias_at * each, (uint64_t)s->rows * each, e);
+            failed = safetensors_append(w, 2 * i, staged(r, i, s->weight_at), (uint64_t)(s->rows * s->cols) * each, e);
+        if (!failed)
+            failed = safetensors_append(w, 2 * i + 1, staged(r, i, s->bias_at), (uint64_t)s->rows * each, e);
     }
     if (!failed)
         failed = safetensors_finish(w, e);
@@ -138,14 +153,21 @@ int ritz_write_network(pt_ritz *r, const char *folder, pt_error *e)
 }
 
 /* The tensor of this name, as it is stored, whole. */
+static int find_one(const pt_ritz *r, const safetensors *st, const char *path, const char *name, int64_t n, const safetensors_tensor **t,
+                    pt_error *e)
+{
+    *t = safetensors_find(st, name);
+    if (*t && (*t)->dtype_is_known && (*t)->dtype == r->net.type && (int64_t)(*t)->elements == n)
+        return 0;
+    return pt_fail(e, PT_FAILED, "%s: %s is not there with %lld values of %s: the files do not belong together", path, name, (long long)n,
+                   dtype_name(r->net.type));
+}
+
 static int read_one(const pt_ritz *r, const safetensors *st, const char *path, const char *name, int64_t n, char *to, pt_error *e)
 {
-    const safetensors_tensor *t = safetensors_find(st, name);
-    if (!t || !t->dtype_is_known || t->dtype != r->net.type || (int64_t)t->elements != n)
-        return pt_fail(e, PT_FAILED, "%s: %s is not there with %lld values of %s: the files do not belong together", path, name,
-                       (long long)n,
-                       dtype_name(r->net.type));
-    return safetensors_read(st, t, 0, t->bytes, to, e);
+    const safetensors_tensor *t;
+    int failed = find_one(r, st, path, name, n, &t, e);
+    return failed ? failed : safetensors_read(st, t, 0, t->bytes, to, e);
 }
 
 static int open_tensors(const char *folder, const char *file, char path[FILE_PATH_BYTES], safetensors **st, pt_error *e)
@@ -156,7 +178,6 @@ static int open_tensors(const char *folder, const char *file, char path[FILE_PAT
 
 int ritz_read_network(pt_ritz *r, const char *folder, pt_error *e)
 {
-    const uint64_t each = dtype_bytes(r->net.type);
     char path[FILE_PATH_BYTES], name[48];
     safetensors *st;
     int failed = open_tensors(folder, "network.safetensors", path, &st, e);
@@ -165,13 +186,15 @@ int ritz_read_network(pt_ritz *r, const char *folder, pt_error *e)
     for (int i = 0; i < r->net.stages_n && !failed; i++) {
         const ritz_stage *s = &r->net.stages[i];
         snprintf(name, sizeof name, "%s.weight", s->name);
-        failed = read_one(r, st, path, name, s->rows * s->cols, r->staging + (uint64_t)s->weight_at * each, e);
+        failed = read_one(r, st, path, name, s->rows * s->cols, staged(r, i, s->weight_at), e);
         snprintf(name, sizeof name, "%s.bias", s->name);
         if (!failed)
-            failed = read_one(r, st, path, name, s->rows, r->staging + (uint64_t)s->bias_at * each, e);
+            failed = read_one(r, st, path, name, s->rows, staged(r, i, s->bias_at), e);
+        if (!failed && ends_chunk(r, i))
+            failed = ritz_slab(r, OBJECT_WEIGHTS, 0, r->space.chunk_of_stage[i], false, e);
     }
     safetensors_close(st);
-    return failed ? failed : ritz_slab(r, r->weights, false, e);
+    return failed;
 }
 
 static const char *const state_names[] = {"m", "v"};
@@ -186,9 +209,11 @@ static int write_states(pt_ritz *r, const char *folder, pt_error *e)
         failed = safetensors_declare(w, state_names[i], r->net.type, 1, &r->net.params, e);
     failed = failed < 0 ? failed : safetensors_begin(w, e);
     for (int i = 0; i < 2 && !failed; i++) {
-        failed = ritz_slab(r, r->moments[i], true, e);
-        if (!failed)
-            failed = safetensors_append(w, i, r->staging, (uint64_t)r->net.params * dtype_bytes(r->net.type), e);
+        for (int c = 0; c < r->space.chunks_n && !failed; c++) {
+            failed = ritz_slab(r, OBJECT_STATES, i, c, true, e);
+            if (!failed)
+                failed = safetensors_append(w, i, r->staging, (uint64_t)r->space.chunks[c].values * dtype_bytes(r->net.type), e);
+        }
     }
     if (!failed)
         failed = safetensors_finish(w, e);
@@ -198,15 +223,21 @@ static int write_states(pt_ritz *r, const char *folder, pt_error *e)
 
 static int read_states(pt_ritz *r, const char *folder, pt_error *e)
 {
+    const uint64_t each = dtype_bytes(r->net.type);
     char path[FILE_PATH_BYTES];
     safetensors *st;
     int failed = open_tensors(folder, "states.safetensors", path, &st, e);
     if (failed)
         return failed;
     for (int i = 0; i < 2 && !failed; i++) {
-        failed = read_one(r, st, path, state_names[i], r->net.params, r->staging, e);
-        if (!failed)
-            failed = ritz_slab(r, r->moments[i], false, e);
+        const safetensors_tensor *t;
+        failed = find_one(r, st, path, state_names[i], r->net.params, &t, e);
+        for (int c = 0; c < r->space.chunks_n && !failed; c++) {
+            const ritz_chunk *chunk = &r->space.chunks[c];
+            failed = safetensors_read(st, t, (uint64_t)chunk->value0 * each, (uint64_t)chunk->values * each, r->staging, e);
+            if (!failed)
+                failed = ritz_slab(r, OBJECT_STATES, i, c, false, e);
+        }
     }
     safetensors_close(st);
     return failed;
@@ -398,10 +429,11 @@ int pt_ritz_load(const char *folder, int threads, pt_ritz **out, pt_error *e)
     pt_ritz_defaults(&r->o);
     r->o.n = 1;
     r->o.device = "cpu";
+    r->o.threads = threads;
     r->problem.energy = NAN;
     int failed = read_config(folder, &r->o, &r->problem.is.dim, e);
     if (!failed)
-        failed = ritz_open_network(r, threads, e);
+        failed = ritz_open_network(r, false, NULL, NULL, e);
     if (!failed)
         failed = ritz_read_network(r, folder, e);
     if (failed)
@@ -451,6 +483,12 @@ int ritz_metrics_write(pt_ritz *r, const pt_ritz_step_info *s, pt_error *e)
     if (!r->metrics)
         return 0;
     fprintf(r->metrics, "{\"step\":%lld,\"energy\":%.17g,\"lr\":%.9g,\"step_s\":%.6g", (long long)s->step, s->energy, s->lr, s->step_s);
+    if (r->forecast.step_ns > 0)
+        fprintf(r->metrics, ",\"predicted_step_s\":%.6g", r->forecast.step_ns / 1e9);
+    for (int t = 0; t < TIERS; t++)
+        if (r->forecast.bytes[t])
+            fprintf(r->metrics, ",\"%s_peak_bytes\":%llu,\"%s_predicted_bytes\":%llu", tier_names[t],
+                    (unsigned long long)ritz_peak_bytes(r, (tier)t), tier_names[t], (unsigned long long)r->forecast.bytes[t]);
     if (s->evaluated && isfinite(s->l2_error) && isfinite(s->h1_error))
         fprintf(r->metrics, ",\"l2_error\":%.17g,\"h1_error\":%.17g", s->l2_error, s->h1_error);
     fputs("}\n", r->metrics);

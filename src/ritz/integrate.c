@@ -1,7 +1,9 @@
 /* integrate.c - an energy and its gradient over all points of a drawing; the network at given points. */
+#include "base/clock.h"
 #include "ritz/solver.h"
 
 #include <math.h>
+#include <stdlib.h>
 #include <string.h>
 
 static double volume(const problem *p)
@@ -117,65 +119,55 @@ static int64_t rows_of(const pt_ritz *r, int64_t unit, int64_t *first)
     return all - *first < r->unit_rows ? all - *first : r->unit_rows;
 }
 
-static void copy(pt_ritz *r, void *to, const void *from, uint64_t bytes)
+/* Makes the units' points in the slots that are next; what these held before is on the device. Returns them. */
+static int load_units(pt_ritz *r, int64_t unit, int n, ritz_slot **slots, pt_error *e)
 {
-    if (bytes)
-        queue_submit(r->queue, &(op){OP_COPY, .copy = {to, from, bytes}});
-}
-
-static ritz_unit unit_at(const pt_ritz *r, int place, int64_t rows)
-{
-    return (ritz_unit){.net = &r->net, .layout = &r->layout, .queue = r->queue, .memory = r->units + (uint64_t)place * r->layout.bytes,
-                       .weights = r->weights, .accumulators = r->sums, .ones = r->ones, .rows = rows};
-}
-
-/* Makes the unit's points and sends them; the slot's last ones have been sent before. */
-static int load_unit(pt_ritz *r, int64_t unit, ritz_unit *u, pt_error *e)
-{
-    ritz_slot *slot = &r->slots[unit % (2 * r->micro)];
-    int64_t first, rows = rows_of(r, unit, &first);
-    int failed = slot->busy_until ? queue_sync(r->queue, slot->busy_until, e) : 0;
-    *u = unit_at(r, (int)(unit % r->micro), rows);
-    u->flat = unit >= r->inside_units;
-    u->first = unit == 0;
-    if (!failed)
-        failed = u->flat ? make_boundary(r, first, rows, slot->terms, e) : make_inside(r, first, rows, slot->terms, e);
-    if (failed)
-        return failed;
-    put_x(r, slot->x, rows);
-    copy(r, ritz_at(u, r->layout.tensor_at[0]), slot->x, (uint64_t)(rows * r->net.input) * dtype_bytes(r->net.type));
-    copy(r, ritz_at(u, r->layout.terms_at), slot->terms, (uint64_t)rows * QUADRATIC_TERMS * sizeof(double));
-    slot->busy_until = queue_signal(r->queue);
-    return 0;
-}
-
-enum { MICRO_MOST = 64 };
-
-static int run_batch(pt_ritz *r, int64_t unit, int n, pt_error *e)
-{
-    ritz_unit u[MICRO_MOST];
-    int64_t first;
-    for (int i = 0; i < n; i++) {
-        int failed = load_unit(r, unit + i, &u[i], e);
-        if (failed)
-            return failed;
+    const uint64_t each = dtype_bytes(r->net.type);
+    r->turn = !r->turn;
+    *slots = r->slots + r->turn * r->plan.visit;
+    int failed = ritz_runner_wait(r->runner, r->busy_until[r->turn], e);
+    for (int i = 0; i < n && !failed; i++) {
+        int64_t first, rows = rows_of(r, unit + i, &first);
+        ritz_slot *s = &(*slots)[i];
+        const bool flat = unit + i >= r->inside_units;
+        double *terms = (double *)s->terms;
+        failed = flat ? make_boundary(r, first, rows, terms, e) : make_inside(r, first, rows, terms, e);
+        put_x(r, (char *)s->x, rows);
+        s->rows = rows;
+        s->value = r->values + (flat ? r->o.n : 0) + first;
+        s->u = flat ? NULL : r->u + (uint64_t)first * each;
+        s->gradient = NULL;
     }
-    for (int i = 0; i < n; i++)
-        ritz_forward(&u[i]);
-    for (int i = 0; i < n; i++)
-        if (!u[i].flat)
-            ritz_adjoint(&u[i]);
-    for (int i = 0; i < n; i++) {
-        rows_of(r, unit + i, &first);
-        ritz_energy(&u[i]);
-        copy(r, r->values + (u[i].flat ? r->o.n : 0) + first, ritz_at(&u[i], r->layout.value_at), (uint64_t)u[i].rows * sizeof(double));
+    return failed;
+}
+
+/* Units first .. end through a program, `visit` at a time. */
+static int run_units(pt_ritz *r, ritz_program what, int64_t first, int64_t end, pt_error *e)
+{
+    int failed = 0;
+    for (int64_t unit = first; unit < end && !failed; unit += r->plan.visit) {
+        const int n = end - unit < r->plan.visit ? (int)(end - unit) : r->plan.visit;
+        ritz_slot *slots;
+        failed = load_units(r, unit, n, &slots, e);
+        for (int i = 0; i < n && !failed; i++)
+            *(what == RITZ_MEAN ? (void **)&slots[i].value : &slots[i].u) = NULL;
+        if (!failed)
+            ritz_runner_run(r->runner, what, slots, n, unit == 0, &r->busy_until[r->turn]);
     }
-    for (int i = 0; i < n; i++)
-        if (!u[i].flat)
-            ritz_tangent(&u[i]);
-    for (int i = 0; i < n; i++)
-        ritz_reverse(&u[i]);
-    return 0;
+    return failed;
+}
+
+double ritz_time_points(void *run)
+{
+    pt_ritz *r = run;
+    double *terms = malloc((size_t)(r->unit_rows * QUADRATIC_TERMS) * sizeof *terms);
+    const int64_t rows = r->o.n < r->unit_rows ? r->o.n : r->unit_rows, begin = clock_ns();
+    if (!terms)
+        return 0;
+    points_draw(r->inside, 0, 0);
+    make_inside(r, 0, rows, terms, NULL);
+    free(terms);
+    return (double)(clock_ns() - begin);
 }
 
 static double u_value(const pt_ritz *r, int64_t i) { return r->net.type == PT_F64 ? ((const double *)r->u)[i] : ((const float *)r->u)[i]; }
@@ -192,21 +184,12 @@ static double mean_of(const pt_ritz *r, int64_t first, int64_t end)
 /* r->mean; *energy: (int u)^2 / 2. */
 static int find_mean(pt_ritz *r, double *energy, pt_error *e)
 {
-    const uint64_t each = dtype_bytes(r->net.type);
     const int64_t n = r->o.n, half = n / 2;
     const double v = volume(&r->problem);
     r->mean[0] = r->mean[1] = 0;
-    for (int64_t unit = 0; unit < r->inside_units; unit++) {
-        ritz_unit u;
-        int64_t first;
-        int failed = load_unit(r, unit, &u, e);
-        if (failed)
-            return failed;
-        rows_of(r, unit, &first);
-        ritz_forward(&u);
-        copy(r, r->u + (uint64_t)first * each, ritz_u(&u), (uint64_t)u.rows * each);
-    }
-    int failed = queue_sync(r->queue, queue_signal(r->queue), e);
+    int failed = run_units(r, RITZ_MEAN, 0, r->inside_units, e);
+    if (!failed)
+        failed = ritz_runner_sync(r->runner, e);
     if (failed)
         return failed;
     const bool halves = r->o.points == PT_RITZ_MC && n > 1;
@@ -219,16 +202,17 @@ static int find_mean(pt_ritz *r, double *energy, pt_error *e)
 
 int ritz_integrate(pt_ritz *r, uint64_t draw, double *energy, pt_error *e)
 {
-    const int64_t units = r->inside_units + r->boundary_units;
     double sum = 0;
     r->draw = draw;
     r->part = 0;
     r->mean[0] = r->mean[1] = 0;
     points_draw(r->inside, draw, 0);
     int failed = problem_has_mean(&r->problem) ? find_mean(r, &sum, e) : 0;
-    for (int64_t unit = 0; unit < units && !failed; unit += r->micro)
-        failed = run_batch(r, unit, units - unit < r->micro ? (int)(units - unit) : r->micro, e);
-    const int late = queue_sync(r->queue, queue_signal(r->queue), failed ? NULL : e);
+    if (!failed)
+        failed = run_units(r, RITZ_TURN, 0, r->inside_units, e);
+    if (!failed)
+        failed = run_units(r, RITZ_FACES, r->inside_units, r->inside_units + r->boundary_units, e);
+    const int late = ritz_runner_sync(r->runner, failed ? NULL : e);
     if (failed || late)
         return failed ? failed : late;
     for (int64_t i = 0; i < r->o.n + r->boundary_n; i++)
@@ -237,46 +221,43 @@ int ritz_integrate(pt_ritz *r, uint64_t draw, double *energy, pt_error *e)
     return 0;
 }
 
-int ritz_slab(pt_ritz *r, char *slab, bool out, pt_error *e)
+int ritz_slab(pt_ritz *r, object_kind kind, int slab, int chunk, bool out, pt_error *e)
 {
-    copy(r, out ? r->staging : slab, out ? slab : r->staging, (uint64_t)r->net.params * dtype_bytes(r->net.type));
-    return queue_sync(r->queue, queue_signal(r->queue), e);
+    return ritz_runner_move(r->runner, kind, slab, chunk, out, r->staging, e);
+}
+
+static double taken(const pt_ritz *r, const char *base, int64_t i)
+{
+    return r->net.type == PT_F64 ? ((const double *)base)[i] : ((const float *)base)[i];
 }
 
 int ritz_read_gradient(pt_ritz *r, double *gradient, pt_error *e)
 {
-    int failed = ritz_slab(r, r->sums, true, e);
-    for (int64_t i = 0; i < r->net.params && !failed; i++)
-        gradient[i] = r->net.type == PT_F64 ? ((double *)r->staging)[i] : ((float *)r->staging)[i];
+    int failed = 0;
+    for (int c = 0; c < r->space.chunks_n && !failed; c++) {
+        failed = ritz_slab(r, OBJECT_GRADIENT, 0, c, true, e);
+        for (int64_t i = 0; i < r->space.chunks[c].values && !failed; i++)
+            gradient[r->space.chunks[c].value0 + i] = taken(r, r->staging, i);
+    }
     return failed;
 }
 
 /* ---- the network at given points ---- */
 
-static double taken(const pt_ritz *r, const char *base, int64_t i) {
-    return r->net.type == PT_F64 ? ((const double *)base)[i] : ((const float *)base)[i]; }
-
 /* A unit's u and gradient come back through its slot. */
 static int evaluate_unit(pt_ritz *r, int64_t rows, const double *x, double *u, double *gradient, pt_error *e)
 {
     const int64_t dim = r->net.dim, input = r->net.input;
-    const uint64_t each = dtype_bytes(r->net.type);
-    ritz_unit unit = unit_at(r, 0, rows);
-    char *slot = r->slots[0].x;
+    char *room = (char *)r->slots[0].x;
+    const ritz_slot slot = {.rows = rows, .x = room, .ones = r->ones, .u = r->staging, .gradient = gradient ? room : NULL};
     memcpy(r->x, x, (size_t)(rows * dim) * sizeof *x);
-    put_x(r, slot, rows);
-    copy(r, ritz_at(&unit, r->layout.tensor_at[0]), slot, (uint64_t)(rows * input) * each);
-    ritz_forward(&unit);
-    copy(r, r->staging, ritz_u(&unit), (uint64_t)rows * each);
-    if (gradient) {
-        ritz_adjoint(&unit);
-        copy(r, slot, ritz_gradient(&unit), (uint64_t)(rows * input) * each);
-    }
-    int failed = queue_sync(r->queue, queue_signal(r->queue), e);
+    put_x(r, room, rows);
+    ritz_runner_run(r->runner, gradient ? RITZ_POINTS : RITZ_MEAN, &slot, 1, false, NULL);
+    int failed = ritz_runner_sync(r->runner, e);
     for (int64_t i = 0; i < rows && !failed; i++) {
         u[i] = taken(r, r->staging, i);
         for (int64_t j = 0; j < dim && gradient; j++)
-            gradient[i * dim + j] = taken(r, slot, i * input + j);
+            gradient[i * dim + j] = taken(r, room, i * input + j);
     }
     return failed;
 }
@@ -285,7 +266,7 @@ int pt_ritz_evaluate(pt_ritz *r, int64_t n, const double *x, double *u, double *
 {
     if (!r || (n > 0 && (!x || !u)))
         return pt_fail_null(e, "pt_ritz_evaluate", !r ? "run" : !x ? "x" : "u");
-    int failed = queue_sync(r->queue, queue_signal(r->queue), e);
+    int failed = ritz_runner_sync(r->runner, e);
     for (int64_t first = 0; first < n && !failed; first += r->unit_rows) {
         const int64_t rows = n - first < r->unit_rows ? n - first : r->unit_rows;
         failed = evaluate_unit(r, rows, x + first * r->net.dim, u + first, gradient ? gradient + first * r->net.dim : NULL, e);

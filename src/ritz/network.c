@@ -72,84 +72,83 @@ int ritz_network_describe(ritz_network *n, pt_error *e)
     return 0;
 }
 
-void ritz_network_init(const ritz_network *n, uint64_t seed, void *out)
+void ritz_network_init(const ritz_network *n, int stage, uint64_t seed, void *out)
 {
-    for (int i = 0; i < n->stages_n; i++) {
-        const ritz_stage *s = &n->stages[i];
-        const double deviation = sqrt(2.0 / (double)(s->rows + s->cols));
-        for (int64_t k = 0; k < s->rows * s->cols + s->rows; k++) {
-            const bool bias = k >= s->rows * s->cols;
-            const float w = bias ? 0 : (float)(deviation * rng_normal(seed, RNG_INIT, (uint32_t)i, (uint64_t)k));
-            if (n->type == PT_F64)
-                ((double *)out)[s->weight_at + k] = w;
-            else
-                ((float *)out)[s->weight_at + k] = w;
-        }
+    const ritz_stage *s = &n->stages[stage];
+    const double deviation = sqrt(2.0 / (double)(s->rows + s->cols));
+    for (int64_t k = 0; k < ritz_stage_values(s); k++) {
+        const bool bias = k >= s->rows * s->cols;
+        const float w = bias ? 0 : (float)(deviation * rng_normal(seed, RNG_INIT, (uint32_t)stage, (uint64_t)k));
+        if (n->type == PT_F64)
+            ((double *)out)[k] = w;
+        else
+            ((float *)out)[k] = w;
     }
 }
 
 /* ---- layout ---- */
 
-typedef struct cursor { uint64_t at, each; int64_t rows; } cursor; /* each: bytes of a value */
+typedef struct cursor { int set; uint64_t at, each; int64_t rows; } cursor; /* each: bytes of a value */
 
-static uint64_t take_bytes(cursor *c, uint64_t bytes)
+static ritz_spot take_bytes(cursor *c, uint64_t bytes)
 {
-    const uint64_t at = c->at;
+    const ritz_spot s = {c->set, c->at};
     c->at += (bytes + 63) / 64 * 64;
-    return at;
+    return s;
 }
 
-static uint64_t take(cursor *c, int64_t rows_times, int64_t cols) { return take_bytes(c,
-    (uint64_t)(rows_times * c->rows * cols) * c->each); }
+static ritz_spot take(cursor *c, int64_t rows_times, int64_t cols)
+{
+    return take_bytes(c, (uint64_t)(rows_times * c->rows * cols) * c->each);
+}
+
+static uint64_t page(uint64_t bytes) { return (bytes + 4095) / 4096 * 4096; }
 
 /* What a group makes and nobody else reads. */
 static void place_inside(ritz_layout *l, const ritz_network *n, int group, cursor *c)
 {
     for (int s = n->group0[group]; s < n->group0[group + 1]; s++) {
         if (n->stages[s].activated) {
-            l->z_at[s] = take(c, 1, n->stages[s].rows);
-            l->dz_at[s] = take(c, 1, n->stages[s].rows);
+            l->z[s] = take(c, 1, n->stages[s].rows);
+            l->dz[s] = take(c, 1, n->stages[s].rows);
         }
         if (s + 1 < n->group0[group + 1]) {
-            l->tensor_at[s + 1] = take(c, 2, n->stages[s].rows);
-            l->adjoint_at[s + 1] = take(c, 1, n->stages[s].rows);
+            l->tensor[s + 1] = take(c, 2, n->stages[s].rows);
+            l->adjoint[s + 1] = take(c, 1, n->stages[s].rows);
         }
     }
 }
 
-static void place_between(ritz_layout *l, const ritz_network *n, cursor *c)
+static void place_own(ritz_layout *l, const ritz_network *n, uint64_t each)
 {
-    l->tensor_at[0] = take(c, 2, n->input);
-    l->adjoint_at[0] = take(c, 1, n->input);
-    for (int g = 1; g < n->groups_n; g++) {
-        const int s = n->group0[g];
-        l->tensor_at[s] = take(c, 2, n->stages[s].cols);
-        l->adjoint_at[s] = take(c, 1, n->stages[s].cols);
-    }
-    l->tensor_at[n->stages_n] = take(c, 1, 1);
+    cursor c = {RITZ_OWN, 0, each, l->rows};
+    l->tensor[n->stages_n] = take(&c, 1, 1);
+    l->seed_at = take(&c, 2, 1).at;
+    l->terms_at = take_bytes(&c, (uint64_t)l->rows * QUADRATIC_TERMS * sizeof(double)).at;
+    l->ones_at = take(&c, 1, 1).at;
+    l->value_at = take_bytes(&c, (uint64_t)l->rows * sizeof(double)).at;
+    l->own_bytes = page(c.at);
 }
 
-void ritz_layout_init(ritz_layout *l, const ritz_network *n, int64_t rows, int again)
+void ritz_layout_init(ritz_layout *l, const ritz_network *n, int64_t rows, const bool *kept)
 {
-    cursor c = {0, dtype_bytes(n->type), rows};
+    const uint64_t each = dtype_bytes(n->type);
     const int64_t widest = n->width > n->input ? n->width : n->input;
-    *l = (ritz_layout){.rows = rows, .again = again < n->groups_n ? again : n->groups_n};
-    place_between(l, n, &c);
-    l->pair_at = take(&c, 2, widest);
-    l->seed_at = take(&c, 2, 1);
-    l->outer_at = take(&c, 1, widest);
-    l->inner_at = take(&c, 1, widest);
-    l->terms_at = take_bytes(&c, (uint64_t)rows * QUADRATIC_TERMS * sizeof(double));
-    l->value_at = take_bytes(&c, (uint64_t)rows * sizeof(double));
-    const uint64_t shared = c.at;
-    uint64_t end = shared;
-    for (int g = 0; g < l->again; g++) { /* they take turns in one place */
-        c.at = shared;
-        place_inside(l, n, g, &c);
-        end = c.at > end ? c.at : end;
+    *l = (ritz_layout){.rows = rows, .stream_bytes = page((uint64_t)(rows * widest) * each)};
+    place_own(l, n, each);
+    cursor work = {RITZ_WORK, 0, each, rows};
+    l->pair_at = take(&work, 2, widest).at;
+    l->inner_at = take(&work, 1, widest).at;
+    l->work_bytes = work.at;
+    for (int g = 0; g < n->groups_n; g++) {
+        const int s = n->group0[g];
+        cursor c = {g, 0, each, rows}, inside = work;
+        l->kept[g] = kept && kept[g];
+        l->tensor[s] = take(&c, 2, n->stages[s].cols);
+        l->adjoint[s] = take(&c, 1, n->stages[s].cols);
+        place_inside(l, n, g, l->kept[g] ? &c : &inside);
+        l->set_bytes[g] = page(c.at);
+        l->work_bytes = inside.at > l->work_bytes ? inside.at : l->work_bytes;
     }
-    c.at = end;
-    for (int g = l->again; g < n->groups_n; g++)
-        place_inside(l, n, g, &c);
-    l->bytes = (c.at + 4095) / 4096 * 4096;
+    l->work_bytes = page(l->work_bytes);
 }

@@ -2,14 +2,14 @@
 
 #include "base/clock.h"
 #include "base/units.h"
-#include "machine/machine.h"
+#include "run/budgets.h"
 
 #include <math.h>
 #include <stdarg.h>
 #include <stdlib.h>
 #include <string.h>
 
-enum { UNIT_LEAST = 256, UNIT_MOST = 2048, UNIT_VALUES = 65536, GPU_UNIT = 8192, MICRO_MOST = 64 };
+enum { UNIT_LEAST = 256, UNIT_MOST = 2048, UNIT_VALUES = 65536, GPU_UNIT = 8192 };
 
 void ritz_notice(const pt_ritz *r, const char *format, ...)
 {
@@ -30,7 +30,8 @@ void pt_ritz_defaults(pt_ritz_options *o)
                            .steps = 1000,
                            .lr = 1e-3, .lr_schedule = PT_RITZ_LR_COSINE, .min_lr_ratio = 0.01, .halve_every = 5000, .beta1 = 0.9,
                            .beta2 = 0.999,
-                           .eps = 1e-8, .device = "auto", .device_memory = PT_AUTO, .eval_every = 100, .eval_n = 4096, .keep = 2};
+                           .eps = 1e-8, .device = "auto", .device_memory = PT_AUTO, .host_memory = PT_AUTO,
+                           .disk_memory = PT_AUTO, .eval_every = 100, .eval_n = 4096, .keep = 2};
 }
 
 double ritz_lr(const pt_ritz_options *o, int64_t step)
@@ -47,7 +48,7 @@ double ritz_lr(const pt_ritz_options *o, int64_t step)
     }
 }
 
-/* ---- opening ---- */
+/* ---- what is asked for ---- */
 
 static int check(const pt_ritz_options *o, pt_error *e)
 {
@@ -96,8 +97,6 @@ static void find_units(pt_ritz *r)
         r->boundary_n = r->face_n * faces;
         r->boundary_units = (r->boundary_n + r->unit_rows - 1) / r->unit_rows;
     }
-    const int64_t micro = (r->o.micro_batch + r->unit_rows - 1) / r->unit_rows;
-    r->micro = micro < 1 ? 1 : micro > MICRO_MOST ? (int)MICRO_MOST : (int)micro;
 }
 
 static int open_points(pt_ritz *r, pt_error *e)
@@ -117,47 +116,26 @@ static int open_points(pt_ritz *r, pt_error *e)
     return failed;
 }
 
+/* ---- memory ---- */
+
 static uint64_t page(uint64_t bytes) { return (bytes + 4095) / 4096 * 4096; }
+static uint64_t x_bytes(const pt_ritz *r) { return page((uint64_t)(r->unit_rows * r->net.input) * dtype_bytes(r->net.type)); }
+static uint64_t terms_bytes(const pt_ritz *r) { return page((uint64_t)r->unit_rows * QUADRATIC_TERMS * sizeof(double)); }
+static uint64_t ones_bytes(const pt_ritz *r) { return page((uint64_t)r->unit_rows * dtype_bytes(r->net.type)); }
 
-static uint64_t slot_bytes(const pt_ritz *r)
+static uint64_t staging_bytes(const pt_ritz *r)
 {
-    return page((uint64_t)(r->unit_rows * r->net.input) * dtype_bytes(r->net.type)) +
-           page((uint64_t)r->unit_rows * QUADRATIC_TERMS * sizeof(double));
+    uint64_t most = ones_bytes(r);
+    for (int c = 0; c < r->space.chunks_n; c++)
+        most = ritz_slab_bytes(&r->space, c) > most ? ritz_slab_bytes(&r->space, c) : most;
+    return most;
 }
 
-static void find_bytes(pt_ritz *r, int again)
+static uint64_t mailbox_bytes(const void *run, int visit)
 {
-    const uint64_t each = dtype_bytes(r->net.type);
-    const int64_t staged = r->net.params > r->unit_rows ? r->net.params : r->unit_rows;
-    ritz_layout_init(&r->layout, &r->net, r->unit_rows, again);
-    r->slab_bytes = page((uint64_t)r->net.params * each);
-    r->arena_bytes = 4 * r->slab_bytes + page((uint64_t)r->unit_rows * each) + (uint64_t)r->micro * r->layout.bytes;
-    r->mailbox_bytes = 2 * (uint64_t)r->micro * slot_bytes(r) + page((uint64_t)(r->o.n + r->boundary_n) * sizeof(double))
-                       + page((uint64_t)r->o.n * each) + page((uint64_t)staged * each);
-}
-
-/* Keeps what fits: on a CPU both sides are RAM. */
-static int make_plan(pt_ritz *r, pt_error *e)
-{
-    uint64_t budget = r->o.device_memory;
-    machine m;
-    char least[32], has[32];
-    const bool gpu = device_is_gpu(r->device);
-    if (budget == PT_AUTO) {
-        int failed = gpu ? 0 : machine_probe(&m, e);
-        if (failed)
-            return failed;
-        budget = (gpu ? r->device->info.memory_free_bytes : m.memory_free_bytes) / 10 * 9;
-    }
-    for (int again = 0; again <= r->net.groups_n; again++) {
-        find_bytes(r, again);
-        if (r->arena_bytes + (gpu ? 0 : r->mailbox_bytes) <= budget)
-            return 0;
-    }
-    return pt_fail(e, PT_DOES_NOT_FIT,
-                   "%s are needed with everything computed again, and %s may be used: raise the budget, or lower the width, the "
-                   "micro-batch or the number of points", size_format(least, r->arena_bytes + (gpu ? 0 : r->mailbox_bytes)),
-                   size_format(has, budget));
+    const pt_ritz *r = run;
+    return 2 * (uint64_t)visit * (x_bytes(r) + terms_bytes(r)) + ones_bytes(r) + staging_bytes(r) +
+           page((uint64_t)(r->o.n + r->boundary_n) * sizeof(double)) + page((uint64_t)r->o.n * dtype_bytes(r->net.type));
 }
 
 static char *carve(char **at, uint64_t bytes)
@@ -167,57 +145,83 @@ static char *carve(char **at, uint64_t bytes)
     return base;
 }
 
-static int take_memory(pt_ritz *r, pt_error *e)
+static void divide_mailbox(pt_ritz *r)
 {
     const uint64_t each = dtype_bytes(r->net.type);
-    void *arena, *mailbox;
-    int failed = r->device->table->memory_open(r->device, MEMORY_DEVICE, r->arena_bytes, &arena, e);
-    if (failed)
-        return failed;
-    char *at = r->arena = arena;
-    r->weights = carve(&at, r->slab_bytes);
-    r->moments[0] = carve(&at, r->slab_bytes);
-    r->moments[1] = carve(&at, r->slab_bytes);
-    r->sums = carve(&at, r->slab_bytes);
-    r->ones = carve(&at, (uint64_t)r->unit_rows * each);
-    r->units = at;
-    failed = r->device->table->memory_open(r->device, MEMORY_HOST, r->mailbox_bytes, &mailbox, e);
-    if (failed)
-        return failed;
-    at = r->mailbox = mailbox;
-    r->slots = calloc((size_t)(2 * r->micro), sizeof *r->slots);
-    const int64_t most = r->unit_rows > r->net.dim ? r->unit_rows : r->net.dim;
-    r->x = malloc((size_t)(r->unit_rows * r->net.dim) * sizeof *r->x);
-    r->f = malloc((size_t)most * sizeof *r->f);
-    r->v = malloc((size_t)most * sizeof *r->v);
-    if (!r->slots || !r->x || !r->f || !r->v)
-        return pt_fail(e, PT_FAILED, "out of memory");
-    for (int i = 0; i < 2 * r->micro; i++) {
-        r->slots[i].x = carve(&at, (uint64_t)(r->unit_rows * r->net.input) * each);
-        r->slots[i].terms = (double *)carve(&at, (uint64_t)r->unit_rows * QUADRATIC_TERMS * sizeof(double));
+    char *at = ritz_runner_mailbox(r->runner);
+    r->ones = carve(&at, ones_bytes(r));
+    for (int64_t i = 0; i < r->unit_rows; i++)
+        if (r->net.type == PT_F64)
+            ((double *)r->ones)[i] = 1;
+        else
+            ((float *)r->ones)[i] = 1;
+    for (int i = 0; i < 2 * r->plan.visit; i++) {
+        char *x = carve(&at, x_bytes(r));
+        r->slots[i] = (ritz_slot){.x = x, .terms = (double *)carve(&at, terms_bytes(r)), .ones = r->ones};
     }
     r->values = (double *)carve(&at, (uint64_t)(r->o.n + r->boundary_n) * sizeof(double));
     r->u = carve(&at, (uint64_t)r->o.n * each);
     r->staging = at;
-    return 0;
 }
 
-static int fill_ones(pt_ritz *r, pt_error *e)
+static int take_scratch(pt_ritz *r, pt_error *e)
 {
-    for (int64_t i = 0; i < r->unit_rows; i++)
-        if (r->net.type == PT_F64)
-            ((double *)r->staging)[i] = 1;
-        else
-            ((float *)r->staging)[i] = 1;
-    queue_submit(r->queue, &(op){OP_COPY, .copy = {r->ones, r->staging, (uint64_t)r->unit_rows * dtype_bytes(r->net.type)}});
-    return queue_sync(r->queue, queue_signal(r->queue), e);
+    const int64_t most = r->unit_rows > r->net.dim ? r->unit_rows : r->net.dim;
+    r->x = malloc((size_t)(r->unit_rows * r->net.dim) * sizeof *r->x);
+    r->f = malloc((size_t)most * sizeof *r->f);
+    r->v = malloc((size_t)most * sizeof *r->v);
+    return r->x && r->f && r->v ? 0 : pt_fail(e, PT_FAILED, "out of memory");
+}
+
+/* ---- the plan ---- */
+
+static int choose_budgets(pt_ritz *r, ritz_planning *p, pt_error *e)
+{
+    const pt_ritz_options *o = &r->o;
+    const char *folder = o->disk_path ? o->disk_path : o->out && !o->disk_path ? o->out : dir_temporary();
+    snprintf(r->disk_path, sizeof r->disk_path, "%s", folder);
+    const budget_request asked = {.asked = {o->device_memory, o->host_memory, o->disk_memory}, .disk_path = r->disk_path,
+                                  .device = r->device, .notice = o->notice, .arg = o->arg};
+    int failed = budgets_choose(&asked, p->budget, &r->space.host_tier, NULL, e);
+    r->mailbox_tier = p->mailbox_tier = r->space.host_tier ? TIER_HOST : TIER_DEVICE;
+    return failed;
+}
+
+static int make_plan(pt_ritz *r, bool training, ritz_plan_fn given, void *arg, pt_error *e)
+{
+    const int64_t visit = (r->o.micro_batch + r->unit_rows - 1) / r->unit_rows;
+    ritz_planning p = {.space = &r->space, .device = r->device, .threads = r->o.threads, .disk_path = r->disk_path,
+                       .mailbox_bytes = mailbox_bytes, .arg = r, .inside_units = r->inside_units, .face_units = r->boundary_units,
+                       .visit = (int)(visit > RITZ_VISIT_MOST ? RITZ_VISIT_MOST : visit), .price = r->o.forecast,
+                       .make_points = training ? ritz_time_points : NULL};
+    r->space = (ritz_space){.net = &r->net, .unit_rows = r->unit_rows, .training = training, .has_mean = problem_has_mean(&r->problem),
+                            .has_faces = r->boundary_units > 0};
+    ritz_space_init(&r->space);
+    int failed = choose_budgets(r, &p, e);
+    if (!failed)
+        failed = given ? given(arg, &p, &r->plan, e) : ritz_plan_choose(&p, &r->plan, &r->forecast, e);
+    if (!failed && given)
+        failed = ritz_plan_forecast(&p, &r->plan, NULL, &r->forecast, e);
+    if (failed || r->o.plan_only)
+        return failed;
+    r->slots = calloc((size_t)(2 * r->plan.visit), sizeof *r->slots);
+    if (!r->slots)
+        return pt_fail(e, PT_FAILED, "out of memory");
+    ritz_runner_options o = {.device = r->device, .host = r->host, .space = &r->space, .plan = &r->plan,
+                             .mailbox_bytes = mailbox_bytes(r, r->plan.visit), .disk_path = r->disk_path, .threads = r->o.threads};
+    for (int t = 0; t < TIERS; t++)
+        o.budget[t] = p.budget[t] - ((int)p.mailbox_tier == t ? o.mailbox_bytes : 0);
+    failed = ritz_runner_open(&o, &r->runner, e);
+    if (!failed)
+        divide_mailbox(r);
+    return failed;
 }
 
 static void on_device_notice(void *arg, const char *sentence) { ritz_notice(arg, "%s", sentence); }
 
-int ritz_open_network(pt_ritz *r, int threads, pt_error *e)
+int ritz_open_network(pt_ritz *r, bool training, ritz_plan_fn given, void *arg, pt_error *e)
 {
-    const device_options d = {.threads = threads, .notice = on_device_notice, .arg = r};
+    const device_options d = {.threads = r->o.threads, .notice = on_device_notice, .arg = r};
     int failed = describe_network(r, e);
     if (!failed)
         failed = device_open(r->o.device ? r->o.device : "auto", &d, &r->device, &r->host, e);
@@ -226,40 +230,54 @@ int ritz_open_network(pt_ritz *r, int threads, pt_error *e)
     if (failed)
         return failed;
     find_units(r);
-    failed = make_plan(r, e);
-    if (!failed)
-        failed = take_memory(r, e);
-    if (!failed)
-        failed = r->device->table->queue_open(r->device, "compute", 0, &r->queue, e);
-    return failed ? failed : fill_ones(r, e);
+    failed = take_scratch(r, e);
+    if (!failed && training)
+        failed = open_points(r, e);
+    return failed ? failed : make_plan(r, training, given, arg, e);
 }
+
+uint64_t ritz_peak_bytes(const pt_ritz *r, tier t)
+{
+    return ritz_runner_peak_bytes(r->runner, t) + (t == r->mailbox_tier ? mailbox_bytes(r, r->plan.visit) : 0);
+}
+
+/* ---- opening ---- */
 
 static int begin(pt_ritz *r, pt_error *e)
 {
-    ritz_network_init(&r->net, r->o.seed, r->staging);
-    int failed = ritz_slab(r, r->weights, false, e);
-    for (int i = 0; i < 2 && !failed; i++)
-        queue_submit(r->queue, &(op){OP_ZERO, .copy = {.dst = r->moments[i], .bytes = r->slab_bytes}});
-    return failed ? failed : queue_sync(r->queue, queue_signal(r->queue), e);
+    const uint64_t each = dtype_bytes(r->net.type);
+    int failed = 0;
+    for (int c = 0; c < r->space.chunks_n && !failed; c++) {
+        const ritz_chunk *chunk = &r->space.chunks[c];
+        for (int i = chunk->stage0; i < chunk->stage0 + chunk->stages_n; i++)
+            ritz_network_init(&r->net, i, r->o.seed, r->staging + (uint64_t)(r->net.stages[i].weight_at - chunk->value0) * each);
+        failed = ritz_slab(r, OBJECT_WEIGHTS, 0, c, false, e);
+        memset(r->staging, 0, ritz_slab_bytes(&r->space, c));
+        for (int i = 0; i < 2 && !failed; i++)
+            failed = ritz_slab(r, OBJECT_STATES, i, c, false, e);
+    }
+    return failed;
 }
 
 static int open_out(pt_ritz *r, pt_error *e)
 {
-    if (!r->o.out)
-        return 0;
-    snprintf(r->out, sizeof r->out, "%s", r->o.out);
-    int failed = dir_make(r->out, e);
-    if (!failed && !(failed = dir_lock_take(&r->lock, r->out, e)))
-        r->locked = true;
-    if (!failed && r->o.resume)
+    int failed = 0;
+    if (r->o.resume)
         failed = ritz_resume(r, e);
     return failed ? failed : ritz_metrics_open(r, e);
 }
 
-int pt_ritz_open(const pt_ritz_options *o, pt_ritz **out, pt_error *e)
+static int lock_out(pt_ritz *r, pt_error *e)
 {
-    if (!o || !out)
-        return pt_fail_null(e, "pt_ritz_open", o ? "out" : "options");
+    snprintf(r->out, sizeof r->out, "%s", r->o.out);
+    int failed = dir_make(r->out, e);
+    if (!failed && !(failed = dir_lock_take(&r->lock, r->out, e)))
+        r->locked = true;
+    return failed;
+}
+
+int ritz_open(const pt_ritz_options *o, ritz_plan_fn given, void *arg, pt_ritz **out, pt_error *e)
+{
     *out = NULL;
     int failed = check(o, e);
     pt_ritz *r = failed ? NULL : calloc(1, sizeof *r);
@@ -267,13 +285,13 @@ int pt_ritz_open(const pt_ritz_options *o, pt_ritz **out, pt_error *e)
         return failed ? failed : pt_fail(e, PT_FAILED, "out of memory");
     r->o = *o;
     failed = problem_open(o, &r->problem, e);
+    if (!failed && o->out && !o->plan_only)
+        failed = lock_out(r, e);
     if (!failed)
-        failed = ritz_open_network(r, o->threads, e);
-    if (!failed)
-        failed = open_points(r, e);
-    if (!failed)
+        failed = ritz_open_network(r, true, given, arg, e);
+    if (!failed && !o->plan_only)
         failed = begin(r, e);
-    if (!failed)
+    if (!failed && r->locked)
         failed = open_out(r, e);
     if (failed)
         pt_ritz_close(r);
@@ -282,18 +300,19 @@ int pt_ritz_open(const pt_ritz_options *o, pt_ritz **out, pt_error *e)
     return failed;
 }
 
+int pt_ritz_open(const pt_ritz_options *o, pt_ritz **out, pt_error *e)
+{
+    if (!o || !out)
+        return pt_fail_null(e, "pt_ritz_open", o ? "out" : "options");
+    return ritz_open(o, NULL, NULL, out, e);
+}
+
 void pt_ritz_close(pt_ritz *r)
 {
     if (!r)
         return;
-    if (r->queue) {
-        queue_sync(r->queue, queue_signal(r->queue), NULL);
-        r->device->table->queue_close(r->queue);
-    }
-    if (r->arena)
-        r->device->table->memory_close(r->device, MEMORY_DEVICE, r->arena, r->arena_bytes);
-    if (r->mailbox)
-        r->device->table->memory_close(r->device, MEMORY_HOST, r->mailbox, r->mailbox_bytes);
+    ritz_runner_close(r->runner);
+    plan_free(&r->plan);
     if (r->device)
         device_close(r->device, r->host);
     if (r->metrics)
@@ -317,23 +336,33 @@ void pt_ritz_get_summary(const pt_ritz *r, pt_ritz_summary *s)
         return;
     *s = (pt_ritz_summary){.problem = r->problem.name, .dim = r->net.dim, .parameters = r->net.params, .steps = r->o.steps,
                            .first_step = r->first_step,
-                           .n = r->o.n, .n_boundary = r->boundary_n, .unit_points = r->unit_rows, .has_exact = r->problem.is.exact,
-                           .exact_energy = r->problem.energy, .device_bytes = r->arena_bytes + r->mailbox_bytes,
-                           .recomputed_groups = r->layout.again, .groups = r->net.groups_n};
+                           .n = r->o.n, .n_boundary = r->boundary_n, .unit_points = r->unit_rows, .visit_units = r->plan.visit,
+                           .has_exact = r->problem.is.exact,
+                           .exact_energy = r->problem.energy, .groups = r->net.groups_n, .chunks = r->space.chunks_n,
+                           .predicted_step_s = r->forecast.step_ns / 1e9, .again_s = r->forecast.again_ns / 1e9,
+                           .written_bytes = r->forecast.written_bytes};
+    for (int g = 0; g < r->net.groups_n; g++) {
+        s->recomputed_groups += r->plan.blocks[g].level == SAVE_INPUT;
+        s->swapped_groups += r->plan.blocks[g].place != TIER_DEVICE;
+    }
+    for (int c = 0; c < r->space.chunks_n; c++)
+        s->chunks_on[r->plan.chunks[c].placement]++;
+    for (int t = 0; t < TIERS; t++) {
+        s->planned_bytes[t] = r->forecast.bytes[t];
+        s->peak_bytes[t] = r->runner ? ritz_peak_bytes(r, (tier)t) : 0;
+    }
     snprintf(s->arithmetic, sizeof s->arithmetic, "%s", r->device->info.arithmetic);
 }
 
 /* ---- steps ---- */
 
-static void update(pt_ritz *r, double lr)
+static void submit_update(pt_ritz *r, double lr)
 {
     const pt_ritz_options *o = &r->o;
     const double step = (double)r->step;
-    queue_submit(r->queue, &(op){OP_ADAMW, .adamw = {
-        .type = r->net.type, .n = r->net.params, .hi = r->weights, .m = (float *)r->moments[0], .v = (float *)r->moments[1], .g = r->sums,
-        .grad_scale = 1,
-        .decay = (float)(1 - lr * o->weight_decay), .beta1 = (float)o->beta1, .beta2 = (float)o->beta2, .eps = (float)o->eps,
-        .step_size = (float)(lr / (1 - pow(o->beta1, step))), .sqrt_correction2 = (float)sqrt(1 - pow(o->beta2, step))}});
+    ritz_runner_update(r->runner, &(ritz_update){.decay = 1 - lr * o->weight_decay, .beta1 = o->beta1, .beta2 = o->beta2, .eps = o->eps,
+                                                 .step_size = lr / (1 - pow(o->beta1, step)),
+                                                 .sqrt_correction2 = sqrt(1 - pow(o->beta2, step))});
 }
 
 static bool is_due(int64_t step, int64_t every, int64_t steps) { return step == steps || (every && step % every == 0); }
@@ -355,8 +384,8 @@ int pt_ritz_step(pt_ritz *r, pt_ritz_step_info *s, pt_error *e)
                        (long long)s->step,
                        s->energy, s->lr);
     r->step++;
-    update(r, s->lr);
-    failed = queue_sync(r->queue, queue_signal(r->queue), e);
+    submit_update(r, s->lr);
+    failed = ritz_runner_sync(r->runner, e);
     s->step_s = clock_s() - begin_s;
     if (!failed && r->problem.is.exact && is_due(r->step, r->o.eval_every, r->o.steps)) {
         s->evaluated = true;

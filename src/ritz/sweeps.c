@@ -1,14 +1,19 @@
-/* sweeps.c - the four sweeps of a unit, as ops on its queue (network.h). */
+/* sweeps.c - the four sweeps over a unit, a group of stages at a time, as ops on a queue (network.h). */
 #include "ritz/network.h"
 
 static uint64_t bytes_of(const ritz_unit *u, int64_t rows, int64_t cols) { return (uint64_t)(rows * cols) * dtype_bytes(u->net->type); }
-static const char *parameter(const ritz_unit *u, int64_t at) { return u->weights + (uint64_t)at * dtype_bytes(u->net->type); }
-static char *accumulator(const ritz_unit *u, int64_t at) { return u->accumulators + (uint64_t)at * dtype_bytes(u->net->type); }
+static int begin_of(const ritz_unit *u) { return u->net->group0[u->group]; }
+static int end_of(const ritz_unit *u) { return u->net->group0[u->group + 1]; }
+static bool is_kept(const ritz_unit *u) { return u->layout->kept[u->group]; }
 
-static char *values(const ritz_unit *u, int tensor) { return ritz_at(u, u->layout->tensor_at[tensor]); }
-static char *adjoint(const ritz_unit *u, int tensor) { return ritz_at(u, u->layout->adjoint_at[tensor]); }
+static char *values(const ritz_unit *u, int tensor) { return ritz_at(u, u->layout->tensor[tensor]); }
+static char *adjoint(const ritz_unit *u, int tensor) { return ritz_at(u, u->layout->adjoint[tensor]); }
 static int64_t columns(const ritz_unit *u, int tensor) { return tensor ? u->net->stages[tensor - 1].rows : u->net->input; }
 static char *tangents(const ritz_unit *u, int tensor) { return values(u, tensor) + bytes_of(u, u->rows, columns(u, tensor)); }
+static char *ones(const ritz_unit *u) { return u->own + u->layout->ones_at; }
+
+static const char *weights(const ritz_unit *u, int stage) { return u->weights[stage - begin_of(u)]; }
+static uint64_t bias_at(const ritz_unit *u, int stage) { return bytes_of(u, u->net->stages[stage].rows, u->net->stages[stage].cols); }
 
 static void copy(const ritz_unit *u, void *to, const void *from, uint64_t bytes)
 {
@@ -16,20 +21,22 @@ static void copy(const ritz_unit *u, void *to, const void *from, uint64_t bytes)
 }
 
 /* to (rows, W's rows) = from . W^T + bias */
-static void linear(const ritz_unit *u, const ritz_stage *s, const char *from, bool bias, char *to)
+static void linear(const ritz_unit *u, int stage, const char *from, bool bias, char *to)
 {
+    const ritz_stage *s = &u->net->stages[stage];
     queue_submit(u->queue, &(op){OP_MATMUL, .matmul = {
         .layout = MATMUL_NT, .type = u->net->type, .out_type = u->net->type, .m = u->rows, .n = s->rows, .k = s->cols, .lda = s->cols,
-        .ldb = s->cols, .ldc = s->rows, .a = from, .b = parameter(u, s->weight_at), .bias = bias ? parameter(u, s->bias_at) : NULL,
+        .ldb = s->cols, .ldc = s->rows, .a = from, .b = weights(u, stage), .bias = bias ? weights(u, stage) + bias_at(u, stage) : NULL,
         .c = to}});
 }
 
 /* to (rows, W's columns) = from . W + residual */
-static void transposed(const ritz_unit *u, const ritz_stage *s, const char *from, const char *residual, char *to)
+static void transposed(const ritz_unit *u, int stage, const char *from, const char *residual, char *to)
 {
+    const ritz_stage *s = &u->net->stages[stage];
     queue_submit(u->queue, &(op){OP_MATMUL, .matmul = {
         .layout = MATMUL_NN, .type = u->net->type, .out_type = u->net->type, .m = u->rows, .n = s->cols, .k = s->rows, .lda = s->rows,
-        .ldb = s->cols, .ldc = s->cols, .a = from, .b = parameter(u, s->weight_at), .residual = residual, .c = to}});
+        .ldb = s->cols, .ldc = s->cols, .a = from, .b = weights(u, stage), .residual = residual, .c = to}});
 }
 
 static void jet(const ritz_unit *u, const ritz_stage *s, op_jet o)
@@ -40,15 +47,18 @@ static void jet(const ritz_unit *u, const ritz_stage *s, op_jet o)
     queue_submit(u->queue, &(op){OP_JET, .jet = o});
 }
 
-/* ---- a group of stages ---- */
+/* ---- a group; `again`: what it hands to its neighbours is there already ---- */
 
-static void forward_group(const ritz_unit *u, int group)
+static void forward_group(const ritz_unit *u, bool again)
 {
-    for (int i = u->net->group0[group]; i < u->net->group0[group + 1]; i++) {
+    for (int i = begin_of(u); i < end_of(u); i++) {
         const ritz_stage *s = &u->net->stages[i];
-        char *z = s->activated ? ritz_at(u, u->layout->z_at[i]) : values(u, i + 1);
-        linear(u, s, values(u, i), true, z);
-        if (s->activated)
+        const bool there = again && i + 1 == end_of(u);
+        if (there && !s->activated)
+            continue;
+        char *z = s->activated ? ritz_at(u, u->layout->z[i]) : values(u, i + 1);
+        linear(u, i, values(u, i), true, z);
+        if (s->activated && !there)
             jet(u, s, (op_jet){.pass = JET_VALUE, .z = z, .residual = s->residual < 0 ? NULL : values(u, s->residual),
                                .out = values(u, i + 1)});
     }
@@ -63,29 +73,32 @@ static int adds(const ritz_unit *u, int tensor)
     return -1;
 }
 
-static void adjoint_group(const ritz_unit *u, int group)
+static void adjoint_group(const ritz_unit *u, bool again)
 {
-    for (int i = u->net->group0[group + 1] - 1; i >= u->net->group0[group]; i--) {
+    for (int i = end_of(u) - 1; i >= begin_of(u) + again; i--) {
         const ritz_stage *s = &u->net->stages[i];
-        const char *p = i + 1 == u->net->stages_n ? u->ones : adjoint(u, i + 1);
+        const char *p = i + 1 == u->net->stages_n ? ones(u) : adjoint(u, i + 1);
         const int later = adds(u, i);
         if (s->activated) {
-            char *pz = ritz_at(u, u->layout->pair_at);
-            jet(u, s, (op_jet){.pass = JET_SLOPE, .z = ritz_at(u, u->layout->z_at[i]), .a = p, .out = pz});
+            char *pz = u->work + u->layout->pair_at;
+            jet(u, s, (op_jet){.pass = JET_SLOPE, .z = ritz_at(u, u->layout->z[i]), .a = p, .out = pz});
             p = pz;
         }
-        transposed(u, s, p, later < 0 ? NULL : adjoint(u, later + 1), adjoint(u, i));
+        transposed(u, i, p, later < 0 ? NULL : adjoint(u, later + 1), adjoint(u, i));
     }
 }
 
-static void tangent_group(const ritz_unit *u, int group)
+static void tangent_group(const ritz_unit *u, bool again)
 {
-    for (int i = u->net->group0[group]; i < u->net->group0[group + 1] && i + 1 < u->net->stages_n; i++) {
+    for (int i = begin_of(u); i < end_of(u) && i + 1 < u->net->stages_n; i++) {
         const ritz_stage *s = &u->net->stages[i];
-        char *dz = s->activated ? ritz_at(u, u->layout->dz_at[i]) : tangents(u, i + 1);
-        linear(u, s, tangents(u, i), false, dz);
-        if (s->activated)
-            jet(u, s, (op_jet){.pass = JET_SLOPE, .z = ritz_at(u, u->layout->z_at[i]), .a = dz,
+        const bool there = again && i + 1 == end_of(u);
+        if (there && !s->activated)
+            continue;
+        char *dz = s->activated ? ritz_at(u, u->layout->dz[i]) : tangents(u, i + 1);
+        linear(u, i, tangents(u, i), false, dz);
+        if (s->activated && !there)
+            jet(u, s, (op_jet){.pass = JET_SLOPE, .z = ritz_at(u, u->layout->z[i]), .a = dz,
                                .residual = s->residual < 0 ? NULL : tangents(u, s->residual), .out = tangents(u, i + 1)});
     }
 }
@@ -95,12 +108,12 @@ static void accumulate(const ritz_unit *u, int stage, const char *pair)
 {
     const ritz_stage *s = &u->net->stages[stage];
     const int64_t stacked = u->flat ? u->rows : 2 * u->rows;
+    char *sums = u->sums[stage - begin_of(u)];
     op_matmul o = {.layout = MATMUL_TN, .type = u->net->type, .out_type = u->net->type, .accumulate = !u->first, .m = s->rows, .n = s->cols,
-                   .k = stacked, .lda = s->rows, .ldb = s->cols, .ldc = s->cols, .a = pair, .b = values(u, stage),
-                   .c = accumulator(u, s->weight_at)};
+                   .k = stacked, .lda = s->rows, .ldb = s->cols, .ldc = s->cols, .a = pair, .b = values(u, stage), .c = sums};
     queue_submit(u->queue, &(op){OP_MATMUL, .matmul = o});
     o.m = 1, o.n = s->rows, o.k = u->rows, o.lda = 1, o.ldb = s->rows, o.ldc = s->rows;
-    o.a = u->ones, o.b = pair, o.c = accumulator(u, s->bias_at);
+    o.a = ones(u), o.b = pair, o.c = sums + bias_at(u, stage);
     queue_submit(u->queue, &(op){OP_MATMUL, .matmul = o});
 }
 
@@ -109,9 +122,9 @@ static char *pair_of(const ritz_unit *u, int stage, const char *q)
 {
     const ritz_stage *s = &u->net->stages[stage];
     if (stage + 1 == u->net->stages_n)
-        return ritz_at(u, u->layout->seed_at);
-    char *pair = ritz_at(u, u->layout->pair_at), *other = pair + bytes_of(u, u->rows, s->rows);
-    const char *z = ritz_at(u, u->layout->z_at[stage]), *p = adjoint(u, stage + 1);
+        return u->own + u->layout->seed_at;
+    char *pair = u->work + u->layout->pair_at, *other = pair + bytes_of(u, u->rows, s->rows);
+    const char *z = ritz_at(u, u->layout->z[stage]), *p = adjoint(u, stage + 1);
     if (!s->activated) {
         copy(u, pair, q, bytes_of(u, u->rows, s->rows));
         if (!u->flat)
@@ -119,74 +132,61 @@ static char *pair_of(const ritz_unit *u, int stage, const char *q)
     } else if (u->flat)
         jet(u, s, (op_jet){.pass = JET_SLOPE, .z = z, .a = q, .out = pair});
     else
-        jet(u, s, (op_jet){.pass = JET_REVERSE, .z = z, .a = q, .b = ritz_at(u, u->layout->dz_at[stage]), .c = p, .out = pair,
+        jet(u, s, (op_jet){.pass = JET_REVERSE, .z = z, .a = q, .b = ritz_at(u, u->layout->dz[stage]), .c = p, .out = pair,
                            .other = other});
     return pair;
 }
 
-/* q of the group's output lies in `outer`, and in the end q of its input. */
-static void reverse_group(const ritz_unit *u, int group)
+static void reverse_group(const ritz_unit *u)
 {
-    char *outer = ritz_at(u, u->layout->outer_at), *inner = ritz_at(u, u->layout->inner_at);
-    const int begin = u->net->group0[group], end = u->net->group0[group + 1];
+    char *outer = u->stream, *inner = u->work + u->layout->inner_at;
+    const int begin = begin_of(u), end = end_of(u);
     for (int i = end - 1; i >= begin; i--) {
         const char *pair = pair_of(u, i, i == end - 1 ? outer : inner);
         accumulate(u, i, pair);
         if (i > 0)
-            transposed(u, &u->net->stages[i], pair, adds(u, i) < 0 ? NULL : outer, i == begin ? outer : inner);
+            transposed(u, i, pair, adds(u, i) < 0 ? NULL : outer, i == begin ? outer : inner);
     }
 }
 
 /* ---- sweeps ---- */
 
-static bool again(const ritz_unit *u, int group) { return group < u->layout->again; }
-
-void ritz_forward(const ritz_unit *u)
-{
-    for (int g = 0; g < u->net->groups_n; g++)
-        forward_group(u, g);
-}
+void ritz_forward(const ritz_unit *u) { forward_group(u, false); }
 
 void ritz_adjoint(const ritz_unit *u)
 {
-    for (int g = u->net->groups_n - 1; g >= 0; g--) {
-        if (again(u, g))
-            forward_group(u, g);
-        adjoint_group(u, g);
-    }
+    if (!is_kept(u))
+        forward_group(u, true);
+    adjoint_group(u, false);
 }
 
 /* [a; 1] of the last stage, and b into T0's tangents. */
 void ritz_energy(const ritz_unit *u)
 {
-    char *seed = ritz_at(u, u->layout->seed_at);
+    char *seed = u->own + u->layout->seed_at;
     queue_submit(u->queue, &(op){OP_QUADRATIC, .quadratic = {
         .type = u->net->type, .rows = u->rows, .dim = u->net->dim, .ld = u->net->input, .u = ritz_u(u),
         .g = u->flat ? NULL : ritz_gradient(u),
-        .terms = (const double *)ritz_at(u, u->layout->terms_at), .value = (double *)ritz_at(u, u->layout->value_at), .du = seed,
+        .terms = (const double *)(u->own + u->layout->terms_at), .value = (double *)(u->own + u->layout->value_at), .du = seed,
         .dg = u->flat ? NULL : tangents(u, 0)}});
-    copy(u, seed + bytes_of(u, u->rows, 1), u->ones, bytes_of(u, u->rows, 1));
+    copy(u, seed + bytes_of(u, u->rows, 1), ones(u), bytes_of(u, u->rows, 1));
 }
 
 void ritz_tangent(const ritz_unit *u)
 {
-    for (int g = 0; g < u->net->groups_n; g++) {
-        if (again(u, g))
-            forward_group(u, g);
-        tangent_group(u, g);
-    }
+    if (!is_kept(u))
+        forward_group(u, true);
+    tangent_group(u, false);
 }
 
 void ritz_reverse(const ritz_unit *u)
 {
-    for (int g = u->net->groups_n - 1; g >= 0; g--) {
-        if (again(u, g)) {
-            forward_group(u, g);
-            if (!u->flat) {
-                adjoint_group(u, g);
-                tangent_group(u, g);
-            }
+    if (!is_kept(u)) {
+        forward_group(u, true);
+        if (!u->flat) {
+            adjoint_group(u, true);
+            tangent_group(u, true);
         }
-        reverse_group(u, g);
     }
+    reverse_group(u);
 }

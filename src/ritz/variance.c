@@ -39,10 +39,11 @@ static int open_like(pt_ritz *at, pt_ritz_points kind, int64_t n, pt_ritz **out,
     int failed = pt_ritz_open(&o, out, e);
     if (failed)
         return failed;
-    failed = ritz_slab(at, at->weights, true, e);
-    if (!failed) {
-        memcpy((*out)->staging, at->staging, (size_t)at->net.params * dtype_bytes(at->net.type));
-        failed = ritz_slab(*out, (*out)->weights, false, e);
+    for (int c = 0; c < at->space.chunks_n && !failed; c++) {
+        failed = ritz_slab(at, OBJECT_WEIGHTS, 0, c, true, e);
+        memcpy((*out)->staging, at->staging, (size_t)at->space.chunks[c].values * dtype_bytes(at->net.type));
+        if (!failed)
+            failed = ritz_slab(*out, OBJECT_WEIGHTS, 0, c, false, e);
     }
     if (failed)
         pt_ritz_close(*out);

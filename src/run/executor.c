@@ -401,7 +401,7 @@ static void count_placements(executor *x)
 {
     const schedule *s = any_schedule(x);
     for (int i = 0; s && i < s->placements_n; i++)
-        if (s->buffers[i].kind == OBJECT_WEIGHTS || s->buffers[i].kind == OBJECT_STATES)
+        if (is_of_chunk(s->buffers[i].kind) && s->buffers[i].kind != OBJECT_GRADIENT)
             raise_peak(x, s->buffers[i].tier, s->buffers[i].offset + s->buffers[i].bytes);
 }
 

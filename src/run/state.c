@@ -4,6 +4,7 @@
 #include "comm/comm.h"
 #include "io/safetensors.h"
 #include "model/adapter.h"
+#include "model/prequantized.h"
 #include "model/quantize.h"
 #include "model/weights.h"
 
@@ -54,12 +55,13 @@ static int window_disk(state *s, bool write, pt_error *e)
 {
     const packing *k = s->in->packing;
     uint64_t at;
-    executor_placement(s->x, OBJECT_WEIGHTS, s->chunk, &at);
-    int failed = executor_disk(s->x, write, at, s->window, chunk_weight_bytes(k, s->chunk), e);
+    const uint64_t weights = kept_weight_bytes(s->in, s->chunk);
+    executor_placement(s->x, kept_weights(s->in, s->chunk), s->chunk, &at);
+    int failed = executor_disk(s->x, write, at, s->window, weights, e);
     if (failed || !s->in->training || !chunk_state_bytes(k, s->chunk))
         return failed;
     executor_placement(s->x, OBJECT_STATES, s->chunk, &at);
-    return executor_disk(s->x, write, at, s->window + chunk_weight_bytes(k, s->chunk), chunk_state_bytes(k, s->chunk), e);
+    return executor_disk(s->x, write, at, s->window + weights, chunk_state_bytes(k, s->chunk), e);
 }
 
 static int window_close(state *s, pt_error *e)
@@ -75,7 +77,7 @@ static int window_open(state *s, pt_error *e)
     const packing *k = s->in->packing;
     if (!s->fresh || !s->fresh[s->chunk])
         return window_disk(s, false, e);
-    memset(s->window, 0, chunk_weight_bytes(k, s->chunk) + (s->in->training ? chunk_state_bytes(k, s->chunk) : 0));
+    memset(s->window, 0, kept_weight_bytes(s->in, s->chunk) + (s->in->training ? chunk_state_bytes(k, s->chunk) : 0));
     s->fresh[s->chunk] = false;
     s->changed = true;
     return 0;
@@ -85,7 +87,7 @@ static int chunk_open(state *s, int chunk, bool change, chunk_memory *out, pt_er
 {
     uint64_t at;
     if (s->in->plan->chunks[chunk].placement != TIER_DISK) {
-        out->weights = executor_placement(s->x, OBJECT_WEIGHTS, chunk, &at);
+        out->weights = executor_placement(s->x, kept_weights(s->in, chunk), chunk, &at);
         out->states = s->in->training ? executor_placement(s->x, OBJECT_STATES, chunk, &at) : NULL;
         out->away = s->bounce && s->in->plan->chunks[chunk].placement == TIER_DEVICE;
         return 0;
@@ -101,7 +103,7 @@ static int chunk_open(state *s, int chunk, bool change, chunk_memory *out, pt_er
     }
     s->changed |= change;
     out->weights = s->window;
-    out->states = s->window + chunk_weight_bytes(s->in->packing, chunk);
+    out->states = s->window + kept_weight_bytes(s->in, chunk);
     out->away = false;
     return failed;
 }
@@ -134,7 +136,8 @@ static master master_of(const state *s, const chunk_memory *c, const piece *p, i
     const bool is_own = own >= 0 && own < values; /* what other ranks update has no low halves here */
     const packing *k = s->in->packing;
     pt_dtype type = param_type(&s->in->model->params[p->param], k->type);
-    char *weights = c->weights + (size_t)p->offset * dtype_bytes(k->type) + (size_t)at * dtype_bytes(type);
+    char *weights = c->weights + (size_t)(p->offset - kept_weight_start(s->in, p->chunk)) * dtype_bytes(k->type) +
+                    (size_t)at * dtype_bytes(type);
     return (master){type, weights, type == PT_BF16 && c->states && k->chunks[p->chunk].low &&
                     is_own ? (uint16_t *)(c->states + p->low) + own : NULL};
 }
@@ -246,9 +249,17 @@ bool state_in_few_bits(const state *s, int kind, int index)
 
 static const piece *whole_piece(const state *s, int index) { return &s->in->packing->pieces[s->in->packing->piece_of_param[index]]; }
 
-static char *piece_memory(const state *s, const chunk_memory *c, const piece *p)
+/* Where bytes of a piece begin in its chunk. */
+static int64_t piece_at(const state *s, const piece *p) { return p->offset * (int64_t)dtype_bytes(s->in->packing->type); }
+
+/* Bytes of the chunk that are kept here: all, or the rank's shard. */
+static void kept_range(const state *s, int chunk, int64_t *begin, int64_t *end)
 {
-    return c->weights + (size_t)p->offset * dtype_bytes(s->in->packing->type);
+    const packing *k = s->in->packing;
+    const int64_t e = (int64_t)dtype_bytes(k->type);
+    const bool sharded = s->in->plan->chunks[chunk].sharded;
+    *begin = kept_weight_start(s->in, chunk) * e;
+    *end = sharded ? shard_start(k, chunk, k->rank + 1) * e : (int64_t)chunk_weight_bytes(k, chunk);
 }
 
 typedef struct quantizing { state *s; int index; const float *values; const state_origin *origin; } quantizing;
@@ -257,14 +268,18 @@ static int put_bytes(void *arg, uint64_t at, const void *bytes, size_t n, pt_err
 {
     const quantizing *q = arg;
     const piece *p = whole_piece(q->s, q->index);
+    const int64_t from = piece_at(q->s, p) + (int64_t)at;
+    int64_t begin, end;
     chunk_memory c;
-    int failed = chunk_open(q->s, p->chunk, true, &c, e);
-    if (failed)
+    kept_range(q->s, p->chunk, &begin, &end);
+    const int64_t first = from > begin ? from : begin, last = from + (int64_t)n < end ? from + (int64_t)n : end;
+    int failed = first < last ? chunk_open(q->s, p->chunk, true, &c, e) : 0;
+    if (failed || first >= last)
         return failed;
-    char *to = piece_memory(q->s, &c, p) + at;
+    const char *own = (const char *)bytes + (first - from);
     if (c.away)
-        return executor_move(q->s->x, to, (void *)bytes, n, e);
-    memcpy(to, bytes, n);
+        return executor_move(q->s->x, c.weights + (first - begin), own, (size_t)(last - first), e);
+    memcpy(c.weights + (first - begin), own, (size_t)(last - first));
     return 0;
 }
 
@@ -281,28 +296,8 @@ size_t state_half_of_spare(const state *s) { return s->spare_bytes / 2 / 64 * 64
 static int quantize_memory(state *s, int index, const float *values, pt_error *e)
 {
     quantizing q = {s, index, values, NULL};
-    return quantize(s->in->model, index, &(quantize_io){rows_of_memory, put_bytes, &q}, (float *)s->spare,
+    return quantize(s->in->model, index, &(quantize_io){rows_of_memory, put_bytes, NULL, &q}, (float *)s->spare,
                     state_half_of_spare(s) / sizeof(float), e);
-}
-
-/* Out of where the chunk lies, which may be memory that only copies reach. */
-static int read_few_bits(state *s, int index, int64_t row0, int64_t n_rows, float *out, pt_error *e)
-{
-    const param *p = &s->in->model->params[index];
-    const piece *k = whole_piece(s, index);
-    chunk_memory c;
-    int failed = chunk_open(s, k->chunk, false, &c, e);
-    if (failed)
-        return failed;
-    char *from = piece_memory(s, &c, k), *copy = c.away ? malloc(storage_bytes(p)) : NULL;
-    if (c.away && !copy)
-        return pt_fail(e, PT_FAILED, "out of memory");
-    if (copy)
-        failed = executor_move(s->x, copy, from, storage_bytes(p), e);
-    if (!failed)
-        dequantize_rows(p, copy ? copy : from, row0, n_rows, out);
-    free(copy);
-    return failed;
 }
 
 /* ---- entries anywhere ---- */
@@ -327,31 +322,51 @@ static int use_piece(state *s, bool write, int kind, const piece *p, int64_t at,
 
 /* ---- other ranks ---- */
 
-/* Rank 0 asks for entries, a piece of a message at a time, or says that it needs no more. */
+/* Rank 0 asks for entries, a piece of a message at a time, or for bytes of the weights of a chunk, or says that it needs no more. */
 typedef struct request { int32_t done, code; int32_t kind, index; int64_t from, n; char text[400]; } request;
-enum { REPLY_ENTRIES = 1 << 17 };
+enum { REPLY_ENTRIES = 1 << 17, KIND_BYTES = -1 };
 
-static int fetch(state *s, int rank, int kind, int index, int64_t from, int64_t n, float *out, pt_error *e)
+/* KIND_BYTES: `index` is the chunk, and an entry a byte. */
+static int fetch(state *s, int rank, int kind, int index, int64_t from, int64_t n, void *out, pt_error *e)
 {
     comm *c = executor_comm(s->x);
+    const size_t each = kind == KIND_BYTES ? 1 : sizeof(float);
     int failed = 0;
     if (c->rank)
         return pt_fail(e, PT_FAILED, "rank %d was asked for what another one keeps; this is a bug", c->rank);
     for (int64_t at = 0; at < n && !failed; at += REPLY_ENTRIES) {
         const int64_t part = n - at < REPLY_ENTRIES ? n - at : REPLY_ENTRIES;
         const request r = {.kind = kind, .index = index, .from = from + at, .n = part};
-        failed = comm_exchange(c, &(comm_move){rank, &r, sizeof r, out + at, (size_t)part * sizeof *out}, 1, e);
+        failed = comm_exchange(c, &(comm_move){rank, &r, sizeof r, (char *)out + (size_t)at * each, (size_t)part * each}, 1, e);
     }
+    return failed;
+}
+
+/* Of the weights that are kept here, from the chunk's beginning. */
+static int read_own_bytes(state *s, int chunk, int64_t from, int64_t n, char *out, pt_error *e)
+{
+    int64_t begin, end;
+    chunk_memory c;
+    kept_range(s, chunk, &begin, &end);
+    if (from < begin || n > end - from)
+        return pt_fail(e, PT_FAILED, "bytes of chunk %d were asked for that are not kept here; this is a bug", chunk);
+    int failed = chunk_open(s, chunk, false, &c, e);
+    if (!failed && c.away)
+        return executor_move(s->x, out, c.weights + (from - begin), (size_t)n, e);
+    if (!failed)
+        memcpy(out, c.weights + (from - begin), (size_t)n);
     return failed;
 }
 
 static int answer(state *s, comm *c, const request *r, pt_error *e)
 {
+    const size_t each = r->kind == KIND_BYTES ? 1 : sizeof(float);
     float *values = (float *)s->spare;
     if (r->n < 1 || r->n > REPLY_ENTRIES || (size_t)r->n * sizeof *values > s->spare_bytes)
         return pt_fail(e, PT_FAILED, "rank %d has no room for %lld values that were asked for", c->rank, (long long)r->n);
-    int failed = state_read(s, r->kind, r->index, r->from, r->n, values, e);
-    return failed ? failed : comm_exchange(c, &(comm_move){0, values, (size_t)r->n * sizeof *values, NULL, 0}, 1, e);
+    int failed = r->kind == KIND_BYTES ? read_own_bytes(s, r->index, r->from, r->n, s->spare, e)
+                                       : state_read(s, r->kind, r->index, r->from, r->n, values, e);
+    return failed ? failed : comm_exchange(c, &(comm_move){0, values, (size_t)r->n * each, NULL, 0}, 1, e);
 }
 
 int state_lead(executor *x, int (*work)(void *arg, pt_error *e), void *arg, pt_error *e)
@@ -384,12 +399,47 @@ int state_lead(executor *x, int (*work)(void *arg, pt_error *e), void *arg, pt_e
 
 /* ---- entries of a parameter ---- */
 
-/* Of a piece those that rank `r` keeps, entries begin .. end of it. The compute type's part of masters is on all ranks. */
+static int read_bytes(state *s, int chunk, int64_t from, int64_t n, char *out, pt_error *e)
+{
+    const packing *k = s->in->packing;
+    if (!s->in->plan->chunks[chunk].sharded)
+        return read_own_bytes(s, chunk, from, n, out, e);
+    int failed = 0;
+    for (int r = 0; r < k->ranks && !failed; r++) {
+        int64_t begin = shard_start(k, chunk, r) * (int64_t)dtype_bytes(k->type);
+        int64_t end = shard_start(k, chunk, r + 1) * (int64_t)dtype_bytes(k->type);
+        begin = begin > from ? begin : from;
+        end = end < from + n ? end : from + n;
+        if (begin < end && r == k->rank)
+            failed = read_own_bytes(s, chunk, begin, end - begin, out + (begin - from), e);
+        else if (begin < end)
+            failed = fetch(s, r, KIND_BYTES, chunk, begin, end - begin, out + (begin - from), e);
+    }
+    return failed;
+}
+
+/* Rows of a matrix in few bits, of which a copy is made. */
+static int read_few_bits(state *s, int index, int64_t row0, int64_t n_rows, float *out, pt_error *e)
+{
+    const param *p = &s->in->model->params[index];
+    const piece *k = whole_piece(s, index);
+    char *copy = malloc(storage_bytes(p));
+    int failed = copy ? 0 : pt_fail(e, PT_FAILED, "out of memory");
+    if (!failed)
+        failed = read_bytes(s, k->chunk, piece_at(s, k), (int64_t)storage_bytes(p), copy, e);
+    if (!failed)
+        dequantize_rows(p, copy, row0, n_rows, out);
+    free(copy);
+    return failed;
+}
+
+/* Of a piece those that rank `r` keeps, entries begin .. end of it. The compute type's part of masters is on all ranks, but for what is
+ * sharded. */
 static int use_share(state *s, bool write, int kind, const piece *p, int r, int64_t first, int64_t begin, int64_t end, float *values,
                      pt_error *e)
 {
     const bool own = r == s->in->packing->rank;
-    if (begin >= end || (!own && write && kind != STATE_MASTER))
+    if (begin >= end || (!own && write && (kind != STATE_MASTER || s->in->plan->chunks[p->chunk].sharded)))
         return 0;
     if (!own && !write)
         return fetch(s, r, kind, p->param, first + begin, end - begin, values + begin, e);
@@ -411,8 +461,7 @@ static int use_entries(state *s, bool write, int kind, int index, int64_t from, 
             int64_t begin = share.row0 * cols / l->values - first, end = begin + slab_entries(l, share.rows * cols);
             begin = from - first > begin ? from - first : begin;
             end = from + n - first < end ? from + n - first : end;
-            if (k->chunks[p->chunk].trained || r == k->rank)
-                failed = use_share(s, write, kind, p, r, first, begin, end, values + (first - from), e);
+            failed = use_share(s, write, kind, p, r, first, begin, end, values + (first - from), e);
         }
     }
     return failed;
@@ -455,7 +504,7 @@ static int clear_memory(state *s, pt_error *e)
             if (states)
                 failed = executor_move(s->x, m.states, NULL, states, e);
             if (!failed)
-                failed = executor_move(s->x, m.weights, NULL, chunk_weight_bytes(k, c), e);
+                failed = executor_move(s->x, m.weights, NULL, kept_weight_bytes(s->in, c), e);
         }
         if (failed)
             return failed;
@@ -463,7 +512,7 @@ static int clear_memory(state *s, pt_error *e)
             continue;
         if (states)
             memset(m.states, 0, states);
-        memset(m.weights, 0, chunk_weight_bytes(k, c));
+        memset(m.weights, 0, kept_weight_bytes(s->in, c));
     }
     return 0;
 }
@@ -518,10 +567,40 @@ static int rows_of_origin(void *arg, int index, int64_t row0, int64_t n_rows, fl
     return failed;
 }
 
+static int take_slab(const quantizing *q, const prequantized *from, int part, int slab, pt_error *e)
+{
+    const param *p = &q->s->in->model->params[q->index];
+    const uint64_t bytes = storage_slab_bytes(p, part, slab), at = storage_slab_at(p, part, slab), room = state_half_of_spare(q->s);
+    int failed = 0;
+    for (uint64_t done = 0, n; done < bytes && !failed; done += n) {
+        n = bytes - done < room ? bytes - done : room;
+        failed = prequantized_take(from, slab, done, n, q->s->spare, e);
+        if (!failed)
+            failed = put_bytes((void *)q, at + done, q->s->spare, n, e);
+        q->s->origin_sum += failed ? 0 : sum_bytes((uint64_t)q->index + 1, at + done + 1, q->s->spare, n);
+    }
+    return failed;
+}
+
+/* What the files have in the same format is not decoded. */
+static int take_stored(void *arg, int index, int part, pt_error *e)
+{
+    const quantizing *q = arg;
+    const model *m = q->s->in->model;
+    prequantized from;
+    const int few = q->origin->st ? weights_in_few_bits(m, q->origin->st, index, part, &from, e) : 0;
+    if (few <= 0 || from.format != m->params[index].storage)
+        return few < 0 ? few : 0;
+    int failed = 0;
+    for (int slab = 0; slab < STORAGE_SLABS && !failed; slab++)
+        failed = take_slab(q, &from, part, slab, e);
+    return failed ? failed : 1;
+}
+
 static int fill_few_bits(state *s, int index, const state_origin *from, pt_error *e)
 {
     quantizing q = {s, index, NULL, from};
-    return quantize(s->in->model, index, &(quantize_io){rows_of_origin, put_bytes, &q}, (float *)s->spare,
+    return quantize(s->in->model, index, &(quantize_io){rows_of_origin, put_bytes, take_stored, &q}, (float *)s->spare,
                     state_half_of_spare(s) / sizeof(float), e);
 }
 
@@ -602,27 +681,65 @@ static int magnitude_matrix(param_role role)
     return i;
 }
 
+typedef struct base_rows { state *s; int index; const state_origin *origin; char *few_bits; } base_rows;
+
+static int rows_of_base(void *arg, int index, int64_t row0, int64_t n_rows, float *out, pt_error *e)
+{
+    const base_rows *b = arg;
+    return state_read_origin(b->s, b->origin, index, row0, n_rows, out, e);
+}
+
+static int keep_few_bits(void *arg, uint64_t at, const void *bytes, size_t n, pt_error *e)
+{
+    (void)e;
+    memcpy(((base_rows *)arg)->few_bits + at, bytes, n);
+    return 0;
+}
+
+/* A frozen matrix as it is kept, which is read anew: of several ranks each may have a part of it. */
+static int open_base_rows(base_rows *b, pt_error *e)
+{
+    const param *w = &b->s->in->model->params[b->index];
+    if (w->storage == STORAGE_PLAIN)
+        return 0;
+    b->few_bits = malloc(storage_bytes(w));
+    if (!b->few_bits)
+        return pt_fail(e, PT_FAILED, "out of memory");
+    return quantize(b->s->in->model, b->index, &(quantize_io){rows_of_base, keep_few_bits, NULL, b}, (float *)b->s->spare,
+                    state_half_of_spare(b->s) / sizeof(float), e);
+}
+
+static int read_base_rows(base_rows *b, int64_t row, int64_t rows, float *out, pt_error *e)
+{
+    if (!b->few_bits)
+        return rows_of_base(b, b->index, row, rows, out, e);
+    dequantize_rows(&b->s->in->model->params[b->index], b->few_bits, row, rows, out);
+    return 0;
+}
+
 /* A new magnitude is the norm of the row of W as compute reads it. */
-static int measure_magnitude(state *s, int index, pt_error *e)
+static int measure_magnitude(state *s, int index, const state_origin *origin, pt_error *e)
 {
     const model *m = s->in->model;
     const param *p = &m->params[index];
     const int matrix = magnitude_matrix(p->role), of = m->blocks[p->block].param_of_role[adapter_base(matrix)];
     const param *w = &m->params[of];
     float *values = (float *)s->spare;
-    int64_t at = 0, step = (int64_t)(s->spare_bytes / sizeof *values) / w->cols;
-    int failed = 0;
+    int64_t at = 0, step = (int64_t)(state_half_of_spare(s) / sizeof *values) / w->cols;
+    base_rows base = {s, of, origin, NULL};
+    int failed = open_base_rows(&base, e);
     for (int k = 0; k < w->parts; k++) {
         const int64_t first = w->part[k].row0, end = first + w->part[k].rows;
         for (int64_t row = first; row < end && adapter_at(m, p->block, matrix, k)->rank && !failed; row += step) {
             const int64_t rows = end - row < step ? end - row : step;
-            failed = state_read(s, STATE_MASTER, of, row * w->cols, rows * w->cols, values, e);
+            failed = read_base_rows(&base, row, rows, values, e);
             for (int64_t i = 0; i < rows && !failed; i++, at++) {
                 const float norm = row_norm(values + i * w->cols, w->cols, s->in->packing->type, w->storage != STORAGE_PLAIN);
                 failed = state_write(s, STATE_MASTER, index, at, 1, &norm, e);
             }
         }
     }
+    free(base.few_bits);
     return failed;
 }
 
@@ -637,7 +754,7 @@ int state_load_adapted(state *s, const struct safetensors *base, const struct sa
         failed = state_begin(s, &(state_source){.st = adapter, .frozen = base, .seed = seed, .apart = true}, e);
     for (int i = 0; i < m->params_n && !adapter && !failed; i++)
         if (m->params[i].kind->use == USE_MAGNITUDE)
-            failed = measure_magnitude(s, i, e);
+            failed = measure_magnitude(s, i, s->origin ? s->origin : &(state_origin){base, seed}, e);
     return failed;
 }
 

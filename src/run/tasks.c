@@ -365,17 +365,18 @@ static void list_scatter(const task_runner *r, const schedule *s, const task *t,
     }
 }
 
+/* A shard that is kept apart goes to its place in this rank's buffer, too. */
 static void list_gather(const task_runner *r, const schedule *s, const task *t, shared_task *out)
 {
     const packing *k = r->in->packing;
-    char *weights = operand_of(r, s, t, OBJECT_WEIGHTS, t->chunk, -1);
+    char *weights = operand_of(r, s, t, OBJECT_WEIGHTS, t->chunk, -1), *shard = operand_of(r, s, t, OBJECT_SHARD, t->chunk, -1);
     const size_t e = dtype_bytes(k->type);
     const int64_t begin = shard_start(k, t->chunk, k->rank), end = shard_start(k, t->chunk, k->rank + 1);
+    const char *own = shard ? shard : weights + (size_t)begin * e;
     for (int peer = 0; peer < k->ranks; peer++) {
         const int64_t from = shard_start(k, t->chunk, peer), to = shard_start(k, t->chunk, peer + 1);
-        if (peer != k->rank)
-            *add_move(out, peer) = (comm_move){peer, weights + (size_t)begin * e, (size_t)(end - begin) * e, weights + (size_t)from * e,
-                                               (size_t)(to - from) * e};
+        if (shard || peer != k->rank)
+            *add_move(out, peer) = (comm_move){peer, own, (size_t)(end - begin) * e, weights + (size_t)from * e, (size_t)(to - from) * e};
     }
 }
 
@@ -408,14 +409,16 @@ static void run_exchange(task_runner *r, const schedule *s, const task *t, queue
 static void run_update(task_runner *r, const schedule *s, const task *t, queue *q)
 {
     const packing *k = r->in->packing;
-    char *weights = operand_of(r, s, t, OBJECT_WEIGHTS, t->chunk, -1), *states = operand_of(r, s, t, OBJECT_STATES, t->chunk, -1);
+    char *weights = operand_of(r, s, t, kept_weights(r->in, t->chunk), t->chunk, -1);
+    char *states = operand_of(r, s, t, OBJECT_STATES, t->chunk, -1);
     char *gradient = operand_of(r, s, t, OBJECT_GRADIENT, t->chunk, -1);
     const uint64_t e = dtype_bytes(k->type);
-    const int64_t start = shard_start(k, t->chunk, k->rank);
+    const int64_t start = shard_start(k, t->chunk, k->rank), first = kept_weight_start(r->in, t->chunk);
     update_span one;
     for (int at = k->chunks[t->chunk].piece0; update_span_next(r->in->model, k, t->chunk, &at, &one);) {
         const pt_dtype type = param_type(one.param, k->type);
-        update u = {.params = &r->update, .param = one.param, .type = type, .n = one.values, .hi = weights + (uint64_t)one.offset * e,
+        update u = {.params = &r->update, .param = one.param, .type = type, .n = one.values,
+                    .hi = weights + (uint64_t)(one.offset - first) * e,
                     .lo = type == PT_BF16 ? (uint16_t *)(states + one.piece->low) : NULL,
                     .g = gradient + (uint64_t)(one.offset - start) * e};
         for (int i = 0; i < rule_slabs(one.rule); i++)

@@ -14,6 +14,8 @@
  *   a block's accumulators -> scatter, while the next block is computed -> finish, of what all ranks have for this rank's shard
  *   update of the shard -> gather, while the block before is computed
  *
+ * Of a sharded chunk the weights are gathered wherever they are used and not there any more, instead of behind the update.
+ *
  * Where the objects that an item needs come from, and where they go, is the caches' business (cache.c).
  */
 #include "schedule/builder.h"
@@ -55,9 +57,10 @@ typedef struct program {
 static int object_weights(const program *p, int chunk) { (void)p; return chunk; }
 static int object_states(const program *p, int chunk) { return p->packing->chunks_n + chunk; }
 static int object_gradient(const program *p, int chunk) { return 2 * p->packing->chunks_n + chunk; }
+static int object_shard(const program *p, int chunk) { return 3 * p->packing->chunks_n + chunk; }
 static int object_saved(const program *p, int block, int micro)
 {
-    return 3 * p->packing->chunks_n + (block - 1) * p->micro_n + micro;
+    return 4 * p->packing->chunks_n + (block - 1) * p->micro_n + micro;
 }
 
 /* ---- items ---- */
@@ -147,12 +150,12 @@ static void update_chunk(program *p, int chunk)
     if (!on_device && c->placement == TIER_HOST)
         cache_flush_object(&p->b, object_gradient(p, chunk)); /* the update works on the placements */
     item_begin(p, on_device ? p->b.now : 0);
-    item_needs(p, t, object_weights(p, chunk), USE_READ | USE_WRITE);
+    item_needs(p, t, c->sharded ? object_shard(p, chunk) : object_weights(p, chunk), USE_READ | USE_WRITE);
     item_needs(p, t, object_states(p, chunk), USE_READ | USE_WRITE);
     item_needs(p, t, object_gradient(p, chunk), USE_READ);
     (on_device ? item_workspace : item_host_workspace)(p, p->packing->chunks[chunk].update_bytes);
     item_end(p, TASK_UPDATE, on_device ? QUEUE_COMPUTE : QUEUE_HOST, -1, -1, chunk, false);
-    if (is_shared(p))
+    if (is_shared(p) && !c->sharded)
         gather_chunk(p, chunk);
 }
 
@@ -261,7 +264,7 @@ static void backward(program *p, int block, int micro)
 
 /* ---- gradients ---- */
 
-/* partial -1: of one rank. */
+/* partial -1: of one rank. Of several the accumulator is held until then: what is computed while it is sent lies elsewhere. */
 static void finish_chunk(program *p, int block, int chunk, int partial)
 {
     item_begin(p, p->b.now);
@@ -269,6 +272,7 @@ static void finish_chunk(program *p, int block, int chunk, int partial)
     item_needs(p, TIER_DEVICE, object_gradient(p, chunk), use);
     item_operand(p, p->sumsq, USE_WRITE);
     if (is_shared(p)) {
+        item_operand(p, p->accumulator[block], USE_READ);
         item_operand(p, partial, USE_READ | USE_WRITE);
     } else if (block > 0) {
         item_operand(p, p->accumulator[block], USE_READ);
@@ -334,22 +338,14 @@ static void scatter_chunk(program *p, int block, int chunk)
     item_end(p, TASK_SCATTER, QUEUE_RANKS, block, -1, chunk, false);
 }
 
+/* What the block before has sent is finished first: it does not wait for what this one sends. */
 static void share_block(program *p, int block)
 {
     if (block == 0 && p->piece0[1] > p->piece0[0])
         embed_backward(p);
-    const int before = p->scattered_n;
+    finish_scattered(p);
     for (int i = p->piece0[block + 1] - 1; i >= p->piece0[block]; i--)
         scatter_chunk(p, block, p->piece_chunk[i]);
-    const int n = p->scattered_n;
-    p->scattered_n = before;
-    finish_scattered(p);
-    for (int i = before; i < n; i++) {
-        p->scattered[i - before] = p->scattered[i];
-        p->scattered_block[i - before] = p->scattered_block[i];
-        p->partial[i - before] = p->partial[i];
-    }
-    p->scattered_n = n - before;
     if (block == 0)
         finish_scattered(p);
 }
@@ -454,20 +450,28 @@ static void make_chunk_objects(program *p, schedule_kind kind)
     for (int c = 0; c < p->packing->chunks_n; c++) {
         tier t = p->plan->chunks[c].placement;
         object *w = &p->b.objects[object_weights(p, c)], *s = &p->b.objects[object_states(p, c)];
-        object *g = &p->b.objects[object_gradient(p, c)];
-        *w = (object){.kind = OBJECT_WEIGHTS, .bytes = chunk_weight_bytes(p->packing, c), .keep = true};
+        object *g = &p->b.objects[object_gradient(p, c)], *h = &p->b.objects[object_shard(p, c)];
+        const bool sharded = p->plan->chunks[c].sharded;
+        *w = (object){.kind = OBJECT_WEIGHTS, .bytes = chunk_weight_bytes(p->packing, c), .keep = !sharded};
+        *h = (object){.kind = OBJECT_SHARD, .bytes = chunk_shard_bytes(p->packing, c), .keep = sharded};
         *s = (object){.kind = OBJECT_STATES, .bytes = chunk_state_bytes(p->packing, c), .keep = true};
         *g = (object){.kind = OBJECT_GRADIENT, .bytes = chunk_gradient_bytes(p->packing, c),
                       .keep = waits && kind != SCHEDULE_DRAIN};
-        w->placement = placement(p, OBJECT_WEIGHTS, c, t, w->bytes);
+        w->placement = sharded ? -1 : placement(p, OBJECT_WEIGHTS, c, t, w->bytes);
+        h->placement = sharded ? placement(p, OBJECT_SHARD, c, t, h->bytes) : -1;
         s->placement = training && s->bytes ? placement(p, OBJECT_STATES, c, t, s->bytes) : -1;
         g->placement = training && waits && g->bytes ? placement(p, OBJECT_GRADIENT, c, t, g->bytes) : -1;
-        object *all[] = {w, s, g};
-        for (int i = 0; i < 3; i++) {
+        object *all[] = {w, s, g, h};
+        for (int i = 0; i < 4; i++) {
             all[i]->index = c;
             all[i]->micro = -1;
             all[i]->placement_tier = t;
-            all[i]->placement_slot = -1;
+            all[i]->placement_slot = all[i]->partner = -1;
+        }
+        if (sharded) {
+            w->placement_tier = TIERS;
+            w->partner = object_shard(p, c);
+            h->partner = object_weights(p, c);
         }
     }
 }
@@ -495,7 +499,7 @@ static void make_saved_objects(program *p, schedule_kind kind)
         }
         for (int m = 0; m < p->micro_n; m++) {
             object *saved = &p->b.objects[object_saved(p, block, m)];
-            *saved = (object){.kind = OBJECT_SAVED, .index = block, .micro = m, .placement_tier = place, .placement = -1,
+            *saved = (object){.kind = OBJECT_SAVED, .index = block, .micro = m, .placement_tier = place, .placement = -1, .partner = -1,
                               .bytes = bytes * (uint64_t)p->b.s->micro_units};
             share_slot(p, kind, saved);
         }
@@ -538,7 +542,7 @@ static int list_chunks(program *p)
 
 static int make_caches(program *p)
 {
-    const int n[CACHES] = {p->plan->n_buffer, p->plan->n_update, p->plan->n_update, p->plan->n_swap};
+    const int n[CACHES] = {p->plan->n_buffer, p->plan->n_update, p->plan->n_update, p->plan->n_update, p->plan->n_swap};
     for (int t = TIER_DEVICE; t <= TIER_HOST; t++)
         for (int k = 0; k < CACHES; k++) {
             int slots = t == TIER_HOST && k == CACHE_WEIGHTS ? p->plan->n_update : n[k];
@@ -577,9 +581,9 @@ static int program_init(program *p, const schedule_input *in, schedule_kind kind
         layer_layout_init(&p->own_layouts[level], in->model, in->shape, (save_level)level);
     p->micro_n = (int)(in->shape->units_n / micro_units);
     p->groups_n = p->micro_n / in->plan->visit;
-    *s = (schedule){.kind = kind, .micro_n = p->micro_n, .micro_units = micro_units, .ranks = in->ranks > 1 ? in->ranks : 1};
+    *s = (schedule){.kind = kind, .micro_n = p->micro_n, .micro_units = micro_units};
     size_t chunks = (size_t)in->packing->chunks_n, blocks = (size_t)in->model->blocks_n, micros = (size_t)p->micro_n;
-    p->b = (builder){.in = in, .s = s, .e = e, .objects_n = (int)(3 * chunks + (blocks - 1) * micros)};
+    p->b = (builder){.in = in, .s = s, .e = e, .objects_n = (int)(4 * chunks + (blocks - 1) * micros)};
     p->b.objects = calloc((size_t)p->b.objects_n, sizeof *p->b.objects);
     p->block0 = calloc(2 * (blocks + 1), sizeof *p->block0);
     p->chunk_updated = calloc(chunks, 1);

@@ -4,8 +4,8 @@
 #include <string.h>
 
 const char *const queue_names[QUEUES] = {"compute", "to_device", "from_device", "host", "read", "write", "ranks"};
-const char *const object_names[OBJECT_KINDS] = {"weights", "states", "gradient", "saved", "accumulator", "stream gradient", "stream",
-                                                "workspace", "batch", "loss", "sumsq", "rope", "partial sums"};
+const char *const object_names[OBJECT_KINDS] = {"weights", "states", "gradient", "shard", "saved", "accumulator",
+                                                "stream gradient", "stream", "workspace", "batch", "loss", "sumsq", "rope", "partial sums"};
 const char *const task_names[TASK_KINDS] = {"input", "output", "copy", "read", "write", "embed", "layer", "head",
                                             "head_eval", "layer_backward", "finish", "embed_finish", "update", "embed_backward",
                                             "scatter", "gather"};

@@ -11,13 +11,15 @@
  * before, and be waited for: another that is free earlier is taken, though its own object may have to come again. A
  * changed object is written back to its placement right behind its last change, and only if it will be needed again. Objects
  * that live on the tier itself are used in place.
+ *
+ * The weights of a sharded chunk have no placement (tier TIERS): they are fetched by a gather, which uses their shard as any task does.
  */
 #ifndef PT_BUILDER_H
 #define PT_BUILDER_H
 
 #include "schedule/schedule.h"
 
-enum { CACHE_WEIGHTS, CACHE_STATES, CACHE_GRADIENT, CACHE_SAVED, CACHES };
+enum { CACHE_WEIGHTS, CACHE_STATES, CACHE_GRADIENT, CACHE_SHARD, CACHE_SAVED, CACHES };
 enum { USE_READ = 1, USE_WRITE = 2 };
 
 typedef struct object {
@@ -26,6 +28,7 @@ typedef struct object {
     tier placement_tier;
     int placement;              /* buffer, -1: none (yet) */
     int placement_slot;         /* slot that it shares with others, -1: none */
+    int partner;                /* of weights without a placement the shard they are gathered from; of a shard these; -1: none */
     uint64_t within;       /* its offset there: others at the same one are never there at the same time */
     uint64_t bytes;
     bool keep;             /* must be in its placement when the schedule ends */

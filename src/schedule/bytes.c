@@ -9,7 +9,7 @@ uint64_t schedule_window_bytes(const schedule_input *in)
 {
     uint64_t most = 0;
     for (int c = 0; c < in->packing->chunks_n; c++) {
-        uint64_t bytes = chunk_weight_bytes(in->packing, c) + chunk_state_bytes(in->packing, c);
+        uint64_t bytes = kept_weight_bytes(in, c) + chunk_state_bytes(in->packing, c);
         if (in->plan->chunks[c].placement == TIER_DISK && bytes > most)
             most = bytes;
     }

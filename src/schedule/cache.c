@@ -8,6 +8,7 @@ static int cache_of(const object *o)
     case OBJECT_WEIGHTS: return CACHE_WEIGHTS;
     case OBJECT_STATES: return CACHE_STATES;
     case OBJECT_GRADIENT: return CACHE_GRADIENT;
+    case OBJECT_SHARD: return CACHE_SHARD;
     default: return CACHE_SAVED;
     }
 }
@@ -186,12 +187,33 @@ static void fetch_placement(builder *b, object *o, slot *to, int64_t free_key)
     to->free_key = key;
 }
 
+/* Weights from all ranks' shards. */
+static void gather(builder *b, tier t, const object *o, slot *to, int64_t free_key)
+{
+    object *shard = &b->objects[o->partner];
+    int64_t key = free_key;
+    const int from = cache_use(b, t, o->partner, USE_READ, &key);
+    if (b->failed)
+        return;
+    builder_task(b, TASK_GATHER, QUEUE_RANKS, -1, -1, o->index, key);
+    builder_operand(b, from, USE_READ);
+    builder_operand(b, to->buffer, USE_WRITE);
+    cache_used(b, t, o->partner, USE_READ, key);
+    to->free_key = key;
+    if (shard->slot[t] >= 0)
+        cache_for(b, t, shard)->slots[shard->slot[t]].pinned = -1;
+}
+
 /* The contents into a slot just taken: from the other tier's slot if the object has one there or must pass
  * through it, else from its placement. */
 static void fetch(builder *b, tier t, int index, slot *to, int64_t free_key)
 {
     object *o = &b->objects[index];
     tier other = t == TIER_DEVICE ? TIER_HOST : TIER_DEVICE;
+    if (o->placement_tier == TIERS) {
+        gather(b, t, o, to, free_key);
+        return;
+    }
     if (o->slot[other] < 0 && through_host(b, t, o)) {
         int64_t stage_key = 0;
         int at = take_slot(b, TIER_HOST, index, &stage_key);
@@ -215,8 +237,11 @@ int cache_use(builder *b, tier t, int index, unsigned use, int64_t *key)
     object *o = &b->objects[index];
     if (b->failed)
         return -1;
-    if (b->recording)
+    if (b->recording) {
+        if (o->placement_tier == TIERS) /* which may be needed for it */
+            record_use(b, &b->objects[o->partner]);
         return record_use(b, o);
+    }
     if (o->placement_tier == t) {
         pass_use(b, o);
         if (use & USE_READ)
@@ -233,6 +258,8 @@ int cache_use(builder *b, tier t, int index, unsigned use, int64_t *key)
             return -1;
         if (use & USE_READ)
             fetch(b, t, index, &c->slots[at], free_key);
+    } else if (o->placement_tier == TIERS) {
+        pass_use(b, &b->objects[o->partner]); /* it was not */
     }
     pass_use(b, o); /* only now: making room above must not take it for something that nobody wants */
     slot *s = &c->slots[o->slot[t]];
@@ -261,6 +288,9 @@ void cache_used(builder *b, tier t, int index, unsigned use, int64_t key)
     for (int other = 0; other < TIERS; other++) /* older copies */
         if (other != (int)t && o->slot[other] >= 0)
             drop(b, (tier)other, &cache_for(b, (tier)other, o)->slots[o->slot[other]]);
+    const object *gathered = o->partner < 0 ? NULL : &b->objects[o->partner];
+    if (gathered && gathered->slot[TIER_DEVICE] >= 0)
+        drop(b, TIER_DEVICE, &cache_for(b, TIER_DEVICE, gathered)->slots[gathered->slot[TIER_DEVICE]]);
 }
 
 void cache_flush_object(builder *b, int index)

@@ -34,7 +34,7 @@ int check_fail(const checker *c, int task_index, int buffer_index, const char *f
     }
     if (buffer_index >= 0) {
         const buffer *b = &c->s->buffers[buffer_index];
-        bool chunk = b->kind <= OBJECT_GRADIENT;
+        bool chunk = is_of_chunk(b->kind);
         const char *name = (unsigned)b->kind < OBJECT_KINDS ? object_names[b->kind] : "unknown";
         describe(what, sizeof what, name, chunk ? -1 : b->index, b->micro, chunk ? b->index : -1);
         size_t used = strlen(where);
@@ -101,6 +101,7 @@ uint64_t check_object_bytes(const checker *c, object_kind kind, int index, int m
     case OBJECT_WEIGHTS: return chunk_weight_bytes(c->in->packing, index);
     case OBJECT_STATES: return chunk_state_bytes(c->in->packing, index);
     case OBJECT_GRADIENT: return chunk_gradient_bytes(c->in->packing, index);
+    case OBJECT_SHARD: return chunk_shard_bytes(c->in->packing, index);
     case OBJECT_SAVED: return c->blocks[index].saved_bytes * (uint64_t)c->micro_units;
     case OBJECT_ACCUMULATOR: return c->blocks[index].accumulator_bytes;
     case OBJECT_STREAM_GRADIENT: return (uint64_t)(c->micro_units * shape->unit_rows * m->hidden) * dtype_bytes(shape->type);
@@ -120,6 +121,7 @@ static bool identity_exists(const checker *c, const buffer *b)
     switch (b->kind) {
     case OBJECT_WEIGHTS: return chunk && b->micro == -1;
     case OBJECT_STATES: case OBJECT_GRADIENT: return chunk && b->micro == -1 && check_object_bytes(c, b->kind, b->index, b->micro);
+    case OBJECT_SHARD: return chunk && b->micro == -1 && c->in->plan->chunks[b->index].sharded;
     case OBJECT_SAVED: return b->index >= 1 && b->index <= c->layers + 1 && micro;
     case OBJECT_ACCUMULATOR: return has_accumulator(c, b->index) && b->micro == -1;
     case OBJECT_STREAM_GRADIENT: return b->index == -1 && micro && c->first_trained <= c->layers;
@@ -189,23 +191,35 @@ static int check_lifetimes(const checker *c)
     return failed;
 }
 
+/* Whether a chunk's object stays. */
+static bool outlives(const checker *c, object_kind kind, int chunk)
+{
+    const bool sharded = c->in->plan->chunks[chunk].sharded;
+    switch (kind) {
+    case OBJECT_WEIGHTS: return !sharded;
+    case OBJECT_SHARD: return sharded;
+    case OBJECT_STATES: return c->in->training && check_object_bytes(c, kind, chunk, -1);
+    default: return c->in->training && c->waits && check_object_bytes(c, kind, chunk, -1);
+    }
+}
+
 /* Each object that must outlive the schedule has exactly one placement, where the plan says. */
 static int check_placements(const checker *c)
 {
-    int chunk_kinds = c->in->training ? (c->waits ? 3 : 2) : 1;
-    size_t n = (size_t)c->chunks_n * 3 + OBJECT_KINDS;
+    const int kinds = OBJECT_SHARD + 1;
+    size_t n = (size_t)c->chunks_n * (size_t)kinds + OBJECT_KINDS;
     unsigned char *seen = calloc(n, 1);
     if (!seen)
         return pt_fail(c->e, PT_FAILED, "out of memory while checking a schedule");
     int failed = 0, missing = 3 + (c->in->model->config.ropes_n > 0);
-    for (int i = 0; i < chunk_kinds * c->chunks_n; i++)
-        missing += check_object_bytes(c, (object_kind)(i / c->chunks_n), i % c->chunks_n, -1) > 0;
+    for (int i = 0; i < kinds * c->chunks_n; i++)
+        missing += outlives(c, (object_kind)(i / c->chunks_n), i % c->chunks_n);
     for (int i = 0; i < c->s->placements_n && !failed; i++) {
         const buffer *b = &c->s->buffers[i];
-        bool of_chunk = b->kind <= OBJECT_GRADIENT;
+        bool of_chunk = is_of_chunk(b->kind);
         tier t = of_chunk ? c->in->plan->chunks[b->index].placement : TIER_DEVICE;
         size_t at = of_chunk ? OBJECT_KINDS + (size_t)b->kind * (size_t)c->chunks_n + (size_t)b->index : (size_t)b->kind;
-        if (of_chunk ? (int)b->kind >= chunk_kinds : b->kind < OBJECT_BATCH || b->kind == OBJECT_PARTIAL)
+        if (of_chunk ? !outlives(c, b->kind, b->index) : b->kind < OBJECT_BATCH || b->kind == OBJECT_PARTIAL)
             failed = check_fail(c, -1, i, "such an object does not outlive the schedule");
         else if (seen[at]++)
             failed = check_fail(c, -1, i, "the object has a placement already");
@@ -345,17 +359,19 @@ static int check_shards(const checker *c)
     for (int i = 0; i < k->pieces_n; i++) {
         const piece *p = &k->pieces[i];
         int64_t next = p->row0;
-        for (int r = 0; r < k->ranks && k->chunks[p->chunk].trained; r++) {
+        for (int r = 0; r < k->ranks; r++) {
             const piece_share s = packing_share(k, c->in->model, p, r);
+            if (shard_start(k, p->chunk, r + 1) - shard_start(k, p->chunk, r) > k->chunks[p->chunk].shard_elements)
+                return check_fail(c, -1, -1, "the shard of rank %d is larger than the room that chunk %d has for one", r, p->chunk);
+            if (c->in->model->params[p->param].storage != STORAGE_PLAIN)
+                continue;
             if (s.rows && s.row0 != next)
                 return check_fail(c, -1, -1, "rank %d has rows of parameter %d from %lld on, and %lld come next", r, p->param,
                                   (long long)s.row0,
                                   (long long)next);
             next += s.rows;
-            if (shard_start(k, p->chunk, r + 1) - shard_start(k, p->chunk, r) > k->chunks[p->chunk].shard_elements)
-                return check_fail(c, -1, -1, "the shard of rank %d is larger than the room that chunk %d has for one", r, p->chunk);
         }
-        if (k->chunks[p->chunk].trained && next != p->row0 + p->rows)
+        if (c->in->model->params[p->param].storage == STORAGE_PLAIN && next != p->row0 + p->rows)
             return check_fail(c, -1, -1, "rows %lld .. of parameter %d belong to no rank", (long long)next, p->param);
     }
     return 0;
@@ -420,6 +436,29 @@ int schedule_check(const schedule_input *in, const schedule *s, const uint64_t b
         failed = check_list(&c);
     if (!failed)
         failed = walk(&c);
+    if (!failed)
+        failed = check_budget(&c, budget);
+    checker_close(&c);
+    return failed;
+}
+
+int schedule_check_moves(const schedule *s, int blocks_n, int chunks_n, const uint64_t budget[TIERS], pt_error *e)
+{
+    checker c = {.s = s, .e = e, .layers = blocks_n - 2, .chunks_n = chunks_n, .micro_n = s->micro_n};
+    const size_t buffers = (size_t)s->buffers_n + 1, tasks = (size_t)s->tasks_n + 1;
+    c.contents = calloc(buffers, sizeof *c.contents);
+    c.segment0 = calloc(buffers, sizeof(int));
+    c.segment1 = calloc(buffers, sizeof(int));
+    c.done = malloc(tasks * sizeof *c.done);
+    int failed = c.contents && c.segment0 && c.segment1 && c.done ? 0 : pt_fail(e, PT_FAILED, "out of memory while checking a schedule");
+    for (int i = 0; i < s->buffers_n && !failed; i++)
+        failed = (unsigned)s->buffers[i].tier < TIERS ? check_place(&c, i) : check_fail(&c, -1, i, "there is no such tier");
+    for (int i = 0; i < s->tasks_n && !failed; i++)
+        failed = check_task_fields(&c, i);
+    if (!failed)
+        failed = check_lifetimes(&c);
+    if (!failed)
+        failed = check_moves(&c);
     if (!failed)
         failed = check_budget(&c, budget);
     checker_close(&c);

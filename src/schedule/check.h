@@ -23,5 +23,8 @@
 /* 0, or PT_FAILED with the task, the buffer and what is wrong; PT_DOES_NOT_FIT where the only fault is that a tier
  * needs more than its budget. `budget` NULL: no limits. Time: about proportional to the operands. */
 int schedule_check(const schedule_input *in, const schedule *s, const uint64_t budget[TIERS], pt_error *e);
+/* What can be proved of a schedule of any network, with so many blocks and chunks: order and memory as above; of contents, that whoever
+ * reads an object reads what was written of it last, wherever its copies went meanwhile, and that placements hold that in the end. */
+int schedule_check_moves(const schedule *s, int blocks_n, int chunks_n, const uint64_t budget[TIERS], pt_error *e);
 
 #endif

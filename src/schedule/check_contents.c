@@ -69,7 +69,7 @@ static int check_placement(const checker *c, int i)
     const content *now = &c->contents[i];
     int version;
     switch (b->kind) {
-    case OBJECT_WEIGHTS: version = c->weights[b->index]; break;
+    case OBJECT_WEIGHTS: case OBJECT_SHARD: version = c->weights[b->index]; break;
     case OBJECT_STATES: version = c->states[b->index]; break;
     case OBJECT_GRADIENT:
         if (c->s->kind == SCHEDULE_DRAIN || c->s->kind == SCHEDULE_EVAL)

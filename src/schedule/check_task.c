@@ -157,6 +157,7 @@ static int finish_wants(checker *c, int i, int block, int chunk)
         if (!c->scattered[piece_at(c, block, chunk)])
             return check_fail(c, i, -1, "the sums of other ranks have not come");
         changes(c, OBJECT_PARTIAL, chunk, block, 1, 2);
+        reads(c, OBJECT_ACCUMULATOR, block, -1, c->micro_n);
         return 0;
     }
     if (block > 0) {
@@ -198,8 +199,15 @@ static int scatter_wants(checker *c, int i, int block, int chunk)
     return 0;
 }
 
+static bool is_sharded(const checker *c, int chunk) { return c->in->plan->chunks[chunk].sharded; }
+
 static int gather_wants(checker *c, int i, int chunk)
 {
+    if (is_sharded(c, chunk)) {
+        reads(c, OBJECT_SHARD, chunk, -1, c->weights[chunk]);
+        writes(c, OBJECT_WEIGHTS, chunk, -1, c->weights[chunk]);
+        return 0;
+    }
     if (c->weights[chunk] != 1)
         return check_fail(c, i, -1, "the chunk's shard is not updated, or its weights have come already");
     changes(c, OBJECT_WEIGHTS, chunk, -1, 1, 2);
@@ -220,13 +228,14 @@ static int update_wants(checker *c, int i, int chunk)
                           tier_names[t]);
     if (backward && c->gradient[chunk] != c->chunk_blocks[chunk])
         return check_fail(c, i, -1, "the gradient has the pieces of %d blocks of %d", c->gradient[chunk], c->chunk_blocks[chunk]);
-    want *w[3] = {add(c, OBJECT_WEIGHTS, chunk, -1), add(c, OBJECT_STATES, chunk, -1), add(c, OBJECT_GRADIENT, chunk, -1)};
+    want *w[3] = {add(c, kept_weights(c->in, chunk), chunk, -1), add(c, OBJECT_STATES, chunk, -1), add(c, OBJECT_GRADIENT, chunk, -1)};
     for (int k = 0; k < 3; k++) {
         w[k]->tier = t;
         w[k]->read = true;
         w[k]->write = k < 2;
         w[k]->after = 1;
     }
+    w[0]->after = is_sharded(c, chunk) ? whole_weights(c) : 1;
     w[2]->before = c->gradient[chunk];
     workspace(c, c->in->packing->chunks[chunk].update_bytes);
     c->wants[c->wants_n - 1].tier = t;
@@ -238,7 +247,7 @@ static int update_wants(checker *c, int i, int chunk)
 static int newest(const checker *c, const buffer *b)
 {
     switch (b->kind) {
-    case OBJECT_WEIGHTS: return c->weights[b->index];
+    case OBJECT_WEIGHTS: case OBJECT_SHARD: return c->weights[b->index];
     case OBJECT_STATES: return c->states[b->index];
     case OBJECT_GRADIENT: return c->gradient[b->index];
     default: return c->saved[saved_at(c, b->index, b->micro)];
@@ -377,10 +386,13 @@ void check_task_done(checker *c, int i)
         c->gradient[t->chunk]++;
         c->sums++;
         break;
-    case TASK_UPDATE: c->weights[t->chunk] = c->states[t->chunk] = 1; break;
+    case TASK_UPDATE:
+        c->weights[t->chunk] = is_sharded(c, t->chunk) ? whole_weights(c) : 1;
+        c->states[t->chunk] = 1;
+        break;
     case TASK_EMBED_BACKWARD: c->accumulator[0] = c->micro_n; break;
     case TASK_SCATTER: c->scattered[piece_at(c, t->block, t->chunk)] = 1; break;
-    case TASK_GATHER: c->weights[t->chunk] = 2; break;
+    case TASK_GATHER: c->weights[t->chunk] = is_sharded(c, t->chunk) ? c->weights[t->chunk] : whole_weights(c); break;
     default: break;
     }
 }

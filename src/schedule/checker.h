@@ -4,6 +4,7 @@
  *   check_memory.c    who touched each byte last, and whether that is surely over
  *   check_task.c      what each kind of task needs, and what it leaves behind
  *   check_contents.c  versions: the walk
+ *   check_moves.c     the same for blocks that it knows nothing of
  */
 #ifndef PT_CHECKER_H
 #define PT_CHECKER_H
@@ -12,6 +13,7 @@
 
 /* Contents of a buffer. Versions are counted per kind of object:
  *   weights, states   0 at the start of the schedule, 1 after the update; with several ranks weights have 2 when all shards are in
+ *   shard             0 at the start of the schedule, 2 after the update: the weights that are gathered from it then
  *   gradient          0 the one that waits since the step before; k: the pieces of k blocks are in
  *   saved             1 the block's input is in, 2 everything that the save level keeps
  *   accumulator       number of micro-batches summed up
@@ -91,6 +93,8 @@ void check_task_done(checker *c, int task);   /* counts it */
 int check_contents_before(checker *c, int task); /* its operands and the versions it reads */
 void check_contents_after(checker *c, int task); /* what it wrote */
 int check_contents_end(checker *c);
+
+int check_moves(checker *c);                  /* of any network: order, memory, and that only newest versions are read */
 
 static inline bool is_shared(const checker *c) { return c->in->packing->ranks > 1; }
 static inline int whole_weights(const checker *c) { return is_shared(c) ? 2 : 1; } /* version after an update */

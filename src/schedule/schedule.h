@@ -37,6 +37,7 @@ typedef enum object_kind {
     OBJECT_WEIGHTS,     /* of chunk `index` */
     OBJECT_STATES,      /* of chunk `index`: low halves, slabs; a frozen one's low halves no task touches */
     OBJECT_GRADIENT,    /* of trained chunk `index`, rounded, waiting for its update */
+    OBJECT_SHARD,       /* weights of sharded chunk `index` that this rank keeps; its OBJECT_WEIGHTS are gathered, and have no placement */
     OBJECT_SAVED,       /* saved set of block `index`, micro-batch `micro` (the head's: its input) */
     OBJECT_ACCUMULATOR, /* fp32 gradients of block `index`, if it trains anything */
     OBJECT_STREAM_GRADIENT, /* gradient of the residual stream, micro-batch `micro`, if it leaves the head */
@@ -83,7 +84,7 @@ typedef enum task_kind {
     /* several ranks: */
     TASK_EMBED_BACKWARD, /* streams' gradients -> accumulators of the embedding */
     TASK_SCATTER,        /* accumulators of `block`, to the ranks whose shards of `chunk` they belong to -> partial sums from all of them */
-    TASK_GATHER,         /* the updated weights of `chunk`: a shard from each rank */
+    TASK_GATHER,         /* the weights of `chunk`: a shard from each rank, in place behind an update; of a sharded chunk into a buffer */
     TASK_KINDS
 } task_kind;
 extern const char *const task_names[TASK_KINDS];
@@ -115,7 +116,6 @@ typedef struct schedule {
     buffer *buffers;
     int micro_n;                /* micro-batches a step */
     int64_t micro_units;        /* units a micro-batch */
-    int ranks;                  /* whose saved sets the host has room for; the buffers are one rank's */
     uint64_t bytes[TIERS];      /* arena that each tier needs */
     uint64_t placement_bytes[TIERS]; /* of it, placements; they come first */
     uint64_t lasting_bytes[TIERS]; /* of those, all but the gradients', which come last: what is kept when no update waits */
@@ -129,14 +129,22 @@ typedef struct schedule_input {
     const plan *plan;
     bool training;  /* false: weights only (evaluation of a model that is not trained) */
     bool host_tier; /* a host tier exists; else the disk is next to the device, whose memory is RAM */
-    int ranks;      /* that share the host: they keep the chunks' states together, and each of them its own saved sets; 0: one */
     const layer_layout *layouts; /* of each save level; NULL: computed for each schedule */
 } schedule_input;
 
-/* How many of it lie on its tier. */
-static inline uint64_t buffer_copies(const schedule *s, const buffer *b)
+static inline bool is_of_chunk(object_kind kind) { return kind <= OBJECT_SHARD; }
+/* What stays of a chunk's weights: all of them, or the rank's shard; and the element of the chunk where that begins. */
+static inline object_kind kept_weights(const schedule_input *in, int chunk)
 {
-    return b->tier == TIER_HOST && b->kind == OBJECT_SAVED ? (uint64_t)s->ranks : 1;
+    return in->plan->chunks[chunk].sharded ? OBJECT_SHARD : OBJECT_WEIGHTS;
+}
+static inline uint64_t kept_weight_bytes(const schedule_input *in, int chunk)
+{
+    return in->plan->chunks[chunk].sharded ? chunk_shard_bytes(in->packing, chunk) : chunk_weight_bytes(in->packing, chunk);
+}
+static inline int64_t kept_weight_start(const schedule_input *in, int chunk)
+{
+    return in->plan->chunks[chunk].sharded ? shard_start(in->packing, chunk, in->packing->rank) : 0;
 }
 
 int schedule_build(const schedule_input *in, schedule_kind kind, schedule *out, pt_error *e);

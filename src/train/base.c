@@ -19,12 +19,68 @@ static bool has_frozen_matrix(const model *m)
     return any;
 }
 
+/* ---- folders in few bits ---- */
+
+/* What config.json says of such a folder: the format, where it is one of ours, and modules that were left whole. */
+static param_storage said_format(const json_t *said)
+{
+    const char *type = json_string_value(json_object_get(said, "bnb_4bit_quant_type"));
+    if (json_is_true(json_object_get(said, "load_in_8bit")))
+        return STORAGE_INT8;
+    return type && !strcmp(type, "nf4") && json_is_true(json_object_get(said, "bnb_4bit_use_double_quant")) ? STORAGE_NF4 : STORAGE_PLAIN;
+}
+
+/* Is `module` in front of the name, or does its module end so? */
+static bool is_module(const char *name, const char *module)
+{
+    static const char end[] = ".weight";
+    const size_t n = strlen(name) - (sizeof end - 1), k = strlen(module);
+    return (k < n && !strncmp(name, module, k) && name[k] == '.') || (k <= n && k && !strncmp(name + n - k, module, k));
+}
+
+static bool was_left_whole(const json_t *said, const param *p)
+{
+    const json_t *module;
+    size_t i;
+    bool left = false;
+    json_array_foreach(json_object_get(said, "llm_int8_skip_modules"), i, module)
+        for (int k = 0; k < p->parts; k++)
+            left = left || (json_is_string(module) && is_module(p->part[k].name, json_string_value(module)));
+    return left;
+}
+
+/* A folder, or a config.json alone, of which a plan is made. */
+static int store_like(const char *folder, model *m, pt_error *e)
+{
+    char path[FILE_PATH_BYTES];
+    json_source config;
+    safetensors *st = NULL;
+    const bool is_folder = path_is_folder(folder);
+    int failed = is_folder ? path_join(path, folder, "config.json", e) : 0;
+    if (!failed)
+        failed = json_source_open(&config, is_folder ? path : folder, e);
+    if (failed)
+        return failed;
+    const json_t *said = json_object_get(config.object, "quantization_config");
+    const bool has_weights = is_folder && weights_present(folder);
+    for (int i = 0; i < m->params_n && json_is_object(said) && !has_weights; i++)
+        if (storage_fits(&m->params[i]) && !was_left_whole(said, &m->params[i]))
+            m->params[i].storage = said_format(said);
+    if (json_is_object(said) && has_weights)
+        failed = safetensors_open(folder, &st, e);
+    if (st && !failed)
+        failed = weights_store_like(m, st, e);
+    safetensors_close(st);
+    json_source_close(&config);
+    return failed;
+}
+
 int base_apply(const pt_train_options *o, model *m, pt_error *e)
 {
     static const param_storage storage[] = {[PT_BASE_NF4] = STORAGE_NF4, [PT_BASE_INT8] = STORAGE_INT8};
     const bool is_bf16 = o->precision == PT_PRECISION_BF16;
     if (o->base == PT_BASE_AS_COMPUTED)
-        return 0;
+        return has_frozen_matrix(m) && !o->init_random ? store_like(o->model, m, e) : 0;
     if (o->base == (is_bf16 ? PT_BASE_FP32 : PT_BASE_BF16))
         return pt_fail(e, PT_USAGE,
                        "--base %s and --dtype %s: products read a base in the type that they compute in; give --dtype %s, or --base "

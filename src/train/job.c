@@ -35,9 +35,18 @@ static int open_layout(job *j, const char *from, pt_error *e)
         j->layout.source = st;
     else
         safetensors_close(st);
+    if (multimodal && st && !failed)
+        failed = weights_check_beside(j->model, st, e);
     if (multimodal && !failed && !from[0])
         tell_beside(j);
     return multimodal ? failed : 0;
+}
+
+/* Matrices in few bits are not trained as such. */
+static void tell_few_bits(const job *j)
+{
+    if (json_is_object(json_object_get(j->companions.config, "quantization_config")) && !j->random_init && !j->model->adapters)
+        options_notice(&j->o, "the model's folder is in few bits: what is trained begins as what they stand for, and whole weights are saved");
 }
 
 int job_open_model(job *j, const char *from, pt_error *e)
@@ -57,6 +66,8 @@ int job_open_model(job *j, const char *from, pt_error *e)
     if (j->random_init && !resumed)
         options_notice(&j->o, "%s: starting from random weights (seed %llu)",
                        j->o.init_random ? "--init random" : "no weights in the model's folder", (unsigned long long)j->o.seed);
+    if (!resumed)
+        tell_few_bits(j);
     if (j->o.lr == 0)
         j->o.lr = j->o.task == PT_TASK_DPO ? 1e-6 : j->model->adapters ? 2e-4 : j->random_init ? 3e-4 : 5e-5;
     failed = base_open(&j->base, j->model, j->random_init ? NULL : j->model_dir, j->o.seed, e);

@@ -41,6 +41,7 @@ static const struct { const char *json; int64_t parameters; } counts[] = {
     {"{'model_type': 'smollm3'}", 3075098624},
     {"{'model_type': 'granite'}", 6738415616},
     {"{'model_type': 'ministral3'}", 8489553920},
+    {"{'model_type': 'starcoder2'}", 3030371328},
     {"{'model_type': 'opt', 'ffn_dim': 200, 'max_position_embeddings': 33, 'enable_bias': false,"
      " 'tie_word_embeddings': false" SMALL, 326496},
     {"{'model_type': 'opt', 'ffn_dim': 200, 'max_position_embeddings': 33" SMALL, 280536},
@@ -56,6 +57,7 @@ static const struct { const char *json; int64_t parameters; } counts[] = {
     {"{'model_type': 'smollm3', 'attention_bias': true, 'num_key_value_heads': null, 'intermediate_size': 200" SMALL, 333216},
     {"{'model_type': 'granite', 'attention_bias': true, 'mlp_bias': true" SMALL_GROUPED, 345456},
     {"{'model_type': 'ministral3', 'head_dim': 20" SMALL_GROUPED, 361632},
+    {"{'model_type': 'starcoder2', 'use_bias': false, 'tie_word_embeddings': false" SMALL_GROUPED, 286272},
 };
 
 static void check_structure(const model *m)

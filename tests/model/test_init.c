@@ -96,6 +96,8 @@ static void each_architecture_starts_by_its_own_rule(void **state)
     check_init("{'model_type': 'gemma2', 'head_dim': 16, 'tie_word_embeddings': false" SMALL_GROUPED, 0.05, 3);
     check_init("{'model_type': 'gemma3_text', 'head_dim': 16" SMALL_GROUPED, 0.05, 3);
     check_init("{'model_type': 'phi3'" SMALL_GROUPED, 0.05, 3);
+    check_init("{'model_type': 'starcoder2', 'num_key_value_heads': 2, 'intermediate_size': 150, 'hidden_size': 64, 'num_hidden_layers': 1,"
+               " 'num_attention_heads': 4, 'vocab_size': 301}", 0.018042, -1);
     check_init("{'model_type': 'gpt_neox', 'intermediate_size': 150, 'initializer_range': 0.05" SMALL, 0.05, -1);
     check_init("{'model_type': 'olmo2', 'attention_bias': true" SMALL_GROUPED, 0.05, 3);
     check_init("{'model_type': 'olmo3'" SMALL_GROUPED, 0.05, 3);

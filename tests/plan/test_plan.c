@@ -248,7 +248,7 @@ static void a_gpu_updates_matrices_that_are_multiplied(void **state)
         if (random_case_open(&r, &c, &e))
             fail_msg("%s", e.text);
         const int k = random_below(&r, c.plan.chunks_n);
-        c.plan.chunks[k] = (plan_chunk){TIER_HOST, TIER_HOST};
+        c.plan.chunks[k] = (plan_chunk){.placement = TIER_HOST, .update = TIER_HOST};
         c.plan.n_buffer = c.plan.n_update = 4;
         const bool other_bits = c.shape.gpu && c.shape.optimizer == &optimizer_muon && c.packing.chunks[k].by_device;
         const int failed = plan_validate(&c.plan, c.model, &c.shape, &c.packing, c.clipping, &e);
@@ -286,7 +286,7 @@ static void impossible_plans_are_refused_by_key(void **state)
             case 5: p->visit = -random_below(&r, 2); break;
             case 6: p->visit = (int)c.shape.units_n + 1; break;
             case 7: p->update = UPDATE_BACKWARD; break;
-            case 8: p->chunks[random_below(&r, p->chunks_n)] = (plan_chunk){TIER_DEVICE, TIER_HOST}; break;
+            case 8: p->chunks[random_below(&r, p->chunks_n)] = (plan_chunk){.placement = TIER_DEVICE, .update = TIER_HOST}; break;
             case 9: p->chunks[random_below(&r, p->chunks_n)].placement = TIERS; break;
             case 10: p->chunks[0].placement = TIER_DISK; p->n_buffer = 0; break;
             case 11: p->chunks[0].placement = TIER_DISK; p->n_update = 0; break;

@@ -11,6 +11,7 @@ static const kind kinds[] = { /* as in make_ritz.py */
     {2, 6, 2, true, false, JET_SOFTPLUS}, {7, 10, 3, true, false, JET_TANH}, {3, 6, 2, false, true, JET_RELU3},
     {10, 10, 2, false, true, JET_TANH3},
     {1, 4, 1, true, false, JET_SILU},   {30, 12, 4, false, false, JET_SOFTPLUS}};
+static bool everything[RITZ_STAGES]; /* is kept */
 enum { KINDS = sizeof kinds / sizeof *kinds, POINTS = 37 };
 
 typedef struct wanted { double *x, *terms, *u, *g, *value, *parameters, *gradient; } wanted;
@@ -62,36 +63,77 @@ static ritz_network network_of(const kind *k, pt_dtype type)
     return n;
 }
 
-/* In units of `rows` points, one after the other in the same memory. */
-static void compute(const ritz_network *n, const wanted *w, int64_t rows, int again, int threads, got *out)
+/* All that a unit's sweeps need, each group's set by itself. */
+typedef struct room { ritz_layout layout; char *set[RITZ_STAGES], *own, *work, *stream; } room;
+
+static room room_of(const ritz_network *n, int64_t rows, const bool *kept)
+{
+    room m;
+    ritz_layout_init(&m.layout, n, rows, kept);
+    for (int g = 0; g < n->groups_n; g++)
+        m.set[g] = test_alloc(m.layout.set_bytes[g]);
+    m.own = test_alloc(m.layout.own_bytes);
+    m.work = test_alloc(m.layout.work_bytes);
+    m.stream = test_alloc(m.layout.stream_bytes);
+    return m;
+}
+
+static ritz_unit unit_of(const ritz_network *n, const room *m, int group, const char *weights, char *sums)
 {
     const size_t each = dtype_bytes(n->type);
-    ritz_layout l;
-    ritz_layout_init(&l, n, rows, again);
-    char *memory = test_alloc(l.bytes), *weights = test_alloc((size_t)n->params * each), *sums = test_alloc((size_t)n->params * each);
-    char *ones = test_alloc((size_t)rows * each);
+    ritz_unit u = {.net = n, .layout = &m->layout, .group = group, .own = m->own, .work = m->work, .stream = m->stream};
+    for (int k = 0; k < 2 && group + k < n->groups_n; k++)
+        u.set[k] = m->set[group + k];
+    for (int s = n->group0[group]; s < n->group0[group + 1]; s++) {
+        u.weights[s - n->group0[group]] = weights + (size_t)n->stages[s].weight_at * each;
+        u.sums[s - n->group0[group]] = sums + (size_t)n->stages[s].weight_at * each;
+    }
+    return u;
+}
+
+/* A unit through its sweeps: all four, or flat. */
+static void sweep(const ritz_network *n, const room *m, const char *weights, char *sums, queue *q, int64_t rows, bool flat, bool first)
+{
+    static void (*const all[])(const ritz_unit *) = {ritz_forward, ritz_adjoint, ritz_energy, ritz_tangent, ritz_reverse};
+    for (int k = 0; k < 5; k++)
+        for (int i = 0; i < (k == 2 ? 1 : n->groups_n); i++) {
+            const int group = k % 2 || k == 4 ? n->groups_n - 1 - i : i;
+            ritz_unit u = unit_of(n, m, k == 3 ? i : group, weights, sums);
+            u.queue = q, u.rows = rows, u.flat = flat, u.first = first;
+            if (!(flat && k % 2))
+                all[k](&u);
+        }
+    pt_error e = {0};
+    assert_int_equal(queue_sync(q, queue_signal(q), &e), 0);
+}
+
+static void fill(const ritz_network *n, const room *m, const wanted *w, int64_t first, int64_t rows)
+{
+    for (int64_t r = 0; r < rows; r++) {
+        for (int64_t j = 0; j < n->input; j++)
+            put(n->type, m->set[0] + m->layout.tensor[0].at, r * n->input + j, j < n->dim ? w->x[(first + r) * n->dim + j] : 0);
+        put(n->type, m->own + m->layout.ones_at, r, 1);
+    }
+    memcpy(m->own + m->layout.terms_at, w->terms + first * QUADRATIC_TERMS, (size_t)rows * QUADRATIC_TERMS * 8);
+}
+
+/* In units of `rows` points, one after the other in the same memory. */
+static void compute(const ritz_network *n, const wanted *w, int64_t rows, const bool *kept, int threads, got *out)
+{
+    const size_t each = dtype_bytes(n->type);
+    const room m = room_of(n, rows, kept);
+    char *weights = test_alloc((size_t)n->params * each), *sums = test_alloc((size_t)n->params * each);
     out->gradient = test_alloc((size_t)n->params * 8);
     for (int64_t i = 0; i < n->params; i++)
         put(n->type, weights, i, w->parameters[i]);
-    for (int64_t i = 0; i < rows; i++)
-        put(n->type, ones, i, 1);
     for (int64_t first = 0; first < POINTS; first += rows) {
-        pt_error e = {0};
-        ritz_unit u = {n, &l, the_test.queues[threads], memory, weights, sums, ones, POINTS - first < rows ? POINTS - first : rows, false,
-                       first == 0};
-        for (int64_t r = 0; r < u.rows; r++)
-            for (int64_t j = 0; j < n->input; j++)
-                put(n->type, memory + l.tensor_at[0], r * n->input + j, j < n->dim ? w->x[(first + r) * n->dim + j] : 0);
-        memcpy(memory + l.terms_at, w->terms + first * QUADRATIC_TERMS, (size_t)u.rows * QUADRATIC_TERMS * 8);
-        ritz_forward(&u);
-        ritz_adjoint(&u);
-        ritz_energy(&u);
-        ritz_tangent(&u);
-        ritz_reverse(&u);
-        assert_int_equal(queue_sync(u.queue, queue_signal(u.queue), &e), 0);
-        for (int64_t r = 0; r < u.rows; r++) {
+        const int64_t here = POINTS - first < rows ? POINTS - first : rows;
+        fill(n, &m, w, first, here);
+        sweep(n, &m, weights, sums, the_test.queues[threads], here, false, first == 0);
+        const ritz_unit u = unit_of(n, &m, 0, weights, sums);
+        for (int64_t r = 0; r < here; r++) {
             out->u[first + r] = get(n->type, ritz_u(&u), r);
-            out->value[first + r] = ((double *)(memory + l.value_at))[r];
+            out->value[first + r] = ((double *)(m.own + m.layout.value_at))[r];
             for (int64_t j = 0; j < n->dim; j++)
                 out->g[(first + r) * n->dim + j] = get(n->type, ritz_gradient(&u), r * n->input + j);
         }
@@ -123,7 +165,7 @@ static void everything_is_pytorchs_double_backward(void **state)
         const ritz_network n = network_of(&kinds[turn / 2], type);
         const wanted w = read_wanted(turn / 2, &n);
         got x;
-        compute(&n, &w, 16, 0, 2, &x);
+        compute(&n, &w, 16, everything, 2, &x);
         compare("u", turn / 2, type, x.u, w.u, POINTS);
         compare("the gradient by x", turn / 2, type, x.g, w.g, POINTS * n.dim);
         compare("the energy", turn / 2, type, x.value, w.value, POINTS);
@@ -142,8 +184,11 @@ static void the_same_bits_kept_and_computed_again(void **state)
         const wanted w = read_wanted(turn / 4, &n);
         const int64_t rows = 1 + random_below(POINTS);
         got a, b;
-        compute(&n, &w, rows, 0, 1, &a);
-        compute(&n, &w, rows, 1 + (int)random_below(n.groups_n), 1 + (int)random_below(TEST_THREADS), &b);
+        bool kept[RITZ_STAGES];
+        for (int g = 0; g < n.groups_n; g++)
+            kept[g] = random_below(2);
+        compute(&n, &w, rows, everything, 1, &a);
+        compute(&n, &w, rows, kept, 1 + (int)random_below(TEST_THREADS), &b);
         assert_memory_equal(a.gradient, b.gradient, (size_t)n.params * 8);
         assert_memory_equal(a.value, b.value, sizeof a.value);
         test_teardown(NULL);
@@ -161,24 +206,13 @@ static void flat_units_are_those_whose_gradient_does_not_count(void **state)
         for (int64_t i = 0; i < POINTS; i++)
             w.terms[i * QUADRATIC_TERMS] = 0;
         got x;
-        compute(&n, &w, POINTS, 0, 1, &x);
-        ritz_layout l;
-        ritz_layout_init(&l, &n, POINTS, number % 3);
-        char *memory = test_alloc(l.bytes);
-        double *sums = test_alloc((size_t)n.params * 8), ones[POINTS];
-        for (int i = 0; i < POINTS; i++)
-            ones[i] = 1;
-        for (int64_t i = 0; i < POINTS * n.input; i++)
-            ((double *)(memory + l.tensor_at[0]))[i] = i % n.input < n.dim ? w.x[i / n.input * n.dim + i % n.input] : 0;
-        memcpy(memory + l.terms_at, w.terms, POINTS * QUADRATIC_TERMS * 8);
-        ritz_unit u = {&n, &l, the_test.queues[1], memory, (char *)w.parameters, (char *)sums, (char *)ones, POINTS, true, true};
-        pt_error e = {0};
-        ritz_forward(&u);
-        ritz_energy(&u);
-        ritz_reverse(&u);
-        assert_int_equal(queue_sync(u.queue, queue_signal(u.queue), &e), 0);
+        compute(&n, &w, POINTS, everything, 1, &x);
+        const room m = room_of(&n, POINTS, number % 3 ? everything : NULL);
+        double *sums = test_alloc((size_t)n.params * 8);
+        fill(&n, &m, &w, 0, POINTS);
+        sweep(&n, &m, (char *)w.parameters, (char *)sums, the_test.queues[1], POINTS, true, true);
         compare("the short gradient", number, PT_F64, sums, x.gradient, n.params);
-        assert_memory_equal(memory + l.value_at, x.value, sizeof x.value);
+        assert_memory_equal(m.own + m.layout.value_at, x.value, sizeof x.value);
         test_teardown(NULL);
     }
 }
@@ -203,6 +237,7 @@ static void what_is_no_network_is_refused(void **state)
 
 int main(void)
 {
+    memset(everything, 1, sizeof everything);
     const struct CMUnitTest tests[] = {
         OP_TEST(everything_is_pytorchs_double_backward),
         OP_TEST(the_same_bits_kept_and_computed_again),

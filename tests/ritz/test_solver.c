@@ -12,6 +12,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/stat.h>
 #include <sys/wait.h>
 #include <time.h>
 #include <unistd.h>
@@ -149,7 +150,7 @@ static void move_weights(pt_ritz *r, const double *at, const double *along, doub
     pt_error e = {0};
     for (int64_t i = 0; i < r->net.params; i++)
         ((double *)r->staging)[i] = at[i] + by * along[i];
-    assert_int_equal(ritz_slab(r, r->weights, false, &e), 0);
+    assert_int_equal(ritz_slab(r, OBJECT_WEIGHTS, 0, 0, false, &e), 0); /* all of them are one chunk */
 }
 
 static void gradients_are_the_energys_differences(void **state)
@@ -172,7 +173,7 @@ static void gradients_are_the_energys_differences(void **state)
         double *at = calloc((size_t)r->net.params, 8), *along = calloc((size_t)r->net.params, 8),
             *gradient = calloc((size_t)r->net.params, 8), want = 0;
         pt_error e = {0};
-        assert_int_equal(ritz_slab(r, r->weights, true, &e), 0);
+        assert_int_equal(ritz_slab(r, OBJECT_WEIGHTS, 0, 0, true, &e), 0);
         memcpy(at, r->staging, (size_t)r->net.params * 8);
         for (int64_t i = 0; i < r->net.params; i++)
             along[i] = rng_normal(1, RNG_TEST, (uint32_t)turn, (uint64_t)i) / 10;
@@ -249,99 +250,204 @@ static const char *folder_of(const char *name)
     return path[turn];
 }
 
-/* To the end, by as many runs as there are stops. */
-static void run_with_stops(pt_ritz_options o, const int64_t *stops, int n, bool (*plan)(pt_ritz_options *o, int turn))
+/* To the end, by as many runs as there are stops; `planned`: each under another random plan. */
+static void run_with_stops(pt_ritz_options o, const int64_t *stops, int n, bool planned);
+
+static int random_tier(const ritz_planning *p)
+{
+    const int t = rand() % 4;
+    return t == TIER_HOST && !p->space->host_tier ? TIER_DEVICE : t == TIER_DISK && !p->budget[TIER_DISK] ? TIER_DEVICE : t % 3;
+}
+
+static struct { int chunks[TIERS], saved[TIERS], again, visits; } seen;
+
+static int random_plan(void *arg, const ritz_planning *p, plan *out, pt_error *e)
+{
+    int failed = ritz_plan_init(p->space, out, e);
+    if (failed)
+        return failed;
+    for (int c = 0; c < out->chunks_n; c++) {
+        out->chunks[c].placement = (tier)random_tier(p);
+        out->chunks[c].update = rand() % 2 && p->space->host_tier && out->chunks[c].placement != TIER_DEVICE ? TIER_HOST : TIER_DEVICE;
+        seen.chunks[out->chunks[c].placement]++;
+    }
+    for (int g = 0; g < out->blocks_n; g++) {
+        out->blocks[g].level = rand() % 2 ? SAVE_ALL : SAVE_INPUT;
+        out->blocks[g].place = (tier)random_tier(p);
+        seen.saved[out->blocks[g].place]++;
+        seen.again += out->blocks[g].level == SAVE_INPUT;
+    }
+    out->n_buffer = 2 + rand() % 3; /* a group lies in two chunks at most */
+    out->n_update = 1 + rand() % 3;
+    out->n_swap = 2 + rand() % 4;
+    out->visit = 1 + rand() % 5;
+    seen.visits += out->visit > 1;
+    out->micro_batch = out->visit * p->space->unit_rows;
+    return 0;
+}
+
+static void run_with_stops(pt_ritz_options o, const int64_t *stops, int n, bool planned)
 {
     for (int i = 0; i <= n; i++) {
         pt_error e = {0};
+        pt_ritz *r;
         o.resume = i > 0;
-        if (plan)
-            plan(&o, i);
-        pt_ritz *r = open_run(&o);
+        if (planned) {
+            o.threads = 1 + rand() % 4;
+            o.host_memory = rand() % 2 ? 64 << 20 : PT_AUTO;
+            o.disk_memory = 64 << 20;
+        }
+        if (ritz_open(&o, planned ? random_plan : NULL, NULL, &r, &e))
+            fail_msg("%s", e.text);
         train(r, (i < n ? stops[i] : o.steps) - r->step);
+        for (int t = 0; t < TIERS && o.steps > 0 && r->step > r->first_step; t++)
+            if (ritz_peak_bytes(r, (tier)t) != r->forecast.bytes[t])
+                fail_msg("tier %d: %llu bytes were planned, and it took %llu", t, (unsigned long long)r->forecast.bytes[t],
+                         (unsigned long long)ritz_peak_bytes(r, (tier)t));
         if (i < n ? pt_ritz_save(r, &e) : pt_ritz_finish(r, &e))
             fail_msg("%s", e.text);
         pt_ritz_close(r);
     }
 }
 
-static bool random_plan(pt_ritz_options *o, int turn)
+/* Steps and energies of every line. */
+static void same_metrics(const char *x, const char *y)
 {
-    o->threads = 1 + rand() % 4;
-    o->micro_batch = rand() % 3 ? rand() % 3000 : 0;
-    o->device_memory = PT_AUTO;
-    if (rand() % 2) { /* as much as is needed with everything computed again, and some more */
-        pt_error e = {0};
-        pt_ritz *r;
-        pt_ritz_options probe = *o;
-        probe.out = NULL;
-        probe.resume = false;
-        probe.device_memory = 1;
-        assert_int_equal(pt_ritz_open(&probe, &r, &e), PT_DOES_NOT_FIT);
-        double mib = atof(e.text);
-        if (strstr(e.text, "KiB are needed"))
-            mib /= 1024;
-        o->device_memory = (uint64_t)((mib + 0.02) * 1048576 * (1 + (rand() % 3) * 0.1));
+    size_t n, m;
+    char *a = read_file(x, "metrics.jsonl", &n), *b = read_file(y, "metrics.jsonl", &m);
+    const char *p = a, *q = b;
+    for (; *p && *q; p = strchr(p, '\n') + 1, q = strchr(q, '\n') + 1)
+        assert_int_equal(strncmp(p, q, strcspn(p, "l") - 1), 0);
+    assert_true(!*p && !*q);
+    free(a), free(b);
+}
+
+static pt_ritz_options random_run(int turn)
+{
+    static const char *const names[] = {"poisson-cosine", "schroedinger-jump", "harmonic"};
+    pt_ritz_options o = small(names[turn % 3], 2 + rand() % 4);
+    o.n = 400 + rand() % 4000;
+    o.width = rand() % 4 ? 8 + rand() % 60 : 380 + rand() % 20; /* wide ones have several chunks */
+    o.blocks = 1 + rand() % 3;
+    o.dtype = (pt_ritz_dtype)(rand() % 2);
+    o.points = (pt_ritz_points)(rand() % 4);
+    o.plain = rand() % 3 == 0;
+    o.redraw_every = rand() % 3;
+    o.seed = (uint64_t)rand();
+    o.save_every = rand() % 4;
+    if (o.width > 100) {
+        o.n = 300 + rand() % 500;
+        o.steps = 5;
     }
-    return true;
+    return o;
 }
 
 static void every_plan_and_every_resumed_run_have_the_same_bits(void **state)
 {
-    static const char *const names[] = {"poisson-cosine", "schroedinger-jump", "harmonic"};
     const char *given = getenv("PT_SAME_BITS_PLANS");
     const int plans = given ? atoi(given) : 12;
-    int again = 0;
     for (int turn = 0; turn < plans; turn++) {
-        pt_ritz_options o = small(names[turn % 3], 2 + rand() % 4);
-        o.n = 400 + rand() % 5000;
-        o.width = 8 + rand() % 60;
-        o.dtype = (pt_ritz_dtype)(rand() % 2);
-        o.points = (pt_ritz_points)(rand() % 4);
-        o.plain = rand() % 3 == 0;
-        o.redraw_every = rand() % 3;
-        o.seed = (uint64_t)rand();
-        o.save_every = rand() % 4;
+        pt_ritz_options o = random_run(turn);
         o.out = folder_of("straight");
-        run_with_stops(o, NULL, 0, NULL);
+        run_with_stops(o, NULL, 0, false);
         const char *straight = o.out;
         o.out = folder_of("planned");
-        const int64_t first = rand() % 6, stops[2] = {first, first + rand() % 6};
-        run_with_stops(o, stops, 2, random_plan);
+        const int64_t first = rand() % (o.steps / 2), stops[2] = {first, first + rand() % (o.steps / 2)};
+        run_with_stops(o, stops, 2, true);
         same_networks(straight, o.out);
-        size_t n, m;
-        char *a = read_file(straight, "metrics.jsonl", &n), *b = read_file(o.out, "metrics.jsonl", &m);
-        for (char *x = a, *y = b; *x && *y; x = strchr(x, '\n') + 1, y = strchr(y, '\n') + 1) /* step and energy of every line */
-            assert_int_equal(strncmp(x, y, strcspn(x, "l") - 1), 0);
-        free(a), free(b);
-        pt_ritz_summary s;
-        random_plan(&o, 0);
-        o.out = NULL;
-        pt_ritz *r = open_run(&o);
-        pt_ritz_get_summary(r, &s);
-        again += s.recomputed_groups > 0;
-        pt_ritz_close(r);
+        same_metrics(straight, o.out);
     }
-    assert_true(plans < 8 || again > 0); /* some budgets were tight */
+    printf("%d plans: chunks on the device %d, host %d, disk %d; sets %d, %d, %d; %d groups again, %d plans with several units a visit\n",
+           plans, seen.chunks[0], seen.chunks[1], seen.chunks[2], seen.saved[0], seen.saved[1], seen.saved[2], seen.again, seen.visits);
+    assert_true(plans < 8 || (seen.again && seen.visits && seen.saved[TIER_DISK] && seen.chunks[TIER_DISK]));
 }
 
-/* What is planned is what is taken, and it is not more than may be. */
+/* ---- budgets ---- */
+
+static pt_ritz_summary summary_of(pt_ritz_options o, bool run)
+{
+    pt_ritz_summary s;
+    pt_ritz *r = open_run(&o);
+    if (run)
+        train(r, 1);
+    pt_ritz_get_summary(r, &s);
+    for (int t = 0; t < 3 && run; t++)
+        assert_true(s.peak_bytes[t] == s.planned_bytes[t]);
+    pt_ritz_close(r);
+    return s;
+}
+
+/* What is planned is what is taken, and it is not more than may be: first more is computed again, then things lie elsewhere. */
 static void budgets_are_kept(void **state)
 {
+    enum { MIB = 1 << 20 };
     pt_ritz_options o = small("poisson-cosine", 3);
-    o.width = 200;
+    o.width = 400;
     o.blocks = 6;
-    pt_ritz_summary all, tight;
-    pt_ritz *r = open_run(&o);
-    pt_ritz_get_summary(r, &all);
-    assert_int_equal(all.recomputed_groups, 0);
-    pt_ritz_close(r);
-    o.device_memory = all.device_bytes - 1;
-    r = open_run(&o);
-    pt_ritz_get_summary(r, &tight);
-    assert_true(tight.recomputed_groups > 1 && tight.device_bytes <= o.device_memory);
-    assert_true(r->arena_bytes + r->mailbox_bytes == tight.device_bytes);
-    pt_ritz_close(r);
+    o.disk_memory = 0;
+    o.steps = 1;
+    const pt_ritz_summary all = summary_of(o, true);
+    assert_true(all.recomputed_groups == 0 && all.chunks_on[0] == all.chunks && all.chunks > 3);
+    o.device_memory = all.planned_bytes[0] - 1;
+    const pt_ritz_summary tight = summary_of(o, true);
+    assert_true(tight.recomputed_groups > 1 && tight.planned_bytes[0] <= o.device_memory);
+    o.device_memory = 10 * MIB;
+    o.host_memory = 64 * MIB;
+    const pt_ritz_summary host = summary_of(o, true);
+    assert_true(host.chunks_on[1] > 0 && !host.chunks_on[2] && host.planned_bytes[0] <= o.device_memory);
+    o.host_memory = PT_AUTO;
+    o.disk_memory = 64 * MIB;
+    o.disk_path = scratch;
+    const pt_ritz_summary disk = summary_of(o, true);
+    assert_true(disk.chunks_on[2] > 0 && disk.planned_bytes[0] <= o.device_memory && disk.planned_bytes[2] <= o.disk_memory);
+    o.host_memory = 14 * MIB;
+    const pt_ritz_summary both = summary_of(o, true);
+    assert_true(both.chunks_on[2] > 0 && both.planned_bytes[0] <= o.device_memory && both.planned_bytes[1] <= o.host_memory);
+}
+
+/* The planner's own plans under random budgets, too. */
+static void every_budget_has_the_same_bits(void **state)
+{
+    const char *given = getenv("PT_SAME_BITS_PLANS");
+    int fits = 0;
+    for (int turn = 0; turn < (given ? atoi(given) / 4 : 5); turn++) {
+        pt_ritz_options o = random_run(turn);
+        o.width = 380 + rand() % 20;
+        o.n = 300 + rand() % 500;
+        o.steps = 2;
+        o.out = folder_of("straight");
+        run_with_stops(o, NULL, 0, false);
+        const char *straight = o.out;
+        o.out = folder_of("planned");
+        o.device_memory = (uint64_t)(4 + rand() % 20) << 20;
+        o.host_memory = rand() % 2 ? (uint64_t)(8 + rand() % 30) << 20 : PT_AUTO;
+        o.micro_batch = rand() % 2 ? rand() % 2000 : 0;
+        pt_error e = {0};
+        pt_ritz *r;
+        const int code = pt_ritz_open(&o, &r, &e);
+        assert_true(!code || code == PT_DOES_NOT_FIT);
+        if (code)
+            continue;
+        train(r, o.steps);
+        assert_int_equal(pt_ritz_finish(r, &e), 0);
+        pt_ritz_close(r);
+        same_networks(straight, o.out);
+        fits++;
+    }
+    assert_true(fits > 0);
+}
+
+/* A plan alone takes no memory and leaves nothing, and says what a run would. */
+static void plans_say_what_a_run_does(void **state)
+{
+    pt_ritz_options o = small("schroedinger-cosine", 2);
+    const pt_ritz_summary run = summary_of(o, true);
+    o.plan_only = o.forecast = true;
+    o.out = folder_of("nothing");
+    const pt_ritz_summary said = summary_of(o, false);
+    struct stat there;
+    assert_true(said.predicted_step_s > 0 && said.planned_bytes[0] == run.planned_bytes[0] && !said.peak_bytes[0]);
+    assert_int_equal(stat(o.out, &there), -1);
 }
 
 /* ---- kills ---- */
@@ -442,7 +548,7 @@ static void other_runs_are_not_resumed(void **state)
     pt_error e = {0};
     pt_ritz_options o = small("poisson-cosine", 2);
     o.out = folder_of("other");
-    run_with_stops(o, NULL, 0, NULL);
+    run_with_stops(o, NULL, 0, false);
     o.resume = true;
     o.n = 601;
     refused(o, PT_FAILED, "n was 600 and is 601");
@@ -485,6 +591,8 @@ int main(void)
         cmocka_unit_test(the_gradient_of_scrambled_nets_varies_less),
         cmocka_unit_test(every_plan_and_every_resumed_run_have_the_same_bits),
         cmocka_unit_test(budgets_are_kept),
+        cmocka_unit_test(every_budget_has_the_same_bits),
+        cmocka_unit_test(plans_say_what_a_run_does),
         cmocka_unit_test(a_killed_run_goes_on_as_if_nothing_had_been),
         cmocka_unit_test(what_cannot_be_done_is_said),
         cmocka_unit_test(other_runs_are_not_resumed),

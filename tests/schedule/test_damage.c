@@ -56,7 +56,11 @@ static const operand *operand_of(const schedule *s, const task *t, int buffer)
     return NULL;
 }
 
-static bool is_copy(const task *t) { return t->kind == TASK_COPY || t->kind == TASK_READ || t->kind == TASK_WRITE; }
+/* Of a sharded chunk a gather fills a buffer. */
+static bool is_copy(const task *t)
+{
+    return t->kind == TASK_COPY || t->kind == TASK_READ || t->kind == TASK_WRITE || (t->kind == TASK_GATHER && t->operands_n == 2);
+}
 static task *any_task(random_source *r, schedule *s) { return &s->tasks[random_below(r, s->tasks_n)]; }
 
 static operand *any_operand(random_source *r, schedule *s)

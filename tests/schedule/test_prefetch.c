@@ -37,7 +37,7 @@ static void all_on_host(plan *p, int n_buffer)
     p->n_update = 3;
     p->n_swap = 2;
     for (int c = 0; c < p->chunks_n; c++)
-        p->chunks[c] = (plan_chunk){TIER_HOST, TIER_HOST};
+        p->chunks[c] = (plan_chunk){.placement = TIER_HOST, .update = TIER_HOST};
     for (int b = 0; b < p->blocks_n; b++)
         p->blocks[b] = (plan_block){SAVE_ALL, TIER_DEVICE};
 }
@@ -59,8 +59,7 @@ static void layers_take_turns_in_the_slots(void **state)
     int at_once = random_chunks_at_once(m, &packing), hidden = 0, fetches = 0;
     assert_true(packing.chunks_n > LAYERS && at_once == 2);
     all_on_host(&plan, at_once);
-    const schedule_input in = {.model = m, .shape = &shape, .packing = &packing, .plan = &plan, .training = true, .host_tier = true,
-                               .ranks = 1};
+    const schedule_input in = {.model = m, .shape = &shape, .packing = &packing, .plan = &plan, .training = true, .host_tier = true};
     if (schedule_build(&in, SCHEDULE_STEP, &s, &e))
         fail_msg("%s", e.text);
     for (int i = 0; i < s.tasks_n; i++) {

@@ -126,7 +126,7 @@ static void every_placement(every *v, int chunk)
         for (tier update = TIER_DEVICE; update <= TIER_HOST; update++) {
             if (!space_has(&v->s, placement) || (update == TIER_HOST && (placement == TIER_DEVICE || !v->s.in->host_tier)))
                 continue;
-            v->p.chunks[chunk] = (plan_chunk){placement, update};
+            v->p.chunks[chunk] = (plan_chunk){.placement = placement, .update = update};
             every_placement(v, chunk + 1);
         }
 }

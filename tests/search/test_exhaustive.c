@@ -133,10 +133,12 @@ static void three_tier_problem(random_source *r, problem *p)
 /* The best plan's numbers with every placement and place of update for each chunk, in whatever order. */
 static double any_placements(brute *b)
 {
-    static const plan_chunk with_host[] = {{TIER_DEVICE, TIER_DEVICE}, {TIER_HOST, TIER_HOST}, {TIER_HOST, TIER_DEVICE}};
-    static const plan_chunk with_disk[] = {{TIER_DEVICE, TIER_DEVICE}, {TIER_DISK, TIER_DEVICE}};
+    static const plan_chunk with_host[] = {
+        {TIER_DEVICE, TIER_DEVICE, false}, {TIER_HOST, TIER_HOST, false}, {TIER_HOST, TIER_DEVICE, false}};
+    static const plan_chunk with_disk[] = {{TIER_DEVICE, TIER_DEVICE, false}, {TIER_DISK, TIER_DEVICE, false}};
     static const plan_chunk with_both[] = {
-        {TIER_DEVICE, TIER_DEVICE}, {TIER_HOST, TIER_HOST}, {TIER_HOST, TIER_DEVICE}, {TIER_DISK, TIER_HOST}, {TIER_DISK, TIER_DEVICE}};
+        {TIER_DEVICE, TIER_DEVICE, false}, {TIER_HOST, TIER_HOST, false}, {TIER_HOST, TIER_DEVICE, false},
+        {TIER_DISK, TIER_HOST, false}, {TIER_DISK, TIER_DEVICE, false}};
     const bool host = b->s.in->host_tier, both = host && b->s.budget[TIER_DISK];
     const plan_chunk *choice = both ? with_both : host ? with_host : with_disk;
     const int choices = both ? 5 : host ? 3 : 2;
@@ -306,7 +308,7 @@ static double known_ns(problem *p, const known *k)
     assert_int_equal(candidate_plan(&s, &r, &x, &e), 0);
     assert_int_equal(strlen(k->chunks), 2 * x.chunks_n);
     for (int i = 0; i < x.chunks_n; i++)
-        x.chunks[i] = (plan_chunk){(tier)(k->chunks[2 * i] - '0'), (tier)(k->chunks[2 * i + 1] - '0')};
+        x.chunks[i] = (plan_chunk){.placement = (tier)(k->chunks[2 * i] - '0'), .update = (tier)(k->chunks[2 * i + 1] - '0')};
     assert_int_equal(price_plan(&p->in, &s.chunkings[chunking].packing, &x, unlimited, 0, 0, &one, &e), 1);
     for (int t = 0; t < TIERS; t++)
         p->in.budget[t] = one.bytes[t] > p->in.budget[t] ? one.bytes[t] : p->in.budget[t];

@@ -47,7 +47,7 @@ static int open_all(void **state)
         must(pack(m, &shape, 64 << 10, &k, &e), &e);
         must(random_plan(&the_random, m, &shape, &k, true, on_gpu(), &p, &e), &e);
         for (int i = 0; i < p.chunks_n; i++)
-            p.chunks[i] = (plan_chunk){TIER_DISK, TIER_DEVICE};
+            p.chunks[i] = (plan_chunk){.placement = TIER_DISK, .update = TIER_DEVICE};
         good = plan_can_be_built(m, &shape, &k, &p, on_gpu());
         char *json = plan_to_json(&p, m, &shape);
         must(file_write_atomic(plan_path, json, strlen(json), &e), &e);

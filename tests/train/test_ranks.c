@@ -237,7 +237,7 @@ static void plain_plan(random_case *c)
     c->plan.visit = 1;
     c->plan.update = UPDATE_END;
     for (int i = 0; i < c->plan.chunks_n; i++)
-        c->plan.chunks[i] = (plan_chunk){TIER_DEVICE, TIER_DEVICE};
+        c->plan.chunks[i] = (plan_chunk){.placement = TIER_DEVICE, .update = TIER_DEVICE};
     for (int i = 0; i < c->plan.blocks_n; i++)
         c->plan.blocks[i] = (plan_block){i + 1 < model_first_trained(c->model) ? SAVE_INPUT : SAVE_ALL, TIER_DEVICE};
 }

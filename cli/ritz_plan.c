@@ -1,0 +1,81 @@
+/* What a Deep Ritz run would do: where its bytes would lie, and how long a step would take. */
+#include "ritz.h"
+
+#include "base/units.h"
+
+#include <stdio.h>
+#include <string.h>
+
+static const char *const tiers[] = {"device", "host", "disk"};
+
+int ritz_describe_plan(const pt_ritz_summary *m, char out[RITZ_PLAN_TEXT])
+{
+    char bytes[32];
+    int n = 0;
+    for (int t = 0; t < 3; t++)
+        if (m->planned_bytes[t])
+            n += snprintf(out + n, RITZ_PLAN_TEXT - (size_t)n, "%s%s of %s memory", n ? ", " : "", size_format(bytes, m->planned_bytes[t]),
+                          tiers[t]);
+    if (m->recomputed_groups)
+        n += snprintf(out + n, RITZ_PLAN_TEXT - (size_t)n, "; %d of %d groups of layers computed again", m->recomputed_groups, m->groups);
+    for (int t = 1; t < 3; t++)
+        if (m->chunks_on[t])
+            n += snprintf(out + n, RITZ_PLAN_TEXT - (size_t)n, "; %d of %d chunks of weights on the %s", m->chunks_on[t], m->chunks,
+                          tiers[t]);
+    if (m->swapped_groups)
+        n += snprintf(out + n, RITZ_PLAN_TEXT - (size_t)n, "; what %d of %d groups keep elsewhere", m->swapped_groups, m->groups);
+    return n;
+}
+
+static void print_json(const pt_ritz_summary *m)
+{
+    printf("{\"fits\": true, \"predicted\": {\"step_s\": %.6g, \"peak_bytes\": {", m->predicted_step_s);
+    for (int t = 0; t < 3; t++)
+        printf("%s\"%s\": %llu", t ? ", " : "", tiers[t], (unsigned long long)m->planned_bytes[t]);
+    printf("}, \"again_s\": %.6g, \"written_bytes\": %llu}, \"plan\": {\"unit_points\": %lld, \"visit\": %lld, \"groups\": %d, "
+           "\"recomputed_groups\": %d, \"swapped_groups\": %d, \"chunks\": {\"device\": %d, \"host\": %d, \"disk\": %d}}}\n",
+           m->again_s, (unsigned long long)m->written_bytes, (long long)m->unit_points, (long long)m->visit_units, m->groups,
+           m->recomputed_groups, m->swapped_groups, m->chunks_on[0], m->chunks_on[1], m->chunks_on[2]);
+}
+
+static void print_text(const pt_ritz_summary *m)
+{
+    char text[RITZ_PLAN_TEXT], a[32], b[32];
+    ritz_describe_plan(m, text);
+    printf("%s, %lld dimensions; %lld parameters; %lld points a step\n", m->problem, (long long)m->dim, (long long)m->parameters,
+           (long long)(m->n + m->n_boundary));
+    printf("memory  %s\n", text);
+    printf("units   %lld points, %lld taken through a layer before the next one is\n", (long long)m->unit_points,
+           (long long)m->visit_units);
+    printf("step    about %s", seconds_format(a, m->predicted_step_s));
+    if (m->again_s > 0)
+        printf(", %s of it computed again", seconds_format(b, m->again_s));
+    if (m->written_bytes)
+        printf("; %s written to the disk a step", size_format(a, m->written_bytes));
+    printf("\n");
+}
+
+/* JSON says that a run does not fit, too. */
+static void print_misfit(const pt_error *e)
+{
+    printf("{\"fits\": false, \"why\": [\"");
+    for (const char *c = e->text; *c; c++)
+        printf(*c == '"' || *c == '\\' ? "\\%c" : "%c", *c);
+    printf("\"]}\n");
+}
+
+int ritz_plan(ritz_session *s, pt_error *e)
+{
+    pt_ritz *r;
+    pt_ritz_summary m;
+    s->o.plan_only = s->o.forecast = true;
+    int failed = pt_ritz_open(&s->o, &r, e);
+    if (failed == PT_DOES_NOT_FIT && s->json)
+        print_misfit(e);
+    if (failed)
+        return failed;
+    pt_ritz_get_summary(r, &m);
+    (s->json ? print_json : print_text)(&m);
+    pt_ritz_close(r);
+    return 0;
+}

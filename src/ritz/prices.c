@@ -1,0 +1,180 @@
+/* prices.c - what a group's sweeps, updates and transfers take here. */
+#include "ritz/planner.h"
+
+#include "base/clock.h"
+
+#include <stdlib.h>
+#include <string.h>
+
+enum { TURNS = 3, COPY_BYTES = 8 << 20, DISK_BYTES = 16 << 20 };
+
+typedef struct bench {
+    const ritz_space *space;
+    queue *queue;
+    ritz_unit unit;
+    char *weights, *sums, *states;
+    int64_t most;         /* values of a group's stages, at least */
+    char *room[2];        /* COPY_BYTES each */
+} bench;
+
+typedef void (*bench_fn)(bench *b);
+
+static int ascending(const void *a, const void *b)
+{
+    const double x = *(const double *)a, y = *(const double *)b;
+    return (x > y) - (x < y);
+}
+
+/* The median of a few, behind one that does not count. */
+static int take_time(bench *b, bench_fn fn, double *ns, pt_error *e)
+{
+    double all[TURNS];
+    for (int i = -1; i < TURNS; i++) {
+        const int64_t begin = clock_ns();
+        fn(b);
+        int failed = queue_sync(b->queue, queue_signal(b->queue), e);
+        if (failed)
+            return failed;
+        if (i >= 0)
+            all[i] = (double)(clock_ns() - begin);
+    }
+    qsort(all, TURNS, sizeof *all, ascending);
+    *ns = all[TURNS / 2];
+    return 0;
+}
+
+static void run_forward(bench *b) { ritz_forward(&b->unit); }
+static void run_adjoint(bench *b) { ritz_adjoint(&b->unit); }
+static void run_tangent(bench *b) { ritz_tangent(&b->unit); }
+static void run_reverse(bench *b) { ritz_reverse(&b->unit); }
+static void run_energy(bench *b) { ritz_energy(&b->unit); }
+static void run_copy(bench *b) { queue_submit(b->queue, &(op){OP_COPY, .copy = {b->room[0], b->room[1], COPY_BYTES}}); }
+
+static void run_update(bench *b)
+{
+    queue_submit(b->queue, &(op){OP_ADAMW, .adamw = {.type = b->space->net->type, .n = b->most, .hi = b->weights, .m = (float *)b->states,
+                                                     .v = (float *)(b->states + (uint64_t)b->most * 8), .g = b->sums, .grad_scale = 1,
+                                                     .decay = 1, .beta1 = 0.9f, .beta2 = 0.99f, .eps = 1e-8f, .sqrt_correction2 = 1}});
+}
+
+/* A group that stands for its kind; where there is none, -1. */
+static int group_of(const ritz_network *n, int kind)
+{
+    const int last = n->groups_n - 1;
+    return kind == GROUP_FIRST ? 0 : kind == GROUP_LAST ? last : last > 1 ? 1 : -1;
+}
+
+static int time_group(bench *b, int kind, bool kept, ritz_prices *out, pt_error *e)
+{
+    const ritz_network *n = b->space->net;
+    static const bench_fn sweeps[SWEEPS] = {run_forward, run_adjoint, run_tangent};
+    const int g = group_of(n, kind);
+    uint64_t at = 0;
+    if (g < 0)
+        return 0;
+    b->unit.group = g;
+    b->unit.flat = false;
+    for (int k = 0; k < n->group0[g + 1] - n->group0[g]; k++) {
+        b->unit.weights[k] = b->weights + at;
+        b->unit.sums[k] = b->sums + at;
+        at += (uint64_t)ritz_stage_values(&n->stages[n->group0[g] + k]) * dtype_bytes(n->type);
+    }
+    int failed = 0;
+    for (int s = 0; s < SWEEPS && !failed; s++)
+        if (s != SWEEP_TANGENT || kind != GROUP_LAST)
+            failed = take_time(b, sweeps[s], &out->sweep[s][kind][kept], e);
+    if (!failed)
+        failed = take_time(b, run_reverse, &out->reverse[kind][kept], e);
+    b->unit.flat = true;
+    return failed ? failed : take_time(b, run_reverse, &out->reverse_flat[kind][kept], e);
+}
+
+static int time_disk(const ritz_planning *p, bench *b, ritz_prices *out, pt_error *e)
+{
+    disk_file *file;
+    disk_channel *channel = NULL;
+    int failed = disk_open(p->disk_path, DISK_BYTES, NULL, &file, e);
+    if (failed)
+        return failed;
+    failed = disk_channel_open(file, &channel, e);
+    for (int i = 0; i < 2 && !failed; i++) {
+        double *ns = i ? &out->read : &out->write;
+        const int64_t begin = clock_ns();
+        for (uint64_t at = 0; at < DISK_BYTES && !failed; at += COPY_BYTES)
+            failed = i ? disk_read(channel, at, b->room[0], COPY_BYTES, e) : disk_write(channel, at, b->room[0], COPY_BYTES, e);
+        *ns = (double)(clock_ns() - begin) / DISK_BYTES;
+    }
+    disk_channel_close(channel);
+    disk_close(file);
+    return failed;
+}
+
+static int time_all(const ritz_planning *p, bench *b, const ritz_layout layouts[2], ritz_prices *out, pt_error *e)
+{
+    const uint64_t each = dtype_bytes(b->space->net->type);
+    int failed = 0;
+    for (int kept = 0; kept < 2 && !failed; kept++) {
+        b->unit.layout = &layouts[kept];
+        for (int kind = 0; kind < GROUP_KINDS && !failed; kind++)
+            failed = time_group(b, kind, kept, out, e);
+    }
+    b->unit.group = 0;
+    b->unit.flat = false;
+    if (!failed)
+        failed = take_time(b, run_energy, &out->energy, e);
+    if (!failed)
+        failed = take_time(b, run_update, &out->update, e);
+    if (!failed)
+        failed = take_time(b, run_copy, &out->copy, e);
+    out->update /= (double)b->most;
+    out->copy /= COPY_BYTES;
+    if (!failed && p->budget[TIER_DISK] && p->disk_path && each)
+        failed = time_disk(p, b, out, e);
+    if (!failed && p->make_points)
+        out->points = p->make_points(p->arg);
+    return failed;
+}
+
+int ritz_prices_measure(const ritz_planning *p, ritz_prices *out, pt_error *e)
+{
+    const ritz_network *n = p->space->net;
+    bench b = {.space = p->space};
+    ritz_layout layouts[2];
+    bool kept[RITZ_STAGES];
+    uint64_t set = 0;
+    void *base, *room;
+    memset(out, 0, sizeof *out);
+    memset(kept, 1, sizeof kept);
+    ritz_layout_init(&layouts[0], n, p->space->unit_rows, NULL);
+    ritz_layout_init(&layouts[1], n, p->space->unit_rows, kept);
+    for (int g = 0; g < n->groups_n; g++) {
+        int64_t values = 0;
+        for (int s = n->group0[g]; s < n->group0[g + 1]; s++)
+            values += ritz_stage_values(&n->stages[s]);
+        b.most = values > b.most ? values : b.most;
+        set = layouts[1].set_bytes[g] > set ? layouts[1].set_bytes[g] : set;
+    }
+    const uint64_t slab = align_up((uint64_t)b.most * 8, 4096), own = layouts[1].own_bytes, work = layouts[0].work_bytes;
+    const uint64_t bytes = 4 * slab + 2 * set + own + work + layouts[0].stream_bytes;
+    int failed = p->device->table->memory_open(p->device, MEMORY_DEVICE, bytes, &base, e);
+    if (failed)
+        return failed;
+    failed = p->device->table->memory_open(p->device, MEMORY_HOST, 2 * COPY_BYTES, &room, e);
+    if (!failed) {
+        char *at = base;
+        b.weights = at, b.sums = at + slab, b.states = at + 2 * slab, at += 4 * slab;
+        b.unit = (ritz_unit){.net = n, .set = {at, at + set}, .own = at + 2 * set, .work = at + 2 * set + own,
+                             .stream = at + 2 * set + own + work, .rows = p->space->unit_rows};
+        b.room[0] = room, b.room[1] = b.room[0] + COPY_BYTES;
+        failed = p->device->table->queue_open(p->device, "prices", p->threads, &b.queue, e);
+        b.unit.queue = b.queue;
+        if (!failed) {
+            queue_submit(b.queue, &(op){OP_ZERO, .copy = {.dst = base, .bytes = bytes}});
+            failed = time_all(p, &b, layouts, out, e);
+            p->device->table->queue_close(b.queue);
+        }
+        p->device->table->memory_close(p->device, MEMORY_HOST, room, 2 * COPY_BYTES);
+    }
+    p->device->table->memory_close(p->device, MEMORY_DEVICE, base, bytes);
+    return failed;
+}

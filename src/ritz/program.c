@@ -1,0 +1,391 @@
+#include "ritz/program.h"
+
+#include "schedule/builder.h"
+
+#include <stdlib.h>
+#include <string.h>
+
+enum { CHUNK_BYTES = 1 << 20, NEEDS = 3 + 2 * RITZ_GROUP_STAGES };
+
+typedef struct need { int object; tier tier; unsigned use; int buffer; } need;
+
+typedef struct program {
+    builder b;
+    schedule_input in;      /* what caches look at */
+    const ritz_space *space;
+    const plan *plan;
+    ritz_layout layout;
+    bool turns;             /* down and up again; else only up */
+    int groups, visit;
+    int own[RITZ_VISIT_MOST], stream[RITZ_VISIT_MOST]; /* buffers, -1: not yet */
+    need needs[NEEDS], plain[4];
+    int needs_n, plain_n;
+    int workspace_slot;     /* -1: none yet */
+    int64_t key;
+} program;
+
+/* ---- what there is ---- */
+
+uint64_t ritz_slab_bytes(const ritz_space *s, int chunk)
+{
+    return align_up((uint64_t)s->chunks[chunk].values * dtype_bytes(s->net->type), 4096);
+}
+
+void ritz_space_init(ritz_space *s)
+{
+    const uint64_t each = dtype_bytes(s->net->type);
+    s->chunks_n = 0;
+    for (int i = 0; i < s->net->stages_n; i++) {
+        const int64_t values = ritz_stage_values(&s->net->stages[i]);
+        ritz_chunk *c = s->chunks_n ? &s->chunks[s->chunks_n - 1] : NULL;
+        if (!c || (uint64_t)(c->values + values) * each > CHUNK_BYTES) {
+            c = &s->chunks[s->chunks_n++];
+            *c = (ritz_chunk){i, 0, s->net->stages[i].weight_at, 0};
+        }
+        c->stages_n++;
+        c->values += values;
+        s->chunk_of_stage[i] = s->chunks_n - 1;
+    }
+}
+
+bool ritz_has_program(const ritz_space *s, ritz_program p)
+{
+    switch (p) {
+    case RITZ_FACES: return s->training && s->has_faces;
+    case RITZ_MEAN: case RITZ_POINTS: return true;
+    default: return s->training;
+    }
+}
+
+void ritz_program_layout(const ritz_space *s, const plan *p, ritz_program what, ritz_layout *out)
+{
+    bool kept[RITZ_STAGES];
+    for (int g = 0; g < s->net->groups_n; g++)
+        kept[g] = p->blocks[g].level == SAVE_ALL;
+    ritz_layout_init(out, s->net, s->unit_rows, what == RITZ_MEAN ? NULL : kept);
+}
+
+int ritz_plan_init(const ritz_space *s, plan *out, pt_error *e)
+{
+    int failed = plan_alloc(out, s->chunks_n, s->net->groups_n, e);
+    if (failed)
+        return failed;
+    for (int g = 0; g < s->net->groups_n; g++)
+        out->blocks[g].level = SAVE_ALL;
+    out->n_buffer = out->n_update = out->n_swap = 1;
+    out->visit = 1;
+    out->micro_batch = s->unit_rows;
+    out->update = UPDATE_END;
+    return 0;
+}
+
+static int object_weights(const program *p, int chunk) { (void)p; return chunk; }
+static int object_states(const program *p, int chunk) { return p->space->chunks_n + chunk; }
+static int object_sums(const program *p, int chunk) { return 2 * p->space->chunks_n + chunk; }
+static int object_saved(const program *p, int group, int micro) { return 3 * p->space->chunks_n + group * p->visit + micro; }
+
+/* ---- items: as in schedule/build.c ---- */
+
+static void item_begin(program *p, int64_t key)
+{
+    p->b.serial++;
+    p->needs_n = p->plain_n = 0;
+    p->key = key;
+}
+
+static void item_needs(program *p, tier t, int object, unsigned use)
+{
+    const int buffer = cache_use(&p->b, t, object, use, &p->key);
+    p->needs[p->needs_n++] = (need){object, t, use, buffer};
+}
+
+static void item_operand(program *p, int buffer, unsigned use) { p->plain[p->plain_n++] = (need){.buffer = buffer, .use = use}; }
+
+static void item_end(program *p, task_kind kind, queue_kind q, int block, int micro, int chunk, bool first)
+{
+    builder *b = &p->b;
+    if (b->recording || b->failed)
+        return;
+    builder_task(b, kind, q, block, micro, chunk, p->key);
+    if (b->failed)
+        return;
+    b->s->tasks[b->s->tasks_n - 1].first = first;
+    for (int i = 0; i < p->needs_n; i++)
+        builder_operand(b, p->needs[i].buffer, p->needs[i].use);
+    for (int i = 0; i < p->plain_n; i++)
+        builder_operand(b, p->plain[i].buffer, p->plain[i].use);
+    for (int i = 0; i < p->needs_n; i++)
+        cache_used(b, p->needs[i].tier, p->needs[i].object, p->needs[i].use, p->key);
+    if (q == QUEUE_COMPUTE)
+        b->now = p->key + 1;
+}
+
+/* A buffer that only this item uses; all of them lie in one place. */
+static void item_workspace(program *p)
+{
+    if (p->b.recording)
+        return;
+    if (p->workspace_slot < 0)
+        p->workspace_slot = p->b.s->slots_n++;
+    const int at = builder_buffer(&p->b, OBJECT_WORKSPACE, -1, -1, TIER_DEVICE, p->layout.work_bytes);
+    if (at >= 0)
+        p->b.s->buffers[at].slot = p->workspace_slot;
+    item_operand(p, at, USE_WRITE);
+}
+
+static void item_own(program *p, int micro, unsigned use)
+{
+    if (p->own[micro] < 0 && !p->b.recording)
+        p->own[micro] = builder_buffer(&p->b, OBJECT_BATCH, -1, micro, TIER_DEVICE, p->layout.own_bytes);
+    item_operand(p, p->own[micro], use);
+}
+
+static void item_stream(program *p, int micro, unsigned use)
+{
+    if (p->stream[micro] < 0 && !p->b.recording)
+        p->stream[micro] = builder_buffer(&p->b, OBJECT_STREAM_GRADIENT, -1, micro, TIER_DEVICE, p->layout.stream_bytes);
+    item_operand(p, p->stream[micro], use);
+}
+
+static void item_saved(program *p, int group, int micro, unsigned use)
+{
+    item_needs(p, TIER_DEVICE, object_saved(p, group, micro), use);
+}
+
+/* The chunks of a group's stages, each once. */
+static void item_chunks(program *p, int group, int (*object)(const program *, int), unsigned use)
+{
+    const ritz_network *n = p->space->net;
+    for (int s = n->group0[group], last = -1; s < n->group0[group + 1]; s++) {
+        const int c = p->space->chunk_of_stage[s];
+        if (c != last)
+            item_needs(p, TIER_DEVICE, object(p, c), use);
+        last = c;
+    }
+}
+
+/* ---- tasks ---- */
+
+static void input(program *p, int micro)
+{
+    item_begin(p, p->b.now);
+    item_saved(p, 0, micro, USE_WRITE);
+    item_own(p, micro, USE_WRITE);
+    item_end(p, TASK_INPUT, QUEUE_COMPUTE, -1, micro, -1, false);
+}
+
+static void output(program *p, int micro, bool gradient)
+{
+    item_begin(p, p->b.now);
+    if (gradient)
+        item_saved(p, 0, micro, USE_READ);
+    item_own(p, micro, USE_READ);
+    item_end(p, TASK_OUTPUT, QUEUE_COMPUTE, -1, micro, -1, false);
+}
+
+static void sweep(program *p, ritz_sweep which, int group, int micro)
+{
+    const bool last = group + 1 == p->groups, up = which != SWEEP_ADJOINT;
+    item_begin(p, p->b.now);
+    item_chunks(p, group, object_weights, USE_READ);
+    item_saved(p, group, micro, !up || (p->layout.kept[group] && !last) ? USE_READ | USE_WRITE : USE_READ);
+    if (!last)
+        item_saved(p, group + 1, micro, which == SWEEP_FORWARD ? USE_WRITE : up ? USE_READ | USE_WRITE : USE_READ);
+    if (last)
+        item_own(p, micro, which == SWEEP_FORWARD ? USE_READ | USE_WRITE : USE_READ);
+    item_workspace(p);
+    item_end(p, TASK_LAYER, QUEUE_COMPUTE, (int)which * p->groups + group, micro, -1, false);
+}
+
+static void energy(program *p, int micro)
+{
+    item_begin(p, p->b.now);
+    item_saved(p, 0, micro, USE_READ | USE_WRITE);
+    item_own(p, micro, USE_READ | USE_WRITE);
+    item_end(p, TASK_HEAD, QUEUE_COMPUTE, -1, micro, -1, false);
+}
+
+static void reverse(program *p, int group, int micro)
+{
+    const bool last = group + 1 == p->groups;
+    item_begin(p, p->b.now);
+    item_chunks(p, group, object_weights, USE_READ);
+    item_chunks(p, group, object_sums, USE_READ | USE_WRITE);
+    item_saved(p, group, micro, USE_READ);
+    if (!last)
+        item_saved(p, group + 1, micro, USE_READ);
+    item_own(p, micro, USE_READ);
+    item_stream(p, micro, last ? USE_WRITE : USE_READ | USE_WRITE);
+    item_workspace(p);
+    item_end(p, TASK_LAYER_BACKWARD, QUEUE_COMPUTE, group, micro, -1, micro == 0);
+}
+
+static void update_chunk(program *p, int chunk)
+{
+    const tier t = p->plan->chunks[chunk].update;
+    item_begin(p, t == TIER_DEVICE ? p->b.now : 0);
+    item_needs(p, t, object_weights(p, chunk), USE_READ | USE_WRITE);
+    item_needs(p, t, object_states(p, chunk), USE_READ | USE_WRITE);
+    item_needs(p, t, object_sums(p, chunk), USE_READ);
+    item_end(p, TASK_UPDATE, t == TIER_DEVICE ? QUEUE_COMPUTE : QUEUE_HOST, -1, -1, chunk, false);
+}
+
+/* ---- programs ---- */
+
+static void sweep_all(program *p, ritz_sweep which)
+{
+    const int n = which == SWEEP_TANGENT ? p->groups - 1 : p->groups;
+    for (int i = 0; i < n; i++)
+        for (int m = 0; m < p->visit; m++)
+            sweep(p, which, which == SWEEP_ADJOINT ? n - 1 - i : i, m);
+}
+
+static void run_units(program *p, ritz_program what)
+{
+    for (int m = 0; m < p->visit; m++)
+        input(p, m);
+    sweep_all(p, SWEEP_FORWARD);
+    if (what == RITZ_TURN || what == RITZ_POINTS)
+        sweep_all(p, SWEEP_ADJOINT);
+    for (int m = 0; m < p->visit; m++) {
+        if (p->turns)
+            energy(p, m);
+        output(p, m, what == RITZ_POINTS);
+    }
+    if (what == RITZ_TURN)
+        sweep_all(p, SWEEP_TANGENT);
+    for (int g = p->groups - 1; g >= 0 && p->turns; g--)
+        for (int m = 0; m < p->visit; m++)
+            reverse(p, g, m);
+}
+
+static void run_program(program *p, ritz_program what)
+{
+    p->b.serial = 0;
+    p->b.now = 1;
+    if (what != RITZ_UPDATE)
+        run_units(p, what);
+    for (int c = 0; c < p->space->chunks_n && what == RITZ_UPDATE; c++)
+        update_chunk(p, c);
+}
+
+/* ---- set-up ---- */
+
+static void make_chunk(program *p, int c)
+{
+    const tier t = p->plan->chunks[c].placement;
+    const uint64_t slab = ritz_slab_bytes(p->space, c);
+    object *all[] = {&p->b.objects[object_weights(p, c)], &p->b.objects[object_states(p, c)], &p->b.objects[object_sums(p, c)]};
+    for (int i = 0; i < 3; i++) {
+        const uint64_t bytes = i == 1 ? 2 * slab : slab;
+        *all[i] = (object){.kind = (object_kind)(OBJECT_WEIGHTS + i), .index = c, .micro = -1, .placement_tier = t, .placement = -1,
+                           .placement_slot = -1, .partner = -1, .bytes = bytes, .keep = true};
+        if (i && !p->space->training)
+            continue;
+        all[i]->placement = builder_buffer(&p->b, all[i]->kind, c, -1, t, bytes);
+        if (all[i]->placement >= 0)
+            p->b.s->buffers[all[i]->placement].placement = true;
+    }
+}
+
+/* Where the network is only gone up, only the sets of two neighbours are there at a time. */
+static void make_saved(program *p, ritz_program what, int g)
+{
+    const bool passing = what == RITZ_MEAN;
+    for (int m = 0; m < p->visit; m++)
+        p->b.objects[object_saved(p, g, m)] =
+            (object){.kind = OBJECT_SAVED, .index = g, .micro = m, .placement_tier = passing ? TIER_DEVICE : p->plan->blocks[g].place,
+                     .placement = -1, .placement_slot = passing ? g % 2 * p->visit + m : -1, .partner = -1,
+                     .bytes = p->layout.set_bytes[g]};
+    p->b.s->slots_n = passing ? 2 * p->visit : 0;
+}
+
+static int make_caches(program *p)
+{
+    const int n[CACHES] = {[CACHE_WEIGHTS] = p->plan->n_buffer, [CACHE_STATES] = p->plan->n_update, [CACHE_GRADIENT] = p->plan->n_update,
+                           [CACHE_SAVED] = p->plan->n_swap};
+    for (int t = TIER_DEVICE; t <= TIER_HOST; t++)
+        for (int k = 0; k < CACHES; k++) {
+            /* a group's sums pass as its weights do */
+            const int slots = k == CACHE_GRADIENT && n[k] < p->plan->n_buffer ? p->plan->n_buffer : n[k];
+            p->b.caches[t][k] = (cache){.tier = (tier)t, .slots_n = slots, .slots = calloc((size_t)slots + 1, sizeof(slot))};
+            if (!p->b.caches[t][k].slots)
+                return -1;
+            for (int i = 0; i < slots; i++)
+                p->b.caches[t][k].slots[i] = (slot){.object = -1, .buffer = -1, .id = -1, .pinned = -1};
+        }
+    return 0;
+}
+
+/* Given points come a unit at a time. */
+static int visit_of(const ritz_space *s, const plan *p, ritz_program what)
+{
+    return what == RITZ_POINTS || (what == RITZ_MEAN && !s->has_mean) ? 1 : p->visit;
+}
+
+static int program_init(program *p, const ritz_space *space, const plan *plan, ritz_program what, schedule *s, pt_error *e)
+{
+    *p = (program){.space = space, .plan = plan, .turns = what == RITZ_TURN || what == RITZ_FACES, .groups = space->net->groups_n,
+                   .visit = visit_of(space, plan, what), .workspace_slot = -1, .in = {.plan = plan, .host_tier = space->host_tier}};
+    memset(p->own, -1, sizeof p->own);
+    memset(p->stream, -1, sizeof p->stream);
+    ritz_program_layout(space, plan, what, &p->layout);
+    *s = (schedule){.kind = p->turns ? SCHEDULE_STEP : what == RITZ_UPDATE ? SCHEDULE_DRAIN : SCHEDULE_EVAL, .micro_n = p->visit,
+                    .micro_units = 1};
+    p->b = (builder){.in = &p->in, .s = s, .e = e, .objects_n = 3 * space->chunks_n + p->groups * p->visit};
+    p->b.objects = calloc((size_t)p->b.objects_n, sizeof *p->b.objects);
+    if (!p->b.objects || make_caches(p) < 0)
+        return pt_fail(e, PT_FAILED, "out of memory while building a schedule");
+    for (int c = 0; c < space->chunks_n; c++)
+        make_chunk(p, c);
+    s->placements_n = s->buffers_n;
+    for (int g = 0; g < p->groups; g++)
+        make_saved(p, what, g);
+    for (int i = 0; i < p->b.objects_n; i++) {
+        p->b.objects[i].use = -1;
+        for (int t = 0; t < TIERS; t++)
+            p->b.objects[i].slot[t] = -1;
+    }
+    return p->b.failed;
+}
+
+static void program_close(program *p)
+{
+    for (int t = 0; t < TIERS; t++)
+        for (int k = 0; k < CACHES; k++)
+            free(p->b.caches[t][k].slots);
+    free(p->b.objects);
+    free(p->b.uses);
+    free(p->b.keys);
+}
+
+int ritz_schedule_place(const ritz_space *s, const plan *p, ritz_program what, schedule *out, pt_error *e)
+{
+    program x;
+    *out = (schedule){0};
+    int failed = program_init(&x, s, p, what, out, e);
+    if (!failed) {
+        x.b.recording = true;
+        run_program(&x, what);
+        x.b.recording = false;
+        run_program(&x, what);
+        cache_flush(&x.b);
+        failed = x.b.failed;
+    }
+    if (!failed)
+        failed = builder_sort(&x.b);
+    program_close(&x);
+    if (!failed)
+        failed = schedule_layout(out, e);
+    if (failed)
+        schedule_free(out);
+    return failed;
+}
+
+int ritz_schedule_build(const ritz_space *s, const plan *p, ritz_program what, schedule *out, pt_error *e)
+{
+    int failed = ritz_schedule_place(s, p, what, out, e);
+    if (!failed && (failed = schedule_link(out, e)))
+        schedule_free(out);
+    return failed;
+}
