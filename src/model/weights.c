@@ -218,10 +218,11 @@ bool weights_have_two_tables(const model *m, const safetensors *st)
     float a[FIRST], b[FIRST];
     const param *tokens = block_param(m, &m->blocks[0], PARAM_TOKENS);
     const safetensors_tensor *x = find_named(m, st, tokens->part[0].name), *y = find_head(m, st);
-    if (!x || !y || check_tensor(st, x, tokens, 0, NULL) || check_tensor(st, y, tokens, 0, NULL))
+    pt_dtype dtype;
+    if (!x || !y || check_tensor(m, st, x, tokens, 0, &dtype, NULL) || check_tensor(m, st, y, tokens, 0, &dtype, NULL))
         return false;
-    const uint64_t n = x->elements < FIRST ? x->elements : FIRST;
-    return !safetensors_read_f32(st, x, 0, n, a, NULL) && !safetensors_read_f32(st, y, 0, n, b, NULL) && memcmp(a, b, n * sizeof *a);
+    const int64_t all = tokens->rows * tokens->cols, n = all < FIRST ? all : FIRST;
+    return !read_values(m, st, x, 0, n, a, NULL) && !read_values(m, st, y, 0, n, b, NULL) && memcmp(a, b, (size_t)n * sizeof *a);
 }
 
 /* Does `name` read as `pattern`, whose `*` is a number, with or without the prefix? */

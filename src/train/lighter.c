@@ -34,7 +34,6 @@ static int lighter_open(lighter *l, const planning *p, const pt_train_options *o
         *e = own;
     if (failed)
         return failed == PT_USAGE ? 0 : failed;
-    l->shape.ranks = p->shape->ranks;
     if (p->shape->gpu)
         step_shape_for_gpu(&l->shape, l->model);
     l->in.model = l->model;
