@@ -34,6 +34,10 @@ typedef struct arg {
 
 /* Fills the values. 1: --help was asked for and printed on stdout; 0; or PT_USAGE with a sentence. */
 int args_parse(int argc, char **argv, const char *usage, const arg *table, int n, pt_error *e);
+/* Whether `name` is more likely to be meant by the `length` letters than what was nearest so far: they begin it, or fewer letters differ.
+ * *fewest: at first word_fewest. */
+int word_fewest(size_t length);
+bool word_is_nearer(const char *typed, size_t length, const char *name, int *fewest);
 void args_help(const char *usage, const arg *table, int n);
 
 #endif

@@ -10,9 +10,12 @@
  */
 #include "model/config_reader.h"
 
+#include "io/files.h"
 #include "io/safetensors.h"
+#include "model/adapter.h"
 #include "model/weights.h"
 
+#include <errno.h>
 #include <math.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -587,6 +590,18 @@ static bool has_two_tables(const model *m, const char *folder)
     return two;
 }
 
+/* Of a folder without config.json. */
+static int refuse_folder(const char *path, pt_error *e)
+{
+    char file[FILE_PATH_BYTES];
+    const int reason = errno;
+    if (!path_join(file, path, ADAPTER_CONFIG, NULL) && path_exists(file))
+        return pt_fail(e, PT_FAILED, "%.400s: holds an adapter and no model: give it by --adapter beside its --model, or merge both first "
+                       "(protrain merge)", path);
+    errno = reason;
+    return pt_fail_errno(e, PT_FAILED, "%.400s: a model's folder needs a config.json, but it cannot be opened", path);
+}
+
 int model_open(const char *path, void (*notice)(void *, const char *), void *arg, model **out, pt_error *e)
 {
     config_reader r = {.notice = notice, .arg = arg, .e = e};
@@ -600,8 +615,9 @@ int model_open(const char *path, void (*notice)(void *, const char *), void *arg
     if (snprintf(file, sizeof file, "%.*s%s", n, path, folder ? "/config.json" : "") >= (int)sizeof file)
         return pt_fail(e, PT_FAILED, "%.200s...: the path is too long", path);
     if (folder && stat(file, &st))
-        return pt_fail_errno(e, PT_FAILED,
-                             "%.400s: a model's folder needs a config.json, but it cannot be opened", path);
+        return refuse_folder(path, e);
+    if (!folder && stat(file, &st))
+        return pt_fail_errno(e, PT_FAILED, "%.400s: a model's folder or its config.json is needed, but it cannot be opened", path);
     int status = model_from_file(&r, file, out);
     if (status || !folder || !r.tied_unsaid || !has_two_tables(*out, path))
         return status;

@@ -328,6 +328,20 @@ static void parts_of_another_plan_are_left_out(void **state)
     expect_note("parts", "memory.json: device: \"weights\"");
 }
 
+static void a_page_replaces_a_page_and_nothing_else(void **state)
+{
+    (void)state;
+    write_run("run", "llama", "m");
+    for (int again = 0; again < 2; again++)
+        assert_int_equal(report("run", (const char *const[]){"--out", scratch_path("page.html"), NULL}), 0);
+    put_text("notes.txt", "mine");
+    assert_int_equal(report("run", (const char *const[]){"--out", scratch_path("notes.txt"), NULL}), 1);
+    assert_non_null(strstr(said(), "notes.txt: is there already and is no page: give an --out that is new"));
+    assert_string_equal(text_of(scratch_path("notes.txt")), "mine");
+    assert_int_equal(report("run", (const char *const[]){"--out", scratch_path("run"), NULL}), 2);
+    assert_non_null(strstr(said(), "that is a folder"));
+}
+
 static void a_page_that_cannot_be_written_leaves_nothing(void **state)
 {
     (void)state;
@@ -395,6 +409,7 @@ int main(void)
         cmocka_unit_test(a_last_line_that_a_kill_has_torn_is_left_out),
         cmocka_unit_test(what_is_missing_is_named),
         cmocka_unit_test(parts_of_another_plan_are_left_out),
+        cmocka_unit_test(a_page_replaces_a_page_and_nothing_else),
         cmocka_unit_test(a_page_that_cannot_be_written_leaves_nothing),
         cmocka_unit_test(a_full_disk_is_said_and_leaves_nothing),
         cmocka_unit_test(a_long_run_makes_a_page_of_the_same_size),
