@@ -51,8 +51,9 @@ static int parse_int(const arg *a, const char *text, pt_error *e)
     errno = 0;
     const unsigned long long most = a->kind == ARG_INT32 ? INT32_MAX : INT64_MAX;
     unsigned long long value = strtoull(text, &end, 10);
-    if (end == text || *end || strchr(text, '-'))
-        return pt_fail(e, PT_USAGE, "%s %s: it must be a whole number, 0 or more", a->name, text);
+    const unsigned long long from = a->kind == ARG_COUNT;
+    if (end == text || *end || strchr(text, '-') || value < from)
+        return pt_fail(e, PT_USAGE, "%s %s: it must be a whole number, %llu or more", a->name, text, from);
     if (errno || value > most)
         return pt_fail(e, PT_USAGE, "%s %s: it must be at most %llu", a->name, text, most);
     if (a->kind == ARG_INT32)

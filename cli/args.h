@@ -11,6 +11,7 @@ typedef enum arg_kind {
     ARG_OPERAND,  /* const char *: what stands there without an option's name; `name` is for the help and messages */
     ARG_STRINGS,  /* arg_strings: repeatable */
     ARG_INT,      /* int64_t */
+    ARG_COUNT,    /* int64_t, 1 or more */
     ARG_INT32,    /* int */
     ARG_SEED,     /* uint64_t */
     ARG_DOUBLE,   /* double */

@@ -292,6 +292,7 @@ static void wrong_usage_leaves_with_2(void **state)
         {"--device-memory", "12parsecs", "--device-memory"}, {"--device-memory", "-5MiB", "--device-memory"},
         {"--device", "abacus", "--device"}, {"--lr-schedule", "zigzag", "--lr-schedule"}, {"--micro-batch", "3", "divide the batch of 8"},
         {"--micro-batch", "16", "more than the batch of 8"},
+        {"--seq-len", "0", "1 or more"},    {"--lora", "0", "1 or more"},
         {"--keep", "-1", "--keep"},         {"--max-grad-norm", "-1", "--max-grad-norm"}, {"--min-lr-ratio", "7", "--min-lr-ratio"}};
     for (size_t i = 0; i < sizeof options / sizeof *options; i++)
         refused_option(options[i][0], options[i][1], 2, WORDS(options[i][2]));
