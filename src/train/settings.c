@@ -269,8 +269,8 @@ static int compare(json_t *now, json_t *before, const char *path, bool options, 
         return pt_fail(e, PT_FAILED, "%.400s was written %s --%s%s and this run is %s it: the result depends on it; give the same", path,
                        given ? "with" : "without", negated ? "no-" : "", key, given ? "without" : "with");
     if (options && !json_object_get(before, key))
-        return pt_fail(e, PT_FAILED, "%.400s was written without --%.100s and this run has %s: the result depends on it; leave it out", path,
-                       key, b);
+        return pt_fail(e, PT_FAILED, "%.400s was written without --%.100s and this run has %s: the result depends on it; leave it out",
+                       path, key, b);
     if (options && !json_object_get(now, key))
         return pt_fail(e, PT_FAILED, "%.400s was written with --%.100s %s and this run has none: the result depends on it; give the same",
                        path, key, a);
