@@ -27,7 +27,7 @@ int command_ritz_plan(int argc, char **argv); /* protrain plan --problem */
 
 /* Rows of a table of options, for train and those that speak of it. */
 #define ADAPTER_ARGS(o)                                                                                                                    \
-    {"--lora", ARG_INT, &(o)->lora_rank, "RANK", "train adapters of this rank (LoRA) beside the model, which is frozen", false},           \
+    {"--lora", ARG_COUNT, &(o)->lora_rank, "RANK", "train adapters of this rank (LoRA) beside the model, which is frozen", false},         \
     {"--lora-alpha", ARG_DOUBLE, &(o)->lora_alpha, "X", "what they add is scaled by alpha / rank; default 2 x rank", false},               \
     {"--lora-targets", ARG_STRING, &(o)->lora_targets, "NAMES",                                                                            \
         "all-linear, attention, mlp, or names as q_proj,v_proj; default all-linear", false},                                               \

@@ -27,7 +27,7 @@ static int parse(session *s, int argc, char **argv, pt_error *e)
         {"--adapter", ARG_STRING, &o->adapter, "DIR", "apply this adapter, PEFT's or protrain's", false},
         {"--data", ARG_STRINGS, &s->data, "PATH", DATA_PATHS, false},
         DATA_ARGS(&s->what, o),
-        {"--seq-len", ARG_INT, &o->seq_len, "N", "tokens a window; default the model's maximum, at most 1024", false},
+        {"--seq-len", ARG_COUNT, &o->seq_len, "N", "tokens a window; default the model's maximum, at most 1024", false},
         {"--document-mask", ARG_FLAG, &o->document_mask, NULL, "documents do not see each other; each begins at position 0", false},
         {"--dtype", ARG_CHOICE, &s->precision, "bf16|fp32", "what is computed in; default bf16", false},
         {"--device", ARG_STRING, &o->device, "NAME", "auto (a usable GPU, else the CPU), cpu, cuda or cuda:N", false},

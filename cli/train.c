@@ -86,7 +86,7 @@ static int parse(session *s, int argc, char **argv, pt_error *e)
         {NULL, ARG_HEADING, NULL, NULL, "Length and size", false},
         {"--steps", ARG_INT, &o->steps, "N", "steps in all; default: by epochs", false},
         {"--epochs", ARG_DOUBLE, &o->epochs, "X", "passes over the data instead; default 1", false},
-        {"--seq-len", ARG_INT, &o->seq_len, "N", "tokens a sequence; default the model's maximum, at most 1024", false},
+        {"--seq-len", ARG_COUNT, &o->seq_len, "N", "tokens a sequence; default the model's maximum, at most 1024", false},
         {"--batch-size", ARG_INT, &o->batch_size, "N", "sequences a step; default 8", false},
         {"--micro-batch", ARG_INT, &o->micro_batch, "N", "sequences at a time; planned, never changes the result", false},
         {"--lanes", ARG_INT32, &o->lanes, "L",

@@ -305,6 +305,8 @@ int model_adapt_like(model *m, const char *folder, void (*notice)(void *, const 
     if (!path_is_folder(folder))
         return pt_fail(e, PT_FAILED, "%.400s is not a folder: --adapter wants one with " ADAPTER_CONFIG " and " ADAPTER_WEIGHTS, folder);
     int failed = path_join(path, folder, ADAPTER_CONFIG, e);
+    if (!failed && !path_exists(path))
+        failed = pt_fail(e, PT_FAILED, "%.400s: is not there: --adapter wants a folder with " ADAPTER_CONFIG " and " ADAPTER_WEIGHTS, path);
     if (!failed)
         failed = json_source_open(&s, path, e);
     if (failed)

@@ -96,6 +96,7 @@ static trial *add_trial(const explain_input *in, trial *all, int *n)
     *t = (trial){.in = *in->search, .costs = *in->search->costs};
     t->in.from = in->best;
     t->in.threads = 1;
+    t->in.unproven = true;
     t->in.costs = &t->costs;
     return t;
 }

@@ -173,15 +173,17 @@ static int check_disk(const budget_request *r, const findings *f, pt_error *e)
     if (!r->asked[TIER_DISK] || r->asked[TIER_DISK] == PT_AUTO || r->asked[TIER_DISK] <= f->disk_bytes)
         return 0;
     tell_missing(r, r->asked[TIER_DISK] - f->disk_bytes);
-    add_change(change, TIER_DISK, disk_gives(f));
+    if (size_round_down(disk_gives(f)))
+        add_change(change, TIER_DISK, disk_gives(f));
     tell_change(r, change);
     if (f->disk_bytes == disk_file_limit())
         return pt_fail(e, PT_DOES_NOT_FIT, "--disk-memory is %s, and files may have %s at most (ulimit -f), %s less: give %s, or raise "
                        "that limit in the shell, by ulimit -f unlimited", size_format(asked, r->asked[TIER_DISK]),
                        size_format(have, f->disk_bytes), size_option(lack, r->asked[TIER_DISK] - f->disk_bytes), change);
-    return pt_fail(e, PT_DOES_NOT_FIT, "--disk-memory is %s, and only %s are free in %.300s, %s less: give %s, which leaves the rest "
-                   "to other files, make room, or give another --disk-path", size_format(asked, r->asked[TIER_DISK]),
-                   size_format(have, f->disk_bytes), r->disk_path, size_option(lack, r->asked[TIER_DISK] - f->disk_bytes), change);
+    return pt_fail(e, PT_DOES_NOT_FIT, "--disk-memory is %s, and only %s are free in %.300s, %s less: %s%s%smake room, or give another "
+                   "--disk-path", size_format(asked, r->asked[TIER_DISK]), size_format(have, f->disk_bytes), r->disk_path,
+                   size_option(lack, r->asked[TIER_DISK] - f->disk_bytes), *change ? "give " : "", change,
+                   *change ? ", which leaves the rest to other files, " : "");
 }
 
 static int check_gpu(const budget_request *r, uint64_t device_bytes, pt_error *e)

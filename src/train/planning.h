@@ -16,7 +16,7 @@
 #include "run/misfit_text.h"
 #include "run/budgets.h"
 
-enum { MISFIT_OTHERS = SEARCH_WAYS + 3 };
+enum { MISFIT_OTHERS = SEARCH_WAYS + 5 }; /* of memory; and of what is trained */
 
 /* What ranks' exchanges take: by bytes of a whole of which each has a part, n = 0: there is none; how many times longer one takes while
  * the processor computes, and how many times longer that takes then. */
@@ -54,7 +54,7 @@ typedef struct planning {
     char name[160], source[160];     /* of the machine, of the costs; for people */
     search_input search;
     search_result result;            /* best: the plan */
-    char smaller[96];                /* where nothing fits: options of the largest step that would, or "" */
+    char smaller[MISFIT_CHANGE_BYTES]; /* where nothing fits: options of the largest step that would, or "" */
 } planning;
 
 int planning_open_device(planning *p, const pt_train_options *o, pt_error *e);

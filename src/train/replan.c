@@ -180,7 +180,7 @@ int replan_move(trainer *t, search_result *next, bool *moved, pt_error *e)
     if (!wanted && tree_discard(path, &why)) /* the run goes on all the same */
         options_notice(&t->job.o, "what the state was put aside in stays: %.600s", why.text);
     if (trainer_write_plan(t, &why))
-        options_notice(&t->job.o, "plan.json is of the plan before: %.600s", why.text);
+        options_notice(&t->job.o, "plan.json and memory.json may be of the plan before: %.600s", why.text);
     return 0;
 }
 

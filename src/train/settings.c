@@ -237,8 +237,13 @@ static bool same_value(const json_t *a, const json_t *b)
 /* The first key with which `now` differs from `before` or that only one of them has; NULL: none. */
 static const char *find_difference(json_t *now, json_t *before)
 {
+    static const char *const first[] = {"task", "lora"}; /* the defaults of others follow from them */
     const char *key;
     json_t *value;
+    for (size_t i = 0; i < sizeof first / sizeof *first; i++)
+        if ((json_object_get(now, first[i]) || json_object_get(before, first[i])) &&
+            !same_value(json_object_get(now, first[i]), json_object_get(before, first[i])))
+            return first[i];
     json_object_foreach(now, key, value)
         if (!same_value(value, json_object_get(before, key)))
             return key;
@@ -263,6 +268,12 @@ static int compare(json_t *now, json_t *before, const char *path, bool options, 
     if (options && json_is_boolean(json_object_get(now, key)))
         return pt_fail(e, PT_FAILED, "%.400s was written %s --%s%s and this run is %s it: the result depends on it; give the same", path,
                        given ? "with" : "without", negated ? "no-" : "", key, given ? "without" : "with");
+    if (options && !json_object_get(before, key))
+        return pt_fail(e, PT_FAILED, "%.400s was written without --%.100s and this run has %s: the result depends on it; leave it out",
+                       path, key, b);
+    if (options && !json_object_get(now, key))
+        return pt_fail(e, PT_FAILED, "%.400s was written with --%.100s %s and this run has none: the result depends on it; give the same",
+                       path, key, a);
     return pt_fail(e, PT_FAILED, "%.400s was written with %s%.100s %s and this run has %s%s: the result depends on it; give the same", path,
                    options ? "--" : "a model whose ", key, a, b, options ? "" : ", from the config.json of --model");
 }

@@ -88,6 +88,6 @@ int trainer_run(trainer *t, schedule_kind kind, float loss_scale, pt_error *e);
 int trainer_drain(trainer *t, pt_error *e);
 bool trainer_evaluates(const trainer *t); /* after the step that is done */
 int trainer_memory(const trainer *t, pt_memory out[TIERS]); /* of each tier, used or not; their number, 0 without an executor */
-int trainer_write_plan(const trainer *t, pt_error *e);      /* plan.json */
+int trainer_write_plan(const trainer *t, pt_error *e);      /* plan.json, and memory.json with it */
 
 #endif

@@ -259,6 +259,10 @@ static void settings_that_change_the_result_are_refused_with_both_values(void **
     REFUSED(warmup_steps, 5, "--warmup-steps", "0", "5");
     REFUSED(min_lr_ratio, 0.5, "--min-lr-ratio", "0", "0.5");
     REFUSED(save_type, PT_SAVE_BF16, "--save-dtype", "F32", "BF16");
+    r.o = good;
+    r.o.lora_rank = 4;
+    r.o.lr = 2e-4; /* what follows from it is not what is said */
+    expect_refusal(&r, "without --lora", "this run has 4", "leave it out");
     run_make(&other_run, &settings[3], "unused");
     other[0] = other_run.f.tokens;
     REFUSED(data, other, "--data", "", "");
