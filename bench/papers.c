@@ -19,8 +19,7 @@ machine_spec machine_named(const char *name, int ranks)
     pt_error e = {0};
     must(machine_file_find(name, path, &e), &e);
     must(machine_file_read(path, &x, &e), &e);
-    x.ranks = ranks;
-    return x;
+    return machine_share(&x, ranks);
 }
 
 model *gpt_model(int layers, int hidden)
@@ -48,13 +47,14 @@ static int chunks_at_once(const model *m, const packing *k)
     return most;
 }
 
-void streamed_open(streamed *s, int layers, int hidden, int64_t batch, int64_t seq_len)
+void streamed_open(streamed *s, int layers, int hidden, int64_t batch, int64_t seq_len, int ranks)
 {
     pt_error e = {0};
     memset(s, 0, sizeof *s);
     s->model = gpt_model(layers, hidden);
     step_shape_init(&s->shape, s->model, PT_BF16, batch, seq_len);
     step_shape_for_gpu(&s->shape, s->model);
+    s->shape.ranks = ranks;
     must(pack(s->model, &s->shape, INT64_C(2) * 13 * hidden * hidden, &s->packing, &e), &e); /* a layer has 12 h^2 weights */
     must(plan_alloc(&s->plan, s->packing.chunks_n, layers, &e), &e);
     s->plan.chunk_bytes = s->packing.chunk_bytes;
@@ -65,10 +65,9 @@ void streamed_open(streamed *s, int layers, int hidden, int64_t batch, int64_t s
     s->plan.visit = (int)(batch / s->plan.micro_batch);
     s->plan.update = UPDATE_END;
     for (int i = 0; i < s->plan.chunks_n; i++)
-        s->plan.chunks[i] = (plan_chunk){.placement = TIER_HOST, .update = TIER_HOST};
+        s->plan.chunks[i] = (plan_chunk){TIER_HOST, TIER_HOST, ranks > 1};
     s->in = (schedule_input){.model = s->model, .shape = &s->shape, .packing = &s->packing, .plan = &s->plan, .training = true,
-                             .host_tier = true,
-                             .ranks = 1};
+                             .host_tier = true};
 }
 
 void streamed_close(streamed *s)

@@ -66,7 +66,6 @@ static double update_ns(const costs *all, double parameters, int k, double share
     const int stay = (int)(share * groups);
     if (!l)
         exit(1);
-    c.ranks = 1; /* amounts here are one rank's */
     l->s = (schedule){.tasks = l->tasks, .operands = l->operands, .buffers = l->buffers};
     l->param = (param){.cols = 1, .trainable = true};
     l->model.params = &l->param;
@@ -142,12 +141,12 @@ static dos_prediction dos_predict(const dos_case *d)
     costs c;
     pt_error e = {0};
     dos_prediction p = {0};
-    streamed_open(&s, d->layers, d->hidden, 1, 2048);
+    streamed_open(&s, d->layers, d->hidden, 1, 2048, DOS_RANKS);
     must(costs_analytic(&x, s.model, &s.shape, &c, &e), &e);
     const costs theirs = dos_costs(&c);
     p.none = predict_phases(&s, &theirs, 0);
     p.half = predict_phases(&s, &theirs, 0.5);
-    const stride_rates r = stride_rates_of(&theirs, (double)SUBGROUP * DOS_RANKS);
+    const stride_rates r = stride_rates_of(&theirs, (double)SUBGROUP);
     p.stride = stride_choose(&r);
     const search_input in = search_for(&x, &s, &c);
     p.ours = search_s(&in);
@@ -248,7 +247,7 @@ static void dos_rates(void)
            "the host's optimizer limited by its memory alone, %.0f GB/s x %.2f for the four of them. What their host's AdamW really "
            "reaches\n"
            "(8.6 is 258 GB/s at 30 bytes a parameter) is not in a machine file.\n\n",
-           1e-9 * x.memory_bandwidth[TIER_HOST], x.memory_efficiency[TIER_HOST]);
+           1e-9 * DOS_RANKS * x.memory_bandwidth[TIER_HOST], x.memory_efficiency[TIER_HOST]);
 }
 
 void print_deep_optimizer_states(void)

@@ -29,13 +29,13 @@ typedef struct finder { int policy; bool clipping; } finder;
 enum { BY_SEARCH = -1, BY_BYTES = -2 };
 
 /* The bytes that a schedule needs at least, the chunks on the host of which what is left of the devices takes some. */
-static bool bytes_fit(const search_input *in, streamed *s, int ranks)
+static bool bytes_fit(const search_input *in, streamed *s)
 {
     uint64_t bytes[TIERS];
     pt_error e = {0};
     s->plan.update = in->clipping ? UPDATE_END : UPDATE_BACKWARD;
     must(schedule_plan_bytes(&s->in, search_kinds(in, s->plan.update), bytes, &e), &e);
-    double spare = ranks * ((double)in->budget[TIER_DEVICE] - (double)bytes[TIER_DEVICE]);
+    double spare = (double)in->budget[TIER_DEVICE] - (double)bytes[TIER_DEVICE];
     return spare >= 0 && (double)bytes[TIER_HOST] <= (double)in->budget[TIER_HOST] + spare;
 }
 
@@ -47,30 +47,30 @@ static bool has_plan(search_input in)
 }
 
 /* Whether so many layers find room; how many parameters they have. */
-static bool layers_fit(const machine_spec *x, int layers, finder f, double *parameters)
+static bool layers_fit(const machine_spec *x, int ranks, int layers, finder f, double *parameters)
 {
     streamed s;
     costs c;
     pt_error e = {0};
-    streamed_open(&s, layers, WIDTH, BATCH, SEQ_LEN);
+    streamed_open(&s, layers, WIDTH, BATCH, SEQ_LEN, ranks);
     must(costs_analytic(x, s.model, &s.shape, &c, &e), &e);
     search_input in = search_for(x, &s, &c);
     in.clipping = f.clipping;
     *parameters = (double)s.model->parameters;
-    bool fits = f.policy == BY_BYTES ? bytes_fit(&in, &s, x->ranks) : f.policy == BY_SEARCH ? has_plan(in) :
+    bool fits = f.policy == BY_BYTES ? bytes_fit(&in, &s) : f.policy == BY_SEARCH ? has_plan(in) :
                 policy_s(&in, (policy)f.policy) > 0;
     streamed_close(&s);
     return fits;
 }
 
 /* Parameters, in billions, of the deepest model that finds room; 0: none does. */
-static double largest(const machine_spec *x, finder f)
+static double largest(const machine_spec *x, int ranks, finder f)
 {
     double best = 0, parameters;
     int low = 1, high = MODEL_MAX_LAYERS;
     while (low <= high) {
         int middle = (low + high) / 2;
-        if (layers_fit(x, middle, f, &parameters)) {
+        if (layers_fit(x, ranks, middle, f, &parameters)) {
             best = parameters / 1e9;
             low = middle + 1;
         } else {
@@ -96,11 +96,11 @@ static void size_row(const size_case *c, bool clipping)
 {
     static const int policies[] = {POLICY_PROTRAIN, BY_SEARCH, BY_BYTES};
     machine_spec x = machine_named(c->machine, c->ranks);
-    const double host = 1e-9 * (double)x.memory_bytes[TIER_HOST], device = 1e-9 * (double)x.memory_bytes[TIER_DEVICE];
+    const double host = 1e-9 * c->ranks * (double)x.memory_bytes[TIER_HOST], device = 1e-9 * (double)x.memory_bytes[TIER_DEVICE];
     printf("| %s | %.0f | %.1f, %.1f | %s |", c->label, c->theirs, host / c->theirs, (host + c->ranks * device) / c->theirs,
            clipping ? "after it, clipped exactly" : "in backward");
     for (size_t i = 0; i < sizeof policies / sizeof *policies; i++)
-        print_size(largest(&x, (finder){policies[i], clipping}), c->theirs);
+        print_size(largest(&x, c->ranks, (finder){policies[i], clipping}), c->theirs);
     printf("\n");
 }
 
@@ -140,13 +140,13 @@ static void system_row(const system_case *k)
 {
     machine_spec x = machine_named(k->machine, k->ranks);
     const double device = k->device ? k->ranks * (double)x.memory_bytes[TIER_DEVICE] : 0;
-    const double host = k->host ? (double)x.memory_bytes[TIER_HOST] : 0;
+    const double host = k->host ? k->ranks * (double)x.memory_bytes[TIER_HOST] : 0;
     const double bytes = 1e-9 * (device + host);
     printf("| %s | %.0f | %.1f |", k->label, k->theirs, bytes / k->theirs);
     print_size(0.95 * bytes / k->states, k->theirs);
     print_size(k->buffered > 0 ? 0.95 * bytes / k->buffered : 0, k->theirs);
     for (int i = 0; i < 2; i++)
-        print_size(k->policies[i] >= 0 ? largest(&x, (finder){k->policies[i], true}) : 0, k->theirs);
+        print_size(k->policies[i] >= 0 ? largest(&x, k->ranks, (finder){k->policies[i], true}) : 0, k->theirs);
     printf("\n");
 }
 
@@ -213,17 +213,17 @@ static double rate_of(double tokens, double seconds) { return seconds > 0 ? toke
 static void protrain_speed(void)
 {
     const double protrain = 2218.7, deepspeed = protrain / 2.58, colossal = protrain / 2.09;
-    machine_spec x = machine_named("a100-80", 16);
-    x.memory_bandwidth[TIER_HOST] *= 4; /* four nodes */
-    x.memory_bytes[TIER_HOST] *= 4;
+    enum { RANKS = 16, NODES = 4 };
+    machine_spec x = machine_named("a100-80", RANKS / NODES);
+    x.devices = RANKS / NODES;
     streamed s;
     costs c;
     simulation run;
     pt_error e = {0};
-    streamed_open(&s, 96, 12288, 8, 1024);
+    streamed_open(&s, 96, 12288, 8, 1024, RANKS);
     must(costs_analytic(&x, s.model, &s.shape, &c, &e), &e);
     const search_input in = search_for(&x, &s, &c);
-    const double tokens = (double)(s.shape.batch * s.shape.seq_len) * x.ranks;
+    const double tokens = (double)(s.shape.batch * s.shape.seq_len) * RANKS;
     const double numbers = policy_s(&in, POLICY_PROTRAIN), offload = policy_s(&in, POLICY_FSDP);
     printf("## ProTrain: GPT 175B on 16x A100 80 GB (tokens a second)\n\n| | published | predicted, batch 8 a device | error "
            "|\n|---|---|---|---|\n");
@@ -235,7 +235,7 @@ static void protrain_speed(void)
     print_rate("our plan", 0, rate_of(tokens, search_s(&in)));
     printf("\nBusy where everything is streamed: compute %.0f%%, to the device %.0f%%, from it %.0f%%, host %.0f%%. Not published: the "
            "batch, and the "
-           "network\nbetween the nodes (predicted as four nodes with NVLink between all 16: too fast where the network counts).\n\n",
+           "network\nbetween the nodes (predicted as four nodes with an adapter of 200 Gb/s for each device).\n\n",
            100 * run.busy_ns[QUEUE_COMPUTE] / run.total_ns, 100 * run.busy_ns[QUEUE_TO_DEVICE] / run.total_ns,
            100 * run.busy_ns[QUEUE_FROM_DEVICE] / run.total_ns, 100 * run.busy_ns[QUEUE_HOST] / run.total_ns);
     streamed_close(&s);
@@ -298,7 +298,7 @@ static search_input speed_open(const speed_case *k, machine_spec *x, streamed *s
 {
     pt_error e = {0};
     *x = machine_named(k->machine, k->ranks);
-    streamed_open(s, k->layers, k->hidden, k->batch, SEQ_LEN);
+    streamed_open(s, k->layers, k->hidden, k->batch, SEQ_LEN, k->ranks);
     must(costs_analytic(x, s->model, &s->shape, c, &e), &e);
     search_input in = search_for(x, s, c);
     for (tier t = TIER_DEVICE; t <= TIER_HOST && k->all_memory; t++)

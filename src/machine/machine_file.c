@@ -111,13 +111,35 @@ static int read_kind(const json_source *s, machine_spec *out, pt_error *e)
 
 static int read_ranks(const json_source *s, machine_spec *out, pt_error *e)
 {
-    int64_t ranks = 1;
+    int64_t ranks = 1, devices = 0;
     int failed = json_get_int(s, "ranks", JSON_OPTIONAL, 1, MACHINE_MAX_RANKS, &ranks, e);
-    out->ranks = (int)ranks;
     if (!failed)
-        failed = json_get_double(s, "collective_bandwidth", ranks > 1 ? JSON_REQUIRED : JSON_OPTIONAL, BANDWIDTH,
-                                 &out->collective_bandwidth, e);
+        failed = json_get_int(s, "devices", JSON_OPTIONAL, 1, MACHINE_MAX_RANKS, &devices, e);
+    out->ranks = (int)ranks;
+    out->devices = (int)devices;
+    const bool several = devices && devices < ranks;
+    const struct { const char *key; json_need need; double least, most, *to; } all[] = {
+        {"collective_bandwidth", ranks > 1 ? JSON_REQUIRED : JSON_OPTIONAL, BANDWIDTH, &out->collective_bandwidth},
+        {"collective_latency_s", JSON_OPTIONAL, SECONDS, &out->collective_latency_s},
+        {"network_bandwidth", several ? JSON_REQUIRED : JSON_OPTIONAL, BANDWIDTH, &out->network_bandwidth}};
+    for (size_t i = 0; i < sizeof all / sizeof *all && !failed; i++)
+        failed = json_get_double(s, all[i].key, all[i].need, all[i].least, all[i].most, all[i].to, e);
     return failed;
+}
+
+machine_spec machine_share(const machine_spec *x, int ranks)
+{
+    machine_spec y = *x;
+    const int here = machine_ranks_here(x, ranks);
+    double *const rates[] = {&y.memory_bandwidth[TIER_HOST], &y.read_bandwidth, &y.write_bandwidth};
+    double *const of_processor[] = {&y.memory_bandwidth[TIER_DEVICE], &y.bf16_flops, &y.fp32_flops};
+    for (int i = 0; i < 3; i++) {
+        *rates[i] /= here;
+        *of_processor[i] /= x->cuda ? 1 : here;
+    }
+    for (int t = 0; t < TIERS; t++)
+        y.memory_bytes[t] /= x->cuda && t == TIER_DEVICE ? 1 : (uint64_t)here;
+    return y;
 }
 
 /* Every source says where a figure is from that stands in the file. */
@@ -145,7 +167,8 @@ static int check_sources(const json_source *s, pt_error *e)
 
 static int refuse_unknown(const json_source *s, pt_error *e)
 {
-    static const char *const known[] = {"name", "kind", "device", "host", "link", "disk", "ranks", "collective_bandwidth", "sources"};
+    static const char *const known[] = {"name", "kind", "device", "host", "link", "disk", "ranks", "devices",
+                                        "collective_bandwidth", "collective_latency_s", "network_bandwidth", "sources"};
     const char *key;
     json_t *value;
     json_object_foreach(s->object, key, value) {

@@ -6,18 +6,19 @@
  *    "host":   {"memory_bytes": 137438953472, "memory_bandwidth": 80e9, "memory_efficiency": 0.8},
  *    "link":   {"to_device_bandwidth": 12.4e9, "from_device_bandwidth": 12.8e9, "latency_s": 10e-6, "both_ways": 0.9},
  *    "disk":   {"bytes": 1e12, "read_bandwidth": 3.0e9, "write_bandwidth": 2.0e9, "latency_s": 100e-6, "both_ways": 0.5},
- *    "ranks": 4, "collective_bandwidth": 6e9,
+ *    "ranks": 4, "devices": 8, "collective_bandwidth": 6e9, "collective_latency_s": 20e-6, "network_bandwidth": 25e9,
  *    "sources": {"device.memory_bandwidth": "vendor's data sheet", ...}}
  *
  * Bandwidths are bytes a second, flops multiply-adds counted twice, dense, with fp32 sums. "memory_bandwidth" and "*_flops"
  * may be the vendor's; "*_efficiency" is the share of them that large operations reach (1 if missing). "kernel_s" is lost
  * between two operations of the device. "both_ways" is the share of its bandwidth that a direction keeps while the other
- * one is busy too. Memory of the host is that of the whole machine, all else is one device's: of all ranks' chunks there is one on it,
- * and of each rank what it saves there.
+ * one is busy too. Memory of the host and the disk are those of the whole machine, all else is one device's.
  *
  * "host" and "disk" may be missing: the tier does not exist (where one is asked for all the same, a CPU's host tier is a part of its
  * RAM, and a common disk is assumed). "link" is needed where there is a host. "ranks" (1 if missing)
- * devices share the model's states; "collective_bandwidth", what one of them receives from the others, is then needed.
+ * devices share a step, where no other number is asked for; "collective_bandwidth", what one of them receives from the others, is then
+ * needed. There are "devices" in a machine (all of them if missing); more ranks are in other such machines, and "network_bandwidth" is what
+ * a device receives from those.
  * Zero, negative, NaN, absurd or unknown entries are PT_FAILED with file, key and mend.
  */
 #ifndef PT_MACHINE_FILE_H
@@ -38,9 +39,17 @@ typedef struct machine_spec {
     double bf16_flops, fp32_flops, matmul_efficiency, kernel_s;
     double to_device_bandwidth, from_device_bandwidth, link_latency_s, link_both_ways;
     double read_bandwidth, write_bandwidth, disk_latency_s, disk_both_ways;
-    int ranks;                                       /* devices that share the model's states; 1 */
-    double collective_bandwidth;                     /* that one receives from the others; 0: not known */
+    int ranks;                                       /* devices that share a step; 1 */
+    int devices;                                     /* in one machine; 0: all */
+    double collective_bandwidth, collective_latency_s; /* that one receives from the others; 0: not known */
+    double network_bandwidth;                        /* the same from other machines */
 } machine_spec;
+
+/* Of so many ranks those that share a machine. */
+static inline int machine_ranks_here(const machine_spec *x, int ranks) { return x->devices && x->devices < ranks ? x->devices : ranks; }
+
+/* What one of so many ranks has of it: of a GPU's machine a device and its share of host and disk, of a CPU's a share of all. */
+machine_spec machine_share(const machine_spec *x, int ranks);
 
 int machine_file_read(const char *path, machine_spec *out, pt_error *e);
 int machine_from_json(const char *name, const char *json, size_t n, machine_spec *out, pt_error *e);
@@ -57,7 +66,7 @@ int machine_measured(const char *name, bool cuda, const uint64_t memory_bytes[TI
                      const step_shape *s, machine_spec *out, pt_error *e);
 json_t *machine_to_json(const machine_spec *x, const char *source);
 
-/* Costs of a model's step on such a machine, from operations and bytes alone. (analytic.c) */
+/* Costs of a model's step, or of a rank's part of it, on what machine_share gives it: from operations and bytes alone. (analytic.c) */
 int costs_analytic(const machine_spec *x, const model *m, const step_shape *s, costs *out, pt_error *e);
 
 #endif

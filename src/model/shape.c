@@ -2,6 +2,8 @@
 
 #include "model/lanes.h"
 
+#include <stdio.h>
+
 enum { UNIT_TOKENS = 2048, SLICE_ROWS = 64, LINE = 64 };
 
 _Static_assert(SLICE_ROWS % SUMSQ_ROWS == 0, "partial sums of squares do not cross slices");
@@ -51,17 +53,27 @@ void step_shape_in_lanes(step_shape *s, const model *m, int lanes)
     cut_head(s, m);
 }
 
+/* That can share so many lanes, as a list. */
+static const char *write_ranks(int lanes, char out[128])
+{
+    int used = 0;
+    for (int ranks = lanes; ranks > 0 && used < 100; ranks = ranks % 2 ? 0 : ranks / 2)
+        used += snprintf(out + used, 128 - (size_t)used, "%s%d", ranks == lanes ? "" : ranks % 2 ? " or " : ", ", ranks);
+    return out;
+}
+
 int step_shape_of_rank(step_shape *out, const step_shape *whole, int ranks, int rank, pt_error *e)
 {
     const int lanes = shape_lanes(whole), each = lanes / ranks;
+    char room[128];
     if (ranks > whole->batch)
         return pt_fail(e, PT_USAGE,
                        "--ranks %d: a step has %lld sequences, and each rank computes some: give fewer ranks or a larger --batch-size",
                        ranks, (long long)whole->batch);
     if (ranks > 1 && (lanes % ranks || each & (each - 1)))
         return pt_fail(e, PT_USAGE,
-                       "--ranks %d and %d lanes: each rank computes a power of two of the lanes (%d, %d, %d ...): give such --ranks%s",
-                       ranks, lanes, ranks, 2 * ranks, 4 * ranks, whole->lanes ? ", or begin anew with other --lanes" : "");
+                       "--ranks %d and %d lanes: each rank computes a power of two of the lanes: give --ranks %s%s", ranks, lanes,
+                       write_ranks(lanes, room), whole->lanes ? ", or begin anew with other --lanes" : "");
     *out = *whole;
     if (ranks == 1)
         return 0;

@@ -10,8 +10,8 @@
  * each once; attention counts the pairs of query and key that it sees.
  *
  * Transfers take their latency and bytes / bandwidth. What runs side by side shares a memory: two users that alone
- * would take a and b of its bandwidth B, together more than B, are both slowed down by (a + b) / B. Several devices share
- * the host's memory evenly.
+ * would take a and b of its bandwidth B, together more than B, are both slowed down by (a + b) / B. What
+ * ranks send each other is bound by the links inside a machine or by the network, whichever takes longer.
  */
 #include "block/block.h"
 #include "machine/machine_file.h"
@@ -166,9 +166,15 @@ static cost_curve link_curve(double latency_s, double bandwidth)
     return bandwidth > 0 ? line(latency_s * 1e9, 1e9 / bandwidth) : (cost_curve){0};
 }
 
-static double reached(const machine_spec *x, tier t)
+static double reached(const machine_spec *x, tier t) { return x->memory_bandwidth[t] * x->memory_efficiency[t]; }
+
+/* Of what all `ranks` have each receives what it has not itself: from its own machine's others, and from other machines. */
+static cost_curve exchange_curve(const machine_spec *x, int ranks)
 {
-    return x->memory_bandwidth[t] * x->memory_efficiency[t] / (t == TIER_HOST ? x->ranks : 1);
+    const int here = machine_ranks_here(x, ranks);
+    const double inside = (here - 1.0) / ranks * 1e9 / x->collective_bandwidth;
+    const double outside = here < ranks ? (double)(ranks - here) / ranks * 1e9 / x->network_bandwidth : 0;
+    return line(x->collective_latency_s * 1e9, max_of(inside, outside));
 }
 
 static void price_amounts(const machine_spec *x, const step_shape *s, costs *out)
@@ -187,9 +193,8 @@ static void price_amounts(const machine_spec *x, const step_shape *s, costs *out
     out->from_device = link_curve(x->link_latency_s, x->from_device_bandwidth);
     out->read = link_curve(x->disk_latency_s, x->read_bandwidth);
     out->write = link_curve(x->disk_latency_s, x->write_bandwidth);
-    out->ranks = x->ranks;
-    if (x->ranks > 1)
-        out->gather = out->scatter = line(0, (1 - 1.0 / x->ranks) * 1e9 / x->collective_bandwidth);
+    if (shape_ranks(s) > 1 && x->collective_bandwidth > 0)
+        out->gather = out->scatter = exchange_curve(x, shape_ranks(s));
 }
 
 /* ---- side by side ---- */

@@ -42,7 +42,7 @@ cost_class task_class(const task *t)
 void costs_init(costs *c)
 {
     memset(c, 0, sizeof *c);
-    c->kinds_n = c->ranks = 1;
+    c->kinds_n = 1;
     for (int a = 0; a < COST_CLASSES; a++)
         for (int b = 0; b < COST_CLASSES; b++)
             c->slow[a][b] = 1;
@@ -100,17 +100,14 @@ static const layer_cost *layer_of(const costs *c, const task *t) { return &c->la
 
 static save_level level_of(const schedule_input *in, const task *t) { return in->plan->blocks[t->block - 1].level; }
 
-/* A rank moves its share of a chunk; weights that come to the device are gathered from all, gradients that leave it summed. */
-static double transfer_ns(const costs *c, const schedule_input *in, const schedule *s, const task *t)
+static double transfer_ns(const costs *c, const schedule *s, const task *t)
 {
-    const bool exchanged = in->packing->ranks < 2; /* with the transfer: there are no tasks for it */
-    const buffer *b = &s->buffers[s->operands[t->operand0].buffer];
-    double bytes = (double)b->bytes, share = is_of_chunk(b->kind) ? bytes / c->ranks : bytes;
+    const double bytes = (double)s->buffers[s->operands[t->operand0].buffer].bytes;
     switch (t->queue) {
-    case QUEUE_READ: return cost_at(&c->read, share);
-    case QUEUE_WRITE: return cost_at(&c->write, share);
-    case QUEUE_TO_DEVICE: return cost_at(&c->to_device, share) + (exchanged && b->kind == OBJECT_WEIGHTS ? cost_at(&c->gather, bytes) : 0);
-    default: return cost_at(&c->from_device, share) + (exchanged && b->kind == OBJECT_GRADIENT ? cost_at(&c->scatter, bytes) : 0);
+    case QUEUE_READ: return cost_at(&c->read, bytes);
+    case QUEUE_WRITE: return cost_at(&c->write, bytes);
+    case QUEUE_TO_DEVICE: return cost_at(&c->to_device, bytes);
+    default: return cost_at(&c->from_device, bytes);
     }
 }
 
@@ -120,7 +117,7 @@ static double span_update_ns(const costs *c, const packing *k, const update_span
     const update_rule *timed = k->optimizer->rules[0];
     if (one->rule->flops)
         return cost_at(on_host ? &c->whole_host : &c->whole_device, one->rule->flops(one->param));
-    const double ns = cost_at(on_host ? &c->update_host : &c->update_device, (double)one->values / c->ranks);
+    const double ns = cost_at(on_host ? &c->update_host : &c->update_device, (double)one->values);
     return one->rule == timed ? ns : ns * rule_bytes(one->rule, k->type) / rule_bytes(timed, k->type);
 }
 
@@ -130,17 +127,6 @@ double chunk_update_ns(const costs *c, const model *m, const packing *k, int chu
     update_span one;
     for (int at = k->chunks[chunk].piece0; update_span_next(m, k, chunk, &at, &one);)
         ns += span_update_ns(c, k, &one, on_host);
-    return ns;
-}
-
-/* A chunk that stays on the device is there whole on every rank: its gradient is summed and its weights are gathered. */
-static double update_task_ns(const costs *c, const schedule_input *in, const task *t)
-{
-    double ns = chunk_update_ns(c, in->model, in->packing, t->chunk, t->queue == QUEUE_HOST);
-    if (c->ranks > 1 && in->plan->chunks[t->chunk].placement == TIER_DEVICE) {
-        double bytes = (double)chunk_weight_bytes(in->packing, t->chunk);
-        ns += cost_at(&c->scatter, bytes) + cost_at(&c->gather, bytes);
-    }
     return ns;
 }
 
@@ -215,13 +201,13 @@ static double work_ns(const costs *c, const schedule_input *in, const schedule *
                merge_ns(c, in, s, t);
     case TASK_HEAD_EVAL: return units * c->head_eval_ns;
     case TASK_FINISH: case TASK_EMBED_FINISH: return block_finish_ns(c, in->model, in->packing, t->chunk, t->block);
-    case TASK_UPDATE: return update_task_ns(c, in, t);
+    case TASK_UPDATE: return chunk_update_ns(c, in->model, in->packing, t->chunk, t->queue == QUEUE_HOST);
     case TASK_INPUT: return cost_at(&c->to_device, operand_bytes(s, t));
     case TASK_OUTPUT: return cost_at(&c->from_device, operand_bytes(s, t));
     case TASK_EMBED_BACKWARD: return cost_at(&c->embed_finish, (double)accumulator_elements(in->model, 0));
     case TASK_SCATTER: return cost_at(&c->scatter, operand_of_kind(s, t, OBJECT_PARTIAL));
     case TASK_GATHER: return cost_at(&c->gather, operand_of_kind(s, t, OBJECT_WEIGHTS));
-    default: return transfer_ns(c, in, s, t);
+    default: return transfer_ns(c, s, t);
     }
 }
 
@@ -302,8 +288,6 @@ static int validate_numbers(const costs *c, const char *name, pt_error *e)
         {"embed_ns", c->embed_ns}, {"head_ns", c->head_ns}, {"head_eval_ns", c->head_eval_ns},
         {"head_cold_sums_ns", c->head_cold_accumulators_ns},
         {"task_ns", c->task_ns},   {"step_ns", c->step_ns}, {"spread", c->spread}, {"curves_spread", c->curves_spread}};
-    if (c->ranks < 1)
-        return pt_fail(e, PT_FAILED, "%s: there are %d ranks; at least 1 is needed, measure again", name, c->ranks);
     for (size_t i = 0; i < sizeof all / sizeof *all; i++)
         if (!is_time(all[i].value))
             return pt_fail(e, PT_FAILED, "%s: \"%s\" is %g; it must be from 0 to 1e15, measure again", name, all[i].key,

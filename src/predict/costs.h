@@ -56,9 +56,7 @@ typedef struct costs {
     cost_curve update_device, update_host;          /* by elements (update_span), by the optimizer's first rule */
     cost_curve whole_device, whole_host;            /* by FLOPs of a parameter that is updated whole (update_rule.flops) */
     cost_curve to_device, from_device, read, write; /* by bytes */
-    int ranks;                                      /* that share every chunk: each moves and updates its share of it; 1 */
-    cost_curve gather, scatter;                     /* by bytes of a chunk: its weights to all ranks, its gradient summed; when it
-                                                       comes and goes, or with its update where it stays on the device */
+    cost_curve gather, scatter;                     /* several ranks: by bytes of a chunk's weights, and of the sums of all of them */
     double task_ns;                                 /* what any task costs its queue beside its work */
     double step_ns;                                 /* a step's work outside of its schedule: batch, sums, metrics */
     cost_curve wake_latency;                              /* what arithmetic loses that begins after so many ns without any, by these ns:
@@ -86,7 +84,7 @@ double costs_length_share(const costs *c, cost_class a, double alone_ns);
 double costs_length_most(const costs *c, cost_class a);
 /* How many times longer `a` takes beside `b` if it takes so long alone. */
 double costs_slow(const costs *c, cost_class a, cost_class b, double alone_ns);
-/* All curves empty, one rank, no slowing down. */
+/* All curves empty, no slowing down. */
 void costs_init(costs *c);
 /* Time of a task of s->tasks that runs alone, in ns. */
 double costs_task_ns(const costs *c, const schedule_input *in, const schedule *s, const task *t);
@@ -94,7 +92,7 @@ double costs_task_ns(const costs *c, const schedule_input *in, const schedule *s
 double layer_task_ns(const costs *c, const schedule_input *in, const schedule *s, const task *t, save_level level);
 /* The gradients of a block's parameters, as far as they lie in the chunk. */
 double block_finish_ns(const costs *c, const model *m, const packing *k, int chunk, int block);
-/* The updates of a chunk's parameters, a rank's share of each, without what ranks send each other. */
+/* The updates of a chunk's parameters, of the rank's shard. */
 double chunk_update_ns(const costs *c, const model *m, const packing *k, int chunk, bool on_host);
 /* Every number finite and not negative, kinds in range, curves ascending: else PT_FAILED names it (`name`: the file). */
 int costs_validate(const costs *c, const model *m, const char *name, pt_error *e);

@@ -77,7 +77,7 @@ static int fullest_moment(const schedule *s, tier t, int64_t *change, uint64_t *
     memset(change, 0, ((size_t)s->tasks_n + 2) * sizeof *change);
     for (int i = 0; i < s->buffers_n; i++) {
         const buffer *b = &s->buffers[i];
-        const int64_t bytes = (int64_t)(b->bytes * buffer_copies(s, b));
+        const int64_t bytes = (int64_t)b->bytes;
         if (b->tier != t || b->first < 0)
             continue;
         change[b->first] += bytes;
@@ -117,7 +117,7 @@ static int raise_parts(const schedule_input *in, const schedule *s, uint64_t ful
             const buffer *b = &s->buffers[i];
             bool idle = b->idle <= at && at < b->idle_end;
             if (b->tier == (tier)t && b->first >= 0 && b->first <= at && at <= b->last && !idle)
-                f->part[t][part_of(in, b)] += b->bytes * buffer_copies(s, b);
+                f->part[t][part_of(in, b)] += b->bytes;
         }
     }
     free(change);

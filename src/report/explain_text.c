@@ -126,8 +126,7 @@ static void write_head(FILE *out, const explanation *x)
     write_trained(out, x);
     fprintf(out, "machine  %s (%s)\n", x->in->machine, x->in->source);
     if (search_ranks(in) > 1)
-        fprintf(out, "         %d %s: each takes so many sequences, and tokens a second are those of all%s\n", search_ranks(in),
-                in->costs->ranks > 1 ? "devices" : "ranks", in->costs->ranks > 1 ||
+        fprintf(out, "         %d ranks: each takes so many sequences, and tokens a second are those of all%s\n", search_ranks(in),
                 in->costs->gather.n ? "" : "; what they send each other is not in the time");
     fprintf(out, "step     %s, %.*f tokens a second", seconds_format(time, x->forecast.step_ns * 1e-9), x->tokens_per_s < 100 ? 1 : 0,
             x->tokens_per_s);
@@ -141,12 +140,13 @@ static void write_head(FILE *out, const explanation *x)
 
 static void write_chunks(FILE *out, const plan *p)
 {
-    int placements[TIERS] = {0}, host_updates = 0, moved = 0;
+    int placements[TIERS] = {0}, host_updates = 0, moved = 0, sharded = 0;
     char size[32];
     for (int i = 0; i < p->chunks_n; i++) {
         placements[p->chunks[i].placement]++;
         host_updates += p->chunks[i].update == TIER_HOST;
         moved += p->chunks[i].placement != TIER_DEVICE;
+        sharded += p->chunks[i].sharded;
     }
     fprintf(out, "weights  %d chunk%s of up to %s, with states:", p->chunks_n, p->chunks_n == 1 ? "" : "s",
             short_size(size, (uint64_t)p->chunk_bytes));
@@ -156,7 +156,9 @@ static void write_chunks(FILE *out, const plan *p)
             fprintf(out, "%s %d on the %s", between, placements[t], tier_names[t]);
             between = ",";
         }
-    if (moved)
+    if (sharded)
+        fprintf(out, "\n         %d of them in shards, which are gathered where they are used", sharded);
+    if (moved || sharded)
         fprintf(out, "\nbuffers  %d for weights, %d for updates, %d for saved activations", p->n_buffer, p->n_update, p->n_swap);
     fputc('\n', out);
     fprintf(out, "updates  %s", update_time_words[p->update]);

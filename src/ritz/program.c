@@ -331,7 +331,7 @@ static int program_init(program *p, const ritz_space *space, const plan *plan, r
     memset(p->stream, -1, sizeof p->stream);
     ritz_program_layout(space, plan, what, &p->layout);
     *s = (schedule){.kind = p->turns ? SCHEDULE_STEP : what == RITZ_UPDATE ? SCHEDULE_DRAIN : SCHEDULE_EVAL, .micro_n = p->visit,
-                    .micro_units = 1, .ranks = 1};
+                    .micro_units = 1};
     p->b = (builder){.in = &p->in, .s = s, .e = e, .objects_n = 3 * space->chunks_n + p->groups * p->visit};
     p->b.objects = calloc((size_t)p->b.objects_n, sizeof *p->b.objects);
     if (!p->b.objects || make_caches(p) < 0)

@@ -681,27 +681,65 @@ static int magnitude_matrix(param_role role)
     return i;
 }
 
+typedef struct base_rows { state *s; int index; const state_origin *origin; char *few_bits; } base_rows;
+
+static int rows_of_base(void *arg, int index, int64_t row0, int64_t n_rows, float *out, pt_error *e)
+{
+    const base_rows *b = arg;
+    return state_read_origin(b->s, b->origin, index, row0, n_rows, out, e);
+}
+
+static int keep_few_bits(void *arg, uint64_t at, const void *bytes, size_t n, pt_error *e)
+{
+    (void)e;
+    memcpy(((base_rows *)arg)->few_bits + at, bytes, n);
+    return 0;
+}
+
+/* A frozen matrix as it is kept, which is read anew: of several ranks each may have a part of it. */
+static int open_base_rows(base_rows *b, pt_error *e)
+{
+    const param *w = &b->s->in->model->params[b->index];
+    if (w->storage == STORAGE_PLAIN)
+        return 0;
+    b->few_bits = malloc(storage_bytes(w));
+    if (!b->few_bits)
+        return pt_fail(e, PT_FAILED, "out of memory");
+    return quantize(b->s->in->model, b->index, &(quantize_io){rows_of_base, keep_few_bits, NULL, b}, (float *)b->s->spare,
+                    state_half_of_spare(b->s) / sizeof(float), e);
+}
+
+static int read_base_rows(base_rows *b, int64_t row, int64_t rows, float *out, pt_error *e)
+{
+    if (!b->few_bits)
+        return rows_of_base(b, b->index, row, rows, out, e);
+    dequantize_rows(&b->s->in->model->params[b->index], b->few_bits, row, rows, out);
+    return 0;
+}
+
 /* A new magnitude is the norm of the row of W as compute reads it. */
-static int measure_magnitude(state *s, int index, pt_error *e)
+static int measure_magnitude(state *s, int index, const state_origin *origin, pt_error *e)
 {
     const model *m = s->in->model;
     const param *p = &m->params[index];
     const int matrix = magnitude_matrix(p->role), of = m->blocks[p->block].param_of_role[adapter_base(matrix)];
     const param *w = &m->params[of];
     float *values = (float *)s->spare;
-    int64_t at = 0, step = (int64_t)(s->spare_bytes / sizeof *values) / w->cols;
-    int failed = 0;
+    int64_t at = 0, step = (int64_t)(state_half_of_spare(s) / sizeof *values) / w->cols;
+    base_rows base = {s, of, origin, NULL};
+    int failed = open_base_rows(&base, e);
     for (int k = 0; k < w->parts; k++) {
         const int64_t first = w->part[k].row0, end = first + w->part[k].rows;
         for (int64_t row = first; row < end && adapter_at(m, p->block, matrix, k)->rank && !failed; row += step) {
             const int64_t rows = end - row < step ? end - row : step;
-            failed = state_read(s, STATE_MASTER, of, row * w->cols, rows * w->cols, values, e);
+            failed = read_base_rows(&base, row, rows, values, e);
             for (int64_t i = 0; i < rows && !failed; i++, at++) {
                 const float norm = row_norm(values + i * w->cols, w->cols, s->in->packing->type, w->storage != STORAGE_PLAIN);
                 failed = state_write(s, STATE_MASTER, index, at, 1, &norm, e);
             }
         }
     }
+    free(base.few_bits);
     return failed;
 }
 
@@ -716,7 +754,7 @@ int state_load_adapted(state *s, const struct safetensors *base, const struct sa
         failed = state_begin(s, &(state_source){.st = adapter, .frozen = base, .seed = seed, .apart = true}, e);
     for (int i = 0; i < m->params_n && !adapter && !failed; i++)
         if (m->params[i].kind->use == USE_MAGNITUDE)
-            failed = measure_magnitude(s, i, e);
+            failed = measure_magnitude(s, i, s->origin ? s->origin : &(state_origin){base, seed}, e);
     return failed;
 }
 

@@ -581,7 +581,7 @@ static int program_init(program *p, const schedule_input *in, schedule_kind kind
         layer_layout_init(&p->own_layouts[level], in->model, in->shape, (save_level)level);
     p->micro_n = (int)(in->shape->units_n / micro_units);
     p->groups_n = p->micro_n / in->plan->visit;
-    *s = (schedule){.kind = kind, .micro_n = p->micro_n, .micro_units = micro_units, .ranks = in->ranks > 1 ? in->ranks : 1};
+    *s = (schedule){.kind = kind, .micro_n = p->micro_n, .micro_units = micro_units};
     size_t chunks = (size_t)in->packing->chunks_n, blocks = (size_t)in->model->blocks_n, micros = (size_t)p->micro_n;
     p->b = (builder){.in = in, .s = s, .e = e, .objects_n = (int)(4 * chunks + (blocks - 1) * micros)};
     p->b.objects = calloc((size_t)p->b.objects_n, sizeof *p->b.objects);

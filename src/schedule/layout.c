@@ -114,7 +114,7 @@ static void collect_regions(const schedule *s, region *regions)
     for (int i = s->placements_n; i < s->buffers_n; i++) {
         const buffer *b = &s->buffers[i];
         region *r = &regions[region_of(s, i)];
-        uint64_t bytes = (b->within + align_up(b->bytes, PAGE)) * buffer_copies(s, b);
+        uint64_t bytes = b->within + align_up(b->bytes, PAGE);
         if (b->first < 0)
             continue;
         if (!r->bytes)

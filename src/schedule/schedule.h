@@ -116,7 +116,6 @@ typedef struct schedule {
     buffer *buffers;
     int micro_n;                /* micro-batches a step */
     int64_t micro_units;        /* units a micro-batch */
-    int ranks;                  /* whose saved sets the host has room for; the buffers are one rank's */
     uint64_t bytes[TIERS];      /* arena that each tier needs */
     uint64_t placement_bytes[TIERS]; /* of it, placements; they come first */
     uint64_t lasting_bytes[TIERS]; /* of those, all but the gradients', which come last: what is kept when no update waits */
@@ -130,7 +129,6 @@ typedef struct schedule_input {
     const plan *plan;
     bool training;  /* false: weights only (evaluation of a model that is not trained) */
     bool host_tier; /* a host tier exists; else the disk is next to the device, whose memory is RAM */
-    int ranks;      /* that share the host: they keep the chunks' states together, and each of them its own saved sets; 0: one */
     const layer_layout *layouts; /* of each save level; NULL: computed for each schedule */
 } schedule_input;
 
@@ -147,12 +145,6 @@ static inline uint64_t kept_weight_bytes(const schedule_input *in, int chunk)
 static inline int64_t kept_weight_start(const schedule_input *in, int chunk)
 {
     return in->plan->chunks[chunk].sharded ? shard_start(in->packing, chunk, in->packing->rank) : 0;
-}
-
-/* How many of it lie on its tier. */
-static inline uint64_t buffer_copies(const schedule *s, const buffer *b)
-{
-    return b->tier == TIER_HOST && b->kind == OBJECT_SAVED ? (uint64_t)s->ranks : 1;
 }
 
 int schedule_build(const schedule_input *in, schedule_kind kind, schedule *out, pt_error *e);

@@ -63,11 +63,12 @@ static int chunks_away(const plan *p)
 {
     int n = 0;
     for (int i = 0; i < p->chunks_n; i++)
-        n += p->chunks[i].placement != TIER_DEVICE;
+        n += p->chunks[i].placement != TIER_DEVICE || p->chunks[i].sharded;
     return n;
 }
 
-/* The most chunks that one block reads and that live elsewhere. Candidates have a buffer for those that live on the device too. */
+/* The most chunks that one block reads and that live elsewhere or in shards. Candidates have a buffer for those that live on the device
+ * too. */
 static int fewest_buffers(const turning *t)
 {
     const model *m = t->w->s.in->model;
@@ -77,7 +78,7 @@ static int fewest_buffers(const turning *t)
         int n = 0;
         block_chunks(m, &t->c->packing, block, needed);
         for (int i = 0; i < t->c->plan.chunks_n; i++)
-            n += needed[i] && t->c->plan.chunks[i].placement != TIER_DEVICE;
+            n += needed[i] && (t->c->plan.chunks[i].placement != TIER_DEVICE || t->c->plan.chunks[i].sharded);
         most = n > most ? n : most;
     }
     return most;

@@ -15,10 +15,12 @@ static bool is_better(void *arg, const candidate *r, const estimate *about)
 /* Something to start from that fits, saving as near as possible: false where the estimate finds nothing. */
 static bool first_fit(const space *s, candidate *r, estimate *about)
 {
-    for (int slots = 2; slots > 0; slots--)
+    const int chunks = candidate_chunks(s, r), ways = space_is_shared(s) ? 4 : 2; /* with weights whole, then in shards */
+    for (int way = 0, slots = 2; way < ways; way++, slots = 2 - way % 2)
         for (tier place = TIER_DEVICE; place <= TIER_DISK; place++) {
             if (!space_has(s, place))
                 continue;
+            r->whole = way < 2 ? chunks : 0;
             candidate_blocks(s, r, 0, s->layers, SAVE_INPUT, place);
             r->n_update = slots;
             r->n_swap = slots > 1 ? r->visit + 2 : 2;

@@ -30,12 +30,21 @@ typedef struct block_part {
     load forward, backward;
     uint64_t peak;                /* saved sets, accumulators, streams and workspace at one time, on the device: forward, layers back */
     uint64_t peak_head;           /* the same at the head, where there are no gradients to finish yet */
-    uint64_t saved[TIERS];        /* saved sets in their placements; on the host those of all ranks */
-    uint64_t swapped, swapped_disk; /* largest saved set that lives elsewhere; on the disk, of all ranks */
+    uint64_t saved[TIERS];        /* saved sets in their placements */
+    uint64_t swapped, swapped_disk; /* largest saved set that lives elsewhere; on the disk */
     int swapped_n;                  /* how many live elsewhere at once */
 } block_part;
 
+static int least_int(int a, int b) { return a < b ? a : b; }
+
 static double between(const chunking *g, chunk_sum k, int first, int end) { return g->sum[k][end] - g->sum[k][first]; }
+
+/* Of what is kept of weights: all of the whole chunks, the shards of others. */
+static double kept_between(const chunking *g, const candidate *r, chunk_sum weight, chunk_sum shard, int first, int end)
+{
+    const int cut = r->whole < first ? first : r->whole > end ? end : r->whole;
+    return between(g, weight, first, cut) + between(g, shard, cut, end);
+}
 
 static int micros_of(const space *s, const candidate *r) { return (int)(s->in->shape->batch / r->micro_batch); }
 
@@ -44,14 +53,24 @@ static int micros_of(const space *s, const candidate *r) { return (int)(s->in->s
 static void weights_in(const space *s, const candidate *r, tier placement, int first, int end, double loads, load *l)
 {
     const chunking *g = &s->chunkings[r->chunking];
-    double read = placement == TIER_DISK ? loads * between(g, SUM_WEIGHT_READ, first, end) : 0;
+    double read = placement == TIER_DISK ? loads * kept_between(g, r, SUM_WEIGHT_READ, SUM_SHARD_READ, first, end) : 0;
     bool staged = placement == TIER_HOST || s->in->host_tier;
-    double in = staged ? loads * (between(g, SUM_WEIGHT_IN, first, end) + between(g, SUM_GATHER, first, end)) : 0;
+    double in = staged ? loads * kept_between(g, r, SUM_WEIGHT_IN, SUM_SHARD_IN, first, end) : 0;
     int spare = r->n_buffer - g->per_layer;
     l->ns[QUEUE_READ] += read;
     l->ns[QUEUE_TO_DEVICE] += in;
     if (spare < g->per_layer)
         l->exposed += (in > 0 ? in : read) * (g->per_layer - (spare > 0 ? spare : 0)) / g->per_layer;
+}
+
+/* The shards first..end are gathered so often. */
+static void gathered(const candidate *r, const chunking *g, int first, int end, double loads, load *l)
+{
+    const double ns = loads * between(g, SUM_GATHER, first, end);
+    const int spare = r->n_buffer - g->per_layer;
+    l->ns[QUEUE_RANKS] += ns;
+    if (spare < g->per_layer)
+        l->exposed += ns * (g->per_layer - (spare > 0 ? spare : 0)) / g->per_layer;
 }
 
 /* The updates' own traffic and work; gradients out to their placement are counted where backward makes them. */
@@ -67,34 +86,35 @@ static void updates(const space *s, const candidate *r, const chunking *g, tier 
     if (staged) {
         double grads = between(g, SUM_GRADIENT_IN, first, end), states_in = between(g, SUM_STATE_IN, first, end);
         u->ns[QUEUE_TO_DEVICE] += device * (states_in + (waits ? grads : 0));
-        u->ns[QUEUE_FROM_DEVICE] += device * (between(g, SUM_STATE_OUT, first, end) + between(g, SUM_WEIGHT_OUT, first, end));
-        backward->ns[QUEUE_FROM_DEVICE] +=
-            (waits ? 1 : host) * (between(g, SUM_WEIGHT_OUT, first, end) + between(g, SUM_SCATTER, first, end));
+        u->ns[QUEUE_FROM_DEVICE] += device * (between(g, SUM_STATE_OUT, first, end) +
+                                                kept_between(g, r, SUM_WEIGHT_OUT, SUM_SHARD_OUT, first, end));
+        backward->ns[QUEUE_FROM_DEVICE] += (waits ? 1 : host) * between(g, SUM_GRADIENT_OUT, first, end);
         passing += device * (states_in + (waits ? grads : 0) + between(g, SUM_STATE_OUT, first, end));
     }
     if (disk) {
         u->ns[QUEUE_READ] += between(g, SUM_STATE_READ, first, end) + (waits ? between(g, SUM_GRADIENT_READ, first, end) : 0);
-        u->ns[QUEUE_WRITE] += between(g, SUM_STATE_WRITE, first, end) + between(g, SUM_WEIGHT_WRITE, first, end);
-        backward->ns[QUEUE_WRITE] += waits ? between(g, SUM_WEIGHT_WRITE, first, end) : 0;
+        u->ns[QUEUE_WRITE] += between(g, SUM_STATE_WRITE, first, end) +
+                              kept_between(g, r, SUM_WEIGHT_WRITE, SUM_SHARD_WRITE, first, end);
+        backward->ns[QUEUE_WRITE] += waits ? between(g, SUM_GRADIENT_WRITE, first, end) : 0;
         passing += between(g, SUM_STATE_READ, first, end) + (waits ? between(g, SUM_GRADIENT_READ, first, end) : 0) +
-                   between(g, SUM_STATE_WRITE, first, end) + between(g, SUM_WEIGHT_WRITE, first, end);
+                   between(g, SUM_STATE_WRITE, first, end) + kept_between(g, r, SUM_WEIGHT_WRITE, SUM_SHARD_WRITE, first, end);
     }
     u->pipeline += passing / (r->n_update > 1 ? r->n_update - 0.5 : 1); /* turns are not taken evenly */
 }
 
-static double resident_updates(const candidate *r, const chunking *g)
-{
-    return between(g, SUM_UPDATE_DEVICE, 0, r->persist) + between(g, SUM_GATHER, 0, r->persist) + between(g, SUM_SCATTER, 0, r->persist);
-}
+static double resident_updates(const candidate *r, const chunking *g) { return between(g, SUM_UPDATE_DEVICE, 0, r->persist); }
 
 static void chunk_loads(const space *s, const candidate *r, load *forward, load *backward)
 {
     const chunking *g = &s->chunkings[r->chunking];
-    int chunks = g->packing.chunks_n, host_end = r->persist + r->on_host, away = chunks - r->persist;
+    int chunks = g->packing.chunks_n, host_end = r->persist + r->on_host, away = chunks - candidate_resident(r);
     int groups = micros_of(s, r) / r->visit;
     if (s->in->training) {
-        (r->update == UPDATE_BACKWARD ? backward : forward)->ns[QUEUE_COMPUTE] += resident_updates(r, g);
+        load *u = r->update == UPDATE_BACKWARD ? backward : forward;
+        u->ns[QUEUE_COMPUTE] += resident_updates(r, g);
+        u->ns[QUEUE_RANKS] += between(g, SUM_GATHER, 0, r->whole);
         backward->ns[QUEUE_COMPUTE] += between(g, SUM_FINISH, 0, chunks);
+        backward->ns[QUEUE_RANKS] += between(g, SUM_SCATTER, 0, chunks);
     }
     if (!away)
         return;
@@ -105,6 +125,8 @@ static void chunk_loads(const space *s, const candidate *r, load *forward, load 
     } else {
         in = 1 + (groups - 1) * (1 - (r->n_buffer < away ? (r->n_buffer - 1.0) / away : 1));
     }
+    gathered(r, g, r->whole, chunks, in, forward);
+    gathered(r, g, r->whole > g->back0 ? r->whole : least_int(g->back0, chunks), chunks, out, backward);
     for (tier placement = TIER_HOST; placement <= TIER_DISK; placement++) {
         int first = placement == TIER_HOST ? r->persist : host_end, end = placement == TIER_HOST ? host_end : chunks;
         weights_in(s, r, placement, first, end, in, forward);
@@ -228,6 +250,7 @@ static void estimate_time(const space *s, const candidate *r, const block_part *
         int chunks = g->packing.chunks_n, host_end = r->persist + r->on_host;
         load work = {0}, unused = {0};
         work.ns[QUEUE_COMPUTE] += resident_updates(r, g);
+        work.ns[QUEUE_RANKS] += between(g, SUM_GATHER, 0, r->whole);
         updates(s, r, g, TIER_HOST, r->persist, host_end, &work, &unused);
         updates(s, r, g, TIER_DISK, host_end, chunks, &work, &unused);
         for (int q = 0; q < QUEUES; q++)
@@ -246,8 +269,6 @@ static uint64_t max_u64(uint64_t a, uint64_t b) { return a > b ? a : b; }
 
 static uint64_t least_u64(uint64_t a, uint64_t b) { return a < b ? a : b; }
 
-static int least_int(int a, int b) { return a < b ? a : b; }
-
 static void block_memory(const space *s, const candidate *r, block_part *b)
 {
     const step_shape *shape = s->in->shape;
@@ -263,6 +284,8 @@ static void block_memory(const space *s, const candidate *r, block_part *b)
     bool grouped = micros_of(s, r) > r->visit;
     uint64_t accumulated = grouped ? s->accumulator_all : head_adds_to_embedding(s->in->model) ? s->accumulator_head : 0;
     uint64_t layer = accumulated + (grouped ? 0 : s->accumulator_layer), head = grouped ? s->accumulator_all : s->accumulator_head;
+    if (space_is_shared(s)) /* those of the block before are being sent, and what comes is as much */
+        layer += s->accumulator_layer * (grouped ? 1 : 2);
     for (int i = 0, end; i < s->layers; i = end) {
         const layer_layout *l = &s->layouts[r->level[i]];
         end = run_end(s, r, i);
@@ -281,8 +304,6 @@ static void block_memory(const space *s, const candidate *r, block_part *b)
     }
     for (tier t = TIER_HOST; t <= TIER_DISK; t++)
         b->saved[t] = (uint64_t)((double)b->saved[t] * leaving(r, b->swapped_n));
-    b->saved[TIER_HOST] *= (uint64_t)s->in->costs->ranks;
-    b->swapped_disk *= (uint64_t)s->in->costs->ranks;
     saved = b->saved[TIER_DEVICE] + s->input_bytes * group;
     /* the embedding's gradients want all streams, layers those of their visit */
     const uint64_t back = s->first_trained == 0 ? (uint64_t)shape->units_n : s->first_trained <= s->layers ? group : 0;
@@ -308,7 +329,8 @@ static uint64_t waiting_bytes(const space *s, const candidate *r, int first, int
 /* Of those, what lies among `saved` bytes. */
 static uint64_t shared_bytes(const space *s, const candidate *r, int first, int end, uint64_t saved)
 {
-    uint64_t gradients = waiting_bytes(s, r, first, end), at_once = s->chunkings[r->chunking].trained[first][0];
+    const chunking *g = &s->chunkings[r->chunking];
+    uint64_t gradients = waiting_bytes(s, r, first, end), at_once = (uint64_t)((double)g->trained[first][0] * g->gradients);
     return least_u64(gradients > at_once ? gradients - at_once : 0, saved);
 }
 
@@ -316,7 +338,7 @@ static uint64_t shared_bytes(const space *s, const candidate *r, int first, int 
 static uint64_t placements(const space *s, const candidate *r, int first, int end)
 {
     const chunking *g = &s->chunkings[r->chunking];
-    double weights = between(g, SUM_WEIGHT_BYTES, first, end), states = between(g, SUM_STATE_BYTES, first, end);
+    double weights = kept_between(g, r, SUM_WEIGHT_BYTES, SUM_SHARD_BYTES, first, end), states = between(g, SUM_STATE_BYTES, first, end);
     if (!s->in->training)
         return (uint64_t)weights;
     return (uint64_t)(weights + states) + waiting_bytes(s, r, first, end);
@@ -334,14 +356,17 @@ static uint64_t largest_chunks(const uint64_t largest[SPACE_LARGEST], int n)
 static void estimate_memory(const space *s, const candidate *r, const block_part *b, estimate *out)
 {
     const chunking *g = &s->chunkings[r->chunking];
-    int chunks = g->packing.chunks_n, host_end = r->persist + r->on_host, away = chunks - r->persist;
+    int chunks = g->packing.chunks_n, host_end = r->persist + r->on_host, away = chunks - r->persist, resident = candidate_resident(r);
     bool training = s->in->training;
-    uint64_t all = (uint64_t)between(g, SUM_WEIGHT_BYTES, r->persist, chunks);
+    uint64_t all = (uint64_t)between(g, SUM_WEIGHT_BYTES, resident, chunks);
     uint64_t trained = (uint64_t)between(g, SUM_GRADIENT_BYTES, r->persist, chunks);
-    uint64_t slots = least_u64(largest_chunks(g->largest[r->persist], r->n_buffer), all);
-    uint64_t gradients = training ? least_u64(largest_chunks(g->trained[r->persist], r->n_update), trained) : 0;
+    uint64_t slots = least_u64(largest_chunks(g->largest[resident], r->n_buffer), all);
+    uint64_t slot_gradients = (uint64_t)((double)largest_chunks(g->trained[r->persist], r->n_update) * g->gradients);
+    uint64_t gradients = training ? least_u64(slot_gradients, trained) : 0;
     int updates_n = training && r->stride ? least_int(r->n_update, away / r->stride) : 0;
     uint64_t updates = (uint64_t)((double)largest_chunks(g->trained[r->persist], updates_n) * g->states);
+    if (r->whole < chunks && away)
+        slots += (uint64_t)((double)largest_chunks(g->largest[r->persist > r->whole ? r->persist : r->whole], r->n_update) * g->gradients);
     uint64_t swapped = (uint64_t)least_int(r->n_swap, b->swapped_n) * b->swapped;
     uint64_t placement = s->placement_bytes + placements(s, r, 0, r->persist);
     const bool backward = r->update == UPDATE_BACKWARD;
@@ -356,7 +381,7 @@ static void estimate_memory(const space *s, const candidate *r, const block_part
     out->bytes[TIER_HOST] = out->bytes[TIER_DISK] = 0;
     if (s->in->host_tier) {
         double staged = (double)largest_chunks(g->largest[host_end], r->n_update);
-        staged += training ? (double)largest_chunks(g->trained[host_end], r->n_update) * (1 + g->states) : 0;
+        staged += training ? (double)largest_chunks(g->trained[host_end], r->n_update) * (g->gradients + g->states) : 0;
         out->bytes[TIER_HOST] = (r->stride != 1 && away ? work : 0) + placements(s, r, r->persist,
             host_end) + b->saved[TIER_HOST] + (uint64_t)staged +
                                 (uint64_t)least_int(r->n_swap, b->swapped_n) * b->swapped_disk -

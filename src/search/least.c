@@ -9,9 +9,10 @@
 
 /* As little on the device as can be for a size of chunk, a place of the saved inputs, a time of update and a visit: one visit holds
  * the inputs of all micro-batches, more than one the gradients of all layers. */
-static void economical(const space *s, candidate *r, int chunking, tier place, update_time update, int visit)
+static void economical(const space *s, candidate *r, int chunking, bool sharded, tier place, update_time update, int visit)
 {
     candidate_init(s, r, chunking);
+    r->whole = sharded ? 0 : r->whole;
     candidate_blocks(s, r, 0, s->layers, SAVE_INPUT, place);
     r->n_update = 1;
     r->n_swap = 2;
@@ -47,7 +48,7 @@ typedef struct entry { candidate candidate; double over, device; } entry; /* ove
 
 static bool is_less(const entry *a, const entry *b) { return a->over != b->over ? a->over < b->over : a->device < b->device; }
 
-enum { ENTRIES = SPACE_CHUNKINGS * TIERS * 2 * 2, HOPEFUL = 3, SURE = 10 };
+enum { ENTRIES = SPACE_CHUNKINGS * TIERS * 2 * 2 * 2, HOPEFUL = 3, SURE = 10 };
 
 static void insert(entry *list, int *n, const entry *x)
 {
@@ -81,12 +82,12 @@ static int collect(const space *s, entry *list)
             last = &s->splits[i];
     for (int g = 0; g < s->chunkings_n; g++)
         for (tier place = TIER_DEVICE; place <= TIER_DISK; place++)
-            for (int k = 0; k < (s->in->training ? 4 : 1); k++) {
+            for (int k = 0; k < (s->in->training ? space_is_shared(s) ? 8 : 4 : 1); k++) {
                 entry x;
                 estimate about;
                 if (!space_has(s, place) || (place != TIER_DEVICE && !s->in->training) || (k & 2 && last->visit == 1))
                     continue;
-                economical(s, &x.candidate, g, place, times[k & 1], k & 2 ? 1 : last->visit);
+                economical(s, &x.candidate, g, k & 4, place, times[k & 1], k & 2 ? 1 : last->visit);
                 candidate_fill(s, &x.candidate, s->budget, &about);
                 if (about.bytes[TIER_DISK] && !s->budget[TIER_DISK])
                     keep_off_disk(s, &x.candidate, &about);
@@ -128,7 +129,8 @@ static int try_plain(space *s, const entry *x, double near, outcome *o, pt_error
     for (int part = space_has(s, TIER_DISK) ? -1 : 0; part <= PARTS && !fits && !is_late(s, o); part++) {
         candidate r;
         estimate about;
-        economical(s, &r, x->candidate.chunking, (tier)x->candidate.place[space_first_saving(s)], x->candidate.update, x->candidate.visit);
+        economical(s, &r, x->candidate.chunking, x->candidate.whole < chunks, (tier)x->candidate.place[space_first_saving(s)],
+                   x->candidate.update, x->candidate.visit);
         r.persist = part < 0 ? 0 : (chunks * part + PARTS - 1) / PARTS;
         r.on_host = part < 0 ? 0 : chunks - r.persist;
         candidate_normalise(s, &r);

@@ -9,6 +9,15 @@ static int count_placements(const plan *p, tier placement)
     return n;
 }
 
+/* The first that are not sharded. */
+static int count_whole(const plan *p)
+{
+    int n = 0;
+    while (n < p->chunks_n && !p->chunks[n].sharded)
+        n++;
+    return n;
+}
+
 /* Of the chunks away from the device every so-manieth is updated there. */
 static int stride_of(const plan *p)
 {
@@ -37,6 +46,7 @@ bool candidate_like(const space *s, const priced_plan *c, candidate *r)
     candidate_init(s, r, chunking);
     r->persist = count_placements(p, TIER_DEVICE);
     r->on_host = count_placements(p, TIER_HOST);
+    r->whole = count_whole(p);
     r->stride = stride_of(p);
     r->n_buffer = p->n_buffer;
     r->n_update = p->n_update;

@@ -77,7 +77,7 @@ static void move_updates(neighbours *x)
 static void move_slots(neighbours *x)
 {
     const chunking *g = &x->s->chunkings[x->from->chunking];
-    const int n = x->from->n_buffer, away = g->packing.chunks_n - x->from->persist;
+    const int n = x->from->n_buffer, away = g->packing.chunks_n - candidate_resident(x->from);
     const int buffers[] = {n - 1, n + 1, n / 2, n * 2, g->at_once, g->at_once + 1, g->at_once + 2, away, (n + away) / 2};
     for (size_t i = 0; i < sizeof buffers / sizeof *buffers && away; i++) {
         candidate r = *x->from;
@@ -127,6 +127,24 @@ static void move_placements(neighbours *x)
         }
 }
 
+/* More chunks whole or sharded. */
+static void move_shards(neighbours *x)
+{
+    const int chunks = candidate_chunks(x->s, x->from), whole = x->from->whole;
+    const int to[] = {0, chunks, x->from->persist, whole / 2, (whole + chunks) / 2, whole - 1, whole + 1, whole - 4, whole + 4};
+    for (size_t i = 0; i < sizeof to / sizeof *to && space_is_shared(x->s); i++) {
+        candidate r = *x->from;
+        r.whole = to[i];
+        if (to[i] < 0 || to[i] > chunks || to[i] == whole)
+            continue;
+        add_both(x, &r);
+        if (r.n_buffer < x->s->chunkings[r.chunking].at_once + 2) { /* the first to be gathered: beside others */
+            r.n_buffer = x->s->chunkings[r.chunking].at_once + 2;
+            add_both(x, &r);
+        }
+    }
+}
+
 static void move_chunks(neighbours *x)
 {
     double share = (double)x->from->n_buffer / candidate_chunks(x->s, x->from);
@@ -135,6 +153,7 @@ static void move_chunks(neighbours *x)
         r.chunking = g;
         if (g == x->from->chunking)
             continue;
+        r.whole = (int)((double)x->from->whole / candidate_chunks(x->s, x->from) * candidate_chunks(x->s, &r) + 0.5);
         r.n_buffer = (int)(share * candidate_chunks(x->s, &r) + 0.5);
         add_both(x, &r);
         r.n_buffer = x->s->chunkings[g].at_once + 1;
@@ -222,6 +241,7 @@ void candidate_moves(const space *s, candidate *from, bool all, move_fn fn, void
     neighbours x = {s, from, fn, arg};
     move_slots(&x);
     move_placements(&x);
+    move_shards(&x);
     move_updates(&x);
     move_blocks(&x);
     if (all) {

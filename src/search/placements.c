@@ -27,8 +27,8 @@ static bool placements_fit(const space *s, const packing *k, const plan *p)
     uint64_t bytes[TIERS] = {0};
     bool fit = true;
     for (int i = 0; i < p->chunks_n; i++)
-        bytes[p->chunks[i].placement] += chunk_weight_bytes(k, i) + (training ? chunk_state_bytes(k, i) : 0) +
-                                    (gradients ? chunk_gradient_bytes(k, i) : 0);
+        bytes[p->chunks[i].placement] += (p->chunks[i].sharded ? chunk_shard_bytes(k, i) : chunk_weight_bytes(k, i)) +
+                                         (training ? chunk_state_bytes(k, i) : 0) + (gradients ? chunk_gradient_bytes(k, i) : 0);
     for (int t = 0; t < TIERS; t++)
         fit = fit && bytes[t] <= s->budget[t];
     return fit;
@@ -56,13 +56,13 @@ int placements_are_faster(turning *t)
 
 int placements_places(const space *s, plan_chunk out[PLACES])
 {
-    static const plan_chunk places[PLACES] = {{TIER_DEVICE, TIER_DEVICE, false}, {TIER_HOST, TIER_HOST, false},
-                                              {TIER_HOST, TIER_DEVICE, false}, {TIER_DISK, TIER_HOST, false},
-                                              {TIER_DISK, TIER_DEVICE, false}};
+    static const struct { tier placement, update; } places[] = {
+        {TIER_DEVICE, TIER_DEVICE}, {TIER_HOST, TIER_HOST}, {TIER_HOST, TIER_DEVICE}, {TIER_DISK, TIER_HOST}, {TIER_DISK, TIER_DEVICE}};
     int n = 0;
-    for (int k = 0; k < PLACES; k++)
-        if (space_has(s, places[k].placement) && (places[k].update != TIER_HOST || space_updates_on_host(s)))
-            out[n++] = places[k];
+    for (int sharded = 0; sharded < (space_is_shared(s) ? 2 : 1); sharded++)
+        for (size_t k = 0; k < sizeof places / sizeof *places; k++)
+            if (space_has(s, places[k].placement) && (places[k].update != TIER_HOST || space_updates_on_host(s)))
+                out[n++] = (plan_chunk){places[k].placement, places[k].update, sharded};
     return n;
 }
 
@@ -83,7 +83,7 @@ static int turn_one(turning *t, int i)
     const plan_chunk before = *at;
     for (int k = 0; k < places_n && !walk_is_over(t->w); k++) {
         const plan_chunk x = places[k];
-        if (x.placement == before.placement && x.update == before.update)
+        if (plan_chunk_same(&x, &before))
             continue;
         *at = x;
         int faster = placements_are_faster(t);
@@ -105,7 +105,7 @@ static int turn_two(turning *t, int i, int j)
 {
     plan *p = &t->c->plan;
     const plan_chunk *x = &p->chunks[i], *y = &p->chunks[j];
-    if (x->placement == y->placement && x->update == y->update)
+    if (plan_chunk_same(x, y))
         return 0;
     exchange(p, i, j);
     int faster = placements_are_faster(t);
@@ -127,7 +127,7 @@ static void come(priced_plan *c, int i, bool last, double share)
     const plan_chunk before = at[i];
     const int n = c->plan.chunks_n;
     double need = share * (double)chunk_bytes(&c->packing, i), gone = 0;
-    at[i] = (plan_chunk){.placement = TIER_DEVICE, .update = TIER_DEVICE};
+    at[i] = (plan_chunk){TIER_DEVICE, TIER_DEVICE, before.sharded};
     for (int k = 0; k < n && gone < need; k++) {
         int j = last ? n - 1 - k : k;
         if (j == i || at[j].placement != TIER_DEVICE)
@@ -151,7 +151,7 @@ static void leave(priced_plan *c, int i, bool last, double share)
             continue;
         if (at[i].placement == TIER_DEVICE)
             at[i] = at[j];
-        at[j] = (plan_chunk){.placement = TIER_DEVICE, .update = TIER_DEVICE};
+        at[j] = (plan_chunk){TIER_DEVICE, TIER_DEVICE, at[j].sharded};
         room -= takes;
     }
 }
@@ -171,11 +171,11 @@ static int turn_many(turning *t, int i, bool last, double share)
     return faster;
 }
 
-static bool all_on_device(const plan *p)
+static bool all_resident(const plan *p)
 {
     bool all = true;
     for (int i = 0; i < p->chunks_n; i++)
-        all = all && p->chunks[i].placement == TIER_DEVICE;
+        all = all && p->chunks[i].placement == TIER_DEVICE && !p->chunks[i].sharded;
     return all;
 }
 
@@ -260,11 +260,11 @@ static int turn_each(turning *t)
 int walk_turn_placements(walk *w, priced_plan *c, effort how, uint64_t *written)
 {
     turning t = {w, c, written, 0};
-    int found = how == EFFORT_ARRANGE ? placements_arrange(&t) : all_on_device(&c->plan) ? 0 : placements_turn_all(&t);
+    int found = how == EFFORT_ARRANGE ? placements_arrange(&t) : all_resident(&c->plan) ? 0 : placements_turn_all(&t);
     if (found < 0 || (how == EFFORT_ARRANGE && !found))
         return found;
     for (found = 1; found > 0;) {
-        found = all_on_device(&c->plan) ? 0 : turn_each(&t);
+        found = all_resident(&c->plan) ? 0 : turn_each(&t);
         if (!found && how != EFFORT_TURN)
             found = tune(&t);
     }

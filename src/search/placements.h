@@ -15,7 +15,7 @@ typedef struct turning {
 /* 1: the plan as it is now is faster than before, by so much that it is no rounding. */
 int placements_are_faster(turning *t);
 /* Where a chunk may live and be updated here; their number. */
-enum { PLACES = 5 };
+enum { PLACES = 10 };
 int placements_places(const space *s, plan_chunk out[PLACES]);
 /* Whether a layer's saved set leaves the device. */
 bool placements_swap(const plan *p);

@@ -39,10 +39,12 @@ static bool policy_candidate(const space *s, policy p, candidate *r)
         r->n_buffer = g->at_once + 2;
         candidate_blocks(s, r, 0, s->layers, SAVE_INPUT, s->in->host_tier ? TIER_HOST : TIER_DEVICE);
         return space_has(s, TIER_DISK);
-    case POLICY_FSDP:
-        away(s, r, near);
+    case POLICY_FSDP: /* of several ranks shards, gathered where they are used; of one all is fetched from where there is room */
+        if (!space_is_shared(s))
+            away(s, r, near);
+        r->whole = 0;
         r->n_buffer = g->at_once + 1;
-        return space_has(s, near);
+        return space_is_shared(s) || space_has(s, near);
     case POLICY_DOS2:
         away(s, r, TIER_HOST);
         r->stride = 2;

@@ -37,7 +37,7 @@ static unsigned timed_kinds(const search_input *in, update_time update)
 
 schedule_input search_schedules(const search_input *in, const packing *k, const plan *p)
 {
-    return (schedule_input){in->model, in->shape, k, p, in->training, in->host_tier, in->costs->ranks, in->layouts};
+    return (schedule_input){in->model, in->shape, k, p, in->training, in->host_tier, in->layouts};
 }
 
 static uint64_t bytes_written(const schedule *s)

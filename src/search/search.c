@@ -88,6 +88,7 @@ static int follow_least(walk *w, const candidate *from, const priced *least)
         priced p;
         candidate_blocks(&w->s, &r, 0, w->s.layers, SAVE_INPUT, (tier)like->place[space_first_saving(&w->s)]);
         r.persist = (like->persist * chunks + of - 1) / of;
+        r.whole = like->whole * chunks / of;
         r.on_host = like->persist + like->on_host == of ? chunks - r.persist : like->on_host * chunks / of;
         r.stride = like->stride;
         r.n_update = slots;

@@ -58,8 +58,8 @@ update_time search_first_update(const search_input *in);
 
 /* The schedules that a run of such a plan needs, as a bit set. */
 unsigned search_kinds(const search_input *in, update_time update);
-/* That share a step: devices of a machine file, or processes with shards of their own. */
-static inline int search_ranks(const search_input *in) { return in->costs->ranks * shape_ranks(in->shape); }
+/* That share a step. */
+static inline int search_ranks(const search_input *in) { return shape_ranks(in->shape); }
 
 /* What the schedules of a plan are made from. */
 schedule_input search_schedules(const search_input *in, const packing *k, const plan *p);

@@ -34,7 +34,7 @@ static void insert_largest(uint64_t to[SPACE_LARGEST], const uint64_t others[SPA
 
 static void fill_largest(const search_input *in, chunking *g)
 {
-    uint64_t trained_weights = 0, trained_states = 0;
+    uint64_t trained_weights = 0, trained_states = 0, trained_gradients = 0;
     for (int c = g->packing.chunks_n - 1; c >= 0; c--) {
         const uint64_t update = g->packing.chunks[c].update_bytes;
         const uint64_t weights = chunk_weight_bytes(&g->packing, c), states = in->training ? chunk_state_bytes(&g->packing, c) : 0;
@@ -45,7 +45,9 @@ static void fill_largest(const search_input *in, chunking *g)
         g->update_bytes = update > g->update_bytes ? update : g->update_bytes;
         trained_weights += trained ? weights : 0;
         trained_states += trained ? chunk_state_bytes(&g->packing, c) : 0;
+        trained_gradients += chunk_gradient_bytes(&g->packing, c);
     }
+    g->gradients = (double)trained_gradients / (double)trained_weights;
     g->states = (double)trained_states / (double)trained_weights; /* something is */
 }
 
@@ -65,25 +67,29 @@ static void fill_sums(const search_input *in, chunking *g)
 {
     const costs *c = in->costs;
     static const bool of_frozen[CHUNK_SUMS] = {[SUM_WEIGHT_IN] = true, [SUM_WEIGHT_READ] = true, [SUM_GATHER] = true,
-                                               [SUM_WEIGHT_BYTES] = true, [SUM_STATE_BYTES] = true};
+                                               [SUM_SHARD_IN] = true, [SUM_SHARD_READ] = true, [SUM_WEIGHT_BYTES] = true,
+                                               [SUM_SHARD_BYTES] = true, [SUM_STATE_BYTES] = true};
+    const int ranks = g->packing.ranks;
     const cost_curve *curves[4] = {&c->to_device, &c->from_device, &c->read, &c->write};
     for (int i = 0; i < g->packing.chunks_n; i++) {
         double weights = (double)chunk_weight_bytes(&g->packing, i), states = (double)chunk_state_bytes(&g->packing, i);
+        double shard = (double)chunk_shard_bytes(&g->packing, i), gradient = (double)chunk_gradient_bytes(&g->packing, i);
         double one[CHUNK_SUMS];
         for (int k = 0; k < 4; k++) {
-            one[SUM_WEIGHT_IN + k] = cost_at(curves[k], weights / c->ranks) + c->task_ns;
-            one[SUM_STATE_IN + k] = cost_at(curves[k], states / c->ranks) + c->task_ns;
+            one[SUM_WEIGHT_IN + k] = cost_at(curves[k], weights) + c->task_ns;
+            one[SUM_STATE_IN + k] = cost_at(curves[k], states) + c->task_ns;
+            one[SUM_GRADIENT_IN + k] = cost_at(curves[k], gradient) + c->task_ns;
+            one[SUM_SHARD_IN + k] = cost_at(curves[k], shard) + c->task_ns;
         }
-        one[SUM_GRADIENT_IN] = one[SUM_WEIGHT_IN];
-        one[SUM_GRADIENT_READ] = one[SUM_WEIGHT_READ];
-        one[SUM_GATHER] = c->ranks > 1 ? cost_at(&c->gather, weights) : 0;
-        one[SUM_SCATTER] = c->ranks > 1 ? cost_at(&c->scatter, weights) : 0;
+        one[SUM_GATHER] = ranks > 1 ? cost_at(&c->gather, weights) + c->task_ns : 0;
+        one[SUM_SCATTER] = ranks > 1 ? cost_at(&c->scatter, (double)g->packing.chunks[i].elements * sizeof(float)) + c->task_ns : 0;
         one[SUM_UPDATE_HOST] = chunk_update_ns(c, in->model, &g->packing, i, true) + c->task_ns;
         one[SUM_UPDATE_DEVICE] = chunk_update_ns(c, in->model, &g->packing, i, false) + c->task_ns;
         one[SUM_FINISH] = finish_ns(in, &g->packing, i);
         one[SUM_WEIGHT_BYTES] = weights;
         one[SUM_STATE_BYTES] = states;
-        one[SUM_GRADIENT_BYTES] = weights;
+        one[SUM_SHARD_BYTES] = shard;
+        one[SUM_GRADIENT_BYTES] = gradient;
         for (int k = 0; k < CHUNK_SUMS; k++)
             g->sum[k][i + 1] = g->sum[k][i] + (g->packing.chunks[i].trained || of_frozen[k] ? one[k] : 0);
     }
@@ -339,7 +345,7 @@ void candidate_init(const space *s, candidate *r, int chunking)
 {
     memset(r, 0, sizeof *r);
     r->chunking = chunking;
-    r->persist = candidate_chunks(s, r);
+    r->persist = r->whole = candidate_chunks(s, r);
     r->n_buffer = s->chunkings[chunking].at_once;
     r->n_update = 2;
     r->n_swap = 3;
@@ -357,6 +363,7 @@ void candidate_normalise(const space *s, candidate *r)
     int chunks = g->packing.chunks_n, swapped = 0;
     r->persist = clamp_int(r->persist, 0, chunks);
     r->on_host = s->in->host_tier ? clamp_int(r->on_host, 0, chunks - r->persist) : 0;
+    r->whole = space_is_shared(s) ? clamp_int(r->whole, 0, chunks) : chunks;
     r->n_buffer = clamp_int(r->n_buffer, g->at_once, chunks < PLAN_MAX_SLOTS ? chunks : PLAN_MAX_SLOTS);
     r->n_update = clamp_int(r->n_update, 1, 16);
     for (int i = 0; i < s->passing; i++)
@@ -364,8 +371,9 @@ void candidate_normalise(const space *s, candidate *r)
     for (int i = 0; i < s->layers; i++)
         swapped += r->place[i] != TIER_DEVICE;
     r->n_swap = clamp_int(r->n_swap, 2, 2 + swapped * r->visit < PLAN_MAX_SLOTS ? 2 + swapped * r->visit : PLAN_MAX_SLOTS);
-    if (r->persist == chunks) {
+    if (candidate_resident(r) == chunks)
         r->n_buffer = g->at_once;
+    if (r->persist == chunks) {
         r->n_update = 2;
         r->stride = 0;
     }
@@ -388,7 +396,7 @@ uint64_t candidate_kind(const candidate *r)
 
 uint64_t candidate_hash(const space *s, const candidate *r)
 {
-    uint64_t h = mix(mix(candidate_kind(r), (uint64_t)r->persist), (uint64_t)r->on_host);
+    uint64_t h = mix(mix(mix(candidate_kind(r), (uint64_t)r->persist), (uint64_t)r->on_host), (uint64_t)r->whole);
     for (int i = 0; i < s->layers; i++)
         h = mix(h, (uint64_t)(r->level[i] * TIERS + r->place[i]));
     return h ? h : 1;
@@ -416,7 +424,7 @@ int candidate_plan(const space *s, const candidate *r, plan *p, pt_error *e)
     p->update = r->update;
     for (int i = 0; i < k->chunks_n; i++) {
         tier placement = i < r->persist ? TIER_DEVICE : i < r->persist + r->on_host ? TIER_HOST : TIER_DISK;
-        p->chunks[i] = (plan_chunk){.placement = placement, .update = k->chunks[i].trained ? update_place(s, r, i) : TIER_DEVICE};
+        p->chunks[i] = (plan_chunk){placement, k->chunks[i].trained ? update_place(s, r, i) : TIER_DEVICE, i >= r->whole};
     }
     for (int i = 0; i < s->layers; i++)
         p->blocks[i] = (plan_block){(save_level)r->level[i], (tier)r->place[i]};

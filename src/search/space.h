@@ -21,15 +21,16 @@
 
 enum { SPACE_CHUNKINGS = 12, SPACE_SPLITS = 64, SPACE_LARGEST = 4, UPDATE_STRIDE_NONE = 0 };
 
-/* Sums over the chunks before chunk c, of the time that each takes alone or of its bytes. Gradients are as large as weights, and as
- * quickly out. Of frozen chunks weights come in, and that is all. */
+/* Sums over the chunks before chunk c, of the time that each takes alone or of its bytes. Of frozen chunks weights come in, and that is
+ * all. */
 typedef enum chunk_sum {
     SUM_WEIGHT_IN, SUM_WEIGHT_OUT, SUM_WEIGHT_READ, SUM_WEIGHT_WRITE, /* to device, from device, from disk, to disk */
     SUM_STATE_IN, SUM_STATE_OUT, SUM_STATE_READ, SUM_STATE_WRITE,
-    SUM_GRADIENT_IN, SUM_GRADIENT_READ,
-    SUM_GATHER, SUM_SCATTER, /* weights from and gradients to the other ranks */
+    SUM_GRADIENT_IN, SUM_GRADIENT_OUT, SUM_GRADIENT_READ, SUM_GRADIENT_WRITE,
+    SUM_SHARD_IN, SUM_SHARD_OUT, SUM_SHARD_READ, SUM_SHARD_WRITE, /* of weights, where ranks share a step */
+    SUM_GATHER, SUM_SCATTER, /* weights from and sums of gradients to the other ranks */
     SUM_UPDATE_HOST, SUM_UPDATE_DEVICE, SUM_FINISH,
-    SUM_WEIGHT_BYTES, SUM_STATE_BYTES, SUM_GRADIENT_BYTES,
+    SUM_WEIGHT_BYTES, SUM_SHARD_BYTES, SUM_STATE_BYTES, SUM_GRADIENT_BYTES,
     CHUNK_SUMS
 } chunk_sum;
 
@@ -39,6 +40,7 @@ typedef struct chunking {
     double *sum[CHUNK_SUMS]; /* chunks_n + 1 each */
     uint64_t (*largest)[SPACE_LARGEST]; /* weight bytes of the largest chunks from chunk c on, in order */
     uint64_t (*trained)[SPACE_LARGEST]; /* the same of trained ones */
+    double gradients;        /* bytes of a waiting gradient for each byte of weights: 1 for one rank */
     uint64_t *window;        /* the most that loading and saving need for one of the chunks from chunk c on */
     double states;           /* bytes of states for each byte of weights, of trained chunks */
     int back0;               /* the first chunk that backward reads */
@@ -52,6 +54,7 @@ typedef struct split { int64_t micro_batch; int visit; } split;
 typedef struct candidate {
     int chunking;            /* index into space.chunkings */
     int persist, on_host;    /* chunks: the first on the device, the next on the host, the rest on the disk */
+    int whole;               /* chunks: of the first each rank has all weights, of the rest its shard; all, where there is one rank */
     int n_buffer, n_update, n_swap;
     int stride;              /* of the chunks away from the device every stride-th is updated there; 0: none, 1: all */
     int64_t micro_batch;
@@ -99,6 +102,9 @@ static inline bool space_updates_on_host(const space *s)
     return s->in->host_tier && !(s->in->shape->gpu && optimizer_is_by_device(shape_optimizer(s->in->shape)));
 }
 static inline int candidate_chunks(const space *s, const candidate *r) { return s->chunkings[r->chunking].packing.chunks_n; }
+static inline bool space_is_shared(const space *s) { return shape_ranks(s->in->shape) > 1; }
+/* The first chunk whose weights pass through buffers. */
+static inline int candidate_resident(const candidate *r) { return r->persist < r->whole ? r->persist : r->whole; }
 
 /* Everything on the device, nothing saved but inputs, a unit at a time. */
 void candidate_init(const space *s, candidate *r, int chunking);

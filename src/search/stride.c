@@ -15,9 +15,8 @@ int stride_choose(const stride_rates *r)
 
 stride_rates stride_rates_of(const costs *c, double elements)
 {
-    double share = elements / c->ranks;
-    const double per_ns = 1e9 * share;
-    return (stride_rates){.to_device = per_ns / cost_at(&c->to_device, share * sizeof(float)),
-                          .update_device = per_ns / cost_at(&c->update_device, share),
-                          .update_host = per_ns / cost_at(&c->update_host, share), .convert_host = INFINITY};
+    const double per_ns = 1e9 * elements;
+    return (stride_rates){.to_device = per_ns / cost_at(&c->to_device, elements * sizeof(float)),
+                          .update_device = per_ns / cost_at(&c->update_device, elements),
+                          .update_host = per_ns / cost_at(&c->update_host, elements), .convert_host = INFINITY};
 }

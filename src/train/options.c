@@ -88,7 +88,7 @@ int options_check_plan(const pt_train_options *o, pt_error *e)
         {"--steps", (double)o->steps, 0, 1e15},        {"--epochs", o->epochs, 1e-9, 1e9},
         {"--seq-len", (double)o->seq_len, 0, 1 << 24}, {"--batch-size", (double)o->batch_size, 1, 1 << 24},
         {"--micro-batch", (double)o->micro_batch, 0, 1 << 24}, {"--lr", o->lr, 0, 1e3}, {"--lanes", o->lanes, 0, LANES_MOST},
-        {"--ranks", o->ranks, 0, COMM_RANKS_MOST},
+        {"--ranks", o->ranks, 0, o->machine_file ? LANES_MOST : COMM_RANKS_MOST}, /* those of a file are only planned for */
         {"--warmup-steps", (double)o->warmup_steps, 0, 1e15}, {"--min-lr-ratio", o->min_lr_ratio, 0, 1},
         {"--weight-decay", o->weight_decay, 0, 1e3},   {"--beta1", o->beta1, 0, 0.9999999},
         {"--beta2", o->beta2, 0, 0.9999999},           {"--eps", o->eps, 0, 1},

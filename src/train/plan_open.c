@@ -81,22 +81,35 @@ static int check_room(pt_plan *p, pt_error *e)
     return failed;
 }
 
-/* A rank's part of the step. Of a machine file's devices all share the chunks as its costs say; processes here have shards. */
+/* As many as the machine's file says, where nothing else is asked for. */
+static int find_ranks(pt_plan *p, pt_error *e)
+{
+    char path[MACHINE_PATH_BYTES];
+    machine_spec x;
+    if (!p->o.machine_file || p->o.ranks)
+        return 0;
+    int failed = machine_file_find(p->o.machine_file, path, e);
+    if (!failed)
+        failed = machine_file_read(path, &x, e);
+    p->o.ranks = failed || x.ranks < 2 ? 0 : x.ranks;
+    return failed;
+}
+
+/* A rank's part of the step. */
 static int cut_for_ranks(pt_plan *p, pt_error *e)
 {
     const step_shape whole = p->shape;
-    int failed = p->o.ranks > 1 ? step_shape_of_rank(&p->shape, &whole, p->o.ranks, 0, e) : 0;
-    if (!failed && p->o.machine_file)
-        p->shape.ranks = 0;
     p->planning.ranks = p->o.ranks;
-    return failed;
+    return p->o.ranks > 1 ? step_shape_of_rank(&p->shape, &whole, p->o.ranks, 0, e) : 0;
 }
 
 /* helps: say what would help, too. */
 static int make(pt_plan *p, bool helps, pt_error *e)
 {
     planning *g = &p->planning;
-    int failed = model_of_options(&p->o, &p->model, e);
+    int failed = find_ranks(p, e);
+    if (!failed)
+        failed = model_of_options(&p->o, &p->model, e);
     if (!failed)
         failed = shape_of_options(&p->o, p->model, &p->shape, e);
     if (!failed)

@@ -180,7 +180,6 @@ int planning_begin_search(planning *p, pt_error *e)
                                .threads = machine_threads(o->threads), .threads_bytes = p->device ? p->device->info.threads_bytes : 0};
     costs_init(&p->profile.costs); /* nothing is known yet */
     p->profile.costs.kinds_n = 1;
-    p->profile.costs.ranks = p->from_file && !o->profile_file ? p->machine.ranks : 1; /* of which there are as many buffers on the host */
     return 0;
 }
 

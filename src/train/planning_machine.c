@@ -80,14 +80,17 @@ int planning_budgets(planning *p, pt_error *e)
     return failed;
 }
 
-/* So many of the file's device. */
+/* A rank's share of so many of the file's devices. */
 static int take_devices(planning *p, pt_error *e)
 {
-    p->machine.ranks = p->o->ranks;
-    if (p->machine.collective_bandwidth > 0)
-        return 0;
-    return pt_fail(e, PT_USAGE, "--ranks %d, and %s says nothing of what devices send each other: add \"collective_bandwidth\" to it",
-                   p->o->ranks, p->machine_path);
+    const machine_spec *x = &p->machine;
+    const bool inside = x->collective_bandwidth > 0;
+    const bool outside = machine_ranks_here(x, p->o->ranks) == p->o->ranks || x->network_bandwidth > 0;
+    if (!inside || !outside)
+        return pt_fail(e, PT_USAGE, "--ranks %d, and %s says nothing of what %s send each other: add \"%s\" to it", p->o->ranks,
+                       p->machine_path, inside ? "machines" : "devices", inside ? "network_bandwidth" : "collective_bandwidth");
+    p->machine = machine_share(x, p->o->ranks);
+    return 0;
 }
 
 int planning_find_machine(planning *p, pt_error *e)

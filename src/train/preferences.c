@@ -1,5 +1,6 @@
 #include "train/preferences.h"
 
+#include "comm/comm.h"
 #include "data/hash.h"
 #include "device/preference.h"
 #include "train/options.h"
@@ -65,15 +66,15 @@ void reference_close(reference *r)
 
 /* ---- making it ---- */
 
-/* Windows from `from` on; what is left of the batch has no targets. */
+/* The rank's part of windows from `from` on; what is left of the batch computes some again. */
 static int load_windows(const job *j, executor *x, uint64_t from, uint64_t n, pt_error *e)
 {
-    const step_shape *s = &j->shape;
+    const step_shape *s = executor_input_of(x)->shape;
     const executor_batch b = executor_input(x);
     for (int64_t i = 0; i < s->batch; i++) {
         const int64_t at = i * s->seq_len;
         const dataset_row row = {b.ids + at, b.targets + at, b.first + at, NULL};
-        int failed = dataset_eval_window(j->data, from + (uint64_t)i % n, &row, NULL, e);
+        int failed = dataset_eval_window(j->data, from + (uint64_t)(s->rank * s->batch + i) % n, &row, NULL, e);
         if (failed)
             return failed;
     }
@@ -81,7 +82,7 @@ static int load_windows(const job *j, executor *x, uint64_t from, uint64_t n, pt
     return 0;
 }
 
-int reference_make(const char *out, const job *j, executor *x, pt_error *e)
+int reference_make(const char *out, const job *j, executor *x, bool writes, pt_error *e)
 {
     const step_shape *s = &j->shape;
     const reference_header h = header_of(j);
@@ -89,21 +90,23 @@ int reference_make(const char *out, const job *j, executor *x, pt_error *e)
     char path[FILE_PATH_BYTES];
     file_stage stage;
     int failed = path_join(path, out, "reference.bin", e);
-    if (!failed)
+    if (!failed && writes)
         failed = file_stage_begin(&stage, path, e);
     if (failed)
         return failed;
-    failed = file_stage_write(&stage, &h, sizeof h, e);
+    failed = writes ? file_stage_write(&stage, &h, sizeof h, e) : 0;
     for (uint64_t w = 0; w < h.windows && !failed; w += (uint64_t)s->batch) {
         const uint64_t left = h.windows - w, n = left < (uint64_t)s->batch ? left : (uint64_t)s->batch;
         options_progress(&j->o, "comparing with the model before training", w, h.windows);
         failed = load_windows(j, x, w, n, e);
         if (!failed)
             failed = executor_run(x, SCHEDULE_EVAL, 0, NULL, e);
-        if (!failed)
+        if (!failed && writes)
             failed = file_stage_write(&stage, executor_losses(x), n * row, e);
     }
     options_progress(&j->o, "comparing with the model before training", h.windows, h.windows);
+    if (!writes)
+        return failed;
     if (!failed)
         failed = file_stage_commit(&stage, e);
     file_stage_abort(&stage);
@@ -137,13 +140,39 @@ static void add_sequence(preference_sum *sum, const step_shape *s, const int32_t
         add_pair(sum, &p);
 }
 
-preference_sum preferences_sum(const step_shape *s, executor *x)
+/* What the sums are made of, of all sequences of a step: (ranks, batch, seq_len) each. */
+typedef struct whole_step { int32_t *first, *targets; float *before; } whole_step;
+
+static int gather_step(executor *x, whole_step *w, pt_error *e)
 {
+    const step_shape *s = executor_input_of(x)->shape;
     const executor_batch b = executor_input(x);
-    preference_sum sum = {0};
-    for (int64_t i = 0; i < s->batch; i++) {
+    const size_t n = (size_t)(s->batch * s->seq_len), all = n * (size_t)shape_ranks(s);
+    comm *c = executor_comm(x);
+    *w = (whole_step){malloc(3 * all * sizeof(float)), NULL, NULL};
+    if (!w->first)
+        return pt_fail(e, PT_FAILED, "out of memory");
+    w->targets = w->first + all;
+    w->before = (float *)(w->targets + all);
+    int failed = comm_all_gather(c, b.first, n * sizeof *b.first, w->first, e);
+    if (!failed)
+        failed = comm_all_gather(c, b.targets, n * sizeof *b.targets, w->targets, e);
+    return failed ? failed : comm_all_gather(c, b.weights, n * sizeof *b.weights, w->before, e);
+}
+
+int preferences_sum(executor *x, preference_sum *sum, pt_error *e)
+{
+    const step_shape *s = executor_input_of(x)->shape;
+    const executor_batch b = executor_input(x);
+    const bool several = executor_comm(x);
+    whole_step w = {b.first, b.targets, b.weights};
+    int failed = several ? gather_step(x, &w, e) : 0;
+    *sum = (preference_sum){0};
+    for (int64_t i = 0; i < s->batch * shape_ranks(s) && !failed; i++) {
         const int64_t at = i * s->seq_len;
-        add_sequence(&sum, s, b.first + at, b.targets + at, executor_losses(x) + at, b.weights + at);
+        add_sequence(sum, s, w.first + at, w.targets + at, executor_losses(x) + at, w.before + at);
     }
-    return sum;
+    if (several)
+        free(w.first);
+    return failed;
 }

@@ -20,12 +20,13 @@ typedef struct reference {
 /* The whole file of this data; it must be there. */
 int reference_open(reference *r, const char *out, const job *j, pt_error *e);
 /* Makes it with the weights that are there: x runs evaluations, and nothing waits in it. */
-int reference_make(const char *out, const job *j, executor *x, pt_error *e);
+/* Of several ranks all compute, and one writes. */
+int reference_make(const char *out, const job *j, executor *x, bool writes, pt_error *e);
 int reference_read(const reference *r, uint64_t window, int64_t seq_len, float *losses, pt_error *e);
 void reference_close(reference *r);
 
-/* Over the pairs of the step that x has run. */
+/* Over the pairs of the step that x has run, of all ranks: the same sum for any number of them. */
 typedef struct preference_sum { int64_t pairs, right; double loss, margin; } preference_sum; /* right: margins above 0 */
-preference_sum preferences_sum(const step_shape *s, executor *x);
+int preferences_sum(executor *x, preference_sum *sum, pt_error *e);
 
 #endif

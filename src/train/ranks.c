@@ -11,12 +11,7 @@
 /* What ranks do not share yet. */
 static int refuse_options(const pt_train_options *o, pt_error *e)
 {
-    const char *name = o->task == PT_TASK_DPO                         ? "--task dpo"
-                       : o->lora_rank || o->adapter                   ? "an adapter"
-                       : o->base == PT_BASE_NF4 || o->base == PT_BASE_INT8 ? "--base nf4 or int8"
-                       : o->sample_n                                  ? "--sample"
-                                                                      : NULL;
-    return name ? pt_fail(e, PT_USAGE, "several ranks and %s do not go together yet: leave one of them out", name) : 0;
+    return o->sample_n ? pt_fail(e, PT_USAGE, "several ranks and --sample do not go together yet: leave one of them out") : 0;
 }
 
 int ranks_open(trainer *t, pt_error *e)

@@ -172,7 +172,9 @@ static int open_reference(trainer *t, pt_error *e)
 {
     if (t->job.o.task != PT_TASK_DPO)
         return 0;
-    int failed = t->out.from[0] ? 0 : reference_make(t->out.path, &t->job, t->engine.x, e);
+    int failed = t->out.from[0] ? 0 : reference_make(t->out.path, &t->job, t->engine.x, ranks_lead(t), e);
+    if (!failed)
+        failed = ranks_wait(t, e); /* until it is there */
     return failed ? failed : reference_open(&t->reference, t->out.path, &t->job, e);
 }
 

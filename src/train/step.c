@@ -234,7 +234,10 @@ static int take(trainer *t, pt_step *s, bool *hopeless, pt_error *e)
     int bad, failed = run_step(t, &counts, e);
     if (failed)
         return failed;
-    const preference_sum pairs = t->job.shape.beta > 0 ? preferences_sum(&t->job.shape, t->engine.x) : (preference_sum){0};
+    preference_sum pairs = {0};
+    failed = t->job.shape.beta > 0 ? preferences_sum(t->engine.x, &pairs, e) : 0;
+    if (failed)
+        return failed;
     double loss = pairs.loss / (double)(pairs.pairs ? pairs.pairs : 1), norm = gradient_norm(t, &bad);
     failed = pairs.pairs ? 0 : mean_loss(t, &counts, &loss, e);
     if (failed)

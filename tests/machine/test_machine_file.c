@@ -20,7 +20,8 @@ static const char whole[] =
     " \"host\": {\"memory_bytes\": 34359738368, \"memory_bandwidth\": 8e10, \"memory_efficiency\": 0.75},\n"
     " \"link\": {\"to_device_bandwidth\": 1.2e10, \"from_device_bandwidth\": 1.3e10, \"latency_s\": 1e-5, \"both_ways\": 0.9},\n"
     " \"disk\": {\"bytes\": 1000000000000, \"read_bandwidth\": 3e9, \"write_bandwidth\": 2e9, \"latency_s\": 1e-4, \"both_ways\": 0.6},\n"
-    " \"ranks\": 4, \"collective_bandwidth\": 6e9, \"sources\": {\"device.bf16_flops\": \"a data sheet\"}}";
+    " \"ranks\": 4, \"devices\": 2, \"collective_bandwidth\": 6e9, \"network_bandwidth\": 3e9, "
+    "\"sources\": {\"device.bf16_flops\": \"a data sheet\"}}";
 
 static int read_text(const char *text, machine_spec *x, pt_error *e) { return machine_from_json("m.json", text, strlen(text), x, e); }
 
@@ -32,7 +33,7 @@ static void every_figure_is_read(void **state)
     if (read_text(whole, &x, &e))
         fail_msg("%s", e.text);
     assert_string_equal(x.name, "Test");
-    assert_true(x.cuda && x.ranks == 4 && x.collective_bandwidth == 6e9);
+    assert_true(x.cuda && x.ranks == 4 && x.devices == 2 && x.collective_bandwidth == 6e9 && x.network_bandwidth == 3e9);
     assert_true(x.memory_bytes[TIER_DEVICE] == 8589934592u && x.memory_bytes[TIER_HOST] == 34359738368u &&
                 x.memory_bytes[TIER_DISK] == 1000000000000u);
     assert_true(x.memory_bandwidth[TIER_DEVICE] == 5e11 && x.memory_efficiency[TIER_DEVICE] == 0.9);
@@ -91,6 +92,8 @@ static void lies_are_refused_by_name(void **state)
     refused("\"ranks\": 4", "\"ranks\": 0", "ranks");
     refused("\"ranks\": 4", "\"ranks\": 2.5", "ranks");
     refused("\"collective_bandwidth\": 6e9,", "", "collective_bandwidth");
+    refused("\"network_bandwidth\": 3e9,", "", "network_bandwidth");
+    refused("\"devices\": 2", "\"devices\": 0", "devices");
 }
 
 static void wrong_shapes_are_refused_by_name(void **state)

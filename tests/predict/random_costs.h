@@ -52,7 +52,6 @@ static inline costs random_costs(random_source *r, const model *m, bool contenti
                             &c.to_device, &c.from_device,  &c.read,          &c.write,       &c.gather,       &c.scatter};
     for (size_t i = 0; i < sizeof curves / sizeof *curves; i++)
         *curves[i] = random_curve(r, random_ns(r, 0.05, 2));
-    c.ranks = random_one_in(r, 2) ? 1 : random_from(r, 2, 4);
     c.task_ns = random_one_in(r, 2) ? 0 : random_ns(r, 0, 1000);
     c.step_ns = random_one_in(r, 2) ? 0 : random_ns(r, 0, 100000);
     for (int a = 0; a < COST_CLASSES && contention; a++)

@@ -152,7 +152,6 @@ static void leave_out_what_is_not_corrected(costs *c)
 {
     c->task_ns = c->step_ns = 0;
     c->gather = c->scatter = (cost_curve){0};
-    c->ranks = 1;
 }
 
 static double off(double a, double b) { return fabs(log(a / b)); }

@@ -173,21 +173,31 @@ static void neighbours_share_a_memory(void **state)
     model_close(m);
 }
 
-/* Several devices: each updates and moves its share, weights are gathered, and the host's memory is shared. */
-static void ranks_share_the_states(void **state)
+/* Several devices share the host's memory; what they send each other takes its bytes over the links, or over the network. */
+static void ranks_share_a_host_and_send_each_other_bytes(void **state)
 {
     (void)state;
     model *m = wide_model(1);
     step_shape s;
-    machine_spec x = plain_machine(), four = x;
+    machine_spec x = plain_machine();
     step_shape_init(&s, m, PT_BF16, 4, 1024);
-    four.ranks = 4;
-    four.collective_bandwidth = 3e10;
-    costs a = priced(&x, m, &s), b = priced(&four, m, &s);
-    assert_int_equal(b.ranks, 4);
-    assert_true(near(cost_at(&b.gather, 4e8), 1e7, 1e-6)); /* three quarters come from the others */
+    x.collective_bandwidth = 3e10;
+    const costs a = priced(&x, m, &s);
+    s.ranks = 4;
+    machine_spec four = machine_share(&x, 4);
+    const costs b = priced(&four, m, &s);
+    assert_true(four.memory_bytes[TIER_HOST] == x.memory_bytes[TIER_HOST] / 4 && four.memory_bytes[TIER_DEVICE] ==
+                x.memory_bytes[TIER_DEVICE]);
+    assert_true(!a.gather.n && near(cost_at(&b.gather, 4e8), 1e7, 1e-6)); /* three quarters come from the others */
     assert_true(near(cost_at(&b.update_host, 1e6), 4 * cost_at(&a.update_host, 1e6), 1e-6));
     assert_true(near(b.layer[0].forward_ns[0], a.layer[0].forward_ns[0], 1e-12));
+    x.devices = 2;
+    x.network_bandwidth = 1e9;
+    x.collective_latency_s = 1e-3;
+    four = machine_share(&x, 4);
+    const costs far = priced(&four, m, &s);
+    assert_true(four.memory_bytes[TIER_HOST] == x.memory_bytes[TIER_HOST] / 2);
+    assert_true(near(cost_at(&far.gather, 4e8), 1e6 + 2e8, 1e-6)); /* half of it from another machine */
     model_close(m);
 }
 
@@ -233,7 +243,7 @@ int main(void)
         cmocka_unit_test(more_windows_than_kinds_share_the_nearest),
         cmocka_unit_test(amounts_are_bytes_over_bandwidth),
         cmocka_unit_test(neighbours_share_a_memory),
-        cmocka_unit_test(ranks_share_the_states),
+        cmocka_unit_test(ranks_share_a_host_and_send_each_other_bytes),
         cmocka_unit_test(a_measured_machine_is_the_machine),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);

@@ -39,18 +39,9 @@ static void random_curves_pass_their_points_and_ascend(void **state)
 static double bytes_of(const schedule *s, const task *t, int operand) {
     return (double)s->buffers[s->operands[t->operand0 + operand].buffer].bytes; }
 
-/* A rank's share of what belongs to a chunk. */
-static double share_of(const costs *c, const schedule *s, const task *t)
-{
-    return bytes_of(s, t, 1) / (s->buffers[s->operands[t->operand0].buffer].kind == OBJECT_SAVED ? 1 : c->ranks);
-}
-
 static double copy_ns(const costs *c, const schedule *s, const task *t)
 {
-    object_kind kind = s->buffers[s->operands[t->operand0].buffer].kind;
-    if (t->queue == QUEUE_TO_DEVICE)
-        return cost_at(&c->to_device, share_of(c, s, t)) + (kind == OBJECT_WEIGHTS ? cost_at(&c->gather, bytes_of(s, t, 1)) : 0);
-    return cost_at(&c->from_device, share_of(c, s, t)) + (kind == OBJECT_GRADIENT ? cost_at(&c->scatter, bytes_of(s, t, 1)) : 0);
+    return cost_at(t->queue == QUEUE_TO_DEVICE ? &c->to_device : &c->from_device, bytes_of(s, t, 1));
 }
 
 /* As many values as an op of this rule may end with where another parameter is to follow. */
@@ -67,7 +58,7 @@ static double update_ns(const costs *c, const packing *k, const update_rule *r, 
 {
     if (r->flops)
         return cost_at(on_host ? &c->whole_host : &c->whole_device, r->flops(a));
-    const double ns = cost_at(on_host ? &c->update_host : &c->update_device, (double)values / c->ranks);
+    const double ns = cost_at(on_host ? &c->update_host : &c->update_device, (double)values);
     return ns * rule_bytes(r, k->type) / rule_bytes(k->optimizer->rules[0], k->type);
 }
 
@@ -165,10 +156,7 @@ static double expected_ns(const costs *c, const schedule_input *in, const schedu
     const layer_cost *l = t->kind == TASK_LAYER || t->kind == TASK_LAYER_BACKWARD ? &c->layer[c->kind_of_layer[t->block - 1]] : NULL;
     int level = l ? (int)in->plan->blocks[t->block - 1].level : 0;
     const double follow = (double)s->micro_units - (s->kind != SCHEDULE_EVAL && t->micro % in->plan->visit ? 0 : 1);
-    double units = (double)s->micro_units, elements = t->chunk < 0 ? 0 : (double)in->packing->chunks[t->chunk].elements;
-    double weights = elements * (double)dtype_bytes(in->packing->type), exchanged = 0;
-    if (c->ranks > 1 && t->chunk >= 0 && in->plan->chunks[t->chunk].placement == TIER_DEVICE)
-        exchanged = cost_at(&c->gather, weights) + cost_at(&c->scatter, weights);
+    double units = (double)s->micro_units;
     switch (t->kind) {
     case TASK_EMBED: return units * c->embed_ns;
     case TASK_LAYER: return units * l->forward_ns[level] - follow * fmin(l->warm_forward_ns, l->forward_ns[level]);
@@ -178,9 +166,9 @@ static double expected_ns(const costs *c, const schedule_input *in, const schedu
     case TASK_HEAD: return units * c->head_ns + (begins_a_visit_of_several(in, t) &&
                                                  t->micro ? c->head_cold_accumulators_ns : 0) + merges_ns(c, in, s, t);
     case TASK_HEAD_EVAL: return units * c->head_eval_ns;
-    case TASK_UPDATE: return updates_ns(c, in, t->chunk, t->queue == QUEUE_HOST) + exchanged;
-    case TASK_READ: return cost_at(&c->read, share_of(c, s, t));
-    case TASK_WRITE: return cost_at(&c->write, share_of(c, s, t));
+    case TASK_UPDATE: return updates_ns(c, in, t->chunk, t->queue == QUEUE_HOST);
+    case TASK_READ: return cost_at(&c->read, bytes_of(s, t, 1));
+    case TASK_WRITE: return cost_at(&c->write, bytes_of(s, t, 1));
     case TASK_INPUT: return cost_at(&c->to_device, bytes_of(s, t, 0));
     case TASK_COPY: return copy_ns(c, s, t);
     case TASK_OUTPUT: return cost_at(&c->from_device, bytes_of(s, t, 0) + (t->operands_n > 1 ? bytes_of(s, t, 1) : 0));
@@ -228,6 +216,43 @@ static void every_task_has_its_price(void **state)
     assert_true(shares[0] > 0 && shares[1] > 0 && shares[2] > 0);
 }
 
+/* Of several ranks: a chunk's weights from all of them, sharded or not; and their sums, which come to a rank from each. */
+static void what_ranks_send_is_priced_by_its_bytes(void **state)
+{
+    (void)state;
+    random_source all = random_open();
+    int gathers = 0, sharded = 0, scatters = 0;
+    for (uint64_t i = 0; i < 200; i++) {
+        random_source r = random_fork(&all, i);
+        random_case c;
+        schedule s;
+        pt_error e = {0};
+        assert_int_equal(random_case_open(&r, &c, &e), 0);
+        assert_int_equal(random_share(&r, &c, &e), 0);
+        const costs k = random_costs(&r, c.model, true);
+        if (schedule_build(&c.input, random_kind(&r, &c), &s, &e)) {
+            random_case_close(&c);
+            continue;
+        }
+        for (int j = 0; j < s.tasks_n; j++) {
+            const task *t = &s.tasks[j];
+            const double ns = costs_task_ns(&k, &c.input, &s, t) - k.task_ns;
+            if (t->kind == TASK_GATHER) {
+                assert_true(near(ns, cost_at(&k.gather, (double)chunk_weight_bytes(&c.packing, t->chunk))));
+                gathers++;
+                sharded += t->operands_n == 2;
+            } else if (t->kind == TASK_SCATTER) {
+                const uint64_t bytes = partial_bytes(&c.packing, c.model, t->block, t->chunk);
+                assert_true(near(ns, cost_at(&k.scatter, (double)bytes)));
+                scatters++;
+            }
+        }
+        schedule_free(&s);
+        random_case_close(&c);
+    }
+    assert_true(sharded > 100 && gathers > sharded + 100 && scatters > 100);
+}
+
 static void random_costs_are_valid_and_broken_ones_are_named(void **state)
 {
     (void)state;
@@ -248,7 +273,7 @@ static void random_costs_are_valid_and_broken_ones_are_named(void **state)
         case 4: c.to_device.amount[0] = random_one_in(&r, 2) ? 0 : bad, named = "to_device"; break;
         case 5: c.slow[COST_HOST][COST_READ] = random_one_in(&r, 2) ? 0.99 : bad, named = "host beside read"; break;
         case 6: c.update_host.n = COST_POINTS + 1, named = "update_host"; break;
-        case 7: c.ranks = 0, named = "ranks"; break;
+        case 7: c.gather.ns[c.gather.n - 1] = bad, named = "gather"; break;
         case 8: c.layer[0].cold_accumulators_ns = bad, named = "cold_sums_ns"; break;
         case 10: c.layer[c.kinds_n - 1].warm_forward_ns = bad, named = "warm_forward_ns"; break;
         case 11: c.layer[0].warm_backward_ns[1] = bad, named = "warm_backward_ns"; break;
@@ -283,7 +308,7 @@ int main(void)
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(curves_are_straight_between_their_points),
         cmocka_unit_test(random_curves_pass_their_points_and_ascend),
-        cmocka_unit_test(every_task_has_its_price),
+        cmocka_unit_test(every_task_has_its_price), cmocka_unit_test(what_ranks_send_is_priced_by_its_bytes),
         cmocka_unit_test(random_costs_are_valid_and_broken_ones_are_named),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);

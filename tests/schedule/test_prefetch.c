@@ -59,8 +59,7 @@ static void layers_take_turns_in_the_slots(void **state)
     int at_once = random_chunks_at_once(m, &packing), hidden = 0, fetches = 0;
     assert_true(packing.chunks_n > LAYERS && at_once == 2);
     all_on_host(&plan, at_once);
-    const schedule_input in = {.model = m, .shape = &shape, .packing = &packing, .plan = &plan, .training = true, .host_tier = true,
-                               .ranks = 1};
+    const schedule_input in = {.model = m, .shape = &shape, .packing = &packing, .plan = &plan, .training = true, .host_tier = true};
     if (schedule_build(&in, SCHEDULE_STEP, &s, &e))
         fail_msg("%s", e.text);
     for (int i = 0; i < s.tasks_n; i++) {

@@ -4,7 +4,14 @@
 
 #include "random_plan.h"
 
-typedef struct plan_case { pt_dtype type; int64_t batch, seq_len; bool clipping, host_tier; const optimizer *optimizer; } plan_case;
+/* ranks: 0: one. */
+typedef struct plan_case {
+    pt_dtype type;
+    int64_t batch, seq_len;
+    bool clipping, host_tier;
+    const optimizer *optimizer;
+    int lanes, ranks;
+} plan_case;
 
 /* Whether its schedule has buffers enough. */
 static inline bool plan_can_be_built(const model *m, const step_shape *shape, const packing *k, const plan *p, bool host_tier)
@@ -28,6 +35,12 @@ static inline void write_random_plan(random_source *random, const model *m, cons
     if (on_gpu())
         step_shape_for_gpu(&shape, m);
     shape.optimizer = c->optimizer;
+    if (c->lanes > 1)
+        step_shape_in_lanes(&shape, m, c->lanes);
+    if (c->ranks > 1) {
+        const step_shape whole = shape;
+        must(step_shape_of_rank(&shape, &whole, c->ranks, 0, &e), &e);
+    }
     for (bool good = false; !good;) {
         must(random_packing(random, m, &shape, &k, &e), &e);
         must(random_plan(random, m, &shape, &k, c->clipping, c->host_tier, &p, &e), &e);

@@ -20,19 +20,32 @@
 enum { DEFAULT_KILLS = SANITIZED ? 2 : 8, STEPS = 12 };
 
 static random_source the_random;
+static model *the_model;
 
 static int open_all(void **state)
 {
+    char path[600];
+    pt_error e = {0};
     the_random = random_open();
+    snprintf(path, sizeof path, "%s/bf16/llama", PT_FIXTURES);
+    must(model_open(path, NULL, NULL, &the_model, &e), &e);
     return scratch_make(state);
+}
+
+static int close_all(void **state)
+{
+    model_close(the_model);
+    return scratch_remove(state);
 }
 
 static const char *err_path(void) { return scratch_path("err"); }
 
-/* Lanes are said, so that any number of ranks that shares them is the same task. */
+/* Lanes are said, so that any number of ranks that shares them is the same task. By a plan that was searched for, or any, with chunks whole
+ * or in shards. */
 static pid_t start(const char *out, const char *ranks, const char *steps)
 {
-    static char model[512], tokens[600];
+    static char model[512], tokens[600], plan[600];
+    const bool given = random_one_in(&the_random, 2), much = given || random_one_in(&the_random, 2);
     arguments a = {0};
     snprintf(model, sizeof model, "%s/bf16/llama", PT_FIXTURES);
     snprintf(tokens, sizeof tokens, "%s/tokens.npy", model);
@@ -41,8 +54,13 @@ static pid_t start(const char *out, const char *ranks, const char *steps)
                             "--lr-schedule", "constant", "--weight-decay", "0.1", "--quiet", "--threads", "1", "--lanes", "4", "--steps",
                             steps,
                             "--save-every", "2", "--resume", "--ranks", ranks, "--device-memory",
-                            random_one_in(&the_random, 2) ? "64MiB" : "16MiB",
-                            "--disk-memory", "64MiB"));
+                            much ? "64MiB" : "16MiB", "--disk-memory", "64MiB"));
+    if (given) {
+        const plan_case c = {.type = PT_BF16, .batch = 4, .seq_len = 32, .clipping = true, .lanes = 4, .ranks = atoi(ranks)};
+        snprintf(plan, sizeof plan, "%s/plan.json", scratch);
+        write_random_plan(&the_random, the_model, &c, plan);
+        add_arguments(&a, WORDS("--plan", plan));
+    }
     return program_start(&a, "/dev/null", err_path());
 }
 
@@ -160,8 +178,6 @@ static void what_cannot_be_shared_is_refused_in_one_sentence(void **state)
     refused("2", "3", "--lanes 3: it must divide the --batch-size of 4", 2);
     refused("2", "1", "--ranks 2 and 1 lanes", 2);
     refused("1000", "4", "--ranks", 2);
-    refused_with("2", "2", WORDS("--lora", "4"), "several ranks and an adapter", 2);
-    refused_with("2", "2", WORDS("--task", "dpo"), "several ranks and --task dpo", 2);
     refused_with("2", "2", WORDS("--sample", "Once"), "several ranks and --sample", 2);
 }
 
@@ -170,5 +186,5 @@ int main(void)
     const struct CMUnitTest tests[] = {cmocka_unit_test(a_killed_rank_ends_all_and_any_number_goes_on),
                                        cmocka_unit_test(sigterm_saves_and_ends_all),
                                        cmocka_unit_test(what_cannot_be_shared_is_refused_in_one_sentence)};
-    return cmocka_run_group_tests(tests, open_all, scratch_remove);
+    return cmocka_run_group_tests(tests, open_all, close_all);
 }

@@ -334,7 +334,7 @@ static void sums_in_the_workspace_give_the_same_bits(void **unused)
     assert_int_equal(pack(c.model, &c.shape, 1 << 20, &c.packing, &e), 0);
     assert_int_equal(plan_alloc(&c.plan, c.packing.chunks_n, 1, &e), 0);
     c.input = (schedule_input){.model = c.model, .shape = &c.shape, .packing = &c.packing, .plan = &c.plan, .training = true,
-                               .host_tier = needs_host(), .ranks = 1};
+                               .host_tier = needs_host()};
     plain_plan(&c);
     c.plan.n_buffer = c.plan.n_update = c.plan.n_swap = 1;
     c.plan.blocks[0].level = SAVE_INPUT;
