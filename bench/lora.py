@@ -193,7 +193,7 @@ def main():
     parser.add_argument("--seq", type=int, default=512)
     parser.add_argument("--steps", type=int, default=4)
     parser.add_argument("--peer-steps", type=int, default=3)
-    parser.add_argument("--modes", nargs="*", default=["compile-autocast", "compile-plain", "eager-autocast"], help="of peer_peft.py")
+    parser.add_argument("--modes", nargs="*", default=["compile-autocast", "eager-autocast"], help="of peer_peft.py")
     parser.add_argument("--nf4-modes", nargs="*", default=["eager-autocast"])
     parser.add_argument("--protrain", default=str(HERE.parent / "build" / "protrain"))
     parser.add_argument("--out", help="append the lines here")
