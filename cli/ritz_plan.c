@@ -24,6 +24,8 @@ int ritz_describe_plan(const pt_ritz_summary *m, char out[RITZ_PLAN_TEXT])
                           tiers[t]);
     if (m->swapped_groups)
         n += snprintf(out + n, RITZ_PLAN_TEXT - (size_t)n, "; what %d of %d groups keep elsewhere", m->swapped_groups, m->groups);
+    if (m->written_bytes)
+        n += snprintf(out + n, RITZ_PLAN_TEXT - (size_t)n, "; %s written to the disk a step", size_format(bytes, m->written_bytes));
     return n;
 }
 
@@ -50,8 +52,6 @@ static void print_text(const pt_ritz_summary *m)
     printf("step    about %s", seconds_format(a, m->predicted_step_s));
     if (m->again_s > 0)
         printf(", %s of it computed again", seconds_format(b, m->again_s));
-    if (m->written_bytes)
-        printf("; %s written to the disk a step", size_format(a, m->written_bytes));
     printf("\n");
 }
 
