@@ -492,7 +492,12 @@ static void the_program_plans(void **state)
     assert_int_equal(plan_of("--n 512 --width 16 --json", said), 0);
     assert_true(strstr(said, "{\"fits\": true, \"predicted\": {\"step_s\": ") && strstr(said, "\"disk\": 0}}}"));
     assert_int_equal(plan_of("--width 512 --device-memory 1MiB --disk-memory 0 --json", said), 3);
-    assert_true(strstr(said, "{\"fits\": false, \"why\": [\"") && strstr(said, "1.00 MiB may be used"));
+    assert_true(strstr(said, "{\"fits\": false, \"missing_bytes\": ") && strstr(said, "1.00 MiB may be used"));
+    char options[160] = "--width 512 --disk-memory 0 --json ";
+    const char *change = strstr(said, "--device-memory ");
+    assert_non_null(change);
+    snprintf(options + strlen(options), sizeof options - strlen(options), "%.*s", (int)strcspn(change, "\","), change);
+    assert_int_equal(plan_of(options, said), 0);
 }
 
 static void a_killed_run_goes_on_as_if_nothing_had_been(void **state)
