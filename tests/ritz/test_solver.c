@@ -295,8 +295,8 @@ static void run_with_stops(pt_ritz_options o, const int64_t *stops, int n, bool 
         o.resume = i > 0;
         if (planned) {
             o.threads = 1 + rand() % 4;
-            o.host_memory = rand() % 2 ? 64 << 20 : PT_AUTO;
-            o.disk_memory = 64 << 20;
+            o.host_memory = rand() % 2 ? 256 << 20 : PT_AUTO;
+            o.disk_memory = 256 << 20;
         }
         if (ritz_open(&o, planned ? random_plan : NULL, NULL, &r, &e))
             fail_msg("%s", e.text);
