@@ -173,7 +173,7 @@ def main():
             print(json.dumps(run_case(o.program, dim, width, o.threads, o.rounds)))
             return
         done = subprocess.run([sys.executable, __file__, o.program, "--one", "--threads", str(o.threads), "--rounds", str(o.rounds), "--cases", case],
-                              capture_output=True, text=True)
+                              capture_output=True, text=True, env=dict(os.environ, OMP_PROC_BIND="true", OMP_PLACES="cores"))
         if done.returncode:
             sys.exit(done.stderr)
         row = json.loads(done.stdout.strip().splitlines()[-1])

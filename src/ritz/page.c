@@ -269,11 +269,11 @@ static char *text_of(const pt_ritz *r, const char *folder)
 /* r NULL: there is no network yet. */
 static int write_run(pt_ritz *r, const char *folder, const char *file, pt_error *e)
 {
-    enum { SLICE = 129, KEYS = 4 };
+    enum { SLICE = 129, KEYS = 5, FIGURES = 4 };
     double *columns[KEYS] = {NULL}, x[SLICE], u[SLICE], exact[SLICE];
-    static const char *const keys[KEYS] = {"energy", "l2_error", "h1_error", "step_s"};
+    static const char *const keys[KEYS] = {"energy", "l2_error", "h1_error", "step_s", "predicted_step_s"};
     int n[KEYS] = {0}, figures_n = 0, failed = 0;
-    ritz_figure figures[KEYS];
+    ritz_figure figures[FIGURES];
     char *text = text_of(r, folder);
     for (int i = 0; i < KEYS && !failed; i++) {
         n[i] = ritz_read_metrics(folder, keys[i], &columns[i], e);
@@ -285,7 +285,7 @@ static int write_run(pt_ritz *r, const char *folder, const char *file, pt_error 
     if (!failed && r)
         failed = ritz_slice(r, SLICE, x, u, r->problem.is.exact ? exact : NULL, e);
     if (!failed) {
-        static const char *const names[KEYS] = {"energy", "L2", "H1", "seconds"};
+        static const char *const names[KEYS] = {"energy", "L2", "H1", "measured", "predicted"};
         ritz_curve curves[KEYS];
         for (int i = 0; i < KEYS; i++)
             curves[i] = (ritz_curve){names[i], n[i], columns[i], columns[i] + n[i], NULL};
@@ -295,7 +295,7 @@ static int write_run(pt_ritz *r, const char *folder, const char *file, pt_error 
         if (r)
             figures[figures_n++] = (ritz_figure){"along the diagonal", "x1", false, false, r->problem.is.exact ? 2 : 1,
                                                  {{"u", SLICE, x, u, NULL}, {"exact", SLICE, x, exact, NULL}}};
-        figures[figures_n++] = (ritz_figure){"time of a step", "step", false, false, 1, {curves[3]}};
+        figures[figures_n++] = (ritz_figure){"time of a step, s", "step", false, false, n[4] ? 2 : 1, {curves[3], curves[4]}};
         failed = write_page(file, r && r->problem.name[0] ? r->problem.name : folder, text, figures, figures_n, e);
     }
     for (int i = 0; i < KEYS; i++)

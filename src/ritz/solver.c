@@ -192,7 +192,9 @@ static int choose_budgets(pt_ritz *r, ritz_planning *p, pt_error *e)
     const char *folder = o->disk_path ? o->disk_path : o->out && !o->disk_path ? o->out : dir_temporary();
     snprintf(r->disk_path, sizeof r->disk_path, "%s", folder);
     const budget_request asked = {.asked = {o->device_memory, o->host_memory, o->disk_memory}, .disk_path = r->disk_path,
-                                  .device = r->device, .notice = o->notice, .arg = o->arg};
+                                  .device = r->device, .notice = o->notice, .arg = o->arg,
+                                  .missing_bytes = o->misfit ? &o->misfit->missing_bytes : NULL,
+                                  .change = o->misfit ? o->misfit->change : NULL};
     int failed = budgets_choose(&asked, p->budget, &r->space.host_tier, NULL, e);
     r->mailbox_tier = p->mailbox_tier = r->space.host_tier ? TIER_HOST : TIER_DEVICE;
     return failed;
@@ -203,12 +205,13 @@ static int make_plan(pt_ritz *r, bool training, ritz_plan_fn given, void *arg, p
     const int64_t visit = (r->o.micro_batch + r->unit_rows - 1) / r->unit_rows;
     ritz_planning p = {.space = &r->space, .device = r->device, .threads = r->o.threads, .disk_path = r->disk_path,
                        .mailbox_bytes = beside_bytes, .arg = r, .inside_units = r->inside_units, .face_units = r->boundary_units,
-                       .visit = (int)(visit > RITZ_VISIT_MOST ? RITZ_VISIT_MOST : visit), .price = r->o.forecast,
+                       .visit = (int)(visit > RITZ_VISIT_MOST ? RITZ_VISIT_MOST : visit), .price = r->o.forecast, .misfit = r->o.misfit,
                        .make_points = training ? ritz_time_points : NULL};
     r->space = (ritz_space){.net = &r->net, .unit_rows = r->unit_rows, .training = training, .has_mean = problem_has_mean(&r->problem),
                             .has_faces = r->boundary_units > 0};
     ritz_space_init(&r->space);
     int failed = choose_budgets(r, &p, e);
+    memcpy(r->budget, p.budget, sizeof r->budget);
     if (!failed)
         failed = given ? given(arg, &p, &r->plan, e) : ritz_plan_choose(&p, &r->plan, &r->forecast, e);
     if (!failed && given)
@@ -358,6 +361,7 @@ void pt_ritz_get_summary(const pt_ritz *r, pt_ritz_summary *s)
         s->chunks_on[r->plan.chunks[c].placement]++;
     for (int t = 0; t < TIERS; t++) {
         s->planned_bytes[t] = r->forecast.bytes[t];
+        s->budget_bytes[t] = r->budget[t];
         s->peak_bytes[t] = r->runner ? ritz_peak_bytes(r, (tier)t) : 0;
     }
     snprintf(s->arithmetic, sizeof s->arithmetic, "%s", r->device->info.arithmetic);

@@ -295,8 +295,8 @@ static void run_with_stops(pt_ritz_options o, const int64_t *stops, int n, bool 
         o.resume = i > 0;
         if (planned) {
             o.threads = 1 + rand() % 4;
-            o.host_memory = rand() % 2 ? 64 << 20 : PT_AUTO;
-            o.disk_memory = 64 << 20;
+            o.host_memory = rand() % 2 ? 256 << 20 : PT_AUTO;
+            o.disk_memory = 256 << 20;
         }
         if (ritz_open(&o, planned ? random_plan : NULL, NULL, &r, &e))
             fail_msg("%s", e.text);
@@ -473,6 +473,33 @@ static int run_program(const char *out, bool resume, int kill_after_us)
     return WIFEXITED(status) ? WEXITSTATUS(status) : -1;
 }
 
+/* What `protrain plan --problem` says with these options; returns its exit status. */
+static int plan_of(const char *options, char out[4096])
+{
+    char command[512];
+    snprintf(command, sizeof command, "%s plan --problem schroedinger-cosine --dim 2 --device cpu %s 2>/dev/null", PT_PROGRAM, options);
+    FILE *f = popen(command, "r");
+    assert_non_null(f);
+    out[fread(out, 1, 4095, f)] = '\0';
+    return WEXITSTATUS(pclose(f));
+}
+
+static void the_program_plans(void **state)
+{
+    char said[4096];
+    assert_int_equal(plan_of("--n 512 --width 16", said), 0);
+    assert_true(strstr(said, "512 points a step") && strstr(said, " of device memory") && strstr(said, "step    about "));
+    assert_int_equal(plan_of("--n 512 --width 16 --json", said), 0);
+    assert_true(strstr(said, "{\"fits\": true, \"predicted\": {\"step_s\": ") && strstr(said, "\"disk\": 0}}}"));
+    assert_int_equal(plan_of("--width 512 --device-memory 1MiB --disk-memory 0 --json", said), 3);
+    assert_true(strstr(said, "{\"fits\": false, \"missing_bytes\": ") && strstr(said, "1.00 MiB may be used"));
+    char options[160] = "--width 512 --disk-memory 0 --json ";
+    const char *change = strstr(said, "--device-memory ");
+    assert_non_null(change);
+    snprintf(options + strlen(options), sizeof options - strlen(options), "%.*s", (int)strcspn(change, "\","), change);
+    assert_int_equal(plan_of(options, said), 0);
+}
+
 static void a_killed_run_goes_on_as_if_nothing_had_been(void **state)
 {
     const char *given = getenv("PT_KILLS");
@@ -617,6 +644,7 @@ int main(void)
         cmocka_unit_test(budgets_are_kept),
         cmocka_unit_test(every_budget_has_the_same_bits),
         cmocka_unit_test(plans_say_what_a_run_does),
+        cmocka_unit_test(the_program_plans),
         cmocka_unit_test(a_killed_run_goes_on_as_if_nothing_had_been),
         cmocka_unit_test(what_cannot_be_done_is_said),
         cmocka_unit_test(other_runs_are_not_resumed),
