@@ -174,8 +174,10 @@ static int open_training(trainer *t, bool fresh, pt_error *e)
 static int open_held(trainer *t, bool fresh, pt_error *e)
 {
     const reference_want w = reference_of_evaluation(&t->job);
-    if (!fresh && !reference_open(&t->held, t->out.path, "reference-eval.bin", &w, false, &t->job, NULL))
-        return 0;
+    const bool leads = ranks_lead(t);
+    const int failed = fresh ? 0 : reference_open(&t->held, t->out.path, "reference-eval.bin", &w, false, &t->job, leads ? NULL : e);
+    if (!leads || (!fresh && !failed))
+        return failed;
     reference_close(&t->held);
     return reference_open(&t->held, t->out.path, "reference-eval.bin", &w, true, &t->job, e);
 }
