@@ -51,8 +51,9 @@ static int parse_int(const arg *a, const char *text, pt_error *e)
     errno = 0;
     const unsigned long long most = a->kind == ARG_INT32 ? INT32_MAX : INT64_MAX;
     unsigned long long value = strtoull(text, &end, 10);
-    if (end == text || *end || strchr(text, '-'))
-        return pt_fail(e, PT_USAGE, "%s %s: it must be a whole number, 0 or more", a->name, text);
+    const unsigned long long from = a->kind == ARG_COUNT;
+    if (end == text || *end || strchr(text, '-') || value < from)
+        return pt_fail(e, PT_USAGE, "%s %s: it must be a whole number, %llu or more", a->name, text, from);
     if (errno || value > most)
         return pt_fail(e, PT_USAGE, "%s %s: it must be at most %llu", a->name, text, most);
     if (a->kind == ARG_INT32)
@@ -129,23 +130,27 @@ static int distance(const char *a, int a_n, const char *b, int b_n)
     return d[a_n][b_n];
 }
 
-/* The option that was probably meant: one that begins with the `length` letters, else the one at the smallest distance. NULL: none is
- * close. */
+int word_fewest(size_t length) { return (int)(length < NAME_MOST ? length : NAME_MOST) / 3 + 1; }
+
+bool word_is_nearer(const char *typed, size_t length, const char *name, int *fewest)
+{
+    const int typed_n = length < NAME_MOST ? (int)length : NAME_MOST, name_n = (int)strnlen(name, NAME_MOST);
+    const bool begins = typed_n > 3 && strncmp(name, typed, (size_t)typed_n) == 0;
+    const int apart = begins ? 0 : distance(typed, typed_n, name, name_n);
+    if (apart >= *fewest)
+        return false;
+    *fewest = apart;
+    return true;
+}
+
+/* The option that was probably meant by the `length` letters. NULL: nothing is like it. */
 static const char *nearest(const arg *table, int n, const char *typed, size_t length)
 {
     const char *best = NULL;
-    int typed_n = length < NAME_MOST ? (int)length : NAME_MOST, fewest = typed_n / 3 + 1;
-    for (int i = 0; i < n; i++) {
-        if (!table[i].name || table[i].kind == ARG_OPERAND)
-            continue;
-        int name_n = (int)strnlen(table[i].name, NAME_MOST);
-        bool begins = typed_n > 3 && strncmp(table[i].name, typed, (size_t)typed_n) == 0;
-        int apart = begins ? 0 : distance(typed, typed_n, table[i].name, name_n);
-        if (apart < fewest) {
-            fewest = apart;
+    int fewest = word_fewest(length);
+    for (int i = 0; i < n; i++)
+        if (table[i].name && table[i].kind != ARG_OPERAND && word_is_nearer(typed, length, table[i].name, &fewest))
             best = table[i].name;
-        }
-    }
     return best;
 }
 
@@ -210,7 +215,8 @@ int args_parse(int argc, char **argv, const char *usage, const arg *table, int n
         bool next_is_value = i + 1 < argc && strncmp(argv[i + 1], "--", 2) != 0;
         if (!value && a->value_optional && !next_is_value)
             value = "";
-        if (!value && i + 1 < argc)
+        const bool next_is_option = i + 1 < argc && find(table, n, argv[i + 1], strcspn(argv[i + 1], "="));
+        if (!value && i + 1 < argc && !next_is_option)
             value = argv[++i];
         if (!value)
             return pt_fail(e, PT_USAGE, "%s needs a value: %s %s", a->name, a->name, a->meta ? a->meta : "VALUE");

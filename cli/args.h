@@ -11,6 +11,7 @@ typedef enum arg_kind {
     ARG_OPERAND, /* const char *: an argument without an option's name; `name` is for the help and messages */
     ARG_STRINGS, /* arg_strings: repeatable */
     ARG_INT,     /* int64_t */
+    ARG_COUNT,   /* int64_t, 1 or more */
     ARG_INT32,   /* int */
     ARG_SEED,    /* uint64_t */
     ARG_DOUBLE,  /* double */
@@ -34,6 +35,10 @@ typedef struct arg {
 
 /* Fills the values. Returns 0; 1 if --help was given and printed on stdout; PT_USAGE with a sentence in `e`. */
 int args_parse(int argc, char **argv, const char *usage, const arg *table, int n, pt_error *e);
+/* Whether `name` is more likely to be meant by the `length` letters than what was nearest so far: they begin it, or fewer letters differ.
+ * *fewest: at first word_fewest. */
+int word_fewest(size_t length);
+bool word_is_nearer(const char *typed, size_t length, const char *name, int *fewest);
 void args_help(const char *usage, const arg *table, int n);
 
 #endif

@@ -26,7 +26,7 @@ static int parse(session *s, int argc, char **argv, pt_error *e)
         {"--adapter", ARG_STRING, &o->adapter, "DIR", "apply this adapter (written by PEFT or protrain)", false},
         {"--data", ARG_STRINGS, &s->data, "PATH", DATA_PATHS, false},
         DATA_ARGS(&s->what, o),
-        {"--seq-len", ARG_INT, &o->seq_len, "N", "tokens per window; default: the model's maximum, at most 1024", false},
+        {"--seq-len", ARG_COUNT, &o->seq_len, "N", "tokens per window; default: the model's maximum, at most 1024", false},
         {"--document-mask", ARG_FLAG, &o->document_mask, NULL, "attend only within a document; positions restart at each document", false},
         {"--dtype", ARG_CHOICE, &s->precision, "bf16|fp32", "type of the computation; default bf16", false},
         {"--device", ARG_STRING, &o->device, "NAME", "auto (a usable GPU, else the CPU), cpu, cuda or cuda:N", false},

@@ -1,3 +1,4 @@
+#include "args.h"
 #include "commands.h"
 #include "fields.h"
 #include "input.h"
@@ -79,6 +80,20 @@ static int check_stack(pt_error *e)
     return PT_FAILED;
 }
 
+static int refuse_command(const char *typed)
+{
+    const char *meant = NULL;
+    int fewest = word_fewest(strlen(typed));
+    for (size_t i = 0; i < sizeof commands / sizeof *commands; i++)
+        if (word_is_nearer(typed, strlen(typed), commands[i].name, &fewest))
+            meant = commands[i].name;
+    if (meant)
+        fprintf(stderr, "protrain: there is no command \"%s\"; did you mean %s?\n", typed, meant);
+    else
+        fprintf(stderr, "protrain: there is no command \"%s\"; protrain --help lists them\n", typed);
+    return 2;
+}
+
 static int run_command(int argc, char **argv)
 {
     if (argc < 2) {
@@ -99,8 +114,7 @@ static int run_command(int argc, char **argv)
     for (size_t i = 0; i < sizeof commands / sizeof *commands; i++)
         if (strcmp(argv[1], commands[i].name) == 0)
             return commands[i].run(argc - 1, argv + 1);
-    fprintf(stderr, "protrain: unknown command \"%s\"; protrain --help lists the commands\n", argv[1]);
-    return 2;
+    return refuse_command(argv[1]);
 }
 
 int main(int argc, char **argv)

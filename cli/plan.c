@@ -27,7 +27,7 @@ static int parse(session *s, int argc, char **argv, pt_error *e)
     const arg table[] = {
         {NULL, ARG_HEADING, NULL, NULL, "What would be trained", false},
         {"--model", ARG_STRING, &o->model, "DIR", "Hugging Face folder, or its config.json alone", false},
-        {"--seq-len", ARG_INT, &o->seq_len, "N", "tokens per sequence; default: the model's maximum, at most 1024", false},
+        {"--seq-len", ARG_COUNT, &o->seq_len, "N", "tokens per sequence; default: the model's maximum, at most 1024", false},
         {"--batch-size", ARG_INT, &o->batch_size, "N", "sequences per step; default 8", false},
         {"--micro-batch", ARG_INT, &o->micro_batch, "N", "sequences computed at a time; default: planned", false},
         {"--lanes", ARG_INT32, &o->lanes, "L", "number of gradient sums per step, as in train; default 1", false},

@@ -52,6 +52,7 @@ typedef struct session {
     bool no_shuffle, quiet, json;
     const char *resume;
     char out[4096];
+    int rank; /* -1: the process is alone */
     progress bar;
 } session;
 
@@ -86,7 +87,7 @@ static int parse(session *s, int argc, char **argv, pt_error *e)
         {NULL, ARG_HEADING, NULL, NULL, "Length and size", false},
         {"--steps", ARG_INT, &o->steps, "N", "number of steps; default: as many as --epochs take", false},
         {"--epochs", ARG_DOUBLE, &o->epochs, "X", "passes over the data, if --steps is not given; default 1", false},
-        {"--seq-len", ARG_INT, &o->seq_len, "N", "tokens per sequence; default: the model's maximum, at most 1024", false},
+        {"--seq-len", ARG_COUNT, &o->seq_len, "N", "tokens per sequence; default: the model's maximum, at most 1024", false},
         {"--batch-size", ARG_INT, &o->batch_size, "N", "sequences per step; default 8", false},
         {"--micro-batch", ARG_INT, &o->micro_batch, "N", "sequences computed at a time; never changes the result; default: planned", false},
         {"--lanes", ARG_INT32, &o->lanes, "L",
@@ -119,7 +120,8 @@ static int parse(session *s, int argc, char **argv, pt_error *e)
         {NULL, ARG_HEADING, NULL, NULL, "Hardware (detected if not given)", false},
         {"--device", ARG_STRING, &o->device, "NAME", "auto (a usable GPU, else the CPU), cpu, cuda or cuda:N", false},
         {"--ranks", ARG_INT32, &o->ranks, "N",
-         "share each step between N processes of this machine; with the same\n--lanes, their number never changes the result", false},
+         "share each step between N processes of this machine (torchrun, mpirun and\nsrun start them on several); with the same --lanes, their number never\n"
+         "changes the result", false},
         {"--threads", ARG_INT32, &o->threads, "N", "default: all cores available to the process", false},
         {"--device-memory", ARG_SIZE, &o->device_memory, "SIZE", "memory budget; on a CPU, of RAM", false},
         {"--host-memory", ARG_SIZE, &o->host_memory, "SIZE", "RAM budget beside a GPU; on a CPU, RAM as a second tier", false},
@@ -286,6 +288,10 @@ static void print_step_json(const pt_step *p, const pt_summary *m)
     }
     if (p->evaluated)
         json_object_set_new(line, "eval_loss", isfinite(p->eval_loss) ? json_real(p->eval_loss) : json_null());
+    if (p->evaluated && p->pairs) {
+        json_object_set_new(line, "eval_reward_margin", json_real(p->eval_reward_margin));
+        json_object_set_new(line, "eval_reward_accuracy", json_real(p->eval_reward_accuracy));
+    }
     json_dumpf(line, stdout, JSON_COMPACT);
     json_decref(line);
     puts("");
@@ -305,7 +311,10 @@ static void print_step(session *s, const pt_trainer *t, const pt_step *p)
                  (long long)m.steps, p->loss, p->reward_margin, 100 * p->reward_accuracy, p->tokens_per_s);
     if (p->evaluated) {
         progress_clear(&s->bar);
-        fprintf(stderr, "step %lld: evaluation loss %.4f\n", (long long)p->step, p->eval_loss);
+        fprintf(stderr, "step %lld: evaluation loss %.4f", (long long)p->step, p->eval_loss);
+        if (p->pairs)
+            fprintf(stderr, ", margin %.3f, chosen %.0f%%", p->eval_reward_margin, 100 * p->eval_reward_accuracy);
+        fputc('\n', stderr);
     }
     progress_draw(&s->bar, "training", (uint64_t)p->step, (uint64_t)m.steps, text);
 }
@@ -368,7 +377,7 @@ static int interrupted(session *s, pt_trainer *t, const pt_step *last, pt_error 
     progress_clear(&s->bar);
     int failed = pt_trainer_save(t, e);
     if (failed)
-        return exit_with(e);
+        return ranks_exit_with(s->rank, e);
     progress_clear(&s->bar);
     print_report(t, last);
     fprintf(stderr, "interrupted: a checkpoint is written; run the same command with --out '%s' --resume to continue\n", s->o.out);
@@ -385,13 +394,13 @@ static int run(session *s, pt_trainer *t, pt_error *e)
             print_step(s, t, &step);
     progress_clear(&s->bar);
     if (more < 0)
-        return exit_with(e);
+        return ranks_exit_with(s->rank, e);
     if (more > 0)
         return interrupted(s, t, &step, e);
     int failed = pt_trainer_finish(t, e);
     progress_clear(&s->bar);
     if (failed)
-        return exit_with(e);
+        return ranks_exit_with(s->rank, e);
     print_report(t, &step);
     if (!s->json)
         printf("%s\n", s->o.out);
@@ -426,13 +435,19 @@ int command_train(int argc, char **argv)
         free(s);
         return 0;
     }
+    int rank = -1;
     if (!status)
         status = complete(s, &e);
-    if (!status && s->o.ranks > 1 && join_rank() < 0) {
+    if (!status)
+        status = join_find(&s->o.ranks, &rank, &e);
+    if (!status && s->o.ranks > 1 && rank < 0) {
         status = check_launch(s, &e) ? exit_with(&e) : ranks_run(s->o.ranks, argc, argv, s->o.out == s->out && !s->resume ? s->out : NULL);
         free(s);
         return status;
     }
+    s->rank = rank;
+    if (!status && rank >= 0)
+        ranks_join_in(rank);
     progress_open(&s->bar, s->quiet || s->json);
     if (!status) {
         status = pt_trainer_open(&s->o, &t, &e);
@@ -440,7 +455,7 @@ int command_train(int argc, char **argv)
         signals_go_to(on_signal); /* before the first step there is nothing to save */
     }
     if (status) {
-        status = exit_with(&e);
+        status = ranks_exit_with(rank, &e);
     } else {
         print_summary(s, t);
         status = run(s, t, &e);

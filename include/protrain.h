@@ -103,8 +103,9 @@ typedef struct pt_train_options {
     int64_t batch_size, micro_batch;   /* sequences; micro_batch 0: planned. It must divide the batch, and is raised to a multiple of the */
                                        /* unit (2048 / seq_len sequences, at least 1; on a GPU 2048 to 8192 tokens) */
     int lanes;                         /* partial sums of a step's gradients; must divide the batch. 0: one, or the checkpoint's number */
-    int ranks;                         /* processes that share a step, started by protrain train --ranks N; 0: one. Budgets, threads: */
-                                       /* of each rank. With lanes 0 there are as many lanes; each rank has a power of two of lanes */
+    int ranks;                         /* processes that share a step, started by protrain train --ranks N, torchrun, mpirun or */
+                                       /* srun; 0: one. Budgets and threads are those of each rank. With lanes 0 there are as many lanes; */
+                                       /* each rank has a power of two of lanes */
     bool shuffle;
     bool document_mask;                /* tokens attend only to their own document, and positions restart at each document; the last */
                                        /* token of a document has no target */
@@ -157,7 +158,8 @@ typedef struct pt_step {
     double lr;
     int64_t tokens, learned_tokens; /* seen so far; learned tokens are targets (all of plain text) */
     double step_s, predicted_step_s, tokens_per_s; /* predicted: for a steady step */
-    bool evaluated; double eval_loss; /* after this step's update */
+    bool evaluated; double eval_loss; /* after this step's update; DPO: the mean over the pairs, and also: */
+    double eval_reward_margin, eval_reward_accuracy;
     int64_t pairs;           /* DPO: pairs in this step; loss and the next two are means over them */
     double reward_margin, reward_accuracy; /* beta * (log-ratio of the chosen - of the rejected reply); share of pairs above 0 */
     bool stopped;            /* there was no step: `stop` of one of several ranks returned true, and all should end here */
@@ -369,6 +371,8 @@ PT_API int pt_generator_prompt(pt_generator *g, const char *text, size_t bytes, 
 /* The next turn of a conversation, through the model's chat template: the user's text, to be followed by the reply. Earlier turns are
  * part of the prompt. On failure the conversation is as before the call. */
 PT_API int pt_generator_say(pt_generator *g, const char *text, size_t bytes, int64_t max_new_tokens, pt_error *e);
+/* The next turn starts another conversation. */
+PT_API void pt_generator_forget(pt_generator *g);
 /* The next token: 1, and the text that it adds (UTF-8, valid until the next call; empty while a character is
  * incomplete); 0 at the end of the text. */
 PT_API int pt_generator_next(pt_generator *g, const char **text, size_t *bytes, pt_error *e);

@@ -44,9 +44,7 @@ static int check_options(const pt_export_options *o, pt_error *e)
         return pt_fail(e, PT_USAGE, "no file to write: give `out`");
     if (o->type < PT_EXPORT_F32 || o->type > PT_EXPORT_Q8_0)
         return pt_fail(e, PT_USAGE, "`type` is %d: it must be one of f32, f16, bf16, q8_0", o->type);
-    if (path_is_folder(o->out))
-        return pt_fail(e, PT_USAGE, "`out` %s is a folder: name a file in it", o->out);
-    return 0;
+    return file_may_replace(o->out, "GGUF", "GGUF file", e);
 }
 
 static int open_all(export *x, pt_error *e)

@@ -216,6 +216,27 @@ int file_read_all(const char *path, uint64_t limit, char **data, size_t *n, pt_e
     return 0;
 }
 
+int file_may_replace(const char *path, const char *begin, const char *what, pt_error *e)
+{
+    enum { MOST = 64 };
+    char start[MOST];
+    struct stat st;
+    const size_t n = strlen(begin);
+    size_t has = 0;
+    if (path_is_folder(path))
+        return pt_fail(e, PT_USAGE, "`out` %.400s: that is a folder, and a file is to be written; name one in it", path);
+    if (stat(path, &st) || !S_ISREG(st.st_mode) || !st.st_size)
+        return 0;
+    const int fd = file_open_regular(path, &st, e);
+    if (fd < 0)
+        return PT_FAILED;
+    int failed = fd_read_up_to(fd, start, n < MOST ? n : MOST, &has, path, e);
+    close(fd);
+    if (failed || (has == n && !memcmp(start, begin, n)))
+        return failed;
+    return pt_fail(e, PT_FAILED, "%.400s: is there already and is no %s: give an `out` that is new", path, what);
+}
+
 int dir_sync(const char *path, pt_error *e)
 {
     int fd = open(path, O_RDONLY | O_DIRECTORY | O_CLOEXEC);

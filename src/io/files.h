@@ -58,6 +58,10 @@ int file_stage_write(file_stage *s, const void *data, size_t n, pt_error *e);
 int file_stage_commit(file_stage *s, pt_error *e);
 void file_stage_abort(file_stage *s);
 
+/* Whether what a person names may be replaced: nothing is there, or a file that is empty or begins with `begin`, as such files do. What is
+ * no file is not asked. */
+int file_may_replace(const char *path, const char *begin, const char *what, pt_error *e);
+
 /* Replaces the content of `path`, atomically and durably; what is no file (a pipe, /dev/stdout) is written to. */
 int file_write_atomic(const char *path, const void *data, size_t n, pt_error *e);
 int file_write_json(const char *path, const json_t *value, pt_error *e); /* indented, with a final newline */

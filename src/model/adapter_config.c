@@ -306,6 +306,8 @@ int model_adapt_like(model *m, const char *folder, void (*notice)(void *, const 
         return pt_fail(e, PT_FAILED, "%.400s is not a folder: `adapter` must be a folder with " ADAPTER_CONFIG " and "ADAPTER_WEIGHTS,
                        folder);
     int failed = path_join(path, folder, ADAPTER_CONFIG, e);
+    if (!failed && !path_exists(path))
+        failed = pt_fail(e, PT_FAILED, "%.400s: is not there: `adapter` wants a folder with " ADAPTER_CONFIG " and " ADAPTER_WEIGHTS, path);
     if (!failed)
         failed = json_source_open(&s, path, e);
     if (failed)

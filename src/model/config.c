@@ -10,6 +10,12 @@
  */
 #include "model/config_reader.h"
 
+#include "io/files.h"
+#include "io/safetensors.h"
+#include "model/adapter.h"
+#include "model/weights.h"
+
+#include <errno.h>
 #include <math.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -67,7 +73,8 @@ static int enter_text_part(config_reader *r, const char **name)
         if (status)
             return status;
         const json_t *tied = json_object_get(r->source.object, "tie_word_embeddings"); /* the outer one counts */
-        if (json_object_set(text.object, "tie_word_embeddings", tied ? (json_t *)tied : json_true()))
+        r->tied_unsaid = !tied;
+        if (json_object_set(text.object, "tie_word_embeddings", tied ? (json_t *)tied : r->untied ? json_false() : json_true()))
             return pt_fail(r->e, PT_FAILED, "out of memory");
         status = check_few_bits(r);
         if (status)
@@ -560,6 +567,42 @@ static int model_from_source(config_reader *r, model **out)
     return status;
 }
 
+static int model_from_file(config_reader *r, const char *file, model **out)
+{
+    int status = json_source_open(&r->source, file, r->e);
+    if (status)
+        return status;
+    status = model_from_source(r, out);
+    if (r->outer)
+        r->source.object = r->outer;
+    json_source_close(&r->source);
+    return status;
+}
+
+/* As Transformers has it: a model of text and images whose config does not say that its tables are tied has two where two are stored that
+ * differ. */
+static bool has_two_tables(const model *m, const char *folder)
+{
+    safetensors *st;
+    if (!weights_present(folder) || safetensors_open(folder, &st, NULL))
+        return false; /* what is wrong with them is said where they are read */
+    const bool two = weights_have_two_tables(m, st);
+    safetensors_close(st);
+    return two;
+}
+
+/* Of a folder without config.json. */
+static int refuse_folder(const char *path, pt_error *e)
+{
+    char file[FILE_PATH_BYTES];
+    const int reason = errno;
+    if (!path_join(file, path, ADAPTER_CONFIG, NULL) && path_exists(file))
+        return pt_fail(e, PT_FAILED, "%.400s: holds an adapter and no model: give it by `adapter` beside its `model`, or merge both first "
+                       "(protrain merge)", path);
+    errno = reason;
+    return pt_fail_errno(e, PT_FAILED, "%.400s: a model's folder needs a config.json, but it cannot be opened", path);
+}
+
 int model_open(const char *path, void (*notice)(void *, const char *), void *arg, model **out, pt_error *e)
 {
     config_reader r = {.notice = notice, .arg = arg, .e = e};
@@ -573,16 +616,16 @@ int model_open(const char *path, void (*notice)(void *, const char *), void *arg
     if (snprintf(file, sizeof file, "%.*s%s", n, path, folder ? "/config.json" : "") >= (int)sizeof file)
         return pt_fail(e, PT_FAILED, "%.200s...: the path is too long", path);
     if (folder && stat(file, &st))
-        return pt_fail_errno(e, PT_FAILED,
-                             "%.400s: the model's config.json cannot be opened", path);
-    int status = json_source_open(&r.source, file, e);
-    if (status)
+        return refuse_folder(path, e);
+    if (!folder && stat(file, &st))
+        return pt_fail_errno(e, PT_FAILED, "%.400s: a model's folder or its config.json is needed, but it cannot be opened", path);
+    int status = model_from_file(&r, file, out);
+    if (status || !folder || !r.tied_unsaid || !has_two_tables(*out, path))
         return status;
-    status = model_from_source(&r, out);
-    if (r.outer)
-        r.source.object = r.outer;
-    json_source_close(&r.source);
-    return status;
+    model_close(*out);
+    *out = NULL;
+    config_reader again = {.e = e, .untied = true}; /* what is to be noticed was */
+    return model_from_file(&again, file, out);
 }
 
 int model_from_json(const char *name, const char *json, size_t n, void (*notice)(void *, const char *),

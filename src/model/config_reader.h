@@ -18,6 +18,8 @@ enum {
 typedef struct config_reader {
     json_source source;
     json_t *outer; /* what the source is part of, where a model of text holds in another; NULL */
+    bool tied_unsaid;  /* that does not say whether tables are tied, which means that they are */
+    bool untied;       /* given: its weights say that they are not */
     const architecture *a;
     model_config *c;
     void (*notice)(void *, const char *);

@@ -95,12 +95,13 @@ void step_shape_for_gpu(step_shape *s, const model *m)
 
 void step_shape_like(step_shape *out, const step_shape *s, const model *m, int64_t batch, int64_t seq_len)
 {
-    step_shape_init(out, m, s->type, batch, seq_len);
-    out->optimizer = s->optimizer;
-    out->beta = s->beta;
-    out->ipo = s->ipo;
-    if (s->gpu)
-        step_shape_for_gpu(out, m);
+    *out = *s;
+    out->batch = batch;
+    out->seq_len = seq_len;
+    while (out->lanes > 1 && batch % out->lanes)
+        out->lanes /= 2;
+    cut_units(out, m);
+    cut_head(out, m);
 }
 
 uint64_t residual_bytes(const model *m, const step_shape *s)

@@ -179,7 +179,8 @@ static int missing_tensor(const model *m, const safetensors *st, const param *p,
 }
 
 /* out (n) = values from the first-th on, in the order in which they are stored. */
-static int read_values(const model *m, const safetensors *st, const safetensors_tensor *t, int64_t first, int64_t n, float *out, pt_error *e)
+static int read_values(const model *m, const safetensors *st, const safetensors_tensor *t, int64_t first, int64_t n, float *out,
+                       pt_error *e)
 {
     prequantized q;
     const int few = prequantized_open(st, t, m->config.stored_type, &q, e);
@@ -209,6 +210,19 @@ static int check_tied_copy(const model *m, const safetensors *st, const param *p
                              safetensors_path(st, head), tokens->name, head->name, m->config.model_type);
     }
     return status;
+}
+
+bool weights_have_two_tables(const model *m, const safetensors *st)
+{
+    enum { FIRST = 256 };
+    float a[FIRST], b[FIRST];
+    const param *tokens = block_param(m, &m->blocks[0], PARAM_TOKENS);
+    const safetensors_tensor *x = find_named(m, st, tokens->part[0].name), *y = find_head(m, st);
+    pt_dtype dtype;
+    if (!x || !y || check_tensor(m, st, x, tokens, 0, &dtype, NULL) || check_tensor(m, st, y, tokens, 0, &dtype, NULL))
+        return false;
+    const int64_t all = tokens->rows * tokens->cols, n = all < FIRST ? all : FIRST;
+    return !read_values(m, st, x, 0, n, a, NULL) && !read_values(m, st, y, 0, n, b, NULL) && memcmp(a, b, (size_t)n * sizeof *a);
 }
 
 /* Does `name` read as `pattern`, whose `*` is a number, with or without the prefix? */
@@ -247,10 +261,21 @@ static bool is_part(const model *m, const architecture *a, const safetensors_ten
     return m->config.tied && find_head(m, st) == t;
 }
 
-/* Empty, or a buffer of any architecture: conversions leave such behind. */
+/* Ends with `end`, as a name of its own. */
+static bool ends_with(const char *name, const char *end)
+{
+    const size_t n = strlen(name), k = strlen(end);
+    return n >= k && !strcmp(name + n - k, end) && (n == k || name[n - k - 1] == '.');
+}
+
+/* Empty, or a buffer of any architecture or of a module that many have: conversions leave such behind. */
 static bool is_leftover(const safetensors_tensor *t)
 {
+    static const char *const of_modules[] = {"rotary_emb.inv_freq", "rotary_emb.original_inv_freq", "rotary_emb.cos_cached",
+                                             "rotary_emb.sin_cached", "position_ids", "crossattention.bias", "crossattention.masked_bias"};
     bool is = !t->elements;
+    for (size_t i = 0; i < sizeof of_modules / sizeof *of_modules && !is; i++)
+        is = ends_with(t->name, of_modules[i]);
     for (int i = 0; architecture_at(i) && !is; i++)
         is = is_buffer(architecture_at(i), t->name);
     return is;
@@ -276,7 +301,7 @@ void weights_notice_unused(const model *m, const safetensors *st, void (*notice)
         snprintf(others, sizeof others, " (and %zu more like it)", n - 1);
     snprintf(sentence, sizeof sentence, "%.400s: tensor \"%.120s\"%s is not part of a %s model and is ignored: it is %s",
              safetensors_path(st, first),
-             first->name, others, m->config.model_type, first->elements ? "a buffer of another architecture" : "empty");
+             first->name, others, m->config.model_type, first->elements ? "a buffer and holds no weights" : "empty");
     notice(arg, sentence);
 }
 
@@ -413,8 +438,8 @@ int weights_check_some(const model *m, const safetensors *st, weights_type type_
 }
 
 /* out (n, cols) = rows first .. first+n of a part. */
-static int read_rows(const model *m, const safetensors *st, const safetensors_tensor *t, const param_part *part, int64_t first, int64_t n, int64_t cols,
-                     float *out, pt_error *e)
+static int read_rows(const model *m, const safetensors *st, const safetensors_tensor *t, const param_part *part, int64_t first, int64_t n,
+                     int64_t cols, float *out, pt_error *e)
 {
     int status = 0;
     for (int64_t done = 0, run, stored; done < n && !status; done += run) {

@@ -16,6 +16,9 @@ struct safetensors_writer;
 /* True if the folder has weights (model.safetensors or an index). */
 bool weights_present(const char *model_dir);
 
+/* Whether a table for the embedding and another for the head are stored: they differ in their first values. */
+bool weights_have_two_tables(const model *m, const struct safetensors *st);
+
 /* How a checkpoint spells the names of its tensors. */
 typedef enum weights_naming {
     NAMES_WHOLE, /* as param_part has them */
@@ -31,8 +34,8 @@ weights_naming weights_naming_of(const model *m, const struct safetensors *st);
 /* Of the model without its adapters. Checks that every part exists with the right shape (a tied model may store either name: the
  * embedding's or lm_head.weight; both only if they are equal; names come in any naming, those of multimodal
  * checkpoints where the model is part of one), that dtypes are readable; extra tensors are an
- * error, except empty ones, the known buffers of any architecture (attn.bias masks, rotary inv_freq), and what a
- * multimodal checkpoint has beside its text part. An index may name a tied model's lm_head.weight though no shard has it.
+ * error, except empty ones, the known buffers of any architecture (attn.bias masks, what ropes are computed from, position_ids), and what
+ * a multimodal checkpoint has beside its text part. An index may name a tied model's lm_head.weight though no shard has it.
  * *stored_type (may be NULL) is what most of the weights are stored in: F32, BF16 or F16. */
 int weights_check(const model *m, const struct safetensors *st, pt_dtype *stored_type, pt_error *e);
 

@@ -62,13 +62,12 @@ static void why_slower(const forecast *best, const forecast *other, char *out, s
 static int add_rival(explanation *x, const priced_plan *c, pt_error *e)
 {
     const search_input *in = x->in->search;
-    const schedule_input s = search_schedules(in, &c->packing, &c->plan);
     forecast f;
     schedule_kind first;
     int second;
     steady_schedules(c->plan.update, &first, &second); /* of its time alone something is said */
     unsigned kinds = !in->training ? search_kinds(in, c->plan.update) : 1u << first | (second < 0 ? 0 : 1u << second);
-    int failed = forecast_make(&s, kinds, in->costs, &f, e);
+    int failed = search_forecast(in, c, kinds, &f, e);
     if (failed)
         return failed;
     rival *r = &x->rivals[x->rivals_n++];
@@ -80,9 +79,8 @@ static int add_rival(explanation *x, const priced_plan *c, pt_error *e)
 int explain(const explain_input *in, explanation *out, pt_error *e)
 {
     const search_input *s = in->search;
-    const schedule_input best = search_schedules(s, &in->best->packing, &in->best->plan);
     *out = (explanation){.in = in, .budget = in->budget ? in->budget : s->budget};
-    int failed = forecast_make(&best, search_kinds(s, in->best->plan.update), s->costs, &out->forecast, e);
+    int failed = search_forecast(s, in->best, search_kinds(s, in->best->plan.update), &out->forecast, e);
     if (out->forecast.step_ns > 0)
         out->tokens_per_s = (double)(search_ranks(s) * s->shape->batch * s->shape->seq_len) * 1e9 / out->forecast.step_ns;
     for (int i = 0; i < in->others_n && out->rivals_n < EXPLAIN_RIVALS && !failed; i++)

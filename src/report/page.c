@@ -39,7 +39,7 @@ static const char head[] =
 
 static void write_title(FILE *out, const run_folder *r)
 {
-    fputs("<!doctype html>\n<html lang=\"en\"><head><title>", out);
+    fputs(PAGE_BEGINS "\n<html lang=\"en\"><head><title>", out);
     html_text(out, r->name);
     fprintf(out, " - a ProTrain run</title>\n%s</head><body>\n<h1>", head);
     html_text(out, r->name);

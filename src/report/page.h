@@ -4,6 +4,7 @@
 
 #include "report/run_folder.h"
 
+#define PAGE_BEGINS "<!doctype html>"
 /* malloc'ed text, its length in *n; NULL: out of memory. */
 char *page_make(const run_folder *r, size_t *n);
 

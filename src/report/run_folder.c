@@ -2,8 +2,8 @@
 
 #include "io/files.h"
 #include "machine/machine_file.h"
+#include "report/memory_file.h"
 #include "report/metrics_file.h"
-#include "search/search.h"
 #include "text/utf8.h"
 
 #include <math.h>
@@ -160,53 +160,24 @@ static void read_said(run_folder *r, const char *folder)
         note(r, "%s", e.text);
 }
 
-/* ---- what the memory holds ---- */
-
-/* The schedules that the run may have had beside its steps: those whose memory is what was predicted are the right ones. */
-static bool parts_of(run_folder *r, const schedule_input *in, bool evaluates, pt_error *e)
-{
-    costs free_of_cost;
-    forecast f;
-    const search_input s = {.training = true, .evaluates = evaluates};
-    costs_init(&free_of_cost);
-    if (forecast_make(in, search_kinds(&s, in->plan->update), &free_of_cost, &f, e))
-        return false;
-    bool same = !memcmp(f.bytes, r->predicted_bytes, sizeof f.bytes);
-    if (same)
-        memcpy(r->part, f.part, sizeof r->part);
-    return same;
-}
-
-/* What a file says of a step is computed with below: as large as steps come, and with no more tasks than is quick. */
-static bool is_sane(const plan *p)
-{
-    const plan_target *t = &p->made_for;
-    return t->model_type[0] && t->batch <= (INT64_C(1) << 31) / t->seq_len && t->batch / p->micro_batch <= 100000 / p->blocks_n;
-}
-
-/* Without a config.json, or where it does not belong to the plan, nothing is said of the parts. */
-static void divide_memory(run_folder *r, const char *folder)
+/* Of the plan that the last line predicts with, or nothing is said of the parts: a run that planned again writes one after the other. */
+static void read_memory(run_folder *r, const char *folder)
 {
     char path[FILE_PATH_BYTES];
     pt_error e = {0};
-    model *m = NULL;
-    step_shape shape;
-    packing k = {0};
-    const plan_target *t = &r->plan.made_for;
-    if (!r->planned || !is_sane(&r->plan) || !find(r, folder, "config.json", NULL, path) || model_open(path, NULL, NULL, &m, &e))
+    if (!find(r, folder, MEMORY_FILE, NULL, path))
         return;
-    step_shape_init(&shape, m, t->type, t->batch, t->seq_len);
-    shape.optimizer = t->optimizer;
-    if (t->gpu > 0)
-        step_shape_for_gpu(&shape, m);
-    const schedule_input in = {.model = m, .shape = &shape, .packing = &k, .plan = &r->plan, .training = true,
-                               .host_tier = r->predicted_bytes[TIER_HOST] > 0};
-    if (!pack(m, &shape, r->plan.chunk_bytes, &k, &e)) {
-        if (!plan_validate(&r->plan, m, &shape, &k, false, &e))
-            r->parted = parts_of(r, &in, false, &e) || parts_of(r, &in, true, &e);
-        packing_free(&k);
+    if (memory_file_read(path, r->part, &e)) {
+        note(r, "%s", e.text);
+        return;
     }
-    model_close(m);
+    r->parted = true;
+    for (int t = 0; t < TIERS; t++) {
+        uint64_t sum = 0;
+        for (int p = 0; p < MEMORY_PARTS; p++)
+            sum += r->part[t][p];
+        r->parted = r->parted && sum == r->predicted_bytes[t];
+    }
 }
 
 /* ---- the whole ---- */
@@ -237,7 +208,7 @@ int run_folder_read(const char *folder, run_folder **out, pt_error *e)
     }
     read_plan(r, folder);
     read_machine(r, folder);
-    divide_memory(r, folder);
+    read_memory(r, folder);
     read_trace(r, folder);
     read_said(r, folder);
     *out = r;

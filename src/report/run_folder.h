@@ -4,7 +4,7 @@
  *     metrics.jsonl    curves, totals, memory of the tiers
  *     plan.json        what was run, what each layer does
  *     machine.json     the machine
- *     config.json      with the plan: what the memory holds, by the same sums that `protrain plan` shows (a finished run has it)
+ *     memory.json      what the memory holds, by the same sums that `protrain plan` shows
  *     samples.jsonl    what the model said
  *     trace.json       the last step, as predicted and as it ran
  *

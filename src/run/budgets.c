@@ -174,19 +174,17 @@ static int check_disk(const budget_request *r, const findings *f, pt_error *e)
     if (!r->asked[TIER_DISK] || r->asked[TIER_DISK] == PT_AUTO || r->asked[TIER_DISK] <= f->disk_bytes)
         return 0;
     tell_missing(r, r->asked[TIER_DISK] - f->disk_bytes);
-    add_change(change, TIER_DISK, disk_gives(f));
+    if (size_round_down(disk_gives(f)))
+        add_change(change, TIER_DISK, disk_gives(f));
     tell_change(r, change);
     if (f->disk_bytes == disk_file_limit())
-        return pt_fail(e, PT_DOES_NOT_FIT,
-                       "`disk_memory` is %s, but the limit for files is %s (ulimit -f), %s too little: give %s, or raise the limit in the "
-                       "shell with ulimit -f unlimited",
-                       size_format(asked, r->asked[TIER_DISK]), size_format(have, f->disk_bytes),
-                       size_option(lack, r->asked[TIER_DISK] - f->disk_bytes), change);
-    return pt_fail(e, PT_DOES_NOT_FIT,
-                   "`disk_memory` is %s, but only %s are free in %.300s, %s too little: give %s, which leaves some room for other files, "
-                   "make room, or give another `disk_path`",
-                   size_format(asked, r->asked[TIER_DISK]), size_format(have, f->disk_bytes), r->disk_path,
-                   size_option(lack, r->asked[TIER_DISK] - f->disk_bytes), change);
+        return pt_fail(e, PT_DOES_NOT_FIT, "`disk_memory` is %s, but the limit for files is %s (ulimit -f), %s too little: give %s, or "
+                       "raise the limit in the shell with ulimit -f unlimited", size_format(asked, r->asked[TIER_DISK]),
+                       size_format(have, f->disk_bytes), size_option(lack, r->asked[TIER_DISK] - f->disk_bytes), change);
+    return pt_fail(e, PT_DOES_NOT_FIT, "`disk_memory` is %s, but only %s are free in %.300s, %s too little: %s%s%smake room, or give another "
+                   "`disk_path`", size_format(asked, r->asked[TIER_DISK]), size_format(have, f->disk_bytes), r->disk_path,
+                   size_option(lack, r->asked[TIER_DISK] - f->disk_bytes), *change ? "give " : "", change,
+                   *change ? ", which leaves some room for other files, " : "");
 }
 
 static int check_gpu(const budget_request *r, uint64_t device_bytes, pt_error *e)

@@ -112,12 +112,15 @@ static int note(space *s, const candidate *r, priced *least, double *over, pt_er
     return fits > 0 ? now == 0 : fits;
 }
 
-/* Of steps of very many micro-batches each plan takes long to be laid out: what was found by then has to do. */
+/* Of steps of very many micro-batches each plan takes long to be laid out: what was found by then has to do. Processor time, so that what
+ * is found does not depend on who else works here. */
 static const double LEAST_S = 4;
+
+static double thread_s(void) { return (double)clock_thread_ns() * 1e-9; }
 
 static bool is_late(const space *s, const outcome *o)
 {
-    return (o->filled_over >= 0 || o->plain_over >= 0) && clock_s() > s->least_until;
+    return (o->filled_over >= 0 || o->plain_over >= 0) && thread_s() > s->least_until;
 }
 
 /* All chunks on the disk, or a part of them on the device and the others on the host: what such plans need does not depend on
@@ -194,14 +197,14 @@ int least_price(space *s, bool hopeful, priced *out, pt_error *e)
     enum { TRIES = 6 };
     outcome o;
     priced next;
-    s->least_until = clock_s() + LEAST_S;
+    s->least_until = thread_s() + LEAST_S;
     int fits = solve(s, hopeful, &o, e), enough = 0;
     if (fits > 0)
         *out = o.filled_over == 0 ? o.filled : o.plain;
     if (fits || hopeful)
         return fits;
     *out = is_mixed(&o) ? o.filled : o.plain;
-    for (int i = 0; i < TRIES && !enough && clock_s() < s->least_until; i++) {
+    for (int i = 0; i < TRIES && !enough && thread_s() < s->least_until; i++) {
         enough = is_enough(s, out, &next, e);
         if (!enough)
             *out = i == 0 && is_mixed(&o) && o.plain_over >= 0 ? o.plain : next;

@@ -1,26 +1,29 @@
 /* long_step.c - steps of very many micro-batches.
  *
  * One micro-batch is like the other, so a step of thousands of units is searched as one of some hundreds, cut in the same ways. What
- * is found is a plan of the long step as well, and is priced as that in the end. What the long step needs besides, whatever its plan,
- * is taken from the device's budget before: the batch's tokens, and where the embedding is trained, the streams' gradients.
+ * is found is a plan of the long step as well, and is priced as that in the end, unless that were more tasks than can be built in seconds.
+ * What the long step needs besides, whatever its plan, is taken from the device's budget before: the batch's tokens, and where the
+ * embedding is trained, the streams' gradients.
  */
 #include "search/walk.h"
 
 #include <string.h>
 
 enum { MANY = 8192, ENOUGH = 2048 }; /* units times layers */
+enum { TASKS = 1 << 17 };            /* that are built in a second or so */
 
 static int64_t units_times_layers(const search_input *in, int64_t units) { return units * in->model->config.layers; }
 
-/* The most units that divide the step's and are few enough, and that its micro-batches can be cut into; 0: there are none. */
+/* Units that are few enough, and whose micro-batches and visits can be the step's: as many times the most that divide it as there is room
+ * for. 0: its micro-batches have more. */
 static int64_t fewer_units(const search_input *in)
 {
     const step_shape *s = in->shape;
-    const int64_t least = in->micro_batch ? in->micro_batch / s->unit_seqs : 1;
-    int64_t units = ENOUGH / in->model->config.layers;
+    const int64_t least = in->micro_batch ? in->micro_batch / s->unit_seqs : 1, enough = ENOUGH / in->model->config.layers;
+    int64_t units = enough;
     while (units > 0 && (s->units_n % units || units % least))
         units--;
-    return units > ENOUGH / 64 / in->model->config.layers ? units : 0;
+    return units ? enough / units * units : 0;
 }
 
 static uint64_t page(uint64_t bytes) { return align_up(bytes, 4096); }
@@ -40,11 +43,20 @@ static void shorten(const search_input *in, int64_t units, shorter *s)
 {
     const int64_t all = in->shape->units_n;
     *s = (shorter){.in = *in, .shape = *in->shape, .costs = *in->costs, .times = (double)all / (double)units};
+    s->in.part_of_units = all;
     s->shape.units_n = units;
     s->shape.batch = units * s->shape.unit_seqs;
     s->beside = bytes_of_unit(in) * (uint64_t)(all - units);
     for (int i = 0; i < s->costs.embed_finish.n; i++)
         s->costs.embed_finish.ns[i] /= s->times;
+    s->in.shape = &s->shape;
+    s->in.costs = &s->costs;
+}
+
+/* A micro-batch goes through each block forward and backward. */
+static bool has_too_many_tasks(const search_input *in, const plan *p)
+{
+    return in->shape->batch / p->micro_batch > TASKS / 2 / in->model->blocks_n;
 }
 
 /* Of the long step: about as many times slower as it is longer. */
@@ -55,12 +67,16 @@ static void lengthen(const shorter *s, search_result *r)
         r->others[i].bytes[TIER_DEVICE] += s->beside;
     }
     r->least[TIER_DEVICE] += r->least[TIER_DEVICE] ? s->beside : 0;
+    r->best.step_ns *= s->times;
+    r->best.bytes[TIER_DEVICE] += s->beside;
 }
 
 /* The plan of a shorter step as one of the long step; 1: it fits, 0: it does not, by *more bytes of the device. */
 static int prove(const search_input *in, priced_plan *c, uint64_t *more, pt_error *e)
 {
     const uint64_t budget = in->budget[TIER_DEVICE];
+    if (has_too_many_tasks(in, &c->plan))
+        return 1;
     int fits = search_price(in, c, e);
     *more = c->bytes[TIER_DEVICE] > budget ? c->bytes[TIER_DEVICE] - budget : budget / 64;
     return fits;
@@ -70,11 +86,44 @@ static int plan_shorter(const search_input *in, const shorter *s, search_result 
 {
     search_input x = s->in;
     const uint64_t budget = in->budget[TIER_DEVICE];
-    x.shape = &s->shape;
-    x.costs = &s->costs;
     x.budget[TIER_DEVICE] = budget > s->beside ? budget - s->beside : 0;
     int failed = search_whole(&x, out, e);
     lengthen(s, out);
+    return failed;
+}
+
+/* ---- the step itself ---- */
+
+static void scale(double *ns, size_t n, double by)
+{
+    for (size_t i = 0; i < n; i++)
+        ns[i] *= by;
+}
+
+static void lengthen_forecast(const shorter *s, forecast *f)
+{
+    double *all[] = {&f->step_ns, f->busy_ns, f->alone_ns, f->wait_ns[0], f->phase_ns, &f->needed_ns, &f->again_ns, &f->bound_ns};
+    const size_t n[] = {1, QUEUES, QUEUES, QUEUES * QUEUES, PHASES, 1, 1, 1};
+    for (size_t i = 0; i < sizeof n / sizeof *n; i++)
+        scale(all[i], n[i], s->times);
+    f->read_bytes = (uint64_t)((double)f->read_bytes * s->times);
+    f->written_bytes = (uint64_t)((double)f->written_bytes * s->times);
+    f->bytes[TIER_DEVICE] += s->beside;
+    f->part[TIER_DEVICE][PART_WORKSPACE] += s->beside;
+}
+
+int search_forecast(const search_input *in, const priced_plan *c, unsigned kinds, forecast *out, pt_error *e)
+{
+    const int64_t visit = c->plan.micro_batch / in->shape->unit_seqs * c->plan.visit;
+    const int64_t units = has_too_many_tasks(in, &c->plan) ? fewer_units(in) / visit * visit : 0;
+    shorter s;
+    if (units)
+        shorten(in, units, &s);
+    const search_input *of = units ? &s.in : in;
+    const schedule_input x = search_schedules(of, &c->packing, &c->plan);
+    int failed = forecast_make(&x, kinds, of->costs, out, e);
+    if (units)
+        lengthen_forecast(&s, out);
     return failed;
 }
 

@@ -4,7 +4,7 @@
 #ifndef PT_SEARCH_H
 #define PT_SEARCH_H
 
-#include "predict/simulate.h"
+#include "predict/forecast.h"
 
 typedef struct priced_plan priced_plan;
 
@@ -21,6 +21,7 @@ typedef struct search_input {
     bool drains;          /* after every step something wants the newest state, so that no update can wait for the next forward */
     int64_t micro_batch;  /* 0: searched */
     int64_t chunk_bytes;  /* 0: searched */
+    int64_t part_of_units; /* 0, or the units of a longer step: a micro-batch, and what is visited at a time, divides them too */
     double seconds;       /* time for the search, in which not every policy may be reached; 0: the default, 0.5, and as much more as it
                              takes to price all policies: what is found is then never slower than one */
     const priced_plan *from;
@@ -99,6 +100,9 @@ int search_find_ways(const search_input *in, const search_room *room, search_way
 /* Builds the plan's schedules and prices them: c->packing and c->plan are given, step_ns and bytes are filled.
  * 1: it fits, 0: it does not, negative: an error. */
 int search_price(const search_input *in, priced_plan *c, pt_error *e);
+
+/* What the plan's steady step will be. Of very many tasks none are built: it is what a shorter step is (long_step.c), as many times. */
+int search_forecast(const search_input *in, const priced_plan *c, unsigned kinds, forecast *out, pt_error *e);
 
 /* ---- policies (policies.c): what a fixed policy would choose under the same budgets ---- */
 

@@ -16,14 +16,15 @@ bool search_can_cut(const step_shape *s, int64_t micro_batch)
     return !micro_batch || (micro_batch % s->unit_seqs == 0 && s->batch % micro_batch == 0);
 }
 
-/* Half as many sequences, n times; of one, half as long. False: there is no such step. */
+/* Half as many sequences, n times, as many in each lane; of one in each, half as long. False: there is no such step. */
 static bool halved(const search_input *in, int n, step_shape *out)
 {
     const step_shape *s = in->shape;
+    const int64_t lanes = shape_lanes(s);
     int64_t batch = s->batch, seq_len = s->seq_len;
     for (; n > 0; n--)
-        if (batch > 1)
-            batch /= 2;
+        if (batch > lanes)
+            batch = batch / lanes / 2 * lanes;
         else if ((seq_len /= 2) < SEARCH_SHORTEST)
             return false;
     step_shape_like(out, s, in->model, batch, seq_len);

@@ -218,11 +218,18 @@ static int divisors(int64_t n)
     return count;
 }
 
+/* Whether the step may be cut into visits of so many units. */
+static bool divides(const search_input *in, int64_t units)
+{
+    return in->shape->units_n % units == 0 && in->part_of_units % units == 0;
+}
+
 /* Visits of all of a step's `micros` micro-batches, of fewer and fewer, of one: `most` of them at most, both ends always. */
 static void add_visits(space *s, int64_t micro, int micros, int most)
 {
+    const int64_t units = micro / s->in->shape->unit_seqs;
     for (int visit = micros, n = 0; visit > 0; visit--) {
-        if (micros % visit || (visit > 1 && (!s->in->training || n >= most - 1)))
+        if (!divides(s->in, units * visit) || (visit > 1 && (!s->in->training || n >= most - 1)))
             continue;
         s->splits[s->splits_n++] = (split){micro, visit};
         n++;
@@ -237,14 +244,14 @@ static void add_splits(space *s)
     const step_shape *shape = s->in->shape;
     int sizes = 0, ways = 0, size = 0;
     for (int64_t units = shape->units_n; units > 0; units--)
-        if (shape->units_n % units == 0 && is_asked_for(s->in, units)) {
+        if (divides(s->in, units) && is_asked_for(s->in, units)) {
             sizes++;
             ways += s->in->training ? divisors(shape->units_n / units) : 1;
         }
     const bool all = ways <= SPACE_SPLITS;
     const int kept = all || sizes < SIZES ? sizes : SIZES, most = all ? SPACE_SPLITS : SPACE_SPLITS / kept;
     for (int64_t units = shape->units_n; units > 0; units--) {
-        if (shape->units_n % units || !is_asked_for(s->in, units))
+        if (!divides(s->in, units) || !is_asked_for(s->in, units))
             continue;
         if (kept == sizes || size * (kept - 1) / (sizes - 1) != (size - 1) * (kept - 1) / (sizes - 1) || !size)
             add_visits(s, units * shape->unit_seqs, (int)(shape->units_n / units), most);

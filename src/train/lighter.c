@@ -1,31 +1,85 @@
 #include "train/lighter.h"
 
 #include "train/model_options.h"
+#include "train/options.h"
 
 #include <stdio.h>
 #include <string.h>
 
-/* Whether a plan within the same budgets fits, with other options of what is trained. */
-static int fits_with(const planning *p, pt_train_options o, pt_error *e)
-{
-    search_input in = p->search;
+/* ---- the same step with other options ---- */
+
+typedef struct lighter {
+    pt_train_options o;
+    model *model;
     step_shape shape;
-    model *m = NULL;
-    o.notice = NULL;
-    int found = model_of_options(&o, &m, e);
-    if (!found)
-        found = shape_of_options(&o, m, &shape, e);
-    if (!found && p->shape->gpu)
-        step_shape_for_gpu(&shape, m);
-    if (!found) {
-        in.model = m;
-        in.shape = &shape;
-        in.from = NULL;
-        found = search_fits(&in, NULL, e);
+    search_input in; /* within the same budgets */
+} lighter;
+
+/* 1: opened, 0: the options contradict each other; negative: an error. */
+static int lighter_open(lighter *l, const planning *p, const pt_train_options *o, pt_error *e)
+{
+    pt_error own = {0};
+    *l = (lighter){.o = *o, .in = p->search};
+    l->o.notice = NULL;
+    int failed = options_check_plan(&l->o, &own);
+    if (!failed)
+        failed = model_of_options(&l->o, &l->model, &own);
+    if (!failed)
+        failed = shape_of_options(&l->o, l->model, &l->shape, &own);
+    if (!failed && p->ranks > 1) {
+        const step_shape whole = l->shape;
+        failed = step_shape_of_rank(&l->shape, &whole, p->ranks, 0, &own);
     }
-    model_close(m);
+    if (failed && failed != PT_USAGE && e)
+        *e = own;
+    if (failed)
+        return failed == PT_USAGE ? 0 : failed;
+    if (p->shape->gpu)
+        step_shape_for_gpu(&l->shape, l->model);
+    l->in.model = l->model;
+    l->in.shape = &l->shape;
+    l->in.from = NULL;
+    return 1;
+}
+
+static int fits_with(const planning *p, const pt_train_options *o, pt_error *e)
+{
+    lighter l;
+    int found = lighter_open(&l, p, o, e);
+    if (found > 0)
+        found = search_fits(&l.in, NULL, e);
+    model_close(l.model);
     return found;
 }
+
+static void add_option(char out[MISFIT_CHANGE_BYTES], const char *option)
+{
+    misfit_append(out, MISFIT_CHANGE_BYTES, "%s%s", out[0] ? " " : "", option);
+}
+
+/* ---- a smaller step ---- */
+
+/* --batch-size is that of all ranks. */
+static void add_step(const planning *p, const step_shape *s, char out[MISFIT_CHANGE_BYTES])
+{
+    misfit_append(out, MISFIT_CHANGE_BYTES, "%s`batch_size` %lld", out[0] ? " " : "", (long long)(s->batch * shape_ranks(s)));
+    if (s->seq_len < p->shape->seq_len)
+        misfit_append(out, MISFIT_CHANGE_BYTES, " `seq_len` %lld", (long long)s->seq_len);
+    if (!search_can_cut(s, p->search.micro_batch))
+        add_option(out, "`micro_batch` 0");
+}
+
+int lighter_step(const planning *p, char out[MISFIT_CHANGE_BYTES], pt_error *e)
+{
+    step_shape s;
+    const int found = search_smaller_step(&p->search, &s, e);
+    out[0] = 0;
+    if (found > 0)
+        add_step(p, &s, out);
+    return found;
+}
+
+/* ---- states in 8 bits ---- */
 
 int lighter_states(const planning *p, char out[MISFIT_CHANGE_BYTES], pt_error *e)
 {
@@ -33,8 +87,73 @@ int lighter_states(const planning *p, char out[MISFIT_CHANGE_BYTES], pt_error *e
     if (o.optimizer != PT_OPTIMIZER_ADAMW || o.resume)
         return 0;
     o.optimizer = PT_OPTIMIZER_ADAMW8BIT;
-    snprintf(out, MISFIT_CHANGE_BYTES, "`optimizer` adamw8bit");
-    return fits_with(p, o, e);
+    out[0] = 0;
+    add_option(out, "`optimizer` adamw8bit");
+    return fits_with(p, &o, e);
+}
+
+/* ---- adapters, and a base in few bits ---- */
+
+enum { LORA_RANK = 16 };
+
+/* Adapters instead of all parameters; what was chosen to be trained stays. */
+static void take_adapters(const planning *p, pt_train_options *o, char out[MISFIT_CHANGE_BYTES])
+{
+    if (!model_trains_all(p->model))
+        return;
+    o->lora_rank = LORA_RANK;
+    add_option(out, "`lora_rank` 16");
+    if (o->optimizer == PT_OPTIMIZER_MUON) {
+        o->optimizer = PT_OPTIMIZER_ADAMW;
+        add_option(out, "`optimizer` adamw");
+    }
+    if (o->save_type != PT_SAVE_AS_STORED) {
+        o->save_type = PT_SAVE_AS_STORED;
+        add_option(out, "`save_type` stored");
+    }
+}
+
+static void take_few_bits(const planning *p, pt_train_options *o, char out[MISFIT_CHANGE_BYTES])
+{
+    take_adapters(p, o, out);
+    if (o->base == PT_BASE_NF4)
+        return;
+    o->base = PT_BASE_NF4;
+    add_option(out, "`base` nf4");
+}
+
+int lighter_adapters(const planning *p, char out[MISFIT_CHANGE_BYTES], pt_error *e)
+{
+    pt_train_options o = *p->o;
+    out[0] = 0;
+    if (o.resume)
+        return 0;
+    take_adapters(p, &o, out);
+    int found = out[0] ? fits_with(p, &o, e) : 0;
+    if (found)
+        return found;
+    o = *p->o;
+    out[0] = 0;
+    take_few_bits(p, &o, out);
+    return out[0] ? fits_with(p, &o, e) : 0;
+}
+
+int lighter_both(const planning *p, char out[MISFIT_CHANGE_BYTES], pt_error *e)
+{
+    pt_train_options o = *p->o;
+    lighter l;
+    step_shape s;
+    out[0] = 0;
+    if (o.resume)
+        return 0;
+    take_few_bits(p, &o, out);
+    if (!out[0])
+        return 0;
+    int found = lighter_open(&l, p, &o, e);
+    if (found > 0 && (found = search_smaller_step(&l.in, &s, e)) > 0)
+        add_step(p, &s, out);
+    model_close(l.model);
+    return found;
 }
 
 /* ---- the last layers ---- */
@@ -106,7 +225,7 @@ int lighter_layers(const planning *p, char out[MISFIT_CHANGE_BYTES], pt_error *e
             continue;
         o.train_only = patterns.list;
         o.train_only_n = patterns.n;
-        found = fits_with(p, o, e);
+        found = fits_with(p, &o, e);
     }
     return found;
 }

@@ -4,6 +4,7 @@
  *   a smaller step                       the result changes
  *   the disk                             the step becomes slower
  *   fewer layers trained                 the result changes
+ *   adapters, on a base in few bits      the result changes; with a smaller step where only both together fit
  *   states in 8 bits                     the result changes a little
  *   more RAM, or a larger GPU            it has to be bought
  */
@@ -72,28 +73,36 @@ static void add_ways(planning *p, const search_room *room, const search_ways *w,
             add_budgets(p, room, w->way[i].budget);
 }
 
-static int add_smaller_step(planning *p, pt_error *e)
-{
-    step_shape s;
-    int found = search_smaller_step(&p->search, &s, e);
-    if (found <= 0)
-        return found;
-    snprintf(p->smaller, sizeof p->smaller, "`batch_size` %lld", (long long)s.batch);
-    if (s.seq_len < p->shape->seq_len)
-        misfit_append(p->smaller, sizeof p->smaller, " `seq_len` %lld", (long long)s.seq_len);
-    if (!search_can_cut(&s, p->search.micro_batch))
-        misfit_append(p->smaller, sizeof p->smaller, " `micro_batch` 0");
-    add_change(p, p->smaller);
-    return 0;
-}
+typedef int (*lighter_way)(const planning *p, char out[MISFIT_CHANGE_BYTES], pt_error *e);
 
-static int add_lighter(planning *p, int (*find)(const planning *p, char out[MISFIT_CHANGE_BYTES], pt_error *e), pt_error *e)
+/* 1: there is one. */
+static int add_lighter(planning *p, lighter_way find, pt_error *e)
 {
     char change[MISFIT_CHANGE_BYTES];
     const int found = find(p, change, e);
     if (found > 0)
         add_change(p, change);
-    return found < 0 ? found : 0;
+    return found;
+}
+
+static int add_smaller_step(planning *p, pt_error *e)
+{
+    const int found = lighter_step(p, p->smaller, e);
+    if (found > 0)
+        add_change(p, p->smaller);
+    return found;
+}
+
+/* `any`: a smaller step was found. */
+static int add_all_lighter(planning *p, bool any, pt_error *e)
+{
+    static const lighter_way ways[] = {lighter_layers, lighter_adapters, lighter_states};
+    int found = 0;
+    for (size_t i = 0; i < sizeof ways / sizeof *ways && found >= 0; i++) {
+        found = add_lighter(p, ways[i], e);
+        any = any || found;
+    }
+    return found < 0 ? found : any ? 0 : add_lighter(p, lighter_both, e);
 }
 
 static int say_misfit(const planning *p, pt_error *e)
@@ -103,12 +112,12 @@ static int say_misfit(const planning *p, pt_error *e)
     pt_fail(e, PT_DOES_NOT_FIT, "it does not fit into %s", budgets);
     if (!p->from_file && p->room[0])
         misfit_append(e->text, sizeof e->text, " (%s)", p->room);
+    if (!p->smaller[0])
+        misfit_append(e->text, sizeof e->text, ", nor does a smaller step");
     if (p->change[0])
         misfit_append(e->text, sizeof e->text, ": give %s", p->change);
     for (int i = 0; i < p->others_n; i++)
         misfit_append(e->text, sizeof e->text, ", or %s", p->other_changes[i]);
-    if (!p->smaller[0])
-        misfit_append(e->text, sizeof e->text, "; a smaller step would not fit either");
     return PT_DOES_NOT_FIT;
 }
 
@@ -134,10 +143,11 @@ int misfit_explain(planning *p, pt_error *e)
     if (failed)
         return failed;
     add_ways(p, &room, &w, WAY_MEMORY);
-    if ((failed = add_smaller_step(p, e)))
-        return failed;
+    const int smaller = add_smaller_step(p, e);
+    if (smaller < 0)
+        return smaller;
     add_ways(p, &room, &w, WAY_DISK);
-    if ((failed = add_lighter(p, lighter_layers, e)) || (failed = add_lighter(p, lighter_states, e)))
+    if ((failed = add_all_lighter(p, smaller, e)) < 0)
         return failed;
     add_ways(p, &room, &w, WAY_RAM);
     add_ways(p, &room, &w, WAY_GPU);

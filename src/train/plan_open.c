@@ -140,6 +140,8 @@ static plan_way way_of(const pt_plan *p)
     plan_way w = {.fits = p->fits};
     const uint64_t *bytes = p->fits ? p->explanation.forecast.bytes : p->planning.result.least;
     memcpy(w.bytes, bytes, sizeof w.bytes);
+    for (tier t = 0; t < TIERS && !p->fits; t++)
+        w.beyond[t] = bytes[t] > p->planning.search.budget[t];
     if (p->fits) {
         w.step_s = p->explanation.forecast.step_ns * 1e-9;
         w.tokens_per_s = p->explanation.tokens_per_s;

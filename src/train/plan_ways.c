@@ -81,8 +81,8 @@ static void write_bytes(FILE *out, const plan_way *w)
     char size[32];
     int n = 0;
     for (int k = 0; k < TIERS; k++)
-        if (w->bytes[k])
-            fprintf(out, "%s%s %s", n++ ? ", " : "", tier_names[k], size_format(size, w->bytes[k]));
+        if (w->bytes[k] && (w->fits || w->beyond[k]))
+            fprintf(out, "%s%s %s", n++ ? ", " : w->fits ? "" : "; would with ", tier_names[k], size_format(size, w->bytes[k]));
 }
 
 char *plan_ways_text(const plan_way *ways, int n)
@@ -97,7 +97,7 @@ char *plan_ways_text(const plan_way *ways, int n)
         if (ways[i].fits)
             fprintf(out, "%s per step, %.0f tokens/s; ", seconds_format(time, ways[i].step_s), ways[i].tokens_per_s);
         else
-            fputs("does not fit: needs ", out);
+            fputs("does not fit", out);
         write_bytes(out, &ways[i]);
         fputc('\n', out);
     }

@@ -14,6 +14,7 @@ typedef struct plan_way {
     bool fits;
     double step_s, tokens_per_s; /* 0 where it does not fit */
     uint64_t bytes[TIERS];       /* peaks; where it does not fit, budgets that would do */
+    bool beyond[TIERS];          /* of the latter, those that are not there */
 } plan_way;
 
 /* Fills in all but the name; what is planned is what `o` says alone. PT_FAILED: it cannot be planned at all. plan_open.c */

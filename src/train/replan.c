@@ -180,7 +180,7 @@ int replan_move(trainer *t, search_result *next, bool *moved, pt_error *e)
     if (!wanted && tree_discard(path, &why)) /* the run goes on all the same */
         options_notice(&t->job.o, "the folder in which the state was saved for the change could not be removed: %.600s", why.text);
     if (trainer_write_plan(t, &why))
-        options_notice(&t->job.o, "plan.json could not be replaced and holds the earlier plan: %.600s", why.text);
+        options_notice(&t->job.o, "plan.json and memory.json may hold the earlier plan: %.600s", why.text);
     return 0;
 }
 

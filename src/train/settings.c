@@ -237,8 +237,13 @@ static bool same_value(const json_t *a, const json_t *b)
 /* The first key with which `now` differs from `before` or that only one of them has; NULL: none. */
 static const char *find_difference(json_t *now, json_t *before)
 {
+    static const char *const first[] = {"task", "lora"}; /* the defaults of others follow from them */
     const char *key;
     json_t *value;
+    for (size_t i = 0; i < sizeof first / sizeof *first; i++)
+        if ((json_object_get(now, first[i]) || json_object_get(before, first[i])) &&
+            !same_value(json_object_get(now, first[i]), json_object_get(before, first[i])))
+            return first[i];
     json_object_foreach(now, key, value)
         if (!same_value(value, json_object_get(before, key)))
             return key;
@@ -287,6 +292,12 @@ static int compare(json_t *now, json_t *before, const char *path, bool options, 
     if (json_is_boolean(value))
         return pt_fail(e, PT_FAILED, "%.400s was written %s `%s` and this run is %s it: the result depends on it, so give the same", path,
                        given ? "with" : "without", field, given ? "without" : "with");
+    if (!json_object_get(before, key))
+        return pt_fail(e, PT_FAILED, "%.400s was written without `%s` and this run has %s: the result depends on it, so leave it out", path,
+                       field, b);
+    if (!value)
+        return pt_fail(e, PT_FAILED, "%.400s was written with `%s` %s and this run has none: the result depends on it, so give the same",
+                       path, field, a);
     return pt_fail(e, PT_FAILED, "%.400s was written with `%s` %s and this run has %s: the result depends on it, so give the same", path,
                    field, a, b);
 }
@@ -318,5 +329,49 @@ int settings_compare(const job *j, const char *path, const json_source *file, pt
         failed = compare(settings_now, settings.object, path, true, e);
     json_decref(model_now);
     json_decref(settings_now);
+    return failed;
+}
+
+/* ---- other ranks ---- */
+
+/* What all ranks must do alike, beside what the result depends on. */
+static json_t *course_json(const job *j)
+{
+    return json_pack("{s:I, s:I, s:I, s:s}", "steps", (json_int_t)j->steps, "save-every", (json_int_t)j->o.save_every, "eval-every",
+                     (json_int_t)j->o.eval_every, "eval-data", j->eval ? dataset_fingerprint(j->eval) : "none");
+}
+
+char *settings_text(const job *j)
+{
+    json_t *all = json_pack("{s:o, s:o, s:o}", "model", model_json(&j->model->config), "settings", settings_json(j), "course",
+                            course_json(j));
+    char *text = all ? json_dumps(all, JSON_COMPACT | JSON_REAL_PRECISION(17)) : NULL;
+    json_decref(all);
+    return text;
+}
+
+static int agree(json_t *own, json_t *of_zero, bool options, pt_error *e)
+{
+    const char *key = find_difference(own, of_zero);
+    if (!key)
+        return 0;
+    char a[160], b[160];
+    describe(json_object_get(own, key), a, sizeof a);
+    describe(json_object_get(of_zero, key), b, sizeof b);
+    if (!strcmp(key, "data") || !strcmp(key, "eval-data"))
+        return pt_fail(e, PT_FAILED, "its --%s is other than that of rank 0, or its tokenizer is: give all ranks the same files", key);
+    return pt_fail(e, PT_FAILED, "its %s%.100s is %s, and that of rank 0 %s: start all ranks alike", options ? "--" : "model's ", key, a,
+                   b);
+}
+
+int settings_agree(const char *own, const char *of_zero, pt_error *e)
+{
+    static const char *const parts[] = {"model", "settings", "course"};
+    json_t *a = json_loads(own, 0, NULL), *b = json_loads(of_zero, 0, NULL);
+    int failed = a && b ? 0 : pt_fail(e, PT_FAILED, "what rank 0 says of its options cannot be read");
+    for (int i = 0; i < 3 && !failed; i++)
+        failed = agree(json_object_get(a, parts[i]), json_object_get(b, parts[i]), i > 0, e);
+    json_decref(a);
+    json_decref(b);
     return failed;
 }

@@ -1,5 +1,7 @@
 #include "train/trainer.h"
 
+#include "report/memory_file.h"
+
 #include <stdlib.h>
 #include <string.h>
 
@@ -60,5 +62,5 @@ int trainer_write_plan(const trainer *t, pt_error *e)
     if (!failed)
         failed = file_write_atomic(path, json, strlen(json), e);
     free(json);
-    return failed;
+    return failed ? failed : memory_file_write(t->out.path, t->predicted.now.part, e);
 }

@@ -290,9 +290,9 @@ static void wrong_usage_leaves_with_2(void **state)
         {"--seq-len", "99999999999", "--seq-len"}, {"--epochs", "-2", "--epochs"}, {"--threads", "99999", "--threads"},
         {"--dtype", "fp8", "--dtype"},      {"--beta1", "1", "--beta1"},          {"--beta2", "2", "--beta2"},
         {"--device-memory", "12parsecs", "--device-memory"}, {"--device-memory", "-5MiB", "--device-memory"},
-        {"--device", "abacus", "--device"}, {"--lr-schedule", "zigzag", "--lr-schedule"},
-        {"--micro-batch", "3", "does not divide --batch-size 8"},
-        {"--micro-batch", "16", "more than --batch-size 8"},
+        {"--device", "abacus", "--device"}, {"--lr-schedule", "zigzag", "--lr-schedule"}, {"--micro-batch", "3", "divide the batch of 8"},
+        {"--micro-batch", "16", "more than the batch of 8"},
+        {"--seq-len", "0", "1 or more"},    {"--lora", "0", "1 or more"},
         {"--keep", "-1", "--keep"},         {"--max-grad-norm", "-1", "--max-grad-norm"}, {"--min-lr-ratio", "7", "--min-lr-ratio"}};
     for (size_t i = 0; i < sizeof options / sizeof *options; i++)
         refused_option(options[i][0], options[i][1], 2, WORDS(options[i][2]));
@@ -302,10 +302,25 @@ static void wrong_usage_leaves_with_2(void **state)
     refused("no option", 2, WORDS("stray"), WORDS("stray"));
 }
 
+static void a_folder_with_an_adapter_alone_is_named_as_that(void **state)
+{
+    (void)state;
+    char folder[256];
+    pt_error e = {0};
+    snprintf(folder, sizeof folder, "%s/adapter", scratch);
+    assert_int_equal(dir_make(folder, &e), 0);
+    put_text("adapter/adapter_config.json", "{}");
+    check_sentence("a model", run_program(WORDS("plan", "--model", folder)), 1, WORDS("holds an adapter and no model", "--adapter"));
+    check_sentence("an adapter", run_program(WORDS("eval", "--model", fixture("llama"), "--adapter", fixture("llama"), "--data", "x")), 1,
+                   WORDS("llama/adapter_config.json: is not there", "--adapter"));
+}
+
 static void unknown_commands_leave_with_2_and_help_with_0(void **state)
 {
     (void)state;
-    check_sentence("unknown command", run_program(WORDS("trane")), 2, WORDS("trane", "--help"));
+    check_sentence("unknown command", run_program(WORDS("trian")), 2, WORDS("trian", "did you mean train?"));
+    check_sentence("unknown command", run_program(WORDS("zzz")), 2, WORDS("zzz", "--help"));
+    check_sentence("no value", run_program(WORDS("train", "--steps", "--out", "x")), 2, WORDS("--steps wants a value"));
     assert_int_equal(run_program(WORDS("--help")), 0);
     assert_int_equal(run_program(WORDS("--version")), 0);
     assert_int_equal(run_program(WORDS("train", "--help")), 0);
@@ -344,6 +359,7 @@ int main(void)
         cmocka_unit_test(what_is_no_regular_file_is_not_waited_for),
         cmocka_unit_test(weights_that_cannot_be_read_are_not_taken_for_none),
         cmocka_unit_test(wrong_usage_leaves_with_2),
+        cmocka_unit_test(a_folder_with_an_adapter_alone_is_named_as_that),
         cmocka_unit_test(unknown_commands_leave_with_2_and_help_with_0),
         cmocka_unit_test(what_does_not_fit_leaves_with_3_and_says_how_much_is_missing),
         cmocka_unit_test(broken_plans_are_refused_by_key),

@@ -287,6 +287,15 @@ static void a_rate_that_explodes_stops_the_run_with_a_checkpoint_from_before(voi
     assert_false(path_exists(scratch_path("explodes/model.safetensors")));
 }
 
+static void an_export_replaces_no_file_of_another_kind(void **state)
+{
+    (void)state;
+    const char *notes = put_text("notes.txt", "mine");
+    check_sentence("export", run_program(WORDS("export", "--model", fixture("llama"), "--to", "gguf", "--out", notes)), 1,
+                   WORDS("notes.txt: is there already and is no GGUF file", "--out"));
+    assert_string_equal(text_of(notes), "mine");
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -302,6 +311,7 @@ int main(void)
         cmocka_unit_test(a_second_run_into_the_same_folder_is_refused),
         cmocka_unit_test(weights_that_are_not_finite_are_named_before_the_first_step),
         cmocka_unit_test(a_rate_that_explodes_stops_the_run_with_a_checkpoint_from_before),
+        cmocka_unit_test(an_export_replaces_no_file_of_another_kind),
     };
     return cmocka_run_group_tests(tests, scratch_make, scratch_remove);
 }

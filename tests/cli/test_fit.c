@@ -223,7 +223,8 @@ static int plan_within(rlim_t bytes, words options, words more)
     return program_wait(child);
 }
 
-/* Does what it is told, each option in place of the last of its name, until something fits; gives the number of tries. */
+/* Does what it is told, each option in place of the last of its name, until something fits; gives the number of tries. That RAM is what
+ * is missing is said first. */
 static int follow_advice(rlim_t bytes, words options, char taken[256])
 {
     enum { MOST = 6 };
@@ -237,7 +238,9 @@ static int follow_advice(rlim_t bytes, words options, char taken[256])
             return tries;
         if (status != 3)
             fail_msg("%d: %s", status, text_of(scratch_path("err")));
+        assert_true(tries > 1 || strstr(last_sentence(), " more RAM than is free here)"));
         json_t *o = printed();
+        assert_non_null(strstr(last_sentence(), json_string_value(json_object_get(o, "smallest_change"))));
         snprintf(taken, 256, "%s", json_string_value(json_object_get(o, "smallest_change")));
         json_decref(o);
         if (tries == MOST || !*taken)
@@ -288,11 +291,6 @@ static void where_ram_is_missing_the_disk_is_the_advice(void **state)
         add_arguments(&a, of);
         if (device[given])
             add_arguments(&a, WORDS("--device-memory", device[given]));
-        assert_int_equal(plan_within(1200 * MIB, a.v + 1, WORDS("--quiet")), 3);
-        assert_non_null(strstr(last_sentence(), " more RAM than is free here)"));
-        json_t *o = printed();
-        assert_non_null(strstr(last_sentence(), json_string_value(json_object_get(o, "smallest_change"))));
-        json_decref(o);
         int tries = follow_advice(1200 * MIB, a.v + 1, taken);
         printf("%s after %d tries\n", taken, tries);
         assert_non_null(strstr(taken, "--disk-memory "));
@@ -309,8 +307,6 @@ static void where_ram_is_missing_and_no_disk_helps_a_smaller_step_is_the_advice(
     snprintf(model, sizeof model, "%s", put_text("broad.json", broad));
     const words of = WORDS("--model", model, "--seq-len", "256", "--batch-size", "8", "--disk-path", scratch, "--disk-memory", "0",
                            "--json");
-    assert_int_equal(plan_within(1000 * MIB, of, WORDS("--quiet")), 3);
-    assert_non_null(strstr(last_sentence(), " more RAM than is free here)"));
     assert_int_equal(follow_advice(1000 * MIB, of, taken), 2);
     assert_int_equal(strncmp(taken, "--batch-size ", 13), 0);
 }
@@ -377,35 +373,61 @@ static void split_change(const char *change, char room[600], arguments *out)
     }
 }
 
-/* Less memory, smaller steps, a disk, fewer layers, states in 8 bits: whatever is said, a plan comes of it, and nothing that is said
- * twice. */
+enum { STEP, LAYERS, ADAPTERS, ON_4_BITS, BOTH, STATES, WAYS_OUT };
+
+static void count_way(const char *text, int seen[WAYS_OUT])
+{
+    seen[STEP] += !strncmp(text, "--batch-size ", 13);
+    seen[LAYERS] += !strncmp(text, "--train-only 'model.layers.", 27);
+    seen[ADAPTERS] += !strcmp(text, "--lora 16");
+    seen[ON_4_BITS] += !strcmp(text, "--lora 16 --base nf4") || !strcmp(text, "--base nf4");
+    seen[BOTH] += strstr(text, "--base nf4 --batch-size ") != NULL;
+    seen[STATES] += !strcmp(text, "--optimizer adamw8bit");
+}
+
+/* Follows all that is said. Where no smaller step is among it that is said too, of nothing else. */
+static void follow_ways(words of, int seen[WAYS_OUT])
+{
+    char room[600];
+    const json_t *change;
+    size_t k;
+    assert_int_equal(plan_with(of, WORDS("--disk-memory", "0", "--json", "--quiet")), 3);
+    json_t *o = printed(), *changes = json_object_get(o, "changes");
+    const bool smaller = *json_string_value(json_object_get(o, "smaller_step"));
+    assert_true(json_array_size(changes) > 0);
+    assert_true(smaller == !strstr(last_sentence(), " memory, nor does a smaller step: give --"));
+    json_array_foreach(changes, k, change) {
+        const char *text = json_string_value(change);
+        arguments more = {0};
+        add_arguments(&more, WORDS("--disk-memory", "0", "--quiet"));
+        split_change(text, room, &more);
+        count_way(text, seen);
+        if (plan_with(of, more.v + 1))
+            fail_msg("%s: %s", text, last_sentence());
+    }
+    json_decref(o);
+}
+
+/* Less memory, smaller steps, a disk, fewer layers, adapters, 4 bits, states in 8 bits: whatever is said, a plan comes of it. */
 static void every_way_out_leads_to_a_plan(void **state)
 {
     (void)state;
-    static const char *const budgets[] = {"3GiB", "1600MiB", "900MiB"};
-    char model[200], room[600];
-    int layers = 0, states = 0;
+    static const char *const budgets[] = {"3GiB", "1600MiB", "600MiB", "420MiB"};
+    int seen[WAYS_OUT] = {0};
+    char model[200], wide[200];
     snprintf(model, sizeof model, "%s", put_text("config.json", middle));
-    for (size_t i = 0; i < sizeof budgets / sizeof *budgets; i++) {
-        const words of = WORDS("--model", model, "--machine", "laptop16", "--seq-len", "256", "--batch-size", "2", "--device-memory",
-                               budgets[i], "--disk-memory", "0", "--json", "--quiet");
-        assert_int_equal(plan_with(of, WORDS("--max-grad-norm", "1")), 3);
-        json_t *o = printed();
-        const json_t *changes = json_object_get(o, "changes"), *change;
-        size_t k;
-        assert_true(json_array_size(changes) > 1);
-        json_array_foreach(changes, k, change) {
-            const char *text = json_string_value(change);
-            arguments more = {0};
-            split_change(text, room, &more);
-            layers += !strncmp(text, "--train-only 'model.layers.", 27);
-            states += !strcmp(text, "--optimizer adamw8bit");
-            if (plan_with(of, more.v + 1))
-                fail_msg("%s: %s", text, last_sentence());
-        }
-        json_decref(o);
-    }
-    assert_true(layers > 0 && states > 0);
+    snprintf(wide, sizeof wide, "%s", put_text("broad.json", broad));
+    for (size_t i = 0; i < sizeof budgets / sizeof *budgets; i++)
+        follow_ways(WORDS("--model", model, "--machine", "laptop16", "--seq-len", "1024", "--batch-size", "2", "--device-memory",
+                          budgets[i]), seen);
+    follow_ways(WORDS("--model", model, "--machine", "laptop16", "--seq-len", "256", "--device-memory", "500MiB", "--lora", "8"), seen);
+    follow_ways(WORDS("--model", model, "--machine", "laptop16", "--seq-len", "256", "--device-memory", "600MiB", "--optimizer", "muon",
+                      "--save-dtype", "fp32"), seen);
+    follow_ways(WORDS("--model", wide, "--machine", "laptop16", "--seq-len", "256", "--batch-size", "24", "--lanes", "4",
+                      "--device-memory", "500MiB"), seen); /* of each lane as many sequences */
+    for (int i = 0; i < WAYS_OUT; i++)
+        if (!seen[i])
+            fail_msg("no way of kind %d was said", i);
 }
 
 /* ---- a plan that is given ---- */

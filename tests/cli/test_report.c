@@ -178,25 +178,33 @@ static void text_from_files_and_names_is_escaped(void **state)
     free(page);
 }
 
+/* Adapters, a base in few bits, documents and lanes as well: the parts come from the run itself. */
 static void a_run_of_the_program_shows_what_its_memory_holds_and_its_last_step(void **state)
 {
     (void)state;
+    static const char *const ways[][8] = {
+        {"--dtype", "bf16"}, {"--freeze", "*embed*", "--freeze", "model.layers.0.*", "--optimizer", "adamw8bit"},
+        {"--lora", "2", "--base", "nf4", "--lanes", "2"}, {"--document-mask", "--micro-batch", "2"}};
     char data[700], model[600];
-    arguments a = {0};
     snprintf(model, sizeof model, "%s/models/llama", PT_FIXTURES);
     snprintf(data, sizeof data, "%s/tokens.npy", model);
-    add_arguments(&a, (const char *const[]){"train", "--model", model, "--data", data, "--eval-data", data, "--seq-len", "8", "--steps",
-                                            "3",
-                                            "--device-memory", "64MiB", "--trace", "--quiet", "--out", scratch_path("real"), NULL});
-    if (program_wait(program_start(&a, scratch_path("out"), scratch_path("err"))))
-        fail_msg("%s", said());
-    json_t *o = summary("real");
-    assert_int_equal(json_array_size(json_object_get(o, "notes")), 0);
-    assert_int_equal(tier_bytes(o, "budget_bytes", "device"), 64 << 20);
-    json_decref(o);
-    char *page = page_of("real");
-    check_holds(page, (const char *const[]){"</i>weights ", "</i>activations ", "compute, predicted", "compute, ran", NULL});
-    free(page);
+    for (size_t i = 0; i < sizeof ways / sizeof *ways; i++) {
+        arguments a = {0};
+        char out[16];
+        snprintf(out, sizeof out, "real%zu", i);
+        add_arguments(&a, (const char *const[]){"train", "--model", model, "--data", data, "--seq-len", "8", "--steps", "3",
+                                                "--device-memory", "64MiB", "--trace", "--quiet", "--out", scratch_path(out), NULL});
+        add_arguments(&a, ways[i]);
+        if (program_wait(program_start(&a, scratch_path("out"), scratch_path("err"))))
+            fail_msg("%s", said());
+        json_t *o = summary(out);
+        assert_int_equal(json_array_size(json_object_get(o, "notes")), 0);
+        assert_int_equal(tier_bytes(o, "budget_bytes", "device"), 64 << 20);
+        json_decref(o);
+        char *page = page_of(out);
+        check_holds(page, (const char *const[]){"</i>weights ", "</i>activations ", "compute, predicted", "compute, ran", NULL});
+        free(page);
+    }
 }
 
 /* ---- damage ---- */
@@ -300,25 +308,38 @@ static void what_is_missing_is_named(void **state)
     expect_refusal("less/plan.json", (const char *const[]){"plan.json", "is not a folder", NULL});
 }
 
-/* A config.json that is not the plan's, and a plan whose step would be absurdly large, only leave the parts of the memory out. */
-static void what_would_be_computed_from_lying_files_is_left_out(void **state)
+/* Parts that are not what was predicted last are left out, and damaged ones are noted. */
+static void parts_of_another_plan_are_left_out(void **state)
 {
     (void)state;
-    char config[700], text[2048], *page;
-    pt_error e = {0};
-    write_run("lie", "llama", "m");
-    snprintf(config, sizeof config, "%s/models/llama/config.json", PT_FIXTURES);
-    assert_int_equal(file_copy_atomic(config, scratch_path("lie/config.json"), &e), 0);
-    page = page_of("lie");
-    assert_null(strstr(page, "</i>weights "));
-    free(page);
-    snprintf(text, sizeof text, PLAN, "llama");
-    char *at = strstr(text, "\"seq_len\": 8"), large[2048];
-    snprintf(large, sizeof large, "%.*s\"seq_len\": 2000000000%s", (int)(at - text), text, at + strlen("\"seq_len\": 8"));
-    put_text("lie/plan.json", large);
-    page = page_of("lie");
-    assert_null(strstr(page, "</i>weights "));
-    free(page);
+    static const char parts[] =
+        "{\"device\": {\"weights\": 100, \"optimizer\": 400, \"gradients\": 100, \"activations\": 200, \"workspace\": %d, \"room\": 0},"
+        " \"host\": {\"weights\": 80, \"optimizer\": 0, \"gradients\": 0, \"activations\": 0, \"workspace\": 0, \"room\": 0}}";
+    char text[512];
+    for (int off = 0; off < 2; off++) {
+        write_run("parts", "llama", "m");
+        snprintf(text, sizeof text, parts, 200 + off);
+        put_text("parts/memory.json", text);
+        char *page = page_of("parts");
+        assert_true((strstr(page, "</i>weights ") != NULL) == !off);
+        free(page);
+    }
+    put_text("parts/memory.json", "{\"device\": {\"weights\": -1}}");
+    expect_note("parts", "memory.json: device: \"weights\"");
+}
+
+static void a_page_replaces_a_page_and_nothing_else(void **state)
+{
+    (void)state;
+    write_run("run", "llama", "m");
+    for (int again = 0; again < 2; again++)
+        assert_int_equal(report("run", (const char *const[]){"--out", scratch_path("page.html"), NULL}), 0);
+    put_text("notes.txt", "mine");
+    assert_int_equal(report("run", (const char *const[]){"--out", scratch_path("notes.txt"), NULL}), 1);
+    assert_non_null(strstr(said(), "notes.txt: is there already and is no page: give an --out that is new"));
+    assert_string_equal(text_of(scratch_path("notes.txt")), "mine");
+    assert_int_equal(report("run", (const char *const[]){"--out", scratch_path("run"), NULL}), 2);
+    assert_non_null(strstr(said(), "that is a folder"));
 }
 
 static void a_page_that_cannot_be_written_leaves_nothing(void **state)
@@ -387,7 +408,8 @@ int main(void)
         cmocka_unit_test(metrics_that_do_not_hold_are_refused_by_line_and_key),
         cmocka_unit_test(a_last_line_that_a_kill_has_torn_is_left_out),
         cmocka_unit_test(what_is_missing_is_named),
-        cmocka_unit_test(what_would_be_computed_from_lying_files_is_left_out),
+        cmocka_unit_test(parts_of_another_plan_are_left_out),
+        cmocka_unit_test(a_page_replaces_a_page_and_nothing_else),
         cmocka_unit_test(a_page_that_cannot_be_written_leaves_nothing),
         cmocka_unit_test(a_full_disk_is_said_and_leaves_nothing),
         cmocka_unit_test(a_long_run_makes_a_page_of_the_same_size),

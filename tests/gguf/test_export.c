@@ -302,7 +302,7 @@ static void what_llama_cpp_does_not_know_is_refused(void **state)
     for (size_t i = 0; i < sizeof all / sizeof *all; i++) {
         const char *folder = fixture_folder(all[i].name);
         add_plain_tokenizer(folder);
-        scratch_put("refused.gguf", "older", 5);
+        scratch_put("refused.gguf", "GGUF0", 5); /* an older one */
         refuses(folder, out, all[i].sentence);
         char *bytes;
         size_t n;

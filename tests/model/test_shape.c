@@ -49,6 +49,10 @@ static void units_and_parts_follow_from_the_model_and_the_kind_of_device(void **
             assert_int_equal(s[gpu].slice_rows % SUMSQ_ROWS, 0);
             step_shape_like(&like, &s[gpu], m, 2, 256);
             assert_true(like.gpu == gpu && like.slice_rows == s[gpu].slice_rows && like.head_rows <= like.unit_rows && like.batch == 2);
+            s[gpu].documents = s[gpu].weighted = true;
+            step_shape_in_lanes(&s[gpu], m, 4);
+            step_shape_like(&like, &s[gpu], m, 12, 256);
+            assert_true(like.documents && like.weighted && like.lanes == 4 && 3 % like.unit_seqs == 0);
         }
         model_close(m);
     }

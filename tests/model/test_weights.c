@@ -279,7 +279,7 @@ static void checkpoints_that_do_not_match_are_refused_with_the_tensors_name(void
     check_damage(m, &(damage){.extra = "score.weight"}, "score.weight", "not part");
     check_damage(m, &(damage){.extra = "model.layers.0.self_attn.rotary_emb.inv_freq"}, NULL, NULL);
     check_damage(m, &(damage){.extra = "layers.0.self_attn.rotary_emb.inv_freq"}, NULL, NULL);
-    check_damage(m, &(damage){.extra = "model.layers.x.self_attn.rotary_emb.inv_freq"}, "layers.x",
+    check_damage(m, &(damage){.extra = "model.layers.x.self_attn.rotary_emb.inv_freqs"}, "layers.x",
                  "not part");
     model_close(m);
 }
@@ -345,12 +345,36 @@ static void leftovers_are_ignored_with_a_notice(void **state)
     check_notice(m, &(damage){0}, NULL);
     check_notice(m, &(damage){.extra = "model.layers.0.self_attn.rotary_emb.inv_freq"}, NULL); /* its own */
     check_notice(m, &(damage){.extra = "transformer.h.0.attn.masked_bias"},
-                 "\"transformer.h.0.attn.masked_bias\" is not part of a llama model and is ignored: it is a buffer of another "
-                 "architecture");
+                 "\"transformer.h.0.attn.masked_bias\" is not part of a llama model and is ignored: it is a buffer and "
+                 "holds no weights");
+    check_notice(m, &(damage){.extra = "model.layers.0.self_attn.rotary_emb.cos_cached"}, "it is a buffer and holds no weights");
+    check_notice(m, &(damage){.extra = "model.embeddings.position_ids"}, "it is a buffer and holds no weights");
     check_notice(m, &(damage){.empty = "model.layers.0.mlp.g_idx"},
                  "\"model.layers.0.mlp.g_idx\" is not part of a llama model and is ignored: it is empty");
     check_damage(m, &(damage){.extra = "transformer.h.0.attn.weight"}, "transformer.h.0.attn.weight", "not part");
+    check_damage(m, &(damage){.extra = "model.no_position_ids"}, "model.no_position_ids", "not part");
     model_close(m);
+}
+
+/* A model of text and images whose config does not say whether its tables are tied: those that are stored do. */
+static void two_tables_that_differ_are_not_tied(void **state)
+{
+    (void)state;
+    static const struct { const char *says; bool two, tied; } each[] = {
+        {"", false, true}, {"", true, false}, {"\"tie_word_embeddings\": true, ", true, true}};
+    for (size_t i = 0; i < sizeof each / sizeof *each; i++) {
+        char config[512];
+        snprintf(config, sizeof config, "{\"model_type\": \"mistral3\", %s\"text_config\": {\"hidden_size\": 4, \"vocab_size\": 6, "
+                 "\"num_hidden_layers\": 1, \"num_attention_heads\": 2, \"num_key_value_heads\": 2, \"head_dim\": 2, "
+                 "\"intermediate_size\": 3}}", each[i].says);
+        model *tied = config_open(config);
+        write_checkpoint(tied, scratch, &(damage){.head_differs = each[i].two});
+        scratch_put("config.json", config, strlen(config));
+        model *m = folder_open(scratch);
+        assert_int_equal(m->config.tied, each[i].tied);
+        model_close(m);
+        model_close(tied);
+    }
 }
 
 /* As Transformers takes it: the index was written before the head was tied. */
@@ -416,6 +440,7 @@ int main(void)
         cmocka_unit_test(a_tied_head_may_be_stored_if_it_is_the_embedding),
         cmocka_unit_test(a_value_that_is_not_finite_is_refused_with_its_tensor),
         cmocka_unit_test(leftovers_are_ignored_with_a_notice),
+        cmocka_unit_test(two_tables_that_differ_are_not_tied),
         cmocka_unit_test(an_index_may_name_a_tied_head_that_no_shard_has),
         cmocka_unit_test(real_checkpoints_are_read),
     };

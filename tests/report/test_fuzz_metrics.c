@@ -21,11 +21,13 @@ static void damaged_metrics_and_traces_are_refused_or_make_sense(void **state)
         "{\"name\": \"layer\", \"ph\": \"X\", \"pid\": 1, \"tid\": 0, \"ts\": 0.5, \"dur\": 12.25, \"args\": {\"block\": 1}},"
         "{\"name\": \"update\", \"ph\": \"X\", \"pid\": 2, \"tid\": 3, \"ts\": 3, \"dur\": 2e3, \"args\": {}}], \"displayTimeUnit\": "
         "\"ms\"}";
-    static const char *const seeds[] = {metrics, trace};
-    static const size_t lengths[] = {sizeof metrics - 1, sizeof trace - 1};
+    static const char memory[] =
+        "4{\"device\": {\"weights\": 1024, \"optimizer\": 4096, \"gradients\": 0, \"activations\": 77, \"workspace\": 5, \"room\": 1}}";
+    static const char *const seeds[] = {metrics, trace, memory};
+    static const size_t lengths[] = {sizeof metrics - 1, sizeof trace - 1, sizeof memory - 1};
     uint64_t seed = (uint64_t)time(NULL);
     print_message("seed %llu\n", (unsigned long long)seed);
-    mutate_run(seeds, lengths, 2, seed, 50000);
+    mutate_run(seeds, lengths, 3, seed, 50000);
 }
 
 int main(void)

@@ -4,6 +4,8 @@
 #include "base/clock.h"
 #include "search/walk.h"
 
+#include <math.h>
+
 static void open_long(random_source *r, problem *p)
 {
     problem_open(r, random_from(r, 2, 5), p);
@@ -71,11 +73,44 @@ static void what_fits_is_known_without_building(void **state)
     }
 }
 
+/* A prime number of units can be cut into single ones alone, which are more tasks than a search can build: a shorter step says it. */
+static void a_step_of_a_prime_number_of_units_is_as_long_as_it_is_said_to_be(void **state)
+{
+    (void)state;
+    random_source all = random_open();
+    for (uint64_t i = 0; i < 2; i++) {
+        const int64_t units = i ? 32771 : 4099;
+        random_source r = random_fork(&all, 200 + i);
+        problem p;
+        pt_error e = {0};
+        search_result x;
+        forecast f;
+        open_long(&r, &p);
+        p.in.evaluates = false;
+        step_shape_init(&p.shape, p.model, p.shape.type, units, 512);
+        assert_true(p.shape.unit_seqs == 1);
+        p.in.budget[TIER_DEVICE] = (uint64_t)1 << 38;
+        const clock_t begun = clock(); /* others may work here too */
+        if (search_plan(&p.in, &x, &e) || search_forecast(&p.in, &x.best, search_kinds(&p.in, x.best.plan.update), &f, &e))
+            fail_msg("%s", e.text);
+        assert_true(clock() - begun < 30 * CLOCKS_PER_SEC);
+        priced_plan built = x.best;
+        assert_int_equal(search_price(&p.in, &built, &e), 1);
+        print_message("%lld units: %.3f and %.3f s, %.3f s built\n", (long long)units, x.best.step_ns * 1e-9, f.step_ns * 1e-9,
+                      built.step_ns * 1e-9);
+        assert_true(fabs(x.best.step_ns / built.step_ns - 1) < 0.02 && fabs(f.step_ns / built.step_ns - 1) < 0.02);
+        assert_true(fabs((double)f.bytes[TIER_DEVICE] - (double)built.bytes[TIER_DEVICE]) < 1 << 20);
+        search_result_free(&x);
+        model_close(p.model);
+    }
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(a_long_step_is_planned_as_well_as_it_would_be_searched),
         cmocka_unit_test(what_fits_is_known_without_building),
+        cmocka_unit_test(a_step_of_a_prime_number_of_units_is_as_long_as_it_is_said_to_be),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

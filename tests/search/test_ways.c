@@ -3,17 +3,35 @@
 #include "search/random_problem.h"
 
 #include "base/units.h"
+#include "optimizer/optimizer.h"
 
 static const char *const kinds[] = {"memory", "disk", "RAM", "GPU"};
 
 /* ---- problems ---- */
+
+/* What the cases were. */
+enum { OPTIMIZERS = PT_OPTIMIZER_MUON + 1 };
+typedef struct drawn { int frozen, adapted, few_bits, by[OPTIMIZERS]; } drawn;
+
+static void count_drawn(const problem *p, drawn *d)
+{
+    const bool adapted = p->model->adapters != NULL;
+    d->adapted += adapted;
+    d->frozen += !adapted && !model_trains_all(p->model);
+    d->few_bits += model_storage(p->model) != STORAGE_PLAIN;
+    for (int i = 0; i < OPTIMIZERS; i++)
+        d->by[i] += shape_optimizer(&p->shape) == optimizers[i];
+}
 
 /* A machine that has between nothing and a little more than enough of each tier, of which less may have been asked for. */
 static void misfit_open(random_source *r, problem *p, search_room *room)
 {
     pt_error e = {0};
     do {
-        problem_open(r, random_from(r, 1, 6), p);
+        problem_open_with(r, random_from(r, 1, 6), true, p);
+        p->shape.optimizer = random_optimizer(r);
+        if (p->model->adapters && p->shape.optimizer == &optimizer_muon)
+            p->shape.optimizer = NULL;
         const uint64_t all = states_bytes(p);
         p->in.budget[TIER_DISK] = 0;
         p->in.threads_bytes = random_one_in(r, 2) ? 0 : 5 << 20;
@@ -98,6 +116,7 @@ static void what_is_advised_suffices_and_a_granule_less_does_not(void **state)
     const int cases = asked ? atoi(asked) : 40;
     random_source all = random_open();
     int seen[4] = {0};
+    drawn of = {0};
     for (int i = 0; i < cases; i++) {
         random_source r = random_fork(&all, (uint64_t)i);
         pt_error e = {0};
@@ -105,6 +124,7 @@ static void what_is_advised_suffices_and_a_granule_less_does_not(void **state)
         search_room room;
         search_ways w;
         misfit_open(&r, &p, &room);
+        count_drawn(&p, &of);
         if (search_find_ways(&p.in, &room, &w, &e))
             fail_msg("%s", e.text);
         assert_true(w.n > 0); /* with more memory everything fits */
@@ -119,8 +139,11 @@ static void what_is_advised_suffices_and_a_granule_less_does_not(void **state)
         model_close(p.model);
     }
     printf("ways by memory %d, disk %d, RAM %d, a larger GPU %d\n", seen[0], seen[1], seen[2], seen[3]);
+    printf("frozen %d, adapters %d, few bits %d; adamw %d, adamw8bit %d, muon %d\n", of.frozen, of.adapted, of.few_bits,
+           of.by[PT_OPTIMIZER_ADAMW], of.by[PT_OPTIMIZER_ADAMW8BIT], of.by[PT_OPTIMIZER_MUON]);
     for (int kind = 0; kind < 4 && cases >= 40; kind++)
         assert_true(seen[kind] > 0);
+    assert_true(cases < 40 || (of.frozen && of.adapted && of.few_bits && of.by[0] && of.by[1] && of.by[2]));
 }
 
 int main(void)

@@ -106,7 +106,7 @@ static void a_way_that_fits_is_shown_where_the_plan_does_not(void **state)
     assert_true(json_is_false(json_object_get(one, "fits")));
     peak(one, "all parameters", false);
     assert_true(peak(one, "8-bit states", true) <= bits);
-    assert_non_null(strstr(text, "all parameters  does not fit: needs device"));
+    assert_non_null(strstr(text, "all parameters  does not fit; would with device"));
     free(text);
     json_decref(one);
 }
