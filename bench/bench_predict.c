@@ -2,6 +2,7 @@
  *
  *     bench_predict run FILE CONFIG BATCH SEQ_LEN UNIT_SEQS HOST_MEMORY PLANS [DISK_FOLDER [ROUNDSxSTEPS]]
  *     bench_predict show FILE
+ *     bench_predict again FILE
  *
  * `run` makes PLANS plans of a model (a config.json) that differ in everything a plan decides, runs them, and appends a JSON line a
  * plan to FILE: what the simulator said, and what the executor took. HOST_MEMORY 0: two tiers, device and disk; else three.
@@ -28,8 +29,12 @@
  * `show` prints, for each case in FILE, the median and 95th percentile of the error and of the noise: as predicted, and with the times
  * that each kind of work took in the step itself, which leaves the simulation's own error. And the rank correlation of predicted
  * and measured.
+ *
+ * `again` computes the predictions of FILE anew, by the simulation of this build and from the costs that FILE holds for each group: of each
+ * plan its number, the seconds that were measured, that were predicted then, and that are predicted now (bench/ablate_predict).
  */
 #include "plan_run.h"
+#include "predict_record.h"
 
 #include "base/json.h"
 #include "base/rng.h"
@@ -162,6 +167,7 @@ typedef struct collection {
     const char *path;
     int lock; /* FILE, opened */
     int plans, rounds, steps /* of a round */;
+    char **of; /* the words that the setting was opened with */
     setting g;
 } collection;
 
@@ -254,11 +260,11 @@ static int note_member(const collection *to, const member *x, const char *run, p
     const priced_plan *c = x->plan;
     strftime(date, sizeof date, "%Y-%m-%dT%H:%M:%SZ", gmtime(&now));
     json_t *line = json_pack(
-        "{s:s, s:i, s:s, s:f, s:o, s:o, s:o, s:o, s:[I,I,I], s:I, s:s, s:i, s:s}", "case", g->name, "index", x->index, "made_by", c->name,
-        "predicted_s", x->predicted, run, numbers(x->seconds, x->n), "with_own_times_s", numbers(x->own, x->n), "busy_predicted_s",
-        numbers(x->busy[0], QUEUES), "busy_measured_s", numbers(x->busy[1], QUEUES), "bytes", (json_int_t)c->bytes[0],
+        "{s:s, s:i, s:s, s:f, s:o, s:o, s:o, s:o, s:[I,I,I], s:I, s:s, s:i, s:s, s:o}", "case", g->name, "index", x->index,
+        "made_by", c->name, "predicted_s", x->predicted, run, numbers(x->seconds, x->n), "with_own_times_s", numbers(x->own, x->n),
+        "busy_predicted_s", numbers(x->busy[0], QUEUES), "busy_measured_s", numbers(x->busy[1], QUEUES), "bytes", (json_int_t)c->bytes[0],
         (json_int_t)c->bytes[1], (json_int_t)c->bytes[2], "chunk_bytes", (json_int_t)c->plan.chunk_bytes, "arithmetic",
-        g->device->info.arithmetic, "update", (int)c->plan.update, "date", date);
+        g->device->info.arithmetic, "update", (int)c->plan.update, "date", date, "plan", record_plan(g, c));
     int failed = append(to->path, line, e);
     json_decref(line);
     return failed;
@@ -287,11 +293,9 @@ static int precondition(const char *folder, disk_file **file, pt_error *e)
 
 static bool is_done(const char *path, const char *name, int index)
 {
-    char text[4096];
     bool found = false;
     FILE *f = fopen(path, "re");
-    while (f && !found && fgets(text, sizeof text, f)) {
-        json_t *line = json_loads(text, 0, NULL);
+    for (json_t *line; f && !found && (line = record_read(f));) {
         const char *case_name = json_string_value(json_object_get(line, "case"));
         found = case_name && !strcmp(case_name, name) && json_integer_value(json_object_get(line, "index")) == index &&
                 json_object_get(line, "measured_s");
@@ -368,6 +372,10 @@ static int run_group(collection *c, group *x, pt_error *e)
 {
     x->members[x->n] = (member){.index = x->members[0].index, .plan = x->members[0].plan};
     int failed = run_rounds(c, x->members, x->n + 1, e);
+    json_t *group = failed ? NULL : record_group(&c->g, c->of);
+    if (!failed)
+        failed = append(c->path, group, e);
+    json_decref(group);
     for (int i = 0; i <= x->n && !failed; i++) {
         member *m = &x->members[i];
         failed = plan_predict(&c->g, m->plan, &m->predicted, m->busy[0], e);
@@ -490,15 +498,13 @@ static int show(const char *path)
 {
     enum { CASES = 32 };
     static results all[CASES];
-    char text[4096];
     int n = 0;
     FILE *f = fopen(path, "re");
     if (!f) {
         perror(path);
         return 1;
     }
-    while (fgets(text, sizeof text, f)) {
-        json_t *line = json_loads(text, 0, NULL);
+    for (json_t *line; (line = record_read(f)); json_decref(line)) {
         const char *name = json_string_value(json_object_get(line, "case"));
         int i = 0;
         while (name && i < n && strcmp(all[i].name, name))
@@ -508,7 +514,6 @@ static int show(const char *path)
             snprintf(all[i].name, sizeof all[i].name, "%s", name);
             add_line(&all[i], line);
         }
-        json_decref(line);
     }
     fclose(f);
     for (int i = 0; i < n; i++) {
@@ -517,13 +522,38 @@ static int show(const char *path)
     return 0;
 }
 
+static int again(const char *path)
+{
+    static setting g;
+    static results one;
+    pt_error e = {0};
+    double now;
+    int there = 0;
+    FILE *f = fopen(path, "re");
+    if (!f) {
+        perror(path);
+        return 1;
+    }
+    for (json_t *line; there >= 0 && (line = record_read(f)); json_decref(line)) {
+        there = record_predict(&g, line, &now, &e);
+        if (there <= 0)
+            continue;
+        one.n = 0;
+        add_line(&one, line);
+        printf("%d\t%.6f\t%.6f\t%.6f\n", one.index[0], one.measured[0], one.predicted[0], now);
+    }
+    fclose(f);
+    return there < 0 ? refuse(&e) : 0;
+}
+
 static int usage(const char *name)
 {
     fprintf(stderr,
             "usage: %s run FILE CONFIG BATCH SEQ_LEN UNIT_SEQS HOST_MEMORY PLANS [DISK_FOLDER [ROUNDSxSTEPS]]\n"
             "       %s show FILE\n"
+            "       %s again FILE\n"
             "ROUNDSxSTEPS: 6x2 unless told, at most %d rounds and %d steps in all\n",
-            name, name, ROUNDS, STEPS);
+            name, name, name, ROUNDS, STEPS);
     return 2;
 }
 
@@ -533,12 +563,15 @@ int main(int argc, char **argv)
     pt_error e = {0};
     if (argc == 3 && !strcmp(argv[1], "show"))
         return show(argv[2]);
+    if (argc == 3 && !strcmp(argv[1], "again"))
+        return again(argv[2]);
     if (argc < 9 || argc > 11 || strcmp(argv[1], "run"))
         return usage(argv[0]);
     if (argc > 10 && (sscanf(argv[10], "%dx%d", &c.rounds, &c.steps) != 2 || c.rounds < 1 || c.rounds > ROUNDS ||
                       c.steps < 1 || c.steps > STEPS / c.rounds))
         return usage(argv[0]);
     c.path = argv[2];
+    c.of = argv + 3;
     c.plans = atoi(argv[8]);
     c.lock = open(c.path, O_RDWR | O_CREAT | O_CLOEXEC, 0666);
     if (c.lock < 0) {

@@ -136,7 +136,7 @@ int main(int argc, char **argv)
     for (size_t i = 0; i < sizeof cases / sizeof *cases; i++)
         for (int all = 0; all < 2; all++) {
             fill(&p, &cases[i], all ? micros : 1);
-            measure(&(schedule_input){m, &shape, &k, &p, true, true, 1, NULL}, &cases[i]);
+            measure(&(schedule_input){m, &shape, &k, &p, true, true, NULL}, &cases[i]);
         }
     plan_free(&p);
     packing_free(&k);

@@ -27,6 +27,7 @@ typedef struct list {
     operand operands[2 * LIST_MAX];
     chunk_t chunks[LIST_MAX];
     piece pieces[LIST_MAX]; /* a row of a parameter of one column each */
+    int piece_of_chunk[LIST_MAX];
     param param;
     model model;
     packing packing;
@@ -40,8 +41,9 @@ static int list_task(list *l, queue_kind q, double amount, int a, int b)
     if (i >= LIST_MAX)
         exit(1);
     l->tasks[i] = (task){.kind = update ? TASK_UPDATE : TASK_COPY, .queue = q, .chunk = i, .operand0 = 2 * i};
-    l->chunks[i] = (chunk_t){.piece0 = i, .pieces_n = 1};
-    l->pieces[i].rows = (int64_t)amount;
+    l->chunks[i] = (chunk_t){.piece0 = i, .pieces_n = 1, .trained = true};
+    l->pieces[i].rows = l->pieces[i].own_rows = (int64_t)amount;
+    l->piece_of_chunk[i] = i;
     l->buffers[i] = (buffer){.kind = OBJECT_STATES, .bytes = (uint64_t)amount};
     l->operands[2 * i].buffer = l->operands[2 * i + 1].buffer = i;
     for (int k = 0; k < QUEUES; k++)
@@ -67,9 +69,10 @@ static double update_ns(const costs *all, double parameters, int k, double share
     if (!l)
         exit(1);
     l->s = (schedule){.tasks = l->tasks, .operands = l->operands, .buffers = l->buffers};
-    l->param = (param){.cols = 1, .trainable = true};
+    l->param = (param){.cols = 1, .trainable = true, .kind = param_kind_of(PARAM_UP)};
     l->model.params = &l->param;
-    l->packing = (packing){.chunks = l->chunks, .pieces = l->pieces};
+    l->packing = (packing){.chunks = l->chunks, .pieces = l->pieces, .piece_of_chunk = l->piece_of_chunk, .type = PT_BF16,
+                           .optimizer = optimizers[0], .ranks = 1};
     for (int i = 0; i < groups; i++) {
         double n = i < groups - 1 ? SUBGROUP : parameters - (double)(groups - 1) * SUBGROUP;
         if (i >= groups - stay) {
@@ -181,7 +184,7 @@ static void dos_iterations(dos_prediction *all)
            k2, percent(k2, 2.2), k0, percent(k0, 4.3));
     printf("\nZeRO-3's own backward flushes gradients through pageable memory and converts them on the host; how fast is not published, "
            "and a\n"
-           "machine file does not have it. Our plan: every device holds persistent chunks whole, others by its share; updates in "
+           "machine file does not have it. Our plan: every device has its shard of the states, and of weights as it says; updates in "
            "backward.\n\n");
 }
 

@@ -119,9 +119,9 @@ static void protrain_sizes(void)
            "finds a plan that fits\nwhen it is built and laid out. Bytes alone: no plan is looked for; in one schedule (chunks of a layer, "
            "all of them streamed, everything\nrecomputed) every device has what it needs, and the host the rest but for what the devices "
            "together still have room for. Other schedules\nmay need less. A parameter's weights and states take 12 bytes, 14 where "
-           "gradients wait for their norm; what theirs take is not published,\nwhat the memories leave for each is in the third column. In "
-           "our plans a persistent chunk lies whole on every device, so four hold what one\nholds: bytes alone say what they would hold in "
-           "shares. What DeepSpeed trains is in the next table.\n\n",
+           "gradients wait for their norm; what theirs take is not published,\nwhat the memories leave for each is in the third column. Of "
+           "several devices each\nhas its shard of the states, and of weights as the plan says; with the four numbers all of a persistent "
+           "chunk's. What DeepSpeed trains\nis in the next table.\n\n",
            WIDTH, 1e-9 * 12 * WIDTH * WIDTH, BATCH, SEQ_LEN);
 }
 

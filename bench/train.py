@@ -97,6 +97,20 @@ def bytes_of(size):
     return int(size)
 
 
+def timed_steps(command, count):
+    """What `protrain train --json` says of a step that warms up and `count` more, and its peak RSS; None where it ends before."""
+    steps = []
+    # A session of its own: a signal that ends this program must not let it save a checkpoint first, which takes minutes.
+    with subprocess.Popen(command, stdout=subprocess.PIPE, text=True, start_new_session=True) as process:
+        try:
+            while len(steps) <= count and (line := process.stdout.readline()):
+                steps.append(json.loads(line))
+                print(f"step {len(steps)}: {steps[-1]['step_s']:.3f} s", file=sys.stderr, flush=True)
+            return (steps, peak_rss(process.pid)) if len(steps) > count else (None, None)
+        finally:
+            process.kill()
+
+
 def train(args, dtype, folder):
     """One run of protrain. Its first step is a warm-up; told of more steps, it is ended before it saves anything."""
     import numpy as np
@@ -113,19 +127,10 @@ def train(args, dtype, folder):
                "--json", "--lr", "1e-4", "--device", args.device, "--save-dtype", "bf16"]  # room for an export is wanted beforehand
     if args.device_memory:
         command += ["--device-memory", args.device_memory]
-    steps = []
-    # A session of its own: a signal that ends this program must not let it save a checkpoint first, which takes minutes.
-    with subprocess.Popen(command, stdout=subprocess.PIPE, text=True, start_new_session=True) as process:
-        try:
-            while len(steps) <= args.steps and (line := process.stdout.readline()):
-                steps.append(json.loads(line))
-                print(f"step {len(steps)}: {steps[-1]['step_s']:.3f} s", file=sys.stderr, flush=True)
-            if len(steps) <= args.steps:
-                print(f"protrain  {dtype:13} failed with status {process.wait()}", flush=True)
-                return None
-            rss = peak_rss(process.pid)
-        finally:
-            process.kill()
+    steps, rss = timed_steps(command, args.steps)
+    if not steps:
+        print(f"protrain  {dtype:13} failed", flush=True)
+        return None
     seconds = [s["step_s"] for s in steps[1:]]
     peak = json.loads((out / "metrics.jsonl").read_text().splitlines()[args.steps])
     return {"peer": "protrain", "mode": dtype, "tokens_per_s": args.batch * args.seq / statistics.median(seconds),

@@ -8,7 +8,7 @@
 
 #include <errno.h>
 #include <fcntl.h>
-#include <sched.h>
+#include <pthread.h>
 #include <signal.h>
 #include <stdatomic.h>
 #include <stdio.h>
@@ -19,7 +19,7 @@
 #include <time.h>
 #include <unistd.h>
 
-enum { LOOK_MS = 20, END_S = 10, STILL_S = 10 }; /* between two looks; left to the others; without a beat a rank hangs */
+enum { LOOK_MS = 20, END_S = 10, STILL_S = 10 }; /* between two looks; left to the others to end; without a beat a rank hangs */
 
 typedef struct child { pid_t pid; bool ended; int status; uint64_t beat; double beat_s; } child;
 
@@ -35,24 +35,6 @@ static atomic_int to_forward;
 static void forward(int number) { atomic_store(&to_forward, number); }
 
 /* ---- starting ---- */
-
-/* Neighbours of the processors that this process may use; where there are fewer than ranks, they take turns. */
-static void take_processors(int rank, int ranks)
-{
-    cpu_set_t all, own;
-    CPU_ZERO(&own);
-    if (sched_getaffinity(0, sizeof all, &all))
-        return;
-    const int n = CPU_COUNT(&all);
-    for (int cpu = 0, at = 0; cpu < CPU_SETSIZE; cpu++) {
-        if (!CPU_ISSET(cpu, &all))
-            continue;
-        if (n >= ranks ? at >= n * rank / ranks && at < n * (rank + 1) / ranks : at == rank % n)
-            CPU_SET(cpu, &own);
-        at++;
-    }
-    sched_setaffinity(0, sizeof own, &own);
-}
 
 /* Rank 0 speaks for all; what another one has to say it says to all ranks. */
 static void be_silent(void)
@@ -74,7 +56,6 @@ static void become_rank(const launch *l, int rank, int fd, char **arguments, pid
     snprintf(text[1], sizeof text[1], "%d", fd);
     setenv(JOIN_RANK, text[0], 1);
     setenv(JOIN_MEMORY, text[1], 1);
-    take_processors(rank, l->ranks);
     if (rank)
         be_silent();
     execv("/proc/self/exe", arguments);
@@ -192,7 +173,7 @@ int ranks_run(int ranks, int argc, char **argv, const char *out)
     pt_error e = {0};
     int fd, n = 0;
     char **arguments = calloc((size_t)argc + 4, sizeof *arguments);
-    int failed = arguments ? shm_segment_make(ranks, &l.segment, &fd, &e) : pt_fail(&e, PT_FAILED, "out of memory");
+    int failed = arguments ? shm_segment_make(ranks, 0, &l.segment, &fd, &e) : pt_fail(&e, PT_FAILED, "out of memory");
     if (failed) {
         free(arguments);
         return exit_with(&e);
@@ -217,4 +198,41 @@ int ranks_run(int ranks, int argc, char **argv, const char *out)
     close(fd);
     free(arguments);
     return status;
+}
+
+/* ---- started by another launcher ---- */
+
+static int own_rank = -1, voice = STDERR_FILENO;
+
+int ranks_exit_with(int rank, const pt_error *e)
+{
+    if (rank <= 0)
+        return exit_with(e);
+    if (!join_is_heard())
+        dprintf(voice, "protrain: rank %d: %s\n", rank, e->text);
+    return e->code == PT_USAGE ? 2 : e->code == PT_DOES_NOT_FIT ? 3 : 1;
+}
+
+/* A rank that computes, or waits for a disk, does not ask how the others are. */
+static void *end_in_time(void *arg)
+{
+    const struct timespec moment = {.tv_nsec = 200 * 1000000};
+    pt_error why = {0};
+    double since_s;
+    while (!join_ended(&why, &since_s) || clock_s() - since_s < END_S)
+        nanosleep(&moment, NULL);
+    _exit(ranks_exit_with(own_rank, &why));
+    return arg;
+}
+
+void ranks_join_in(int rank)
+{
+    pthread_t watcher;
+    own_rank = rank;
+    if (!pthread_create(&watcher, NULL, end_in_time, NULL))
+        pthread_detach(watcher);
+    if (!rank)
+        return;
+    voice = fcntl(STDERR_FILENO, F_DUPFD_CLOEXEC, STDERR_FILENO + 1);
+    be_silent();
 }

@@ -1,6 +1,10 @@
 #include "args.h"
 #include "commands.h"
 
+#include "base/error.h"
+#include "io/files.h"
+#include "ritz/page.h"
+
 #include <stdio.h>
 #include <stdlib.h>
 
@@ -17,7 +21,7 @@ static const char usage[] =
 static int parse(options *o, int argc, char **argv, pt_error *e)
 {
     const arg table[] = {
-        {"DIR", ARG_OPERAND, &o->folder, NULL, "the run's folder, --out of train; it may still be running", false},
+        {"DIR", ARG_OPERAND, &o->folder, NULL, "the run's folder, --out of train or ritz; it may still be running", false},
         {"--out", ARG_STRING, &o->out, "FILE", "where the page is written; default DIR/report.html", false},
         {"--json", ARG_FLAG, &o->json, NULL, "a summary as one JSON object on stdout, and no page", false},
     };
@@ -48,6 +52,21 @@ static int write_page(const options *o, const pt_report *r, pt_error *e)
     return failed;
 }
 
+/* The folder of protrain ritz. */
+static int report_ritz(const options *o, pt_error *e)
+{
+    char path[FILE_PATH_BYTES];
+    if (o->json)
+        return pt_fail(e, PT_USAGE, "%s is of protrain ritz: leave out --json; its metrics.jsonl has a line a step", o->folder);
+    int failed = o->out ? 0 : path_join(path, o->folder, "report.html", e);
+    const char *file = o->out ? o->out : path;
+    if (!failed)
+        failed = ritz_page_of_folder(o->folder, file, e);
+    if (!failed)
+        printf("%s\n", file);
+    return failed;
+}
+
 int command_report(int argc, char **argv)
 {
     options o = {0};
@@ -56,6 +75,8 @@ int command_report(int argc, char **argv)
     int failed = parse(&o, argc, argv, &e);
     if (failed == 1)
         return 0;
+    if (!failed && ritz_is_run(o.folder))
+        return report_ritz(&o, &e) ? exit_with(&e) : 0;
     if (!failed)
         failed = pt_report_open(o.folder, &r, &e);
     for (int i = 0; !failed && pt_report_note(r, i); i++)

@@ -175,12 +175,15 @@ static int run_steps(ritz_session *s, pt_ritz *r, bool *stopped, pt_error *e)
     return more;
 }
 
+enum { FORECAST_STEPS = 100 }; /* fewer are done before their time is known */
+
 int ritz_train(ritz_session *s, bool *stopped, pt_error *e)
 {
     pt_ritz *r;
     pt_ritz_summary m;
     char plan[RITZ_PLAN_TEXT];
     *stopped = false;
+    s->o.forecast = s->o.out && !s->compare && s->o.steps >= FORECAST_STEPS;
     int failed = pt_ritz_open(&s->o, &r, e);
     if (failed)
         return failed;

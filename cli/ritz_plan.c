@@ -24,6 +24,8 @@ int ritz_describe_plan(const pt_ritz_summary *m, char out[RITZ_PLAN_TEXT])
                           tiers[t]);
     if (m->swapped_groups)
         n += snprintf(out + n, RITZ_PLAN_TEXT - (size_t)n, "; what %d of %d groups keep elsewhere", m->swapped_groups, m->groups);
+    if (m->written_bytes)
+        n += snprintf(out + n, RITZ_PLAN_TEXT - (size_t)n, "; %s written to the disk a step", size_format(bytes, m->written_bytes));
     return n;
 }
 
@@ -32,6 +34,9 @@ static void print_json(const pt_ritz_summary *m)
     printf("{\"fits\": true, \"predicted\": {\"step_s\": %.6g, \"peak_bytes\": {", m->predicted_step_s);
     for (int t = 0; t < 3; t++)
         printf("%s\"%s\": %llu", t ? ", " : "", tiers[t], (unsigned long long)m->planned_bytes[t]);
+    printf("}, \"budget_bytes\": {");
+    for (int t = 0; t < 3; t++)
+        printf("%s\"%s\": %llu", t ? ", " : "", tiers[t], (unsigned long long)m->budget_bytes[t]);
     printf("}, \"again_s\": %.6g, \"written_bytes\": %llu}, \"plan\": {\"unit_points\": %lld, \"visit\": %lld, \"groups\": %d, "
            "\"recomputed_groups\": %d, \"swapped_groups\": %d, \"chunks\": {\"device\": %d, \"host\": %d, \"disk\": %d}}}\n",
            m->again_s, (unsigned long long)m->written_bytes, (long long)m->unit_points, (long long)m->visit_units, m->groups,
@@ -50,15 +55,14 @@ static void print_text(const pt_ritz_summary *m)
     printf("step    about %s", seconds_format(a, m->predicted_step_s));
     if (m->again_s > 0)
         printf(", %s of it computed again", seconds_format(b, m->again_s));
-    if (m->written_bytes)
-        printf("; %s written to the disk a step", size_format(a, m->written_bytes));
     printf("\n");
 }
 
 /* JSON says that a run does not fit, too. */
-static void print_misfit(const pt_error *e)
+static void print_misfit(const pt_error *e, const pt_ritz_misfit *m)
 {
-    printf("{\"fits\": false, \"why\": [\"");
+    printf("{\"fits\": false, \"missing_bytes\": %llu, \"smallest_change\": \"%s\", \"why\": [\"", (unsigned long long)m->missing_bytes,
+           m->change);
     for (const char *c = e->text; *c; c++)
         printf(*c == '"' || *c == '\\' ? "\\%c" : "%c", *c);
     printf("\"]}\n");
@@ -68,10 +72,12 @@ int ritz_plan(ritz_session *s, pt_error *e)
 {
     pt_ritz *r;
     pt_ritz_summary m;
+    pt_ritz_misfit misfit = {0};
+    s->o.misfit = &misfit;
     s->o.plan_only = s->o.forecast = true;
     int failed = pt_ritz_open(&s->o, &r, e);
     if (failed == PT_DOES_NOT_FIT && s->json)
-        print_misfit(e);
+        print_misfit(e, &misfit);
     if (failed)
         return failed;
     pt_ritz_get_summary(r, &m);

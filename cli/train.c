@@ -52,6 +52,7 @@ typedef struct session {
     bool no_shuffle, quiet, json;
     const char *resume;
     char out[4096];
+    int rank; /* -1: the process is alone */
     progress bar;
 } session;
 
@@ -118,7 +119,8 @@ static int parse(session *s, int argc, char **argv, pt_error *e)
         {NULL, ARG_HEADING, NULL, NULL, "Hardware (found if not given)", false},
         {"--device", ARG_STRING, &o->device, "NAME", "auto (a usable GPU, else the CPU), cpu, cuda or cuda:N", false},
         {"--ranks", ARG_INT32, &o->ranks, "N",
-         "share a step between N processes of this machine; their number\nnever changes the result of the same --lanes", false},
+         "share a step between N processes of this machine (torchrun, mpirun\nand srun start them on several); "
+         "their number never changes the\nresult of the same --lanes", false},
         {"--threads", ARG_INT32, &o->threads, "N", "default: all cores that it may use", false},
         {"--device-memory", ARG_SIZE, &o->device_memory, "SIZE", "budget; on a CPU this is RAM", false},
         {"--host-memory", ARG_SIZE, &o->host_memory, "SIZE", "budget; on a CPU, splits RAM into a device and a host", false},
@@ -285,6 +287,10 @@ static void print_step_json(const pt_step *p, const pt_summary *m)
     }
     if (p->evaluated)
         json_object_set_new(line, "eval_loss", isfinite(p->eval_loss) ? json_real(p->eval_loss) : json_null());
+    if (p->evaluated && p->pairs) {
+        json_object_set_new(line, "eval_reward_margin", json_real(p->eval_reward_margin));
+        json_object_set_new(line, "eval_reward_accuracy", json_real(p->eval_reward_accuracy));
+    }
     json_dumpf(line, stdout, JSON_COMPACT);
     json_decref(line);
     puts("");
@@ -304,7 +310,10 @@ static void print_step(session *s, const pt_trainer *t, const pt_step *p)
                  (long long)m.steps, p->loss, p->reward_margin, 100 * p->reward_accuracy, p->tokens_per_s);
     if (p->evaluated) {
         progress_clear(&s->bar);
-        fprintf(stderr, "step %lld: evaluation loss %.4f\n", (long long)p->step, p->eval_loss);
+        fprintf(stderr, "step %lld: evaluation loss %.4f", (long long)p->step, p->eval_loss);
+        if (p->pairs)
+            fprintf(stderr, ", margin %.3f, chosen %.0f%%", p->eval_reward_margin, 100 * p->eval_reward_accuracy);
+        fputc('\n', stderr);
     }
     progress_draw(&s->bar, "training", (uint64_t)p->step, (uint64_t)m.steps, text);
 }
@@ -367,7 +376,7 @@ static int interrupted(session *s, pt_trainer *t, const pt_step *last, pt_error 
     progress_clear(&s->bar);
     int failed = pt_trainer_save(t, e);
     if (failed)
-        return exit_with(e);
+        return ranks_exit_with(s->rank, e);
     progress_clear(&s->bar);
     print_report(t, last);
     fprintf(stderr, "interrupted: a checkpoint is written; the same command with --out '%s' --resume goes on\n", s->o.out);
@@ -384,13 +393,13 @@ static int run(session *s, pt_trainer *t, pt_error *e)
             print_step(s, t, &step);
     progress_clear(&s->bar);
     if (more < 0)
-        return exit_with(e);
+        return ranks_exit_with(s->rank, e);
     if (more > 0)
         return interrupted(s, t, &step, e);
     int failed = pt_trainer_finish(t, e);
     progress_clear(&s->bar);
     if (failed)
-        return exit_with(e);
+        return ranks_exit_with(s->rank, e);
     print_report(t, &step);
     if (!s->json)
         printf("%s\n", s->o.out);
@@ -425,13 +434,19 @@ int command_train(int argc, char **argv)
         free(s);
         return 0;
     }
+    int rank = -1;
     if (!status)
         status = complete(s, &e);
-    if (!status && s->o.ranks > 1 && join_rank() < 0) {
+    if (!status)
+        status = join_find(&s->o.ranks, &rank, &e);
+    if (!status && s->o.ranks > 1 && rank < 0) {
         status = check_launch(s, &e) ? exit_with(&e) : ranks_run(s->o.ranks, argc, argv, s->o.out == s->out && !s->resume ? s->out : NULL);
         free(s);
         return status;
     }
+    s->rank = rank;
+    if (!status && rank >= 0)
+        ranks_join_in(rank);
     progress_open(&s->bar, s->quiet || s->json);
     if (!status) {
         status = pt_trainer_open(&s->o, &t, &e);
@@ -439,7 +454,7 @@ int command_train(int argc, char **argv)
         signals_go_to(on_signal); /* before the first step there is nothing to save */
     }
     if (status) {
-        status = exit_with(&e);
+        status = ranks_exit_with(rank, &e);
     } else {
         print_summary(s, t);
         status = run(s, t, &e);

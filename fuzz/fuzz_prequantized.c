@@ -1,5 +1,5 @@
-/* fuzz_prequantized.c - any bytes as the description of a matrix in few bits (model/prequantized.h): refused with a sentence, or every value
- * and every byte of its slabs can be read. The first byte says whether the magnitudes are quantized too. */
+/* fuzz_prequantized.c - any bytes as the description of a matrix in few bits (model/prequantized.h): refused with a sentence, or every
+ * value and every byte of its slabs can be read. The first byte says whether the magnitudes are quantized too. */
 #include "model/prequantized.h"
 
 #include <assert.h>
@@ -20,15 +20,15 @@ static int matrix_file(const uint8_t *state, size_t n, bool nested)
     char header[1024];
     size_t at = VALUES / 2, end = at + (nested ? BLOCKS : BLOCKS * 4);
     int used = snprintf(header, sizeof header, "{\"w\":{\"dtype\":\"U8\",\"shape\":[%d,1],\"data_offsets\":[0,%zu]},", VALUES / 2, at);
-    used += snprintf(header + used, sizeof header - (size_t)used, "\"w.absmax\":{\"dtype\":\"%s\",\"shape\":[%d],\"data_offsets\":[%zu,%zu]},",
-                     nested ? "U8" : "F32", BLOCKS, at, end);
+    used += snprintf(header + used, sizeof header - (size_t)used,
+                     "\"w.absmax\":{\"dtype\":\"%s\",\"shape\":[%d],\"data_offsets\":[%zu,%zu]},", nested ? "U8" : "F32", BLOCKS, at, end);
     const struct { const char *name; int n; } floats[] = {{"nested_absmax", NESTED}, {"quant_map", LEVELS / 4},
                                                           {"nested_quant_map", NESTED_LEVELS / 4}};
     for (int i = 0; i < 3; i++) {
         at = end;
         end += (size_t)floats[i].n * 4;
-        used += snprintf(header + used, sizeof header - (size_t)used, "\"w.%s\":{\"dtype\":\"F32\",\"shape\":[%d],\"data_offsets\":[%zu,%zu]},",
-                         floats[i].name, floats[i].n, at, end);
+        used += snprintf(header + used, sizeof header - (size_t)used,
+                         "\"w.%s\":{\"dtype\":\"F32\",\"shape\":[%d],\"data_offsets\":[%zu,%zu]},", floats[i].name, floats[i].n, at, end);
     }
     used += snprintf(header + used, sizeof header - (size_t)used,
                      "\"w.quant_state.bitsandbytes__nf4\":{\"dtype\":\"U8\",\"shape\":[%zu],\"data_offsets\":[%zu,%zu]}}", n, end, end + n);

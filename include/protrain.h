@@ -102,8 +102,9 @@ typedef struct pt_train_options {
     int64_t batch_size, micro_batch;   /* sequences; micro_batch 0: planned, else it divides the batch; where it is no multiple of the */
                                        /* unit (2048 / seq_len sequences, at least 1, on a GPU of 2048 to 8192 tokens), the next that is */
     int lanes;                         /* sums in which a step's gradients are added: they divide the batch. 0: one, or the checkpoint's */
-    int ranks;                         /* processes that share a step, started by `protrain train --ranks N`; 0: one. Budgets and threads */
-                                       /* are each one's. lanes 0: as many; each has a power of two of neighbouring lanes */
+    int ranks;                         /* processes that share a step, started by `protrain train --ranks N`, torchrun, mpirun or srun; */
+                                       /* 0: one. Budgets and threads are each one's. lanes 0: as many; each has a power of two of */
+                                       /* neighbouring lanes */
     bool shuffle;
     bool document_mask;                /* tokens see their own document alone, and positions begin anew with each; what follows its */
                                        /* last token is no target */
@@ -156,7 +157,8 @@ typedef struct pt_step {
     double lr;
     int64_t tokens, learned_tokens; /* seen so far; learned ones are targets, of plain text all */
     double step_s, predicted_step_s, tokens_per_s; /* predicted: of a steady step, between others */
-    bool evaluated; double eval_loss; /* after this step's update */
+    bool evaluated; double eval_loss; /* after this step's update; of DPO the pairs' mean, and these: */
+    double eval_reward_margin, eval_reward_accuracy;
     int64_t pairs;           /* of DPO, in this step: then loss is their mean, and these are too */
     double reward_margin, reward_accuracy; /* beta * (log-ratio of the chosen one - of the rejected one); how often that is above 0 */
     bool stopped;            /* there was no step: `stop` of one of several ranks said so, and all of them should end here */
@@ -369,6 +371,8 @@ PT_API int pt_generator_prompt(pt_generator *g, const char *text, size_t bytes, 
 /* The next turn of a conversation, which goes through the model's chat template: what a user says, to be followed by the reply. What was
  * said and replied before is part of it; on failure it is as it was before the call. */
 PT_API int pt_generator_say(pt_generator *g, const char *text, size_t bytes, int64_t max_new_tokens, pt_error *e);
+/* What comes next is the first turn of another conversation. */
+PT_API void pt_generator_forget(pt_generator *g);
 /* The next token: 1, and what text it adds (valid UTF-8 until the next call; nothing while a character is
  * incomplete); 0 at the end of the text. */
 PT_API int pt_generator_next(pt_generator *g, const char **text, size_t *bytes, pt_error *e);

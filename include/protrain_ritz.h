@@ -59,6 +59,9 @@ typedef struct pt_ritz_problem {
     void *arg;
 } pt_ritz_problem;
 
+/* Where budgets do not suffice: what is missing, and options of the program with which they would: "--device-memory 1.75GiB". */
+typedef struct pt_ritz_misfit { uint64_t missing_bytes; char change[128]; } pt_ritz_misfit;
+
 typedef struct pt_ritz_options {
     const char *problem;               /* a built-in one's name (pt_ritz_problem_name) or a problem file; NULL: `own` */
     const pt_ritz_problem *own;
@@ -83,6 +86,7 @@ typedef struct pt_ritz_options {
     const char *disk_path;             /* NULL: `out`, else $TMPDIR or /var/tmp */
     int64_t micro_batch;               /* points taken through a layer before the next one is, rounded up to whole units; 0: planned */
     bool forecast;                     /* the time of a step is predicted, with times that are measured when the run is opened */
+    pt_ritz_misfit *misfit;            /* filled where pt_ritz_open returns PT_DOES_NOT_FIT; may be NULL */
     bool plan_only;                    /* pt_ritz_open plans, and takes no memory: pt_ritz_get_summary and pt_ritz_close are all */
     const char *out;                   /* NULL: nothing is written */
     int64_t eval_every, eval_n;        /* steps between errors against the exact solution, and their points */
@@ -102,7 +106,7 @@ typedef struct pt_ritz_step_info {
 typedef struct pt_ritz_summary {
     const char *problem; int64_t dim, parameters, steps, first_step, n, n_boundary, unit_points;
     bool has_exact; double exact_energy; /* NAN: not known */
-    uint64_t planned_bytes[3], peak_bytes[3]; /* of device, host, disk: planned, and come to by what ran so far */
+    uint64_t planned_bytes[3], peak_bytes[3], budget_bytes[3]; /* of device, host, disk: planned, come to by what ran so far, allowed */
     int64_t visit_units;               /* units taken through a layer before the next one is */
     int groups, recomputed_groups, swapped_groups; /* of the network's stages; not kept between sweeps; kept elsewhere than on the device */
     int chunks, chunks_on[3];          /* of parameters; on device, host, disk */

@@ -276,6 +276,18 @@ static inline int random_case_open(random_source *r, random_case *c, pt_error *e
     return random_case_of_layers(r, random_from(r, 1, 5), c, e);
 }
 
+/* The plan that everything is compared with: all on the device, everything saved. */
+static inline void random_case_plain(random_case *c)
+{
+    c->plan.micro_batch = c->shape.batch;
+    c->plan.visit = 1;
+    c->plan.update = UPDATE_END;
+    for (int i = 0; i < c->plan.chunks_n; i++)
+        c->plan.chunks[i] = (plan_chunk){.placement = TIER_DEVICE, .update = TIER_DEVICE};
+    for (int i = 0; i < c->plan.blocks_n; i++)
+        c->plan.blocks[i] = (plan_block){i + 1 < model_first_trained(c->model) ? SAVE_INPUT : SAVE_ALL, TIER_DEVICE};
+}
+
 /* A kind of schedule that the plan has. */
 static inline schedule_kind random_kind(random_source *r, const random_case *c)
 {

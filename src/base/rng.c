@@ -39,6 +39,19 @@ void rng_words_run(uint64_t seed, uint32_t purpose, uint32_t stream, uint64_t fi
     }
 }
 
+void rng_words_at(uint64_t seed, uint32_t purpose, uint32_t stream, const uint64_t *restrict index, int n, uint32_t *restrict w0,
+                  uint32_t *restrict w1, uint32_t *restrict w2, uint32_t *restrict w3)
+{
+    for (int i = 0; i < n; i++) {
+        uint32_t c[4] = {(uint32_t)index[i], (uint32_t)(index[i] >> 32), stream, purpose};
+        philox((uint32_t)seed, (uint32_t)(seed >> 32), c);
+        w0[i] = c[0];
+        w1[i] = c[1];
+        w2[i] = c[2];
+        w3[i] = c[3];
+    }
+}
+
 double rng_uniform(uint64_t seed, uint32_t purpose, uint32_t stream, uint64_t index)
 {
     uint32_t w[4];

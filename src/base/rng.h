@@ -16,6 +16,9 @@ void rng_words(uint64_t seed, uint32_t purpose, uint32_t stream, uint64_t index,
 /* The same for n counter values from `first` on, with vectors: word k of value first + i is wk[i]. */
 void rng_words_run(uint64_t seed, uint32_t purpose, uint32_t stream, uint64_t first, int n,
                    uint32_t *w0, uint32_t *w1, uint32_t *w2, uint32_t *w3);
+/* And for those of a list. */
+void rng_words_at(uint64_t seed, uint32_t purpose, uint32_t stream, const uint64_t *index, int n, uint32_t *w0, uint32_t *w1, uint32_t *w2,
+                  uint32_t *w3);
 
 /* Uniform in [0, 1) with 53 bits. */
 double rng_uniform(uint64_t seed, uint32_t purpose, uint32_t stream, uint64_t index);

@@ -27,6 +27,7 @@ typedef struct block_weights {
     const void *param[PARAM_ROLES];
     const void *const *slices; /* of PARAM_TOKENS, or PARAM_HEAD for an untied head */
     int slices_n;
+    float *gains[MODEL_MATRICES]; /* of DoRA's adapters, measured before (layer_gains); NULL: forward measures them */
 } block_weights;
 
 /* Generation, where a unit is the next rows of one sequence: keys and values of one layer's rows before it. */
@@ -62,6 +63,8 @@ void embedding_forward(const block_context *c, const block_weights *w, const blo
 /* saved and workspace as layer_layout says; the input x stands in saved. out: (R, C). */
 void layer_forward(const block_context *c, int block, const layer_layout *l, const block_weights *w, const block_unit *u,
                    char *saved, char *workspace, void *out);
+/* Generation, where weights stay as they are: w->gains of the layer's matrices, each 2 floats an output. */
+void layer_gains(const block_context *c, int block, const layer_layout *l, const block_weights *w, char *workspace);
 /* What was not saved into the workspace again: the first part of backward, by itself for measuring. */
 void layer_recompute(const block_context *c, int block, const layer_layout *l, const block_weights *w, const block_unit *u,
                      char *saved, char *workspace);

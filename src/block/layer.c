@@ -231,11 +231,10 @@ static void gain_rows(const layer *y, const layer_stage *s, op_gain o, int64_t r
 }
 
 /* Gains of the modules' columns, and what they are made with (DoRA). */
-static void gain(const layer *y, const layer_stage *s)
+static void measure_gain(const layer *y, const layer_stage *s, float *to)
 {
     const param *w = matrix_of(y, s);
     const int matrix = adapter_matrix(s->weight);
-    float *to = tensor(y, s->out);
     const float *magnitude = weight_of(y, adapter_magnitude(matrix));
     for (int part = 0; part < w->parts && has_adapter(y, s); part++) {
         const adapter_part a = module_of(y, s, part);
@@ -247,6 +246,19 @@ static void gain(const layer *y, const layer_stage *s)
             .gain = to + a.row0, .inverse = to + w->rows + a.row0}, a.row0);
         magnitude += a.end - a.row0;
     }
+}
+
+/* Those that were measured before, else where forward puts them. */
+static float *gains_of(const layer *y, const layer_stage *s, layer_tensor t)
+{
+    float *before = y->w->gains[adapter_matrix(s->weight)];
+    return before ? before : tensor(y, t);
+}
+
+static void gain(const layer *y, const layer_stage *s)
+{
+    if (!y->w->gains[adapter_matrix(s->weight)])
+        measure_gain(y, s, tensor(y, s->out));
 }
 
 /* The sums of a stage with gains once more, for the magnitudes' gradients, then in their place their own. */
@@ -334,7 +346,7 @@ static void linear_rows(const layer *y, const layer_stage *s, op_matmul o, int64
             o.more_b = column(weight_of(y, a.b), (row - a.row0) * a.rank, y->type);
             o.more_lda = a.width, o.more_ldb = a.rank;
         }
-        o.scale = a.rank && s->gain != LAYER_NONE ? (const float *)tensor(y, s->gain) + row : NULL;
+        o.scale = a.rank && s->gain != LAYER_NONE ? gains_of(y, s, s->gain) + row : NULL;
         base_matmul(y, s, row, &o);
     }
 }
@@ -614,6 +626,15 @@ void layer_forward(const block_context *c, int block, const layer_layout *l, con
     y.out = out;
     for (int i = 0; i < l->stages.n; i++)
         run_step(&y, (layer_step){PASS_FORWARD, i});
+}
+
+void layer_gains(const block_context *c, int block, const layer_layout *l, const block_weights *w, char *workspace)
+{
+    layer y = layer_open(c, block, l, w, NULL, NULL, workspace);
+    y.at = l->forward_at;
+    for (int i = 0; i < l->stages.n; i++)
+        if (l->stages.of[i].kind == STAGE_GAIN)
+            measure_gain(&y, &l->stages.of[i], w->gains[adapter_matrix(l->stages.of[i].weight)]);
 }
 
 void layer_recompute(const block_context *c, int block, const layer_layout *l, const block_weights *w, const block_unit *u,

@@ -1,10 +1,11 @@
 /* chat.h - a conversation to token ids, and which of them are learned: the assistant's replies and the token that ends each.
  *
  * Where the template marks them by {% generation %}, the marks say it. Else the conversation is rendered with other contents in a reply's
- * place, which shows what stands before and behind any reply there. A reply starts where the prompt for it ends, if the conversation up
- * to it with the prompt is how the whole begins, else behind what stands before any reply. It ends with the special token that follows
- * it; where none does, or it has tool calls, where the conversation up to and with it ends, if that is how the whole begins; else with the
- * token that ends another reply. All of it is checked against the whole, and refused where it does not hold.
+ * place, which shows what stands before and behind any reply there (replies.c). A reply starts where the prompt for it ends, if the
+ * conversation up to it with the prompt is how the whole begins, else behind what stands before any reply. It ends with the special tokens
+ * that follow any reply there; where none do, or it has tool calls, it is as long as in the conversation up to and with it, if it is the
+ * same there; else it ends with the token that ends another reply, if that stands before the next message. All of it is checked against
+ * the whole, and refused where it does not hold. Of many replies those between equal surroundings are looked for once (frames.c).
  *
  * The token at the beginning is there once, whether the template writes it, the tokenizer adds it, or both do. */
 #ifndef PT_CHAT_CHAT_H

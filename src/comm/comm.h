@@ -6,9 +6,12 @@
  *
  *     comm.h   all_gather, broadcast, barrier, from exchange
  *     shm.h    between processes (or threads) of one machine, through memory that they share
+ *     tcp.h    between processes wherever they are
+ *     mpi.h    the same by MPI
+ *     join.h   which of them it is, and how the ranks find each other
  *
- * What can go wrong: a rank that fails says so by comm_abort, and a rank that is killed has somebody who notices (shm.h). Then the calls of
- * all others fail, now and later, with that rank's sentence.
+ * What can go wrong: a rank that fails says so by comm_abort, and a rank that is killed has somebody who notices (shm.h, tcp.h). Then the
+ * calls of all others fail, now and later, with that rank's sentence.
  */
 #ifndef PT_COMM_H
 #define PT_COMM_H
@@ -38,7 +41,11 @@ typedef struct comm_table {
     void (*close)(comm *c);
 } comm_table;
 
-struct comm { const comm_table *table; int rank, ranks; };
+struct comm {
+    const comm_table *table;
+    int rank, ranks;
+    uint64_t machine; /* the same number on the ranks of one machine */
+};
 
 /* All moves at once: none waits for another, but those of the same peer for the ones before them. */
 static inline int comm_exchange(comm *c, const comm_move *moves, int n, pt_error *e) { return c->table->exchange(c, moves, n, e); }

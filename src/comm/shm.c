@@ -1,5 +1,8 @@
 #include "comm/shm.h"
 
+#include "comm/ending.h"
+#include "comm/turns.h"
+
 #include <fcntl.h>
 #include <pthread.h>
 #include <stdatomic.h>
@@ -22,17 +25,16 @@ typedef struct ring_ends {
 struct shm_segment {
     uint32_t magic;
     int ranks;
+    uint64_t nonce;
     size_t bytes, ring_bytes, data_at;  /* of all; of a ring; where the rings' bytes begin */
-    atomic_int aborted;                 /* 1: the reason is being written, 2: it is there */
-    int abort_code;
-    char abort_text[400];
+    ending end;
     struct { _Alignas(LINE) atomic_ullong count; } beat[COMM_RANKS_MOST];
     ring_ends ends[];                   /* (ranks, ranks) */
 };
 
 /* ---- segment ---- */
 
-int shm_segment_make(int ranks, shm_segment **out, int *fd, pt_error *e)
+int shm_segment_make(int ranks, uint64_t nonce, shm_segment **out, int *fd, pt_error *e)
 {
     const size_t rings = (size_t)ranks * (size_t)ranks;
     size_t ring = RINGS_BYTES / rings / PAGE * PAGE;
@@ -53,6 +55,7 @@ int shm_segment_make(int ranks, shm_segment **out, int *fd, pt_error *e)
     }
     s->magic = MAGIC;
     s->ranks = ranks;
+    s->nonce = nonce;
     s->bytes = bytes;
     s->ring_bytes = ring;
     s->data_at = data_at;
@@ -88,37 +91,40 @@ void shm_segment_unmap(shm_segment *s)
 
 int shm_segment_ranks(const shm_segment *s) { return s->ranks; }
 
-void shm_segment_abort(shm_segment *s, int rank, int code, const char *why)
-{
-    int none = 0;
-    if (!atomic_compare_exchange_strong(&s->aborted, &none, 1))
-        return;
-    s->abort_code = code ? code : PT_FAILED;
-    if (rank < 0)
-        snprintf(s->abort_text, sizeof s->abort_text, "%.390s", why);
-    else
-        snprintf(s->abort_text, sizeof s->abort_text, "rank %d: %.370s", rank, why);
-    atomic_store(&s->aborted, 2);
-}
+uint64_t shm_segment_nonce(const shm_segment *s) { return s->nonce; }
 
-bool shm_segment_aborted(const shm_segment *s, pt_error *why)
-{
-    if (!atomic_load(&s->aborted))
-        return false;
-    const struct timespec moment = {.tv_nsec = 1000000};
-    for (int i = 0; i < 1000 && atomic_load(&s->aborted) == 1; i++) /* who says why may be ended meanwhile */
-        nanosleep(&moment, NULL);
-    if (atomic_load(&s->aborted) == 2)
-        pt_fail(why, s->abort_code, "%s", s->abort_text);
-    else
-        pt_fail(why, PT_FAILED, "another rank failed");
-    return true;
-}
+void shm_segment_abort(shm_segment *s, int rank, int code, const char *why) { ending_say(&s->end, rank, code, why); }
+
+bool shm_segment_aborted(const shm_segment *s, pt_error *why) { return ending_ask(&s->end, why); }
 
 uint64_t shm_segment_beat(const shm_segment *s, int rank) { return atomic_load(&s->beat[rank].count); }
 
 static ring_ends *ends_of(shm_segment *s, int from, int to) { return &s->ends[from * s->ranks + to]; }
 static char *data_of(shm_segment *s, int from, int to) { return (char *)s + s->data_at + (size_t)(from * s->ranks + to) * s->ring_bytes; }
+
+static size_t least(size_t a, size_t b) { return a < b ? a : b; }
+
+size_t shm_put(shm_segment *s, int from, int to, const void *data, size_t bytes)
+{
+    ring_ends *r = ends_of(s, from, to);
+    const uint64_t head = atomic_load_explicit(&r->head, memory_order_relaxed), tail = atomic_load_explicit(&r->tail, memory_order_acquire);
+    const size_t at = head % s->ring_bytes, n = least(bytes, least(s->ring_bytes - (size_t)(head - tail), s->ring_bytes - at));
+    memcpy(data_of(s, from, to) + at, data, n);
+    if (n)
+        atomic_store_explicit(&r->head, head + n, memory_order_release);
+    return n;
+}
+
+size_t shm_take(shm_segment *s, int from, int to, void *data, size_t bytes)
+{
+    ring_ends *r = ends_of(s, from, to);
+    const uint64_t tail = atomic_load_explicit(&r->tail, memory_order_relaxed), head = atomic_load_explicit(&r->head, memory_order_acquire);
+    const size_t at = tail % s->ring_bytes, n = least(bytes, least((size_t)(head - tail), s->ring_bytes - at));
+    memcpy(data, data_of(s, from, to) + at, n);
+    if (n)
+        atomic_store_explicit(&r->tail, tail + n, memory_order_release);
+    return n;
+}
 
 /* ---- a rank ---- */
 
@@ -131,109 +137,31 @@ typedef struct shm_comm {
     bool ended;
 } shm_comm;
 
-/* The next bytes of the moves with a peer, in one direction. */
-typedef struct cursor { int move; size_t at; } cursor;
-
-static size_t bytes_of(const comm_move *m, bool send) { return send ? m->send_bytes : m->receive_bytes; }
-
-/* Steps over moves of other peers and finished ones; false: none is left. */
-static bool cursor_ready(cursor *k, const comm_move *moves, int n, int peer, bool send)
+static int put(comm *c, int peer, const void *from, size_t bytes, size_t *moved, pt_error *e)
 {
-    while (k->move < n && (moves[k->move].peer != peer || k->at == bytes_of(&moves[k->move], send))) {
-        k->move++;
-        k->at = 0;
-    }
-    return k->move < n;
-}
-
-static size_t least(size_t a, size_t b) { return a < b ? a : b; }
-
-/* As much as goes on without a turn of the ring; 0: nothing. */
-static size_t put(shm_comm *c, int peer, const void *from, size_t bytes)
-{
-    ring_ends *r = ends_of(c->s, c->base.rank, peer);
-    const uint64_t head = atomic_load_explicit(&r->head, memory_order_relaxed), tail = atomic_load_explicit(&r->tail, memory_order_acquire);
-    const size_t at = head % c->s->ring_bytes, n = least(bytes, least(c->s->ring_bytes - (size_t)(head - tail), c->s->ring_bytes - at));
-    memcpy(data_of(c->s, c->base.rank, peer) + at, from, n);
-    if (n)
-        atomic_store_explicit(&r->head, head + n, memory_order_release);
-    return n;
-}
-
-static size_t take(shm_comm *c, int peer, void *to, size_t bytes)
-{
-    ring_ends *r = ends_of(c->s, peer, c->base.rank);
-    const uint64_t tail = atomic_load_explicit(&r->tail, memory_order_relaxed), head = atomic_load_explicit(&r->head, memory_order_acquire);
-    const size_t at = tail % c->s->ring_bytes, n = least(bytes, least((size_t)(head - tail), c->s->ring_bytes - at));
-    memcpy(to, data_of(c->s, peer, c->base.rank) + at, n);
-    if (n)
-        atomic_store_explicit(&r->tail, tail + n, memory_order_release);
-    return n;
-}
-
-/* One turn with a peer: whether anything moved; *left: whether anything is still to move. */
-static bool turn(shm_comm *c, const comm_move *moves, int n, int peer, cursor *out, cursor *in, bool *left)
-{
-    size_t moved = 0, now;
-    if (cursor_ready(out, moves, n, peer, true)) {
-        now = put(c, peer, (const char *)moves[out->move].send + out->at, moves[out->move].send_bytes - out->at);
-        out->at += now;
-        moved += now;
-    }
-    if (cursor_ready(in, moves, n, peer, false)) {
-        now = take(c, peer, (char *)moves[in->move].receive + in->at, moves[in->move].receive_bytes - in->at);
-        in->at += now;
-        moved += now;
-    }
-    *left = *left || cursor_ready(out, moves, n, peer, true) || cursor_ready(in, moves, n, peer, false);
-    return moved;
-}
-
-/* Ranks may share a processor: after a short look it is left to the others. */
-static void pause_for(int idle)
-{
-    enum { LOOKS = 200, SHORT_NS = 20000, LONG_NS = 200000 };
-    if (idle < LOOKS) {
-        __builtin_ia32_pause();
-        return;
-    }
-    const struct timespec t = {.tv_nsec = idle < 2 * LOOKS ? SHORT_NS : LONG_NS};
-    nanosleep(&t, NULL);
-}
-
-/* What a rank sends itself, move by move: the same bytes come in. */
-static void move_own(const comm_move *moves, int n, int rank)
-{
-    cursor out = {0}, in = {0};
-    while (cursor_ready(&out, moves, n, rank, true) && cursor_ready(&in, moves, n, rank, false)) {
-        const comm_move *a = &moves[out.move], *b = &moves[in.move];
-        const size_t bytes = least(a->send_bytes - out.at, b->receive_bytes - in.at);
-        memmove((char *)b->receive + in.at, (const char *)a->send + out.at, bytes);
-        out.at += bytes;
-        in.at += bytes;
-    }
-}
-
-static int shm_exchange(comm *base, const comm_move *moves, int n, pt_error *e)
-{
-    shm_comm *c = (shm_comm *)base;
-    cursor out[COMM_RANKS_MOST] = {0}, in[COMM_RANKS_MOST] = {0};
-    bool left = true;
-    move_own(moves, n, base->rank);
-    for (int idle = 0; left;) {
-        bool moved = false;
-        left = false;
-        for (int i = 1; i < base->ranks; i++) {
-            const int peer = (base->rank + i) % base->ranks;
-            moved = turn(c, moves, n, peer, &out[peer], &in[peer], &left) || moved;
-        }
-        idle = moved ? 0 : idle + 1;
-        if (left && !moved && shm_segment_aborted(c->s, e))
-            return e && e->code ? e->code : PT_FAILED;
-        if (left && !moved)
-            pause_for(idle);
-    }
+    *moved = shm_put(((shm_comm *)c)->s, c->rank, peer, from, bytes);
     return 0;
+}
+
+static int take(comm *c, int peer, void *to, size_t bytes, size_t *moved, pt_error *e)
+{
+    *moved = shm_take(((shm_comm *)c)->s, peer, c->rank, to, bytes);
+    return 0;
+}
+
+static int look_and_pause(comm *c, const unsigned char *wants, int idle, pt_error *e)
+{
+    pt_error why = {0};
+    if (shm_segment_aborted(((shm_comm *)c)->s, &why))
+        return pt_fail(e, why.code, "%s", why.text);
+    turns_pause(idle);
+    return 0;
+}
+
+static int shm_exchange(comm *c, const comm_move *moves, int n, pt_error *e)
+{
+    static const turn_channels rings = {put, take, look_and_pause};
+    return turns_exchange(&rings, c, moves, n, e);
 }
 
 static void shm_abort(comm *base, const pt_error *why)
@@ -280,7 +208,7 @@ int comm_shm_open(shm_segment *s, int rank, comm **out, pt_error *e)
     shm_comm *c = calloc(1, sizeof *c);
     if (!c)
         return pt_fail(e, PT_FAILED, "out of memory");
-    c->base = (comm){&shm_table, rank, s->ranks};
+    c->base = (comm){&shm_table, rank, s->ranks, 0};
     c->s = s;
     pthread_mutex_init(&c->lock, NULL);
     pthread_cond_init(&c->ending, NULL);

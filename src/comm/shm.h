@@ -17,18 +17,23 @@
 
 typedef struct shm_segment shm_segment;
 
-/* Anonymous memory that children share, and processes to which `fd` is handed down. fd may be NULL. */
-int shm_segment_make(int ranks, shm_segment **out, int *fd, pt_error *e);
+/* Anonymous memory that children share, and processes to which `fd` is handed down. fd may be NULL. The nonce tells it from others. */
+int shm_segment_make(int ranks, uint64_t nonce, shm_segment **out, int *fd, pt_error *e);
 /* In a process that was given the file. */
 int shm_segment_map(int fd, shm_segment **out, pt_error *e);
 void shm_segment_unmap(shm_segment *s);
 int shm_segment_ranks(const shm_segment *s);
+uint64_t shm_segment_nonce(const shm_segment *s);
 
 /* rank -1: of all. The first reason stays. */
 void shm_segment_abort(shm_segment *s, int rank, int code, const char *why);
 bool shm_segment_aborted(const shm_segment *s, pt_error *why);
 /* Grows several times a second while the rank's process runs; 0: it has not come yet. */
 uint64_t shm_segment_beat(const shm_segment *s, int rank);
+
+/* Into and out of the ring of a pair, as much as goes on without a turn of it; 0: nothing. */
+size_t shm_put(shm_segment *s, int from, int to, const void *data, size_t bytes);
+size_t shm_take(shm_segment *s, int from, int to, void *data, size_t bytes);
 
 /* The segment stays the caller's, and outlives the comm. */
 int comm_shm_open(shm_segment *s, int rank, comm **out, pt_error *e);

@@ -254,7 +254,7 @@ static int open_data(dataset *d, const dataset_options *o, const data_files *fil
 {
     pt_data_format format;
     pt_train_on on = o->train_on;
-    int rc = data_recognize(files, o->format, &format, e);
+    int rc = data_recognize(files, o->format, &format, &d->chats, e);
     if (rc == 0)
         rc = check_pairs(o->pairs, files, format, e);
     if (rc == 0)
@@ -320,6 +320,8 @@ uint64_t dataset_tokens(const dataset *d) { return d->packed ? d->packing.tokens
 bool dataset_apart(const dataset *d) { return d->packed || d->documents; }
 
 bool dataset_packed(const dataset *d) { return d->packed; }
+
+bool dataset_chats(const dataset *d) { return d->chats; }
 
 const char *dataset_fingerprint(const dataset *d) { return d->tokens.fingerprint; }
 

@@ -63,6 +63,7 @@ uint64_t dataset_tokens(const dataset *d);    /* of the stream; of examples the 
 uint64_t dataset_windows(const dataset *d);   /* whole windows: (tokens - 1) / T of a stream */
 bool dataset_apart(const dataset *d);         /* windows hold documents that have nothing in common: `first` is written */
 bool dataset_packed(const dataset *d);        /* windows are made of examples */
+bool dataset_chats(const dataset *d);         /* which went through a chat template: the first one did */
 const char *dataset_fingerprint(const dataset *d); /* of the ids: hex, recorded in checkpoints */
 
 /* Sentences for the user, or NULL: what was found in the data and what of it is learned; files of a folder were left out, a damaged cache

@@ -14,13 +14,15 @@ struct dataset {
     uint64_t seed;
     bool shuffle, documents;
     bool packed;   /* windows are made of examples */
+    bool chats;    /* which are conversations */
     int64_t eos;   /* ends a document where those of a stream are apart, -1: nothing does */
     data_share share;   /* of the windows of a stream */
     window_packing packing;
     char summary[512], notice[1024];
 };
 
-/* recognize.c: what all files are, by the first record of each; `asked` is what the user says. */
-int data_recognize(const data_files *files, pt_data_format asked, pt_data_format *format, pt_error *e);
+/* recognize.c: what all files are, by the first record of each; `asked` is what the user says. *chats: the last file's are
+ * conversations. */
+int data_recognize(const data_files *files, pt_data_format asked, pt_data_format *format, bool *chats, pt_error *e);
 
 #endif

@@ -116,8 +116,9 @@ int record_parse(const char *path, record_place at, const char *p, size_t n, jso
     if (!root)
         return no_json(path, at, &je, e);
     if (!json_is_object(root)) {
-        pt_fail(e, PT_FAILED, "%s: line %llu: %s where an object is expected, such as {\"text\": \"...\"}", path,
-                (unsigned long long)at.line, json_type_name(root));
+        pt_fail(e, PT_FAILED, "%s: line %llu: %s where an object is expected, such as {\"text\": \"...\"}%s", path,
+                (unsigned long long)at.line, json_type_name(root),
+                json_is_array(root) ? "; a file that is one list of objects is named .json" : "");
         json_decref(root);
         return PT_FAILED;
     }
@@ -310,6 +311,9 @@ static int bad_field(const input *in, const csv_reader *c, size_t i, const char 
 
 static int take_names(const input *in, const csv_reader *c, csv_names *h, pt_error *e)
 {
+    const csv_slice first = csv_field(c, 0);
+    if (c->fields_n == 1 && (memchr(first.p, ';', first.n) || memchr(first.p, '\t', first.n)))
+        return bad_field(in, c, 0, "one name with semicolons or tabs in it: commas stand between fields, also in the first row", e);
     h->name = calloc(c->fields_n, sizeof *h->name);
     if (!h->name)
         return pt_fail(e, PT_FAILED, "out of memory: the names of %zu columns", c->fields_n);
@@ -390,17 +394,19 @@ static int read_csv(input *in, pt_error *e)
 /* ---- files ---- */
 
 /* A byte order mark is no part of JSON, but Windows editors write it. */
-static int skip_bom(input *in, pt_error *e)
+static int skip_bom(input *in, data_kind kind, pt_error *e)
 {
     int rc = input_fill(in, e);
-    if (rc > 0 && in->n >= 3 && memcmp(in->block, "\xEF\xBB\xBF", 3) == 0)
+    if (rc > 0 && in->n >= 2 && (!memcmp(in->block, "\xFF\xFE", 2) || !memcmp(in->block, "\xFE\xFF", 2)))
+        return pt_fail(e, PT_FAILED, "%s: this is UTF-16: make UTF-8 of it: iconv -f UTF-16 -t UTF-8 '%s' > new file", in->path, in->path);
+    if (kind != DATA_TEXT && rc > 0 && in->n >= 3 && memcmp(in->block, "\xEF\xBB\xBF", 3) == 0)
         in->at = 3;
     return rc < 0 ? rc : 0;
 }
 
 static int read_kind(input *in, data_kind kind, pt_error *e)
 {
-    int rc = kind == DATA_TEXT ? 0 : skip_bom(in, e);
+    int rc = skip_bom(in, kind, e);
     if (rc < 0)
         return rc;
     switch (kind) {

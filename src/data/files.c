@@ -37,7 +37,7 @@ static int refuse_parquet(const char *path, pt_error *e)
 {
     return pt_fail(e, PT_FAILED,
                    "%.300s: Parquet is not read; this makes a .jsonl of it (pip install datasets): python3 -c \"import datasets, sys; "
-                   "datasets.Dataset.from_parquet(sys.argv[1]).to_json(sys.argv[2])\" %.300s data.jsonl", path, path);
+                   "datasets.Dataset.from_parquet(sys.argv[1]).to_json(sys.argv[2])\" '%.300s' data.jsonl", path, path);
 }
 
 static int add_file(data_files *f, const char *path, data_kind kind, const struct stat *st, pt_error *e)

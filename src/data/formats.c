@@ -3,8 +3,10 @@
 #include "base/json.h"
 #include "data/documents.h"
 
+#include <ctype.h>
 #include <stdlib.h>
 #include <string.h>
+#include <strings.h>
 
 /* ---- which format ---- */
 
@@ -33,6 +35,12 @@ pt_data_format format_of(const json_t *record)
         if (format_fits(order[i], record))
             return order[i];
     return PT_DATA_AUTO;
+}
+
+bool format_chats(pt_data_format f, const json_t *record)
+{
+    const char *reply = f == PT_DATA_PROMPT ? "completion" : f == PT_DATA_PREFERENCE ? "chosen" : NULL;
+    return reply ? json_is_array(json_object_get(record, reply)) : f == PT_DATA_MESSAGES || f == PT_DATA_SHAREGPT || f == PT_DATA_ALPACA;
 }
 
 const char *format_name(pt_data_format f) { return formats[f].name; }
@@ -133,6 +141,36 @@ static int join_parts(const json_t *parts, const place *p, json_t **out)
     return all ? 0 : pt_fail(p->error, PT_FAILED, "%.400s: message %zu: out of memory for its parts", p->where, p->message);
 }
 
+/* Of an assistant. A list, or the JSON of one in a string; nothing, where there are none. */
+static int check_calls(json_t *message, const place *p)
+{
+    const json_t *given = json_object_get(message, "tool_calls");
+    json_t *calls;
+    if (!given || json_is_null(given))
+        return 0;
+    int rc = take_list(given, "tool_calls", p, &calls);
+    for (size_t i = 0; i < json_array_size(calls) && rc == 0; i++)
+        if (!json_is_object(json_array_get(calls, i)))
+            rc = pt_fail(p->error, PT_FAILED, "%.400s: message %zu: one of its \"tool_calls\" is %s, but an object is needed", p->where,
+                         p->message, json_type_name(json_array_get(calls, i)));
+    if (rc == 0)
+        json_object_set(message, "tool_calls", calls);
+    json_decref(calls);
+    return rc;
+}
+
+/* Templates raise, leave the message out, or print "None". */
+static int check_nothing(const json_t *message, const place *p)
+{
+    static const char *const instead[] = {"tool_calls", "reasoning_content", "reasoning", "thinking", "tool_responses"};
+    const char *role = json_string_value(json_object_get(message, "role"));
+    for (size_t i = 0; i < sizeof instead / sizeof *instead; i++)
+        if (json_object_get(message, instead[i]) && !json_is_null(json_object_get(message, instead[i])))
+            return 0;
+    return pt_fail(p->error, PT_FAILED, "%.400s: message %zu (%.40s) has no \"content\": give it a string, which may be empty, or take "
+                   "such records out of the file", p->where, p->message, role ? role : "");
+}
+
 /* The content of a message is a string, or nothing beside tool calls. */
 static int check_content(json_t *message, const place *p)
 {
@@ -141,7 +179,9 @@ static int check_content(json_t *message, const place *p)
         int rc = join_parts(content, p, &joined);
         return rc < 0 ? rc : json_object_set_new(message, "content", joined);
     }
-    if (!content || json_is_string(content) || json_is_null(content))
+    if (!content || json_is_null(content))
+        return check_nothing(message, p);
+    if (json_is_string(content))
         return 0;
     return pt_fail(p->error, PT_FAILED, "%.400s: message %zu: \"content\" is %s, but it must be a string", p->where, p->message,
                    json_type_name(content));
@@ -162,14 +202,27 @@ static const char *role_of(const char *from)
     return NULL;
 }
 
-/* Roles are the template's, which may know more of them than anybody else; another format's name of one is a mistake that templates print
- * without a word, or leave out. */
+/* A known role with capitals or blanks; NULL: none. */
+static const char *role_meant(const char *role)
+{
+    while (isspace((unsigned char)*role))
+        role++;
+    for (size_t i = 0; i < sizeof roles / sizeof *roles; i++) {
+        const size_t n = strlen(roles[i].from);
+        if (!strncasecmp(roles[i].from, role, n) && !role[n + strspn(role + n, " \t\r\n")])
+            return roles[i].role;
+    }
+    return NULL;
+}
+
+/* Roles are the template's, which may know more of them than anybody else; another format's name of one, or another spelling, is a mistake
+ * that templates print without a word, or leave out. */
 static int check_role(const json_t *message, const place *p)
 {
     const char *role = json_string_value(json_object_get(message, "role"));
     if (!role)
         return pt_fail(p->error, PT_FAILED, "%.400s: message %zu is no object with a \"role\"", p->where, p->message);
-    const char *right = role_of(role);
+    const char *right = role_meant(role);
     if (!right || !strcmp(right, role))
         return 0;
     return pt_fail(p->error, PT_FAILED, "%.400s: message %zu: unknown role \"%s\": write \"%s\"", p->where, p->message, role, right);
@@ -184,6 +237,8 @@ static int check_messages(const json_t *messages, place *p)
         p->message = i + 1;
         json_t *message = json_array_get(messages, i);
         rc = check_role(message, p);
+        if (rc == 0)
+            rc = check_calls(message, p);
         if (rc == 0)
             rc = check_content(message, p);
     }
@@ -290,7 +345,7 @@ static int read_sharegpt(const json_t *record, place *p, format_record *out)
         p->message = i + 1;
         if (json_object_get(turn, "from") || !json_object_get(turn, "role"))
             rc = put_turn(messages, turn, p);
-        else if ((rc = check_role(turn, p)) == 0 && (rc = check_content(turn, p)) == 0)
+        else if ((rc = check_role(turn, p)) == 0 && (rc = check_calls(turn, p)) == 0 && (rc = check_content(turn, p)) == 0)
             json_array_append(messages, turn);
     }
     if (rc == 0 && !json_array_size(turns))

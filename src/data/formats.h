@@ -20,6 +20,7 @@
 
 pt_data_format format_of(const json_t *record); /* PT_DATA_AUTO: of none */
 bool format_fits(pt_data_format f, const json_t *record); /* it has the keys of f */
+bool format_chats(pt_data_format f, const json_t *record); /* that record is a conversation, not one or two texts */
 const char *format_name(pt_data_format f);      /* as --data-format has it */
 const char *format_keys(pt_data_format f);      /* those that it needs, for messages */
 int format_unknown(json_t *record, const char *where, pt_error *e); /* the error of a record that is of none */

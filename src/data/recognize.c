@@ -14,6 +14,7 @@ typedef struct look {
     record_place at;
     pt_data_format wanted; /* AUTO: whatever it is */
     pt_data_format found;
+    bool chats;
 } look;
 
 static int look_begin(void *arg, record_place at, pt_error *e)
@@ -34,6 +35,7 @@ static int look_text(void *arg, const char *p, size_t n, uint64_t file_bytes, pt
     snprintf(where, sizeof where, "%.500s: line %llu", l->path, (unsigned long long)l->at.line);
     l->found = l->wanted != PT_DATA_AUTO && format_fits(l->wanted, record) ? l->wanted : format_of(record);
     rc = l->found == PT_DATA_AUTO ? format_unknown(record, where, e) : SEEN;
+    l->chats = format_chats(l->found, record);
     json_decref(record);
     return rc;
 }
@@ -41,7 +43,7 @@ static int look_text(void *arg, const char *p, size_t n, uint64_t file_bytes, pt
 static int look_end(void *arg, pt_error *e) { return 0; }
 
 /* *found stays AUTO where the file has no records. */
-static int look_at(const data_file *file, pt_data_format wanted, pt_data_format *found, record_place *at, pt_error *e)
+static int look_at(const data_file *file, pt_data_format wanted, pt_data_format *found, bool *chats, record_place *at, pt_error *e)
 {
     look l = {.path = file->path, .wanted = wanted};
     const document_sink sink = {&l, look_begin, look_text, look_end};
@@ -51,11 +53,12 @@ static int look_at(const data_file *file, pt_data_format wanted, pt_data_format 
     int rc = documents_read(fd, file->path, file->kind, DOCUMENT_RECORD, &sink, e);
     close(fd);
     *found = l.found;
+    *chats = l.chats;
     *at = l.at;
     return rc == SEEN ? 0 : rc;
 }
 
-static int format_of_file(const data_file *file, pt_data_format wanted, pt_data_format *found, record_place *at, pt_error *e)
+static int format_of_file(const data_file *file, pt_data_format wanted, pt_data_format *found, bool *chats, record_place *at, pt_error *e)
 {
     *at = (record_place){0};
     if (file->kind == DATA_NPY || file->kind == DATA_BIN)
@@ -63,7 +66,7 @@ static int format_of_file(const data_file *file, pt_data_format wanted, pt_data_
     else if (file->kind == DATA_TEXT)
         *found = PT_DATA_TEXT;
     else
-        return look_at(file, wanted, found, at, e);
+        return look_at(file, wanted, found, chats, at, e);
     return 0;
 }
 
@@ -85,15 +88,16 @@ static int refuse_mixed(const data_file *file, record_place at, pt_data_format f
                    format_name(found), because, format_name(wanted));
 }
 
-int data_recognize(const data_files *files, pt_data_format asked, pt_data_format *format, pt_error *e)
+int data_recognize(const data_files *files, pt_data_format asked, pt_data_format *format, bool *chats, pt_error *e)
 {
     const char *because = asked == PT_DATA_AUTO ? NULL : "--data-format";
     *format = asked;
+    *chats = false;
     for (size_t i = 0; i < files->n; i++) {
         const data_file *file = &files->files[i];
         pt_data_format found = PT_DATA_AUTO;
         record_place at;
-        int rc = format_of_file(file, *format, &found, &at, e);
+        int rc = format_of_file(file, *format, &found, chats, &at, e);
         if (rc < 0)
             return rc;
         if (found == PT_DATA_AUTO)

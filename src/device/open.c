@@ -12,6 +12,7 @@
  * the module cannot use; asked for by name each is an error, with "auto" a notice and the CPU. Where nothing shows that there is a GPU,
  * not even that.
  */
+#include "base/module.h"
 #include "device/module.h"
 
 #include <dlfcn.h>
@@ -60,28 +61,6 @@ static bool driver_is_there(void)
     return driver != NULL;
 }
 
-/* out = FOLDER_OF(file) + rest, if such a file is there. */
-static bool beside(const char *file, const char *rest, char out[PATH_MAX])
-{
-    const char *slash = strrchr(file, '/');
-    int n = slash ? snprintf(out, PATH_MAX, "%.*s/%s", (int)(slash - file), file, rest) : PATH_MAX;
-    return n < PATH_MAX && access(out, R_OK) == 0;
-}
-
-static bool find_module(char out[PATH_MAX])
-{
-    const char *given = getenv("PROTRAIN_CUDA_MODULE");
-    if (given)
-        return snprintf(out, PATH_MAX, "%s", given) < PATH_MAX;
-    char program[PATH_MAX];
-    ssize_t n = readlink("/proc/self/exe", program, sizeof program - 1);
-    program[n > 0 ? n : 0] = '\0';
-    if (beside(program, CUDA_MODULE_FILE, out) || beside(program, "../" PT_LIBDIR "/" CUDA_MODULE_FILE, out))
-        return true;
-    Dl_info library;
-    return dladdr((void *)(uintptr_t)device_open, &library) && library.dli_fname && beside(library.dli_fname, CUDA_MODULE_FILE, out);
-}
-
 static int cuda_open(const device_options *o, device **out, pt_error *e)
 {
     char path[PATH_MAX];
@@ -90,7 +69,7 @@ static int cuda_open(const device_options *o, device **out, pt_error *e)
                        gpu_is_there() ? "/dev/nvidiactl is there, and the driver's library libcuda.so.1 cannot be loaded: in a "
                        "container, give it NVIDIA_DRIVER_CAPABILITIES=compute,utility; or use --device cpu"
                        : "no NVIDIA driver on this machine (libcuda.so.1): install it, or use --device cpu");
-    if (!find_module(path))
+    if (!module_find("PROTRAIN_CUDA_MODULE", CUDA_MODULE_FILE, path))
         return pt_fail(e, PT_FAILED, "this build of protrain has no CUDA module (%s is not beside it): build where the CUDA toolkit is, "
                        "or use --device cpu", CUDA_MODULE_FILE);
     void *module = dlopen(path, RTLD_NOW | RTLD_LOCAL);

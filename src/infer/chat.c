@@ -58,6 +58,12 @@ static void take_back(chat_state *c, size_t messages, size_t reply)
     c->reply.n = reply;
 }
 
+void pt_generator_forget(pt_generator *g)
+{
+    if (g)
+        chat_state_free(&g->chat);
+}
+
 int pt_generator_say(pt_generator *g, const char *text, size_t bytes, int64_t max_new_tokens, pt_error *e)
 {
     if (!g)

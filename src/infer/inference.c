@@ -9,7 +9,7 @@
 enum { LINE = 64 };
 
 /* Byte offsets in the first arena. */
-typedef struct inference_layout { uint64_t x, stream, workspace, normed, logits, ids, bytes; } inference_layout;
+typedef struct inference_layout { uint64_t x, stream, workspace, normed, logits, ids, gains, bytes; } inference_layout;
 
 struct inference {
     const model *model;
@@ -56,6 +56,15 @@ static uint64_t place_params(const model *m, pt_dtype type, uint64_t *param_at)
     return at;
 }
 
+/* Of DoRA's adapters, a layer's matrices one behind the other; where that of `matrix` begins (MODEL_MATRICES: where they end). */
+static uint64_t gains_at(const model *m, const step_shape *s, int matrix)
+{
+    uint64_t at = 0;
+    for (int i = 0; i < matrix && m->config.dora; i++)
+        take(&at, layer_tensor_bytes(&m->config, s, LAYER_GAIN_QKV + i));
+    return at;
+}
+
 static void layout_init(inference_layout *l, const model *m, const step_shape *s, const layer_layout *layer)
 {
     pt_dtype type = s->type;
@@ -66,6 +75,7 @@ static void layout_init(inference_layout *l, const model *m, const step_shape *s
     l->normed = take(&at, (uint64_t)m->config.hidden * dtype_bytes(type));
     l->logits = take(&at, (uint64_t)m->config.vocab * sizeof(float));
     l->ids = take(&at, 2 * INFERENCE_ROWS * sizeof(int32_t));
+    l->gains = take(&at, gains_at(m, s, MODEL_MATRICES) * (uint64_t)m->config.layers);
     l->bytes = at;
 }
 
@@ -126,6 +136,11 @@ static void find_weights(inference *x)
         w->slices = &w->param[w->param[PARAM_TOKENS] ? PARAM_TOKENS : PARAM_HEAD];
         w->slices_n = 1;
     }
+    const uint64_t layer = gains_at(x->model, &x->shape, MODEL_MATRICES);
+    for (int b = 1; b < x->model->blocks_n - 1 && x->model->config.dora; b++)
+        for (int i = 0; i < MODEL_MATRICES; i++)
+            x->weights[b].gains[i] = (float *)(x->arena + x->layout.gains + layer * (uint64_t)(b - 1) +
+                                               gains_at(x->model, &x->shape, i));
 }
 
 int inference_open(const model *m, device *d, pt_dtype type, int threads, inference **out, pt_error *e)
@@ -172,12 +187,22 @@ void inference_close(inference *x)
     free(x);
 }
 
+/* Once, since the weights stay as they are: a token would measure them as long as it reads them. */
+static int measure_gains(inference *x, pt_error *e)
+{
+    const block_context c = {x->model, &x->shape, x->queue};
+    for (int b = 1; b < x->model->blocks_n - 1 && x->model->config.dora; b++)
+        layer_gains(&c, b, &x->layer, &x->weights[b], x->arena + x->layout.workspace);
+    return queue_sync(x->queue, queue_signal(x->queue), e);
+}
+
 int inference_load(inference *x, const struct safetensors *st, const struct safetensors *adapter, uint64_t seed,
                    void (*progress)(void *arg, uint64_t done, uint64_t total), void *arg, pt_error *e)
 {
     const load_job job = {.model = x->model, .st = st, .adapter = adapter, .seed = seed, .type = x->shape.type, .device = x->device,
                           .threads = x->threads, .base = x->arena, .param_at = x->param_at, .progress = progress, .arg = arg};
-    return load_weights(&job, e);
+    int failed = load_weights(&job, e);
+    return failed ? failed : measure_gains(x, e);
 }
 
 /* ---- a sequence ---- */

@@ -3,6 +3,7 @@
  *
  *   weights   [param 0][param 1] ...                    compute type, every parameter from a multiple of 64 bytes
  *   work      [x][workspace of a layer][last row, normed][logits][ids, positions]     INFERENCE_ROWS rows
+ *   gains     of DoRA's adapters, measured once behind loading
  *   cache     [layer 0: k and v of position 0, of position 1 ... context - 1][layer 1] ... [rotary table]
  *
  * The first two are one arena, taken at open; the cache is another, taken for as many tokens as the caller says.

@@ -161,17 +161,40 @@ static int read_targets(const model *m, const char *list, targets *t, pt_error *
     return 0;
 }
 
-static json_t *config_of(const model *m, const adapter_options *o, double alpha, const targets *t)
+/* Of a model of text and images an expression: other parts have modules of the same names, to which PEFT would give adapters too. */
+static json_t *text_modules(const targets *t)
 {
+    char all[TARGETS_MOST * (TARGET_BYTES + 8)] = ".*language_model\\..*\\.(";
+    size_t n = strlen(all);
+    for (int i = 0; i < t->n; i++) {
+        all[n] = '|';
+        n += i > 0;
+        for (const char *p = t->of[i]; *p; all[n++] = *p++)
+            if (*p == '.')
+                all[n++] = '\\';
+    }
+    strcpy(all + n, ")");
+    return json_string(all);
+}
+
+static json_t *target_modules(const model *m, const targets *t)
+{
+    if (m->config.multimodal)
+        return text_modules(t);
     json_t *names = json_array();
     for (int i = 0; i < t->n; i++)
         json_array_append_new(names, json_string(t->of[i]));
+    return names;
+}
+
+static json_t *config_of(const model *m, const adapter_options *o, double alpha, const targets *t)
+{
     json_t *number = alpha == floor(alpha) ? json_integer((json_int_t)alpha) : json_real(alpha);
     return json_pack("{s:s, s:s, s:n, s:b, s:s, s:b, s:f, s:I, s:o, s:{}, s:{}, s:b, s:b, s:o, s:n}", "peft_type", "LORA", "task_type",
                      "CAUSAL_LM", "base_model_name_or_path", "inference_mode", 1, "bias", "none", "fan_in_fan_out",
                      architecture_find(m->config.model_type)->transposed, "lora_dropout", 0.0, "r", (json_int_t)o->rank, "lora_alpha",
                      number,
-                     "rank_pattern", "alpha_pattern", "use_rslora", o->rslora, "use_dora", o->dora, "target_modules", names,
+                     "rank_pattern", "alpha_pattern", "use_rslora", o->rslora, "use_dora", o->dora, "target_modules", target_modules(m, t),
                      "modules_to_save");
 }
 

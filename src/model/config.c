@@ -51,7 +51,8 @@ static int check_few_bits(config_reader *r)
     char shown[64];
     const json_t *quantized = json_object_get(r->source.object, "quantization_config");
     const char *method = json_string_value(json_object_get(quantized, "quant_method"));
-    const bool four = json_is_true(json_object_get(quantized, "load_in_4bit")), eight = json_is_true(json_object_get(quantized, "load_in_8bit"));
+    const bool four = json_is_true(json_object_get(quantized, "load_in_4bit"));
+    const bool eight = json_is_true(json_object_get(quantized, "load_in_8bit"));
     if (!quantized || json_is_null(quantized) || ((four || eight) && (!method || !strcmp(method, "bitsandbytes"))))
         return 0;
     return pt_fail(r->e, PT_FAILED,

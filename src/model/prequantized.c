@@ -171,8 +171,24 @@ static int open_halves(prequantized *q, const safetensors_tensor *state, pt_erro
     return failed;
 }
 
+/* Of 0 rows follow each other; older versions also wrote them in the order of a GPU's tiles. */
+static int check_order(const prequantized *q, pt_error *e)
+{
+    const safetensors_tensor *t = find_beside(q->st, q->codes->name, of_weight, of_order);
+    uint8_t order = 0;
+    int failed = t && t->bytes == 1 ? safetensors_read_stored(q->st, t, 0, 1, &order, e) : 0;
+    if (failed || !order)
+        return failed;
+    return pt_fail(e, PT_FAILED,
+                   "%s: \"%.120s\" is %d: the codes are in the order of a GPU's tiles, and rows are needed (0): load the folder with a "
+                   "newer bitsandbytes and save it again", safetensors_path(q->st, t), t->name, order);
+}
+
 static int open_bytes(prequantized *q, pt_dtype dtype, pt_error *e)
 {
+    int failed = check_order(q, e);
+    if (failed)
+        return failed;
     if (strcmp(q->codes->dtype_text, "I8") || q->codes->rank != 2)
         return damaged(q, q->codes, "has scales for its rows and is no matrix of I8", e);
     q->bytes = true;

@@ -7,6 +7,7 @@
  *            X.weight.quant_state.bitsandbytes__nf4 (or __fp4)     JSON, a byte an entry: sizes of blocks, shape, dtype
  *   8 bits   X.weight (I8)         codes from -127 to 127
  *            X.SCB                 the largest magnitude of each row, F32
+ *            X.weight_format       a byte: 0, rows follow each other
  *
  * Values are in the order (outputs, inputs), also of GPT-2, whose matrices are stored the other way round where they are whole. What a
  * matrix stands for is its decoded values, rounded to the dtype that it was made from: that is what Transformers computes with.

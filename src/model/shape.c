@@ -97,6 +97,8 @@ void step_shape_like(step_shape *out, const step_shape *s, const model *m, int64
     *out = *s;
     out->batch = batch;
     out->seq_len = seq_len;
+    while (out->lanes > 1 && batch % out->lanes)
+        out->lanes /= 2;
     cut_units(out, m);
     cut_head(out, m);
 }

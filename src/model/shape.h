@@ -45,7 +45,7 @@ void step_shape_in_lanes(step_shape *s, const model *m, int lanes);
 int step_shape_of_rank(step_shape *out, const step_shape *whole, int ranks, int rank, pt_error *e);
 /* Larger units and larger parts of the head, for small ones leave a GPU idle. */
 void step_shape_for_gpu(step_shape *s, const model *m);
-/* Like it in all but its size; of a rank's part, a rank's part. Its lanes divide `batch`. */
+/* Like it in all but its size, and in as many lanes as `batch` has; of a rank's part, a rank's part. */
 void step_shape_like(step_shape *out, const step_shape *s, const model *m, int64_t batch, int64_t seq_len);
 
 /* Workspace of the head: [normed x (R,C)] [dn (R,C)] [dn32 (head_rows, C) fp32] [logits (head_rows, ld >= V) fp32], and where pairs are

@@ -180,7 +180,8 @@ static int missing_tensor(const model *m, const safetensors *st, const param *p,
 }
 
 /* out (n) = values from the first-th on, in the order in which they are stored. */
-static int read_values(const model *m, const safetensors *st, const safetensors_tensor *t, int64_t first, int64_t n, float *out, pt_error *e)
+static int read_values(const model *m, const safetensors *st, const safetensors_tensor *t, int64_t first, int64_t n, float *out,
+                       pt_error *e)
 {
     prequantized q;
     const int few = prequantized_open(st, t, m->config.stored_type, &q, e);
@@ -438,8 +439,8 @@ int weights_check_some(const model *m, const safetensors *st, weights_type type_
 }
 
 /* out (n, cols) = rows first .. first+n of a part. */
-static int read_rows(const model *m, const safetensors *st, const safetensors_tensor *t, const param_part *part, int64_t first, int64_t n, int64_t cols,
-                     float *out, pt_error *e)
+static int read_rows(const model *m, const safetensors *st, const safetensors_tensor *t, const param_part *part, int64_t first, int64_t n,
+                     int64_t cols, float *out, pt_error *e)
 {
     int status = 0;
     for (int64_t done = 0, run, stored; done < n && !status; done += run) {

@@ -149,13 +149,27 @@ piece_share packing_share(const packing *k, const model *m, const piece *p, int 
     return (piece_share){p->row0 + begin / row, (end - begin) / row};
 }
 
-static void share_pieces(packing *p, const model *m, int rank)
+static void share_pieces(packing *p, const model *m, int c, int rank)
 {
-    for (int i = 0; i < p->pieces_n; i++) {
-        const piece_share own = packing_share(p, m, &p->pieces[i], rank);
-        p->pieces[i].own_row0 = own.row0;
-        p->pieces[i].own_rows = own.rows;
+    for (int i = 0; i < p->chunks[c].pieces_n; i++) {
+        piece *k = chunk_piece(p, c, i);
+        const piece_share own = packing_share(p, m, k, rank);
+        k->own_row0 = own.row0;
+        k->own_rows = own.rows;
     }
+}
+
+/* Whether a rank's shard is a stretch of the same piece as that of the rank before, and as long: it needs no more room. There may be
+ * thousands of ranks. */
+static bool is_like_before(const packing *p, int c, int rank)
+{
+    const int64_t *cut = p->cuts + c * (p->ranks + 1);
+    bool like = rank > 0 && cut[rank + 1] - cut[rank] == cut[rank] - cut[rank - 1];
+    for (int i = 0; i < p->chunks[c].pieces_n && like; i++) {
+        const int64_t offset = chunk_piece(p, c, i)->offset;
+        like = offset <= cut[rank - 1] || offset >= cut[rank + 1];
+    }
+    return like;
 }
 
 static int64_t share_floats(const packing *k, const model *m, int block, int chunk, int rank, const piece *before)
@@ -170,14 +184,30 @@ static int64_t share_floats(const packing *k, const model *m, int block, int chu
     return floats;
 }
 
+/* Once for the pieces of a block in a chunk: of thousands of ranks it takes its time. */
+static void count_partials(packing *p, const model *m)
+{
+    for (int c = 0; c < p->chunks_n; c++)
+        for (int i = 0, last = -1; i < p->chunks[c].pieces_n; i++) {
+            piece *k = chunk_piece(p, c, i);
+            const int block = m->params[k->param].block;
+            for (int r = 0; r < p->ranks && block != last; r++) {
+                if (is_like_before(p, c, r))
+                    continue;
+                const int64_t floats = share_floats(p, m, block, c, r, NULL);
+                k->partial = floats > k->partial ? floats : k->partial;
+            }
+            k->partial = block == last ? chunk_piece(p, c, i - 1)->partial : k->partial;
+            last = block;
+        }
+}
+
 int64_t partial_floats(const packing *k, const model *m, int block, int chunk)
 {
-    int64_t most = 0;
-    for (int r = 0; r < k->ranks; r++) {
-        const int64_t floats = share_floats(k, m, block, chunk, r, NULL);
-        most = floats > most ? floats : most;
-    }
-    return most;
+    int i = 0;
+    while (i < k->chunks[chunk].pieces_n && m->params[chunk_piece(k, chunk, i)->param].block != block)
+        i++;
+    return i < k->chunks[chunk].pieces_n ? chunk_piece(k, chunk, i)->partial : 0;
 }
 
 uint64_t partial_bytes(const packing *k, const model *m, int block, int chunk)
@@ -240,6 +270,19 @@ static void lay_states(packing *p, const model *m, int c)
     }
 }
 
+/* Room for any rank's, and the places of this one's. */
+static void lay_all_states(packing *p, const model *m, int c)
+{
+    for (int r = 0; r < p->ranks; r++) {
+        if (r == p->rank || is_like_before(p, c, r))
+            continue;
+        share_pieces(p, m, c, r);
+        lay_states(p, m, c);
+    }
+    share_pieces(p, m, c, p->rank);
+    lay_states(p, m, c);
+}
+
 /* ---- together ---- */
 
 int pack(const model *m, const step_shape *s, int64_t chunk_bytes, packing *out, pt_error *e)
@@ -277,11 +320,9 @@ int pack(const model *m, const step_shape *s, int64_t chunk_bytes, packing *out,
         packing_free(out);
         return pt_fail(e, PT_FAILED, "out of memory");
     }
-    for (int r = 1; r <= out->ranks; r++) { /* this rank's last: its places stay */
-        share_pieces(out, m, (out->rank + r) % out->ranks);
-        for (int c = 0; c < out->chunks_n; c++)
-            lay_states(out, m, c);
-    }
+    count_partials(out, m);
+    for (int c = 0; c < out->chunks_n; c++)
+        lay_all_states(out, m, c);
     return 0;
 }
 

@@ -34,6 +34,7 @@ typedef struct piece {
     int64_t offset;  /* elements from the start of the chunk, a multiple of 32 */
     int64_t own_row0, own_rows; /* those in this rank's shard */
     uint64_t low, slab[OPTIMIZER_SLABS]; /* of these; bytes from the start of the chunk's states */
+    int64_t partial; /* partial_floats of its block and chunk */
 } piece;
 
 typedef struct chunk_t {

@@ -47,7 +47,7 @@ typedef struct number_key { const char *key; size_t at; } number_key;
 static const curve_key block_curves[] = {CURVE(embed_finish), {"whole_device", offsetof(costs, whole_device), true},
                                          {"whole_host", offsetof(costs, whole_host), true}};
 static const curve_key machine_curves[] = {CURVE(finish), CURVE(update_device), CURVE(update_host), CURVE(to_device), CURVE(from_device),
-                                           CURVE(read), CURVE(write), CURVE(wake_latency)};
+                                           CURVE(read), CURVE(write), {"waking", offsetof(costs, wake_latency), false}};
 static const number_key block_numbers[] = {{"embed_ns", offsetof(costs, embed_ns)}, {"head_ns", offsetof(costs, head_ns)},
                                            {"head_eval_ns", offsetof(costs, head_eval_ns)},
                                            {"head_cold_sums_ns", offsetof(costs, head_cold_accumulators_ns)},

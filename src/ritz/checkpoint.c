@@ -60,14 +60,49 @@ static int read_word(const json_source *s, const char *key, const char *const *w
     return !failed && *out == n ? pt_fail(e, PT_FAILED, "%s: %s is \"%.40s\", which is not known", s->where, key, word) : failed;
 }
 
-static int read_config(const char *folder, pt_ritz_options *o, int64_t *dim, pt_error *e)
+/* An array of `dim` numbers; *out NULL: there is none. */
+static int read_numbers(const json_source *s, const char *key, int64_t dim, double **out, pt_error *e)
+{
+    json_t *array = NULL;
+    int failed = json_get_array(s, key, JSON_OPTIONAL, &array, e);
+    *out = NULL;
+    if (failed || !array)
+        return failed;
+    if ((int64_t)json_array_size(array) != dim)
+        return pt_fail(e, PT_FAILED, "%s: %s has %zu numbers, and there are %lld dimensions", s->where, key, json_array_size(array),
+                       (long long)dim);
+    *out = malloc((size_t)dim * sizeof **out);
+    if (!*out)
+        return pt_fail(e, PT_FAILED, "out of memory");
+    for (int64_t j = 0; j < dim; j++)
+        (*out)[j] = json_number_value(json_array_get(array, (size_t)j));
+    return 0;
+}
+
+static int read_problem(const json_source *s, int64_t dim, problem *p, pt_error *e)
+{
+    const char *name = "";
+    double *lower = NULL, *upper = NULL;
+    int failed = json_get_string(s, "problem", JSON_OPTIONAL, &name, e);
+    if (!failed)
+        failed = read_numbers(s, "lower", dim, &lower, e);
+    if (!failed)
+        failed = read_numbers(s, "upper", dim, &upper, e);
+    if (!failed)
+        failed = problem_open_box(name, dim, lower, upper, p, e);
+    free(lower);
+    free(upper);
+    return failed;
+}
+
+static int read_config(const char *folder, pt_ritz_options *o, problem *p, pt_error *e)
 {
     static const char *const kinds[] = {"residual", "plain"}, *const dtypes[] = {"fp32", "fp64"}, *const types[] = {"deep_ritz"};
     char path[FILE_PATH_BYTES];
     json_source s;
     bool input = true;
     int kind = 0, activation = 0, dtype = 0, type = 0;
-    int64_t blocks = 0;
+    int64_t blocks = 0, dim = 0;
     int failed = path_join(path, folder, "config.json", e);
     if (!failed)
         failed = json_source_file(&s, path, "a trained Deep Ritz network", e);
@@ -75,7 +110,7 @@ static int read_config(const char *folder, pt_ritz_options *o, int64_t *dim, pt_
         return failed;
     failed = read_word(&s, "model_type", types, 1, &type, e);
     if (!failed)
-        failed = json_get_int(&s, "dim", JSON_REQUIRED, 1, RITZ_WIDTH_MOST, dim, e);
+        failed = json_get_int(&s, "dim", JSON_REQUIRED, 1, RITZ_WIDTH_MOST, &dim, e);
     if (!failed)
         failed = json_get_int(&s, "width", JSON_REQUIRED, 1, RITZ_WIDTH_MOST, &o->width, e);
     if (!failed)
@@ -88,6 +123,8 @@ static int read_config(const char *folder, pt_ritz_options *o, int64_t *dim, pt_
         failed = read_word(&s, "activation", activations, ACTIVATIONS, &activation, e);
     if (!failed)
         failed = read_word(&s, "dtype", dtypes, 2, &dtype, e);
+    if (!failed)
+        failed = read_problem(&s, dim, p, e);
     json_source_close(&s);
     o->blocks = (int)blocks;
     o->plain = kind;
@@ -431,7 +468,7 @@ int pt_ritz_load(const char *folder, int threads, pt_ritz **out, pt_error *e)
     r->o.device = "cpu";
     r->o.threads = threads;
     r->problem.energy = NAN;
-    int failed = read_config(folder, &r->o, &r->problem.is.dim, e);
+    int failed = read_config(folder, &r->o, &r->problem, e);
     if (!failed)
         failed = ritz_open_network(r, false, NULL, NULL, e);
     if (!failed)

@@ -1,7 +1,8 @@
 #include "ritz/page.h"
 
-#include "ritz/solver.h"
+#include "base/units.h"
 #include "report/chart.h"
+#include "ritz/solver.h"
 
 #include <math.h>
 #include <stdlib.h>
@@ -129,14 +130,13 @@ static void write_figure(FILE *out, const ritz_figure *f)
     fputs("</text></svg></figure>\n", out);
 }
 
-int ritz_page_write(const char *out, const char *title, const char *text, const ritz_figure *figures, int n, pt_error *e)
+static int write_page(const char *path, const char *title, const char *text, const ritz_figure *figures, int n, pt_error *e)
 {
-    char path[FILE_PATH_BYTES], *page = NULL;
+    char *page = NULL;
     size_t bytes;
-    int failed = path_join(path, out, "report.html", e);
-    FILE *f = failed ? NULL : open_memstream(&page, &bytes);
+    FILE *f = open_memstream(&page, &bytes);
     if (!f)
-        return failed ? failed : pt_fail(e, PT_FAILED, "out of memory");
+        return pt_fail(e, PT_FAILED, "out of memory");
     fputs("<!doctype html>\n<html lang=\"en\"><head><title>", f);
     html_text(f, title);
     fprintf(f, " - Deep Ritz</title>\n%s</head><body>\n<h1>", head);
@@ -146,9 +146,16 @@ int ritz_page_write(const char *out, const char *title, const char *text, const 
         write_figure(f, &figures[i]);
     fputs("</div></body></html>\n", f);
     const bool bad = ferror(f);
-    failed = fclose(f) || bad ? pt_fail(e, PT_FAILED, "out of memory") : file_write_atomic(path, page, bytes, e);
+    int failed = fclose(f) || bad ? pt_fail(e, PT_FAILED, "out of memory") : file_write_atomic(path, page, bytes, e);
     free(page);
     return failed;
+}
+
+int ritz_page_write(const char *out, const char *title, const char *text, const ritz_figure *figures, int n, pt_error *e)
+{
+    char path[FILE_PATH_BYTES];
+    int failed = path_join(path, out, "report.html", e);
+    return failed ? failed : write_page(path, title, text, figures, n, e);
 }
 
 /* ---- a run ---- */
@@ -212,36 +219,106 @@ static int thin(double *columns, int n)
     return every > 1 ? kept : n;
 }
 
-int ritz_page_of_run(pt_ritz *r, const char *out, pt_error *e)
+/* The last line's value of a key; NAN: no line has it. */
+static double last_of(const char *folder, const char *key)
 {
-    enum { SLICE = 129 };
-    double *columns[3] = {NULL}, x[SLICE], u[SLICE], exact[SLICE];
-    static const char *const keys[] = {"energy", "l2_error", "h1_error"};
-    int n[3] = {0}, figures_n = 0, failed = 0;
-    ritz_figure figures[3];
-    char text[256];
-    for (int i = 0; i < 3 && !failed; i++) {
-        n[i] = ritz_read_metrics(out, keys[i], &columns[i], e);
+    double *columns = NULL;
+    const int n = ritz_read_metrics(folder, key, &columns, NULL);
+    const double value = n > 0 ? columns[2 * n - 1] : NAN;
+    free(columns);
+    return value;
+}
+
+/* "memory: 12.6 MiB of the device planned, 12.6 MiB taken" */
+static void write_memory(FILE *out, const char *folder)
+{
+    const char *before = "<p>memory: ";
+    for (int t = 0; t < TIERS; t++) {
+        char key[48], a[32], b[32];
+        snprintf(key, sizeof key, "%s_predicted_bytes", tier_names[t]);
+        const double planned = last_of(folder, key);
+        snprintf(key, sizeof key, "%s_peak_bytes", tier_names[t]);
+        const double taken = last_of(folder, key);
+        if (!(planned > 0 && taken > 0))
+            continue;
+        fprintf(out, "%s%s of the %s planned, %s taken", before, size_format(a, (uint64_t)planned), tier_names[t],
+                size_format(b, (uint64_t)taken));
+        before = "; ";
+    }
+    if (*before == ';')
+        fputs("</p>\n", out);
+}
+
+static char *text_of(const pt_ritz *r, const char *folder)
+{
+    char *text = NULL;
+    size_t bytes;
+    FILE *out = open_memstream(&text, &bytes);
+    if (!out)
+        return NULL;
+    if (r)
+        fprintf(out, "<p>%lld dimensions, %lld parameters, %s</p>\n", (long long)r->net.dim, (long long)r->net.params,
+                r->net.type == PT_F64 ? "fp64" : "fp32");
+    if (r && r->inside)
+        fprintf(out, "<p>%lld %s points a step</p>\n", (long long)(r->o.n + r->boundary_n), points_names[r->o.points]);
+    write_memory(out, folder);
+    fclose(out);
+    return text;
+}
+
+/* r NULL: there is no network yet. */
+static int write_run(pt_ritz *r, const char *folder, const char *file, pt_error *e)
+{
+    enum { SLICE = 129, KEYS = 5, FIGURES = 4 };
+    double *columns[KEYS] = {NULL}, x[SLICE], u[SLICE], exact[SLICE];
+    static const char *const keys[KEYS] = {"energy", "l2_error", "h1_error", "step_s", "predicted_step_s"};
+    int n[KEYS] = {0}, figures_n = 0, failed = 0;
+    ritz_figure figures[FIGURES];
+    char *text = text_of(r, folder);
+    for (int i = 0; i < KEYS && !failed; i++) {
+        n[i] = ritz_read_metrics(folder, keys[i], &columns[i], e);
         failed = n[i] < 0 ? n[i] : 0;
         n[i] = failed ? 0 : thin(columns[i], n[i]);
     }
-    if (!failed)
+    if (!failed && !text)
+        failed = pt_fail(e, PT_FAILED, "out of memory");
+    if (!failed && r)
         failed = ritz_slice(r, SLICE, x, u, r->problem.is.exact ? exact : NULL, e);
     if (!failed) {
-        figures[figures_n++] = (ritz_figure){"energy", "step", false, false, 1, {{"energy", n[0], columns[0], columns[0] + n[0], NULL}}};
+        static const char *const names[KEYS] = {"energy", "L2", "H1", "measured", "predicted"};
+        ritz_curve curves[KEYS];
+        for (int i = 0; i < KEYS; i++)
+            curves[i] = (ritz_curve){names[i], n[i], columns[i], columns[i] + n[i], NULL};
+        figures[figures_n++] = (ritz_figure){"energy", "step", false, false, 1, {curves[0]}};
         if (n[1])
-            figures[figures_n++] = (ritz_figure){"relative errors", "step", false, true, 2,
-                                                 {{"L2", n[1], columns[1], columns[1] + n[1], NULL},
-                                                                                      {"H1", n[2], columns[2], columns[2] + n[2], NULL}}};
-        figures[figures_n++] = (ritz_figure){"along the diagonal", "x1", false, false, r->problem.is.exact ? 2 : 1,
-                                             {{"u", SLICE, x, u, NULL},
-                                                                                                   {"exact", SLICE, x, exact, NULL}}};
-        snprintf(text, sizeof text, "<p>%lld dimensions, %lld parameters, %lld %s points a step, %s</p>\n", (long long)r->net.dim,
-                 (long long)r->net.params,
-                 (long long)(r->o.n + r->boundary_n), points_names[r->o.points], r->net.type == PT_F64 ? "fp64" : "fp32");
-        failed = ritz_page_write(out, r->problem.name, text, figures, figures_n, e);
+            figures[figures_n++] = (ritz_figure){"relative errors", "step", false, true, 2, {curves[1], curves[2]}};
+        if (r)
+            figures[figures_n++] = (ritz_figure){"along the diagonal", "x1", false, false, r->problem.is.exact ? 2 : 1,
+                                                 {{"u", SLICE, x, u, NULL}, {"exact", SLICE, x, exact, NULL}}};
+        figures[figures_n++] = (ritz_figure){"time of a step, s", "step", false, false, n[4] ? 2 : 1, {curves[3], curves[4]}};
+        failed = write_page(file, r && r->problem.name[0] ? r->problem.name : folder, text, figures, figures_n, e);
     }
-    for (int i = 0; i < 3; i++)
+    for (int i = 0; i < KEYS; i++)
         free(columns[i]);
+    free(text);
+    return failed;
+}
+
+int ritz_page_of_run(pt_ritz *r, const char *out, pt_error *e)
+{
+    char path[FILE_PATH_BYTES];
+    int failed = path_join(path, out, "report.html", e);
+    return failed ? failed : write_run(r, out, path, e);
+}
+
+bool ritz_is_run(const char *folder) { return isfinite(last_of(folder, "energy")); }
+
+int ritz_page_of_folder(const char *folder, const char *file, pt_error *e)
+{
+    pt_ritz *r = NULL;
+    pt_error none;
+    const bool done = !pt_ritz_load(folder, 0, &r, &none); /* else it still runs */
+    int failed = write_run(done ? r : NULL, folder, file, e);
+    pt_ritz_close(r);
     return failed;
 }

@@ -18,6 +18,9 @@ typedef struct ritz_figure {
 int ritz_page_write(const char *out, const char *title, const char *text, const ritz_figure *figures, int n, pt_error *e);
 /* The same of a finished run: energy and errors from its metrics.jsonl, and the solution along a line through the box. */
 int ritz_page_of_run(pt_ritz *r, const char *out, pt_error *e);
+/* Whether a folder has the metrics of such a run, and a page of it, whether or not it still runs. */
+bool ritz_is_run(const char *folder);
+int ritz_page_of_folder(const char *folder, const char *file, pt_error *e);
 
 /* Columns of a metrics.jsonl: `step` and `key` of the lines that have it; malloc'ed, one behind the other. Returns how many, or a negative
  * code. */

@@ -3,6 +3,7 @@
 #include "base/units.h"
 
 #include <math.h>
+#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -276,17 +277,33 @@ static int search_all(search *x, pt_error *e)
     return failed;
 }
 
+/* With budgets that would do, as options. */
+static void find_change(const search *x, pt_ritz_misfit *out)
+{
+    *out = (pt_ritz_misfit){.missing_bytes = x->excess};
+    for (int t = 0; t < TIERS; t++) {
+        const size_t used = strlen(out->change);
+        char size[32];
+        if (x->least[t] > x->p->budget[t])
+            snprintf(out->change + used, sizeof out->change - used, "%s--%s-memory %s", used ? " " : "", tier_names[t],
+                     size_option(size, x->least[t]));
+    }
+}
+
 static int say_misfit(const search *x, pt_error *e)
 {
     char least[32], has[32];
+    pt_ritz_misfit found;
+    pt_ritz_misfit *m = x->p->misfit ? x->p->misfit : &found;
+    find_change(x, m);
     for (int t = TIER_HOST; t < TIERS; t++)
         if (x->least[t] > x->p->budget[t] && x->least[TIER_DEVICE] <= x->p->budget[TIER_DEVICE])
-            return pt_fail(e, PT_DOES_NOT_FIT, "%s of %s memory are needed, and %s may be used: raise --%s-memory or another tier's",
-                           size_format(least, x->least[t]), tier_names[t], size_format(has, x->p->budget[t]), tier_names[t]);
+            return pt_fail(e, PT_DOES_NOT_FIT, "%s of %s memory are needed, and %s may be used: give %s, or more of another tier",
+                           size_format(least, x->least[t]), tier_names[t], size_format(has, x->p->budget[t]), m->change);
     return pt_fail(e, PT_DOES_NOT_FIT,
-                   "%s are needed with everything computed again, and %s may be used: raise the budget, or lower the width, the "
+                   "%s are needed with everything computed again, and %s may be used: give %s, or lower the width, the "
                    "micro-batch or the number of points", size_format(least, x->least[TIER_DEVICE]),
-                   size_format(has, x->p->budget[TIER_DEVICE]));
+                   size_format(has, x->p->budget[TIER_DEVICE]), m->change);
 }
 
 int ritz_plan_choose(const ritz_planning *p, plan *out, ritz_step_forecast *about, pt_error *e)

@@ -14,6 +14,7 @@
 #define PT_RITZ_PLANNER_H
 
 #include "predict/simulate.h"
+#include "protrain_ritz.h"
 #include "ritz/runner.h"
 
 enum { GROUP_FIRST, GROUP_MIDDLE, GROUP_LAST, GROUP_KINDS };
@@ -37,6 +38,7 @@ typedef struct ritz_planning {
     void *arg;
     int64_t inside_units, face_units;
     int visit;                   /* 0: searched */
+    pt_ritz_misfit *misfit;      /* may be NULL */
     bool price;                  /* the step's time is wanted, whatever has to be decided */
 } ritz_planning;
 

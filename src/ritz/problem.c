@@ -168,6 +168,16 @@ int problem_open(const pt_ritz_options *o, problem *p, pt_error *e)
     return failed;
 }
 
+int problem_open_box(const char *name, int64_t dim, const double *lower, const double *upper, problem *p, pt_error *e)
+{
+    *p = (problem){.energy = NAN, .is = {.dim = dim}};
+    for (int i = 0; i < BUILT_INS; i++)
+        if (!strcmp(name, built_ins[i].name))
+            return built_in_open(&built_ins[i], dim, p, e);
+    snprintf(p->name, sizeof p->name, "%s", name);
+    return problem_finish(p, lower, upper, e);
+}
+
 void problem_close(problem *p)
 {
     free(p->box);

@@ -19,6 +19,8 @@ int problem_open(const pt_ritz_options *o, problem *p, pt_error *e);
 int problem_file_open(const char *path, problem *p, pt_error *e);
 /* The same of text in memory; messages call it `path`. */
 int problem_text_open(const char *path, const char *text, size_t n, problem *p, pt_error *e);
+/* Of a trained network: the built-in one of that name, else no more than its box (NULL: the unit cube). */
+int problem_open_box(const char *name, int64_t dim, const double *lower, const double *upper, problem *p, pt_error *e);
 void problem_close(problem *p);
 /* Checks dimension and box, and fills in the unit cube. */
 int problem_finish(problem *p, const double *lower, const double *upper, pt_error *e);

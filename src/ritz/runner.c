@@ -11,6 +11,7 @@ struct ritz_runner {
     schedule schedules[RITZ_PROGRAMS];
     ritz_layout layouts[RITZ_PROGRAMS];
     bool built[RITZ_PROGRAMS], ran[RITZ_PROGRAMS];
+    bool uses[RITZ_PROGRAMS][QUEUES]; /* the program has tasks there */
     uint64_t bytes[TIERS], peak[TIERS];
     char *arena[TIERS], *mailbox;
     disk_file *disk;
@@ -60,6 +61,8 @@ static int build(ritz_runner *x, pt_error *e)
         if (failed)
             return failed;
         raise_bytes(&x->schedules[k], x->bytes);
+        for (int i = 0; i < x->schedules[k].tasks_n; i++)
+            x->uses[k][x->schedules[k].tasks[i].queue] = true;
     }
     return 0;
 }
@@ -84,12 +87,11 @@ static int open_memory(ritz_runner *x, pt_error *e)
     return failed ? failed : disk_channel_open(x->disk, &x->writer, e);
 }
 
-static bool uses(const ritz_runner *x, queue_kind q)
+static bool is_used(const ritz_runner *x, int q)
 {
     bool used = q == QUEUE_COMPUTE;
     for (int k = 0; k < RITZ_PROGRAMS; k++)
-        for (int i = 0; x->built[k] && i < x->schedules[k].tasks_n && !used; i++)
-            used = x->schedules[k].tasks[i].queue == q;
+        used = used || x->uses[k][q];
     return used;
 }
 
@@ -100,7 +102,7 @@ static int open_queues(ritz_runner *x, pt_error *e)
         device *d = q <= QUEUE_FROM_DEVICE ? x->o.device : x->o.host;
         const int threads = q == QUEUE_COMPUTE ? x->o.threads
             : q == QUEUE_HOST ? host_queue_threads(x->o.device, x->o.host, x->o.threads) : 1;
-        if (uses(x, (queue_kind)q))
+        if (is_used(x, q))
             failed = d->table->queue_open(d, queue_names[q], threads, &x->queues[q], e);
     }
     return failed;
@@ -291,11 +293,12 @@ static void count_operands(ritz_runner *x, const schedule *s, const task *t)
     }
 }
 
-/* Each queue waits for what the others were given before: of runs that are submitted one behind the other nothing overlaps. */
-static void begin_run(ritz_runner *x)
+/* Each queue waits for what the others were given before: of runs that are submitted one behind the other nothing overlaps. Not those that
+ * have nothing to do: their last signal would not stand behind that wait, and who syncs with it could close a queue that is waited for. */
+static void begin_run(ritz_runner *x, ritz_program what)
 {
     for (int q = 0; q < QUEUES; q++)
-        for (int other = 0; x->queues[q] && other < QUEUES; other++)
+        for (int other = 0; x->uses[what][q] && other < QUEUES; other++)
             if (other != q && x->queues[other] && x->last[other])
                 queue_wait(x->queues[q], x->queues[other], x->last[other]);
 }
@@ -304,7 +307,7 @@ static void begin_run(ritz_runner *x)
 static void submit(ritz_runner *x, ritz_program what, const ritz_slot *slots, int n, bool first, uint64_t *inputs_done)
 {
     const schedule *s = &x->schedules[what];
-    begin_run(x);
+    begin_run(x, what);
     for (int i = 0; i < s->tasks_n; i++) {
         const task *t = &s->tasks[i];
         queue *q = x->queues[t->queue];

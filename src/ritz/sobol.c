@@ -93,8 +93,16 @@ void sobol_draw(points *p)
 }
 
 /* The coins of seven levels of the tree of prefixes below a node are the 127 bits of one counter value: that of the node itself first, then
- * those of its two children, ... */
-enum { LEVELS_A_DRAW = 7 };
+ * those of its two children, ... Below `depth` levels each prefix belongs to one point alone, and its coins need no tree. */
+enum { LEVELS_A_DRAW = 7, NODES = 1 << LEVELS_A_DRAW, BLOCK = 1024 };
+
+/* Points of one dimension, as far as they have been made. Many points share the nodes of the upper levels. */
+typedef struct block {
+    int64_t n;
+    uint64_t bits[BLOCK], flips[BLOCK], index[BLOCK];
+    uint32_t w[4][BLOCK];
+    struct { uint64_t above; uint32_t w[4]; } nodes[NODES]; /* by the last bits of what is above them */
+} block;
 
 static uint64_t flips_of(const uint32_t w[4], uint64_t prefix, int levels)
 {
@@ -106,19 +114,33 @@ static uint64_t flips_of(const uint32_t w[4], uint64_t prefix, int levels)
     return flips;
 }
 
-/* Below `depth` levels each prefix belongs to one point alone, and its coins need no tree. */
-static uint64_t scramble_nested(const points *p, int64_t j, uint64_t bits)
+static void flip_levels(const points *p, int64_t j, int level, block *b)
 {
-    uint64_t flips = 0;
-    uint32_t w[4];
-    for (int level = 0; level < p->depth; level += LEVELS_A_DRAW) {
-        const int levels = p->depth - level < LEVELS_A_DRAW ? p->depth - level : (int)LEVELS_A_DRAW;
-        const uint64_t above = bits >> (POINT_BITS - level), prefix = bits >> (POINT_BITS - level - levels) & ((UINT64_C(1) << levels) - 1);
-        rng_words(p->key, DRAW_FLIPS + ((uint32_t)level << 8), (uint32_t)j, above, w);
-        flips |= flips_of(w, prefix, levels) << (POINT_BITS - level - levels);
+    const int levels = p->depth - level < LEVELS_A_DRAW ? p->depth - level : (int)LEVELS_A_DRAW;
+    for (int k = 0; k < NODES; k++)
+        b->nodes[k].above = UINT64_MAX;
+    for (int64_t i = 0; i < b->n; i++) {
+        const uint64_t above = b->bits[i] >> (POINT_BITS - level);
+        const uint64_t prefix = b->bits[i] >> (POINT_BITS - level - levels) & ((UINT64_C(1) << levels) - 1);
+        uint32_t *w = b->nodes[above % NODES].w;
+        if (b->nodes[above % NODES].above != above)
+            rng_words(p->key, DRAW_FLIPS + ((uint32_t)level << 8), (uint32_t)j, above, w);
+        b->nodes[above % NODES].above = above;
+        b->flips[i] |= flips_of(w, prefix, levels) << (POINT_BITS - level - levels);
     }
-    const uint64_t rest = draw_bits(p, DRAW_REST, (uint32_t)j, bits >> (POINT_BITS - p->depth));
-    return bits ^ (flips | (rest & ((UINT64_C(1) << (POINT_BITS - p->depth)) - 1)));
+}
+
+static void scramble_nested(const points *p, int64_t j, block *b)
+{
+    const uint64_t below = (UINT64_C(1) << (POINT_BITS - p->depth)) - 1;
+    memset(b->flips, 0, (size_t)b->n * sizeof *b->flips);
+    for (int level = 0; level < p->depth; level += LEVELS_A_DRAW)
+        flip_levels(p, j, level, b);
+    for (int64_t i = 0; i < b->n; i++)
+        b->index[i] = b->bits[i] >> (POINT_BITS - p->depth);
+    rng_words_at(p->key, DRAW_REST, (uint32_t)j, b->index, (int)b->n, b->w[0], b->w[1], b->w[2], b->w[3]);
+    for (int64_t i = 0; i < b->n; i++)
+        b->bits[i] ^= b->flips[i] | (bits53((const uint32_t[]){b->w[0][i], b->w[1][i]}) & below);
 }
 
 static uint64_t sobol_point(const uint64_t *columns, uint32_t gray)
@@ -129,14 +151,27 @@ static uint64_t sobol_point(const uint64_t *columns, uint32_t gray)
     return x;
 }
 
+/* Neighbours differ by one direction number. */
+static void count_up(const uint64_t *columns, uint32_t index, block *b)
+{
+    uint64_t x = sobol_point(columns, index ^ index >> 1);
+    for (int64_t i = 0; i < b->n; i++) {
+        b->bits[i] = x;
+        x ^= ++index ? columns[__builtin_ctz(index)] : 0;
+    }
+}
+
 void sobol_get(const points *p, int64_t first, int64_t count, double *out)
 {
-    for (int64_t i = 0; i < count; i++) {
-        const uint32_t index = (uint32_t)(p->begin + (uint64_t)(first + i)), gray = index ^ index >> 1;
+    block b;
+    for (int64_t begin = 0; begin < count; begin += b.n) {
+        b.n = count - begin < BLOCK ? count - begin : BLOCK;
         for (int64_t j = 0; j < p->dim; j++) {
-            uint64_t x = sobol_point(p->scrambled + j * SOBOL_COLUMNS, gray);
-            x = p->how == RANDOMIZE_OWEN ? scramble_nested(p, j, x) : x ^ p->shift[j];
-            out[i * p->dim + j] = to_unit(x);
+            count_up(p->scrambled + j * SOBOL_COLUMNS, (uint32_t)(p->begin + (uint64_t)(first + begin)), &b);
+            if (p->how == RANDOMIZE_OWEN)
+                scramble_nested(p, j, &b);
+            for (int64_t i = 0; i < b.n; i++)
+                out[(begin + i) * p->dim + j] = to_unit(p->how == RANDOMIZE_OWEN ? b.bits[i] : b.bits[i] ^ p->shift[j]);
         }
     }
 }

@@ -131,12 +131,22 @@ static uint64_t staging_bytes(const pt_ritz *r)
     return most;
 }
 
-static uint64_t mailbox_bytes(const void *run, int visit)
+/* Of f and V at a unit's points, and of g's, which have a number for each dimension on the way. */
+static int64_t most_values(const pt_ritz *r) { return r->unit_rows > r->net.dim ? r->unit_rows : r->net.dim; }
+
+/* Of r->x, r->f and r->v, which are taken before there is a mailbox, and counted with it. */
+static uint64_t scratch_bytes(const pt_ritz *r)
 {
-    const pt_ritz *r = run;
+    return page((uint64_t)(r->unit_rows * r->net.dim + 2 * most_values(r)) * sizeof(double));
+}
+
+static uint64_t mailbox_bytes(const pt_ritz *r, int visit)
+{
     return 2 * (uint64_t)visit * (x_bytes(r) + terms_bytes(r)) + ones_bytes(r) + staging_bytes(r) +
            page((uint64_t)(r->o.n + r->boundary_n) * sizeof(double)) + page((uint64_t)r->o.n * dtype_bytes(r->net.type));
 }
+
+static uint64_t beside_bytes(const void *run, int visit) { return mailbox_bytes(run, visit) + scratch_bytes(run); }
 
 static char *carve(char **at, uint64_t bytes)
 {
@@ -166,11 +176,12 @@ static void divide_mailbox(pt_ritz *r)
 
 static int take_scratch(pt_ritz *r, pt_error *e)
 {
-    const int64_t most = r->unit_rows > r->net.dim ? r->unit_rows : r->net.dim;
-    r->x = malloc((size_t)(r->unit_rows * r->net.dim) * sizeof *r->x);
-    r->f = malloc((size_t)most * sizeof *r->f);
-    r->v = malloc((size_t)most * sizeof *r->v);
-    return r->x && r->f && r->v ? 0 : pt_fail(e, PT_FAILED, "out of memory");
+    r->x = malloc(scratch_bytes(r));
+    if (!r->x)
+        return pt_fail(e, PT_FAILED, "out of memory");
+    r->f = r->x + r->unit_rows * r->net.dim;
+    r->v = r->f + most_values(r);
+    return 0;
 }
 
 /* ---- the plan ---- */
@@ -181,7 +192,9 @@ static int choose_budgets(pt_ritz *r, ritz_planning *p, pt_error *e)
     const char *folder = o->disk_path ? o->disk_path : o->out && !o->disk_path ? o->out : dir_temporary();
     snprintf(r->disk_path, sizeof r->disk_path, "%s", folder);
     const budget_request asked = {.asked = {o->device_memory, o->host_memory, o->disk_memory}, .disk_path = r->disk_path,
-                                  .device = r->device, .notice = o->notice, .arg = o->arg};
+                                  .device = r->device, .notice = o->notice, .arg = o->arg,
+                                  .missing_bytes = o->misfit ? &o->misfit->missing_bytes : NULL,
+                                  .change = o->misfit ? o->misfit->change : NULL};
     int failed = budgets_choose(&asked, p->budget, &r->space.host_tier, NULL, e);
     r->mailbox_tier = p->mailbox_tier = r->space.host_tier ? TIER_HOST : TIER_DEVICE;
     return failed;
@@ -191,13 +204,14 @@ static int make_plan(pt_ritz *r, bool training, ritz_plan_fn given, void *arg, p
 {
     const int64_t visit = (r->o.micro_batch + r->unit_rows - 1) / r->unit_rows;
     ritz_planning p = {.space = &r->space, .device = r->device, .threads = r->o.threads, .disk_path = r->disk_path,
-                       .mailbox_bytes = mailbox_bytes, .arg = r, .inside_units = r->inside_units, .face_units = r->boundary_units,
-                       .visit = (int)(visit > RITZ_VISIT_MOST ? RITZ_VISIT_MOST : visit), .price = r->o.forecast,
+                       .mailbox_bytes = beside_bytes, .arg = r, .inside_units = r->inside_units, .face_units = r->boundary_units,
+                       .visit = (int)(visit > RITZ_VISIT_MOST ? RITZ_VISIT_MOST : visit), .price = r->o.forecast, .misfit = r->o.misfit,
                        .make_points = training ? ritz_time_points : NULL};
     r->space = (ritz_space){.net = &r->net, .unit_rows = r->unit_rows, .training = training, .has_mean = problem_has_mean(&r->problem),
                             .has_faces = r->boundary_units > 0};
     ritz_space_init(&r->space);
     int failed = choose_budgets(r, &p, e);
+    memcpy(r->budget, p.budget, sizeof r->budget);
     if (!failed)
         failed = given ? given(arg, &p, &r->plan, e) : ritz_plan_choose(&p, &r->plan, &r->forecast, e);
     if (!failed && given)
@@ -210,7 +224,7 @@ static int make_plan(pt_ritz *r, bool training, ritz_plan_fn given, void *arg, p
     ritz_runner_options o = {.device = r->device, .host = r->host, .space = &r->space, .plan = &r->plan,
                              .mailbox_bytes = mailbox_bytes(r, r->plan.visit), .disk_path = r->disk_path, .threads = r->o.threads};
     for (int t = 0; t < TIERS; t++)
-        o.budget[t] = p.budget[t] - ((int)p.mailbox_tier == t ? o.mailbox_bytes : 0);
+        o.budget[t] = p.budget[t] - ((int)p.mailbox_tier == t ? beside_bytes(r, r->plan.visit) : 0);
     failed = ritz_runner_open(&o, &r->runner, e);
     if (!failed)
         divide_mailbox(r);
@@ -238,7 +252,7 @@ int ritz_open_network(pt_ritz *r, bool training, ritz_plan_fn given, void *arg, 
 
 uint64_t ritz_peak_bytes(const pt_ritz *r, tier t)
 {
-    return ritz_runner_peak_bytes(r->runner, t) + (t == r->mailbox_tier ? mailbox_bytes(r, r->plan.visit) : 0);
+    return ritz_runner_peak_bytes(r->runner, t) + (t == r->mailbox_tier ? beside_bytes(r, r->plan.visit) : 0);
 }
 
 /* ---- opening ---- */
@@ -325,8 +339,6 @@ void pt_ritz_close(pt_ritz *r)
     problem_close(&r->problem);
     free(r->slots);
     free(r->x);
-    free(r->f);
-    free(r->v);
     free(r);
 }
 
@@ -349,6 +361,7 @@ void pt_ritz_get_summary(const pt_ritz *r, pt_ritz_summary *s)
         s->chunks_on[r->plan.chunks[c].placement]++;
     for (int t = 0; t < TIERS; t++) {
         s->planned_bytes[t] = r->forecast.bytes[t];
+        s->budget_bytes[t] = r->budget[t];
         s->peak_bytes[t] = r->runner ? ritz_peak_bytes(r, (tier)t) : 0;
     }
     snprintf(s->arithmetic, sizeof s->arithmetic, "%s", r->device->info.arithmetic);
@@ -420,7 +433,8 @@ int pt_ritz_errors(pt_ritz *r, double *l2, double *h1, pt_error *e)
         return pt_fail_null(e, "pt_ritz_errors", r ? "result" : "run");
     if (!r->eval)
         return pt_fail(e, PT_USAGE, "%s: no exact solution is known", r->problem.name);
-    const int64_t dim = r->net.dim, most = r->unit_rows;
+    enum { VALUES_MOST = 1 << 21 };
+    const int64_t dim = r->net.dim, few = VALUES_MOST / dim, most = few < r->unit_rows ? few : r->unit_rows;
     double *x = malloc((size_t)(most * (3 * dim + 2)) * sizeof *x), *g = x + most * dim, *exact_g = g + most * dim,
         *u = exact_g + most * dim, *exact = u + most;
     errors sum = {0};

@@ -34,6 +34,7 @@ struct pt_ritz {
     device *device, *host;
     int64_t unit_rows, inside_units, face_n, boundary_n, boundary_units;
     tier mailbox_tier;
+    uint64_t budget[TIERS];
     points *inside, *faces, *eval;
     ritz_slot *slots;             /* two sets of plan.visit */
     char *slot_room;

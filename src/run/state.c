@@ -262,7 +262,8 @@ static void kept_range(const state *s, int chunk, int64_t *begin, int64_t *end)
     *end = sharded ? shard_start(k, chunk, k->rank + 1) * e : (int64_t)chunk_weight_bytes(k, chunk);
 }
 
-typedef struct quantizing { state *s; int index; const float *values; const state_origin *origin; } quantizing;
+/* copy: all of the piece goes there, and not into its chunk. */
+typedef struct quantizing { state *s; int index; const float *values; const state_origin *origin; char *copy; } quantizing;
 
 static int put_bytes(void *arg, uint64_t at, const void *bytes, size_t n, pt_error *e)
 {
@@ -271,6 +272,10 @@ static int put_bytes(void *arg, uint64_t at, const void *bytes, size_t n, pt_err
     const int64_t from = piece_at(q->s, p) + (int64_t)at;
     int64_t begin, end;
     chunk_memory c;
+    if (q->copy) {
+        memcpy(q->copy + at, bytes, n);
+        return 0;
+    }
     kept_range(q->s, p->chunk, &begin, &end);
     const int64_t first = from > begin ? from : begin, last = from + (int64_t)n < end ? from + (int64_t)n : end;
     int failed = first < last ? chunk_open(q->s, p->chunk, true, &c, e) : 0;
@@ -295,7 +300,7 @@ size_t state_half_of_spare(const state *s) { return s->spare_bytes / 2 / 64 * 64
 
 static int quantize_memory(state *s, int index, const float *values, pt_error *e)
 {
-    quantizing q = {s, index, values, NULL};
+    quantizing q = {s, index, values, NULL, NULL};
     return quantize(s->in->model, index, &(quantize_io){rows_of_memory, put_bytes, NULL, &q}, (float *)s->spare,
                     state_half_of_spare(s) / sizeof(float), e);
 }
@@ -562,7 +567,7 @@ static int rows_of_origin(void *arg, int index, int64_t row0, int64_t n_rows, fl
 {
     const quantizing *q = arg;
     int failed = state_read_origin(q->s, q->origin, index, row0, n_rows, out, e);
-    if (!failed)
+    if (!failed && !q->copy)
         q->s->origin_sum += state_rows_sum(index, row0, n_rows, q->s->in->model->params[index].cols, out);
     return failed;
 }
@@ -577,7 +582,7 @@ static int take_slab(const quantizing *q, const prequantized *from, int part, in
         failed = prequantized_take(from, slab, done, n, q->s->spare, e);
         if (!failed)
             failed = put_bytes((void *)q, at + done, q->s->spare, n, e);
-        q->s->origin_sum += failed ? 0 : sum_bytes((uint64_t)q->index + 1, at + done + 1, q->s->spare, n);
+        q->s->origin_sum += failed || q->copy ? 0 : sum_bytes((uint64_t)q->index + 1, at + done + 1, q->s->spare, n);
     }
     return failed;
 }
@@ -599,7 +604,7 @@ static int take_stored(void *arg, int index, int part, pt_error *e)
 
 static int fill_few_bits(state *s, int index, const state_origin *from, pt_error *e)
 {
-    quantizing q = {s, index, NULL, from};
+    quantizing q = {s, index, NULL, from, NULL};
     return quantize(s->in->model, index, &(quantize_io){rows_of_origin, put_bytes, take_stored, &q}, (float *)s->spare,
                     state_half_of_spare(s) / sizeof(float), e);
 }
@@ -681,39 +686,26 @@ static int magnitude_matrix(param_role role)
     return i;
 }
 
-typedef struct base_rows { state *s; int index; const state_origin *origin; char *few_bits; } base_rows;
-
-static int rows_of_base(void *arg, int index, int64_t row0, int64_t n_rows, float *out, pt_error *e)
+/* A frozen matrix as it is kept, read anew: of several ranks each may have a part of it. *few_bits: NULL where it has all bits. */
+static int copy_base(state *s, int index, const state_origin *origin, char **few_bits, pt_error *e)
 {
-    const base_rows *b = arg;
-    return state_read_origin(b->s, b->origin, index, row0, n_rows, out, e);
-}
-
-static int keep_few_bits(void *arg, uint64_t at, const void *bytes, size_t n, pt_error *e)
-{
-    (void)e;
-    memcpy(((base_rows *)arg)->few_bits + at, bytes, n);
-    return 0;
-}
-
-/* A frozen matrix as it is kept, which is read anew: of several ranks each may have a part of it. */
-static int open_base_rows(base_rows *b, pt_error *e)
-{
-    const param *w = &b->s->in->model->params[b->index];
+    const param *w = &s->in->model->params[index];
+    *few_bits = w->storage == STORAGE_PLAIN ? NULL : malloc(storage_bytes(w));
     if (w->storage == STORAGE_PLAIN)
         return 0;
-    b->few_bits = malloc(storage_bytes(w));
-    if (!b->few_bits)
+    if (!*few_bits)
         return pt_fail(e, PT_FAILED, "out of memory");
-    return quantize(b->s->in->model, b->index, &(quantize_io){rows_of_base, keep_few_bits, NULL, b}, (float *)b->s->spare,
-                    state_half_of_spare(b->s) / sizeof(float), e);
+    quantizing q = {s, index, NULL, origin, *few_bits};
+    return quantize(s->in->model, index, &(quantize_io){rows_of_origin, put_bytes, take_stored, &q}, (float *)s->spare,
+                    state_half_of_spare(s) / sizeof(float), e);
 }
 
-static int read_base_rows(base_rows *b, int64_t row, int64_t rows, float *out, pt_error *e)
+static int read_base(state *s, int index, const state_origin *origin, const char *few_bits, int64_t row, int64_t rows, float *out,
+                     pt_error *e)
 {
-    if (!b->few_bits)
-        return rows_of_base(b, b->index, row, rows, out, e);
-    dequantize_rows(&b->s->in->model->params[b->index], b->few_bits, row, rows, out);
+    if (!few_bits)
+        return state_read_origin(s, origin, index, row, rows, out, e);
+    dequantize_rows(&s->in->model->params[index], few_bits, row, rows, out);
     return 0;
 }
 
@@ -726,20 +718,20 @@ static int measure_magnitude(state *s, int index, const state_origin *origin, pt
     const param *w = &m->params[of];
     float *values = (float *)s->spare;
     int64_t at = 0, step = (int64_t)(state_half_of_spare(s) / sizeof *values) / w->cols;
-    base_rows base = {s, of, origin, NULL};
-    int failed = open_base_rows(&base, e);
+    char *few_bits;
+    int failed = copy_base(s, of, origin, &few_bits, e);
     for (int k = 0; k < w->parts; k++) {
         const int64_t first = w->part[k].row0, end = first + w->part[k].rows;
         for (int64_t row = first; row < end && adapter_at(m, p->block, matrix, k)->rank && !failed; row += step) {
             const int64_t rows = end - row < step ? end - row : step;
-            failed = read_base_rows(&base, row, rows, values, e);
+            failed = read_base(s, of, origin, few_bits, row, rows, values, e);
             for (int64_t i = 0; i < rows && !failed; i++, at++) {
                 const float norm = row_norm(values + i * w->cols, w->cols, s->in->packing->type, w->storage != STORAGE_PLAIN);
                 failed = state_write(s, STATE_MASTER, index, at, 1, &norm, e);
             }
         }
     }
-    free(base.few_bits);
+    free(few_bits);
     return failed;
 }
 

@@ -12,10 +12,10 @@
 const char *const policy_names[POLICIES] = {"all resident", "all recompute", "ZeRO-Offload", "ZeRO-Infinity", "FSDP",
                                             "Deep Optimizer States k=2", "GreedySnake", "MegaTrain", "ProTrain"};
 
-/* Where a policy that keeps states away from the device keeps them. */
+/* Where a policy that keeps states away from the device keeps them: of several ranks each its shards. */
 static void away(const space *s, candidate *r, tier placement)
 {
-    r->persist = 0;
+    r->persist = r->whole = 0;
     r->on_host = placement == TIER_HOST ? candidate_chunks(s, r) : 0;
     r->stride = s->in->host_tier ? UPDATE_STRIDE_NONE : 1;
 }
@@ -127,6 +127,20 @@ static int more_buffers(int buffers, int chunks)
     return buffers < chunks && more > chunks ? chunks : more;
 }
 
+/* Of several ranks each has persistent chunks whole, where there is room, and shards of others. */
+static void keep_whole(const space *s, candidate *r, estimate *about)
+{
+    candidate x = *r;
+    estimate e;
+    x.whole = x.persist;
+    candidate_normalise(s, &x);
+    candidate_estimate(s, &x, &e);
+    if (e.bytes[TIER_DEVICE] > s->fill[TIER_DEVICE])
+        return;
+    *r = x;
+    *about = e;
+}
+
 /* The paper's search over its four numbers by closed-form time and memory: for given blocks and buffers less memory comes first,
  * and as soon as one more persistent chunk no longer fits, none does. */
 static bool four_numbers(const space *s, candidate *r)
@@ -144,8 +158,10 @@ static bool four_numbers(const space *s, candidate *r)
             interleave(s, &x, interval, swapped, recomputed);
             for (int buffers = g->at_once; buffers <= chunks; buffers = more_buffers(buffers, chunks)) {
                 x.n_buffer = buffers;
+                x.whole = 0;
                 if (!candidate_fill(s, &x, s->fill, &about)) /* time falls with every persistent chunk: the most that fit */
                     break;
+                keep_whole(s, &x, &about);
                 if (least < 0 || about.ns < least) {
                     least = about.ns;
                     best = x;

@@ -112,6 +112,15 @@ static int write_summary(const events *v, int64_t step, const message *summary, 
     return write_record(v, &m, e);
 }
 
+static void put_evaluation(message *summary, const pt_step *s)
+{
+    put_value(summary, "eval/loss", s->eval_loss);
+    if (!s->pairs)
+        return;
+    put_value(summary, "eval/reward_margin", s->eval_reward_margin);
+    put_value(summary, "eval/reward_accuracy", s->eval_reward_accuracy);
+}
+
 int events_write(const events *v, const pt_step *s, const pt_memory *memory, int memory_n, pt_error *e)
 {
     message summary = {.n = 0};
@@ -128,18 +137,22 @@ int events_write(const events *v, const pt_step *s, const pt_memory *memory, int
         snprintf(tag, sizeof tag, "memory/%.16s_peak_bytes", memory[i].tier);
         put_value(&summary, tag, (double)memory[i].peak_bytes);
     }
+    if (s->pairs) {
+        put_value(&summary, "train/reward_margin", s->reward_margin);
+        put_value(&summary, "train/reward_accuracy", s->reward_accuracy);
+    }
     if (s->evaluated)
-        put_value(&summary, "eval/loss", s->eval_loss);
+        put_evaluation(&summary, s);
     return write_summary(v, s->step, &summary, e);
 }
 
-int events_write_evaluation(const events *v, int64_t step, double loss, pt_error *e)
+int events_write_evaluation(const events *v, const pt_step *s, pt_error *e)
 {
     message summary = {.n = 0};
     if (v->fd < 0)
         return 0;
-    put_value(&summary, "eval/loss", loss);
-    return write_summary(v, step, &summary, e);
+    put_evaluation(&summary, s);
+    return write_summary(v, s->step, &summary, e);
 }
 
 /* ---- reading back ---- */

@@ -24,7 +24,7 @@ typedef struct events {
 /* In the folder `out`. A file that is there is cut back to `step`, also where nothing is to be written. */
 int events_open(events *v, const char *out, int64_t step, bool write, pt_error *e);
 int events_write(const events *v, const pt_step *s, const pt_memory *memory, int memory_n, pt_error *e);
-int events_write_evaluation(const events *v, int64_t step, double loss, pt_error *e);
+int events_write_evaluation(const events *v, const pt_step *s, pt_error *e); /* only that */
 int events_sync(const events *v, pt_error *e);
 void events_close(events *v);
 

@@ -46,7 +46,8 @@ static int open_layout(job *j, const char *from, pt_error *e)
 static void tell_few_bits(const job *j)
 {
     if (json_is_object(json_object_get(j->companions.config, "quantization_config")) && !j->random_init && !j->model->adapters)
-        options_notice(&j->o, "the model's folder is in few bits: what is trained begins as what they stand for, and whole weights are saved");
+        options_notice(&j->o, "the model's folder is in few bits: what is trained begins as what they stand for, and whole weights are "
+                              "saved");
 }
 
 int job_open_model(job *j, const char *from, pt_error *e)

@@ -62,8 +62,7 @@ static void add_option(char out[MISFIT_CHANGE_BYTES], const char *option)
 /* --batch-size is that of all ranks. */
 static void add_step(const planning *p, const step_shape *s, char out[MISFIT_CHANGE_BYTES])
 {
-    const int64_t ranks = p->ranks > 1 ? p->ranks : 1;
-    misfit_append(out, MISFIT_CHANGE_BYTES, "%s--batch-size %lld", out[0] ? " " : "", (long long)(s->batch * ranks));
+    misfit_append(out, MISFIT_CHANGE_BYTES, "%s--batch-size %lld", out[0] ? " " : "", (long long)(s->batch * shape_ranks(s)));
     if (s->seq_len < p->shape->seq_len)
         misfit_append(out, MISFIT_CHANGE_BYTES, " --seq-len %lld", (long long)s->seq_len);
     if (!search_can_cut(s, p->search.micro_batch))

@@ -56,12 +56,14 @@ int metrics_open(metrics *m, const char *out, int64_t step, metrics_kept *kept, 
     return 0;
 }
 
-static void put_evaluation(FILE *f, double loss)
+static void put_evaluation(FILE *f, const pt_step *s)
 {
-    if (isfinite(loss))
-        fprintf(f, ",\"eval_loss\":%.17g", loss);
+    if (isfinite(s->eval_loss))
+        fprintf(f, ",\"eval_loss\":%.17g", s->eval_loss);
     else
         fputs(",\"eval_loss\":null", f); /* JSON has no infinity */
+    if (s->pairs && isfinite(s->eval_reward_margin))
+        fprintf(f, ",\"eval_reward_margin\":%.17g,\"eval_reward_accuracy\":%.9g", s->eval_reward_margin, s->eval_reward_accuracy);
     fputs("}\n", f);
 }
 
@@ -86,14 +88,14 @@ static off_t metrics_length(const metrics *m)
 }
 
 /* The line's "}" makes room; the file is open for appending. */
-int metrics_add_evaluation(const metrics *m, double loss, pt_error *e)
+int metrics_add_evaluation(const metrics *m, const pt_step *s, pt_error *e)
 {
     const off_t bytes = metrics_length(m) - 2;
     if (bytes < 0)
         return pt_fail(e, PT_FAILED, "%s has lost its last line", m->path);
     if (ftruncate(fileno(m->file), bytes))
         return pt_fail_errno(e, PT_FAILED, "%s cannot be changed", m->path);
-    put_evaluation(m->file, loss);
+    put_evaluation(m->file, s);
     int failed = metrics_flush(m, bytes, e);
     if (failed)
         (void)!write(fileno(m->file), "}\n", 2); /* the line was whole without it */
@@ -126,7 +128,7 @@ int metrics_write(const metrics *m, const pt_step *s, const pt_memory *memory, i
                 (unsigned long long)at->budget_bytes);
     }
     if (s->evaluated)
-        put_evaluation(f, s->eval_loss);
+        put_evaluation(f, s);
     else
         fputs("}\n", f);
     return metrics_flush(m, bytes, e);

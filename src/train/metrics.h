@@ -17,7 +17,7 @@ typedef struct metrics {
 typedef struct metrics_kept { int64_t last; bool evaluated, there; } metrics_kept;
 int metrics_open(metrics *m, const char *out, int64_t step, metrics_kept *kept, pt_error *e);
 int metrics_write(const metrics *m, const pt_step *s, const pt_memory *memory, int memory_n, pt_error *e);
-int metrics_add_evaluation(const metrics *m, double loss, pt_error *e); /* to the last line, which has none */
+int metrics_add_evaluation(const metrics *m, const pt_step *s, pt_error *e); /* to the last line, which has none */
 int metrics_sync(const metrics *m, pt_error *e); /* what is written so far outlasts the machine */
 void metrics_close(metrics *m);
 

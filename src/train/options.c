@@ -69,8 +69,6 @@ static int check_task(const pt_train_options *o, pt_error *e)
         return pt_fail(e, PT_USAGE, "--beta %g: it must be above 0", o->beta);
     if (o->loss_per != PT_LOSS_PER_TOKEN || o->train_on != PT_TRAIN_ON_AUTO)
         return pt_fail(e, PT_USAGE, "--task dpo compares whole replies: leave out --%s", o->train_on ? "train-on" : "loss-per example");
-    if (o->eval_data_n || o->eval_split > 0)
-        return pt_fail(e, PT_USAGE, "--task dpo has no evaluation: leave out --eval-%s", o->eval_data_n ? "data" : "split");
     return 0;
 }
 

@@ -159,8 +159,8 @@ static bool is_given(const output *out, const pt_train_options *o, const char *f
 
 void output_undo(const output *out, const pt_train_options *o)
 {
-    static const char *const files[] = {"plan.json", "machine.json", "profile.json", "metrics.jsonl", "reference.bin", EVENTS_NAME,
-                                        SAMPLES_NAME, MEMORY_FILE};
+    static const char *const files[] = {"plan.json", "machine.json", "profile.json", "metrics.jsonl", "reference.bin", "reference-eval.bin",
+                                        EVENTS_NAME, SAMPLES_NAME, MEMORY_FILE};
     char path[FILE_PATH_BYTES];
     for (size_t i = 0; out->found_empty && i < sizeof files / sizeof *files; i++)
         if (!is_given(out, o, files[i]) && !path_join(path, out->path, files[i], NULL))

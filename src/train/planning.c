@@ -202,10 +202,12 @@ static int cut_units(planning *p, pt_error *e)
 static int choose_micro_batch(planning *p, pt_error *e)
 {
     const pt_train_options *o = p->o;
+    const int64_t batch = p->shape->batch;
     int64_t n = o->micro_batch;
-    if (n && o->batch_size % n)
-        return pt_fail(e, PT_USAGE, "--micro-batch %lld: it must divide the batch of %lld", (long long)n, (long long)o->batch_size);
-    while (n < o->batch_size && !search_can_cut(p->shape, n))
+    if (n && batch % n)
+        return pt_fail(e, PT_USAGE, "--micro-batch %lld: it must divide the batch of %lld%s", (long long)n, (long long)batch,
+                       shape_ranks(p->shape) > 1 ? ", which each rank computes" : "");
+    while (n < batch && !search_can_cut(p->shape, n))
         n++;
     if (n != o->micro_batch)
         options_notice(o, "--micro-batch %lld: %lld sequences are computed together at least, so it is %lld", (long long)o->micro_batch,
@@ -225,10 +227,18 @@ static int check_fit(planning *p, pt_error *e)
     return failed ? failed : check_plan(p, e);
 }
 
+/* Gathers and scatters are copies to what runs beside them: where those were not measured there are no others. */
 static int add_exchange(planning *p, pt_error *e)
 {
-    if (p->exchange.n)
-        p->profile.costs.gather = p->profile.costs.scatter = p->exchange;
+    costs *c = &p->profile.costs;
+    if (!p->exchange.curve.n)
+        return 0;
+    c->gather = c->scatter = p->exchange.curve;
+    for (cost_class copy = COST_TO_DEVICE; copy <= COST_FROM_DEVICE && !c->to_device.n; copy++)
+        for (cost_class work = COST_MATH; work <= COST_MEMORY; work++) {
+            c->slow[copy][work] = p->exchange.slowed;
+            c->slow[work][copy] = p->exchange.slows;
+        }
     return 0;
 }
 

@@ -18,6 +18,10 @@
 
 enum { MISFIT_OTHERS = SEARCH_WAYS + 5 }; /* of memory; and of what is trained */
 
+/* What ranks' exchanges take: by bytes of a whole of which each has a part, n = 0: there is none; how many times longer one takes while
+ * the processor computes, and how many times longer that takes then. */
+typedef struct exchange_cost { cost_curve curve; double slowed, slows; } exchange_cost;
+
 typedef struct planning {
     /* given */
     const pt_train_options *o;
@@ -28,7 +32,9 @@ typedef struct planning {
     uint64_t disk_reserve;           /* bytes that something else will write into its file system */
     uint64_t memory_reserve;         /* bytes of RAM that files will take: the run's folder lies there */
     int ranks;                       /* that share this machine's memory; 0: one */
-    cost_curve exchange;             /* between them: by bytes of a whole of which each has a part; n = 0: there is none */
+    bool limited;                    /* by what other ranks may use: */
+    uint64_t limit[TIERS];
+    exchange_cost exchange;          /* between them */
     bool evaluates;
     bool runs;                       /* on this machine, also with the file of another */
     /* found */

@@ -76,6 +76,9 @@ int planning_budgets(planning *p, pt_error *e)
     for (int t = 0; t < TIERS; t++)
         if (!p->from_file || here[t] < p->budget[t])
             p->budget[t] = here[t];
+    for (int t = 0; t < TIERS && p->limited; t++)
+        if (p->limit[t] < p->budget[t])
+            p->budget[t] = p->limit[t];
     p->host_tier = p->from_file ? p->host_tier && host_tier : host_tier;
     return failed;
 }

@@ -1,12 +1,16 @@
 #include "train/ranks.h"
 
-#include "base/clock.h"
+#include "base/units.h"
 #include "comm/join.h"
+#include "comm/processors.h"
 #include "model/lanes.h"
+#include "train/options.h"
+#include "train/settings.h"
 
 #include <math.h>
 #include <stdlib.h>
 #include <string.h>
+#include <unistd.h>
 
 /* What ranks do not share yet. */
 static int refuse_options(const pt_train_options *o, pt_error *e)
@@ -26,11 +30,33 @@ int ranks_open(trainer *t, pt_error *e)
                          o->device);
     if (!failed && t->comm)
         o->device = "cpu";
+    if (!failed && t->comm)
+        failed = processors_share(t->comm, &t->ranks_here, e);
     if (failed || ranks_lead(t))
         return failed;
     o->notice = NULL;
     o->progress = NULL;
     return 0;
+}
+
+int ranks_agree(trainer *t, pt_error *e)
+{
+    if (!t->comm)
+        return 0;
+    char *own = settings_text(&t->job), *of_zero = NULL;
+    size_t bytes = own ? strlen(own) + 1 : 0;
+    int failed = own ? ranks_share(t, &bytes, sizeof bytes, e) : pt_fail(e, PT_FAILED, "out of memory");
+    if (!failed && !(of_zero = calloc(1, bytes)))
+        failed = pt_fail(e, PT_FAILED, "out of memory");
+    if (!failed && ranks_lead(t))
+        memcpy(of_zero, own, bytes);
+    if (!failed)
+        failed = ranks_share(t, of_zero, bytes, e);
+    if (!failed && !ranks_lead(t))
+        failed = settings_agree(own, of_zero, e);
+    free(own);
+    free(of_zero);
+    return failed ? failed : ranks_wait(t, e);
 }
 
 int ranks_cut(trainer *t, pt_error *e)
@@ -73,12 +99,14 @@ int ranks_any(const trainer *t, bool *yes, pt_error *e)
     return failed;
 }
 
-int ranks_collect_peaks(trainer *t, pt_error *e)
+int ranks_collect_accounts(trainer *t, pt_error *e)
 {
-    uint64_t own[TIERS];
+    const step_times s = measured_times(&t->engine.measured, trainer_plan(t)->update);
+    rank_account own = {.process_peak = machine_process_peak(), .compute_s = s.runs ? s.busy_ns[QUEUE_COMPUTE] * 1e-9 : NAN};
     for (int k = 0; k < TIERS; k++)
-        own[k] = executor_peak_bytes(t->engine.x, (tier)k);
-    return t->comm ? comm_all_gather(t->comm, own, sizeof own, t->peaks, e) : 0;
+        own.peak[k] = executor_peak_bytes(t->engine.x, (tier)k);
+    (void)!gethostname(own.host, sizeof own.host - 1);
+    return t->comm ? comm_all_gather(t->comm, &own, sizeof own, t->accounts, e) : 0;
 }
 
 int ranks_fail(const trainer *t, int failed, const pt_error *e)
@@ -88,46 +116,51 @@ int ranks_fail(const trainer *t, int failed, const pt_error *e)
     return failed;
 }
 
-/* ---- time ---- */
+/* ---- unequal memory ---- */
 
-/* A whole of `bytes`, of which each rank sends each other one its part: the fastest of some. */
-static int time_exchange(comm *c, char *memory, size_t bytes, double *ns, pt_error *e)
+typedef struct room_of_rank { uint64_t budget[TIERS]; char host[64]; } room_of_rank;
+
+/* Nothing is said twice, and what rank 0 fails for its planning says. */
+static int own_room(const trainer *t, room_of_rank *out, pt_error *e)
 {
-    enum { TIMES = 5 };
-    comm_move moves[COMM_RANKS_MOST];
-    const size_t part = bytes / (size_t)c->ranks;
-    int n = 0, failed = 0;
-    for (int r = 0; r < c->ranks; r++)
-        if (r != c->rank)
-            moves[n++] = (comm_move){r, memory + bytes + (size_t)r * part, part, memory + (size_t)r * part, part};
-    *ns = INFINITY;
-    for (int i = 0; i < TIMES && !failed; i++) {
-        failed = comm_barrier(c, e);
-        const int64_t begin = clock_ns();
-        if (!failed)
-            failed = comm_exchange(c, moves, n, e);
-        *ns = fmin(*ns, (double)(clock_ns() - begin));
-    }
-    return failed;
+    planning own = t->planning;
+    pt_train_options silent = t->job.o;
+    silent.notice = NULL;
+    own.o = &silent;
+    (void)!gethostname(out->host, sizeof out->host - 1);
+    int failed = planning_budgets(&own, ranks_lead(t) ? NULL : e);
+    for (int k = 0; k < TIERS; k++)
+        out->budget[k] = failed ? UINT64_MAX : own.budget[k];
+    return ranks_lead(t) ? 0 : failed;
 }
 
-int ranks_time(const trainer *t, cost_curve *out, pt_error *e)
+/* What is free is not the same twice: small differences are nobody's concern. */
+static void tell_least(const trainer *t, const room_of_rank *all, int least, int tier)
 {
-    static const size_t sizes[] = {64 << 10, 1 << 20, 8 << 20};
-    enum { SIZES = sizeof sizes / sizeof *sizes };
-    *out = (cost_curve){0};
+    char a[32], b[32];
+    if (!least || all[0].budget[tier] == UINT64_MAX || (double)all[least].budget[tier] > 0.9 * (double)all[0].budget[tier])
+        return;
+    options_notice(&t->job.o, "rank %d on %s may use %s of %s memory, and rank 0 %s: the plan is made for the least", least,
+                   all[least].host,
+                   size_format(a, all[least].budget[tier]), tier_names[tier], size_format(b, all[0].budget[tier]));
+}
+
+int ranks_limit(trainer *t, pt_error *e)
+{
+    room_of_rank own = {0}, all[COMM_RANKS_MOST];
     if (!t->comm)
         return 0;
-    char *memory = calloc(2, sizes[SIZES - 1]);
-    int failed = memory ? 0 : pt_fail(e, PT_FAILED, "out of memory");
-    for (int i = 0; i < SIZES && !failed; i++) {
-        double ns;
-        failed = time_exchange(t->comm, memory, sizes[i], &ns, e);
-        out->amount[i] = (double)sizes[i];
-        out->ns[i] = i && ns < out->ns[i - 1] ? out->ns[i - 1] : ns;
-        out->n = i + 1;
+    int failed = own_room(t, &own, e);
+    if (!failed)
+        failed = comm_all_gather(t->comm, &own, sizeof own, all, e);
+    for (int k = 0; k < TIERS && !failed && ranks_lead(t); k++) {
+        int least = 0;
+        for (int r = 1; r < t->comm->ranks; r++)
+            least = all[r].budget[k] < all[least].budget[k] ? r : least;
+        t->planning.limit[k] = all[least].budget[k];
+        tell_least(t, all, least, k);
     }
-    free(memory);
+    t->planning.limited = !failed && ranks_lead(t);
     return failed;
 }
 

@@ -12,10 +12,14 @@
 static inline bool ranks_lead(const trainer *t) { return !t->comm || !t->comm->rank; }
 /* Joins the others, and silences those that do not lead. */
 int ranks_open(trainer *t, pt_error *e);
+/* Whether all have the same model, data and options: else the one that has not fails. */
+int ranks_agree(trainer *t, pt_error *e);
 /* This rank's part of the step, when its lanes are known. */
 int ranks_cut(trainer *t, pt_error *e);
-/* How long exchanges between them take, by size; nothing for one rank. */
-int ranks_time(const trainer *t, cost_curve *out, pt_error *e);
+/* What exchanges between them take; nothing for one rank. (ranks_time.c) */
+int ranks_time(const trainer *t, exchange_cost *out, pt_error *e);
+/* The plan is made for what the rank that has least may use. */
+int ranks_limit(trainer *t, pt_error *e);
 /* The plan of rank 0, what it was made from, and its budgets, to all. */
 int ranks_take_plan(trainer *t, pt_error *e);
 /* What rank 0 has, to all. */
@@ -26,8 +30,8 @@ int ranks_add(const trainer *t, int64_t *n, pt_error *e);
 /* The tree of lanes (model/lanes.h) over one sum of each rank. */
 int ranks_tree(const trainer *t, double *sum, pt_error *e);
 int ranks_any(const trainer *t, bool *yes, pt_error *e);
-/* Every rank's memory, into t->peaks. */
-int ranks_collect_peaks(trainer *t, pt_error *e);
+/* Memory and speed of every rank, into t->accounts. */
+int ranks_collect_accounts(trainer *t, pt_error *e);
 /* One that cannot go on tells the others. Returns `failed`. */
 int ranks_fail(const trainer *t, int failed, const pt_error *e);
 

@@ -6,11 +6,20 @@
 
 enum { SAMPLE_TOKENS = 64, SHOWN_BYTES = 400 };
 
-static int say(pt_generator *g, const char *prompt, text_buffer *out, pt_error *e)
+/* As what a user says, alone, where it was learned to reply. */
+static int begin(pt_generator *g, const char *prompt, bool chats, pt_error *e)
+{
+    if (!chats)
+        return pt_generator_prompt(g, prompt, strlen(prompt), SAMPLE_TOKENS, e);
+    pt_generator_forget(g);
+    return pt_generator_say(g, prompt, strlen(prompt), SAMPLE_TOKENS, e);
+}
+
+static int say(pt_generator *g, const char *prompt, bool chats, text_buffer *out, pt_error *e)
 {
     const char *text;
     size_t bytes;
-    int more = pt_generator_prompt(g, prompt, strlen(prompt), SAMPLE_TOKENS, e);
+    int more = begin(g, prompt, chats, e);
     out->n = 0;
     if (more < 0)
         return more;
@@ -30,17 +39,21 @@ static void show(const trainer *t, const said_sample *s)
     for (const char *p = s->text; *p && n < SHOWN_BYTES; p++)
         line[n++] = (unsigned char)*p < ' ' ? ' ' : *p;
     line[n] = 0;
-    options_notice(&t->job.o, "after %lld steps, \"%.200s\" goes on: %s", (long long)s->step, s->prompt, line);
+    options_notice(&t->job.o, "after %lld steps, \"%.200s\" %s: %s", (long long)s->step, s->prompt,
+                   dataset_chats(t->job.data) ? "is replied to" : "goes on", line);
 }
 
-static int say_all(trainer *t, const char *folder, said_samples *all, pt_error *e)
+static int say_all(trainer *t, bool trained, said_samples *all, pt_error *e)
 {
     const pt_train_options *o = &t->job.o;
+    const bool adapters = t->job.model->adapters;
     pt_generate_options g;
     pt_generator *generator;
     text_buffer text = {0};
     pt_generate_defaults(&g);
-    g.model = folder;
+    g.model = trained && !adapters ? t->out.path : o->model;
+    g.adapter = !adapters ? NULL : trained ? t->out.path : o->adapter;
+    g.chat_template = o->chat_template;
     g.temperature = 0;
     g.precision = o->precision;
     g.device = o->device;
@@ -50,7 +63,7 @@ static int say_all(trainer *t, const char *folder, said_samples *all, pt_error *
     g.arg = o->arg;
     int failed = pt_generator_open(&g, &generator, e);
     for (int i = 0; i < o->sample_n && !failed; i++) {
-        failed = say(generator, o->sample[i], &text, e);
+        failed = say(generator, o->sample[i], dataset_chats(t->job.data), &text, e);
         if (!failed)
             failed = said_add(all, t->at.step, o->sample[i], text.bytes, e);
         if (!failed)
@@ -61,7 +74,7 @@ static int say_all(trainer *t, const char *folder, said_samples *all, pt_error *
     return failed;
 }
 
-void samples_take(trainer *t, const char *folder)
+void samples_take(trainer *t, bool trained)
 {
     char path[FILE_PATH_BYTES];
     said_samples all;
@@ -73,7 +86,7 @@ void samples_take(trainer *t, const char *folder)
         failed = said_read(path, &all, &e);
     if (!failed) {
         said_cut(&all, t->at.step);
-        failed = say_all(t, folder, &all, &e);
+        failed = say_all(t, trained, &all, &e);
         if (!failed)
             failed = said_write(path, &all, &e);
         said_free(&all);

@@ -8,7 +8,8 @@
 
 #include "train/trainer.h"
 
-/* Of the model in the folder, after the steps that are done, into samples.jsonl. */
-void samples_take(trainer *t, const char *folder);
+/* Of the model that was given (with the adapter that the run goes on from), or of what was trained (the model that was written, or the
+ * adapter beside the model that was given); after the steps that are done, into samples.jsonl. Of chats each prompt is what a user says. */
+void samples_take(trainer *t, bool trained);
 
 #endif

@@ -307,3 +307,47 @@ int settings_compare(const job *j, const char *path, const json_source *file, pt
     json_decref(settings_now);
     return failed;
 }
+
+/* ---- other ranks ---- */
+
+/* What all ranks must do alike, beside what the result depends on. */
+static json_t *course_json(const job *j)
+{
+    return json_pack("{s:I, s:I, s:I, s:s}", "steps", (json_int_t)j->steps, "save-every", (json_int_t)j->o.save_every, "eval-every",
+                     (json_int_t)j->o.eval_every, "eval-data", j->eval ? dataset_fingerprint(j->eval) : "none");
+}
+
+char *settings_text(const job *j)
+{
+    json_t *all = json_pack("{s:o, s:o, s:o}", "model", model_json(&j->model->config), "settings", settings_json(j), "course",
+                            course_json(j));
+    char *text = all ? json_dumps(all, JSON_COMPACT | JSON_REAL_PRECISION(17)) : NULL;
+    json_decref(all);
+    return text;
+}
+
+static int agree(json_t *own, json_t *of_zero, bool options, pt_error *e)
+{
+    const char *key = find_difference(own, of_zero);
+    if (!key)
+        return 0;
+    char a[160], b[160];
+    describe(json_object_get(own, key), a, sizeof a);
+    describe(json_object_get(of_zero, key), b, sizeof b);
+    if (!strcmp(key, "data") || !strcmp(key, "eval-data"))
+        return pt_fail(e, PT_FAILED, "its --%s is other than that of rank 0, or its tokenizer is: give all ranks the same files", key);
+    return pt_fail(e, PT_FAILED, "its %s%.100s is %s, and that of rank 0 %s: start all ranks alike", options ? "--" : "model's ", key, a,
+                   b);
+}
+
+int settings_agree(const char *own, const char *of_zero, pt_error *e)
+{
+    static const char *const parts[] = {"model", "settings", "course"};
+    json_t *a = json_loads(own, 0, NULL), *b = json_loads(of_zero, 0, NULL);
+    int failed = a && b ? 0 : pt_fail(e, PT_FAILED, "what rank 0 says of its options cannot be read");
+    for (int i = 0; i < 3 && !failed; i++)
+        failed = agree(json_object_get(a, parts[i]), json_object_get(b, parts[i]), i > 0, e);
+    json_decref(a);
+    json_decref(b);
+    return failed;
+}

@@ -8,6 +8,7 @@
 #include "train/adapters.h"
 #include "train/checkpoint.h"
 #include "train/checkpoints.h"
+#include "train/fetch.h"
 #include "train/options.h"
 #include "train/samples.h"
 #include "train/ranks.h"
@@ -43,7 +44,7 @@ static int make_plan(trainer *t, pt_error *e)
     p->o = &t->job.o;
     p->model = t->job.model;
     p->shape = t->comm ? &t->own_shape : &t->job.shape;
-    p->ranks = t->comm ? t->job.o.ranks : 1;
+    p->ranks = t->comm ? t->ranks_here : 1;
     p->evaluates = t->job.eval || t->job.o.task == PT_TASK_DPO;
     p->runs = true;
     if (t->job.o.disk_path)
@@ -57,6 +58,8 @@ static int make_plan(trainer *t, pt_error *e)
     p->memory_reserve = disk_is_memory(t->out.path) ? saves : 0;
     if (!failed)
         failed = ranks_time(t, &p->exchange, e);
+    if (!failed)
+        failed = ranks_limit(t, e);
     if (!failed && ranks_lead(t))
         failed = planning_make(p, e);
     return failed ? failed : ranks_take_plan(t, e);
@@ -130,6 +133,8 @@ static int claim_output(trainer *t, pt_error *e)
     int failed = ranks_lead(t) ? output_claim(&t->out, &t->job.o, e) : 0;
     if (!failed)
         failed = ranks_share(t, t->out.path, sizeof t->out.path, e);
+    if (!failed && !ranks_lead(t))
+        failed = dir_make(t->out.path, e); /* which another machine may not see */
     if (!failed)
         failed = ranks_share(t, t->out.cache, sizeof t->out.cache, e);
     return failed ? failed : ranks_share(t, t->out.from, sizeof t->out.from, e);
@@ -157,25 +162,105 @@ static int check_room(trainer *t, pt_error *e)
     return ranks_lead(t) ? room_check(&need, &t->job.o, e) : 0;
 }
 
+/* ---- what the model thinks of pairs before it is trained ---- */
+
+static int open_training(trainer *t, bool fresh, pt_error *e)
+{
+    const reference_want w = reference_of_training(&t->job);
+    return reference_open(&t->reference, t->out.path, "reference.bin", &w, fresh, &t->job, e);
+}
+
+/* The evaluation data may be others than before: then all of it is lacking. */
+static int open_held(trainer *t, bool fresh, pt_error *e)
+{
+    const reference_want w = reference_of_evaluation(&t->job);
+    const bool leads = ranks_lead(t);
+    const int failed = fresh ? 0 : reference_open(&t->held, t->out.path, "reference-eval.bin", &w, false, &t->job, leads ? NULL : e);
+    if (!leads || (!fresh && !failed))
+        return failed;
+    reference_close(&t->held);
+    return reference_open(&t->held, t->out.path, "reference-eval.bin", &w, true, &t->job, e);
+}
+
+/* Rank 0 makes the files, and the others find them. */
+static int open_references(trainer *t, pt_error *e)
+{
+    const bool leads = ranks_lead(t), fresh = !t->out.from[0] && leads;
+    if (t->job.o.task != PT_TASK_DPO)
+        return 0;
+    int failed = leads ? open_training(t, fresh, e) : 0;
+    if (!failed && leads && t->job.eval)
+        failed = open_held(t, fresh, e);
+    if (!failed)
+        failed = ranks_wait(t, e);
+    if (failed || leads)
+        return failed;
+    failed = open_training(t, false, e);
+    return failed || !t->job.eval ? failed : open_held(t, false, e);
+}
+
+static bool references_lack(const trainer *t)
+{
+    const reference_want w = t->job.o.task == PT_TASK_DPO ? reference_of_training(&t->job) : (reference_want){0};
+    const reference_want held = w.data && t->job.eval ? reference_of_evaluation(&t->job) : (reference_want){0};
+    return reference_lacks(&t->reference, &w) || reference_lacks(&t->held, &held);
+}
+
+typedef struct summing { trainer *t; uint64_t sum; } summing;
+
+static int sum_state(void *arg, pt_error *e)
+{
+    summing *x = arg;
+    uint64_t sums[STATE_KINDS_MOST];
+    state s;
+    state_open(&s, x->t->engine.x);
+    int failed = state_checksums(&s, sums, e), closed = state_close(&s, failed ? NULL : e);
+    x->sum = sums[STATE_MASTER] + x->t->job.base_sum + x->t->job.base.sum;
+    return failed ? failed : closed;
+}
+
+/* Tells whether it is the model that the run began with. */
+static int sum_model(trainer *t, uint64_t *sum, pt_error *e)
+{
+    summing x = {t, 0};
+    int failed = state_lead(t->engine.x, sum_state, &x, e);
+    *sum = x.sum;
+    return failed ? failed : ranks_share(t, sum, sizeof *sum, e);
+}
+
+static int complete_references(trainer *t, pt_error *e)
+{
+    uint64_t sum = 0;
+    int failed = sum_model(t, &sum, e);
+    const reference_want w = reference_of_training(&t->job);
+    if (!failed && reference_lacks(&t->reference, &w))
+        failed = reference_complete(&t->reference, &w, sum, &t->job, t->engine.x, ranks_lead(t), e);
+    if (failed || !t->job.eval)
+        return failed;
+    const reference_want held = reference_of_evaluation(&t->job);
+    if (t->out.from[0] && t->reference.model != sum)
+        return pt_fail(e, PT_FAILED,
+                       "--model %.300s is not the model that the run began with, with which pairs are compared: give that one",
+                       t->job.model_dir);
+    const bool lacks = reference_lacks(&t->held, &held);
+    return lacks ? reference_complete(&t->held, &held, sum, &t->job, t->engine.x, ranks_lead(t), e) : 0;
+}
+
+/* A run that is resumed begins with the model that it began with where it has to ask that one. */
 static int load_state(trainer *t, pt_error *e)
 {
-    if (!t->out.from[0])
-        return load_weights(t, e);
-    int failed = checkpoint_load_state(t, t->out.from, e);
+    const bool fresh = !t->out.from[0], asks = references_lack(t);
+    int failed = fresh || asks ? load_weights(t, e) : 0;
+    if (!failed && asks)
+        failed = complete_references(t, e);
+    if (!failed && asks)
+        failed = ranks_wait(t, e); /* until what the others read is written */
+    if (failed || fresh)
+        return failed;
+    failed = checkpoint_load_state(t, t->out.from, e);
     if (!failed)
         options_notice(&t->job.o, "going on from %.600s, after step %lld", t->out.from, (long long)t->at.step);
     return failed;
-}
-
-/* What the model thinks of the pairs before it is trained. */
-static int open_reference(trainer *t, pt_error *e)
-{
-    if (t->job.o.task != PT_TASK_DPO)
-        return 0;
-    int failed = t->out.from[0] ? 0 : reference_make(t->out.path, &t->job, t->engine.x, ranks_lead(t), e);
-    if (!failed)
-        failed = ranks_wait(t, e); /* until it is there */
-    return failed ? failed : reference_open(&t->reference, t->out.path, &t->job, e);
 }
 
 static int put_later_away(trainer *t, pt_error *e)
@@ -188,7 +273,7 @@ static int put_later_away(trainer *t, pt_error *e)
 static int take_samples(trainer *t, pt_error *e)
 {
     if (!t->out.from[0] && !t->job.random_init)
-        samples_take(t, t->job.o.model);
+        samples_take(t, false);
     return 0;
 }
 
@@ -214,9 +299,9 @@ static int write_plan(trainer *t, pt_error *e) { return ranks_lead(t) ? trainer_
 int trainer_setup(trainer *t, pt_error *e)
 {
     static int (*const steps[])(trainer *t, pt_error *e) = {
-        ranks_open,   claim_output, open_model,    choose_shape, open_data,
-        count_steps,  read_counters, take_samples, make_plan,    open_engine,
-        check_room,   load_state,   write_profile, write_machine, open_reference,
+        ranks_open,    claim_output, fetch_checkpoint, open_model,   choose_shape, open_data,
+        count_steps,   read_counters, ranks_agree,     take_samples, make_plan,    open_engine,
+        check_room,    open_references, load_state,    write_profile, write_machine,
         put_later_away, /* before lines of its metrics go: what is newest and what they say belong together */
         open_metrics, write_plan};
     output_init(&t->out);

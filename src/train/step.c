@@ -147,22 +147,43 @@ static bool pass_progress(void *arg, uint64_t done, uint64_t total)
     return t->comm || !t->job.o.stop || !t->job.o.stop(t->job.o.arg); /* which ranks would not hear at the same moment */
 }
 
-int step_evaluate(trainer *t, double *loss, int64_t *tokens, bool *whole, pt_error *e)
+static int evaluate_pairs(trainer *t, pt_step *s, int64_t *tokens, pt_error *e)
+{
+    preference_evaluation v;
+    int failed = preferences_evaluate(&t->job, &t->held, t->engine.x, pass_progress, t, &v, e);
+    if (!failed)
+        failed = ranks_add(t, &v.learned, e);
+    const double n = (double)(v.sum.pairs ? v.sum.pairs : 1);
+    s->evaluated = !v.stopped;
+    s->eval_loss = v.sum.loss / n;
+    s->eval_reward_margin = v.sum.margin / n;
+    s->eval_reward_accuracy = (double)v.sum.right / n;
+    *tokens = v.learned;
+    return failed;
+}
+
+static int evaluate_tokens(trainer *t, pt_step *s, int64_t *tokens, pt_error *e)
 {
     evaluation_sum sum = {0};
-    int failed = trainer_drain(t, e);
-    if (!failed)
-        failed = evaluation_run(t->engine.x, t->job.eval, pass_progress, t, &sum, e);
-    *whole = !sum.stopped;
+    int failed = evaluation_run(t->engine.x, t->job.eval, pass_progress, t, &sum, e);
+    s->evaluated = !sum.stopped;
     *tokens = sum.learned;
-    *loss = sum.loss / (double)(sum.learned ? sum.learned : 1);
+    s->eval_loss = sum.loss / (double)(sum.learned ? sum.learned : 1);
     return failed;
+}
+
+int step_evaluate(trainer *t, pt_step *s, int64_t *tokens, pt_error *e)
+{
+    int failed = trainer_drain(t, e);
+    if (failed)
+        return failed;
+    return t->job.shape.beta > 0 ? evaluate_pairs(t, s, tokens, e) : evaluate_tokens(t, s, tokens, e);
 }
 
 static int evaluate_step(trainer *t, pt_step *s, pt_error *e)
 {
     int64_t tokens;
-    int failed = step_evaluate(t, &s->eval_loss, &tokens, &s->evaluated, e);
+    int failed = step_evaluate(t, s, &tokens, e);
     if (!failed && s->evaluated && !isfinite(s->eval_loss))
         options_notice(&t->job.o, "step %lld: the loss on the evaluation data is not finite", (long long)t->at.step);
     return failed;
@@ -172,16 +193,15 @@ static int evaluate_step(trainer *t, pt_step *s, pt_error *e)
  * owes it when it is resumed. */
 static int make_up_evaluation(trainer *t, pt_error *e)
 {
-    double loss;
+    pt_step s = {.step = t->at.step, .pairs = t->job.shape.beta > 0};
     int64_t tokens;
-    bool whole;
-    int failed = step_evaluate(t, &loss, &tokens, &whole, e);
-    if (failed || !whole)
+    int failed = step_evaluate(t, &s, &tokens, e);
+    if (failed || !s.evaluated)
         return failed ? failed : 1;
     t->at.owes_evaluation = false;
-    options_notice(&t->job.o, "step %lld: evaluation loss %.4f, which was interrupted before", (long long)t->at.step, loss);
-    failed = ranks_lead(t) ? metrics_add_evaluation(&t->metrics, loss, e) : 0;
-    return failed || !ranks_lead(t) ? failed : events_write_evaluation(&t->events, t->at.step, loss, e);
+    options_notice(&t->job.o, "step %lld: evaluation loss %.4f, which was interrupted before", (long long)t->at.step, s.eval_loss);
+    failed = ranks_lead(t) ? metrics_add_evaluation(&t->metrics, &s, e) : 0;
+    return failed || !ranks_lead(t) ? failed : events_write_evaluation(&t->events, &s, e);
 }
 
 static int write_metrics(const trainer *t, const pt_step *s, pt_error *e)

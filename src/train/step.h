@@ -6,7 +6,7 @@
 
 /* As pt_trainer_step. *hopeless: the step would fail again in the same way. */
 int step_take(trainer *t, pt_step *s, bool *hopeless, pt_error *e);
-/* *whole: it was not stopped. */
-int step_evaluate(trainer *t, double *loss, int64_t *tokens, bool *whole, pt_error *e);
+/* Sets what of `s` is of an evaluation; not evaluated: it was stopped. tokens: targets. */
+int step_evaluate(trainer *t, pt_step *s, int64_t *tokens, pt_error *e);
 
 #endif

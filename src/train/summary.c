@@ -174,10 +174,32 @@ static json_t *ranks_json(const trainer *t)
         json_t *o = json_object();
         for (int k = 0; k < TIERS; k++)
             if (executor_bytes(t->engine.x, k))
-                json_object_set_new(o, tier_names[k], json_integer((json_int_t)t->peaks[r][k]));
+                json_object_set_new(o, tier_names[k], json_integer((json_int_t)t->accounts[r].peak[k]));
         json_array_append_new(all, o);
     }
     return all;
+}
+
+/* Where each rank was, what its process held, and what its part of a step took. */
+static json_t *accounts_json(const trainer *t)
+{
+    json_t *all = json_array();
+    for (int r = 0; r < t->comm->ranks; r++) {
+        const rank_account *a = &t->accounts[r];
+        json_array_append_new(all, json_pack("{s:s, s:I, s:o}", "host", a->host, "process_peak_bytes", (json_int_t)a->process_peak,
+                                             "compute_s", isnan(a->compute_s) ? json_null() : json_real(a->compute_s)));
+    }
+    return all;
+}
+
+/* -1: nothing was measured. */
+static int slowest_rank(const trainer *t)
+{
+    int slowest = -1;
+    for (int r = 0; r < t->comm->ranks; r++)
+        if (!isnan(t->accounts[r].compute_s) && (slowest < 0 || t->accounts[r].compute_s > t->accounts[slowest].compute_s))
+            slowest = r;
+    return slowest;
 }
 
 int summary_write(const trainer *t, pt_error *e)
@@ -195,8 +217,11 @@ int summary_write(const trainer *t, pt_error *e)
                           "waiting_s", timing_json(t, &times[1 + PHASES]), "queues_s", timings_json(t, times + 2 + PHASES, QUEUES),
                           "memory_bytes", memory_json(t), "threads_bytes", (json_int_t)t->planning.search.threads_bytes,
                           "process_peak_bytes", (json_int_t)machine_process_peak());
-    if (o && t->comm)
+    if (o && t->comm) {
         json_object_set_new(o, "ranks_peak_bytes", ranks_json(t));
+        json_object_set_new(o, "ranks", accounts_json(t));
+        json_object_set_new(o, "slowest_rank", json_integer(slowest_rank(t)));
+    }
     int failed = o ? path_join(path, t->out.path, "summary.json", e) : pt_fail(e, PT_FAILED, "out of memory");
     if (!failed)
         failed = file_write_json(path, o, e);

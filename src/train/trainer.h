@@ -51,10 +51,18 @@ typedef struct predicted {
     bool told_off;                 /* that steps are off it, where the plan is given */
 } predicted;
 
+/* What a rank says of itself. */
+typedef struct rank_account {
+    uint64_t peak[TIERS], process_peak; /* bytes */
+    double compute_s;                   /* of a step; NAN: not measured */
+    char host[64];
+} rank_account;
+
 struct pt_trainer {
-    comm *comm;                     /* to the other ranks; NULL: there are none (ranks.h) */
+    comm *comm;                    /* to the other ranks; NULL: there are none (ranks.h) */
+    int ranks_here;                /* of them on this machine */
     step_shape own_shape;          /* this rank's part of the job's */
-    uint64_t peaks[COMM_RANKS_MOST][TIERS]; /* of each rank's tiers, when the account of the run is written */
+    rank_account accounts[COMM_RANKS_MOST]; /* when the account of the run is written */
     output out;
     job job;
     planning planning;             /* budgets, costs, the plan */
@@ -62,7 +70,7 @@ struct pt_trainer {
     counters at;
     predicted predicted;
     metrics metrics;
-    reference reference;   /* of DPO */
+    reference reference, held;     /* of DPO: of the training data, and of the evaluation data */
     events events;                 /* the same for TensorBoard */
     pt_memory memory[TIERS];       /* of the executor that was closed to make room for samples */
     int memory_n;

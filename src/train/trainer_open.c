@@ -20,6 +20,7 @@ static void trainer_free(trainer *t, bool undo)
         output_undo(&t->out, &t->job.o);
     metrics_close(&t->metrics);
     reference_close(&t->reference);
+    reference_close(&t->held);
     events_close(&t->events);
     engine_close(&t->engine);
     planning_close(&t->planning);
@@ -44,7 +45,7 @@ int pt_trainer_open(const pt_train_options *o, pt_trainer **out, pt_error *e)
         return pt_fail(e, PT_FAILED, "out of memory");
     t->job.o = *o;
     t->at.saved_step = -1;
-    t->reference.fd = -1;
+    t->reference.fd = t->held.fd = -1;
     t->events.fd = -1;
     failed = trainer_setup(t, e);
     if (!failed)
@@ -83,18 +84,19 @@ int pt_trainer_evaluate(pt_trainer *t, double *loss, int64_t *tokens, pt_error *
         return pt_fail_null(e, "pt_trainer_evaluate", "the number of tokens");
     if (!t->job.eval)
         return pt_fail(e, PT_USAGE, "no evaluation data: --eval-data FILE");
-    bool whole;
-    int failed = step_evaluate(t, loss, tokens, &whole, e);
+    pt_step s = {0};
+    int failed = step_evaluate(t, &s, tokens, e);
+    *loss = s.eval_loss;
     if (failed)
         checkpoints_add_advice(t->out.path, t->at.step, e);
-    return failed ? failed : whole ? 0 : pt_fail(e, PT_FAILED, "the evaluation was stopped");
+    return failed ? failed : s.evaluated ? 0 : pt_fail(e, PT_FAILED, "the evaluation was stopped");
 }
 
 /* What was predicted and what was measured: what a run was for is safe by then, so that it does not fail for these. */
 static void write_account(trainer *t)
 {
     pt_error e = {0};
-    if (ranks_collect_peaks(t, &e) || !ranks_lead(t))
+    if (ranks_collect_accounts(t, &e) || !ranks_lead(t))
         return;
     if (summary_write(t, &e) || (t->job.o.trace && trace_write(t, &e)))
         options_notice(&t->job.o, "%s", e.text);
@@ -146,7 +148,7 @@ int pt_trainer_finish(pt_trainer *t, pt_error *e)
     if (t->job.o.sample_n) {
         t->memory_n = trainer_memory(t, t->memory);
         engine_close(&t->engine);
-        samples_take(t, t->out.path);
+        samples_take(t, true);
     }
     return 0;
 }

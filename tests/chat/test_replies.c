@@ -121,6 +121,116 @@ static void tool_calls_are_learned(void **state)
     setup_close(&s);
 }
 
+/* As Mistral writes them: no content beside calls, and the tools before the last message of a user, so that no beginning is how the whole
+ * begins. */
+static void calls_without_their_content_are_found(void **state)
+{
+    setup s;
+    setup_open(&s, "{% set users = messages | selectattr('role', 'equalto', 'user') | list %}{% for m in messages %}"
+                   "{% if m.role == 'user' %}{% if m == users[-1] %}<tools>{% endif %}[{{ m.content }}]"
+                   "{% elif m.tool_calls %}<calls>{{ m.tool_calls | length }}</s>"
+                   "{% elif m.role == 'tool' %}<tool>{{ m.content }}{% else %} {{ m.content }}</s>{% endif %}{% endfor %}", false);
+#define CALL "{\"role\": \"assistant\", \"content\": \"\", \"tool_calls\": [1]}, {\"role\": \"tool\", \"content\": \"1\"}, "
+    learned_is(&s, "[{\"role\": \"user\", \"content\": \"a\"}, " CALL "{\"role\": \"assistant\", \"content\": \"x\"}, {\"role\": \"user\", "
+                   "\"content\": \"b\"}, " CALL "{\"role\": \"assistant\", \"content\": \"y\"}]",
+               "<calls>1</s>$x</s>$<calls>1</s>$ y</s>$");
+    setup_close(&s);
+}
+
+/* As Cohere writes it. Another such token that the end of the conversation alone has is not the reply's. */
+static void several_tokens_may_end_a_reply(void **state)
+{
+    setup s;
+    setup_open(&s, "{% for m in messages %}<|im_start|>{{ m.role }} {{ m.content }}<|im_end|><|end|>{% endfor %}"
+                   "{% if add_generation_prompt %}<|im_start|>assistant {% else %}</s>{% endif %}", false);
+    learned_is(&s, two, "one é<|im_end|><|end|>$two<|im_end|><|end|>$");
+    setup_close(&s);
+}
+
+/* What a tool says stands between the calls and the first token that ends replies elsewhere, and calls are written otherwise once their
+ * results are there. */
+static void what_a_tool_says_is_never_learned(void **state)
+{
+    setup s;
+    chat_tokens x = {0};
+    pt_error e = {0};
+    setup_open(&s, "{% for m in messages %}<|im_start|>{{ m.role }}\n{% if m.tool_calls and loop.last %}later"
+                   "{% elif m.tool_calls %}calls{% else %}{{ m.content }}<|im_end|>\n{% endif %}{% endfor %}" PROMPT, false);
+    assert_int_equal(tokenize(&s, "[{\"role\": \"user\", \"content\": \"a\"}, " CALL "{\"role\": \"assistant\", \"content\": \"x\"}]",
+                              &x, &e), PT_FAILED);
+    assert_non_null(strstr(e.text, "conversation: the end of the reply in message 2"));
+    chat_tokens_free(&x);
+    setup_close(&s);
+}
+
+/* Turns of all kinds, many more than are looked for one by one. */
+static void many_replies_are_found(void **state)
+{
+    enum { TURNS_N = 300 };
+    setup s;
+    chat_tokens x = {0};
+    pt_error e = {0};
+    json_t *messages = json_array();
+    char text[64], wanted[64];
+    setup_open(&s, "{% for m in messages %}<|im_start|>{{ m.role }}\n{% if m.role == 'assistant' and loop.last %}<think></think>"
+                   "{% endif %}{{ m.content | trim }}{% for c in m.tool_calls %}<call>{{ c }}{% endfor %}<|im_end|>\n{% endfor %}" PROMPT,
+               false);
+    for (int i = 0; i < TURNS_N; i++) {
+        snprintf(text, sizeof text, "%*s%d", i % 3, "", i);
+        json_array_append_new(messages, json_pack("{s:s, s:s}", "role", "user", "content", text));
+        if (i % 5 == 0) {
+            json_array_append_new(messages, json_pack("{s:s, s:s, s:[s]}", "role", "assistant", "content", i % 10 ? text : "",
+                                                      "tool_calls", text));
+            json_array_append_new(messages, json_pack("{s:s, s:s}", "role", "tool", "content", "<|im_end|>"));
+        }
+        json_array_append_new(messages, json_pack("{s:s, s:s}", "role", "assistant", "content", text));
+    }
+    const chat_wish wish = {.where = "conversation", .now = CASES_NOW};
+    if (chat_tokenize(&s.source, s.t, s.c, messages, &wish, &x, &e))
+        fail_msg("%s", e.text);
+    assert_int_equal(x.rendering.n_spans, TURNS_N + TURNS_N / 5);
+    const chat_span *span = x.rendering.spans;
+    for (int i = 0; i < TURNS_N; i++) {
+        if (i % 5 == 0) {
+            snprintf(wanted, sizeof wanted, "%.0d<call>%*s%d<|im_end|>", i % 10 ? i : 0, i % 3, "", i);
+            assert_int_equal(span->end - span->first, strlen(wanted));
+            assert_memory_equal(x.rendering.text.bytes + span->first, wanted, strlen(wanted));
+            span++;
+        }
+        snprintf(wanted, sizeof wanted, "%s%d<|im_end|>", i + 1 == TURNS_N ? "<think></think>" : "", i);
+        assert_int_equal(span->end - span->first, strlen(wanted));
+        assert_memory_equal(x.rendering.text.bytes + span->first, wanted, strlen(wanted));
+        span++;
+    }
+    json_decref(messages);
+    chat_tokens_free(&x);
+    setup_close(&s);
+}
+
+/* Ids do not have the text's bytes then. */
+static void tokenizers_may_normalize(void **state)
+{
+    setup s;
+    pt_error e = {0};
+    json_t *json;
+    char path[128];
+    setup_open(&s, TURNS PROMPT, false);
+    snprintf(path, sizeof path, "%s/tokenizer.json", s.dir);
+    if (json_file_load(path, 0, &json, &e))
+        fail_msg("%s", e.text);
+    json_object_set_new(json, "normalizer", json_pack("{s:s}", "type", "NFC"));
+    assert_int_equal(json_dump_file(json, path, 0), 0);
+    json_decref(json);
+    encoder_close(s.c);
+    tokenizer_close(s.t);
+    if (tokenizer_open(s.dir, &s.t, &e) || encoder_open(s.t, &s.c, &e))
+        fail_msg("%s", e.text);
+    learned_is(&s, "[{\"role\": \"user\", \"content\": \"e\\u0301\"}, {\"role\": \"assistant\", \"content\": \"a e\\u0301\"}, "
+                   "{\"role\": \"user\", \"content\": \"b\"}, {\"role\": \"assistant\", \"content\": \"e\\u0301 c\"}]",
+               "a \u00e9<|im_end|>$\u00e9 c<|im_end|>$");
+    setup_close(&s);
+}
+
 static void what_cannot_be_found_is_refused(void **state)
 {
     setup s;
@@ -213,7 +323,10 @@ int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(replies_and_their_ends_are_learned), cmocka_unit_test(earlier_replies_may_be_written_otherwise),
-        cmocka_unit_test(tool_calls_are_learned), cmocka_unit_test(what_cannot_be_found_is_refused),
+        cmocka_unit_test(tool_calls_are_learned), cmocka_unit_test(calls_without_their_content_are_found),
+        cmocka_unit_test(several_tokens_may_end_a_reply), cmocka_unit_test(what_a_tool_says_is_never_learned),
+        cmocka_unit_test(many_replies_are_found), cmocka_unit_test(tokenizers_may_normalize),
+        cmocka_unit_test(what_cannot_be_found_is_refused),
         cmocka_unit_test(the_beginning_is_there_once), cmocka_unit_test(templates_are_found)};
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

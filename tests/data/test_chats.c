@@ -152,6 +152,15 @@ static void bad_records_are_named(void **state)
     refused("from.jsonl", "{\"conversations\": [{\"from\": \"me\", \"value\": \"\"}]}", usual, "unknown \"from\": \"me\"");
     refused("image.jsonl", "{\"messages\": [{\"role\": \"user\", \"content\": [{\"type\": \"image\"}]}]}", usual, "type \"image\"");
     refused("number.jsonl", "{\"messages\": [{\"role\": \"user\", \"content\": 3}]}", usual, "\"content\" is an integer");
+    refused("spelling.jsonl", "{\"messages\": [" USER("q") ", {\"role\": \"Assistant \", \"content\": \"\"}]}", usual,
+            "message 2: unknown role \"Assistant \": write \"assistant\"");
+    refused("nothing.jsonl", "{\"messages\": [{\"role\": \"user\", \"content\": null}, " REPLY("a") "]}", usual,
+            "message 1 (user) has no \"content\"");
+    refused("calls.jsonl", "{\"messages\": [" USER("q") ", {\"role\": \"assistant\", \"tool_calls\": [\"f\"]}]}", usual,
+            "message 2: one of its \"tool_calls\" is a string");
+    refused("list.jsonl", "[{\"messages\": []}]", usual, "line 1: a list where an object is expected");
+    refused("wide.jsonl", "\xff\xfe{", usual, "this is UTF-16");
+    refused("semicolons.csv", "prompt;completion\na;b\n", usual, "line 1, field 1: one name with semicolons");
     refused("mixed.jsonl", "{\"prompt\": \"a\", \"completion\": \"b\"}\n{\"messages\": [" USER("q") "]}", usual,
             "line 2: a record with \"messages\"");
     refused("keys.jsonl", "{\"question\": \"a\", \"answer\": \"b\"}", usual, "its keys: question, answer");

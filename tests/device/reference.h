@@ -25,7 +25,7 @@
 
 #include <cmocka.h>
 
-enum { TEST_THREADS = 4, PINNED_BYTES = 512 << 20 };
+enum { TEST_THREADS = SANITIZED ? 3 : 4, PINNED_BYTES = 512 << 20 };
 
 typedef struct tensor {
     pt_dtype type;

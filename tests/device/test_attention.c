@@ -234,7 +234,7 @@ static void test_bits_do_not_depend_on_the_number_of_threads(void **state)
         the_softcap = i % 2 ? 3 : 0;
         problem one = problem_open(shapes[i]);
         compute(&one, 1);
-        for (int threads = 2; threads <= (test_device_is_emulated() ? 2 : 4); threads++) {
+        for (int threads = 2; threads <= (test_device_is_emulated() ? 2 : TEST_THREADS); threads++) {
             problem more = problem_open(shapes[i]);
             compute(&more, threads);
             assert_same_results(&one, &more);

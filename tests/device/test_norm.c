@@ -24,7 +24,7 @@ static norm_case random_case(norm_kind kind, pt_dtype type, int64_t rows, int64_
 }
 
 /* One row of one head. */
-static void reference_vector(const norm_case *c, const double *x, double *y)
+REFERENCE static void reference_vector(const norm_case *c, const double *x, double *y)
 {
     double mean = 0, variance = 0;
     for (int64_t i = 0; i < c->dim && c->kind == NORM_LAYER; i++)
@@ -192,7 +192,7 @@ static norm_gradients gradients_alloc(const norm_case *c)
 
 /* sum of dy * y over the whole op, or over one row while x of that row varies. */
 typedef struct loss_rows { const norm_case *c; int64_t row0, row1; } loss_rows;
-static double norm_loss(const void *ctx)
+REFERENCE static double norm_loss(const void *ctx)
 {
     const loss_rows *rows = ctx;
     const norm_case *c = rows->c;
@@ -242,7 +242,7 @@ static void backward_is_the_slope_of_forward(void **state)
 }
 
 /* dx of one vector by the derivative's formula, and what it adds to dweight and dbias; returns 1 / deviation. */
-static double reference_backward(const norm_case *c, int64_t at, double *dx, double *dweight, double *dbias)
+REFERENCE static double reference_backward(const norm_case *c, int64_t at, double *dx, double *dweight, double *dbias)
 {
     const double *x = c->x.value + at, *dy = c->dy.value + at, n = (double)c->dim;
     double mean = 0, variance = 0, d_mean = 0, du_mean = 0;

@@ -51,7 +51,7 @@ static void gradients_and_their_sums_of_squares(void **state)
         op_gradient_finish want = {type, rows, cols, acc, acc2, test_alloc(bytes), test_alloc(sums)}, got = want;
         got.g = test_alloc(bytes), got.sumsq = test_alloc(sums);
         run_on(cpu_queue, &(op){OP_GRADIENT_FINISH, .gradient_finish = want});
-        run_op(1 + turn % 4, &(op){OP_GRADIENT_FINISH, .gradient_finish = got});
+        run_op(1 + turn % TEST_THREADS, &(op){OP_GRADIENT_FINISH, .gradient_finish = got});
         same_bits(want.g, got.g, bytes, "g");
         same_bits(want.sumsq, got.sumsq, sums, "sumsq");
         test_teardown(NULL);
@@ -81,7 +81,7 @@ static void adamw_over_all_magnitudes(void **state)
         got.m = test_copy(m, bytes), got.v = test_copy(v, bytes);
         for (int step = 0; step < 3; step++) {
             run_on(cpu_queue, &(op){OP_ADAMW, .adamw = want});
-            run_op(1 + turn % 4, &(op){OP_ADAMW, .adamw = got});
+            run_op(1 + turn % TEST_THREADS, &(op){OP_ADAMW, .adamw = got});
         }
         same_bits(want.hi, got.hi, (size_t)n * dtype_bytes(type), "weights");
         if (half)
@@ -138,7 +138,7 @@ static void muons_passes_over_a_matrix(void **state)
         want = muon_copy(&want);
         muon_case got = muon_copy(&want);
         muon_run(&want, 0);
-        muon_run(&got, 1 + turn % 4);
+        muon_run(&got, 1 + turn % TEST_THREADS);
         same_bits(want.sums, got.sums, (size_t)muon_sums(n) * sizeof(double), "sums");
         same_bits(want.m, got.m, (size_t)n * 4, "momentum");
         same_bits(want.x, got.x, (size_t)n * 2, "x");

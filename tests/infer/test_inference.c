@@ -2,6 +2,7 @@
  * PyTorch computes for the fixtures, and against itself, however the tokens are cut into parts. */
 #include "base/rng.h"
 #include "infer/inference.h"
+#include "model/adapter.h"
 
 #include <setjmp.h>
 #include <stdarg.h>
@@ -91,6 +92,46 @@ static void each_fixture(pt_dtype type, double tolerance)
     closedir(list);
     device_close(d, host);
     assert_true(seen > 0);
+}
+
+/* With an adapter of adapters/, beside PEFT. */
+static void check_adapter(device *d, const char *name)
+{
+    char folder[600], path[700];
+    fixture f;
+    json_t *json;
+    safetensors *adapter;
+    inference *x;
+    pt_error e = {0};
+    snprintf(folder, sizeof folder, PT_FIXTURES "/adapters/%s", name);
+    snprintf(path, sizeof path, "%s/reference.json", folder);
+    must(json_file_load(path, 0, &json, &e), &e);
+    fixture_open(&f, "models", json_string_value(json_object_get(json, "model")));
+    json_decref(f.json);
+    safetensors_close(f.reference);
+    f.json = json;
+    snprintf(path, sizeof path, "%s/reference.safetensors", folder);
+    must(safetensors_open(path, &f.reference, &e), &e);
+    snprintf(path, sizeof path, "%s/" ADAPTER_WEIGHTS, folder);
+    must(safetensors_open(path, &adapter, &e), &e);
+    must(model_adapt_like(f.model, folder, NULL, NULL, &e), &e);
+    must(inference_open(f.model, d, PT_F32, 2, &x, &e), &e);
+    must(inference_load(x, f.weights, adapter, 0, NULL, NULL, &e), &e);
+    const double expected = fixture_of_step(&f, "loss_fp64", 0), got = first_loss(&f, x);
+    if (!(fabs(got - expected) <= 1e-5 * expected))
+        fail_msg("%s: loss %.9g token by token, %.9g by PEFT in float64", name, got, expected);
+    inference_close(x);
+    safetensors_close(adapter);
+    fixture_close(&f);
+}
+
+static void losses_with_adapters_are_pefts(void **state)
+{
+    static const char *const names[] = {"llama", "llama_dora", "llama_patterns", "gpt2", "gpt_neox_dora", "phi3"};
+    device *d = open_device();
+    for (size_t i = 0; i < sizeof names / sizeof *names; i++)
+        check_adapter(d, names[i]);
+    device_close(d, host);
 }
 
 static void losses_token_by_token_are_pytorchs(void **state) { each_fixture(PT_F32, 1e-5); }
@@ -215,6 +256,7 @@ int main(void)
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(losses_token_by_token_are_pytorchs),
         cmocka_unit_test(losses_in_bf16_are_near_them),
+        cmocka_unit_test(losses_with_adapters_are_pefts),
         cmocka_unit_test(parts_of_any_size_give_the_same_logits),
         cmocka_unit_test(every_token_of_tinystories_has_its_loss),
     };

@@ -1,6 +1,7 @@
 /* Runs: exact energies, gradients beside differences, the same bits however they are computed, killed and resumed; what is refused. */
 #include "base/rng.h"
 #include "io/files.h"
+#include "ritz/page.h"
 #include "ritz/solver.h"
 #include "ritz/variance.h"
 
@@ -294,8 +295,8 @@ static void run_with_stops(pt_ritz_options o, const int64_t *stops, int n, bool 
         o.resume = i > 0;
         if (planned) {
             o.threads = 1 + rand() % 4;
-            o.host_memory = rand() % 2 ? 64 << 20 : PT_AUTO;
-            o.disk_memory = 64 << 20;
+            o.host_memory = rand() % 2 ? 256 << 20 : PT_AUTO;
+            o.disk_memory = 256 << 20;
         }
         if (ritz_open(&o, planned ? random_plan : NULL, NULL, &r, &e))
             fail_msg("%s", e.text);
@@ -345,7 +346,7 @@ static pt_ritz_options random_run(int turn)
 static void every_plan_and_every_resumed_run_have_the_same_bits(void **state)
 {
     const char *given = getenv("PT_SAME_BITS_PLANS");
-    const int plans = given ? atoi(given) : 12;
+    const int plans = given ? atoi(given) : SANITIZED ? 4 : 12;
     for (int turn = 0; turn < plans; turn++) {
         pt_ritz_options o = random_run(turn);
         o.out = folder_of("straight");
@@ -410,7 +411,7 @@ static void every_budget_has_the_same_bits(void **state)
 {
     const char *given = getenv("PT_SAME_BITS_PLANS");
     int fits = 0;
-    for (int turn = 0; turn < (given ? atoi(given) / 4 : 5); turn++) {
+    for (int turn = 0; turn < 5 + (given ? atoi(given) / 4 : 0); turn++) {
         pt_ritz_options o = random_run(turn);
         o.width = 380 + rand() % 20;
         o.n = 300 + rand() % 500;
@@ -419,7 +420,7 @@ static void every_budget_has_the_same_bits(void **state)
         run_with_stops(o, NULL, 0, false);
         const char *straight = o.out;
         o.out = folder_of("planned");
-        o.device_memory = (uint64_t)(4 + rand() % 20) << 20;
+        o.device_memory = (uint64_t)(8 + rand() % 20) << 20;
         o.host_memory = rand() % 2 ? (uint64_t)(8 + rand() % 30) << 20 : PT_AUTO;
         o.micro_batch = rand() % 2 ? rand() % 2000 : 0;
         pt_error e = {0};
@@ -470,6 +471,33 @@ static int run_program(const char *out, bool resume, int kill_after_us)
     }
     waitpid(child, &status, 0);
     return WIFEXITED(status) ? WEXITSTATUS(status) : -1;
+}
+
+/* What `protrain plan --problem` says with these options; returns its exit status. */
+static int plan_of(const char *options, char out[4096])
+{
+    char command[512];
+    snprintf(command, sizeof command, "%s plan --problem schroedinger-cosine --dim 2 --device cpu %s 2>/dev/null", PT_PROGRAM, options);
+    FILE *f = popen(command, "r");
+    assert_non_null(f);
+    out[fread(out, 1, 4095, f)] = '\0';
+    return WEXITSTATUS(pclose(f));
+}
+
+static void the_program_plans(void **state)
+{
+    char said[4096];
+    assert_int_equal(plan_of("--n 512 --width 16", said), 0);
+    assert_true(strstr(said, "512 points a step") && strstr(said, " of device memory") && strstr(said, "step    about "));
+    assert_int_equal(plan_of("--n 512 --width 16 --json", said), 0);
+    assert_true(strstr(said, "{\"fits\": true, \"predicted\": {\"step_s\": ") && strstr(said, "\"disk\": 0}}}"));
+    assert_int_equal(plan_of("--width 512 --device-memory 1MiB --disk-memory 0 --json", said), 3);
+    assert_true(strstr(said, "{\"fits\": false, \"missing_bytes\": ") && strstr(said, "1.00 MiB may be used"));
+    char options[160] = "--width 512 --disk-memory 0 --json ";
+    const char *change = strstr(said, "--device-memory ");
+    assert_non_null(change);
+    snprintf(options + strlen(options), sizeof options - strlen(options), "%.*s", (int)strcspn(change, "\","), change);
+    assert_int_equal(plan_of(options, said), 0);
 }
 
 static void a_killed_run_goes_on_as_if_nothing_had_been(void **state)
@@ -566,6 +594,29 @@ static void other_runs_are_not_resumed(void **state)
     assert_int_equal(pt_ritz_load(scratch, 1, &r, &e), PT_FAILED);
 }
 
+/* Of a finished run, and of one that has no network yet. */
+static void a_folder_has_a_page(void **state)
+{
+    pt_error e = {0};
+    pt_ritz_options o = small("schroedinger-cosine", 2);
+    o.out = folder_of("page");
+    o.eval_every = 4;
+    run_with_stops(o, NULL, 0, false);
+    assert_true(ritz_is_run(o.out) && !ritz_is_run(scratch));
+    for (int finished = 1; finished >= 0; finished--) {
+        char path[FILE_PATH_BYTES];
+        size_t n;
+        assert_int_equal(path_join(path, o.out, "page.html", &e), 0);
+        assert_int_equal(ritz_page_of_folder(o.out, path, &e), 0);
+        char *page = read_file(o.out, "page.html", &n);
+        assert_true(strstr(page, "relative errors") && strstr(page, "time of a step") && strstr(page, " of the device planned, "));
+        assert_true(!strstr(page, "along the diagonal") == !finished && !strstr(page, ">exact<") == !finished);
+        free(page);
+        assert_int_equal(path_join(path, o.out, "config.json", &e), 0);
+        remove(path);
+    }
+}
+
 static int setup(void **state)
 {
     const char *given = getenv("PT_TEST_SEED");
@@ -593,9 +644,11 @@ int main(void)
         cmocka_unit_test(budgets_are_kept),
         cmocka_unit_test(every_budget_has_the_same_bits),
         cmocka_unit_test(plans_say_what_a_run_does),
+        cmocka_unit_test(the_program_plans),
         cmocka_unit_test(a_killed_run_goes_on_as_if_nothing_had_been),
         cmocka_unit_test(what_cannot_be_done_is_said),
         cmocka_unit_test(other_runs_are_not_resumed),
+        cmocka_unit_test(a_folder_has_a_page),
     };
     return cmocka_run_group_tests(tests, setup, teardown);
 }

@@ -133,6 +133,41 @@ static inline void fixture_options(const fixture *f, const char *const *tokens, 
     o->disk_memory = 64u << 20; /* asked for: scratch may lie in RAM */
 }
 
+/* Opens (or resumes) a run and takes it to step `steps`, or to its end; there is a checkpoint then, or the model. */
+static inline int train_to(const pt_train_options *o, int64_t steps, pt_error *e)
+{
+    pt_trainer *t;
+    pt_step s = {0};
+    int failed = pt_trainer_open(o, &t, e), more = 1;
+    if (failed)
+        return failed;
+    while (s.step < steps && more > 0)
+        more = pt_trainer_step(t, &s, e);
+    failed = more < 0 ? more : s.step < o->steps ? pt_trainer_save(t, e) : pt_trainer_finish(t, e);
+    pt_trainer_close(t);
+    return failed;
+}
+
+/* Of a model, or of one with an adapter (else NULL), in windows of 16 tokens, fp32. */
+static inline double evaluated_loss(const char *model, const char *adapter, const char *tokens)
+{
+    pt_evaluate_options o;
+    pt_evaluation v;
+    pt_error e = {0};
+    pt_evaluate_defaults(&o);
+    o.model = model;
+    o.adapter = adapter;
+    o.data = (const char *const[]){tokens};
+    o.data_n = 1;
+    o.seq_len = 16;
+    o.precision = PT_PRECISION_FP32;
+    o.device = "cpu";
+    o.device_memory = 64u << 20;
+    o.disk_memory = 0;
+    must(pt_evaluate(&o, &v, &e), &e);
+    return v.loss;
+}
+
 /* The fixture's folder once more, as the folder `to`; with `key`, one value of its config.json is another. */
 static inline void fixture_copy(const fixture *f, const char *to, const char *key, json_t *value)
 {

@@ -197,20 +197,6 @@ static void gradients_are_slopes(void **state)
 
 /* ---- a new one ---- */
 
-static void run_all(const pt_train_options *o)
-{
-    pt_trainer *t;
-    pt_step s;
-    pt_error e = {0};
-    int more;
-    must(pt_trainer_open(o, &t, &e), &e);
-    while ((more = pt_trainer_step(t, &s, &e)) > 0)
-        continue;
-    must(more, &e);
-    must(pt_trainer_finish(t, &e), &e);
-    pt_trainer_close(t);
-}
-
 /* Nothing is learned with a rate that is too small for it: what was written is how the adapter began. */
 static void a_new_adapter_begins_as_pefts(void **state)
 {
@@ -229,7 +215,7 @@ static void a_new_adapter_begins_as_pefts(void **state)
     o.dora = true;
     o.lr = 1e-30;
     o.weight_decay = 0;
-    run_all(&o);
+    must(train_to(&o, o.steps, &e), &e);
     snprintf(path, sizeof path, "%s/" ADAPTER_CONFIG, out);
     must(json_file_load(path, 0, &config, &e), &e);
     assert_int_equal(json_integer_value(json_object_get(config, "r")), 3);
@@ -274,20 +260,6 @@ static void a_new_adapter_begins_as_pefts(void **state)
 
 /* ---- going on ---- */
 
-static int run_until(const pt_train_options *o, int64_t steps, pt_error *e)
-{
-    pt_trainer *t;
-    pt_step s = {0};
-    int failed = pt_trainer_open(o, &t, e), more = 1;
-    if (failed)
-        return failed;
-    while (s.step < steps && more > 0)
-        more = pt_trainer_step(t, &s, e);
-    failed = more < 0 ? more : s.step < o->steps ? pt_trainer_save(t, e) : pt_trainer_finish(t, e);
-    pt_trainer_close(t);
-    return failed;
-}
-
 static void assert_same_file(const char *a, const char *b)
 {
     char path[600], *x, *y;
@@ -317,9 +289,9 @@ static void a_run_goes_on_to_the_same_bits_beside_the_same_model(void **state)
         o.optimizer = optimizers_of[i / 2];
         o.precision = i % 2 ? PT_PRECISION_BF16 : PT_PRECISION_FP32;
         o.steps = 7;
-        must(run_until(&o, 7, &e), &e);
+        must(train_to(&o, 7, &e), &e);
         o.out = parts;
-        must(run_until(&o, 3, &e), &e);
+        must(train_to(&o, 3, &e), &e);
         o.resume = true;
         if (i == 0) { /* another base of the same shape */
             snprintf(other, sizeof other, "%s/other", scratch);
@@ -329,11 +301,11 @@ static void a_run_goes_on_to_the_same_bits_beside_the_same_model(void **state)
             FILE *file = fopen(path, "r+b");
             assert_true(file && !fseek(file, -4, SEEK_END) && fwrite("\1\2\3\4", 1, 3, file) == 3 && !fclose(file));
             o.model = other;
-            assert_int_equal(run_until(&o, 7, &e), PT_FAILED);
+            assert_int_equal(train_to(&o, 7, &e), PT_FAILED);
             assert_non_null(strstr(e.text, "beside other weights"));
             o.model = a.f.folder;
         }
-        must(run_until(&o, 7, &e), &e);
+        must(train_to(&o, 7, &e), &e);
         assert_same_file(whole, parts);
         fixture_close(&a.f);
     }
@@ -351,37 +323,18 @@ static void a_run_with_another_adapter_is_not_the_same(void **state)
     options_of(&a, (const char *const[]){a.f.tokens}, out, &o);
     o.adapter = NULL;
     o.lora_rank = 2;
-    must(run_until(&o, 1, &e), &e);
+    must(train_to(&o, 1, &e), &e);
     o.resume = true;
     o.lora_rank = 3;
-    assert_int_equal(run_until(&o, 2, &e), PT_FAILED);
+    assert_int_equal(train_to(&o, 2, &e), PT_FAILED);
     assert_non_null(strstr(e.text, "--lora 2"));
     o.lora_rank = 0;
-    assert_int_equal(run_until(&o, 2, &e), PT_FAILED);
+    assert_int_equal(train_to(&o, 2, &e), PT_FAILED);
     assert_non_null(strstr(e.text, "--lora"));
     fixture_close(&a.f);
 }
 
 /* ---- evaluation and merging ---- */
-
-static double loss_of(const char *model, const char *adapter, const char *tokens)
-{
-    pt_evaluate_options o;
-    pt_evaluation v;
-    pt_error e = {0};
-    pt_evaluate_defaults(&o);
-    o.model = model;
-    o.adapter = adapter;
-    o.data = (const char *const[]){tokens};
-    o.data_n = 1;
-    o.seq_len = 16;
-    o.precision = PT_PRECISION_FP32;
-    o.device = "cpu";
-    o.device_memory = 64u << 20;
-    o.disk_memory = 0;
-    must(pt_evaluate(&o, &v, &e), &e);
-    return v.loss;
-}
 
 static void a_merged_model_is_the_model_with_its_adapter(void **state)
 {
@@ -399,8 +352,8 @@ static void a_merged_model_is_the_model_with_its_adapter(void **state)
         o.adapter = a.folder;
         o.out = out;
         must(pt_merge(&o, &e), &e);
-        const double merged = loss_of(out, NULL, a.f.tokens), beside = loss_of(a.f.folder, a.folder, a.f.tokens);
-        const double plain = loss_of(a.f.folder, NULL, a.f.tokens);
+        const double merged = evaluated_loss(out, NULL, a.f.tokens), beside = evaluated_loss(a.f.folder, a.folder, a.f.tokens);
+        const double plain = evaluated_loss(a.f.folder, NULL, a.f.tokens);
         if (!(fabs(merged - beside) <= 2e-6 * beside && fabs(plain - beside) > 1e-4 * beside))
             fail_msg("%s: loss %.8f merged, %.8f with the adapter, %.8f without", cases[i], merged, beside, plain);
         assert_int_equal(pt_merge(&o, &e), PT_FAILED);

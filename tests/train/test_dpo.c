@@ -8,11 +8,12 @@
 #include <cmocka.h>
 
 #include "train/fixture.h"
+#include "train/same_end.h"
 
 enum { STEPS = 10 };
 
-static char pairs[600], model_folder[600];
-static const char *data_paths[] = {pairs};
+static char pairs[600], held[600], model_folder[600], adapter[600];
+static const char *data_paths[] = {pairs}, *held_paths[] = {held};
 
 static pt_train_options options_for(const char *out)
 {
@@ -58,12 +59,35 @@ static void near_value(const char *name, int step, double got, double want, doub
         fail_msg("step %d: %s %.9g, TRL has %.9g", step, name, got, want);
 }
 
-static void check_against_trl(pt_dpo_loss loss, const char *name, const json_t *expected)
+static double expected_value(const json_t *rows, int row, int column)
 {
-    char out[300];
+    const json_t *value = json_array_get(json_array_get(rows, (size_t)row), (size_t)column);
+    assert_true(json_is_number(value));
+    return json_number_value(value);
+}
+
+/* After steps 5 and 10. */
+static void check_held(const pt_step *s, const json_t *rows)
+{
+    const int row = (int)s->step / 5 - 1;
+    near_value("evaluation loss", (int)s->step, s->eval_loss, expected_value(rows, row, 0), 1e-4 * expected_value(rows, row, 0));
+    near_value("evaluation's margin", (int)s->step, s->eval_reward_margin, expected_value(rows, row, 1),
+               1e-4 + 1e-3 * fabs(expected_value(rows, row, 1)));
+    near_value("evaluation's accuracy", (int)s->step, s->eval_reward_accuracy, expected_value(rows, row, 2), 1e-6);
+}
+
+static void check_against_trl(pt_dpo_loss loss, const char *name, const char *from, const json_t *expected)
+{
+    char out[300], held_name[40];
     snprintf(out, sizeof out, "%s/%s", scratch, name);
+    snprintf(held_name, sizeof held_name, "%s_held", name);
+    const json_t *held_rows = json_object_get(expected, held_name);
     pt_train_options o = options_for(out);
     o.dpo_loss = loss;
+    o.adapter = from;
+    o.eval_data = held_paths;
+    o.eval_data_n = held_rows ? 1 : 0;
+    o.eval_every = held_rows ? 5 : 0;
     pt_trainer *t = open_run(&o);
     for (int i = 0; i < STEPS; i++) {
         const json_t *row = json_array_get(json_object_get(expected, name), (size_t)i);
@@ -77,6 +101,9 @@ static void check_against_trl(pt_dpo_loss loss, const char *name, const json_t *
         near_value("reward accuracy", i + 1, s.reward_accuracy, want[3], 1e-6);
         if (i == 0)
             assert_true(s.reward_margin == 0); /* to the bit: the model is its own reference */
+        assert_int_equal(s.evaluated, held_rows && s.step % 5 == 0);
+        if (s.evaluated)
+            check_held(&s, held_rows);
     }
     pt_trainer_close(t);
 }
@@ -88,8 +115,9 @@ static void steps_are_those_of_trl(void **state)
     pt_error e = {0};
     snprintf(path, sizeof path, "%s/dpo/expected.json", fixtures_root());
     must(json_file_load(path, 0, &expected, &e), &e);
-    check_against_trl(PT_DPO_SIGMOID, "sigmoid", expected);
-    check_against_trl(PT_DPO_IPO, "ipo", expected);
+    check_against_trl(PT_DPO_SIGMOID, "sigmoid", NULL, expected);
+    check_against_trl(PT_DPO_IPO, "ipo", NULL, expected);
+    check_against_trl(PT_DPO_SIGMOID, "lora", adapter, expected);
     json_decref(expected);
 }
 
@@ -162,6 +190,115 @@ static void a_resumed_run_has_the_same_reference(void **state)
     assert_non_null(strstr(e.text, "start the run anew"));
 }
 
+/* ---- only what the run sees ---- */
+
+static double last_evaluated(const pt_train_options *o, int64_t until)
+{
+    pt_error e = {0};
+    pt_step s = {0};
+    pt_trainer *t = open_run(o);
+    while (s.step < until)
+        s = take_step(t);
+    must(pt_trainer_save(t, &e), &e);
+    pt_trainer_close(t);
+    return s.evaluated ? s.eval_loss : 0;
+}
+
+/* Windows of which losses are there. */
+static int windows_there(const char *out, int64_t seq_len)
+{
+    enum { HEADER = 96 };
+    char path[340], *bytes;
+    size_t n;
+    pt_error e = {0};
+    snprintf(path, sizeof path, "%s/reference.bin", out);
+    must(file_read_all(path, 1 << 24, &bytes, &n, &e), &e);
+    const size_t row = (size_t)seq_len * sizeof(float);
+    int there = 0;
+    for (size_t at = HEADER; at + row <= n; at += row) {
+        bool any = false;
+        for (size_t i = 0; i < row; i++)
+            any = any || bytes[at + i];
+        there += any;
+    }
+    free(bytes);
+    return there;
+}
+
+/* Two steps see 8 windows of 40; four more, and data to evaluate on that were not there, ask the model that the run began with. */
+static void check_extended(const char *name, const char *from, int lora_rank, pt_precision precision)
+{
+    char whole[300], parts[300];
+    pt_error e = {0};
+    pt_trainer *t;
+    snprintf(whole, sizeof whole, "%s/%s_straight", scratch, name);
+    snprintf(parts, sizeof parts, "%s/%s_extended", scratch, name);
+    pt_train_options o = options_for(whole);
+    o.adapter = from;
+    o.lora_rank = lora_rank;
+    o.precision = precision;
+    o.shuffle = true;
+    o.steps = 6;
+    o.eval_data = held_paths;
+    o.eval_data_n = 1;
+    const double straight = last_evaluated(&o, 6);
+    assert_int_equal(windows_there(whole, o.seq_len), 24);
+    o.out = parts;
+    o.steps = 2;
+    o.eval_data_n = 0;
+    last_evaluated(&o, 2);
+    assert_int_equal(windows_there(parts, o.seq_len), 8);
+    o.resume = true;
+    o.steps = 6;
+    o.eval_data_n = 1;
+    o.micro_batch = 1;
+    assert_true(last_evaluated(&o, 6) == straight && straight != 0);
+    assert_same_file(whole, parts, "reference.bin");
+    assert_same_file(whole, parts, "reference-eval.bin");
+    o.steps = 7;
+    o.model = scratch_path("other_model");
+    assert_int_equal(pt_trainer_open(&o, &t, &e), PT_FAILED);
+    if (!strstr(e.text, "other_model"))
+        fail_msg("%s", e.text);
+}
+
+static void the_reference_is_of_what_the_run_sees(void **state)
+{
+    const char *other = scratch_path("other_model");
+    char path[400], *bytes;
+    size_t n;
+    pt_error e = {0};
+    fixture f = {0};
+    snprintf(f.folder, sizeof f.folder, "%.500s", model_folder);
+    fixture_copy(&f, other, NULL, NULL);
+    snprintf(path, sizeof path, "%s/model.safetensors", other);
+    must(file_read_all(path, 1 << 24, &bytes, &n, &e), &e);
+    bytes[n - 3] ^= 1;
+    must(file_write_atomic(path, bytes, n, &e), &e);
+    free(bytes);
+    check_extended("full", NULL, 0, PT_PRECISION_BF16);
+    check_extended("new_adapter", NULL, 2, PT_PRECISION_BF16);
+    check_extended("adapter", adapter, 0, PT_PRECISION_FP32);
+}
+
+/* A share of the pairs is held out. */
+static void pairs_are_held_out(void **state)
+{
+    char out[300];
+    snprintf(out, sizeof out, "%s/split", scratch);
+    pt_train_options o = options_for(out);
+    o.steps = 2;
+    o.eval_split = 0.2;
+    o.eval_every = 1;
+    pt_trainer *t = open_run(&o);
+    for (int i = 0; i < 2; i++) {
+        const pt_step s = take_step(t);
+        assert_true(s.evaluated && s.eval_loss > 0 && s.eval_reward_margin != 0);
+        assert_true(s.eval_reward_accuracy >= 0 && s.eval_reward_accuracy <= 1);
+    }
+    pt_trainer_close(t);
+}
+
 static void put_data(const char *text) { scratch_put("other.jsonl", text, strlen(text)); }
 
 static void refuse(pt_train_options o, const char *because)
@@ -183,8 +320,10 @@ static void what_cannot_be_compared_is_refused(void **state)
     o.beta = 0;
     refuse(o, "--beta");
     o = options_for(out);
-    o.eval_split = 0.1;
-    refuse(o, "--eval-split");
+    o.eval_data = paths;
+    o.eval_data_n = 1;
+    put_data("{\"prompt\": \"a\", \"completion\": \"b\"}\n");
+    refuse(o, "other.jsonl: --task dpo needs records with \"chosen\"");
     o = options_for(out);
     o.task = PT_TASK_SFT;
     refuse(o, "--task dpo");
@@ -204,6 +343,8 @@ static int open_all(void **state)
 {
     snprintf(model_folder, sizeof model_folder, "%s/dpo", fixtures_root());
     snprintf(pairs, sizeof pairs, "%s/dpo/pairs.jsonl", fixtures_root());
+    snprintf(held, sizeof held, "%s/dpo/held.jsonl", fixtures_root());
+    snprintf(adapter, sizeof adapter, "%s/dpo/adapter", fixtures_root());
     return scratch_make(state);
 }
 
@@ -211,6 +352,8 @@ int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(steps_are_those_of_trl), cmocka_unit_test(packed_pairs_are_as_if_alone),
-        cmocka_unit_test(a_resumed_run_has_the_same_reference), cmocka_unit_test(what_cannot_be_compared_is_refused)};
+        cmocka_unit_test(a_resumed_run_has_the_same_reference),
+        cmocka_unit_test(the_reference_is_of_what_the_run_sees), cmocka_unit_test(pairs_are_held_out),
+        cmocka_unit_test(what_cannot_be_compared_is_refused)};
     return cmocka_run_group_tests(tests, open_all, scratch_remove);
 }

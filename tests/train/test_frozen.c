@@ -176,20 +176,6 @@ static void whole_runs_are_as_in_pytorch(void **state)
 
 /* ---- bits ---- */
 
-static int run_to(const pt_train_options *o, int64_t steps, pt_error *e)
-{
-    pt_trainer *t;
-    pt_step s = {0};
-    int failed = pt_trainer_open(o, &t, e), more = 1;
-    if (failed)
-        return failed;
-    while (s.step < steps && more > 0)
-        more = pt_trainer_step(t, &s, e);
-    failed = more < 0 ? more : s.step < o->steps ? pt_trainer_save(t, e) : pt_trainer_finish(t, e);
-    pt_trainer_close(t);
-    return failed;
-}
-
 static bool has_tensor(const char *folder, const char *file, const char *name)
 {
     char path[300];
@@ -220,13 +206,13 @@ static void what_is_frozen_goes_out_as_it_came(const char *fixture_name, const c
     o.precision = PT_PRECISION_BF16;
     o.save_type = PT_SAVE_AS_STORED;
     o.lr = 0.1; /* so that rounding to bf16 hides no update */
-    must(run_to(&o, 2, &e), &e);
+    must(train_to(&o, 2, &e), &e);
     snprintf(checkpoint, sizeof checkpoint, "%s/checkpoint-2", out);
     check_frozen(&z, checkpoint);
     assert_false(has_tensor(checkpoint, "trainer/exp_avg.safetensors", frozen_tensor));
     assert_true(has_tensor(checkpoint, "trainer/exp_avg.safetensors", trained_tensor));
     o.resume = true;
-    must(run_to(&o, o.steps, &e), &e);
+    must(train_to(&o, o.steps, &e), &e);
     assert_true(check_frozen(&z, out) > 0);
     fixture_close(&z.f);
 }
@@ -283,15 +269,15 @@ static void a_run_is_not_resumed_with_other_patterns(void **state)
     frozen_open(&z, "gpt2_last");
     snprintf(out, sizeof out, "%s/other_patterns", scratch);
     frozen_options(&z, (const char *const[]){z.f.tokens}, out, &o);
-    must(run_to(&o, 2, &e), &e);
+    must(train_to(&o, 2, &e), &e);
     o.resume = true;
     o.freeze = (const char *const[]){"transformer.w?e.weight"};
     o.freeze_n = 1;
-    assert_int_equal(run_to(&o, 3, &e), PT_FAILED);
+    assert_int_equal(train_to(&o, 3, &e), PT_FAILED);
     assert_true(strstr(e.text, "--freeze [\"transformer.w?e.weight\",\"transformer.h.0.*\"]") &&
                 strstr(e.text, "has [\"transformer.w?e.weight\"]"));
     o.freeze_n = 0;
-    assert_int_equal(run_to(&o, 3, &e), PT_FAILED);
+    assert_int_equal(train_to(&o, 3, &e), PT_FAILED);
     assert_non_null(strstr(e.text, "--freeze"));
     fixture_close(&z.f);
 }

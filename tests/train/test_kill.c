@@ -31,8 +31,8 @@ static const char *model_folder(void)
 }
 
 static model *the_model;
-static enum { PLAIN, DOCUMENTS, CHATS, DATA_KINDS } data_kind_now; /* what these runs train on; documents are apart */
-static const char *const data_names[] = {"", ", documents apart", ", chats"};
+static enum { PLAIN, DOCUMENTS, CHATS, PAIRS, DATA_KINDS } data_kind_now; /* what these runs train on; documents are apart */
+static const char *const data_names[] = {"", ", documents apart", ", chats", ", pairs"};
 static const char *const frozen_patterns[] = {"model.embed_tokens.weight", "model.layers.0.*"};
 static bool frozen; /* those are */
 static const char *base = "auto"; /* and how they are kept */
@@ -65,12 +65,28 @@ static void make_chats(void)
     text_buffer_free(&chats);
 }
 
+static void make_pairs(void)
+{
+    char line[200];
+    text_buffer pairs = {0};
+    for (int i = 0; i < 150; i++) {
+        snprintf(line, sizeof line, "{\"prompt\": \"%.*s\", \"chosen\": \"%.*s\", \"rejected\": \"%.*s\"}\n", 1 + i % 3, "abc", 1 + i % 5,
+                 "uvwxy", 1 + i % 7, "zyxwvut");
+        must(text_buffer_append(&pairs, line, strlen(line), NULL), NULL);
+    }
+    must(text_buffer_append(&pairs, "", 1, NULL), NULL);
+    put(scratch, "pairs.jsonl", pairs.bytes);
+    text_buffer_free(&pairs);
+}
+
 static int open_all(void **state)
 {
     the_random = random_open();
     int failed = scratch_make(state);
-    if (!failed)
+    if (!failed) {
         make_chats();
+        make_pairs();
+    }
     return failed || model_open(model_folder(), NULL, NULL, &the_model, NULL);
 }
 
@@ -86,8 +102,8 @@ static const char *lanes = "1";
 static void common_arguments(arguments *a, const char *out)
 {
     static char data[600], chat_model[300];
-    const bool chats = data_kind_now == CHATS;
-    snprintf(data, sizeof data, "%s/%s", chats ? scratch : model_folder(), chats ? "chats.jsonl" : "tokens.npy");
+    const bool pairs = data_kind_now == PAIRS, chats = data_kind_now == CHATS || pairs;
+    snprintf(data, sizeof data, "%s/%s", chats ? scratch : model_folder(), pairs ? "pairs.jsonl" : chats ? "chats.jsonl" : "tokens.npy");
     snprintf(chat_model, sizeof chat_model, "%s/chat-model", scratch);
     add_arguments(a, (const char *const[]){"train", "--model", chats ? chat_model : model_folder(), "--data", data, "--out", out,
                                            "--seq-len", "32",
@@ -96,7 +112,8 @@ static void common_arguments(arguments *a, const char *out)
     if (data_kind_now == DOCUMENTS)
         add_argument(a, "--document-mask");
     if (chats)
-        add_arguments(a, (const char *const[]){"--loss-per", "example", "--eval-split", "0.1", "--eval-every", "5", NULL});
+        add_arguments(a, (const char *const[]){"--eval-split", "0.1", "--eval-every", "5", pairs ? "--task" : "--loss-per",
+                                               pairs ? "dpo" : "example", NULL});
     if (adapted)
         add_arguments(a, (const char *const[]){"--lora", "3", "--dora", "--lora-targets", adapted, "--base", base, NULL});
     if (frozen)
@@ -134,6 +151,13 @@ static void assert_clean(const char *folder)
 }
 
 static const char *err_path(void) { return scratch_path("err"); }
+
+/* Of n kinds of runs the first and the end of those that are killed: under ThreadSanitizer, for which all have the same threads, one. */
+static void kinds_to_kill(int n, int *first, int *end)
+{
+    *first = THREADS_SANITIZED ? random_below(&the_random, n) : 0;
+    *end = THREADS_SANITIZED ? *first + 1 : n;
+}
 
 /* Starts (or resumes) the run in `out` and kills it after `seconds`: true if it had come to its end. */
 static bool start_and_kill(const char *out, double seconds, int *kills)
@@ -200,15 +224,16 @@ static void kill_and_compare(int wanted)
         runs++;
     }
     must(tree_remove(straight, &e), &e);
-    printf("%s, %s lanes: %d runs of %.2f s%s, killed %d times in %d starts: the same bits\n", the_optimizer->name, lanes, runs, seconds,
-           frozen ? ", some frozen" : adapted ? ", adapters" : data_names[data_kind_now], kills, starts);
+    printf("%s, %s lanes: %d runs of %.2f s%s%s, killed %d times in %d starts: the same bits\n", the_optimizer->name, lanes, runs, seconds,
+           frozen ? ", some frozen" : adapted ? ", adapters" : "", data_names[data_kind_now], kills, starts);
 }
 
 static void a_killed_run_resumes_to_the_same_bits(void **state)
 {
     (void)state;
     const int wanted = wanted_kills(), n = optimizers_n();
-    for (int i = 0; i <= n; i++) {
+    int i, end;
+    for (kinds_to_kill(n + 1, &i, &end); i < end; i++) {
         the_optimizer = optimizers[i % n];
         data_kind_now = i % DATA_KINDS;
         kill_and_compare((wanted + n) / (n + 1));
@@ -223,7 +248,9 @@ static void a_killed_run_with_frozen_parameters_resumes_to_the_same_bits(void **
     pt_error e = {0};
     frozen = true;
     must(model_freeze(the_model, &(model_freezing){.freeze = frozen_patterns, .freeze_n = 2}, &e), &e);
-    for (int i = 0, n = optimizers_n(); i < n; i++) {
+    const int n = optimizers_n();
+    int i, end;
+    for (kinds_to_kill(n, &i, &end); i < end; i++) {
         the_optimizer = optimizers[i];
         base = (const char *const[]){"auto", "nf4", "int8"}[i % 3];
         must(model_store(the_model, (param_storage)(i % 3), &e), &e);
@@ -245,9 +272,11 @@ static void a_killed_run_of_adapters_resumes_to_the_same_bits(void **state)
     adapted = "q_proj,v_proj,mlp.down_proj";
     must(model_open(model_folder(), NULL, NULL, &the_model, &e), &e);
     must(model_adapt(the_model, &(adapter_options){.rank = 3, .targets = adapted, .dora = true}, &e), &e);
-    for (int i = 0; i < 2; i++) {
+    int i, end;
+    for (kinds_to_kill(2, &i, &end); i < end; i++) {
         the_optimizer = of[i];
         base = i ? "auto" : "nf4";
+        data_kind_now = i ? PLAIN : PAIRS;
         must(model_store(the_model, i ? STORAGE_PLAIN : STORAGE_NF4, &e), &e);
         kill_and_compare((wanted_kills() + 7) / 8);
     }

@@ -157,6 +157,44 @@ static void random_weights_have_what_the_folder_has_beside_them(void **state)
     run_free(&without);
 }
 
+/* Named as Transformers names the whole model's modules, of which those of the text part alone are told to PEFT; and gone on from. */
+static void adapters_are_of_the_text_part(void **state)
+{
+    (void)state;
+    for (int i = 0; i < MODELS; i++) {
+        static const char prefix[] = "base_model.model.model.language_model.layers.";
+        run first, second;
+        char out[64], path[200];
+        json_t *config;
+        safetensors *st;
+        pt_error e = {0};
+        snprintf(out, sizeof out, "adapter-%d", i);
+        start(&first, models[i], out, PT_SAVE_AS_STORED);
+        first.o.save_every = 0;
+        first.o.lora_rank = 2;
+        first.o.lora_targets = "q_proj,mlp.down_proj";
+        finish(&first);
+        snprintf(path, sizeof path, "%s/adapter_model.safetensors", first.out);
+        must(safetensors_open(path, &st, &e), &e);
+        for (size_t k = 0; k < safetensors_count(st); k++)
+            assert_memory_equal(safetensors_at(st, k)->name, prefix, sizeof prefix - 1);
+        assert_non_null(safetensors_find(st, "base_model.model.model.language_model.layers.0.self_attn.q_proj.lora_A.weight"));
+        safetensors_close(st);
+        snprintf(path, sizeof path, "%s/adapter_config.json", first.out);
+        must(json_file_load(path, 0, &config, &e), &e);
+        assert_string_equal(json_string_value(json_object_get(config, "target_modules")),
+                            ".*language_model\\..*\\.(q_proj|mlp\\.down_proj)");
+        json_decref(config);
+        snprintf(out, sizeof out, "further-%d", i);
+        start(&second, models[i], out, PT_SAVE_AS_STORED);
+        second.o.save_every = 0;
+        second.o.adapter = first.out;
+        finish(&second);
+        run_free(&first);
+        run_free(&second);
+    }
+}
+
 /* A tensor that is neither of the text part as config.json describes it, nor of another, is no more let pass than elsewhere. */
 static void superfluous_tensors_of_the_text_part_are_refused(void **state)
 {
@@ -186,6 +224,7 @@ int main(void)
         cmocka_unit_test(the_rest_of_the_checkpoint_is_saved_as_it_is),
         cmocka_unit_test(a_resumed_run_ends_in_the_same_bits),
         cmocka_unit_test(random_weights_have_what_the_folder_has_beside_them),
+        cmocka_unit_test(adapters_are_of_the_text_part),
         cmocka_unit_test(superfluous_tensors_of_the_text_part_are_refused),
     };
     return cmocka_run_group_tests(tests, scratch_make, scratch_remove);

@@ -1,9 +1,8 @@
 /* Several ranks, as threads with memory of their own that only the transport crosses: whatever the plan says and however many share the
- * step, the losses, weights and moments after some steps are those of one rank with the same lanes, to the last bit. Peak memory is what
- * the schedules say, on every rank.
+ * step, the losses, weights and moments after some steps are those of one rank with the same lanes, to the last bit, by any transport. Peak
+ * memory is what the schedules say, on every rank.
  *
  * PT_RANKS_PLANS=n runs n plans instead of the default. */
-#include "comm/shm.h"
 #include "model/lanes.h"
 #include "run/executor.h"
 #include "run/state.h"
@@ -19,6 +18,8 @@
 
 #include <cmocka.h>
 
+#include "comm/together.h"
+
 enum { STEPS = 3, PLANS_OF_A_MODEL = 6, DEFAULT_PLANS = SANITIZED ? 24 : 150, RANKS_MOST = 8 };
 
 typedef struct outcome { float *values; size_t n; float *losses; double norm[STEPS]; } outcome;
@@ -31,9 +32,9 @@ static void outcome_free(outcome *o)
 
 /* What all ranks are to do; `input` is that of one rank but for shape and packing. */
 typedef struct job { const model *model; step_shape shape; const plan *plan; bool clipping, host_tier; uint64_t seed;
-                    shm_segment *segment; } job;
+                    transport by; together together; } job;
 
-typedef struct worker { const job *j; int ranks, rank, failed; outcome *out; pt_error e; } worker;
+typedef struct worker { job *j; int ranks, rank, failed; outcome *out; pt_error e; } worker;
 
 /* The rank's sequences of the step's. */
 static void fill_batch(executor *x, const model *m, const step_shape *s, uint64_t seed, int step)
@@ -135,7 +136,7 @@ static int check_peak(const executor *x, pt_error *e)
 
 static int work(worker *w, pt_error *e)
 {
-    const job *j = w->j;
+    job *j = w->j;
     char folder[64];
     step_shape shape;
     packing packing;
@@ -153,7 +154,7 @@ static int work(worker *w, pt_error *e)
                           .budget = {1u << 30, 1u << 30, 1u << 30}, .disk_path = folder, .threads = 1, .schedules = 1u << SCHEDULE_STEP};
     if (j->plan->update != UPDATE_BACKWARD)
         o.schedules |= 1u << SCHEDULE_DRAIN | (j->plan->update == UPDATE_NEXT_FORWARD ? 1u << SCHEDULE_STEP_UPDATE : 0);
-    failed = w->ranks > 1 ? comm_shm_open(j->segment, w->rank, &c, e) : 0;
+    failed = w->ranks > 1 ? together_open(&j->together, w->rank, &c, e) : 0;
     if (!failed)
         failed = device_open("cpu", &(device_options){.threads = 1}, &d, &host, e);
     o.device = d, o.host = host, o.comm = c;
@@ -190,7 +191,7 @@ static int run_ranks(job *j, int ranks, outcome *o, pt_error *e)
     worker w[RANKS_MOST];
     outcome out[RANKS_MOST] = {0};
     pthread_t thread[RANKS_MOST];
-    assert_int_equal(shm_segment_make(ranks, &j->segment, NULL, e), 0);
+    together_make(&j->together, j->by, ranks);
     for (int r = 0; r < ranks; r++) {
         out[r].losses = calloc((size_t)(j->shape.batch * j->shape.seq_len) * STEPS, sizeof(float));
         w[r] = (worker){.j = j, .ranks = ranks, .rank = r, .out = &out[r]};
@@ -208,7 +209,7 @@ static int run_ranks(job *j, int ranks, outcome *o, pt_error *e)
         if (r)
             outcome_free(&out[r]);
     }
-    shm_segment_unmap(j->segment);
+    together_free(&j->together);
     *o = out[0];
     return failed;
 }
@@ -229,17 +230,6 @@ static void assert_same(const outcome *a, const outcome *b, const job *j, int ra
                      (double)b->values[i], json);
     assert_memory_equal(a->norm, b->norm, sizeof a->norm);
     free(json);
-}
-
-static void plain_plan(random_case *c)
-{
-    c->plan.micro_batch = c->shape.batch;
-    c->plan.visit = 1;
-    c->plan.update = UPDATE_END;
-    for (int i = 0; i < c->plan.chunks_n; i++)
-        c->plan.chunks[i] = (plan_chunk){.placement = TIER_DEVICE, .update = TIER_DEVICE};
-    for (int i = 0; i < c->plan.blocks_n; i++)
-        c->plan.blocks[i] = (plan_block){i + 1 < model_first_trained(c->model) ? SAVE_INPUT : SAVE_ALL, TIER_DEVICE};
 }
 
 /* A step that ranks can share. */
@@ -278,7 +268,7 @@ static void any_number_of_ranks_gives_the_same_bits(void **unused)
         outcome first, other;
         pt_error e = {0};
         open_case(&r, &c);
-        plain_plan(&c);
+        random_case_plain(&c);
         job j = {.model = c.model, .shape = c.shape, .plan = &c.plan, .clipping = c.clipping, .host_tier = c.input.host_tier,
                  .seed = number};
         if (run_ranks(&j, 1, &first, &e))
@@ -290,11 +280,12 @@ static void any_number_of_ranks_gives_the_same_bits(void **unused)
             plan_free(&c.plan);
             packing_free(&c.packing);
             j.host_tier = !random_one_in(&r, 3);
+            j.by = (transport)random_below(&r, TRANSPORTS);
             assert_int_equal(random_packing(&r, c.model, &s, &c.packing, &e), 0);
             assert_int_equal(random_plan(&r, c.model, &s, &c.packing, c.clipping, j.host_tier, &c.plan, &e), 0);
             int failed = run_ranks(&j, ranks, &other, &e);
             if (failed && !strstr(e.text, "more are needed at once"))
-                fail_msg("model %d plan %d, %d ranks: %s", (int)number, i, ranks, e.text);
+                fail_msg("model %d plan %d, %d ranks by %s: %s", (int)number, i, ranks, transport_names[j.by], e.text);
             if (failed) {
                 refused++;
             } else {

@@ -1,5 +1,6 @@
-/* `protrain train --ranks N`: the run ends in the bits of one rank with the same lanes, also where one of its processes is killed at any
- * moment, saving included, and it goes on on another number of ranks, under another plan. Whoever fails, all end, and it is said why.
+/* Several ranks, which `protrain train --ranks N` starts, or somebody else: the run ends in the bits of one rank with the same lanes, also
+ * where one of its processes is killed at any moment, saving included, and it goes on on another number of ranks, under another plan.
+ * Whoever fails, all end, and it is said why.
  *
  * PT_RANK_KILLS=n kills n times instead of the default. */
 #include "protrain.h"
@@ -13,8 +14,12 @@
 #include "sanitized.h"
 #include "train/same_end.h"
 
+#include "train/fetch.h"
 #include "train/plan_file.h"
 
+#include <errno.h>
+
+#include "comm/together.h"
 #include "program.h"
 
 enum { DEFAULT_KILLS = SANITIZED ? 2 : 8, STEPS = 12 };
@@ -40,12 +45,13 @@ static int close_all(void **state)
 
 static const char *err_path(void) { return scratch_path("err"); }
 
-/* Lanes are said, so that any number of ranks that shares them is the same task. By a plan that was searched for, or any, with chunks whole
- * or in shards. */
-static pid_t start(const char *out, const char *ranks, const char *steps)
+/* Where not the program itself starts the ranks, but the test, by the environment that torchrun leaves. */
+typedef enum start_kind { APART, APART_BY_SOCKETS } start_kind;
+
+/* Lanes are said, so that any number of ranks that shares them is the same task. */
+static arguments command(const char *out, const char *steps)
 {
-    static char model[512], tokens[600], plan[600];
-    const bool given = random_one_in(&the_random, 2), much = given || random_one_in(&the_random, 2);
+    static char model[512], tokens[600];
     arguments a = {0};
     snprintf(model, sizeof model, "%s/bf16/llama", PT_FIXTURES);
     snprintf(tokens, sizeof tokens, "%s/tokens.npy", model);
@@ -53,15 +59,81 @@ static pid_t start(const char *out, const char *ranks, const char *steps)
                             "1e-3",
                             "--lr-schedule", "constant", "--weight-decay", "0.1", "--quiet", "--threads", "1", "--lanes", "4", "--steps",
                             steps,
-                            "--save-every", "2", "--resume", "--ranks", ranks, "--device-memory",
-                            much ? "64MiB" : "16MiB", "--disk-memory", "64MiB"));
-    if (given) {
-        const plan_case c = {.type = PT_BF16, .batch = 4, .seq_len = 32, .clipping = true, .lanes = 4, .ranks = atoi(ranks)};
-        snprintf(plan, sizeof plan, "%s/plan.json", scratch);
-        write_random_plan(&the_random, the_model, &c, plan);
-        add_arguments(&a, WORDS("--plan", plan));
-    }
+                            "--save-every", "2", "--resume", "--disk-memory", "64MiB"));
+    return a;
+}
+
+/* A plan that was searched for, or any, with chunks whole or in shards. */
+static void add_plan(arguments *a, int ranks)
+{
+    static char plan[600];
+    const bool given = random_one_in(&the_random, 2), much = given || random_one_in(&the_random, 2);
+    add_arguments(a, WORDS("--device-memory", much ? "64MiB" : "16MiB"));
+    if (!given)
+        return;
+    const plan_case c = {.type = PT_BF16, .batch = 4, .seq_len = 32, .clipping = true, .lanes = 4, .ranks = ranks};
+    snprintf(plan, sizeof plan, "%s/plan.json", scratch);
+    write_random_plan(&the_random, the_model, &c, plan);
+    add_arguments(a, WORDS("--plan", plan));
+}
+
+static pid_t start(const char *out, const char *ranks, const char *steps)
+{
+    arguments a = command(out, steps);
+    add_plan(&a, atoi(ranks));
+    add_arguments(&a, WORDS("--ranks", ranks));
     return program_start(&a, "/dev/null", err_path());
+}
+
+/* ---- started apart ---- */
+
+enum { APART_MOST = 4 };
+typedef struct group { pid_t of[APART_MOST]; int n; } group;
+
+static const char *err_of(int rank)
+{
+    char name[16];
+    snprintf(name, sizeof name, "err%d", rank);
+    return scratch_path(name);
+}
+
+static void set_number(const char *name, int n)
+{
+    char text[16];
+    snprintf(text, sizeof text, "%d", n);
+    setenv(name, text, 1);
+}
+
+static group start_apart(const char *out, int ranks, start_kind kind, const char *steps)
+{
+    static const char *const names[] = {"RANK", "WORLD_SIZE", "MASTER_ADDR", "MASTER_PORT", "PROTRAIN_JOIN_SECONDS", "PROTRAIN_TRANSPORT"};
+    arguments a = command(out, steps);
+    group g = {.n = ranks};
+    add_plan(&a, ranks);
+    set_number("WORLD_SIZE", ranks);
+    set_number("MASTER_PORT", free_port());
+    setenv("MASTER_ADDR", "localhost", 1);
+    set_number("PROTRAIN_JOIN_SECONDS", SANITIZED ? 60 : 8);
+    if (kind == APART_BY_SOCKETS)
+        setenv("PROTRAIN_TRANSPORT", "tcp", 1);
+    for (int r = 0; r < ranks; r++) {
+        set_number("RANK", r);
+        g.of[r] = program_start(&a, "/dev/null", err_of(r));
+    }
+    for (size_t i = 0; i < sizeof names / sizeof *names; i++)
+        unsetenv(names[i]);
+    return g;
+}
+
+/* The others' exit statuses are `status`, within some seconds. -1: no rank is left out. */
+static void all_end(group *g, int but, int status, double seconds)
+{
+    const double at = seconds_now();
+    for (int r = 0; r < g->n; r++) {
+        const int got = program_kill_after(g->of[r], at + seconds - seconds_now() + 0.01);
+        if (r != but && got != status)
+            fail_msg("rank %d: exit status %d instead of %d: %s", r, got, status, text_of(err_of(r)));
+    }
 }
 
 /* The process of a rank, 0: it is not there (any more). */
@@ -131,15 +203,216 @@ static void a_killed_rank_ends_all_and_any_number_goes_on(void **state)
     printf("%d ranks killed in %d runs: the same bits\n", kills, runs);
 }
 
+static void wait_for_steps(const char *out)
+{
+    char metrics[160];
+    snprintf(metrics, sizeof metrics, "%s/metrics.jsonl", out);
+    for (int i = 0; i < 6000 && !text_of(metrics)[0]; i++)
+        sleep_seconds(0.01);
+}
+
+/* Of some ranks, one at a random moment. Whether the run came to its end. */
+static bool run_apart(const char *out, double seconds, int *kills)
+{
+    const int ranks = 1 << random_from(&the_random, 1, 2), victim = random_below(&the_random, ranks);
+    group g = start_apart(out, ranks, random_one_in(&the_random, 2) ? APART : APART_BY_SOCKETS, "12");
+    sleep_seconds(seconds);
+    const bool killed = seconds > 0 && !kill(g.of[victim], SIGKILL); /* which may have ended */
+    int worst = 0;
+    for (int r = 0; r < ranks; r++) {
+        const int status = program_kill_after(g.of[r], 90);
+        if (status && !killed)
+            fail_msg("%d ranks, rank %d: exit status %d: %s", ranks, r, status, text_of(err_of(r)));
+        if (status && r != victim && status != 1)
+            fail_msg("%d ranks, %d killed, rank %d: exit status %d: %s", ranks, victim, r, status, text_of(err_of(r)));
+        if (status == 1 && !r && !strstr(text_of(err_of(0)), "rank"))
+            fail_msg("%d ranks, %d killed: rank 0 does not say so: %s", ranks, victim, text_of(err_of(0)));
+        worst = status ? status : worst;
+    }
+    *kills += killed && worst;
+    return !worst;
+}
+
+static void ranks_started_apart_end_and_go_on_alike(void **state)
+{
+    (void)state;
+    char straight[128], out[128];
+    pt_error e = {0};
+    int kills = 0, runs = 0;
+    snprintf(straight, sizeof straight, "%s/alone", scratch);
+    snprintf(out, sizeof out, "%s/apart", scratch);
+    const double begin = seconds_now();
+    assert_int_equal(program_wait(start(straight, "1", "12")), 0);
+    const double seconds = seconds_now() - begin;
+    for (bool ended = false; kills < DEFAULT_KILLS || !ended;) {
+        const double share = (double)random_below(&the_random, 10000) / 10000;
+        ended = run_apart(out, kills < DEFAULT_KILLS ? 0.05 + 2 * share * seconds : 0, &kills);
+        if (!ended)
+            continue;
+        assert_same_end(straight, out, STEPS);
+        must(tree_remove(out, &e), &e);
+        runs++;
+    }
+    printf("%d ranks killed in %d runs: the same bits\n", kills, runs);
+}
+
+static void one_that_is_killed_or_hangs_is_named(void **state)
+{
+    (void)state;
+    char out[128];
+    for (int hangs = 0; hangs < 2; hangs++) {
+        snprintf(out, sizeof out, "%s/named%d", scratch, hangs);
+        group g = start_apart(out, hangs ? 2 : 4, APART_BY_SOCKETS, "1000000");
+        wait_for_steps(out);
+        kill(g.of[1], hangs ? SIGSTOP : SIGKILL);
+        const pid_t stopped = g.of[1];
+        if (hangs)
+            g = (group){.of = {g.of[0]}, .n = 1};
+        all_end(&g, hangs ? -1 : 1, 1, 40);
+        if (!strstr(text_of(err_of(0)), hangs ? "rank 1 has not been heard of for 10 s" : "rank 1 was killed"))
+            fail_msg("%s", text_of(err_of(0)));
+        if (hangs) {
+            kill(stopped, SIGCONT);
+            assert_int_equal(program_kill_after(stopped, 30), 1);
+        }
+    }
+}
+
+/* Where rank 0 is lost, the others say it themselves. */
+static void without_rank_0_all_end(void **state)
+{
+    (void)state;
+    char out[128];
+    snprintf(out, sizeof out, "%s/headless", scratch);
+    group g = start_apart(out, 2, APART, "1000000");
+    wait_for_steps(out);
+    kill(g.of[0], SIGKILL);
+    all_end(&g, 0, 1, 30);
+    if (!strstr(text_of(err_of(1)), "rank 1: rank 0 was killed"))
+        fail_msg("%s", text_of(err_of(1)));
+}
+
+static void sigterm_to_one_saves_and_ends_all_apart(void **state)
+{
+    (void)state;
+    char out[128];
+    snprintf(out, sizeof out, "%s/term_apart", scratch);
+    group g = start_apart(out, 4, APART, "1000000");
+    wait_for_steps(out);
+    kill(g.of[random_below(&the_random, 4)], SIGTERM);
+    all_end(&g, -1, 143, 60);
+    if (!strstr(text_of(err_of(0)), "a checkpoint is written"))
+        fail_msg("%s", text_of(err_of(0)));
+}
+
+/* Rank 1 has other options than rank 0. */
+static group start_two(const arguments *a, const arguments *b)
+{
+    group g = {.n = 2};
+    setenv("MASTER_ADDR", "localhost", 1);
+    set_number("MASTER_PORT", free_port());
+    set_number("WORLD_SIZE", 2);
+    set_number("RANK", 0);
+    g.of[0] = program_start(a, "/dev/null", err_of(0));
+    set_number("RANK", 1);
+    g.of[1] = program_start(b, "/dev/null", err_of(1));
+    unsetenv("RANK");
+    return g;
+}
+
+static void the_plan_is_made_for_the_least(void **state)
+{
+    (void)state;
+    char out[128];
+    snprintf(out, sizeof out, "%s/least", scratch);
+    arguments a = command(out, "1"), b = a;
+    add_arguments(&a, WORDS("--device-memory", "64MiB"));
+    add_arguments(&b, WORDS("--device-memory", "12MiB"));
+    group g = start_two(&a, &b);
+    all_end(&g, -1, 0, 60);
+    if (!strstr(text_of(err_of(0)), "may use 12.00 MiB of device memory, and rank 0 64.00 MiB: the plan is made for the least") ||
+        !strstr(text_of(err_of(0)), "of a budget of 12.00 MiB"))
+        fail_msg("%s", text_of(err_of(0)));
+}
+
+/* A machine that does not see rank 0's folder: --out is a name below where the rank is. */
+static group start_in_folders(const char *steps)
+{
+    const arguments a = command("out", steps);
+    group g = {.n = 2};
+    char folder[128];
+    setenv("MASTER_ADDR", "localhost", 1);
+    set_number("MASTER_PORT", free_port());
+    set_number("WORLD_SIZE", 2);
+    for (int r = 0; r < 2; r++) {
+        snprintf(folder, sizeof folder, "%s/machine%d", scratch, r);
+        set_number("RANK", r);
+        assert_true(!mkdir(folder, 0777) || errno == EEXIST);
+        assert_int_equal(chdir(folder), 0);
+        g.of[r] = program_start(&a, "/dev/null", err_of(r));
+    }
+    unsetenv("RANK");
+    assert_int_equal(chdir("/"), 0);
+    return g;
+}
+
+static void a_folder_need_not_be_shared(void **state)
+{
+    (void)state;
+    char alone[128], out[128], copied[128];
+    snprintf(alone, sizeof alone, "%s/shared", scratch);
+    snprintf(out, sizeof out, "%s/machine0/out", scratch);
+    snprintf(copied, sizeof copied, "%s/machine1/out/checkpoint-4", scratch);
+    assert_int_equal(program_wait(start(alone, "1", "12")), 0);
+    group g = start_in_folders("4");
+    all_end(&g, -1, 0, 60);
+    assert_int_not_equal(access(copied, F_OK), 0);
+    g = start_in_folders("12");
+    all_end(&g, -1, 0, 60);
+    assert_int_equal(access(copied, F_OK), 0);
+    if (!strstr(text_of(err_of(0)), "does not see out/checkpoint-4: it is copied there"))
+        fail_msg("%s", text_of(err_of(0)));
+    assert_same_end(alone, out, STEPS);
+}
+
+static void names_of_files_stay_in_their_folder(void **state)
+{
+    (void)state;
+    static const char *const good[] = {"config.json", "trainer/exp_avg.safetensors", "model-00001-of-00002.safetensors"},
+                             *const bad[] = {"", "/etc/passwd", "../x", "trainer/../../x", "a//b", "a b", "a\n"};
+    for (size_t i = 0; i < sizeof good / sizeof *good; i++)
+        assert_true(fetch_name_is_safe(good[i]));
+    for (size_t i = 0; i < sizeof bad / sizeof *bad; i++)
+        assert_false(fetch_name_is_safe(bad[i]));
+}
+
+/* Said of rank 1, and on rank 0. */
+static void other_options_are_named(void **state)
+{
+    (void)state;
+    static const char *const cases[][3] = {{"--lr", "2e-3", "rank 1: its --lr is 0.002, and that of rank 0 0.001"},
+                                           {"--steps", "7", "rank 1: its --steps is 7, and that of rank 0 1"},
+                                           {"--save-every", "3", "rank 1: its --save-every is 3, and that of rank 0 2"},
+                                           {"--dtype", "fp32", "rank 1: its --dtype is \"fp32\", and that of rank 0 \"bf16\""}};
+    char out[128];
+    snprintf(out, sizeof out, "%s/other", scratch);
+    for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
+        arguments a = command(out, "1"), b = a;
+        add_arguments(&b, WORDS(cases[i][0], cases[i][1]));
+        group g = start_two(&a, &b);
+        all_end(&g, -1, 1, 60);
+        if (!strstr(text_of(err_of(0)), cases[i][2]))
+            fail_msg("%s: %s", cases[i][0], text_of(err_of(0)));
+    }
+}
+
 static void sigterm_saves_and_ends_all(void **state)
 {
     (void)state;
-    char out[128], metrics[160];
+    char out[128];
     snprintf(out, sizeof out, "%s/term", scratch);
-    snprintf(metrics, sizeof metrics, "%s/metrics.jsonl", out);
     const pid_t launcher = start(out, "2", "1000000");
-    for (int i = 0; i < 6000 && !text_of(metrics)[0]; i++)
-        sleep_seconds(0.01);
+    wait_for_steps(out);
     const pid_t rank = rank_of(launcher, 1);
     kill(random_one_in(&the_random, 2) ? launcher : rank, SIGTERM);
     const int status = program_wait(launcher);
@@ -185,6 +458,14 @@ int main(void)
 {
     const struct CMUnitTest tests[] = {cmocka_unit_test(a_killed_rank_ends_all_and_any_number_goes_on),
                                        cmocka_unit_test(sigterm_saves_and_ends_all),
+                                       cmocka_unit_test(ranks_started_apart_end_and_go_on_alike),
+                                       cmocka_unit_test(one_that_is_killed_or_hangs_is_named),
+                                       cmocka_unit_test(without_rank_0_all_end),
+                                       cmocka_unit_test(sigterm_to_one_saves_and_ends_all_apart),
+                                       cmocka_unit_test(the_plan_is_made_for_the_least),
+                                       cmocka_unit_test(a_folder_need_not_be_shared),
+                                       cmocka_unit_test(names_of_files_stay_in_their_folder),
+                                       cmocka_unit_test(other_options_are_named),
                                        cmocka_unit_test(what_cannot_be_shared_is_refused_in_one_sentence)};
     return cmocka_run_group_tests(tests, open_all, close_all);
 }

@@ -15,7 +15,8 @@
 
 enum { STEPS = 4 };
 
-typedef struct variant { const char *name; words more; bool pairs; } variant;
+typedef struct task { const char *model, *data, *seq_len; } task; /* in the folder of fixtures */
+typedef struct variant { const char *name; words more; const task *of; } variant;
 
 static const char *path_in(const char *folder, const char *name)
 {
@@ -31,9 +32,9 @@ static void train(const variant *v, const char *ranks, const char *out)
 {
     char model[512], data[600];
     arguments a = {0};
-    snprintf(model, sizeof model, "%s/%s", PT_FIXTURES, v->pairs ? "dpo" : "bf16/llama");
-    snprintf(data, sizeof data, "%s/%s", model, v->pairs ? "pairs.jsonl" : "tokens.npy");
-    add_arguments(&a, WORDS("train", "--model", model, "--data", data, "--out", out, "--seq-len", v->pairs ? "160" : "32", "--batch-size",
+    snprintf(model, sizeof model, "%s/%s", PT_FIXTURES, v->of->model);
+    snprintf(data, sizeof data, "%s/%s", PT_FIXTURES, v->of->data);
+    add_arguments(&a, WORDS("train", "--model", model, "--data", data, "--out", out, "--seq-len", v->of->seq_len, "--batch-size",
                             "4", "--lr", "2e-3", "--lr-schedule", "constant", "--quiet", "--threads", "1", "--lanes", "4", "--ranks",
                             ranks, "--steps", "4", "--save-every", "4"));
     add_arguments(&a, v->more);
@@ -42,14 +43,44 @@ static void train(const variant *v, const char *ranks, const char *out)
         fail_msg("%s, %s ranks: exit status %d: %s", v->name, ranks, status, text_of(path_in(scratch, "err")));
 }
 
+/* The last line of metrics.jsonl; its evaluation, where there is one, is of all ranks. */
+static json_t *last_metrics(const char *out)
+{
+    char *text, *line, *last = NULL;
+    size_t n;
+    pt_error e = {0};
+    must(file_read_all(path_in(out, "metrics.jsonl"), 1 << 20, &text, &n, &e), &e);
+    for (line = strtok(text, "\n"); line; line = strtok(NULL, "\n"))
+        last = line;
+    json_t *object = json_loads(last, 0, NULL);
+    assert_non_null(object);
+    free(text);
+    return object;
+}
+
+static void assert_same_evaluation(const char *a, const char *b, bool evaluated)
+{
+    static const char *const keys[] = {"loss", "eval_loss", "eval_reward_margin", "eval_reward_accuracy"};
+    json_t *x = last_metrics(a), *y = last_metrics(b);
+    assert_true(!evaluated == !json_object_get(x, "eval_reward_margin"));
+    for (size_t i = 0; i < sizeof keys / sizeof *keys; i++)
+        if (json_number_value(json_object_get(x, keys[i])) != json_number_value(json_object_get(y, keys[i])))
+            fail_msg("%s and %s: another %s", a, b, keys[i]);
+    json_decref(x);
+    json_decref(y);
+}
+
 static void any_number_of_ranks_ends_in_the_same_bits(void **state)
 {
     (void)state;
-    const variant all[] = {{"lora", WORDS("--lora", "4"), false},
-                           {"dora_nf4", WORDS("--lora", "4", "--dora", "--base", "nf4"), false},
-                           {"frozen_int8", WORDS("--freeze", "*mlp*", "--base", "int8", "--optimizer", "adamw8bit"), false},
-                           {"pairs", WORDS("--task", "dpo"), true},
-                           {"pairs_lora", WORDS("--task", "dpo", "--lora", "2"), true}};
+    static const task ids = {"bf16/llama", "bf16/llama/tokens.npy", "32"}, pairs = {"dpo", "dpo/pairs.jsonl", "160"},
+                      codes = {"prequantized/llama_nf4", "models/llama/tokens.npy", "16"};
+    const variant all[] = {{"lora", WORDS("--lora", "4"), &ids},
+                           {"dora_nf4", WORDS("--lora", "4", "--dora", "--base", "nf4"), &ids},
+                           {"frozen_int8", WORDS("--freeze", "*mlp*", "--base", "int8", "--optimizer", "adamw8bit"), &ids},
+                           {"dora_taken", WORDS("--lora", "4", "--dora"), &codes},
+                           {"pairs", WORDS("--task", "dpo", "--eval-split", "0.3", "--eval-every", "2"), &pairs},
+                           {"pairs_lora", WORDS("--task", "dpo", "--lora", "2"), &pairs}};
     const char *const ranks[] = {"1", "2", "4"};
     for (size_t i = 0; i < sizeof all / sizeof *all; i += SANITIZED ? 2 : 1) {
         char out[3][160];
@@ -58,7 +89,7 @@ static void any_number_of_ranks_ends_in_the_same_bits(void **state)
             train(&all[i], ranks[k], out[k]);
         }
         for (int k = 1; k < 3; k++)
-            assert_same_end(out[0], out[k], STEPS);
+            assert_same_end(out[0], out[k], STEPS), assert_same_evaluation(out[0], out[k], !strcmp(all[i].name, "pairs"));
     }
 }
 

@@ -231,18 +231,6 @@ static void assert_same(const outcome *a, const outcome *b, const random_case *c
             fail_msg("value %zu of %zu differs: %.9g and %.9g", i, a->n, (double)a->values[i], (double)b->values[i]);
 }
 
-/* The plan that everything is compared with: all on the device, everything saved, one thread. */
-static void plain_plan(random_case *c)
-{
-    c->plan.micro_batch = c->shape.batch;
-    c->plan.visit = 1;
-    c->plan.update = UPDATE_END;
-    for (int i = 0; i < c->plan.chunks_n; i++)
-        c->plan.chunks[i] = (plan_chunk){.placement = TIER_DEVICE, .update = TIER_DEVICE};
-    for (int i = 0; i < c->plan.blocks_n; i++)
-        c->plan.blocks[i] = (plan_block){i + 1 < model_first_trained(c->model) ? SAVE_INPUT : SAVE_ALL, TIER_DEVICE};
-}
-
 static bool needs_host(void) { return strcmp(test_device_name(), "cpu") != 0; }
 
 /* A model and a step; of an emulated device, attention's tiles take the time: one for each sequence, head and layer. */
@@ -288,7 +276,7 @@ static void every_plan_gives_the_same_bits(void **unused)
         outcome first, other;
         pt_error e = {0};
         open_case(&r, &c);
-        plain_plan(&c);
+        random_case_plain(&c);
         c.input.host_tier |= needs_host();
         if (run_plan(&c.input, test_device_name(), c.clipping, 1, number, &first, &e))
             fail_msg("%s", e.text);
@@ -335,7 +323,7 @@ static void sums_in_the_workspace_give_the_same_bits(void **unused)
     assert_int_equal(plan_alloc(&c.plan, c.packing.chunks_n, 1, &e), 0);
     c.input = (schedule_input){.model = c.model, .shape = &c.shape, .packing = &c.packing, .plan = &c.plan, .training = true,
                                .host_tier = needs_host()};
-    plain_plan(&c);
+    random_case_plain(&c);
     c.plan.n_buffer = c.plan.n_update = c.plan.n_swap = 1;
     c.plan.blocks[0].level = SAVE_INPUT;
     if (run_plan(&c.input, test_device_name(), true, 1, 1, &one, &e) || run_plan(&c.input, test_device_name(), true, 3, 1, &two, &e))

@@ -9,16 +9,25 @@
 #include "infer/model_folder.h"
 
 static const char *folder;
-static char data[200], out[200], said[300];
+static char data[200], out[200], said[300], chats[200], template[200];
 
 static int set_up(void **state)
 {
     static const char text[] = "Some text to be learned, and a little more of it, so that there are windows.";
+#define TURNS(question, reply)                                                                                                             \
+    "{\"messages\": [{\"role\": \"user\", \"content\": \"" question "\"}, {\"role\": \"assistant\", \"content\": \"" reply "\"}]}\n"
+    static const char conversations[] = TURNS("Some text", "is said") TURNS("more", "of it");
+    static const char rendering[] = "{% for m in messages %}<{{ m.role }}>{{ m.content }}<|endoftext|>{% endfor %}{% if "
+                                    "add_generation_prompt %}<assistant>{% endif %}";
     if (scratch_make(state))
         return 1;
     folder = strdup(make_model_folder("model", 32, 2, 96, 5));
     scratch_put("data.txt", text, sizeof text - 1);
     snprintf(data, sizeof data, "%s", scratch_path("data.txt"));
+    scratch_put("chats.jsonl", conversations, sizeof conversations - 1);
+    snprintf(chats, sizeof chats, "%s", scratch_path("chats.jsonl"));
+    scratch_put("template.jinja", rendering, sizeof rendering - 1);
+    snprintf(template, sizeof template, "%s", scratch_path("template.jinja"));
     return 0;
 }
 
@@ -80,8 +89,8 @@ static void run(const pt_train_options *o)
     pt_trainer_close(t);
 }
 
-/* How the model in the folder goes on, always with the most probable token. */
-static void goes_on(const char *model, const char *prompt, char *to, size_t room)
+/* How the model in the folder goes on, or replies by its template, always with the most probable token. */
+static void goes_on_as(const char *model, const char *adapter, bool replies, const char *prompt, char *to, size_t room)
 {
     pt_error e = {0};
     pt_generate_options o;
@@ -90,10 +99,12 @@ static void goes_on(const char *model, const char *prompt, char *to, size_t room
     size_t bytes, n = 0;
     pt_generate_defaults(&o);
     o.model = model;
+    o.adapter = adapter;
+    o.chat_template = template;
     o.temperature = 0;
     o.precision = PT_PRECISION_FP32;
     o.device = "cpu";
-    if (pt_generator_open(&o, &g, &e) || pt_generator_prompt(g, prompt, strlen(prompt), 64, &e))
+    if (pt_generator_open(&o, &g, &e) || (replies ? pt_generator_say : pt_generator_prompt)(g, prompt, strlen(prompt), 64, &e))
         fail_msg("%s", e.text);
     while (pt_generator_next(g, &piece, &bytes, &e) > 0) {
         assert_true(n + bytes < room);
@@ -103,6 +114,8 @@ static void goes_on(const char *model, const char *prompt, char *to, size_t room
     to[n] = 0;
     pt_generator_close(g);
 }
+
+static void goes_on(const char *model, const char *prompt, char *to, size_t room) { goes_on_as(model, NULL, false, prompt, to, room); }
 
 static char *weights(void)
 {
@@ -158,6 +171,47 @@ static void samples_are_what_the_model_says_and_change_nothing(void **state)
     said_free(&s);
 }
 
+/* Of adapters: the model that was given, and with what was trained; the next run goes on from that. */
+static void adapters_and_templates_are_those_of_the_run(void **state)
+{
+    (void)state;
+    static const char *const prompts[] = {"Some text", "more"}, *const files[] = {chats};
+    char text[4096], first[200];
+    pt_error e = {0};
+    said_samples s, t;
+    pt_train_options o = options("replies", prompts, 2);
+    o.data = o.eval_data = files;
+    o.chat_template = template;
+    o.seq_len = 64;
+    o.batch_size = 1;
+    o.lora_rank = 2;
+    o.lr = 0.1;
+    run(&o);
+    assert_int_equal(told, 0);
+    assert_int_equal(said_read(said, &s, &e), 0);
+    assert_int_equal(s.n, 4);
+    int changed = 0;
+    for (int i = 0; i < 4; i++) {
+        goes_on_as(folder, i < 2 ? NULL : out, true, prompts[i % 2], text, sizeof text);
+        assert_string_equal(s.list[i].text, text);
+        changed += i > 1 && strcmp(text, s.list[i - 2].text) != 0;
+    }
+    assert_true(changed);
+    memcpy(first, out, sizeof first);
+    o = options("further", prompts, 2);
+    o.data = o.eval_data = files;
+    o.chat_template = template;
+    o.seq_len = 64;
+    o.batch_size = 1;
+    o.adapter = first;
+    run(&o);
+    assert_int_equal(said_read(said, &t, &e), 0);
+    for (int i = 0; i < 2; i++)
+        assert_string_equal(t.list[i].text, s.list[2 + i].text); /* where the other run ended */
+    said_free(&s);
+    said_free(&t);
+}
+
 /* A prompt beyond the model's context, or a file that is none of samples: a line says it, and the run goes on. */
 static void what_cannot_be_said_is_left_out(void **state)
 {
@@ -182,6 +236,7 @@ int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(samples_are_what_the_model_says_and_change_nothing),
+        cmocka_unit_test(adapters_and_templates_are_those_of_the_run),
         cmocka_unit_test(what_cannot_be_said_is_left_out),
     };
     return cmocka_run_group_tests(tests, set_up, tear_down);

@@ -1,0 +1,25 @@
+# MPI: a module for each implementation that is there, loaded at run time by the ranks that its mpirun has started. Their libraries do not go
+# together, and everything else builds the same without.
+#
+#     PT_MPI    AUTO: for each that pkg-config finds; OFF
+set(PT_MPI AUTO CACHE STRING "the MPI modules: AUTO (Open MPI and MPICH, where they are) or OFF")
+set(PT_MPI_MODULES)
+foreach(kind openmpi mpich)
+  set(package ${kind})
+  if(kind STREQUAL "openmpi")
+    set(package ompi-c)
+  endif()
+  if(PT_MPI)
+    pkg_check_modules(PT_MPI_${kind} QUIET ${package})
+  endif()
+  if(PT_MPI AND PT_MPI_${kind}_FOUND)
+    add_library(protrain_${kind} MODULE src/comm/mpi/module.c)
+    target_include_directories(protrain_${kind} PRIVATE src include)
+    target_include_directories(protrain_${kind} SYSTEM PRIVATE ${PT_MPI_${kind}_INCLUDE_DIRS})
+    target_compile_definitions(protrain_${kind} PRIVATE _GNU_SOURCE PT_VERSION="${PROJECT_VERSION}")
+    target_link_libraries(protrain_${kind} PRIVATE ${PT_MPI_${kind}_LINK_LIBRARIES})
+    install(TARGETS protrain_${kind} LIBRARY DESTINATION ${CMAKE_INSTALL_LIBDIR})
+    list(APPEND PT_MPI_MODULES protrain_${kind})
+    message(STATUS "MPI module: ${package} ${PT_MPI_${kind}_VERSION}")
+  endif()
+endforeach()

@@ -1,0 +1,402 @@
+#include "chat/replies.h"
+
+#include "text/buffer.h"
+
+#include <stdlib.h>
+#include <string.h>
+
+size_t chat_common(const text_buffer *x, const text_buffer *y)
+{
+    size_t n = 0;
+    while (n < x->n && n < y->n && x->bytes[n] == y->bytes[n])
+        n++;
+    return n;
+}
+
+int chat_render(const chat_call *c, const json_t *variables, chat_rendering *out)
+{
+    int failed = chat_template_render(c->template, variables, c->wish->now, out, c->error);
+    return failed ? pt_error_prefix(c->error, "%.300s", c->wish->where) : 0;
+}
+
+int chat_render_first(const chat_call *c, size_t n, bool prompt, chat_rendering *out)
+{
+    json_t *all = json_object_get(c->variables, "messages"), *some = json_array(), *variables = json_copy(c->variables);
+    for (size_t i = 0; i < n; i++)
+        json_array_append(some, json_array_get(all, i));
+    json_object_set_new(variables, "messages", some);
+    json_object_set_new(variables, "add_generation_prompt", json_boolean(prompt));
+    int failed = chat_render(c, variables, out);
+    json_decref(variables);
+    return failed;
+}
+
+static bool is_blank(char c) { return c && strchr(" \t\r\n", c); }
+
+static bool is_role(const json_t *messages, size_t i, const char *wanted)
+{
+    const char *role = json_string_value(json_object_get(json_array_get(messages, i), "role"));
+    return role && !strcmp(role, wanted);
+}
+
+static bool is_reply(const chat_call *c, size_t i) { return is_role(json_object_get(c->variables, "messages"), i, "assistant"); }
+
+bool chat_is_special(const tokenizer *t, uint32_t id)
+{
+    const char *bytes;
+    size_t shown = 0, hidden = 0;
+    pt_error ignored;
+    return !tokenizer_id_bytes(t, id, false, false, &bytes, &shown, &ignored) &&
+           !tokenizer_id_bytes(t, id, false, true, &bytes, &hidden, &ignored) && shown && !hidden;
+}
+
+/* The special token with which a text begins, after white space: where it ends, or 0. */
+static int first_special(const chat_call *c, const char *s, size_t n, size_t *behind)
+{
+    enum { LONGEST = 256 };
+    id_list ids = {0};
+    size_t blank = 0, length = 0;
+    const char *bytes;
+    *behind = 0;
+    while (blank < n && is_blank(s[blank]))
+        blank++;
+    size_t looked = n - blank < LONGEST ? n - blank : LONGEST;
+    while (looked < n - blank && (s[blank + looked] & 0xc0) == 0x80)
+        looked--;
+    int failed = encoder_run(c->encoder, s + blank, looked, 0, &ids, c->error);
+    if (!failed && ids.n && chat_is_special(c->tokenizer, ids.ids[0])) {
+        failed = tokenizer_id_bytes(c->tokenizer, ids.ids[0], false, false, &bytes, &length, c->error);
+        *behind = blank + length;
+    }
+    id_list_free(&ids);
+    return failed;
+}
+
+typedef struct reply_search {
+    chat_rendering prompted, with, other; /* up to a reply and its prompt; the whole with two other replies */
+    const char *token;                    /* that ended another reply, in the whole; NULL: none is known */
+    size_t token_n;
+    bool learned;                         /* such a token was looked for */
+    size_t ended_n;                       /* bytes of the special token that ended the last reply that was looked for; 0: none did */
+} reply_search;
+
+static int fail_reply(const chat_call *c, size_t i, const char *what)
+{
+    return pt_fail(c->error, PT_FAILED,
+                   "%.300s: %s of the reply in message %zu cannot be found: the template writes it otherwise here than alone; mark the "
+                   "replies by {%% generation %%} in a copy of the template and give it by --chat-template", c->wish->where, what, i + 1);
+}
+
+/* Reply i with other content. `plain`: without its tool calls and what they led to, up to the next message of a user. */
+static json_t *other_messages(const chat_call *c, size_t i, const char *content, bool plain)
+{
+    json_t *messages = json_copy(json_object_get(c->variables, "messages")), *reply = json_copy(json_array_get(messages, i));
+    const bool parts = json_is_array(json_object_get(reply, "content"));
+    json_object_set_new(reply, "content", parts ? json_pack("[{s:s, s:s}]", "type", "text", "text", content) : json_string(content));
+    json_array_set_new(messages, i, reply);
+    if (!plain)
+        return messages;
+    json_object_del(reply, "tool_calls");
+    while (i + 1 < json_array_size(messages) && !is_role(messages, i + 1, "user"))
+        json_array_remove(messages, i + 1);
+    return messages;
+}
+
+static int render_messages(const chat_call *c, json_t *messages, chat_rendering *out)
+{
+    json_t *variables = json_copy(c->variables);
+    json_object_set_new(variables, "messages", messages);
+    json_object_set_new(variables, "add_generation_prompt", json_false());
+    int failed = chat_render(c, variables, out);
+    json_decref(variables);
+    return failed;
+}
+
+static size_t common_end(const text_buffer *x, const text_buffer *y)
+{
+    size_t n = 0;
+    while (n < x->n && n < y->n && x->bytes[x->n - 1 - n] == y->bytes[y->n - 1 - n])
+        n++;
+    return n;
+}
+
+bool chat_has_calls(const chat_call *c, size_t i)
+{
+    return json_array_size(json_object_get(json_array_get(json_object_get(c->variables, "messages"), i), "tool_calls")) > 0;
+}
+
+/* *start: where the prompt for reply i ends, if the whole begins with that; else SIZE_MAX. */
+static int start_by_prompt(const chat_call *c, reply_search *s, size_t i, size_t *start)
+{
+    int failed = chat_render_first(c, i, true, &s->prompted);
+    const size_t n = s->prompted.text.n;
+    *start = !failed && chat_common(&s->prompted.text, &c->out->rendering.text) == n ? n : SIZE_MAX;
+    return failed;
+}
+
+static int render_others(const chat_call *c, reply_search *s, size_t i, bool plain)
+{
+    int failed = render_messages(c, other_messages(c, i, "q1w", plain), &s->with);
+    return failed ? failed : render_messages(c, other_messages(c, i, "z2k", plain), &s->other);
+}
+
+/* What stands before any reply here is how the whole begins, but for blanks before a plain reply. */
+static bool start_by_others(const chat_call *c, const reply_search *s, bool plain, size_t *start)
+{
+    const size_t before = chat_common(&s->with.text, &s->other.text), same = chat_common(&s->with.text, &c->out->rendering.text);
+    *start = before;
+    while (plain && *start > same && is_blank(s->with.text.bytes[*start - 1]))
+        --*start;
+    return before < s->with.text.n && same >= *start;
+}
+
+/* A template may leave out the content of a reply with tool calls; a plain reply shows where that begins. */
+static int start_of_reply(const chat_call *c, reply_search *s, size_t i, size_t *start)
+{
+    pt_error ignored;
+    chat_call quiet = *c;
+    int failed = render_others(c, s, i, false);
+    if (!failed)
+        failed = start_by_prompt(c, s, i, start);
+    if (failed || *start != SIZE_MAX || start_by_others(c, s, false, start))
+        return failed;
+    quiet.error = &ignored;
+    if (chat_has_calls(c, i) && !render_others(&quiet, s, i, true) && start_by_others(c, s, true, start))
+        return 0;
+    return fail_reply(c, i, "the start");
+}
+
+/* The first n messages, and a user's behind them. */
+static int render_followed(const chat_call *c, size_t n, chat_rendering *out)
+{
+    json_t *messages = json_array();
+    for (size_t i = 0; i < n; i++)
+        json_array_append(messages, json_array_get(json_object_get(c->variables, "messages"), i));
+    json_array_append_new(messages, json_pack("{s:s, s:s}", "role", "user", "content", "q1w"));
+    return render_messages(c, messages, out);
+}
+
+/* How much of the whole up to reply i and further is there whether the conversation ends with that reply or goes on. */
+static size_t what_stays(const chat_call *c, reply_search *s, size_t i)
+{
+    const size_t messages = json_array_size(json_object_get(c->variables, "messages"));
+    pt_error ignored;
+    chat_call quiet = *c;
+    quiet.error = &ignored;
+    if (i + 1 < messages ? chat_render_first(&quiet, i + 1, false, &s->prompted) : render_followed(&quiet, messages, &s->prompted))
+        return 0;
+    return chat_common(&s->prompted.text, &c->out->rendering.text);
+}
+
+/* A special token right behind the one that ends a reply, if it stays: both end it. */
+static int extend_end(const chat_call *c, reply_search *s, size_t i, size_t *end)
+{
+    const text_buffer *whole = &c->out->rendering.text;
+    size_t stays = SIZE_MAX, behind;
+    while (*end < whole->n && !is_blank(whole->bytes[*end])) {
+        int failed = first_special(c, whole->bytes + *end, whole->n - *end, &behind);
+        if (failed || !behind)
+            return failed;
+        stays = stays == SIZE_MAX ? what_stays(c, s, i) : stays;
+        if (*end + behind > stays)
+            return 0;
+        *end += behind;
+        s->ended_n += behind;
+    }
+    return 0;
+}
+
+/* Of a reply without tool calls: what follows any reply here is how the whole ends; special tokens in front of that end the reply.
+ * *end stays where that is not so. */
+static int end_by_rest(const chat_call *c, reply_search *s, size_t i, size_t start, size_t *end)
+{
+    const text_buffer *whole = &c->out->rendering.text;
+    const size_t rest = common_end(&s->with.text, &s->other.text);
+    size_t behind;
+    if (common_end(&s->with.text, whole) < rest || whole->n - rest < start)
+        return 0;
+    int failed = first_special(c, whole->bytes + whole->n - rest, rest, &behind);
+    if (failed || !behind)
+        return failed;
+    *end = whole->n - rest + behind;
+    s->ended_n = behind;
+    failed = extend_end(c, s, i, end);
+    s->token = whole->bytes + whole->n - rest;
+    s->token_n = s->ended_n;
+    return failed;
+}
+
+/* The last special token of [from, to), with white space behind it alone, ends it: *behind it. 0 bytes: there is none. */
+static int last_special(const chat_call *c, const char *s, size_t n, size_t *bytes, size_t *behind)
+{
+    enum { LONGEST = 64 };
+    *bytes = 0;
+    while (n && is_blank(s[n - 1]))
+        n--;
+    *behind = n;
+    for (size_t from = n; from-- > 0 && n - from < LONGEST;) {
+        size_t end;
+        if ((s[from] & 0xc0) == 0x80)
+            continue;
+        int failed = first_special(c, s + from, n - from, &end);
+        if (failed || end == n - from) {
+            *bytes = end;
+            return failed;
+        }
+    }
+    return 0;
+}
+
+/* The conversation up to and with the reply shows what the reply is: what stands there behind the prompt for it, if the whole has the same
+ * from `start` on. */
+static int end_by_itself(const chat_call *c, reply_search *s, size_t i, size_t start, size_t *end)
+{
+    const text_buffer *whole = &c->out->rendering.text, *with = &s->with.text, *prompt = &s->prompted.text;
+    size_t from = start, bytes, behind;
+    int failed = chat_render_first(c, i + 1, false, &s->with);
+    if (!failed && (with->n < start || chat_common(with, whole) < with->n)) {
+        failed = chat_render_first(c, i, true, &s->prompted);
+        from = prompt->n;
+        if (failed || chat_common(prompt, with) < from)
+            return failed;
+    }
+    if (!failed)
+        failed = last_special(c, with->bytes + from, with->n - from, &bytes, &behind);
+    const size_t n = !failed && bytes ? behind : with->n - from;
+    if (failed || n == 0 || whole->n - start < n || memcmp(whole->bytes + start, with->bytes + from, n))
+        return failed;
+    *end = start + n;
+    s->ended_n = bytes;
+    return 0;
+}
+
+/* The token that ends one of the first replies without tool calls, once. */
+static int learn_token(const chat_call *c, reply_search *s)
+{
+    const size_t n = s->learned ? 0 : json_array_size(json_object_get(c->variables, "messages"));
+    int failed = 0, tries = 8;
+    s->learned = true;
+    for (size_t i = 0, start, end; i < n && !failed && !s->token && tries; i++)
+        if (is_reply(c, i) && !chat_has_calls(c, i) && tries-- && !(failed = start_of_reply(c, s, i, &start)))
+            failed = end_by_rest(c, s, i, start, &end);
+    return failed;
+}
+
+/* Up to where the whole does not depend on what the message behind reply i says. */
+static int before_next(const chat_call *c, reply_search *s, size_t i, size_t *limit)
+{
+    *limit = c->out->rendering.text.n;
+    if (i + 1 >= json_array_size(json_object_get(c->variables, "messages")))
+        return 0;
+    int failed = render_others(c, s, i + 1, false);
+    *limit = chat_common(&s->with.text, &s->other.text);
+    return failed;
+}
+
+/* With the token that ended another reply, if it stands between the start and the next message. */
+static int end_by_token(const chat_call *c, reply_search *s, size_t i, size_t start, size_t *end)
+{
+    const text_buffer *whole = &c->out->rendering.text;
+    size_t limit;
+    int failed = learn_token(c, s);
+    const char *found = !failed && s->token ? memmem(whole->bytes + start, whole->n - start, s->token, s->token_n) : NULL;
+    if (!found)
+        return failed;
+    failed = before_next(c, s, i, &limit);
+    *end = (size_t)(found - whole->bytes) + s->token_n;
+    s->ended_n = s->token_n;
+    if (!failed && *end > limit)
+        *end = SIZE_MAX;
+    return failed;
+}
+
+static int end_of_reply(const chat_call *c, reply_search *s, size_t i, size_t start, size_t *end)
+{
+    *end = SIZE_MAX;
+    s->ended_n = 0;
+    int failed = chat_has_calls(c, i) ? 0 : end_by_rest(c, s, i, start, end);
+    if (!failed && *end == SIZE_MAX)
+        failed = end_by_itself(c, s, i, start, end);
+    if (!failed && *end == SIZE_MAX)
+        failed = end_by_token(c, s, i, start, end);
+    return failed || *end != SIZE_MAX ? failed : fail_reply(c, i, "the end");
+}
+
+/* Without regard to what is known of others. */
+static int find_alone(const chat_call *c, reply_search *s, size_t i, chat_reply *out)
+{
+    *out = (chat_reply){.message = i};
+    int failed = start_of_reply(c, s, i, &out->span.first);
+    if (!failed)
+        failed = end_of_reply(c, s, i, out->span.first, &out->span.end);
+    out->ended_n = s->ended_n;
+    return failed;
+}
+
+enum { KINDS = 16 }; /* of replies that others are compared with */
+
+typedef struct reply_kinds { chat_frames frames; chat_reply of[KINDS]; size_t n; } reply_kinds;
+
+static int find_reply(const chat_call *c, reply_search *s, reply_kinds *kinds, size_t i, chat_span *span)
+{
+    chat_reply found;
+    for (size_t k = 0; k < kinds->n; k++)
+        if (chat_frames_same(c, &kinds->frames, &kinds->of[k], i, span))
+            return 0;
+    int failed = find_alone(c, s, i, &found);
+    *span = found.span;
+    if (!failed && kinds->n < KINDS)
+        kinds->of[kinds->n++] = found;
+    return failed;
+}
+
+static size_t count_replies(const chat_call *c, size_t n, size_t *last)
+{
+    size_t count = 0;
+    for (size_t i = 0; i < n; i++)
+        if (is_reply(c, i))
+            count++, *last = i;
+    return count;
+}
+
+static int search_replies(const chat_call *c, reply_search *s, reply_kinds *kinds, size_t n)
+{
+    enum { FEW = 2 }; /* replies that frames would not make cheaper */
+    chat_rendering *all = &c->out->rendering;
+    size_t first = 0;
+    const size_t replies = count_replies(c, n, &first);
+    if (c->wish->learned != CHAT_LAST)
+        first = 0;
+    int failed = !first && replies > FEW ? chat_frames_find(c, &kinds->frames) : 0;
+    for (size_t i = first, before = 0; i < n && !failed; i++) {
+        chat_span span;
+        if (!is_reply(c, i))
+            continue;
+        failed = find_reply(c, s, kinds, i, &span);
+        if (!failed && (span.first < before || span.end < span.first))
+            failed = fail_reply(c, i, "the start");
+        if (!failed) {
+            all->spans[all->n_spans++] = span;
+            before = span.end;
+        }
+    }
+    return failed;
+}
+
+int chat_find_replies(const chat_call *c)
+{
+    const size_t n = json_array_size(json_object_get(c->variables, "messages"));
+    reply_search s = {0};
+    reply_kinds kinds = {0};
+    free(c->out->rendering.spans);
+    c->out->rendering.n_spans = 0;
+    c->out->rendering.spans = malloc((n + 1) * sizeof *c->out->rendering.spans);
+    if (!c->out->rendering.spans)
+        return pt_fail(c->error, PT_FAILED, "out of memory");
+    int failed = search_replies(c, &s, &kinds, n);
+    chat_frames_free(&kinds.frames);
+    chat_rendering_free(&s.prompted);
+    chat_rendering_free(&s.with);
+    chat_rendering_free(&s.other);
+    return failed;
+}

@@ -1,0 +1,169 @@
+#include "comm/launcher.h"
+
+#include "comm/net.h"
+#include "comm/pmi.h"
+
+#include <stdbool.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+enum { PORTS = 16, FIRST_PORT = 20000, PORT_RANGE = 10000, PORTS_MOST = 65535, DEFAULT_PORT = 29500 };
+
+static const char *text_of(const char *name)
+{
+    const char *text = getenv(name);
+    return text && *text ? text : NULL;
+}
+
+static int number(const char *name, int most, int *out, pt_error *e)
+{
+    const char *text = text_of(name);
+    char *end = NULL;
+    const long n = text ? strtol(text, &end, 10) : -1;
+    if (n < 0 || n > most || *end)
+        return pt_fail(e, PT_USAGE, "the environment has %s=%.40s: it should be a number from 0 to %d", name, text ? text : "", most);
+    *out = (int)n;
+    return 0;
+}
+
+static uint64_t add(uint64_t hash, const char *text) /* FNV-1a */
+{
+    for (; *text; text++)
+        hash = (hash ^ (unsigned char)*text) * 0x100000001b3u;
+    return (hash ^ 0xff) * 0x100000001b3u;
+}
+
+/* Of what names the job, and its steps and tries. */
+static uint64_t key_of(const char *const *names)
+{
+    uint64_t hash = 0xcbf29ce484222325u;
+    for (; *names; names++)
+        hash = add(hash, text_of(*names) ? text_of(*names) : "");
+    return hash;
+}
+#define KEY(...) key_of((const char *const[]){"MASTER_ADDR", "MASTER_PORT", __VA_ARGS__, NULL})
+
+/* What is given, else a port that the job's name says. */
+static int take_master(launcher *out, pt_error *e)
+{
+    if (text_of("MASTER_ADDR"))
+        snprintf(out->address, sizeof out->address, "%s", text_of("MASTER_ADDR"));
+    out->ports = PORTS;
+    out->port = FIRST_PORT + (int)(out->key % (PORT_RANGE / PORTS)) * PORTS;
+    if (!text_of("MASTER_PORT"))
+        return 0;
+    out->ports = 1;
+    return number("MASTER_PORT", PORTS_MOST, &out->port, e);
+}
+
+/* torchrun itself listens at MASTER_PORT, and says so. */
+static int of_torchrun(launcher *out, pt_error *e)
+{
+    const char *store = text_of("TORCHELASTIC_USE_AGENT_STORE");
+    out->by = text_of("TORCHELASTIC_RUN_ID") ? "torchrun" : "RANK and WORLD_SIZE";
+    out->key = KEY("TORCHELASTIC_RUN_ID", "TORCHELASTIC_RESTART_COUNT");
+    int failed = number("RANK", 1 << 20, &out->rank, e);
+    if (!failed)
+        failed = number("WORLD_SIZE", 1 << 20, &out->ranks, e);
+    if (!failed && out->ranks > 1 && !text_of("MASTER_ADDR"))
+        failed = pt_fail(e, PT_USAGE, "the environment has RANK=%d and WORLD_SIZE=%d, and no MASTER_ADDR: name the machine of rank 0 by it",
+                         out->rank, out->ranks);
+    if (!failed)
+        failed = take_master(out, e);
+    if (!failed && !text_of("MASTER_PORT")) {
+        out->port = DEFAULT_PORT;
+        out->ports = 1;
+    }
+    if (!failed && store && !strcasecmp(store, "true")) {
+        out->port = out->port + PORTS < PORTS_MOST ? out->port + 1 : FIRST_PORT;
+        out->ports = PORTS;
+    }
+    return failed;
+}
+
+/* On one machine rank 0 needs no name. */
+static void take_this_machine(launcher *out)
+{
+    if (!out->address[0] && out->here == out->ranks)
+        snprintf(out->address, sizeof out->address, "localhost");
+}
+
+static int of_open_mpi(launcher *out, pt_error *e)
+{
+    out->by = "mpirun";
+    out->mpi = "openmpi";
+    out->key = KEY("PMIX_NAMESPACE", "OMPI_MCA_ess_base_jobid", "OMPI_MCA_orte_hnp_uri");
+    int failed = number("OMPI_COMM_WORLD_RANK", 1 << 20, &out->rank, e);
+    if (!failed)
+        failed = number("OMPI_COMM_WORLD_SIZE", 1 << 20, &out->ranks, e);
+    if (!failed && text_of("OMPI_COMM_WORLD_LOCAL_SIZE"))
+        failed = number("OMPI_COMM_WORLD_LOCAL_SIZE", 1 << 20, &out->here, e);
+    if (!failed)
+        failed = take_master(out, e);
+    take_this_machine(out);
+    return failed;
+}
+
+/* Only PMI has a name for the job. */
+static int of_mpich(launcher *out, pt_error *e)
+{
+    out->by = "mpirun";
+    out->mpi = "mpich";
+    out->key = KEY(NULL);
+    int failed = number("PMI_RANK", 1 << 20, &out->rank, e);
+    if (!failed)
+        failed = number("PMI_SIZE", 1 << 20, &out->ranks, e);
+    if (!failed)
+        failed = number("MPI_LOCALNRANKS", 1 << 20, &out->here, e);
+    if (!failed && text_of("PMI_FD"))
+        failed = number("PMI_FD", 1 << 20, &out->pmi, e);
+    return failed ? failed : take_master(out, e);
+}
+
+int launcher_ask(launcher *l, pt_error *e)
+{
+    char job[PMI_WORD_BYTES] = "", word[PMI_WORD_BYTES] = "";
+    if (l->pmi < 0 || l->address[0])
+        return 0;
+    net_own_addresses(word, sizeof word);
+    if (l->here == l->ranks || !word[0])
+        snprintf(word, sizeof word, "localhost");
+    int failed = pmi_exchange(l->pmi, l->rank, job, word, e);
+    snprintf(l->address, sizeof l->address, "%s", word);
+    l->key = add(l->key, job);
+    return failed ? failed : take_master(l, e);
+}
+
+void launcher_first_host(const char *list, char *out, size_t room)
+{
+    const size_t name = strcspn(list, "[,"), digits = list[name] == '[' ? strcspn(list + name + 1, "-,]") : 0;
+    snprintf(out, room, "%.*s%.*s", (int)(name < 200 ? name : 200), list, (int)(digits < 40 ? digits : 40), digits ? list + name + 1 : "");
+}
+
+static int of_slurm(launcher *out, pt_error *e)
+{
+    out->by = "srun";
+    out->key = KEY("SLURM_JOB_ID", "SLURM_STEP_ID", "SLURM_RESTART_COUNT");
+    int failed = number("SLURM_PROCID", 1 << 20, &out->rank, e);
+    if (!failed)
+        failed = number("SLURM_STEP_NUM_TASKS", 1 << 20, &out->ranks, e);
+    if (!failed)
+        failed = take_master(out, e);
+    if (!failed && !out->address[0] && text_of("SLURM_STEP_NODELIST"))
+        launcher_first_host(text_of("SLURM_STEP_NODELIST"), out->address, sizeof out->address);
+    return failed;
+}
+
+int launcher_find(launcher *out, pt_error *e)
+{
+    *out = (launcher){.ranks = 1, .pmi = -1};
+    int failed = text_of("RANK") && text_of("WORLD_SIZE")                           ? of_torchrun(out, e)
+                 : text_of("OMPI_COMM_WORLD_RANK") && text_of("OMPI_COMM_WORLD_SIZE") ? of_open_mpi(out, e)
+                 : text_of("PMI_RANK") && text_of("MPI_LOCALNRANKS")                ? of_mpich(out, e)
+                 : text_of("SLURM_PROCID") && text_of("SLURM_STEP_NUM_TASKS")       ? of_slurm(out, e)
+                                                                                    : 0;
+    if (!failed && (!out->ranks || out->rank >= out->ranks))
+        failed = pt_fail(e, PT_USAGE, "%s started this process as rank %d of %d: ranks count from 0", out->by, out->rank, out->ranks);
+    return failed;
+}

@@ -1,0 +1,23 @@
+/* turns.h - an exchange over channels that take some bytes at a time: a rank turns from peer to peer until all its moves are done. */
+#ifndef PT_TURNS_H
+#define PT_TURNS_H
+
+#include "comm/comm.h"
+
+enum { TURN_SENDS = 1, TURN_RECEIVES = 2 };
+
+/* A channel to each peer, in both directions. put and take move what goes at once, *moved bytes of it. */
+typedef struct turn_channels {
+    int (*put)(comm *c, int peer, const void *from, size_t bytes, size_t *moved, pt_error *e);
+    int (*take)(comm *c, int peer, void *to, size_t bytes, size_t *moved, pt_error *e);
+    /* Nothing has moved, `idle` times in a row: waits a moment, or fails. wants[peer]: what is still to move, TURN_ flags. */
+    int (*wait)(comm *c, const unsigned char *wants, int idle, pt_error *e);
+} turn_channels;
+
+int turns_exchange(const turn_channels *t, comm *c, const comm_move *moves, int n, pt_error *e);
+/* The moves of a rank with itself: the same bytes come in. */
+void turns_move_own(const comm_move *moves, int n, int rank);
+/* For channels that nothing wakes: ranks may share a processor, and after a short look it is left to the others. */
+void turns_pause(int idle);
+
+#endif

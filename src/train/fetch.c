@@ -1,0 +1,185 @@
+#include "train/fetch.h"
+
+#include "io/files.h"
+#include "train/options.h"
+#include "train/ranks.h"
+
+#include <ctype.h>
+#include <dirent.h>
+#include <fcntl.h>
+#include <stdlib.h>
+#include <string.h>
+#include <unistd.h>
+
+enum { NAME_BYTES = 240, FILES_MOST = 4096, PIECE_BYTES = 4 << 20, COUNTERS_MOST = 16 << 20 };
+
+typedef struct entry { char name[NAME_BYTES]; uint64_t bytes; } entry;
+typedef struct listing { entry *of; int n; } listing;
+
+/* ---- who needs it ---- */
+
+/* Of what tells checkpoints apart; 0: there is none. */
+static uint64_t mark_of(const char *folder)
+{
+    char path[FILE_PATH_BYTES], *data;
+    size_t n;
+    if (path_join(path, folder, "trainer/trainer.json", NULL) || file_read_all(path, COUNTERS_MOST, &data, &n, NULL))
+        return 0;
+    uint64_t hash = 0xcbf29ce484222325u; /* FNV-1a */
+    for (size_t i = 0; i < n; i++)
+        hash = (hash ^ (unsigned char)data[i]) * 0x100000001b3u;
+    free(data);
+    return hash ? hash : 1;
+}
+
+typedef struct view { uint64_t machine, mark; char host[64]; } view;
+
+/* The first rank of each machine that sees another checkpoint than rank 0, or none. */
+static int find_needy(const trainer *t, int needy[COMM_RANKS_MOST], int *n, pt_error *e)
+{
+    view own = {.machine = t->comm->machine, .mark = mark_of(t->out.from)}, all[COMM_RANKS_MOST];
+    (void)!gethostname(own.host, sizeof own.host - 1);
+    int failed = comm_all_gather(t->comm, &own, sizeof own, all, e);
+    *n = 0;
+    for (int r = 1; r < t->comm->ranks && !failed && all[0].mark; r++) {
+        bool first = all[r].mark != all[0].mark;
+        for (int i = 0; i < *n; i++)
+            first = first && all[needy[i]].machine != all[r].machine;
+        if (!first)
+            continue;
+        needy[(*n)++] = r;
+        options_notice(&t->job.o, "%s does not see %.600s: it is copied there", all[r].host, t->out.from);
+    }
+    return failed;
+}
+
+/* ---- what it is ---- */
+
+bool fetch_name_is_safe(const char *name)
+{
+    const size_t n = strnlen(name, NAME_BYTES);
+    if (!n || n == NAME_BYTES || name[0] == '/' || strstr(name, "..") || strstr(name, "//"))
+        return false;
+    for (const char *c = name; *c; c++)
+        if (!isalnum((unsigned char)*c) && !strchr("._-/", *c))
+            return false;
+    return true;
+}
+
+static int list_folder(listing *l, const char *folder, const char *below, pt_error *e)
+{
+    char path[FILE_PATH_BYTES];
+    int failed = path_join(path, folder, below, e);
+    DIR *d = failed ? NULL : opendir(path);
+    if (!failed && !d)
+        return pt_fail_errno(e, PT_FAILED, "%.600s cannot be read", path);
+    for (struct dirent *x; !failed && (x = readdir(d));) {
+        struct stat st;
+        entry *at = &l->of[l->n];
+        const int n = snprintf(at->name, NAME_BYTES, "%s%s%s", below, below[0] ? "/" : "", x->d_name);
+        if (n >= NAME_BYTES || !fetch_name_is_safe(at->name) || x->d_name[0] == '.')
+            continue;
+        failed = path_join(path, folder, at->name, e);
+        if (failed || stat(path, &st) || !S_ISREG(st.st_mode))
+            continue;
+        at->bytes = (uint64_t)st.st_size;
+        if (++l->n == FILES_MOST)
+            failed = pt_fail(e, PT_FAILED, "%.600s has too many files", folder);
+    }
+    if (d)
+        closedir(d);
+    return failed;
+}
+
+static int share_listing(const trainer *t, listing *l, pt_error *e)
+{
+    int failed = ranks_lead(t) ? list_folder(l, t->out.from, "", e) : 0;
+    if (!failed && ranks_lead(t))
+        failed = list_folder(l, t->out.from, "trainer", e);
+    if (!failed)
+        failed = ranks_share(t, &l->n, sizeof l->n, e);
+    if (!failed && (l->n < 0 || l->n > FILES_MOST))
+        failed = pt_fail(e, PT_FAILED, "rank 0 lists %d files of a checkpoint", l->n);
+    if (!failed)
+        failed = ranks_share(t, l->of, (size_t)l->n * sizeof *l->of, e);
+    for (int i = 0; i < l->n && !failed; i++)
+        if (!fetch_name_is_safe(l->of[i].name))
+            failed = pt_fail(e, PT_FAILED, "rank 0 lists a file of a checkpoint that would lie elsewhere");
+    return failed;
+}
+
+/* ---- copying ---- */
+
+/* fd: of the file, where this rank sends or writes it; else -1. */
+static int copy_piece(const trainer *t, const int *needy, int n, int fd, const char *path, uint64_t at, size_t bytes, char *piece,
+                      pt_error *e)
+{
+    comm_move moves[COMM_RANKS_MOST];
+    int k = 0, failed = ranks_lead(t) ? fd_pread_all(fd, piece, bytes, at, path, e) : 0;
+    for (int i = 0; i < n; i++)
+        if (ranks_lead(t))
+            moves[k++] = (comm_move){needy[i], piece, bytes, NULL, 0};
+        else if (needy[i] == t->comm->rank)
+            moves[k++] = (comm_move){0, NULL, 0, piece, bytes};
+    if (!failed)
+        failed = comm_exchange(t->comm, moves, k, e);
+    return failed || ranks_lead(t) ? failed : fd_pwrite_all(fd, piece, bytes, at, path, e);
+}
+
+static int copy_file(const trainer *t, const int *needy, int n, const char *folder, const entry *x, char *piece, pt_error *e)
+{
+    char path[FILE_PATH_BYTES];
+    int failed = path_join(path, folder, x->name, e);
+    const int fd = failed ? -1 : open(path, ranks_lead(t) ? O_RDONLY | O_CLOEXEC : O_WRONLY | O_CREAT | O_TRUNC | O_CLOEXEC, 0666);
+    if (!failed && fd < 0)
+        failed = pt_fail_errno(e, PT_FAILED, "%.600s cannot be opened", path);
+    for (uint64_t at = 0; at < x->bytes && !failed; at += PIECE_BYTES) {
+        const size_t bytes = x->bytes - at < PIECE_BYTES ? (size_t)(x->bytes - at) : PIECE_BYTES;
+        failed = copy_piece(t, needy, n, fd, path, at, bytes, piece, e);
+    }
+    if (fd >= 0 && close(fd) && !failed && !ranks_lead(t))
+        failed = pt_fail_errno(e, PT_FAILED, "%.600s cannot be written", path);
+    return failed;
+}
+
+static int copy_files(const trainer *t, const int *needy, int n, const listing *l, pt_error *e)
+{
+    char trainer_folder[FILE_PATH_BYTES], *piece = malloc(PIECE_BYTES);
+    dir_stage stage;
+    int failed = piece ? 0 : pt_fail(e, PT_FAILED, "out of memory");
+    const bool writes = !ranks_lead(t);
+    if (!failed && writes)
+        failed = dir_stage_begin(&stage, t->out.from, e);
+    const bool begun = !failed && writes;
+    if (begun)
+        failed = path_join(trainer_folder, stage.path, "trainer", e);
+    if (begun && !failed)
+        failed = dir_make(trainer_folder, e);
+    for (int i = 0; i < l->n && !failed; i++)
+        failed = copy_file(t, needy, n, writes ? stage.path : t->out.from, &l->of[i], piece, e);
+    if (begun && !failed)
+        failed = dir_stage_commit(&stage, e);
+    else if (begun)
+        dir_stage_abort(&stage);
+    free(piece);
+    return failed;
+}
+
+int fetch_checkpoint(trainer *t, pt_error *e)
+{
+    int needy[COMM_RANKS_MOST], n;
+    if (!t->comm || !t->out.from[0])
+        return 0;
+    int failed = find_needy(t, needy, &n, e);
+    if (failed || !n)
+        return failed;
+    listing l = {calloc(FILES_MOST + 1, sizeof *l.of), 0};
+    failed = l.of ? share_listing(t, &l, e) : pt_fail(e, PT_FAILED, "out of memory");
+    bool copies = ranks_lead(t);
+    for (int i = 0; i < n; i++)
+        copies = copies || needy[i] == t->comm->rank;
+    if (!failed && copies)
+        failed = copy_files(t, needy, n, &l, e);
+    free(l.of);
+    return failed ? failed : ranks_wait(t, e);
+}

@@ -1,0 +1,140 @@
+/* ranks_time.c - what exchanges between ranks take, by size, and what they and computing take from each other: all ranks do both at once,
+ * as in a step. */
+#include "base/clock.h"
+#include "train/ranks.h"
+
+#include <math.h>
+#include <pthread.h>
+#include <stdatomic.h>
+#include <stdlib.h>
+
+enum { TIMES = 5, BESIDE_TIMES = 3, BESIDE_EXCHANGES = 6, THREADS_MOST = 64 };
+
+/* A whole of `bytes`, of which each rank sends each other one its part, so many times. */
+static int exchange(comm *c, char *memory, size_t bytes, int times, double *ns, pt_error *e)
+{
+    comm_move moves[COMM_RANKS_MOST];
+    const size_t part = bytes / (size_t)c->ranks;
+    int n = 0;
+    for (int r = 0; r < c->ranks; r++)
+        if (r != c->rank)
+            moves[n++] = (comm_move){r, memory + bytes + (size_t)r * part, part, memory + (size_t)r * part, part};
+    int failed = comm_barrier(c, e);
+    const int64_t begin = clock_ns();
+    for (int i = 0; i < times && !failed; i++)
+        failed = comm_exchange(c, moves, n, e);
+    *ns = (double)(clock_ns() - begin) / times;
+    return failed;
+}
+
+static int time_exchange(comm *c, char *memory, size_t bytes, double *ns, pt_error *e)
+{
+    int failed = 0;
+    *ns = INFINITY;
+    for (int i = 0; i < TIMES && !failed; i++) {
+        double one;
+        failed = exchange(c, memory, bytes, 1, &one, e);
+        *ns = fmin(*ns, one);
+    }
+    return failed;
+}
+
+/* ---- beside computing ---- */
+
+typedef struct crew { pthread_t thread[THREADS_MOST]; int n; atomic_bool over; atomic_llong done; } crew;
+
+/* Works in a cache. */
+static void *compute(void *arg)
+{
+    enum { VALUES = 4096 };
+    crew *k = arg;
+    float x[VALUES];
+    for (int i = 0; i < VALUES; i++)
+        x[i] = (float)i;
+    while (!atomic_load_explicit(&k->over, memory_order_relaxed)) {
+        for (int i = 0; i < VALUES; i++)
+            x[i] = x[i] * 0.999f + 1;
+        atomic_fetch_add_explicit(&k->done, x[VALUES - 1] > 0, memory_order_relaxed);
+    }
+    return NULL;
+}
+
+static void crew_begin(crew *k, int threads)
+{
+    *k = (crew){0};
+    threads = threads < THREADS_MOST ? threads : THREADS_MOST;
+    while (k->n < threads && !pthread_create(&k->thread[k->n], NULL, compute, k))
+        k->n++;
+}
+
+static double crew_end(crew *k)
+{
+    atomic_store(&k->over, true);
+    for (int i = 0; i < k->n; i++)
+        pthread_join(k->thread[i], NULL);
+    return (double)atomic_load(&k->done);
+}
+
+static void wait_ns(double ns)
+{
+    const int64_t end = clock_ns() + (int64_t)ns;
+    while (clock_ns() < end)
+        nanosleep(&(struct timespec){.tv_nsec = 200000}, NULL);
+}
+
+/* One try: how often the crew came round in a second alone, and beside exchanges, and what one of these took. */
+static int try_beside(const trainer *t, char *memory, size_t bytes, double alone_ns, double rate[2], double *ns, pt_error *e)
+{
+    const int threads = t->planning.device->info.threads;
+    crew k;
+    int failed = comm_barrier(t->comm, e);
+    int64_t begin = clock_ns();
+    crew_begin(&k, threads);
+    wait_ns(BESIDE_EXCHANGES * alone_ns);
+    rate[0] = crew_end(&k) / (double)(clock_ns() - begin);
+    if (!failed)
+        failed = comm_barrier(t->comm, e);
+    begin = clock_ns();
+    crew_begin(&k, threads);
+    if (!failed)
+        failed = exchange(t->comm, memory, bytes, BESIDE_EXCHANGES, ns, e);
+    rate[1] = crew_end(&k) / (double)(clock_ns() - begin);
+    return failed;
+}
+
+static int time_beside(const trainer *t, char *memory, size_t bytes, exchange_cost *out, pt_error *e)
+{
+    const double alone_ns = out->curve.ns[out->curve.n - 1];
+    int failed = 0;
+    out->slowed = out->slows = INFINITY;
+    for (int i = 0; i < BESIDE_TIMES && !failed; i++) {
+        double rate[2], ns;
+        failed = try_beside(t, memory, bytes, alone_ns, rate, &ns, e);
+        out->slowed = fmin(out->slowed, fmax(ns / alone_ns, 1));
+        out->slows = fmin(out->slows, rate[1] > 0 ? fmax(rate[0] / rate[1], 1) : 1);
+    }
+    return failed;
+}
+
+int ranks_time(const trainer *t, exchange_cost *out, pt_error *e)
+{
+    static const size_t sizes[] = {64 << 10, 1 << 20, 8 << 20};
+    enum { SIZES = sizeof sizes / sizeof *sizes };
+    *out = (exchange_cost){.slowed = 1, .slows = 1};
+    if (!t->comm)
+        return 0;
+    char *memory = calloc(2, sizes[SIZES - 1]);
+    int failed = memory ? 0 : pt_fail(e, PT_FAILED, "out of memory");
+    for (int i = 0; i < SIZES && !failed; i++) {
+        cost_curve *c = &out->curve;
+        double ns;
+        failed = time_exchange(t->comm, memory, sizes[i], &ns, e);
+        c->amount[i] = (double)sizes[i];
+        c->ns[i] = i && ns < c->ns[i - 1] ? c->ns[i - 1] : ns;
+        c->n = i + 1;
+    }
+    if (!failed)
+        failed = time_beside(t, memory, sizes[SIZES - 1], out, e);
+    free(memory);
+    return failed;
+}

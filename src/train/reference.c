@@ -1,0 +1,210 @@
+#include "train/reference.h"
+
+#include "train/options.h"
+
+#include <fcntl.h>
+#include <stdlib.h>
+#include <string.h>
+#include <unistd.h>
+
+#define REFERENCE_MAGIC "ptref\0\0\2"
+
+typedef struct reference_header {
+    char magic[8];
+    uint64_t windows, seq_len, samples, model;
+    char data[40], rest[16]; /* data: the fingerprint of the ids */
+} reference_header;
+_Static_assert(sizeof(reference_header) == 96, "losses begin there");
+
+reference_want reference_of_training(const job *j)
+{
+    return (reference_want){j->data, (uint64_t)(j->steps * j->shape.batch), (uint64_t)j->epoch_windows};
+}
+
+reference_want reference_of_evaluation(const job *j)
+{
+    const uint64_t n = dataset_eval_windows(j->eval);
+    return (reference_want){j->eval, n, n};
+}
+
+/* ---- the file ---- */
+
+static reference_header header_of(const reference *r, const reference_want *w, const job *j)
+{
+    reference_header h = {.windows = dataset_windows(w->data), .seq_len = (uint64_t)j->shape.seq_len, .samples = r->samples,
+                          .model = r->model};
+    memcpy(h.magic, REFERENCE_MAGIC, sizeof h.magic);
+    snprintf(h.data, sizeof h.data, "%s", dataset_fingerprint(w->data));
+    return h;
+}
+
+static uint64_t at_window(uint64_t window, uint64_t seq_len) { return sizeof(reference_header) + window * seq_len * sizeof(float); }
+
+static int write_header(const reference *r, const reference_want *w, const job *j, pt_error *e)
+{
+    const reference_header h = header_of(r, w, j);
+    if (fdatasync(r->fd))
+        return pt_fail_errno(e, PT_FAILED, "%s cannot be synced to the disk", r->path);
+    int failed = fd_pwrite_all(r->fd, &h, sizeof h, 0, r->path, e);
+    return failed || !fdatasync(r->fd) ? failed : pt_fail_errno(e, PT_FAILED, "%s cannot be synced to the disk", r->path);
+}
+
+static int begin(reference *r, const reference_want *w, const job *j, pt_error *e)
+{
+    const reference_header h = header_of(r, w, j);
+    r->fd = open(r->path, O_RDWR | O_CREAT | O_TRUNC | O_CLOEXEC, 0666);
+    if (r->fd < 0)
+        return pt_fail_errno(e, PT_FAILED, "%s cannot be written", r->path);
+    if (ftruncate(r->fd, (off_t)at_window(h.windows, h.seq_len)))
+        return pt_fail_errno(e, PT_FAILED, "%s cannot be made %llu bytes long", r->path,
+                             (unsigned long long)at_window(h.windows, h.seq_len));
+    return write_header(r, w, j, e);
+}
+
+static int look(reference *r, const reference_want *w, const job *j, pt_error *e)
+{
+    struct stat st;
+    reference_header h;
+    r->fd = file_open_regular(r->path, &st, e);
+    if (r->fd < 0)
+        return pt_error_prefix(e, "the losses of the model before training, without which pairs cannot be compared: start the run anew");
+    close(r->fd);
+    r->fd = open(r->path, O_RDWR | O_CLOEXEC);
+    if (r->fd < 0)
+        return pt_fail_errno(e, PT_FAILED, "%s cannot be opened for writing", r->path);
+    const reference_header want = header_of(r, w, j);
+    const uint64_t bytes = at_window(want.windows, want.seq_len);
+    if ((uint64_t)st.st_size != bytes)
+        return pt_fail(e, PT_FAILED, "%s has %llu bytes and not %llu: it is cut, or of other data; start the run anew", r->path,
+                       (unsigned long long)st.st_size, (unsigned long long)bytes);
+    int failed = fd_pread_all(r->fd, &h, sizeof h, 0, r->path, e);
+    if (failed)
+        return failed;
+    r->samples = h.samples;
+    r->model = h.model;
+    const reference_header now = header_of(r, w, j);
+    return memcmp(&h, &now, sizeof h) ? pt_fail(e, PT_FAILED, "%s is of other data: start the run anew", r->path) : 0;
+}
+
+int reference_open(reference *r, const char *out, const char *name, const reference_want *w, bool fresh, const job *j, pt_error *e)
+{
+    *r = (reference){.fd = -1};
+    int failed = path_join(r->path, out, name, e);
+    if (failed)
+        return failed;
+    return fresh ? begin(r, w, j, e) : look(r, w, j, e);
+}
+
+int reference_read(const reference *r, uint64_t window, int64_t seq_len, float *losses, pt_error *e)
+{
+    return fd_pread_all(r->fd, losses, (size_t)seq_len * sizeof *losses, at_window(window, (uint64_t)seq_len), r->path, e);
+}
+
+void reference_close(reference *r)
+{
+    if (r->fd >= 0)
+        close(r->fd);
+    r->fd = -1;
+}
+
+/* ---- which windows ---- */
+
+typedef struct window_set { uint8_t *bits; uint64_t n, left; } window_set; /* of n windows, `left` are not in it */
+
+static bool has(const window_set *s, uint64_t w) { return s->bits[w / 8] >> w % 8 & 1; }
+
+/* Those of samples from .. to, until all are in it. */
+static void add_samples(window_set *s, const reference_want *w, uint64_t from, uint64_t to)
+{
+    for (uint64_t i = from; i < to && s->left; i++) {
+        const uint64_t window = dataset_window_of(w->data, i, w->per_epoch);
+        s->left -= !has(s, window);
+        s->bits[window / 8] |= (uint8_t)(1u << window % 8);
+    }
+}
+
+static int make_set(window_set *s, const reference_want *w, uint64_t samples, pt_error *e)
+{
+    const uint64_t n = dataset_windows(w->data);
+    *s = (window_set){calloc(1, (size_t)(n / 8 + 1)), n, n};
+    if (!s->bits)
+        return pt_fail(e, PT_FAILED, "out of memory for a set of %llu windows", (unsigned long long)n);
+    add_samples(s, w, 0, samples);
+    return 0;
+}
+
+/* ---- their losses ---- */
+
+int reference_load(dataset *data, const uint64_t *windows, uint64_t n, executor *x, dataset_counts *counts, pt_error *e)
+{
+    const step_shape *s = executor_input_of(x)->shape;
+    const executor_batch b = executor_input(x);
+    for (int64_t i = 0; i < s->batch; i++) {
+        const int64_t at = i * s->seq_len;
+        const uint64_t of_step = (uint64_t)(s->rank * s->batch + i);
+        const dataset_row row = {b.ids + at, b.targets + at, b.first + at, NULL};
+        int failed = dataset_eval_window(data, windows[of_step % n], &row, of_step < n ? counts : NULL, e);
+        if (failed)
+            return failed;
+    }
+    executor_place(x);
+    return 0;
+}
+
+typedef struct computing { const reference *r; const reference_want *w; const job *j; executor *x; bool writes; } computing;
+
+static int compute(const computing *c, const uint64_t *windows, uint64_t n, pt_error *e)
+{
+    const int64_t T = c->j->shape.seq_len;
+    int failed = reference_load(c->w->data, windows, n, c->x, NULL, e);
+    if (!failed)
+        failed = executor_run(c->x, SCHEDULE_EVAL, 0, NULL, e);
+    for (uint64_t i = 0; i < n && c->writes && !failed; i++)
+        failed = fd_pwrite_all(c->r->fd, executor_losses(c->x) + (int64_t)i * T, (size_t)T * sizeof(float),
+                               at_window(windows[i], (uint64_t)T), c->r->path, e);
+    return failed;
+}
+
+/* Those that are in `all` and not in `there`, as many at a time as stand in a step. */
+static int compute_missing(const computing *c, const window_set *there, const window_set *all, pt_error *e)
+{
+    static const char stage[] = "comparing with the model before training";
+    const uint64_t batch = (uint64_t)c->j->shape.batch, total = there->left - all->left;
+    uint64_t *windows = malloc(batch * sizeof *windows), n = 0, done = 0;
+    int failed = windows ? 0 : pt_fail(e, PT_FAILED, "out of memory");
+    for (uint64_t i = 0; i < all->n && !failed; i++) {
+        if (!has(all, i) || has(there, i))
+            continue;
+        windows[n++] = i;
+        if (n < batch && done + n < total)
+            continue;
+        options_progress(&c->j->o, stage, done, total);
+        failed = compute(c, windows, n, e);
+        done += n;
+        n = 0;
+    }
+    options_progress(&c->j->o, stage, total, total);
+    free(windows);
+    return failed;
+}
+
+int reference_complete(reference *r, const reference_want *w, uint64_t model, const job *j, executor *x, bool writes, pt_error *e)
+{
+    window_set there = {0}, all = {0};
+    if (r->samples && r->model != model)
+        return pt_fail(e, PT_FAILED,
+                       "%s is of another model than --model %.300s: pairs are compared with the model that the run began with, and more of "
+                       "them are needed; give that one", r->path, j->model_dir);
+    int failed = make_set(&there, w, r->samples, e);
+    if (!failed)
+        failed = make_set(&all, w, w->samples, e);
+    if (!failed)
+        failed = compute_missing(&(computing){r, w, j, x, writes}, &there, &all, e);
+    free(there.bits);
+    free(all.bits);
+    if (failed)
+        return failed;
+    r->samples = w->samples;
+    r->model = model;
+    return writes ? write_header(r, w, j, e) : 0;
+}

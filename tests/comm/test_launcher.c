@@ -1,0 +1,210 @@
+/* Who started this process, by what launchers leave in the environment. */
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stddef.h>
+
+#include <cmocka.h>
+
+#include "comm/join.h"
+#include "comm/launcher.h"
+#include "comm/pmi.h"
+
+#include <stdio.h>
+#include <pthread.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/socket.h>
+#include <unistd.h>
+
+static const char *const names[] = {"RANK", "WORLD_SIZE", "MASTER_ADDR", "MASTER_PORT", "TORCHELASTIC_RUN_ID", "TORCHELASTIC_RESTART_COUNT",
+                                    "TORCHELASTIC_USE_AGENT_STORE", "OMPI_COMM_WORLD_RANK", "OMPI_COMM_WORLD_SIZE",
+                                    "OMPI_COMM_WORLD_LOCAL_SIZE", "PMIX_NAMESPACE", "PMI_RANK", "PMI_SIZE", "PMI_FD", "MPI_LOCALNRANKS",
+                                    "SLURM_PROCID", "SLURM_STEP_NUM_TASKS", "SLURM_STEP_NODELIST", "SLURM_JOB_ID", "SLURM_STEP_ID",
+                                    "SLURM_NTASKS", "PROTRAIN_RANK"};
+
+/* "NAME=VALUE NAME=VALUE": that, and nothing else. */
+static void set_environment(const char *all)
+{
+    char copy[512], *rest;
+    for (size_t i = 0; i < sizeof names / sizeof *names; i++)
+        unsetenv(names[i]);
+    snprintf(copy, sizeof copy, "%s", all);
+    for (char *word = strtok_r(copy, " ", &rest); word; word = strtok_r(NULL, " ", &rest)) {
+        *strchr(word, '=') = 0;
+        setenv(word, word + strlen(word) + 1, 1);
+    }
+}
+
+static launcher found(const char *all)
+{
+    launcher l;
+    pt_error e = {0};
+    set_environment(all);
+    if (launcher_find(&l, &e))
+        fail_msg("%s: %s", all, e.text);
+    return l;
+}
+
+static void nobody_did(void **unused)
+{
+    (void)unused;
+    static const char *const all[] = {"", "RANK=3", "WORLD_SIZE=8", "SLURM_PROCID=0 SLURM_NTASKS=8" /* a batch script */};
+    for (size_t i = 0; i < sizeof all / sizeof *all; i++) {
+        const launcher l = found(all[i]);
+        assert_null(l.by);
+        assert_int_equal(l.ranks, 1);
+    }
+}
+
+static void torchrun_did(void **unused)
+{
+    (void)unused;
+    const launcher a = found("RANK=3 WORLD_SIZE=8 MASTER_ADDR=node1 MASTER_PORT=29501");
+    assert_int_equal(a.rank, 3);
+    assert_int_equal(a.ranks, 8);
+    assert_string_equal(a.address, "node1");
+    assert_int_equal(a.port, 29501);
+    assert_int_equal(a.ports, 1);
+    const launcher b = found("RANK=3 WORLD_SIZE=8 MASTER_ADDR=node1 MASTER_PORT=29501 TORCHELASTIC_USE_AGENT_STORE=True");
+    assert_int_equal(b.port, 29502); /* torchrun has the other */
+    assert_true(b.ports > 1);
+    const launcher c = found("RANK=0 WORLD_SIZE=8 MASTER_ADDR=node1 MASTER_PORT=29502"), d = found("RANK=1 WORLD_SIZE=8 MASTER_ADDR=node1 "
+                                                                                               "MASTER_PORT=29502");
+    assert_true(a.key != c.key && c.key == d.key);
+    assert_int_equal(found("RANK=0 WORLD_SIZE=2 MASTER_ADDR=node1").port, 29500);
+}
+
+static void mpirun_did(void **unused)
+{
+    (void)unused;
+    const launcher a = found("OMPI_COMM_WORLD_RANK=1 OMPI_COMM_WORLD_SIZE=4 OMPI_COMM_WORLD_LOCAL_SIZE=4 PMIX_NAMESPACE=17"),
+                   b = found("OMPI_COMM_WORLD_RANK=0 OMPI_COMM_WORLD_SIZE=4 OMPI_COMM_WORLD_LOCAL_SIZE=4 PMIX_NAMESPACE=18");
+    assert_int_equal(a.rank, 1);
+    assert_int_equal(a.ranks, 4);
+    assert_string_equal(a.address, "localhost");
+    assert_true(a.key != b.key);
+    assert_string_equal(found("OMPI_COMM_WORLD_RANK=1 OMPI_COMM_WORLD_SIZE=4 OMPI_COMM_WORLD_LOCAL_SIZE=2").address, "");
+    assert_string_equal(found("OMPI_COMM_WORLD_RANK=1 OMPI_COMM_WORLD_SIZE=4 OMPI_COMM_WORLD_LOCAL_SIZE=2 MASTER_ADDR=node1").address,
+                        "node1");
+}
+
+/* What MPICH's mpirun answers at PMI_FD. */
+static void *answer(void *arg)
+{
+    const int fd = *(const int *)arg;
+    FILE *f = fdopen(fd, "r+");
+    char line[256], value[64] = "", command[32];
+    while (f && fgets(line, sizeof line, f)) {
+        pmi_value(line, "cmd", command, sizeof command);
+        if (!strcmp(command, "put"))
+            pmi_value(line, "value", value, sizeof value);
+        fseek(f, 0, SEEK_CUR);
+        if (!strcmp(command, "init"))
+            fputs("cmd=response_to_init pmi_version=1 pmi_subversion=1 rc=0\n", f);
+        else if (!strcmp(command, "get_my_kvsname"))
+            fputs("cmd=my_kvsname kvsname=kvs_17\n", f);
+        else if (!strcmp(command, "put"))
+            fputs("cmd=put_result rc=0 msg=success\n", f);
+        else if (!strcmp(command, "barrier_in"))
+            fputs("cmd=barrier_out\n", f);
+        else if (!strcmp(command, "get"))
+            fprintf(f, "cmd=get_result rc=0 msg=success value=%s\n", value[0] ? value : "node9");
+        else
+            fputs("cmd=finalize_ack\n", f);
+        fflush(f);
+    }
+    if (f)
+        fclose(f);
+    return NULL;
+}
+
+static void mpich_is_asked(void **unused)
+{
+    (void)unused;
+    for (int rank = 0; rank < 2; rank++) {
+        int fd[2];
+        char environment[160];
+        pthread_t thread;
+        pt_error e = {0};
+        assert_int_equal(socketpair(AF_UNIX, SOCK_STREAM, 0, fd), 0);
+        assert_int_equal(pthread_create(&thread, NULL, answer, &fd[1]), 0);
+        snprintf(environment, sizeof environment, "PMI_RANK=%d PMI_SIZE=2 MPI_LOCALNRANKS=%d PMI_FD=%d", rank, 2 - rank, fd[0]);
+        launcher l = found(environment);
+        const uint64_t key = l.key;
+        assert_string_equal(l.address, "");
+        if (launcher_ask(&l, &e))
+            fail_msg("%s", e.text);
+        assert_string_equal(l.address, rank ? "node9" : "localhost");
+        assert_true(l.key != key);
+        close(fd[0]);
+        pthread_join(thread, NULL);
+    }
+}
+
+static void srun_did(void **unused)
+{
+    (void)unused;
+    const launcher a = found("SLURM_PROCID=2 SLURM_STEP_NUM_TASKS=4 SLURM_STEP_NODELIST=n[07-08] SLURM_JOB_ID=5 SLURM_STEP_ID=0");
+    assert_int_equal(a.rank, 2);
+    assert_int_equal(a.ranks, 4);
+    assert_string_equal(a.address, "n07");
+    assert_true(a.port >= 1024 && a.ports > 1);
+    assert_true(a.key != found("SLURM_PROCID=2 SLURM_STEP_NUM_TASKS=4 SLURM_STEP_NODELIST=n[07-08] SLURM_JOB_ID=5 SLURM_STEP_ID=1").key);
+    /* what started the process last is nearest to it */
+    assert_int_equal(found("SLURM_PROCID=0 SLURM_STEP_NUM_TASKS=2 RANK=5 WORLD_SIZE=16 MASTER_ADDR=n07 MASTER_PORT=29500").ranks, 16);
+}
+
+static void first_hosts(void **unused)
+{
+    (void)unused;
+    static const char *const all[][2] = {{"node1", "node1"}, {"node1,node2", "node1"}, {"node[07-12,20],login1", "node07"},
+                                         {"n[3,5]", "n3"}, {"rack1-n[001-004]", "rack1-n001"}, {"", ""}, {"[", ""}, {"a[", "a"}};
+    for (size_t i = 0; i < sizeof all / sizeof *all; i++) {
+        char out[256];
+        launcher_first_host(all[i][0], out, sizeof out);
+        assert_string_equal(out, all[i][1]);
+    }
+}
+
+static void what_is_no_number_is_refused(void **unused)
+{
+    (void)unused;
+    static const char *const all[][2] = {{"RANK=x WORLD_SIZE=2 MASTER_ADDR=a", "RANK=x"}, {"RANK=0 WORLD_SIZE=2", "no MASTER_ADDR"},
+                                         {"RANK=2 WORLD_SIZE=2 MASTER_ADDR=a", "rank 2 of 2"}, {"RANK=0 WORLD_SIZE=0", "rank 0 of 0"},
+                                         {"RANK=0 WORLD_SIZE=2 MASTER_ADDR=a MASTER_PORT=70000", "MASTER_PORT=70000"},
+                                         {"SLURM_PROCID=-1 SLURM_STEP_NUM_TASKS=2", "SLURM_PROCID=-1"}};
+    for (size_t i = 0; i < sizeof all / sizeof *all; i++) {
+        launcher l;
+        pt_error e = {0};
+        set_environment(all[i][0]);
+        if (launcher_find(&l, &e) != PT_USAGE || !strstr(e.text, all[i][1]))
+            fail_msg("%s: %s", all[i][0], e.text);
+    }
+}
+
+static void what_is_asked_for_is_what_was_started(void **unused)
+{
+    (void)unused;
+    int ranks = 0, rank;
+    pt_error e = {0};
+    set_environment("RANK=1 WORLD_SIZE=2 MASTER_ADDR=a MASTER_PORT=29500");
+    assert_int_equal(join_find(&ranks, &rank, &e), 0);
+    assert_int_equal(ranks, 2);
+    assert_int_equal(rank, 1);
+    ranks = 4;
+    assert_int_equal(join_find(&ranks, &rank, &e), PT_USAGE);
+    assert_non_null(strstr(e.text, "--ranks 4"));
+    ranks = 1; /* for itself, whatever started it */
+    assert_int_equal(join_find(&ranks, &rank, &e), 0);
+    assert_int_equal(ranks, 1);
+    assert_int_equal(rank, -1);
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {cmocka_unit_test(nobody_did), cmocka_unit_test(torchrun_did), cmocka_unit_test(mpirun_did),
+                                       cmocka_unit_test(mpich_is_asked), cmocka_unit_test(srun_did), cmocka_unit_test(first_hosts),
+                                       cmocka_unit_test(what_is_no_number_is_refused),
+                                       cmocka_unit_test(what_is_asked_for_is_what_was_started)};
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}
