@@ -27,7 +27,7 @@ int command_ritz_plan(int argc, char **argv); /* protrain plan --problem */
 
 /* Rows of a table of options, for train and the commands that plan or measure it. */
 #define ADAPTER_ARGS(o)                                                                                                                    \
-    {"--lora", ARG_COUNT, &(o)->lora_rank, "RANK", "freeze the model and train LoRA adapters of this rank", false},                          \
+    {"--lora", ARG_COUNT, &(o)->lora_rank, "RANK", "freeze the model and train LoRA adapters of this rank", false},                        \
         {"--lora-alpha", ARG_DOUBLE, &(o)->lora_alpha, "X", "scale the adapters' output by alpha / rank; default 2 x rank", false},        \
         {"--lora-targets",                                                                                                                 \
          ARG_STRING,                                                                                                                       \

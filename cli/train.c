@@ -120,8 +120,8 @@ static int parse(session *s, int argc, char **argv, pt_error *e)
         {NULL, ARG_HEADING, NULL, NULL, "Hardware (detected if not given)", false},
         {"--device", ARG_STRING, &o->device, "NAME", "auto (a usable GPU, else the CPU), cpu, cuda or cuda:N", false},
         {"--ranks", ARG_INT32, &o->ranks, "N",
-         "share each step between N processes of this machine (torchrun, mpirun and\nsrun start them on several); with the same --lanes, their number never\n"
-         "changes the result", false},
+         "share each step between N processes of this machine (torchrun, mpirun and\n"
+         "srun start them on several); with the same --lanes, their number never\nchanges the result", false},
         {"--threads", ARG_INT32, &o->threads, "N", "default: all cores available to the process", false},
         {"--device-memory", ARG_SIZE, &o->device_memory, "SIZE", "memory budget; on a CPU, of RAM", false},
         {"--host-memory", ARG_SIZE, &o->host_memory, "SIZE", "RAM budget beside a GPU; on a CPU, RAM as a second tier", false},

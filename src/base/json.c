@@ -81,7 +81,7 @@ int json_text_load(const char *name, const char *text, size_t n, size_t flags, j
         n -= 3;
     }
     if (!n)
-        return pt_fail(e, PT_FAILED, "%.400s: is empty; another copy is needed", name);
+        return pt_fail(e, PT_FAILED, "%.400s is empty: get another copy", name);
     if (text_is_lfs_pointer(text, n))
         return pt_fail(e, PT_FAILED, LFS_POINTER_TEXT, name);
     json_error_t bad;

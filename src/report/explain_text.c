@@ -126,8 +126,8 @@ static void write_head(FILE *out, const explanation *x)
     write_trained(out, x);
     fprintf(out, "machine  %s (%s)\n", x->in->machine, x->in->source);
     if (search_ranks(in) > 1)
-        fprintf(out, "         %d ranks: each computes that many sequences in this memory; tokens/s counts all of them%s\n", search_ranks(in),
-                in->costs->gather.n ? "" : "; the time excludes their exchanges");
+        fprintf(out, "         %d ranks: each computes that many sequences in this memory; tokens/s counts all of them%s\n",
+                search_ranks(in), in->costs->gather.n ? "" : "; the time excludes their exchanges");
     fprintf(out, "step     %s, %.*f tokens/s", seconds_format(time, x->forecast.step_ns * 1e-9), x->tokens_per_s < 100 ? 1 : 0,
             x->tokens_per_s);
     fputs(forecast_sure_words(&x->forecast, in->costs, sure), out);

@@ -126,8 +126,8 @@ static void larger_batch(const explain_input *in, trial *all, int *n)
     if (doubled.unit_rows != s->unit_rows)
         scale_unit(&t->costs, (double)doubled.unit_rows / (double)s->unit_rows);
     scale_curve(&t->costs.embed_finish, 2);
-    snprintf(t->what, sizeof t->what, "a batch size of %lld instead of %lld (the result changes)", (long long)(doubled.batch * shape_ranks(s)),
-             (long long)(s->batch * shape_ranks(s)));
+    snprintf(t->what, sizeof t->what, "a batch size of %lld instead of %lld (the result changes)",
+             (long long)(doubled.batch * shape_ranks(s)), (long long)(s->batch * shape_ranks(s)));
 }
 
 static void faster_disk(const explain_input *in, trial *all, int *n)

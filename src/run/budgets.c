@@ -181,8 +181,8 @@ static int check_disk(const budget_request *r, const findings *f, pt_error *e)
         return pt_fail(e, PT_DOES_NOT_FIT, "`disk_memory` is %s, but the limit for files is %s (ulimit -f), %s too little: give %s, or "
                        "raise the limit in the shell with ulimit -f unlimited", size_format(asked, r->asked[TIER_DISK]),
                        size_format(have, f->disk_bytes), size_option(lack, r->asked[TIER_DISK] - f->disk_bytes), change);
-    return pt_fail(e, PT_DOES_NOT_FIT, "`disk_memory` is %s, but only %s are free in %.300s, %s too little: %s%s%smake room, or give another "
-                   "`disk_path`", size_format(asked, r->asked[TIER_DISK]), size_format(have, f->disk_bytes), r->disk_path,
+    return pt_fail(e, PT_DOES_NOT_FIT, "`disk_memory` is %s, but only %s are free in %.300s, %s too little: %s%s%smake room, "
+                   "or give another `disk_path`", size_format(asked, r->asked[TIER_DISK]), size_format(have, f->disk_bytes), r->disk_path,
                    size_option(lack, r->asked[TIER_DISK] - f->disk_bytes), *change ? "give " : "", change,
                    *change ? ", which leaves some room for other files, " : "");
 }

@@ -200,7 +200,8 @@ static int make_up_evaluation(trainer *t, pt_error *e)
     if (failed || !s.evaluated)
         return failed ? failed : 1;
     t->at.owes_evaluation = false;
-    options_notice(&t->job.o, "step %lld: evaluation loss %.4f (of the evaluation that was interrupted)", (long long)t->at.step, s.eval_loss);
+    options_notice(&t->job.o, "step %lld: evaluation loss %.4f (of the evaluation that was interrupted)",
+                   (long long)t->at.step, s.eval_loss);
     failed = ranks_lead(t) ? metrics_add_evaluation(&t->metrics, &s, e) : 0;
     return failed || !ranks_lead(t) ? failed : events_write_evaluation(&t->events, &s, e);
 }
