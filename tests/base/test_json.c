@@ -106,8 +106,8 @@ static void broken_files_are_refused_with_line_and_column(void **state)
 {
     (void)state;
     static const struct { const char *text, *part; } bad[] = {
-        {"", ": is empty"}, {" ", ":1:1: not valid JSON"}, {"{\"a\": 1,\n \"b\" 2}", ":2:"}, {"{\"a\": 1", "cut off"},
-        {"{} {}", "behind the end"}, {"{\"a\": NaN}", ":1:"}, {"[1]", "a list, but an object"},
+        {"", " is empty"}, {" ", ":1:1: not valid JSON"}, {"{\"a\": 1,\n \"b\" 2}", ":2:"}, {"{\"a\": 1", "cut off"},
+        {"{} {}", "remove what follows the end"}, {"{\"a\": NaN}", ":1:"}, {"[1]", "a list, but an object"},
         {"{\"a\": \"\xff\"}", "UTF-8"}, {"{\"a\": 1e999}", "not valid JSON"},
     };
     for (size_t i = 0; i < sizeof bad / sizeof bad[0]; i++) {

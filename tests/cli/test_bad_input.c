@@ -290,8 +290,8 @@ static void wrong_usage_leaves_with_2(void **state)
         {"--seq-len", "99999999999", "--seq-len"}, {"--epochs", "-2", "--epochs"}, {"--threads", "99999", "--threads"},
         {"--dtype", "fp8", "--dtype"},      {"--beta1", "1", "--beta1"},          {"--beta2", "2", "--beta2"},
         {"--device-memory", "12parsecs", "--device-memory"}, {"--device-memory", "-5MiB", "--device-memory"},
-        {"--device", "abacus", "--device"}, {"--lr-schedule", "zigzag", "--lr-schedule"}, {"--micro-batch", "3", "divide the batch of 8"},
-        {"--micro-batch", "16", "more than the batch of 8"},
+        {"--device", "abacus", "--device"}, {"--lr-schedule", "zigzag", "--lr-schedule"}, {"--micro-batch", "3", "does not divide --batch-size 8"},
+        {"--micro-batch", "16", "more than --batch-size 8"},
         {"--seq-len", "0", "1 or more"},    {"--lora", "0", "1 or more"},
         {"--keep", "-1", "--keep"},         {"--max-grad-norm", "-1", "--max-grad-norm"}, {"--min-lr-ratio", "7", "--min-lr-ratio"}};
     for (size_t i = 0; i < sizeof options / sizeof *options; i++)
@@ -320,7 +320,7 @@ static void unknown_commands_leave_with_2_and_help_with_0(void **state)
     (void)state;
     check_sentence("unknown command", run_program(WORDS("trian")), 2, WORDS("trian", "did you mean train?"));
     check_sentence("unknown command", run_program(WORDS("zzz")), 2, WORDS("zzz", "--help"));
-    check_sentence("no value", run_program(WORDS("train", "--steps", "--out", "x")), 2, WORDS("--steps wants a value"));
+    check_sentence("no value", run_program(WORDS("train", "--steps", "--out", "x")), 2, WORDS("--steps needs a value"));
     assert_int_equal(run_program(WORDS("--help")), 0);
     assert_int_equal(run_program(WORDS("--version")), 0);
     assert_int_equal(run_program(WORDS("train", "--help")), 0);

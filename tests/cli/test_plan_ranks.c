@@ -64,12 +64,12 @@ static void what_a_file_does_not_say_is_asked_for(void **state)
     (void)state;
     words asked = WORDS("--model", fixture("llama"), "--batch-size", "16", "--seq-len", "32");
     check_refusal("no links", plan_with(asked, WORDS("--machine", "laptop16", "--ranks", "2")), 2,
-                  WORDS("--ranks 2", "laptop16.json", "\"collective_bandwidth\""));
+                  WORDS("--ranks is 2", "laptop16.json", "\"collective_bandwidth\""));
     static const char text[] = "{\"name\": \"two\", \"kind\": \"cuda\", \"device\": {\"memory_bytes\": 1073741824, \"memory_bandwidth\": "
                                "1e11, \"bf16_flops\": 1e13, \"fp32_flops\": 1e13}, \"devices\": 2, \"collective_bandwidth\": 1e10}";
     put_text("two.json", text);
     check_refusal("no network", plan_with(asked, WORDS("--machine", scratch_path("two.json"), "--ranks", "4")), 2,
-                  WORDS("--ranks 4", "two.json", "\"network_bandwidth\""));
+                  WORDS("--ranks is 4", "two.json", "\"network_bandwidth\""));
     assert_int_equal(plan_with(asked, WORDS("--machine", scratch_path("two.json"), "--ranks", "2", "--quiet")), 0);
 }
 

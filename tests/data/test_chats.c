@@ -158,7 +158,7 @@ static void bad_records_are_named(void **state)
             "message 1 (user) has no \"content\"");
     refused("calls.jsonl", "{\"messages\": [" USER("q") ", {\"role\": \"assistant\", \"tool_calls\": [\"f\"]}]}", usual,
             "message 2: one of its \"tool_calls\" is a string");
-    refused("list.jsonl", "[{\"messages\": []}]", usual, "line 1: a list where an object is expected");
+    refused("list.jsonl", "[{\"messages\": []}]", usual, "line 1: a list instead of an object");
     refused("wide.jsonl", "\xff\xfe{", usual, "this is UTF-16");
     refused("semicolons.csv", "prompt;completion\na;b\n", usual, "line 1, field 1: one name with semicolons");
     refused("mixed.jsonl", "{\"prompt\": \"a\", \"completion\": \"b\"}\n{\"messages\": [" USER("q") "]}", usual,

@@ -327,7 +327,7 @@ static void a_disk_without_room_is_refused_with_the_bytes(void **state)
     disk_file *f;
     assert_int_equal(disk_open(folder, 1ull << 60, NULL, &f, &e), PT_DOES_NOT_FIT);
     assert_null(f);
-    assert_non_null(strstr(e.text, "needs 1.00 EiB and "));
+    assert_non_null(strstr(e.text, "needs 1.00 EiB, "));
     assert_non_null(strstr(e.text, "`disk_path`"));
     assert_int_equal(disk_open("/proc/nowhere", 4096, NULL, &f, &e), PT_FAILED);
     assert_non_null(strstr(e.text, "/proc/nowhere"));

@@ -302,7 +302,7 @@ static void a_run_goes_on_to_the_same_bits_beside_the_same_model(void **state)
             assert_true(file && !fseek(file, -4, SEEK_END) && fwrite("\1\2\3\4", 1, 3, file) == 3 && !fclose(file));
             o.model = other;
             assert_int_equal(train_to(&o, 7, &e), PT_FAILED);
-            assert_non_null(strstr(e.text, "beside other weights"));
+            assert_non_null(strstr(e.text, "with other weights"));
             o.model = a.f.folder;
         }
         must(train_to(&o, 7, &e), &e);
@@ -327,10 +327,10 @@ static void a_run_with_another_adapter_is_not_the_same(void **state)
     o.resume = true;
     o.lora_rank = 3;
     assert_int_equal(train_to(&o, 2, &e), PT_FAILED);
-    assert_non_null(strstr(e.text, "--lora 2"));
+    assert_non_null(strstr(e.text, "`lora_rank` 2"));
     o.lora_rank = 0;
     assert_int_equal(train_to(&o, 2, &e), PT_FAILED);
-    assert_non_null(strstr(e.text, "--lora"));
+    assert_non_null(strstr(e.text, "`lora_rank`"));
     fixture_close(&a.f);
 }
 

@@ -242,27 +242,27 @@ static void settings_that_change_the_result_are_refused_with_both_values(void **
     r.o = good;                                     \
     r.o.field = value;                              \
     expect_refusal(&r, option, before, now)
-    REFUSED(lr, 0.25, "--lr", "0.001", "0.25");
-    REFUSED(seed, 77, "--seed", "0", "77");
-    REFUSED(batch_size, 1, "--batch-size", "3", "1");
-    REFUSED(seq_len, 9, "--seq-len", "16", "9");
-    REFUSED(precision, PT_PRECISION_BF16, "--dtype", "fp32", "bf16");
-    REFUSED(optimizer, PT_OPTIMIZER_ADAMW8BIT, "--optimizer", "\"adamw\"", "\"adamw8bit\"");
-    REFUSED(shuffle, false, "--no-shuffle", "without", "with it");
-    REFUSED(document_mask, true, "--document-mask", "without", "with it");
-    REFUSED(weight_decay, 0.5, "--weight-decay", "0.1", "0.5");
-    REFUSED(beta1, 0.5, "--beta1", "0.9", "0.5");
-    REFUSED(beta2, 0.5, "--beta2", "0.999", "0.5");
-    REFUSED(eps, 0.5, "--eps", "1e-8", "0.5");
-    REFUSED(max_grad_norm, 4, "--max-grad-norm", "0", "4");
-    REFUSED(lr_schedule, PT_LR_COSINE, "--lr-schedule", "linear", "cosine");
-    REFUSED(warmup_steps, 5, "--warmup-steps", "0", "5");
-    REFUSED(min_lr_ratio, 0.5, "--min-lr-ratio", "0", "0.5");
-    REFUSED(save_type, PT_SAVE_BF16, "--save-dtype", "F32", "BF16");
+    REFUSED(lr, 0.25, "`lr`", "0.001", "0.25");
+    REFUSED(seed, 77, "`seed`", "0", "77");
+    REFUSED(batch_size, 1, "`batch_size`", "3", "1");
+    REFUSED(seq_len, 9, "`seq_len`", "16", "9");
+    REFUSED(precision, PT_PRECISION_BF16, "`precision`", "fp32", "bf16");
+    REFUSED(optimizer, PT_OPTIMIZER_ADAMW8BIT, "`optimizer`", "\"adamw\"", "\"adamw8bit\"");
+    REFUSED(shuffle, false, "`no_shuffle`", "without", "with it");
+    REFUSED(document_mask, true, "`document_mask`", "without", "with it");
+    REFUSED(weight_decay, 0.5, "`weight_decay`", "0.1", "0.5");
+    REFUSED(beta1, 0.5, "`beta1`", "0.9", "0.5");
+    REFUSED(beta2, 0.5, "`beta2`", "0.999", "0.5");
+    REFUSED(eps, 0.5, "`eps`", "1e-8", "0.5");
+    REFUSED(max_grad_norm, 4, "`max_grad_norm`", "0", "4");
+    REFUSED(lr_schedule, PT_LR_COSINE, "`lr_schedule`", "linear", "cosine");
+    REFUSED(warmup_steps, 5, "`warmup_steps`", "0", "5");
+    REFUSED(min_lr_ratio, 0.5, "`min_lr_ratio`", "0", "0.5");
+    REFUSED(save_type, PT_SAVE_BF16, "`save_type`", "F32", "BF16");
     r.o = good;
     r.o.lora_rank = 4;
     r.o.lr = 2e-4; /* what follows from it is not what is said */
-    expect_refusal(&r, "without --lora", "this run has 4", "leave it out");
+    expect_refusal(&r, "without `lora_rank`", "this run has 4", "leave it out");
     run_make(&other_run, &settings[3], "unused");
     other[0] = other_run.f.tokens;
     REFUSED(data, other, "`data`", "", "");

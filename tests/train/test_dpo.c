@@ -187,7 +187,7 @@ static void a_resumed_run_has_the_same_reference(void **state)
     o.resume = true;
     assert_int_equal(pt_trainer_open(&o, &t, &e), PT_FAILED);
     assert_non_null(strstr(e.text, "reference.bin"));
-    assert_non_null(strstr(e.text, "start the run again"));
+    assert_non_null(strstr(e.text, "start the run anew"));
 }
 
 /* ---- only what the run sees ---- */
@@ -323,7 +323,7 @@ static void what_cannot_be_compared_is_refused(void **state)
     o.eval_data = paths;
     o.eval_data_n = 1;
     put_data("{\"prompt\": \"a\", \"completion\": \"b\"}\n");
-    refuse(o, "other.jsonl: --task dpo needs records with \"chosen\"");
+    refuse(o, "other.jsonl: `task` dpo needs records with \"chosen\"");
     o = options_for(out);
     o.task = PT_TASK_SFT;
     refuse(o, "`task` dpo");

@@ -274,11 +274,11 @@ static void a_run_is_not_resumed_with_other_patterns(void **state)
     o.freeze = (const char *const[]){"transformer.w?e.weight"};
     o.freeze_n = 1;
     assert_int_equal(train_to(&o, 3, &e), PT_FAILED);
-    assert_true(strstr(e.text, "--freeze [\"transformer.w?e.weight\",\"transformer.h.0.*\"]") &&
+    assert_true(strstr(e.text, "`freeze` [\"transformer.w?e.weight\",\"transformer.h.0.*\"]") &&
                 strstr(e.text, "has [\"transformer.w?e.weight\"]"));
     o.freeze_n = 0;
     assert_int_equal(train_to(&o, 3, &e), PT_FAILED);
-    assert_non_null(strstr(e.text, "--freeze"));
+    assert_non_null(strstr(e.text, "`freeze`"));
     fixture_close(&z.f);
 }
 
