@@ -290,7 +290,8 @@ static void wrong_usage_leaves_with_2(void **state)
         {"--seq-len", "99999999999", "--seq-len"}, {"--epochs", "-2", "--epochs"}, {"--threads", "99999", "--threads"},
         {"--dtype", "fp8", "--dtype"},      {"--beta1", "1", "--beta1"},          {"--beta2", "2", "--beta2"},
         {"--device-memory", "12parsecs", "--device-memory"}, {"--device-memory", "-5MiB", "--device-memory"},
-        {"--device", "abacus", "--device"}, {"--lr-schedule", "zigzag", "--lr-schedule"}, {"--micro-batch", "3", "does not divide --batch-size 8"},
+        {"--device", "abacus", "--device"}, {"--lr-schedule", "zigzag", "--lr-schedule"},
+        {"--micro-batch", "3", "does not divide --batch-size 8"},
         {"--micro-batch", "16", "more than --batch-size 8"},
         {"--seq-len", "0", "1 or more"},    {"--lora", "0", "1 or more"},
         {"--keep", "-1", "--keep"},         {"--max-grad-norm", "-1", "--max-grad-norm"}, {"--min-lr-ratio", "7", "--min-lr-ratio"}};

@@ -492,7 +492,7 @@ static void the_program_plans(void **state)
     assert_int_equal(plan_of("--n 512 --width 16 --json", said), 0);
     assert_true(strstr(said, "{\"fits\": true, \"predicted\": {\"step_s\": ") && strstr(said, "\"disk\": 0}}}"));
     assert_int_equal(plan_of("--width 512 --device-memory 1MiB --disk-memory 0 --json", said), 3);
-    assert_true(strstr(said, "{\"fits\": false, \"missing_bytes\": ") && strstr(said, "1.00 MiB may be used"));
+    assert_true(strstr(said, "{\"fits\": false, \"missing_bytes\": ") && strstr(said, "the budget is 1.00 MiB"));
     char options[160] = "--width 512 --disk-memory 0 --json ";
     const char *change = strstr(said, "--device-memory ");
     assert_non_null(change);
@@ -579,10 +579,10 @@ static void other_runs_are_not_resumed(void **state)
     run_with_stops(o, NULL, 0, false);
     o.resume = true;
     o.n = 601;
-    refused(o, PT_FAILED, "n was 600 and is 601");
+    refused(o, PT_FAILED, "n was 600 and is now 601");
     o.n = 600;
     o.width = 17;
-    refused(o, PT_FAILED, "width was 16 and is 17");
+    refused(o, PT_FAILED, "width was 16 and is now 17");
     pt_ritz *r;
     if (pt_ritz_load(o.out, 1, &r, &e))
         fail_msg("%s", e.text);

@@ -76,7 +76,7 @@ static void check_options(const search_input *in, const uint64_t budget[TIERS])
         if (budget[t] <= in->budget[t])
             continue;
         uint64_t bytes;
-        assert_int_equal(sscanf(word, " --%23[a-z]-memory %23s%n", name, size, &n), 2);
+        assert_int_equal(sscanf(word, " `%23[a-z]_memory` %23s%n", name, size, &n), 2);
         assert_string_equal(name, tier_names[t]);
         assert_int_equal(size_parse(size, &bytes, &e), 0);
         assert_true(bytes - (t == TIER_DEVICE ? in->threads_bytes : 0) == budget[t]);
