@@ -169,6 +169,13 @@ void chat_texts_free(chat_texts *s)
     *s = (chat_texts){0};
 }
 
+const char *chat_template_file(const char *given, const char *adapter, char *path)
+{
+    if (given || !adapter || path_in(adapter, "chat_template.jinja", path, NULL) || access(path, R_OK))
+        return given;
+    return path;
+}
+
 static int find_texts(chat_texts *s, const char *dir, const char *file, pt_error *e)
 {
     *s = (chat_texts){0};

@@ -23,6 +23,10 @@ typedef struct chat_source {
     json_t *special_tokens;            /* bos_token, eos_token ... as strings */
 } chat_source;
 
+/* The file of a chat template that stands in place of the model's: the one that is given, else that of the adapter's folder, put into path
+ * (4096 bytes). NULL: there is none. Both may be NULL. */
+const char *chat_template_file(const char *given, const char *adapter, char *path);
+
 /* `file` (--chat-template), or where it is NULL what the folder has; tool_use is taken where there are tools. PT_FAILED: there is none, or
  * it is broken. */
 int chat_source_open(chat_source *s, const char *model_dir, const char *file, pt_error *e);

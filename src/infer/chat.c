@@ -28,7 +28,8 @@ static int add_message(chat_state *c, const char *role, const char *text, size_t
 static int open_chat(pt_generator *g, pt_error *e)
 {
     chat_state *c = &g->chat;
-    int failed = chat_source_open(&c->source, g->folder, g->o.chat_template, e);
+    char path[FILE_PATH_BYTES];
+    int failed = chat_source_open(&c->source, g->folder, chat_template_file(g->o.chat_template, g->o.adapter, path), e);
     if (failed)
         return failed;
     c->open = true;

@@ -5,6 +5,7 @@
  * The same schedules and blocks as in training, with weights only: where they do not fit into memory they are
  * streamed from the disk tier. */
 #include "base/units.h"
+#include "chat/source.h"
 #include "data/dataset.h"
 #include "infer/open.h"
 #include "io/files.h"
@@ -99,7 +100,7 @@ static int choose_seq_len(evaluation *v, int64_t *seq_len, pt_error *e)
 
 static int open_data(evaluation *v, int64_t seq_len, pt_error *e)
 {
-    char path[FILE_PATH_BYTES];
+    char path[FILE_PATH_BYTES], template[FILE_PATH_BYTES];
     int failed = dir_check_temporary(e); /* tokens go there */
     if (!failed)
         failed = path_join(path, v->o->model, "tokenizer.json", e);
@@ -107,7 +108,8 @@ static int open_data(evaluation *v, int64_t seq_len, pt_error *e)
         failed = tokenizer_open(v->o->model, &v->tokenizer, e);
     const pt_evaluate_options *o = v->o;
     dataset_options d = {.paths = o->data, .paths_n = o->data_n, .format = o->data_format, .train_on = o->train_on, .model_dir = o->model,
-                         .chat_template = o->chat_template, .alone = o->no_packing, .longer = o->long_examples, .tokenizer = v->tokenizer,
+                         .chat_template = chat_template_file(o->chat_template, o->adapter, template),
+                         .alone = o->no_packing, .longer = o->long_examples, .tokenizer = v->tokenizer,
                          .seq_len = seq_len,
                          .vocab = v->model->config.vocab, .evaluation = true, .documents = v->o->document_mask,
                          .eos = v->model->config.eos, .threads = v->o->threads, .progress = pass_progress, .progress_arg = v};

@@ -7,6 +7,7 @@
  * have none (model/adapter.h), so that a tied model stays tied.
  */
 #include "infer/open.h"
+#include "chat/source.h"
 #include "io/files.h"
 #include "io/safetensors.h"
 #include "model/adapter.h"
@@ -143,7 +144,11 @@ static int write_folder(merger *x, const char *folder, pt_error *e)
     companions c;
     safetensors_writer *w = NULL;
     const weights_layout layout = {.naming = weights_naming_of(x->m, x->base), .source = x->m->config.multimodal ? x->base : NULL};
+    char path[FILE_PATH_BYTES];
     int failed = companions_read(&c, x->o->model, e);
+    const char *template = chat_template_file(NULL, x->o->adapter, path);
+    if (!failed && template)
+        failed = companions_take_template(&c, template, e);
     if (!failed)
         failed = companions_write(&c, folder, x->type, x->m->config.model_type, e);
     if (!failed)

@@ -9,10 +9,10 @@ static const char *const names[COMPANIONS] = {"tokenizer.json", "tokenizer_confi
                                               "vocab.json", "merges.txt", "tokenizer.model", "generation_config.json",
                                               "chat_template.jinja", "chat_template.json", "preprocessor_config.json",
                                               "processor_config.json", "tekken.json"};
+enum { CHAT_TEMPLATE = 8, BYTES_MOST = 1 << 30 };
 
 int companions_read(companions *c, const char *model_dir, pt_error *e)
 {
-    enum { BYTES_MOST = 1 << 30 };
     char path[FILE_PATH_BYTES];
     *c = (companions){0};
     int failed = path_join(path, model_dir, "config.json", e);
@@ -24,6 +24,19 @@ int companions_read(companions *c, const char *model_dir, pt_error *e)
             failed = file_read_all(path, BYTES_MOST, &c->files[i].data, &c->files[i].n, e);
     }
     return failed;
+}
+
+int companions_take_template(companions *c, const char *path, pt_error *e)
+{
+    char *data = NULL;
+    size_t n;
+    int failed = file_read_all(path, BYTES_MOST, &data, &n, e);
+    if (failed)
+        return failed;
+    free(c->files[CHAT_TEMPLATE].data);
+    c->files[CHAT_TEMPLATE].data = data;
+    c->files[CHAT_TEMPLATE].n = n;
+    return 0;
 }
 
 static int write_config(const companions *c, const char *folder, pt_dtype saved, const char *model_type, pt_error *e)

@@ -20,6 +20,8 @@ typedef struct companions {
 } companions;
 
 int companions_read(companions *c, const char *model_dir, pt_error *e);
+/* The chat template of this file is written instead of the folder's, as chat_template.jinja, which Transformers takes before others. */
+int companions_take_template(companions *c, const char *path, pt_error *e);
 /* config.json as it came, with the dtype that the weights are written in; and with a "model_type", without which Transformers knows
  * no model. */
 int companions_write(const companions *c, const char *folder, pt_dtype saved, const char *model_type, pt_error *e);

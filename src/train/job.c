@@ -1,6 +1,7 @@
 #include "train/job.h"
 
 #include "base/units.h"
+#include "chat/source.h"
 #include "io/safetensors.h"
 #include "train/model_options.h"
 #include "train/options.h"
@@ -54,12 +55,16 @@ static void tell_few_bits(const job *j)
 int job_open_model(job *j, const char *from, pt_error *e)
 {
     const bool resumed = from[0] != 0;
+    char path[FILE_PATH_BYTES];
     snprintf(j->model_dir, sizeof j->model_dir, "%s", j->o.model);
     if (!path_is_folder(j->model_dir))
         return pt_fail(e, PT_FAILED, "%s is not a folder: `model` must be a Hugging Face folder with config.json", j->model_dir);
     int failed = model_of_options(&j->o, &j->model, e);
     if (!failed)
         failed = companions_read(&j->companions, j->model_dir, e);
+    const char *template = chat_template_file(j->o.chat_template, j->o.adapter, path);
+    if (!failed && template)
+        failed = companions_take_template(&j->companions, template, e);
     if (failed)
         return failed;
     j->random_init = j->o.init_random || !weights_present(j->model_dir);
@@ -125,7 +130,7 @@ static int open_dataset(const job *j, dataset_options d, bool evaluation, datase
 
 int job_open_data(job *j, const char *cache, pt_error *e)
 {
-    char path[FILE_PATH_BYTES], fingerprint[32] = "ids";
+    char path[FILE_PATH_BYTES], template[FILE_PATH_BYTES], fingerprint[32] = "ids";
     int failed = path_join(path, j->model_dir, "tokenizer.json", e);
     if (!failed && path_exists(path)) {
         failed = tokenizer_open(j->model_dir, &j->tokenizer, e);
@@ -135,7 +140,8 @@ int job_open_data(job *j, const char *cache, pt_error *e)
     const dataset_options d = {.tokenizer = j->tokenizer, .cache_dir = cache, .tokenizer_fingerprint = fingerprint,
                                .seq_len = j->o.seq_len, .vocab = j->model->config.vocab, .seed = j->o.seed,
                                .format = j->o.data_format, .train_on = j->o.train_on, .model_dir = j->model_dir,
-                               .chat_template = j->o.chat_template, .alone = j->o.no_packing, .longer = j->o.long_examples,
+                               .chat_template = chat_template_file(j->o.chat_template, j->o.adapter, template),
+                               .alone = j->o.no_packing, .longer = j->o.long_examples,
                                .held = j->o.eval_split, .examples = j->o.loss_per == PT_LOSS_PER_EXAMPLE,
                                .pairs = j->o.task == PT_TASK_DPO, .documents = j->o.document_mask, .eos = j->model->config.eos,
                                .threads = j->o.threads,

@@ -1,5 +1,6 @@
 #include "train/samples.h"
 
+#include "chat/source.h"
 #include "report/samples_file.h"
 #include "text/buffer.h"
 #include "train/options.h"
@@ -47,13 +48,14 @@ static int say_all(trainer *t, bool trained, said_samples *all, pt_error *e)
 {
     const pt_train_options *o = &t->job.o;
     const bool adapters = t->job.model->adapters;
+    char path[FILE_PATH_BYTES];
     pt_generate_options g;
     pt_generator *generator;
     text_buffer text = {0};
     pt_generate_defaults(&g);
     g.model = trained && !adapters ? t->out.path : o->model;
     g.adapter = !adapters ? NULL : trained ? t->out.path : o->adapter;
-    g.chat_template = o->chat_template;
+    g.chat_template = chat_template_file(o->chat_template, o->adapter, path);
     g.temperature = 0;
     g.precision = o->precision;
     g.device = o->device;

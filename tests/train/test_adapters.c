@@ -362,6 +362,51 @@ static void a_merged_model_is_the_model_with_its_adapter(void **state)
     }
 }
 
+static void assert_template(const char *folder, const char *wanted)
+{
+    char path[600], *text;
+    size_t n;
+    pt_error e = {0};
+    snprintf(path, sizeof path, "%s/chat_template.jinja", folder);
+    must(file_read_all(path, 1 << 20, &text, &n, &e), &e);
+    assert_true(n == strlen(wanted) && !memcmp(text, wanted, n));
+    free(text);
+}
+
+/* What was trained with a template needs it ever after. */
+static void a_chat_template_stays_with_what_was_trained(void **state)
+{
+    (void)state;
+    static const char text[] = "{% for m in messages %}<{{ m.role }}>{{ m.content }}{% endfor %}";
+    adapted a;
+    pt_train_options o;
+    pt_merge_options merge;
+    pt_error e = {0};
+    char out[200], next[200], merged[200];
+    adapted_open(&a, "llama");
+    snprintf(out, sizeof out, "%s/chats", scratch);
+    snprintf(next, sizeof next, "%s/chats_next", scratch);
+    snprintf(merged, sizeof merged, "%s/chats_merged", scratch);
+    scratch_put("own.jinja", text, strlen(text));
+    options_of(&a, (const char *const[]){a.f.tokens}, out, &o);
+    o.steps = 1;
+    o.chat_template = scratch_path("own.jinja");
+    must(train_to(&o, 1, &e), &e);
+    assert_template(out, text);
+    o.chat_template = NULL;
+    o.adapter = out;
+    o.out = next;
+    must(train_to(&o, 1, &e), &e);
+    assert_template(next, text);
+    pt_merge_defaults(&merge);
+    merge.model = a.f.folder;
+    merge.adapter = next;
+    merge.out = merged;
+    must(pt_merge(&merge, &e), &e);
+    assert_template(merged, text);
+    fixture_close(&a.f);
+}
+
 /* ---- refusals ---- */
 
 static void expect(const pt_train_options *o, const char *word)
@@ -499,6 +544,7 @@ int main(void)
         cmocka_unit_test(a_new_adapter_begins_as_pefts),
         cmocka_unit_test(a_run_goes_on_to_the_same_bits_beside_the_same_model),
         cmocka_unit_test(a_run_with_another_adapter_is_not_the_same),
+        cmocka_unit_test(a_chat_template_stays_with_what_was_trained),
         cmocka_unit_test(a_merged_model_is_the_model_with_its_adapter),
         cmocka_unit_test(options_that_mean_nothing_are_refused),
         cmocka_unit_test(adapters_that_do_not_belong_are_refused),
