@@ -243,15 +243,20 @@ static int open_texts(dataset *d, const dataset_options *o, const data_files *fi
     return rc < 0 ? rc : pack(d, o, files, e);
 }
 
-static int check_pairs(bool pairs, const data_files *files, pt_data_format format, pt_error *e)
+static int check_pairs(const dataset_options *o, const data_files *files, pt_data_format format, pt_error *e)
 {
     char names[480];
-    if (pairs == (format == PT_DATA_PREFERENCE))
+    if (o->pairs == (format == PT_DATA_PREFERENCE))
         return 0;
     name_files(files, names, sizeof names);
-    if (pairs)
+    if (o->pairs)
         return pt_fail(e, PT_FAILED, "%s: `task` dpo needs records with \"chosen\" and \"rejected\" replies, but these have the format %s",
                        names, format_name(format));
+    if (o->evaluation)
+        return pt_fail(e, PT_FAILED,
+                       "%s: records with chosen and rejected replies are evaluated by the run that trains on such (`task` dpo, with "
+                       "`eval_data` or `eval_split`): keep only the chosen replies here, as {\"prompt\": ..., \"completion\": ...}",
+                       names);
     return pt_fail(e, PT_FAILED,
                    "%s: records with chosen and rejected replies need `task` dpo: give it, or keep only the chosen replies, as "
                    "{\"prompt\": ..., \"completion\": ...}",
@@ -264,7 +269,7 @@ static int open_data(dataset *d, const dataset_options *o, const data_files *fil
     pt_train_on on = o->train_on;
     int rc = data_recognize(files, o->format, &format, &d->chats, e);
     if (rc == 0)
-        rc = check_pairs(o->pairs, files, format, e);
+        rc = check_pairs(o, files, format, e);
     if (rc == 0)
         rc = examples_learned(format, &on, e);
     if (rc < 0)

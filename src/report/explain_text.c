@@ -110,8 +110,9 @@ static void write_trained(FILE *out, const explanation *x)
         return;
     fprintf(out, "         bytes per parameter: weights %.3g, optimizer states %.3g, gradients %.3g", own.weights / own.elements,
             own.states / own.elements, own.gradients / own.elements);
-    if (frozen.elements > 0)
-        fprintf(out, "; frozen parameters %.3g", (frozen.weights + frozen.states) / frozen.elements);
+    if (frozen.elements > 0) /* chunks of matrices in few bits have fewer elements than these have values */
+        fprintf(out, "; frozen parameters %.3g",
+                (frozen.weights + frozen.states) / (double)(m->parameters - model_trained_parameters(m)));
     fputc('\n', out);
 }
 
