@@ -91,7 +91,7 @@ static int read_figures(const json_source *s, const char *section, machine_spec 
 
 static int read_kind(const json_source *s, machine_spec *out, pt_error *e)
 {
-    const char *kind, *name;
+    const char *kind, *name = "";
     int failed = json_get_string(s, "kind", JSON_REQUIRED, &kind, e);
     if (!failed && strcmp(kind, "cuda") && strcmp(kind, "cpu"))
         failed = pt_fail(e, PT_FAILED, "%s: \"kind\" is \"%.40s\"; it must be cuda or cpu", s->where, kind);
