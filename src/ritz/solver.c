@@ -273,11 +273,19 @@ static int begin(pt_ritz *r, pt_error *e)
     return failed;
 }
 
+/* A run that is there is never written over. */
+static int check_empty(const pt_ritz *r, pt_error *e)
+{
+    char path[FILE_PATH_BYTES];
+    const int failed = path_join(path, r->out, "metrics.jsonl", e);
+    if (failed || !path_exists(path))
+        return failed;
+    return pt_fail(e, PT_FAILED, "%.300s already holds a run (metrics.jsonl): give `resume` to continue it, or another `out`", r->out);
+}
+
 static int open_out(pt_ritz *r, pt_error *e)
 {
-    int failed = 0;
-    if (r->o.resume)
-        failed = ritz_resume(r, e);
+    int failed = r->o.resume ? ritz_resume(r, e) : check_empty(r, e);
     return failed ? failed : ritz_metrics_open(r, e);
 }
 

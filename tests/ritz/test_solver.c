@@ -577,6 +577,7 @@ static void other_runs_are_not_resumed(void **state)
     pt_ritz_options o = small("poisson-cosine", 2);
     o.out = folder_of("other");
     run_with_stops(o, NULL, 0, false);
+    refused(o, PT_FAILED, "already holds a run");
     o.resume = true;
     o.n = 601;
     refused(o, PT_FAILED, "n was 600 and is now 601");
