@@ -211,7 +211,7 @@ static int check_modes(const ritz_session *s, pt_error *e)
     if (s->seeds < 0 || s->seeds > 10000)
         return pt_fail(e, PT_USAGE, "--seeds is %lld: 1 to 10000", (long long)s->seeds);
     if (s->compare && !s->gradient_variance && s->o.resume)
-        return pt_fail(e, PT_USAGE, "--compare always starts new runs: leave out --resume");
+        return pt_fail(e, PT_USAGE, "--compare always starts new runs: leave out --resume, and give a new --out");
     if (s->blocks < 1 || s->blocks > 256)
         return pt_fail(e, PT_USAGE, "there are %lld blocks: 1 to 256 are possible", (long long)s->blocks);
     return 0;
