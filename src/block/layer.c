@@ -77,8 +77,10 @@ static char *column(const void *base, int64_t col, pt_dtype type) { return (char
 /* ---- linear ---- */
 
 /* (outputs, inputs) of a linear stage's weights. */
-static const param *matrix_of(const layer *y, const layer_stage *s) { return block_param(y->c->model, &y->c->model->blocks[y->block],
-    s->weight); }
+static const param *matrix_of(const layer *y, const layer_stage *s)
+{
+    return block_param(y->c->model, &y->c->model->blocks[y->block], s->weight);
+}
 
 /* Rows row0 .. row0 + rows of a matrix in few bits, of them columns col0 .. col0 + cols, decoded into the stage's stripe. */
 static void decode(const layer *y, const layer_stage *s, int64_t row0, int64_t rows, int64_t col0, int64_t cols)

@@ -142,8 +142,10 @@ bool layer_is_handed_out(const layer_stages *l, layer_tensor t)
     return s && (s->kind == STAGE_NORM || s->kind == STAGE_ACTIVATION);
 }
 
-static int operand_region(const layer_stages *l, layer_tensor t) { return layer_is_handed_out(l,
-    t) ? REGION_GRADIENT + t : REGION_TENSOR + t; }
+static int operand_region(const layer_stages *l, layer_tensor t)
+{
+    return layer_is_handed_out(l, t) ? REGION_GRADIENT + t : REGION_TENSOR + t;
+}
 
 static void touch(int regions[LAYER_STEP_REGIONS], int *n, int region) { regions[(*n)++] = region; }
 

@@ -141,8 +141,10 @@ static op_cost cost_gain(const op_gain *o, int64_t vocab)
     return (op_cost){PT_F32, 2 * values * (double)(o->rank + 1), (values + more) * (double)dtype_bytes(o->type)};
 }
 
-static op_cost cost_gain_backward(const op_gain_backward *o, int64_t vocab) { return bytes_cost(o->type, (double)(o->rows * o->cols), 3,
-    0); }
+static op_cost cost_gain_backward(const op_gain_backward *o, int64_t vocab)
+{
+    return bytes_cost(o->type, (double)(o->rows * o->cols), 3, 0);
+}
 
 /* Both halves of the weights and two moments are read and written. */
 static op_cost cost_adamw(const op_adamw *o, int64_t vocab) { return bytes_cost(o->type, (double)o->n, 1, (double)o->n * 2 * (4 + 4 + 4)); }
@@ -154,8 +156,10 @@ static op_cost cost_adamw8bit(const op_adamw8bit *o, int64_t vocab)
     return bytes_cost(o->adamw.type, n, 1, n * 2 * (4 + 1 + 1 + 8.0 / ADAMW8BIT_BLOCK));
 }
 
-static op_cost cost_muon_momentum(const op_muon_momentum *o, int64_t vocab) { return bytes_cost(o->type, (double)o->n, 1,
-    (double)o->n * 10); }
+static op_cost cost_muon_momentum(const op_muon_momentum *o, int64_t vocab)
+{
+    return bytes_cost(o->type, (double)o->n, 1, (double)o->n * 10);
+}
 static op_cost cost_muon_scale(const op_muon_scale *o, int64_t vocab) { return bytes_cost(PT_BF16, (double)o->n, 2, 0); }
 static op_cost cost_muon_apply(const op_muon_apply *o, int64_t vocab) { return bytes_cost(PT_BF16, (double)o->n, 1, (double)o->n * 8); }
 

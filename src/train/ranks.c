@@ -64,8 +64,10 @@ int ranks_cut(trainer *t, pt_error *e)
     return t->comm ? step_shape_of_rank(&t->own_shape, &t->job.shape, t->comm->ranks, t->comm->rank, e) : 0;
 }
 
-int ranks_share(const trainer *t, void *data, size_t bytes, pt_error *e) { return t->comm ? comm_broadcast(t->comm, 0, data, bytes,
-    e) : 0; }
+int ranks_share(const trainer *t, void *data, size_t bytes, pt_error *e)
+{
+    return t->comm ? comm_broadcast(t->comm, 0, data, bytes, e) : 0;
+}
 
 int ranks_wait(const trainer *t, pt_error *e) { return t->comm ? comm_barrier(t->comm, e) : 0; }
 

@@ -49,8 +49,10 @@ static void check_screen(const char *text, int others)
     assert_in_range(lines - first_other, others, OTHER_LINES * others);
 }
 
-static json_int_t integer(const json_t *o, const char *a, const char *b) { return json_integer_value(json_object_get(json_object_get(o,
-    a), b)); }
+static json_int_t integer(const json_t *o, const char *a, const char *b)
+{
+    return json_integer_value(json_object_get(json_object_get(o, a), b));
+}
 
 /* What each queue stands still for, by the name of the other, is no more than it is idle; compute's is in both forms. */
 static void check_waits(const json_t *queues, double step_s)

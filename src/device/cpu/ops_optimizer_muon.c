@@ -49,8 +49,10 @@ static void combine_tile(void *arg, int64_t tile, int thread)
         KERNEL_BEST(muon_combine_row)(o, row);
 }
 
-void cpu_muon_combine(pool *p, const op_muon_combine *o) { pool_run(p, tiles_of(o->rows, rows_per_tile(o->cols)), combine_tile,
-                                                                    (void *)o); }
+void cpu_muon_combine(pool *p, const op_muon_combine *o)
+{
+    pool_run(p, tiles_of(o->rows, rows_per_tile(o->cols)), combine_tile, (void *)o);
+}
 
 static void apply_tile(void *arg, int64_t tile, int thread)
 {

@@ -27,8 +27,10 @@ static INLINE void u8_store(uint8_t *p, vu x)
     _mm_storel_epi64((__m128i *)p, _mm_packus_epi16(pairs, pairs));
 }
 static INLINE vf look_up(const float *table, vu index) { return (vf)_mm256_i32gather_ps(table, (__m256i)index, 4); }
-static INLINE vu look_up_byte(const uint8_t *table, vu index) { return (vu)_mm256_i32gather_epi32((const int *)table, (__m256i)index,
-    1) & 0xff; }
+static INLINE vu look_up_byte(const uint8_t *table, vu index)
+{
+    return (vu)_mm256_i32gather_epi32((const int *)table, (__m256i)index, 1) & 0xff;
+}
 
 #else
 
@@ -39,8 +41,10 @@ static INLINE void u8_store(uint8_t *p, vu x)
         p[i] = (uint8_t)x[i];
 }
 static INLINE vf look_up(const float *table, vu index) { return (vf){table[index[0]], table[index[1]], table[index[2]], table[index[3]]}; }
-static INLINE vu look_up_byte(const uint8_t *table, vu index) { return (vu){table[index[0]], table[index[1]], table[index[2]],
-    table[index[3]]}; }
+static INLINE vu look_up_byte(const uint8_t *table, vu index)
+{
+    return (vu){table[index[0]], table[index[1]], table[index[2]], table[index[3]]};
+}
 
 #endif
 
