@@ -5,9 +5,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-enum { CHUNK_BYTES = 1 << 20, NEEDS = 3 + 2 * RITZ_GROUP_STAGES };
-
-typedef struct need { int object; tier tier; unsigned use; int buffer; } need;
+enum { CHUNK_BYTES = 1 << 20 };
 
 typedef struct program {
     builder b;
@@ -18,10 +16,6 @@ typedef struct program {
     bool turns;             /* down and up again; else only up */
     int groups, visit;
     int own[RITZ_VISIT_MOST], stream[RITZ_VISIT_MOST]; /* buffers, -1: not yet */
-    need needs[NEEDS], plain[4];
-    int needs_n, plain_n;
-    int workspace_slot;     /* -1: none yet */
-    int64_t key;
 } program;
 
 /* ---- what there is ---- */
@@ -84,72 +78,25 @@ static int object_states(const program *p, int chunk) { return p->space->chunks_
 static int object_sums(const program *p, int chunk) { return 2 * p->space->chunks_n + chunk; }
 static int object_saved(const program *p, int group, int micro) { return 3 * p->space->chunks_n + group * p->visit + micro; }
 
-/* ---- items: as in schedule/build.c ---- */
-
-static void item_begin(program *p, int64_t key)
-{
-    p->b.serial++;
-    p->needs_n = p->plain_n = 0;
-    p->key = key;
-}
-
-static void item_needs(program *p, tier t, int object, unsigned use)
-{
-    const int buffer = cache_use(&p->b, t, object, use, &p->key);
-    p->needs[p->needs_n++] = (need){object, t, use, buffer};
-}
-
-static void item_operand(program *p, int buffer, unsigned use) { p->plain[p->plain_n++] = (need){.buffer = buffer, .use = use}; }
-
-static void item_end(program *p, task_kind kind, queue_kind q, int block, int micro, int chunk, bool first)
-{
-    builder *b = &p->b;
-    if (b->recording || b->failed)
-        return;
-    builder_task(b, kind, q, block, micro, chunk, p->key);
-    if (b->failed)
-        return;
-    b->s->tasks[b->s->tasks_n - 1].first = first;
-    for (int i = 0; i < p->needs_n; i++)
-        builder_operand(b, p->needs[i].buffer, p->needs[i].use);
-    for (int i = 0; i < p->plain_n; i++)
-        builder_operand(b, p->plain[i].buffer, p->plain[i].use);
-    for (int i = 0; i < p->needs_n; i++)
-        cache_used(b, p->needs[i].tier, p->needs[i].object, p->needs[i].use, p->key);
-    if (q == QUEUE_COMPUTE)
-        b->now = p->key + 1;
-}
-
-/* A buffer that only this item uses; all of them lie in one place. */
-static void item_workspace(program *p)
-{
-    if (p->b.recording)
-        return;
-    if (p->workspace_slot < 0)
-        p->workspace_slot = p->b.s->slots_n++;
-    const int at = builder_buffer(&p->b, OBJECT_WORKSPACE, -1, -1, TIER_DEVICE, p->layout.work_bytes);
-    if (at >= 0)
-        p->b.s->buffers[at].slot = p->workspace_slot;
-    item_operand(p, at, USE_WRITE);
-}
+/* ---- items ---- */
 
 static void item_own(program *p, int micro, unsigned use)
 {
     if (p->own[micro] < 0 && !p->b.recording)
         p->own[micro] = builder_buffer(&p->b, OBJECT_BATCH, -1, micro, TIER_DEVICE, p->layout.own_bytes);
-    item_operand(p, p->own[micro], use);
+    item_operand(&p->b, p->own[micro], use);
 }
 
 static void item_stream(program *p, int micro, unsigned use)
 {
     if (p->stream[micro] < 0 && !p->b.recording)
         p->stream[micro] = builder_buffer(&p->b, OBJECT_STREAM_GRADIENT, -1, micro, TIER_DEVICE, p->layout.stream_bytes);
-    item_operand(p, p->stream[micro], use);
+    item_operand(&p->b, p->stream[micro], use);
 }
 
 static void item_saved(program *p, int group, int micro, unsigned use)
 {
-    item_needs(p, TIER_DEVICE, object_saved(p, group, micro), use);
+    item_needs(&p->b, TIER_DEVICE, object_saved(p, group, micro), use);
 }
 
 /* The chunks of a group's stages, each once. */
@@ -159,7 +106,7 @@ static void item_chunks(program *p, int group, int (*object)(const program *, in
     for (int s = n->group0[group], last = -1; s < n->group0[group + 1]; s++) {
         const int c = p->space->chunk_of_stage[s];
         if (c != last)
-            item_needs(p, TIER_DEVICE, object(p, c), use);
+            item_needs(&p->b, TIER_DEVICE, object(p, c), use);
         last = c;
     }
 }
@@ -168,47 +115,47 @@ static void item_chunks(program *p, int group, int (*object)(const program *, in
 
 static void input(program *p, int micro)
 {
-    item_begin(p, p->b.now);
+    item_begin(&p->b, p->b.now);
     item_saved(p, 0, micro, USE_WRITE);
     item_own(p, micro, USE_WRITE);
-    item_end(p, TASK_INPUT, QUEUE_COMPUTE, -1, micro, -1, false);
+    item_end(&p->b, TASK_INPUT, QUEUE_COMPUTE, -1, micro, -1, false);
 }
 
 static void output(program *p, int micro, bool gradient)
 {
-    item_begin(p, p->b.now);
+    item_begin(&p->b, p->b.now);
     if (gradient)
         item_saved(p, 0, micro, USE_READ);
     item_own(p, micro, USE_READ);
-    item_end(p, TASK_OUTPUT, QUEUE_COMPUTE, -1, micro, -1, false);
+    item_end(&p->b, TASK_OUTPUT, QUEUE_COMPUTE, -1, micro, -1, false);
 }
 
 static void sweep(program *p, ritz_sweep which, int group, int micro)
 {
     const bool last = group + 1 == p->groups, up = which != SWEEP_ADJOINT;
-    item_begin(p, p->b.now);
+    item_begin(&p->b, p->b.now);
     item_chunks(p, group, object_weights, USE_READ);
     item_saved(p, group, micro, !up || (p->layout.kept[group] && !last) ? USE_READ | USE_WRITE : USE_READ);
     if (!last)
         item_saved(p, group + 1, micro, which == SWEEP_FORWARD ? USE_WRITE : up ? USE_READ | USE_WRITE : USE_READ);
     if (last)
         item_own(p, micro, which == SWEEP_FORWARD ? USE_READ | USE_WRITE : USE_READ);
-    item_workspace(p);
-    item_end(p, TASK_LAYER, QUEUE_COMPUTE, (int)which * p->groups + group, micro, -1, false);
+    item_workspace(&p->b, p->layout.work_bytes);
+    item_end(&p->b, TASK_LAYER, QUEUE_COMPUTE, (int)which * p->groups + group, micro, -1, false);
 }
 
 static void energy(program *p, int micro)
 {
-    item_begin(p, p->b.now);
+    item_begin(&p->b, p->b.now);
     item_saved(p, 0, micro, USE_READ | USE_WRITE);
     item_own(p, micro, USE_READ | USE_WRITE);
-    item_end(p, TASK_HEAD, QUEUE_COMPUTE, -1, micro, -1, false);
+    item_end(&p->b, TASK_HEAD, QUEUE_COMPUTE, -1, micro, -1, false);
 }
 
 static void reverse(program *p, int group, int micro)
 {
     const bool last = group + 1 == p->groups;
-    item_begin(p, p->b.now);
+    item_begin(&p->b, p->b.now);
     item_chunks(p, group, object_weights, USE_READ);
     item_chunks(p, group, object_sums, USE_READ | USE_WRITE);
     item_saved(p, group, micro, USE_READ);
@@ -216,18 +163,18 @@ static void reverse(program *p, int group, int micro)
         item_saved(p, group + 1, micro, USE_READ);
     item_own(p, micro, USE_READ);
     item_stream(p, micro, last ? USE_WRITE : USE_READ | USE_WRITE);
-    item_workspace(p);
-    item_end(p, TASK_LAYER_BACKWARD, QUEUE_COMPUTE, group, micro, -1, micro == 0);
+    item_workspace(&p->b, p->layout.work_bytes);
+    item_end(&p->b, TASK_LAYER_BACKWARD, QUEUE_COMPUTE, group, micro, -1, micro == 0);
 }
 
 static void update_chunk(program *p, int chunk)
 {
     const tier t = p->plan->chunks[chunk].update;
-    item_begin(p, t == TIER_DEVICE ? p->b.now : 0);
-    item_needs(p, t, object_weights(p, chunk), USE_READ | USE_WRITE);
-    item_needs(p, t, object_states(p, chunk), USE_READ | USE_WRITE);
-    item_needs(p, t, object_sums(p, chunk), USE_READ);
-    item_end(p, TASK_UPDATE, t == TIER_DEVICE ? QUEUE_COMPUTE : QUEUE_HOST, -1, -1, chunk, false);
+    item_begin(&p->b, t == TIER_DEVICE ? p->b.now : 0);
+    item_needs(&p->b, t, object_weights(p, chunk), USE_READ | USE_WRITE);
+    item_needs(&p->b, t, object_states(p, chunk), USE_READ | USE_WRITE);
+    item_needs(&p->b, t, object_sums(p, chunk), USE_READ);
+    item_end(&p->b, TASK_UPDATE, t == TIER_DEVICE ? QUEUE_COMPUTE : QUEUE_HOST, -1, -1, chunk, false);
 }
 
 /* ---- programs ---- */
@@ -326,7 +273,7 @@ static int visit_of(const ritz_space *s, const plan *p, ritz_program what)
 static int program_init(program *p, const ritz_space *space, const plan *plan, ritz_program what, schedule *s, pt_error *e)
 {
     *p = (program){.space = space, .plan = plan, .turns = what == RITZ_TURN || what == RITZ_FACES, .groups = space->net->groups_n,
-                   .visit = visit_of(space, plan, what), .workspace_slot = -1, .in = {.plan = plan, .host_tier = space->host_tier}};
+                   .visit = visit_of(space, plan, what), .in = {.plan = plan, .host_tier = space->host_tier}};
     memset(p->own, -1, sizeof p->own);
     memset(p->stream, -1, sizeof p->stream);
     ritz_program_layout(space, plan, what, &p->layout);
@@ -341,22 +288,13 @@ static int program_init(program *p, const ritz_space *space, const plan *plan, r
     s->placements_n = s->buffers_n;
     for (int g = 0; g < p->groups; g++)
         make_saved(p, what, g);
-    for (int i = 0; i < p->b.objects_n; i++) {
-        p->b.objects[i].use = -1;
-        for (int t = 0; t < TIERS; t++)
-            p->b.objects[i].slot[t] = -1;
-    }
+    builder_start(&p->b);
     return p->b.failed;
 }
 
 static void program_close(program *p)
 {
-    for (int t = 0; t < TIERS; t++)
-        for (int k = 0; k < CACHES; k++)
-            free(p->b.caches[t][k].slots);
-    free(p->b.objects);
-    free(p->b.uses);
-    free(p->b.keys);
+    builder_close(&p->b);
 }
 
 int ritz_schedule_place(const ritz_space *s, const plan *p, ritz_program what, schedule *out, pt_error *e)

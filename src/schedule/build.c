@@ -23,8 +23,6 @@
 #include <stdlib.h>
 #include <string.h>
 
-typedef struct need { int object; tier tier; unsigned use; int buffer; } need;
-
 typedef struct program {
     builder b;
     const model *model;
@@ -43,15 +41,8 @@ typedef struct program {
     int *stream;                  /* buffer of each micro-batch's stream gradient, -1: not yet */
     int *residual;                /* the same of its stream in fp32 */
     int batch, loss, sumsq, rope; /* placements; rope -1: no heads are rotated */
-    need *needs;
-    int needs_n;
-    need *plain;                  /* operands that no cache manages */
-    int plain_n;
-    int workspace_slot;           /* on the device */
-    uint64_t workspace_bytes;     /* of the last workspace on the device */
     int *partial, *scattered;     /* several ranks: buffers of partial sums that wait to be finished, with their blocks, and chunks */
     int *scattered_block, scattered_n;
-    int64_t key;
 } program;
 
 static int object_weights(const program *p, int chunk) { (void)p; return chunk; }
@@ -65,68 +56,17 @@ static int object_saved(const program *p, int block, int micro)
 
 /* ---- items ---- */
 
-static void item_begin(program *p, int64_t key)
+/* A workspace on the host, where updates alone have one. */
+static void item_host_workspace(builder *b, uint64_t bytes)
 {
-    p->b.serial++;
-    p->needs_n = p->plain_n = 0;
-    p->key = key;
-}
-
-static void item_needs(program *p, tier t, int object, unsigned use)
-{
-    int buffer = cache_use(&p->b, t, object, use, &p->key);
-    p->needs[p->needs_n++] = (need){object, t, use, buffer};
-}
-
-static void item_operand(program *p, int buffer, unsigned use)
-{
-    p->plain[p->plain_n++] = (need){.buffer = buffer, .use = use};
-}
-
-/* A buffer that only this item uses. Neighbours of equal size lie in one slot. */
-static void item_workspace(program *p, uint64_t bytes)
-{
-    if (!bytes || p->b.recording)
-        return;
-    int at = builder_buffer(&p->b, OBJECT_WORKSPACE, -1, -1, TIER_DEVICE, bytes);
-    if (bytes != p->workspace_bytes)
-        p->workspace_slot = p->b.s->slots_n++;
-    p->workspace_bytes = bytes;
-    if (at >= 0)
-        p->b.s->buffers[at].slot = p->workspace_slot;
-    item_operand(p, at, USE_WRITE);
-}
-
-/* The same on the host, where updates alone have one. */
-static void item_host_workspace(program *p, uint64_t bytes)
-{
-    if (bytes && !p->b.recording)
-        item_operand(p, builder_buffer(&p->b, OBJECT_WORKSPACE, -1, -1, TIER_HOST, bytes), USE_WRITE);
-}
-
-static void item_end(program *p, task_kind kind, queue_kind q, int block, int micro, int chunk, bool first)
-{
-    builder *b = &p->b;
-    if (b->recording || b->failed)
-        return;
-    builder_task(b, kind, q, block, micro, chunk, p->key);
-    if (b->failed)
-        return;
-    b->s->tasks[b->s->tasks_n - 1].first = first;
-    for (int i = 0; i < p->needs_n; i++)
-        builder_operand(b, p->needs[i].buffer, p->needs[i].use);
-    for (int i = 0; i < p->plain_n; i++)
-        builder_operand(b, p->plain[i].buffer, p->plain[i].use);
-    for (int i = 0; i < p->needs_n; i++)
-        cache_used(b, p->needs[i].tier, p->needs[i].object, p->needs[i].use, p->key);
-    if (q == QUEUE_COMPUTE)
-        b->now = p->key + 1;
+    if (bytes && !b->recording)
+        item_operand(b, builder_buffer(b, OBJECT_WORKSPACE, -1, -1, TIER_HOST, bytes), USE_WRITE);
 }
 
 static void needs_weights(program *p, int block)
 {
     for (int i = p->block0[block]; i < p->block0[block + 1]; i++)
-        item_needs(p, TIER_DEVICE, object_weights(p, p->block_chunk[i]), USE_READ);
+        item_needs(&p->b, TIER_DEVICE, object_weights(p, p->block_chunk[i]), USE_READ);
 }
 
 /* ---- updates ---- */
@@ -136,10 +76,10 @@ static bool is_shared(const program *p) { return p->packing->ranks > 1; }
 /* Each rank's part of the weights to all others, right behind the update. */
 static void gather_chunk(program *p, int chunk)
 {
-    const int64_t updated = p->key;
-    item_begin(p, updated);
-    item_needs(p, p->plan->chunks[chunk].update, object_weights(p, chunk), USE_READ | USE_WRITE);
-    item_end(p, TASK_GATHER, QUEUE_RANKS, -1, -1, chunk, false);
+    const int64_t updated = p->b.item.key;
+    item_begin(&p->b, updated);
+    item_needs(&p->b, p->plan->chunks[chunk].update, object_weights(p, chunk), USE_READ | USE_WRITE);
+    item_end(&p->b, TASK_GATHER, QUEUE_RANKS, -1, -1, chunk, false);
 }
 
 static void update_chunk(program *p, int chunk)
@@ -149,12 +89,12 @@ static void update_chunk(program *p, int chunk)
     tier t = c->update;
     if (!on_device && c->placement == TIER_HOST)
         cache_flush_object(&p->b, object_gradient(p, chunk)); /* the update works on the placements */
-    item_begin(p, on_device ? p->b.now : 0);
-    item_needs(p, t, c->sharded ? object_shard(p, chunk) : object_weights(p, chunk), USE_READ | USE_WRITE);
-    item_needs(p, t, object_states(p, chunk), USE_READ | USE_WRITE);
-    item_needs(p, t, object_gradient(p, chunk), USE_READ);
-    (on_device ? item_workspace : item_host_workspace)(p, p->packing->chunks[chunk].update_bytes);
-    item_end(p, TASK_UPDATE, on_device ? QUEUE_COMPUTE : QUEUE_HOST, -1, -1, chunk, false);
+    item_begin(&p->b, on_device ? p->b.now : 0);
+    item_needs(&p->b, t, c->sharded ? object_shard(p, chunk) : object_weights(p, chunk), USE_READ | USE_WRITE);
+    item_needs(&p->b, t, object_states(p, chunk), USE_READ | USE_WRITE);
+    item_needs(&p->b, t, object_gradient(p, chunk), USE_READ);
+    (on_device ? item_workspace : item_host_workspace)(&p->b, p->packing->chunks[chunk].update_bytes);
+    item_end(&p->b, TASK_UPDATE, on_device ? QUEUE_COMPUTE : QUEUE_HOST, -1, -1, chunk, false);
     if (is_shared(p) && !c->sharded)
         gather_chunk(p, chunk);
 }
@@ -190,7 +130,7 @@ static void item_residual(program *p, int micro, unsigned use)
         return;
     if (p->residual[micro] < 0 && !p->b.recording)
         p->residual[micro] = builder_buffer(&p->b, OBJECT_STREAM, -1, micro, TIER_DEVICE, bytes);
-    item_operand(p, p->residual[micro], use);
+    item_operand(&p->b, p->residual[micro], use);
 }
 
 /* Nothing where the block trains nothing. */
@@ -201,31 +141,31 @@ static void item_accumulator(program *p, int block, int micro)
         return;
     if (p->accumulator[block] < 0 && !p->b.recording)
         p->accumulator[block] = builder_buffer(&p->b, OBJECT_ACCUMULATOR, block, -1, TIER_DEVICE, bytes);
-    item_operand(p, p->accumulator[block], micro ? USE_READ | USE_WRITE : USE_WRITE);
+    item_operand(&p->b, p->accumulator[block], micro ? USE_READ | USE_WRITE : USE_WRITE);
 }
 
 static void item_rope(program *p)
 {
     if (p->rope >= 0)
-        item_operand(p, p->rope, USE_READ);
+        item_operand(&p->b, p->rope, USE_READ);
 }
 
 static const layer_layout *layout_of(const program *p, int block) { return &p->layouts[p->plan->blocks[block - 1].level]; }
 
 static void forward(program *p, int block, int micro)
 {
-    item_begin(p, p->b.now);
+    item_begin(&p->b, p->b.now);
     needs_weights(p, block);
     if (block > 0) {
         unsigned change = p->plan->blocks[block - 1].level == SAVE_INPUT ? 0 : USE_WRITE; /* its input stands there already */
-        item_needs(p, TIER_DEVICE, object_saved(p, block, micro), USE_READ | change);
-        item_workspace(p, layout_of(p, block)->forward_workspace);
+        item_needs(&p->b, TIER_DEVICE, object_saved(p, block, micro), USE_READ | change);
+        item_workspace(&p->b, layout_of(p, block)->forward_workspace);
         item_rope(p);
     }
-    item_needs(p, TIER_DEVICE, object_saved(p, block + 1, micro), USE_WRITE);
+    item_needs(&p->b, TIER_DEVICE, object_saved(p, block + 1, micro), USE_WRITE);
     item_residual(p, micro, block ? USE_READ | USE_WRITE : USE_WRITE);
-    item_operand(p, p->batch, USE_READ);
-    item_end(p, block ? TASK_LAYER : TASK_EMBED, QUEUE_COMPUTE, block, micro, -1, false);
+    item_operand(&p->b, p->batch, USE_READ);
+    item_end(&p->b, block ? TASK_LAYER : TASK_EMBED, QUEUE_COMPUTE, block, micro, -1, false);
 }
 
 static void head(program *p, int micro, bool eval)
@@ -233,33 +173,33 @@ static void head(program *p, int micro, bool eval)
     int block = p->layers + 1;
     head_layout h;
     head_layout_init(&h, p->model, p->shape);
-    item_begin(p, p->b.now);
+    item_begin(&p->b, p->b.now);
     needs_weights(p, block);
-    item_needs(p, TIER_DEVICE, object_saved(p, block, micro), USE_READ);
-    item_operand(p, p->batch, USE_READ);
-    item_operand(p, p->loss, USE_WRITE);
-    item_workspace(p, h.bytes);
+    item_needs(&p->b, TIER_DEVICE, object_saved(p, block, micro), USE_READ);
+    item_operand(&p->b, p->batch, USE_READ);
+    item_operand(&p->b, p->loss, USE_WRITE);
+    item_workspace(&p->b, h.bytes);
     if (!eval && p->first_trained < block) {
-        item_operand(p, stream_buffer(p, micro), USE_WRITE);
+        item_operand(&p->b, stream_buffer(p, micro), USE_WRITE);
         item_residual(p, micro, USE_WRITE);
     }
     if (!eval)
         item_accumulator(p, block, micro);
-    item_end(p, eval ? TASK_HEAD_EVAL : TASK_HEAD, QUEUE_COMPUTE, block, micro, -1, micro == 0);
+    item_end(&p->b, eval ? TASK_HEAD_EVAL : TASK_HEAD, QUEUE_COMPUTE, block, micro, -1, micro == 0);
 }
 
 static void backward(program *p, int block, int micro)
 {
-    item_begin(p, p->b.now);
+    item_begin(&p->b, p->b.now);
     needs_weights(p, block);
-    item_needs(p, TIER_DEVICE, object_saved(p, block, micro), USE_READ);
-    item_workspace(p, layout_of(p, block)->backward_workspace);
-    item_operand(p, stream_buffer(p, micro), USE_READ | USE_WRITE);
+    item_needs(&p->b, TIER_DEVICE, object_saved(p, block, micro), USE_READ);
+    item_workspace(&p->b, layout_of(p, block)->backward_workspace);
+    item_operand(&p->b, stream_buffer(p, micro), USE_READ | USE_WRITE);
     item_residual(p, micro, USE_READ | USE_WRITE);
     item_accumulator(p, block, micro);
-    item_operand(p, p->batch, USE_READ);
+    item_operand(&p->b, p->batch, USE_READ);
     item_rope(p);
-    item_end(p, TASK_LAYER_BACKWARD, QUEUE_COMPUTE, block, micro, -1, micro == 0);
+    item_end(&p->b, TASK_LAYER_BACKWARD, QUEUE_COMPUTE, block, micro, -1, micro == 0);
 }
 
 /* ---- gradients ---- */
@@ -267,24 +207,24 @@ static void backward(program *p, int block, int micro)
 /* partial -1: of one rank. Of several the accumulator is held until then: what is computed while it is sent lies elsewhere. */
 static void finish_chunk(program *p, int block, int chunk, int partial)
 {
-    item_begin(p, p->b.now);
+    item_begin(&p->b, p->b.now);
     unsigned use = p->chunk_blocks[chunk] < 0 ? USE_WRITE : USE_READ | USE_WRITE;
-    item_needs(p, TIER_DEVICE, object_gradient(p, chunk), use);
-    item_operand(p, p->sumsq, USE_WRITE);
+    item_needs(&p->b, TIER_DEVICE, object_gradient(p, chunk), use);
+    item_operand(&p->b, p->sumsq, USE_WRITE);
     if (is_shared(p)) {
-        item_operand(p, p->accumulator[block], USE_READ);
-        item_operand(p, partial, USE_READ | USE_WRITE);
+        item_operand(&p->b, p->accumulator[block], USE_READ);
+        item_operand(&p->b, partial, USE_READ | USE_WRITE);
     } else if (block > 0) {
-        item_operand(p, p->accumulator[block], USE_READ);
+        item_operand(&p->b, p->accumulator[block], USE_READ);
     } else {
-        item_workspace(p, embedding_sums_bytes(p->model, p->shape));
-        item_operand(p, p->batch, USE_READ);
+        item_workspace(&p->b, embedding_sums_bytes(p->model, p->shape));
+        item_operand(&p->b, p->batch, USE_READ);
         for (int m = 0; m < p->micro_n; m++)
-            item_operand(p, p->stream[m], USE_READ);
+            item_operand(&p->b, p->stream[m], USE_READ);
         if (head_adds_to_embedding(p->model))
-            item_operand(p, p->accumulator[p->layers + 1], USE_READ);
+            item_operand(&p->b, p->accumulator[p->layers + 1], USE_READ);
     }
-    item_end(p, block || is_shared(p) ? TASK_FINISH : TASK_EMBED_FINISH, QUEUE_COMPUTE, block, -1, chunk, false);
+    item_end(&p->b, block || is_shared(p) ? TASK_FINISH : TASK_EMBED_FINISH, QUEUE_COMPUTE, block, -1, chunk, false);
 }
 
 /* chunk_blocks[c] = -n: n blocks have pieces there and none is finished; n > 0: n are still missing. */
@@ -315,12 +255,12 @@ static void finish_scattered(program *p)
 /* The embedding's sums, of the whole step. */
 static void embed_backward(program *p)
 {
-    item_begin(p, p->b.now);
+    item_begin(&p->b, p->b.now);
     item_accumulator(p, 0, 0);
-    item_operand(p, p->batch, USE_READ);
+    item_operand(&p->b, p->batch, USE_READ);
     for (int m = 0; m < p->micro_n; m++)
-        item_operand(p, p->stream[m], USE_READ);
-    item_end(p, TASK_EMBED_BACKWARD, QUEUE_COMPUTE, 0, -1, -1, false);
+        item_operand(&p->b, p->stream[m], USE_READ);
+    item_end(&p->b, TASK_EMBED_BACKWARD, QUEUE_COMPUTE, 0, -1, -1, false);
 }
 
 static void scatter_chunk(program *p, int block, int chunk)
@@ -330,12 +270,12 @@ static void scatter_chunk(program *p, int block, int chunk)
     p->scattered_block[at] = block;
     p->partial[at] = p->b.recording ? -1 : builder_buffer(&p->b, OBJECT_PARTIAL, chunk, block, TIER_DEVICE,
                                                           partial_bytes(p->packing, p->model, block, chunk));
-    item_begin(p, p->b.now);
-    item_operand(p, p->accumulator[block], USE_READ);
+    item_begin(&p->b, p->b.now);
+    item_operand(&p->b, p->accumulator[block], USE_READ);
     if (block == 0 && head_adds_to_embedding(p->model))
-        item_operand(p, p->accumulator[p->layers + 1], USE_READ);
-    item_operand(p, p->partial[at], USE_WRITE);
-    item_end(p, TASK_SCATTER, QUEUE_RANKS, block, -1, chunk, false);
+        item_operand(&p->b, p->accumulator[p->layers + 1], USE_READ);
+    item_operand(&p->b, p->partial[at], USE_WRITE);
+    item_end(&p->b, TASK_SCATTER, QUEUE_RANKS, block, -1, chunk, false);
 }
 
 /* What the block before has sent is finished first: it does not wait for what this one sends. */
@@ -362,11 +302,11 @@ static void finish_block(program *p, int block)
 
 static void input_output(program *p, bool input, bool sums)
 {
-    item_begin(p, input ? 0 : p->b.now);
-    item_operand(p, input ? p->batch : p->loss, input ? USE_WRITE : USE_READ);
+    item_begin(&p->b, input ? 0 : p->b.now);
+    item_operand(&p->b, input ? p->batch : p->loss, input ? USE_WRITE : USE_READ);
     if (sums)
-        item_operand(p, p->sumsq, USE_READ);
-    item_end(p, input ? TASK_INPUT : TASK_OUTPUT, input ? QUEUE_TO_DEVICE : QUEUE_FROM_DEVICE, -1, -1, -1, false);
+        item_operand(&p->b, p->sumsq, USE_READ);
+    item_end(&p->b, input ? TASK_INPUT : TASK_OUTPUT, input ? QUEUE_TO_DEVICE : QUEUE_FROM_DEVICE, -1, -1, -1, false);
 }
 
 static void program_step(program *p, bool updates)
@@ -594,28 +534,17 @@ static int program_init(program *p, const schedule_input *in, schedule_kind kind
     p->partial = calloc(6 * chunks + 6, sizeof *p->partial);
     p->scattered = p->partial + 2 * chunks + 2;
     p->scattered_block = p->scattered + 2 * chunks + 2;
-    p->needs = calloc(chunks + 8, sizeof *p->needs);
-    p->plain = calloc(micros + 8, sizeof *p->plain);
     if (!p->b.objects || !p->block0 || !p->chunk_updated || !p->chunk_blocks || !p->accumulator || !p->stream || !p->residual ||
-        !p->partial || !p->needs || !p->plain || list_chunks(p) < 0 || make_caches(p) < 0)
+        !p->partial || list_chunks(p) < 0 || make_caches(p) < 0)
         return pt_fail(e, PT_FAILED, "out of memory while building a schedule");
     make_placements(p, kind);
-    for (int i = 0; i < p->b.objects_n; i++) {
-        p->b.objects[i].use = -1;
-        for (int t = 0; t < TIERS; t++)
-            p->b.objects[i].slot[t] = -1;
-    }
+    builder_start(&p->b);
     return p->b.failed;
 }
 
 static void program_close(program *p)
 {
-    for (int t = 0; t < TIERS; t++)
-        for (int k = 0; k < CACHES; k++)
-            free(p->b.caches[t][k].slots);
-    free(p->b.objects);
-    free(p->b.uses);
-    free(p->b.keys);
+    builder_close(&p->b);
     free(p->block0);
     free(p->block_chunk);
     free(p->piece_chunk);
@@ -625,8 +554,6 @@ static void program_close(program *p)
     free(p->stream);
     free(p->residual);
     free(p->partial);
-    free(p->needs);
-    free(p->plain);
 }
 
 /* Whether there is such a schedule for such a plan. */

@@ -103,3 +103,24 @@ int task_find(const schedule *s, const task *t, object_kind kind, int index, int
     }
     return -1;
 }
+
+void builder_start(builder *b)
+{
+    for (int i = 0; i < b->objects_n; i++) {
+        b->objects[i].use = -1;
+        for (int t = 0; t < TIERS; t++)
+            b->objects[i].slot[t] = -1;
+    }
+}
+
+void builder_close(builder *b)
+{
+    for (int t = 0; t < TIERS; t++)
+        for (int k = 0; k < CACHES; k++)
+            free(b->caches[t][k].slots);
+    free(b->objects);
+    free(b->uses);
+    free(b->keys);
+    free(b->item.needs);
+    free(b->item.plain);
+}

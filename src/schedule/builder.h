@@ -50,6 +50,10 @@ typedef struct slot {
 
 typedef struct cache { tier tier; int slots_n; slot *slots; int latest, before; } cache; /* serial numbers of its latest uses */
 
+/* What a task uses: an object, by a cache of a tier, or a buffer that no cache manages. */
+typedef struct need { int object; tier tier; unsigned use; int buffer; } need;
+typedef struct item { need *needs, *plain; int needs_n, plain_n, needs_capacity, plain_capacity; int64_t key; } item;
+
 typedef struct builder {
     const schedule_input *in;
     schedule *s;
@@ -61,6 +65,9 @@ typedef struct builder {
     cache caches[TIERS][CACHES];
     object_use *uses;      /* of all objects */
     int uses_n, uses_capacity;
+    item item;             /* the current one */
+    int workspace_slot;    /* of the last workspace on the device, */
+    uint64_t workspace_bytes; /* and its size */
     int64_t *keys;         /* of s->tasks */
     int tasks_capacity, operands_capacity, buffers_capacity;
     pt_error *e;
@@ -72,6 +79,15 @@ int builder_buffer(builder *b, object_kind kind, int index, int micro, tier t, u
 int builder_task(builder *b, task_kind kind, queue_kind q, int block, int micro, int chunk, int64_t key);
 void builder_operand(builder *b, int buffer, unsigned use); /* of the last task made */
 int builder_sort(builder *b);                               /* the tasks by key */
+void builder_start(builder *b);                             /* no object is in a cache, and none was used */
+void builder_close(builder *b);                             /* all but the schedule */
+
+/* An item of the program: what its task needs, then the task. Keys are those of the caches. */
+void item_begin(builder *b, int64_t key);
+void item_needs(builder *b, tier t, int object, unsigned use); /* by cache_use */
+void item_operand(builder *b, int buffer, unsigned use);       /* a buffer that no cache manages */
+void item_workspace(builder *b, uint64_t bytes);               /* that only this item uses. Neighbours of equal size lie in one slot */
+void item_end(builder *b, task_kind kind, queue_kind q, int block, int micro, int chunk, bool first);
 
 /* A buffer on tier `t` that holds the object (USE_READ: its contents; USE_WRITE: it will be changed).
  * *key is raised to the earliest key of the task that uses it. */
