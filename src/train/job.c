@@ -158,15 +158,22 @@ int job_open_data(job *j, const char *cache, pt_error *e)
 
 int job_choose_shape(job *j, pt_error *e) { return shape_of_options(&j->o, j->model, &j->shape, e); }
 
+static int few_windows(const job *j, int64_t windows, pt_error *e)
+{
+    char smaller[48] = "";
+    if (windows)
+        snprintf(smaller, sizeof smaller, "`batch_size` %lld, ", (long long)windows);
+    return pt_fail(e, PT_FAILED,
+                   "the data fill %lld window%s of %lld tokens, but a step takes %lld: give %sa lower `seq_len`, or more data",
+                   (long long)windows, windows == 1 ? "" : "s", (long long)j->shape.seq_len, (long long)j->shape.batch, smaller);
+}
+
 int job_count_steps(job *j, pt_error *e)
 {
     int64_t windows = (int64_t)dataset_windows(j->data), batch = j->shape.batch;
     j->epoch_windows = windows / batch * batch;
     if (!j->epoch_windows)
-        return pt_fail(e, PT_FAILED,
-                       "the data fill %lld windows of %lld tokens, but a step takes %lld: give more data, or a lower `batch_size` or "
-                       "`seq_len`",
-                       (long long)windows, (long long)j->shape.seq_len, (long long)batch);
+        return few_windows(j, windows, e);
     double by_epochs = j->o.epochs * (double)(j->epoch_windows / batch);
     j->steps = j->o.steps ? j->o.steps : by_epochs < 1 ? 1 : (int64_t)(by_epochs * (1 + 1e-12)); /* 0.57 of 100 is 57 */
     if (j->o.warmup_steps >= j->steps)

@@ -121,6 +121,26 @@ static void what_does_not_fit_says_what_is_missing_and_that_makes_it_fit(void **
     json_decref(o);
 }
 
+/* As the screen of a 70B model with adapters says it. */
+static double frozen_bytes(const char *base)
+{
+    double bytes = 0;
+    put_text("config.json", large);
+    assert_int_equal(plan_with(WORDS("--model", scratch_path("config.json"), "--machine", "h200", "--seq-len", "1024", "--batch-size", "1"),
+                               WORDS("--lora", "16", "--base", base)), 0);
+    const char *at = strstr(text_of(scratch_path("out")), "frozen parameters ");
+    assert_true(at && sscanf(at, "frozen parameters %lf", &bytes) == 1);
+    return bytes;
+}
+
+static void bytes_of_frozen_parameters_are_those_of_their_base(void **state)
+{
+    (void)state;
+    const double whole = frozen_bytes("bf16"), eight = frozen_bytes("int8"), four = frozen_bytes("nf4");
+    if (!(whole > 1.99 && whole < 2.01 && eight > 1 && eight < 1.1 && four > 0.5 && four < 0.6))
+        fail_msg("%g, %g and %g bytes", whole, eight, four);
+}
+
 /* 3, and what is missing is more than nothing: the budget of the device that it says would do, "" where it names none. */
 static const char *refused(words options, words more, json_int_t *missing)
 {
@@ -617,6 +637,7 @@ int main(void)
         cmocka_unit_test(train_shows_the_margins_of_budgets_that_were_not_given),
         cmocka_unit_test(what_does_not_fit_says_what_is_missing_and_that_makes_it_fit),
         cmocka_unit_test(what_measuring_lacks_is_missing_too),
+        cmocka_unit_test(bytes_of_frozen_parameters_are_those_of_their_base),
         cmocka_unit_test(of_more_than_is_free_what_is_free_is_the_change),
         cmocka_unit_test(many_threads_have_their_part_of_the_device),
         cmocka_unit_test(what_does_not_fit_names_the_largest_step_that_does),

@@ -337,6 +337,29 @@ static void what_cannot_be_compared_is_refused(void **state)
     o.seq_len = 16;
     put_data("{\"prompt\": \"aaaaaaaa\", \"chosen\": \"bbbbbb\", \"rejected\": \"cccccc\"}\n");
     refuse(o, "line 1: a reply with its prompt has 15 tokens");
+    o.seq_len = 64;
+    o.batch_size = 4;
+    refuse(o, "1 window of 64 tokens, but a step takes 4: give `batch_size` 1,");
+    o.batch_size = 1;
+    pt_trainer *t;
+    pt_error e = {0};
+    must(pt_trainer_open(&o, &t, &e), &e);
+    pt_trainer_close(t);
+}
+
+static void eval_says_where_pairs_are_evaluated(void **state)
+{
+    (void)state;
+    const char *paths[] = {held};
+    pt_evaluate_options o;
+    pt_evaluation v;
+    pt_error e = {0};
+    pt_evaluate_defaults(&o);
+    o.model = model_folder;
+    o.data = paths;
+    o.data_n = 1;
+    assert_int_equal(pt_evaluate(&o, &v, &e), PT_FAILED);
+    assert_non_null(strstr(e.text, "by the run that trains on such (`task` dpo, with `eval_data` or `eval_split`)"));
 }
 
 static int open_all(void **state)
@@ -354,6 +377,6 @@ int main(void)
         cmocka_unit_test(steps_are_those_of_trl), cmocka_unit_test(packed_pairs_are_as_if_alone),
         cmocka_unit_test(a_resumed_run_has_the_same_reference),
         cmocka_unit_test(the_reference_is_of_what_the_run_sees), cmocka_unit_test(pairs_are_held_out),
-        cmocka_unit_test(what_cannot_be_compared_is_refused)};
+        cmocka_unit_test(what_cannot_be_compared_is_refused), cmocka_unit_test(eval_says_where_pairs_are_evaluated)};
     return cmocka_run_group_tests(tests, open_all, scratch_remove);
 }

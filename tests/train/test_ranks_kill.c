@@ -178,22 +178,22 @@ static bool run_and_kill(const char *out, double seconds, int *kills)
     return status == 0;
 }
 
-static void a_killed_rank_ends_all_and_any_number_goes_on(void **state)
+/* Runs that are killed at random moments and resumed by `run` until enough were: they end as one that never was. */
+static void kill_until(const char *name, bool (*run)(const char *out, double seconds, int *kills))
 {
-    (void)state;
     char straight[128], out[128];
     pt_error e = {0};
     const char *asked = getenv("PT_RANK_KILLS");
     const int wanted = asked ? atoi(asked) : DEFAULT_KILLS;
     int kills = 0, runs = 0;
-    snprintf(straight, sizeof straight, "%s/straight", scratch);
-    snprintf(out, sizeof out, "%s/killed", scratch);
+    snprintf(straight, sizeof straight, "%s/%s_straight", scratch, name);
+    snprintf(out, sizeof out, "%s/%s", scratch, name);
     const double begin = seconds_now();
     assert_int_equal(program_wait(start(straight, "1", "12")), 0);
     const double seconds = seconds_now() - begin;
     for (bool ended = false; kills < wanted || !ended;) {
         const double share = (double)random_below(&the_random, 10000) / 10000;
-        ended = run_and_kill(out, kills < wanted ? 0.05 + 2 * share * seconds : 0, &kills);
+        ended = run(out, kills < wanted ? 0.05 + 2 * share * seconds : 0, &kills);
         if (!ended)
             continue;
         assert_same_end(straight, out, STEPS);
@@ -201,6 +201,12 @@ static void a_killed_rank_ends_all_and_any_number_goes_on(void **state)
         runs++;
     }
     printf("%d ranks killed in %d runs: the same bits\n", kills, runs);
+}
+
+static void a_killed_rank_ends_all_and_any_number_goes_on(void **state)
+{
+    (void)state;
+    kill_until("killed", run_and_kill);
 }
 
 static void wait_for_steps(const char *out)
@@ -236,24 +242,7 @@ static bool run_apart(const char *out, double seconds, int *kills)
 static void ranks_started_apart_end_and_go_on_alike(void **state)
 {
     (void)state;
-    char straight[128], out[128];
-    pt_error e = {0};
-    int kills = 0, runs = 0;
-    snprintf(straight, sizeof straight, "%s/alone", scratch);
-    snprintf(out, sizeof out, "%s/apart", scratch);
-    const double begin = seconds_now();
-    assert_int_equal(program_wait(start(straight, "1", "12")), 0);
-    const double seconds = seconds_now() - begin;
-    for (bool ended = false; kills < DEFAULT_KILLS || !ended;) {
-        const double share = (double)random_below(&the_random, 10000) / 10000;
-        ended = run_apart(out, kills < DEFAULT_KILLS ? 0.05 + 2 * share * seconds : 0, &kills);
-        if (!ended)
-            continue;
-        assert_same_end(straight, out, STEPS);
-        must(tree_remove(out, &e), &e);
-        runs++;
-    }
-    printf("%d ranks killed in %d runs: the same bits\n", kills, runs);
+    kill_until("apart", run_apart);
 }
 
 static void one_that_is_killed_or_hangs_is_named(void **state)
