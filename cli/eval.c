@@ -51,7 +51,7 @@ static void print_result(const pt_evaluation *v, bool json)
         printf("loss %.5f  perplexity %.4f  accuracy %.2f%%  tokens %lld\n", v->loss, v->perplexity, 100 * v->accuracy,
                (long long)v->tokens);
     else
-        printf("loss %.5f  perplexity %.4f  accuracy %.2f%%  tokens %lld, of which %lld are learned\n", v->loss, v->perplexity,
+        printf("loss %.5f  perplexity %.4f  accuracy %.2f%%  tokens %lld, of which %lld are evaluated\n", v->loss, v->perplexity,
                100 * v->accuracy,
                (long long)v->tokens, (long long)v->learned_tokens);
 }

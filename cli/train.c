@@ -244,8 +244,8 @@ static void print_summary(const session *s, const pt_trainer *t)
             (long long)m.layers);
     if (m.trained < m.parameters)
         fprintf(stderr, "trains   %s of %s parameters\n", pt_count_text(tokens, (uint64_t)m.trained), count);
-    fprintf(stderr, "data     %s tokens, %lld windows of %lld", pt_count_text(tokens, (uint64_t)m.tokens), (long long)m.windows,
-            (long long)m.seq_len);
+    fprintf(stderr, "data     %s tokens, %lld window%s of %lld", pt_count_text(tokens, (uint64_t)m.tokens), (long long)m.windows,
+            m.windows == 1 ? "" : "s", (long long)m.seq_len);
     if (m.windows % m.batch_size)
         fprintf(stderr, "; each epoch leaves out the last %lld, which do not fill a batch", (long long)(m.windows % m.batch_size));
     fputc('\n', stderr);
@@ -259,8 +259,8 @@ static void print_summary(const session *s, const pt_trainer *t)
                     pt_size_text(b, m.memory[i].budget_bytes));
     fprintf(stderr, "step     %s predicted%s: %s\n", pt_seconds_text(a, m.predicted_step_s), m.sure, m.limits);
     if (m.first_step < m.steps)
-        fprintf(stderr, "run      steps %lld to %lld of %lld sequences, into %s\n", (long long)m.first_step + 1, (long long)m.steps,
-                (long long)m.batch_size, s->o.out);
+        fprintf(stderr, "run      steps %lld to %lld of %lld sequence%s, into %s\n", (long long)m.first_step + 1, (long long)m.steps,
+                (long long)m.batch_size, m.batch_size == 1 ? "" : "s", s->o.out);
     else
         fprintf(stderr, "run      all %lld steps are done: writing the model into %s; give more --steps to train on\n", (long long)m.steps,
                 s->o.out);

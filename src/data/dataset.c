@@ -162,10 +162,12 @@ static void sum_up(dataset *d, const dataset_options *o, pt_data_format format)
     const char *part = o->part == SHARE_HELD ? ", held out for evaluation" : "";
     if (d->tokens.ids.marked)
         snprintf(d->summary, sizeof d->summary,
-                 "format %s: %" PRIu64 " of %" PRIu64 " tokens (%.0f%%) in %" PRIu64 " records are learned; %" PRIu64
-                 " examples%s in %" PRIu64 " windows, %.0f%% full", format_name(format), t->learned, t->tokens,
-                 100 * (double)t->learned / (double)(t->tokens ? t->tokens : 1), t->records, p->examples, part, p->windows,
-                 100 * (double)p->tokens / ((double)p->windows * (double)d->seq_len));
+                 "format %s: %" PRIu64 " of %" PRIu64 " record%s%s in %" PRIu64 " window%s, %.0f%% full; %" PRIu64 " of %" PRIu64
+                 " tokens (%.0f%%) are %s",
+                 format_name(format), p->examples, t->records, t->records == 1 ? "" : "s", part, p->windows, p->windows == 1 ? "" : "s",
+                 100 * (double)p->tokens / ((double)p->windows * (double)d->seq_len), p->learned, p->tokens,
+                 100 * (double)p->learned / (double)(p->tokens ? p->tokens : 1),
+                 o->evaluation || o->part == SHARE_HELD ? "evaluated" : "learned");
     else
         snprintf(d->summary, sizeof d->summary, "%" PRIu64 " texts%s, a window each, %.0f%% full", p->examples, part,
                  100 * (double)p->tokens / ((double)p->windows * (double)d->seq_len));

@@ -121,9 +121,9 @@ static void write_head(FILE *out, const explanation *x)
     const search_input *in = x->in->search;
     const model *m = in->model;
     char count[32], time[32], sure[FORECAST_SURE_BYTES];
-    fprintf(out, "model    %s, %s parameters, %lld layers; a step is %lld sequences of %lld tokens, %s\n", m->config.model_type,
+    fprintf(out, "model    %s, %s parameters, %lld layers; a step is %lld sequence%s of %lld tokens, %s\n", m->config.model_type,
             count_format(count, (uint64_t)m->parameters), (long long)m->config.layers, (long long)in->shape->batch,
-            (long long)in->shape->seq_len, in->shape->type == PT_BF16 ? "bf16" : "fp32");
+            in->shape->batch == 1 ? "" : "s", (long long)in->shape->seq_len, in->shape->type == PT_BF16 ? "bf16" : "fp32");
     write_trained(out, x);
     fprintf(out, "machine  %s (%s)\n", x->in->machine, x->in->source);
     if (search_ranks(in) > 1)

@@ -128,6 +128,7 @@ static void windows_hold_whole_examples_that_begin_anew(void **state)
     assert_memory_equal(first, starts, sizeof starts);
     assert_memory_equal(weights, weigh, sizeof weigh);
     assert_true(counts.tokens == 8 && counts.learned == 5 && counts.examples == 2);
+    assert_string_equal(dataset_summary(d), "format prompt: 2 of 2 records in 1 window, 80% full; 5 of 8 tokens (62%) are learned");
     dataset_close(d);
 }
 
@@ -137,7 +138,8 @@ static void records_without_a_reply_are_counted_and_left_out(void **state)
     dataset *d = open_good("some.jsonl", "{\"messages\": [" USER("q") "]}\n{\"messages\": [" USER("q") ", " REPLY("a") "]}\n", usual);
     assert_int_equal(dataset_windows(d), 1);
     assert_non_null(strstr(dataset_notice(d), "1 of 2 records have no token to learn"));
-    assert_non_null(strstr(dataset_summary(d), "format messages: 2 of "));
+    assert_non_null(strstr(dataset_summary(d), "format messages: 1 of 2 records in 1 window, "));
+    assert_non_null(strstr(dataset_summary(d), "full; 2 of "));
     dataset_close(d);
     refused("none.jsonl", "{\"messages\": [" USER("q") "]}\n", usual, "would be trained on");
 }
