@@ -9,7 +9,7 @@
 
 #define WORTH_TELLING 0.03 /* of a step's time */
 
-enum { BAR = 60, SCREEN = 100 /* columns */ };
+enum { BAR = 60, SCREEN = 100 /* columns */, SHARES_SHOWN = 6 /* lines of what the time goes to */ };
 
 static const char letters[MEMORY_PARTS + 1] = "WOGATr";
 
@@ -79,16 +79,28 @@ static void write_room(FILE *out, const char *room)
     }
 }
 
-/* Sums over the chunks that are trained, or over the others. */
-typedef struct chunk_bytes { double elements, weights, states, gradients; } chunk_bytes;
+/* Sums over the chunks that are trained, or over the others. Matrices in few bits have more values than elements. */
+typedef struct chunk_bytes { double values, weights, states, gradients; } chunk_bytes;
 
-static chunk_bytes sum_chunks(const packing *k, bool trained)
+static double chunk_values(const packing *k, const model *m, const chunk_t *c)
+{
+    double values = (double)c->elements;
+    for (int i = c->piece0; i < c->piece0 + c->pieces_n; i++) {
+        const piece *p = &k->pieces[k->piece_of_chunk[i]];
+        const param *a = &m->params[p->param];
+        if (a->storage != STORAGE_PLAIN)
+            values += (double)(p->rows * a->cols - piece_elements(k, a, p->rows * a->cols));
+    }
+    return values;
+}
+
+static chunk_bytes sum_chunks(const packing *k, const model *m, bool trained)
 {
     chunk_bytes sum = {0};
     for (int i = 0; i < k->chunks_n; i++) {
         if (k->chunks[i].trained != trained)
             continue;
-        sum.elements += (double)k->chunks[i].elements;
+        sum.values += chunk_values(k, m, &k->chunks[i]);
         sum.weights += (double)chunk_weight_bytes(k, i);
         sum.states += (double)chunk_state_bytes(k, i);
         sum.gradients += (double)chunk_gradient_bytes(k, i);
@@ -100,19 +112,19 @@ static chunk_bytes sum_chunks(const packing *k, bool trained)
 static void write_trained(FILE *out, const explanation *x)
 {
     const model *m = x->in->search->model;
-    const chunk_bytes own = sum_chunks(&x->in->best->packing, true), frozen = sum_chunks(&x->in->best->packing, false);
+    const packing *k = &x->in->best->packing;
+    const chunk_bytes own = sum_chunks(k, m, true), frozen = sum_chunks(k, m, false);
     char count[32], all[32];
     fprintf(out, "trains   %s of %s parameters%s with %s\n",
             model_trains_all(m) ? "all" : count_format(count, (uint64_t)model_trained_parameters(m)),
             count_format(all, (uint64_t)m->parameters), m->adapters ? ", adapters of a frozen model," : "",
             shape_optimizer(x->in->search->shape)->name);
-    if (!x->in->search->training || !(own.elements > 0))
+    if (!x->in->search->training || !(own.values > 0))
         return;
-    fprintf(out, "         bytes per parameter: weights %.3g, optimizer states %.3g, gradients %.3g", own.weights / own.elements,
-            own.states / own.elements, own.gradients / own.elements);
-    if (frozen.elements > 0) /* chunks of matrices in few bits have fewer elements than these have values */
-        fprintf(out, "; frozen parameters %.3g",
-                (frozen.weights + frozen.states) / (double)(m->parameters - model_trained_parameters(m)));
+    fprintf(out, "         bytes per parameter: weights %.3g, optimizer states %.3g, gradients %.3g", own.weights / own.values,
+            own.states / own.values, own.gradients / own.values);
+    if (frozen.values > 0)
+        fprintf(out, "; frozen parameters %.3g", (frozen.weights + frozen.states) / frozen.values);
     fputc('\n', out);
 }
 
@@ -190,9 +202,14 @@ static void write_limits(FILE *out, const explanation *x)
         if (f->busy_ns[q] >= 0.005 * f->step_ns)
             fprintf(out, " %s %.0f%%", queue_names[q], 100 * f->busy_ns[q] / f->step_ns);
     fprintf(out, " of the step\n");
-    int n = explain_shares(f, shares);
-    for (int i = 0; i < n; i++)
+    int n = explain_shares(f, shares), shown = n > SHARES_SHOWN ? SHARES_SHOWN - 1 : n;
+    double rest = 0;
+    for (int i = shown; i < n; i++)
+        rest += shares[i].ns;
+    for (int i = 0; i < shown; i++)
         fprintf(out, "%s%3.0f%% %s\n", i ? "         " : "time     ", 100 * shares[i].ns / f->step_ns, shares[i].what);
+    if (shown < n)
+        fprintf(out, "         %3.0f%% %d other causes\n", 100 * rest / f->step_ns, n - shown);
     double above = f->step_ns / f->bound_ns - 1;
     fprintf(out, "limit    %s without any waiting or slowdown; this plan takes %.*f%% longer\n",
             seconds_format(time, f->bound_ns * 1e-9), above < 0.0995 ? 1 : 0, 100 * above);
