@@ -183,7 +183,7 @@ static int fail_ended(const tcp_comm *c, pt_error *e)
     return pt_fail(e, why.code, "%s", why.text);
 }
 
-/* The watcher will hear why. */
+/* The watcher will hear why. Where rank 0 has left, nobody tells, and the others end one after the other for it. */
 static int fail_lost(tcp_comm *c, int peer, pt_error *e)
 {
     const struct timespec moment = {.tv_nsec = 10000000};
@@ -192,7 +192,7 @@ static int fail_lost(tcp_comm *c, int peer, pt_error *e)
     if (ending_ask(c->end, NULL))
         return fail_ended(c, e);
     char who[100];
-    name_rank(c, peer, who, sizeof who);
+    name_rank(c, c->to[0].left ? 0 : peer, who, sizeof who);
     return pt_fail(e, PT_FAILED, "%s has ended, or is not connected any more", who);
 }
 

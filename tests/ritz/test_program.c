@@ -89,14 +89,29 @@ static bool forget_a_wait(sample *x)
     return n > 0;
 }
 
+/* A transfer whose contents are read later, or have to be there at the end. What goes to the disk and is found on the host after all is
+ * neither. */
+static bool is_needed(const schedule *s, int i)
+{
+    if (!is_transfer(&s->tasks[i]))
+        return false;
+    const int to = s->operands[s->tasks[i].operand0 + 1].buffer;
+    if (to < s->placements_n && s->kind != SCHEDULE_EVAL)
+        return true;
+    for (int o = s->tasks[i].operand0 + s->tasks[i].operands_n; o < s->operands_n; o++)
+        if (s->operands[o].buffer == to)
+            return s->operands[o].read;
+    return false;
+}
+
 /* A transfer is marked as done, and moves nothing. */
 static bool forget_a_transfer(sample *x)
 {
     int n = 0;
     for (int i = 0; i < x->s.tasks_n; i++)
-        n += is_transfer(&x->s.tasks[i]);
+        n += is_needed(&x->s, i);
     for (int i = 0, at = n ? rand() % n : -1; i < x->s.tasks_n && n; i++)
-        if (is_transfer(&x->s.tasks[i]) && at-- == 0)
+        if (is_needed(&x->s, i) && at-- == 0)
             x->s.operands[x->s.tasks[i].operand0 + 1].write = false;
     return n > 0;
 }
