@@ -1,7 +1,6 @@
 /* least.c - the most economical plan there is. */
 #include "search/space.h"
 
-#include "base/clock.h"
 #include "base/units.h"
 
 #include <stdio.h>
@@ -29,6 +28,12 @@ static double overshoot(const space *s, const uint64_t bytes[TIERS])
     return over;
 }
 
+/* A micro-batch goes through each block forward and backward. */
+static void count_tasks(space *s, const candidate *r)
+{
+    s->least_tasks -= 2.0 * s->in->model->blocks_n * (double)(s->in->shape->batch / r->micro_batch);
+}
+
 /* What the candidate needs in all, whatever the budgets are. */
 static int measure(space *s, const candidate *r, priced *out, pt_error *e)
 {
@@ -39,6 +44,7 @@ static int measure(space *s, const candidate *r, priced *out, pt_error *e)
         fits = price_plan(s->in, &s->chunkings[r->chunking].packing, &p, any, 0, 0, out, e);
         plan_free(&p);
         s->tried++;
+        count_tasks(s, r);
     }
     out->candidate = *r;
     return fits;
@@ -112,16 +118,11 @@ static int note(space *s, const candidate *r, priced *least, double *over, pt_er
     return fits > 0 ? now == 0 : fits;
 }
 
-/* Of steps of very many micro-batches each plan takes long to be laid out: what was found by then has to do. Processor time, so that what
- * is found does not depend on who else works here. */
-static const double LEAST_S = 4;
+/* Of steps of very many micro-batches each plan takes long to be laid out: what was found by then has to do. Tasks are counted, and not
+ * time, so that the same is found anywhere: some 4 s on one core. */
+static const double LEAST_TASKS = 1.5e6;
 
-static double thread_s(void) { return (double)clock_thread_ns() * 1e-9; }
-
-static bool is_late(const space *s, const outcome *o)
-{
-    return (o->filled_over >= 0 || o->plain_over >= 0) && thread_s() > s->least_until;
-}
+static bool is_late(const space *s, const outcome *o) { return (o->filled_over >= 0 || o->plain_over >= 0) && s->least_tasks <= 0; }
 
 /* All chunks on the disk, or a part of them on the device and the others on the host: what such plans need does not depend on
  * the budgets. */
@@ -158,6 +159,7 @@ static int try_entries(space *s, entry *list, int n, bool hopeful, outcome *o, p
                 continue;
             }
             fits = candidate_price_filled(s, &list[i].candidate, 0, 0, &o->filled, e);
+            count_tasks(s, &list[i].candidate);
             o->filled_over = fits > 0 ? 0 : o->filled_over;
             if (!fits)
                 fits = note(s, &list[i].candidate, &o->filled, &o->filled_over, e);
@@ -180,13 +182,14 @@ static bool is_mixed(const outcome *o) { return o->filled_over >= 0 && (o->plain
 
 /* Whether with what *x needs a plan will be found: other budgets are filled in other ways, and tiers that are all full to the brim
  * may fail. Where not, *next gets the least that is found with those budgets, which is more. */
-static int is_enough(const space *s, const priced *x, priced *next, pt_error *e)
+static int is_enough(space *s, const priced *x, priced *next, pt_error *e)
 {
     space wider = *s;
     outcome o;
     for (int t = 0; t < TIERS; t++)
         wider.budget[t] = x->bytes[t] > s->budget[t] ? x->bytes[t] : s->budget[t];
     int fits = solve(&wider, false, &o, e);
+    s->least_tasks = wider.least_tasks;
     if (!fits)
         *next = is_mixed(&o) ? o.filled : o.plain;
     return fits;
@@ -197,14 +200,14 @@ int least_price(space *s, bool hopeful, priced *out, pt_error *e)
     enum { TRIES = 6 };
     outcome o;
     priced next;
-    s->least_until = thread_s() + LEAST_S;
+    s->least_tasks = LEAST_TASKS;
     int fits = solve(s, hopeful, &o, e), enough = 0;
     if (fits > 0)
         *out = o.filled_over == 0 ? o.filled : o.plain;
     if (fits || hopeful)
         return fits;
     *out = is_mixed(&o) ? o.filled : o.plain;
-    for (int i = 0; i < TRIES && !enough && thread_s() < s->least_until; i++) {
+    for (int i = 0; i < TRIES && !enough && s->least_tasks > 0; i++) {
         enough = is_enough(s, out, &next, e);
         if (!enough)
             *out = i == 0 && is_mixed(&o) && o.plain_over >= 0 ? o.plain : next;

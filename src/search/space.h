@@ -80,7 +80,7 @@ typedef struct space {
     uint64_t input_bytes;    /* one unit's input of a layer */
     uint64_t residual_bytes; /* one unit's residual stream in fp32 */
     uint64_t accumulator_layer, accumulator_head, accumulator_all; /* of the largest layer, the head, all blocks */
-    double least_until;      /* when looking for the most economical plan ends with the best that was found, by clock_thread_ns() */
+    double least_tasks;      /* that may still be built in looking for the most economical plan: then the best that was found has to do */
     uint64_t fill[TIERS];    /* budgets for estimates: corrected by what they are known to be wrong by */
     memory *memory;   /* of candidates that were priced */
     atomic_int tried;
