@@ -270,6 +270,7 @@ typedef struct embed_finish {
     const model *model;
     const step_shape *shape;
     int64_t rows, units; /* of the table; of the batch whose streams are there */
+    int64_t most;        /* units of a round */
     int sets;
     unit_data data;
     char *dx, *gradient[SETS];
@@ -293,20 +294,19 @@ static void embed_finish_layout(area *a, void *arg)
     }
     y->dx = area_take(a, (uint64_t)y->units * stream_bytes(y), PATTERN_GRADIENTS);
     y->sumsq = area_take(a, (rows / SUMSQ_ROWS + 1) * sizeof(double), PATTERN_NONE);
-    unit_data_take(a, y->shape, y->shape->units_n, &y->data);
+    unit_data_take(a, y->shape, y->most, &y->data);
 }
 
-/* As tasks.c does it for `rows` rows of the table. */
-static void finish_table(queue *q, void *arg, int rows, int turn)
+/* As tasks.c does it for `rows` rows of the table, with `units` units. */
+static void finish_units(queue *q, embed_finish *y, int rows, int64_t units, int turn)
 {
-    embed_finish *y = arg;
     const step_shape *s = y->shape;
     int64_t cols = y->model->config.hidden;
     float *tied = y->tied[turn % y->sets];
     char *gradient = y->gradient[turn % y->sets];
     for (int64_t row0 = 0; row0 < rows; row0 += s->slice_rows) {
         int64_t n = rows - row0 < s->slice_rows ? rows - row0 : s->slice_rows;
-        for (int64_t unit = 0; unit < s->units_n; unit++)
+        for (int64_t unit = 0; unit < units; unit++)
             queue_submit(q, &(op){OP_EMBEDDING_BACKWARD, .embedding_backward = {
                 .type = s->type, .accumulate = unit > 0, .rows = s->unit_rows, .cols = cols, .row0 = row0, .table_rows = n,
                 .skip = y->model->config.padding, .ids = y->data.ids + unit * s->unit_rows,
@@ -315,6 +315,18 @@ static void finish_table(queue *q, void *arg, int rows, int turn)
             .type = s->type, .rows = n, .cols = cols, .acc = y->acc, .acc2 = tied ? tied + row0 * cols : NULL,
             .g = gradient + (uint64_t)(row0 * cols) * dtype_bytes(s->type), .sumsq = y->sumsq + row0 / SUMSQ_ROWS}});
     }
+}
+
+static void finish_all(queue *q, void *arg, int rows, int turn)
+{
+    embed_finish *y = arg;
+    finish_units(q, y, rows, y->most, turn);
+}
+
+static void finish_half(queue *q, void *arg, int rows, int turn)
+{
+    embed_finish *y = arg;
+    finish_units(q, y, rows, y->most / 2, turn);
 }
 
 /* As the layers' gradients before: they are in the cache, and have to be written before it has room for what comes. */
@@ -329,12 +341,14 @@ static int measure_tables(bench *b, embed_finish *y, double seconds, cost_curve 
 {
     for (int64_t rows = 8 * SUMSQ_ROWS, points = 6; points > 0; rows *= 8, points--) {
         rows = rows < y->rows ? rows : y->rows;
-        samples s = {0};
-        const stage stages[] = {{fill_cache, 0, NULL}, {finish_table, (int)rows, &s}};
-        int failed = measure_stages(b->compute, stages, 2, y, TELLING, seconds / 4, e);
+        samples all = {0}, half = {0};
+        const stage stages[] = {{fill_cache, 0, NULL}, {finish_all, (int)rows, &all}, {fill_cache, 0, NULL}, {finish_half, (int)rows, &half}};
+        const int64_t more = y->shape->units_n - y->most;
+        int failed = measure_stages(b->compute, stages, more ? 4 : 2, y, TELLING, seconds / 4, e);
         if (failed)
             return failed;
-        curve_add(out, (double)(rows * y->model->config.hidden), samples_median(&s));
+        double ns = samples_median(&all), added = more ? fmax(ns - samples_median(&half), 0) : 0; /* by the units of the second half */
+        curve_add(out, (double)(rows * y->model->config.hidden), ns + added * (double)more / (double)(y->most - y->most / 2));
         if (rows == y->rows)
             break;
     }
@@ -346,8 +360,12 @@ static embed_finish embed_finish_that_fits(bench *b)
 {
     const int64_t most = 2 * RATES_LARGEST; /* elements */
     const uint64_t streams = 1u << 30;      /* bytes: far more than any cache holds */
-    embed_finish y = {.model = b->r->model, .shape = b->r->shape, .units = b->r->shape->units_n};
+    const int64_t tokens = 1 << 18;         /* of a round: each one more takes as long as the last */
+    embed_finish y = {.model = b->r->model, .shape = b->r->shape, .most = b->r->shape->units_n};
     const model_config *c = &y.model->config;
+    while (y.most > 2 && y.most * y.shape->unit_rows > tokens)
+        y.most = (y.most + 1) / 2;
+    y.units = y.most;
     while (y.units > 1 && (uint64_t)y.units * stream_bytes(&y) > streams)
         y.units /= 2;
     y.rows = c->vocab * c->hidden < most ? c->vocab : most / c->hidden;
