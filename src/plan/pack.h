@@ -20,7 +20,7 @@
  * (plan_chunk.sharded) only the shard's. Sizes are those of the largest shard, so that all ranks have the same schedule.
  *
  * E is a multiple of 2048 and states are padded to a whole page, so that both can be read from a disk directly.
-*/
+ */
 #ifndef PT_PACK_H
 #define PT_PACK_H
 

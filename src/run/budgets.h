@@ -11,7 +11,7 @@
  * batch on its way to the device (20 bytes per token), scratch space and stack of each compute thread. This comes from the margin or,
  * if the user gave a budget, from what is free beyond it, which must suffice. It is less than BUDGETS_BESIDE with up to 8 threads. The
  * memory of more threads (device_info.threads_bytes) is subtracted from the device's budget.
-*/
+ */
 #ifndef PT_BUDGETS_H
 #define PT_BUDGETS_H
 

@@ -3,7 +3,7 @@
  * The executor owns the arenas (one per tier, allocated once), the queues and the disk file. It decides nothing: the schedule gives the
  * queue, waits and addresses of every task. Between runs all queues are idle and the placements hold the training state, which state.h
  * reads and writes.
-*/
+ */
 #ifndef PT_EXECUTOR_H
 #define PT_EXECUTOR_H
 

@@ -9,7 +9,7 @@
  *
  * Matrices in few bits (model/storage.h) are quantized while they are loaded, and their codes are never written to files. Export and resume
  * read them again from their origin.
-*/
+ */
 #ifndef PT_STATE_H
 #define PT_STATE_H
 

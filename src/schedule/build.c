@@ -17,7 +17,7 @@
  * The weights of a sharded chunk are gathered before each use that does not find them in a buffer, not after the update.
  *
  * The caches (cache.c) decide where the objects of an item come from and where they go.
-*/
+ */
 #include "schedule/builder.h"
 
 #include <stdlib.h>

@@ -6,7 +6,7 @@
  * is true (a vector clock).
  *
  * A write makes the writer's buffer the owner of its segments; the contents of earlier owners are lost.
-*/
+ */
 #include "schedule/checker.h"
 
 #include <stdlib.h>

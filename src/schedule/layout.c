@@ -13,7 +13,7 @@
  *                                           tasks ->
  *
  * So a step whose updates wait for the next one needs little more than the larger of its gradients and its activations.
-*/
+ */
 #include "schedule/shelf.h"
 
 #include <stdlib.h>

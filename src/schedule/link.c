@@ -4,7 +4,7 @@
  * first to use a buffer (or the first to write one that was empty: buffer_can_idle), it also waits for all users of the buffers that
  * had its memory before. For each queue only the latest such task counts. A wait is left out if the task's own queue, or a task that
  * it waits for, has already waited for it.
-*/
+ */
 #include "schedule/schedule.h"
 
 #include <stdlib.h>
