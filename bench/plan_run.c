@@ -2,6 +2,7 @@
 
 #include "base/clock.h"
 #include "base/rng.h"
+#include "measure/profile_get.h"
 #include "predict/adjust.h"
 #include "predict/simulate.h"
 #include "run/state.h"

@@ -1,4 +1,4 @@
-/* clock.h - time that only moves on. */
+/* clock.h - monotonic time. */
 #ifndef PT_CLOCK_H
 #define PT_CLOCK_H
 
@@ -12,7 +12,7 @@ static inline int64_t clock_ns(void)
     return (int64_t)t.tv_sec * 1000000000 + t.tv_nsec;
 }
 
-/* Processor time that this thread has taken. */
+/* Processor time used by this thread. */
 static inline int64_t clock_thread_ns(void)
 {
     struct timespec t;

@@ -1,12 +1,11 @@
-/* cores.h - how many processors there are for this process. */
+/* cores.h - number of processors available to this process. */
 #ifndef PT_CORES_H
 #define PT_CORES_H
 
 #include <sched.h>
 #include <unistd.h>
 
-/* By its affinity; all where that is not known (more processors than a cpu_set_t has). What a control group leaves of them is
- * machine.h's. */
+/* By its affinity; all of them if that is unknown (more processors than a cpu_set_t has). machine.h applies control groups. */
 static inline int cores_allowed(void)
 {
     cpu_set_t allowed;

@@ -1,4 +1,4 @@
-/* dtype.h - element types and the bf16 / fp16 conversions that the numerics rest on. */
+/* dtype.h - element types, and the conversions of bf16 and fp16 on which numerics depend. */
 #ifndef PT_DTYPE_H
 #define PT_DTYPE_H
 
@@ -18,7 +18,7 @@ static inline size_t dtype_bytes(pt_dtype t)
     }
 }
 
-const char *dtype_name(pt_dtype t); /* "F32", "BF16", ... as safetensors spells them */
+const char *dtype_name(pt_dtype t); /* "F32", "BF16", ... as in safetensors */
 
 typedef uint16_t bf16; /* the upper half of an fp32 */
 
@@ -36,9 +36,9 @@ static inline bf16 bf16_from_f32(float x)
     return (bf16)((u + 0x7fffu + ((u >> 16) & 1)) >> 16);
 }
 
-/* A master weight is two halves: `hi`, the fp32 bits rounded half up to bf16 (what compute
- * reads), and `lo`, the 16 low bits. Together they are the fp32 value, exactly: hi was rounded
- * up just where the top bit of lo is set. A NaN becomes 0x7fc00000: a GPU's, 0x7fffffff, would be rounded to -0. */
+/* A master weight is two halves: `hi`, the fp32 bits rounded half up to bf16 (what computation reads), and `lo`, the 16 low bits. Together
+ * they are exactly the fp32 value: hi was rounded up if and only if the top bit of lo is set. A NaN becomes 0x7fc00000: a GPU's NaN,
+ * 0x7fffffff, would be rounded to -0. */
 static inline void master_split(float x, bf16 *hi, uint16_t *lo)
 {
     uint32_t u = f32_bits(x);

@@ -11,14 +11,14 @@
 
 #include <stdarg.h>
 
-/* Bytes of the control character with which `text` begins: 0, 1, or 2 for U+0080 to U+009F. They move a terminal's cursor or change its
- * colours. */
+/* Number of bytes of the control character at the beginning of `text`: 0, 1, or 2 for U+0080 to U+009F. Control characters move a
+ * terminal's cursor or change its colours. */
 size_t control_character(const char *text);
 
-/* vsnprintf; but of what does not fit, the longest words (paths) lose their middle, and the end stays. room: more than 128. */
+/* As vsnprintf; but if the text does not fit, the longest words (paths) lose their middle, and the end stays. room: more than 128. */
 void text_format(char *out, size_t room, const char *fmt, va_list ap);
 
-/* PT_USAGE: the caller passed NULL for what the public function cannot do without. */
+/* PT_USAGE: the caller passed NULL for a required pointer of the public function. */
 int pt_fail_null(pt_error *e, const char *function, const char *what);
 
 #endif

@@ -1,11 +1,10 @@
-/* json.h - reading JSON that somebody else wrote: sizes, depth, types and ranges are checked, and
- * every refusal names the file and the key.
+/* json.h - reads untrusted JSON: checks sizes, depth, types and ranges. Every refusal names the file and the key.
  *
  *     json_source config;
  *     int64_t layers, heads = 12;
  *     json_source_open(&config, "model/config.json", e);
  *     json_get_int(&config, "n_layer", JSON_REQUIRED, 1, 4096, &layers, e);
- *     json_get_int(&config, "n_head", JSON_OPTIONAL, 1, 4096, &heads, e);    // 12 where absent
+ *     json_get_int(&config, "n_head", JSON_OPTIONAL, 1, 4096, &heads, e);    // 12 if absent
  *     json_source_close(&config);
  */
 #ifndef PT_JSON_H
@@ -20,36 +19,32 @@
 
 enum { JSON_FILE_MAX_BYTES = 1 << 30 };
 
-/* Parses a whole file, or `n` bytes of text that errors call `name`. Refused with file, line and
- * column: no JSON, bytes behind its end, nesting deeper than 2048, more than 1 GiB. `flags` are
- * jansson's (JSON_REJECT_DUPLICATES; 0 takes the last of equal keys). A UTF-8 byte order mark is
- * skipped; strings may hold NUL. Integers beyond 64 bits are read as doubles (Hugging Face writes
- * model_max_length as 10^30); json_get_int still takes those that are whole and below 2^53. The
- * caller owns *out (json_decref). */
+/* Parses a whole file, or `n` bytes of text that errors call `name`. Refused with file, line and column: invalid JSON, bytes after its end,
+ * nesting deeper than 2048, more than 1 GiB. `flags` are jansson's (JSON_REJECT_DUPLICATES; 0 takes the last of equal keys). A UTF-8 byte
+ * order mark is skipped; strings may contain NUL. Integers beyond 64 bits are read as doubles (Hugging Face writes model_max_length as
+ * 10^30); json_get_int accepts those that are whole and below 2^53. The caller owns *out (json_decref). */
 int json_file_load(const char *path, size_t flags, json_t **out, pt_error *e);
 int json_text_load(const char *name, const char *text, size_t n, size_t flags, json_t **out, pt_error *e);
 
-/* What Git puts in place of a large file until Git LFS has got it; the sentence takes the path. */
+/* The placeholder that Git stores for a large file until Git LFS downloads it; the sentence takes the path. */
 bool text_is_lfs_pointer(const char *text, size_t n);
 #define LFS_POINTER_TEXT "%.400s: is a Git LFS pointer in place of the file: get the file by git lfs pull, or download it again"
 
-/* An object and where it stands, for messages: "model/config.json" or
- * "model/config.json: rope_scaling". */
+/* An object and its place, for messages: "model/config.json" or "model/config.json: rope_scaling". */
 typedef struct json_source {
     json_t *object;
     char where[512];
 } json_source;
 
-/* Loads a file whose outermost value must be an object. Close frees it; children that
- * json_get_object gave are borrowed from it and need no close. */
+/* Loads a file whose outermost value must be an object. Close frees it; children from json_get_object are borrowed and need no close. */
 int json_source_open(json_source *s, const char *path, pt_error *e);
 void json_source_close(json_source *s);
-/* For files of our own: equal keys are refused, and an error says that `what` ("a plan") is needed. */
+/* For this program's own files: equal keys are refused, and an error says that `what` ("a plan") is needed. */
 int json_source_file(json_source *s, const char *path, const char *what, pt_error *e);
 int json_source_text(json_source *s, const char *name, const char *text, size_t n, const char *what, pt_error *e);
 
-/* For a key that is absent or null: JSON_REQUIRED fails, JSON_OPTIONAL leaves *out as it is (so
- * set the default before). A value of a wrong type or out of [min, max] is always PT_FAILED. */
+/* For a key that is absent or null: JSON_REQUIRED fails, JSON_OPTIONAL leaves *out unchanged (so set the default before). A value of a
+ * wrong type or outside [min, max] is always PT_FAILED. */
 typedef enum json_need { JSON_OPTIONAL, JSON_REQUIRED } json_need;
 
 int json_get_int(const json_source *s, const char *key, json_need need, int64_t min, int64_t max,
@@ -60,7 +55,7 @@ int json_get_bool(const json_source *s, const char *key, json_need need, bool *o
 int json_get_string(const json_source *s, const char *key, json_need need, const char **out,
                     pt_error *e); /* lives as long as the object; a NUL inside is refused */
 int json_get_object(const json_source *s, const char *key, json_need need, json_source *out,
-                    pt_error *e); /* out->object = NULL beforehand tells absence */
+                    pt_error *e); /* set out->object to NULL before the call to recognize absence */
 int json_get_array(const json_source *s, const char *key, json_need need, json_t **out, pt_error *e);
 
 const char *json_type_name(const json_t *value); /* "an object", "a string", ... */

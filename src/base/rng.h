@@ -1,7 +1,6 @@
 /* rng.h - counter-based random numbers (Philox 4x32-10; Salmon et al., SC 2011).
  *
- * A number is a pure function of (seed, purpose, stream, counter): no state, so any thread, any
- * plan and any resumed run draws the same one.
+ * A number is a pure function of (seed, purpose, stream, counter), without state. So it is the same in any thread, plan and resumed run.
  */
 #ifndef PT_RNG_H
 #define PT_RNG_H
@@ -13,10 +12,10 @@ enum rng_purpose { RNG_INIT = 1, RNG_SHUFFLE = 2, RNG_SAMPLE = 3, RNG_TEST = 4, 
 /* Four 32-bit words for the counter value (stream, index). */
 void rng_words(uint64_t seed, uint32_t purpose, uint32_t stream, uint64_t index, uint32_t out[4]);
 
-/* The same for n counter values from `first` on, with vectors: word k of value first + i is wk[i]. */
+/* The same for n counter values from `first` on, vectorized: word k of value first + i is wk[i]. */
 void rng_words_run(uint64_t seed, uint32_t purpose, uint32_t stream, uint64_t first, int n,
                    uint32_t *w0, uint32_t *w1, uint32_t *w2, uint32_t *w3);
-/* And for those of a list. */
+/* The same for a list of counter values. */
 void rng_words_at(uint64_t seed, uint32_t purpose, uint32_t stream, const uint64_t *index, int n, uint32_t *w0, uint32_t *w1, uint32_t *w2,
                   uint32_t *w3);
 

@@ -1,4 +1,4 @@
-/* units.h - sizes, times and counts as people write and read them. */
+/* units.h - sizes, times and counts as text. */
 #ifndef PT_UNITS_H
 #define PT_UNITS_H
 
@@ -6,17 +6,16 @@
 
 #include <stdint.h>
 
-/* Reads a SIZE: bytes ("1048576", "512B"), or a number with a decimal (kB KB MB GB TB: powers of
- * 1000) or binary unit (KiB MiB GiB TiB, and K M G T alone: powers of 1024), in any case, with at
- * most one space before the unit. "1.5GiB" is exact; what falls below one byte is cut off.
- * PT_USAGE: not a size, negative, or more than 2^63 - 1 bytes. */
+/* Reads a SIZE: bytes ("1048576", "512B"), or a number with a decimal unit (kB KB MB GB TB: powers of 1000) or a binary one (KiB MiB GiB
+ * TiB, and K M G T alone: powers of 1024), in upper or lower case, with at most one space before the unit. "1.5GiB" is exact; fractions of
+ * a byte are cut off. PT_USAGE: not a size, negative, or more than 2^63 - 1 bytes. */
 int size_parse(const char *text, uint64_t *bytes, pt_error *e);
 
-/* Sizes that are advised: multiples of a power of two between 1/128 and 1/64 of them, so that they are short to write. */
+/* The grid of advised sizes: multiples of a power of two between 1/128 and 1/64 of the size, so that they are short. */
 uint64_t size_granule(uint64_t bytes);
 uint64_t size_round_up(uint64_t bytes);
 uint64_t size_round_down(uint64_t bytes);
-/* size_round_up, as size_parse reads it back without loss: "24.5GiB". Returns buf. */
+/* size_round_up in a form that size_parse reads exactly: "24.5GiB". Returns buf. */
 char *size_option(char buf[32], uint64_t bytes);
 
 /* Each writes into `buf` and returns it. */

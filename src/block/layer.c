@@ -57,7 +57,7 @@ static void *gradient(const layer *y, layer_tensor t)
 }
 
 /* The input of a linear stage, while the gradient of its weights is computed. */
-static void *operand(const layer *y, layer_tensor t) { return layer_is_handed_out(&y->l->stages, t) ? gradient(y, t) : tensor(y, t); }
+static void *operand(const layer *y, layer_tensor t) { return layer_is_rewritten(&y->l->stages, t) ? gradient(y, t) : tensor(y, t); }
 
 static void *scratch(const layer *y, const layer_stage *s) { return y->workspace + y->at[REGION_SCRATCH + (s - y->l->stages.of)]; }
 

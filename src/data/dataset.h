@@ -1,15 +1,15 @@
-/* dataset.h - files of text, chats or token ids -> windows of seq_len targets, in an order that resumes.
+/* dataset.h - files of text, chats or token ids -> windows of seq_len targets, in an order that can be resumed.
  *
- * All documents are tokenized once into one stream of ids, kept in a cache file of uint32 (or uint16) beside the run, and read from
- * there window by window: memory does not grow with the data. A window is made in one of two ways:
+ * All documents are tokenized once into one stream of ids, stored in a cache file of uint32 (or uint16) in the run's folder, and read from
+ * there window by window, so that memory does not grow with the data. A window is made in one of two ways:
  *
- *   stream     text and files of ids. Documents are joined (BOS where the tokenizer's template adds it, EOS at each one's end) and cut:
+ *   stream     text and files of ids. Documents are joined (BOS if the tokenizer's template adds it, EOS at the end of each) and cut:
  *              window i has inputs ids[i*T .. i*T+T) and targets ids[i*T+1 .. i*T+T+1)
- *   examples   chats, prompts with their completions, and texts that are not packed. Each window holds whole examples (packing.h), which
- *              have nothing in common; targets are the ids that are learned, -100 else
+ *   examples   chats, prompts with their completions, and texts that are not packed. Each window contains whole examples (packing.h), which
+ *              do not see each other; targets are the learned ids, all others -100
  *
- * Sample s of a run is window permutation(seed, epoch, s mod windows) - a keyed bijection, so no list of windows is kept - or window
- * s mod windows without shuffling.
+ * Sample s of a run is window permutation(seed, epoch, s mod windows), a keyed bijection, so that no list of windows is stored; without
+ * shuffling it is window s mod windows.
  *
  *   files ──> documents ──> pieces ──> ids of all documents, and where each starts ──> windows
  *   files.h   documents.h   tokenize.h                token_file.h                     windows.c, permute.h
@@ -17,9 +17,9 @@
  *                      formats.h   examples.h                    packing.h
  *   .npy, .bin: id_file.h ────────────────────────────────┘
  *
- * A .txt is one document, a JSON object with "text" is one; a .npy or .bin is one (ids are taken as they
- * are: nothing is added). Where documents of a stream are apart, an id that ends a text ends a document too, wherever it stands; that is
- * looked for in the windows as they are read, and the cache knows nothing of it.
+ * A .txt file is one document, and so is a JSON object with "text", and a .npy or .bin file (nothing is added to its ids). If the documents
+ * of a stream do not see each other, an EOS id ends a document, too, wherever it is; it is searched for when a window is read, and the
+ * cache does not depend on it.
  */
 #ifndef PT_DATASET_H
 #define PT_DATASET_H
@@ -34,22 +34,22 @@ typedef struct dataset_options {
     const char *const *paths; int paths_n; /* .txt .jsonl .json .csv .npy .bin, or folders of them (sorted by name) */
     pt_data_format format;
     pt_train_on train_on;
-    const char *model_dir, *chat_template; /* where the chat template is, unless a file has one; read where it is needed */
-    const tokenizer *tokenizer;            /* may be NULL where all files hold ids */
+    const char *model_dir, *chat_template; /* sources of the chat template, unless a file has one; read only if needed */
+    const tokenizer *tokenizer;            /* may be NULL if all files contain ids */
     const char *cache_dir;                 /* token cache, made if missing; keyed by files (path, size, mtime) and what makes ids
                                               of them. NULL: a temporary file, nothing is kept */
-    const char *tokenizer_fingerprint;     /* any string that changes when the ids would */
+    const char *tokenizer_fingerprint;     /* any string that changes when the ids would change */
     int64_t seq_len, vocab;                /* ids >= vocab are an error that names file and place */
     uint64_t seed;
     bool shuffle;
-    bool evaluation;                       /* data shorter than one window is fine */
-    bool documents;                        /* of a stream: they are apart: what follows a document's last token is no target (-100) */
-    int64_t eos;                           /* which ends a document where there is no tokenizer to say it, -1: none */
-    bool alone;                            /* an example a window, texts too */
+    bool evaluation;                       /* data shorter than one window are allowed */
+    bool documents;                        /* documents of a stream do not see each other; a document's last token has no target */
+    int64_t eos;                           /* ends a document if there is no tokenizer, -1: none */
+    bool alone;                            /* one example per window, also for texts */
     bool examples;                         /* a stream is an error */
     bool pairs;                            /* the data must be preferences, whose examples are pairs: in a window the chosen one and the
                                               rejected one behind it; else preferences are an error */
-    pt_long longer;                        /* examples of more than a window */
+    pt_long longer;                        /* what to do with examples longer than a window */
     share_part part; double held;          /* SHARE_KEPT, SHARE_HELD: what this share of the data leaves, or it: of examples, or of
                                               the windows of a stream */
     int threads;                           /* tokenizing threads, 0: all cores */
@@ -59,44 +59,43 @@ typedef struct dataset_options {
 
 int dataset_open(const dataset_options *o, dataset **out, pt_error *e);
 void dataset_close(dataset *d);
-uint64_t dataset_tokens(const dataset *d);    /* of the stream; of examples the places that they take */
-uint64_t dataset_windows(const dataset *d);   /* whole windows: (tokens - 1) / T of a stream */
-bool dataset_apart(const dataset *d);         /* windows hold documents that have nothing in common: `first` is written */
-bool dataset_packed(const dataset *d);        /* windows are made of examples */
-bool dataset_chats(const dataset *d);         /* which went through a chat template: the first one did */
-const char *dataset_fingerprint(const dataset *d); /* of the ids: hex, recorded in checkpoints */
+uint64_t dataset_tokens(const dataset *d);    /* of the stream; of examples: places in windows */
+uint64_t dataset_windows(const dataset *d);   /* of a stream: whole windows, (tokens - 1) / T */
+bool dataset_apart(const dataset *d);         /* windows contain documents that do not see each other: `first` is set */
+bool dataset_packed(const dataset *d);        /* windows consist of examples */
+bool dataset_chats(const dataset *d);         /* the examples, at least the first, went through a chat template */
+const char *dataset_fingerprint(const dataset *d); /* hash of the ids in hex, recorded in checkpoints */
 
-/* Sentences for the user, or NULL: what was found in the data and what of it is learned; files of a folder were left out, a damaged cache
- * made anew, examples cut. */
+/* Sentences for the user, or NULL: what was found in the data and what of it is learned; files of a folder that were skipped, a damaged
+ * cache that was rebuilt, examples that were cut. */
 const char *dataset_summary(const dataset *d);
 const char *dataset_notice(const dataset *d);
 
-/* Reading a sample allocates nothing, and threads may do it at the same time.
+/* Reading a sample allocates nothing, and is thread-safe.
  *
- * Where a window goes, T values each: ids, targets, for each token the position within the window at which its document starts, 0 for
- * one that began before and where documents are not apart (`first`), and what a target's loss counts so that all
- * examples count the same: 1 / the targets of its example, 0 where there is no target (`weights`, of windows of examples). The
- * last two may be NULL. */
+ * Destination of a window, T values each: ids; targets; `first`: for each token the position in the window at which its document starts, 0
+ * if that began before, or if documents see each other; `weights` (windows of examples): the weight of a target's loss with which all
+ * examples count the same: 1 / number of targets of its example, 0 if there is no target. The last two may be NULL. */
 typedef struct dataset_row {
     int32_t *ids, *targets, *first;
     float *weights;
 } dataset_row;
 
-typedef struct dataset_counts { /* what was in windows, added to what is there */
-    int64_t tokens;   /* of a stream targets, of examples places that are taken */
+typedef struct dataset_counts { /* contents of windows, added up */
+    int64_t tokens;   /* stream: targets; examples: places */
     int64_t learned;  /* targets */
-    int64_t examples; /* 0 of a stream; pairs are one */
+    int64_t examples; /* 0 for a stream; a pair is one */
 } dataset_counts;
 
-/* Sample `index` of the run (0, 1, 2, ... over all epochs; windows_per_epoch samples make an epoch, which
- * the caller has cut to a multiple of its batch). counts may be NULL. */
+/* Reads sample `index` of the run (0, 1, 2, ... over all epochs; an epoch has windows_per_epoch samples, a multiple of the caller's batch).
+ * counts may be NULL. */
 int dataset_sample(dataset *d, uint64_t index, uint64_t windows_per_epoch, const dataset_row *row, dataset_counts *counts, pt_error *e);
 
-/* The window that sample `index` is. */
+/* The window of sample `index`. */
 uint64_t dataset_window_of(const dataset *d, uint64_t index, uint64_t windows_per_epoch);
 
-/* The same for evaluation: window w of ceil((tokens - 1) / T) of a stream, the last one padded with target -100 (ids 0); of a share of
- * one, and of examples, of all windows. */
+/* The same for evaluation: window w of ceil((tokens - 1) / T) of a stream, the last one padded with target -100 (ids 0); for a share of a
+ * stream, and for examples, w counts all windows of it. */
 uint64_t dataset_eval_windows(const dataset *d);
 int dataset_eval_window(dataset *d, uint64_t w, const dataset_row *row, dataset_counts *counts, pt_error *e);
 

@@ -1,4 +1,4 @@
-/* dataset_parts.h - inside of a dataset, for the files that make one. */
+/* dataset_parts.h - internal parts of a dataset, shared by its files. */
 #ifndef PT_DATASET_PARTS_H
 #define PT_DATASET_PARTS_H
 
@@ -13,15 +13,15 @@ struct dataset {
     int64_t seq_len, vocab;
     uint64_t seed;
     bool shuffle, documents;
-    bool packed;   /* windows are made of examples */
-    bool chats;    /* which are conversations */
-    int64_t eos;   /* ends a document where those of a stream are apart, -1: nothing does */
+    bool packed;   /* windows consist of examples */
+    bool chats;    /* the examples are conversations */
+    int64_t eos;   /* ends a document if those of a stream do not see each other, -1: nothing does */
     data_share share;   /* of the windows of a stream */
     window_packing packing;
     char summary[512], notice[1024];
 };
 
-/* recognize.c: what all files are, by the first record of each; `asked` is what the user says. *chats: the last file's are
+/* recognize.c: the format of all files, from the first record of each; `asked` is the user's option. *chats: the last file has
  * conversations. */
 int data_recognize(const data_files *files, pt_data_format asked, pt_data_format *format, bool *chats, pt_error *e);
 

@@ -1,13 +1,12 @@
-/* documents.h - the documents of a .txt, .jsonl, .json or .csv file, one after the other, in memory that
- * does not grow with the file.
+/* documents.h - reads the documents of a .txt, .jsonl, .json or .csv file in order, in memory that does not grow with the file.
  *
  *   .txt     the whole file, byte for byte, is one document
- *   .jsonl   an object a line, which is a record. Empty lines are skipped
- *   .json    one array of such objects; a scanner that knows strings, escapes and brackets cuts
- *            the array's elements out, and each is parsed alone
- *   .csv     the first row has the names; each row behind it is an object of strings (csv.h)
+ *   .jsonl   each line is an object, which is a record. Empty lines are skipped
+ *   .json    one array of such objects; a scanner that knows strings, escapes and brackets finds the array's elements, and each is parsed
+ *            by itself
+ *   .csv     the first row has the names; each further row is an object of strings (csv.h)
  *
- * A document is the "text" of a record, or the record itself as JSON, for whoever makes more of it. A record may have at most
+ * A document is the "text" of a record, or the record itself as JSON, if the caller wants records. A record may have at most
  * DOCUMENT_RECORD_MAX bytes.
  */
 #ifndef PT_DATA_DOCUMENTS_H
@@ -19,29 +18,29 @@
 
 enum { DOCUMENT_RECORD_MAX = 256 << 20 };
 
-/* where a record begins, from 1; line 0: a .txt has none. Column 0: the record is no part of its file (.csv) */
+/* where a record begins, from 1; line 0: a .txt has no records. Column 0: a record of .csv */
 typedef struct record_place {
     uint64_t line, column;
 } record_place;
 
 typedef enum document_form { DOCUMENT_TEXT, DOCUMENT_RECORD } document_form;
 
-/* Who gets the documents. A callback that returns a negative code ends the reading with it. */
+/* Receiver of the documents. A callback that returns a negative code ends the reading with that code. */
 typedef struct document_sink {
     void *arg;
     int (*begin)(void *arg, record_place at, pt_error *e);
-    /* The next bytes of the document. file_bytes: how far the file has been read. */
+    /* The next bytes of the document. file_bytes: bytes of the file read so far. */
     int (*text)(void *arg, const char *p, size_t n, uint64_t file_bytes, pt_error *e);
     int (*end)(void *arg, pt_error *e);
 } document_sink;
 
-/* Reads fd from its position to its end. Errors name path, line and column. Records of .jsonl and .json are handed on unparsed. */
+/* Reads fd from its position to its end. Errors name path, line and column. Records of .jsonl and .json are passed on unparsed. */
 int documents_read(int fd, const char *path, data_kind kind, document_form form, const document_sink *sink, pt_error *e);
 
-/* The object that a record is, a new reference; what is no JSON or no object is an error with its line and column. */
+/* Parses a record into an object, a new reference. Invalid JSON, or another type than an object, is an error with line and column. */
 int record_parse(const char *path, record_place at, const char *p, size_t n, json_t **out, pt_error *e);
 
-/* "a, b, c" for messages: the first keys of a record, without what would garble a terminal. */
+/* "a, b, c" for messages: the first keys of a record, without control characters. */
 void record_keys(json_t *record, char *out, size_t size);
 
 #endif

@@ -1,24 +1,24 @@
-/* examples.h - a record of a data file to token ids, and which of them are learned. */
+/* examples.h - turns a record of a data file into token ids with marks of the learned ones. */
 #ifndef PT_DATA_EXAMPLES_H
 #define PT_DATA_EXAMPLES_H
 
 #include "chat/chat.h"
 
 typedef struct example_rules {
-    pt_data_format format;     /* of records, not text */
-    pt_train_on on;            /* what is learned, not AUTO */
+    pt_data_format format;     /* a format of records, not text */
+    pt_train_on on;            /* what is learned; not AUTO */
     const tokenizer *tokenizer;
-    const chat_source *chat;   /* NULL: there is none, and `no_chat` says why */
+    const chat_source *chat;   /* NULL: none, for the reason in `no_chat` */
     const pt_error *no_chat;
-    time_t now;                /* what templates print as today */
+    time_t now;                /* the date that templates print */
 } example_rules;
 
-/* AUTO becomes what it stands for. PT_USAGE: the format has nothing of the kind. */
+/* Replaces AUTO by its meaning. PT_USAGE: the format does not have such a part. */
 int examples_learned(pt_data_format f, pt_train_on *on, pt_error *e);
 
-/* `record`, which is changed; `where` is its file and line. Of a format that is not PT_DATA_PREFERENCE. */
+/* Changes `record`; `where` is its file and line. For formats other than PT_DATA_PREFERENCE. */
 int example_make(const example_rules *r, encoder *c, json_t *record, const char *where, chat_tokens *out, pt_error *e);
-/* Of that format: the chosen example and the rejected one. */
+/* For that format: the chosen example and the rejected one. */
 int example_make_pair(const example_rules *r, encoder *c, const json_t *record, const char *where, chat_tokens out[2], pt_error *e);
 
 #endif

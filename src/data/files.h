@@ -1,4 +1,4 @@
-/* files.h - which files a --data option means. */
+/* files.h - the files that a --data option names. */
 #ifndef PT_DATA_FILES_H
 #define PT_DATA_FILES_H
 
@@ -20,16 +20,15 @@ typedef struct data_files {
     data_file *files;
     size_t n, capacity;
     uint64_t bytes;         /* of all files */
-    uint64_t skipped;       /* entries of folders that are no data files, or links that lead nowhere */
+    uint64_t skipped;       /* entries of folders that are not data files, or links to nothing */
     char first_skipped[256];
 } data_files;
 
-/* Expands folders (one level, sorted by name byte by byte, hidden files left out) and classifies
- * by the end of the name. A path that does not exist, a named file of another type, a folder
- * without any data file are errors. Free with data_files_free, on error too. */
+/* Expands folders (one level, sorted by name byte by byte, without hidden files) and classifies files by the end of their names. Errors: a
+ * path that does not exist, a named file of another type, a folder without data files. Free with data_files_free, also after an error. */
 int data_files_list(const char *const *paths, int paths_n, data_files *out, pt_error *e);
 void data_files_free(data_files *f);
-/* Adds to the sentences of `out` what is odd about them: records of JSON in a file called .txt. */
+/* Adds notes about odd files to `out`: JSON records in a file named .txt. */
 void data_files_note(const data_files *f, char *out, size_t n);
 
 static inline int data_kind_is_text(data_kind k)

@@ -1,16 +1,15 @@
-/* permute.h - a shuffled order of n things without a list of them.
+/* permute.h - a shuffled order of n things without a list.
  *
- * A Feistel network is a bijection of [0, 4^k) whatever its round function is; here that is
- * Philox keyed by (seed, epoch). 4^k is the smallest power of four that is not below n, and an
- * output that is not below n is sent through again until it is (cycle walking): what is left is a
- * bijection of [0, n), with at most four passes on average.
+ * A Feistel network is a bijection of [0, 4^k) for any round function; here that is Philox keyed by (seed, epoch). 4^k is the smallest
+ * power of four that is at least n. An output of n or more is permuted again until it is below n (cycle walking). This gives a bijection of
+ * [0, n), with at most four passes on average.
  */
 #ifndef PT_DATA_PERMUTE_H
 #define PT_DATA_PERMUTE_H
 
 #include <stdint.h>
 
-/* Where index i < n goes in the order of this (seed, epoch). n <= 2^62. */
+/* The place of index i < n in the order of (seed, epoch). n <= 2^62. */
 uint64_t permute(uint64_t seed, uint64_t epoch, uint64_t i, uint64_t n);
 
 #endif

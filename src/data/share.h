@@ -1,4 +1,4 @@
-/* share.h - some of n things held out, at random but evenly: of each of `held` runs of neighbours one. Nothing is listed: the i-th of
+/* share.h - holds out a part of n things, at random but evenly: one of every `held` groups of neighbours. Nothing is stored: the i-th of
  * either part is computed, in the order of the whole. */
 #ifndef PT_DATA_SHARE_H
 #define PT_DATA_SHARE_H
@@ -13,9 +13,9 @@ typedef struct data_share {
     uint64_t seed, n, held;
 } data_share;
 
-/* part SHARE_ALL: `fraction` is not looked at; else at least one of n is in either part, where n is 2 or more. */
+/* part SHARE_ALL: ignores `fraction`; else either part has at least one thing, if n is 2 or more. */
 data_share share_of(share_part part, uint64_t seed, double fraction, uint64_t n);
-uint64_t share_count(const data_share *s);            /* of the part */
-uint64_t share_item(const data_share *s, uint64_t i); /* the i-th of the part: its number in the whole */
+uint64_t share_count(const data_share *s);            /* size of the part */
+uint64_t share_item(const data_share *s, uint64_t i); /* the i-th of the part, as its number in the whole */
 
 #endif

@@ -1,4 +1,4 @@
-/* token_cache.h - the token cache of some files: found again where it was made of the same, else made. */
+/* token_cache.h - the token cache of some files: reused if it was made from the same inputs, else made. */
 #ifndef PT_DATA_TOKEN_CACHE_H
 #define PT_DATA_TOKEN_CACHE_H
 
@@ -10,11 +10,11 @@
 typedef struct token_source {
     const dataset_options *o;
     const data_files *files;
-    const example_rules *rules; /* of records; NULL: texts and ids */
-    const id_file *in_place;    /* the one file, whose ids are used where they are; NULL: they are copied */
+    const example_rules *rules; /* for records; NULL: texts and ids */
+    const id_file *in_place;    /* a single file whose ids are read in place; NULL: ids are copied */
 } token_source;
 
-/* *damaged: there was one, which is made anew; its path is in `path` then. */
+/* *damaged: there was a damaged one, which is rebuilt; its path is in `path`. */
 int token_cache_open(const token_source *s, token_file *out, bool *damaged, char path[4096], pt_error *e);
 
 #endif

@@ -1,5 +1,5 @@
 /* links.h - the memory, the file and the queues that transfers are measured with (measure_links.c), alone and beside each other
- * (measure_pace.c, measure_quota.c, measure_beside.c). Internal to profile/. */
+ * (measure_pace.c, measure_quota.c, measure_beside.c). Internal to measure/. */
 #ifndef PT_LINKS_H
 #define PT_LINKS_H
 

@@ -17,23 +17,6 @@ static int sets_of(const bench *b, uint64_t bytes_each)
     return n < SETS ? (int)n : SETS;
 }
 
-/* ---- sizes ---- */
-
-step_shape shape_cut(const step_shape *s, int64_t rows)
-{
-    step_shape c = *s;
-    if (rows >= s->unit_rows)
-        return c;
-    c.unit_seqs = rows / s->seq_len;
-    if (c.unit_seqs < 1) {
-        c.unit_seqs = 1;
-        c.seq_len = rows < 1 ? 1 : rows;
-    }
-    c.unit_rows = c.unit_seqs * c.seq_len;
-    c.head_rows = c.head_rows < c.unit_rows ? c.head_rows : c.unit_rows;
-    return c;
-}
-
 /* ---- what a unit is about ---- */
 
 void unit_data_take(area *a, const step_shape *s, int64_t units, unit_data *out)

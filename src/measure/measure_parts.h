@@ -1,4 +1,4 @@
-/* measure_parts.h - what a profile is made of, part by part. Internal to profile/. */
+/* measure_parts.h - what a profile is made of, part by part. Internal to measure/. */
 #ifndef PT_MEASURE_PARTS_H
 #define PT_MEASURE_PARTS_H
 
@@ -7,15 +7,11 @@
 
 /* ---- sizes ---- */
 
-/* A unit of about so many rows: fewer sequences, then shorter ones. */
-step_shape shape_cut(const step_shape *s, int64_t rows);
 /* Ids, targets and so on of `units` units, and one unit's view of the first. */
 typedef struct unit_data { block_unit unit; const int32_t *ids; } unit_data;
 void unit_data_take(area *a, const step_shape *s, int64_t units, unit_data *out);
 /* The unit's residual stream in fp32, where the run has one. */
 void unit_stream_take(area *a, const model *m, const step_shape *s, block_unit *u);
-
-enum { SLOW_MOST = 50 }; /* a cost_class beside another one counts as so many times slower at most */
 
 /* ---- memory ---- */
 

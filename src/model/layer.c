@@ -136,7 +136,7 @@ static const layer_stage *maker_of(const layer_stages *l, layer_tensor t)
     return NULL;
 }
 
-bool layer_is_handed_out(const layer_stages *l, layer_tensor t)
+bool layer_is_rewritten(const layer_stages *l, layer_tensor t)
 {
     const layer_stage *s = maker_of(l, t);
     return s && (s->kind == STAGE_NORM || s->kind == STAGE_ACTIVATION);
@@ -144,7 +144,7 @@ bool layer_is_handed_out(const layer_stages *l, layer_tensor t)
 
 static int operand_region(const layer_stages *l, layer_tensor t)
 {
-    return layer_is_handed_out(l, t) ? REGION_GRADIENT + t : REGION_TENSOR + t;
+    return layer_is_rewritten(l, t) ? REGION_GRADIENT + t : REGION_TENSOR + t;
 }
 
 static void touch(int regions[LAYER_STEP_REGIONS], int *n, int region) { regions[(*n)++] = region; }
@@ -234,7 +234,7 @@ static void add_reversed(layer_layout *l)
         }
         if (!has_weights(s))
             continue;
-        if (layer_is_handed_out(&l->stages, s->in))
+        if (layer_is_rewritten(&l->stages, s->in))
             waiting = i;
         else
             add_step(l, PASS_WEIGHTS, i);

@@ -104,7 +104,7 @@ typedef struct layer_layout {
 void layer_layout_init(layer_layout *l, const model *m, const step_shape *s, save_level level);
 
 /* The output of a norm or an activation: its backward writes it again, in place of its gradient. */
-bool layer_is_handed_out(const layer_stages *l, layer_tensor t);
+bool layer_is_rewritten(const layer_stages *l, layer_tensor t);
 /* The residual stream itself: its gradient is the layer's dx, not a separate tensor. */
 static inline bool layer_is_residual(layer_tensor t) { return t == LAYER_X || t == LAYER_XM || t == LAYER_OUT; }
 /* The regions that a step reads or writes; returns their number. */

@@ -181,3 +181,18 @@ int64_t sumsq_index(const model *m, int index)
 }
 
 int64_t sumsq_count(const model *m) { return sumsq_index(m, m->params_n); }
+
+step_shape shape_cut(const step_shape *s, int64_t rows)
+{
+    step_shape c = *s;
+    if (rows >= s->unit_rows)
+        return c;
+    c.unit_seqs = rows / s->seq_len;
+    if (c.unit_seqs < 1) {
+        c.unit_seqs = 1;
+        c.seq_len = rows < 1 ? 1 : rows;
+    }
+    c.unit_rows = c.unit_seqs * c.seq_len;
+    c.head_rows = c.head_rows < c.unit_rows ? c.head_rows : c.unit_rows;
+    return c;
+}

@@ -46,6 +46,8 @@ void step_shape_in_lanes(step_shape *s, const model *m, int lanes);
 int step_shape_of_rank(step_shape *out, const step_shape *whole, int ranks, int rank, pt_error *e);
 /* Larger units and larger parts of the head, which a GPU needs to be busy. */
 void step_shape_for_gpu(step_shape *s, const model *m);
+/* With a unit of at most `rows` rows (at least one): fewer sequences, or one shorter sequence. For measuring. */
+step_shape shape_cut(const step_shape *s, int64_t rows);
 /* Another batch size with everything else alike, in as many lanes as `batch` has; of a rank's part, a rank's part. */
 void step_shape_like(step_shape *out, const step_shape *s, const model *m, int64_t batch, int64_t seq_len);
 

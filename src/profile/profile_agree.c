@@ -7,7 +7,7 @@
  * programs on each of two cores, the costs of valid profiles were 0.26 to 10 times their checks (backward of layers: 3.2 times their
  * share of operations), on an idle machine 0.5 to 2 times. What takes microseconds may wait longer for its turn than it takes. A disk
  * that caches writes or slows down when it is hot may be many times slower during the check, which comes at the end. */
-#include "measure/measure_parts.h"
+#include "profile/profile_parts.h"
 
 #include <math.h>
 

@@ -1,4 +1,4 @@
-/* profile_parts.h - the two parts of a profile, each of which is kept by itself. Internal to profile/. */
+/* profile_parts.h - the two parts of a profile, each of which is kept by itself. Internal to profile/ and measure/. */
 #ifndef PT_PROFILE_PARTS_H
 #define PT_PROFILE_PARTS_H
 
@@ -27,6 +27,8 @@ uint64_t links_file_bytes(const model *m);
 bool links_have_disk(const profile_request *r);
 /* The path, or the nearest of the folders above it that exists. */
 int existing_folder(const char *path, char out[FILE_PATH_BYTES], pt_error *e);
+
+enum { SLOW_MOST = 50 }; /* limit of the factor by which a cost_class slows another one down */
 
 /* What a part is for: an object of names and values; NULL: out of memory. */
 json_t *profile_made_for(profile_part p, const profile_request *r);

@@ -1,4 +1,4 @@
-/* chart.h - curves as SVG, for a page without scripts. Colours are the page's: classes "series0" .. and its variables (page.c). */
+/* chart.h - curves as SVG, for a page without scripts. Colours come from the page: classes "series0" .. and variables (page.c). */
 #ifndef PT_CHART_H
 #define PT_CHART_H
 
@@ -12,7 +12,7 @@ typedef char *(*chart_format)(char buf[32], double value);
 typedef struct chart_series {
     const char *name;
     const series *points;
-    bool dots;         /* points are few and far between: mark each */
+    bool dots;         /* points are few: mark each */
 } chart_series;
 
 enum { CHART_SERIES = 2 };
@@ -20,15 +20,15 @@ typedef struct chart {
     const char *title;
     chart_format format;
     bool from_zero;
-    bool logarithmic;  /* where all values are above zero */
-    double most;       /* the axis ends there, what is above is cut; 0: at the largest value */
+    bool logarithmic;  /* if all values are positive */
+    double most;       /* end of the axis, larger values are cut; 0: the largest value */
     chart_series series[CHART_SERIES];
 } chart;
 
-/* Of each series the mean of every bucket as a line, and from smallest to largest as a band. Nothing where the first has no points. */
+/* Draws the mean of every bucket of a series as a line, and its range as a band. Draws nothing if the first series has no points. */
 void chart_write(FILE *out, const chart *c);
 
-/* Text between tags and in attributes. */
+/* Escapes text between tags and in attributes. */
 void html_text(FILE *out, const char *text);
 
 #endif

@@ -1,5 +1,5 @@
-/* explain.h - a plan in words: where every byte lies, what each block does, what limits the step, what would help, and
- * why the next best plans lose.
+/* explain.h - explains a plan: where every byte lies, what each block does, what limits the step, what would help, and why the next best
+ * plans are slower.
  *
  *     explanation x;
  *     explain(&input, &x, e);
@@ -19,22 +19,22 @@
 
 typedef struct explain_input {
     const search_input *search;
-    const uint64_t *budget;      /* of each tier, where it is not the search's: that is 0 of a disk that was not wanted */
-    const priced_plan *best;       /* what is explained */
-    const priced_plan *others;     /* others that fit, fastest first */
+    const uint64_t *budget;      /* of each tier, if not the search's, which is 0 for an unneeded disk */
+    const priced_plan *best;       /* the plan to explain */
+    const priced_plan *others;     /* other plans that fit, fastest first */
     int others_n;
     int tried;                   /* plans priced by the search, 0: there was none */
     double search_s;
     const char *machine;         /* "NVIDIA GeForce RTX 3090", "AMD EPYC, 2 threads" */
-    const char *source;          /* where the costs come from: "measured in 2.1 s" */
-    const char *room;            /* what was free, or a machine file has, and the margins left; NULL or "": budgets were given */
-    int64_t steps;               /* of the run, 0: not known */
-    bool helps;                  /* search again with changed inputs, to say what would help */
+    const char *source;          /* source of the costs: "measured in 2.1 s" */
+    const char *room;            /* what was free, or in the machine file, and the margins; NULL or "": budgets were given */
+    int64_t steps;               /* of the run, 0: unknown */
+    bool helps;                  /* search again with changed inputs, to find what would help */
 } explain_input;
 
 enum { EXPLAIN_HELPS = 4, EXPLAIN_RIVALS = 4 };
 
-/* A change outside of the plan and what it brings: gain 0.14 = 14% more tokens a second. */
+/* A change of the inputs and its effect: gain 0.14 = 14% more tokens per second. */
 typedef struct help { char what[96]; double gain; } help;
 typedef struct rival { const char *name; double slower; char why[96]; } rival; /* slower 0.05: the step takes 5% longer */
 
@@ -53,26 +53,26 @@ int explain(const explain_input *in, explanation *out, pt_error *e);
 char *explain_text(const explanation *x);   /* malloc'ed, NULL: out of memory */
 json_t *explain_json(const explanation *x); /* new reference, NULL: out of memory */
 
-/* The plan's own lines of the text: weights, buffers, updates, batch, layers. `passing`: model_passing_layers. */
+/* The lines about the plan itself: weights, buffers, updates, batch, layers. `passing`: model_passing_layers. */
 void explain_plan(FILE *out, const plan *p, int passing);
 
-/* Where the compute queue's time goes, in words: "waiting for disk reads". Largest first; returns how many matter (1%). */
+/* Where the compute queue's time goes, in words: "waiting for disk reads". Largest first; returns how many are above 1%. */
 enum { SHARES = QUEUES + 4 };
 typedef struct share { const char *what; double ns; } share;
 int explain_shares(const forecast *f, share out[SHARES]);
 
-/* What the layers do, one line for each way of saving: "0-7, 12: all kept, on the device". */
-int explain_layers(const plan *p, int passing, int line, char *out, size_t n); /* 1: written, 0: there is no such line */
+/* What the layers save, one line per kind: "0-7, 12: all kept, on the device". */
+int explain_layers(const plan *p, int passing, int line, char *out, size_t n); /* 1: written; 0: there is no such line */
 
-/* helps.c: changes that were tried, best first; those that help by 3% or more. */
+/* helps.c: changes that were tried, best first; those that gain 3% or more. */
 int explain_helps(const explain_input *in, double tokens_per_s, help out[EXPLAIN_HELPS], int *n, pt_error *e);
 
-/* The object for what does not fit: fits false, missing_bytes, changes (options that would make it fit, the first of which is
+/* The object for a plan that does not fit: fits false, missing_bytes, changes (options that would make it fit, the first of which is
  * smallest_change), smaller_step (options of a step that would fit, or ""), and `message`, the error's sentence. `least`: budgets that
- * would do. `missing`: bytes, of what no plan needs too. Takes the reference to `changes`, an array of strings. */
+ * would suffice. `missing`: bytes, including those that no plan can avoid. Takes the reference to `changes`, an array of strings. */
 json_t *explain_misfit(const search_input *in, const uint64_t least[TIERS], uint64_t missing, json_t *changes, const char *smaller_step,
                        const char *message);
-/* What does not fit: bytes missing, summed over the tiers. */
+/* The missing bytes, summed over the tiers. */
 uint64_t missing_bytes(const search_input *in, const uint64_t least[TIERS]);
 
 #endif

@@ -1,8 +1,9 @@
-/* memory_file.h - memory.json in a run's folder: what each tier's arena holds at its fullest moment, as it was predicted.
+/* memory_file.h - memory.json in a run's folder: the predicted contents of each tier's arena at its fullest moment.
  *
- *     {"device": {"weights": 1048576, "optimizer": 4194304, ...}, "disk": {...}}        bytes; tiers that hold something
+ *     {"device": {"weights": 1048576, "optimizer": 4194304, ...}, "disk": {...}}        bytes; tiers that are used
  *
- * The run says it, since it alone knows all that it follows from: frozen parameters, adapters, how the base is kept, documents, ranks.
+ * The run writes it, because only the run knows everything that it depends on: frozen parameters, adapters, the base's format, documents,
+ * ranks.
  */
 #ifndef PT_MEMORY_FILE_H
 #define PT_MEMORY_FILE_H

@@ -1,5 +1,5 @@
-/* metrics_file.h - metrics.jsonl as a run wrote it: an object a line, a line a step. What does not hold (no JSON, a wrong type, a
- * number out of range, steps that do not ascend) is PT_FAILED with file, line and key. */
+/* metrics_file.h - reads metrics.jsonl, an object per line, a line per step. Invalid JSON, a wrong type, a number out of range or steps
+ * that do not ascend are PT_FAILED with file, line and key. */
 #ifndef PT_METRICS_FILE_H
 #define PT_METRICS_FILE_H
 
@@ -11,18 +11,18 @@ enum { METRICS_LINE_BYTES = 1 << 16 };
 
 typedef struct metrics_line {
     int64_t step;                                  /* from 1 */
-    double loss;                                   /* nats a token */
-    int64_t tokens, learned_tokens;                /* seen so far, and targets of them; 0 where the line does not say */
-    double grad_norm, lr, step_s, predicted_step_s, tokens_per_s, eval_loss; /* NAN where the line does not say */
-    uint64_t peak[TIERS], predicted[TIERS], budget[TIERS]; /* bytes; 0 where it does not say: there is no such tier */
+    double loss;                                   /* nats per token */
+    int64_t tokens, learned_tokens;                /* seen so far, and targets among them; 0 if the line has none */
+    double grad_norm, lr, step_s, predicted_step_s, tokens_per_s, eval_loss; /* NAN if the line has none */
+    uint64_t peak[TIERS], predicted[TIERS], budget[TIERS]; /* bytes; 0 if the line has none: there is no such tier */
 } metrics_line;
 
-/* Calls `take` for each line; what it returns other than 0 ends the reading and is returned. Takes any length of file, in the memory
- * of a line. A last line that ends in its middle, as a kill leaves it, is left out: *torn is then its number, else 0. */
+/* Calls `take` for each line; a nonzero result ends the reading and is returned. Files of any length, in the memory of one line. An
+ * incomplete last line, left by a killed run, is ignored: *torn is its number, else 0. */
 int metrics_file_read(const char *path, int (*take)(void *arg, const metrics_line *line, pt_error *e), void *arg, uint64_t *torn,
                       pt_error *e);
 
-/* One line, without its newline. */
+/* Parses one line, without its newline. */
 int metrics_line_read(const char *path, uint64_t number, const char *text, size_t n, metrics_line *out, pt_error *e);
 
 #endif

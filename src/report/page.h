@@ -1,4 +1,4 @@
-/* page.h - a run as one HTML file: styles and pictures are in it, it asks the network for nothing and runs no script. */
+/* page.h - a run as one HTML file with styles and pictures, without scripts and network access. */
 #ifndef PT_PAGE_H
 #define PT_PAGE_H
 

@@ -1,6 +1,6 @@
-/* samples_file.h - samples.jsonl: what a model says to some prompts, after how many steps.
+/* samples_file.h - samples.jsonl: what the model wrote for some prompts, after how many steps.
  *
- *     {"step": 0, "prompt": "Once upon", "text": " a time ..."}      a line each, by step */
+ *     {"step": 0, "prompt": "Once upon", "text": " a time ..."}      one per line, in order of step */
 #ifndef PT_SAMPLES_FILE_H
 #define PT_SAMPLES_FILE_H
 
@@ -22,11 +22,11 @@ typedef struct said_samples {
     int n;
 } said_samples;
 
-/* None where there is no file. PT_FAILED names the line that is none. */
+/* Empty if there is no file. PT_FAILED names an invalid line. */
 int said_read(const char *path, said_samples *out, pt_error *e);
-/* One more; texts are copied. */
+/* Adds one; copies the texts. */
 int said_add(said_samples *s, int64_t step, const char *prompt, const char *text, pt_error *e);
-/* Forgets those of `step` and later. */
+/* Removes those of `step` and later. */
 void said_cut(said_samples *s, int64_t step);
 int said_write(const char *path, const said_samples *s, pt_error *e);
 json_t *said_json(const said_samples *s); /* a list of objects as above; new reference, NULL: no memory */

@@ -1,6 +1,5 @@
-/* series.h - a curve of any length in bounded memory: points come one after the other, and what is kept is at most
- * SERIES_BUCKETS buckets of equally many neighbours, each with its smallest and largest value and its mean. When all are
- * full, neighbours are merged in pairs. No peak is ever lost. */
+/* series.h - a curve of any length in bounded memory: at most SERIES_BUCKETS buckets of equally many neighbouring points, each with
+ * smallest and largest value and mean. When all are full, neighbours are merged in pairs. No peak is lost. */
 #ifndef PT_SERIES_H
 #define PT_SERIES_H
 
@@ -23,14 +22,14 @@ typedef struct series {
 /* Steps ascend; |y| is at most 1e100. */
 void series_add(series *c, int64_t step, double y);
 
-/* The newest values of a row of numbers, for their median. */
+/* The newest values of a sequence, for their median. */
 enum { RECENT_VALUES = 4096 };
 typedef struct recent {
     double values[RECENT_VALUES];
-    uint64_t n; /* that were added, also those that are forgotten */
+    uint64_t n; /* number of values added, including forgotten ones */
 } recent;
 
 void recent_add(recent *r, double x);
-double recent_median(const recent *r); /* NAN: of nothing */
+double recent_median(const recent *r); /* NAN: there are none */
 
 #endif

@@ -1,5 +1,5 @@
-/* timeline.h - trace.json as `protrain train --trace` writes it, as coarse as a page shows it: the last step, as predicted and as
- * it ran, a row for each queue, cut into equal columns of time. */
+/* timeline.h - trace.json, which `protrain train --trace` writes, at the resolution of a page: the last step, predicted and measured, a row
+ * per queue, in equal columns of time. */
 #ifndef PT_TIMELINE_H
 #define PT_TIMELINE_H
 
@@ -16,11 +16,11 @@ extern const char *const timeline_kind_names[TIMELINE_KINDS];
 typedef enum timeline_side { TIMELINE_PREDICTED, TIMELINE_MEASURED, TIMELINE_SIDES } timeline_side;
 
 typedef struct timeline {
-    double seconds; /* from the first task's start to the last one's end, of the longer of both */
+    double seconds; /* from the first task's start to the last one's end; the longer of both */
     float busy[TIMELINE_SIDES][QUEUES][TIMELINE_KINDS][TIMELINE_COLUMNS]; /* share of the column's time */
 } timeline;
 
-/* Events that are not ours are left out; none of ours, or times that make no sense: PT_FAILED with file, event and mend. */
+/* Other programs' events are ignored. Invalid times of our events, or none of them: PT_FAILED with file, event and fix. */
 int timeline_read(const char *path, timeline **out, pt_error *e);
 int timeline_from_json(const char *name, const char *json, size_t n, timeline **out, pt_error *e);
 void timeline_free(timeline *t); /* NULL is fine */

@@ -1,18 +1,50 @@
-/* state_parts.h - internal parts of the state (run/state.h), shared by its files. */
+/* state_parts.h - shared by the files of the state (run/state.h): state.c, state_entries.c, state_few_bits.c, state_ranks.c, state_load.c
+ * and state_files.c. */
 #ifndef PT_STATE_PARTS_H
 #define PT_STATE_PARTS_H
 
 #include "run/state.h"
 
-/* Source of values: files, or a seed if there are none. With `apart`, frozen values come from `frozen` (also if that is NULL). */
-typedef struct state_source { const struct safetensors *st, *frozen; uint64_t seed; bool apart; } state_source;
+enum { STATE_BOUNCE_BYTES = 1 << 20 };
+
+/* ---- state.c ---- */
+
+/* The memory of a chunk. away: on the device, accessible only by copies (executor_move). */
+typedef struct chunk_memory { char *weights, *states; bool away; } chunk_memory;
+
+/* The chunk's memory, valid until another chunk is opened. change: it will be written. */
+int state_chunk_open(state *s, int chunk, bool change, chunk_memory *out, pt_error *e);
+/* The bytes of the chunk's weights that this rank keeps: all, or its shard. */
+void state_kept_range(const state *s, int chunk, int64_t *begin, int64_t *end);
+size_t state_half_of_spare(const state *s); /* bytes, in whole lines */
+
+/* ---- state_few_bits.c ---- */
 
 /* This kind of this parameter is a matrix in few bits. */
 bool state_in_few_bits(const state *s, int kind, int index);
-size_t state_half_of_spare(const state *s); /* bytes, in whole lines */
+/* Rows of the decoded matrix; the whole matrix from fp32 values. */
+int state_read_few_bits(state *s, int index, int64_t row0, int64_t n_rows, float *out, pt_error *e);
+int state_write_few_bits(state *s, int index, const float *values, pt_error *e);
+/* Destination of a quantized matrix (quantize.h). copy: memory for the whole piece, instead of its chunk. */
+typedef struct quantizing { state *s; int index; const float *values; const state_origin *origin; char *copy; } quantizing;
+int state_put_bytes(void *quantizing, uint64_t at, const void *bytes, size_t n, pt_error *e);
+/* Bytes of the weights kept here, counted from the beginning of the chunk. */
+int state_read_own_bytes(state *s, int chunk, int64_t from, int64_t n, char *out, pt_error *e);
+
+/* ---- state_ranks.c ---- */
+
+enum { STATE_BYTES = -1 }; /* a kind: the bytes of chunk `index` instead of entries */
+/* Entries of a kind, as fp32, or bytes of a chunk's weights, from the rank that keeps them; for rank 0, inside of state_lead. */
+int state_fetch(state *s, int rank, int kind, int index, int64_t from, int64_t n, void *out, pt_error *e);
+
+/* ---- state_load.c ---- */
+
+/* Source of values: files, or a seed if there are none. With `apart`, frozen values come from `frozen` (also if that is NULL). */
+typedef struct state_source { const struct safetensors *st, *frozen; uint64_t seed; bool apart; } state_source;
+
 /* Rows of a parameter as they are loaded, in fp32. The upper half of the spare scratch belongs to the reader. */
 int state_read_origin(state *s, const state_origin *from, int index, int64_t row, int64_t rows, float *out, pt_error *e);
-/* One kind of state of all parameters that have it. */
+/* Loads one kind of state of all parameters that have it. */
 int state_fill(state *s, int kind, const state_source *from, pt_error *e);
 /* Loads the masters, and sets all other kinds to zero. */
 int state_begin(state *s, const state_source *from, pt_error *e);

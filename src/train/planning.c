@@ -2,6 +2,7 @@
 
 #include "base/units.h"
 #include "machine/machine.h"
+#include "measure/profile_get.h"
 #include "train/misfit.h"
 #include "train/options.h"
 

@@ -1,4 +1,5 @@
 /* profile_open.c - pt_profile: a profile without a run. Measures all tiers, whether a plan needs them or not. */
+#include "measure/profile_get.h"
 #include "report/profile_text.h"
 #include "run/budgets.h"
 #include "train/model_options.h"

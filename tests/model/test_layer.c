@@ -98,7 +98,7 @@ static void check_order(const layer_layout *l)
             const layer_stage *reader = &l->stages.of[k];
             if (reader->in == s->out && !layer_is_residual(s->out) && reader->kind != STAGE_LOW)
                 assert_true(input[k]);
-            if (step.pass == PASS_WEIGHTS && reader->out == s->in && layer_is_handed_out(&l->stages, s->in))
+            if (step.pass == PASS_WEIGHTS && reader->out == s->in && layer_is_rewritten(&l->stages, s->in))
                 assert_true(input[k]);
         }
     }

@@ -3,7 +3,7 @@
 #define PT_TEST_PROFILE_H
 
 #include "io/files.h"
-#include "profile/profile.h"
+#include "measure/profile_get.h"
 
 #include "io/scratch.h"
 

@@ -1,3 +1,5 @@
+#include "measure/profile_get.h"
+
 #include "measure/measure_parts.h"
 
 #include "base/clock.h"
