@@ -46,9 +46,12 @@ int forecast_make(const schedule_input *in, unsigned kinds, const costs *c, fore
 /* What a queue whose times are off by as much as they are unsure would add to the step, relative to it: of the queue that would add
  * most. 0: the costs were not measured. */
 double forecast_known_to(const forecast *f, const costs *c);
-/* ", within 10% in most runs", or "" where nothing was measured; ", roughly ..." where it may be off by half, or the step is short. What
- * it is off by is more than what the measurements differ by among themselves: of the plans that were run on five machines
- * (bench/results/predict-*.jsonl) nine of ten took at most FORECAST_OFF longer or shorter than predicted. */
+/* Whether the disk is at work for a good part of the step. A disk slows down once its cache is full, and where others use it, which no
+ * measurement of a moment shows. */
+bool forecast_needs_disk(const forecast *f);
+/* ", within 10% in most runs", ", within 10% if the disk keeps its pace", or "" where nothing was measured; ", roughly ..." where it may be
+ * off by half, or the step is short. What it is off by is more than what the measurements differ by among themselves: of the plans that
+ * were run on five machines (bench/results/predict-*.jsonl) nine of ten took at most FORECAST_OFF longer or shorter than predicted. */
 #define FORECAST_OFF 0.1
 #define FORECAST_SHORT_S 0.05 /* of shorter steps too little is known: they were not collected */
 enum { FORECAST_SURE_BYTES = 64 };
