@@ -64,6 +64,9 @@ typedef struct profile_result {
  * says where they differ by more than 15%. What does not fit the budgets is not checked. */
 int profile_get(const profile_request *r, profile_result *out, pt_error *e);
 
+/* HOME where the cache would lie in it and it is no folder; else NULL. */
+const char *profile_cache_missing(void);
+
 /* profile.json: the costs, what they are for, when and how sure. */
 int profile_write(const char *path, const profile_request *r, const profile_result *p, pt_error *e);
 char *profile_to_json(const profile_request *r, const profile_result *p); /* malloc'ed, NULL: out of memory */
