@@ -63,6 +63,9 @@ typedef struct profile_result {
  * 15%. A check that does not fit the budgets is skipped. */
 int profile_get(const profile_request *r, profile_result *out, pt_error *e);
 
+/* HOME if the cache would lie in it and it is no folder; else NULL. */
+const char *profile_cache_missing(void);
+
 /* profile.json: the costs, what they were made for, when, and how certain they are. */
 int profile_write(const char *path, const profile_request *r, const profile_result *p, pt_error *e);
 char *profile_to_json(const profile_request *r, const profile_result *p); /* malloc'ed, NULL: out of memory */

@@ -191,7 +191,7 @@ static void what_is_missing_is_said_with_every_key(void **state)
     json_int_t one = check_misfit(of, WORDS("--device-memory", "1MiB"));
     assert_true(check_misfit(of, WORDS("--device-memory", "1048577")) == one - 1);
     json_int_t split = check_misfit(of, WORDS("--device-memory", "64KiB", "--host-memory", "1MiB"));
-    assert_true(check_misfit(of, WORDS("--device-memory", "65537", "--host-memory", "1MiB")) == split - 1);
+    assert_true(check_misfit(of, WORDS("--device-memory", "65537B", "--host-memory", "1MiB")) == split - 1);
 }
 
 /* ---- what a machine has not ---- */

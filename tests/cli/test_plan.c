@@ -178,7 +178,7 @@ static void what_measuring_lacks_is_missing_too(void **state)
     words step = WORDS("--model", fixture("llama"), "--seq-len", "8", "--batch-size", "1", "--quiet", "--host-memory", "64MiB", "--json");
     char least[32];
     json_int_t missing;
-    snprintf(least, sizeof least, "%s", refused(step, WORDS("--device-memory", "1"), &missing));
+    snprintf(least, sizeof least, "%s", refused(step, WORDS("--device-memory", "1B"), &missing));
     assert_true(missing == size_of(least) - 1);
     int refusals = 0;
     for (; plan_with(step, WORDS("--device-memory", least)) && refusals < 5; refusals++) {
