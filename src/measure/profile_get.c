@@ -207,17 +207,6 @@ static void tell_used(const profile_request *r, const char *why)
         r->notice(r->arg, sentence);
 }
 
-static void tell_not_kept(const profile_request *r)
-{
-    char sentence[640];
-    const char *placement = profile_cache_missing();
-    if (!placement || !r->notice)
-        return;
-    snprintf(sentence, sizeof sentence, "the profile is not kept for the next run: HOME is %.400s, but there is no such folder",
-             placement);
-    r->notice(r->arg, sentence);
-}
-
 static int get_part(bench *b, profile_part part, profile_result *p, pt_error *e)
 {
     profile_result kept = *p;
@@ -236,8 +225,6 @@ static int get_part(bench *b, profile_part part, profile_result *p, pt_error *e)
     }
     if (!failed)
         profile_cache_store(part, b->r, p);
-    if (!failed && part == PROFILE_BLOCKS)
-        tell_not_kept(b->r);
     return failed ? pt_fail(e, failed, "%s", own.text) : 0;
 }
 

@@ -1,5 +1,6 @@
 #include "model/shape.h"
 
+#include "base/units.h"
 #include "model/lanes.h"
 
 #include <stdio.h>
@@ -68,13 +69,14 @@ int step_shape_of_rank(step_shape *out, const step_shape *whole, int ranks, int 
     char room[128];
     if (ranks > whole->batch)
         return pt_fail(e, PT_USAGE,
-                       "`ranks` is %d, but a step has only %lld sequences, and each rank needs some: give fewer ranks or a larger "
+                       "`ranks` is %d, but a step has only %lld sequence%s, and each rank needs some: give fewer ranks or a larger "
                        "`batch_size`",
-                       ranks, (long long)whole->batch);
+                       ranks, (long long)whole->batch, plural((uint64_t)whole->batch));
     if (ranks > 1 && (lanes % ranks || each & (each - 1)))
         return pt_fail(e, PT_USAGE,
-                       "`ranks` is %d with %d lanes, but each rank computes a power of two of the lanes: give `ranks` %s%s", ranks, lanes,
-                       write_ranks(lanes, room), whole->lanes ? ", or start a new run with other `lanes`" : "");
+                       "`ranks` is %d with %d lane%s, but each rank computes a power of two of the lanes: give `ranks` %s, or start a new "
+                       "run with `lanes` %d",
+                       ranks, lanes, plural((uint64_t)lanes), write_ranks(lanes, room), ranks);
     *out = *whole;
     if (ranks == 1)
         return 0;

@@ -23,6 +23,11 @@ double forecast_known_to(const forecast *f, const costs *c)
     return most;
 }
 
+bool forecast_needs_disk(const forecast *f)
+{
+    return f->busy_ns[QUEUE_READ] + f->busy_ns[QUEUE_WRITE] > 0.2 * f->step_ns;
+}
+
 const char *forecast_sure_words(const forecast *f, const costs *c, char out[FORECAST_SURE_BYTES])
 {
     const double spread = forecast_known_to(f, c), nine_of_ten = 2.4 * spread, off = hypot(FORECAST_OFF, nine_of_ten);
@@ -32,7 +37,8 @@ const char *forecast_sure_words(const forecast *f, const costs *c, char out[FORE
     else if (spread > 0 && f->step_ns < FORECAST_SHORT_S * 1e9)
         snprintf(out, FORECAST_SURE_BYTES, ", roughly (so short a step is not predicted well)");
     else if (spread > 0)
-        snprintf(out, FORECAST_SURE_BYTES, ", within %.0f%% in most runs", 100 * off);
+        snprintf(out, FORECAST_SURE_BYTES, ", within %.0f%% %s", 100 * off,
+                 forecast_needs_disk(f) ? "if the disk keeps its pace" : "in most runs");
     return out;
 }
 

@@ -46,9 +46,12 @@ int forecast_make(const schedule_input *in, unsigned kinds, const costs *c, fore
 /* The relative increase of the step if the times of one queue were off by their uncertainty, for the queue where that is most. 0: the costs
  * were not measured. */
 double forecast_known_to(const forecast *f, const costs *c);
-/* ", within 10% in most runs"; ", roughly ..." if the error may be a half, or the step is short; "" if nothing was measured. The error is
- * larger than the uncertainty of the measurements: of the plans that ran on five machines (bench/results/predict-*.jsonl), nine of ten took
- * at most FORECAST_OFF longer or shorter than predicted. */
+/* Whether the disk is at work for a good part of the step. A disk slows down once its cache is full, and where others use it, which no
+ * measurement of a moment shows. */
+bool forecast_needs_disk(const forecast *f);
+/* ", within 10% in most runs", ", within 10% if the disk keeps its pace"; ", roughly ..." if the error may be a half, or the step is short;
+ * "" if nothing was measured. The error is larger than the uncertainty of the measurements: of the plans that ran on five machines
+ * (bench/results/predict-*.jsonl), nine of ten took at most FORECAST_OFF longer or shorter than predicted. */
 #define FORECAST_OFF 0.1
 #define FORECAST_SHORT_S 0.05 /* shorter steps were not collected */
 enum { FORECAST_SURE_BYTES = 64 };

@@ -46,6 +46,9 @@ typedef struct profile_result {
     uint64_t needs[TIERS];      /* if it does not fit: the needs of the block that was to be measured */
 } profile_result;
 
+/* HOME if the cache would lie in it and it is not a folder; else NULL. */
+const char *profile_cache_missing(void);
+
 /* profile.json: the costs, what they were made for, when, and how certain they are. */
 int profile_write(const char *path, const profile_request *r, const profile_result *p, pt_error *e);
 char *profile_to_json(const profile_request *r, const profile_result *p); /* malloc'ed, NULL: out of memory */

@@ -310,9 +310,9 @@ static void leave_to_threads(const budget_request *r, uint64_t budget[TIERS], ch
     budget[TIER_DEVICE] = less(budget[TIER_DEVICE], bytes);
     size_t used = why ? strlen(why) : 0;
     if (why)
-        snprintf(why + used, BUDGETS_WHY_BYTES - used, "%sless %s of device memory for %d threads", used ? "; " : "",
+        snprintf(why + used, BUDGETS_WHY_BYTES - used, "%sless %s of device memory for %d thread%s", used ? "; " : "",
                  size_format(size, bytes),
-                 r->device->info.threads);
+                 r->device->info.threads, plural((uint64_t)r->device->info.threads));
 }
 
 /* ---- all ---- */
