@@ -1,14 +1,14 @@
-/* args.h - command lines from a table: one row an option, with its help. */
+/* args.h - parses command lines by a table: one row per option, with its help. */
 #ifndef CLI_ARGS_H
 #define CLI_ARGS_H
 
 #include "protrain.h"
 
 typedef enum arg_kind {
-    ARG_HEADING, /* a line of help between groups */
+    ARG_HEADING, /* a heading between groups in the help */
     ARG_FLAG,    /* bool */
     ARG_STRING,  /* const char * */
-    ARG_OPERAND, /* const char *: an argument without an option's name; `name` is for the help and messages */
+    ARG_OPERAND, /* const char *: an argument that is no option; `name` is for the help and messages */
     ARG_STRINGS, /* arg_strings: repeatable */
     ARG_INT,     /* int64_t */
     ARG_COUNT,   /* int64_t, 1 or more */
@@ -35,8 +35,8 @@ typedef struct arg {
 
 /* Fills the values. Returns 0; 1 if --help was given and printed on stdout; PT_USAGE with a sentence in `e`. */
 int args_parse(int argc, char **argv, const char *usage, const arg *table, int n, pt_error *e);
-/* Whether `name` is more likely to be meant by the `length` letters than what was nearest so far: they begin it, or fewer letters differ.
- * *fewest: at first word_fewest. */
+/* Is `name` more similar to the `length` letters than the best so far? It begins with them, or fewer letters differ. *fewest: initially
+ * word_fewest. */
 int word_fewest(size_t length);
 bool word_is_nearer(const char *typed, size_t length, const char *name, int *fewest);
 void args_help(const char *usage, const arg *table, int n);

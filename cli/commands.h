@@ -1,5 +1,5 @@
-/* commands.h - one function a subcommand. Each gets its own argv (argv[0] is the subcommand) and returns
- * the exit status: 0 done, 1 failed, 2 wrong usage, 3 does not fit, 128 + signal when interrupted. */
+/* commands.h - one function per subcommand. Each gets its own argv (argv[0] is the subcommand) and returns the exit status: 0 done, 1
+ * failed, 2 wrong usage, 3 does not fit, 128 + signal if interrupted. */
 #ifndef CLI_COMMANDS_H
 #define CLI_COMMANDS_H
 
@@ -25,7 +25,7 @@ int command_ritz_plan(int argc, char **argv); /* protrain plan --problem */
 #define OPTIMIZER_CHOICE "adamw|adamw8bit|muon"
 #define OPTIMIZER_HELP "adamw8bit: AdamW with 8-bit moments; muon: Muon for the layers'\nmatrices, AdamW for the rest; default adamw"
 
-/* Rows of a table of options, for train and the commands that plan or measure it. */
+/* Option rows for train and the commands that plan or measure it. */
 #define ADAPTER_ARGS(o)                                                                                                                    \
     {"--lora", ARG_COUNT, &(o)->lora_rank, "RANK", "freeze the model and train LoRA adapters of this rank", false},                        \
         {"--lora-alpha", ARG_DOUBLE, &(o)->lora_alpha, "X", "scale the adapters' output by alpha / rank; default 2 x rank", false},        \
@@ -42,11 +42,11 @@ int command_ritz_plan(int argc, char **argv); /* protrain plan --problem */
         "--adapter", ARG_STRING, &(o)->adapter, "DIR", "continue training this adapter (written by PEFT or protrain)", false               \
     }
 
-/* SIGINT, SIGTERM and SIGHUP. Until a command handles them, they end it at once with a message and status 128 + signal: there is
+/* SIGINT, SIGTERM and SIGHUP. Until a command handles them, they end it at once with a message and status 128 + signal, because there is
  * nothing to save yet. */
 void signals_go_to(void (*handler)(int));
 
-/* Prints "protrain: TEXT" on stderr, with flags in the place of fields, and gives the exit status of the error. */
+/* Prints "protrain: TEXT" on stderr, with flags instead of fields, and returns the exit status of the error. */
 int exit_with(const pt_error *e);
 
 #endif

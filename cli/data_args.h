@@ -1,4 +1,4 @@
-/* data_args.h - the options of every command that reads data: their format, and which of their tokens are trained on. */
+/* data_args.h - options of all commands that read data: their format, and which tokens are trained on. */
 #ifndef CLI_DATA_ARGS_H
 #define CLI_DATA_ARGS_H
 
@@ -8,7 +8,7 @@
 
 typedef struct data_args { int format, train_on, longer; } data_args;
 
-/* Rows of a command's table; o has the fields chat_template and no_packing. */
+/* Option rows; o has the fields chat_template and no_packing. */
 #define DATA_ARGS(a, o)                                                                                                                    \
     {"--data-format",                                                                                                                      \
      ARG_CHOICE,                                                                                                                           \

@@ -1,11 +1,10 @@
-/* fields.h - the library's messages name fields of its options in backquotes, `seq_len`; here they become the flags that set them,
- * --seq-len. */
+/* fields.h - turns fields of options in the library's messages, `seq_len`, into the flags that set them, --seq-len. */
 #ifndef CLI_FIELDS_H
 #define CLI_FIELDS_H
 
 #include <stdio.h>
 
-/* Prints `text` with flags in the place of fields. */
+/* Prints `text` with flags instead of fields. */
 void print_as_flags(FILE *out, const char *text);
 
 #endif

@@ -1,4 +1,4 @@
-/* progress.h - a bar on a terminal's last line, with what is left; plain lines where stderr is no terminal. */
+/* progress.h - a progress bar on the terminal's last line, with the remaining time; plain lines if stderr is not a terminal. */
 #ifndef CLI_PROGRESS_H
 #define CLI_PROGRESS_H
 
@@ -12,10 +12,10 @@ typedef struct progress {
     char stage[32];
 } progress;
 
-double now_s(void); /* only moves on; may be called from a signal's handler */
+double now_s(void); /* monotonic; may be called from a signal handler */
 
 void progress_open(progress *p, bool quiet);
-/* done of total; `text` (may be NULL) stands behind the bar. */
+/* done of total; `text` (may be NULL) is printed after the bar. */
 void progress_draw(progress *p, const char *stage, uint64_t done, uint64_t total, const char *text);
 /* Clears the bar so that something else can be printed. */
 void progress_clear(progress *p);

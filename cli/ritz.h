@@ -1,4 +1,4 @@
-/* ritz.h - what the parts of `protrain ritz` share. */
+/* ritz.h - shared by the parts of `protrain ritz`. */
 #ifndef CLI_RITZ_H
 #define CLI_RITZ_H
 

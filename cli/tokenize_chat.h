@@ -1,4 +1,4 @@
-/* tokenize_chat.h - `protrain tokenize --chat`: one conversation, and what of it is learned. */
+/* tokenize_chat.h - `protrain tokenize --chat`: renders one conversation and shows which tokens are learned. */
 #ifndef CLI_TOKENIZE_CHAT_H
 #define CLI_TOKENIZE_CHAT_H
 
@@ -10,8 +10,8 @@ typedef struct chat_request {
     bool json;
 } chat_request;
 
-/* `input` is a record of training data in JSON, or a list of messages. Prints ids, with `json` an object; on a terminal ids are the text
- * with what is learned in colour. */
+/* `input` is a record of training data in JSON, or a list of messages. Prints ids, with `json` an object; on a terminal the text of the
+ * ids, with learned ones in colour. */
 int tokenize_chat(const chat_request *r, const char *input, size_t bytes, pt_error *e);
 
 #endif

@@ -1,22 +1,18 @@
-/* device.h - the one seam between the program and what computes.
+/* device.h - the seam between the program and what computes.
  *
- * A device owns memory (arenas, taken once) and queues. A queue runs the ops that are submitted to
- * it one after the other; queues run at the same time and are ordered only by waits on each
- * other's timeline: signal() returns a value that the queue's timeline reaches when everything
- * submitted before has been done, wait() makes the later ops of a queue wait for such a value.
- * On CUDA a queue is a stream and a timeline value an event; on the CPU a queue is a thread.
- * submit(), signal(), wait() and mark() return at once (submit may wait for room in the queue).
- * Queues of different devices wait for each other as those of one do. Of one device at most one queue
- * computes at a time; others copy meanwhile.
+ * A device owns memory (arenas, allocated once) and queues. A queue runs the ops submitted to it in order. Queues run concurrently and are
+ * ordered only by waits on each other's timelines: signal() returns a value that the queue's timeline reaches when everything submitted
+ * before is done; wait() makes the later ops of a queue wait for such a value. On CUDA a queue is a stream and a timeline value an event;
+ * on the CPU a queue is a thread. submit(), signal(), wait() and mark() return at once (submit may wait for space in the queue). Queues of
+ * different devices wait for each other in the same way. At most one queue of a device computes at a time; others copy meanwhile.
  *
- * Host code touches device memory only through copies on a queue: on a GPU it has no address there.
+ * Host code accesses device memory only through copies on a queue: on a GPU it has no address there.
  *
- * Nothing here allocates after open, and an op's result depends on its arguments alone: never on
- * the number of threads, on timing, or on what ran before (numerics: fixed tiles, no split of a
- * sum by thread). Element types: `t` is the compute type of the run, PT_F32 or PT_BF16; sums,
- * softmax, norm statistics and losses are fp32 inside, and a result is rounded to `t` once, where
- * it is stored. All strides (`ld`) are in elements, but those of OP_COPY_ROWS. Rows are tokens: sequences x T.
- * On a CPU, matmuls (without a stream) and AdamW take PT_F64 too, for what is no language model; all that they are given is fp64 then.
+ * Nothing here allocates after open, and the result of an op depends only on its arguments: not on the number of threads, timing, or
+ * earlier ops (numerics: fixed tiles, no sum is split by thread). `t` is the compute type of the run, PT_F32 or PT_BF16. Sums, softmax,
+ * norm statistics and losses are fp32 inside, and a result is rounded to `t` once, when it is stored. Strides (`ld`) are in elements,
+ * except those of OP_COPY_ROWS. Rows are tokens: sequences x T. On a CPU, matmuls (without a stream) and AdamW also take PT_F64, for
+ * networks that are not language models; all their operands are fp64 then.
  */
 #ifndef PT_DEVICE_H
 #define PT_DEVICE_H
@@ -35,19 +31,19 @@ typedef enum op_kind { ALL_OPS(OP_KIND) OP_KINDS } op_kind;
 
 /* dst[0 .. bytes) = src[...], between any two arenas. OP_ZERO uses dst and bytes only. */
 typedef struct op_copy { void *dst; const void *src; size_t bytes; } op_copy;
-/* `rows` times so many bytes, whose starts are lddst and ldsrc bytes apart: as many or more. */
+/* `rows` times so many bytes, whose starts are lddst and ldsrc bytes apart (at least as many). */
 typedef struct op_copy_rows { void *dst; const void *src; int64_t rows; size_t bytes, lddst, ldsrc; } op_copy_rows;
 
-/* Moves between memory and the disk tier's file (io/disk.h); host queues only. */
+/* Transfers between memory and the disk tier's file (io/disk.h); host queues only. */
 struct disk_channel;
 typedef struct op_disk { struct disk_channel *channel; void *memory; uint64_t offset; size_t bytes; } op_disk;
 
-/* What goes to other ranks and comes from them (comm/comm.h); host queues only. */
+/* Sends to and receives from other ranks (comm/comm.h); host queues only. */
 struct comm;
 struct comm_move;
 typedef struct op_exchange { struct comm *comm; const struct comm_move *moves; int n; } op_exchange;
 
-/* A factor in an op, 0 of which stands for 1. */
+/* A factor of an op; 0 stands for 1. */
 static inline float op_factor(float x) { return x != 0 ? x : 1; }
 
 typedef enum matmul_layout {
@@ -57,13 +53,12 @@ typedef enum matmul_layout {
 } matmul_layout;
 
 /* c = round(alpha * scale[n] * sum + bias[n] + residual[m][n]), or with `accumulate` (out_type F32 only) c += alpha * scale * sum + bias.
- * With a stream: stream += alpha * sum + bias in fp32, and c = round(stream), or as above where there is a residual. alpha (0 stands
- * for 1) does not reach the bias: who wants both scaled scales the bias.
- * With more_k > 0 the sum has a second part, behind the first: more_a (M, more_k) . more_b, laid out as a and b are; not TN.
- * The sum is taken in an order that depends on (layout, M, N, K, more_k) only. */
+ * With a stream: stream += alpha * sum + bias in fp32, and c = round(stream), or as above with a residual. alpha (0 stands for 1) does not
+ * apply to the bias. With more_k > 0 the sum continues with more_a (M, more_k) . more_b, laid out like a and b; not for TN. The order of
+ * the sum depends only on (layout, M, N, K, more_k). */
 typedef struct op_matmul {
     matmul_layout layout;
-    pt_dtype type, out_type;  /* of a, b, bias, residual; of c: type or PT_F32; PT_F64 goes with itself alone */
+    pt_dtype type, out_type;  /* type: of a, b, bias, residual; out_type: of c, `type` or PT_F32; PT_F64 only with itself */
     bool accumulate;
     int64_t m, n, k, lda, ldb, ldc;
     const void *a, *b;
@@ -77,7 +72,7 @@ typedef struct op_matmul {
     const float *scale;       /* (N) or NULL; not with accumulate */
 } op_matmul;
 
-/* The second part of the sum as a matmul by itself, of the same rows and columns. */
+/* The second part of the sum as a separate matmul, with the same rows and columns. */
 static inline op_matmul matmul_more(const op_matmul *o)
 {
     op_matmul more = *o;
@@ -94,30 +89,29 @@ typedef struct op_bias_backward {
 
 typedef enum norm_kind { NORM_LAYER, NORM_RMS } norm_kind;
 
-/* y[r][h][:] = norm(x[r][h][:]) * (offset + weight) (+ bias). Rows of x and y have strides ldx and ldy, the
- * heads of a row lie side by side (heads = 1 for a block's norm, more for q/k norm). y may be x. weight and
- * bias are fp32 in every mode: near 1, bf16 has no room for what a step changes. offset is 1 where a model's weights
- * are differences from 1, and else 0; it is added in fp32.
- * With a residual or a stream (fp32), both with stride ldy and heads = 1, what the norm gives is added to them, as OP_MATMUL adds its sum:
- * stream += norm in fp32, and y = round(residual + norm), or where there is no residual round(stream). The residual may be y. */
+/* y[r][h][:] = norm(x[r][h][:]) * (offset + weight) (+ bias). Rows of x and y have strides ldx and ldy, and the heads of a row lie side by
+ * side (heads = 1 for a block's norm, more for q/k norm). y may be x. weight and bias are always fp32, because near 1 bf16 cannot hold the
+ * change of one step. offset is 1 if the model's weights are differences from 1, else 0; it is added in fp32. With a residual or a stream
+ * (fp32), both with stride ldy and heads = 1, the norm is added to them, as OP_MATMUL adds its sum: stream += norm in fp32, and y =
+ * round(residual + norm), or without a residual round(stream). The residual may be y. */
 typedef struct op_norm {
     norm_kind kind; pt_dtype type; int64_t rows, heads, dim, ldx, ldy; float eps;
     const void *x; const float *weight, *bias; void *y; float offset;
     const void *residual; float *stream; /* or NULL */
 } op_norm;
 
-/* dx = round(dx_add + stream_add + dnorm) (dx_add may be NULL, or dx itself; stride lddx); the sum before its
- * rounding also goes to stream (NULL: not wanted). stream_add and stream are fp32, stride lddx, and may be the same;
- * stream_add may be NULL. dweight and dbias (fp32, dim) (+)= their gradients (NULL: not wanted). Statistics are
- * computed again from x. dx may be dy. y: what OP_NORM makes of x and bias, once more, stride lddy, the same bits; it may be dy,
- * if dx is not (NULL: not wanted). scratch: norm_backward_scratch_bytes(). offset: as in OP_NORM. */
+/* dx = round(dx_add + stream_add + dnorm) (dx_add may be NULL, or dx itself; stride lddx); the sum before its rounding is also written
+ * to stream (unless NULL). stream_add and stream are fp32, stride lddx, and may be the same; stream_add may be NULL. dweight and dbias
+ * (fp32, dim; may be NULL) (+)= their gradients. Statistics are recomputed from x. dx may be dy. y (may be NULL): the output of OP_NORM
+ * for x and bias again, stride lddy, with the same bits; it may be dy, if dx is not. scratch: norm_backward_scratch_bytes(). offset: as
+ * in OP_NORM. */
 typedef struct op_norm_backward {
     norm_kind kind; pt_dtype type; bool accumulate; int64_t rows, heads, dim, ldx, lddy, lddx; float eps;
     const void *x; const float *weight; const void *dy, *dx_add; void *dx; const float *stream_add; float *stream;
     float *dweight, *dbias; void *scratch; const float *bias; void *y; float offset;
 } op_norm_backward;
-/* dweight and dbias may be summed over so many parts of the (row, head) vectors, each of NORM_PART_VECTORS or more, before the parts' sums
- * are added up. */
+/* dweight and dbias may be summed over this many parts of the (row, head) vectors, each of NORM_PART_VECTORS or more, before the parts'
+ * sums are added. */
 enum { NORM_PARTS = 768, NORM_PART_VECTORS = 8 };
 static inline int64_t norm_parts(int64_t rows, int64_t heads)
 {
@@ -129,9 +123,9 @@ static inline size_t norm_backward_scratch_bytes(int64_t rows, int64_t heads, in
     return (size_t)(norm_parts(rows, heads) * 2 * dim) * sizeof(float);
 }
 
-/* Rotary embedding in place on x (rows, heads, dim), row stride ld: of each head the first R = `rotated` elements (even; 0: all of dim),
- * the rest is left alone. table (positions, R/2, 2): cos and sin, fp32, perhaps both times a factor. Pairs are (i, i + R/2). inverse: the
- * transposed map, for backward, which is the inverse where there is no factor. */
+/* Rotary embedding in place on x (rows, heads, dim), row stride ld: rotates the first R = `rotated` elements of each head (even; 0: all of
+ * dim) and leaves the rest. table (positions, R/2, 2): cos and sin, fp32, perhaps both times a factor. Pairs are (i, i + R/2). inverse: the
+ * transposed map, for backward, which is the inverse if there is no factor. */
 typedef struct op_rope {
     pt_dtype type; bool inverse; int64_t rows, heads, dim, ld;
     const float *table; const int32_t *positions; void *x; int64_t rotated;
@@ -152,9 +146,9 @@ typedef struct op_attention {
     float scale; const int32_t *first; const void *q, *k, *v; void *out; float *lse; float softcap;
 } op_attention;
 
-/* dq, dk, dv (overwritten) from dout; they have the strides of q and k/v. q_len = kv_len = T.
- * scratch: attention_backward_scratch_bytes(). sums: attention_accumulator_bytes(), 64-byte aligned, in which a device may gather dk and dv
- * of sequences that are long, instead of computing the scores twice; NULL: it does without. The results have the same bits. */
+/* Computes dq, dk, dv (overwritten) from dout; they have the strides of q and k/v. q_len = kv_len = T. scratch:
+ * attention_backward_scratch_bytes(). sums: attention_accumulator_bytes(), 64-byte aligned, in which a device may accumulate dk and dv of
+ * long sequences instead of computing the scores twice; may be NULL. The results have the same bits. */
 typedef struct op_attention_backward {
     op_attention forward; int64_t lddo; const void *dout; void *dq, *dk, *dv; void *scratch; float *sums;
 } op_attention_backward;
@@ -163,14 +157,14 @@ static inline size_t attention_backward_scratch_bytes(int64_t rows, int64_t head
     return (size_t)(rows * heads) * sizeof(float); /* dout . out per row and head */
 }
 enum { ATTENTION_ACCUMULATOR_GRID = 64, ATTENTION_ACCUMULATOR_FEW = 352 << 10 };
-/* A head's dimension, padded so that a row holds whole vectors of every width. */
+/* A head's dimension, padded so that a row has whole vectors of every width. */
 static inline int64_t attention_padded(int64_t dim) { return (dim + 15) / 16 * 16; }
 /* fp32 sums of dk or of dv for one sequence and kv head. */
 static inline int64_t attention_accumulator_floats(int64_t seq_len, int64_t dim)
 {
     return (seq_len + ATTENTION_ACCUMULATOR_GRID - 1) / ATTENTION_ACCUMULATOR_GRID * ATTENTION_ACCUMULATOR_GRID * attention_padded(dim);
 }
-/* 0 where they are so few that a device finds room for them elsewhere. */
+/* 0 if the sequence is so short that a device has room for them elsewhere. */
 static inline size_t attention_accumulator_bytes(int64_t seqs, int64_t seq_len, int64_t kv_heads, int64_t dim)
 {
     int64_t floats = attention_accumulator_floats(seq_len, dim);
@@ -179,9 +173,9 @@ static inline size_t attention_accumulator_bytes(int64_t seqs, int64_t seq_len, 
 
 typedef enum activation_kind { ACT_GELU_TANH, ACT_GELU_ERF, ACT_SILU, ACT_RELU } activation_kind;
 
-/* gated: up is (rows, 2*cols) = [gate | up] and out = act(gate) * up; else out = act(up), up (rows,
- * cols). All rows are dense. Backward: dup (shape of up) from dout and up; dup may not be up. out: the same once more, the same bits; it
- * may be dout (NULL: not wanted). */
+/* gated: up is (rows, 2*cols) = [gate | up] and out = act(gate) * up; else out = act(up), up (rows, cols). All rows are dense. Backward
+ * computes dup (shape of up) from dout and up; dup may not be up. Its out (may be NULL) is the output again, with the same bits; it may be
+ * dout. */
 typedef struct op_activation {
     activation_kind kind; bool gated; pt_dtype type; int64_t rows, cols; const void *up; void *out;
 } op_activation;
@@ -189,26 +183,25 @@ typedef struct op_activation_backward {
     activation_kind kind; bool gated; pt_dtype type; int64_t rows, cols; const void *up, *dout; void *dup, *out;
 } op_activation_backward;
 
-/* out[r] = round(scale * table[ids[r]] + positions_table[positions[r]]) for the rows whose id lies in
- * [row0, row0 + table_rows); other rows are left alone, so that a table may come in slices. The sum before its
- * rounding also goes to stream (rows, cols) fp32 (NULL: not wanted). scale: 0 stands for 1; the product is fp32. */
+/* out[r] = round(scale * table[ids[r]] + positions_table[positions[r]]) for the rows whose id lies in [row0, row0 + table_rows); other rows
+ * are unchanged, so that a table may come in slices. The sum before its rounding is also written to stream (rows, cols) fp32 (may be NULL).
+ * scale: 0 stands for 1; the product is fp32. */
 typedef struct op_embedding {
     pt_dtype type; int64_t rows, cols, row0, table_rows;
     const int32_t *ids, *positions; const void *table, *position_table /* or NULL */; void *out; float *stream; float scale;
 } op_embedding;
-/* acc[id - row0] (+)= scale * dy[r] for the rows whose id lies in the slice, in ascending r; rows of the id `skip` (-1:
- * none) add nothing. acc (table_rows, cols) fp32, set to zero first unless accumulate. scale: 0 stands for 1; product and sum are fp32. */
+/* acc[id - row0] (+)= scale * dy[r] for the rows whose id lies in the slice, in ascending r; rows of the id `skip` (-1: none) are left out.
+ * acc (table_rows, cols) is fp32, cleared first unless accumulate. scale: 0 stands for 1; product and sum are fp32. */
 typedef struct op_embedding_backward {
     pt_dtype type; bool accumulate; int64_t rows, cols, row0, table_rows, skip;
     const int32_t *ids; const void *dy; float *acc; float scale;
 } op_embedding_backward;
 
-/* loss[r] = logsumexp(z[r]) - z[r][target], 0 where target is -100 (ignored), of z = logit_scale * logits, or with a softcap c > 0
- * (0: none) z = c tanh(logit_scale * logits / c). logit_scale is above 0; 0 stands for 1. right[r] (may be NULL) = 1 where no logit is
- * above the target's, else 0, and 0 where ignored. If dlogits is not NULL: the gradient by the
- * logits, dlogits[r] = round((softmax - onehot) * (scale * weights[r]) * dz/dlogits), 0 where ignored; weights NULL: all 1. Its rows have
- * stride lddl and it may start at the same address as logits (then lddl * sizeof(type) <= ld * 4 must be
- * equal strides in bytes; each row is read before it is overwritten, and what dlogits does not cover of it is undefined then). */
+/* loss[r] = logsumexp(z[r]) - z[r][target], 0 if target is -100 (ignored), with z = logit_scale * logits, or with a softcap c > 0 (0: none)
+ * z = c tanh(logit_scale * logits / c). logit_scale is positive; 0 stands for 1. right[r] (may be NULL) = 1 if no logit is above the
+ * target's, else 0, and 0 if ignored. dlogits (may be NULL): the gradient by the logits, dlogits[r] = round((softmax - onehot) * (scale *
+ * weights[r]) * dz/dlogits), 0 if ignored; weights NULL: all 1. Its rows have stride lddl. It may start at the address of logits if lddl *
+ * sizeof(type) and ld * 4 are equal; each row is read before it is overwritten, and the rest of its bytes is undefined then. */
 typedef struct op_cross_entropy {
     pt_dtype type; int64_t rows, vocab, ld, lddl; float scale;
     const float *logits; const int32_t *targets; float *loss; void *dlogits; float logit_scale, softcap;
@@ -233,24 +226,23 @@ typedef struct op_preference {
 } op_preference;
 
 /* Rows of a tensor that share one partial sum of squares, and the lanes of the sum: element i of these rows is added to lane i mod
- * SUMSQ_LANES, ascending; then lane j + n / 2 to lane j of n, until one is left. Few rows and many lanes, for a GPU is slow where few
- * threads add long sums. */
+ * SUMSQ_LANES, in ascending order; then lane j + n / 2 to lane j of n, until one is left. Few rows and many lanes, because a GPU is slow if
+ * few threads add long sums. */
 enum { SUMSQ_ROWS = 8, SUMSQ_LANES = 128 };
 
-/* g = round(acc + acc2) (acc2 may be NULL), the one rounding that a gradient gets; sumsq[i] = sum of
- * the squares of the rounded values of rows 8i .. 8i+7, in fp64, in that order. A slice of a
- * tensor starts at a multiple of 8 rows. sumsq may be NULL (a plain rounding). g may be acc (in place, element i of g is written after
- * element i of acc was read). */
+/* g = round(acc + acc2) (acc2 may be NULL), the only rounding of a gradient; sumsq[i] = sum of the squares of the rounded values of rows 8i
+ * .. 8i+7, in fp64, in that order. A slice of a tensor starts at a multiple of 8 rows. sumsq may be NULL (only round). g may be acc
+ * (element i of g is written after element i of acc was read). */
 typedef struct op_gradient_finish {
     pt_dtype type; int64_t rows, cols; const float *acc, *acc2; void *g; double *sumsq;
 } op_gradient_finish;
 
-/* Of row n of v = w + scale * b . a, in fp32: inverse[n] = 1 / |v[n]| (0 where the norm is 0), gain[n] = magnitude[n] * inverse[n].
- * w (rows, cols), a (rank, cols), b (rows, rank), all dense. The sum of squares has 32 lanes, element i in lane i mod 32. */
+/* For each row n of v = w + scale * b . a, in fp32: inverse[n] = 1 / |v[n]| (0 if the norm is 0), gain[n] = magnitude[n] * inverse[n]. w
+ * (rows, cols), a (rank, cols), b (rows, rank), all dense. The sum of squares has 32 lanes, element i in lane i mod 32. */
 typedef struct op_gain {
     pt_dtype type; int64_t rows, cols, rank; float scale; const void *w, *a, *b; const float *magnitude; float *gain, *inverse;
 } op_gain;
-/* Of y = gain * sums, by column: acc[n] (+)= factor * inverse[n] * sum over rows of dy[row][n] * sums[row][n], the gradient of the
+/* For y = gain * sums, by column: acc[n] (+)= factor * inverse[n] * sum over rows of dy[row][n] * sums[row][n], the gradient of the
  * magnitude; then sums[row][n] = round(gain[n] * dy[row][n]). dy and sums have stride ld, acc is fp32. */
 typedef struct op_gain_backward {
     pt_dtype type; bool accumulate; int64_t rows, cols, ld; const void *dy; void *sums; const float *gain, *inverse; float factor;
@@ -271,13 +263,13 @@ typedef struct op_adamw {
     float grad_scale, decay /* 1 - lr * weight_decay */, beta1, beta2, eps, step_size, sqrt_correction2;
 } op_adamw;
 
-enum { MOMENT_LEAST = 0x00800000 }; /* bits of the least number that is not denormal */
+enum { MOMENT_LEAST = 0x00800000 }; /* bits of the least normal number */
 static inline uint32_t adamw_second_least(const op_adamw *o) { return o->eps >= 1e-9f ? MOMENT_LEAST : 0; }
 
-/* The same with moments in 8 bits (moment_map.h): m and v hold a code for each value, and of each ADAMW8BIT_BLOCK values, from the first
- * on, m_scale and v_scale the largest magnitude. A moment is the code's value times that. It is encoded again after the weight was updated
- * with it, beside the new largest one: the code of m / m_scale (of m where m_scale is 0), but a negative m has none that is 0; v
- * likewise. */
+/* The same with 8-bit moments (moment_map.h): m and v have a code per value, and m_scale and v_scale the largest magnitude of each
+ * ADAMW8BIT_BLOCK values, from the first on. A moment is the code's value times that magnitude. After the weight was updated, moments are
+ * encoded by the new largest magnitude: the code of m / m_scale (of m if m_scale is 0), except that a negative m never gets the code of 0;
+ * v likewise. */
 enum { ADAMW8BIT_BLOCK = 256 };
 typedef struct op_adamw8bit { op_adamw adamw /* without m and v */; uint8_t *m, *v; float *m_scale, *v_scale; } op_adamw8bit;
 
@@ -357,20 +349,20 @@ typedef enum memory_kind { MEMORY_DEVICE, MEMORY_HOST } memory_kind;
 
 typedef struct device_options {
     int threads;          /* compute threads of a queue opened with threads = 0; 0: all cores */
-    double quota;         /* of how many processors all threads together get the time; 0: of all */
+    double quota;         /* number of processors whose time all threads together get; 0: of all */
     int ordinal;          /* which GPU */
-    void (*notice)(void *arg, const char *sentence); /* what works, but slower than it should; may be NULL */
+    void (*notice)(void *arg, const char *sentence); /* notes about what works, but slowly; may be NULL */
     void *arg;
 } device_options;
 
-/* Description for people and for the record of what the bits depend on ("cpu x86-64-v4 bf16, matmul own"). */
+/* For messages, and for the record of what the bits depend on ("cpu x86-64-v4 bf16, matmul own"). */
 typedef struct device_info {
     char name[64], arithmetic[128];
     int threads;
-    double quota;                              /* as it was given; 0 on a GPU */
-    bool host_addressable;                     /* MEMORY_DEVICE is RAM: there need be no host tier */
-    uint64_t threads_bytes;                    /* RAM beside all arenas that its threads need, of what more of them need than a few */
-    /* When it was opened, or an arena did not fit; where device memory is RAM, machine/machine.h knows better. */
+    double quota;                              /* as given; 0 on a GPU */
+    bool host_addressable;                     /* MEMORY_DEVICE is RAM: a host tier is not needed */
+    uint64_t threads_bytes;                    /* RAM that its threads need outside the arenas, if there are more than a few of them */
+    /* At open, or when an arena did not fit; if device memory is RAM, machine/machine.h knows better. */
     uint64_t memory_bytes, memory_free_bytes;
 } device_info;
 
@@ -381,49 +373,48 @@ struct device {
 static inline bool device_is_gpu(const device *d) { return !d->info.host_addressable; }
 
 struct queue {
-    struct device *device; /* so that C++ reads it too */
+    struct device *device; /* named so that C++ can read it, too */
     int threads;           /* that run one op together; 0: no processor computes */
 };
 
 typedef struct device_table {
     void (*close)(device *d);
-    /* One block of `bytes`, aligned to 4096 (huge pages where they help), zero-filled, and really taken: what is
-     * done with it later cannot find the machine without memory. MEMORY_HOST is what this device copies from and to at
-     * full speed. */
+    /* One block of `bytes`, aligned to 4096 (with huge pages where they help), zeroed, and really allocated, so that later use
+     * cannot run out of memory. The device copies from and to MEMORY_HOST at full speed. */
     int (*memory_open)(device *d, memory_kind kind, size_t bytes, void **base, pt_error *e);
     void (*memory_close)(device *d, memory_kind kind, void *base, size_t bytes);
     /* threads: how many run one op together (0: the device's default). */
     int (*queue_open)(device *d, const char *name, int threads, queue **out, pt_error *e);
     void (*queue_close)(queue *q);
-    /* Checks nothing: an op with wrong arguments is a bug. A failing op (disk I/O) makes the queue
-     * fail: later ops are skipped, waits on it are released, sync() reports the first error. */
+    /* Checks nothing: wrong arguments are a bug. A failing op (disk I/O) makes the queue fail: later ops are skipped, waits on it are
+     * released, and sync() reports the first error. */
     void (*submit)(queue *q, const op *o);
     uint64_t (*signal)(queue *q);
     void (*wait)(queue *q, queue *other, uint64_t value);
-    /* Stores the time (ns, CLOCK_MONOTONIC) at which the queue gets here; valid after sync. */
+    /* Stores the time (ns, CLOCK_MONOTONIC) at which the queue reaches this point; valid after sync. */
     void (*mark)(queue *q, int64_t *ns);
-    /* The same with the processor time that the thread which runs the records has taken. NULL: no processor computes. */
+    /* The same with the processor time of the thread that runs the records. NULL: no processor computes. */
     void (*mark_work)(queue *q, int64_t *ns);
     int (*sync)(queue *q, uint64_t value, pt_error *e); /* blocks the caller until the value is reached */
 } device_table;
 
 int device_cpu_open(const device_options *o, device **out, pt_error *e);
 
-/* What --device means: "cpu"; "cuda" or "cuda:N", a GPU by the CUDA module (a library of its own, loaded here), or an
- * error that says why not; "auto", a GPU where a usable one is, else the CPU. *host is the device whose queues do the
- * host's part of the work: the same one on a CPU. PT_USAGE: a name that means nothing. */
+/* The device for --device: "cpu"; "cuda" or "cuda:N", a GPU through the CUDA module (a library that is loaded here), or an error with the
+ * reason; "auto", a usable GPU, else the CPU. *host is the device whose queues do the host's work: the same one on a CPU. PT_USAGE: an
+ * invalid name. */
 int device_open(const char *name, const device_options *o, device **out, device **host, pt_error *e);
 int device_name_check(const char *name, pt_error *e);
-void device_close(device *d, device *host); /* after their queues and memory; may be NULL */
+void device_close(device *d, device *host); /* after their queues and memory are closed; may be NULL */
 
-/* Of the queue that does the host's part (AdamW): one where the processor has all the computing to do as well, else all of them. */
+/* Threads of the queue for the host's work (AdamW): one if the processor also does all other computation, else all. */
 static inline int host_queue_threads(const device *d, const device *host, int threads) { return d == host ? 1 : threads; }
 
 static inline void queue_submit(queue *q, const op *o) { q->device->table->submit(q, o); }
 static inline uint64_t queue_signal(queue *q) { return q->device->table->signal(q); }
 static inline void queue_wait(queue *q, queue *other, uint64_t value) { q->device->table->wait(q, other, value); }
 static inline void queue_mark(queue *q, int64_t *ns) { q->device->table->mark(q, ns); }
-/* *ns stays what it is where no processor computes. */
+/* *ns is unchanged if no processor computes. */
 static inline void queue_mark_work(queue *q, int64_t *ns)
 {
     if (q->device->table->mark_work)

@@ -1,15 +1,15 @@
-/* op_table.h - every op, a row each, and what adding one takes.
+/* op_table.h - every op is one row here.
  *
- *     ROW(KIND, name, member, doing)      doing: what a message says is being done
+ *     ROW(KIND, name, member, doing)      doing: the activity, for messages
  *
  * A row stands for OP_KIND, an element of op_kind whose arguments are the op_MEMBER in op.member (device.h), and for the functions
  *
  *     cpu_NAME     on the CPU                        device/cpu/ops.h, queue.c
  *     cuda_NAME    its launch on a GPU               device/cuda/kernels.h, queue.c
- *     cost_NAME    what it asks of a machine         predict/op_costs.c
+ *     cost_NAME    its FLOPs and bytes               predict/op_costs.c
  *
- * without any of which the program does not build. KERNEL_OPS are computed by kernels of our own everywhere. A GPU copies and clears by
- * CUDA's runtime, multiplies matrices by a library, and knows neither disks nor other ranks.
+ * The program does not build without any of these. KERNEL_OPS have this project's own kernels everywhere. A GPU copies and clears with
+ * CUDA's runtime, multiplies matrices with cuBLASLt, and uses neither disks nor other ranks.
  */
 #ifndef PT_OP_TABLE_H
 #define PT_OP_TABLE_H

@@ -1,9 +1,9 @@
-/* check_links.c - whether transfers still take what a profile says: the shortest of some, through memory and a file of their own. */
+/* check_links.c - checks transfers against a profile: the shortest of several runs, with memory and a file of their own. */
 #include "measure/links.h"
 
 #include "io/files.h"
 
-/* What transfers need of one tier. */
+/* The memory that transfers need of one tier. */
 typedef struct side { char *base; uint64_t bytes; } side;
 
 static void side_layout(area *a, void *arg)
@@ -12,7 +12,7 @@ static void side_layout(area *a, void *arg)
     s->base = area_take(a, s->bytes, PATTERN_VALUES);
 }
 
-/* One transfer after the other through a room of two. */
+/* Transfers one after another through a buffer of twice their size. */
 static int check_transfer(device *d, transfer *t, int64_t bytes, double *ns, pt_error *e)
 {
     queue *q;

@@ -1,19 +1,18 @@
-/* measure.h - measuring one thing: memory of its own, contents that look like a model's, runs between two marks of a queue
- * until the median settles. Used by profile/ alone.
+/* measure.h - measures the time of one thing, in its own memory with contents like a model's, between two timestamps of a queue, until the
+ * median settles. For profile_get.c and the files of this folder.
  *
- * What is measured lies in one block of device memory inside the budget, which is given back at the end. A layout
- * function carves it up; it runs twice, first to learn the size, then to hand out addresses and fill them:
+ * Everything measured lies in one block of device memory inside the budget, which is freed at the end. A layout function divides the block.
+ * It runs twice, first to compute the size, then to assign addresses and fill them:
  *
  *   area_take(a, bytes, PATTERN_WEIGHTS)     NULL in the first pass
  *
- * Contents come from a staging buffer of random values that is copied over and over: an op's time does not depend on
- * its values, unless they are denormal or not finite, and these are neither.
+ * Contents are copies of a staging buffer of random values: the time of an op does not depend on its values, unless they are denormal or
+ * not finite, which these are not.
  *
- * Several runs are submitted at a time, as the executor does, so that a queue finds its next op waiting. Other programs
- * make times longer, never shorter, and they come and go: the median of several rounds, each of which runs everything
- * that is to be compared, is what is used (of what runs beside transfers the mean, measure_beside.c); the distance of the
- * quartiles of three runs or more says how sure it is. What takes too long to be run that often is as sure as the same work on
- * fewer rows or bytes, which is run before it.
+ * Several runs are submitted at a time, as in the executor, so that a queue finds its next op waiting. Other programs only make times
+ * longer, and they come and go. So the result is the median over several rounds, each of which runs everything that is to be compared (for
+ * contention the mean, measure_beside.c). The distance of the quartiles of three or more runs gives the uncertainty. What takes too long
+ * for that has the uncertainty of the same work on fewer rows or bytes, which runs before it.
  */
 #ifndef PT_MEASURE_H
 #define PT_MEASURE_H
@@ -28,22 +27,22 @@ typedef struct samples { int n; double ns[SAMPLES]; } samples; /* beyond SAMPLES
 double samples_median(const samples *s);
 double samples_mean(const samples *s);
 double samples_spread(const samples *s); /* half the quartile distance, relative to the median */
-/* Sets *spread where there are enough of them to tell; else it stays what it was. */
+/* Sets *spread if there are enough samples; else it is unchanged. */
 void samples_tell(const samples *s, double *spread);
 void samples_add(samples *s, double ns);
-/* What `rows` rows take: the straight line through what few and many take (many alone where few are no fewer), not flatter than half of
- * what is in proportion to many, and not steeper than that. */
+/* The time of `rows` rows on the straight line through the times of few and of many (only many, if few are no fewer), with a slope of at
+ * most that of proportion to many, and at least half of it. */
 double ns_at_rows(double few, double few_ns, double many, double many_ns, double rows);
 
 /* ---- memory ---- */
 
 typedef enum pattern {
-    PATTERN_NONE,      /* left as it is: written before it is read */
+    PATTERN_NONE,      /* not initialized: written before it is read */
     PATTERN_WEIGHTS,   /* N(0, 0.02), of the compute type */
     PATTERN_VALUES,    /* N(0, 1), of the compute type: activations */
     PATTERN_GRADIENTS, /* N(0, 1e-3), of the compute type */
     PATTERN_NORM,      /* fp32, 1 + N(0, 0.02): weights of norms */
-    PATTERN_SMALL,     /* fp32, N(0, 1e-3): gradients' accumulators, first moments */
+    PATTERN_SMALL,     /* fp32, N(0, 1e-3): gradient accumulators, first moments */
     PATTERN_SQUARES,   /* fp32, N(0, 1e-3)^2: second moments */
     PATTERNS
 } pattern;
@@ -52,21 +51,21 @@ typedef struct bench {
     const profile_request *r;
     queue *compute; /* with as many threads as training uses */
     char *staging;  /* the patterns, in host memory */
-    uint64_t needs[TIERS]; /* of what was refused last, 0: nothing was */
+    uint64_t needs[TIERS]; /* bytes of the last refused request, 0: none */
     struct { char *base; uint64_t bytes; bool used; } kept[TIERS]; /* the largest area so far; smaller ones lie in it */
-    bool hot; /* a GPU: it has computed for a while */
+    bool hot; /* a GPU that has computed for a while */
 } bench;
 
 int bench_open(bench *b, const profile_request *r, pt_error *e);
 void bench_close(bench *b);
-/* Bytes that no cache holds, with all of it this machine's: what a step visits once in so many is measured as it comes from memory. It
- * does not do to pass over so many in between: caches keep what they have had before, and let others pass. */
+/* Bytes that no cache holds, even if this machine has all of it: data that a step visits once must come from memory when it is measured.
+ * Visiting that many other bytes in between is not enough, because caches protect what was used before. */
 uint64_t bench_beyond_cache(const bench *b);
-/* Takes so much of the tier at once, as far as the budget goes, so that areas need not be given back for larger ones. */
+/* Allocates this much of the tier at once, within the budget, so that areas need not be freed for larger ones. */
 int bench_reserve(bench *b, tier t, uint64_t bytes, pt_error *e);
 void bench_progress(const bench *b, const char *what, int done, int total);
 
-typedef struct area { bench *b; tier tier; char *base; uint64_t bytes; } area; /* one a tier at a time */
+typedef struct area { bench *b; tier tier; char *base; uint64_t bytes; } area; /* one per tier at a time */
 typedef void (*layout_fn)(area *a, void *arg);
 void *area_take(area *a, uint64_t bytes, pattern p);
 uint64_t area_bytes(bench *b, layout_fn layout, void *arg);
@@ -79,18 +78,18 @@ void area_close(area *a);
 typedef void (*submit_fn)(queue *q, void *arg, int index, int turn);
 typedef struct stage { submit_fn submit; int index; samples *times; } stage; /* times NULL: not timed */
 
-/* Rounds of all stages from number `turn` on: at least `least`, then until every median has settled or the seconds are used up. Where
- * the same was run before, to warm up, `turn` is 1: what turns take in turn is not that which was just visited. */
+/* Rounds of all stages, numbered from `turn`: at least `least`, then until every median has settled or the time is over. After a warm-up
+ * with the same stages, `turn` is 1, so that stages with several data sets do not start with the one just used. */
 int measure_rounds(queue *q, const stage *stages, int n, void *arg, int turn, int least, double seconds, pt_error *e);
-/* The same after a first round that does not count; of one stage at least once. */
+/* The same after a first round that does not count; a single stage runs at least once. */
 int measure_stages(queue *q, const stage *stages, int n, void *arg, int least, double seconds, pt_error *e);
 int measure_stage(queue *q, submit_fn submit, void *arg, int index, double seconds, samples *out, pt_error *e);
-/* The shortest of some runs, which others at work disturb least: to be compared with the same of another day. */
+/* The shortest of several runs, which other programs disturb least: for comparison with another day. */
 int measure_least(queue *q, submit_fn submit, void *arg, int index, double *ns, pt_error *e);
 
 /* ---- what is measured ---- */
 
-/* The weights of a block, carved and filled; `slices` has room for those of the vocabulary's table. */
+/* The weights of a block, with addresses and contents; `slices` has room for those of the vocabulary's table. */
 void area_weights(area *a, const step_shape *s, int block, block_weights *w, const void **slices);
 
 #endif

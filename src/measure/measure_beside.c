@@ -1,14 +1,15 @@
-/* measure_beside.c - how many times as long everything takes beside everything else.
+/* measure_beside.c - contention: how many times as long everything takes beside everything else.
  *
- * What computes is timed alone (of transfers their curves say it), then every pair that a plan can bring together, each side
- * kept busy for as long as the other is. What is compared is the pace within the time that both ran, in the mean of two rounds: a step
- * is a sum, and holds as much of the moments in which a disk's work disturbs all else as the mean does (layers beside reads took 0.99 of
- * what they take alone in the median, 1.12 in the mean). Copies beside what computes are timed one by one, each after a rest. Transfers of
- * another length are timed as well, for they lose more or less (other_bytes). A virtual machine that stands still beside its disk at the
- * end of each period (measure_quota.c) is looked at while it does not; where that was looked for, what computed beside reads and writes
- * meanwhile is such a pair, and is compared with what it takes alone in both rounds.
- * Of a control group's quota it is known how much it is: where what runs at once wants more processor time than that, all of it takes
- * that much longer in the long run; what computes is watched for a period of it.
+ * Computation is timed alone (the curves have the times of transfers alone), then every pair that a plan can bring together, each side busy
+ * for as long as the other. The result is the ratio of paces while both ran, in the mean of two rounds. The mean, because a step is a sum,
+ * and includes the moments in which the disk's work disturbs everything (layers beside reads took 0.99 times as long as alone in the
+ * median, 1.12 in the mean). Copies beside computation are timed one by one, each after a pause. Transfers of another length are timed as
+ * well, because they lose more or less (other_bytes). A virtual machine that stands still beside its disk at the end of each period
+ * (measure_quota.c) is observed while it does not; computation beside reads and writes was observed during that measurement and is compared
+ * with its time alone in both rounds.
+ *
+ * A control group's quota is known. If concurrent work needs more processor time than that, all of it takes longer by this factor;
+ * computation is observed for one period.
  */
 #include "measure/links.h"
 

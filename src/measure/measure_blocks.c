@@ -1,9 +1,9 @@
-/* measure_blocks.c - the costs of a model's blocks: who gets how much time.
+/* measure_blocks.c - the costs of a model's blocks, and the time that each measurement gets.
  *
  *   one round = every kind of layer forward and backward, and one part of the head, once without its gradients and three times with them
  *
- * A fast machine repeats rounds until the medians settle. Where even one takes seconds, all together get the time of
- * one (at most 30 s), and the parts run fewer rows than a unit has (measure_layer.c, measure_ends.c).
+ * A fast machine repeats rounds until the medians settle. If one round takes seconds, all measurements together get the time of one (at
+ * most 30 s), and the parts run fewer rows than a unit has (measure_layer.c, measure_ends.c).
  */
 #include "measure/measure_parts.h"
 

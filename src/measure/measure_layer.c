@@ -1,31 +1,30 @@
-/* measure_layer.c - a decoder layer for one unit: forward, backward with everything saved, and what each other save level
- * computes again before it.
+/* measure_layer.c - a decoder layer for one unit: forward, backward with everything saved, and the recomputation of each other save level.
  *
  *   backward(level) = recompute(level) + backward(everything saved) - what they save each other
- *   forward(level)  = forward(input saved) + its share of the bytes that are saved beyond it, of what saving everything takes longer
+ *   forward(level)  = forward(input saved) + the additional time of saving everything, in proportion to the bytes saved beyond the input
  *
  * What is not saved is written to a workspace, which stays in the cache: forward is up to a fifth faster then.
  *
- * Every round runs all of it, each part with another of several sets of weights and saved tensors, so many that no cache holds them
- * all, or as large as all that a step touches: a layer whose weights are in the cache would be too fast. What comes back through the
- * layers meets a cache that is full of the gradients of the layer behind, which have to be written first; what goes forward does not.
+ * Every round runs all of it. Each part uses another of several sets of weights and saved tensors, which together exceed every cache or are
+ * as large as all that a step touches, because a layer whose weights are in the cache would be too fast. In backward, the cache is full of
+ * the gradients of the layer before, which have to be written first; in forward it is not.
  *
- * A step whose micro-batches visit a layer one after the other finds the accumulators of its gradients in the cache, where the layer behind
- * has left its own, if they lie at one place; one that goes through all layers again and again keeps those of each. Then they come from
- * memory. What backward takes longer then, by sets of accumulators in turn that fill 256 MiB, is measured with the few rows that are run
- * first: it is the same for any number. Sums that are written there for the first time take longest, for those of the layer before have to
- * be written to memory as well.
+ * If micro-batches visit a layer one after another, its gradient accumulators are in the cache, where the layer before has left its own, if
+ * both have the same address. If the step goes through all layers again and again, it keeps the accumulators of each, and they come from
+ * memory. The additional time of backward is measured with the few rows that run first, with sets of accumulators in turn that fill 256
+ * MiB; it is the same for any number of rows. Writing the first sums takes longest, because those of the layer before have to be written to
+ * memory as well.
  *
- * A unit that follows another of its visit finds the weights in the cache; and backward finds there the weights that were just used to
- * compute again, and what was computed. What both take less is measured with the few rows too, of everything and of nothing saved; of the
- * levels between it is as much as their share of what is computed again.
+ * A unit after another of its visit finds the weights in the cache; backward finds there the weights and the results of the recomputation.
+ * The times that both save are measured with the few rows, too, for everything and nothing saved; for levels between in proportion to their
+ * recomputation.
  *
- * Of layers to which backward does not come forward alone is run; of gradients, those of what is trained.
+ * Layers without backward run only forward; of gradients, only those of trained parameters are computed.
  *
- * Where that takes too long, or more memory than there is, fewer rows are run: fewer sequences, then shorter ones. A straight
- * line through the times of very few rows and of those gives the whole unit's: a part of the work (reading weights, adding to
- * their gradients) is the same for any number of rows. Only attention grows with the square of the length. Where sequences are
- * shortened it is measured alone (measure_attention.c), taken out before and put back as it is at the full length.
+ * If that takes too long, or more memory than there is, fewer rows run: fewer sequences, then shorter ones. A straight line through the
+ * times of very few rows and of these gives the time of the unit, because a part of the work (reading weights, adding to their gradients)
+ * does not depend on the number of rows. Only attention grows with the square of the length. If sequences are shortened, attention is
+ * measured separately (measure_attention.c): its time at the short length is subtracted, and its time at the full length added.
  */
 #include "measure/measure_parts.h"
 

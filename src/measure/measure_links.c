@@ -4,15 +4,14 @@
  *   host memory            [states of an update][ H: transfers ][ K: to and from the disk ]   (only with a host tier;
  *   disk            [ a scratch file without a name ]                                          else K is in place of D)
  *
- * Disk transfers are those of the executor: the same scratch file, direct where the filesystem allows it, so that the page
- * cache has no part in them (a cache in the drive, or of a virtual machine's host, may have). Blocks are written before they
- * are read: what was only allocated is read without touching the disk; and what is timed was written before, for a block's first
- * write took twice as long (64 MiB at 2.5 GB/s instead of 5). A size is left out where the one before it tells that it would
- * take too long; at least three are measured.
+ * Disk transfers use the executor's scratch file, with direct I/O if the file system allows it, so that the page cache does not matter (a
+ * cache in the drive, or of a virtual machine's host, may). Blocks are written before they are read, because allocated blocks are read
+ * without touching the disk. They are also written before writes are timed, because the first write of a block took twice as long (64 MiB
+ * at 2.5 GB/s instead of 5). A size is skipped if the one before predicts that it would take too long; at least three are measured.
  *
- * Memory and file are as large as a step's, or large enough not to be told from it: through 64 MiB of memory a disk read 4 to 20%
- * faster than through 128 MiB or more, and the first 256 MiB of a file were written 5% faster, 64 MiB a seventh (bench/results). A virtual
- * machine's disk wrote 1.6 times as fast, whatever its place, from the moment on in which 1.5 GiB of its blocks had been written.
+ * Memory and file are as large as a step's, or large enough to behave like it: through 64 MiB of memory a disk read 4 to 20% faster than
+ * through 128 MiB or more, and the first 256 MiB of a file were written 5% faster, the first 64 MiB a seventh (bench/results). A virtual
+ * machine's disk wrote 1.6 times as fast, at any offset, once 1.5 GiB of its blocks had been written.
  */
 #include "measure/links.h"
 

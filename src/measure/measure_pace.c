@@ -1,4 +1,4 @@
-/* measure_pace.c - how fast two queues go beside each other: each run's end is marked, and what counts is the time in which both ran. */
+/* measure_pace.c - the pace of two concurrent queues: the end of each run is recorded, and only the time in which both ran counts. */
 #include "measure/links.h"
 
 #include <math.h>

@@ -1,4 +1,4 @@
-/* measure_parts.h - what a profile is made of, part by part. Internal to measure/. */
+/* measure_parts.h - the measurements that make up a profile. Internal to measure/. */
 #ifndef PT_MEASURE_PARTS_H
 #define PT_MEASURE_PARTS_H
 

@@ -1,19 +1,19 @@
-/* measure_quota.c - what a virtual machine's host does for its disk, where it counts as the machine's own processor time.
+/* measure_quota.c - the work of a virtual machine's host for its disk, if it counts as the machine's own processor time.
  *
  *   |#########################------|#########################------|     two processors compute, a disk reads
  *   |#####  #####  #####  #####  ###|##  #####  #####  #####  #####  |     they compute for half of the time, the disk reads
  *   0                             100                             200 ms
  *
- * A host that gives a machine as much processor time as its processors can take in each period of a tenth of a second takes its own work
- * for the machine's disk from it. Beside a disk that is busy all processors go at full speed until the period's time is used up, and stand
- * still for the rest of it, 24 to 35 ms of 100 where the disk moved 2 GB/s; where they compute for 40 ms of 100 they never do. So how much
- * longer a step takes depends on how much it computes meanwhile, and no factor by which computation is slower beside a disk says it.
+ * Some hosts give a machine as much processor time per tenth of a second as its processors can use, and subtract their own work for the
+ * machine's disk. Beside a busy disk, all processors then run at full speed until the period's time is used up, and stand still for the
+ * rest of it: 24 to 35 ms of 100 when the disk moved 2 GB/s. If they compute for only 40 ms of 100, they never stand still. So the slowdown
+ * of a step depends on how much it computes meanwhile, and no constant factor describes it.
  *
- * What is measured: all processors compute for two periods, beside reads and then beside writes. The first has what was before in it; where
- * the second stood still, two more are watched, and the one that did so less counts. A period that stood still for a third had work for one
- * and a half times its time: half of it was the host's. What stands still without a disk as well (a host that takes memory back does that
- * for half a second, a limit of processors that no control group tells of always) is taken off. The pace of both while nothing stands still
- * is that of a pair (measure_beside.c), which need not be timed again.
+ * Measurement: all processors compute for two periods, beside reads and then beside writes. The first period is affected by earlier work.
+ * If the second stood still, two more are observed, and the shorter time counts. A period that stood still for a third had work for one and
+ * a half times its time, half of which was the host's. Time that stands still without a disk is subtracted (a host that reclaims memory
+ * does that for half a second; a limit of processors that no control group shows does it always). The pace of both while nothing stands
+ * still is that of a pair (measure_beside.c), which need not be timed again.
  */
 #include "measure/links.h"
 

@@ -1,10 +1,10 @@
-/* measure_rates.c - what does not depend on the model: finishing gradients, updates on device and host, by the number of
- * elements and of threads, and what a task costs beside its work.
+/* measure_rates.c - what does not depend on the model: finishing gradients, and updates on device and host, by the number of elements and
+ * threads; and the fixed cost of a task.
  *
- * A step touches each chunk once, so that its states are never in the cache unless the whole model is: each run takes the next
- * part of a region as large as the model, up to 16 Mi elements, and of larger models twice that where it fits: a third cache
- * of 260 MiB keeps 16 Mi elements' gradients, and of their states so many that an update took 6% less than in a step. The sums that
- * gradients are rounded from are written before, a layer's at a time, as its backward does: they are in the cache as far as it holds them.
+ * A step touches each chunk once, so its states are not in the cache unless the whole model is. Each run takes the next part of a region as
+ * large as the model, up to 16 Mi elements, and for larger models twice that if it fits: a last-level cache of 260 MiB keeps the gradients
+ * of 16 Mi elements, and so much of their states that an update took 6% less than in a step. The sums from which gradients are rounded are
+ * written before, a layer at a time, as in backward: they are in the cache as far as it holds them.
  */
 #include "measure/measure_parts.h"
 

@@ -1,12 +1,12 @@
-/* measure_wake_latency.c - what arithmetic loses after a pause.
+/* measure_wake_latency.c - the time that arithmetic loses after a pause.
  *
  *   pause        nothing runs
  *   first half   as many matmuls as take HALF_NS
- *   second half  the same again: the first took so much longer
+ *   second half  the same again; the first half took so much longer
  *
- * On two Intel cores with AMX matmuls of bf16 take two to three times as long for the first 2 ms after 100 ms without one, whether the
- * processor slept, spun or read memory meanwhile; with weights that come from behind the second cache, as those of a step, for some
- * 8 ms. Updates lose hardly anything. So the pause is counted from the last arithmetic on, whatever else ran since.
+ * On two Intel cores with AMX, bf16 matmuls take two to three times as long for the first 2 ms after 100 ms without one, whether the
+ * processor slept, spun or read memory meanwhile; with weights from beyond the second-level cache, as in a step, for about 8 ms. Updates
+ * lose almost nothing. So a pause counts from the end of the last arithmetic, whatever else ran since.
  */
 #include "measure/measure_parts.h"
 

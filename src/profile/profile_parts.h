@@ -1,4 +1,4 @@
-/* profile_parts.h - the two parts of a profile, each of which is kept by itself. Internal to profile/ and measure/. */
+/* profile_parts.h - the two parts of a profile, each kept in its own file. Internal to profile/ and measure/. */
 #ifndef PT_PROFILE_PARTS_H
 #define PT_PROFILE_PARTS_H
 
@@ -7,25 +7,24 @@
 #include "profile/profile.h"
 
 typedef enum profile_part {
-    PROFILE_BLOCKS,  /* layers, embedding, head: of one model */
-    PROFILE_MACHINE, /* updates, tasks, transfers, and units of so many rows beside them: of any model of that size */
+    PROFILE_BLOCKS,  /* layers, embedding, head of one model */
+    PROFILE_MACHINE, /* updates, tasks, transfers, and contention with units of so many rows: for any model of that size */
     PROFILE_PARTS
 } profile_part;
 extern const char *const profile_part_names[PROFILE_PARTS];
 
-/* Sizes that grow with the model, so that small ones are measured in no time: elements of the largest part that updates and
- * gradients are measured for (RATES_LEAST * 4^n; the last RATES_LARGEST where that fits), bytes of the largest transfer (LINKS_LEAST *
- * 4^n). */
+/* Sizes that grow with the model, so that small models are measured quickly: elements of the largest part for which updates and gradients
+ * are measured (RATES_LEAST * 4^n; the last RATES_LARGEST if that fits), bytes of the largest transfer (LINKS_LEAST * 4^n). */
 enum { RATES_LEAST = 4 << 10, RATES_MOST = 16 << 20, RATES_LARGEST = 2 * RATES_MOST, LINKS_LEAST = 64 << 10, LINKS_MOST = 64 << 20 };
-enum { CHECK_ELEMENTS = 1 << 20, CHECK_BYTES = 4 << 20 }; /* of an update and a transfer that are run again as a check, at most */
+enum { CHECK_ELEMENTS = 1 << 20, CHECK_BYTES = 4 << 20 }; /* limits of the update and the transfer that are repeated as checks */
 int64_t rates_elements(const model *m);
-int64_t timed_matmul_rows(const profile_request *r); /* of the matmul that stands for a unit's on a CPU: no more than suffice */
+int64_t timed_matmul_rows(const profile_request *r); /* of the matmul that represents a unit on a CPU: as few as suffice */
 uint64_t links_bytes(const model *m);
-/* Of the file that disk transfers are measured in. Some disks change their pace once much of them has been written (measure_links.c),
- * which most plans of a model with states of 4 GiB or more bring about, and few plans of others. */
+/* Size of the file in which disk transfers are measured. Some disks change their speed after a certain amount was written
+ * (measure_links.c); most plans of a model with states of 4 GiB or more write that much, few plans of others. */
 uint64_t links_file_bytes(const model *m);
 bool links_have_disk(const profile_request *r);
-/* The path, or the nearest of the folders above it that exists. */
+/* The path, or its nearest existing parent. */
 int existing_folder(const char *path, char out[FILE_PATH_BYTES], pt_error *e);
 
 enum { SLOW_MOST = 50 }; /* limit of the factor by which a cost_class slows another one down */
