@@ -17,15 +17,20 @@ int command_report(int argc, char **argv);
 int command_ritz(int argc, char **argv);
 int command_ritz_plan(int argc, char **argv); /* protrain plan --problem */
 
-/* --optimizer, in the order of pt_optimizer. */
 #define BASE_CHOICE "auto|bf16|fp32|nf4|int8" /* in the order of pt_base */
 #define BASE_HELP                                                                                                                          \
     "format of the layers' frozen matrices: nf4 takes half a byte per\nvalue (as in bitsandbytes), int8 one byte; default auto: as "       \
     "--dtype"
-#define OPTIMIZER_CHOICE "adamw|adamw8bit|muon"
+#define OPTIMIZER_CHOICE "adamw|adamw8bit|muon" /* in the order of pt_optimizer */
 #define OPTIMIZER_HELP "adamw8bit: AdamW with 8-bit moments; muon: Muon for the layers'\nmatrices, AdamW for the rest; default adamw"
 
 /* Option rows for train and the commands that plan or measure it. */
+#define TRAINED_ARGS(s)                                                                                                                    \
+    {"--freeze", ARG_STRINGS, &(s)->freeze, "PATTERN", "do not train tensors whose names match ('model.layers.?.*'); repeatable", false},  \
+    {                                                                                                                                      \
+        "--train-only", ARG_STRINGS, &(s)->train_only, "PATTERN",                                                                          \
+        "train only tensors whose names match, except those of --freeze; repeatable", false                                                \
+    }
 #define ADAPTER_ARGS(o)                                                                                                                    \
     {"--lora", ARG_COUNT, &(o)->lora_rank, "RANK", "freeze the model and train LoRA adapters of this rank", false},                        \
         {"--lora-alpha", ARG_DOUBLE, &(o)->lora_alpha, "X", "scale the adapters' output by alpha / rank; default 2 x rank", false},        \
