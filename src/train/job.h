@@ -1,4 +1,4 @@
-/* job.h - what a run computes on: model, data, and the shape of a step. Opened once, the same until the run ends. */
+/* job.h - what a run computes: model, data, and the shape of a step. Opened once, unchanged until the run ends. */
 #ifndef PT_JOB_H
 #define PT_JOB_H
 
@@ -13,26 +13,26 @@
 #include "train/companions.h"
 
 typedef struct job {
-    pt_train_options o;            /* lr and seq_len are filled in */
+    pt_train_options o;            /* with lr and seq_len set */
     char model_dir[FILE_PATH_BYTES];
     model *model;
     companions companions;
     bool random_init;
     base base;
-    weights_layout layout;         /* of the weights that are written; owns its source */
-    pt_dtype save_type;            /* of adapters fp32 */
-    uint64_t base_sum;             /* of the weights that adapters stand beside, as they were loaded */
+    weights_layout layout;         /* of the written weights; owns its source */
+    pt_dtype save_type;            /* for adapters fp32 */
+    uint64_t base_sum;             /* checksum of the base's weights in a run with adapters, as they were loaded */
     step_shape shape;
     tokenizer *tokenizer;
     dataset *data, *eval;
-    int64_t steps, epoch_windows;  /* windows of an epoch that are used: a multiple of the batch */
+    int64_t steps, epoch_windows;  /* epoch_windows: windows per epoch that are used: a multiple of the batch */
 } job;
 
-/* from: the checkpoint that the run goes on from, or "". */
+/* from: the checkpoint that the run continues, or "". */
 int job_open_model(job *j, const char *from, pt_error *e);
-/* Sequence length, batch and type; for a CPU, until the plan is made. */
+/* Sequence length, batch and type; as for a CPU until the plan is made. */
 int job_choose_shape(job *j, pt_error *e);
-/* cache: the folder for token ids. */
+/* cache: folder of the token cache. */
 int job_open_data(job *j, const char *cache, pt_error *e);
 int job_count_steps(job *j, pt_error *e);
 void job_close(job *j);

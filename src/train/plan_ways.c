@@ -30,7 +30,7 @@ static void train_adapters(pt_train_options *o)
 {
     train_all(o);
     o->lora_rank = LORA_RANK;
-    o->save_type = PT_SAVE_AS_STORED; /* adapters are fp32 */
+    o->save_type = PT_SAVE_AS_STORED; /* adapters are saved in fp32 */
 }
 
 static void train_adapters_on_4_bits(pt_train_options *o)
@@ -63,8 +63,8 @@ int plan_ways_find(const pt_train_options *o, const plan_way *own, plan_way out[
         plan_way way = *own;
         rows[i].change(&other);
         if (!trains_the_same(o, &other)) {
-            other.plan_file = NULL; /* made for what o says */
-            other.notice = NULL;    /* what is to be said was said for o */
+            other.plan_file = NULL; /* made for other options */
+            other.notice = NULL;    /* the caller has given these notices */
             if (plan_way_of(&other, &way, &e))
                 continue;
         }
