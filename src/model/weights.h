@@ -96,7 +96,10 @@ typedef struct weights_layout {
     const struct safetensors *source; /* what it has beside the text part is copied, byte for byte; NULL: nothing is */
 } weights_layout;
 
-/* Streams every Hugging Face tensor, in the order of the model and named as the layout says, then those that are copied. A tied head is not
+/* Where several processes write the same files (safetensors_share), all call this, and the getter says whose turn it is, the same one for
+ * all of a parameter that is stored transposed.
+ *
+ * Streams every Hugging Face tensor, in the order of the model and named as the layout says, then those that are copied. A tied head is not
  * written twice. Memory: `scratch`, at least weights_scratch_bytes(). A transposed tensor (GPT-2's matrices) is asked for once from the
  * getter if about 4/3 of its fp32 bytes fit into the scratch, else once for each slice that fits: give some tens of MiB. PT_FAILED also
  * where a finite value is beyond F16. */

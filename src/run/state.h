@@ -40,6 +40,9 @@ typedef struct state {
     const state_origin *origin; /* to be set behind state_open; NULL: what is loaded has them too, and nothing is exported */
     uint64_t origin_sum; /* of the values that were quantized, however they were read */
     uint64_t base_sum;   /* of what else is frozen, since state_load_adapted */
+    bool spread;         /* state_share */
+    int reader;
+    bool agreed;         /* all ranks know that the export has failed */
 } state;
 
 void state_open(state *s, executor *x);
@@ -50,10 +53,12 @@ int state_close(state *s, pt_error *e); /* writes back what was changed */
 int state_read(state *s, int kind, int index, int64_t from, int64_t n, float *out, pt_error *e);
 int state_write(state *s, int kind, int index, int64_t from, int64_t n, const float *in, pt_error *e);
 
-/* Several ranks keep the states of their shards alone, and all of them the weights in the compute type. All of them write what they keep of
- * the same values. Rank 0 alone reads, inside of state_lead, which all ranks call: there it does the work, while the others send it what
- * it asks for, until the work has ended; the result is the same on all ranks. With one rank it only does the work. */
-int state_lead(executor *x, int (*work)(void *arg, pt_error *e), void *arg, pt_error *e);
+/* Several ranks keep the states of their shards alone, and all of them the weights in the compute type. All of them call what is here
+ * alike, and write what they keep of the same values. What is read comes to one of them, the reader, and on the others `out` is room for
+ * what they send. The reader is rank 0, unless state_share says that reading is spread: then each of the exported parts is read, and
+ * written, by the rank that keeps most of it, so that all of them have to see the folder. */
+int state_share(state *s, bool spread, pt_error *e);
+bool state_reads(const state *s); /* is this rank the reader? */
 
 struct safetensors;
 /* Weights from a Hugging Face folder, or random ones. All else becomes zero. */
@@ -67,8 +72,8 @@ int state_init(state *s, uint64_t seed, pt_error *e);
 int state_load_adapted(state *s, const struct safetensors *base, const struct safetensors *adapter, uint64_t seed, pt_error *e);
 /* One kind of state, not the masters, from files that hold it under the weights' names. */
 int state_load_kind(state *s, int kind, const struct safetensors *st, pt_error *e);
-/* A checksum of each kind's values, the same wherever they lie; beside adapters, of these alone: tells whether what was loaded is what was
- * exported. Without matrices in few bits. */
+/* A checksum of each kind's values, the same wherever they lie and on all ranks; beside adapters, of these alone: tells whether what was
+ * loaded is what was exported. Without matrices in few bits. */
 int state_checksums(state *s, uint64_t checksums[STATE_KINDS_MOST], pt_error *e);
 /* The masters as Hugging Face tensors into FOLDER/NAME.safetensors (or shards); matrices in few bits as their origin has them. */
 int state_export(state *s, const char *folder, const char *name, pt_dtype dtype, weights_layout layout, pt_error *e);

@@ -1,7 +1,7 @@
 /* ranks.h - what the ranks of a run agree on. One rank decides, or all say what they know; with one rank nothing happens.
  *
- * Rank 0 owns the output folder: it alone claims it, measures, plans and writes. The others read model and data for themselves, take its
- * plan, and are asked for their part of the state where it is saved (state_lead).
+ * Rank 0 owns the output folder: it alone claims it, measures and plans. The others read model and data for themselves, take its plan, and
+ * write their part of the state where it is saved, or send it to rank 0 (state.h, shared_stage.h).
  */
 #ifndef PT_RANKS_H
 #define PT_RANKS_H
@@ -30,6 +30,8 @@ int ranks_add(const trainer *t, int64_t *n, pt_error *e);
 /* The tree of lanes (model/lanes.h) over one sum of each rank. */
 int ranks_tree(const trainer *t, double *sum, pt_error *e);
 int ranks_any(const trainer *t, bool *yes, pt_error *e);
+/* Where one has failed all fail, with its sentence: comm_agree. */
+int ranks_all(const trainer *t, int failed, pt_error *e);
 /* Memory and speed of every rank, into t->accounts. */
 int ranks_collect_accounts(trainer *t, pt_error *e);
 /* One that cannot go on tells the others. Returns `failed`. */
