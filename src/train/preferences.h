@@ -5,8 +5,8 @@
 
 #include "train/reference.h"
 
-/* Over pairs; right: margins above 0. */
-typedef struct preference_sum { int64_t pairs, right; double loss, margin; } preference_sum;
+/* Over pairs; right: margins above 0; reward: of the chosen replies, of the rejected ones. */
+typedef struct preference_sum { int64_t pairs, right; double loss, margin, reward[2]; } preference_sum;
 /* Of the step that x has run, of all ranks: the same sum for any number of them. */
 int preferences_sum(executor *x, preference_sum *sum, pt_error *e);
 
