@@ -110,8 +110,7 @@ static void tell_data(const job *j, const dataset *d, bool evaluation)
 {
     if (dataset_summary(d) && !evaluation)
         options_notice(&j->o, "%s", dataset_summary(d));
-    if (dataset_notice(d))
-        options_notice(&j->o, "%s%s", evaluation ? "evaluation: " : "", dataset_notice(d));
+    dataset_tell(d, evaluation ? "evaluation: " : "", options_pass_notice, (void *)&j->o);
 }
 
 static int open_dataset(const job *j, dataset_options d, bool evaluation, dataset **out, pt_error *e)
@@ -150,6 +149,8 @@ int job_open_data(job *j, const char *cache, pt_error *e)
         failed = open_dataset(j, d, false, &j->data, e);
     if (!failed && (j->o.eval_data_n || j->o.eval_split > 0))
         failed = open_dataset(j, d, true, &j->eval, e);
+    if (!failed)
+        options_tell_idle(&j->o, dataset_chats(j->data), dataset_packed(j->data));
     j->shape.documents = !failed && (dataset_apart(j->data) || (j->eval && dataset_apart(j->eval)));
     return failed;
 }
