@@ -70,6 +70,10 @@ int job_open_model(job *j, const char *from, pt_error *e)
     j->random_init = j->o.init_random || !weights_present(j->model_dir);
     if (j->random_init && !j->model->adapters)
         j->model->stored_bf16 = false;
+    if (j->model->adapters && !j->random_init)
+        base_mark_find(j->model, j->model_dir, j->base_mark);
+    if (j->o.adapter && !resumed)
+        base_mark_compare(j->model, j->model_dir, j->o.adapter, j->o.notice, j->o.arg);
     if (j->random_init && !resumed)
         options_notice(&j->o, "%s: starting from random weights (seed %llu)",
                        j->o.init_random ? "`init_random`" : "no weights in the model's folder", (unsigned long long)j->o.seed);

@@ -4,6 +4,7 @@
 
 #include "data/dataset.h"
 #include "io/files.h"
+#include "model/base_mark.h"
 #include "model/model.h"
 #include "model/shape.h"
 #include "model/weights.h"
@@ -22,6 +23,7 @@ typedef struct job {
     weights_layout layout;         /* of the weights that are written; owns its source */
     pt_dtype save_type;            /* of adapters fp32 */
     uint64_t base_sum;             /* of the weights that adapters stand beside, as they were loaded */
+    char base_mark[BASE_MARK];     /* of the same, which goes with the adapters */
     step_shape shape;
     tokenizer *tokenizer;
     dataset *data, *eval;
