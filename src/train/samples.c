@@ -40,7 +40,7 @@ static void show(const trainer *t, const said_sample *s)
     for (const char *p = s->text; *p && n < SHOWN_BYTES; p++)
         line[n++] = (unsigned char)*p < ' ' ? ' ' : *p;
     line[n] = 0;
-    options_notice(&t->job.o, "after %lld steps the model %s \"%.200s\": %s", (long long)s->step,
+    options_notice(&t->job.o, "after %lld step%s the model %s \"%.200s\": %s", (long long)s->step, s->step == 1 ? "" : "s",
                    dataset_chats(t->job.data) ? "replies to" : "continues", s->prompt, line);
 }
 
@@ -94,5 +94,5 @@ void samples_take(trainer *t, bool trained)
         said_free(&all);
     }
     if (failed)
-        options_notice(&t->job.o, "no samples after %lld steps: %.800s", (long long)t->at.step, e.text);
+        options_notice(&t->job.o, "no samples after %lld step%s: %.800s", (long long)t->at.step, t->at.step == 1 ? "" : "s", e.text);
 }
