@@ -4,6 +4,7 @@
 #include "data/idle_options.h"
 #include "model/lanes.h"
 #include "optimizer/optimizer.h"
+#include "io/files.h"
 #include "profile/profile.h"
 #include "device/device.h"
 #include "text/utf8.h"
