@@ -130,8 +130,9 @@ static int take_turn(session *s, pt_generator *g, const char *text, size_t bytes
     if (!failed && made == s->max_new_tokens)
         fprintf(stderr, "note: the reply was cut off by --max-new-tokens %lld\n", (long long)made);
     if (!failed && !s->quiet && !isatty(STDIN_FILENO))
-        fprintf(stderr, "%lld token%s of conversation read in %.2f s; %lld new tokens at %.1f tokens/s\n", (long long)prompt_tokens,
-                prompt_tokens == 1 ? "" : "s", ready - start, (long long)made, (double)made / (now_s() - ready));
+        fprintf(stderr, "%lld token%s of conversation read in %.2f s; %lld new token%s at %.1f tokens/s\n",
+                (long long)prompt_tokens, plural((uint64_t)prompt_tokens), ready - start, (long long)made, plural((uint64_t)made),
+                (double)made / (now_s() - ready));
     return failed;
 }
 

@@ -35,8 +35,8 @@ static int add_line(table *t, const char *path, int64_t number, char *line, int6
     for (int64_t j = 0; j < dim; j++, at = end) {
         const double x = strtod(at, &end);
         if (end == at || !isfinite(x))
-            return pt_fail(e, PT_FAILED, "%s, line %lld: number %lld of %lld is missing, or is not a number", path, (long long)number,
-                           (long long)j + 1, (long long)dim);
+            return pt_fail(e, PT_FAILED, "%s, line %lld: x%lld is missing or not a number; a point has %lld coordinate%s", path,
+                           (long long)number, (long long)j + 1, (long long)dim, plural((uint64_t)dim));
         t->x[t->n * dim + j] = x;
         while (isspace((unsigned char)*end) || *end == ',' || *end == ';')
             end++;

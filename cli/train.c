@@ -241,17 +241,17 @@ static void print_summary(const session *s, const pt_trainer *t)
     char count[32], tokens[32], a[32], b[32];
     pt_trainer_summary(t, &m);
     fprintf(stderr, "model    %s, %s parameters, %lld layer%s\n", m.model_type, pt_count_text(count, (uint64_t)m.parameters),
-            (long long)m.layers, m.layers == 1 ? "" : "s");
+            (long long)m.layers, plural((uint64_t)m.layers));
     fprintf(stderr, "trains   %s\n", m.trains);
     fprintf(stderr, "data     %s tokens, %lld window%s of %lld", pt_count_text(tokens, (uint64_t)m.tokens), (long long)m.windows,
-            m.windows == 1 ? "" : "s", (long long)m.seq_len);
+            plural((uint64_t)m.windows), (long long)m.seq_len);
     const long long rest = (long long)(m.windows % m.batch_size);
     if (rest == 1)
         fputs("; each epoch leaves out the last one, which does not fill a batch", stderr);
     else if (rest)
         fprintf(stderr, "; each epoch leaves out the last %lld, which do not fill a batch", rest);
     fputc('\n', stderr);
-    fprintf(stderr, "machine  %s, %d thread%s (%s)\n", m.machine, m.threads, m.threads == 1 ? "" : "s", m.costs);
+    fprintf(stderr, "machine  %s, %d thread%s (%s)\n", m.machine, m.threads, plural((uint64_t)m.threads), m.costs);
     if (m.room[0])
         fprintf(stderr, "free     %s\n", m.room);
     fprintf(stderr, "plan     %s\n", m.plan);

@@ -49,7 +49,7 @@ static void write_modules(FILE *out, const model *m, const adapted *a)
             adapter_short_name(m, i, k, name);
             fprintf(out, "%s%s", between, name);
             if (a->layers[i][k] < m->config.layers)
-                fprintf(out, " of %d layer%s", a->layers[i][k], a->layers[i][k] == 1 ? "" : "s");
+                fprintf(out, " of %d layer%s", a->layers[i][k], plural((uint64_t)a->layers[i][k]));
             between = ", ";
         }
 }

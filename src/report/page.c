@@ -53,9 +53,10 @@ static void write_what(FILE *out, const run_folder *r)
     if (r->planned && t->model_type[0]) {
         fputs("<p>", out);
         html_text(out, t->model_type);
-        fprintf(out, ", %s parameters, %lld layers; %lld sequence%s of %lld tokens per step, %s</p>\n",
-                count_format(count, (uint64_t)t->parameters), (long long)t->layers, (long long)t->batch, t->batch == 1 ? "" : "s",
-                (long long)t->seq_len, t->type == PT_BF16 ? "bf16" : "fp32");
+        fprintf(out, ", %s parameters, %lld layer%s; %lld sequence%s of %lld token%s per step, %s</p>\n",
+                count_format(count, (uint64_t)t->parameters), (long long)t->layers, plural((uint64_t)t->layers), (long long)t->batch,
+                plural((uint64_t)t->batch), (long long)t->seq_len, plural((uint64_t)t->seq_len),
+                t->type == PT_BF16 ? "bf16" : "fp32");
         if (t->trains[0]) {
             fputs("<p>trains ", out);
             html_text(out, t->trains);
@@ -372,7 +373,7 @@ static void write_samples(FILE *out, const said_samples *s)
             if (strcmp(s->list[k].prompt, s->list[i].prompt))
                 continue;
             fprintf(out, "<p class=\"soft\">after %lld step%s</p><pre>", (long long)s->list[k].step,
-                    s->list[k].step == 1 ? "" : "s");
+                    plural((uint64_t)s->list[k].step));
             html_text(out, s->list[k].text);
             fputs("</pre>\n", out);
         }

@@ -2,6 +2,7 @@
 
 #include "comm/comm.h"
 #include "data/idle_options.h"
+#include "io/files.h"
 #include "model/lanes.h"
 #include "optimizer/optimizer.h"
 #include "io/files.h"
