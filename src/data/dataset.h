@@ -66,10 +66,12 @@ bool dataset_packed(const dataset *d);        /* windows consist of examples */
 bool dataset_chats(const dataset *d);         /* the examples, at least the first, went through a chat template */
 const char *dataset_fingerprint(const dataset *d); /* hash of the ids in hex, recorded in checkpoints */
 
-/* Sentences for the user, or NULL: what was found in the data and what of it is learned; files of a folder that were skipped, a damaged
- * cache that was rebuilt, examples that were cut. */
+/* Sentences for the user, or NULL: what was found in the data and what of it is learned; and a line each for what is odd: files of a folder
+ * were left out, a damaged cache made anew, examples cut, text without tokens. */
 const char *dataset_summary(const dataset *d);
 const char *dataset_notice(const dataset *d);
+/* The latter one by one, each behind the words `about`. */
+void dataset_tell(const dataset *d, const char *about, void (*notice)(void *arg, const char *sentence), void *arg);
 
 /* Reading a sample allocates nothing, and is thread-safe.
  *

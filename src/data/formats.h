@@ -2,7 +2,8 @@
  *
  *   messages    {"messages": [{"role", "content"}, ...], "tools": [...]}
  *   sharegpt    {"conversations": [{"from", "value"}, ...], "system": "...", "tools": "..."}
- *   prompt      {"prompt", "completion"}: two texts, or two lists of messages
+ *   prompt      {"prompt", "completion"}: two texts, or two lists of messages; or {"question", "answer"}: texts, on a line each, where a
+ *               record has no keys of any other format
  *   alpaca      {"instruction", "input", "output", "system", "history": [[question, answer], ...]}
  *   text        {"text"}
  *   preference  {"prompt", "chosen", "rejected"}: texts or lists of messages, as in prompt; without "prompt" it is the common beginning of
@@ -25,15 +26,20 @@ const char *format_name(pt_data_format f);      /* as for --data-format */
 const char *format_keys(pt_data_format f);      /* the required keys, for messages */
 int format_unknown(json_t *record, const char *where, pt_error *e); /* the error for a record of no format */
 
-/* A record of preferences as two of prompt and completion, new references: with the chosen and with the rejected reply. */
+/* Whether it has a weight that nothing obeys: of the record as a whole, or of a message that is not the assistant's. */
+bool format_has_idle_weight(const json_t *record);
+
+/* A record of preferences as two of prompt and completion, new references: with the chosen reply, and with the rejected one. */
 int format_split_pair(const json_t *record, const char *where, json_t *out[2], pt_error *e);
 
 /* The contents of a record: a conversation, or two texts. */
 typedef struct format_record {
     json_t *conversation;   /* {"messages", "tools", ...}, a new reference; NULL: two texts */
-    size_t prompt_messages; /* of a prompt that is a list of messages: its length */
-    const json_t *prompt, *completion; /* strings that live as long as the record */
+    size_t prompt_messages; /* of a prompt in messages: how many the messages begin with */
+    uint8_t *skipped;       /* of each message, 1: a reply of weight 0, which is not trained on; NULL: there is none. malloc'ed */
+    const json_t *prompt, *completion; /* strings, which live as long as the record */
 } format_record;
+void format_record_free(format_record *r);
 
 /* `record` must have the keys of f, a format of records other than text and preferences, and is changed; `where` (file and line) names it.
  * Joins content in parts. PT_FAILED: content that is not text, an invalid role, an empty question or reply. */

@@ -6,6 +6,7 @@
 #include "base/units.h"
 #include "chat/source.h"
 #include "data/dataset.h"
+#include "data/idle_options.h"
 #include "infer/open.h"
 #include "io/files.h"
 #include "io/safetensors.h"
@@ -116,9 +117,17 @@ static int open_data(evaluation *v, int64_t seq_len, pt_error *e)
         failed = dataset_open(&d, &v->data, e);
     if (!failed && dataset_summary(v->data))
         notice(v, "%s", dataset_summary(v->data));
-    if (!failed && dataset_notice(v->data))
-        notice(v, "%s", dataset_notice(v->data));
-    return failed;
+    if (failed)
+        return failed;
+    dataset_tell(v->data, "", o->notice, o->arg);
+    const bool examples = dataset_packed(v->data);
+    const idle_option idle[] = {
+        {o->chat_template != NULL, dataset_chats(v->data), "chat_template", "on these data, which are no chats"},
+        {o->document_mask, !examples, "document_mask", "on these data: examples never see each other"},
+        {o->long_examples != PT_LONG_CUT, examples, "long_examples", "on these data: text is cut into windows"},
+    };
+    idle_options_tell(idle, sizeof idle / sizeof *idle, o->notice, o->arg);
+    return 0;
 }
 
 /* ---- plan ---- */

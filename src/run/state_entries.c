@@ -144,34 +144,32 @@ static int use_piece(state *s, bool write, int kind, const piece *p, int64_t at,
 
 /* ---- entries of a parameter ---- */
 
-/* The part begin .. end of a piece's entries that rank `r` keeps. All ranks have the compute type's half of masters, unless sharded. */
-static int use_share(state *s, bool write, int kind, const piece *p, int r, int64_t first, int64_t begin, int64_t end, float *values,
-                     pt_error *e)
+/* Of a piece what rank `r` keeps, entries begin .. end of it. The compute type's part of masters is on all ranks, but for what is
+ * sharded. */
+static int use_share(state *s, bool write, int kind, const piece *p, int r, int64_t begin, int64_t end, float *values, pt_error *e)
 {
     const bool own = r == s->in->packing->rank;
-    if (begin >= end || (!own && write && (kind != STATE_MASTER || s->in->plan->chunks[p->chunk].sharded)))
+    if (begin >= end)
         return 0;
-    if (!own && !write)
-        return state_fetch(s, r, kind, p->param, first + begin, end - begin, values + begin, e);
-    return use_piece(s, write, kind, p, begin, end - begin, values + begin, e);
+    int failed = own || (write && kind == STATE_MASTER && !s->in->plan->chunks[p->chunk].sharded)
+                     ? use_piece(s, write, kind, p, begin, end - begin, values + begin, e)
+                     : 0;
+    return failed || write ? failed : state_pass(s, r, values + begin, (size_t)(end - begin) * sizeof *values, e);
 }
 
 /* Visits the part of each piece in some entries, rank by rank. */
 static int use_entries(state *s, bool write, int kind, int index, int64_t from, int64_t n, float *values, pt_error *e)
 {
     const packing *k = s->in->packing;
-    const slab one = {.values = 1}, *l = kind == STATE_MASTER ? &one : state_slab(s->in, kind, index);
-    const int64_t cols = s->in->model->params[index].cols;
     int failed = 0;
     for (int i = k->piece_of_param[index]; i < k->piece_of_param[index + 1]; i++) {
         const piece *p = &k->pieces[i];
-        const int64_t first = p->row0 * cols / l->values;
+        const int64_t first = state_first_entry(s, kind, p);
         for (int r = 0; r < k->ranks && !failed; r++) {
-            const piece_share share = packing_share(k, s->in->model, p, r);
-            int64_t begin = share.row0 * cols / l->values - first, end = begin + slab_entries(l, share.rows * cols);
-            begin = from - first > begin ? from - first : begin;
-            end = from + n - first < end ? from + n - first : end;
-            failed = use_share(s, write, kind, p, r, first, begin, end, values + (first - from), e);
+            const kept_entries kept = state_kept_entries(s, kind, p, r);
+            const int64_t begin = from - first > kept.begin ? from - first : kept.begin;
+            const int64_t end = from + n - first < kept.begin + kept.n ? from + n - first : kept.begin + kept.n;
+            failed = use_share(s, write, kind, p, r, begin, end, values + (first - from), e);
         }
     }
     return failed;
@@ -190,4 +188,25 @@ int state_write(state *s, int kind, int index, int64_t from, int64_t n, const fl
     if (state_in_few_bits(s, kind, index))
         return state_write_few_bits(s, index, in, e);
     return use_entries(s, true, kind, index, from, n, (float *)in, e);
+}
+
+int state_each_own(state *s, int kind, int index, state_entries_fn fn, void *arg, pt_error *e)
+{
+    const packing *k = s->in->packing;
+    const slab *l = state_slab(s->in, kind, index);
+    const int64_t cols = l && l->values > 1 ? 1 : s->in->model->params[index].cols;
+    const int64_t step = (int64_t)(s->spare_bytes / sizeof(float)) / cols * cols; /* not 0: exporting needs more */
+    float *values = (float *)s->spare;
+    int failed = 0;
+    for (int i = k->piece_of_param[index]; i < k->piece_of_param[index + 1]; i++) {
+        const piece *p = &k->pieces[i];
+        const kept_entries own = state_kept_entries(s, kind, p, k->rank);
+        for (int64_t at = 0; at < own.n && !failed; at += step) {
+            const int64_t n = own.n - at < step ? own.n - at : step;
+            failed = use_piece(s, false, kind, p, own.begin + at, n, values, e);
+            if (!failed)
+                fn(arg, state_first_entry(s, kind, p) + own.begin + at, n, values);
+        }
+    }
+    return failed;
 }

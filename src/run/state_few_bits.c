@@ -56,7 +56,7 @@ int state_write_few_bits(state *s, int index, const float *values, pt_error *e)
 }
 
 /* Bytes of the weights kept here, counted from the beginning of the chunk. */
-int state_read_own_bytes(state *s, int chunk, int64_t from, int64_t n, char *out, pt_error *e)
+static int read_own_bytes(state *s, int chunk, int64_t from, int64_t n, char *out, pt_error *e)
 {
     int64_t begin, end;
     chunk_memory c;
@@ -75,17 +75,19 @@ static int read_bytes(state *s, int chunk, int64_t from, int64_t n, char *out, p
 {
     const packing *k = s->in->packing;
     if (!s->in->plan->chunks[chunk].sharded)
-        return state_read_own_bytes(s, chunk, from, n, out, e);
+        return state_reads(s) ? read_own_bytes(s, chunk, from, n, out, e) : 0;
     int failed = 0;
     for (int r = 0; r < k->ranks && !failed; r++) {
         int64_t begin = shard_start(k, chunk, r) * (int64_t)dtype_bytes(k->type);
         int64_t end = shard_start(k, chunk, r + 1) * (int64_t)dtype_bytes(k->type);
         begin = begin > from ? begin : from;
         end = end < from + n ? end : from + n;
-        if (begin < end && r == k->rank)
-            failed = state_read_own_bytes(s, chunk, begin, end - begin, out + (begin - from), e);
-        else if (begin < end)
-            failed = state_fetch(s, r, STATE_BYTES, chunk, begin, end - begin, out + (begin - from), e);
+        if (begin >= end)
+            continue;
+        if (r == k->rank)
+            failed = read_own_bytes(s, chunk, begin, end - begin, out + (begin - from), e);
+        if (!failed)
+            failed = state_pass(s, r, out + (begin - from), (size_t)(end - begin), e);
     }
     return failed;
 }
@@ -99,7 +101,7 @@ int state_read_few_bits(state *s, int index, int64_t row0, int64_t n_rows, float
     int failed = copy ? 0 : pt_fail(e, PT_FAILED, "out of memory");
     if (!failed)
         failed = read_bytes(s, k->chunk, piece_at(s, k), (int64_t)storage_bytes(p), copy, e);
-    if (!failed)
+    if (!failed && state_reads(s))
         dequantize_rows(p, copy, row0, n_rows, out);
     free(copy);
     return failed;

@@ -18,6 +18,12 @@ int state_chunk_open(state *s, int chunk, bool change, chunk_memory *out, pt_err
 void state_kept_range(const state *s, int chunk, int64_t *begin, int64_t *end);
 size_t state_half_of_spare(const state *s); /* bytes, in whole lines */
 
+/* ---- state_entries.c ---- */
+
+/* Visits what this rank keeps of a parameter, in whole rows, as much at a time as the spare scratch holds. */
+typedef void (*state_entries_fn)(void *arg, int64_t from, int64_t n, const float *values);
+int state_each_own(state *s, int kind, int index, state_entries_fn fn, void *arg, pt_error *e);
+
 /* ---- state_few_bits.c ---- */
 
 /* This kind of this parameter is a matrix in few bits. */
@@ -28,14 +34,17 @@ int state_write_few_bits(state *s, int index, const float *values, pt_error *e);
 /* Destination of a quantized matrix (quantize.h). copy: memory for the whole piece, instead of its chunk. */
 typedef struct quantizing { state *s; int index; const float *values; const state_origin *origin; char *copy; } quantizing;
 int state_put_bytes(void *quantizing, uint64_t at, const void *bytes, size_t n, pt_error *e);
-/* Bytes of the weights kept here, counted from the beginning of the chunk. */
-int state_read_own_bytes(state *s, int chunk, int64_t from, int64_t n, char *out, pt_error *e);
 
 /* ---- state_ranks.c ---- */
 
-enum { STATE_BYTES = -1 }; /* a kind: the bytes of chunk `index` instead of entries */
-/* Entries of a kind, as fp32, or bytes of a chunk's weights, from the rank that keeps them; for rank 0, inside of state_lead. */
-int state_fetch(state *s, int rank, int kind, int index, int64_t from, int64_t n, void *out, pt_error *e);
+/* The entries of a piece that a rank keeps, counted from the piece's first entry. */
+typedef struct kept_entries { int64_t begin, n; } kept_entries;
+kept_entries state_kept_entries(const state *s, int kind, const piece *p, int rank);
+int64_t state_first_entry(const state *s, int kind, const piece *p); /* number of the piece's first entry in its parameter */
+/* The reader becomes the rank that keeps most of these entries if reading is spread over the ranks, else rank 0. */
+void state_choose_reader(state *s, int kind, int index, int64_t from, int64_t n);
+/* Sends what rank `keeper` has to the reader; `values` is the memory for it on both. */
+int state_pass(const state *s, int keeper, void *values, size_t bytes, pt_error *e);
 
 /* ---- state_load.c ---- */
 

@@ -1,65 +1,61 @@
-/* state_ranks.c - several ranks: rank 0 reads what the others keep. */
+/* state_ranks.c - several ranks: which of them reads some entries, and what the others send it. */
 #include "run/state_parts.h"
 
 #include "comm/comm.h"
 
-#include <stdio.h>
+static int own_rank(const state *s) { return s->in->packing->rank; }
 
-/* Rank 0 asks for the entries of a piece, as many as one message holds, or for bytes of a chunk's weights, or says that it needs no
- * more. */
-typedef struct request { int32_t done, code; int32_t kind, index; int64_t from, n; char text[400]; } request;
-enum { REPLY_ENTRIES = 1 << 17 };
-
-int state_fetch(state *s, int rank, int kind, int index, int64_t from, int64_t n, void *out, pt_error *e)
+int state_pass(const state *s, int keeper, void *values, size_t bytes, pt_error *e)
 {
     comm *c = executor_comm(s->x);
-    const size_t each = kind == STATE_BYTES ? 1 : sizeof(float);
-    int failed = 0;
-    if (c->rank)
-        return pt_fail(e, PT_FAILED, "rank %d was asked for what another one keeps; this is a bug", c->rank);
-    for (int64_t at = 0; at < n && !failed; at += REPLY_ENTRIES) {
-        const int64_t part = n - at < REPLY_ENTRIES ? n - at : REPLY_ENTRIES;
-        const request r = {.kind = kind, .index = index, .from = from + at, .n = part};
-        failed = comm_exchange(c, &(comm_move){rank, &r, sizeof r, (char *)out + (size_t)at * each, (size_t)part * each}, 1, e);
+    if (keeper == s->reader || (own_rank(s) != keeper && own_rank(s) != s->reader))
+        return 0;
+    const comm_move move = own_rank(s) == keeper ? (comm_move){s->reader, values, bytes, NULL, 0}
+                                                 : (comm_move){keeper, NULL, 0, values, bytes};
+    return comm_exchange(c, &move, 1, e);
+}
+
+bool state_reads(const state *s) { return own_rank(s) == s->reader; }
+
+kept_entries state_kept_entries(const state *s, int kind, const piece *p, int r)
+{
+    static const slab one = {.values = 1};
+    const packing *k = s->in->packing;
+    const slab *l = kind == STATE_MASTER ? &one : state_slab(s->in, kind, p->param);
+    const int64_t cols = s->in->model->params[p->param].cols;
+    const piece_share share = packing_share(k, s->in->model, p, r);
+    return (kept_entries){share.row0 * cols / l->values - p->row0 * cols / l->values, slab_entries(l, share.rows * cols)};
+}
+
+int64_t state_first_entry(const state *s, int kind, const piece *p)
+{
+    const slab *l = kind == STATE_MASTER ? NULL : state_slab(s->in, kind, p->param);
+    return p->row0 * s->in->model->params[p->param].cols / (l ? l->values : 1);
+}
+
+void state_choose_reader(state *s, int kind, int index, int64_t from, int64_t n)
+{
+    const packing *k = s->in->packing;
+    int64_t kept[COMM_RANKS_MOST] = {0};
+    s->reader = 0;
+    for (int r = 0; r < k->ranks && s->spread; r++) {
+        for (int i = k->piece_of_param[index]; i < k->piece_of_param[index + 1]; i++) {
+            const kept_entries own = state_kept_entries(s, kind, &k->pieces[i], r);
+            const int64_t begin = state_first_entry(s, kind, &k->pieces[i]) + own.begin, end = begin + own.n;
+            const int64_t common = (end < from + n ? end : from + n) - (begin > from ? begin : from);
+            kept[r] += common > 0 ? common : 0;
+        }
+        s->reader = kept[r] > kept[s->reader] ? r : s->reader;
     }
+}
+
+int state_share(state *s, bool spread, pt_error *e)
+{
+    comm *c = executor_comm(s->x);
+    uint64_t all[COMM_RANKS_MOST], own = s->spare_bytes;
+    s->spread = spread && c;
+    int failed = c ? comm_all_gather(c, &own, sizeof own, all, e) : 0;
+    for (int r = 0; c && r < c->ranks && !failed; r++)
+        s->spare_bytes = all[r] < s->spare_bytes ? (size_t)all[r] : s->spare_bytes;
     return failed;
-}
-
-static int answer(state *s, comm *c, const request *r, pt_error *e)
-{
-    const size_t each = r->kind == STATE_BYTES ? 1 : sizeof(float);
-    float *values = (float *)s->spare;
-    if (r->n < 1 || r->n > REPLY_ENTRIES || (size_t)r->n * sizeof *values > s->spare_bytes)
-        return pt_fail(e, PT_FAILED, "rank %d has no room for %lld values that were asked for", c->rank, (long long)r->n);
-    int failed = r->kind == STATE_BYTES ? state_read_own_bytes(s, r->index, r->from, r->n, s->spare, e)
-                                       : state_read(s, r->kind, r->index, r->from, r->n, values, e);
-    return failed ? failed : comm_exchange(c, &(comm_move){0, values, (size_t)r->n * each, NULL, 0}, 1, e);
-}
-
-int state_lead(executor *x, int (*work)(void *arg, pt_error *e), void *arg, pt_error *e)
-{
-    comm *c = executor_comm(x);
-    pt_error own = {0};
-    request r = {0};
-    state s;
-    if (!c)
-        return work(arg, e);
-    if (!c->rank) {
-        r = (request){.done = 1, .code = work(arg, &own)};
-        snprintf(r.text, sizeof r.text, "%.390s", own.text);
-        int failed = comm_broadcast(c, 0, &r, sizeof r, r.code ? NULL : &own);
-        if (e)
-            *e = own;
-        return r.code ? r.code : failed;
-    }
-    state_open(&s, x);
-    int failed = 0;
-    while (!failed && !r.done) {
-        failed = comm_exchange(c, &(comm_move){0, NULL, 0, &r, sizeof r}, 1, e);
-        if (!failed && !r.done)
-            failed = answer(&s, c, &r, e);
-    }
-    state_close(&s, NULL);
-    r.text[sizeof r.text - 1] = 0;
-    return failed || !r.code ? failed : pt_fail(e, r.code, "%s", r.text);
 }

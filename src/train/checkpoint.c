@@ -9,8 +9,9 @@
  *       trainer/master.safetensors      fp32 weights, if model.safetensors is not fp32; without frozen weights that are bf16 there or in
  *                                       few bits (base.h)
  *
- * The folder is written under a temporary name, synced, and renamed, so it is complete or absent. It does not depend on chunks, tiers or
- * plans; the position in the data is the number of samples taken.
+ * The folder is written under a temporary name, synced, and renamed: it is complete or not there. It knows
+ * nothing of chunks, tiers, plans or ranks; the position in the data is the number of samples taken. Where all ranks see the folder, each
+ * writes what it keeps, at its place in the same files; else rank 0 gets all of it, some MiB at a time, and writes.
  */
 #include "train/checkpoint.h"
 
@@ -22,6 +23,7 @@
 #include "train/options.h"
 #include "train/ranks.h"
 #include "train/settings.h"
+#include "train/shared_stage.h"
 
 #include <dirent.h>
 #include <math.h>
@@ -34,10 +36,18 @@ enum { CHECKPOINT_VERSION = 3 };
 
 /* ---- writing ---- */
 
+/* `failed`: of what rank 0 has done alone. */
+static int all_hear(const trainer *t, state *s, int failed, pt_error *e)
+{
+    failed = ranks_all(t, failed, e);
+    s->agreed = s->agreed || failed;
+    return failed;
+}
+
 static int write_model(trainer *t, state *s, const char *folder, pt_error *e)
 {
     if (t->job.model->adapters)
-        return adapters_write(s, &t->job.companions, folder, t->job.model_dir, e);
+        return adapters_write(s, &t->job.companions, folder, t->job.model_dir, t->job.base_mark, e);
     int failed = companions_write(&t->job.companions, folder, t->job.save_type, t->job.model->config.model_type, e);
     return failed ? failed : state_export(s, folder, "model", t->job.save_type, t->job.layout, e);
 }
@@ -79,55 +89,79 @@ static int write_counters(const trainer *t, const char *folder, const char *arit
 static int write_trainer(trainer *t, state *s, const char *folder, pt_error *e)
 {
     uint64_t checksums[STATE_KINDS_MOST];
-    int failed = dir_make(folder, e);
+    int failed = all_hear(t, s, ranks_lead(t) ? dir_make(folder, e) : 0, e);
     for (int k = t->job.save_type == PT_F32 ? STATE_MASTER + 1 : STATE_MASTER; k < state_kinds(s->in) && !failed; k++)
         failed = state_export_kind(s, k, model_holds_frozen(t), folder, e);
     if (!failed)
         failed = state_checksums(s, checksums, e);
-    return failed ? failed : write_counters(t, folder, t->planning.device->info.arithmetic, checksums_json(s->in, checksums), e);
-}
-
-static int write_files(void *arg, pt_error *e)
-{
-    trainer *t = arg;
-    char path[FILE_PATH_BYTES], folder[FILE_PATH_BYTES];
-    dir_stage stage;
-    int failed = checkpoints_path(t->out.path, t->at.step, path, e);
-    if (!failed && t->at.saved_step == t->at.step && path_exists(path))
-        return 0;
-    if (!failed)
-        failed = dir_stage_begin(&stage, path, e);
     if (failed)
         return failed;
-    options_progress(&t->job.o, "saving", 0, 2);
+    if (ranks_lead(t))
+        failed = write_counters(t, folder, t->planning.device->info.arithmetic, checksums_json(s->in, checksums), e);
+    return all_hear(t, s, failed, e);
+}
+
+/* The model, and of a checkpoint what the trainer has beside it. *agreed: that it failed is known to all ranks. */
+static int write_files(trainer *t, const shared_stage *stage, bool whole, bool *agreed, pt_error *e)
+{
+    char folder[FILE_PATH_BYTES];
     state s;
     state_open(&s, t->engine.x);
     base_lend(&t->job.base, &s);
-    failed = write_model(t, &s, stage.path, e);
-    options_progress(&t->job.o, "saving", 1, 2);
+    int failed = state_share(&s, stage->seen, e);
     if (!failed)
-        failed = path_join(folder, stage.path, "trainer", e);
-    if (!failed)
+        failed = write_model(t, &s, stage->path, e);
+    options_progress(&t->job.o, "saving", 1, 1 + whole);
+    if (!failed && whole)
+        failed = path_join(folder, stage->path, "trainer", e);
+    if (!failed && whole)
         failed = write_trainer(t, &s, folder, e);
+    *agreed = s.agreed;
     state_close(&s, NULL);
-    if (!failed)
-        failed = metrics_sync(&t->metrics, e);
+    return failed;
+}
+
+static int commit_checkpoint(const trainer *t, dir_stage *stage, pt_error *e)
+{
+    int failed = metrics_sync(&t->metrics, e);
     if (!failed)
         failed = events_sync(&t->events, e);
-    if (failed) {
-        dir_stage_abort(&stage);
-        return failed;
+    return failed ? failed : dir_stage_commit(stage, e);
+}
+
+/* All ranks together: what fails on one of them fails on all. */
+static int write_staged(trainer *t, const char *path, bool whole, shared_stage_commit commit, pt_error *e)
+{
+    shared_stage stage;
+    bool agreed;
+    pt_error why = {0};
+    options_progress(&t->job.o, "saving", 0, 1 + whole);
+    int failed = shared_stage_begin(&stage, t, path, &why);
+    if (!failed) {
+        failed = write_files(t, &stage, whole, &agreed, &why);
+        failed = shared_stage_end(&stage, t, failed, agreed, commit, &why);
     }
-    failed = dir_stage_commit(&stage, e);
-    options_progress(&t->job.o, "saving", 2, 2);
+    options_progress(&t->job.o, "saving", 1 + whole, 1 + whole);
+    if (failed && e)
+        *e = why;
     return failed;
+}
+
+static int write_checkpoint(trainer *t, pt_error *e)
+{
+    char path[FILE_PATH_BYTES];
+    int failed = checkpoints_path(t->out.path, t->at.step, path, e);
+    bool there = !failed && t->at.saved_step == t->at.step && path_exists(path); /* as rank 0 sees it */
+    if (!failed)
+        failed = ranks_share(t, &there, sizeof there, e);
+    return failed || there ? failed : write_staged(t, path, true, commit_checkpoint, e);
 }
 
 int checkpoint_write(trainer *t, pt_error *e)
 {
     int failed = trainer_drain(t, e);
     if (!failed)
-        failed = state_lead(t->engine.x, write_files, t, e);
+        failed = write_checkpoint(t, e);
     if (!failed)
         t->at.saved_step = t->at.step;
     return failed;
@@ -176,33 +210,15 @@ static int move_files(const char *from, const char *to, pt_error *e)
     return dir_sync(to, e);
 }
 
-static int write_export(void *arg, pt_error *e)
-{
-    trainer *t = arg;
-    char path[FILE_PATH_BYTES];
-    dir_stage stage;
-    int failed = path_join(path, t->out.path, "model", e);
-    if (!failed)
-        failed = dir_stage_begin(&stage, path, e);
-    if (failed)
-        return failed;
-    options_progress(&t->job.o, "saving", 0, 1);
-    state s;
-    state_open(&s, t->engine.x);
-    base_lend(&t->job.base, &s);
-    failed = write_model(t, &s, stage.path, e);
-    state_close(&s, NULL);
-    if (!failed)
-        failed = move_files(stage.path, t->out.path, e);
-    dir_stage_abort(&stage);
-    options_progress(&t->job.o, "saving", 1, 1);
-    return failed;
-}
+static int commit_model(const trainer *t, dir_stage *stage, pt_error *e) { return move_files(stage->path, t->out.path, e); }
 
 int model_export(trainer *t, pt_error *e)
 {
+    char path[FILE_PATH_BYTES];
     int failed = trainer_drain(t, e);
-    return failed ? failed : state_lead(t->engine.x, write_export, t, e);
+    if (!failed)
+        failed = path_join(path, t->out.path, "model", e);
+    return failed ? failed : write_staged(t, path, false, commit_model, e);
 }
 
 /* ---- resuming ---- */
@@ -400,14 +416,6 @@ static int check_checksums(const trainer *t, state *s, const char *checkpoint, p
     return failed;
 }
 
-typedef struct checking { const trainer *t; state *s; const char *path; } checking;
-
-static int check_loaded(void *arg, pt_error *e)
-{
-    const checking *c = arg;
-    return check_checksums(c->t, c->s, c->path, e);
-}
-
 int checkpoint_load_state(trainer *t, const char *path, pt_error *e)
 {
     int failed = 0;
@@ -421,11 +429,9 @@ int checkpoint_load_state(trainer *t, const char *path, pt_error *e)
     if (!failed)
         failed = base_compare(&t->job.base, &s, path, e);
     base_take_sum(&t->job.base, &s);
-    int closed = failed || !ranks_lead(t) ? state_close(&s, failed ? NULL : e) : 0; /* the other ranks answer requests for their parts */
-    if (!failed && !closed) {
-        failed = state_lead(t->engine.x, check_loaded, &(checking){t, &s, path}, e);
-        closed = ranks_lead(t) ? state_close(&s, failed ? NULL : e) : 0;
-    }
+    if (!failed)
+        failed = check_checksums(t, &s, path, e);
+    int closed = state_close(&s, failed ? NULL : e);
     if (failed)
         checkpoints_add_older(t->out.path, path, e);
     else if (!closed)

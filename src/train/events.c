@@ -117,6 +117,8 @@ static void put_evaluation(message *summary, const pt_step *s)
     put_value(summary, "eval/loss", s->eval_loss);
     if (!s->pairs)
         return;
+    put_value(summary, "eval/reward_chosen", s->eval_reward_chosen);
+    put_value(summary, "eval/reward_rejected", s->eval_reward_rejected);
     put_value(summary, "eval/reward_margin", s->eval_reward_margin);
     put_value(summary, "eval/reward_accuracy", s->eval_reward_accuracy);
 }
@@ -138,6 +140,8 @@ int events_write(const events *v, const pt_step *s, const pt_memory *memory, int
         put_value(&summary, tag, (double)memory[i].peak_bytes);
     }
     if (s->pairs) {
+        put_value(&summary, "train/reward_chosen", s->reward_chosen);
+        put_value(&summary, "train/reward_rejected", s->reward_rejected);
         put_value(&summary, "train/reward_margin", s->reward_margin);
         put_value(&summary, "train/reward_accuracy", s->reward_accuracy);
     }

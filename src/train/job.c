@@ -70,6 +70,10 @@ int job_open_model(job *j, const char *from, pt_error *e)
     j->random_init = j->o.init_random || !weights_present(j->model_dir);
     if (j->random_init && !j->model->adapters)
         j->model->stored_bf16 = false;
+    if (j->model->adapters && !j->random_init)
+        base_mark_find(j->model, j->model_dir, j->base_mark);
+    if (j->o.adapter && !resumed)
+        base_mark_compare(j->model, j->model_dir, j->o.adapter, j->o.notice, j->o.arg);
     if (j->random_init && !resumed)
         options_notice(&j->o, "%s: starting from random weights (seed %llu)",
                        j->o.init_random ? "`init_random`" : "no weights in the model's folder", (unsigned long long)j->o.seed);
@@ -110,8 +114,7 @@ static void tell_data(const job *j, const dataset *d, bool evaluation)
 {
     if (dataset_summary(d) && !evaluation)
         options_notice(&j->o, "%s", dataset_summary(d));
-    if (dataset_notice(d))
-        options_notice(&j->o, "%s%s", evaluation ? "evaluation: " : "", dataset_notice(d));
+    dataset_tell(d, evaluation ? "evaluation: " : "", options_pass_notice, (void *)&j->o);
 }
 
 static int open_dataset(const job *j, dataset_options d, bool evaluation, dataset **out, pt_error *e)
@@ -150,6 +153,8 @@ int job_open_data(job *j, const char *cache, pt_error *e)
         failed = open_dataset(j, d, false, &j->data, e);
     if (!failed && (j->o.eval_data_n || j->o.eval_split > 0))
         failed = open_dataset(j, d, true, &j->eval, e);
+    if (!failed)
+        options_tell_idle(&j->o, dataset_chats(j->data), dataset_packed(j->data));
     j->shape.documents = !failed && (dataset_apart(j->data) || (j->eval && dataset_apart(j->eval)));
     return failed;
 }

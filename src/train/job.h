@@ -4,6 +4,7 @@
 
 #include "data/dataset.h"
 #include "io/files.h"
+#include "model/base_mark.h"
 #include "model/model.h"
 #include "model/shape.h"
 #include "model/weights.h"
@@ -19,9 +20,10 @@ typedef struct job {
     companions companions;
     bool random_init;
     base base;
-    weights_layout layout;         /* of the written weights; owns its source */
-    pt_dtype save_type;            /* for adapters fp32 */
-    uint64_t base_sum;             /* checksum of the base's weights in a run with adapters, as they were loaded */
+    weights_layout layout;         /* of the weights that are written; owns its source */
+    pt_dtype save_type;            /* of adapters fp32 */
+    uint64_t base_sum;             /* of the weights that adapters stand beside, as they were loaded */
+    char base_mark[BASE_MARK];     /* of the same, which goes with the adapters */
     step_shape shape;
     tokenizer *tokenizer;
     dataset *data, *eval;

@@ -63,7 +63,8 @@ static void put_evaluation(FILE *f, const pt_step *s)
     else
         fputs(",\"eval_loss\":null", f); /* JSON has no infinity */
     if (s->pairs && isfinite(s->eval_reward_margin))
-        fprintf(f, ",\"eval_reward_margin\":%.17g,\"eval_reward_accuracy\":%.9g", s->eval_reward_margin, s->eval_reward_accuracy);
+        fprintf(f, ",\"eval_reward_chosen\":%.9g,\"eval_reward_rejected\":%.9g,\"eval_reward_margin\":%.17g,\"eval_reward_accuracy\":%.9g",
+                s->eval_reward_chosen, s->eval_reward_rejected, s->eval_reward_margin, s->eval_reward_accuracy);
     fputs("}\n", f);
 }
 
@@ -119,7 +120,8 @@ int metrics_write(const metrics *m, const pt_step *s, const pt_memory *memory, i
             (long long)s->step, s->loss, s->grad_norm, s->lr, (long long)s->tokens, (long long)s->learned_tokens,
             s->step_s, s->predicted_step_s, s->tokens_per_s);
     if (s->pairs)
-        fprintf(f, ",\"reward_margin\":%.17g,\"reward_accuracy\":%.9g", s->reward_margin, s->reward_accuracy);
+        fprintf(f, ",\"reward_chosen\":%.9g,\"reward_rejected\":%.9g,\"reward_margin\":%.17g,\"reward_accuracy\":%.9g", s->reward_chosen,
+                s->reward_rejected, s->reward_margin, s->reward_accuracy);
     for (int i = 0; i < memory_n; i++) {
         const pt_memory *at = &memory[i];
         fprintf(f, ",\"%s_peak_bytes\":%llu,\"%s_predicted_bytes\":%llu,\"%s_budget_bytes\":%llu", at->tier,

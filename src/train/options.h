@@ -9,7 +9,10 @@ int options_check_plan(const pt_train_options *o, pt_error *e); /* the options t
 int options_check_tokens(const pt_train_options *o, pt_error *e); /* of a step, once seq_len is known */
 double lr_of_step(const pt_train_options *o, int64_t step, int64_t steps);
 
-/* Gives a notice, or progress, if the caller listens. */
+/* Tells of options without effect on a run with such data: chats, and windows made of examples. */
+void options_tell_idle(const pt_train_options *o, bool chats, bool examples);
+
+/* A sentence, or how far something has come, for whoever listens. */
 void options_notice(const pt_train_options *o, const char *fmt, ...) __attribute__((format(printf, 2, 3)));
 void options_pass_notice(void *options, const char *sentence); /* the same, as a callback */
 void options_progress(const pt_train_options *o, const char *stage, uint64_t done, uint64_t total);

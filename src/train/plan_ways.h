@@ -7,10 +7,11 @@
 
 #include <jansson.h>
 
-enum { PLAN_WAYS = 8 };
+enum { PLAN_WAYS = 8, PLAN_WAY_NAME = 40 };
 
 typedef struct plan_way {
-    const char *name;
+    char name[PLAN_WAY_NAME];
+    bool asked; /* it is what the options say */
     bool fits;
     double step_s, tokens_per_s; /* 0 if it does not fit */
     uint64_t bytes[TIERS];       /* peaks; if it does not fit, budgets that would suffice */
@@ -22,7 +23,8 @@ int plan_way_of(const pt_train_options *o, plan_way *out, pt_error *e);
 
 /* Returns their number. `own`: the result for the given options, used if a way is the same. */
 int plan_ways_find(const pt_train_options *o, const plan_way *own, plan_way out[PLAN_WAYS]);
-char *plan_ways_text(const plan_way *ways, int n); /* lines; malloc'ed, NULL: out of memory */
-json_t *plan_ways_json(const plan_way *ways, int n);
+/* Lines, without ways that save nothing beside one above them, unless asked for; malloc'ed, NULL: out of memory. */
+char *plan_ways_text(const plan_way *ways, int n);
+json_t *plan_ways_json(const plan_way *ways, int n); /* all of them */
 
 #endif

@@ -12,6 +12,8 @@ static void add_pair(preference_sum *sum, const preference_pairs *p)
     const double margin = p->beta * (p->example[0].sum - p->example[1].sum); /* the margin of rewards; IPO does not divide it by lengths */
     sum->loss += preference_loss(p->kind, p->beta, preference_margin(p));
     sum->margin += margin;
+    for (int k = 0; k < 2; k++)
+        sum->reward[k] += p->beta * p->example[k].sum;
     sum->right += margin > 0;
     sum->pairs++;
 }

@@ -4,9 +4,9 @@
 
 #include "train/reference.h"
 
-/* Sums over pairs; right: number of margins above 0. */
-typedef struct preference_sum { int64_t pairs, right; double loss, margin; } preference_sum;
-/* For the step that x has run, over all ranks: the same sum for any number of ranks. */
+/* Over pairs; right: margins above 0; reward: of the chosen replies, of the rejected ones. */
+typedef struct preference_sum { int64_t pairs, right; double loss, margin, reward[2]; } preference_sum;
+/* Of the step that x has run, of all ranks: the same sum for any number of them. */
 int preferences_sum(executor *x, preference_sum *sum, pt_error *e);
 
 /* Over all pairs of the evaluation data. */

@@ -93,6 +93,8 @@ int ranks_any(const trainer *t, bool *yes, pt_error *e)
     return failed;
 }
 
+int ranks_all(const trainer *t, int failed, pt_error *e) { return t->comm ? comm_agree(t->comm, failed, e) : failed; }
+
 int ranks_collect_accounts(trainer *t, pt_error *e)
 {
     const step_times s = measured_times(&t->engine.measured, trainer_plan(t)->update);

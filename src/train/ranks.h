@@ -1,8 +1,8 @@
 /* ranks.h - agreement between the ranks of a run: one rank decides, or all exchange what they know. With one rank these functions do
  * nothing.
  *
- * Rank 0 owns the output folder: only it claims the folder, measures, plans and writes. The others read model and data themselves, get its
- * plan, and send their part of the state when it is saved (state_lead).
+ * Rank 0 owns the output folder: it alone claims it, measures and plans. The others read model and data for themselves, take its plan, and
+ * write their part of the state where it is saved, or send it to rank 0 (state.h, shared_stage.h).
  */
 #ifndef PT_RANKS_H
 #define PT_RANKS_H
@@ -33,7 +33,9 @@ int ranks_add(const trainer *t, int64_t *n, pt_error *e);
 /* Adds one sum per rank in the tree of lanes (model/lanes.h). */
 int ranks_tree(const trainer *t, double *sum, pt_error *e);
 int ranks_any(const trainer *t, bool *yes, pt_error *e);
-/* Collects memory and speed of every rank in t->accounts. */
+/* Where one has failed all fail, with its sentence: comm_agree. */
+int ranks_all(const trainer *t, int failed, pt_error *e);
+/* Memory and speed of every rank, into t->accounts. */
 int ranks_collect_accounts(trainer *t, pt_error *e);
 /* A rank that cannot continue tells the others. Returns `failed`. */
 int ranks_fail(const trainer *t, int failed, const pt_error *e);

@@ -206,26 +206,15 @@ static bool references_lack(const trainer *t)
     return reference_lacks(&t->reference, &w) || reference_lacks(&t->held, &held);
 }
 
-typedef struct summing { trainer *t; uint64_t sum; } summing;
-
-static int sum_state(void *arg, pt_error *e)
-{
-    summing *x = arg;
-    uint64_t sums[STATE_KINDS_MOST];
-    state s;
-    state_open(&s, x->t->engine.x);
-    int failed = state_checksums(&s, sums, e), closed = state_close(&s, failed ? NULL : e);
-    x->sum = sums[STATE_MASTER] + x->t->job.base_sum + x->t->job.base.sum;
-    return failed ? failed : closed;
-}
-
-/* Is it the model with which the run began? */
+/* Tells whether it is the model that the run began with. */
 static int sum_model(trainer *t, uint64_t *sum, pt_error *e)
 {
-    summing x = {t, 0};
-    int failed = state_lead(t->engine.x, sum_state, &x, e);
-    *sum = x.sum;
-    return failed ? failed : ranks_share(t, sum, sizeof *sum, e);
+    uint64_t sums[STATE_KINDS_MOST];
+    state s;
+    state_open(&s, t->engine.x);
+    int failed = state_checksums(&s, sums, e), closed = state_close(&s, failed ? NULL : e);
+    *sum = sums[STATE_MASTER] + t->job.base_sum + t->job.base.sum;
+    return failed ? failed : closed;
 }
 
 static int complete_references(trainer *t, pt_error *e)

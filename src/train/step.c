@@ -157,6 +157,8 @@ static int evaluate_pairs(trainer *t, pt_step *s, int64_t *tokens, pt_error *e)
     const double n = (double)(v.sum.pairs ? v.sum.pairs : 1);
     s->evaluated = !v.stopped;
     s->eval_loss = v.sum.loss / n;
+    s->eval_reward_chosen = v.sum.reward[0] / n;
+    s->eval_reward_rejected = v.sum.reward[1] / n;
     s->eval_reward_margin = v.sum.margin / n;
     s->eval_reward_accuracy = (double)v.sum.right / n;
     *tokens = v.learned;
@@ -279,6 +281,8 @@ static int take(trainer *t, pt_step *s, bool *hopeless, pt_error *e)
     *s = (pt_step){.step = t->at.step, .loss = loss, .grad_norm = norm, .lr = lr_of_step(&t->job.o, t->at.step, t->job.steps),
                    .tokens = t->at.tokens, .learned_tokens = t->at.learned, .pairs = pairs.pairs};
     if (pairs.pairs) {
+        s->reward_chosen = pairs.reward[0] / (double)pairs.pairs;
+        s->reward_rejected = pairs.reward[1] / (double)pairs.pairs;
         s->reward_margin = pairs.margin / (double)pairs.pairs;
         s->reward_accuracy = (double)pairs.right / (double)pairs.pairs;
     }

@@ -53,6 +53,8 @@ static const char *measured_words(const trainer *t)
     return words[kind];
 }
 
+_Static_assert(sizeof ((pt_summary *)0)->trains == MODEL_TRAINED_TEXT, "the one is the other");
+
 void pt_trainer_summary(const pt_trainer *t, pt_summary *s)
 {
     if (!s)
@@ -65,6 +67,7 @@ void pt_trainer_summary(const pt_trainer *t, pt_summary *s)
     s->parameters = t->job.model->parameters;
     s->trained = model_trained_parameters(t->job.model);
     s->layers = t->job.model->config.layers;
+    model_describe_trained(t->job.model, shape_optimizer(&t->job.shape)->name, s->trains);
     s->machine = t->planning.device->info.arithmetic;
     s->threads = t->planning.device->info.threads;
     s->room = t->planning.room;
@@ -205,6 +208,7 @@ static int slowest_rank(const trainer *t)
 int summary_write(const trainer *t, pt_error *e)
 {
     char path[FILE_PATH_BYTES];
+    char trains[MODEL_TRAINED_TEXT];
     pt_timing times[PT_TIMINGS];
     time_all(t, times);
     const job *j = &t->job;
@@ -217,6 +221,9 @@ int summary_write(const trainer *t, pt_error *e)
                           "waiting_s", timing_json(t, &times[1 + PHASES]), "queues_s", timings_json(t, times + 2 + PHASES, QUEUES),
                           "memory_bytes", memory_json(t), "threads_bytes", (json_int_t)t->planning.search.threads_bytes,
                           "process_peak_bytes", (json_int_t)machine_process_peak());
+    model_describe_trained(j->model, shape_optimizer(&j->shape)->name, trains);
+    if (o)
+        json_object_set_new(o, "trains", json_string(trains));
     if (o && t->comm) {
         json_object_set_new(o, "ranks_peak_bytes", ranks_json(t));
         json_object_set_new(o, "ranks", accounts_json(t));

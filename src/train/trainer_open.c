@@ -122,10 +122,9 @@ static void save_end(trainer *t)
     uint64_t free_bytes;
     pt_error e = {0};
     char size[32];
-    if (!t->at.step || (disk_is_memory(t->out.path) && !t->job.o.save_every))
-        return;
+    bool asked = t->job.o.save_every || !disk_is_memory(t->out.path); /* as rank 0 sees it */
     bool tight = !disk_free_bytes(t->out.path, &free_bytes, NULL) && free_bytes < bytes + MACHINE_DISK_MARGIN;
-    if (ranks_share(t, &tight, sizeof tight, NULL))
+    if (!t->at.step || ranks_share(t, &asked, sizeof asked, NULL) || !asked || ranks_share(t, &tight, sizeof tight, NULL))
         return;
     if (tight)
         options_notice(&t->job.o, "%s has no room for a checkpoint of the last step, which takes %s: the run cannot be continued with "
