@@ -1,6 +1,7 @@
 #include "data/dataset_parts.h"
 
 #include "base/units.h"
+#include "chat/prompt.h"
 #include "data/formats.h"
 #include "data/token_cache.h"
 #include "data/unknown.h"
@@ -15,6 +16,21 @@
 
 /* What templates print as today, 26 July 2024 at noon (UTC): ids must not depend on the day of the run. */
 #define TODAY ((time_t)1721995200)
+
+/* ---- notes ---- */
+
+static void note(dataset *d, const char *fmt, ...) __attribute__((format(printf, 2, 3)));
+static void note(dataset *d, const char *fmt, ...)
+{
+    const size_t used = strlen(d->notice);
+    va_list ap;
+    va_start(ap, fmt);
+    if (used + 3 < sizeof d->notice) {
+        strcpy(d->notice + used, used ? "\n" : "");
+        vsnprintf(d->notice + strlen(d->notice), sizeof d->notice - strlen(d->notice), fmt, ap);
+    }
+    va_end(ap);
+}
 
 /* ---- tokens ---- */
 
@@ -48,6 +64,20 @@ static int open_cache(dataset *d, token_source *s, pt_error *e)
     return rc;
 }
 
+/* Of a template that is not the model's own: its tokens may be none of the model's. */
+static void note_template(dataset *d, const dataset_options *o, const chat_source *chat)
+{
+    char mark[CHAT_MARK_BYTES];
+    chat_source own = {0};
+    const bool has_own = !chat_source_open(&own, o->model_dir, NULL, NULL);
+    const bool same = has_own && chat_source_sum(&own) == chat_source_sum(chat);
+    if (has_own)
+        chat_source_close(&own);
+    if (!same && chat_foreign_mark(chat, o->tokenizer, TODAY, mark))
+        note(d, "%.400s: the template writes %s, for which the tokenizer has no token, so that it is read as plain text: give a template "
+                "that belongs to the model", o->chat_template, mark);
+}
+
 /* Of records: what becomes examples of them. A template that is missing is missed by the first conversation. */
 static int open_examples(dataset *d, const dataset_options *o, const data_files *files, pt_data_format format, pt_train_on on, pt_error *e)
 {
@@ -60,6 +90,8 @@ static int open_examples(dataset *d, const dataset_options *o, const data_files 
     if (!o->model_dir)
         pt_fail(&no_chat, PT_FAILED, "chats need a model's chat template, but no model is given");
     int rc = open_cache(d, &s, e);
+    if (rc == 0 && has && d->chats && o->chat_template)
+        note_template(d, o, &chat);
     if (has)
         chat_source_close(&chat);
     return rc;
@@ -84,19 +116,6 @@ static int pack(dataset *d, const dataset_options *o, const data_files *files, p
 }
 
 /* ---- what the user is told ---- */
-
-static void note(dataset *d, const char *fmt, ...) __attribute__((format(printf, 2, 3)));
-static void note(dataset *d, const char *fmt, ...)
-{
-    const size_t used = strlen(d->notice);
-    va_list ap;
-    va_start(ap, fmt);
-    if (used + 3 < sizeof d->notice) {
-        strcpy(d->notice + used, used ? "\n" : "");
-        vsnprintf(d->notice + strlen(d->notice), sizeof d->notice - strlen(d->notice), fmt, ap);
-    }
-    va_end(ap);
-}
 
 /* "FILE and 3 more" */
 static void name_files(const data_files *files, char *out, size_t size)
