@@ -212,6 +212,8 @@ static void pairs_of_equal_replies_are_told(void **state)
     assert_non_null(strstr(dataset_notice(d), "1 of 2 records has the same chosen and rejected reply"));
     assert_non_null(strstr(dataset_notice(d), "same.jsonl: line 2: "));
     dataset_close(d);
+    refused("all_same.jsonl", "{\"prompt\": \"q\", \"chosen\": \"a\", \"rejected\": \"a\"}\n", (dataset_options){.pairs = true},
+            "the same in all records");
     d = open_good("other.jsonl", "{\"prompt\": \"q\", \"chosen\": \"a\", \"rejected\": \"ab\"}\n", (dataset_options){.pairs = true});
     assert_null(dataset_notice(d));
     dataset_close(d);
