@@ -53,10 +53,10 @@ int state_close(state *s, pt_error *e); /* writes changes back */
 int state_read(state *s, int kind, int index, int64_t from, int64_t n, float *out, pt_error *e);
 int state_write(state *s, int kind, int index, int64_t from, int64_t n, const float *in, pt_error *e);
 
-/* With several ranks, each rank keeps the states of its shards, and all keep the weights in the compute type. All ranks call these functions
- * alike, and write their part of the same values. One of them, the reader, gets what is read; on the others `out` is room for what they send.
- * The reader is rank 0, unless state_share spreads reading: then each exported part is read, and written, by the rank that keeps most of
- * it, so that all ranks must see the folder. */
+/* With several ranks, each rank keeps the states of its shards, and all keep the weights in the compute type. All ranks call these
+ * functions alike, and write their part of the same values. One of them, the reader, gets what is read; on the others `out` is room for
+ * what they send. The reader is rank 0, unless state_share spreads reading: then each exported part is read, and written, by the rank that
+ * keeps most of it, so that all ranks must see the folder. */
 int state_share(state *s, bool spread, pt_error *e);
 bool state_reads(const state *s); /* whether this rank is the reader */
 
