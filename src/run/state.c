@@ -442,8 +442,7 @@ static int read_few_bits(state *s, int index, int64_t row0, int64_t n_rows, floa
     return failed;
 }
 
-/* Of a piece what rank `r` keeps, entries begin .. end of it. The compute type's part of masters is on all ranks, but for what is
- * sharded. */
+/* The part begin .. end of a piece's entries that rank `r` keeps. All ranks have the compute type's half of masters, unless sharded. */
 static int use_share(state *s, bool write, int kind, const piece *p, int r, int64_t begin, int64_t end, float *values, pt_error *e)
 {
     const bool own = r == own_rank(s);
