@@ -85,6 +85,7 @@ typedef struct pt_ritz_options {
     uint64_t device_memory, host_memory, disk_memory;
     const char *disk_path;             /* NULL: `out`, else $TMPDIR or /var/tmp */
     int64_t micro_batch;               /* points taken through a layer before the next one is, rounded up to whole units; 0: planned */
+    const char *plan_file;             /* exactly this plan, of pt_ritz_plan_json; NULL: planned */
     bool forecast;                     /* the time of a step is predicted, with times that are measured when the run is opened */
     pt_ritz_misfit *misfit;            /* filled where pt_ritz_open returns PT_DOES_NOT_FIT; may be NULL */
     bool plan_only;                    /* pt_ritz_open plans, and takes no memory: pt_ritz_get_summary and pt_ritz_close are all */
@@ -118,6 +119,8 @@ typedef struct pt_ritz_summary {
 typedef struct pt_ritz pt_ritz;
 
 PT_API void pt_ritz_defaults(pt_ritz_options *o);
+/* The plan as plan_file reads it, also of plan_only. free() it. */
+PT_API char *pt_ritz_plan_json(const pt_ritz *r);
 /* Names of the built-in problems, NULL behind the last; *about: a line on it. */
 PT_API const char *pt_ritz_problem_name(int i, const char **about);
 PT_API int pt_ritz_open(const pt_ritz_options *o, pt_ritz **out, pt_error *e);
