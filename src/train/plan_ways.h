@@ -17,11 +17,14 @@ typedef struct plan_way {
     bool beyond[TIERS];          /* of the latter, those that are not there */
 } plan_way;
 
-/* Fills in all but the name; what is planned is what `o` says alone. PT_FAILED: it cannot be planned at all. plan_open.c */
-int plan_way_of(const pt_train_options *o, plan_way *out, pt_error *e);
+struct exchange_cost; /* planning.h */
+
+/* Fills in all but the name; what is planned is what `o` says alone, and what ranks' exchanges take. PT_FAILED: it cannot be planned at
+ * all. plan_open.c */
+int plan_way_of(const pt_train_options *o, const struct exchange_cost *exchange, plan_way *out, pt_error *e);
 
 /* Returns how many there are. `own`: of the options themselves, where a way is just that. */
-int plan_ways_find(const pt_train_options *o, const plan_way *own, plan_way out[PLAN_WAYS]);
+int plan_ways_find(const pt_train_options *o, const struct exchange_cost *exchange, const plan_way *own, plan_way out[PLAN_WAYS]);
 char *plan_ways_text(const plan_way *ways, int n); /* lines; malloc'ed, NULL: out of memory */
 json_t *plan_ways_json(const plan_way *ways, int n);
 
