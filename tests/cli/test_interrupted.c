@@ -296,7 +296,8 @@ static void a_run_that_was_interrupted_is_extended(void **state)
     a = training(out, WORDS("--lr", "0.01", "--steps", "4100", "--resume"));
     assert_int_equal(program_wait(program_start(&a, "/dev/null", scratch_path("err"))), 0);
     snprintf(rates, sizeof rates,
-             "the run now has 4100 steps instead of 4000: the learning rate of step %d is %.3g and would have been %.3g", next, 0.01 * (1 - (next - 1) / (double)EXTENDED), 0.01 * (1 - (next - 1) / (double)PLANNED));
+             "the run now has 4100 steps instead of 4000: the learning rate of step %d is %.3g and would have been %.3g", next,
+             0.01 * (1 - (next - 1) / (double)EXTENDED), 0.01 * (1 - (next - 1) / (double)PLANNED));
     if (!strstr(text_of(scratch_path("err")), rates))
         fail_msg("\"%s\" is not in: %s", rates, text_of(scratch_path("err")));
 }
