@@ -104,6 +104,9 @@ static int write_failed(int fd, const char *path, uint64_t left, pt_error *e)
     struct statvfs fs;
     if (disk_is_full_error(error) && !fstatvfs(fd, &fs)) {
         uint64_t free_bytes = (uint64_t)fs.f_bavail * fs.f_frsize;
+        if (free_bytes >= left) /* a quota, or no file on a disk */
+            return pt_fail(e, PT_FAILED, "%.400s: no space is left for this file (%s were still to be written): choose another folder",
+                           path, size_format(need, left));
         return pt_fail(e, PT_FAILED, "%.400s: the disk is full: %s were still to be written, but only %s are free: make room, or choose "
                                      "another folder", path, size_format(need, left), size_format(have, free_bytes));
     }
