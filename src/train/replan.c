@@ -14,7 +14,7 @@
  * stands.
  *
  * A decision after which the plan is the same makes the next one wait twice as long, a move does not. Very short steps are left
- * alone: there is nothing to win. A plan from a file is left alone too: one line says that its steps are off.
+ * alone: there is nothing to win. A plan from a file is left alone too, and that of several ranks: one line says that its steps are off.
  */
 #include "train/replan.h"
 
@@ -237,16 +237,15 @@ static int decide(trainer *t, pt_error *e)
     return failed;
 }
 
-/* A plan that was asked for stays, and its prediction too. */
+/* A plan that was asked for stays, and that of several ranks, and its prediction too. */
 static void tell_off(trainer *t)
 {
     char differs[96], was[32], is[32];
     what_differs(t, differs, sizeof differs);
     seconds_format(was, t->predicted.now.step_ns * 1e-9);
     seconds_format(is, measured_median_s(&t->engine.measured, PATIENCE_WINDOW));
-    options_notice(&t->job.o,
-                   "steps take %s instead of %s (%s): the plan stays the same because `plan_file` is given", is,
-                   was, differs);
+    options_notice(&t->job.o, "steps take %s instead of %s (%s): the plan stays the same because %s", is, was, differs,
+                   t->comm ? "several ranks keep theirs while they run; `resume` plans again" : "`plan_file` is given");
     t->predicted.told_off = true;
 }
 
@@ -259,7 +258,7 @@ int replan_look(trainer *t, pt_error *e)
     if (answer == PATIENCE_NOTHING)
         return 0;
     int failed = 0;
-    if (answer == PATIENCE_DECIDE && t->job.o.plan_file)
+    if (answer == PATIENCE_DECIDE && (t->job.o.plan_file || t->comm))
         tell_off(t);
     else if (answer == PATIENCE_DECIDE)
         failed = decide(t, e);

@@ -134,7 +134,8 @@ static void what_lacks_is_called_by_its_name(void **state)
     check_sentence("one choice", run_program(WORDS("export", "--model", fixture("llama"), "--out", scratch_path("x"), "--to", "y")), 2,
                    WORDS("--to y: it must be gguf"));
     check_sentence("no space", run_program(WORDS("report", scratch_path("run"), "--out", "/dev/full")), 1,
-                   WORDS("/dev/full: no space is left"));
+                   WORDS("/dev/full: the disk is full: ", "were still to be written: make room"));
+    assert_null(strstr(text_of(scratch_path("err")), "but only")); /* of the disk that /dev lies on */
 }
 
 int main(void)
