@@ -31,7 +31,7 @@ static int parse(ritz_session *s, int argc, char **argv, pt_error *e)
     const arg table[] = {
         {NULL, ARG_HEADING, NULL, NULL, "What is solved", false},
         {"--problem", ARG_STRING, &o->problem, "NAME", "a built-in problem, or a problem file; default poisson-cosine", false},
-        {"--dim", ARG_INT, &o->dim, "D", "dimension of a built-in problem; default 5, harmonic 10", false},
+        {"--dim", ARG_COUNT, &o->dim, "D", "dimension of a built-in problem; default 5, harmonic 10", false},
         {NULL, ARG_HEADING, NULL, NULL, "Points", false},
         {"--points", ARG_STRING, &s->points, "KIND", POINTS_HELP, false},
         {"--randomize", ARG_CHOICE, &s->randomize, "default|none|shift|lms|owen", "default owen, of a lattice shift", false},
@@ -47,7 +47,7 @@ false}, {"--redraw-every", ARG_INT, &o->redraw_every, "K", "steps between new po
          false},
         {"--activation", ARG_CHOICE, &s->activation, "tanh|tanh3|relu3|softplus|sin|silu", "tanh3, relu3: their cubes; default tanh",
 false}, {NULL, ARG_HEADING, NULL, NULL, "Training", false},
-        {"--steps", ARG_INT, &o->steps, "N", "default 1000", false},
+        {"--steps", ARG_COUNT, &o->steps, "N", "default 1000", false},
         {"--lr", ARG_DOUBLE, &o->lr, "X", "default 1e-3", false},
         {"--lr-schedule", ARG_CHOICE, &s->lr_schedule, "constant|linear|cosine|halving", "default cosine", false},
         {"--halve-every", ARG_INT, &o->halve_every, "N", "steps after which halving halves the rate; default 5000", false},

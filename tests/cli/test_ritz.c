@@ -29,6 +29,8 @@ static void what_does_nothing_is_refused(void **state)
     set_out("none");
     check_sentence("seeds", ritz(WORDS("--steps", "2", "--seeds", "3")), 2, WORDS("--seeds needs --compare or --gradient-variance"));
     check_sentence("no seeds", ritz(WORDS("--compare", "mc,sobol", "--out", out, "--seeds", "0")), 2, WORDS("--seeds 0", "1 or more"));
+    check_sentence("no steps", ritz(WORDS("--steps", "0")), 2, WORDS("--steps 0", "1 or more"));
+    check_sentence("no dimension", ritz(WORDS("--dim", "0")), 2, WORDS("--dim 0", "1 or more"));
     check_sentence("resume", ritz(WORDS("--gradient-variance", "--steps", "2", "--resume", "--out", out)), 2, WORDS("leave out --resume"));
 }
 
