@@ -69,7 +69,8 @@ int adapters_load(state *s, const char *model_dir, const char *folder, uint64_t 
 
 int adapters_write(state *s, const companions *c, const char *folder, const char *base, const char *mark, pt_error *e)
 {
-    int failed = companions_write_files(c, folder, e);
+    const bool leads = !s->in->packing->rank;
+    int failed = leads ? companions_write_files(c, folder, e) : 0;
     if (!failed)
         failed = state_export_adapter(s, folder, "adapter_model", e);
     if (!failed)

@@ -5,6 +5,7 @@
 #include "io/files.h"
 #include "model/lanes.h"
 #include "optimizer/optimizer.h"
+#include "io/files.h"
 #include "profile/profile.h"
 #include "device/device.h"
 #include "text/utf8.h"
@@ -32,7 +33,7 @@ void pt_train_defaults(pt_train_options *o)
     o->device_memory = o->host_memory = o->disk_memory = PT_AUTO;
 }
 
-/* A setting and the range that makes sense. */
+/* An option and its valid range. */
 static int check_range(const char *name, double value, double low, double high, pt_error *e)
 {
     if (value >= low && value <= high) /* false for NaN */
@@ -103,7 +104,7 @@ int options_check_plan(const pt_train_options *o, pt_error *e)
         {"`steps`", (double)o->steps, 0, 1e15},        {"`epochs`", o->epochs, 1e-9, 1e9},
         {"`seq_len`", (double)o->seq_len, 0, 1 << 24}, {"`batch_size`", (double)o->batch_size, 1, 1 << 24},
         {"`micro_batch`", (double)o->micro_batch, 0, 1 << 24}, {"`lr`", o->lr, 0, 1e3}, {"`lanes`", o->lanes, 0, LANES_MOST},
-        {"`ranks`", o->ranks, 0, o->machine_file ? LANES_MOST : COMM_RANKS_MOST}, /* those of a file are only planned for */
+        {"`ranks`", o->ranks, 0, o->machine_file ? LANES_MOST : COMM_RANKS_MOST}, /* ranks of a machine file are only planned for */
         {"`warmup_steps`", (double)o->warmup_steps, 0, 1e15}, {"`min_lr_ratio`", o->min_lr_ratio, 0, 1},
         {"`weight_decay`", o->weight_decay, 0, 1e3},   {"`beta1`", o->beta1, 0, 0.9999999},
         {"`beta2`", o->beta2, 0, 0.9999999},           {"`eps`", o->eps, 0, 1},
