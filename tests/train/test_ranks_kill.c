@@ -438,7 +438,7 @@ static void what_cannot_be_shared_is_refused_in_one_sentence(void **state)
     refused("8", "4", "--ranks 8 is more than --batch-size 4", 2);
     refused("3", "4", "--ranks is 3 with 4 lanes", 2);
     refused("2", "3", "--lanes 3 does not divide --batch-size 4", 2);
-    refused("2", "1", "--ranks is 2 with 1 lanes", 2);
+    refused("2", "1", "--ranks is 2 with 1 lane,", 2);
     refused("1000", "4", "--ranks", 2);
     refused_with("2", "2", WORDS("--sample", "Once"), "--ranks does not work with --sample", 2);
 }
