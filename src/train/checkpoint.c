@@ -431,6 +431,8 @@ int checkpoint_load_state(trainer *t, const char *path, pt_error *e)
         failed = base_compare(&t->job.base, &s, path, e);
     base_take_sum(&t->job.base, &s);
     if (!failed)
+        failed = ranks_compare_loaded(t, &s, path, e);
+    if (!failed)
         failed = check_checksums(t, &s, path, e);
     int closed = state_close(&s, failed ? NULL : e);
     if (failed)
