@@ -40,6 +40,7 @@ typedef struct state {
     const state_origin *origin; /* set it after state_open; NULL: the files loaded have these matrices too, and nothing is exported */
     uint64_t origin_sum; /* checksum of the quantized values, in whatever way they were read */
     uint64_t base_sum;   /* checksum of all other frozen values, since state_load_adapted */
+    uint64_t read_sum;   /* with several ranks: checksum of all values that were loaded, whichever of them this rank keeps */
     bool spread;         /* state_share */
     int reader;          /* rank that gets what is read */
     bool agreed;         /* all ranks know that the export has failed */
