@@ -107,9 +107,13 @@ int ritz_kinds(const char *list, const char *otherwise, pt_ritz_points kinds[RIT
     for (const char *at = list ? list : otherwise; at; at = strchr(at, ',') ? strchr(at, ',') + 1 : NULL) {
         if (n == RITZ_KINDS)
             return pt_fail(e, PT_USAGE, "--compare takes at most %d kinds of points", RITZ_KINDS);
-        int failed = kind_of(at, strcspn(at, ","), &kinds[n++], e);
+        int failed = kind_of(at, strcspn(at, ","), &kinds[n], e);
+        for (int k = 0; k < n && !failed; k++)
+            if (kinds[k] == kinds[n])
+                failed = pt_fail(e, PT_USAGE, "the points %s are named twice: name each kind once", points_names[kinds[n]]);
         if (failed)
             return failed;
+        n++;
     }
     return n;
 }

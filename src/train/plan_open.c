@@ -104,7 +104,7 @@ static int cut_for_ranks(pt_plan *p, pt_error *e)
     return p->o.ranks > 1 ? step_shape_of_rank(&p->shape, &whole, p->o.ranks, 0, e) : 0;
 }
 
-/* first: not one of the ways beside it; also explains what would help. */
+/* first: it is not one of the ways; also explain what would help. */
 static int make(pt_plan *p, bool first, pt_error *e)
 {
     planning *g = &p->planning;

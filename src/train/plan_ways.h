@@ -20,7 +20,7 @@ typedef struct plan_way {
 
 struct exchange_cost; /* planning.h */
 
-/* Fills in everything except the name, for the options `o` and the cost of the ranks' exchanges. PT_FAILED: they cannot be planned.
+/* Fills in everything except the name, for the options `o` and these costs of the ranks' exchanges. PT_FAILED: they cannot be planned.
  * (plan_open.c) */
 int plan_way_of(const pt_train_options *o, const struct exchange_cost *exchange, plan_way *out, pt_error *e);
 

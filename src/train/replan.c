@@ -13,7 +13,7 @@
  * If nothing fits, the run ends, and the checkpoint stays.
  *
  * A decision that keeps the plan doubles the wait for the next one; a change does not. Very short steps are left alone, because nothing can
- * be gained. A plan from a file stays, too, and that of several ranks: a notice says that its steps are off.
+ * be gained. A plan from a file stays, too, and so does the plan of several ranks: a notice says that its steps are off.
  */
 #include "train/replan.h"
 
