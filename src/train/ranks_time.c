@@ -1,5 +1,5 @@
-/* ranks_time.c - what exchanges between ranks take, by size, and what they and computing take from each other: all ranks do both at once,
- * as in a step. */
+/* ranks_time.c - measures exchanges between ranks by size, and their contention with computation: all ranks do both at once, as in a
+ * step. */
 #include "base/clock.h"
 #include "comm/shm.h"
 #include "train/ranks.h"
@@ -11,7 +11,7 @@
 
 enum { TIMES = 5, BESIDE_TIMES = 3, BESIDE_EXCHANGES = 6, THREADS_MOST = 64 };
 
-/* A whole of `bytes`, of which each rank sends each other one its part, so many times. */
+/* Exchanges `bytes`, of which each rank sends its part to every other, so many times. */
 static int exchange(comm *c, char *memory, size_t bytes, int times, double *ns, pt_error *e)
 {
     comm_move moves[COMM_RANKS_MOST];
@@ -40,11 +40,11 @@ static int time_exchange(comm *c, char *memory, size_t bytes, double *ns, pt_err
     return failed;
 }
 
-/* ---- beside computing ---- */
+/* ---- contention with computation ---- */
 
 typedef struct crew { pthread_t thread[THREADS_MOST]; int n; atomic_bool over; atomic_llong done; } crew;
 
-/* Works in a cache. */
+/* Works on data in a cache. */
 static void *compute(void *arg)
 {
     enum { VALUES = 4096 };
