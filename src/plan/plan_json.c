@@ -367,7 +367,7 @@ char *plan_write_json(const plan *p, const char *made_for)
 char *plan_to_json(const plan *p, const model *m, const step_shape *s)
 {
     const model_config *c = &m->config;
-    char trained[128] = "", trains[MODEL_TRAINED_TEXT], made_for[1024];
+    char trained[128] = "", trains[MODEL_TRAINED_TEXT], made_for[1024 + MODEL_TRAINED_TEXT];
     model_describe_trained(m, shape_optimizer(s)->name, trains);
     if (!model_trains_all(m))
         snprintf(trained, sizeof trained, ", \"trained\": %lld, \"passing\": %d, \"frozen\": \"%016llx\"",

@@ -408,8 +408,7 @@ int pt_ritz_step(pt_ritz *r, pt_ritz_step_info *s, pt_error *e)
         return failed;
     if (!isfinite(s->energy))
         return pt_fail(e, PT_FAILED, "the energy of step %lld is %g: lower `lr`, which is %g; checkpoints of earlier steps stay",
-                       (long long)s->step,
-                       s->energy, s->lr);
+                       (long long)s->step, isnan(s->energy) ? NAN : s->energy, s->lr);
     r->step++;
     submit_update(r, s->lr);
     failed = ritz_runner_sync(r->runner, e);

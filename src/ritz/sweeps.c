@@ -128,7 +128,8 @@ static char *pair_of(const ritz_unit *u, int stage, const char *q)
     if (stage + 1 == u->net->stages_n)
         return u->own + u->layout->seed_at;
     char *pair = u->work + u->layout->pair_at, *other = pair + bytes_of(u, u->rows, s->rows);
-    const char *z = ritz_at(u, u->layout->z[stage]), *p = adjoint(u, stage + 1);
+    const char *p = adjoint(u, stage + 1);
+    char *z = ritz_at(u, u->layout->z[stage]);
     if (!s->activated) {
         copy(u, pair, q, bytes_of(u, u->rows, s->rows));
         if (!u->flat)
