@@ -144,8 +144,7 @@ static int use_piece(state *s, bool write, int kind, const piece *p, int64_t at,
 
 /* ---- entries of a parameter ---- */
 
-/* Of a piece what rank `r` keeps, entries begin .. end of it. The compute type's part of masters is on all ranks, but for what is
- * sharded. */
+/* The part begin .. end of a piece's entries that rank `r` keeps. All ranks have the compute type's half of masters, unless sharded. */
 static int use_share(state *s, bool write, int kind, const piece *p, int r, int64_t begin, int64_t end, float *values, pt_error *e)
 {
     const bool own = r == s->in->packing->rank;

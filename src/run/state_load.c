@@ -147,8 +147,9 @@ static int fill_values(state *s, int kind, int index, const state_origin *from, 
     for (int64_t row = 0; row < p->rows && !failed; row += step) {
         const int64_t rows = p->rows - row < step ? p->rows - row : step;
         failed = state_read_origin(s, from, index, row, rows, values, e);
-        if (!failed && summed)
-            s->base_sum += state_rows_sum(index, row, rows, p->cols, values);
+        const uint64_t sum = !failed && (summed || executor_comm(s->x)) ? state_rows_sum(index, row, rows, p->cols, values) : 0;
+        s->base_sum += summed ? sum : 0;
+        s->read_sum += sum;
         if (!failed)
             failed = state_write(s, kind, index, row * p->cols, rows * p->cols, values, e);
     }
