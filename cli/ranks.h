@@ -5,8 +5,8 @@
 
 #include "base/error.h"
 
-/* Runs `protrain ARGUMENTS` once for each rank, with what argv[0..argc) says and, where out is not NULL, --out. Each has its share of the
- * processors. Where one fails, hangs or is killed, all end, and it is said which and why. Returns rank 0's exit status. */
+/* Runs `protrain ARGUMENTS` once for each rank, with what argv[0..argc) says, --ranks and, where out is not NULL, --out. Each has its
+ * share of the processors. Where one fails, hangs or is killed, all end, and it is said which and why. Returns rank 0's exit status. */
 int ranks_run(int ranks, int argc, char **argv, const char *out);
 
 /* This process is one that a launcher has started. Rank 0 speaks for all of them: the others are silent from here on. Once one of them

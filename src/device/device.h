@@ -414,6 +414,18 @@ int device_cpu_open(const device_options *o, device **out, pt_error *e);
  * host's part of the work: the same one on a CPU. PT_USAGE: a name that means nothing. */
 int device_open(const char *name, const device_options *o, device **out, device **host, pt_error *e);
 int device_name_check(const char *name, pt_error *e);
+
+/* "cuda:0,2": the GPUs of several ranks, in the order in which they take them. device_open wants one. */
+enum { GPUS_MOST = 64 };
+typedef struct gpu_list {
+    int n, ordinal[GPUS_MOST];
+    uint64_t id[GPUS_MOST]; /* the same in every process, wherever the GPU stands in its list; device_gpus alone knows it */
+    bool numbered;          /* by the name: each of them is meant, and what stands there twice is so too */
+} gpu_list;
+/* The numbers that a name has; none for "cpu", "cuda" and "auto". */
+int device_numbers(const char *name, gpu_list *out, pt_error *e);
+/* All usable GPUs where the name has no numbers. None for "cpu", and for "auto" where it means the CPU. */
+int device_gpus(const char *name, gpu_list *out, pt_error *e);
 void device_close(device *d, device *host); /* after their queues and memory; may be NULL */
 
 /* Of the queue that does the host's part (AdamW): one where the processor has all the computing to do as well, else all of them. */

@@ -342,7 +342,8 @@ static int fetch(state *s, int rank, int kind, int index, int64_t from, int64_t 
     for (int64_t at = 0; at < n && !failed; at += REPLY_ENTRIES) {
         const int64_t part = n - at < REPLY_ENTRIES ? n - at : REPLY_ENTRIES;
         const request r = {.kind = kind, .index = index, .from = from + at, .n = part};
-        failed = comm_exchange(c, &(comm_move){rank, &r, sizeof r, (char *)out + (size_t)at * each, (size_t)part * each}, 1, e);
+        failed = comm_exchange(c, &(comm_move){.peer = rank, .send = &r, .send_bytes = sizeof r, .receive = (char *)out + (size_t)at * each,
+                                               .receive_bytes = (size_t)part * each}, 1, e);
     }
     return failed;
 }
@@ -371,7 +372,8 @@ static int answer(state *s, comm *c, const request *r, pt_error *e)
         return pt_fail(e, PT_FAILED, "rank %d has no room for %lld values that were asked for", c->rank, (long long)r->n);
     int failed = r->kind == KIND_BYTES ? read_own_bytes(s, r->index, r->from, r->n, s->spare, e)
                                        : state_read(s, r->kind, r->index, r->from, r->n, values, e);
-    return failed ? failed : comm_exchange(c, &(comm_move){0, values, (size_t)r->n * each, NULL, 0}, 1, e);
+    const comm_move one = comm_send(0, values, (size_t)r->n * each);
+    return failed ? failed : comm_exchange(c, &one, 1, e);
 }
 
 int state_lead(executor *x, int (*work)(void *arg, pt_error *e), void *arg, pt_error *e)
@@ -390,10 +392,11 @@ int state_lead(executor *x, int (*work)(void *arg, pt_error *e), void *arg, pt_e
             *e = own;
         return r.code ? r.code : failed;
     }
+    const comm_move asked = comm_receive(0, &r, sizeof r);
     state_open(&s, x);
     int failed = 0;
     while (!failed && !r.done) {
-        failed = comm_exchange(c, &(comm_move){0, NULL, 0, &r, sizeof r}, 1, e);
+        failed = comm_exchange(c, &asked, 1, e);
         if (!failed && !r.done)
             failed = answer(&s, c, &r, e);
     }

@@ -6,6 +6,7 @@
 #include "train/options.h"
 #include "train/plan_ways.h"
 #include "train/planning.h"
+#include "train/ranks_number.h"
 #include "train/room.h"
 
 #include <stdlib.h>
@@ -81,13 +82,13 @@ static int check_room(pt_plan *p, pt_error *e)
     return failed;
 }
 
-/* As many as the machine's file says, where nothing else is asked for. */
+/* As many as the machine's file says, or as a run here would have, where nothing else is asked for. */
 static int find_ranks(pt_plan *p, pt_error *e)
 {
     char path[MACHINE_PATH_BYTES];
     machine_spec x;
     if (!p->o.machine_file || p->o.ranks)
-        return 0;
+        return ranks_number(&p->o, &p->o.ranks, e);
     int failed = machine_file_find(p->o.machine_file, path, e);
     if (!failed)
         failed = machine_file_read(path, &x, e);

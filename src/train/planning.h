@@ -32,6 +32,7 @@ typedef struct planning {
     uint64_t disk_reserve;           /* bytes that something else will write into its file system */
     uint64_t memory_reserve;         /* bytes of RAM that files will take: the run's folder lies there */
     int ranks;                       /* that share this machine's memory; 0: one */
+    int on_device;                   /* of them that share this one's GPU; 0: one */
     bool limited;                    /* by what other ranks may use: */
     uint64_t limit[TIERS];
     exchange_cost exchange;          /* between them */

@@ -12,6 +12,10 @@
 static inline bool ranks_lead(const trainer *t) { return !t->comm || !t->comm->rank; }
 /* Joins the others, and silences those that do not lead. */
 int ranks_open(trainer *t, pt_error *e);
+/* Which GPU is this rank's, or that all compute on the CPU: job.o.device. Without ranks, that it is one. (ranks_device.c) */
+int ranks_choose_device(trainer *t, pt_error *e);
+/* Behind planning_open_device: how ranks on GPUs exchange what lies there. */
+int ranks_reach_devices(trainer *t, pt_error *e);
 /* Whether all have the same model, data and options: else the one that has not fails. */
 int ranks_agree(trainer *t, pt_error *e);
 /* This rank's part of the step, when its lanes are known. */

@@ -1,5 +1,5 @@
 /* ranks_time.c - what exchanges between ranks take, by size, and what they and computing take from each other: all ranks do both at once,
- * as in a step. */
+ * as in a step. On GPUs what is exchanged lies there, and the processors have nothing to compute. */
 #include "base/clock.h"
 #include "train/ranks.h"
 
@@ -10,16 +10,19 @@
 
 enum { TIMES = 5, BESIDE_TIMES = 3, BESIDE_EXCHANGES = 6, THREADS_MOST = 64 };
 
+static bool on_gpus(const trainer *t) { return t->device_comm != NULL; }
+
 /* A whole of `bytes`, of which each rank sends each other one its part, so many times. */
-static int exchange(comm *c, char *memory, size_t bytes, int times, double *ns, pt_error *e)
+static int exchange(const trainer *t, char *memory, size_t bytes, int times, double *ns, pt_error *e)
 {
+    comm *c = on_gpus(t) ? t->device_comm : t->comm;
     comm_move moves[COMM_RANKS_MOST];
     const size_t part = bytes / (size_t)c->ranks;
     int n = 0;
     for (int r = 0; r < c->ranks; r++)
         if (r != c->rank)
-            moves[n++] = (comm_move){r, memory + bytes + (size_t)r * part, part, memory + (size_t)r * part, part};
-    int failed = comm_barrier(c, e);
+            moves[n++] = (comm_move){r, memory + bytes + (size_t)r * part, part, memory + (size_t)r * part, part, on_gpus(t), on_gpus(t)};
+    int failed = comm_barrier(t->comm, e);
     const int64_t begin = clock_ns();
     for (int i = 0; i < times && !failed; i++)
         failed = comm_exchange(c, moves, n, e);
@@ -27,13 +30,13 @@ static int exchange(comm *c, char *memory, size_t bytes, int times, double *ns, 
     return failed;
 }
 
-static int time_exchange(comm *c, char *memory, size_t bytes, double *ns, pt_error *e)
+static int time_exchange(const trainer *t, char *memory, size_t bytes, double *ns, pt_error *e)
 {
     int failed = 0;
     *ns = INFINITY;
     for (int i = 0; i < TIMES && !failed; i++) {
         double one;
-        failed = exchange(c, memory, bytes, 1, &one, e);
+        failed = exchange(t, memory, bytes, 1, &one, e);
         *ns = fmin(*ns, one);
     }
     return failed;
@@ -97,7 +100,7 @@ static int try_beside(const trainer *t, char *memory, size_t bytes, double alone
     begin = clock_ns();
     crew_begin(&k, threads);
     if (!failed)
-        failed = exchange(t->comm, memory, bytes, BESIDE_EXCHANGES, ns, e);
+        failed = exchange(t, memory, bytes, BESIDE_EXCHANGES, ns, e);
     rate[1] = crew_end(&k) / (double)(clock_ns() - begin);
     return failed;
 }
@@ -123,18 +126,22 @@ int ranks_time(const trainer *t, exchange_cost *out, pt_error *e)
     *out = (exchange_cost){.slowed = 1, .slows = 1};
     if (!t->comm)
         return 0;
-    char *memory = calloc(2, sizes[SIZES - 1]);
-    int failed = memory ? 0 : pt_fail(e, PT_FAILED, "out of memory");
+    device *d = t->planning.device;
+    const size_t bytes = 2 * sizes[SIZES - 1];
+    void *memory;
+    int failed = d->table->memory_open(d, MEMORY_DEVICE, bytes, &memory, e);
+    if (failed)
+        return failed;
     for (int i = 0; i < SIZES && !failed; i++) {
         cost_curve *c = &out->curve;
         double ns;
-        failed = time_exchange(t->comm, memory, sizes[i], &ns, e);
+        failed = time_exchange(t, memory, sizes[i], &ns, e);
         c->amount[i] = (double)sizes[i];
         c->ns[i] = i && ns < c->ns[i - 1] ? c->ns[i - 1] : ns;
         c->n = i + 1;
     }
-    if (!failed)
+    if (!failed && !on_gpus(t))
         failed = time_beside(t, memory, sizes[SIZES - 1], out, e);
-    free(memory);
+    d->table->memory_close(d, MEMORY_DEVICE, memory, bytes);
     return failed;
 }

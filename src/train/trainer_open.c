@@ -23,6 +23,7 @@ static void trainer_free(trainer *t, bool undo)
     reference_close(&t->held);
     events_close(&t->events);
     engine_close(&t->engine);
+    comm_close(t->device_comm);
     planning_close(&t->planning);
     job_close(&t->job);
     output_close(&t->out, undo && leads);

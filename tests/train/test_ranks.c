@@ -1,6 +1,7 @@
 /* Several ranks, as threads with memory of their own that only the transport crosses: whatever the plan says and however many share the
  * step, the losses, weights and moments after some steps are those of one rank with the same lanes, to the last bit, by any transport. Peak
- * memory is what the schedules say, on every rank.
+ * memory is what the schedules say, on every rank. Devices may have memory of their own, which exchanges pass through the host: shielded
+ * ones (test_device.h), and those that PROTRAIN_TEST_DEVICE names, of which each rank has one.
  *
  * PT_RANKS_PLANS=n runs n plans instead of the default. */
 #include "model/lanes.h"
@@ -9,6 +10,9 @@
 
 #include "random_plan.h"
 #include "sanitized.h"
+#include "test_device.h"
+
+#include "comm/staged.h"
 
 #include <math.h>
 #include <pthread.h>
@@ -20,7 +24,8 @@
 
 #include "comm/together.h"
 
-enum { STEPS = 3, PLANS_OF_A_MODEL = 6, DEFAULT_PLANS = SANITIZED ? 24 : 150, RANKS_MOST = 8 };
+enum { STEPS = 3, PLANS_OF_A_MODEL = 6, DEFAULT_PLANS = SANITIZED ? 24 : 150, EMULATED_PLANS = SANITIZED ? 4 : 30, EMULATED_HEADS = 40 };
+enum { RANKS_MOST = 8 };
 
 typedef struct outcome { float *values; size_t n; float *losses; double norm[STEPS]; } outcome;
 
@@ -32,7 +37,7 @@ static void outcome_free(outcome *o)
 
 /* What all ranks are to do; `input` is that of one rank but for shape and packing. */
 typedef struct job { const model *model; step_shape shape; const plan *plan; bool clipping, host_tier; uint64_t seed;
-                    transport by; together together; } job;
+                    transport by; bool shielded; size_t staged; together together; } job;
 
 typedef struct worker { job *j; int ranks, rank, failed; outcome *out; pt_error e; } worker;
 
@@ -124,6 +129,14 @@ static int train(executor *x, const job *j, outcome *o, pt_error *e)
     return failed;
 }
 
+/* Each rank its own. */
+static int open_device(const job *j, int rank, device **d, device **host, pt_error *e)
+{
+    char name[16];
+    snprintf(name, sizeof name, "cuda:%d", rank);
+    return test_device_named(j->shielded ? "shielded" : strcmp(test_device_name(), "cuda") ? test_device_name() : name, 1, d, host, e);
+}
+
 /* Where saving needs no more, the highest buffer of a schedule ends where it said. */
 static int check_peak(const executor *x, pt_error *e)
 {
@@ -140,7 +153,7 @@ static int work(worker *w, pt_error *e)
     char folder[64];
     step_shape shape;
     packing packing;
-    comm *c = NULL;
+    comm *c = NULL, *staged = NULL;
     device *d = NULL, *host = NULL;
     executor *x = NULL;
     int failed = step_shape_of_rank(&shape, &j->shape, w->ranks, w->rank, e);
@@ -156,8 +169,10 @@ static int work(worker *w, pt_error *e)
         o.schedules |= 1u << SCHEDULE_DRAIN | (j->plan->update == UPDATE_NEXT_FORWARD ? 1u << SCHEDULE_STEP_UPDATE : 0);
     failed = w->ranks > 1 ? together_open(&j->together, w->rank, &c, e) : 0;
     if (!failed)
-        failed = device_open("cpu", &(device_options){.threads = 1}, &d, &host, e);
-    o.device = d, o.host = host, o.comm = c;
+        failed = open_device(j, w->rank, &d, &host, e);
+    if (!failed && c && device_is_gpu(d))
+        failed = comm_staged_open(c, d, j->staged, &staged, e);
+    o.device = d, o.host = host, o.comm = c, o.device_comm = staged;
     if (!failed)
         failed = executor_open(&o, &x, e);
     if (!failed)
@@ -171,6 +186,7 @@ static int work(worker *w, pt_error *e)
     if (failed && c)
         comm_abort(c, e);
     executor_close(x);
+    comm_close(staged);
     device_close(d, host);
     comm_close(c);
     packing_free(&packing);
@@ -232,16 +248,20 @@ static void assert_same(const outcome *a, const outcome *b, const job *j, int ra
     free(json);
 }
 
-/* A step that ranks can share. */
+static bool needs_host(void) { return strcmp(test_device_name(), "cpu") != 0; }
+
+/* A step that ranks can share; on an emulated device, one that is soon done. */
 static void open_case(random_source *r, random_case *c)
 {
     pt_error e = {0};
     for (;;) {
         assert_int_equal(random_case_open(r, c, &e), 0);
-        if (c->shape.units_n > 1)
+        const bool soon = c->shape.batch * c->model->config.heads * c->model->config.layers <= EMULATED_HEADS;
+        if (c->shape.units_n > 1 && (soon || !test_device_is_emulated()))
             break;
         random_case_close(c);
     }
+    c->shape.gpu |= needs_host() && optimizer_is_by_device(shape_optimizer(&c->shape)); /* no such update on the host */
     while (shape_lanes(&c->shape) < 2)
         c->shape.lanes = random_divisor(r, (int)c->shape.units_n);
 }
@@ -261,7 +281,7 @@ static void any_number_of_ranks_gives_the_same_bits(void **unused)
     (void)unused;
     random_source seed = random_open();
     const char *asked = getenv("PT_RANKS_PLANS");
-    int plans = asked ? atoi(asked) : DEFAULT_PLANS, done = 0, refused = 0, shared = 0;
+    int plans = asked ? atoi(asked) : test_device_is_emulated() ? EMULATED_PLANS : DEFAULT_PLANS, done = 0, refused = 0, shared = 0;
     for (uint64_t number = 0; done < plans; number++) {
         random_source r = random_fork(&seed, number);
         random_case c;
@@ -269,8 +289,8 @@ static void any_number_of_ranks_gives_the_same_bits(void **unused)
         pt_error e = {0};
         open_case(&r, &c);
         random_case_plain(&c);
-        job j = {.model = c.model, .shape = c.shape, .plan = &c.plan, .clipping = c.clipping, .host_tier = c.input.host_tier,
-                 .seed = number};
+        job j = {.model = c.model, .shape = c.shape, .plan = &c.plan, .clipping = c.clipping, .seed = number,
+                 .host_tier = c.input.host_tier || needs_host()};
         if (run_ranks(&j, 1, &first, &e))
             fail_msg("%s", e.text);
         for (int i = 0; i < PLANS_OF_A_MODEL && done < plans; i++) {
@@ -279,7 +299,9 @@ static void any_number_of_ranks_gives_the_same_bits(void **unused)
             assert_int_equal(step_shape_of_rank(&s, &c.shape, ranks, 0, &e), 0);
             plan_free(&c.plan);
             packing_free(&c.packing);
-            j.host_tier = !random_one_in(&r, 3);
+            j.host_tier = needs_host() || !random_one_in(&r, 3);
+            j.shielded = !needs_host() && j.host_tier && random_one_in(&r, 2);
+            j.staged = (size_t)1 << random_from(&r, 10, 20);
             j.by = (transport)random_below(&r, TRANSPORTS);
             assert_int_equal(random_packing(&r, c.model, &s, &c.packing, &e), 0);
             assert_int_equal(random_plan(&r, c.model, &s, &c.packing, c.clipping, j.host_tier, &c.plan, &e), 0);
