@@ -20,5 +20,6 @@ typedef int device_module_list_fn(gpu_list *out, pt_error *e);
 #define DEVICE_MODULE_SEAM "protrain_module_seam"
 #define DEVICE_MODULE_OPEN "protrain_module_open"
 #define DEVICE_MODULE_LIST "protrain_module_list"
+#define DEVICE_MODULE_LINKS "protrain_module_links" /* a link_table (link.h) */
 
 #endif

@@ -13,6 +13,7 @@
  * not even that.
  */
 #include "base/module.h"
+#include "device/link.h"
 #include "device/module.h"
 
 #include <dlfcn.h>
@@ -90,7 +91,11 @@ static bool driver_is_there(void)
     return driver != NULL;
 }
 
-typedef struct cuda_module { device_module_open_fn *open; device_module_list_fn *list; } cuda_module;
+typedef struct cuda_module {
+    device_module_open_fn *open;
+    device_module_list_fn *list;
+    const link_table *links;
+} cuda_module;
 
 static int load_module(cuda_module *out, pt_error *e)
 {
@@ -114,7 +119,8 @@ static int load_module(cuda_module *out, pt_error *e)
     device_module_seam_fn *seam = (device_module_seam_fn *)dlsym(module, DEVICE_MODULE_SEAM);
     out->open = (device_module_open_fn *)dlsym(module, DEVICE_MODULE_OPEN);
     out->list = (device_module_list_fn *)dlsym(module, DEVICE_MODULE_LIST);
-    if (seam && out->open && out->list && seam() == device_seam())
+    out->links = dlsym(module, DEVICE_MODULE_LINKS);
+    if (seam && out->open && out->list && out->links && seam() == device_seam())
         return 0;
     dlclose(module);
     return pt_fail(e, PT_FAILED, "%.600s belongs to another build of protrain: build or install both together", path);
@@ -125,6 +131,12 @@ static int cuda_open(const device_options *o, device **out, pt_error *e)
     cuda_module m;
     int failed = load_module(&m, e);
     return failed ? failed : m.open(o, out, e);
+}
+
+const link_table *device_links(const device *d)
+{
+    cuda_module m;
+    return device_is_gpu(d) && !load_module(&m, NULL) ? m.links : NULL;
 }
 
 /* ---- GPUs ---- */

@@ -4,6 +4,7 @@
  * GPUs of its own (Slurm's --gpus-per-task): then each takes its first. More ranks than GPUs share them where the GPUs were numbered
  * (cuda:0,1), since what is asked for by number is meant so.
  */
+#include "comm/linked.h"
 #include "comm/staged.h"
 #include "train/options.h"
 #include "train/ranks.h"
@@ -61,9 +62,9 @@ static int find_place(const trainer *t, const gpu_list *g, int *place, int *here
     return failed;
 }
 
-static int count_sharers(trainer *t, uint64_t id, pt_error *e)
+static int count_sharers(trainer *t, pt_error *e)
 {
-    const sight own = {t->comm->machine, id, 1};
+    const sight own = {t->comm->machine, t->gpu_id, 1};
     sight all[COMM_RANKS_MOST];
     int failed = comm_all_gather(t->comm, &own, sizeof own, all, e);
     t->ranks_on_gpu = 0;
@@ -92,7 +93,8 @@ int ranks_choose_device(trainer *t, pt_error *e)
         return refuse_few(t, &g, here, e);
     snprintf(t->gpu, sizeof t->gpu, "cuda:%d", g.ordinal[place % g.n]);
     o->device = t->gpu;
-    return count_sharers(t, g.id[place % g.n], e);
+    t->gpu_id = g.id[place % g.n];
+    return count_sharers(t, e);
 }
 
 int ranks_reach_devices(trainer *t, pt_error *e)
@@ -100,7 +102,14 @@ int ranks_reach_devices(trainer *t, pt_error *e)
     device *d = t->planning.device;
     if (!t->comm || !device_is_gpu(d))
         return 0;
+    char why[LINKED_WHY_BYTES];
     step_shape_for_gpu(&t->own_shape, t->job.model);
-    options_notice(&t->job.o, "the ranks' GPUs exchange through host memory");
-    return comm_staged_open(t->comm, d, STAGED_BYTES, &t->device_comm, e);
+    int failed = comm_staged_open(t->comm, d, STAGED_BYTES, &t->by_host, e);
+    if (!failed)
+        failed = comm_linked_open(t->by_host, d, t->gpu_id, &t->device_comm, why, e);
+    if (failed)
+        return failed;
+    options_notice(&t->job.o, t->device_comm ? "the ranks' GPUs exchange by %s" : "the ranks' GPUs exchange through host memory: %s", why);
+    t->device_comm = t->device_comm ? t->device_comm : t->by_host;
+    return 0;
 }

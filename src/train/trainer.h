@@ -62,7 +62,8 @@ struct pt_trainer {
     comm *comm;                    /* to the other ranks; NULL: there are none (ranks.h) */
     int ranks_here, ranks_on_gpu;  /* of them on this machine; on this rank's GPU */
     char gpu[16];                  /* its name; "": none was chosen */
-    comm *device_comm;             /* the same ranks, for what lies on a GPU; NULL: there is none */
+    uint64_t gpu_id;
+    comm *by_host, *device_comm;   /* the same ranks, for what lies on GPUs: through the host; as is best. NULL: there are none */
     step_shape own_shape;          /* this rank's part of the job's */
     rank_account accounts[COMM_RANKS_MOST]; /* when the account of the run is written */
     output out;

@@ -15,6 +15,8 @@
  *     PT_STANDIN_MEMORY   bytes of each GPU, default 4 GiB; other processes take none of it
  *     PT_STANDIN_LOST     after so many calls the GPU is lost
  *
+ * NCCL is not to be given its streams: without PROTRAIN_NCCL, which names the stand-in for that (nccl.c), there is none.
+ *
  * What it cannot show: speed; what real kernels do at the same time on one GPU; how the real library chooses. */
 #include "standin.h"
 
@@ -184,6 +186,12 @@ static bool check_range(const void *p, size_t bytes, int gpu)
     if (b.base && b.type == cudaMemoryTypeDevice && b.gpu != gpu)
         stop("a copy of one GPU has to do with the memory of another");
     return b.base != NULL;
+}
+
+bool standin_is_of_gpu(cudaStream_t s, const void *p, size_t bytes)
+{
+    const block b = block_of(p);
+    return check_range(p, bytes, s->gpu) && b.type == cudaMemoryTypeDevice;
 }
 
 cudaError_t cudaMemGetInfo(size_t *free_bytes, size_t *all_bytes)
@@ -515,5 +523,6 @@ __attribute__((constructor)) static void begin(void)
     lost_at = number_of("PT_STANDIN_LOST", NEVER);
     gpus = (int)number_of("PT_STANDIN_GPUS", 1);
     memory_bytes = number_of("PT_STANDIN_MEMORY", (uint64_t)4 << 30);
+    setenv("PROTRAIN_NCCL", "(none)", 0);
     shim_enqueue = standin_run; /* the shim's kernels go the same way */
 }

@@ -88,12 +88,17 @@ static void every_choice_of_gpus_ends_in_the_same_bits(void **state)
     setenv("PT_STANDIN_GPUS", "4", 1);
     runs("one", "cuda", WORDS("--ranks", "1", "--lanes", "4"));
     ends_like("two", "cuda", WORDS("--ranks", "2", "--lanes", "4"));
-    says("the ranks' GPUs exchange through host memory");
+    says("the ranks' GPUs exchange by NCCL 2.30.0");
     ranks_had("two", WORDS("cuda:0", "cuda:1"));
     ends_like("chosen", "cuda:3,1", WORDS("--lanes", "4"));
     ranks_had("chosen", WORDS("cuda:3", "cuda:1"));
     ends_like("shared", "cuda:2", WORDS("--ranks", "2", "--lanes", "4"));
+    says("the ranks' GPUs exchange through host memory: rank 1: it shares its GPU with another rank");
     ranks_had("shared", WORDS("cuda:2", "cuda:2"));
+    setenv("PROTRAIN_GPU_TRANSPORT", "host", 1);
+    ends_like("by_host", "cuda", WORDS("--ranks", "2", "--lanes", "4"));
+    unsetenv("PROTRAIN_GPU_TRANSPORT");
+    says("the ranks' GPUs exchange through host memory: rank 0: PROTRAIN_GPU_TRANSPORT=host");
     ends_like("all", "auto", WORDS("--quiet"));
     ranks_had("all", WORDS("cuda:0", "cuda:1", "cuda:2", "cuda:3"));
 }
@@ -148,6 +153,23 @@ static void one_that_is_killed_ends_all_and_other_gpus_go_on(void **state)
     assert_same_end(out_of("straight"), out_of("killed"), (int)steps);
 }
 
+/* Of NCCL, by its stand-in: one rank cannot begin, or meets an error in the middle. All end, and it is said once. */
+static void an_error_of_nccl_ends_all(void **state)
+{
+    (void)state;
+    static const char *const faults[] = {"init:0", "init:1", "group:1:9", "group:0:40"};
+    setenv("PT_STANDIN_GPUS", "4", 1);
+    for (size_t i = 0; i < sizeof faults / sizeof *faults; i++) {
+        setenv("PT_NCCL_FAULT", faults[i], 1);
+        const double at = seconds_now();
+        const int status = run_with(out_of("faulty"), "cuda", WORDS("--steps", "9999"));
+        unsetenv("PT_NCCL_FAULT");
+        const char *said = strstr(text_of(err_path()), "protrain: ");
+        if (status != 1 || seconds_now() - at > 120 || !said || !strstr(said, "NCCL reports") || strstr(said + 1, "protrain: "))
+            fail_msg("%s: exit status %d after %.1f s: %s", faults[i], status, seconds_now() - at, text_of(err_path()));
+    }
+}
+
 static void refused(const char *device, words more, const char *said)
 {
     const int status = run_with(out_of("refused"), device, more);
@@ -172,6 +194,7 @@ int main(void)
     const struct CMUnitTest tests[] = {cmocka_unit_test(every_choice_of_gpus_ends_in_the_same_bits),
                                        cmocka_unit_test(as_many_gpus_are_taken_as_can_share_the_step),
                                        cmocka_unit_test(one_that_is_killed_ends_all_and_other_gpus_go_on),
+                                       cmocka_unit_test(an_error_of_nccl_ends_all),
                                        cmocka_unit_test(what_cannot_be_is_refused)};
     if (!test_device_is_standin())
         return 0; /* standin.ranks_gpus is where it runs */
