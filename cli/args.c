@@ -65,6 +65,20 @@ static int parse_int(const arg *a, const char *text, pt_error *e)
     return 0;
 }
 
+/* Nobody means so few bytes: the unit is missing. 0 means none. */
+static int parse_size(const arg *a, const char *text, pt_error *e)
+{
+    enum { LEAST = 1 << 20, GIBS = 256 };
+    uint64_t bytes;
+    if (pt_size_parse(text, &bytes, e))
+        return pt_error_prefix(e, "%s", a->name);
+    if (bytes && bytes < LEAST && !text[strspn(text, "0123456789.")])
+        return pt_fail(e, PT_USAGE, "%s %s: that is %llu byte%s; write the unit too, such as %llu%s", a->name, text,
+                       (unsigned long long)bytes, bytes == 1 ? "" : "s", (unsigned long long)bytes, bytes < GIBS ? "GiB" : "MiB");
+    *(uint64_t *)a->value = bytes;
+    return 0;
+}
+
 static int parse_value(const arg *a, const char *text, pt_error *e)
 {
     char *end;
@@ -83,8 +97,7 @@ static int parse_value(const arg *a, const char *text, pt_error *e)
             return pt_fail(e, PT_USAGE, "%s %s: it must be a number", a->name, text);
         *(double *)a->value = number;
         return 0;
-    case ARG_SIZE:
-        return pt_size_parse(text, a->value, e) ? pt_error_prefix(e, "%s", a->name) : 0;
+    case ARG_SIZE: return parse_size(a, text, e);
     case ARG_CHOICE: return parse_choice(a, text, e);
     case ARG_STRING: *(const char **)a->value = text; return 0;
     case ARG_IGNORED: return 0;

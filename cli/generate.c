@@ -3,6 +3,8 @@
 #include "input.h"
 #include "progress.h"
 
+#include "base/units.h"
+
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -103,8 +105,9 @@ static int run(session *s, pt_generator *g, pt_error *e)
         failed = output_finish(e);
     int64_t made = pt_generator_tokens(g, &prompt_tokens);
     if (!failed && !s->quiet) /* the text is as it was made: the line may be shown right behind it */
-        fprintf(stderr, "%s%lld token%s of prompt read in %.2f s; %lld new tokens at %.1f tokens/s\n", isatty(STDOUT_FILENO) ? "" : "\n",
-                (long long)prompt_tokens, prompt_tokens == 1 ? "" : "s", ready - start, (long long)made, (double)made / (now_s() - ready));
+        fprintf(stderr, "%s%lld token%s of prompt read in %.2f s; %lld new token%s at %.1f tokens/s\n", isatty(STDOUT_FILENO) ? "" : "\n",
+                (long long)prompt_tokens, plural((uint64_t)prompt_tokens), ready - start, (long long)made, plural((uint64_t)made),
+                (double)made / (now_s() - ready));
     free(read);
     return failed;
 }
@@ -127,8 +130,9 @@ static int take_turn(session *s, pt_generator *g, const char *text, size_t bytes
     if (!failed && made == s->max_new_tokens)
         fprintf(stderr, "note: the reply was cut off by --max-new-tokens %lld\n", (long long)made);
     if (!failed && !s->quiet && !isatty(STDIN_FILENO))
-        fprintf(stderr, "%lld tokens of conversation read in %.2f s; %lld new tokens at %.1f tokens/s\n", (long long)prompt_tokens,
-                ready - start, (long long)made, (double)made / (now_s() - ready));
+        fprintf(stderr, "%lld token%s of conversation read in %.2f s; %lld new token%s at %.1f tokens/s\n",
+                (long long)prompt_tokens, plural((uint64_t)prompt_tokens), ready - start, (long long)made, plural((uint64_t)made),
+                (double)made / (now_s() - ready));
     return failed;
 }
 

@@ -2,6 +2,7 @@
 #include "commands.h"
 #include "fields.h"
 #include "input.h"
+#include "ranks.h"
 
 #include <fcntl.h>
 #include <signal.h>
@@ -10,18 +11,18 @@
 #include <sys/resource.h>
 #include <unistd.h>
 
-static const struct { const char *name, *help; int (*run)(int, char **);
+static const struct { const char *name, *help; int (*run)(int, char **); bool by_ranks;
 } commands[] = {
-    {"train", "train or fine-tune a Hugging Face model", command_train},
-    {"plan", "show what training would do, how long it would take and whether it fits", command_plan},
-    {"profile", "measure what a training step costs on this machine", command_profile},
-    {"eval", "compute loss and perplexity of a model on data", command_eval},
-    {"generate", "generate text with a model", command_generate},
-    {"merge", "merge an adapter into its base model", command_merge},
-    {"export", "export a model as a GGUF file for llama.cpp", command_export},
-    {"tokenize", "convert text to token ids and back", command_tokenize},
-    {"report", "make an HTML page of a run", command_report},
-    {"ritz", "solve a partial differential equation by the Deep Ritz method", command_ritz},
+    {"train", "train or fine-tune a Hugging Face model", command_train, true},
+    {"plan", "show what training would do, how long it would take and whether it fits", command_plan, false},
+    {"profile", "measure what a training step costs on this machine", command_profile, false},
+    {"eval", "compute loss and perplexity of a model on data", command_eval, false},
+    {"generate", "generate text with a model", command_generate, false},
+    {"merge", "merge an adapter into its base model", command_merge, false},
+    {"export", "export a model as a GGUF file for llama.cpp", command_export, false},
+    {"tokenize", "convert text to token ids and back", command_tokenize, false},
+    {"report", "make an HTML page of a run", command_report, false},
+    {"ritz", "solve a partial differential equation by the Deep Ritz method", command_ritz, false},
 };
 
 static void print_help(void)
@@ -113,7 +114,7 @@ static int run_command(int argc, char **argv)
     }
     for (size_t i = 0; i < sizeof commands / sizeof *commands; i++)
         if (strcmp(argv[1], commands[i].name) == 0)
-            return commands[i].run(argc - 1, argv + 1);
+            return !commands[i].by_ranks && ranks_leave(commands[i].name) ? 0 : commands[i].run(argc - 1, argv + 1);
     return refuse_command(argv[1]);
 }
 

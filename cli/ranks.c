@@ -4,6 +4,7 @@
 
 #include "base/clock.h"
 #include "comm/join.h"
+#include "comm/launcher.h"
 #include "comm/shm.h"
 
 #include <errno.h>
@@ -226,6 +227,16 @@ static void *end_in_time(void *arg)
         nanosleep(&moment, NULL);
     _exit(ranks_exit_with(own_rank, &why));
     return arg;
+}
+
+bool ranks_leave(const char *command)
+{
+    launcher l;
+    if (launcher_find(&l, NULL) || !l.by || l.ranks < 2 || l.rank == 0)
+        return false;
+    if (l.rank == 1) /* for all of them */
+        fprintf(stderr, "note: protrain %s works on rank 0 alone: the others that %s has started leave\n", command, l.by);
+    return true;
 }
 
 void ranks_join_in(int rank)

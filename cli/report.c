@@ -1,6 +1,7 @@
 #include "args.h"
 #include "commands.h"
 #include "progress.h"
+#include "ritz.h"
 
 #include "base/error.h"
 #include "io/files.h"
@@ -52,8 +53,8 @@ static int write_page(const options *o, const pt_report *r, pt_error *e)
     return failed;
 }
 
-/* The folder of protrain ritz. */
-static int report_ritz(const options *o, pt_error *e)
+/* The folder of protrain ritz, with --compare or without. */
+static int report_ritz(const options *o, bool comparison, pt_error *e)
 {
     char path[FILE_PATH_BYTES];
     if (o->json)
@@ -61,7 +62,7 @@ static int report_ritz(const options *o, pt_error *e)
     int failed = o->out ? 0 : path_join(path, o->folder, "report.html", e);
     const char *file = o->out ? o->out : path;
     if (!failed)
-        failed = ritz_page_of_folder(o->folder, file, e);
+        failed = (comparison ? ritz_comparison_page : ritz_page_of_folder)(o->folder, file, e);
     if (!failed)
         printf("%s\n", file);
     return failed;
@@ -75,8 +76,9 @@ int command_report(int argc, char **argv)
     int failed = parse(&o, argc, argv, &e);
     if (failed == 1)
         return 0;
-    if (!failed && ritz_is_run(o.folder))
-        return report_ritz(&o, &e) ? exit_with(&e) : 0;
+    const bool comparison = !failed && ritz_is_comparison(o.folder);
+    if (comparison || (!failed && ritz_is_run(o.folder)))
+        return report_ritz(&o, comparison, &e) ? exit_with(&e) : 0;
     if (!failed)
         failed = pt_report_open(o.folder, &r, &e);
     for (int i = 0; !failed && pt_report_note(r, i); i++)

@@ -6,6 +6,7 @@
 #include "ritz/points.h"
 
 #include "base/units.h"
+#include "io/files.h"
 
 #include <math.h>
 #include <signal.h>
@@ -77,7 +78,7 @@ false}, {NULL, ARG_HEADING, NULL, NULL, "Training", false},
         {"--json", ARG_FLAG, &s->json, NULL, "print the result as one JSON object on stdout", false},
         {NULL, ARG_HEADING, NULL, NULL, "Other things to do", false},
         {"--compare", ARG_STRING, &s->compare, "KINDS", "run with each of these kinds of points, such as mc,sobol", false},
-        {"--seeds", ARG_INT, &s->seeds, "K", "--compare: number of seeds, default 3; --gradient-variance: of point sets, default 50",
+        {"--seeds", ARG_COUNT, &s->seeds, "K", "--compare: number of seeds, default 3; --gradient-variance: of point sets, default 50",
 false}, {"--gradient-variance", ARG_FLAG, &s->gradient_variance, NULL, "variance of the gradient for 32 to --n points, before, half-way "
                                                                        "and after training",
          false},
@@ -114,12 +115,13 @@ int ritz_kinds(const char *list, const char *otherwise, pt_ritz_points kinds[RIT
 
 /* ---- a run ---- */
 
-static volatile sig_atomic_t interrupts;
+static volatile sig_atomic_t interrupts, first_signal;
 
 static void on_signal(int number)
 {
-    interrupts++;
-    if (interrupts > 1)
+    if (!interrupts++)
+        first_signal = number;
+    else
         signal(number, SIG_DFL);
 }
 
@@ -145,7 +147,7 @@ static void print_end(const ritz_session *s, const pt_ritz_summary *m, const pt_
         printf("}\n");
         return;
     }
-    printf("%lld steps  energy %.7g", (long long)i->step, i->energy);
+    printf("%lld step%s  energy %.7g", (long long)i->step, plural((uint64_t)i->step), i->energy);
     if (!isnan(m->exact_energy))
         printf(" (exact %.7g)", m->exact_energy);
     if (i->evaluated)
@@ -177,6 +179,20 @@ static int run_steps(ritz_session *s, pt_ritz *r, bool *stopped, pt_error *e)
     return more;
 }
 
+/* What a resumed run has behind it. */
+static int check_done(ritz_session *s, const pt_ritz_summary *m, pt_error *e)
+{
+    char text[160];
+    if (m->first_step > s->o.steps)
+        return pt_fail(e, PT_USAGE, "--steps is %lld, but the run in %.400s has done %lld step%s: give at least as many",
+                       (long long)s->o.steps, s->o.out, (long long)m->first_step, plural((uint64_t)m->first_step));
+    snprintf(text, sizeof text, "step %lld of %lld is done: give more --steps to train on", (long long)m->first_step,
+             (long long)s->o.steps);
+    if (m->first_step && m->first_step == s->o.steps)
+        progress_notice(&s->bar, text);
+    return 0;
+}
+
 enum { FORECAST_STEPS = 100 }; /* fewer are done before their time is known */
 
 int ritz_train(ritz_session *s, bool *stopped, pt_error *e)
@@ -191,13 +207,15 @@ int ritz_train(ritz_session *s, bool *stopped, pt_error *e)
         return failed;
     pt_ritz_get_summary(r, &m);
     ritz_describe_plan(&m, plan);
+    const int64_t points = m.n + m.n_boundary;
     if (!s->quiet && !s->json)
-        printf("%s, %lld dimensions; %lld parameters; %lld points a step%s, in units of %lld; %s\n", m.problem, (long long)m.dim,
-               (long long)m.parameters,
-               (long long)(m.n + m.n_boundary), m.n_boundary ? " with the boundary's" : "", (long long)m.unit_points,
-               plan);
+        printf("%s, %lld dimension%s; %lld parameter%s; %lld point%s a step%s, in units of %lld; %s\n", m.problem, (long long)m.dim,
+               plural((uint64_t)m.dim), (long long)m.parameters, plural((uint64_t)m.parameters), (long long)points,
+               plural((uint64_t)points), m.n_boundary ? " with the boundary's" : "", (long long)m.unit_points, plan);
     fflush(stdout);
-    failed = run_steps(s, r, stopped, e);
+    failed = check_done(s, &m, e);
+    if (!failed)
+        failed = run_steps(s, r, stopped, e);
     pt_ritz_close(r);
     return failed;
 }
@@ -208,8 +226,12 @@ static int check_modes(const ritz_session *s, pt_error *e)
         return pt_fail(e, PT_USAGE, "--at needs --eval DIR, the folder of a trained network");
     if (s->eval && !s->at)
         return pt_fail(e, PT_USAGE, "--eval needs points: give --at points.csv");
-    if (s->seeds < 0 || s->seeds > 10000)
-        return pt_fail(e, PT_USAGE, "--seeds is %lld: 1 to 10000", (long long)s->seeds);
+    if (s->seeds > RITZ_SEEDS_MOST)
+        return pt_fail(e, PT_USAGE, "--seeds is %lld: 1 to %d", (long long)s->seeds, RITZ_SEEDS_MOST);
+    if (s->seeds && !s->compare && !s->gradient_variance)
+        return pt_fail(e, PT_USAGE, "--seeds needs --compare or --gradient-variance; a run has one seed, --seed");
+    if (s->o.resume && s->gradient_variance)
+        return pt_fail(e, PT_USAGE, "--gradient-variance always starts from the first step: leave out --resume");
     if (s->compare && !s->gradient_variance && s->o.resume)
         return pt_fail(e, PT_USAGE, "--compare always starts new runs: leave out --resume, and give a new --out");
     if (s->blocks < 1 || s->blocks > 256)
@@ -227,6 +249,14 @@ static void take_choices(ritz_session *s)
     s->o.plain = s->network == 1;
     s->o.notice = progress_notice;
     s->o.arg = &s->bar;
+}
+
+/* What an interrupt has left. */
+static const char *kept_of(const ritz_session *s)
+{
+    if (!s->o.out || s->gradient_variance)
+        return "nothing is kept";
+    return s->compare ? "the runs that are done are in --out, and protrain report makes their page" : "give --resume to continue";
 }
 
 static int run_command(int argc, char **argv, bool plan)
@@ -251,6 +281,9 @@ static int run_command(int argc, char **argv, bool plan)
     take_choices(&s);
     progress_open(&s.bar, s.quiet);
     signals_go_to(on_signal);
+    if (!s.o.out && !s.o.disk_path && dir_check_temporary(&e))
+        progress_notice(&s.bar, e.text);
+    e = (pt_error){0};
     failed = plan ? ritz_plan(&s, &e)
            : s.eval ? ritz_evaluate_file(&s, &e)
            : s.gradient_variance ? ritz_variances(&s, &e)
@@ -259,9 +292,10 @@ static int run_command(int argc, char **argv, bool plan)
     progress_clear(&s.bar);
     if (failed < 0)
         return exit_with(&e);
-    if (stopped || ritz_interrupted())
-        fprintf(stderr, "protrain: interrupted; %s\n", s.o.out ? "give --resume to continue" : "nothing is kept without --out");
-    return stopped || ritz_interrupted() ? 130 : 0;
+    if (!ritz_interrupted())
+        return 0;
+    fprintf(stderr, "protrain: interrupted; %s\n", kept_of(&s));
+    return 128 + first_signal;
 }
 
 int command_ritz(int argc, char **argv) { return run_command(argc, argv, false); }

@@ -5,7 +5,7 @@
 #include "progress.h"
 #include "protrain_ritz.h"
 
-enum { RITZ_KINDS = 4, RITZ_PLAN_TEXT = 400 };
+enum { RITZ_KINDS = 4, RITZ_PLAN_TEXT = 400, RITZ_SEEDS_MOST = 10000 };
 
 typedef struct ritz_session {
     pt_ritz_options o;
@@ -19,6 +19,9 @@ typedef struct ritz_session {
 /* 0, or the exit status of what went wrong, said. stopped: an interrupt has ended it, and what there is has been kept. */
 int ritz_train(ritz_session *s, bool *stopped, pt_error *e);
 int ritz_compare(ritz_session *s, pt_error *e);
+/* Whether a folder is one of --compare, and its page again, of the runs that are there. */
+bool ritz_is_comparison(const char *folder);
+int ritz_comparison_page(const char *folder, const char *file, pt_error *e);
 int ritz_variances(ritz_session *s, pt_error *e);
 int ritz_plan(ritz_session *s, pt_error *e);
 /* "12.0 MiB of device memory; 2 of 6 groups of layers computed again" */

@@ -2,6 +2,7 @@
 #include "ritz.h"
 
 #include "base/error.h"
+#include "base/units.h"
 #include "io/files.h"
 #include "ritz/page.h"
 #include "ritz/points.h"
@@ -35,13 +36,38 @@ static double median_of(double *v, int n)
     return n % 2 ? v[n / 2] : 0.5 * (v[n / 2 - 1] + v[n / 2]);
 }
 
+/* OUT/sobol-0 */
+static int run_folder(const char *out, pt_ritz_points kind, int seed, char folder[FILE_PATH_BYTES], pt_error *e)
+{
+    char name[64];
+    snprintf(name, sizeof name, "%s-%d", points_names[kind], seed);
+    return path_join(folder, out, name, e);
+}
+
+/* The errors of a run that is done; as many steps as all seeds have. */
+static int read_outcome(const char *folder, int seed, outcome *to, pt_error *e)
+{
+    double *l2 = NULL, *h1 = NULL;
+    const int n = ritz_read_metrics(folder, "l2_error", &l2, e), m = n < 0 ? n : ritz_read_metrics(folder, "h1_error", &h1, e);
+    if (m > 0) {
+        const int most = seed ? to->n : (int)CURVE_MOST;
+        to->n = n < most ? n : most;
+        memcpy(to->step, l2, (size_t)to->n * sizeof *l2);
+        memcpy(to->l2 + (size_t)seed * CURVE_MOST, l2 + n, (size_t)to->n * sizeof *l2);
+        to->last[2 * seed] = l2[2 * n - 1];
+        to->last[2 * seed + 1] = h1[2 * m - 1];
+    }
+    free(l2);
+    free(h1);
+    return m;
+}
+
 static int run_one(ritz_session *s, const char *out, pt_ritz_points kind, int seed, outcome *to, pt_error *e)
 {
     ritz_session one = *s;
     bool stopped;
-    char folder[FILE_PATH_BYTES], name[64];
-    snprintf(name, sizeof name, "%s-%d", points_names[kind], seed);
-    int failed = path_join(folder, out, name, e);
+    char folder[FILE_PATH_BYTES];
+    int failed = run_folder(out, kind, seed, folder, e);
     one.o.out = folder;
     one.o.points = kind;
     one.o.randomize = kind == s->o.points ? s->o.randomize : PT_RITZ_RANDOMIZE_DEFAULT;
@@ -52,17 +78,7 @@ static int run_one(ritz_session *s, const char *out, pt_ritz_points kind, int se
         failed = ritz_train(&one, &stopped, e);
     if (failed || stopped)
         return failed;
-    double *l2 = NULL, *h1 = NULL;
-    const int n = ritz_read_metrics(folder, "l2_error", &l2, e), m = n < 0 ? n : ritz_read_metrics(folder, "h1_error", &h1, e);
-    if (m > 0) {
-        to->n = n < CURVE_MOST ? n : (int)CURVE_MOST;
-        memcpy(to->step, l2, (size_t)to->n * sizeof *l2);
-        memcpy(to->l2 + (size_t)seed * CURVE_MOST, l2 + n, (size_t)to->n * sizeof *l2);
-        to->last[2 * seed] = l2[2 * n - 1];
-        to->last[2 * seed + 1] = h1[2 * m - 1];
-    }
-    free(l2);
-    free(h1);
+    const int m = read_outcome(folder, seed, to, e);
     return m < 0 ? m : m ? 0 : pt_fail(e, PT_USAGE, "%s: no exact solution is known, and without one there is nothing to compare by",
                                        s->o.problem);
 }
@@ -112,7 +128,9 @@ static void write_table(FILE *out, bool html, const pt_ritz_points *kinds, const
         fputs("</table>\n", out);
 }
 
-static int write_comparison(const ritz_session *s, const pt_ritz_points *kinds, const outcome *o, int n, double *work, pt_error *e)
+/* lead: a paragraph. */
+static int write_comparison(const char *file, const char *title, const char *lead, const pt_ritz_points *kinds, const outcome *o, int n,
+                            double *work, pt_error *e)
 {
     ritz_figure f = {"relative L2 error: median and range over seeds", "step", false, true, n, {{0}}};
     char *text = NULL;
@@ -120,15 +138,24 @@ static int write_comparison(const ritz_session *s, const pt_ritz_points *kinds, 
     FILE *out = open_memstream(&text, &bytes);
     if (!out)
         return pt_fail(e, PT_FAILED, "out of memory");
-    write_table(stdout, false, kinds, o, n, work);
-    fprintf(out, "<p>%lld points a step, %lld steps, %d seeds</p>\n", (long long)s->o.n, (long long)s->o.steps, o->seeds);
+    fprintf(out, "<p>%s</p>\n", lead);
     write_table(out, true, kinds, o, n, work);
     fclose(out);
     for (int i = 0; i < n; i++)
         f.curves[i] = (ritz_curve){points_names[kinds[i]], o[i].n, o[i].step, o[i].median, o[i].band};
-    int failed = ritz_page_write(s->o.out, s->o.problem, text, &f, 1, e);
+    int failed = ritz_page_write(file, title, text, &f, 1, e);
     free(text);
     return failed;
+}
+
+static int finish_comparison(const ritz_session *s, const pt_ritz_points *kinds, const outcome *o, int n, double *work, pt_error *e)
+{
+    char path[FILE_PATH_BYTES], lead[160];
+    snprintf(lead, sizeof lead, "%lld point%s a step, %lld step%s, %d seed%s", (long long)s->o.n, plural((uint64_t)s->o.n),
+             (long long)s->o.steps, plural((uint64_t)s->o.steps), o->seeds, plural((uint64_t)o->seeds));
+    write_table(stdout, false, kinds, o, n, work);
+    int failed = path_join(path, s->o.out, "report.html", e);
+    return failed ? failed : write_comparison(path, s->o.problem, lead, kinds, o, n, work, e);
 }
 
 int ritz_compare(ritz_session *s, pt_error *e)
@@ -151,7 +178,66 @@ int ritz_compare(ritz_session *s, pt_error *e)
             summarize(&o[i], work);
     }
     if (!failed && !ritz_interrupted())
-        failed = write_comparison(s, kinds, o, n, work, e);
+        failed = finish_comparison(s, kinds, o, n, work, e);
+    for (int i = 0; i < n; i++)
+        free(o[i].step);
+    free(work);
+    return failed;
+}
+
+/* ---- the page of a comparison that is there ---- */
+
+/* Seeds 0, 1, ... of a kind that have errors. */
+static int count_runs(const char *folder, pt_ritz_points kind)
+{
+    char run[FILE_PATH_BYTES];
+    int n = 0;
+    while (n < RITZ_SEEDS_MOST && !run_folder(folder, kind, n, run, NULL) && ritz_has_metrics(run, "h1_error"))
+        n++;
+    return n;
+}
+
+bool ritz_is_comparison(const char *folder)
+{
+    for (int k = 0; k < RITZ_KINDS; k++)
+        if (count_runs(folder, (pt_ritz_points)k))
+            return true;
+    return false;
+}
+
+static int read_kind(const char *folder, pt_ritz_points kind, outcome *o, double *work, pt_error *e)
+{
+    char run[FILE_PATH_BYTES];
+    int failed = 0;
+    for (int k = 0; k < o->seeds && !failed; k++) {
+        failed = run_folder(folder, kind, k, run, e);
+        if (!failed && read_outcome(run, k, o, e) <= 0)
+            failed = PT_FAILED;
+    }
+    if (!failed)
+        summarize(o, work);
+    return failed;
+}
+
+int ritz_comparison_page(const char *folder, const char *file, pt_error *e)
+{
+    pt_ritz_points kinds[RITZ_KINDS];
+    outcome o[RITZ_KINDS] = {{0}};
+    int n = 0, failed = 0;
+    char lead[96];
+    double *work = malloc(RITZ_SEEDS_MOST * sizeof *work);
+    for (int k = 0; k < RITZ_KINDS && !failed; k++) {
+        const int seeds = count_runs(folder, (pt_ritz_points)k);
+        if (!seeds)
+            continue;
+        kinds[n] = (pt_ritz_points)k;
+        failed = work && outcome_open(&o[n], seeds) ? read_kind(folder, kinds[n], &o[n], work, e) : pt_fail(e, PT_FAILED, "out of memory");
+        n++;
+    }
+    snprintf(lead, sizeof lead, "up to %.0f steps, %d seed%s", n && !failed && o->n ? o->step[o->n - 1] : 0, o->seeds,
+             plural((uint64_t)o->seeds));
+    if (!failed)
+        failed = write_comparison(file, folder, lead, kinds, o, n, work, e);
     for (int i = 0; i < n; i++)
         free(o[i].step);
     free(work);
@@ -210,8 +296,11 @@ static int write_variances(ritz_session *s, variances *v, const pt_ritz_points *
             figures[m].curves[k] = (ritz_curve){v[m].names[k], v[m].n, v[m].points, v[m].of[k], NULL};
         }
     }
+    char path[FILE_PATH_BYTES];
     int failed = dir_make(s->o.out, e);
-    return failed ? failed : ritz_page_write(s->o.out, s->o.problem,
+    if (!failed)
+        failed = path_join(path, s->o.out, "report.html", e);
+    return failed ? failed : ritz_page_write(path, s->o.problem,
                                              "<p>Variance of the energy's gradient, summed over all parameters, against the "
                                              "number of points.</p>\n", figures, MOMENTS, e);
 }

@@ -2,6 +2,7 @@
 #include "ritz.h"
 
 #include "base/error.h"
+#include "base/units.h"
 #include "io/files.h"
 
 #include <ctype.h>
@@ -34,14 +35,15 @@ static int add_line(table *t, const char *path, int64_t number, char *line, int6
     for (int64_t j = 0; j < dim; j++, at = end) {
         const double x = strtod(at, &end);
         if (end == at || !isfinite(x))
-            return pt_fail(e, PT_FAILED, "%s, line %lld: number %lld of %lld is missing or none", path, (long long)number,
-                           (long long)j + 1, (long long)dim);
+            return pt_fail(e, PT_FAILED, "%s, line %lld: x%lld is missing or not a number; a point has %lld coordinate%s", path,
+                           (long long)number, (long long)j + 1, (long long)dim, plural((uint64_t)dim));
         t->x[t->n * dim + j] = x;
         while (isspace((unsigned char)*end) || *end == ',' || *end == ';')
             end++;
     }
     if (!is_blank(at))
-        return pt_fail(e, PT_FAILED, "%s, line %lld: there is more than %lld numbers", path, (long long)number, (long long)dim);
+        return pt_fail(e, PT_FAILED, "%s, line %lld: a point has %lld coordinate%s, and here is more", path, (long long)number,
+                       (long long)dim, plural((uint64_t)dim));
     t->n++;
     return 0;
 }

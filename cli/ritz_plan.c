@@ -17,13 +17,15 @@ int ritz_describe_plan(const pt_ritz_summary *m, char out[RITZ_PLAN_TEXT])
             n += snprintf(out + n, RITZ_PLAN_TEXT - (size_t)n, "%s%s of %s memory", n ? ", " : "", size_format(bytes, m->planned_bytes[t]),
                           tiers[t]);
     if (m->recomputed_groups)
-        n += snprintf(out + n, RITZ_PLAN_TEXT - (size_t)n, "; %d of %d groups of layers computed again", m->recomputed_groups, m->groups);
+        n += snprintf(out + n, RITZ_PLAN_TEXT - (size_t)n, "; %d of %d group%s of layers computed again",
+                      m->recomputed_groups, m->groups, plural((uint64_t)m->groups));
     for (int t = 1; t < 3; t++)
         if (m->chunks_on[t])
-            n += snprintf(out + n, RITZ_PLAN_TEXT - (size_t)n, "; %d of %d chunks of weights on the %s", m->chunks_on[t], m->chunks,
-                          tiers[t]);
+            n += snprintf(out + n, RITZ_PLAN_TEXT - (size_t)n, "; %d of %d chunk%s of weights on the %s", m->chunks_on[t],
+                          m->chunks, plural((uint64_t)m->chunks), tiers[t]);
     if (m->swapped_groups)
-        n += snprintf(out + n, RITZ_PLAN_TEXT - (size_t)n, "; what %d of %d groups keep elsewhere", m->swapped_groups, m->groups);
+        n += snprintf(out + n, RITZ_PLAN_TEXT - (size_t)n, "; what %d of %d group%s keep elsewhere", m->swapped_groups,
+                      m->groups, plural((uint64_t)m->groups));
     if (m->written_bytes)
         n += snprintf(out + n, RITZ_PLAN_TEXT - (size_t)n, "; %s written to the disk a step", size_format(bytes, m->written_bytes));
     return n;
@@ -45,13 +47,14 @@ static void print_json(const pt_ritz_summary *m)
 
 static void print_text(const pt_ritz_summary *m)
 {
+    const int64_t points = m->n + m->n_boundary;
     char text[RITZ_PLAN_TEXT], a[32], b[32];
     ritz_describe_plan(m, text);
-    printf("%s, %lld dimensions; %lld parameters; %lld points a step\n", m->problem, (long long)m->dim, (long long)m->parameters,
-           (long long)(m->n + m->n_boundary));
+    printf("%s, %lld dimension%s; %lld parameter%s; %lld point%s a step\n", m->problem, (long long)m->dim, plural((uint64_t)m->dim),
+           (long long)m->parameters, plural((uint64_t)m->parameters), (long long)points, plural((uint64_t)points));
     printf("memory  %s\n", text);
-    printf("units   %lld points, %lld taken through a layer before the next one is\n", (long long)m->unit_points,
-           (long long)m->visit_units);
+    printf("units   %lld point%s, %lld taken through a layer before the next one is\n", (long long)m->unit_points,
+           plural((uint64_t)m->unit_points), (long long)m->visit_units);
     printf("step    about %s", seconds_format(a, m->predicted_step_s));
     if (m->again_s > 0)
         printf(", %s of it computed again", seconds_format(b, m->again_s));

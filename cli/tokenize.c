@@ -3,9 +3,10 @@
 #include "input.h"
 #include "tokenize_chat.h"
 
+#include "base/json.h"
+
 #include <ctype.h>
 #include <errno.h>
-#include <jansson.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -99,11 +100,12 @@ static int read_plain(const char *text, size_t bytes, ids *out, pt_error *e)
 static int read_json(const char *text, size_t bytes, ids *out, pt_error *e)
 {
     json_error_t bad;
+    char reason[JSON_REASON_BYTES];
     const size_t mark = bytes >= 3 && !memcmp(text, "\xEF\xBB\xBF", 3) ? 3 : 0; /* of byte order */
     json_t *root = json_loadb(text + mark, bytes - mark, JSON_ALLOW_NUL, &bad);
     int failed = 0;
     if (!root)
-        return pt_fail(e, PT_FAILED, "standard input:%d:%d: not valid JSON: %.160s", bad.line, bad.column, bad.text);
+        return pt_fail(e, PT_FAILED, "standard input:%d:%d: not valid JSON: %s", bad.line, bad.column, json_reason(&bad, reason));
     const json_t *list = json_is_object(root) ? json_object_get(root, "ids") : root;
     out->v = malloc((json_array_size(list) + 1) * sizeof *out->v);
     if (!json_is_array(list))

@@ -243,16 +243,16 @@ static void print_summary(const session *s, const pt_trainer *t)
     pt_summary m;
     char count[32], tokens[32], a[32], b[32];
     pt_trainer_summary(t, &m);
-    fprintf(stderr, "model    %s, %s parameters, %lld layers\n", m.model_type, pt_count_text(count, (uint64_t)m.parameters),
-            (long long)m.layers);
+    fprintf(stderr, "model    %s, %s parameters, %lld layer%s\n", m.model_type, pt_count_text(count, (uint64_t)m.parameters),
+            (long long)m.layers, plural((uint64_t)m.layers));
     if (m.trained < m.parameters)
         fprintf(stderr, "trains   %s of %s parameters\n", pt_count_text(tokens, (uint64_t)m.trained), count);
     fprintf(stderr, "data     %s tokens, %lld window%s of %lld", pt_count_text(tokens, (uint64_t)m.tokens), (long long)m.windows,
-            m.windows == 1 ? "" : "s", (long long)m.seq_len);
+            plural((uint64_t)m.windows), (long long)m.seq_len);
     if (m.windows % m.batch_size)
         fprintf(stderr, "; each epoch leaves out the last %lld, which do not fill a batch", (long long)(m.windows % m.batch_size));
     fputc('\n', stderr);
-    fprintf(stderr, "machine  %s, %d threads (%s)\n", m.machine, m.threads, m.costs);
+    fprintf(stderr, "machine  %s, %d thread%s (%s)\n", m.machine, m.threads, plural((uint64_t)m.threads), m.costs);
     if (m.room[0])
         fprintf(stderr, "free     %s\n", m.room);
     fprintf(stderr, "plan     %s\n", m.plan);
@@ -263,10 +263,10 @@ static void print_summary(const session *s, const pt_trainer *t)
     fprintf(stderr, "step     %s predicted%s: %s\n", pt_seconds_text(a, m.predicted_step_s), m.sure, m.limits);
     if (m.first_step < m.steps)
         fprintf(stderr, "run      steps %lld to %lld of %lld sequence%s, into %s\n", (long long)m.first_step + 1, (long long)m.steps,
-                (long long)m.batch_size, m.batch_size == 1 ? "" : "s", s->o.out);
+                (long long)m.batch_size, plural((uint64_t)m.batch_size), s->o.out);
     else
-        fprintf(stderr, "run      all %lld steps are done: writing the model into %s; give more --steps to train on\n", (long long)m.steps,
-                s->o.out);
+        fprintf(stderr, "run      step %lld of %lld is done: writing the model into %s; give more --steps to train on\n",
+                (long long)m.steps, (long long)m.steps, s->o.out);
 }
 
 /* The same object as the line in metrics.jsonl. */

@@ -46,6 +46,8 @@ static inline void add_argument(arguments *a, const char *text)
     const bool first = !a->n;
     if (first)
         add_word(a, PT_PROGRAM);
+    if (a->n > 3 && !strcmp(a->v[1], "plan") && !strcmp(text, "--machine")) /* the file's device, which need not be here */
+        a->v[3] = "auto";
     add_word(a, text);
     for (const char *const *w = WORDS("--device", "cpu", "--threads", "2"); first && command_computes(text) && *w; w++)
         add_word(a, *w);

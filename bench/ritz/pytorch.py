@@ -23,6 +23,7 @@ POINTS, BLOCKS, LR, V = 4096, 3, 1e-3, math.pi**2
 CASES = "2x64,10x64,50x64,2x512,10x512,50x512"
 WAYS = ["double backward", "torch.func", "double backward, compiled", "torch.func, compiled", "torch.func for both gradients, compiled"]
 MIB = 1024.0
+PROCESSORS = os.sched_getaffinity(0)  # before PyTorch's OpenMP binds this thread, which what it starts would inherit
 
 
 def status(key, pid="self"):
@@ -39,7 +40,8 @@ def run_ours(program, dim, width, steps, threads):
         command = [program, "ritz", "--problem", "schroedinger-cosine", "--dim", dim, "--n", POINTS, "--width", width, "--blocks", BLOCKS, "--lr", LR,
                    "--lr-schedule", "constant", "--steps", steps + 3, "--threads", threads, "--eval-every", 0, "--eval-n", 1, "--out", out, "--quiet",
                    "--device", "cpu"]
-        process, peak = subprocess.Popen([str(word) for word in command], stdout=subprocess.DEVNULL), 0
+        process, peak = subprocess.Popen([str(word) for word in command], stdout=subprocess.DEVNULL,
+                                         preexec_fn=lambda: os.sched_setaffinity(0, PROCESSORS)), 0
         while process.poll() is None:
             try:
                 peak = max(peak, status("VmHWM", process.pid))

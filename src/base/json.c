@@ -21,6 +21,14 @@ static const char *json_mend(enum json_error_code code)
     }
 }
 
+const char *json_reason(const json_error_t *bad, char out[JSON_REASON_BYTES])
+{
+    const char *wanted = strstr(bad->text, " expected near "), *before = wanted ? " is" : "";
+    const int n = wanted ? (int)(wanted - bad->text) : 0;
+    snprintf(out, JSON_REASON_BYTES, "%.*s%s%.150s", n, bad->text, before, bad->text + n);
+    return out;
+}
+
 static size_t number_length(const char *text, size_t n)
 {
     size_t i = 0;
@@ -85,6 +93,7 @@ int json_text_load(const char *name, const char *text, size_t n, size_t flags, j
     if (text_is_lfs_pointer(text, n))
         return pt_fail(e, PT_FAILED, LFS_POINTER_TEXT, name);
     json_error_t bad;
+    char reason[JSON_REASON_BYTES];
     flags |= JSON_ALLOW_NUL;
     json_t *value = json_loadb(text, n, flags, &bad);
     if (!value && json_error_code(&bad) == json_error_numeric_overflow) {
@@ -95,8 +104,8 @@ int json_text_load(const char *name, const char *text, size_t n, size_t flags, j
         free(reals);
     }
     if (!value)
-        return pt_fail(e, PT_FAILED, "%.400s:%d:%d: not valid JSON: %.160s%s", name, bad.line, bad.column,
-                       bad.text, json_mend(json_error_code(&bad)));
+        return pt_fail(e, PT_FAILED, "%.400s:%d:%d: not valid JSON: %s%s", name, bad.line, bad.column, json_reason(&bad, reason),
+                       json_mend(json_error_code(&bad)));
     *out = value;
     return 0;
 }

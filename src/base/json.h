@@ -29,6 +29,10 @@ enum { JSON_FILE_MAX_BYTES = 1 << 30 };
 int json_file_load(const char *path, size_t flags, json_t **out, pt_error *e);
 int json_text_load(const char *name, const char *text, size_t n, size_t flags, json_t **out, pt_error *e);
 
+/* What jansson says of a text, as the rest of a sentence: "'}' is expected near 'x'". Returns out. */
+enum { JSON_REASON_BYTES = 192 };
+const char *json_reason(const json_error_t *bad, char out[JSON_REASON_BYTES]);
+
 /* What Git puts in place of a large file until Git LFS has got it; the sentence takes the path. */
 bool text_is_lfs_pointer(const char *text, size_t n);
 #define LFS_POINTER_TEXT "%.400s: is a Git LFS pointer in place of the file: get the file by git lfs pull, or download it again"

@@ -145,6 +145,8 @@ char *count_format(char buf[32], uint64_t count)
     return buf;
 }
 
+const char *plural(uint64_t n) { return n == 1 ? "" : "s"; }
+
 int pt_size_parse(const char *text, uint64_t *bytes, pt_error *e)
 {
     if (!text)

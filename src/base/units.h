@@ -23,5 +23,7 @@ char *size_option(char buf[32], uint64_t bytes);
 char *size_format(char buf[32], uint64_t bytes);     /* "512 B"  "96.00 MiB"  "1.50 GiB" */
 char *seconds_format(char buf[32], double seconds);  /* "850 us"  "12.3 ms"  "4.21 s"  "3m05s"  "2h03m"  "4d02h" */
 char *count_format(char buf[32], uint64_t count);    /* "950"  "32.0K"  "124.4M"  "7.2B" */
+/* What follows a noun that n counts: "%d thread%s". */
+const char *plural(uint64_t n);                      /* ""  "s" */
 
 #endif

@@ -1,19 +1,18 @@
 /* block.h - forward and backward of each kind of block for one unit, written once against the device seam.
  *
- * Every function only submits ops to the queue it is given; the tensors lie where model/shape.h says. `R`
- * is the rows of a unit (unit_seqs * T), C the hidden size.
+ * Every function only submits ops to the queue that it is given; model/shape.h says where the tensors lie. `R` is the number of rows of a
+ * unit (unit_seqs * T), C the hidden size.
  *
- * In bf16 runs the residual stream is kept in fp32 beside the blocks' inputs, so that what many layers add is not
- * rounded many times; a layer's branches read bf16:
+ * In bf16 runs the residual stream is kept in fp32 beside the inputs of the blocks, so that the sum over many layers is not rounded at
+ * every layer. The branches of a layer read bf16:
  *
  *     stream (fp32)  s0 ---------> s0 + a ----------> s0 + a + m = s1         a = attention(x), m = mlp(xm)
  *     x (bf16)       round(s0)     xm = round(x + a)  round(s1)
  *
- * xm comes from x, not from the stream: so a layer can be computed again from x alone. Backward, the same memory holds the
- * stream's gradient, and dx is its rounding. It is never saved or moved: forward ends with it where backward starts.
+ * xm is made from x, not from the stream, so that x is enough to recompute the layer. In backward, the same memory holds the gradient of
+ * the stream, and dx is its rounding. The stream is never saved or moved: forward ends with it where backward starts.
  *
- * Gradient accumulators are fp32, laid out by
- * accumulator_offset(); `first` overwrites them instead of adding.
+ * Gradient accumulators are fp32, laid out by accumulator_offset(); `first` overwrites them instead of adding.
  */
 #ifndef PT_BLOCK_H
 #define PT_BLOCK_H
@@ -21,26 +20,25 @@
 #include "device/device.h"
 #include "model/layer.h"
 
-/* The weights that a block's op read, wherever they are at the moment. The table of the vocabulary comes in
- * slices of shape.slice_rows rows. */
+/* The addresses of the weights that a block's ops read. The vocabulary's table comes in slices of shape.slice_rows rows. */
 typedef struct block_weights {
     const void *param[PARAM_ROLES];
-    const void *const *slices; /* of PARAM_TOKENS, or PARAM_HEAD for an untied head */
+    const void *const *slices; /* of PARAM_TOKENS, or PARAM_HEAD if untied */
     int slices_n;
-    float *gains[MODEL_MATRICES]; /* of DoRA's adapters, measured before (layer_gains); NULL: forward measures them */
+    float *gains[MODEL_MATRICES]; /* gains of DoRA's adapters, computed before (layer_gains); NULL: forward computes them */
 } block_weights;
 
-/* Generation, where a unit is the next rows of one sequence: keys and values of one layer's rows before it. */
+/* For generation, where a unit is the next rows of one sequence: the KV cache of one layer. */
 typedef struct block_cache {
-    char *rows;   /* (capacity, 2 Hkv D): k and v of a row; forward puts the unit's own behind the past ones */
-    int64_t past; /* rows that are there */
+    char *rows;   /* (capacity, 2 Hkv D): k and v of each row; forward appends the unit's own rows */
+    int64_t past; /* number of earlier rows */
 } block_cache;
 
-/* What a unit is about. Pointers to its first row. */
+/* The inputs of a unit. Pointers are to its first row. */
 typedef struct block_unit {
     const int32_t *ids, *targets, *first, *positions; /* (R); first may be NULL */
-    const float *weights;                             /* (R), of the targets; NULL: all 1. Of pairs: their reference losses */
-    const float *rope[MODEL_MAX_ROPES];               /* tables of positions, (T, rotated / 2, 2) */
+    const float *weights;                             /* (R), of the targets; NULL: all 1. With pairs: the reference losses */
+    const float *rope[MODEL_MAX_ROPES];               /* tables for all positions, (T, rotated / 2, 2) */
     const block_cache *cache;                         /* NULL in training */
     float *stream;                                    /* (R, C), residual_bytes(); NULL in fp32 runs */
 } block_unit;
@@ -51,7 +49,7 @@ typedef struct block_context {
     queue *queue;
 } block_context;
 
-/* Where each rope's table lies, in all tables for `length` positions. */
+/* The offset of each rope's table in the tables of all ropes, for `length` positions. */
 static inline void block_unit_ropes(block_unit *u, const model_config *c, const float *tables, int64_t length)
 {
     for (int i = 0; i < c->ropes_n; i++)
@@ -60,25 +58,25 @@ static inline void block_unit_ropes(block_unit *u, const model_config *c, const 
 
 void embedding_forward(const block_context *c, const block_weights *w, const block_unit *u, void *x /* (R, C) */);
 
-/* saved and workspace as layer_layout says; the input x stands in saved. out: (R, C). */
+/* saved and workspace as in layer_layout; saved holds the input x. out: (R, C). */
 void layer_forward(const block_context *c, int block, const layer_layout *l, const block_weights *w, const block_unit *u,
                    char *saved, char *workspace, void *out);
-/* Generation, where weights stay as they are: w->gains of the layer's matrices, each 2 floats an output. */
+/* For generation, where weights do not change: computes w->gains of the layer's matrices, 2 floats per output. */
 void layer_gains(const block_context *c, int block, const layer_layout *l, const block_weights *w, char *workspace);
-/* What was not saved into the workspace again: the first part of backward, by itself for measuring. */
+/* Recomputes into the workspace what was not saved: the first part of backward, callable alone for measuring. */
 void layer_recompute(const block_context *c, int block, const layer_layout *l, const block_weights *w, const block_unit *u,
                      char *saved, char *workspace);
-/* dx: (R, C), gradient of the block's output on entry, of its input on return; so is the stream. */
+/* dx: (R, C), on entry the gradient of the block's output, on return of its input; the stream gradient likewise. */
 void layer_backward(const block_context *c, int block, const layer_layout *l, const block_weights *w, const block_unit *u,
                     char *saved, char *workspace, void *dx, float *accumulators, bool first);
 
-/* loss and right (R; right may be NULL) per token, as op_cross_entropy has them; with dx or accumulators also the gradients that these are
- * for, where each target token of the step counts `scale` times its weight. dx NULL: nothing before the head is trained; accumulators
- * NULL: nothing in it. */
+/* Computes loss and right (R; right may be NULL) per token, as op_cross_entropy does; with dx or accumulators also the gradients, in which
+ * each target token counts `scale` times its weight. dx NULL: nothing before the head is trained; accumulators NULL: nothing in the head
+ * is. */
 void head_forward_backward(const block_context *c, const block_weights *w, const block_unit *u, const void *x,
                            char *workspace, float *loss, float *right, void *dx, float *accumulators, bool first, float scale);
-/* Generation: what the head makes of one row x (C), before its scale and cap; normed: (C) scratch, out: (V) fp32. Then, in memory that the
- * host reaches, those too. */
+/* For generation: the head's output for one row x (C), before scale and soft cap; normed: (C) scratch, out: (V) fp32. The second function
+ * applies scale and cap, in memory that the host can read. */
 void head_logits(const block_context *c, const block_weights *w, const void *x, void *normed, float *out);
 void head_finish_logits(const model_config *m, float *logits);
 

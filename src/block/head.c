@@ -1,7 +1,6 @@
-/* head.c - final norm, logits, loss and their gradients, head_rows tokens at a time, so that the logits of a batch
- * never exist together. Within such rows the vocabulary is visited in slices, in order: the sum of the data
- * gradient over the vocabulary is taken slice by slice in fp32, however the table is packed into chunks. A slice is one matmul, but for
- * the last on a GPU (odd_words). */
+/* head.c - final norm, logits, loss and their gradients, head_rows tokens at a time, so that the logits of a batch never exist together.
+ * For such rows the vocabulary is processed in slices, in order: the data gradient is summed over the slices in fp32, however the table
+ * is packed into chunks. A slice is one matmul, except the last one on a GPU (odd_words). */
 #include "block/block.h"
 
 #include <math.h>
@@ -15,7 +14,7 @@ typedef struct head {
     int64_t rows, row0;  /* of the current part */
     char *normed, *dn;   /* (rows, C) of the current part */
     float *dn32, *logits;
-    int64_t ld, ldd;     /* stride of the logits, and of their gradient, which lies on them */
+    int64_t ld, ldd;     /* strides of the logits and of their gradient, which overwrites them */
 } head;
 
 /* Rows start .. start + n of the vocabulary, which are one matmul. */
@@ -23,8 +22,8 @@ typedef struct span { int64_t start, n; const void *weights; } span;
 
 enum { EVEN = 64, LINE = 64 };
 
-/* Rows of the vocabulary in a span of their own: on a GPU those that make the number of rows odd, for where K is no multiple of 8 a matmul
- * is slow there, whatever the stride. */
+/* Rows of the vocabulary in a separate matmul: on a GPU, those that make the number of rows odd, because matmuls whose K is not a multiple
+ * of 8 are slow there, with any stride. */
 static int64_t odd_words(const head *h)
 {
     const int64_t last = h->config->vocab - (h->w->slices_n - 1) * h->shape->slice_rows;
@@ -62,7 +61,7 @@ static void logits(const head *h)
     }
 }
 
-/* Of the table, where it is trained, and of the normed rows, where anything before it is. */
+/* Gradients of the table, if it is trained, and of the normed rows, if anything before them is. */
 static void gradients(const head *h, float *table, bool rows, bool first)
 {
     int64_t hidden = h->config->hidden;
@@ -84,18 +83,18 @@ static void gradients(const head *h, float *table, bool rows, bool first)
         .type = h->type, .rows = h->rows, .cols = hidden, .acc = h->dn32, .g = h->dn}});
 }
 
-/* A unit's rows, part after part, whose norm is there. */
+/* Processes a unit's normed rows part by part. */
 typedef struct head_unit {
     const block_unit *u;
     head_layout l;
     char *workspace;
-    float *loss, *right, *table; /* table: where its gradient goes, or NULL */
+    float *loss, *right, *table; /* table: destination of its gradient, or NULL */
     const float *weights;        /* of the targets, or NULL */
     float scale;
-    bool first, rows;            /* rows: the normed rows' gradients are wanted */
+    bool first, rows;            /* rows: compute the gradients of the normed rows */
 } head_unit;
 
-/* Losses, and the gradients if `trains`. */
+/* Losses, and gradients if `trains`. */
 static void parts(const head *all, const head_unit *y, bool trains)
 {
     const step_shape *s = all->shape;
@@ -117,7 +116,7 @@ static void parts(const head *all, const head_unit *y, bool trains)
     }
 }
 
-/* What a row weighs is known only where the losses of its whole pair are: all are computed once before. */
+/* The weight of a row depends on the losses of its whole pair, so all losses are computed once before. */
 static void compare_pairs(const head *all, head_unit *y)
 {
     const step_shape *s = all->shape;
@@ -166,7 +165,7 @@ void head_forward_backward(const block_context *c, const block_weights *w, const
 void head_logits(const block_context *c, const block_weights *w, const void *x, void *normed, float *out)
 {
     const op_norm n = final_norm(c, w, 1, x, normed);
-    /* One row has no use for a stride, but cuBLASLt asks how far it is aligned. */
+    /* one row needs no stride, but cuBLASLt asks for its alignment */
     const head h = {.c = c, .config = &c->model->config, .shape = c->shape, .w = w, .type = c->shape->type, .rows = 1, .normed = normed,
                     .logits = out, .ld = (int64_t)align_up((uint64_t)c->model->config.vocab, LINE / sizeof(float))};
     queue_submit(c->queue, &(op){OP_NORM, .norm = n});

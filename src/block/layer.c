@@ -1,9 +1,9 @@
-/* layer.c - a decoder layer: the ops of each kind of stage, forward and backward. Which stages there are, and in which order backward takes
- * them, stands in model/layer.h.
+/* layer.c - a decoder layer: the ops of each kind of stage, forward and backward. model/layer.h has the list of stages and their order in
+ * backward.
  *
- * Where the stream is kept in fp32 (block.h), the ends of the branches are added to it, and the layer's output is its rounding. Backward
- * first runs those stages of forward again whose results it reads and which were not saved; without the stream, for that is a gradient
- * by then.
+ * If the stream is kept in fp32 (block.h), the ends of the branches add to it, and the layer's output is its rounding. Backward first
+ * runs the forward stages again whose results it reads and which were not saved. This recomputation does not touch the stream, which
+ * holds a gradient by then.
  */
 #include "block/block.h"
 
@@ -17,11 +17,11 @@ typedef struct layer {
     const block_weights *w;
     const block_unit *u;
     char *saved, *workspace;
-    const uint64_t *at;  /* of what is not saved: l->forward_at or l->backward_at */
-    float *stream;       /* to which forward adds; NULL while backward computes again */
-    void *out;           /* of the layer; backward: the gradient dx */
+    const uint64_t *at;  /* offsets of what is not saved: l->forward_at or l->backward_at */
+    float *stream;       /* forward adds to it; NULL while backward recomputes */
+    void *out;           /* the layer's output; backward: the gradient dx */
     float *accumulators; /* backward */
-    bool first;          /* backward: the accumulators are overwritten */
+    bool first;          /* backward: overwrite the accumulators */
     int block;
     int64_t rows, hidden, q_cols, kv_cols, qkv_cols;
     pt_dtype type;
@@ -50,18 +50,18 @@ static void *tensor(const layer *y, layer_tensor t)
     return y->l->saved[t] ? y->saved + y->l->saved_at[t] : y->workspace + y->at[t];
 }
 
-/* Of the residual stream itself it is dx. */
+/* The gradient of the residual stream itself is dx. */
 static void *gradient(const layer *y, layer_tensor t)
 {
     return layer_is_residual(t) ? y->out : y->workspace + y->at[REGION_GRADIENT + t];
 }
 
-/* What a linear stage read, while its weights' gradient is computed. */
+/* The input of a linear stage, while the gradient of its weights is computed. */
 static void *operand(const layer *y, layer_tensor t) { return layer_is_handed_out(&y->l->stages, t) ? gradient(y, t) : tensor(y, t); }
 
 static void *scratch(const layer *y, const layer_stage *s) { return y->workspace + y->at[REGION_SCRATCH + (s - y->l->stages.of)]; }
 
-/* Where weights that are kept in few bits are decoded. */
+/* Buffer for decoded weights of matrices in few bits. */
 static void *stripe(const layer *y, const layer_stage *s) { return y->workspace + y->at[REGION_STRIPE + (s - y->l->stages.of)]; }
 
 static const void *weight_of(const layer *y, param_role role) { return role == PARAM_NONE ? NULL : y->w->param[role]; }
@@ -82,7 +82,7 @@ static const param *matrix_of(const layer *y, const layer_stage *s)
     return block_param(y->c->model, &y->c->model->blocks[y->block], s->weight);
 }
 
-/* Rows row0 .. row0 + rows of a matrix in few bits, of them columns col0 .. col0 + cols, decoded into the stage's stripe. */
+/* Decodes rows row0 .. row0 + rows of a matrix in few bits, columns col0 .. col0 + cols, into the stage's stripe. */
 static void decode(const layer *y, const layer_stage *s, int64_t row0, int64_t rows, int64_t col0, int64_t cols)
 {
     op_dequantize o = {.type = y->type, .cols = cols, .ld = cols};
@@ -94,7 +94,7 @@ static void decode(const layer *y, const layer_stage *s, int64_t row0, int64_t r
     }
 }
 
-/* c's columns from `col` on. */
+/* Operand c, from column `col` on. */
 static op_matmul from_column(op_matmul o, int64_t col)
 {
     o.c = column(o.c, col, o.out_type);
@@ -106,8 +106,8 @@ static op_matmul from_column(op_matmul o, int64_t col)
     return o;
 }
 
-/* Every matmul with a matrix of the base passes here: with all of it, or with NT its o.n rows from row0 on. Of a matrix in few bits a
- * stripe at a time is decoded, rows or columns, so that each stripe makes columns of c. */
+/* Every matmul with a matrix of the base: with all of it, or with NT its o.n rows from row0 on. A matrix in few bits is decoded in stripes
+ * of rows or columns, so that each stripe makes separate columns of c. */
 static void base_matmul(const layer *y, const layer_stage *s, int64_t row0, const op_matmul *o)
 {
     const param *w = matrix_of(y, s);
@@ -132,7 +132,7 @@ static void base_matmul(const layer *y, const layer_stage *s, int64_t row0, cons
     }
 }
 
-/* What multiplies the matmul. */
+/* The factor of the matmul. */
 static float factor_of(const layer *y, const layer_stage *s) { return s->kind == STAGE_LINEAR_ADD ? y->config->residual_scale : 1; }
 
 /* acc (+)= factor dy^T . x */
@@ -147,10 +147,10 @@ static void weights_gradient(const layer *y, int64_t rows, int64_t cols, int64_t
 
 /* ---- adapters (model/adapter.h) ---- */
 
-/* The module that a row of a stage's matrix belongs to. */
+/* The module of a row of a stage's matrix. */
 typedef struct adapter_part {
-    int64_t row0, end;     /* its rows; of a matrix without an adapter all */
-    int64_t rank, column;  /* its columns of the low tensor, from `column` on; rank 0: it has no adapter */
+    int64_t row0, end;     /* rows of the module; of a matrix without an adapter, all */
+    int64_t rank, column;  /* columns of the low tensor, from `column` on; rank 0: no adapter */
     int64_t width;         /* of a row of the low tensor */
     float scale;
     param_role b;
@@ -158,7 +158,7 @@ typedef struct adapter_part {
 
 static param_role adapter_a_of(const layer_stage *s) { return adapter_a(adapter_matrix(s->weight)); }
 
-/* Other layers may have one where this has none. */
+/* Other layers may have an adapter where this one has none. */
 static bool has_adapter(const layer *y, const layer_stage *s)
 {
     return y->c->model->adapters && block_param(y->c->model, &y->c->model->blocks[y->block], adapter_a_of(s));
@@ -187,7 +187,7 @@ static adapter_part adapter_part_at(const layer *y, const layer_stage *s, int64_
     return module_of(y, s, part);
 }
 
-/* t = s x A^T, of all modules whose scale is the same at once. */
+/* t = s x A^T, together for all modules with the same scale. */
 static void low(const layer *y, const layer_stage *s)
 {
     const param *w = matrix_of(y, s);
@@ -208,13 +208,13 @@ static void low(const layer *y, const layer_stage *s)
     }
 }
 
-/* The gradient of a linear stage's sum: that of what it makes, but with DoRA times the gain, in the scratch. */
+/* The gradient of a linear stage's sum: its output's gradient, with DoRA times the gain, in the scratch. */
 static const void *sum_gradient(const layer *y, const layer_stage *s)
 {
     return s->gain != LAYER_NONE && has_adapter(y, s) ? scratch(y, s) : gradient(y, s->out);
 }
 
-/* Of rows from row0 on, with the matrix as it is kept. */
+/* The product with rows from row0 on of the stored matrix. */
 static void gain_rows(const layer *y, const layer_stage *s, op_gain o, int64_t row0)
 {
     const param *w = matrix_of(y, s);
@@ -232,7 +232,7 @@ static void gain_rows(const layer *y, const layer_stage *s, op_gain o, int64_t r
     }
 }
 
-/* Gains of the modules' columns, and what they are made with (DoRA). */
+/* Computes the gains of the modules' columns (DoRA), and the norms for them. */
 static void measure_gain(const layer *y, const layer_stage *s, float *to)
 {
     const param *w = matrix_of(y, s);
@@ -250,7 +250,7 @@ static void measure_gain(const layer *y, const layer_stage *s, float *to)
     }
 }
 
-/* Those that were measured before, else where forward puts them. */
+/* The gains that were computed before, else forward's. */
 static float *gains_of(const layer *y, const layer_stage *s, layer_tensor t)
 {
     float *before = y->w->gains[adapter_matrix(s->weight)];
@@ -263,7 +263,7 @@ static void gain(const layer *y, const layer_stage *s)
         measure_gain(y, s, tensor(y, s->out));
 }
 
-/* The sums of a stage with gains once more, for the magnitudes' gradients, then in their place their own. */
+/* Computes the sums of a stage with gains again, for the gradients of the magnitudes, which replace them. */
 static void gain_input(const layer *y, const layer_stage *s)
 {
     const param *w = matrix_of(y, s);
@@ -291,7 +291,7 @@ static void gain_input(const layer *y, const layer_stage *s)
     }
 }
 
-/* The gradient of the low tensor, and with DoRA that of the sum; returns its width, 0 where there is no adapter. */
+/* Computes the gradient of the low tensor, and with DoRA of the sum. Returns its width, 0 if there is no adapter. */
 static int64_t adapter_input(const layer *y, const layer_stage *s)
 {
     const param *w = matrix_of(y, s);
@@ -328,8 +328,8 @@ static void adapter_weights(const layer *y, const layer_stage *s)
 
 /* ---- linear, forward and backward ---- */
 
-/* o: of the rows row0 .. row0 + o.n of W (their outputs), as much as W alone says. A matrix with an adapter is taken module by module, for
- * each adds its own columns of the low tensor times its B. */
+/* o: the rows row0 .. row0 + o.n of W (outputs). A matrix with adapters is computed module by module, because each adds its own columns of
+ * the low tensor times its B. */
 static void linear_rows(const layer *y, const layer_stage *s, op_matmul o, int64_t row0)
 {
     const int64_t end = row0 + o.n;
@@ -366,7 +366,8 @@ static void linear(const layer *y, const layer_stage *s)
     linear_rows(y, s, forward_of(y, s, n, n, tensor(y, s->out)), 0);
 }
 
-/* What the end of a branch adds to in the compute type: the layer's output is the rounding of the stream, where there is one. */
+/* The tensor in the compute type to which the end of a branch adds. If there is a stream, the layer's output is the stream's rounding
+ * instead. */
 static const void *residual_of(const layer *y, const layer_stage *s)
 {
     return s->out == LAYER_OUT && y->stream ? NULL : tensor(y, s->residual);
@@ -381,7 +382,7 @@ static void linear_add(const layer *y, const layer_stage *s)
     linear_rows(y, s, o, 0);
 }
 
-/* Where the stage reads the residual stream, the gradient is added to the stream's. */
+/* If the stage reads the residual stream, the gradient is added to the stream's. */
 static void linear_input(const layer *y, const layer_stage *s)
 {
     const param *w = matrix_of(y, s);
@@ -419,7 +420,7 @@ static void norm(const layer *y, const layer_stage *s)
         .weight = weight_of(y, s->weight), .bias = weight_of(y, s->bias), .y = tensor(y, s->out)}});
 }
 
-/* Behind a branch: what it makes is added, as linear_add does. */
+/* After a branch: adds its output, as linear_add does. */
 static void norm_add(const layer *y, const layer_stage *s)
 {
     queue_submit(y->c->queue, &(op){OP_NORM, .norm = {
@@ -437,7 +438,7 @@ static void norm_add_input(const layer *y, const layer_stage *s)
         .dweight = accumulator(y, s->weight), .scratch = scratch(y, s)}});
 }
 
-/* Before a branch: the input's gradient is added to the stream's; the output takes the place of its gradient. */
+/* Before a branch: adds the input's gradient to the stream's; the output replaces its own gradient. */
 static void norm_input(const layer *y, const layer_stage *s)
 {
     void *d = gradient(y, s->out);
@@ -451,7 +452,7 @@ static void norm_input(const layer *y, const layer_stage *s)
 
 /* ---- attention ---- */
 
-/* `heads` of the rows of q, k and v, from `col` on. */
+/* `heads` of the rows of q, k and v, from column `col` on. */
 static void rotate(const layer *y, int which, int64_t heads, int64_t col, void *qkv, bool inverse)
 {
     queue_submit(y->c->queue, &(op){OP_ROPE, .rope = {
@@ -474,7 +475,7 @@ static void rope(const layer *y, void *qkv, bool inverse)
     rotate(y, which, m->kv_heads, y->q_cols, qkv, inverse);
 }
 
-/* The heads of q or of k, as their norm takes them. */
+/* The heads of q or of k, in the shape of their norm. */
 typedef struct head_group { int64_t heads, dim, col; param_role weight; } head_group;
 
 static head_group q_or_k(const layer *y, bool k)
@@ -505,7 +506,7 @@ static void head_norm_backward(const layer *y, const layer_stage *s, head_group 
         .dx = d, .dweight = accumulator(y, g.weight), .scratch = scratch(y, s)}});
 }
 
-/* q and k go into a tensor of their own, where a norm follows. */
+/* q and k get a separate tensor if a norm follows. */
 static void qkv(const layer *y, const layer_stage *s)
 {
     const int64_t normed = s->side == LAYER_NONE ? 0 : y->q_cols + y->kv_cols;
@@ -584,7 +585,7 @@ static void activation(const layer *y, const layer_stage *s)
         .up = tensor(y, s->in), .out = tensor(y, s->out)}});
 }
 
-/* The output takes the place of its gradient. */
+/* The output replaces its own gradient. */
 static void activation_input(const layer *y, const layer_stage *s)
 {
     void *d = gradient(y, s->out);

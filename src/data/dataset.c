@@ -1,5 +1,6 @@
 #include "data/dataset_parts.h"
 
+#include "base/units.h"
 #include "data/formats.h"
 #include "data/token_cache.h"
 
@@ -164,12 +165,13 @@ static void sum_up(dataset *d, const dataset_options *o, pt_data_format format)
         snprintf(d->summary, sizeof d->summary,
                  "format %s: %" PRIu64 " of %" PRIu64 " record%s%s in %" PRIu64 " window%s, %.0f%% full; %" PRIu64 " of %" PRIu64
                  " tokens (%.0f%%) are %s",
-                 format_name(format), p->examples, t->records, t->records == 1 ? "" : "s", part, p->windows, p->windows == 1 ? "" : "s",
+                 format_name(format), p->examples, t->records, plural(t->records), part, p->windows, plural(p->windows),
                  100 * (double)p->tokens / ((double)p->windows * (double)d->seq_len), p->learned, p->tokens,
                  100 * (double)p->learned / (double)(p->tokens ? p->tokens : 1),
                  o->evaluation || o->part == SHARE_HELD ? "evaluated" : "learned");
     else
-        snprintf(d->summary, sizeof d->summary, "%" PRIu64 " texts%s, a window each, %.0f%% full", p->examples, part,
+        snprintf(d->summary, sizeof d->summary, "%" PRIu64 " text%s%s, a window each, %.0f%% full", p->examples,
+                 plural(p->examples), part,
                  100 * (double)p->tokens / ((double)p->windows * (double)d->seq_len));
 }
 

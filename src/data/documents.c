@@ -100,7 +100,9 @@ static int no_json(const char *path, record_place at, const json_error_t *je, pt
 {
     const uint64_t line = at.line + (uint64_t)(je->line > 0 ? je->line - 1 : 0);
     const uint64_t column = (je->line <= 1 && at.column ? at.column - 1 : 0) + (uint64_t)(je->column > 0 ? je->column : 1);
-    pt_fail(e, PT_FAILED, "%s: line %llu, column %llu: not JSON: %s", path, (unsigned long long)line, (unsigned long long)column, je->text);
+    char reason[JSON_REASON_BYTES];
+    pt_fail(e, PT_FAILED, "%s: line %llu, column %llu: not valid JSON: %s", path, (unsigned long long)line, (unsigned long long)column,
+            json_reason(je, reason));
     if (e)
         hide_controls(e->text);
     return PT_FAILED;

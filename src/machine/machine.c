@@ -40,8 +40,8 @@ static void read_processor(const char *root, char *out, size_t n)
 
 /* ---- control groups ---- */
 
-/* The names of version 2, and of version 1, where memory and processors have hierarchies of their own; "" and NULL: not there.
- * Above `high` the kernel slows a group's processes down. The quota's period is the second number of its file, or in one of its own. */
+/* The file names of version 2, and of version 1, in which memory and processors have hierarchies of their own; "" and NULL: there is none.
+ * Above `high` the kernel slows a group's processes down. The period of the quota is the second number of its file, or has its own file. */
 typedef struct group_files { const char *root, *limit, *high, *use, *cache[2], *quota, *period; } group_files;
 static const group_files version2 = {"/sys/fs/cgroup", "memory.max", "memory.high", "memory.current", {"inactive_file", "active_file"},
                                      "cpu.max", NULL};
@@ -49,15 +49,15 @@ static const group_files version1 = {"/sys/fs/cgroup/memory", "memory.limit_in_b
                                      {"total_inactive_file", "total_active_file"}, "", NULL};
 static const group_files version1_cpu = {"/sys/fs/cgroup/cpu", "", "", "", {"", ""}, "cpu.cfs_quota_us", "cpu.cfs_period_us"};
 
-/* So many processors' time in each period. Threads are these rounded up: two that get the time of 1.5 processors take 0.75 of the time
- * that one takes, though they stand still for a quarter of it. */
+/* Number of processors whose time the group gets per period. The number of threads is this rounded up: two threads on 1.5 processors take
+ * 0.75 of the time of one, although they stand still for a quarter of it. */
 static void apply_quota(machine *m, const group_files *g, const char *folder)
 {
     char path[PROC_PATH_BYTES + 64];
     unsigned long long quota = 0, period = 0;
     snprintf(path, sizeof path, "%s/%s", folder, g->quota);
     FILE *f = *g->quota ? fopen(path, "re") : NULL;
-    int n = f ? fscanf(f, "%llu %llu", &quota, &period) : 0; /* "max 100000" has no quota; -1, of version 1, is a large one */
+    int n = f ? fscanf(f, "%llu %llu", &quota, &period) : 0; /* "max 100000" has no quota; -1, in version 1, becomes a large number */
     if (f)
         fclose(f);
     snprintf(path, sizeof path, "%s/%s", folder, g->period ? g->period : "");
@@ -72,7 +72,7 @@ static void apply_quota(machine *m, const group_files *g, const char *folder)
     m->cores = (int)ceil(processors);
 }
 
-/* `used` of `limit` bytes are taken. The margin is a share of the lowest limit; what is free is the least of all. */
+/* `used` of `limit` bytes are in use. The margin is a share of the lowest limit; free memory is the least of all. */
 static void apply_limit(machine *m, uint64_t limit, uint64_t used, const char *name)
 {
     uint64_t left = limit - min_u64(limit, used);
@@ -95,7 +95,7 @@ static void apply_memory(machine *m, const group_files *g, const char *limit_fil
     snprintf(path, sizeof path, "%s/%s", folder, g->use);
     uint64_t used = proc_number(path, NULL, 0);
     snprintf(path, sizeof path, "%s/memory.stat", folder);
-    for (int i = 0; i < 2; i++) /* what was read twice is kept longer, and given back all the same */
+    for (int i = 0; i < 2; i++) /* pages that were read twice are kept longer, but reclaimed, too */
         used -= min_u64(used, proc_number(path, g->cache[i], 0));
     snprintf(path, sizeof path, "%s/%s", folder, limit_file);
     apply_limit(m, proc_number(path, NULL, UINT64_MAX), used, path);
@@ -108,7 +108,7 @@ static void apply_group(machine *m, const group_files *g, const char *folder)
     apply_quota(m, g, folder);
 }
 
-/* A group and all above it: every one of them can limit. A container may see its own group as the root. */
+/* A group and all its ancestors, because each can limit. A container may see its own group as the root. */
 static void apply_groups_above(machine *m, const char *root, const group_files *g, const char *group)
 {
     char path[PROC_PATH_BYTES];
@@ -124,7 +124,7 @@ static void apply_groups_above(machine *m, const char *root, const group_files *
     }
 }
 
-/* Whether a list such as "cpu,cpuacct" has this very name. */
+/* Does a list such as "cpu,cpuacct" contain exactly this name? */
 static bool has_name(const char *list, const char *name)
 {
     for (size_t n; *list; list += n + (list[n] == ',')) {
@@ -178,7 +178,7 @@ static void apply_nodes(machine *m, const char *root)
     apply_limit(m, n.bytes, n.bytes - min_u64(n.bytes, n.free_bytes), name);
 }
 
-/* Where nothing is overcommitted, what is mapped counts, whether it was touched or not. */
+/* If nothing is overcommitted, mapped memory counts even if it was never touched. */
 static void apply_overcommit(machine *m, const char *root)
 {
     char path[PROC_PATH_BYTES];

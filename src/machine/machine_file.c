@@ -8,7 +8,7 @@
 
 /* ---- figures ---- */
 
-/* A number of the file and where it goes. A default below zero: it must be there. */
+/* A number of the file and where it is stored. A negative default: the key is required. */
 typedef struct figure { const char *section, *key; double min, max, absent; size_t at; } figure;
 
 #define FIGURE(section, key, range, absent, field) {section, key, range, absent, offsetof(machine_spec, field)}
@@ -142,7 +142,7 @@ machine_spec machine_share(const machine_spec *x, int ranks)
     return y;
 }
 
-/* Every source says where a figure is from that stands in the file. */
+/* Every key of "sources" must name a figure of the file. */
 static int check_sources(const json_source *s, pt_error *e)
 {
     json_source in = {0};

@@ -1,4 +1,4 @@
-/* machine_file.h - a machine that one need not own, as a JSON file: what its parts can do, each figure with its source.
+/* machine_file.h - a machine described by a JSON file, so that it need not be at hand: what its parts can do, each figure with its source.
  *
  *   {"name": "GeForce RTX 3090", "kind": "cuda",
  *    "device": {"memory_bytes": 25769803776, "memory_bandwidth": 936e9, "memory_efficiency": 0.91,
@@ -9,17 +9,17 @@
  *    "ranks": 4, "devices": 8, "collective_bandwidth": 6e9, "collective_latency_s": 20e-6, "network_bandwidth": 25e9,
  *    "sources": {"device.memory_bandwidth": "vendor's data sheet", ...}}
  *
- * Bandwidths are bytes a second, flops multiply-adds counted twice, dense, with fp32 sums. "memory_bandwidth" and "*_flops"
- * may be the vendor's; "*_efficiency" is the share of them that large operations reach (1 if missing). "kernel_s" is lost
- * between two operations of the device. "both_ways" is the share of its bandwidth that a direction keeps while the other
- * one is busy too. Memory of the host and the disk are those of the whole machine, all else is one device's.
+ * Bandwidths are bytes per second. FLOP rates count a multiply-add as two, for dense operands, with fp32 sums. "memory_bandwidth" and
+ * "*_flops" may be the vendor's figures; "*_efficiency" is the share of them that large operations reach (1 if missing). "kernel_s" is
+ * the time lost between two operations of the device. "both_ways" is the share of its bandwidth that a direction keeps while the other
+ * is busy. Host memory and disk are those of the whole machine; all other figures are for one device.
  *
- * "host" and "disk" may be missing: the tier does not exist (where one is asked for all the same, a CPU's host tier is a part of its
- * RAM, and a common disk is assumed). "link" is needed where there is a host. "ranks" (1 if missing)
- * devices share a step, where no other number is asked for; "collective_bandwidth", what one of them receives from the others, is then
- * needed. There are "devices" in a machine (all of them if missing); more ranks are in other such machines, and "network_bandwidth" is what
- * a device receives from those.
- * Zero, negative, NaN, absurd or unknown entries are PT_FAILED with file, key and mend.
+ * "host" and "disk" may be missing: there is no such tier. (If a budget asks for it all the same, a CPU's host tier is a part of its RAM,
+ * and a common disk is assumed.) "link" is required with a host. "ranks" (default 1) is the number of devices that share a step unless
+ * another is asked for; it requires "collective_bandwidth", at which a device receives data from the others. A machine has "devices"
+ * devices (default: all); more ranks are in other such machines, from which a device receives data at "network_bandwidth".
+ *
+ * Zero, negative, NaN, impossible or unknown entries are PT_FAILED with file, key and fix.
  */
 #ifndef PT_MACHINE_FILE_H
 #define PT_MACHINE_FILE_H
@@ -39,34 +39,36 @@ typedef struct machine_spec {
     double bf16_flops, fp32_flops, matmul_efficiency, kernel_s;
     double to_device_bandwidth, from_device_bandwidth, link_latency_s, link_both_ways;
     double read_bandwidth, write_bandwidth, disk_latency_s, disk_both_ways;
-    int ranks;                                       /* devices that share a step; 1 */
-    int devices;                                     /* in one machine; 0: all */
-    double collective_bandwidth, collective_latency_s; /* that one receives from the others; 0: not known */
+    int ranks;                                       /* devices that share a step; default 1 */
+    int devices;                                     /* in one machine; 0: all ranks */
+    double collective_bandwidth, collective_latency_s; /* at which a device receives from the others; 0: unknown */
     double network_bandwidth;                        /* the same from other machines */
 } machine_spec;
 
-/* Of so many ranks those that share a machine. */
+/* The number of ranks, of so many, that share a machine. */
 static inline int machine_ranks_here(const machine_spec *x, int ranks) { return x->devices && x->devices < ranks ? x->devices : ranks; }
 
-/* What one of so many ranks has of it: of a GPU's machine a device and its share of host and disk, of a CPU's a share of all. */
+/* The part of a machine that one of so many ranks has: on a GPU machine a device and its share of host and disk; on a CPU machine a share
+ * of everything. */
 machine_spec machine_share(const machine_spec *x, int ranks);
 
 int machine_file_read(const char *path, machine_spec *out, pt_error *e);
 int machine_from_json(const char *name, const char *json, size_t n, machine_spec *out, pt_error *e);
 
-/* Where a machine's file lies: `name` itself if it is a path to something; else one of those that come with the program
- * (machines/ or share/protrain/machines/ beside it or above it, then where they were installed), with or without ".json".
- * PT_FAILED lists their names. (machine_find.c) */
+/* The path of a machine's file: `name` itself if it is a path that exists, else one of those that come with the program (machines/ or
+ * share/protrain/machines/ beside the program or above it, then the place of installation), with or without ".json". PT_FAILED lists their
+ * names. (machine_find.c) */
 int machine_file_find(const char *name, char path[MACHINE_PATH_BYTES], pt_error *e);
 
-/* The other way: a machine from what was measured on it, with the host if memory_bytes has one and the profile its updates and the
- * link; arithmetic is said for the compute type of `s` and taken to be the same for the other. As the text of a file, `source` says
- * where the figures are from. (machine_measured.c) */
+/* The reverse: the text of a machine file from measurements, with a host if memory_bytes has one and the profile has its updates and the
+ * link. The arithmetic rate was measured for the compute type of `s` and is used for the other, too. `source` is the source of all figures.
+ * (machine_measured.c) */
 int machine_measured(const char *name, bool cuda, const uint64_t memory_bytes[TIERS], const costs *c, const model *m,
                      const step_shape *s, machine_spec *out, pt_error *e);
 json_t *machine_to_json(const machine_spec *x, const char *source);
 
-/* Costs of a model's step, or of a rank's part of it, on what machine_share gives it: from operations and bytes alone. (analytic.c) */
+/* Costs of a step of a model, or of a rank's part of it, on the given share of a machine: computed from operations and bytes.
+ * (analytic.c) */
 int costs_analytic(const machine_spec *x, const model *m, const step_shape *s, costs *out, pt_error *e);
 
 #endif

@@ -3,7 +3,7 @@
  *   PROGRAM/machines/                     in a build folder, which has a link to the source tree's
  *   PROGRAM/../machines/                  in the source tree
  *   PROGRAM/../share/protrain/machines/   in an installation, wherever it was moved
- *   PT_MACHINES                           where it was installed, for programs that link the library
+ *   PT_MACHINES                           the place of installation, for programs that link the library
  */
 #include "io/files.h"
 #include "machine/machine_file.h"
@@ -47,7 +47,7 @@ static void look_in(finding *f, const char *folder)
         list_names(folder, f->known, sizeof f->known);
 }
 
-/* In the program's folder and the next ones above it. */
+/* In the program's folder and its parents. */
 static void look_beside_program(finding *f)
 {
     char program[MACHINE_PATH_BYTES - 64], folder[MACHINE_PATH_BYTES];

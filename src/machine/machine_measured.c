@@ -1,13 +1,13 @@
-/* machine_measured.c - a measured machine as a machine file, so that plans for it can be made elsewhere.
+/* machine_measured.c - writes a measured machine as a machine file, for planning elsewhere.
  *
- * A profile knows what a model's blocks took, a machine file what the hardware can do. The arithmetic rate that is written
- * is the one with which computed costs give the measured time of a layer; the memory's is that of updates.
+ * A profile has the times of a model's blocks, a machine file the rates of the hardware. The file gets the arithmetic rate with which the
+ * computed costs equal the measured time of a layer, and the memory bandwidth of updates.
  */
 #include "machine/machine_file.h"
 
 #include <string.h>
 
-/* Amount a second between the last two points, or to the last one where noise has turned them round. */
+/* The rate between the last two points, or up to the last one if noise has reversed them. */
 static double rate_of(const cost_curve *c)
 {
     int i = c->n - 1;
@@ -18,7 +18,7 @@ static double rate_of(const cost_curve *c)
     return ns > 0 ? amount / ns * 1e9 : 0;
 }
 
-/* What the first point takes beside its amount at that rate. */
+/* The part of the first point's time that this rate does not explain. */
 static double latency_of(const cost_curve *c, double rate)
 {
     double s = c->n && rate > 0 ? c->ns[0] * 1e-9 - c->amount[0] / rate : 0;
@@ -27,7 +27,7 @@ static double latency_of(const cost_curve *c, double rate)
 
 static double layer_ns(const costs *c) { return c->layer[0].forward_ns[SAVE_ALL] + c->layer[0].backward_ns[SAVE_ALL]; }
 
-/* Computed costs only fall with the rate, so halving the interval finds it. */
+/* Computed costs fall monotonically with the rate, so bisection finds it. */
 static int fit_flops(machine_spec *x, const model *m, const step_shape *s, double measured_ns, pt_error *e)
 {
     double low = 1e6, high = 1e18;
@@ -46,7 +46,7 @@ static int fit_flops(machine_spec *x, const model *m, const step_shape *s, doubl
     return 0;
 }
 
-/* The host behind a link, where a plan could have needed it: else it was not measured, and is left out. */
+/* The host behind a link, if a plan could have needed it; else it was not measured and is left out. */
 static void measure_host(const costs *c, double update_bytes, machine_spec *out)
 {
     double update = rate_of(&c->update_host), to = rate_of(&c->to_device), from = rate_of(&c->from_device);

@@ -8,7 +8,7 @@
 #include <sys/syscall.h>
 #include <unistd.h>
 
-enum { NODES = 1024, BITS = 64, BIND = 2 /* MPOL_BIND of linux/mempolicy.h */, MODE_BITS = 0xff /* the others are flags */ };
+enum { NODES = 1024, BITS = 64, BIND = 2 /* MPOL_BIND of linux/mempolicy.h */, MODE_BITS = 0xff /* other bits are flags */ };
 typedef struct node_set { unsigned long long word[NODES / BITS]; } node_set;
 
 static bool has(const node_set *s, int node) { return s->word[node / BITS] >> node % BITS & 1; }

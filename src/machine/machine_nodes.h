@@ -7,11 +7,11 @@
 
 typedef struct node_memory {
     char nodes[64];              /* their numbers, as "0-1,4" */
-    uint64_t bytes, free_bytes;  /* of these nodes; pages of files that are in use by nobody count as free */
+    uint64_t bytes, free_bytes;  /* of these nodes; pages of unused files count as free */
 } node_memory;
 
-/* false: all of the machine's nodes may be taken from, or it does not say. A node is left out by a cpuset, or by a policy that
- * binds (numactl -m): where the others are full the kernel ends a process rather than give it memory of such a node. */
+/* false: all nodes of the machine are available, or it does not say. A cpuset or a binding policy (numactl -m) excludes nodes; if the
+ * remaining ones are full, the kernel kills a process instead of giving it memory of another node. */
 bool machine_nodes_at(const char *root, node_memory *out);
 
 #endif

@@ -1,4 +1,4 @@
-/* proc.h - single values of the kernel's files of lines. */
+/* proc.h - single values from files of lines of the kernel. */
 #ifndef PT_PROC_H
 #define PT_PROC_H
 
@@ -8,10 +8,10 @@
 
 enum { PROC_PATH_BYTES = 1200 };
 
-/* What follows `key` in a file of "key: value" or "key value" lines, to the line's end; key NULL: the first line. false: it is not
- * there. */
+/* The rest of the line after `key` in a file of "key: value" or "key value" lines; key NULL: the first line. false: there is no such
+ * line. */
 bool proc_text(const char *path, const char *key, char *out, size_t n);
-/* The number it begins with; `absent` where there is none, as of "max". */
+/* The number at its beginning; `absent` if there is none, as in "max". */
 uint64_t proc_number(const char *path, const char *key, uint64_t absent);
 
 #endif

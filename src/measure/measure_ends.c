@@ -342,7 +342,8 @@ static int measure_tables(bench *b, embed_finish *y, double seconds, cost_curve 
     for (int64_t rows = 8 * SUMSQ_ROWS, points = 6; points > 0; rows *= 8, points--) {
         rows = rows < y->rows ? rows : y->rows;
         samples all = {0}, half = {0};
-        const stage stages[] = {{fill_cache, 0, NULL}, {finish_all, (int)rows, &all}, {fill_cache, 0, NULL}, {finish_half, (int)rows, &half}};
+        const stage stages[] = {{fill_cache, 0, NULL}, {finish_all, (int)rows, &all},
+                                {fill_cache, 0, NULL}, {finish_half, (int)rows, &half}};
         const int64_t more = y->shape->units_n - y->most;
         int failed = measure_stages(b->compute, stages, more ? 4 : 2, y, TELLING, seconds / 4, e);
         if (failed)

@@ -1,4 +1,4 @@
-/* adapter.c - which modules have adapters, and the parameters that these are. */
+/* adapter.c - which modules have adapters, and the adapters' parameters. */
 #include "model/adapter.h"
 
 #include "model/architectures.h"
@@ -62,7 +62,7 @@ bool adapter_name_ends(const char *module, const char *target)
 
 static const param *matrix_of(const model *m, int block, int matrix) { return block_param(m, &m->blocks[block], roles[matrix].base); }
 
-/* The shortest end of a module's name that no other kind of module of a layer has: "q_proj"; of GPT-2 "mlp.c_proj". */
+/* The shortest end of a module's name that is unique among the modules of a layer: "q_proj"; in GPT-2 "mlp.c_proj". */
 static void short_name(const model *m, int matrix, int part, char out[MODEL_NAME])
 {
     char name[MODEL_NAME], other[MODEL_NAME];
@@ -93,13 +93,13 @@ static void list_modules(const model *m, char *out, size_t n)
         }
 }
 
-/* ---- targets of a new one ---- */
+/* ---- targets of a new adapter ---- */
 
 enum { TARGETS_MOST = 32, TARGET_BYTES = MODEL_NAME };
 
 typedef struct targets { int n; char of[TARGETS_MOST][TARGET_BYTES]; } targets;
 
-/* Of the matrices first .. last. */
+/* Targets of the matrices first .. last. */
 static void add_matrices(const model *m, int first, int last, targets *t)
 {
     for (int i = first; i <= last; i++)
@@ -162,7 +162,7 @@ static int read_targets(const model *m, const char *list, targets *t, pt_error *
     return 0;
 }
 
-/* Of a model of text and images an expression: other parts have modules of the same names, to which PEFT would give adapters too. */
+/* For a model of text and images, a regular expression: other parts have modules of the same names, which PEFT would adapt, too. */
 static json_t *text_modules(const targets *t)
 {
     char all[TARGETS_MOST * (TARGET_BYTES + 8)] = ".*language_model\\..*\\.(";
@@ -255,7 +255,7 @@ static param new_param(const param *base, param_role role, int64_t rows, int64_t
                    .trainable = true};
 }
 
-/* A part of it, of `rows` rows, or elements of a vector. */
+/* A part of it, with `rows` rows, or elements of a vector. */
 static param_part *add_part(param *p, const param *base, int part, const char *what, int64_t row0, int64_t rows)
 {
     char module[MODEL_NAME];
@@ -304,7 +304,7 @@ static void add_matrix(model *m, const adapters *a, const param *base, int block
         }
 }
 
-/* The base's parameters, in their order, with each block's adapters behind those of the block. */
+/* The base's parameters in their order, with the adapters of each block after its parameters. */
 static int rebuild(model *m, const adapters *a, pt_error *e)
 {
     const param *before = m->params;

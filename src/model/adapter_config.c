@@ -1,7 +1,7 @@
-/* adapter_config.c - PEFT's adapter_config.json, read and written.
+/* adapter_config.c - reads and writes PEFT's adapter_config.json.
  *
- * PEFT knows many ways to change a model, and takes a key that it does not know for one that means nothing. Here a value that changes what
- * is computed is honoured, or refused by name: a key that is not in the list below must have its neutral value (null, false, empty).
+ * PEFT knows many ways to change a model, and a key that this program does not know may change what is computed. So a key that is not in
+ * the list below must have its neutral value (null, false, empty), else the adapter is refused with the key's name.
  */
 #include "model/adapter.h"
 
@@ -16,7 +16,7 @@
 #include <math.h>
 #include <string.h>
 
-/* Read, or without meaning for what is computed. */
+/* Keys that are read, or that do not affect the computation. */
 static const char *const known_keys[] = {
     "peft_type", "r", "lora_alpha", "rank_pattern", "alpha_pattern", "use_rslora", "use_dora", "lora_dropout", "bias", "init_lora_weights",
     "target_modules", "task_type", "auto_mapping", "peft_version", "base_model_name_or_path", "revision", "inference_mode",
@@ -58,7 +58,7 @@ static int check_keys(const json_source *s, pt_error *e)
     return 0;
 }
 
-/* Ways to begin that change the base's weights too: what was saved does not belong to the base as it is published. */
+/* Initializations that also change the base's weights: the adapter does not fit the published base. */
 static int check_begin(const json_source *s, pt_error *e)
 {
     static const char *const fine[] = {"gaussian", "eva", "orthogonal", "true", "false"};
@@ -112,7 +112,7 @@ static int read_numbers(const json_source *s, void (*notice)(void *, const char 
 
 /* ---- patterns ---- */
 
-/* Whether the module's name, or its end behind a dot, matches the expression, as PEFT asks. */
+/* Does the module's name, or its end after a dot, match the expression, as in PEFT? */
 static int matches(const char *where, const char *key, const char *module, bool *out, pt_error *e)
 {
     enum { MATCH_LIMIT = 100000 };
@@ -138,7 +138,7 @@ static int matches(const char *where, const char *key, const char *module, bool 
                                                                     "correct it", where, key);
 }
 
-/* The number that a pattern gives the module, or else `*out` as it is. */
+/* Sets *out to the number that a pattern gives the module, if one does. */
 static int read_pattern(const json_source *s, const char *which, const char *module, double most, double *out, pt_error *e)
 {
     json_source patterns = {0};
@@ -233,7 +233,7 @@ static int read_module(reader *r, int layer, int matrix, const param *base, int 
     return 0;
 }
 
-/* A tensor that belongs to no module here. */
+/* A tensor that belongs to no module. */
 static int refuse_tensor(const reader *r)
 {
     for (size_t i = 0; i < safetensors_count(r->st); i++) {

@@ -25,7 +25,7 @@ static const char *gpt2_names[PARAM_ROLES][MODEL_MAX_PARTS] = {
     [PARAM_HEAD] = {head_name},
 };
 
-/* Norms behind the branches, and on both sides of them. */
+/* Norms after the branches, and before and after them. */
 #define LLAMA_LAYER_NAMES(...)                                                                                                        \
     [PARAM_TOKENS] = {"embed_tokens.weight"},                                                                                        \
     [PARAM_QKV] = {"layers.*.self_attn.q_proj.weight", "layers.*.self_attn.k_proj.weight", "layers.*.self_attn.v_proj.weight"},      \
@@ -37,7 +37,7 @@ static const char *gpt2_names[PARAM_ROLES][MODEL_MAX_PARTS] = {
     [PARAM_DOWN] = {"layers.*.mlp.down_proj.weight"}, [PARAM_DOWN_BIAS] = {"layers.*.mlp.down_proj.bias"},                           \
     [PARAM_NORMF] = {"norm.weight"}, [PARAM_HEAD] = {head_name}, __VA_ARGS__
 
-/* Llama and what grew out of it. */
+/* Llama and its descendants. */
 static const char *llama_names[PARAM_ROLES][MODEL_MAX_PARTS] = {
     LLAMA_LAYER_NAMES([PARAM_NORM1] = {"layers.*.input_layernorm.weight"}, [PARAM_NORM2] = {"layers.*.post_attention_layernorm.weight"})};
 

@@ -8,42 +8,42 @@
 
 enum { ARCHITECTURE_MAX_KEYS = 14, ARCHITECTURE_MAX_BUFFERS = 3, ARCHITECTURE_MAX_FIXED = 4 };
 
-/* A size in config.json: its key, a second spelling that Transformers takes too (or NULL), and the
- * value where it is absent; -1 marks a default that follows from other sizes. */
+/* A size in config.json: its key, an alternative spelling that Transformers accepts (or NULL), and the value if it is absent; -1: the
+ * default follows from other sizes. */
 typedef struct config_key {
     const char *name, *alias;
     int64_t value;
 } config_key;
 
-/* A number in config.json, and its value where it is absent or null. name NULL: the architecture has none. */
+/* A number in config.json, and its value if it is absent or null. name NULL: the architecture has none. */
 typedef struct config_number {
     const char *name;
     double value;
 } config_number;
 
-/* Which layers a sliding window concerns, where layer_types does not say. */
+/* Which layers have a sliding window, if layer_types does not say. */
 typedef enum window_rule {
-    WINDOW_NONE,     /* every layer sees everything */
+    WINDOW_NONE,     /* every token sees all before it */
     WINDOW_ALL,      /* `sliding_window`, in every layer */
     WINDOW_LAYERS,   /* `sliding_window` if use_sliding_window, from max_window_layers on */
-    WINDOW_PERIOD,   /* `sliding_window`, in all but each n-th layer: window_period */
+    WINDOW_PERIOD,   /* `sliding_window`, in all layers except every n-th: window_period */
     WINDOW_UNROTATED /* `sliding_window` if use_sliding_window, in layers without rope */
 } window_rule;
 
-/* How layers choose among ropes. */
+/* Which rope a layer uses. */
 typedef enum rope_rule {
     ROPE_RULE_NONE,
     ROPE_RULE_ONE,     /* all layers the same */
-    ROPE_RULE_TYPES,   /* layers with a window another than those without */
-    ROPE_RULE_SKIPPED, /* no_rope_layers have none */
-    ROPE_RULE_QUERY    /* queries are scaled by their position besides */
+    ROPE_RULE_TYPES,   /* layers with a window another one than layers without */
+    ROPE_RULE_SKIPPED, /* layers in no_rope_layers have none */
+    ROPE_RULE_QUERY    /* as ONE, and queries are scaled by their position */
 } rope_rule;
 
 /* Where biases come from. */
 typedef enum bias_rule {
     BIAS_NEVER,
     BIAS_ALWAYS,
-    BIAS_BY_KEY /* `attention_bias` or `mlp_bias` (or the row's own key); the row's default where absent */
+    BIAS_BY_KEY /* `attention_bias` or `mlp_bias` (or the row's own key), with the row's default */
 } bias_rule;
 
 typedef enum norm_place { NORM_BEFORE, NORM_AFTER, NORM_AROUND } norm_place; /* of a branch */
@@ -54,71 +54,71 @@ typedef struct architecture {
     const char *prefix;     /* of the weights' names; a checkpoint of the bare model leaves it out */
 
     config_key hidden, layers, heads, kv_heads, head_dim, ffn, positions, vocab, bos, eos;
-    bool kv_heads_null_is_heads; /* null means one per head, also where absence means another number */
-    const char *width_key;       /* of the embedding, where it stands apart: it must be the hidden size */
-    const char *activation_key, *activation, *eps_key; /* eps_key NULL: there is none */
+    bool kv_heads_null_is_heads; /* null means one per head, although absence means another number */
+    const char *width_key;       /* width of the embedding, if it has its own key: it must be the hidden size */
+    const char *activation_key, *activation, *eps_key; /* eps_key NULL: none */
     bool gelu_is_tanh;           /* "gelu" means the approximation by tanh */
     double eps;
 
     norm_kind norm;
     norm_place norms;
-    bool norm_from_one;        /* stored norm weights begin at 0: 1 is added */
+    bool norm_from_one;        /* stored norm weights start at 0, and 1 is added */
     position_kind position;
     int position_offset;       /* learned positions: rows of their table before position 0 */
     window_rule window;
-    int window_default;        /* where `sliding_window` is absent; 0: none */
+    int window_default;        /* if `sliding_window` is absent; 0: none */
     int window_period;
     const char *window_period_key;
     rope_rule rope;
-    double rope_theta, rope_local_theta; /* where absent; the second of layers with a window */
-    const char *rope_theta_key, *rope_part_key; /* beside the rope's own object; part NULL: all of a head is rotated */
+    double rope_theta, rope_local_theta; /* defaults; the second for layers with a window */
+    const char *rope_theta_key, *rope_part_key; /* keys outside the rope's object; part NULL: the whole head is rotated */
     double rope_part;
-    bool rope_long_only;       /* types are default and longrope; original_max_position_embeddings stands beside them */
+    bool rope_long_only;       /* types are default and longrope, and original_max_position_embeddings is outside the object */
     bool gated, tied;
-    bool parallel_key;         /* use_parallel_residual, true where absent */
+    bool parallel_key;         /* use_parallel_residual, by default true */
     qk_norm_kind qk_norm;
     bias_rule qkv_bias, out_bias, mlp_bias;
-    const char *bias_key;      /* of all three, where it is none of the usual ones */
-    bool bias;                 /* what an absent key means */
+    const char *bias_key;      /* key of all three biases, if it is not a usual one */
+    bool bias;                 /* value of an absent key */
     bool scale_keys;           /* scale_attn_weights and scale_attn_by_inverse_layer_idx are read */
     config_number score_scalar; /* scores are multiplied by its power -1/2, instead of the head dimension's */
-    config_number score_scale;  /* scores are multiplied by it, instead of that */
+    config_number score_scale;  /* scores are multiplied by it instead */
     config_number score_softcap, logit_softcap, embedding_scale, residual_scale, logit_divisor;
-    bool embedding_by_width;   /* rows of the embedding are multiplied by the root of the hidden size */
-    bool scaled_residual_init; /* output projections start smaller by sqrt(2 layers) */
-    double init;               /* the deviation of random weights where initializer_range is absent; 0: 0.02 */
-    const char *init_key;      /* of the deviation, where initializer_range is absent; NULL: none */
-    bool padding_row;          /* the embedding's row of the padding token starts at zero */
-    int64_t padding;           /* pad_token_id where it is absent; -1: none */
-    double dropout;            /* what an absent dropout key means */
-    const char *dropout_keys[ARCHITECTURE_MAX_KEYS]; /* keys that have this default */
+    bool embedding_by_width;   /* rows of the embedding are multiplied by the square root of the hidden size */
+    bool scaled_residual_init; /* output projections start smaller by a factor of sqrt(2 layers) */
+    double init;               /* standard deviation of random weights if initializer_range is absent; 0: 0.02 */
+    const char *init_key;      /* key of the deviation if initializer_range is absent; NULL: none */
+    bool padding_row;          /* the embedding's row of the padding token is initialized with zeros */
+    int64_t padding;           /* default of pad_token_id; -1: none */
+    double dropout;            /* value of an absent dropout key */
+    const char *dropout_keys[ARCHITECTURE_MAX_KEYS]; /* keys with this default */
 
-    /* Keys that look as if they changed the computation, and are read. */
+    /* Keys that are read, though their names resemble those that change the computation. */
     const char *keys[ARCHITECTURE_MAX_KEYS];
-    /* Keys of which only one value is supported, as JSON. */
+    /* Keys with only one supported value, as JSON. */
     struct { const char *name, *value; } fixed[ARCHITECTURE_MAX_FIXED];
     /* Hugging Face names of each role's parts, after the prefix; `*` is the layer. */
     const char *(*names)[MODEL_MAX_PARTS];
-    const char *head;          /* the untied head's, without the prefix; NULL: lm_head.weight, which all are read from too */
+    const char *head;          /* the untied head's name, without the prefix; NULL: lm_head.weight, under which all heads are also read */
     bool transposed;           /* matrices of the layers are stored (inputs, outputs) */
-    bool interleaved;          /* q, k and v of a head follow each other */
-    /* Tensors in checkpoints that are no parameters: masks, tables. */
+    bool interleaved;          /* q, k and v of each head follow each other */
+    /* Tensors in checkpoints that are not parameters: masks, tables. */
     const char *buffers[ARCHITECTURE_MAX_BUFFERS];
 } architecture;
 
 extern const char head_name[]; /* "lm_head.weight", without a prefix */
 
-/* By model_type, or by the class name that "architectures" holds; NULL: unknown. */
+/* By model_type, or by a class name of "architectures"; NULL: unknown. */
 const architecture *architecture_find(const char *model_type);
 const architecture *architecture_find_class(const char *class_name);
 
-/* Each of them; NULL: there are no more. */
+/* The i-th; NULL: there are no more. */
 const architecture *architecture_at(int i);
 
 /* "gpt2, llama, ...", for messages. */
 const char *architecture_list(char *buffer, int n);
 
-/* Puts `prefix`, then `pattern` with the layer's number for `*`, into name[MODEL_NAME]. */
+/* Writes `prefix` and `pattern`, with the layer's number for `*`, into name[MODEL_NAME]. */
 void architecture_name(char name[MODEL_NAME], const char *prefix, const char *pattern, int layer);
 
 /* A step of model_open (config.c). */

@@ -1,11 +1,11 @@
 /* config.c - config.json -> model_config.
  *
- * Transformers ignores keys that it does not know, and a config may hold any. Here a value that
- * changes what is computed is either honoured or refused. Three nets catch what is not honoured:
+ * Transformers ignores keys that it does not know. Here a value that changes the computation is applied or refused. Three checks catch
+ * what is not applied:
  *
  *   1. a key that is read is checked: type, range, known names (activation, rope type, dtype);
- *   2. a key that is not read, but has one of the `markers` in its name ("window", "scal", "quant", ...),
- *      must have its neutral value: null, false, empty, or the number that does nothing;
+ *   2. a key that is not read, but has one of the `markers` in its name ("window", "scal", "quant", ...), must have its neutral value:
+ *      null, false, empty, or the number without effect;
  *   3. tensors that the architecture does not know are refused when weights are read (weights.c).
  */
 #include "model/config_reader.h"
@@ -45,7 +45,7 @@ static bool in_list(const char *const list[ARCHITECTURE_MAX_KEYS], const char *k
     return false;
 }
 
-/* Folders whose weights are quantized already: those that bitsandbytes wrote are read (prequantized.h). */
+/* Quantized folders: those that bitsandbytes wrote are read (prequantized.h). */
 static int check_few_bits(config_reader *r)
 {
     char shown[64];
@@ -61,7 +61,7 @@ static int check_few_bits(config_reader *r)
                    r->source.where, config_value_text(quantized, shown));
 }
 
-/* A model of text and images: its text_config is what is read from here on. */
+/* A model of text and images: everything after this is read from its text_config. */
 static int enter_text_part(config_reader *r, const char **name)
 {
     static const struct { const char *model_type, *text_type; } wrappers[] = {{"gemma3", "gemma3_text"}, {"mistral3", "mistral"}};
@@ -72,7 +72,7 @@ static int enter_text_part(config_reader *r, const char **name)
         int status = json_get_object(&r->source, "text_config", JSON_REQUIRED, &text, r->e);
         if (status)
             return status;
-        const json_t *tied = json_object_get(r->source.object, "tie_word_embeddings"); /* the outer one counts */
+        const json_t *tied = json_object_get(r->source.object, "tie_word_embeddings"); /* the outer value counts */
         r->tied_unsaid = !tied;
         if (json_object_set(text.object, "tie_word_embeddings", tied ? (json_t *)tied : r->untied ? json_false() : json_true()))
             return pt_fail(r->e, PT_FAILED, "out of memory");
@@ -120,7 +120,7 @@ static int read_architecture(config_reader *r)
     return 0;
 }
 
-/* A size under its name or its other spelling; both may stand there if they agree. */
+/* A size under its name or its alternative spelling; both may be given if they agree. */
 static int read_size(config_reader *r, const config_key *key, int64_t max, int64_t *out)
 {
     *out = key->value;
@@ -233,7 +233,7 @@ static int read_bias(config_reader *r, bias_rule rule, const char *key, bool *ou
     return rule == BIAS_BY_KEY ? json_get_bool(&r->source, r->a->bias_key ? r->a->bias_key : key, JSON_OPTIONAL, out, r->e) : 0;
 }
 
-/* One of an architecture's numbers; null counts as `null`. */
+/* A number of the architecture; null has the value `null`. */
 static int read_number(config_reader *r, const config_number *n, double min, double null, float *out)
 {
     double value = n->value;
@@ -246,7 +246,7 @@ static int read_number(config_reader *r, const config_number *n, double min, dou
     return status;
 }
 
-/* What multiplies or bends values on their way. */
+/* Factors and soft caps. */
 static int read_scales(config_reader *r)
 {
     const architecture *a = r->a;
@@ -266,14 +266,14 @@ static int read_scales(config_reader *r)
         status = read_number(r, &a->logit_softcap, 0, 0, &c->logit_softcap);
     c->logit_scale = 1 / divisor;
     if (c->multimodal)
-        c->logit_softcap = 0; /* read by the classes of the text part alone */
+        c->logit_softcap = 0; /* read only by the classes of the text part alone */
     if (!status && c->residual_scale != 1 && (c->out_bias || c->mlp_bias))
         status = pt_fail(r->e, PT_FAILED, "%s: \"%s\" %g together with biases of the projections that it scales is not supported",
                          r->source.where, a->residual_scale.name, (double)c->residual_scale);
     return status;
 }
 
-/* Of a key whose default is true: null is false, as it is to Transformers. */
+/* A key whose default is true: null is false, as in Transformers. */
 static int read_truth(config_reader *r, const char *key, bool *out)
 {
     if (json_is_null(json_object_get(r->source.object, key)))
@@ -335,9 +335,9 @@ static int read_flags(config_reader *r)
     return status;
 }
 
-/* An id, or the first of a list of ids. One outside of the vocabulary can never occur: -1. `from_end`: negative ones count back from the
- * vocabulary's end, as PyTorch's embedding takes its padding row. */
-/* Without it a text ends with none: that is told, and no reason not to train. What the padding's row does depends on it. */
+/* An id, or the first of a list of ids. An id outside the vocabulary can never occur: -1. `from_end`: negative ids count from the
+ * vocabulary's end, as for the padding row of PyTorch's embedding. */
+/* A model without it can be trained; a note says so. The padding's row depends on it. */
 static int note_token_id(const config_reader *r, const char *key, const json_t *value)
 {
     char text[64], sentence[640];
@@ -350,7 +350,7 @@ static int note_token_id(const config_reader *r, const char *key, const json_t *
     return 1;
 }
 
-/* An id beyond the vocabulary is a common default of an architecture, beside a smaller one. */
+/* The default id of an architecture is often beyond a smaller vocabulary. */
 static int read_token_id(config_reader *r, const config_key *key, bool from_end, int64_t *out)
 {
     json_source first = r->source;
@@ -394,7 +394,7 @@ static int read_stored_type(config_reader *r)
         pt_dtype type;
     } known[] = {{"float32", PT_F32}, {"bfloat16", PT_BF16}, {"float16", PT_F16},
                  {"float", PT_F32},   {"half", PT_F16},      {"auto", PT_F32},
-                 {"float64", PT_F32}, {"double", PT_F32}}; /* read, and computed with in less */
+                 {"float64", PT_F32}, {"double", PT_F32}}; /* read, and computed in a smaller type */
     json_source source = r->source;
     if (r->outer && (json_object_get(r->outer, "dtype") || json_object_get(r->outer, "torch_dtype")))
         source.object = r->outer;
@@ -414,7 +414,7 @@ static int read_stored_type(config_reader *r)
                    source.where, key, config_value_text(json_object_get(source.object, key), text));
 }
 
-/* Dropout of anything that is trained here; that of classification heads does not count. */
+/* Dropout of anything that is trained; that of classification heads does not matter. */
 static bool is_dropout_key(const char *key)
 {
     return strstr(key, "drop") && strncmp(key, "summary_", 8) && strncmp(key, "classifier", 10);
@@ -451,7 +451,7 @@ static int read_dropout(config_reader *r)
     return 0;
 }
 
-/* Net 2: words in a key's name, and the number under which such a key does nothing. */
+/* Check 2: words in the name of a key, and the number with which such a key has no effect. */
 static const struct marker {
     const char *word;
     double neutral;
@@ -465,7 +465,7 @@ static const struct marker *key_marker(const char *key)
 {
     for (size_t i = 0; i < sizeof markers / sizeof markers[0]; i++) {
         size_t n = strlen(markers[i].word);
-        for (const char *at = key; *at; at++) /* only where a word begins: "prope" is no rope */
+        for (const char *at = key; *at; at++) /* only at the beginning of a word: "prope" does not contain "rope" */
             if ((at == key || at[-1] == '_' || at[-1] == '.') && !strncasecmp(at, markers[i].word, n))
                 return &markers[i];
     }
@@ -492,7 +492,7 @@ static bool is_fixed(const architecture *a, const char *key)
     return false;
 }
 
-/* Keys of which one value is supported, which is that of an absent or null one. */
+/* Keys with one supported value, which is also the default. */
 static int check_fixed_keys(config_reader *r)
 {
     for (int i = 0; i < ARCHITECTURE_MAX_FIXED && r->a->fixed[i].name; i++) {
@@ -579,13 +579,13 @@ static int model_from_file(config_reader *r, const char *file, model **out)
     return status;
 }
 
-/* As Transformers has it: a model of text and images whose config does not say that its tables are tied has two where two are stored that
- * differ. */
+/* As in Transformers: if the config of a model of text and images does not say whether its tables are tied, and two different ones are
+ * stored, they are not tied. */
 static bool has_two_tables(const model *m, const char *folder)
 {
     safetensors *st;
     if (!weights_present(folder) || safetensors_open(folder, &st, NULL))
-        return false; /* what is wrong with them is said where they are read */
+        return false; /* errors are reported where they are read */
     const bool two = weights_have_two_tables(m, st);
     safetensors_close(st);
     return two;
@@ -624,7 +624,7 @@ int model_open(const char *path, void (*notice)(void *, const char *), void *arg
         return status;
     model_close(*out);
     *out = NULL;
-    config_reader again = {.e = e, .untied = true}; /* what is to be noticed was */
+    config_reader again = {.e = e, .untied = true}; /* notices were already given */
     return model_from_file(&again, file, out);
 }
 

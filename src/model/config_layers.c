@@ -1,11 +1,11 @@
-/* config_layers.c - in which layers a sliding window hides what is far, and which of them rotate their heads. */
+/* config_layers.c - which layers have a sliding window, and which have rope. */
 #include "model/config_reader.h"
 
 #include <string.h>
 
 static bool window_may_be_off(const architecture *a) { return a->window == WINDOW_LAYERS || a->window == WINDOW_UNROTATED; }
 
-/* What `sliding_window` says, before it is known for which layers. 0: no window. */
+/* The value of `sliding_window`, before it is known for which layers. 0: no window. */
 static int read_window_size(config_reader *r, int64_t *window)
 {
     const json_t *value = json_object_get(r->source.object, "sliding_window");
@@ -77,7 +77,7 @@ static int read_layer_types(config_reader *r, int64_t window)
     return 0;
 }
 
-/* The layers that no layer_types gives: `of_unrotated` is the window of layers without rope. */
+/* Windows by the architecture's rule, without layer_types; `of_unrotated`: the window of layers without rope. */
 static int set_windows(config_reader *r, int64_t window, int64_t of_unrotated)
 {
     const architecture *a = r->a;
@@ -96,7 +96,7 @@ static int set_windows(config_reader *r, int64_t window, int64_t of_unrotated)
     return status;
 }
 
-/* no_rope_layers: of each layer whether it has rope, though the name says the contrary. */
+/* no_rope_layers: for each layer 1 if it has rope, contrary to its name. */
 static int read_unrotated(config_reader *r)
 {
     json_t *list = NULL;

@@ -1,12 +1,12 @@
-/* config_reader.h - what the readers of config.json share, inside model/ only. */
+/* config_reader.h - shared by the readers of config.json, inside model/ only. */
 #ifndef PT_CONFIG_READER_H
 #define PT_CONFIG_READER_H
 
 #include "base/json.h"
 #include "model/architectures.h"
 
-/* Sizes beyond any model, and small enough that no product of those that occur passes 2^63. A row of MAX_WIDTH and a
- * head of MAX_HEAD_DIM are the largest whose tiles have room in a thread's scratch (device/cpu). */
+/* Sizes beyond any model, and small enough that no product of them exceeds 2^63. A row of MAX_WIDTH and a head of MAX_HEAD_DIM are the
+ * largest whose tiles fit a thread's scratch (device/cpu). */
 enum {
     MAX_WIDTH = 1 << 17,
     MAX_HEADS = 4096,
@@ -17,9 +17,9 @@ enum {
 
 typedef struct config_reader {
     json_source source;
-    json_t *outer; /* what the source is part of, where a model of text holds in another; NULL */
-    bool tied_unsaid;  /* that does not say whether tables are tied, which means that they are */
-    bool untied;       /* given: its weights say that they are not */
+    json_t *outer; /* the object that contains the source, for the text part of a larger model; NULL */
+    bool tied_unsaid;  /* it does not say whether tables are tied, which means that they are */
+    bool untied;       /* given by the caller: its weights say that they are not */
     const architecture *a;
     model_config *c;
     void (*notice)(void *, const char *);
@@ -27,9 +27,9 @@ typedef struct config_reader {
     pt_error *e;
 } config_reader;
 
-/* A value as it stands in the file, cut to what a message can hold. */
+/* A value as in the file, cut to fit a message. */
 const char *config_value_text(const json_t *value, char buffer[64]);
-/* The key is there and not null. */
+/* True if the key exists and is not null. */
 bool config_key_present(const json_source *s, const char *key);
 
 int config_read_windows(config_reader *r); /* config_layers.c: windows of the layers */

@@ -1,7 +1,7 @@
-/* config_rope.c - what config.json says of rotary positions. The formulas stand in rope.c.
+/* config_rope.c - reads rotary positions from config.json. The formulas are in rope.c.
  *
  * Transformers 4 writes `rope_theta` and `rope_scaling` {"rope_type" or "type", ...}, Transformers 5 one object `rope_parameters`
- * {"rope_type", "rope_theta", ...}, or one such object for each type of layer: {"full_attention": {...}, "sliding_attention": {...}}.
+ * {"rope_type", "rope_theta", ...}, or one such object per type of layer: {"full_attention": {...}, "sliding_attention": {...}}.
  */
 #include "model/config_reader.h"
 
@@ -14,10 +14,10 @@ static const struct rope_type {
 } rope_types[] = {{"default", ROPE_PLAIN}, {"linear", ROPE_LINEAR}, {"dynamic", ROPE_DYNAMIC},
                   {"llama3", ROPE_LLAMA3}, {"yarn", ROPE_YARN},     {"longrope", ROPE_LONG}};
 
-/* A rope's object (NULL: none), and what it is where the object does not say. */
+/* A rope's object (NULL: none), and the values that it does not give. */
 typedef struct rope_source {
     const json_source *rope;
-    const char *theta_key; /* beside the object; NULL: not read */
+    const char *theta_key; /* key outside the object; NULL: not read */
     double theta;
 } rope_source;
 
@@ -45,7 +45,7 @@ static int find_type(const config_reader *r, const json_source *rope, rope_kind 
             "%s: \"rope_type\" is \"%.40s\" but \"type\" is \"%.40s\"; they mean the same, remove one",
             rope->where, name, older);
     name = name ? name : older ? older : "default";
-    if (r->a->rope_long_only && (!strcmp(name, "su") || !strcmp(name, "yarn"))) /* older names of it there */
+    if (r->a->rope_long_only && (!strcmp(name, "su") || !strcmp(name, "yarn"))) /* older names of longrope there */
         name = "longrope";
     for (size_t i = 0; i < sizeof rope_types / sizeof rope_types[0]; i++)
         if (!strcmp(rope_types[i].name, name) &&
@@ -85,7 +85,7 @@ static int check_keys(const config_reader *r, const json_source *rope, rope_kind
     return 0;
 }
 
-/* A number of the rope's object or, under the same or another name, beside it; both may stand there if they agree. */
+/* A number in the rope's object, or outside it under the same or another name; both may be given if they agree. */
 static int read_beside(const config_reader *r, const json_source *rope, const char *key, const char *outside_key, double min, double max,
                        double *out)
 {
@@ -117,7 +117,7 @@ static int read_rotated(const config_reader *r, const json_source *rope, rope_co
     return status;
 }
 
-/* The original number of positions may stand in the object or beside it. */
+/* The original number of positions may be in the object or outside it. */
 static int read_original_positions(const config_reader *r, const json_source *rope, rope_config *out)
 {
     static const char key[] = "original_max_position_embeddings";
@@ -221,7 +221,7 @@ static int read_rope(const config_reader *r, const rope_source *from, rope_confi
     return status || !object_is_there(from->rope) ? status : read_kind(r, from->rope, out);
 }
 
-/* One rope for layers that see everything, one for those with a window. A rope_scaling concerns the first alone. */
+/* One rope for layers without a window, one for layers with. rope_scaling applies only to the first. */
 static int read_by_type(config_reader *r, const json_source *scaling, const json_source *parameters)
 {
     const architecture *a = r->a;
@@ -253,7 +253,7 @@ static int read_query_scaling(config_reader *r, const json_source *rope)
 {
     model_config *c = r->c;
     double beta = object_is_there(rope) ? 0 : 0.1;
-    if (!object_is_there(rope)) { /* the configuration class's own */
+    if (!object_is_there(rope)) { /* the default of the configuration class */
         c->rope[0] = (rope_config){.kind = ROPE_YARN, .rotated = c->head_dim, .theta = 1e6, .factor = 16, .original_positions = 16384,
                                    .beta_fast = 32, .beta_slow = 1, .truncate = true, .attention_factor = 1};
     } else {

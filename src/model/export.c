@@ -1,8 +1,7 @@
-/* export.c - parameters to Hugging Face tensors, streamed.
+/* export.c - writes parameters as Hugging Face tensors, in a stream.
  *
- * Tensors are written in the order of the model, each from its start to its end. Rows of a plain part
- * are consecutive rows of our parameter. A transposed part has our columns as its rows; the scratch is
- * then shared between what is asked for and what is written:
+ * Tensors are written in the order of the model, each from start to end. Rows of a plain part are consecutive rows of the parameter. A
+ * transposed part has the parameter's columns as its rows; the scratch is then divided between rows read and rows written:
  *
  *   scratch  [ some rows of the parameter (j, cols) | some rows of the stored tensor (n, part rows) ]
  *
@@ -45,7 +44,7 @@ static int declare_part(const exporter *x, const param *p, int k, pt_dtype dtype
     return number < 0 ? number : 0;
 }
 
-/* The next of the source's tensors that are copied, from `i` on; SIZE_MAX: there is none. */
+/* The next copied tensor of the source, from `i` on; SIZE_MAX: there is none. */
 static size_t next_beside(const exporter *x, size_t i)
 {
     const size_t n = x->layout.source ? safetensors_count(x->layout.source) : 0;
@@ -128,7 +127,7 @@ static int append_transposed(exporter *x, int index, int k, int number, pt_dtype
     return status;
 }
 
-/* A tensor of the source's other parts, as it is stored. */
+/* A tensor of the source's other parts, byte for byte. */
 static int append_copy(exporter *x, const safetensors_tensor *t, int number)
 {
     const uint64_t room = (uint64_t)x->room * sizeof(float);

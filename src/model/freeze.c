@@ -14,7 +14,7 @@ static bool any_matches(const char *const *patterns, int n, const char *name)
     return any;
 }
 
-/* "model.embed_tokens.weight, model.layers.3.mlp.up_proj.weight, ...": to see how names look. */
+/* "model.embed_tokens.weight, model.layers.3.mlp.up_proj.weight, ...": examples of names, for the message. */
 static void name_examples(const model *m, char *out, size_t n)
 {
     const int shown[] = {0, m->params_n / 2, m->params_n - 1};
@@ -46,7 +46,7 @@ static bool part_is_trained(const param_part *part, const model_freezing *f)
     !any_matches(f->freeze, f->freeze_n, part->name);
 }
 
-/* The parts of a parameter are one matrix in memory, and move, train and rest together. */
+/* The parts of a parameter are one matrix in memory, so they are trained or frozen together. */
 static int refuse_split(const param *p, pt_error *e)
 {
     char parts[MODEL_MAX_PARTS * (MODEL_NAME + 2)];

@@ -1,8 +1,7 @@
 /* init.c - random weights, as Transformers' _init_weights makes them.
  *
- * Element i of a Hugging Face tensor, counted in the order in which the tensor is stored, is normal
- * number i of that tensor's stream. So it depends neither on how our parameters stack or transpose
- * tensors, nor on the pieces in which they are asked for. One Philox block gives four normals.
+ * Element i of a Hugging Face tensor, in the order in which it is stored, is normal number i of that tensor's stream. So it depends neither
+ * on how parameters stack or transpose tensors, nor on the pieces in which they are requested. A Philox block gives four normals.
  */
 #include "base/rng.h"
 #include "model/adapter.h"
@@ -15,8 +14,8 @@
 
 enum { BLOCK_NORMALS = 4, BATCH = 64 /* blocks */ };
 
-/* Unique for each tensor, and the same however many layers there are. The first kinds of parameters share a range; those behind have one
- * each. None of these numbers ever changes: all random weights depend on them. */
+/* Unique for each tensor, and independent of the number of layers. The first kinds of parameters share a range; later ones have one each.
+ * These numbers must never change, because all random weights depend on them. */
 static uint32_t tensor_stream(const param *p, int layer, int part)
 {
     enum { FIRST_KINDS = 19, PARTS = 3, LAYERS = 1 << 12, LATER = 1 << 20 };
@@ -26,14 +25,14 @@ static uint32_t tensor_stream(const param *p, int layer, int part)
     return LATER + (kind * LAYERS + block) * PARTS + (uint32_t)part;
 }
 
-/* Logarithm, sine and cosine to some 1e-12 of their size, enough for floats, by series and without branches: so that a loop over
- * a batch is done with vectors, and numbers do not depend on the C library. */
+/* Logarithm, sine and cosine to a relative error of about 1e-12, enough for floats. Series without branches, so that loops over a batch
+ * vectorize and results do not depend on the C library. */
 
 typedef union number { double d; uint64_t u; } number;
 
 static inline double whole(uint64_t n) { return (number){.u = n | 0x4330000000000000u}.d - 0x1p52; } /* n < 2^52 */
 
-/* log((2a + 1) / 2^33), which is less than 0 */
+/* log((2a + 1) / 2^33), which is negative */
 static inline double log_of_word(uint32_t a)
 {
     const uint64_t sqrt_half = 0x3FE6A09E667F3BCDu;
@@ -46,7 +45,7 @@ static inline double log_of_word(uint32_t a)
     return (whole((x.u >> 52) - below) - 1022 - 33) * 0.69314718055994530942 + 2 * s * series;
 }
 
-/* Of the angle b / 2^32 of a turn. */
+/* Sine and cosine of the angle b / 2^32 turns. */
 static inline void circle(uint32_t b, double *cosine, double *sine)
 {
     const uint64_t quarter = (b + (1ull << 29)) >> 30; /* nearest, 0 .. 4 */
@@ -61,7 +60,7 @@ static inline void circle(uint32_t b, double *cosine, double *sine)
     *sine = (number){.u = of[1].u ^ swap ^ (quarter >> 1 & 1) << 63}.d;
 }
 
-/* z[..][i]: the normals of block first + i, i < n, by Box and Muller. */
+/* z[..][i]: the normals of block first + i, i < n, by the Box-Muller transform. */
 static void normals(uint64_t seed, uint32_t stream, uint64_t first, int n, double std, float z[BLOCK_NORMALS][BATCH])
 {
     uint32_t w[4][BATCH];
@@ -108,7 +107,7 @@ static void fill_uniform(uint64_t seed, uint32_t stream, uint64_t first, int64_t
     }
 }
 
-/* As PEFT: of A what PyTorch begins linear layers with (Kaiming's, with a slope of the root of 5), of B nothing. */
+/* As in PEFT: A as PyTorch initializes linear layers (Kaiming, slope sqrt(5)), B with zeros. */
 static void init_adapter(const model *m, uint64_t seed, const param *p, int64_t row0, int64_t n_rows, float *out)
 {
     memset(out, 0, (size_t)(n_rows * p->cols) * sizeof *out);

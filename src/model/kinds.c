@@ -29,7 +29,7 @@ bool head_gives_rows(const model *m)
     return model_first_trained(m) < m->blocks_n - 1 || (norm && norm->trainable) || (bias && bias->trainable);
 }
 
-/* What makes layers differ. */
+/* The properties in which layers may differ. */
 typedef struct work {
     int64_t keys;          /* that a token sees at most */
     bool rotated;
@@ -51,7 +51,7 @@ static work work_of(const model *m, int64_t seq_len, int first_trained, int laye
     return w;
 }
 
-/* Roles whose parameter only one of them trains; more than there are where only one goes backward. */
+/* Roles that only one of two layers trains; counts as many if only one of them has backward. */
 static int trained_apart(const work *a, const work *b)
 {
     int n = (a->backward == b->backward ? 0 : PARAM_ROLES + 2) + (a->rotated != b->rotated) + (a->adapter != b->adapter);

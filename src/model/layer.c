@@ -14,7 +14,7 @@ static void add(layer_stages *l, layer_stage s)
     l->of[l->n++] = s;
 }
 
-/* A linear stage, behind those of its adapter. */
+/* A linear stage, after those of its adapter. */
 static void add_linear(layer_stages *l, const model_config *c, layer_stage s)
 {
     const int matrix = adapter_matrix(s.weight);
@@ -29,7 +29,7 @@ static void add_linear(layer_stages *l, const model_config *c, layer_stage s)
     l->of[l->n - 1].gain = dora ? gain : LAYER_NONE;
 }
 
-/* The end of a branch: its last linear stage, and the sum with the residual stream. `between`: the tensor in between where there is a
+/* The end of a branch: its last linear stage, and the sum with the residual stream. `between`: the tensor between them if there is a
  * norm. */
 static void add_end(layer_stages *l, const model_config *c, layer_tensor in, layer_tensor between, layer_tensor residual, layer_tensor out)
 {
@@ -59,7 +59,7 @@ static void add_plain(layer_stages *l, stage_kind kind, layer_tensor in, layer_t
                          .bias = PARAM_NONE});
 }
 
-/* Where the branches are parallel both ends come last: so backward begins with both, while the gradient of the output is what it was. */
+/* If the branches are parallel, both ends come last: backward begins with both, before the output's gradient changes. */
 void layer_describe(layer_stages *l, const model_config *c)
 {
     const layer_tensor middle = c->parallel ? LAYER_X : LAYER_XM;
@@ -86,7 +86,7 @@ void layer_describe(layer_stages *l, const model_config *c)
 
 typedef enum width { WIDTH_HIDDEN, WIDTH_QK, WIDTH_QKV, WIDTH_Q, WIDTH_HEADS, WIDTH_UP, WIDTH_FFN, WIDTH_LOW } width;
 
-/* Saved from which level on, if backward reads it; SAVE_LEVELS: never. */
+/* The lowest level from which it is saved, if backward reads it; SAVE_LEVELS: never. */
 static const struct { width width; save_level saved_from; } tensors[LAYER_TENSORS] = {
     [LAYER_X] = {WIDTH_HIDDEN, SAVE_INPUT},     [LAYER_N1] = {WIDTH_HIDDEN, SAVE_LEVELS},  [LAYER_QK] = {WIDTH_QK, SAVE_ATTENTION},
     [LAYER_QKV] = {WIDTH_QKV, SAVE_ATTENTION},  [LAYER_ATT] = {WIDTH_Q, SAVE_ATTENTION},   [LAYER_LSE] = {WIDTH_HEADS, SAVE_ATTENTION},
@@ -198,7 +198,7 @@ int layer_step_regions(const layer_stages *l, layer_step step, int regions[LAYER
     }
     touch_gradient(regions, &n, s->in);
     touch_stripe(regions, &n, s, step.stage);
-    if (s->gain != LAYER_NONE) { /* the sum is computed again */
+    if (s->gain != LAYER_NONE) { /* the sum is recomputed */
         touch_tensor(regions, &n, s->in);
         touch_tensor(regions, &n, s->low);
         touch_tensor(regions, &n, s->gain);
@@ -218,10 +218,11 @@ int layer_step_regions(const layer_stages *l, layer_step step, int regions[LAYER
 
 static void add_step(layer_layout *l, step_pass pass, int stage) { l->backward[l->backward_n++] = (layer_step){pass, stage}; }
 
-/* The stages in reverse. Where what a linear stage reads is handed out by the stage before it, the weights' gradient comes behind that. */
+/* The stages in reverse. If the backward of the stage before a linear stage writes the linear stage's input again, the gradient of the
+ * weights comes after it. */
 static void add_reversed(layer_layout *l)
 {
-    int waiting = -1; /* stage whose input the next one hands out */
+    int waiting = -1; /* linear stage that waits for its input */
     for (int i = l->stages.n - 1; i >= 0; i--) {
         const layer_stage *s = &l->stages.of[i];
         if (s->kind == STAGE_LOW || s->kind == STAGE_GAIN)
@@ -240,7 +241,7 @@ static void add_reversed(layer_layout *l)
     }
 }
 
-/* What backward reads is saved, if the level says so, or computed again, and so is what that takes. */
+/* What backward reads is saved, if the level says so, or recomputed, and so are the inputs of the recomputation. */
 static void add_again(layer_layout *l, const bool needed_by_gradients[LAYER_TENSORS], save_level level)
 {
     bool needed[LAYER_TENSORS + 1] = {false}, again[LAYER_STAGES] = {false};
@@ -281,9 +282,9 @@ static void needed_by_gradients(const layer_stages *l, bool needed[LAYER_TENSORS
 
 enum { LINE = 64, PAGE = 4096 };
 
-typedef struct place { uint64_t bytes, at; int first, last; } place; /* steps from which to which it is there; last -1: never */
+typedef struct place { uint64_t bytes, at; int first, last; } place; /* steps from which to which it is used; last -1: never */
 
-/* A tensor as wide as what a linear stage makes. */
+/* A tensor as wide as the output of a linear stage. */
 static layer_tensor as_wide_as(const layer_stage *s)
 {
     return s->weight == PARAM_QKV ? LAYER_QKV : s->weight == PARAM_UP ? LAYER_UP : LAYER_X;
@@ -325,7 +326,7 @@ static bool collide(const place *a, const place *b)
     return a->first <= b->last && b->first <= a->last && a->at < b->at + b->bytes && b->at < a->at + a->bytes;
 }
 
-/* The lowest place at which it does not collide with those that are placed already. */
+/* The lowest place at which it overlaps no placed one that is used at the same time. */
 static void put(place *all, const int *placed, int n, place *p)
 {
     p->at = 0;
@@ -339,7 +340,7 @@ static void put(place *all, const int *placed, int n, place *p)
     }
 }
 
-/* From the largest to the smallest; returns the end of all. */
+/* Places them from the largest to the smallest; returns the end of all. */
 static uint64_t put_all(place *all, int n)
 {
     int order[LAYER_REGIONS], placed = 0;
@@ -360,7 +361,7 @@ static uint64_t put_all(place *all, int n)
     return end;
 }
 
-/* Where the places that these steps use lie, but those in the saved set or the caller's memory. */
+/* The regions that these steps use, except those in the saved set or the caller's memory. */
 static uint64_t place_regions(const layer_layout *l, const model *m, const step_shape *s, const layer_step *steps, int steps_n,
                               uint64_t at[LAYER_REGIONS])
 {

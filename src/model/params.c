@@ -1,11 +1,11 @@
-/* params.c - the blocks and parameters that a configuration implies. */
+/* params.c - the blocks and parameters that follow from a configuration. */
 #include "model/adapter.h"
 #include "model/architectures.h"
 
 #include <stdlib.h>
 #include <string.h>
 
-/* Far above any model, and 16 bytes for each still fit into 63 bits. */
+/* Far above any model; with 16 bytes each they still fit 63 bits. */
 #define MAX_PARAMETERS 1e15
 
 /* ---- the table ---- */
@@ -43,8 +43,8 @@ static bool out_bias(const model_config *c) { return c->out_bias; }
 static bool mlp_bias(const model_config *c) { return c->mlp_bias; }
 static bool untied(const model_config *c) { return !c->tied; }
 
-/* Every kind of parameter: what it is, which models have it, its shape, and how a part of it that a checkpoint stores by itself is measured
- * (of several parts that are not listed all are equal). Streams are the order in which the kinds came to be. */
+/* Every kind of parameter: what it is, which models have it, its shape, and the size of its separately stored parts (parts that are not
+ * listed have equal sizes). Streams are numbered in the order in which the kinds were added. */
 static const struct row {
     param_kind kind;
     bool (*exists)(const model_config *);
@@ -95,7 +95,7 @@ const param_kind *param_kind_of(param_role role) { return &table[role].kind; }
 
 static bool is_vector(const param_kind *k) { return k->use == USE_BIAS || k->use == USE_NORM || k->use == USE_NORM_BIAS; }
 
-/* The extent of part `i` along the outputs: rows of a matrix, elements of a vector. */
+/* The size of part `i` along the outputs: rows of a matrix, elements of a vector. */
 static int64_t part_extent(const model_config *c, param_role role, int i, int parts, int64_t whole)
 {
     if (parts == 1)
@@ -175,7 +175,7 @@ void model_close(model *m)
     free(m);
 }
 
-/* Keys that a token sees, on average over a sequence of T. */
+/* The number of keys that a token sees, on average over a sequence of T. */
 static double average_keys(int64_t window, double T)
 {
     double w = window && (double)window < T ? (double)window : T;
@@ -192,13 +192,13 @@ double model_flops_per_token(const model *m, int64_t seq_len)
     const model_config *c = &m->config;
     const int first = model_first_trained(m), head = m->blocks_n - 1;
     double flops = 0;
-    for (int i = 0; i < m->params_n; i++) { /* forward, and backward for its gradient and for that of what it multiplies */
+    for (int i = 0; i < m->params_n; i++) { /* forward, and backward for its gradient and its input's */
         const param *p = &m->params[i];
         const bool back = p->block >= first;
         if (is_multiplied(p))
             flops += 2.0 * (1 + back + p->trainable) * (double)p->rows * (double)p->cols;
     }
-    for (int i = 0; i < c->layers; i++) /* scores and values, 2 each forward and twice that backward */
+    for (int i = 0; i < c->layers; i++) /* scores and values, 2 each in forward and twice that in backward */
         flops += (i + 1 >= first ? 12.0 : 4.0) * (double)(c->heads * c->head_dim) * average_keys(c->window[i], (double)seq_len);
     const param *table = block_param(m, &m->blocks[head], c->tied ? PARAM_TOKENS : PARAM_HEAD);
     return flops + 2.0 * (1 + head_gives_rows(m) + table->trainable) * (double)c->vocab * (double)c->hidden;

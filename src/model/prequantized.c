@@ -22,7 +22,7 @@ static bool ends(const char *name, const char *with)
     return n > k && !strcmp(name + n - k, with);
 }
 
-/* The tensor whose name has another end; NULL: it is not there, or the name has no such end. */
+/* The tensor whose name has another ending; NULL: there is none. */
 static const safetensors_tensor *find_beside(const safetensors *st, const char *name, const char *end, const char *other)
 {
     char whole[NAME_BYTES];
@@ -50,7 +50,7 @@ static int damaged(const prequantized *q, const safetensors_tensor *t, const cha
                    safetensors_path(q->st, t), t->name, what, q->codes->name);
 }
 
-/* What belongs to the codes and has so many entries (0: any number) of a dtype. */
+/* A tensor that belongs to the codes, with so many entries (0: any number) of a dtype. */
 static int find_part(const prequantized *q, const char *end, pt_dtype dtype, int64_t n, const safetensors_tensor **out, pt_error *e)
 {
     const safetensors_tensor *t = find_beside(q->st, q->codes->name, "", end);
@@ -171,7 +171,7 @@ static int open_halves(prequantized *q, const safetensors_tensor *state, pt_erro
     return failed;
 }
 
-/* Of 0 rows follow each other; older versions also wrote them in the order of a GPU's tiles. */
+/* 0: rows are contiguous; older versions also wrote them in the order of a GPU's tiles. */
 static int check_order(const prequantized *q, pt_error *e)
 {
     const safetensors_tensor *t = find_beside(q->st, q->codes->name, of_weight, of_order);
@@ -278,7 +278,7 @@ int prequantized_read(const prequantized *q, int64_t first, int64_t n, float *ou
     return failed;
 }
 
-/* ---- as they are ---- */
+/* ---- codes as stored ---- */
 
 int prequantized_take(const prequantized *q, int slab, uint64_t from, uint64_t n, void *out, pt_error *e)
 {

@@ -22,7 +22,7 @@ static float largest(const float *x, int64_t n)
     return most;
 }
 
-/* As parts of their largest magnitude. bitsandbytes multiplies whole blocks by its inverse and divides what is left at the end. */
+/* Divided by their largest magnitude. bitsandbytes multiplies whole blocks by its inverse, and divides an incomplete last block. */
 static void scale(const float *x, int64_t n, bool whole, float most, float *out)
 {
     const float safe = most > LEAST_MAGNITUDE ? most : LEAST_MAGNITUDE, inverse = 1.0f / safe;
@@ -32,7 +32,7 @@ static void scale(const float *x, int64_t n, bool whole, float most, float *out)
     }
 }
 
-/* The level that is nearest, of two as near the lower: as many as there are middles below. */
+/* The nearest level, of two equally near the lower: the number of midpoints below the value. */
 static void nearest_levels(const float part[BLOCK], uint8_t codes[BLOCK])
 {
     uint32_t code[BLOCK] = {0};
@@ -103,7 +103,7 @@ typedef struct part_job {
     const param *p;
     const quantize_io *io;
     float *room, *scales; /* scales: of the whole part */
-    int64_t rows;         /* at a time */
+    int64_t rows;         /* processed at a time */
 } part_job;
 
 static int put(const part_job *j, int slab, uint64_t at, const void *bytes, uint64_t n, pt_error *e)
@@ -111,7 +111,7 @@ static int put(const part_job *j, int slab, uint64_t at, const void *bytes, uint
     return j->io->put(j->io->arg, storage_slab_at(j->p, j->k, slab) + at, bytes, n, e);
 }
 
-/* Rows of the part in the order in which they are stored. */
+/* Rows of the part in stored order. */
 static int read_stored(const part_job *j, int64_t stored, int64_t n, pt_error *e)
 {
     const param_part *part = &j->p->part[j->k];
@@ -123,11 +123,11 @@ static int read_stored(const part_job *j, int64_t stored, int64_t n, pt_error *e
     return failed;
 }
 
-/* Rows first .. of the part, of which the values are in the room. */
+/* Rows first .. of the part, whose values are in the buffer. */
 static int put_rows(const part_job *j, int64_t first, int64_t n, pt_error *e)
 {
     const int64_t cols = j->p->cols;
-    uint8_t *codes = (uint8_t *)j->room; /* each lies before the value that it is made of */
+    uint8_t *codes = (uint8_t *)j->room; /* each code lies before the value that it is made from */
     if (j->p->storage == STORAGE_NF4) {
         nf4_encode(j->room, n * cols, codes, j->scales + first * cols / BLOCK);
         return put(j, NF4_CODES, (uint64_t)(first * cols) / 2, codes, ((uint64_t)(n * cols) + 1) / 2, e);
@@ -174,7 +174,7 @@ static int quantize_part(part_job *j, pt_error *e)
 int quantize(const model *m, int index, const quantize_io *io, float *room, size_t room_floats, pt_error *e)
 {
     part_job j = {.m = m, .index = index, .p = &m->params[index], .io = io, .room = room};
-    const int64_t some = (int64_t)room_floats / j.p->cols, step = j.p->cols % BLOCK ? BLOCK : 1; /* rows that begin where a block does */
+    const int64_t some = (int64_t)room_floats / j.p->cols, step = j.p->cols % BLOCK ? BLOCK : 1; /* rows that begin with a block */
     j.rows = some / step * step;
     if (j.rows < 1)
         return pt_fail(e, PT_FAILED, "%lld rows of %lld values do not fit into %zu bytes", (long long)step, (long long)j.p->cols,
@@ -187,7 +187,7 @@ int quantize(const model *m, int index, const quantize_io *io, float *room, size
     return failed;
 }
 
-/* ---- back ---- */
+/* ---- decoding ---- */
 
 static float value_of(const op_dequantize *o, int64_t i)
 {

@@ -1,19 +1,19 @@
-/* rope.c - rotary positions: the table of angles. What config.json says of them is read in config_rope.c.
+/* rope.c - rotary positions: the table of angles. config_rope.c reads config.json.
  *
- * Pair i of a head turns by position * f(i). With the base frequency b(i) = theta^(-2i/R), R = elements of a head that are rotated:
+ * Pair i of a head turns by position * f(i). With the base frequency b(i) = theta^(-2i/R), R = rotated elements of a head:
  *
  *   default   f(i) = b(i)
  *   linear    f(i) = b(i) / factor
- *   dynamic   default, with a theta that grows with the length of the sequence beyond the model's own
+ *   dynamic   default, with a theta that grows with sequences longer than the model's own length
  *   llama3    with the wavelength w = 2 pi / b(i) and n original positions:
- *               w < n / high      b(i)            short waves stay
+ *               w < n / high      b(i)            short waves are unchanged
  *               w > n / low       b(i) / factor   long waves are stretched
  *               between           (1 - s) b(i) / factor + s b(i),  s = (n / w - low) / (high - low)
  *   yarn      between b(i) and b(i) / factor by a ramp over i, from the pair that turns beta_fast times in n positions to the one that
  *             turns beta_slow times
  *   longrope  b(i) / e(i), with one list e for sequences of at most n positions and one for longer ones
  *
- * Yarn and longrope multiply cos and sin by an attention factor. Queries whose size grows with the position have a table of their own.
+ * Yarn and longrope multiply cos and sin by an attention factor. Queries that grow with the position have a table of their own.
  */
 #include "model/model.h"
 

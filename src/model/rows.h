@@ -1,13 +1,13 @@
-/* rows.h - the order of a part's rows here and in a checkpoint, inside model/ only. */
+/* rows.h - the order of a part's rows in memory and in a checkpoint, inside model/ only. */
 #ifndef PT_ROWS_H
 #define PT_ROWS_H
 
 #include "model/model.h"
 
-/* Rows row .. of a part, of at most n: how many follow each other in the checkpoint too, and where these begin there (*stored).
+/* For rows row .. of a part, at most n: how many of them are contiguous in the checkpoint, too, and where these begin there (*stored).
  *
- *   here    q of all heads, k of all heads, v of all heads
- *   stored  q, k and v of the first head, q, k and v of the second ... where they are interleaved */
+ *   memory  q of all heads, k of all heads, v of all heads
+ *   stored  if interleaved: q, k and v of the first head, q, k and v of the second ... */
 static inline int64_t part_run(const param_part *p, int64_t row, int64_t n, int64_t *stored)
 {
     const int64_t d = p->interleaved, third = p->rows / 3;
@@ -19,7 +19,7 @@ static inline int64_t part_run(const param_part *p, int64_t row, int64_t n, int6
     return left < n ? left : n;
 }
 
-/* The other way: rows as they are stored. */
+/* The reverse: stored rows to rows in memory. */
 static inline int64_t part_stored_run(const param_part *p, int64_t stored, int64_t n, int64_t *row)
 {
     const int64_t d = p->interleaved, third = p->rows / 3;

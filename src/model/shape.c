@@ -1,5 +1,6 @@
 #include "model/shape.h"
 
+#include "base/units.h"
 #include "model/lanes.h"
 
 #include <stdio.h>
@@ -13,8 +14,8 @@ enum { CPU_LOGITS = 512, CPU_WEIGHTS = 4 << 20, GPU_LOGITS = 2048, GPU_WEIGHTS =
 static int64_t at_most(int64_t n, int64_t most) { return n < most ? n : most; }
 static int64_t at_least(int64_t n, int64_t least) { return n > least ? n : least; }
 
-/* A GPU has 100 to 150 multiprocessors, each of which takes 128 x 256 results of a matmul at a time: units of about 16 Mi values of a
- * block's input give each of them several, where the model is not very large. */
+/* A GPU has 100 to 150 multiprocessors, each of which computes 128 x 256 results of a matmul at a time. Units of about 16 Mi values of a
+ * block's input give each of them several such tiles, unless the model is very large. */
 static void cut_units(step_shape *s, const model *m)
 {
     const int64_t tokens = !s->gpu ? UNIT_TOKENS : at_most(at_least(GPU_UNIT / m->config.hidden, UNIT_TOKENS), GPU_UNIT_MOST);
@@ -27,8 +28,8 @@ static void cut_units(step_shape *s, const model *m)
     s->unit_rows = unit * s->seq_len;
 }
 
-/* Of a vocabulary of 50k to 150k some 100 to 150 MiB of fp32 logits and 4 Mi weights at a time; on a GPU up to 1 GiB of logits and 16 Mi
- * weights, for its matmuls would else have fewer tiles than there are multiprocessors, and take no longer than they take to launch. */
+/* For a vocabulary of 50k to 150k, some 100 to 150 MiB of fp32 logits and 4 Mi weights at a time. On a GPU up to 1 GiB of logits and 16 Mi
+ * weights: smaller matmuls would have fewer tiles than there are multiprocessors, and take no longer than their launch. */
 static void cut_head(step_shape *s, const model *m)
 {
     const model_config *c = &m->config;
@@ -53,7 +54,7 @@ void step_shape_in_lanes(step_shape *s, const model *m, int lanes)
     cut_head(s, m);
 }
 
-/* That can share so many lanes, as a list. */
+/* The numbers of ranks that can share so many lanes, as a list. */
 static const char *write_ranks(int lanes, char out[128])
 {
     int used = 0;
@@ -68,13 +69,14 @@ int step_shape_of_rank(step_shape *out, const step_shape *whole, int ranks, int 
     char room[128];
     if (ranks > whole->batch)
         return pt_fail(e, PT_USAGE,
-                       "`ranks` is %d, but a step has only %lld sequences, and each rank needs some: give fewer ranks or a larger "
+                       "`ranks` is %d, but a step has only %lld sequence%s, and each rank needs some: give fewer ranks or a larger "
                        "`batch_size`",
-                       ranks, (long long)whole->batch);
+                       ranks, (long long)whole->batch, plural((uint64_t)whole->batch));
     if (ranks > 1 && (lanes % ranks || each & (each - 1)))
         return pt_fail(e, PT_USAGE,
-                       "`ranks` is %d with %d lanes, but each rank computes a power of two of the lanes: give `ranks` %s%s", ranks, lanes,
-                       write_ranks(lanes, room), whole->lanes ? ", or start a new run with other `lanes`" : "");
+                       "`ranks` is %d with %d lane%s, but each rank computes a power of two of the lanes: give `ranks` %s, or start a new "
+                       "run with `lanes` %d",
+                       ranks, lanes, plural((uint64_t)lanes), write_ranks(lanes, room), ranks);
     *out = *whole;
     if (ranks == 1)
         return 0;
@@ -134,7 +136,7 @@ void head_layout_init(head_layout *h, const model *m, const step_shape *s)
     h->ld = (int64_t)align_up((uint64_t)c->vocab, LINE / sizeof(float));
     h->logits = take(&at, (uint64_t)(s->head_rows * h->ld) * sizeof(float));
     h->weights = take(&at, s->beta > 0 ? (uint64_t)s->unit_rows * sizeof(float) : 0);
-    h->scratch = h->logits; /* of which the norm's backward finds nothing that is still wanted */
+    h->scratch = h->logits; /* the norm's backward runs when the logits are no longer needed */
     h->bytes = max_u64(at, align_up(h->scratch + norm_backward_scratch_bytes(s->unit_rows, 1, c->hidden), LINE));
 }
 

@@ -2,8 +2,8 @@
 
 #include "model/rows.h"
 
-/* nf4: QLoRA's (Dettmers et al., 2023): 4 bits a value, the largest magnitude of 64 in 8 bits, of which 256 share a scale, and the mean of
- * these magnitudes. int8: LLM.int8's weights (Dettmers et al., 2022): the largest magnitude of a row. */
+/* nf4: as in QLoRA (Dettmers et al., 2023): 4 bits per value, the largest magnitude of 64 values in 8 bits, with a scale per 256
+ * magnitudes, and their mean. int8: the weights of LLM.int8 (Dettmers et al., 2022): the largest magnitude of a row. */
 static const storage_format formats[STORAGES] = {
     [STORAGE_NF4] = {"nf4", FEWBIT_NF4, {[NF4_CODES] = {"codes", 4, PER_VALUES, 1},
                                          [NF4_ABSMAX] = {"absmax", 8, PER_VALUES, NF4_BLOCK},
@@ -67,11 +67,11 @@ uint64_t storage_slab_at(const param *p, int part, int slab)
 
 /* ---- stripes ---- */
 
-/* Of a CPU, stripes of so many values stay in its last cache; of a GPU, matmuls with them are large. Narrow ones make a matmul read its
- * other operand too often. */
+/* On a CPU, stripes of so many values stay in the last-level cache; on a GPU, matmuls with them are large. Narrow stripes make a matmul
+ * read its other operand too often. */
 enum { CPU_VALUES = 2 << 20, GPU_VALUES = 32 << 20, CPU_LEAST = 256, GPU_LEAST = 1024, STEP = 64 };
 
-/* `lines` of so many values, cut into equal stripes. */
+/* Divides `lines` of so many values into equal stripes. */
 static int64_t stripe(int64_t lines, int64_t values, const step_shape *s)
 {
     const int64_t room = (s->gpu ? GPU_VALUES : CPU_VALUES) / values, least = s->gpu ? GPU_LEAST : CPU_LEAST,

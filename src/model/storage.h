@@ -1,12 +1,12 @@
-/* storage.h - how matrices are kept in few bits: the slabs of each format, and where they lie.
+/* storage.h - formats of matrices in few bits: their slabs, and where these lie.
  *
- * A matrix of ours is made of one or more Hugging Face tensors (model.h), and each is quantized by itself, as it would be alone: its values
- * in the order (outputs, inputs) of its rows as they are stored there, blocks counted from its first value.
+ * A matrix consists of one or more Hugging Face tensors (model.h). Each is quantized by itself: its values as (outputs, inputs), with its
+ * rows in stored order, and blocks counted from its first value.
  *
  *     piece   [part 0: slab 0 | slab 1 | ...][part 1: slab 0 | slab 1 | ...]...     each slab begins at a multiple of 64 bytes
  *
- * A format is a row of the table; whatever counts bytes reads it. Matmuls decode a matrix in stripes of rows (x . W^T) or of columns
- * (dy . W) into a buffer of the layer's workspace; where stripes begin follows from the matrix and the kind of device alone.
+ * A format is a row of the table, which all code that counts bytes reads. Matmuls decode a matrix in stripes of rows (x . W^T) or columns
+ * (dy . W) into a buffer of the layer's workspace; the stripes depend only on the matrix and the kind of device.
  */
 #ifndef PT_STORAGE_H
 #define PT_STORAGE_H
@@ -18,9 +18,9 @@ enum { STORAGE_SLABS = 4, STORAGE_LINE = 64 };
 typedef enum storage_unit { PER_VALUES, PER_ROW, PER_TENSOR } storage_unit;
 typedef struct storage_slab {
     const char *name;
-    int bits;           /* of an entry; 0 ends the slabs */
+    int bits;           /* per entry; 0 ends the slabs */
     storage_unit unit;
-    int64_t values;     /* PER_VALUES: that share an entry */
+    int64_t values;     /* PER_VALUES: values per entry */
 } storage_slab;
 typedef struct storage_format {
     const char *name;   /* --base */
@@ -30,27 +30,27 @@ typedef struct storage_format {
 
 enum { NF4_CODES, NF4_ABSMAX, NF4_NESTED, NF4_OFFSET };
 enum { INT8_CODES, INT8_SCALES };
-const storage_format *storage_format_of(param_storage s); /* NULL of PLAIN */
+const storage_format *storage_format_of(param_storage s); /* NULL for PLAIN */
 
-/* Whether a parameter may be kept in few bits: a frozen matrix of a layer. */
+/* May a parameter be kept in few bits? Yes for a frozen matrix of a layer. */
 static inline bool storage_fits(const param *p) { return !p->trainable && p->kind->use == USE_MATRIX && p->kind->block == BLOCK_LAYER; }
-/* Keeps every such matrix so. PT_USAGE: there is none. */
+/* Sets the format of every such matrix. PT_USAGE: there is none. */
 int model_store(model *m, param_storage s, pt_error *e);
-param_storage model_storage(const model *m); /* in which some of it is kept; PLAIN: none is */
+param_storage model_storage(const model *m); /* the format of its matrices in few bits; PLAIN: there are none */
 
-/* Of a parameter that is not PLAIN. */
+/* For parameters that are not PLAIN: */
 uint64_t storage_slab_bytes(const param *p, int part, int slab);
 uint64_t storage_slab_at(const param *p, int part, int slab); /* bytes from the piece's beginning; part p->parts, slab 0: its end */
 static inline uint64_t storage_bytes(const param *p) { return storage_slab_at(p, p->parts, 0); }
 
-/* Rows of x . W^T, or columns of dy . W, that are decoded at a time: multiples of 64, or all. */
+/* Rows for x . W^T, or columns for dy . W, that are decoded at a time: multiples of 64, or all. */
 int64_t stripe_rows(const param *p, const step_shape *s);
 int64_t stripe_cols(const param *p, const step_shape *s);
-/* The buffer that a stage with this weight needs in any layer; 0: the weight is PLAIN in all of them. */
+/* Bytes of the stripe buffer that a stage with this weight needs in any layer; 0: the weight is PLAIN in all of them. */
 uint64_t stripe_bytes(const model *m, const step_shape *s, param_role weight);
 
-/* The values of rows row0 .. that the op decodes beside each other, at most n: how many, and the op's place of the first (its out, ld, type
- * and cols are the caller's). `piece` is where the matrix lies. */
+/* Of the rows row0 .., at most n: how many the op can decode side by side, and the op's fields for them (out, ld, type and cols are the
+ * caller's). `piece`: address of the matrix. */
 int64_t storage_run(const param *p, const char *piece, int64_t row0, int64_t n, op_dequantize *out);
 
 #endif

@@ -111,7 +111,7 @@ static const char *shape_text(char buffer[128], int rank, const int64_t *shape)
     return buffer;
 }
 
-/* Shape of a part as Hugging Face stores it; returns its rank. */
+/* The shape of a part as Hugging Face stores it; returns its number of dimensions. */
 static int stored_shape(const param *p, int k, int64_t shape[2])
 {
     const param_part *part = &p->part[k];
@@ -134,7 +134,7 @@ static int check_shape(const safetensors *st, const safetensors_tensor *t, const
     return 0;
 }
 
-/* What is in few bits has its outputs as rows. */
+/* A matrix in few bits has its outputs as rows. */
 static int check_few_bits(const prequantized *q, const param *p, int k, pt_error *e)
 {
     char found[128], wanted[128];
@@ -145,7 +145,7 @@ static int check_few_bits(const prequantized *q, const param *p, int k, pt_error
                    safetensors_path(q->st, q->codes), q->codes->name, shape_text(found, 2, is), shape_text(wanted, 2, wants));
 }
 
-/* *dtype: what its values are, in few bits or not. */
+/* *dtype: the dtype of its values, in few bits or not. */
 static int check_tensor(const model *m, const safetensors *st, const safetensors_tensor *t, const param *p, int k, pt_dtype *dtype,
                         pt_error *e)
 {
@@ -178,7 +178,7 @@ static int missing_tensor(const model *m, const safetensors *st, const param *p,
                    names_spell(architecture_of(m), weights_naming_of(m, st), p->part[k].name, spelled), m->config.model_type, mend);
 }
 
-/* out (n) = values from the first-th on, in the order in which they are stored. */
+/* out (n) = values from the first-th on, in stored order. */
 static int read_values(const model *m, const safetensors *st, const safetensors_tensor *t, int64_t first, int64_t n, float *out,
                        pt_error *e)
 {
@@ -189,7 +189,7 @@ static int read_values(const model *m, const safetensors *st, const safetensors_
     return safetensors_read_f32(st, t, (uint64_t)first, (uint64_t)n, out, e);
 }
 
-/* A tied model whose file has both: they must say the same. */
+/* If a tied model's file has both tensors, they must be equal. */
 static int check_tied_copy(const model *m, const safetensors *st, const param *p,
                            const safetensors_tensor *tokens, const safetensors_tensor *head, pt_error *e)
 {
@@ -261,14 +261,14 @@ static bool is_part(const model *m, const architecture *a, const safetensors_ten
     return m->config.tied && find_head(m, st) == t;
 }
 
-/* Ends with `end`, as a name of its own. */
+/* Does the name end with `end`, as a whole word? */
 static bool ends_with(const char *name, const char *end)
 {
     const size_t n = strlen(name), k = strlen(end);
     return n >= k && !strcmp(name + n - k, end) && (n == k || name[n - k - 1] == '.');
 }
 
-/* Empty, or a buffer of any architecture or of a module that many have: conversions leave such behind. */
+/* An empty tensor, or a known buffer of any architecture or module; conversions leave such tensors behind. */
 static bool is_leftover(const safetensors_tensor *t)
 {
     static const char *const of_modules[] = {"rotary_emb.inv_freq", "rotary_emb.original_inv_freq", "rotary_emb.cos_cached",
@@ -377,7 +377,7 @@ int weights_in_few_bits(const model *m, const safetensors *st, int index, int k,
     return t ? prequantized_open(st, t, m->config.stored_type, out, e) : missing_tensor(m, st, &m->params[index], k, e);
 }
 
-/* The format in which all of a parameter is stored; STORAGE_PLAIN: in none, or in several. */
+/* The format in which the whole parameter is stored; STORAGE_PLAIN: none, or several. */
 static int stored_format(const model *m, const safetensors *st, int index, param_storage *out, pt_error *e)
 {
     prequantized q;
@@ -449,7 +449,7 @@ static int read_rows(const model *m, const safetensors *st, const safetensors_te
     return status;
 }
 
-/* out (n, cols) = rows first .. first+n of a part that is stored (cols, part rows). */
+/* out (n, cols) = rows first .. first+n of a part stored as (cols, part rows). */
 static int read_transposed(const safetensors *st, const safetensors_tensor *t, int64_t stored_cols,
                            int64_t cols, int64_t first, int64_t n, float *out, float *scratch, int64_t room,
                            pt_error *e)
@@ -479,7 +479,7 @@ static int read_transposed(const safetensors *st, const safetensors_tensor *t, i
 
 static bool is_finite_bits(uint32_t bits) { return (bits & 0x7f800000u) != 0x7f800000u; }
 
-/* One value that is not finite spoils the first loss, where nothing tells any more which it was. */
+/* A value that is not finite would spoil the first loss, where nothing tells which value it was. */
 static int check_finite(const safetensors *st, const safetensors_tensor *t, const float *values, int64_t n, pt_error *e)
 {
     uint32_t bits, finite = 1;

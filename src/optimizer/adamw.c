@@ -1,4 +1,4 @@
-/* adamw.c - AdamW as PyTorch has it: two moments in fp32 (device.h, op_adamw). */
+/* adamw.c - AdamW as in PyTorch: two moments in fp32 (device.h, op_adamw). */
 #include "optimizer/optimizer.h"
 
 #include <math.h>

@@ -1,9 +1,9 @@
-/* adamw8bit.c - AdamW with both moments in 8 bits, a block of 256 values at a time (Dettmers et al., "8-bit Optimizers via Block-wise
- * Quantization", 2021), as bitsandbytes has it (device.h, op_adamw8bit).
+/* adamw8bit.c - AdamW with both moments in 8 bits, in blocks of 256 values (Dettmers et al., "8-bit Optimizers via Block-wise
+ * Quantization", 2021), as in bitsandbytes (device.h, op_adamw8bit).
  *
- * Blocks are counted from the beginning of a parameter, in the order of its rows here (of a matrix that Hugging Face stores transposed this
- * is another order than in its file). The tensors that it is made of begin where a block does, and so do the pieces of a table of the
- * vocabulary, which is cut at multiples of SUMSQ_ROWS rows. Where they could not, and of small tensors and norms, moments stay fp32.
+ * Blocks are counted from the beginning of a parameter, in the order of its rows in memory (if Hugging Face stores the matrix transposed,
+ * not the order of its file). The tensors that it consists of begin where a block does, and so do the pieces of a vocabulary's table, which
+ * is cut at multiples of SUMSQ_ROWS rows. Parameters for which that is not possible, small tensors and norms keep fp32 moments.
  */
 #include "optimizer/optimizer.h"
 

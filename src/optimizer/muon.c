@@ -1,14 +1,14 @@
-/* muon.c - Muon as torch.optim.Muon has it: a matrix of a layer moves by its momentum made orthogonal, as far as five Newton-Schulz steps
- * in bf16 do that. Embeddings, head, norms and biases are AdamW's.
+/* muon.c - Muon as in torch.optim.Muon: a layer's matrix moves by its momentum, made approximately orthogonal by five Newton-Schulz steps
+ * in bf16. Embeddings, head, norms and biases use AdamW.
  *
- * Each Hugging Face tensor is made orthogonal by itself, q, k and v too. With g the smaller of its sides and k the other one:
+ * Each Hugging Face tensor is made orthogonal by itself, also q, k and v. With g the smaller of its sides and k the other one:
  *
  *   X (rows, cols) = momentum / norm        5 times:   G (g, g) = X . X^T, of a tall one X^T . X
  *                                                      P (g, g) = b G + c G . G
  *                                                      X        = a X + P . X, of a tall one a X + X . P
  *
- * so that nothing is transposed, whichever way Hugging Face stores the matrix. Sums of matmuls are fp32 and rounded once, with what is
- * added to them; they are made in slices of the result, some at a time. What a matrix takes beside its states:
+ * so nothing is transposed, whichever way Hugging Face stores the matrix. Sums of matmuls, with the matrix added to them, are fp32 and
+ * rounded once; they are computed in slices of the result. The memory of a matrix beside its states:
  *
  *   workspace  [X bf16][G bf16][P bf16][a slice of sums fp32][partial sums of squares fp64]
  */
@@ -19,7 +19,7 @@
 enum { STEPS = 5, SLICE_VALUES = 1 << 20, SLICE_ALIGN = 64, ALIGN = 64 };
 static const float a = 3.4445f, b = -4.7750f, c = 2.0315f, least_norm = 1e-7f;
 
-/* A tensor, and where its parts of the workspace begin. */
+/* A tensor, and the parts of the workspace. */
 typedef struct shape { int64_t rows, cols, small, large, slice; uint64_t gram, step, sums, squares, bytes; } shape;
 
 static int64_t least(int64_t x, int64_t y) { return x < y ? x : y; }
@@ -67,7 +67,7 @@ static void make_step(const iteration *i)
     }
 }
 
-/* Columns of a wide one depend on the same columns alone, rows of a tall one on the same rows. */
+/* Columns of a wide matrix depend only on the same columns, rows of a tall one on the same rows. */
 static void move(const iteration *i)
 {
     const shape *s = &i->s;
@@ -87,7 +87,7 @@ static void move(const iteration *i)
 
 /* ---- a tensor ---- */
 
-/* torch.optim.Muon's adjust_lr_fn; sides as Hugging Face stores them. */
+/* torch.optim.Muon's adjust_lr_fn, for the sides as Hugging Face stores them. */
 static double adjusted(const update_params *p, double rows, double cols)
 {
     switch (p->lr_adjust) {

@@ -28,12 +28,12 @@ static int64_t block_elements(const packing *p, const model *m, int block, bool 
     return n;
 }
 
-/* Two chunks are open at a time: one for what is trained, one for what is frozen. A chunk gets its number with its first piece. */
+/* Two chunks are open at a time, one for trained and one for frozen parameters. A chunk gets its number with its first piece. */
 typedef struct packer {
     packing *p;
     const model *m;
     int64_t limit;
-    struct { int chunk, block; int64_t used; } open[2]; /* [trained]; chunk -1: none; block: of its latest piece */
+    struct { int chunk, block; int64_t used; } open[2]; /* [trained]; chunk -1: none; block: that of its latest piece */
 } packer;
 
 static void close_chunk(packer *k, bool trained)
@@ -63,7 +63,7 @@ static void add_piece(packer *k, int index, int64_t row0, int64_t rows)
     k->open[trained].block = a->block;
 }
 
-/* A block's parameters begin a chunk of their own where they fit there and not behind what is in the open one. */
+/* The parameters of a block begin a new chunk if they fit there but not after the contents of the open one. */
 static void begin_block(packer *k, const param *a)
 {
     const bool trained = a->trainable;
@@ -89,10 +89,10 @@ static void list_pieces(packing *p)
 
 /* ---- shards ---- */
 
-enum { CUT_VALUES = 256 }; /* of blocks of states */
+enum { CUT_VALUES = 256 }; /* values in a block of states */
 _Static_assert(CUT_VALUES % ADAMW8BIT_BLOCK == 0, "blocks of states do not cross shards");
 
-/* Elements of a piece between two places where it may be cut. */
+/* Elements of a piece between two allowed cuts. */
 static int64_t cut_grain(const packing *p, const param *a)
 {
     int64_t rows = SUMSQ_ROWS;
@@ -103,7 +103,7 @@ static int64_t cut_grain(const packing *p, const param *a)
     return piece_elements(p, a, rows * a->cols);
 }
 
-/* The place nearest to `wanted` where a chunk may be cut. */
+/* The allowed cut of a chunk that is nearest to `wanted`. */
 static int64_t find_cut(const packing *p, const model *m, int c, int64_t wanted)
 {
     int64_t best = 0;
@@ -159,7 +159,7 @@ static void share_pieces(packing *p, const model *m, int c, int rank)
     }
 }
 
-/* Whether a rank's shard is a stretch of the same piece as that of the rank before, and as long: it needs no more room. There may be
+/* Is a rank's shard a range of the same piece as the previous rank's shard, and as long? Then it needs no more memory. There may be
  * thousands of ranks. */
 static bool is_like_before(const packing *p, int c, int rank)
 {
@@ -184,7 +184,7 @@ static int64_t share_floats(const packing *k, const model *m, int block, int chu
     return floats;
 }
 
-/* Once for the pieces of a block in a chunk: of thousands of ranks it takes its time. */
+/* Computed once for the pieces of a block in a chunk, because it takes long for thousands of ranks. */
 static void count_partials(packing *p, const model *m)
 {
     for (int c = 0; c < p->chunks_n; c++)
@@ -236,7 +236,7 @@ static uint64_t lay_low_halves(packing *p, const model *m, int c)
     return at;
 }
 
-/* A slab of the pieces with this rule. Entries of single values are aligned as the values are, those of blocks follow each other. */
+/* A slab of the pieces with this rule. Entries of single values are aligned like the values; entries of blocks are contiguous. */
 static uint64_t lay_slab(packing *p, const model *m, int c, const update_rule *r, int n, uint64_t at)
 {
     const slab *s = &r->slabs[n];
@@ -270,7 +270,7 @@ static void lay_states(packing *p, const model *m, int c)
     }
 }
 
-/* Room for any rank's, and the places of this one's. */
+/* Sizes for any rank's shard, and the places in this rank's. */
 static void lay_all_states(packing *p, const model *m, int c)
 {
     for (int r = 0; r < p->ranks; r++) {
@@ -336,7 +336,7 @@ void packing_free(packing *p)
     memset(p, 0, sizeof *p);
 }
 
-/* Its values and states follow those of the run. A slab's blocks begin anew with each parameter. */
+/* Do its values and states follow those of the run? The blocks of a slab start again with each parameter. */
 static bool continues(const packing *p, const update_span *run, const param *a, int64_t offset)
 {
     bool whole_blocks = !run->rule->whole;

@@ -50,7 +50,7 @@ static int validate_number(const char *key, long long made, long long given, pt_
     return pt_fail(e, PT_FAILED, "the plan was made for \"%s\" %lld, but here it is %lld: plan again", key, made, given);
 }
 
-/* What a file does not say is not compared. */
+/* A value that the file does not have is not compared. */
 static int validate_dimensions(const plan_target *t, const model_config *c, pt_error *e)
 {
     const struct { const char *key; int64_t made, here; } all[] = {{"hidden", t->hidden, c->hidden}, {"heads", t->heads, c->heads},
@@ -121,7 +121,7 @@ static int validate_batch(const plan *p, const step_shape *s, pt_error *e)
     return 0;
 }
 
-/* `needed`: something passes through these buffers, so there must be one. */
+/* `needed`: something passes through these buffers, so there must be at least one. */
 static int validate_slots(const char *key, int n, bool needed, pt_error *e)
 {
     if (n >= (needed ? 1 : 0) && n <= PLAN_MAX_SLOTS)
@@ -144,7 +144,7 @@ static int validate_chunk(const plan *p, const packing *packing, int c, pt_error
     return 0;
 }
 
-/* What backward does not come to need not be kept. */
+/* Layers without backward need not save anything. */
 static int validate_passing(const plan *p, const model *m, pt_error *e)
 {
     for (int b = 0; b < model_passing_layers(m) && b < p->blocks_n; b++)

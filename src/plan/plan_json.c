@@ -1,4 +1,4 @@
-/* plan_json.c - a plan as text. Lists are run-length coded: a model of 100 alike layers is one line. */
+/* plan_json.c - a plan as text. Lists are run-length coded: 100 identical layers are one entry. */
 #include "base/json.h"
 #include "plan/plan.h"
 
@@ -7,7 +7,7 @@
 #include <string.h>
 
 static const char *const update_names[] = {"backward", "next_forward", "end"};
-/* Read as "all": "matmuls", of files from when norms and activations could be saved as well. */
+/* An old name of "all", from when norms and activations could be saved as well. */
 static const char *const level_names[SAVE_LEVELS + 1] = {"input", "attention", "all", "matmuls"};
 static const struct { const char *name; pt_dtype type; } types[] = {{"fp32", PT_F32}, {"bf16", PT_BF16}};
 
@@ -66,7 +66,7 @@ static int read_dimensions(const json_source *in, plan_target *t, pt_error *e)
     return failed;
 }
 
-/* Where nothing is frozen neither is there. */
+/* These keys are there only if parameters are frozen. */
 static int read_trained(const json_source *in, plan_target *t, pt_error *e)
 {
     const char *text = "0";
@@ -141,7 +141,7 @@ static int read_target(const json_source *s, plan_target *t, pt_error *e)
     return 0;
 }
 
-/* Calls `read` for each entry of a run-length coded list; without `p` only counts. */
+/* Calls `read` for each entry of a run-length coded list; without `p` only counts the entries. */
 typedef int (*read_entry)(const json_source *s, plan *p, int at, int count, pt_error *e);
 
 static int read_list(const json_source *s, const char *key, int max, read_entry read, plan *p, int *n, pt_error *e)
@@ -250,7 +250,7 @@ static int read_object(const json_source *s, plan *out, pt_error *e)
     return failed;
 }
 
-/* A plan, or what `protrain plan --json` prints, which has one under "plan". */
+/* A plan, or the output of `protrain plan --json`, which has one under "plan". */
 static int read_any(const json_source *s, plan *out, pt_error *e)
 {
     json_source inner;
@@ -265,7 +265,7 @@ static int read_any(const json_source *s, plan *out, pt_error *e)
 
 enum { STREAM_MOST = 16 << 20 };
 
-/* What comes through a pipe is read to its end. */
+/* A pipe has no size: read to its end. */
 static bool is_stream(const char *path)
 {
     return !strcmp(path, "-") || !strcmp(path, "/dev/stdin") || !strncmp(path, "/dev/fd/", 8);

@@ -3,7 +3,7 @@
 #include <math.h>
 #include <string.h>
 
-enum { ROUNDS = 3 }; /* the tasks beside a task change with the costs, and with them what they take from it */
+enum { ROUNDS = 3 }; /* contention depends on which tasks run together, which changes with the costs */
 
 static int work_of_layer(const schedule_input *in, const costs *c, int block)
 {
@@ -41,7 +41,7 @@ static void scale(double *ns, int n, double by)
         ns[i] *= by;
 }
 
-/* A layer's levels that ran by their own ratios, the others by that of all of its kind. */
+/* A layer's levels that ran are corrected by their own ratios, the others by the ratio of all levels of the kind. */
 static void scale_layers(costs *c, const double predicted[WORK_KINDS], const double measured[WORK_KINDS], const double ratio[WORK_KINDS])
 {
     for (int k = 0; k < c->kinds_n; k++)
@@ -85,16 +85,16 @@ static void apply(costs *c, const double predicted[WORK_KINDS], const double mea
         scale(curves[i]->ns, curves[i]->n, ratio[i]);
     scale(c->whole_device.ns, c->whole_device.n, ratio[WORK_UPDATE_DEVICE]);
     scale(c->whole_host.ns, c->whole_host.n, ratio[WORK_UPDATE_HOST]);
-    scale(c->slow_ns[COST_TO_DEVICE], 2, ratio[WORK_TO_DEVICE]); /* of transfers as long as before: what they lose beside others stays */
+    scale(c->slow_ns[COST_TO_DEVICE], 2, ratio[WORK_TO_DEVICE]); /* for transfers of the usual length; contention keeps its share */
     scale(c->slow_ns[COST_FROM_DEVICE], 2, ratio[WORK_FROM_DEVICE]);
     scale(c->slow_ns[COST_READ], 2, ratio[WORK_READ]);
     scale(c->slow_ns[COST_WRITE], 2, ratio[WORK_WRITE]);
-    c->quota.busy[COST_READ] /= ratio[WORK_READ]; /* a byte is as much work for the host as before */
+    c->quota.busy[COST_READ] /= ratio[WORK_READ]; /* a byte takes the host as much work as before */
     c->quota.busy[COST_WRITE] /= ratio[WORK_WRITE];
     scale_layers(c, predicted, measured, ratio);
 }
 
-/* Marks stand around a task's work: what every task costs beside it is not between them. */
+/* The timed marks enclose a task's work but not its fixed cost. */
 static int add_predicted(const schedule_input *in, const schedule *s, const costs *c, double predicted[WORK_KINDS], pt_error *e)
 {
     simulation sim;
@@ -134,8 +134,8 @@ void costs_scale(costs *c, double by)
     double *const single[] = {&c->embed_ns, &c->head_ns, &c->head_eval_ns, &c->head_cold_accumulators_ns, &c->task_ns, &c->step_ns};
     for (size_t i = 0; i < sizeof curves / sizeof *curves; i++)
         scale(curves[i]->ns, curves[i]->n, by);
-    scale(c->wake_latency.amount, c->wake_latency.n, by); /* pauses take as much longer as what comes after them */
-    scale(&c->quota.period_ns, 1, by);        /* and as large a part of it stands still */
+    scale(c->wake_latency.amount, c->wake_latency.n, by); /* a pause takes as much longer as the work after it */
+    scale(&c->quota.period_ns, 1, by);        /* and the processor stands still for the same share of it */
     for (size_t i = 0; i < sizeof single / sizeof *single; i++)
         scale(single[i], 1, by);
     scale(c->slow_ns[0], 2 * COST_CLASSES, by);

@@ -1,8 +1,8 @@
-/* adjust.h - costs corrected by what a run's tasks really took: measuring without stopping, under the conditions that there are.
+/* adjust.h - corrects costs by the measured times of a run's tasks: measuring during the run, under its real conditions.
  *
- * Tasks fall into kinds that share a cost: a kind of layer at a save level, forward or backward; the head; updates on the
- * device; reads; and so on. Each kind's measured time over its predicted time corrects that cost. What did not run keeps its
- * cost, but for a layer's other save levels, which follow those that ran.
+ * Tasks are grouped into kinds that share a cost: a kind of layer at a save level, forward or backward; the head; updates on the device;
+ * reads; and so on. The ratio of measured to predicted time of a kind corrects its cost. Kinds that did not run keep their cost, except
+ * that the other save levels of a layer follow those that ran.
  */
 #ifndef PT_ADJUST_H
 #define PT_ADJUST_H
@@ -18,16 +18,16 @@ enum {
 
 typedef struct work_times { int runs; double ns[WORK_KINDS]; } work_times; /* sums over runs of one schedule */
 
-/* Adds a run's tasks. */
+/* Adds the times of one run. */
 void work_times_add(work_times *w, const schedule_input *in, const schedule *s, const costs *c, const task_time *times);
 
 typedef struct work_run { const schedule *s; const work_times *times; } work_run;
 
-/* Corrects *c so that simulating the schedules, those of a step together, gives each kind of work its measured time. Kinds that make
- * less than `least_share` of all stay as they are: of little work a late thread counts for more than it does. */
+/* Corrects *c so that simulating the schedules (of one step) gives each kind of work its measured time. Kinds that make less than
+ * `least_share` of the whole keep their cost, because one late thread distorts a short time. */
 int costs_adjust(costs *c, const schedule_input *in, const work_run *runs, int n, double least_share, pt_error *e);
 
-/* Everything takes `by` times as long. */
+/* Multiplies all times by `by`. */
 void costs_scale(costs *c, double by);
 
 #endif

@@ -1,17 +1,17 @@
-/* analytic.c - what a step costs on a machine that is not here.
+/* analytic.c - computes the costs of a step on another machine.
  *
- * The blocks themselves say what they do: each is run against a queue that computes nothing and adds up, for every
- * operation that is submitted to it, its time by the roofline:
+ * Each block runs against a queue that computes nothing. For every op that is submitted to it, the queue adds the time of the roofline
+ * model:
  *
- *     max(flops / (peak x efficiency), bytes / (memory bandwidth x efficiency)) + what starting it costs
+ *     max(flops / (peak x efficiency), bytes / (memory bandwidth x efficiency)) + launch time
  *
- * So the recompute of every save level, the slices of the head and whatever else the blocks do is counted as it is.
- * Tensors have addresses in a range of their own, which nothing reads. An operation's bytes are those of its operands,
- * each once; attention counts the pairs of query and key that it sees.
+ * So the recomputation of every save level, the slices of the head and all other work of the blocks is counted as it is. Tensors have
+ * addresses in an unused range, which nothing reads. The bytes of an op are those of its operands, each once; attention counts the pairs
+ * of query and key that it visits.
  *
- * Transfers take their latency and bytes / bandwidth. What runs side by side shares a memory: two users that alone
- * would take a and b of its bandwidth B, together more than B, are both slowed down by (a + b) / B. What
- * ranks send each other is bound by the links inside a machine or by the network, whichever takes longer.
+ * A transfer takes its latency plus bytes / bandwidth. Concurrent work shares a memory: two users that alone take a and b of its bandwidth
+ * B, together more than B, are both slowed down by (a + b) / B. Exchanges between ranks take as long as the links inside a machine or the
+ * network need, whichever is longer.
  */
 #include "block/block.h"
 #include "machine/machine_file.h"
@@ -19,7 +19,7 @@
 
 #include <string.h>
 
-/* ---- the queue that adds up ---- */
+/* ---- the counting queue ---- */
 
 typedef struct meter {
     queue queue;
@@ -42,7 +42,7 @@ static const device_table meter_table = {.submit = meter_submit};
 
 /* ---- blocks ---- */
 
-/* Somewhere to point to; nothing is read there. */
+/* The start of an address range that is never read. */
 static char *address(int i) { return (char *)(uintptr_t)((uint64_t)(i + 1) << 40); }
 
 typedef struct blocks {
@@ -120,7 +120,7 @@ static void price_ends(blocks *b, costs *out)
     out->head_eval_ns = metered(b);
 }
 
-/* A slice of the vocabulary's table: the rows of every unit, then the rounding. */
+/* One slice of the vocabulary's table: the rows of every unit, then the rounding. */
 static void price_embed_finish(blocks *b, costs *out)
 {
     const step_shape *s = b->shape;
@@ -168,7 +168,7 @@ static cost_curve link_curve(double latency_s, double bandwidth)
 
 static double reached(const machine_spec *x, tier t) { return x->memory_bandwidth[t] * x->memory_efficiency[t]; }
 
-/* Of what all `ranks` have each receives what it has not itself: from its own machine's others, and from other machines. */
+/* A rank receives what it does not have itself of the data of all `ranks`: from the others of its machine, and from other machines. */
 static cost_curve exchange_curve(const machine_spec *x, int ranks)
 {
     const int here = machine_ranks_here(x, ranks);
@@ -185,7 +185,7 @@ static void price_amounts(const machine_spec *x, const step_shape *s, costs *out
     out->update_device = line(kernel, update * device);
     if (x->memory_bytes[TIER_HOST])
         out->update_host = line(0, update * 1e9 / reached(x, TIER_HOST));
-    const double whole = 1e9 / (x->bf16_flops * x->matmul_efficiency), ops = 20; /* matmuls and passes over them */
+    const double whole = 1e9 / (x->bf16_flops * x->matmul_efficiency), ops = 20; /* matmuls, and passes over their operands */
     out->whole_device = line(ops * kernel, whole);
     if (x->memory_bytes[TIER_HOST])
         out->whole_host = line(0, whole);
@@ -197,9 +197,9 @@ static void price_amounts(const machine_spec *x, const step_shape *s, costs *out
         out->gather = out->scatter = exchange_curve(x, shape_ranks(s));
 }
 
-/* ---- side by side ---- */
+/* ---- contention ---- */
 
-/* What each class takes of a memory's bandwidth, alone. */
+/* The share of a memory's bandwidth that each class uses alone. */
 typedef struct demand { double total, of[COST_CLASSES]; } demand;
 
 static void share_memory(costs *c, const demand *d)
@@ -222,7 +222,7 @@ static void price_contention(const machine_spec *x, costs *c)
 {
     bool host = x->memory_bytes[TIER_HOST] > 0;
     demand device = {.total = reached(x, TIER_DEVICE)}, ram = {.total = host ? reached(x, TIER_HOST) : 0};
-    demand *disk_end = x->cuda && host ? &ram : &device; /* what the disk is next to */
+    demand *disk_end = x->cuda && host ? &ram : &device; /* the other end of disk transfers */
     device.of[COST_MEMORY] = device.total;
     device.of[COST_TO_DEVICE] = ram.of[COST_TO_DEVICE] = x->to_device_bandwidth;
     device.of[COST_FROM_DEVICE] = ram.of[COST_FROM_DEVICE] = x->from_device_bandwidth;
@@ -245,7 +245,7 @@ static void price_contention(const machine_spec *x, costs *c)
     }
 }
 
-/* A CPU's host tier is a part of its own RAM: a copy reads and writes it. */
+/* The host tier of a CPU is in the same RAM: a copy reads and writes it. */
 static machine_spec with_host_tier(const machine_spec *x)
 {
     machine_spec y = *x;
@@ -263,7 +263,7 @@ int costs_analytic(const machine_spec *x, const model *m, const step_shape *s, c
 {
     const machine_spec all = with_host_tier(x);
     step_shape plain = *s;
-    plain.beta = 0; /* of pairs the head is computed twice: a task of it has the price of both */
+    plain.beta = 0; /* pairs: a task of the head computes it twice, and has the price of both */
     costs_init(out);
     int failed = price_blocks(x, m, &plain, out, e);
     if (failed)

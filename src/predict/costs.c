@@ -30,7 +30,7 @@ cost_class task_class(const task *t)
     case QUEUE_HOST: return COST_HOST;
     case QUEUE_READ: return COST_READ;
     case QUEUE_WRITE: return COST_WRITE;
-    case QUEUE_RANKS: return t->kind == TASK_GATHER ? COST_TO_DEVICE : COST_FROM_DEVICE; /* copies, too */
+    case QUEUE_RANKS: return t->kind == TASK_GATHER ? COST_TO_DEVICE : COST_FROM_DEVICE; /* the same classes as copies */
     default: break;
     }
     switch (t->kind) {
@@ -111,7 +111,7 @@ static double transfer_ns(const costs *c, const schedule *s, const task *t)
     }
 }
 
-/* Other rules than the one that was timed take as much longer as they move more. */
+/* Rules that were not timed take longer in proportion to the bytes that they move. */
 static double span_update_ns(const costs *c, const packing *k, const update_span *one, bool on_host)
 {
     const update_rule *timed = k->optimizer->rules[0];
@@ -144,7 +144,7 @@ static const buffer *accumulator_of(const schedule *s, const task *t)
     return NULL;
 }
 
-/* How much of its sums lies where the backward before it has not left any: that comes from memory. */
+/* The share of its sums that lies where the backward before left none, so that they come from memory. */
 static double cold_share(const schedule *s, const task *t)
 {
     const buffer *now = accumulator_of(s, t), *before = NULL;
@@ -160,7 +160,7 @@ static double cold_share(const schedule *s, const task *t)
     return to > from ? 1 - (double)(to - from) / (double)now->bytes : 1;
 }
 
-/* Units of a layer's task that follow another of their visit. An evaluation takes each micro-batch through all layers. */
+/* Number of units of a layer's task that follow another unit of their visit. In an evaluation, each micro-batch passes all layers. */
 static double following_units(const schedule_input *in, const schedule *s, const task *t)
 {
     const int visit = s->kind == SCHEDULE_EVAL ? 1 : in->plan->visit;
@@ -177,9 +177,9 @@ double layer_task_ns(const costs *c, const schedule_input *in, const schedule *s
     return (double)s->micro_units * one - following_units(in, s, t) * warm + cold;
 }
 
-/* Pairs are compared by their losses, which are computed once before there are gradients. */
+/* With pairs, the losses are computed once before the gradients. */
 static double pairs_ns(const costs *c, const schedule_input *in) { return in->shape->beta > 0 ? c->head_eval_ns : 0; }
-/* Sums of lanes behind units of the task; each moves twice what the rounding of such a sum does. */
+/* Additions of lanes after the units of the task; each moves twice the bytes of the rounding of such a sum. */
 static double merge_ns(const costs *c, const schedule_input *in, const schedule *s, const task *t)
 {
     const int64_t elements = shape_lanes(in->shape) > 1 ? accumulator_elements(in->model, t->block) : 0;
@@ -218,10 +218,10 @@ double costs_task_ns(const costs *c, const schedule_input *in, const schedule *s
 
 /* ---- validate ---- */
 
-/* Of a task, or of a part of one: not more than eleven days, so that sums and products of many stay numbers. */
+/* Of a task or a part of one: at most eleven days, so that sums and products stay finite. */
 static bool is_time(double ns) { return ns >= 0 && ns <= 1e15; }
 
-/* Of bytes or elements: files hold them as whole numbers. */
+/* Bytes or elements, stored as whole numbers. */
 static bool is_amount(double amount) { return amount >= 1 && amount <= 0x1p53 && amount == floor(amount); }
 
 static int validate_curve(const cost_curve *c, const char *key, const char *name, pt_error *e)
@@ -312,7 +312,7 @@ static int validate_slow(const costs *c, const char *name, pt_error *e)
                            "measure again", name, cost_class_names[a], from, to);
         for (int b = 0; b < COST_CLASSES; b++) {
             const double least = c->slow[a][b] + costs_length_most(c, (cost_class)a) * fmin(c->slow_more[a][b], 0);
-            if (!(least >= 1 - 2e-6 * c->slow[a][b])) /* a file's digits are rounded */
+            if (!(least >= 1 - 2e-6 * c->slow[a][b])) /* the digits of a file are rounded */
                 return pt_fail(e, PT_FAILED, "%s: of some length %s beside %s takes %g times as long; it must be at least 1, measure again",
                                name, cost_class_names[a], cost_class_names[b], least);
         }

@@ -23,6 +23,11 @@ double forecast_known_to(const forecast *f, const costs *c)
     return most;
 }
 
+bool forecast_needs_disk(const forecast *f)
+{
+    return f->busy_ns[QUEUE_READ] + f->busy_ns[QUEUE_WRITE] > 0.2 * f->step_ns;
+}
+
 const char *forecast_sure_words(const forecast *f, const costs *c, char out[FORECAST_SURE_BYTES])
 {
     const double spread = forecast_known_to(f, c), nine_of_ten = 2.4 * spread, off = hypot(FORECAST_OFF, nine_of_ten);
@@ -32,7 +37,8 @@ const char *forecast_sure_words(const forecast *f, const costs *c, char out[FORE
     else if (spread > 0 && f->step_ns < FORECAST_SHORT_S * 1e9)
         snprintf(out, FORECAST_SURE_BYTES, ", roughly (so short a step is not predicted well)");
     else if (spread > 0)
-        snprintf(out, FORECAST_SURE_BYTES, ", within %.0f%% in most runs", 100 * off);
+        snprintf(out, FORECAST_SURE_BYTES, ", within %.0f%% %s", 100 * off,
+                 forecast_needs_disk(f) ? "if the disk keeps its pace" : "in most runs");
     return out;
 }
 
@@ -59,7 +65,7 @@ const char *forecast_written(const forecast *f, char out[FORECAST_WRITTEN_BYTES]
 
 /* ---- memory ---- */
 
-/* What is frozen has low halves for states, which belong to its weights. */
+/* The states of a frozen chunk are the low halves of its weights and count as weights. */
 static memory_part part_of(const schedule_input *in, const buffer *b)
 {
     switch (b->kind) {
@@ -71,7 +77,7 @@ static memory_part part_of(const schedule_input *in, const buffer *b)
     }
 }
 
-/* The task while which most of the tier is in use, and how much that is. `change`: tasks_n + 2 numbers. */
+/* The task during which most of the tier is in use, and how much that is. `change`: tasks_n + 2 numbers. */
 static int fullest_moment(const schedule *s, tier t, int64_t *change, uint64_t *most)
 {
     memset(change, 0, ((size_t)s->tasks_n + 2) * sizeof *change);
@@ -100,7 +106,7 @@ static int fullest_moment(const schedule *s, tier t, int64_t *change, uint64_t *
     return at;
 }
 
-/* Takes the schedule's fullest moment where it is fuller than that of those before. */
+/* Records the fullest moment of the schedule, if it is fuller than those before. */
 static int raise_parts(const schedule_input *in, const schedule *s, uint64_t full[TIERS], forecast *f, pt_error *e)
 {
     int64_t *change = malloc(((size_t)s->tasks_n + 2) * sizeof *change);
@@ -126,7 +132,7 @@ static int raise_parts(const schedule_input *in, const schedule *s, uint64_t ful
 
 /* ---- time ---- */
 
-/* What of a task's time would not be there if everything had been kept, which forward takes a little longer to do. */
+/* The part of a task's time that would not be there if everything had been saved, which forward takes slightly longer to do. */
 static double time_again(const costs *c, const schedule_input *in, const schedule *s, const task *t)
 {
     if (t->kind != TASK_LAYER_BACKWARD)
@@ -155,7 +161,7 @@ static void add_tasks(const schedule_input *in, const schedule *s, const costs *
     }
 }
 
-/* The task that this one began right after: the last to end of those that it waits for and the one before it. -1: none. */
+/* The task directly after which this one began: the last to end among those that it waits for and its predecessor. -1: none. */
 static int begun_by(const schedule *s, const simulation *sim, const int *before, int i)
 {
     int last = before[i];
@@ -166,8 +172,8 @@ static int begun_by(const schedule *s, const simulation *sim, const int *before,
     return last;
 }
 
-/* A queue had nothing to do from `from` until task `at` had ended, at `to`: goes back along what each began after, and gives every task
- * the time in which it was what all waited for. */
+/* A queue was idle from `from` until task `at` ended, at `to`. Goes back along the tasks after which each began, and charges each task for
+ * the time in which everything waited for it. */
 static void add_wait(const schedule *s, const simulation *sim, const int *before, int at, double from, double to, double wait_ns[QUEUES])
 {
     for (; at >= 0 && to > from; at = begun_by(s, sim, before, at)) {
@@ -210,7 +216,7 @@ static int add_simulation(const schedule_input *in, const schedule *s, const cos
         simulation_free(&sim);
         return failed;
     }
-    f->step_ns += sim.total_ns - (f->step_ns > 0 ? c->step_ns : 0); /* once a step */
+    f->step_ns += sim.total_ns - (f->step_ns > 0 ? c->step_ns : 0); /* once per step */
     for (int q = 0; q < QUEUES; q++)
         f->busy_ns[q] += sim.busy_ns[q];
     for (int p = 0; p < PHASES; p++)

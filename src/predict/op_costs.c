@@ -1,7 +1,7 @@
 /* op_costs.c - a function for each op of the table (device/op_table.h). */
 #include "predict/op_costs.h"
 
-/* An op that waits for memory: `n` values of the type for each element, and other bytes. */
+/* An op limited by memory: `n` values of the type per element, and other bytes. */
 static op_cost bytes_cost(pt_dtype type, double elements, double n, double more)
 {
     return (op_cost){type, 0, elements * n * (double)dtype_bytes(type) + more};
@@ -19,7 +19,7 @@ static op_cost cost_copy_rows(const op_copy_rows *o, int64_t vocab)
 static op_cost cost_zero(const op_copy *o, int64_t vocab) { return bytes_cost(PT_F32, 0, 0, (double)o->bytes); }
 static op_cost cost_disk_read(const op_disk *o, int64_t vocab) { return bytes_cost(PT_F32, 0, 0, (double)o->bytes); }
 static op_cost cost_disk_write(const op_disk *o, int64_t vocab) { return bytes_cost(PT_F32, 0, 0, (double)o->bytes); }
-static op_cost cost_exchange(const op_exchange *o, int64_t vocab) { return bytes_cost(PT_F32, 0, 0, 0); } /* by a link of its own */
+static op_cost cost_exchange(const op_exchange *o, int64_t vocab) { return bytes_cost(PT_F32, 0, 0, 0); } /* over its own link */
 
 /* ---- matmuls and attention ---- */
 
@@ -31,7 +31,7 @@ static op_cost cost_matmul(const op_matmul *o, int64_t vocab)
     return (op_cost){o->type, 2 * rows * n * k, bytes};
 }
 
-/* Pairs of query and key of one head and sequence: position p sees min(p + 1, window). */
+/* Pairs of query and key per head and sequence: position p sees min(p + 1, window). */
 static double pairs_seen(const op_attention *o)
 {
     double n = (double)o->q_len, window = o->window > 0 && o->window < o->q_len ? (double)o->window : n;
@@ -43,7 +43,7 @@ static double matmuls_of_pairs(const op_attention *o, double matmuls)
     return pairs_seen(o) * (double)(o->seqs * o->heads * o->dim) * 2 * matmuls;
 }
 
-/* Bytes of q, or of what has its shape; and of k and v together. */
+/* Bytes of q, or of a tensor of its shape; and of k and v together. */
 static double query_bytes(const op_attention *o) { return (double)(o->seqs * o->q_len * o->heads * o->dim) * (double)dtype_bytes(o->type); }
 
 static double key_bytes(const op_attention *o)
@@ -62,7 +62,7 @@ static op_cost cost_attention_backward(const op_attention_backward *b, int64_t v
     return (op_cost){o->type, matmuls_of_pairs(o, 5), 4 * query_bytes(o) + 2 * key_bytes(o)};
 }
 
-/* ---- what waits for memory ---- */
+/* ---- ops limited by memory ---- */
 
 static op_cost cost_bias_backward(const op_bias_backward *o, int64_t vocab)
 {
@@ -102,7 +102,7 @@ static op_cost cost_dequantize(const op_dequantize *o, int64_t vocab)
     return bytes_cost(o->type, n, 1, n * (o->kind == FEWBIT_NF4 ? nf4 : 1));
 }
 
-/* Of the rows of a unit, those whose id lies in the slice of the table. */
+/* The rows of a unit whose id lies in the slice of the table. */
 static double rows_in_slice(int64_t rows, int64_t table_rows, int64_t vocab) { return (double)rows * (double)table_rows / (double)vocab; }
 
 static op_cost cost_embedding(const op_embedding *o, int64_t vocab)
@@ -117,7 +117,7 @@ static op_cost cost_embedding_backward(const op_embedding_backward *o, int64_t v
     return bytes_cost(o->type, touched, 1, touched * 8 + (o->accumulate ? 0 : set * 4) + (double)o->rows * 4);
 }
 
-/* The logits are read for their maximum and sum, and again where they become the gradient. */
+/* The logits are read once for maximum and sum, and again to become the gradient. */
 static op_cost cost_cross_entropy(const op_cross_entropy *o, int64_t vocab)
 {
     double logits = (double)(o->rows * o->vocab);
@@ -146,10 +146,10 @@ static op_cost cost_gain_backward(const op_gain_backward *o, int64_t vocab)
     return bytes_cost(o->type, (double)(o->rows * o->cols), 3, 0);
 }
 
-/* Both halves of the weights and two moments are read and written. */
+/* Reads and writes both halves of the weights and two moments. */
 static op_cost cost_adamw(const op_adamw *o, int64_t vocab) { return bytes_cost(o->type, (double)o->n, 1, (double)o->n * 2 * (4 + 4 + 4)); }
 
-/* Codes instead of fp32 moments, and what a block has once. */
+/* Codes instead of fp32 moments, and the entries of blocks. */
 static op_cost cost_adamw8bit(const op_adamw8bit *o, int64_t vocab)
 {
     const double n = (double)o->adamw.n;

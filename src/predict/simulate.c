@@ -16,17 +16,17 @@ int task_phase(const task *t)
     }
 }
 
-/* `work` is the time of a task alone; between two events a task does 1 / slowdown of it in each ns. */
+/* `work`: the time of the task alone; between two events it proceeds at 1 / slowdown. */
 typedef struct task_facts {
     double work, length_share; /* costs_length_share */
-    int next;                /* of its queue, or -1 */
+    int next;                /* the next task of its queue, or -1 */
     signed char class, phase;
 } task_facts;
 
 typedef struct lane {       /* one queue */
     int task;               /* running, or next to run; -1: none left */
     int done;               /* last finished task, -1 */
-    int stuck;              /* the queue whose wait is looked at; all before it are over */
+    int stuck;              /* the queue whose wait is checked; the waits for those before it are over */
     bool running;
     double left, slowdown, idle_since;
 } lane;
@@ -37,24 +37,25 @@ typedef struct machine_state {
     simulation *out;
     lane lanes[QUEUES];
     const costs *costs;
-    double math_end; /* of the last arithmetic; a step begins awake */
+    double math_end; /* end of the last arithmetic; a step begins without wake-up latency */
     double now;
-    double of_period, used, wanted; /* time of this period that is over, processor time used in it; processors that what runs keeps busy */
+    double of_period, used, wanted; /* time of this period so far, processor time used in it; processors that the running tasks keep busy */
     double all_used;                /* processor time since the first period began */
-    double own[1 << COST_CLASSES];  /* processors of the machine's own that a set of classes keeps busy */
-    double slowdown[COST_CLASSES][1 << COST_CLASSES], more[COST_CLASSES][1 << COST_CLASSES]; /* of a class beside others; of another length;
-                                                                                                of reads and writes without the other way */
+    double own[1 << COST_CLASSES];  /* the machine's own processors that a set of classes keeps busy */
+    /* of a class beside others; for another length; of reads and writes without the other way */
+    double slowdown[COST_CLASSES][1 << COST_CLASSES], more[COST_CLASSES][1 << COST_CLASSES];
 } machine_state;
 
 enum { DISK = 1u << COST_READ | 1u << COST_WRITE };
 
-/* How much of what one way of the disk costs others is left beside the other way. Reads and writes disturb what computes by what they move,
- * and beside each other each moves less: in steps layers took 1.3 to 1.6 times as long beside one of them and as long beside both, which
- * added up would have made 1.9 of it (bench/results). */
+/* The part of a disk way's contention that is left beside the other way. Reads and writes slow computation down by what they move, and
+ * together each moves less: in measured steps, layers took 1.3 to 1.6 times as long beside one of them and as long beside both; adding the
+ * effects up would give 1.9 (bench/results). */
 static double share_of(const costs *c, int way, int other) { return 1 / c->slow[way][other]; }
 
-/* What each member of a set makes longer adds up, for they share processors and memory: beside one that makes it twice as long half is
- * left, beside two a third. Matmuls would be up to twice of what steps with three tiers took on two processors (bench/results). */
+/* Contention adds up over the members of a set, because they share processors and memory: beside one that doubles the time, half of the
+ * speed is left, beside two a third. Multiplying would give up to twice the measured times of steps with three tiers on two processors
+ * (bench/results). */
 static void fill_slowdown(machine_state *x, const costs *c)
 {
     const double read = share_of(c, COST_READ, COST_WRITE), write = share_of(c, COST_WRITE, COST_READ);
@@ -103,7 +104,7 @@ static void fill_facts(task_facts *f, machine_state *x, const schedule_input *in
     }
 }
 
-/* What a task loses that begins now, for the arithmetic has rested: at most as long again, for the rest wakes up meanwhile. */
+/* The wake-up latency of a task that begins now; at most its own time, because the processors reach their speed meanwhile. */
 static double wake_latency_ns(const machine_state *x, const task_facts *f)
 {
     const cost_curve *c = &x->costs->wake_latency;
@@ -113,7 +114,7 @@ static double wake_latency_ns(const machine_state *x, const task_facts *f)
     return fmin(ns, f->work);
 }
 
-/* Begins the next task of every idle queue whose waits are over. */
+/* Begins the next task of every idle queue if its waits are over. */
 static void begin_ready(machine_state *x)
 {
     for (int q = 0; q < QUEUES; q++) {
@@ -134,8 +135,8 @@ static void begin_ready(machine_state *x)
     }
 }
 
-/* Reads and writes are slowed by what computes and copies at the pace that the other way of the disk leaves them: writes took 2.3 times as
- * long beside reads, 1.5 beside updates and 3.5 beside both (bench/results). */
+/* Reads and writes are slowed down by computation and copies at the pace that the other way of the disk leaves them: writes took 2.3 times
+ * as long beside reads, 1.5 beside updates and 3.5 beside both (bench/results). */
 static double other_way(const machine_state *x, const task_facts *f, unsigned others)
 {
     const int way = f->class == COST_READ ? COST_WRITE : COST_READ;
@@ -147,11 +148,11 @@ static double other_way(const machine_state *x, const task_facts *f, unsigned ot
 static double slowdown_beside(const machine_state *x, const task_facts *f, unsigned others)
 {
     const double all = x->slowdown[f->class][others] + f->length_share * x->more[f->class][others];
-    return fmax(all * other_way(x, f, others), 1); /* digits of a file are rounded */
+    return fmax(all * other_way(x, f, others), 1); /* the digits of a file are rounded */
 }
 
-/* How long until the first running task ends, at the speeds of now and if nothing stands still; negative: nothing runs. Queues other than
- * compute have a class each, and compute runs one task, so no two running tasks are of one class. */
+/* The time until the first running task ends, at the current speeds and if nothing stands still; negative: nothing runs. Each queue other
+ * than compute has its own class, and compute runs one task, so no two running tasks have the same class. */
 static double next_end(machine_state *x)
 {
     unsigned running = 0;
@@ -188,7 +189,7 @@ static void end_task(machine_state *x, int q)
     l->idle_since = x->now;
 }
 
-/* How long what takes `ns` takes where all stands still from the moment that a period's quota is used up to the period's end. */
+/* How long work of `ns` takes if everything stands still from the moment that a period's quota is used up until the period ends. */
 static double with_quota(machine_state *x, double ns)
 {
     const double period = x->costs->quota.period_ns, quota = x->costs->quota.processors * period;
@@ -199,7 +200,7 @@ static double with_quota(machine_state *x, double ns)
     const double here = fmin(period - x->of_period, x->wanted > 0 ? unused / x->wanted : unused > 0 ? period : 0);
     double passed = 0;
     x->all_used += ns * x->wanted;
-    if (ns > here) { /* goes on in a later period */
+    if (ns > here) { /* it continues in a later period */
         const double whole = floor((ns - here) / each);
         passed = period - x->of_period + whole * period;
         ns = fmax(ns - here - whole * each, 0);
@@ -244,8 +245,8 @@ static int run(machine_state *x, pt_error *e)
     }
 }
 
-/* Steps follow each other, and what the last period of one leaves of its time to the next one's first is not its own: all of them together
- * take as long as their processor time at least. */
+/* Steps follow each other, so the time that the last period of one leaves is not free for the next. A step takes at least as long as the
+ * quota needs to give its processor time. */
 static double behind_others(const machine_state *x)
 {
     return x->costs->quota.period_ns > 0 ? fmax(x->now, x->all_used / x->costs->quota.processors) : x->now;
@@ -305,7 +306,7 @@ int simulate_plan(const schedule_input *in, const costs *c, double *step_ns, pt_
         return add_kind(in, c, SCHEDULE_EVAL, step_ns, e);
     int failed = add_kind(in, c, update == UPDATE_NEXT_FORWARD ? SCHEDULE_STEP_UPDATE : SCHEDULE_STEP, step_ns, e);
     if (!failed && update == UPDATE_END) {
-        *step_ns -= c->step_ns; /* two schedules, one step */
+        *step_ns -= c->step_ns; /* the two schedules are one step */
         failed = add_kind(in, c, SCHEDULE_DRAIN, step_ns, e);
     }
     return failed;

@@ -1,5 +1,6 @@
-/* measure_whole.c - updates of parameters that their rule takes whole (optimizer/optimizer.h), by their FLOPs: of a layer, which has one of
- * each size. What would take long, or does not fit, is measured with its sides halved; longer ones are on the line through the last two. */
+/* measure_whole.c - updates of parameters that their rule updates whole (optimizer/optimizer.h), by FLOPs: those of a layer, which has one
+ * of each size. Large matrices, or those that do not fit, are measured with halved sides; a line through the last two points extends the
+ * curve. */
 #include "measure/measure_parts.h"
 
 #include <stdlib.h>
@@ -8,7 +9,7 @@ typedef struct whole {
     const step_shape *shape;
     param param;
     const update_rule *rule;
-    update update; /* addresses, but for those of the step */
+    update update; /* addresses and sizes; the values of the step are set later */
 } whole;
 
 static void whole_layout(area *a, void *arg)
@@ -63,7 +64,7 @@ static int by_flops(const void *x, const void *y)
     return from < to ? -1 : from > to;
 }
 
-/* Of the first layer, trained or not: those of other layers are as large. */
+/* Parameters of the first layer, trained or not: those of other layers have the same sizes. */
 static int find_params(bench *b, tier t, double most_flops, whole out[PARAM_ROLES])
 {
     const model *m = b->r->model;

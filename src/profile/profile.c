@@ -13,9 +13,9 @@
 typedef struct checked {
     profile_part part;
     const char *what;
-    size_t at; /* of the profile_check in the result */
-    double room;   /* how many times more than others it may differ: a disk's cache takes writes at a speed of its own */
-    bool (*there)(const profile_request *r); /* what it needs; NULL: always */
+    size_t at; /* offset of the profile_check in the result */
+    double room;   /* how many times more than others it may differ: a disk's cache has its own speed for writes */
+    bool (*there)(const profile_request *r); /* is there what it needs? NULL: always */
     int (*run)(bench *b, int64_t amount, double *ns, pt_error *e);
 } checked;
 
@@ -32,14 +32,14 @@ static const checked checks[] = {
     {PROFILE_MACHINE, "a disk write", offsetof(profile_result, write), 2, links_have_disk, check_write},
 };
 enum { CHECKS = sizeof checks / sizeof *checks, TRIES = 3 };
-static const double same = 1.15; /* as long, as far as can be told */
+static const double same = 1.15; /* within the accuracy of a measurement */
 
 static profile_check *check_of(profile_result *p, const checked *c) { return (profile_check *)((char *)p + c->at); }
 
-/* How many times as long one takes as the other. */
+/* The ratio of the longer to the shorter. */
 static double apart(double a, double b) { return a > 0 && b > 0 ? fmax(a / b, b / a) : INFINITY; }
 
-/* The nearest of some tries to what was noted: others at work make a run longer now and then. */
+/* Of several runs, the one nearest to the recorded time: other programs make a run longer now and then. */
 static int try_check(bench *b, const checked *c, const profile_check *was, double *ns, pt_error *e)
 {
     double nearest = INFINITY, took;
@@ -67,7 +67,7 @@ static void tell_apart(const profile_request *r, const char *what, double now_ns
     r->notice(r->arg, sentence);
 }
 
-/* Runs again what the part was checked with. PT_FAILED: it takes more than `most` times as long, or that much less. */
+/* Repeats the runs with which the part was checked. PT_FAILED if one takes more than `most` times as long, or that much less. */
 static int check_part(bench *b, profile_part part, profile_result *p, double most, pt_error *e)
 {
     for (int i = 0; i < CHECKS; i++) {
@@ -95,7 +95,7 @@ static int check_part(bench *b, profile_part part, profile_result *p, double mos
     return 0;
 }
 
-/* The amounts are set; what they take now is noted: the least of some tries, for one may fall into a busy moment. */
+/* Records the times of checks with the given amounts: the least of several runs, because one may be disturbed. */
 static int note_checks(bench *b, profile_part part, profile_result *p, pt_error *e)
 {
     int failed = 0;
@@ -115,7 +115,7 @@ static int note_checks(bench *b, profile_part part, profile_result *p, pt_error 
 
 /* ---- parts ---- */
 
-/* Quickly run, and one that was measured: the largest up to `most`. */
+/* A check runs quickly, on an amount that was measured: the largest up to `most`. */
 static int64_t amount_of(const cost_curve *c, int64_t most)
 {
     int at = 0;
@@ -135,7 +135,7 @@ static void choose_amounts(profile_result *p)
     p->write.amount = amount_of(&c->write, CHECK_BYTES);
 }
 
-/* What was measured, as it will be read back: the same plan is made from the file. */
+/* Rounds the costs as the file does, so that a plan made from the file is the same. */
 static int settle(profile_part part, const profile_request *r, profile_result *p, pt_error *e)
 {
     char *text = profile_parts_to_json(1u << part, r, p);
@@ -145,8 +145,8 @@ static int settle(profile_part part, const profile_request *r, profile_result *p
     return failed;
 }
 
-/* What any of it takes, at once: given back and taken again for each it was a tenth of a profile's time. What wants more than so much
- * takes longer to be measured. Where there is not so much, each asks for its own. */
+/* Allocates the largest need of all measurements at once; freeing and allocating for each took a tenth of the time of a profile. Larger
+ * needs than this take long to measure anyway. If there is less memory, each measurement allocates its own. */
 static void reserve_memory(bench *b)
 {
     pt_error e = {0};
@@ -179,7 +179,7 @@ static int measure_part(bench *b, profile_part part, profile_result *p, pt_error
     return failed ? failed : settle(part, b->r, p, e);
 }
 
-/* Whether this request's budgets would let no larger amounts be measured. */
+/* Would this request's budgets allow larger amounts to be measured? */
 static bool suffices(bench *b, profile_part part, const profile_result *p)
 {
     if (part == PROFILE_BLOCKS)
@@ -187,8 +187,8 @@ static bool suffices(bench *b, profile_part part, const profile_result *p)
     return rates_suffice(b, &p->costs) && links_suffice(b, &p->costs);
 }
 
-/* Others were at work beside it, which the check of a few rows does not tell: it does not stand for ever, and a busy machine is not
- * measured with every run. */
+/* Other programs disturbed the measurement, which the check of a few rows does not show. It is not kept for ever, but a busy machine is not
+ * measured at every run. */
 static bool still_stands(profile_part part, const profile_result *p)
 {
     const double unsure = 0.1;
@@ -196,24 +196,13 @@ static bool still_stands(profile_part part, const profile_result *p)
     return part != PROFILE_BLOCKS || p->costs.spread <= unsure || (age >= 0 && age < hour);
 }
 
-/* why: how much memory measuring takes, and where to give it. */
+/* why: how much memory the measurement needs, and which option gives it. */
 static void tell_used(const profile_request *r, const char *why)
 {
     char sentence[640];
     snprintf(sentence, sizeof sentence, "%.500s; the earlier profile is used, though it may be off", why);
     if (r->notice)
         r->notice(r->arg, sentence);
-}
-
-static void tell_not_kept(const profile_request *r)
-{
-    char sentence[640];
-    const char *placement = profile_cache_missing();
-    if (!placement || !r->notice)
-        return;
-    snprintf(sentence, sizeof sentence, "the profile is not kept for the next run: HOME is %.400s, but there is no such folder",
-             placement);
-    r->notice(r->arg, sentence);
 }
 
 static int get_part(bench *b, profile_part part, profile_result *p, pt_error *e)
@@ -227,15 +216,13 @@ static int get_part(bench *b, profile_part part, profile_result *p, pt_error *e)
     p->cached = false;
     pt_error own = {0};
     int failed = measure_part(b, part, p, &own);
-    if (failed == PT_DOES_NOT_FIT && found) { /* it was measured within larger budgets: other times are better than none */
+    if (failed == PT_DOES_NOT_FIT && found) { /* it was measured within larger budgets, and these times are better than none */
         tell_used(b->r, own.text);
         *p = kept;
         return 0;
     }
     if (!failed)
         profile_cache_store(part, b->r, p);
-    if (!failed && part == PROFILE_BLOCKS)
-        tell_not_kept(b->r);
     return failed ? pt_fail(e, failed, "%s", own.text) : 0;
 }
 

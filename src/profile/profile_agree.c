@@ -1,22 +1,22 @@
-/* profile_agree.c - whether what a profile says agrees with what it was checked with. A check is compared with the machine; the costs
- * themselves are not, so that one that is far from its check, or costs nothing, is a file that was changed or damaged.
+/* profile_agree.c - do the costs of a profile agree with its own checks? A check is compared with the machine, the costs are not.
+ * So a cost that is far from its check, or 0, means that the file was changed or damaged.
  *
  *   check / FAR  |........ check ........ the cost ........|  check * FAR + MOMENT_NS
  *
- * A check is the shortest of some runs on memory that may lie in a cache, a cost the median or mean of others: with three programs at work
- * beside each of two cores costs of honest profiles were 0.26 to 10 times their checks (layers' backward 3.2 times their share by
- * operations), and alone 0.5 to 2. What takes microseconds may wait for its turn longer than it takes. A disk whose cache takes
- * writes, or that slows down when it is hot, may be many times slower when it is checked, at the end. */
+ * A check is the shortest of several runs, on memory that may be cached; a cost is the median or mean of other runs. With three other
+ * programs on each of two cores, the costs of valid profiles were 0.26 to 10 times their checks (backward of layers: 3.2 times their
+ * share of operations), on an idle machine 0.5 to 2 times. What takes microseconds may wait longer for its turn than it takes. A disk
+ * that caches writes or slows down when it is hot may be many times slower during the check, which comes at the end. */
 #include "measure/measure_parts.h"
 
 #include <math.h>
 
-static const double FAR = 30, DISK_FAR = 300, FINISH_FAR = 120 /* a gradient is rounded in 0.1 to 0.3 of its update */, MOMENT_NS = 10e6;
+static const double FAR = 30, DISK_FAR = 300, FINISH_FAR = 120 /* rounding a gradient takes 0.1 to 0.3 of its update */, MOMENT_NS = 10e6;
 
 /* ---- one cost ---- */
 
 typedef struct cost_of_check {
-    const char *curve, *check; /* their keys; check NULL: there is none */
+    const char *curve, *check; /* keys; check NULL: there is none */
     size_t curve_at, check_at;
     bool (*there)(const profile_request *r); /* NULL: always */
     double far;
@@ -59,7 +59,7 @@ static int curve_agrees(const cost_of_check *k, const profile_result *p, const c
     const profile_check *check = k->check ? (const profile_check *)((const char *)p + k->check_at) : NULL;
     if (!c->n || !(c->ns[0] > 0))
         return costs_nothing(name, PROFILE_MACHINE, k->curve, e);
-    for (int i = -1; i < c->n && check && check->amount; i++) { /* as much as the check did, and each point of the curve */
+    for (int i = -1; i < c->n && check && check->amount; i++) { /* the amount of the check, and each point of the curve */
         const double amount = i < 0 ? (double)check->amount : c->amount[i], ns = cost_at(c, amount), times = amount / (double)check->amount;
         if (!agrees(ns, check->ns * fmin(times, 1), check->ns * fmax(times, 1), k->far))
             return far_off(name, PROFILE_MACHINE, k->curve, ns, k->check, check->ns, e);
@@ -78,14 +78,14 @@ static int quota_agrees(const profile_result *p, const char *name, pt_error *e)
     return 0;
 }
 
-/* What was measured is never more: the rest of it was noise. */
+/* The measured slowdown is never larger; more than that is noise. */
 static int contention_agrees(const profile_result *p, const char *name, pt_error *e)
 {
     for (int a = 0; a < COST_CLASSES; a++)
         for (int b = 0; b < COST_CLASSES; b++) {
             const double share = costs_length_most(&p->costs, (cost_class)a);
             const double slow = p->costs.slow[a][b] + fmax(p->costs.slow_more[a][b], 0) * share;
-            if (slow > SLOW_MOST * (1 + 1e-6)) /* a file's digits are rounded */
+            if (slow > SLOW_MOST * (1 + 1e-6)) /* the digits of a file are rounded */
                 return pt_fail(e, PT_FAILED, "%.300s: %s: \"slow\": %s beside %s takes %g times as long, and at most %d are measured: "
                                "measure again", name, profile_part_names[PROFILE_MACHINE], cost_class_names[a], cost_class_names[b],
                                slow, SLOW_MOST);
@@ -104,8 +104,8 @@ static int machine_agrees(const profile_request *r, const profile_result *p, con
     return failed ? failed : quota_agrees(p, name, e);
 }
 
-/* The check ran the first layer forward on some of a unit's rows. More rows take longer, at most in proportion to their operations:
- * few of them are slow, for the weights are read for however few. Backward computes a layer again and does twice its work. */
+/* The check ran the first layer forward on some rows of a unit. More rows take longer, at most in proportion to their operations; few rows
+ * are relatively slow, because all weights are read. Backward recomputes a layer and does twice its work. */
 static int kind_agrees(const profile_request *r, const profile_result *p, int kind, const char *name, pt_error *e)
 {
     const layer_cost *c = &p->costs.layer[kind];
@@ -125,7 +125,8 @@ static int kind_agrees(const profile_request *r, const profile_result *p, int ki
     return 0;
 }
 
-/* The head computes forward and backward in one, beside the layer's check by their operations. An embedding's rows are only copied. */
+/* The head computes forward and backward in one task, compared with the layer's check by their operations. An embedding only copies
+ * rows. */
 static int ends_agree(const profile_request *r, const profile_result *p, const char *name, pt_error *e)
 {
     const step_shape *s = r->shape, cut = shape_cut(s, p->layer.amount);

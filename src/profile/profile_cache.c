@@ -1,6 +1,6 @@
-/* profile_cache.c - what was measured before, in files named by what it is for. Nothing here fails: what cannot be read is
- * measured again, what cannot be written is not kept. Files replace each other atomically, so that processes that measure
- * the same at the same time leave one whole result; the oldest are removed when there are many. */
+/* profile_cache.c - earlier measurements, in files named by what they were made for. No function fails: an unreadable file is measured
+ * again, and an unwritable one is not kept. Files are replaced atomically, so that processes that measure at the same time leave one
+ * complete result. If there are many, the oldest are removed. */
 #include "profile/profile_parts.h"
 
 #include "io/files.h"
@@ -54,7 +54,7 @@ int profile_cache_load(profile_part p, const profile_request *r, profile_result 
 
 static int is_profile(const struct dirent *d) { return !strncmp(d->d_name, "profile-", 8); }
 
-/* Halves the number of files, the oldest going first. */
+/* Removes half of the files, the oldest first. */
 static void remove_old(const char *folder)
 {
     struct dirent **entries;

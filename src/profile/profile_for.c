@@ -1,4 +1,4 @@
-/* profile_for.c - what a profile is for: everything that its times depend on, and nothing else. */
+/* profile_for.c - what a profile was made for: everything that its times depend on, and nothing else. */
 #include "profile/profile_parts.h"
 
 #include <inttypes.h>
@@ -53,7 +53,7 @@ int existing_folder(const char *path, char out[FILE_PATH_BYTES], pt_error *e)
 
 /* ---- made for ---- */
 
-/* Other numbers where the same fields come to mean something else: what was measured before does not serve then. */
+/* A number that changes when the same fields get another meaning; earlier measurements are then not used. */
 enum { BLOCKS_WAY = 14, MACHINE_WAY = 21 };
 
 static int threads_of(const profile_request *r) { return r->threads ? r->threads : r->device->info.threads; }
@@ -73,7 +73,7 @@ static json_t *windows_of(const model_config *c)
     return list;
 }
 
-/* Blocks serve every optimizer, but one that updates parameters whole has times of its own among them. */
+/* The times of blocks serve every optimizer, except that one which updates parameters whole has times of its own among them. */
 static bool has_whole(const optimizer *o)
 {
     bool any = false;
@@ -132,7 +132,7 @@ json_t *profile_made_for(profile_part p, const profile_request *r)
     return p == PROFILE_BLOCKS ? blocks_made_for(r) : machine_made_for(r);
 }
 
-/* What was measured may be more than what is needed. */
+/* A profile may contain more than is needed. */
 static bool covers(const char *key, const json_t *have, const json_t *want)
 {
     if (json_equal(have, want))
@@ -151,7 +151,7 @@ int profile_is_for(const char *where, const json_t *have, const json_t *want, pt
     json_object_foreach((json_t *)want, key, value) {
         const json_t *other = json_object_get(have, key);
         if (!other && !strcmp(key, "optimizer") && !strcmp(json_string_value(value), optimizer_adamw.name))
-            continue; /* from when there was no other */
+            continue; /* an old file, from when there was no other optimizer */
         if (other && covers(key, other, value))
             continue;
         if (!strcmp(key, "way"))

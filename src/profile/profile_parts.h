@@ -45,8 +45,6 @@ int profile_parts_from_json(unsigned parts, const char *name, const char *json, 
 int profile_agrees(profile_part part, const char *name, const profile_request *r, const profile_result *p, pt_error *e);
 
 /* The cache: 0, or negative where there is none or nothing that can be used. */
-/* HOME where the cache would lie in it and it is no folder; else NULL. */
-const char *profile_cache_missing(void);
 int profile_cache_load(profile_part p, const profile_request *r, profile_result *out);
 void profile_cache_store(profile_part p, const profile_request *r, const profile_result *result);
 

@@ -111,7 +111,7 @@ static void list_layers(const plan *p, int first, const plan_block *like, char *
             used += (size_t)snprintf(out + used, n - used, " ...");
     }
     if (count == p->blocks_n)
-        snprintf(out, n, "all %d layers", count);
+        snprintf(out, n, count == 1 ? "the only layer" : "all %d layers", count);
 }
 
 static void write_passing(int passing, char *out, size_t n)

@@ -133,9 +133,10 @@ static void write_head(FILE *out, const explanation *x)
     const search_input *in = x->in->search;
     const model *m = in->model;
     char count[32], time[32], sure[FORECAST_SURE_BYTES];
-    fprintf(out, "model    %s, %s parameters, %lld layers; a step is %lld sequence%s of %lld tokens, %s\n", m->config.model_type,
-            count_format(count, (uint64_t)m->parameters), (long long)m->config.layers, (long long)in->shape->batch,
-            in->shape->batch == 1 ? "" : "s", (long long)in->shape->seq_len, in->shape->type == PT_BF16 ? "bf16" : "fp32");
+    fprintf(out, "model    %s, %s parameters, %lld layer%s; a step is %lld sequence%s of %lld token%s, %s\n", m->config.model_type,
+            count_format(count, (uint64_t)m->parameters), (long long)m->config.layers, plural((uint64_t)m->config.layers),
+            (long long)in->shape->batch, plural((uint64_t)in->shape->batch), (long long)in->shape->seq_len,
+            plural((uint64_t)in->shape->seq_len), in->shape->type == PT_BF16 ? "bf16" : "fp32");
     write_trained(out, x);
     fprintf(out, "machine  %s (%s)\n", x->in->machine, x->in->source);
     if (search_ranks(in) > 1)
@@ -145,7 +146,9 @@ static void write_head(FILE *out, const explanation *x)
             x->tokens_per_s);
     fputs(forecast_sure_words(&x->forecast, in->costs, sure), out);
     if (x->in->tried)
-        fprintf(out, "; best of %d plans tried in %s", x->in->tried, seconds_format(time, x->in->search_s));
+        fprintf(out, "; best of %d plan%s", x->in->tried, plural((uint64_t)x->in->tried));
+    if (x->in->tried && !forecast_needs_disk(&x->forecast)) /* else the line would be too long */
+        fprintf(out, " tried in %s", seconds_format(time, x->in->search_s));
     fputc('\n', out);
 }
 
@@ -161,7 +164,7 @@ static void write_chunks(FILE *out, const plan *p)
         moved += p->chunks[i].placement != TIER_DEVICE;
         sharded += p->chunks[i].sharded;
     }
-    fprintf(out, "weights  %d chunk%s of up to %s, with states:", p->chunks_n, p->chunks_n == 1 ? "" : "s",
+    fprintf(out, "weights  %d chunk%s of up to %s, with states:", p->chunks_n, plural((uint64_t)p->chunks_n),
             short_size(size, (uint64_t)p->chunk_bytes));
     const char *between = "";
     for (int t = 0; t < TIERS; t++)
@@ -176,9 +179,9 @@ static void write_chunks(FILE *out, const plan *p)
     fputc('\n', out);
     fprintf(out, "updates  %s", update_time_words[p->update]);
     if (host_updates)
-        fprintf(out, ", %d of %d chunks on the host", host_updates, p->chunks_n);
+        fprintf(out, ", %d of %d chunk%s on the host", host_updates, p->chunks_n, plural((uint64_t)p->chunks_n));
     fprintf(out, "\nbatch    micro-batches of %lld sequence%s, %d in a row per layer\n", (long long)p->micro_batch,
-            p->micro_batch == 1 ? "" : "s", p->visit);
+            plural((uint64_t)p->micro_batch), p->visit);
 }
 
 static void write_layers(FILE *out, const plan *p, int passing)
@@ -255,14 +258,22 @@ static bool is_of_system(const char *name)
     return is;
 }
 
+static void write_rival_name(const rival *r, char *out, size_t n)
+{
+    if (!strcmp(r->name, policy_names[POLICY_PROTRAIN]))
+        snprintf(out, n, "as the %s paper plans", r->name);
+    else
+        snprintf(out, n, is_of_system(r->name) ? "as %s plans" : "%s", r->name);
+}
+
 static void write_rival(FILE *out, const char *word, const rival *r)
 {
-    char text[280];
-    const char *policy = is_of_system(r->name) ? "policy of " : "";
+    char text[320], name[120];
+    write_rival_name(r, name, sizeof name);
     if (r->slower < 0.0005)
-        snprintf(text, sizeof text, "%s%s: as fast", policy, r->name);
+        snprintf(text, sizeof text, "%s: as fast as this plan", name);
     else
-        snprintf(text, sizeof text, "%s%s: %.1f%% slower, %s", policy, r->name, 100 * r->slower, r->why);
+        snprintf(text, sizeof text, "%s: %.1f%% slower than this plan, %s", name, 100 * r->slower, r->why);
     write_wrapped(out, word, text);
 }
 

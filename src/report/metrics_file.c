@@ -58,10 +58,12 @@ int metrics_line_read(const char *path, uint64_t number, const char *text, size_
 {
     json_error_t bad;
     json_source s;
+    char reason[JSON_REASON_BYTES];
     snprintf(s.where, sizeof s.where, "%.400s: line %llu", path, (unsigned long long)number);
     s.object = json_loadb(text, n, JSON_REJECT_DUPLICATES | JSON_ALLOW_NUL, &bad);
     if (!s.object)
-        return pt_fail(e, PT_FAILED, "%s, column %d: not valid JSON: %.160s; remove the line", s.where, bad.column, bad.text);
+        return pt_fail(e, PT_FAILED, "%s, column %d: not valid JSON: %s; remove the line", s.where, bad.column,
+                       json_reason(&bad, reason));
     int failed = json_is_object(s.object) ? read_object(&s, out, e)
                                           : pt_fail(e, PT_FAILED, "%s: the line is %s, but must be an object {\"step\": ...}: remove it",
                                                     s.where, json_type_name(s.object));

@@ -53,8 +53,9 @@ static void write_what(FILE *out, const run_folder *r)
     if (r->planned && t->model_type[0]) {
         fputs("<p>", out);
         html_text(out, t->model_type);
-        fprintf(out, ", %s parameters, %lld layers; %lld sequences of %lld tokens per step, %s</p>\n",
-                count_format(count, (uint64_t)t->parameters), (long long)t->layers, (long long)t->batch, (long long)t->seq_len,
+        fprintf(out, ", %s parameters, %lld layer%s; %lld sequence%s of %lld token%s per step, %s</p>\n",
+                count_format(count, (uint64_t)t->parameters), (long long)t->layers, plural((uint64_t)t->layers), (long long)t->batch,
+                plural((uint64_t)t->batch), (long long)t->seq_len, plural((uint64_t)t->seq_len),
                 t->type == PT_BF16 ? "bf16" : "fp32");
     }
     if (r->machine[0]) {
@@ -347,7 +348,8 @@ static void write_samples(FILE *out, const said_samples *s)
         for (int k = i; k < s->n; k++) {
             if (strcmp(s->list[k].prompt, s->list[i].prompt))
                 continue;
-            fprintf(out, "<p class=\"soft\">after %lld steps</p><pre>", (long long)s->list[k].step);
+            fprintf(out, "<p class=\"soft\">after %lld step%s</p><pre>", (long long)s->list[k].step,
+                    plural((uint64_t)s->list[k].step));
             html_text(out, s->list[k].text);
             fputs("</pre>\n", out);
         }

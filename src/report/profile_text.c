@@ -13,14 +13,14 @@ static void write_subject(FILE *f, const profile_request *r)
 {
     const model *m = r->model;
     const step_shape *s = r->shape;
+    const int threads = r->threads ? r->threads : r->device->info.threads;
     char count[32];
-    fprintf(f, "model    %s, %s parameters, %lld layers\n", m->config.model_type, count_format(count, (uint64_t)m->parameters),
-            (long long)m->config.layers);
-    fprintf(f, "machine  %s, %d threads, %s\n", r->device->info.name, r->threads ? r->threads : r->device->info.threads,
-            r->device->info.arithmetic);
-    fprintf(f, "step     %lld sequence%s of %lld tokens, computed in %lld unit%s of %lld tokens, %s\n\n", (long long)s->batch,
-            s->batch > 1 ? "s" : "", (long long)s->seq_len, (long long)s->units_n, s->units_n > 1 ? "s" : "", (long long)s->unit_rows,
-            s->type == PT_BF16 ? "bf16" : "fp32");
+    fprintf(f, "model    %s, %s parameters, %lld layer%s\n", m->config.model_type, count_format(count, (uint64_t)m->parameters),
+            (long long)m->config.layers, plural((uint64_t)m->config.layers));
+    fprintf(f, "machine  %s, %d thread%s, %s\n", r->device->info.name, threads, plural((uint64_t)threads), r->device->info.arithmetic);
+    fprintf(f, "step     %lld sequence%s of %lld token%s, computed in %lld unit%s of %lld token%s, %s\n\n", (long long)s->batch,
+            plural((uint64_t)s->batch), (long long)s->seq_len, plural((uint64_t)s->seq_len), (long long)s->units_n,
+            plural((uint64_t)s->units_n), (long long)s->unit_rows, plural((uint64_t)s->unit_rows), s->type == PT_BF16 ? "bf16" : "fp32");
 }
 
 /* ---- blocks ---- */

@@ -33,16 +33,18 @@ static int check_text(const char *where, const char *key, const char *text, pt_e
 
 static void on_error(muParserHandle_t parser) { (void)parser; } /* mupError() asks */
 
-static int parser_error(const char *where, const char *key, muParserHandle_t parser, pt_error *e)
+static int parser_error(const char *where, const char *key, const expression *x, pt_error *e)
 {
-    char token[48], message[160];
-    snprintf(token, sizeof token, "%s", mupGetErrorToken(parser));
-    snprintf(message, sizeof message, "%s", mupGetErrorMsg(parser));
-    const int at = mupGetErrorPos(parser);
+    char token[48], message[160], more[32] = "";
+    snprintf(token, sizeof token, "%s", mupGetErrorToken(x->parser));
+    snprintf(message, sizeof message, "%s", mupGetErrorMsg(x->parser));
+    if (x->dim > 1)
+        snprintf(more, sizeof more, " to x%lld", (long long)x->dim);
+    const int at = mupGetErrorPos(x->parser);
     if (token[0] && at >= 0)
         return pt_fail(e, PT_FAILED,
-                       "%s: %s, column %d: \"%s\" is unknown; use x1 to xd, pi, e, d and the functions of muParser", where,
-                       key, at + 1, token);
+                       "%s: %s, column %d: \"%s\" is unknown; use x1%s, pi, e, d and the functions of muParser", where, key, at + 1, token,
+                       more);
     return pt_fail(e, PT_FAILED, "%s: %s: %s", where, key, message);
 }
 
@@ -82,7 +84,7 @@ int expression_open(const char *where, const char *key, const char *text, int64_
     if (!mupError(x->parser))
         mupEval(x->parser);
     if (mupError(x->parser)) {
-        failed = parser_error(where, key, x->parser, e);
+        failed = parser_error(where, key, x, e);
         expression_close(x);
         return failed;
     }

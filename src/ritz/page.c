@@ -130,7 +130,7 @@ static void write_figure(FILE *out, const ritz_figure *f)
     fputs("</text></svg></figure>\n", out);
 }
 
-static int write_page(const char *path, const char *title, const char *text, const ritz_figure *figures, int n, pt_error *e)
+int ritz_page_write(const char *path, const char *title, const char *text, const ritz_figure *figures, int n, pt_error *e)
 {
     char *page = NULL;
     size_t bytes;
@@ -149,13 +149,6 @@ static int write_page(const char *path, const char *title, const char *text, con
     int failed = fclose(f) || bad ? pt_fail(e, PT_FAILED, "out of memory") : file_write_atomic(path, page, bytes, e);
     free(page);
     return failed;
-}
-
-int ritz_page_write(const char *out, const char *title, const char *text, const ritz_figure *figures, int n, pt_error *e)
-{
-    char path[FILE_PATH_BYTES];
-    int failed = path_join(path, out, "report.html", e);
-    return failed ? failed : write_page(path, title, text, figures, n, e);
 }
 
 /* ---- a run ---- */
@@ -296,7 +289,7 @@ static int write_run(pt_ritz *r, const char *folder, const char *file, pt_error 
             figures[figures_n++] = (ritz_figure){"along the diagonal", "x1", false, false, r->problem.is.exact ? 2 : 1,
                                                  {{"u", SLICE, x, u, NULL}, {"exact", SLICE, x, exact, NULL}}};
         figures[figures_n++] = (ritz_figure){"time of a step, s", "step", false, false, n[4] ? 2 : 1, {curves[3], curves[4]}};
-        failed = write_page(file, r && r->problem.name[0] ? r->problem.name : folder, text, figures, figures_n, e);
+        failed = ritz_page_write(file, r && r->problem.name[0] ? r->problem.name : folder, text, figures, figures_n, e);
     }
     for (int i = 0; i < KEYS; i++)
         free(columns[i]);
@@ -311,7 +304,8 @@ int ritz_page_of_run(pt_ritz *r, const char *out, pt_error *e)
     return failed ? failed : write_run(r, out, path, e);
 }
 
-bool ritz_is_run(const char *folder) { return isfinite(last_of(folder, "energy")); }
+bool ritz_has_metrics(const char *folder, const char *key) { return isfinite(last_of(folder, key)); }
+bool ritz_is_run(const char *folder) { return ritz_has_metrics(folder, "energy"); }
 
 int ritz_page_of_folder(const char *folder, const char *file, pt_error *e)
 {

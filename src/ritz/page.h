@@ -14,10 +14,12 @@ typedef struct ritz_figure {
     ritz_curve curves[8];
 } ritz_figure;
 
-/* OUT/report.html. `text` is put between the title and the pictures, as it is. */
-int ritz_page_write(const char *out, const char *title, const char *text, const ritz_figure *figures, int n, pt_error *e);
+/* `text` is put between the title and the pictures, as it is. */
+int ritz_page_write(const char *file, const char *title, const char *text, const ritz_figure *figures, int n, pt_error *e);
 /* The same of a finished run: energy and errors from its metrics.jsonl, and the solution along a line through the box. */
 int ritz_page_of_run(pt_ritz *r, const char *out, pt_error *e);
+/* Whether some line of a folder's metrics has a key. */
+bool ritz_has_metrics(const char *folder, const char *key);
 /* Whether a folder has the metrics of such a run, and a page of it, whether or not it still runs. */
 bool ritz_is_run(const char *folder);
 int ritz_page_of_folder(const char *folder, const char *file, pt_error *e);

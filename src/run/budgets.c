@@ -9,7 +9,7 @@
 
 static uint64_t less(uint64_t a, uint64_t b) { return a > b ? a - b : 0; }
 
-enum { GPU_MARGIN_SHARE = 64, GPU_MARGIN_LEAST = 512 << 20 }; /* kernels are loaded when they are first launched */
+enum { GPU_MARGIN_SHARE = 64, GPU_MARGIN_LEAST = 512 << 20 }; /* kernels are loaded at their first launch */
 
 static uint64_t gpu_margin(uint64_t memory_bytes)
 {
@@ -24,7 +24,7 @@ static uint64_t ram_margin(uint64_t memory_bytes) { return machine_memory_margin
 typedef struct findings {
     machine m;
     bool gpu, disk_in_ram;
-    uint64_t disk_bytes; /* for a scratch file on the disk; not asked where it is not to be used */
+    uint64_t disk_bytes; /* for a scratch file on the disk; not determined if the run does not use the disk */
 } findings;
 
 static int find(const budget_request *r, findings *f, pt_error *e)
@@ -43,7 +43,7 @@ static int find(const budget_request *r, findings *f, pt_error *e)
 
 /* ---- choosing ---- */
 
-/* A tier that lies in RAM takes from the others there, so none is made of it unasked. */
+/* A tier that lies in RAM takes memory from the others there, so there is none unless the user asks for it. */
 static uint64_t choose_disk(const budget_request *r, const findings *f)
 {
     if (r->asked[TIER_DISK] != PT_AUTO)
@@ -73,7 +73,7 @@ static void tell_missing(const budget_request *r, uint64_t bytes)
         *r->missing_bytes = bytes;
 }
 
-/* What is advised is what is free less the margin: what a process needs beside its arenas lies there too, and what is free changes. */
+/* Advice is what is free less the margin, because the process needs memory outside its arenas, and what is free changes. */
 static void add_change(char change[BUDGETS_CHANGE_BYTES], tier t, uint64_t bytes)
 {
     size_t used = strlen(change);
@@ -88,7 +88,7 @@ static void tell_change(const budget_request *r, const char *change)
         snprintf(r->change, BUDGETS_CHANGE_BYTES, "%s", change);
 }
 
-/* "give `device_memory` 8GiB" or, where nothing would do, "lower it" */
+/* "give `device_memory` 8GiB", or "lower it" if no size would fit */
 static const char *mend(const char *change, int named, char out[BUDGETS_CHANGE_BYTES + 8])
 {
     snprintf(out, BUDGETS_CHANGE_BYTES + 8, "%s%s", *change ? "give " : named > 1 ? "lower them" : "lower it", change);
@@ -97,11 +97,11 @@ static const char *mend(const char *change, int named, char out[BUDGETS_CHANGE_B
 
 static bool is_in_ram(const findings *f, tier t) { return t == TIER_HOST || (t == TIER_DEVICE ? !f->gpu : f->disk_in_ram); }
 
-/* What a tier in RAM may have so that all of them fit into `bytes`, when the largest are made smaller. */
+/* The largest size of a tier in RAM such that all of them fit into `bytes`, if the largest ones shrink. */
 static uint64_t share_of_ram(const uint64_t wanted[TIERS], uint64_t bytes)
 {
     uint64_t share = 0;
-    for (int round = 0; round < TIERS; round++) { /* those that want less than a share leave more to the others */
+    for (int round = 0; round < TIERS; round++) { /* tiers that need less than an equal share leave more to the others */
         uint64_t left = bytes, n = 0;
         for (tier t = 0; t < TIERS; t++)
             if (wanted[t] > share)
@@ -113,7 +113,7 @@ static uint64_t share_of_ram(const uint64_t wanted[TIERS], uint64_t bytes)
     return share;
 }
 
-/* Only what was asked for is named: the others follow. */
+/* Names only the budgets that the user gave; the others follow from them. */
 static void change_ram(const budget_request *r, const findings *f, const uint64_t budget[TIERS], char change[BUDGETS_CHANGE_BYTES])
 {
     const uint64_t bytes = less(f->m.memory_free_bytes, machine_memory_margin(&f->m) + r->memory_reserve);
@@ -126,11 +126,11 @@ static void change_ram(const budget_request *r, const findings *f, const uint64_
             add_change(change, t, share);
 }
 
-/* Whatever of the tiers lies in RAM has to be free there together; the sum of budgets may pass 2^64. */
+/* All tiers that lie in RAM must fit the free RAM together. The sum of budgets may exceed 2^64. */
 static int check_ram(const budget_request *r, const findings *f, const uint64_t budget[TIERS], pt_error *e)
 {
     char list[160] = "", where[320] = "", change[BUDGETS_CHANGE_BYTES] = "", advice[BUDGETS_CHANGE_BYTES + 8], size[32], lack[32];
-    const uint64_t most = (uint64_t)1 << 61; /* of a tier; so that their sum is a number */
+    const uint64_t most = (uint64_t)1 << 61; /* per tier, so that the sum does not overflow */
     const uint64_t has = less(f->m.memory_free_bytes, BUDGETS_BESIDE + r->memory_reserve);
     uint64_t left = has, missing = 0;
     int named = 0;
@@ -161,7 +161,7 @@ static int check_ram(const budget_request *r, const findings *f, const uint64_t 
                    where);
 }
 
-/* What may be asked for of the disk. */
+/* The largest budget that the disk can have. */
 static uint64_t disk_gives(const findings *f)
 {
     const uint64_t there = less(f->disk_bytes, MACHINE_DISK_MARGIN), in_ram = less(f->m.memory_free_bytes, machine_memory_margin(&f->m));
@@ -227,8 +227,8 @@ static void join(refusals *all, const refusals *one)
     all->missing_bytes += one->missing_bytes;
 }
 
-/* Everything that is too large is said at once, so that what is advised leads to no other refusal: of a disk that lies in RAM what it
- * gives counts there. */
+/* Reports everything that is too large at once, so that following the advice leads to no other refusal. If the disk tier lies in RAM, its
+ * budget counts there. */
 static int check_all(const budget_request *r, const findings *f, uint64_t budget[TIERS], pt_error *e)
 {
     enum { DISK, GPU, RAM, CHECKS };
@@ -299,7 +299,7 @@ void budgets_notice_disk(const budget_request *r)
 
 /* ---- threads ---- */
 
-/* What many of them need is no arena's. */
+/* Many threads need more memory than an arena accounts for. */
 static void leave_to_threads(const budget_request *r, uint64_t budget[TIERS], char why[BUDGETS_WHY_BYTES])
 {
     const uint64_t bytes = r->device ? r->device->info.threads_bytes : 0;
@@ -310,9 +310,9 @@ static void leave_to_threads(const budget_request *r, uint64_t budget[TIERS], ch
     budget[TIER_DEVICE] = less(budget[TIER_DEVICE], bytes);
     size_t used = why ? strlen(why) : 0;
     if (why)
-        snprintf(why + used, BUDGETS_WHY_BYTES - used, "%sless %s of device memory for %d threads", used ? "; " : "",
+        snprintf(why + used, BUDGETS_WHY_BYTES - used, "%sless %s of device memory for %d thread%s", used ? "; " : "",
                  size_format(size, bytes),
-                 r->device->info.threads);
+                 r->device->info.threads, plural((uint64_t)r->device->info.threads));
 }
 
 /* ---- all ---- */
@@ -354,5 +354,5 @@ void budgets_of_machine(const machine_spec *x, const budget_request *r, uint64_t
     if (!*host_tier)
         budget[TIER_HOST] = 0;
     if (!x->cuda && asked[TIER_DEVICE] == PT_AUTO)
-        budget[TIER_DEVICE] = less(budget[TIER_DEVICE], budget[TIER_HOST]); /* both are its RAM */
+        budget[TIER_DEVICE] = less(budget[TIER_DEVICE], budget[TIER_HOST]); /* both are in its RAM */
 }

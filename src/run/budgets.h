@@ -1,17 +1,16 @@
-/* budgets.h - how many bytes of each tier a run may use: what was asked for, else what the machine has free, less a margin.
+/* budgets.h - how many bytes of each tier a run may use: what the user gave, else what is free, less a margin.
  *
  *   memory    | other programs | margin | device arena | host arena |      the machine's, or the cgroup's limit
  *   disk      | files          | margin | the disk tier's file      |
- *   GPU       | other programs | margin | device arena |                     then the memory above holds the host arena alone
+ *   GPU       | other programs | margin | device arena |                     then the memory above holds only the host arena
  *
- * A folder for the disk tier may lie in RAM (tmpfs). A budget for it is then taken only where one was asked for, and counts with
- * the arenas in memory.
+ * The folder of the disk tier may lie in RAM (tmpfs). Then there is a disk tier only if the user gave a budget for it, and it counts
+ * with the arenas in memory.
  *
- * A budget is a limit for a tier's arena. What a process needs beside its arenas lives in the margin, or, where a
- * budget was asked for, in what is free beyond it, which has to be there: program and libraries, tokenizer and data, the batch on
- * its way to the device (20 bytes a token), scratch space and stack of each compute thread. That is less than BUDGETS_BESIDE with up
- * to 8 threads; what more threads need (device_info.threads_bytes) is taken from the device's budget, so that it is with any number
- * of them.
+ * A budget limits the arena of a tier. A process also needs memory outside its arenas: program and libraries, tokenizer and data, the
+ * batch on its way to the device (20 bytes per token), scratch space and stack of each compute thread. This comes from the margin or,
+ * if the user gave a budget, from what is free beyond it, which must suffice. It is less than BUDGETS_BESIDE with up to 8 threads. The
+ * memory of more threads (device_info.threads_bytes) is subtracted from the device's budget.
  */
 #ifndef PT_BUDGETS_H
 #define PT_BUDGETS_H
@@ -22,29 +21,29 @@
 #include "machine/machine_file.h"
 
 typedef struct budget_request {
-    uint64_t asked[TIERS];  /* bytes or PT_AUTO; on a CPU the host is a tier only where it is asked for */
-    const char *disk_path;  /* where the disk tier's file is to be */
-    const device *device;   /* NULL: the CPU. A GPU has memory of its own, and there always is a host tier */
-    const machine *machine; /* NULL: this one, as it is now */
-    void (*notice)(void *arg, const char *sentence); /* what a user should know; may be NULL */
+    uint64_t asked[TIERS];  /* bytes or PT_AUTO; on a CPU there is a host tier only if it is not PT_AUTO */
+    const char *disk_path;  /* folder of the disk tier's file */
+    const device *device;   /* NULL: the CPU. With a GPU there always is a host tier */
+    const machine *machine; /* NULL: this machine, in its current state */
+    void (*notice)(void *arg, const char *sentence); /* notes for the user; may be NULL */
     void *arg;
-    uint64_t *missing_bytes; /* what does not fit, or what threads need beyond what was asked for, is put there, else 0; may be NULL */
-    /* BUDGETS_CHANGE_BYTES; options that ask for what is free instead, of each tier that is refused, else ""; may be NULL */
+    uint64_t *missing_bytes; /* set to the bytes that do not fit, or that threads need beyond the given budgets; else 0; may be NULL */
+    /* BUDGETS_CHANGE_BYTES: set to options that would fit, for each refused tier, else ""; may be NULL */
     char *change;
-    uint64_t disk_reserve;  /* bytes of the disk that are for something else: taken from what is free where nothing is asked for */
-    uint64_t memory_reserve; /* the same of RAM, whatever is asked for: what is saved into a folder that lies there */
+    uint64_t disk_reserve;  /* bytes of the disk for other purposes; subtracted if the budget is PT_AUTO */
+    uint64_t memory_reserve; /* the same for RAM, with any budget: files saved into a folder that lies there */
 } budget_request;
 
 enum { BUDGETS_BESIDE = 96 << 20 };
 enum { BUDGETS_WHY_BYTES = 448, BUDGETS_CHANGE_BYTES = 128 };
 
-/* PT_DOES_NOT_FIT where what is asked for is more than is free, in memory or on the disk. why: what was free under which limit and
- * the margins, for people, "" where everything was asked for and threads need nothing of it; may be NULL. */
+/* PT_DOES_NOT_FIT if a given budget exceeds what is free, in memory or on the disk. why (may be NULL): a sentence for the user on what was
+ * free under which limit, and the margins; "" if all budgets were given and threads need nothing of them. */
 int budgets_choose(const budget_request *r, uint64_t budget[TIERS], bool *host_tier, char why[BUDGETS_WHY_BYTES], pt_error *e);
-/* For what does not fit: says where the disk tier got nothing because its folder lies in RAM. */
+/* For a run that does not fit: notes if the disk tier got nothing because its folder lies in RAM. */
 void budgets_notice_disk(const budget_request *r);
-/* What the machine of a file may give: all that it has but the same margins, or what is asked for. This machine is not looked at.
- * why: the same for people, of the file's memory. */
+/* The budgets of the machine in a machine file: the given ones, else all it has less the same margins. Does not look at this machine. why:
+ * as above, about the file's memory. */
 void budgets_of_machine(const machine_spec *x, const budget_request *r, uint64_t budget[TIERS], bool *host_tier,
                         char why[BUDGETS_WHY_BYTES]);
 

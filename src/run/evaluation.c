@@ -5,7 +5,7 @@
 #include <math.h>
 #include <string.h>
 
-/* Windows from `window` on; those behind the last one have no targets. */
+/* The windows from `window` on; those after the last have no targets. */
 static int load_batch(executor *x, dataset *data, uint64_t window, dataset_counts *counts, pt_error *e)
 {
     const step_shape *s = executor_input_of(x)->shape;
@@ -46,7 +46,7 @@ int evaluation_run(executor *x, dataset *data, bool (*progress)(void *arg, uint6
                    evaluation_sum *out, pt_error *e)
 {
     const step_shape *s = executor_input_of(x)->shape;
-    const uint64_t batch = (uint64_t)(s->batch * shape_ranks(s)); /* of all ranks */
+    const uint64_t batch = (uint64_t)(s->batch * shape_ranks(s)); /* windows of all ranks */
     uint64_t windows = dataset_eval_windows(data);
     dataset_counts counts = {0};
     *out = (evaluation_sum){.bad_window = -1};

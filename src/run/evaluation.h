@@ -1,4 +1,4 @@
-/* evaluation.h - the loss over all windows of some data, by the forward schedule. */
+/* evaluation.h - the loss over all windows of a data set, by the forward schedule. */
 #ifndef PT_EVALUATION_H
 #define PT_EVALUATION_H
 
@@ -6,15 +6,15 @@
 #include "run/executor.h"
 
 typedef struct evaluation_sum {
-    double loss;         /* of all targets, nats */
-    int64_t tokens, learned; /* as dataset_counts has them: learned are targets */
+    double loss;         /* mean over all targets, nats */
+    int64_t tokens, learned; /* as in dataset_counts; learned: targets */
     int64_t right;       /* targets that were the most probable token */
-    int64_t bad_window;  /* the loss of one of the batch that begins there is not finite, and the sum ends with it; -1: none */
-    bool stopped;        /* progress said so: not all is in the sum */
+    int64_t bad_window;  /* first window of a batch with a loss that is not finite, where the evaluation ended; -1: none */
+    bool stopped;        /* progress returned false; the sums are incomplete */
 } evaluation_sum;
 
-/* The executor has SCHEDULE_EVAL, and nothing waits in it; where its shape has documents, the data keep them apart. `progress` is told of
- * windows; false: to stop. */
+/* The executor must have SCHEDULE_EVAL and no waiting update. If its shape has documents, the data must mark them. `progress` gets windows
+ * done and total; it returns false to stop. */
 int evaluation_run(executor *x, dataset *data, bool (*progress)(void *arg, uint64_t done, uint64_t total), void *arg,
                    evaluation_sum *out, pt_error *e);
 

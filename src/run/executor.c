@@ -11,8 +11,7 @@
 #include <string.h>
 #include <time.h>
 
-/* Losses and what was right (2, ranks, batch, seq_len), and sums of all ranks, and the ranks' own sums on their way (ranks,
- * sumsq_count). */
+/* Losses and correct predictions (2, ranks, batch, seq_len), sums of all ranks, and each rank's own sums as sent (ranks, sumsq_count). */
 typedef struct outcome { float *losses; double *sums, *of_rank; } outcome;
 
 struct executor {
@@ -20,32 +19,32 @@ struct executor {
     schedule schedules[SCHEDULE_KINDS];
     bool built[SCHEDULE_KINDS];
     uint64_t bytes[TIERS], peak[TIERS], scratch_offset;
-    bool ran[SCHEDULE_KINDS]; /* only a schedule's first run can raise the peak */
+    bool ran[SCHEDULE_KINDS]; /* the peak can rise only in the first run of a schedule */
     char *arena[TIERS];
     disk_file *disk;
     disk_channel *reader, *writer;
     queue *queues[QUEUES];
-    uint64_t *values;     /* timeline value behind each task */
+    uint64_t *values;     /* timeline value after each task */
     task_time *times[SCHEDULE_KINDS];
-    bool timing, timed[SCHEDULE_KINDS]; /* the next run takes times; the schedule's last one did */
-    char *mailbox;        /* batch, losses, sums: the loader's side */
+    bool timing, timed[SCHEDULE_KINDS]; /* the next run is timed; the last run of the schedule was timed */
+    char *mailbox;        /* the loader's copy of batch, losses and sums */
     size_t mailbox_bytes, loss_at, sumsq_at;
     task_runner runner;
-    outcome all;          /* of several ranks: theirs too */
+    outcome all;          /* with several ranks: the outcome of all */
 };
 
 static int64_t tokens_of(const executor *x) { return x->o.input.shape->batch * x->o.input.shape->seq_len; }
 
 /* ---- memory ---- */
 
-/* In whole pages, as memory is taken. */
+/* In whole pages, the unit of allocation. */
 static void raise_peak(executor *x, tier t, uint64_t end)
 {
     end = align_up(end, DISK_ALIGN);
     x->peak[t] = end > x->peak[t] ? end : x->peak[t];
 }
 
-/* The schedules' own needs are checked with them; loading and saving may need more. */
+/* The schedules' needs are checked with them; loading and saving may need more. */
 static int check_budgets(const executor *x, pt_error *e)
 {
     char need[32], have[32], ask[32];
@@ -79,7 +78,7 @@ static int build_schedules(executor *x, pt_error *e)
 
 static memory_kind memory_of(int t) { return t == TIER_DEVICE ? MEMORY_DEVICE : MEMORY_HOST; }
 
-/* A process that passes its container's limit is killed without a word, so this is asked before. */
+/* The kernel kills a process that exceeds its container's limit without a message, so check before allocating. */
 static int check_free(const executor *x, pt_error *e)
 {
     const device *d = x->o.device;
@@ -100,7 +99,7 @@ static int check_free(const executor *x, pt_error *e)
                    size_option(give, size_round_down(most > others ? most - others : 0)));
 }
 
-/* All by the device: it knows which host memory it copies from fastest. */
+/* Both arenas come from the device, which knows how to allocate host memory that it can copy fast. */
 static int open_memory(executor *x, pt_error *e)
 {
     device *d = x->o.device;
@@ -294,7 +293,7 @@ static void count_operands(executor *x, const schedule *s, const task *t)
     }
 }
 
-/* Each partial sum from the rank that has the rows. */
+/* Takes each partial sum from the rank that has its rows. */
 static void choose_sums(executor *x)
 {
     const packing *k = x->o.input.packing;
@@ -310,7 +309,7 @@ static void choose_sums(executor *x)
     }
 }
 
-/* What the ranks have computed, to all of them. A rank that failed tells the others. */
+/* Exchanges the results of the ranks. A rank that failed tells the others here. */
 static int share_outcome(executor *x, schedule_kind kind, int failed, pt_error *e)
 {
     comm *c = x->o.comm;
@@ -398,7 +397,7 @@ char *executor_placement(const executor *x, object_kind kind, int chunk, uint64_
     return NULL;
 }
 
-/* Loading and saving go to the placements of all chunks; to the states of frozen ones nothing else does. */
+/* Loading and saving touch the placements of all chunks, and as the only ones the states of frozen chunks. */
 static void count_placements(executor *x)
 {
     const schedule *s = any_schedule(x);

@@ -1,4 +1,4 @@
-/* misfit_text.h - the words of what does not fit: for training (train/misfit.h) and for evaluation. */
+/* misfit_text.h - sentences about what does not fit, for training (train/misfit.h) and evaluation. */
 #ifndef PT_MISFIT_TEXT_H
 #define PT_MISFIT_TEXT_H
 
@@ -11,7 +11,7 @@ void misfit_say_change(const search_input *in, const search_room *room, const ui
                        char out[MISFIT_CHANGE_BYTES]);
 /* "23.50 GiB of device memory and 60.80 GiB of host memory" */
 void misfit_say_budgets(const search_input *in, char *out, size_t n);
-/* To the text that is there, as far as it has room. */
+/* Appends to the text, as far as there is room. */
 void misfit_append(char *out, size_t n, const char *fmt, ...) __attribute__((format(printf, 3, 4)));
 
 #endif

@@ -14,7 +14,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-enum { SPARE_BYTES = 64 << 20 }; /* at most: more would not make reading and writing faster */
+enum { SPARE_BYTES = 64 << 20 }; /* more would not make reading and writing faster */
 enum { BOUNCE_BYTES = 1 << 20, BOUNCE_ELEMENTS = BOUNCE_BYTES / 2 / sizeof(bf16) }; /* [high halves][low halves] */
 
 /* ---- kinds ---- */
@@ -49,7 +49,7 @@ int64_t state_entries(const schedule_input *in, int kind, int index)
 
 /* ---- chunks ---- */
 
-typedef struct chunk_memory { char *weights, *states; bool away; } chunk_memory; /* away: only to be moved */
+typedef struct chunk_memory { char *weights, *states; bool away; } chunk_memory; /* away: accessible only by copies */
 
 static int window_disk(state *s, bool write, pt_error *e)
 {
@@ -125,7 +125,7 @@ int state_close(state *s, pt_error *e) { return window_close(s, e); }
 
 /* ---- entries ---- */
 
-/* Entries `at` .. of a piece's masters, in the chunk's weights, and where its low halves are (NULL: it has none). */
+/* Entries `at` .. of a piece's masters: their upper halves in the chunk's weights, and their low halves (NULL: none). */
 typedef struct master { pt_dtype type; char *weights; uint16_t *low; } master;
 
 static int64_t own_first(const state *s, const piece *p) { return (p->own_row0 - p->row0) * s->in->model->params[p->param].cols; }
@@ -133,7 +133,7 @@ static int64_t own_first(const state *s, const piece *p) { return (p->own_row0 -
 static master master_of(const state *s, const chunk_memory *c, const piece *p, int64_t at)
 {
     const int64_t own = at - own_first(s, p), values = p->own_rows * s->in->model->params[p->param].cols;
-    const bool is_own = own >= 0 && own < values; /* what other ranks update has no low halves here */
+    const bool is_own = own >= 0 && own < values; /* values that another rank updates have no low halves here */
     const packing *k = s->in->packing;
     pt_dtype type = param_type(&s->in->model->params[p->param], k->type);
     char *weights = c->weights + (size_t)(p->offset - kept_weight_start(s->in, p->chunk)) * dtype_bytes(k->type) +
@@ -163,7 +163,7 @@ static void write_master(const master *m, int64_t n, const float *in)
             master_split(in[i], &hi[i], m->low ? &m->low[i] : &unused);
 }
 
-/* Entries `at` .. of what a slab has of a piece. */
+/* Entries `at` .. of a piece in a slab. */
 typedef struct kept { pt_dtype type; char *entries; } kept;
 
 static kept kept_of(const state *s, const chunk_memory *c, int kind, const piece *p, int64_t at)
@@ -192,7 +192,7 @@ static void write_kept(const kept *m, int64_t n, const float *in)
             ((uint8_t *)m->entries)[i] = (uint8_t)in[i];
 }
 
-/* ---- entries on a device, by the bounce buffer where they are not fp32 as they are ---- */
+/* ---- entries on a device: through the bounce buffer, except fp32 as stored ---- */
 
 static int move(state *s, bool write, void *there, void *here, size_t bytes, pt_error *e)
 {
@@ -249,10 +249,10 @@ bool state_in_few_bits(const state *s, int kind, int index)
 
 static const piece *whole_piece(const state *s, int index) { return &s->in->packing->pieces[s->in->packing->piece_of_param[index]]; }
 
-/* Where bytes of a piece begin in its chunk. */
+/* The byte of the chunk where a piece's bytes begin. */
 static int64_t piece_at(const state *s, const piece *p) { return p->offset * (int64_t)dtype_bytes(s->in->packing->type); }
 
-/* Bytes of the chunk that are kept here: all, or the rank's shard. */
+/* The bytes of the chunk that this rank keeps: all, or its shard. */
 static void kept_range(const state *s, int chunk, int64_t *begin, int64_t *end)
 {
     const packing *k = s->in->packing;
@@ -262,7 +262,7 @@ static void kept_range(const state *s, int chunk, int64_t *begin, int64_t *end)
     *end = sharded ? shard_start(k, chunk, k->rank + 1) * e : (int64_t)chunk_weight_bytes(k, chunk);
 }
 
-/* copy: all of the piece goes there, and not into its chunk. */
+/* copy: destination of the whole piece, instead of the chunk. */
 typedef struct quantizing { state *s; int index; const float *values; const state_origin *origin; char *copy; } quantizing;
 
 static int put_bytes(void *arg, uint64_t at, const void *bytes, size_t n, pt_error *e)
@@ -327,11 +327,12 @@ static int use_piece(state *s, bool write, int kind, const piece *p, int64_t at,
 
 /* ---- other ranks ---- */
 
-/* Rank 0 asks for entries, a piece of a message at a time, or for bytes of the weights of a chunk, or says that it needs no more. */
+/* Rank 0 asks for the entries of a piece, as many as one message holds, or for bytes of a chunk's weights, or says that it needs no
+ * more. */
 typedef struct request { int32_t done, code; int32_t kind, index; int64_t from, n; char text[400]; } request;
 enum { REPLY_ENTRIES = 1 << 17, KIND_BYTES = -1 };
 
-/* KIND_BYTES: `index` is the chunk, and an entry a byte. */
+/* KIND_BYTES: `index` is the chunk, and the entries are its bytes. */
 static int fetch(state *s, int rank, int kind, int index, int64_t from, int64_t n, void *out, pt_error *e)
 {
     comm *c = executor_comm(s->x);
@@ -348,7 +349,7 @@ static int fetch(state *s, int rank, int kind, int index, int64_t from, int64_t 
     return failed;
 }
 
-/* Of the weights that are kept here, from the chunk's beginning. */
+/* Bytes of the weights kept here, counted from the beginning of the chunk. */
 static int read_own_bytes(state *s, int chunk, int64_t from, int64_t n, char *out, pt_error *e)
 {
     int64_t begin, end;
@@ -426,7 +427,7 @@ static int read_bytes(state *s, int chunk, int64_t from, int64_t n, char *out, p
     return failed;
 }
 
-/* Rows of a matrix in few bits, of which a copy is made. */
+/* Rows of a matrix in few bits, read from a decoded copy. */
 static int read_few_bits(state *s, int index, int64_t row0, int64_t n_rows, float *out, pt_error *e)
 {
     const param *p = &s->in->model->params[index];
@@ -441,8 +442,7 @@ static int read_few_bits(state *s, int index, int64_t row0, int64_t n_rows, floa
     return failed;
 }
 
-/* Of a piece those that rank `r` keeps, entries begin .. end of it. The compute type's part of masters is on all ranks, but for what is
- * sharded. */
+/* The part begin .. end of a piece's entries that rank `r` keeps. All ranks have the compute type's half of masters, unless sharded. */
 static int use_share(state *s, bool write, int kind, const piece *p, int r, int64_t first, int64_t begin, int64_t end, float *values,
                      pt_error *e)
 {
@@ -454,7 +454,7 @@ static int use_share(state *s, bool write, int kind, const piece *p, int r, int6
     return use_piece(s, write, kind, p, begin, end - begin, values + begin, e);
 }
 
-/* Each piece's part of some entries, rank by rank. */
+/* Visits the part of each piece in some entries, rank by rank. */
 static int use_entries(state *s, bool write, int kind, int index, int64_t from, int64_t n, float *values, pt_error *e)
 {
     const packing *k = s->in->packing;
@@ -525,7 +525,7 @@ static int clear_memory(state *s, pt_error *e)
     return 0;
 }
 
-/* Random values of some rows, which depend on nothing else: all threads of the processor make them. */
+/* Random values of some rows. They depend on the row alone, so that all threads can compute them. */
 typedef struct making { const model *m; uint64_t seed; int index; int64_t row, rows; float *out; } making;
 
 static void *make_rows(void *arg)
@@ -556,7 +556,7 @@ static void init_rows(const model *m, uint64_t seed, int index, int64_t row, int
             pthread_join(thread[i], NULL);
 }
 
-/* Half of the spare room is the reader's. */
+/* The reader has one half of the spare scratch. */
 int state_read_origin(state *s, const state_origin *from, int index, int64_t row, int64_t rows, float *out, pt_error *e)
 {
     const size_t half = state_half_of_spare(s);
@@ -590,7 +590,7 @@ static int take_slab(const quantizing *q, const prequantized *from, int part, in
     return failed;
 }
 
-/* What the files have in the same format is not decoded. */
+/* Values that the files have in the same format are not decoded. */
 static int take_stored(void *arg, int index, int part, pt_error *e)
 {
     const quantizing *q = arg;
@@ -612,7 +612,7 @@ static int fill_few_bits(state *s, int index, const state_origin *from, pt_error
                     state_half_of_spare(s) / sizeof(float), e);
 }
 
-/* As many rows at a time as the other half of the spare room holds. */
+/* As many rows at a time as fit the other half of the spare scratch. */
 static int fill_values(state *s, int kind, int index, const state_origin *from, bool summed, pt_error *e)
 {
     const param *p = &s->in->model->params[index];
@@ -648,14 +648,15 @@ int state_fill(state *s, int kind, const state_source *from, pt_error *e)
     return failed;
 }
 
-/* Masters, and zeros beside them. A chunk on the disk is written once, and not read before: each has a piece, which fill writes. */
+/* Writes masters, and zeros for all other kinds. A chunk on the disk is written once without being read first: every chunk has a piece, and
+ * fill writes all pieces. */
 int state_begin(state *s, const state_source *from, pt_error *e)
 {
     const int n = s->in->packing->chunks_n;
     s->fresh = malloc((size_t)n * sizeof *s->fresh);
     if (!s->fresh)
         return pt_fail(e, PT_FAILED, "out of memory");
-    s->chunk = -1; /* whatever is in the window */
+    s->chunk = -1; /* whichever chunk is in the window */
     s->changed = false;
     for (int c = 0; c < n; c++)
         s->fresh[c] = s->in->plan->chunks[c].placement == TIER_DISK;
@@ -689,7 +690,8 @@ static int magnitude_matrix(param_role role)
     return i;
 }
 
-/* A frozen matrix as it is kept, read anew: of several ranks each may have a part of it. *few_bits: NULL where it has all bits. */
+/* Reads a frozen matrix again as it is stored; with several ranks each may keep a part of it. *few_bits: NULL if the matrix is not in few
+ * bits. */
 static int copy_base(state *s, int index, const state_origin *origin, char **few_bits, pt_error *e)
 {
     const param *w = &s->in->model->params[index];
@@ -712,7 +714,7 @@ static int read_base(state *s, int index, const state_origin *origin, const char
     return 0;
 }
 
-/* A new magnitude is the norm of the row of W as compute reads it. */
+/* A new magnitude is the norm of its row of W, as computation reads W. */
 static int measure_magnitude(state *s, int index, const state_origin *origin, pt_error *e)
 {
     const model *m = s->in->model;

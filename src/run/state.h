@@ -1,14 +1,14 @@
-/* state.h - the state of the training (master weights, and what the optimizer keeps beside them), parameter by parameter,
- * wherever the plan keeps it. To be used between runs of the executor, when its queues are idle.
+/* state.h - the training state (master weights and the optimizer's slabs), parameter by parameter, on whatever tier the plan keeps it. Use
+ * it between runs of the executor, while its queues are idle.
  *
- * Chunks in host memory are read and written in place. Of the chunks on the disk one at a time is held in the
- * executor's scratch and written back when another one, or state_close, takes its place. Where there is a host tier, the
- * device's memory is moved, not touched: rows of chunks there come and go through a bounce buffer in the scratch.
+ * Chunks in host memory are read and written in place. Of the chunks on the disk, one at a time is in the window of the executor's scratch;
+ * it is written back when another takes its place, or by state_close. If there is a host tier, device memory is accessed only by copies:
+ * rows of chunks there pass through a bounce buffer.
  *
  *     scratch  [ window: weights | states ][ bounce ][ spare ]
  *
- * Matrices in few bits (model/storage.h) are quantized while they are loaded, and never written anywhere: what is exported of them, and
- * what a run that is resumed begins with, is read again from their origin.
+ * Matrices in few bits (model/storage.h) are quantized while they are loaded, and their codes are never written to files. Export and resume
+ * read them again from their origin.
  */
 #ifndef PT_STATE_H
 #define PT_STATE_H
@@ -20,62 +20,62 @@
 enum { STATE_MASTER, STATE_KINDS_MOST = 1 + OPTIMIZER_STATES };
 int state_kinds(const schedule_input *in);
 const char *state_name(const schedule_input *in, int kind);
-/* How the parameter keeps that kind of state. NULL: it has none; of masters too, which are fp32 in two parts. */
+/* The slab in which the parameter keeps this kind of state. NULL: it has none; also for masters, which are fp32 in two halves. */
 const slab *state_slab(const schedule_input *in, int kind, int index);
-int64_t state_entries(const schedule_input *in, int kind, int index); /* of the parameter; of masters its values. 0: none */
+int64_t state_entries(const schedule_input *in, int kind, int index); /* entries of the parameter; masters: one per value. 0: none */
 
-/* Where matrices that are kept in few bits come from: files, or a seed where there are none. */
+/* Source of the matrices that are stored in few bits: files, or a seed if there are none. */
 typedef struct state_origin { const struct safetensors *st; uint64_t seed; } state_origin;
 
 typedef struct state {
     executor *x;
     const schedule_input *in;
-    int chunk;           /* in the scratch, -1: none */
+    int chunk;           /* chunk in the window, -1: none */
     bool changed;
-    bool *fresh;         /* of each chunk on the disk: begins with zeros, whatever the disk holds; NULL: none does */
-    char *window;        /* weights, then states, of that chunk */
+    bool *fresh;         /* [chunk] on the disk: starts as zeros, whatever the disk holds; NULL: none does */
+    char *window;        /* weights, then states, of the chunk in the window */
     char *bounce;        /* NULL without a host tier */
-    char *spare;         /* the rest, for reading and exporting */
+    char *spare;         /* the rest of the scratch, for loading and exporting */
     size_t spare_bytes;
-    const state_origin *origin; /* to be set behind state_open; NULL: what is loaded has them too, and nothing is exported */
-    uint64_t origin_sum; /* of the values that were quantized, however they were read */
-    uint64_t base_sum;   /* of what else is frozen, since state_load_adapted */
+    const state_origin *origin; /* set it after state_open; NULL: the files loaded have these matrices too, and nothing is exported */
+    uint64_t origin_sum; /* checksum of the quantized values, in whatever way they were read */
+    uint64_t base_sum;   /* checksum of all other frozen values, since state_load_adapted */
 } state;
 
 void state_open(state *s, executor *x);
-int state_close(state *s, pt_error *e); /* writes back what was changed */
+int state_close(state *s, pt_error *e); /* writes changes back */
 
-/* Entries from .. from+n of parameter `index`, as fp32: values row by row, or what the slab has for each block of them. Without training
- * state, masters are the compute weights. Of a matrix in few bits what they stand for is read, and it is written whole. */
+/* Entries from .. from+n of parameter `index` as fp32: values row by row, or one per block of a slab. In a run without training state,
+ * masters are the compute weights. Matrices in few bits are read decoded, and written whole. */
 int state_read(state *s, int kind, int index, int64_t from, int64_t n, float *out, pt_error *e);
 int state_write(state *s, int kind, int index, int64_t from, int64_t n, const float *in, pt_error *e);
 
-/* Several ranks keep the states of their shards alone, and all of them the weights in the compute type. All of them write what they keep of
- * the same values. Rank 0 alone reads, inside of state_lead, which all ranks call: there it does the work, while the others send it what
- * it asks for, until the work has ended; the result is the same on all ranks. With one rank it only does the work. */
+/* With several ranks, each rank keeps the states of its shards, and all keep the weights in the compute type. All ranks write their part of
+ * the same values. Only rank 0 reads, inside `work` of state_lead, which all ranks call: there rank 0 works while the others send what it
+ * asks for, until it is done; the result is the same on all ranks. With one rank state_lead only calls `work`. */
 int state_lead(executor *x, int (*work)(void *arg, pt_error *e), void *arg, pt_error *e);
 
 struct safetensors;
-/* Weights from a Hugging Face folder, or random ones. All else becomes zero. */
+/* Loads the weights from a Hugging Face folder, or random ones. All other state becomes zero. */
 int state_load(state *s, const struct safetensors *st, pt_error *e);
-/* The same from files that have the masters alone, as state_export_kind writes them. */
+/* The same from files with the masters alone, as state_export_kind writes them. */
 int state_load_masters(state *s, const struct safetensors *st, pt_error *e);
-/* The same with the trained ones from one folder and the frozen ones from another, which has all. */
+/* The same with trained parameters from one folder, and frozen ones from another that has all. */
 int state_load_beside(state *s, const struct safetensors *trained, const struct safetensors *all, pt_error *e);
 int state_init(state *s, uint64_t seed, pt_error *e);
-/* The base of a model with adapters, and these: each from files, or random where there are none (NULL). */
+/* Loads the base of a model with adapters, and the adapters, each from files or at random (NULL). */
 int state_load_adapted(state *s, const struct safetensors *base, const struct safetensors *adapter, uint64_t seed, pt_error *e);
-/* One kind of state, not the masters, from files that hold it under the weights' names. */
+/* Loads one kind of state other than masters, from files that hold it under the weights' names. */
 int state_load_kind(state *s, int kind, const struct safetensors *st, pt_error *e);
-/* A checksum of each kind's values, the same wherever they lie; beside adapters, of these alone: tells whether what was loaded is what was
- * exported. Without matrices in few bits. */
+/* A checksum of each kind's values that does not depend on where they lie (with adapters: of the adapters alone). It tells whether what was
+ * loaded is what was exported. Matrices in few bits are left out. */
 int state_checksums(state *s, uint64_t checksums[STATE_KINDS_MOST], pt_error *e);
-/* The masters as Hugging Face tensors into FOLDER/NAME.safetensors (or shards); matrices in few bits as their origin has them. */
+/* Writes the masters as Hugging Face tensors into FOLDER/NAME.safetensors (or shards); matrices in few bits from their origin. */
 int state_export(state *s, const char *folder, const char *name, pt_dtype dtype, weights_layout layout, pt_error *e);
-/* The adapters' masters as PEFT's file FOLDER/NAME.safetensors, in fp32. */
+/* Writes the adapters' masters as PEFT's file FOLDER/NAME.safetensors, in fp32. */
 int state_export_adapter(state *s, const char *folder, const char *name, pt_error *e);
-/* One kind of state, masters as fp32, all else as it is kept, under the weights' names; of masters none in few bits, and only what is
- * trained where that is asked for. Of single values with the weights' shapes, of blocks a list for each tensor. */
+/* Writes one kind of state under the weights' names: masters as fp32 (none in few bits; with `trained_only` only trained ones), others as
+ * stored. Values have the weights' shapes; entries of blocks are a list per tensor. */
 int state_export_kind(state *s, int kind, bool trained_only, const char *folder, pt_error *e);
 
 #endif

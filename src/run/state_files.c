@@ -1,4 +1,4 @@
-/* state_files.c - a state's kinds in files: loaded, exported, and their checksums. */
+/* state_files.c - kinds of state in files: loading, exporting, checksums. */
 #include "run/state_parts.h"
 
 #include "io/safetensors.h"
@@ -18,7 +18,7 @@ static int get_rows(void *arg, int index, int64_t row0, int64_t n_rows, float *o
     return state_read(g->s, g->kind, index, row0 * cols, n_rows * cols, out, e);
 }
 
-/* How the files hold it: single values, and masters, of what is trained alone where that is asked for. */
+/* The names of the tensors of a kind: of single values, and of masters, only of trained ones if asked. */
 static int type_of(void *arg, int index)
 {
     const getter *g = arg;
@@ -30,7 +30,7 @@ static int type_of(void *arg, int index)
     return l ? (int)l->type : -1;
 }
 
-/* Whether it is something of blocks of values: then it is of all parameters that have it. */
+/* Is this kind one entry per block of values? Then all parameters that have it store blocks. */
 static bool is_of_blocks(const state *s, int kind)
 {
     for (int i = 0; i < s->in->model->params_n; i++) {
@@ -41,7 +41,7 @@ static bool is_of_blocks(const state *s, int kind)
     return false;
 }
 
-/* Entries of a Hugging Face tensor, which begins where a block does. */
+/* Entries of a Hugging Face tensor, which begins at a block's beginning. */
 typedef struct listed { int index; int64_t from, n; const param_part *part; } listed;
 
 static listed listed_of(const state *s, int kind, int index, int k)
@@ -72,7 +72,7 @@ static int declare_listed(void *arg, state *s, int kind, const listed *t, int nu
     return given < 0 ? given : 0;
 }
 
-/* As much at a time as the spare room holds. */
+/* As many rows at a time as fit the spare scratch. */
 static int move_listed(state *s, int kind, const listed *t, int number, const safetensors_tensor *from, void *file, pt_error *e)
 {
     const int64_t room = (int64_t)(s->spare_bytes / sizeof(float));
@@ -184,7 +184,7 @@ int state_export(state *s, const char *folder, const char *name, pt_dtype dtype,
 
 /* ---- checksums ---- */
 
-/* Of values row by row; of blocks each entry is a row. */
+/* Values row by row; each entry of a block counts as a row. */
 static int kind_checksum(state *s, int kind, int index, uint64_t *checksum, pt_error *e)
 {
     const slab *l = state_slab(s->in, kind, index);

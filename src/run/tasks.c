@@ -49,7 +49,7 @@ static char *workspace_of(const task_runner *r, const schedule *s, const task *t
     return operand_of(r, s, t, OBJECT_WORKSPACE, -1, -1);
 }
 
-/* The weights that the task reads, wherever their chunks are for it. */
+/* Sets the addresses of the weights that the task reads, wherever their chunks lie. */
 static block_weights weights_of(task_runner *r, const schedule *s, const task *t)
 {
     const packing *k = r->in->packing;
@@ -102,7 +102,7 @@ static uint64_t x_bytes(const step_shape *h, const model *m)
 
 static const layer_layout *layout_of(const task_runner *r, int block) { return &r->layouts[r->in->plan->blocks[block - 1].level]; }
 
-/* Distance between the units of a block's saved set. */
+/* Bytes from one unit to the next in the block's saved tensors. */
 static uint64_t saved_stride(const task_runner *r, int block)
 {
     return block <= r->in->model->config.layers ? layout_of(r, block)->saved_bytes
@@ -123,7 +123,7 @@ static void add_accumulators(queue *q, float *a, const float *b, int64_t n)
         queue_submit(q, &(op){OP_GRADIENT_FINISH, .gradient_finish = part[i]});
 }
 
-/* Behind a unit: `sums` is the lowest of the accumulators, which lie `plane` elements apart and hold n. */
+/* Called after a unit. `sums` is the first of the accumulators, which lie `plane` elements apart and hold n. */
 static void merge_lanes(queue *q, lane_place p, float *sums, int64_t plane, int64_t n)
 {
     for (int i = p.plane; i > p.plane - p.merges; i--)
@@ -223,8 +223,8 @@ static void run_finish(task_runner *r, const schedule *s, const task *t, queue *
     }
 }
 
-/* `plane`: elements from one accumulator of the lanes to the next. Rows of an embedding table: the tokens of each lane in their order. The
- * padding token's row learns nothing from being an input. */
+/* `plane`: elements from one lane's accumulator to the next. Rows of an embedding table are summed over the tokens of each lane in order.
+ * The padding token's row gets no gradient as an input. */
 static void embedding_rows(const task_runner *r, const schedule *s, const task *t, queue *q, bool positions, int64_t row0,
                            int64_t rows, float *acc, int64_t plane)
 {
@@ -249,7 +249,7 @@ static void run_embed_finish(task_runner *r, const schedule *s, const task *t, q
     const packing *k = r->in->packing;
     const model *m = r->in->model;
     int head = m->blocks_n - 1;
-    const float *tied = (const float *)operand_of(r, s, t, OBJECT_ACCUMULATOR, head, -1); /* NULL: the head adds nothing */
+    const float *tied = (const float *)operand_of(r, s, t, OBJECT_ACCUMULATOR, head, -1); /* NULL: the head adds nothing to this table */
     float *acc = (float *)workspace_of(r, s, t);
     finish f = finish_of(r, s, t, q);
     for (int i = 0; i < k->chunks[t->chunk].pieces_n; i++) {
@@ -285,13 +285,13 @@ static void run_embed_backward(task_runner *r, const schedule *s, const task *t,
     }
 }
 
-/* Whether the head has sums of the piece too, which come as a second part. */
+/* Does the head have sums of the piece too, which arrive as a second part? */
 static bool has_tied_part(const model *m, const piece *p)
 {
     return m->params[p->param].block == 0 && m->params[p->param].kind->use != USE_POSITIONS && head_adds_to_embedding(m);
 }
 
-/* The sums of a rank, those of the block or the head's, as they come in. */
+/* The sums of a rank as they arrive: those of the block, or the head's. */
 static float *partial_of(const task_runner *r, const schedule *s, const task *t, bool tied, int rank)
 {
     const packing *k = r->in->packing;
@@ -299,7 +299,7 @@ static float *partial_of(const task_runner *r, const schedule *s, const task *t,
     return all + (int64_t)((tied ? k->ranks : 0) + rank) * partial_floats(k, r->in->model, t->block, t->chunk);
 }
 
-/* The ranks' sums in the tree of lanes, in place; then what is rounded is this rank's alone. */
+/* Adds the ranks' sums in the tree of lanes, in place; then rounds this rank's rows. */
 static void run_finish_shared(task_runner *r, const schedule *s, const task *t, queue *q)
 {
     const packing *k = r->in->packing;
@@ -331,7 +331,7 @@ static comm_move *add_move(shared_task *x, int peer)
     return m;
 }
 
-/* One part of a piece, to and from every rank: `sums` are its parameter's. */
+/* One part of a piece, to and from every rank; `sums` belong to its parameter. */
 static void scatter_piece(const task_runner *r, const schedule *s, const task *t, const piece *p, bool tied, const float *sums,
                           shared_task *out)
 {
@@ -372,7 +372,7 @@ static bool is_on_device(const schedule *s, const task *t, object_kind kind)
     return found >= 0 && s->buffers[found].tier == TIER_DEVICE;
 }
 
-/* A shard that is kept apart goes to its place in this rank's buffer, too. */
+/* This rank's own shard, if it is stored separately, is copied to its place in the buffer, too. */
 static void list_gather(const task_runner *r, const schedule *s, const task *t, shared_task *out)
 {
     const packing *k = r->in->packing;

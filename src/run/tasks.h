@@ -1,4 +1,4 @@
-/* tasks.h - what each kind of task of a schedule does, as ops on its queue. */
+/* tasks.h - runs each kind of task of a schedule as ops on its queue. */
 #ifndef PT_TASKS_H
 #define PT_TASKS_H
 
@@ -13,21 +13,21 @@ typedef struct shared_task { struct comm_move *moves; int n; } shared_task;
 typedef struct task_runner {
     const schedule_input *in;
     char *const *arena;              /* base of each tier's memory */
-    char *mailbox;                   /* the loader's side of batch, losses, sums */
+    char *mailbox;                   /* the loader's copy of batch, losses and sums */
     size_t loss_at, sumsq_at;
     disk_channel *reader, *writer;
     const void **pieces;             /* address of each piece of the current task's weights */
     layer_layout layouts[SAVE_LEVELS];
     float loss_scale;
     update_params update;
-    struct comm *comm;               /* of several ranks */
-    shared_task *shared[SCHEDULE_KINDS]; /* of each task what it sends and receives; NULL: one rank */
+    struct comm *comm;               /* with several ranks */
+    shared_task *shared[SCHEDULE_KINDS]; /* [kind][task]: what the task sends and receives; NULL: one rank */
     int shared_n[SCHEDULE_KINDS];
 } task_runner;
 
 int task_runner_open(task_runner *r, const schedule_input *in, char *const *arena, char *mailbox, size_t loss_at,
                      size_t sumsq_at, disk_channel *reader, disk_channel *writer, pt_error *e);
-/* Lists what the tasks of a schedule exchange; nothing where the packing is one rank's. */
+/* Lists what the tasks of a schedule exchange; does nothing if there is one rank. */
 int task_runner_share(task_runner *r, const schedule *s, struct comm *c, pt_error *e);
 void task_runner_close(task_runner *r);
 void task_run(task_runner *r, const schedule *s, const task *t, queue *q);

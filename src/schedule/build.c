@@ -5,18 +5,18 @@
  *       for each micro-batch: head, forward and backward
  *       for each layer from the last down to the first trained block, for each micro-batch: backward
  *           last group: the layer's gradients are finished (and, without clipping, its chunks updated)
- *   the embedding's gradients, if it is trained, from the streams' gradients of all micro-batches
+ *   the embedding's gradients, if it is trained, from the stream gradients of all micro-batches
  *
- * Frozen chunks are fetched like others, and neither written nor updated.
+ * Frozen chunks are fetched like others, but never written or updated.
  *
- * Where several ranks share the run, each computes its own lanes and updates its shard of each chunk:
+ * With several ranks, each rank computes its own lanes and updates its shard of each chunk:
  *
- *   a block's accumulators -> scatter, while the next block is computed -> finish, of what all ranks have for this rank's shard
+ *   a block's accumulators -> scatter, while the next block is computed -> finish, of all ranks' sums for this rank's shard
  *   update of the shard -> gather, while the block before is computed
  *
- * Of a sharded chunk the weights are gathered wherever they are used and not there any more, instead of behind the update.
+ * The weights of a sharded chunk are gathered before each use that does not find them in a buffer, not after the update.
  *
- * Where the objects that an item needs come from, and where they go, is the caches' business (cache.c).
+ * The caches (cache.c) decide where the objects of an item come from and where they go.
  */
 #include "schedule/builder.h"
 
@@ -31,17 +31,17 @@ typedef struct program {
     const plan *plan;
     int layers, micro_n, groups_n;
     int first_trained;            /* block where backward ends */
-    const layer_layout *layouts;  /* of each save level */
+    const layer_layout *layouts;  /* one per save level */
     layer_layout own_layouts[SAVE_LEVELS];
     int *block0, *block_chunk;    /* chunks that block b reads: block_chunk[block0[b] .. block0[b + 1]) */
-    int *piece0, *piece_chunk;    /* chunks that hold the block's own trained parameters, likewise */
-    unsigned char *chunk_updated; /* forward: no update is waiting any more */
-    int *chunk_blocks;            /* blocks whose gradients are still missing */
+    int *piece0, *piece_chunk;    /* chunks that hold the block's own trained parameters, in the same way */
+    unsigned char *chunk_updated; /* forward: its update has run */
+    int *chunk_blocks;            /* number of blocks whose gradients are still missing */
     int *accumulator;             /* buffer of each block, -1: not yet */
     int *stream;                  /* buffer of each micro-batch's stream gradient, -1: not yet */
-    int *residual;                /* the same of its stream in fp32 */
-    int batch, loss, sumsq, rope; /* placements; rope -1: no heads are rotated */
-    int *partial, *scattered;     /* several ranks: buffers of partial sums that wait to be finished, with their blocks, and chunks */
+    int *residual;                /* the same for its fp32 stream */
+    int batch, loss, sumsq, rope; /* placements; rope -1: the model has no rotary embedding */
+    int *partial, *scattered;     /* several ranks: unfinished partial sums: their buffers, blocks and chunks */
     int *scattered_block, scattered_n;
 } program;
 
@@ -56,7 +56,7 @@ static int object_saved(const program *p, int block, int micro)
 
 /* ---- items ---- */
 
-/* A workspace on the host, where updates alone have one. */
+/* A workspace on the host; only updates have one there. */
 static void item_host_workspace(builder *b, uint64_t bytes)
 {
     if (bytes && !b->recording)
@@ -73,7 +73,7 @@ static void needs_weights(program *p, int block)
 
 static bool is_shared(const program *p) { return p->packing->ranks > 1; }
 
-/* Each rank's part of the weights to all others, right behind the update. */
+/* Sends each rank's part of the weights to all others, directly after the update. */
 static void gather_chunk(program *p, int chunk)
 {
     const int64_t updated = p->b.item.key;
@@ -133,7 +133,7 @@ static void item_residual(program *p, int micro, unsigned use)
     item_operand(&p->b, p->residual[micro], use);
 }
 
-/* Nothing where the block trains nothing. */
+/* Does nothing for a block without trained parameters. */
 static void item_accumulator(program *p, int block, int micro)
 {
     const uint64_t bytes = accumulator_bytes(p->model, p->shape, block);
@@ -157,7 +157,7 @@ static void forward(program *p, int block, int micro)
     item_begin(&p->b, p->b.now);
     needs_weights(p, block);
     if (block > 0) {
-        unsigned change = p->plan->blocks[block - 1].level == SAVE_INPUT ? 0 : USE_WRITE; /* its input stands there already */
+        unsigned change = p->plan->blocks[block - 1].level == SAVE_INPUT ? 0 : USE_WRITE; /* the layer's input is already in it */
         item_needs(&p->b, TIER_DEVICE, object_saved(p, block, micro), USE_READ | change);
         item_workspace(&p->b, layout_of(p, block)->forward_workspace);
         item_rope(p);
@@ -204,7 +204,8 @@ static void backward(program *p, int block, int micro)
 
 /* ---- gradients ---- */
 
-/* partial -1: of one rank. Of several the accumulator is held until then: what is computed while it is sent lies elsewhere. */
+/* partial -1: there is one rank. With several, the accumulator is held until then, so that what is computed while it is sent lies
+ * elsewhere. */
 static void finish_chunk(program *p, int block, int chunk, int partial)
 {
     item_begin(&p->b, p->b.now);
@@ -227,7 +228,7 @@ static void finish_chunk(program *p, int block, int chunk, int partial)
     item_end(&p->b, block || is_shared(p) ? TASK_FINISH : TASK_EMBED_FINISH, QUEUE_COMPUTE, block, -1, chunk, false);
 }
 
-/* chunk_blocks[c] = -n: n blocks have pieces there and none is finished; n > 0: n are still missing. */
+/* chunk_blocks[c] = -n: n blocks have pieces in the chunk and none is finished; n > 0: n are still missing. */
 static void count_chunk_blocks(program *p)
 {
     memset(p->chunk_blocks, 0, (size_t)p->packing->chunks_n * sizeof *p->chunk_blocks);
@@ -244,7 +245,7 @@ static void finish_and_count(program *p, int block, int c, int partial)
         update_chunk(p, c);
 }
 
-/* Of the block before: while it was sent, the one behind it was computed. */
+/* Finishes the gradients of the previous block, whose sums were sent while this block was computed. */
 static void finish_scattered(program *p)
 {
     for (int i = 0; i < p->scattered_n; i++)
@@ -252,7 +253,7 @@ static void finish_scattered(program *p)
     p->scattered_n = 0;
 }
 
-/* The embedding's sums, of the whole step. */
+/* The embedding's sums of the whole step. */
 static void embed_backward(program *p)
 {
     item_begin(&p->b, p->b.now);
@@ -278,7 +279,7 @@ static void scatter_chunk(program *p, int block, int chunk)
     item_end(&p->b, TASK_SCATTER, QUEUE_RANKS, block, -1, chunk, false);
 }
 
-/* What the block before has sent is finished first: it does not wait for what this one sends. */
+/* Finishes the block before first, so that it need not wait for what this block sends. */
 static void share_block(program *p, int block)
 {
     if (block == 0 && p->piece0[1] > p->piece0[0])
@@ -318,7 +319,7 @@ static void program_step(program *p, bool updates)
         int first = g * p->plan->visit, end = first + p->plan->visit;
         for (int block = 0; block <= p->layers; block++) {
             update_before(p, block);
-            if (is_shared(p)) /* which are gathered while this block is computed */
+            if (is_shared(p)) /* they are gathered while this block is computed */
                 update_before(p, block + 1);
             for (int m = first; m < end; m++)
                 forward(p, block, m);
@@ -416,9 +417,8 @@ static void make_chunk_objects(program *p, schedule_kind kind)
     }
 }
 
-/* The saved sets of a block's visit lie side by side: all of them are there when backward begins. Those of different groups of
- * micro-batches are never there at the same time, and in an evaluation, and before the first block that backward comes to, only those of
- * two neighbours are. */
+/* The saved tensors of a visit to a block lie side by side, because backward needs all of them. Those of different groups of micro-batches
+ * are used at different times. In an evaluation, and before the first block of backward, only two neighbours are used at a time. */
 static void share_slot(const program *p, schedule_kind kind, object *saved)
 {
     bool eval = kind == SCHEDULE_EVAL, passing = eval || saved->index < p->first_trained;
@@ -446,7 +446,7 @@ static void make_saved_objects(program *p, schedule_kind kind)
     }
 }
 
-/* The chunks that each block reads, and those whose gradients it makes. A tied head reads the embedding's table, which is not its own. */
+/* Lists the chunks that each block reads, and those whose gradients it makes. A tied head reads the embedding's table without owning it. */
 static int list_chunks(program *p)
 {
     const packing *k = p->packing;
@@ -556,7 +556,7 @@ static void program_close(program *p)
     free(p->partial);
 }
 
-/* Whether there is such a schedule for such a plan. */
+/* Does such a plan have such a schedule? */
 static int check_kind(const schedule_input *in, schedule_kind kind, pt_error *e)
 {
     bool step = kind == SCHEDULE_STEP || kind == SCHEDULE_STEP_UPDATE;

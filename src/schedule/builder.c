@@ -60,7 +60,7 @@ void builder_operand(builder *b, int buffer_index, unsigned use)
     s->tasks[s->tasks_n - 1].operands_n++;
 }
 
-/* Keys are small: they count the items of the program. So tasks are counted by key and put where their key begins. */
+/* A counting sort: keys are small, because they count the items of the program. */
 int builder_sort(builder *b)
 {
     schedule *s = b->s;

@@ -1,4 +1,4 @@
-/* bytes.c - what a plan needs of each tier. */
+/* bytes.c - the bytes that a plan needs of each tier. */
 #include "schedule/schedule.h"
 
 #include <string.h>

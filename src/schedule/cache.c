@@ -71,7 +71,7 @@ static bool through_host(const builder *b, tier t, const object *o)
 
 static int take_slot(builder *b, tier t, int object, int64_t *free_key);
 
-/* Copies a changed slot towards its placement: to the host's cache where the disk is behind it, else to its placement. */
+/* Copies a changed slot towards its placement: into the host's cache if the placement is on the disk behind it, else to the placement. */
 static void write_back(builder *b, tier t, slot *from)
 {
     int index = from->object;
@@ -110,8 +110,8 @@ static void drop(builder *b, tier t, slot *s)
     s->changed = false;
 }
 
-/* Of the slots that are not in use now, and are free before `free_key`, the one whose object is wanted last, so that little has to
- * come again, but after `soon`. -1: none. */
+/* Of the slots that are not in use and are free before `free_key`, returns the one whose object is needed last, so that little is fetched
+ * again, but after `soon`. -1: none. */
 static int furthest(const builder *b, const cache *c, int64_t free_key, int soon)
 {
     int victim = -1, last = soon;
@@ -138,9 +138,9 @@ static bool is_last_free(const builder *b, const cache *c, int slot)
     return is;
 }
 
-/* What comes into the slot that is free last waits for the use before, and is waited for: rather it goes where there is room earlier,
- * unless what lies there is wanted about as soon as this use follows the last one, or within a visit: the inputs of the layers that
- * are computed now are among those, and would have to be written twice. */
+/* A fetch into the slot that becomes free last waits for the use before, and the use after waits for it. So it goes into a slot that is
+ * free earlier, unless that slot's object is needed about as soon as this use follows the last one, or within a visit. The inputs of the
+ * layers in progress are such objects: they would have to be written twice. */
 static int choose_victim(const builder *b, const cache *c)
 {
     int victim = furthest(b, c, INT64_MAX, -1), soon = b->serial - c->before;
@@ -151,7 +151,7 @@ static int choose_victim(const builder *b, const cache *c)
     return other < 0 ? victim : other;
 }
 
-/* Makes room for the object and gives the slot's index, or -1 after an error. */
+/* Makes room for the object. Returns the index of the slot, or -1 after an error. */
 static int take_slot(builder *b, tier t, int index, int64_t *free_key)
 {
     object *o = &b->objects[index];
@@ -187,7 +187,7 @@ static void fetch_placement(builder *b, object *o, slot *to, int64_t free_key)
     to->free_key = key;
 }
 
-/* Weights from all ranks' shards. */
+/* Gathers weights from the shards of all ranks. */
 static void gather(builder *b, tier t, const object *o, slot *to, int64_t free_key)
 {
     object *shard = &b->objects[o->partner];
@@ -204,8 +204,7 @@ static void gather(builder *b, tier t, const object *o, slot *to, int64_t free_k
         cache_for(b, t, shard)->slots[shard->slot[t]].pinned = -1;
 }
 
-/* The contents into a slot just taken: from the other tier's slot if the object has one there or must pass
- * through it, else from its placement. */
+/* Fills a slot just taken: from the other tier's slot if the object is there or must pass through it, else from its placement. */
 static void fetch(builder *b, tier t, int index, slot *to, int64_t free_key)
 {
     object *o = &b->objects[index];
@@ -238,7 +237,7 @@ int cache_use(builder *b, tier t, int index, unsigned use, int64_t *key)
     if (b->failed)
         return -1;
     if (b->recording) {
-        if (o->placement_tier == TIERS) /* which may be needed for it */
+        if (o->placement_tier == TIERS) /* the gather may need it */
             record_use(b, &b->objects[o->partner]);
         return record_use(b, o);
     }
@@ -259,9 +258,9 @@ int cache_use(builder *b, tier t, int index, unsigned use, int64_t *key)
         if (use & USE_READ)
             fetch(b, t, index, &c->slots[at], free_key);
     } else if (o->placement_tier == TIERS) {
-        pass_use(b, &b->objects[o->partner]); /* it was not */
+        pass_use(b, &b->objects[o->partner]); /* it was not used */
     }
-    pass_use(b, o); /* only now: making room above must not take it for something that nobody wants */
+    pass_use(b, o); /* only now, so that making room above could not evict it as unneeded */
     slot *s = &c->slots[o->slot[t]];
     s->pinned = b->serial;
     *key = max_key(*key, s->free_key);

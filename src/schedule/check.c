@@ -155,7 +155,7 @@ static int check_buffer(const checker *c, int i)
         return check_fail(c, -1, i, "there is no such object or tier");
     if (b->tier == TIER_HOST && !c->in->host_tier)
         return check_fail(c, -1, i, "lies on the host, and there is none");
-    const bool is_of_update = b->kind == OBJECT_WORKSPACE && b->tier == TIER_HOST; /* by its task, which wants it there */
+    const bool is_of_update = b->kind == OBJECT_WORKSPACE && b->tier == TIER_HOST; /* its task decides the tier */
     if (b->tier != TIER_DEVICE && b->kind > OBJECT_SAVED && !is_of_update)
         return check_fail(c, -1, i, "such an object is only ever on the device");
     uint64_t bytes = check_object_bytes(c, b->kind, b->index, b->micro);
@@ -191,7 +191,7 @@ static int check_lifetimes(const checker *c)
     return failed;
 }
 
-/* Whether a chunk's object stays. */
+/* Does this object of a chunk keep a placement? */
 static bool outlives(const checker *c, object_kind kind, int chunk)
 {
     const bool sharded = c->in->plan->chunks[chunk].sharded;
@@ -203,7 +203,7 @@ static bool outlives(const checker *c, object_kind kind, int chunk)
     }
 }
 
-/* Each object that must outlive the schedule has exactly one placement, where the plan says. */
+/* Each object that must outlive the schedule has exactly one placement, on the tier that the plan gives. */
 static int check_placements(const checker *c)
 {
     const int kinds = OBJECT_SHARD + 1;
@@ -266,7 +266,7 @@ static int facts_of_block(checker *c, int block, int chunks0)
     }
     f->accumulator_bytes = accumulator_bytes(in->model, in->shape, block);
     f->chunks0 = chunks0;
-    unsigned char *needed = c->finished; /* not yet in use */
+    unsigned char *needed = c->finished; /* free at this point */
     block_chunks(in->model, in->packing, block, needed);
     for (int k = 0; k < c->chunks_n; k++)
         if (needed[k])
@@ -352,7 +352,7 @@ static int check_header(const checker *c)
     return 0;
 }
 
-/* Each value belongs to one rank, and no rank's shard is larger than its room. */
+/* Each value belongs to one rank, and no shard is larger than the space for it. */
 static int check_shards(const checker *c)
 {
     const packing *k = c->in->packing;
@@ -377,7 +377,7 @@ static int check_shards(const checker *c)
     return 0;
 }
 
-/* What the sizes of a chunk's objects follow from. */
+/* Facts from which the sizes of a chunk's objects follow. */
 static int check_chunks(const checker *c)
 {
     const packing *k = c->in->packing;

@@ -2,7 +2,7 @@
 
 #include <string.h>
 
-/* The operand that is the wanted object, or -1. */
+/* The index of the operand that matches, or -1. */
 static int find_operand(const checker *c, const task *t, const want *w)
 {
     for (int o = t->operand0; o < t->operand0 + t->operands_n; o++) {
@@ -73,7 +73,7 @@ static int check_placement(const checker *c, int i)
     case OBJECT_STATES: version = c->states[b->index]; break;
     case OBJECT_GRADIENT:
         if (c->s->kind == SCHEDULE_DRAIN || c->s->kind == SCHEDULE_EVAL)
-            return 0; /* used up, now or before */
+            return 0; /* consumed by an update, in this schedule or before */
         version = c->gradient[b->index];
         break;
     default: return 0;

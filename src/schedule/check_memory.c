@@ -1,11 +1,11 @@
 /* check_memory.c - two accesses to the same byte, of which one writes, must be ordered.
  *
- * Each tier is cut at the borders of all its buffers into segments; a buffer is a range of them. A segment knows the last
- * task that wrote it and, of each queue, the last that read it since: all older accesses are ordered before those. A
- * task is over before another starts if a chain of queue order and waits leads from the one to the other; `done`
- * holds, for each task and queue, the latest task of which that is true (a vector clock).
+ * The borders of all buffers cut each tier into segments; a buffer is a range of them. A segment knows the last task that wrote it
+ * and, for each queue, the last task that read it since; all older accesses precede those. A task ends before another starts if a
+ * chain of queue order and waits leads from one to the other. `done` holds, for each task and queue, the latest task for which that
+ * is true (a vector clock).
  *
- * A write makes the segments the writer's buffer's own; whose contents were there before is dead.
+ * A write makes the writer's buffer the owner of its segments; the contents of earlier owners are lost.
  */
 #include "schedule/checker.h"
 
@@ -72,7 +72,7 @@ static int claim_placements(checker *c)
     return 0;
 }
 
-/* Latest tasks that are over: when the one before in its queue was, and when those that it waits for were. */
+/* The latest tasks that have ended: those of the task before in its queue, and those of the tasks that it waits for. */
 static void order_tasks(checker *c)
 {
     const schedule *s = c->s;

@@ -1,13 +1,13 @@
-/* check_moves.c - what holds of any schedule, whatever its blocks compute.
+/* check_moves.c - properties of any schedule, whatever its blocks compute.
  *
- * Buffers of one kind, index and micro-batch are copies of one object. A task that writes such a buffer makes the object's newest
- * version; a transfer hands a version on. Nothing but the newest is ever read, and when the schedule ends, placements hold it. */
+ * Buffers with the same kind, index and micro-batch are copies of one object. A task that writes such a buffer makes the newest version
+ * of the object; a transfer copies a version. Tasks read only the newest version, and placements hold it when the schedule ends. */
 #include "schedule/checker.h"
 
 #include <stdlib.h>
 #include <string.h>
 
-typedef struct moves { checker *c; int *object; int *newest; int *version; } moves; /* of each buffer; object; buffer */
+typedef struct moves { checker *c; int *object; int *newest; int *version; } moves; /* per buffer; per object; per buffer */
 
 static int by_identity(const void *a, const void *b)
 {

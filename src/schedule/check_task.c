@@ -1,4 +1,4 @@
-/* check_task.c - what each kind of task needs and leaves behind, from the model alone. */
+/* check_task.c - what each kind of task reads and writes, from the model alone. */
 #include "schedule/checker.h"
 
 #include <string.h>
@@ -26,7 +26,7 @@ static void writes(checker *c, object_kind kind, int index, int micro, int versi
     w->after = version;
 }
 
-/* Reads version `before` unless that is 0, which stands for nothing yet. */
+/* Reads version `before`; 0: nothing was written yet, so it does not read. */
 static void changes(checker *c, object_kind kind, int index, int micro, int before, int after)
 {
     want *w = add(c, kind, index, micro);
@@ -61,7 +61,7 @@ static int block_weights(checker *c, int i, int block)
 
 /* ---- blocks ---- */
 
-/* The stream in fp32, where there is one. before 0: it is not read. */
+/* The fp32 stream, if the run has one. before 0: it is not read. */
 static void residual(checker *c, int micro, int before, int after)
 {
     if (residual_bytes(c->in->model, c->in->shape))
@@ -74,7 +74,7 @@ static void rope(checker *c)
         reads(c, OBJECT_ROPE, -1, -1, 0);
 }
 
-/* Micro-batches must be summed up in ascending order; a block that trains nothing has nothing to sum up. */
+/* Micro-batches must be added in ascending order. A block without trained parameters has no sums. */
 static int sum_up(checker *c, int i, int block, int micro)
 {
     if (!has_accumulator(c, block))
@@ -256,7 +256,7 @@ static int newest(const checker *c, const buffer *b)
 
 static bool copy_reaches(const checker *c, const task *t, tier from, tier to)
 {
-    tier memory = c->in->host_tier ? TIER_HOST : TIER_DEVICE; /* what is next to the disk */
+    tier memory = c->in->host_tier ? TIER_HOST : TIER_DEVICE; /* the tier that disk transfers use */
     switch (t->kind) {
     case TASK_READ: return t->queue == QUEUE_READ && from == TIER_DISK && to == memory;
     case TASK_WRITE: return t->queue == QUEUE_WRITE && from == memory && to == TIER_DISK;
@@ -310,7 +310,7 @@ static int input_output_wants(checker *c, int i)
 
 /* ---- */
 
-/* Which of block, micro-batch and chunk the task must have, and whether such a task belongs here. */
+/* Checks which of block, micro-batch and chunk the task has, and whether such a task may be at this place. */
 static bool has_place(const checker *c, const task *t)
 {
     bool block, micro, chunk;

@@ -1,4 +1,4 @@
-/* item.c - the items of a program, each of which becomes one task. */
+/* item.c - items of a program; each becomes one task. */
 #include "schedule/builder.h"
 
 #include <stdlib.h>

@@ -1,18 +1,18 @@
 /* layout.c - an address for every buffer.
  *
- * Placements come first, one after the other, so that they are at the same place in all schedules of a plan; gradients last of
- * them. Each other buffer, or slot with all the buffers that pass through it, is a rectangle: its bytes high, and as wide as
- * the list from its first task to its last. The rectangles are placed largest first, each at the lowest address
- * where it overlaps none that is placed, from the gradients' placements on, which are idle for a part of the list:
+ * Placements come first, one after another, so that they have the same address in all schedules of a plan; gradients are the last
+ * of them. Each other buffer, or slot with all buffers that pass through it, is a rectangle of bytes and time, from its first task to
+ * its last. The rectangles are placed largest first, each at the lowest address where it overlaps no placed one. They may use the
+ * gradients' placements while those are empty:
  *
  *     address    placements of weights, states   ################################   not to scale
- *        |       gradient of chunk 0        #                              #   #: contents that are wanted
+ *        |       gradient of chunk 0        #                              #   #: contents that are needed
  *        |       gradient of chunk 1        ###   [ activations of layer ] #   updates first, backward at the end
  *        v       gradient of chunk 2        #####   [ 1 ][ layer 2 ]     ###
  *                transient                     [ workspace ][ workspace ]
  *                                           tasks ->
  *
- * So a step whose updates wait for the next one needs hardly more than the larger of its gradients and its activations.
+ * So a step whose updates wait for the next one needs little more than the larger of its gradients and its activations.
  */
 #include "schedule/shelf.h"
 
@@ -68,7 +68,7 @@ static int by_size(const void *a, const void *b)
     return x->first != y->first ? (x->first < y->first ? -1 : 1) : (x < y ? -1 : x > y);
 }
 
-/* The gradients' placements while they are not idle. */
+/* The gradients' placements while they hold a gradient. */
 static int place_occupied_placements(const schedule *s, tier t, shelf *placed, pt_error *e)
 {
     int failed = 0;
@@ -103,7 +103,7 @@ static int place_regions(schedule *s, tier t, region **order, int n, shelf *plac
     return failed;
 }
 
-/* Region of buffer i: of its slot, or its own behind the slots'. */
+/* The region of buffer i: that of its slot, or its own, after those of the slots. */
 static int region_of(const schedule *s, int i)
 {
     return s->buffers[i].slot >= 0 ? s->buffers[i].slot : s->slots_n + i - s->placements_n;

@@ -1,16 +1,16 @@
-/* link.c - who waits for whom, derived from what the tasks read and write.
+/* link.c - derives the waits from what the tasks read and write.
  *
- * A task waits for the last writer of what it reads, for the last writer and all readers since of what
- * it writes, and, where it is the first to use a buffer (or the first to write it anew: buffer_can_idle), for all users of
- * the buffers that had its memory before. Of each queue only the latest such task counts, and it is left out where the
- * task's own queue, or one that it waits for, has already waited for it.
+ * A task waits for the last writer of what it reads, and for the last writer and all later readers of what it writes. If it is the
+ * first to use a buffer (or the first to write one that was empty: buffer_can_idle), it also waits for all users of the buffers that
+ * had its memory before. For each queue only the latest such task counts. A wait is left out if the task's own queue, or a task that
+ * it waits for, has already waited for it.
  */
 #include "schedule/schedule.h"
 
 #include <stdlib.h>
 #include <string.h>
 
-typedef struct history { int writer; int users[QUEUES]; } history; /* users: latest of each queue, all uses */
+typedef struct history { int writer; int users[QUEUES]; } history; /* users: the latest task of each queue, over all uses */
 
 static void wait_for(task *t, const task *tasks, int index)
 {
@@ -20,12 +20,12 @@ static void wait_for(task *t, const task *tasks, int index)
 
 /* ---- memory ---- */
 
-/* Which buffer had each stretch of a tier last; in order of offset, none overlapping. Whoever had it before that one
- * was waited for when that one started. */
+/* The last buffer of each range of a tier, in order of offset, without overlaps. Earlier buffers need no wait: that buffer's first task
+ * waited for them. */
 typedef struct span { uint64_t offset, end; int buffer; } span;
 typedef struct occupancy { span *spans; int n; } occupancy;
 
-/* The first span that ends behind `offset`. */
+/* The first span that ends after `offset`. */
 static int find_span(const occupancy *m, uint64_t offset)
 {
     int low = 0, high = m->n;
@@ -39,7 +39,7 @@ static int find_span(const occupancy *m, uint64_t offset)
     return low;
 }
 
-/* The buffer takes its memory; the task waits for those that used it before. */
+/* The buffer takes its memory, and the task waits for the users of the buffers that had it before. */
 static void take_memory(schedule *s, const history *h, occupancy *m, task *t, int index)
 {
     const buffer *b = &s->buffers[index];
@@ -59,7 +59,7 @@ static void take_memory(schedule *s, const history *h, occupancy *m, task *t, in
     m->n += n - (past - first);
 }
 
-/* When the list begins, the gradients that wait have theirs. */
+/* At the start of the list, waiting gradients occupy their placements. */
 static void begin_memory(const schedule *s, occupancy memory[TIERS])
 {
     for (int i = 0; i < s->placements_n; i++) {
@@ -91,7 +91,7 @@ static void link_task(schedule *s, history *h, occupancy *memory, int index)
     }
 }
 
-/* clock[i][q]: the latest task of queue q that is surely done when task i ends. */
+/* clock[i][q]: the latest task of queue q that has surely ended when task i ends. */
 static void drop_known_waits(schedule *s, int (*clock)[QUEUES])
 {
     int last_of_queue[QUEUES];
@@ -101,7 +101,7 @@ static void drop_known_waits(schedule *s, int (*clock)[QUEUES])
         int before = last_of_queue[t->queue];
         for (int q = 0; q < QUEUES; q++)
             clock[i][q] = before < 0 ? -1 : clock[before][q];
-        for (int pass = 0; pass < 2; pass++) /* latest first: it may cover the others */
+        for (int pass = 0; pass < 2; pass++) /* latest first: its wait may make the others redundant */
             for (int q = QUEUES - 1; q >= 0; q--) {
                 int w = t->wait[q];
                 if (w < 0)
@@ -129,7 +129,7 @@ int schedule_add_waits(schedule *s, pt_error *e)
     occupancy memory[TIERS] = {0};
     int failed = !h;
     for (int t = 0; t < TIERS; t++) {
-        memory[t].spans = malloc(3 * buffers * sizeof(span)); /* a buffer adds itself and at most one more, a placement twice */
+        memory[t].spans = malloc(3 * buffers * sizeof(span)); /* a buffer adds at most two spans, a placement once more */
         failed |= !memory[t].spans;
     }
     if (!failed) {

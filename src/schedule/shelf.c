@@ -5,7 +5,7 @@
 
 enum { MANY = 1024, BRIEF_PARTS = 8 };
 
-/* About as many tasks as a region lives. 0: so few regions that lists are not worth it. */
+/* About the lifetime of a region in tasks. 0: there are so few regions that lists do not pay. */
 static int choose_width(int tasks, const region *regions, int n)
 {
     const int most = tasks / 64 + 1;
@@ -65,7 +65,7 @@ void shelf_close(shelf *k)
 
 static bool is_brief(const shelf *k, const region *r) { return k->width && r->last / k->width - r->first / k->width < BRIEF_PARTS; }
 
-/* Where a region at `offset` belongs among those that are in order of offset. */
+/* The index of `offset` among regions in order of offset. */
 static int find_position(const region *lasting, int n, uint64_t offset)
 {
     int low = 0, high = n;
@@ -79,7 +79,7 @@ static int find_position(const region *lasting, int n, uint64_t offset)
     return low;
 }
 
-/* The first column that is not before (offset, bytes). */
+/* The first column that is not below (offset, bytes). */
 static int find_column(const shelf *k, uint64_t offset, uint64_t bytes)
 {
     int low = 0, high = k->columns_n;
@@ -94,7 +94,7 @@ static int find_column(const shelf *k, uint64_t offset, uint64_t bytes)
     return low;
 }
 
-/* Makes room for one more of so large items. */
+/* Makes room for one more item of this size. */
 static bool has_room(void **items, int n, int *room, size_t bytes)
 {
     if (n < *room)
@@ -152,7 +152,8 @@ static int by_offset(const void *a, const void *b)
     return x->offset < y->offset ? -1 : x->offset > y->offset;
 }
 
-/* The brief ones that are used while r, a brief one too, is, in order of address: each is taken in the first part that it has with r. */
+/* The short regions that are used at the same time as the short region r, in order of address. Each is visited in the first part that it
+ * shares with r. */
 static int gather(shelf *k, const region *r)
 {
     int n = 0;
@@ -168,7 +169,7 @@ static int gather(shelf *k, const region *r)
     return n;
 }
 
-/* Whether one of the column is used while r is: the last that begins before r ends. */
+/* Is one region of the column used at the same time as r? The last one that begins before r ends decides. */
 static bool column_meets(const column *c, const region *r)
 {
     int low = 0, high = c->n;
@@ -182,7 +183,7 @@ static bool column_meets(const column *c, const region *r)
     return low && c->spans[low - 1].last >= r->first;
 }
 
-/* Columns as regions that last as long as r: those that meet it. */
+/* The columns used at the same time as r, as regions that last as long as r. */
 static int gather_columns(shelf *k, const region *r)
 {
     int n = 0;

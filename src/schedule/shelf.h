@@ -1,9 +1,9 @@
-/* shelf.h - regions that have an address, found again by the time in which they are used.
+/* shelf.h - placed memory regions, indexed by the time of their use.
  *
- * A region is a rectangle: bytes high, and as wide as the list of tasks from its first to its last. The lowest place for another one is
- * found by looking at those that are used at the same time, in order of address. A list of very many tasks has very many regions that
- * live for a few tasks each, at few addresses: for another such one only those are looked at that live in the same part of the time,
- * and for one that lasts a column of them is looked at as one: those of an address and a size, which follow each other.
+ * A region is a rectangle of bytes and time, from its first to its last task. The lowest free address for a new region is found among
+ * the regions that are used at the same time, in order of address. A long list has very many regions that live for a few tasks at
+ * few addresses. So time is divided into parts. For a new short region, only the regions of its parts are visited; for a new long one,
+ * short regions with the same address and size, which follow each other in time, are visited together as one column.
  *
  *     shelf k;
  *     shelf_open(&k, tasks, regions, n, e);
@@ -25,20 +25,20 @@ typedef struct column {
 } column;
 
 typedef struct shelf {
-    int width;            /* tasks of a part of the time; 0: all regions are lasting */
-    int *head;            /* of each part's list, -1: empty */
+    int width;            /* tasks in a part of the time; 0: all regions are long */
+    int *head;            /* [part]: head of its list, -1: empty */
     struct shelf_node { int region, next; } *nodes;
-    region *brief;        /* live in a few parts each, in no order */
-    region *lasting;      /* in order of address */
-    region *near;         /* room for what shelf_find looks at */
-    column *columns;      /* of the brief ones, in order of address */
+    region *brief;        /* short regions, in no order */
+    region *lasting;      /* long regions, in order of address */
+    region *near;         /* scratch for shelf_find */
+    column *columns;      /* of the short regions, in order of address */
     int parts, nodes_n, brief_n, lasting_n, columns_n, columns_room;
 } shelf;
 
-/* For `most` regions of a list of so many tasks; regions[0 .. n-1] are those that will come, to choose the parts by. */
+/* For at most `most` regions of a list of so many tasks. regions[0 .. n-1] are regions to come; they decide the width of the parts. */
 int shelf_open(shelf *k, int tasks, const region *regions, int n, int most, pt_error *e);
 int shelf_add(shelf *k, const region *r, pt_error *e);
-/* The lowest address from `base` on at which r overlaps none that is there. */
+/* The lowest address, at least `base`, at which r overlaps no region that was added. */
 uint64_t shelf_find(shelf *k, const region *r, uint64_t base);
 void shelf_clear(shelf *k);
 void shelf_close(shelf *k);

@@ -5,26 +5,27 @@
 #include <pthread.h>
 #include <stdlib.h>
 
-enum { HELPERS = 7, WINDOW = 3 /* entries a thread: helpers go no further ahead */ };
+enum { HELPERS = 7, WINDOW = 3 /* entries per thread: helpers go no further ahead */ };
 
-typedef struct helper { ahead *a; pthread_t thread; uint64_t hash; /* that it prices, 0: none */ } helper;
+typedef struct helper { ahead *a; pthread_t thread; uint64_t hash; /* the entry that it prices, 0: none */ } helper;
 
 struct ahead {
     space *s;
     pthread_mutex_t lock;
-    pthread_cond_t more, done; /* there is more to price; a helper is done with something */
+    pthread_cond_t more, done; /* there is more to price; a helper has finished an entry */
     const ranked *list;
     double limit, prove_below;
-    void (*job)(void *, int);  /* instead of a list */
+    void (*job)(void *, int);  /* runs instead of a list */
     void *arg;
-    int n, next, until;        /* entries or jobs; the next that nobody has begun; the first that is too far ahead */
+    int n, next, until;        /* entries or jobs; the next that no thread has begun; the first that is too far ahead */
     int jobs_left;
     bool stop;
     int helpers_n;
     helper helpers[HELPERS];
 };
 
-/* Entry `next`; with the lock held, which is given up while it is priced. An error is the walk's to find: it prices that again. */
+/* Prices entry `next`. Called with the lock held, which is released meanwhile. Errors are ignored, because the walk prices that entry again
+ * and finds them. */
 static void price_next(ahead *a, uint64_t *hash)
 {
     const candidate r = a->list[a->next++].candidate;
@@ -146,7 +147,7 @@ void ahead_reach(ahead *a, int i)
     a->until = i + window(a);
     if (is_more(a))
         pthread_cond_broadcast(&a->more);
-    while (is_at_work(a, hash)) { /* meanwhile the walk is a helper too */
+    while (is_at_work(a, hash)) { /* meanwhile the walk helps, too */
         if (is_more(a))
             price_next(a, &own);
         else

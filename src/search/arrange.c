@@ -1,16 +1,16 @@
-/* arrange.c - very few chunks, at every placement that they can have together.
+/* arrange.c - every arrangement of very few chunks.
  *
- * A chunk is a large part of the memory then: candidates with chunks of that size may all need the disk where, with the last chunks on the
- * device instead of the first, nothing does. And what lives where, what layers save and how many slots there are hang together: that a
- * chunk comes to the device may take a buffer less, and more slots for updates so that gradients leave sooner. So each arrangement is
- * tried, with every few slots, whatever the candidates take (result.c does that for all layers alike, at every level and place).
+ * If there are few chunks, each is a large part of the memory. All candidates may then need the disk, although nothing would with the last
+ * chunks on the device instead of the first. Placements, save levels and numbers of slots also depend on each other: a chunk on the
+ * device may take one buffer less, and more slots for updates so that gradients leave sooner. So each arrangement is tried with every
+ * small number of slots, whatever the candidates have (result.c does that for all layers alike, at every level and place).
  */
 #include "search/placements.h"
 
 #include <string.h>
 
 enum { ARRANGEMENTS_MOST = 640, ARRANGED_MOST = 8 }; /* 8 chunks at 2 places, 5 at 3, 4 at 5 */
-#define FAR_TOO_SLOW 1.5 /* times the best: with other slots too */
+#define FAR_TOO_SLOW 1.5 /* times the best; then it is too slow with other slots, too */
 
 static int arrangements(int chunks, int places)
 {
@@ -50,7 +50,7 @@ int placements_turn_all(turning *t)
     return faster < 0 ? faster : 0;
 }
 
-/* The numbers and placements of the fastest so far. */
+/* The numbers and placements of the fastest arrangement so far. */
 typedef struct arranged { plan numbers; plan_chunk chunks[ARRANGED_MOST]; } arranged;
 
 static void note_arranged(const plan *p, arranged *out)
@@ -67,8 +67,8 @@ static int chunks_away(const plan *p)
     return n;
 }
 
-/* The most chunks that one block reads and that live elsewhere or in shards. Candidates have a buffer for those that live on the device
- * too. */
+/* The largest number of chunks that one block reads and that live elsewhere or in shards. Candidates also have a buffer for those on the
+ * device. */
 static int fewest_buffers(const turning *t)
 {
     const model *m = t->w->s.in->model;
@@ -84,8 +84,8 @@ static int fewest_buffers(const turning *t)
     return most;
 }
 
-/* From the fewest slots on: more often take more memory, but not always. Where one is far too slow no other is tried. 1: one is the
- * fastest of all, and noted. */
+/* Tries numbers of slots from the smallest on: more slots usually take more memory, but not always. If a plan is far too slow, no more are
+ * tried. 1: one is the fastest of all and recorded. */
 static int try_slots(turning *t, arranged *best)
 {
     plan *p = &t->c->plan;

@@ -1,4 +1,4 @@
-/* descend.c - starts for a walk: descents over the moves by the estimate alone. See search.c. */
+/* descend.c - starts for a walk: descents over the moves, by the estimate alone. See search.c. */
 #include "search/walk.h"
 
 typedef struct descent { const space *s; double ns; bool better, any; update_time update; } descent;
@@ -12,10 +12,10 @@ static bool is_better(void *arg, const candidate *r, const estimate *about)
     return d->better = true;
 }
 
-/* Something to start from that fits, saving as near as possible: false where the estimate finds nothing. */
+/* A candidate that fits, saving on the nearest tier that it can: false if the estimate finds none. */
 static bool first_fit(const space *s, candidate *r, estimate *about)
 {
-    const int chunks = candidate_chunks(s, r), ways = space_is_shared(s) ? 4 : 2; /* with weights whole, then in shards */
+    const int chunks = candidate_chunks(s, r), ways = space_is_shared(s) ? 4 : 2; /* first with whole weights, then with shards */
     for (int way = 0, slots = 2; way < ways; way++, slots = 2 - way % 2)
         for (tier place = TIER_DEVICE; place <= TIER_DISK; place++) {
             if (!space_has(s, place))
@@ -73,7 +73,7 @@ static void descend_one(void *arg, int i)
 
 void walk_find_starts(walk *w, const way *ways, int n)
 {
-    descents d = {w, w->order}; /* which is free until there are starts to go from */
+    descents d = {w, w->order}; /* unused until there are starts */
     for (int i = 0; i < n; i++) {
         candidate_init(&w->s, &d.ends[i].candidate, ways[i].chunking);
         d.ends[i].candidate.micro_batch = ways[i].cut.micro_batch;

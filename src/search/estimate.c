@@ -1,45 +1,45 @@
-/* estimate.c - time and memory of a candidate by sums alone.
+/* estimate.c - estimates time and memory of a candidate from sums.
  *
- * Time. The work of each queue is added up, for the forward and the backward half of the step: layers and updates for the
- * device and the host, and what has to travel. A chunk away from the device comes once a pass over the layers, except those
+ * Time. The work of each queue is added up separately for the forward and the backward half of the step: layers and updates for the
+ * device and the host, and all transfers. A chunk that is not on the device is fetched once per pass over the layers, except those
  * that are still in their buffers when the direction turns. The time of a half is the longest of
- *   - the queues' sums, each stretched by what it loses to its neighbours
- *   - computation, and what travels in nobody's shade: with no slot to spare, a fetch waits until the slot's last user is done,
- *     and the next user waits for the fetch
- *   - the updates that pass through n_update slots: each slot is taken from the first byte in to the last byte out
- * Computation and the host's work of both halves are a bound.
+ *   - the sums of the queues, each stretched by contention with the others
+ *   - computation plus the transfers that nothing hides: without a spare slot, a fetch waits until the slot's last user is done, and
+ *     the next user waits for the fetch
+ *   - the updates that pass through n_update slots: each slot is in use from the first byte in to the last byte out
+ * The work of the computation and of the host over both halves is a lower bound.
  *
- * Memory. What stays (placements, slots) and, at each block on the way back, what is there at that moment. Layout does little worse than
- * that. Gradients that wait for their updates lie where saved sets are until backward comes to those: of both together hardly more
- * than the larger is in a tier at once, and the chunk that backward is at.
+ * Memory. The estimate adds the fixed part (placements, slots) and the largest need of a block during backward. The real layout needs
+ * little more. Gradients that wait for their updates use the memory of saved tensors that backward has consumed. So a tier holds little
+ * more than the larger of both, plus the chunk that backward is at.
  */
 #include "search/space.h"
 
 #include <math.h>
 #include <string.h>
 
-/* Work of each queue in one half of the step, and what cannot hide behind it. */
+/* The work of each queue in one half of the step, and what cannot be hidden behind it. */
 typedef struct load {
     double ns[QUEUES];
     double exposed;  /* transfers that computation waits for */
     double pipeline; /* time that updates need to pass through their slots */
 } load;
 
-/* What follows from the micro-batch and the layers alone: the same however the chunks are spread. */
+/* Values that depend only on the micro-batch and the layers, not on where chunks live. */
 typedef struct block_part {
     load forward, backward;
-    uint64_t peak;                /* saved sets, accumulators, streams and workspace at one time, on the device: forward, layers back */
-    uint64_t peak_head;           /* the same at the head, where there are no gradients to finish yet */
-    uint64_t saved[TIERS];        /* saved sets in their placements */
-    uint64_t swapped, swapped_disk; /* largest saved set that lives elsewhere; on the disk */
-    int swapped_n;                  /* how many live elsewhere at once */
+    uint64_t peak;                /* most memory on the device for saved tensors, accumulators, streams and workspace, in the layers */
+    uint64_t peak_head;           /* the same at the head, before any gradients are finished */
+    uint64_t saved[TIERS];        /* saved tensors in their placements */
+    uint64_t swapped, swapped_disk; /* largest saved set that lives elsewhere; that lives on the disk */
+    int swapped_n;                  /* number of saved sets elsewhere at one time */
 } block_part;
 
 static int least_int(int a, int b) { return a < b ? a : b; }
 
 static double between(const chunking *g, chunk_sum k, int first, int end) { return g->sum[k][end] - g->sum[k][first]; }
 
-/* Of what is kept of weights: all of the whole chunks, the shards of others. */
+/* Weights that are kept: all of whole chunks, and the shards of others. */
 static double kept_between(const chunking *g, const candidate *r, chunk_sum weight, chunk_sum shard, int first, int end)
 {
     const int cut = r->whole < first ? first : r->whole > end ? end : r->whole;
@@ -48,8 +48,8 @@ static double kept_between(const chunking *g, const candidate *r, chunk_sum weig
 
 static int micros_of(const space *s, const candidate *r) { return (int)(s->in->shape->batch / r->micro_batch); }
 
-/* Chunks first..end all live on `placement`; `loads`: how often each of their weights comes in. A layer's next chunks can be
- * fetched beside it as far as there are slots to spare. */
+/* Chunks first..end all live on `placement`; `loads`: how often their weights are fetched. The next chunks of a layer can be fetched during
+ * it as far as there are spare slots. */
 static void weights_in(const space *s, const candidate *r, tier placement, int first, int end, double loads, load *l)
 {
     const chunking *g = &s->chunkings[r->chunking];
@@ -63,7 +63,7 @@ static void weights_in(const space *s, const candidate *r, tier placement, int f
         l->exposed += (in > 0 ? in : read) * (g->per_layer - (spare > 0 ? spare : 0)) / g->per_layer;
 }
 
-/* The shards first..end are gathered so often. */
+/* How often the shards first..end are gathered. */
 static void gathered(const candidate *r, const chunking *g, int first, int end, double loads, load *l)
 {
     const double ns = loads * between(g, SUM_GATHER, first, end);
@@ -73,7 +73,7 @@ static void gathered(const candidate *r, const chunking *g, int first, int end, 
         l->exposed += ns * (g->per_layer - (spare > 0 ? spare : 0)) / g->per_layer;
 }
 
-/* The updates' own traffic and work; gradients out to their placement are counted where backward makes them. */
+/* The transfers and work of the updates themselves; backward counts the transfer of gradients to their placement. */
 static void updates(const space *s, const candidate *r, const chunking *g, tier placement, int first, int end, load *forward,
                     load *backward)
 {
@@ -99,7 +99,7 @@ static void updates(const space *s, const candidate *r, const chunking *g, tier 
         passing += between(g, SUM_STATE_READ, first, end) + (waits ? between(g, SUM_GRADIENT_READ, first, end) : 0) +
                    between(g, SUM_STATE_WRITE, first, end) + kept_between(g, r, SUM_WEIGHT_WRITE, SUM_SHARD_WRITE, first, end);
     }
-    u->pipeline += passing / (r->n_update > 1 ? r->n_update - 0.5 : 1); /* turns are not taken evenly */
+    u->pipeline += passing / (r->n_update > 1 ? r->n_update - 0.5 : 1); /* slots do not alternate evenly */
 }
 
 static double resident_updates(const candidate *r, const chunking *g) { return between(g, SUM_UPDATE_DEVICE, 0, r->persist); }
@@ -118,7 +118,7 @@ static void chunk_loads(const space *s, const candidate *r, load *forward, load 
     }
     if (!away)
         return;
-    double stays = r->n_buffer < away ? (double)r->n_buffer / away : 1, in = 1, out = 0; /* share that is there at a turn */
+    double stays = r->n_buffer < away ? (double)r->n_buffer / away : 1, in = 1, out = 0; /* share still in a buffer at the turn */
     if (s->in->training) {
         in = 1 + (groups - 1) * (1 - stays);
         out = groups * (1 - stays);
@@ -137,10 +137,10 @@ static void chunk_loads(const space *s, const candidate *r, load *forward, load 
     }
 }
 
-/* Share of the swapped sets that leave their slots: the last of a visit are still there when backward wants them. */
+/* The share of swapped sets that leave their slots: the last ones of a visit are still there when backward needs them. */
 static double leaving(const candidate *r, double sets) { return r->n_swap >= sets ? 0 : 1 - (r->n_swap - 1) / sets; }
 
-/* Where the layers that are like layer `first` end. */
+/* The end of the run of layers that equal layer `first`. */
 static int run_end(const space *s, const candidate *r, int first)
 {
     const unsigned char *kind = s->in->costs->kind_of_layer;
@@ -156,7 +156,7 @@ static void block_loads(const space *s, const candidate *r, load *forward, load 
     unsigned moved[SAVE_LEVELS][TIERS] = {0}, swapped = 0; /* layers */
     const costs *c = s->in->costs;
     double units = (double)s->in->shape->units_n, micros = micros_of(s, r), per_micro = units / micros, ahead = 0, back = 0;
-    double warm_ahead = 0, warm_back = 0, following = units - micros / r->visit; /* units that follow another of their visit */
+    double warm_ahead = 0, warm_back = 0, following = units - micros / r->visit; /* units that follow another unit of their visit */
     for (int i = 0, end; i < s->layers; i = end) {
         const layer_cost *l = &c->layer[c->kind_of_layer[i]];
         end = run_end(s, r, i);
@@ -168,7 +168,7 @@ static void block_loads(const space *s, const candidate *r, load *forward, load 
         moved[r->level[i]][r->place[i]] += n;
         swapped += r->place[i] != TIER_DEVICE ? n : 0;
     }
-    /* A layer's inputs are made by the layer before for the whole visit: those without a slot come back once more. */
+    /* The layer before makes a layer's inputs for the whole visit; inputs that have no slot are fetched once more. */
     double leave = leaving(r, (double)swapped * r->visit);
     double again = r->visit > 1 && r->n_swap - 2 < r->visit ? 1 - (r->n_swap - 2.0) / r->visit : 0;
     for (int level = 0; level < SAVE_LEVELS && s->in->training; level++)
@@ -187,7 +187,7 @@ static void block_loads(const space *s, const candidate *r, load *forward, load 
             forward->ns[QUEUE_READ] += read * again;
             backward->ns[QUEUE_TO_DEVICE] += to;
             backward->ns[QUEUE_READ] += read;
-            if (r->n_swap < 3) /* a layer's input and output: nothing to spare */
+            if (r->n_swap < 3) /* one for a layer's input and one for its output: none to spare */
                 forward->exposed += staged ? from : write;
             if (r->n_swap < 2)
                 backward->exposed += staged ? to : read;
@@ -206,8 +206,8 @@ static const cost_class usual_class[QUEUES] = {
     [QUEUE_RANKS] = COST_FROM_DEVICE,
 };
 
-/* How long a quota of processor time suffices for: the machine's own processors do no more than they can at once, the host's come on
- * top. */
+/* The time for which the processor quota suffices. The machine's own processors cannot use more than they are; the host's come in
+ * addition. */
 static double quota_ns(const cost_quota *q, const load *l)
 {
     double own = 0, most = 0, host = 0;
@@ -223,7 +223,7 @@ static double quota_ns(const cost_quota *q, const load *l)
     return (fmin(own, q->processors * most) + host) / q->processors;
 }
 
-/* The longest queue, each stretched by those that work beside it. */
+/* The longest queue, each stretched by those that run beside it. */
 static double longest(const costs *c, const chunking *g, const load *l)
 {
     double most = 0;
@@ -245,7 +245,7 @@ static void estimate_time(const space *s, const candidate *r, const block_part *
     load forward = b->forward, backward = b->backward;
     chunk_loads(s, r, &forward, &backward);
     double compute = forward.ns[QUEUE_COMPUTE] + backward.ns[QUEUE_COMPUTE], host = forward.ns[QUEUE_HOST] + backward.ns[QUEUE_HOST];
-    out->least_ns = (compute > host ? compute : host) + s->in->costs->step_ns; /* of transfers it is a guess how many stay away */
+    out->least_ns = (compute > host ? compute : host) + s->in->costs->step_ns; /* transfers depend on a guess */
     if (s->in->training && r->update == UPDATE_END) { /* the updates run alone, after backward */
         int chunks = g->packing.chunks_n, host_end = r->persist + r->on_host;
         load work = {0}, unused = {0};
@@ -284,7 +284,7 @@ static void block_memory(const space *s, const candidate *r, block_part *b)
     bool grouped = micros_of(s, r) > r->visit;
     uint64_t accumulated = grouped ? s->accumulator_all : head_adds_to_embedding(s->in->model) ? s->accumulator_head : 0;
     uint64_t layer = accumulated + (grouped ? 0 : s->accumulator_layer), head = grouped ? s->accumulator_all : s->accumulator_head;
-    if (space_is_shared(s)) /* those of the block before are being sent, and what comes is as much */
+    if (space_is_shared(s)) /* the sums of the block before are being sent, and as much arrives */
         layer += s->accumulator_layer * (grouped ? 1 : 2);
     for (int i = 0, end; i < s->layers; i = end) {
         const layer_layout *l = &s->layouts[r->level[i]];
@@ -305,7 +305,7 @@ static void block_memory(const space *s, const candidate *r, block_part *b)
     for (tier t = TIER_HOST; t <= TIER_DISK; t++)
         b->saved[t] = (uint64_t)((double)b->saved[t] * leaving(r, b->swapped_n));
     saved = b->saved[TIER_DEVICE] + s->input_bytes * group;
-    /* the embedding's gradients want all streams, layers those of their visit */
+    /* the embedding's gradients need all streams, layers those of their visit */
     const uint64_t back = s->first_trained == 0 ? (uint64_t)shape->units_n : s->first_trained <= s->layers ? group : 0;
     uint64_t streams = s->input_bytes * back + s->residual_bytes * group + (grouped && s->passing ? 2 * s->input_bytes * group : 0);
     b->peak = most + streams;
@@ -326,7 +326,7 @@ static uint64_t waiting_bytes(const space *s, const candidate *r, int first, int
     return waits ? (uint64_t)between(&s->chunkings[r->chunking], SUM_GRADIENT_BYTES, first, end) : 0;
 }
 
-/* Of those, what lies among `saved` bytes. */
+/* The part of them that shares memory with `saved` bytes. */
 static uint64_t shared_bytes(const space *s, const candidate *r, int first, int end, uint64_t saved)
 {
     const chunking *g = &s->chunkings[r->chunking];
@@ -334,7 +334,7 @@ static uint64_t shared_bytes(const space *s, const candidate *r, int first, int 
     return least_u64(gradients > at_once ? gradients - at_once : 0, saved);
 }
 
-/* Bytes that stay in their placements for the chunks first..end. */
+/* Bytes of placements of the chunks first..end. */
 static uint64_t placements(const space *s, const candidate *r, int first, int end)
 {
     const chunking *g = &s->chunkings[r->chunking];
@@ -344,7 +344,7 @@ static uint64_t placements(const space *s, const candidate *r, int first, int en
     return (uint64_t)(weights + states) + waiting_bytes(s, r, first, end);
 }
 
-/* Weight bytes of the n largest chunks, of which the largest are known. */
+/* Weight bytes of the n largest chunks; the largest are listed. */
 static uint64_t largest_chunks(const uint64_t largest[SPACE_LARGEST], int n)
 {
     uint64_t sum = 0;
@@ -413,7 +413,7 @@ typedef struct filling {
 
 typedef bool (*fits_fn)(const filling *f, int n);
 
-/* The largest n from low to below high for which fits(n), low at least: from a guess that is near, in steps that double. */
+/* The largest n from low to below high for which fits(n), at least low. Starts from a near guess, with steps that double. */
 static int most_that_fit(const filling *f, fits_fn fits_n, int low, int high, int guess)
 {
     int n = guess <= low ? low + 1 : guess >= high ? high - 1 : guess;
@@ -438,8 +438,8 @@ static bool host_fits(const filling *f, int on_host)
     return fits(f->budget, f->e, TIER_HOST);
 }
 
-/* The most chunks behind the persistent ones that the host has room for. All of them may fit where all but one do not: then
- * nothing passes through the host on its way to the disk. */
+/* The largest number of chunks after the persistent ones that fit the host. All may fit although all but one do not: then nothing passes
+ * through the host on its way to the disk. */
 static void fill_host(const filling *f)
 {
     int guess = f->r->on_host, all = f->s->in->host_tier ? candidate_chunks(f->s, f->r) - f->r->persist : 0;

@@ -1,4 +1,4 @@
-/* least.c - the most economical plan there is. */
+/* least.c - the plan that needs the least memory. */
 #include "search/space.h"
 
 #include "base/units.h"
@@ -6,8 +6,8 @@
 #include <stdio.h>
 #include <stdlib.h>
 
-/* As little on the device as can be for a size of chunk, a place of the saved inputs, a time of update and a visit: one visit holds
- * the inputs of all micro-batches, more than one the gradients of all layers. */
+/* The least memory on the device for a size of chunk, a tier of the saved inputs, a time of update and a visit. One visit holds the inputs
+ * of all micro-batches, several hold the gradients of all layers. */
 static void economical(const space *s, candidate *r, int chunking, bool sharded, tier place, update_time update, int visit)
 {
     candidate_init(s, r, chunking);
@@ -19,7 +19,7 @@ static void economical(const space *s, candidate *r, int chunking, bool sharded,
     r->visit = visit;
 }
 
-/* Bytes beyond the budgets. A tier without a budget is not to be used: no other plan is worse. */
+/* Bytes beyond the budgets. A tier without a budget must not be used: that is worse than any other excess. */
 static double overshoot(const space *s, const uint64_t bytes[TIERS])
 {
     double over = 0;
@@ -34,7 +34,7 @@ static void count_tasks(space *s, const candidate *r)
     s->least_tasks -= 2.0 * s->in->model->blocks_n * (double)(s->in->shape->batch / r->micro_batch);
 }
 
-/* What the candidate needs in all, whatever the budgets are. */
+/* All memory that the candidate needs, whatever the budgets are. */
 static int measure(space *s, const candidate *r, priced *out, pt_error *e)
 {
     const uint64_t any[TIERS] = {UINT64_MAX, UINT64_MAX, UINT64_MAX};
@@ -66,7 +66,7 @@ static void insert(entry *list, int *n, const entry *x)
     list[at] = *x;
 }
 
-/* Without a disk everything is in memory, whether the estimate says that it fits or not: it may be more than is needed. */
+/* Without a disk everything is in memory, even if the estimate says that it does not fit: it may be too high. */
 static void keep_off_disk(const space *s, candidate *r, estimate *about)
 {
     if (s->in->host_tier)
@@ -80,7 +80,7 @@ static void keep_off_disk(const space *s, candidate *r, estimate *about)
 static int collect(const space *s, entry *list)
 {
     const update_time times[] = {search_first_update(s->in), UPDATE_END};
-    const split *last = &s->splits[0]; /* the smallest micro-batch, and all of a step in one visit */
+    const split *last = &s->splits[0]; /* the smallest micro-batch, and the whole step in one visit */
     int n = 0;
     for (int i = 0; i < s->splits_n; i++)
         if (s->splits[i].micro_batch < last->micro_batch || (s->splits[i].micro_batch == last->micro_batch &&
@@ -104,7 +104,7 @@ static int collect(const space *s, entry *list)
     return n;
 }
 
-typedef struct outcome { priced filled, plain; double filled_over, plain_over; } outcome; /* the least of each kind; -1: none */
+typedef struct outcome { priced filled, plain; double filled_over, plain_over; } outcome; /* the smallest excess of each kind; -1: none */
 
 static int note(space *s, const candidate *r, priced *least, double *over, pt_error *e)
 {
@@ -118,14 +118,14 @@ static int note(space *s, const candidate *r, priced *least, double *over, pt_er
     return fits > 0 ? now == 0 : fits;
 }
 
-/* Of steps of very many micro-batches each plan takes long to be laid out: what was found by then has to do. Tasks are counted, and not
- * time, so that the same is found anywhere: some 4 s on one core. */
+/* Plans for steps of very many micro-batches take long to lay out. After this many tasks, the best plan so far is taken. Tasks are counted
+ * instead of time, so that every machine finds the same plan; it takes about 4 s on one core. */
 static const double LEAST_TASKS = 1.5e6;
 
 static bool is_late(const space *s, const outcome *o) { return (o->filled_over >= 0 || o->plain_over >= 0) && s->least_tasks <= 0; }
 
-/* All chunks on the disk, or a part of them on the device and the others on the host: what such plans need does not depend on
- * the budgets. */
+/* All chunks on the disk, or a part of them on the device and the others on the host. The need of such plans does not depend on the
+ * budgets. */
 static int try_plain(space *s, const entry *x, double near, outcome *o, pt_error *e)
 {
     enum { PARTS = 8 };
@@ -145,7 +145,7 @@ static int try_plain(space *s, const entry *x, double near, outcome *o, pt_error
     return fits;
 }
 
-/* 1: fits, and is in o->filled or o->plain with 0 bytes too many. */
+/* 1: fits, and is in o->filled or o->plain with no excess. */
 static int try_entries(space *s, entry *list, int n, bool hopeful, outcome *o, pt_error *e)
 {
     double memory = (double)(s->budget[TIER_DEVICE] + s->budget[TIER_HOST]), near = 0.1 * memory + (16 << 20);
@@ -180,8 +180,8 @@ static int solve(space *s, bool hopeful, outcome *o, pt_error *e)
 
 static bool is_mixed(const outcome *o) { return o->filled_over >= 0 && (o->plain_over < 0 || o->filled_over < o->plain_over); }
 
-/* Whether with what *x needs a plan will be found: other budgets are filled in other ways, and tiers that are all full to the brim
- * may fail. Where not, *next gets the least that is found with those budgets, which is more. */
+/* Will a search with the memory of *x as its budgets find a plan? Other budgets are filled differently, and full tiers may fail. If not,
+ * *next gets the least plan found with those budgets, which needs more. */
 static int is_enough(space *s, const priced *x, priced *next, pt_error *e)
 {
     space wider = *s;

@@ -1,4 +1,4 @@
-/* like.c - the candidate that is most like a plan: where a search with other inputs may begin. */
+/* like.c - the candidate most similar to a plan: a start for a search with other inputs. */
 #include "search/space.h"
 
 static int count_placements(const plan *p, tier placement)
@@ -9,7 +9,7 @@ static int count_placements(const plan *p, tier placement)
     return n;
 }
 
-/* The first that are not sharded. */
+/* The number of first chunks that are not sharded. */
 static int count_whole(const plan *p)
 {
     int n = 0;
@@ -18,7 +18,7 @@ static int count_whole(const plan *p)
     return n;
 }
 
-/* Of the chunks away from the device every so-manieth is updated there. */
+/* The stride at which chunks away from the device are updated there. */
 static int stride_of(const plan *p)
 {
     int away = p->chunks_n - count_placements(p, TIER_DEVICE), there = 0;

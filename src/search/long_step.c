@@ -1,21 +1,21 @@
 /* long_step.c - steps of very many micro-batches.
  *
- * One micro-batch is like the other, so a step of thousands of units is searched as one of some hundreds, cut in the same ways. What
- * is found is a plan of the long step as well, and is priced as that in the end, unless that were more tasks than can be built in seconds.
- * What the long step needs besides, whatever its plan, is taken from the device's budget before: the batch's tokens, and where the
- * embedding is trained, the streams' gradients.
+ * All micro-batches are alike, so a step of thousands of units is searched as a step of some hundreds, divided in the same ways. The plan
+ * found is also a plan of the long step and is priced as such at the end, unless building it would take more than seconds. The
+ * additional memory of the long step, which does not depend on the plan, is first taken from the device's budget: the batch's tokens and,
+ * if the embedding is trained, the stream gradients.
  */
 #include "search/walk.h"
 
 #include <string.h>
 
 enum { MANY = 8192, ENOUGH = 2048 }; /* units times layers */
-enum { TASKS = 1 << 17 };            /* that are built in a second or so */
+enum { TASKS = 1 << 17 };            /* built in about a second */
 
 static int64_t units_times_layers(const search_input *in, int64_t units) { return units * in->model->config.layers; }
 
-/* Units that are few enough, and whose micro-batches and visits can be the step's: as many times the most that divide it as there is room
- * for. 0: its micro-batches have more. */
+/* A number of units that is small enough and allows the step's micro-batches and visits: as large a multiple of their common divisor as the
+ * limit allows. 0: the step's micro-batches have more units. */
 static int64_t fewer_units(const search_input *in)
 {
     const step_shape *s = in->shape;
@@ -28,7 +28,7 @@ static int64_t fewer_units(const search_input *in)
 
 static uint64_t page(uint64_t bytes) { return align_up(bytes, 4096); }
 
-/* What lies on the device for each unit of a step, whatever its plan. */
+/* Memory on the device for each unit of a step, with any plan. */
 static uint64_t bytes_of_unit(const search_input *in)
 {
     const step_shape *s = in->shape;
@@ -59,7 +59,7 @@ static bool has_too_many_tasks(const search_input *in, const plan *p)
     return in->shape->batch / p->micro_batch > TASKS / 2 / in->model->blocks_n;
 }
 
-/* Of the long step: about as many times slower as it is longer. */
+/* Scales the result to the long step: it takes about as many times as long. */
 static void lengthen(const shorter *s, search_result *r)
 {
     for (int i = 0; i < r->others_n; i++) {
@@ -71,7 +71,7 @@ static void lengthen(const shorter *s, search_result *r)
     r->best.bytes[TIER_DEVICE] += s->beside;
 }
 
-/* The plan of a shorter step as one of the long step; 1: it fits, 0: it does not, by *more bytes of the device. */
+/* The plan of a shorter step as one of the long step. 1: it fits; 0: it does not, and needs *more bytes on the device. */
 static int prove(const search_input *in, priced_plan *c, uint64_t *more, pt_error *e)
 {
     const uint64_t budget = in->budget[TIER_DEVICE];
@@ -129,7 +129,7 @@ int search_forecast(const search_input *in, const priced_plan *c, unsigned kinds
 
 int search_plan(const search_input *in, search_result *out, pt_error *e)
 {
-    enum { TRIES = 4 }; /* what a layout is off by */
+    enum { TRIES = 4 }; /* corrections of the error of a layout */
     const int64_t units = units_times_layers(in, in->shape->units_n) > MANY ? fewer_units(in) : 0;
     shorter s;
     uint64_t more = 0;

@@ -3,7 +3,7 @@
 #include <pthread.h>
 #include <stdlib.h>
 
-enum { PLACES = 1 << 14 }; /* far more than a search prices; once full, nothing new is remembered */
+enum { PLACES = 1 << 14 }; /* far more than a search prices; once full, nothing new is stored */
 
 struct memory { pthread_mutex_t lock; memory_entry places[PLACES]; int n; };
 
@@ -22,7 +22,7 @@ void memory_close(memory *m)
     free(m);
 }
 
-/* Where it is, or would be. */
+/* The entry's place, or where it would go. */
 static memory_entry *place_of(memory *m, uint64_t hash)
 {
     uint64_t i = hash % PLACES;

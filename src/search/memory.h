@@ -1,4 +1,4 @@
-/* memory.h - what candidates were priced at, by their hash. Any thread may ask and add. */
+/* memory.h - the prices of candidates, by their hash. Thread-safe. */
 #ifndef PT_MEMORY_H
 #define PT_MEMORY_H
 
@@ -16,6 +16,6 @@ typedef struct memory_entry {
 memory *memory_open(void); /* NULL: out of memory */
 void memory_close(memory *m);
 bool memory_find(memory *m, uint64_t hash, memory_entry *out);
-void memory_add(memory *m, const memory_entry *e); /* or replaces */
+void memory_add(memory *m, const memory_entry *e); /* adds or replaces */
 
 #endif

@@ -1,8 +1,8 @@
-/* moves.c - the neighbours of a candidate: one decision changed, and what depends on it filled again.
+/* moves.c - the neighbours of a candidate: one decision changed, and everything that depends on it filled again.
  *
- * Changes that take or give memory come twice: with as many persistent chunks as then fit, and with as many as before. Numbers are
- * stepped by one and by doubling and halving; layers are changed one by one where there are few, and in runs from either end, by
- * halves and quarters, where there are many.
+ * Changes that take or free memory come in two forms: with as many persistent chunks as then fit, and with as many as before. Numbers
+ * change by one, by doubling and by halving. Layers change one by one if there are few; if there are many, runs of them from either end,
+ * a half or a quarter of them, change together.
  */
 #include "search/space.h"
 
@@ -57,7 +57,7 @@ static void move_updates(neighbours *x)
 {
     const int model = x->s->stride, strides[] = {0, 1, 2, 3, 4, 6, 8, model};
     const size_t usual = sizeof strides / sizeof *strides - 1, strides_n = model <= 4 || model == 6 || model == 8 ? usual : usual + 1;
-    /* Many slots hide the disk; on the device they hold states too, so that seldom as many fit there. */
+    /* Many slots hide the disk. On the device they hold states too, so that many slots seldom fit there. */
     const bool on_disk = x->from->persist + x->from->on_host < candidate_chunks(x->s, x->from);
     for (update_time u = search_first_update(x->s->in); x->s->in->training && u <= UPDATE_END; u++)
         for (size_t i = 0; search_may_update(x->s->in, u) && i < (x->s->in->host_tier ? strides_n : 1); i++) {
@@ -127,7 +127,7 @@ static void move_placements(neighbours *x)
         }
 }
 
-/* More chunks whole or sharded. */
+/* More chunks whole, or more sharded. */
 static void move_shards(neighbours *x)
 {
     const int chunks = candidate_chunks(x->s, x->from), whole = x->from->whole;
@@ -138,7 +138,7 @@ static void move_shards(neighbours *x)
         if (to[i] < 0 || to[i] > chunks || to[i] == whole)
             continue;
         add_both(x, &r);
-        if (r.n_buffer < x->s->chunkings[r.chunking].at_once + 2) { /* the first to be gathered: beside others */
+        if (r.n_buffer < x->s->chunkings[r.chunking].at_once + 2) { /* the first to be gathered needs a second buffer */
             r.n_buffer = x->s->chunkings[r.chunking].at_once + 2;
             add_both(x, &r);
         }
@@ -161,7 +161,7 @@ static void move_chunks(neighbours *x)
     }
 }
 
-/* One level and place for the layers first..end, each `every`-th of them. */
+/* One level and tier for every `every`-th of the layers first..end. */
 static void set_blocks(neighbours *x, int first, int end, int every, save_level level, tier place)
 {
     candidate r = *x->from;
@@ -173,7 +173,7 @@ static void set_blocks(neighbours *x, int first, int end, int every, save_level 
     }
     if (!changed)
         return;
-    if (place != TIER_DEVICE && r.n_swap < 3) { /* the first to be swapped: with enough slots */
+    if (place != TIER_DEVICE && r.n_swap < 3) { /* the first to be swapped needs enough slots */
         candidate fewest = r;
         if (space_has_few_layers(x->s))
             add_both(x, &fewest);
@@ -182,7 +182,7 @@ static void set_blocks(neighbours *x, int first, int end, int every, save_level 
     add_both(x, &r);
 }
 
-/* Where the layers that are alike at the front end, and those at the back begin. */
+/* The end of the equal layers at the front, and the start of those at the back. */
 static int front_run(const space *s, const candidate *r)
 {
     int first = space_first_saving(s), n = first + 1;

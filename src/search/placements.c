@@ -1,26 +1,26 @@
-/* placements.c - placements out of order.
+/* placements.c - placements in any order.
  *
- * A candidate keeps the first chunks on the device, the next on the host and the rest on the disk: few numbers say where all are. But
- * chunks differ in size, and in what they are for. At the end single chunks of the best plan are therefore sent elsewhere, two
- * are exchanged, and one takes the place of as many as it needs or leaves its own to as many as fit, as long as that makes it
- * faster and there is time:
+ * A candidate has the first chunks on the device, the next on the host and the rest on the disk, so that few numbers describe it. But
+ * chunks differ in size and use. At the end of the search, single chunks of the best plan are moved to another tier, two chunks are
+ * exchanged, one takes the place of as many as it needs, or leaves its place to as many as fit; as long as the plan becomes faster and
+ * there is time:
  *
- *     device, disk, disk               the second chunk does not fit the device, the third, which is smaller, does:
+ *     device, disk, disk               the second chunk does not fit the device, but the third, smaller one does:
  *     device, disk, device
  *
- *     device, device, device, disk     the embedding, which is large, takes the place of the layers' chunks:
+ *     device, device, device, disk     the large embedding takes the place of the layers' chunks:
  *     disk, disk, disk, device
  *
- * Of very few chunks every arrangement is tried first (arrange.c). Where there is still time at the end it goes on with a slot more or less
- * and with single layers that save something else or elsewhere (`tune`): with the chunks so arranged another number may be better.
+ * If there are very few chunks, every arrangement is tried first (arrange.c). In the time that is left, a slot more or less, and another
+ * save level or tier of single layers, are tried (`tune`), because other numbers may suit the new placements better.
  */
 #include "search/placements.h"
 
 #include <string.h>
 
-enum { PAIRS_MOST = 48 }; /* chunks: of more a single one matters little, and there are many pairs */
+enum { PAIRS_MOST = 48 }; /* with more chunks a single one matters little, and there are many pairs */
 
-/* Whether there is room for what lives on each tier, which a plan needs at least, and which takes no time to add up. */
+/* Does each tier have space for the placements? A cheap necessary condition. */
 static bool placements_fit(const space *s, const packing *k, const plan *p)
 {
     const bool training = s->in->training, gradients = training && p->update != UPDATE_BACKWARD;
@@ -119,8 +119,7 @@ static uint64_t chunk_bytes(const packing *k, int i)
     return chunk_weight_bytes(k, i) + chunk_gradient_bytes(k, i) + chunk_state_bytes(k, i);
 }
 
-/* Chunk i comes to the device, and the first or the last chunks that live there go where it was, until `share` of what it takes is
- * free. */
+/* Moves chunk i to the device, and the first or last chunks there to its old place, until `share` of its size is free. */
 static void come(priced_plan *c, int i, bool last, double share)
 {
     plan_chunk *at = c->plan.chunks;
@@ -137,8 +136,8 @@ static void come(priced_plan *c, int i, bool last, double share)
     }
 }
 
-/* Chunk i leaves the device, and the first or the last chunks elsewhere come, as many as fit `share` of what it took; it goes where the
- * first of them was. */
+/* Moves chunk i from the device to the place of the first or last chunks elsewhere, and as many of those as fit `share` of its size to the
+ * device. */
 static void leave(priced_plan *c, int i, bool last, double share)
 {
     plan_chunk *at = c->plan.chunks;
@@ -179,13 +178,13 @@ static bool all_resident(const plan *p)
     return all;
 }
 
-/* Everything that can be done with chunk i: how much of it was a gain. */
+/* Tries every move of chunk i. */
 static int turn(turning *t, int i)
 {
     const int n = t->c->plan.chunks_n;
     int found = turn_one(t, i);
     for (int k = 0; k < 6 && found >= 0 && n <= PAIRS_MOST && !walk_is_over(t->w); k++) {
-        int faster = turn_many(t, i, k % 2, 0.25 * (1 << k / 2)); /* slots become smaller too where the largest comes */
+        int faster = turn_many(t, i, k % 2, 0.25 * (1 << k / 2)); /* slots become smaller, too, if it is the largest */
         found = faster < 0 ? faster : found + faster;
     }
     for (int j = i + 1; j < n && found >= 0 && n <= PAIRS_MOST && !walk_is_over(t->w); j++) {
@@ -197,7 +196,7 @@ static int turn(turning *t, int i)
 
 /* ---- slots and layers ---- */
 
-/* So many slots more of each kind. */
+/* Adds this many slots of each kind. */
 static int tune_slots(turning *t, const int more[3])
 {
     plan *p = &t->c->plan;

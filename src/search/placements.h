@@ -1,5 +1,5 @@
-/* placements.h - what placements.c and arrange.c share: a plan whose chunks are sent elsewhere. An int is 0 or negative (an error, in w->e)
- * unless it says more. */
+/* placements.h - shared by placements.c and arrange.c: a plan whose chunks move. An int is 0 or negative (an error, in w->e) unless
+ * stated. */
 #ifndef PT_PLACEMENTS_H
 #define PT_PLACEMENTS_H
 
@@ -9,20 +9,20 @@ typedef struct turning {
     walk *w;
     priced_plan *c;
     uint64_t *written;
-    double ns; /* of the plan that was looked at last, as far as it was priced; 0: it does not fit */
+    double ns; /* of the plan priced last, as far as it was priced; 0: it does not fit */
 } turning;
 
-/* 1: the plan as it is now is faster than before, by so much that it is no rounding. */
+/* 1: the current plan is faster than the one before by more than rounding. */
 int placements_are_faster(turning *t);
-/* Where a chunk may live and be updated here; their number. */
+/* The tiers where a chunk may live and be updated; returns their number. */
 enum { PLACES = 10 };
 int placements_places(const space *s, plan_chunk out[PLACES]);
-/* Whether a layer's saved set leaves the device. */
+/* Do the saved tensors of a layer leave the device? */
 bool placements_swap(const plan *p);
 
 /* arrange.c: the fastest arrangement of the plan's chunks, with its slots. */
 int placements_turn_all(turning *t);
-/* The same with every few slots. 1: one is faster, and the plan now. */
+/* The same with every small number of slots. 1: one is faster, and is the current plan. */
 int placements_arrange(turning *t);
 
 #endif

@@ -1,8 +1,8 @@
-/* policies.c - what fixed policies of other systems would choose on this machine: plans to compare with, and seeds.
+/* policies.c - the policies of other systems as plans for this machine: for comparison, and as starts of the search.
  *
- * Each is written in the terms of a plan, so that one executor runs them all, and each is given what its users would tune by
- * hand: the largest micro-batch that fits, and where it is silent on the size of chunks, a layer each. Updates wait until the end
- * of the step where gradients are clipped, except where the system is known to do better.
+ * Each policy is expressed as a plan, so that one executor runs them all. Each gets what its users would tune by hand: the largest
+ * micro-batch that fits and, if the policy does not define the size of chunks, one layer per chunk. With clipping, updates run at the
+ * end of the step, unless the system is known to do better.
  */
 #include "search/space.h"
 
@@ -12,7 +12,7 @@
 const char *const policy_names[POLICIES] = {"all resident", "all recompute", "ZeRO-Offload", "ZeRO-Infinity", "FSDP",
                                             "Deep Optimizer States k=2", "GreedySnake", "MegaTrain", "ProTrain"};
 
-/* Where a policy that keeps states away from the device keeps them: of several ranks each its shards. */
+/* Where a policy that offloads states keeps them; with several ranks, each its shards. */
 static void away(const space *s, candidate *r, tier placement)
 {
     r->persist = r->whole = 0;
@@ -20,7 +20,7 @@ static void away(const space *s, candidate *r, tier placement)
     r->stride = s->in->host_tier ? UPDATE_STRIDE_NONE : 1;
 }
 
-/* false: this machine has not what the policy needs. */
+/* false: this machine lacks what the policy needs. */
 static bool policy_candidate(const space *s, policy p, candidate *r)
 {
     const chunking *g = &s->chunkings[r->chunking];
@@ -39,7 +39,7 @@ static bool policy_candidate(const space *s, policy p, candidate *r)
         r->n_buffer = g->at_once + 2;
         candidate_blocks(s, r, 0, s->layers, SAVE_INPUT, s->in->host_tier ? TIER_HOST : TIER_DEVICE);
         return space_has(s, TIER_DISK);
-    case POLICY_FSDP: /* of several ranks shards, gathered where they are used; of one all is fetched from where there is room */
+    case POLICY_FSDP: /* several ranks: shards, gathered for each use; one rank: all weights are fetched from the nearest tier with room */
         if (!space_is_shared(s))
             away(s, r, near);
         r->whole = 0;
@@ -64,7 +64,7 @@ static bool policy_candidate(const space *s, policy p, candidate *r)
     }
 }
 
-/* Near enough to its budgets that it is worth building. */
+/* Is it near enough to its budgets to be worth building? */
 static bool may_fit(const space *s, const candidate *r)
 {
     estimate about;
@@ -77,8 +77,8 @@ static bool may_fit(const space *s, const candidate *r)
 
 /* ---- ProTrain ---- */
 
-/* The size of chunks that leaves least empty, as the paper packs: each chunk is as large as the largest. Of those that leave a chunk for a
- * layer at least: all of a model in one chunk leaves nothing empty, and nothing to choose. */
+/* The size of chunks that wastes least memory, as in the paper, where each chunk is as large as the largest. Only sizes that give at least
+ * one chunk per layer: the whole model in one chunk wastes nothing and leaves nothing to choose. */
 static int least_waste(const space *s)
 {
     int best = 0;
@@ -95,7 +95,7 @@ static int least_waste(const space *s)
     return best;
 }
 
-/* How many layers it takes to compute while the saved set of one leaves the device. */
+/* How many layers are computed while the saved tensors of one leave the device. */
 static int swap_interval(const space *s, const candidate *r)
 {
     const costs *c = s->in->costs;
@@ -105,8 +105,8 @@ static int swap_interval(const space *s, const candidate *r)
     return compute > 0 && moved > compute ? (int)ceil(moved / compute) : 1;
 }
 
-/* Swapped layers come first, an interval apart, so that each is moved behind the computation of those up to the next; recomputed
- * ones between them and after; the others are kept. */
+/* Swapped layers come first, at an interval, so that the transfer of each is hidden behind the layers up to the next. Recomputed layers lie
+ * between and after them; the others are saved. */
 static void interleave(const space *s, candidate *r, int interval, int swapped, int recomputed)
 {
     tier place = s->in->host_tier ? TIER_HOST : TIER_DISK;
@@ -120,14 +120,14 @@ static void interleave(const space *s, candidate *r, int interval, int swapped, 
     }
 }
 
-/* By half again, and all of them at last. */
+/* Grows by half each time, and ends with all of them. */
 static int more_buffers(int buffers, int chunks)
 {
     int more = buffers * 3 / 2 + 1;
     return buffers < chunks && more > chunks ? chunks : more;
 }
 
-/* Of several ranks each has persistent chunks whole, where there is room, and shards of others. */
+/* With several ranks, each has whole persistent chunks, if there is room, and shards of the others. */
 static void keep_whole(const space *s, candidate *r, estimate *about)
 {
     candidate x = *r;
@@ -141,8 +141,8 @@ static void keep_whole(const space *s, candidate *r, estimate *about)
     *about = e;
 }
 
-/* The paper's search over its four numbers by closed-form time and memory: for given blocks and buffers less memory comes first,
- * and as soon as one more persistent chunk no longer fits, none does. */
+/* The paper's search over its four numbers with closed forms of time and memory. For given blocks and buffers, memory grows with the number
+ * of persistent chunks, so the first that does not fit ends the loop. */
 static bool four_numbers(const space *s, candidate *r)
 {
     const chunking *g = &s->chunkings[r->chunking];
@@ -159,7 +159,7 @@ static bool four_numbers(const space *s, candidate *r)
             for (int buffers = g->at_once; buffers <= chunks; buffers = more_buffers(buffers, chunks)) {
                 x.n_buffer = buffers;
                 x.whole = 0;
-                if (!candidate_fill(s, &x, s->fill, &about)) /* time falls with every persistent chunk: the most that fit */
+                if (!candidate_fill(s, &x, s->fill, &about)) /* time falls with every persistent chunk: take as many as fit */
                     break;
                 keep_whole(s, &x, &about);
                 if (least < 0 || about.ns < least) {
@@ -174,7 +174,7 @@ static bool four_numbers(const space *s, candidate *r)
     return true;
 }
 
-/* Of all its numbers those that take least: everything recomputed, nothing swapped, few buffers, as much persistent as fits. */
+/* The numbers that need least memory: everything recomputed, nothing swapped, few buffers, as many persistent chunks as fit. */
 static int price_least(space *s, candidate *r, priced *out, pt_error *e)
 {
     estimate about;
@@ -183,8 +183,7 @@ static int price_least(space *s, candidate *r, priced *out, pt_error *e)
     return may_fit(s, r) ? candidate_price_filled(s, r, 0, 0, out, e) : 0;
 }
 
-/* Closed forms say only about what a plan takes. Where the one that they lead to does not fit, they choose again, by budgets that
- * are corrected by what they were wrong by. */
+/* Closed forms are approximate. If their plan does not fit, they choose again, with budgets corrected by their error. */
 static int price_four_numbers(space *s, candidate *least, priced *out, pt_error *e)
 {
     enum { TRIES = 6 };
@@ -213,7 +212,7 @@ static int price_as_it_is(space *s, candidate *r, priced *out, pt_error *e)
 int policy_price(space *s, policy p, priced *out, pt_error *e)
 {
     for (int i = 0; i < s->splits_n; i++) {
-        bool snake = p == POLICY_GREEDY_SNAKE; /* small micro-batches, all of them in a visit */
+        bool snake = p == POLICY_GREEDY_SNAKE; /* small micro-batches, all of them in one visit */
         const split *cut = &s->splits[snake ? s->splits_n - 1 - i : i];
         candidate r;
         candidate_init(s, &r, p == POLICY_PROTRAIN ? least_waste(s) : 0);

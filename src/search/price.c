@@ -1,4 +1,4 @@
-/* price.c - what a plan really takes: its schedules are built, and the ones that make up a step are simulated. */
+/* price.c - the real price of a plan: builds its schedules, and simulates those that make up a step. */
 #include "search/space.h"
 
 #include <string.h>
@@ -25,7 +25,7 @@ unsigned search_kinds(const search_input *in, update_time update)
     return kinds | (in->evaluates ? 1u << SCHEDULE_EVAL : 0);
 }
 
-/* The schedules that a steady step consists of. */
+/* The schedules of a steady step. */
 static unsigned timed_kinds(const search_input *in, update_time update)
 {
     if (!in->training)
@@ -57,7 +57,7 @@ typedef struct pricing {
     uint64_t bytes[TIERS], written;
 } pricing;
 
-/* 1: so far it fits; 0: it does not. */
+/* 1: it fits so far; 0: it does not. */
 static int price_kind(pricing *x, schedule_kind kind, bool timed, pt_error *e)
 {
     schedule s;
@@ -73,7 +73,7 @@ static int price_kind(pricing *x, schedule_kind kind, bool timed, pt_error *e)
         failed = schedule_add_waits(&s, e);
         if (!failed)
             failed = simulate(&x->schedule, &s, x->in->costs, false, &one, e);
-        x->ns += failed ? 0 : one.total_ns - (x->ns > 0 ? x->in->costs->step_ns : 0); /* of two schedules, one step */
+        x->ns += failed ? 0 : one.total_ns - (x->ns > 0 ? x->in->costs->step_ns : 0); /* the two schedules are one step */
         x->written += bytes_written(&s);
     }
     schedule_free(&s);
@@ -111,7 +111,7 @@ static bool beyond(const space *s, const uint64_t bytes[TIERS])
     return is;
 }
 
-/* Whether the same would come out again. */
+/* Would pricing give the same result again? */
 static bool is_answer(const space *s, const memory_entry *known, double limit, double prove_below)
 {
     if (beyond(s, known->bytes) || (limit > 0 && known->step_ns >= limit))
@@ -145,8 +145,8 @@ int candidate_price(space *s, const candidate *r, double limit, double prove_bel
     return fits;
 }
 
-/* What the estimate is wrong by for this candidate, it will be for its like: fills again with budgets changed by that. One chunk less
- * where that is still too much. false: nothing can give way. */
+/* Similar candidates share the error of the estimate: fills again with budgets changed by it, with one chunk less if that is still too
+ * much. false: nothing can be reduced. */
 static bool fill_again(space *s, candidate *r, const uint64_t needs[TIERS])
 {
     estimate about;

@@ -1,6 +1,6 @@
-/* result.c - what a search hands out: the best plan with single chunks of it elsewhere (placements.c), and beside it the policies and the
- * fastest that were seen with chunks of another size, with chunks of the same size and the step cut in another way, and with both
- * the same and updates at another time. Others are told as far as there is time to prove that they fit.
+/* result.c - the result of a search: the best plan, improved by moving single chunks (placements.c), and for comparison the policies and
+ * the fastest plans seen with chunks of another size, with another division of the step, and with updates at another time. These others
+ * are given only as far as there is time to prove that they fit.
  */
 #include "search/walk.h"
 
@@ -13,7 +13,8 @@
 
 /* ---- the best ---- */
 
-/* Of those as fast as the fastest, and no slower than a policy, the one that writes least to the disk, then the one that needs least. */
+/* Among the plans as fast as the fastest, and no slower than any policy, the one that writes least to the disk, then the one that needs
+ * least memory. */
 static priced *tasteful(walk *w)
 {
     priced *best = &w->kept[0];
@@ -29,7 +30,7 @@ static priced *tasteful(walk *w)
     return best;
 }
 
-/* The fastest was proven before it was kept, others only are here: that shows what they need, and some may not fit. */
+/* The fastest was proven when it was kept; the others are proven only here, which shows their needs, and some may not fit. */
 static int prove_best(walk *w)
 {
     for (priced *x = tasteful(w); !x->proven; x = tasteful(w)) {
@@ -45,7 +46,7 @@ static int prove_best(walk *w)
 
 double search_seconds(const search_input *in) { return in->seconds > 0 ? in->seconds : 0.5; }
 
-/* What placements are turned of: `from`, which *best is made of, becomes another where that ends faster. */
+/* Improves the placements of `from`, from which *best was made, and keeps the result if it is faster. */
 typedef struct turned { walk *w; priced_plan *best; priced from; uint64_t written; } turned;
 
 static int turn_placements_of(turned *t, const priced *x, effort how)
@@ -57,7 +58,7 @@ static int turn_placements_of(turned *t, const priced *x, effort how)
         return failed;
     failed = walk_turn_placements(t->w, &c, how, &written);
     double enough = written > t->written ? WORTH_WRITING : 0.999;
-    const bool proven = x->proven || c.step_ns < x->step_ns; /* what was turned is */
+    const bool proven = x->proven || c.step_ns < x->step_ns; /* the changed plan is proven */
     if (!failed && proven && c.step_ns < t->best->step_ns * enough) {
         priced_plan other = *t->best;
         *t->best = c;
@@ -80,7 +81,8 @@ static bool is_turned(const turned *t, const priced *x)
     return candidate_hash(&t->w->s, &x->candidate) == candidate_hash(&t->w->s, &t->from.candidate);
 }
 
-/* Of the best, of some of the best with chunks of each size and, of few layers, of the fastest of each cut and time of update. */
+/* Improves the best plan, some of the best with chunks of each size and, for few layers, the fastest of each division and time of
+ * update. */
 static int turn_all_placements(turned *t, effort how)
 {
     enum { OF_A_SIZE = 4 };
@@ -93,14 +95,14 @@ static int turn_all_placements(turned *t, effort how)
         if (!is_turned(t, x) && seen[x->candidate.chunking]++ < OF_A_SIZE && x->step_ns <= 2 * t->best->step_ns)
             failed = turn_placements_of(t, x, how);
     }
-    const int kinds = space_has_few_layers(&w->s) ? w->apart_n : 0; /* of more layers each takes long, and a chunk less matters less */
+    const int kinds = space_has_few_layers(&w->s) ? w->apart_n : 0; /* with more layers each takes long, and a chunk matters less */
     for (int i = 0; i < kinds && !failed && !walk_is_over(w) && w->apart[i].step_ns <= 2 * t->best->step_ns; i++)
         failed = turn_placements_of(t, &w->apart[i], how);
     return failed;
 }
 
-/* What a plan with turned placements is like is a start to which no walk from another candidate leads. Where that ends is the best now if
- * it is faster, whatever time is left. */
+/* The candidate nearest to a plan with changed placements is a start that no walk from another candidate reaches. Its result becomes the
+ * best if it is faster, whatever time is left. */
 static int walk_from_turned(turned *t)
 {
     walk *w = t->w;
@@ -114,11 +116,10 @@ static int walk_from_turned(turned *t)
     return found < 0 ? found : turn_placements_of(t, &w->kept[0], EFFORT_TURN);
 }
 
-#define ARRANGED_WITHIN 1.15 /* times the best: what is not, before slots and layers are tuned, is left */
+#define ARRANGED_WITHIN 1.15 /* times the best; slower ones, before slots and layers are tuned, are not pursued */
 
-/* Every arrangement with all layers alike, at every level and place. Of chunks so large that there are very few: what lives where, what
- * layers save and how many slots there are hang together then, for a chunk is a large part of the memory, and no step that changes one of
- * these leads far. */
+/* Every arrangement with all layers alike, at every level and tier. For very few, large chunks: placements, save levels and slots depend on
+ * each other then, and no single change leads far. */
 static int arrange_uniform(walk *w, const candidate *from, void *arg)
 {
     turned *t = arg;
@@ -134,7 +135,7 @@ static int arrange_uniform(walk *w, const candidate *from, void *arg)
     return failed;
 }
 
-/* In turn with walks from what that leads to, as long as it becomes faster. */
+/* Alternates with walks from the candidates that this leads to, as long as the plan becomes faster. */
 static int turn_placements(walk *w, priced *from, priced_plan *best)
 {
     turned t = {w, best, *from, from->written};
@@ -175,7 +176,7 @@ static int say(const space *s, const candidate *r, aspect a, char *out, size_t n
     return snprintf(out, n, "updates %s", update_time_words[r->update]);
 }
 
-/* Every way in which it is another plan than the best: "chunks of 32.00 MiB, updates at the end of the step". */
+/* All differences from the best plan: "chunks of 32.00 MiB, updates at the end of the step". */
 static void name_other(const space *s, const candidate *r, const candidate *best, char *out, size_t n)
 {
     size_t used = 0;
@@ -208,7 +209,7 @@ static bool is_policy(const walk *w, const candidate *r)
     return is;
 }
 
-/* It differs in this and in no earlier aspect: what an earlier one found is there already. */
+/* It differs in this aspect and in none before, which an earlier entry covers. */
 static bool is_other(const walk *w, aspect a, const priced *x, const candidate *best)
 {
     bool known = is_policy(w, &x->candidate);
@@ -226,7 +227,7 @@ static priced *next_other(walk *w, aspect a, const candidate *best)
     return next;
 }
 
-/* What is not the fastest of all was not proven yet: some do not fit with all the schedules that a run needs. */
+/* Only the fastest was proven; some of these do not fit with all schedules that a run needs. */
 static int add_aspect(walk *w, aspect a, const candidate *best, search_result *out)
 {
     int fits = 0;

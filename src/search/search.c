@@ -1,21 +1,20 @@
-/* search.c - how the space is walked.
+/* search.c - how the space is searched.
  *
- *   1  the most economical plan: it says whether anything fits, and whether the disk is needed at all
- *   2  for each size of chunk and each way to cut the step, a descent over the moves by the estimate alone; the best
- *      of these, the same with updates elsewhere, and the policies are built and simulated: a good plan is there
- *   3  from the best: its neighbours in the order of what they are expected to take, simulated until one is faster; again
- *      from there, until no neighbour is; then from the next best start, which leads elsewhere. For models of many layers,
- *      expected is the estimate corrected by what its kind of candidate was seen to take, and steps that helped are repeated at
- *      twice the length; only large gains count at first, from the best and from what is nearly as fast with other chunks,
- *      another cut or stride; in the end all neighbours of the best are looked at without corrections
- *   4  for models of few layers the same from a start for each size of chunk, cut and time of update, then pairs of moves, then
- *      all layers alike with every few slots (uniform.c)
- *   5  in what is left of the time, single chunks of the best at other placements; for models of few layers in turn with walks from
- *      candidates like that, until nothing is faster, then very few chunks at all placements that they can have (result.c,
- *      placements.c, arrange.c)
+ *   1  The most economical plan. It shows whether anything fits, and whether the disk is needed.
+ *   2  For each size of chunk and each division of the step, a descent over the moves by the estimate alone. The best of these, the same
+ *      with updates elsewhere, and the policies are built and simulated: now there is a good plan.
+ *   3  From the best plan, its neighbours are simulated in the order of their expected times until one is faster; then again from there,
+ *      until no neighbour is faster; then from the next best start, which leads elsewhere. For models of many layers, the expected time is
+ *      the estimate, corrected by the errors seen for this kind of candidate, and successful steps are repeated at twice the length. Only
+ *      large gains count at first, from the best plan and from plans nearly as fast with other chunks, another division or stride. At the
+ *      end, all neighbours of the best are tried without corrections.
+ *   4  For models of few layers, the same from a start for each size of chunk, division and time of update; then pairs of moves; then all
+ *      layers alike with every small number of slots (uniform.c).
+ *   5  In the remaining time, single chunks of the best plan move to other tiers. For models of few layers this alternates with walks from
+ *      similar candidates until nothing is faster; then very few chunks are tried in all arrangements (result.c, placements.c, arrange.c).
  *
- * Nothing is drawn by chance and the clock is only looked at to stop, so that a search that comes to its end finds the same again.
- * What was priced once is remembered and not priced again. Other cores price what will be asked for next (ahead.c).
+ * The search uses no random numbers and reads the clock only to stop, so a search that runs to its end always finds the same plan. A
+ * priced candidate is stored and not priced again. Other cores price what will be asked for next (ahead.c).
  */
 #include "search/walk.h"
 
@@ -23,7 +22,8 @@
 #include <stdlib.h>
 #include <string.h>
 
-/* The result is never worse than one of them, on the busiest machine: where no time was set, all are priced whatever the clock says. */
+/* The result is never slower than a policy, even on a busy machine: unless a time was set, all policies are priced, whatever the clock
+ * says. */
 static int try_policies(walk *w)
 {
     const bool all = w->s.in->seconds <= 0;
@@ -38,7 +38,7 @@ static int try_policies(walk *w)
     return 0;
 }
 
-/* The starts that promise more than what is there. */
+/* The starts whose estimates are better than the best plan. */
 static int try_starts(walk *w, int most)
 {
     for (int i = 0; i < w->starts_n && i < most && w->starts[i].ns < walk_best_ns(w) && !walk_is_over(w); i++) {
@@ -50,7 +50,7 @@ static int try_starts(walk *w, int most)
     return 0;
 }
 
-/* Where the starts lead. A start may look better than it is and yet lead to something better. */
+/* Walks from the starts. A start may be estimated too well and still lead to something better. */
 static int follow_starts(walk *w)
 {
     for (int i = 0; i < w->starts_n && !walk_is_over(w); i++) {
@@ -67,7 +67,8 @@ static int follow_starts(walk *w)
     return 0;
 }
 
-/* Forgets what estimates were wrong by elsewhere: of another kind of candidate that says nothing. Never less than the least plan showed. */
+/* Forgets the errors of estimates seen elsewhere, which say nothing about other kinds of candidates. Keeps at least the error that the most
+ * economical plan showed. */
 static void begin_afresh(walk *w, const priced *least)
 {
     space_correct(&w->s, &least->candidate, least->bytes);
@@ -76,8 +77,8 @@ static void begin_afresh(walk *w, const priced *least)
                                   (w->wide ? walk_memory_slack(w) : 1));
 }
 
-/* Where nothing that the estimate says was found to fit: what the most economical plan is made of, cut in another way. Budgets that are
- * full to the brim leave no room for what an estimate is wrong by. More slots for updates may take less: gradients leave sooner. */
+/* If nothing that the estimate proposes was found to fit: the most economical plan, divided in other ways. Full budgets leave no room for
+ * the error of an estimate. More slots for updates may need less memory, because gradients leave sooner. */
 static int follow_least(walk *w, const candidate *from, const priced *least)
 {
     const candidate *like = &least->candidate;
@@ -101,12 +102,12 @@ static int follow_least(walk *w, const candidate *from, const priced *least)
     return found;
 }
 
-/* One start more, followed where it is not much slower than the best. What does not fit shows what the estimate is wrong by; where
- * nothing is found after that, it was corrected by too much. What the most economical plan is made of comes last. */
+/* Tries one more start, and walks from it if it is not much slower than the best. A start that does not fit shows the error of the
+ * estimate; if nothing is found after that, the correction was too large. The most economical plan comes last. */
 static int follow(walk *w, const candidate *from, const priced *least)
 {
     enum { TRIES = 5 };
-    uint64_t last[TIERS] = {0}; /* what was filled when something was found */
+    uint64_t last[TIERS] = {0}; /* the budgets for estimates at the last success */
     begin_afresh(w, least);
     for (int i = 0; i < TRIES && !walk_is_over(w); i++) {
         const double limit = walk_best_ns(w) * walk_time_slack(w);
@@ -117,7 +118,7 @@ static int follow(walk *w, const candidate *from, const priced *least)
             int found = walk_try(w, &r, limit, &p);
             if (found)
                 return found < 0 ? found : walk_improve(w, p);
-            if (!memcmp(last, w->s.fill, sizeof last)) /* too slow, or it would be the same again */
+            if (!memcmp(last, w->s.fill, sizeof last)) /* too slow, or the result would be the same */
                 return 0;
         } else if (!i) {
             break;
@@ -129,11 +130,12 @@ static int follow(walk *w, const candidate *from, const priced *least)
     return follow_least(w, from, least);
 }
 
-/* Where the best of each kind leads, for models of few layers. */
+/* Walks from the best of each kind, for models of few layers. */
 static int follow_one(walk *w, const candidate *from, void *least) { return follow(w, from, least); }
 static int follow_all(walk *w, priced *least) { return walk_each_kind(w, follow_one, least); }
 
-/* Cuts the step as the estimate likes best for what else the candidate says, and fills it. false: it does not fit however it is cut. */
+/* Divides the step in the way that the estimate likes best for the rest of the candidate, and fills it. false: it does not fit with any
+ * division. */
 static bool cut_and_fill(const space *s, candidate *r)
 {
     const candidate from = *r;
@@ -151,8 +153,8 @@ static bool cut_and_fill(const space *s, candidate *r)
     return least < INFINITY;
 }
 
-/* The best with updates elsewhere and other slots for them: estimates know little of how updates pass through slots, and single moves
- * from there seldom lead to these, for on the device a slot takes memory that a smaller micro-batch must give. */
+/* The best with updates elsewhere and other slots for them. Estimates model slots of updates poorly, and single moves seldom lead there,
+ * because a slot on the device takes memory that a smaller micro-batch has to free. */
 static int try_strides(walk *w)
 {
     const int strides[] = {1, 0, w->s.stride, 2, 4}, slots[] = {0, -1, 1};
@@ -170,7 +172,7 @@ static int try_strides(walk *w)
     return failed < 0 ? failed : 0;
 }
 
-/* Descents for all ways to cut the step, then for other chunks with the way that simulation likes best. */
+/* Descents for all divisions of the step, then for other chunks with the division that simulation likes best. */
 static int look_around(walk *w)
 {
     enum { FIRST = 3, LATER = 6 };
@@ -191,7 +193,7 @@ static int look_around(walk *w)
 
 static int walk_all(walk *w, priced *least)
 {
-    enum { LITTLE = 4000 }; /* where so little was worth a try, there is time to look further */
+    enum { LITTLE = 4000 }; /* if so little was worth a try, there is time for more */
     walk_keep(w, least);
     space_correct(&w->s, &least->candidate, least->bytes);
     int failed = w->s.in->from ? 0 : look_around(w);
@@ -222,7 +224,7 @@ static int walk_all(walk *w, priced *least)
     return failed;
 }
 
-/* Policies that are content with memory, for where it just suffices the few that looked most economical may not fit. 1: one fits. */
+/* Policies that need little memory: if memory is scarce, the few plans that looked most economical may not fit. 1: one fits. */
 static int in_memory(walk *w, priced *least)
 {
     static const policy each[] = {POLICY_RECOMPUTE, POLICY_FSDP};
@@ -232,7 +234,7 @@ static int in_memory(walk *w, priced *least)
     return fits;
 }
 
-/* Finds the most economical plan: without the disk if that is possible. 1: there is one. */
+/* Finds the most economical plan, without the disk if possible. 1: there is one. */
 static int open_space(walk *w, priced *least)
 {
     uint64_t disk = w->s.budget[TIER_DISK];
@@ -243,10 +245,10 @@ static int open_space(walk *w, priced *least)
     if (fits || !disk)
         return fits;
     w->s.budget[TIER_DISK] = disk;
-    return least_price(&w->s, w->s.in->from != NULL, least, w->e); /* beside a plan: what is not likely to fit is not worth its time */
+    return least_price(&w->s, w->s.in->from != NULL, least, w->e); /* with a plan, skip what is unlikely to fit */
 }
 
-/* What is like the plan to begin with, filled again, else the most economical plan. 1: there is one. */
+/* A candidate like the plan to start from, filled again, else the most economical plan. 1: there is one. */
 static int begin(walk *w, priced *least)
 {
     const priced_plan *from = w->s.in->from;
@@ -268,7 +270,7 @@ int search_whole(const search_input *in, search_result *out, pt_error *e)
     if (!w)
         return pt_fail(e, PT_FAILED, "out of memory while searching for a plan");
     w->begun = walk_now_s();
-    w->limit_s = 0.85 * search_seconds(in); /* the rest is for placements out of order */
+    w->limit_s = 0.85 * search_seconds(in); /* the rest is for placements in any order */
     w->e = e;
     w->order = malloc(MOVES * sizeof *w->order);
     int failed = w->order ? space_open(&w->s, in, e) : pt_fail(e, PT_FAILED, "out of memory while searching for a plan");

@@ -1,5 +1,5 @@
-/* search.h - the fastest plan that fits: candidates from bounds and from known policies, improved step by step, each priced by
- * simulating its schedule. Anytime: what is found first is good, what is found later is better.
+/* search.h - finds the fastest plan that fits: starts from bounds and known policies, improves step by step, and prices each candidate by
+ * simulating its schedule. It can be stopped at any time: the first result is good, later ones are better.
  */
 #ifndef PT_SEARCH_H
 #define PT_SEARCH_H
@@ -13,28 +13,28 @@ typedef struct search_input {
     const step_shape *shape;
     const costs *costs;
     uint64_t budget[TIERS];
-    uint64_t threads_bytes; /* that a device budget has to have besides (device.h); for advice only */
-    bool training;        /* false: weights only, SCHEDULE_EVAL is what is priced */
+    uint64_t threads_bytes; /* that a device budget must have in addition (device.h); only for advice */
+    bool training;        /* false: only weights are needed, and SCHEDULE_EVAL is priced */
     bool clipping;        /* gradients wait for the global norm */
     bool host_tier;
-    bool evaluates;       /* SCHEDULE_EVAL must fit beside the steps */
-    bool drains;          /* after every step something wants the newest state, so that no update can wait for the next forward */
+    bool evaluates;       /* SCHEDULE_EVAL must fit, too */
+    bool drains;          /* the newest state is needed after every step, so updates cannot wait for the next forward */
     int64_t micro_batch;  /* 0: searched */
     int64_t chunk_bytes;  /* 0: searched */
-    int64_t part_of_units; /* 0, or the units of a longer step: a micro-batch, and what is visited at a time, divides them too */
-    double seconds;       /* time for the search, in which not every policy may be reached; 0: the default, 0.5, and as much more as it
-                             takes to price all policies: what is found is then never slower than one */
+    int64_t part_of_units; /* 0, or the units of a longer step, which micro-batches and visits must divide, too */
+    double seconds;       /* time for the search, which may not reach every policy. 0: the default of 0.5 s, and as much more as
+                             pricing all policies takes; then the result is never slower than a policy */
     const priced_plan *from;
-        /* a plan of the same model to begin with, in little time: what is found is about as good at least where it still
-                             fits; `least` is not looked for then. NULL: from the beginning */
-    const layer_layout *layouts; /* of each save level; NULL: each schedule computes them */
-    bool unproven;        /* of a step of very many micro-batches (long_step.c) nothing is built: what fits is then known to a page or so */
-    int threads;          /* that may work at it; 0: as many as there are cores. The result is the same, if there is time */
+        /* a plan of the same model to start from, which saves time: the result is about as good, if the plan
+                                    still fits; `least` is not computed. NULL: start from the beginning */
+    const layer_layout *layouts; /* one per save level; NULL: each schedule computes them */
+    bool unproven;        /* for a step of very many micro-batches (long_step.c) nothing is built: fit is then known to about a page */
+    int threads;          /* at most; 0: as many as there are cores. The result is the same, given time */
 } search_input;
-int search_threads(const search_input *in); /* that it will use at most */
+int search_threads(const search_input *in); /* at most */
 
 struct priced_plan {
-    char name[128];       /* where it came from: "search", a policy's name, or in what it differs from the best */
+    char name[128];       /* its origin: "search", the name of a policy, or its difference from the best */
     packing packing;
     plan plan;
     double step_ns;
@@ -46,65 +46,66 @@ enum { SEARCH_OTHERS = 12 };
 typedef struct search_result {
     priced_plan best;
     priced_plan others[SEARCH_OTHERS]; /* fastest first: the best of each policy that fits, and the fastest seen with chunks of another
-                                        size, else with the step cut in another way, else with updates at another time */
+                                        size, else with another division of the step, else with updates at another time */
     int others_n;
-    uint64_t least[TIERS];           /* what the most economical plan needs (filled also when nothing fits) */
-    int tried;                       /* schedules simulated */
-    double seconds, first_good_s;    /* taken in all, and until within 5% of the result */
+    uint64_t least[TIERS];           /* memory of the most economical plan (set even if nothing fits) */
+    int tried;                       /* number of schedules simulated */
+    double seconds, first_good_s;    /* total time, and time until within 5% of the result */
 } search_result;
 
-/* Whether a plan of these inputs may update then, and the earliest time that it may. */
+/* May a plan for these inputs update at that time? And the earliest time that it may. */
 bool search_may_update(const search_input *in, update_time update);
 update_time search_first_update(const search_input *in);
 
 /* The schedules that a run of such a plan needs, as a bit set. */
 unsigned search_kinds(const search_input *in, update_time update);
-/* That share a step. */
+/* Number of ranks that share a step. */
 static inline int search_ranks(const search_input *in) { return shape_ranks(in->shape); }
 
-/* What the schedules of a plan are made from. */
+/* The input from which a plan's schedules are built. */
 schedule_input search_schedules(const search_input *in, const packing *k, const plan *p);
 
-/* PT_DOES_NOT_FIT: no plan was found; *out->least is valid then. What would help is said by search_find_ways. */
+/* PT_DOES_NOT_FIT: no plan was found; *out->least is valid. search_find_ways tells what would help. */
 int search_plan(const search_input *in, search_result *out, pt_error *e);
 void search_result_free(search_result *r);
-/* Whether there is any: 1, 0, or an error. `needs`: search_result.least; may be NULL. */
+/* Is there any plan? 1, 0, or an error. `needs`: as search_result.least; may be NULL. */
 int search_fits(const search_input *in, uint64_t needs[TIERS], pt_error *e);
-/* For what does not fit: the first step like in->shape that does, of half as many sequences, of a quarter, ..., of one, then of one
- * that is half as long and so on. in->micro_batch is given up where such a step cannot be cut into it. 1: found, 0: none of
- * SEARCH_SHORTEST tokens or more, negative: an error. */
+/* If a step does not fit: the first step like in->shape that does, with a half, a quarter ... of the sequences, then with one that is half
+ * as long, and so on. in->micro_batch is dropped if it does not divide such a step. 1: found; 0: no step of SEARCH_SHORTEST or more tokens
+ * fits; negative: an error. */
 enum { SEARCH_SHORTEST = 32 };
-bool search_can_cut(const step_shape *s, int64_t micro_batch); /* 0, which leaves it to the search, always */
+bool search_can_cut(const step_shape *s, int64_t micro_batch); /* always true for 0, which leaves it to the search */
 int search_smaller_step(const search_input *in, step_shape *out, pt_error *e);
 
-/* ---- ways.c: for what does not fit, the budgets with which it would ---- */
+/* ---- ways.c: budgets with which a step that does not fit would fit ---- */
 
-/* Of these budgets those that are more than in->budget, as options: "`device_memory` 24.5GiB `host_memory` 64GiB". */
+/* Writes the budgets that are larger than in->budget, as options: "`device_memory` 24.5GiB `host_memory` 64GiB". */
 void search_write_options(const search_input *in, const uint64_t budget[TIERS], char *out, size_t n);
 
 typedef struct search_room {
-    uint64_t has[TIERS]; /* what a budget may be on this machine with the others as they are, at least in->budget */
-    bool gpu;            /* the device is no RAM: it shares none with the host */
+    uint64_t has[TIERS]; /* the largest possible budget on this machine, with the others as they are; at least in->budget */
+    bool gpu;            /* the device has memory of its own, not RAM shared with the host */
 } search_room;
-/* Of the memory that is there; of the disk, with memory where it takes that too; of more RAM than is there; of a larger GPU. */
+/* From memory that is there; from the disk, and memory if that must grow, too; from more RAM than is there; from a larger GPU. */
 typedef enum search_way_kind { WAY_MEMORY, WAY_DISK, WAY_RAM, WAY_GPU } search_way_kind;
 enum { SEARCH_WAYS = 8 };
 typedef struct search_ways {
     struct { search_way_kind kind; uint64_t budget[TIERS]; } way[SEARCH_WAYS];
     int n;
 } search_ways;
-/* In this order. Each budget of a way that is raised is the least size on its grid (size_granule, of the option that asks for it) that
- * suffices with the others as they are in that way. */
+/* In this order. Each raised budget is the least size on its grid (size_granule of its option) that suffices with the others as they are in
+ * that way. */
 int search_find_ways(const search_input *in, const search_room *room, search_ways *out, pt_error *e);
 
-/* Builds the plan's schedules and prices them: c->packing and c->plan are given, step_ns and bytes are filled.
- * 1: it fits, 0: it does not, negative: an error. */
+/* Builds the plan's schedules and prices them. Reads c->packing and c->plan; sets step_ns and bytes. 1: it fits, 0: it does not, negative:
+ * an error. */
 int search_price(const search_input *in, priced_plan *c, pt_error *e);
 
-/* What the plan's steady step will be. Of very many tasks none are built: it is what a shorter step is (long_step.c), as many times. */
+/* Predicts a steady step of the plan. Schedules of very many tasks are not built; the forecast of a shorter step is scaled up
+ * (long_step.c). */
 int search_forecast(const search_input *in, const priced_plan *c, unsigned kinds, forecast *out, pt_error *e);
 
-/* ---- policies (policies.c): what a fixed policy would choose under the same budgets ---- */
+/* ---- policies (policies.c): the choice of another system under the same budgets ---- */
 
 typedef enum policy {
     POLICY_RESIDENT,      /* everything on the device, everything saved */
@@ -119,7 +120,7 @@ typedef enum policy {
     POLICIES
 } policy;
 extern const char *const policy_names[POLICIES];
-/* 1: made, fits and priced; 0: this policy does not fit (or needs a host tier that is not there); negative: an error. */
+/* 1: made, fits and priced; 0: the policy does not fit (or needs a host tier, and there is none); negative: an error. */
 int policy_plan(const search_input *in, policy p, priced_plan *out, pt_error *e);
 
 #endif

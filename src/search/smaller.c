@@ -1,7 +1,7 @@
-/* smaller.c - for what does not fit: the largest step like it that does. */
+/* smaller.c - for a step that does not fit: the largest similar step that does. */
 #include "search/search.h"
 
-/* A micro-batch that was asked for is given up where the step cannot be cut into such. */
+/* Drops the requested micro-batch if it does not divide the step. */
 static int step_fits(const search_input *in, const step_shape *s, pt_error *e)
 {
     search_input changed = *in;
@@ -16,7 +16,7 @@ bool search_can_cut(const step_shape *s, int64_t micro_batch)
     return !micro_batch || (micro_batch % s->unit_seqs == 0 && s->batch % micro_batch == 0);
 }
 
-/* Half as many sequences, n times, as many in each lane; of one in each, half as long. False: there is no such step. */
+/* Halves the number of sequences n times, equally in each lane; from one per lane on, halves their length. False: there is no such step. */
 static bool halved(const search_input *in, int n, step_shape *out)
 {
     const step_shape *s = in->shape;

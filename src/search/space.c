@@ -10,7 +10,7 @@ enum { MANY_CHUNKS = 1200 };
 
 /* ---- sizes of chunks ---- */
 
-/* A chunk's share of the tasks that finish gradients: one a block that has pieces in it. */
+/* A chunk's share of the tasks that finish gradients: one for each block with pieces in it. */
 static double finish_ns(const search_input *in, const packing *k, int chunk)
 {
     double ns = 0;
@@ -48,10 +48,10 @@ static void fill_largest(const search_input *in, chunking *g)
         trained_gradients += chunk_gradient_bytes(&g->packing, c);
     }
     g->gradients = (double)trained_gradients / (double)trained_weights;
-    g->states = (double)trained_states / (double)trained_weights; /* something is */
+    g->states = (double)trained_states / (double)trained_weights; /* nonzero, because something is trained */
 }
 
-/* Layers before what is trained are not read again. */
+/* Layers before the first trained one are not read again in backward. */
 static void fill_back(const search_input *in, chunking *g)
 {
     const int first = model_first_trained(in->model);
@@ -141,7 +141,7 @@ static void fill_slow(const costs *c, chunking *g)
                                        moves[a] ? cost_at(moves[a], (double)g->largest[0][0]) : c->slow_ns[a][0]);
 }
 
-/* One more size, unless it makes the same chunks as another one, or too many. */
+/* Adds a size of chunk, unless it gives the same chunks as another size, or too many. */
 static int add_chunking(space *s, int64_t chunk_bytes, pt_error *e)
 {
     const search_input *in = s->in;
@@ -176,7 +176,7 @@ static int add_chunking(space *s, int64_t chunk_bytes, pt_error *e)
     return 0;
 }
 
-/* Bytes of one layer's weights in a chunk of their own. */
+/* Bytes of one layer's weights in its own chunk. */
 static int64_t layer_bytes(const search_input *in)
 {
     const packing type = {.type = in->shape->type};
@@ -204,7 +204,7 @@ static int add_chunkings(space *s, pt_error *e)
 
 /* ---- the step ---- */
 
-/* Micro-batches of so many units, if one was asked for. */
+/* Allows micro-batches of so many units, if one was requested. */
 static bool is_asked_for(const search_input *in, int64_t units)
 {
     return !in->micro_batch || units * in->shape->unit_seqs == in->micro_batch;
@@ -218,13 +218,13 @@ static int divisors(int64_t n)
     return count;
 }
 
-/* Whether the step may be cut into visits of so many units. */
+/* Can the step be divided into visits of so many units? */
 static bool divides(const search_input *in, int64_t units)
 {
     return in->shape->units_n % units == 0 && in->part_of_units % units == 0;
 }
 
-/* Visits of all of a step's `micros` micro-batches, of fewer and fewer, of one: `most` of them at most, both ends always. */
+/* Visits of all `micros` micro-batches of a step, of fewer and fewer, down to one: `most` of them, including both ends. */
 static void add_visits(space *s, int64_t micro, int micros, int most)
 {
     const int64_t units = micro / s->in->shape->unit_seqs;
@@ -236,8 +236,8 @@ static void add_visits(space *s, int64_t micro, int micros, int most)
     }
 }
 
-/* From the largest micro-batch to the smallest. A step of very many units can be cut in more ways than there is room for: then of
- * micro-batches and of visits some in between are left out. */
+/* From the largest micro-batch to the smallest. If a step can be divided in more ways than the table holds, some micro-batches and visits
+ * in between are left out. */
 static void add_splits(space *s)
 {
     enum { SIZES = SPACE_SPLITS / 2 };
@@ -284,7 +284,7 @@ static void fill_sizes(space *s)
     }
 }
 
-/* From the rates of chunks of the first size: they hardly depend on it. */
+/* From the rates of chunks of the first size; they hardly depend on the size. */
 static int model_stride(const space *s)
 {
     double elements = (double)s->chunkings[0].packing.chunk_bytes / (double)dtype_bytes(s->in->shape->type);

@@ -1,15 +1,15 @@
-/* space.h - what the search walks through, and the parts of search/ share.
+/* space.h - the space of candidates, shared by the files of search/.
  *
- * A plan of 100 layers has some hundreds of numbers, but good plans have a shape: the first chunks live on the device,
- * the next on the host, the rest on the disk (placements.c moves single chunks at the end); updates elsewhere follow a stride. A
- * `candidate` is such a plan in few numbers, with a save level and a place for each layer; it becomes a plan by candidate_plan.
+ * A plan of 100 layers has hundreds of numbers, but good plans have a common shape: the first chunks live on the device, the next on the
+ * host, the rest on the disk (placements.c moves single chunks at the end), and updates elsewhere follow a stride. A `candidate` is such a
+ * plan in few numbers, with a save level and a tier for each layer; candidate_plan makes the plan.
  *
- *   candidate --estimate--> time and bytes by sums alone, about a microsecond      (prunes, orders)
- *          --price-----> schedules built and simulated, about a millisecond     (decides)
+ *   candidate --estimate--> time and bytes from sums, in about a microsecond              (prunes, orders)
+ *             --price-----> schedules built and simulated, in about a millisecond     (decides)
  *
- * The sums over chunks are kept ready for each size of chunk that is tried (`chunking`), so that an estimate does not
- * walk over the chunks. An estimate's `least_ns` is a true bound: no queue can be done before its tasks are. (With a stride of 2 and
- * more it has the mean of the chunks for those that are updated on the device: off by 0.04% in one of 576 candidates.)
+ * Sums over chunks are precomputed for each size of chunk (`chunking`), so that an estimate does not visit the chunks. An estimate's
+ * `least_ns` is a true bound, because no queue can end before its tasks do. (With a stride of 2 or more it takes the mean chunk for
+ * updates on the device: wrong by 0.04% in one of 576 candidates.)
  */
 #ifndef PT_SPACE_H
 #define PT_SPACE_H
@@ -21,14 +21,13 @@
 
 enum { SPACE_CHUNKINGS = 12, SPACE_SPLITS = 64, SPACE_LARGEST = 4, UPDATE_STRIDE_NONE = 0 };
 
-/* Sums over the chunks before chunk c, of the time that each takes alone or of its bytes. Of frozen chunks weights come in, and that is
- * all. */
+/* Prefix sums over the chunks before chunk c, of the time that each takes alone or of its bytes. Frozen chunks are only read. */
 typedef enum chunk_sum {
     SUM_WEIGHT_IN, SUM_WEIGHT_OUT, SUM_WEIGHT_READ, SUM_WEIGHT_WRITE, /* to device, from device, from disk, to disk */
     SUM_STATE_IN, SUM_STATE_OUT, SUM_STATE_READ, SUM_STATE_WRITE,
     SUM_GRADIENT_IN, SUM_GRADIENT_OUT, SUM_GRADIENT_READ, SUM_GRADIENT_WRITE,
-    SUM_SHARD_IN, SUM_SHARD_OUT, SUM_SHARD_READ, SUM_SHARD_WRITE, /* of weights, where ranks share a step */
-    SUM_GATHER, SUM_SCATTER, /* weights from and sums of gradients to the other ranks */
+    SUM_SHARD_IN, SUM_SHARD_OUT, SUM_SHARD_READ, SUM_SHARD_WRITE, /* of weights, if ranks share a step */
+    SUM_GATHER, SUM_SCATTER, /* weights from, and sums of gradients to, the other ranks */
     SUM_UPDATE_HOST, SUM_UPDATE_DEVICE, SUM_FINISH,
     SUM_WEIGHT_BYTES, SUM_SHARD_BYTES, SUM_STATE_BYTES, SUM_GRADIENT_BYTES,
     CHUNK_SUMS
@@ -36,27 +35,27 @@ typedef enum chunk_sum {
 
 typedef struct chunking {
     packing packing;
-    int at_once, per_layer;  /* the most chunks that one block, one layer reads */
+    int at_once, per_layer;  /* the largest number of chunks that one block, one layer reads */
     double *sum[CHUNK_SUMS]; /* chunks_n + 1 each */
     uint64_t (*largest)[SPACE_LARGEST]; /* weight bytes of the largest chunks from chunk c on, in order */
     uint64_t (*trained)[SPACE_LARGEST]; /* the same of trained ones */
-    double gradients;        /* bytes of a waiting gradient for each byte of weights: 1 for one rank */
-    uint64_t *window;        /* the most that loading and saving need for one of the chunks from chunk c on */
-    double states;           /* bytes of states for each byte of weights, of trained chunks */
+    double gradients;        /* bytes of a waiting gradient per byte of weights; 1 for one rank */
+    uint64_t *window;        /* [c]: scratch for loading and saving, at most, of a chunk from c on */
+    double states;           /* bytes of states per byte of weights, in trained chunks */
     int back0;               /* the first chunk that backward reads */
     uint64_t update_bytes;   /* largest workspace of an update */
     double slow[COST_CLASSES][COST_CLASSES]; /* costs.slow, of transfers of the largest chunk */
 } chunking;
 
-/* A way to cut the step: micro-batch and micro-batches a visit. */
+/* A division of the step: micro-batch, and micro-batches per visit. */
 typedef struct split { int64_t micro_batch; int visit; } split;
 
 typedef struct candidate {
     int chunking;            /* index into space.chunkings */
-    int persist, on_host;    /* chunks: the first on the device, the next on the host, the rest on the disk */
-    int whole;               /* chunks: of the first each rank has all weights, of the rest its shard; all, where there is one rank */
+    int persist, on_host;    /* numbers of chunks: the first are on the device, the next on the host, the rest on the disk */
+    int whole;               /* number of first chunks whose weights every rank has; of the rest it has its shard. With one rank: all */
     int n_buffer, n_update, n_swap;
-    int stride;              /* of the chunks away from the device every stride-th is updated there; 0: none, 1: all */
+    int stride;              /* every stride-th chunk away from the device is updated on it; 0: none, 1: all */
     int64_t micro_batch;
     int visit;
     update_time update;
@@ -65,38 +64,38 @@ typedef struct candidate {
 
 typedef struct space {
     const search_input *in;
-    search_input given;      /* *in, which is what was asked with `layouts` */
+    search_input given;      /* copy of the input, with `layouts` */
     int layers;
     int first_trained;       /* block; as model_first_trained */
-    int passing;             /* the first layers, to which backward does not come: they save nothing */
-    uint64_t budget[TIERS];  /* the disk's is 0 where memory suffices */
+    int passing;             /* number of first layers without backward; they save nothing */
+    uint64_t budget[TIERS];  /* the disk's is 0 if memory suffices */
     int chunkings_n, splits_n;
     chunking chunkings[SPACE_CHUNKINGS];
     split splits[SPACE_SPLITS];
     layer_layout layouts[SAVE_LEVELS];
     head_layout head;
-    int stride;              /* that Deep Optimizer States' model gives from the rates of device, host and link; 0: none is worth it */
+    int stride;              /* from the model of Deep Optimizer States, for the rates of device, host and link; 0: no stride pays */
     uint64_t placement_bytes;     /* batch, losses and the like, on the device */
     uint64_t input_bytes;    /* one unit's input of a layer */
     uint64_t residual_bytes; /* one unit's residual stream in fp32 */
     uint64_t accumulator_layer, accumulator_head, accumulator_all; /* of the largest layer, the head, all blocks */
-    double least_tasks;      /* that may still be built in looking for the most economical plan: then the best that was found has to do */
-    uint64_t fill[TIERS];    /* budgets for estimates: corrected by what they are known to be wrong by */
-    memory *memory;   /* of candidates that were priced */
+    double least_tasks;      /* tasks that may still be built to find the most economical plan; at 0 the best so far is taken */
+    uint64_t fill[TIERS];    /* budgets for estimates, corrected by their known error */
+    memory *memory;   /* prices of candidates */
     atomic_int tried;
 } space;
 
-/* Schedules are quickly built, and plans differ by single layers: more is looked at, and less is left to the estimate. */
+/* Schedules are built quickly, and plans differ in single layers: the search tries more, and relies less on the estimate. */
 static inline bool space_has_few_layers(const space *s) { return s->layers <= 12; }
 
-/* The first layer that saves for backward, or the first of all. */
+/* The first layer that saves for backward, or the first layer if none does. */
 static inline int space_first_saving(const space *s) { return s->passing < s->layers ? s->passing : 0; }
 
 int space_open(space *s, const search_input *in, pt_error *e);
 void space_close(space *s);
 
 static inline bool space_has(const space *s, tier t) { return t == TIER_DEVICE || (s->budget[t] && (t != TIER_HOST || s->in->host_tier)); }
-/* What a GPU has to update is updated there, and all else with it. */
+/* Chunks that must be updated on the GPU are, and then all others, too. */
 static inline bool space_updates_on_host(const space *s)
 {
     return s->in->host_tier && !(s->in->shape->gpu && optimizer_is_by_device(shape_optimizer(s->in->shape)));
@@ -106,57 +105,57 @@ static inline bool space_is_shared(const space *s) { return shape_ranks(s->in->s
 /* The first chunk whose weights pass through buffers. */
 static inline int candidate_resident(const candidate *r) { return r->persist < r->whole ? r->persist : r->whole; }
 
-/* Everything on the device, nothing saved but inputs, a unit at a time. */
+/* Everything on the device, only inputs saved, one unit at a time. */
 void candidate_init(const space *s, candidate *r, int chunking);
 void candidate_blocks(const space *s, candidate *r, int first, int end, save_level level, tier place);
-/* Brings its numbers into their limits and makes equal plans equal candidates. */
+/* Limits its numbers to their ranges, so that equal plans are equal candidates. */
 void candidate_normalise(const space *s, candidate *r);
 uint64_t candidate_hash(const space *s, const candidate *r);
-/* The same for all candidates that differ only in what lives where and in what their layers save. */
+/* A hash that is equal for candidates that differ only in placements and in what layers save. */
 uint64_t candidate_kind(const candidate *r);
 int candidate_plan(const space *s, const candidate *r, plan *p, pt_error *e);
-/* like.c: false: no candidate of the space has its chunks, or cuts the step as it does. */
+/* like.c: false: no candidate of the space has the plan's chunks or its division of the step. */
 bool candidate_like(const space *s, const priced_plan *c, candidate *r);
 bool space_same_chunks(const packing *a, const packing *b);
 
-/* From a candidate that was priced: its neighbours' estimates are wrong by as much. */
+/* Corrects `fill` by the error of a priced candidate's estimate; its neighbours have about the same. */
 void space_correct(space *s, const candidate *r, const uint64_t needs[TIERS]);
 
 typedef struct estimate {
-    double ns;               /* what it may take */
-    double least_ns;         /* it takes at least that */
-    uint64_t bytes[TIERS];   /* about what it needs */
+    double ns;               /* estimate */
+    double least_ns;         /* lower bound */
+    uint64_t bytes[TIERS];   /* estimate */
 } estimate;
 void candidate_estimate(const space *s, const candidate *r, estimate *out);
-/* As many chunks on the device, and then on the host, as the estimate says that fit the budgets. false: too much even without any. */
+/* Puts as many chunks on the device, and then on the host, as the estimate says fit the budgets. false: it does not fit with none. */
 bool candidate_fill(const space *s, candidate *r, const uint64_t budget[TIERS], estimate *out);
 
 typedef struct priced {
     candidate candidate;
     double step_ns;
-    uint64_t bytes[TIERS], written; /* written: to the disk in a step */
-    bool proven;                    /* that the schedules which are not timed fit too; else `bytes` is without them */
+    uint64_t bytes[TIERS], written; /* written: to the disk per step */
+    bool proven;                    /* the schedules that are not timed fit, too; false: `bytes` does not include them */
 } priced;
-/* 1: fits, and it is priced. 0: too slow or too large: step_ns is at least `limit` (0: none), or some of `bytes`, the needs of
- * the schedules built so far, are beyond the budget. Negative: an error. What takes `prove_below` or more (0: nothing) is not
- * proven. Any thread may price, while nobody changes the space's budgets. */
+/* 1: fits, and is priced. 0: too slow or too large: step_ns is at least `limit` (0: none), or `bytes`, the needs of the schedules built so
+ * far, exceeds a budget. Negative: an error. A candidate that takes `prove_below` or more (0: none) is not proven. Thread-safe while the
+ * space's budgets do not change. */
 int price_plan(const search_input *in, const packing *k, const plan *p, const uint64_t budget[TIERS], double limit,
                double prove_below, priced *out, pt_error *e);
 int candidate_price(space *s, const candidate *r, double limit, double prove_below, priced *out, pt_error *e);
-/* The same for the most persistent chunks that really fit, beginning with those of the candidate, which are corrected. */
+/* The same with the largest number of persistent chunks that really fits, starting from the candidate's, which is corrected. */
 int candidate_price_filled(space *s, candidate *r, double limit, double prove_below, priced *out, pt_error *e);
 
-/* The plan of a candidate that was priced, to be handed out. */
+/* Moves the plan of a priced candidate into *out. */
 int space_priced_plan(const space *s, const priced *x, const char *name, priced_plan *out, pt_error *e);
 
-/* policies.c: 1 with the candidate of the policy that fits, 0: none does. */
+/* policies.c: 1 with the candidate of the policy that fits; 0: none does. */
 int policy_price(space *s, policy p, priced *out, pt_error *e);
 
-/* least.c: the most economical plan. 1: fits, 0: does not, with *out filled in either case; `hopeful`: only if that is likely. */
+/* least.c: the most economical plan. 1: fits; 0: does not. *out is set in both cases. `hopeful`: price it only if it is likely to fit. */
 int least_price(space *s, bool hopeful, priced *out, pt_error *e);
 
-/* moves.c: calls fn with each neighbour of *from and its estimate; where fn says true, the neighbour becomes *from and the
- * moves that are left start there. `all`: also other chunks, micro-batches and visits. */
+/* moves.c: calls fn with each neighbour of *from and its estimate. If fn returns true, the neighbour becomes *from, and the remaining moves
+ * start there. `all`: also other chunks, micro-batches and visits. */
 typedef bool (*move_fn)(void *arg, const candidate *r, const estimate *about);
 void candidate_moves(const space *s, candidate *from, bool all, move_fn fn, void *arg);
 

@@ -6,7 +6,7 @@
 int stride_choose(const stride_rates *r)
 {
     double once = 3 / r->to_device + 1 / r->update_device;
-    double gained = 1 / r->update_host + 1 / r->convert_host - 1 / (2 * r->to_device); /* by each chunk that stays on the host */
+    double gained = 1 / r->update_host + 1 / r->convert_host - 1 / (2 * r->to_device); /* saved by each chunk that stays on the host */
     double others = ceil(once / gained);
     if (!(gained > 0) || !(others < INT_MAX))
         return 0;

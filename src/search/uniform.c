@@ -1,9 +1,9 @@
-/* uniform.c - all layers alike, at every level and place, with every few slots: what no walk leads to.
+/* uniform.c - all layers alike, at every level and tier, with every small number of slots: plans that no walk reaches.
  *
- * For one more chunk to live on the device, the inputs of several layers may have to leave it, with fewer buffers for weights and more
- * slots for updates, all at once: each alone makes the step longer, and estimates, which may be wrong by a fifth of the memory here,
- * say that the chunk has no room in the end. So these are simply tried, a chunk more than is thought to fit too, from the fastest of
- * each size of chunk, cut and time of update. Models of few layers only: there it is a few thousand plans.
+ * For one more chunk on the device, the inputs of several layers may have to leave it, with fewer buffers for weights and more slots for
+ * updates, all at once. Each change alone makes the step longer, and estimates, which may be wrong by a fifth of the memory here, say
+ * that the chunk does not fit. So all combinations are tried, with one more chunk than is estimated to fit, too, from the fastest
+ * of each size of chunk, division and time of update. Only for models of few layers, with a few thousand such plans.
  */
 #include "search/walk.h"
 
@@ -11,11 +11,11 @@
 #include <string.h>
 
 enum { PLACEMENTS = 6 };            /* numbers of chunks on the device that are tried */
-#define KINDS_WITHIN 1.15      /* times the best: others are not begun from */
-#define ESTIMATES_WITHIN 1.1   /* times the best: what is thought to take longer is not priced */
+#define KINDS_WITHIN 1.15      /* times the best: slower ones are no starts */
+#define ESTIMATES_WITHIN 1.1   /* times the best: candidates with a higher estimate are not priced */
 
-/* One candidate with as many chunks on the device as are thought to fit, one more, and up to four fewer: what the host updates meanwhile
- * may be worth more than what stays. 1: one takes less than *best, which it becomes. */
+/* Prices one candidate with as many chunks on the device as are estimated to fit, with one more, and with up to four fewer, because the
+ * host's updates meanwhile may be worth more. 1: one takes less than *best, which it becomes. */
 static int try_filled(walk *w, const candidate *from, priced *best)
 {
     const int chunks = candidate_chunks(&w->s, from);
@@ -50,7 +50,7 @@ static int try_slots(walk *w, const candidate *from, priced *best)
     const int at_once = w->s.chunkings[from->chunking].at_once;
     const int swaps[] = {2, 3, from->visit + 2},
         swaps_n = from->place[space_first_saving(&w->s)] == TIER_DEVICE ? 1 : from->visit > 1 ? 3 : 2;
-    const int updates[] = {1, 2, 3, 6}; /* the last: gradients of a disk's chunks need not wait for memory */
+    const int updates[] = {1, 2, 3, 6}; /* the last one: so gradients of chunks on the disk need not wait in memory */
     int found = 0;
     for (int buffers = at_once; buffers <= at_once + 2; buffers++)
         for (size_t u = 0; u < sizeof updates / sizeof *updates; u++)

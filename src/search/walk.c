@@ -1,4 +1,4 @@
-/* walk.c - from a plan that is priced to its neighbours, by simulation; what is learned on the way. See search.c. */
+/* walk.c - steps from a priced plan to its neighbours by simulation, and what they teach. See search.c. */
 #include "search/walk.h"
 
 #include <math.h>
@@ -7,7 +7,7 @@
 #include <time.h>
 
 enum { BRISK = 24 /* neighbours */ };
-#define KEPT_ABOVE 1.005 /* times what is asked for */
+#define KEPT_ABOVE 1.005 /* times the requested price */
 
 double walk_now_s(void)
 {
@@ -25,7 +25,7 @@ static bool is_near(const candidate *a, const candidate *b)
     return a->chunking == b->chunking && a->micro_batch == b->micro_batch && a->visit == b->visit && a->update == b->update;
 }
 
-/* Of those that are as fast the one that needs least: it leaves most room for chunks to come to the device (placements.c). */
+/* Of equally fast ones, the one that needs least memory: it leaves most room for chunks on the device (placements.c). */
 static bool is_better(const priced *x, const priced *known)
 {
     const double ratio = x->step_ns / known->step_ns;
@@ -120,7 +120,7 @@ static void learn(walk *w, const priced *x)
     }
 }
 
-/* What it will take as far as is known. Of a kind that is not known the best is thought: so each is tried once, and early. */
+/* The expected time, as far as is known. Kinds without a known error get the best known one, so that each is tried once and early. */
 static double expected_ns(walk *w, const candidate *r, double estimated_ns)
 {
     const bias *b = find_bias(w, candidate_kind(r));
@@ -151,7 +151,7 @@ static int by_ns(const void *a, const void *b)
 
 typedef struct collection { walk *w; double limit, least, expected; int n; } collection;
 
-/* What may be faster than where we are. */
+/* Candidates that may be faster than the current one. */
 static bool collect(void *arg, const candidate *r, const estimate *about)
 {
     collection *c = arg;
@@ -166,7 +166,7 @@ static bool collect(void *arg, const candidate *r, const estimate *about)
     return false;
 }
 
-/* A candidate in numbers that can be subtracted, without what follows from them by filling. */
+/* A candidate as numbers that can be subtracted, without those that filling derives. */
 enum { ASPECTS = SAVE_LEVELS + TIERS + 3 };
 
 static void count_aspects(const space *s, const candidate *r, double out[ASPECTS])
@@ -181,7 +181,7 @@ static void count_aspects(const space *s, const candidate *r, double out[ASPECTS
     out[ASPECTS - 1] = r->n_swap;
 }
 
-/* How many times the step from `before` to `here` leads from there to `next`; 0: another way. */
+/* How many times the step from `before` to `here` leads from there to `next`; 0: another direction. */
 static double steps_on(const space *s, const candidate *before, const candidate *here, const candidate *next)
 {
     double a[ASPECTS], b[ASPECTS], c[ASPECTS], aa = 0, ab = 0, bb = 0;
@@ -197,8 +197,8 @@ static double steps_on(const space *s, const candidate *before, const candidate 
     return ab > 0 && ab * ab > 0.9 * aa * bb ? ab / aa : 0;
 }
 
-/* What was faster is tried again at about twice the length, before anything else: estimates that are wrong about a way prefer the
- * shortest steps on it. */
+/* A successful step is tried again at about twice the length, before anything else: wrong estimates prefer the shortest steps in a
+ * direction. */
 static void prefer_ahead(walk *w, int n, const candidate *before, const candidate *here)
 {
     for (int i = 0; i < n; i++) {
@@ -209,7 +209,7 @@ static void prefer_ahead(walk *w, int n, const candidate *before, const candidat
     qsort(w->order, (size_t)n, sizeof *w->order, by_ns);
 }
 
-/* The neighbours in the order of what they are expected to take. */
+/* The neighbours in the order of their expected times. */
 static int rank_moves(walk *w, const priced *from)
 {
     estimate here;
@@ -223,8 +223,7 @@ static int rank_moves(walk *w, const priced *from)
     return c.n;
 }
 
-/* Whether other neighbours are looked at although this one is faster. Walks over many layers by the first ones take thousands of
- * steps. */
+/* Try other neighbours although this one is faster? Walks over many layers that always take the first take thousands of steps. */
 static bool is_little(const walk *w, const priced *here, const priced *next)
 {
     return w->wide || (!space_has_few_layers(&w->s) && next->step_ns > here->step_ns * 0.999);
@@ -279,7 +278,7 @@ enum { SEEN = 1 << 16 };
 
 typedef struct pairs { collection c; uint64_t *seen; int seen_n; } pairs;
 
-/* Each only once: most pairs can be had in two orders, and many in more. */
+/* Each pair only once: most can be made in two orders, many in more. */
 static bool collect_new(void *arg, const candidate *r, const estimate *about)
 {
     pairs *p = arg;
@@ -295,7 +294,7 @@ static bool collect_new(void *arg, const candidate *r, const estimate *about)
     return collect(&p->c, r, about);
 }
 
-/* Two moves away, in the order of the estimates. */
+/* Candidates two moves away, in the order of their estimates. */
 static int rank_pairs(walk *w, const priced *from, crowd *near, uint64_t *seen)
 {
     estimate here;
@@ -332,7 +331,7 @@ static bool is_same_kind(const walk *w, const candidate *a, const candidate *b)
            (space_has_few_layers(&w->s) || a->stride == b->stride);
 }
 
-/* The fastest of each size of chunk and cut, and of many layers of each stride. */
+/* The fastest of each size of chunk and division, and for many layers of each stride. */
 static int fastest_of_each(const walk *w, priced *out, int most)
 {
     int n = 0;

@@ -1,8 +1,8 @@
-/* ways.c - for what does not fit: the budgets with which it would.
+/* ways.c - budgets with which a step that does not fit would fit.
  *
- * Whether a budget suffices is asked of the search itself, so that what is advised was planned before it is said. Budgets that are
- * advised are sizes on a grid (size_granule): of each, one granule less was tried too and does not suffice. What a search finds need
- * not grow with its budgets in each single case, since other budgets are filled in other ways; so the last step is a walk downwards.
+ * The search itself decides whether a budget suffices, so all advice was planned before it is given. Advised budgets are sizes on a grid
+ * (size_granule); for each, one granule less was tried and does not suffice. The memory that a search needs does not always grow with its
+ * budgets, because other budgets are filled differently; so the last step walks downwards.
  */
 #include "search/search.h"
 
@@ -26,7 +26,7 @@ static uint64_t budget_of(const search_input *in, tier t, uint64_t option)
 
 static uint64_t option_of(const search_input *in, tier t, uint64_t budget) { return budget + beside(in, t); }
 
-/* No more than this, as an option on the grid. */
+/* At most this, as an option on the grid. */
 static uint64_t on_grid(const search_input *in, tier t, uint64_t budget)
 {
     return budget_of(in, t, size_round_down(option_of(in, t, budget)));
@@ -67,14 +67,14 @@ static int option_suffices(search_input *in, tier t, uint64_t option, pt_error *
     return search_fits(in, NULL, e);
 }
 
-/* Between them on the grid: halfway, of numbers that are far apart by their ratio. */
+/* A size between them on the grid: the arithmetic mean, or the geometric mean if they are far apart. */
 static uint64_t between(uint64_t no, uint64_t yes)
 {
     const uint64_t half = yes / 4 > no ? (uint64_t)sqrt((double)(no + 1) * (double)yes) : no + (yes - no) / 2;
     return size_round_up(half);
 }
 
-/* in->budget[t] suffices: brings it down to the least that does, but not below `from`. */
+/* in->budget[t] suffices: reduces it to the least that does, but not below `from`. */
 static int lower(search_input *in, tier t, uint64_t from, pt_error *e)
 {
     const uint64_t first = option_of(in, t, from);
@@ -94,14 +94,14 @@ static int lower(search_input *in, tier t, uint64_t from, pt_error *e)
     return found < 0 ? found : 1;
 }
 
-/* ---- some of them ---- */
+/* ---- several budgets ---- */
 
-/* The budgets of `tiers` are raised, none beyond `most`, and each is then the least that suffices with the others as they are. `shared`:
- * what the host gets, the device lacks. 1: found, 0: not even with `most`. */
+/* Raises the budgets of `tiers`, none beyond `most`, and makes each the least that suffices with the others as they are. `shared`: host
+ * memory is taken from the device. 1: found; 0: even `most` does not suffice. */
 static int budgets_that_fit(const search_input *in, unsigned tiers, const uint64_t most[TIERS], bool shared, uint64_t budget[TIERS],
                             pt_error *e)
 {
-    static const tier order[TIERS] = {TIER_HOST, TIER_DEVICE, TIER_DISK}; /* of RAM as little as can be beside all of a GPU */
+    static const tier order[TIERS] = {TIER_HOST, TIER_DEVICE, TIER_DISK}; /* as little RAM as possible beside a whole GPU */
     search_input raised = *in;
     for (tier t = 0; t < TIERS; t++) {
         const uint64_t top = tiers & 1u << t ? on_grid(in, t, most[t]) : 0;
@@ -125,7 +125,7 @@ static int budgets_that_fit(const search_input *in, unsigned tiers, const uint64
 
 enum { DEVICE = 1 << TIER_DEVICE, HOST = 1 << TIER_HOST, DISK = 1 << TIER_DISK };
 
-/* Of several tiers together only where none of its kind was found before. Those of `beyond` may have more than is there. */
+/* Several tiers together only if no way of that kind was found. The tiers of `beyond` may exceed what is there. */
 typedef struct attempt { search_way_kind kind; unsigned tiers, beyond; } attempt;
 static const attempt attempts[] = {
     {WAY_MEMORY, DEVICE, 0}, {WAY_MEMORY, HOST, 0}, {WAY_MEMORY, DEVICE | HOST, 0},
@@ -142,7 +142,7 @@ static bool has_way(const search_ways *w, search_way_kind kind)
     return has;
 }
 
-/* Where RAM that is there suffices none need be bought, and a larger GPU is what is left where nothing else is. */
+/* If the RAM that is there suffices, none is advised to buy; a larger GPU is advised only if nothing else helps. */
 static bool is_of_use(const search_input *in, const search_room *room, const attempt *a, const search_ways *found)
 {
     const bool several = a->tiers & (a->tiers - 1);

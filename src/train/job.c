@@ -16,8 +16,8 @@ static void tell_beside(const job *j)
 {
     const weights_beside b = j->layout.source ? weights_find_beside(j->model, j->layout.source) : (weights_beside){0};
     if (b.tensors)
-        options_notice(&j->o, "only the text part of the model is trained; %zu other tensors (%.100s, ...) are saved unchanged", b.tensors,
-                       b.first);
+        options_notice(&j->o, "only the text part of the model is trained; %zu other tensor%s (%.100s%s) %s saved unchanged", b.tensors,
+                       plural(b.tensors), b.first, b.tensors > 1 ? ", ..." : "", b.tensors > 1 ? "are" : "is");
     else
         options_notice(&j->o, "only the text part of the model is trained and saved: the folder has no weights of the other parts");
 }
@@ -165,7 +165,7 @@ static int few_windows(const job *j, int64_t windows, pt_error *e)
         snprintf(smaller, sizeof smaller, "`batch_size` %lld, ", (long long)windows);
     return pt_fail(e, PT_FAILED,
                    "the data fill %lld window%s of %lld tokens, but a step takes %lld: give %sa lower `seq_len`, or more data",
-                   (long long)windows, windows == 1 ? "" : "s", (long long)j->shape.seq_len, (long long)j->shape.batch, smaller);
+                   (long long)windows, plural((uint64_t)windows), (long long)j->shape.seq_len, (long long)j->shape.batch, smaller);
 }
 
 int job_count_steps(job *j, pt_error *e)

@@ -1,8 +1,10 @@
 #include "train/options.h"
 
 #include "comm/comm.h"
+#include "io/files.h"
 #include "model/lanes.h"
 #include "optimizer/optimizer.h"
+#include "profile/profile.h"
 #include "device/device.h"
 #include "text/utf8.h"
 #include <math.h>
@@ -73,6 +75,17 @@ static int check_task(const pt_train_options *o, pt_error *e)
     return 0;
 }
 
+/* Folders that the environment names, whether this run comes to need them or not. */
+static void tell_missing_folders(const pt_train_options *o)
+{
+    pt_error e = {0};
+    const char *home = profile_cache_missing();
+    if (dir_check_temporary(&e))
+        options_notice(o, "%s", e.text);
+    if (home && !o->machine_file)
+        options_notice(o, "HOME is %.400s, but there is no such folder: what is measured is not kept for the next run", home);
+}
+
 int options_check_plan(const pt_train_options *o, pt_error *e)
 {
     if (!o->model || !o->model[0])
@@ -122,6 +135,7 @@ int options_check_plan(const pt_train_options *o, pt_error *e)
     if (o->micro_batch > o->batch_size)
         return pt_fail(e, PT_USAGE, "`micro_batch` %lld is more than `batch_size` %lld", (long long)o->micro_batch,
                        (long long)o->batch_size);
+    tell_missing_folders(o);
     return 0;
 }
 

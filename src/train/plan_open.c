@@ -6,6 +6,7 @@
 #include "train/options.h"
 #include "train/plan_ways.h"
 #include "train/planning.h"
+#include "train/ranks.h"
 #include "train/ranks_number.h"
 #include "train/room.h"
 
@@ -117,6 +118,8 @@ static int make(pt_plan *p, bool helps, pt_error *e)
         failed = cut_for_ranks(p, e);
     if (!failed && (!p->o.machine_file || p->o.profile_file))
         failed = planning_open_device(g, &p->o, e);
+    if (!failed && !p->o.machine_file && p->o.ranks > 1)
+        failed = ranks_time_here(p->o.ranks, g->device->info.threads, &g->exchange, e);
     if (failed)
         return failed;
     g->o = &p->o;

@@ -1,9 +1,11 @@
 /* planning_machine.c - what there is to plan for: devices, the machine or its file, budgets. */
 #include "train/planning.h"
 
+#include "base/units.h"
 #include "machine/machine.h"
 #include "train/options.h"
 
+#include <string.h>
 #include <unistd.h>
 
 const char *planning_disk_folder(const pt_train_options *o)
@@ -13,7 +15,11 @@ const char *planning_disk_folder(const pt_train_options *o)
 
 int planning_open_device(planning *p, const pt_train_options *o, pt_error *e)
 {
-    const device_options d = {.threads = machine_threads(o->threads), .quota = machine_quota(), .notice = o->notice, .arg = o->arg};
+    /* Ranks that run have their share of the cores already. */
+    const int cores = machine_threads(0), ranks = o->ranks > 1 && !p->runs ? o->ranks : 1;
+    const int share = cores > ranks ? cores / ranks : 1;
+    const device_options d = {.threads = o->threads || ranks == 1 ? machine_threads(o->threads) : share,
+                              .quota = machine_quota(), .notice = o->notice, .arg = o->arg};
     char first[16];
     gpu_list numbers;
     int failed = device_numbers(o->device, &numbers, e);
@@ -113,6 +119,19 @@ static int take_devices(planning *p, pt_error *e)
     return 0;
 }
 
+/* A file describes how fast one kind of device computes. */
+static int check_device(const planning *p, pt_error *e)
+{
+    const char *asked = p->o->device ? p->o->device : "auto";
+    if (p->machine.cuda && !strcmp(asked, "cpu"))
+        return pt_fail(e, PT_USAGE, "`device` is cpu, but %s describes a GPU (%s), not how fast the processor beside it computes: leave "
+                                    "`device` out, or name the file of a machine without a GPU", p->machine_path, p->machine.name);
+    if (!p->machine.cuda && !strncmp(asked, "cuda", 4))
+        return pt_fail(e, PT_USAGE, "`device` is %s, but %s describes a machine without a GPU (%s): leave `device` out, or name the file "
+                                    "of one with a GPU", asked, p->machine_path, p->machine.name);
+    return 0;
+}
+
 int planning_find_machine(planning *p, pt_error *e)
 {
     machine m;
@@ -124,14 +143,16 @@ int planning_find_machine(planning *p, pt_error *e)
         if (d->quota > 0)
             snprintf(quota, sizeof quota, " with a quota of %.3g processors", d->quota);
         if (d->host_addressable)
-            snprintf(p->name, sizeof p->name, "%s, %d threads%s", m.processor, d->threads, quota);
+            snprintf(p->name, sizeof p->name, "%s, %d thread%s%s", m.processor, d->threads, plural((uint64_t)d->threads), quota);
         else
-            snprintf(p->name, sizeof p->name, "%.56s, %.80s, %d threads", d->name, m.processor, d->threads);
+            snprintf(p->name, sizeof p->name, "%.56s, %.80s, %d thread%s", d->name, m.processor, d->threads, plural((uint64_t)d->threads));
         return failed;
     }
     int failed = machine_file_find(p->o->machine_file, p->machine_path, e);
     if (!failed)
         failed = machine_file_read(p->machine_path, &p->machine, e);
+    if (!failed && !p->runs)
+        failed = check_device(p, e);
     if (!failed && !p->runs && p->o->ranks > 1)
         failed = take_devices(p, e);
     snprintf(p->name, sizeof p->name, "%s", p->machine.name);
@@ -148,9 +169,9 @@ int planning_write_machine(const planning *p, const costs *c, const char *path, 
     const device_info *d = &p->device->info;
     const uint64_t memory[TIERS] = {cuda ? d->memory_bytes : m.memory_bytes, cuda ? m.memory_bytes : 0, p->budget[TIER_DISK]};
     if (cuda)
-        snprintf(name, sizeof name, "%s; %s, %d cores", d->name, m.processor, m.cores);
+        snprintf(name, sizeof name, "%s; %s, %d core%s", d->name, m.processor, m.cores, plural((uint64_t)m.cores));
     else
-        snprintf(name, sizeof name, "%s, %d cores, %s", m.processor, m.cores, d->arithmetic);
+        snprintf(name, sizeof name, "%s, %d core%s, %s", m.processor, m.cores, plural((uint64_t)m.cores), d->arithmetic);
     if (!failed)
         failed = machine_measured(name, cuda, memory, c, p->model, p->shape, &x, e);
     if (failed)

@@ -12,18 +12,10 @@
 #include <string.h>
 #include <unistd.h>
 
-/* What ranks do not share yet. */
-static int refuse_options(const pt_train_options *o, pt_error *e)
-{
-    return o->sample_n ? pt_fail(e, PT_USAGE, "`ranks` does not work with `sample` yet: leave one of them out") : 0;
-}
-
 int ranks_open(trainer *t, pt_error *e)
 {
     pt_train_options *o = &t->job.o;
     int failed = join_open(o->ranks, &t->comm, e);
-    if (!failed && t->comm)
-        failed = refuse_options(o, e);
     if (!failed)
         failed = ranks_choose_device(t, e);
     if (!failed && t->comm)

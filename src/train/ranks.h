@@ -22,6 +22,8 @@ int ranks_agree(trainer *t, pt_error *e);
 int ranks_cut(trainer *t, pt_error *e);
 /* What exchanges between them take; nothing for one rank. (ranks_time.c) */
 int ranks_time(const trainer *t, exchange_cost *out, pt_error *e);
+/* The same of ranks that would run on this machine with so many threads each. */
+int ranks_time_here(int ranks, int threads, exchange_cost *out, pt_error *e);
 /* The plan is made for what the rank that has least may use. */
 int ranks_limit(trainer *t, pt_error *e);
 /* The plan of rank 0, what it was made from, and its budgets, to all. */

@@ -40,7 +40,7 @@ int ranks_number(const pt_train_options *o, int *ranks, pt_error *e)
     int failed = device_numbers(o->device, &g, e);
     if (!failed && g.n > 1)
         *ranks = g.n;
-    if (failed || g.numbered || o->plan_file || o->machine_file || o->sample_n)
+    if (failed || g.numbered || o->plan_file || o->machine_file)
         return failed;
     failed = device_gpus(o->device, &g, NULL); /* else it is said when the device is opened */
     if (failed || g.n < 2)

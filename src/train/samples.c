@@ -1,5 +1,6 @@
 #include "train/samples.h"
 
+#include "base/units.h"
 #include "chat/source.h"
 #include "report/samples_file.h"
 #include "text/buffer.h"
@@ -40,8 +41,8 @@ static void show(const trainer *t, const said_sample *s)
     for (const char *p = s->text; *p && n < SHOWN_BYTES; p++)
         line[n++] = (unsigned char)*p < ' ' ? ' ' : *p;
     line[n] = 0;
-    options_notice(&t->job.o, "after %lld steps the model %s \"%.200s\": %s", (long long)s->step,
-                   dataset_chats(t->job.data) ? "replies to" : "continues", s->prompt, line);
+    options_notice(&t->job.o, "after %lld step%s the model %s \"%.200s\": %s", (long long)s->step,
+                   plural((uint64_t)s->step), dataset_chats(t->job.data) ? "replies to" : "continues", s->prompt, line);
 }
 
 static int say_all(trainer *t, bool trained, said_samples *all, pt_error *e)
@@ -94,5 +95,5 @@ void samples_take(trainer *t, bool trained)
         said_free(&all);
     }
     if (failed)
-        options_notice(&t->job.o, "no samples after %lld steps: %.800s", (long long)t->at.step, e.text);
+        options_notice(&t->job.o, "no samples after %lld step%s: %.800s", (long long)t->at.step, plural((uint64_t)t->at.step), e.text);
 }

@@ -39,6 +39,7 @@ static int make_plan(trainer *t, pt_error *e)
 {
     planning *p = &t->planning;
     int failed = ranks_cut(t, e);
+    p->runs = true;
     if (!failed)
         failed = planning_open_device(p, &t->job.o, e);
     if (!failed)
@@ -49,7 +50,6 @@ static int make_plan(trainer *t, pt_error *e)
     p->ranks = t->comm ? t->ranks_here : 1;
     p->on_device = t->comm ? t->ranks_on_gpu : 1;
     p->evaluates = t->job.eval || t->job.o.task == PT_TASK_DPO;
-    p->runs = true;
     if (t->job.o.disk_path)
         snprintf(p->disk_path, sizeof p->disk_path, "%s", t->job.o.disk_path);
     else if (!failed)
@@ -272,12 +272,12 @@ static int put_later_away(trainer *t, pt_error *e)
     return goes_on ? checkpoints_put_later_away(t->out.path, t->at.step, &t->job.o, e) : 0;
 }
 
-/* What the model says before it is trained: nothing of a run that goes on, nor of random weights. */
+/* What the model says before it is trained: nothing of a run that goes on, nor of random weights. Rank 0 alone has it computed. */
 static int take_samples(trainer *t, pt_error *e)
 {
-    if (!t->out.from[0] && !t->job.random_init)
+    if (!t->out.from[0] && !t->job.random_init && ranks_lead(t))
         samples_take(t, false);
-    return 0;
+    return ranks_wait(t, e);
 }
 
 static int open_metrics(trainer *t, pt_error *e)

@@ -16,14 +16,14 @@ static void describe_plan(const trainer *t, char *out, size_t n)
     for (int i = 0; i < p->chunks_n; i++)
         placements[p->chunks[i].placement]++;
     char size[32], layers[160];
-    size_t used = (size_t)snprintf(out, n, "%d chunk%s of up to %s:", p->chunks_n, p->chunks_n == 1 ? "" : "s",
+    size_t used = (size_t)snprintf(out, n, "%d chunk%s of up to %s:", p->chunks_n, plural((uint64_t)p->chunks_n),
                                    size_format(size, (uint64_t)p->chunk_bytes));
     for (int k = 0; k < TIERS && used < n; k++)
         if (placements[k])
             used += (size_t)snprintf(out + used, n - used, " %d on the %s,", placements[k], tier_names[k]);
     if (used < n)
         used += (size_t)snprintf(out + used, n - used, " updated %s; micro-batches of %lld sequence%s", update_time_words[p->update],
-                                 (long long)p->micro_batch, p->micro_batch == 1 ? "" : "s");
+                                 (long long)p->micro_batch, plural((uint64_t)p->micro_batch));
     for (int line = 0; explain_layers(p, model_passing_layers(t->job.model), line, layers, sizeof layers) && used < n; line++)
         used += (size_t)snprintf(out + used, n - used, "; %s", layers);
 }

@@ -152,7 +152,9 @@ int pt_trainer_finish(pt_trainer *t, pt_error *e)
     if (t->job.o.sample_n) {
         t->memory_n = trainer_memory(t, t->memory);
         engine_close(&t->engine);
-        samples_take(t, true);
+        if (ranks_lead(t))
+            samples_take(t, true);
+        ranks_wait(t, NULL);
     }
     return 0;
 }

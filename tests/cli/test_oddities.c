@@ -139,10 +139,15 @@ static void folders_of_the_environment_that_are_not_there_are_named(void **state
     setenv("TMPDIR", "/proc/none", 1);
     assert_int_equal(run_program(WORDS("eval", "--model", model, "--data", path, "--quiet")), 1);
     says(text_of(scratch_path("err")), "TMPDIR is /proc/none, but there is no such folder");
+    says(run_on(path, WORDS("--seed", "1"), 0), "TMPDIR is /proc/none, but there is no such folder"); /* though nothing goes there */
+    assert_int_equal(run_program(WORDS("plan", "--model", model, "--seq-len", "8", "--machine", "laptop16", "--quiet")), 0);
+    says(text_of(scratch_path("err")), "TMPDIR is /proc/none, but there is no such folder");
     unsetenv("TMPDIR");
     unsetenv("XDG_CACHE_HOME");
     setenv("HOME", "/proc/none", 1);
     says(run_on(path, WORDS("--seed", "1"), 0), "HOME is /proc/none, but there is no such folder");
+    assert_int_equal(run_program(WORDS("plan", "--model", model, "--seq-len", "8", "--machine", "laptop16", "--quiet")), 0);
+    says_nothing_of(text_of(scratch_path("err")), "HOME"); /* nothing is measured */
     setenv("HOME", placement, 1);
     setenv("XDG_CACHE_HOME", cache, 1);
     free(cache);

@@ -178,7 +178,7 @@ static void what_measuring_lacks_is_missing_too(void **state)
     words step = WORDS("--model", fixture("llama"), "--seq-len", "8", "--batch-size", "1", "--quiet", "--host-memory", "64MiB", "--json");
     char least[32];
     json_int_t missing;
-    snprintf(least, sizeof least, "%s", refused(step, WORDS("--device-memory", "1"), &missing));
+    snprintf(least, sizeof least, "%s", refused(step, WORDS("--device-memory", "1B"), &missing));
     assert_true(missing == size_of(least) - 1);
     int refusals = 0;
     for (; plan_with(step, WORDS("--device-memory", least)) && refusals < 5; refusals++) {
@@ -355,22 +355,6 @@ static void a_plan_for_a_gpu_is_refused_by_a_cpu(void **state)
     int status = run("train", small(), WORDS("--data", data, "--steps", "1", "--device", "cpu", "--out", scratch_path("gpu"), "--plan",
                                              scratch_path("gpu.json")));
     check_refusal("a GPU's plan", status, 1, WORDS("gpu.json", "made for a GPU"));
-}
-
-static void what_fits_with_a_disk_only_names_it(void **state)
-{
-    (void)state;
-    char bytes[32], less[32], config[300];
-    snprintf(config, sizeof config, "%s", put_text("config.json", large));
-    const words of = WORDS("--model", config, "--machine", "rtx3090");
-    assert_int_equal(plan_with(of, WORDS("--quiet")), 0); /* with the one that it has */
-    assert_int_equal(plan_with(of, WORDS("--disk-memory", "0")), 3);
-    if (!size_said(text_of(scratch_path("err")), "give --disk-memory ", bytes))
-        fail_msg("%s", text_of(scratch_path("err")));
-    if (plan_with(of, WORDS("--disk-memory", bytes)))
-        fail_msg("%s", text_of(scratch_path("err")));
-    one_less(bytes, less);
-    assert_int_equal(plan_with(of, WORDS("--disk-memory", less)), 3);
 }
 
 /* On this machine the disk has to be there. */
@@ -646,7 +630,6 @@ int main(void)
         cmocka_unit_test(machines_are_found_beside_the_program),
         cmocka_unit_test(a_tier_that_a_machine_file_lacks_is_not_free),
         cmocka_unit_test(a_plan_for_a_gpu_is_refused_by_a_cpu),
-        cmocka_unit_test(what_fits_with_a_disk_only_names_it),
         cmocka_unit_test(a_run_without_a_disk_is_told_of_one_only_where_there_is_one),
         cmocka_unit_test(a_machine_file_that_lies_is_refused_by_its_key),
         cmocka_unit_test(a_plan_for_another_model_or_one_byte_too_big_is_refused),

@@ -67,7 +67,7 @@ static uint64_t find_least(const char *threads, char least[32])
     pt_error e = {0};
     uint64_t bytes;
     json_int_t peak;
-    if (run("plan", threads, "1", WORDS("--json"), &peak) != 3)
+    if (run("plan", threads, "1B", WORDS("--json"), &peak) != 3)
         fail_msg("%s threads: %s", threads, text_of(scratch_path("err")));
     json_t *o = read_json(scratch_path("out"));
     assert_int_equal(sscanf(json_string_value(json_object_get(o, "smallest_change")), "--device-memory %30s", least), 1);

@@ -172,7 +172,7 @@ static void bad_records_are_named(void **state)
     refused("fields.csv", "prompt,completion\na,b,c\n", usual, "line 2: 3 fields");
     refused("quote.csv", "prompt,completion\na,\"b\n", usual, "line 2: the quote that begins a field is never closed");
     refused("utf8.csv", "prompt,completion\na,\xff\n", usual, "line 2, field 2: this is not UTF-8");
-    refused("json.jsonl", "{\"prompt\": \"a\", \"completion\": \"b\"}\n{\"prompt\": oops}", usual, "line 2, column 15: not JSON");
+    refused("json.jsonl", "{\"prompt\": \"a\", \"completion\": \"b\"}\n{\"prompt\": oops}", usual, "line 2, column 15: not valid JSON");
     refused("format.jsonl", "{\"text\": \"a\"}", (dataset_options){.format = PT_DATA_MESSAGES}, "but `data_format` is messages");
     refused("long.jsonl", "{\"prompt\": \"a\", \"completion\": \"bcdefgh\"}", (dataset_options){.seq_len = 4, .longer = PT_LONG_ERROR},
             "line 1: an example has 10 tokens");

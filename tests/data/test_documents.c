@@ -111,7 +111,7 @@ static void bad_json_is_named_with_line_and_column(void **state)
     refused(DATA_JSONL, "{\"text\":\"a\"}\n{\"text\": oops}", "line 2, column 13");
     refused(DATA_JSONL, "{\"text\":\"a\"} {\"text\":\"b\"}", "line 1, column 14");
     refused(DATA_JSONL, "{\"text\":\"a", "line 1, column 10");
-    refused(DATA_JSONL, "{\"text\":\"\xff\"}", "line 1, column 9: not JSON: unable to decode byte 0xff");
+    refused(DATA_JSONL, "{\"text\":\"\xff\"}", "line 1, column 9: not valid JSON: unable to decode byte 0xff");
     refused(DATA_JSON, "[{\"text\":\"a\"}, {\"text\": oops}]", "line 1, column 28");
     refused(DATA_JSON, "[{\"text\":\"a\"},\n {\n\"text\": oops}]", "line 3, column 12");
 }

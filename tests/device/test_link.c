@@ -1,6 +1,6 @@
 /* GPUs that exchange by themselves (device/link.h): every byte arrives, from one rank to itself and between as many as there are GPUs; a
- * rank that waits for one that does not come gives up when it is told to. On the GPUs that PROTRAIN_TEST_DEVICE stands for; without NCCL nothing
- * is shown. */
+ * rank that waits for one that does not come gives up when it is told to. On the GPUs that PROTRAIN_TEST_DEVICE stands for; without NCCL
+ * nothing is shown. */
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stddef.h>

@@ -311,9 +311,10 @@ static void a_step_is_known_as_well_as_what_it_waits_for(void **state)
 static void how_well_a_step_is_known_is_told_where_it_was_measured(void **state)
 {
     (void)state;
-    static const struct { double spread, step_ns; const char *words; } cases[] = {
-        {0, 1e9, NULL}, {0.001, 1e9, ", within 10% in most runs"}, {0.1, 1e9, ", within 26% in most runs"},
-        {0.9, 1e9, ", roughly (the machine was busy"}, {0.001, 1e6, ", roughly (so short a step"}};
+    static const struct { double spread, step_ns, disk; const char *words; } cases[] = {
+        {0, 1e9, 0, NULL}, {0.001, 1e9, 0, ", within 10% in most runs"}, {0.1, 1e9, 0, ", within 26% in most runs"},
+        {0.001, 1e9, 0.1, ", within 10% in most runs"}, {0.001, 1e9, 0.3, ", within 10% if the disk keeps its pace"},
+        {0.9, 1e9, 0, ", roughly (the machine was busy"}, {0.001, 1e6, 0.3, ", roughly (so short a step"}};
     random_source all = random_open(), r;
     setup s;
     pt_error e = {0};
@@ -325,6 +326,8 @@ static void how_well_a_step_is_known_is_told_where_it_was_measured(void **state)
         s.costs.spread = s.costs.curves_spread = cases[k].spread;
         assert_int_equal(explain(&s.input, &x, &e), 0);
         x.forecast.busy_ns[QUEUE_COMPUTE] = x.forecast.step_ns = cases[k].step_ns;
+        x.forecast.busy_ns[QUEUE_READ] = cases[k].disk * cases[k].step_ns;
+        x.forecast.busy_ns[QUEUE_WRITE] = 0;
         char *text = explain_text(&x);
         assert_non_null(text);
         if (cases[k].words)

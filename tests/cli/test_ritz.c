@@ -1,0 +1,78 @@
+/* protrain ritz: options that do nothing are refused, a run that is done says so, and a comparison has its page again. */
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stddef.h>
+#include <stdint.h>
+
+#include <cmocka.h>
+
+#include "cli/refusal.h"
+
+static char out[128];
+
+/* A small run. */
+static int ritz(words more)
+{
+    arguments a = {0};
+    add_argument(&a, "ritz");
+    add_arguments(&a, WORDS("--dim", "2", "--n", "64", "--width", "8", "--blocks", "1", "--eval-every", "2", "--eval-n", "64", "--device",
+                            "cpu", "--threads", "1", "--quiet"));
+    add_arguments(&a, more);
+    return program_wait(program_start(&a, scratch_path("out"), scratch_path("err")));
+}
+
+static void set_out(const char *name) { snprintf(out, sizeof out, "%s/%s", scratch, name); }
+
+static void what_does_nothing_is_refused(void **state)
+{
+    (void)state;
+    set_out("none");
+    check_sentence("seeds", ritz(WORDS("--steps", "2", "--seeds", "3")), 2, WORDS("--seeds needs --compare or --gradient-variance"));
+    check_sentence("no seeds", ritz(WORDS("--compare", "mc,sobol", "--out", out, "--seeds", "0")), 2, WORDS("--seeds 0", "1 or more"));
+    check_sentence("resume", ritz(WORDS("--gradient-variance", "--steps", "2", "--resume", "--out", out)), 2, WORDS("leave out --resume"));
+}
+
+static void a_resumed_run_says_what_is_done(void **state)
+{
+    (void)state;
+    set_out("run");
+    assert_int_equal(ritz(WORDS("--steps", "4", "--out", out)), 0);
+    check_sentence("fewer", ritz(WORDS("--steps", "3", "--out", out, "--resume")), 2, WORDS("--steps is 3", "has done 4 steps"));
+    assert_int_equal(ritz(WORDS("--steps", "4", "--out", out, "--resume")), 0);
+    assert_non_null(strstr(text_of(scratch_path("err")), "step 4 of 4 is done: give more --steps"));
+    assert_int_equal(ritz(WORDS("--steps", "6", "--out", out, "--resume")), 0);
+    assert_null(strstr(text_of(scratch_path("err")), "is done"));
+}
+
+static void a_comparison_has_its_page_again(void **state)
+{
+    (void)state;
+    char page[160], again[160], *first, *second;
+    size_t n;
+    pt_error e = {0};
+    set_out("compared");
+    assert_int_equal(ritz(WORDS("--steps", "4", "--compare", "mc,sobol", "--seeds", "2", "--out", out)), 0);
+    snprintf(page, sizeof page, "%s/report.html", out);
+    snprintf(again, sizeof again, "%s/again.html", out);
+    assert_int_equal(run_program(WORDS("report", out, "--out", again)), 0);
+    assert_int_equal(file_read_all(page, 1 << 20, &first, &n, &e), 0);
+    assert_int_equal(file_read_all(again, 1 << 20, &second, &n, &e), 0);
+    const char *table = strstr(first, "<table>"), *end = strstr(first, "</html>");
+    assert_true(table && end && strstr(table, "<td>mc</td>") && strstr(table, "<td>sobol</td>"));
+    const char *same = strstr(second, "<table>");
+    assert_non_null(same);
+    assert_string_equal(same, table);
+    assert_non_null(strstr(second, "2 seeds"));
+    free(first);
+    free(second);
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(what_does_nothing_is_refused),
+        cmocka_unit_test(a_resumed_run_says_what_is_done),
+        cmocka_unit_test(a_comparison_has_its_page_again),
+    };
+    return cmocka_run_group_tests(tests, scratch_make, scratch_remove);
+}

@@ -1,0 +1,126 @@
+/* What is said of one thing, of sizes without a unit, and of a device that a machine file does not have. */
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stddef.h>
+#include <stdint.h>
+
+#include <cmocka.h>
+
+#include "cli/refusal.h"
+
+#include <regex.h>
+
+/* A model of one layer without weights. */
+static const char config[] =
+    "{\"model_type\": \"llama\", \"vocab_size\": 61, \"hidden_size\": 24, \"intermediate_size\": 40, \"num_hidden_layers\": 1,"
+    " \"num_attention_heads\": 4, \"max_position_embeddings\": 64, \"rms_norm_eps\": 1e-05, \"hidden_act\": \"silu\","
+    " \"bos_token_id\": 1, \"eos_token_id\": 2}";
+
+/* ---- one of something ---- */
+
+/* "1 threads", and no "1 is" or "1 this". */
+static void has_no_wrong_plural(const char *name, const char *text)
+{
+    regex_t wrong;
+    regmatch_t at;
+    assert_int_equal(regcomp(&wrong, "(^|[^0-9.,A-Za-z-])1 [a-z]+s([^a-z]|$)", REG_EXTENDED | REG_NEWLINE), 0);
+    static const char *const right[] = {"is ", "has ", "does ", "was ", "us", "ms"}; /* "of layer 1 is", "1 ms" */
+    for (const char *from = text; !regexec(&wrong, from, 1, &at, 0); from += at.rm_eo) {
+        const char *word = strchr(from + at.rm_so, '1') + 2;
+        bool plural = true;
+        for (size_t i = 0; i < sizeof right / sizeof *right; i++)
+            plural = plural && strncmp(word, right[i], strlen(right[i]));
+        if (plural)
+            fail_msg("%s says \"%.*s\": %s", name, (int)(at.rm_eo - at.rm_so), from + at.rm_so, text);
+    }
+    regfree(&wrong);
+}
+
+static void say_of_one(words command)
+{
+    arguments a = {0};
+    add_argument(&a, command[0]);
+    add_arguments(&a, command + 1);
+    const int status = program_wait(program_start(&a, scratch_path("out"), scratch_path("err")));
+    if (status)
+        fail_msg("%s: exit status %d: %s", command[0], status, text_of(scratch_path("err")));
+    has_no_wrong_plural(command[0], text_of(scratch_path("out")));
+    has_no_wrong_plural(command[0], text_of(scratch_path("err")));
+}
+
+static void one_thing_is_no_plural(void **state)
+{
+    (void)state;
+    static uint16_t ids[16] = {3, 4, 5, 6, 7, 8, 9, 10, 11, 12, 13, 14, 15, 16, 17, 18};
+    char model[128], data[128], out[128], page[160];
+    assert_int_equal(mkdir(scratch_path("one"), 0777), 0);
+    put_text("one/config.json", config);
+    snprintf(model, sizeof model, "%s/one", scratch);
+    snprintf(data, sizeof data, "%s", put_text("data.npy", ""));
+    snprintf(out, sizeof out, "%s/run", scratch);
+    static const char header[] = "\x93NUMPY\x01\x00\x76\x00{'descr': '<u2', 'fortran_order': False, 'shape': (16,), }";
+    char npy[128 + sizeof ids];
+    memset(npy, ' ', 128);
+    memcpy(npy, header, sizeof header - 1);
+    npy[127] = '\n';
+    memcpy(npy + 128, ids, sizeof ids);
+    scratch_put("data.npy", npy, sizeof npy);
+    say_of_one(WORDS("plan", "--model", model, "--threads", "1", "--batch-size", "1", "--seq-len", "1"));
+    say_of_one(WORDS("plan", "--model", model, "--machine", "rtx4090", "--batch-size", "1", "--seq-len", "8"));
+    say_of_one(WORDS("train", "--model", model, "--data", data, "--out", out, "--threads", "1", "--batch-size", "1", "--seq-len", "8",
+                     "--steps", "1", "--save-every", "1"));
+    say_of_one(WORDS("train", "--model", model, "--data", data, "--out", out, "--threads", "1", "--batch-size", "1", "--seq-len", "8",
+                     "--steps", "1", "--resume"));
+    say_of_one(WORDS("report", out));
+    snprintf(page, sizeof page, "%s/report.html", out);
+    has_no_wrong_plural("the page", text_of(page));
+    say_of_one(WORDS("ritz", "--dim", "1", "--n", "1", "--steps", "1", "--blocks", "1", "--device", "cpu", "--threads", "1"));
+    say_of_one(WORDS("plan", "--problem", "poisson-cosine", "--dim", "1", "--n", "1", "--device", "cpu", "--threads", "1"));
+}
+
+/* ---- sizes ---- */
+
+static void a_size_without_its_unit_is_refused(void **state)
+{
+    (void)state;
+    static const struct { const char *option, *size, *meant; } each[] = {
+        {"--device-memory", "2", "2GiB"}, {"--host-memory", "8192", "8192MiB"}, {"--disk-memory", "100", "100GiB"},
+        {"--device-memory", "1.", "1GiB"}};
+    for (size_t i = 0; i < sizeof each / sizeof *each; i++) {
+        const int status = run_program(WORDS("plan", "--model", fixture("llama"), "--machine", "laptop16", each[i].option, each[i].size));
+        check_sentence(each[i].option, status, 2, WORDS(each[i].option, "byte", "such as", each[i].meant));
+    }
+    assert_int_equal(run_program(WORDS("plan", "--model", fixture("llama"), "--machine", "laptop16", "--quiet", "--seq-len", "8",
+                                       "--device-memory", "67108864", "--disk-memory", "0")), 0);
+}
+
+/* ---- devices ---- */
+
+static void a_device_that_the_file_has_not_is_refused(void **state)
+{
+    (void)state;
+    const words plan = WORDS("plan", "--model", fixture("llama"), "--seq-len", "8", "--quiet");
+    static const struct { const char *machine, *device; int status; } each[] = {
+        {"laptop16", "cuda", 2}, {"laptop16", "cuda:1", 2}, {"rtx4090", "cpu", 2}, {"laptop16", "cpu", 0}, {"rtx4090", "cuda", 0},
+        {"rtx4090", "auto", 0}};
+    for (size_t i = 0; i < sizeof each / sizeof *each; i++) {
+        arguments a = {0};
+        add_arguments(&a, plan);
+        add_arguments(&a, WORDS("--machine", each[i].machine, "--device", each[i].device));
+        const int status = program_wait(program_start(&a, "/dev/null", scratch_path("err")));
+        if (each[i].status)
+            check_sentence(each[i].machine, status, 2, WORDS("--device is", each[i].device, each[i].machine, "GPU", "leave --device out"));
+        else
+            assert_int_equal(status, 0);
+    }
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(one_thing_is_no_plural),
+        cmocka_unit_test(a_size_without_its_unit_is_refused),
+        cmocka_unit_test(a_device_that_the_file_has_not_is_refused),
+    };
+    return cmocka_run_group_tests(tests, scratch_make, scratch_remove);
+}
