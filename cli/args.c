@@ -16,7 +16,7 @@ void args_help(const char *usage, const arg *table, int n)
             printf("\n%s\n", a->help);
             continue;
         }
-        if (a->kind == ARG_IGNORED || a->kind == ARG_IGNORED_FLAG)
+        if (!a->help)
             continue;
         snprintf(left, sizeof left, a->value_optional ? "%s [%s]" : a->meta ? "%s %s" : "%s", a->name, a->meta ? a->meta : "");
         printf(strlen(left) > 27 ? "  %s\n%30s" : "  %-28s", left, "");

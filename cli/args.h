@@ -29,7 +29,7 @@ typedef struct arg {
     arg_kind kind;
     void *value;
     const char *meta;     /* "DIR" in the help; for ARG_CHOICE the choices */
-    const char *help;
+    const char *help;     /* NULL: not shown there */
     bool value_optional;  /* ARG_STRING: `--resume` alone gives "" */
 } arg;
 

@@ -15,6 +15,7 @@ int command_export(int argc, char **argv)
     progress bar;
     int to = -1, type = PT_EXPORT_F16;
     bool quiet = false;
+    const char *adapter = NULL;
     pt_export_defaults(&o);
     const arg table[] = {
         {"--model", ARG_STRING, &o.model, "DIR", "Hugging Face folder with weights and tokenizer.json", false},
@@ -22,10 +23,16 @@ int command_export(int argc, char **argv)
         {"--out", ARG_STRING, &o.out, "FILE", "the file to write; it appears whole or not at all", false},
         {"--type", ARG_CHOICE, &type, "f32|f16|bf16|q8_0", "type of the matrices; norms and biases are always f32; default f16", false},
         {"--quiet", ARG_FLAG, &quiet, NULL, "no progress bar", false},
+        {"--adapter", ARG_STRING, &adapter, "DIR", NULL, false},
     };
     int failed = args_parse(argc, argv, usage, table, sizeof table / sizeof *table, &e);
     if (failed == 1)
         return 0;
+    if (!failed && adapter)
+        failed = pt_fail(&e, PT_USAGE,
+                         "--adapter: the file has a whole model: merge the adapter first, by protrain merge --model %.300s --adapter "
+                         "%.300s --out MERGED, and export --model MERGED",
+                         o.model ? o.model : "DIR", adapter);
     if (!failed && to < 0)
         failed = pt_fail(&e, PT_USAGE, "--to is missing: give --to gguf");
     o.type = (pt_export_type)type;

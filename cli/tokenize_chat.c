@@ -19,6 +19,8 @@ static void print_ids(const pt_example *x)
     for (size_t i = 0; i < x->n; i++)
         printf("%s%u", i ? " " : "", x->ids[i]);
     puts("");
+    if (x->rejected)
+        print_ids(x->rejected);
 }
 
 /* A conversation comes from anywhere: control characters in it (U+0000 to U+001F, U+007F to U+009F) are not for the terminal. */
@@ -35,6 +37,8 @@ static void print_visible(const char *bytes, size_t n)
 static void print_coloured(const pt_example *x)
 {
     size_t at = 0, learned = 0;
+    if (x->rejected)
+        puts("\033[2mchosen\033[0m");
     for (size_t k = 0; k < x->spans_n; k++) {
         const pt_span span = x->spans[k];
         print_visible(x->text + at, span.first - at);
@@ -47,6 +51,10 @@ static void print_coloured(const pt_example *x)
     for (size_t i = 0; i < x->n; i++)
         learned += x->learned[i];
     printf("%s%zu of %zu tokens are trained on (green).\n", x->bytes && x->text[x->bytes - 1] == '\n' ? "" : "\n", learned, x->n);
+    if (x->rejected) {
+        puts("\033[2mrejected\033[0m");
+        print_coloured(x->rejected);
+    }
 }
 
 int tokenize_chat(const chat_request *r, const char *input, size_t bytes, pt_error *e)

@@ -245,12 +245,14 @@ static void print_summary(const session *s, const pt_trainer *t)
     pt_trainer_summary(t, &m);
     fprintf(stderr, "model    %s, %s parameters, %lld layer%s\n", m.model_type, pt_count_text(count, (uint64_t)m.parameters),
             (long long)m.layers, plural((uint64_t)m.layers));
-    if (m.trained < m.parameters)
-        fprintf(stderr, "trains   %s of %s parameters\n", pt_count_text(tokens, (uint64_t)m.trained), count);
+    fprintf(stderr, "trains   %s\n", m.trains);
     fprintf(stderr, "data     %s tokens, %lld window%s of %lld", pt_count_text(tokens, (uint64_t)m.tokens), (long long)m.windows,
             plural((uint64_t)m.windows), (long long)m.seq_len);
-    if (m.windows % m.batch_size)
-        fprintf(stderr, "; each epoch leaves out the last %lld, which do not fill a batch", (long long)(m.windows % m.batch_size));
+    const long long rest = (long long)(m.windows % m.batch_size);
+    if (rest == 1)
+        fputs("; each epoch leaves out the last one, which does not fill a batch", stderr);
+    else if (rest)
+        fprintf(stderr, "; each epoch leaves out the last %lld, which do not fill a batch", rest);
     fputc('\n', stderr);
     fprintf(stderr, "machine  %s, %d thread%s (%s)\n", m.machine, m.threads, plural((uint64_t)m.threads), m.costs);
     if (m.room[0])
@@ -278,6 +280,8 @@ static void print_step_json(const pt_step *p, const pt_summary *m)
                              "lr", p->lr, "tokens", (json_int_t)p->tokens, "learned_tokens", (json_int_t)p->learned_tokens, "step_s",
                              p->step_s, "predicted_step_s", p->predicted_step_s, "tokens_per_s", p->tokens_per_s);
     if (p->pairs) {
+        json_object_set_new(line, "reward_chosen", json_real(p->reward_chosen));
+        json_object_set_new(line, "reward_rejected", json_real(p->reward_rejected));
         json_object_set_new(line, "reward_margin", json_real(p->reward_margin));
         json_object_set_new(line, "reward_accuracy", json_real(p->reward_accuracy));
     }
@@ -292,6 +296,8 @@ static void print_step_json(const pt_step *p, const pt_summary *m)
     if (p->evaluated)
         json_object_set_new(line, "eval_loss", isfinite(p->eval_loss) ? json_real(p->eval_loss) : json_null());
     if (p->evaluated && p->pairs) {
+        json_object_set_new(line, "eval_reward_chosen", json_real(p->eval_reward_chosen));
+        json_object_set_new(line, "eval_reward_rejected", json_real(p->eval_reward_rejected));
         json_object_set_new(line, "eval_reward_margin", json_real(p->eval_reward_margin));
         json_object_set_new(line, "eval_reward_accuracy", json_real(p->eval_reward_accuracy));
     }

@@ -34,7 +34,7 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t n)
 {
     json_t *record;
     pt_error e = {0};
-    chat_tokens x = {0};
+    chat_tokens x[2] = {0};
     open_once();
     if (n < 1 || record_parse("fuzz", (record_place){1, 1}, (const char *)data + 1, n - 1, &record, &e))
         return 0;
@@ -44,11 +44,16 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t n)
         if (!format_unknown(record, "fuzz", &e))
             abort();
     } else if (rules.format != PT_DATA_TEXT) {
-        int failed = example_make(&rules, the_encoder, record, "fuzz", &x, &e);
-        if (failed ? !e.text[0] : x.ids.n && x.learned[x.ids.n - 1] > 1)
-            abort();
+        format_has_idle_weight(record);
+        const bool pair = rules.format == PT_DATA_PREFERENCE;
+        int failed = pair ? example_make_pair(&rules, the_encoder, record, "fuzz", x, &e)
+                          : example_make(&rules, the_encoder, record, "fuzz", x, &e);
+        for (int k = 0; k < 1 + pair; k++)
+            if (failed ? !e.text[0] : x[k].ids.n && x[k].learned[x[k].ids.n - 1] > 1)
+                abort();
     }
-    chat_tokens_free(&x);
+    chat_tokens_free(&x[0]);
+    chat_tokens_free(&x[1]);
     json_decref(record);
     return 0;
 }

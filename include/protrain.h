@@ -160,9 +160,10 @@ typedef struct pt_step {
     int64_t tokens, learned_tokens; /* seen so far; learned tokens are targets (all of plain text) */
     double step_s, predicted_step_s, tokens_per_s; /* predicted: for a steady step */
     bool evaluated; double eval_loss; /* after this step's update; DPO: the mean over the pairs, and also: */
-    double eval_reward_margin, eval_reward_accuracy;
-    int64_t pairs;           /* DPO: pairs in this step; loss and the next two are means over them */
-    double reward_margin, reward_accuracy; /* beta * (log-ratio of the chosen - of the rejected reply); share of pairs above 0 */
+    double eval_reward_chosen, eval_reward_rejected, eval_reward_margin, eval_reward_accuracy;
+    int64_t pairs;           /* DPO: pairs in this step; loss and the following are means over them */
+    double reward_chosen, reward_rejected; /* beta * log-ratio of the chosen reply, of the rejected one */
+    double reward_margin, reward_accuracy; /* the difference of the two; share of pairs above 0 */
     bool stopped;            /* there was no step: `stop` of one of several ranks returned true, and all should end here */
 } pt_step;
 
@@ -188,6 +189,7 @@ PT_API void pt_trainer_close(pt_trainer *t);
 typedef struct pt_memory { const char *tier; uint64_t budget_bytes, predicted_bytes, peak_bytes; } pt_memory;
 typedef struct pt_summary {
     const char *model_type; int64_t parameters, trained, layers; /* trained: number of parameters that are not frozen */
+    char trains[256];                  /* in words: "LoRA of rank 16 on all linear layers, 8.8M of 502.8M parameters with adamw" */
     const char *machine;               /* processor and arithmetic */
     int threads;
     const char *room;                  /* free memory and the margins left of it, in words; "": all budgets were given */
@@ -315,6 +317,7 @@ typedef struct pt_example {
     const char *text; size_t bytes;            /* the conversation, rendered by the chat template */
     const pt_span *spans; size_t spans_n;      /* ranges of bytes that are trained on, in order */
     const uint32_t *ids; const uint8_t *learned; size_t n; /* its tokens; 1 for each that is trained on, else 0 */
+    const struct pt_example *rejected;         /* of a pair, whose chosen reply this is: the other one; else NULL */
     void *own;                                 /* the library's */
 } pt_example;
 
@@ -323,7 +326,7 @@ typedef struct pt_example {
 PT_API int pt_example_make(const char *model, const char *template_file, pt_train_on train_on, const char *name, const char *json,
                            size_t bytes,
                            pt_example *out, pt_error *e);
-/* {"ids", "learned", "text"}. free() it. */
+/* {"ids", "learned", "text"}; of a pair also "rejected", another such object. free() it. */
 PT_API char *pt_example_json(const pt_example *x);
 PT_API void pt_example_free(pt_example *x);
 

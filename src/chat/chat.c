@@ -155,6 +155,30 @@ static int mark_completion(const chat_call *c)
     return failed;
 }
 
+/* Leaves out the spans of replies that are not learned. */
+static int drop_skipped(const chat_call *c)
+{
+    chat_rendering *r = &c->out->rendering;
+    const json_t *messages = json_object_get(c->variables, "messages");
+    const bool last = c->wish->learned == CHAT_LAST;
+    size_t replies = 0, kept = 0, at = 0;
+    for (size_t i = 0; i < json_array_size(messages); i++)
+        replies += chat_is_reply(c, i);
+    if (!last && replies != r->n_spans)
+        return pt_fail(c->error, PT_FAILED,
+                       "%.300s: the template marks %zu ranges for %zu replies, so that their weights cannot be obeyed: remove the weights",
+                       c->wish->where, r->n_spans, replies);
+    for (size_t i = 0, k = 0; i < json_array_size(messages); i++) {
+        if (!chat_is_reply(c, i) || (k++ + 1 < replies && last))
+            continue;
+        if (at < r->n_spans && !c->wish->skipped[i])
+            r->spans[kept++] = r->spans[at];
+        at++;
+    }
+    r->n_spans = kept;
+    return 0;
+}
+
 static int mark(const chat_call *c)
 {
     chat_rendering *r = &c->out->rendering;
@@ -167,6 +191,8 @@ static int mark(const chat_call *c)
         r->spans[0] = r->spans[r->n_spans - 1];
         r->n_spans = 1;
     }
+    if (!failed && c->wish->skipped)
+        failed = drop_skipped(c);
     return failed ? failed : mark_learned(c);
 }
 

@@ -31,6 +31,7 @@ typedef struct chat_wish {
     size_t prompt_messages;
     const char *where; /* the conversation in messages */
     time_t now;        /* what strftime_now prints */
+    const uint8_t *skipped; /* of each message, 1: a reply that is not learned; NULL: all are */
 } chat_wish;
 
 int chat_tokenize(const chat_source *s, const tokenizer *t, encoder *c, const json_t *conversation, const chat_wish *wish, chat_tokens *out,

@@ -39,7 +39,7 @@ static bool is_role(const json_t *messages, size_t i, const char *wanted)
     return role && !strcmp(role, wanted);
 }
 
-static bool is_reply(const chat_call *c, size_t i) { return is_role(json_object_get(c->variables, "messages"), i, "assistant"); }
+bool chat_is_reply(const chat_call *c, size_t i) { return is_role(json_object_get(c->variables, "messages"), i, "assistant"); }
 
 bool chat_is_special(const tokenizer *t, uint32_t id)
 {
@@ -277,7 +277,7 @@ static int learn_token(const chat_call *c, reply_search *s)
     int failed = 0, tries = 8;
     s->learned = true;
     for (size_t i = 0, start, end; i < n && !failed && !s->token && tries; i++)
-        if (is_reply(c, i) && !chat_has_calls(c, i) && tries-- && !(failed = start_of_reply(c, s, i, &start)))
+        if (chat_is_reply(c, i) && !chat_has_calls(c, i) && tries-- && !(failed = start_of_reply(c, s, i, &start)))
             failed = end_by_rest(c, s, i, start, &end);
     return failed;
 }
@@ -354,7 +354,7 @@ static size_t count_replies(const chat_call *c, size_t n, size_t *last)
 {
     size_t count = 0;
     for (size_t i = 0; i < n; i++)
-        if (is_reply(c, i))
+        if (chat_is_reply(c, i))
             count++, *last = i;
     return count;
 }
@@ -370,7 +370,7 @@ static int search_replies(const chat_call *c, reply_search *s, reply_kinds *kind
     int failed = !first && replies > FEW ? chat_frames_find(c, &kinds->frames) : 0;
     for (size_t i = first, before = 0; i < n && !failed; i++) {
         chat_span span;
-        if (!is_reply(c, i))
+        if (!chat_is_reply(c, i))
             continue;
         failed = find_reply(c, s, kinds, i, &span);
         if (!failed && (span.first < before || span.end < span.first))

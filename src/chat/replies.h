@@ -18,6 +18,7 @@ int chat_render(const chat_call *c, const json_t *variables, chat_rendering *out
 /* The first n messages, with or without the prompt for a reply. */
 int chat_render_first(const chat_call *c, size_t n, bool prompt, chat_rendering *out);
 
+bool chat_is_reply(const chat_call *c, size_t i); /* message i is the assistant's */
 bool chat_is_special(const tokenizer *t, uint32_t id);
 size_t chat_common(const text_buffer *x, const text_buffer *y); /* how many bytes both begin with */
 

@@ -66,6 +66,9 @@ static inline int comm_exchange(comm *c, const comm_move *moves, int n, pt_error
 int comm_all_gather(comm *c, const void *own, size_t bytes, void *all, pt_error *e);
 int comm_broadcast(comm *c, int from, void *data, size_t bytes, pt_error *e);
 int comm_barrier(comm *c, pt_error *e);
+/* Where any rank has failed all fail, with the sentence of the first one, and each knows that the others know. `failed`: this rank's own,
+ * of which *e tells. */
+int comm_agree(comm *c, int failed, pt_error *e);
 /* This rank has failed: it exchanges nothing any more. The first to say so is believed. */
 static inline void comm_abort(comm *c, const pt_error *why) { c->table->abort(c, why); }
 /* Whether a rank has, or is gone; any thread may ask, while another exchanges too. */

@@ -3,6 +3,7 @@
 #include "base/units.h"
 #include "data/formats.h"
 #include "data/token_cache.h"
+#include "data/unknown.h"
 
 #include <fcntl.h>
 #include <inttypes.h>
@@ -91,7 +92,7 @@ static void note(dataset *d, const char *fmt, ...)
     va_list ap;
     va_start(ap, fmt);
     if (used + 3 < sizeof d->notice) {
-        strcpy(d->notice + used, used ? "; " : "");
+        strcpy(d->notice + used, used ? "\n" : "");
         vsnprintf(d->notice + strlen(d->notice), sizeof d->notice - strlen(d->notice), fmt, ap);
     }
     va_end(ap);
@@ -181,7 +182,8 @@ static void note_examples(dataset *d)
     const window_packing *p = &d->packing;
     const uint64_t all = p->examples + p->dropped + p->unlearned;
     if (t->unlearned)
-        note(d, "%" PRIu64 " of %" PRIu64 " records have no token to learn and are left out", t->unlearned, t->records);
+        note(d, "%" PRIu64 " of %" PRIu64 " record%s no token to learn and %s left out", t->unlearned, t->records,
+             t->unlearned == 1 ? "s has" : "s have", t->unlearned == 1 ? "is" : "are");
     if (p->cut)
         note(d,
              "%" PRIu64 " of %" PRIu64 " examples are longer than a window of %lld tokens and are cut (`long_examples` drop leaves them "
@@ -193,6 +195,38 @@ static void note_examples(dataset *d)
     if (p->unlearned)
         note(d, "%" PRIu64 " of %" PRIu64 " examples have no token to learn in the part that fits a window, and are left out",
              p->unlearned, all);
+}
+
+/* A share of the text is lost. */
+static void note_unknown(dataset *d, const data_files *files)
+{
+    const unknown_tally *u = &d->tokens.tally.unknown;
+    char line[48] = "";
+    if (!unknown_matters(u))
+        return;
+    if (u->line)
+        snprintf(line, sizeof line, ": line %" PRIu64, u->line);
+    note(d,
+         "%" PRIu64 " of %" PRIu64 " tokens (%.2g%%) are the unknown token, because the tokenizer has no token for their text; the first "
+         "is in \"%s\" (%.200s%s): %s",
+         u->unknown, u->ids, 100 * (double)u->unknown / (double)u->ids, u->text, name_of_file((void *)files, u->file), line,
+         d->chats ? "give a `chat_template` of which the tokenizer knows the special tokens, or take a model that fits the data"
+                  : "take a model whose tokenizer fits the data");
+}
+
+static void note_records(dataset *d, const data_files *files)
+{
+    const token_tally *t = &d->tokens.tally;
+    if (t->same)
+        note(d,
+             "%" PRIu64 " of %" PRIu64 " records ha%s the same chosen and rejected reply, from which nothing is learned; the first is "
+             "%.200s: line %" PRIu64 ": remove such records",
+             t->same, t->records, t->same == 1 ? "s" : "ve", name_of_file((void *)files, t->same_file), t->same_line);
+    if (t->misplaced)
+        note(d,
+             "%" PRIu64 " of %" PRIu64 " records ha%s a weight that has no effect; the first is %.200s: line %" PRIu64 ": only messages of "
+             "the assistant may have one",
+             t->misplaced, t->records, t->misplaced == 1 ? "s" : "ve", name_of_file((void *)files, t->misplaced_file), t->misplaced_line);
 }
 
 static void note_endless(dataset *d, const data_files *files)
@@ -230,6 +264,7 @@ static int open_stream(dataset *d, const dataset_options *o, const data_files *f
     d->documents = o->documents;
     d->share = share_of(o->part, o->seed, o->held, (dataset_tokens(d) - 1) / (uint64_t)d->seq_len);
     note_endless(d, files);
+    note_unknown(d, files);
     return check_share(d, o, files, e);
 }
 
@@ -291,6 +326,8 @@ static int open_data(dataset *d, const dataset_options *o, const data_files *fil
     if (rc == 0) {
         sum_up(d, o, format);
         note_examples(d);
+        note_records(d, files);
+        note_unknown(d, files);
     }
     return rc;
 }
@@ -345,3 +382,14 @@ const char *dataset_fingerprint(const dataset *d) { return d->tokens.fingerprint
 const char *dataset_summary(const dataset *d) { return d->summary[0] ? d->summary : NULL; }
 
 const char *dataset_notice(const dataset *d) { return d->notice[0] ? d->notice : NULL; }
+
+void dataset_tell(const dataset *d, const char *about, void (*notice)(void *, const char *), void *arg)
+{
+    char sentence[sizeof d->notice + 32];
+    for (const char *line = d->notice; *line && notice; line += strspn(line, "\n")) {
+        const size_t n = strcspn(line, "\n");
+        snprintf(sentence, sizeof sentence, "%.30s%.*s", about, (int)n, line);
+        notice(arg, sentence);
+        line += n;
+    }
+}

@@ -66,10 +66,12 @@ bool dataset_packed(const dataset *d);        /* windows are made of examples */
 bool dataset_chats(const dataset *d);         /* which went through a chat template: the first one did */
 const char *dataset_fingerprint(const dataset *d); /* of the ids: hex, recorded in checkpoints */
 
-/* Sentences for the user, or NULL: what was found in the data and what of it is learned; files of a folder were left out, a damaged cache
- * made anew, examples cut. */
+/* Sentences for the user, or NULL: what was found in the data and what of it is learned; and a line each for what is odd: files of a folder
+ * were left out, a damaged cache made anew, examples cut, text without tokens. */
 const char *dataset_summary(const dataset *d);
 const char *dataset_notice(const dataset *d);
+/* The latter one by one, each behind the words `about`. */
+void dataset_tell(const dataset *d, const char *about, void (*notice)(void *arg, const char *sentence), void *arg);
 
 /* Reading a sample allocates nothing, and threads may do it at the same time.
  *

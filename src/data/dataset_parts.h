@@ -18,7 +18,7 @@ struct dataset {
     int64_t eos;   /* ends a document where those of a stream are apart, -1: nothing does */
     data_share share;   /* of the windows of a stream */
     window_packing packing;
-    char summary[512], notice[1024];
+    char summary[512], notice[4096];
 };
 
 /* recognize.c: what all files are, by the first record of each; `asked` is what the user says. *chats: the last file's are

@@ -9,6 +9,8 @@
 /* What an example is made with, and what it refers to. */
 typedef struct maker {
     chat_source source;
+    bool has_chat;
+    pt_error no_chat; /* why there is no template; missed by conversations alone */
     tokenizer *tokenizer;
     encoder *encoder;
     json_t *record;
@@ -30,7 +32,9 @@ static int open_maker(maker *m, const char *model, const char *template_file, pt
     int failed = tokenizer_open(model, &m->tokenizer, e);
     if (!failed)
         failed = encoder_open(m->tokenizer, &m->encoder, e);
-    return failed ? failed : chat_source_open(&m->source, model, template_file, e);
+    if (!failed)
+        m->has_chat = !chat_source_open(&m->source, model, template_file, &m->no_chat);
+    return failed || m->has_chat || !template_file ? failed : pt_fail(e, m->no_chat.code, "%s", m->no_chat.text);
 }
 
 static void close_maker(maker *m)
@@ -41,14 +45,30 @@ static void close_maker(maker *m)
     tokenizer_close(m->tokenizer);
 }
 
-static int make(maker *m, pt_train_on train_on, const char *name, chat_tokens *x, pt_error *e)
+/* As a document of a stream of text. */
+static int make_text(const maker *m, const char *name, chat_tokens *x, pt_error *e)
 {
-    example_rules rules = {.format = format_of(m->record), .on = train_on, .tokenizer = m->tokenizer, .chat = &m->source,
-                           .now = time(NULL)};
-    if (rules.format == PT_DATA_AUTO || rules.format == PT_DATA_TEXT)
+    const json_t *text = json_object_get(m->record, "text");
+    const chat_pair whole = {"", json_string_value(text), 0, json_string_length(text)};
+    if (!json_is_string(text))
+        return pt_fail(e, PT_FAILED, "%.400s: \"text\" is %s, but it must be a string", name, json_type_name(text));
+    return chat_tokenize_pair(m->tokenizer, m->encoder, &whole, CHAT_ALL, x, e);
+}
+
+/* x[1]: of a pair the rejected reply. */
+static int make(maker *m, pt_train_on train_on, const char *name, chat_tokens x[2], bool *pair, pt_error *e)
+{
+    example_rules rules = {.format = format_of(m->record), .on = train_on, .tokenizer = m->tokenizer,
+                           .chat = m->has_chat ? &m->source : NULL, .no_chat = &m->no_chat, .now = time(NULL)};
+    if (rules.format == PT_DATA_AUTO)
         return format_unknown(m->record, name, e);
     int failed = examples_learned(rules.format, &rules.on, e);
-    return failed ? failed : example_make(&rules, m->encoder, m->record, name, x, e);
+    if (failed)
+        return failed;
+    *pair = rules.format == PT_DATA_PREFERENCE;
+    if (rules.format == PT_DATA_TEXT)
+        return make_text(m, name, x, e);
+    return *pair ? example_make_pair(&rules, m->encoder, m->record, name, x, e) : example_make(&rules, m->encoder, m->record, name, x, e);
 }
 
 _Static_assert(sizeof(pt_span) == sizeof(chat_span), "the one is the other");
@@ -57,8 +77,11 @@ static void show(chat_tokens *x, pt_example *out)
 {
     const chat_rendering *r = &x->rendering;
     *out = (pt_example){.text = r->text.bytes ? r->text.bytes : "", .bytes = r->text.n, .spans = (const pt_span *)r->spans,
-                        .spans_n = r->n_spans, .ids = x->ids.ids, .learned = x->learned, .n = x->ids.n, .own = x};
+                        .spans_n = r->n_spans, .ids = x->ids.ids, .learned = x->learned, .n = x->ids.n};
 }
+
+/* What an example owns. */
+typedef struct owned { chat_tokens tokens[2]; pt_example rejected; } owned;
 
 int pt_example_make(const char *model, const char *template_file, pt_train_on train_on, const char *name, const char *json, size_t bytes,
                     pt_example *out, pt_error *e)
@@ -69,30 +92,42 @@ int pt_example_make(const char *model, const char *template_file, pt_train_on tr
     if (!json || !name)
         return pt_fail_null(e, "pt_example_make", json ? "the name" : "the record");
     maker m = {0};
-    chat_tokens *x = calloc(1, sizeof *x);
-    int failed = x ? open_maker(&m, model, template_file, e) : pt_fail(e, PT_FAILED, "out of memory");
+    bool pair = false;
+    owned *own = calloc(1, sizeof *own);
+    int failed = own ? open_maker(&m, model, template_file, e) : pt_fail(e, PT_FAILED, "out of memory");
     if (!failed)
         failed = read_record(name, json, bytes, &m.record, e);
     if (!failed)
-        failed = make(&m, train_on, name, x, e);
+        failed = make(&m, train_on, name, own->tokens, &pair, e);
     close_maker(&m);
-    if (x)
-        show(x, out);
+    if (!own)
+        return failed;
+    show(&own->tokens[0], out);
+    show(&own->tokens[1], &own->rejected);
+    out->rejected = pair ? &own->rejected : NULL;
+    out->own = own;
     if (failed)
         pt_example_free(out);
     return failed;
+}
+
+static json_t *example_json(const pt_example *x)
+{
+    json_t *ids = json_array(), *learned = json_array();
+    for (size_t i = 0; i < x->n; i++) {
+        json_array_append_new(ids, json_integer(x->ids[i]));
+        json_array_append_new(learned, json_integer(x->learned[i]));
+    }
+    return json_pack("{s:o, s:o, s:s%}", "ids", ids, "learned", learned, "text", x->text, x->bytes);
 }
 
 char *pt_example_json(const pt_example *x)
 {
     if (!x || !x->own)
         return NULL;
-    json_t *ids = json_array(), *learned = json_array();
-    for (size_t i = 0; i < x->n; i++) {
-        json_array_append_new(ids, json_integer(x->ids[i]));
-        json_array_append_new(learned, json_integer(x->learned[i]));
-    }
-    json_t *all = json_pack("{s:o, s:o, s:s%}", "ids", ids, "learned", learned, "text", x->text, x->bytes);
+    json_t *all = example_json(x);
+    if (all && x->rejected)
+        json_object_set_new(all, "rejected", example_json(x->rejected));
     char *text = all ? json_dumps(all, 0) : NULL;
     json_decref(all);
     return text;
@@ -102,7 +137,9 @@ void pt_example_free(pt_example *x)
 {
     if (!x || !x->own)
         return;
-    chat_tokens_free(x->own);
-    free(x->own);
+    owned *own = x->own;
+    chat_tokens_free(&own->tokens[0]);
+    chat_tokens_free(&own->tokens[1]);
+    free(own);
     *x = (pt_example){0};
 }

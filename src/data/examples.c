@@ -23,11 +23,28 @@ static int make_pair(const example_rules *r, encoder *c, const format_record *f,
     return chat_tokenize_pair(r->tokenizer, c, &pair, r->on == PT_TRAIN_ON_ALL ? CHAT_ALL : CHAT_COMPLETION, out, e);
 }
 
+/* What is trained on otherwise than reply by reply. */
+static int check_weights(const example_rules *r, const format_record *f, const char *where, pt_error *e)
+{
+    const bool by_reply = r->on == PT_TRAIN_ON_ASSISTANT || r->on == PT_TRAIN_ON_LAST, all = r->on == PT_TRAIN_ON_ALL;
+    const size_t n = f->skipped && !by_reply ? json_array_size(json_object_get(f->conversation, "messages")) : 0;
+    for (size_t i = all ? 0 : f->prompt_messages; i < n; i++)
+        if (f->skipped[i])
+            return pt_fail(e, PT_FAILED, "%.400s: message %zu has weight 0, but %s", where, i + 1,
+                           all ? "`train_on` all trains on every message: leave one of the two out"
+                               : "a completion is trained on as a whole: remove the weight, or write the record as {\"messages\": ...}");
+    return 0;
+}
+
 static int make_chat(const example_rules *r, encoder *c, const format_record *f, const char *where, chat_tokens *out, pt_error *e)
 {
     static const chat_learned learned[] = {[PT_TRAIN_ON_ASSISTANT] = CHAT_REPLIES, [PT_TRAIN_ON_COMPLETION] = CHAT_COMPLETION,
                                            [PT_TRAIN_ON_LAST] = CHAT_LAST, [PT_TRAIN_ON_ALL] = CHAT_ALL};
-    const chat_wish wish = {.learned = learned[r->on], .prompt_messages = f->prompt_messages, .where = where, .now = r->now};
+    const chat_wish wish = {.learned = learned[r->on], .prompt_messages = f->prompt_messages, .where = where, .now = r->now,
+                            .skipped = f->skipped};
+    const int refused = check_weights(r, f, where, e);
+    if (refused)
+        return refused;
     if (!r->chat) {
         *e = *r->no_chat;
         return PT_FAILED;
@@ -43,7 +60,7 @@ int example_make(const example_rules *r, encoder *c, json_t *record, const char 
         rc = make_chat(r, c, &f, where, out, e);
     else if (rc == 0)
         rc = make_pair(r, c, &f, out, e);
-    json_decref(f.conversation);
+    format_record_free(&f);
     return rc;
 }
 

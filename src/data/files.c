@@ -173,7 +173,7 @@ void data_files_note(const data_files *f, char *out, size_t n)
             continue;
         snprintf(out + used, n - used,
                  "%s%.300s looks like JSON, but is read as one plain text: rename it to .json (an array of records) or .jsonl (one record "
-                 "per line)", used ? "; " : "", f->files[i].path);
+                 "per line)", used ? "\n" : "", f->files[i].path);
         return; /* others are told of when this one is mended */
     }
 }

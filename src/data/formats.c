@@ -21,20 +21,25 @@ static const struct { const char *name, *keys[2]; } formats[] = {
     [PT_DATA_PREFERENCE] = {"preference", {"chosen", "rejected"}},
 };
 
-bool format_fits(pt_data_format f, const json_t *record)
+static bool has_keys(pt_data_format f, const json_t *record)
 {
     const char *const *keys = formats[f].keys;
     return keys[0] && json_object_get(record, keys[0]) && (!keys[1] || json_object_get(record, keys[1]));
 }
+
+/* Another form of a prompt and its completion; it counts where a record has no other keys that are known. */
+static bool is_question(const json_t *record) { return json_object_get(record, "question") && json_object_get(record, "answer"); }
+
+bool format_fits(pt_data_format f, const json_t *record) { return has_keys(f, record) || (f == PT_DATA_PROMPT && is_question(record)); }
 
 pt_data_format format_of(const json_t *record)
 {
     static const pt_data_format order[] = {PT_DATA_PREFERENCE, PT_DATA_MESSAGES, PT_DATA_SHAREGPT, PT_DATA_PROMPT, PT_DATA_ALPACA,
                                            PT_DATA_TEXT};
     for (size_t i = 0; i < sizeof order / sizeof *order; i++)
-        if (format_fits(order[i], record))
+        if (has_keys(order[i], record))
             return order[i];
-    return PT_DATA_AUTO;
+    return is_question(record) ? PT_DATA_PROMPT : PT_DATA_AUTO;
 }
 
 bool format_chats(pt_data_format f, const json_t *record)
@@ -60,8 +65,8 @@ int format_unknown(json_t *record, const char *where, pt_error *e)
     record_keys(record, keys, sizeof keys);
     return pt_fail(e, PT_FAILED,
                    "%.400s: the format of this record is unknown: it has none of the keys \"text\", \"messages\", \"conversations\", "
-                   "\"prompt\" and \"completion\", \"instruction\" and \"output\", or \"chosen\" and \"rejected\" (its keys: %s): rename "
-                   "its keys to those of one format",
+                   "\"prompt\" and \"completion\", \"question\" and \"answer\", \"instruction\" and \"output\", or \"chosen\" and "
+                   "\"rejected\" (its keys: %s): rename its keys to those of one format",
                    where, keys[0] ? keys : "none");
 }
 
@@ -246,12 +251,94 @@ static int check_messages(const json_t *messages, place *p)
     return rc;
 }
 
+/* ---- weights ---- */
+
+static const char *const weight_keys[] = {"weight", "loss_weight"};
+enum { WEIGHT_KEYS = sizeof weight_keys / sizeof *weight_keys };
+
+/* 0 or 1, also as false and true; else -1. */
+static int weight_of(const json_t *value)
+{
+    if (json_is_boolean(value))
+        return json_is_true(value);
+    const double x = json_is_number(value) ? json_number_value(value) : -1;
+    return x == 0 ? 0 : x == 1 ? 1 : -1;
+}
+
+static void copy_weight(json_t *to, const json_t *from)
+{
+    for (int k = 0; k < WEIGHT_KEYS; k++)
+        if (json_object_get(from, weight_keys[k]))
+            json_object_set(to, weight_keys[k], json_object_get(from, weight_keys[k]));
+}
+
+static int skip_message(const json_t *messages, size_t i, format_record *out, place *p)
+{
+    if (!out->skipped)
+        out->skipped = calloc(json_array_size(messages), 1);
+    if (!out->skipped)
+        return pt_fail(p->error, PT_FAILED, "%.400s: out of memory for its weights", p->where);
+    out->skipped[i] = 1;
+    return 0;
+}
+
+/* Takes the weights out of the messages: templates do not see them. A reply with weight 0 is not trained on. */
+static int take_weights(json_t *messages, place *p, format_record *out)
+{
+    int rc = 0;
+    for (size_t i = 0; i < json_array_size(messages) && rc == 0; i++) {
+        json_t *message = json_array_get(messages, i);
+        const char *role = json_string_value(json_object_get(message, "role"));
+        for (int k = 0; k < WEIGHT_KEYS && rc == 0; k++) {
+            const json_t *value = json_object_get(message, weight_keys[k]);
+            const int weight = value && !json_is_null(value) ? weight_of(value) : 1;
+            if (weight < 0)
+                rc = pt_fail(p->error, PT_FAILED,
+                             "%.400s: message %zu: \"%s\" must be 0, so that the message is not trained on, or 1: change it", p->where,
+                             i + 1, weight_keys[k]);
+            else if (!weight && role && !strcmp(role, "assistant"))
+                rc = skip_message(messages, i, out, p);
+            json_object_del(message, weight_keys[k]);
+        }
+    }
+    return rc;
+}
+
+static bool has_idle_weight(const json_t *object, bool may_have)
+{
+    bool has = false;
+    for (int k = 0; k < WEIGHT_KEYS; k++) {
+        const json_t *value = json_object_get(object, weight_keys[k]);
+        has = has || (value && !may_have && weight_of(value) != 0);
+    }
+    return has;
+}
+
+bool format_has_idle_weight(const json_t *record)
+{
+    static const char *const lists[] = {"messages", "conversations", "prompt", "completion", "chosen", "rejected"};
+    bool has = has_idle_weight(record, false);
+    for (size_t i = 0; i < sizeof lists / sizeof *lists; i++) {
+        const json_t *list = json_object_get(record, lists[i]);
+        for (size_t m = 0; json_is_array(list) && m < json_array_size(list); m++) {
+            const json_t *message = json_array_get(list, m);
+            const char *role = json_string_value(json_object_get(message, "role"));
+            const char *from = json_string_value(json_object_get(message, "from"));
+            role = role ? role : from ? role_of(from) : NULL;
+            has = has || has_idle_weight(message, (role && !strcmp(role, "assistant")) || (from && !strcmp(from, "function_call")));
+        }
+    }
+    return has;
+}
+
 static int read_messages(json_t *record, place *p, format_record *out)
 {
     json_t *messages;
     int rc = take_list(json_object_get(record, "messages"), "messages", p, &messages);
     if (rc == 0)
         rc = check_messages(messages, p);
+    if (rc == 0)
+        rc = take_weights(messages, p, out);
     if (rc == 0) {
         json_object_set(record, "messages", messages);
         out->conversation = json_incref(record);
@@ -333,6 +420,8 @@ static int put_turn(json_t *messages, json_t *turn, const place *p)
                      "%.400s: message %zu: unknown \"from\": \"%.40s\": it must be human, gpt, system, observation, tool or function_call",
                      p->where, p->message, from);
     json_decref(joined);
+    if (rc == 0)
+        copy_weight(json_array_get(messages, json_array_size(messages) - 1), turn);
     return rc;
 }
 
@@ -352,6 +441,8 @@ static int read_sharegpt(const json_t *record, place *p, format_record *out)
     if (rc == 0 && !json_array_size(turns))
         rc = check_messages(turns, p);
     if (rc == 0)
+        rc = take_weights(messages, p, out);
+    if (rc == 0)
         out->conversation = conversation_of(record, messages);
     else
         json_decref(messages);
@@ -361,8 +452,28 @@ static int read_sharegpt(const json_t *record, place *p, format_record *out)
 
 /* ---- prompt and completion ---- */
 
+/* As a prompt that ends its line, and a completion. */
+static int take_question(json_t *record, const place *p)
+{
+    const json_t *question = json_object_get(record, "question");
+    json_t *answer = json_object_get(record, "answer"), *nothing = json_string("");
+    int rc = 0;
+    if (!json_is_string(question) || !json_is_string(answer))
+        rc = pt_fail(p->error, PT_FAILED, "%.400s: \"question\" is %s and \"answer\" %s, but both must be strings", p->where,
+                     json_type_name(question), json_type_name(answer));
+    if (rc == 0) {
+        json_object_set_new(record, "prompt", join(question, "\n", nothing));
+        json_object_set(record, "completion", answer);
+    }
+    json_decref(nothing);
+    return rc;
+}
+
 static int read_prompt(json_t *record, place *p, format_record *out)
 {
+    const int failed = has_keys(PT_DATA_PROMPT, record) ? 0 : take_question(record, p);
+    if (failed)
+        return failed;
     json_t *prompt = json_object_get(record, "prompt"), *completion = json_object_get(record, "completion");
     if (json_is_string(prompt) && json_is_string(completion)) {
         out->prompt = prompt;
@@ -379,6 +490,8 @@ static int read_prompt(json_t *record, place *p, format_record *out)
     json_t *messages = json_copy(prompt);
     json_array_extend(messages, completion);
     int rc = check_messages(messages, p);
+    if (rc == 0)
+        rc = take_weights(messages, p, out);
     out->prompt_messages = json_array_size(prompt);
     if (rc == 0)
         out->conversation = conversation_of(record, messages);
@@ -538,6 +651,13 @@ static int read_alpaca(const json_t *record, const place *p, format_record *out)
     else
         json_decref(messages);
     return rc;
+}
+
+void format_record_free(format_record *r)
+{
+    json_decref(r->conversation);
+    free(r->skipped);
+    *r = (format_record){0};
 }
 
 int format_read(pt_data_format f, json_t *record, const char *where, format_record *out, pt_error *e)

@@ -32,9 +32,21 @@ typedef struct token_example {
     uint32_t learned;        /* how many of its ids, of which the first is none */
 } token_example;
 
+enum { UNKNOWN_TEXT = 64 };
+typedef struct unknown_tally { /* of all ids made from text, those that say "unknown" */
+    uint64_t ids, unknown;
+    uint64_t line;           /* of the record of the first; 0: it is in a text */
+    uint32_t file;           /* of the first, as in token_example */
+    char text[UNKNOWN_TEXT]; /* the word that the first is in; "": not looked for */
+} unknown_tally;
+
 typedef struct token_tally { /* of the records that examples were made from */
     uint64_t records, unlearned; /* unlearned: without an id to learn; they are left out */
     uint64_t tokens, learned;    /* of all records */
+    uint64_t same, same_line;    /* pairs of which both replies are the same; the line of the first, in file same_file */
+    uint64_t misplaced, misplaced_line; /* records with a weight where none is read; the line of the first, in file misplaced_file */
+    uint32_t same_file, misplaced_file;
+    unknown_tally unknown;
 } token_tally;
 
 typedef struct token_file {

@@ -4,11 +4,14 @@
 #include "data/bytes.h"
 #include "data/documents.h"
 #include "data/formats.h"
+#include "data/unknown.h"
 
 #include <errno.h>
 #include <fcntl.h>
 #include <malloc.h>
 #include <pthread.h>
+#include <stdatomic.h>
+#include <string.h>
 #include <unistd.h>
 #include <utf8proc.h>
 
@@ -60,6 +63,7 @@ typedef struct pipeline {
     bool ended;            /* the last job is submitted */
     uint64_t filled, taken; /* jobs submitted by the reader, taken by workers */
     uint64_t jobs_n;
+    atomic_bool unknown_seen; /* by the writer, so in an earlier job: no text of another unknown token is wanted */
     job *jobs;
 } pipeline;
 
@@ -294,6 +298,11 @@ static int put_id(id_list *ids, int64_t id, pt_error *e)
     return 0;
 }
 
+static void tell_unknown(pipeline *p, job *j, const unknown_search *s, const uint32_t *ids, size_t n)
+{
+    unknown_count(s, ids, n, !atomic_load(&p->unknown_seen), &j->tally.unknown);
+}
+
 static int encode_segment(pipeline *p, encoder *c, job *j, const segment *s, pt_error *e)
 {
     const tokenizer *t = p->o->tokenizer;
@@ -309,6 +318,9 @@ static int encode_segment(pipeline *p, encoder *c, job *j, const segment *s, pt_
         (rc = encoder_run(c, j->text.p + s->at, s->n, s->begins ? 0 : ENCODE_CONTINUES, &j->ids, e)) < 0)
         rc = explain(j, s, e);
     j->text_ids += j->ids.n - from;
+    if (rc == 0)
+        tell_unknown(p, j, &(unknown_search){t, c, s->begins ? 0 : ENCODE_CONTINUES, j->text.p + s->at, s->n, s->file, 0},
+                     j->ids.ids + from, j->ids.n - from);
     if (rc == 0 && s->ends && tokenizer_eos(t) >= 0)
         rc = put_id(&j->ids, tokenizer_eos(t), e);
     if (rc == 0 && (rc = check_ids(p, j->ids.ids + first, j->ids.n - first, e)) < 0)
@@ -344,6 +356,25 @@ static size_t ids_that_count(const chat_tokens *x, uint32_t *learned)
     return n;
 }
 
+/* Nothing tells one reply from the other. */
+static void note_same(job *j, const segment *s, const chat_tokens x[2])
+{
+    if (x[0].ids.n != x[1].ids.n || memcmp(x[0].ids.ids, x[1].ids.ids, x[0].ids.n * sizeof *x[0].ids.ids))
+        return;
+    if (!j->tally.same++) {
+        j->tally.same_line = s->place.line;
+        j->tally.same_file = s->file;
+    }
+}
+
+static void note_misplaced(job *j, const segment *s)
+{
+    if (!j->tally.misplaced++) {
+        j->tally.misplaced_line = s->place.line;
+        j->tally.misplaced_file = s->file;
+    }
+}
+
 /* The examples of one record, one or a pair; all of them, or none where one has nothing to learn. */
 static int put_examples(job *j, const segment *s, const chat_tokens *x, int many, pt_error *e)
 {
@@ -377,12 +408,19 @@ static int encode_record(pipeline *p, encoder *c, chat_tokens *x, job *j, const 
     int rc = record_parse(s->path, s->place, j->text.p + s->at, s->n, &record, e);
     if (rc == 0)
         rc = check_format(p->o->rules, record, where, e);
-    const bool pair = p->o->rules->format == PT_DATA_PREFERENCE;
+    const bool pair = p->o->rules->format == PT_DATA_PREFERENCE, misplaced = rc == 0 && format_has_idle_weight(record);
     if (rc == 0)
         rc = pair ? example_make_pair(p->o->rules, c, record, where, x, e) : example_make(p->o->rules, c, record, where, x, e);
     for (int k = 0; k < 1 + pair && rc == 0; k++)
         if ((rc = check_ids(p, x[k].ids.ids, x[k].ids.n, e)) < 0)
             rc = pt_error_prefix(e, "%s", where);
+    for (int k = 0; k < 1 + pair && rc == 0; k++)
+        tell_unknown(p, j, &(unknown_search){p->o->tokenizer, c, 0, x[k].rendering.text.bytes, x[k].rendering.text.n, s->file,
+                                             s->place.line}, x[k].ids.ids, x[k].ids.n);
+    if (rc == 0 && pair)
+        note_same(j, s, x);
+    if (rc == 0 && misplaced)
+        note_misplaced(j, s);
     json_decref(record);
     return rc < 0 ? rc : put_examples(j, s, x, 1 + pair, e);
 }
@@ -465,6 +503,17 @@ static int write_documents(const job *j, token_writer *w, pt_error *e)
 
 static void add_tally(token_tally *all, const token_tally *more)
 {
+    if (!all->same && more->same) {
+        all->same_line = more->same_line;
+        all->same_file = more->same_file;
+    }
+    if (!all->misplaced && more->misplaced) {
+        all->misplaced_line = more->misplaced_line;
+        all->misplaced_file = more->misplaced_file;
+    }
+    unknown_add(&all->unknown, &more->unknown);
+    all->same += more->same;
+    all->misplaced += more->misplaced;
     all->records += more->records;
     all->unlearned += more->unlearned;
     all->tokens += more->tokens;
@@ -491,6 +540,8 @@ static int write_all(pipeline *p, token_writer *w, uint64_t *text_ids, token_tal
         *text_ids += j->text_ids;
         if (tally)
             add_tally(tally, &j->tally);
+        if (j->tally.unknown.unknown)
+            atomic_store(&p->unknown_seen, true);
         if (p->o->progress)
             p->o->progress(p->o->progress_arg, j->done_bytes, p->o->total_bytes);
         pthread_mutex_lock(&p->lock);

@@ -1,5 +1,5 @@
-/* chat.c - pt_generator_say: turns of a conversation. The whole of it goes through the template each time; of what that gives, the keys
- * and values of the ids that were fed before, from the first on, stay where they are. */
+/* chat.c - pt_generator_say: turns of a conversation. Each turn renders the whole conversation with the template; the KV cache of the ids
+ * that were fed before is kept as far as they are its beginning. */
 #include "infer/generator.h"
 
 #include "chat/prompt.h"
@@ -51,7 +51,7 @@ static int add_turn(pt_generator *g, const char *text, size_t bytes, pt_error *e
     return failed ? failed : add_message(c, "user", text, bytes, e);
 }
 
-/* As it was before the turn that could not be taken. */
+/* The state before the turn that failed. */
 static void take_back(chat_state *c, size_t messages, size_t reply)
 {
     while (json_array_size(c->messages) > messages)

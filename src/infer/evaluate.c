@@ -1,12 +1,12 @@
 /* evaluate.c - the mean loss of a model over data.
  *
- *   model, data --> shape --> plan of the forward pass alone --> executor --> losses, batch by batch
+ *   model, data --> shape --> plan of forward alone --> executor --> losses, batch by batch
  *
- * The same schedules and blocks as in training, with weights only: where they do not fit into memory they are
- * streamed from the disk tier. */
+ * The same schedules and blocks as in training, with weights only. Weights that do not fit into memory are streamed from the disk tier. */
 #include "base/units.h"
 #include "chat/source.h"
 #include "data/dataset.h"
+#include "data/idle_options.h"
 #include "infer/open.h"
 #include "io/files.h"
 #include "io/safetensors.h"
@@ -63,7 +63,7 @@ static void progress(const evaluation *v, const char *stage, uint64_t done, uint
 
 static void pass_progress(void *arg, uint64_t done, uint64_t total) { progress(arg, "reading the data", done, total); }
 
-/* ---- what is evaluated ---- */
+/* ---- model and data ---- */
 
 void pt_evaluate_defaults(pt_evaluate_options *o)
 {
@@ -101,7 +101,7 @@ static int choose_seq_len(evaluation *v, int64_t *seq_len, pt_error *e)
 static int open_data(evaluation *v, int64_t seq_len, pt_error *e)
 {
     char path[FILE_PATH_BYTES], template[FILE_PATH_BYTES];
-    int failed = dir_check_temporary(e); /* tokens go there */
+    int failed = dir_check_temporary(e); /* the token cache is there */
     if (!failed)
         failed = path_join(path, v->o->model, "tokenizer.json", e);
     if (!failed && path_exists(path))
@@ -117,12 +117,20 @@ static int open_data(evaluation *v, int64_t seq_len, pt_error *e)
         failed = dataset_open(&d, &v->data, e);
     if (!failed && dataset_summary(v->data))
         notice(v, "%s", dataset_summary(v->data));
-    if (!failed && dataset_notice(v->data))
-        notice(v, "%s", dataset_notice(v->data));
-    return failed;
+    if (failed)
+        return failed;
+    dataset_tell(v->data, "", o->notice, o->arg);
+    const bool examples = dataset_packed(v->data);
+    const idle_option idle[] = {
+        {o->chat_template != NULL, dataset_chats(v->data), "chat_template", "on these data, which are no chats"},
+        {o->document_mask, !examples, "document_mask", "on these data: examples never see each other"},
+        {o->long_examples != PT_LONG_CUT, examples, "long_examples", "on these data: text is cut into windows"},
+    };
+    idle_options_tell(idle, sizeof idle / sizeof *idle, o->notice, o->arg);
+    return 0;
 }
 
-/* ---- how ---- */
+/* ---- plan ---- */
 
 static int choose_budgets(evaluation *v, pt_error *e)
 {
@@ -134,11 +142,11 @@ static int choose_budgets(evaluation *v, pt_error *e)
     return failed ? failed : budgets_choose(&r, v->budget, &v->host_tier, NULL, e);
 }
 
-/* Nothing is measured for one pass over some data: of plans that fit, the one that reads least is best on any machine. Rates
- * of an ordinary processor and disk put the rest in order. */
+/* Nothing is measured for one pass over the data: among the plans that fit, the one that reads least is best on any machine. The rates of
+ * an ordinary processor and disk order the rest. */
 static void rough_costs(const evaluation *v, costs *c)
 {
-    const double operations = 500, copied = 8, read = 1.5, written = 1; /* a ns */
+    const double operations = 500, copied = 8, read = 1.5, written = 1; /* per ns */
     const cost_curve copies = {2, {1, 1e9}, {1e4, 1e4 + 1e9 / copied}};
     double weights = (double)accumulator_elements(v->model, 1), forward = 2 * (double)v->shape.unit_rows * weights / operations;
     costs_init(c);
@@ -151,7 +159,7 @@ static void rough_costs(const evaluation *v, costs *c)
     c->task_ns = 1e4;
 }
 
-/* What this machine has beside what was asked for. */
+/* The memory of this machine beyond the given budgets. */
 static search_room find_room(const evaluation *v, const search_input *in)
 {
     search_room room = {.gpu = device_is_gpu(v->device)};

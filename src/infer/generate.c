@@ -1,8 +1,8 @@
 /* generate.c - pt_generator: prompt -> ids -> logits -> ids -> text.
  *
- *   prompt: ids of the prompt are fed         next: [the token drawn last is fed] a token is drawn, its text goes out
+ *   prompt: the prompt's ids are fed          next: [the last token is fed] a token is sampled, its text is returned
  *
- * A drawn token is fed when the one behind it is wanted, so that its text is out before the model runs again. */
+ * A sampled token is fed only when the next one is requested, so that its text is returned before the model runs again. */
 #include "infer/generator.h"
 
 #include "base/units.h"
@@ -139,7 +139,7 @@ static int encode_prompt(pt_generator *g, const char *text, size_t bytes, pt_err
     int failed = encoder_run(g->encoder, text, bytes, ENCODE_TEMPLATE, &g->prompt, e);
     if (failed)
         return pt_error_prefix(e, "the prompt");
-    g->prompt.n -= tokenizer_template_after(g->tokenizer); /* it is to be gone on with */
+    g->prompt.n -= tokenizer_template_after(g->tokenizer); /* the text continues after it */
     int64_t start = m->bos >= 0 ? m->bos : tokenizer_eos(g->tokenizer);
     if (!g->prompt.n && start >= 0 && (failed = id_list_push(&g->prompt, (uint32_t)start, e)))
         return failed;
@@ -192,7 +192,7 @@ static int load_model(pt_generator *g, pt_error *e)
     return failed;
 }
 
-/* How many ids of the prompt are fed already: all that begin it, but for the last, whose logits are wanted. */
+/* How many ids of the prompt are in the KV cache: all that it begins with, except the last, whose logits are needed. */
 static int64_t fed_already(const pt_generator *g)
 {
     size_t n = 0;
@@ -231,7 +231,7 @@ static void tell_room(const pt_generator *g, int64_t wanted, int64_t room)
     g->o.notice(g->o.arg, sentence);
 }
 
-/* The keys and values of as many of the prompt's ids as are there already are kept. */
+/* Keeps the part of the KV cache that the prompt begins with. */
 static int begin(pt_generator *g, int64_t context, pt_error *e)
 {
     int64_t kept = fed_already(g);
@@ -240,8 +240,8 @@ static int begin(pt_generator *g, int64_t context, pt_error *e)
     return failed;
 }
 
-/* A conversation grows: where there is memory for it, room for twice as many tokens is taken, so that keys and values
- * stay where they are. Not where angles depend on how much room there is. */
+/* A conversation grows: if memory allows, the KV cache gets room for twice as many tokens, so that it need not move. Not if angles depend
+ * on the length. */
 static int64_t roomy_context(const pt_generator *g, int64_t need)
 {
     const model_config *m = &g->model->config;
@@ -291,7 +291,7 @@ int pt_generator_prompt(pt_generator *g, const char *text, size_t bytes, int64_t
 
 /* ---- the text ---- */
 
-/* What the token adds to the text; nothing more comes after the last one. */
+/* The text that the token adds; after the last one nothing follows. */
 static int speak(pt_generator *g, int32_t id, bool last, pt_error *e)
 {
     const char *bytes = "";

@@ -1,4 +1,4 @@
-/* generator.h - what a pt_generator is made of, inside infer/ only. */
+/* generator.h - the parts of a pt_generator, inside infer/ only. */
 #ifndef PT_INFER_GENERATOR_H
 #define PT_INFER_GENERATOR_H
 
@@ -10,12 +10,12 @@
 #include "io/files.h"
 #include "io/safetensors.h"
 
-/* Of a conversation. */
+/* State of a conversation. */
 typedef struct chat_state {
-    bool open, replying;        /* replying: what is generated is a reply */
+    bool open, replying;        /* replying: a reply is being generated */
     chat_source source;
     json_t *messages;           /* so far */
-    text_buffer reply;          /* the model's last, which is not yet among them */
+    text_buffer reply;          /* the model's last reply, not yet in `messages` */
 } chat_state;
 
 struct pt_generator {
@@ -30,18 +30,18 @@ struct pt_generator {
     pt_dtype type;
     uint64_t budget;
     stop_ids stops;
-    int32_t vocab;              /* ids that have a text and logits */
+    int32_t vocab;              /* number of ids that have a text and logits */
     sampler sampler;
-    id_list prompt, fed;        /* fed: ids whose keys and values are kept, from the first on */
+    id_list prompt, fed;        /* fed: the ids in the KV cache */
     utf8_stream stream;
     const float *logits;
-    int64_t most, made;         /* new tokens */
-    int32_t last;               /* drawn and not yet fed, -1: none */
-    bool spoken, ended;         /* some text came before; the text is complete */
+    int64_t most, made;         /* new tokens: limit, and so far */
+    int32_t last;               /* sampled and not yet fed, -1: none */
+    bool spoken, ended;         /* spoken: some text was returned; ended: the text is complete */
     chat_state chat;
 };
 
-/* Feeds g->prompt, or what of it has not been fed yet; at most max_new_tokens follow. */
+/* Feeds the part of g->prompt that was not fed yet; at most max_new_tokens follow. */
 int generator_start(pt_generator *g, int64_t max_new_tokens, pt_error *e);
 void chat_state_free(chat_state *c);
 

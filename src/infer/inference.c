@@ -16,10 +16,10 @@ struct inference {
     device *device;
     queue *queue;
     int threads;
-    step_shape shape;          /* one unit: the rows that are computed at the moment */
+    step_shape shape;          /* one unit: the rows that are computed together */
     layer_layout layer;        /* for INFERENCE_ROWS rows */
     inference_layout layout;
-    uint64_t *param_at;        /* of each parameter in the first arena */
+    uint64_t *param_at;        /* offset of each parameter in the first arena */
     block_weights *weights;    /* of each block */
     char *arena, *cache;
     char *mail;                /* host: ids, positions, logits */
@@ -40,11 +40,11 @@ static step_shape shape_of(const model *m, pt_dtype type, int64_t rows)
 {
     step_shape s;
     step_shape_init(&s, m, type, 1, rows);
-    s.slice_rows = m->config.vocab; /* the table lies in one piece */
+    s.slice_rows = m->config.vocab; /* the table is in one piece */
     return s;
 }
 
-/* Where each parameter lies (`param_at` may be NULL); returns their bytes. */
+/* The offset of each parameter (`param_at` may be NULL); returns their bytes. */
 static uint64_t place_params(const model *m, pt_dtype type, uint64_t *param_at)
 {
     uint64_t at = 0;
@@ -56,7 +56,7 @@ static uint64_t place_params(const model *m, pt_dtype type, uint64_t *param_at)
     return at;
 }
 
-/* Of DoRA's adapters, a layer's matrices one behind the other; where that of `matrix` begins (MODEL_MATRICES: where they end). */
+/* Offset of the gains of DoRA's adapters for `matrix`; a layer's matrices follow each other (MODEL_MATRICES: their end). */
 static uint64_t gains_at(const model *m, const step_shape *s, int matrix)
 {
     uint64_t at = 0;
@@ -107,7 +107,7 @@ uint64_t inference_bytes(const model *m, pt_dtype type, const device *d, int64_t
     layer_layout_init(&layer, m, &s, SAVE_INPUT);
     layout_init(&l, m, &s, &layer);
     uint64_t later = cache_layout(m, type, context, &rope_at), loading = load_bytes(m, type, d->info.threads);
-    if (device_is_gpu(d)) /* the rest lies in RAM */
+    if (device_is_gpu(d)) /* the rest is in RAM */
         return l.bytes + later;
     return l.bytes + mail_bytes(m) + (later > loading ? later : loading);
 }
@@ -187,7 +187,7 @@ void inference_close(inference *x)
     free(x);
 }
 
-/* Once, since the weights stay as they are: a token would measure them as long as it reads them. */
+/* Once, because the weights do not change: computing the gains takes as long as reading the weights. */
 static int measure_gains(inference *x, pt_error *e)
 {
     const block_context c = {x->model, &x->shape, x->queue};
@@ -239,7 +239,7 @@ int inference_begin(inference *x, int64_t context, int64_t *kept, pt_error *e)
     return failed;
 }
 
-/* ids and positions of n rows to the device. */
+/* Copies ids and positions of n rows to the device. */
 static void submit_input(inference *x, const int32_t *ids, int64_t n)
 {
     int32_t *mail = (int32_t *)x->mail;
@@ -249,7 +249,7 @@ static void submit_input(inference *x, const int32_t *ids, int64_t n)
     queue_submit(x->queue, &(op){OP_COPY, .copy = {x->arena + x->layout.ids, mail, (size_t)(2 * n) * sizeof *mail}});
 }
 
-/* Logits of row `row` of x, to the host. */
+/* Copies the logits of row `row` of x to the host. */
 static void submit_head(inference *x, int64_t row)
 {
     const model_config *m = &x->model->config;

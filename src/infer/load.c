@@ -1,7 +1,7 @@
-/* load.c - the parameters are cut into items, rows of some MiB, or the whole of a matrix that is stored transposed.
- * Each thread takes the next item, reads and converts it in memory of its own, and copies it to the device by a
- * queue of its own. bf16 rounds as the master weights do (base/dtype.h), so that a trained model and the same model
- * read from files in fp32 compute with the same bits. The caller is one of the threads. */
+/* load.c - loads weights. Parameters are divided into items: rows of some MiB, or the whole of a matrix that is stored transposed. Each
+ * thread takes the next item, reads and converts it in its own memory, and copies it to the device on its own queue. bf16 rounds as master
+ * weights do (base/dtype.h), so that a trained model and the same model read from fp32 files compute with the same bits. The caller is one
+ * of the threads. */
 #include "infer/load.h"
 
 #include "io/safetensors.h"
@@ -22,7 +22,7 @@ typedef struct loader {
     atomic_ullong done;        /* bytes */
     uint64_t total;
     pthread_mutex_t lock;
-    pt_error error;            /* of who failed first */
+    pt_error error;            /* of the thread that failed first */
     atomic_bool failed;
 } loader;
 
@@ -50,7 +50,7 @@ uint64_t load_bytes(const model *m, pt_dtype type, int threads)
     return (uint64_t)threads_of(threads) * each;
 }
 
-/* The parameter and first row of item number `item`; false behind the last. */
+/* The parameter and first row of item number `item`; false after the last. */
 static bool find_item(const model *m, int64_t item, int *param_index, int64_t *row)
 {
     for (int i = 0; i < m->params_n; i++) {

@@ -1,4 +1,4 @@
-/* load.h - weights from files into one arena, by several threads. */
+/* load.h - loads weights from files into one arena, with several threads. */
 #ifndef PT_INFER_LOAD_H
 #define PT_INFER_LOAD_H
 
@@ -10,7 +10,7 @@ struct safetensors;
 typedef struct load_job {
     const model *model;
     const struct safetensors *st; /* NULL: random weights from `seed` */
-    const struct safetensors *adapter; /* of the model's adapters; NULL: it has none */
+    const struct safetensors *adapter; /* of the model's adapters; NULL: none */
     uint64_t seed;
     pt_dtype type;                /* of the weights in the arena */
     device *device;
@@ -22,6 +22,6 @@ typedef struct load_job {
 } load_job;
 
 int load_weights(const load_job *job, pt_error *e);
-uint64_t load_bytes(const model *m, pt_dtype type, int threads); /* memory that is taken meanwhile */
+uint64_t load_bytes(const model *m, pt_dtype type, int threads); /* memory in use during loading */
 
 #endif

@@ -1,10 +1,10 @@
-/* merge.c - an adapter added to the weights that it was trained beside.
+/* merge.c - adds an adapter to the weights of its base.
  *
  *     W' = W + s B A               with magnitudes m (DoRA): each row of that times m / its norm
  *
- * in fp32, rounded once, where it is written. Rows come and go a few at a time; of the adapter a matrix's A and B are in memory. Tensors
- * that have no adapter are copied, the vocabulary with all of its rows: nothing is looked up in the tokenizer. The head and the embedding
- * have none (model/adapter.h), so that a tied model stays tied.
+ * in fp32, rounded once when it is written. A few rows at a time are in memory, and A and B of one matrix. Tensors without an adapter are
+ * copied; the vocabulary keeps all its rows, because the tokenizer is not consulted. The head and the embedding have no adapter
+ * (model/adapter.h), so a tied model stays tied.
  */
 #include "infer/open.h"
 #include "chat/source.h"
@@ -91,7 +91,7 @@ static float norm_of(const float *row, int64_t n)
     return (float)sqrt(sum);
 }
 
-/* w (cols) of row `row` of the module that is part k. */
+/* w (cols) = row `row` of the module that is part k. */
 static void add_row(const merger *x, const param *p, int k, int64_t row, int64_t magnitude_at, float *w)
 {
     const int matrix = adapter_matrix(p->role);

@@ -4,6 +4,7 @@
 #include "io/files.h"
 #include "io/safetensors.h"
 #include "model/adapter.h"
+#include "model/base_mark.h"
 #include "model/weights.h"
 
 int infer_check_options(pt_precision precision, int threads, const char *device, pt_error *e)
@@ -35,6 +36,8 @@ int infer_open_adapted(const char *folder, const char *adapter, void (*notice)(v
     if (failed || !adapter)
         return failed;
     failed = model_adapt_like(*out, adapter, notice, arg, e);
+    if (!failed)
+        base_mark_compare(*out, folder, adapter, notice, arg);
     if (!failed)
         failed = path_join(path, adapter, ADAPTER_WEIGHTS, e);
     return failed ? failed : safetensors_open(path, weights, e);

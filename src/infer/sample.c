@@ -30,7 +30,7 @@ static int most_probable(const float *logits, int32_t n, int32_t *id, pt_error *
     return 0;
 }
 
-/* Brings the k best of c[0 .. n) to the front, in any order. */
+/* Moves the k best of c[0 .. n) to the front, in any order. */
 static void select_best(candidate *c, int64_t n, int64_t k)
 {
     int64_t low = 0, high = n - 1;
@@ -65,8 +65,8 @@ static double total_weight(const candidate *c, int64_t n)
     return sum;
 }
 
-/* Cuts c[0 .. n) to the fewest that have top_p of `total`, best first. All that are rarer than the n-th part of what
- * is left over have less than that together, so they are never among them and need not be sorted. */
+/* Cuts c[0 .. n) to the fewest candidates whose probabilities reach top_p of `total`, best first. All candidates below the n-th part of the
+ * rest have less than the rest together, so they are never among them and need not be sorted. */
 static int64_t cut_tail(candidate *c, int64_t n, double top_p, double total)
 {
     double least = (1 - top_p) * total / (double)n, sum = 0;

@@ -1,23 +1,22 @@
-/* sample.h - from logits to a token. */
+/* sample.h - samples a token from logits. */
 #ifndef PT_SAMPLE_H
 #define PT_SAMPLE_H
 
 #include "base/error.h"
 
-/* weight: probability, but for a factor that all have in common; the best has 1. */
+/* weight: probability up to a common factor; the best has 1. */
 typedef struct candidate { float weight; int32_t id; } candidate;
 
 typedef struct sampler {
     double temperature;   /* 0: the most probable token */
-    int64_t top_k;        /* of the k most probable ones; 0: all */
-    double top_p;         /* of the fewest that have this probability together; 1: all */
+    int64_t top_k;        /* sample from the k most probable ones; 0: from all */
+    double top_p;         /* sample from the fewest with this total probability; 1: from all */
     uint64_t seed;
-    candidate *candidates; /* room for the vocabulary */
+    candidate *candidates; /* scratch for the vocabulary */
 } sampler;
 
-/* The token at `position` of its sequence, from logits (n). Equal logits count in the order of their ids. Temperature
- * first, then top-k, then top-p of what is left. The draw depends on (seed, position) only. PT_FAILED where no logit
- * is finite or one is NaN. */
+/* The token at `position` of its sequence, from logits (n). Equal logits are ordered by id. Temperature first, then top-k, then top-p of
+ * the rest. The result depends on the seed and the position, not on earlier calls. PT_FAILED if no logit is finite or one is NaN. */
 int sample(const sampler *s, const float *logits, int32_t n, uint64_t position, int32_t *id, pt_error *e);
 
 #endif

@@ -17,7 +17,7 @@ static void add(stop_ids *s, const model *m, int64_t id)
         s->ids[s->n++] = (int32_t)id;
 }
 
-/* "eos_token_id" of a file is an id or a list of them; models for conversations have several. */
+/* "eos_token_id" of a file is an id or a list; chat models have several. */
 static int read_file(stop_ids *s, const char *folder, const char *name, const model *m, pt_error *e)
 {
     char path[FILE_PATH_BYTES];

@@ -11,7 +11,7 @@ typedef struct stop_ids {
     int n;
 } stop_ids;
 
-/* The tokenizer's, those of generation_config.json and of config.json, each once; where none of them names one, the architecture's own. */
+/* The tokenizer's, and those of generation_config.json and config.json, each once; if there are none, the architecture's own. */
 int stops_find(stop_ids *s, const char *folder, const model *m, const tokenizer *t, pt_error *e);
 bool stops_has(const stop_ids *s, int32_t id);
 

@@ -7,10 +7,10 @@
 
 static const char replacement[] = "\xef\xbf\xbd"; /* U+FFFD */
 
-/* Bytes at s that could begin a character, of which the rest is not there; 0 where none could. */
+/* Length of an incomplete character at s; 0 if it cannot become a character. */
 static unsigned begun(const char *s, size_t n)
 {
-    static const char second[] = {(char)0x80, (char)0xa0}; /* one of them suits every first byte */
+    static const char second[] = {(char)0x80, (char)0xa0}; /* one of them can follow any first byte */
     for (unsigned k = n < 3 ? (unsigned)n : 3; k > 0; k--)
         for (int i = 0; i < 2; i++) {
             char trial[4] = {0, second[i], (char)0x80, (char)0x80};
@@ -34,7 +34,7 @@ static int reserve(text_buffer *b, size_t capacity, pt_error *e)
     return 0;
 }
 
-/* Everything is first put behind three times its length, and from there, character by character, to the front. */
+/* New bytes go behind three times their length of free space, and from there, character by character, to the front. */
 int utf8_stream_feed(utf8_stream *s, const char *bytes, size_t n, bool last, pt_error *e)
 {
     text_buffer *b = &s->text;

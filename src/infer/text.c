@@ -62,7 +62,7 @@ int pt_tokenizer_encode(pt_tokenizer *t, const char *text, size_t bytes, bool ad
     return 0;
 }
 
-/* Leaves out the ids at both ends that the template puts around every text, where they are there. */
+/* Drops the ids at both ends that the template puts around every text. */
 static int drop_template(pt_tokenizer *t, const uint32_t **ids, size_t *n, pt_error *e)
 {
     id_list around = {0};

@@ -77,7 +77,11 @@ int safetensors_read_f32(const safetensors *st, const safetensors_tensor *t, uin
  * Writes NAME.safetensors, or NAME-00001-of-0000N.safetensors and NAME.safetensors.index.json, and
  * replaces an older model of that name. Until finish the files have ".tmp" behind their names; they
  * are renamed one by one, so where a crash must not leave a mixture, write into a dir_stage folder
- * (files.h). */
+ * (files.h).
+ *
+ * Several processes may write the same files, each of them its parts: all declare and append the same, and say before each append whose
+ * turn it is. One of them, the leader, makes the files and gives them their names once all have written theirs. What one of them cannot
+ * write fails on all, in finish. */
 typedef struct safetensors_writer safetensors_writer;
 enum { SAFETENSORS_SHARD_DEFAULT = 0 };
 #define SAFETENSORS_SHARD_BYTES 5000000000ull /* that is, as Hugging Face does */
@@ -87,6 +91,19 @@ int safetensors_writer_open(const char *folder, const char *name, uint64_t max_s
 int safetensors_declare(safetensors_writer *w, const char *name, pt_dtype dtype, int rank, const int64_t *shape,
                         pt_error *e); /* its number, from 0, or a negative code */
 int safetensors_declare_as(safetensors_writer *w, const safetensors_tensor *t, pt_error *e); /* with t's name, dtype (any) and shape */
+/* Before begin. */
+typedef struct safetensors_sharing {
+    bool leads;
+    bool writes; /* it sees the files; the leader does. One that does not has no turns */
+    /* Returns when all processes have called it, and fails on all where it was told on one of them that it has failed. */
+    int (*meet)(void *arg, int failed, pt_error *e);
+    void *arg;
+} safetensors_sharing;
+void safetensors_share(safetensors_writer *w, const safetensors_sharing *how);
+/* Whether this process, and no other, writes what is appended from now on; else it is counted only, whatever the values. */
+void safetensors_set_turn(safetensors_writer *w, bool own);
+bool safetensors_has_turn(const safetensors_writer *w); /* true where nothing was said */
+
 int safetensors_begin(safetensors_writer *w, pt_error *e);
 int safetensors_append(safetensors_writer *w, int tensor, const void *data, uint64_t bytes, pt_error *e);
 int safetensors_append_f32(safetensors_writer *w, int tensor, const float *values, uint64_t n,

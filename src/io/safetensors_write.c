@@ -9,6 +9,9 @@
  * The files carry ".tmp" behind their names until finish renames them. An older model of the same
  * name is replaced: its index goes when one file is written, its one file when shards are, because
  * readers look for the one file first.
+ *
+ * Where processes share the files, the leader does all of this; the others lay out the same, open what it has made, and sync what they have
+ * written before it renames.
  */
 #include "base/json.h"
 #include "base/units.h"
@@ -51,6 +54,9 @@ struct safetensors_writer {
     out_shard *shards;
     int n_shards;
     bool begun, ready, finished; /* begin was called, it succeeded, and so did finish */
+    safetensors_sharing sharing;
+    bool waits;   /* its turn is another process's */
+    pt_error why; /* what has failed, of which the others are told at the end */
 };
 
 int safetensors_writer_open(const char *folder, const char *name, uint64_t max_shard_bytes,
@@ -65,8 +71,20 @@ int safetensors_writer_open(const char *folder, const char *name, uint64_t max_s
     strcpy(w->folder, folder);
     strcpy(w->name, name);
     w->max_shard_bytes = max_shard_bytes ? max_shard_bytes : SAFETENSORS_SHARD_BYTES;
+    w->sharing = (safetensors_sharing){.leads = true, .writes = true};
     *out = w;
     return 0;
+}
+
+void safetensors_share(safetensors_writer *w, const safetensors_sharing *how) { w->sharing = *how; }
+
+void safetensors_set_turn(safetensors_writer *w, bool own) { w->waits = !own; }
+
+bool safetensors_has_turn(const safetensors_writer *w) { return !w->waits; }
+
+static int meet(const safetensors_writer *w, int failed, pt_error *e)
+{
+    return w->sharing.meet ? w->sharing.meet(w->sharing.arg, failed, e) : failed;
 }
 
 static int add_tensor(safetensors_writer *w, const char *name, out_tensor t, pt_error *e)
@@ -205,6 +223,21 @@ static int shard_allocate(const out_shard *s, uint64_t bytes, pt_error *e)
                          size_format(size, bytes));
 }
 
+static int shard_create(out_shard *s, const char *header, size_t n, pt_error *e)
+{
+    unsigned char length[8];
+    for (int i = 0; i < 8; i++)
+        length[i] = (unsigned char)((uint64_t)n >> 8 * i);
+    s->fd = open(s->temporary, O_WRONLY | O_CREAT | O_TRUNC | O_CLOEXEC, 0666);
+    if (s->fd < 0)
+        return pt_fail_errno(e, PT_FAILED, "%.400s: cannot be created", s->temporary);
+    int status = shard_allocate(s, 8 + n + s->bytes, e);
+    if (!status)
+        status = fd_write_all(s->fd, length, 8, s->path, e);
+    return status ? status : fd_write_all(s->fd, header, n, s->path, e);
+}
+
+/* Its name and where its tensors lie; the leader makes it. */
 static int shard_begin(safetensors_writer *w, int shard, pt_error *e)
 {
     out_shard *s = &w->shards[shard];
@@ -216,40 +249,45 @@ static int shard_begin(safetensors_writer *w, int shard, pt_error *e)
     if (!header)
         return pt_fail(e, PT_FAILED, "%.400s: its header cannot be made: a tensor name is used twice or is not UTF-8, "
                        "or there is no memory", s->path);
-    unsigned char length[8];
-    for (int i = 0; i < 8; i++)
-        length[i] = (unsigned char)((uint64_t)n >> 8 * i);
     for (size_t i = 0; i < w->n; i++)
         if (w->tensors[i].shard == shard)
             w->tensors[i].offset += 8 + n;
-    s->fd = open(s->temporary, O_WRONLY | O_CREAT | O_TRUNC | O_CLOEXEC, 0666);
-    if (s->fd < 0)
-        status = pt_fail_errno(e, PT_FAILED, "%.400s: cannot be created", s->temporary);
-    if (!status)
-        status = shard_allocate(s, 8 + n + s->bytes, e);
-    if (!status)
-        status = fd_write_all(s->fd, length, 8, s->path, e);
-    if (!status)
-        status = fd_write_all(s->fd, header, n, s->path, e);
+    if (w->sharing.leads)
+        status = shard_create(s, header, n, e);
     free(header);
+    return status;
+}
+
+static int shard_join(out_shard *s, pt_error *e)
+{
+    s->fd = open(s->temporary, O_WRONLY | O_CLOEXEC);
+    return s->fd < 0 ? pt_fail_errno(e, PT_FAILED, "%.400s: cannot be opened", s->temporary) : 0;
+}
+
+static int check_room(const safetensors_writer *w, pt_error *e)
+{
+    uint64_t free_bytes;
+    char need[32], have[32];
+    int status = disk_free_bytes(w->folder, &free_bytes, e);
+    if (!status && w->total > free_bytes)
+        status = pt_fail(e, PT_FAILED, "%.400s: the tensors need %s, but only %s are free: make room, or choose another folder", w->folder,
+                         size_format(need, w->total), size_format(have, free_bytes));
     return status;
 }
 
 int safetensors_begin(safetensors_writer *w, pt_error *e)
 {
-    uint64_t free_bytes;
-    char need[32], have[32];
     if (w->begun)
         return pt_fail(e, PT_USAGE, "%.400s: begin was called twice", w->folder);
     w->begun = true;
-    int status = disk_free_bytes(w->folder, &free_bytes, e);
-    if (!status && w->total > free_bytes)
-        status = pt_fail(e, PT_FAILED, "%.400s: the tensors need %s, but only %s are free: make room, or choose another folder", w->folder,
-                         size_format(need, w->total), size_format(have, free_bytes));
+    int status = w->sharing.leads ? check_room(w, e) : 0;
     if (!status)
         status = layout_shards(w, e);
     for (int i = 0; !status && i < w->n_shards; i++)
         status = shard_begin(w, i, e);
+    status = meet(w, status, e);
+    for (int i = 0; !status && i < w->n_shards && w->sharing.writes && !w->sharing.leads && !w->why.code; i++)
+        shard_join(&w->shards[i], &w->why);
     w->ready = !status;
     return status;
 }
@@ -265,10 +303,12 @@ int safetensors_append(safetensors_writer *w, int tensor, const void *data, uint
         return pt_fail(e, PT_USAGE, "tensor \"%.100s\" has %llu bytes; after %llu, %llu more were given", t->name,
                        (unsigned long long)t->bytes, (unsigned long long)t->written, (unsigned long long)bytes);
     out_shard *s = &w->shards[t->shard];
-    int status = fd_pwrite_all(s->fd, data, bytes, t->offset + t->written, s->path, e);
-    if (!status)
-        t->written += bytes;
-    return status;
+    const bool shared = w->sharing.meet != NULL;
+    int status = w->waits || w->why.code ? 0 : fd_pwrite_all(s->fd, data, bytes, t->offset + t->written, s->path, shared ? &w->why : e);
+    if (status && !shared)
+        return status;
+    t->written += bytes;
+    return 0;
 }
 
 static void convert_from_f32(pt_dtype dtype, const float *src, size_t n, void *dst)
@@ -297,6 +337,8 @@ int safetensors_append_f32(safetensors_writer *w, int tensor, const float *value
         return pt_fail(e, PT_USAGE, "tensor \"%.100s\" was declared as %s, which is not written from fp32",
                        w->tensors[tensor].name, dtype_name(dtype));
     uint64_t most = sizeof piece / dtype_bytes(dtype);
+    if (w->waits)
+        return safetensors_append(w, tensor, values, n * dtype_bytes(dtype), e);
     int status = 0;
     while (n && !status) {
         uint64_t k = n < most ? n : most;
@@ -346,6 +388,16 @@ static int publish(safetensors_writer *w, pt_error *e)
     return status ? status : dir_sync(w->folder, e);
 }
 
+static int shard_end(out_shard *s, pt_error *e)
+{
+    if (s->fd < 0)
+        return 0;
+    int failed = fsync(s->fd);
+    failed |= close(s->fd);
+    s->fd = -1;
+    return failed ? pt_fail_errno(e, PT_FAILED, "%.400s: cannot be written to its end and synced", s->path) : 0;
+}
+
 int safetensors_finish(safetensors_writer *w, pt_error *e)
 {
     if (!w->ready || w->finished)
@@ -354,15 +406,15 @@ int safetensors_finish(safetensors_writer *w, pt_error *e)
         if (w->tensors[i].written != w->tensors[i].bytes)
             return pt_fail(e, PT_USAGE, "tensor \"%.100s\" has %llu bytes, but only %llu were given", w->tensors[i].name,
                            (unsigned long long)w->tensors[i].bytes, (unsigned long long)w->tensors[i].written);
-    for (int i = 0; i < w->n_shards; i++) {
-        out_shard *s = &w->shards[i];
-        int failed = fsync(s->fd);
-        failed |= close(s->fd);
-        s->fd = -1;
-        if (failed)
-            return pt_fail_errno(e, PT_FAILED, "%.400s: cannot be written to its end and synced", s->path);
-    }
-    int status = publish(w, e);
+    int status = w->why.code;
+    if (status && e)
+        *e = w->why;
+    for (int i = 0; i < w->n_shards && !status; i++)
+        status = shard_end(&w->shards[i], e);
+    status = meet(w, status, e);
+    if (status)
+        return status;
+    status = meet(w, w->sharing.leads ? publish(w, e) : 0, e);
     w->finished = !status;
     return status;
 }
@@ -374,7 +426,7 @@ void safetensors_writer_close(safetensors_writer *w)
     for (int i = 0; w->shards && i < w->n_shards; i++) {
         if (w->shards[i].fd >= 0)
             close(w->shards[i].fd);
-        if (!w->finished && w->shards[i].temporary[0])
+        if (!w->finished && w->sharing.leads && w->shards[i].temporary[0])
             unlink(w->shards[i].temporary);
     }
     for (size_t i = 0; i < w->n; i++)

@@ -62,8 +62,7 @@ bool adapter_name_ends(const char *module, const char *target)
 
 static const param *matrix_of(const model *m, int block, int matrix) { return block_param(m, &m->blocks[block], roles[matrix].base); }
 
-/* The shortest end of a module's name that is unique among the modules of a layer: "q_proj"; in GPT-2 "mlp.c_proj". */
-static void short_name(const model *m, int matrix, int part, char out[MODEL_NAME])
+void adapter_short_name(const model *m, int matrix, int part, char out[MODEL_NAME])
 {
     char name[MODEL_NAME], other[MODEL_NAME];
     adapter_module_name(matrix_of(m, 1, matrix), part, name);
@@ -88,7 +87,7 @@ static void list_modules(const model *m, char *out, size_t n)
     char name[MODEL_NAME];
     for (int i = 0; i < MODEL_MATRICES; i++)
         for (int k = 0; k < matrix_of(m, 1, i)->parts && used < n; k++) {
-            short_name(m, i, k, name);
+            adapter_short_name(m, i, k, name);
             used += (size_t)snprintf(out + used, n - used, "%s%s", used ? ", " : "", name);
         }
 }
@@ -104,7 +103,7 @@ static void add_matrices(const model *m, int first, int last, targets *t)
 {
     for (int i = first; i <= last; i++)
         for (int k = 0; k < matrix_of(m, 1, i)->parts; k++)
-            short_name(m, i, k, t->of[t->n++]);
+            adapter_short_name(m, i, k, t->of[t->n++]);
 }
 
 static int refuse_target(const model *m, const char *name, size_t n, pt_error *e)

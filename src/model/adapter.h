@@ -73,6 +73,9 @@ void adapters_free(adapters *a);
 /* Writes FOLDER/adapter_config.json; `base`: the name or path of the base model. */
 int adapter_write_config(const model *m, const char *folder, const char *base, pt_error *e);
 
+/* The shortest end of a module's name that is unique among the modules of a layer: "q_proj"; in GPT-2 "mlp.c_proj". */
+void adapter_short_name(const model *m, int matrix, int part, char out[MODEL_NAME]);
+
 /* Internal to model/: */
 int adapters_new(const model *m, adapters **out, pt_error *e);
 int adapters_attach(model *m, adapters *a, pt_error *e); /* takes ownership, also on failure */

@@ -597,8 +597,8 @@ static int refuse_folder(const char *path, pt_error *e)
     char file[FILE_PATH_BYTES];
     const int reason = errno;
     if (!path_join(file, path, ADAPTER_CONFIG, NULL) && path_exists(file))
-        return pt_fail(e, PT_FAILED, "%.400s: holds an adapter and no model: give it by `adapter` beside its `model`, or merge both first "
-                       "(protrain merge)", path);
+        return pt_fail(e, PT_FAILED, "%.300s: holds an adapter and no model: give it by `adapter` beside its `model`, or merge both first, "
+                       "by protrain merge --model DIR --adapter %.300s --out MERGED", path, path);
     errno = reason;
     return pt_fail_errno(e, PT_FAILED, "%.400s: a model's folder needs a config.json, but it cannot be opened", path);
 }

@@ -70,7 +70,7 @@ static int declare(const exporter *x)
 
 static int append_values(exporter *x, int number, pt_dtype dtype, const param_part *part, const float *values, int64_t n)
 {
-    for (int64_t i = 0; dtype == PT_F16 && i < n; i++)
+    for (int64_t i = 0; dtype == PT_F16 && i < n && safetensors_has_turn(x->w); i++)
         if (fabsf(values[i]) >= F16_MAX_ROUNDED && isfinite(values[i]))
             return pt_fail(x->e, PT_FAILED,
                            "tensor \"%s\": %g is beyond what F16 can hold; save as bf16 or fp32", part->name,
@@ -118,7 +118,7 @@ static int append_transposed(exporter *x, int index, int k, int number, pt_dtype
         for (int64_t r = 0; r < part->rows && !status; r += in) {
             int64_t rows = part->rows - r < in ? part->rows - r : in;
             status = x->get(x->arg, index, part->row0 + r, rows, x->scratch, x->e);
-            if (!status)
+            if (!status && safetensors_has_turn(x->w))
                 transpose(stored + r, part->rows, x->scratch + c, p->cols, rows, n);
         }
         if (!status)

@@ -183,6 +183,9 @@ typedef struct model_freezing {
  * to train. A tied head goes with the embedding. */
 int model_freeze(model *m, const model_freezing *f, pt_error *e);
 int64_t model_trained_parameters(const model *m); /* sum of rows * cols of the trained parameters */
+/* "LoRA of rank 16 on all linear layers, 8.8M of 502.8M parameters with adamw; base in nf4"; `with` is the optimizer. trained.c */
+enum { MODEL_TRAINED_TEXT = 256 };
+void model_describe_trained(const model *m, const char *with, char out[MODEL_TRAINED_TEXT]);
 uint64_t model_frozen_hash(const model *m);       /* identifies the set of frozen parameters, and their formats; 0: none is frozen */
 static inline bool model_trains_all(const model *m) { return model_frozen_hash(m) == 0; }
 /* A part's values are contiguous in the parameter: the first of them, and their number. */

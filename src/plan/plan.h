@@ -40,6 +40,7 @@ typedef struct plan_target {
     int64_t trained; /* number of trained parameters */
     uint64_t frozen; /* identifies the frozen ones: model_frozen_hash; 0: none */
     int passing;     /* model_passing_layers */
+    char trains[MODEL_TRAINED_TEXT]; /* model_describe_trained; "" where the file does not say */
     pt_dtype type;
     int gpu; /* 1 or 0; -1 if the file does not say */
     const optimizer *optimizer; /* NULL if the file does not say */

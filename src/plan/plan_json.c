@@ -77,10 +77,14 @@ static int read_trained(const json_source *in, plan_target *t, pt_error *e)
     if (!failed)
         failed = json_get_int(in, "passing", JSON_OPTIONAL, 0, t->layers, &passing, e);
     t->passing = (int)passing;
+    const char *trains = "";
+    if (!failed)
+        failed = json_get_string(in, "trains", JSON_OPTIONAL, &trains, e);
     if (!failed)
         failed = json_get_string(in, "frozen", JSON_OPTIONAL, &text, e);
     if (failed)
         return failed;
+    snprintf(t->trains, sizeof t->trains, "%s", trains);
     t->frozen = strtoull(text, &end, 16);
     if (!*text || *end || (t->frozen == 0) != (t->trained == t->parameters))
         return pt_fail(e, PT_FAILED, "%s: \"trained\" and \"frozen\" do not belong together; plan again", in->where);
@@ -103,7 +107,7 @@ static int read_optimizer(const json_source *in, plan_target *t, pt_error *e)
 static int read_target(const json_source *s, plan_target *t, pt_error *e)
 {
     static const char *const keys[] = {"model_type", "parameters", "layers", "hidden", "heads", "kv_heads", "ffn",    "vocab",
-                                       "seq_len",    "batch",      "dtype",  "optimizer", "gpu", "trained", "frozen", "passing"};
+                                       "seq_len",    "batch",      "dtype",  "optimizer", "gpu", "trained", "frozen", "passing", "trains"};
     json_source in = {0};
     int failed = json_get_object(s, "made_for", JSON_OPTIONAL, &in, e), type = 0;
     if (failed || !in.object)
@@ -345,18 +349,19 @@ char *plan_to_json(const plan *p, const model *m, const step_shape *s)
     if (!f)
         return NULL;
     const model_config *c = &m->config;
-    char trained[128] = "";
+    char trained[128] = "", trains[MODEL_TRAINED_TEXT];
+    model_describe_trained(m, shape_optimizer(s)->name, trains);
     if (!model_trains_all(m))
         snprintf(trained, sizeof trained, ", \"trained\": %lld, \"passing\": %d, \"frozen\": \"%016llx\"",
                  (long long)model_trained_parameters(m), model_passing_layers(m), (unsigned long long)model_frozen_hash(m));
     fprintf(f, "{\n  \"made_for\": {\"model_type\": \"%s\", \"parameters\": %lld, \"layers\": %lld, \"hidden\": %lld, \"heads\": %lld, "
                "\"kv_heads\": %lld, \"ffn\": %lld, \"vocab\": %lld, \"seq_len\": %lld, \"batch\": %lld, \"dtype\": \"%s\", \"optimizer\": "
                "\"%s\", "
-               "\"gpu\": %s%s},\n",
+               "\"gpu\": %s%s, \"trains\": \"%s\"},\n",
             c->model_type, (long long)m->parameters, (long long)c->layers, (long long)c->hidden, (long long)c->heads,
             (long long)c->kv_heads,
             (long long)c->ffn, (long long)c->vocab, (long long)s->seq_len, (long long)s->batch, types[s->type == types[1].type].name,
-            shape_optimizer(s)->name, s->gpu ? "true" : "false", trained);
+            shape_optimizer(s)->name, s->gpu ? "true" : "false", trained, trains);
     fprintf(f, "  \"chunk_bytes\": %lld,\n  \"n_buffer\": %d,\n  \"n_update\": %d,\n  \"n_swap\": %d,\n  \"micro_batch\": %lld,\n"
                "  \"visit\": %d,\n  \"update\": \"%s\",\n  \"chunks\": [",
             (long long)p->chunk_bytes, p->n_buffer, p->n_update, p->n_swap, (long long)p->micro_batch, p->visit, update_names[p->update]);

@@ -79,6 +79,23 @@ static void write_room(FILE *out, const char *room)
     }
 }
 
+/* Goes on in another line, after a comma, where it would be too long for the screen. */
+static void write_wrapped(FILE *out, const char *word, const char *text)
+{
+    const size_t indent = strlen("others   ");
+    while (strlen(text) > SCREEN - indent) {
+        size_t n = SCREEN - indent;
+        while (n > 1 && !(text[n - 1] == ',' && text[n] == ' '))
+            n--;
+        if (n == 1)
+            break;
+        fprintf(out, "%s%.*s\n", word, (int)n, text);
+        text += n + 1;
+        word = "         ";
+    }
+    fprintf(out, "%s%s\n", word, text);
+}
+
 /* Sums over the chunks that are trained, or over the others. Matrices in few bits have more values than elements. */
 typedef struct chunk_bytes { double values, weights, states, gradients; } chunk_bytes;
 
@@ -114,11 +131,9 @@ static void write_trained(FILE *out, const explanation *x)
     const model *m = x->in->search->model;
     const packing *k = &x->in->best->packing;
     const chunk_bytes own = sum_chunks(k, m, true), frozen = sum_chunks(k, m, false);
-    char count[32], all[32];
-    fprintf(out, "trains   %s of %s parameters%s with %s\n",
-            model_trains_all(m) ? "all" : count_format(count, (uint64_t)model_trained_parameters(m)),
-            count_format(all, (uint64_t)m->parameters), m->adapters ? ", adapters of a frozen model," : "",
-            shape_optimizer(x->in->search->shape)->name);
+    char what[MODEL_TRAINED_TEXT];
+    model_describe_trained(m, shape_optimizer(x->in->search->shape)->name, what);
+    write_wrapped(out, "trains   ", what);
     if (!x->in->search->training || !(own.values > 0))
         return;
     fprintf(out, "         bytes per parameter: weights %.3g, optimizer states %.3g, gradients %.3g", own.weights / own.values,
@@ -230,23 +245,6 @@ static void write_disk(FILE *out, const explanation *x)
     if (x->in->steps)
         fprintf(out, ", %s in this run", short_size(all, f->written_bytes * (uint64_t)x->in->steps));
     fprintf(out, "\n         %s\n", forecast_wear(f, wear));
-}
-
-/* Goes on in another line, after a comma, where it would be too long for the screen. */
-static void write_wrapped(FILE *out, const char *word, const char *text)
-{
-    const size_t indent = strlen("others   ");
-    while (strlen(text) > SCREEN - indent) {
-        size_t n = SCREEN - indent;
-        while (n > 1 && !(text[n - 1] == ',' && text[n] == ' '))
-            n--;
-        if (n == 1)
-            break;
-        fprintf(out, "%s%.*s\n", word, (int)n, text);
-        text += n + 1;
-        word = "         ";
-    }
-    fprintf(out, "%s%s\n", word, text);
 }
 
 /* Of plans made as another system would. */

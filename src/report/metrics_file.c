@@ -11,14 +11,20 @@
 
 #define MAX_BYTES (INT64_C(1) << 60)
 
-static const struct { const char *key; json_need need; size_t at; } numbers[] = {
-    {"loss", JSON_REQUIRED, offsetof(metrics_line, loss)},
-    {"grad_norm", JSON_OPTIONAL, offsetof(metrics_line, grad_norm)},
-    {"lr", JSON_OPTIONAL, offsetof(metrics_line, lr)},
-    {"step_s", JSON_OPTIONAL, offsetof(metrics_line, step_s)},
-    {"predicted_step_s", JSON_OPTIONAL, offsetof(metrics_line, predicted_step_s)},
-    {"tokens_per_s", JSON_OPTIONAL, offsetof(metrics_line, tokens_per_s)},
-    {"eval_loss", JSON_OPTIONAL, offsetof(metrics_line, eval_loss)},
+static const struct { const char *key; json_need need; size_t at; double least; } numbers[] = {
+    {"loss", JSON_REQUIRED, offsetof(metrics_line, loss), 0},
+    {"grad_norm", JSON_OPTIONAL, offsetof(metrics_line, grad_norm), 0},
+    {"lr", JSON_OPTIONAL, offsetof(metrics_line, lr), 0},
+    {"step_s", JSON_OPTIONAL, offsetof(metrics_line, step_s), 0},
+    {"predicted_step_s", JSON_OPTIONAL, offsetof(metrics_line, predicted_step_s), 0},
+    {"tokens_per_s", JSON_OPTIONAL, offsetof(metrics_line, tokens_per_s), 0},
+    {"eval_loss", JSON_OPTIONAL, offsetof(metrics_line, eval_loss), 0},
+    {"reward_chosen", JSON_OPTIONAL, offsetof(metrics_line, chosen), -METRICS_MAX},
+    {"reward_rejected", JSON_OPTIONAL, offsetof(metrics_line, rejected), -METRICS_MAX},
+    {"reward_margin", JSON_OPTIONAL, offsetof(metrics_line, margin), -METRICS_MAX},
+    {"reward_accuracy", JSON_OPTIONAL, offsetof(metrics_line, accuracy), 0},
+    {"eval_reward_margin", JSON_OPTIONAL, offsetof(metrics_line, eval_margin), -METRICS_MAX},
+    {"eval_reward_accuracy", JSON_OPTIONAL, offsetof(metrics_line, eval_accuracy), 0},
 };
 
 static int read_bytes(const json_source *s, tier t, const char *what, uint64_t *out, pt_error *e)
@@ -41,7 +47,7 @@ static int read_object(const json_source *s, metrics_line *out, pt_error *e)
         failed = json_get_int(s, "learned_tokens", JSON_OPTIONAL, 0, INT64_C(1) << 62, &out->learned_tokens, e);
     for (size_t i = 0; i < sizeof numbers / sizeof *numbers && !failed; i++) {
         double value = NAN;
-        failed = json_get_double(s, numbers[i].key, numbers[i].need, 0, METRICS_MAX, &value, e);
+        failed = json_get_double(s, numbers[i].key, numbers[i].need, numbers[i].least, METRICS_MAX, &value, e);
         memcpy((char *)out + numbers[i].at, &value, sizeof value);
     }
     for (tier t = 0; t < TIERS && !failed; t++) {

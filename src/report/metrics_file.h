@@ -14,6 +14,7 @@ typedef struct metrics_line {
     double loss;                                   /* nats a token */
     int64_t tokens, learned_tokens;                /* seen so far, and targets of them; 0 where the line does not say */
     double grad_norm, lr, step_s, predicted_step_s, tokens_per_s, eval_loss; /* NAN where the line does not say */
+    double chosen, rejected, margin, accuracy, eval_margin, eval_accuracy;   /* the same: of pairs, rewards and what follows from them */
     uint64_t peak[TIERS], predicted[TIERS], budget[TIERS]; /* bytes; 0 where it does not say: there is no such tier */
 } metrics_line;
 

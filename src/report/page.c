@@ -57,6 +57,11 @@ static void write_what(FILE *out, const run_folder *r)
                 count_format(count, (uint64_t)t->parameters), (long long)t->layers, plural((uint64_t)t->layers), (long long)t->batch,
                 plural((uint64_t)t->batch), (long long)t->seq_len, plural((uint64_t)t->seq_len),
                 t->type == PT_BF16 ? "bf16" : "fp32");
+        if (t->trains[0]) {
+            fputs("<p>trains ", out);
+            html_text(out, t->trains);
+            fputs("</p>\n", out);
+        }
     }
     if (r->machine[0]) {
         fputs("<p class=\"soft\">", out);
@@ -102,11 +107,18 @@ static void write_tiles(FILE *out, const run_folder *r)
     char value[64], count[32];
     fputs("<div class=\"tiles\">\n", out);
     snprintf(value, sizeof value, "%.4f", r->last_loss);
-    write_tile(out, value, "loss after the last step; %.4f after step %lld, lowest %.4f (step %lld)", r->first_loss,
-               (long long)r->first_step, r->min_loss, (long long)r->min_loss_step);
-    if (!isnan(r->eval_loss)) {
-        snprintf(value, sizeof value, "%.4f", r->eval_loss);
+    write_tile(out, value, isnan(r->last_margin) ? "loss after the last step; %.4f after step %lld, lowest %.4f (step %lld)"
+                                                 : "loss per pair after the last step; %.4f after step %lld, lowest %.4f (step %lld)",
+               r->first_loss, (long long)r->first_step, r->min_loss, (long long)r->min_loss_step);
+    snprintf(value, sizeof value, "%.4f", r->eval_loss);
+    if (!isnan(r->last_eval_margin))
+        write_tile(out, value, "evaluation loss per pair; margin %.3g, the chosen reply preferred in %.0f%%", r->last_eval_margin,
+                   100 * r->last_eval_accuracy);
+    else if (!isnan(r->eval_loss))
         write_tile(out, value, "evaluation loss; perplexity %.4g", exp(r->eval_loss));
+    if (!isnan(r->last_margin)) {
+        snprintf(value, sizeof value, "%.3g", r->last_margin);
+        write_tile(out, value, "reward margin; the chosen reply preferred in %.0f%%", 100 * r->last_accuracy);
     }
     snprintf(value, sizeof value, "%lld", (long long)r->last_step);
     if (r->first_step > 1)
@@ -130,6 +142,12 @@ static char *plain_format(char buf[32], double x)
     return buf;
 }
 
+static char *share_format(char buf[32], double x)
+{
+    snprintf(buf, 32, "%.0f%%", 100 * x);
+    return buf;
+}
+
 static char *rate_format(char buf[32], double x) { return x < 1000 ? plain_format(buf, x) : count_format(buf, (uint64_t)fmin(x, 1e18)); }
 
 static char *time_format(char buf[32], double s) { return s > 0 ? seconds_format(buf, s) : plain_format(buf, 0); }
@@ -148,7 +166,13 @@ static void write_charts(FILE *out, const run_folder *r)
 {
     double typical = recent_median(&r->step_s), most = isnan(typical) ? 0 : 2.5 * fmax(typical, r->predicted_step_s);
     const chart charts[] = {
-        {"Loss, nats per token", plain_format, .series = {{"training", &r->loss, false}, {"evaluation", &r->eval, true}}},
+        {isnan(r->last_margin) ? "Loss, nats per token" : "Loss per pair", plain_format,
+         .series = {{"training", &r->loss, false}, {"evaluation", &r->eval, true}}},
+        {"Rewards", plain_format, .series = {{"chosen", &r->chosen, false}, {"rejected", &r->rejected, false}}},
+        {"Reward margin, chosen less rejected", plain_format,
+         .series = {{"training", &r->margin, false}, {"evaluation", &r->eval_margin, true}}},
+        {"Pairs whose chosen reply is preferred", share_format, .from_zero = true,
+         .series = {{"training", &r->accuracy, false}, {"evaluation", &r->eval_accuracy, true}}},
         {"Gradient norm, before clipping", plain_format, .from_zero = !spans_decades(&r->grad_norm),
          .logarithmic = spans_decades(&r->grad_norm), .series = {{"norm", &r->grad_norm, false}}},
         {"Learning rate", plain_format, .from_zero = true, .series = {{"lr", &r->lr, false}}},

@@ -54,6 +54,22 @@ static void take_times(run_folder *r, const metrics_line *x)
         recent_add(&r->tokens_per_s, x->tokens_per_s);
 }
 
+static void keep(double *last, double x) { *last = isnan(x) ? *last : x; }
+
+static void take_pairs(run_folder *r, const metrics_line *x)
+{
+    add_point(&r->chosen, x->step, x->chosen);
+    add_point(&r->rejected, x->step, x->rejected);
+    add_point(&r->margin, x->step, x->margin);
+    add_point(&r->accuracy, x->step, x->accuracy);
+    add_point(&r->eval_margin, x->step, x->eval_margin);
+    add_point(&r->eval_accuracy, x->step, x->eval_accuracy);
+    keep(&r->last_margin, x->margin);
+    keep(&r->last_accuracy, x->accuracy);
+    keep(&r->last_eval_margin, x->eval_margin);
+    keep(&r->last_eval_accuracy, x->eval_accuracy);
+}
+
 static int take_line(void *arg, const metrics_line *x, pt_error *e)
 {
     run_folder *r = arg;
@@ -79,6 +95,7 @@ static int take_line(void *arg, const metrics_line *x, pt_error *e)
     add_point(&r->step, x->step, x->step_s);
     add_point(&r->predicted, x->step, x->predicted_step_s);
     add_point(&r->speed, x->step, x->tokens_per_s);
+    take_pairs(r, x);
     memcpy(r->peak, x->peak, sizeof r->peak);
     memcpy(r->predicted_bytes, x->predicted, sizeof r->predicted_bytes);
     memcpy(r->budget, x->budget, sizeof r->budget);
@@ -200,6 +217,7 @@ int run_folder_read(const char *folder, run_folder **out, pt_error *e)
     if (!r)
         return pt_fail(e, PT_FAILED, "out of memory");
     r->eval_loss = r->predicted_step_s = NAN;
+    r->last_margin = r->last_accuracy = r->last_eval_margin = r->last_eval_accuracy = NAN;
     take_name(r, folder);
     int failed = read_metrics(r, folder, e);
     if (failed) {
@@ -254,7 +272,9 @@ static json_t *notes_json(const run_folder *r)
 
 json_t *run_folder_json(const run_folder *r)
 {
-    return json_pack("{s:I, s:I, s:I, s:I, s:f, s:f, s:f, s:I, s:o, s:f, s:o, s:o, s:o, s:o, s:o, s:o, s:o, s:o, s:o}", "first_step",
+    return json_pack("{s:I, s:I, s:I, s:I, s:f, s:f, s:f, s:I, s:o, s:f, s:o, s:o, s:o, s:o, s:o, s:o, s:o, s:o, s:o, s:o, s:o, s:o, s:o, "
+                     "s:s}",
+                     "first_step",
                      (json_int_t)r->first_step, "steps", (json_int_t)r->last_step, "tokens", (json_int_t)r->tokens, "learned_tokens",
                      (json_int_t)r->learned_tokens, "first_loss", r->first_loss, "last_loss", r->last_loss, "min_loss", r->min_loss,
                      "min_loss_step", (json_int_t)r->min_loss_step,
@@ -262,5 +282,7 @@ json_t *run_folder_json(const run_folder *r)
                      "predicted_step_s", number(r->predicted_step_s), "error_percent", number(100 * run_step_error(r)), "tokens_per_s",
                      number(recent_median(&r->tokens_per_s)), "peak_bytes", tiers_json(r->peak), "predicted_bytes",
                      tiers_json(r->predicted_bytes), "budget_bytes", tiers_json(r->budget), "samples",
-                     said_json(&r->samples), "notes", notes_json(r));
+                     said_json(&r->samples), "notes", notes_json(r), "reward_margin", number(r->last_margin), "reward_accuracy",
+                     number(r->last_accuracy), "eval_reward_margin", number(r->last_eval_margin), "eval_reward_accuracy",
+                     number(r->last_eval_accuracy), "trains", r->planned ? r->plan.made_for.trains : "");
 }

@@ -8,7 +8,7 @@
  *     samples.jsonl    what the model said
  *     trace.json       the last step, as predicted and as it ran
  *
- * However long the run was, this takes about 300 KB: curves are kept as buckets (series.h), medians are of the newest steps.
+ * However long the run was, this takes about 400 KB: curves are kept as buckets (series.h), medians are of the newest steps.
  */
 #ifndef PT_RUN_FOLDER_H
 #define PT_RUN_FOLDER_H
@@ -35,6 +35,8 @@ typedef struct run_folder {
                                            without the first step since then, if there are more: it touches its memory */
     bool only_first;                    /* there are no more yet */
     series loss, eval, grad_norm, lr, step, predicted, speed;
+    series chosen, rejected, margin, accuracy, eval_margin, eval_accuracy; /* of a run on pairs */
+    double last_margin, last_accuracy, last_eval_margin, last_eval_accuracy; /* NAN: no such run */
     uint64_t peak[TIERS], predicted_bytes[TIERS], budget[TIERS]; /* of the last step; 0: no such tier, or not known */
     bool planned;                       /* plan is there */
     plan plan;

@@ -327,26 +327,16 @@ static int use_piece(state *s, bool write, int kind, const piece *p, int64_t at,
 
 /* ---- other ranks ---- */
 
-/* Rank 0 asks for the entries of a piece, as many as one message holds, or for bytes of a chunk's weights, or says that it needs no
- * more. */
-typedef struct request { int32_t done, code; int32_t kind, index; int64_t from, n; char text[400]; } request;
-enum { REPLY_ENTRIES = 1 << 17, KIND_BYTES = -1 };
+static int own_rank(const state *s) { return s->in->packing->rank; }
 
-/* KIND_BYTES: `index` is the chunk, and the entries are its bytes. */
-static int fetch(state *s, int rank, int kind, int index, int64_t from, int64_t n, void *out, pt_error *e)
+/* What rank `keeper` has, to the reader: `values` is room for it on both. */
+static int pass(const state *s, int keeper, void *values, size_t bytes, pt_error *e)
 {
     comm *c = executor_comm(s->x);
-    const size_t each = kind == KIND_BYTES ? 1 : sizeof(float);
-    int failed = 0;
-    if (c->rank)
-        return pt_fail(e, PT_FAILED, "rank %d was asked for what another one keeps; this is a bug", c->rank);
-    for (int64_t at = 0; at < n && !failed; at += REPLY_ENTRIES) {
-        const int64_t part = n - at < REPLY_ENTRIES ? n - at : REPLY_ENTRIES;
-        const request r = {.kind = kind, .index = index, .from = from + at, .n = part};
-        failed = comm_exchange(c, &(comm_move){.peer = rank, .send = &r, .send_bytes = sizeof r, .receive = (char *)out + (size_t)at * each,
-                                               .receive_bytes = (size_t)part * each}, 1, e);
-    }
-    return failed;
+    if (keeper == s->reader || (own_rank(s) != keeper && own_rank(s) != s->reader))
+        return 0;
+    const comm_move move = own_rank(s) == keeper ? comm_send(s->reader, values, bytes) : comm_receive(keeper, values, bytes);
+    return comm_exchange(c, &move, 1, e);
 }
 
 /* Bytes of the weights kept here, counted from the beginning of the chunk. */
@@ -365,45 +355,52 @@ static int read_own_bytes(state *s, int chunk, int64_t from, int64_t n, char *ou
     return failed;
 }
 
-static int answer(state *s, comm *c, const request *r, pt_error *e)
+bool state_reads(const state *s) { return own_rank(s) == s->reader; }
+
+/* Of a piece the entries that rank `r` keeps, from the piece's first one on. */
+typedef struct kept_entries { int64_t begin, n; } kept_entries;
+
+static kept_entries entries_of(const state *s, int kind, const piece *p, int r)
 {
-    const size_t each = r->kind == KIND_BYTES ? 1 : sizeof(float);
-    float *values = (float *)s->spare;
-    if (r->n < 1 || r->n > REPLY_ENTRIES || (size_t)r->n * sizeof *values > s->spare_bytes)
-        return pt_fail(e, PT_FAILED, "rank %d has no room for %lld values that were asked for", c->rank, (long long)r->n);
-    int failed = r->kind == KIND_BYTES ? read_own_bytes(s, r->index, r->from, r->n, s->spare, e)
-                                       : state_read(s, r->kind, r->index, r->from, r->n, values, e);
-    const comm_move one = comm_send(0, values, (size_t)r->n * each);
-    return failed ? failed : comm_exchange(c, &one, 1, e);
+    static const slab one = {.values = 1};
+    const packing *k = s->in->packing;
+    const slab *l = kind == STATE_MASTER ? &one : state_slab(s->in, kind, p->param);
+    const int64_t cols = s->in->model->params[p->param].cols;
+    const piece_share share = packing_share(k, s->in->model, p, r);
+    return (kept_entries){share.row0 * cols / l->values - p->row0 * cols / l->values, slab_entries(l, share.rows * cols)};
 }
 
-int state_lead(executor *x, int (*work)(void *arg, pt_error *e), void *arg, pt_error *e)
+static int64_t first_entry(const state *s, int kind, const piece *p)
 {
-    comm *c = executor_comm(x);
-    pt_error own = {0};
-    request r = {0};
-    state s;
-    if (!c)
-        return work(arg, e);
-    if (!c->rank) {
-        r = (request){.done = 1, .code = work(arg, &own)};
-        snprintf(r.text, sizeof r.text, "%.390s", own.text);
-        int failed = comm_broadcast(c, 0, &r, sizeof r, r.code ? NULL : &own);
-        if (e)
-            *e = own;
-        return r.code ? r.code : failed;
+    const slab *l = kind == STATE_MASTER ? NULL : state_slab(s->in, kind, p->param);
+    return p->row0 * s->in->model->params[p->param].cols / (l ? l->values : 1);
+}
+
+void state_choose_reader(state *s, int kind, int index, int64_t from, int64_t n)
+{
+    const packing *k = s->in->packing;
+    int64_t kept[COMM_RANKS_MOST] = {0};
+    s->reader = 0;
+    for (int r = 0; r < k->ranks && s->spread; r++) {
+        for (int i = k->piece_of_param[index]; i < k->piece_of_param[index + 1]; i++) {
+            const kept_entries own = entries_of(s, kind, &k->pieces[i], r);
+            const int64_t begin = first_entry(s, kind, &k->pieces[i]) + own.begin, end = begin + own.n;
+            const int64_t common = (end < from + n ? end : from + n) - (begin > from ? begin : from);
+            kept[r] += common > 0 ? common : 0;
+        }
+        s->reader = kept[r] > kept[s->reader] ? r : s->reader;
     }
-    const comm_move asked = comm_receive(0, &r, sizeof r);
-    state_open(&s, x);
-    int failed = 0;
-    while (!failed && !r.done) {
-        failed = comm_exchange(c, &asked, 1, e);
-        if (!failed && !r.done)
-            failed = answer(&s, c, &r, e);
-    }
-    state_close(&s, NULL);
-    r.text[sizeof r.text - 1] = 0;
-    return failed || !r.code ? failed : pt_fail(e, r.code, "%s", r.text);
+}
+
+int state_share(state *s, bool spread, pt_error *e)
+{
+    comm *c = executor_comm(s->x);
+    uint64_t all[COMM_RANKS_MOST], own = s->spare_bytes;
+    s->spread = spread && c;
+    int failed = c ? comm_all_gather(c, &own, sizeof own, all, e) : 0;
+    for (int r = 0; c && r < c->ranks && !failed; r++)
+        s->spare_bytes = all[r] < s->spare_bytes ? (size_t)all[r] : s->spare_bytes;
+    return failed;
 }
 
 /* ---- entries of a parameter ---- */
@@ -412,17 +409,19 @@ static int read_bytes(state *s, int chunk, int64_t from, int64_t n, char *out, p
 {
     const packing *k = s->in->packing;
     if (!s->in->plan->chunks[chunk].sharded)
-        return read_own_bytes(s, chunk, from, n, out, e);
+        return state_reads(s) ? read_own_bytes(s, chunk, from, n, out, e) : 0;
     int failed = 0;
     for (int r = 0; r < k->ranks && !failed; r++) {
         int64_t begin = shard_start(k, chunk, r) * (int64_t)dtype_bytes(k->type);
         int64_t end = shard_start(k, chunk, r + 1) * (int64_t)dtype_bytes(k->type);
         begin = begin > from ? begin : from;
         end = end < from + n ? end : from + n;
-        if (begin < end && r == k->rank)
+        if (begin >= end)
+            continue;
+        if (r == k->rank)
             failed = read_own_bytes(s, chunk, begin, end - begin, out + (begin - from), e);
-        else if (begin < end)
-            failed = fetch(s, r, KIND_BYTES, chunk, begin, end - begin, out + (begin - from), e);
+        if (!failed)
+            failed = pass(s, r, out + (begin - from), (size_t)(end - begin), e);
     }
     return failed;
 }
@@ -436,40 +435,38 @@ static int read_few_bits(state *s, int index, int64_t row0, int64_t n_rows, floa
     int failed = copy ? 0 : pt_fail(e, PT_FAILED, "out of memory");
     if (!failed)
         failed = read_bytes(s, k->chunk, piece_at(s, k), (int64_t)storage_bytes(p), copy, e);
-    if (!failed)
+    if (!failed && state_reads(s))
         dequantize_rows(p, copy, row0, n_rows, out);
     free(copy);
     return failed;
 }
 
-/* The part begin .. end of a piece's entries that rank `r` keeps. All ranks have the compute type's half of masters, unless sharded. */
-static int use_share(state *s, bool write, int kind, const piece *p, int r, int64_t first, int64_t begin, int64_t end, float *values,
-                     pt_error *e)
+/* Of a piece what rank `r` keeps, entries begin .. end of it. The compute type's part of masters is on all ranks, but for what is
+ * sharded. */
+static int use_share(state *s, bool write, int kind, const piece *p, int r, int64_t begin, int64_t end, float *values, pt_error *e)
 {
-    const bool own = r == s->in->packing->rank;
-    if (begin >= end || (!own && write && (kind != STATE_MASTER || s->in->plan->chunks[p->chunk].sharded)))
+    const bool own = r == own_rank(s);
+    if (begin >= end)
         return 0;
-    if (!own && !write)
-        return fetch(s, r, kind, p->param, first + begin, end - begin, values + begin, e);
-    return use_piece(s, write, kind, p, begin, end - begin, values + begin, e);
+    int failed = own || (write && kind == STATE_MASTER && !s->in->plan->chunks[p->chunk].sharded)
+                     ? use_piece(s, write, kind, p, begin, end - begin, values + begin, e)
+                     : 0;
+    return failed || write ? failed : pass(s, r, values + begin, (size_t)(end - begin) * sizeof *values, e);
 }
 
 /* Visits the part of each piece in some entries, rank by rank. */
 static int use_entries(state *s, bool write, int kind, int index, int64_t from, int64_t n, float *values, pt_error *e)
 {
     const packing *k = s->in->packing;
-    const slab one = {.values = 1}, *l = kind == STATE_MASTER ? &one : state_slab(s->in, kind, index);
-    const int64_t cols = s->in->model->params[index].cols;
     int failed = 0;
     for (int i = k->piece_of_param[index]; i < k->piece_of_param[index + 1]; i++) {
         const piece *p = &k->pieces[i];
-        const int64_t first = p->row0 * cols / l->values;
+        const int64_t first = first_entry(s, kind, p);
         for (int r = 0; r < k->ranks && !failed; r++) {
-            const piece_share share = packing_share(k, s->in->model, p, r);
-            int64_t begin = share.row0 * cols / l->values - first, end = begin + slab_entries(l, share.rows * cols);
-            begin = from - first > begin ? from - first : begin;
-            end = from + n - first < end ? from + n - first : end;
-            failed = use_share(s, write, kind, p, r, first, begin, end, values + (first - from), e);
+            const kept_entries kept = entries_of(s, kind, p, r);
+            const int64_t begin = from - first > kept.begin ? from - first : kept.begin;
+            const int64_t end = from + n - first < kept.begin + kept.n ? from + n - first : kept.begin + kept.n;
+            failed = use_share(s, write, kind, p, r, begin, end, values + (first - from), e);
         }
     }
     return failed;
@@ -486,6 +483,27 @@ int state_write(state *s, int kind, int index, int64_t from, int64_t n, const fl
 {
     return state_in_few_bits(s, kind, index) ? quantize_memory(s, index, in, e) : use_entries(s, true, kind, index, from, n,
         (float *)in, e);
+}
+
+int state_each_own(state *s, int kind, int index, state_entries_fn fn, void *arg, pt_error *e)
+{
+    const packing *k = s->in->packing;
+    const slab *l = state_slab(s->in, kind, index);
+    const int64_t cols = l && l->values > 1 ? 1 : s->in->model->params[index].cols;
+    const int64_t step = (int64_t)(s->spare_bytes / sizeof(float)) / cols * cols; /* not 0: exporting needs more */
+    float *values = (float *)s->spare;
+    int failed = 0;
+    for (int i = k->piece_of_param[index]; i < k->piece_of_param[index + 1]; i++) {
+        const piece *p = &k->pieces[i];
+        const kept_entries own = entries_of(s, kind, p, k->rank);
+        for (int64_t at = 0; at < own.n && !failed; at += step) {
+            const int64_t n = own.n - at < step ? own.n - at : step;
+            failed = use_piece(s, false, kind, p, own.begin + at, n, values, e);
+            if (!failed)
+                fn(arg, first_entry(s, kind, p) + own.begin + at, n, values);
+        }
+    }
+    return failed;
 }
 
 /* ---- whole states ---- */

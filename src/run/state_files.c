@@ -1,21 +1,45 @@
 /* state_files.c - kinds of state in files: loading, exporting, checksums. */
 #include "run/state_parts.h"
 
+#include "comm/comm.h"
 #include "io/safetensors.h"
 
 #include <string.h>
 
 /* ---- files of a kind ---- */
 
-typedef struct getter { state *s; int kind; bool trained_only; } getter;
+typedef struct getter { state *s; int kind; bool trained_only; safetensors_writer *w; } getter;
 
+/* One rank reads, and writes it: of a parameter that is stored transposed the same one all rows. */
 static int get_rows(void *arg, int index, int64_t row0, int64_t n_rows, float *out, pt_error *e)
 {
     getter *g = arg;
-    const int64_t cols = g->s->in->model->params[index].cols;
-    if (state_in_few_bits(g->s, g->kind, index) && g->s->origin)
-        return state_read_origin(g->s, g->s->origin, index, row0, n_rows, out, e);
-    return state_read(g->s, g->kind, index, row0 * cols, n_rows * cols, out, e);
+    const param *p = &g->s->in->model->params[index];
+    const bool whole = p->part[0].transposed;
+    state_choose_reader(g->s, g->kind, index, whole ? 0 : row0 * p->cols, (whole ? p->rows : n_rows) * p->cols);
+    safetensors_set_turn(g->w, state_reads(g->s));
+    if (!state_in_few_bits(g->s, g->kind, index) || !g->s->origin)
+        return state_read(g->s, g->kind, index, row0 * p->cols, n_rows * p->cols, out, e);
+    return state_reads(g->s) ? state_read_origin(g->s, g->s->origin, index, row0, n_rows, out, e) : 0;
+}
+
+static int meet(void *arg, int failed, pt_error *e)
+{
+    state *s = arg;
+    failed = comm_agree(executor_comm(s->x), failed, e);
+    s->agreed = s->agreed || failed;
+    return failed;
+}
+
+static int open_writer(state *s, const char *folder, const char *name, uint64_t shard_bytes, safetensors_writer **out, pt_error *e)
+{
+    const int rank = s->in->packing->rank;
+    int failed = safetensors_writer_open(folder, name, shard_bytes, out, e);
+    if (failed || !executor_comm(s->x))
+        return failed;
+    safetensors_share(*out, &(safetensors_sharing){.leads = !rank, .writes = !rank || s->spread, .meet = meet, .arg = s});
+    safetensors_set_turn(*out, !rank);
+    return 0;
 }
 
 /* The names of the tensors of a kind: of single values, and of masters, only of trained ones if asked. */
@@ -80,6 +104,10 @@ static int move_listed(state *s, int kind, const listed *t, int number, const sa
     int failed = 0;
     for (int64_t at = 0; at < t->n && !failed; at += room) {
         const int64_t n = t->n - at < room ? t->n - at : room;
+        if (!from) {
+            state_choose_reader(s, kind, t->index, t->from + at, n);
+            safetensors_set_turn(file, state_reads(s));
+        }
         failed = from ? safetensors_read_f32(file, from, (uint64_t)at, (uint64_t)n, values, e)
                       : state_read(s, kind, t->index, t->from + at, n, values, e);
         if (!failed)
@@ -108,7 +136,7 @@ static int load_listed(void *arg, state *s, int kind, const listed *t, int numbe
 
 int state_load_kind(state *s, int kind, const struct safetensors *st, pt_error *e)
 {
-    getter g = {s, kind, true};
+    getter g = {s, kind, true, NULL};
     int count;
     if (is_of_blocks(s, kind))
         return each_listed(s, kind, load_listed, (void *)st, &count, e);
@@ -118,14 +146,14 @@ int state_load_kind(state *s, int kind, const struct safetensors *st, pt_error *
 
 int state_load_masters(state *s, const struct safetensors *st, pt_error *e)
 {
-    getter g = {s, STATE_MASTER, false};
+    getter g = {s, STATE_MASTER, false, NULL};
     int failed = weights_check_some(s->in->model, st, type_of, &g, e);
     return failed ? failed : state_begin(s, &(state_source){.st = st}, e);
 }
 
 int state_load_beside(state *s, const struct safetensors *trained, const struct safetensors *all, pt_error *e)
 {
-    getter g = {s, STATE_MASTER, true};
+    getter g = {s, STATE_MASTER, true, NULL};
     int failed = weights_check_some(s->in->model, trained, type_of, &g, e);
     if (!failed)
         failed = weights_check(s->in->model, all, NULL, e);
@@ -146,10 +174,10 @@ static int export_listed(state *s, int kind, safetensors_writer *w, pt_error *e)
 int state_export_kind(state *s, int kind, bool trained_only, const char *folder, pt_error *e)
 {
     safetensors_writer *w;
-    getter g = {s, kind, trained_only};
-    int failed = safetensors_writer_open(folder, state_name(s->in, kind), SAFETENSORS_SHARD_DEFAULT, &w, e);
+    int failed = open_writer(s, folder, state_name(s->in, kind), SAFETENSORS_SHARD_DEFAULT, &w, e);
     if (failed)
         return failed;
+    getter g = {s, kind, trained_only, w};
     failed = is_of_blocks(s, kind) ? export_listed(s, kind, w, e)
                                    : weights_export_some(s->in->model, w, type_of, (weights_layout){0}, get_rows, &g, s->spare,
                                                          s->spare_bytes, e);
@@ -160,11 +188,11 @@ int state_export_kind(state *s, int kind, bool trained_only, const char *folder,
 int state_export_adapter(state *s, const char *folder, const char *name, pt_error *e)
 {
     safetensors_writer *w;
-    getter g = {s, STATE_MASTER, true};
     const weights_layout layout = {.naming = s->in->model->config.multimodal ? NAMES_INNER : NAMES_WHOLE};
-    int failed = safetensors_writer_open(folder, name, UINT64_MAX, &w, e);
+    int failed = open_writer(s, folder, name, UINT64_MAX, &w, e);
     if (failed)
         return failed;
+    getter g = {s, STATE_MASTER, true, w};
     failed = weights_export_some(s->in->model, w, type_of, layout, get_rows, &g, s->spare, s->spare_bytes, e);
     safetensors_writer_close(w);
     return failed;
@@ -173,10 +201,10 @@ int state_export_adapter(state *s, const char *folder, const char *name, pt_erro
 int state_export(state *s, const char *folder, const char *name, pt_dtype dtype, weights_layout layout, pt_error *e)
 {
     safetensors_writer *w;
-    int failed = safetensors_writer_open(folder, name, SAFETENSORS_SHARD_DEFAULT, &w, e);
+    int failed = open_writer(s, folder, name, SAFETENSORS_SHARD_DEFAULT, &w, e);
     if (failed)
         return failed;
-    getter g = {s, STATE_MASTER, false};
+    getter g = {s, STATE_MASTER, false, w};
     failed = weights_export(s->in->model, w, dtype, layout, get_rows, &g, s->spare, s->origin ? state_half_of_spare(s) : s->spare_bytes, e);
     safetensors_writer_close(w);
     return failed;
@@ -184,30 +212,38 @@ int state_export(state *s, const char *folder, const char *name, pt_dtype dtype,
 
 /* ---- checksums ---- */
 
-/* Values row by row; each entry of a block counts as a row. */
+typedef struct summing { int index; int64_t cols; uint64_t sum; } summing;
+
+/* Of values row by row; of blocks each entry is a row. */
+static void add_rows(void *arg, int64_t from, int64_t n, const float *values)
+{
+    summing *x = arg;
+    x->sum += state_rows_sum(x->index, from / x->cols, n / x->cols, x->cols, values);
+}
+
 static int kind_checksum(state *s, int kind, int index, uint64_t *checksum, pt_error *e)
 {
     const slab *l = state_slab(s->in, kind, index);
-    const int64_t cols = l && l->values > 1 ? 1 : s->in->model->params[index].cols, rows = state_entries(s->in, kind, index) / cols;
-    const int64_t step = (int64_t)(s->spare_bytes / sizeof(float)) / cols; /* not 0: exporting needs more */
-    float *values = (float *)s->spare;
-    for (int64_t row = 0; row < rows; row += step) {
-        const int64_t n = rows - row < step ? rows - row : step;
-        int failed = state_read(s, kind, index, row * cols, n * cols, values, e);
-        if (failed)
-            return failed;
-        *checksum += state_rows_sum(index, row, n, cols, values);
-    }
-    return 0;
+    summing x = {index, l && l->values > 1 ? 1 : s->in->model->params[index].cols, 0};
+    int failed = state_entries(s->in, kind, index) ? state_each_own(s, kind, index, add_rows, &x, e) : 0;
+    *checksum += x.sum;
+    return failed;
 }
 
 int state_checksums(state *s, uint64_t checksums[STATE_KINDS_MOST], pt_error *e)
 {
     const int kinds = state_kinds(s->in);
+    comm *c = executor_comm(s->x);
+    uint64_t own[STATE_KINDS_MOST] = {0}, all[COMM_RANKS_MOST][STATE_KINDS_MOST];
     int failed = 0;
-    memset(checksums, 0, STATE_KINDS_MOST * sizeof *checksums);
     for (int i = 0; i < s->in->model->params_n; i++)
         for (int k = 0; k < kinds && !failed && (s->in->model->params[i].trainable || !s->in->model->adapters); k++)
-            failed = state_in_few_bits(s, k, i) ? 0 : kind_checksum(s, k, i, &checksums[k], e);
+            failed = state_in_few_bits(s, k, i) ? 0 : kind_checksum(s, k, i, &own[k], e);
+    if (!failed && c)
+        failed = comm_all_gather(c, own, sizeof own, all, e);
+    memset(checksums, 0, sizeof own);
+    for (int r = 0; r < (c ? c->ranks : 1) && !failed; r++)
+        for (int k = 0; k < kinds; k++)
+            checksums[k] += c ? all[r][k] : own[k];
     return failed;
 }

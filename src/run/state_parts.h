@@ -19,4 +19,10 @@ int state_begin(state *s, const state_source *from, pt_error *e);
 /* A checksum that any damaged, moved or exchanged value changes, independent of how rows are divided. */
 uint64_t state_rows_sum(int index, int64_t row0, int64_t n_rows, int64_t cols, const float *values);
 
+/* The rank that keeps most of some entries becomes the reader where reading is spread, else rank 0. */
+void state_choose_reader(state *s, int kind, int index, int64_t from, int64_t n);
+/* What this rank keeps of a parameter, in whole rows, as much at a time as the spare room holds. */
+typedef void (*state_entries_fn)(void *arg, int64_t from, int64_t n, const float *values);
+int state_each_own(state *s, int kind, int index, state_entries_fn fn, void *arg, pt_error *e);
+
 #endif

@@ -131,6 +131,8 @@ int64_t tokenizer_bos(const tokenizer *t) { return t->post.before.n ? (int64_t)t
 
 int64_t tokenizer_eos(const tokenizer *t) { return t->eos; }
 
+int64_t tokenizer_unknown(const tokenizer *t) { return t->model.unk == NO_ID ? -1 : (int64_t)t->model.unk; }
+
 size_t tokenizer_template_after(const tokenizer *t) { return t->post.after.n; }
 
 bool tokenizer_template_adds_bos(const tokenizer *t) { return t->post.before.n > 0; }

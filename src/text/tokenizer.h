@@ -35,6 +35,7 @@ uint32_t tokenizer_vocab_size(const tokenizer *t);  /* highest id + 1, added tok
 int64_t tokenizer_bos(const tokenizer *t);          /* id that the template puts first, or -1 */
 int64_t tokenizer_eos(const tokenizer *t);          /* from tokenizer_config.json / special_tokens_map.json /
                                                        generation_config.json / config.json; -1: none known */
+int64_t tokenizer_unknown(const tokenizer *t);      /* id of text that has no token, or -1: such text has none, or bytes have tokens */
 bool tokenizer_template_adds_bos(const tokenizer *t);
 size_t tokenizer_template_after(const tokenizer *t); /* how many ids it puts behind a text */
 bool tokenizer_has_id(const tokenizer *t, uint32_t id); /* false of a gap in the vocabulary, and beyond its end */

@@ -2,6 +2,7 @@
 
 #include "io/files.h"
 #include "io/safetensors.h"
+#include "model/base_mark.h"
 #include "model/weights.h"
 #include "train/companions.h"
 
@@ -66,10 +67,13 @@ int adapters_load(state *s, const char *model_dir, const char *folder, uint64_t 
     return failed;
 }
 
-int adapters_write(state *s, const companions *c, const char *folder, const char *base, pt_error *e)
+int adapters_write(state *s, const companions *c, const char *folder, const char *base, const char *mark, pt_error *e)
 {
-    int failed = companions_write_files(c, folder, e);
+    const bool leads = !s->in->packing->rank;
+    int failed = leads ? companions_write_files(c, folder, e) : 0;
     if (!failed)
         failed = state_export_adapter(s, folder, "adapter_model", e);
+    if (!failed)
+        failed = base_mark_write(mark, folder, e);
     return failed ? failed : adapter_write_config(s->in->model, folder, base, e);
 }

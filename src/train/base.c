@@ -21,7 +21,7 @@ static bool has_frozen_matrix(const model *m)
 
 /* ---- folders in few bits ---- */
 
-/* What config.json says of such a folder: the format, where it is one of ours, and modules that were left whole. */
+/* What the config.json of such a folder says: the format, if it is one of model/storage.h, and modules that are not quantized. */
 static param_storage said_format(const json_t *said)
 {
     const char *type = json_string_value(json_object_get(said, "bnb_4bit_quant_type"));
@@ -30,7 +30,7 @@ static param_storage said_format(const json_t *said)
     return type && !strcmp(type, "nf4") && json_is_true(json_object_get(said, "bnb_4bit_use_double_quant")) ? STORAGE_NF4 : STORAGE_PLAIN;
 }
 
-/* Is `module` in front of the name, or does its module end so? */
+/* Does the name begin with `module`, or does its module end so? */
 static bool is_module(const char *name, const char *module)
 {
     static const char end[] = ".weight";
@@ -49,7 +49,7 @@ static bool was_left_whole(const json_t *said, const param *p)
     return left;
 }
 
-/* A folder, or a config.json alone, of which a plan is made. */
+/* A folder, or a config.json alone for planning. */
 static int store_like(const char *folder, model *m, pt_error *e)
 {
     char path[FILE_PATH_BYTES];
@@ -122,7 +122,7 @@ void base_write(const base *b, json_t *counters)
         json_object_set_new(counters, "base_in_few_bits", json_sprintf("%016llx", (unsigned long long)b->sum));
 }
 
-/* The file as a whole has been read and understood before. */
+/* The file was read and validated before. */
 int base_compare(const base *b, const state *loaded, const char *checkpoint, pt_error *e)
 {
     char path[FILE_PATH_BYTES], now[20];

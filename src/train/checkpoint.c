@@ -1,16 +1,17 @@
-/* checkpoint.c - what survives.
+/* checkpoint.c - writes and reads checkpoints.
  *
  *   OUT/checkpoint-STEP/                a Hugging Face model: config.json, tokenizer files, and
- *       model.safetensors               the weights in the model's own dtype; of a run that trains adapters (adapters.h) theirs instead,
- *                                       and no config.json
- *       trainer/trainer.json            counters; of model and options what the result depends on; the arithmetic
- *       trainer/NAME.safetensors        what the optimizer keeps of what is trained, as it keeps it, under the weights' names: exp_avg
- *                                       (first moments), exp_avg_sq (second moments) ...
- *       trainer/master.safetensors      fp32 weights, where model.safetensors is not fp32; without frozen ones that are bf16 there, or are
- *                                       kept in few bits (base.h)
+ *       model.safetensors               the weights in the model's own dtype; in a run that trains adapters (adapters.h) the adapters
+ *                                       instead, and no config.json
+ *       trainer/trainer.json            counters; what of model and options the result depends on; the arithmetic
+ *       trainer/NAME.safetensors        the optimizer's slabs of trained parameters, as stored, under the weights' names: exp_avg (first
+ *                                       moments), exp_avg_sq (second moments) ...
+ *       trainer/master.safetensors      fp32 weights, if model.safetensors is not fp32; without frozen weights that are bf16 there or in
+ *                                       few bits (base.h)
  *
  * The folder is written under a temporary name, synced, and renamed: it is complete or not there. It knows
- * nothing of chunks, tiers or plans; the position in the data is the number of samples taken.
+ * nothing of chunks, tiers, plans or ranks; the position in the data is the number of samples taken. Where all ranks see the folder, each
+ * writes what it keeps, at its place in the same files; else rank 0 gets all of it, some MiB at a time, and writes.
  */
 #include "train/checkpoint.h"
 
@@ -22,6 +23,7 @@
 #include "train/options.h"
 #include "train/ranks.h"
 #include "train/settings.h"
+#include "train/shared_stage.h"
 
 #include <dirent.h>
 #include <math.h>
@@ -34,15 +36,23 @@ enum { CHECKPOINT_VERSION = 3 };
 
 /* ---- writing ---- */
 
+/* `failed`: of what rank 0 has done alone. */
+static int all_hear(const trainer *t, state *s, int failed, pt_error *e)
+{
+    failed = ranks_all(t, failed, e);
+    s->agreed = s->agreed || failed;
+    return failed;
+}
+
 static int write_model(trainer *t, state *s, const char *folder, pt_error *e)
 {
     if (t->job.model->adapters)
-        return adapters_write(s, &t->job.companions, folder, t->job.model_dir, e);
+        return adapters_write(s, &t->job.companions, folder, t->job.model_dir, t->job.base_mark, e);
     int failed = companions_write(&t->job.companions, folder, t->job.save_type, t->job.model->config.model_type, e);
     return failed ? failed : state_export(s, folder, "model", t->job.save_type, t->job.layout, e);
 }
 
-/* Whether model.safetensors says all of what is frozen: then master.safetensors has what is trained alone. */
+/* Does model.safetensors hold all frozen weights exactly? Then master.safetensors has only trained ones. */
 static bool model_holds_frozen(const trainer *t) { return t->job.model->stored_bf16 && t->job.save_type == PT_BF16; }
 
 static json_t *checksums_json(const schedule_input *in, const uint64_t checksums[STATE_KINDS_MOST])
@@ -79,55 +89,79 @@ static int write_counters(const trainer *t, const char *folder, const char *arit
 static int write_trainer(trainer *t, state *s, const char *folder, pt_error *e)
 {
     uint64_t checksums[STATE_KINDS_MOST];
-    int failed = dir_make(folder, e);
+    int failed = all_hear(t, s, ranks_lead(t) ? dir_make(folder, e) : 0, e);
     for (int k = t->job.save_type == PT_F32 ? STATE_MASTER + 1 : STATE_MASTER; k < state_kinds(s->in) && !failed; k++)
         failed = state_export_kind(s, k, model_holds_frozen(t), folder, e);
     if (!failed)
         failed = state_checksums(s, checksums, e);
-    return failed ? failed : write_counters(t, folder, t->planning.device->info.arithmetic, checksums_json(s->in, checksums), e);
-}
-
-static int write_files(void *arg, pt_error *e)
-{
-    trainer *t = arg;
-    char path[FILE_PATH_BYTES], folder[FILE_PATH_BYTES];
-    dir_stage stage;
-    int failed = checkpoints_path(t->out.path, t->at.step, path, e);
-    if (!failed && t->at.saved_step == t->at.step && path_exists(path))
-        return 0;
-    if (!failed)
-        failed = dir_stage_begin(&stage, path, e);
     if (failed)
         return failed;
-    options_progress(&t->job.o, "saving", 0, 2);
+    if (ranks_lead(t))
+        failed = write_counters(t, folder, t->planning.device->info.arithmetic, checksums_json(s->in, checksums), e);
+    return all_hear(t, s, failed, e);
+}
+
+/* The model, and of a checkpoint what the trainer has beside it. *agreed: that it failed is known to all ranks. */
+static int write_files(trainer *t, const shared_stage *stage, bool whole, bool *agreed, pt_error *e)
+{
+    char folder[FILE_PATH_BYTES];
     state s;
     state_open(&s, t->engine.x);
     base_lend(&t->job.base, &s);
-    failed = write_model(t, &s, stage.path, e);
-    options_progress(&t->job.o, "saving", 1, 2);
+    int failed = state_share(&s, stage->seen, e);
     if (!failed)
-        failed = path_join(folder, stage.path, "trainer", e);
-    if (!failed)
+        failed = write_model(t, &s, stage->path, e);
+    options_progress(&t->job.o, "saving", 1, 1 + whole);
+    if (!failed && whole)
+        failed = path_join(folder, stage->path, "trainer", e);
+    if (!failed && whole)
         failed = write_trainer(t, &s, folder, e);
+    *agreed = s.agreed;
     state_close(&s, NULL);
-    if (!failed)
-        failed = metrics_sync(&t->metrics, e);
+    return failed;
+}
+
+static int commit_checkpoint(const trainer *t, dir_stage *stage, pt_error *e)
+{
+    int failed = metrics_sync(&t->metrics, e);
     if (!failed)
         failed = events_sync(&t->events, e);
-    if (failed) {
-        dir_stage_abort(&stage);
-        return failed;
+    return failed ? failed : dir_stage_commit(stage, e);
+}
+
+/* All ranks together: what fails on one of them fails on all. */
+static int write_staged(trainer *t, const char *path, bool whole, shared_stage_commit commit, pt_error *e)
+{
+    shared_stage stage;
+    bool agreed;
+    pt_error why = {0};
+    options_progress(&t->job.o, "saving", 0, 1 + whole);
+    int failed = shared_stage_begin(&stage, t, path, &why);
+    if (!failed) {
+        failed = write_files(t, &stage, whole, &agreed, &why);
+        failed = shared_stage_end(&stage, t, failed, agreed, commit, &why);
     }
-    failed = dir_stage_commit(&stage, e);
-    options_progress(&t->job.o, "saving", 2, 2);
+    options_progress(&t->job.o, "saving", 1 + whole, 1 + whole);
+    if (failed && e)
+        *e = why;
     return failed;
+}
+
+static int write_checkpoint(trainer *t, pt_error *e)
+{
+    char path[FILE_PATH_BYTES];
+    int failed = checkpoints_path(t->out.path, t->at.step, path, e);
+    bool there = !failed && t->at.saved_step == t->at.step && path_exists(path); /* as rank 0 sees it */
+    if (!failed)
+        failed = ranks_share(t, &there, sizeof there, e);
+    return failed || there ? failed : write_staged(t, path, true, commit_checkpoint, e);
 }
 
 int checkpoint_write(trainer *t, pt_error *e)
 {
     int failed = trainer_drain(t, e);
     if (!failed)
-        failed = state_lead(t->engine.x, write_files, t, e);
+        failed = write_checkpoint(t, e);
     if (!failed)
         t->at.saved_step = t->at.step;
     return failed;
@@ -137,20 +171,20 @@ int checkpoint_save(trainer *t, pt_error *e)
 {
     pt_error why;
     int failed = checkpoint_write(t, e);
-    /* the new one is complete: no reason to end the run */
+    /* the new checkpoint is complete: a failure here does not end the run */
     if (!failed && ranks_lead(t) && checkpoints_prune(t->out.path, t->at.step, t->job.o.keep, &why))
         options_notice(&t->job.o, "an older checkpoint could not be removed: %.600s", why.text);
     return failed;
 }
 
-/* When a file of a model takes its final name: what config.json speaks of is there when it is. */
+/* The order in which files of a model get their final names: the files that config.json refers to come first. */
 static int move_turn(const char *name)
 {
     size_t n = strlen(name);
     return strcmp(name, "config.json") == 0 ? 2 : n > 5 && strcmp(name + n - 5, ".json") == 0;
 }
 
-/* Files of a model into the output folder: staged beside their final place, then renamed one by one. */
+/* Writes files of a model into the output folder: each under a temporary name first, then renamed. */
 static int move_files(const char *from, const char *to, pt_error *e)
 {
     for (int turn = 0; turn < 3; turn++) {
@@ -176,38 +210,20 @@ static int move_files(const char *from, const char *to, pt_error *e)
     return dir_sync(to, e);
 }
 
-static int write_export(void *arg, pt_error *e)
-{
-    trainer *t = arg;
-    char path[FILE_PATH_BYTES];
-    dir_stage stage;
-    int failed = path_join(path, t->out.path, "model", e);
-    if (!failed)
-        failed = dir_stage_begin(&stage, path, e);
-    if (failed)
-        return failed;
-    options_progress(&t->job.o, "saving", 0, 1);
-    state s;
-    state_open(&s, t->engine.x);
-    base_lend(&t->job.base, &s);
-    failed = write_model(t, &s, stage.path, e);
-    state_close(&s, NULL);
-    if (!failed)
-        failed = move_files(stage.path, t->out.path, e);
-    dir_stage_abort(&stage);
-    options_progress(&t->job.o, "saving", 1, 1);
-    return failed;
-}
+static int commit_model(const trainer *t, dir_stage *stage, pt_error *e) { return move_files(stage->path, t->out.path, e); }
 
 int model_export(trainer *t, pt_error *e)
 {
+    char path[FILE_PATH_BYTES];
     int failed = trainer_drain(t, e);
-    return failed ? failed : state_lead(t->engine.x, write_export, t, e);
+    if (!failed)
+        failed = path_join(path, t->out.path, "model", e);
+    return failed ? failed : write_staged(t, path, false, commit_model, e);
 }
 
 /* ---- resuming ---- */
 
-/* More steps stretch what is left of a schedule: the next rate is another than it would have been. */
+/* More steps lengthen the rest of the learning rate schedule, so the next rate differs from what it would have been. */
 static void tell_new_rate(const trainer *t, int64_t steps)
 {
     const pt_train_options *o = &t->job.o;
@@ -223,7 +239,7 @@ static void tell_new_rate(const trainer *t, int64_t steps)
                        (long long)now, (long long)steps, (long long)next, rate, was, (long long)before);
 }
 
-/* What was not asked for stays as it was. */
+/* Options that were not given keep the checkpoint's values. */
 static int take_lanes(job *j, const json_source *file, pt_error *e)
 {
     json_source settings;
@@ -231,7 +247,7 @@ static int take_lanes(job *j, const json_source *file, pt_error *e)
     int failed = json_get_object(file, "settings", JSON_REQUIRED, &settings, e);
     if (!failed)
         failed = json_get_int(&settings, "lanes", JSON_OPTIONAL, 1, LANES_MOST, &lanes, e);
-    if (!failed && !j->o.lanes && j->shape.batch % lanes == 0) /* else it is of another batch, which is said */
+    if (!failed && !j->o.lanes && j->shape.batch % lanes == 0) /* else it has another batch size, which is reported */
         step_shape_in_lanes(&j->shape, j->model, (int)lanes);
     return failed;
 }
@@ -265,7 +281,7 @@ int checkpoint_read_counters(trainer *t, const char *path, pt_error *e)
         failed = json_get_int(&s, "steps", JSON_REQUIRED, 1, INT64_MAX / 2, &steps, e);
     if (!failed)
         failed = json_get_int(&s, "tokens", JSON_REQUIRED, 0, INT64_MAX / 2, &t->at.tokens, e);
-    t->at.learned = t->at.tokens; /* older checkpoints are of runs that learned all */
+    t->at.learned = t->at.tokens; /* older checkpoints are from runs in which every token was learned */
     if (!failed)
         failed = json_get_int(&s, "learned_tokens", JSON_OPTIONAL, 0, t->at.tokens, &t->at.learned, e);
     if (!failed)
@@ -302,14 +318,14 @@ static void compare_arithmetic(const trainer *t, const char *path)
     json_source_close(&s);
 }
 
-/* FP32 weights are the masters themselves. */
+/* fp32 weights are the masters. */
 static const char *state_file(const trainer *t, const state *s, int kind, char name[64])
 {
     snprintf(name, 64, "trainer/%s.safetensors", state_name(s->in, kind));
     return kind != STATE_MASTER || t->job.save_type != PT_F32 ? name : t->job.model->adapters ? ADAPTER_WEIGHTS : "model.safetensors";
 }
 
-/* What is frozen from the model beside it. */
+/* Frozen weights come from the model in the same folder. */
 static int load_master(state *s, const char *checkpoint, const safetensors *trained, pt_error *e)
 {
     safetensors *all;
@@ -321,7 +337,7 @@ static int load_master(state *s, const char *checkpoint, const safetensors *trai
     return failed;
 }
 
-/* Beside the base, which must be what it was. */
+/* With adapters, the base must be the same as before. */
 static int load_adapters(const trainer *t, state *s, const char *checkpoint, pt_error *e)
 {
     char file[FILE_PATH_BYTES], text[20];
@@ -365,7 +381,7 @@ static int load_kind(const trainer *t, state *s, int kind, const char *checkpoin
     return failed;
 }
 
-/* A bit that flipped on the disk, or the file of another step, would go on unseen otherwise. */
+/* Otherwise a flipped bit on the disk, or the file of another step, would go unnoticed. */
 static int compare_checksums(const trainer *t, state *s, const char *checkpoint, const json_source *checksums, pt_error *e)
 {
     uint64_t now[STATE_KINDS_MOST];
@@ -400,14 +416,6 @@ static int check_checksums(const trainer *t, state *s, const char *checkpoint, p
     return failed;
 }
 
-typedef struct checking { const trainer *t; state *s; const char *path; } checking;
-
-static int check_loaded(void *arg, pt_error *e)
-{
-    const checking *c = arg;
-    return check_checksums(c->t, c->s, c->path, e);
-}
-
 int checkpoint_load_state(trainer *t, const char *path, pt_error *e)
 {
     int failed = 0;
@@ -421,11 +429,9 @@ int checkpoint_load_state(trainer *t, const char *path, pt_error *e)
     if (!failed)
         failed = base_compare(&t->job.base, &s, path, e);
     base_take_sum(&t->job.base, &s);
-    int closed = failed || !ranks_lead(t) ? state_close(&s, failed ? NULL : e) : 0; /* those that do not lead answer what is read */
-    if (!failed && !closed) {
-        failed = state_lead(t->engine.x, check_loaded, &(checking){t, &s, path}, e);
-        closed = ranks_lead(t) ? state_close(&s, failed ? NULL : e) : 0;
-    }
+    if (!failed)
+        failed = check_checksums(t, &s, path, e);
+    int closed = state_close(&s, failed ? NULL : e);
     if (failed)
         checkpoints_add_older(t->out.path, path, e);
     else if (!closed)
@@ -433,7 +439,7 @@ int checkpoint_load_state(trainer *t, const char *path, pt_error *e)
     return failed ? failed : closed;
 }
 
-/* ---- room ---- */
+/* ---- disk space ---- */
 
 room_need checkpoint_room(const trainer *t)
 {

@@ -1,4 +1,4 @@
-/* checkpoint.h - a run's state and model, written and read back. Waiting updates run before anything is written. */
+/* checkpoint.h - writes and reads a run's state and model. Waiting updates run before anything is written. */
 #ifndef PT_CHECKPOINT_H
 #define PT_CHECKPOINT_H
 
@@ -6,13 +6,13 @@
 #include "train/trainer.h"
 
 int checkpoint_save(trainer *t, pt_error *e);
-int checkpoint_write(trainer *t, pt_error *e); /* the same, and none of the older ones is removed */
+int checkpoint_write(trainer *t, pt_error *e); /* the same, and no older checkpoint is removed */
 int checkpoint_read_counters(trainer *t, const char *path, pt_error *e); /* and compares the settings */
-/* Into an engine that is EMPTY; CURRENT afterwards. */
+/* Into an engine that is EMPTY; it is CURRENT afterwards. */
 int checkpoint_load_state(trainer *t, const char *path, pt_error *e);
 int model_export(trainer *t, pt_error *e); /* into the output folder */
 
-/* What the run will still write. */
+/* The bytes that the run will still write. */
 room_need checkpoint_room(const trainer *t);
 
 #endif

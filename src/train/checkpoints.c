@@ -40,7 +40,7 @@ int64_t checkpoints_newest(const char *out, int64_t limit)
     return newest;
 }
 
-/* Puts checkpoint-STEP under a name that is no checkpoint's: checkpoint-STEP.old, or .old-2 ... */
+/* Renames checkpoint-STEP to a name that is not a checkpoint's: checkpoint-STEP.old, or .old-2 ... */
 static int put_away(const char *out, int64_t step, char name[64], pt_error *e)
 {
     char from[FILE_PATH_BYTES], to[FILE_PATH_BYTES];
@@ -127,7 +127,7 @@ int checkpoints_find_newest(const char *out, char path[FILE_PATH_BYTES], pt_erro
 {
     DIR *d = opendir(out);
     path[0] = 0;
-    if (!d) /* nothing seen is not nothing there */
+    if (!d) /* an unreadable folder does not mean that there is none */
         return pt_fail_errno(e, PT_FAILED, "%.400s: cannot list the checkpoints in this folder", out);
     closedir(d);
     int64_t step = checkpoints_newest(out, INT64_MAX);

@@ -47,7 +47,7 @@ static int write_config(const companions *c, const char *folder, pt_dtype saved,
     if (!config)
         return pt_fail(e, PT_FAILED, "out of memory");
     json_object_set_new(config, json_object_get(config, "dtype") ? "dtype" : "torch_dtype", json_string(types[saved]));
-    json_object_del(config, "quantization_config"); /* weights go out whole */
+    json_object_del(config, "quantization_config"); /* weights are written unquantized */
     if (!json_is_string(json_object_get(config, "model_type")))
         json_object_set_new(config, "model_type", json_string(model_type));
     int failed = path_join(path, folder, "config.json", e);

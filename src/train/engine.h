@@ -1,4 +1,4 @@
-/* engine.h - the executor of a run's plan, and of which step the weights in its memory are.
+/* engine.h - the executor of a run's plan, and the state of the weights in its memory.
  *
  *                                              engine_run(drain, or a step that updates first)
  *                                             +---------------------------------------------------+
@@ -8,21 +8,22 @@
  *      |          engine_close       |  | engine_accept, engine_reject  |      any state: engine_tear, or a run that fails --> TORN
  *      +-----------------------------+  +-------------------------------+
  *
- * What holds, with k the number of steps that are done (counters.step):
+ * Invariants, with k the number of completed steps (counters.step):
  *
  *   CLOSED    1. There is no executor.
- *   EMPTY     2. The executor is the plan's. Nothing in its memory counts yet.
- *   CURRENT   3. Weights and optimizer states are those after the update of step k; no gradient counts. They may be read and saved.
- *   STEPPED   4. Losses and gradient of step k + 1 are there, and nobody has looked whether they are finite.
- *             5. Weights are as in CURRENT, but where the plan updates during backward: then those of step k + 1.
- *   WAITING   6. Weights and states are those of step k - 1; the gradient of step k is there, and `update` says how it is applied. Nothing
- *                may be read before that has happened. The next step's schedule does it before the weights are needed, a drain at once.
+ *   EMPTY     2. The executor is the plan's. The contents of its memory are undefined.
+ *   CURRENT   3. Weights and optimizer states are those after the update of step k; gradients are undefined. Weights and states may be read
+ *                and saved.
+ *   STEPPED   4. Losses and gradient of step k + 1 are computed but not checked yet.
+ *             5. Weights are as in CURRENT; if the plan updates during backward, they are those of step k + 1.
+ *   WAITING   6. Weights and states are those of step k - 1; the gradient of step k waits, and `update` says how to apply it. Nothing may
+ *                be read before that. The next step's schedule applies it before the weights are needed; a drain applies it at once.
  *             7. The plan does not update during backward.
- *   TORN      8. Some weights may be updated and others not, or their memory could not be taken again: nothing is read any more, and every
- *                run is refused. Only engine_close leaves it.
+ *   TORN      8. Some weights may be updated and others not, or the memory could not be allocated again. Nothing may be read, and every
+ *                run is refused. Only engine_close leaves this state.
  *
- * A step that is done is counted between engine_accept and whatever reads the weights next. Nothing that a step computes depends on when
- * waiting updates run. An evaluation runs on CURRENT and leaves it.
+ * A completed step is counted after engine_accept and before anything reads the weights. No result depends on when waiting updates run. An
+ * evaluation runs in CURRENT and leaves it unchanged.
  */
 #ifndef PT_ENGINE_H
 #define PT_ENGINE_H
@@ -35,19 +36,19 @@ typedef enum engine_state { ENGINE_CLOSED, ENGINE_EMPTY, ENGINE_CURRENT, ENGINE_
 typedef struct engine {
     executor *x;
     engine_state state;
-    update_params update; /* of the next update: in WAITING of step k, with updates during backward of step k + 1 */
-    measured measured;    /* since it was opened */
-    schedule_kind last;   /* what the last step ran */
-    bool last_whole;      /* it ended well, its updates too where the plan has them at its end */
+    update_params update; /* parameters of the next update: in WAITING that of step k, with updates during backward that of step k + 1 */
+    measured measured;    /* since engine_open */
+    schedule_kind last;   /* the schedule of the last step */
+    bool last_whole;      /* it succeeded, including its updates if the plan has them at its end */
 } engine;
 
 int engine_open(engine *g, const executor_options *o, pt_error *e);
 void engine_loaded(engine *g);
-/* Any kind but evaluation's. In WAITING that is a drain or the step that updates first, in CURRENT the step without updates. */
+/* Any kind except evaluation. In WAITING a drain or the step that updates first, in CURRENT the step without updates. */
 int engine_run(engine *g, schedule_kind kind, float loss_scale, const costs *c, pt_error *e);
-/* A step whose losses and gradient are finite. u: its update, which waits; NULL: it has happened. */
+/* Accepts a step with finite losses and gradient. u: its update, which waits; NULL: it has already run. */
 void engine_accept(engine *g, const update_params *u);
-/* One that is not finite. Returns whether the weights before it are still there. */
+/* Rejects a step that is not finite. Returns true if the weights before it are intact. */
 bool engine_reject(engine *g, update_time update);
 void engine_tear(engine *g);
 void engine_close(engine *g);

@@ -41,7 +41,7 @@ typedef struct message {
 
 enum { WIRE_VARINT = 0, WIRE_64 = 1, WIRE_BYTES = 2, WIRE_32 = 5 };
 
-/* What is put are tags of tens of bytes and a dozen numbers: there is room. */
+/* The records consist of tags of tens of bytes and a dozen numbers, so they fit. */
 static void put(message *m, const void *bytes, size_t n)
 {
     memcpy(m->bytes + m->n, bytes, n);
@@ -100,7 +100,7 @@ static int write_record(const events *v, const message *m, pt_error *e)
     memcpy(record + 12 + m->n, &of_data, 4);
     const int failed = fd_write_all(v->fd, record, m->n + FRAME, v->path, e);
     if (failed && end >= 0)
-        (void)!ftruncate(v->fd, end); /* a torn record would hide what follows it */
+        (void)!ftruncate(v->fd, end); /* an incomplete record would hide those after it */
     return failed;
 }
 
@@ -117,6 +117,8 @@ static void put_evaluation(message *summary, const pt_step *s)
     put_value(summary, "eval/loss", s->eval_loss);
     if (!s->pairs)
         return;
+    put_value(summary, "eval/reward_chosen", s->eval_reward_chosen);
+    put_value(summary, "eval/reward_rejected", s->eval_reward_rejected);
     put_value(summary, "eval/reward_margin", s->eval_reward_margin);
     put_value(summary, "eval/reward_accuracy", s->eval_reward_accuracy);
 }
@@ -138,6 +140,8 @@ int events_write(const events *v, const pt_step *s, const pt_memory *memory, int
         put_value(&summary, tag, (double)memory[i].peak_bytes);
     }
     if (s->pairs) {
+        put_value(&summary, "train/reward_chosen", s->reward_chosen);
+        put_value(&summary, "train/reward_rejected", s->reward_rejected);
         put_value(&summary, "train/reward_margin", s->reward_margin);
         put_value(&summary, "train/reward_accuracy", s->reward_accuracy);
     }
@@ -169,7 +173,7 @@ static bool take_varint(const unsigned char **p, const unsigned char *end, uint6
     return false;
 }
 
-/* An Event's step, 0 where it has none; -1: it is no Event. */
+/* The step of an Event, 0 if it has none; -1: it is not an Event. */
 static int64_t step_of(const unsigned char *p, size_t n)
 {
     const unsigned char *end = p + n;
@@ -200,7 +204,7 @@ static int64_t step_of(const unsigned char *p, size_t n)
     return step > INT64_MAX ? -1 : (int64_t)step;
 }
 
-/* Bytes of the leading records of which the step is at most `step`. */
+/* Number of bytes of the leading records whose step is at most `step`. */
 static off_t bytes_until(FILE *f, int64_t step)
 {
     unsigned char head[12], data[RECORD_MOST + 4];
@@ -221,7 +225,7 @@ static off_t bytes_until(FILE *f, int64_t step)
     return bytes;
 }
 
-/* A later program may write what is no record of ours: what is cut off is gone, as lines of metrics.jsonl are. */
+/* Another program may have appended records of its own; they are cut off, like lines of metrics.jsonl. */
 static int cut_back(const char *path, int64_t step, off_t *bytes, pt_error *e)
 {
     FILE *f = fopen(path, "re");

@@ -16,9 +16,9 @@ enum { NAME_BYTES = 240, FILES_MOST = 4096, PIECE_BYTES = 4 << 20, COUNTERS_MOST
 typedef struct entry { char name[NAME_BYTES]; uint64_t bytes; } entry;
 typedef struct listing { entry *of; int n; } listing;
 
-/* ---- who needs it ---- */
+/* ---- who needs the checkpoint ---- */
 
-/* Of what tells checkpoints apart; 0: there is none. */
+/* A hash that identifies a checkpoint; 0: none. */
 static uint64_t mark_of(const char *folder)
 {
     char path[FILE_PATH_BYTES], *data;
@@ -34,7 +34,7 @@ static uint64_t mark_of(const char *folder)
 
 typedef struct view { uint64_t machine, mark; char host[64]; } view;
 
-/* The first rank of each machine that sees another checkpoint than rank 0, or none. */
+/* The first rank of each machine that does not see rank 0's checkpoint. */
 static int find_needy(const trainer *t, int needy[COMM_RANKS_MOST], int *n, pt_error *e)
 {
     view own = {.machine = t->comm->machine, .mark = mark_of(t->out.from)}, all[COMM_RANKS_MOST];
@@ -53,7 +53,7 @@ static int find_needy(const trainer *t, int needy[COMM_RANKS_MOST], int *n, pt_e
     return failed;
 }
 
-/* ---- what it is ---- */
+/* ---- its files ---- */
 
 bool fetch_name_is_safe(const char *name)
 {
@@ -110,7 +110,7 @@ static int share_listing(const trainer *t, listing *l, pt_error *e)
 
 /* ---- copying ---- */
 
-/* fd: of the file, where this rank sends or writes it; else -1. */
+/* fd: the file that this rank sends or writes; else -1. */
 static int copy_piece(const trainer *t, const int *needy, int n, int fd, const char *path, uint64_t at, size_t bytes, char *piece,
                       pt_error *e)
 {

@@ -22,8 +22,8 @@ static void tell_beside(const job *j)
         options_notice(&j->o, "only the text part of the model is trained and saved: the folder has no weights of the other parts");
 }
 
-/* How the weights are named, and what is saved beside them: as in the checkpoint that the run goes on from (`from`, if it has one), else as
- * in the model's folder. What holds the other parts stays open: what becomes of the folder meanwhile has no part in what is saved. */
+/* How the weights are named, and what is saved with them: as in the checkpoint that the run continues (`from`), else as in the model's
+ * folder. The file with the other parts stays open, so that later changes of the folder do not matter. */
 static int open_layout(job *j, const char *from, pt_error *e)
 {
     const bool multimodal = j->model->config.multimodal && !j->model->adapters;
@@ -31,7 +31,7 @@ static int open_layout(job *j, const char *from, pt_error *e)
     safetensors *st = NULL;
     int failed = 0;
     if (weights_present(folder) && (multimodal || !j->random_init))
-        failed = safetensors_open(folder, &st, multimodal ? e : NULL); /* the others are looked at when they are loaded */
+        failed = safetensors_open(folder, &st, multimodal ? e : NULL); /* errors of other models are reported when they are loaded */
     j->layout.naming = weights_naming_of(j->model, st);
     if (multimodal)
         j->layout.source = st;
@@ -44,7 +44,7 @@ static int open_layout(job *j, const char *from, pt_error *e)
     return multimodal ? failed : 0;
 }
 
-/* Matrices in few bits are not trained as such. */
+/* Matrices that are in few bits cannot be trained as such. */
 static void tell_few_bits(const job *j)
 {
     if (json_is_object(json_object_get(j->companions.config, "quantization_config")) && !j->random_init && !j->model->adapters)
@@ -70,6 +70,10 @@ int job_open_model(job *j, const char *from, pt_error *e)
     j->random_init = j->o.init_random || !weights_present(j->model_dir);
     if (j->random_init && !j->model->adapters)
         j->model->stored_bf16 = false;
+    if (j->model->adapters && !j->random_init)
+        base_mark_find(j->model, j->model_dir, j->base_mark);
+    if (j->o.adapter && !resumed)
+        base_mark_compare(j->model, j->model_dir, j->o.adapter, j->o.notice, j->o.arg);
     if (j->random_init && !resumed)
         options_notice(&j->o, "%s: starting from random weights (seed %llu)",
                        j->o.init_random ? "`init_random`" : "no weights in the model's folder", (unsigned long long)j->o.seed);
@@ -85,7 +89,7 @@ int job_open_model(job *j, const char *from, pt_error *e)
 
 /* ---- data ---- */
 
-/* Changes when tokenizer.json does (FNV-1a of its bytes). */
+/* A hash of tokenizer.json (FNV-1a). */
 static int tokenizer_fingerprint(const char *model_dir, char out[32], pt_error *e)
 {
     char path[FILE_PATH_BYTES], *text;
@@ -105,13 +109,12 @@ static int tokenizer_fingerprint(const char *model_dir, char out[32], pt_error *
 
 static void pass_progress(void *arg, uint64_t done, uint64_t total) { options_progress(arg, "reading the data", done, total); }
 
-/* What was found in the data, and what of it is learned, is said of the training data alone. */
+/* Notices about the data are given for the training data only. */
 static void tell_data(const job *j, const dataset *d, bool evaluation)
 {
     if (dataset_summary(d) && !evaluation)
         options_notice(&j->o, "%s", dataset_summary(d));
-    if (dataset_notice(d))
-        options_notice(&j->o, "%s%s", evaluation ? "evaluation: " : "", dataset_notice(d));
+    dataset_tell(d, evaluation ? "evaluation: " : "", options_pass_notice, (void *)&j->o);
 }
 
 static int open_dataset(const job *j, dataset_options d, bool evaluation, dataset **out, pt_error *e)
@@ -150,6 +153,8 @@ int job_open_data(job *j, const char *cache, pt_error *e)
         failed = open_dataset(j, d, false, &j->data, e);
     if (!failed && (j->o.eval_data_n || j->o.eval_split > 0))
         failed = open_dataset(j, d, true, &j->eval, e);
+    if (!failed)
+        options_tell_idle(&j->o, dataset_chats(j->data), dataset_packed(j->data));
     j->shape.documents = !failed && (dataset_apart(j->data) || (j->eval && dataset_apart(j->eval)));
     return failed;
 }
@@ -175,7 +180,7 @@ int job_count_steps(job *j, pt_error *e)
     if (!j->epoch_windows)
         return few_windows(j, windows, e);
     double by_epochs = j->o.epochs * (double)(j->epoch_windows / batch);
-    j->steps = j->o.steps ? j->o.steps : by_epochs < 1 ? 1 : (int64_t)(by_epochs * (1 + 1e-12)); /* 0.57 of 100 is 57 */
+    j->steps = j->o.steps ? j->o.steps : by_epochs < 1 ? 1 : (int64_t)(by_epochs * (1 + 1e-12)); /* 0.57 of 100 is 57, despite rounding */
     if (j->o.warmup_steps >= j->steps)
         options_notice(&j->o, "the warm-up takes %lld steps and the run has %lld: the learning rate only rises, to %.3g",
                        (long long)j->o.warmup_steps, (long long)j->steps, lr_of_step(&j->o, j->steps, j->steps));

@@ -1,9 +1,10 @@
-/* job.h - what a run computes on: model, data, and the shape of a step. Opened once, the same until the run ends. */
+/* job.h - what a run computes: model, data, and the shape of a step. Opened once, unchanged until the run ends. */
 #ifndef PT_JOB_H
 #define PT_JOB_H
 
 #include "data/dataset.h"
 #include "io/files.h"
+#include "model/base_mark.h"
 #include "model/model.h"
 #include "model/shape.h"
 #include "model/weights.h"
@@ -13,7 +14,7 @@
 #include "train/companions.h"
 
 typedef struct job {
-    pt_train_options o;            /* lr and seq_len are filled in */
+    pt_train_options o;            /* with lr and seq_len set */
     char model_dir[FILE_PATH_BYTES];
     model *model;
     companions companions;
@@ -22,17 +23,18 @@ typedef struct job {
     weights_layout layout;         /* of the weights that are written; owns its source */
     pt_dtype save_type;            /* of adapters fp32 */
     uint64_t base_sum;             /* of the weights that adapters stand beside, as they were loaded */
+    char base_mark[BASE_MARK];     /* of the same, which goes with the adapters */
     step_shape shape;
     tokenizer *tokenizer;
     dataset *data, *eval;
-    int64_t steps, epoch_windows;  /* windows of an epoch that are used: a multiple of the batch */
+    int64_t steps, epoch_windows;  /* epoch_windows: windows per epoch that are used: a multiple of the batch */
 } job;
 
-/* from: the checkpoint that the run goes on from, or "". */
+/* from: the checkpoint that the run continues, or "". */
 int job_open_model(job *j, const char *from, pt_error *e);
-/* Sequence length, batch and type; for a CPU, until the plan is made. */
+/* Sequence length, batch and type; as for a CPU until the plan is made. */
 int job_choose_shape(job *j, pt_error *e);
-/* cache: the folder for token ids. */
+/* cache: folder of the token cache. */
 int job_open_data(job *j, const char *cache, pt_error *e);
 int job_count_steps(job *j, pt_error *e);
 void job_close(job *j);

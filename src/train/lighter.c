@@ -12,10 +12,10 @@ typedef struct lighter {
     pt_train_options o;
     model *model;
     step_shape shape;
-    search_input in; /* within the same budgets */
+    search_input in; /* with the same budgets */
 } lighter;
 
-/* 1: opened, 0: the options contradict each other; negative: an error. */
+/* 1: opened; 0: the options contradict each other; negative: an error. */
 static int lighter_open(lighter *l, const planning *p, const pt_train_options *o, pt_error *e)
 {
     pt_error own = {0};
@@ -59,7 +59,7 @@ static void add_option(char out[MISFIT_CHANGE_BYTES], const char *option)
 
 /* ---- a smaller step ---- */
 
-/* --batch-size is that of all ranks. */
+/* --batch-size counts the sequences of all ranks. */
 static void add_step(const planning *p, const step_shape *s, char out[MISFIT_CHANGE_BYTES])
 {
     misfit_append(out, MISFIT_CHANGE_BYTES, "%s`batch_size` %lld", out[0] ? " " : "", (long long)(s->batch * shape_ranks(s)));
@@ -96,7 +96,7 @@ int lighter_states(const planning *p, char out[MISFIT_CHANGE_BYTES], pt_error *e
 
 enum { LORA_RANK = 16 };
 
-/* Adapters instead of all parameters; what was chosen to be trained stays. */
+/* Adapters instead of all parameters; a given choice of trained parameters stays. */
 static void take_adapters(const planning *p, pt_train_options *o, char out[MISFIT_CHANGE_BYTES])
 {
     if (!model_trains_all(p->model))
@@ -161,7 +161,7 @@ int lighter_both(const planning *p, char out[MISFIT_CHANGE_BYTES], pt_error *e)
 enum { PATTERNS = 4 };
 typedef struct layer_patterns { char text[PATTERNS][MODEL_NAME + 32]; const char *list[PATTERNS]; int n; } layer_patterns;
 
-/* What stands in the names of the first layer's tensors before its number: "model.layers.". */
+/* The beginning of the names of the first layer's tensors, before its number: "model.layers.". */
 static bool find_prefix(const model *m, char out[MODEL_NAME])
 {
     for (int i = 0; i < m->params_n; i++) {
@@ -175,7 +175,7 @@ static bool find_prefix(const model *m, char out[MODEL_NAME])
     return false;
 }
 
-/* Shell patterns for the layers first..last, one for each ten of them. false: too many. */
+/* Shell patterns for the layers first..last, one per ten of them. false: too many. */
 static bool write_patterns(const char *prefix, int first, int last, layer_patterns *out)
 {
     out->n = 0;

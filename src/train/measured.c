@@ -84,7 +84,7 @@ double measured_any_s(const measured *m, measured_kind *kind)
     return *kind == MEASURED_FIRST ? m->first_s : median_of_newest(*kind == MEASURED_STEADY ? &m->steady : &m->apart, MEASURED_STEPS);
 }
 
-/* first: of the first run; each: from run to run. */
+/* first: offset in the first run; each: distance from run to run. */
 static double column_median(const run_ring *r, const double *first, int each)
 {
     double x[MEASURED_RUNS];

@@ -11,7 +11,7 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
-/* The file's leading lines whose step is at most `step`; a torn last line is not among them. */
+/* The file's leading lines whose step is at most `step`, without an incomplete last line. */
 static int lines_until(const char *path, int64_t step, metrics_kept *kept, off_t *bytes, pt_error *e)
 {
     FILE *f = fopen(path, "re");
@@ -63,12 +63,12 @@ static void put_evaluation(FILE *f, const pt_step *s)
     else
         fputs(",\"eval_loss\":null", f); /* JSON has no infinity */
     if (s->pairs && isfinite(s->eval_reward_margin))
-        fprintf(f, ",\"eval_reward_margin\":%.17g,\"eval_reward_accuracy\":%.9g", s->eval_reward_margin, s->eval_reward_accuracy);
+        fprintf(f, ",\"eval_reward_chosen\":%.9g,\"eval_reward_rejected\":%.9g,\"eval_reward_margin\":%.17g,\"eval_reward_accuracy\":%.9g",
+                s->eval_reward_chosen, s->eval_reward_rejected, s->eval_reward_margin, s->eval_reward_accuracy);
     fputs("}\n", f);
 }
 
-/* Writes what was put; where that fails, no part of it stays: neither in the file, which was `bytes` long (-1: not known), nor for the next
- * line to stand behind. */
+/* Writes the buffer. On failure nothing of it remains, neither in the file, which was `bytes` long (-1: unknown), nor in the buffer. */
 static int metrics_flush(const metrics *m, off_t bytes, pt_error *e)
 {
     if (!fflush(m->file) && !ferror(m->file))
@@ -77,7 +77,7 @@ static int metrics_flush(const metrics *m, off_t bytes, pt_error *e)
     __fpurge(m->file);
     clearerr(m->file);
     if (bytes >= 0 && ftruncate(fileno(m->file), bytes))
-        return failed; /* the line is torn, and is cut when the run is resumed */
+        return failed; /* the line is incomplete, and a resumed run removes it */
     return failed;
 }
 
@@ -87,7 +87,7 @@ static off_t metrics_length(const metrics *m)
     return fstat(fileno(m->file), &st) || !S_ISREG(st.st_mode) ? -1 : st.st_size;
 }
 
-/* The line's "}" makes room; the file is open for appending. */
+/* Overwrites the line's "}"; the file is open for appending. */
 int metrics_add_evaluation(const metrics *m, const pt_step *s, pt_error *e)
 {
     const off_t bytes = metrics_length(m) - 2;
@@ -98,18 +98,18 @@ int metrics_add_evaluation(const metrics *m, const pt_step *s, pt_error *e)
     put_evaluation(m->file, s);
     int failed = metrics_flush(m, bytes, e);
     if (failed)
-        (void)!write(fileno(m->file), "}\n", 2); /* the line was whole without it */
+        (void)!write(fileno(m->file), "}\n", 2); /* the line was complete without it */
     return failed;
 }
 
-/* A pipe that somebody put there cannot be synced. */
+/* The file may be a pipe, which cannot be synced. */
 int metrics_sync(const metrics *m, pt_error *e)
 {
     bool failed = m->file && (fflush(m->file) || (fsync(fileno(m->file)) && errno != EINVAL && errno != EROFS));
     return failed ? pt_fail_errno(e, PT_FAILED, "%s cannot be synced to the disk", m->path) : 0;
 }
 
-/* A step allocates nothing, so the line is not made by the JSON library. */
+/* A step must not allocate, so the line is not made by the JSON library. */
 int metrics_write(const metrics *m, const pt_step *s, const pt_memory *memory, int memory_n, pt_error *e)
 {
     const off_t bytes = metrics_length(m);
@@ -120,7 +120,8 @@ int metrics_write(const metrics *m, const pt_step *s, const pt_memory *memory, i
             (long long)s->step, s->loss, s->grad_norm, s->lr, (long long)s->tokens, (long long)s->learned_tokens,
             s->step_s, s->predicted_step_s, s->tokens_per_s);
     if (s->pairs)
-        fprintf(f, ",\"reward_margin\":%.17g,\"reward_accuracy\":%.9g", s->reward_margin, s->reward_accuracy);
+        fprintf(f, ",\"reward_chosen\":%.9g,\"reward_rejected\":%.9g,\"reward_margin\":%.17g,\"reward_accuracy\":%.9g", s->reward_chosen,
+                s->reward_rejected, s->reward_margin, s->reward_accuracy);
     for (int i = 0; i < memory_n; i++) {
         const pt_memory *at = &memory[i];
         fprintf(f, ",\"%s_peak_bytes\":%llu,\"%s_predicted_bytes\":%llu,\"%s_budget_bytes\":%llu", at->tier,

@@ -1,12 +1,12 @@
-/* misfit.c - where no plan fits the budgets: the ways out, in the order of what a person can do, each planned before it is said.
+/* misfit.c - what helps when no plan fits the budgets, in the order in which a user would try it. Each is planned before it is suggested.
  *
- *   more of the memory that is there     a budget that was set too low
- *   a smaller step                       the result changes
- *   the disk                             the step becomes slower
- *   fewer layers trained                 the result changes
- *   adapters, on a base in few bits      the result changes; with a smaller step where only both together fit
- *   states in 8 bits                     the result changes a little
- *   more RAM, or a larger GPU            it has to be bought
+ *   more of the memory that is there     if a budget was too low
+ *   a smaller step                       changes the result
+ *   the disk                             makes the step slower
+ *   fewer trained layers                 changes the result
+ *   adapters, on a base in few bits      changes the result; with a smaller step if only both together fit
+ *   states in 8 bits                     changes the result slightly
+ *   more RAM, or a larger GPU            must be bought
  */
 #include "train/misfit.h"
 
@@ -17,16 +17,16 @@
 #include <stdio.h>
 #include <string.h>
 
-/* ---- what there is ---- */
+/* ---- available memory ---- */
 
-/* A disk of which the machine file says nothing can be of any size. */
+/* A machine file without a disk does not limit its size. */
 static bool disk_is_unknown(const planning *p)
 {
     const machine_spec *x = &p->machine;
     return p->from_file && !p->runs && !x->memory_bytes[TIER_DISK] && (!x->cuda || x->memory_bytes[TIER_HOST]);
 }
 
-/* What the budgets would be if none was asked for; on a CPU the host is a part of the RAM that was asked for. */
+/* The budgets if none were given; on a CPU the host tier is a part of the given RAM. */
 static search_room find_room(const planning *p)
 {
     enum { ANY_DISK = 50 }; /* 2^50 bytes */
@@ -49,7 +49,7 @@ static search_room find_room(const planning *p)
     return r;
 }
 
-/* ---- saying ---- */
+/* ---- sentences ---- */
 
 static void add_change(planning *p, const char *text)
 {
@@ -123,7 +123,7 @@ static int say_misfit(const planning *p, pt_error *e)
 
 /* ---- all ---- */
 
-/* What is missing is what the first way by memory alone adds, else what another adds. */
+/* The missing bytes are those that the first way by memory alone adds, else another way. */
 static void note_missing(planning *p, const search_ways *w)
 {
     int at = 0;

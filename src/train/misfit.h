@@ -1,5 +1,5 @@
-/* misfit.h - what to say where no plan, or a given one, does not fit: PT_DOES_NOT_FIT with a sentence that names the ways out. They are in
- * p->change and p->other_changes then, and p->result.least has the budgets that would do. */
+/* misfit.h - the message if no plan, or a given plan, does not fit: PT_DOES_NOT_FIT with a sentence that names what would help.
+ * p->change and p->other_changes get the options, and p->result.least the least budgets. */
 #ifndef PT_MISFIT_H
 #define PT_MISFIT_H
 

@@ -1,15 +1,19 @@
 #include "train/options.h"
 
 #include "comm/comm.h"
+#include "data/idle_options.h"
 #include "io/files.h"
 #include "model/lanes.h"
 #include "optimizer/optimizer.h"
+#include "io/files.h"
 #include "profile/profile.h"
 #include "device/device.h"
 #include "text/utf8.h"
 #include <math.h>
 #include <stdarg.h>
 #include <string.h>
+
+static const double DEFAULT_BETA = 0.1;
 
 void pt_train_defaults(pt_train_options *o)
 {
@@ -24,12 +28,12 @@ void pt_train_defaults(pt_train_options *o)
     o->beta2 = 0.999;
     o->eps = 1e-8;
     o->max_grad_norm = 1;
-    o->beta = 0.1;
+    o->beta = DEFAULT_BETA;
     o->device = "auto";
     o->device_memory = o->host_memory = o->disk_memory = PT_AUTO;
 }
 
-/* A setting and the range that makes sense. */
+/* An option and its valid range. */
 static int check_range(const char *name, double value, double low, double high, pt_error *e)
 {
     if (value >= low && value <= high) /* false for NaN */
@@ -101,7 +105,7 @@ int options_check_plan(const pt_train_options *o, pt_error *e)
         {"`steps`", (double)o->steps, 0, 1e15},        {"`epochs`", o->epochs, 1e-9, 1e9},
         {"`seq_len`", (double)o->seq_len, 0, 1 << 24}, {"`batch_size`", (double)o->batch_size, 1, 1 << 24},
         {"`micro_batch`", (double)o->micro_batch, 0, 1 << 24}, {"`lr`", o->lr, 0, 1e3}, {"`lanes`", o->lanes, 0, LANES_MOST},
-        {"`ranks`", o->ranks, 0, o->machine_file ? LANES_MOST : COMM_RANKS_MOST}, /* those of a file are only planned for */
+        {"`ranks`", o->ranks, 0, o->machine_file ? LANES_MOST : COMM_RANKS_MOST}, /* ranks of a machine file are only planned for */
         {"`warmup_steps`", (double)o->warmup_steps, 0, 1e15}, {"`min_lr_ratio`", o->min_lr_ratio, 0, 1},
         {"`weight_decay`", o->weight_decay, 0, 1e3},   {"`beta1`", o->beta1, 0, 0.9999999},
         {"`beta2`", o->beta2, 0, 0.9999999},           {"`eps`", o->eps, 0, 1},
@@ -158,6 +162,22 @@ double lr_of_step(const pt_train_options *o, int64_t step, int64_t steps)
     case PT_LR_COSINE: return o->lr * (r + (1 - r) * (1 + cos(3.14159265358979323846 * p)) / 2);
     default: return o->lr;
     }
+}
+
+void options_tell_idle(const pt_train_options *o, bool chats, bool examples)
+{
+    const bool dpo = o->task == PT_TASK_DPO;
+    const idle_option rows[] = {
+        {o->beta != DEFAULT_BETA, dpo, "beta", "without `task` dpo"},
+        {o->dpo_loss != PT_DPO_SIGMOID, dpo, "dpo_loss", "without `task` dpo"},
+        {o->chat_template != NULL, chats, "chat_template", "on these data, which are no chats; it is saved with the model"},
+        {o->document_mask, !examples, "document_mask", "on these data: examples never see each other"},
+        {o->long_examples != PT_LONG_CUT, examples, "long_examples", "on these data: text is cut into windows"},
+        {o->min_lr_ratio > 0, o->lr_schedule != PT_LR_CONSTANT, "min_lr_ratio", "with `lr_schedule` constant"},
+        {o->keep > 0, o->save_every || o->resume, "keep", "without `save_every`"},
+        {o->disk_path != NULL, o->disk_memory != 0, "disk_path", "with `disk_memory` 0"},
+    };
+    idle_options_tell(rows, sizeof rows / sizeof *rows, o->notice, o->arg);
 }
 
 void options_notice(const pt_train_options *o, const char *fmt, ...)

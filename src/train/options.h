@@ -1,17 +1,20 @@
-/* options.h - what a run, a plan or a profile is asked for: whether that makes sense, and how its user is told something. */
+/* options.h - validates the options of a run, a plan or a profile, and passes notices and progress to the caller. */
 #ifndef PT_OPTIONS_H
 #define PT_OPTIONS_H
 
 #include "base/error.h"
 
 int options_check(const pt_train_options *o, pt_error *e);
-int options_check_plan(const pt_train_options *o, pt_error *e); /* those that planning alone looks at, and all ranges */
+int options_check_plan(const pt_train_options *o, pt_error *e); /* the options that planning uses, and all ranges */
 int options_check_tokens(const pt_train_options *o, pt_error *e); /* of a step, once seq_len is known */
 double lr_of_step(const pt_train_options *o, int64_t step, int64_t steps);
 
+/* Tells of options without effect on a run with such data: chats, and windows made of examples. */
+void options_tell_idle(const pt_train_options *o, bool chats, bool examples);
+
 /* A sentence, or how far something has come, for whoever listens. */
 void options_notice(const pt_train_options *o, const char *fmt, ...) __attribute__((format(printf, 2, 3)));
-void options_pass_notice(void *options, const char *sentence); /* the same, where a callback is wanted */
+void options_pass_notice(void *options, const char *sentence); /* the same, as a callback */
 void options_progress(const pt_train_options *o, const char *stage, uint64_t done, uint64_t total);
 
 #endif

@@ -11,7 +11,7 @@
 #include <string.h>
 #include <unistd.h>
 
-/* The output folder holds something that a run has written there, or a model: *found names it, "" if not. */
+/* Does the output folder hold files of a run, or a model? *found names one, "" if not. */
 static int find_traces(const output *out, char found[FILE_PATH_BYTES], pt_error *e)
 {
     static const char *const traces[] = {"config.json", "metrics.jsonl", "plan.json", "model.safetensors", "model.safetensors.index.json",
@@ -32,8 +32,8 @@ static bool is_out(const output *out, const char *path)
     return !stat(path, &a) && !stat(out->path, &b) && a.st_dev == b.st_dev && a.st_ino == b.st_ino;
 }
 
-/* Whether the checkpoint `path` lies in the output folder, itself or as a link checkpoint-N beside the run's other files: then this is
- * the very run that wrote it. */
+/* Does the checkpoint `path` lie in the output folder, itself or as a link checkpoint-N beside the run's other files? Then it belongs to
+ * this run. */
 static bool lies_in_out(const output *out, const char *path)
 {
     char parent[FILE_PATH_BYTES], copy[FILE_PATH_BYTES], name[FILE_PATH_BYTES], metrics[FILE_PATH_BYTES];
@@ -46,7 +46,7 @@ static bool lies_in_out(const output *out, const char *path)
            path_exists(metrics);
 }
 
-/* A run that starts anew, or from a checkpoint of another run, must not write over one that is there. */
+/* A run that starts new, or from a checkpoint of another run, must not overwrite an existing one. */
 static int refuse_other_run(const output *out, const char *from, pt_error *e)
 {
     char found[FILE_PATH_BYTES];
@@ -62,7 +62,7 @@ static int refuse_other_run(const output *out, const char *from, pt_error *e)
                    out->path, found);
 }
 
-/* Where a run was to be resumed and nothing can be (it was ended before its first checkpoint), only a finished model is in the way. */
+/* If there is nothing to resume from (the run ended before its first checkpoint), only a finished model prevents a new start. */
 static int refuse_model(const output *out, const pt_train_options *o, pt_error *e)
 {
     char path[FILE_PATH_BYTES];
@@ -77,7 +77,7 @@ static int refuse_model(const output *out, const pt_train_options *o, pt_error *
     return failed;
 }
 
-/* A checkpoint of its step would take the place of another program's. */
+/* A checkpoint of its step would replace another program's. */
 static int refuse_others(const output *out, pt_error *e)
 {
     char path[FILE_PATH_BYTES];
@@ -112,7 +112,7 @@ static int choose_start(output *out, const pt_train_options *o, pt_error *e)
     return failed;
 }
 
-/* What the run will write must not be read as data. */
+/* A file that the run will write must not also be its data. */
 static int refuse_data(const output *out, const pt_train_options *o, pt_error *e)
 {
     for (int i = 0; i < o->data_n + o->eval_data_n; i++) {
@@ -125,7 +125,7 @@ static int refuse_data(const output *out, const pt_train_options *o, pt_error *e
     return 0;
 }
 
-/* What a killed run left half-written goes, before its bytes are missed. */
+/* Removes what a killed run left incomplete, before disk space is checked. */
 static void clean_out(const output *out)
 {
     dir_stages_clean(out->path, "checkpoint-0");
@@ -155,7 +155,7 @@ int output_claim(output *out, const pt_train_options *o, pt_error *e)
     return failed;
 }
 
-/* A file that the user may have put there, since a profile and a machine are read from anywhere. */
+/* This file may be the user's, because a profile and a machine are read from any path. */
 static bool is_given(const output *out, const pt_train_options *o, const char *file)
 {
     return (!strcmp(file, "profile.json") && (o->profile_file || !out->wrote_profile)) ||

@@ -1,7 +1,7 @@
-/* output.h - a run's output folder: whose it is, and where the run starts by what lies there.
+/* output.h - a run's output folder: who owns it, and from where the run starts.
  *
- * One run at a time writes there (the lock). A run that starts anew, or from the checkpoint of another run, wants a folder without a run
- * or a model. Of a run that could not begin nothing stays.
+ * A lock lets only one run at a time write there. A run that starts new, or from a checkpoint of another run, needs a folder without a run
+ * or a model. A run that cannot begin leaves nothing.
  */
 #ifndef PT_OUTPUT_H
 #define PT_OUTPUT_H
@@ -11,19 +11,19 @@
 
 typedef struct output {
     char path[FILE_PATH_BYTES];
-    char cache[FILE_PATH_BYTES];       /* the folder of tokens */
-    char from[FILE_PATH_BYTES];        /* the checkpoint that the run goes on from, or "" */
+    char cache[FILE_PATH_BYTES];       /* folder of the token cache */
+    char from[FILE_PATH_BYTES];        /* the checkpoint from which the run continues, or "" */
     dir_lock lock;                     /* fd -1: not taken */
-    bool made, found_empty;            /* the folder was not there before; no run had written into it */
+    bool made, found_empty;            /* the folder did not exist; it had no files of a run */
     bool found_cache;                  /* tokens of an earlier run */
-    bool wrote_profile, wrote_machine; /* profile.json, machine.json are this run's */
+    bool wrote_profile, wrote_machine; /* these files were written by this run */
 } output;
 
 void output_init(output *out);
-/* Makes the folder, takes the lock, chooses where to start, and removes what a killed run left half-written. */
+/* Creates the folder, takes the lock, decides where to start, and removes incomplete files of a killed run. */
 int output_claim(output *out, const pt_train_options *o, pt_error *e);
-/* Removes what a run wrote that could not begin; before output_close. */
+/* Removes what a run wrote if it cannot begin; call it before output_close. */
 void output_undo(const output *out, const pt_train_options *o);
-void output_close(output *out, bool undo); /* undo: the folder goes too, where it was made and is empty */
+void output_close(output *out, bool undo); /* undo: also removes the folder if this run created it and it is empty */
 
 #endif

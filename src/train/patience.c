@@ -2,10 +2,10 @@
 
 #include <math.h>
 
-#define OFF 0.1         /* of the prediction */
-#define FAR_OFF 0.5     /* more than a machine's usual ups and downs */
-#define LOST_S 10.0     /* beside which a search is short */
-#define SHORTEST_S 0.05 /* steps below are left alone */
+#define OFF 0.1         /* share of the prediction */
+#define FAR_OFF 0.5     /* more than the usual variation of a machine */
+#define LOST_S 10.0     /* long compared with a search */
+#define SHORTEST_S 0.05 /* shorter steps are left alone */
 enum { FIRST_WAIT = 2, DOUBLED_MOST = 6, CALM_WAITS = 8 };
 
 static int64_t wait_of(const patience *p) { return (int64_t)FIRST_WAIT << p->doubled; }

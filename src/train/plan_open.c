@@ -36,7 +36,7 @@ static void choose_disk_folder(pt_plan *p)
         snprintf(at, FILE_PATH_BYTES, "%s", planning_disk_folder(o));
 }
 
-/* What the run would save. It needs no weights to be here: fp32 is assumed where they cannot be read. */
+/* The dtype that the run would save in. Weights may be absent; fp32 is assumed if they cannot be read. */
 static room_need room_of_run(const pt_plan *p)
 {
     const pt_train_options *o = &p->o;
@@ -54,14 +54,14 @@ static room_need room_of_run(const pt_plan *p)
 
 static const char *out_of(const pt_train_options *o) { return o->out ? o->out : "."; }
 
-/* Of the disk that the disk tier's file would lie on. */
+/* Free space on the disk of the disk tier's file. */
 static uint64_t reserve_disk(const pt_plan *p)
 {
     const pt_train_options *o = &p->o;
     return o->disk_path && !disk_is_same(o->disk_path, out_of(o)) ? 0 : room_of_run(p).least_bytes;
 }
 
-/* A run would be refused for want of it; the disk of a machine that a file describes is not known. */
+/* Such a run would be refused for lack of disk space. The disk of a machine file is unknown. */
 static int check_room(pt_plan *p, pt_error *e)
 {
     planning *g = &p->planning;
@@ -83,7 +83,7 @@ static int check_room(pt_plan *p, pt_error *e)
     return failed;
 }
 
-/* As many as the machine's file says, or as a run here would have, where nothing else is asked for. */
+/* As many ranks as the machine file says, or as a run here would have, unless the options give a number. */
 static int find_ranks(pt_plan *p, pt_error *e)
 {
     char path[MACHINE_PATH_BYTES];
@@ -105,7 +105,7 @@ static int cut_for_ranks(pt_plan *p, pt_error *e)
     return p->o.ranks > 1 ? step_shape_of_rank(&p->shape, &whole, p->o.ranks, 0, e) : 0;
 }
 
-/* helps: say what would help, too. */
+/* helps: also explain what would help. */
 static int make(pt_plan *p, bool helps, pt_error *e)
 {
     planning *g = &p->planning;

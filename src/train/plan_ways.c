@@ -1,50 +1,95 @@
 #include "train/plan_ways.h"
 
 #include "base/units.h"
+#include "train/base.h"
 
+#include <stdarg.h>
 #include <stdio.h>
 #include <stdlib.h>
+#include <string.h>
 
 /* ---- the ways ---- */
 
-static void train_all(pt_train_options *o)
+/* Each row varies the run's own options: what a row does not set stays as it was asked for. */
+
+static bool adapts(const pt_train_options *o) { return o->lora_rank || o->adapter; }
+
+static void use_adamw(pt_train_options *o, pt_optimizer optimizer)
 {
-    o->freeze_n = o->train_only_n = 0;
-    o->lora_rank = 0;
-    o->adapter = NULL;
-    o->base = PT_BASE_AS_COMPUTED;
-    o->optimizer = PT_OPTIMIZER_ADAMW;
+    o->optimizer = optimizer;
     o->momentum = 0;
     o->lr_adjust = PT_LR_ADJUST_ORIGINAL;
 }
 
-static void train_in_8_bits(pt_train_options *o)
+static bool train_all(pt_train_options *o, char name[PLAN_WAY_NAME])
 {
-    train_all(o);
-    o->optimizer = PT_OPTIMIZER_ADAMW8BIT;
+    o->freeze_n = o->train_only_n = 0;
+    o->lora_rank = 0;
+    o->lora_alpha = 0;
+    o->lora_targets = o->adapter = NULL;
+    o->rslora = o->dora = false;
+    o->base = o->base >= PT_BASE_NF4 ? PT_BASE_AS_COMPUTED : o->base;
+    if (o->optimizer == PT_OPTIMIZER_ADAMW8BIT)
+        use_adamw(o, PT_OPTIMIZER_ADAMW);
+    snprintf(name, PLAN_WAY_NAME, "all parameters");
+    return true;
+}
+
+static bool train_in_8_bits(pt_train_options *o, char name[PLAN_WAY_NAME])
+{
+    train_all(o, name);
+    use_adamw(o, PT_OPTIMIZER_ADAMW8BIT);
+    snprintf(name, PLAN_WAY_NAME, "8-bit states");
+    return true;
+}
+
+static bool train_chosen(pt_train_options *o, char name[PLAN_WAY_NAME])
+{
+    snprintf(name, PLAN_WAY_NAME, "chosen tensors");
+    return o->freeze_n || o->train_only_n;
 }
 
 enum { LORA_RANK = 16 };
 
-static void train_adapters(pt_train_options *o)
+static bool train_adapters(pt_train_options *o, char name[PLAN_WAY_NAME])
 {
-    train_all(o);
-    o->lora_rank = LORA_RANK;
-    o->save_type = PT_SAVE_AS_STORED; /* adapters are fp32 */
+    if (!adapts(o)) {
+        train_all(o, name);
+        use_adamw(o, PT_OPTIMIZER_ADAMW);
+        o->lora_rank = LORA_RANK;
+        o->save_type = PT_SAVE_AS_STORED; /* adapters are fp32 */
+    }
+    o->base = o->base >= PT_BASE_NF4 ? PT_BASE_AS_COMPUTED : o->base;
+    if (o->adapter)
+        snprintf(name, PLAN_WAY_NAME, "the adapter");
+    else
+        snprintf(name, PLAN_WAY_NAME, "%s %lld", o->dora ? "DoRA" : "LoRA", (long long)o->lora_rank);
+    return true;
 }
 
-static void train_adapters_on_4_bits(pt_train_options *o)
+static void put_on(pt_train_options *o, pt_base base, char name[PLAN_WAY_NAME])
 {
-    train_adapters(o);
-    o->base = PT_BASE_NF4;
+    train_adapters(o, name);
+    o->base = base;
+    snprintf(name + strlen(name), PLAN_WAY_NAME - strlen(name), " on %s", base_name(base));
 }
 
-static const struct { const char *name; void (*change)(pt_train_options *o); } rows[] = {
-    {"all parameters", train_all},
-    {"8-bit states", train_in_8_bits},
-    {"LoRA 16", train_adapters},
-    {"LoRA 16 on nf4", train_adapters_on_4_bits},
-};
+static bool train_adapters_on_8_bits(pt_train_options *o, char name[PLAN_WAY_NAME])
+{
+    const bool asked = adapts(o) && o->base == PT_BASE_INT8;
+    put_on(o, PT_BASE_INT8, name);
+    return asked;
+}
+
+static bool train_adapters_on_4_bits(pt_train_options *o, char name[PLAN_WAY_NAME])
+{
+    put_on(o, PT_BASE_NF4, name);
+    return true;
+}
+
+/* Changes the options into the row's and names it; false: the run has no such row. */
+typedef bool (*row)(pt_train_options *o, char name[PLAN_WAY_NAME]);
+static const row rows[] = {train_all, train_in_8_bits, train_chosen, train_adapters, train_adapters_on_8_bits, train_adapters_on_4_bits};
 enum { ROWS = sizeof rows / sizeof *rows };
 _Static_assert((int)ROWS <= (int)PLAN_WAYS, "there is room for all of them");
 
@@ -60,15 +105,19 @@ int plan_ways_find(const pt_train_options *o, const plan_way *own, plan_way out[
     for (int i = 0; i < ROWS; i++) {
         pt_train_options other = *o;
         pt_error e = {0};
+        char name[PLAN_WAY_NAME];
+        if (!rows[i](&other, name))
+            continue;
         plan_way way = *own;
-        rows[i].change(&other);
-        if (!trains_the_same(o, &other)) {
+        const bool asked = trains_the_same(o, &other);
+        if (!asked) {
             other.plan_file = NULL; /* made for what o says */
             other.notice = NULL;    /* what is to be said was said for o */
             if (plan_way_of(&other, &way, &e))
                 continue;
         }
-        way.name = rows[i].name;
+        way.asked = asked;
+        memcpy(way.name, name, sizeof way.name);
         out[n++] = way;
     }
     return n;
@@ -76,30 +125,76 @@ int plan_ways_find(const pt_train_options *o, const plan_way *own, plan_way out[
 
 /* ---- in words ---- */
 
-static void write_bytes(FILE *out, const plan_way *w)
+typedef struct line { char text[200]; size_t n; } line;
+
+static __attribute__((format(printf, 2, 3))) void add(line *l, const char *fmt, ...)
+{
+    va_list ap;
+    va_start(ap, fmt);
+    l->n += (size_t)vsnprintf(l->text + l->n, sizeof l->text - l->n, fmt, ap);
+    va_end(ap);
+    l->n = l->n < sizeof l->text ? l->n : sizeof l->text - 1;
+}
+
+static void add_bytes(line *l, const plan_way *w)
 {
     char size[32];
     int n = 0;
     for (int k = 0; k < TIERS; k++)
         if (w->bytes[k] && (w->fits || w->beyond[k]))
-            fprintf(out, "%s%s %s", n++ ? ", " : w->fits ? "" : "; would with ", tier_names[k], size_format(size, w->bytes[k]));
+            add(l, "%s%s %s", n++ ? ", " : w->fits ? "" : "; would with ", tier_names[k], size_format(size, w->bytes[k]));
+}
+
+static uint64_t all_bytes(const plan_way *w)
+{
+    uint64_t sum = 0;
+    for (int k = 0; k < TIERS; k++)
+        sum += w->bytes[k];
+    return sum;
+}
+
+/* A way above takes no more memory and is as fast: this one saves nothing. */
+static bool is_of_no_use(const plan_way *ways, int i)
+{
+    bool beaten = false;
+    for (int k = 0; k < i; k++)
+        beaten = beaten || (ways[k].fits >= ways[i].fits && ways[k].tokens_per_s >= ways[i].tokens_per_s &&
+                            all_bytes(&ways[k]) <= all_bytes(&ways[i]));
+    return beaten && !ways[i].asked;
+}
+
+static void write_way(FILE *out, const char *word, const plan_way *w, int name_width)
+{
+    enum { SCREEN = 100 };
+    static const char asked[] = " (asked for)";
+    char time[32];
+    line l = {.n = 0};
+    add(&l, "%-9s%-*s", word, name_width, w->name);
+    if (w->fits)
+        add(&l, "%s per step, %.*f tokens/s; ", seconds_format(time, w->step_s), w->tokens_per_s < 100 ? 1 : 0, w->tokens_per_s);
+    else
+        add(&l, "does not fit");
+    add_bytes(&l, w);
+    if (w->asked)
+        add(&l, "%s", l.n + strlen(asked) <= SCREEN ? asked : " *");
+    fprintf(out, "%s\n", l.text);
 }
 
 char *plan_ways_text(const plan_way *ways, int n)
 {
-    char *text = NULL, time[32];
-    size_t bytes;
+    char *text = NULL;
+    size_t bytes, width = 16;
     FILE *out = open_memstream(&text, &bytes);
     if (!out)
         return NULL;
+    for (int i = 0; i < n; i++)
+        width = strlen(ways[i].name) + 2 > width ? strlen(ways[i].name) + 2 : width;
+    const char *word = "ways";
     for (int i = 0; i < n; i++) {
-        fprintf(out, "%-9s%-16s", i ? "" : "ways", ways[i].name);
-        if (ways[i].fits)
-            fprintf(out, "%s per step, %.0f tokens/s; ", seconds_format(time, ways[i].step_s), ways[i].tokens_per_s);
-        else
-            fputs("does not fit", out);
-        write_bytes(out, &ways[i]);
-        fputc('\n', out);
+        if (is_of_no_use(ways, i))
+            continue;
+        write_way(out, word, &ways[i], (int)width);
+        word = "";
     }
     const bool failed = ferror(out);
     if (fclose(out) || failed) {
@@ -117,8 +212,8 @@ json_t *plan_ways_json(const plan_way *ways, int n)
         json_t *peaks = json_object();
         for (int k = 0; k < TIERS; k++)
             json_object_set_new(peaks, tier_names[k], json_integer((json_int_t)w->bytes[k]));
-        json_array_append_new(all, json_pack("{s:s, s:b, s:o, s:o, s:o}", "name", w->name, "fits", w->fits, "peak_bytes", peaks, "step_s",
-                                             w->fits ? json_real(w->step_s) : json_null(), "tokens_per_s",
+        json_array_append_new(all, json_pack("{s:s, s:b, s:b, s:o, s:o, s:o}", "name", w->name, "asked", w->asked, "fits", w->fits,
+                                             "peak_bytes", peaks, "step_s", w->fits ? json_real(w->step_s) : json_null(), "tokens_per_s",
                                              w->fits ? json_real(w->tokens_per_s) : json_null()));
     }
     return all;

@@ -1,5 +1,5 @@
-/* plan_ways.h - ways to train the same model on the same data, side by side: what each takes, and whether it fits. They train other things,
- * so that a person chooses; nothing is chosen here. */
+/* plan_ways.h - compares ways to train the same model on the same data: what each takes, and whether it fits. They train different things,
+ * so the user chooses. */
 #ifndef PT_PLAN_WAYS_H
 #define PT_PLAN_WAYS_H
 
@@ -7,22 +7,24 @@
 
 #include <jansson.h>
 
-enum { PLAN_WAYS = 8 };
+enum { PLAN_WAYS = 8, PLAN_WAY_NAME = 40 };
 
 typedef struct plan_way {
-    const char *name;
+    char name[PLAN_WAY_NAME];
+    bool asked; /* it is what the options say */
     bool fits;
-    double step_s, tokens_per_s; /* 0 where it does not fit */
-    uint64_t bytes[TIERS];       /* peaks; where it does not fit, budgets that would do */
-    bool beyond[TIERS];          /* of the latter, those that are not there */
+    double step_s, tokens_per_s; /* 0 if it does not fit */
+    uint64_t bytes[TIERS];       /* peaks; if it does not fit, budgets that would suffice */
+    bool beyond[TIERS];          /* which of these budgets exceed the machine */
 } plan_way;
 
-/* Fills in all but the name; what is planned is what `o` says alone. PT_FAILED: it cannot be planned at all. plan_open.c */
+/* Fills in everything except the name, for the options `o`. PT_FAILED: they cannot be planned. (plan_open.c) */
 int plan_way_of(const pt_train_options *o, plan_way *out, pt_error *e);
 
-/* Returns how many there are. `own`: of the options themselves, where a way is just that. */
+/* Returns their number. `own`: the result for the given options, used if a way is the same. */
 int plan_ways_find(const pt_train_options *o, const plan_way *own, plan_way out[PLAN_WAYS]);
-char *plan_ways_text(const plan_way *ways, int n); /* lines; malloc'ed, NULL: out of memory */
-json_t *plan_ways_json(const plan_way *ways, int n);
+/* Lines, without ways that save nothing beside one above them, unless asked for; malloc'ed, NULL: out of memory. */
+char *plan_ways_text(const plan_way *ways, int n);
+json_t *plan_ways_json(const plan_way *ways, int n); /* all of them */
 
 #endif

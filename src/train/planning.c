@@ -30,9 +30,9 @@ static bool moves_anything(const plan *p)
     return false;
 }
 
-/* Whether something may have to move, and whether to the disk: transfers are measured only then. A plan from a file says so itself. Else
- * the disk is used only where the most economical plan needs it. Where there is a host, something always may move: what costs nothing
- * for want of a measurement would be used. */
+/* May something have to move, and to the disk? Only then are transfers measured. A plan from a file says so itself. Otherwise the disk is
+ * used only if the most economical plan needs it. With a host tier something may always move, and transfers that were not measured would
+ * seem free. */
 static void needs_transfers(const planning *p, bool *needs, bool *disk)
 {
     *disk = p->o->plan_file ? uses_disk(&p->result.best.plan) : p->result.least[TIER_DISK] > 0;
@@ -65,7 +65,7 @@ static int measure(planning *p, bool transfers, bool disk, pt_error *e)
     return 0;
 }
 
-/* What the most economical plan takes: p->result.least. */
+/* Memory of the most economical plan: p->result.least. */
 static int find_least(planning *p, pt_error *e)
 {
     search_result r = {0};
@@ -92,7 +92,7 @@ int planning_measure_disk(planning *p, pt_error *e)
     if (failed || !p->result.least[TIER_DISK])
         return failed;
     r.transfers = true;
-    r.file = NULL; /* it says nothing of a disk */
+    r.file = NULL; /* it has no disk */
     memcpy(r.budget, p->budget, sizeof r.budget);
     failed = profile_get(&r, &fresh, e);
     if (failed)
@@ -116,7 +116,7 @@ static int find_costs(planning *p, pt_error *e)
         return costs_analytic(&p->machine, p->model, p->shape, &p->profile.costs, e);
     }
     int failed = measure(p, transfers, disk, e);
-    if (!failed && !p->profile.costs.read.n) /* what was not measured would cost nothing */
+    if (!failed && !p->profile.costs.read.n) /* disk transfers that were not measured would seem free */
         p->search.budget[TIER_DISK] = 0;
     return failed;
 }
@@ -139,14 +139,14 @@ static int read_plan(planning *p, pt_error *e)
     return failed;
 }
 
-/* A plan from a file has to fit as it is: nothing need be measured to know. */
+/* Whether a plan from a file fits is known without measuring. */
 static int check_plan(planning *p, pt_error *e)
 {
     const priced_plan *c = &p->result.best;
     const schedule_input in = search_schedules(&p->search, &c->packing, &c->plan);
     bool fits = true;
     int failed = schedule_plan_bytes(&in, search_kinds(&p->search, c->plan.update), p->result.least, e);
-    if (failed) { /* with any memory: too few buffers */
+    if (failed) { /* not even with unlimited memory: too few buffers */
         pt_error_prefix(e, "%s", p->o->plan_file);
         return failed;
     }
@@ -168,13 +168,13 @@ static int price_plan(planning *p, pt_error *e)
 
 int planning_search(const planning *p, search_result *out, pt_error *e) { return search_plan(&p->search, out, e); }
 
-/* ---- the steps of it ---- */
+/* ---- the steps of planning ---- */
 
-/* What the search is asked whatever comes out of the steps behind this one: nothing fits, and this is what did not. */
+/* Sets the inputs of the search first, so that they are valid even if a later step finds that nothing fits. */
 int planning_begin_search(planning *p, pt_error *e)
 {
     const pt_train_options *o = p->o;
-    const bool drains = o->save_every == 1 || (p->evaluates && o->eval_every == 1); /* they run the updates that wait */
+    const bool drains = o->save_every == 1 || (p->evaluates && o->eval_every == 1); /* they run the waiting updates */
     p->search = (search_input){.model = p->model, .shape = p->shape, .costs = &p->profile.costs, .training = true,
                                .clipping = o->max_grad_norm > 0, .evaluates = p->evaluates, .drains = drains,
                                .threads = machine_threads(o->threads), .threads_bytes = p->device ? p->device->info.threads_bytes : 0};
@@ -198,7 +198,7 @@ static int cut_units(planning *p, pt_error *e)
     return 0;
 }
 
-/* What --micro-batch asks for; where that is less than is computed together, or no multiple of it, the next larger one that is. */
+/* The value of --micro-batch, raised to a multiple of the unit. */
 static int choose_micro_batch(planning *p, pt_error *e)
 {
     const pt_train_options *o = p->o;
@@ -216,7 +216,7 @@ static int choose_micro_batch(planning *p, pt_error *e)
     return 0;
 }
 
-/* Before anything is measured: whether some plan fits at all, or the given one does. */
+/* Before measuring: does any plan fit at all, or does the given one? */
 static int check_fit(planning *p, pt_error *e)
 {
     if (!p->o->plan_file) {
@@ -227,7 +227,7 @@ static int check_fit(planning *p, pt_error *e)
     return failed ? failed : check_plan(p, e);
 }
 
-/* Gathers and scatters are copies to what runs beside them: where those were not measured there are no others. */
+/* For contention, gathers and scatters count as copies; if those were not measured, there are none. */
 static int add_exchange(planning *p, pt_error *e)
 {
     costs *c = &p->profile.costs;

@@ -1,4 +1,4 @@
-/* planning_machine.c - what there is to plan for: devices, the machine or its file, budgets. */
+/* planning_machine.c - the machine to plan for: devices, this machine or a machine file, budgets. */
 #include "train/planning.h"
 
 #include "base/units.h"
@@ -29,8 +29,8 @@ int planning_open_device(planning *p, const pt_train_options *o, pt_error *e)
 
 /* ---- budgets ---- */
 
-/* What a file says nothing of would cost nothing. The disk that is assumed then is a common one: Samsung's 980 with 1 TB reads
- * 3500 MB/s (its data sheet) and writes some 600 once its cache is full, as in machines/laptop16.json. */
+/* Parts that a machine file lacks would seem free. A common disk is assumed: Samsung's 980 with 1 TB reads 3500 MB/s (its data sheet) and
+ * writes about 600 MB/s once its cache is full, as in machines/laptop16.json. */
 static int complete_machine(planning *p, pt_error *e)
 {
     machine_spec *x = &p->machine;
@@ -51,7 +51,7 @@ static int complete_machine(planning *p, pt_error *e)
                        "leave `machine_file` out",
                        p->machine_path);
     if (x->cuda && !x->memory_bytes[TIER_HOST])
-        p->budget[TIER_DISK] = 0; /* nothing could pass */
+        p->budget[TIER_DISK] = 0; /* nothing could be transferred */
     if (!p->budget[TIER_DISK] || x->read_bandwidth > 0)
         return 0;
     x->memory_bytes[TIER_DISK] = p->budget[TIER_DISK];
@@ -68,7 +68,7 @@ static int sharers_of(const planning *p, tier t)
     return n > 1 ? n : 1;
 }
 
-/* A run takes no more than this machine has, whatever the file says. */
+/* A run uses at most what this machine has, whatever the file says. */
 int planning_budgets(planning *p, pt_error *e)
 {
     const pt_train_options *o = p->o;
@@ -94,7 +94,7 @@ int planning_budgets(planning *p, pt_error *e)
     failed = budgets_choose(&r, here, &host_tier, room, e);
     for (int t = 0; t < TIERS; t++)
         here[t] = r.asked[t] == PT_AUTO ? here[t] / (uint64_t)sharers_of(p, (tier)t) : here[t];
-    if (!p->from_file || here[TIER_DEVICE] < p->budget[TIER_DEVICE]) /* what limits */
+    if (!p->from_file || here[TIER_DEVICE] < p->budget[TIER_DEVICE]) /* the tighter limit */
         snprintf(p->room, sizeof p->room, "%s", room);
     for (int t = 0; t < TIERS; t++)
         if (!p->from_file || here[t] < p->budget[t])
@@ -106,7 +106,7 @@ int planning_budgets(planning *p, pt_error *e)
     return failed;
 }
 
-/* A rank's share of so many of the file's devices. */
+/* A rank's share of so many devices of the file. */
 static int take_devices(planning *p, pt_error *e)
 {
     const machine_spec *x = &p->machine;

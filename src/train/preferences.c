@@ -9,9 +9,11 @@
 
 static void add_pair(preference_sum *sum, const preference_pairs *p)
 {
-    const double margin = p->beta * (p->example[0].sum - p->example[1].sum); /* of rewards, which IPO does not divide */
+    const double margin = p->beta * (p->example[0].sum - p->example[1].sum); /* the margin of rewards; IPO does not divide it by lengths */
     sum->loss += preference_loss(p->kind, p->beta, preference_margin(p));
     sum->margin += margin;
+    for (int k = 0; k < 2; k++)
+        sum->reward[k] += p->beta * p->example[k].sum;
     sum->right += margin > 0;
     sum->pairs++;
 }
@@ -32,7 +34,7 @@ static void add_sequence(preference_sum *sum, const step_shape *s, const int32_t
         add_pair(sum, &p);
 }
 
-/* What the sums are made of, of all sequences of a step: (ranks, batch, seq_len) each. */
+/* Inputs of the sums, of all sequences of a step: (ranks, batch, seq_len) each. */
 typedef struct whole_step { int32_t *first, *targets; float *before; } whole_step;
 
 static int gather_step(executor *x, whole_step *w, pt_error *e)
@@ -78,7 +80,7 @@ int preferences_sum(executor *x, preference_sum *sum, pt_error *e)
 
 /* ---- evaluation ---- */
 
-/* This rank's part of n windows, and what the model thought of them before. */
+/* This rank's part of n windows, and their reference losses. */
 static int load_windows(dataset *data, const reference *r, const uint64_t *windows, uint64_t n, executor *x, dataset_counts *counts,
                         pt_error *e)
 {

@@ -1,20 +1,19 @@
-/* preferences.h - direct preference optimization: how pairs compare now with what the model thought of them before training
- * (reference.h). */
+/* preferences.h - direct preference optimization: compares the losses of pairs with the reference losses (reference.h). */
 #ifndef PT_PREFERENCES_H
 #define PT_PREFERENCES_H
 
 #include "train/reference.h"
 
-/* Over pairs; right: margins above 0. */
-typedef struct preference_sum { int64_t pairs, right; double loss, margin; } preference_sum;
+/* Over pairs; right: margins above 0; reward: of the chosen replies, of the rejected ones. */
+typedef struct preference_sum { int64_t pairs, right; double loss, margin, reward[2]; } preference_sum;
 /* Of the step that x has run, of all ranks: the same sum for any number of them. */
 int preferences_sum(executor *x, preference_sum *sum, pt_error *e);
 
 /* Over all pairs of the evaluation data. */
 typedef struct preference_evaluation {
     preference_sum sum;
-    int64_t learned; /* targets of the replies, of this rank's part */
-    bool stopped;    /* `progress` said so: the rest means nothing */
+    int64_t learned; /* target tokens of the replies, in this rank's part */
+    bool stopped;    /* `progress` stopped it; the other fields are invalid */
 } preference_evaluation;
 int preferences_evaluate(const job *j, const reference *r, executor *x, bool (*progress)(void *arg, uint64_t done, uint64_t total),
                          void *arg, preference_evaluation *out, pt_error *e);

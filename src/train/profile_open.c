@@ -1,4 +1,4 @@
-/* profile_open.c - pt_profile: a profile by itself. All tiers that there are get measured, whether a plan needs them or not. */
+/* profile_open.c - pt_profile: a profile without a run. Measures all tiers, whether a plan needs them or not. */
 #include "report/profile_text.h"
 #include "run/budgets.h"
 #include "train/model_options.h"
@@ -12,7 +12,7 @@ struct pt_profile {
     pt_train_options o;
     model *model;
     step_shape shape;
-    planning planning; /* for its devices and folder */
+    planning planning; /* provides devices and folder */
     profile_request request;
     profile_result result;
 };

@@ -89,6 +89,8 @@ int ranks_any(const trainer *t, bool *yes, pt_error *e)
     return failed;
 }
 
+int ranks_all(const trainer *t, int failed, pt_error *e) { return t->comm ? comm_agree(t->comm, failed, e) : failed; }
+
 int ranks_collect_accounts(trainer *t, pt_error *e)
 {
     const step_times s = measured_times(&t->engine.measured, trainer_plan(t)->update);
@@ -111,7 +113,7 @@ int ranks_fail(const trainer *t, int failed, const pt_error *e)
 
 typedef struct room_of_rank { uint64_t budget[TIERS]; char host[64]; } room_of_rank;
 
-/* Nothing is said twice, and what rank 0 fails for its planning says. */
+/* Only rank 0 gives notices; errors of planning are rank 0's, too. */
 static int own_room(const trainer *t, room_of_rank *out, pt_error *e)
 {
     planning own = t->planning;
@@ -125,7 +127,7 @@ static int own_room(const trainer *t, room_of_rank *out, pt_error *e)
     return ranks_lead(t) ? 0 : failed;
 }
 
-/* What is free is not the same twice: small differences are nobody's concern. */
+/* Free memory varies, so small differences are not reported. */
 static void tell_least(const trainer *t, const room_of_rank *all, int least, int tier)
 {
     char a[32], b[32];
@@ -159,7 +161,7 @@ int ranks_limit(trainer *t, pt_error *e)
 
 typedef struct shared_plan { costs costs; uint64_t budget[TIERS]; bool host_tier; size_t bytes; } shared_plan;
 
-/* What is searched for only rank 0 asks, but which schedules a plan has all want to know. */
+/* Only rank 0 searches, but all ranks need to know which schedules the plan has. */
 static int read_plan(planning *p, const shared_plan *s, const char *json, pt_error *e)
 {
     priced_plan *best = &p->result.best;

@@ -1,5 +1,5 @@
-/* ranks_time.c - what exchanges between ranks take, by size, and what they and computing take from each other: all ranks do both at once,
- * as in a step. On GPUs what is exchanged lies there, and the processors have nothing to compute. */
+/* ranks_time.c - measures exchanges between ranks by size, and their contention with computation: all ranks do both at once, as in a
+ * step. On GPUs the exchanges are of their memory, and the processors have nothing to compute. */
 #include "base/clock.h"
 #include "comm/shm.h"
 #include "train/ranks.h"
@@ -13,7 +13,7 @@ static const size_t sizes[] = {64 << 10, 1 << 20, 8 << 20};
 enum { SIZES = sizeof sizes / sizeof *sizes };
 enum { TIMES = 5, BESIDE_TIMES = 3, BESIDE_EXCHANGES = 6, THREADS_MOST = 64 };
 
-/* A whole of `bytes`, of which each rank sends each other one its part, so many times. */
+/* Exchanges `bytes`, of which each rank sends its part to every other, so many times. */
 static int exchange(comm *c, bool on_gpu, char *memory, size_t bytes, int times, double *ns, pt_error *e)
 {
     comm_move moves[COMM_RANKS_MOST];
@@ -43,11 +43,11 @@ static int time_exchange(comm *c, bool on_gpu, char *memory, size_t bytes, doubl
     return failed;
 }
 
-/* ---- beside computing ---- */
+/* ---- contention with computation ---- */
 
 typedef struct crew { pthread_t thread[THREADS_MOST]; int n; atomic_bool over; atomic_llong done; } crew;
 
-/* Works in a cache. */
+/* Works on data in a cache. */
 static void *compute(void *arg)
 {
     enum { VALUES = 4096 };

@@ -12,7 +12,7 @@
 typedef struct reference_header {
     char magic[8];
     uint64_t windows, seq_len, samples, model;
-    char data[40], rest[16]; /* data: the fingerprint of the ids */
+    char data[40], rest[16]; /* data: fingerprint of the token ids */
 } reference_header;
 _Static_assert(sizeof(reference_header) == 96, "losses begin there");
 
@@ -109,11 +109,11 @@ void reference_close(reference *r)
 
 /* ---- which windows ---- */
 
-typedef struct window_set { uint8_t *bits; uint64_t n, left; } window_set; /* of n windows, `left` are not in it */
+typedef struct window_set { uint8_t *bits; uint64_t n, left; } window_set; /* `left`: number of windows not in the set */
 
 static bool has(const window_set *s, uint64_t w) { return s->bits[w / 8] >> w % 8 & 1; }
 
-/* Those of samples from .. to, until all are in it. */
+/* Adds the windows of samples from .. to, until all are in it. */
 static void add_samples(window_set *s, const reference_want *w, uint64_t from, uint64_t to)
 {
     for (uint64_t i = from; i < to && s->left; i++) {
@@ -165,7 +165,7 @@ static int compute(const computing *c, const uint64_t *windows, uint64_t n, pt_e
     return failed;
 }
 
-/* Those that are in `all` and not in `there`, as many at a time as stand in a step. */
+/* Computes those in `all` that are not in `there`, as many at a time as a step has. */
 static int compute_missing(const computing *c, const window_set *there, const window_set *all, pt_error *e)
 {
     static const char stage[] = "comparing with the model before training";

@@ -1,20 +1,19 @@
-/* replan.c - when steps take another time than was predicted: what they really take corrects the costs, the search runs
- * again, and where its plan is worth the move, the state moves over to it, between two steps.
+/* replan.c - plans again if steps take longer or shorter than predicted: measured times correct the costs, the search runs again, and if
+ * its plan is worth the change, the state moves to it between two steps.
  *
- *   steps ... a tenth off ... still a tenth off          (medians of some steps; their tasks are timed meanwhile; how long
- *        -> costs corrected -> search                     it has to last: patience.h)
- *             the same plan, or one not worth the move:    only the prediction changes
- *             a faster one:    waiting updates run -> checkpoint -> memory given back, and taken for the new plan ->
- *                              state loaded -> checkpoint removed, if no one else wants it
+ *   steps ... a tenth off ... still a tenth off          (medians of some steps, whose tasks are timed meanwhile; patience.h:
+ *        -> costs corrected -> search                     how long it has to last)
+ *             the same plan, or one not worth the change:  only the prediction changes
+ *             a faster one:    waiting updates run -> checkpoint -> memory freed, and allocated for the new plan ->
+ *                              state loaded -> checkpoint removed, unless the run keeps it
  *
- * The state passes through a checkpoint because the two plans' memory does not fit side by side: all of it is planned. The
- * bits stay the same, as they do for a run that resumes under another plan. Where the checkpoint cannot be written, the run
- * keeps its plan. Where memory cannot be had again (somebody else took it meanwhile), the old plan is tried, then a
- * plan for what is left, for which a disk is measured that was not needed so far; if nothing fits, the run ends and the checkpoint
- * stands.
+ * The state passes through a checkpoint because the planned memory of both plans does not fit at once. The bits stay the same, as for a run
+ * that resumes with another plan. If the checkpoint cannot be written, the run keeps its plan. If the memory cannot be allocated again
+ * (another program took it), the old plan is tried, then a plan for what is left, with a disk that is measured if it was not needed before.
+ * If nothing fits, the run ends, and the checkpoint stays.
  *
- * A decision after which the plan is the same makes the next one wait twice as long, a move does not. Very short steps are left
- * alone: there is nothing to win. A plan from a file is left alone too: one line says that its steps are off.
+ * A decision that keeps the plan doubles the wait for the next one; a change does not. Very short steps are left alone, because nothing can
+ * be gained. A plan from a file stays, too: a notice says that its steps are off.
  */
 #include "train/replan.h"
 
@@ -26,14 +25,14 @@
 #include <math.h>
 #include <string.h>
 
-#define WORTH 0.05         /* of a step, that another plan must save */
-#define LEAST_SHARE 0.01   /* of all work, of what is corrected */
-#define STATE_BANDWIDTH 3e8 /* bytes a second, at least, of writing and reading a checkpoint */
+#define WORTH 0.05         /* share of a step that another plan must save */
+#define LEAST_SHARE 0.01   /* of all work: smaller kinds are not corrected */
+#define STATE_BANDWIDTH 3e8 /* bytes per second, at least, of writing and reading a checkpoint */
 
-/* ---- what is known now ---- */
+/* ---- current costs ---- */
 
-/* The costs as the timed tasks have them. Where the median step took more than they explain, the rest is put beside them; where
- * it took less, some of the timed steps were slow ones. */
+/* The costs from the times of timed tasks. If the median step took more than they explain, the rest is added as time outside the schedule;
+ * if it took less, some of the timed steps were slow ones. */
 static int correct_costs(const trainer *t, costs *c, forecast *f, pt_error *e)
 {
     const schedule_input in = trainer_schedules(t);
@@ -59,8 +58,8 @@ static int correct_costs(const trainer *t, costs *c, forecast *f, pt_error *e)
     return forecast_make(&in, kinds, c, f, e);
 }
 
-/* The queue whose tasks differ most from the prediction, as a phrase: "disk reads take 3.1 times as long". By a twentieth at least, for
- * else it is not they that are longer. */
+/* The queue whose tasks differ most from the prediction, as a phrase: "disk reads take 3.1 times as long". It must be at least a
+ * twentieth. */
 static void what_differs(const trainer *t, char *out, size_t n)
 {
     static const char *const names[QUEUES] = {"computation takes", "copies to the device take", "copies from the device take",
@@ -107,7 +106,7 @@ static int open_with_state(trainer *t, const char *checkpoint, pt_error *e)
     return failed ? failed : checkpoint_load_state(t, checkpoint, e);
 }
 
-/* Gives the memory back, and takes `next` for the plan, which it gets in exchange. */
+/* Frees the memory, and allocates it for `next`, which is exchanged with the current plan. */
 static void leave(trainer *t, search_result *next)
 {
     search_result now = t->planning.result;
@@ -116,7 +115,7 @@ static void leave(trainer *t, search_result *next)
     *next = now;
 }
 
-/* Less that is free than was asked for is no reason to stop here. */
+/* A smaller amount of free memory than the given budget is no reason to end the run here. */
 static int plan_for_what_is_left(trainer *t, search_result *next, pt_error *e)
 {
     planning *p = &t->planning;
@@ -128,7 +127,7 @@ static int plan_for_what_is_left(trainer *t, search_result *next, pt_error *e)
     int failed = planning_budgets(&fresh, e);
     if (failed == PT_DOES_NOT_FIT) {
         o.device_memory = PT_AUTO;
-        o.host_memory = device_is_gpu(p->device) ? PT_AUTO : o.host_memory; /* on a CPU that would be no host at all */
+        o.host_memory = device_is_gpu(p->device) ? PT_AUTO : o.host_memory; /* 0 would mean no host tier on a CPU */
         failed = planning_budgets(&fresh, e);
     }
     for (int k = 0; k < TIERS && !failed; k++)
@@ -139,7 +138,7 @@ static int plan_for_what_is_left(trainer *t, search_result *next, pt_error *e)
     return failed ? failed : planning_search(p, next, e);
 }
 
-/* With the state in `checkpoint`: the new plan, else the old one, else one for what is left. `next` gets what is not used. */
+/* With the state in `checkpoint`: the new plan, else the old one, else one for the memory that is left. `next` gets the unused plan. */
 static int take_plan(trainer *t, search_result *next, const char *checkpoint, pt_error *e)
 {
     leave(t, next);
@@ -177,7 +176,7 @@ int replan_move(trainer *t, search_result *next, bool *moved, pt_error *e)
         return failed;
     }
     t->at.saved_step = wanted ? t->at.saved_step : saved;
-    if (!wanted && tree_discard(path, &why)) /* the run goes on all the same */
+    if (!wanted && tree_discard(path, &why)) /* the run continues */
         options_notice(&t->job.o, "the folder in which the state was saved for the change could not be removed: %.600s", why.text);
     if (trainer_write_plan(t, &why))
         options_notice(&t->job.o, "plan.json and memory.json may hold the earlier plan: %.600s", why.text);
@@ -186,7 +185,7 @@ int replan_move(trainer *t, search_result *next, bool *moved, pt_error *e)
 
 /* ---- deciding ---- */
 
-/* Memory for a search may be all that is lacking: nothing of the run is touched by it. */
+/* A failure may mean only that the search lacks memory; the run is unaffected. */
 static int stay(trainer *t, const pt_error *why)
 {
     options_notice(&t->job.o, "the plan stays the same: the search for another one failed (%.600s)", why->text);
@@ -222,7 +221,7 @@ static int decide(trainer *t, pt_error *e)
         failed = replan_move(t, &next, &aside, e);
     if (!aside)
         t->predicted.now = f;
-    bool moved = trainer_plan(t)->chunks != chunks; /* not where memory for another was not to be had */
+    bool moved = trainer_plan(t)->chunks != chunks; /* false if there was no memory for another plan */
     seconds_format(then, t->predicted.now.step_ns * 1e-9);
     if (!failed && moved)
         options_notice(&t->job.o, "steps take %s instead of %s (%s): a new plan is used, %s expected%s", is, was, differs, then,
@@ -237,7 +236,7 @@ static int decide(trainer *t, pt_error *e)
     return failed;
 }
 
-/* A plan that was asked for stays, and its prediction too. */
+/* A given plan stays, and so does its prediction. */
 static void tell_off(trainer *t)
 {
     char differs[96], was[32], is[32];

@@ -1,13 +1,14 @@
-/* replan.h - another plan for a run whose steps take another time than was predicted (replan.c). */
+/* replan.h - changes the plan of a run whose steps take longer or shorter than predicted (replan.c). */
 #ifndef PT_REPLAN_H
 #define PT_REPLAN_H
 
 #include "train/trainer.h"
 
-/* After each step. An error only where the state could not be brought back into memory; it is saved then. */
+/* Call it after each step. Fails only if the state could not be loaded again; it is saved then. */
 int replan_look(trainer *t, pt_error *e);
-/* Takes the state over to the plan next->best, between two steps. next gets what is not used any more. *moved: whether the state
- * was put aside at all; where it could not be, the plan stays. Where `next` finds no memory, the old plan, or one for what is left. */
+/* Moves the state to the plan next->best between two steps; `next` gets what is no longer used. *moved: the state was saved to a
+ * checkpoint; if that failed, the plan stays. If there is no memory for `next`, the old plan is used, or one for the memory that is
+ * left. */
 int replan_move(trainer *t, search_result *next, bool *moved, pt_error *e);
 
 #endif

@@ -8,7 +8,7 @@
 
 enum { SAMPLE_TOKENS = 64, SHOWN_BYTES = 400 };
 
-/* As what a user says, alone, where it was learned to reply. */
+/* As a user's message, if the model was trained to reply. */
 static int begin(pt_generator *g, const char *prompt, bool chats, pt_error *e)
 {
     if (!chats)

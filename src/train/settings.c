@@ -1,10 +1,10 @@
-/* settings.c - what the result of a run depends on, as its checkpoints record it; a resumed run must have the same.
+/* settings.c - the settings on which the result of a run depends. Checkpoints record them, and a resumed run must have the same.
  *
- *   "model"     what of config.json changes the computation, under names that all architectures share
- *   "settings"  options, under their names without "--"
+ *   "model"     values of config.json that change the computation, with names that all architectures share
+ *   "settings"  options, with their names without "--"
  *
- * Not among them: budgets, plan, threads, device, how often is saved and evaluated (nothing depends on those), the number
- * of steps (it may grow: checkpoint.c), and what only a start from random weights asks for.
+ * They do not include budgets, plan, threads, device and the intervals of saving and evaluation, on which no result depends; the number of
+ * steps, which may grow (checkpoint.c); and options only for a start from random weights.
  */
 #include "train/settings.h"
 
@@ -16,7 +16,7 @@
 
 /* ---- the model ---- */
 
-/* A list with an entry a layer, or the one value that all entries have. */
+/* A list with one entry per layer, or the value that all entries have. */
 static json_t *shortened(json_t *list)
 {
     json_t *first = json_array_get(list, 0);
@@ -106,7 +106,7 @@ static void add_ropes(json_t *all, const model_config *c)
     json_decref(layers);
 }
 
-/* What most models do not have is only there where a model does. */
+/* Properties that few models have are recorded only for those. */
 static void add_number(json_t *all, const char *name, double value, double usual)
 {
     if (value != usual)
@@ -154,7 +154,7 @@ static void add_patterns(json_t *all, const char *key, const char *const *patter
         json_object_set_new(all, key, list);
 }
 
-/* An adapter's own config, under the options that make one. */
+/* An adapter's own config, as the options that would make it. */
 static void add_adapter(json_t *all, const json_t *config)
 {
     static const char *const keys[][2] = {{"lora", "r"}, {"lora-alpha", "lora_alpha"}, {"lora-targets", "target_modules"},
@@ -234,10 +234,10 @@ static bool same_value(const json_t *a, const json_t *b)
     return same == json_array_size(a);
 }
 
-/* The first key with which `now` differs from `before` or that only one of them has; NULL: none. */
+/* The first key in which `now` differs from `before`, or that only one of them has; NULL: none. */
 static const char *find_difference(json_t *now, json_t *before)
 {
-    static const char *const first[] = {"task", "lora"}; /* the defaults of others follow from them */
+    static const char *const first[] = {"task", "lora"}; /* other defaults follow from these */
     const char *key;
     json_t *value;
     for (size_t i = 0; i < sizeof first / sizeof *first; i++)
@@ -332,9 +332,9 @@ int settings_compare(const job *j, const char *path, const json_source *file, pt
     return failed;
 }
 
-/* ---- other ranks ---- */
+/* ---- several ranks ---- */
 
-/* What all ranks must do alike, beside what the result depends on. */
+/* Options that all ranks must share, in addition to those on which the result depends. */
 static json_t *course_json(const job *j)
 {
     return json_pack("{s:I, s:I, s:I, s:s}", "steps", (json_int_t)j->steps, "save-every", (json_int_t)j->o.save_every, "eval-every",

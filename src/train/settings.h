@@ -1,4 +1,4 @@
-/* settings.h - what the result of a run depends on, as its checkpoints record it. */
+/* settings.h - the settings on which the result of a run depends, as checkpoints record them. */
 #ifndef PT_SETTINGS_H
 #define PT_SETTINGS_H
 
@@ -10,9 +10,9 @@ json_t *settings_json(const job *j);
 /* file: trainer.json of the checkpoint `path`. */
 int settings_compare(const job *j, const char *path, const json_source *file, pt_error *e);
 
-/* All that the ranks of a run must have alike; free() it. NULL: out of memory. */
+/* Everything that the ranks of a run must have in common; free() it. NULL: out of memory. */
 char *settings_text(const job *j);
-/* Says what of a rank is not as on rank 0. */
+/* Names the first difference between a rank and rank 0. */
 int settings_agree(const char *own, const char *of_zero, pt_error *e);
 
 #endif

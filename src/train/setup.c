@@ -1,4 +1,4 @@
-/* setup.c - from options to a run that stands before its first step. */
+/* setup.c - from options to a run before its first step. */
 #include "train/setup.h"
 
 #include "base/units.h"
@@ -17,7 +17,7 @@
 
 /* ---- budgets and plan ---- */
 
-/* What was asked for may be less than free by now: the run's own checkpoints lie there. */
+/* Less disk may be free than the given budget: the run's own checkpoints use some. */
 static int lower_disk(trainer *t, pt_error *e)
 {
     const char *folder = t->planning.disk_path;
@@ -111,11 +111,11 @@ static int write_profile(trainer *t, pt_error *e)
     char path[FILE_PATH_BYTES];
     const planning *p = &t->planning;
     int failed = p->profiled ? path_join(path, t->out.path, "profile.json", e) : 0;
-    t->out.wrote_profile = p->profiled; /* by rank 0, where there are several */
+    t->out.wrote_profile = p->profiled; /* by rank 0, if there are several */
     return failed || !p->profiled ? failed : profile_write(path, &p->request, &p->profile, e);
 }
 
-/* machine.json: a machine file of what this run found here, or that which it was given. */
+/* machine.json: a machine file from the measurements of this run, or the given one. */
 static int write_machine(trainer *t, pt_error *e)
 {
     const planning *p = &t->planning;
@@ -129,7 +129,7 @@ static int write_machine(trainer *t, pt_error *e)
     return failed ? failed : planning_write_machine(p, &p->profile.costs, path, e);
 }
 
-/* ---- the steps of it ---- */
+/* ---- the steps of setting up ---- */
 
 static int claim_output(trainer *t, pt_error *e)
 {
@@ -137,7 +137,7 @@ static int claim_output(trainer *t, pt_error *e)
     if (!failed)
         failed = ranks_share(t, t->out.path, sizeof t->out.path, e);
     if (!failed && !ranks_lead(t))
-        failed = dir_make(t->out.path, e); /* which another machine may not see */
+        failed = dir_make(t->out.path, e); /* another machine may not see it */
     if (!failed)
         failed = ranks_share(t, t->out.cache, sizeof t->out.cache, e);
     return failed ? failed : ranks_share(t, t->out.from, sizeof t->out.from, e);
@@ -149,7 +149,7 @@ static int choose_shape(trainer *t, pt_error *e) { return job_choose_shape(&t->j
 
 static int open_data(trainer *t, pt_error *e)
 {
-    int failed = ranks_lead(t) ? 0 : ranks_wait(t, e); /* until the cache of the tokens is there */
+    int failed = ranks_lead(t) ? 0 : ranks_wait(t, e); /* until the token cache is complete */
     if (!failed)
         failed = job_open_data(&t->job, t->out.cache, e);
     return !failed && ranks_lead(t) ? ranks_wait(t, e) : failed;
@@ -165,7 +165,7 @@ static int check_room(trainer *t, pt_error *e)
     return ranks_lead(t) ? room_check(&need, &t->job.o, e) : 0;
 }
 
-/* ---- what the model thinks of pairs before it is trained ---- */
+/* ---- reference losses of pairs ---- */
 
 static int open_training(trainer *t, bool fresh, pt_error *e)
 {
@@ -173,7 +173,7 @@ static int open_training(trainer *t, bool fresh, pt_error *e)
     return reference_open(&t->reference, t->out.path, "reference.bin", &w, fresh, &t->job, e);
 }
 
-/* The evaluation data may be others than before: then all of it is lacking. */
+/* The evaluation data may have changed: then all their losses are missing. */
 static int open_held(trainer *t, bool fresh, pt_error *e)
 {
     const reference_want w = reference_of_evaluation(&t->job);
@@ -185,7 +185,7 @@ static int open_held(trainer *t, bool fresh, pt_error *e)
     return reference_open(&t->held, t->out.path, "reference-eval.bin", &w, true, &t->job, e);
 }
 
-/* Rank 0 makes the files, and the others find them. */
+/* Rank 0 creates the files, and the others open them. */
 static int open_references(trainer *t, pt_error *e)
 {
     const bool leads = ranks_lead(t), fresh = !t->out.from[0] && leads;
@@ -209,26 +209,15 @@ static bool references_lack(const trainer *t)
     return reference_lacks(&t->reference, &w) || reference_lacks(&t->held, &held);
 }
 
-typedef struct summing { trainer *t; uint64_t sum; } summing;
-
-static int sum_state(void *arg, pt_error *e)
-{
-    summing *x = arg;
-    uint64_t sums[STATE_KINDS_MOST];
-    state s;
-    state_open(&s, x->t->engine.x);
-    int failed = state_checksums(&s, sums, e), closed = state_close(&s, failed ? NULL : e);
-    x->sum = sums[STATE_MASTER] + x->t->job.base_sum + x->t->job.base.sum;
-    return failed ? failed : closed;
-}
-
 /* Tells whether it is the model that the run began with. */
 static int sum_model(trainer *t, uint64_t *sum, pt_error *e)
 {
-    summing x = {t, 0};
-    int failed = state_lead(t->engine.x, sum_state, &x, e);
-    *sum = x.sum;
-    return failed ? failed : ranks_share(t, sum, sizeof *sum, e);
+    uint64_t sums[STATE_KINDS_MOST];
+    state s;
+    state_open(&s, t->engine.x);
+    int failed = state_checksums(&s, sums, e), closed = state_close(&s, failed ? NULL : e);
+    *sum = sums[STATE_MASTER] + t->job.base_sum + t->job.base.sum;
+    return failed ? failed : closed;
 }
 
 static int complete_references(trainer *t, pt_error *e)
@@ -249,7 +238,7 @@ static int complete_references(trainer *t, pt_error *e)
     return lacks ? reference_complete(&t->held, &held, sum, &t->job, t->engine.x, ranks_lead(t), e) : 0;
 }
 
-/* A run that is resumed begins with the model that it began with where it has to ask that one. */
+/* A resumed run that needs more reference losses first loads the model with which it began. */
 static int load_state(trainer *t, pt_error *e)
 {
     const bool fresh = !t->out.from[0], asks = references_lack(t);
@@ -257,7 +246,7 @@ static int load_state(trainer *t, pt_error *e)
     if (!failed && asks)
         failed = complete_references(t, e);
     if (!failed && asks)
-        failed = ranks_wait(t, e); /* until what the others read is written */
+        failed = ranks_wait(t, e); /* until the files that the others read are written */
     if (failed || fresh)
         return failed;
     failed = checkpoint_load_state(t, t->out.from, e);
@@ -305,7 +294,7 @@ int trainer_setup(trainer *t, pt_error *e)
         ranks_open,    claim_output, fetch_checkpoint, open_model,   choose_shape, open_data,
         count_steps,   read_counters, ranks_agree,     take_samples, make_plan,    open_engine,
         check_room,    open_references, load_state,    write_profile, write_machine,
-        put_later_away, /* before lines of its metrics go: what is newest and what they say belong together */
+        put_later_away, /* before its metrics are cut: the newest checkpoint and its metrics belong together */
         open_metrics, write_plan};
     output_init(&t->out);
     for (size_t i = 0; i < sizeof steps / sizeof *steps; i++) {

@@ -48,13 +48,13 @@ static int load_batch(trainer *t, dataset_counts *counts, pt_error *e)
                                      (long long)t->at.step + 1);
 }
 
-/* What the sum of losses is divided by. */
+/* The divisor of the sum of losses. */
 static double loss_count(const trainer *t, const dataset_counts *c)
 {
     return (double)(t->job.shape.weighted ? c->examples : c->learned);
 }
 
-/* Lane by lane, then by the tree: this rank's, and of those the tree of all. */
+/* Sums lane by lane, then in the tree: this rank's lanes, then the ranks. */
 static int mean_loss(const trainer *t, const dataset_counts *c, double *mean, pt_error *e)
 {
     const step_shape *s = trainer_shape(t);
@@ -66,7 +66,7 @@ static int mean_loss(const trainer *t, const dataset_counts *c, double *mean, pt
     return failed;
 }
 
-/* Sum of squares per parameter, then over the parameters; *bad: the first that is not finite, or -1. */
+/* Sums of squares per parameter, then over the parameters; *bad: the first that is not finite, or -1. */
 static double gradient_norm(const trainer *t, int *bad)
 {
     const double *partial = executor_sumsq(t->engine.x);
@@ -86,7 +86,7 @@ static double gradient_norm(const trainer *t, int *bad)
     return sqrt(total);
 }
 
-/* Where the updates wait for the norm, nothing has been changed yet: the state before the step is saved. */
+/* If the updates wait for the norm, nothing has changed yet, and the state before the step is saved. */
 static void save_before(trainer *t, char *sentence, size_t n)
 {
     pt_error e;
@@ -145,7 +145,7 @@ static bool pass_progress(void *arg, uint64_t done, uint64_t total)
 {
     const trainer *t = arg;
     options_progress(&t->job.o, "evaluating", done, total);
-    return t->comm || !t->job.o.stop || !t->job.o.stop(t->job.o.arg); /* which ranks would not hear at the same moment */
+    return t->comm || !t->job.o.stop || !t->job.o.stop(t->job.o.arg); /* the ranks would not see it at the same moment */
 }
 
 static int evaluate_pairs(trainer *t, pt_step *s, int64_t *tokens, pt_error *e)
@@ -157,6 +157,8 @@ static int evaluate_pairs(trainer *t, pt_step *s, int64_t *tokens, pt_error *e)
     const double n = (double)(v.sum.pairs ? v.sum.pairs : 1);
     s->evaluated = !v.stopped;
     s->eval_loss = v.sum.loss / n;
+    s->eval_reward_chosen = v.sum.reward[0] / n;
+    s->eval_reward_rejected = v.sum.reward[1] / n;
     s->eval_reward_margin = v.sum.margin / n;
     s->eval_reward_accuracy = (double)v.sum.right / n;
     *tokens = v.learned;
@@ -190,8 +192,8 @@ static int evaluate_step(trainer *t, pt_step *s, pt_error *e)
     return failed;
 }
 
-/* What a signal has ended before. 1: it was stopped again; of the next step it would be another one, so that the run has to end here, and
- * owes it when it is resumed. */
+/* An evaluation that a signal had stopped before. 1: it was stopped again; a later evaluation would have another result, so the run must
+ * end here and do it when it is resumed. */
 static int make_up_evaluation(trainer *t, pt_error *e)
 {
     pt_step s = {.step = t->at.step, .pairs = t->job.shape.beta > 0};
@@ -216,7 +218,7 @@ static int write_metrics(const trainer *t, const pt_step *s, pt_error *e)
     return failed ? failed : events_write(&t->events, s, memory, n, e);
 }
 
-/* Ranks end together: where one was told to stop, all are. */
+/* Ranks end together: if one was told to stop, all stop. */
 static int agree_to_stop(const trainer *t, bool *stop, pt_error *e)
 {
     *stop = t->comm && t->job.o.stop && t->job.o.stop(t->job.o.arg);
@@ -279,6 +281,8 @@ static int take(trainer *t, pt_step *s, bool *hopeless, pt_error *e)
     *s = (pt_step){.step = t->at.step, .loss = loss, .grad_norm = norm, .lr = lr_of_step(&t->job.o, t->at.step, t->job.steps),
                    .tokens = t->at.tokens, .learned_tokens = t->at.learned, .pairs = pairs.pairs};
     if (pairs.pairs) {
+        s->reward_chosen = pairs.reward[0] / (double)pairs.pairs;
+        s->reward_rejected = pairs.reward[1] / (double)pairs.pairs;
         s->reward_margin = pairs.margin / (double)pairs.pairs;
         s->reward_accuracy = (double)pairs.right / (double)pairs.pairs;
     }

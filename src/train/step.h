@@ -1,12 +1,12 @@
-/* step.h - one step of a run, with all that is due after it: evaluation, metrics, checkpoint, another plan. */
+/* step.h - one step of a run, with everything that is due after it: evaluation, metrics, checkpoint, another plan. */
 #ifndef PT_STEP_H
 #define PT_STEP_H
 
 #include "train/trainer.h"
 
-/* As pt_trainer_step. *hopeless: the step would fail again in the same way. */
+/* As pt_trainer_step. *hopeless: trying again would fail in the same way. */
 int step_take(trainer *t, pt_step *s, bool *hopeless, pt_error *e);
-/* Sets what of `s` is of an evaluation; not evaluated: it was stopped. tokens: targets. */
+/* Sets the fields of `s` about an evaluation; not evaluated: it was stopped. tokens: targets. */
 int step_evaluate(trainer *t, pt_step *s, int64_t *tokens, pt_error *e);
 
 #endif

@@ -8,7 +8,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-/* What was decided, in sentences. */
+/* The plan, in sentences. */
 static void describe_plan(const trainer *t, char *out, size_t n)
 {
     const plan *p = trainer_plan(t);
@@ -28,7 +28,7 @@ static void describe_plan(const trainer *t, char *out, size_t n)
         used += (size_t)snprintf(out + used, n - used, "; %s", layers);
 }
 
-/* How busy each queue will be, and what that writes to the disk. */
+/* How busy each queue will be, and what is written to the disk. */
 static void describe_limits(const trainer *t, char *out, size_t n)
 {
     const forecast *f = &t->predicted.now;
@@ -53,6 +53,8 @@ static const char *measured_words(const trainer *t)
     return words[kind];
 }
 
+_Static_assert(sizeof ((pt_summary *)0)->trains == MODEL_TRAINED_TEXT, "the one is the other");
+
 void pt_trainer_summary(const pt_trainer *t, pt_summary *s)
 {
     if (!s)
@@ -65,6 +67,7 @@ void pt_trainer_summary(const pt_trainer *t, pt_summary *s)
     s->parameters = t->job.model->parameters;
     s->trained = model_trained_parameters(t->job.model);
     s->layers = t->job.model->config.layers;
+    model_describe_trained(t->job.model, shape_optimizer(&t->job.shape)->name, s->trains);
     s->machine = t->planning.device->info.arithmetic;
     s->threads = t->planning.device->info.threads;
     s->room = t->planning.room;
@@ -85,17 +88,17 @@ void pt_trainer_summary(const pt_trainer *t, pt_summary *s)
     s->memory_n = trainer_memory(t, s->memory);
 }
 
-/* ---- predicted beside measured ---- */
+/* ---- predicted and measured ---- */
 
 static pt_timing timing_of(const trainer *t, const char *name, double first_ns, double now_ns, double measured_s)
 {
     return (pt_timing){name, first_ns * 1e-9, t->predicted.corrected_step ? now_ns * 1e-9 : 0, measured_s};
 }
 
-/* What of a step computes nothing. */
+/* The time of a step without computation. */
 static double waiting_ns(double step_ns, double computes_ns) { return fmax(step_ns - computes_ns, 0); }
 
-/* The step, the phases, waiting, the queues; NAN where nothing was measured. */
+/* The step, the phases, waiting, the queues; NAN if not measured. */
 static void time_all(const trainer *t, pt_timing out[PT_TIMINGS])
 {
     const forecast *a = &t->predicted.first, *b = &t->predicted.now;
@@ -111,7 +114,7 @@ static void time_all(const trainer *t, pt_timing out[PT_TIMINGS])
         *out++ = timing_of(t, queue_names[q], a->busy_ns[q], b->busy_ns[q], s.runs ? s.busy_ns[q] * 1e-9 : NAN);
 }
 
-/* What is beside nothing says nothing. */
+/* A ratio to 0 says nothing. */
 static bool is_worth_saying(const pt_timing *step, const pt_timing *x)
 {
     return x->predicted_s >= 0.01 * step->predicted_s || x->measured_s >= 0.01 * step->measured_s;
@@ -166,7 +169,7 @@ static json_t *memory_json(const trainer *t)
     return all;
 }
 
-/* What each rank's memory held at most. */
+/* The peak memory of each rank. */
 static json_t *ranks_json(const trainer *t)
 {
     json_t *all = json_array();
@@ -180,7 +183,7 @@ static json_t *ranks_json(const trainer *t)
     return all;
 }
 
-/* Where each rank was, what its process held, and what its part of a step took. */
+/* Each rank's host, its process's memory, and the time of its part of a step. */
 static json_t *accounts_json(const trainer *t)
 {
     json_t *all = json_array();
@@ -193,7 +196,7 @@ static json_t *accounts_json(const trainer *t)
     return all;
 }
 
-/* -1: nothing was measured. */
+/* -1: not measured */
 static int slowest_rank(const trainer *t)
 {
     int slowest = -1;
@@ -206,6 +209,7 @@ static int slowest_rank(const trainer *t)
 int summary_write(const trainer *t, pt_error *e)
 {
     char path[FILE_PATH_BYTES];
+    char trains[MODEL_TRAINED_TEXT];
     pt_timing times[PT_TIMINGS];
     time_all(t, times);
     const job *j = &t->job;
@@ -218,6 +222,9 @@ int summary_write(const trainer *t, pt_error *e)
                           "waiting_s", timing_json(t, &times[1 + PHASES]), "queues_s", timings_json(t, times + 2 + PHASES, QUEUES),
                           "memory_bytes", memory_json(t), "threads_bytes", (json_int_t)t->planning.search.threads_bytes,
                           "process_peak_bytes", (json_int_t)machine_process_peak());
+    model_describe_trained(j->model, shape_optimizer(&j->shape)->name, trains);
+    if (o)
+        json_object_set_new(o, "trains", json_string(trains));
     if (o && t->comm) {
         json_object_set_new(o, "ranks_peak_bytes", ranks_json(t));
         json_object_set_new(o, "ranks", accounts_json(t));

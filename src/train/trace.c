@@ -1,6 +1,6 @@
-/* trace.c - trace.json: the tasks of the last step as Chrome's trace format has them (Perfetto opens it), twice: as they
- * were predicted by the costs from before the first step, and as they ran. A row a queue; what a task is about stands in its
- * arguments. Where updates follow a step, they are a schedule of their own, behind the step's. */
+/* trace.c - trace.json: the tasks of the last step in Chrome's trace format (for Perfetto), twice: as predicted before the first step, and
+ * as they ran. One row per queue; the arguments of a task say what it is about. Updates after a step are a separate schedule, after the
+ * step's. */
 #include "train/summary.h"
 
 #include "train/options.h"
@@ -36,7 +36,7 @@ static void add_names(json_t *events, int process, const char *name)
         json_array_append_new(events, name_event("thread_name", process, q, queue_names[q]));
 }
 
-/* From *end_ns on, which is moved to the end of its last task. */
+/* Starts at *end_ns, which advances to the end of its last task. */
 static int add_predicted(const trainer *t, const schedule *s, json_t *events, double *end_ns, pt_error *e)
 {
     const schedule_input in = trainer_schedules(t);
@@ -67,7 +67,7 @@ static void add_measured(const schedule *s, const task_time *times, int64_t orig
                                                  (double)(times[i].end_ns - origin)));
 }
 
-/* Both timelines of the step's schedules, one behind the other. */
+/* Both timelines of the step's schedules, one after another. */
 static int add_step(const trainer *t, json_t *events, pt_error *e)
 {
     const schedule_kind kinds[] = {t->engine.last, SCHEDULE_DRAIN};

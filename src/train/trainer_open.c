@@ -1,4 +1,4 @@
-/* trainer_open.c - pt_trainer: a run, from outside. */
+/* trainer_open.c - the public interface of a run: pt_trainer. */
 #include "base/units.h"
 #include "io/disk.h"
 #include "train/checkpoint.h"
@@ -95,7 +95,7 @@ int pt_trainer_evaluate(pt_trainer *t, double *loss, int64_t *tokens, pt_error *
     return failed ? failed : s.evaluated ? 0 : pt_fail(e, PT_FAILED, "the evaluation was stopped");
 }
 
-/* What was predicted and what was measured: what a run was for is safe by then, so that it does not fail for these. */
+/* The results of the run are safe by now, so failures to write predictions and measurements do not fail it. */
 static void write_account(trainer *t)
 {
     pt_error e = {0};
@@ -117,7 +117,7 @@ int pt_trainer_save(pt_trainer *t, pt_error *e)
     return failed;
 }
 
-/* A later run may go on from the end. Nothing was kept free for this where no checkpoint was asked for, so it is left out where it is
+/* A later run may continue from the end. If no checkpoints were requested, no disk space was reserved, so this one is left out if space is
  * tight. */
 static void save_end(trainer *t)
 {
@@ -125,10 +125,9 @@ static void save_end(trainer *t)
     uint64_t free_bytes;
     pt_error e = {0};
     char size[32];
-    if (!t->at.step || (disk_is_memory(t->out.path) && !t->job.o.save_every))
-        return;
+    bool asked = t->job.o.save_every || !disk_is_memory(t->out.path); /* as rank 0 sees it */
     bool tight = !disk_free_bytes(t->out.path, &free_bytes, NULL) && free_bytes < bytes + MACHINE_DISK_MARGIN;
-    if (ranks_share(t, &tight, sizeof tight, NULL))
+    if (!t->at.step || ranks_share(t, &asked, sizeof asked, NULL) || !asked || ranks_share(t, &tight, sizeof tight, NULL))
         return;
     if (tight)
         options_notice(&t->job.o, "%s has no room for a checkpoint of the last step, which takes %s: the run cannot be continued with "

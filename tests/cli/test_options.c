@@ -103,6 +103,33 @@ static void help_as_the_value_of_an_option_is_no_help(void **state)
     }
 }
 
+/* ---- without effect ---- */
+
+static void an_option_without_effect_is_told(void **state)
+{
+    (void)state;
+    static const char *const idle[][4] = {
+        {"--beta", "0.3", "--beta has no effect without --task dpo"},
+        {"--dpo-loss", "ipo", "--dpo-loss has no effect without --task dpo"},
+        {"--long", "drop", "--long has no effect on these data"},
+        {"--keep", "2", "--keep has no effect without --save-every"},
+    };
+    for (size_t i = 0; i < sizeof idle / sizeof *idle; i++) {
+        arguments a = training(WORDS("--steps", "1", "--batch-size", "1", "--quiet", idle[i][0], idle[i][1]));
+        assert_int_equal(program_wait(program_start(&a, "/dev/null", scratch_path("err"))), 0);
+        if (!is_said("err", idle[i][2]))
+            fail_msg("%s", text_of(scratch_path("err")));
+        pt_error e = {0};
+        assert_int_equal(tree_remove(scratch_path("run"), &e), 0);
+    }
+    arguments a = training(WORDS("--steps", "1", "--batch-size", "1", "--quiet"));
+    assert_int_equal(program_wait(program_start(&a, "/dev/null", scratch_path("err"))), 0);
+    assert_false(is_said("err", "has no effect"));
+    assert_true(is_said("err", "\ntrains   all of "));
+    pt_error e = {0};
+    assert_int_equal(tree_remove(scratch_path("run"), &e), 0);
+}
+
 /* ---- how long ---- */
 
 static void a_length_that_is_none_or_given_twice_is_refused(void **state)
@@ -233,6 +260,7 @@ int main(void)
         cmocka_unit_test(a_name_like_no_option_gets_none_but_help),
         cmocka_unit_test(a_word_too_many_is_called_one),
         cmocka_unit_test(help_as_the_value_of_an_option_is_no_help),
+        cmocka_unit_test(an_option_without_effect_is_told),
         cmocka_unit_test(a_length_that_is_none_or_given_twice_is_refused),
         cmocka_unit_test(a_part_of_an_epoch_is_rounded_to_what_was_meant),
         cmocka_unit_test(plan_takes_what_else_train_takes_and_changes_nothing),

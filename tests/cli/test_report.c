@@ -167,6 +167,32 @@ static void the_page_holds_the_runs_numbers_and_needs_nothing_else(void **state)
     assert_true(path_exists(scratch_path("else.html")));
 }
 
+/* A run on pairs is shown by its rewards; its loss is no language model's. */
+static void a_run_on_pairs_shows_its_rewards(void **state)
+{
+    (void)state;
+    write_run("pairs", "llama", "a machine");
+    FILE *f = fopen(scratch_path("pairs/metrics.jsonl"), "w");
+    assert_non_null(f);
+    for (int s = 1; s <= 3; s++)
+        fprintf(f, "{\"step\":%d,\"loss\":0.5,\"reward_chosen\":%g,\"reward_rejected\":%g,\"reward_margin\":%g,\"reward_accuracy\":0.75,"
+                   "\"eval_loss\":0.625,\"eval_reward_margin\":-0.5,\"eval_reward_accuracy\":0.25}\n", s, 0.5 * s, -0.25 * s, 0.75 * s);
+    assert_int_equal(fclose(f), 0);
+    char *page = page_of("pairs");
+    check_holds(page, (const char *const[]){"Loss per pair", "<b>Rewards</b>", "chosen</span>", "rejected</span>", "step 3: chosen 1.5<",
+                                            "Reward margin", "step 3: training 2.25<", "step 3: evaluation -0.5<", "step 3: training 75%<",
+                                            "<b>2.25</b><span>reward margin; the chosen reply preferred in 75%", "<b>0.6250</b>",
+                                            "evaluation loss per pair; margin -0.5, the chosen reply preferred in 25%", NULL});
+    assert_null(strstr(page, "perplexity"));
+    assert_null(strstr(page, "nats per token"));
+    free(page);
+    write_run("run", "llama", "a machine");
+    page = page_of("run");
+    assert_null(strstr(page, "eward"));
+    assert_non_null(strstr(page, "perplexity"));
+    free(page);
+}
+
 static void text_from_files_and_names_is_escaped(void **state)
 {
     (void)state;
@@ -403,6 +429,7 @@ int main(void)
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(the_summary_has_the_runs_numbers),
         cmocka_unit_test(the_page_holds_the_runs_numbers_and_needs_nothing_else),
+        cmocka_unit_test(a_run_on_pairs_shows_its_rewards),
         cmocka_unit_test(text_from_files_and_names_is_escaped),
         cmocka_unit_test(a_run_of_the_program_shows_what_its_memory_holds_and_its_last_step),
         cmocka_unit_test(metrics_that_do_not_hold_are_refused_by_line_and_key),

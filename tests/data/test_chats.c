@@ -96,6 +96,11 @@ static void the_replies_of_every_format_are_learned(void **state)
     learns("alpaca.json", "[{\"instruction\": \"i\", \"input\": \"x\", \"output\": \"o\", \"history\": [[\"a\", \"b\"]]}]", usual,
            "b<|im_end|>$o<|im_end|>$");
     learns("pair.jsonl", "{\"prompt\": \"ab\", \"completion\": \"cd\"}", usual, "cd</s>$");
+    learns("question.jsonl", "{\"question\": \"ab\", \"answer\": \"cd\"}", usual, "cd</s>$");
+    learns("question_all.jsonl", "{\"question\": \"ab\", \"answer\": \"cd\"}", (dataset_options){.train_on = PT_TRAIN_ON_ALL},
+           "ab\ncd</s>$");
+    learns("question_text.jsonl", "{\"question\": \"ab\", \"answer\": \"cd\", \"instruction\": \"i\", \"output\": \"o\"}", usual,
+           "o<|im_end|>$");
     learns("turns.jsonl", "{\"prompt\": [" USER("q") "], \"completion\": [" REPLY("a") "]}", usual, "a<|im_end|>\n$");
     learns("parts.jsonl",
            "{\"messages\": [" USER("q") ", {\"role\": \"assistant\", \"content\": [{\"type\": \"text\", \"text\": \"a\"}, {\"type\": "
@@ -137,11 +142,113 @@ static void records_without_a_reply_are_counted_and_left_out(void **state)
     (void)state;
     dataset *d = open_good("some.jsonl", "{\"messages\": [" USER("q") "]}\n{\"messages\": [" USER("q") ", " REPLY("a") "]}\n", usual);
     assert_int_equal(dataset_windows(d), 1);
-    assert_non_null(strstr(dataset_notice(d), "1 of 2 records have no token to learn"));
+    assert_non_null(strstr(dataset_notice(d), "1 of 2 records has no token to learn"));
     assert_non_null(strstr(dataset_summary(d), "format messages: 1 of 2 records in 1 window, "));
     assert_non_null(strstr(dataset_summary(d), "full; 2 of "));
     dataset_close(d);
     refused("none.jsonl", "{\"messages\": [" USER("q") "]}\n", usual, "would be trained on");
+}
+
+/* ---- weights ---- */
+
+#define WEIGHED(role, text, key, weight) "{\"role\": \"" role "\", \"content\": \"" text "\", \"" key "\": " weight "}"
+#define NO_REPLY WEIGHED("assistant", "one", "weight", "0")
+
+static void a_reply_of_weight_0_is_not_trained_on(void **state)
+{
+    (void)state;
+    const char *two = "{\"messages\": [" USER("q") ", " NO_REPLY ", " USER("r") ", " WEIGHED("assistant", "two", "weight", "1") "]}";
+    learns("weights.jsonl", two, usual, "two<|im_end|>$");
+    learns("weights_last.jsonl", two, (dataset_options){.train_on = PT_TRAIN_ON_LAST}, "two<|im_end|>$");
+    learns("loss_weight.jsonl",
+           "{\"messages\": [" USER("q") ", " REPLY("one") ", " USER("r") ", " WEIGHED("assistant", "two", "loss_weight", "false") "]}",
+           usual, "one<|im_end|>$");
+    learns("sharegpt_weight.jsonl",
+           "{\"conversations\": [{\"from\": \"human\", \"value\": \"q\"}, {\"from\": \"gpt\", \"value\": \"one\", \"weight\": 0.0}, "
+           "{\"from\": \"human\", \"value\": \"r\"}, {\"from\": \"gpt\", \"value\": \"two\", \"weight\": null}]}", usual,
+           "two<|im_end|>$");
+    put(scratch_dir, "marks.jinja",
+        "{% for m in messages %}{{ m.role }}:{% if m.role == 'assistant' %}{% generation %}{{ m.content }}</s>{% endgeneration %}"
+        "{% else %}{{ m.content }}{% endif %}{% endfor %}");
+    learns("marks.jsonl", two, (dataset_options){.chat_template = scratch_path("marks.jinja")}, "two</s>$");
+    put(scratch_dir, "split.jinja",
+        "{% for m in messages %}{% if m.role == 'assistant' %}{% generation %}{{ m.content }}{% endgeneration %}-{% generation %}</s>"
+        "{% endgeneration %}{% endif %}{% endfor %}");
+    refused("split.jsonl", two, (dataset_options){.chat_template = scratch_path("split.jinja")}, "marks 4 ranges for 2 replies");
+}
+
+static void a_weight_that_cannot_be_obeyed_is_refused(void **state)
+{
+    (void)state;
+    refused("half.jsonl", "{\"messages\": [" USER("q") ", " WEIGHED("assistant", "a", "weight", "0.5") "]}", usual,
+            "line 1: message 2: \"weight\" must be 0");
+    refused("every.jsonl", "{\"messages\": [" USER("q") ", " NO_REPLY "]}", (dataset_options){.train_on = PT_TRAIN_ON_ALL},
+            "message 2 has weight 0, but `train_on` all");
+    refused("whole.jsonl", "{\"prompt\": [" USER("q") "], \"completion\": [" NO_REPLY ", " REPLY("two") "]}", usual,
+            "message 2 has weight 0, but a completion is trained on as a whole");
+    refused("nothing_left.jsonl", "{\"messages\": [" USER("q") ", " NO_REPLY "]}", usual, "would be trained on");
+}
+
+static void a_weight_that_nothing_obeys_is_told(void **state)
+{
+    (void)state;
+    dataset *d = open_good("odd.jsonl",
+                           "{\"messages\": [" WEIGHED("user", "q", "weight", "0") ", " REPLY("a") "]}\n"
+                           "{\"messages\": [" WEIGHED("user", "q", "weight", "1") ", " REPLY("a") "]}\n"
+                           "{\"messages\": [" USER("q") ", " REPLY("a") "], \"weight\": 0.3}\n", usual);
+    assert_non_null(strstr(dataset_notice(d), "2 of 3 records have a weight that has no effect"));
+    assert_non_null(strstr(dataset_notice(d), "odd.jsonl: line 2: "));
+    dataset_close(d);
+}
+
+/* ---- what teaches nothing ---- */
+
+static void pairs_of_equal_replies_are_told(void **state)
+{
+    (void)state;
+    dataset *d = open_good("same.jsonl",
+                           "{\"prompt\": \"q\", \"chosen\": \"a\", \"rejected\": \"b\"}\n"
+                           "{\"prompt\": \"q\", \"chosen\": \"a\", \"rejected\": \"a\"}\n", (dataset_options){.pairs = true});
+    assert_non_null(strstr(dataset_notice(d), "1 of 2 records has the same chosen and rejected reply"));
+    assert_non_null(strstr(dataset_notice(d), "same.jsonl: line 2: "));
+    dataset_close(d);
+    d = open_good("other.jsonl", "{\"prompt\": \"q\", \"chosen\": \"a\", \"rejected\": \"ab\"}\n", (dataset_options){.pairs = true});
+    assert_null(dataset_notice(d));
+    dataset_close(d);
+}
+
+/* A tokenizer that knows a few letters: of the template's tokens it has none. */
+static void text_without_tokens_is_told(void **state)
+{
+    (void)state;
+    static const char few[] = "{\"model\": {\"type\": \"BPE\", \"unk_token\": \"<unk>\", \"vocab\": {\"<unk>\": 0, \"a\": 1, \"b\": 2, "
+                              "\"user\": 3, \"\\n\": 4, \" \": 5}, \"merges\": []}, \"added_tokens\": [{\"id\": 6, \"content\": "
+                              "\"<|im_end|>\", \"special\": true}]}";
+    tokenizer *bytes = the_tokenizer;
+    pt_error e = {0};
+    if (tokenizer_open_memory("few", few, strlen(few), &the_tokenizer, &e))
+        fail_msg("%s", e.text);
+    dataset *d = open_good("unknown.jsonl", "{\"messages\": [" USER("ab") ", " REPLY("a") "]}\n", usual);
+    const char *said = dataset_notice(d);
+    assert_non_null(said);
+    if (!strstr(said, "are the unknown token") || !strstr(said, "is in \"<|im_start|>user\"") || !strstr(said, "unknown.jsonl: line 1)") ||
+        !strstr(said, "give a `chat_template`"))
+        fail_msg("%s", said);
+    dataset_close(d);
+    char text[2 * 600 + 64] = "";
+    for (int i = 0; i < 600; i++)
+        strcat(text, "a ");
+    strcat(text, "ab\303\251\302\205b ab");
+    d = open_good("unknown.txt", text, usual);
+    if (!strstr(dataset_notice(d), "2 of 12") || !strstr(dataset_notice(d), "is in \"ab\303\251?b\"") ||
+        !strstr(dataset_notice(d), "take a model whose tokenizer fits"))
+        fail_msg("%s", dataset_notice(d));
+    dataset_close(d);
+    d = open_good("known.txt", "ab ab ab ab", (dataset_options){.seq_len = 4});
+    assert_true(!dataset_notice(d) || !strstr(dataset_notice(d), "unknown token"));
+    dataset_close(d);
+    tokenizer_close(the_tokenizer);
+    the_tokenizer = bytes;
 }
 
 static void bad_records_are_named(void **state)
@@ -165,7 +272,8 @@ static void bad_records_are_named(void **state)
     refused("semicolons.csv", "prompt;completion\na;b\n", usual, "line 1, field 1: one name with semicolons");
     refused("mixed.jsonl", "{\"prompt\": \"a\", \"completion\": \"b\"}\n{\"messages\": [" USER("q") "]}", usual,
             "line 2: a record with \"messages\"");
-    refused("keys.jsonl", "{\"question\": \"a\", \"answer\": \"b\"}", usual, "its keys: question, answer");
+    refused("keys.jsonl", "{\"ask\": \"a\", \"reply\": \"b\"}", usual, "its keys: ask, reply");
+    refused("answer.jsonl", "{\"question\": \"a\", \"answer\": 3}", usual, "\"question\" is a string and \"answer\" an integer");
     refused("pair2.jsonl", "{\"prompt\": \"a\", \"completion\": [" REPLY("b") "]}", usual, "both must be strings");
     refused("output.json", "[{\"instruction\": \"a\", \"output\": 3}]", usual, "\"output\" is an integer");
     refused("names.csv", "a,a\n1,2\n", usual, "two columns have this name");
@@ -229,7 +337,10 @@ int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(the_replies_of_every_format_are_learned), cmocka_unit_test(windows_hold_whole_examples_that_begin_anew),
-        cmocka_unit_test(records_without_a_reply_are_counted_and_left_out), cmocka_unit_test(bad_records_are_named),
+        cmocka_unit_test(records_without_a_reply_are_counted_and_left_out), cmocka_unit_test(a_reply_of_weight_0_is_not_trained_on),
+        cmocka_unit_test(a_weight_that_cannot_be_obeyed_is_refused), cmocka_unit_test(a_weight_that_nothing_obeys_is_told),
+        cmocka_unit_test(pairs_of_equal_replies_are_told), cmocka_unit_test(text_without_tokens_is_told),
+        cmocka_unit_test(bad_records_are_named),
         cmocka_unit_test(a_cache_is_used_again_for_the_same_rules_alone)};
     return cmocka_run_group_tests(tests, open_all, close_all);
 }

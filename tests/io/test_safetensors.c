@@ -3,6 +3,7 @@
 #include "io/safetensors.h"
 
 #include <math.h>
+#include <pthread.h>
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stddef.h>
@@ -122,6 +123,87 @@ static void what_is_written_in_pieces_is_read_back(void **state)
         bool sharded = path_exists(scratch_path("model.safetensors.index.json"));
         assert_int_equal(sharded, max_shard && total > max_shard);
         assert_int_equal(path_exists(scratch_path("model.safetensors")), !sharded);
+        assert_false(path_exists(scratch_path("model.safetensors.tmp")));
+    }
+}
+
+/* ---- several writers ---- */
+
+enum { WRITERS = 3 };
+typedef struct meeting_point { pthread_barrier_t barrier; int failed; pthread_mutex_t lock; } meeting_point;
+typedef struct co_writer { meeting_point *at; sample *s; int number; uint64_t max_shard; bool sees; pt_error e; int status; } co_writer;
+
+static int meet_writers(void *arg, int failed, pt_error *e)
+{
+    meeting_point *at = arg;
+    pthread_mutex_lock(&at->lock);
+    at->failed = at->failed ? at->failed : failed;
+    pthread_mutex_unlock(&at->lock);
+    pthread_barrier_wait(&at->barrier);
+    if (at->failed && !failed)
+        pt_fail(e, at->failed, "another one has failed");
+    return at->failed;
+}
+
+/* Whoever has no turn gives other values, which nobody reads. */
+static int append_in_turns(co_writer *c, safetensors_writer *w, const int numbers[TENSORS])
+{
+    static unsigned char none[BYTES_MAX];
+    int status = 0;
+    for (int i = 0; i < TENSORS && !status; i++)
+        for (uint64_t at = 0, n, k = 0; at < c->s[i].bytes && !status; at += n, k++) {
+            n = c->s[i].bytes - at < 300 ? c->s[i].bytes - at : 300;
+            const int turn = c->sees ? (int)((k + (uint64_t)i) % WRITERS) : 0;
+            safetensors_set_turn(w, turn == c->number);
+            status = safetensors_append(w, numbers[i], turn == c->number ? c->s[i].data + at : none, n, &c->e);
+        }
+    return status;
+}
+
+static void *write_part(void *arg)
+{
+    co_writer *c = arg;
+    safetensors_writer *w;
+    int numbers[TENSORS], status = safetensors_writer_open(scratch, "model", c->max_shard, &w, &c->e);
+    safetensors_share(w, &(safetensors_sharing){.leads = !c->number, .writes = !c->number || c->sees, .meet = meet_writers, .arg = c->at});
+    for (int i = 0; i < TENSORS; i++)
+        numbers[i] = safetensors_declare(w, c->s[i].name, c->s[i].dtype, c->s[i].rank, c->s[i].shape, &c->e);
+    if (!status)
+        status = safetensors_begin(w, &c->e);
+    if (!status)
+        status = append_in_turns(c, w, numbers);
+    c->status = status ? status : safetensors_finish(w, &c->e);
+    safetensors_writer_close(w);
+    return NULL;
+}
+
+static void write_together(sample *s, uint64_t max_shard, bool see)
+{
+    static co_writer writers[WRITERS];
+    meeting_point at = {.lock = PTHREAD_MUTEX_INITIALIZER};
+    pthread_t threads[WRITERS];
+    pthread_barrier_init(&at.barrier, NULL, WRITERS);
+    for (int i = 0; i < WRITERS; i++) {
+        writers[i] = (co_writer){.at = &at, .s = s, .number = i, .max_shard = max_shard, .sees = see};
+        assert_int_equal(pthread_create(&threads[i], NULL, write_part, &writers[i]), 0);
+    }
+    for (int i = 0; i < WRITERS; i++)
+        pthread_join(threads[i], NULL);
+    for (int i = 0; i < WRITERS; i++)
+        if (writers[i].status)
+            fail_msg("writer %d: %s", i, writers[i].e.text);
+    pthread_barrier_destroy(&at.barrier);
+}
+
+static void several_writers_write_the_same_files(void **state)
+{
+    (void)state;
+    static sample s[TENSORS];
+    for (uint64_t trial = 0; trial < 8; trial++) {
+        for (uint64_t i = 0; i < TENSORS; i++)
+            sample_draw(&s[i], i + 9000 + 1000 * trial);
+        write_together(s, trial % 3 ? 100 + draw(trial, 90, 3000) : 0, trial % 4 != 3);
+        samples_check(s);
         assert_false(path_exists(scratch_path("model.safetensors.tmp")));
     }
 }
@@ -533,7 +615,7 @@ static int setup(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(what_is_written_in_pieces_is_read_back),
+        cmocka_unit_test(what_is_written_in_pieces_is_read_back), cmocka_unit_test(several_writers_write_the_same_files),
         cmocka_unit_test(every_tensor_is_aligned_to_its_elements),
         cmocka_unit_test(floats_are_converted_in_any_range),
         cmocka_unit_test(lying_headers_are_refused),

@@ -9,6 +9,7 @@
 #include <cmocka.h>
 
 #include "model/adapter.h"
+#include "model/base_mark.h"
 #include "train/fixture.h"
 
 #include "train/direct.h"
@@ -407,6 +408,126 @@ static void a_chat_template_stays_with_what_was_trained(void **state)
     fixture_close(&a.f);
 }
 
+/* A copy of llama's adapter whose config has another value, or whose tensor another name, shape or value. */
+static void copy_adapter(const adapted *a, const char *to, const char *key, json_t *value)
+{
+    char from[600], path[600];
+    json_t *config;
+    pt_error e = {0};
+    must(dir_make(to, &e), &e);
+    snprintf(from, sizeof from, "%s/" ADAPTER_CONFIG, a->folder);
+    snprintf(path, sizeof path, "%s/" ADAPTER_CONFIG, to);
+    must(json_file_load(from, 0, &config, &e), &e);
+    if (key)
+        json_object_set_new(config, key, value);
+    must(file_write_json(path, config, &e), &e);
+    json_decref(config);
+    snprintf(from, sizeof from, "%s/" ADAPTER_WEIGHTS, a->folder);
+    snprintf(path, sizeof path, "%s/" ADAPTER_WEIGHTS, to);
+    must(file_copy_atomic(from, path, &e), &e);
+}
+
+/* ---- the base that it belongs to ---- */
+
+typedef struct said { char text[4096]; } said;
+
+static void hear(void *arg, const char *sentence)
+{
+    said *s = arg;
+    snprintf(s->text + strlen(s->text), sizeof s->text - strlen(s->text), "%s\n", sentence);
+}
+
+static const char *compared(const adapted *a, const char *base, const char *adapter)
+{
+    static said s;
+    s.text[0] = 0;
+    base_mark_compare(a->f.model, base, adapter, hear, &s);
+    return s.text;
+}
+
+/* The model's folder with other weights, or with the same in another dtype. */
+static void copy_base(const adapted *a, const char *to, float change, pt_dtype dtype)
+{
+    char from[600], path[600];
+    pt_error e = {0};
+    safetensors_writer *w;
+    must(dir_make(to, &e), &e);
+    snprintf(from, sizeof from, "%s/config.json", a->f.folder);
+    snprintf(path, sizeof path, "%s/config.json", to);
+    must(file_copy_atomic(from, path, &e), &e);
+    must(safetensors_writer_open(to, "model", SAFETENSORS_SHARD_DEFAULT, &w, &e), &e);
+    for (size_t i = 0; i < safetensors_count(a->f.weights); i++) {
+        const safetensors_tensor *t = safetensors_at(a->f.weights, i);
+        assert_true(safetensors_declare(w, t->name, dtype, t->rank, t->shape, &e) == (int)i);
+    }
+    must(safetensors_begin(w, &e), &e);
+    for (size_t i = 0; i < safetensors_count(a->f.weights); i++) {
+        const safetensors_tensor *t = safetensors_at(a->f.weights, i);
+        float *v = values_of(a->f.weights, t);
+        for (uint64_t k = 0; k < t->elements; k++)
+            v[k] *= change;
+        must(safetensors_append_f32(w, (int)i, v, t->elements, &e), &e);
+        free(v);
+    }
+    must(safetensors_finish(w, &e), &e);
+    safetensors_writer_close(w);
+}
+
+static void an_adapter_knows_the_weights_that_it_was_trained_on(void **state)
+{
+    (void)state;
+    adapted a;
+    pt_train_options o;
+    pt_error e = {0};
+    char out[200], further[200], other[200], narrow[200], sentence[300], mark[BASE_MARK];
+    said heard = {""};
+    adapted_open(&a, "llama");
+    snprintf(out, sizeof out, "%s/marked", scratch);
+    snprintf(further, sizeof further, "%s/further", scratch);
+    snprintf(other, sizeof other, "%s/other", scratch);
+    snprintf(narrow, sizeof narrow, "%s/narrow", scratch);
+    options_of(&a, (const char *const[]){a.f.tokens}, out, &o);
+    o.adapter = NULL;
+    o.lora_rank = 2;
+    must(train_to(&o, o.steps, &e), &e);
+    copy_base(&a, other, 1.25f, PT_F32);
+    copy_base(&a, narrow, 1, PT_BF16);
+    snprintf(sentence, sizeof sentence, "%.200s: this adapter was trained on other weights (", out);
+    base_mark_find(a.f.model, narrow, mark);
+    assert_int_equal(strlen(mark), 16);
+    assert_string_equal(compared(&a, a.f.folder, out), "");
+    assert_string_equal(compared(&a, narrow, out), "");
+    if (strncmp(compared(&a, other, out), sentence, strlen(sentence)))
+        fail_msg("%s", compared(&a, other, out));
+    o.model = other;
+    o.out = further;
+    o.lora_rank = 0;
+    o.adapter = out;
+    o.notice = hear;
+    o.arg = &heard;
+    must(train_to(&o, o.steps, &e), &e);
+    assert_non_null(strstr(heard.text, sentence));
+    assert_string_equal(compared(&a, other, further), ""); /* it goes on beside this one */
+    fixture_close(&a.f);
+}
+
+/* PEFT says a name alone. */
+static void an_adapter_of_another_name_is_told(void **state)
+{
+    (void)state;
+    adapted a;
+    char copy[200];
+    adapted_open(&a, "llama");
+    snprintf(copy, sizeof copy, "%s/named", scratch);
+    copy_adapter(&a, copy, "base_model_name_or_path", json_string("meta/Another-7B"));
+    assert_non_null(strstr(compared(&a, a.f.folder, copy), "says that it was trained on meta/Another-7B"));
+    copy_adapter(&a, copy, "base_model_name_or_path", json_string("/elsewhere/LLAMA/"));
+    assert_string_equal(compared(&a, a.f.folder, copy), "");
+    copy_adapter(&a, copy, "base_model_name_or_path", json_null());
+    assert_string_equal(compared(&a, a.f.folder, copy), "");
+    fixture_close(&a.f);
+}
+
 /* ---- refusals ---- */
 
 static void expect(const pt_train_options *o, const char *word)
@@ -441,25 +562,6 @@ static void options_that_mean_nothing_are_refused(void **state)
     REFUSED((o.freeze = (const char *const[]){"*"}, o.freeze_n = 1), "`freeze`");
     REFUSED((o.lora_rank = 0, o.dora = true), "`dora`");
     fixture_close(&a.f);
-}
-
-/* A copy of llama's adapter whose config has another value, or whose tensor another name, shape or value. */
-static void copy_adapter(const adapted *a, const char *to, const char *key, json_t *value)
-{
-    char from[600], path[600];
-    json_t *config;
-    pt_error e = {0};
-    must(dir_make(to, &e), &e);
-    snprintf(from, sizeof from, "%s/" ADAPTER_CONFIG, a->folder);
-    snprintf(path, sizeof path, "%s/" ADAPTER_CONFIG, to);
-    must(json_file_load(from, 0, &config, &e), &e);
-    if (key)
-        json_object_set_new(config, key, value);
-    must(file_write_json(path, config, &e), &e);
-    json_decref(config);
-    snprintf(from, sizeof from, "%s/" ADAPTER_WEIGHTS, a->folder);
-    snprintf(path, sizeof path, "%s/" ADAPTER_WEIGHTS, to);
-    must(file_copy_atomic(from, path, &e), &e);
 }
 
 /* Writes bytes over the first place of the file that reads `text`, or over its end. */
@@ -546,6 +648,8 @@ int main(void)
         cmocka_unit_test(a_run_with_another_adapter_is_not_the_same),
         cmocka_unit_test(a_chat_template_stays_with_what_was_trained),
         cmocka_unit_test(a_merged_model_is_the_model_with_its_adapter),
+        cmocka_unit_test(an_adapter_knows_the_weights_that_it_was_trained_on),
+        cmocka_unit_test(an_adapter_of_another_name_is_told),
         cmocka_unit_test(options_that_mean_nothing_are_refused),
         cmocka_unit_test(adapters_that_do_not_belong_are_refused),
         cmocka_unit_test(damaged_adapters_are_refused),

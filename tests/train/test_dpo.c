@@ -73,6 +73,8 @@ static void check_held(const pt_step *s, const json_t *rows)
     near_value("evaluation loss", (int)s->step, s->eval_loss, expected_value(rows, row, 0), 1e-4 * expected_value(rows, row, 0));
     near_value("evaluation's margin", (int)s->step, s->eval_reward_margin, expected_value(rows, row, 1),
                1e-4 + 1e-3 * fabs(expected_value(rows, row, 1)));
+    near_value("evaluation's rewards", (int)s->step, s->eval_reward_chosen - s->eval_reward_rejected, s->eval_reward_margin,
+               1e-9 + 1e-9 * fabs(s->eval_reward_chosen));
     near_value("evaluation's accuracy", (int)s->step, s->eval_reward_accuracy, expected_value(rows, row, 2), 1e-6);
 }
 
@@ -99,6 +101,7 @@ static void check_against_trl(pt_dpo_loss loss, const char *name, const char *fr
         near_value("gradient norm", i + 1, s.grad_norm, want[1], 1e-3 * want[1]);
         near_value("reward margin", i + 1, s.reward_margin, want[2], 1e-4 + 1e-3 * fabs(want[2]));
         near_value("reward accuracy", i + 1, s.reward_accuracy, want[3], 1e-6);
+        near_value("rewards", i + 1, s.reward_chosen - s.reward_rejected, s.reward_margin, 1e-9 + 1e-9 * fabs(s.reward_chosen));
         if (i == 0)
             assert_true(s.reward_margin == 0); /* to the bit: the model is its own reference */
         assert_int_equal(s.evaluated, held_rows && s.step % 5 == 0);

@@ -1,9 +1,11 @@
 /* Several ranks, as threads with memory of their own that only the transport crosses: whatever the plan says and however many share the
  * step, the losses, weights and moments after some steps are those of one rank with the same lanes, to the last bit, by any transport. Peak
- * memory is what the schedules say, on every rank. Devices may have memory of their own, which exchanges pass through the host: shielded
- * ones (test_device.h), and those that PROTRAIN_TEST_DEVICE names, of which each rank has one, and some exchange by NCCL.
+ * memory is what the schedules say, on every rank. The files that they export, together or by rank 0, are those of one rank. Devices may
+ * have memory of their own, which exchanges pass through the host: shielded ones (test_device.h), and those that PROTRAIN_TEST_DEVICE
+ * names, of which each rank has one, and some exchange by NCCL.
  *
  * PT_RANKS_PLANS=n runs n plans instead of the default. */
+#include "io/files.h"
 #include "model/lanes.h"
 #include "run/executor.h"
 #include "run/state.h"
@@ -38,7 +40,8 @@ static void outcome_free(outcome *o)
 
 /* What all ranks are to do; `input` is that of one rank but for shape and packing. */
 typedef struct job { const model *model; step_shape shape; const plan *plan; bool clipping, host_tier; uint64_t seed;
-                    transport by; bool shielded, linked; size_t staged; together together; } job;
+                    transport by; bool shielded, linked; size_t staged; together together;
+                    const char *folder; bool spread; } job; /* folder: where the state is exported */
 
 typedef struct worker { job *j; int ranks, rank, failed; outcome *out; pt_error e; } worker;
 
@@ -72,25 +75,36 @@ static int random_state(executor *x, const model *m, uint64_t seed, pt_error *e)
     return failed ? failed : closed;
 }
 
-typedef struct collecting { executor *x; const model *m; outcome *o; } collecting;
-
-static int collect(void *arg, pt_error *e)
+static int collect(executor *x, const model *m, outcome *o, pt_error *e)
 {
-    const collecting *c = arg;
     state s;
-    state_open(&s, c->x);
-    c->o->n = 0;
+    state_open(&s, x);
+    o->n = 0;
     for (int kind = 0; kind < state_kinds(s.in); kind++)
-        for (int i = 0; i < c->m->params_n; i++)
-            c->o->n += (size_t)state_entries(s.in, kind, i);
-    float *at = c->o->values = malloc(c->o->n * sizeof *at);
+        for (int i = 0; i < m->params_n; i++)
+            o->n += (size_t)state_entries(s.in, kind, i);
+    float *at = o->values = malloc(o->n * sizeof *at);
     int failed = at ? 0 : pt_fail(e, PT_FAILED, "out of memory");
     for (int kind = 0; kind < state_kinds(s.in) && !failed; kind++)
-        for (int i = 0; i < c->m->params_n && !failed; i++) {
+        for (int i = 0; i < m->params_n && !failed; i++) {
             const int64_t n = state_entries(s.in, kind, i);
             failed = n ? state_read(&s, kind, i, 0, n, at, e) : 0;
             at += n;
         }
+    int closed = state_close(&s, failed ? NULL : e);
+    return failed ? failed : closed;
+}
+
+/* All of it, as a checkpoint has it. */
+static int export_files(executor *x, const job *j, pt_error *e)
+{
+    state s;
+    state_open(&s, x);
+    int failed = state_share(&s, j->spread, e);
+    if (!failed)
+        failed = state_export(&s, j->folder, "model", PT_BF16, (weights_layout){0}, e);
+    for (int kind = 0; kind < state_kinds(s.in) && !failed; kind++)
+        failed = state_export_kind(&s, kind, false, j->folder, e);
     int closed = state_close(&s, failed ? NULL : e);
     return failed ? failed : closed;
 }
@@ -186,7 +200,9 @@ static int work(worker *w, pt_error *e)
     if (!failed)
         failed = train(x, j, w->out, e);
     if (!failed)
-        failed = state_lead(x, collect, &(collecting){x, j->model, w->out}, e);
+        failed = collect(x, j->model, w->out, e);
+    if (!failed && j->folder)
+        failed = export_files(x, j, e);
     if (!failed)
         failed = check_peak(x, e);
     if (failed && c)
@@ -255,6 +271,38 @@ static void assert_same(const outcome *a, const outcome *b, const job *j, int ra
     free(json);
 }
 
+static void assert_same_file(const char *a, const char *b, const char *name)
+{
+    char path[2][FILE_PATH_BYTES], *data[2];
+    size_t n[2];
+    pt_error e;
+    const char *const folders[] = {a, b};
+    for (int i = 0; i < 2; i++)
+        if (path_join(path[i], folders[i], name, &e) || file_read_all(path[i], 1u << 30, &data[i], &n[i], &e))
+            fail_msg("%s", e.text);
+    if (n[0] != n[1] || memcmp(data[0], data[1], n[0]))
+        fail_msg("%s has other bytes than %s", path[1], path[0]);
+    free(data[0]);
+    free(data[1]);
+}
+
+static void assert_same_files(const char *a, const char *b, const schedule_input *in)
+{
+    char name[64];
+    assert_same_file(a, b, "model.safetensors");
+    for (int kind = 0; kind < state_kinds(in); kind++) {
+        snprintf(name, sizeof name, "%s.safetensors", state_name(in, kind));
+        assert_same_file(a, b, name);
+    }
+}
+
+static void make_folder(const char *path)
+{
+    pt_error e;
+    if (tree_remove(path, &e) || dir_make(path, &e))
+        fail_msg("%s", e.text);
+}
+
 static bool needs_host(void) { return strcmp(test_device_name(), "cpu") != 0; }
 
 /* A step that ranks can share; on an emulated device, one that is soon done. */
@@ -288,7 +336,11 @@ static void any_number_of_ranks_gives_the_same_bits(void **unused)
     (void)unused;
     random_source seed = random_open();
     const char *asked = getenv("PT_RANKS_PLANS");
-    int plans = asked ? atoi(asked) : test_device_is_emulated() ? EMULATED_PLANS : DEFAULT_PLANS, done = 0, refused = 0, shared = 0;
+    int plans = asked ? atoi(asked) : test_device_is_emulated() ? EMULATED_PLANS : DEFAULT_PLANS;
+    int done = 0, refused = 0, of_ranks[RANKS_MOST + 1] = {0}, exported = 0;
+    char one[64], many[64];
+    snprintf(one, sizeof one, "ranks_%d_one", (int)getpid());
+    snprintf(many, sizeof many, "ranks_%d_many", (int)getpid());
     for (uint64_t number = 0; done < plans; number++) {
         random_source r = random_fork(&seed, number);
         random_case c;
@@ -296,8 +348,9 @@ static void any_number_of_ranks_gives_the_same_bits(void **unused)
         pt_error e = {0};
         open_case(&r, &c);
         random_case_plain(&c);
-        job j = {.model = c.model, .shape = c.shape, .plan = &c.plan, .clipping = c.clipping, .seed = number,
+        job j = {.model = c.model, .shape = c.shape, .plan = &c.plan, .clipping = c.clipping, .seed = number, .folder = one,
                  .host_tier = c.input.host_tier || needs_host()};
+        make_folder(one);
         if (run_ranks(&j, 1, &first, &e))
             fail_msg("%s", e.text);
         for (int i = 0; i < PLANS_OF_A_MODEL && done < plans; i++) {
@@ -311,6 +364,10 @@ static void any_number_of_ranks_gives_the_same_bits(void **unused)
             j.linked = test_device_is_standin() && random_one_in(&r, 2);
             j.staged = (size_t)1 << random_from(&r, 10, 20);
             j.by = (transport)random_below(&r, TRANSPORTS);
+            j.folder = random_one_in(&r, 3) ? many : NULL;
+            j.spread = !random_one_in(&r, 3);
+            if (j.folder)
+                make_folder(many);
             assert_int_equal(random_packing(&r, c.model, &s, &c.packing, &e), 0);
             assert_int_equal(random_plan(&r, c.model, &s, &c.packing, c.clipping, j.host_tier, &c.plan, &e), 0);
             int failed = run_ranks(&j, ranks, &other, &e);
@@ -320,16 +377,25 @@ static void any_number_of_ranks_gives_the_same_bits(void **unused)
                 refused++;
             } else {
                 assert_same(&first, &other, &j, ranks);
+                if (j.folder)
+                    assert_same_files(one, many, &(schedule_input){.model = c.model, .packing = &c.packing});
                 done++;
-                shared += ranks > 1;
+                of_ranks[ranks]++;
+                exported += j.folder != NULL;
             }
             outcome_free(&other);
         }
         outcome_free(&first);
         random_case_close(&c);
     }
-    printf("%d plans, %d of them for several ranks: the same bits; %d more had too few buffers\n", done, shared, refused);
-    assert_true(refused < done && shared > (plans < DEFAULT_PLANS ? 0 : done / 3));
+    printf("%d plans: the same bits, %d of them with the same files; %d more had too few buffers. By ranks:", done, exported, refused);
+    for (int r = 1; r <= RANKS_MOST; r++)
+        printf("%s %d: %d", r > 1 ? "," : "", r, of_ranks[r]);
+    printf("\n");
+    pt_error e;
+    if (tree_remove(one, &e) || tree_remove(many, &e))
+        fail_msg("%s", e.text);
+    assert_true(refused < done && (plans < DEFAULT_PLANS || of_ranks[1] < done / 3 * 2));
 }
 
 int main(void)

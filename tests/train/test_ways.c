@@ -7,6 +7,7 @@
 #include <cmocka.h>
 
 #include "infer/model_folder.h"
+#include "train/plan_ways.h"
 
 static const char *folder;
 
@@ -24,24 +25,26 @@ static int tear_down(void **state)
     return scratch_remove(state);
 }
 
-/* The plan as JSON; *text: as text. */
-static json_t *plan_of(uint64_t memory, pt_optimizer optimizer, const char *const *freeze, char **text)
+static pt_train_options options_for(uint64_t memory)
 {
     pt_train_options o;
-    pt_plan *p = NULL;
-    pt_error e = {0};
     pt_train_defaults(&o);
     o.model = folder;
     o.device = "cpu";
     o.threads = 1;
     o.seq_len = 16;
     o.batch_size = 1;
-    o.optimizer = optimizer;
-    o.freeze = freeze;
-    o.freeze_n = freeze ? 1 : 0;
     o.device_memory = memory;
     o.disk_memory = 0;
-    const int status = pt_plan_open(&o, &p, &e);
+    return o;
+}
+
+/* The plan as JSON; *text: as text. */
+static json_t *plan_with(const pt_train_options *o, char **text)
+{
+    pt_plan *p = NULL;
+    pt_error e = {0};
+    const int status = pt_plan_open(o, &p, &e);
     if (status && status != PT_DOES_NOT_FIT)
         fail_msg("%s", e.text);
     *text = pt_plan_text(p);
@@ -51,6 +54,15 @@ static json_t *plan_of(uint64_t memory, pt_optimizer optimizer, const char *cons
     free(json);
     pt_plan_close(p);
     return object;
+}
+
+static json_t *plan_of(uint64_t memory, pt_optimizer optimizer, const char *const *freeze, char **text)
+{
+    pt_train_options o = options_for(memory);
+    o.optimizer = optimizer;
+    o.freeze = freeze;
+    o.freeze_n = freeze ? 1 : 0;
+    return plan_with(&o, text);
 }
 
 static uint64_t peak(const json_t *plan, const char *way, bool fits)
@@ -111,11 +123,84 @@ static void a_way_that_fits_is_shown_where_the_plan_does_not(void **state)
     json_decref(one);
 }
 
+/* The ways that are named, in order; the one with a '*' is what was asked for. */
+static void check_names(const json_t *plan, const char *const *names)
+{
+    const json_t *ways = json_object_get(plan, "ways"), *w;
+    size_t i;
+    json_array_foreach(ways, i, w) {
+        const bool asked = names[i] && names[i][0] == '*';
+        assert_non_null(names[i]);
+        assert_string_equal(json_string_value(json_object_get(w, "name")), names[i] + asked);
+        assert_int_equal(json_is_true(json_object_get(w, "asked")), asked);
+    }
+    assert_null(names[i]);
+}
+
+static void the_ways_vary_what_was_asked_for(void **state)
+{
+    (void)state;
+    static const char *const frozen[] = {"transformer.wte.weight"};
+    static const char *const plain[] = {"*all parameters", "8-bit states", "LoRA 16", "LoRA 16 on nf4", NULL},
+                            *const part[] = {"all parameters", "8-bit states", "*chosen tensors", "LoRA 16", "LoRA 16 on nf4", NULL},
+                            *const own[] = {"all parameters", "8-bit states", "*DoRA 8", "DoRA 8 on nf4", NULL},
+                            *const few[] = {"all parameters", "8-bit states", "DoRA 8", "*DoRA 8 on int8", "DoRA 8 on nf4", NULL};
+    char *text;
+    json_t *all = plan_of(256 << 20, PT_OPTIMIZER_ADAMW, NULL, &text), *other;
+    check_names(all, plain);
+    assert_non_null(strstr(text, "(asked for)\n"));
+    free(text);
+    other = plan_of(256 << 20, PT_OPTIMIZER_ADAMW, frozen, &text);
+    check_names(other, part);
+    json_decref(other);
+    free(text);
+    pt_train_options o = options_for(256 << 20);
+    o.lora_rank = 8;
+    o.lora_alpha = 4;
+    o.lora_targets = "attention";
+    o.dora = true;
+    o.optimizer = PT_OPTIMIZER_ADAMW8BIT;
+    other = plan_with(&o, &text);
+    check_names(other, own);
+    assert_int_equal(peak(other, "all parameters", true), peak(all, "all parameters", true)); /* nothing of the adapter is left in it */
+    assert_int_equal(peak(other, "8-bit states", true), peak(all, "8-bit states", true));
+    assert_non_null(strstr(text, "\ntrains   LoRA of rank 8 with magnitudes (DoRA) on attention, "));
+    json_decref(other);
+    free(text);
+    o.base = PT_BASE_INT8;
+    other = plan_with(&o, &text);
+    check_names(other, few);
+    assert_non_null(strstr(text, "; base in int8\n"));
+    json_decref(other);
+    free(text);
+    json_decref(all);
+}
+
+/* A way that takes as much memory as one above it and is no faster is not offered; what was asked for is shown all the same. */
+static void a_way_that_saves_nothing_is_not_offered(void **state)
+{
+    (void)state;
+    plan_way ways[4] = {{.name = "first", .fits = true, .step_s = 1, .tokens_per_s = 500, .bytes = {1000}},
+                        {.name = "larger", .fits = true, .step_s = 2, .tokens_per_s = 250, .bytes = {900, 200}},
+                        {.name = "smaller", .fits = true, .step_s = 2, .tokens_per_s = 250, .bytes = {800, 100}},
+                        {.name = "none", .fits = false, .bytes = {2000}, .beyond = {true}}};
+    for (int asked = 0; asked < 2; asked++) {
+        ways[1].asked = asked;
+        char *text = plan_ways_text(ways, 4);
+        assert_true(strncmp(text, "ways     first", 14) == 0 && strstr(text, "\n         smaller"));
+        assert_int_equal(strstr(text, "larger") != NULL, asked);
+        assert_null(strstr(text, "none"));
+        free(text);
+    }
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(each_way_is_what_a_plan_of_its_own_says),
         cmocka_unit_test(a_way_that_fits_is_shown_where_the_plan_does_not),
+        cmocka_unit_test(the_ways_vary_what_was_asked_for),
+        cmocka_unit_test(a_way_that_saves_nothing_is_not_offered),
     };
     return cmocka_run_group_tests(tests, set_up, tear_down);
 }

@@ -1,0 +1,92 @@
+/* trained.c - what of a model is trained, in words. */
+#include "model/adapter.h"
+#include "model/storage.h"
+
+#include "base/units.h"
+
+#include <stdio.h>
+#include <string.h>
+
+/* Of the modules of all layers, those that have adapters. */
+typedef struct adapted {
+    int layers[MODEL_MATRICES][MODEL_MAX_PARTS]; /* how many layers have one */
+    int low, high;                               /* ranks */
+} adapted;
+
+static adapted count_adapted(const model *m)
+{
+    adapted a = {.low = ADAPTER_MAX_RANK};
+    for (int b = 1; b < m->blocks_n - 1; b++)
+        for (int i = 0; i < MODEL_MATRICES; i++)
+            for (int k = 0; k < MODEL_MAX_PARTS; k++) {
+                const int rank = adapter_at(m, b, i, k)->rank;
+                if (!rank)
+                    continue;
+                a.layers[i][k]++;
+                a.low = rank < a.low ? rank : a.low;
+                a.high = rank > a.high ? rank : a.high;
+            }
+    return a;
+}
+
+static bool is_adapted_only(const model *m, const adapted *a, int first, int last)
+{
+    bool only = true;
+    for (int i = 0; i < MODEL_MATRICES; i++)
+        for (int k = 0; k < block_param(m, &m->blocks[1], adapter_base(i))->parts; k++)
+            only = only && a->layers[i][k] == (i >= first && i <= last ? (int)m->config.layers : 0);
+    return only;
+}
+
+static void write_modules(FILE *out, const model *m, const adapted *a)
+{
+    char name[MODEL_NAME];
+    const char *between = "";
+    for (int i = 0; i < MODEL_MATRICES; i++)
+        for (int k = 0; k < block_param(m, &m->blocks[1], adapter_base(i))->parts; k++) {
+            if (!a->layers[i][k])
+                continue;
+            adapter_short_name(m, i, k, name);
+            fprintf(out, "%s%s", between, name);
+            if (a->layers[i][k] < m->config.layers)
+                fprintf(out, " of %d layer%s", a->layers[i][k], plural((uint64_t)a->layers[i][k]));
+            between = ", ";
+        }
+}
+
+static void write_adapters(FILE *out, const model *m)
+{
+    const adapted a = count_adapted(m);
+    const bool stabilized = json_is_true(json_object_get(m->adapters->config, "use_rslora"));
+    fprintf(out, "%sLoRA of rank %d", stabilized ? "rank-stabilized " : "", a.low);
+    if (a.high > a.low)
+        fprintf(out, " to %d", a.high);
+    fputs(m->adapters->dora ? " with magnitudes (DoRA) on " : " on ", out);
+    if (is_adapted_only(m, &a, 0, MODEL_MATRICES - 1))
+        fputs("all linear layers", out);
+    else if (is_adapted_only(m, &a, 0, 1))
+        fputs("attention", out);
+    else if (is_adapted_only(m, &a, 2, 3))
+        fputs("the MLP", out);
+    else
+        write_modules(out, m, &a);
+    fputs(", ", out);
+}
+
+void model_describe_trained(const model *m, const char *with, char out[MODEL_TRAINED_TEXT])
+{
+    char count[32], all[32];
+    out[0] = 0;
+    FILE *f = fmemopen(out, MODEL_TRAINED_TEXT, "w");
+    if (!f)
+        return;
+    if (m->adapters)
+        write_adapters(f, m);
+    fprintf(f, "%s of %s parameters with %s", model_trains_all(m) ? "all" : count_format(count, (uint64_t)model_trained_parameters(m)),
+            count_format(all, (uint64_t)m->parameters), with);
+    const storage_format *base = storage_format_of(model_storage(m));
+    if (base)
+        fprintf(f, "; base in %s", base->name);
+    fclose(f);
+    out[MODEL_TRAINED_TEXT - 1] = 0;
+}
