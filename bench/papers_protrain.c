@@ -225,7 +225,7 @@ static void protrain_speed(void)
     const search_input in = search_for(&x, &s, &c);
     const double tokens = (double)(s.shape.batch * s.shape.seq_len) * RANKS;
     const double numbers = policy_s(&in, POLICY_PROTRAIN), offload = policy_s(&in, POLICY_FSDP);
-    printf("## ProTrain: GPT 175B on 16x A100 80 GB (tokens a second)\n\n| | published | predicted, batch 8 a device | error "
+    printf("## ProTrain: GPT 175B on 16x A100 80 GB (tokens per second)\n\n| | published | predicted, batch 8 a device | error "
            "|\n|---|---|---|---|\n");
     print_rate("ProTrain: its four numbers", protrain, rate_of(tokens, numbers));
     const double all_streamed = rate_of(tokens, streamed_s(&s, &c, &run));
@@ -326,7 +326,7 @@ static void speed_row(const speed_case *k)
 
 static void protrain_policies(void)
 {
-    printf("## ProTrain: seconds a step (tokens a second)\n\n"
+    printf("## ProTrain: seconds a step (tokens per second)\n\n"
            "| | ZeRO-Offload | weights streamed, all recomputed | ProTrain's four numbers | our plan | ProTrain against others, published "
            "| "
            "ProTrain against the slower, predicted | error | ours against the slower |\n|---|---|---|---|---|---|---|---|---|\n");

@@ -50,12 +50,12 @@ def write_ids(path, vocab, count):
     np.save(path, np.random.default_rng(0).integers(0, vocab, count).astype("uint32"))
 
 
-def make_data(folder, config, tokens):
-    """A model folder without weights, and ids."""
+def make_data(folder, config, tokens, used=None):
+    """A model folder without weights, and ids below `used`."""
     model = pathlib.Path(folder, "model")
     model.mkdir(exist_ok=True)
     (model / "config.json").write_text(json.dumps(config))
-    write_ids(model / "ids.npy", config["vocab_size"], tokens + 1)
+    write_ids(model / "ids.npy", used or config["vocab_size"], tokens + 1)
     return model
 
 
@@ -65,7 +65,7 @@ def new_out(folder):
 
 def train_command(args, model, out, more):
     return [args.protrain, "train", "--model", str(model), "--data", str(model / "ids.npy"), "--batch-size", str(args.batch), "--seq-len",
-            str(args.seq), "--out", str(out), "--json", "--lr", "1e-4", "--lr-schedule", "constant", "--no-shuffle", "--device", "cpu",
+            str(args.seq), "--out", str(out), "--json", "--lr", str(args.lr), "--lr-schedule", "constant", "--no-shuffle", "--device", "cpu",
             "--disk-memory", "0", *more]
 
 
@@ -147,7 +147,7 @@ def cores(args):
 
 def peer(args, model, ranks, mode, warmup=1):
     command = [sys.executable, PEER, "--model", str(model), "--ids", str(model / "ids.npy"), "--ranks", str(ranks), "--batch", str(args.batch),
-               "--seq", str(args.seq), "--steps", str(args.steps), "--warmup", str(warmup), mode]
+               "--seq", str(args.seq), "--steps", str(args.steps), "--warmup", str(warmup), "--lr", str(args.lr), mode]
     return json.loads(subprocess.run(command, check=True, stdout=subprocess.PIPE, text=True).stdout.splitlines()[-1])
 
 
@@ -171,11 +171,11 @@ def peers(args):
 
 
 def parity(args):
-    args.batch, args.seq, args.steps = 8, 64, 20
+    args.batch, args.seq, args.steps, args.lr = 8, 64, 20, 1e-3
     worst = 0
     with tempfile.TemporaryDirectory(dir=args.folder) as folder:
         for name, config in PARITY.items():
-            model = make_data(folder, config, args.batch * args.seq * args.steps)
+            model = make_data(folder, config, args.batch * args.seq * args.steps, used=40)  # so that there is something to learn
             make_weights(model)
             for ranks in (2, 4):
                 more = ["--dtype", "fp32", "--ranks", str(ranks), "--threads", "1", "--steps", str(args.steps)]
@@ -299,6 +299,7 @@ def main():
     parser.add_argument("--protrain", default=str(HERE.parent / "build" / "protrain"))
     parser.add_argument("--out", help="append the results here, as JSON lines")
     args = parser.parse_args()
+    args.lr = 1e-4
     os.environ["TRANSFORMERS_VERBOSITY"] = "error"
     return int(bool(commands[args.command](args)))
 

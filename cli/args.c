@@ -42,7 +42,7 @@ static int parse_choice(const arg *a, const char *text, pt_error *e)
         }
         at = at[n] ? at + n + 1 : NULL;
     }
-    return pt_fail(e, PT_USAGE, "%s %s: it must be one of %s", a->name, text, a->meta);
+    return pt_fail(e, PT_USAGE, "%s %s: it must be %s%s", a->name, text, index > 1 ? "one of " : "", a->meta);
 }
 
 static int parse_int(const arg *a, const char *text, pt_error *e)

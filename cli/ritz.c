@@ -31,7 +31,7 @@ static int parse(ritz_session *s, int argc, char **argv, pt_error *e)
     const arg table[] = {
         {NULL, ARG_HEADING, NULL, NULL, "What is solved", false},
         {"--problem", ARG_STRING, &o->problem, "NAME", "a built-in problem, or a problem file; default poisson-cosine", false},
-        {"--dim", ARG_INT, &o->dim, "D", "dimension of a built-in problem; default 5, harmonic 10", false},
+        {"--dim", ARG_COUNT, &o->dim, "D", "dimension of a built-in problem; default 5, harmonic 10", false},
         {NULL, ARG_HEADING, NULL, NULL, "Points", false},
         {"--points", ARG_STRING, &s->points, "KIND", POINTS_HELP, false},
         {"--randomize", ARG_CHOICE, &s->randomize, "default|none|shift|lms|owen", "default owen, of a lattice shift", false},
@@ -47,7 +47,7 @@ false}, {"--redraw-every", ARG_INT, &o->redraw_every, "K", "steps between new po
          false},
         {"--activation", ARG_CHOICE, &s->activation, "tanh|tanh3|relu3|softplus|sin|silu", "tanh3, relu3: their cubes; default tanh",
 false}, {NULL, ARG_HEADING, NULL, NULL, "Training", false},
-        {"--steps", ARG_INT, &o->steps, "N", "default 1000", false},
+        {"--steps", ARG_COUNT, &o->steps, "N", "default 1000", false},
         {"--lr", ARG_DOUBLE, &o->lr, "X", "default 1e-3", false},
         {"--lr-schedule", ARG_CHOICE, &s->lr_schedule, "constant|linear|cosine|halving", "default cosine", false},
         {"--halve-every", ARG_INT, &o->halve_every, "N", "steps after which halving halves the rate; default 5000", false},
@@ -67,6 +67,7 @@ false}, {NULL, ARG_HEADING, NULL, NULL, "Training", false},
         {"--disk-memory", ARG_SIZE, &o->disk_memory, "SIZE", "budget of disk space; 0: never use the disk", false},
         {"--disk-path", ARG_STRING, &o->disk_path, "DIR", "folder of the disk tier; default: --out, else $TMPDIR or /var/tmp", false},
         {"--micro-batch", ARG_INT, &o->micro_batch, "N", "points that pass through a layer before the next; default: planned", false},
+        {"--plan", ARG_STRING, &o->plan_file, "FILE", "run exactly this plan (plan --json prints one), or say why it cannot run", false},
         {NULL, ARG_HEADING, NULL, NULL, "Output", false},
         {"--out", ARG_STRING, &o->out, "DIR", "network, metrics.jsonl, checkpoints and report.html; default: nothing is kept", false},
         {"--eval-every", ARG_INT, &o->eval_every, "N", "steps between error estimates, if the solution is known; default 100", false},
@@ -106,9 +107,13 @@ int ritz_kinds(const char *list, const char *otherwise, pt_ritz_points kinds[RIT
     for (const char *at = list ? list : otherwise; at; at = strchr(at, ',') ? strchr(at, ',') + 1 : NULL) {
         if (n == RITZ_KINDS)
             return pt_fail(e, PT_USAGE, "--compare takes at most %d kinds of points", RITZ_KINDS);
-        int failed = kind_of(at, strcspn(at, ","), &kinds[n++], e);
+        int failed = kind_of(at, strcspn(at, ","), &kinds[n], e);
+        for (int k = 0; k < n && !failed; k++)
+            if (kinds[k] == kinds[n])
+                failed = pt_fail(e, PT_USAGE, "the points %s are named twice: name each kind once", points_names[kinds[n]]);
         if (failed)
             return failed;
+        n++;
     }
     return n;
 }

@@ -167,6 +167,8 @@ int ritz_compare(ritz_session *s, pt_error *e)
         return n;
     if (!s->o.out)
         return pt_fail(e, PT_USAGE, "--compare wants --out DIR, for the runs and the picture");
+    if (ritz_is_comparison(s->o.out))
+        return pt_fail(e, PT_FAILED, "%.400s already holds runs of a comparison: give another --out", s->o.out);
     double *work = malloc((size_t)seeds * sizeof *work);
     int failed = work ? dir_make(s->o.out, e) : pt_fail(e, PT_FAILED, "out of memory");
     for (int i = 0; i < n && !failed; i++) {

@@ -42,7 +42,7 @@ static int add_line(table *t, const char *path, int64_t number, char *line, int6
             end++;
     }
     if (!is_blank(at))
-        return pt_fail(e, PT_FAILED, "%s, line %lld: a point has %lld coordinate%s, and here is more", path, (long long)number,
+        return pt_fail(e, PT_FAILED, "%s, line %lld: a point has %lld coordinate%s, and this line has more", path, (long long)number,
                        (long long)dim, plural((uint64_t)dim));
     t->n++;
     return 0;
@@ -51,7 +51,9 @@ static int add_line(table *t, const char *path, int64_t number, char *line, int6
 /* A first line that begins with a letter names the columns. */
 static int read_table(const char *path, int64_t dim, table *t, pt_error *e)
 {
-    FILE *f = strcmp(path, "-") ? fopen(path, "re") : stdin;
+    const bool standard = !strcmp(path, "-");
+    const char *name = standard ? "standard input" : path;
+    FILE *f = standard ? stdin : fopen(path, "re");
     if (!f)
         return pt_fail_errno(e, PT_FAILED, "%s cannot be read", path);
     char *line = NULL;
@@ -61,7 +63,7 @@ static int read_table(const char *path, int64_t dim, table *t, pt_error *e)
     for (int64_t number = 1; !failed && (length = getline(&line, &room, f)) > 0; number++) {
         const bool names = number == 1 && (isalpha((unsigned char)line[0]) || line[0] == '"');
         if (!names && !is_blank(line))
-            failed = add_line(t, path, number, line, dim, e);
+            failed = add_line(t, name, number, line, dim, e);
     }
     free(line);
     if (f != stdin)

@@ -1,9 +1,11 @@
 /* What a Deep Ritz run would do: where its bytes would lie, and how long a step would take. */
 #include "ritz.h"
 
+#include "base/error.h"
 #include "base/units.h"
 
 #include <stdio.h>
+#include <stdlib.h>
 #include <string.h>
 
 static const char *const tiers[] = {"device", "host", "disk"};
@@ -31,7 +33,8 @@ int ritz_describe_plan(const pt_ritz_summary *m, char out[RITZ_PLAN_TEXT])
     return n;
 }
 
-static void print_json(const pt_ritz_summary *m)
+/* `plan` is what --plan reads. */
+static void print_json(const pt_ritz_summary *m, const char *plan)
 {
     printf("{\"fits\": true, \"predicted\": {\"step_s\": %.6g, \"peak_bytes\": {", m->predicted_step_s);
     for (int t = 0; t < 3; t++)
@@ -39,10 +42,10 @@ static void print_json(const pt_ritz_summary *m)
     printf("}, \"budget_bytes\": {");
     for (int t = 0; t < 3; t++)
         printf("%s\"%s\": %llu", t ? ", " : "", tiers[t], (unsigned long long)m->budget_bytes[t]);
-    printf("}, \"again_s\": %.6g, \"written_bytes\": %llu}, \"plan\": {\"unit_points\": %lld, \"visit\": %lld, \"groups\": %d, "
-           "\"recomputed_groups\": %d, \"swapped_groups\": %d, \"chunks\": {\"device\": %d, \"host\": %d, \"disk\": %d}}}\n",
-           m->again_s, (unsigned long long)m->written_bytes, (long long)m->unit_points, (long long)m->visit_units, m->groups,
-           m->recomputed_groups, m->swapped_groups, m->chunks_on[0], m->chunks_on[1], m->chunks_on[2]);
+    printf("}, \"again_s\": %.6g, \"written_bytes\": %llu},\n\"about\": {\"unit_points\": %lld, \"groups\": %d, \"recomputed_groups\": %d, "
+           "\"swapped_groups\": %d, \"chunks\": {\"device\": %d, \"host\": %d, \"disk\": %d}},\n\"plan\": %s}\n",
+           m->again_s, (unsigned long long)m->written_bytes, (long long)m->unit_points, m->groups, m->recomputed_groups, m->swapped_groups,
+           m->chunks_on[0], m->chunks_on[1], m->chunks_on[2], plan);
 }
 
 static void print_text(const pt_ritz_summary *m)
@@ -84,7 +87,14 @@ int ritz_plan(ritz_session *s, pt_error *e)
     if (failed)
         return failed;
     pt_ritz_get_summary(r, &m);
-    (s->json ? print_json : print_text)(&m);
+    char *plan = s->json ? pt_ritz_plan_json(r) : NULL;
+    if (plan)
+        print_json(&m, plan);
+    else if (s->json)
+        failed = pt_fail(e, PT_FAILED, "out of memory");
+    else
+        print_text(&m);
+    free(plan);
     pt_ritz_close(r);
-    return 0;
+    return failed;
 }

@@ -197,7 +197,7 @@ typedef struct pt_summary {
     int64_t seq_len, batch_size, windows, tokens;
     const char *costs;                 /* source of the predictions: "measured in 2.10 s" */
     double predicted_step_s;           /* with the corrections so far */
-    char sure[64];                     /* certainty, in words: ", within 10% in most runs"; "": unknown */
+    char sure[64];                     /* in words: ", within 10% in most runs", ", within 10% if the disk keeps its pace"; "": unknown */
     char plan[512];                    /* the plan, in sentences */
     char limits[384];                  /* how busy each queue is, predicted */
     pt_memory memory[3]; int memory_n; /* of each tier; an unused tier has 0 bytes */

@@ -87,10 +87,11 @@ typedef struct pt_ritz_options {
     const char *disk_path;             /* NULL: `out`, or without `out` $TMPDIR or /var/tmp */
     int64_t micro_batch;               /* points that pass through a layer before the next layer starts, rounded up to whole units; */
                                        /* 0: planned */
+    const char *plan_file;             /* run exactly this plan, from pt_ritz_plan_json; NULL: planned */
     bool forecast;                     /* predict the time of a step, from times measured by pt_ritz_open */
     pt_ritz_misfit *misfit;            /* set if pt_ritz_open returns PT_DOES_NOT_FIT; may be NULL */
-    bool plan_only;                    /* only plan, without allocating memory; then only pt_ritz_get_summary and pt_ritz_close */
-                                       /* may be called */
+    bool plan_only;                    /* only plan, without allocating memory; then only pt_ritz_get_summary, pt_ritz_plan_json */
+                                       /* and pt_ritz_close may be called */
     const char *out;                   /* output folder; NULL: nothing is written */
     int64_t eval_every, eval_n;        /* steps between evaluations of the error, and the number of their points */
     int64_t save_every; int keep;      /* checkpoints; keep 0: keep all */
@@ -122,6 +123,8 @@ typedef struct pt_ritz_summary {
 typedef struct pt_ritz pt_ritz;
 
 PT_API void pt_ritz_defaults(pt_ritz_options *o);
+/* The plan as JSON for plan_file, also after plan_only; free() it. NULL: out of memory. */
+PT_API char *pt_ritz_plan_json(const pt_ritz *r);
 /* Name of built-in problem i = 0, 1, ...; NULL after the last. *about (may be NULL): one line about it. */
 PT_API const char *pt_ritz_problem_name(int i, const char **about);
 PT_API int pt_ritz_open(const pt_ritz_options *o, pt_ritz **out, pt_error *e);

@@ -3,6 +3,8 @@
 #include "text/buffer.h"
 #include "text/tokenizer_parts.h"
 
+#include <ctype.h>
+#include <stdio.h>
 #include <string.h>
 
 static int render(const chat_source *s, const json_t *conversation, bool prompt, const char *where, time_t now,
@@ -53,6 +55,34 @@ static bool is_special(const tokenizer *t, uint32_t id)
         if (t->added.tokens[i].id == id)
             return t->added.tokens[i].special;
     return false;
+}
+
+/* "<|name|>" at `at`: how long it is; 0: there is none. */
+static size_t mark_length(const char *at, size_t n)
+{
+    size_t i = 2;
+    if (n < 5 || memcmp(at, "<|", 2))
+        return 0;
+    while (i + 1 < n && i < CHAT_MARK_BYTES - 3 && (isalnum((unsigned char)at[i]) || strchr("_-.", at[i])))
+        i++;
+    return i > 2 && i + 1 < n && at[i] == '|' && at[i + 1] == '>' ? i + 2 : 0;
+}
+
+bool chat_foreign_mark(const chat_source *s, const tokenizer *t, time_t now, char out[CHAT_MARK_BYTES])
+{
+    chat_rendering r = {0};
+    bool found = false;
+    json_t *conversation = json_pack("[{s:s, s:s}, {s:s, s:s}]", "role", "user", "content", "Q", "role", "assistant", "content", "R");
+    if (!render(s, conversation, false, "", now, &r, NULL))
+        for (size_t i = 0, n; i < r.text.n && !found; i++) {
+            if (!(n = mark_length(r.text.bytes + i, r.text.n - i)))
+                continue;
+            snprintf(out, CHAT_MARK_BYTES, "%.*s", (int)n, r.text.bytes + i);
+            found = tokenizer_find(t, out) < 0;
+        }
+    json_decref(conversation);
+    chat_rendering_free(&r);
+    return found;
 }
 
 int64_t chat_turn_end(const chat_source *s, const tokenizer *t, encoder *c, time_t now)

@@ -13,4 +13,8 @@ int chat_prompt(const chat_source *s, const tokenizer *t, encoder *c, const json
 /* The special token that the template puts behind a reply; -1: none, or the template does not take a reply. */
 int64_t chat_turn_end(const chat_source *s, const tokenizer *t, encoder *c, time_t now);
 
+/* A mark such as "<|user|>" that the template writes around messages and that is no token of the tokenizer. false: there is none. */
+enum { CHAT_MARK_BYTES = 64 };
+bool chat_foreign_mark(const chat_source *s, const tokenizer *t, time_t now, char out[CHAT_MARK_BYTES]);
+
 #endif

@@ -1,6 +1,7 @@
 #include "data/dataset_parts.h"
 
 #include "base/units.h"
+#include "chat/prompt.h"
 #include "data/formats.h"
 #include "data/token_cache.h"
 #include "data/unknown.h"
@@ -15,6 +16,21 @@
 
 /* What templates print as today, 26 July 2024 at noon (UTC): ids must not depend on the day of the run. */
 #define TODAY ((time_t)1721995200)
+
+/* ---- notes ---- */
+
+static void note(dataset *d, const char *fmt, ...) __attribute__((format(printf, 2, 3)));
+static void note(dataset *d, const char *fmt, ...)
+{
+    const size_t used = strlen(d->notice);
+    va_list ap;
+    va_start(ap, fmt);
+    if (used + 3 < sizeof d->notice) {
+        strcpy(d->notice + used, used ? "\n" : "");
+        vsnprintf(d->notice + strlen(d->notice), sizeof d->notice - strlen(d->notice), fmt, ap);
+    }
+    va_end(ap);
+}
 
 /* ---- tokens ---- */
 
@@ -48,6 +64,20 @@ static int open_cache(dataset *d, token_source *s, pt_error *e)
     return rc;
 }
 
+/* Of a template that is not the model's own: its tokens may be none of the model's. */
+static void note_template(dataset *d, const dataset_options *o, const chat_source *chat)
+{
+    char mark[CHAT_MARK_BYTES];
+    chat_source own = {0};
+    const bool has_own = !chat_source_open(&own, o->model_dir, NULL, NULL);
+    const bool same = has_own && chat_source_sum(&own) == chat_source_sum(chat);
+    if (has_own)
+        chat_source_close(&own);
+    if (!same && chat_foreign_mark(chat, o->tokenizer, TODAY, mark))
+        note(d, "%.400s: the template writes %s, for which the tokenizer has no token, so that it is read as plain text: give a template "
+                "that belongs to the model", o->chat_template, mark);
+}
+
 /* Of records: what becomes examples of them. A template that is missing is missed by the first conversation. */
 static int open_examples(dataset *d, const dataset_options *o, const data_files *files, pt_data_format format, pt_train_on on, pt_error *e)
 {
@@ -60,6 +90,8 @@ static int open_examples(dataset *d, const dataset_options *o, const data_files 
     if (!o->model_dir)
         pt_fail(&no_chat, PT_FAILED, "chats need a model's chat template, but no model is given");
     int rc = open_cache(d, &s, e);
+    if (rc == 0 && has && d->chats && o->chat_template)
+        note_template(d, o, &chat);
     if (has)
         chat_source_close(&chat);
     return rc;
@@ -85,18 +117,8 @@ static int pack(dataset *d, const dataset_options *o, const data_files *files, p
 
 /* ---- what the user is told ---- */
 
-static void note(dataset *d, const char *fmt, ...) __attribute__((format(printf, 2, 3)));
-static void note(dataset *d, const char *fmt, ...)
-{
-    const size_t used = strlen(d->notice);
-    va_list ap;
-    va_start(ap, fmt);
-    if (used + 3 < sizeof d->notice) {
-        strcpy(d->notice + used, used ? "\n" : "");
-        vsnprintf(d->notice + strlen(d->notice), sizeof d->notice - strlen(d->notice), fmt, ap);
-    }
-    va_end(ap);
-}
+static const char *is(uint64_t n) { return n == 1 ? "is" : "are"; }
+static const char *has(uint64_t n) { return n == 1 ? "has" : "have"; }
 
 /* "FILE and 3 more" */
 static void name_files(const data_files *files, char *out, size_t size)
@@ -147,13 +169,17 @@ static int check_examples(const dataset *d, const data_files *files, pt_error *e
     if (d->tokens.ids.marked && !t->learned)
         return pt_fail(e, PT_FAILED,
                        "%s: none of the %" PRIu64 " tokens of %" PRIu64 " records would be trained on, because the records have no reply "
-                       "of the assistant: give `train_on` all to train on every token",
+                       "of the assistant, or only replies of weight 0: give `train_on` all to train on every token",
                        names, t->tokens, t->records);
     if (!p->windows)
         return pt_fail(e, PT_FAILED,
-                       "%s: no example is left to train on: %" PRIu64 " are too long for a window of %lld tokens, and %" PRIu64 " have no "
+                       "%s: no example is left to train on: %" PRIu64 " %s too long for a window of %lld tokens, and %" PRIu64 " %s no "
                        "token to learn in it; give a larger `seq_len`",
-                       names, p->dropped + p->cut, (long long)d->seq_len, p->unlearned);
+                       names, p->dropped + p->cut, is(p->dropped + p->cut), (long long)d->seq_len, p->unlearned, has(p->unlearned));
+    if (t->same && t->same == t->records)
+        return pt_fail(e, PT_FAILED,
+                       "%s: the chosen and rejected replies are the same in all records, so that nothing can be learned: give other data",
+                       names);
     return 0;
 }
 
@@ -182,19 +208,19 @@ static void note_examples(dataset *d)
     const window_packing *p = &d->packing;
     const uint64_t all = p->examples + p->dropped + p->unlearned;
     if (t->unlearned)
-        note(d, "%" PRIu64 " of %" PRIu64 " record%s no token to learn and %s left out", t->unlearned, t->records,
-             t->unlearned == 1 ? "s has" : "s have", t->unlearned == 1 ? "is" : "are");
+        note(d, "%" PRIu64 " of %" PRIu64 " records %s no token to learn and %s left out", t->unlearned, t->records, has(t->unlearned),
+             is(t->unlearned));
     if (p->cut)
         note(d,
-             "%" PRIu64 " of %" PRIu64 " examples are longer than a window of %lld tokens and are cut (`long_examples` drop leaves them "
-             "out; a larger `seq_len` keeps them whole)",
-             p->cut, all, (long long)d->seq_len);
+             "%" PRIu64 " of %" PRIu64 " examples %s longer than a window of %lld tokens and %s cut (`long_examples` drop leaves them out; "
+             "a larger `seq_len` keeps them whole)",
+             p->cut, all, is(p->cut), (long long)d->seq_len, is(p->cut));
     if (p->dropped)
-        note(d, "%" PRIu64 " of %" PRIu64 " examples are longer than a window of %lld tokens and are left out", p->dropped, all,
-             (long long)d->seq_len);
+        note(d, "%" PRIu64 " of %" PRIu64 " examples %s longer than a window of %lld tokens and %s left out", p->dropped, all,
+             is(p->dropped), (long long)d->seq_len, is(p->dropped));
     if (p->unlearned)
-        note(d, "%" PRIu64 " of %" PRIu64 " examples have no token to learn in the part that fits a window, and are left out",
-             p->unlearned, all);
+        note(d, "%" PRIu64 " of %" PRIu64 " examples %s no token to learn in the part that fits a window, and %s left out", p->unlearned,
+             all, has(p->unlearned), is(p->unlearned));
 }
 
 /* A share of the text is lost. */
@@ -219,14 +245,14 @@ static void note_records(dataset *d, const data_files *files)
     const token_tally *t = &d->tokens.tally;
     if (t->same)
         note(d,
-             "%" PRIu64 " of %" PRIu64 " records ha%s the same chosen and rejected reply, from which nothing is learned; the first is "
+             "%" PRIu64 " of %" PRIu64 " records %s the same chosen and rejected reply, from which nothing is learned; the first is "
              "%.200s: line %" PRIu64 ": remove such records",
-             t->same, t->records, t->same == 1 ? "s" : "ve", name_of_file((void *)files, t->same_file), t->same_line);
+             t->same, t->records, has(t->same), name_of_file((void *)files, t->same_file), t->same_line);
     if (t->misplaced)
         note(d,
-             "%" PRIu64 " of %" PRIu64 " records ha%s a weight that has no effect; the first is %.200s: line %" PRIu64 ": only messages of "
+             "%" PRIu64 " of %" PRIu64 " records %s a weight that has no effect; the first is %.200s: line %" PRIu64 ": only messages of "
              "the assistant may have one",
-             t->misplaced, t->records, t->misplaced == 1 ? "s" : "ve", name_of_file((void *)files, t->misplaced_file), t->misplaced_line);
+             t->misplaced, t->records, has(t->misplaced), name_of_file((void *)files, t->misplaced_file), t->misplaced_line);
 }
 
 static void note_endless(dataset *d, const data_files *files)

@@ -79,6 +79,12 @@ static void skip(data_files *f, const char *name, const char *why)
         snprintf(f->first_skipped, sizeof f->first_skipped, "%.200s%s", name, why);
 }
 
+/* An empty text is one, but ids and arrays have at least a beginning. */
+static bool lacks_all(data_kind kind, const struct stat *st)
+{
+    return !st->st_size && (kind == DATA_JSON || kind == DATA_NPY || kind == DATA_BIN);
+}
+
 /* One entry of a folder: added if it is a data file, counted as skipped if not. */
 static int add_entry(data_files *f, const char *folder, const char *name, pt_error *e)
 {
@@ -92,6 +98,8 @@ static int add_entry(data_files *f, const char *folder, const char *name, pt_err
         skip(f, name, " (a link without a target)");
     else if (stat(path, &st) < 0)
         rc = pt_fail_errno(e, PT_FAILED, "%s: cannot examine this file", path);
+    else if (S_ISREG(st.st_mode) && kind_of(name, &kind) == 0 && lacks_all(kind, &st))
+        skip(f, name, " (empty)");
     else if (S_ISREG(st.st_mode) && kind_of(name, &kind) == 0)
         rc = add_file(f, path, kind, &st, e);
     else if (is_parquet(name))
@@ -130,7 +138,9 @@ int data_files_list(const char *const *paths, int paths_n, data_files *out, pt_e
         struct stat st;
         data_kind kind;
         int rc;
-        if (stat(paths[i], &st) < 0)
+        if (!paths[i][0])
+            rc = pt_fail(e, PT_USAGE, "an empty name of data: give a file or a folder");
+        else if (stat(paths[i], &st) < 0)
             rc = pt_fail_errno(e, PT_FAILED, "%s: cannot open this data", paths[i]);
         else if (S_ISDIR(st.st_mode))
             rc = add_folder(out, paths[i], e);
@@ -141,6 +151,8 @@ int data_files_list(const char *const *paths, int paths_n, data_files *out, pt_e
                          paths[i]);
         else if (!S_ISREG(st.st_mode))
             rc = pt_fail(e, PT_FAILED, "%s: this is not a regular file: write the data to a file first", paths[i]);
+        else if (lacks_all(kind, &st))
+            rc = pt_fail(e, PT_FAILED, "%s is empty: get another copy, or leave it out", paths[i]);
         else
             rc = add_file(out, paths[i], kind, &st, e);
         if (rc < 0)

@@ -319,15 +319,15 @@ typedef struct op_dequantize {
 /* A smooth activation s and its derivatives at z, elementwise on n values, for networks whose gradient by their input is part of what is
  * minimised (src/ritz/network.h). In PT_F32 or PT_F64.
  *
- *   value     out = s(z) + residual
+ *   value     out = s(z) + residual; behind it z holds what the other passes read instead: tanh z of both kinds of tanh, else z still
  *   slope     out = s'(z) a + residual
  *   reverse   out = s'(z) a + s''(z) b c, other = s'(z) c
  *
- * residual may be NULL. out may be a or residual. */
+ * residual may be NULL, and out of the value pass, where z alone is wanted. out may be a or residual. */
 typedef enum jet_kind { JET_TANH, JET_TANH3, JET_RELU3, JET_SOFTPLUS, JET_SIN, JET_SILU, JET_KINDS } jet_kind;
 typedef enum jet_pass { JET_VALUE, JET_SLOPE, JET_REVERSE } jet_pass;
 typedef struct op_jet {
-    jet_kind kind; jet_pass pass; pt_dtype type; int64_t n; const void *z, *a, *b, *c, *residual; void *out, *other;
+    jet_kind kind; jet_pass pass; pt_dtype type; int64_t n; void *z; const void *a, *b, *c, *residual; void *out, *other;
 } op_jet;
 
 /* Of each row r, with u[r], the first `dim` values g of a row of its gradient (stride ld), and five terms w, q, f, c, m of each row in
@@ -342,6 +342,10 @@ enum { QUADRATIC_TERMS = 5 };
 typedef struct op_quadratic {
     pt_dtype type; int64_t rows, dim, ld; const void *u, *g; const double *terms; double *value; void *du, *dg;
 } op_quadratic;
+
+/* From here to the next such op, whose rows are 0, matmuls that are not TN, OP_COPY, OP_JET and OP_QUADRATIC work on so many rows each,
+ * and row r of what they write depends on row r of what was written since alone. So rows may be taken through several of them at a time. */
+typedef struct op_rows { int64_t rows; } op_rows;
 
 #define MEMBER(KIND, name, member, doing) op_##member member;
 typedef struct op {

@@ -51,7 +51,8 @@
     ROW(MUON_COMBINE, muon_combine, muon_combine, "updating weights")                                    \
     ROW(MUON_APPLY, muon_apply, muon_apply, "updating weights")                                          \
     ROW(JET, jet, jet, "computing activations and their derivatives")                                    \
-    ROW(QUADRATIC, quadratic, quadratic, "computing an energy")
+    ROW(QUADRATIC, quadratic, quadratic, "computing an energy")                                          \
+    ROW(ROWS, rows, rows, "computing")
 
 #define ALL_OPS(ROW) MEMORY_OPS(ROW) DISK_OPS(ROW) RANKS_OPS(ROW) LIBRARY_OPS(ROW) KERNEL_OPS(ROW)
 

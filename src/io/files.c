@@ -104,8 +104,11 @@ static int write_failed(int fd, const char *path, uint64_t left, pt_error *e)
     struct statvfs fs;
     if (disk_is_full_error(error) && !fstatvfs(fd, &fs)) {
         uint64_t free_bytes = (uint64_t)fs.f_bavail * fs.f_frsize;
-        return pt_fail(e, PT_FAILED, "%.400s: the disk is full: %s were still to be written, but only %s are free: make room, or choose "
-                                     "another folder", path, size_format(need, left), size_format(have, free_bytes));
+        char only[48] = "";
+        if (free_bytes < left) /* else it is a quota, or no file on a disk */
+            snprintf(only, sizeof only, ", but only %s are free", size_format(have, free_bytes));
+        return pt_fail(e, PT_FAILED, "%.400s: the disk is full: %s were still to be written%s: make room, or choose another folder", path,
+                       size_format(need, left), only);
     }
     errno = error;
     return pt_fail_errno(e, PT_FAILED, "%.400s: cannot be written", path);

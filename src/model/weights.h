@@ -92,13 +92,11 @@ typedef struct weights_layout {
     const struct safetensors *source; /* its tensors outside the text part are copied, byte for byte; NULL: none */
 } weights_layout;
 
-/* Where several processes write the same files (safetensors_share), all call this, and the getter says whose turn it is, the same one for
- * all of a parameter that is stored transposed.
- *
- * Streams every Hugging Face tensor, in the order of the model and named as the layout says, then those that are copied. A tied head is not
- * written twice. Memory: `scratch`, at least weights_scratch_bytes(). A transposed tensor (GPT-2's matrices) is asked for once from the
- * getter if about 4/3 of its fp32 bytes fit into the scratch, else once for each slice that fits: give some tens of MiB. PT_FAILED also
- * where a finite value is beyond F16. */
+/* Streams every Hugging Face tensor, in the order of the model with the layout's names, then the copied ones. A tied head is not written
+ * twice. Memory: `scratch`, at least weights_scratch_bytes(). A transposed tensor (GPT-2's matrices) is requested once from the getter if
+ * about 4/3 of its fp32 bytes fit the scratch, else once for each slice that fits, so give some tens of MiB. PT_FAILED also if a finite
+ * value is beyond F16. If several processes write the same files (safetensors_share), all call this, and the getter says whose turn it is:
+ * for all rows of a transposed parameter the same one's. */
 int weights_export(const model *m, struct safetensors_writer *w, pt_dtype dtype, weights_layout layout,
                    weights_getter get, void *arg, void *scratch, size_t scratch_bytes, pt_error *e);
 /* The same for the parameters that have a type. */

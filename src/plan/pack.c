@@ -103,38 +103,40 @@ static int64_t cut_grain(const packing *p, const param *a)
     return piece_elements(p, a, rows * a->cols);
 }
 
-/* The allowed cut of a chunk that is nearest to `wanted`. */
-static int64_t find_cut(const packing *p, const model *m, int c, int64_t wanted)
+/* The place in a piece nearest to `wanted` where its chunk may be cut. */
+static int64_t find_cut_in(const packing *p, const model *m, const piece *k, int64_t wanted)
 {
-    int64_t best = 0;
-    for (int i = 0; i < p->chunks[c].pieces_n; i++) {
-        const piece *k = chunk_piece(p, c, i);
-        const param *a = &m->params[k->param];
-        const int64_t size = piece_elements(p, a, k->rows * a->cols), grain = cut_grain(p, a);
-        int64_t at = k->offset;
-        if (wanted > at && !(a->trainable && optimizer_rule(p->optimizer, a)->whole)) {
-            const int64_t inside = (wanted - at + grain / 2) / grain * grain;
-            at += inside < size ? inside : (size - 1) / grain * grain;
-        }
-        if (llabs(wanted - at) < llabs(wanted - best))
-            best = at;
-    }
+    const param *a = &m->params[k->param];
+    if (wanted <= k->offset || (a->trainable && optimizer_rule(p->optimizer, a)->whole))
+        return k->offset;
+    const int64_t size = piece_elements(p, a, k->rows * a->cols), grain = cut_grain(p, a);
+    const int64_t inside = (wanted - k->offset + grain / 2) / grain * grain;
+    return k->offset + (inside < size ? inside : (size - 1) / grain * grain);
+}
+
+/* The same in a chunk. *i: a piece that begins before it, and the last such one afterwards. */
+static int64_t find_cut(const packing *p, const model *m, int c, int64_t wanted, int *i)
+{
+    const int n = p->chunks[c].pieces_n;
+    while (*i + 1 < n && chunk_piece(p, c, *i + 1)->offset <= wanted)
+        ++*i;
+    const int64_t inside = find_cut_in(p, m, chunk_piece(p, c, *i), wanted);
+    int64_t best = llabs(wanted - inside) < wanted ? inside : 0;
+    const int64_t next = *i + 1 < n ? chunk_piece(p, c, *i + 1)->offset : p->chunks[c].elements;
+    best = llabs(wanted - next) < llabs(wanted - best) ? next : best;
     return llabs(wanted - p->chunks[c].elements) < llabs(wanted - best) ? p->chunks[c].elements : best;
 }
 
-static int cut_chunks(packing *p, const model *m)
+static void cut_chunk(packing *p, const model *m, int c)
 {
-    p->cuts = calloc((size_t)p->chunks_n * (size_t)(p->ranks + 1), sizeof *p->cuts);
-    for (int c = 0; p->cuts && c < p->chunks_n; c++) {
-        int64_t *cut = p->cuts + c * (p->ranks + 1), most = 0;
-        cut[p->ranks] = p->chunks[c].elements;
-        for (int r = 1; r < p->ranks; r++)
-            cut[r] = find_cut(p, m, c, p->chunks[c].elements * r / p->ranks);
-        for (int r = 0; r < p->ranks; r++)
-            most = cut[r + 1] - cut[r] > most ? cut[r + 1] - cut[r] : most;
-        p->chunks[c].shard_elements = (int64_t)align_up((uint64_t)most, CHUNK_ELEMENTS);
-    }
-    return p->cuts ? 0 : -1;
+    int64_t *cut = p->cuts + c * (p->ranks + 1), most = 0;
+    int piece = 0;
+    cut[p->ranks] = p->chunks[c].elements;
+    for (int r = 1; r < p->ranks; r++)
+        cut[r] = find_cut(p, m, c, p->chunks[c].elements * r / p->ranks, &piece);
+    for (int r = 0; r < p->ranks; r++)
+        most = cut[r + 1] - cut[r] > most ? cut[r + 1] - cut[r] : most;
+    p->chunks[c].shard_elements = (int64_t)align_up((uint64_t)most, CHUNK_ELEMENTS);
 }
 
 piece_share packing_share(const packing *k, const model *m, const piece *p, int rank)
@@ -184,22 +186,35 @@ static int64_t share_floats(const packing *k, const model *m, int block, int chu
     return floats;
 }
 
-/* Computed once for the pieces of a block in a chunk, because it takes long for thousands of ranks. */
-static void count_partials(packing *p, const model *m)
+static bool goes_on(const packing *p, const model *m, int c, int i)
 {
-    for (int c = 0; c < p->chunks_n; c++)
-        for (int i = 0, last = -1; i < p->chunks[c].pieces_n; i++) {
-            piece *k = chunk_piece(p, c, i);
-            const int block = m->params[k->param].block;
-            for (int r = 0; r < p->ranks && block != last; r++) {
-                if (is_like_before(p, c, r))
-                    continue;
-                const int64_t floats = share_floats(p, m, block, c, r, NULL);
-                k->partial = floats > k->partial ? floats : k->partial;
-            }
-            k->partial = block == last ? chunk_piece(p, c, i - 1)->partial : k->partial;
-            last = block;
-        }
+    return i > 0 && m->params[chunk_piece(p, c, i)->param].block == m->params[chunk_piece(p, c, i - 1)->param].block;
+}
+
+/* Of each block, whose pieces are side by side. */
+static void count_partials_of(packing *p, const model *m, int c, int rank)
+{
+    int64_t floats = 0;
+    for (int i = p->chunks[c].pieces_n - 1; i >= 0; i--) {
+        piece *k = chunk_piece(p, c, i);
+        const param *a = &m->params[k->param];
+        if (a->trainable)
+            floats += (int64_t)align_up((uint64_t)(packing_share(p, m, k, rank).rows * a->cols), PARTIAL_ALIGN);
+        if (goes_on(p, m, c, i))
+            continue;
+        k->partial = floats > k->partial ? floats : k->partial;
+        floats = 0;
+    }
+}
+
+static void count_partials(packing *p, const model *m, int c)
+{
+    for (int r = 0; r < p->ranks; r++)
+        if (!is_like_before(p, c, r))
+            count_partials_of(p, m, c, r);
+    for (int i = 1; i < p->chunks[c].pieces_n; i++)
+        if (goes_on(p, m, c, i))
+            chunk_piece(p, c, i)->partial = chunk_piece(p, c, i - 1)->partial;
 }
 
 int64_t partial_floats(const packing *k, const model *m, int block, int chunk)
@@ -283,6 +298,63 @@ static void lay_all_states(packing *p, const model *m, int c)
     lay_states(p, m, c);
 }
 
+/* ---- chunks alike ---- */
+
+static bool is_alike_piece(const packing *p, const model *m, const piece *a, const piece *b)
+{
+    const param *x = &m->params[a->param], *y = &m->params[b->param];
+    return a->offset == b->offset && a->rows == b->rows && x->rows == y->rows && x->cols == y->cols && x->kind == y->kind &&
+           x->trainable == y->trainable && x->storage == STORAGE_PLAIN && y->storage == STORAGE_PLAIN &&
+           param_type(x, p->type) == param_type(y, p->type) && optimizer_rule(p->optimizer, x) == optimizer_rule(p->optimizer, y);
+}
+
+/* Of the same pieces at the same places, as the layers of a model are: with the same shards. */
+static bool is_alike(const packing *p, const model *m, int a, int b)
+{
+    const chunk_t *x = &p->chunks[a], *y = &p->chunks[b];
+    bool alike = x->pieces_n == y->pieces_n && x->elements == y->elements && x->trained == y->trained && x->low == y->low;
+    for (int i = 0; i < x->pieces_n && alike; i++) {
+        const piece *k = chunk_piece(p, a, i), *l = chunk_piece(p, b, i);
+        alike = is_alike_piece(p, m, k, l) && m->params[k->param].block - m->params[chunk_piece(p, a, 0)->param].block ==
+                                                  m->params[l->param].block - m->params[chunk_piece(p, b, 0)->param].block;
+    }
+    return alike;
+}
+
+static void copy_shards(packing *p, int from, int to)
+{
+    const chunk_t *a = &p->chunks[from];
+    chunk_t *b = &p->chunks[to];
+    memcpy(p->cuts + to * (p->ranks + 1), p->cuts + from * (p->ranks + 1), (size_t)(p->ranks + 1) * sizeof *p->cuts);
+    b->shard_elements = a->shard_elements;
+    b->state_bytes = a->state_bytes;
+    b->update_bytes = a->update_bytes;
+    b->by_device = a->by_device;
+    for (int i = 0; i < a->pieces_n; i++) {
+        const piece *k = chunk_piece(p, from, i);
+        piece *l = chunk_piece(p, to, i);
+        l->own_row0 = l->row0 + k->own_row0 - k->row0;
+        l->own_rows = k->own_rows;
+        l->low = k->low;
+        memcpy(l->slab, k->slab, sizeof l->slab);
+        l->partial = k->partial;
+    }
+}
+
+static void share_chunk(packing *p, const model *m, int c)
+{
+    int like = c - 1;
+    while (like >= 0 && !is_alike(p, m, like, c))
+        like--;
+    if (like >= 0) {
+        copy_shards(p, like, c);
+        return;
+    }
+    cut_chunk(p, m, c);
+    count_partials(p, m, c);
+    lay_all_states(p, m, c);
+}
+
 /* ---- together ---- */
 
 int pack(const model *m, const step_shape *s, int64_t chunk_bytes, packing *out, pt_error *e)
@@ -316,13 +388,13 @@ int pack(const model *m, const step_shape *s, int64_t chunk_bytes, packing *out,
     close_chunk(&k, false);
     close_chunk(&k, true);
     list_pieces(out);
-    if (cut_chunks(out, m)) {
+    out->cuts = calloc((size_t)out->chunks_n * (size_t)(out->ranks + 1), sizeof *out->cuts);
+    if (!out->cuts) {
         packing_free(out);
         return pt_fail(e, PT_FAILED, "out of memory");
     }
-    count_partials(out, m);
     for (int c = 0; c < out->chunks_n; c++)
-        lay_all_states(out, m, c);
+        share_chunk(out, m, c);
     return 0;
 }
 

@@ -91,5 +91,6 @@ int plan_validate(const plan *p, const model *m, const step_shape *s, const pack
 int plan_read(const char *path, plan *out, pt_error *e);
 int plan_from_json(const char *name, const char *json, size_t n, plan *out, pt_error *e);
 char *plan_to_json(const plan *p, const model *m, const step_shape *s); /* malloc'ed text, NULL: out of memory */
+char *plan_write_json(const plan *p, const char *made_for); /* the same; made_for: what stands between the braces of that key */
 
 #endif

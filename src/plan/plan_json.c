@@ -9,9 +9,9 @@
 static const char *const update_names[] = {"backward", "next_forward", "end"};
 /* An old name of "all", from when norms and activations could be saved as well. */
 static const char *const level_names[SAVE_LEVELS + 1] = {"input", "attention", "all", "matmuls"};
-static const struct { const char *name; pt_dtype type; } types[] = {{"fp32", PT_F32}, {"bf16", PT_BF16}};
+static const struct { const char *name; pt_dtype type; } types[] = {{"fp32", PT_F32}, {"bf16", PT_BF16}, {"fp64", PT_F64}};
 
-enum { UPDATES = 3, TYPES = 2 };
+enum { UPDATES = 3, TYPES = 3 };
 
 /* ---- reading ---- */
 
@@ -112,7 +112,7 @@ static int read_target(const json_source *s, plan_target *t, pt_error *e)
     int failed = json_get_object(s, "made_for", JSON_OPTIONAL, &in, e), type = 0;
     if (failed || !in.object)
         return failed;
-    const char *name, *const type_names[TYPES] = {types[0].name, types[1].name};
+    const char *name, *const type_names[TYPES] = {types[0].name, types[1].name, types[2].name};
     failed = refuse_unknown(&in, keys, sizeof keys / sizeof *keys, e);
     if (!failed)
         failed = json_get_string(&in, "model_type", JSON_REQUIRED, &name, e);
@@ -341,27 +341,14 @@ static void write_blocks(FILE *f, const plan *p)
     }
 }
 
-char *plan_to_json(const plan *p, const model *m, const step_shape *s)
+char *plan_write_json(const plan *p, const char *made_for)
 {
     char *text = NULL;
     size_t n;
     FILE *f = open_memstream(&text, &n);
     if (!f)
         return NULL;
-    const model_config *c = &m->config;
-    char trained[128] = "", trains[MODEL_TRAINED_TEXT];
-    model_describe_trained(m, shape_optimizer(s)->name, trains);
-    if (!model_trains_all(m))
-        snprintf(trained, sizeof trained, ", \"trained\": %lld, \"passing\": %d, \"frozen\": \"%016llx\"",
-                 (long long)model_trained_parameters(m), model_passing_layers(m), (unsigned long long)model_frozen_hash(m));
-    fprintf(f, "{\n  \"made_for\": {\"model_type\": \"%s\", \"parameters\": %lld, \"layers\": %lld, \"hidden\": %lld, \"heads\": %lld, "
-               "\"kv_heads\": %lld, \"ffn\": %lld, \"vocab\": %lld, \"seq_len\": %lld, \"batch\": %lld, \"dtype\": \"%s\", \"optimizer\": "
-               "\"%s\", "
-               "\"gpu\": %s%s, \"trains\": \"%s\"},\n",
-            c->model_type, (long long)m->parameters, (long long)c->layers, (long long)c->hidden, (long long)c->heads,
-            (long long)c->kv_heads,
-            (long long)c->ffn, (long long)c->vocab, (long long)s->seq_len, (long long)s->batch, types[s->type == types[1].type].name,
-            shape_optimizer(s)->name, s->gpu ? "true" : "false", trained, trains);
+    fprintf(f, "{\n  \"made_for\": {%s},\n", made_for);
     fprintf(f, "  \"chunk_bytes\": %lld,\n  \"n_buffer\": %d,\n  \"n_update\": %d,\n  \"n_swap\": %d,\n  \"micro_batch\": %lld,\n"
                "  \"visit\": %d,\n  \"update\": \"%s\",\n  \"chunks\": [",
             (long long)p->chunk_bytes, p->n_buffer, p->n_update, p->n_swap, (long long)p->micro_batch, p->visit, update_names[p->update]);
@@ -375,4 +362,22 @@ char *plan_to_json(const plan *p, const model *m, const step_shape *s)
         return NULL;
     }
     return text;
+}
+
+char *plan_to_json(const plan *p, const model *m, const step_shape *s)
+{
+    const model_config *c = &m->config;
+    char trained[128] = "", trains[MODEL_TRAINED_TEXT], made_for[1024 + MODEL_TRAINED_TEXT];
+    model_describe_trained(m, shape_optimizer(s)->name, trains);
+    if (!model_trains_all(m))
+        snprintf(trained, sizeof trained, ", \"trained\": %lld, \"passing\": %d, \"frozen\": \"%016llx\"",
+                 (long long)model_trained_parameters(m), model_passing_layers(m), (unsigned long long)model_frozen_hash(m));
+    snprintf(made_for, sizeof made_for,
+             "\"model_type\": \"%s\", \"parameters\": %lld, \"layers\": %lld, \"hidden\": %lld, \"heads\": %lld, \"kv_heads\": %lld, "
+             "\"ffn\": %lld, \"vocab\": %lld, \"seq_len\": %lld, \"batch\": %lld, \"dtype\": \"%s\", \"optimizer\": \"%s\", "
+             "\"gpu\": %s%s, \"trains\": \"%s\"",
+             c->model_type, (long long)m->parameters, (long long)c->layers, (long long)c->hidden, (long long)c->heads,
+             (long long)c->kv_heads, (long long)c->ffn, (long long)c->vocab, (long long)s->seq_len, (long long)s->batch,
+             types[s->type == types[1].type].name, shape_optimizer(s)->name, s->gpu ? "true" : "false", trained, trains);
+    return plan_write_json(p, made_for);
 }

@@ -168,9 +168,12 @@ static op_cost cost_muon_combine(const op_muon_combine *o, int64_t vocab)
     return bytes_cost(PT_BF16, (double)(o->rows * o->cols), 2, (double)(o->rows * o->cols) * 4);
 }
 
+static bool keeps_tanh(const op_jet *o) { return o->kind == JET_TANH || o->kind == JET_TANH3; }
+
 static op_cost cost_jet(const op_jet *o, int64_t vocab)
 {
-    return bytes_cost(o->type, (double)o->n, 2 + !!o->residual + (o->pass > JET_VALUE) + 3 * (o->pass == JET_REVERSE), 0);
+    const int more = o->pass == JET_VALUE ? keeps_tanh(o) : o->pass == JET_SLOPE ? 1 : 4;
+    return bytes_cost(o->type, (double)o->n, 1 + !!o->out + (o->out && o->residual) + more, 0);
 }
 
 static op_cost cost_quadratic(const op_quadratic *o, int64_t vocab)
@@ -178,6 +181,8 @@ static op_cost cost_quadratic(const op_quadratic *o, int64_t vocab)
     return bytes_cost(o->type, (double)o->rows, 2 + (o->g ? 2 * (double)o->ld : 0),
                       (double)o->rows * (QUADRATIC_TERMS + 1) * sizeof(double));
 }
+
+static op_cost cost_rows(const op_rows *o, int64_t vocab) { return (op_cost){0}; }
 
 op_cost op_cost_of(const op *o, int64_t vocab)
 {

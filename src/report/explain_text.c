@@ -264,15 +264,18 @@ static void write_rival_name(const rival *r, char *out, size_t n)
         snprintf(out, n, is_of_system(r->name) ? "as %s plans" : "%s", r->name);
 }
 
-static void write_rival(FILE *out, const char *word, const rival *r)
+/* The first line says what all are compared with. */
+static void write_rival(FILE *out, bool first, const rival *r)
 {
     char text[320], name[120];
     write_rival_name(r, name, sizeof name);
     if (r->slower < 0.0005)
-        snprintf(text, sizeof text, "%s: as fast as this plan", name);
+        snprintf(text, sizeof text, "%s: as fast%s", name, first ? " as this plan" : "");
+    else if (r->slower < 1)
+        snprintf(text, sizeof text, "%s: %.1f%% slower%s, %s", name, 100 * r->slower, first ? " than this plan" : "", r->why);
     else
-        snprintf(text, sizeof text, "%s: %.1f%% slower than this plan, %s", name, 100 * r->slower, r->why);
-    write_wrapped(out, word, text);
+        snprintf(text, sizeof text, "%s: takes %.3g times as long%s, %s", name, 1 + r->slower, first ? " as this plan" : "", r->why);
+    write_wrapped(out, first ? "others   " : "         ", text);
 }
 
 static void write_alternatives(FILE *out, const explanation *x)
@@ -280,7 +283,7 @@ static void write_alternatives(FILE *out, const explanation *x)
     for (int i = 0; i < x->helps_n; i++)
         fprintf(out, "%s%s: %.0f%% more tokens/s\n", i ? "         " : "helps    ", x->helps[i].what, 100 * x->helps[i].gain);
     for (int i = 0; i < x->rivals_n; i++)
-        write_rival(out, i ? "         " : "others   ", &x->rivals[i]);
+        write_rival(out, !i, &x->rivals[i]);
 }
 
 void explain_plan(FILE *out, const plan *p, int passing)

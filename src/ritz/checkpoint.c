@@ -6,6 +6,7 @@
  */
 #include "base/json.h"
 #include "io/safetensors.h"
+#include "ritz/config.h"
 #include "ritz/solver.h"
 
 #include <dirent.h>
@@ -14,125 +15,6 @@
 #include <stdlib.h>
 #include <string.h>
 #include <unistd.h>
-
-static const char *const activations[] = {"tanh", "tanh3", "relu3", "softplus", "sin", "silu"};
-enum { ACTIVATIONS = sizeof activations / sizeof *activations };
-
-/* ---- config.json ---- */
-
-static json_t *network_json(const pt_ritz *r)
-{
-    return json_pack("{s:s,s:I,s:I,s:i,s:s,s:b,s:s,s:s}", "model_type", "deep_ritz", "dim", (json_int_t)r->net.dim, "width",
-                     (json_int_t)r->net.width,
-                     "blocks", r->net.blocks, "kind", r->net.plain ? "plain" : "residual", "input_layer", !r->net.direct, "activation",
-                     activations[r->net.activation], "dtype", r->net.type == PT_F64 ? "fp64" : "fp32");
-}
-
-static json_t *numbers(const double *x, int64_t n)
-{
-    json_t *a = json_array();
-    for (int64_t i = 0; i < n; i++)
-        json_array_append_new(a, json_real(x[i]));
-    return a;
-}
-
-static int write_config(const pt_ritz *r, const char *folder, pt_error *e)
-{
-    char path[FILE_PATH_BYTES];
-    int failed = path_join(path, folder, "config.json", e);
-    if (failed)
-        return failed;
-    json_t *config = network_json(r);
-    json_object_set_new(config, "problem", json_string(r->problem.name));
-    json_object_set_new(config, "lower", numbers(r->problem.is.lower, r->net.dim));
-    json_object_set_new(config, "upper", numbers(r->problem.is.upper, r->net.dim));
-    failed = file_write_json(path, config, e);
-    json_decref(config);
-    return failed;
-}
-
-static int read_word(const json_source *s, const char *key, const char *const *words, int n, int *out, pt_error *e)
-{
-    const char *word;
-    int failed = json_get_string(s, key, JSON_REQUIRED, &word, e);
-    for (*out = 0; !failed && *out < n && strcmp(word, words[*out]); ++*out)
-        ;
-    return !failed && *out == n ? pt_fail(e, PT_FAILED, "%s: %s is \"%.40s\", which is unknown", s->where, key, word) : failed;
-}
-
-/* An array of `dim` numbers; *out NULL: there is none. */
-static int read_numbers(const json_source *s, const char *key, int64_t dim, double **out, pt_error *e)
-{
-    json_t *array = NULL;
-    int failed = json_get_array(s, key, JSON_OPTIONAL, &array, e);
-    *out = NULL;
-    if (failed || !array)
-        return failed;
-    if ((int64_t)json_array_size(array) != dim)
-        return pt_fail(e, PT_FAILED, "%s: %s has %zu numbers, and there are %lld dimensions", s->where, key, json_array_size(array),
-                       (long long)dim);
-    *out = malloc((size_t)dim * sizeof **out);
-    if (!*out)
-        return pt_fail(e, PT_FAILED, "out of memory");
-    for (int64_t j = 0; j < dim; j++)
-        (*out)[j] = json_number_value(json_array_get(array, (size_t)j));
-    return 0;
-}
-
-static int read_problem(const json_source *s, int64_t dim, problem *p, pt_error *e)
-{
-    const char *name = "";
-    double *lower = NULL, *upper = NULL;
-    int failed = json_get_string(s, "problem", JSON_OPTIONAL, &name, e);
-    if (!failed)
-        failed = read_numbers(s, "lower", dim, &lower, e);
-    if (!failed)
-        failed = read_numbers(s, "upper", dim, &upper, e);
-    if (!failed)
-        failed = problem_open_box(name, dim, lower, upper, p, e);
-    free(lower);
-    free(upper);
-    return failed;
-}
-
-static int read_config(const char *folder, pt_ritz_options *o, problem *p, pt_error *e)
-{
-    static const char *const kinds[] = {"residual", "plain"}, *const dtypes[] = {"fp32", "fp64"}, *const types[] = {"deep_ritz"};
-    char path[FILE_PATH_BYTES];
-    json_source s;
-    bool input = true;
-    int kind = 0, activation = 0, dtype = 0, type = 0;
-    int64_t blocks = 0, dim = 0;
-    int failed = path_join(path, folder, "config.json", e);
-    if (!failed)
-        failed = json_source_file(&s, path, "a trained Deep Ritz network", e);
-    if (failed)
-        return failed;
-    failed = read_word(&s, "model_type", types, 1, &type, e);
-    if (!failed)
-        failed = json_get_int(&s, "dim", JSON_REQUIRED, 1, RITZ_WIDTH_MOST, &dim, e);
-    if (!failed)
-        failed = json_get_int(&s, "width", JSON_REQUIRED, 1, RITZ_WIDTH_MOST, &o->width, e);
-    if (!failed)
-        failed = json_get_int(&s, "blocks", JSON_REQUIRED, 1, RITZ_BLOCKS_MOST, &blocks, e);
-    if (!failed)
-        failed = json_get_bool(&s, "input_layer", JSON_OPTIONAL, &input, e);
-    if (!failed)
-        failed = read_word(&s, "kind", kinds, 2, &kind, e);
-    if (!failed)
-        failed = read_word(&s, "activation", activations, ACTIVATIONS, &activation, e);
-    if (!failed)
-        failed = read_word(&s, "dtype", dtypes, 2, &dtype, e);
-    if (!failed)
-        failed = read_problem(&s, dim, p, e);
-    json_source_close(&s);
-    o->blocks = (int)blocks;
-    o->plain = kind;
-    o->no_input_layer = !input;
-    o->activation = (pt_ritz_activation)activation;
-    o->dtype = (pt_ritz_dtype)dtype;
-    return failed;
-}
 
 /* ---- tensors ---- */
 
@@ -285,7 +167,7 @@ static int read_states(pt_ritz *r, const char *folder, pt_error *e)
 /* What a resumed run has to have too, or its bits would be those of no run. */
 static json_t *task_json(const pt_ritz *r)
 {
-    json_t *task = network_json(r);
+    json_t *task = ritz_network_json(&r->net);
     json_object_set_new(task, "problem", json_string(r->problem.name));
     json_object_set_new(task, "points", json_string(points_names[r->o.points]));
     json_object_set_new(task, "randomize", json_string(randomize_names[r->o.randomize]));
@@ -387,27 +269,6 @@ int pt_ritz_save(pt_ritz *r, pt_error *e)
     return failed ? failed : remove_old(r, e);
 }
 
-static int check_task(const pt_ritz *r, const json_source *state, pt_error *e)
-{
-    json_source task = {0};
-    json_t *mine = task_json(r), *value;
-    const char *key;
-    int failed = json_get_object(state, "task", JSON_REQUIRED, &task, e);
-    if (!failed)
-        json_object_foreach(mine, key, value)
-            if (!json_equal(value, json_object_get(task.object, key)) && !failed) {
-                char *was = json_dumps(json_object_get(task.object, key), JSON_ENCODE_ANY), *is = json_dumps(value, JSON_ENCODE_ANY);
-                failed = pt_fail(e, PT_FAILED, "%s: %s was %.80s and is now %.80s: resume with the value that the run began with, or "
-                                               "start a new run",
-                                 state->where, key,
-                                 was ? was : "not there", is ? is : "?");
-                free(was);
-                free(is);
-            }
-    json_decref(mine);
-    return failed;
-}
-
 int ritz_resume(pt_ritz *r, pt_error *e)
 {
     char path[FILE_PATH_BYTES], file[FILE_PATH_BYTES];
@@ -419,6 +280,7 @@ int ritz_resume(pt_ritz *r, pt_error *e)
         return 0;
     }
     json_source state;
+    char arithmetic[128];
     int failed = checkpoint_path(r, step, path, e);
     if (!failed)
         failed = path_join(file, path, "state.json", e);
@@ -426,16 +288,13 @@ int ritz_resume(pt_ritz *r, pt_error *e)
         failed = json_source_file(&state, file, "a checkpoint's state", e);
     if (failed)
         return failed;
-    const char *arithmetic = "";
-    failed = json_get_int(&state, "step", JSON_REQUIRED, 0, INT64_MAX / 2, &r->step, e);
-    if (!failed)
-        failed = json_get_string(&state, "arithmetic", JSON_REQUIRED, &arithmetic, e);
+    json_t *task = task_json(r);
+    failed = ritz_state_parse(&state, task, &r->step, arithmetic, e);
+    json_decref(task);
+    json_source_close(&state);
     if (!failed && strcmp(arithmetic, r->device->info.arithmetic))
         ritz_notice(r, "the run was computed by %.100s and continues on %.100s: its last bits will differ", arithmetic,
                     r->device->info.arithmetic);
-    if (!failed)
-        failed = check_task(r, &state, e);
-    json_source_close(&state);
     if (!failed)
         failed = ritz_read_network(r, path, e);
     if (!failed)
@@ -453,7 +312,7 @@ int pt_ritz_finish(pt_ritz *r, pt_error *e)
     int failed = pt_ritz_save(r, e);
     if (!failed)
         failed = ritz_write_network(r, r->out, e);
-    return failed ? failed : write_config(r, r->out, e);
+    return failed ? failed : ritz_config_write(r->out, &r->net, &r->problem, e);
 }
 
 int pt_ritz_load(const char *folder, int threads, pt_ritz **out, pt_error *e)
@@ -469,7 +328,7 @@ int pt_ritz_load(const char *folder, int threads, pt_ritz **out, pt_error *e)
     r->o.device = "cpu";
     r->o.threads = threads;
     r->problem.energy = NAN;
-    int failed = read_config(folder, &r->o, &r->problem, e);
+    int failed = ritz_config_read(folder, &r->o, &r->problem, e);
     if (!failed)
         failed = ritz_open_network(r, false, NULL, NULL, e);
     if (!failed)

@@ -33,18 +33,20 @@ static int check_text(const char *where, const char *key, const char *text, pt_e
 
 static void on_error(muParserHandle_t parser) { (void)parser; } /* mupError() asks */
 
-static int parser_error(const char *where, const char *key, const expression *x, pt_error *e)
+static int parser_error(const char *where, const char *key, const char *text, const expression *x, pt_error *e)
 {
     char token[48], message[160], more[32] = "";
     snprintf(token, sizeof token, "%s", mupGetErrorToken(x->parser));
     snprintf(message, sizeof message, "%s", mupGetErrorMsg(x->parser));
     if (x->dim > 1)
         snprintf(more, sizeof more, " to x%lld", (long long)x->dim);
-    const int at = mupGetErrorPos(x->parser);
-    if (token[0] && at >= 0)
+    const int position = mupGetErrorPos(x->parser), end = (int)strlen(text), at = position < end ? position : end;
+    if ((isalpha((unsigned char)token[0]) || token[0] == '_') && at >= 0)
         return pt_fail(e, PT_FAILED,
                        "%s: %s, column %d: \"%s\" is unknown; use x1%s, pi, e, d and the functions of muParser", where, key, at + 1, token,
                        more);
+    if (at >= 0)
+        return pt_fail(e, PT_FAILED, "%s: %s, column %d: %s", where, key, at + 1, message);
     return pt_fail(e, PT_FAILED, "%s: %s: %s", where, key, message);
 }
 
@@ -81,10 +83,14 @@ int expression_open(const char *where, const char *key, const char *text, int64_
     mupSetExpr(x->parser, text);
     for (int64_t j = 0; j < dim; j++)
         x->x[j] = 0.5;
+    int results = 1;
     if (!mupError(x->parser))
-        mupEval(x->parser);
-    if (mupError(x->parser)) {
-        failed = parser_error(where, key, x, e);
+        mupEvalMulti(x->parser, &results);
+    if (mupError(x->parser))
+        failed = parser_error(where, key, text, x, e);
+    else if (results != 1)
+        failed = pt_fail(e, PT_FAILED, "%s: %s has %d results, separated by commas; one is needed", where, key, results);
+    if (failed) {
         expression_close(x);
         return failed;
     }

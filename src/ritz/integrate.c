@@ -43,7 +43,7 @@ static int values_of(pt_ritz *r, pt_ritz_function function, const char *name, in
             char at[120] = "";
             for (int64_t j = 0; j < dim && strlen(at) < 90; j++)
                 snprintf(at + strlen(at), sizeof at - strlen(at), "%s%.17g", j ? ", " : "", r->x[i * dim + j]);
-            return pt_fail(e, PT_FAILED, "%s: %s is %g at x = (%s)", r->problem.name, name, out[i], at);
+            return pt_fail(e, PT_FAILED, "%s: %s is %g at x = (%s)", r->problem.name, name, isnan(out[i]) ? NAN : out[i], at);
         }
     return 0;
 }

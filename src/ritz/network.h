@@ -96,6 +96,10 @@ void ritz_energy(const ritz_unit *u);    /* group 0 and the last: value_at, and 
 void ritz_tangent(const ritz_unit *u);   /* of the last group there is nothing to do */
 void ritz_reverse(const ritz_unit *u);
 
+/* Around ops on the unit's rows (OP_ROWS), beside the sweeps. */
+void ritz_rows_begin(const ritz_unit *u);
+void ritz_rows_end(const ritz_unit *u);
+
 static inline char *ritz_at(const ritz_unit *u, ritz_spot s)
 {
     return (s.set == RITZ_OWN ? u->own : s.set == RITZ_WORK ? u->work : u->set[s.set - u->group]) + s.at;

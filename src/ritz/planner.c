@@ -152,8 +152,7 @@ static void place_chunks(const search *x, const shape *h, plan *out)
     }
 }
 
-/* The most chunks that one group's stages lie in. */
-static int chunks_at_once(const ritz_space *s)
+int ritz_chunks_at_once(const ritz_space *s)
 {
     int most = 1;
     for (int g = 0; g < s->net->groups_n; g++) {
@@ -175,7 +174,7 @@ static int make_plan(const search *x, const shape *h, plan *out, pt_error *e)
     place_chunks(x, h, out);
     out->visit = h->visit;
     out->micro_batch = h->visit * x->p->space->unit_rows;
-    out->n_buffer = (h->tight ? 1 : 2) * chunks_at_once(x->p->space);
+    out->n_buffer = (h->tight ? 1 : 2) * ritz_chunks_at_once(x->p->space);
     out->n_update = h->tight ? 1 : 2;
     out->n_swap = h->tight ? 2 : 4;
     return 0;

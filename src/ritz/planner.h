@@ -55,6 +55,13 @@ typedef struct ritz_step_forecast {
 int ritz_plan_choose(const ritz_planning *p, plan *out, ritz_step_forecast *about, pt_error *e);
 /* Of a plan that is given. */
 int ritz_plan_forecast(const ritz_planning *p, const plan *plan, const ritz_prices *prices, ritz_step_forecast *out, pt_error *e);
+/* The plan of a file (plan/plan.h), as JSON of our own or of another run: PT_FAILED where it is none for this network and units,
+ * PT_DOES_NOT_FIT where it does not fit the budgets. */
+int ritz_plan_take(const ritz_planning *p, const char *path, plan *out, ritz_step_forecast *about, pt_error *e);
+/* What a file holds: malloc'ed text, NULL: out of memory. */
+char *ritz_plan_to_json(const ritz_space *s, const plan *p, bool gpu);
+/* The most chunks that one group's stages lie in: as many buffers are needed where they pass by. */
+int ritz_chunks_at_once(const ritz_space *s);
 /* Takes the times, on the device, with memory for a unit and a group. */
 int ritz_prices_measure(const ritz_planning *p, ritz_prices *out, pt_error *e);
 

@@ -122,6 +122,11 @@ int problem_finish(problem *p, const double *lower, const double *upper, pt_erro
         if (!isfinite(a) || !isfinite(b) || !(a < b))
             return pt_fail(e, PT_FAILED, "%s: the box is empty: along x%lld it goes from %g to %g", p->name, (long long)j + 1, a, b);
     }
+    double volume = 1;
+    for (int64_t j = 0; j < dim; j++)
+        volume *= p->box[dim + j] - p->box[j];
+    if (!isnormal(volume))
+        return pt_fail(e, PT_FAILED, "%s: the box's volume is %g in double precision: choose other units of length", p->name, volume);
     p->is.lower = p->box;
     p->is.upper = p->box + dim;
     if (p->is.boundary == PT_RITZ_DIRICHLET && !(p->is.penalty > 0 && p->is.penalty < 1e30))

@@ -2,6 +2,7 @@
 #ifndef PT_RITZ_PROBLEM_H
 #define PT_RITZ_PROBLEM_H
 
+#include "base/json.h"
 #include "protrain_ritz.h"
 #include "ritz/expression.h"
 
@@ -19,6 +20,8 @@ int problem_open(const pt_ritz_options *o, problem *p, pt_error *e);
 int problem_file_open(const char *path, problem *p, pt_error *e);
 /* The same of text in memory; messages call it `path`. */
 int problem_text_open(const char *path, const char *text, size_t n, problem *p, pt_error *e);
+/* A side of the box: a number for all dimensions, or an array with one for each; NULL stays where the key is absent. free() it. */
+int problem_read_side(const json_source *s, const char *key, double **side, int64_t dim, pt_error *e);
 /* Of a trained network: the built-in one of that name, else no more than its box (NULL: the unit cube). */
 int problem_open_box(const char *name, int64_t dim, const double *lower, const double *upper, problem *p, pt_error *e);
 void problem_close(problem *p);

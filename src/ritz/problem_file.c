@@ -58,8 +58,7 @@ static int read_choice(const json_source *s, const char *key, const char *first,
     return 0;
 }
 
-/* A number for all dimensions, or an array with one for each; NULL stays where the key is absent. */
-static int read_side(const json_source *s, const char *key, double **side, int64_t dim, pt_error *e)
+int problem_read_side(const json_source *s, const char *key, double **side, int64_t dim, pt_error *e)
 {
     json_t *value = json_object_get(s->object, key);
     if (!value || json_is_null(value))
@@ -118,9 +117,9 @@ static int read_problem(const json_source *s, problem *p, pt_error *e)
     p->is.boundary = boundary ? PT_RITZ_DIRICHLET : PT_RITZ_NEUMANN;
     double *lower = NULL, *upper = NULL;
     if (!failed)
-        failed = read_side(s, "lower", &lower, p->is.dim, e);
+        failed = problem_read_side(s, "lower", &lower, p->is.dim, e);
     if (!failed)
-        failed = read_side(s, "upper", &upper, p->is.dim, e);
+        failed = problem_read_side(s, "upper", &upper, p->is.dim, e);
     if (!failed)
         failed = problem_finish(p, lower, upper, e);
     free(lower);

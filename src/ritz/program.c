@@ -66,6 +66,7 @@ int ritz_plan_init(const ritz_space *s, plan *out, pt_error *e)
         return failed;
     for (int g = 0; g < s->net->groups_n; g++)
         out->blocks[g].level = SAVE_ALL;
+    out->chunk_bytes = CHUNK_BYTES;
     out->n_buffer = out->n_update = out->n_swap = 1;
     out->visit = 1;
     out->micro_batch = s->unit_rows;

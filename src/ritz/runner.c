@@ -12,6 +12,7 @@ struct ritz_runner {
     ritz_layout layouts[RITZ_PROGRAMS];
     bool built[RITZ_PROGRAMS], ran[RITZ_PROGRAMS];
     bool uses[RITZ_PROGRAMS][QUEUES]; /* the program has tasks there */
+    bool *awaited[RITZ_PROGRAMS];     /* tasks whose end somebody waits for */
     uint64_t bytes[TIERS], peak[TIERS];
     char *arena[TIERS], *mailbox;
     disk_file *disk;
@@ -46,6 +47,75 @@ int ritz_plan_bytes(const ritz_space *s, const plan *p, uint64_t bytes[TIERS], p
     return 0;
 }
 
+/* ---- what may be put off ----
+ *
+ * A queue may take a few rows through the tasks of several groups before the next rows (device.h, op_rows). That is right as long as a
+ * row lies where it does for all of them: in the workspace it does (network.c: every activated stage is as wide as the network, and groups
+ * have the same places there). Where a buffer lies over another one, whose rows other tasks are still to read, a signal comes between. */
+
+enum { BUFFERS_PUT_OFF = 1024 };
+typedef struct put_off { int n, buffers[BUFFERS_PUT_OFF]; } put_off;
+
+static bool lies_over(const schedule *s, int a, int b)
+{
+    const buffer *x = &s->buffers[a], *y = &s->buffers[b];
+    return a != b && x->tier == y->tier && x->offset < y->offset + y->bytes && y->offset < x->offset + x->bytes;
+}
+
+static bool may_join(const schedule *s, const task *t, const put_off *p)
+{
+    for (int i = t->operand0; i < t->operand0 + t->operands_n; i++)
+        for (int k = 0; k < p->n; k++)
+            if (lies_over(s, s->operands[i].buffer, p->buffers[k]))
+                return false;
+    return p->n + t->operands_n <= BUFFERS_PUT_OFF;
+}
+
+static void join(const schedule *s, const task *t, put_off *p)
+{
+    for (int i = t->operand0; i < t->operand0 + t->operands_n && p->n < BUFFERS_PUT_OFF; i++) {
+        int k = 0;
+        while (k < p->n && p->buffers[k] != s->operands[i].buffer)
+            k++;
+        p->buffers[k] = s->operands[i].buffer;
+        p->n += k == p->n;
+    }
+}
+
+/* Signals between tasks that must not be put off together. */
+static void keep_apart(const schedule *s, bool *awaited)
+{
+    put_off p = {0};
+    for (int i = 0, last = -1; i < s->tasks_n; i++) {
+        const task *t = &s->tasks[i];
+        if (t->queue != QUEUE_COMPUTE)
+            continue;
+        if (last >= 0 && !may_join(s, t, &p))
+            awaited[last] = true;
+        if (last >= 0 && awaited[last])
+            p.n = 0;
+        join(s, t, &p);
+        last = i;
+    }
+}
+
+/* Those that other tasks wait for, and the last one of each queue. A signal ends what may be put off (device.h, op_rows). */
+static bool find_awaited(const schedule *s, bool **out)
+{
+    bool *awaited = *out = calloc((size_t)s->tasks_n + 1, sizeof *awaited), there[QUEUES] = {false};
+    for (int i = s->tasks_n - 1; awaited && i >= 0; i--) {
+        const task *t = &s->tasks[i];
+        awaited[i] |= !there[t->queue];
+        there[t->queue] = true;
+        for (int q = 0; q < QUEUES; q++)
+            if (t->wait[q] >= 0)
+                awaited[t->wait[q]] = true;
+    }
+    if (awaited)
+        keep_apart(s, awaited);
+    return awaited;
+}
+
 static int build(ritz_runner *x, pt_error *e)
 {
     const ritz_space *s = x->o.space;
@@ -60,6 +130,8 @@ static int build(ritz_runner *x, pt_error *e)
         failed = schedule_check_moves(&x->schedules[k], SWEEPS * s->net->groups_n, s->chunks_n, x->o.budget, e);
         if (failed)
             return failed;
+        if (!find_awaited(&x->schedules[k], &x->awaited[k]))
+            return pt_fail(e, PT_FAILED, "out of memory for a schedule");
         raise_bytes(&x->schedules[k], x->bytes);
         for (int i = 0; i < x->schedules[k].tasks_n; i++)
             x->uses[k][x->schedules[k].tasks[i].queue] = true;
@@ -150,7 +222,7 @@ void ritz_runner_close(ritz_runner *x)
     if (x->mailbox)
         x->o.device->table->memory_close(x->o.device, MEMORY_HOST, x->mailbox, x->o.mailbox_bytes);
     for (int k = 0; k < RITZ_PROGRAMS; k++)
-        schedule_free(&x->schedules[k]);
+        schedule_free(&x->schedules[k]), free(x->awaited[k]);
     free(x->values);
     free(x);
 }
@@ -209,21 +281,25 @@ static void copy(queue *q, void *to, const void *from, uint64_t bytes)
 static void run_input(const ritz_unit *u, const ritz_slot *slot)
 {
     const uint64_t each = dtype_bytes(u->net->type), rows = (uint64_t)slot->rows;
+    ritz_rows_begin(u);
     copy(u->queue, ritz_at(u, u->layout->tensor[0]), slot->x, rows * (uint64_t)u->net->input * each);
     copy(u->queue, u->own + u->layout->ones_at, slot->ones, rows * each);
     if (slot->terms)
         copy(u->queue, u->own + u->layout->terms_at, slot->terms, rows * QUADRATIC_TERMS * sizeof(double));
+    ritz_rows_end(u);
 }
 
 static void run_output(const ritz_unit *u, const ritz_slot *slot)
 {
     const uint64_t each = dtype_bytes(u->net->type), rows = (uint64_t)slot->rows;
+    ritz_rows_begin(u);
     if (slot->value)
         copy(u->queue, slot->value, u->own + u->layout->value_at, rows * sizeof(double));
     if (slot->u)
         copy(u->queue, slot->u, ritz_u(u), rows * each);
     if (slot->gradient)
         copy(u->queue, slot->gradient, ritz_gradient(u), rows * (uint64_t)u->net->input * each);
+    ritz_rows_end(u);
 }
 
 static void run_update(const ritz_runner *x, const schedule *s, const task *t, queue *q)
@@ -318,10 +394,11 @@ static void submit(ritz_runner *x, ritz_program what, const ritz_slot *slots, in
                 queue_wait(q, x->queues[other], x->values[t->wait[other]]);
         if (t->micro < n) /* -1: a chunk's */
             run_task(x, what, t, slots, first, q);
-        x->values[i] = x->last[t->queue] = queue_signal(q);
-        if (t->kind == TASK_INPUT && inputs_done)
-            *inputs_done = x->values[i];
+        if (x->awaited[what][i])
+            x->values[i] = x->last[t->queue] = queue_signal(q);
     }
+    if (inputs_done)
+        *inputs_done = x->last[QUEUE_COMPUTE];
     x->ran[what] = true;
 }
 

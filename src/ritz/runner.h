@@ -38,7 +38,7 @@ void ritz_runner_close(ritz_runner *x);
 char *ritz_runner_mailbox(const ritz_runner *x);
 
 /* Submits a run of a program with units of these slots, `n` of at most plan->visit; nothing is waited for. first: its gradients are the
- * first of a step. *inputs_done: when the slots' inputs have been read (ritz_runner_wait). */
+ * first of a step. *inputs_done: when the slots are free again (ritz_runner_wait). */
 void ritz_runner_run(ritz_runner *x, ritz_program what, const ritz_slot *slots, int n, bool first, uint64_t *inputs_done);
 void ritz_runner_update(ritz_runner *x, const ritz_update *u);
 int ritz_runner_wait(ritz_runner *x, uint64_t value, pt_error *e);

@@ -69,6 +69,8 @@ static int check(const pt_ritz_options *o, pt_error *e)
         return pt_fail(e, PT_USAGE, "`eval_n` is %lld, but must be at least 1", (long long)o->eval_n);
     if (o->resume && !o->out)
         return pt_fail(e, PT_USAGE, "`resume` needs `out`, the folder of the run");
+    if (o->plan_file && o->micro_batch)
+        return pt_fail(e, PT_USAGE, "with `plan_file` the `micro_batch` is the plan's: leave one of them out");
     return 0;
 }
 
@@ -213,7 +215,9 @@ static int make_plan(pt_ritz *r, bool training, ritz_plan_fn given, void *arg, p
     int failed = choose_budgets(r, &p, e);
     memcpy(r->budget, p.budget, sizeof r->budget);
     if (!failed)
-        failed = given ? given(arg, &p, &r->plan, e) : ritz_plan_choose(&p, &r->plan, &r->forecast, e);
+        failed = given ? given(arg, &p, &r->plan, e)
+            : r->o.plan_file ? ritz_plan_take(&p, r->o.plan_file, &r->plan, &r->forecast, e)
+                             : ritz_plan_choose(&p, &r->plan, &r->forecast, e);
     if (!failed && given)
         failed = ritz_plan_forecast(&p, &r->plan, NULL, &r->forecast, e);
     if (failed || r->o.plan_only)
@@ -375,6 +379,8 @@ void pt_ritz_get_summary(const pt_ritz *r, pt_ritz_summary *s)
     snprintf(s->arithmetic, sizeof s->arithmetic, "%s", r->device->info.arithmetic);
 }
 
+char *pt_ritz_plan_json(const pt_ritz *r) { return r ? ritz_plan_to_json(&r->space, &r->plan, device_is_gpu(r->device)) : NULL; }
+
 /* ---- steps ---- */
 
 static void submit_update(pt_ritz *r, double lr)
@@ -402,8 +408,7 @@ int pt_ritz_step(pt_ritz *r, pt_ritz_step_info *s, pt_error *e)
         return failed;
     if (!isfinite(s->energy))
         return pt_fail(e, PT_FAILED, "the energy of step %lld is %g: lower `lr`, which is %g; checkpoints of earlier steps stay",
-                       (long long)s->step,
-                       s->energy, s->lr);
+                       (long long)s->step, isnan(s->energy) ? NAN : s->energy, s->lr);
     r->step++;
     submit_update(r, s->lr);
     failed = ritz_runner_sync(r->runner, e);

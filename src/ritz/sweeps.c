@@ -47,6 +47,10 @@ static void jet(const ritz_unit *u, const ritz_stage *s, op_jet o)
     queue_submit(u->queue, &(op){OP_JET, .jet = o});
 }
 
+/* What the sweeps do to a point depends on no other one, but for the sums of gradients. */
+void ritz_rows_begin(const ritz_unit *u) { queue_submit(u->queue, &(op){OP_ROWS, .rows = {u->rows}}); }
+void ritz_rows_end(const ritz_unit *u) { queue_submit(u->queue, &(op){OP_ROWS, .rows = {0}}); }
+
 /* ---- a group; `again`: what it hands to its neighbours is there already ---- */
 
 static void forward_group(const ritz_unit *u, bool again)
@@ -58,9 +62,9 @@ static void forward_group(const ritz_unit *u, bool again)
             continue;
         char *z = s->activated ? ritz_at(u, u->layout->z[i]) : values(u, i + 1);
         linear(u, i, values(u, i), true, z);
-        if (s->activated && !there)
+        if (s->activated)
             jet(u, s, (op_jet){.pass = JET_VALUE, .z = z, .residual = s->residual < 0 ? NULL : values(u, s->residual),
-                               .out = values(u, i + 1)});
+                               .out = there ? NULL : values(u, i + 1)});
     }
 }
 
@@ -124,7 +128,8 @@ static char *pair_of(const ritz_unit *u, int stage, const char *q)
     if (stage + 1 == u->net->stages_n)
         return u->own + u->layout->seed_at;
     char *pair = u->work + u->layout->pair_at, *other = pair + bytes_of(u, u->rows, s->rows);
-    const char *z = ritz_at(u, u->layout->z[stage]), *p = adjoint(u, stage + 1);
+    const char *p = adjoint(u, stage + 1);
+    char *z = ritz_at(u, u->layout->z[stage]);
     if (!s->activated) {
         copy(u, pair, q, bytes_of(u, u->rows, s->rows));
         if (!u->flat)
@@ -143,44 +148,56 @@ static void reverse_group(const ritz_unit *u)
     const int begin = begin_of(u), end = end_of(u);
     for (int i = end - 1; i >= begin; i--) {
         const char *pair = pair_of(u, i, i == end - 1 ? outer : inner);
-        accumulate(u, i, pair);
         if (i > 0)
             transposed(u, i, pair, adds(u, i) < 0 ? NULL : outer, i == begin ? outer : inner);
+        accumulate(u, i, pair);
     }
 }
 
 /* ---- sweeps ---- */
 
-void ritz_forward(const ritz_unit *u) { forward_group(u, false); }
+void ritz_forward(const ritz_unit *u)
+{
+    ritz_rows_begin(u);
+    forward_group(u, false);
+    ritz_rows_end(u);
+}
 
 void ritz_adjoint(const ritz_unit *u)
 {
+    ritz_rows_begin(u);
     if (!is_kept(u))
         forward_group(u, true);
     adjoint_group(u, false);
+    ritz_rows_end(u);
 }
 
 /* [a; 1] of the last stage, and b into T0's tangents. */
 void ritz_energy(const ritz_unit *u)
 {
     char *seed = u->own + u->layout->seed_at;
+    ritz_rows_begin(u);
     queue_submit(u->queue, &(op){OP_QUADRATIC, .quadratic = {
         .type = u->net->type, .rows = u->rows, .dim = u->net->dim, .ld = u->net->input, .u = ritz_u(u),
         .g = u->flat ? NULL : ritz_gradient(u),
         .terms = (const double *)(u->own + u->layout->terms_at), .value = (double *)(u->own + u->layout->value_at), .du = seed,
         .dg = u->flat ? NULL : tangents(u, 0)}});
     copy(u, seed + bytes_of(u, u->rows, 1), ones(u), bytes_of(u, u->rows, 1));
+    ritz_rows_end(u);
 }
 
 void ritz_tangent(const ritz_unit *u)
 {
+    ritz_rows_begin(u);
     if (!is_kept(u))
         forward_group(u, true);
     tangent_group(u, false);
+    ritz_rows_end(u);
 }
 
 void ritz_reverse(const ritz_unit *u)
 {
+    ritz_rows_begin(u);
     if (!is_kept(u)) {
         forward_group(u, true);
         if (!u->flat) {
@@ -189,4 +206,5 @@ void ritz_reverse(const ritz_unit *u)
         }
     }
     reverse_group(u);
+    ritz_rows_end(u);
 }

@@ -441,8 +441,7 @@ static int read_few_bits(state *s, int index, int64_t row0, int64_t n_rows, floa
     return failed;
 }
 
-/* Of a piece what rank `r` keeps, entries begin .. end of it. The compute type's part of masters is on all ranks, but for what is
- * sharded. */
+/* The part begin .. end of a piece's entries that rank `r` keeps. All ranks have the compute type's half of masters, unless sharded. */
 static int use_share(state *s, bool write, int kind, const piece *p, int r, int64_t begin, int64_t end, float *values, pt_error *e)
 {
     const bool own = r == own_rank(s);
@@ -642,8 +641,9 @@ static int fill_values(state *s, int kind, int index, const state_origin *from, 
     for (int64_t row = 0; row < p->rows && !failed; row += step) {
         const int64_t rows = p->rows - row < step ? p->rows - row : step;
         failed = state_read_origin(s, from, index, row, rows, values, e);
-        if (!failed && summed)
-            s->base_sum += state_rows_sum(index, row, rows, p->cols, values);
+        const uint64_t sum = !failed && (summed || executor_comm(s->x)) ? state_rows_sum(index, row, rows, p->cols, values) : 0;
+        s->base_sum += summed ? sum : 0;
+        s->read_sum += sum;
         if (!failed)
             failed = state_write(s, kind, index, row * p->cols, rows * p->cols, values, e);
     }

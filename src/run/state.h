@@ -37,11 +37,12 @@ typedef struct state {
     char *bounce;        /* NULL without a host tier */
     char *spare;         /* the rest of the scratch, for loading and exporting */
     size_t spare_bytes;
-    const state_origin *origin; /* to be set behind state_open; NULL: what is loaded has them too, and nothing is exported */
-    uint64_t origin_sum; /* of the values that were quantized, however they were read */
-    uint64_t base_sum;   /* of what else is frozen, since state_load_adapted */
+    const state_origin *origin; /* set it after state_open; NULL: the files loaded have these matrices too, and nothing is exported */
+    uint64_t origin_sum; /* checksum of the quantized values, in whatever way they were read */
+    uint64_t base_sum;   /* checksum of all other frozen values, since state_load_adapted */
+    uint64_t read_sum;   /* with several ranks: checksum of all values that were loaded, whichever of them this rank keeps */
     bool spread;         /* state_share */
-    int reader;
+    int reader;          /* rank that gets what is read */
     bool agreed;         /* all ranks know that the export has failed */
 } state;
 
@@ -53,12 +54,12 @@ int state_close(state *s, pt_error *e); /* writes changes back */
 int state_read(state *s, int kind, int index, int64_t from, int64_t n, float *out, pt_error *e);
 int state_write(state *s, int kind, int index, int64_t from, int64_t n, const float *in, pt_error *e);
 
-/* Several ranks keep the states of their shards alone, and all of them the weights in the compute type. All of them call what is here
- * alike, and write what they keep of the same values. What is read comes to one of them, the reader, and on the others `out` is room for
- * what they send. The reader is rank 0, unless state_share says that reading is spread: then each of the exported parts is read, and
- * written, by the rank that keeps most of it, so that all of them have to see the folder. */
+/* With several ranks, each rank keeps the states of its shards, and all keep the weights in the compute type. All ranks call these
+ * functions alike, and write their part of the same values. One of them, the reader, gets what is read; on the others `out` is room for
+ * what they send. The reader is rank 0, unless state_share spreads reading: then each exported part is read, and written, by the rank that
+ * keeps most of it, so that all ranks must see the folder. */
 int state_share(state *s, bool spread, pt_error *e);
-bool state_reads(const state *s); /* is this rank the reader? */
+bool state_reads(const state *s); /* whether this rank is the reader */
 
 struct safetensors;
 /* Loads the weights from a Hugging Face folder, or random ones. All other state becomes zero. */
@@ -72,8 +73,8 @@ int state_init(state *s, uint64_t seed, pt_error *e);
 int state_load_adapted(state *s, const struct safetensors *base, const struct safetensors *adapter, uint64_t seed, pt_error *e);
 /* Loads one kind of state other than masters, from files that hold it under the weights' names. */
 int state_load_kind(state *s, int kind, const struct safetensors *st, pt_error *e);
-/* A checksum of each kind's values, the same wherever they lie and on all ranks; beside adapters, of these alone: tells whether what was
- * loaded is what was exported. Without matrices in few bits. */
+/* A checksum of each kind's values that depends neither on where they lie nor on the rank (with adapters: of the adapters alone). It tells
+ * whether what was loaded is what was exported. Matrices in few bits are left out. */
 int state_checksums(state *s, uint64_t checksums[STATE_KINDS_MOST], pt_error *e);
 /* Writes the masters as Hugging Face tensors into FOLDER/NAME.safetensors (or shards); matrices in few bits from their origin. */
 int state_export(state *s, const char *folder, const char *name, pt_dtype dtype, weights_layout layout, pt_error *e);

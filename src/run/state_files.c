@@ -214,7 +214,7 @@ int state_export(state *s, const char *folder, const char *name, pt_dtype dtype,
 
 typedef struct summing { int index; int64_t cols; uint64_t sum; } summing;
 
-/* Of values row by row; of blocks each entry is a row. */
+/* Values row by row; each entry of a block counts as a row. */
 static void add_rows(void *arg, int64_t from, int64_t n, const float *values)
 {
     summing *x = arg;

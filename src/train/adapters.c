@@ -73,7 +73,7 @@ int adapters_write(state *s, const companions *c, const char *folder, const char
     int failed = leads ? companions_write_files(c, folder, e) : 0;
     if (!failed)
         failed = state_export_adapter(s, folder, "adapter_model", e);
-    if (!failed)
+    if (!failed && leads)
         failed = base_mark_write(mark, folder, e);
-    return failed ? failed : adapter_write_config(s->in->model, folder, base, e);
+    return failed || !leads ? failed : adapter_write_config(s->in->model, folder, base, e);
 }

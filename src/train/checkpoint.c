@@ -48,7 +48,8 @@ static int write_model(trainer *t, state *s, const char *folder, pt_error *e)
 {
     if (t->job.model->adapters)
         return adapters_write(s, &t->job.companions, folder, t->job.model_dir, t->job.base_mark, e);
-    int failed = companions_write(&t->job.companions, folder, t->job.save_type, t->job.model->config.model_type, e);
+    int failed = ranks_lead(t) ? companions_write(&t->job.companions, folder, t->job.save_type, t->job.model->config.model_type, e) : 0;
+    failed = all_hear(t, s, failed, e);
     return failed ? failed : state_export(s, folder, "model", t->job.save_type, t->job.layout, e);
 }
 
@@ -429,6 +430,8 @@ int checkpoint_load_state(trainer *t, const char *path, pt_error *e)
     if (!failed)
         failed = base_compare(&t->job.base, &s, path, e);
     base_take_sum(&t->job.base, &s);
+    if (!failed)
+        failed = ranks_compare_loaded(t, &s, path, e);
     if (!failed)
         failed = check_checksums(t, &s, path, e);
     int closed = state_close(&s, failed ? NULL : e);

@@ -105,8 +105,8 @@ static int cut_for_ranks(pt_plan *p, pt_error *e)
     return p->o.ranks > 1 ? step_shape_of_rank(&p->shape, &whole, p->o.ranks, 0, e) : 0;
 }
 
-/* helps: also explain what would help. */
-static int make(pt_plan *p, bool helps, pt_error *e)
+/* first: it is not one of the ways; also explain what would help. */
+static int make(pt_plan *p, bool first, pt_error *e)
 {
     planning *g = &p->planning;
     int failed = find_ranks(p, e);
@@ -118,7 +118,7 @@ static int make(pt_plan *p, bool helps, pt_error *e)
         failed = cut_for_ranks(p, e);
     if (!failed && (!p->o.machine_file || p->o.profile_file))
         failed = planning_open_device(g, &p->o, e);
-    if (!failed && !p->o.machine_file && p->o.ranks > 1)
+    if (!failed && first && !p->o.machine_file && p->o.ranks > 1) /* else they are known */
         failed = ranks_time_here(p->o.ranks, g->device->info.threads, &g->exchange, e);
     if (failed)
         return failed;
@@ -135,7 +135,7 @@ static int make(pt_plan *p, bool helps, pt_error *e)
     if (failed)
         return failed;
     p->fits = true;
-    p->input = planning_explain(g, p->o.steps, helps && !p->o.plan_file);
+    p->input = planning_explain(g, p->o.steps, first && !p->o.plan_file);
     return explain(&p->input, &p->explanation, e);
 }
 
@@ -153,12 +153,13 @@ static plan_way way_of(const pt_plan *p)
     return w;
 }
 
-int plan_way_of(const pt_train_options *o, plan_way *out, pt_error *e)
+int plan_way_of(const pt_train_options *o, const exchange_cost *exchange, plan_way *out, pt_error *e)
 {
     pt_plan *p = calloc(1, sizeof *p);
     if (!p)
         return pt_fail(e, PT_FAILED, "out of memory");
     p->o = *o;
+    p->planning.exchange = *exchange;
     const int failed = make(p, false, e);
     *out = way_of(p);
     pt_plan_close(p);
@@ -187,7 +188,7 @@ int pt_plan_open(const pt_train_options *o, pt_plan **out, pt_error *e)
         return failed;
     }
     const plan_way way = way_of(p);
-    p->ways_n = plan_ways_find(&p->o, &way, p->ways);
+    p->ways_n = plan_ways_find(&p->o, &p->planning.exchange, &way, p->ways);
     *out = p;
     return failed;
 }

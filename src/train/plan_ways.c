@@ -99,7 +99,7 @@ static bool trains_the_same(const pt_train_options *a, const pt_train_options *b
            a->lora_rank == b->lora_rank && !a->adapter == !b->adapter;
 }
 
-int plan_ways_find(const pt_train_options *o, const plan_way *own, plan_way out[PLAN_WAYS])
+int plan_ways_find(const pt_train_options *o, const struct exchange_cost *exchange, const plan_way *own, plan_way out[PLAN_WAYS])
 {
     int n = 0;
     for (int i = 0; i < ROWS; i++) {
@@ -113,7 +113,7 @@ int plan_ways_find(const pt_train_options *o, const plan_way *own, plan_way out[
         if (!asked) {
             other.plan_file = NULL; /* made for what o says */
             other.notice = NULL;    /* what is to be said was said for o */
-            if (plan_way_of(&other, &way, &e))
+            if (plan_way_of(&other, exchange, &way, &e))
                 continue;
         }
         way.asked = asked;

@@ -18,11 +18,14 @@ typedef struct plan_way {
     bool beyond[TIERS];          /* which of these budgets exceed the machine */
 } plan_way;
 
-/* Fills in everything except the name, for the options `o`. PT_FAILED: they cannot be planned. (plan_open.c) */
-int plan_way_of(const pt_train_options *o, plan_way *out, pt_error *e);
+struct exchange_cost; /* planning.h */
+
+/* Fills in everything except the name, for the options `o` and these costs of the ranks' exchanges. PT_FAILED: they cannot be planned.
+ * (plan_open.c) */
+int plan_way_of(const pt_train_options *o, const struct exchange_cost *exchange, plan_way *out, pt_error *e);
 
 /* Returns their number. `own`: the result for the given options, used if a way is the same. */
-int plan_ways_find(const pt_train_options *o, const plan_way *own, plan_way out[PLAN_WAYS]);
+int plan_ways_find(const pt_train_options *o, const struct exchange_cost *exchange, const plan_way *own, plan_way out[PLAN_WAYS]);
 /* Lines, without ways that save nothing beside one above them, unless asked for; malloc'ed, NULL: out of memory. */
 char *plan_ways_text(const plan_way *ways, int n);
 json_t *plan_ways_json(const plan_way *ways, int n); /* all of them */

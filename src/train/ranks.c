@@ -91,6 +91,18 @@ int ranks_any(const trainer *t, bool *yes, pt_error *e)
 
 int ranks_all(const trainer *t, int failed, pt_error *e) { return t->comm ? comm_agree(t->comm, failed, e) : failed; }
 
+int ranks_compare_loaded(const trainer *t, const state *loaded, const char *path, pt_error *e)
+{
+    const uint64_t own = loaded->read_sum + loaded->origin_sum;
+    uint64_t of_zero = own;
+    int failed = ranks_share(t, &of_zero, sizeof of_zero, e);
+    if (failed)
+        return failed;
+    if (own != of_zero)
+        failed = pt_fail(e, PT_FAILED, "%.600s has other weights there than for rank 0: give all ranks the same files", path);
+    return ranks_all(t, failed, e);
+}
+
 int ranks_collect_accounts(trainer *t, pt_error *e)
 {
     const step_times s = measured_times(&t->engine.measured, trainer_plan(t)->update);

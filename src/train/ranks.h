@@ -37,6 +37,8 @@ int ranks_add(const trainer *t, int64_t *n, pt_error *e);
 /* Adds one sum per rank in the tree of lanes (model/lanes.h). */
 int ranks_tree(const trainer *t, double *sum, pt_error *e);
 int ranks_any(const trainer *t, bool *yes, pt_error *e);
+/* Whether all have loaded the same from their `path`. */
+int ranks_compare_loaded(const trainer *t, const state *loaded, const char *path, pt_error *e);
 /* Where one has failed all fail, with its sentence: comm_agree. */
 int ranks_all(const trainer *t, int failed, pt_error *e);
 /* Memory and speed of every rank, into t->accounts. */

@@ -13,7 +13,7 @@
  * If nothing fits, the run ends, and the checkpoint stays.
  *
  * A decision that keeps the plan doubles the wait for the next one; a change does not. Very short steps are left alone, because nothing can
- * be gained. A plan from a file stays, too: a notice says that its steps are off.
+ * be gained. A plan from a file stays, too, and so does the plan of several ranks: a notice says that its steps are off.
  */
 #include "train/replan.h"
 
@@ -236,16 +236,15 @@ static int decide(trainer *t, pt_error *e)
     return failed;
 }
 
-/* A given plan stays, and so does its prediction. */
+/* A given plan stays, and that of several ranks, and so does its prediction. */
 static void tell_off(trainer *t)
 {
     char differs[96], was[32], is[32];
     what_differs(t, differs, sizeof differs);
     seconds_format(was, t->predicted.now.step_ns * 1e-9);
     seconds_format(is, measured_median_s(&t->engine.measured, PATIENCE_WINDOW));
-    options_notice(&t->job.o,
-                   "steps take %s instead of %s (%s): the plan stays the same because `plan_file` is given", is,
-                   was, differs);
+    options_notice(&t->job.o, "steps take %s instead of %s (%s): the plan stays the same because %s", is, was, differs,
+                   t->comm ? "several ranks keep theirs while they run; `resume` plans again" : "`plan_file` is given");
     t->predicted.told_off = true;
 }
 
@@ -258,7 +257,7 @@ int replan_look(trainer *t, pt_error *e)
     if (answer == PATIENCE_NOTHING)
         return 0;
     int failed = 0;
-    if (answer == PATIENCE_DECIDE && t->job.o.plan_file)
+    if (answer == PATIENCE_DECIDE && (t->job.o.plan_file || t->comm))
         tell_off(t);
     else if (answer == PATIENCE_DECIDE)
         failed = decide(t, e);

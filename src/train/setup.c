@@ -99,6 +99,8 @@ static int load_weights(trainer *t, pt_error *e)
             safetensors_close(st);
         }
     }
+    if (!failed && !t->job.random_init)
+        failed = ranks_compare_loaded(t, &s, t->job.model_dir, e);
     base_take_sum(&t->job.base, &s);
     int closed = state_close(&s, failed ? NULL : e);
     if (!failed && !closed)

@@ -296,7 +296,7 @@ static int take(trainer *t, pt_step *s, bool *hopeless, pt_error *e)
         failed = write_metrics(t, s, e);
     if (!failed && t->job.o.save_every && t->at.step % t->job.o.save_every == 0)
         failed = checkpoint_save(t, e);
-    if (!failed && !t->comm)
+    if (!failed && ranks_lead(t))
         failed = replan_look(t, e);
     return failed ? failed : 1;
 }

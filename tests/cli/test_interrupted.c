@@ -225,6 +225,83 @@ static void a_link_elsewhere_leads_to_the_run(void **state)
     assert_int_equal(unlink(link), 0);
 }
 
+/* ---- interrupted, then extended ---- */
+
+/* The step of the last whole line of OUT/metrics.jsonl; 0: there is none. */
+static int last_step(const char *out)
+{
+    char path[200], *text;
+    size_t n;
+    int step = 0;
+    snprintf(path, sizeof path, "%s/metrics.jsonl", out);
+    if (file_read_all(path, 1 << 24, &text, &n, NULL))
+        return 0;
+    for (const char *line = text; strchr(line, '\n'); line = strchr(line, '\n') + 1)
+        sscanf(line, "{\"step\":%d", &step);
+    free(text);
+    return step;
+}
+
+/* Ends it with SIGTERM some steps after it began; how many it had done. */
+static int interrupt(const char *out, words more)
+{
+    arguments a = training(out, more);
+    const pid_t child = program_start(&a, "/dev/null", scratch_path("err"));
+    for (int i = 0; i < 6000 && last_step(out) < 3; i++)
+        sleep_seconds(0.01);
+    assert_int_equal(kill(child, SIGTERM), 0);
+    const int status = program_kill_after(child, 120);
+    if (status != 128 + SIGTERM || !strstr(text_of(scratch_path("err")), "run the same command with --out"))
+        fail_msg("exit status %d: %s", status, text_of(scratch_path("err")));
+    return last_step(out);
+}
+
+static bool same_files(const char *a, const char *b, const char *name)
+{
+    char path[2][200], *text[2];
+    size_t n[2];
+    pt_error e = {0};
+    for (int i = 0; i < 2; i++) {
+        snprintf(path[i], sizeof path[i], "%s/%s", i ? b : a, name);
+        if (file_read_all(path[i], 1 << 24, &text[i], &n[i], &e))
+            fail_msg("%s", e.text);
+    }
+    const bool same = n[0] == n[1] && !memcmp(text[0], text[1], n[0]);
+    free(text[0]);
+    free(text[1]);
+    return same;
+}
+
+enum { PLANNED = 4000, EXTENDED = 4100 };
+
+static void a_run_that_was_interrupted_is_extended(void **state)
+{
+    (void)state;
+    char straight[128], out[128], rates[200];
+    const words constant = WORDS("--lr-schedule", "constant", "--steps", "4100");
+    put_data();
+    snprintf(straight, sizeof straight, "%s/straight", scratch);
+    snprintf(out, sizeof out, "%s/constant", scratch);
+    assert_int_equal(train(straight, constant), 0);
+    const int done = interrupt(out, WORDS("--lr-schedule", "constant", "--steps", "4000"));
+    assert_true(done >= 3 && done < PLANNED);
+    arguments a = training(out, constant);
+    add_argument(&a, "--resume");
+    assert_int_equal(program_wait(program_start(&a, "/dev/null", scratch_path("err"))), 0);
+    assert_null(strstr(text_of(scratch_path("err")), "the run now has"));
+    assert_true(same_files(straight, out, "model.safetensors")); /* the result of the run that was never interrupted */
+
+    snprintf(out, sizeof out, "%s/linear", scratch);
+    const int next = interrupt(out, WORDS("--lr", "0.01", "--steps", "4000")) + 1;
+    a = training(out, WORDS("--lr", "0.01", "--steps", "4100", "--resume"));
+    assert_int_equal(program_wait(program_start(&a, "/dev/null", scratch_path("err"))), 0);
+    snprintf(rates, sizeof rates,
+             "the run now has 4100 steps instead of 4000: the learning rate of step %d is %.3g and would have been %.3g", next,
+             0.01 * (1 - (next - 1) / (double)EXTENDED), 0.01 * (1 - (next - 1) / (double)PLANNED));
+    if (!strstr(text_of(scratch_path("err")), rates))
+        fail_msg("\"%s\" is not in: %s", rates, text_of(scratch_path("err")));
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -233,6 +310,7 @@ int main(void)
         cmocka_unit_test(resume_goes_on_in_the_folder_that_the_checkpoint_lies_in),
         cmocka_unit_test(a_checkpoint_may_be_the_current_folder),
         cmocka_unit_test(a_link_elsewhere_leads_to_the_run),
+        cmocka_unit_test(a_run_that_was_interrupted_is_extended),
     };
     return cmocka_run_group_tests(tests, set_up, scratch_remove);
 }

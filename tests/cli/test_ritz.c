@@ -29,6 +29,8 @@ static void what_does_nothing_is_refused(void **state)
     set_out("none");
     check_sentence("seeds", ritz(WORDS("--steps", "2", "--seeds", "3")), 2, WORDS("--seeds needs --compare or --gradient-variance"));
     check_sentence("no seeds", ritz(WORDS("--compare", "mc,sobol", "--out", out, "--seeds", "0")), 2, WORDS("--seeds 0", "1 or more"));
+    check_sentence("no steps", ritz(WORDS("--steps", "0")), 2, WORDS("--steps 0", "1 or more"));
+    check_sentence("no dimension", ritz(WORDS("--dim", "0")), 2, WORDS("--dim 0", "1 or more"));
     check_sentence("resume", ritz(WORDS("--gradient-variance", "--steps", "2", "--resume", "--out", out)), 2, WORDS("leave out --resume"));
 }
 
@@ -42,6 +44,21 @@ static void a_resumed_run_says_what_is_done(void **state)
     assert_non_null(strstr(text_of(scratch_path("err")), "step 4 of 4 is done: give more --steps"));
     assert_int_equal(ritz(WORDS("--steps", "6", "--out", out, "--resume")), 0);
     assert_null(strstr(text_of(scratch_path("err")), "is done"));
+}
+
+static void points_that_are_none_are_named(void **state)
+{
+    (void)state;
+    char points[128];
+    static const struct { const char *text, *said; } each[] = {
+        {"0.5,0.5\n0.5\n", "line 2: x2 is missing or not a number; a point has 2 coordinates"},
+        {"0.5,0.5\n0.5,0.5,0.5\n", "line 2: a point has 2 coordinates, and this line has more"}};
+    set_out("trained");
+    assert_int_equal(ritz(WORDS("--steps", "2", "--out", out)), 0);
+    for (size_t i = 0; i < sizeof each / sizeof *each; i++) {
+        snprintf(points, sizeof points, "%s", put_text("points.csv", each[i].text));
+        check_sentence("points", run_program(WORDS("ritz", "--eval", out, "--at", points)), 1, WORDS("points.csv, ", each[i].said));
+    }
 }
 
 static void a_comparison_has_its_page_again(void **state)
@@ -63,6 +80,9 @@ static void a_comparison_has_its_page_again(void **state)
     assert_non_null(same);
     assert_string_equal(same, table);
     assert_non_null(strstr(second, "2 seeds"));
+    check_sentence("again", ritz(WORDS("--steps", "4", "--compare", "mc,sobol", "--out", out)), 1,
+                   WORDS("already holds runs of a comparison: give another --out"));
+    check_sentence("twice", ritz(WORDS("--steps", "4", "--compare", "mc,mc", "--out", out)), 2, WORDS("mc are named twice"));
     free(first);
     free(second);
 }
@@ -72,6 +92,7 @@ int main(void)
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(what_does_nothing_is_refused),
         cmocka_unit_test(a_resumed_run_says_what_is_done),
+        cmocka_unit_test(points_that_are_none_are_named),
         cmocka_unit_test(a_comparison_has_its_page_again),
     };
     return cmocka_run_group_tests(tests, scratch_make, scratch_remove);

@@ -115,12 +115,36 @@ static void a_device_that_the_file_has_not_is_refused(void **state)
     }
 }
 
+/* ---- what is not there ---- */
+
+static void what_lacks_is_called_by_its_name(void **state)
+{
+    (void)state;
+    char data[128];
+    static const char *const empty[] = {"empty.json", "empty.npy", "empty.bin"};
+    for (size_t i = 0; i < sizeof empty / sizeof *empty; i++) {
+        snprintf(data, sizeof data, "%s", put_text(empty[i], ""));
+        check_sentence(empty[i], run_program(WORDS("train", "--model", fixture("llama"), "--data", data, "--out", scratch_path("none"),
+                                                   "--seq-len", "8", "--steps", "1", "--quiet")), 1, WORDS(empty[i], "is empty"));
+    }
+    check_sentence("data", run_program(WORDS("train", "--model", fixture("llama"), "--data", "", "--out", scratch_path("none"), "--quiet")),
+                   2, WORDS("empty name"));
+    check_sentence("model", run_program(WORDS("tokenize", "--model", scratch_path("nowhere"))), 1,
+                   WORDS("nowhere: the model's folder cannot be opened"));
+    check_sentence("one choice", run_program(WORDS("export", "--model", fixture("llama"), "--out", scratch_path("x"), "--to", "y")), 2,
+                   WORDS("--to y: it must be gguf"));
+    check_sentence("no space", run_program(WORDS("report", scratch_path("run"), "--out", "/dev/full")), 1,
+                   WORDS("/dev/full: the disk is full: ", "were still to be written: make room"));
+    assert_null(strstr(text_of(scratch_path("err")), "but only")); /* of the disk that /dev lies on */
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(one_thing_is_no_plural),
         cmocka_unit_test(a_size_without_its_unit_is_refused),
         cmocka_unit_test(a_device_that_the_file_has_not_is_refused),
+        cmocka_unit_test(what_lacks_is_called_by_its_name), /* with the run of the first */
     };
     return cmocka_run_group_tests(tests, scratch_make, scratch_remove);
 }

@@ -212,9 +212,34 @@ static void pairs_of_equal_replies_are_told(void **state)
     assert_non_null(strstr(dataset_notice(d), "1 of 2 records has the same chosen and rejected reply"));
     assert_non_null(strstr(dataset_notice(d), "same.jsonl: line 2: "));
     dataset_close(d);
+    refused("all_same.jsonl", "{\"prompt\": \"q\", \"chosen\": \"a\", \"rejected\": \"a\"}\n", (dataset_options){.pairs = true},
+            "the same in all records");
     d = open_good("other.jsonl", "{\"prompt\": \"q\", \"chosen\": \"a\", \"rejected\": \"ab\"}\n", (dataset_options){.pairs = true});
     assert_null(dataset_notice(d));
     dataset_close(d);
+}
+
+/* A template given for a model whose tokenizer does not know what it writes; of the model's own nothing is said. */
+static void a_template_of_another_model_is_told(void **state)
+{
+    (void)state;
+    static const char foreign[] = "{% for m in messages %}<|{{ m.role }}|>{{ m.content }}<|end|>{% endfor %}"
+                                  "{% if add_generation_prompt %}<|assistant|>{% endif %}";
+    const char *chat = "{\"messages\": [" USER("q") ", " REPLY("a") "]}\n";
+    put(scratch_dir, "foreign.jinja", foreign);
+    put(scratch_dir, "fits.jinja", "{% for m in messages %}<|im_start|>{{ m.content }}<|im_end|>{% endfor %}");
+    dataset *d = open_good("foreign.jsonl", chat, (dataset_options){.chat_template = scratch_path("foreign.jinja")});
+    assert_non_null(dataset_notice(d));
+    assert_non_null(strstr(dataset_notice(d), "foreign.jinja: the template writes <|user|>, for which the tokenizer has no token"));
+    dataset_close(d);
+    d = open_good("fits.jsonl", chat, (dataset_options){.chat_template = scratch_path("fits.jinja")});
+    assert_null(dataset_notice(d));
+    dataset_close(d);
+    put(scratch_dir, "chat_template.jinja", foreign);
+    d = open_good("own.jsonl", chat, (dataset_options){.chat_template = scratch_path("foreign.jinja")});
+    assert_null(dataset_notice(d));
+    dataset_close(d);
+    put(scratch_dir, "chat_template.jinja", BYTE_MODEL_TEMPLATE);
 }
 
 /* A tokenizer that knows a few letters: of the template's tokens it has none. */
@@ -340,6 +365,7 @@ int main(void)
         cmocka_unit_test(records_without_a_reply_are_counted_and_left_out), cmocka_unit_test(a_reply_of_weight_0_is_not_trained_on),
         cmocka_unit_test(a_weight_that_cannot_be_obeyed_is_refused), cmocka_unit_test(a_weight_that_nothing_obeys_is_told),
         cmocka_unit_test(pairs_of_equal_replies_are_told), cmocka_unit_test(text_without_tokens_is_told),
+        cmocka_unit_test(a_template_of_another_model_is_told),
         cmocka_unit_test(bad_records_are_named),
         cmocka_unit_test(a_cache_is_used_again_for_the_same_rules_alone)};
     return cmocka_run_group_tests(tests, open_all, close_all);

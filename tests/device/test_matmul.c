@@ -2,6 +2,7 @@
 #include "base/rng.h"
 #include "device/cpu/kernels/matmul_amx.h"
 #include "device/cpu/kernels/matmul_few.h"
+#include "device/cpu/kernels/matmul_narrow.h"
 #include "device/cpu/kernels/matmul_tile.h"
 #include "device/cpu/ops.h"
 #include "sanitized.h"
@@ -458,6 +459,46 @@ static void every_copy_of_the_kernel_that_can_run_is_right(void **state)
     pool_close(threads);
 }
 
+typedef void (*tile_fn)(const op_matmul *, int64_t, int64_t, int64_t, int64_t, void *);
+
+static op_matmul narrow_op(uint64_t i)
+{
+    const matmul_layout layout = (matmul_layout)(i % 3);
+    op_matmul o = {.layout = layout, .type = PT_F32, .out_type = PT_F32, .m = 1 + draw(40000 + i, TILE_ROWS),
+                   .n = 1 + draw(41000 + i, NARROW_COLS), .k = 1 + draw(42000 + i, layout == MATMUL_TN && i % 2 ? 1500 : NARROW_K)};
+    o.accumulate = i % 5 == 0;
+    if (i % 4 == 0)
+        o.n = 64, o.m = o.m / 12 * 12 + 4;
+    return o;
+}
+
+/* Where a is read where it lies, and in rectangles. */
+static void few_columns_have_the_bits_of_many(void **state)
+{
+    static const struct { tile_fn narrow, tile; int isa; } copies[] = {
+        {matmul_narrow_v2, matmul_tile_v2, 2}, {matmul_narrow_v3, matmul_tile_v3, 3}, {matmul_narrow_v4, matmul_tile_v4, 4}};
+    pool *threads; /* for its scratch space */
+    assert_int_equal(pool_open(1, &threads, NULL), 0);
+    for (uint64_t i = 0; i < 90; i++)
+        for (size_t c = 0; c < sizeof copies / sizeof *copies && cpu_isa() >= copies[c].isa; c++) {
+            const op_matmul o = narrow_op(i);
+            problem p = problem_make(o, i % 2, i % 7 < 3 && !o.accumulate, i % 2 && !o.accumulate);
+            const int64_t rows = i % 3 ? o.m : o.m / 24 * 12, cols = i % 4 == 1 ? (o.n + 1) / 2 / 32 * 32 : o.n;
+            assert_true(matmul_is_narrow(&p.o));
+            copies[c].tile(&p.o, 0, o.m, 0, o.n, pool_scratch(threads, 0));
+            char *want = malloc(c_bytes(&p));
+            memcpy(want, p.c, c_bytes(&p));
+            memcpy(p.c, p.c_before, c_bytes(&p));
+            for (int part = 0; part < 4; part++)
+                copies[c].narrow(&p.o, part % 2 ? rows : 0, part % 2 ? o.m - rows : rows, part / 2 ? cols : 0, part / 2 ? o.n - cols : cols,
+                                 pool_scratch(threads, 0));
+            assert_memory_equal(p.c, want, c_bytes(&p));
+            free(want);
+            problem_free(&p);
+        }
+    pool_close(threads);
+}
+
 /* Root of the mean squared error of c, beside sums in double precision. */
 static double error_of(const problem *p)
 {
@@ -558,6 +599,7 @@ int main(void)
         cmocka_unit_test(the_number_of_threads_leaves_the_bits_alone),
         cmocka_unit_test(rows_and_columns_do_not_depend_on_their_neighbours),
         cmocka_unit_test(every_copy_of_the_kernel_that_can_run_is_right),
+        cmocka_unit_test(few_columns_have_the_bits_of_many),
         cmocka_unit_test(fp32_is_as_exact_as_by_single_operations),
         cmocka_unit_test(what_is_not_finite_stays_so),
         cmocka_unit_test(numbers_of_fp32_keep_all_of_their_bits),

@@ -339,6 +339,31 @@ static void how_well_a_step_is_known_is_told_where_it_was_measured(void **state)
     random_case_close(&s.c);
 }
 
+/* The first of them with what, and large factors are no percentages. */
+static void what_other_plans_are_compared_with_is_said(void **state)
+{
+    (void)state;
+    random_source all = random_open(), r;
+    setup s;
+    pt_error e = {0};
+    explanation x;
+    uint64_t i = 0;
+    for (r = random_fork(&all, i); !setup_open(&r, &s); r = random_fork(&all, ++i))
+        random_case_close(&s.c);
+    assert_int_equal(explain(&s.input, &x, &e), 0);
+    x.rivals[0] = (rival){"all recompute", 0.068, "recomputing"};
+    x.rivals[1] = (rival){policy_names[POLICY_PROTRAIN], 0, ""};
+    x.rivals[2] = (rival){policy_names[POLICY_ZERO_OFFLOAD], 8.126, "waiting"};
+    x.rivals_n = 3;
+    char *text = explain_text(&x);
+    assert_non_null(text);
+    assert_non_null(strstr(text, "\nothers   all recompute: 6.8% slower than this plan, recomputing\n"
+                                 "         as the ProTrain paper plans: as fast\n"
+                                 "         as ZeRO-Offload plans: takes 9.13 times as long, waiting\n"));
+    free(text);
+    random_case_close(&s.c);
+}
+
 /* Each layer stands in exactly one line, and the lines together name all of them. */
 static void every_layer_is_named_once(void **state)
 {
@@ -396,6 +421,7 @@ int main(void)
         cmocka_unit_test(what_would_help_brings_what_is_said),
         cmocka_unit_test(a_step_is_known_as_well_as_what_it_waits_for),
         cmocka_unit_test(how_well_a_step_is_known_is_told_where_it_was_measured),
+        cmocka_unit_test(what_other_plans_are_compared_with_is_said),
         cmocka_unit_test(every_layer_is_named_once),
         cmocka_unit_test(what_is_missing_is_named_with_the_change_that_mends_it),
     };

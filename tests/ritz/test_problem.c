@@ -46,7 +46,11 @@ static void a_file_says_what_is_solved(void **state)
 static void bad_files_get_a_sentence(void **state)
 {
     static const char *const cases[][2] = {
-        {"{\"dim\": 2, \"f\": \"cos(x1\"}", "p.json: f"},
+        {"{\"dim\": 2, \"f\": \"cos(x1\"}", "p.json: f, column 7: Missing parenthesis"},
+        {"{\"dim\": 2, \"f\": \"x1, x2\"}", "f has 2 results"},
+        {"{\"dim\": 2, \"f\": \"1; 2\"}", "p.json: f, column 2: "},
+        {"{\"dim\": 2, \"lower\": -1e308, \"upper\": 1e308}", "the box's volume is inf"},
+        {"{\"dim\": 2000, \"upper\": 0.5}", "the box's volume is 0"},
         {"{\"dim\": 2, \"f\": \"x1 + x3\"}", "f, column 6: \"x3\" is unknown"},
         {"{\"dim\": 2, \"f\": \"x1 = 3\"}", "f, column 4: an assignment"},
         {"{\"dim\": 2, \"f\": \"foo(x1)\"}", "column 1: \"foo\" is unknown"},

@@ -451,6 +451,80 @@ static void plans_say_what_a_run_does(void **state)
     assert_int_equal(stat(o.out, &there), -1);
 }
 
+static void write_text(const char *path, const char *text)
+{
+    pt_error e = {0};
+    assert_int_equal(file_write_atomic(path, text, strlen(text), &e), 0);
+}
+
+static void refused(pt_ritz_options o, int code, const char *words);
+
+/* The plan of `text` with one part of it replaced. */
+static void a_plan_is_refused(pt_ritz_options o, const char *text, const char *from, const char *to, int code, const char *words)
+{
+    const char *at = strstr(text, from);
+    char *changed = calloc(1, strlen(text) + strlen(to) + 1);
+    assert_non_null(at);
+    sprintf(changed, "%.*s%s%s", (int)(at - text), text, to, at + strlen(from));
+    write_text(o.plan_file, changed);
+    free(changed);
+    refused(o, code, words);
+}
+
+/* What is planned under small budgets is run as it is where there is plenty, to the byte; of other runs nothing is taken. */
+static void a_plan_comes_from_a_file(void **state)
+{
+    pt_error e = {0};
+    pt_ritz *r;
+    pt_ritz_options o = small("poisson-cosine", 3);
+    char path[128];
+    o.width = 400;
+    o.blocks = 6;
+    o.steps = 2;
+    o.device_memory = 10 << 20, o.host_memory = 64 << 20, o.disk_memory = 0;
+    o.out = folder_of("planned");
+    const char *planned = o.out;
+    r = open_run(&o);
+    char *text = pt_ritz_plan_json(r);
+    train(r, o.steps);
+    pt_ritz_summary is, taken;
+    pt_ritz_get_summary(r, &is);
+    assert_int_equal(pt_ritz_finish(r, &e), 0);
+    pt_ritz_close(r);
+    assert_true(is.chunks_on[1] > 0);
+
+    o.device_memory = 1 << 30;
+    snprintf(path, sizeof path, "%s/plan.json", scratch);
+    write_text(path, text);
+    o.plan_file = path;
+    o.out = folder_of("from a file");
+    r = open_run(&o);
+    train(r, o.steps);
+    pt_ritz_get_summary(r, &taken);
+    for (int t = 0; t < 3; t++)
+        assert_true(taken.planned_bytes[t] == is.planned_bytes[t] && taken.peak_bytes[t] == is.planned_bytes[t] &&
+                    taken.chunks_on[t] == is.chunks_on[t]);
+    assert_int_equal(pt_ritz_finish(r, &e), 0);
+    pt_ritz_close(r);
+    same_networks(planned, o.out);
+
+    o.out = NULL;
+    a_plan_is_refused(o, text, "deep_ritz", "llama", PT_FAILED, "not for a Deep Ritz network");
+    a_plan_is_refused(o, text, "\"hidden\": 400", "\"hidden\": 401", PT_FAILED, "\"hidden\" 401, but here it is 400");
+    a_plan_is_refused(o, text, "\"visit\": ", "\"visit\": 7", PT_FAILED, "\"visit\" is 7");
+    a_plan_is_refused(o, text, "\"update\": \"end\"", "\"update\": \"backward\"", PT_FAILED, "must be \"end\"");
+    a_plan_is_refused(o, text, "\"fp32\"", "\"fp64\"", PT_FAILED, "another `dtype` than fp32");
+    a_plan_is_refused(o, text, "\"n_swap\": ", "\"n_swap\": 0, \"n_none\": ", PT_FAILED, "\"n_none\" is unknown");
+    write_text(path, text);
+    o.host_memory = PT_AUTO;
+    refused(o, PT_FAILED, "give `host_memory`");
+    o.host_memory = 1 << 20;
+    refused(o, PT_DOES_NOT_FIT, "of host memory, but the budget is 1.00 MiB");
+    o.micro_batch = 100;
+    refused(o, PT_USAGE, "the `micro_batch` is the plan's");
+    free(text);
+}
+
 /* ---- kills ---- */
 
 static int run_program(const char *out, bool resume, int kill_after_us)
@@ -490,7 +564,8 @@ static void the_program_plans(void **state)
     assert_int_equal(plan_of("--n 512 --width 16", said), 0);
     assert_true(strstr(said, "512 points a step") && strstr(said, " of device memory") && strstr(said, "step    about "));
     assert_int_equal(plan_of("--n 512 --width 16 --json", said), 0);
-    assert_true(strstr(said, "{\"fits\": true, \"predicted\": {\"step_s\": ") && strstr(said, "\"disk\": 0}}}"));
+    assert_true(strstr(said, "{\"fits\": true, \"predicted\": {\"step_s\": ") && strstr(said, "\"disk\": 0}}"));
+    assert_non_null(strstr(said, "\"model_type\": \"deep_ritz\""));
     assert_int_equal(plan_of("--width 512 --device-memory 1MiB --disk-memory 0 --json", said), 3);
     assert_true(strstr(said, "{\"fits\": false, \"missing_bytes\": ") && strstr(said, "the budget is 1.00 MiB"));
     char options[160] = "--width 512 --disk-memory 0 --json ";
@@ -645,6 +720,7 @@ int main(void)
         cmocka_unit_test(budgets_are_kept),
         cmocka_unit_test(every_budget_has_the_same_bits),
         cmocka_unit_test(plans_say_what_a_run_does),
+        cmocka_unit_test(a_plan_comes_from_a_file),
         cmocka_unit_test(the_program_plans),
         cmocka_unit_test(a_killed_run_goes_on_as_if_nothing_had_been),
         cmocka_unit_test(what_cannot_be_done_is_said),

@@ -308,26 +308,28 @@ static bool needs_host(void) { return strcmp(test_device_name(), "cpu") != 0; }
 /* A step that ranks can share; on an emulated device, one that is soon done. */
 static void open_case(random_source *r, random_case *c)
 {
+    static const int wanted[] = {2, 3, 4, 8, 8}; /* lanes: 2, 3, 4 and 8 ranks are all tried */
+    const int lanes = wanted[random_below(r, sizeof wanted / sizeof *wanted)];
     pt_error e = {0};
     for (;;) {
         assert_int_equal(random_case_open(r, c, &e), 0);
         const bool soon = c->shape.batch * c->model->config.heads * c->model->config.layers <= EMULATED_HEADS;
-        if (c->shape.units_n > 1 && (soon || !test_device_is_emulated()))
+        if (c->shape.units_n > 1 && c->shape.units_n % lanes == 0 && (soon || !test_device_is_emulated()))
             break;
         random_case_close(c);
     }
     c->shape.gpu |= needs_host() && optimizer_is_by_device(shape_optimizer(&c->shape)); /* no such update on the host */
-    while (shape_lanes(&c->shape) < 2)
+    do {
         c->shape.lanes = random_divisor(r, (int)c->shape.units_n);
+    } while (shape_lanes(&c->shape) % lanes);
 }
 
 static int random_ranks(random_source *r, const step_shape *whole)
 {
     step_shape s;
-    int ranks;
-    do {
-        ranks = random_one_in(r, 8) ? 1 : random_from(r, 2, RANKS_MOST);
-    } while (step_shape_of_rank(&s, whole, ranks, 0, NULL));
+    int ranks = random_one_in(r, 8) ? 1 : random_from(r, 2, RANKS_MOST);
+    while (step_shape_of_rank(&s, whole, ranks, 0, NULL))
+        ranks = random_from(r, 2, RANKS_MOST);
     return ranks;
 }
 

@@ -397,6 +397,72 @@ static void other_options_are_named(void **state)
     }
 }
 
+/* A copy of the model whose file `name` has a byte changed, near its end. */
+static void changed_copy(const char *folder, const char *name)
+{
+    static const char *const names[] = {"config.json", "model.safetensors", "tokens.npy"};
+    char from[600], to[300];
+    pt_error e = {0};
+    must(dir_make(folder, &e), &e);
+    for (size_t i = 0; i < sizeof names / sizeof *names; i++) {
+        char *data;
+        size_t n;
+        snprintf(from, sizeof from, "%s/bf16/llama/%s", PT_FIXTURES, names[i]);
+        snprintf(to, sizeof to, "%s/%s", folder, names[i]);
+        must(file_read_all(from, 1 << 30, &data, &n, &e), &e);
+        data[n - 8] ^= !strcmp(names[i], name);
+        must(file_write_atomic(to, data, n, &e), &e);
+        free(data);
+    }
+}
+
+/* Each rank has a folder of its own: "model" below where it is. */
+static void another_model_or_data_is_named(void **state)
+{
+    (void)state;
+    static const char *const cases[][2] = {{"nothing", NULL},
+                                           {"tokens.npy", "rank 1: its --data is other than that of rank 0"},
+                                           {"model.safetensors", "rank 1: model has other weights there than for rank 0"}};
+    char folder[2][128], model[160], out[128];
+    for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
+        snprintf(out, sizeof out, "%s/others%zu", scratch, i);
+        arguments a = {0};
+        add_arguments(&a, WORDS("train", "--model", "model", "--data", "model/tokens.npy", "--out", out, "--seq-len", "32", "--batch-size",
+                                "4", "--quiet", "--threads", "1", "--steps", "1", "--device-memory", "64MiB", "--disk-memory", "0"));
+        setenv("MASTER_ADDR", "localhost", 1);
+        set_number("MASTER_PORT", free_port());
+        set_number("WORLD_SIZE", 2);
+        group g = {.n = 2};
+        for (int r = 0; r < 2; r++) {
+            snprintf(folder[r], sizeof folder[r], "%s/place%d", scratch, r);
+            snprintf(model, sizeof model, "%s/model", folder[r]);
+            changed_copy(model, r ? cases[i][0] : "nothing");
+            set_number("RANK", r);
+            assert_int_equal(chdir(folder[r]), 0);
+            g.of[r] = program_start(&a, "/dev/null", err_of(r));
+        }
+        unsetenv("RANK");
+        assert_int_equal(chdir("/"), 0);
+        all_end(&g, -1, cases[i][1] ? 1 : 0, 60);
+        if (cases[i][1] && !strstr(text_of(err_of(0)), cases[i][1]))
+            fail_msg("%s: %s", cases[i][0], text_of(err_of(0)));
+    }
+}
+
+static void mpi_without_mpirun_is_refused(void **state)
+{
+    (void)state;
+    char out[128];
+    snprintf(out, sizeof out, "%s/no_mpi", scratch);
+    const arguments a = command(out, "1");
+    setenv("PROTRAIN_TRANSPORT", "mpi", 1);
+    group g = start_two(&a, &a);
+    unsetenv("PROTRAIN_TRANSPORT");
+    all_end(&g, -1, 2, 30);
+    if (!strstr(text_of(err_of(0)), "start it by mpirun"))
+        fail_msg("%s", text_of(err_of(0)));
+}
+
 static void sigterm_saves_and_ends_all(void **state)
 {
     (void)state;
@@ -412,8 +478,7 @@ static void sigterm_saves_and_ends_all(void **state)
     assert_true(kill(rank, 0) < 0); /* none is left */
 }
 
-/* more: other words of the command, which NULL ends. */
-static void refused_with(const char *ranks, const char *lanes, words more, const char *said, int expected)
+static void refused(const char *ranks, const char *lanes, const char *said, int expected)
 {
     char out[128], model[512], tokens[600];
     arguments a = {0};
@@ -423,15 +488,9 @@ static void refused_with(const char *ranks, const char *lanes, words more, const
     add_arguments(&a, WORDS("train", "--model", model, "--data", tokens, "--out", out, "--seq-len", "32", "--batch-size", "4", "--quiet",
                             "--steps",
                             "1", "--ranks", ranks, "--lanes", lanes));
-    add_arguments(&a, more);
     const int status = program_wait(program_start(&a, "/dev/null", err_path()));
     if (status != expected || !strstr(text_of(err_path()), said))
         fail_msg("--ranks %s --lanes %s: exit status %d: %s", ranks, lanes, status, text_of(err_path()));
-}
-
-static void refused(const char *ranks, const char *lanes, const char *said, int expected)
-{
-    refused_with(ranks, lanes, (const char *const[]){NULL}, said, expected);
 }
 
 static void what_cannot_be_shared_is_refused_in_one_sentence(void **state)
@@ -440,9 +499,8 @@ static void what_cannot_be_shared_is_refused_in_one_sentence(void **state)
     refused("8", "4", "--ranks 8 is more than --batch-size 4", 2);
     refused("3", "4", "--ranks is 3 with 4 lanes", 2);
     refused("2", "3", "--lanes 3 does not divide --batch-size 4", 2);
-    refused("2", "1", "--ranks is 2 with 1 lanes", 2);
+    refused("2", "1", "--ranks is 2 with 1 lane,", 2);
     refused("1000", "4", "--ranks", 2);
-    refused_with("2", "2", WORDS("--sample", "Once"), "--ranks does not work with --sample", 2);
 }
 
 int main(void)
@@ -457,6 +515,8 @@ int main(void)
                                        cmocka_unit_test(a_folder_need_not_be_shared),
                                        cmocka_unit_test(names_of_files_stay_in_their_folder),
                                        cmocka_unit_test(other_options_are_named),
+                                       cmocka_unit_test(another_model_or_data_is_named),
+                                       cmocka_unit_test(mpi_without_mpirun_is_refused),
                                        cmocka_unit_test(what_cannot_be_shared_is_refused_in_one_sentence)};
     return cmocka_run_group_tests(tests, open_all, close_all);
 }

@@ -408,6 +408,28 @@ static void the_steps_of_a_given_plan_are_named_with_their_times(void **state)
     finish(&r, t);
 }
 
+/* All ranks would have to move at once. */
+static void the_steps_of_several_ranks_are_named_with_their_times(void **state)
+{
+    (void)state;
+    run r;
+    char said[1024] = "";
+    comm others = {NULL, 0, 2, 0};
+    run_make(&r, &settings[2], "of-ranks");
+    r.o.notice = keep_notice;
+    r.o.arg = said;
+    pt_trainer *t = open_run(&r);
+    for (int k = 0; k < PATIENCE_WINDOW; k++)
+        step(&r, t);
+    const void *chunks = trainer_plan(t)->chunks;
+    t->comm = &others;
+    look_at_steps(t, 0.123, 2);
+    t->comm = NULL;
+    assert_true(trainer_plan(t)->chunks == chunks);
+    assert_true(!strncmp(said, "steps take 123.0 ms instead of 2.00 s (", 39) && strstr(said, "several ranks keep theirs"));
+    finish(&r, t);
+}
+
 /* A look at tasks that were timed so and said to take 1 / times[q] of it. */
 static void expect_words(pt_trainer *t, char *said, const double times[QUEUES], const char *words)
 {
@@ -465,6 +487,7 @@ int main(void)
         cmocka_unit_test(where_nothing_fits_any_more_the_state_stands_in_a_checkpoint),
         cmocka_unit_test(steps_that_are_off_move_the_run_to_a_better_plan),
         cmocka_unit_test(the_steps_of_a_given_plan_are_named_with_their_times),
+        cmocka_unit_test(the_steps_of_several_ranks_are_named_with_their_times),
         cmocka_unit_test(what_differs_is_named),
     };
     return RUN_APART(tests, scratch_make, scratch_remove);

@@ -5,6 +5,7 @@
 #include <stddef.h>
 
 #include <cmocka.h>
+#include <math.h>
 
 #include "infer/model_folder.h"
 #include "train/plan_ways.h"
@@ -144,6 +145,7 @@ static void the_ways_vary_what_was_asked_for(void **state)
     static const char *const plain[] = {"*all parameters", "8-bit states", "LoRA 16", "LoRA 16 on nf4", NULL},
                             *const part[] = {"all parameters", "8-bit states", "*chosen tensors", "LoRA 16", "LoRA 16 on nf4", NULL},
                             *const own[] = {"all parameters", "8-bit states", "*DoRA 8", "DoRA 8 on nf4", NULL},
+                            *const others[] = {"all parameters", "8-bit states"},
                             *const few[] = {"all parameters", "8-bit states", "DoRA 8", "*DoRA 8 on int8", "DoRA 8 on nf4", NULL};
     char *text;
     json_t *all = plan_of(256 << 20, PT_OPTIMIZER_ADAMW, NULL, &text), *other;
@@ -162,8 +164,10 @@ static void the_ways_vary_what_was_asked_for(void **state)
     o.optimizer = PT_OPTIMIZER_ADAMW8BIT;
     other = plan_with(&o, &text);
     check_names(other, own);
-    assert_int_equal(peak(other, "all parameters", true), peak(all, "all parameters", true)); /* nothing of the adapter is left in it */
-    assert_int_equal(peak(other, "8-bit states", true), peak(all, "8-bit states", true));
+    for (int i = 0; i < 2; i++) { /* nothing of the adapter is left in them; what is fastest is measured anew in each plan */
+        const double now = (double)peak(other, others[i], true), before = (double)peak(all, others[i], true);
+        assert_true(fabs(now / before - 1) < 0.1);
+    }
     assert_non_null(strstr(text, "\ntrains   LoRA of rank 8 with magnitudes (DoRA) on attention, "));
     json_decref(other);
     free(text);

@@ -5,12 +5,14 @@
  *
  * Many rows of bf16, and of fp32 by tiles, share columns of b that all threads have packed before.
  *
- * Which kernel, depends on the processor and the op: few rows are bound by reading b and have a kernel of their own; processors that
- * multiply tiles (AMX) have one for bf16 and one for fp32. All are ours: oneDNN is not faster at any of them (bench/results).
+ * Which kernel, depends on the processor and the op: few rows are bound by reading b and have a kernel of their own, and few columns of
+ * fp32 are not worth packing their factors; processors that multiply tiles (AMX) have one for bf16 and one for fp32. All are
+ * ours: oneDNN is not faster at any of them (bench/results).
  */
 #include "device/cpu/isa.h"
 #include "device/cpu/kernels/matmul_amx.h"
 #include "device/cpu/kernels/matmul_few.h"
+#include "device/cpu/kernels/matmul_narrow.h"
 #include "device/cpu/kernels/matmul_tile.h"
 #include "device/cpu/ops.h"
 
@@ -37,6 +39,8 @@ static kernels kernels_of(const op_matmul *o)
     if (by_tiles(o))
         return (kernels){SPLIT_ROWS, SPLIT_COLS, AMX_ROW_STEP, matmul_tile_v4amxsplit, matmul_pack_v4amxsplit, matmul_packed_v4amxsplit,
                          SPLIT_ROWS, SPLIT_PARTS};
+    if (matmul_is_narrow(o))
+        return (kernels){TILE_ROWS, TILE_COLS, TILE_ROW_STEP, KERNEL_BEST(matmul_narrow), NULL, NULL, 0, 1};
     kernels k = {TILE_ROWS, TILE_COLS, TILE_ROW_STEP, MATMUL_BEST(o, matmul_tile), NULL, NULL, 0, 1};
     if (matmul_by_pairs(o))
         k.pack = matmul_pack_v4bf16, k.packed = matmul_packed_v4bf16, k.packed_rows = ROW_GROUP;
@@ -210,6 +214,13 @@ static void matmul_few_rows(pool *p, const op_matmul *o)
     const int64_t threads = pool_threads(p), each = o->n / (threads * FEW_COLUMNS), most = each < FEW_STRETCHES ? each : FEW_STRETCHES;
     few_job job = {*o, divide_up(divide_up(o->n, threads * (most > 1 ? most : 1)), FEW_STEP) * FEW_STEP};
     pool_run(p, divide_up(o->n, job.cols), matmul_columns, &job);
+}
+
+void cpu_matmul_rows(const op_matmul *o, int64_t m0, int64_t rows, void *scratch)
+{
+    const kernels k = kernels_of(o);
+    for (int64_t m = m0; m < m0 + rows; m += k.rows_most)
+        k.tile(o, m, m0 + rows - m < k.rows_most ? m0 + rows - m : k.rows_most, 0, o->n, scratch);
 }
 
 void cpu_matmul(pool *p, const op_matmul *o)

@@ -19,6 +19,7 @@
 #include "comm/comm.h"
 #include "device/cpu/ops.h"
 #include "device/cpu/pool.h"
+#include "device/cpu/rows.h"
 #include "device/ring.h"
 #include "io/disk.h"
 
@@ -38,6 +39,7 @@ typedef struct cpu_queue {
     atomic_ullong reached, failed_from; /* failed_from: UINT64_MAX while nothing has failed */
     atomic_ullong wanted;               /* UINT64_MAX: nobody sleeps */
     pt_error error;                     /* written once, before failed_from */
+    row_ops rows;                       /* ops that are put off */
 } cpu_queue;
 
 static cpu_queue *own(queue *q)
@@ -179,15 +181,23 @@ static void thread_start(const cpu_queue *q)
         ring_thread_is_short();
 }
 
+static void run_or_keep(cpu_queue *q, const op *o)
+{
+    pt_error e = {0};
+    if (queue_failed(q) || rows_keep(&q->rows, q->pool, o))
+        return;
+    rows_run(&q->rows, q->pool);
+    if (op_run(q->pool, o, &e))
+        queue_fail(q, &e);
+}
+
 static void record_run(void *arg, const record *r)
 {
     cpu_queue *q = arg;
-    pt_error e = {0};
+    if (r->kind != RECORD_OP)
+        rows_run(&q->rows, q->pool);
     switch (r->kind) {
-    case RECORD_OP:
-        if (!queue_failed(q) && op_run(q->pool, &r->op, &e))
-            queue_fail(q, &e);
-        break;
+    case RECORD_OP: run_or_keep(q, &r->op); break;
     case RECORD_WAIT:
         if (!queue_failed(q))
             wait_for(q, r->wait.other, r->wait.value);

@@ -5,12 +5,13 @@ enum { THREADS = 256 };
 
 struct jet_values { float value, slope, curve; };
 
+/* z: what the value pass has left of it. */
 DEVICE jet_values jet_of(jet_kind kind, float z)
 {
     jet_values j;
     switch (kind) {
     case JET_TANH: case JET_TANH3: {
-        const float t = tanhf(z), d = fmaf(-t, t, 1.0f);
+        const float t = z, d = fmaf(-t, t, 1.0f);
         j.value = kind == JET_TANH ? t : t * t * t;
         j.slope = kind == JET_TANH ? d : 3.0f * t * t * d;
         j.curve = kind == JET_TANH ? -2.0f * t * d : 6.0f * t * d * (d - t * t);
@@ -40,7 +41,12 @@ __global__ void jet_kernel(op_jet o)
     const int64_t i = (int64_t)blockIdx.x * THREADS + threadIdx.x;
     if (i >= o.n)
         return;
-    const jet_values j = jet_of(o.kind, ((const float *)o.z)[i]);
+    float z = ((const float *)o.z)[i];
+    if (o.pass == JET_VALUE && (o.kind == JET_TANH || o.kind == JET_TANH3))
+        ((float *)o.z)[i] = z = tanhf(z);
+    if (!o.out)
+        return;
+    const jet_values j = jet_of(o.kind, z);
     float out = o.pass == JET_VALUE ? j.value : j.slope * ((const float *)o.a)[i];
     if (o.pass == JET_REVERSE) {
         const float c = ((const float *)o.c)[i];
@@ -72,6 +78,9 @@ int cuda_jet(const op_jet *o, cudaStream_t s)
 {
     return o->type != PT_F32 ? (int)cudaErrorInvalidConfiguration : launch(jet_kernel, blocks_of(o->n, THREADS), THREADS, s, *o);
 }
+
+/* A GPU's threads are enough for all rows at once. */
+int cuda_rows(const op_rows *o, cudaStream_t s) { return 0; }
 
 int cuda_quadratic(const op_quadratic *o, cudaStream_t s)
 {

@@ -18,12 +18,16 @@ static INLINE vf each_lane(float (*f)(float), vf x)
     return x;
 }
 
+/* What the passes behind JET_VALUE read in z's place. */
+static INLINE bool keeps_tanh(jet_kind kind) { return kind == JET_TANH || kind == JET_TANH3; }
+
+/* z: what is kept of it. */
 static INLINE jet_vec jet_vector(jet_kind kind, jet_pass pass, vf z)
 {
     jet_vec j = {vec_set(0), vec_set(0), vec_set(0)};
     switch (kind) {
     case JET_TANH: case JET_TANH3: {
-        const vf t = vec_tanh(z), d = vec_fma(-t, t, vec_set(1.0f));
+        const vf t = z, d = vec_fma(-t, t, vec_set(1.0f));
         if (kind == JET_TANH)
             return (jet_vec){t, d, -2.0f * t * d};
         return (jet_vec){t * t * t, 3.0f * t * t * d, 6.0f * t * d * (d - t * t)};
@@ -53,7 +57,14 @@ static INLINE jet_vec jet_vector(jet_kind kind, jet_pass pass, vf z)
 
 static INLINE void jet_step(jet_kind kind, jet_pass pass, const op_jet *o, int64_t i, int64_t lanes)
 {
-    const jet_vec j = jet_vector(kind, pass, f32_load((const float *)o->z + i, lanes));
+    vf z = f32_load((const float *)o->z + i, lanes);
+    if (pass == JET_VALUE && keeps_tanh(kind)) {
+        z = vec_tanh(z);
+        f32_store((float *)o->z + i, z, lanes);
+    }
+    if (pass == JET_VALUE && !o->out)
+        return;
+    const jet_vec j = jet_vector(kind, pass, z);
     vf out = j.value;
     if (pass != JET_VALUE)
         out = j.slope * f32_load((const float *)o->a + i, lanes);
@@ -122,7 +133,7 @@ static INLINE jet_number jet_double(jet_kind kind, jet_pass pass, double z)
     jet_number j = {0, 0, 0};
     switch (kind) {
     case JET_TANH: case JET_TANH3: {
-        const double t = tanh_double(z), d = 1 - t * t;
+        const double t = z, d = 1 - t * t;
         if (kind == JET_TANH)
             return (jet_number){t, d, -2 * t * d};
         return (jet_number){t * t * t, 3 * t * t * d, 6 * t * d * (d - t * t)};
@@ -152,8 +163,15 @@ static INLINE jet_number jet_double(jet_kind kind, jet_pass pass, double z)
 
 static INLINE void jet_doubles(jet_kind kind, jet_pass pass, const op_jet *o, int64_t begin, int64_t end)
 {
-    const double *z = o->z, *a = o->a, *b = o->b, *c = o->c, *residual = o->residual;
-    double *out = o->out, *other = o->other;
+    const double *a = o->a, *b = o->b, *c = o->c, *residual = o->residual;
+    double *z = o->z, *out = o->out, *other = o->other;
+    if (pass == JET_VALUE && keeps_tanh(kind)) {
+#pragma GCC ivdep
+        for (int64_t i = begin; i < end; i++)
+            z[i] = tanh_double(z[i]);
+    }
+    if (pass == JET_VALUE && !out)
+        return;
 #pragma GCC ivdep
     for (int64_t i = begin; i < end; i++) {
         const jet_number j = jet_double(kind, pass, z[i]);

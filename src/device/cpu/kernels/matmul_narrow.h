@@ -1,0 +1,19 @@
+/* matmul_narrow.h - a matmul in fp32 whose panels cost more to pack than they save. */
+#ifndef PT_MATMUL_NARROW_H
+#define PT_MATMUL_NARROW_H
+
+#include "device/cpu/isa.h"
+#include "device/device.h"
+
+enum { NARROW_COLS = 128, NARROW_K = 384 /* one block of K (matmul_pack.h): longer sums are of TN */ };
+
+static inline bool matmul_is_narrow(const op_matmul *o)
+{
+    return o->type == PT_F32 && o->n <= NARROW_COLS && o->k > 0 && (o->k <= NARROW_K || o->layout == MATMUL_TN) && !o->more_k &&
+           !o->scale && !o->stream && op_factor(o->alpha) == 1;
+}
+
+/* As matmul_tile, the same bits, of a matmul that is narrow. */
+KERNELS(void, matmul_narrow, (const op_matmul *o, int64_t m0, int64_t rows, int64_t n0, int64_t cols, void *scratch))
+
+#endif

@@ -1,0 +1,145 @@
+#include "ritz/config.h"
+
+#include "io/files.h"
+
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+static const char *const activations[] = {"tanh", "tanh3", "relu3", "softplus", "sin", "silu"};
+static const char *const kinds[] = {"residual", "plain"}, *const dtypes[] = {"fp32", "fp64"}, *const types[] = {"deep_ritz"};
+enum { ACTIVATIONS = sizeof activations / sizeof *activations };
+
+/* ---- writing ---- */
+
+json_t *ritz_network_json(const ritz_network *n)
+{
+    return json_pack("{s:s,s:I,s:I,s:i,s:s,s:b,s:s,s:s}", "model_type", types[0], "dim", (json_int_t)n->dim, "width", (json_int_t)n->width,
+                     "blocks", n->blocks, "kind", kinds[n->plain], "input_layer", !n->direct, "activation", activations[n->activation],
+                     "dtype", dtypes[n->type == PT_F64]);
+}
+
+static json_t *numbers(const double *x, int64_t n)
+{
+    json_t *a = json_array();
+    for (int64_t i = 0; i < n; i++)
+        json_array_append_new(a, json_real(x[i]));
+    return a;
+}
+
+int ritz_config_write(const char *folder, const ritz_network *n, const problem *p, pt_error *e)
+{
+    char path[FILE_PATH_BYTES];
+    int failed = path_join(path, folder, "config.json", e);
+    if (failed)
+        return failed;
+    json_t *config = ritz_network_json(n);
+    json_object_set_new(config, "problem", json_string(p->name));
+    json_object_set_new(config, "lower", numbers(p->is.lower, n->dim));
+    json_object_set_new(config, "upper", numbers(p->is.upper, n->dim));
+    failed = file_write_json(path, config, e);
+    json_decref(config);
+    return failed;
+}
+
+/* ---- reading ---- */
+
+static int read_word(const json_source *s, const char *key, const char *const *words, int n, int *out, pt_error *e)
+{
+    const char *word;
+    int failed = json_get_string(s, key, JSON_REQUIRED, &word, e);
+    for (*out = 0; !failed && *out < n && strcmp(word, words[*out]); ++*out)
+        ;
+    return !failed && *out == n ? pt_fail(e, PT_FAILED, "%s: %s is \"%.40s\", which is unknown", s->where, key, word) : failed;
+}
+
+static int read_box(const json_source *s, int64_t dim, problem *p, pt_error *e)
+{
+    const char *name = "";
+    double *lower = NULL, *upper = NULL;
+    int failed = json_get_string(s, "problem", JSON_OPTIONAL, &name, e);
+    if (!failed)
+        failed = problem_read_side(s, "lower", &lower, dim, e);
+    if (!failed)
+        failed = problem_read_side(s, "upper", &upper, dim, e);
+    if (!failed)
+        failed = problem_open_box(name, dim, lower, upper, p, e);
+    free(lower);
+    free(upper);
+    return failed;
+}
+
+int ritz_config_parse(const json_source *s, pt_ritz_options *o, problem *p, pt_error *e)
+{
+    bool input = true;
+    int kind = 0, activation = 0, dtype = 0, type = 0;
+    int64_t blocks = 0, dim = 0;
+    int failed = read_word(s, "model_type", types, 1, &type, e);
+    if (!failed)
+        failed = json_get_int(s, "dim", JSON_REQUIRED, 1, RITZ_WIDTH_MOST, &dim, e);
+    if (!failed)
+        failed = json_get_int(s, "width", JSON_REQUIRED, 1, RITZ_WIDTH_MOST, &o->width, e);
+    if (!failed)
+        failed = json_get_int(s, "blocks", JSON_REQUIRED, 1, RITZ_BLOCKS_MOST, &blocks, e);
+    if (!failed)
+        failed = json_get_bool(s, "input_layer", JSON_OPTIONAL, &input, e);
+    if (!failed)
+        failed = read_word(s, "kind", kinds, 2, &kind, e);
+    if (!failed)
+        failed = read_word(s, "activation", activations, ACTIVATIONS, &activation, e);
+    if (!failed)
+        failed = read_word(s, "dtype", dtypes, 2, &dtype, e);
+    if (!failed)
+        failed = read_box(s, dim, p, e);
+    o->blocks = (int)blocks;
+    o->plain = kind;
+    o->no_input_layer = !input;
+    o->activation = (pt_ritz_activation)activation;
+    o->dtype = (pt_ritz_dtype)dtype;
+    return failed;
+}
+
+int ritz_config_read(const char *folder, pt_ritz_options *o, problem *p, pt_error *e)
+{
+    char path[FILE_PATH_BYTES];
+    json_source s;
+    int failed = path_join(path, folder, "config.json", e);
+    if (!failed)
+        failed = json_source_file(&s, path, "a trained Deep Ritz network", e);
+    if (failed)
+        return failed;
+    failed = ritz_config_parse(&s, o, p, e);
+    json_source_close(&s);
+    return failed;
+}
+
+/* ---- a checkpoint's state ---- */
+
+static int differs(const char *where, const char *key, const json_t *before, const json_t *now, pt_error *e)
+{
+    char *was = json_dumps(before, JSON_ENCODE_ANY), *is = json_dumps(now, JSON_ENCODE_ANY);
+    pt_fail(e, PT_FAILED, "%s: %s was %.80s and is now %.80s: resume with the value that the run began with, or start a new run", where,
+            key, was ? was : "not there", is ? is : "?");
+    free(was);
+    free(is);
+    return PT_FAILED;
+}
+
+int ritz_state_parse(const json_source *s, json_t *task, int64_t *step, char arithmetic[RITZ_ARITHMETIC_BYTES], pt_error *e)
+{
+    json_source was = {0};
+    json_t *now;
+    const char *key, *computed_by = "";
+    int failed = json_get_int(s, "step", JSON_REQUIRED, 0, INT64_MAX / 2, step, e);
+    if (!failed)
+        failed = json_get_string(s, "arithmetic", JSON_REQUIRED, &computed_by, e);
+    if (!failed)
+        failed = json_get_object(s, "task", JSON_REQUIRED, &was, e);
+    if (failed)
+        return failed;
+    snprintf(arithmetic, RITZ_ARITHMETIC_BYTES, "%s", computed_by);
+    json_object_foreach(task, key, now)
+        if (!json_equal(now, json_object_get(was.object, key)))
+            return differs(was.where, key, json_object_get(was.object, key), now, e);
+    return 0;
+}
