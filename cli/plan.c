@@ -53,7 +53,7 @@ static int parse(session *s, int argc, char **argv, pt_error *e)
          "plan for the machine of this file, or for one that comes with\nthe program (rtx3090, a100-80, h100 ...)", false},
         {"--profile", ARG_STRING, &o->profile_file, "FILE", "use this profile.json of an earlier run instead of measuring", false},
         {"--plan", ARG_STRING, &o->plan_file, "FILE", "predict this plan instead of searching for the fastest", false},
-        {"--device", ARG_STRING, &o->device, "NAME", "auto (a usable GPU, else the CPU), cpu, cuda or cuda:N", false},
+        {"--device", ARG_STRING, &o->device, "NAME", "auto (usable GPUs, else the CPU), cpu, cuda, cuda:N or cuda:N,M,...", false},
         {"--ranks", ARG_INT32, &o->ranks, "N",
          "share each step between N processes of this machine, or N devices\nof the machine that --machine names", false},
         {"--threads", ARG_INT32, &o->threads, "N", "default: all cores available to the process", false},

@@ -173,7 +173,7 @@ int ranks_run(int ranks, int argc, char **argv, const char *out)
     launch l = {.ranks = ranks};
     pt_error e = {0};
     int fd, n = 0;
-    char **arguments = calloc((size_t)argc + 4, sizeof *arguments);
+    char number[16], **arguments = calloc((size_t)argc + 6, sizeof *arguments);
     int failed = arguments ? shm_segment_make(ranks, 0, &l.segment, &fd, &e) : pt_fail(&e, PT_FAILED, "out of memory");
     if (failed) {
         free(arguments);
@@ -182,6 +182,9 @@ int ranks_run(int ranks, int argc, char **argv, const char *out)
     arguments[n++] = "protrain";
     for (int i = 0; i < argc; i++)
         arguments[n++] = argv[i];
+    snprintf(number, sizeof number, "%d", ranks); /* which may be nowhere among the options */
+    arguments[n++] = "--ranks";
+    arguments[n++] = number;
     if (out) {
         arguments[n++] = "--out";
         arguments[n++] = (char *)out;

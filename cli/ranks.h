@@ -7,8 +7,8 @@
 
 #include <stdbool.h>
 
-/* Runs `protrain ARGUMENTS` once per rank, with argv[0..argc) and, if out is not NULL, --out. Each gets its share of the processors. If one
- * fails, hangs or is killed, all end, with a message that says which and why. Returns rank 0's exit status. */
+/* Runs `protrain ARGUMENTS` once per rank, with argv[0..argc), --ranks and, if out is not NULL, --out. Each gets its share of the
+ * processors. If one fails, hangs or is killed, all end, with a message that says which and why. Returns rank 0's exit status. */
 int ranks_run(int ranks, int argc, char **argv, const char *out);
 
 /* This process was started by a launcher. Only rank 0 prints messages. If a rank cannot continue, this process ends within seconds,

@@ -7,6 +7,7 @@
 #include "base/clock.h"
 #include "base/units.h"
 #include "comm/join.h"
+#include "train/ranks_number.h"
 
 #include <jansson.h>
 #include <libgen.h>
@@ -116,10 +117,12 @@ static int parse(session *s, int argc, char **argv, pt_error *e)
         {"--max-grad-norm", ARG_DOUBLE, &o->max_grad_norm, "X", "clip gradients to this global norm; 0: no clipping; default 1", false},
         {"--seed", ARG_SEED, &o->seed, "N", "random seed of the initial weights and of shuffling; default 0", false},
         {NULL, ARG_HEADING, NULL, NULL, "Hardware (detected if not given)", false},
-        {"--device", ARG_STRING, &o->device, "NAME", "auto (a usable GPU, else the CPU), cpu, cuda or cuda:N", false},
+        {"--device", ARG_STRING, &o->device, "NAME", "auto (usable GPUs, else the CPU), cpu, cuda, cuda:N or cuda:N,M,...", false},
         {"--ranks", ARG_INT32, &o->ranks, "N",
          "share each step between N processes of this machine (torchrun, mpirun and\n"
-         "srun start them on several); with the same --lanes, their number never\nchanges the result", false},
+         "srun start them on several); with the same --lanes, their number never\n"
+         "changes the result; default: one, or one for each usable GPU",
+         false},
         {"--threads", ARG_INT32, &o->threads, "N", "default: all cores available to the process", false},
         {"--device-memory", ARG_SIZE, &o->device_memory, "SIZE", "memory budget; on a CPU, of RAM", false},
         {"--host-memory", ARG_SIZE, &o->host_memory, "SIZE", "RAM budget beside a GPU; on a CPU, RAM as a second tier", false},
@@ -444,6 +447,8 @@ int command_train(int argc, char **argv)
         status = complete(s, &e);
     if (!status)
         status = join_find(&s->o.ranks, &rank, &e);
+    if (!status && rank < 0)
+        status = ranks_number(&s->o, &s->o.ranks, &e);
     if (!status && s->o.ranks > 1 && rank < 0) {
         status = check_launch(s, &e) ? exit_with(&e) : ranks_run(s->o.ranks, argc, argv, s->o.out == s->out && !s->resume ? s->out : NULL);
         free(s);

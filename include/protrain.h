@@ -130,7 +130,8 @@ typedef struct pt_train_options {
     pt_base base;                      /* in few bits what is frozen is computed with what these stand for, and saved as it came in */
     uint64_t seed;
     int threads;                       /* 0: all cores available to the process */
-    const char *device;                /* "auto" (a usable GPU, else the CPU), "cpu", "cuda" or "cuda:N" */
+    const char *device;                /* "auto" (a usable GPU, else the CPU), "cpu", "cuda" or "cuda:N"; of several ranks also */
+                                       /* "cuda:N,M,...": each takes one */
     uint64_t device_memory, host_memory, disk_memory; /* bytes or PT_AUTO */
     const char *disk_path;             /* NULL: a folder in `out` */
     const char *plan_file;             /* NULL: planned */

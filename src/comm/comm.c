@@ -11,7 +11,8 @@ int comm_all_gather(comm *c, const void *own, size_t bytes, void *all, pt_error 
     memmove(to + (size_t)c->rank * bytes, own, bytes);
     for (int r = 0; r < c->ranks; r++)
         if (r != c->rank)
-            moves[n++] = (comm_move){r, to + (size_t)c->rank * bytes, bytes, to + (size_t)r * bytes, bytes};
+            moves[n++] = (comm_move){.peer = r, .send = to + (size_t)c->rank * bytes, .send_bytes = bytes,
+                                     .receive = to + (size_t)r * bytes, .receive_bytes = bytes};
     return comm_exchange(c, moves, n, e);
 }
 
@@ -21,7 +22,7 @@ int comm_broadcast(comm *c, int from, void *data, size_t bytes, pt_error *e)
     int n = 0;
     for (int r = 0; r < c->ranks; r++)
         if (r != c->rank && (c->rank == from || r == from))
-            moves[n++] = c->rank == from ? (comm_move){r, data, bytes, NULL, 0} : (comm_move){r, NULL, 0, data, bytes};
+            moves[n++] = c->rank == from ? comm_send(r, data, bytes) : comm_receive(r, data, bytes);
     return comm_exchange(c, moves, n, e);
 }
 

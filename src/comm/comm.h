@@ -8,6 +8,7 @@
  *     shm.h    between processes (or threads) of one machine, through memory that they share
  *     tcp.h    between processes wherever they are
  *     mpi.h    the same by MPI
+ *     staged.h memory of a GPU, through host memory, by any of them
  *     join.h   which of them it is, and how the ranks find each other
  *
  * What can go wrong: a rank that fails says so by comm_abort, and a rank that is killed has somebody who notices (shm.h, tcp.h). Then the
@@ -18,6 +19,7 @@
 
 #include "base/error.h"
 
+#include <stdbool.h>
 #include <stddef.h>
 #include <stdint.h>
 
@@ -33,11 +35,13 @@ typedef struct comm_move {
     size_t send_bytes;
     void *receive;
     size_t receive_bytes;
+    bool send_on_device, receive_on_device; /* memory that the host may have no address of: staged.h looks, others are given none such */
 } comm_move;
 
 typedef struct comm_table {
     int (*exchange)(comm *c, const comm_move *moves, int n, pt_error *e);
     void (*abort)(comm *c, const pt_error *why);
+    bool (*over)(comm *c, pt_error *why);
     void (*close)(comm *c);
 } comm_table;
 
@@ -46,6 +50,15 @@ struct comm {
     int rank, ranks;
     uint64_t machine; /* the same number on the ranks of one machine */
 };
+
+static inline comm_move comm_send(int peer, const void *from, size_t bytes)
+{
+    return (comm_move){.peer = peer, .send = from, .send_bytes = bytes};
+}
+static inline comm_move comm_receive(int peer, void *to, size_t bytes)
+{
+    return (comm_move){.peer = peer, .receive = to, .receive_bytes = bytes};
+}
 
 /* All moves at once: none waits for another, but those of the same peer for the ones before them. */
 static inline int comm_exchange(comm *c, const comm_move *moves, int n, pt_error *e) { return c->table->exchange(c, moves, n, e); }
@@ -58,6 +71,8 @@ int comm_barrier(comm *c, pt_error *e);
 int comm_agree(comm *c, int failed, pt_error *e);
 /* This rank has failed: it exchanges nothing any more. The first to say so is believed. */
 static inline void comm_abort(comm *c, const pt_error *why) { c->table->abort(c, why); }
+/* Whether a rank has, or is gone; any thread may ask, while another exchanges too. */
+static inline bool comm_over(comm *c, pt_error *why) { return c->table->over(c, why); }
 static inline void comm_close(comm *c)
 {
     if (c)

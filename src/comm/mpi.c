@@ -46,7 +46,9 @@ static void mpi_close(comm *base)
     free(c);
 }
 
-static const comm_table mpi_table = {mpi_exchange, mpi_abort, mpi_close};
+static bool mpi_over(comm *base, pt_error *why) { return ending_ask(((mpi_comm *)base)->end, why); }
+
+static const comm_table mpi_table = {mpi_exchange, mpi_abort, mpi_over, mpi_close};
 
 static int load(const char *kind, const mpi_functions **out, pt_error *e)
 {

@@ -201,7 +201,9 @@ static void shm_close(comm *base)
     free(c);
 }
 
-static const comm_table shm_table = {shm_exchange, shm_abort, shm_close};
+static bool shm_over(comm *base, pt_error *why) { return shm_segment_aborted(((shm_comm *)base)->s, why); }
+
+static const comm_table shm_table = {shm_exchange, shm_abort, shm_over, shm_close};
 
 int comm_shm_open(shm_segment *s, int rank, comm **out, pt_error *e)
 {

@@ -351,7 +351,9 @@ static void tcp_close(comm *base)
     free(c);
 }
 
-static const comm_table tcp_table = {tcp_exchange, tcp_abort, tcp_close};
+static bool tcp_over(comm *base, pt_error *why) { return ending_ask(((tcp_comm *)base)->end, why); }
+
+static const comm_table tcp_table = {tcp_exchange, tcp_abort, tcp_over, tcp_close};
 
 static void find_others(tcp_comm *c, const meeting *m)
 {

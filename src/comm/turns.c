@@ -1,18 +1,11 @@
 #include "comm/turns.h"
 
-#include <stdbool.h>
 #include <string.h>
 #include <time.h>
 
-/* The next bytes of the moves with a peer, in one direction. */
-typedef struct cursor { int move; size_t at; } cursor;
-
-static size_t bytes_of(const comm_move *m, bool send) { return send ? m->send_bytes : m->receive_bytes; }
-
-/* Steps over moves of other peers and finished ones; false: none is left. */
-static bool cursor_ready(cursor *k, const comm_move *moves, int n, int peer, bool send)
+bool turn_cursor_ready(turn_cursor *k, const comm_move *moves, int n, int peer, bool send)
 {
-    while (k->move < n && (moves[k->move].peer != peer || k->at == bytes_of(&moves[k->move], send))) {
+    while (k->move < n && (moves[k->move].peer != peer || k->at == turn_bytes(&moves[k->move], send))) {
         k->move++;
         k->at = 0;
     }
@@ -24,38 +17,38 @@ typedef struct exchange {
     comm *c;
     const comm_move *moves;
     int n;
-    cursor out[COMM_RANKS_MOST], in[COMM_RANKS_MOST];
+    turn_cursor out[COMM_RANKS_MOST], in[COMM_RANKS_MOST];
     unsigned char wants[COMM_RANKS_MOST];
 } exchange;
 
 /* One turn with a peer. */
 static int turn(exchange *x, int peer, bool *any, pt_error *e)
 {
-    cursor *out = &x->out[peer], *in = &x->in[peer];
+    turn_cursor *out = &x->out[peer], *in = &x->in[peer];
     size_t moved = 0;
     int failed = 0;
-    if (cursor_ready(out, x->moves, x->n, peer, true)) {
+    if (turn_cursor_ready(out, x->moves, x->n, peer, true)) {
         const comm_move *m = &x->moves[out->move];
         failed = x->t->put(x->c, peer, (const char *)m->send + out->at, m->send_bytes - out->at, &moved, e);
         out->at += moved;
         *any = *any || moved;
     }
     moved = 0;
-    if (!failed && cursor_ready(in, x->moves, x->n, peer, false)) {
+    if (!failed && turn_cursor_ready(in, x->moves, x->n, peer, false)) {
         const comm_move *m = &x->moves[in->move];
         failed = x->t->take(x->c, peer, (char *)m->receive + in->at, m->receive_bytes - in->at, &moved, e);
         in->at += moved;
         *any = *any || moved;
     }
-    x->wants[peer] = (unsigned char)((cursor_ready(out, x->moves, x->n, peer, true) ? TURN_SENDS : 0) |
-                                     (cursor_ready(in, x->moves, x->n, peer, false) ? TURN_RECEIVES : 0));
+    x->wants[peer] = (unsigned char)((turn_cursor_ready(out, x->moves, x->n, peer, true) ? TURN_SENDS : 0) |
+                                     (turn_cursor_ready(in, x->moves, x->n, peer, false) ? TURN_RECEIVES : 0));
     return failed;
 }
 
 void turns_move_own(const comm_move *moves, int n, int rank)
 {
-    cursor out = {0}, in = {0};
-    while (cursor_ready(&out, moves, n, rank, true) && cursor_ready(&in, moves, n, rank, false)) {
+    turn_cursor out = {0}, in = {0};
+    while (turn_cursor_ready(&out, moves, n, rank, true) && turn_cursor_ready(&in, moves, n, rank, false)) {
         const comm_move *a = &moves[out.move], *b = &moves[in.move];
         const size_t left = a->send_bytes - out.at, room = b->receive_bytes - in.at, bytes = left < room ? left : room;
         memmove((char *)b->receive + in.at, (const char *)a->send + out.at, bytes);

@@ -14,6 +14,12 @@ typedef struct turn_channels {
     int (*wait)(comm *c, const unsigned char *wants, int idle, pt_error *e);
 } turn_channels;
 
+/* The next bytes of the moves with a peer, in one direction. */
+typedef struct turn_cursor { int move; size_t at; } turn_cursor;
+static inline size_t turn_bytes(const comm_move *m, bool send) { return send ? m->send_bytes : m->receive_bytes; }
+/* Steps over moves of other peers and finished ones; false: none is left. */
+bool turn_cursor_ready(turn_cursor *k, const comm_move *moves, int n, int peer, bool send);
+
 int turns_exchange(const turn_channels *t, comm *c, const comm_move *moves, int n, pt_error *e);
 /* The moves of a rank with itself: the same bytes come in. */
 void turns_move_own(const comm_move *moves, int n, int rank);

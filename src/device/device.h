@@ -409,6 +409,18 @@ int device_cpu_open(const device_options *o, device **out, pt_error *e);
  * invalid name. */
 int device_open(const char *name, const device_options *o, device **out, device **host, pt_error *e);
 int device_name_check(const char *name, pt_error *e);
+
+/* "cuda:0,2": the GPUs of several ranks, in the order in which the ranks take them. device_open takes one. */
+enum { GPUS_MOST = 64 };
+typedef struct gpu_list {
+    int n, ordinal[GPUS_MOST];
+    uint64_t id[GPUS_MOST]; /* the same in every process, whatever the GPU's place in its list; only device_gpus sets it */
+    bool numbered;          /* by the name: exactly these are meant, also one that stands there twice */
+} gpu_list;
+/* The numbers in a name; none for "cpu", "cuda" and "auto". */
+int device_numbers(const char *name, gpu_list *out, pt_error *e);
+/* All usable GPUs if the name has no numbers. None for "cpu", and for "auto" if it means the CPU. */
+int device_gpus(const char *name, gpu_list *out, pt_error *e);
 void device_close(device *d, device *host); /* after their queues and memory are closed; may be NULL */
 
 /* Threads of the queue for the host's work (AdamW): one if the processor also does all other computation, else all. */

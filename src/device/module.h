@@ -13,10 +13,13 @@ static inline uint64_t device_seam(void)
            (uint64_t)sizeof(device_info) << 8 | OP_KINDS;
 }
 
-/* The two functions that the module exports: device_seam() as it was compiled, and the way in. */
+/* The functions that the module exports: device_seam() as it was compiled, the way in, and which GPUs it can use. */
 typedef uint64_t device_module_seam_fn(void);
 typedef int device_module_open_fn(const device_options *o, device **out, pt_error *e);
+typedef int device_module_list_fn(gpu_list *out, pt_error *e);
 #define DEVICE_MODULE_SEAM "protrain_module_seam"
 #define DEVICE_MODULE_OPEN "protrain_module_open"
+#define DEVICE_MODULE_LIST "protrain_module_list"
+#define DEVICE_MODULE_LINKS "protrain_module_links" /* a link_table (link.h) */
 
 #endif

@@ -13,6 +13,7 @@
  * not even that.
  */
 #include "base/module.h"
+#include "device/link.h"
 #include "device/module.h"
 
 #include <dlfcn.h>
@@ -26,26 +27,55 @@
 
 typedef enum device_choice { CHOICE_CPU, CHOICE_CUDA, CHOICE_AUTO } device_choice;
 
-static int choice_of(const char *name, device_choice *choice, int *ordinal, pt_error *e)
+static const char PREFIX[] = "cuda:";
+
+static int wrong_name(const char *name, pt_error *e)
 {
-    *ordinal = 0;
+    return pt_fail(e, PT_USAGE, "`device` is %.100s: it must be auto, cpu, cuda, cuda:N for GPU number N, or cuda:N,M,... for "
+                               "several ranks", name);
+}
+
+/* N or N,N,... */
+static int read_numbers(const char *name, gpu_list *out, pt_error *e)
+{
+    for (const char *at = name + sizeof PREFIX - 1;; at++) {
+        const size_t digits = strspn(at, "0123456789");
+        if (!digits || digits > 4 || out->n == GPUS_MOST)
+            return wrong_name(name, e);
+        out->ordinal[out->n++] = atoi(at);
+        at += digits;
+        if (!*at)
+            return 0;
+        if (*at != ',')
+            return wrong_name(name, e);
+    }
+}
+
+static int choice_of(const char *name, device_choice *choice, gpu_list *numbers, pt_error *e)
+{
+    *numbers = (gpu_list){0};
     if (!name)
         return pt_fail(e, PT_USAGE, "`device` is missing: give auto, cpu, cuda, or cuda:N");
     *choice = !strcmp(name, "cpu") ? CHOICE_CPU : !strcmp(name, "auto") ? CHOICE_AUTO : CHOICE_CUDA;
     if (*choice != CHOICE_CUDA || !strcmp(name, "cuda"))
         return 0;
-    size_t digits = !strncmp(name, "cuda:", 5) ? strspn(name + 5, "0123456789") : 0;
-    if (!digits || digits > 4 || name[5 + digits])
-        return pt_fail(e, PT_USAGE, "`device` is %.100s: it must be auto, cpu, cuda, or cuda:N for GPU number N", name);
-    *ordinal = atoi(name + 5);
-    return 0;
+    numbers->numbered = true;
+    return strncmp(name, PREFIX, sizeof PREFIX - 1) ? wrong_name(name, e) : read_numbers(name, numbers, e);
+}
+
+int device_numbers(const char *name, gpu_list *out, pt_error *e)
+{
+    device_choice choice;
+    return choice_of(name, &choice, out, e);
 }
 
 int device_name_check(const char *name, pt_error *e)
 {
-    device_choice choice;
-    int ordinal;
-    return choice_of(name, &choice, &ordinal, e);
+    gpu_list numbers;
+    int failed = device_numbers(name, &numbers, e);
+    if (!failed && numbers.n > 1)
+        return pt_fail(e, PT_USAGE, "`device` is %.100s, but here one device computes: give cuda:%d", name, numbers.ordinal[0]);
+    return failed;
 }
 
 /* ---- the module ---- */
@@ -61,7 +91,13 @@ static bool driver_is_there(void)
     return driver != NULL;
 }
 
-static int cuda_open(const device_options *o, device **out, pt_error *e)
+typedef struct cuda_module {
+    device_module_open_fn *open;
+    device_module_list_fn *list;
+    const link_table *links;
+} cuda_module;
+
+static int load_module(cuda_module *out, pt_error *e)
 {
     char path[PATH_MAX];
     if (!driver_is_there())
@@ -81,11 +117,66 @@ static int cuda_open(const device_options *o, device **out, pt_error *e)
                        "`device` cpu",
                        dlerror());
     device_module_seam_fn *seam = (device_module_seam_fn *)dlsym(module, DEVICE_MODULE_SEAM);
-    device_module_open_fn *open = (device_module_open_fn *)dlsym(module, DEVICE_MODULE_OPEN);
-    if (seam && open && seam() == device_seam())
-        return open(o, out, e);
+    out->open = (device_module_open_fn *)dlsym(module, DEVICE_MODULE_OPEN);
+    out->list = (device_module_list_fn *)dlsym(module, DEVICE_MODULE_LIST);
+    out->links = dlsym(module, DEVICE_MODULE_LINKS);
+    if (seam && out->open && out->list && out->links && seam() == device_seam())
+        return 0;
     dlclose(module);
     return pt_fail(e, PT_FAILED, "%.600s belongs to another build of protrain: build or install both together", path);
+}
+
+static int cuda_open(const device_options *o, device **out, pt_error *e)
+{
+    cuda_module m;
+    int failed = load_module(&m, e);
+    return failed ? failed : m.open(o, out, e);
+}
+
+const link_table *device_links(const device *d)
+{
+    cuda_module m;
+    return device_is_gpu(d) && !load_module(&m, NULL) ? m.links : NULL;
+}
+
+/* ---- GPUs ---- */
+
+/* Those that the name numbers, with what is known of them. */
+static int find_numbers(const char *name, const gpu_list *usable, gpu_list *numbers, pt_error *e)
+{
+    for (int i = 0; i < numbers->n; i++) {
+        int k = 0;
+        while (k < usable->n && usable->ordinal[k] != numbers->ordinal[i])
+            k++;
+        if (k == usable->n)
+            return pt_fail(e, PT_USAGE, "`device` %.100s: GPU %d does not exist or cannot be used: this machine has %d, counted from 0",
+                           name, numbers->ordinal[i], usable->n);
+        numbers->id[i] = usable->id[k];
+    }
+    return 0;
+}
+
+int device_gpus(const char *name, gpu_list *out, pt_error *e)
+{
+    device_choice choice;
+    cuda_module m;
+    gpu_list usable = {0};
+    pt_error why = {0};
+    int failed = choice_of(name, &choice, out, e);
+    if (failed || choice == CHOICE_CPU || (choice == CHOICE_AUTO && !gpu_is_there() && !driver_is_there()))
+        return failed;
+    failed = load_module(&m, &why);
+    if (!failed)
+        failed = m.list(&usable, &why);
+    if (choice == CHOICE_AUTO) /* what keeps it from a GPU device_open says */
+        *out = failed ? (gpu_list){0} : usable;
+    else if (failed)
+        return pt_fail(e, failed, "`device` %.100s: %s", name, why.text);
+    else if (out->numbered)
+        return find_numbers(name, &usable, out, e);
+    else
+        *out = usable;
+    return 0;
 }
 
 /* ---- devices ---- */
@@ -100,10 +191,14 @@ int device_open(const char *name, const device_options *o, device **out, device 
 {
     device_choice choice;
     device_options chosen = *o;
+    gpu_list numbers;
     *out = *host = NULL;
-    int failed = choice_of(name, &choice, &chosen.ordinal, e);
+    int failed = device_name_check(name, e);
+    if (!failed)
+        failed = choice_of(name, &choice, &numbers, e);
     if (failed)
         return failed;
+    chosen.ordinal = numbers.ordinal[0];
     failed = device_cpu_open(&chosen, host, e);
     if (failed)
         return failed;

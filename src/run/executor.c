@@ -212,7 +212,7 @@ int executor_open(const executor_options *o, executor **out, pt_error *e)
         failed = task_runner_open(&x->runner, &x->o.input, x->arena, x->mailbox, x->loss_at, x->sumsq_at, x->reader, x->writer, e);
     for (int kind = 0; kind < SCHEDULE_KINDS && !failed; kind++)
         if (x->built[kind])
-            failed = task_runner_share(&x->runner, &x->schedules[kind], x->o.comm, e);
+            failed = task_runner_share(&x->runner, &x->schedules[kind], x->o.device_comm ? x->o.device_comm : x->o.comm, e);
     if (!failed) {
         memset(executor_input(x).first, 0, (size_t)tokens_of(x) * sizeof(int32_t));
         executor_place(x);

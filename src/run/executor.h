@@ -22,6 +22,7 @@ typedef struct executor_options {
     const disk_options *disk;       /* may be NULL */
     int threads;                    /* compute threads, 0: the device's default */
     struct comm *comm;              /* connects to the other ranks of the packing; NULL: one rank */
+    struct comm *device_comm;       /* the same for what lies on the device; NULL: `comm` reaches it */
 } executor_options;
 
 /* Builds and checks the schedules, allocates the memory, starts the queues. */

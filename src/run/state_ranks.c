@@ -10,8 +10,7 @@ int state_pass(const state *s, int keeper, void *values, size_t bytes, pt_error 
     comm *c = executor_comm(s->x);
     if (keeper == s->reader || (own_rank(s) != keeper && own_rank(s) != s->reader))
         return 0;
-    const comm_move move = own_rank(s) == keeper ? (comm_move){s->reader, values, bytes, NULL, 0}
-                                                 : (comm_move){keeper, NULL, 0, values, bytes};
+    const comm_move move = own_rank(s) == keeper ? comm_send(s->reader, values, bytes) : comm_receive(keeper, values, bytes);
     return comm_exchange(c, &move, 1, e);
 }
 

@@ -344,6 +344,7 @@ static void scatter_piece(const task_runner *r, const schedule *s, const task *t
         m->send_bytes = (size_t)(there.rows * cols) * sizeof(float);
         m->receive = partial_of(r, s, t, tied, peer) + at;
         m->receive_bytes = (size_t)(p->own_rows * cols) * sizeof(float);
+        m->send_on_device = m->receive_on_device = true; /* accumulators and partial sums have no other tier */
     }
 }
 
@@ -365,6 +366,12 @@ static void list_scatter(const task_runner *r, const schedule *s, const task *t,
     }
 }
 
+static bool is_on_device(const schedule *s, const task *t, object_kind kind)
+{
+    const int found = task_find(s, t, kind, t->chunk, -1);
+    return found >= 0 && s->buffers[found].tier == TIER_DEVICE;
+}
+
 /* This rank's own shard, if it is stored separately, is copied to its place in the buffer, too. */
 static void list_gather(const task_runner *r, const schedule *s, const task *t, shared_task *out)
 {
@@ -373,10 +380,12 @@ static void list_gather(const task_runner *r, const schedule *s, const task *t, 
     const size_t e = dtype_bytes(k->type);
     const int64_t begin = shard_start(k, t->chunk, k->rank), end = shard_start(k, t->chunk, k->rank + 1);
     const char *own = shard ? shard : weights + (size_t)begin * e;
+    const bool to_device = is_on_device(s, t, OBJECT_WEIGHTS), from_device = shard ? is_on_device(s, t, OBJECT_SHARD) : to_device;
     for (int peer = 0; peer < k->ranks; peer++) {
         const int64_t from = shard_start(k, t->chunk, peer), to = shard_start(k, t->chunk, peer + 1);
         if (shard || peer != k->rank)
-            *add_move(out, peer) = (comm_move){peer, own, (size_t)(end - begin) * e, weights + (size_t)from * e, (size_t)(to - from) * e};
+            *add_move(out, peer) = (comm_move){peer, own, (size_t)(end - begin) * e, weights + (size_t)from * e, (size_t)(to - from) * e,
+                                               from_device, to_device};
     }
 }
 

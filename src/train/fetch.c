@@ -118,9 +118,9 @@ static int copy_piece(const trainer *t, const int *needy, int n, int fd, const c
     int k = 0, failed = ranks_lead(t) ? fd_pread_all(fd, piece, bytes, at, path, e) : 0;
     for (int i = 0; i < n; i++)
         if (ranks_lead(t))
-            moves[k++] = (comm_move){needy[i], piece, bytes, NULL, 0};
+            moves[k++] = comm_send(needy[i], piece, bytes);
         else if (needy[i] == t->comm->rank)
-            moves[k++] = (comm_move){0, NULL, 0, piece, bytes};
+            moves[k++] = comm_receive(0, piece, bytes);
     if (!failed)
         failed = comm_exchange(t->comm, moves, k, e);
     return failed || ranks_lead(t) ? failed : fd_pwrite_all(fd, piece, bytes, at, path, e);

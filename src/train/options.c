@@ -97,7 +97,8 @@ int options_check_plan(const pt_train_options *o, pt_error *e)
     if (o->freeze_n < 0 || (o->freeze_n && !o->freeze) || o->train_only_n < 0 || (o->train_only_n && !o->train_only))
         return pt_fail(e, PT_USAGE, "`freeze_n` is %d and `train_only_n` is %d, but `freeze` or `train_only` is not a list of that many",
                        o->freeze_n, o->train_only_n);
-    int unknown = device_name_check(o->device, e);
+    gpu_list gpus;
+    int unknown = device_numbers(o->device, &gpus, e);
     if (unknown)
         return unknown;
     const struct { const char *name; double value, low, high; } ranges[] = {

@@ -7,6 +7,7 @@
 #include "train/plan_ways.h"
 #include "train/planning.h"
 #include "train/ranks.h"
+#include "train/ranks_number.h"
 #include "train/room.h"
 
 #include <stdlib.h>
@@ -82,13 +83,13 @@ static int check_room(pt_plan *p, pt_error *e)
     return failed;
 }
 
-/* As many ranks as the machine file says, unless the options give a number. */
+/* As many ranks as the machine file says, or as a run here would have, unless the options give a number. */
 static int find_ranks(pt_plan *p, pt_error *e)
 {
     char path[MACHINE_PATH_BYTES];
     machine_spec x;
     if (!p->o.machine_file || p->o.ranks)
-        return 0;
+        return ranks_number(&p->o, &p->o.ranks, e);
     int failed = machine_file_find(p->o.machine_file, path, e);
     if (!failed)
         failed = machine_file_read(path, &x, e);

@@ -32,6 +32,7 @@ typedef struct planning {
     uint64_t disk_reserve;           /* bytes that other files will take in its file system */
     uint64_t memory_reserve;         /* bytes of RAM that files will take, because the run's folder is in RAM */
     int ranks;                       /* that share this machine's memory; 0: one */
+    int on_device;                   /* of them that share this rank's GPU; 0: one */
     bool limited;                    /* by the memory of other ranks: */
     uint64_t limit[TIERS];
     exchange_cost exchange;          /* between ranks */

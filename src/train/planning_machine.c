@@ -20,7 +20,11 @@ int planning_open_device(planning *p, const pt_train_options *o, pt_error *e)
     const int share = cores > ranks ? cores / ranks : 1;
     const device_options d = {.threads = o->threads || ranks == 1 ? machine_threads(o->threads) : share,
                               .quota = machine_quota(), .notice = o->notice, .arg = o->arg};
-    return device_open(o->device, &d, &p->device, &p->host, e);
+    char first[16];
+    gpu_list numbers;
+    int failed = device_numbers(o->device, &numbers, e);
+    snprintf(first, sizeof first, "cuda:%d", numbers.ordinal[0]);
+    return failed ? failed : device_open(numbers.n > 1 ? first : o->device, &d, &p->device, &p->host, e); /* ranks have one each */
 }
 
 /* ---- budgets ---- */
@@ -57,6 +61,13 @@ static int complete_machine(planning *p, pt_error *e)
     return 0;
 }
 
+/* Ranks that a tier's memory is for. */
+static int sharers_of(const planning *p, tier t)
+{
+    const int n = t == TIER_DEVICE && device_is_gpu(p->device) ? p->on_device : p->ranks;
+    return n > 1 ? n : 1;
+}
+
 /* A run uses at most what this machine has, whatever the file says. */
 int planning_budgets(planning *p, pt_error *e)
 {
@@ -81,8 +92,8 @@ int planning_budgets(planning *p, pt_error *e)
                        "another `device`",
                        p->machine_path, p->machine.cuda ? "" : "out", p->machine.cuda ? "out" : "");
     failed = budgets_choose(&r, here, &host_tier, room, e);
-    for (int t = 0; t < TIERS && p->ranks > 1; t++)
-        here[t] = r.asked[t] == PT_AUTO ? here[t] / (uint64_t)p->ranks : here[t];
+    for (int t = 0; t < TIERS; t++)
+        here[t] = r.asked[t] == PT_AUTO ? here[t] / (uint64_t)sharers_of(p, (tier)t) : here[t];
     if (!p->from_file || here[TIER_DEVICE] < p->budget[TIER_DEVICE]) /* the tighter limit */
         snprintf(p->room, sizeof p->room, "%s", room);
     for (int t = 0; t < TIERS; t++)

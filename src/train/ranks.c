@@ -16,12 +16,8 @@ int ranks_open(trainer *t, pt_error *e)
 {
     pt_train_options *o = &t->job.o;
     int failed = join_open(o->ranks, &t->comm, e);
-    if (!failed && t->comm && strcmp(o->device, "auto") && strcmp(o->device, "cpu"))
-        failed = pt_fail(e, PT_USAGE, "`ranks` is %d and `device` is %s, but several ranks work only on the CPU so far: leave one of the "
-                                      "options out",
-                         o->ranks, o->device);
-    if (!failed && t->comm)
-        o->device = "cpu";
+    if (!failed)
+        failed = ranks_choose_device(t, e);
     if (!failed && t->comm)
         failed = processors_share(t->comm, &t->ranks_here, e);
     if (failed || ranks_lead(t))
@@ -114,6 +110,7 @@ int ranks_collect_accounts(trainer *t, pt_error *e)
     for (int k = 0; k < TIERS; k++)
         own.peak[k] = executor_peak_bytes(t->engine.x, (tier)k);
     (void)!gethostname(own.host, sizeof own.host - 1);
+    snprintf(own.device, sizeof own.device, "%s", t->job.o.device);
     return t->comm ? comm_all_gather(t->comm, &own, sizeof own, t->accounts, e) : 0;
 }
 

@@ -13,6 +13,10 @@
 static inline bool ranks_lead(const trainer *t) { return !t->comm || !t->comm->rank; }
 /* Joins the other ranks; only the leading rank gives notices from then on. */
 int ranks_open(trainer *t, pt_error *e);
+/* Which GPU is this rank's, or that all compute on the CPU: job.o.device. Without ranks, that it is one. (ranks_device.c) */
+int ranks_choose_device(trainer *t, pt_error *e);
+/* After planning_open_device: how ranks on GPUs exchange what lies there. */
+int ranks_reach_devices(trainer *t, pt_error *e);
 /* Do all ranks have the same model, data and options? A rank that differs fails. */
 int ranks_agree(trainer *t, pt_error *e);
 /* Sets this rank's part of the step, once its lanes are known. */

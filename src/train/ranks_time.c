@@ -1,5 +1,5 @@
 /* ranks_time.c - measures exchanges between ranks by size, and their contention with computation: all ranks do both at once, as in a
- * step. */
+ * step. On GPUs the exchanges are of their memory, and the processors have nothing to compute. */
 #include "base/clock.h"
 #include "comm/shm.h"
 #include "train/ranks.h"
@@ -9,17 +9,20 @@
 #include <stdatomic.h>
 #include <stdlib.h>
 
+static const size_t sizes[] = {64 << 10, 1 << 20, 8 << 20};
+enum { SIZES = sizeof sizes / sizeof *sizes };
 enum { TIMES = 5, BESIDE_TIMES = 3, BESIDE_EXCHANGES = 6, THREADS_MOST = 64 };
 
 /* Exchanges `bytes`, of which each rank sends its part to every other, so many times. */
-static int exchange(comm *c, char *memory, size_t bytes, int times, double *ns, pt_error *e)
+static int exchange(comm *c, bool on_gpu, char *memory, size_t bytes, int times, double *ns, pt_error *e)
 {
     comm_move moves[COMM_RANKS_MOST];
     const size_t part = bytes / (size_t)c->ranks;
     int n = 0;
     for (int r = 0; r < c->ranks; r++)
         if (r != c->rank)
-            moves[n++] = (comm_move){r, memory + bytes + (size_t)r * part, part, memory + (size_t)r * part, part};
+            moves[n++] = (comm_move){r, memory + bytes + (size_t)r * part, part, memory + (size_t)r * part, part,
+                                     on_gpu, on_gpu};
     int failed = comm_barrier(c, e);
     const int64_t begin = clock_ns();
     for (int i = 0; i < times && !failed; i++)
@@ -28,13 +31,13 @@ static int exchange(comm *c, char *memory, size_t bytes, int times, double *ns, 
     return failed;
 }
 
-static int time_exchange(comm *c, char *memory, size_t bytes, double *ns, pt_error *e)
+static int time_exchange(comm *c, bool on_gpu, char *memory, size_t bytes, double *ns, pt_error *e)
 {
     int failed = 0;
     *ns = INFINITY;
     for (int i = 0; i < TIMES && !failed; i++) {
         double one;
-        failed = exchange(c, memory, bytes, 1, &one, e);
+        failed = exchange(c, on_gpu, memory, bytes, 1, &one, e);
         *ns = fmin(*ns, one);
     }
     return failed;
@@ -97,7 +100,7 @@ static int try_beside(comm *c, int threads, char *memory, size_t bytes, double a
     begin = clock_ns();
     crew_begin(&k, threads);
     if (!failed)
-        failed = exchange(c, memory, bytes, BESIDE_EXCHANGES, ns, e);
+        failed = exchange(c, false, memory, bytes, BESIDE_EXCHANGES, ns, e);
     rate[1] = crew_end(&k) / (double)(clock_ns() - begin);
     return failed;
 }
@@ -116,30 +119,47 @@ static int time_beside(comm *c, int threads, char *memory, size_t bytes, exchang
     return failed;
 }
 
-/* threads: with which this rank computes. */
-static int time_all(comm *of, int threads, exchange_cost *out, pt_error *e)
+/* `memory` holds twice the largest size; threads: with which this rank computes, 0: a GPU does, whose memory it is. */
+static int time_in(comm *of, int threads, char *memory, exchange_cost *out, pt_error *e)
 {
-    static const size_t sizes[] = {64 << 10, 1 << 20, 8 << 20};
-    enum { SIZES = sizeof sizes / sizeof *sizes };
-    char *memory = calloc(2, sizes[SIZES - 1]);
-    int failed = memory ? 0 : pt_fail(e, PT_FAILED, "out of memory");
+    int failed = 0;
     for (int i = 0; i < SIZES && !failed; i++) {
         cost_curve *c = &out->curve;
         double ns;
-        failed = time_exchange(of, memory, sizes[i], &ns, e);
+        failed = time_exchange(of, !threads, memory, sizes[i], &ns, e);
         c->amount[i] = (double)sizes[i];
         c->ns[i] = i && ns < c->ns[i - 1] ? c->ns[i - 1] : ns;
         c->n = i + 1;
     }
-    if (!failed)
-        failed = time_beside(of, threads, memory, sizes[SIZES - 1], out, e);
+    return failed || !threads ? failed : time_beside(of, threads, memory, sizes[SIZES - 1], out, e);
+}
+
+static int time_all(comm *of, int threads, exchange_cost *out, pt_error *e)
+{
+    char *memory = calloc(2, sizes[SIZES - 1]);
+    int failed = memory ? time_in(of, threads, memory, out, e) : pt_fail(e, PT_FAILED, "out of memory");
     free(memory);
+    return failed;
+}
+
+static int time_on_gpus(const trainer *t, exchange_cost *out, pt_error *e)
+{
+    device *d = t->planning.device;
+    const size_t bytes = 2 * sizes[SIZES - 1];
+    void *memory;
+    int failed = d->table->memory_open(d, MEMORY_DEVICE, bytes, &memory, e);
+    if (failed)
+        return failed;
+    failed = time_in(t->device_comm, 0, memory, out, e);
+    d->table->memory_close(d, MEMORY_DEVICE, memory, bytes);
     return failed;
 }
 
 int ranks_time(const trainer *t, exchange_cost *out, pt_error *e)
 {
     *out = (exchange_cost){.slowed = 1, .slows = 1};
+    if (t->device_comm)
+        return time_on_gpus(t, out, e);
     return t->comm ? time_all(t->comm, t->planning.device->info.threads, out, e) : 0;
 }
 

@@ -42,10 +42,13 @@ static int make_plan(trainer *t, pt_error *e)
     p->runs = true;
     if (!failed)
         failed = planning_open_device(p, &t->job.o, e);
+    if (!failed)
+        failed = ranks_reach_devices(t, e);
     p->o = &t->job.o;
     p->model = t->job.model;
     p->shape = t->comm ? &t->own_shape : &t->job.shape;
     p->ranks = t->comm ? t->ranks_here : 1;
+    p->on_device = t->comm ? t->ranks_on_gpu : 1;
     p->evaluates = t->job.eval || t->job.o.task == PT_TASK_DPO;
     if (t->job.o.disk_path)
         snprintf(p->disk_path, sizeof p->disk_path, "%s", t->job.o.disk_path);

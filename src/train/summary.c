@@ -189,8 +189,9 @@ static json_t *accounts_json(const trainer *t)
     json_t *all = json_array();
     for (int r = 0; r < t->comm->ranks; r++) {
         const rank_account *a = &t->accounts[r];
-        json_array_append_new(all, json_pack("{s:s, s:I, s:o}", "host", a->host, "process_peak_bytes", (json_int_t)a->process_peak,
-                                             "compute_s", isnan(a->compute_s) ? json_null() : json_real(a->compute_s)));
+        json_t *compute_s = isnan(a->compute_s) ? json_null() : json_real(a->compute_s);
+        json_array_append_new(all, json_pack("{s:s, s:s, s:I, s:o}", "host", a->host, "device", a->device, "process_peak_bytes",
+                                             (json_int_t)a->process_peak, "compute_s", compute_s));
     }
     return all;
 }

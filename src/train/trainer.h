@@ -55,12 +55,15 @@ typedef struct predicted {
 typedef struct rank_account {
     uint64_t peak[TIERS], process_peak; /* bytes */
     double compute_s;                   /* of a step; NAN: not measured */
-    char host[64];
+    char host[64], device[16];
 } rank_account;
 
 struct pt_trainer {
     comm *comm;                    /* to the other ranks; NULL: there are none (ranks.h) */
-    int ranks_here;                /* of them on this machine */
+    int ranks_here, ranks_on_gpu;  /* of them on this machine; on this rank's GPU */
+    char gpu[16];                  /* its name; "": none was chosen */
+    uint64_t gpu_id;
+    comm *by_host, *device_comm;   /* the same ranks, for what lies on GPUs: through the host; as is best. NULL: there are none */
     step_shape own_shape;          /* this rank's part of the job's */
     rank_account accounts[COMM_RANKS_MOST]; /* when the account of the run is written */
     output out;

@@ -23,6 +23,9 @@ static void trainer_free(trainer *t, bool undo)
     reference_close(&t->held);
     events_close(&t->events);
     engine_close(&t->engine);
+    if (t->device_comm != t->by_host)
+        comm_close(t->device_comm);
+    comm_close(t->by_host);
     planning_close(&t->planning);
     job_close(&t->job);
     output_close(&t->out, undo && leads);

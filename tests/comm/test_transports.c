@@ -42,7 +42,7 @@ static void cut(buffers *b, random_source *r, int peer, char *p, size_t bytes, b
 {
     for (int i = 0; i < MOVES_MOST && bytes; i++) {
         const size_t n = i == MOVES_MOST - 1 ? bytes : (size_t)random_below(r, (int)bytes + 1);
-        b->moves[b->n++] = sends ? (comm_move){peer, p, n, NULL, 0} : (comm_move){peer, NULL, 0, p, n};
+        b->moves[b->n++] = sends ? comm_send(peer, p, n) : comm_receive(peer, p, n);
         p += n;
         bytes -= n;
     }

@@ -8,10 +8,14 @@
  * Like the real one it lets a stream have about a thousand calls before the caller stands still; copies to and from memory that is not
  * pinned wait; events that were never recorded are complete; a lost GPU fails every call from then on; a process forked by one that has
  * looked for GPUs can open none. What breaks a rule that the real one leaves undefined (a copy that begins in a block of memory and ends
- * behind it) stops the program with a message.
+ * behind it), or is not meant (a stream that is given work while another GPU is set, or memory of another GPU), stops the program with a
+ * message.
  *
- *     PT_STANDIN_MEMORY   bytes of the GPU, default 4 GiB
+ *     PT_STANDIN_GPUS     how many there are, default 1; each has a number and a UUID
+ *     PT_STANDIN_MEMORY   bytes of each GPU, default 4 GiB; other processes take none of it
  *     PT_STANDIN_LOST     after so many calls the GPU is lost
+ *
+ * NCCL is not to be given its streams: without PROTRAIN_NCCL, which names the stand-in for that (nccl.c), there is none.
  *
  * What it cannot show: speed; what real kernels do at the same time on one GPU; how the real library chooses. */
 #include "standin.h"
@@ -34,6 +38,7 @@ struct shim_stream {
     pthread_t thread;
     pthread_mutex_t lock;
     pthread_cond_t more, less;
+    int gpu;
     call calls[DEPTH];
     uint64_t put, done;
     bool ends;
@@ -49,7 +54,7 @@ struct standin_event {
     struct standin_event *next; /* of those destroyed: a stream may still reach them */
 };
 
-typedef struct block { char *base; size_t bytes; cudaMemoryType type; } block;
+typedef struct block { char *base; size_t bytes; cudaMemoryType type; int gpu; } block;
 
 static pthread_mutex_t lock = PTHREAD_MUTEX_INITIALIZER; /* of the list of blocks and of what was destroyed */
 static block blocks[BLOCKS];
@@ -57,7 +62,9 @@ static struct standin_event *destroyed;
 static atomic_ullong calls_made, lost_at;
 static const uint64_t NEVER = UINT64_MAX;
 static uint64_t memory_bytes;
+static int gpus;
 static _Thread_local cudaError_t last;
+static _Thread_local int current; /* GPU */
 
 static cudaError_t fail(cudaError_t error)
 {
@@ -107,15 +114,15 @@ static bool is_forked(void)
 
 cudaError_t cudaGetDeviceCount(int *n)
 {
-    *n = 1;
+    *n = gpus;
     is_forked(); /* the real one counts them for any process */
     return cudaSuccess;
 }
 
 cudaError_t cudaGetDeviceProperties(struct cudaDeviceProp *p, int ordinal)
 {
-    *p = (cudaDeviceProp){.name = "a stand-in for a GPU", .major = 9, .multiProcessorCount = 2};
-    return ordinal ? fail(cudaErrorInvalidValue) : cudaSuccess;
+    *p = (cudaDeviceProp){.name = "a stand-in for a GPU", .major = 9, .multiProcessorCount = 2, .uuid = {{1, (char)ordinal}}};
+    return ordinal < gpus ? cudaSuccess : fail(cudaErrorInvalidValue);
 }
 
 cudaError_t cudaDeviceGetPCIBusId(char *bus, int bytes, int ordinal) { return cudaErrorNotSupported; }
@@ -126,7 +133,10 @@ cudaError_t cudaSetDevice(int ordinal)
 {
     if (is_forked())
         return fail(cudaErrorInitializationError);
-    return ordinal ? fail(cudaErrorInvalidValue) : cudaSuccess;
+    if (ordinal >= gpus)
+        return fail(cudaErrorInvalidValue);
+    current = ordinal;
+    return cudaSuccess;
 }
 
 int cuda_check_kernels(void) { return cudaSuccess; } /* usable.cu is not here */
@@ -139,7 +149,7 @@ static bool add_block(void *base, size_t bytes, cudaMemoryType type)
     pthread_mutex_lock(&lock);
     for (int i = 0; i < BLOCKS && !found; i++)
         if ((found = !blocks[i].base))
-            blocks[i] = (block){base, bytes, type};
+            blocks[i] = (block){base, bytes, type, current};
     pthread_mutex_unlock(&lock);
     return found;
 }
@@ -168,12 +178,20 @@ static block block_of(const void *p)
 }
 
 /* Whether it is known to CUDA. */
-static bool check_range(const void *p, size_t bytes)
+static bool check_range(const void *p, size_t bytes, int gpu)
 {
     const block b = block_of(p);
     if (b.base && (const char *)p + bytes > b.base + b.bytes)
         stop("a copy goes beyond its block of memory");
+    if (b.base && b.type == cudaMemoryTypeDevice && b.gpu != gpu)
+        stop("a copy of one GPU has to do with the memory of another");
     return b.base != NULL;
+}
+
+bool standin_is_of_gpu(cudaStream_t s, const void *p, size_t bytes)
+{
+    const block b = block_of(p);
+    return check_range(p, bytes, s->gpu) && b.type == cudaMemoryTypeDevice;
 }
 
 cudaError_t cudaMemGetInfo(size_t *free_bytes, size_t *all_bytes)
@@ -182,7 +200,7 @@ cudaError_t cudaMemGetInfo(size_t *free_bytes, size_t *all_bytes)
     *all_bytes = memory_bytes;
     pthread_mutex_lock(&lock);
     for (int i = 0; i < BLOCKS; i++)
-        used += blocks[i].base && blocks[i].type == cudaMemoryTypeDevice ? blocks[i].bytes : 0;
+        used += blocks[i].base && blocks[i].type == cudaMemoryTypeDevice && blocks[i].gpu == current ? blocks[i].bytes : 0;
     pthread_mutex_unlock(&lock);
     *free_bytes = *all_bytes > used ? *all_bytes - used : 0;
     return cudaSuccess;
@@ -227,7 +245,7 @@ cudaError_t cudaPointerGetAttributes(struct cudaPointerAttributes *out, const vo
 
 cudaError_t cudaMemset(void *p, int value, size_t bytes)
 {
-    check_range(p, bytes);
+    check_range(p, bytes, current);
     memset(p, value, bytes);
     return lost() ? fail(cudaErrorLaunchFailure) : cudaSuccess;
 }
@@ -265,6 +283,8 @@ static void *stream_main(void *arg)
 void standin_run(cudaStream_t s, void (*run)(void *arg), void *arg)
 {
     calls_made++;
+    if (s->gpu != current)
+        stop("a stream is given work while another GPU is set");
     pthread_mutex_lock(&s->lock);
     while (s->put - s->done == DEPTH)
         pthread_cond_wait(&s->less, &s->lock);
@@ -280,6 +300,7 @@ cudaError_t cudaStreamCreateWithFlags(cudaStream_t *out, unsigned flags)
     if (!s)
         return fail(cudaErrorMemoryAllocation);
     s->random = ++streams * 2654435761u;
+    s->gpu = current;
     pthread_mutex_init(&s->lock, NULL);
     pthread_cond_init(&s->more, NULL);
     pthread_cond_init(&s->less, NULL);
@@ -337,8 +358,8 @@ static cudaError_t put_copy(cudaStream_t s, copy c)
         return cudaSuccess;
     if (lost())
         return fail(cudaErrorLaunchFailure);
-    const bool pinned = check_range(c.to, (c.rows - 1) * c.to_pitch + c.width) &
-                        (!c.from || check_range(c.from, (c.rows - 1) * c.from_pitch + c.width));
+    const bool pinned = check_range(c.to, (c.rows - 1) * c.to_pitch + c.width, s->gpu) &
+                        (!c.from || check_range(c.from, (c.rows - 1) * c.from_pitch + c.width, s->gpu));
     copy *arg = malloc(sizeof *arg);
     if (!arg)
         return fail(cudaErrorMemoryAllocation);
@@ -349,7 +370,7 @@ static cudaError_t put_copy(cudaStream_t s, copy c)
 
 cudaError_t cudaMemsetAsync(void *p, int value, size_t bytes, cudaStream_t s)
 {
-    if (!check_range(p, bytes))
+    if (!check_range(p, bytes, s->gpu))
         stop("memory that is not pinned is cleared on a stream");
     return put_copy(s, (copy){.to = p, .value = value, .width = bytes, .rows = 1});
 }
@@ -500,6 +521,8 @@ cudaError_t cudaEventElapsedTime(float *ms, cudaEvent_t from, cudaEvent_t to)
 __attribute__((constructor)) static void begin(void)
 {
     lost_at = number_of("PT_STANDIN_LOST", NEVER);
+    gpus = (int)number_of("PT_STANDIN_GPUS", 1);
     memory_bytes = number_of("PT_STANDIN_MEMORY", (uint64_t)4 << 30);
+    setenv("PROTRAIN_NCCL", "(none)", 0);
     shim_enqueue = standin_run; /* the shim's kernels go the same way */
 }

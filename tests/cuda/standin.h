@@ -4,10 +4,13 @@
 
 #include "cuda_runtime_api.h"
 
+#include <stdbool.h>
 #include <stdint.h>
 
 /* Puts run(arg) into the stream, whose turn it is later; run frees arg. */
-void standin_run(cudaStream_t s, void (*run)(void *arg), void *arg);
+__attribute__((visibility("default"))) void standin_run(cudaStream_t s, void (*run)(void *arg), void *arg);
+/* Whether that is all memory of the stream's GPU. */
+__attribute__((visibility("default"))) bool standin_is_of_gpu(cudaStream_t s, const void *p, size_t bytes);
 
 /* Who puts the shim's kernels into streams; NULL: they run at once. */
 extern void (*shim_enqueue)(cudaStream_t s, void (*run)(void *arg), void *arg);

@@ -59,7 +59,9 @@ static arguments command(const char *out, const char *steps)
                             "1e-3",
                             "--lr-schedule", "constant", "--weight-decay", "0.1", "--quiet", "--threads", "1", "--lanes", "4", "--steps",
                             steps,
-                            "--save-every", "2", "--resume", "--disk-memory", "64MiB"));
+                            "--save-every", "2", "--resume", "--disk-memory", "64MiB", "--device", run_device()));
+    if (on_gpu())
+        add_arguments(&a, WORDS("--host-memory", "64MiB"));
     return a;
 }
 
@@ -71,7 +73,7 @@ static void add_plan(arguments *a, int ranks)
     add_arguments(a, WORDS("--device-memory", much ? "64MiB" : "16MiB"));
     if (!given)
         return;
-    const plan_case c = {.type = PT_BF16, .batch = 4, .seq_len = 32, .clipping = true, .lanes = 4, .ranks = ranks};
+    const plan_case c = {.type = PT_BF16, .batch = 4, .seq_len = 32, .clipping = true, .lanes = 4, .ranks = ranks, .host_tier = on_gpu()};
     snprintf(plan, sizeof plan, "%s/plan.json", scratch);
     write_random_plan(&the_random, the_model, &c, plan);
     add_arguments(a, WORDS("--plan", plan));

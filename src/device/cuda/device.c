@@ -78,6 +78,15 @@ static int check_device(int ordinal, struct cudaDeviceProp *p, pt_error *e)
     return 0;
 }
 
+/* Of the GPU, whatever its number is in a process: FNV-1a of its UUID. */
+static uint64_t id_of(const struct cudaDeviceProp *p)
+{
+    uint64_t id = 0xcbf29ce484222325u;
+    for (size_t i = 0; i < sizeof p->uuid; i++)
+        id = (id ^ (unsigned char)p->uuid.bytes[i]) * 0x100000001b3u;
+    return id;
+}
+
 static void describe(cuda_device *d, const struct cudaDeviceProp *p, int threads)
 {
     device_info *info = &d->base.info;
@@ -118,6 +127,22 @@ static const device_table CUDA_TABLE = {
 #define EXPORT __attribute__((visibility("default")))
 
 EXPORT uint64_t protrain_module_seam(void) { return device_seam(); }
+
+/* The process has no context by that. */
+EXPORT int protrain_module_list(gpu_list *out, pt_error *e)
+{
+    struct cudaDeviceProp p;
+    pt_error why = {0};
+    int n;
+    *out = (gpu_list){0};
+    int failed = count_devices(&n, e);
+    for (int i = 0; i < n && out->n < GPUS_MOST && !failed; i++)
+        if (!check_device(i, &p, &why)) {
+            out->ordinal[out->n] = i;
+            out->id[out->n++] = id_of(&p);
+        }
+    return failed || out->n ? failed : pt_fail(e, PT_FAILED, "%s", why.text);
+}
 
 /* The context, cuBLASLt's handle and its workspace are taken before the free memory is asked for. */
 EXPORT int protrain_module_open(const device_options *o, device **out, pt_error *e)

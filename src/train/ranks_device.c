@@ -1,0 +1,115 @@
+/* ranks_device.c - which device each rank computes on.
+ *
+ * Of the ranks on a machine that see the same GPUs, the first takes the first of them, the next the next. A launcher may let each rank see
+ * GPUs of its own (Slurm's --gpus-per-task): then each takes its first. More ranks than GPUs share them where the GPUs were numbered
+ * (cuda:0,1), since what is asked for by number is meant so.
+ */
+#include "comm/linked.h"
+#include "comm/staged.h"
+#include "train/options.h"
+#include "train/ranks.h"
+
+#include <stdio.h>
+#include <string.h>
+
+/* What a rank says of the GPUs that it sees. */
+typedef struct sight { uint64_t machine, gpus; int n; } sight;
+
+static uint64_t sum_of(const gpu_list *g)
+{
+    uint64_t sum = 0xcbf29ce484222325u;
+    for (int i = 0; i < g->n; i++)
+        sum = (sum ^ g->id[i]) * 0x100000001b3u;
+    return sum;
+}
+
+static int refuse_alone(const pt_train_options *o, pt_error *e)
+{
+    gpu_list numbers;
+    int failed = device_numbers(o->device, &numbers, e);
+    if (!failed && numbers.n > 1)
+        return pt_fail(e, PT_USAGE, "`device` %.100s names %d GPUs, and this run has one rank: give `ranks` %d, or one GPU", o->device,
+                       numbers.n, numbers.n);
+    return failed;
+}
+
+static int refuse_few(const trainer *t, const gpu_list *g, int here, pt_error *e)
+{
+    char names[5 * GPUS_MOST + 8] = "cuda:";
+    for (int i = 0; i < g->n; i++)
+        snprintf(names + strlen(names), sizeof names - strlen(names), "%s%d", i ? "," : "", g->ordinal[i]);
+    return pt_fail(e, PT_USAGE, "%d ranks of this machine see %d usable GPU%s: give `ranks` %d, or `device` %.200s to let them share %s, "
+                   "or `device` cpu",
+                   here, g->n, g->n > 1 ? "s" : "", g->n * t->comm->ranks / here, names, g->n > 1 ? "GPUs" : "it");
+}
+
+/* The place of this rank among those that see what it sees, and their number. */
+static int find_place(const trainer *t, const gpu_list *g, int *place, int *here, pt_error *e)
+{
+    const comm *c = t->comm;
+    const sight own = {c->machine, sum_of(g), g->n};
+    sight all[COMM_RANKS_MOST];
+    int failed = comm_all_gather(t->comm, &own, sizeof own, all, e);
+    *place = *here = 0;
+    for (int r = 0; r < c->ranks && !failed; r++) {
+        if (!all[r].n != !own.n)
+            return pt_fail(e, PT_FAILED, "`device` %s: it %s, and rank %d %s: give all ranks GPUs, or `device` cpu", t->job.o.device,
+                           own.n ? "has a GPU" : "has none that it can use", r, own.n ? "has none" : "has one");
+        const bool same = all[r].machine == own.machine && all[r].gpus == own.gpus;
+        *place += same && r < c->rank;
+        *here += same;
+    }
+    return failed;
+}
+
+static int count_sharers(trainer *t, pt_error *e)
+{
+    const sight own = {t->comm->machine, t->gpu_id, 1};
+    sight all[COMM_RANKS_MOST];
+    int failed = comm_all_gather(t->comm, &own, sizeof own, all, e);
+    t->ranks_on_gpu = 0;
+    for (int r = 0; r < t->comm->ranks && !failed; r++)
+        t->ranks_on_gpu += all[r].machine == own.machine && all[r].gpus == own.gpus;
+    return failed;
+}
+
+int ranks_choose_device(trainer *t, pt_error *e)
+{
+    pt_train_options *o = &t->job.o;
+    gpu_list g;
+    int place, here;
+    if (!t->comm)
+        return refuse_alone(o, e);
+    int failed = device_gpus(o->device, &g, e);
+    if (!failed)
+        failed = find_place(t, &g, &place, &here, e);
+    if (failed)
+        return failed;
+    if (!g.n) {
+        o->device = "cpu";
+        return 0;
+    }
+    if (here > g.n && !g.numbered)
+        return refuse_few(t, &g, here, e);
+    snprintf(t->gpu, sizeof t->gpu, "cuda:%d", g.ordinal[place % g.n]);
+    o->device = t->gpu;
+    t->gpu_id = g.id[place % g.n];
+    return count_sharers(t, e);
+}
+
+int ranks_reach_devices(trainer *t, pt_error *e)
+{
+    device *d = t->planning.device;
+    if (!t->comm || !device_is_gpu(d))
+        return 0;
+    char why[LINKED_WHY_BYTES];
+    step_shape_for_gpu(&t->own_shape, t->job.model);
+    int failed = comm_staged_open(t->comm, d, STAGED_BYTES, &t->by_host, e);
+    if (!failed)
+        failed = comm_linked_open(t->by_host, d, t->gpu_id, &t->device_comm, why, e);
+    if (failed)
+        return failed;
+    options_notice(&t->job.o, t->device_comm ? "the ranks' GPUs exchange by %s" : "the ranks' GPUs exchange through host memory: %s", why);
+    t->device_comm = t->device_comm ? t->device_comm : t->by_host;
+    return 0;
+}
