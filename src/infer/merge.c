@@ -14,6 +14,7 @@
 #include "model/weights.h"
 #include "train/companions.h"
 
+#include <float.h>
 #include <math.h>
 #include <stdlib.h>
 #include <string.h>
@@ -109,6 +110,17 @@ static void add_row(const merger *x, const param *p, int k, int64_t row, int64_t
         w[i] *= gain;
 }
 
+static int check_finite(const merger *x, const param *p, int64_t row0, int64_t n, const float *values, pt_error *e)
+{
+    const float bf16_most = 3.3961775e38f, most = x->type == PT_BF16 ? bf16_most : FLT_MAX; /* larger ones round to infinity */
+    for (int64_t i = 0; i < n * p->cols; i++)
+        if (!(fabsf(values[i]) <= most))
+            return pt_fail(e, PT_FAILED, "%s: with this adapter, row %lld of %s is not finite: a value of the adapter is too large, or "
+                                         "broken",
+                           x->o->adapter, (long long)(row0 + i / p->cols), p->part[0].name);
+    return 0;
+}
+
 static int get_rows(void *arg, int index, int64_t row0, int64_t n, float *out, pt_error *e)
 {
     merger *x = arg;
@@ -126,6 +138,8 @@ static int get_rows(void *arg, int index, int64_t row0, int64_t n, float *out, p
                 add_row(x, p, k, row0 + row - part->row0, magnitude_at, out + row * p->cols);
         magnitude_at += adapted ? part->rows : 0;
     }
+    if (!failed)
+        failed = check_finite(x, p, row0, n, out, e);
     if (x->o->progress)
         x->o->progress(x->o->arg, "merging", (uint64_t)index, (uint64_t)x->m->params_n);
     return failed;

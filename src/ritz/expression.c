@@ -8,14 +8,25 @@
 #include <stdlib.h>
 #include <string.h>
 
-enum { NESTING_MOST = 100, NAME_BYTES = 16 };
+enum { NESTING_MOST = 100, NAME_BYTES = 16, WORD_MOST = 255 };
 
 struct expression { muParserHandle_t parser; int64_t dim; double *x; };
 
-/* What muParser would take though it is no formula, and how deep parentheses go: it parses by recursion. */
+enum { CLASS_NONE, CLASS_NAME, CLASS_OPERATOR };
+
+static int class_of(char c)
+{
+    if (isalnum((unsigned char)c) || c == '_' || c == '.')
+        return CLASS_NAME;
+    return isspace((unsigned char)c) || strchr("(),", c) ? CLASS_NONE : CLASS_OPERATOR;
+}
+
+/* What muParser would take though it is no formula, how deep parentheses go, since it parses by recursion, and how long names, numbers
+ * and runs of operators are, since it copies a wrong one into a buffer of 2 KiB. */
+
 static int check_text(const char *where, const char *key, const char *text, pt_error *e)
 {
-    int depth = 0;
+    int depth = 0, word = 0;
     if (strlen(text) > EXPRESSION_BYTES)
         return pt_fail(e, PT_FAILED, "%s: %s has %zu characters, but at most %d are possible", where, key, strlen(text), EXPRESSION_BYTES);
     for (const char *c = text; *c; c++) {
@@ -24,6 +35,10 @@ static int check_text(const char *where, const char *key, const char *text, pt_e
             return pt_fail(e, PT_FAILED, "%s: %s, column %td: %s", where, key, c - text + 1, equals ? "an assignment is not possible; == "
                                                                                                       "compares"
                            : "invalid character");
+        word = class_of(*c) && c > text && class_of(*c) == class_of(c[-1]) ? word + 1 : 1;
+        if (word > WORD_MOST && class_of(*c))
+            return pt_fail(e, PT_FAILED, "%s: %s, column %td: a name, a number or a run of operators of more than %d characters", where,
+                           key, c - text + 1 - WORD_MOST, WORD_MOST);
         depth += (*c == '(' || *c == '?') - (*c == ')');
         if (depth > NESTING_MOST)
             return pt_fail(e, PT_FAILED, "%s: %s, column %td: nested deeper than %d", where, key, c - text + 1, NESTING_MOST);
@@ -84,9 +99,12 @@ int expression_open(const char *where, const char *key, const char *text, int64_
     for (int64_t j = 0; j < dim; j++)
         x->x[j] = 0.5;
     int results = 1;
-    if (!mupError(x->parser))
+    bool wrong = mupError(x->parser); /* asking takes it back */
+    if (!wrong) {
         mupEvalMulti(x->parser, &results);
-    if (mupError(x->parser))
+        wrong = mupError(x->parser);
+    }
+    if (wrong)
         failed = parser_error(where, key, text, x, e);
     else if (results != 1)
         failed = pt_fail(e, PT_FAILED, "%s: %s has %d results, separated by commas; one is needed", where, key, results);

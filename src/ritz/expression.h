@@ -6,7 +6,7 @@
 
 #include <stdint.h>
 
-enum { EXPRESSION_BYTES = 1 << 16 };
+enum { EXPRESSION_BYTES = 19999 }; /* muParser takes no more */
 
 typedef struct expression expression;
 

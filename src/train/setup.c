@@ -200,7 +200,11 @@ static int open_references(trainer *t, pt_error *e)
         failed = ranks_wait(t, e);
     if (failed || leads)
         return failed;
-    failed = open_training(t, false, e);
+    char path[FILE_PATH_BYTES];
+    failed = path_join(path, t->out.path, "reference.bin", e);
+    if (!failed && !path_exists(path))
+        return pt_fail(e, PT_FAILED, "%s cannot be seen by this rank: with `task` dpo, all ranks have to see the same output folder", path);
+    failed = failed ? failed : open_training(t, false, e);
     return failed || !t->job.eval ? failed : open_held(t, false, e);
 }
 

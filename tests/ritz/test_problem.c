@@ -85,6 +85,32 @@ static void bad_files_get_a_sentence(void **state)
     assert_int_equal(problem_text_open("p.json", deep, strlen(deep), &p, &e), PT_FAILED);
     problem_close(&p);
     assert_non_null(strstr(e.text, "nested deeper than 100"));
+    static const char long_of[] = {'a', '9', '#', '!'}; /* muParser would copy them into a buffer of its own */
+    for (size_t i = 0; i < sizeof long_of; i++) {
+        strcpy(deep, "{\"dim\": 1, \"f\": \"");
+        memset(deep + strlen(deep), long_of[i], 3000);
+        memcpy(deep + strlen("{\"dim\": 1, \"f\": \"") + 3000, "\"}", 3);
+        assert_int_equal(problem_text_open("p.json", deep, strlen(deep), &p, &e), PT_FAILED);
+        problem_close(&p);
+        assert_non_null(strstr(e.text, "more than 255 characters"));
+    }
+}
+
+static void the_longest_expression_is_taken_and_a_longer_one_is_named(void **state)
+{
+    (void)state;
+    static char text[40000];
+    for (int terms = 6666; terms <= 6667; terms++) { /* of 3 characters, behind 1 */
+        problem p;
+        pt_error e = {0};
+        strcpy(text, "{\"dim\": 1, \"f\": \"1");
+        for (int i = 0; i < terms; i++)
+            strcat(text, "+x1");
+        strcat(text, "\"}");
+        assert_int_equal(problem_text_open("p.json", text, strlen(text), &p, &e), terms == 6666 ? 0 : PT_FAILED);
+        problem_close(&p);
+        assert_true(terms == 6666 || strstr(e.text, "at most 19999"));
+    }
 }
 
 static void damaged_files_are_refused_or_readable(void **state)
@@ -106,6 +132,7 @@ int main(void)
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(a_file_says_what_is_solved),
         cmocka_unit_test(bad_files_get_a_sentence),
+        cmocka_unit_test(the_longest_expression_is_taken_and_a_longer_one_is_named),
         cmocka_unit_test(damaged_files_are_refused_or_readable),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
