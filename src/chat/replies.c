@@ -66,7 +66,9 @@ static int first_special(const chat_call *c, const char *s, size_t n, size_t *be
     int failed = encoder_run(c->encoder, s + blank, looked, 0, &ids, c->error);
     if (!failed && ids.n && chat_is_special(c->tokenizer, ids.ids[0])) {
         failed = tokenizer_id_bytes(c->tokenizer, ids.ids[0], false, false, &bytes, &length, c->error);
-        *behind = blank + length;
+        /* A tokenizer may have changed the text before it found the token: then it does not stand here. */
+        const bool literal = !failed && length <= n - blank && !memcmp(s + blank, bytes, length);
+        *behind = literal ? blank + length : 0;
     }
     id_list_free(&ids);
     return failed;
