@@ -207,27 +207,47 @@ static void many_replies_are_found(void **state)
     setup_close(&s);
 }
 
+/* A tokenizer that changes texts before it looks for its tokens. */
+static void set_normalizer(setup *s, json_t *normalizer)
+{
+    pt_error e = {0};
+    json_t *json, *token;
+    size_t i;
+    char path[128];
+    snprintf(path, sizeof path, "%s/tokenizer.json", s->dir);
+    if (json_file_load(path, 0, &json, &e))
+        fail_msg("%s", e.text);
+    json_object_set_new(json, "normalizer", normalizer);
+    json_array_foreach(json_object_get(json, "added_tokens"), i, token)
+        json_object_set_new(token, "normalized", json_true());
+    assert_int_equal(json_dump_file(json, path, 0), 0);
+    json_decref(json);
+    encoder_close(s->c);
+    tokenizer_close(s->t);
+    if (tokenizer_open(s->dir, &s->t, &e) || encoder_open(s->t, &s->c, &e))
+        fail_msg("%s", e.text);
+}
+
 /* Ids do not have the text's bytes then. */
 static void tokenizers_may_normalize(void **state)
 {
     setup s;
-    pt_error e = {0};
-    json_t *json;
-    char path[128];
     setup_open(&s, TURNS PROMPT, false);
-    snprintf(path, sizeof path, "%s/tokenizer.json", s.dir);
-    if (json_file_load(path, 0, &json, &e))
-        fail_msg("%s", e.text);
-    json_object_set_new(json, "normalizer", json_pack("{s:s}", "type", "NFC"));
-    assert_int_equal(json_dump_file(json, path, 0), 0);
-    json_decref(json);
-    encoder_close(s.c);
-    tokenizer_close(s.t);
-    if (tokenizer_open(s.dir, &s.t, &e) || encoder_open(s.t, &s.c, &e))
-        fail_msg("%s", e.text);
+    set_normalizer(&s, json_pack("{s:s}", "type", "NFC"));
     learned_is(&s, "[{\"role\": \"user\", \"content\": \"e\\u0301\"}, {\"role\": \"assistant\", \"content\": \"a e\\u0301\"}, "
                    "{\"role\": \"user\", \"content\": \"b\"}, {\"role\": \"assistant\", \"content\": \"e\\u0301 c\"}]",
                "a \u00e9<|im_end|>$\u00e9 c<|im_end|>$");
+    setup_close(&s);
+}
+
+/* A special token may stand for less text than it has: a reply ends no further than its text. */
+static void a_token_that_is_longer_than_its_text_ends_with_it(void **state)
+{
+    setup s;
+    setup_open(&s, "{% for m in messages %}{% if m.role == 'user' %}Q{{ m.content }}\n{% else %}A{{ m.content }}}{% endif %}{% endfor %}"
+                   "{% if add_generation_prompt %}A{% endif %}", false);
+    set_normalizer(&s, json_pack("{s:s, s:{s:s}, s:s}", "type", "Replace", "pattern", "String", "}", "content", "<|end|>"));
+    learned_is(&s, "[{\"role\": \"user\", \"content\": \"b\"}, {\"role\": \"assistant\", \"content\": \"a\"}]", "a<|end|>$");
     setup_close(&s);
 }
 
@@ -326,7 +346,7 @@ int main(void)
         cmocka_unit_test(tool_calls_are_learned), cmocka_unit_test(calls_without_their_content_are_found),
         cmocka_unit_test(several_tokens_may_end_a_reply), cmocka_unit_test(what_a_tool_says_is_never_learned),
         cmocka_unit_test(many_replies_are_found), cmocka_unit_test(tokenizers_may_normalize),
-        cmocka_unit_test(what_cannot_be_found_is_refused),
+        cmocka_unit_test(a_token_that_is_longer_than_its_text_ends_with_it), cmocka_unit_test(what_cannot_be_found_is_refused),
         cmocka_unit_test(the_beginning_is_there_once), cmocka_unit_test(templates_are_found)};
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
