@@ -97,10 +97,12 @@ static void each_way_is_what_a_plan_of_its_own_says(void **state)
     }
     json_t *plan = plan_of(256 << 20, PT_OPTIMIZER_ADAMW, NULL, &text), *part;
     free(text);
-    part = plan_of(256 << 20, PT_OPTIMIZER_ADAMW, frozen, &text); /* the ways are the same, whatever is trained */
+    part = plan_of(256 << 20, PT_OPTIMIZER_ADAMW, frozen, &text);
     free(text);
-    for (int i = 0; i < 2; i++)
-        assert_int_equal(peak(part, names[i], true), peak(plan, names[i], true));
+    for (int i = 0; i < 2; i++) { /* the ways are the same, whatever is trained, but for what is measured anew */
+        const double a = (double)peak(part, names[i], true), b = (double)peak(plan, names[i], true);
+        assert_true(fabs(a / b - 1) < 0.1);
+    }
     json_decref(part);
     json_decref(plan);
 }
