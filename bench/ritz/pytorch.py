@@ -40,7 +40,9 @@ def run_ours(program, dim, width, steps, threads):
         command = [program, "ritz", "--problem", "schroedinger-cosine", "--dim", dim, "--n", POINTS, "--width", width, "--blocks", BLOCKS, "--lr", LR,
                    "--lr-schedule", "constant", "--steps", steps + 3, "--threads", threads, "--eval-every", 0, "--eval-n", 1, "--out", out, "--quiet",
                    "--device", "cpu"]
-        process, peak = subprocess.Popen([str(word) for word in command], stdout=subprocess.DEVNULL,
+        # muParser brings OpenMP along, which would bind us to one processor by these variables.
+        environment = {key: value for key, value in os.environ.items() if not key.startswith("OMP_")}
+        process, peak = subprocess.Popen([str(word) for word in command], stdout=subprocess.DEVNULL, env=environment,
                                          preexec_fn=lambda: os.sched_setaffinity(0, PROCESSORS)), 0
         while process.poll() is None:
             try:
