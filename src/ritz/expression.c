@@ -1,6 +1,5 @@
 #include "ritz/expression.h"
-
-#include <muParserDLL.h>
+#include "ritz/muparser.h"
 
 #include <ctype.h>
 #include <math.h>
@@ -10,7 +9,7 @@
 
 enum { NESTING_MOST = 100, NAME_BYTES = 16, WORD_MOST = 255 };
 
-struct expression { muParserHandle_t parser; int64_t dim; double *x; };
+struct expression { const muparser *mup; muParserHandle_t parser; int64_t dim; double *x; };
 
 enum { CLASS_NONE, CLASS_NAME, CLASS_OPERATOR };
 
@@ -51,11 +50,11 @@ static void on_error(muParserHandle_t parser) { (void)parser; } /* mupError() as
 static int parser_error(const char *where, const char *key, const char *text, const expression *x, pt_error *e)
 {
     char token[48], message[160], more[32] = "";
-    snprintf(token, sizeof token, "%s", mupGetErrorToken(x->parser));
-    snprintf(message, sizeof message, "%s", mupGetErrorMsg(x->parser));
+    snprintf(token, sizeof token, "%s", x->mup->GetErrorToken(x->parser));
+    snprintf(message, sizeof message, "%s", x->mup->GetErrorMsg(x->parser));
     if (x->dim > 1)
         snprintf(more, sizeof more, " to x%lld", (long long)x->dim);
-    const int position = mupGetErrorPos(x->parser), end = (int)strlen(text), at = position < end ? position : end;
+    const int position = x->mup->GetErrorPos(x->parser), end = (int)strlen(text), at = position < end ? position : end;
     if ((isalpha((unsigned char)token[0]) || token[0] == '_') && at >= 0)
         return pt_fail(e, PT_FAILED,
                        "%s: %s, column %d: \"%s\" is unknown; use x1%s, pi, e, d and the functions of muParser", where, key, at + 1, token,
@@ -71,38 +70,40 @@ static void define(expression *x)
     char name[NAME_BYTES];
     for (int64_t j = 0; j < x->dim; j++) {
         snprintf(name, sizeof name, "x%d", (int)j + 1);
-        mupDefineVar(x->parser, name, x->x + j);
+        x->mup->DefineVar(x->parser, name, x->x + j);
         if (x->dim <= 3)
-            mupDefineVar(x->parser, letters[j], x->x + j);
+            x->mup->DefineVar(x->parser, letters[j], x->x + j);
     }
-    mupDefineConst(x->parser, "pi", 3.14159265358979323846);
-    mupDefineConst(x->parser, "e", 2.71828182845904523536);
-    mupDefineConst(x->parser, "d", (double)x->dim);
+    x->mup->DefineConst(x->parser, "pi", 3.14159265358979323846);
+    x->mup->DefineConst(x->parser, "e", 2.71828182845904523536);
+    x->mup->DefineConst(x->parser, "d", (double)x->dim);
 }
 
 int expression_open(const char *where, const char *key, const char *text, int64_t dim, expression **out, pt_error *e)
 {
     *out = NULL;
+    const muparser *mup;
     int failed = check_text(where, key, text, e);
+    failed = failed ? failed : muparser_load(&mup, e);
     if (failed)
         return failed;
     expression *x = calloc(1, sizeof *x);
     if (x)
-        *x = (expression){mupCreate(muBASETYPE_FLOAT), dim, calloc((size_t)dim, sizeof *x->x)};
+        *x = (expression){mup, mup->Create(muBASETYPE_FLOAT), dim, calloc((size_t)dim, sizeof *x->x)};
     if (!x || !x->x || !x->parser) {
         expression_close(x);
         return pt_fail(e, PT_FAILED, "out of memory");
     }
-    mupSetErrorHandler(x->parser, on_error);
+    x->mup->SetErrorHandler(x->parser, on_error);
     define(x);
-    mupSetExpr(x->parser, text);
+    x->mup->SetExpr(x->parser, text);
     for (int64_t j = 0; j < dim; j++)
         x->x[j] = 0.5;
     int results = 1;
-    bool wrong = mupError(x->parser); /* asking takes it back */
+    bool wrong = x->mup->Error(x->parser); /* asking takes it back */
     if (!wrong) {
-        mupEvalMulti(x->parser, &results);
-        wrong = mupError(x->parser);
+        x->mup->EvalMulti(x->parser, &results);
+        wrong = x->mup->Error(x->parser);
     }
     if (wrong)
         failed = parser_error(where, key, text, x, e);
@@ -121,7 +122,7 @@ void expression_close(expression *x)
     if (!x)
         return;
     if (x->parser)
-        mupRelease(x->parser);
+        x->mup->Release(x->parser);
     free(x->x);
     free(x);
 }
@@ -130,8 +131,8 @@ void expression_values(expression *x, int64_t n, int64_t dim, const double *poin
 {
     for (int64_t i = 0; i < n; i++) {
         memcpy(x->x, points + i * dim, (size_t)dim * sizeof *points);
-        out[i] = mupEval(x->parser);
-        if (mupError(x->parser))
+        out[i] = x->mup->Eval(x->parser);
+        if (x->mup->Error(x->parser))
             out[i] = NAN;
     }
 }

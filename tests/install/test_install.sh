@@ -35,6 +35,7 @@ echo '#include <protrain.h>' >"$root/alone.c"
 soname=$(readelf -d "$root/train" | sed -n 's/.*NEEDED.*\[\(libprotrain[^]]*\)\]/\1/p')
 [ "$soname" = libprotrain.so.0 ] || fail "the program wants '$soname', not libprotrain.so.0"
 
+ldd "$library" | grep -q libgomp && fail "OpenMP is loaded, which binds threads by OMP_PROC_BIND"
 nm -D --defined-only "$library" | awk '$2 != "A" {print $3}' | sed 's/@.*//' | sort >"$root/shown"
 sed -n 's/^PT_API.*[ *]\(pt_[a-z_]*\)(.*/\1/p' "$source"/include/*.h | sort >"$root/promised"
 diff "$root/promised" "$root/shown" || fail "the library's symbols are not those of its headers"
