@@ -300,9 +300,9 @@ static int say_misfit(const search *x, pt_error *e)
             return pt_fail(e, PT_DOES_NOT_FIT, "the run needs %s of %s memory, but the budget is %s: give %s, or more of another tier",
                            size_format(least, x->least[t]), tier_names[t], size_format(has, x->p->budget[t]), m->change);
     return pt_fail(e, PT_DOES_NOT_FIT,
-                   "the run needs %s even with everything recomputed, but the budget is %s: give %s, or lower `width`, "
-                   "`micro_batch` or `n`", size_format(least, x->least[TIER_DEVICE]),
-                   size_format(has, x->p->budget[TIER_DEVICE]), m->change);
+                   "the run needs %s even with everything recomputed, but the budget is %s: give %s, or lower `width`%s",
+                   size_format(least, x->least[TIER_DEVICE]), size_format(has, x->p->budget[TIER_DEVICE]), m->change,
+                   x->p->visit > 1 ? " or `micro_batch`" : " or `blocks`");
 }
 
 int ritz_plan_choose(const ritz_planning *p, plan *out, ritz_step_forecast *about, pt_error *e)
