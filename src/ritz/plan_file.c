@@ -58,8 +58,8 @@ static int check_counts(const char *path, const plan *p, const ritz_space *s, pt
         return failed;
     if (p->visit > RITZ_VISIT_MOST || p->micro_batch != p->visit * s->unit_rows)
         return pt_fail(e, PT_FAILED,
-                       "%s: \"micro_batch\" is %lld and \"visit\" %d; micro_batch must be visit, which is from 1 to %d, times %lld points",
-                       path, (long long)p->micro_batch, p->visit, RITZ_VISIT_MOST, (long long)s->unit_rows);
+                       "%s: \"visit\" is %d and \"micro_batch\" %lld; micro_batch must be visit, which is from 1 to %d, times %lld points",
+                       path, p->visit, (long long)p->micro_batch, RITZ_VISIT_MOST, (long long)s->unit_rows);
     if (p->n_buffer < most || p->n_update < 1 || p->n_swap < 2)
         return pt_fail(e, PT_FAILED, "%s: \"n_buffer\" must be at least %d, \"n_update\" 1 and \"n_swap\" 2", path, most);
     if (p->update != UPDATE_END)
