@@ -2,6 +2,7 @@
  * what a new adapter is; going on, evaluating and merging; and what is refused. */
 #include "protrain.h"
 
+#include <float.h>
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stddef.h>
@@ -611,6 +612,31 @@ static void adapters_that_do_not_belong_are_refused(void **state)
     fixture_close(&neox.f);
 }
 
+/* Of finite values, which only together are too much. */
+static void an_adapter_that_makes_weights_infinite_is_not_merged(void **state)
+{
+    (void)state;
+    adapted a;
+    pt_merge_options o;
+    pt_error e = {0};
+    char out[200], copy[200];
+    const float large[] = {FLT_MAX, FLT_MAX, FLT_MAX, FLT_MAX};
+    adapted_open(&a, "llama");
+    snprintf(out, sizeof out, "%s/infinite", scratch);
+    snprintf(copy, sizeof copy, "%s/large", scratch);
+    copy_adapter(&a, copy, NULL, NULL);
+    overwrite(copy, NULL, large, sizeof large);
+    pt_merge_defaults(&o);
+    o.model = a.f.folder;
+    o.adapter = copy;
+    o.out = out;
+    assert_int_equal(pt_merge(&o, &e), PT_FAILED);
+    if (!strstr(e.text, copy) || !strstr(e.text, "of model.layers.") || !strstr(e.text, "is not finite"))
+        fail_msg("%s", e.text);
+    assert_false(path_exists(out));
+    fixture_close(&a.f);
+}
+
 static void damaged_adapters_are_refused(void **state)
 {
     (void)state;
@@ -653,6 +679,7 @@ int main(void)
         cmocka_unit_test(options_that_mean_nothing_are_refused),
         cmocka_unit_test(adapters_that_do_not_belong_are_refused),
         cmocka_unit_test(damaged_adapters_are_refused),
+        cmocka_unit_test(an_adapter_that_makes_weights_infinite_is_not_merged),
     };
     return cmocka_run_group_tests(tests, scratch_make, scratch_remove);
 }
