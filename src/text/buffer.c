@@ -3,7 +3,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-/* Makes room for `extra` more items of `size` bytes in *items, which holds n of `*capacity`. */
+/* Makes room for `extra` more items of `size` bytes in *items, which has n of at most *capacity. */
 static int grow(void **items, size_t n, size_t *capacity, size_t extra, size_t size, pt_error *e)
 {
     if (extra <= *capacity - n)

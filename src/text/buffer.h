@@ -1,4 +1,4 @@
-/* buffer.h - appending to the growing lists of tokenizer.h; they at least double when they grow. */
+/* buffer.h - appends to the lists of tokenizer.h, whose capacity at least doubles when it grows. */
 #ifndef PT_TEXT_BUFFER_H
 #define PT_TEXT_BUFFER_H
 

@@ -1,12 +1,12 @@
 /* encoder.c - text → ids, with the scratch memory of one thread.
  *
- *   text ─ parts of at most about 1 MiB (tokenizer_cut) ─ runs of good and of bad UTF-8
+ *   text ─ parts of at most about 1 MiB (tokenizer_cut) ─ runs of valid and of invalid UTF-8
  *        ─ added tokens found in raw text | pieces between them
  *        ─ normalizer ─ added tokens found in normalized text | spans between them
  *        ─ pre-tokenizer ─ words ─ BPE ─ ids
  *
- * Bad UTF-8 parts the text: its bytes become ids by themselves, and what follows goes on as if it had
- * stood behind a cut. Nothing is allocated per word; buffers grow to the longest part. */
+ * Invalid UTF-8 splits the text: its bytes become ids of their own, and the text after them is encoded as after a cut. Nothing is allocated
+ * per word; buffers grow to the longest part. */
 #include "text/buffer.h"
 #include "text/tokenizer_parts.h"
 #include "text/utf8.h"
@@ -20,7 +20,7 @@ struct encoder {
     bpe_scratch model;
     pattern_scratch patterns;
     text_buffer normalized[2];
-    text_buffer *steps; /* of the pre-tokenizer, one each */
+    text_buffer *steps; /* a buffer for each step of the pre-tokenizer */
     bool plain;
     id_list *out;
 };
@@ -63,7 +63,7 @@ static int encode_word(void *context, const char *word, size_t n, pt_error *e)
     return bpe_word(&c->t->model, &c->model, word, n, c->out, e);
 }
 
-/* A piece between added tokens found in raw text. */
+/* Encodes a piece between added tokens in raw text. */
 static int encode_piece(encoder *c, const char *text, size_t n, span_start start, pt_error *e)
 {
     const tokenizer *t = c->t;
@@ -85,7 +85,7 @@ static int encode_piece(encoder *c, const char *text, size_t n, span_start start
     return status;
 }
 
-/* A run of well-formed UTF-8. */
+/* Encodes a run of well-formed UTF-8. */
 static int encode_text(encoder *c, const char *text, size_t n, span_start start, pt_error *e)
 {
     token_search search = {0};
@@ -102,7 +102,7 @@ static int encode_text(encoder *c, const char *text, size_t n, span_start start,
     return status;
 }
 
-/* A run of bytes that are not UTF-8, at `offset` of the caller's text. */
+/* Encodes a run of bytes that are not UTF-8, at `offset` in the caller's text. */
 static int encode_bytes(encoder *c, const char *bytes, size_t n, size_t offset, pt_error *e)
 {
     const bpe *model = &c->t->model;
@@ -140,7 +140,7 @@ static int encode_part(encoder *c, const char *text, size_t n, size_t offset, sp
     return status;
 }
 
-/* Gives back what an unusually long part has made grow. */
+/* Frees buffers that an unusually long part has enlarged. */
 static void trim(encoder *c)
 {
     for (int i = 0; i < 2; i++)
