@@ -14,7 +14,7 @@ typedef struct bytes {
     size_t n, capacity;
 } bytes;
 
-/* Makes room for `more` bytes after the n that are in use. */
+/* Makes room for `more` bytes after the first n. */
 static inline int bytes_reserve(bytes *b, size_t more, pt_error *e)
 {
     if (b->capacity - b->n >= more)

@@ -24,7 +24,7 @@ static int end_field(csv_reader *c, pt_error *e)
     return 0;
 }
 
-/* 1: the row is one, 0: it was an empty line. */
+/* 1: a row has ended; 0: the line is empty. */
 static int end_row(csv_reader *c, pt_error *e)
 {
     int rc = end_field(c, e);
@@ -47,7 +47,7 @@ static int misplaced(const csv_reader *c, pt_error *e)
     return pt_fail(e, PT_FAILED, "line %llu: %s", (unsigned long long)c->line, what);
 }
 
-/* One byte outside of quotes. 1: it ended a row. */
+/* Takes one byte outside of quotes. 1: it ended a row. */
 static int take_bare(csv_reader *c, char byte, pt_error *e)
 {
     if (c->state == CSV_RETURN && byte != '\n')
@@ -71,7 +71,7 @@ static int take_bare(csv_reader *c, char byte, pt_error *e)
     }
 }
 
-/* What of p belongs to the field in quotes: up to the next quote. */
+/* Takes the bytes of p up to the next quote, which belong to the quoted field. */
 static int take_quoted(csv_reader *c, const char *p, size_t n, size_t *at, pt_error *e)
 {
     const char *quote = memchr(p + *at, '"', n - *at);
