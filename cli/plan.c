@@ -97,7 +97,7 @@ static int parse(session *s, int argc, char **argv, pt_error *e)
     return args_parse(argc, argv, usage, table, sizeof table / sizeof *table, e);
 }
 
-/* If nothing fits, stderr has the reason, and only the ways to train the model are printed. */
+/* If nothing fits, stderr has the reason, and this prints only what would make the model fit. */
 static int print(const session *s, const pt_plan *p, bool fits, pt_error *e)
 {
     char *text = s->json ? pt_plan_json(p) : pt_plan_text(p);

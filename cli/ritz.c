@@ -184,7 +184,7 @@ static int run_steps(ritz_session *s, pt_ritz *r, bool *stopped, pt_error *e)
     return more;
 }
 
-/* What a resumed run has behind it. */
+/* Checks --steps against the steps that a resumed run has done. */
 static int check_done(ritz_session *s, const pt_ritz_summary *m, pt_error *e)
 {
     char text[160];
@@ -198,7 +198,7 @@ static int check_done(ritz_session *s, const pt_ritz_summary *m, pt_error *e)
     return 0;
 }
 
-enum { FORECAST_STEPS = 100 }; /* fewer are done before their time is known */
+enum { FORECAST_STEPS = 100 }; /* a shorter run ends before its time can be forecast */
 
 int ritz_train(ritz_session *s, bool *stopped, pt_error *e)
 {
@@ -256,7 +256,7 @@ static void take_choices(ritz_session *s)
     s->o.arg = &s->bar;
 }
 
-/* What an interrupt has left. */
+/* What an interrupted run leaves, for its message. */
 static const char *kept_of(const ritz_session *s)
 {
     if (!s->o.out || s->gradient_variance)
