@@ -52,7 +52,7 @@ static int parse(session *s, int argc, char **argv, pt_error *e)
         {"--dtype", ARG_CHOICE, &s->precision, "bf16|fp32", "type of the computation; default bf16", false},
         {"--device", ARG_STRING, &o->device, "NAME", "auto (a usable GPU, else the CPU), cpu, cuda or cuda:N", false},
         {"--threads", ARG_INT32, &o->threads, "N", "default: all cores available to the process", false},
-        {"--device-memory", ARG_SIZE, &o->device_memory, "SIZE", "memory budget; on a CPU, of RAM", false},
+        {"--device-memory", ARG_SIZE, &o->device_memory, "SIZE", "memory budget, such as 8GiB; on a CPU, of RAM", false},
         {"--quiet", ARG_FLAG, &s->quiet, NULL, "no progress bar and no speed at the end", false},
     };
     int failed = args_parse(argc, argv, usage, table, sizeof table / sizeof *table, e);

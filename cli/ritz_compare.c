@@ -1,4 +1,4 @@
-/* ritz_compare.c - compares kinds of points, by the errors of the same run or by the gradient's variance: tables and pictures. */
+/* The same run with several kinds of points, and how much the gradient varies with them: tables and pictures. */
 #include "ritz.h"
 
 #include "base/error.h"
@@ -17,11 +17,11 @@
 
 enum { CURVE_MOST = 4096 };
 
-/* The errors of the runs with one kind of points, by seed and step. */
+/* Errors of a kind's runs: a column of steps, one a seed. */
 typedef struct outcome {
     int n, seeds;
     double *step, *l2;           /* (seeds, n) */
-    double *median, *band, *last; /* last: (seeds, 2), L2 and H1 at the end */
+    double *median, *band, *last; /* last: of each seed, L2 and H1 */
 } outcome;
 
 static int ascending(const void *a, const void *b)
@@ -44,7 +44,7 @@ static int run_folder(const char *out, pt_ritz_points kind, int seed, char folde
     return path_join(folder, out, name, e);
 }
 
-/* Reads the errors of a finished run, for as many steps as all seeds have. */
+/* The errors of a run that is done; as many steps as all seeds have. */
 static int read_outcome(const char *folder, int seed, outcome *to, pt_error *e)
 {
     double *l2 = NULL, *h1 = NULL;
@@ -107,7 +107,7 @@ static bool outcome_open(outcome *o, int seeds)
     return true;
 }
 
-/* Writes a line per kind, for the terminal or the page. */
+/* A line a kind, for the terminal or the page. */
 static void write_table(FILE *out, bool html, const pt_ritz_points *kinds, const outcome *o, int n, double *work)
 {
     fprintf(out, html ? "<table><tr><th>points</th><th>L2 error</th><th>least</th><th>largest</th><th>H1 error</th></tr>\n"
@@ -128,7 +128,7 @@ static void write_table(FILE *out, bool html, const pt_ritz_points *kinds, const
         fputs("</table>\n", out);
 }
 
-/* lead: the first paragraph. */
+/* lead: a paragraph. */
 static int write_comparison(const char *file, const char *title, const char *lead, const pt_ritz_points *kinds, const outcome *o, int n,
                             double *work, pt_error *e)
 {
@@ -187,9 +187,9 @@ int ritz_compare(ritz_session *s, pt_error *e)
     return failed;
 }
 
-/* ---- the page of an existing comparison ---- */
+/* ---- the page of a comparison that is there ---- */
 
-/* The number of seeds 0, 1, ... of a kind whose runs have errors. */
+/* Seeds 0, 1, ... of a kind that have errors. */
 static int count_runs(const char *folder, pt_ritz_points kind)
 {
     char run[FILE_PATH_BYTES];

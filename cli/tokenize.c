@@ -69,7 +69,7 @@ static int encode(pt_tokenizer *t, const options *o, const char *text, size_t by
     return failed;
 }
 
-/* ---- decoding ---- */
+/* ---- the way back ---- */
 
 typedef struct ids { uint32_t *v; size_t n; } ids;
 
@@ -101,7 +101,7 @@ static int read_json(const char *text, size_t bytes, ids *out, pt_error *e)
 {
     json_error_t bad;
     char reason[JSON_REASON_BYTES];
-    const size_t mark = bytes >= 3 && !memcmp(text, "\xEF\xBB\xBF", 3) ? 3 : 0; /* a byte order mark */
+    const size_t mark = bytes >= 3 && !memcmp(text, "\xEF\xBB\xBF", 3) ? 3 : 0; /* of byte order */
     json_t *root = json_loadb(text + mark, bytes - mark, JSON_ALLOW_NUL, &bad);
     int failed = 0;
     if (!root)

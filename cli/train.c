@@ -124,7 +124,7 @@ static int parse(session *s, int argc, char **argv, pt_error *e)
          "changes the result; default: one, or one for each usable GPU",
          false},
         {"--threads", ARG_INT32, &o->threads, "N", "default: all cores available to the process", false},
-        {"--device-memory", ARG_SIZE, &o->device_memory, "SIZE", "memory budget; on a CPU, of RAM", false},
+        {"--device-memory", ARG_SIZE, &o->device_memory, "SIZE", "memory budget, such as 8GiB; on a CPU, of RAM", false},
         {"--host-memory", ARG_SIZE, &o->host_memory, "SIZE", "RAM budget beside a GPU; on a CPU, RAM as a second tier", false},
         {"--disk-memory", ARG_SIZE, &o->disk_memory, "SIZE", "budget of disk space; 0: never use the disk", false},
         {"--disk-path", ARG_STRING, &o->disk_path, "DIR", "folder of the disk tier; default: one in --out", false},
@@ -388,7 +388,7 @@ static int interrupted(session *s, pt_trainer *t, const pt_step *last, pt_error 
     progress_clear(&s->bar);
     print_report(t, last);
     fprintf(stderr, "interrupted: a checkpoint is written; run the same command with --out '%s' --resume to continue\n", s->o.out);
-    return 128 + (caught ? caught : SIGTERM); /* 0: another rank got the signal */
+    return 128 + (caught ? caught : SIGTERM); /* another rank may have got the signal */
 }
 
 static int run(session *s, pt_trainer *t, pt_error *e)
