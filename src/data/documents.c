@@ -1,14 +1,15 @@
 #include "data/documents.h"
 
 #include "base/json.h"
-#include "data/bytes.h"
 #include "data/csv.h"
+#include "text/buffer.h"
 
 #include <ctype.h>
 #include <errno.h>
 #include <jansson.h>
 #include <stdbool.h>
 #include <stdio.h>
+#include <stdlib.h>
 #include <string.h>
 #include <unistd.h>
 
@@ -22,7 +23,7 @@ typedef struct input {
     uint64_t offset;       /* of the byte after the block */
     uint64_t line, column; /* of the next byte, from 1; kept for .json */
     size_t at, n;          /* the next byte in the block; the block's size */
-    bytes record;
+    text_buffer record;
     char block[BLOCK];
 } input;
 
@@ -163,8 +164,8 @@ static int give_record(input *in, record_place at, pt_error *e)
 {
     json_t *record;
     if (in->form == DOCUMENT_RECORD)
-        return give(in, at, in->record.p, in->record.n, e);
-    int rc = record_parse(in->path, at, in->record.p, in->record.n, &record, e);
+        return give(in, at, in->record.bytes, in->record.n, e);
+    int rc = record_parse(in->path, at, in->record.bytes, in->record.n, &record, e);
     if (rc == 0)
         rc = give_text(in, at, record, e);
     json_decref(record);
@@ -177,13 +178,13 @@ static int add_to_record(input *in, const char *p, size_t n, uint64_t line, pt_e
         return pt_fail(e, PT_FAILED, "%s: line %llu: a record of more than %d MiB: split it into several documents, or put its text into "
                                      "a .txt file", in->path, (unsigned long long)line,
                        DOCUMENT_RECORD_MAX >> 20);
-    return bytes_append(&in->record, p, n, e);
+    return text_buffer_append(&in->record, p, n, e);
 }
 
 static int give_line(input *in, pt_error *e)
 {
     size_t i = 0;
-    while (i < in->record.n && is_space(in->record.p[i]))
+    while (i < in->record.n && is_space(in->record.bytes[i]))
         i++;
     int rc = i < in->record.n ? give_record(in, (record_place){in->line, 1}, e) : 0;
     in->record.n = 0;
@@ -430,7 +431,7 @@ int documents_read(int fd, const char *path, data_kind kind, document_form form,
     in->sink = sink;
     in->line = in->column = 1;
     int rc = read_kind(in, kind, e);
-    free(in->record.p);
+    text_buffer_free(&in->record);
     free(in);
     return rc < 0 ? rc : 0;
 }

@@ -1,19 +1,20 @@
 #include "data/tokenize.h"
 
 #include "base/cores.h"
-#include "data/bytes.h"
 #include "data/documents.h"
 #include "data/formats.h"
 #include "data/unknown.h"
+#include "text/buffer.h"
+#include "text/utf8.h"
 
 #include <errno.h>
 #include <fcntl.h>
 #include <malloc.h>
 #include <pthread.h>
 #include <stdatomic.h>
+#include <stdlib.h>
 #include <string.h>
 #include <unistd.h>
-#include <utf8proc.h>
 
 enum {
     PIECE_BYTES = 256 << 10,
@@ -40,7 +41,7 @@ typedef struct job {
     bool last;             /* the last job */
     int rc;
     pt_error error;        /* why rc < 0 */
-    bytes text;
+    text_buffer text;
     segment *segments;
     size_t segments_n;
     id_list ids;
@@ -92,8 +93,7 @@ static int next_job(feeder *f, pt_error *e)
     if (stop)
         return pt_fail(e, PT_FAILED, "tokenizing was stopped");
     if (j->text.capacity > 8 * p->piece_bytes) { /* an exceptionally large buffer: freed */
-        free(j->text.p);
-        j->text = (bytes){0};
+        text_buffer_free(&j->text);
         id_list_free(&j->ids);
     }
     j->text.n = j->segments_n = j->starts_n = j->ids.n = 0;
@@ -153,7 +153,7 @@ static int split(feeder *f, size_t cut, pt_error *e)
     if (rc < 0)
         return rc;
     add_segment(f, rest);
-    return bytes_append(&f->job->text, j->text.p + j->text.n - rest.n, rest.n, e);
+    return text_buffer_append(&f->job->text, j->text.bytes + j->text.n - rest.n, rest.n, e);
 }
 
 /* Prefixes an error with the place of a piece in its file. */
@@ -164,24 +164,10 @@ static int name_place(const segment *s, pt_error *e)
     return pt_error_prefix(e, "%s: the text from byte %llu on", s->path, (unsigned long long)s->offset);
 }
 
-/* The offset of the first byte of p[0 .. n) that is not UTF-8, or n. */
-static size_t find_bad_utf8(const char *p, size_t n)
-{
-    size_t at = 0;
-    while (at < n) {
-        utf8proc_int32_t c;
-        utf8proc_ssize_t k = utf8proc_iterate((const utf8proc_uint8_t *)p + at, (utf8proc_ssize_t)(n - at), &c);
-        if (k < 1)
-            break;
-        at += (size_t)k;
-    }
-    return at;
-}
-
 /* Replaces a tokenizer's error by one that names the place in the file. */
 static int explain(const job *j, const segment *s, pt_error *e)
 {
-    size_t bad = find_bad_utf8(j->text.p + s->at, s->n);
+    const size_t bad = utf8_valid_prefix(j->text.bytes + s->at, s->n);
     if (bad == s->n || s->place.line)
         return name_place(s, e);
     return pt_fail(e, PT_FAILED, "%s: byte %llu is not UTF-8, and this tokenizer has no tokens for single bytes: convert the file to UTF-8",
@@ -191,7 +177,7 @@ static int explain(const job *j, const segment *s, pt_error *e)
 static int cut_piece(feeder *f, pt_error *e)
 {
     const segment *s = current(f);
-    size_t cut = tokenizer_cut(f->p->o->tokenizer, f->job->text.p + s->at, s->n, f->p->piece_bytes);
+    size_t cut = tokenizer_cut(f->p->o->tokenizer, f->job->text.bytes + s->at, s->n, f->p->piece_bytes);
     if (cut < s->n)
         return split(f, cut, e);
     if (f->limit >= PIECE_BYTES_MAX) {
@@ -209,12 +195,12 @@ static int feed_text(void *arg, const char *p, size_t n, uint64_t file_bytes, pt
     f->file_bytes = file_bytes;
     if (f->p->o->rules) {
         current(f)->n += n;
-        return bytes_append(&f->job->text, p, n, e);
+        return text_buffer_append(&f->job->text, p, n, e);
     }
     while (n > 0) {
         size_t room = f->limit - current(f)->n;
         size_t take = n < room ? n : room;
-        int rc = bytes_append(&f->job->text, p, take, e);
+        int rc = text_buffer_append(&f->job->text, p, take, e);
         if (rc < 0)
             return rc;
         current(f)->n += take;
@@ -284,20 +270,6 @@ static int check_ids(const pipeline *p, const uint32_t *ids, size_t n, pt_error 
     return 0;
 }
 
-static int put_id(id_list *ids, int64_t id, pt_error *e)
-{
-    if (ids->n == ids->capacity) {
-        size_t capacity = ids->capacity ? 2 * ids->capacity : 1024;
-        uint32_t *p = realloc(ids->ids, capacity * sizeof *p);
-        if (!p)
-            return pt_fail(e, PT_FAILED, "out of memory: a list of %zu ids", capacity);
-        ids->ids = p;
-        ids->capacity = capacity;
-    }
-    ids->ids[ids->n++] = (uint32_t)id;
-    return 0;
-}
-
 static void tell_unknown(pipeline *p, job *j, const unknown_search *s, const uint32_t *ids, size_t n)
 {
     unknown_count(s, ids, n, !atomic_load(&p->unknown_seen), &j->tally.unknown);
@@ -311,18 +283,18 @@ static int encode_segment(pipeline *p, encoder *c, job *j, const segment *s, pt_
     if (s->begins) {
         j->starts[j->starts_n++] = (token_example){.start = j->ids.n};
         if (tokenizer_template_adds_bos(t) && tokenizer_bos(t) >= 0)
-            rc = put_id(&j->ids, tokenizer_bos(t), e);
+            rc = id_list_push(&j->ids, (uint32_t)tokenizer_bos(t), e);
     }
     size_t from = j->ids.n;
     if (rc == 0 && s->n > 0 &&
-        (rc = encoder_run(c, j->text.p + s->at, s->n, s->begins ? 0 : ENCODE_CONTINUES, &j->ids, e)) < 0)
+        (rc = encoder_run(c, j->text.bytes + s->at, s->n, s->begins ? 0 : ENCODE_CONTINUES, &j->ids, e)) < 0)
         rc = explain(j, s, e);
     j->text_ids += j->ids.n - from;
     if (rc == 0)
-        tell_unknown(p, j, &(unknown_search){t, c, s->begins ? 0 : ENCODE_CONTINUES, j->text.p + s->at, s->n, s->file, 0},
+        tell_unknown(p, j, &(unknown_search){t, c, s->begins ? 0 : ENCODE_CONTINUES, j->text.bytes + s->at, s->n, s->file, 0},
                      j->ids.ids + from, j->ids.n - from);
     if (rc == 0 && s->ends && tokenizer_eos(t) >= 0)
-        rc = put_id(&j->ids, tokenizer_eos(t), e);
+        rc = id_list_push(&j->ids, (uint32_t)tokenizer_eos(t), e);
     if (rc == 0 && (rc = check_ids(p, j->ids.ids + first, j->ids.n - first, e)) < 0)
         rc = name_place(s, e);
     return rc;
@@ -395,7 +367,7 @@ static int put_examples(job *j, const segment *s, const chat_tokens *x, int many
         at[k].start = j->ids.n;
         j->starts[j->starts_n++] = at[k];
         for (size_t i = 0; i < n[k] && rc == 0; i++)
-            rc = put_id(&j->ids, x[k].ids.ids[i] | (i && x[k].learned[i] ? ID_LEARNED : 0), e);
+            rc = id_list_push(&j->ids, x[k].ids.ids[i] | (i && x[k].learned[i] ? ID_LEARNED : 0), e);
     }
     return rc;
 }
@@ -405,7 +377,7 @@ static int encode_record(pipeline *p, encoder *c, chat_tokens *x, job *j, const 
     char where[600];
     json_t *record;
     snprintf(where, sizeof where, "%.500s: line %llu", s->path, (unsigned long long)s->place.line);
-    int rc = record_parse(s->path, s->place, j->text.p + s->at, s->n, &record, e);
+    int rc = record_parse(s->path, s->place, j->text.bytes + s->at, s->n, &record, e);
     if (rc == 0)
         rc = check_format(p->o->rules, record, where, e);
     const bool pair = p->o->rules->format == PT_DATA_PREFERENCE, misplaced = rc == 0 && format_has_idle_weight(record);
@@ -577,7 +549,7 @@ static int pipeline_init(pipeline *p, pt_error *e)
 static void pipeline_free(pipeline *p)
 {
     for (uint64_t i = 0; p->jobs && i < p->jobs_n; i++) {
-        free(p->jobs[i].text.p);
+        text_buffer_free(&p->jobs[i].text);
         free(p->jobs[i].segments);
         free(p->jobs[i].starts);
         id_list_free(&p->jobs[i].ids);

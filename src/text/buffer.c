@@ -28,16 +28,6 @@ int text_buffer_reserve(text_buffer *b, size_t extra, pt_error *e)
     return grow((void **)&b->bytes, b->n, &b->capacity, extra, 1, e);
 }
 
-int text_buffer_append(text_buffer *b, const void *bytes, size_t n, pt_error *e)
-{
-    int status = text_buffer_reserve(b, n, e);
-    if (status || n == 0)
-        return status;
-    memcpy(b->bytes + b->n, bytes, n);
-    b->n += n;
-    return 0;
-}
-
 int id_list_reserve(id_list *list, size_t extra, pt_error *e)
 {
     return grow((void **)&list->ids, list->n, &list->capacity, extra, sizeof *list->ids, e);

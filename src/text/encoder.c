@@ -63,19 +63,16 @@ static int encode_word(void *context, const char *word, size_t n, pt_error *e)
     return bpe_word(&c->t->model, &c->model, word, n, c->out, e);
 }
 
-/* Encodes a piece between added tokens in raw text. */
-static int encode_piece(encoder *c, const char *text, size_t n, span_start start, pt_error *e)
+typedef int span_encoder(encoder *c, const char *text, size_t n, span_start start, pt_error *e);
+
+/* Encodes a text: the tokens of `set` in it by their ids, the spans between them by `encode`. */
+static int encode_around(encoder *c, const token_set *set, const char *text, size_t n, span_start start, span_encoder *encode, pt_error *e)
 {
-    const tokenizer *t = c->t;
-    pre_run run = {&t->pre, &c->patterns, c->steps, encode_word, c};
     token_search search = {0};
-    if (n == 0)
-        return 0;
-    int status = normalizer_run(&t->normalizer, &c->patterns, c->normalized, text, n, start != START_CONTINUES, &text,
-                                &n, e);
+    int status = 0;
     for (size_t done = 0; !status; start = START_INSIDE) {
-        const added_token *token = token_set_next(&t->added.normalized, text, n, c->plain, &search);
-        status = pretokenizer_run(&run, text + done, (token ? search.start : n) - done, start, e);
+        const added_token *token = token_set_next(set, text, n, c->plain, &search);
+        status = encode(c, text + done, (token ? search.start : n) - done, start, e);
         if (!token)
             break;
         if (!status)
@@ -85,21 +82,25 @@ static int encode_piece(encoder *c, const char *text, size_t n, span_start start
     return status;
 }
 
+static int encode_words(encoder *c, const char *text, size_t n, span_start start, pt_error *e)
+{
+    const pre_run run = {&c->t->pre, &c->patterns, c->steps, encode_word, c};
+    return pretokenizer_run(&run, text, n, start, e);
+}
+
+/* Encodes a piece between added tokens in raw text. */
+static int encode_piece(encoder *c, const char *text, size_t n, span_start start, pt_error *e)
+{
+    if (n == 0)
+        return 0;
+    int status = normalizer_run(&c->t->normalizer, &c->patterns, c->normalized, text, n, start != START_CONTINUES, &text, &n, e);
+    return status ? status : encode_around(c, &c->t->added.normalized, text, n, start, encode_words, e);
+}
+
 /* Encodes a run of well-formed UTF-8. */
 static int encode_text(encoder *c, const char *text, size_t n, span_start start, pt_error *e)
 {
-    token_search search = {0};
-    int status = 0;
-    for (size_t done = 0; !status; start = START_INSIDE) {
-        const added_token *token = token_set_next(&c->t->added.raw, text, n, c->plain, &search);
-        status = encode_piece(c, text + done, (token ? search.start : n) - done, start, e);
-        if (!token)
-            break;
-        if (!status)
-            status = id_list_push(c->out, token->id, e);
-        done = search.at;
-    }
-    return status;
+    return encode_around(c, &c->t->added.raw, text, n, start, encode_piece, e);
 }
 
 /* Encodes a run of bytes that are not UTF-8, at `offset` in the caller's text. */
