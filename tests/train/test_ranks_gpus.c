@@ -115,21 +115,6 @@ static void as_many_gpus_are_taken_as_can_share_the_step(void **state)
     ranks_had("lane", WORDS(NULL));
 }
 
-/* The process of a rank. */
-static pid_t rank_of(pid_t launcher, int rank)
-{
-    char path[80];
-    int pid = 0;
-    snprintf(path, sizeof path, "/proc/%d/task/%d/children", (int)launcher, (int)launcher);
-    FILE *f = fopen(path, "r");
-    for (int i = 0; f && i <= rank; i++)
-        if (fscanf(f, "%d", &pid) != 1)
-            pid = 0;
-    if (f)
-        fclose(f);
-    return pid;
-}
-
 static void one_that_is_killed_ends_all_and_other_gpus_go_on(void **state)
 {
     (void)state;

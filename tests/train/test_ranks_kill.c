@@ -138,21 +138,6 @@ static void all_end(group *g, int but, int status, double seconds)
     }
 }
 
-/* The process of a rank, 0: it is not there (any more). */
-static pid_t rank_of(pid_t launcher, int rank)
-{
-    char path[80];
-    int pid = 0;
-    snprintf(path, sizeof path, "/proc/%d/task/%d/children", (int)launcher, (int)launcher);
-    FILE *f = fopen(path, "r");
-    for (int i = 0; f && i <= rank; i++)
-        if (fscanf(f, "%d", &pid) != 1)
-            pid = 0;
-    if (f)
-        fclose(f);
-    return pid;
-}
-
 static const char *random_ranks(void)
 {
     static const char *const numbers[] = {"1", "2", "4"};
