@@ -101,7 +101,8 @@ static int parse(session *s, int argc, char **argv, pt_error *e)
         {"--base", ARG_CHOICE, &s->base, BASE_CHOICE, BASE_HELP, false},
         {NULL, ARG_HEADING, NULL, NULL, "Optimizer", false},
         {"--optimizer", ARG_CHOICE, &s->optimizer, OPTIMIZER_CHOICE, OPTIMIZER_HELP, false},
-        {"--lr", ARG_DOUBLE, &o->lr, "X", "learning rate; default 5e-5; adapters 2e-4, dpo 1e-6, random weights 3e-4", false},
+        {"--lr", ARG_DOUBLE, &o->lr, "X",
+         "learning rate; default 5e-5; adapters 2e-4, dpo 1e-6, random weights 3e-4;\nthe same for all optimizers", false},
         {"--lr-schedule", ARG_CHOICE, &s->lr_schedule, "constant|linear|cosine", "learning rate after the warm-up; default linear", false},
         {"--warmup-steps", ARG_INT, &o->warmup_steps, "N", "steps in which the learning rate rises from 0; default 0", false},
         {"--min-lr-ratio", ARG_DOUBLE, &o->min_lr_ratio, "X", "final learning rate as a fraction of --lr; default 0", false},
@@ -110,9 +111,10 @@ static int parse(session *s, int argc, char **argv, pt_error *e)
         {"--beta2", ARG_DOUBLE, &o->beta2, "X", "decay of AdamW's second moment; default 0.999", false},
         {"--eps", ARG_DOUBLE, &o->eps, "X", "AdamW's epsilon; default 1e-8", false},
         {"--momentum", ARG_DOUBLE, &o->momentum, "X", "muon: momentum of the matrices; default 0.95", false},
-        {"--lr-adjust", ARG_CHOICE, &s->lr_adjust, "original|match_rms_adamw|spectral_unclamped",
+        {"--lr-adjust", ARG_CHOICE, &s->lr_adjust, "auto|original|match_rms_adamw|spectral_unclamped",
          "muon: scale a matrix's learning rate by sqrt(max(1, rows / cols));\nby 0.2 sqrt(max(rows, cols)), which makes steps as large as "
-         "AdamW's;\nor by sqrt(rows / cols)",
+         "AdamW's;\nor by sqrt(rows / cols); auto (default): match_rms_adamw with the default\n--lr, original with a given one, as in "
+         "torch.optim.Muon",
          false},
         {"--max-grad-norm", ARG_DOUBLE, &o->max_grad_norm, "X", "clip gradients to this global norm; 0: no clipping; default 1", false},
         {"--seed", ARG_SEED, &o->seed, "N", "random seed of the initial weights and of shuffling; default 0", false},
