@@ -127,7 +127,8 @@ typedef struct pt_train_options {
     const char *lora_targets;          /* "all-linear" (NULL), "attention", "mlp", or names of linear layers, separated by commas */
     bool rslora, dora;                 /* scale by alpha / sqrt(rank); also train magnitudes */
     const char *adapter;               /* folder of an adapter to continue, which sets all of the above; NULL: a new one */
-    pt_base base;                      /* in few bits what is frozen is computed with what these stand for, and saved as it came in */
+    pt_base base;                      /* in few bits what is frozen is computed with what these stand for, and saved as it came in; */
+                                       /* AS_COMPUTED with `adapter`: as its base was in training */
     uint64_t seed;
     int threads;                       /* 0: all cores available to the process */
     const char *device;                /* "auto" (a usable GPU, else the CPU), "cpu", "cuda" or "cuda:N"; of several ranks also */
@@ -258,6 +259,8 @@ typedef struct pt_evaluate_options {
     int64_t seq_len;                   /* 0: the model's maximum, at most 1024 */
     bool document_mask;                /* as in training */
     pt_precision precision;
+    pt_base base;                      /* of the layers' matrices; AS_COMPUTED: as the adapter's base was in training, else the compute */
+                                       /* type */
     int threads;                       /* 0: all cores available to the process */
     const char *device;                /* "auto" (a usable GPU, else the CPU), "cpu", "cuda" or "cuda:N" */
     uint64_t device_memory, host_memory, disk_memory; /* bytes or PT_AUTO */
@@ -346,6 +349,7 @@ typedef struct pt_generate_options {
     const char *model;                 /* Hugging Face folder with weights and tokenizer.json */
     const char *adapter;               /* folder of an adapter to apply; NULL: none */
     pt_precision precision;
+    pt_base base;                      /* as in pt_evaluate_options */
     double temperature;                /* 0: always the most probable token */
     int64_t top_k;                     /* sample from the k most probable tokens; 0: from all */
     double top_p;                      /* from the fewest whose probabilities add up to it; 1: from all */
