@@ -19,6 +19,8 @@ static int render(const chat_source *s, const json_t *conversation, bool prompt,
     const chat_template *t = json_is_null(json_object_get(variables, "tools")) ? s->plain : s->with_tools;
     failed = chat_template_render(t ? t : s->with_tools, variables, now, out, e);
     json_decref(variables);
+    if (failed && where[0])
+        failed = pt_error_prefix(e, "%.300s", where);
     return failed;
 }
 
@@ -42,7 +44,7 @@ int chat_prompt(const chat_source *s, const tokenizer *t, encoder *c, const json
     int failed = render(s, conversation, true, where, now, &r, e);
     ids->n = 0;
     if (!failed)
-        failed = encoder_run(c, r.text.bytes, r.text.n, 0, ids, e);
+        failed = chat_encode(c, where, r.text.bytes, r.text.n, ids, e);
     if (!failed)
         failed = add_bos(t, ids, e);
     chat_rendering_free(&r);

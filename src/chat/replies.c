@@ -13,6 +13,12 @@ size_t chat_common(const text_buffer *x, const text_buffer *y)
     return n;
 }
 
+int chat_encode(encoder *encoder, const char *where, const char *text, size_t n, id_list *ids, pt_error *e)
+{
+    const int failed = encoder_run(encoder, text, n, 0, ids, e);
+    return failed ? pt_error_prefix(e, "%.300s", where) : 0;
+}
+
 int chat_render(const chat_call *c, const json_t *variables, chat_rendering *out)
 {
     int failed = chat_template_render(c->template, variables, c->wish->now, out, c->error);
@@ -50,7 +56,7 @@ bool chat_is_special(const tokenizer *t, uint32_t id)
            !tokenizer_id_bytes(t, id, false, true, &bytes, &hidden, &ignored) && shown && !hidden;
 }
 
-/* The special token with which a text begins, after white space: where it ends, or 0. */
+/* The end of the special token with which a text begins, after white space; 0: it begins otherwise. */
 static int first_special(const chat_call *c, const char *s, size_t n, size_t *behind)
 {
     enum { LONGEST = 256 };
@@ -63,7 +69,7 @@ static int first_special(const chat_call *c, const char *s, size_t n, size_t *be
     size_t looked = n - blank < LONGEST ? n - blank : LONGEST;
     while (looked < n - blank && (s[blank + looked] & 0xc0) == 0x80)
         looked--;
-    int failed = encoder_run(c->encoder, s + blank, looked, 0, &ids, c->error);
+    int failed = chat_encode(c->encoder, c->wish->where, s + blank, looked, &ids, c->error);
     if (!failed && ids.n && chat_is_special(c->tokenizer, ids.ids[0])) {
         failed = tokenizer_id_bytes(c->tokenizer, ids.ids[0], false, false, &bytes, &length, c->error);
         /* A tokenizer may have changed the text before it found the token: then it does not stand here. */
@@ -127,7 +133,7 @@ bool chat_has_calls(const chat_call *c, size_t i)
     return json_array_size(json_object_get(json_array_get(json_object_get(c->variables, "messages"), i), "tool_calls")) > 0;
 }
 
-/* *start: where the prompt for reply i ends, if the whole begins with that; else SIZE_MAX. */
+/* *start: the end of the prompt for reply i, if the whole rendering begins with it; else SIZE_MAX. */
 static int start_by_prompt(const chat_call *c, reply_search *s, size_t i, size_t *start)
 {
     int failed = chat_render_first(c, i, true, &s->prompted);
@@ -152,7 +158,7 @@ static bool start_by_others(const chat_call *c, const reply_search *s, bool plai
     return before < s->with.text.n && same >= *start;
 }
 
-/* A template may leave out the content of a reply with tool calls; a plain reply shows where that begins. */
+/* A template may omit the content of a reply with tool calls; a plain reply shows where it begins. */
 static int start_of_reply(const chat_call *c, reply_search *s, size_t i, size_t *start)
 {
     pt_error ignored;
@@ -208,8 +214,8 @@ static int extend_end(const chat_call *c, reply_search *s, size_t i, size_t *end
     return 0;
 }
 
-/* Of a reply without tool calls: what follows any reply here is how the whole ends; special tokens in front of that end the reply.
- * *end stays where that is not so. */
+/* For a reply without tool calls: the whole rendering ends with what follows any reply here; special tokens at its beginning end the
+ * reply. Otherwise *end is unchanged. */
 static int end_by_rest(const chat_call *c, reply_search *s, size_t i, size_t start, size_t *end)
 {
     const text_buffer *whole = &c->out->rendering.text;
@@ -284,7 +290,7 @@ static int learn_token(const chat_call *c, reply_search *s)
     return failed;
 }
 
-/* Up to where the whole does not depend on what the message behind reply i says. */
+/* The position up to which the whole rendering does not depend on the content of the message after reply i. */
 static int before_next(const chat_call *c, reply_search *s, size_t i, size_t *limit)
 {
     *limit = c->out->rendering.text.n;
