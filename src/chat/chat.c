@@ -5,9 +5,9 @@
 #include <stdlib.h>
 #include <string.h>
 
-/* ---- from bytes to tokens ---- */
+/* ---- learned tokens ---- */
 
-/* Where each id's bytes end in the text; false: the tokenizer changes texts, so that they are not these bytes. */
+/* Finds the end of each id's bytes in the text. False if the tokenizer normalizes text, so that ids do not decode to these bytes. */
 static bool ends_of_tokens(const chat_call *c, size_t *ends)
 {
     const text_buffer *text = &c->out->rendering.text;
@@ -27,7 +27,7 @@ static bool ends_of_tokens(const chat_call *c, size_t *ends)
 /* A position where tokenization restarts independent of its surroundings: the beginning, or the end of a special token. */
 typedef struct anchor { size_t byte, id; } anchor;
 
-/* How many ids the text's first n bytes have in common with the whole, of which those before the anchor are known; *exact: all of them. */
+/* Counts the ids that the text's first n bytes share with the whole text; those before the anchor are known. *exact: all ids are shared. */
 static int ids_from(const chat_call *c, anchor from, size_t n, size_t *count, bool *exact)
 {
     const id_list *whole = &c->out->ids;
@@ -117,7 +117,7 @@ static int add_bos(const tokenizer *t, chat_tokens *out, pt_error *e)
     return 0;
 }
 
-/* All ids from the n-th on, and the text from `byte` on. */
+/* Marks all ids from the n-th on, and the text from `byte` on. */
 static int mark_from(chat_tokens *out, size_t n, size_t byte, pt_error *e)
 {
     free(out->learned);
@@ -155,7 +155,7 @@ static int mark_completion(const chat_call *c)
     return failed;
 }
 
-/* Leaves out the spans of replies that are not learned. */
+/* Removes the spans of replies that are not learned. */
 static int drop_skipped(const chat_call *c)
 {
     chat_rendering *r = &c->out->rendering;

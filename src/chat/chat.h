@@ -1,24 +1,33 @@
-/* chat.h - a conversation to token ids, and which of them are learned: the assistant's replies and the token that ends each.
+/* chat.h - converts a conversation to token ids, and marks those that are learned: the assistant's replies and the token that ends each.
  *
  * Templates may mark replies with {% generation %}. For other templates, the conversation is rendered again with other content in place of
  * a reply; what both renderings share is what the template writes before and after any reply there (replies.c).
  *
- * The token at the beginning is there once, whether the template writes it, the tokenizer adds it, or both do. */
+ *   start   the end of the prompt for the reply, if the whole rendering begins with the conversation up to that prompt; else the end of
+ *           what the template writes before any reply there
+ *   end     after the special tokens that follow any reply there. If there are none, or the reply has tool calls: its end in the rendering
+ *           that ends with this reply, if the reply is the same there; else the token that ends another reply, if it comes before the next
+ *           message
+ *
+ * The result is checked against the whole rendering, and a reply that cannot be found is refused. Replies with equal surroundings are
+ * searched once (frames.c).
+ *
+ * BOS appears once, whether the template writes it, the tokenizer adds it, or both do. */
 #ifndef PT_CHAT_CHAT_H
 #define PT_CHAT_CHAT_H
 
 #include "chat/source.h"
 
-typedef struct chat_tokens { /* zero-initialise; each call begins anew */
+typedef struct chat_tokens { /* zero-initialize; each call overwrites it */
     chat_rendering rendering;
     id_list ids;
-    uint8_t *learned; /* 0 or 1, of each id */
+    uint8_t *learned; /* 0 or 1 for each id */
 } chat_tokens;
 
 typedef enum chat_learned {
     CHAT_REPLIES,
     CHAT_LAST,       /* the last reply */
-    CHAT_COMPLETION, /* what follows the first prompt_messages messages and the prompt for a reply */
+    CHAT_COMPLETION, /* what follows the first prompt_messages messages and the generation prompt */
     CHAT_ALL
 } chat_learned;
 

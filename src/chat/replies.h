@@ -4,7 +4,7 @@
 
 #include "chat/chat.h"
 
-typedef struct chat_call { /* a conversation that is made into tokens */
+typedef struct chat_call { /* one conversation being converted */
     const chat_template *template;
     const tokenizer *tokenizer;
     encoder *encoder;
@@ -17,12 +17,12 @@ typedef struct chat_call { /* a conversation that is made into tokens */
 /* encoder_run, whose error names the conversation. */
 int chat_encode(encoder *encoder, const char *where, const char *text, size_t n, id_list *ids, pt_error *e);
 int chat_render(const chat_call *c, const json_t *variables, chat_rendering *out);
-/* The first n messages, with or without the prompt for a reply. */
+/* Renders the first n messages, with or without the generation prompt. */
 int chat_render_first(const chat_call *c, size_t n, bool prompt, chat_rendering *out);
 
-bool chat_is_reply(const chat_call *c, size_t i); /* message i is the assistant's */
+bool chat_is_reply(const chat_call *c, size_t i); /* is message i the assistant's? */
 bool chat_is_special(const tokenizer *t, uint32_t id);
-size_t chat_common(const text_buffer *x, const text_buffer *y); /* how many bytes both begin with */
+size_t chat_common(const text_buffer *x, const text_buffer *y); /* length of the common beginning */
 
 /* Sets the spans of c->out->rendering to the replies; with CHAT_LAST only to the last. Refused: a reply cannot be found. */
 int chat_find_replies(const chat_call *c);
@@ -43,7 +43,7 @@ typedef struct chat_frames {
 int chat_frames_find(const chat_call *c, chat_frames *f);
 void chat_frames_free(chat_frames *f);
 
-/* A reply that was found. `ended_n`: bytes of the special token that ends it; 0: none does. */
+/* A reply that was found. `ended_n`: length of the special token that ends it; 0: none does. */
 typedef struct chat_reply { size_t message; chat_span span; size_t ended_n; } chat_reply;
 
 /* Does message i have the same frames as `found`? Then *span is its position. */

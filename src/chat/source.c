@@ -126,7 +126,7 @@ static int texts_of_list(chat_texts *s, const char *path, const json_t *list, pt
     return failed;
 }
 
-/* From the key chat_template of a JSON file; without file or key nothing. */
+/* Reads the key chat_template of a JSON file, if both exist. */
 static int texts_of_json(chat_texts *s, const char *path, pt_error *e)
 {
     json_source file;
@@ -246,7 +246,7 @@ static json_t *reasoning_of(const json_t *message)
     return found;
 }
 
-/* A message without its nulls, and with what it reasons under the names that templates read. */
+/* A copy of a message without null values, and with its reasoning under the names that templates read. */
 static json_t *prepared(const json_t *message)
 {
     json_t *out = json_object(), *reasoning = reasoning_of(message), *value;
@@ -277,7 +277,7 @@ static int add_messages(const json_t *messages, const char *where, json_t *varia
     return 0;
 }
 
-/* Tools are a list, or JSON text of one. */
+/* Tools are a list, or a list as JSON text. */
 static int add_tools(const json_t *tools, const char *where, json_t *variables, pt_error *e)
 {
     json_t *list = NULL;
