@@ -185,7 +185,8 @@ static int find_texts(chat_texts *s, const char *dir, const char *file, pt_error
     if (!failed && !s->plain.text && !s->with_tools.text)
         return pt_fail(e, PT_FAILED,
                        "%.400s: the model has no chat template, neither chat_template.jinja nor the key chat_template of "
-                       "tokenizer_config.json: give one with `chat_template`",
+                       "tokenizer_config.json: give one with `chat_template` (protrain's examples/chatml.jinja for a tokenizer with "
+                       "<|im_start|>, examples/turns.jinja for any other)",
                        dir);
     return failed;
 }
