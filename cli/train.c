@@ -307,6 +307,14 @@ static void print_step_json(const pt_step *p, const pt_summary *m)
     fflush(stdout);
 }
 
+static void print_evaluation(const pt_step *p)
+{
+    fprintf(stderr, "step %lld: evaluation loss %.4f", (long long)p->step, p->eval_loss);
+    if (p->pairs)
+        fprintf(stderr, ", margin %.3f, chosen %.0f%%", p->eval_reward_margin, 100 * p->eval_reward_accuracy);
+    fputc('\n', stderr);
+}
+
 static void print_step(session *s, const pt_trainer *t, const pt_step *p)
 {
     pt_summary m;
@@ -320,10 +328,7 @@ static void print_step(session *s, const pt_trainer *t, const pt_step *p)
                  (long long)m.steps, p->loss, p->reward_margin, 100 * p->reward_accuracy, p->tokens_per_s);
     if (p->evaluated) {
         progress_clear(&s->bar);
-        fprintf(stderr, "step %lld: evaluation loss %.4f", (long long)p->step, p->eval_loss);
-        if (p->pairs)
-            fprintf(stderr, ", margin %.3f, chosen %.0f%%", p->eval_reward_margin, 100 * p->eval_reward_accuracy);
-        fputc('\n', stderr);
+        print_evaluation(p);
     }
     progress_draw(&s->bar, "training", (uint64_t)p->step, (uint64_t)m.steps, text);
 }
@@ -368,7 +373,10 @@ static void print_report(const pt_trainer *t, const pt_step *last)
     pt_summary m;
     char a[32], b[32];
     pt_trainer_summary(t, &m);
-    if (last->step_s > 0)
+    if (last->step_s > 0 && last->pairs)
+        fprintf(stderr, "loss %.4f, margin %.3f, chosen %.0f%% after step %lld\n", last->loss, last->reward_margin,
+                100 * last->reward_accuracy, (long long)last->step);
+    else if (last->step_s > 0)
         fprintf(stderr, "loss %.4f after step %lld\n", last->loss, (long long)last->step);
     print_timings(t, &m);
     for (int i = 0; i < m.memory_n; i++)
