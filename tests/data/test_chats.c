@@ -203,12 +203,14 @@ static void a_weight_that_nothing_obeys_is_told(void **state)
 
 /* ---- what teaches nothing ---- */
 
+#define EXAMPLES PT_FIXTURES "/../../examples/"
+
 static void the_templates_for_base_models_mark_replies(void **state)
 {
     (void)state;
     const char *two = "{\"messages\": [" USER("q") ", " REPLY("one") ", " USER("r") ", " REPLY("two") "]}\n";
-    learns("chatml.jsonl", two, (dataset_options){.chat_template = PT_FIXTURES "/../../examples/chatml.jinja"}, "one<|im_end|>$two<|im_end|>$");
-    learns("turns.jsonl", two, (dataset_options){.chat_template = PT_FIXTURES "/../../examples/turns.jinja"}, "one</s>$two</s>$");
+    learns("chatml.jsonl", two, (dataset_options){.chat_template = EXAMPLES "chatml.jinja"}, "one<|im_end|>$two<|im_end|>$");
+    learns("turns.jsonl", two, (dataset_options){.chat_template = EXAMPLES "turns.jinja"}, "one</s>$two</s>$");
 }
 
 static void a_template_that_fails_names_file_line_and_reply(void **state)
@@ -222,7 +224,7 @@ static void a_template_that_fails_names_file_line_and_reply(void **state)
     dataset_options o = {.chat_template = path};
     snprintf(both, sizeof both, "%s%s", good, bad);
     refused("raises.jsonl", both, o, "raises.jsonl: line 2: ");
-    refused("raises.jsonl", both, o, "raises.jinja, line 2: the template refuses: no boom");
+    refused("raises.jsonl", both, o, "raises.jinja, line 5: the template refuses: no boom");
     o.pairs = true;
     const char *pair = "{\"prompt\": [" USER("q") "], \"chosen\": [" REPLY("a") "], \"rejected\": [" REPLY("boom") "]}\n";
     refused("raises_pair.jsonl", pair, o, "raises_pair.jsonl: line 1: rejected: ");
