@@ -56,13 +56,23 @@ static void tell_few_bits(const job *j)
                               "saved unquantized");
 }
 
-/* The defaults. Steps of Muon's matrices are then as large as AdamW's, so that its rates suit them too. */
+/* Muon's matrices then have `lr_adjust` match_rms_adamw, with steps of 0.2 lr; AdamW's are nearly lr in the first part of a run. The
+ * embeddings and norms have the same lr by AdamW, which limits it. */
+static double default_lr(const job *j, bool muon)
+{
+    if (j->o.task == PT_TASK_DPO)
+        return 1e-6;
+    if (j->model->adapters)
+        return 2e-4;
+    return j->random_init ? (muon ? 1e-3 : 3e-4) : muon ? 1e-4 : 5e-5;
+}
+
 static void choose_lr(job *j)
 {
     pt_train_options *o = &j->o;
     const bool is_given = o->lr > 0, adjusts = optimizers[o->optimizer]->reads_momentum;
     if (!is_given)
-        o->lr = o->task == PT_TASK_DPO ? 1e-6 : j->model->adapters ? 2e-4 : j->random_init ? 3e-4 : 5e-5;
+        o->lr = default_lr(j, adjusts);
     if (!adjusts || o->lr_adjust != PT_LR_ADJUST_AUTO)
         return;
     o->lr_adjust = is_given ? PT_LR_ADJUST_ORIGINAL : PT_LR_ADJUST_RMS;
