@@ -284,8 +284,8 @@ static void scatter_chunk(program *p, int block, int chunk)
     item_end(&p->b, TASK_SCATTER, QUEUE_RANKS, block, -1, chunk, false);
 }
 
-/* Sends the head's sums of a tied table, spread evenly over the blocks from the head down to the second layer. After the first layer, only its
- * own sums are left to send. */
+/* Sends the head's sums of a tied table, spread evenly over the blocks from the head down to the second layer: after the first layer, only
+ * its own sums are left. */
 static void scatter_tied(program *p, int block)
 {
     const int blocks = p->layers, passed = p->layers + 2 - block;
