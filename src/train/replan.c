@@ -12,7 +12,8 @@
  * (another program took it), the old plan is tried, then a plan for what is left, with a disk that is measured if it was not needed before.
  * If nothing fits, the run ends, and the checkpoint stays.
  *
- * A decision that keeps the plan doubles the wait for the next one; a change does not. Very short steps are left alone, because nothing can
+ * A decision that keeps the plan doubles the wait for the next one, and is told only if it is the first or steps changed for good; a change
+ * does not. Very short steps are left alone, because nothing can
  * be gained. A plan from a file stays, too, and so does the plan of several ranks: a notice says that its steps are off.
  */
 #include "train/replan.h"
@@ -226,7 +227,7 @@ static int decide(trainer *t, pt_error *e)
     if (!failed && moved)
         options_notice(&t->job.o, "steps take %s instead of %s (%s): a new plan is used, %s expected%s", is, was, differs, then,
                        forecast_written(&t->predicted.now, written));
-    else if (!failed)
+    else if (!failed && telling_is_first(&t->predicted.telling, measured_ns * 1e-9))
         options_notice(&t->job.o, "steps take %s instead of %s (%s): the plan stays the same%s", is, was, differs,
                        worth ? "" : "; no faster one was found");
     patience_decided(&t->predicted.patience, moved);
@@ -248,10 +249,20 @@ static void tell_off(trainer *t)
     t->predicted.told_off = true;
 }
 
+static void tell_lasting(trainer *t)
+{
+    char was[32], is[32];
+    seconds_format(was, t->predicted.telling.told_s);
+    const double now_s = measured_median_s(&t->engine.measured, PATIENCE_WINDOW);
+    if (telling_is_due(&t->predicted.telling, now_s))
+        options_notice(&t->job.o, "steps take %s now, no longer %s: the plan stays the same", seconds_format(is, now_s), was);
+}
+
 int replan_look(trainer *t, pt_error *e)
 {
     if (t->predicted.told_off || t->at.step >= t->job.steps)
         return 0;
+    tell_lasting(t);
     patience_answer answer = patience_look(&t->predicted.patience, t->engine.measured.steady.n, t->predicted.now.step_ns * 1e-9,
                                            measured_median_s(&t->engine.measured, PATIENCE_WINDOW));
     if (answer == PATIENCE_NOTHING)
