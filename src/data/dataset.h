@@ -70,8 +70,8 @@ const char *dataset_fingerprint(const dataset *d); /* hash of the ids in hex, re
  * were left out, a damaged cache made anew, examples cut, text without tokens. */
 const char *dataset_summary(const dataset *d);
 const char *dataset_notice(const dataset *d);
-/* The latter one by one, each behind the words `about`. */
-void dataset_tell(const dataset *d, const char *about, void (*notice)(void *arg, const char *sentence), void *arg);
+/* The latter one by one, each behind the words `about`; without those that `told` has too, if it is not NULL. */
+void dataset_tell(const dataset *d, const dataset *told, const char *about, void (*notice)(void *arg, const char *sentence), void *arg);
 
 /* Reading a sample allocates nothing, and is thread-safe.
  *

@@ -89,7 +89,7 @@ int example_make_pair(const example_rules *r, encoder *c, const json_t *record, 
     int rc = format_split_pair(record, where, half, e);
     for (int i = 0; i < 2 && rc == 0; i++)
         if ((rc = example_make(&each, c, half[i], where, &out[i], e)) < 0)
-            rc = pt_error_prefix(e, i ? "the rejected reply: " : "the chosen reply: ");
+            rc = pt_error_prefix(e, i ? "the rejected reply" : "the chosen reply");
     if (rc == 0 && r->on == PT_TRAIN_ON_COMPLETION)
         begin_together(out);
     json_decref(half[0]);
