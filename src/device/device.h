@@ -379,6 +379,7 @@ static inline bool device_is_gpu(const device *d) { return !d->info.host_address
 struct queue {
     struct device *device; /* named so that C++ can read it, too */
     int threads;           /* that run one op together; 0: no processor computes */
+    bool crowded;          /* they are more than the processors, so that they wait for each other; measuring sets it (measure/measure.h) */
 };
 
 typedef struct device_table {

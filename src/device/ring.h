@@ -20,7 +20,9 @@
 enum { RING_RECORDS = 1024 }; /* with this many waiting to be run, adding blocks until half of them are done */
 
 /* RECORD_START is run once, before all others: what the thread does for itself. */
-typedef enum record_kind { RECORD_START, RECORD_OP, RECORD_SIGNAL, RECORD_WAIT, RECORD_MARK, RECORD_MARK_WORK, RECORD_MARK_WAITED, RECORD_STOP } record_kind;
+typedef enum record_kind {
+    RECORD_START, RECORD_OP, RECORD_SIGNAL, RECORD_WAIT, RECORD_MARK, RECORD_MARK_WORK, RECORD_MARK_WAITED, RECORD_STOP
+} record_kind;
 
 typedef struct record {
     record_kind kind;

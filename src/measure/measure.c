@@ -1,6 +1,7 @@
 #include "measure/measure.h"
 
 #include "base/clock.h"
+#include "base/cores.h"
 #include "base/rng.h"
 #include "base/units.h"
 #include "model/storage.h"
@@ -69,6 +70,8 @@ double ns_at_rows(double few, double few_ns, double many, double many_ns, double
 int processor_time_of(queue *q, processor_time *out, pt_error *e)
 {
     *out = (processor_time){0};
+    if (q->crowded)
+        return 0;
     queue_mark_work(q, &out->work_ns);
     queue_mark_waited(q, &out->waited_ns);
     return queue_sync(q, queue_signal(q), e);
@@ -318,6 +321,15 @@ int bench_reserve(bench *b, tier t, uint64_t bytes, pt_error *e)
 
 static const uint64_t staging_bytes = (uint64_t)PATTERNS * PATTERN_BYTES;
 
+int bench_queue(const bench *b, device *d, const char *name, int threads, queue **out, pt_error *e)
+{
+    const int ranks = b->r->ranks > 1 ? b->r->ranks : 1, processors = ranks > 1 ? (int)sysconf(_SC_NPROCESSORS_ONLN) : cores_allowed();
+    int failed = d->table->queue_open(d, name, threads, out, e);
+    if (!failed)
+        (*out)->crowded = (*out)->threads * ranks > processors;
+    return failed;
+}
+
 int bench_open(bench *b, const profile_request *r, pt_error *e)
 {
     *b = (bench){.r = r};
@@ -327,7 +339,7 @@ int bench_open(bench *b, const profile_request *r, pt_error *e)
         return failed;
     b->staging = base;
     fill_staging(b);
-    failed = r->device->table->queue_open(r->device, "compute", r->threads, &b->compute, e);
+    failed = bench_queue(b, r->device, "compute", r->threads, &b->compute, e);
     if (failed)
         bench_close(b);
     return failed;

@@ -65,11 +65,14 @@ typedef struct bench {
 
 /* The share of the time in which threads wanted a processor and other programs had it. */
 typedef struct processor_time { int64_t work_ns, waited_ns; } processor_time;
-int processor_time_of(queue *q, processor_time *out, pt_error *e); /* waits for the queue; zeros if no processor computes */
+/* Waits for the queue; zeros if no processor computes, or too few for the queue's threads. */
+int processor_time_of(queue *q, processor_time *out, pt_error *e);
 double processor_share_of_others(const processor_time *from, const processor_time *to);
 
 int bench_open(bench *b, const profile_request *r, pt_error *e);
 void bench_close(bench *b);
+/* A queue of its device that knows whether its threads, and those of the other ranks, have processors of their own. */
+int bench_queue(const bench *b, device *d, const char *name, int threads, queue **out, pt_error *e);
 /* Bytes that no cache holds, even if this machine has all of it: data that a step visits once must come from memory when it is measured.
  * Visiting that many other bytes in between is not enough, because caches protect what was used before. */
 uint64_t bench_beyond_cache(const bench *b);

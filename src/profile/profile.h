@@ -45,7 +45,7 @@ typedef struct profile_result {
     double seconds;             /* taken to measure or check */
     int64_t measured_at;        /* of the blocks, seconds since 1970 */
     double others_now;          /* the same now, where what was measured earlier is used although its checks take longer */
-    double others[PROFILE_PARTS]; /* share of the time in which computation wanted processors that other programs had while it was measured */
+    double others[PROFILE_PARTS]; /* share of the time in which computation wanted a processor and other programs had it meanwhile */
     profile_check layer;        /* forward of the first kind of layer, by rows */
     int64_t within_bytes;       /* budget of the device when the blocks were measured; 0: unknown */
     profile_check update;       /* by the optimizer's first rule on the device; amount in elements */

@@ -88,8 +88,8 @@ static int refuse_others(const output *out, bool resume, pt_error *e)
         return 0;
     if (newest >= 0)
         return pt_fail(e, PT_FAILED,
-                       "%.400s has no trainer/trainer.json, so it is damaged or a checkpoint of another program: move it away, and `resume` "
-                       "continues from checkpoint-%lld",
+                       "%.400s has no trainer/trainer.json, so it is damaged or a checkpoint of another program: move it away, and "
+                       "`resume` continues from checkpoint-%lld",
                        path, (long long)newest);
     return pt_fail(e, PT_FAILED,
                    "%.400s is a checkpoint of another program, or the rest of one, and this run may write a checkpoint of that name: give "

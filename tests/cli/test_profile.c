@@ -123,7 +123,8 @@ static void into_a_folder_go_a_profile_and_a_machine_that_plan_takes(void **stat
 static void a_new_name_without_an_ending_is_a_folder(void **state)
 {
     (void)state;
-    static const struct { const char *out, *file; } cases[] = {{"new", "new/profile.json"}, {"a/b/", "a/b/machine.json"}, {"p.txt", "p.txt"}};
+    static const struct { const char *out, *file; } cases[] = {
+        {"new", "new/profile.json"}, {"a/b/", "a/b/machine.json"}, {"p.txt", "p.txt"}};
     for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
         char out[120];
         snprintf(out, sizeof out, "%s/%s", scratch, cases[i].out);

@@ -1,5 +1,5 @@
-/* What is measured while other programs have the processors: it is uncertain, relations hold, and it does not replace what was measured on an
- * idle machine. */
+/* What is measured while other programs have the processors: it is uncertain, relations hold, and it does not replace what was measured on
+ * an idle machine. */
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stddef.h>
@@ -8,6 +8,7 @@
 
 #include <cmocka.h>
 
+#include "base/cores.h"
 #include "base/rng.h"
 #include "profile/lies.h"
 
@@ -40,6 +41,8 @@ static char said[8192];
 
 static void open_setup(setup *s)
 {
+    if (cores_allowed() < 2) /* the device's two threads would wait for each other */
+        skip();
     clocked_open(s, 1, 16);
     counting_table.submit = disturbed_submit;
     counting_table.mark_work = disturbed_mark_work;
@@ -71,7 +74,8 @@ static void what_layers_cost_relative_to_each_other_holds(void **state)
     const layer_cost *a = &idle.costs.layer[0], *b = &busy.costs.layer[0];
     const double by = b->forward_ns[SAVE_ALL] / a->forward_ns[SAVE_ALL];
     for (int level = 0; level < SAVE_LEVELS; level++)
-        if (fabs(b->forward_ns[level] / a->forward_ns[level] / by - 1) > 1e-4 || fabs(b->backward_ns[level] / a->backward_ns[level] / by - 1) > 1e-4)
+        if (fabs(b->forward_ns[level] / a->forward_ns[level] / by - 1) > 1e-4 ||
+            fabs(b->backward_ns[level] / a->backward_ns[level] / by - 1) > 1e-4)
             fail_msg("level %d: forward %g, idle %g; backward %g, idle %g; all forward %g times as long", level, b->forward_ns[level],
                      a->forward_ns[level], b->backward_ns[level], a->backward_ns[level], by);
     assert_true(a->backward_ns[SAVE_INPUT] > a->backward_ns[SAVE_ALL]);
@@ -153,6 +157,19 @@ static void what_is_disturbed_does_not_replace_what_is_not(void **state)
     setup_close(&s);
 }
 
+static void ranks_without_processors_of_their_own_do_not_disturb(void **state)
+{
+    (void)state;
+    setup s;
+    profile_result p;
+    open_setup(&s);
+    s.r.ranks = 4096;
+    get(&s, true, &p);
+    assert_true(p.others[PROFILE_BLOCKS] == 0 && p.others[PROFILE_MACHINE] == 0);
+    assert_string_equal(said, "");
+    setup_close(&s);
+}
+
 static void a_file_keeps_what_others_took(void **state)
 {
     (void)state;
@@ -182,6 +199,7 @@ int main(void)
         cmocka_unit_test(what_was_disturbed_serves_until_the_machine_is_idle),
         cmocka_unit_test(what_was_measured_idle_serves_beside_others),
         cmocka_unit_test(what_is_disturbed_does_not_replace_what_is_not),
+        cmocka_unit_test(ranks_without_processors_of_their_own_do_not_disturb),
         cmocka_unit_test(a_file_keeps_what_others_took),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);

@@ -28,8 +28,8 @@ void pool_run(pool *p, int64_t tiles, pool_fn fn, void *arg);
 /* Where there are as many threads as processors that the caller may use, one to each; called by the thread that will call pool_run.
  * Fewer threads stay where the system puts them, beside whoever else is there. Changes speed only: a system that refuses is left alone. */
 void pool_spread(pool *p);
-/* Processor time that its threads have used, and the time for which they were ready to run while other threads had the processors (0 where the
- * system does not tell); called by the thread that calls pool_run. */
+/* Processor time that its threads have used, and the time for which they were ready to run while other threads had the processors (0 where
+ * the system does not tell); called by the thread that calls pool_run. */
 int64_t pool_work_ns(pool *p);
 int64_t pool_waited_ns(pool *p);
 void *pool_scratch(pool *p, int thread); /* POOL_SCRATCH_BYTES after that of the thread before */
