@@ -75,7 +75,7 @@ static const char byte_order_mark[] = "\xEF\xBB\xBF";
 
 typedef struct ids { uint32_t *v; size_t n; } ids;
 
-/* Numbers with blanks or commas between them. */
+/* Reads numbers separated by blanks or commas. */
 static int read_plain(const char *text, size_t bytes, ids *out, pt_error *e)
 {
     size_t at = 0;

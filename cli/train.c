@@ -127,7 +127,7 @@ static int parse(session *s, int argc, char **argv, pt_error *e)
          "changes the result; default: one, or one for each usable GPU",
          false},
         {"--threads", ARG_INT32, &o->threads, "N", "default: all cores available to the process", false},
-        {"--device-memory", ARG_SIZE, &o->device_memory, "SIZE", "memory budget; on a CPU, of RAM", false},
+        {"--device-memory", ARG_SIZE, &o->device_memory, "SIZE", "memory budget, such as 8GiB; on a CPU, of RAM", false},
         {"--host-memory", ARG_SIZE, &o->host_memory, "SIZE", "RAM budget beside a GPU; on a CPU, RAM as a second tier", false},
         {"--disk-memory", ARG_SIZE, &o->disk_memory, "SIZE", "budget of disk space; 0: never use the disk", false},
         {"--disk-path", ARG_STRING, &o->disk_path, "DIR", "folder of the disk tier; default: one in --out", false},
@@ -149,7 +149,7 @@ static int parse(session *s, int argc, char **argv, pt_error *e)
     return args_parse(argc, argv, usage, table, sizeof table / sizeof *table, e);
 }
 
-/* runs/MODEL-N with the first N that is free. */
+/* Sets out to runs/MODEL-N with the first free N. */
 static void default_out(session *s)
 {
     char name[256];
@@ -166,8 +166,8 @@ static void default_out(session *s)
     s->o.out = s->out;
 }
 
-/* A run that resumes from a checkpoint writes into the folder that the checkpoint is in. If that folder is a run's, it is taken by the
- * path as given, for checkpoint-N may be a link to a larger disk; else by the real path. */
+/* A run that resumes from a checkpoint writes to the checkpoint's parent folder: by the path as given if that is a run's folder, because
+ * checkpoint-N may be a link to a larger disk; otherwise by the real path. */
 static void folder_above(session *s)
 {
     char copy[sizeof s->out], metrics[sizeof s->out + 16], real[PATH_MAX];
@@ -181,7 +181,7 @@ static void folder_above(session *s)
     s->o.out = s->out;
 }
 
-/* Options that were not given get their defaults. */
+/* Checks the length of the run, and sets defaults. */
 static int check_length(session *s, pt_error *e)
 {
     pt_train_options *o = &s->o;
@@ -237,7 +237,7 @@ static int complete(session *s, pt_error *e)
     return check_length(s, e);
 }
 
-/* ---- what is shown ---- */
+/* ---- output ---- */
 
 static void print_summary(const session *s, const pt_trainer *t)
 {
@@ -334,7 +334,7 @@ static void print_step(session *s, const pt_trainer *t, const pt_step *p)
     progress_draw(&s->bar, "training", (uint64_t)p->step, (uint64_t)m.steps, text);
 }
 
-/* Which prediction is which. */
+/* Says which prediction is the first, and which are corrections. */
 static void print_corrections(const pt_summary *m)
 {
     if (m->corrected_step)

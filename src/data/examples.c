@@ -25,7 +25,7 @@ static int make_pair(const example_rules *r, encoder *c, const format_record *f,
     return chat_tokenize_pair(r->tokenizer, c, &pair, r->on == PT_TRAIN_ON_ALL ? CHAT_ALL : CHAT_COMPLETION, out, e);
 }
 
-/* What is trained on otherwise than reply by reply. */
+/* PT_FAILED for a message of weight 0 if the training target is not chosen reply by reply. */
 static int check_weights(const example_rules *r, const format_record *f, const char *where, pt_error *e)
 {
     const bool by_reply = r->on == PT_TRAIN_ON_ASSISTANT || r->on == PT_TRAIN_ON_LAST, all = r->on == PT_TRAIN_ON_ALL;
@@ -74,7 +74,7 @@ static size_t first_learned(const chat_tokens *x)
     return i;
 }
 
-/* Both replies begin where the first of them leaves the ids of the prompt: a token may reach from the prompt into one of them only. */
+/* Makes both replies begin at the same id, the earlier of the two: a token may extend from the prompt into only one of them. */
 static void begin_together(chat_tokens x[2])
 {
     const size_t a = first_learned(&x[0]), b = first_learned(&x[1]), begin = a < b ? a : b;

@@ -3,11 +3,11 @@
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stddef.h>
-#include <time.h>
 
 #include <cmocka.h>
 
 #include "io/mutate.h"
+#include "seed.h"
 
 static void damaged_configs_are_refused_or_whole(void **state)
 {
@@ -23,9 +23,8 @@ static void damaged_configs_are_refused_or_whole(void **state)
         "{\"peft_type\": \"LORA\", \"modules_to_save\": [], \"layer_replication\": null, \"init_lora_weights\": \"gaussian\"}",
     };
     enum { SEEDS = sizeof seeds / sizeof seeds[0] };
-    const uint64_t seed = (uint64_t)time(NULL);
+    const uint64_t seed = test_seed();
     size_t lengths[SEEDS];
-    printf("seed %llu\n", (unsigned long long)seed);
     for (int i = 0; i < SEEDS; i++) {
         lengths[i] = strlen(seeds[i]);
         assert_int_equal(LLVMFuzzerTestOneInput((const uint8_t *)seeds[i], lengths[i]), 0);
