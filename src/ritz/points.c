@@ -19,7 +19,7 @@ bool points_whole(points_kind kind, int64_t n) { return (kind != POINTS_SOBOL &&
 static bool has_randomization(points_kind kind, points_randomize how)
 {
     switch (kind) {
-    case POINTS_MC: case POINTS_SOBOL: return true; /* what is random is left as it is */
+    case POINTS_MC: case POINTS_SOBOL: return true; /* mc is random already */
     case POINTS_HALTON: return how != RANDOMIZE_LMS;
     default: return how == RANDOMIZE_NONE || how == RANDOMIZE_SHIFT;
     }
@@ -89,7 +89,7 @@ void points_draw(points *p, uint64_t draw, uint32_t part)
         halton_draw(p);
 }
 
-/* Two coordinates of a counter value. */
+/* A counter value gives two coordinates. */
 static void mc_get(const points *p, int64_t first, int64_t count, double *out)
 {
     const uint32_t pairs = (uint32_t)((p->dim + 1) / 2);
@@ -103,7 +103,7 @@ static void mc_get(const points *p, int64_t first, int64_t count, double *out)
         }
 }
 
-/* i z / n and the shift, in 53 bits: where n is a power of two, exactly. */
+/* i z / n plus the shift, in 53 bits; exact if n is a power of two. */
 void lattice_get(const points *p, int64_t first, int64_t count, double *out)
 {
     for (int64_t i = 0; i < count; i++)

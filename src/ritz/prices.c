@@ -1,4 +1,4 @@
-/* prices.c - what a group's sweeps, updates and transfers take here. */
+/* prices.c - measures the times of sweeps, updates and transfers on this machine. */
 #include "ritz/planner.h"
 
 #include "base/clock.h"
@@ -13,7 +13,7 @@ typedef struct bench {
     queue *queue;
     ritz_unit unit;
     char *weights, *sums, *states;
-    int64_t most;         /* values of a group's stages, at least */
+    int64_t most;         /* values of the largest group */
     char *room[2];        /* COPY_BYTES each */
 } bench;
 
@@ -25,7 +25,7 @@ static int ascending(const void *a, const void *b)
     return (x > y) - (x < y);
 }
 
-/* The median of a few, behind one that does not count. */
+/* The median of a few runs, after one that is not counted. */
 static int take_time(bench *b, bench_fn fn, double *ns, pt_error *e)
 {
     double all[TURNS];
@@ -57,7 +57,7 @@ static void run_update(bench *b)
                                                      .decay = 1, .beta1 = 0.9f, .beta2 = 0.99f, .eps = 1e-8f, .sqrt_correction2 = 1}});
 }
 
-/* A group that stands for its kind; where there is none, -1. */
+/* A group of this kind; -1: there is none. */
 static int group_of(const ritz_network *n, int kind)
 {
     const int last = n->groups_n - 1;
@@ -130,8 +130,8 @@ static int time_all(const ritz_planning *p, bench *b, const ritz_layout layouts[
     out->copy /= COPY_BYTES;
     if (!failed && p->budget[TIER_DISK] && p->disk_path && each)
         failed = time_disk(p, b, out, e);
-    if (!failed && p->make_points)
-        out->points = p->make_points(p->arg);
+    for (int k = 0; k < 2 && !failed && p->make_points; k++)
+        out->points[k] = p->make_points(p->arg, k);
     return failed;
 }
 
