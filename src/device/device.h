@@ -336,7 +336,8 @@ typedef struct op_quadratic {
 } op_quadratic;
 
 /* From here to the next such op, whose rows are 0, matmuls that are not TN, OP_COPY, OP_JET and OP_QUADRATIC work on so many rows each,
- * and row r of what they write depends on row r of what was written since alone. So rows may be taken through several of them at a time. */
+ * and row r of what they write depends only on row r of what was written since. So rows may be taken through several of them at a time. TN
+ * matmuls sum over the rows, or over twice as many, of which row r and row rows + r depend on row r; no op reads what they write. */
 typedef struct op_rows { int64_t rows; } op_rows;
 
 #define MEMBER(KIND, name, member, doing) op_##member member;

@@ -6,7 +6,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-enum { TURNS = 3, COPY_BYTES = 8 << 20, DISK_BYTES = 16 << 20 };
+enum { TURNS = 3, REPEATS_MOST = 8, LONG_NS = 1000000, COPY_BYTES = 8 << 20, DISK_BYTES = 16 << 20 };
 
 typedef struct bench {
     const ritz_space *space;
@@ -25,19 +25,28 @@ static int ascending(const void *a, const void *b)
     return (x > y) - (x < y);
 }
 
-/* The median of a few runs, after one that is not counted. */
+static int time_once(bench *b, bench_fn fn, int repeats, double *ns, pt_error *e)
+{
+    const int64_t begin = clock_ns();
+    for (int i = 0; i < repeats; i++)
+        fn(b);
+    int failed = queue_sync(b->queue, queue_signal(b->queue), e);
+    *ns = (double)(clock_ns() - begin) / repeats;
+    return failed;
+}
+
+/* The median of a few runs, after two that are not counted. A short sweep is repeated: in a step nothing waits for the end of each one. */
 static int take_time(bench *b, bench_fn fn, double *ns, pt_error *e)
 {
-    double all[TURNS];
-    for (int i = -1; i < TURNS; i++) {
-        const int64_t begin = clock_ns();
-        fn(b);
-        int failed = queue_sync(b->queue, queue_signal(b->queue), e);
-        if (failed)
-            return failed;
-        if (i >= 0)
-            all[i] = (double)(clock_ns() - begin);
-    }
+    double all[TURNS], once = 0;
+    int failed = time_once(b, fn, 1, &once, e);
+    if (!failed)
+        failed = time_once(b, fn, 1, &once, e);
+    const int repeats = once * REPEATS_MOST < LONG_NS ? REPEATS_MOST : once < LONG_NS ? (int)(LONG_NS / once) : 1;
+    for (int i = 0; i < TURNS && !failed; i++)
+        failed = time_once(b, fn, repeats, &all[i], e);
+    if (failed)
+        return failed;
     qsort(all, TURNS, sizeof *all, ascending);
     *ns = all[TURNS / 2];
     return 0;

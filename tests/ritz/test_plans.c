@@ -43,7 +43,7 @@ static int random_plan(void *arg, const ritz_planning *p, plan *out, pt_error *e
 
 static void random_options(pt_ritz_options *o)
 {
-    o->threads = 1 + rand() % 4;
+    o->threads = 1 + rand() % (rand() % 4 ? 4 : 12); /* also more than a unit has slices */
     o->host_memory = rand() % 2 ? 256 << 20 : PT_AUTO;
     o->disk_memory = 256 << 20;
 }

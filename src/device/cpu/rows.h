@@ -1,8 +1,12 @@
-/* rows.h - ops whose rows do not know of each other, put off until they can be run together.
+/* rows.h - ops on the rows of a unit, collected and run together.
  *
- * Between two OP_ROWS a queue keeps what may be cut by rows. All of it is run when something comes that may not, or that tells others
- * how far the queue is: a thread takes a few rows through all of these ops, in its caches, and then the next few. Threads meet once, where
- * they would meet behind each op: with rows of 64 values that took a third of the time.
+ * Between two OP_ROWS a queue collects the ops that can be divided by rows, and runs them when another op or a signal comes. A thread takes
+ * a slice of rows through all of them, in its caches, and then the next slice. So threads meet once, and not after each op, and do not read
+ * what another one wrote.
+ *
+ * Matmuls that sum over the rows (TN) are collected, too. A sum is divided at multiples of SLICE_ROWS: each slice makes a partial sum, and
+ * the partial sums are added in order. So its bits depend neither on the number of threads nor on when the ops are run. If there are more
+ * threads than slices, by-row ops are divided further, and each sum is run by itself, in parts of its rows of c.
  */
 #ifndef PT_CPU_ROWS_H
 #define PT_CPU_ROWS_H
@@ -10,11 +14,17 @@
 #include "device/cpu/pool.h"
 #include "device/device.h"
 
-enum { ROW_OPS = 128 };
+enum { ROW_OPS = 256, SLICE_ROWS = 128 };
 
-typedef struct row_ops { int64_t rows; bool open; int n; op ops[ROW_OPS]; } row_ops;
+typedef struct row_ops {
+    int64_t rows;      /* of each op; in sums also twice as many: (rows) of one factor, then (rows) of the other */
+    bool open;         /* between two OP_ROWS */
+    int n;
+    int64_t sum_values; /* of the collected sums' results */
+    op ops[ROW_OPS];
+} row_ops;
 
-/* Whether the op is kept; what was kept may have been run. Else rows_run() comes first, then the op. */
+/* Whether the op was collected; it may have run then. If not, call rows_run before running the op itself. */
 bool rows_keep(row_ops *r, pool *p, const op *o);
 void rows_run(row_ops *r, pool *p);
 

@@ -5,7 +5,11 @@
 #include "device/cpu/isa.h"
 #include "device/device.h"
 
-enum { NARROW_COLS = 128, NARROW_K = 384 /* one block of K (matmul_pack.h): longer sums are of TN */ };
+enum {
+    NARROW_COLS = 128,
+    NARROW_K = 384,                /* one block of K (matmul_pack.h): longer sums are of TN */
+    NARROW_SCRATCH_BYTES = 2 << 20 /* what a rectangle of such a matmul may use of a thread's scratch space, by whatever kernel */
+};
 
 static inline bool matmul_is_narrow(const op_matmul *o)
 {
