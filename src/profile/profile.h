@@ -10,6 +10,7 @@
 typedef struct profile_request {
     device *device, *host;      /* the same object on a CPU */
     int threads;                /* compute threads, 0: the device's default */
+    int ranks;                  /* of this machine, which measure at the same time, each on its own processors or GPU; 0: one */
     const model *model;
     const step_shape *shape;
     uint64_t budget[TIERS];     /* measuring stays inside them */

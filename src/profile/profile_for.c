@@ -129,7 +129,10 @@ static json_t *machine_made_for(const profile_request *r)
 
 json_t *profile_made_for(profile_part p, const profile_request *r)
 {
-    return p == PROFILE_BLOCKS ? blocks_made_for(r) : machine_made_for(r);
+    json_t *all = p == PROFILE_BLOCKS ? blocks_made_for(r) : machine_made_for(r);
+    if (all && r->ranks > 1)
+        json_object_set_new(all, "ranks", json_integer(r->ranks));
+    return all;
 }
 
 /* A profile may contain more than is needed. */

@@ -44,9 +44,10 @@ static int measure(planning *p, bool transfers, bool disk, pt_error *e)
 {
     const pt_train_options *o = p->o;
     char time[32];
-    p->request = (profile_request){.device = p->device, .host = p->host, .threads = o->threads, .model = p->model, .shape = p->shape,
-                                   .host_tier = p->host_tier, .transfers = transfers, .disk_path = p->disk_path,
-                                   .file = o->profile_file, .progress = o->progress, .notice = o->notice, .arg = o->arg};
+    p->request = (profile_request){.device = p->device, .host = p->host, .threads = o->threads, .ranks = p->runs ? p->ranks : 1,
+                                   .model = p->model, .shape = p->shape, .host_tier = p->host_tier, .transfers = transfers,
+                                   .disk_path = p->disk_path, .file = o->profile_file, .progress = o->progress, .notice = o->notice,
+                                   .arg = o->arg};
     memcpy(p->request.budget, p->budget, sizeof p->request.budget);
     p->request.budget[TIER_DISK] = disk ? p->budget[TIER_DISK] : 0;
     int failed = profile_get(&p->request, &p->profile, e);
@@ -245,16 +246,22 @@ static int add_exchange(planning *p, pt_error *e)
 
 static int find_plan(planning *p, pt_error *e) { return p->o->plan_file ? price_plan(p, e) : planning_search(p, &p->result, e); }
 
-int planning_make(planning *p, pt_error *e)
+int planning_measure(planning *p, pt_error *e)
 {
     static int (*const steps[])(planning *p, pt_error *e) = {planning_find_machine, planning_begin_search, find_budgets, cut_units,
-                                                             choose_micro_batch, check_fit, find_costs, add_exchange, find_plan};
+                                                             choose_micro_batch, check_fit, find_costs, add_exchange};
     for (size_t i = 0; i < sizeof steps / sizeof *steps; i++) {
         int failed = steps[i](p, e);
         if (failed)
             return failed;
     }
     return 0;
+}
+
+int planning_make(planning *p, pt_error *e)
+{
+    int failed = planning_measure(p, e);
+    return failed ? failed : find_plan(p, e);
 }
 
 void planning_close(planning *p)

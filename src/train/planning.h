@@ -70,6 +70,8 @@ int planning_begin_search(planning *p, pt_error *e);
 int planning_search(const planning *p, search_result *out, pt_error *e);
 /* With smaller budgets than before: measures the disk, if it is needed and was not measured. Other costs stay. */
 int planning_measure_disk(planning *p, pt_error *e);
+/* The steps of planning_make before the search. */
+int planning_measure(planning *p, pt_error *e);
 /* Sets the results. PT_DOES_NOT_FIT says what is missing, and result.least has budgets that would suffice. */
 int planning_make(planning *p, pt_error *e);
 void planning_close(planning *p);

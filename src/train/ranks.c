@@ -150,6 +150,19 @@ static void tell_least(const trainer *t, const room_of_rank *all, int least, int
                    size_format(a, all[least].budget[tier]), tier_names[tier], size_format(b, all[0].budget[tier]));
 }
 
+/* Rank 0 predicts a step of several ranks, which share the machine's caches, memory bandwidth and clock rate. So all of them measure at
+ * the same time, and what the others find is not used. */
+void ranks_measure_too(const trainer *t)
+{
+    planning own = t->planning;
+    pt_train_options silent = t->job.o;
+    silent.notice = NULL;
+    silent.progress = NULL;
+    own.o = &silent;
+    (void)!planning_measure(&own, NULL);
+    search_result_free(&own.result);
+}
+
 int ranks_limit(trainer *t, pt_error *e)
 {
     room_of_rank own = {0}, all[COMM_RANKS_MOST];

@@ -27,6 +27,8 @@ int ranks_time(const trainer *t, exchange_cost *out, pt_error *e);
 int ranks_time_here(int ranks, int threads, exchange_cost *out, pt_error *e);
 /* The plan is made for the memory of the rank that has least. */
 int ranks_limit(trainer *t, pt_error *e);
+/* For ranks other than 0, while rank 0 makes the plan. */
+void ranks_measure_too(const trainer *t);
 /* Sends rank 0's plan, its inputs and its budgets to all. */
 int ranks_take_plan(trainer *t, pt_error *e);
 /* Sends rank 0's data to all. */

@@ -65,6 +65,8 @@ static int make_plan(trainer *t, pt_error *e)
         failed = ranks_limit(t, e);
     if (!failed && ranks_lead(t))
         failed = planning_make(p, e);
+    else if (!failed)
+        ranks_measure_too(t);
     return failed ? failed : ranks_take_plan(t, e);
 }
 

@@ -53,7 +53,7 @@ static void another_model_of_that_size_and_rows_measures_its_blocks_only(void **
 }
 
 /* Neither what is kept nor a file. */
-static void a_profile_of_another_quota_does_not_serve(void **state)
+static void a_profile_of_another_quota_or_number_of_ranks_does_not_serve(void **state)
 {
     (void)state;
     NOT_SANITIZED();
@@ -66,9 +66,15 @@ static void a_profile_of_another_quota_does_not_serve(void **state)
     assert_int_equal(profile_get(&s.r, &p, &e), PT_FAILED);
     if (!strstr(e.text, "\"quota\" is 0.0 there and 1.5 here"))
         fail_msg("%s", e.text);
+    s.device->info.quota = 0;
+    s.r.ranks = 2; /* which measure at the same time */
+    assert_int_equal(profile_get(&s.r, &p, &e), PT_FAILED);
+    if (!strstr(e.text, "\"ranks\" is missing there and 2 here"))
+        fail_msg("%s", e.text);
     s.r.file = NULL;
-    for (int i = 0; i < 4; i++) {
-        s.device->info.quota = i / 2 ? 1.25 : 1.5;
+    for (int i = 0; i < 6; i++) {
+        s.r.ranks = i / 2 ? 1 : 2;
+        s.device->info.quota = (const double[]){0, 1.5, 1.25}[i / 2];
         profile_must(&s, &p);
         assert_int_equal(p.cached, i % 2);
     }
@@ -424,7 +430,7 @@ int main(void)
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(what_was_measured_is_used_again),
         cmocka_unit_test(another_model_of_that_size_and_rows_measures_its_blocks_only),
-        cmocka_unit_test(a_profile_of_another_quota_does_not_serve),
+        cmocka_unit_test(a_profile_of_another_quota_or_number_of_ranks_does_not_serve),
         cmocka_unit_test(what_works_beside_something_waits_for_the_quota_too),
         cmocka_unit_test(what_does_not_agree_is_measured_anew),
         cmocka_unit_test(what_is_unsure_serves_for_an_hour),
