@@ -77,8 +77,7 @@ static int run_one(ritz_session *s, const char *out, pt_ritz_points kind, int se
     if (failed || stopped)
         return failed;
     const int m = read_outcome(folder, seed, to, e);
-    return m < 0 ? m : m ? 0 : pt_fail(e, PT_USAGE, "%s: no exact solution is known, and without one there is nothing to compare by",
-                                       s->o.problem);
+    return m < 0 ? m : m ? 0 : pt_fail(e, PT_FAILED, "%s has no errors to compare", folder);
 }
 
 static void summarize(outcome *o, double *work)
@@ -103,6 +102,23 @@ static bool outcome_open(outcome *o, int seeds)
     o->l2 = o->band + 2 * CURVE_MOST;
     o->last = o->l2 + (size_t)seeds * CURVE_MOST;
     return true;
+}
+
+/* Before the first run is made. */
+static int check_exact(const ritz_session *s, pt_error *e)
+{
+    pt_ritz_options o = s->o;
+    pt_ritz_summary m;
+    pt_ritz *r;
+    o.plan_only = true;
+    o.notice = NULL;
+    int failed = pt_ritz_open(&o, &r, e);
+    if (failed)
+        return failed;
+    pt_ritz_get_summary(r, &m);
+    pt_ritz_close(r);
+    return m.has_exact ? 0 : pt_fail(e, PT_USAGE, "%s: no exact solution is known, and without one there is nothing to compare by",
+                                     s->o.problem);
 }
 
 /* Errors at the end, over seeds. */
@@ -191,10 +207,13 @@ int ritz_compare(ritz_session *s, pt_error *e)
         return n;
     if (!s->o.out)
         return pt_fail(e, PT_USAGE, "--compare wants --out DIR, for the runs and the picture");
-    if (ritz_is_comparison(s->o.out))
+    if (*s->o.out && ritz_is_comparison(s->o.out))
         return pt_fail(e, PT_FAILED, "%.400s already holds runs of a comparison: give another --out", s->o.out);
+    int failed = check_exact(s, e);
+    if (failed)
+        return failed;
     double *work = malloc((size_t)seeds * sizeof *work);
-    int failed = work ? dir_make(s->o.out, e) : pt_fail(e, PT_FAILED, "out of memory");
+    failed = work ? dir_make(s->o.out, e) : pt_fail(e, PT_FAILED, "out of memory");
     for (int i = 0; i < n && !failed; i++) {
         if (!outcome_open(&o[i], seeds))
             failed = pt_fail(e, PT_FAILED, "out of memory");

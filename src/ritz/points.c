@@ -19,7 +19,8 @@ bool points_whole(points_kind kind, int64_t n) { return (kind != POINTS_SOBOL &&
 static bool has_randomization(points_kind kind, points_randomize how)
 {
     switch (kind) {
-    case POINTS_MC: case POINTS_SOBOL: return true; /* mc is random already */
+    case POINTS_MC: return how == RANDOMIZE_NONE || how == RANDOMIZE_DEFAULT;
+    case POINTS_SOBOL: return true;
     case POINTS_HALTON: return how != RANDOMIZE_LMS;
     default: return how == RANDOMIZE_NONE || how == RANDOMIZE_SHIFT;
     }
@@ -27,7 +28,7 @@ static bool has_randomization(points_kind kind, points_randomize how)
 
 static int check(points_kind kind, points_randomize how, int64_t dim, int64_t n, pt_error *e)
 {
-    static const char *const kinds[] = {"", "", "none, shift or owen", "none or shift"};
+    static const char *const kinds[] = {"none, they are random already", "", "none, shift or owen", "none or shift"};
     if (dim < 1 || dim > points_most_dimensions(kind))
         return pt_fail(e, PT_USAGE, "%s points have 1 to %d dimensions, but %lld are needed%s", points_names[kind],
                        points_most_dimensions(kind), (long long)dim, kind == POINTS_MC || dim < 1 ? "" : "; mc points have any number, "
@@ -41,7 +42,7 @@ static int check(points_kind kind, points_randomize how, int64_t dim, int64_t n,
 
 int points_open(points_kind kind, points_randomize how, int64_t dim, int64_t n, uint64_t seed, points **out, pt_error *e)
 {
-    if (how == RANDOMIZE_DEFAULT)
+    if (how == RANDOMIZE_DEFAULT && kind != POINTS_MC)
         how = kind == POINTS_LATTICE ? RANDOMIZE_SHIFT : RANDOMIZE_OWEN;
     *out = NULL;
     int failed = check(kind, how, dim, n, e);

@@ -40,6 +40,7 @@ static void what_does_nothing_is_refused(void **state)
     check_sentence("no seeds", ritz(WORDS("--compare", "mc,sobol", "--out", out, "--seeds", "0")), 2, WORDS("--seeds 0", "1 or more"));
     check_sentence("no steps", ritz(WORDS("--steps", "0")), 2, WORDS("--steps 0", "1 or more"));
     check_sentence("no dimension", ritz(WORDS("--dim", "0")), 2, WORDS("--dim 0", "1 or more"));
+    check_sentence("random", ritz(WORDS("--points", "mc", "--randomize", "owen", "--steps", "2")), 2, WORDS("no randomization owen"));
     check_sentence("resume", ritz(WORDS("--gradient-variance", "--steps", "2", "--resume", "--out", out)), 2, WORDS("leave out --resume"));
 }
 
@@ -72,6 +73,17 @@ static void a_run_that_is_refused_leaves_nothing(void **state)
     check_sentence("plan", ritz(WORDS("--steps", "2", "--out", out, "--plan", plan)), 1, WORDS("plan.json"));
     assert_false(path_exists(out));
     check_sentence("no name", ritz(WORDS("--steps", "2", "--out", "")), 2, WORDS("--out is empty: give the name of a folder"));
+}
+
+static void without_a_solution_nothing_is_compared(void **state)
+{
+    (void)state;
+    char problem[128];
+    snprintf(problem, sizeof problem, "%s", put_text("unknown.json", "{\"equation\": \"schroedinger\", \"dim\": 2, \"V\": \"1\"}"));
+    set_out("nothing to compare");
+    check_sentence("compare", ritz(WORDS("--problem", problem, "--compare", "mc,sobol", "--steps", "2", "--out", out)), 2,
+                   WORDS("no exact solution is known, and without one there is nothing to compare by"));
+    assert_false(path_exists(out));
 }
 
 /* Relative errors would be infinite. */
@@ -146,6 +158,7 @@ int main(void)
         cmocka_unit_test(a_resumed_run_says_what_is_done),
         cmocka_unit_test(a_run_that_is_refused_leaves_nothing),
         cmocka_unit_test(of_a_solution_that_is_zero_errors_are_absolute),
+        cmocka_unit_test(without_a_solution_nothing_is_compared),
         cmocka_unit_test(points_that_are_none_are_named),
         cmocka_unit_test(a_comparison_has_its_page_again),
     };
