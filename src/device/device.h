@@ -335,9 +335,10 @@ typedef struct op_quadratic {
     pt_dtype type; int64_t rows, dim, ld; const void *u, *g; const double *terms; double *value; void *du, *dg;
 } op_quadratic;
 
-/* Begins a sequence of ops with independent rows, which the next such op, with rows = 0, ends. Its matmuls (not TN), OP_COPY, OP_JET and
- * OP_QUADRATIC have this many rows each, and of what the sequence writes, row r depends only on row r. So a device may run several of these
- * ops on a few rows at a time. */
+/* Begins a sequence of ops on the same rows, which the next such op, with rows = 0, ends. Its matmuls that are not TN, OP_COPY, OP_JET and
+ * OP_QUADRATIC have this many rows each, and of what the sequence writes, row r depends only on row r. TN matmuls sum over the rows, or
+ * over twice as many, of which row r and row rows + r depend on row r; no op of the sequence reads what they write. So a device may take a
+ * few rows at a time through several of these ops. */
 typedef struct op_rows { int64_t rows; } op_rows;
 
 #define MEMBER(KIND, name, member, doing) op_##member member;

@@ -42,7 +42,7 @@ static bool lies_in_out(const output *out, const char *path)
     snprintf(copy, sizeof copy, "%s", path);
     snprintf(name, sizeof name, "%s", basename(copy));
     snprintf(copy, sizeof copy, "%s", path);
-    return checkpoints_step(name) >= 0 && is_out(out, dirname(copy)) && !path_join(metrics, out->path, "metrics.jsonl", NULL) &&
+    return step_folder_number(name) >= 0 && is_out(out, dirname(copy)) && !path_join(metrics, out->path, "metrics.jsonl", NULL) &&
            path_exists(metrics);
 }
 

@@ -193,7 +193,7 @@ int replan_move(trainer *t, search_result *next, bool *moved, pt_error *e)
     char path[FILE_PATH_BYTES];
     pt_error why = {0};
     *moved = false;
-    int failed = checkpoints_path(t->out.path, t->at.step, path, e);
+    int failed = step_folder_path(t->out.path, t->at.step, path, e);
     if (failed)
         return failed;
     int64_t saved = t->at.saved_step;

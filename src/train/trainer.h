@@ -73,7 +73,7 @@ struct pt_trainer {
     engine engine;
     counters at;
     predicted predicted;
-    metrics metrics;
+    step_lines metrics;
     reference reference, held;     /* of DPO: of the training data, and of the evaluation data */
     events events;                 /* the same for TensorBoard */
     pt_memory memory[TIERS];       /* of the executor that was closed to make room for samples */
