@@ -47,19 +47,4 @@ static inline void group_end(void)
         unsetenv(names[i]);
 }
 
-/* The process of a rank that `protrain train --ranks` started; 0: it is not there (any more). */
-static inline pid_t rank_of(pid_t launcher, int rank)
-{
-    char path[80];
-    int pid = 0;
-    snprintf(path, sizeof path, "/proc/%d/task/%d/children", (int)launcher, (int)launcher);
-    FILE *f = fopen(path, "r");
-    for (int i = 0; f && i <= rank; i++)
-        if (fscanf(f, "%d", &pid) != 1)
-            pid = 0;
-    if (f)
-        fclose(f);
-    return pid;
-}
-
 #endif
