@@ -89,9 +89,9 @@ static void tell_change(const budget_request *r, const char *change)
 }
 
 /* "give `device_memory` 8GiB", or "lower it" if no size would fit */
-static const char *mend(const char *change, int named, char out[BUDGETS_CHANGE_BYTES + 8])
+static const char *mend(const char *change, int named, char out[BUDGETS_CHANGE_BYTES + 16])
 {
-    snprintf(out, BUDGETS_CHANGE_BYTES + 8, "%s%s", *change ? "give " : named > 1 ? "lower them" : "lower it", change);
+    snprintf(out, BUDGETS_CHANGE_BYTES + 16, "%s%s", *change ? "give " : named > 1 ? "lower them" : "lower it", change);
     return out;
 }
 
@@ -129,7 +129,7 @@ static void change_ram(const budget_request *r, const findings *f, const uint64_
 /* All tiers that lie in RAM must fit the free RAM together. The sum of budgets may exceed 2^64. */
 static int check_ram(const budget_request *r, const findings *f, const uint64_t budget[TIERS], pt_error *e)
 {
-    char list[160] = "", where[320] = "", change[BUDGETS_CHANGE_BYTES] = "", advice[BUDGETS_CHANGE_BYTES + 8], size[32], lack[32];
+    char list[160] = "", where[320] = "", change[BUDGETS_CHANGE_BYTES] = "", advice[BUDGETS_CHANGE_BYTES + 16], size[32], lack[32];
     const uint64_t most = (uint64_t)1 << 61; /* per tier, so that the sum does not overflow */
     const uint64_t has = less(f->m.memory_free_bytes, BUDGETS_BESIDE + r->memory_reserve);
     uint64_t left = has, missing = 0;
@@ -191,7 +191,7 @@ static int check_gpu(const budget_request *r, uint64_t device_bytes, pt_error *e
 {
     const device_info *gpu = &r->device->info;
     const uint64_t gives = less(gpu->memory_free_bytes, gpu_margin(gpu->memory_bytes));
-    char asked[32], have[32], lack[32], change[BUDGETS_CHANGE_BYTES] = "", advice[BUDGETS_CHANGE_BYTES + 8];
+    char asked[32], have[32], lack[32], change[BUDGETS_CHANGE_BYTES] = "", advice[BUDGETS_CHANGE_BYTES + 16];
     tell_missing(r, less(device_bytes, gpu->memory_free_bytes));
     if (device_bytes > gpu->memory_free_bytes) {
         if (gives)

@@ -82,7 +82,7 @@ static void one_rank_does_what_ranks_do_not_share(void **state)
     setenv("WORLD_SIZE", "3", 1);
     setenv("MASTER_ADDR", "localhost", 1);
     for (int rank = 0; rank < 3; rank++) {
-        char number[8];
+        char number[16];
         snprintf(number, sizeof number, "%d", rank);
         setenv("RANK", number, 1);
         const words commands[] = {WORDS("eval", "--model", model_path, "--data", data, "--quiet"),
