@@ -300,6 +300,19 @@ static void a_file_that_may_not_grow_is_an_error_that_names_it(void **state)
     assert_non_null(strstr(err, strerror(EFBIG)));
 }
 
+static void a_run_on_pairs_ends_with_margin_and_accuracy(void **state)
+{
+    (void)state;
+    const char *pairs = "{\"prompt\": \"a\", \"chosen\": \"bc\", \"rejected\": \"d\"}\n{\"prompt\": \"e\", \"chosen\": \"f\", "
+                        "\"rejected\": \"gh\"}\n";
+    scratch_put("pairs.jsonl", pairs, strlen(pairs));
+    assert_int_equal(run("", "train --model model --data pairs.jsonl --task dpo --lora 2 --lr 0.1 --steps 3 --seq-len 32 --batch-size 1 "
+                             "--quiet --out pairs"), 0);
+    const char *last = strstr(err, ", margin ");
+    if (!last || !strstr(last, ", chosen 100% after step 3\n"))
+        fail_msg("%s", err);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -315,6 +328,7 @@ int main(void)
         cmocka_unit_test(a_file_that_may_not_grow_is_an_error_that_names_it),
         cmocka_unit_test(a_step_is_the_same_object_on_standard_output_and_in_the_metrics),
         cmocka_unit_test(a_run_without_standard_streams_writes_what_it_writes_with_them),
+        cmocka_unit_test(a_run_on_pairs_ends_with_margin_and_accuracy),
     };
     return cmocka_run_group_tests(tests, set_up, scratch_remove);
 }

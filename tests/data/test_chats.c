@@ -205,20 +205,6 @@ static void a_weight_that_nothing_obeys_is_told(void **state)
     dataset_close(d);
 }
 
-/* Of files that are shared between training and evaluation. */
-static void notes_about_the_files_are_given_once(void **state)
-{
-    (void)state;
-    for (share_part part = SHARE_KEPT; part <= SHARE_HELD; part++) {
-        dataset *d = open_good("odd.jsonl",
-                               "{\"messages\": [" WEIGHED("user", "q", "weight", "1") ", " REPLY("a") "]}\n"
-                               "{\"messages\": [" USER("q") ", " REPLY("a") "]}\n", (dataset_options){.part = part, .held = 0.5});
-        const char *told = dataset_notice(d);
-        assert_true((told && strstr(told, "a weight that has no effect")) == (part == SHARE_KEPT));
-        dataset_close(d);
-    }
-}
-
 /* ---- what teaches nothing ---- */
 
 #define EXAMPLES PT_FIXTURES "/../../examples/"
@@ -429,7 +415,7 @@ int main(void)
         cmocka_unit_test(records_without_a_reply_are_counted_and_left_out), cmocka_unit_test(a_reply_of_weight_0_is_not_trained_on),
         cmocka_unit_test(what_was_told_is_not_told_again),
         cmocka_unit_test(a_weight_that_cannot_be_obeyed_is_refused), cmocka_unit_test(a_weight_that_nothing_obeys_is_told),
-        cmocka_unit_test(notes_about_the_files_are_given_once), cmocka_unit_test(the_templates_for_base_models_mark_replies),
+        cmocka_unit_test(the_templates_for_base_models_mark_replies),
         cmocka_unit_test(a_template_that_fails_names_file_line_and_reply),
         cmocka_unit_test(pairs_of_equal_replies_are_told), cmocka_unit_test(text_without_tokens_is_told),
         cmocka_unit_test(a_template_of_another_model_is_told),
