@@ -385,7 +385,8 @@ static void print_report(const pt_trainer *t, const pt_step *last)
             fprintf(stderr, "%s memory: predicted %s, used %s\n", m.memory[i].tier, pt_size_text(a, m.memory[i].predicted_bytes),
                 pt_size_text(b, m.memory[i].peak_bytes));
     if (m.process_peak_bytes)
-        fprintf(stderr, "process: %s at its peak\n", pt_size_text(a, m.process_peak_bytes));
+        fprintf(stderr, "process: %s at its peak, measuring and loading before the first step included\n",
+                pt_size_text(a, m.process_peak_bytes));
 }
 
 /* ---- the run ---- */
@@ -398,7 +399,10 @@ static int interrupted(session *s, pt_trainer *t, const pt_step *last, pt_error 
         return ranks_exit_with(s->rank, e);
     progress_clear(&s->bar);
     print_report(t, last);
-    fprintf(stderr, "interrupted: a checkpoint is written; run the same command with --out '%s' --resume to continue\n", s->o.out);
+    pt_summary m;
+    pt_trainer_summary(t, &m);
+    fprintf(stderr, "interrupted after step %lld: a checkpoint is written; run the same command with --out '%s' --resume to continue\n",
+            (long long)(last->step ? last->step : m.first_step), s->o.out);
     return 128 + (caught ? caught : SIGTERM); /* another rank may have got the signal */
 }
 

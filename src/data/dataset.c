@@ -409,13 +409,25 @@ const char *dataset_summary(const dataset *d) { return d->summary[0] ? d->summar
 
 const char *dataset_notice(const dataset *d) { return d->notice[0] ? d->notice : NULL; }
 
-void dataset_tell(const dataset *d, const char *about, void (*notice)(void *, const char *), void *arg)
+/* Whether these n bytes are a line of the text. */
+static bool has_line(const char *text, const char *line, size_t n)
+{
+    for (size_t k; *text; text += k + (text[k] == '\n')) {
+        k = strcspn(text, "\n");
+        if (k == n && !memcmp(text, line, n))
+            return true;
+    }
+    return false;
+}
+
+void dataset_tell(const dataset *d, const dataset *told, const char *about, void (*notice)(void *, const char *), void *arg)
 {
     char sentence[sizeof d->notice + 32];
     for (const char *line = d->notice; *line && notice; line += strspn(line, "\n")) {
         const size_t n = strcspn(line, "\n");
         snprintf(sentence, sizeof sentence, "%.30s%.*s", about, (int)n, line);
-        notice(arg, sentence);
+        if (!told || !has_line(told->notice, line, n))
+            notice(arg, sentence);
         line += n;
     }
 }

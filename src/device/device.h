@@ -380,6 +380,7 @@ static inline bool device_is_gpu(const device *d) { return !d->info.host_address
 struct queue {
     struct device *device; /* named so that C++ can read it, too */
     int threads;           /* that run one op together; 0: no processor computes */
+    bool crowded;          /* they are more than the processors, so that they wait for each other; measuring sets it (measure/measure.h) */
 };
 
 typedef struct device_table {
@@ -398,8 +399,10 @@ typedef struct device_table {
     void (*wait)(queue *q, queue *other, uint64_t value);
     /* Stores the time (ns, CLOCK_MONOTONIC) at which the queue reaches this point; valid after sync. */
     void (*mark)(queue *q, int64_t *ns);
-    /* The same with the processor time of the thread that runs the records. NULL: no processor computes. */
+    /* The same with the processor time that the queue's threads have used, and with the time for which they had to wait for a processor
+     * because other threads had it. NULL: no processor computes. */
     void (*mark_work)(queue *q, int64_t *ns);
+    void (*mark_waited)(queue *q, int64_t *ns);
     int (*sync)(queue *q, uint64_t value, pt_error *e); /* blocks the caller until the value is reached */
 } device_table;
 
@@ -436,6 +439,11 @@ static inline void queue_mark_work(queue *q, int64_t *ns)
 {
     if (q->device->table->mark_work)
         q->device->table->mark_work(q, ns);
+}
+static inline void queue_mark_waited(queue *q, int64_t *ns)
+{
+    if (q->device->table->mark_waited)
+        q->device->table->mark_waited(q, ns);
 }
 static inline int queue_sync(queue *q, uint64_t value, pt_error *e) { return q->device->table->sync(q, value, e); }
 
