@@ -2,7 +2,7 @@
  * step, the losses, weights and moments after some steps are those of one rank with the same lanes, to the last bit, by any transport. Peak
  * memory is what the schedules say, on every rank. The files that they export, together or by rank 0, are those of one rank. Devices may
  * have memory of their own, which exchanges pass through the host: shielded ones (test_device.h), and those that PROTRAIN_TEST_DEVICE
- * names, of which each rank has one, and some exchange by NCCL.
+ * names, of which each rank has one, and some exchange by NCCL. On CPUs, rows of the embedding without a token are not sent.
  *
  * PT_RANKS_PLANS=n runs n plans instead of the default. */
 #include "io/files.h"
@@ -40,8 +40,23 @@ static void outcome_free(outcome *o)
 
 /* What all ranks are to do; `input` is that of one rank but for shape and packing. */
 typedef struct job { const model *model; step_shape shape; const plan *plan; bool clipping, host_tier; uint64_t seed;
-                    transport by; bool shielded, linked; size_t staged; together together;
+                    transport by; bool shielded, linked; size_t staged; together together; uint64_t *sent; /* by rank 0, or NULL */
                     const char *folder; bool spread; } job; /* folder: where the state is exported */
+
+/* Counts what goes to other ranks. */
+typedef struct counting { comm base; comm *inner; uint64_t *sent; } counting;
+
+static int count_exchange(comm *base, const comm_move *moves, int n, pt_error *e)
+{
+    counting *c = (counting *)base;
+    for (int i = 0; i < n; i++)
+        *c->sent += moves[i].peer == base->rank ? 0 : moves[i].send_bytes;
+    return comm_exchange(c->inner, moves, n, e);
+}
+
+static void count_abort(comm *base, const pt_error *why) { comm_abort(((counting *)base)->inner, why); }
+static bool count_over(comm *base, pt_error *why) { return comm_over(((counting *)base)->inner, why); }
+static const comm_table counting_table = {.exchange = count_exchange, .abort = count_abort, .over = count_over};
 
 typedef struct worker { job *j; int ranks, rank, failed; outcome *out; pt_error e; } worker;
 
@@ -193,6 +208,11 @@ static int work(worker *w, pt_error *e)
     if (!failed && staged && j->linked && !linked)
         failed = pt_fail(e, PT_FAILED, "not linked: %s", why);
     o.device = d, o.host = host, o.comm = c, o.device_comm = linked ? linked : staged;
+    counting counted = {.inner = c, .sent = j->sent};
+    if (c && j->sent && !w->rank) {
+        counted.base = (comm){&counting_table, c->rank, c->ranks, c->machine};
+        o.comm = &counted.base;
+    }
     if (!failed)
         failed = executor_open(&o, &x, e);
     if (!failed)
@@ -400,8 +420,49 @@ static void any_number_of_ranks_gives_the_same_bits(void **unused)
     assert_true(refused < done && (plans < DEFAULT_PLANS || of_ranks[1] < done / 3 * 2));
 }
 
+/* Two ranks, of which each has 16 tokens of 8000. A rank sends the other one half of the head's sums and of the weights, and of the
+ * embedding's sums next to nothing. */
+static void rows_without_a_token_are_not_sent(void **unused)
+{
+    (void)unused;
+    enum { VOCAB = 8000, HIDDEN = 64, REST = 400000 };
+    static const char config[] = "{\"model_type\": \"gpt2\", \"vocab_size\": 8000, \"n_positions\": 64, \"n_embd\": 64, \"n_head\": 4, "
+                                 "\"n_layer\": 1, \"bos_token_id\": 0, \"eos_token_id\": 0}";
+    random_source r = random_open();
+    model *m;
+    step_shape shape, own;
+    packing packing;
+    plan plan;
+    outcome o;
+    uint64_t sent = 0;
+    pt_error e = {0};
+    if (needs_host())
+        skip(); /* GPUs send all rows */
+    assert_int_equal(model_from_json("test", config, sizeof config - 1, NULL, NULL, &m, &e), 0);
+    step_shape_init(&shape, m, PT_BF16, 2, 16);
+    step_shape_in_lanes(&shape, m, 2);
+    assert_int_equal(step_shape_of_rank(&own, &shape, 2, 0, &e), 0);
+    assert_int_equal(random_packing(&r, m, &own, &packing, &e), 0);
+    assert_int_equal(random_plan(&r, m, &own, &packing, true, false, &plan, &e), 0);
+    plan.n_buffer = packing.chunks_n;
+    for (int c = 0; c < packing.chunks_n; c++)
+        plan.chunks[c] = (plan_chunk){TIER_DEVICE, TIER_DEVICE, false};
+    job j = {.model = m, .shape = shape, .plan = &plan, .clipping = true, .sent = &sent};
+    if (run_ranks(&j, 2, &o, &e))
+        fail_msg("%s", e.text);
+    const uint64_t sums = VOCAB * HIDDEN / 2 * sizeof(float), weights = sums / 2;
+    printf("%llu bytes a step, %llu of them sums of the head and weights\n", (unsigned long long)sent / STEPS,
+           (unsigned long long)(sums + weights));
+    assert_true(sent / STEPS >= sums + weights && sent / STEPS < sums + weights + REST);
+    outcome_free(&o);
+    plan_free(&plan);
+    packing_free(&packing);
+    model_close(m);
+}
+
 int main(void)
 {
-    const struct CMUnitTest tests[] = {cmocka_unit_test(any_number_of_ranks_gives_the_same_bits)};
+    const struct CMUnitTest tests[] = {cmocka_unit_test(any_number_of_ranks_gives_the_same_bits),
+                                       cmocka_unit_test(rows_without_a_token_are_not_sent)};
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
