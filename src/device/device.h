@@ -208,7 +208,7 @@ typedef struct op_cross_entropy {
     const float *weights; float *right;
 } op_cross_entropy;
 
-/* What a row's loss weighs in the loss of its pair (direct preference optimization). An example begins at each row whose `first` is the
+/* The weights of rows in the loss of their pairs (direct preference optimization). An example begins at each row whose `first` is the
  * row's place in its sequence of seq_len rows. Examples 0 and 1 of a sequence are a pair, the chosen one and the rejected one, so are 2 and
  * 3, and so on; one that is left over is padding. Of a pair, in fp64, in the order of rows, over the n rows of an example that have a
  * target:
@@ -335,9 +335,10 @@ typedef struct op_quadratic {
     pt_dtype type; int64_t rows, dim, ld; const void *u, *g; const double *terms; double *value; void *du, *dg;
 } op_quadratic;
 
-/* From here to the next such op, whose rows are 0, matmuls that are not TN, OP_COPY, OP_JET and OP_QUADRATIC work on so many rows each,
- * and row r of what they write depends only on row r of what was written since. So rows may be taken through several of them at a time. TN
- * matmuls sum over the rows, or over twice as many, of which row r and row rows + r depend on row r; no op reads what they write. */
+/* Begins a sequence of ops with independent rows, which the next such op, with rows = 0, ends. Its matmuls (not TN), OP_COPY, OP_JET and
+ * OP_QUADRATIC have this many rows each, and of what the sequence writes, row r depends only on row r. So a device may run several of these
+ * ops on a few rows at a time. TN matmuls sum over the rows, or over twice as many, of which rows r and rows + r depend only on row r; no
+ * other op of the sequence reads what they write. */
 typedef struct op_rows { int64_t rows; } op_rows;
 
 #define MEMBER(KIND, name, member, doing) op_##member member;
@@ -380,6 +381,7 @@ static inline bool device_is_gpu(const device *d) { return !d->info.host_address
 struct queue {
     struct device *device; /* named so that C++ can read it, too */
     int threads;           /* that run one op together; 0: no processor computes */
+    bool crowded;          /* they are more than the processors, so that they wait for each other; measuring sets it (measure/measure.h) */
 };
 
 typedef struct device_table {
@@ -398,8 +400,10 @@ typedef struct device_table {
     void (*wait)(queue *q, queue *other, uint64_t value);
     /* Stores the time (ns, CLOCK_MONOTONIC) at which the queue reaches this point; valid after sync. */
     void (*mark)(queue *q, int64_t *ns);
-    /* The same with the processor time of the thread that runs the records. NULL: no processor computes. */
+    /* The same with the processor time that the queue's threads have used, and with the time for which they had to wait for a processor
+     * because other threads had it. NULL: no processor computes. */
     void (*mark_work)(queue *q, int64_t *ns);
+    void (*mark_waited)(queue *q, int64_t *ns);
     int (*sync)(queue *q, uint64_t value, pt_error *e); /* blocks the caller until the value is reached */
 } device_table;
 
@@ -436,6 +440,11 @@ static inline void queue_mark_work(queue *q, int64_t *ns)
 {
     if (q->device->table->mark_work)
         q->device->table->mark_work(q, ns);
+}
+static inline void queue_mark_waited(queue *q, int64_t *ns)
+{
+    if (q->device->table->mark_waited)
+        q->device->table->mark_waited(q, ns);
 }
 static inline int queue_sync(queue *q, uint64_t value, pt_error *e) { return q->device->table->sync(q, value, e); }
 

@@ -119,7 +119,7 @@ static int open_data(evaluation *v, int64_t seq_len, pt_error *e)
         notice(v, "%s", dataset_summary(v->data));
     if (failed)
         return failed;
-    dataset_tell(v->data, "", o->notice, o->arg);
+    dataset_tell(v->data, NULL, "", o->notice, o->arg);
     const bool examples = dataset_packed(v->data);
     const idle_option idle[] = {
         {o->chat_template != NULL, dataset_chats(v->data), "chat_template", "on these data, which are no chats"},
@@ -270,6 +270,9 @@ static int evaluate(evaluation *v, pt_error *e)
 {
     int64_t seq_len = 0;
     int failed = infer_open_adapted(v->o->model, v->o->adapter, v->o->notice, v->o->arg, &v->model, &v->adapter, e);
+    const infer_base base = {v->o->model, v->o->adapter, v->o->base, v->o->precision, v->o->notice, v->o->arg};
+    if (!failed)
+        failed = infer_store_base(&base, v->model, e);
     if (!failed)
         failed = choose_seq_len(v, &seq_len, e);
     if (!failed)

@@ -5,7 +5,7 @@
 #include "io/files.h"
 #include "machine/machine.h"
 #include "schedule/check.h"
-#include "run/tasks.h"
+#include "run/exchanges.h"
 
 #include <stdlib.h>
 #include <string.h>
@@ -165,9 +165,11 @@ int executor_open(const executor_options *o, executor **out, pt_error *e)
         failed = open_outcome(x, e);
     if (!failed)
         failed = task_runner_open(&x->runner, &x->o.input, &x->walker, x->loss_at, x->sumsq_at, e);
+    if (!failed)
+        failed = exchanges_open(&x->runner, x->o.device_comm ? x->o.device_comm : x->o.comm, !x->o.device_comm, e);
     for (int kind = 0; kind < SCHEDULE_KINDS && !failed; kind++)
         if (x->built[kind])
-            failed = task_runner_share(&x->runner, &x->schedules[kind], x->o.device_comm ? x->o.device_comm : x->o.comm, e);
+            failed = exchanges_list(&x->runner, &x->schedules[kind], e);
     if (!failed) {
         memset(executor_input(x).first, 0, (size_t)tokens_of(x) * sizeof(int32_t));
         executor_place(x);
@@ -264,16 +266,20 @@ static int share_outcome(executor *x, schedule_kind kind, int failed, pt_error *
 
 int executor_run(executor *x, schedule_kind kind, float loss_scale, const update_params *u, pt_error *e)
 {
+    const schedule *s = &x->schedules[kind];
     if (!x->built[kind])
         return pt_fail(e, PT_FAILED, "this schedule was not asked for when the executor was opened");
     x->timed[kind] = x->timing;
     x->runner.loss_scale = loss_scale;
     if (u)
         x->runner.update = *u;
-    walker_submit(&x->walker, &(walk){.schedule = &x->schedules[kind], .first = !x->ran[kind], .times = x->timing ? x->times[kind] : NULL,
-                                      .run = run_task, .arg = x});
+    int failed = exchanges_of_step(&x->runner, s, x->o.comm, executor_input(x).ids, tokens_of(x), e);
+    if (failed)
+        return share_outcome(x, kind, failed, e);
+    walker_submit(&x->walker, &(walk){.schedule = s, .first = !x->ran[kind], .times = x->timing ? x->times[kind] : NULL, .run = run_task,
+                                      .arg = x});
     x->ran[kind] = true;
-    int failed = walker_sync(&x->walker, e);
+    failed = walker_sync(&x->walker, e);
     return x->all.losses ? share_outcome(x, kind, failed, e) : failed;
 }
 

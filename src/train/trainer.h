@@ -48,6 +48,7 @@ typedef struct predicted {
     costs first_costs;             /* which `first` was made from */
     int64_t corrected_step, moved_step; /* after which the forecast was last corrected, the plan last moved; 0: never */
     patience patience;             /* with steps that are off it */
+    telling telling;
     bool told_off;                 /* that steps are off it, where the plan is given */
 } predicted;
 

@@ -216,12 +216,26 @@ static void every_task_has_its_price(void **state)
     assert_true(shares[0] > 0 && shares[1] > 0 && shares[2] > 0);
 }
 
+/* Of the embedding's table, a CPU sends as many rows as there are tokens. */
+static double sent_bytes(const random_case *c, const task *t)
+{
+    const double tokens = (double)(c->shape.batch * c->shape.seq_len), vocab = (double)c->model->config.vocab;
+    double rows = 0;
+    for (int i = 0; i < c->packing.pieces_n && t->block == 0; i++) {
+        const piece *p = &c->packing.pieces[i];
+        rows += p->chunk == t->chunk && c->model->params[p->param].kind->use == USE_VOCABULARY && c->model->params[p->param].block == 0
+                    ? (double)p->rows : 0;
+    }
+    const double less = c->shape.gpu || tokens >= vocab ? 0 : rows * (1 - tokens / vocab) * (double)c->model->config.hidden * 4;
+    return fmax((double)partial_bytes(&c->packing, c->model, t->block, t->chunk) - less, 1);
+}
+
 /* Of several ranks: a chunk's weights from all of them, sharded or not; and their sums, which come to a rank from each. */
 static void what_ranks_send_is_priced_by_its_bytes(void **state)
 {
     (void)state;
     random_source all = random_open();
-    int gathers = 0, sharded = 0, scatters = 0;
+    int gathers = 0, sharded = 0, scatters = 0, tied = 0;
     for (uint64_t i = 0; i < 200; i++) {
         random_source r = random_fork(&all, i);
         random_case c;
@@ -242,16 +256,18 @@ static void what_ranks_send_is_priced_by_its_bytes(void **state)
                 gathers++;
                 sharded += t->operands_n == 2;
             } else if (t->kind == TASK_SCATTER) {
-                const uint64_t bytes = partial_bytes(&c.packing, c.model, t->block, t->chunk);
-                assert_true(near(ns, cost_at(&k.scatter, (double)bytes)));
+                assert_true(near(ns, cost_at(&k.scatter, sent_bytes(&c, t))));
                 scatters++;
+            } else if (t->kind == TASK_SCATTER_TIED) {
+                assert_true(near(ns, cost_at(&k.scatter, (double)partial_bytes(&c.packing, c.model, 0, t->chunk))));
+                tied++;
             }
         }
         schedule_free(&s);
         random_case_close(&c);
     }
-    printf("%d gathers, %d of them sharded, %d scatters\n", gathers, sharded, scatters);
-    assert_true(sharded > 30 && gathers > sharded + 30 && scatters > 30);
+    printf("%d gathers, %d of them sharded, %d scatters, %d of tied tables\n", gathers, sharded, scatters, tied);
+    assert_true(sharded > 30 && gathers > sharded + 30 && scatters > 30 && tied > 0);
 }
 
 static void random_costs_are_valid_and_broken_ones_are_named(void **state)
@@ -304,11 +320,36 @@ static void random_costs_are_valid_and_broken_ones_are_named(void **state)
     }
 }
 
+static double in_all(const layer_cost *c, int level) { return c->forward_ns[level] + c->backward_ns[level]; }
+
+/* What seems to be gained by computing again is believed only if it is more than times are certain to. */
+static void computing_again_gains_nothing_within_the_uncertainty(void **state)
+{
+    (void)state;
+    const layer_cost noise = {.forward_ns = {90, 97, 100}, .backward_ns = {205, 200, 200}}; /* 295, 297, 300 in all */
+    const layer_cost usual = {.forward_ns = {98, 99, 100}, .backward_ns = {280, 240, 200}};
+    const layer_cost forward = {.forward_ns = {98, 99, 100}};
+    layer_cost c = noise;
+    layer_cost_order(&c, 0.05);
+    assert_true(in_all(&c, SAVE_INPUT) > in_all(&c, SAVE_ATTENTION) * 1.005 && in_all(&c, SAVE_ATTENTION) > in_all(&c, SAVE_ALL) * 1.005);
+    assert_true(c.forward_ns[SAVE_INPUT] == 90 && c.backward_ns[SAVE_ALL] == 200);
+    c = noise;
+    layer_cost_order(&c, 0.001);
+    assert_memory_equal(&c, &noise, sizeof c);
+    c = usual;
+    layer_cost_order(&c, 1);
+    assert_memory_equal(&c, &usual, sizeof c);
+    c = forward; /* a layer without backward */
+    layer_cost_order(&c, 1);
+    assert_memory_equal(&c, &forward, sizeof c);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(curves_are_straight_between_their_points),
         cmocka_unit_test(random_curves_pass_their_points_and_ascend),
+        cmocka_unit_test(computing_again_gains_nothing_within_the_uncertainty),
         cmocka_unit_test(every_task_has_its_price), cmocka_unit_test(what_ranks_send_is_priced_by_its_bytes),
         cmocka_unit_test(random_costs_are_valid_and_broken_ones_are_named),
     };
