@@ -65,7 +65,7 @@ static int parse_int(const arg *a, const char *text, pt_error *e)
     return 0;
 }
 
-/* Nobody means so few bytes: the unit is missing. 0 means none. */
+/* Refuses sizes so small that the unit must be missing. 0 means none. */
 static int parse_size(const arg *a, const char *text, pt_error *e)
 {
     enum { LEAST = 1 << 20, GIBS = 256 };
@@ -105,7 +105,7 @@ static int parse_value(const arg *a, const char *text, pt_error *e)
     }
 }
 
-/* The first operand without a value. */
+/* The next operand that has no value yet. */
 static const arg *next_operand(const arg *table, int n)
 {
     for (int i = 0; i < n; i++)
@@ -122,7 +122,7 @@ static const arg *find(const arg *table, int n, const char *name, size_t length)
     return NULL;
 }
 
-enum { NAME_MOST = 32 }; /* letters of an option that are compared */
+enum { NAME_MOST = 32 }; /* compared letters of an option */
 
 static int least(int a, int b) { return a < b ? a : b; }
 
@@ -156,7 +156,7 @@ bool word_is_nearer(const char *typed, size_t length, const char *name, int *few
     return true;
 }
 
-/* The option that was probably meant by the `length` letters. NULL: nothing is like it. */
+/* The option most similar to the `length` letters; NULL: none is similar. */
 static const char *nearest(const arg *table, int n, const char *typed, size_t length)
 {
     const char *best = NULL;
@@ -167,7 +167,7 @@ static const char *nearest(const arg *table, int n, const char *typed, size_t le
     return best;
 }
 
-/* The option that other trainers call by this name, written with "-" or "_". */
+/* The option that other trainers give this name, written with "-" or "_". */
 static const char *synonym(const arg *table, int n, const char *typed, size_t length)
 {
     static const char *const pairs[][2] = {

@@ -8,7 +8,7 @@ typedef enum arg_kind {
     ARG_HEADING, /* a heading between groups in the help */
     ARG_FLAG,    /* bool */
     ARG_STRING,  /* const char * */
-    ARG_OPERAND, /* const char *: an argument that is no option; `name` is for the help and messages */
+    ARG_OPERAND, /* const char *: an argument that is not an option; `name` is for help and messages */
     ARG_STRINGS, /* arg_strings: repeatable */
     ARG_INT,     /* int64_t */
     ARG_COUNT,   /* int64_t, 1 or more */
@@ -29,14 +29,14 @@ typedef struct arg {
     arg_kind kind;
     void *value;
     const char *meta;     /* "DIR" in the help; for ARG_CHOICE the choices */
-    const char *help;     /* NULL: not shown there */
+    const char *help;     /* NULL: not in the help */
     bool value_optional;  /* ARG_STRING: `--resume` alone gives "" */
 } arg;
 
 /* Fills the values. Returns 0; 1 if --help was given and printed on stdout; PT_USAGE with a sentence in `e`. */
 int args_parse(int argc, char **argv, const char *usage, const arg *table, int n, pt_error *e);
-/* Is `name` more similar to the `length` letters than the best so far? It begins with them, or fewer letters differ. *fewest: initially
- * word_fewest. */
+/* Whether `name` is more similar to the `length` letters than the best so far: it begins with them, or fewer letters differ. Initialise
+ * *fewest with word_fewest. */
 int word_fewest(size_t length);
 bool word_is_nearer(const char *typed, size_t length, const char *name, int *fewest);
 void args_help(const char *usage, const arg *table, int n);

@@ -18,7 +18,7 @@
     X(activation) X(blocks) X(dim) X(dtype) X(eval_n) X(halve_every) X(n) X(n_boundary) X(no_input_layer) X(points) X(problem)             \
     X(randomize) X(redraw_every) X(width)
 
-/* A name that is no field does not compile. */
+/* Does not compile if the name is not a field. */
 #define TRAIN(f) {#f, sizeof ((pt_train_options *)0)->f, NULL},
 #define GENERATE(f) {#f, sizeof ((pt_generate_options *)0)->f, NULL},
 #define EXPORT(f) {#f, sizeof ((pt_export_options *)0)->f, NULL},
@@ -33,7 +33,7 @@ static const struct { const char *field; size_t bytes; const char *flag; } field
     {"no_shuffle", 0, NULL},     /* `shuffle` off */
 };
 
-/* Whether the n letters are a field: prints its flag. */
+/* If the n letters are a field, prints its flag and returns true. */
 static int print_flag(FILE *out, const char *name, size_t n)
 {
     for (size_t i = 0; i < sizeof fields / sizeof *fields; i++) {

@@ -14,13 +14,13 @@ typedef struct session {
     pt_generate_options o;
     const char *prompt, *prompt_file;
     int64_t max_new_tokens;
-    int precision;
+    int precision, base;
     bool echo, quiet, chat;
     progress bar;
 } session;
 
 enum { TEXT_TOKENS = 128, CHAT_TOKENS = 1024 };
-enum { PROMPT_BYTES = 64 << 20 }; /* far more than any model's context; /dev/zero never ends */
+enum { PROMPT_BYTES = 64 << 20 }; /* far beyond any model's context; /dev/zero never ends */
 
 static const char usage[] = "usage: protrain generate --model DIR --prompt TEXT|--prompt-file FILE [options]\n"
                             "       protrain generate --model DIR --chat [--system TEXT] [options]\n\n"
@@ -50,9 +50,10 @@ static int parse(session *s, int argc, char **argv, pt_error *e)
         {"--ignore-eos", ARG_FLAG, &o->ignore_eos, NULL, "do not stop at the end-of-text token", false},
         {"--echo", ARG_FLAG, &s->echo, NULL, "also print the prompt", false},
         {"--dtype", ARG_CHOICE, &s->precision, "bf16|fp32", "type of the computation; default bf16", false},
+        {"--base", ARG_CHOICE, &s->base, BASE_CHOICE, WHOLE_BASE_HELP, false},
         {"--device", ARG_STRING, &o->device, "NAME", "auto (a usable GPU, else the CPU), cpu, cuda or cuda:N", false},
         {"--threads", ARG_INT32, &o->threads, "N", "default: all cores available to the process", false},
-        {"--device-memory", ARG_SIZE, &o->device_memory, "SIZE", "memory budget; on a CPU, of RAM", false},
+        {"--device-memory", ARG_SIZE, &o->device_memory, "SIZE", "memory budget, such as 8GiB; on a CPU, of RAM", false},
         {"--quiet", ARG_FLAG, &s->quiet, NULL, "no progress bar and no speed at the end", false},
     };
     int failed = args_parse(argc, argv, usage, table, sizeof table / sizeof *table, e);
@@ -104,7 +105,7 @@ static int run(session *s, pt_generator *g, pt_error *e)
     if (!failed)
         failed = output_finish(e);
     int64_t made = pt_generator_tokens(g, &prompt_tokens);
-    if (!failed && !s->quiet) /* the text is as it was made: the line may be shown right behind it */
+    if (!failed && !s->quiet) /* the text may not end with a newline */
         fprintf(stderr, "%s%lld token%s of prompt read in %.2f s; %lld new token%s at %.1f tokens/s\n", isatty(STDOUT_FILENO) ? "" : "\n",
                 (long long)prompt_tokens, plural((uint64_t)prompt_tokens), ready - start, (long long)made, plural((uint64_t)made),
                 (double)made / (now_s() - ready));
@@ -136,7 +137,7 @@ static int take_turn(session *s, pt_generator *g, const char *text, size_t bytes
     return failed;
 }
 
-/* Lines of a terminal, until Ctrl-D. */
+/* Reads lines of a terminal until Ctrl-D. */
 static int talk(session *s, pt_generator *g, pt_error *e)
 {
     char *line = NULL;
@@ -189,6 +190,7 @@ int command_generate(int argc, char **argv)
     if (s.max_new_tokens < 0)
         s.max_new_tokens = s.chat ? CHAT_TOKENS : TEXT_TOKENS;
     s.o.precision = s.precision == 1 ? PT_PRECISION_FP32 : PT_PRECISION_BF16;
+    s.o.base = (pt_base)s.base;
     s.o.notice = progress_notice;
     s.o.progress = progress_stage;
     s.o.arg = &s.bar;

@@ -68,7 +68,7 @@ static void leave(int number)
     _exit(128 + number);
 }
 
-/* Threads get stacks of the same size. With a smaller one the kernel would kill the program without a message. */
+/* Threads get stacks of the size of `ulimit -s`. If it is too small, the kernel would kill the program without a message. */
 static int check_stack(pt_error *e)
 {
     enum { LEAST_KIB = 256, USUAL_KIB = 8192 };
@@ -123,7 +123,7 @@ int main(int argc, char **argv)
     pt_error e = {0};
     signals_go_to(leave);
     signal(SIGPIPE, SIG_IGN);
-    signal(SIGXFSZ, SIG_IGN); /* a file that may not grow is an error like a full disk */
+    signal(SIGXFSZ, SIG_IGN); /* a file size limit becomes an error, like a full disk */
     hold_standard_streams();
     int status = check_stack(&e) ? exit_with(&e) : run_command(argc, argv);
     return !status && output_finish(&e) ? exit_with(&e) : status;

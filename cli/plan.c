@@ -39,7 +39,7 @@ static int parse(session *s, int argc, char **argv, pt_error *e)
         {"--optimizer", ARG_CHOICE, &s->optimizer, OPTIMIZER_CHOICE, OPTIMIZER_HELP, false},
         {"--max-grad-norm", ARG_DOUBLE, &o->max_grad_norm, "X", "0: no clipping, so that updates may run during backward; default 1",
          false},
-        {"--eval-split", ARG_DOUBLE, &s->o.eval_split, "X", "as --eval-data: the run holds out this share of the data", false},
+        {"--eval-split", ARG_DOUBLE, &s->o.eval_split, "X", "the run holds out this share of the data and evaluates on it", false},
         {"--eval-data", ARG_STRINGS, &s->eval_data, "PATH", "the run evaluates: plan memory for it too; the data are not read", false},
         {"--eval-every", ARG_INT, &o->eval_every, "N", "steps between evaluations; with 1, no update waits for the next step", false},
         {"--steps", ARG_INT, &o->steps, "N", "steps of the run, to compute how much it writes to the disk", false},
@@ -57,7 +57,7 @@ static int parse(session *s, int argc, char **argv, pt_error *e)
         {"--ranks", ARG_INT32, &o->ranks, "N",
          "share each step between N processes of this machine, or N devices\nof the machine that --machine names", false},
         {"--threads", ARG_INT32, &o->threads, "N", "default: all cores available to the process", false},
-        {"--device-memory", ARG_SIZE, &o->device_memory, "SIZE", "memory budget; on a CPU, of RAM", false},
+        {"--device-memory", ARG_SIZE, &o->device_memory, "SIZE", "memory budget, such as 8GiB; on a CPU, of RAM", false},
         {"--host-memory", ARG_SIZE, &o->host_memory, "SIZE", "RAM budget beside a GPU; on a CPU, RAM as a second tier", false},
         {"--disk-memory", ARG_SIZE, &o->disk_memory, "SIZE", "budget of disk space; 0: never use the disk", false},
         {"--disk-path", ARG_STRING, &o->disk_path, "DIR", "folder of the disk tier; default: here, or the folder for temporary files",
@@ -97,7 +97,7 @@ static int parse(session *s, int argc, char **argv, pt_error *e)
     return args_parse(argc, argv, usage, table, sizeof table / sizeof *table, e);
 }
 
-/* If nothing fits, stderr has the reason, and only the ways to train the model are printed. */
+/* If nothing fits, stderr has the reason, and this prints only what would make the model fit. */
 static int print(const session *s, const pt_plan *p, bool fits, pt_error *e)
 {
     char *text = s->json ? pt_plan_json(p) : pt_plan_text(p);

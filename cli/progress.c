@@ -30,7 +30,7 @@ static int terminal_width(void)
     return ioctl(STDERR_FILENO, TIOCGWINSZ, &w) == 0 && w.ws_col > 20 ? w.ws_col : 80;
 }
 
-/* What is left of the width after the words is the bar's, up to so much; where none is left, the words are cut at their end. */
+/* The bar takes the width that the text leaves, up to a limit; if nothing is left, the text is cut at its end. */
 static void draw_line(const progress *p, uint64_t done, uint64_t total, const char *left, const char *text)
 {
     enum { BAR = 24 };

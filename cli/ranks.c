@@ -21,7 +21,11 @@
 #include <time.h>
 #include <unistd.h>
 
-enum { LOOK_MS = 20, END_S = 10, STILL_S = 10 }; /* between two looks; left to the others to end; without a beat a rank hangs */
+enum {
+    LOOK_MS = 20, /* polling interval */
+    END_S = 10,   /* time that the other ranks have to end */
+    STILL_S = 10  /* without a heartbeat for so long, a rank hangs */
+};
 
 typedef struct child { pid_t pid; bool ended; int status; uint64_t beat; double beat_s; } child;
 
@@ -29,7 +33,7 @@ typedef struct launch {
     int ranks;
     shm_segment *segment;
     child of[COMM_RANKS_MOST];
-    double end_s; /* when those that are left are killed; 0: no reason to */
+    double end_s; /* when the remaining ranks are killed; 0: never */
 } launch;
 
 static atomic_int to_forward;
@@ -38,7 +42,7 @@ static void forward(int number) { atomic_store(&to_forward, number); }
 
 /* ---- starting ---- */
 
-/* Rank 0 speaks for all; what another one has to say it says to all ranks. */
+/* Only rank 0 prints. The others send their errors to all ranks. */
 static void be_silent(void)
 {
     const int none = open("/dev/null", O_WRONLY | O_CLOEXEC);
@@ -51,7 +55,7 @@ static void be_silent(void)
 static void become_rank(const launch *l, int rank, int fd, char **arguments, pid_t parent)
 {
     char text[2][16];
-    prctl(PR_SET_PDEATHSIG, SIGKILL); /* none outlives the one that watches */
+    prctl(PR_SET_PDEATHSIG, SIGKILL); /* ranks end with the process that watches them */
     if (getppid() != parent)
         _exit(1);
     snprintf(text[0], sizeof text[0], "%d", rank);
@@ -94,7 +98,7 @@ static void tell_failure(launch *l, int rank, const char *why)
         l->end_s = clock_s() + END_S;
 }
 
-/* One that was told to end, as all are, is no failure; but the others do not go on without it. */
+/* A rank that ended by a signal which all ranks get has not failed, but the others cannot continue without it. */
 static void note_end(launch *l, int rank, int status)
 {
     char why[120] = "was told to end";
@@ -120,7 +124,7 @@ static int note_ends(launch *l)
     return left;
 }
 
-/* One that stands still is killed: it could not end by itself. */
+/* Kills a rank without a heartbeat: it could not end by itself. */
 static void note_beats(launch *l, double now)
 {
     for (int r = 0; r < l->ranks; r++) {
@@ -145,7 +149,7 @@ static void watch(launch *l)
     while (note_ends(l)) {
         const int number = atomic_exchange(&to_forward, 0);
         const double now = clock_s();
-        if (now - last > STILL_S / 4.0) /* it was this process that stood still */
+        if (now - last > STILL_S / 4.0) /* this process itself was stopped */
             for (int r = 0; r < l->ranks; r++)
                 l->of[r].beat_s = now;
         last = now;
@@ -158,7 +162,7 @@ static void watch(launch *l)
     }
 }
 
-/* Rank 0 has said what it knows, unless it could not. */
+/* Prints the reason if rank 0 could not. */
 static int status_of(const launch *l)
 {
     pt_error why = {0};
@@ -183,7 +187,7 @@ int ranks_run(int ranks, int argc, char **argv, const char *out)
     arguments[n++] = "protrain";
     for (int i = 0; i < argc; i++)
         arguments[n++] = argv[i];
-    snprintf(number, sizeof number, "%d", ranks); /* which may be nowhere among the options */
+    snprintf(number, sizeof number, "%d", ranks); /* the options may not contain it */
     arguments[n++] = "--ranks";
     arguments[n++] = number;
     if (out) {
@@ -229,7 +233,7 @@ int ranks_exit_with(int rank, const pt_error *e)
     return e->code == PT_USAGE ? 2 : e->code == PT_DOES_NOT_FIT ? 3 : 1;
 }
 
-/* A rank that computes, or waits for a disk, does not ask how the others are. */
+/* A thread, because a rank that computes or waits for a disk does not check the other ranks. */
 static void *end_in_time(void *arg)
 {
     const struct timespec moment = {.tv_nsec = 200 * 1000000};
@@ -246,7 +250,7 @@ bool ranks_leave(const char *command)
     launcher l;
     if (launcher_find(&l, NULL) || !l.by || l.ranks < 2 || l.rank == 0)
         return false;
-    if (l.rank == 1) /* for all of them */
+    if (l.rank == 1) /* one note for all */
         fprintf(stderr, "note: protrain %s works on rank 0 alone: the other ranks (by %s) leave\n", command, l.by);
     return true;
 }

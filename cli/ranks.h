@@ -1,5 +1,5 @@
-/* ranks.h - runs of several processes: those that the program starts on this machine and watches, and those that a launcher started
- * (comm/launcher.h). They end together. */
+/* ranks.h - runs of several processes, which this program starts on this machine and watches, or a launcher has started (comm/launcher.h).
+ * All end together. */
 #ifndef CLI_RANKS_H
 #define CLI_RANKS_H
 
@@ -16,7 +16,7 @@ int ranks_run(int ranks, int argc, char **argv, const char *out);
 void ranks_join_in(int rank);
 /* Is this a rank other than 0 of a launcher, and `command` one that only rank 0 runs? */
 bool ranks_leave(const char *command);
-/* exit_with for any rank: an error that rank 0 does not know is printed by the rank that has it. */
+/* exit_with for any rank: a rank prints its error itself if rank 0 does not know it. */
 int ranks_exit_with(int rank, const pt_error *e);
 
 #endif

@@ -53,7 +53,7 @@ static int write_page(const options *o, const pt_report *r, pt_error *e)
     return failed;
 }
 
-/* The folder of protrain ritz, with --compare or without. */
+/* The report of a folder of protrain ritz: a run, or a comparison. */
 static int report_ritz(const options *o, bool comparison, pt_error *e)
 {
     char path[FILE_PATH_BYTES];

@@ -34,35 +34,38 @@ static int parse(ritz_session *s, int argc, char **argv, pt_error *e)
         {"--dim", ARG_COUNT, &o->dim, "D", "dimension of a built-in problem; default 5, harmonic 10", false},
         {NULL, ARG_HEADING, NULL, NULL, "Points", false},
         {"--points", ARG_STRING, &s->points, "KIND", POINTS_HELP, false},
-        {"--randomize", ARG_CHOICE, &s->randomize, "default|none|shift|lms|owen", "default owen, of a lattice shift", false},
+        {"--randomize", ARG_CHOICE, &s->randomize, "default|none|shift|lms|owen", "default owen; shift for a lattice", false},
         {"--n", ARG_INT, &o->n, "N", "points per step; default 4096", false},
         {"--n-boundary", ARG_INT, &o->n_boundary, "N", "points per step on all faces together, if the problem samples them; default --n",
-false}, {"--redraw-every", ARG_INT, &o->redraw_every, "K", "steps between new points; 0: always the same points; default 1", false},
+         false},
+        {"--redraw-every", ARG_INT, &o->redraw_every, "K", "steps between new points; 0: always the same points; default 1", false},
         {NULL, ARG_HEADING, NULL, NULL, "Network", false},
-        {"--width", ARG_INT, &o->width, "M", "default 64", false},
+        {"--width", ARG_INT, &o->width, "M", "width of the layers; default 64", false},
         {"--blocks", ARG_INT, &s->blocks, "B", "residual blocks of two layers each, or layers of a plain network; default 4", false},
         {"--network", ARG_CHOICE, &s->network, "residual|plain", "default residual", false},
         {"--no-input-layer", ARG_FLAG, &o->no_input_layer, NULL, "x padded with zeros is the first block's input; needs a width of at "
                                                                  "least the dimension",
          false},
         {"--activation", ARG_CHOICE, &s->activation, "tanh|tanh3|relu3|softplus|sin|silu", "tanh3, relu3: their cubes; default tanh",
-false}, {NULL, ARG_HEADING, NULL, NULL, "Training", false},
-        {"--steps", ARG_COUNT, &o->steps, "N", "default 1000", false},
-        {"--lr", ARG_DOUBLE, &o->lr, "X", "default 1e-3", false},
-        {"--lr-schedule", ARG_CHOICE, &s->lr_schedule, "constant|linear|cosine|halving", "default cosine", false},
+         false},
+        {NULL, ARG_HEADING, NULL, NULL, "Training", false},
+        {"--steps", ARG_COUNT, &o->steps, "N", "number of steps; default 1000", false},
+        {"--lr", ARG_DOUBLE, &o->lr, "X", "learning rate; default 1e-3", false},
+        {"--lr-schedule", ARG_CHOICE, &s->lr_schedule, "constant|linear|cosine|halving",
+         "learning rate after the warm-up; default cosine", false},
         {"--halve-every", ARG_INT, &o->halve_every, "N", "steps after which halving halves the rate; default 5000", false},
-        {"--warmup-steps", ARG_INT, &o->warmup_steps, "N", "default 0", false},
+        {"--warmup-steps", ARG_INT, &o->warmup_steps, "N", "steps in which the learning rate rises from 0; default 0", false},
         {"--min-lr-ratio", ARG_DOUBLE, &o->min_lr_ratio, "X", "final learning rate as a fraction of --lr; default 0.01", false},
         {"--weight-decay", ARG_DOUBLE, &o->weight_decay, "X", "default 0", false},
-        {"--beta1", ARG_DOUBLE, &o->beta1, "X", "default 0.9", false},
-        {"--beta2", ARG_DOUBLE, &o->beta2, "X", "default 0.999", false},
+        {"--beta1", ARG_DOUBLE, &o->beta1, "X", "decay of AdamW's first moment; default 0.9", false},
+        {"--beta2", ARG_DOUBLE, &o->beta2, "X", "decay of AdamW's second moment; default 0.999", false},
         {"--dtype", ARG_CHOICE, &s->dtype, "fp32|fp64", "fp64 only on a CPU; default fp32", false},
-        {"--seed", ARG_SEED, &o->seed, "N", "default 0", false},
-        {NULL, ARG_HEADING, NULL, NULL, "Where", false},
+        {"--seed", ARG_SEED, &o->seed, "N", "random seed of the points and the initial weights; default 0", false},
+        {NULL, ARG_HEADING, NULL, NULL, "Hardware", false},
         {"--device", ARG_STRING, &o->device, "NAME", "auto (a usable GPU, else the CPU), cpu, cuda or cuda:N", false},
         {"--threads", ARG_INT32, &o->threads, "N", "default: all cores available to the process", false},
-        {"--device-memory", ARG_SIZE, &o->device_memory, "SIZE", "memory budget; on a CPU, of RAM; what does not fit is recomputed",
-         false},
+        {"--device-memory", ARG_SIZE, &o->device_memory, "SIZE",
+         "memory budget, such as 8GiB; on a CPU, of RAM; what does not fit is recomputed", false},
         {"--host-memory", ARG_SIZE, &o->host_memory, "SIZE", "RAM budget beside a GPU; on a CPU, RAM as a second tier", false},
         {"--disk-memory", ARG_SIZE, &o->disk_memory, "SIZE", "budget of disk space; 0: never use the disk", false},
         {"--disk-path", ARG_STRING, &o->disk_path, "DIR", "folder of the disk tier; default: --out, else $TMPDIR or /var/tmp", false},
@@ -184,7 +187,7 @@ static int run_steps(ritz_session *s, pt_ritz *r, bool *stopped, pt_error *e)
     return more;
 }
 
-/* What a resumed run has behind it. */
+/* Checks --steps against the steps that a resumed run has done. */
 static int check_done(ritz_session *s, const pt_ritz_summary *m, pt_error *e)
 {
     char text[160];
@@ -198,7 +201,7 @@ static int check_done(ritz_session *s, const pt_ritz_summary *m, pt_error *e)
     return 0;
 }
 
-enum { FORECAST_STEPS = 100 }; /* fewer are done before their time is known */
+enum { FORECAST_STEPS = 100 }; /* a shorter run ends before its time can be forecast */
 
 int ritz_train(ritz_session *s, bool *stopped, pt_error *e)
 {
@@ -256,7 +259,7 @@ static void take_choices(ritz_session *s)
     s->o.arg = &s->bar;
 }
 
-/* What an interrupt has left. */
+/* What an interrupted run leaves, for its message. */
 static const char *kept_of(const ritz_session *s)
 {
     if (!s->o.out || s->gradient_variance)

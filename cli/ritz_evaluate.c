@@ -1,4 +1,4 @@
-/* A trained network at the points of a file: the coordinates, u, and its derivatives, as CSV. */
+/* ritz_evaluate.c - evaluates a trained network at the points of a file; prints the coordinates, u, and its derivatives as CSV. */
 #include "ritz.h"
 
 #include "base/error.h"
@@ -48,7 +48,7 @@ static int add_line(table *t, const char *path, int64_t number, char *line, int6
     return 0;
 }
 
-/* A first line that begins with a letter names the columns. */
+/* Reads the points. A first line that begins with a letter has the names of the columns. */
 static int read_table(const char *path, int64_t dim, table *t, pt_error *e)
 {
     const bool standard = !strcmp(path, "-");

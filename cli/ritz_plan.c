@@ -1,4 +1,4 @@
-/* What a Deep Ritz run would do: where its bytes would lie, and how long a step would take. */
+/* ritz_plan.c - plans a Deep Ritz run without running it: its memory, and the time of a step. */
 #include "ritz.h"
 
 #include "base/error.h"
@@ -64,7 +64,7 @@ static void print_text(const pt_ritz_summary *m)
     printf("\n");
 }
 
-/* JSON says that a run does not fit, too. */
+/* The JSON of a run that does not fit. */
 static void print_misfit(const pt_error *e, const pt_ritz_misfit *m)
 {
     printf("{\"fits\": false, \"missing_bytes\": %llu, \"smallest_change\": \"%s\", \"why\": [\"", (unsigned long long)m->missing_bytes,

@@ -23,7 +23,7 @@ static void print_ids(const pt_example *x)
         print_ids(x->rejected);
 }
 
-/* A conversation comes from anywhere: control characters in it (U+0000 to U+001F, U+007F to U+009F) are not for the terminal. */
+/* Conversations are untrusted: their control characters (U+0000 to U+001F, U+007F to U+009F) must not reach the terminal. */
 static void print_visible(const char *bytes, size_t n)
 {
     for (size_t i = 0; i < n; i++) {

@@ -132,4 +132,19 @@ static inline const char *text_of(const char *path)
     return text;
 }
 
+/* The process of rank `rank` that the program started; 0: it does not exist. */
+static inline pid_t rank_of(pid_t launcher, int rank)
+{
+    char path[80];
+    int pid = 0;
+    snprintf(path, sizeof path, "/proc/%d/task/%d/children", (int)launcher, (int)launcher);
+    FILE *f = fopen(path, "r");
+    for (int i = 0; f && i <= rank; i++)
+        if (fscanf(f, "%d", &pid) != 1)
+            pid = 0;
+    if (f)
+        fclose(f);
+    return pid;
+}
+
 #endif

@@ -15,23 +15,14 @@
 #include "model/adapter.h"
 #include "model/storage.h"
 #include "schedule/schedule.h"
+#include "seed.h"
 
-#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
-#include <time.h>
 
 typedef struct random_source { uint64_t seed, n; } random_source;
 
-static inline random_source random_open(void)
-{
-    const char *given = getenv("PT_TEST_SEED");
-    struct timespec now;
-    clock_gettime(CLOCK_REALTIME, &now);
-    random_source r = {given ? strtoull(given, NULL, 10) : (uint64_t)now.tv_sec * 1000000 + (uint64_t)now.tv_nsec / 1000, 0};
-    printf("seed %llu\n", (unsigned long long)r.seed);
-    return r;
-}
+static inline random_source random_open(void) { return (random_source){test_seed(), 0}; }
 
 /* Source number i of a seed: cases of a run can be repeated one by one. */
 static inline random_source random_fork(const random_source *r, uint64_t i) { return (random_source){r->seed, i << 32}; }

@@ -5,7 +5,8 @@
 #include <sched.h>
 #include <unistd.h>
 
-/* By its affinity; all of them if that is unknown (more processors than a cpu_set_t has). machine.h applies control groups. */
+/* The processors in its affinity mask, or all if the mask cannot be read (more processors than a cpu_set_t has). machine.h applies cgroup
+ * quotas. */
 static inline int cores_allowed(void)
 {
     cpu_set_t allowed;

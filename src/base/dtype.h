@@ -27,7 +27,7 @@ static inline float f32_from_bits(uint32_t u) { float x; memcpy(&x, &u, 4); retu
 
 static inline float bf16_to_f32(bf16 h) { return f32_from_bits((uint32_t)h << 16); }
 
-/* Round to nearest, ties to even; NaN stays a quiet NaN. For activations and gradients. */
+/* Rounds to nearest, ties to even; a NaN becomes a quiet NaN. For activations and gradients. */
 static inline bf16 bf16_from_f32(float x)
 {
     uint32_t u = f32_bits(x);
@@ -36,8 +36,8 @@ static inline bf16 bf16_from_f32(float x)
     return (bf16)((u + 0x7fffu + ((u >> 16) & 1)) >> 16);
 }
 
-/* A master weight is two halves: `hi`, the fp32 bits rounded half up to bf16 (what computation reads), and `lo`, the 16 low bits. Together
- * they are exactly the fp32 value: hi was rounded up if and only if the top bit of lo is set. A NaN becomes 0x7fc00000: a GPU's NaN,
+/* A master weight is two halves: `hi`, the fp32 bits rounded half up to bf16, which computation reads, and `lo`, the 16 low bits. Together
+ * they hold the exact fp32 value: hi was rounded up if and only if the top bit of lo is set. A NaN becomes 0x7fc00000: a GPU's NaN,
  * 0x7fffffff, would be rounded to -0. */
 static inline void master_split(float x, bf16 *hi, uint16_t *lo)
 {

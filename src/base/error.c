@@ -6,12 +6,12 @@
 
 enum {
     WHOLE = 16384,    /* several of the longest paths */
-    WORD_MIN = 64,    /* words that are not longer are left as they are, the others keep as much */
+    WORD_MIN = 64,    /* shorter words are left alone; a longer one keeps at least this many bytes */
 };
 
 static int is_inside_character(char c) { return ((unsigned char)c & 0xc0) == 0x80; }
 
-/* The longest run of characters that are not blank: mostly a path. */
+/* The longest run of non-blank characters: usually a path. */
 static char *longest_word(char *text, size_t *n)
 {
     char *best = text;
@@ -27,7 +27,7 @@ static char *longest_word(char *text, size_t *n)
     return best;
 }
 
-/* Takes up to `excess` bytes out of the middle of a word of n, which then says "...". */
+/* Replaces up to `excess` bytes in the middle of a word of n bytes by "...". */
 static void shorten(char *word, size_t n, size_t excess)
 {
     size_t most = n - WORD_MIN + 3, out = excess + 3 < most ? excess + 3 : most, from = (n - out) / 2, to = from + out;
@@ -47,7 +47,7 @@ size_t control_character(const char *text)
     return c == 0xc2 && (unsigned char)text[1] >= 0x80 && (unsigned char)text[1] < 0xa0 ? 2 : 0;
 }
 
-/* So that no file's name and no value in a file does that: they become '?', those of two bytes an inverted one. */
+/* Replaces control characters, which file names and values in files may contain: by '?', or by U+00BF where they have two bytes. */
 static void tame(char *text)
 {
     for (; *text; text++) {
@@ -65,7 +65,7 @@ static void fit(char *whole, char *out, size_t room)
     tame(whole);
     for (size_t length; (length = strlen(whole)) >= room;) {
         char *word = longest_word(whole, &n);
-        if (n <= WORD_MIN) { /* paths with blanks in them: out of the middle of all */
+        if (n <= WORD_MIN) { /* no long word, such as a path with blanks: shorten the whole text */
             word = whole;
             n = length;
         }
@@ -93,7 +93,7 @@ int pt_fail(pt_error *e, int code, const char *fmt, ...)
     return code;
 }
 
-/* Formats, and puts ": " and `end` behind it. */
+/* Formats, and appends ": " and `end`. */
 static void format_before(pt_error *e, const char *end, const char *fmt, va_list ap)
 {
     char whole[WHOLE + sizeof e->text + 2];

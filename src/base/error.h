@@ -1,7 +1,7 @@
 /* error.h - errors as values.
  *
- * A function that can fail returns 0 or a negative code below and leaves one sentence in the
- * record that its caller passed in: what went wrong, where (file and place), and what to do.
+ * A function that can fail returns 0 or a negative code, and writes one sentence to the record that its caller passed:
+ * what went wrong, where (file and place), and what to do.
  * The library never prints and never calls exit().
  */
 #ifndef PT_ERROR_H
@@ -11,11 +11,12 @@
 
 #include <stdarg.h>
 
-/* Number of bytes of the control character at the beginning of `text`: 0, 1, or 2 for U+0080 to U+009F. Control characters move a
- * terminal's cursor or change its colours. */
+/* The length in bytes of the control character at the start of `text`: 0 if there is none, 2 for U+0080 to U+009F, else 1. Control
+ * characters could move a terminal's cursor or change its colours. */
 size_t control_character(const char *text);
 
-/* As vsnprintf; but if the text does not fit, the longest words (paths) lose their middle, and the end stays. room: more than 128. */
+/* Like vsnprintf, but a text that does not fit is shortened in the middle of its longest words (paths), so that its end is kept.
+ * room: more than 128. */
 void text_format(char *out, size_t room, const char *fmt, va_list ap);
 
 /* PT_USAGE: the caller passed NULL for a required pointer of the public function. */

@@ -51,7 +51,7 @@ static bool is_beyond_64_bits(const char *number, size_t n)
     return errno == ERANGE;
 }
 
-/* Integers beyond 64 bits become reals ("1000000000000000019884624838656.0"), all else stays what it is. The caller's to free. */
+/* A copy of the text in which integers beyond 64 bits are reals ("1000000000000000019884624838656.0"). The caller frees it. */
 static char *long_integers_as_reals(const char *text, size_t n, size_t *out_n)
 {
     enum { SHORTEST = 19 };
@@ -110,7 +110,7 @@ int json_text_load(const char *name, const char *text, size_t n, size_t flags, j
     return 0;
 }
 
-/* Reads at most JSON_FILE_MAX_BYTES; *text is the caller's to free. */
+/* Reads at most JSON_FILE_MAX_BYTES. The caller frees *text. */
 static int json_file_read(FILE *f, const char *path, char **text, size_t *n, pt_error *e)
 {
     struct stat st;
@@ -137,7 +137,7 @@ static int json_file_read(FILE *f, const char *path, char **text, size_t *n, pt_
 int json_file_load(const char *path, size_t flags, json_t **out, pt_error *e)
 {
     *out = NULL;
-    int fd = open(path, O_RDONLY | O_CLOEXEC | O_NONBLOCK); /* a pipe without a writer is not waited for */
+    int fd = open(path, O_RDONLY | O_CLOEXEC | O_NONBLOCK); /* does not wait for a pipe's writer */
     FILE *f = fd < 0 ? NULL : fdopen(fd, "rb");
     if (!f) {
         int failed = pt_fail_errno(e, PT_FAILED, "%.400s: cannot be opened", path);
@@ -169,7 +169,7 @@ const char *json_type_name(const json_t *value)
     }
 }
 
-/* Takes the value over, which must be an object. */
+/* Takes ownership of the value, which must be an object. */
 static int source_take(json_source *s, const char *name, json_t *value, const char *what, pt_error *e)
 {
     *s = (json_source){0};
@@ -210,7 +210,7 @@ void json_source_close(json_source *s)
     s->object = NULL;
 }
 
-/* 1: *value is there; 0: absent or null, and that is allowed; negative: an error. */
+/* 1: found; 0: absent or null, and optional; negative: an error. */
 static int json_find(const json_source *s, const char *key, json_need need, json_t **value, pt_error *e)
 {
     *value = json_object_get(s->object, key);

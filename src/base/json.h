@@ -19,18 +19,18 @@
 
 enum { JSON_FILE_MAX_BYTES = 1 << 30 };
 
-/* Parses a whole file, or `n` bytes of text that errors call `name`. Refused with file, line and column: invalid JSON, bytes after its end,
- * nesting deeper than 2048, more than 1 GiB. `flags` are jansson's (JSON_REJECT_DUPLICATES; 0 takes the last of equal keys). A UTF-8 byte
- * order mark is skipped; strings may contain NUL. Integers beyond 64 bits are read as doubles (Hugging Face writes model_max_length as
+/* Parses a whole file, or `n` bytes of text that errors call `name`. Refused, with file, line and column: invalid JSON, bytes after the
+ * value, nesting deeper than 2048, more than 1 GiB. `flags` are jansson's (JSON_REJECT_DUPLICATES; 0 takes the last of equal keys). A UTF-8
+ * byte order mark is skipped; strings may contain NUL. Integers beyond 64 bits are read as doubles (Hugging Face writes model_max_length as
  * 10^30); json_get_int accepts those that are whole and below 2^53. The caller owns *out (json_decref). */
 int json_file_load(const char *path, size_t flags, json_t **out, pt_error *e);
 int json_text_load(const char *name, const char *text, size_t n, size_t flags, json_t **out, pt_error *e);
 
-/* What jansson says of a text, as the rest of a sentence: "'}' is expected near 'x'". Returns out. */
+/* jansson's error as part of a sentence: "'}' is expected near 'x'". Returns out. */
 enum { JSON_REASON_BYTES = 192 };
 const char *json_reason(const json_error_t *bad, char out[JSON_REASON_BYTES]);
 
-/* The placeholder that Git stores for a large file until Git LFS downloads it; the sentence takes the path. */
+/* Git stores a pointer in place of a large file until Git LFS downloads it. LFS_POINTER_TEXT is a format; its argument is the path. */
 bool text_is_lfs_pointer(const char *text, size_t n);
 #define LFS_POINTER_TEXT "%.400s: is a Git LFS pointer in place of the file: get the file by git lfs pull, or download it again"
 
@@ -43,12 +43,12 @@ typedef struct json_source {
 /* Loads a file whose outermost value must be an object. Close frees it; children from json_get_object are borrowed and need no close. */
 int json_source_open(json_source *s, const char *path, pt_error *e);
 void json_source_close(json_source *s);
-/* For this program's own files: equal keys are refused, and an error says that `what` ("a plan") is needed. */
+/* For files that this program writes: duplicate keys are refused, and an error says that `what` ("a plan") is needed. */
 int json_source_file(json_source *s, const char *path, const char *what, pt_error *e);
 int json_source_text(json_source *s, const char *name, const char *text, size_t n, const char *what, pt_error *e);
 
-/* For a key that is absent or null: JSON_REQUIRED fails, JSON_OPTIONAL leaves *out unchanged (so set the default before). A value of a
- * wrong type or outside [min, max] is always PT_FAILED. */
+/* If a key is absent or null, JSON_REQUIRED fails and JSON_OPTIONAL leaves *out unchanged (so set the default before). A value of the wrong
+ * type or outside [min, max] is always PT_FAILED. */
 typedef enum json_need { JSON_OPTIONAL, JSON_REQUIRED } json_need;
 
 int json_get_int(const json_source *s, const char *key, json_need need, int64_t min, int64_t max,
@@ -57,7 +57,7 @@ int json_get_double(const json_source *s, const char *key, json_need need, doubl
                     double *out, pt_error *e);
 int json_get_bool(const json_source *s, const char *key, json_need need, bool *out, pt_error *e);
 int json_get_string(const json_source *s, const char *key, json_need need, const char **out,
-                    pt_error *e); /* lives as long as the object; a NUL inside is refused */
+                    pt_error *e); /* valid as long as the object; a NUL inside is refused */
 int json_get_object(const json_source *s, const char *key, json_need need, json_source *out,
                     pt_error *e); /* set out->object to NULL before the call to recognize absence */
 int json_get_array(const json_source *s, const char *key, json_need need, json_t **out, pt_error *e);

@@ -8,7 +8,7 @@
 #include <sys/types.h>
 #include <unistd.h>
 
-/* out = FOLDER_OF(file) + rest, if such a file is there. */
+/* out = the folder of `file` + rest, if that file exists. */
 static bool beside(const char *file, const char *folder, const char *rest, char out[PATH_MAX])
 {
     const char *slash = strrchr(file, '/');

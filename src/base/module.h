@@ -5,7 +5,8 @@
 #include <limits.h>
 #include <stdbool.h>
 
-/* The path in the environment's `variable`, else `file` beside the program or the library, or in the place of installation. */
+/* The path in the environment variable `variable`; else `file` beside the program or the library, or where it is installed. False if there
+ * is none. */
 bool module_find(const char *variable, const char *file, char out[PATH_MAX]);
 
 #endif

@@ -1,6 +1,6 @@
 /* rng.h - counter-based random numbers (Philox 4x32-10; Salmon et al., SC 2011).
  *
- * A number is a pure function of (seed, purpose, stream, counter), without state. So it is the same in any thread, plan and resumed run.
+ * A number is a pure function of (seed, purpose, stream, counter): it is the same in every thread, under every plan, and after a resume.
  */
 #ifndef PT_RNG_H
 #define PT_RNG_H

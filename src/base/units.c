@@ -78,7 +78,7 @@ uint64_t size_round_up(uint64_t bytes)
 
 uint64_t size_round_down(uint64_t bytes) { return bytes - bytes % size_granule(bytes); }
 
-/* In the largest unit that it has a whole number of quarters of, and one at least. */
+/* In the largest unit of which the size is at least one, and a whole number of quarters. */
 char *size_option(char buf[32], uint64_t bytes)
 {
     static const char *const names[] = {"B", "KiB", "MiB", "GiB", "TiB"};

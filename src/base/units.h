@@ -11,7 +11,7 @@
  * a byte are cut off. PT_USAGE: not a size, negative, or more than 2^63 - 1 bytes. */
 int size_parse(const char *text, uint64_t *bytes, pt_error *e);
 
-/* The grid of advised sizes: multiples of a power of two between 1/128 and 1/64 of the size, so that they are short. */
+/* The step to which advised sizes are rounded up, so that they are short: a power of two between 1/128 and 1/64 of the size. */
 uint64_t size_granule(uint64_t bytes);
 uint64_t size_round_up(uint64_t bytes);
 uint64_t size_round_down(uint64_t bytes);
@@ -22,7 +22,7 @@ char *size_option(char buf[32], uint64_t bytes);
 char *size_format(char buf[32], uint64_t bytes);     /* "512 B"  "96.00 MiB"  "1.50 GiB" */
 char *seconds_format(char buf[32], double seconds);  /* "850 us"  "12.3 ms"  "4.21 s"  "3m05s"  "2h03m"  "4d02h" */
 char *count_format(char buf[32], uint64_t count);    /* "950"  "32.0K"  "124.4M"  "7.2B" */
-/* What follows a noun that n counts: "%d thread%s". */
+/* The ending of a noun after the number n: "%d thread%s". */
 const char *plural(uint64_t n);                      /* ""  "s" */
 
 #endif

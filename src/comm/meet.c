@@ -15,7 +15,7 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
-enum { TRY_S = 3 }; /* for what a rank that is there does at once */
+enum { TRY_S = 3 }; /* for answers that a running rank gives at once */
 
 /* ---- this machine ---- */
 
@@ -26,7 +26,7 @@ static uint64_t add_bytes(uint64_t hash, const void *p, size_t n) /* FNV-1a */
     return hash;
 }
 
-/* Of this start of the system, and of the namespaces in which processes see each other. */
+/* Identifies the running system, and the namespaces in which processes see each other. */
 static uint64_t this_machine(void)
 {
     char boot[64] = "";
@@ -50,7 +50,7 @@ enum { GUESTS = 2 * COMM_RANKS_MOST + 32 };
 typedef struct host {
     const meeting *m;
     meeting_result *r;
-    guest guests[GUESTS]; /* who has not said yet who it is */
+    guest guests[GUESTS]; /* connected, but have not said yet who they are */
     int guests_n;
 } host;
 
@@ -76,7 +76,7 @@ static void turn_away(int fd, hello_verdict verdict, const char *why)
     close(fd);
 }
 
-/* All that are there hear it. */
+/* Tells all ranks that have come. */
 static int refuse(host *x, const char *why, pt_error *e)
 {
     const hello_answer a = hello_answer_make(HELLO_REFUSED, why);
@@ -86,7 +86,7 @@ static int refuse(host *x, const char *why, pt_error *e)
     return pt_fail(e, PT_FAILED, "%s", why);
 }
 
-/* Of the run, but not as it should be. */
+/* Does the process belong to this run, but with other settings than rank 0? */
 static bool disagrees(const host *x, const hello *h, char *why, size_t room)
 {
     if (strcmp(h->version, PT_VERSION))
@@ -112,7 +112,7 @@ static void note_place(host *x, const guest *g)
     p->machine = g->h.machine;
 }
 
-/* One that has said who it is. */
+/* A guest whose hello is complete. */
 static int let_in(host *x, const guest *g, pt_error *e)
 {
     char why[HELLO_WHY_BYTES];
@@ -139,7 +139,7 @@ static int let_in(host *x, const guest *g, pt_error *e)
     return 0;
 }
 
-/* Whether the guest goes: it is let in, or turned away, or says nothing. */
+/* Returns whether the guest is done: let in, turned away, or silent for too long. */
 static bool hear(host *x, guest *g, int *failed, pt_error *e)
 {
     const ssize_t n = recv(g->fd, (char *)&g->h + g->n, sizeof g->h - g->n, 0);
@@ -177,7 +177,7 @@ static int fail_missing(host *x, pt_error *e)
     return refuse(x, why, e);
 }
 
-/* One that was there and is no more. */
+/* Fails if a rank that had come has ended. */
 static int notice_losses(host *x, pt_error *e)
 {
     char byte, why[HELLO_WHY_BYTES];
@@ -252,12 +252,12 @@ static int be_host(const meeting *m, meeting_result *r, pt_error *e)
 
 /* ---- the others ---- */
 
-/* 1: rank 0 is there, and has taken the connection. 0: it is not, or not yet. */
-static int ask(const char *address, const hello *h, int port, int *out, pt_error *e)
+/* 1: rank 0 has accepted the connection. 0: it is not there, or not yet, and *why tells what is wrong with the connection, if anything. */
+static int ask(const char *address, const hello *h, int port, int *out, const char **why, pt_error *e)
 {
     hello_answer a;
     int fd;
-    if (net_connect(address, port, clock_s() + TRY_S, &fd))
+    if ((*why = net_connect(address, port, clock_s() + TRY_S, &fd)))
         return 0;
     const double until_s = clock_s() + TRY_S;
     if (!net_send_all(fd, h, sizeof *h, until_s) || !net_receive_all(fd, &a, sizeof a, until_s) || !hello_answer_is_whole(&a) ||
@@ -273,18 +273,18 @@ static int ask(const char *address, const hello *h, int port, int *out, pt_error
     return 1;
 }
 
-static int fail_absent(const meeting *m, pt_error *e)
+static int fail_absent(const meeting *m, const char *why, pt_error *e)
 {
     char ports[40];
     if (m->ports > 1)
         snprintf(ports, sizeof ports, "ports %d to %d", m->port, m->port + m->ports - 1);
     else
         snprintf(ports, sizeof ports, "port %d", m->port);
-    return pt_fail(e, PT_FAILED, "rank 0 did not answer at %.200s, %s, within %.0f s: it was not started, has ended, or cannot be reached "
-                   "from here", m->address, ports, m->seconds);
+    return pt_fail(e, PT_FAILED, "rank 0 did not answer at %.200s, %s, within %.0f s%s%.80s%s: it was not started, has ended, or cannot be "
+                   "reached from here", m->address, ports, m->seconds, why ? " (" : "", why ? why : "", why ? ")" : "");
 }
 
-/* The next of a list, false: it was the last one. */
+/* The next address of a list; false: there are no more. */
 static bool next_address(const char **list, char *out, size_t room)
 {
     const size_t n = strcspn(*list, ",");
@@ -298,15 +298,16 @@ static bool next_address(const char **list, char *out, size_t room)
 static int find_host(const meeting *m, meeting_result *r, hello *h, double until_s, int *port, pt_error *e)
 {
     const struct timespec moment = {.tv_nsec = 100000000};
+    const char *why = NULL;
     for (;;) {
         for (const char *list = m->address; next_address(&list, r->reached, sizeof r->reached);)
             for (int i = 0; i < m->ports; i++) {
-                const int found = ask(r->reached, h, *port = m->port + i, &r->control[0], e);
+                const int found = ask(r->reached, h, *port = m->port + i, &r->control[0], &why, e);
                 if (found)
                     return found < 0 ? found : 0;
             }
         if (clock_s() > until_s)
-            return fail_absent(m, e);
+            return fail_absent(m, why, e);
         nanosleep(&moment, NULL);
     }
 }
@@ -335,10 +336,11 @@ static int be_guest(const meeting *m, meeting_result *r, pt_error *e)
     int failed = find_host(m, r, &h, until_s, &port, e);
     h.kind = HELLO_DATA;
     if (!failed) {
-        const int found = ask(r->reached, &h, port, &r->data[0], e);
+        const char *why;
+        const int found = ask(r->reached, &h, port, &r->data[0], &why, e);
         failed = found > 0 ? 0 : found < 0 ? found : pt_fail(e, PT_FAILED, "rank 0 at %.200s answered once and no more", r->reached);
     }
-    /* rank 0, which may have begun later, says who is missing */
+    /* rank 0 says who is missing; it may have started later than this rank */
     return failed ? failed : hear_places(m, r, clock_s() + m->seconds + TRY_S, e);
 }
 

@@ -1,5 +1,8 @@
 #include "data/csv.h"
 
+#include <stdlib.h>
+#include <string.h>
+
 static void begin_row(csv_reader *c)
 {
     c->text.n = c->fields_n = 0;
@@ -24,7 +27,7 @@ static int end_field(csv_reader *c, pt_error *e)
     return 0;
 }
 
-/* 1: the row is one, 0: it was an empty line. */
+/* 1: a row has ended; 0: the line is empty. */
 static int end_row(csv_reader *c, pt_error *e)
 {
     int rc = end_field(c, e);
@@ -47,7 +50,7 @@ static int misplaced(const csv_reader *c, pt_error *e)
     return pt_fail(e, PT_FAILED, "line %llu: %s", (unsigned long long)c->line, what);
 }
 
-/* One byte outside of quotes. 1: it ended a row. */
+/* Takes one byte outside of quotes. 1: it ended a row. */
 static int take_bare(csv_reader *c, char byte, pt_error *e)
 {
     if (c->state == CSV_RETURN && byte != '\n')
@@ -67,18 +70,18 @@ static int take_bare(csv_reader *c, char byte, pt_error *e)
         if (c->state == CSV_QUOTE)
             return misplaced(c, e);
         c->state = CSV_BARE;
-        return bytes_append(&c->text, &byte, 1, e);
+        return text_buffer_append(&c->text, &byte, 1, e);
     }
 }
 
-/* What of p belongs to the field in quotes: up to the next quote. */
+/* Takes the bytes of p up to the next quote, which belong to the quoted field. */
 static int take_quoted(csv_reader *c, const char *p, size_t n, size_t *at, pt_error *e)
 {
     const char *quote = memchr(p + *at, '"', n - *at);
     const size_t end = quote ? (size_t)(quote - p) : n;
     for (size_t i = *at; i < end; i++)
         c->line += p[i] == '\n';
-    int rc = bytes_append(&c->text, p + *at, end - *at, e);
+    int rc = text_buffer_append(&c->text, p + *at, end - *at, e);
     *at = end + (quote != NULL);
     if (quote)
         c->state = CSV_QUOTE;
@@ -98,7 +101,7 @@ int csv_take(csv_reader *c, const char *p, size_t n, size_t *used, pt_error *e)
         if (c->state == CSV_QUOTED) {
             rc = take_quoted(c, p, n, &at, e);
         } else if (c->state == CSV_QUOTE && p[at] == '"') {
-            rc = bytes_append(&c->text, "\"", 1, e);
+            rc = text_buffer_append(&c->text, "\"", 1, e);
             c->state = CSV_QUOTED;
             at++;
         } else {
@@ -124,12 +127,12 @@ int csv_end(csv_reader *c, pt_error *e)
 csv_slice csv_field(const csv_reader *c, size_t i)
 {
     const size_t first = i ? c->ends[i - 1] : 0;
-    return (csv_slice){c->text.p ? c->text.p + first : "", c->ends[i] - first};
+    return (csv_slice){c->text.bytes ? c->text.bytes + first : "", c->ends[i] - first};
 }
 
 void csv_free(csv_reader *c)
 {
-    free(c->text.p);
+    text_buffer_free(&c->text);
     free(c->ends);
     *c = (csv_reader){0};
 }

@@ -10,7 +10,7 @@
 #ifndef PT_DATA_CSV_H
 #define PT_DATA_CSV_H
 
-#include "data/bytes.h"
+#include "text/buffer.h"
 
 enum { CSV_ROW_MAX = 256 << 20, CSV_FIELDS_MAX = 4096 };
 
@@ -19,7 +19,7 @@ typedef enum csv_state { CSV_START, CSV_BARE, CSV_QUOTED, CSV_QUOTE, CSV_RETURN 
 typedef struct csv_reader { /* zero but for line = 1; free with csv_free */
     csv_state state;
     bool done, quoted;   /* the row was returned; it has a quoted field */
-    bytes text;          /* of the fields, concatenated */
+    text_buffer text;    /* of the fields, concatenated */
     size_t *ends;        /* of each field in the text */
     size_t fields_n, capacity;
     uint64_t line;       /* of the next byte */

@@ -14,7 +14,7 @@
 #include <string.h>
 #include <unistd.h>
 
-/* What templates print as today, 26 July 2024 at noon (UTC): ids must not depend on the day of the run. */
+/* The date that templates see, 26 July 2024, noon UTC: ids must not depend on the day of the run. */
 #define TODAY ((time_t)1721995200)
 
 /* ---- notes ---- */
@@ -34,7 +34,7 @@ static void note(dataset *d, const char *fmt, ...)
 
 /* ---- tokens ---- */
 
-/* A single file of ids is used where it is. */
+/* The ids of a single file are read in place. */
 static int open_in_place(dataset *d, const data_file *file, id_file *ids, pt_error *e)
 {
     d->source_path = strdup(file->path);
@@ -64,7 +64,7 @@ static int open_cache(dataset *d, token_source *s, pt_error *e)
     return rc;
 }
 
-/* Of a template that is not the model's own: its tokens may be none of the model's. */
+/* Notes if a template that is not the model's own writes a special token that the tokenizer does not have. */
 static void note_template(dataset *d, const dataset_options *o, const chat_source *chat)
 {
     char mark[CHAT_MARK_BYTES];
@@ -78,7 +78,7 @@ static void note_template(dataset *d, const dataset_options *o, const chat_sourc
                 "that belongs to the model", o->chat_template, mark);
 }
 
-/* Of records: what becomes examples of them. A template that is missing is missed by the first conversation. */
+/* Opens the token cache of records. Without a chat template the first conversation is an error; records of other kinds need none. */
 static int open_examples(dataset *d, const dataset_options *o, const data_files *files, pt_data_format format, pt_train_on on, pt_error *e)
 {
     chat_source chat = {0};
@@ -115,7 +115,7 @@ static int pack(dataset *d, const dataset_options *o, const data_files *files, p
     return packing_make(&d->tokens, &p, &d->packing, e);
 }
 
-/* ---- what the user is told ---- */
+/* ---- checks and notes ---- */
 
 static const char *is(uint64_t n) { return n == 1 ? "is" : "are"; }
 static const char *has(uint64_t n) { return n == 1 ? "has" : "have"; }
@@ -144,7 +144,7 @@ static int check_stream(const dataset *d, const data_files *files, bool evaluati
     return 0;
 }
 
-/* A share of which there is nothing to take. */
+/* PT_FAILED if there are too few examples or windows to split. */
 static int check_share(const dataset *d, const dataset_options *o, const data_files *files, pt_error *e)
 {
     char names[480];
@@ -223,7 +223,7 @@ static void note_examples(dataset *d)
              all, has(p->unlearned), is(p->unlearned));
 }
 
-/* A share of the text is lost. */
+/* Notes if a notable share of the tokens is unknown. */
 static void note_unknown(dataset *d, const data_files *files)
 {
     const unknown_tally *u = &d->tokens.tally.unknown;
@@ -294,7 +294,7 @@ static int open_stream(dataset *d, const dataset_options *o, const data_files *f
     return check_share(d, o, files, e);
 }
 
-/* Each text an example. */
+/* Makes each text an example. */
 static int open_texts(dataset *d, const dataset_options *o, const data_files *files, pt_error *e)
 {
     token_source s = {.o = o, .files = files};

@@ -18,8 +18,8 @@
  *   .npy, .bin: id_file.h ────────────────────────────────┘
  *
  * A .txt file is one document, and so is a JSON object with "text", and a .npy or .bin file (nothing is added to its ids). If the documents
- * of a stream do not see each other, an EOS id ends a document, too, wherever it is; it is searched for when a window is read, and the
- * cache does not depend on it.
+ * of a stream do not see each other, every EOS id ends a document, too. EOS ids are found when a window is read; the cache does not depend
+ * on them.
  */
 #ifndef PT_DATASET_H
 #define PT_DATASET_H
@@ -36,9 +36,9 @@ typedef struct dataset_options {
     pt_train_on train_on;
     const char *model_dir, *chat_template; /* sources of the chat template, unless a file has one; read only if needed */
     const tokenizer *tokenizer;            /* may be NULL if all files contain ids */
-    const char *cache_dir;                 /* token cache, made if missing; keyed by files (path, size, mtime) and what makes ids
-                                              of them. NULL: a temporary file, nothing is kept */
-    const char *tokenizer_fingerprint;     /* any string that changes when the ids would change */
+    const char *cache_dir;                 /* folder of the token cache, whose key is the files (path, size, mtime) and all
+                                              that determines the ids. NULL: a temporary file */
+    const char *tokenizer_fingerprint;     /* any string that changes if the tokenizer's ids change */
     int64_t seq_len, vocab;                /* ids >= vocab are an error that names file and place */
     uint64_t seed;
     bool shuffle;
@@ -47,14 +47,14 @@ typedef struct dataset_options {
     int64_t eos;                           /* ends a document if there is no tokenizer, -1: none */
     bool alone;                            /* one example per window, also for texts */
     bool examples;                         /* a stream is an error */
-    bool pairs;                            /* the data must be preferences, whose examples are pairs: in a window the chosen one and the
-                                              rejected one behind it; else preferences are an error */
+    bool pairs;                            /* the data must be preferences. Their examples are pairs: the chosen reply, then the
+                                              rejected one. If false, preferences are an error */
     pt_long longer;                        /* what to do with examples longer than a window */
-    share_part part; double held;          /* SHARE_KEPT, SHARE_HELD: what this share of the data leaves, or it: of examples, or of
-                                              the windows of a stream */
+    share_part part; double held;          /* SHARE_HELD: this share of the examples, or of the windows of a stream; SHARE_KEPT:
+                                              the rest */
     int threads;                           /* tokenizing threads, 0: all cores */
     void (*progress)(void *arg, uint64_t done_bytes, uint64_t total_bytes); void *progress_arg; /* may be NULL;
-                                              called from the caller's thread, not at all where a cache is found */
+                                              called from the caller's thread, unless a cache is found */
 } dataset_options;
 
 int dataset_open(const dataset_options *o, dataset **out, pt_error *e);
@@ -66,18 +66,18 @@ bool dataset_packed(const dataset *d);        /* windows consist of examples */
 bool dataset_chats(const dataset *d);         /* the examples, at least the first, went through a chat template */
 const char *dataset_fingerprint(const dataset *d); /* hash of the ids in hex, recorded in checkpoints */
 
-/* Sentences for the user, or NULL: what was found in the data and what of it is learned; and a line each for what is odd: files of a folder
- * were left out, a damaged cache made anew, examples cut, text without tokens. */
+/* Text for the user, or NULL. The summary: what the data contain, and which of it is trained on. The notices, one per line: files of a
+ * folder left out, a damaged cache rebuilt, examples cut, text without tokens. */
 const char *dataset_summary(const dataset *d);
 const char *dataset_notice(const dataset *d);
-/* The latter one by one, each behind the words `about`; without those that `told` has too, if it is not NULL. */
+/* Passes on the notices one by one, each after the prefix `about`, but those that `told` has too (may be NULL). */
 void dataset_tell(const dataset *d, const dataset *told, const char *about, void (*notice)(void *arg, const char *sentence), void *arg);
 
 /* Reading a sample allocates nothing, and is thread-safe.
  *
  * Destination of a window, T values each: ids; targets; `first`: for each token the position in the window at which its document starts, 0
- * if that began before, or if documents see each other; `weights` (windows of examples): the weight of a target's loss with which all
- * examples count the same: 1 / number of targets of its example, 0 if there is no target. The last two may be NULL. */
+ * if it started before the window, or if documents see each other; `weights` (windows of examples): the loss weight of each target that
+ * makes all examples count the same, 1 / number of targets of its example, 0 if there is no target. The last two may be NULL. */
 typedef struct dataset_row {
     int32_t *ids, *targets, *first;
     float *weights;

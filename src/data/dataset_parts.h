@@ -15,7 +15,7 @@ struct dataset {
     bool shuffle, documents;
     bool packed;   /* windows consist of examples */
     bool chats;    /* the examples are conversations */
-    int64_t eos;   /* ends a document if those of a stream do not see each other, -1: nothing does */
+    int64_t eos;   /* the id that ends a document of a stream whose documents do not see each other; -1: none */
     data_share share;   /* of the windows of a stream */
     window_packing packing;
     char summary[512], notice[4096];

@@ -1,14 +1,15 @@
 #include "data/documents.h"
 
 #include "base/json.h"
-#include "data/bytes.h"
 #include "data/csv.h"
+#include "text/buffer.h"
 
 #include <ctype.h>
 #include <errno.h>
 #include <jansson.h>
 #include <stdbool.h>
 #include <stdio.h>
+#include <stdlib.h>
 #include <string.h>
 #include <unistd.h>
 
@@ -19,14 +20,14 @@ typedef struct input {
     const char *path;
     document_form form;
     const document_sink *sink;
-    uint64_t offset;       /* of the byte behind the block */
+    uint64_t offset;       /* of the byte after the block */
     uint64_t line, column; /* of the next byte, from 1; kept for .json */
-    size_t at, n;          /* the next byte in the block, and the block's size */
-    bytes record;
+    size_t at, n;          /* the next byte in the block; the block's size */
+    text_buffer record;
     char block[BLOCK];
 } input;
 
-/* Makes the next block available. 1, 0 at the end of the file, or an error. */
+/* Reads the next block. 1; 0 at the end of the file; or an error. */
 static int input_fill(input *in, pt_error *e)
 {
     if (in->at < in->n)
@@ -44,7 +45,7 @@ static int input_fill(input *in, pt_error *e)
     return got > 0;
 }
 
-/* The next byte is there (after input_fill returned 1): takes it and counts lines and columns. */
+/* Takes the next byte, after input_fill returned 1, and counts lines and columns. */
 static char input_take(input *in)
 {
     char c = in->block[in->at++];
@@ -158,13 +159,13 @@ static int give_text(input *in, record_place at, json_t *record, pt_error *e)
     return rc < 0 ? rc : give(in, at, json_string_value(text), json_string_length(text), e);
 }
 
-/* in->record, which stands there in the file. */
+/* Passes in->record, which is at `at` in the file, to the sink. */
 static int give_record(input *in, record_place at, pt_error *e)
 {
     json_t *record;
     if (in->form == DOCUMENT_RECORD)
-        return give(in, at, in->record.p, in->record.n, e);
-    int rc = record_parse(in->path, at, in->record.p, in->record.n, &record, e);
+        return give(in, at, in->record.bytes, in->record.n, e);
+    int rc = record_parse(in->path, at, in->record.bytes, in->record.n, &record, e);
     if (rc == 0)
         rc = give_text(in, at, record, e);
     json_decref(record);
@@ -177,13 +178,13 @@ static int add_to_record(input *in, const char *p, size_t n, uint64_t line, pt_e
         return pt_fail(e, PT_FAILED, "%s: line %llu: a record of more than %d MiB: split it into several documents, or put its text into "
                                      "a .txt file", in->path, (unsigned long long)line,
                        DOCUMENT_RECORD_MAX >> 20);
-    return bytes_append(&in->record, p, n, e);
+    return text_buffer_append(&in->record, p, n, e);
 }
 
 static int give_line(input *in, pt_error *e)
 {
     size_t i = 0;
-    while (i < in->record.n && is_space(in->record.p[i]))
+    while (i < in->record.n && is_space(in->record.bytes[i]))
         i++;
     int rc = i < in->record.n ? give_record(in, (record_place){in->line, 1}, e) : 0;
     in->record.n = 0;
@@ -208,7 +209,7 @@ static int read_jsonl(input *in, pt_error *e)
     return rc < 0 ? rc : give_line(in, e);
 }
 
-/* Skips white space. 1: a byte stands at in->at; 0: end of file. */
+/* Skips white space. 1: a byte follows at in->at; 0: end of file. */
 static int skip_space(input *in, pt_error *e)
 {
     int rc;
@@ -227,8 +228,8 @@ static int unexpected(input *in, const char *wanted, pt_error *e)
                    (unsigned long long)in->line, (unsigned long long)in->column, isprint(c) ? c : '?', c, wanted);
 }
 
-/* Collects one element of the array in in->record: up to its closing bracket, or for a value
- * without brackets up to what ends it. Whether it is sound JSON is the parser's business. */
+/* Collects one element of the array in in->record: up to its closing bracket, or without brackets up to a delimiter. The parser checks
+ * whether it is valid JSON. */
 static int cut_element(input *in, uint64_t line, pt_error *e)
 {
     uint64_t depth = 0;
@@ -341,7 +342,7 @@ static int row_object(const input *in, const csv_reader *c, const csv_names *h, 
     *out = json_object();
     for (size_t i = 0; i < h->n; i++) {
         const csv_slice s = csv_field(c, i);
-        json_t *value = json_stringn(s.p, s.n); /* NULL of what is no UTF-8 */
+        json_t *value = json_stringn(s.p, s.n); /* NULL: not UTF-8 */
         if (!value || json_object_set_new(*out, h->name[i], value))
             return bad_field(in, c, i, "this is not UTF-8: convert the file to UTF-8", e);
     }
@@ -395,7 +396,7 @@ static int read_csv(input *in, pt_error *e)
 
 /* ---- files ---- */
 
-/* A byte order mark is no part of JSON, but Windows editors write it. */
+/* Windows editors write a byte order mark, which is not JSON. */
 static int skip_bom(input *in, data_kind kind, pt_error *e)
 {
     int rc = input_fill(in, e);
@@ -430,7 +431,7 @@ int documents_read(int fd, const char *path, data_kind kind, document_form form,
     in->sink = sink;
     in->line = in->column = 1;
     int rc = read_kind(in, kind, e);
-    free(in->record.p);
+    text_buffer_free(&in->record);
     free(in);
     return rc < 0 ? rc : 0;
 }

@@ -2,8 +2,7 @@
  *
  *   .txt     the whole file, byte for byte, is one document
  *   .jsonl   each line is an object, which is a record. Empty lines are skipped
- *   .json    one array of such objects; a scanner that knows strings, escapes and brackets finds the array's elements, and each is parsed
- *            by itself
+ *   .json    one array of such objects; a scanner of strings, escapes and brackets finds its elements; each is parsed separately
  *   .csv     the first row has the names; each further row is an object of strings (csv.h)
  *
  * A document is the "text" of a record, or the record itself as JSON, if the caller wants records. A record may have at most
@@ -18,14 +17,14 @@
 
 enum { DOCUMENT_RECORD_MAX = 256 << 20 };
 
-/* where a record begins, from 1; line 0: a .txt has no records. Column 0: a record of .csv */
+/* Where a record begins, from 1. Line 0: a .txt has no records. Column 0: a record of a .csv */
 typedef struct record_place {
     uint64_t line, column;
 } record_place;
 
 typedef enum document_form { DOCUMENT_TEXT, DOCUMENT_RECORD } document_form;
 
-/* Receiver of the documents. A callback that returns a negative code ends the reading with that code. */
+/* Receives the documents. A negative code from a callback ends the reading with that code. */
 typedef struct document_sink {
     void *arg;
     int (*begin)(void *arg, record_place at, pt_error *e);

@@ -1,4 +1,4 @@
-/* example_open.c - pt_example: a record to tokens, from outside. */
+/* example_open.c - pt_example: a record to tokens, for the public interface. */
 #include "base/json.h"
 #include "data/examples.h"
 #include "data/formats.h"
@@ -6,17 +6,17 @@
 #include <stdlib.h>
 #include <string.h>
 
-/* What an example is made with, and what it refers to. */
+/* Everything that making an example needs. */
 typedef struct maker {
     chat_source source;
     bool has_chat;
-    pt_error no_chat; /* why there is no template; missed by conversations alone */
+    pt_error no_chat; /* why there is no template; an error only for conversations */
     tokenizer *tokenizer;
     encoder *encoder;
     json_t *record;
 } maker;
 
-/* A list of messages alone is a conversation too. */
+/* A bare list of messages is a conversation too. */
 static int read_record(const char *name, const char *json, size_t bytes, json_t **out, pt_error *e)
 {
     int failed = json_text_load(name, json, bytes, 0, out, e);
@@ -45,17 +45,17 @@ static void close_maker(maker *m)
     tokenizer_close(m->tokenizer);
 }
 
-/* As a document of a stream of text. */
+/* Tokenizes a text as a document of a stream. */
 static int make_text(const maker *m, const char *name, chat_tokens *x, pt_error *e)
 {
     const json_t *text = json_object_get(m->record, "text");
-    const chat_pair whole = {"", json_string_value(text), 0, json_string_length(text)};
+    const chat_pair whole = {name, "", json_string_value(text), 0, json_string_length(text)};
     if (!json_is_string(text))
         return pt_fail(e, PT_FAILED, "%.400s: \"text\" is %s, but it must be a string", name, json_type_name(text));
     return chat_tokenize_pair(m->tokenizer, m->encoder, &whole, CHAT_ALL, x, e);
 }
 
-/* x[1]: of a pair the rejected reply. */
+/* x[1]: the rejected reply of a pair. */
 static int make(maker *m, pt_train_on train_on, const char *name, chat_tokens x[2], bool *pair, pt_error *e)
 {
     example_rules rules = {.format = format_of(m->record), .on = train_on, .tokenizer = m->tokenizer,
@@ -80,7 +80,7 @@ static void show(chat_tokens *x, pt_example *out)
                         .spans_n = r->n_spans, .ids = x->ids.ids, .learned = x->learned, .n = x->ids.n};
 }
 
-/* What an example owns. */
+/* The memory that an example owns. */
 typedef struct owned { chat_tokens tokens[2]; pt_example rejected; } owned;
 
 int pt_example_make(const char *model, const char *template_file, pt_train_on train_on, const char *name, const char *json, size_t bytes,

@@ -8,17 +8,17 @@ typedef struct example_rules {
     pt_data_format format;     /* a format of records, not text */
     pt_train_on on;            /* what is learned; not AUTO */
     const tokenizer *tokenizer;
-    const chat_source *chat;   /* NULL: none, for the reason in `no_chat` */
+    const chat_source *chat;   /* NULL: none; `no_chat` says why */
     const pt_error *no_chat;
     time_t now;                /* the date that templates print */
 } example_rules;
 
-/* Replaces AUTO by its meaning. PT_USAGE: the format does not have such a part. */
+/* Replaces AUTO by its meaning. PT_USAGE: the format has no such part. */
 int examples_learned(pt_data_format f, pt_train_on *on, pt_error *e);
 
-/* Changes `record`; `where` is its file and line. For formats other than PT_DATA_PREFERENCE. */
+/* For formats other than PT_DATA_PREFERENCE. Changes `record`; `where` is its file and line. */
 int example_make(const example_rules *r, encoder *c, json_t *record, const char *where, chat_tokens *out, pt_error *e);
-/* For that format: the chosen example and the rejected one. */
+/* For PT_DATA_PREFERENCE: the chosen example and the rejected one. */
 int example_make_pair(const example_rules *r, encoder *c, const json_t *record, const char *where, chat_tokens out[2], pt_error *e);
 
 #endif

@@ -32,7 +32,7 @@ static bool is_parquet(const char *path)
     return dot && strcasecmp(dot, ".parquet") == 0;
 }
 
-/* No library that reads it is in the distributions, and it is no format to read without one. */
+/* The supported distributions have no C library that reads Parquet. */
 static int refuse_parquet(const char *path, pt_error *e)
 {
     return pt_fail(e, PT_FAILED,
@@ -79,13 +79,13 @@ static void skip(data_files *f, const char *name, const char *why)
         snprintf(f->first_skipped, sizeof f->first_skipped, "%.200s%s", name, why);
 }
 
-/* An empty text is one, but ids and arrays have at least a beginning. */
+/* True for an empty file that should have a header or an array; an empty text is valid. */
 static bool lacks_all(data_kind kind, const struct stat *st)
 {
     return !st->st_size && (kind == DATA_JSON || kind == DATA_NPY || kind == DATA_BIN);
 }
 
-/* One entry of a folder: added if it is a data file, counted as skipped if not. */
+/* Adds an entry of a folder if it is a data file, else counts it as skipped. */
 static int add_entry(data_files *f, const char *folder, const char *name, pt_error *e)
 {
     char *path;
@@ -161,7 +161,7 @@ int data_files_list(const char *const *paths, int paths_n, data_files *out, pt_e
     return 0;
 }
 
-/* Whether a text begins as an array of JSON's objects or strings does, or as an object: then it is probably records, called text. */
+/* True if the file begins like a JSON object or an array of objects or strings: probably records in a file named .txt. */
 static bool is_json(const char *path)
 {
     char begin[256];
@@ -186,7 +186,7 @@ void data_files_note(const data_files *f, char *out, size_t n)
         snprintf(out + used, n - used,
                  "%s%.300s looks like JSON, but is read as one plain text: rename it to .json (an array of records) or .jsonl (one record "
                  "per line)", used ? "\n" : "", f->files[i].path);
-        return; /* others are told of when this one is mended */
+        return; /* one note at a time */
     }
 }
 

@@ -20,7 +20,7 @@ typedef struct data_files {
     data_file *files;
     size_t n, capacity;
     uint64_t bytes;         /* of all files */
-    uint64_t skipped;       /* entries of folders that are not data files, or links to nothing */
+    uint64_t skipped;       /* entries of folders that are not data files, and dangling links */
     char first_skipped[256];
 } data_files;
 

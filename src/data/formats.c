@@ -27,7 +27,7 @@ static bool has_keys(pt_data_format f, const json_t *record)
     return keys[0] && json_object_get(record, keys[0]) && (!keys[1] || json_object_get(record, keys[1]));
 }
 
-/* Another form of a prompt and its completion; it counts where a record has no other keys that are known. */
+/* Another form of prompt and completion, recognized only if the record has the keys of no other format. */
 static bool is_question(const json_t *record) { return json_object_get(record, "question") && json_object_get(record, "answer"); }
 
 bool format_fits(pt_data_format f, const json_t *record) { return has_keys(f, record) || (f == PT_DATA_PROMPT && is_question(record)); }
@@ -72,13 +72,13 @@ int format_unknown(json_t *record, const char *where, pt_error *e)
 
 /* ---- pieces of records ---- */
 
-typedef struct place { /* of what is read, for messages */
+typedef struct place { /* of the value being read, for messages */
     const char *where;
     size_t message; /* from 1 */
     pt_error *error;
 } place;
 
-/* A list, or the JSON of one in a string; a new reference. */
+/* *out = a list, or the list that a string has as JSON; a new reference. */
 static int take_list(const json_t *value, const char *key, const place *p, json_t **out)
 {
     char name[512];
@@ -111,7 +111,7 @@ static int bad_part(const json_t *part, const place *p)
                    p->message);
 }
 
-/* Two strings and what stands between them, a new reference. Strings may hold NUL. */
+/* a + between + b, a new reference. Strings may contain NUL. */
 static json_t *join(const json_t *a, const char *between, const json_t *b)
 {
     const size_t n[3] = {json_string_length(a), strlen(between), json_string_length(b)};
@@ -126,7 +126,7 @@ static json_t *join(const json_t *a, const char *between, const json_t *b)
     return joined;
 }
 
-/* The text of parts, joined; a new reference. */
+/* *out = the joined text of a content's parts, a new reference. */
 static int join_parts(const json_t *parts, const place *p, json_t **out)
 {
     json_t *all = json_string("");
@@ -147,7 +147,7 @@ static int join_parts(const json_t *parts, const place *p, json_t **out)
     return all ? 0 : pt_fail(p->error, PT_FAILED, "%.400s: message %zu: out of memory for its parts", p->where, p->message);
 }
 
-/* Of an assistant. A list, or the JSON of one in a string; nothing, where there are none. */
+/* The tool calls of a message: absent, a list, or a list as JSON in a string. */
 static int check_calls(json_t *message, const place *p)
 {
     const json_t *given = json_object_get(message, "tool_calls");
@@ -165,7 +165,7 @@ static int check_calls(json_t *message, const place *p)
     return rc;
 }
 
-/* Templates raise, leave the message out, or print "None". */
+/* Refuses a message without content, unless it has a key that may replace it. Templates would raise, skip the message, or print "None". */
 static int check_nothing(const json_t *message, const place *p)
 {
     static const char *const instead[] = {"tool_calls", "reasoning_content", "reasoning", "thinking", "tool_responses"};
@@ -177,7 +177,7 @@ static int check_nothing(const json_t *message, const place *p)
                    "such records out of the file", p->where, p->message, role ? role : "");
 }
 
-/* The content of a message is a string, or nothing beside tool calls. */
+/* The content of a message must be a string or a list of parts; it may be absent beside tool calls and the like. */
 static int check_content(json_t *message, const place *p)
 {
     json_t *content = json_object_get(message, "content"), *joined;
@@ -208,7 +208,7 @@ static const char *role_of(const char *from)
     return NULL;
 }
 
-/* A known role with capitals or blanks; NULL: none. */
+/* The known role that was meant: other capitals, blanks around it, or the name in another format. NULL: none. */
 static const char *role_meant(const char *role)
 {
     while (isspace((unsigned char)*role))
@@ -221,8 +221,8 @@ static const char *role_meant(const char *role)
     return NULL;
 }
 
-/* Roles are the template's, which may know more of them than anybody else; another format's name of one, or another spelling, is a mistake
- * that templates print without a word, or leave out. */
+/* The template decides which roles exist, so unknown ones are accepted. Another format's name of a known role, or another spelling, is
+ * refused: templates would silently print or skip it. */
 static int check_role(const json_t *message, const place *p)
 {
     const char *role = json_string_value(json_object_get(message, "role"));
@@ -256,7 +256,7 @@ static int check_messages(const json_t *messages, place *p)
 static const char *const weight_keys[] = {"weight", "loss_weight"};
 enum { WEIGHT_KEYS = sizeof weight_keys / sizeof *weight_keys };
 
-/* 0 or 1, also as false and true; else -1. */
+/* 0 or 1, also given as false or true; -1: another value. */
 static int weight_of(const json_t *value)
 {
     if (json_is_boolean(value))
@@ -282,7 +282,7 @@ static int skip_message(const json_t *messages, size_t i, format_record *out, pl
     return 0;
 }
 
-/* Takes the weights out of the messages: templates do not see them. A reply with weight 0 is not trained on. */
+/* Removes the weights from the messages, so that templates do not see them, and marks replies of weight 0, which are not trained on. */
 static int take_weights(json_t *messages, place *p, format_record *out)
 {
     int rc = 0;
@@ -347,7 +347,7 @@ static int read_messages(json_t *record, place *p, format_record *out)
     return rc;
 }
 
-/* A conversation of `messages`, which are taken over, with the record's tools and settings. */
+/* A conversation of `messages` (takes the reference), with the record's tools and settings. */
 static json_t *conversation_of(const json_t *record, json_t *messages)
 {
     json_t *c = json_pack("{s:o}", "messages", messages), *tools = json_object_get(record, "tools");
@@ -373,7 +373,7 @@ static void put_system(json_t *messages, const json_t *record)
 
 /* ---- ShareGPT ---- */
 
-/* {"name", "arguments"}, or a list of them. */
+/* Adds tool calls: {"name", "arguments"}, or a list of them. */
 static int put_calls(json_t *messages, const json_t *value, const place *p)
 {
     json_t *calls = NULL, *list = json_array();
@@ -452,7 +452,7 @@ static int read_sharegpt(const json_t *record, place *p, format_record *out)
 
 /* ---- prompt and completion ---- */
 
-/* As a prompt that ends its line, and a completion. */
+/* Makes a prompt of the question and a newline, and a completion of the answer. */
 static int take_question(json_t *record, const place *p)
 {
     const json_t *question = json_object_get(record, "question");
@@ -502,7 +502,7 @@ static int read_prompt(json_t *record, place *p, format_record *out)
 
 /* ---- preferences ---- */
 
-/* How many messages are alike in both. */
+/* The number of equal messages at the start of both. */
 static size_t alike_messages(const json_t *a, const json_t *b)
 {
     size_t n = 0;
@@ -511,7 +511,7 @@ static size_t alike_messages(const json_t *a, const json_t *b)
     return n;
 }
 
-/* Bytes that both begin with, less a space at their end, and less than all of either: something is left to reply. */
+/* The length of the common prefix of both texts, without a space at its end. Shorter than both, so that neither reply is empty. */
 static size_t alike_bytes(const json_t *a, const json_t *b)
 {
     const char *x = json_string_value(a), *y = json_string_value(b);
@@ -519,7 +519,7 @@ static size_t alike_bytes(const json_t *a, const json_t *b)
     while (x[n] && x[n] == y[n])
         n++;
     n -= n > 0 && (!x[n] || !y[n]);
-    while (n > 0 && (x[n] & 0xC0) == 0x80) /* within a character */
+    while (n > 0 && (x[n] & 0xC0) == 0x80) /* not inside a character */
         n--;
     return n - (n > 0 && x[n - 1] == ' ');
 }
@@ -544,7 +544,7 @@ static json_t *head_of(const json_t *reply, size_t n)
     return head;
 }
 
-/* A list in a string, as .csv files have it, is one; another string is a text. */
+/* The list, if a string has one as JSON (.csv files have strings only); else the value itself. A new reference. */
 static json_t *text_or_list(const json_t *value)
 {
     const char *text = json_string_value(value);

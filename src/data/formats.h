@@ -2,14 +2,14 @@
  *
  *   messages    {"messages": [{"role", "content"}, ...], "tools": [...]}
  *   sharegpt    {"conversations": [{"from", "value"}, ...], "system": "...", "tools": "..."}
- *   prompt      {"prompt", "completion"}: two texts, or two lists of messages; or {"question", "answer"}: texts, on a line each, where a
- *               record has no keys of any other format
+ *   prompt      {"prompt", "completion"}: two texts, or two lists of messages; or {"question", "answer"}: two texts, joined by
+ *               a newline, if the record has the keys of no other format
  *   alpaca      {"instruction", "input", "output", "system", "history": [[question, answer], ...]}
  *   text        {"text"}
  *   preference  {"prompt", "chosen", "rejected"}: texts or lists of messages, as in prompt; without "prompt" it is the common beginning of
  *               chosen and rejected
  *
- * A record with the keys of several formats is of the first of them. A list may also be JSON in a string, as in .csv files.
+ * A record with the keys of several formats has the first of these formats. A list may also be JSON in a string, as in .csv files.
  */
 #ifndef PT_DATA_FORMATS_H
 #define PT_DATA_FORMATS_H
@@ -20,24 +20,24 @@
 #include <stdbool.h>
 
 pt_data_format format_of(const json_t *record); /* PT_DATA_AUTO: no format */
-bool format_fits(pt_data_format f, const json_t *record); /* does it have the keys of f? */
-bool format_chats(pt_data_format f, const json_t *record); /* is the record a conversation, not one or two texts? */
+bool format_fits(pt_data_format f, const json_t *record); /* the record has the keys of f */
+bool format_chats(pt_data_format f, const json_t *record); /* the record is a conversation, not one or two texts */
 const char *format_name(pt_data_format f);      /* as for --data-format */
 const char *format_keys(pt_data_format f);      /* the required keys, for messages */
 int format_unknown(json_t *record, const char *where, pt_error *e); /* the error for a record of no format */
 
-/* Whether it has a weight that nothing obeys: of the record as a whole, or of a message that is not the assistant's. */
+/* Whether the record has a weight that has no effect: of the whole record, or of a message that is not the assistant's. */
 bool format_has_idle_weight(const json_t *record);
 
-/* A record of preferences as two of prompt and completion, new references: with the chosen reply, and with the rejected one. */
+/* Splits a preference record into two of prompt and completion, with the chosen and the rejected reply; new references. */
 int format_split_pair(const json_t *record, const char *where, json_t *out[2], pt_error *e);
 
 /* The contents of a record: a conversation, or two texts. */
 typedef struct format_record {
     json_t *conversation;   /* {"messages", "tools", ...}, a new reference; NULL: two texts */
-    size_t prompt_messages; /* of a prompt in messages: how many the messages begin with */
-    uint8_t *skipped;       /* of each message, 1: a reply of weight 0, which is not trained on; NULL: there is none. malloc'ed */
-    const json_t *prompt, *completion; /* strings, which live as long as the record */
+    size_t prompt_messages; /* the number of messages that are the prompt, if prompt and completion are messages */
+    uint8_t *skipped;       /* per message, 1: a reply of weight 0, which is not trained on. NULL: none. malloc'ed */
+    const json_t *prompt, *completion; /* strings, valid as long as the record */
 } format_record;
 void format_record_free(format_record *r);
 

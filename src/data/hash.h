@@ -1,4 +1,4 @@
-/* hash.h - a 128-bit streaming hash that tells data apart. It protects against accidents, not against intent. */
+/* hash.h - a 128-bit streaming hash that identifies data. It is not cryptographic. */
 #ifndef PT_DATA_HASH_H
 #define PT_DATA_HASH_H
 
@@ -27,7 +27,7 @@ static inline void hash_bytes(data_hash *h, const void *p, size_t n)
     hash_u64(h, n);
 }
 
-/* Mixes the state once more, so that every bit depends on the last values, too. */
+/* Mixes the state once more, so that every bit depends on the last values too. */
 static inline data_hash hash_end(data_hash h)
 {
     for (int i = 0; i < 4; i++) {

@@ -9,7 +9,7 @@
 
 enum { NPY_HEADER_MAX = 65536, BIN_HEADER = 1024, READ_BYTES = 8192 };
 
-/* What the Python dictionary in an .npy header says; a key that is missing stays as initialised. */
+/* The Python dictionary in an .npy header; missing keys keep their initial values. */
 typedef struct npy_header {
     char descr[16];
     int fortran, dimensions;
@@ -52,7 +52,7 @@ static bool take_quoted(cursor *c, char *out, size_t size)
     return true;
 }
 
-/* (3,) or (3, 4) or (): the first dimension and how many there are. */
+/* (3,) or (3, 4) or (): reads the first dimension and their number. */
 static bool take_shape(cursor *c, npy_header *h)
 {
     if (!take(c, "("))

@@ -1,4 +1,4 @@
-/* idle_options.h - options that were given and change nothing in this run, each told in one sentence: probably another was forgotten. */
+/* idle_options.h - notes options that have no effect in this run: probably another option was forgotten. */
 #ifndef PT_DATA_IDLE_OPTIONS_H
 #define PT_DATA_IDLE_OPTIONS_H
 

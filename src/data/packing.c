@@ -9,21 +9,21 @@
 #include <unistd.h>
 
 enum { BLOCK = 65536, NONE = -1 };
-#define ORDER_EPOCH UINT64_MAX /* of the permutation that gives the order of examples */
+#define ORDER_EPOCH UINT64_MAX /* the epoch of the permutation of examples */
 
-typedef struct sink { /* a file that is written from its beginning */
+typedef struct sink { /* a file written sequentially */
     int fd;
     uint64_t offset;
     size_t used;
     char buffer[1 << 16];
 } sink;
 
-/* Windows that have room, by room: a list each, and a bit each that says whether the list has any. */
+/* Windows by their free places: a list for each number of places, and two levels of bits that say which lists are not empty. */
 typedef struct rooms {
-    int64_t most;      /* room of an empty window */
-    int32_t *head;     /* of the list of each room, NONE */
-    uint64_t *bits;    /* of rooms */
-    uint64_t *words;   /* of words of `bits` that are not 0 */
+    int64_t most;      /* places of an empty window */
+    int32_t *head;     /* of each list; NONE: empty */
+    uint64_t *bits;    /* of the lists that are not empty */
+    uint64_t *words;   /* of the words of `bits` that are not 0 */
 } rooms;
 
 typedef struct bin { int32_t next; uint32_t first; } bin; /* first: the lowest position of its examples */
@@ -41,7 +41,7 @@ typedef struct packer {
     sink examples_out, index_out;
 } packer;
 
-/* ---- rooms ---- */
+/* ---- free places ---- */
 
 static void rooms_put(rooms *r, bin *bins, int32_t b, int64_t room)
 {
@@ -53,7 +53,7 @@ static void rooms_put(rooms *r, bin *bins, int32_t b, int64_t room)
     r->words[room / 4096] |= UINT64_C(1) << room / 64 % 64;
 }
 
-/* The smallest room of at least `places` that a window has, or 0. */
+/* The smallest number of free places, at least `places`, that a window has; 0: none. */
 static int64_t rooms_find(const rooms *r, int64_t places)
 {
     int64_t word = places / 64;
@@ -141,7 +141,7 @@ static int sink_put(sink *s, const void *x, size_t n, pt_error *e)
     return rc;
 }
 
-/* Windows by their first example, and examples in a window by their position. */
+/* Writes windows ordered by their first example, and the examples in a window by position. */
 static int write_windows(packer *p, pt_error *e)
 {
     int rc = 0;
@@ -194,7 +194,7 @@ static int refuse_long(const packer *p, const token_example *x, uint64_t ids_n, 
         line, n, (long long)p->o->seq_len, n - 1);
 }
 
-/* What is left of an example that is cut: up to the last id to learn within `most` places. */
+/* Cuts an example after its last learned id within `most` places. */
 static int cut_example(const packer *p, packed_example *x, int64_t most, pt_error *e)
 {
     uint32_t ids[4096], learned = 0, places = 0;
@@ -214,7 +214,7 @@ static int cut_example(const packer *p, packed_example *x, int64_t most, pt_erro
     return 0;
 }
 
-/* Example `number` in at most `most` places; it has no learned id where it is left out. */
+/* Reads example `number`, cut to `most` places if need be. *cut: it is longer than that. */
 static int fit_example(packer *p, uint64_t number, int64_t most, bool *cut, packed_example *out, pt_error *e)
 {
     token_example x;
@@ -229,7 +229,7 @@ static int fit_example(packer *p, uint64_t number, int64_t most, bool *cut, pack
     return *cut && p->o->longer == PT_LONG_CUT ? cut_example(p, out, most, e) : 0;
 }
 
-/* Two examples as one: each may have half of a window, or what the other leaves. */
+/* Reads a pair as one example: each of the two may have half of a window, or what the other leaves. */
 static int fit_pair(packer *p, uint64_t pair, bool *cut, packed_example *out, pt_error *e)
 {
     packed_example two[2];

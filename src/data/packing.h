@@ -1,8 +1,8 @@
-/* packing.h - distributes whole examples to windows, by best fit.
+/* packing.h - packs whole examples into windows, by best fit.
  *
- * An example of n ids takes n - 1 places, because the last id is only a target. Examples come in a seeded order. Of each 65,536 of them the
- * longest is placed first; each goes into the window where it leaves the least room, or into a new one if none has room. Memory does not
- * grow with the data: the result is written to an unnamed file, from which any window can be read directly. The same ids, seed and options
+ * An example of n ids takes n - 1 places, because the last id is only a target. Examples come in a seeded order. In each block of 65,536
+ * the longest are placed first; each goes to the window where it leaves the least room, or to a new one if none has room. Memory does not
+ * grow with the data: the result is written to an unnamed file, with random access to the windows. The same ids, seed and options
  * give the same windows.
  */
 #ifndef PT_DATA_PACKING_H
@@ -16,7 +16,7 @@ typedef struct packing_options {
     uint64_t seed;
     bool shuffle;        /* else examples are in file order, and windows in the order of their first examples */
     bool alone;          /* one example per window */
-    bool pairs;          /* examples 0 and 1 are a pair, 2 and 3, ...: pairs are packed, and `share` is of pairs */
+    bool pairs;          /* examples 2i and 2i + 1 are a pair; pairs are packed as a whole, and `share` is of pairs */
     pt_long longer;      /* what to do with examples of more than seq_len places */
     data_share share;         /* of the examples */
     const char *folder;  /* folder of the unnamed file; NULL: the one for temporary files */
@@ -26,15 +26,15 @@ typedef struct packing_options {
 typedef struct packed_example {
     uint64_t start;          /* index of its first id */
     uint32_t places, learned;
-    uint32_t chosen;         /* of a pair: places of its first example; 0: not a pair */
-    uint32_t rejected;       /* of a pair: offset of the first id of the second example from `start` */
+    uint32_t chosen;         /* places of the first example of a pair; 0: not a pair */
+    uint32_t rejected;       /* offset from `start` of the first id of a pair's second example */
 } packed_example;
 
 typedef struct window_packing {
-    int fd, index_fd;        /* packed_example of all windows; for each window the number of its first one, and their total */
+    int fd, index_fd;        /* a packed_example for each example; for each window the number of its first example, then their total */
     uint64_t windows, examples /* pairs are one */, tokens, learned; /* tokens: places in use; learned: targets */
     uint64_t cut, dropped;   /* examples that were too long */
-    uint64_t unlearned;      /* examples left out because nothing learned is left in them */
+    uint64_t unlearned;      /* examples left out because no learned token is left in them */
 } window_packing;
 
 int packing_make(const token_file *f, const packing_options *o, window_packing *out, pt_error *e); /* then packing_close, also on error */

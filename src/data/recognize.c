@@ -1,4 +1,4 @@
-/* recognize.c - the format of some files, by the first record of each. */
+/* recognize.c - recognizes the format of files by the first record of each. */
 #include "data/dataset_parts.h"
 #include "data/documents.h"
 #include "data/formats.h"
@@ -7,12 +7,12 @@
 #include <stdio.h>
 #include <unistd.h>
 
-enum { SEEN = -100 }; /* ends the reading */
+enum { SEEN = -100 }; /* ends the reading after the first record */
 
 typedef struct look {
     const char *path;
     record_place at;
-    pt_data_format wanted; /* AUTO: whatever it is */
+    pt_data_format wanted; /* AUTO: any */
     pt_data_format found;
     bool chats;
 } look;
@@ -42,7 +42,7 @@ static int look_text(void *arg, const char *p, size_t n, uint64_t file_bytes, pt
 
 static int look_end(void *arg, pt_error *e) { return 0; }
 
-/* *found stays AUTO where the file has no records. */
+/* *found stays AUTO if the file has no records. */
 static int look_at(const data_file *file, pt_data_format wanted, pt_data_format *found, bool *chats, record_place *at, pt_error *e)
 {
     look l = {.path = file->path, .wanted = wanted};
@@ -70,7 +70,7 @@ static int format_of_file(const data_file *file, pt_data_format wanted, pt_data_
     return 0;
 }
 
-/* Files of ids may stand beside text. */
+/* Files of ids and text may be used together. */
 static bool go_together(pt_data_format a, pt_data_format b)
 {
     const bool a_stream = a == PT_DATA_TEXT || a == PT_DATA_TOKENS, b_stream = b == PT_DATA_TEXT || b == PT_DATA_TOKENS;
@@ -103,11 +103,11 @@ int data_recognize(const data_files *files, pt_data_format asked, pt_data_format
             continue;
         if (because && (!go_together(found, *format) || (asked != PT_DATA_AUTO && found != asked)))
             return refuse_mixed(file, at, found, *format, because, e);
-        if (!because || found == PT_DATA_TEXT) /* text beside ids makes it text */
+        if (!because || found == PT_DATA_TEXT) /* text and ids together count as text */
             *format = found;
         because = because ? because : file->path;
     }
     if (*format == PT_DATA_AUTO)
-        *format = PT_DATA_TEXT; /* no file has a record */
+        *format = PT_DATA_TEXT; /* no file has records */
     return 0;
 }

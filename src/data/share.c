@@ -14,7 +14,7 @@ data_share share_of(share_part part, uint64_t seed, double fraction, uint64_t n)
 
 uint64_t share_count(const data_share *s) { return s->part == SHARE_HELD ? s->held : s->n - s->held; }
 
-/* Where run k begins. */
+/* The start of group k. */
 static uint64_t run_start(const data_share *s, uint64_t k) { return (uint64_t)((__uint128_t)k * s->n / s->held); }
 
 static uint64_t held_of_run(const data_share *s, uint64_t k)
@@ -31,7 +31,7 @@ uint64_t share_item(const data_share *s, uint64_t i)
         return i;
     if (s->part == SHARE_HELD)
         return held_of_run(s, i);
-    uint64_t low = 0, high = s->held; /* the last run before which no more than i are kept */
+    uint64_t low = 0, high = s->held; /* the last group before which at most i things are kept */
     while (high - low > 1) {
         const uint64_t middle = low + (high - low) / 2;
         if (run_start(s, middle) - middle <= i)
@@ -39,6 +39,6 @@ uint64_t share_item(const data_share *s, uint64_t i)
         else
             high = middle;
     }
-    const uint64_t at = i + low; /* run_start(low) + what is left of i within the run */
+    const uint64_t at = i + low; /* run_start(low), plus the rest of i within the group */
     return at + (at >= held_of_run(s, low));
 }

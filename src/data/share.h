@@ -1,5 +1,5 @@
-/* share.h - holds out a part of n things, at random but evenly: one of every `held` groups of neighbours. Nothing is stored: the i-th of
- * either part is computed, in the order of the whole. */
+/* share.h - holds out a part of n things, random but evenly spread: one from each of `held` groups of neighbours. Nothing is stored: the
+ * i-th of either part, in the order of the whole, is computed. */
 #ifndef PT_DATA_SHARE_H
 #define PT_DATA_SHARE_H
 

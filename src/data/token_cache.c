@@ -13,7 +13,7 @@
 
 enum { COPY_IDS = 4096, CACHE_VERSION = 1 };
 
-/* ---- what the cache is made from ---- */
+/* ---- the key ---- */
 
 static void hash_rules(data_hash *h, const example_rules *r)
 {
@@ -49,8 +49,7 @@ static data_hash cache_key(const token_source *s)
     return hash_end(h);
 }
 
-/* DIR/tokens-HASH.bin, the hash of the paths alone: changed data replace their old cache.
- * "" where there is no folder. */
+/* DIR/tokens-HASH.bin, where the hash is only of the paths, so that the cache of changed data replaces the old one. "" without a folder. */
 static int cache_path(const dataset_options *o, const data_files *files, char path[4096], pt_error *e)
 {
     path[0] = 0;
@@ -108,7 +107,7 @@ static int add_id_file(builder *b, const data_file *file, pt_error *e)
     return rc;
 }
 
-/* The text files [first, end). */
+/* Tokenizes the text files [first, end). */
 static int add_text_files(builder *b, size_t first, size_t end, pt_error *e)
 {
     const dataset_options *o = b->o;
@@ -158,12 +157,12 @@ static int add_all(builder *b, const id_file *in_place, pt_error *e)
 static int build(const token_source *s, const char *path, data_hash key, token_file *out, pt_error *e)
 {
     builder b = {.o = s->o, .files = s->files, .rules = s->rules};
-    const int64_t most = s->rules ? INT16_MAX + 1 : UINT16_MAX + 1; /* so that a mark fits beside an id */
+    const int64_t most = s->rules ? INT16_MAX + 1 : UINT16_MAX + 1; /* an id and its mark must fit */
     const unsigned id_bytes = s->in_place ? 0 : s->o->vocab <= most ? 2 : 4;
     int rc = token_writer_open(path, id_bytes, s->rules != NULL, &b.w, e);
     if (rc < 0)
         return rc;
-    /* Whoever held the lock while we waited may have made just this. */
+    /* another process may have built this cache while this one waited for the lock */
     bool damaged;
     rc = path ? token_file_open(path, key, s->in_place, out, &damaged, e) : 0;
     if (rc == 0) {

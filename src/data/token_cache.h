@@ -1,4 +1,4 @@
-/* token_cache.h - the token cache of some files: reused if it was made from the same inputs, else made. */
+/* token_cache.h - the token cache of a set of files: reused if it was built from the same inputs, else built. */
 #ifndef PT_DATA_TOKEN_CACHE_H
 #define PT_DATA_TOKEN_CACHE_H
 
@@ -14,7 +14,7 @@ typedef struct token_source {
     const id_file *in_place;    /* a single file whose ids are read in place; NULL: ids are copied */
 } token_source;
 
-/* *damaged: there was a damaged one, which is rebuilt; its path is in `path`. */
+/* *damaged: the existing cache was damaged, and has been rebuilt. path: of the cache. */
 int token_cache_open(const token_source *s, token_file *out, bool *damaged, char path[4096], pt_error *e);
 
 #endif

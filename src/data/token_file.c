@@ -26,13 +26,13 @@ typedef struct token_header {
     token_tally tally;
     uint64_t tokens, documents, docs_offset, checksums_offset, file_bytes;
     uint64_t hash[2];
-    uint64_t check[2]; /* hash of all above */
+    uint64_t check[2]; /* hash of the fields above */
 } token_header;
 
 typedef struct out_file {
     int fd;
     const char *path;
-    struct out_file *checksums; /* takes the sum of every buffer that is written; NULL: none is wanted */
+    struct out_file *checksums; /* gets the checksum of every buffer written; NULL: no checksums */
     uint64_t offset; /* of the buffer's first byte */
     size_t used;
     unsigned char buffer[BUFFER];
@@ -65,7 +65,7 @@ static bool header_fits(const token_header *h, data_hash key, const id_file *sou
            (h->id_bytes == 0) == (source != NULL) && (!source || source->n == h->tokens);
 }
 
-/* Takes over fd and path on success. */
+/* Takes ownership of fd and path on success. */
 static int describe(token_file *f, int fd, char *path, const token_header *h, const id_file *source, pt_error *e)
 {
     uint64_t checksums = (h->file_bytes - h->checksums_offset) / sizeof(uint64_t);
@@ -86,7 +86,7 @@ static int describe(token_file *f, int fd, char *path, const token_header *h, co
 
 static uint64_t blocks_of(uint64_t bytes) { return (bytes + BUFFER - 1) / BUFFER; }
 
-/* Compares the block, of ids or of document starts, with its sum. */
+/* Verifies the checksum of a block of ids or of document starts. */
 static int check_block(const token_file *f, uint64_t block, pt_error *e)
 {
     unsigned char bytes[BUFFER];
@@ -103,7 +103,7 @@ static int check_block(const token_file *f, uint64_t block, pt_error *e)
     return rc;
 }
 
-/* Whatever lies in [offset, offset + n) of the ids, or of the document starts, has been compared with its sums. */
+/* Verifies the checksums of [offset, offset + n), of ids or of document starts, unless verified before. */
 static int check_range(const token_file *f, uint64_t offset, uint64_t n, pt_error *e)
 {
     bool ids = offset < f->docs_offset;
@@ -251,8 +251,8 @@ static int out_put(out_file *o, const void *p, size_t n, pt_error *e)
     return 0;
 }
 
-/* Opens and locks the partial file. Whoever held the lock before may have renamed or removed it
- * meanwhile; then the name is opened again. (Where a filesystem has no locks, there are none.) */
+/* Opens and locks the partial file. The previous holder may have renamed or removed it; then the name is opened again. On file systems
+ * without locks there is no lock. */
 static int lock_partial(const char *path, pt_error *e)
 {
     for (;;) {
@@ -366,7 +366,7 @@ int token_writer_example(token_writer *w, const token_example *x, const uint32_t
 
 void token_writer_tally(token_writer *w, const token_tally *tally) { w->tally = *tally; }
 
-/* Behind the ids what has been put into another file. */
+/* Appends the contents of another file. */
 static int append(out_file *to, out_file *from, pt_error *e)
 {
     int rc = out_flush(from, e);
@@ -393,7 +393,7 @@ static int append_all(token_writer *w, pt_error *e)
     return rc < 0 ? rc : append(&w->ids, &w->checksums, e);
 }
 
-/* Makes the rename itself last. */
+/* Makes the rename durable. */
 static void sync_folder(const char *path)
 {
     char *copy = strdup(path);

@@ -1,4 +1,4 @@
-/* token_file.h - the token cache: one stream of ids and where its documents start, in a file.
+/* token_file.h - the token cache: a file with one stream of ids and the starts of its documents.
  *
  *   byte 0        token_header (4096 bytes, written last)
  *   ids_offset    ids, uint16 or uint32, little-endian; for examples the top bit says that an id is learned
@@ -31,18 +31,18 @@ typedef struct token_example {
 } token_example;
 
 enum { UNKNOWN_TEXT = 64 };
-typedef struct unknown_tally { /* of all ids made from text, those that say "unknown" */
+typedef struct unknown_tally { /* of ids from text, and how many of them are the unknown token */
     uint64_t ids, unknown;
-    uint64_t line;           /* of the record of the first; 0: it is in a text */
-    uint32_t file;           /* of the first, as in token_example */
-    char text[UNKNOWN_TEXT]; /* the word that the first is in; "": not looked for */
+    uint64_t line;           /* of the first unknown token's record; 0: it is in a text */
+    uint32_t file;           /* of the first unknown token, as in token_example */
+    char text[UNKNOWN_TEXT]; /* the word with the first unknown token; "": not searched for */
 } unknown_tally;
 
 typedef struct token_tally { /* of the records that examples were made from */
-    uint64_t records, unlearned; /* unlearned: without an id to learn; they are left out */
+    uint64_t records, unlearned; /* unlearned: without a learned id; they are left out */
     uint64_t tokens, learned;    /* of all records */
-    uint64_t same, same_line;    /* pairs of which both replies are the same; the line of the first, in file same_file */
-    uint64_t misplaced, misplaced_line; /* records with a weight where none is read; the line of the first, in file misplaced_file */
+    uint64_t same, same_line;    /* pairs whose replies are equal; the line of the first, in file same_file */
+    uint64_t misplaced, misplaced_line; /* records with a weight that has no effect; the line of the first, in file misplaced_file */
     uint32_t same_file, misplaced_file;
     unknown_tally unknown;
 } token_tally;
@@ -53,7 +53,7 @@ typedef struct token_file {
     id_file ids;             /* in the cache, or in the data file itself */
     uint64_t documents, docs_offset, checksums_offset;
     token_tally tally;       /* of examples */
-    _Atomic uint64_t *checked; /* a bit per checksum: it was verified */
+    _Atomic uint64_t *checked; /* a bit per checksum: verified */
     char fingerprint[33];    /* hash of ids and document starts, in hex */
 } token_file;
 

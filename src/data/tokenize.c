@@ -1,32 +1,33 @@
 #include "data/tokenize.h"
 
 #include "base/cores.h"
-#include "data/bytes.h"
 #include "data/documents.h"
 #include "data/formats.h"
 #include "data/unknown.h"
+#include "text/buffer.h"
+#include "text/utf8.h"
 
 #include <errno.h>
 #include <fcntl.h>
 #include <malloc.h>
 #include <pthread.h>
 #include <stdatomic.h>
+#include <stdlib.h>
 #include <string.h>
 #include <unistd.h>
-#include <utf8proc.h>
 
 enum {
     PIECE_BYTES = 256 << 10,
     PIECE_BYTES_MIN = 1024,
-    PIECE_BYTES_MAX = 64 << 20, /* a piece grows up to this where no place for a cut is found */
-    CUT_SEARCH = 4096,          /* a cut is looked for when so many bytes are there beyond a piece */
+    PIECE_BYTES_MAX = 64 << 20, /* the limit of a piece in which no place for a cut is found */
+    CUT_SEARCH = 4096,          /* bytes beyond a piece that the search for a cut needs */
     JOB_SEGMENTS = 4096,
 };
 
 /* A document, a piece of one, or a record, in a job's text. */
 typedef struct segment {
     size_t at, n;
-    bool begins, ends;     /* the document */
+    bool begins, ends;     /* it has the beginning, the end of the document */
     const char *path;
     uint32_t file;
     record_place place;    /* of the record */
@@ -37,14 +38,14 @@ typedef enum job_state { JOB_FREE, JOB_FULL, JOB_DONE } job_state;
 
 typedef struct job {
     job_state state;
-    bool last;             /* nothing follows */
+    bool last;             /* the last job */
     int rc;
     pt_error error;        /* why rc < 0 */
-    bytes text;
+    text_buffer text;
     segment *segments;
     size_t segments_n;
     id_list ids;
-    token_example *starts; /* where documents begin in `ids`, or examples, and where they are from */
+    token_example *starts; /* where documents or examples begin in `ids`, and their origin */
     size_t starts_n;
     uint64_t text_ids;     /* without BOS and EOS */
     token_tally tally;     /* of its records */
@@ -59,11 +60,11 @@ typedef struct pipeline {
     int workers;
     pthread_mutex_t lock;
     pthread_cond_t changed;
-    bool stop;             /* somebody failed: all leave */
+    bool stop;             /* a thread failed: all stop */
     bool ended;            /* the last job is submitted */
     uint64_t filled, taken; /* jobs submitted by the reader, taken by workers */
     uint64_t jobs_n;
-    atomic_bool unknown_seen; /* by the writer, so in an earlier job: no text of another unknown token is wanted */
+    atomic_bool unknown_seen; /* set by the writer: an earlier job has an unknown token, whose text is the one reported */
     job *jobs;
 } pipeline;
 
@@ -72,7 +73,7 @@ typedef struct pipeline {
 typedef struct feeder {
     pipeline *p;
     job *job;              /* being filled, or NULL */
-    size_t limit;          /* the current piece is to be cut when it has so many bytes */
+    size_t limit;          /* the size at which the current piece is cut */
     const char *path;
     uint32_t file;
     uint64_t done_bytes, file_bytes;
@@ -91,9 +92,8 @@ static int next_job(feeder *f, pt_error *e)
     pthread_mutex_unlock(&p->lock);
     if (stop)
         return pt_fail(e, PT_FAILED, "tokenizing was stopped");
-    if (j->text.capacity > 8 * p->piece_bytes) { /* an exceptional piece: not kept */
-        free(j->text.p);
-        j->text = (bytes){0};
+    if (j->text.capacity > 8 * p->piece_bytes) { /* an exceptionally large buffer: freed */
+        text_buffer_free(&j->text);
         id_list_free(&j->ids);
     }
     j->text.n = j->segments_n = j->starts_n = j->ids.n = 0;
@@ -130,7 +130,7 @@ static void add_segment(feeder *f, segment s)
     s.path = f->path;
     s.file = f->file;
     f->job->segments[f->job->segments_n++] = s;
-    f->limit = f->p->piece_bytes + CUT_SEARCH > s.n ? f->p->piece_bytes + CUT_SEARCH : s.n; /* what is left of a long piece may be more */
+    f->limit = f->p->piece_bytes + CUT_SEARCH > s.n ? f->p->piece_bytes + CUT_SEARCH : s.n; /* the rest of a long piece may be longer */
 }
 
 static int feed_begin(void *arg, record_place at, pt_error *e)
@@ -142,21 +142,21 @@ static int feed_begin(void *arg, record_place at, pt_error *e)
     return rc;
 }
 
-/* The piece before text[cut] is submitted; what is behind begins a new job. */
+/* Submits the piece before text[cut]; the rest begins a new job. */
 static int split(feeder *f, size_t cut, pt_error *e)
 {
     segment *s = current(f), rest = {.place = s->place, .offset = s->offset + cut, .n = s->n - cut};
     job *j = f->job;
     s->n = cut;
     submit(f, false);
-    int rc = next_job(f, e); /* another one than j, whose text stays as it is */
+    int rc = next_job(f, e); /* not j, whose text stays unchanged */
     if (rc < 0)
         return rc;
     add_segment(f, rest);
-    return bytes_append(&f->job->text, j->text.p + j->text.n - rest.n, rest.n, e);
+    return text_buffer_append(&f->job->text, j->text.bytes + j->text.n - rest.n, rest.n, e);
 }
 
-/* Where a piece is in its file, for messages. */
+/* Prefixes an error with the place of a piece in its file. */
 static int name_place(const segment *s, pt_error *e)
 {
     if (s->place.line)
@@ -164,24 +164,10 @@ static int name_place(const segment *s, pt_error *e)
     return pt_error_prefix(e, "%s: the text from byte %llu on", s->path, (unsigned long long)s->offset);
 }
 
-/* Byte offset of what is not UTF-8 in p[0 .. n), or n. */
-static size_t find_bad_utf8(const char *p, size_t n)
-{
-    size_t at = 0;
-    while (at < n) {
-        utf8proc_int32_t c;
-        utf8proc_ssize_t k = utf8proc_iterate((const utf8proc_uint8_t *)p + at, (utf8proc_ssize_t)(n - at), &c);
-        if (k < 1)
-            break;
-        at += (size_t)k;
-    }
-    return at;
-}
-
-/* A tokenizer's refusal, told in terms of the file. */
+/* Replaces a tokenizer's error by one that names the place in the file. */
 static int explain(const job *j, const segment *s, pt_error *e)
 {
-    size_t bad = find_bad_utf8(j->text.p + s->at, s->n);
+    const size_t bad = utf8_valid_prefix(j->text.bytes + s->at, s->n);
     if (bad == s->n || s->place.line)
         return name_place(s, e);
     return pt_fail(e, PT_FAILED, "%s: byte %llu is not UTF-8, and this tokenizer has no tokens for single bytes: convert the file to UTF-8",
@@ -191,7 +177,7 @@ static int explain(const job *j, const segment *s, pt_error *e)
 static int cut_piece(feeder *f, pt_error *e)
 {
     const segment *s = current(f);
-    size_t cut = tokenizer_cut(f->p->o->tokenizer, f->job->text.p + s->at, s->n, f->p->piece_bytes);
+    size_t cut = tokenizer_cut(f->p->o->tokenizer, f->job->text.bytes + s->at, s->n, f->p->piece_bytes);
     if (cut < s->n)
         return split(f, cut, e);
     if (f->limit >= PIECE_BYTES_MAX) {
@@ -209,12 +195,12 @@ static int feed_text(void *arg, const char *p, size_t n, uint64_t file_bytes, pt
     f->file_bytes = file_bytes;
     if (f->p->o->rules) {
         current(f)->n += n;
-        return bytes_append(&f->job->text, p, n, e);
+        return text_buffer_append(&f->job->text, p, n, e);
     }
     while (n > 0) {
         size_t room = f->limit - current(f)->n;
         size_t take = n < room ? n : room;
-        int rc = bytes_append(&f->job->text, p, take, e);
+        int rc = text_buffer_append(&f->job->text, p, take, e);
         if (rc < 0)
             return rc;
         current(f)->n += take;
@@ -252,8 +238,8 @@ static int read_file(feeder *f, const data_file *file, uint32_t number, pt_error
     return rc;
 }
 
-/* The last job carries what is left, and the reader's error if there is one: its documents come
- * first in the text, so that their errors go first. */
+/* The last job has the rest of the text, and the reader's error, if any. Errors in the job's documents replace it, because they come first
+ * in the text. */
 static void *reader_main(void *arg)
 {
     pipeline *p = arg;
@@ -274,27 +260,13 @@ static void *reader_main(void *arg)
 
 /* ---- workers ---- */
 
-/* Whether the tokenizer gave these ids for the model. */
+/* PT_FAILED if an id is outside the model's vocabulary. */
 static int check_ids(const pipeline *p, const uint32_t *ids, size_t n, pt_error *e)
 {
     for (size_t i = 0; i < n; i++)
         if (ids[i] >= p->o->vocab)
             return pt_fail(e, PT_FAILED, "the tokenizer gives id %u, but the model's vocabulary has %lld tokens: tokenizer and model do "
                                          "not belong together", ids[i], (long long)p->o->vocab);
-    return 0;
-}
-
-static int put_id(id_list *ids, int64_t id, pt_error *e)
-{
-    if (ids->n == ids->capacity) {
-        size_t capacity = ids->capacity ? 2 * ids->capacity : 1024;
-        uint32_t *p = realloc(ids->ids, capacity * sizeof *p);
-        if (!p)
-            return pt_fail(e, PT_FAILED, "out of memory: a list of %zu ids", capacity);
-        ids->ids = p;
-        ids->capacity = capacity;
-    }
-    ids->ids[ids->n++] = (uint32_t)id;
     return 0;
 }
 
@@ -311,18 +283,18 @@ static int encode_segment(pipeline *p, encoder *c, job *j, const segment *s, pt_
     if (s->begins) {
         j->starts[j->starts_n++] = (token_example){.start = j->ids.n};
         if (tokenizer_template_adds_bos(t) && tokenizer_bos(t) >= 0)
-            rc = put_id(&j->ids, tokenizer_bos(t), e);
+            rc = id_list_push(&j->ids, (uint32_t)tokenizer_bos(t), e);
     }
     size_t from = j->ids.n;
     if (rc == 0 && s->n > 0 &&
-        (rc = encoder_run(c, j->text.p + s->at, s->n, s->begins ? 0 : ENCODE_CONTINUES, &j->ids, e)) < 0)
+        (rc = encoder_run(c, j->text.bytes + s->at, s->n, s->begins ? 0 : ENCODE_CONTINUES, &j->ids, e)) < 0)
         rc = explain(j, s, e);
     j->text_ids += j->ids.n - from;
     if (rc == 0)
-        tell_unknown(p, j, &(unknown_search){t, c, s->begins ? 0 : ENCODE_CONTINUES, j->text.p + s->at, s->n, s->file, 0},
+        tell_unknown(p, j, &(unknown_search){t, c, s->begins ? 0 : ENCODE_CONTINUES, j->text.bytes + s->at, s->n, s->file, 0},
                      j->ids.ids + from, j->ids.n - from);
     if (rc == 0 && s->ends && tokenizer_eos(t) >= 0)
-        rc = put_id(&j->ids, tokenizer_eos(t), e);
+        rc = id_list_push(&j->ids, (uint32_t)tokenizer_eos(t), e);
     if (rc == 0 && (rc = check_ids(p, j->ids.ids + first, j->ids.n - first, e)) < 0)
         rc = name_place(s, e);
     return rc;
@@ -343,7 +315,7 @@ static int check_format(const example_rules *r, json_t *record, const char *wher
                    format_keys(f), format_name(f), format_keys(r->format), format_name(r->format));
 }
 
-/* Ids up to the last one that is learned: nothing is predicted from what follows. */
+/* The number of ids up to the last learned one: later ids have no effect. */
 static size_t ids_that_count(const chat_tokens *x, uint32_t *learned)
 {
     size_t n = 0;
@@ -356,7 +328,7 @@ static size_t ids_that_count(const chat_tokens *x, uint32_t *learned)
     return n;
 }
 
-/* Nothing tells one reply from the other. */
+/* Counts a pair whose replies are equal. */
 static void note_same(job *j, const segment *s, const chat_tokens x[2])
 {
     if (x[0].ids.n != x[1].ids.n || memcmp(x[0].ids.ids, x[1].ids.ids, x[0].ids.n * sizeof *x[0].ids.ids))
@@ -375,7 +347,7 @@ static void note_misplaced(job *j, const segment *s)
     }
 }
 
-/* The examples of one record, one or a pair; all of them, or none where one has nothing to learn. */
+/* Adds the example of a record, or its pair; nothing if one of them has no learned id. */
 static int put_examples(job *j, const segment *s, const chat_tokens *x, int many, pt_error *e)
 {
     token_example at[2];
@@ -395,17 +367,26 @@ static int put_examples(job *j, const segment *s, const chat_tokens *x, int many
         at[k].start = j->ids.n;
         j->starts[j->starts_n++] = at[k];
         for (size_t i = 0; i < n[k] && rc == 0; i++)
-            rc = put_id(&j->ids, x[k].ids.ids[i] | (i && x[k].learned[i] ? ID_LEARNED : 0), e);
+            rc = id_list_push(&j->ids, x[k].ids.ids[i] | (i && x[k].learned[i] ? ID_LEARNED : 0), e);
     }
     return rc;
 }
 
+/* Messages show about 300 bytes of a place: of a long path its end. */
+static void name_record(const segment *s, char out[300])
+{
+    enum { SHOWN = 240 };
+    const size_t n = strlen(s->path);
+    snprintf(out, 300, "%s%s: line %llu", n > SHOWN ? "..." : "", n > SHOWN ? s->path + n - SHOWN : s->path,
+             (unsigned long long)s->place.line);
+}
+
 static int encode_record(pipeline *p, encoder *c, chat_tokens *x, job *j, const segment *s, pt_error *e)
 {
-    char where[600];
+    char where[300];
     json_t *record;
-    snprintf(where, sizeof where, "%.500s: line %llu", s->path, (unsigned long long)s->place.line);
-    int rc = record_parse(s->path, s->place, j->text.p + s->at, s->n, &record, e);
+    name_record(s, where);
+    int rc = record_parse(s->path, s->place, j->text.bytes + s->at, s->n, &record, e);
     if (rc == 0)
         rc = check_format(p->o->rules, record, where, e);
     const bool pair = p->o->rules->format == PT_DATA_PREFERENCE, misplaced = rc == 0 && format_has_idle_weight(record);
@@ -431,13 +412,13 @@ static void encode_job(pipeline *p, encoder *c, chat_tokens *x, job *j)
     int rc = 0;
     for (size_t i = 0; i < j->segments_n && rc == 0; i++)
         rc = p->o->rules ? encode_record(p, c, x, j, &j->segments[i], &error) : encode_segment(p, c, j, &j->segments[i], &error);
-    if (rc < 0) { /* goes before an error of the reader, which stopped behind this text */
+    if (rc < 0) { /* replaces an error of the reader, which comes after this text */
         j->rc = rc;
         j->error = error;
     }
 }
 
-/* The next job to encode, or NULL when there will be none. */
+/* The next job to encode; NULL: no more will come. */
 static job *take_job(pipeline *p)
 {
     job *j = NULL;
@@ -577,7 +558,7 @@ static int pipeline_init(pipeline *p, pt_error *e)
 static void pipeline_free(pipeline *p)
 {
     for (uint64_t i = 0; p->jobs && i < p->jobs_n; i++) {
-        free(p->jobs[i].text.p);
+        text_buffer_free(&p->jobs[i].text);
         free(p->jobs[i].segments);
         free(p->jobs[i].starts);
         id_list_free(&p->jobs[i].ids);
@@ -586,7 +567,7 @@ static void pipeline_free(pipeline *p)
     pthread_mutex_destroy(&p->lock);
     pthread_cond_destroy(&p->changed);
 #ifdef __GLIBC__
-    malloc_trim(0); /* what the threads' arenas kept would count against the run's budget */
+    malloc_trim(0); /* memory kept by the threads' arenas would count against the run's budget */
 #endif
 }
 
@@ -610,7 +591,7 @@ int tokenize_files(const data_file *files, size_t n, const tokenize_options *o, 
     for (; rc == 0 && started < p.workers + 1; started++)
         if ((errno = pthread_create(&threads[started], NULL, started ? worker_main : reader_main, &p)) != 0) {
             if (started > 1)
-                break; /* the system allows fewer threads: fewer will do */
+                break; /* continue with fewer threads */
             rc = pt_fail_errno(e, PT_FAILED, "cannot start a thread for tokenizing");
             break;
         }

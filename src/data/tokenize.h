@@ -3,8 +3,8 @@
  *   reader ---> [job k] [job k+1] ... ring of jobs ... ---> writer
  *   (thread)          \ worker threads, one encoder each /   (the caller's thread)
  *
- * The reader fills jobs with about `piece_bytes` of text: many short documents, or a piece of a long one, cut where the ids stay those of
- * the whole (tokenizer_cut). Records that become examples are never cut. Workers turn jobs into ids, in any order; the writer takes them in
+ * The reader fills jobs with about `piece_bytes` of text: many short documents, or a piece of a long one, cut where that does not change
+ * the ids (tokenizer_cut). Records that become examples are never cut. Workers encode jobs in any order; the writer takes them in
  * order. The ids depend neither on the number of threads nor on the size of the pieces. The ring has two jobs per worker and two more,
  * which limits the memory.
  *
@@ -25,7 +25,7 @@ typedef struct tokenize_options {
     int64_t vocab;      /* ids >= vocab are an error */
     void (*progress)(void *arg, uint64_t done_bytes, uint64_t total_bytes); /* from the caller's thread */
     void *progress_arg;
-    uint64_t done_bytes, total_bytes; /* before these files, and of all files */
+    uint64_t done_bytes, total_bytes; /* of the files before these; of all files */
     uint32_t first_file;              /* number of the first of these files */
 } tokenize_options;
 

@@ -4,7 +4,7 @@
 
 static bool is_inside(const unknown_search *s, size_t at) { return at < s->bytes && (s->text[at] & 0xc0) == 0x80; }
 
-/* Bytes are cut between characters. */
+/* Rounds `at` down to the start of a character. */
 static size_t down(const unknown_search *s, size_t at)
 {
     while (at && is_inside(s, at))
@@ -19,7 +19,7 @@ static size_t up(const unknown_search *s, size_t at)
     return at;
 }
 
-/* Whether the first n bytes have an unknown token. */
+/* Whether the ids of the first n bytes contain the unknown token. */
 static bool has_unknown(const unknown_search *s, size_t n, id_list *ids)
 {
     const int64_t unknown = tokenizer_unknown(s->tokenizer);
@@ -54,7 +54,7 @@ static size_t find_end(const unknown_search *s)
 
 static bool is_blank(char c) { return (unsigned char)c <= ' '; }
 
-/* The word that the character is in, at most so much of it. Nothing of it is for a terminal. */
+/* Copies the word around the character, as much as fits, without control characters. */
 static void take_word(const unknown_search *s, size_t end, char out[UNKNOWN_TEXT])
 {
     enum { AROUND = (UNKNOWN_TEXT - 8) / 2 };

@@ -9,7 +9,7 @@ enum { NO_TARGET = -100 };
 
 /* ---- of a stream ---- */
 
-/* n inputs from id `start` on, and their targets. */
+/* Reads n inputs from id `start` on, and their targets. */
 static int read_window(const dataset *d, uint64_t start, size_t n, int32_t *ids, int32_t *targets, pt_error *e)
 {
     int rc = token_file_ids(&d->tokens, start, n, d->vocab, (uint32_t *)ids, e);
@@ -19,10 +19,10 @@ static int read_window(const dataset *d, uint64_t start, size_t n, int32_t *ids,
     return token_file_ids(&d->tokens, start + n, 1, d->vocab, (uint32_t *)targets + n - 1, e);
 }
 
-/* Where documents start, one after the other. */
+/* Reads document starts one after the other. */
 typedef struct starts { uint64_t document, ahead[64]; size_t n, at; } starts;
 
-/* *start: of the next document, UINT64_MAX where there is none. */
+/* *start = the start of the next document; UINT64_MAX: none. */
 static int next_start(const dataset *d, starts *s, uint64_t *start, pt_error *e)
 {
     *start = UINT64_MAX;
@@ -40,7 +40,7 @@ static int next_start(const dataset *d, starts *s, uint64_t *start, pt_error *e)
     return 0;
 }
 
-/* Keeps the documents of a window apart, which has n inputs from id `start` on. */
+/* Separates the documents of a window of n inputs from id `start` on: sets `first`, and removes the targets at the ends of documents. */
 static int part_documents(const dataset *d, uint64_t start, size_t n, const int32_t *ids, int32_t *targets, int32_t *first, pt_error *e)
 {
     starts s = {0};
@@ -63,7 +63,7 @@ static int part_documents(const dataset *d, uint64_t start, size_t n, const int3
     return rc;
 }
 
-/* n inputs from id `start` on, their targets, and their documents; the row's rest is padded. */
+/* Reads n inputs from id `start` on, with targets and document starts; pads the rest of the row. */
 static int read_stream(const dataset *d, uint64_t start, size_t n, const dataset_row *row, dataset_counts *counts, pt_error *e)
 {
     int rc = read_window(d, start, n, row->ids, row->targets, e);
@@ -88,7 +88,7 @@ static int read_stream(const dataset *d, uint64_t start, size_t n, const dataset
 
 static bool is_learned(const dataset *d, int32_t id) { return !d->tokens.ids.marked || (uint32_t)id & ID_LEARNED; }
 
-/* An example in the row's places from `at` on. */
+/* Puts an example into the row from place `at` on. */
 static int put_example(const dataset *d, const packed_example *x, int64_t at, const dataset_row *row, pt_error *e)
 {
     int32_t *ids = row->ids + at, *targets = row->targets + at;
@@ -105,7 +105,7 @@ static int put_example(const dataset *d, const packed_example *x, int64_t at, co
     return rc;
 }
 
-/* An example, or both of a pair. */
+/* Puts an example, or both of a pair. */
 static int put_packed(const dataset *d, const packed_example *x, int64_t at, const dataset_row *row, pt_error *e)
 {
     if (!x->chosen)
@@ -152,11 +152,11 @@ static int read_packed(const dataset *d, uint64_t w, const dataset_row *row, dat
     return rc;
 }
 
-/* ---- of either ---- */
+/* ---- of both kinds ---- */
 
 uint64_t dataset_windows(const dataset *d) { return d->packed ? d->packing.windows : share_count(&d->share); }
 
-/* Whole window w of this part of the data. */
+/* Reads full window w of this share of the data. */
 static int read_whole(const dataset *d, uint64_t w, const dataset_row *row, dataset_counts *counts, pt_error *e)
 {
     if (d->packed)

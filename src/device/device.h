@@ -208,7 +208,7 @@ typedef struct op_cross_entropy {
     const float *weights; float *right;
 } op_cross_entropy;
 
-/* What a row's loss weighs in the loss of its pair (direct preference optimization). An example begins at each row whose `first` is the
+/* The weights of rows in the loss of their pairs (direct preference optimization). An example begins at each row whose `first` is the
  * row's place in its sequence of seq_len rows. Examples 0 and 1 of a sequence are a pair, the chosen one and the rejected one, so are 2 and
  * 3, and so on; one that is left over is padding. Of a pair, in fp64, in the order of rows, over the n rows of an example that have a
  * target:
@@ -335,8 +335,9 @@ typedef struct op_quadratic {
     pt_dtype type; int64_t rows, dim, ld; const void *u, *g; const double *terms; double *value; void *du, *dg;
 } op_quadratic;
 
-/* From here to the next such op, whose rows are 0, matmuls that are not TN, OP_COPY, OP_JET and OP_QUADRATIC work on so many rows each,
- * and row r of what they write depends on row r of what was written since alone. So rows may be taken through several of them at a time. */
+/* Begins a sequence of ops with independent rows, which the next such op, with rows = 0, ends. Its matmuls (not TN), OP_COPY, OP_JET and
+ * OP_QUADRATIC have this many rows each, and of what the sequence writes, row r depends only on row r. So a device may run several of these
+ * ops on a few rows at a time. */
 typedef struct op_rows { int64_t rows; } op_rows;
 
 #define MEMBER(KIND, name, member, doing) op_##member member;

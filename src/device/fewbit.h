@@ -1,5 +1,5 @@
-/* fewbit.h - NF4's levels: the quantiles of a normal distribution, in magnitudes from 0 to 1, with 0 among them (QLoRA, Dettmers et al.,
- * 2023), to the bit as bitsandbytes has them. */
+/* fewbit.h - NF4's levels: quantiles of a normal distribution, scaled to -1 .. 1, including 0 (QLoRA, Dettmers et al., 2023); the same bits
+ * as in bitsandbytes. */
 #ifndef PT_FEWBIT_H
 #define PT_FEWBIT_H
 

@@ -1,4 +1,4 @@
-/* module.h - what the program and a backend that is loaded at run time agree on. */
+/* module.h - the interface of a backend that is loaded at run time. */
 #ifndef PT_DEVICE_MODULE_H
 #define PT_DEVICE_MODULE_H
 
@@ -6,14 +6,14 @@
 
 #define CUDA_MODULE_FILE "libprotrain_cuda.so"
 
-/* Changes with the layout of the seam, so that a module of another build is refused instead of misread. */
+/* A hash of the interface, so that a module of another build is refused. */
 static inline uint64_t device_seam(void)
 {
     return (uint64_t)sizeof(device_options) << 54 | (uint64_t)sizeof(op) << 40 | (uint64_t)sizeof(device_table) << 24 |
            (uint64_t)sizeof(device_info) << 8 | OP_KINDS;
 }
 
-/* The functions that the module exports: device_seam() as it was compiled, the way in, and which GPUs it can use. */
+/* The functions that the module exports: its device_seam(), open, and the list of usable GPUs. */
 typedef uint64_t device_module_seam_fn(void);
 typedef int device_module_open_fn(const device_options *o, device **out, pt_error *e);
 typedef int device_module_list_fn(gpu_list *out, pt_error *e);

@@ -13,7 +13,7 @@ static int ascending(const void *a, const void *b)
     return x < y ? -1 : x > y;
 }
 
-/* Bound i of n equal parts of 0.1 .. 1: the nearer end is where it is counted from. */
+/* Bound i of n equal parts of 0.1 .. 1, computed from the nearer end. */
 static float bound(int i, int n)
 {
     const float from = 0.1f, to = 1.0f, part = (to - from) / (float)n;

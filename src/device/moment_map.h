@@ -1,14 +1,14 @@
-/* moment_map.h - numbers from -1 to 1 (or from 0 to 1) in 8 bits, most of them small: the "dynamic" data type of Dettmers et al., "8-bit
- * Optimizers via Block-wise Quantization" (2021).
+/* moment_map.h - the "dynamic" 8-bit data type of Dettmers et al., "8-bit Optimizers via Block-wise Quantization" (2021), for numbers from
+ * -1 to 1 (or from 0 to 1).
  *
- * Of each decade from 1e-7 .. 1e-6 to 0.1 .. 1 it has twice as many numbers as of the one below: the centres of as many equal parts of
- * it. Beside these there are 0 and 1.
+ * Each decade from 1e-7 .. 1e-6 to 0.1 .. 1 has twice as many numbers as the previous one: the centres of equal parts of the decade. 0 and
+ * 1 are added.
  *
  *     1e-6         1e-5             1e-4      ...    0.1                                                     1
  *      |     .      |   .    .       |  .  .  .  .    | . . . . . . . . . . . . . . . . . . . . . . . . . . . .|
  *
- * A number becomes the code of the nearest one, of two as near the lower. A negative number never becomes 0, so that a first moment
- * keeps its sign. Computed in fp32, the same on every machine.
+ * A number gets the code of the nearest value; ties go to the lower one. A negative number never gets the code of 0, so that a first moment
+ * keeps its sign. The map is computed in fp32, and is the same on every machine.
  */
 #ifndef PT_MOMENT_MAP_H
 #define PT_MOMENT_MAP_H
@@ -21,20 +21,21 @@ extern "C" {
 #endif
 
 enum { MOMENT_CODES = 256 };
-/* The upper halves of fp32 from 2^-24, below which there is 0 alone, to 1: of each sign. Within one the code changes once at most. */
+/* Buckets: the upper halves of fp32 from 2^-24, below which there is only 0, to 1, for each sign. Within a bucket the code changes at most
+ * once. */
 enum { MOMENT_BUCKET_LEAST = 0x3380, MOMENT_BUCKETS = 0x3f80 - MOMENT_BUCKET_LEAST + 1 };
 
 typedef struct moment_map {
     float value[MOMENT_CODES];  /* ascending */
-    float middle[MOMENT_CODES]; /* what is above middle[i] has a code above i; the last is above all */
+    float middle[MOMENT_CODES]; /* numbers above middle[i] have a code above i; the last is above all numbers */
     uint8_t zero;               /* the code of 0 */
-    uint8_t start[2][MOMENT_BUCKETS + 3]; /* code of a bucket's lowest number; [1]: of negative ones. 4 bytes can be read of the last */
+    uint8_t start[2][MOMENT_BUCKETS + 3]; /* code of a bucket's lowest number; [1]: negative numbers. Padded for 4-byte reads */
 } moment_map;
 
-/* Of first moments, signed, and of second ones. */
+/* The map of first moments (signed) or of second moments. */
 const moment_map *moment_map_get(bool is_signed);
 
-/* The code of the value that is nearest; NaN has code 0. */
+/* The code of the nearest value; 0 for NaN. */
 static inline int moment_nearest(const float middle[MOMENT_CODES], float x)
 {
     int low = 0;

@@ -1,4 +1,4 @@
-/* op_table.h - every op is one row here.
+/* op_table.h - the table of all ops, one row each.
  *
  *     ROW(KIND, name, member, doing)      doing: the activity, for messages
  *

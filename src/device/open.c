@@ -1,16 +1,15 @@
-/* open.c - which device a name means, and the CUDA module.
+/* open.c - opens a device by name, and loads the CUDA module.
  *
- * The program itself needs no CUDA: the backend is a library of its own (libprotrain_cuda.so) that is looked for
- * when a GPU is asked for, in this order:
+ * The program itself does not need CUDA. The backend is a separate library (libprotrain_cuda.so), which is searched for when a GPU is
+ * requested, in this order:
  *
- *     $PROTRAIN_CUDA_MODULE                the file itself
+ *     $PROTRAIN_CUDA_MODULE                the path of the file
  *     the folder of the program            a build tree
- *     ../LIBDIR beside that folder         an installed tree, wherever it was moved
+ *     ../LIBDIR beside that folder         an installed tree, which may have been moved
  *     the folder of libprotrain.so         programs that use the library
  *
- * It stays loaded until the process ends. What can go wrong: no driver, no module, a module of another build, a GPU that
- * the module cannot use; asked for by name each is an error, with "auto" a notice and the CPU. Where nothing shows that there is a GPU,
- * not even that.
+ * It stays loaded until the process ends. If there is no driver or no module, if the module is of another build or cannot use the GPU, a
+ * device requested by name is an error; "auto" uses the CPU, with a notice if there seems to be a GPU.
  */
 #include "base/module.h"
 #include "device/link.h"
@@ -80,7 +79,7 @@ int device_name_check(const char *name, pt_error *e)
 
 /* ---- the module ---- */
 
-/* The kernel's side of a driver, whose library may still be missing: a container has what it was given. */
+/* Whether the driver's kernel module is loaded. Its library may still be missing, as in a container without GPU support. */
 static bool gpu_is_there(void) { return !access("/dev/nvidiactl", F_OK); }
 
 static bool driver_is_there(void)
@@ -141,7 +140,7 @@ const link_table *device_links(const device *d)
 
 /* ---- GPUs ---- */
 
-/* Those that the name numbers, with what is known of them. */
+/* The GPUs that the name numbers, with their properties. */
 static int find_numbers(const char *name, const gpu_list *usable, gpu_list *numbers, pt_error *e)
 {
     for (int i = 0; i < numbers->n; i++) {
@@ -168,7 +167,7 @@ int device_gpus(const char *name, gpu_list *out, pt_error *e)
     failed = load_module(&m, &why);
     if (!failed)
         failed = m.list(&usable, &why);
-    if (choice == CHOICE_AUTO) /* what keeps it from a GPU device_open says */
+    if (choice == CHOICE_AUTO) /* device_open reports the reason */
         *out = failed ? (gpu_list){0} : usable;
     else if (failed)
         return pt_fail(e, failed, "`device` %.100s: %s", name, why.text);

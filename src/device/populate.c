@@ -1,10 +1,9 @@
-/* populate.c - clearing pages is the kernel's work, and it goes faster on several threads.
+/* populate.c - populates pages with several threads, because the kernel clears them faster that way.
  *
- *   | piece 0 | piece 1 | piece 2 | ...          each thread takes the next piece that nobody has
+ *   | piece 0 | piece 1 | piece 2 | ...          each thread takes the next piece that is not taken
  *
- * MADV_POPULATE_WRITE (Linux 5.14) takes a whole piece in one call and reports a lack of memory as an error; where the kernel
- * does not know it, a byte of each page is written. A container's limit may kill the process in either case, so whoever asks for
- * an arena looks at what is free before.
+ * MADV_POPULATE_WRITE (Linux 5.14) populates a whole piece in one call, and returns an error if memory runs out; on older kernels a byte of
+ * each page is written. In either case a container's limit may kill the process, so callers first check the free memory.
  */
 #include "device/populate.h"
 

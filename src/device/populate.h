@@ -1,11 +1,11 @@
-/* populate.h - takes the pages of a mapping now. */
+/* populate.h - populates the pages of a mapping. */
 #ifndef PT_POPULATE_H
 #define PT_POPULATE_H
 
 #include <stddef.h>
 
-/* base: the start of anonymous pages that nothing has been written to; bytes: whole pages. By up to `threads` threads,
- * the caller among them. 0, or -1 with errno where the system has no memory for all of them. */
+/* base: the start of anonymous pages that were never written; bytes: whole pages. Uses up to `threads` threads, including the caller. 0, or
+ * -1 with errno if memory runs out. */
 int populate(void *base, size_t bytes, int threads);
 
 #endif

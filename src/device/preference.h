@@ -1,9 +1,9 @@
-/* preference.h - the pairs of a sequence, row after row: the same for every backend, and for who reports their losses.
+/* preference.h - the losses of the pairs of a sequence, row by row; shared by all backends and by the code that reports losses.
  *
  *     for each row:  if (preference_is_whole()) preference_close();  preference_row();
  *     at the end:    preference_close();
  *
- * A row's weight is that of its example, which is known only where the pair ends: it is left at the example's first row.
+ * A row's weight is that of its example, which is known only at the end of the pair; it is stored at the example's first row.
  */
 #ifndef PT_DEVICE_PREFERENCE_H
 #define PT_DEVICE_PREFERENCE_H
@@ -25,7 +25,7 @@ typedef struct preference_pairs {
     double beta;
     float *weights;                /* of the sequence's rows; NULL: not wanted */
     preference_example example[2]; /* chosen, rejected */
-    int begun;                     /* of the pair */
+    int begun;                     /* examples begun, of the pair */
 } preference_pairs;
 
 PREFERENCE_CALL preference_pairs preference_begin(preference_kind kind, float beta, float *weights)
@@ -44,7 +44,7 @@ PREFERENCE_CALL double preference_score(const preference_pairs *p, int example)
     return p->kind == PREFERENCE_IPO && x->n > 0 ? x->sum / (double)x->n : x->sum;
 }
 
-/* Of the pair, where it is whole and not closed yet. */
+/* The margin of a complete pair, before it is closed. */
 PREFERENCE_CALL double preference_margin(const preference_pairs *p) { return preference_score(p, 0) - preference_score(p, 1); }
 
 /* log(1 + e^-x), without overflow. */
@@ -56,7 +56,7 @@ PREFERENCE_CALL double preference_loss(preference_kind kind, double beta, double
     return kind == PREFERENCE_IPO ? off * off : preference_log_loss(beta * margin);
 }
 
-/* The derivative by the margin. */
+/* The derivative of the loss by the margin. */
 PREFERENCE_CALL double preference_slope(preference_kind kind, double beta, double margin)
 {
     return kind == PREFERENCE_IPO ? 2 * (margin - 1 / (2 * beta)) : -beta / (1 + exp(beta * margin));
@@ -73,7 +73,7 @@ PREFERENCE_CALL void preference_close(preference_pairs *p)
     p->begun = 0;
 }
 
-/* An example begins, and a whole pair lies behind it: to be closed first. */
+/* An example begins after a complete pair, which must be closed first. */
 PREFERENCE_CALL bool preference_is_whole(const preference_pairs *p, bool begins) { return begins && p->begun == 2; }
 
 PREFERENCE_CALL void preference_row(preference_pairs *p, int64_t r, bool begins, bool target, float loss, float reference)

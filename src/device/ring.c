@@ -15,8 +15,8 @@ struct ring {
     void *arg;
     pthread_t thread;
     pthread_mutex_t lock;
-    pthread_cond_t work, room; /* a record has come; half the ring is free again */
-    bool full;                 /* the other side sleeps until then */
+    pthread_cond_t work, room; /* a new record; half of the ring is free */
+    bool full;                 /* the caller waits for that */
     atomic_ullong head, tail;
     uint64_t signaled;
     record records[RING_RECORDS];
@@ -62,7 +62,7 @@ static void *ring_main(void *arg)
     return NULL;
 }
 
-/* The first version of the system's struct sched_attr, which headers of the C library and of the system declare each in their own way. */
+/* The first version of Linux's struct sched_attr, which the headers of the C library and of the kernel declare in conflicting ways. */
 typedef struct thread_attributes {
     uint32_t size, policy;
     uint64_t flags;
@@ -71,8 +71,8 @@ typedef struct thread_attributes {
     uint64_t slice_ns, deadline_ns, period_ns;
 } thread_attributes;
 
-/* Where all processors compute, one that wakes up waits until another has had its slice, usually some 3 ms: a read of 0.3 ms took 3, and
- * longer ones, which wait several times, a third more. Who asks for a shorter slice than those who run comes before them. */
+/* If all processors are busy, a thread that wakes up waits for the end of another's time slice, usually about 3 ms: a read of 0.3 ms took 3
+ * ms, and longer reads, which wait several times, a third more. A thread that requests a shorter slice runs first. */
 void ring_thread_is_short(void)
 {
     const uint64_t short_slice_ns = 200000;
@@ -83,7 +83,7 @@ void ring_thread_is_short(void)
     syscall(SYS_sched_setattr, 0, &a, 0);
 }
 
-/* ---- the other side ---- */
+/* ---- the caller's side ---- */
 
 /* Returns with the lock held and room for one record. */
 static record *record_begin(ring *r)
@@ -158,7 +158,7 @@ int ring_open(const char *name, void (*run)(void *arg, const record *r), void *a
         free(r);
         return pt_fail(e, PT_FAILED, "the thread of the queue '%s' could not be started: %s", name, strerror(code));
     }
-    char short_name[16]; /* what the system shows for the thread */
+    char short_name[16]; /* the thread's name in the system */
     strncpy(short_name, name, sizeof short_name - 1);
     short_name[sizeof short_name - 1] = '\0';
     pthread_setname_np(r->thread, short_name);

@@ -1,25 +1,24 @@
-/* ring.h - the part of a queue that all backends share: a ring of records and the thread that works them off.
+/* ring.h - the part of a queue that all backends share: a ring of records, and the thread that runs them.
  *
  *     ring_op, ring_signal, ring_wait, ring_mark     the ring's thread
  *          |                                              |
  *          v                                              v
- *     [ . . . op op signal op wait op mark . . . . ]      RING_RECORDS records, taken at open
+ *     [ . . . op op signal op wait op mark . . . . ]      RING_RECORDS records, allocated at open
  *             ^ tail % records        ^ head % records
  *
- * head counts the records put in, tail those that are finished. They change under the ring's lock; the record at tail
- * is the thread's alone. What a record does is the backend's `run`: on the CPU it computes, on CUDA it launches. Adding a
- * record waits for room and for nothing else.
+ * head counts the records added, tail those that are finished. Both change under the ring's lock; only the thread accesses the record at
+ * tail. The backend's `run` executes a record: on the CPU it computes, on CUDA it launches. Adding a record waits only for room.
  *
- * What can go wrong: `run` waits for something that never comes; then ring_close hangs.
+ * If `run` waits for something that never happens, ring_close hangs.
  */
 #ifndef PT_DEVICE_RING_H
 #define PT_DEVICE_RING_H
 
 #include "device/device.h"
 
-enum { RING_RECORDS = 1024 }; /* with this many waiting to be run, adding blocks until half of them are done */
+enum { RING_RECORDS = 1024 }; /* if this many are waiting, adding blocks until half of them are done */
 
-/* RECORD_START is run once, before all others: what the thread does for itself. */
+/* RECORD_START is run once, before all others, to set up the thread. */
 typedef enum record_kind {
     RECORD_START, RECORD_OP, RECORD_SIGNAL, RECORD_WAIT, RECORD_MARK, RECORD_MARK_WORK, RECORD_MARK_WAITED, RECORD_STOP
 } record_kind;
@@ -36,11 +35,11 @@ typedef struct record {
 
 typedef struct ring ring;
 
-/* `name` is what the system shows for the thread. */
+/* name: the thread's name in the system. */
 int ring_open(const char *name, void (*run)(void *arg, const record *r), void *arg, ring **out, pt_error *e);
 void ring_close(ring *r); /* runs what was added, then ends the thread */
-/* Of the calling thread, which is alone beside others that compute: it is to have a processor soon after it wakes up, as what starts
- * transfers has to, for a shorter time. Where the system has no such thing (before Linux 6.12) or refuses it, nothing changes. */
+/* Requests a short time slice for the calling thread, so that it runs soon after it wakes up although other threads compute, as is needed
+ * to start transfers. Has no effect if the system does not support it (before Linux 6.12) or refuses. */
 void ring_thread_is_short(void);
 
 void ring_op(ring *r, const op *o);

@@ -78,8 +78,8 @@ static bool mentions_phi3(const char *name)
     return strstr(lower, "phi-3") || strstr(lower, "phi3");
 }
 
-/* The folder's name, or none. Of a name with "phi-3" in it llama.cpp concludes how spaces behind special tokens are treated, and that
- * certain tokens are there. */
+/* The folder's name, or none if it contains "phi-3": llama.cpp derives from such a name how spaces after special tokens are treated, and
+ * which tokens exist. */
 static void put_name(const export *x)
 {
     char path[FILE_PATH_BYTES], name[FILE_PATH_BYTES];

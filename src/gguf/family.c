@@ -31,7 +31,7 @@ static const gguf_family families[] = {
 };
 enum { FAMILIES = sizeof families / sizeof *families };
 
-/* ---- what it does not compute ---- */
+/* ---- checks: what llama.cpp does not compute ---- */
 
 typedef struct check {
     const model_config *c;
@@ -182,7 +182,7 @@ float gguf_query_scale(const gguf_family *f, const model_config *c, int layer)
     return f->own_scale ? c->layer_scale[layer] : c->attention_scale * c->layer_scale[layer] / theirs;
 }
 
-/* ---- pairs ---- */
+/* ---- key-value pairs ---- */
 
 typedef struct pairs {
     gguf_writer *w;
@@ -228,7 +228,7 @@ static void put_yarn(const pairs *p, const gguf_family *f, const rope_config *r)
 {
     put_string(p, "rope.scaling.type", "yarn");
     put_f32(p, "rope.scaling.factor", r->factor);
-    /* llama.cpp multiplies by 1 + 0.1 ln(factor) of its own */
+    /* llama.cpp also multiplies by 1 + 0.1 ln(factor) */
     put_f32(p, "rope.scaling.attn_factor", r->attention_factor / (r->factor > 1 ? 1 + 0.1 * log(r->factor) : 1));
     if (f->yarn_betas) {
         put_f32(p, "rope.scaling.yarn_beta_fast", r->beta_fast);
@@ -292,7 +292,7 @@ void gguf_put_config(gguf_writer *w, const gguf_family *f, const model_config *c
 {
     const pairs p = {w, f->name};
     put_u32(&p, "vocab_size", c->vocab);
-    put_u32(&p, "context_length", c->max_positions); /* up to which dynamic rope scaling does nothing */
+    put_u32(&p, "context_length", c->max_positions); /* up to this length dynamic rope scaling changes nothing */
     put_u32(&p, "embedding_length", c->hidden);
     put_u32(&p, "block_count", c->layers);
     put_u32(&p, "feed_forward_length", c->ffn);

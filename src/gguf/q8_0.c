@@ -4,7 +4,7 @@
 
 #include <math.h>
 
-/* Rounded to the nearest, halves away from zero: by truncation, which needs no call of the library. */
+/* Rounds to nearest, halves away from zero. Truncation is faster than a call of roundf. */
 static int round_away(float x)
 {
     const int whole = (int)x;

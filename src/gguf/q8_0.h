@@ -1,4 +1,4 @@
-/* q8_0.h - values in 8 bits, 32 to a block: the largest magnitude over 127 in F16, then each value in units of it. */
+/* q8_0.h - 8-bit values in blocks of 32: the scale, the largest magnitude / 127 as F16, then the values / scale. */
 #ifndef PT_GGUF_Q8_0_H
 #define PT_GGUF_Q8_0_H
 
@@ -6,7 +6,7 @@
 
 enum { Q8_0_VALUES = 32, Q8_0_BYTES = 34 };
 
-/* n: a multiple of 32. The bytes are those of llama.cpp's reference, where the unit is at least 2^-127; below, all are 0. */
+/* n: a multiple of 32. The same bytes as llama.cpp's reference if the scale is at least 2^-127; below that all are 0. */
 void q8_0_encode(const float *values, int64_t n, unsigned char *out);
 
 #endif

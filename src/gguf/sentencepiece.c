@@ -1,8 +1,8 @@
 /* sentencepiece.c - vocabularies in which U+2581 stands for a space.
  *
- * Here a merge joins a pair, there any two neighbours that make a token, those of the highest score first. Both are the same where each
- * cut of a token into two tokens is a merge, and merges that make one token follow each other, as they do in tokenizers that were converted
- * from SentencePiece: then a token's score is the rank of its first merge, from the other end. */
+ * tokenizer.json lists the pairs that merge, in order of rank. SentencePiece merges any two neighbours that together are a token, the
+ * highest score first. Both give the same ids if every split of a token into two tokens is a merge, and the merges that make one token have
+ * consecutive ranks. Tokenizers converted from SentencePiece are like that. A token's score is then the negated rank of its first merge. */
 #include "gguf/vocabulary_parts.h"
 
 #include "text/utf8.h"
@@ -32,7 +32,7 @@ int vocabulary_refuse(const vocabulary *v, const char *what, pt_error *e)
 
 static bool is_mark(const char *bytes, size_t n) { return n == MARK_BYTES && !memcmp(bytes, space_mark, MARK_BYTES); }
 
-/* Whether the marks replace spaces, and one is put in front. */
+/* Reads whether U+2581 replaces spaces, and whether one is prepended. */
 static int read_spaces(const vocabulary *v, bool *replaced, bool *prefixed, bool *splits, pt_error *e)
 {
     const normalizer *n = &v->tokenizer->normalizer;
@@ -57,15 +57,15 @@ static int read_spaces(const vocabulary *v, bool *replaced, bool *prefixed, bool
                                    "text");
         } else if (s->kind == PRE_SPLIT && !s->search.code && is_mark(s->search.literal.bytes, s->search.literal.n))
             *splits = true;
-        else if (!at_space || !*replaced) /* where there are no spaces left, it does nothing */
+        else if (!at_space || !*replaced) /* without spaces it does nothing */
             return vocabulary_refuse(v, "a pre_tokenizer beside U+2581 for spaces", e);
     }
     return *replaced ? 0 : vocabulary_refuse(v, "neither byte-level BPE nor SentencePiece's U+2581 for spaces", e);
 }
 
 typedef struct joins {
-    uint32_t *first;       /* rank of the first merge that makes a token; NO_ID: none does */
-    uint64_t merges, other; /* other: pairs that are joined there and not here, or in another order */
+    uint32_t *first;       /* per token, the rank of the first merge that makes it; NO_ID: none */
+    uint64_t merges, other; /* other: pairs that only SentencePiece merges, or in another order */
 } joins;
 
 static bool is_added(const tokenizer *t, uint32_t id)
@@ -74,7 +74,7 @@ static bool is_added(const tokenizer *t, uint32_t id)
     return string_table_get(&t->added.names, id, &n) != NULL;
 }
 
-/* Tokens of which some cut into two tokens is no merge: they are joined by tokens, and would not be by pairs. */
+/* Counts splits of tokens into two tokens that are not merges: SentencePiece would merge those pairs. */
 static void count_other_pairs(const tokenizer *t, joins *j)
 {
     for (uint32_t id = 0; id < t->model.tokens.n_ids; id++) {
@@ -98,7 +98,7 @@ static int read_joins(const tokenizer *t, joins *j, pt_error *e)
     for (size_t i = 0; i <= m->mask; i++)
         if (m->entries[i].value != NO_MERGE && m->entries[i].value >> 32 >= j->merges)
             j->merges = (m->entries[i].value >> 32) + 1;
-    uint32_t *made = malloc((j->merges + 1) * sizeof *made); /* by rank */
+    uint32_t *made = malloc((j->merges + 1) * sizeof *made); /* the token that each merge makes */
     j->first = malloc((ids + 1) * sizeof *j->first);
     if (!made || !j->first) {
         free(made);

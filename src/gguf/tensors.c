@@ -43,7 +43,7 @@ static gguf_tensor *add(lister *l, gguf_tensor tensor, const char *kind, int lay
     return &t->list[t->n++];
 }
 
-/* Rows [row0, row0 + rows) of parameter i, or all where rows is 0; of a vector, its elements. */
+/* Adds rows [row0, row0 + rows) of parameter i, or elements of a vector; rows = 0: all. */
 static gguf_tensor *add_part(lister *l, int i, int layer, const char *kind, int64_t row0, int64_t rows)
 {
     const param *p = &l->m->params[i];
@@ -56,14 +56,14 @@ static gguf_tensor *add_part(lister *l, int i, int layer, const char *kind, int6
     return add(l, x, kind, layer, bias ? "bias" : "weight");
 }
 
-/* Of its first n rows, or elements. */
+/* Scales the first n rows, or elements of a vector. */
 static void scale_queries(const lister *l, gguf_tensor *t, int layer, int64_t n)
 {
     t->scale = gguf_query_scale(l->f, &l->m->config, layer);
     t->scaled = t->scale != 1 ? n : 0;
 }
 
-/* q, k and v of one parameter. */
+/* Adds q, k and v, which are one parameter here. */
 static void add_qkv(lister *l, int i, int layer)
 {
     const model_config *c = &l->m->config;
@@ -117,7 +117,7 @@ static void add_param(lister *l, int i)
         add_up(l, i, layer);
     else {
         gguf_tensor *x = add_part(l, i, layer, plain_names[p->role], 0, 0);
-        if (x && p->role == PARAM_QNORM) { /* the scale goes behind the norm */
+        if (x && p->role == PARAM_QNORM) { /* queries have a norm: its gain is scaled */
             scale_queries(l, x, layer, p->cols);
             x->offset *= x->scale;
         }
@@ -189,7 +189,7 @@ void gguf_tensors_free(gguf_tensors *t)
     *t = (gguf_tensors){0};
 }
 
-/* ---- their values ---- */
+/* ---- values ---- */
 
 enum { PIECE_VALUES = 1 << 20, SCRATCH_BYTES = 1 << 20 };
 
@@ -206,7 +206,7 @@ typedef struct copier {
     pt_error *e;
 } copier;
 
-/* How many rows are read at once: whole heads, and of a matrix that is stored transposed all. */
+/* Rows to read at once: whole heads; all of a matrix that is stored transposed. */
 static int64_t rows_at_once(const model *m, const gguf_tensor *t)
 {
     if (t->param < 0 || t->vector)
@@ -224,10 +224,11 @@ static int64_t values_at_once(const model *m, const gguf_tensor *t)
     return rows_at_once(m, t) * row;
 }
 
-/* Row i of the file is row of_pair(i) of ours: of a head, element j of the first half and element j of the second make a pair. */
+/* The row here of the file's row i. Here a rope pair is element j of a head's first half and element j of its second half; in the file the
+ * two are adjacent. */
 static int64_t of_pair(int64_t head, int64_t i) { return i / head * head + i % 2 * (head / 2) + i % head / 2; }
 
-/* n rows, the first of which is row `first` of the tensor. */
+/* Reorders and scales n rows, from row `first` of the tensor on. */
 static void change(const copier *x, const gguf_tensor *t, int64_t first, int64_t n, int64_t cols)
 {
     for (int64_t i = 0; i < n; i++) {

@@ -1,4 +1,5 @@
-/* tensors.h - a model's parameters as llama.cpp's tensors: which rows of which parameter each is, and what is done to them on the way. */
+/* tensors.h - a model's parameters as llama.cpp's tensors: the rows of a parameter that each tensor consists of, and how they are
+ * changed. */
 #ifndef PT_GGUF_TENSORS_H
 #define PT_GGUF_TENSORS_H
 
@@ -7,11 +8,11 @@
 typedef struct gguf_tensor {
     char name[64];
     gguf_type type;
-    int param;            /* -1: `values`, or zeros where there are none */
-    int64_t row0, rows, cols; /* of the parameter; of a vector, one row: col0 = row0, and cols of them */
+    int param;            /* -1: `values`, or zeros if that is NULL */
+    int64_t row0, rows, cols; /* of the parameter; for a vector: elements [row0, row0 + cols) */
     bool vector;
-    int64_t head;         /* rows of a head, to be put pair by pair; 0: as they are */
-    int64_t scaled;       /* its first rows (of a vector: elements) are multiplied by `scale` */
+    int64_t head;         /* rows per head, which are reordered for adjacent rope pairs; 0: not reordered */
+    int64_t scaled;       /* the first rows (elements of a vector) are multiplied by `scale` */
     float scale, offset;
     const float *values;
 } gguf_tensor;
@@ -19,16 +20,16 @@ typedef struct gguf_tensor {
 typedef struct gguf_tensors {
     gguf_tensor *list;
     int n, capacity;
-    float *factors;       /* what `values` point to */
-    int unblocked;        /* tensors that were to be Q8_0 and are F16: their rows are no whole blocks */
+    float *factors;       /* owns what `values` point to */
+    int unblocked;        /* tensors that are F16 instead of Q8_0, because their rows are not whole blocks */
 } gguf_tensors;
 
 int gguf_tensors_list(gguf_tensors *t, const model *m, const gguf_family *f, gguf_type type, pt_error *e);
 void gguf_tensors_free(gguf_tensors *t);
 
 struct safetensors;
-/* Appends all of them, in order. `done` (may be NULL) is called with bytes of the file. Memory: some MiB, and one matrix of a model that
- * stores them transposed. */
+/* Writes all tensors, in order. `done` (may be NULL) is called with the bytes written so far. Needs a few MiB of memory, plus
+ * one matrix if the model stores matrices transposed. */
 int gguf_tensors_write(gguf_writer *w, const gguf_tensors *t, const model *m, const struct safetensors *st,
                        void (*done)(void *arg, uint64_t bytes), void *arg, pt_error *e);
 

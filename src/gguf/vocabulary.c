@@ -8,7 +8,7 @@
 #include <stdio.h>
 #include <string.h>
 
-/* llama.cpp's kinds of tokens. */
+/* llama.cpp's token types. */
 enum { TOKEN_NORMAL = 1, TOKEN_UNKNOWN, TOKEN_CONTROL, TOKEN_USER_DEFINED, TOKEN_UNUSED, TOKEN_BYTE };
 
 /* ---- tokens ---- */
@@ -29,7 +29,7 @@ static bool is_byte_token(const bpe *b, uint32_t id, const char *text, size_t n)
     return false;
 }
 
-/* The text of an id and its kind. Of tokens that are found in the text itself, spaces are spaces. */
+/* The text and type of an id. Added tokens are matched in the raw text, so their spaces stay spaces. */
 static int token_of(const vocabulary *v, uint32_t id, text_buffer *out, int *kind, pt_error *e)
 {
     const tokenizer *t = v->tokenizer;
@@ -142,9 +142,9 @@ static int put_byte_level(gguf_writer *w, const vocabulary *v, pt_error *e)
     return status;
 }
 
-/* ---- tokens with a task ---- */
+/* ---- special tokens ---- */
 
-/* "eos_token" ... of a file that names tokens: a string, or an object with its content. */
+/* The id that `key` ("eos_token" ...) of a file names, by a string or an object with "content"; -1: none. */
 static int64_t named_token(const vocabulary *v, const char *file_name, const char *key)
 {
     char path[FILE_PATH_BYTES];
@@ -163,7 +163,7 @@ static int64_t find_token(const vocabulary *v, const char *key)
     return id >= 0 ? id : named_token(v, "special_tokens_map.json", key);
 }
 
-/* Ends of texts that llama.cpp knows by their spelling. */
+/* Whether llama.cpp takes the token for an end of text by its spelling. */
 static bool ends_by_name(const tokenizer *t, int32_t id)
 {
     static const char *const names[] = {"<|eot_id|>", "<|im_end|>", "<|end|>", "<end_of_turn>", "<|endoftext|>", "<|eom_id|>", "<EOT>"};

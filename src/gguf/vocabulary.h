@@ -1,8 +1,9 @@
 /* vocabulary.h - a tokenizer in llama.cpp's terms.
  *
- * It knows two kinds. SentencePiece's: the text is one word, in which spaces are U+2581, and of all neighbours that together are a token
- * those with the highest score are joined. And byte-level BPE with merges, after a cut into words that has a name and is built in: which
- * name a tokenizer has follows from the regular expressions and steps of its tokenizer.json. What has no name is refused. */
+ * llama.cpp has two kinds of tokenizers. SentencePiece: the text is one word, in which U+2581 stands for a space, and of all neighbours
+ * that together are a token those with the highest score are merged. Byte-level BPE: a pre-tokenizer splits the text into words, then
+ * merges apply by rank. llama.cpp's pre-tokenizers are built in and have names; the regular expressions and steps in tokenizer.json
+ * determine the name. A tokenizer without one is refused. */
 #ifndef PT_GGUF_VOCABULARY_H
 #define PT_GGUF_VOCABULARY_H
 
@@ -12,19 +13,19 @@
 #include <jansson.h>
 
 typedef struct vocabulary {
-    const char *folder;      /* of the model: its tokenizer.json and what else names tokens */
+    const char *folder;      /* of the model: tokenizer.json and the other files that name tokens */
     const tokenizer *tokenizer;
-    int64_t vocab, bos;      /* the model's: rows of the embedding; -1: it names none */
-    const int32_t *stops;    /* ids that end a text */
+    int64_t vocab, bos;      /* rows of the model's embedding; its BOS id, -1: none */
+    const int32_t *stops;    /* ids of the ends of a text */
     int stops_n;
     void (*notice)(void *arg, const char *sentence); /* may be NULL */
     void *arg;
 } vocabulary;
 
-/* The pairs "tokenizer. ...". */
+/* Writes the key-value pairs "tokenizer. ...". */
 int gguf_put_vocabulary(gguf_writer *w, const vocabulary *v, pt_error *e);
 
-/* The name of the cut into words of a byte-level tokenizer.json; PT_FAILED: llama.cpp has none like it. */
+/* llama.cpp's name for the pre-tokenizer of a byte-level tokenizer.json. PT_FAILED: it has no such pre-tokenizer. */
 int gguf_word_cut_name(const char *where, const json_t *tokenizer_json, const char **name, pt_error *e);
 
 #endif

@@ -1,4 +1,4 @@
-/* vocabulary_parts.h - inside gguf/ only. */
+/* vocabulary_parts.h - shared by the files of the vocabulary in gguf/. */
 #ifndef PT_GGUF_VOCABULARY_PARTS_H
 #define PT_GGUF_VOCABULARY_PARTS_H
 

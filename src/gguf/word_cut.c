@@ -1,4 +1,4 @@
-/* word_cut.c - which of the cuts into words that are built into llama.cpp a tokenizer.json asks for. */
+/* word_cut.c - finds which of llama.cpp's built-in pre-tokenizers a tokenizer.json has. */
 #include "gguf/vocabulary.h"
 
 #include "text/section.h"
@@ -15,13 +15,13 @@
     "| ?[^\\s\\p{L}\\p{N}]+[\\r\\n/]*|\\s*[\\r\\n]+|\\s+(?!\\S)|\\s+"
 #define PLAIN_OTHERS "[^\\s\\p{L}\\p{N}]+"
 
-/* GPT-2's expression is ByteLevel's own. */
+/* ByteLevel itself has GPT-2's expression. */
 typedef enum digits_step { DIGITS_NO, DIGITS_EACH } digits_step;
 
 static const struct {
     const char *name, *regex; /* NULL: ByteLevel's */
     digits_step digits;
-    bool ignore_merges;       /* a word that is a token is taken as it is */
+    bool ignore_merges;       /* a word that is a token is not split and merged */
 } cuts[] = {
     {"gpt-2", NULL, DIGITS_NO, false},
     {"smollm", NULL, DIGITS_EACH, false},

@@ -29,12 +29,12 @@ struct gguf_writer {
     file_stage file;
     text_buffer pairs, infos;
     uint64_t pairs_n;
-    int failed;            /* to put a pair */
+    int failed;            /* to append a key-value pair */
     out_tensor *tensors;
     size_t tensors_n, capacity;
-    uint64_t bytes;        /* of the tensors, with what aligns them */
-    size_t at;             /* the tensor that is being written */
-    uint64_t written;      /* values of it */
+    uint64_t bytes;        /* of the tensors, with their padding */
+    size_t at;             /* the tensor being written */
+    uint64_t written;      /* values of that tensor */
     unsigned char encoded[PIECE * 4];
 };
 
@@ -64,7 +64,7 @@ void gguf_close(gguf_writer *w)
     free(w);
 }
 
-/* ---- pairs ---- */
+/* ---- key-value pairs ---- */
 
 static int put(text_buffer *b, const void *bytes, size_t n) { return text_buffer_append(b, bytes, n, NULL); }
 

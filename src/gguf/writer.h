@@ -1,21 +1,21 @@
-/* writer.h - a GGUF file, version 3: what llama.cpp reads, and what is built on it.
+/* writer.h - writes GGUF files, version 3, the format of llama.cpp.
  *
  *     "GGUF", version, number of tensors, number of pairs
  *     pairs      key, type, value                     architecture, sizes, tokenizer, chat template
  *     tensors    name, dimensions, type, offset       dimensions from the fastest to the slowest: the reverse of ours
  *     the rest   the tensors, each from a multiple of 32 bytes, in the order in which they were declared
  *
- * All numbers are little-endian. Written from its start to its end, so that any file will do, and no tensor need be whole in memory:
+ * All numbers are little-endian. The file is written sequentially, so it may be a pipe, and no tensor has to be in memory as a whole:
  *
  *     gguf_create(path, &w, e);
  *     gguf_put_string(w, "general.architecture", "llama"); ...          every pair
  *     gguf_declare(w, "token_embd.weight", GGUF_F16, 2, shape, e); ...  every tensor
- *     gguf_begin(w, e);                     asks for room, writes the header
+ *     gguf_begin(w, e);                     allocates space, writes the header
  *     gguf_append(w, values, n, e); ...     the values of all tensors, in the order of their declaration, in pieces of whole blocks
  *     gguf_finish(w, e);
- *     gguf_close(w);                        always; without finish nothing is left of the file
+ *     gguf_close(w);                        always; removes the file unless finish succeeded
  *
- * Pairs that do not fit into memory are told by gguf_begin. */
+ * If memory for the pairs runs out, gguf_begin says so. */
 #ifndef PT_GGUF_WRITER_H
 #define PT_GGUF_WRITER_H
 
@@ -27,7 +27,7 @@
 
 typedef enum gguf_type { GGUF_F32 = 0, GGUF_F16 = 1, GGUF_Q8_0 = 8, GGUF_BF16 = 30 } gguf_type;
 
-/* A type's values come in blocks, each along a row. */
+/* A block is this many consecutive values of a row, in this many bytes. */
 static inline int64_t gguf_block_values(gguf_type t) { return t == GGUF_Q8_0 ? 32 : 1; }
 static inline int64_t gguf_block_bytes(gguf_type t) { return t == GGUF_Q8_0 ? 34 : t == GGUF_F32 ? 4 : 2; }
 
@@ -39,9 +39,9 @@ void gguf_put_u32(gguf_writer *w, const char *key, uint32_t value);
 void gguf_put_f32(gguf_writer *w, const char *key, float value);
 void gguf_put_bool(gguf_writer *w, const char *key, bool value);
 void gguf_put_string(gguf_writer *w, const char *key, const char *value);
-void gguf_put_bytes(gguf_writer *w, const char *key, const char *value, size_t n); /* a string that may hold NUL */
+void gguf_put_bytes(gguf_writer *w, const char *key, const char *value, size_t n); /* a string that may contain NUL */
 
-/* An array of n values, which follow by as many calls. */
+/* Begins an array; n calls with its values must follow. */
 typedef enum gguf_kind { GGUF_ARRAY_F32 = 6, GGUF_ARRAY_I32 = 5, GGUF_ARRAY_BOOL = 7, GGUF_ARRAY_STRING = 8 } gguf_kind;
 void gguf_begin_array(gguf_writer *w, const char *key, gguf_kind kind, uint64_t n);
 void gguf_add_f32(gguf_writer *w, float value);
@@ -49,11 +49,11 @@ void gguf_add_i32(gguf_writer *w, int32_t value);
 void gguf_add_bool(gguf_writer *w, bool value);
 void gguf_add_string(gguf_writer *w, const char *text, size_t n);
 
-/* shape: rows first, as everywhere here; rank 1 or 2. Rows are whole blocks. */
+/* shape: rows first, as everywhere here; rank 1 or 2. Rows must be whole blocks. */
 int gguf_declare(gguf_writer *w, const char *name, gguf_type type, int rank, const int64_t *shape, pt_error *e);
 int gguf_begin(gguf_writer *w, pt_error *e);
-uint64_t gguf_bytes(const gguf_writer *w); /* of all tensors' values; from gguf_begin on */
-/* Rounded to the tensor's type. PT_FAILED where a finite value is beyond F16. */
+uint64_t gguf_bytes(const gguf_writer *w); /* of all tensors' values; valid after gguf_begin */
+/* Rounds to the tensor's type. PT_FAILED if a finite value overflows F16. */
 int gguf_append(gguf_writer *w, const float *values, int64_t n, pt_error *e);
 int gguf_finish(gguf_writer *w, pt_error *e);
 void gguf_close(gguf_writer *w);

@@ -15,7 +15,7 @@
 
 enum {
     DISK_DEPTH_MAX = 64,
-    DISK_STALLS_MAX = 1000 /* transfers in a row without progress before the disk is given up */
+    DISK_STALLS_MAX = 1000 /* successive transfers without progress after which the job fails */
 };
 
 struct disk_file {
@@ -27,7 +27,7 @@ struct disk_file {
     char folder[FILE_PATH_BYTES];
 };
 
-/* What is still to be moved of one piece: file[offset ..) <-> memory[0 .. bytes). */
+/* The rest of one piece: file[offset ..) <-> memory[0 .. bytes). */
 typedef struct disk_piece {
     uint64_t offset;
     char *memory;
@@ -38,18 +38,18 @@ struct disk_channel {
     disk_file *file;
     struct io_uring ring;
     bool has_uring, broken; /* broken: the ring failed with pieces in flight */
-    char *tail;             /* one block: the last one of a buffer that ends inside of it */
+    char *tail;             /* one block: the last one of a buffer that does not fill it */
     disk_piece pieces[DISK_DEPTH_MAX];
     int idle[DISK_DEPTH_MAX]; /* stack of free entries of `pieces` */
 };
 
-/* One call of disk_read or disk_write while it is under way. */
+/* A call of disk_read or disk_write in progress. */
 typedef struct disk_job {
     bool is_write;
-    disk_piece rest;       /* whole blocks that no piece has taken yet */
-    disk_piece tail;       /* then the channel's tail block, or bytes = 0 */
-    int stalls;            /* transfers without progress since the last one with it */
-    int error;             /* the first errno, 0 while all is well */
+    disk_piece rest;       /* whole blocks not yet divided into pieces */
+    disk_piece tail;       /* the channel's tail block, transferred last; bytes = 0: none */
+    int stalls;            /* transfers without progress since the last progress */
+    int error;             /* the first errno; 0: none */
     uint64_t error_offset;
 } disk_job;
 
@@ -69,7 +69,7 @@ static int no_room(const disk_file *f, int error, pt_error *e)
         return pt_fail_errno(e, PT_FAILED, "%.400s: the scratch file of %s cannot be allocated", f->folder,
                              size_format(need, f->bytes));
     }
-    if (error == EDQUOT) /* what is free for others says nothing then */
+    if (error == EDQUOT) /* a quota: the disk's free space does not matter */
         return pt_fail(e, PT_DOES_NOT_FIT,
                        "%.400s: the disk tier needs %s, more than is left of your quota on that disk: remove files there, or give a "
                        "smaller `disk_memory` or another `disk_path`",
@@ -96,7 +96,7 @@ int disk_room_bytes(const char *folder, uint64_t *bytes, pt_error *e)
     return failed;
 }
 
-/* Not every file system has files that never had a name. */
+/* O_TMPFILE, or create and unlink where the file system lacks it. */
 static int open_nameless(const char *folder)
 {
     char path[FILE_PATH_BYTES];
@@ -109,7 +109,7 @@ static int open_nameless(const char *folder)
     return fd;
 }
 
-/* A file without a name, all of its blocks allocated. */
+/* Creates an unnamed file with all its blocks allocated. */
 static int scratch_create(disk_file *f, pt_error *e)
 {
     uint64_t free_bytes;
@@ -126,7 +126,7 @@ static int scratch_create(disk_file *f, pt_error *e)
     return error ? no_room(f, error, e) : 0;
 }
 
-/* Switches to O_DIRECT if a first transfer shows that it works. */
+/* Switches to O_DIRECT, and tests it by a first transfer. */
 static bool direct_try(const disk_file *f, void *block)
 {
     int flags = fcntl(f->fd, F_GETFL);
@@ -185,7 +185,7 @@ void disk_close(disk_file *f)
     if (f->fd >= 0)
         close(f->fd);
     if (f->made_folder)
-        rmdir(f->folder); /* only where nothing else has come to be in it */
+        rmdir(f->folder); /* fails, as it should, if it contains anything else */
     free(f);
 }
 
@@ -193,7 +193,7 @@ uint64_t disk_bytes(const disk_file *f) { return f->bytes; }
 bool disk_is_direct(const disk_file *f) { return f->direct; }
 bool disk_channel_has_uring(const disk_channel *c) { return c->has_uring; }
 
-/* Old kernels and sandboxes refuse the ring or lack its plain reads: then pread and pwrite do. */
+/* False where the kernel or a sandbox refuses io_uring, or io_uring lacks IORING_OP_READ: pread and pwrite are used then. */
 static bool ring_open(struct io_uring *ring, int depth)
 {
     if (io_uring_queue_init((unsigned)depth, ring, 0))
@@ -237,7 +237,7 @@ void disk_channel_close(disk_channel *c)
     free(c);
 }
 
-/* Takes the next piece of at most `most` bytes off the job; false when nothing is left. */
+/* Takes the next piece, of at most `most` bytes, from the job; false if nothing is left. */
 static bool job_next(disk_job *job, size_t most, disk_piece *p)
 {
     disk_piece *from = job->rest.bytes ? &job->rest : &job->tail;
@@ -252,8 +252,8 @@ static bool job_next(disk_job *job, size_t most, disk_piece *p)
     return true;
 }
 
-/* Books the result of one transfer (bytes or -errno). True if the piece must be tried again for
- * what is left of it. Only whole blocks count as progress, so that alignment is kept. */
+/* Records the result of one transfer (bytes or -errno). True if the rest of the piece has to be submitted again. Only whole blocks count as
+ * progress, so that offsets stay aligned. */
 static bool piece_done(const disk_channel *c, disk_job *job, disk_piece *p, int result)
 {
     const disk_options *o = &c->file->options;
@@ -272,13 +272,13 @@ static bool piece_done(const disk_channel *c, disk_job *job, disk_piece *p, int 
     if (again && job->stalls <= DISK_STALLS_MAX)
         return !job->error;
     if (!job->error) {
-        job->error = result < 0 ? -result : EIO; /* 0: the file is shorter than it was made */
+        job->error = result < 0 ? -result : EIO; /* 0: the file has been truncated */
         job->error_offset = p->offset;
     }
     return false;
 }
 
-/* Puts the piece in entry i on the ring. There always is room: at most `depth` are in flight. */
+/* Submits the piece in entry i. The ring has room: at most `depth` pieces are in flight. */
 static void ring_put(disk_channel *c, const disk_job *job, int i)
 {
     const disk_piece *p = &c->pieces[i];
@@ -321,7 +321,7 @@ static void job_run_ring(disk_channel *c, disk_job *job)
     }
 }
 
-/* Without a ring: one call at a time, large enough for the kernel to keep the disk busy. */
+/* Without io_uring: one call at a time, large enough for the kernel to keep the disk busy. */
 static void job_run_plain(disk_channel *c, disk_job *job)
 {
     size_t most = c->file->options.piece_bytes * (size_t)c->file->options.depth;
@@ -350,7 +350,7 @@ static int job_check(const disk_channel *c, bool is_write, uint64_t offset, cons
     return 0;
 }
 
-/* Whole blocks go to and from the caller's memory, the part of a last one through c->tail. */
+/* Whole blocks are transferred to or from the caller's memory, a partial last block through c->tail. */
 static int job_run(disk_channel *c, bool is_write, uint64_t offset, void *memory, size_t bytes, pt_error *e)
 {
     size_t whole = bytes / DISK_ALIGN * DISK_ALIGN;

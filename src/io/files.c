@@ -39,7 +39,7 @@ bool path_exists(const char *path)
 
 bool disk_is_full_error(int error_number) { return error_number == ENOSPC || error_number == EDQUOT; }
 
-/* The path, or its nearest parent that exists. */
+/* at = the path, or its nearest existing parent. */
 static int find_existing(const char *path, char at[FILE_PATH_BYTES], struct stat *st, pt_error *e)
 {
     snprintf(at, FILE_PATH_BYTES, "%s", path);
@@ -96,7 +96,7 @@ bool disk_is_memory(const char *path)
     return type == TMPFS_MAGIC || type == RAMFS_MAGIC || type == HUGETLBFS_MAGIC;
 }
 
-/* What went wrong while `left` bytes were still to be written to the file; reads errno. */
+/* Reports a failed write, from errno. left: bytes that were not yet written. */
 static int write_failed(int fd, const char *path, uint64_t left, pt_error *e)
 {
     int error = errno;
@@ -105,7 +105,7 @@ static int write_failed(int fd, const char *path, uint64_t left, pt_error *e)
     if (disk_is_full_error(error) && !fstatvfs(fd, &fs)) {
         uint64_t free_bytes = (uint64_t)fs.f_bavail * fs.f_frsize;
         char only[48] = "";
-        if (free_bytes < left) /* else it is a quota, or no file on a disk */
+        if (free_bytes < left) /* else a quota, or not a disk */
             snprintf(only, sizeof only, ", but only %s are free", size_format(have, free_bytes));
         return pt_fail(e, PT_FAILED, "%.400s: the disk is full: %s were still to be written%s: make room, or choose another folder", path,
                        size_format(need, left), only);
@@ -162,7 +162,7 @@ int fd_pread_all(int fd, void *data, size_t n, uint64_t offset, const char *path
     return 0;
 }
 
-/* Reads up to `capacity` bytes from where the file stands; a file may be shorter. */
+/* Reads up to `capacity` bytes from the current offset, fewer at the end of the file. */
 static int fd_read_up_to(int fd, char *data, size_t capacity, size_t *n, const char *path, pt_error *e)
 {
     for (*n = 0; *n < capacity;) {
@@ -245,7 +245,7 @@ int dir_sync(const char *path, pt_error *e)
     int fd = open(path, O_RDONLY | O_DIRECTORY | O_CLOEXEC);
     if (fd < 0)
         return pt_fail_errno(e, PT_FAILED, "%.400s: cannot be opened", path);
-    int failed = fsync(fd) && errno != EINVAL && errno != EROFS; /* some filesystems cannot sync folders */
+    int failed = fsync(fd) && errno != EINVAL && errno != EROFS; /* some file systems cannot sync folders */
     if (failed)
         pt_fail_errno(e, PT_FAILED, "%.400s: cannot be synced to the disk", path);
     close(fd);
@@ -259,8 +259,8 @@ static int parent_sync(const char *path, pt_error *e)
     return dir_sync(dirname(copy), e);
 }
 
-/* Opens `path` for writing and locks it, and makes sure that the name still is the locked file's
- * (its former holder may have renamed it away). Returns the descriptor or -1 with errno. */
+/* Opens `path` for writing, locks it, and checks that the name still refers to the locked file (the previous holder may have renamed it).
+ * Returns the descriptor, or -1 with errno. */
 static int open_locked(const char *path, int lock_flags)
 {
     for (;;) {
@@ -281,7 +281,7 @@ static int open_locked(const char *path, int lock_flags)
     }
 }
 
-/* Puts the staged file `temporary`, open as `fd`, under its final name. */
+/* Syncs the staged file `temporary`, open as `fd`, and renames it to `path`. */
 static int file_publish(int fd, const char *temporary, const char *path, pt_error *e)
 {
     if (fsync(fd))
@@ -291,8 +291,7 @@ static int file_publish(int fd, const char *temporary, const char *path, pt_erro
     return parent_sync(path, e);
 }
 
-/* A pipe, a terminal, what has a name in /dev (/dev/stdout may be a file): something to write into, and not to be replaced. A disk is
- * neither. */
+/* A pipe, a terminal or a name in /dev (/dev/stdout may be a regular file): written to, not replaced. A block device is not a stream. */
 static bool is_stream(const char *path)
 {
     struct stat st;
@@ -383,7 +382,7 @@ int file_write_json(const char *path, const json_t *value, pt_error *e)
         return pt_fail(e, PT_FAILED, "%.400s: the JSON for it cannot be put in text: no memory, or a number that "
                        "is not finite", path);
     size_t n = strlen(text);
-    text[n] = '\n'; /* over the NUL */
+    text[n] = '\n'; /* in place of the NUL */
     int status = file_write_atomic(path, text, n + 1, e);
     free(text);
     return status;
@@ -402,7 +401,7 @@ int dir_lock_take(dir_lock *l, const char *folder, pt_error *e)
         text[n > 0 ? n : 0] = 0;
         if (fd >= 0)
             close(fd);
-        const long pid = strtol(text, NULL, 10); /* 0: it has not written it yet */
+        const long pid = strtol(text, NULL, 10); /* 0: not yet written */
         snprintf(text, sizeof text, pid > 0 ? " (pid %ld)" : "", pid);
         return pt_fail(e, PT_FAILED, "%.400s: another run%s is writing here: wait until it ends, or choose another `out`", folder, text);
     }

@@ -1,4 +1,4 @@
-/* safetensors.c - the reader: from untrusted headers to a table that holds. */
+/* safetensors.c - the reader: checks untrusted headers and builds the table of tensors. */
 #include "io/safetensors.h"
 
 #include "base/json.h"
@@ -15,7 +15,7 @@
 #include <unistd.h>
 
 enum {
-    HEADER_MAX_BYTES = 100 * 1000 * 1000, /* what the reference implementation takes */
+    HEADER_MAX_BYTES = 100 * 1000 * 1000, /* the reference implementation's limit */
     FILES_MAX = 4096
 };
 
@@ -31,7 +31,7 @@ struct safetensors {
     int n_files;
     safetensors_tensor *tensors; /* sorted by name */
     size_t n, capacity;
-    json_t *map; /* the index's, or NULL */
+    json_t *map; /* the index's weight_map, or NULL */
 };
 
 /* ---- one entry of a header ------------------------------------------------------------------ */
@@ -70,7 +70,7 @@ static int st_shape(safetensors_tensor *t, const json_t *shape, const char *path
     return 0;
 }
 
-/* Fills dtype; returns the bytes of an element, 0 if that is not known. */
+/* Sets the dtype; returns the size of an element, or 0 if unknown. */
 static int st_dtype(safetensors_tensor *t, const char *text)
 {
     snprintf(t->dtype_text, sizeof t->dtype_text, "%s", text);
@@ -126,7 +126,7 @@ static int compare_name(const void *a, const void *b)
     return strcmp(((const safetensors_tensor *)a)->name, ((const safetensors_tensor *)b)->name);
 }
 
-/* The tensors of a file must follow each other without overlap or hole, up to its end. */
+/* The tensors must cover the file's data without overlaps or holes. */
 static int st_check_layout(safetensors_tensor *tensors, size_t n, const st_file *f, pt_error *e)
 {
     qsort(tensors, n, sizeof *tensors, compare_offset);
@@ -150,7 +150,7 @@ static int st_read_header(st_file *f, pt_error *e)
 {
     struct stat info;
     unsigned char length[8], start[32] = {0};
-    f->fd = open(f->path, O_RDONLY | O_CLOEXEC | O_NONBLOCK); /* a pipe without a writer is not waited for */
+    f->fd = open(f->path, O_RDONLY | O_CLOEXEC | O_NONBLOCK); /* does not wait for a pipe's writer */
     if (f->fd < 0)
         return pt_fail_errno(e, PT_FAILED, "%.400s: cannot be opened", f->path);
     if (fstat(f->fd, &info))
@@ -190,7 +190,7 @@ static int st_read_header(st_file *f, pt_error *e)
 
 static int st_grow(safetensors *st, size_t more, pt_error *e)
 {
-    size_t capacity = st->n + more + 1; /* never NULL, also for an empty file */
+    size_t capacity = st->n + more + 1; /* + 1: not NULL for an empty file */
     if (capacity <= st->capacity)
         return 0;
     safetensors_tensor *tensors = realloc(st->tensors, capacity * sizeof *tensors);
@@ -254,7 +254,7 @@ static int compare_string(const void *a, const void *b)
     return strcmp(*(const char *const *)a, *(const char *const *)b);
 }
 
-/* The different shard names of an index, sorted. They must lie beside it. */
+/* The shard names of an index, sorted, without repetitions. The shards must be in the index's folder. */
 static int st_shard_names(const char *index, json_t *map, const char ***names, int *n, pt_error *e)
 {
     size_t count = json_object_size(map), k = 0;
@@ -288,7 +288,7 @@ static int shard_find(const char **names, int n, const char *shard)
     return at ? (int)(at - names) : -1;
 }
 
-/* The number of a shard that was opened. */
+/* The index of an open shard. */
 static int shard_of(const safetensors *st, const char *shard)
 {
     int found = 0;
@@ -299,7 +299,7 @@ static int shard_of(const safetensors *st, const char *shard)
     return found;
 }
 
-/* Keeps the tensors that the index places where they are. */
+/* Keeps only the tensors that are in the shard that the index names. */
 static void st_match_index(safetensors *st, json_t *map, const char **names)
 {
     size_t kept = 0;
@@ -384,14 +384,14 @@ static bool ends_with(const char *s, const char *end)
     return n >= m && !strcmp(s + n - m, end);
 }
 
-/* Also of a link to nothing: then opening it says so. */
+/* True for a dangling link too: opening it reports the error. */
 static bool name_is_taken(const char *path)
 {
     struct stat st;
     return !lstat(path, &st);
 }
 
-/* Of other formats. */
+/* Names of weight files in other formats. */
 static bool names_other_weights(const char *s)
 {
     static const char *const ends[] = {".gguf", ".h5", ".msgpack", ".pth"};
@@ -401,7 +401,7 @@ static bool names_other_weights(const char *s)
     return !strncmp(s, "pytorch_model", 13) && (ends_with(s, ".bin") || ends_with(s, ".bin.index.json"));
 }
 
-/* A file in the folder that holds weights, or a part of them, by its name. */
+/* Finds a file in the folder whose name says that it contains weights, or a shard of them. */
 static bool find_weights(const char *folder, char name[NAME_MAX + 1])
 {
     DIR *d = opendir(folder);
@@ -416,7 +416,7 @@ static bool find_weights(const char *folder, char name[NAME_MAX + 1])
     return found;
 }
 
-/* What to open for `path`: a file, or an index (*is_index). */
+/* The file to open for `path`: safetensors, or an index (*is_index). */
 static int st_resolve(const char *path, char found[FILE_PATH_BYTES], bool *is_index, pt_error *e)
 {
     int status = path_is_folder(path) ? path_join(found, path, "model.safetensors", e) : 0;

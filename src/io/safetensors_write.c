@@ -1,17 +1,15 @@
-/* safetensors_write.c - the writer: declare, lay out, then fill in pieces.
+/* safetensors_write.c - the writer: declare, lay out, then write in pieces.
  *
- * Tensors are dealt to shards in the order in which they were declared; a new shard begins where
- * the next tensor would pass max_shard_bytes (a tensor larger than that has a shard of its own).
- * Inside a shard wide elements come first, so that every tensor is aligned to its element size.
- * After begin the place of every byte is known, and its blocks are allocated where the filesystem
- * can do that, so that a full disk shows before the first tensor is written.
+ * Tensors go to shards in the order of their declaration; a new shard begins where the next tensor would exceed max_shard_bytes (a larger
+ * tensor has a shard of its own). Within a shard, tensors with wide elements come first, so that every tensor is aligned to its element
+ * size. After begin every offset is known, and blocks are allocated if the file system can, so that a full disk is found before the first
+ * tensor is written.
  *
- * The files carry ".tmp" behind their names until finish renames them. An older model of the same
- * name is replaced: its index goes when one file is written, its one file when shards are, because
- * readers look for the one file first.
+ * The files' names end in ".tmp" until finish renames them. finish also removes files of the older model that are not replaced: its index
+ * if the new model is one file, its single file if the new model has shards, because readers look for the single file first.
  *
- * Where processes share the files, the leader does all of this; the others lay out the same, open what it has made, and sync what they have
- * written before it renames.
+ * If processes share the files, the leader does all of this. The others compute the same layout, open the files that the leader has
+ * created, and sync their writes before it renames.
  */
 #include "base/json.h"
 #include "base/units.h"
@@ -30,14 +28,14 @@ enum { ALIGNMENT_MOST = 8 };
 
 typedef struct out_tensor {
     char *name;
-    pt_dtype dtype; /* of those that are declared by it */
+    pt_dtype dtype; /* undefined for a dtype known only as text */
     char dtype_text[16];
     size_t alignment;
     int rank;
     int64_t shape[SAFETENSORS_MAX_RANK];
     uint64_t bytes, written;
     int shard;
-    uint64_t offset; /* in the data of its shard; from begin on, in its file */
+    uint64_t offset; /* in its shard's data; after begin, in its file */
 } out_tensor;
 
 typedef struct out_shard {
@@ -53,10 +51,10 @@ struct safetensors_writer {
     size_t n, capacity;
     out_shard *shards;
     int n_shards;
-    bool begun, ready, finished; /* begin was called, it succeeded, and so did finish */
+    bool begun, ready, finished; /* begin was called; begin succeeded; finish succeeded */
     safetensors_sharing sharing;
-    bool waits;   /* its turn is another process's */
-    pt_error why; /* what has failed, of which the others are told at the end */
+    bool waits;   /* another process has the turn */
+    pt_error why; /* an error in this process, which the others learn of in finish */
 };
 
 int safetensors_writer_open(const char *folder, const char *name, uint64_t max_shard_bytes,
@@ -164,8 +162,7 @@ static int layout_shards(safetensors_writer *w, pt_error *e)
     return 0;
 }
 
-/* The header of one shard as text, padded; *n is its length. NULL without memory or with a name
- * that is used twice or is no UTF-8. */
+/* The header of one shard as text, padded; *n is its length. NULL if out of memory, or if a name is used twice or is not UTF-8. */
 static char *header_text(const safetensors_writer *w, int shard, size_t *n)
 {
     json_t *header = json_pack("{s:{s:s}}", "__metadata__", "format", "pt");
@@ -237,7 +234,7 @@ static int shard_create(out_shard *s, const char *header, size_t n, pt_error *e)
     return status ? status : fd_write_all(s->fd, header, n, s->path, e);
 }
 
-/* Its name and where its tensors lie; the leader makes it. */
+/* Sets the shard's name and its tensors' offsets in the file; the leader creates the file, the others open it. */
 static int shard_begin(safetensors_writer *w, int shard, pt_error *e)
 {
     out_shard *s = &w->shards[shard];
@@ -368,7 +365,7 @@ static int write_index(const safetensors_writer *w, const char *path, pt_error *
     return status;
 }
 
-/* The synced files get their names, and the index is written or an older one removed. */
+/* Renames the synced files, and writes the index or removes an older one. */
 static int publish(safetensors_writer *w, pt_error *e)
 {
     char single[FILE_PATH_BYTES], index[FILE_PATH_BYTES], name[192];

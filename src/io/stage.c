@@ -1,4 +1,4 @@
-/* stage.c - folders: made, removed, synced, and staged (see files.h). */
+/* stage.c - folders: creating, removing, syncing, and staging them (see files.h). */
 #include "io/files.h"
 
 #include <dirent.h>
@@ -37,7 +37,7 @@ int dir_make(const char *path, pt_error *e)
             continue;
         *p = 0;
         int failed = mkdir(part, 0777) && errno != EEXIST, why = errno;
-        if (failed && !path_is_folder(part)) { /* of a read-only parent the error is not EEXIST */
+        if (failed && !path_is_folder(part)) { /* if the parent is read-only, errno is not EEXIST for an existing folder */
             errno = why;
             return pt_fail_errno(e, PT_FAILED, "%.400s: the folder cannot be made", part);
         }
@@ -65,7 +65,7 @@ static int folder_empty(int fd)
             continue;
         if (!unlinkat(fd, entry->d_name, 0) || errno == ENOENT)
             continue;
-        if (errno != EISDIR && errno != EPERM) { /* what unlink says of a folder */
+        if (errno != EISDIR && errno != EPERM) { /* unlink of a folder */
             failed = -1;
             break;
         }
@@ -135,8 +135,8 @@ static int tree_sync(const char *path, pt_error *e)
     return status ? status : dir_sync(path, e);
 }
 
-/* Opens and locks a folder; -1 if another process holds it or if it is gone by then. Where the
- * filesystem has no flock, *locked is false. */
+/* Opens and locks a folder; -1 if another process holds the lock, or if the folder is gone. Without flock on the file system *locked is
+ * false. */
 static int folder_lock(const char *path, bool *locked)
 {
     int fd = open(path, O_RDONLY | O_DIRECTORY | O_NOFOLLOW | O_CLOEXEC);
@@ -160,7 +160,7 @@ static size_t digits_at_end(const char *s, size_t n)
     return digits;
 }
 
-/* Is `name` a folder PREFIX DIGITS MARK PID of the same family as `base`? mark: ".tmp-" for staged ones. */
+/* True if `name` is BASE MARK PID, where digits at the end of BASE may differ from those of `base`. mark: ".tmp-" for staged folders. */
 static bool is_marked_name(const char *name, const char *mark, const char *base)
 {
     size_t n = strlen(name), pid = digits_at_end(name, n), mark_n = strlen(mark);
@@ -173,7 +173,7 @@ static bool is_marked_name(const char *name, const char *mark, const char *base)
     return (digits != 0) == (base_digits != 0) && n - digits == prefix && !strncmp(name, base, prefix);
 }
 
-/* What was put aside goes back where nothing has taken its name, else it goes. */
+/* Renames a folder that was moved aside back, or removes it if its name is taken. */
 static void put_back(const char *parent, const char *name)
 {
     char aside[FILE_PATH_BYTES], path[FILE_PATH_BYTES];
@@ -240,7 +240,7 @@ int dir_stage_begin(dir_stage *s, const char *final_path, pt_error *e)
     memcpy(s->path, s->final_path, n);
     snprintf(s->path + n, sizeof s->path - n, ".tmp-%ld", (long)getpid());
     bool locked;
-    for (int tries = 0; tries < 3 && s->lock < 0; tries++) { /* a cleaner may take it before the lock */
+    for (int tries = 0; tries < 3 && s->lock < 0; tries++) { /* another writer may remove it before it is locked */
         if (mkdir(s->path, 0777))
             return pt_fail_errno(e, PT_FAILED, "%.400s: the folder cannot be made", s->path);
         s->lock = folder_lock(s->path, &locked);
@@ -250,8 +250,8 @@ int dir_stage_begin(dir_stage *s, const char *final_path, pt_error *e)
     return 0;
 }
 
-/* Where a file system cannot exchange two names (NFS, some of FUSE), the older folder is put aside for a moment, as NAME.before-PID: after
- * a crash in between the next writer puts it back (dir_stages_clean). */
+/* For file systems that cannot exchange two names (NFS, some of FUSE): renames the old folder to NAME.before-PID for a moment. After a
+ * crash in between, the next writer renames it back (dir_stages_clean). */
 static int replace_in_two(const dir_stage *s)
 {
     char aside[FILE_PATH_BYTES];
@@ -271,7 +271,7 @@ static int replace_in_two(const dir_stage *s)
     return 0;
 }
 
-/* The staged folder gets its name; an older folder of that name ends up under the staged one. */
+/* Renames the staged folder to its final name; an existing folder of that name gets the staged name. */
 static int stage_rename(dir_stage *s, pt_error *e)
 {
     int failed = 0;

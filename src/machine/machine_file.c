@@ -205,24 +205,23 @@ static int read_machine(const json_source *s, machine_spec *out, pt_error *e)
     return failed;
 }
 
+static int read_and_close(json_source *s, machine_spec *out, pt_error *e)
+{
+    const int failed = read_machine(s, out, e);
+    json_source_close(s);
+    return failed;
+}
+
 int machine_file_read(const char *path, machine_spec *out, pt_error *e)
 {
     json_source s;
-    int failed = json_source_file(&s, path, "a machine", e);
-    if (failed)
-        return failed;
-    failed = read_machine(&s, out, e);
-    json_source_close(&s);
-    return failed;
+    const int failed = json_source_file(&s, path, "a machine", e);
+    return failed ? failed : read_and_close(&s, out, e);
 }
 
 int machine_from_json(const char *name, const char *json, size_t n, machine_spec *out, pt_error *e)
 {
     json_source s;
-    int failed = json_source_text(&s, name, json, n, "a machine", e);
-    if (failed)
-        return failed;
-    failed = read_machine(&s, out, e);
-    json_source_close(&s);
-    return failed;
+    const int failed = json_source_text(&s, name, json, n, "a machine", e);
+    return failed ? failed : read_and_close(&s, out, e);
 }

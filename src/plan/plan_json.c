@@ -293,28 +293,27 @@ static int read_stream(const char *path, plan *out, pt_error *e)
     return failed;
 }
 
+static int read_and_close(json_source *s, plan *out, pt_error *e)
+{
+    const int failed = read_any(s, out, e);
+    json_source_close(s);
+    return failed;
+}
+
 int plan_read(const char *path, plan *out, pt_error *e)
 {
     if (is_stream(path))
         return read_stream(path, out, e);
     json_source s;
-    int failed = json_source_file(&s, path, "a plan", e);
-    if (failed)
-        return failed;
-    failed = read_any(&s, out, e);
-    json_source_close(&s);
-    return failed;
+    const int failed = json_source_file(&s, path, "a plan", e);
+    return failed ? failed : read_and_close(&s, out, e);
 }
 
 int plan_from_json(const char *name, const char *json, size_t n, plan *out, pt_error *e)
 {
     json_source s;
-    int failed = json_source_text(&s, name, json, n, "a plan", e);
-    if (failed)
-        return failed;
-    failed = read_any(&s, out, e);
-    json_source_close(&s);
-    return failed;
+    const int failed = json_source_text(&s, name, json, n, "a plan", e);
+    return failed ? failed : read_and_close(&s, out, e);
 }
 
 /* ---- writing ---- */

@@ -20,7 +20,7 @@ void html_text(FILE *out, const char *text)
 
 /* ---- axes ---- */
 
-typedef struct axes { double x0, x1, y0, y1; bool logarithmic; } axes; /* y of a logarithmic one is log10 */
+typedef struct axes { double x0, x1, y0, y1; bool logarithmic; } axes; /* y is log10 if logarithmic */
 
 static double place(const axes *a, double y) { return a->logarithmic ? log10(y) : y; }
 static double x_of(const axes *a, double step) { return LEFT + (step - a->x0) / (a->x1 - a->x0) * (WIDTH - LEFT - RIGHT); }
@@ -66,7 +66,7 @@ static axes make_axes(const chart *c)
     return a;
 }
 
-/* 1, 2 or 5 times a power of ten, so that about TICKS of them cover the range. */
+/* 1, 2 or 5 times a power of ten, so that about TICKS steps cover the range. */
 static double tick_step(double range)
 {
     double rough = range / TICKS, power = pow(10, floor(log10(rough))), part = rough / power;
@@ -84,7 +84,7 @@ static void write_y_tick(FILE *out, const axes *a, double value, chart_format fo
 static void write_axes(FILE *out, const axes *a, chart_format format)
 {
     double step = tick_step(a->y1 - a->y0);
-    if (a->logarithmic && step < 1) { /* within a few powers of ten */
+    if (a->logarithmic && step < 1) { /* only a few powers of ten */
         for (int i = 0; i <= TICKS; i++)
             write_y_tick(out, a, pow(10, a->y0 + (a->y1 - a->y0) * i / TICKS), format);
     } else {
@@ -133,7 +133,7 @@ static void write_steps(FILE *out, const series_bucket *b)
         fprintf(out, "steps %lld to %lld", (long long)b->first, (long long)b->last);
 }
 
-/* What a pointer over a column, or over a dot, is told. */
+/* The tooltips of columns and dots. */
 static void write_tips(FILE *out, const axes *a, const chart *c, int colour)
 {
     const chart_series *s = &c->series[colour];

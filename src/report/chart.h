@@ -12,7 +12,7 @@ typedef char *(*chart_format)(char buf[32], double value);
 typedef struct chart_series {
     const char *name;
     const series *points;
-    bool dots;         /* points are few: mark each */
+    bool dots;         /* few points: mark each */
 } chart_series;
 
 enum { CHART_SERIES = 2 };
@@ -21,7 +21,7 @@ typedef struct chart {
     chart_format format;
     bool from_zero;
     bool logarithmic;  /* if all values are positive */
-    double most;       /* end of the axis, larger values are cut; 0: the largest value */
+    double most;       /* end of the axis, larger values are clipped; 0: the largest value */
     chart_series series[CHART_SERIES];
 } chart;
 

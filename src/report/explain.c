@@ -39,7 +39,7 @@ static double share_of(const share *s, int n, const char *what)
     return 0;
 }
 
-/* What of the other plan's time is more than the best one's by most. */
+/* Names the share of time that differs most from the best plan. */
 static void why_slower(const forecast *best, const forecast *other, char *out, size_t n)
 {
     share a[SHARES], b[SHARES];
@@ -65,7 +65,7 @@ static int add_rival(explanation *x, const priced_plan *c, pt_error *e)
     forecast f;
     schedule_kind first;
     int second;
-    steady_schedules(c->plan.update, &first, &second); /* of its time alone something is said */
+    steady_schedules(c->plan.update, &first, &second); /* only their times are used */
     unsigned kinds = !in->training ? search_kinds(in, c->plan.update) : 1u << first | (second < 0 ? 0 : 1u << second);
     int failed = search_forecast(in, c, kinds, &f, e);
     if (failed)

@@ -19,7 +19,7 @@
 
 typedef struct explain_input {
     const search_input *search;
-    const uint64_t *budget;      /* of each tier, if not the search's, which is 0 for an unneeded disk */
+    const uint64_t *budget;      /* budgets per tier to show; NULL: the search's, in which an unneeded disk has 0 */
     const priced_plan *best;       /* the plan to explain */
     const priced_plan *others;     /* other plans that fit, fastest first */
     int others_n;
@@ -27,9 +27,9 @@ typedef struct explain_input {
     double search_s;
     const char *machine;         /* "NVIDIA GeForce RTX 3090", "AMD EPYC, 2 threads" */
     const char *source;          /* source of the costs: "measured in 2.1 s" */
-    const char *room;            /* what was free, or in the machine file, and the margins; NULL or "": budgets were given */
+    const char *room;            /* the free memory, or that of the machine file, and the margins; NULL or "": budgets were given */
     int64_t steps;               /* of the run, 0: unknown */
-    bool helps;                  /* search again with changed inputs, to find what would help */
+    bool helps;                  /* search again with changed inputs, to find improvements */
 } explain_input;
 
 enum { EXPLAIN_HELPS = 4, EXPLAIN_RIVALS = 4 };
@@ -61,10 +61,10 @@ enum { SHARES = QUEUES + 4 };
 typedef struct share { const char *what; double ns; } share;
 int explain_shares(const forecast *f, share out[SHARES]);
 
-/* What the layers save, one line per kind: "0-7, 12: all kept, on the device". */
+/* What layers save, one line per kind: "0-7, 12: all kept, on the device". */
 int explain_layers(const plan *p, int passing, int line, char *out, size_t n); /* 1: written; 0: there is no such line */
 
-/* helps.c: changes that were tried, best first; those that gain 3% or more. */
+/* helps.c: tries changes; returns those that gain at least 3%, best first. */
 int explain_helps(const explain_input *in, double tokens_per_s, help out[EXPLAIN_HELPS], int *n, pt_error *e);
 
 /* The object for a plan that does not fit: fits false, missing_bytes, changes (options that would make it fit, the first of which is

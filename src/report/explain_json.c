@@ -3,20 +3,20 @@
  *   {"fits": true,
  *    "ranks" (devices; "tokens_per_s" is of all of them),
  *    "predicted": {"step_s", "tokens_per_s", "peak_bytes": {TIER: N}, "budget_bytes": {TIER: N},
- *                  "threads_bytes": RAM that many threads take beside these, and that the device's budget is without},
- *    "plan": {...},                             what --plan takes
+ *                  "threads_bytes": RAM of many threads, not in these numbers and not in the device's budget},
+ *    "plan": {...},                             what --plan reads
  *    "why": ["...", ...],                       the lines of the text
  *    "memory": {TIER: {PART: N, "free": of the budget}}, "queues": {QUEUE: {"busy_s", "alone_s",
- *    "waited_for_s": by compute, "waits_s": {QUEUE: S that this one stood still for it}}},
- *    "phases": {PHASE: S}, "limit_s": this plan's busiest queue alone, "needed_s": what every plan has to compute, alone,
+ *    "waited_for_s": by compute, "waits_s": {QUEUE: S that this queue waited for it}}},
+ *    "phases": {PHASE: S}, "limit_s": this plan's busiest queue alone, "needed_s": the computation that every plan needs,
  *    "disk": {"read_bytes", "written_bytes"},
  *    "helps": [{"change", "gain"}], "others": [{"name", "slower", "why"}]}
  *
  *   {"fits": false, "missing_bytes": N, "smaller_step": "`batch_size` 2" or "",
- *    "smallest_change": "`device_memory` 24.5GiB", and in parentheses what the machine lacks of it;
- *                       where only what is saved has no room "`out` where 2GiB more are free",
- *    "changes": [that one, and the others that would make it fit],
- *    "predicted": {"step_s": null, "tokens_per_s": null, "peak_bytes": {TIER: budgets that would do}, "budget_bytes": {TIER: N}},
+ *    "smallest_change": "`device_memory` 24.5GiB", with what the machine lacks of it in parentheses;
+ *                       "`out` where 2GiB more are free" if only output files do not fit,
+ *    "changes": [that one, and others that would make it fit],
+ *    "predicted": {"step_s": null, "tokens_per_s": null, "peak_bytes": {TIER: budgets that would suffice}, "budget_bytes": {TIER: N}},
  *    "plan": null, "least_bytes", "budget_bytes": the same two, "why": ["..."]}
  */
 #include "report/explain.h"
@@ -49,7 +49,7 @@ static json_t *memory_json(const explanation *x)
     return all;
 }
 
-/* Of a queue, for others. */
+/* A queue's waits for the others. */
 static json_t *waits_json(const double wait_ns[QUEUES])
 {
     json_t *waits = json_object();
@@ -70,12 +70,12 @@ static json_t *queues_json(const forecast *f)
     return all;
 }
 
-/* The lines of the text; what is indented goes on with the line before. */
+/* The lines of the text; indented lines continue the previous one. */
 static json_t *why_json(const explanation *x)
 {
     json_t *all = json_array();
     char *text = explain_text(x), *rest = NULL;
-    size_t room = text ? 2 * strlen(text) + 1 : 0; /* a sign or two more for each line */
+    size_t room = text ? 2 * strlen(text) + 1 : 0; /* each line gets one or two more characters */
     char *sentence = text ? calloc(room, 1) : NULL;
     for (char *line = sentence ? strtok_r(text, "\n", &rest) : NULL; line; line = strtok_r(NULL, "\n", &rest)) {
         size_t used = strlen(sentence);

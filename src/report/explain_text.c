@@ -9,11 +9,11 @@
 
 #define WORTH_TELLING 0.03 /* of a step's time */
 
-enum { BAR = 60, SCREEN = 100 /* columns */, SHARES_SHOWN = 6 /* lines of what the time goes to */ };
+enum { BAR = 60, SCREEN = 100 /* columns */, SHARES_SHOWN = 6 /* lines of shares of time */ };
 
 static const char letters[MEMORY_PARTS + 1] = "WOGATr";
 
-/* The bar's letters: each part as long as its share of the budget, at least one letter where it is there at all. */
+/* The letters of a bar: each part has its share of the budget, at least one letter if it is not empty. */
 static void draw_bar(const forecast *f, tier t, uint64_t budget, char out[BAR + 1])
 {
     double scale = (double)(budget > f->bytes[t] ? budget : f->bytes[t]), at = 0;
@@ -62,7 +62,7 @@ static void write_tier(FILE *out, const explanation *x, tier t)
     fputc('\n', out);
 }
 
-/* One line for each part between semicolons, or two where the name of the limit is long. */
+/* One line for each part between semicolons, or two if the name of the limit is long. */
 static void write_room(FILE *out, const char *room)
 {
     for (const char *word = "free     "; room && *room; word = "         ") {
@@ -79,7 +79,7 @@ static void write_room(FILE *out, const char *room)
     }
 }
 
-/* Goes on in another line, after a comma, where it would be too long for the screen. */
+/* Breaks lines that are too long for the screen after a comma. */
 static void write_wrapped(FILE *out, const char *word, const char *text)
 {
     const size_t indent = strlen("others   ");
@@ -96,7 +96,7 @@ static void write_wrapped(FILE *out, const char *word, const char *text)
     fprintf(out, "%s%s\n", word, text);
 }
 
-/* Sums over the chunks that are trained, or over the others. Matrices in few bits have more values than elements. */
+/* Sums over the trained or the frozen chunks. Quantized matrices have more values than elements. */
 typedef struct chunk_bytes { double values, weights, states, gradients; } chunk_bytes;
 
 static double chunk_values(const packing *k, const model *m, const chunk_t *c)
@@ -125,7 +125,7 @@ static chunk_bytes sum_chunks(const packing *k, const model *m, bool trained)
     return sum;
 }
 
-/* What is trained, and its bytes a parameter; the weights that are frozen have their low halves with them. */
+/* What is trained, and its bytes per parameter. Frozen weights include their low halves. */
 static void write_trained(FILE *out, const explanation *x)
 {
     const model *m = x->in->search->model;
@@ -164,12 +164,12 @@ static void write_head(FILE *out, const explanation *x)
     fputs(forecast_sure_words(&x->forecast, in->costs, sure), out);
     if (x->in->tried)
         fprintf(out, "; best of %d plan%s", x->in->tried, plural((uint64_t)x->in->tried));
-    if (x->in->tried && !forecast_needs_disk(&x->forecast)) /* else the line would be too long */
+    if (x->in->tried && !forecast_needs_disk(&x->forecast)) /* otherwise the line is too long */
         fprintf(out, " tried in %s", seconds_format(time, x->in->search_s));
     fputc('\n', out);
 }
 
-/* ---- what is done ---- */
+/* ---- the plan ---- */
 
 static void write_chunks(FILE *out, const plan *p)
 {
@@ -249,7 +249,7 @@ static void write_disk(FILE *out, const explanation *x)
     fprintf(out, "\n         %s\n", forecast_wear(f, wear));
 }
 
-/* Of plans made as another system would. */
+/* Whether it is the name of another system's policy. */
 static bool is_of_system(const char *name)
 {
     bool is = false;
@@ -266,7 +266,7 @@ static void write_rival_name(const rival *r, char *out, size_t n)
         snprintf(out, n, is_of_system(r->name) ? "as %s plans" : "%s", r->name);
 }
 
-/* The first line says what all are compared with. */
+/* The first line says that plans are compared with this one. */
 static void write_rival(FILE *out, bool first, const rival *r)
 {
     char text[320], name[120];

@@ -1,5 +1,5 @@
-/* helps.c - what would make the step faster that a plan cannot decide: the search runs again with more memory, a larger
- * batch or a faster disk, each time from the plan that was found; several of these searches at a time. */
+/* helps.c - finds changes beyond the plan that would make the step faster: the search runs again, from the plan that was found, with more
+ * memory, a larger batch or a faster disk; several searches in parallel. */
 #include "base/units.h"
 #include "report/explain.h"
 
@@ -7,10 +7,10 @@
 #include <stdlib.h>
 #include <string.h>
 
-#define SEARCH_SECONDS 0.08 /* for all */
+#define SEARCH_SECONDS 0.08 /* for all searches together */
 #define WORTH_SAYING 0.03
 
-/* A quarter more, as a round number. */
+/* A quarter of the bytes, as a round number. */
 static uint64_t round_quarter(uint64_t bytes)
 {
     uint64_t unit = 1 << 20;
@@ -25,7 +25,7 @@ static void scale_curve(cost_curve *c, double by)
         c->ns[i] *= by;
 }
 
-/* The costs of a unit of `by` times as many rows. */
+/* Scales the costs of a unit to `by` times as many rows. */
 static void scale_unit(costs *c, double by)
 {
     for (int k = 0; k < c->kinds_n; k++)
@@ -38,7 +38,7 @@ static void scale_unit(costs *c, double by)
     c->head_eval_ns *= by;
 }
 
-/* A change, and what comes of it. */
+/* A change and its effect. */
 typedef struct trial {
     search_input in;
     step_shape shape;
@@ -59,7 +59,7 @@ static void try_change(trial *t)
     t->failed = failed == PT_DOES_NOT_FIT ? 0 : failed;
 }
 
-/* Some of the trials, by one thread: as many at a time as there are cores, so that each gets a whole one for its time. */
+/* The trials of one thread. At most as many run in parallel as there are cores, so that each has a core for its time. */
 typedef struct part { trial *all; int first, n, step; pthread_t thread; } part;
 
 static void *try_part(void *arg)
@@ -88,7 +88,7 @@ static void try_all(trial *all, int n, int threads)
             pthread_join(parts[i].thread, NULL);
 }
 
-/* ---- the changes; each adds a trial where it can be made ---- */
+/* ---- the changes; each adds a trial if it is possible ---- */
 
 static trial *add_trial(const explain_input *in, trial *all, int *n)
 {
@@ -137,14 +137,14 @@ static void faster_disk(const explain_input *in, trial *all, int *n)
     trial *t = add_trial(in, all, n);
     scale_curve(&t->costs.read, 0.5);
     scale_curve(&t->costs.write, 0.5);
-    t->costs.quota.busy[COST_READ] *= 2; /* a byte is as much work for the host as before */
+    t->costs.quota.busy[COST_READ] *= 2; /* the processor time per byte stays the same */
     t->costs.quota.busy[COST_WRITE] *= 2;
     snprintf(t->what, sizeof t->what, "a disk twice as fast");
 }
 
-/* ---- what they bring ---- */
+/* ---- the results ---- */
 
-/* One for each kind of change at most, so there is room. */
+/* There is room: at most one per kind of change. */
 static void keep_help(help out[EXPLAIN_HELPS], int *n, double gain, const char *what)
 {
     if (gain < WORTH_SAYING)

@@ -2,8 +2,7 @@
  *
  *     {"device": {"weights": 1048576, "optimizer": 4194304, ...}, "disk": {...}}        bytes; tiers that are used
  *
- * The run writes it, because only the run knows everything that it depends on: frozen parameters, adapters, the base's format, documents,
- * ranks.
+ * The run writes it, because only the run knows all that it depends on: frozen parameters, adapters, the base's format, documents, ranks.
  */
 #ifndef PT_MEMORY_FILE_H
 #define PT_MEMORY_FILE_H

@@ -77,7 +77,7 @@ int metrics_line_read(const char *path, uint64_t number, const char *text, size_
     return failed;
 }
 
-/* The next line without its newline, 0 at the end of the file; *whole: the newline was there. */
+/* Reads the next line without its newline; 0 at the end of the file. *whole: it had a newline. */
 static int next_line(FILE *f, const char *path, uint64_t number, char text[METRICS_LINE_BYTES], size_t *n, bool *whole, pt_error *e)
 {
     int c = 0;

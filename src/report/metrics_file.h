@@ -12,10 +12,10 @@ enum { METRICS_LINE_BYTES = 1 << 16 };
 typedef struct metrics_line {
     int64_t step;                                  /* from 1 */
     double loss;                                   /* nats a token */
-    int64_t tokens, learned_tokens;                /* seen so far, and targets of them; 0 where the line does not say */
-    double grad_norm, lr, step_s, predicted_step_s, tokens_per_s, eval_loss; /* NAN where the line does not say */
-    double chosen, rejected, margin, accuracy, eval_margin, eval_accuracy;   /* the same: of pairs, rewards and what follows from them */
-    uint64_t peak[TIERS], predicted[TIERS], budget[TIERS]; /* bytes; 0 where it does not say: there is no such tier */
+    int64_t tokens, learned_tokens;                /* seen so far, and how many were targets; 0: not in the line */
+    double grad_norm, lr, step_s, predicted_step_s, tokens_per_s, eval_loss; /* NAN: not in the line */
+    double chosen, rejected, margin, accuracy, eval_margin, eval_accuracy;   /* the same: rewards of pairs, and their statistics */
+    uint64_t peak[TIERS], predicted[TIERS], budget[TIERS]; /* bytes; 0: not in the line, because there is no such tier */
 } metrics_line;
 
 /* Calls `take` for each line; a nonzero result ends the reading and is returned. Files of any length, in the memory of one line. An

@@ -35,7 +35,7 @@ static const char head[] =
     "pre{margin:10px 0 0;white-space:pre-wrap;font:13px/1.55 ui-monospace,monospace}\n"
     "</style>\n";
 
-/* ---- what was run ---- */
+/* ---- the title ---- */
 
 static void write_title(FILE *out, const run_folder *r)
 {
@@ -205,7 +205,7 @@ static void write_parts(FILE *out, const run_folder *r, tier t)
             fprintf(out, "<span class=\"key\"><i class=\"series%d\"></i>%s %s</span>", p, part_names[p], size_format(size, r->part[t][p]));
 }
 
-/* The frame is the budget, the colours what was predicted, the line what was used. */
+/* The frame is the budget, the coloured parts are the prediction, the line is the measured peak. */
 static void write_bar(FILE *out, const run_folder *r, tier t)
 {
     double whole = fmax((double)r->budget[t], fmax((double)r->predicted_bytes[t], (double)r->peak[t])), at = 0;
@@ -247,7 +247,7 @@ static void write_memory(FILE *out, const run_folder *r)
                 r->budget[TIER_DEVICE] ? "; the frame is the budget" : "");
 }
 
-/* ---- what each layer does ---- */
+/* ---- layers ---- */
 
 static const char *const levels[SAVE_LEVELS] = {"input saved", "input and attention saved", "all saved"};
 
@@ -259,7 +259,7 @@ static void write_strip(FILE *out, const plan *p)
     for (int i = 0, n; i < p->blocks_n; i += n) {
         const plan_block *b = &p->blocks[i];
         for (n = 1; i + n < p->blocks_n && b[n].level == b->level && b[n].place == b->place && p->blocks_n > 200;)
-            n++; /* of many, equal neighbours are one */
+            n++; /* equal neighbours are one box if there are many */
         fprintf(out, "<rect class=\"fill series%d%s\" x=\"%.1f\" y=\"1\" width=\"%.1f\" height=\"%d\"><title>", SAVE_LEVELS - 1 - b->level,
                 b->place == TIER_DEVICE ? "" : " far", i * width, fmax(n * width - 1, 0.5), ROW - 2);
         fprintf(out, n > 1 ? "layers %d to %d" : "layer %d", i, i + n - 1);
@@ -354,7 +354,7 @@ static void write_timeline(FILE *out, const timeline *t)
     fprintf(out, "<p class=\"soft\">%s from left to right.</p></div>\n", seconds_format(time, t->seconds));
 }
 
-/* Each prompt once, and below it what followed after how many steps. */
+/* Each prompt once, with its texts by step below. */
 static void write_samples(FILE *out, const said_samples *s)
 {
     if (!s->n)

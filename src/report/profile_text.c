@@ -7,7 +7,7 @@
 #include <string.h>
 #include <time.h>
 
-/* ---- what it is of ---- */
+/* ---- the subject ---- */
 
 static void write_subject(FILE *f, const profile_request *r)
 {
@@ -66,7 +66,7 @@ static int first_of_kind(const profile_request *r, const costs *c, int kind)
     return (int)i;
 }
 
-/* Backward of everything saved counts twice the forward; what is computed again adds to it. */
+/* With everything saved, backward takes twice the FLOPs of forward. Recomputation adds to its time, not to its FLOPs. */
 static void write_kind(FILE *f, const profile_request *r, const costs *c, int kind)
 {
     static const char *const saved[SAVE_LEVELS] = {"input", "attention", "all"};
@@ -105,7 +105,7 @@ static void write_blocks(FILE *f, const profile_request *r, const costs *c)
     write_more(f, c->head_cold_accumulators_ns, "with gradients summed over several visits");
 }
 
-/* Computation of a step: everything kept, or nothing but the layers' inputs. */
+/* The computation time of a step if all layers have this save level. */
 static double step_s(const profile_request *r, const costs *c, save_level level)
 {
     double ns = c->embed_ns + c->head_ns;
@@ -166,7 +166,7 @@ static bool was_run(const costs *c, int class)
     }
 }
 
-/* Of the classes of which tasks of another length lose more or less. */
+/* Contention of classes whose longer tasks lose more or less than short ones. */
 static void write_other_lengths(FILE *f, const costs *c, const char *const names[COST_CLASSES])
 {
     char length[32], name[64];
@@ -244,7 +244,7 @@ static void write_fixed(FILE *f, const costs *c)
     fputs("\n", f);
 }
 
-/* Where half of the threads do nearly as much, memory is what limits it. */
+/* If half of the threads are nearly as fast, memory bandwidth is the limit. */
 static void write_threads(FILE *f, const profile_result *p)
 {
     if (!p->threads_n)
@@ -255,7 +255,7 @@ static void write_threads(FILE *f, const profile_result *p)
     fputs(" G elements/s\n", f);
 }
 
-/* What takes too long to be run three times is as sure as what was run of the same kind. */
+/* Work that takes too long to be run three times gets the uncertainty of shorter runs of the same kind. */
 static void write_sureness(FILE *f, const profile_result *p)
 {
     const costs *c = &p->costs;
@@ -272,7 +272,7 @@ static void write_sureness(FILE *f, const profile_result *p)
 
 /* ---- all ---- */
 
-/* Of the largest parameter that was timed. */
+/* The update of the largest parameter that was timed. */
 static void write_whole(FILE *f, const char *title, const char *where, const cost_curve *c)
 {
     char a[32], name[64];

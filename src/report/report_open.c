@@ -1,4 +1,4 @@
-/* report_open.c - pt_report: a run's folder as a page and as JSON. */
+/* report_open.c - pt_report: a run's folder as an HTML page and as JSON. */
 #include "io/files.h"
 #include "report/page.h"
 
@@ -6,7 +6,7 @@
 
 struct pt_report {
     run_folder *folder;
-    char path[FILE_PATH_BYTES]; /* where the page is written unless told otherwise */
+    char path[FILE_PATH_BYTES]; /* the default path of the page */
 };
 
 int pt_report_open(const char *folder, pt_report **out, pt_error *e)

@@ -11,7 +11,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-/* Bytes that are not UTF-8 become question marks. */
+/* Replaces bytes that are not UTF-8 by question marks. */
 static void make_valid(char *text)
 {
     size_t n = strlen(text);
@@ -122,9 +122,9 @@ static int read_metrics(run_folder *r, const char *folder, pt_error *e)
     return failed;
 }
 
-/* ---- the others ---- */
+/* ---- other files ---- */
 
-/* path = folder/name; false, with a note, where it is not there. */
+/* path = folder/name; false, with a note, if there is no such file. */
 static bool find(run_folder *r, const char *folder, const char *name, const char *lost, char path[FILE_PATH_BYTES])
 {
     pt_error e = {0};
@@ -177,7 +177,7 @@ static void read_said(run_folder *r, const char *folder)
         note(r, "%s", e.text);
 }
 
-/* Of the plan that the last line predicts with, or nothing is said of the parts: a run that planned again writes one after the other. */
+/* Uses the parts only if their sums are the last line's prediction: a run that plans again writes the two files one after the other. */
 static void read_memory(run_folder *r, const char *folder)
 {
     char path[FILE_PATH_BYTES];

@@ -31,18 +31,18 @@ typedef struct run_folder {
     double eval_loss;                   /* the newest; NAN: never evaluated */
     double seconds;                     /* in steps, without evaluations and checkpoints */
     double predicted_step_s;            /* of the last step; NAN: unknown */
-    recent step_s, tokens_per_s;        /* since the prediction last changed (with the plan, or when the run was resumed),
+    recent step_s, tokens_per_s;        /* since the prediction last changed (by a new plan or a resume),
                                            without the first step after that, if there are more: it touches its memory */
-    bool only_first;                    /* there are no more steps yet */
+    bool only_first;                    /* there is only that first step yet */
     series loss, eval, grad_norm, lr, step, predicted, speed;
     series chosen, rejected, margin, accuracy, eval_margin, eval_accuracy; /* of a run on pairs */
     double last_margin, last_accuracy, last_eval_margin, last_eval_accuracy; /* NAN: no such run */
     uint64_t peak[TIERS], predicted_bytes[TIERS], budget[TIERS]; /* of the last step; 0: no such tier, or not known */
-    bool planned;                       /* plan is there */
+    bool planned;                       /* `plan` is set */
     plan plan;
     char machine[96];                   /* "": unknown */
     bool parted;                        /* `part` is set */
-    uint64_t part[TIERS][MEMORY_PARTS]; /* they add up to predicted_bytes */
+    uint64_t part[TIERS][MEMORY_PARTS]; /* their sums are predicted_bytes */
     timeline *timeline;                 /* NULL: no trace */
     said_samples samples;
     char notes[RUN_NOTES][1024];        /* valid UTF-8 */
@@ -51,7 +51,7 @@ typedef struct run_folder {
 
 /* PT_FAILED names the file, the place and the fix: no such folder, metrics.jsonl missing, empty or damaged before its last line. */
 int run_folder_read(const char *folder, run_folder **out, pt_error *e);
-void run_folder_free(run_folder *r); /* NULL is fine */
+void run_folder_free(run_folder *r); /* accepts NULL */
 
 double run_step_error(const run_folder *r); /* relative error of the prediction; 0.05: the step took 5% longer; NAN: unknown */
 

@@ -1,4 +1,4 @@
-/* samples_file.h - samples.jsonl: what the model wrote for some prompts, after how many steps.
+/* samples_file.h - samples.jsonl: texts that the model generated for some prompts, by step.
  *
  *     {"step": 0, "prompt": "Once upon", "text": " a time ..."}      one per line, in order of step */
 #ifndef PT_SAMPLES_FILE_H
@@ -24,9 +24,9 @@ typedef struct said_samples {
 
 /* Empty if there is no file. PT_FAILED names an invalid line. */
 int said_read(const char *path, said_samples *out, pt_error *e);
-/* Adds one; copies the texts. */
+/* Adds a sample; copies the texts. */
 int said_add(said_samples *s, int64_t step, const char *prompt, const char *text, pt_error *e);
-/* Removes those of `step` and later. */
+/* Removes the samples of `step` and later. */
 void said_cut(said_samples *s, int64_t step);
 int said_write(const char *path, const said_samples *s, pt_error *e);
 json_t *said_json(const said_samples *s); /* a list of objects as above; new reference, NULL: no memory */

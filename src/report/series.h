@@ -1,5 +1,5 @@
-/* series.h - a curve of any length in bounded memory: at most SERIES_BUCKETS buckets of equally many neighbouring points, each with
- * smallest and largest value and mean. When all are full, neighbours are merged in pairs. No peak is lost. */
+/* series.h - a curve of any length in bounded memory: at most SERIES_BUCKETS buckets of equally many neighbouring points, each with their
+ * smallest value, largest value and mean. When all buckets are full, neighbours are merged in pairs. No peak is lost. */
 #ifndef PT_SERIES_H
 #define PT_SERIES_H
 
@@ -16,7 +16,7 @@ typedef struct series_bucket {
 typedef struct series {
     series_bucket buckets[SERIES_BUCKETS];
     int used;
-    int64_t width;       /* points in a full bucket; 0 while there is none */
+    int64_t width;       /* points in a full bucket; 0: no points yet */
 } series;
 
 /* Steps ascend; |y| is at most 1e100. */
@@ -26,7 +26,7 @@ void series_add(series *c, int64_t step, double y);
 enum { RECENT_VALUES = 4096 };
 typedef struct recent {
     double values[RECENT_VALUES];
-    uint64_t n; /* number of values added, including forgotten ones */
+    uint64_t n; /* number of values added, including those no longer kept */
 } recent;
 
 void recent_add(recent *r, double x);

@@ -8,8 +8,8 @@
 #include <string.h>
 
 enum { TRACE_MAX_BYTES = 1 << 28 };
-#define MAX_US 1e13       /* some months */
-#define SHORTEST_US 1e-3  /* a column's width must not come to nothing */
+#define MAX_US 1e13       /* several months */
+#define SHORTEST_US 1e-3  /* keeps the width of a column above 0 */
 
 const char *const timeline_kind_names[TIMELINE_KINDS] = {"forward", "backward", "update", "copies, reads and writes"};
 
@@ -25,7 +25,7 @@ static timeline_kind kind_of(task_kind k)
 
 typedef struct event { int side, queue; timeline_kind kind; double start, length; } event; /* microseconds */
 
-/* 1: one of ours; 0: another; negative: an error. */
+/* 1: an event of this program; 0: another one; negative: an error. */
 static int read_event(const json_source *s, event *out, pt_error *e)
 {
     const char *phase = "", *name = "";
@@ -58,7 +58,7 @@ static void add_event(timeline *t, const event *x)
         row[i] += (float)((fmin(end, (i + 1) * column) - fmax(x->start, i * column)) / column);
 }
 
-/* First with `t` NULL for the end of the last event, then to fill it. */
+/* Two passes: with `t` NULL, finds the end of the last event; then fills `t`. */
 static int visit(const json_source *s, const json_t *events, timeline *t, double *end_us, pt_error *e)
 {
     const json_t *value;
@@ -97,7 +97,7 @@ static int read_trace(const json_source *s, timeline **out, pt_error *e)
         return failed;
     t->seconds = end_us * 1e-6;
     *out = t;
-    return visit(s, events, t, &end_us, e); /* as it went before */
+    return visit(s, events, t, &end_us, e); /* no errors: the first pass had none */
 }
 
 int timeline_from_json(const char *name, const char *json, size_t n, timeline **out, pt_error *e)

@@ -16,13 +16,13 @@ extern const char *const timeline_kind_names[TIMELINE_KINDS];
 typedef enum timeline_side { TIMELINE_PREDICTED, TIMELINE_MEASURED, TIMELINE_SIDES } timeline_side;
 
 typedef struct timeline {
-    double seconds; /* from the first task's start to the last one's end; the longer of both */
+    double seconds; /* from the start of the first task to the end of the last; the longer of both sides */
     float busy[TIMELINE_SIDES][QUEUES][TIMELINE_KINDS][TIMELINE_COLUMNS]; /* share of the column's time */
 } timeline;
 
-/* Other programs' events are ignored. Invalid times of our events, or none of them: PT_FAILED with file, event and fix. */
+/* Ignores events of other programs. PT_FAILED, with file, event and fix: invalid times, or no events of this program. */
 int timeline_read(const char *path, timeline **out, pt_error *e);
 int timeline_from_json(const char *name, const char *json, size_t n, timeline **out, pt_error *e);
-void timeline_free(timeline *t); /* NULL is fine */
+void timeline_free(timeline *t); /* accepts NULL */
 
 #endif

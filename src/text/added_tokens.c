@@ -10,7 +10,7 @@
 
 /* ---- reading ---- */
 
-/* The id must be what the vocabulary says, where it knows the token, and be free where it does not. */
+/* The id of a token that the vocabulary contains must be the same there; another token needs an id that is free. */
 static int check_id(const added_tokens *a, const string_table *vocab, size_t i, uint32_t id, const char *content,
                     size_t n, pt_error *e)
 {
@@ -40,7 +40,7 @@ static int read_token(added_tokens *a, const json_t *item, size_t i, const strin
     uint32_t id = (uint32_t)json_integer_value(json_object_get(item, "id"));
     int status = check_id(a, vocab, i, id, text, n, e);
     if (status || n == 0 || string_table_find(&a->names, text, n) != NO_ID)
-        return status; /* a second mention of a token changes nothing */
+        return status; /* a repeated token changes nothing */
     added_token *t = &a->tokens[a->n++];
     *t = (added_token){.id = id};
     char where[48];
@@ -69,7 +69,7 @@ static int count_ids(const json_t *section, uint32_t *n_ids, pt_error *e)
     return 0;
 }
 
-/* What is searched for: the content, as the normalizer leaves it where the token asks for that. */
+/* Sets the text to search for: the content, normalized if the token is. */
 static int find_search_text(added_token *t, const normalizer *normalizer, pattern_scratch *s, text_buffer buffers[2],
                             pt_error *e)
 {
@@ -90,8 +90,8 @@ static int compare_tokens(const void *a, const void *b)
 {
     const token_text *x = a, *y = b;
     int order = compare_text(x->text->bytes, x->text->n, y->text->bytes, y->text->n);
-    return order ? order : (x->token < y->token) - (x->token > y->token); /* of equals the first in the file comes
-                                                                             last, and wins */
+    return order ? order : (x->token < y->token) - (x->token > y->token); /* of equal texts the first in the file
+                                                                              sorts last, and wins */
 }
 
 static int start_set(token_set *set, size_t n, pt_error *e)
@@ -173,7 +173,7 @@ void added_tokens_close(added_tokens *a)
 
 /* ---- searching ---- */
 
-/* First index in [low, high) whose byte at `depth` is at least `byte`; shorter tokens come first. */
+/* The first index in [low, high) whose byte at `depth` is at least `byte`; shorter tokens sort first. */
 static size_t lower_bound(const token_set *set, size_t low, size_t high, size_t depth, unsigned byte)
 {
     while (low < high) {
@@ -239,7 +239,7 @@ const added_token *token_set_next(const token_set *set, const char *text, size_t
             start -= unicode_spaces_at_end(text, start);
         if (t->rstrip)
             end += unicode_spaces_at_start(text + end, n - end);
-        search->start = start < search->at ? search->at : start; /* the last one may have taken these spaces */
+        search->start = start < search->at ? search->at : start; /* the previous token may have stripped these spaces */
         search->at = end < search->at ? search->at : end;
         return t;
     }

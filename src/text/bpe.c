@@ -51,7 +51,7 @@ void bpe_scratch_free(bpe_scratch *s)
 
 /* ---- from text to units ---- */
 
-/* The <0x..> tokens of a unit without a token of its own; 0 if one of them is missing. */
+/* The <0x..> tokens of a unit that has no token; returns their number, 0 if one is missing. */
 static unsigned fall_back(const bpe *b, const char *s, unsigned n, uint32_t *ids)
 {
     for (unsigned i = 0; i < n; i++) {
@@ -62,11 +62,11 @@ static unsigned fall_back(const bpe *b, const char *s, unsigned n, uint32_t *ids
     return n;
 }
 
-/* Fills ids with the initial ids of a word, at most 2 a byte; returns their number. */
+/* Fills ids with the initial ids of a word, at most 2 per byte; returns their number. */
 static size_t first_units(const bpe *b, const char *word, size_t n, uint32_t *ids)
 {
     size_t count = 0;
-    bool unknown = false; /* an unknown token is due, held back so that a run of them can be fused */
+    bool unknown = false; /* an unknown token is pending, so that a run of them can be fused */
     for (size_t i = 0; i < n;) {
         unsigned length = 1;
         uint32_t c = b->byte_level ? (unsigned char)word[i] : utf8_read(word + i, &length);
@@ -99,7 +99,7 @@ static size_t first_units(const bpe *b, const char *word, size_t n, uint32_t *id
 
 static size_t merge_short(const bpe *b, uint32_t *ids, size_t n)
 {
-    uint64_t merges[SHORT_WORD]; /* of ids[i] and ids[i + 1]; as rank is on top, the least is next */
+    uint64_t merges[SHORT_WORD]; /* of ids[i] and ids[i + 1]; the rank is in the upper half, so the least is next */
     for (size_t i = 0; i + 1 < n; i++)
         merges[i] = merge_table_find(&b->merges, ids[i], ids[i + 1]);
     while (n > 1) {
@@ -160,7 +160,7 @@ static int reserve_symbols(bpe_scratch *s, size_t n, pt_error *e)
         return pt_fail(e, PT_FAILED, "a word of %zu units is too long to be merged; split the text", n);
     free_symbols(s);
     s->symbols = malloc(n * sizeof *s->symbols);
-    s->heap = malloc(2 * n * sizeof *s->heap); /* each join takes one out and puts at most two in */
+    s->heap = malloc(2 * n * sizeof *s->heap); /* each merge removes one entry and adds at most two */
     if (!s->symbols || !s->heap)
         return pt_fail(e, PT_FAILED, "no memory to merge a word of %zu units; split the text", n);
     s->capacity = n;
@@ -234,7 +234,7 @@ static int merge_units(const bpe *b, bpe_scratch *s, const char *word, size_t n,
 static int look_up_or_merge(const bpe *b, bpe_scratch *s, const char *word, size_t n, int kind, id_list *out,
                             pt_error *e);
 
-/* Cuts a long word where no merge can reach across, and does the parts one after another. */
+/* Splits a long word where no merge can cross, and merges the parts one by one. */
 static int merge_parts(const bpe *b, bpe_scratch *s, const char *word, size_t n, id_list *out, pt_error *e)
 {
     size_t start = 0;

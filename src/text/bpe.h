@@ -1,23 +1,20 @@
 /* bpe.h - byte pair encoding: from a word to its ids.
  *
- * A word is cut into *units*: bytes in a byte-level BPE, code points otherwise. Each unit starts as the
- * id of its one-unit token; then, of all neighbours that some merge joins, the pair with the lowest rank
- * (the leftmost of equals) is joined, until none is left. Short words scan an array of ranks; long ones
- * use a linked list and a heap, O(n log n).
+ * A word is split into *units*: bytes in a byte-level BPE, code points otherwise. Each unit starts as the id of its one-unit token. Then
+ * the neighbouring pair whose merge has the lowest rank (the leftmost of equals) is merged, until no pair has a merge. Short words scan an
+ * array of ranks; long ones use a linked list and a heap, O(n log n).
  *
  *   "hug"   h u g        ranks  (h,u) 7   (u,g) 2
  *           h ug                (h,ug) 5
  *           hug
  *
- * A tokenizer without a pre-tokenizer hands over whole texts as one word. They need not be merged as
- * one: if no merge has `a` as the last unit of its left side and `b` as the first of its right side, no
- * token can ever reach across a|b, and the two sides can be done apart, with the same ids. `joins` below
- * holds the pairs that can be joined. (Llama-2: nothing joins a letter and the U+2581 after it, so this
- * cuts at words. TinyStories-656K has merges like "e U+2581"; there it cuts elsewhere.)
+ * A tokenizer without a pre-tokenizer passes a whole text as one word. If no merge has `a` as the last unit of its left side and `b` as the
+ * first unit of its right side, no token can cross a|b, and both sides can be merged separately with the same ids. near_joins and far_joins
+ * hold the pairs that some merge can join. (In Llama-2 no merge joins a letter with a following U+2581, so texts are split at words.
+ * TinyStories-656K has merges like "e U+2581", and is split elsewhere.)
  *
- * What can go wrong: a unit without a token. With byte_fallback its bytes become <0x..> tokens if all
- * of them exist; else it becomes the unknown token (runs of it are fused if fuse_unk) or, without one,
- * nothing - as in Hugging Face tokenizers, whose ids these are.
+ * A unit without a token: with byte_fallback its bytes become <0x..> tokens if all of them exist; otherwise it becomes the unknown token
+ * (runs are fused if fuse_unk) or, if there is none, nothing. Hugging Face tokenizers do the same, and give the same ids.
  */
 #ifndef PT_BPE_H
 #define PT_BPE_H
@@ -31,14 +28,14 @@
 typedef struct bpe {
     bool byte_level, ignore_merges, byte_fallback, fuse_unk;
     uint32_t unk;              /* or NO_ID */
-    string_table tokens;       /* as spelt in the file */
-    string_table words;        /* byte-level only: the bytes that tokens stand for */
+    string_table tokens;       /* as spelled in the file */
+    string_table words;        /* byte-level only: the bytes of each token */
     merge_table merges;        /* value: rank << 32 | id of the result */
-    uint32_t byte_unit[256];   /* byte-level: id of a byte's character, or NO_ID */
+    uint32_t byte_unit[256];   /* byte-level: id of each byte's one-unit token, or NO_ID */
     uint32_t fallback[256];    /* id of <0x00> ... <0xFF>, or NO_ID */
-    uint32_t *unit;            /* else: ids of the one-character tokens U+0000 ... U+FFFF */
-    bool cuts;                 /* cutting between units that no merge joins is exact */
-    uint64_t near_joins[1024]; /* one bit a pair of bytes, or of characters below 255 and U+2581 (as 255) */
+    uint32_t *unit;            /* otherwise: ids of the one-character tokens U+0000 ... U+FFFF */
+    bool cuts;                 /* splitting between units that no merge joins keeps the ids */
+    uint64_t near_joins[1024]; /* a bit per pair of bytes, or of characters below 255 and U+2581 (as 255) */
     merge_table far_joins;     /* other pairs of code points */
 } bpe;
 
@@ -50,18 +47,18 @@ typedef struct bpe_scratch { /* of one thread */
     size_t capacity;
 } bpe_scratch;
 
-/* Reads the `model` section. `byte_level`: words come as raw bytes, see utf8.h for their alphabet. */
+/* Reads the `model` section. `byte_level`: words are raw bytes; utf8.h has their alphabet. */
 int bpe_open(bpe *b, const json_t *model, bool byte_level, pt_error *e);
 void bpe_close(bpe *b);
 
 int bpe_scratch_init(bpe_scratch *s, pt_error *e);
 void bpe_scratch_free(bpe_scratch *s);
-void bpe_scratch_trim(bpe_scratch *s, size_t kept_bytes); /* frees what has grown past that */
+void bpe_scratch_trim(bpe_scratch *s, size_t kept_bytes); /* frees buffers that exceed that */
 
-/* Appends the ids of one word. Well-formed UTF-8 where not byte-level. */
+/* Appends the ids of one word: raw bytes if byte-level, else well-formed UTF-8. */
 int bpe_word(const bpe *b, bpe_scratch *s, const char *word, size_t n, id_list *out, pt_error *e);
 
-/* Whether some merge could join the two characters (each 1 to 4 bytes); true where not known. */
+/* Whether some merge could join the two code points; true if unknown. */
 bool bpe_may_join(const bpe *b, uint32_t left, uint32_t right);
 
 /* bpe_open's last step: fills cuts, near_joins, far_joins from the merges (left and right ids). */

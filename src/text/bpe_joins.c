@@ -1,4 +1,4 @@
-/* bpe_joins.c - which neighbouring units a merge can ever join (see bpe.h). */
+/* bpe_joins.c - which neighbouring units a merge can join (see bpe.h). */
 #include "text/bpe.h"
 
 #include "text/utf8.h"
@@ -23,7 +23,7 @@ static int near_code(const bpe *b, uint32_t unit)
     return unit == WORD_START ? 255 : -1;
 }
 
-/* The first or last unit of a token as a byte (byte-level) or a code point; -1: none such. */
+/* The first or last unit of a token as a byte (byte-level) or a code point; -1: none. */
 static int64_t edge_unit(const bpe *b, uint32_t id, bool last)
 {
     size_t n, at = 0;
@@ -39,7 +39,7 @@ static int64_t edge_unit(const bpe *b, uint32_t id, bool last)
     return utf8_read(s + at, &length);
 }
 
-/* Whether the id can start a word without being a one-unit token: then strings tell nothing. */
+/* Whether the id can replace a unit without being its token: then its string does not tell which units it joins. */
 static bool is_stand_in(const bpe *b, uint32_t id)
 {
     size_t n;
@@ -53,7 +53,7 @@ static bool is_stand_in(const bpe *b, uint32_t id)
     return false;
 }
 
-/* Whether a unit can vanish: then its neighbours on both sides meet. */
+/* Whether a unit can vanish: its neighbours would then become adjacent. */
 static bool units_can_vanish(const bpe *b)
 {
     bool all_bytes = true, all_fallbacks = b->byte_fallback;
@@ -74,7 +74,7 @@ int bpe_find_joins(bpe *b, const uint32_t *pairs, size_t n_merges, pt_error *e)
             b->cuts = false;
         int64_t left = edge_unit(b, left_id, true), right = edge_unit(b, right_id, false);
         if (left < 0 || right < 0)
-            continue; /* out of the alphabet: never reached from units */
+            continue; /* outside the alphabet: cannot result from units */
         int row = near_code(b, (uint32_t)left), column = near_code(b, (uint32_t)right);
         if (row >= 0 && column >= 0)
             b->near_joins[row * 4 + column / 64] |= 1ull << (column % 64);

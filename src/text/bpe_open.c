@@ -8,7 +8,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 
-/* A key that must be absent, null, "", 0 or false: what it asks for would give other tokens than this file's encoder does. */
+/* Refuses a key unless it is absent, null, "", 0 or false, because it would change the tokens in a way that is not implemented. */
 static int refuse(const json_t *model, const char *key, const char *why, pt_error *e)
 {
     const json_t *value = json_object_get(model, key);
@@ -64,7 +64,7 @@ static int read_vocab(bpe *b, json_t *vocab, pt_error *e)
     return 0;
 }
 
-/* Finds the ids of the two sides of merge `i`, "left right" or ["left", "right"], and of their join. */
+/* Finds the ids of the two sides of merge `i`, "left right" or ["left", "right"], and of the merged token. */
 static int read_merge(const bpe *b, const json_t *item, size_t i, uint32_t pair[2], uint32_t *joined, pt_error *e)
 {
     const char *side[2];
@@ -131,7 +131,7 @@ static int read_merges(bpe *b, const json_t *merges, pt_error *e)
     return status;
 }
 
-/* The raw bytes of every token that is spelt in the byte alphabet, and the ids of single bytes. */
+/* Reads the raw bytes of each token in the byte alphabet, and the ids of single bytes. */
 static int read_byte_words(bpe *b, pt_error *e)
 {
     int status = string_table_init(&b->words, b->tokens.n_ids, e);

@@ -3,7 +3,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-/* Makes room for `extra` more items of `size` bytes in *items, which holds n of `*capacity`. */
+/* Makes room for `extra` more items of `size` bytes in *items, which has n of at most *capacity. */
 static int grow(void **items, size_t n, size_t *capacity, size_t extra, size_t size, pt_error *e)
 {
     if (extra <= *capacity - n)
@@ -26,16 +26,6 @@ static int grow(void **items, size_t n, size_t *capacity, size_t extra, size_t s
 int text_buffer_reserve(text_buffer *b, size_t extra, pt_error *e)
 {
     return grow((void **)&b->bytes, b->n, &b->capacity, extra, 1, e);
-}
-
-int text_buffer_append(text_buffer *b, const void *bytes, size_t n, pt_error *e)
-{
-    int status = text_buffer_reserve(b, n, e);
-    if (status || n == 0)
-        return status;
-    memcpy(b->bytes + b->n, bytes, n);
-    b->n += n;
-    return 0;
 }
 
 int id_list_reserve(id_list *list, size_t extra, pt_error *e)

@@ -1,15 +1,13 @@
-/* cut.c - where a long text can be cut without changing its ids.
+/* cut.c - finds where a long text can be split without changing its ids.
  *
- * Two kinds of tokenizers are understood. Those whose words come from an expression of the GPT-2 family:
- * none of its alternatives has a space after a visible character within one match, or any white space after
- * a letter or a number, and none goes on after "visible character, line end" with a letter; matching only looks
- * forward, so the words right of such a place are what they are without the text left of it, and the other way
- * round:
+ * Two kinds of tokenizers have such places. First, those whose words come from a regular expression of the GPT-2 family. No match of such
+ * an expression contains a space after a visible character, white space after a letter or number, or a letter after "visible character,
+ * line end". Matching only looks forward, so the words on either side of such a place do not depend on the text on the other side:
  *
  *     ... the| quick brown|...          ... end.\n|Next ...          1,2|\n3,4|\n
  *
- * And those without words, where any two neighbours that no merge can join can be parted (bpe.h). In both
- * the place must be out of the reach of added tokens. For any other tokenizer there is no such place. */
+ * Second, those without a pre-tokenizer: they can be split between neighbours that no merge can join (bpe.h). In both, no added token may
+ * touch the place. For other tokenizers there is no such place. */
 #include "text/tokenizer_parts.h"
 
 #include "text/unicode.h"
@@ -28,7 +26,7 @@ static bool is_one_character(const char *s, size_t n, uint32_t *c)
     return length == n;
 }
 
-/* A pre-tokenizer of which at least one split is of the GPT-2 family and the others do no harm. */
+/* At least one split of the pre-tokenizer is of the GPT-2 family, and the others cannot join words across a cut. */
 static bool splits_into_words(const pretokenizer *p)
 {
     bool words = false;
@@ -42,7 +40,7 @@ static bool splits_into_words(const pretokenizer *p)
     return words;
 }
 
-/* Texts go to the model whole, changed only by one character put in for each space. */
+/* The text reaches the model as one word, with each space at most replaced by another character. */
 static bool leaves_text_whole(const tokenizer *t, uint32_t *space)
 {
     *space = ' ';
@@ -75,7 +73,7 @@ void tokenizer_find_cut_rule(tokenizer *t)
     t->cut = CUT_NOWHERE;
     for (size_t i = 0; i < t->added.n; i++)
         if (t->added.tokens[i].normalized && n->n > 0 && !is_ascii(&t->added.tokens[i].content))
-            return; /* its matches in raw text are not known */
+            return; /* where it matches in raw text is unknown */
     bool nfc_at_most = n->n == 0 || (n->n == 1 && n->steps[0].kind == NORMALIZE_NFC);
     if (nfc_at_most && splits_into_words(&t->pre))
         t->cut = CUT_WORDS;
@@ -85,7 +83,7 @@ void tokenizer_find_cut_rule(tokenizer *t)
 
 /* ---- places ---- */
 
-/* The well-formed character that ends at text[p), if there is one. */
+/* The well-formed character that ends before text[p]; false if there is none. */
 static bool character_before(const char *text, size_t p, uint32_t *c)
 {
     unsigned length;
@@ -128,7 +126,7 @@ size_t tokenizer_cut(const tokenizer *t, const char *text, size_t n, size_t from
         uint32_t before, after;
         unsigned length;
         if (t->cut == CUT_WORDS && text[p - 1] != '\n' && (unsigned char)text[p] > ' ' && (unsigned char)text[p] < 0x80)
-            continue; /* no space, and not after a line end */
+            continue; /* neither a space nor after a line end */
         if (!utf8_check(text + p, n - p) || !character_before(text, p, &before))
             continue;
         after = utf8_read(text + p, &length);

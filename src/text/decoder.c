@@ -10,11 +10,11 @@ enum { MAX_REPLACES = 8, TOKEN_BYTES_MOST = 1 << 20 };
 
 typedef struct rules {
     bool byte_level, byte_fallback, fused;
-    bool drops_space; /* one leading space of the text */
+    bool drops_space; /* drops one leading space of the text */
     const json_t *replace[MAX_REPLACES]; /* {"pattern": {"String": ..}, "content": ..} */
     size_t n_replaces;
     char metaspace[4];     /* the character that stands for a space */
-    size_t n_metaspace;    /* 0: none does */
+    size_t n_metaspace;    /* 0: none */
 } rules;
 
 /* ---- reading the section ---- */
@@ -87,7 +87,7 @@ static int read_section(rules *r, const json_t *section, pt_error *e)
 
 /* ---- decoding each token ---- */
 
-/* Appends text with every `search`, which is not empty, replaced. */
+/* Appends text with every occurrence of `search`, which is not empty, replaced. */
 static int replace_all(const char *text, size_t n, const char *search, size_t n_search, const char *content,
                        size_t n_content, text_buffer *out, pt_error *e)
 {
@@ -150,8 +150,8 @@ static int decode_model_token(const rules *r, const bpe *model, uint32_t id, tex
     return decode_plain(r, text, n, work, out, e);
 }
 
-/* An added token gives back what it matched. `as_searched`: that is normalized text with U+2581 in front,
- * which stands for a space. */
+/* An added token decodes to the text that it matched. `as_searched`: to its normalized text, in which a leading U+2581 stands for a
+ * space. */
 static int decode_added_token(const rules *r, const added_token *t, bool as_searched, text_buffer work[2],
                               text_buffer *out, pt_error *e)
 {

@@ -1,10 +1,9 @@
 /* decoder.h - from an id to its bytes.
  *
- * The `decoder` section says how, in Hugging Face tokenizers, a list of tokens becomes a text. What it
- * does to a token does not depend on its neighbours, but for a space dropped at the start; so all tokens
- * are decoded once, when the tokenizer is opened, and an id is a look-up. Unlike there, bytes that make
- * no UTF-8 stay what they are, and added tokens come back as they were matched: decoding undoes encoding
- * byte for byte. */
+ * The `decoder` section says how Hugging Face tokenizers turn a list of tokens into text. Apart from a space that is dropped at the start,
+ * a token's text does not depend on its neighbours; so all tokens are decoded once, when the tokenizer is opened, and decoding is a
+ * look-up. Unlike in Hugging Face tokenizers, bytes that are not UTF-8 are kept, and added tokens decode to the text that they matched:
+ * decoding is the exact inverse of encoding. */
 #ifndef PT_DECODER_H
 #define PT_DECODER_H
 
@@ -15,8 +14,8 @@ typedef struct decoded_token {
     size_t at;
     uint32_t n;            /* NO_ID: no token has this id */
     bool special;
-    bool starts_anew;      /* what follows had a space put in front when it was encoded */
-    bool drops_space;      /* its leading space goes if it is the first */
+    bool starts_anew;      /* encoding put a space before the text that follows */
+    bool drops_space;      /* drops its leading space if it is the first token */
 } decoded_token;
 
 typedef struct decoder {
@@ -25,7 +24,7 @@ typedef struct decoder {
     uint32_t n_ids;
 } decoder;
 
-/* `prepends`: the normalizer puts U+2581 before each piece of text. */
+/* `prepends`: the normalizer prepends U+2581 to each piece of text. */
 int decoder_open(decoder *d, const json_t *section, const bpe *model, const added_tokens *added, bool prepends,
                  pt_error *e);
 void decoder_close(decoder *d);

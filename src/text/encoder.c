@@ -1,12 +1,12 @@
 /* encoder.c - text → ids, with the scratch memory of one thread.
  *
- *   text ─ parts of at most about 1 MiB (tokenizer_cut) ─ runs of good and of bad UTF-8
+ *   text ─ parts of at most about 1 MiB (tokenizer_cut) ─ runs of valid and of invalid UTF-8
  *        ─ added tokens found in raw text | pieces between them
  *        ─ normalizer ─ added tokens found in normalized text | spans between them
  *        ─ pre-tokenizer ─ words ─ BPE ─ ids
  *
- * Bad UTF-8 parts the text: its bytes become ids by themselves, and what follows goes on as if it had
- * stood behind a cut. Nothing is allocated per word; buffers grow to the longest part. */
+ * Invalid UTF-8 splits the text: its bytes become ids of their own, and the text after them is encoded as after a cut. Nothing is allocated
+ * per word; buffers grow to the longest part. */
 #include "text/buffer.h"
 #include "text/tokenizer_parts.h"
 #include "text/utf8.h"
@@ -20,7 +20,7 @@ struct encoder {
     bpe_scratch model;
     pattern_scratch patterns;
     text_buffer normalized[2];
-    text_buffer *steps; /* of the pre-tokenizer, one each */
+    text_buffer *steps; /* a buffer for each step of the pre-tokenizer */
     bool plain;
     id_list *out;
 };
@@ -63,36 +63,16 @@ static int encode_word(void *context, const char *word, size_t n, pt_error *e)
     return bpe_word(&c->t->model, &c->model, word, n, c->out, e);
 }
 
-/* A piece between added tokens found in raw text. */
-static int encode_piece(encoder *c, const char *text, size_t n, span_start start, pt_error *e)
-{
-    const tokenizer *t = c->t;
-    pre_run run = {&t->pre, &c->patterns, c->steps, encode_word, c};
-    token_search search = {0};
-    if (n == 0)
-        return 0;
-    int status = normalizer_run(&t->normalizer, &c->patterns, c->normalized, text, n, start != START_CONTINUES, &text,
-                                &n, e);
-    for (size_t done = 0; !status; start = START_INSIDE) {
-        const added_token *token = token_set_next(&t->added.normalized, text, n, c->plain, &search);
-        status = pretokenizer_run(&run, text + done, (token ? search.start : n) - done, start, e);
-        if (!token)
-            break;
-        if (!status)
-            status = id_list_push(c->out, token->id, e);
-        done = search.at;
-    }
-    return status;
-}
+typedef int span_encoder(encoder *c, const char *text, size_t n, span_start start, pt_error *e);
 
-/* A run of well-formed UTF-8. */
-static int encode_text(encoder *c, const char *text, size_t n, span_start start, pt_error *e)
+/* Encodes a text: the tokens of `set` in it by their ids, the spans between them by `encode`. */
+static int encode_around(encoder *c, const token_set *set, const char *text, size_t n, span_start start, span_encoder *encode, pt_error *e)
 {
     token_search search = {0};
     int status = 0;
     for (size_t done = 0; !status; start = START_INSIDE) {
-        const added_token *token = token_set_next(&c->t->added.raw, text, n, c->plain, &search);
-        status = encode_piece(c, text + done, (token ? search.start : n) - done, start, e);
+        const added_token *token = token_set_next(set, text, n, c->plain, &search);
+        status = encode(c, text + done, (token ? search.start : n) - done, start, e);
         if (!token)
             break;
         if (!status)
@@ -102,7 +82,28 @@ static int encode_text(encoder *c, const char *text, size_t n, span_start start,
     return status;
 }
 
-/* A run of bytes that are not UTF-8, at `offset` of the caller's text. */
+static int encode_words(encoder *c, const char *text, size_t n, span_start start, pt_error *e)
+{
+    const pre_run run = {&c->t->pre, &c->patterns, c->steps, encode_word, c};
+    return pretokenizer_run(&run, text, n, start, e);
+}
+
+/* Encodes a piece between added tokens in raw text. */
+static int encode_piece(encoder *c, const char *text, size_t n, span_start start, pt_error *e)
+{
+    if (n == 0)
+        return 0;
+    int status = normalizer_run(&c->t->normalizer, &c->patterns, c->normalized, text, n, start != START_CONTINUES, &text, &n, e);
+    return status ? status : encode_around(c, &c->t->added.normalized, text, n, start, encode_words, e);
+}
+
+/* Encodes a run of well-formed UTF-8. */
+static int encode_text(encoder *c, const char *text, size_t n, span_start start, pt_error *e)
+{
+    return encode_around(c, &c->t->added.raw, text, n, start, encode_piece, e);
+}
+
+/* Encodes a run of bytes that are not UTF-8, at `offset` in the caller's text. */
 static int encode_bytes(encoder *c, const char *bytes, size_t n, size_t offset, pt_error *e)
 {
     const bpe *model = &c->t->model;
@@ -140,7 +141,7 @@ static int encode_part(encoder *c, const char *text, size_t n, size_t offset, sp
     return status;
 }
 
-/* Gives back what an unusually long part has made grow. */
+/* Frees buffers that an unusually long part has enlarged. */
 static void trim(encoder *c)
 {
     for (int i = 0; i < 2; i++)

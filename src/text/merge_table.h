@@ -1,6 +1,5 @@
-/* merge_table.h - (left id, right id) -> a 64-bit value: open addressing, linear probing, 16 bytes an
- * entry. Holds the merges of a BPE (rank and id of the result) and the pairs of characters that some
- * merge can join. */
+/* merge_table.h - a hash table from (left id, right id) to a 64-bit value: open addressing, linear probing, 16 bytes per entry. It has the
+ * merges of a BPE (rank and id of the result), and the pairs of characters that some merge can join. */
 #ifndef PT_MERGE_TABLE_H
 #define PT_MERGE_TABLE_H
 
@@ -19,7 +18,7 @@ typedef struct merge_table {
 } merge_table;
 
 int merge_table_init(merge_table *t, size_t n_pairs, pt_error *e); /* room for n_pairs */
-void merge_table_put(merge_table *t, uint32_t left, uint32_t right, uint64_t value); /* the last one stays */
+void merge_table_put(merge_table *t, uint32_t left, uint32_t right, uint64_t value); /* replaces an existing value */
 void merge_table_free(merge_table *t);
 
 static inline merge_entry *merge_table_slot(const merge_table *t, uint32_t left, uint32_t right)

@@ -1,7 +1,7 @@
-/* normalizer.h - the `normalizer` section: what happens to a text before it is cut into words.
+/* normalizer.h - the `normalizer` section: how a text is changed before it is split into words.
  *
- * A list of steps, each from one buffer into another. Kept small: the forms of Unicode normalization,
- * Lowercase, Strip, Prepend, Replace, and sequences of them. Others are refused by name. */
+ * A list of steps, each from one buffer to another: Unicode normalization forms, Lowercase, Strip, Prepend, Replace, and sequences of them.
+ * Other types are refused by name. */
 #ifndef PT_NORMALIZER_H
 #define PT_NORMALIZER_H
 
@@ -28,8 +28,7 @@ int normalizer_open(normalizer *n, const json_t *section, pt_error *e); /* NULL 
 void normalizer_close(normalizer *n);
 bool normalizer_prepends(const normalizer *n);
 
-/* *out points into `text` or into one of the two buffers. `prepend` false: steps that put something in
- * front are left out, because the text goes on from an earlier part. */
+/* *out points into `text` or one of the two buffers. `prepend` false: skips Prepend steps, because the text continues an earlier part. */
 int normalizer_run(const normalizer *n, pattern_scratch *s, text_buffer buffers[2], const char *text, size_t n_bytes,
                    bool prepend, const char **out, size_t *n_out, pt_error *e);
 

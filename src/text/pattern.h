@@ -1,8 +1,8 @@
-/* pattern.h - what normalizers and pre-tokenizers search for: a literal string or a regular expression.
+/* pattern.h - a literal string or a regular expression that normalizers and pre-tokenizers search for.
  *
- * tokenizer.json holds expressions in Oniguruma's syntax; they are run by PCRE2. Both agree on nearly
- * everything that pre-tokenizers use; pattern.c rewrites what means something else (\s, \w, \h, \u) and
- * refuses what it cannot (nested classes, && ...), so that an expression is never silently another. */
+ * Expressions in tokenizer.json have Oniguruma's syntax; PCRE2 runs them. The two agree on nearly everything that pre-tokenizers use.
+ * pattern_translate.c rewrites what PCRE2 understands differently (\s, \w, \h, \u), and refuses what it cannot rewrite (nested classes, &&
+ * ...), so that no expression silently changes its meaning. */
 #ifndef PT_PATTERN_H
 #define PT_PATTERN_H
 
@@ -11,12 +11,12 @@
 #include <jansson.h>
 
 typedef struct pattern {
-    struct pcre2_real_code_8 *code; /* NULL: `literal` is searched for */
-    bool compiled;                  /* to machine code */
+    struct pcre2_real_code_8 *code; /* NULL: search for `literal` */
+    bool compiled;                  /* by the JIT */
     text_buffer literal;
 } pattern;
 
-typedef struct pattern_scratch { /* of one thread, for any pattern */
+typedef struct pattern_scratch { /* per thread, for any pattern */
     struct pcre2_real_match_data_8 *match;
     struct pcre2_real_match_context_8 *context;
     struct pcre2_real_jit_stack_8 *stack;
@@ -35,7 +35,7 @@ void pattern_scratch_free(pattern_scratch *s);
 typedef struct pattern_search {
     size_t at;               /* where the next search starts */
     bool started;
-    size_t previous_end;     /* of the last match; an empty match right there is skipped */
+    size_t previous_end;     /* of the previous match; an empty match there is skipped */
     size_t match, match_end; /* the match found */
 } pattern_search;
 

@@ -1,7 +1,7 @@
 /* pattern_translate.c - Oniguruma (Ruby syntax, UTF-8) → PCRE2 (UTF, UCP, MULTILINE, newline = LF).
  *
  *   \p{L} and other general categories: Hugging Face tokenizers know Unicode 16, the PCRE2 of most systems
- *                Unicode 14                                     → a class with what has come since
+ *                Unicode 14                                     → a class with what was added since
  *   \s \S        White_Space; PCRE2's has U+180E besides         → a class
  *   \w \W \b \B  Alphabetic, marks, Nd, Pc; PCRE2's is L, N, _   → a class, lookarounds
  *   \h           a hexadecimal digit, not horizontal space       → a class
@@ -38,7 +38,7 @@ static int refuse(const translation *t, const char *what)
                    t->where, what, t->at, (int)(t->n < 200 ? t->n : 200), t->regex);
 }
 
-/* Puts the items of a class: a general category ("L", "Lu") in the Unicode version of the tokenizers. */
+/* Appends class items for a general category ("L", "Lu") in the Unicode version of Hugging Face tokenizers. */
 static int put_category(translation *t, const char *category, size_t n)
 {
     char text[64];
@@ -59,7 +59,7 @@ static int put_category(translation *t, const char *category, size_t n)
     return status;
 }
 
-/* The items of \w. */
+/* Appends class items for \w. */
 static int put_words(translation *t)
 {
     static const char *const categories[] = {"L", "M", "Nd", "Nl", "Pc"};
@@ -69,7 +69,7 @@ static int put_words(translation *t)
     return status;
 }
 
-/* Puts text in which "W" stands for the items of \w. */
+/* Appends text in which "W" stands for the class items of \w. */
 static int put_with_words(translation *t, const char *text)
 {
     int status = 0;
@@ -83,7 +83,7 @@ static bool next_is(const translation *t, size_t offset, char c)
     return t->at + offset < t->n && t->regex[t->at + offset] == c;
 }
 
-/* Copies n bytes of the source as they are. */
+/* Copies n bytes of the source unchanged. */
 static int copy(translation *t, size_t n)
 {
     if (n > t->n - t->at)
@@ -105,7 +105,7 @@ static int translate_code_point(translation *t)
     return status ? status : put(t, "}");
 }
 
-/* \p{L}, \p{Lu}, \pL, \P{L}: a category; other properties (scripts ...) as they are. */
+/* \p{L}, \p{Lu}, \pL, \P{L}: a category; other properties (scripts ...) are copied. */
 static int translate_property(translation *t)
 {
     const char *name = t->regex + t->at + 2;

@@ -52,7 +52,7 @@ static int read_cls_sep(const json_t *section, post_processor *w, pt_error *e)
     return status ? status : read_id(json_array_get(json_object_get(section, "sep"), 1), &w->after, e);
 }
 
-/* Puts the new ids around those that are there: steps of a Sequence wrap what the earlier ones made. */
+/* Puts the ids of a step around those of the earlier steps of a Sequence. */
 static int wrap(post_processor *p, post_processor *w, pt_error *e)
 {
     int status = id_list_append(&w->before, &p->before, e);
@@ -68,7 +68,7 @@ static int read_section(post_processor *p, const json_t *section, pt_error *e)
 {
     const json_t *type = json_object_get(section, "type");
     const char *name = json_is_string(type) ? json_string_value(type) : "(none)";
-    post_processor w = {0}; /* what this step adds */
+    post_processor w = {0}; /* the ids that this step adds */
     int status = 0;
     if (strcmp(name, "Sequence") == 0) {
         const json_t *list = json_object_get(section, "processors");

@@ -1,7 +1,6 @@
-/* post_processor.h - the `post_processor` section: ids that are put before and after a text.
+/* post_processor.h - the `post_processor` section: ids before and after a text.
  *
- * Of a template only its form for one text is used. ByteLevel post-processors change offsets, which
- * nobody here asks for. */
+ * Only a template's form for a single text is used. ByteLevel post-processors only change offsets, which are not used here. */
 #ifndef PT_POST_PROCESSOR_H
 #define PT_POST_PROCESSOR_H
 

@@ -11,7 +11,7 @@ typedef struct span {
 
 static int run_steps(const pre_run *run, size_t step, const char *text, size_t n, span_start start, pt_error *e);
 
-/* What a split has found so far and not yet handed on: one span, as the next may be joined to it. */
+/* A split holds back one span, because the next may be joined to it. */
 typedef struct splitter {
     const pre_run *run;
     size_t next_step;

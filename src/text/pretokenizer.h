@@ -1,12 +1,12 @@
-/* pretokenizer.h - the `pre_tokenizer` section: cutting a normalized text into words.
+/* pretokenizer.h - the `pre_tokenizer` section: splits a normalized text into words.
  *
- * Whatever the file says becomes a list of steps of three kinds. Each takes one span of text and hands
- * one or more to the next step; the last hands words to the caller. Nothing is collected in between:
+ * The section becomes a list of steps of three kinds. Each takes one span of text and passes one or more to the next step, without
+ * collecting them; the last step passes words to the caller:
  *
  *   "Ab 12"  --split \p{N}-->  "Ab "  --split gpt2-->  "Ab" -> word, " " -> word
  *                              "1"    ...
  *
- * Where a span starts matters to the steps that put a space in front of it (enum span_start). */
+ * A step that prepends a space needs to know where the span starts (span_start). */
 #ifndef PT_PRETOKENIZER_H
 #define PT_PRETOKENIZER_H
 
@@ -14,8 +14,8 @@
 
 typedef enum span_start {
     START_OF_TEXT,
-    START_INSIDE,  /* of a span after a cut or after an added token */
-    START_CONTINUES /* the text before it was handed over earlier: nothing is put in front */
+    START_INSIDE,  /* after a cut or an added token */
+    START_CONTINUES /* continues an earlier call: nothing is prepended */
 } span_start;
 
 typedef enum split_behavior {
@@ -25,7 +25,7 @@ typedef enum split_behavior {
 typedef enum pre_kind { PRE_SPLIT, PRE_METASPACE, PRE_PREFIX_SPACE } pre_kind;
 typedef enum prepend_scheme { PREPEND_ALWAYS, PREPEND_FIRST, PREPEND_NEVER } prepend_scheme;
 
-/* Where a split surely cuts, whatever stands around (see cut.c). */
+/* Where a split always splits, whatever the context (see cut.c). */
 typedef enum split_cuts { CUTS_UNKNOWN, CUTS_NUMBERS, CUTS_WORDS } split_cuts;
 
 typedef struct pre_step {
@@ -42,16 +42,16 @@ typedef struct pre_step {
 typedef struct pretokenizer {
     pre_step *steps;
     size_t n;
-    bool byte_level; /* words go to the BPE as bytes */
+    bool byte_level; /* the BPE gets words as bytes */
 } pretokenizer;
 
 typedef int (*word_function)(void *context, const char *word, size_t n, pt_error *e);
 
-/* One call's surroundings: scratch of this thread, and who takes the words. */
+/* The state of one call: the thread's scratch memory, and the callback for words. */
 typedef struct pre_run {
     const pretokenizer *pre;
     pattern_scratch *patterns;
-    text_buffer *buffers; /* one a step */
+    text_buffer *buffers; /* one per step */
     word_function word;
     void *context;
 } pre_run;

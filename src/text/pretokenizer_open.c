@@ -7,8 +7,8 @@
 
 #include <stdlib.h>
 
-/* Expressions of which it is known where they never make a word: between a visible character and the
- * space after it, and between a visible character's line end and the letter that follows. */
+/* Expressions known never to match across two places: between a visible character and the space after it, and between a line end after a
+ * visible character and the letter that follows. */
 #define GPT2_WORDS "'s|'t|'re|'ve|'m|'ll|'d| ?\\p{L}+| ?\\p{N}+| ?[^\\s\\p{L}\\p{N}]+|\\s+(?!\\S)|\\s+"
 #define DIGITS_WORDS(digits)                                                                                           \
     "(?i:'s|'t|'re|'ve|'m|'ll|'d)|[^\\r\\n\\p{L}\\p{N}]?\\p{L}+|" digits "| ?[^\\s\\p{L}\\p{N}]+[\\r\\n]*|"            \
@@ -128,7 +128,7 @@ static int read_metaspace(pretokenizer *p, const json_t *section, pt_error *e)
         return 0;
     char text[sizeof step->mark];
     const size_t length = step->n_mark;
-    memcpy(text, step->mark, length); /* add_step() moves the steps */
+    memcpy(text, step->mark, length); /* copied because add_step() may move the steps */
     pre_step *cut = add_step(p, PRE_SPLIT, e);
     if (!cut)
         return PT_FAILED;

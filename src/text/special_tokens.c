@@ -1,6 +1,6 @@
-/* special_tokens.c - which id ends a text: no part of tokenizer.json says it, four other files may. What is put around a text,
- * tokenizer.json's template says alone: Transformers drops add_bos_token and add_eos_token of tokenizer_config.json where there is a
- * tokenizer.json (its 5.24 was run; 4.x let them count for Llama's class). */
+/* special_tokens.c - finds the id that ends a text. tokenizer.json does not say; four other files may. The ids around a text come from
+ * tokenizer.json's template alone: Transformers 5.24 ignores add_bos_token and add_eos_token of tokenizer_config.json if there is a
+ * tokenizer.json (4.x respects them for Llama's class). */
 #include "base/json.h"
 #include "text/tokenizer_parts.h"
 
@@ -13,8 +13,8 @@ static int64_t find_named(const tokenizer *t, const json_t *value)
     return json_is_string(name) ? tokenizer_find(t, json_string_value(name)) : -1;
 }
 
-/* An id, or a list of which the first counts. One that no token has, such as a default of the architecture beside a smaller vocabulary,
- * ends no text, nor does what is no number (config.json's reader tells of that). */
+/* Reads an id, or the first of a list. An id without a token, such as the architecture's default with a smaller vocabulary, is ignored; so
+ * is a value that is not a number, which config.json's reader reports. */
 static void find_numbered(const tokenizer *t, const json_source *file, int64_t *id)
 {
     const json_t *value = json_object_get(file->object, "eos_token_id"), *first = json_is_array(value) ? json_array_get(value, 0) : value;

@@ -26,7 +26,7 @@ int string_table_init(string_table *t, uint32_t n_ids, pt_error *e)
     return 0;
 }
 
-/* The slot where the string is, or the empty one where it belongs. */
+/* The string's slot, or the empty slot where it would go. */
 static size_t find_slot(const string_table *t, const char *s, size_t n)
 {
     size_t slot = hash_bytes(s, n) & t->mask;

@@ -1,7 +1,7 @@
 /* tokenizer.h - text <-> token ids, from a Hugging Face tokenizer.json.
  *
  * A `tokenizer` is immutable once open and may be shared by threads. An `encoder` holds the
- * scratch memory and the word cache of one thread; its memory stays bounded whatever it is fed.
+ * scratch memory and the word cache of one thread; its memory is bounded for any input.
  */
 #ifndef PT_TOKENIZER_H
 #define PT_TOKENIZER_H
@@ -32,41 +32,39 @@ int tokenizer_open_memory(const char *name, const char *json, size_t n, tokenize
 void tokenizer_close(tokenizer *t);
 
 uint32_t tokenizer_vocab_size(const tokenizer *t);  /* highest id + 1, added tokens included */
-int64_t tokenizer_bos(const tokenizer *t);          /* id that the template puts first, or -1 */
+int64_t tokenizer_bos(const tokenizer *t);          /* the id that the template puts first, or -1 */
 int64_t tokenizer_eos(const tokenizer *t);          /* from tokenizer_config.json / special_tokens_map.json /
                                                        generation_config.json / config.json; -1: none known */
-int64_t tokenizer_unknown(const tokenizer *t);      /* id of text that has no token, or -1: such text has none, or bytes have tokens */
+int64_t tokenizer_unknown(const tokenizer *t);      /* the id for text without a token; -1: such text is dropped, or encoded as bytes */
 bool tokenizer_template_adds_bos(const tokenizer *t);
-size_t tokenizer_template_after(const tokenizer *t); /* how many ids it puts behind a text */
-bool tokenizer_has_id(const tokenizer *t, uint32_t id); /* false of a gap in the vocabulary, and beyond its end */
-int64_t tokenizer_find(const tokenizer *t, const char *token); /* id of a token as spelt in the file, or -1 */
+size_t tokenizer_template_after(const tokenizer *t); /* the number of ids that it puts after a text */
+bool tokenizer_has_id(const tokenizer *t, uint32_t id); /* false for gaps in the vocabulary and past its end */
+int64_t tokenizer_find(const tokenizer *t, const char *token); /* the id of a token as spelled in the file, or -1 */
 
 int encoder_open(const tokenizer *t, encoder **out, pt_error *e);
 void encoder_close(encoder *c);
 
-enum { ENCODE_TEMPLATE = 1, /* add what the post-processor adds (BOS ...) */
+enum { ENCODE_TEMPLATE = 1, /* add the ids of the post-processor (BOS ...) */
        ENCODE_PLAIN = 2,    /* do not recognise special tokens in the text */
-       ENCODE_CONTINUES = 4 /* `text` is what follows a cut (tokenizer_cut): no leading space is added */ };
-/* Appends the ids of text[0 .. n_bytes) to `out`. Bad UTF-8: encoded as bytes where the tokenizer
- * can, else an error with the byte offset. */
+       ENCODE_CONTINUES = 4 /* `text` follows a cut (tokenizer_cut): no leading space is added */ };
+/* Appends the ids of text[0 .. n_bytes) to `out`. Invalid UTF-8 is encoded as bytes if the tokenizer can; otherwise PT_FAILED, with the
+ * byte offset. */
 int encoder_run(encoder *c, const char *text, size_t n_bytes, unsigned flags, id_list *out, pt_error *e);
 
-/* The first place p in [from, n_bytes] where a text can be cut in two without changing its ids:
- * ids(text) = ids(text[0 .. p)) + ids(text[p .. n_bytes), ENCODE_CONTINUES). n_bytes where there is
- * none. It looks only some bytes to the right of p (the longest added token, at least 8), so that a
- * file can be tokenized in pieces, and by several threads; a place less than that before the end of
- * what is in memory is not reported. */
+/* The first position p in [from, n_bytes] where the text can be split without changing its ids:
+ * ids(text) = ids(text[0 .. p)) + ids(text[p .. n_bytes), ENCODE_CONTINUES). n_bytes if there is none. A file can thus be tokenized in
+ * pieces, and by several threads. Whether p is such a position depends on at most max(longest added token, 8) bytes after it; closer to the
+ * end of the text no position is reported. */
 size_t tokenizer_cut(const tokenizer *t, const char *text, size_t n_bytes, size_t from);
 
-/* Bytes of one id as they stand in a running text (for streaming output); *n_bytes = 0 for an id with
- * no text. `first` says that no id came before, those skipped as special not counted (SentencePiece
- * drops the leading space there). skip_special: special tokens give no bytes. The pointer is valid
- * while the tokenizer is. */
+/* The bytes of one id within a text, for streaming; *n_bytes = 0 for an id without text. `first`: no id came before, except skipped special
+ * ones (SentencePiece drops the leading space of the first). skip_special: special tokens have no bytes. The pointer is valid as long as
+ * the tokenizer. */
 int tokenizer_id_bytes(const tokenizer *t, uint32_t id, bool first, bool skip_special,
                        const char **bytes, size_t *n_bytes, pt_error *e);
 
 /* Appends the text of a whole sequence: the exact inverse of encoder_run without ENCODE_TEMPLATE,
- * byte for byte, where the tokenizer loses nothing (no NFC, no stripped spaces, no unknown token). */
+ * byte for byte, if the tokenizer loses nothing (no NFC, no stripped spaces, no unknown token). */
 int tokenizer_decode(const tokenizer *t, const uint32_t *ids, size_t n_ids, bool skip_special,
                      text_buffer *out, pt_error *e);
 

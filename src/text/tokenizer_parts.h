@@ -1,4 +1,4 @@
-/* tokenizer_parts.h - what a tokenizer is made of; one module each. */
+/* tokenizer_parts.h - the parts of a tokenizer; each is a module. */
 #ifndef PT_TOKENIZER_PARTS_H
 #define PT_TOKENIZER_PARTS_H
 
@@ -11,8 +11,8 @@
 
 typedef enum cut_rule {
     CUT_NOWHERE,
-    CUT_WORDS, /* by a known regular expression */
-    CUT_JOINS  /* where no merge joins */
+    CUT_WORDS, /* at words of a known regular expression */
+    CUT_JOINS  /* where no merge can join */
 } cut_rule;
 
 struct tokenizer {
@@ -24,7 +24,7 @@ struct tokenizer {
     decoder decoder;
     int64_t eos;
     cut_rule cut;
-    uint32_t space; /* CUT_JOINS: the character that a space becomes */
+    uint32_t space; /* CUT_JOINS: the character that replaces a space */
 };
 
 /* cut.c: finds t->cut and t->space. */

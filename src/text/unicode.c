@@ -6,8 +6,8 @@
 #include <stdlib.h>
 #include <utf8proc.h>
 
-/* Characters that every composed text may hold next to any others: what NFC leaves alone, and what
- * neither composes with a character before nor is reordered. A quick test; the rest asks utf8proc. */
+/* Characters that NFC never changes, whatever their neighbours: they neither compose with the previous character nor are reordered. A quick
+ * test; utf8proc decides about all others. */
 static bool is_plain(uint32_t c)
 {
     return c < 0x300 || (c >= 0x4e00 && c <= 0x9fff) || (c >= 0x3041 && c <= 0x3096) || (c >= 0x30a1 && c <= 0x30fa) ||
@@ -69,8 +69,8 @@ static int decompose(const char *text, size_t n, utf8proc_option_t options, code
     return status;
 }
 
-/* Brings n marks into the order of their combining classes; equals stay as they are. One pass a class:
- * an exchange of neighbours would be quadratic in the length of a text of nothing but marks. */
+/* Sorts n marks by their combining classes, stably. One pass per class: exchanging neighbours would be quadratic for a text of only
+ * marks. */
 static int sort_marks(utf8proc_int32_t *marks, size_t n, pt_error *e)
 {
     utf8proc_int32_t *sorted = malloc(n * (sizeof *sorted + 1));
@@ -120,8 +120,8 @@ static int normalize_part(utf8proc_option_t options, const char *text, size_t n,
     return status;
 }
 
-/* An ASCII character never changes what stands before it, so the text falls into parts that start with
- * one; runs of ASCII are copied. */
+/* An ASCII character never combines with the text before it, so the text is normalized in parts that start with one; runs of ASCII are
+ * copied. */
 int unicode_normalize(unicode_form form, const char *text, size_t n, text_buffer *out, pt_error *e)
 {
     static const int options[] = {
@@ -136,7 +136,7 @@ int unicode_normalize(unicode_form form, const char *text, size_t n, text_buffer
             i++;
         size_t ascii = i - start;
         if (i < n && ascii > 0)
-            i = start + --ascii; /* the last one may combine with what follows */
+            i = start + --ascii; /* the last one may combine with the next character */
         int status = text_buffer_append(out, text + start, ascii, e);
         if (status || i == n)
             return status;
@@ -161,7 +161,7 @@ int unicode_lowercase(const char *text, size_t n, text_buffer *out, pt_error *e)
         int status = text_buffer_reserve(out, 8, e);
         if (status)
             return status;
-        if (c == 0x130) { /* I with a dot: the one character whose lower case is two */
+        if (c == 0x130) { /* I with a dot: the only character whose lower case has two code points */
             memcpy(out->bytes + out->n, "i\xcc\x87", 3);
             out->n += 3;
         } else {

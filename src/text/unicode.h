@@ -6,7 +6,7 @@
 
 typedef enum unicode_form { UNICODE_NFC, UNICODE_NFD, UNICODE_NFKC, UNICODE_NFKD } unicode_form;
 
-/* True only if the text is in NFC; may be false for a text that is. */
+/* True only if the text is in NFC; may be false for some texts that are. */
 bool unicode_surely_nfc(const char *text, size_t n);
 int unicode_normalize(unicode_form form, const char *text, size_t n, text_buffer *out, pt_error *e); /* appends */
 int unicode_lowercase(const char *text, size_t n, text_buffer *out, pt_error *e);                    /* appends */
@@ -20,7 +20,7 @@ size_t unicode_spaces_at_start(const char *text, size_t n); /* in bytes */
 size_t unicode_spaces_at_end(const char *text, size_t n);
 uint32_t unicode_last(const char *text, size_t n, unsigned *length); /* last character of n > 0 bytes */
 
-/* Characters that Unicode 15.0 to 16.0 have added, with their general categories. */
+/* The characters that Unicode 15.0 to 16.0 added, with their general categories. */
 typedef struct unicode_range {
     uint32_t first, last;
     char category[3];

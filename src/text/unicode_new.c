@@ -1,6 +1,6 @@
-/* unicode_new.c - what Unicode 15.0, 15.1 and 16.0 have added to 14.0 (UnicodeData.txt): the PCRE2 of the
- * Linux distributions in use knows 14.0, and a pre-tokenizer must tell letters from other characters as
- * the tokenizer's author's did. Format characters are left out: no category of a pattern asks for them. */
+/* unicode_new.c - the characters that Unicode 15.0, 15.1 and 16.0 added to 14.0 (UnicodeData.txt). The PCRE2 of current Linux distributions
+ * has 14.0, and a pre-tokenizer must classify characters as the tokenizer's author's did. Format characters are left out: no pattern uses
+ * their category. */
 #include "text/unicode.h"
 
 static const unicode_range new_ranges[] = {

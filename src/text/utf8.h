@@ -6,8 +6,8 @@
 #include <stdint.h>
 #include <string.h>
 
-/* Bytes of the well-formed sequence at the start of s (1 to 4), or 0 where there is none: overlong
- * forms, surrogates and values past U+10FFFF are not well-formed. */
+/* The length of the well-formed sequence at the start of s (1 to 4), or 0 if it is not well-formed: overlong forms, surrogates and values
+ * past U+10FFFF are not. */
 static inline unsigned utf8_check(const char *s, size_t n)
 {
     const unsigned char *u = (const unsigned char *)s;
@@ -19,7 +19,7 @@ static inline unsigned utf8_check(const char *s, size_t n)
         return 0;
     if (u[0] < 0xe0)
         return (u[1] & 0xc0) == 0x80 ? 2 : 0;
-    unsigned char low = 0x80, high = 0xbf; /* what the second byte may be */
+    unsigned char low = 0x80, high = 0xbf; /* range of the second byte */
     if (u[0] == 0xe0)
         low = 0xa0;
     else if (u[0] == 0xed)
@@ -83,7 +83,7 @@ static inline unsigned utf8_write(uint32_t c, char *s)
     return 4;
 }
 
-/* Bytes before the first one that is not part of well-formed UTF-8. */
+/* The length of the longest well-formed prefix. */
 static inline size_t utf8_valid_prefix(const char *s, size_t n)
 {
     size_t i = 0;
@@ -102,7 +102,7 @@ static inline size_t utf8_valid_prefix(const char *s, size_t n)
 }
 
 /* Byte-level BPE spells each byte as one printable character (Radford et al. 2019): printable Latin-1
- * stands for itself, the 68 other bytes are U+0100 onwards in order. */
+ * stands for itself, and the other 68 bytes are U+0100 onwards, in order. */
 static inline uint32_t byte_to_character(unsigned char b)
 {
     if (b <= 0x20)

@@ -5,7 +5,7 @@
 int word_cache_init(word_cache *c, pt_error *e)
 {
     size_t bytes = 2 * WORD_CACHE_SETS * sizeof *c->entries;
-    c->memory = calloc(1, bytes + 64); /* fresh pages: those never used cost nothing */
+    c->memory = calloc(1, bytes + 64); /* zero pages: unused ones take no memory */
     if (!c->memory)
         return pt_fail(e, PT_FAILED, "no memory for the %zu bytes of a tokenizer's word cache; free some memory", bytes);
     c->entries = (word_entry *)(((uintptr_t)c->memory + 63) & ~(uintptr_t)63);

@@ -1,10 +1,9 @@
-/* word_cache.h - the ids of words seen lately, of one thread.
+/* word_cache.h - a cache of the ids of recent words, one per thread.
  *
  *   set = hash(word, kind) mod n_sets        a set: 2 entries of 64 bytes, the more recent one first
  *   entry: 24 bytes of word, zero-padded | n_bytes | n_ids, kind | up to 9 ids
  *
- * The size is fixed: a word that comes in pushes the older one of its set out. A longer word, or one of
- * more ids, is not kept. */
+ * The size is fixed: a new word evicts the older one of its set. Words that are longer or have more ids are not cached. */
 #ifndef PT_WORD_CACHE_H
 #define PT_WORD_CACHE_H
 
@@ -23,7 +22,7 @@ typedef struct word_entry {
 
 typedef struct word_cache {
     void *memory;
-    word_entry *entries; /* in memory, on a cache line's start */
+    word_entry *entries; /* in `memory`, aligned to cache lines */
 } word_cache;
 
 typedef struct word_key {
@@ -37,8 +36,7 @@ int word_cache_init(word_cache *c, pt_error *e);
 void word_cache_free(word_cache *c);
 void word_cache_put(word_cache *c, const word_key *key, const uint32_t *ids, size_t n);
 
-/* 1 <= n <= WORD_CACHE_BYTES; reads no byte past s + n. `kind` keeps apart words whose ids were found
- * by different rules. */
+/* 1 <= n <= WORD_CACHE_BYTES; reads no byte past s + n. `kind` separates words whose ids were computed by different rules. */
 static inline word_key word_cache_key(const char *s, size_t n, uint16_t kind)
 {
     word_key k = {{0, 0, 0}, (uint8_t)n, kind, 0};

@@ -1,5 +1,6 @@
 #include "base/rng.h"
 #include "base/units.h"
+#include "seed.h"
 
 #include <math.h>
 #include <setjmp.h>
@@ -8,7 +9,6 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
-#include <time.h>
 
 #include <cmocka.h>
 
@@ -64,8 +64,7 @@ static void what_is_not_a_size_is_refused_by_name(void **state)
 static void a_printed_size_reads_back_within_its_last_digit(void **state)
 {
     (void)state;
-    uint64_t seed = (uint64_t)time(NULL);
-    print_message("seed %llu\n", (unsigned long long)seed);
+    uint64_t seed = test_seed();
     for (uint64_t i = 0; i < 20000; i++) {
         uint32_t w[4];
         rng_words(seed, RNG_TEST, 0, i, w);
@@ -86,8 +85,7 @@ static void a_printed_size_reads_back_within_its_last_digit(void **state)
 static void a_size_that_is_advised_reads_back_without_loss(void **state)
 {
     (void)state;
-    uint64_t seed = (uint64_t)time(NULL);
-    print_message("seed %llu\n", (unsigned long long)seed);
+    uint64_t seed = test_seed();
     for (uint64_t i = 0; i < 20000; i++) {
         uint32_t w[4];
         rng_words(seed, RNG_TEST, 1, i, w);

@@ -6,23 +6,7 @@
 #include "base/units.h"
 #include "io/files.h"
 
-#include "io/scratch.h"
-#include "program.h"
-
-static inline const char *fixture(const char *name)
-{
-    static char path[4][600];
-    static int next;
-    char *p = path[next++ % 4];
-    snprintf(p, 600, "%s/models/%s", PT_FIXTURES, name);
-    return p;
-}
-
-static inline const char *put_text(const char *name, const char *text)
-{
-    scratch_put(name, text, strlen(text));
-    return scratch_path(name);
-}
+#include "cli/files.h"
 
 /* Llama 3 70B's shape. */
 static const char large[] =

@@ -2,24 +2,13 @@
 #ifndef PT_TEST_REFUSAL_H
 #define PT_TEST_REFUSAL_H
 
+#include "cli/files.h"
 #include "io/files.h"
-#include "io/scratch.h"
-
-#include "program.h"
 
 #include <dirent.h>
 #include <sys/stat.h>
 
 /* ---- running ---- */
-
-static inline const char *fixture(const char *name)
-{
-    static char paths[4][512];
-    static int next;
-    char *p = paths[next++ % 4];
-    snprintf(p, 512, "%s/models/%s", PT_FIXTURES, name);
-    return p;
-}
 
 /* The last line of what the program said, and the only one of its kind; notes and the summary of the run may come before. */
 static inline const char *last_sentence(const char *text, const char *name)
@@ -68,12 +57,6 @@ static inline int run_program(words args)
 }
 
 /* ---- files ---- */
-
-static inline const char *put_text(const char *name, const char *text)
-{
-    scratch_put(name, text, strlen(text));
-    return scratch_path(name);
-}
 
 /* A copy of a fixture's folder, to be damaged. */
 static inline const char *copy_model(const char *name)

@@ -10,7 +10,7 @@
 #include <stdio.h>
 
 /* All rows as "LINE:field|field\n", read in pieces of `piece` bytes; or the error. */
-static int read_rows(const char *text, size_t n, size_t piece, bytes *out, pt_error *e)
+static int read_rows(const char *text, size_t n, size_t piece, text_buffer *out, pt_error *e)
 {
     csv_reader c = {.line = 1};
     int rc = 0;
@@ -25,11 +25,11 @@ static int read_rows(const char *text, size_t n, size_t piece, bytes *out, pt_er
         if (rc == 0 && (rc = csv_end(&c, e)) <= 0)
             break;
         char line[24];
-        bytes_append(out, line, (size_t)snprintf(line, sizeof line, "%d:", (int)c.row_line), NULL);
+        text_buffer_append(out, line, (size_t)snprintf(line, sizeof line, "%d:", (int)c.row_line), NULL);
         for (size_t i = 0; i < c.fields_n; i++) {
             const csv_slice s = csv_field(&c, i);
-            bytes_append(out, s.p, s.n, NULL);
-            bytes_append(out, i + 1 < c.fields_n ? "|" : "\n", 1, NULL);
+            text_buffer_append(out, s.p, s.n, NULL);
+            text_buffer_append(out, i + 1 < c.fields_n ? "|" : "\n", 1, NULL);
         }
         if (at == n && c.state == CSV_START && c.done && csv_end(&c, e) == 0)
             break;
@@ -41,25 +41,25 @@ static int read_rows(const char *text, size_t n, size_t piece, bytes *out, pt_er
 static void reads_as(const char *text, const char *want)
 {
     for (size_t piece = 1; piece < 9; piece++) {
-        bytes out = {0};
+        text_buffer out = {0};
         pt_error e = {0};
         if (read_rows(text, strlen(text), piece, &out, &e))
             fail_msg("%s", e.text);
-        bytes_append(&out, "", 1, NULL);
-        assert_string_equal(out.p, want);
-        free(out.p);
+        text_buffer_append(&out, "", 1, NULL);
+        assert_string_equal(out.bytes, want);
+        text_buffer_free(&out);
     }
 }
 
 static void refused(const char *text, const char *because)
 {
     for (size_t piece = 1; piece < 9; piece++) {
-        bytes out = {0};
+        text_buffer out = {0};
         pt_error e = {0};
         assert_int_equal(read_rows(text, strlen(text), piece, &out, &e), PT_FAILED);
         if (!strstr(e.text, because))
             fail_msg("the message should say \"%s\": %s", because, e.text);
-        free(out.p);
+        text_buffer_free(&out);
     }
 }
 

@@ -7,32 +7,32 @@
 #include <cmocka.h>
 
 #include "base/rng.h"
-#include "data/bytes.h"
 #include "data/documents.h"
+#include "text/buffer.h"
 
 #include "scratch.h"
+#include "seed.h"
 
 #include <fcntl.h>
-#include <time.h>
 
 /* What was read, as "LINE:text|LINE:text|"; NUL bytes as they are. */
 static int log_begin(void *arg, record_place at, pt_error *e)
 {
     char head[32];
-    return bytes_append(arg, head, (size_t)snprintf(head, sizeof head, "%llu:", (unsigned long long)at.line), e);
+    return text_buffer_append(arg, head, (size_t)snprintf(head, sizeof head, "%llu:", (unsigned long long)at.line), e);
 }
 
 static int log_text(void *arg, const char *p, size_t n, uint64_t file_bytes, pt_error *e)
 {
-    return bytes_append(arg, p, n, e);
+    return text_buffer_append(arg, p, n, e);
 }
 
 static int log_end(void *arg, pt_error *e)
 {
-    return bytes_append(arg, "|", 1, e);
+    return text_buffer_append(arg, "|", 1, e);
 }
 
-static int load(const char *path, data_kind kind, bytes *log, pt_error *e)
+static int load(const char *path, data_kind kind, text_buffer *log, pt_error *e)
 {
     const document_sink sink = {log, log_begin, log_text, log_end};
     int fd = open(path, O_RDONLY);
@@ -44,23 +44,23 @@ static int load(const char *path, data_kind kind, bytes *log, pt_error *e)
 
 static void reads_as(data_kind kind, const char *file, const char *want)
 {
-    bytes log = {0};
+    text_buffer log = {0};
     pt_error e = {0};
     if (load(scratch_text("good", file), kind, &log, &e) < 0)
         fail_msg("%s", e.text);
     assert_int_equal(log.n, strlen(want));
-    assert_memory_equal(log.p, want, log.n);
-    free(log.p);
+    assert_memory_equal(log.bytes, want, log.n);
+    text_buffer_free(&log);
 }
 
 static void refused(data_kind kind, const char *file, const char *because)
 {
-    bytes log = {0};
+    text_buffer log = {0};
     pt_error e = {0};
     assert_int_equal(load(scratch_text("bad", file), kind, &log, &e), PT_FAILED);
     if (!strstr(e.text, because) || !strstr(e.text, "/bad: "))
         fail_msg("the message should name the file and say \"%s\": %s", because, e.text);
-    free(log.p);
+    text_buffer_free(&log);
 }
 
 static void a_txt_is_one_document_byte_for_byte(void **state)
@@ -88,11 +88,11 @@ static void a_json_array_has_a_document_an_element(void **state)
 
 static void text_with_a_nul_is_kept_whole(void **state)
 {
-    bytes log = {0};
+    text_buffer log = {0};
     assert_int_equal(load(scratch_text("nul", "{\"text\": \"a\\u0000b\"}"), DATA_JSONL, &log, NULL), 0);
     assert_int_equal(log.n, 6);
-    assert_memory_equal(log.p, "1:a\0b|", 6);
-    free(log.p);
+    assert_memory_equal(log.bytes, "1:a\0b|", 6);
+    text_buffer_free(&log);
 }
 
 static void records_without_text_say_what_they_have(void **state)
@@ -146,35 +146,34 @@ static void nesting_100000_deep_is_an_error(void **state)
 static void random_records_read_the_same_both_ways(void **state)
 {
     static const char *atoms[] = {"a", "\\\"", "\\\\", "{", "}", "[", "]", ",", " ", "\\n", "é", "日本", "\\ud83d\\ude00"};
-    uint64_t seed = (uint64_t)time(NULL), at = 0;
-    print_message("seed %llu\n", (unsigned long long)seed);
-    bytes lines = {0}, array = {0}, want[2] = {{0}, {0}};
-    bytes_append(&array, "[", 1, NULL);
+    uint64_t seed = test_seed(), at = 0;
+    text_buffer lines = {0}, array = {0}, want[2] = {{0}, {0}};
+    text_buffer_append(&array, "[", 1, NULL);
     for (int r = 0; r < 300; r++) {
-        bytes record = {0};
-        bytes_append(&record, "{\"n\": {\"}\": [1]}, \"text\": \"", 27, NULL);
+        text_buffer record = {0};
+        text_buffer_append(&record, "{\"n\": {\"}\": [1]}, \"text\": \"", 27, NULL);
         for (int k = (int)(rng_uniform(seed, RNG_TEST, 0, at++) * 3000); k > 0; k--) {
             const char *atom = atoms[(int)(rng_uniform(seed, RNG_TEST, 0, at++) * 13)];
-            bytes_append(&record, atom, strlen(atom), NULL);
+            text_buffer_append(&record, atom, strlen(atom), NULL);
         }
-        bytes_append(&record, "\"}", 2, NULL);
-        bytes_append(&lines, record.p, record.n, NULL);
-        bytes_append(&lines, "\n", 1, NULL);
-        bytes_append(&array, r ? ",\n" : "", r ? 2 : 0, NULL);
-        bytes_append(&array, record.p, record.n, NULL);
-        free(record.p);
+        text_buffer_append(&record, "\"}", 2, NULL);
+        text_buffer_append(&lines, record.bytes, record.n, NULL);
+        text_buffer_append(&lines, "\n", 1, NULL);
+        text_buffer_append(&array, r ? ",\n" : "", r ? 2 : 0, NULL);
+        text_buffer_append(&array, record.bytes, record.n, NULL);
+        text_buffer_free(&record);
     }
-    bytes_append(&array, "]", 1, NULL);
+    text_buffer_append(&array, "]", 1, NULL);
     pt_error e = {0};
-    if (load(scratch_write("r.jsonl", lines.p, lines.n), DATA_JSONL, &want[0], &e) < 0 ||
-        load(scratch_write("r.json", array.p, array.n), DATA_JSON, &want[1], &e) < 0)
+    if (load(scratch_write("r.jsonl", lines.bytes, lines.n), DATA_JSONL, &want[0], &e) < 0 ||
+        load(scratch_write("r.json", array.bytes, array.n), DATA_JSON, &want[1], &e) < 0)
         fail_msg("%s", e.text);
     assert_int_equal(want[0].n, want[1].n);
-    assert_memory_equal(want[0].p, want[1].p, want[0].n);
-    free(lines.p);
-    free(array.p);
-    free(want[0].p);
-    free(want[1].p);
+    assert_memory_equal(want[0].bytes, want[1].bytes, want[0].n);
+    text_buffer_free(&lines);
+    text_buffer_free(&array);
+    text_buffer_free(&want[0]);
+    text_buffer_free(&want[1]);
 }
 
 int main(void)

@@ -7,17 +7,17 @@
 #include <cmocka.h>
 
 #include "base/rng.h"
-#include "data/bytes.h"
 #include "data/dataset.h"
 #include "data/documents.h"
+#include "text/buffer.h"
 
 #include "scratch.h"
+#include "seed.h"
 
 #include <errno.h>
 #include <fcntl.h>
 #include <stdbool.h>
 #include <sys/syscall.h>
-#include <time.h>
 
 enum { N = 40000, T = 16, VOCAB = 65536 };
 
@@ -114,8 +114,7 @@ static void transfers_in_bits_and_interruptions_change_nothing(void **state)
         clear_cache();
         fault.on = fault.bits = true;
         fault.error = 0;
-        fault.seed = (uint64_t)time(NULL) + (uint64_t)round;
-        print_message("seed %llu\n", (unsigned long long)fault.seed);
+        fault.seed = test_seed() + (uint64_t)round;
         if (open_folder(&d, &e) < 0)
             fail_msg("%s", e.text);
         check_and_close(d);
@@ -183,7 +182,7 @@ static int ignore_begin(void *arg, record_place at, pt_error *e)
 }
 static int keep_text(void *arg, const char *p, size_t n, uint64_t file_bytes, pt_error *e)
 {
-    return bytes_append(arg, p, n, e);
+    return text_buffer_append(arg, p, n, e);
 }
 static int ignore_end(void *arg, pt_error *e)
 {
@@ -195,15 +194,15 @@ static void documents_survive_short_reads(void **state)
     static const char record[] = "{\"text\": \"some text, \\\"quoted\\\"\"}";
     static const data_kind kinds[] = {DATA_JSONL, DATA_JSON};
     for (int k = 0; k < 2; k++) {
-        bytes file = {0}, text = {0};
-        bytes_append(&file, "[", (size_t)k, NULL);
+        text_buffer file = {0}, text = {0};
+        text_buffer_append(&file, "[", (size_t)k, NULL);
         for (int i = 0; i < 500; i++) {
-            bytes_append(&file, k && i ? "," : "", k && i, NULL);
-            bytes_append(&file, record, sizeof record - 1, NULL);
-            bytes_append(&file, "\n", 1, NULL);
+            text_buffer_append(&file, k && i ? "," : "", k && i, NULL);
+            text_buffer_append(&file, record, sizeof record - 1, NULL);
+            text_buffer_append(&file, "\n", 1, NULL);
         }
-        bytes_append(&file, "]", (size_t)k, NULL);
-        int fd = open(scratch_write("short", file.p, file.n), O_RDONLY);
+        text_buffer_append(&file, "]", (size_t)k, NULL);
+        int fd = open(scratch_write("short", file.bytes, file.n), O_RDONLY);
         const document_sink sink = {&text, ignore_begin, keep_text, ignore_end};
         fault.on = fault.bits = true;
         fault.error = 0;
@@ -211,8 +210,8 @@ static void documents_survive_short_reads(void **state)
         fault.on = false;
         assert_int_equal(text.n, 500 * strlen("some text, \"quoted\""));
         close(fd);
-        free(file.p);
-        free(text.p);
+        text_buffer_free(&file);
+        text_buffer_free(&text);
     }
 }
 

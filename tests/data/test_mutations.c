@@ -13,9 +13,9 @@
 #undef LLVMFuzzerTestOneInput
 #define LLVMFuzzerTestOneInput fuzz_ids
 #include "../../fuzz/fuzz_ids.c"
+#include "seed.h"
 #undef LLVMFuzzerTestOneInput
 
-#include <time.h>
 
 enum { RUNS = 20000, SIZE = 2048 };
 
@@ -89,8 +89,7 @@ static void mutated_token_files_are_read_or_refused(void **state)
 
 int main(void)
 {
-    seed = (uint64_t)time(NULL);
-    print_message("seed %llu\n", (unsigned long long)seed);
+    seed = test_seed();
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(mutated_jsonl_is_read_or_refused),
         cmocka_unit_test(mutated_json_is_read_or_refused),

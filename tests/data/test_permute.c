@@ -7,10 +7,10 @@
 
 #include "base/rng.h"
 #include "data/permute.h"
+#include "seed.h"
 
 #include <stdlib.h>
 #include <string.h>
-#include <time.h>
 
 static uint64_t seed;
 
@@ -92,8 +92,7 @@ static void the_order_is_the_same_everywhere(void **state)
 
 int main(void)
 {
-    seed = (uint64_t)time(NULL);
-    print_message("seed %llu\n", (unsigned long long)seed);
+    seed = test_seed();
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(every_size_up_to_2000_is_permuted),
         cmocka_unit_test(large_sizes_stay_in_range_and_collide_nowhere),

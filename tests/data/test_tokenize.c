@@ -7,13 +7,13 @@
 
 #include "sanitized.h"
 #include "base/rng.h"
-#include "data/bytes.h"
 #include "data/dataset.h"
 #include "data/tokenize.h"
+#include "text/buffer.h"
 
 #include "scratch.h"
+#include "seed.h"
 
-#include <time.h>
 #include <unistd.h>
 
 static uint64_t seed, drawn;
@@ -26,7 +26,7 @@ static uint32_t draw(uint32_t below)
 /* ---- a small tokenizer: byte-level BPE with the merges of a few words, <bos> and <eos> ---- */
 
 /* The character that stands for a byte in byte-level vocabularies, as UTF-8. */
-static void put_byte(bytes *b, unsigned char c)
+static void put_byte(text_buffer *b, unsigned char c)
 {
     int plain = (c >= '!' && c <= '~') || (c >= 0xA1 && c <= 0xAC) || c >= 0xAE, shift = 0;
     for (int k = 0; k < c && !plain; k++)
@@ -34,21 +34,21 @@ static void put_byte(bytes *b, unsigned char c)
     int point = plain ? c : 256 + shift;
     char utf8[2] = {(char)(0xC0 | point >> 6), (char)(0x80 | (point & 63))};
     if (point == '"' || point == '\\')
-        bytes_append(b, "\\", 1, NULL);
+        text_buffer_append(b, "\\", 1, NULL);
     if (point < 128)
         utf8[0] = (char)point;
-    bytes_append(b, utf8, point < 128 ? 1 : 2, NULL);
+    text_buffer_append(b, utf8, point < 128 ? 1 : 2, NULL);
 }
 
-static void put(bytes *b, const char *text)
+static void put(text_buffer *b, const char *text)
 {
-    bytes_append(b, text, strlen(text), NULL);
+    text_buffer_append(b, text, strlen(text), NULL);
 }
 
 /* Writes tokenizer.json with a vocabulary of 256 bytes, `merges_n` merges, <bos> and <eos>. */
 static void write_tokenizer(const char *folder, const char *pre_tokenizer, const char *const (*merges)[2], int merges_n)
 {
-    bytes b = {0};
+    text_buffer b = {0};
     char number[64], name[128];
     put(&b, "{\"version\":\"1.0\",\"normalizer\":null,\"decoder\":{\"type\":\"ByteLevel\"},\"pre_tokenizer\":");
     put(&b, pre_tokenizer);
@@ -82,10 +82,10 @@ static void write_tokenizer(const char *folder, const char *pre_tokenizer, const
     put(&b, "]}}");
     scratch_folder(folder);
     snprintf(name, sizeof name, "%s/tokenizer.json", folder);
-    scratch_write(name, b.p, b.n);
+    scratch_write(name, b.bytes, b.n);
     snprintf(name, sizeof name, "%s/tokenizer_config.json", folder);
     scratch_text(name, "{\"bos_token\":\"<bos>\",\"eos_token\":\"<eos>\"}");
-    free(b.p);
+    text_buffer_free(&b);
 }
 
 #define BYTE_LEVEL "{\"type\":\"ByteLevel\",\"add_prefix_space\":false,\"trim_offsets\":true,\"use_regex\":true}"
@@ -197,11 +197,11 @@ static void same_as_whole(const tokenizer *t, const char *path, size_t piece, in
 
 static const char *random_text(const char *name, size_t n, const char *const *atoms, uint32_t atoms_n)
 {
-    bytes b = {0};
+    text_buffer b = {0};
     while (b.n < n)
         put(&b, atoms[draw(atoms_n)]);
-    const char *path = scratch_write(name, b.p, b.n);
-    free(b.p);
+    const char *path = scratch_write(name, b.bytes, b.n);
+    text_buffer_free(&b);
     return path;
 }
 
@@ -228,15 +228,15 @@ static void long_runs_are_not_cut_where_it_would_show(void **state)
     tokenizer *t = small_tokenizer("runs", NO_PRE_TOKENIZER);
     const char *path = random_text("runs.txt", 40000, runs, 4);
     same_as_whole(t, path, 1024, 2);
-    bytes b = {0};
+    text_buffer b = {0};
     for (int i = 0; i < 50001; i++)
         put(&b, "a");
-    same_as_whole(t, scratch_write("run.txt", b.p, b.n), 1024, 2); /* nowhere to cut: the piece grows */
-    free(b.p);
+    same_as_whole(t, scratch_write("run.txt", b.bytes, b.n), 1024, 2); /* nowhere to cut: the piece grows */
+    text_buffer_free(&b);
     tokenizer_close(t);
 }
 
-static void put_many(bytes *b, const char *text, int times)
+static void put_many(text_buffer *b, const char *text, int times)
 {
     for (int i = 0; i < times; i++)
         put(b, text);
@@ -248,15 +248,15 @@ static void behind_a_long_line_pieces_are_as_small_as_before_it(void **state)
     enum { WORDS = 40000, LONG = 30000, PIECE = 1024, AT_MOST = 2 * PIECE };
     tokenizer *t = small_tokenizer("long", BYTE_LEVEL);
     for (int place = 0; place < 3; place++) { /* at the start, behind a word, in the middle */
-        bytes b = {0};
+        text_buffer b = {0};
         put_many(&b, "x12 the", place * place * WORDS / 8);
         put_many(&b, "aGVsbG8/", LONG / 8);
         put_many(&b, " the x12", WORDS);
-        const char *path = scratch_write("long.txt", b.p, b.n);
+        const char *path = scratch_write("long.txt", b.bytes, b.n);
         same_as_whole(t, path, PIECE, 2);
         if ((size_t)pieces < (b.n - LONG) / AT_MOST)
             fail_msg("%d pieces of %zu bytes", pieces, b.n);
-        free(b.p);
+        text_buffer_free(&b);
     }
     tokenizer_close(t);
 }
@@ -291,15 +291,15 @@ static void documents_keep_their_bounds_and_order(void **state)
     enum { DOCUMENTS = 9000 };
     static const char *atoms[] = {"the", " the", "a", "\\n", " ", "\\u00e9"};
     tokenizer *t = small_tokenizer("bounds", BYTE_LEVEL);
-    bytes b = {0};
+    text_buffer b = {0};
     for (int k = 0; k < DOCUMENTS; k++) {
         put(&b, "{\"text\": \"");
         for (uint32_t i = k % 1000 == 7 ? 4000 : draw(12); i > 0; i--)
             put(&b, atoms[draw(6)]);
         put(&b, "\"}\n");
     }
-    const char *paths[] = {scratch_write("bounds.jsonl", b.p, b.n)};
-    free(b.p);
+    const char *paths[] = {scratch_write("bounds.jsonl", b.bytes, b.n)};
+    text_buffer_free(&b);
     stream one, many;
     assert_int_equal(tokenize(t, paths, 1, 0, 1, &one, NULL), 0);
     assert_int_equal(tokenize(t, paths, 1, 2000, 4, &many, NULL), 0);
@@ -321,14 +321,14 @@ static void documents_keep_their_bounds_and_order(void **state)
 static void the_first_error_in_the_text_is_the_one_returned(void **state)
 {
     tokenizer *t = small_tokenizer("errors", BYTE_LEVEL);
-    bytes b = {0};
+    text_buffer b = {0};
     char line[64];
     for (int k = 1; k <= 5000; k++) {
         snprintf(line, sizeof line, k == 3001 || k == 4002 ? "{\"txt\": 1}\n" : "{\"text\": \"line %d\"}\n", k);
         put(&b, line);
     }
-    const char *paths[] = {scratch_write("errors.jsonl", b.p, b.n)};
-    free(b.p);
+    const char *paths[] = {scratch_write("errors.jsonl", b.bytes, b.n)};
+    text_buffer_free(&b);
     for (int threads = 1; threads <= 4; threads++) {
         stream s;
         pt_error e = {0};
@@ -384,11 +384,11 @@ static void text_that_gives_nothing_to_train_on_is_refused(void **state)
 static void bytes_that_are_not_utf8_are_named_or_trained_on(void **state)
 {
     tokenizer *t = small_tokenizer("raw", BYTE_LEVEL);
-    bytes b = {0};
+    text_buffer b = {0};
     for (int i = 0; i < 3000; i++)
         put(&b, i % 50 ? "the " : "the\n");
-    b.p[7777] = (char)0xff;
-    const char *path = scratch_write("raw.txt", b.p, b.n);
+    b.bytes[7777] = (char)0xff;
+    const char *path = scratch_write("raw.txt", b.bytes, b.n);
     same_as_whole(t, path, 1024, 2);
     tokenizer_close(t);
     if (access(PT_SHARED_DATA "/checkpoints/TinyStories-656K", R_OK) == 0) {
@@ -400,13 +400,12 @@ static void bytes_that_are_not_utf8_are_named_or_trained_on(void **state)
             fail_msg("the message should name byte 7777: %s", e.text);
         tokenizer_close(t);
     }
-    free(b.p);
+    text_buffer_free(&b);
 }
 
 int main(void)
 {
-    seed = (uint64_t)time(NULL);
-    print_message("seed %llu\n", (unsigned long long)seed);
+    seed = test_seed();
     scratch_make();
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(pieces_of_random_text_give_the_ids_of_the_whole),

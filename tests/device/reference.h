@@ -14,6 +14,7 @@
 #include "base/rng.h"
 #include "sanitized.h"
 #include "test_device.h"
+#include "seed.h"
 
 #include <math.h>
 #include <setjmp.h>
@@ -21,7 +22,6 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
-#include <time.h>
 
 #include <cmocka.h>
 
@@ -68,9 +68,7 @@ static inline bool device_is_cuda(void)
 
 static inline int group_setup(void **state)
 {
-    const char *seed = getenv("PROTRAIN_TEST_SEED");
-    the_test.seed = seed ? strtoull(seed, NULL, 10) : (uint64_t)time(NULL);
-    printf("PROTRAIN_TEST_SEED=%llu\n", (unsigned long long)the_test.seed);
+    the_test.seed = test_seed();
     pt_error e = {0};
     int code = test_device_open(&the_test.device, &e);
     for (int threads = 1; threads <= TEST_THREADS && !code; threads++)

@@ -3,6 +3,7 @@
 #include "device/cpu/isa.h"
 #include "device/cpu/ops.h"
 #include "device/reference.h"
+#include "seed.h"
 
 #include <sys/wait.h>
 #include <unistd.h>
@@ -269,7 +270,6 @@ int main(void)
     const struct CMUnitTest tests[] = {OP_TEST(every_instruction_set_gives_the_same_bits), OP_TEST(rows_are_added_one_by_one),
                                        cmocka_unit_test(tanh_is_within_3e_7_everywhere),
                                        cmocka_unit_test(a_level_that_is_none_is_refused)};
-    the_test.seed = (uint64_t)time(NULL);
-    printf("seed %llu\n", (unsigned long long)the_test.seed);
+    the_test.seed = test_seed();
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

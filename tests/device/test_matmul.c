@@ -6,13 +6,13 @@
 #include "device/cpu/kernels/matmul_tile.h"
 #include "device/cpu/ops.h"
 #include "sanitized.h"
+#include "seed.h"
 
 #include <math.h>
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stdio.h>
 #include <stdlib.h>
-#include <time.h>
 
 #include <cmocka.h>
 
@@ -584,8 +584,7 @@ static void numbers_of_fp32_keep_all_of_their_bits(void **state)
 
 static int print_seed(void **state)
 {
-    seed = (uint64_t)time(NULL) * 1000003u;
-    print_message("seed %llu\n", (unsigned long long)seed);
+    seed = test_seed();
     return 0;
 }
 

@@ -4,11 +4,11 @@
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stddef.h>
-#include <time.h>
 
 #include <cmocka.h>
 
 #include "infer/model_folder.h"
+#include "seed.h"
 
 #define TEMPLATE                                                                                                       \
     "{% for m in messages %}<{{ m.role }}>{{ m.content }}<|endoftext|>{% endfor %}{% if add_generation_prompt "        \
@@ -18,8 +18,7 @@ static const char *folder, *template_file;
 
 static int set_up(void **state)
 {
-    const uint64_t seed = (uint64_t)time(NULL);
-    print_message("seed %llu\n", (unsigned long long)seed);
+    const uint64_t seed = test_seed();
     scratch_make(state);
     folder = strdup(make_model_folder("model", 32, 2, 512, seed));
     scratch_put("template.jinja", TEMPLATE, strlen(TEMPLATE));

@@ -4,19 +4,18 @@
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stddef.h>
-#include <time.h>
 
 #include <cmocka.h>
 
 #include "infer/model_folder.h"
+#include "seed.h"
 
 static uint64_t seed;
 static const char *folder;
 
 static int set_up(void **state)
 {
-    seed = (uint64_t)time(NULL);
-    print_message("seed %llu\n", (unsigned long long)seed);
+    seed = test_seed();
     scratch_make(state);
     folder = strdup(make_model_folder("model", 32, 2, 48, seed));
     return 0;

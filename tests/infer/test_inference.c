@@ -7,12 +7,12 @@
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stddef.h>
-#include <time.h>
 
 #include <cmocka.h>
 
 #include "test_device.h"
 #include "train/fixture.h"
+#include "seed.h"
 
 static double nll_of(const float *logits, int64_t n, int32_t target)
 {
@@ -195,9 +195,8 @@ static void compare_parts(inference *x, const model *m, uint64_t seed)
 
 static void parts_of_any_size_give_the_same_logits(void **state)
 {
-    uint64_t seed = (uint64_t)time(NULL);
+    uint64_t seed = test_seed();
     device *d = open_device();
-    print_message("seed %llu\n", (unsigned long long)seed);
     for (size_t i = 0; i < sizeof configs / sizeof *configs; i++) {
         pt_error e = {0};
         model *m;

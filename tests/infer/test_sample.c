@@ -1,6 +1,7 @@
 #include "infer/sample.h"
 
 #include "base/rng.h"
+#include "seed.h"
 
 #include <math.h>
 #include <setjmp.h>
@@ -8,7 +9,6 @@
 #include <stdbool.h>
 #include <stddef.h>
 #include <stdlib.h>
-#include <time.h>
 
 #include <cmocka.h>
 
@@ -19,8 +19,7 @@ static uint64_t seed;
 
 static int set_up(void **state)
 {
-    seed = (uint64_t)time(NULL);
-    print_message("seed %llu\n", (unsigned long long)seed);
+    seed = test_seed();
     return 0;
 }
 

@@ -2,12 +2,12 @@
 
 #include "base/rng.h"
 #include "text/utf8.h"
+#include "seed.h"
 
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stdlib.h>
 #include <string.h>
-#include <time.h>
 
 #include <cmocka.h>
 
@@ -41,8 +41,7 @@ static void collect(const char *bytes, size_t n, uint64_t seed, text_buffer *out
 
 static void text_cut_anywhere_comes_out_as_it_was(void **state)
 {
-    uint64_t seed = (uint64_t)time(NULL);
-    print_message("seed %llu\n", (unsigned long long)seed);
+    uint64_t seed = test_seed();
     for (uint64_t round = 0; round < 200; round++) {
         char text[400];
         size_t n = 0;

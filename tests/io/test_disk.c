@@ -1,5 +1,6 @@
 #include "base/rng.h"
 #include "io/disk.h"
+#include "seed.h"
 
 #include <errno.h>
 #include <linux/capability.h>
@@ -15,7 +16,6 @@
 #include <sys/stat.h>
 #include <sys/syscall.h>
 #include <sys/wait.h>
-#include <time.h>
 #include <unistd.h>
 
 #include <cmocka.h>
@@ -380,7 +380,7 @@ static void where_no_memory_may_be_locked_there_is_a_disk_all_the_same(void **st
 static int make_folder(void **state)
 {
     (void)state;
-    seed = (uint64_t)time(NULL);
+    seed = test_seed();
     row_make();
     return !mkdtemp(folder);
 }

@@ -3,11 +3,11 @@
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stddef.h>
-#include <time.h>
 
 #include <cmocka.h>
 
 #include "io/mutate.h"
+#include "seed.h"
 
 static void damaged_configs_are_refused_or_readable(void **state)
 {
@@ -18,8 +18,7 @@ static void damaged_configs_are_refused_or_readable(void **state)
     static const char gpt2[] = "{\"model_type\": \"gpt2\", \"n_layer\": 12, \"n_layer\": 1e2, \"\": -0.5}";
     static const char *const seeds[] = {llama, gpt2};
     static const size_t lengths[] = {sizeof llama - 1, sizeof gpt2 - 1};
-    uint64_t seed = (uint64_t)time(NULL);
-    print_message("seed %llu\n", (unsigned long long)seed);
+    uint64_t seed = test_seed();
     mutate_run(seeds, lengths, 2, seed, 50000);
 }
 

@@ -3,11 +3,11 @@
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stddef.h>
-#include <time.h>
 
 #include <cmocka.h>
 
 #include "io/mutate.h"
+#include "seed.h"
 
 #define HEADER "{\"__metadata__\":{\"format\":\"pt\"}," \
     "\"a\":{\"dtype\":\"F32\",\"shape\":[1,2],\"data_offsets\":[0,8]}," \
@@ -24,8 +24,7 @@ static void damaged_files_are_refused_or_readable(void **state)
     assert_int_equal(sizeof HEADER - 1, 0x8e); /* the seeds themselves are good */
     for (int i = 0; i < 3; i++)
         LLVMFuzzerTestOneInput((const uint8_t *)seeds[i], lengths[i]);
-    uint64_t seed = (uint64_t)time(NULL);
-    print_message("seed %llu\n", (unsigned long long)seed);
+    uint64_t seed = test_seed();
     mutate_run(seeds, lengths, 3, seed, 20000);
 }
 

@@ -3,7 +3,6 @@
 #include <stdarg.h>
 #include <stddef.h>
 #include <stdint.h>
-#include <time.h>
 
 #include <cmocka.h>
 
@@ -12,6 +11,7 @@
 
 #include "io/scratch.h"
 #include "profile/root.h"
+#include "seed.h"
 
 #include <math.h>
 #include <sys/resource.h>
@@ -331,8 +331,7 @@ static void this_machine_is_found(void **state)
 
 int main(void)
 {
-    seed = (uint64_t)time(NULL);
-    print_message("seed %llu\n", (unsigned long long)seed);
+    seed = test_seed();
     const struct CMUnitTest tests[] = {
         cmocka_unit_test_setup_teardown(without_groups_memory_is_the_machines, scratch_make, scratch_remove),
         cmocka_unit_test_setup_teardown(the_tightest_group_of_version_2_limits, scratch_make, scratch_remove),

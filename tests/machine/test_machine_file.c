@@ -3,13 +3,13 @@
 #include "base/json.h"
 #include "io/files.h"
 #include "io/mutate.h"
+#include "seed.h"
 
 #include <dirent.h>
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stddef.h>
 #include <stdio.h>
-#include <time.h>
 
 #include <cmocka.h>
 
@@ -125,9 +125,7 @@ static void wrong_shapes_are_refused_by_name(void **state)
 static void damaged_files_are_refused_or_whole(void **state)
 {
     (void)state;
-    const char *given = getenv("PT_TEST_SEED");
-    uint64_t seed = given ? strtoull(given, NULL, 10) : (uint64_t)time(NULL);
-    printf("seed %llu\n", (unsigned long long)seed);
+    uint64_t seed = test_seed();
     const char *seeds[] = {whole};
     size_t lengths[] = {sizeof whole - 1};
     mutate_run(seeds, lengths, 1, seed, 20000);

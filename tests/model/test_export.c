@@ -4,9 +4,9 @@
 #include "io/safetensors.h"
 #include "io/scratch.h"
 #include "model/weights.h"
+#include "seed.h"
 
 #include <math.h>
-#include <time.h>
 
 static uint64_t seed;
 static char room[1 << 20];
@@ -283,8 +283,7 @@ static void a_source_that_fails_leaves_no_file(void **state)
 
 int main(void)
 {
-    seed = (uint64_t)time(NULL);
-    print_message("seed %llu\n", (unsigned long long)seed);
+    seed = test_seed();
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(what_was_read_is_written_back_bit_for_bit),
         cmocka_unit_test(what_is_not_trained_is_copied_bit_for_bit),

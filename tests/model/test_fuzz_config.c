@@ -3,11 +3,11 @@
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stddef.h>
-#include <time.h>
 
 #include <cmocka.h>
 
 #include "io/mutate.h"
+#include "seed.h"
 
 static uint64_t seed;
 
@@ -84,8 +84,7 @@ static void known_keys_with_any_values_are_refused_or_whole(void **state)
 
 int main(void)
 {
-    seed = (uint64_t)time(NULL);
-    print_message("seed %llu\n", (unsigned long long)seed);
+    seed = test_seed();
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(damaged_configs_are_refused_or_whole),
         cmocka_unit_test(known_keys_with_any_values_are_refused_or_whole),

@@ -3,11 +3,11 @@
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stddef.h>
-#include <time.h>
 
 #include <cmocka.h>
 
 #include "io/mutate.h"
+#include "seed.h"
 
 static void damaged_descriptions_are_refused_or_whole(void **state)
 {
@@ -17,8 +17,7 @@ static void damaged_descriptions_are_refused_or_whole(void **state)
     static const char plain[] = "\2{\"quant_type\": \"fp4\", \"blocksize\": 64, \"dtype\": \"float16\", \"shape\": [130, 1]}";
     static const char *const seeds[] = {nested, plain};
     static const size_t lengths[] = {sizeof nested - 1, sizeof plain - 1};
-    const uint64_t seed = (uint64_t)time(NULL);
-    printf("seed %llu\n", (unsigned long long)seed);
+    const uint64_t seed = test_seed();
     for (int i = 0; i < 2; i++)
         assert_int_equal(LLVMFuzzerTestOneInput((const uint8_t *)seeds[i], lengths[i]), 0);
     mutate_run(seeds, lengths, 2, seed, 20000);

@@ -2,9 +2,9 @@
 
 #include "base/rng.h"
 #include "model/weights.h"
+#include "seed.h"
 
 #include <math.h>
-#include <time.h>
 
 static const char gpt2_small[] =
     "{'model_type': 'gpt2', 'n_embd': 64, 'n_layer': 3, 'n_head': 4, 'vocab_size': 301, 'n_positions': 50,"
@@ -217,8 +217,7 @@ static void tensors_and_seeds_differ(void **state)
 
 int main(void)
 {
-    seed = (uint64_t)time(NULL);
-    print_message("seed %llu\n", (unsigned long long)seed);
+    seed = test_seed();
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(each_architecture_starts_by_its_own_rule),
         cmocka_unit_test(numbers_are_those_of_the_c_library),

@@ -7,9 +7,9 @@
 #include "few_bits.h"
 #include "io/safetensors.h"
 #include "model/rows.h"
+#include "seed.h"
 
 #include <math.h>
-#include <time.h>
 
 /* ---- beside bitsandbytes ---- */
 
@@ -194,8 +194,7 @@ static void check_part(const param *p, int k, const float *values, const char *p
 
 static void each_tensor_is_quantized_by_itself_in_the_order_of_its_file(void **state)
 {
-    seed = getenv("PT_TEST_SEED") ? strtoull(getenv("PT_TEST_SEED"), NULL, 10) : (uint64_t)time(NULL);
-    printf("seed %llu\n", (unsigned long long)seed);
+    seed = test_seed();
     for (int turn = 0; turn < 200; turn++) {
         const param p = random_matrix(turn % 2 ? STORAGE_NF4 : STORAGE_INT8);
         model m = {.params_n = 1, .params = (param *)&p};

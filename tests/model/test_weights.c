@@ -4,9 +4,9 @@
 #include "io/safetensors.h"
 #include "io/scratch.h"
 #include "model/weights.h"
+#include "seed.h"
 
 #include <math.h>
-#include <time.h>
 
 static uint64_t seed;
 static char room[1 << 20];
@@ -430,8 +430,7 @@ static void real_checkpoints_are_read(void **state)
 
 int main(void)
 {
-    seed = (uint64_t)time(NULL);
-    print_message("seed %llu\n", (unsigned long long)seed);
+    seed = test_seed();
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(every_element_of_every_fixture_finds_its_place),
         cmocka_unit_test(names_are_those_of_transformers),

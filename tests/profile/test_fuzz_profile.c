@@ -3,11 +3,11 @@
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stddef.h>
-#include <time.h>
 
 #include <cmocka.h>
 
 #include "base/rng.h"
+#include "seed.h"
 
 static uint64_t seed;
 
@@ -39,8 +39,7 @@ static void changed_profiles_are_refused_or_valid(void **state)
 
 int main(void)
 {
-    seed = (uint64_t)time(NULL);
-    print_message("seed %llu\n", (unsigned long long)seed);
+    seed = test_seed();
     const struct CMUnitTest tests[] = {cmocka_unit_test(changed_profiles_are_refused_or_valid)};
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

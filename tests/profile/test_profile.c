@@ -12,6 +12,7 @@
 #include "profile/profile_parts.h"
 #include "profile/support.h"
 #include "report/profile_text.h"
+#include "seed.h"
 
 #include <dirent.h>
 #include <math.h>
@@ -581,8 +582,7 @@ static void damaged_profiles_are_refused_or_valid(void **state)
 
 int main(void)
 {
-    seed = (uint64_t)time(NULL);
-    print_message("seed %llu\n", (unsigned long long)seed);
+    seed = test_seed();
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(every_cost_is_measured_and_nothing_is_left),
         cmocka_unit_test(a_layer_that_saves_a_page_at_every_level_has_its_costs),

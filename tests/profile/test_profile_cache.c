@@ -11,6 +11,7 @@
 #include "profile/lies.h"
 #include "profile/profile_parts.h"
 #include "sanitized.h"
+#include "seed.h"
 
 #include <math.h>
 #include <sys/wait.h>
@@ -425,8 +426,7 @@ static void what_is_kept_and_lies_is_measured_anew(void **state)
 
 int main(void)
 {
-    seed = (uint64_t)time(NULL);
-    print_message("seed %llu\n", (unsigned long long)seed);
+    seed = test_seed();
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(what_was_measured_is_used_again),
         cmocka_unit_test(another_model_of_that_size_and_rows_measures_its_blocks_only),

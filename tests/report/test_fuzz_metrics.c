@@ -3,11 +3,11 @@
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stddef.h>
-#include <time.h>
 
 #include <cmocka.h>
 
 #include "io/mutate.h"
+#include "seed.h"
 
 static void damaged_metrics_and_traces_are_refused_or_make_sense(void **state)
 {
@@ -25,8 +25,7 @@ static void damaged_metrics_and_traces_are_refused_or_make_sense(void **state)
         "4{\"device\": {\"weights\": 1024, \"optimizer\": 4096, \"gradients\": 0, \"activations\": 77, \"workspace\": 5, \"room\": 1}}";
     static const char *const seeds[] = {metrics, trace, memory};
     static const size_t lengths[] = {sizeof metrics - 1, sizeof trace - 1, sizeof memory - 1};
-    uint64_t seed = (uint64_t)time(NULL);
-    print_message("seed %llu\n", (unsigned long long)seed);
+    uint64_t seed = test_seed();
     mutate_run(seeds, lengths, 3, seed, 50000);
 }
 

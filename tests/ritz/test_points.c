@@ -2,6 +2,7 @@
 #include "base/rng.h"
 #include "fixtures/ritz/sobol.h"
 #include "ritz/points.h"
+#include "seed.h"
 
 #include <math.h>
 #include <setjmp.h>
@@ -9,7 +10,6 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
-#include <time.h>
 
 #include <cmocka.h>
 
@@ -238,9 +238,7 @@ static void what_is_not_there_is_refused(void **state)
 
 static int setup(void **state)
 {
-    const char *given = getenv("PT_TEST_SEED");
-    seed = given ? strtoull(given, NULL, 10) : (uint64_t)time(NULL);
-    printf("PT_TEST_SEED=%llu\n", (unsigned long long)seed);
+    seed = test_seed();
     srand((unsigned)seed);
     return 0;
 }

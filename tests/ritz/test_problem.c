@@ -5,11 +5,11 @@
 #include <stdarg.h>
 #include <stddef.h>
 #include <stdio.h>
-#include <time.h>
 
 #include <cmocka.h>
 
 #include "io/mutate.h"
+#include "seed.h"
 
 static void open_text(problem *p, const char *text)
 {
@@ -122,8 +122,7 @@ static void damaged_files_are_refused_or_readable(void **state)
                                  "\"about\": \"\"}";
     static const char *const seeds[] = {first, second};
     static const size_t lengths[] = {sizeof first - 1, sizeof second - 1};
-    const uint64_t seed = (uint64_t)time(NULL);
-    printf("seed %llu\n", (unsigned long long)seed);
+    const uint64_t seed = test_seed();
     mutate_run(seeds, lengths, 2, seed, 40000);
 }
 

@@ -1,13 +1,13 @@
 /* Schedules of Deep Ritz runs: random plans are built and proved, and what is damaged is found. */
 #include "ritz/program.h"
 #include "schedule/check.h"
+#include "seed.h"
 
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
-#include <time.h>
 
 #include <cmocka.h>
 
@@ -161,13 +161,11 @@ static void damaged_schedules_are_found(void **state)
 
 int main(void)
 {
-    const char *given = getenv("PT_TEST_SEED");
-    const unsigned seed = given ? (unsigned)strtoul(given, NULL, 10) : (unsigned)time(NULL);
+    const unsigned seed = (unsigned)test_seed();
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(random_schedules_are_proved),
         cmocka_unit_test(damaged_schedules_are_found),
     };
-    printf("PT_TEST_SEED=%u\n", seed);
     srand(seed);
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

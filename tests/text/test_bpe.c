@@ -2,6 +2,7 @@
 #include "text/support.h"
 
 #include "text/bpe.h"
+#include "seed.h"
 
 static uint64_t seed;
 enum { MAX_TOKENS = 400, MAX_WORD = 600 };
@@ -148,8 +149,7 @@ static void a_very_long_word_is_merged(void **state)
 
 int main(void)
 {
-    seed = (uint64_t)time(NULL);
-    print_message("seed %llu\n", (unsigned long long)seed);
+    seed = test_seed();
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(merges_are_those_of_the_plain_algorithm),
         cmocka_unit_test(a_very_long_word_is_merged),

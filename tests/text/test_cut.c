@@ -1,5 +1,6 @@
 /* Long texts: cut anywhere that tokenizer_cut allows, and with bytes that are not UTF-8. */
 #include "text/support.h"
+#include "seed.h"
 
 static uint64_t seed;
 enum { CAPACITY = 4096 };
@@ -184,8 +185,7 @@ static void a_text_of_megabytes_has_the_ids_of_its_lines(void **state)
 
 int main(void)
 {
-    seed = (uint64_t)time(NULL);
-    print_message("seed %llu\n", (unsigned long long)seed);
+    seed = test_seed();
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(cut_texts_have_the_ids_of_the_whole),
         cmocka_unit_test(texts_without_spaces_can_be_cut_at_their_lines),

@@ -2,6 +2,7 @@
 
 #include "io/mutate.h"
 #include "text/support.h"
+#include "seed.h"
 
 static uint64_t seed;
 
@@ -47,8 +48,7 @@ static void any_text_keeps_its_promises(void **state)
 
 int main(void)
 {
-    seed = (uint64_t)time(NULL);
-    print_message("seed %llu\n", (unsigned long long)seed);
+    seed = test_seed();
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(damaged_files_are_refused_or_encode),
         cmocka_unit_test(any_text_keeps_its_promises),

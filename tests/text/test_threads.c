@@ -1,5 +1,6 @@
 /* One tokenizer, an encoder for each of several threads. */
 #include "text/support.h"
+#include "seed.h"
 
 #include <pthread.h>
 
@@ -56,8 +57,7 @@ static void threads_share_a_tokenizer(void **state)
 
 int main(void)
 {
-    seed = (uint64_t)time(NULL);
-    print_message("seed %llu\n", (unsigned long long)seed);
+    seed = test_seed();
     const struct CMUnitTest tests[] = {cmocka_unit_test(threads_share_a_tokenizer)};
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

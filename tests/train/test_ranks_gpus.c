@@ -11,7 +11,7 @@
 #include "train/checkpoints.h"
 #include "train/same_end.h"
 
-#include "program.h"
+#include "train/group.h"
 #include "test_device.h"
 
 enum { STEPS = 3 };
@@ -113,21 +113,6 @@ static void as_many_gpus_are_taken_as_can_share_the_step(void **state)
     runs("lane", "cuda:0", WORDS("--save-every", "1", "--steps", "1"));
     runs("lane", "auto", WORDS("--resume"));
     ranks_had("lane", WORDS(NULL));
-}
-
-/* The process of a rank. */
-static pid_t rank_of(pid_t launcher, int rank)
-{
-    char path[80];
-    int pid = 0;
-    snprintf(path, sizeof path, "/proc/%d/task/%d/children", (int)launcher, (int)launcher);
-    FILE *f = fopen(path, "r");
-    for (int i = 0; f && i <= rank; i++)
-        if (fscanf(f, "%d", &pid) != 1)
-            pid = 0;
-    if (f)
-        fclose(f);
-    return pid;
 }
 
 static void one_that_is_killed_ends_all_and_other_gpus_go_on(void **state)

@@ -10,9 +10,9 @@
 #include "base/rng.h"
 #include "test_device.h"
 #include "train/fixture.h"
+#include "seed.h"
 
 #include <sys/stat.h>
-#include <time.h>
 
 typedef struct run {
     fixture f;
@@ -58,8 +58,7 @@ static const char *machine_of_a_gpu(void) { return on_gpu() ? PT_FIXTURES "/../.
 static void write_tokens(const char *path, int below)
 {
     static uint16_t ids[20000];
-    uint64_t seed = (uint64_t)time(NULL);
-    printf("seed %llu\n", (unsigned long long)seed);
+    uint64_t seed = test_seed();
     for (size_t i = 0; i < sizeof ids / sizeof *ids; i++)
         ids[i] = (uint16_t)(rng_uniform(seed, RNG_TEST, 0, i) * below);
     write_npy(path, ids, sizeof ids / sizeof *ids);
@@ -152,6 +151,8 @@ static void absurd_options_are_refused(void **state)
     REFUSED(optimizer, (pt_optimizer)7, PT_USAGE, "`optimizer`");
     REFUSED(momentum, 0.9, PT_USAGE, "`momentum`");
     REFUSED(lr_adjust, PT_LR_ADJUST_RMS, PT_USAGE, "`lr_adjust`");
+    REFUSED(lr_adjust, PT_LR_ADJUST_ORIGINAL, PT_USAGE, "`lr_adjust`");
+    REFUSED(lr_adjust, (pt_lr_adjust)4, PT_USAGE, "`lr_adjust`");
     REFUSED(lr_schedule, (pt_lr_schedule)-1, PT_USAGE, "`lr_schedule`");
     REFUSED(save_type, (pt_save_type)4, PT_USAGE, "`save_type`");
     REFUSED(eval_data_n, 1, PT_USAGE, "`eval_data`");

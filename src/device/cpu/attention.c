@@ -1,17 +1,16 @@
-/* attention.c - cuts attention into tiles for the pool.
+/* attention.c - divides attention into tasks for the pool.
  *
- * Many queries: a tile is (sequence, head, 96 or 192 queries). A thread takes all tiles of all heads that read a kv head, whose keys it
- * packs once. The kv heads that are left when each thread has had as many go head by head, or where those are few too tile by tile, the
- * last ones, which see the most keys, first.
+ * Many queries: a tile is (sequence, head, 96 or 192 queries). A task has all tiles of all heads that share a kv head, so that keys are
+ * packed once. The kv heads that cannot be divided evenly among the threads are split by head, or by tile if the heads are few too; the
+ * last tiles, which see the most keys, come first.
  *
- * Few queries (generation): a unit is a sequence with as many of its kv heads as a task's scratch
- * takes (all of them, as a rule), a tile is a part of the keys of a unit. The parts, at most
- * MOST_PARTS and cut by the shape alone, leave partial results in the second half of thread 0's
- * scratch; who finishes the last part of a unit joins them in ascending order.
+ * Few queries (generation): a unit is a sequence with as many of its kv heads as fit a task's scratch (usually all), and a tile is a part
+ * of the unit's keys. There are at most MOST_PARTS parts, and their bounds depend on the shape alone. They write partial results to the
+ * second half of thread 0's scratch; the thread that finishes a unit's last part combines them in ascending order.
  *
- *     | counters: one a unit | unit 0: part 0 rows, part 1 rows ... | unit 1: ... |
+ *     | counters: one per unit | unit 0: part 0 rows, part 1 rows ... | unit 1: ... |
  *
- * Units that do not fit there together go in several runs of the pool.
+ * If the units do not fit there together, the pool runs several times.
  */
 #include "device/cpu/kernels/attention.h"
 #include "device/cpu/ops.h"
@@ -20,14 +19,14 @@
 
 enum { PART_KEYS = ATT_KEYS, MOST_PARTS = 64, MOST_UNITS = 4096 };
 
-/* How heads from `first` on are cut: a task takes `heads` of them, and of the `tiles` of queries of each all or one, `at_once`. */
+/* Tasks of the heads from `first` on: each has `heads` heads and `at_once` of the `tiles` query tiles of each: all, or one. */
 typedef struct forward_job {
     const op_attention *o;
     pool *pool;
     int64_t first, tiles, at_once, heads;
 } forward_job;
 
-/* Less than 3% of the threads' time is lost while the last units are computed, where all take as long. */
+/* If all units take equally long, threads idle for less than 3% of the time at the end. */
 static bool units_keep_busy(int64_t units, int64_t threads)
 {
     return (units + threads - 1) / threads * threads * 32 <= units * 33;
@@ -55,14 +54,14 @@ static void forward_run(void *arg, int64_t index, int thread)
 typedef struct rows_job {
     const op_attention *o;
     pool *pool;
-    int64_t unit_heads, units_per_seq; /* kv heads of a unit (the last of a sequence may have fewer) */
-    int64_t first_unit, parts, rows;   /* rows: of a whole unit */
+    int64_t unit_heads, units_per_seq; /* kv heads of a unit; the last unit of a sequence may have fewer */
+    int64_t first_unit, parts, rows;   /* rows: of a full unit */
     int64_t stride;                    /* floats of a partial row */
     float *partials;
     atomic_int *done;
 } rows_job;
 
-/* Where part `part` of this sequence's visible keys lies. */
+/* Key range of part `part` of the sequence's visible keys. */
 static void rows_part(const rows_job *job, int64_t seq, int64_t part, int64_t *from, int64_t *to)
 {
     const op_attention *o = job->o;
@@ -100,7 +99,7 @@ static void rows_run(void *arg, int64_t tile, int thread)
          job->rows * job->stride);
 }
 
-/* What the rows of one kv head take of ATT_ROW_FLOATS. */
+/* The share of ATT_ROW_FLOATS that the rows of one kv head need. */
 static int64_t row_floats(const op_attention *o)
 {
     int64_t padded = attention_padded(o->dim);

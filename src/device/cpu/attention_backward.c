@@ -1,17 +1,16 @@
-/* attention_backward.c - cuts the backward pass of attention into tiles for the pool.
+/* attention_backward.c - divides the backward pass of attention into tasks for the pool.
  *
- * Two ways that give the same bits (kernels/attention_backward.c says why):
+ * Two ways with the same bits (kernels/attention_backward.c says why):
  *
- *   whole  a task is (sequence, kv head): it sweeps all queries of its heads, adds to dk and dv of
- *          the whole sequence in its scratch, or where that is too small in the op's sums, and stores dq on the way. Five
- *          matmuls a tile.
- *   split  first (sequence, kv head, span of keys) for dk and dv, then (sequence, head, a tile of queries)
- *          for dq: many tasks, at the price of computing the scores twice. Seven matmuls a tile.
+ *   whole  a task is (sequence, kv head). It goes over all queries of its heads, accumulates dk and dv of the whole sequence in its
+ *          scratch, or in the op's sums if the scratch is too small, and stores dq. Five matmuls per tile.
+ *   split  first tasks (sequence, kv head, span of keys) for dk and dv, then tasks (sequence, head, query tile) for dq. More tasks, but
+ *          the scores are computed twice: seven matmuls per tile.
  *
- * `whole` needs room for dk and dv in fp32 (a thread's scratch holds 7,400 tokens or more at dim 64). The pairs that are left when each
- * thread has had as many are split, unless they keep enough of the threads busy.
+ * `whole` needs room for dk and dv in fp32: a thread's scratch is enough for 7,400 tokens or more at dim 64. Pairs that cannot be divided
+ * evenly among the threads are split, unless they keep enough threads busy.
  *
- * The scratch that the op brings is not used: delta is taken where a query tile is packed.
+ * The op's own scratch is not used: delta is computed when a query tile is packed.
  */
 #include "device/cpu/kernels/attention.h"
 #include "device/cpu/ops.h"
@@ -22,11 +21,11 @@ typedef struct backward_job {
     const op_attention_backward *b;
     pool *pool;
     int64_t first;              /* (sequence, kv head) pair */
-    int64_t tiles, spans, span; /* of queries; of keys; keys of a span */
-    bool whole, in_sums; /* in_sums: dk and dv are gathered in the op's sums */
+    int64_t tiles, spans, span; /* query tiles; spans of keys; keys per span */
+    bool whole, in_sums; /* in_sums: dk and dv accumulate in the op's sums */
 } backward_job;
 
-/* dk and dv of one kv head for the span that begins at `from`, and dq where the span is everything. */
+/* Computes dk and dv of one kv head for the span from `from` on, and dq if the span has all keys. */
 static void keys_run(void *arg, int64_t task, int thread)
 {
     const backward_job *job = arg;
@@ -65,7 +64,7 @@ static bool fits_scratch(const op_attention *o)
         o->dim) <= ATT_SCRATCH_FLOATS;
 }
 
-/* How many (sequence, kv head) pairs are not split; short sequences are not worth cutting. */
+/* The number of (sequence, kv head) pairs that are not split. Short sequences are never split. */
 static int64_t whole_units(const op_attention_backward *b, int64_t threads)
 {
     const op_attention *o = &b->forward;

@@ -1,8 +1,7 @@
 /* device.c - the CPU as a device: its description, its memory, its table of functions.
  *
- * Memory of both kinds is the same here, anonymous pages; what makes one arena "the device" is that
- * the plan gives it a budget. Pages are 2 MiB where the system grants them (MADV_HUGEPAGE). All of
- * them are taken at once (populate.c), so that no step waits for the system to clear a page.
+ * Device and host memory are both anonymous pages here; the device's arena is just the one with the device's budget. Pages have 2 MiB if
+ * the system grants it (MADV_HUGEPAGE). All are populated at once (populate.c), so that no step waits for the kernel to clear a page.
  */
 #include "base/cores.h"
 #include "base/units.h"
@@ -30,7 +29,7 @@ static size_t whole_pages(size_t bytes)
     return (bytes + PAGE_BYTES - 1) / PAGE_BYTES * PAGE_BYTES;
 }
 
-/* Maps HUGE_BYTES more than wanted and gives the ends back, so that the block starts on a huge page. */
+/* Maps HUGE_BYTES more than needed and unmaps both ends, so that the block starts on a huge page. */
 static int cpu_memory_open(device *d, memory_kind kind, size_t bytes, void **base, pt_error *e)
 {
     *base = NULL;
@@ -48,7 +47,7 @@ static int cpu_memory_open(device *d, memory_kind kind, size_t bytes, void **bas
         munmap(map, before);
     map += before;
     munmap(map + want, HUGE_BYTES - before);
-    madvise(map, want, MADV_HUGEPAGE); /* may be refused: only speed is lost */
+    madvise(map, want, MADV_HUGEPAGE); /* only affects speed */
     if (populate(map, want, d->info.threads)) {
         pt_fail_errno(e, PT_DOES_NOT_FIT, "the system no longer has the %s of %s memory that it granted: give a smaller budget, end "
                                           "other programs, or raise the container's limit", size_format(size, bytes), name);
@@ -85,7 +84,7 @@ static const device_table CPU_TABLE = {
     .sync = cpu_queue_sync,
 };
 
-/* The processor's own name for itself, without the blanks around it. */
+/* The processor's brand string, trimmed. */
 static void cpu_name(char *out, size_t size)
 {
     unsigned words[12] = {0};
@@ -103,7 +102,7 @@ static void cpu_name(char *out, size_t size)
         snprintf(out, size, "x86-64 CPU");
 }
 
-/* What every process may take beside its arenas (run/budgets.h) has room for so many threads and a large tokenizer. */
+/* The memory that each process may use beside its arenas (run/budgets.h) includes this many threads and a large tokenizer. */
 enum { FEW_THREADS = 8 };
 
 static uint64_t beyond_few_threads(int threads)

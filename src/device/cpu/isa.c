@@ -1,4 +1,4 @@
-/* isa.c - asks the processor once. */
+/* isa.c - detects the instruction sets of the processor, once. */
 #include "device/cpu/isa.h"
 
 #include <stdatomic.h>
@@ -6,7 +6,7 @@
 #include <sys/syscall.h>
 #include <unistd.h>
 
-/* __builtin_cpu_supports asks the system too: a register that it does not save is not there. */
+/* __builtin_cpu_supports also checks that the system saves the registers. */
 static int isa_supported(void)
 {
     __builtin_cpu_init();
@@ -19,7 +19,7 @@ static int isa_supported(void)
     return v4 ? 4 : v3 ? 3 : 2;
 }
 
-/* 2, 3 or 4; 0: none of them. */
+/* 2, 3 or 4; 0: an unknown name. */
 static int level_of(const char *name)
 {
     return name[0] == 'v' && name[1] >= '2' && name[1] <= '4' && !name[2] ? name[1] - '0' : 0;
@@ -48,7 +48,7 @@ int cpu_isa_check(pt_error *e)
 
 int cpu_isa(void)
 {
-    static atomic_int chosen; /* 0: not yet; two threads that race here find the same */
+    static atomic_int chosen; /* 0: not yet; racing threads find the same */
     int isa = atomic_load_explicit(&chosen, memory_order_relaxed);
     if (!isa) {
         isa = isa_choose();
@@ -79,7 +79,7 @@ static int64_t cache_bytes(void)
 
 bool cpu_exceeds_cache(int64_t bytes)
 {
-    static atomic_llong known; /* 0: not yet; asking takes a virtual machine a while */
+    static atomic_llong known; /* 0: not yet; detection is slow in a virtual machine */
     long long cache = atomic_load_explicit(&known, memory_order_relaxed);
     if (!cache) {
         cache = cache_bytes();
@@ -88,7 +88,7 @@ bool cpu_exceeds_cache(int64_t bytes)
     return bytes > cache;
 }
 
-/* Linux saves the tiles of those processes that have asked. */
+/* Linux lets a process use tiles only after this request. */
 static bool tiles_permitted(void)
 {
     enum { REQUEST_PERMISSION = 0x1023 /* ARCH_REQ_XCOMP_PERM */, TILE_DATA = 18 /* XFEATURE_XTILE_DATA */ };
@@ -97,7 +97,7 @@ static bool tiles_permitted(void)
 
 bool cpu_has_amx(void)
 {
-    static atomic_int known; /* 0: not yet, 1: no, 2: yes; two threads that race here find the same */
+    static atomic_int known; /* 0: not yet, 1: no, 2: yes; racing threads find the same */
     int found = atomic_load_explicit(&known, memory_order_relaxed);
     if (!found) {
         bool there = cpu_has_bf16() && __builtin_cpu_supports("amx-tile") && __builtin_cpu_supports("amx-bf16");

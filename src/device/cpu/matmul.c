@@ -1,13 +1,11 @@
-/* matmul.c - cuts a matmul into rectangles of c and lets the pool's threads compute them.
+/* matmul.c - divides a matmul into rectangles of c for the threads of the pool.
  *
- * A rectangle is computed whole by one thread, and an element's bits do not depend on the rectangle
- * that it lies in (kernels/matmul_tile.c, matmul_amx.c). So the cut may follow the number of threads.
+ * One thread computes a rectangle. The bits of an element do not depend on the rectangle that it is in (kernels/matmul_tile.c,
+ * matmul_amx.c), so the division may depend on the number of threads. For many rows of bf16, or of fp32 with AMX, all threads first pack
+ * columns of b, which the rectangles then share.
  *
- * Many rows of bf16, and of fp32 by tiles, share columns of b that all threads have packed before.
- *
- * Which kernel, depends on the processor and the op: few rows are bound by reading b and have a kernel of their own, and few columns of
- * fp32 are not worth packing their factors; processors that multiply tiles (AMX) have one for bf16 and one for fp32. All are
- * ours: oneDNN is not faster at any of them (bench/results).
+ * The kernel depends on the processor and the op. Few rows are bound by reading b and have their own kernel; for few columns of fp32,
+ * packing is not worthwhile; AMX has a kernel for bf16 and one for fp32. oneDNN is not faster at any of them (bench/results).
  */
 #include "device/cpu/isa.h"
 #include "device/cpu/kernels/matmul_amx.h"
@@ -16,16 +14,16 @@
 #include "device/cpu/kernels/matmul_tile.h"
 #include "device/cpu/ops.h"
 
-/* Which kernels compute a matmul, and what they take. */
+/* The kernels for a matmul, and their limits. */
 typedef struct kernels {
     int64_t rows_most, cols_most; /* of a rectangle */
     int64_t row_step;             /* a rectangle starts at a multiple of it, and of TILE_COL_STEP */
     void (*tile)(const op_matmul *o, int64_t m0, int64_t rows, int64_t n0, int64_t cols, void *scratch);
-    /* With b packed before; NULL where it never is. */
+    /* With b already packed; NULL: not available. */
     void (*pack)(const op_matmul *o, const packed *b, int64_t j, int64_t cols);
     void (*packed)(const op_matmul *o, const packed *b, int64_t m0, int64_t rows, int64_t j, int64_t cols, void *scratch);
-    int64_t packed_rows;          /* at a time */
-    int parts;                    /* bf16 that a number is packed in */
+    int64_t packed_rows;          /* per call */
+    int parts;                    /* bf16 per packed number */
 } kernels;
 
 _Static_assert((int)FEW_ROWS < (int)AMX_ROWS_LEAST, "a row's bits are those of one kernel from AMX_ROWS_LEAST rows on");
@@ -49,11 +47,11 @@ static kernels kernels_of(const op_matmul *o)
 
 typedef struct grid {
     int64_t rows, cols;        /* of a rectangle; those at the edges may be smaller */
-    int64_t down, across;      /* how many */
+    int64_t down, across;      /* number of rectangles */
 } grid;
 
-/* Packing a line of a or b costs as much as this many columns or rows more; a SMALL matmul is done
- * before another thread would wake up. */
+/* PACK_COST: packing a line of a or b takes as long as this many more columns or rows. A SMALL matmul ends before another thread would wake
+ * up. */
 enum { PACK_COST = 8, GRID_TRIES = 12, SMALL = 1 << 16 };
 
 static int64_t divide_up(int64_t a, int64_t b)
@@ -71,7 +69,7 @@ static grid grid_of(const op_matmul *o, const kernels *k, int64_t down, int64_t 
     return g;
 }
 
-/* Time of the thread with the most rectangles, in multiplications per k. */
+/* The time of the thread with the most rectangles, in multiplications per k. */
 static double grid_cost(grid g, int threads)
 {
     double rounds = (double)divide_up(g.down * g.across, threads);
@@ -116,20 +114,20 @@ static void matmul_rectangle(void *arg, int64_t tile, int thread)
 
 /* ---- b packed once for all rows ------------------------------------------------------------- */
 
-/* Each rectangle packs its columns of b for itself, so b is packed as often as there are rectangles below each other. All threads
- * together can pack it once, into what their scratch spaces have room for. Pairs, whose matmul takes half the time and whose
- * panels take half the space, gain by that (3.5% of a training step on two Zen 5 cores), tiles more; fp32 by fma loses
- * (2.5%). Where K is so long that too few columns fit (fp32 by tiles takes 6 bytes an element), rectangles it is. The bits are the same. */
+/* Each rectangle packs its own columns of b, so b is packed once per row of rectangles. Instead, all threads together can pack it once, as
+ * far as their scratch has room. Pairs of bf16, whose matmul takes half the time and whose panels half the space, gain by that (3.5% of a
+ * training step on two Zen 5 cores), AMX more; fp32 by fma loses (2.5%). If K is so long that too few columns fit (fp32 with AMX takes 6
+ * bytes per element), rectangles pack for themselves. The bits are the same. */
 
-enum { PACK_ROW_COST = 32 }; /* packing a line of a costs as much as so many columns more */
+enum { PACK_ROW_COST = 32 }; /* packing a line of a takes as long as this many more columns */
 
 typedef struct packed_job {
     const op_matmul *o;
     pool *pool;
     const kernels *kernels;
     packed b;
-    int64_t cols;         /* that are packed */
-    int64_t pack_cols;    /* of them, by a thread at a time */
+    int64_t cols;         /* columns packed at a time */
+    int64_t pack_cols;    /* columns per packing task */
     int64_t down, across; /* parts of c */
 } packed_job;
 
@@ -140,7 +138,7 @@ static void packed_columns(void *arg, int64_t tile, int thread)
     job->kernels->pack(job->o, &job->b, at, left < job->pack_cols ? left : job->pack_cols);
 }
 
-/* Where part i of n begins, of `count` in whole steps. */
+/* The start of part i of n, when `count` is divided in multiples of `step`. */
 static int64_t part_at(int64_t count, int64_t step, int64_t i, int64_t n)
 {
     int64_t at = divide_up(count, step) * i / n * step;
@@ -157,7 +155,7 @@ static void packed_part(void *arg, int64_t tile, int thread)
     job->kernels->packed(o, &job->b, m0, m1 - m0, n0, n1 - n0, pool_scratch(job->pool, thread));
 }
 
-/* The parts that keep the thread with the most of them least busy. */
+/* Chooses the parts that minimize the time of the busiest thread. */
 static void packed_cut(packed_job *job)
 {
     int64_t threads = pool_threads(job->pool), step = job->kernels->row_step, best = INT64_MAX;
@@ -172,7 +170,7 @@ static void packed_cut(packed_job *job)
         }
 }
 
-/* Whether it was computed. */
+/* False if it cannot be computed this way. */
 static bool matmul_by_packing(pool *p, const op_matmul *o, const kernels *k)
 {
     if (!k->pack || o->m <= 2 * k->packed_rows || o->k == 0 || o->m * o->n * o->k < SMALL)
@@ -185,7 +183,7 @@ static bool matmul_by_packing(pool *p, const op_matmul *o, const kernels *k)
     int64_t at_once = divide_up(all, divide_up(all, room)) * COL_GROUP;
     for (int64_t n0 = 0; n0 < o->n; n0 += at_once) {
         packed_job job = {o, p, k, {pool_scratch(p, 0), n0, threads, bytes, 0}, o->n - n0 < at_once ? o->n - n0 : at_once, COL_GROUP, 1, 1};
-        if (o->layout == MATMUL_NT || job.cols < 2 * threads * COL_GROUP) /* wide parts are for lines of columns side by side */
+        if (o->layout == MATMUL_NT || job.cols < 2 * threads * COL_GROUP) /* wide parts only help if columns are adjacent */
             job.pack_cols = TILE_COL_STEP;
         packed_cut(&job);
         pool_run(p, divide_up(job.cols, job.pack_cols), packed_columns, &job);
@@ -196,8 +194,8 @@ static bool matmul_by_packing(pool *p, const op_matmul *o, const kernels *k)
 
 /* ---- few rows ------------------------------------------------------------------------------- */
 
-/* A thread takes stretches of columns that lie together, for the first of a stretch are read without having been asked for; there are
- * several where there is enough, so that no thread waits long for another's last. */
+/* A task has adjacent columns, because the first ones are read without prefetching. If there are enough, each thread gets several tasks, so
+ * that none waits long for another's last. */
 enum { FEW_STEP = 64, FEW_COLUMNS = 512, FEW_STRETCHES = 8 };
 
 typedef struct few_job { op_matmul o; int64_t cols; } few_job;

@@ -1,4 +1,5 @@
-/* ops.h - the CPU's ops, cpu_NAME of op_table.h: each runs one op to its end on a pool. None can fail. Shapes and meaning: device.h. */
+/* ops.h - the CPU's ops, cpu_NAME of op_table.h. Each runs one op to its end on a pool; none can fail. For shapes and meaning see
+ * device.h. */
 #ifndef PT_CPU_OPS_H
 #define PT_CPU_OPS_H
 
@@ -10,10 +11,10 @@ LIBRARY_OPS(CPU_OP)
 KERNEL_OPS(CPU_OP)
 #undef CPU_OP
 
-/* What cpu_matmul does in PT_F64. */
+/* cpu_matmul for PT_F64. */
 void cpu_matmul_double(pool *p, const op_matmul *o);
 
-/* Rows m0 .. m0 + rows of a matmul that is narrow (kernels/matmul_narrow.h), by one thread. */
+/* Rows m0 .. m0 + rows of a narrow matmul (kernels/matmul_narrow.h), by one thread. */
 void cpu_matmul_rows(const op_matmul *o, int64_t m0, int64_t rows, void *scratch);
 
 #endif

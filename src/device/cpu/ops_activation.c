@@ -1,5 +1,5 @@
-/* ops_activation.c - activations. What is not gated is one long row, cut anywhere; a gated row is
- * two halves, so its tiles are whole rows. */
+/* ops_activation.c - activations. Without a gate they are one long row, divided anywhere; a gated row has two halves, so its tiles are full
+ * rows. */
 #include "device/cpu/kernels/activation.h"
 #include "device/cpu/ops.h"
 #include "device/cpu/tiles.h"

@@ -1,9 +1,8 @@
 /* ops_bias.c - the gradient of a bias: sums over rows.
  *
- * As in ops_norm.c, blocks of rows, as many as the shape says, each add up their own, and the blocks' sums
- * are added in order. A block is cut by columns too, so that its sums stay in the nearest cache.
- * The sums wait in the pool's scratch of thread 0: BIAS_BLOCKS x BIAS_COLUMNS fill it, and wider
- * rows take several rounds.
+ * As in ops_norm.c, each block of rows has its own sums, which are then added in order; the shape alone determines the number of blocks. A
+ * block is also divided by columns, so that its sums stay in the L1 cache. The sums are in the scratch of the pool's thread 0, which
+ * BIAS_BLOCKS x BIAS_COLUMNS fill; wider rows take several rounds.
  */
 #include "device/cpu/kernels/embedding.h"
 #include "device/cpu/ops.h"
@@ -14,8 +13,8 @@ enum { BIAS_BLOCKS = 64, BIAS_BLOCK_ROWS = 8 /* at least */, BIAS_COLUMNS = 1638
 
 typedef struct bias_job {
     const op_bias_backward *op;
-    int64_t rows, blocks; /* of a block; number of them */
-    int64_t column, columns; /* this round's */
+    int64_t rows, blocks; /* per block; number of blocks */
+    int64_t column, columns; /* of this round */
     float *sums;          /* (blocks, columns) */
 } bias_job;
 

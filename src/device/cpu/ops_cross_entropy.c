@@ -15,7 +15,7 @@ static void cross_entropy_tile(void *arg, int64_t tile, int thread)
         KERNEL_BEST(cross_entropy_row)(job->op, row, row + 1 < end ? row + 1 : row, pool_scratch(job->pool, thread));
 }
 
-/* Rows of a tile: a few where there are many, since a thread asks for the next one beside computing. */
+/* Rows of a tile: several if there are many, because a thread prefetches the next row. */
 static int64_t cross_entropy_rows(const op_cross_entropy *o)
 {
     int64_t rows = rows_per_tile(o->vocab), some = o->rows / LEAST_TILES < MOST_ROWS ? o->rows / LEAST_TILES : MOST_ROWS;

@@ -1,4 +1,4 @@
-/* ops_dequantize.c - weights from few bits, some rows a tile. */
+/* ops_dequantize.c - decodes quantized weights, several rows per tile. */
 #include "device/cpu/kernels/dequantize.h"
 #include "device/cpu/ops.h"
 #include "device/cpu/tiles.h"

@@ -1,5 +1,5 @@
-/* ops_double.c - matmuls in fp64, activations with two derivatives, energies. A tile of a matmul is all rows of a part of c's columns for
- * few rows, else a block of rows; a panel of b is packed by whoever takes the tile. */
+/* ops_double.c - matmuls in fp64, activations with two derivatives, energies. A tile of a matmul is a block of rows; with few rows, all
+ * rows of some of c's columns. Each tile packs its panels of b. */
 #include "device/cpu/kernels/double.h"
 #include "device/cpu/ops.h"
 #include "device/cpu/tiles.h"
@@ -17,7 +17,7 @@ static void product_tile(void *arg, int64_t tile, int thread)
     KERNEL_BEST(double_tile)(p->o, m0, tile_end(p->o->m, p->rows, tile % p->down), n0, panel);
 }
 
-/* Of a K so long that a panel does not fit, the parts are added up in order. */
+/* If K is so long that a panel does not fit, parts of K are added in order. */
 void cpu_matmul_double(pool *p, const op_matmul *o)
 {
     const int64_t most = PANELS_BYTES / (DOUBLE_COLS * (int64_t)sizeof(double)), across = tiles_of(o->n, DOUBLE_COLS);
@@ -52,7 +52,7 @@ static void quadratic_tile(void *arg, int64_t tile, int thread)
     KERNEL_BEST(quadratic_rows)(o, tile * rows, tile_end(o->rows, rows, tile));
 }
 
-/* A queue acts on it (rows.h). */
+/* The queue handles it (rows.h). */
 void cpu_rows(pool *p, const op_rows *o) {}
 
 void cpu_quadratic(pool *p, const op_quadratic *o) { pool_run(p, tiles_of(o->rows, rows_per_tile(o->ld)), quadratic_tile, (void *)o); }

@@ -1,8 +1,7 @@
-/* ops_embedding.c - looking up rows of a table, and adding gradients to them.
+/* ops_embedding.c - looks up rows of a table, and adds gradients to them.
  *
- * Backward gives each row of the table to one tile (by its low bits, since frequent tokens have
- * neighbouring ids), which adds the gradients of that row's tokens in ascending order. Each tile
- * reads all the ids for this; they are few beside the gradients.
+ * Backward assigns each row of the table to a tile, by the low bits of its id because frequent tokens have neighbouring ids. The tile adds
+ * the gradients of the row's tokens in ascending order. Each tile reads all ids, which are small compared with the gradients.
  */
 #include "device/cpu/kernels/embedding.h"
 #include "device/cpu/ops.h"

@@ -1,4 +1,4 @@
-/* ops_gain.c - what DoRA does beside matmuls. Sums over rows are taken as those of biases are (ops_bias.c). */
+/* ops_gain.c - DoRA besides its matmuls. Sums over rows are computed like those of biases (ops_bias.c). */
 #include "device/cpu/kernels/gain.h"
 #include "device/cpu/ops.h"
 #include "device/cpu/tiles.h"
@@ -17,8 +17,8 @@ void cpu_gain(pool *p, const op_gain *o) { pool_run(p, tiles_of(o->rows, ROWS_OF
 
 typedef struct back_job {
     const op_gain_backward *op;
-    int64_t rows, blocks; /* of a block; number of them */
-    int64_t column, columns; /* this round's */
+    int64_t rows, blocks; /* per block; number of blocks */
+    int64_t column, columns; /* of this round */
     float *sums;          /* (blocks, columns) */
 } back_job;
 

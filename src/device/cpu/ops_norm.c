@@ -1,21 +1,20 @@
 /* ops_norm.c - normalisation and its backward.
  *
- * The sums over rows (dweight, dbias) are taken in two steps: each block of rows, of which there
- * are at most NORM_BLOCKS whatever the number of threads, adds up its own, ascending; then the
- * blocks' sums are added, ascending. They wait in the pool's scratch of thread 0 meanwhile, which
- * no kernel here uses otherwise:
+ * The sums over rows (dweight, dbias) are computed in two steps: first per block of rows, ascending, then over the blocks, ascending. There
+ * are at most NORM_BLOCKS, whatever the number of threads. The blocks' sums are in the scratch of the pool's thread 0, which no kernel here
+ * uses otherwise:
  *
  *     block 0: dweight (dim) dbias (dim) | block 1: dweight (dim) dbias (dim) | ...
  *
- * So x and dy are read from memory once, and dx may replace dy. A row of more than 512 Ki elements
- * would not fit there, in the forward pass one of more than 170 Ki.
+ * So x and dy are read from memory once, and dx may replace dy. The limit for a row is 512 Ki elements there, and 170 Ki in the forward
+ * pass.
  */
 #include "device/cpu/kernels/norm.h"
 #include "device/cpu/ops.h"
 #include "device/cpu/row_blocks.h"
 #include "device/cpu/tiles.h"
 
-enum { NORM_SIDE = 4 /* rows that kernels take side by side, at most */ };
+enum { NORM_SIDE = 4 /* the most rows that kernels compute together */ };
 enum { NORM_BLOCKS = 64, NORM_BLOCK_ROWS = 4 /* at least */ };
 
 typedef struct norm_job { pool *pool; const op_norm *op; int64_t rows; bool past; } norm_job;
@@ -38,7 +37,7 @@ void cpu_norm(pool *p, const op_norm *o)
 
 typedef struct norm_backward_job {
     const op_norm_backward *op;
-    int64_t rows, blocks; /* of a block; number of them */
+    int64_t rows, blocks; /* per block; number of blocks */
     float *sums;
 } norm_backward_job;
 
@@ -63,7 +62,7 @@ static void norm_total_tile(void *arg, int64_t tile, int thread)
         blocks_add(job->sums + o->dim, 2 * o->dim, job->blocks, begin, end, o->accumulate, o->dbias);
 }
 
-/* The same op with weights that need no offset any more, in the scratch that the op brings. */
+/* The same op with the offset added to the weights, in the op's scratch. */
 static op_norm_backward with_offset_added(const op_norm_backward *o)
 {
     op_norm_backward added = *o;

@@ -1,14 +1,12 @@
-/* ops_optimizer.c - rounding a gradient, and the optimizer's step.
+/* ops_optimizer.c - rounds gradients, and updates weights.
  *
- * A bf16 gradient may be written over the fp32 sums that it is rounded from. Tile t of the result
- * then lies where tile t / 2 of the sums was:
+ * A bf16 gradient may replace the fp32 sums that it is rounded from. Tile t of the result is then in the place of tile t / 2 of the sums:
  *
  *     sums      |   0   |   1   |   2   |   3   |   4  ...
  *     gradient  | 0 | 1 | 2 | 3 | 4 | 5 | ...
  *
- * so tiles 2^k .. 2^(k+1) - 1 are done together, in waves: they write only over sums that the
- * waves before have read, or that the same tile has read. (Tile 1 writes over the second half of
- * tile 0, hence a wave of its own.)
+ * Tiles 2^k .. 2^(k+1) - 1 are one wave: they overwrite only sums that earlier waves, or the same tile, have read. (Tile 1 overwrites the
+ * second half of tile 0, so tile 0 is a wave of its own.)
  */
 #include "device/cpu/kernels/double.h"
 #include "device/cpu/kernels/optimizer.h"
@@ -17,8 +15,8 @@
 
 typedef struct finish_job {
     const op_gradient_finish *op;
-    int64_t rows; /* of a tile: a multiple of SUMSQ_ROWS */
-    int64_t tile; /* the wave's first */
+    int64_t rows; /* per tile; a multiple of SUMSQ_ROWS */
+    int64_t tile; /* the first one of the wave */
 } finish_job;
 
 static void finish_tile(void *arg, int64_t index, int thread)

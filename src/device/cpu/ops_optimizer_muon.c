@@ -13,7 +13,7 @@ static void momentum_tile(void *arg, int64_t tile, int thread)
 
 void cpu_muon_momentum(pool *p, const op_muon_momentum *o) { pool_run(p, muon_sums(o->n), momentum_tile, (void *)o); }
 
-/* The norm of all, in bf16, or the least that may divide. */
+/* The norm of the matrix, in bf16, at least the smallest divisor. */
 static float norm_of(const op_muon_scale *o)
 {
     double lane[SUMSQ_LANES] = {0};

@@ -1,4 +1,4 @@
-/* ops_preference.c - what rows weigh in the loss of their pair: a sequence is a tile, whose rows are summed in order. */
+/* ops_preference.c - the loss of pairs and the weights of their rows. A tile is a sequence, whose rows are summed in order. */
 #include "device/cpu/ops.h"
 #include "device/preference.h"
 

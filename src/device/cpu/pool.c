@@ -1,23 +1,21 @@
-/* pool.c - threads, one shared counter, and sleep.
+/* pool.c - a thread pool: a shared counter of tiles, and sleeping workers.
  *
  * A job is (fn, arg, tiles) and two counters:
  *
- *     left   tiles that nobody has taken yet; a thread takes one by a compare-and-swap of left to
- *            left - 1, and the tile's index is tiles - left, so tiles start in ascending order
- *     done   tiles that are finished; pool_run returns when done == tiles
+ *     left   tiles not yet taken. A thread takes a tile by a compare-and-swap of left to left - 1; the tile's index is tiles - left, so
+ *            tiles start in ascending order
+ *     done   finished tiles; pool_run returns when done == tiles
  *
- * fn, arg and tiles are written only while left == 0 and every tile of the job before is done, and
- * read only by a thread that holds an unfinished tile: so they need no lock, and a worker that was
- * late for a job does not have to be waited for.
+ * fn, arg and tiles are written only when left == 0 and all tiles of the previous job are done, and read only by a thread that has an
+ * unfinished tile. So they need no lock, and pool_run does not wait for workers that missed a job.
  *
- * Between jobs a worker looks at `left` for some ten microseconds (the ops of a training step
- * follow each other closely) and then sleeps on the futex `bell`. The caller rings only if someone
- * sleeps. A lost wake-up is excluded by order: the caller stores left, then reads sleepers; a
- * worker counts itself in sleepers, then reads left; all four are sequentially consistent.
+ * Between jobs a worker polls `left` for about ten microseconds, because the ops of a training step follow each other closely, and then
+ * sleeps on the futex `bell`. The caller rings it only if some worker sleeps. No wake-up is lost: the caller stores left, then reads
+ * sleepers; a worker increments sleepers, then reads left; all four are sequentially consistent.
  *
- * A pool that has all processors keeps each thread on one of its own (pool_spread). Left to the system, a worker that was woken
- * while a third thread was about (one that reads from the disk, say) came to stand in line behind the caller, for ten milliseconds
- * and more, with the other of two processors idle: a sixth of the time of a step that waits for the disk was spent like that.
+ * A pool with as many threads as processors pins each thread to its own (pool_spread). Otherwise, when a worker woke up while another
+ * thread was running (such as one that reads from the disk), the scheduler could queue it behind the caller for ten milliseconds and more,
+ * with the other of two processors idle. That took a sixth of a step that waits for the disk.
  */
 #include "device/cpu/pool.h"
 
@@ -50,16 +48,16 @@ typedef struct worker {
 struct pool {
     _Alignas(CACHE_LINE) atomic_llong left;
     _Alignas(CACHE_LINE) atomic_llong done;
-    _Alignas(CACHE_LINE) atomic_int sleepers; /* workers at the bell, or about to be */
-    atomic_uint bell, finished;               /* futex words: a job has come, a job has ended */
+    _Alignas(CACHE_LINE) atomic_int sleepers; /* workers that sleep, or are about to */
+    atomic_uint bell, finished;               /* futex words: a new job; the end of a job */
     atomic_bool caller_sleeps, stop;
 
-    pool_fn fn; /* the job; see above for who may touch it when */
+    pool_fn fn; /* the job; see above for who may access it when */
     void *arg;
     long long tiles;
 
     int threads, started;
-    worker *workers; /* threads entries; [0], the caller, has no thread */
+    worker *workers; /* `threads` entries; [0] is the caller, without a thread */
     unsigned char *scratch;
 };
 
@@ -73,7 +71,7 @@ static void futex_wake(atomic_uint *word, int threads)
     syscall(SYS_futex, word, FUTEX_WAKE_PRIVATE, threads, NULL, NULL, 0);
 }
 
-/* Runs tiles until none is left to take. */
+/* Runs tiles until none is left. */
 static void pool_work(pool *p, int thread)
 {
     long long left = atomic_load(&p->left);
@@ -121,7 +119,7 @@ static void pool_ring(pool *p, int threads)
     futex_wake(&p->bell, threads);
 }
 
-/* Waits for the tiles that other threads still hold. */
+/* Waits for the tiles of other threads. */
 static void pool_finish(pool *p)
 {
     for (int turn = 0; turn < SPIN_TURNS; turn++) {
@@ -157,7 +155,7 @@ void pool_run(pool *p, int64_t tiles, pool_fn fn, void *arg)
     pool_finish(p);
 }
 
-/* The usual 8 MiB of stack have room for huge pages, of which the first touch would take one: 2 MiB for a few KiB. */
+/* A small stack: with the usual 8 MiB, the first touch could take a huge page, 2 MiB for a few KiB. */
 static int worker_start(worker *w)
 {
     pthread_attr_t attr;
@@ -187,7 +185,7 @@ int pool_open(int threads, pool **out, pt_error *e)
         pool_close(p);
         return pt_fail(e, PT_FAILED, "no memory for the scratch space of %d threads (%zu bytes)", threads, bytes);
     }
-    madvise(p->scratch, bytes, MADV_HUGEPAGE); /* fewer address translations; may be refused */
+    madvise(p->scratch, bytes, MADV_HUGEPAGE); /* fewer TLB misses; may be refused */
     for (int i = 1; i < threads; i++) {
         worker *w = &p->workers[i];
         w->pool = p;
@@ -262,7 +260,7 @@ int64_t pool_waited_ns(pool *p)
     return ns;
 }
 
-/* The n-th of the processors that this thread may run on, counting round. */
+/* The n-th processor in this thread's affinity mask, modulo their number. */
 static cpu_set_t processor(int n, const cpu_set_t *allowed)
 {
     cpu_set_t one;
@@ -280,7 +278,7 @@ void pool_spread(pool *p)
     cpu_set_t allowed;
     if (p->threads < 2 || sched_getaffinity(0, sizeof allowed, &allowed) || CPU_COUNT(&allowed) != p->threads)
         return;
-    const int first = getpid() % p->threads; /* ops of one tile are the caller's: not all programs' on the same processor */
+    const int first = getpid() % p->threads; /* the caller runs ops of a single tile: spread the callers of several programs */
     for (int i = 0; i < p->threads; i++) {
         const cpu_set_t one = processor(first + i, &allowed);
         pthread_setaffinity_np(i ? p->workers[i].thread : pthread_self(), sizeof one, &one);

@@ -1,17 +1,14 @@
-/* queue.c - a queue is a ring of records (device/ring.h), whose thread computes with a pool of threads, and a timeline.
+/* queue.c - a queue is a ring of records (device/ring.h) with a thread, a pool that computes the ops, and a timeline.
  *
- * The timeline `reached` is the last signal that the thread has passed. It only grows. Whoever
- * waits for a value looks for a few microseconds, then writes it into `wanted`, the least that somebody sleeps for, and sleeps on
- * `reached_more`. A step has hundreds of signals, and most are slept for by nobody: waking all sleepers at each took 6 us a sleeper.
+ * The timeline, `reached`, is the value of the last signal that the thread has passed. It only grows. A waiter polls it for a few
+ * microseconds, then stores its value in `wanted`, the smallest value that a thread sleeps for, and sleeps on `reached_more`. A step has
+ * hundreds of signals, and most have no sleeper: waking all sleepers at each signal took 6 us per sleeper.
  *
- * Failure sticks: the first op that fails leaves its error in the queue and `failed_from`, the
- * first value of the timeline that lies behind it. From there on records other than signals and
- * marks are passed over, so that the timeline still moves and nobody hangs. A queue that waits for
- * a value >= failed_from takes the error over; a wait for an earlier value was satisfied in time.
- * Of another backend's queue all that is asked for is a sync.
+ * Errors are sticky: the first op that fails stores its error in the queue, and in `failed_from` the first later value of the timeline.
+ * From then on only signals and marks are processed, so that the timeline advances and no one hangs. A queue that waits for a value >=
+ * failed_from takes over the error; waits for earlier values have succeeded. Queues of other backends are only synced with.
  *
- * What can go wrong: a cycle of waits (the schedule's checker excludes it) hangs; so does waiting
- * for a value that is never signaled.
+ * A cycle of waits, which the schedule's checker excludes, hangs; so does waiting for a value that is never signaled.
  */
 #include "device/cpu/queue.h"
 
@@ -31,15 +28,15 @@
 enum { SPIN_TURNS = 1000 };
 
 typedef struct cpu_queue {
-    queue base; /* first: a queue * is a cpu_queue * */
+    queue base; /* first, so that a queue * is a cpu_queue * */
     pool *pool;
     ring *ring;
     pthread_mutex_t timeline_lock;
     pthread_cond_t reached_more;
-    atomic_ullong reached, failed_from; /* failed_from: UINT64_MAX while nothing has failed */
-    atomic_ullong wanted;               /* UINT64_MAX: nobody sleeps */
+    atomic_ullong reached, failed_from; /* failed_from: UINT64_MAX if nothing has failed */
+    atomic_ullong wanted;               /* UINT64_MAX: no sleeper */
     pt_error error;                     /* written once, before failed_from */
-    row_ops rows;                       /* ops that are put off */
+    row_ops rows;                       /* deferred ops */
 } cpu_queue;
 
 static cpu_queue *own(queue *q)
@@ -49,7 +46,7 @@ static cpu_queue *own(queue *q)
 
 /* ---- ops ------------------------------------------------------------------------------------ */
 
-enum { PIECE_BYTES = 1 << 20 }; /* a thread copies or clears this much at a time */
+enum { PIECE_BYTES = 1 << 20 }; /* a tile of copies and clears */
 
 static size_t piece_bytes(const op_copy *o, int64_t piece)
 {
@@ -123,7 +120,7 @@ static void timeline_reach(cpu_queue *q, uint64_t value)
     if (atomic_load(&q->wanted) > value)
         return;
     pthread_mutex_lock(&q->timeline_lock);
-    atomic_store(&q->wanted, UINT64_MAX); /* who still waits says so again */
+    atomic_store(&q->wanted, UINT64_MAX); /* remaining waiters store it again */
     pthread_cond_broadcast(&q->reached_more);
     pthread_mutex_unlock(&q->timeline_lock);
 }
@@ -139,7 +136,7 @@ static void timeline_wait(cpu_queue *q, uint64_t value)
     for (;;) {
         if (value < atomic_load(&q->wanted))
             atomic_store(&q->wanted, value);
-        if (atomic_load(&q->reached) >= value) /* looked at behind `wanted`, which is looked at behind `reached`: one sees the other */
+        if (atomic_load(&q->reached) >= value) /* a signal stores `reached`, then reads `wanted`: one sees the other */
             break;
         pthread_cond_wait(&q->reached_more, &q->timeline_lock);
     }
@@ -151,7 +148,7 @@ static bool queue_failed(cpu_queue *q)
     return atomic_load(&q->failed_from) != UINT64_MAX;
 }
 
-/* By the queue's own thread, once. */
+/* Called by the queue's own thread, once. */
 static void queue_fail(cpu_queue *q, const pt_error *error)
 {
     q->error = *error;
@@ -173,7 +170,7 @@ static void wait_for(cpu_queue *q, queue *other, uint64_t value)
         queue_fail(q, &own(other)->error);
 }
 
-/* A queue of one thread moves data, or updates on a host that is the device too; one that computes has several where there are several. */
+/* Queues with one thread copy data, or update weights on a host that is also the device. */
 static void thread_start(const cpu_queue *q)
 {
     pool_spread(q->pool);
@@ -211,7 +208,7 @@ static void record_run(void *arg, const record *r)
     }
 }
 
-/* ---- the other side ------------------------------------------------------------------------- */
+/* ---- the caller's side ---------------------------------------------------------------------- */
 
 void cpu_queue_submit(queue *q, const op *o) { ring_op(own(q)->ring, o); }
 uint64_t cpu_queue_signal(queue *q) { return ring_signal(own(q)->ring); }

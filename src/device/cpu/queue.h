@@ -1,12 +1,12 @@
-/* queue.h - the queues of the CPU device; what they promise is in device.h. */
+/* queue.h - the queues of the CPU device; device.h has their interface. */
 #ifndef PT_CPU_QUEUE_H
 #define PT_CPU_QUEUE_H
 
 #include "device/device.h"
 
 int cpu_queue_open(device *d, const char *name, int threads, queue **out, pt_error *e);
-/* Runs what was submitted, then ends the thread. A wait that nothing will ever satisfy hangs here:
- * close a queue before those that wait on it only after a sync. */
+/* Runs all submitted records, then ends the thread. Hangs if a wait is never satisfied: close a queue before those that wait for it only
+ * after a sync. */
 void cpu_queue_close(queue *q);
 void cpu_queue_submit(queue *q, const op *o);
 uint64_t cpu_queue_signal(queue *q);

@@ -44,7 +44,7 @@ static void slice(void *arg, int64_t tile, int thread)
         run_slice(&s->ops->ops[i], s->ops->rows, first, rows, pool_scratch(s->pool, thread));
 }
 
-/* A multiple of what a rectangle may start at; several slices for each thread, so that one that was kept waiting holds up few rows. */
+/* Rows of a slice: a multiple of where a rectangle may start. Each thread gets several slices, so that a delayed thread delays few rows. */
 static int64_t slice_rows(int64_t rows, int threads)
 {
     const int64_t step = cpu_has_amx() ? AMX_ROW_STEP : TILE_ROW_STEP, each = (rows + 3 * threads - 1) / (3 * threads);

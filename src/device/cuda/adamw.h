@@ -1,10 +1,10 @@
-/* adamw.h - master weights in packs, and AdamW's step on a value, however its moments are kept. */
+/* adamw.h - loads and stores packs of master weights; AdamW's step on a value, for any format of the moments. */
 #ifndef PT_CUDA_ADAMW_H
 #define PT_CUDA_ADAMW_H
 
 #include "device/cuda/primitives.h"
 
-/* The fp32 weights that hi and lo stand for, and back; base/dtype.h says why this is exact. fp32: hi alone. */
+/* From hi and lo to fp32 weights, and back; base/dtype.h says why this is exact. fp32: hi is the weight. */
 template <pt_dtype T> DEVICE pack master_load(const void *high, const uint16_t *low, int64_t i, int64_t n, bool wide)
 {
     if constexpr (T != PT_BF16) {
@@ -27,7 +27,7 @@ template <pt_dtype T> DEVICE void master_store(void *high, uint16_t *low, int64_
         for (int j = 0; j < PACK; j++) {
             uint32_t u = __float_as_uint(w.x[j]);
             if ((u & 0x7fffffffu) > 0x7f800000u)
-                u = 0x7fc00000u; /* the NaN of a GPU, 0x7fffffff, would be rounded half up to -0 */
+                u = 0x7fc00000u; /* a GPU's NaN, 0x7fffffff, would be rounded to -0 */
             hi.x[j] = (uint16_t)((u + 0x8000u) >> 16);
             lo.x[j] = (uint16_t)u;
         }
@@ -38,7 +38,7 @@ template <pt_dtype T> DEVICE void master_store(void *high, uint16_t *low, int64_
 
 DEVICE float moment_tidy(float x, uint32_t bound) { return (__float_as_uint(x) & 0x7fffffffu) < bound ? 0.0f : x; }
 
-/* The sequence that op_adamw gives. */
+/* The sequence of operations in op_adamw. */
 DEVICE void adamw_element(const op_adamw &o, uint32_t second_least, float g, float *w, float *m, float *v)
 {
     g = __fmul_rn(g, o.grad_scale);

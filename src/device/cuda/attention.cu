@@ -1,4 +1,4 @@
-/* attention.cu - which kernels, and dout . out, which backward begins with. */
+/* attention.cu - chooses the attention kernels; computes dout . out for backward. */
 #include "device/cuda/attention.h"
 
 static bool tiled(const op_attention *o)
@@ -8,7 +8,7 @@ static bool tiled(const op_attention *o)
            is_wide(PT_BF16, o->out, o->ldo) && o->kv_seq_stride % 8 == 0;
 }
 
-/* Code for warpgroups is in the build where its compiler knows them, and runs on GPUs of compute capability 9.0 only. */
+/* Warpgroup kernels exist if the compiler supports them, and run only on GPUs of compute capability 9.0. */
 static bool has_warpgroups(void)
 {
 #if defined(PT_CUDA_SHIM)
@@ -22,7 +22,7 @@ static bool has_warpgroups(void)
 #endif
 }
 
-/* Of what tiles are for. */
+/* Whether Hopper's kernels can compute what the tiled ones can. */
 static bool hopper(const op_attention *o)
 {
     return o->dim <= ATTENTION_HOPPER_DIM && o->q_len >= ATTENTION_HOPPER_ROWS && o->scale > 0 && has_warpgroups();

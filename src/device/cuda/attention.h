@@ -1,15 +1,15 @@
-/* attention.h - what the attention kernels share: who sees whom, and where rows lie.
+/* attention.h - shared by the attention kernels: masks, and the layout of rows.
  *
- * Three sets of kernels. The plain ones (attention_plain.cu) take every type, head size and stride, a warp a row. The tiled ones
- * (attention_forward.cu, attention_backward.cu) take bf16 in rows of 16-byte words and use the tensor cores, whose operands
- * are bf16: there the probabilities, and in backward also the gradient of the scores, are rounded to bf16
- * before they are multiplied; scores, softmax and every sum are fp32. Those for Hopper (attention_hopper_*.cu) do the same with its
- * warpgroups' matmuls, for heads of at most 128. Which set, depends on the shape and the kind of GPU alone.
+ * There are three sets of kernels. The plain ones (attention_plain.cu) support every type, head size and stride; a warp has one row. The
+ * tiled ones (attention_forward.cu, attention_backward.cu) need bf16 in rows of 16-byte words, and use the tensor cores. Their operands are
+ * bf16: probabilities, and in backward the gradients of the scores, are rounded to bf16 before they are multiplied; scores, softmax and all
+ * sums are fp32. The Hopper kernels (attention_hopper_*.cu) do the same with warpgroup matmuls, for heads of at most 128. The choice
+ * depends only on the shape and the kind of GPU.
  *
- * Capped scores (softcap) have copies of the tiled kernels of their own (CAPPED); what follows the cap is in units of scaled scores.
+ * Capped scores (softcap) have their own copies of the tiled kernels (CAPPED); values after the cap are in units of scaled scores.
  *
- * No sum is taken by atomics: backward computes dq in one kernel, a query row (tile) at a time, and dk and dv in another,
- * a key row (tile) at a time, each in ascending order of what it sums over, at the price of computing the scores twice.
+ * No sum uses atomics: backward computes dq in one kernel, per query row (tile), and dk and dv in another, per key row (tile), each in
+ * ascending order of its sum. So the scores are computed twice.
  */
 #ifndef PT_CUDA_ATTENTION_H
 #define PT_CUDA_ATTENTION_H
@@ -38,10 +38,10 @@ DEVICE key_range keys_of(const op_attention &o, int64_t seq, int64_t i)
     return keys_from(o, i, o.first ? o.first[seq * o.q_len + i] : 0);
 }
 
-/* tanh by the fast functions, off by some 2^-22. */
+/* tanh from the fast functions, with an error of about 2^-22. */
 DEVICE float tanh_fast(float x) { return 1.0f - 2.0f * reciprocal_fast(1.0f + exp2_fast(2.0f * LOG2_E * x)); }
 
-/* From what matmuls give to what the softmax takes: a score is scale times the product, or cap * tanh(times * product). */
+/* From products to scores: scale * product, or cap * tanh(times * product). */
 typedef struct score_map { float scale, cap, times; } score_map;
 
 template <bool CAPPED> DEVICE score_map score_map_of(const op_attention &o)
@@ -52,27 +52,27 @@ template <bool CAPPED> DEVICE score_map score_map_of(const op_attention &o)
     return m;
 }
 
-/* What is still to be multiplied by the map's scale. */
+/* The score before it is multiplied by the map's scale. */
 template <bool CAPPED> DEVICE float score_from(const score_map &m, float product)
 {
     return CAPPED ? m.cap * tanh_fast(m.times * product) : product;
 }
 
-/* The slope of the cap, where a score is `score`. */
+/* The derivative of the cap at a capped score of `score`. */
 DEVICE float cap_slope(float cap, float score)
 {
     float t = score / cap;
     return fmaf(-t, t, 1.0f);
 }
 
-/* A key's place in a tile that begins at j0: -1 before it, `keys` behind it. So that scores are compared with small numbers. */
+/* A key's position in the tile that begins at j0, clamped to -1 .. keys, so that masks compare small numbers. */
 DEVICE int place_in_tile(int64_t j, int64_t j0, int keys)
 {
     int64_t place = j - j0;
     return place < -1 ? -1 : place > keys ? keys : (int)place;
 }
 
-/* Whose tile a block is. All tiles of a head follow each other, so that they find its keys and values in the cache. */
+/* The tile of a block. The tiles of a head are consecutive, so that they find its keys and values in the cache. */
 typedef struct attention_block { unsigned seq, head, tile; } attention_block;
 
 DEVICE attention_block block_of(unsigned tiles, unsigned heads)
@@ -94,7 +94,7 @@ int attention_plain(const op_attention *o, cudaStream_t s);
 int attention_plain_backward(const op_attention_backward *b, cudaStream_t s);
 int attention_tiled(const op_attention *o, cudaStream_t s);
 int attention_tiled_backward(const op_attention_backward *b, cudaStream_t s);
-/* The scale is above 0. */
+/* The scale must be above 0. */
 int attention_hopper(const op_attention *o, cudaStream_t s);
 int attention_hopper_backward(const op_attention_backward *b, cudaStream_t s);
 /* scratch (rows, heads): the sum over a head of dout * out. */

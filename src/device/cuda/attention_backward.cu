@@ -1,12 +1,12 @@
-/* attention_backward.cu - gradients of attention by tiles on the tensor cores.
+/* attention_backward.cu - gradients of attention in tiles, on the tensor cores.
  *
- * Both kernels compute, for a tile of queries and a tile of keys, the probabilities P from the scores and lse, and the gradient
- * of the scores dS = P (dP - delta), dP = dO V^T. The warps share the tile of scores as DOWN x ACROSS; P and dS go through
- * shared memory, in bf16, to be operands of the matmuls that sum:
+ * For a tile of queries and a tile of keys, both kernels compute the probabilities P from the scores and lse, and the gradient of the
+ * scores dS = P (dP - delta), with dP = dO V^T. The warps divide the tile of scores into DOWN x ACROSS parts. P and dS go through shared
+ * memory, in bf16, as operands of the accumulating matmuls:
  *
- *     dkv: a block has KEYS rows of a kv head; over its query heads, over tiles of queries, ascending:
+ *     dkv: a block has KEYS rows of a kv head, and loops over its query heads and their query tiles, ascending:
  *              dV (KEYS, D) += P^T dO           dK (KEYS, D) += dS^T Q
- *     dq:  a block has QUERIES rows of a head; over tiles of keys, ascending:
+ *     dq:  a block has QUERIES rows of a head, and loops over tiles of keys, ascending:
  *              dQ (QUERIES, D) += dS K
  *
  *     shared   | Q | dO | K | V |  P | dS | lse, delta of the queries |
@@ -18,9 +18,9 @@
 
 template <int D> struct backward_shape {
     static const int QUERIES = D > 128 ? 32 : 64, KEYS = QUERIES, WARPS = D > 128 ? 4 : 8, THREADS = WARPS * WARP;
-    static const int DOWN = QUERIES / 16, ACROSS = WARPS / DOWN; /* of the warps */
+    static const int DOWN = QUERIES / 16, ACROSS = WARPS / DOWN; /* layout of the warps */
     static const int LD = D + TILE_PAD, LDP = KEYS + TILE_PAD;
-    static const int COLUMNS = KEYS / ACROSS, DIMS = D / ACROSS; /* a warp's part of the scores, and of a sum */
+    static const int COLUMNS = KEYS / ACROSS, DIMS = D / ACROSS; /* a warp's part of the scores, of a sum */
     static const int SHARED = (2 * QUERIES + 2 * KEYS) * LD * 2 + 2 * QUERIES * LDP * 2 + 2 * QUERIES * 4;
 };
 
@@ -41,7 +41,7 @@ template <int D> struct backward_memory {
     }
 };
 
-/* Queries i0 .. with their statistics; the copies are begun, not awaited. */
+/* Starts copying queries from i0 on, with their statistics; does not wait. */
 template <int D>
 DEVICE void queries_begin(const op_attention_backward &b, backward_memory<D> m, int64_t seq, int64_t head, int64_t i0)
 {
@@ -66,7 +66,7 @@ DEVICE void keys_begin(const op_attention &o, backward_memory<D> m, int64_t seq,
     tile_copy<S::KEYS, D, S::THREADS>(m.v, (const uint16_t *)o.v + at, o.ldkv, j0, o.kv_len, (int)o.dim);
 }
 
-/* x (16, COLUMNS) of a warp = rows of one tile times rows of another, over the head's dimensions. */
+/* x (16, COLUMNS) of a warp = rows of one tile times rows of another, summed over the head's dimensions. */
 template <int D> DEVICE void products_of(float x[][4], const uint16_t *rows, const uint16_t *columns, int row, int column)
 {
     typedef backward_shape<D> S;
@@ -87,7 +87,7 @@ template <int D> DEVICE void products_of(float x[][4], const uint16_t *rows, con
     }
 }
 
-/* P and dS of queries i0 .. and keys j0 .. into shared memory. */
+/* Writes P and dS of the queries from i0 on and the keys from j0 on to shared memory. */
 template <int D, bool CAPPED> DEVICE void terms_of(const op_attention &o, backward_memory<D> m, int64_t seq, int64_t i0, int64_t j0)
 {
     typedef backward_shape<D> S;
@@ -123,7 +123,7 @@ template <int D, bool CAPPED> DEVICE void terms_of(const op_attention &o, backwa
     }
 }
 
-/* sum (16, DIMS) of a warp += left (rows row .., or turned: columns) . right (all rows, dimensions dim ..) */
+/* sum (16, DIMS) of a warp += left (rows from `row` on; TURNED: columns) . right (all rows, dimensions from `dim` on) */
 template <int D, int DEPTH, bool TURNED>
 DEVICE void sum_step(float sum[][4], const uint16_t *left, const uint16_t *right, int row, int dim)
 {
@@ -144,7 +144,7 @@ DEVICE void sum_step(float sum[][4], const uint16_t *left, const uint16_t *right
     }
 }
 
-/* Rows row0 .. of a sum, those from `rows` on left out. */
+/* Stores a sum as rows row0 .., without those past `rows`. */
 template <int D> DEVICE void sum_store(float sum[][4], float scale, void *base, int64_t ld, int64_t row0, int64_t rows, int dim, int dims)
 {
     typedef backward_shape<D> S;
@@ -170,14 +170,14 @@ __global__ void __launch_bounds__(backward_shape<D>::THREADS) dkv_kernel(op_atte
     backward_memory<D> m(memory);
     const attention_block block = block_of((unsigned)tiles, (unsigned)o.kv_heads);
     int64_t seq = block.seq, kv_head = block.head, group = o.heads / o.kv_heads;
-    int64_t j0 = (int64_t)block.tile * S::KEYS; /* the first keys are seen by the most queries */
+    int64_t j0 = (int64_t)block.tile * S::KEYS; /* the first keys, which the most queries see, come first */
     int64_t end = o.window > 0 && j0 + S::KEYS - 1 + o.window < o.q_len ? j0 + S::KEYS - 1 + o.window : o.q_len;
     int warp = threadIdx.x / WARP, row = warp / S::ACROSS * 16, dim = warp % S::ACROSS * S::DIMS;
     float dk[S::DIMS / 8][4] = {{0}}, dv[S::DIMS / 8][4] = {{0}};
     keys_begin<D>(o, m, seq, kv_head, j0);
     for (int64_t head = kv_head * group; head < (kv_head + 1) * group; head++)
         for (int64_t i0 = j0 / S::QUERIES * S::QUERIES; i0 < end; i0 += S::QUERIES) {
-            __syncthreads(); /* everybody has done with the queries before */
+            __syncthreads(); /* the previous queries are no longer in use */
             queries_begin<D>(b, m, seq, head, i0);
             copies_commit();
             copies_wait<0>();
@@ -203,12 +203,12 @@ __global__ void __launch_bounds__(backward_shape<D>::THREADS) dq_kernel(op_atten
     int64_t seq = block.seq, head = block.head, i0 = (tiles - 1 - block.tile) * S::QUERIES;
     int64_t end = i0 + S::QUERIES < o.q_len ? i0 + S::QUERIES : o.q_len;
     int warp = threadIdx.x / WARP, row = warp / S::ACROSS * 16, dim = warp % S::ACROSS * S::DIMS;
-    int64_t i = i0 + threadIdx.x % S::QUERIES; /* the block's first key is the least that any of its queries sees */
+    int64_t i = i0 + threadIdx.x % S::QUERIES; /* the block starts at the first key that any of its queries sees */
     float start = i < o.q_len ? __ll2float_rd(keys_of(o, seq, i).lo) : INFINITY;
     float dq[S::DIMS / 8][4] = {{0}};
     queries_begin<D>(b, m, seq, head, i0);
     for (int64_t j0 = (int64_t)-block_max(-start) / S::KEYS * S::KEYS; j0 < end; j0 += S::KEYS) {
-        __syncthreads(); /* everybody has done with the keys before */
+        __syncthreads(); /* the previous keys are no longer in use */
         keys_begin<D>(o, m, seq, head / (o.heads / o.kv_heads), j0);
         copies_commit();
         copies_wait<0>();

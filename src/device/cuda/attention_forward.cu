@@ -1,14 +1,14 @@
-/* attention_forward.cu - attention by tiles on the tensor cores.
+/* attention_forward.cu - attention in tiles, on the tensor cores.
  *
- * A block has QUERIES rows of one head, 16 a warp, and walks over the keys that any of them sees, KEYS at a time, ascending.
- * Scores stay in registers; a row's running maximum and sum are kept by the four lanes that share it.
+ * A block has QUERIES rows of one head, 16 per warp, and loops over the keys that any of them sees, KEYS at a time, ascending. Scores stay
+ * in registers; the four lanes that share a row keep its running maximum and sum.
  *
  *     shared      | Q: QUERIES rows | K: KEYS rows | V: KEYS rows |      each row D + 8 bf16
  *
  *     K(0) -> [ scores ] -> [ softmax, out += P V(0) ] -> [ scores ] -> ...
- *              V(0) comes      K(1) comes                  V(1) comes
+ *              loads V(0)      loads K(1)                  loads V(1)
  *
- * Long tiles come first: the last queries see the most keys.
+ * The last queries, which see the most keys, come first.
  */
 #include "device/cuda/attention.h"
 #include "device/cuda/mma.h"
@@ -19,9 +19,9 @@ template <int D> struct forward_shape {
     static const int SHARED = (QUERIES + 2 * KEYS) * LD * 2;
 };
 
-/* A lane's two rows, g and g + 8 of its warp's 16. */
+/* The two rows of a lane, g and g + 8 of its warp's 16. */
 typedef struct row_state {
-    int64_t lo[2], hi[2]; /* keys that they see; none for rows beyond the end */
+    int64_t lo[2], hi[2]; /* keys that they see; none for rows past the end */
     float most[2], total[2];
 } row_state;
 
@@ -41,7 +41,7 @@ DEVICE row_state rows_begin(const op_attention &o, int64_t seq, int64_t row)
     return r;
 }
 
-/* scores (16, KEYS) of a warp: tiles of 8 columns, from Q's rows `row` on. */
+/* scores (16, KEYS) of a warp, in tiles of 8 columns, for Q's rows from `row` on. */
 template <int D, int KEYS> DEVICE void scores_of(float scores[KEYS / 8][4], const uint16_t *q, const uint16_t *k, int row)
 {
     const int LD = D + TILE_PAD;
@@ -61,8 +61,7 @@ template <int D, int KEYS> DEVICE void scores_of(float scores[KEYS / 8][4], cons
     }
 }
 
-/* Scores of keys j0 .. become probabilities relative to the new maximum (base 2); shrink: what the sums so far are to be
- * multiplied by. */
+/* Scores of the keys from j0 on become probabilities relative to the new maximum (base 2). shrink: the factor for the previous sums. */
 template <int KEYS, bool CAPPED>
 DEVICE void softmax_step(float scores[KEYS / 8][4], row_state *r, int64_t j0, const score_map &m, float shrink[2])
 {
@@ -121,7 +120,7 @@ template <int D, int KEYS> DEVICE void output_step(float out[D / 8][4], float p[
 template <int D> DEVICE void output_store(const op_attention &o, int64_t seq, int64_t head, int64_t row, float out[D / 8][4], row_state *r)
 {
     int column = threadIdx.x % 4 * 2;
-#pragma unroll /* what is indexed by h lies in registers */
+#pragma unroll /* keeps arrays indexed by h in registers */
     for (int h = 0; h < 2; h++) {
         float total = quad_sum(r->total[h]), scale = 1.0f / total;
         int64_t i = row + 8 * h;
@@ -146,7 +145,7 @@ template <int D, bool CAPPED> __global__ void __launch_bounds__(forward_shape<D>
     int64_t seq = at.seq, head = at.head, i0 = (tiles - 1 - at.tile) * S::QUERIES;
     int row = threadIdx.x / WARP * 16;
     row_state r = rows_begin(o, seq, i0 + row + threadIdx.x % WARP / 4);
-    float start = __ll2float_rd(r.lo[0] < r.lo[1] ? r.lo[0] : r.lo[1]); /* never above it: from 2^24 on a tile too early, all masked */
+    float start = __ll2float_rd(r.lo[0] < r.lo[1] ? r.lo[0] : r.lo[1]); /* rounded down: past 2^24 perhaps a masked tile more */
     int64_t first = (int64_t)-block_max(-start) / S::KEYS * S::KEYS;
     int64_t end = o.kv_len - o.q_len + (i0 + S::QUERIES < o.q_len ? i0 + S::QUERIES : o.q_len);
     const uint16_t *keys = (const uint16_t *)o.k + key_offset(o, seq, head / (o.heads / o.kv_heads));
@@ -157,17 +156,17 @@ template <int D, bool CAPPED> __global__ void __launch_bounds__(forward_shape<D>
     float out[D / 8][4] = {{0}}, scores[S::KEYS / 8][4], shrink[2];
     for (int64_t j0 = first; j0 < end; j0 += S::KEYS) {
         copies_wait<0>();
-        __syncthreads(); /* K is here, and everybody has done with V */
+        __syncthreads(); /* K has arrived, and V is no longer in use */
         tile_copy<S::KEYS, D, S::THREADS>(v, values, o.ldkv, j0, end, (int)o.dim);
         copies_commit();
         scores_of<D, S::KEYS>(scores, q, k, row);
-        __syncthreads(); /* everybody has done with K */
+        __syncthreads(); /* K is no longer in use */
         if (j0 + S::KEYS < end)
             tile_copy<S::KEYS, D, S::THREADS>(k, keys, o.ldkv, j0 + S::KEYS, end, (int)o.dim);
         copies_commit();
         softmax_step<S::KEYS, CAPPED>(scores, &r, j0, score_map_of<CAPPED>(o), shrink);
         copies_wait<1>();
-        __syncthreads(); /* V is here */
+        __syncthreads(); /* V has arrived */
         output_step<D, S::KEYS>(out, scores, shrink, v);
     }
     output_store<D>(o, seq, head, i0 + row + threadIdx.x % WARP / 4, out, &r);

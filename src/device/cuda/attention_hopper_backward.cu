@@ -1,29 +1,29 @@
-/* attention_hopper_backward.cu - gradients of attention by the tensor cores of warpgroups.
+/* attention_hopper_backward.cu - gradients of attention with warpgroup matmuls.
  *
- * Two kernels, as in attention_backward.cu, of which each computes the scores again. Here a warpgroup has 64 rows of its own (of keys, or
- * of queries), and the rows of the other kind come by, 64 at a time, ascending, in two places; P and dS stay in registers, where a
- * matmul leaves them as the next one's left operand:
+ * Two kernels, as in attention_backward.cu, which both recompute the scores. A warpgroup owns 64 rows (of keys or of queries), and loops
+ * over the rows of the other kind ("passing rows"), 64 at a time, ascending, with double buffering. P and dS stay in registers, in the
+ * layout of the next matmul's left operand:
  *
  *     keys and values:  S^T = K Q^T     dP^T = V dO^T     dS^T = P^T (dP^T - delta)      dV += P^T dO     dK += dS^T Q
  *     queries:          S = Q K^T       dP = dO V^T       dS = P (dP - delta)            dQ += dS K
  *
- *     shared    | own rows, of each of two matrices | passing rows, twice: 64 of each of two | their lse, delta, first, twice |
+ *     shared    | own rows of two matrices | passing rows: 64 of two matrices, twice | their lse, delta, first, twice |
  *
- * The scale of the scores is applied at the end, to dQ and dK. Of capped scores dS takes the cap's slope, too; scores have no registers
- * of their own until then, so that they are found again by the logarithm of P.
+ * The scale of the scores is applied at the end, to dQ and dK. If scores are capped, dS is also multiplied by the derivative of the cap. No
+ * registers keep the scores until then; they are recomputed as the logarithm of P.
  */
 #include "device/cuda/attention.h"
 #include "device/cuda/hopper.h"
 
 enum { PASSING = 64 };
 
-/* Of a block of GROUPS warpgroups. */
+/* The shared memory of a block of GROUPS warpgroups. */
 template <int D, int GROUPS> struct backward_memory {
     static const int THREADS = GROUPS * GROUP, OWN = GROUPS * GROUP_ROWS;
     static const int BYTES = 2 * (OWN + 2 * PASSING) * D * 2 + 3 * 2 * PASSING * 4 + PANEL_ALIGN;
     uint16_t *own[2], *passing[2];
     float *lse, *delta;
-    int32_t *first; /* of their documents, which begin in order; not there where the op has none */
+    int32_t *first; /* starts of their documents, ascending; NULL if the op has none */
     __device__ backward_memory(unsigned char *memory)
     {
         own[0] = panels_begin(memory);
@@ -36,7 +36,7 @@ template <int D, int GROUPS> struct backward_memory {
     }
 };
 
-/* Tiles of rows that lie alike: queries and their gradients, keys and values. */
+/* Two matrices with the same rows: queries and dout, or keys and values. */
 typedef struct rows_pair { const uint16_t *x, *y; int64_t ldx, ldy, rows; int dim; } rows_pair;
 
 DEVICE rows_pair queries_of(const op_attention_backward &b, int64_t seq, int64_t head)
@@ -68,7 +68,7 @@ template <int D, int GROUPS> DEVICE void passing_begin(const backward_memory<D, 
     panels_copy<PASSING, D, M::THREADS>(m.passing[1] + place * PASSING * D, r.y, r.ldy, row, r.rows, r.dim);
 }
 
-/* The statistics of queries i0 .. i0 + 63. */
+/* Starts copying the statistics of queries i0 .. i0 + 63. */
 template <int D, int GROUPS>
 DEVICE void statistics_begin(const op_attention_backward &b, const backward_memory<D, GROUPS> &m, int64_t seq, int64_t head, int64_t i0,
                              int place)
@@ -93,7 +93,7 @@ DEVICE void tiles_wait()
     __syncthreads();
 }
 
-/* Both matmuls of a tile are given: first what the scores are made of, then dP. */
+/* Starts both matmuls of a tile: first the scores, then dP. */
 template <int D, int GROUPS> DEVICE void products_begin(float s[32], float dp[32], const backward_memory<D, GROUPS> &m, int place)
 {
     int group = threadIdx.x / GROUP * GROUP_ROWS * PANEL;
@@ -104,7 +104,7 @@ template <int D, int GROUPS> DEVICE void products_begin(float s[32], float dp[32
     group_end();
 }
 
-/* Rows `row` and row + 8 of a sum (64, D), those from `rows` on left out. */
+/* Stores rows `row` and row + 8 of a sum (64, D), unless they are past `rows`. */
 template <int D> DEVICE void sum_store(float sum[D / PANEL][32], float scale, void *base, int64_t ld, int64_t row, int64_t rows, int dim)
 {
 #pragma unroll
@@ -134,16 +134,16 @@ template <int D> DEVICE void sum_settle(float sum[D / PANEL][32])
         group_settle(sum[panel]);
 }
 
-/* The first of the lane's two rows, among its group's 64. */
+/* The first of the lane's two rows, in its group's 64. */
 DEVICE int own_row() { return threadIdx.x % GROUP / WARP * 16 + threadIdx.x % WARP / 4; }
 
 /* ---- keys and values ---- */
 
-/* What is no probability, because the query (a column, from i0 on) does not see the key (a row, from j0 on), is 0. */
+/* Clears probabilities where the query (column, from i0 on) does not see the key (row, from j0 on). */
 DEVICE void unseen_clear(float p[32], const op_attention &o, const int32_t *first, int64_t i0, int64_t j0)
 {
     if (o.window <= 0 && !o.first) {
-        int row = own_row() - (int)(i0 - j0), column = threadIdx.x % 4 * 2; /* a query is counted from the first one on, its key too */
+        int row = own_row() - (int)(i0 - j0), column = threadIdx.x % 4 * 2; /* queries and keys count from i0 */
         int64_t left = o.q_len - i0;
 #pragma unroll
         for (int i = 0; i < 32; i++) {
@@ -167,7 +167,7 @@ DEVICE void unseen_clear(float p[32], const op_attention &o, const int32_t *firs
     }
 }
 
-/* Do all of these queries see all of the group's keys? */
+/* Whether all of these queries see all of the group's keys. */
 DEVICE bool all_seen(const op_attention &o, const int32_t *first, int64_t i0, int64_t j0)
 {
     int64_t last = i0 + PASSING - 1;
@@ -175,20 +175,21 @@ DEVICE bool all_seen(const op_attention &o, const int32_t *first, int64_t i0, in
            (!o.first || first[PASSING - 1] <= j0);
 }
 
-/* And any of them any? */
+/* Whether any of these queries sees any of the group's keys. */
 DEVICE bool any_seen(const op_attention &o, const int32_t *first, int64_t i0, int64_t j0)
 {
     return i0 + PASSING > j0 && j0 < o.kv_len && (o.window <= 0 || i0 - o.window + 1 < j0 + GROUP_ROWS) &&
            (!o.first || first[0] < j0 + GROUP_ROWS);
 }
 
-/* Probabilities from what matmuls gave; base: the query's lse, base 2. */
+/* A probability from a product; base: the query's lse, base 2. */
 template <bool CAPPED> DEVICE float probability(const score_map &m, float product, float base)
 {
     return exp2_fast(fmaf(score_from<CAPPED>(m, product), m.scale * LOG2_E, -base));
 }
 
-/* The gradient of a scaled score before the cap, from that behind it. Where p is 0 so is the gradient, whatever the slope. */
+/* The gradient of a scaled score before the cap, from the gradient after it. If p is 0, so is the gradient, whatever the derivative of the
+ * cap. */
 template <bool CAPPED> DEVICE float before_cap(const score_map &m, float gradient, float p, float base)
 {
     if (!CAPPED)
@@ -258,7 +259,7 @@ __global__ void __launch_bounds__(GROUPS *GROUP, 1) hopper_keys_kernel(op_attent
     M m(memory);
     const attention_block at = block_of((unsigned)blocks, (unsigned)o.kv_heads);
     int64_t seq = at.seq, kv_head = at.head, group = o.heads / o.kv_heads;
-    int64_t block = (int64_t)at.tile * M::OWN; /* the first keys are seen by the most queries */
+    int64_t block = (int64_t)at.tile * M::OWN; /* the first keys, which the most queries see, come first */
     int64_t end = o.window > 0 && block + M::OWN - 1 + o.window < o.q_len ? block + M::OWN - 1 + o.window : o.q_len;
     int64_t i0 = block / PASSING * PASSING, tiles = (end - i0 + PASSING - 1) / PASSING, j0 = block + threadIdx.x / GROUP * GROUP_ROWS;
     float dk[D / PANEL][32], dv[D / PANEL][32];
@@ -272,7 +273,7 @@ __global__ void __launch_bounds__(GROUPS *GROUP, 1) hopper_keys_kernel(op_attent
     for (int64_t head = kv_head * group; head < (kv_head + 1) * group; head++)
         for (int64_t t = 0; t < tiles; t++, place ^= 1) {
             int64_t next = t + 1 < tiles ? head : head + 1, next_i0 = t + 1 < tiles ? i0 + (t + 1) * PASSING : i0;
-            tiles_wait(); /* this tile is here, and everybody has done with the one before */
+            tiles_wait(); /* this tile has arrived, and the previous one is no longer in use */
             if (next < (kv_head + 1) * group) {
                 passing_begin(m, queries_of(b, seq, next), next_i0, place ^ 1);
                 statistics_begin(b, m, seq, next, next_i0, place ^ 1);
@@ -291,7 +292,7 @@ __global__ void __launch_bounds__(GROUPS *GROUP, 1) hopper_keys_kernel(op_attent
 
 /* ---- queries ---- */
 
-/* A lane's two rows; those beyond the end see nothing. */
+/* The two rows of a lane; rows past the end see nothing. */
 typedef struct query_state { int64_t lo[2], hi[2]; float base[2], delta[2]; } query_state;
 
 DEVICE query_state queries_begin(const op_attention_backward &b, int64_t seq, int64_t head, int64_t row)
@@ -362,7 +363,7 @@ __global__ void __launch_bounds__(GROUPS *GROUP, D > 64 ? 1 : 2) hopper_queries_
     const attention_block at = block_of((unsigned)blocks, (unsigned)o.heads);
     int64_t seq = at.seq, head = at.head, kv_head = at.head / (unsigned)(o.heads / o.kv_heads);
     int64_t block = (blocks - 1 - at.tile) * M::OWN, row = block + threadIdx.x / GROUP * GROUP_ROWS;
-    int64_t i = block + threadIdx.x % M::OWN; /* the block's first key is the least that any of its queries sees */
+    int64_t i = block + threadIdx.x % M::OWN; /* the block starts at the first key that any of its queries sees */
     float start = i < o.q_len ? __ll2float_rd(keys_of(o, seq, i).lo) : INFINITY;
     int64_t j0 = (int64_t)-block_max(-start) / PASSING * PASSING, end = block + M::OWN < o.q_len ? block + M::OWN : o.q_len;
     const rows_pair keys = keys_and_values(o, seq, kv_head);
@@ -374,7 +375,7 @@ __global__ void __launch_bounds__(GROUPS *GROUP, D > 64 ? 1 : 2) hopper_queries_
     query_state r = queries_begin(b, seq, head, row + own_row());
     int place = 0;
     for (; j0 < end; j0 += PASSING, place ^= 1) {
-        tiles_wait(); /* this tile is here, and everybody has done with the one before */
+        tiles_wait(); /* this tile has arrived, and the previous one is no longer in use */
         if (j0 + PASSING < end)
             passing_begin(m, keys, j0 + PASSING, place ^ 1);
         copies_commit();
@@ -403,7 +404,7 @@ template <int D, int GROUPS, bool CAPPED> static int queries_launch(const op_att
     return launch_shared(hopper_queries_kernel<D, GROUPS, CAPPED>, blocks * o->seqs * o->heads, M::THREADS, M::BYTES, s, *b, blocks);
 }
 
-/* As many warpgroups stand on a multiprocessor as their registers leave room for: of heads of 64, three beside each other or twice two. */
+/* The number of warpgroups per multiprocessor is limited by registers: for heads of 64, one block of three or two blocks of two. */
 template <bool CAPPED> static int backward_by_dim(const op_attention_backward *b, cudaStream_t s)
 {
     bool small = b->forward.dim <= 64;

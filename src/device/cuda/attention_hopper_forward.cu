@@ -1,8 +1,8 @@
-/* attention_hopper_forward.cu - attention by the tensor cores of warpgroups.
+/* attention_hopper_forward.cu - attention with warpgroup matmuls.
  *
- * A block is two warpgroups of 64 queries each, of one head. They walk over the keys that any of the block's queries sees, 64 at a time,
- * ascending; K and V have two places each, so that a tile comes while another is used, and a tile's scores are computed while the
- * values of the one before are summed:
+ * A block has two warpgroups of 64 queries each, of one head. They loop over the keys that any of the block's queries sees, 64 at a time,
+ * ascending. K and V are double buffered, so that a tile is loaded while another is in use, and a tile's scores are computed while the
+ * values of the previous one are summed:
  *
  *     shared     | Q: 128 rows | K, K: 64 rows each | V, V: 64 rows each |
  *
@@ -20,11 +20,11 @@ template <int D> struct forward_shape {
     static const int SHARED = (QUERIES + 4 * KEYS) * D * 2 + PANEL_ALIGN;
 };
 
-/* A lane's two rows, g and g + 8 of its warp's 16. Keys count from the block's first. */
+/* The two rows of a lane, g and g + 8 of its warp's 16. Keys count from the block's first. */
 typedef struct row_state {
-    int low[2], high[2];       /* what they see */
-    int low_most, high_least;  /* what all rows of the warp see */
-    float most[2], total[2];   /* of the scores, before the map's scale; of the probabilities so far, the lane's part */
+    int low[2], high[2];       /* the keys that they see */
+    int low_most, high_least;  /* the keys that all rows of the warp see */
+    float most[2], total[2];   /* maximum score, before the map's scale; the lane's part of the sum of probabilities */
 } row_state;
 
 DEVICE int warp_least(int x)
@@ -36,7 +36,7 @@ DEVICE int warp_least(int x)
     return x;
 }
 
-/* The first key tile that any query of the block sees; from 2^24 on perhaps one before it. */
+/* The first key tile that any query of the block sees; past 2^24 keys perhaps one tile earlier. */
 DEVICE int64_t first_key(const op_attention &o, int64_t seq, int64_t i0)
 {
     int64_t i = i0 + threadIdx.x % QUERIES;
@@ -44,7 +44,7 @@ DEVICE int64_t first_key(const op_attention &o, int64_t seq, int64_t i0)
     return (int64_t)-block_max(-start) / KEYS * KEYS;
 }
 
-/* Rows beyond the end see nothing. */
+/* Rows past the end see nothing. */
 DEVICE row_state rows_begin(const op_attention &o, int64_t seq, int64_t row, int64_t first)
 {
     row_state r;
@@ -63,7 +63,7 @@ DEVICE row_state rows_begin(const op_attention &o, int64_t seq, int64_t row, int
     return r;
 }
 
-/* Keys j .. j + 63 that a row does not see have no score. */
+/* Masks the keys of j .. j + 63 that a row does not see. */
 DEVICE void scores_mask(float s[32], const row_state &r, int j)
 {
     int column = threadIdx.x % 4 * 2;
@@ -75,7 +75,7 @@ DEVICE void scores_mask(float s[32], const row_state &r, int j)
     }
 }
 
-/* Scores of keys j .. become probabilities relative to the new maximum; shrink: what the sums so far are to be multiplied by. */
+/* Scores of the keys from j on become probabilities relative to the new maximum. shrink: the factor for the previous sums. */
 template <bool CAPPED> DEVICE void softmax_step(float s[32], row_state &r, int j, const score_map &m, float shrink[2])
 {
     const float scale = m.scale * LOG2_E;
@@ -98,7 +98,7 @@ template <bool CAPPED> DEVICE void softmax_step(float s[32], row_state &r, int j
             s[i] = exp2_fast(fmaf(s[i], scale, -base));
             sum += s[i];
         }
-        shrink[h] = exp2_fast(r.most[h] * scale - base); /* 1 where the maximum stays: not fused, or its rounding would add up */
+        shrink[h] = exp2_fast(r.most[h] * scale - base); /* exactly 1 if the maximum stays; fused, rounding errors would accumulate */
         r.total[h] = fmaf(r.total[h], shrink[h], sum);
         r.most[h] = most;
     }
@@ -127,16 +127,16 @@ DEVICE void output_store(const op_attention &o, const score_map &m, int64_t seq,
     }
 }
 
-/* What a block copies from. */
+/* The tensors that a block copies from. */
 typedef struct sources { const uint16_t *k, *v; int64_t ld, first, end; int dim; } sources;
 
-/* Tile t of K or V, into one of its two places. */
+/* Starts copying tile t of K or V to one of its two buffers. */
 template <int D> DEVICE void tile_begin(uint16_t *places, const uint16_t *from, const sources &x, int t)
 {
     panels_copy<KEYS, D, THREADS>(places + t % 2 * KEYS * D, from, x.ld, x.first + (int64_t)t * KEYS, x.end, x.dim);
 }
 
-/* Everybody's copies are here, and everybody has done with the tiles before: the next ones may come. */
+/* Waits until all copies have arrived and the previous tiles are no longer in use; then starts copying the next ones. */
 template <int D> DEVICE void next_tiles(uint16_t *k, uint16_t *v, const sources &x, int t, int tiles)
 {
     copies_wait<0>();
@@ -149,7 +149,7 @@ template <int D> DEVICE void next_tiles(uint16_t *k, uint16_t *v, const sources 
     copies_commit();
 }
 
-/* Between what matmuls and what threads do with the sums and the probabilities. */
+/* Tells the compiler that the sums and probabilities pass between matmuls and threads. */
 template <int D> DEVICE void walk_settle(float out[D / PANEL][32], uint32_t p[4][4])
 {
 #pragma unroll
@@ -158,7 +158,7 @@ template <int D> DEVICE void walk_settle(float out[D / PANEL][32], uint32_t p[4]
     group_settle_left(p);
 }
 
-/* The walk of one warpgroup over `own` tiles of the block's `tiles`. */
+/* The loop of one warpgroup over `own` of the block's `tiles` tiles. */
 template <int D, bool CAPPED>
 DEVICE void walk(float out[D / PANEL][32], row_state &r, const uint16_t *q, uint16_t *k, uint16_t *v, const sources &x, int own, int tiles,
                  const score_map &m)

@@ -1,7 +1,7 @@
-/* attention_plain.cu - attention a row a warp, for fp32 and for what has no 16-byte rows.
+/* attention_plain.cu - attention with a warp per row, for fp32 and for rows without 16-byte alignment.
  *
- * For a step of 32 keys (or, for dk and dv, 32 queries) lane l computes the score of the l-th, all of its head's dimensions
- * in order; then the lanes share the dimensions (lane, lane + 32, ...) and take the 32 in ascending order.
+ * In a step of 32 keys (for dk and dv, 32 queries) lane l computes the score of the l-th, summing over the head's dimensions in order. Then
+ * the lanes divide the dimensions (lane, lane + 32, ...), and each sums over the 32 in ascending order.
  *
  *     scores          lane 0: key j0   lane 1: key j0 + 1   ...            no exchange
  *     out += p v      lane 0: dims 0, 32, 64 ...   lane 1: dims 1, 33 ...  p by a shuffle
@@ -24,7 +24,7 @@ template <pt_dtype T> DEVICE float plain_score(const op_attention &o, int64_t q,
     return o.softcap != 0.0f ? o.softcap * tanhf(score / o.softcap) : score;
 }
 
-/* acc[] += x * row, the lane's dimensions. */
+/* acc[] += x * row, for the lane's dimensions. */
 template <pt_dtype T, int SLOTS> DEVICE void add_row(float acc[SLOTS], float x, const void *base, int64_t at, int64_t dim)
 {
     for (int s = 0; s < SLOTS; s++) {
@@ -43,7 +43,7 @@ template <pt_dtype T, int SLOTS> DEVICE void store_row(const float acc[SLOTS], f
     }
 }
 
-/* The warp's row of (sequences, heads, rows); false: it has none. */
+/* The warp's row of (sequences, heads, rows). */
 typedef struct warp_row { int64_t seq, head, row; } warp_row;
 
 DEVICE bool row_of_warp(int64_t seqs, int64_t heads, int64_t rows, warp_row *w)
@@ -77,7 +77,7 @@ template <pt_dtype T, int SLOTS> __global__ void plain_kernel(op_attention o)
         o.lse[lse_offset(o, w.seq, w.head) + w.row] = most + logf(total);
 }
 
-/* What backward needs of (query, key): the probability, and the gradient of the scaled score. */
+/* The terms of backward for (query, key): the probability, and the gradient of the scaled score. */
 typedef struct pair_terms { float p, ds; } pair_terms;
 
 template <pt_dtype T>
@@ -152,7 +152,7 @@ template <pt_dtype T, int SLOTS> static int backward_launch(const op_attention_b
     return launch(plain_dkv_kernel<T, SLOTS>, blocks_of(o->seqs * o->kv_heads * o->kv_len, PLAIN_WARPS), PLAIN_WARPS * WARP, s, *b);
 }
 
-/* The least number of dimensions a lane that holds the head. */
+/* Chooses the smallest number of dimensions per lane for the head. */
 #define BY_DIM(fn, T, dim, ...)                                                                                                   \
     ((dim) <= 64 ? fn<T, 2>(__VA_ARGS__) : (dim) <= 128 ? fn<T, 4>(__VA_ARGS__) : (dim) <= 256 ? fn<T, 8>(__VA_ARGS__)            \
      : (dim) <= ATTENTION_MOST_DIM ? fn<T, 16>(__VA_ARGS__) : (int)cudaErrorInvalidConfiguration)

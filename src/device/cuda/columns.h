@@ -1,8 +1,7 @@
-/* columns.h - sums down the columns of a matrix, as gradients of biases and norms are.
+/* columns.h - sums over the rows of a matrix, for gradients of biases and norms.
  *
- * A block takes COLUMN_TILE columns (32 bytes of bf16, what memory gives at least) and a part of the rows; a
- * thread two neighbours' worth: the pack of one half of the tile in the rows slot, slot + COLUMN_SLOTS, ... .
- * The slots' sums are then added as a tree whose shape is fixed:
+ * A block has COLUMN_TILE columns (32 bytes of bf16, the smallest memory transaction) and a part of the rows. A thread has the pack of one
+ * half of the tile, in rows slot, slot + COLUMN_SLOTS, ... . The slots' sums are added in a fixed tree:
  *
  *              16 columns
  *     slot 0   | 0 | 1 |  <- threads 0 and 1         slot s += slot s + 64, then + 32, ... , + 1
@@ -29,13 +28,13 @@ DEVICE column_place column_place_of(int64_t columns, int parts)
     return p;
 }
 
-/* out[column ..] (+)= the sum of the block's packs; nothing where out is NULL. For whole blocks. */
+/* out[column ..] (+)= the sum of the block's packs; out may be NULL. All threads of the block must call it. */
 DEVICE void column_store(column_place at, pack sum, float *out, int64_t columns, bool accumulate)
 {
-    __shared__ float slots[PACK][COLUMN_THREADS]; /* neighbours in neighbouring banks */
+    __shared__ float slots[PACK][COLUMN_THREADS]; /* neighbouring threads use neighbouring banks */
     if (!out)
         return;
-    __syncthreads(); /* the last call's sums have been read */
+    __syncthreads(); /* the previous call's sums have been read */
     for (int j = 0; j < PACK; j++)
         slots[j][threadIdx.x] = sum.x[j];
     for (int distance = COLUMN_SLOTS / 2; distance; distance /= 2) {

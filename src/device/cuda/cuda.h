@@ -1,4 +1,4 @@
-/* cuda.h - what the parts of the CUDA backend share. */
+/* cuda.h - shared by the files of the CUDA backend. */
 #ifndef PT_CUDA_H
 #define PT_CUDA_H
 
@@ -6,23 +6,23 @@
 
 #include <cuda_runtime_api.h>
 
-/* One sentence for a failed call. `doing` completes "while ..."; returns PT_DOES_NOT_FIT where memory is short. */
+/* Sets the error of a failed call; `doing` completes "while ...". Returns PT_DOES_NOT_FIT if memory ran out, else PT_FAILED. */
 int cuda_fail(pt_error *e, cudaError_t error, const char *doing);
 
 /* ---- matmul.c ---- */
 
 typedef struct cuda_matmul cuda_matmul;
 
-/* With a workspace of its own on the current GPU; one for all queues. */
+/* Has its own workspace on the current GPU; one for all queues. */
 int cuda_matmul_open(const device_options *o, cuda_matmul **out, pt_error *e);
 void cuda_matmul_close(cuda_matmul *x);
 int cuda_matmul_launch(cuda_matmul *x, const op_matmul *o, cudaStream_t s, pt_error *e);
-void cuda_matmul_leave(cuda_matmul *x, cudaStream_t s); /* the stream is idle and about to be destroyed */
+void cuda_matmul_leave(cuda_matmul *x, cudaStream_t s); /* call when the stream is idle, before it is destroyed */
 
 /* ---- device.c ---- */
 
 typedef struct cuda_device {
-    device base; /* first: a device * is a cuda_device * */
+    device base; /* first, so that a device * is a cuda_device * */
     int ordinal;
     cuda_matmul *matmul;
     struct cuda_memory *memory;

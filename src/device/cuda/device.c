@@ -1,4 +1,4 @@
-/* device.c - one NVIDIA GPU as a device: found, described, refused where it cannot be used. */
+/* device.c - an NVIDIA GPU as a device: finds, describes and opens it, or says why it cannot be used. */
 #include "device/cuda/cuda.h"
 #include "device/cuda/kernels.h"
 #include "device/module.h"
@@ -9,11 +9,11 @@
 #include <string.h>
 #include <unistd.h>
 
-enum { LEAST_MAJOR = 8 }; /* compute capability: bf16 on tensor cores, asynchronous copies into shared memory */
+enum { LEAST_MAJOR = 8 }; /* compute capability, for bf16 on tensor cores and asynchronous copies to shared memory */
 
 int cuda_fail(pt_error *e, cudaError_t error, const char *doing)
 {
-    cudaGetLastError(); /* an error that does not stick must not turn up again in the next call */
+    cudaGetLastError(); /* clear the error, or the next call may return it again */
     switch (error) {
     case cudaErrorMemoryAllocation:
         return pt_fail(e, PT_DOES_NOT_FIT,
@@ -78,7 +78,7 @@ static int check_device(int ordinal, struct cudaDeviceProp *p, pt_error *e)
     return 0;
 }
 
-/* Of the GPU, whatever its number is in a process: FNV-1a of its UUID. */
+/* Identifies the GPU, whatever its number in a process: FNV-1a of its UUID. */
 static uint64_t id_of(const struct cudaDeviceProp *p)
 {
     uint64_t id = 0xcbf29ce484222325u;
@@ -128,7 +128,7 @@ static const device_table CUDA_TABLE = {
 
 EXPORT uint64_t protrain_module_seam(void) { return device_seam(); }
 
-/* The process has no context by that. */
+/* Does not create a context. */
 EXPORT int protrain_module_list(gpu_list *out, pt_error *e)
 {
     struct cudaDeviceProp p;
@@ -144,7 +144,7 @@ EXPORT int protrain_module_list(gpu_list *out, pt_error *e)
     return failed || out->n ? failed : pt_fail(e, PT_FAILED, "%s", why.text);
 }
 
-/* The context, cuBLASLt's handle and its workspace are taken before the free memory is asked for. */
+/* Creates the context, cuBLASLt's handle and its workspace before it queries the free memory. */
 EXPORT int protrain_module_open(const device_options *o, device **out, pt_error *e)
 {
     struct cudaDeviceProp p;

@@ -1,15 +1,15 @@
-/* hopper.h - matmuls in bf16 by the tensor cores of a warpgroup (compute capability 9.0: wgmma), and the tiles that they read.
+/* hopper.h - bf16 matmuls of a warpgroup (wgmma, compute capability 9.0), and the tiles that they read.
  *
- * A warpgroup is four neighbouring warps; its matmul is 64 x 64, of which warp w has rows 16 w .. 16 w + 15, a lane as in mma.h:
- * c[4 n ..] are the lane's elements of columns 8 n .. 8 n + 7. The right operand, and for group_product the left one too, is read
- * from shared memory, which must begin at a multiple of 1024 bytes:
+ * A warpgroup is four consecutive warps; its matmul is 64 x 64. Warp w has rows 16 w .. 16 w + 15, with lanes as in mma.h: c[4 n ..] are
+ * the lane's elements of columns 8 n .. 8 n + 7. The right operand, and for group_product also the left one, is in shared memory at a
+ * multiple of 1024 bytes:
  *
  *     a tile of D columns is D / 64 panels; a row of a panel is 128 bytes, eight words of 16 bytes
  *     element (r, c) of a panel: word (c / 8) ^ (r % 8) of row r        no two of eight rows share a bank
  *
- * Matmuls run beside the thread. Between group_begin and group_end they are given, group_wait<N> waits for all but the last N ends,
- * and until then nobody touches their registers; group_settle and group_settle_left say to the compiler that they have changed, or are
- * about to be read. Shared memory that threads (cp.async too) have written is seen by matmuls after group_publish and a barrier.
+ * Matmuls are asynchronous. They are issued between group_begin and group_end; group_wait<N> waits for all but the last N groups. Until
+ * then their registers must not be accessed. group_settle and group_settle_left tell the compiler that these registers have changed, or
+ * will be read. Matmuls see writes of threads (also cp.async) to shared memory after group_publish and a barrier.
  *
  * Source: NVIDIA's PTX ISA, "Asynchronous Warpgroup Level Matrix Instructions".
  */
@@ -28,8 +28,8 @@ enum { GROUP = 128, GROUP_ROWS = 64, PANEL = 64, PANEL_ALIGN = 1024 };
 #define HOPPER_CODE 1
 #endif
 
-/* What the instructions know of an operand: its address, how far apart groups of eight rows lie (1024 bytes), how far panels (they get
- * one at a time), and that words are exchanged within 128 bytes; all in units of 16 bytes. */
+/* The matrix descriptor of an operand: its address, the stride of groups of eight rows (1024 bytes) and of panels (an instruction reads
+ * only one), and the 128-byte swizzle. In units of 16 bytes. */
 DEVICE uint64_t panel_descriptor(const uint16_t *p)
 {
     return (uint64_t)(shared_address(p) >> 4 & 0x3fff) | (uint64_t)1 << 16 | (uint64_t)(1024 >> 4) << 32 | (uint64_t)1 << 62;
@@ -82,7 +82,7 @@ DEVICE void group_sum(float c[32], const uint32_t a[4], const uint16_t *b, int r
 #endif
 }
 
-/* Four bytes into shared memory, zeros where not `there`. */
+/* Copies four bytes to shared memory, or zeros if not `there`. */
 DEVICE void copy_word_async(void *to, const void *from, bool there)
 {
     asm volatile("cp.async.ca.shared.global [%0], [%1], 4, %2;" : : "r"(shared_address(to)), "l"(from), "r"(there ? 4 : 0) : "memory");
@@ -92,13 +92,13 @@ DEVICE void copy_word_async(void *to, const void *from, bool there)
 
 /* ---- tiles ---- */
 
-/* The first place in `memory` where a panel may begin; PANEL_ALIGN bytes more than the panels take are asked for. */
+/* The first aligned address for panels in `memory`, which must have PANEL_ALIGN extra bytes. */
 DEVICE uint16_t *panels_begin(unsigned char *memory)
 {
     return (uint16_t *)(memory + (PANEL_ALIGN - (uintptr_t)memory % PANEL_ALIGN) % PANEL_ALIGN);
 }
 
-/* As tile_copy() of mma.h, into D / 64 panels of ROWS rows. A thread's words lie below each other, so that little is computed for each. */
+/* Like tile_copy() of mma.h, to D / 64 panels of ROWS rows. The words of a thread are in one column, which makes their addresses cheap. */
 template <int ROWS, int D, int THREADS>
 DEVICE void panels_copy(uint16_t *panels, const uint16_t *from, int64_t ld, int64_t row0, int64_t rows, int cols)
 {
@@ -115,7 +115,7 @@ DEVICE void panels_copy(uint16_t *panels, const uint16_t *from, int64_t ld, int6
     }
 }
 
-/* c (64, 64) = rows of a times rows of b, over D columns; their panels lie ROWS_A and ROWS_B rows apart. */
+/* c (64, 64) = rows of a times rows of b, over D columns; their panels have ROWS_A and ROWS_B rows. */
 template <int D, int ROWS_A, int ROWS_B> DEVICE void group_products(float c[32], const uint16_t *a, const uint16_t *b)
 {
 #pragma unroll

@@ -1,12 +1,10 @@
-/* kernels.h - the launchers of the CUDA kernels, cuda_NAME of op_table.h: one for each op that is a kernel of our own.
+/* kernels.h - the launchers of the CUDA kernels, cuda_NAME of op_table.h: one for each op with our own kernel.
  *
- * A launcher puts its kernels on the stream and returns at once: 0, or the cudaError_t of the launch. It
- * allocates nothing, synchronizes nothing, and reads nothing through the pointers in the op, which are
- * device addresses. What the op means stands in device.h; the result depends on the op's arguments alone
- * (no float atomics, sums in fixed trees that know neither the grid nor the other rows).
+ * A launcher puts its kernels on the stream and returns immediately: 0, or the cudaError_t of the launch. It does not allocate or
+ * synchronize, and does not dereference the op's pointers, which are device addresses. For the meaning of ops see device.h. A result
+ * depends only on the op's arguments: no float atomics, and sums in fixed trees that do not depend on the grid or on other rows.
  *
- * With PT_CUDA_SHIM the same sources are compiled by the C++ compiler against a stand-in for CUDA that runs
- * them on the CPU (tests/cuda/shim.h).
+ * With PT_CUDA_SHIM the C++ compiler compiles the same sources against a stand-in for CUDA that runs them on the CPU (tests/cuda/shim.h).
  */
 #ifndef PT_CUDA_KERNELS_H
 #define PT_CUDA_KERNELS_H
@@ -27,11 +25,11 @@ extern "C" {
 KERNEL_OPS(LAUNCH)
 #undef LAUNCH
 
-/* 0, or the cudaError_t where the module has no code that this thread's GPU can run. */
+/* 0, or a cudaError_t if the module has no code for this thread's GPU. */
 int cuda_check_kernels(void);
 
-/* For matmul.c: any matmul, slowly; and what follows a matmul, times alpha, that lies in `sum` (M, N), dense: bias, stream,
- * residual, one rounding. */
+/* For matmul.c. cuda_matmul_plain: any matmul, slowly. cuda_matmul_finish: the epilogue of a matmul whose dense result, times alpha, is in
+ * `sum` (M, N): bias, stream, residual, one rounding. */
 int cuda_matmul_plain(const op_matmul *o, cudaStream_t s);
 int cuda_matmul_finish(const op_matmul *o, const float *sum, cudaStream_t s);
 

@@ -1,15 +1,15 @@
 /* kernels_activation.cu - activations and their backward, elementwise.
  *
- * What is not gated is one long row; a gated row is two halves, [gate | up]. A thread takes two packs of each, half a tile
- * apart, all of which are on their way before the first is used:
+ * Without a gate, all rows are one long row; a gated row has two halves, [gate | up]. A thread has two packs of each, half a tile apart,
+ * and loads all of them before it uses the first:
  *
  *     row     |  tile 0: 128 packs | 128 packs  |  tile 1 ...
  *     thread     0  1  2  ...        0  1  2
  *
- * In bf16 the exponential and the reciprocal are single instructions, so that an element takes a dozen, which memory hides;
- * in fp32 they are exact to an ulp or two. Errors there, in units in the last place: the logistic function 4, the normal
- * distribution 5 (its polynomial is that of the CPU's vmath.h). What bf16 loses besides its rounding is 2^-16 of a result at
- * most, far out where the result is next to nothing.
+ * In bf16 the exponential and the reciprocal are single instructions, so that an element takes about a dozen, hidden behind memory
+ * accesses. In fp32 they are exact to an ulp or two; the errors are 4 ulp for the logistic function and 5 for the normal distribution,
+ * whose polynomial is that of the CPU's vmath.h. In bf16 the error besides rounding is at most 2^-16 of the result, far from 0 where the
+ * result almost vanishes.
  */
 #include "device/cuda/primitives.h"
 
@@ -24,8 +24,8 @@ template <pt_dtype T> DEVICE float exponential(float x, float scale)
 
 template <pt_dtype T> DEVICE float reciprocal(float x) { return T == PT_BF16 ? reciprocal_fast(x) : __frcp_rn(x); }
 
-/* 1 / (1 + e), the logistic function of -x for e = e^x; slope = s (1 - s) = e s^2. The reciprocal of 1 need not be 1 in bf16, and far
- * out 1 - s is multiplied by thousands. */
+/* 1 / (1 + e), the logistic function of -x for e = e^x; slope = s (1 - s) = e s^2. Not 1 - s: in bf16 the reciprocal of 1 need
+ * not be exactly 1, and far from 0 the difference is multiplied by thousands. */
 template <pt_dtype T> DEVICE float logistic(float e, float *slope)
 {
     float s = reciprocal<T>(1.0f + e);
@@ -34,10 +34,10 @@ template <pt_dtype T> DEVICE float logistic(float e, float *slope)
 }
 
 /* P(X <= x) of the standard normal distribution, and its density at x. With a = |x|, the tail is
- * e^(-a^2/2) t p(t), t = 1 / (1 + a/4); in fp32 what is lost in rounding a^2 is put back. NaN stays NaN. */
+ * e^(-a^2/2) t p(t), t = 1 / (1 + a/4); in fp32 the rounding error of a^2 is compensated. NaN stays NaN. */
 template <pt_dtype T> DEVICE float normal_cdf(float x, float *density)
 {
-    float a = fabsf(x) > 15.0f ? 15.0f : fabsf(x); /* the tail from 15 is 0 */
+    float a = fabsf(x) > 15.0f ? 15.0f : fabsf(x); /* the tail is 0 from 15 on */
     float square = a * a, e = exponential<T>(square, -0.5f);
     if (T == PT_F32)
         e = fmaf(e, -0.5f * fmaf(a, a, -square), e);
@@ -56,11 +56,11 @@ template <pt_dtype T> DEVICE float normal_cdf(float x, float *density)
     return x < 0.0f ? tail : 1.0f - tail;
 }
 
-/* f(x) and its derivative. A comparison with NaN is false, which is why relu asks for what it drops. */
+/* f(x) and its derivative. Comparisons with NaN are false, so relu tests for the values that it drops. */
 template <activation_kind K, pt_dtype T> DEVICE float activation(float x, float *derivative)
 {
     float s, slope;
-    if (K == ACT_GELU_TANH) { /* (1 + tanh u) / 2 is the logistic function of 2u */
+    if (K == ACT_GELU_TANH) { /* (1 + tanh u) / 2 = logistic(2u) */
         const float scale = 1.5957691216057308f, cubic = scale * 0.044715f; /* 2 sqrt(2 / pi) */
         const float unit = T == PT_BF16 ? LOG2_E : 1.0f;
         float square = x * x, u = x * fmaf(-cubic * unit, square, -scale * unit);
@@ -77,7 +77,7 @@ template <activation_kind K, pt_dtype T> DEVICE float activation(float x, float 
     return x < 0.0f ? 0.0f : x;
 }
 
-/* Column i of row `row`, of `cols`: a thread's first pack. Blocks: the row's tiles, then the next row's. */
+/* The row and column of a thread's first pack. Blocks are numbered by tile, then by row. */
 typedef struct element_place { int64_t row, i; } element_place;
 
 DEVICE element_place element_place_of(int64_t cols)
@@ -89,7 +89,7 @@ DEVICE element_place element_place_of(int64_t cols)
     return p;
 }
 
-/* A thread's two packs; zeros beyond the row. */
+/* The two packs of a thread; zeros past the row. */
 template <pt_dtype T> struct packed_pair { packed<T> of[2]; };
 
 template <pt_dtype T> DEVICE packed_pair<T> pair_load(const void *row, int64_t i, int64_t n, bool wide)

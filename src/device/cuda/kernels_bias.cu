@@ -1,7 +1,7 @@
-/* kernels_bias.cu - the gradient of a bias: sums over rows, 16 columns a block. */
+/* kernels_bias.cu - the gradient of a bias: sums over rows, 16 columns per block. */
 #include "device/cuda/columns.h"
 
-enum { AT_ONCE = 8 }; /* rows on their way to a thread: few blocks have to keep the memory busy */
+enum { AT_ONCE = 8 }; /* loads in flight per thread, because few blocks have to saturate the memory */
 
 DEVICE void pack_add(pack *sum, pack x)
 {

@@ -1,11 +1,10 @@
-/* kernels_cross_entropy.cu - losses of rows of logits, and their gradients: a block for each row.
+/* kernels_cross_entropy.cu - losses of rows of logits, and their gradients: a block per row.
  *
- * A row of 100,000 logits is larger than a multiprocessor's share of the caches, so it is read twice only: once
- * for its largest logit and the sum of exponentials together, each thread correcting its sum where it meets a
- * larger logit, and once for dlogits.
+ * A row of 100,000 logits is larger than a multiprocessor's share of the caches, so it is read only twice: once for both the largest logit
+ * and the sum of exponentials, where each thread rescales its sum when it finds a larger logit, and once for dlogits.
  *
- * dlogits may lie where logits do. An element of it is never wider than a logit and rows start at the same
- * bytes, so what a block writes for its packs k covers only logits that it has read, after a barrier:
+ * dlogits may replace logits. Its elements are never wider and its rows start at the same bytes, so what a block writes for its packs k
+ * overwrites only logits that it has read, after a barrier:
  *
  *     logits (fp32)   |    packs 0    |    packs 1    |    packs 2    | ...
  *     dlogits (bf16)  | packs 0 | packs 1 | packs 2 | ...
@@ -14,7 +13,7 @@
 
 enum { IGNORED = -100, LONG_ROW = 8192 };
 
-/* What becomes of logits: scaled, and capped where cap is not 0 (over_cap: scale / cap). Without MAPPED they stay what they are. */
+/* Scales logits, and caps them if cap is not 0 (over_cap: scale / cap). Without MAPPED logits are unchanged. */
 typedef struct logit_map { float scale, cap, over_cap; } logit_map;
 
 template <bool MAPPED> DEVICE float mapped(const logit_map &m, float x)
@@ -22,7 +21,7 @@ template <bool MAPPED> DEVICE float mapped(const logit_map &m, float x)
     return !MAPPED ? x : m.cap != 0.0f ? m.cap * tanhf(x * m.over_cap) : x * m.scale;
 }
 
-/* A gradient by what a logit x became, to one by the logit. */
+/* From the gradient of the mapped logit x to that of the logit. */
 template <bool MAPPED> DEVICE float by_logit(const logit_map &m, float x, float gradient)
 {
     if (!MAPPED)
@@ -34,10 +33,10 @@ template <bool MAPPED> DEVICE float by_logit(const logit_map &m, float x, float 
 /* The largest logit so far, and the sum of e^(x - largest). */
 typedef struct softmax_sum { float largest, sum; } softmax_sum;
 
-/* e^(x - largest); where nothing but -infinity was seen, largest is -infinity too, and the result 0. */
+/* e^(x - largest); 0 if all logits so far, and so largest, are -infinity. */
 DEVICE float exponential(float x, float largest) { return expf(x - (largest == -INFINITY ? 0.0f : largest)); }
 
-/* NaN is passed over by fmaxf and stays in the sum. */
+/* fmaxf ignores NaN, but the sum becomes NaN. */
 DEVICE void softmax_add(softmax_sum *s, pack p, int n)
 {
     float largest = s->largest;
@@ -64,7 +63,7 @@ template <bool MAPPED> DEVICE softmax_sum row_softmax(const logit_map &m, const 
     return row;
 }
 
-/* dlogits of a row; every thread of the block goes the same number of times through the loop. */
+/* dlogits of a row. All threads of the block run the loop equally often, because of its barrier. */
 template <pt_dtype T, bool MAPPED>
 DEVICE void row_gradient(const op_cross_entropy &o, const logit_map &m, const float *logits, void *out, softmax_sum s, int64_t target,
                          float scale, bool wide)
@@ -77,7 +76,7 @@ DEVICE void row_gradient(const op_cross_entropy &o, const logit_map &m, const fl
             float probability = exponential(mapped<MAPPED>(m, p.x[j]), s.largest) * inverse;
             p.x[j] = by_logit<MAPPED>(m, p.x[j], (i + j == target ? probability - 1.0f : probability) * scale);
         }
-        __syncthreads(); /* the logits that these packs are written over have been read */
+        __syncthreads(); /* the logits that these packs overwrite have been read */
         pack_store<T>(out, i, o.vocab, wide, p);
     }
 }
@@ -99,7 +98,7 @@ template <pt_dtype T, bool MAPPED> __global__ void __launch_bounds__(1024) cross
         return;
     }
     softmax_sum s = row_softmax<MAPPED>(m, logits, o.vocab, wide);
-    if (threadIdx.x == 0) { /* and before the barrier after which dlogits may cover this logit */
+    if (threadIdx.x == 0) { /* before the barrier after which dlogits may overwrite this logit */
         const float wanted = mapped<MAPPED>(m, logits[target]) - s.largest;
         o.loss[row] = (float)log((double)s.sum) - wanted;
         if (o.right)

@@ -1,4 +1,5 @@
-/* kernels_dequantize.cu - weights from few bits, PACK neighbours of a row a thread. They share a block of NF4 where rows begin with one. */
+/* kernels_dequantize.cu - decodes quantized weights, PACK neighbours of a row per thread. If rows begin with an NF4 block, a pack is in one
+ * block. */
 #include "device/cuda/primitives.h"
 #include "device/fewbit.h"
 #include "device/moment_map.h"

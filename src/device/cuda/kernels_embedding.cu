@@ -1,14 +1,14 @@
-/* kernels_embedding.cu - looking up rows of a table, and adding gradients to them.
+/* kernels_embedding.cu - looks up rows of a table, and adds gradients to them.
  *
- * Backward adds in the order of the tokens, without atomics and without memory of its own. A block belongs to
- * one token and EMBEDDING_TILE columns. It looks through all ids, EMBEDDING_THREADS at a time: where one before
- * its own token is the same, another block has the work; else it adds the rows of all later tokens with this id.
+ * Backward adds in the order of the tokens, without atomics and without scratch memory. A block has one token and EMBEDDING_TILE columns.
+ * It reads all ids, EMBEDDING_THREADS at a time: if an earlier token has the same id, another block does the work; else this one adds the
+ * rows of all later tokens with this id.
  *
  *     ids      7  3  7  9  3  7             block 0: rows 0, 2, 5     block 1: rows 1, 4     block 3: row 3
  *     first    x  x     x                   blocks 2, 4, 5: nothing
  *
- * Reading the ids is quadratic in the number of tokens, but a unit has some thousands, whose ids the nearest
- * caches hold, beside rows of thousands of elements.
+ * Reading the ids is quadratic in the number of tokens, but a unit has only some thousands. Their ids fit the L1 cache, and are small
+ * compared with rows of thousands of elements.
  */
 #include "device/cuda/primitives.h"
 
@@ -56,18 +56,18 @@ int cuda_embedding(const op_embedding *o, cudaStream_t s)
 
 /* ---- backward ---- */
 
-/* Which of ids[from ..], one a thread, are `id`: bit l of word w is id from + 32 w + l. For whole blocks. */
+/* Compares ids[from ..] with `id`, one per thread: bit l of word w is for id from + 32 w + l. All threads of the block must call it. */
 DEVICE void ids_compare(const op_embedding_backward &o, int64_t from, int32_t id, unsigned *words)
 {
     int64_t r = from + threadIdx.x;
     unsigned word = __ballot_sync(FULL_WARP, r < o.rows && o.ids[r] == id);
-    __syncthreads(); /* the last call's words have been read */
+    __syncthreads(); /* the previous call's words have been read */
     if (threadIdx.x % WARP == 0)
         words[threadIdx.x / WARP] = word;
     __syncthreads();
 }
 
-/* The lowest bit of *word, which it clears. */
+/* Clears the lowest bit of *word and returns its index. */
 DEVICE int bit_take(unsigned *word)
 {
     int bit = __ffs((int)*word) - 1;
@@ -90,7 +90,7 @@ template <pt_dtype T> __global__ void embedding_backward_kernel(op_embedding_bac
             for (unsigned word = words[w]; word;) {
                 int64_t r = from + w * WARP + bit_take(&word);
                 if (r < row)
-                    return; /* the whole block: this id's rows belong to the block of token r */
+                    return; /* the whole block returns: the block of token r adds this id's rows */
                 pack dy = pack_load<T>(element_at<T>(o.dy, r * o.cols), i, o.cols, wide);
                 for (int j = 0; j < PACK; j++)
                     sum.x[j] += scale * dy.x[j];

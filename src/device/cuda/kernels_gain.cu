@@ -1,4 +1,4 @@
-/* kernels_gain.cu - what DoRA does beside matmuls: a block has a row of weights, or 16 columns of gradients. */
+/* kernels_gain.cu - DoRA besides its matmuls. A block has a row of weights, or 16 columns of gradients. */
 #include "device/cuda/columns.h"
 
 enum { GAIN_THREADS = 256 };
@@ -33,7 +33,7 @@ template <pt_dtype T> __global__ void gain_backward_kernel(op_gain_backward o, b
         }
         pack_store<T>(element_at<T>(o.sums, row * o.ld), at.column, o.cols, wide, y);
     }
-    for (int j = 0; j < PACK; j++) /* each slot's share: the tree adds what is scaled already */
+    for (int j = 0; j < PACK; j++) /* slots are scaled before the tree adds them */
         sum.x[j] *= at.column + j < o.cols ? o.factor * o.inverse[at.column + j] : 0.0f;
     column_store(at, sum, o.acc, o.cols, o.accumulate);
 }

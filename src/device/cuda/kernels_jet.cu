@@ -1,11 +1,11 @@
-/* kernels_jet.cu - activations with two derivatives, and energies; in fp32, a thread an element or a row. fp64 is the CPU's alone. */
+/* kernels_jet.cu - activations with two derivatives, and energies, in fp32; a thread per element or row. Only the CPU has fp64. */
 #include "device/cuda/primitives.h"
 
 enum { THREADS = 256 };
 
 struct jet_values { float value, slope, curve; };
 
-/* z: what the value pass has left of it. */
+/* z: as kept by the value pass. */
 DEVICE jet_values jet_of(jet_kind kind, float z)
 {
     jet_values j;
@@ -73,13 +73,13 @@ __global__ void quadratic_kernel(op_quadratic o)
     ((float *)o.du)[row] = (float)(t[1] * u - t[2] + t[4]);
 }
 
-/* Nobody submits fp64 to a GPU. */
+/* GPUs get no ops in fp64. */
 int cuda_jet(const op_jet *o, cudaStream_t s)
 {
     return o->type != PT_F32 ? (int)cudaErrorInvalidConfiguration : launch(jet_kernel, blocks_of(o->n, THREADS), THREADS, s, *o);
 }
 
-/* A GPU's threads are enough for all rows at once. */
+/* Nothing to do: a GPU has enough threads for all rows at once. */
 int cuda_rows(const op_rows *o, cudaStream_t s) { return 0; }
 
 int cuda_quadratic(const op_quadratic *o, cudaStream_t s)

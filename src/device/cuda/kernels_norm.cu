@@ -1,38 +1,38 @@
 /* kernels_norm.cu - normalisation and its backward, each row read from memory once.
  *
- * A vector (a row of one head) belongs to a team: some lanes of a warp, or whole warps, as many as give each thread one
- * pack of it, or two where it is long. The team keeps the vector in registers between its sums and the result. A block has
- * several teams where vectors are short, which take vectors side by side:
+ * A vector (a row of one head) belongs to a team of threads: some lanes of a warp, or whole warps, so that each thread has one pack of it,
+ * or two of a long one. The team keeps the vector in registers between its sums and the result. If vectors are short, a block has several
+ * teams, which have vectors of their own:
  *
- *     dim 128     16 lanes a vector            16 teams, of which two share a warp
- *     dim 768     3 warps                       4 teams
- *     dim 2048    8 warps                       1 team
- *     dim 4096    8 warps, two packs a thread   1 team
+ *     dim 128     16 lanes per vector             16 teams, two per warp
+ *     dim 768     3 warps                         4 teams
+ *     dim 2048    8 warps                         1 team
+ *     dim 4096    8 warps, two packs per thread   1 team
  *
- * How many threads share a vector, and the tree of its sums, depend on dim alone. While a vector's sums are taken, the
- * next one of the team is on its way: a multiprocessor has 40 to 60 KB of reads in flight, more than its memory's latency
- * needs, with a third of the threads that it could hold.
+ * The number of threads of a vector and the tree of its sums depend only on dim. While a team sums a vector, its next one is being loaded:
+ * a multiprocessor has 40 to 60 KB of reads in flight, more than enough for the latency of its memory, with a third of the threads that it
+ * could have.
  *
- * Backward cuts the vectors into parts, a block for each, by their number alone. A thread adds up dweight and dbias of its
- * columns over the vectors of its team; then the teams of a block are added, ascending, and the block's sums go to the
- * scratch; a second kernel adds up those of the parts in a fixed tree:
+ * Backward divides the vectors into parts, one per block, by their number alone. A thread sums dweight and dbias of its columns over the
+ * vectors of its team; then the block adds its teams' sums, ascending, and writes them to the scratch. A second kernel adds the parts in a
+ * fixed tree:
  *
  *     scratch   | part 0: dweight (dim), dbias (dim) | part 1: ... |
  *
- * A vector of more than 2 * NORM_THREADS_MOST packs goes to a block that reads it again for each sum, and whose sums over
- * vectors stay in the scratch.
+ * For a vector of more than 2 * NORM_THREADS_MOST packs, a block reads it again for each sum, and keeps its sums over vectors in the
+ * scratch.
  */
 #include "device/cuda/primitives.h"
 
-enum { NORM_THREADS = 384 /* of a block of several teams, at most */, NORM_THREADS_MOST = 512, NORM_WARPS = NORM_THREADS_MOST / WARP };
-enum { ONE_PACK = 2048 /* elements of a vector that has one pack a thread, at most */, TWO_PACKS = 2 * PACK * NORM_THREADS_MOST };
-enum { FORWARD_TURNS = 4 /* vectors that a team of the forward pass takes */ };
+enum { NORM_THREADS = 384 /* the most of a block with several teams */, NORM_THREADS_MOST = 512, NORM_WARPS = NORM_THREADS_MOST / WARP };
+enum { ONE_PACK = 2048 /* the longest vector with one pack per thread */, TWO_PACKS = 2 * PACK * NORM_THREADS_MOST };
+enum { FORWARD_TURNS = 4 /* vectors per team in the forward pass */ };
 enum { VECTORS_MOST = 1 << 30 };
 enum { TOTAL_COLUMNS = WARP, TOTAL_SLOTS = 32 };
 
-/* How vectors are given to threads: `lanes` of a warp share a vector, or, if it has several warps, all of theirs. */
+/* How vectors are assigned to threads: `lanes` lanes of a warp share a vector, or all lanes of several warps. */
 typedef struct norm_teams {
-    int lanes, warps, threads /* of a team */, teams /* of a block */, vectors /* of a block */, all /* vectors of the op */, dim;
+    int lanes, warps, threads /* per team */, teams /* per block */, vectors /* per block */, all /* vectors of the op */, dim;
     float share; /* 1 / dim */
 } norm_teams;
 
@@ -49,7 +49,7 @@ static norm_teams norm_teams_of(int64_t dim, int64_t vectors)
     return g;
 }
 
-/* Where vector v of x, y, dy or dx begins. */
+/* The offset of vector v in x, y, dy or dx. */
 DEVICE int64_t vector_at(int v, int64_t heads, int64_t dim, int64_t ld)
 {
     if (heads == 1)
@@ -58,7 +58,7 @@ DEVICE int64_t vector_at(int v, int64_t heads, int64_t dim, int64_t ld)
     return row * ld + (v - row * (int)heads) * dim;
 }
 
-/* A thread: its team, the columns of its first pack and from that to the next, and which half of the shared memory the next sums use. */
+/* A thread's team, the column of its first pack, the step to its next pack, and the half of the shared memory for the next sums. */
 typedef struct norm_place { int team, column, step, turn; } norm_place;
 
 DEVICE norm_place norm_place_of(const norm_teams &g)
@@ -67,8 +67,8 @@ DEVICE norm_place norm_place_of(const norm_teams &g)
     return p;
 }
 
-/* Each of s[] becomes its sum over the team. Every thread of the block comes here. What the last call gave is not overwritten while
- * it is read: calls use two halves in turn. */
+/* Replaces each of s[] by its sum over the team. All threads of the block must call it. Calls alternate between two halves of the shared
+ * memory, so that results are not overwritten while they are read. */
 template <int N> DEVICE void team_sums(const norm_teams &g, norm_place *p, float *s)
 {
     __shared__ float4 of_warp[2][NORM_WARPS];
@@ -98,7 +98,7 @@ template <int N> DEVICE void team_sums(const norm_teams &g, norm_place *p, float
 
 DEVICE float rstd_of(float variance, float eps) { return __frcp_rn(__fsqrt_rn(variance + eps)); }
 
-/* x - mean, zeros beyond the row (with WIDE a pack is whole). */
+/* x - mean; zeros past the row (with WIDE there are no partial packs). */
 template <bool WIDE> DEVICE pack centred(pack x, float mean, int at, int dim)
 {
     for (int j = 0; j < PACK; j++)
@@ -113,7 +113,7 @@ DEVICE float pack_squares(pack p)
     return pack_sum(p);
 }
 
-/* What a thread has of a vector: packs at column, column + step, ... . With WIDE dim is a multiple of PACK. */
+/* A thread's packs of a vector, at column, column + step, ... . With WIDE dim is a multiple of PACK. */
 template <pt_dtype T, int PACKS> struct packed_set { packed<T> of[PACKS]; };
 
 template <pt_dtype T, bool WIDE> DEVICE packed<T> part_load(const void *row, int64_t at, int64_t end)
@@ -154,19 +154,19 @@ template <pt_dtype T, int PACKS> DEVICE void set_forget(packed_set<T, PACKS> *se
         packed_forget<T>(&set->of[k]);
 }
 
-/* Its sum over the team divided by dim. */
+/* The mean of the vector. */
 template <pt_dtype T, int PACKS> DEVICE float set_mean(const norm_teams &g, norm_place *p, packed_set<T, PACKS> x)
 {
     float sum = 0.0f;
 #pragma unroll
     for (int k = 0; k < PACKS; k++)
-        sum += pack_sum(packed_values<T>(x.of[k])); /* zeros beyond the row */
+        sum += pack_sum(packed_values<T>(x.of[k])); /* zeros past the row */
     team_sums<1>(g, p, &sum);
     return sum * g.share;
 }
 
-/* So many blocks of NORM_THREADS to a multiprocessor where a thread has one pack; the registers left otherwise give four blocks of
- * 256 forward, two backward. */
+/* Launch bounds: this many blocks of NORM_THREADS per multiprocessor if threads have one pack. Otherwise registers allow four blocks of 256
+ * forward, and two backward. */
 #define NORM_BOUNDS(T, WIDE, PACKS, blocks) \
     __launch_bounds__(PACKS == 1 ? NORM_THREADS : NORM_THREADS_MOST, PACKS == 1 && T == PT_BF16 && WIDE ? blocks : 1)
 
@@ -183,8 +183,8 @@ template <pt_dtype T> DEVICE float long_mean(const norm_teams &g, norm_place *p,
 
 /* ---- forward ---- */
 
-/* offset + weight: what is taken away is 0 where the offset is, and then even a weight of -0 stays what it is. Without OFFSET there is
- * none: backward has no register to spare for it. */
+/* offset + weight, computed as weight - (0 - offset), so that without an offset even a weight of -0 keeps its bits. OFFSET false: there is
+ * no offset; backward has no register to spare for it. */
 template <bool WIDE, bool OFFSET, typename OP> DEVICE pack factors_load(const OP &o, int at)
 {
     pack w = floats_load<WIDE>(o.weight, at, o.dim);
@@ -194,7 +194,7 @@ template <bool WIDE, bool OFFSET, typename OP> DEVICE pack factors_load(const OP
     return w;
 }
 
-/* y's pack from x - mean; backward may want it too. */
+/* A pack of y from x - mean, also for backward. */
 template <bool WIDE, bool OFFSET, typename OP> DEVICE pack normed(const OP &o, pack c, float rstd, int at)
 {
     pack w = factors_load<WIDE, OFFSET>(o, at), b = {{0}};
@@ -212,7 +212,7 @@ DEVICE pack pack_plus(pack a, pack b)
     return a;
 }
 
-/* y's pack at `at` of row v from what the norm gives and what that is added to. */
+/* A pack of y, at `at` of row v: the norm's result d plus stream and residual. */
 template <pt_dtype T, bool WIDE> DEVICE pack added(const op_norm &o, int v, int at, pack d)
 {
     pack sum = {{0}};
@@ -238,7 +238,7 @@ DEVICE float set_rstd(const op_norm &o, const norm_teams &g, norm_place *p, pack
     return rstd_of(squares * g.share, o.eps);
 }
 
-/* ADDS: to a residual, a stream or both. */
+/* ADDS: adds to a residual, a stream or both. */
 template <pt_dtype T, bool WIDE, int PACKS, bool ADDS>
 __global__ void NORM_BOUNDS(T, WIDE, PACKS, ADDS ? 2 : 3) norm_kernel(op_norm o, norm_teams g)
 {
@@ -250,7 +250,7 @@ __global__ void NORM_BOUNDS(T, WIDE, PACKS, ADDS ? 2 : 3) norm_kernel(op_norm o,
     };
     fetch(begin + p.team);
 #pragma unroll 1
-    for (int v = begin + p.team; v - p.team < end; v += g.teams) { /* all teams as often: they meet at barriers */
+    for (int v = begin + p.team; v - p.team < end; v += g.teams) { /* all teams loop equally often, because of barriers */
         packed_set<T, PACKS> x = next;
         fetch(v + g.teams);
         float mean = o.kind == NORM_LAYER ? set_mean<T, PACKS>(g, &p, x) : 0.0f;
@@ -318,13 +318,13 @@ int cuda_norm(const op_norm *o, cudaStream_t s)
 /* With u = (x - mean) rstd and d = dy * weight. */
 typedef struct norm_means { float mean, rstd, d, du; } norm_means;
 
-/* Adds one pack's share to s: of squares of c = x - mean, of d c, of d. */
+/* Adds a pack to the sums s: of squares of c = x - mean, of d c, and of d. */
 template <bool WIDE, bool FULL, bool OFFSET>
 DEVICE void pack_sums(const op_norm_backward &o, pack x, pack d, float mean, int at, float s[3])
 {
     pack w = factors_load<WIDE, OFFSET>(o, at), c = centred<WIDE>(x, mean, at, (int)o.dim), dc;
     for (int j = 0; j < PACK; j++) {
-        d.x[j] = d.x[j] * w.x[j]; /* beyond the row both are 0 */
+        d.x[j] = d.x[j] * w.x[j]; /* past the row both are 0 */
         dc.x[j] = d.x[j] * c.x[j];
     }
     s[0] += pack_squares(c);
@@ -365,7 +365,7 @@ DEVICE norm_means long_means(const op_norm_backward &o, const norm_teams &g, nor
     return means_from<true>(o, g, p, mean, s);
 }
 
-/* The pack of dx at `at` of its row, which is at dx_at of its tensor, and what it adds to the sums. `stream`: what is there of
+/* Computes a pack of dx, at `at` of its row and dx_at of its tensor, and adds its terms to dweight and dbias. stream: the pack of
  * stream_add. */
 template <pt_dtype T, bool WIDE, bool FULL, bool OFFSET>
 DEVICE void dx_pack(const op_norm_backward &o, norm_means m, int64_t dx_at, int at, pack x, pack dy, pack stream, pack *dweight,
@@ -389,14 +389,14 @@ DEVICE void dx_pack(const op_norm_backward &o, norm_means m, int64_t dx_at, int 
     part_store<T, WIDE>(element_at<T>(o.dx, dx_at), 0, left, dx);
 }
 
-/* sums[columns] = what the teams of the block have, ascending. For whole blocks. */
+/* sums[columns] = the sum over the teams of the block, ascending. All threads of the block must call it. */
 template <bool WIDE, int PACKS>
 DEVICE void teams_store(const norm_teams &g, const pack *sum, float *sums, const norm_place &p, int dim)
 {
     __shared__ float of_thread[PACKS == 1 ? PACK : 1][NORM_THREADS];
     pack total = sum[0];
     if (PACKS == 1 && g.teams > 1) {
-        __syncthreads(); /* the last call's sums have been read */
+        __syncthreads(); /* the previous call's sums have been read */
         for (int j = 0; j < PACK; j++)
             of_thread[j % (PACKS == 1 ? PACK : 1)][threadIdx.x] = total.x[j];
         __syncthreads();
@@ -414,11 +414,11 @@ DEVICE void teams_store(const norm_teams &g, const pack *sum, float *sums, const
     }
 }
 
-/* FULL: or else it is an rmsnorm without a bias. */
+/* FULL: false only for an rmsnorm without bias. */
 template <pt_dtype T, bool WIDE, int PACKS, bool FULL, bool OFFSET>
 __global__ void NORM_BOUNDS(T, WIDE, PACKS, 2) norm_backward_kernel(op_norm_backward o, norm_teams g, float *sums)
 {
-    const bool ahead = PACKS == 1 || (WIDE && T == PT_BF16); /* else registers would not suffice */
+    const bool ahead = PACKS == 1 || (WIDE && T == PT_BF16); /* otherwise there are not enough registers */
     norm_place p = norm_place_of(g);
     int begin = (int)blockIdx.x * g.vectors, end = begin + g.vectors < g.all ? begin + g.vectors : g.all;
     pack dweight[PACKS] = {}, dbias[PACKS] = {};
@@ -430,7 +430,7 @@ __global__ void NORM_BOUNDS(T, WIDE, PACKS, 2) norm_backward_kernel(op_norm_back
     if (ahead)
         fetch(begin + p.team);
 #pragma unroll 1
-    for (int v = begin + p.team; v - p.team < end; v += g.teams) { /* all teams as often: they meet at barriers */
+    for (int v = begin + p.team; v - p.team < end; v += g.teams) { /* all teams loop equally often, because of barriers */
         if (!ahead)
             fetch(v);
         packed_set<T, PACKS> x = next_x, dy = next_dy;
@@ -467,7 +467,7 @@ __global__ void NORM_BOUNDS(T, WIDE, PACKS, 2) norm_backward_kernel(op_norm_back
         teams_store<WIDE, PACKS>(g, dbias, sums + g.dim, p, g.dim);
 }
 
-/* The same of vectors that are too long for registers, a block for each part. */
+/* The same for vectors too long for registers, with one block per part. */
 template <pt_dtype T> __global__ void norm_backward_long(op_norm_backward o, norm_teams g, float *sums)
 {
     int begin = (int)blockIdx.x * g.vectors, end = begin + g.vectors < g.all ? begin + g.vectors : g.all;
@@ -499,7 +499,7 @@ template <pt_dtype T> __global__ void norm_backward_long(op_norm_backward o, nor
     }
 }
 
-/* out[i] (+)= the parts' sums[part][i]: slot s those of parts s, s + TOTAL_SLOTS, ..., then the slots, as a tree. */
+/* out[i] (+)= the sum over parts of sums[part][i]: slot s adds parts s, s + TOTAL_SLOTS, ...; then a tree adds the slots. */
 __global__ void __launch_bounds__(TOTAL_COLUMNS * TOTAL_SLOTS) norm_backward_total(op_norm_backward o, int64_t parts, const float *sums)
 {
     __shared__ float of_slot[TOTAL_SLOTS][TOTAL_COLUMNS];

@@ -1,16 +1,14 @@
-/* kernels_optimizer.cu - rounding a gradient, and the optimizer's step, to the bit as the CPU's (optimizer.c
- * there): every operation is written as the instruction that rounds as IEEE 754 asks, whatever the compiler's
- * options.
+/* kernels_optimizer.cu - rounds gradients and updates weights, with the same bits as the CPU's optimizer.c: every operation is an intrinsic
+ * that rounds as IEEE 754 requires, whatever the compiler's options.
  *
- * A sum of squares covers SUMSQ_ROWS rows and has SUMSQ_LANES lanes. A block takes one sum; its threads read and
- * round a chunk, then half of them add the chunk's squares, with the next chunk on its way already:
+ * A sum of squares is over SUMSQ_ROWS rows and has SUMSQ_LANES lanes. A block has one sum. Its threads read and round a chunk; then half of
+ * them add the chunk's squares, while the next chunk is loaded:
  *
  *     threads 0 .. 255    read 0, 1 | read 2           | read 3           | ...
  *     threads 0 .. 127              | add squares of 0 | add squares of 1 | ...
  *
- * A bf16 gradient may be written over the fp32 sums that it is rounded from. Then the squares are summed first,
- * without writing, and the rounding follows in launches that double what they cover, each writing only over
- * sums that the launches before it, or its own block, have read:
+ * A bf16 gradient may replace the fp32 sums that it is rounded from. Then the squares are summed first, without writing. The rounding
+ * follows in launches of doubling size, which overwrite only sums that earlier launches, or the same block, have read:
  *
  *     sums      |   0   |   1   |   2   |   3   |   4  ...           launches: chunk 0, 1, 2 and 3, 4 to 7, ...
  *     gradient  | 0 | 1 | 2 | 3 | 4 | 5 | ...
@@ -19,7 +17,7 @@
 
 enum { OPTIMIZER_THREADS = 256, CHUNK = OPTIMIZER_THREADS * PACK };
 
-/* Packs i of acc + acc2, rounded. */
+/* The pack at i of acc + acc2, rounded. */
 template <pt_dtype T> DEVICE pack gradient_load(const op_gradient_finish &o, int64_t i, int64_t end, bool wide)
 {
     pack g = pack_load<PT_F32>(o.acc, i, end, wide), b;
@@ -30,7 +28,7 @@ template <pt_dtype T> DEVICE pack gradient_load(const op_gradient_finish &o, int
     return g;
 }
 
-/* Of a pack that is rounded already, which keeps a NaN's bits. */
+/* Stores a pack that is already rounded; keeps the bits of NaN. */
 template <pt_dtype T> DEVICE void rounded_store(void *row, int64_t i, int64_t n, bool wide, pack p)
 {
     if (T == PT_BF16) {
@@ -43,8 +41,8 @@ template <pt_dtype T> DEVICE void rounded_store(void *row, int64_t i, int64_t n,
     }
 }
 
-/* Lane l: sum += the squares of elements l, l + SUMSQ_LANES, ... of n. The square of an fp32 number is exact in fp64, so that it may be
- * fused with the addition. */
+/* Lane l: sum += the squares of elements l, l + SUMSQ_LANES, ... of n. The square of an fp32 number is exact in fp64, so fma does not
+ * change the result. */
 DEVICE double squares_add(double sum, const float *rounded, int64_t n)
 {
 #pragma unroll 4
@@ -53,7 +51,7 @@ DEVICE double squares_add(double sum, const float *rounded, int64_t n)
     return sum;
 }
 
-/* The lanes' sums, one for each of the first SUMSQ_LANES threads, to the first thread. */
+/* Adds the sums of the first SUMSQ_LANES threads; the first thread gets the result. */
 DEVICE double lanes_total(double sum)
 {
     __shared__ double lane[SUMSQ_LANES];
@@ -95,7 +93,7 @@ template <pt_dtype T> __global__ void finish_kernel(op_gradient_finish o, bool s
         o.sumsq[blockIdx.x] = sum;
 }
 
-/* Elements `begin` .. `end`, a chunk a block; what is written may cover sums of this launch's own chunk only. */
+/* Rounds elements `begin` .. `end`, a chunk per block. Of the sums of this launch, a block may overwrite only those of its own chunk. */
 template <pt_dtype T> __global__ void round_kernel(op_gradient_finish o, int64_t begin, int64_t end, bool wide)
 {
     int64_t i = begin + (int64_t)blockIdx.x * CHUNK + threadIdx.x * PACK;

@@ -1,5 +1,5 @@
-/* kernels_optimizer_8bit.cu - AdamW with moments in 8 bits, to the bit as the CPU's (optimizer_8bit.c there). A thread has a value; a
- * block of threads takes some blocks of moments, one after the other, so that it fetches the maps once. */
+/* kernels_optimizer_8bit.cu - AdamW with 8-bit moments, with the same bits as the CPU's optimizer_8bit.c. A thread has a value. A block of
+ * threads has several blocks of moments, one after the other, so that it loads the maps once. */
 #include "device/cuda/adamw.h"
 #include "device/moment_map.h"
 
@@ -10,7 +10,7 @@ typedef struct moment_values { float first[MOMENT_CODES], second[MOMENT_CODES]; 
 
 struct shared_map { float value[MOMENT_CODES], middle[MOMENT_CODES]; };
 
-/* By all threads. */
+/* Copies the map to shared memory; all threads of the block must call it. */
 DEVICE void map_share(shared_map *to, const float *values)
 {
     const int i = threadIdx.x;
@@ -27,7 +27,7 @@ DEVICE uint8_t encode(const shared_map &map, float x, float scale)
     return (uint8_t)(part < 0.0f && map.value[code] == 0.0f ? code - 1 : code);
 }
 
-/* Value i; beyond the last one moments are 0. */
+/* Updates value i; past the last one moments are 0. */
 template <pt_dtype T> DEVICE void update_value(const op_adamw8bit &o, uint32_t second_least, int64_t i, float *m, float *v)
 {
     const op_adamw &a = o.adamw;

@@ -1,9 +1,9 @@
-/* kernels_optimizer_muon.cu - Muon's ops beside matmuls, to the bit as the CPU's. A thread has a value. */
+/* kernels_optimizer_muon.cu - Muon besides its matmuls, with the same bits as on the CPU. A thread has a value. */
 #include "device/cuda/adamw.h"
 
 enum { THREADS = 256 };
 
-/* The lanes' sums, lane i of thread i, to every thread. */
+/* Adds the lanes' sums, lane i of thread i; every thread gets the result. */
 DEVICE double lanes_total(double sum)
 {
     __shared__ double lane[SUMSQ_LANES];
@@ -19,7 +19,7 @@ DEVICE double lanes_total(double sum)
     return lane[0];
 }
 
-/* A block has one sum; its values are rounded first, then half of the threads add the squares of their lanes. */
+/* A block has one sum. It rounds the values; then half of the threads add the squares of their lanes. */
 template <pt_dtype T> __global__ void momentum_kernel(op_muon_momentum o)
 {
     __shared__ float rounded[MUON_SUM_VALUES];
@@ -43,7 +43,7 @@ template <pt_dtype T> __global__ void momentum_kernel(op_muon_momentum o)
         o.sums[blockIdx.x] = sum;
 }
 
-enum { SCALE_EACH = 32 }; /* values of a thread: the sums are added anew in each block */
+enum { SCALE_EACH = 32 }; /* values per thread; each block adds all the sums again */
 
 __global__ void scale_kernel(op_muon_scale o, int64_t sums)
 {

@@ -1,5 +1,5 @@
-/* kernels_preference.cu - what rows weigh in the loss of their pair: a block for each sequence. All threads fetch rows, one adds them, in
- * order: a score is a sum over an example of any length, which must not depend on how many threads there are. */
+/* kernels_preference.cu - the loss of pairs and the weights of their rows: a block per sequence. All threads load rows; one adds them in
+ * order, so that a score, a sum over an example of any length, does not depend on the number of threads. */
 #include "device/cuda/primitives.h"
 #include "device/preference.h"
 

@@ -1,9 +1,9 @@
-/* kernels_rope.cu - rotary embedding in place: a block for each row, a thread for 8 pairs of a head at a time. */
+/* kernels_rope.cu - rotary embedding in place: a block per row, a thread per 8 pairs of a head. */
 #include "device/cuda/primitives.h"
 
 enum { ROPE_THREADS = 128 };
 
-/* Pairs i .. i + 7 of one head. */
+/* Rotates pairs i .. i + 7 of a head. */
 template <pt_dtype T> DEVICE void rope_pack(void *x, const float *table, int64_t i, int64_t half, bool inverse, bool wide)
 {
     void *second = element_at<T>(x, half);

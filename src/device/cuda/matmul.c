@@ -1,31 +1,31 @@
-/* matmul.c - matmuls by cuBLASLt.
+/* matmul.c - matmuls with cuBLASLt.
  *
- * cuBLASLt counts columns first, so a row-major matrix (R, C) with stride ld is to it a (C, R) one, and what is asked
- * for is the transposed matmul, (N, M):
+ * cuBLASLt is column-major, so a row-major matrix (R, C) with stride ld is a (C, R) matrix to it. It computes the transposed matmul, (N,
+ * M):
  *
  *     c^T (N, M)  =  op(b^T) . op(a^T)          MATMUL_NT: op(b^T) = b, transposed;  op(a^T) as it is
  *                                               MATMUL_NN: both as they are          MATMUL_TN: op(a^T) transposed
  *
- * which makes bias (N) a column that is added to every column, cuBLASLt's own epilogue.
+ * so that adding a bias (N) to every column is one of its epilogues.
  *
- * What it has no epilogue for (a residual, the fp32 stream, a scale, the second part of a sum, which is a matmul that adds to the first, a
- * bf16 bias on an fp32 result, a bias that is not aligned) is a matmul into fp32, as many
- * rows at a time as `sums` holds, which stay in the L2 cache, and then one pass that adds and rounds once. With and
- * without a stream this is the same matmul, so that what backward computes again has the bits that forward had.
+ * It has no epilogue for a residual, the fp32 stream, a scale, the second part of a sum (a matmul that adds to the first), a bf16 bias on
+ * an fp32 result, or an unaligned bias. Then the matmul's result is fp32, for as many rows at a time as `sums` holds, which stay in the L2
+ * cache, and another pass adds the rest and rounds once. The matmul is the same with and without a stream, so that recomputation in
+ * backward has the bits of forward.
  *
- * The algorithm is chosen once for each matmul's key: layout, types, what is added, N, K (TN, a weight gradient: M too), and
- * how far strides and addresses are aligned, at most to 16 bytes, which all tensors are under every plan. The library is asked
- * about an op that is made from the key, so the first matmul does not decide for the others. M is not in the key: it is asked about
- * REFERENCE_ROWS rows (FEW_ROWS for matmuls of no more, those of generation), so a row's bits do not depend on how many there are. Schemes
- * that split K are allowed for TN alone, whose few tiles would else leave most of a GPU idle, and without atomics. fp32 is fp32: no TF32.
+ * The algorithm is chosen once per key: layout, types, what is added, N, K (for TN, a weight gradient, also M), and the alignment of
+ * strides and addresses, up to 16 bytes, which all tensors have under every plan. The library is queried for an op that is made from the
+ * key, so the choice does not depend on which matmul comes first. M is not in the key: the query has REFERENCE_ROWS rows (FEW_ROWS for
+ * matmuls of at most that, as in generation), so a row's bits do not depend on the number of rows. Algorithms that split K are allowed only
+ * for TN, whose few tiles would leave most of a GPU idle, and only without atomics. fp32 never uses TF32.
  *
- *     key ──> choices[] ──> algorithm            filled as matmuls come, the same in every run
+ *     key ──> choices[] ──> algorithm            filled on first use, the same in every run
  *
- * What the library has no algorithm for, or does not take for the rows that there are, the kernel of matmul_plain.cu computes.
- * (A row's bits then do depend on how many there are; a plan does not change that number.)
+ * If the library has no algorithm, or refuses it for the actual number of rows, the kernel of matmul_plain.cu computes the matmul. (A row's
+ * bits then depend on the number of rows, which a plan does not change.)
  *
- * Workspace and sums are taken at open and belong to one stream at a time; a matmul on another stream waits for the last one.
- * What can go wrong: an environment that makes the library compute otherwise (NVIDIA_TF32_OVERRIDE).
+ * Workspace and sums are allocated at open, and belong to one stream at a time; a matmul on another stream waits for the previous one. The
+ * environment can change what the library computes (NVIDIA_TF32_OVERRIDE).
  */
 #include "device/cuda/cuda.h"
 #include "device/cuda/kernels.h"
@@ -39,25 +39,25 @@
 enum { WORKSPACE_BYTES = 32 << 20, SUMS_BYTES = 32 << 20, CHOICES = 512, CANDIDATES = 16, ALIGN_MOST = 16 };
 enum { REFERENCE_ROWS = 8192, FEW_ROWS = 16 };
 
-/* Everything 64 bits wide, so that keys can be compared as bytes. */
+/* All fields have 64 bits, so that keys can be compared as bytes. */
 typedef struct matmul_key { int64_t layout, type, out_type, bias, accumulate, few, m, n, k, align_a, align_b, align_c; } matmul_key;
 
 typedef struct choice { matmul_key key; bool found; cublasLtMatmulAlgo_t algo; } choice;
 
 struct cuda_matmul {
     device_options options;
-    char missing[240];    /* what the library had no algorithm for or refused, first; said at the end, by the thread that closes */
+    char missing[240];    /* the first matmul that the library has no algorithm for or refused; reported at close */
     cublasLtHandle_t handle;
     void *workspace;
     float *sums;
     pthread_mutex_t lock;
-    cudaStream_t user;    /* whose matmul had the workspace last */
+    cudaStream_t user;    /* the last user of the workspace */
     cudaEvent_t done;
     int choices_n;
     choice choices[CHOICES];
 };
 
-/* A matmul as cuBLASLt takes it: its a is our b. */
+/* A matmul for cuBLASLt, whose a is our b. */
 typedef struct problem {
     cublasLtMatmulDescOpaque_t desc;
     cublasLtMatrixLayoutOpaque_t a, b, c;
@@ -164,12 +164,12 @@ static matmul_key key_of(const op_matmul *o, bool few)
                         alignment(o->a, o->lda, o->type), alignment(o->b, o->ldb, o->type), alignment(o->c, o->ldc, o->out_type)};
 }
 
-/* The library does not take the matmul, or the algorithm for this number of rows. Anything else is a failure, which another run may not
- * meet: computing in another way then would be other bits. */
+/* The library does not support the matmul, or the algorithm for this number of rows. Any other status is an error, not a reason for another
+ * algorithm: it may not happen in another run, which would then have other bits. */
 static bool refused(cublasStatus_t s) { return s == CUBLAS_STATUS_NOT_SUPPORTED || s == CUBLAS_STATUS_INVALID_VALUE; }
 
-/* How partial sums over K may come together: a weight gradient's in the workspace, in an order that the key decides, for all of its sizes
- * are in it; another matmul's not at all. */
+/* The allowed reductions of partial sums over K. Weight gradients: in the workspace, in an order that depends only on the key, which has
+ * all of their sizes. Other matmuls: none. */
 static uint32_t schemes_of(const matmul_key *key)
 {
     return key->layout == MATMUL_TN ? CUBLASLT_REDUCTION_SCHEME_COMPUTE_TYPE : CUBLASLT_REDUCTION_SCHEME_NONE;
@@ -182,7 +182,7 @@ static bool keeps_to_rules(const matmul_key *key, const cublasLtMatmulAlgo_t *al
     size_t written;
     cublasLtMatmulAlgoConfigGetAttribute(algo, CUBLASLT_ALGO_CONFIG_SPLITK_NUM, &parts, sizeof parts, &written);
     cublasLtMatmulAlgoConfigGetAttribute(algo, CUBLASLT_ALGO_CONFIG_REDUCTION_SCHEME, &scheme, sizeof scheme, &written);
-    return parts == 0 || parts == 1 ? scheme == CUBLASLT_REDUCTION_SCHEME_NONE /* -2: stream-K, whose cuts depend on M */
+    return parts == 0 || parts == 1 ? scheme == CUBLASLT_REDUCTION_SCHEME_NONE /* -2: stream-K, which splits K depending on M */
                                     : parts > 1 && scheme && scheme == schemes_of(key);
 }
 
@@ -212,15 +212,15 @@ static void note_missing(cuda_matmul *x, const op_matmul *o, const char *why)
                  (long long)o->m, (long long)o->n, (long long)o->k, why);
 }
 
-/* The least stride of rows of `width` elements that is aligned so far. */
+/* The smallest stride of rows of `width` elements with this alignment. */
 static int64_t least_stride(int64_t width, int64_t align, pt_dtype type)
 {
     int64_t elements = align > (int64_t)dtype_bytes(type) ? align / (int64_t)dtype_bytes(type) : 1;
     return (width + elements - 1) / elements * elements;
 }
 
-/* The op that stands for all of this key: what the library is asked must not depend on which of them came first. Addresses of
- * operands are not looked at; the bias's alignment is. */
+/* The op that represents all ops of a key, so that the query does not depend on which comes first. The library ignores addresses of
+ * operands, but not the alignment of the bias. */
 static op_matmul op_of_key(const op_matmul *o, const matmul_key *key)
 {
     op_matmul asked = *o;
@@ -233,7 +233,7 @@ static op_matmul op_of_key(const op_matmul *o, const matmul_key *key)
     return asked;
 }
 
-/* The library's first proposal that keeps to the rules; none: the plain kernel. */
+/* Chooses the library's first proposal that is allowed; if there is none, the plain kernel. */
 static cublasStatus_t choose(cuda_matmul *x, const op_matmul *o, choice *out)
 {
     cublasLtMatmulHeuristicResult_t results[CANDIDATES];
@@ -256,7 +256,7 @@ static cublasStatus_t choose(cuda_matmul *x, const op_matmul *o, choice *out)
     return status;
 }
 
-/* *out NULL: the table is full; that many kinds of matmuls do not come in one program. */
+/* *out = NULL: the table is full, which no program should reach. */
 static int choice_of(cuda_matmul *x, const op_matmul *o, bool few, const choice **out, pt_error *e)
 {
     matmul_key key = key_of(o, few);
@@ -296,7 +296,7 @@ static cudaError_t take_workspace(cuda_matmul *x, cudaStream_t s)
     return error;
 }
 
-/* One call of the library: no residual, no stream. *found: there is an algorithm, and it was started. */
+/* One call of the library, without residual and stream. *found: there is an algorithm, and it was launched. */
 static int launch(cuda_matmul *x, const op_matmul *o, bool few, cudaStream_t s, bool *found, pt_error *e)
 {
     const choice *c;
@@ -323,7 +323,7 @@ static void *advance(const void *p, int64_t elements, pt_dtype type)
     return p ? (char *)p + (size_t)elements * dtype_bytes(type) : NULL;
 }
 
-/* Rows row0 .. row0 + rows of the op: of c and, not turned, of a. */
+/* Rows row0 .. row0 + rows of the op: of c and, unless transposed, of a. */
 static op_matmul rows_of(const op_matmul *o, int64_t row0, int64_t rows)
 {
     op_matmul part = *o;
@@ -336,11 +336,11 @@ static op_matmul rows_of(const op_matmul *o, int64_t row0, int64_t rows)
     return part;
 }
 
-/* The matmul into the sums, and the pass over them; a part that the library does not take is computed by the plain kernel, as parts
- * before it may have been added to c. *found: there is room for a part. */
+/* Computes the matmul into `sums`, then the epilogue, in parts. The plain kernel computes a part that the library refuses, because earlier
+ * parts may already be in c. *found: there is room for a part. */
 static int launch_in_parts(cuda_matmul *x, const op_matmul *o, bool few, cudaStream_t s, bool *found, pt_error *e)
 {
-    enum { TILES = 256 }; /* rows of the library's largest tiles: a part's last ones are whole */
+    enum { TILES = 256 }; /* rows of the library's largest tiles, so that parts end with full tiles */
     const int64_t most = SUMS_BYTES / (int64_t)sizeof(float) / o->n, step = most > TILES ? most / TILES * TILES : most;
     int failed = 0;
     cudaError_t error = cudaSuccess;

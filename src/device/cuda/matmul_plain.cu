@@ -1,10 +1,10 @@
-/* matmul_plain.cu - the matmuls that the library does not take: tiles of 16 x 16 results, a thread each, K in order.
- * And what follows a matmul and the library's epilogue cannot do (matmul.c says when). */
+/* matmul_plain.cu - matmuls that the library refuses: tiles of 16 x 16 results, a thread per result, K in order. And the epilogues that the
+ * library lacks (matmul.c). */
 #include "device/cuda/primitives.h"
 
 enum { SIDE = 16, SIDE_THREADS = SIDE * SIDE, FINISH_THREADS = 256 };
 
-/* One element of c from alpha and scale times its sum. */
+/* One element of c, from alpha * scale * its sum. */
 template <pt_dtype T, pt_dtype OUT> DEVICE void finish(const op_matmul &o, int64_t row, int64_t col, float sum)
 {
     int64_t at = row * o.ldc + col;
@@ -32,7 +32,7 @@ template <pt_dtype T, pt_dtype OUT> __global__ void plain_kernel(op_matmul o, su
     __shared__ float a[SIDE][SIDE + 1], b[SIDE][SIDE + 1];
     int x = threadIdx.x % SIDE, y = threadIdx.x / SIDE;
     int64_t row = blockIdx.x / across * SIDE + y, col = blockIdx.x % across * SIDE + x;
-    float sum = 0; /* each part's own, rounded, then added: the bits that two matmuls of the library's kind have */
+    float sum = 0; /* parts are summed separately, rounded, then added, as by two matmuls of the library */
     for (int which = 0; which < (second.k ? 2 : 1); which++) {
         const sum_part p = which ? second : first;
         float part = 0;
@@ -78,7 +78,7 @@ DEVICE void pack_add(pack *to, const pack &x)
         to->x[j] += x.x[j];
 }
 
-/* As finish() for a pack of a row: a thread has one, `across` of them are a row. */
+/* finish() for packs: a thread has one; `across` packs are a row. */
 template <pt_dtype T, pt_dtype OUT> __global__ void finish_kernel(op_matmul o, const float *sums, int64_t across, bool wide)
 {
     int64_t i = (int64_t)blockIdx.x * FINISH_THREADS + threadIdx.x, row = i / across, col = i % across * PACK, at = row * o.ldc;

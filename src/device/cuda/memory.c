@@ -1,16 +1,15 @@
-/* memory.c - arenas on the GPU and pinned memory beside it.
+/* memory.c - arenas on the GPU, and pinned host memory.
  *
- * Device memory is one cudaMalloc a block, given out from a multiple of 4096. Host memory is mapped in its exact size
- * on huge pages, on the NUMA node that the GPU hangs on where there are several, taken by several threads, and then registered with
- * CUDA, which pins it: only then do copies run beside compute and at the link's speed. (cudaMallocHost rounds up, chooses its own pages,
- * and the CUDA runtime's own limits are met late.)
+ * Device memory is one cudaMalloc per block, aligned to 4096. Host memory is mapped in its exact size on huge pages, on the GPU's NUMA
+ * node, populated by several threads, and then registered with CUDA, which pins it: only then do copies overlap with compute and have the
+ * full speed of the link. (cudaMallocHost rounds up, chooses its own pages, and fails late at the limits of the CUDA runtime.)
  *
  *     mmap  [ gap | 2 MiB page | 2 MiB page | ... | last part ]     MADV_HUGEPAGE, mbind, populate,
  *                 ^ base                                             cudaHostRegister
  *
- * What can go wrong: pinning is refused (WSL's limit of a part of RAM; RLIMIT_MEMLOCK by a driver that heeds it, which NVIDIA's for
- * Linux does not). Then the memory stays pageable, everything works, slower, and a notice says so once. The profile, which takes its
- * memory here too, says it first and measures the slower copies, as far as its own were refused.
+ * Pinning may be refused, by WSL's limit of a part of RAM, or by RLIMIT_MEMLOCK (which NVIDIA's driver for Linux ignores). Then the memory
+ * stays pageable: everything works, but more slowly, and a notice says so once. The profile also allocates its memory here, and measures
+ * the slower copies if its own memory was refused.
  */
 #include "base/units.h"
 #include "device/cuda/cuda.h"
@@ -25,17 +24,17 @@
 #include <sys/syscall.h>
 #include <unistd.h>
 
-static const size_t DRIVER_MOST = (size_t)511 << 30; /* from R580 on: github.com/vllm-project/vllm issue 51080 */
+static const size_t DRIVER_MOST = (size_t)511 << 30; /* from R580 on (github.com/vllm-project/vllm issue 51080) */
 enum { PAGE_BYTES = 4096, HUGE_BYTES = 2 << 20, BLOCKS = 64, PREFERRED = 1 /* MPOL_PREFERRED of linux/mempolicy.h */ };
 
-/* given: what cudaMalloc or mmap returned, mapped: how much of it. */
+/* given: the result of cudaMalloc or mmap; mapped: its size. */
 typedef struct block { char *base; void *given; size_t mapped; bool pinned; } block;
 
 struct cuda_memory {
     device_options options;
     pthread_mutex_t lock;
     block blocks[BLOCKS]; /* base NULL: free */
-    bool said;            /* the notice */
+    bool said;            /* the notice was given */
 };
 
 struct cuda_memory *cuda_memory_new(const device_options *o, pt_error *e)
@@ -83,7 +82,7 @@ static block forget(struct cuda_memory *m, const void *base)
 
 /* ---- device memory ---- */
 
-/* Where it fails, what is left is known anew: who plans for that reads the device's description. */
+/* On failure, updates the free memory in the device's description, for planning again. */
 static int device_block(cuda_device *d, size_t bytes, block *b, pt_error *e)
 {
     *b = (block){.mapped = bytes + PAGE_BYTES};
@@ -131,7 +130,7 @@ static int numa_node(int ordinal)
     return node;
 }
 
-/* A wish: where it cannot be met, pages come from elsewhere. */
+/* Best effort: without room on the node, pages come from others. */
 static void prefer_node(int ordinal, void *base, size_t bytes)
 {
     int node = numa_node(ordinal);
@@ -164,7 +163,7 @@ static int host_block(struct cuda_memory *m, int ordinal, size_t bytes, block *b
         return pt_fail_errno(e, PT_DOES_NOT_FIT, "the system refuses %s of host memory: give a smaller `host_memory`",
                              size_format(size, bytes));
     b->base = (char *)b->given + (HUGE_BYTES - (uintptr_t)b->given % HUGE_BYTES) % HUGE_BYTES;
-    madvise(b->base, whole, MADV_HUGEPAGE); /* may be refused: only speed is lost */
+    madvise(b->base, whole, MADV_HUGEPAGE); /* only affects speed */
     prefer_node(ordinal, b->base, whole);
     if (populate(b->base, whole, m->options.threads ? m->options.threads : (int)sysconf(_SC_NPROCESSORS_ONLN))) {
         pt_fail_errno(e, PT_DOES_NOT_FIT,

@@ -1,15 +1,15 @@
-/* mma.h - matmuls in bf16 by the tensor cores of one warp, and the shared memory that they read.
+/* mma.h - bf16 matmuls of a warp on the tensor cores, and the shared memory that they read.
  *
- * c (16, 8) += a (16, 16) . b (16, 8). With g = lane / 4 and t = lane % 4, a lane holds
+ * c (16, 8) += a (16, 16) . b (16, 8). With g = lane / 4 and t = lane % 4, a lane has
  *
  *     a[0]: row g,   columns 2t, 2t+1      a[2]: row g,   columns 2t+8, 2t+9      each two bf16 in 32 bits
  *     a[1]: row g+8, columns 2t, 2t+1      a[3]: row g+8, columns 2t+8, 2t+9
  *     b[0]: rows 2t, 2t+1, column g        b[1]: rows 2t+8, 2t+9, column g
  *     c[0], c[1]: row g, columns 2t, 2t+1  c[2], c[3]: row g+8                    fp32
  *
- * so that c, rounded, is a again for a matmul over its columns. matrix_load reads four 8 x 8 matrices from shared memory:
- * lane l gives the address of row l % 8 of matrix l / 8, and gets of each matrix row g, columns 2t and 2t+1; turned:
- * column g, rows 2t and 2t+1. Rows of a tile lie D + 8 elements apart, which spreads eight rows over all banks.
+ * so that c, rounded, can be the operand a of a matmul over its columns. matrix_load reads four 8 x 8 matrices from shared memory: lane l
+ * passes the address of row l % 8 of matrix l / 8, and gets row g, columns 2t and 2t+1 of each matrix; transposed, column g, rows 2t and
+ * 2t+1. Rows of a tile are D + 8 elements apart, which spreads eight rows over all banks.
  */
 #ifndef PT_CUDA_MMA_H
 #define PT_CUDA_MMA_H
@@ -45,22 +45,22 @@ DEVICE void matrix_load_turned(uint32_t r[4], const uint16_t *row)
                  : "=r"(r[0]), "=r"(r[1]), "=r"(r[2]), "=r"(r[3]) : "r"(shared_address(row)) : "memory");
 }
 
-/* 16 bytes into shared memory, zeros where not `there`; done after copies_wait and a barrier. */
+/* Copies 16 bytes to shared memory, or zeros if not `there`; complete after copies_wait and a barrier. */
 DEVICE void copy_async(uint16_t *to, const uint16_t *from, bool there)
 {
     asm volatile("cp.async.cg.shared.global [%0], [%1], 16, %2;"
                  : : "r"(shared_address(to)), "l"(from), "r"(there ? 16 : 0) : "memory");
 }
 DEVICE void copies_commit() { asm volatile("cp.async.commit_group;" : : : "memory"); }
-/* All groups but the last N. */
+/* Waits for all groups but the last N. */
 template <int N> DEVICE void copies_wait() { asm volatile("cp.async.wait_group %0;" : : "n"(N) : "memory"); }
 
 #endif
 
 /* ---- tiles ---- */
 
-/* Rows row0 .. row0 + ROWS of a matrix whose row 0 is at `from`, into shared memory; rows from `rows` on and columns from `cols`
- * (a multiple of 8) on are zeros. */
+/* Starts copying rows row0 .. row0 + ROWS of a matrix, whose row 0 is at `from`, to shared memory. Rows from `rows` on and columns from
+ * `cols` (a multiple of 8) on are zeros. */
 template <int ROWS, int D, int THREADS>
 DEVICE void tile_copy(uint16_t *tile, const uint16_t *from, int64_t ld, int64_t row0, int64_t rows, int cols)
 {
@@ -71,35 +71,35 @@ DEVICE void tile_copy(uint16_t *tile, const uint16_t *from, int64_t ld, int64_t 
     }
 }
 
-/* a for rows row .. row+15, columns k .. k+15 of a tile with rows LD apart. */
+/* Loads a: rows row .. row+15, columns k .. k+15 of a tile with row stride LD. */
 template <int LD> DEVICE void load_a(uint32_t a[4], const uint16_t *tile, int row, int k)
 {
     int lane = threadIdx.x % WARP;
     matrix_load(a, tile + (row + lane % 16) * LD + k + lane / 16 * 8);
 }
 
-/* The same of the tile's transposed: rows of a are its columns. */
+/* The same from a transposed tile: rows of a are its columns. */
 template <int LD> DEVICE void load_a_turned(uint32_t a[4], const uint16_t *tile, int row, int k)
 {
     int lane = threadIdx.x % WARP;
     matrix_load_turned(a, tile + (k + lane % 8 + lane / 16 * 8) * LD + row + lane / 8 % 2 * 8);
 }
 
-/* b for columns n .. n+7 (b[0], b[1]) and n+8 .. n+15 (b[2], b[3]), where the tile holds b's columns as its rows. */
+/* Loads b: columns n .. n+7 (b[0], b[1]) and n+8 .. n+15 (b[2], b[3]), which are rows of the tile. */
 template <int LD> DEVICE void load_b(uint32_t b[4], const uint16_t *tile, int k, int n)
 {
     int lane = threadIdx.x % WARP;
     matrix_load(b, tile + (n + lane % 8 + lane / 16 * 8) * LD + k + lane / 8 % 2 * 8);
 }
 
-/* The same where the tile is b as it is. */
+/* The same if the tile is not transposed: columns of b are its columns. */
 template <int LD> DEVICE void load_b_turned(uint32_t b[4], const uint16_t *tile, int k, int n)
 {
     int lane = threadIdx.x % WARP;
     matrix_load_turned(b, tile + (k + lane % 16) * LD + n + lane / 16 * 8);
 }
 
-/* Over the four lanes that share a row of c. */
+/* The maximum over the four lanes that share a row of c. */
 DEVICE float quad_max(float x)
 {
     x = fmaxf(x, __shfl_xor_sync(FULL_WARP, x, 1));
@@ -114,7 +114,7 @@ DEVICE float quad_sum(float x)
 
 /* ---- launches ---- */
 
-/* With `shared` bytes of dynamic shared memory. */
+/* Launches with `shared` bytes of dynamic shared memory. */
 template <typename... P, typename... A>
 static int launch_shared(void (*kernel)(P...), int64_t blocks, int threads, int shared, cudaStream_t s, A... args)
 {

@@ -1,15 +1,15 @@
-/* nccl.c - GPUs of several ranks exchange by NCCL, which finds the way between them: NVLink, PCIe, the network.
+/* nccl.c - exchanges between the GPUs of several ranks, with NCCL, which chooses NVLink, PCIe or the network.
  *
- * Its library is loaded when ranks on GPUs begin. The names and numbers below are those of its interface (nccl.h since 2.14), so that
- * nothing of it is wanted where this is built.
+ * The library is loaded when ranks on GPUs start. The names and constants below are those of its interface (nccl.h since 2.14), so that
+ * building needs no files of NCCL.
  *
- *     exchange    group of sends and receives  ->  one stream  ->  an event, which this thread asks for
+ *     exchange    group of sends and receives  ->  one stream  ->  an event, which this thread polls
  *
- * A communicator does not block its callers (ncclConfig_t.blocking): all waiting is done here, and while nothing moves it is asked whether
- * NCCL has met an error, and whether the run is over. Then the communicator is aborted, which ends its kernels: a peer that is gone would
- * keep them on the GPU for ever, and whoever frees memory there would wait for them.
+ * Communicators are non-blocking (ncclConfig_t.blocking): all waiting is done here. While nothing arrives, this checks whether NCCL has an
+ * error, and whether the run is over; if so, it aborts the communicator, which ends its kernels. Otherwise they would wait for a lost peer
+ * for ever, and freeing memory on the GPU would wait for them.
  *
- * NCCL takes device memory when two ranks first exchange. They do so when it is opened, and what is free is asked for behind that.
+ * NCCL allocates device memory when two ranks first exchange. open() does that, so that the free memory is queried after it.
  */
 #include "comm/comm.h"
 #include "device/cuda/cuda.h"
@@ -24,7 +24,7 @@
 
 typedef struct ncclComm *nccl_comm;
 typedef struct nccl_id { char bytes[LINK_ID_BYTES]; } nccl_id;
-typedef struct nccl_config { size_t size; unsigned magic, version; int blocking; } nccl_config; /* the part that 2.14 has */
+typedef struct nccl_config { size_t size; unsigned magic, version; int blocking; } nccl_config; /* the fields of 2.14 */
 typedef enum nccl_result { NCCL_SUCCESS = 0, NCCL_IN_PROGRESS = 7 } nccl_result;
 enum { NCCL_UINT8 = 1, NCCL_LEAST = 21400 };
 #define NCCL_MAGIC 0xcafebeefu
@@ -48,7 +48,7 @@ static struct { NCCL_FUNCTIONS(MEMBER) const char *(*GetErrorString)(nccl_result
 
 struct device_link {
     cuda_device *device;
-    nccl_comm comm; /* NULL: it was aborted */
+    nccl_comm comm; /* NULL: aborted */
     cudaStream_t stream;
     cudaEvent_t done;
     link_watch watch;
@@ -58,7 +58,7 @@ struct device_link {
 /* ---- the library ---- */
 
 static pthread_once_t looked = PTHREAD_ONCE_INIT;
-static pt_error missing; /* code 0: it is there */
+static pt_error missing; /* code 0: loaded */
 static int version;
 
 static void look(void)
@@ -107,7 +107,7 @@ static int give_up(const device_link *l, const char *doing, pt_error *e)
     return l->watch.over(l->watch.arg) ? pt_fail(e, PT_FAILED, "the run ended while %s", doing) : 0;
 }
 
-/* Until NCCL has done what it said it would. */
+/* Waits until NCCL has finished an operation in progress. */
 static int settle(device_link *l, nccl_result r, const char *doing, pt_error *e)
 {
     enum { LOOKS = 50 };
@@ -170,7 +170,7 @@ static int put_group(device_link *l, const comm_move *moves, int n, pt_error *e)
     nccl_result r = nccl.GroupStart();
     for (int i = 0; i < n && !r; i++)
         r = put_move(l, &moves[i]);
-    const nccl_result ended = nccl.GroupEnd(); /* in any case: it is this thread's */
+    const nccl_result ended = nccl.GroupEnd(); /* always: the group belongs to this thread */
     int failed = r ? nccl_fail(l, r, doing, e) : settle(l, ended, doing, e);
     if (failed)
         return failed;
@@ -197,7 +197,7 @@ static int nccl_make_id(unsigned char id[LINK_ID_BYTES], pt_error *e)
     return r ? nccl_fail(NULL, r, "making an id for the ranks", e) : 0;
 }
 
-/* With everybody, both ways. */
+/* Exchanges with every rank, in both directions. */
 static int meet_all(device_link *l, pt_error *e)
 {
     const size_t part = 4 << 20;

@@ -1,20 +1,18 @@
-/* primitives.h - what the CUDA kernels are made of: packs of elements, sums over a warp and a block, launches.
+/* primitives.h - building blocks of the CUDA kernels: packs of elements, sums over a warp and a block, launches.
  *
- * A thread works on packs of PACK = 8 neighbouring elements. Where the rows of a tensor lie at multiples of 16
- * bytes (`wide`, decided by the launcher), a pack is read and written in 16-byte words, else element by element;
- * which of the two never shows in the result (but in which NaN a NaN becomes).
+ * A thread works on packs of PACK = 8 neighbouring elements. If the rows of a tensor are at multiples of 16 bytes (`wide`, set by the
+ * launcher), a pack is loaded and stored in 16-byte words, else element by element. The result is the same, except for the bits of NaN.
  *
  *     row      |  pack 0  |  pack 1  |  ...  |  last pack, short  |
  *     thread        0          1                 filled with zeros
  *
- * Sums are taken in three fixed steps: over a thread's packs, ascending; over the lanes of a warp, as a
- * butterfly; over the warps of a block, as a butterfly. How many threads share a row depends on its length
- * alone, so a row's sum depends on nothing but the row.
+ * Sums have three fixed steps: over a thread's packs, ascending; over the lanes of a warp, as a butterfly; over the warps of a block, as a
+ * butterfly. The number of threads of a row depends only on its length, so a row's sum depends only on the row.
  *
- * The warp and block operations need every thread of the warp or block. They rest on three functions that CUDA
- * has built in and the host shim replaces: a shuffle, a ballot, a barrier.
+ * All threads of the warp or block must call the warp and block operations. They use three CUDA built-ins, which the host shim replaces:
+ * shuffle, ballot and barrier.
  *
- * Products and sums are fused only where fmaf() is written: the kernels are compiled with -fmad=false.
+ * Products and sums are fused only by fmaf(): the kernels are compiled with -fmad=false.
  */
 #ifndef PT_CUDA_PRIMITIVES_H
 #define PT_CUDA_PRIMITIVES_H
@@ -32,7 +30,7 @@ enum { PACK = 8, WARP = 32 };
 
 DEVICE float bf16_value(uint32_t bits) { return __uint_as_float(bits << 16); }
 
-/* As bf16_from_f32 in base/dtype.h: nearest, ties to even, a NaN stays a quiet NaN. */
+/* Like bf16_from_f32 in base/dtype.h: nearest, ties to even; a NaN becomes a quiet NaN. */
 DEVICE uint32_t bf16_bits(float x)
 {
     uint32_t u = __float_as_uint(x);
@@ -54,8 +52,8 @@ template <pt_dtype T> DEVICE void element_store(void *base, int64_t i, float x)
         ((float *)base)[i] = x;
 }
 
-/* Two bf16 in one word, nearest, ties to even: one instruction, where bf16_bits() takes seven an element. A NaN becomes 0x7fff, that
- * of the GPU. */
+/* Two bf16 in one word, nearest, ties to even: one instruction, instead of seven per element for bf16_bits(). A NaN becomes the GPU's,
+ * 0x7fff. */
 DEVICE uint32_t bf16_pair(float low, float high)
 {
 #ifdef PT_CUDA_SHIM
@@ -67,7 +65,7 @@ DEVICE uint32_t bf16_pair(float low, float high)
 #endif
 }
 
-/* x as an element of this type holds it. */
+/* x rounded to this type. */
 template <pt_dtype T> DEVICE float element_round(float x)
 {
     return T == PT_BF16 ? bf16_value(bf16_bits(x)) : x;
@@ -85,8 +83,8 @@ template <pt_dtype T> DEVICE void *element_at(void *base, int64_t i)
 
 /* ---- fast functions ---- */
 
-/* The special function unit's own, an instruction each, for results that are rounded to bf16: off by 2 and by 1 unit in the last place, but
- * that 2^0 is 1; what would be denormal is 0. The shim has its own, as wrong as these may be. */
+/* Instructions of the special function unit, for results that are rounded to bf16. Errors are up to 2 and 1 ulp, but 2^0 is exactly 1;
+ * denormal results are 0. The shim's versions have errors of that size. */
 #ifndef PT_CUDA_SHIM
 DEVICE float exp2_fast(float x)
 {
@@ -108,7 +106,7 @@ DEVICE float reciprocal_fast(float x)
 typedef struct pack { float x[PACK]; } pack;
 typedef struct half_pack { uint16_t x[PACK]; } half_pack;
 
-/* Elements i .. i + 7 of a row of n; those from n on are 0. */
+/* Loads elements i .. i + 7 of a row of n; those from n on are 0. */
 DEVICE half_pack half_load(const uint16_t *row, int64_t i, int64_t n, bool wide)
 {
     half_pack p;
@@ -124,7 +122,7 @@ DEVICE half_pack half_load(const uint16_t *row, int64_t i, int64_t n, bool wide)
     return p;
 }
 
-/* Those from n on are left alone. */
+/* Elements from n on are not written. */
 DEVICE void half_store(uint16_t *row, int64_t i, int64_t n, bool wide, half_pack p)
 {
     if (wide && i + PACK <= n) {
@@ -139,10 +137,10 @@ DEVICE void half_store(uint16_t *row, int64_t i, int64_t n, bool wide, half_pack
             row[i + j] = p.x[j];
 }
 
-/* A pack as it lies in memory: what waits to be used takes half the registers in bf16. */
+/* A pack in the format of memory: in bf16 it takes half the registers until it is used. */
 template <pt_dtype T> struct packed { uint32_t word[T == PT_BF16 ? PACK / 2 : PACK]; };
 
-/* Of elements i .. i + 7, all of which are there, at a multiple of 16 bytes. */
+/* Loads elements i .. i + 7, which all exist, from a multiple of 16 bytes. */
 template <pt_dtype T> DEVICE packed<T> packed_whole(const void *row, int64_t i)
 {
     packed<T> p;
@@ -154,7 +152,7 @@ template <pt_dtype T> DEVICE packed<T> packed_whole(const void *row, int64_t i)
     return p;
 }
 
-/* Those from n on are 0. */
+/* Elements from n on are 0. */
 template <pt_dtype T> DEVICE packed<T> packed_load(const void *row, int64_t i, int64_t n, bool wide)
 {
     const int words = T == PT_BF16 ? PACK / 2 : PACK;
@@ -185,7 +183,7 @@ template <pt_dtype T> DEVICE pack packed_values(packed<T> p)
     return v;
 }
 
-/* The compiler is not to know that p is what it was: it unpacks it again, instead of keeping the values in twice the registers. */
+/* Hides from the compiler that p is unchanged, so that it unpacks p again instead of keeping its values in twice the registers. */
 template <pt_dtype T> DEVICE void packed_forget(packed<T> *p)
 {
 #ifndef PT_CUDA_SHIM
@@ -194,7 +192,7 @@ template <pt_dtype T> DEVICE void packed_forget(packed<T> *p)
 #endif
 }
 
-/* No load that is written after this is moved before it, where its value would take up registers. */
+/* Keeps the compiler from moving later loads before this point, where they would occupy registers. */
 DEVICE void stay_in_order(void)
 {
 #ifndef PT_CUDA_SHIM
@@ -256,12 +254,12 @@ DEVICE float warp_max(float x)
     return x;
 }
 
-/* Every thread of the block gets every warp's value: lane w of each warp that of warp w, `rest` beyond. */
+/* Every warp gets all warps' values: lane w has that of warp w; lanes past the last warp have `rest`. */
 DEVICE float block_share(float x, float rest)
 {
     __shared__ float of_warp[WARP];
     int lane = threadIdx.x % WARP, warp = threadIdx.x / WARP, warps = blockDim.x / WARP;
-    __syncthreads(); /* the last call's values have been read */
+    __syncthreads(); /* the previous call's values have been read */
     if (lane == 0)
         of_warp[warp] = x;
     __syncthreads();
@@ -273,7 +271,7 @@ DEVICE float block_max(float x) { return warp_max(block_share(warp_max(x), -INFI
 
 /* ---- launches, on the host ---- */
 
-/* Whether rows `stride` elements apart can be reached in 16-byte words. */
+/* Whether rows with this stride, in elements, can be accessed in 16-byte words. */
 static inline bool is_wide(pt_dtype type, const void *rows, int64_t stride)
 {
     return ((uintptr_t)rows | (uintptr_t)stride * dtype_bytes(type)) % 16 == 0;
@@ -281,7 +279,7 @@ static inline bool is_wide(pt_dtype type, const void *rows, int64_t stride)
 
 static inline int64_t blocks_of(int64_t n, int64_t size) { return (n + size - 1) / size; }
 
-/* Blocks are numbered in one dimension; none at all is no launch. */
+/* Launches a one-dimensional grid; with 0 blocks it launches nothing. */
 template <typename... P, typename... A>
 static int launch(void (*kernel)(P...), int64_t blocks, int threads, cudaStream_t s, A... args)
 {

@@ -5,29 +5,26 @@
  *                           event 7     wait for event 3
  *     stream:     [=op=][==op==] 7 ........................ [=op=]
  *
- * The event of value v is events[v % EVENTS]; the value is reached when the event is complete. Nobody is told: who wants to
- * know asks (cudaEventQuery), from time to time. Before an event is recorded anew its old value has been reached, and
- * `reached` says so, so that the event of a value > reached is always that value's own.
+ * The event of value v is events[v % EVENTS]; the value is reached when the event is complete, which waiters poll (cudaEventQuery). An
+ * event is reused only after its old value is known to be reached, so the event of a value > reached always belongs to that value.
  *
- * A stream takes about a thousand launches; who launches more stands still, with whatever lock is held. So the thread keeps to some
- * 500 ops, most of which are one launch: every PACE_OPS ops it records an event and waits for the one PACES before.
+ * A stream holds about a thousand launches; a further launch blocks, with any lock held. So the thread stays at most 500 ops ahead, most of
+ * which are one launch: every PACE_OPS ops it records an event, and waits for the event PACES before.
  *
- * Waiting. For a queue of the same GPU the stream waits, as soon as the other thread has recorded the event; this
- * thread goes on launching. For a queue of the CPU this thread waits, and with it what follows on this stream, but no other
- * stream and not the caller. The alternatives were stream memory operations (not on every driver and virtual machine) and host
- * functions on the stream (all streams share one thread for them: one that waits holds up the others, and may
- * deadlock with them). What a launch thread loses by it is to have launched ahead across a wait for the host, which only
- * copies do, and those are long.
+ * Waits. For a queue of the same GPU the stream waits, once the other thread has recorded the event; this thread continues to launch. For a
+ * queue of the CPU this thread waits, and with it the rest of this stream, but neither other streams nor the caller. Alternatives have
+ * drawbacks: stream memory operations do not exist on every driver and virtual machine, and host functions of all streams share one thread,
+ * where one that waits delays the others and may deadlock. The cost is that nothing is launched ahead across a wait for the host; only
+ * copies wait for the host, and they are long.
  *
- * Failure sticks, as on the CPU (device/cpu/queue.c): a launch that fails skips what follows on this queue and on those that
- * wait for a later value. An error inside a kernel is CUDA's: it spoils the whole context, is seen by the next query
- * of an event, and every queue reports it.
+ * Errors are sticky, as on the CPU (device/cpu/queue.c): after a failed launch, this queue and those that wait for later values skip their
+ * ops. An error in a kernel is CUDA's: it breaks the whole context, the next query of an event returns it, and every queue reports it.
  *
- * Marks are events with a time. cudaEventElapsedTime gives fp32 milliseconds, so they are measured from an event that is
- * recorded when the queue is idle, at a known time of the clock, and anew where that is a second ago. They are opened when the first
- * mark comes (a trace was asked for) and resolved by sync, that of other queues too.
+ * Marks are events with a time. cudaEventElapsedTime returns fp32 milliseconds, so times are relative to an event that is recorded at a
+ * known time, when the queue is idle, and again after a second. Events for marks are created with the first mark (when a trace is
+ * requested), and resolved by sync, also by that of other queues.
  *
- * What can go wrong: a cycle of waits hangs; so does waiting for a value that is never signaled.
+ * A cycle of waits hangs; so does waiting for a value that is never signaled.
  */
 #include "device/cuda/cuda.h"
 #include "device/cuda/kernels.h"
@@ -39,27 +36,27 @@
 #include <time.h>
 
 enum { EVENTS = 512, MARKS = 1024, QUICK_TURNS = 200, NAP_NS = 20000, FRESH_NS = 1000000000 };
-enum { PACES = 4, PACE_OPS = 128 }; /* an event every so many ops; at most PACES * PACE_OPS are ahead of the stream */
+enum { PACES = 4, PACE_OPS = 128 }; /* an event every PACE_OPS ops; the thread is at most PACES * PACE_OPS ops ahead */
 
 typedef struct mark { cudaEvent_t event; int64_t *ns; } mark;
 
 typedef struct cuda_queue {
-    queue base; /* first: a queue * is a cuda_queue * */
+    queue base; /* first, so that a queue * is a cuda_queue * */
     cuda_device *device;
     cudaStream_t stream;
     ring *ring;
-    pthread_mutex_t lock;           /* of everything below */
+    pthread_mutex_t lock;           /* protects everything below */
     pthread_cond_t launched_more;
-    uint64_t launched, reached;     /* the last value whose event is recorded; that is known to be complete */
+    uint64_t launched, reached;     /* the last value whose event is recorded; whose event is known to be complete */
     uint64_t failed_from;           /* UINT64_MAX: nothing has failed */
     pt_error error;
     cudaEvent_t events[EVENTS];
     cudaEvent_t paces[PACES];
     uint64_t ops;                   /* launched */
-    cudaEvent_t start;              /* what the marks are measured from, and when that was */
+    cudaEvent_t start;              /* the reference of the marks, and its time */
     int64_t start_ns;
-    mark *marks;                    /* MARKS of them, NULL until the first */
-    int marks_first, marks_n;       /* a ring: those not resolved yet */
+    mark *marks;                    /* MARKS entries; NULL before the first mark */
+    int marks_first, marks_n;       /* a ring of unresolved marks */
 } cuda_queue;
 
 static cuda_queue *own(queue *q) { return (cuda_queue *)q; }
@@ -73,7 +70,7 @@ static int64_t now_ns(void)
 
 /* ---- failure ---- */
 
-/* With the lock held. The first failure stays. */
+/* Needs the lock. Keeps the first error. */
 static void fail_locked(cuda_queue *q, const pt_error *e, uint64_t from)
 {
     if (q->failed_from != UINT64_MAX)
@@ -82,7 +79,7 @@ static void fail_locked(cuda_queue *q, const pt_error *e, uint64_t from)
     q->failed_from = from;
 }
 
-/* By the queue's thread: everything behind what is launched. */
+/* Called by the queue's thread: everything after the last launch fails. */
 static void queue_fail(cuda_queue *q, const pt_error *e)
 {
     pthread_mutex_lock(&q->lock);
@@ -100,7 +97,7 @@ static bool queue_failed(cuda_queue *q)
 
 /* ---- timeline ---- */
 
-/* With the lock held. A value whose event cannot be asked any more counts as reached, by a queue that has failed. */
+/* Needs the lock. If an event can no longer be queried, its value counts as reached, by a failed queue. */
 static bool reached_locked(cuda_queue *q, uint64_t value)
 {
     if (q->reached >= value)
@@ -121,7 +118,7 @@ static bool reached_locked(cuda_queue *q, uint64_t value)
     return true;
 }
 
-/* Looks often at first (generation waits for single tokens), then every 20 us, and leaves the core to others. */
+/* Polls continuously at first (generation waits for single tokens), then every 20 us, which frees the core. */
 static void timeline_await(cuda_queue *q, uint64_t value)
 {
     for (int turn = 0;; turn++) {
@@ -151,7 +148,7 @@ static void run_signal(cuda_queue *q, uint64_t value)
     pthread_mutex_unlock(&q->lock);
 }
 
-/* The stream waits for a value of another stream of this GPU. */
+/* Makes the stream wait for a value of another stream of this GPU. */
 static int wait_stream(cuda_queue *q, cuda_queue *other, uint64_t value, pt_error *e)
 {
     cudaError_t error = cudaSuccess;
@@ -177,7 +174,7 @@ static int run_wait(cuda_queue *q, queue *other, uint64_t value, pt_error *e)
 
 /* ---- marks ---- */
 
-/* With the lock held: the times of the marks that are complete. */
+/* Needs the lock. Computes the times of complete marks. */
 static void resolve_locked(cuda_queue *q)
 {
     while (q->marks_n) {
@@ -205,9 +202,9 @@ static int marks_open(cuda_queue *q, pt_error *e)
     return error ? cuda_fail(e, error, "opening a trace") : 0;
 }
 
-/* When the stream is idle is known after waiting for it: marks count from there. Only where none is open: nobody else looks at `start`
- * then, so the lock is left to those who wait for this queue. It takes the stream tens of microseconds, hence seldom. This thread may
- * lose the processor between event and clock: then once more. */
+/* Waits until the stream is idle, and records the reference event of the marks. Called only without unresolved marks, when no other thread
+ * reads `start`, so that it needs no lock. Rare, because it costs the stream tens of microseconds. Repeated if this thread is preempted
+ * between the event and the clock. */
 static cudaError_t anchor(cuda_queue *q)
 {
     enum { TRIES = 4, QUICK_NS = 50000 };
@@ -224,14 +221,14 @@ static cudaError_t anchor(cuda_queue *q)
     return error;
 }
 
-/* A CPU queue that waits for this one resolves marks in the middle of a step. */
+/* CPU queues that wait for this one resolve marks in the middle of a step. */
 static int run_mark(cuda_queue *q, int64_t *ns, pt_error *e)
 {
     int failed = q->marks ? 0 : marks_open(q, e);
     if (failed)
         return failed;
     pthread_mutex_lock(&q->lock);
-    bool none = !q->marks_n, full = q->marks_n == MARKS; /* only this thread opens any */
+    bool none = !q->marks_n, full = q->marks_n == MARKS; /* only this thread adds marks */
     pthread_mutex_unlock(&q->lock);
     const bool stale = !q->start_ns || now_ns() - q->start_ns > FRESH_NS;
     cudaError_t error = none && stale ? anchor(q) : full ? cudaStreamSynchronize(q->stream) : cudaSuccess;
@@ -255,12 +252,12 @@ static int run_mark(cuda_queue *q, int64_t *ns, pt_error *e)
 static const char *const op_names[OP_KINDS] = {ALL_OPS(NAME)};
 #undef NAME
 
-/* Host memory that is not pinned has no address on the GPU: it is cleared here, in its turn. */
+/* Pageable host memory has no address on the GPU: the thread clears it, after the previous ops. */
 static cudaError_t cuda_zero(const op_copy *o, cudaStream_t s)
 {
     struct cudaPointerAttributes where;
     cudaError_t error = cudaPointerGetAttributes(&where, o->dst);
-    if (error || where.type != cudaMemoryTypeUnregistered) /* pinned memory may have another address there */
+    if (error || where.type != cudaMemoryTypeUnregistered) /* pinned memory may have another address on the GPU */
         return error ? error : cudaMemsetAsync(where.devicePointer ? where.devicePointer : o->dst, 0, o->bytes, s);
     error = cudaStreamSynchronize(s);
     memset(o->dst, 0, o->bytes);
@@ -277,7 +274,7 @@ static cudaError_t cuda_copy(const op_copy *o, cudaStream_t s)
     return cudaMemcpyAsync(o->dst, o->src, o->bytes, cudaMemcpyDefault, s);
 }
 
-/* An event that has not been recorded yet is complete. */
+/* An event that was never recorded counts as complete. */
 static cudaError_t keep_pace(cuda_queue *q)
 {
     if (++q->ops % PACE_OPS)
@@ -329,7 +326,7 @@ static void record_run(void *arg, const record *r)
         queue_fail(q, &e);
 }
 
-/* ---- the other side ---- */
+/* ---- the caller's side ---- */
 
 void cuda_queue_submit(queue *q, const op *o) { ring_op(own(q)->ring, o); }
 uint64_t cuda_queue_signal(queue *q) { return ring_signal(own(q)->ring); }

@@ -1,5 +1,5 @@
-/* usable.cu - whether the module has code for a GPU. Kernels are loaded when they are first launched, which would be in the middle of a
- * run; all files of the module are compiled for the same architectures. */
+/* usable.cu - checks whether the module has code for a GPU. Otherwise a run would fail at its first launch, when kernels are loaded. All
+ * files of the module are compiled for the same architectures. */
 #include "device/cuda/kernels.h"
 
 __global__ void cuda_usable_kernel(void) {}

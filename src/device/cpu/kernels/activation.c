@@ -4,11 +4,11 @@
 
 #include <float.h>
 
-/* What x is multiplied by, and its slope there: for SiLU the logistic function of x, for GELU by tanh that of 2u, which is
- * (1 + tanh u) / 2. To be rounded to bf16, it is computed with fewer terms. */
+/* SiLU and GELU by tanh are x * logistic(v): v = x for SiLU, v = 2u for GELU, since (1 + tanh u) / 2 = logistic(2u). If the result is
+ * rounded to bf16, the logistic function is computed with fewer terms. */
 static const float gelu_scale = 0x1.988454p0f, gelu_cubic = 0x1.988454p0f * 0.044715f; /* 2 sqrt(2 / pi) */
 
-/* The logistic function's argument over ln2. */
+/* The argument of the logistic function, divided by ln 2. */
 static INLINE vf logistic_steps(activation_kind kind, vf x)
 {
     const float scale = 2.3022082f, cubic = scale * 0.044715f; /* gelu_scale / ln2 */
@@ -24,7 +24,7 @@ static INLINE vf logistic(activation_kind kind, pt_dtype type, vf x, vf *slope)
     return s;
 }
 
-/* f(x) and its derivative. A comparison with NaN is false, which is why relu asks for what it drops. */
+/* f(x) and its derivative. Comparisons with NaN are false, so relu tests for the values that it drops. */
 static INLINE vf activation(activation_kind kind, pt_dtype type, vf x, vf *derivative)
 {
     vf s, slope;
@@ -41,7 +41,7 @@ static INLINE vf activation(activation_kind kind, pt_dtype type, vf x, vf *deriv
             *derivative = vec_fma(x, slope, s);
             return x * s;
         }
-        vf tail = vec_normal_tail_short(x, &slope), below = vec_min(vec_set(FLT_MAX), x); /* or the tail of +infinity, 0, would be NaN */
+        vf tail = vec_normal_tail_short(x, &slope), below = vec_min(vec_set(FLT_MAX), x); /* otherwise inf * 0 is NaN */
         *derivative = vec_fma(x, slope, vec_select(x < 0.0f, tail, 1.0f - tail));
         return vec_fma(-vec_abs(below), tail, vec_max(vec_set(0.0f), x));
     }
@@ -56,9 +56,9 @@ static INLINE vf activation(activation_kind kind, pt_dtype type, vf x, vf *deriv
 }
 
 typedef struct act_row {
-    const void *gate, *up, *dout; /* up is NULL where not gated: x is the gate */
+    const void *gate, *up, *dout; /* up: NULL if not gated, then gate is x */
     void *out, *dgate, *dup;
-    bool past; /* what is written goes past the caches */
+    bool past; /* write past the caches */
 } act_row;
 
 static INLINE void forward_step(activation_kind kind, pt_dtype type, const act_row *r, int64_t i, int64_t lanes)
@@ -86,20 +86,20 @@ static INLINE void backward_step(activation_kind kind, pt_dtype type, const act_
 
 static INLINE void put_result(activation_kind kind, pt_dtype type, void *base, int64_t i, const vf x[2], bool past)
 {
-    if (kind == ACT_RELU) /* hands a NaN on as it is, everything else computes with it */
+    if (kind == ACT_RELU) /* keeps the bits of a NaN, unlike the others */
         put_pair(type, base, i, x, past);
     else
         put_pair_tame(type, base, i, x, past);
 }
 
-/* What will be read soon: the processor's own guesses end with a page. */
+/* Prefetches data that is read soon: the hardware prefetcher stops at the end of a page. */
 static INLINE void ask_for(pt_dtype type, const void *base, int64_t i)
 {
     const int64_t ahead = 2048; /* bytes */
     _mm_prefetch((const char *)at(type, base, i) + ahead, _MM_HINT_T0);
 }
 
-/* 2 * VEC_LANES elements, as load_pair() orders them. */
+/* 2 * VEC_LANES elements, in the order of load_pair(). */
 static INLINE void forward_pair(activation_kind kind, bool gated, pt_dtype type, const act_row *r, int64_t i)
 {
     vf x[2], up[2];
@@ -141,7 +141,7 @@ static INLINE void backward_pair(activation_kind kind, bool gated, pt_dtype type
     if (gated)
         put_result(kind, type, r->dup, i, dup, r->past);
     put_result(kind, type, r->dgate, i, x, r->past);
-    if (r->out) /* where dout was just read, or what is read next */
+    if (r->out) /* in cache: it replaces dout, or is read next */
         put_result(kind, type, r->out, i, y, false);
 }
 
@@ -165,7 +165,7 @@ static INLINE void backward_row(activation_kind kind, pt_dtype type, const act_r
         backward_step(kind, type, r, i, end - i < VEC_LANES ? end - i : VEC_LANES);
 }
 
-/* run(kind, type, ...) with constants for both. */
+/* run(kind, type, ...) with both as constants. */
 #define FOR_KIND_AND_TYPE(run, kind, type, ...)                                                          \
     switch (kind) {                                                                                      \
     case ACT_GELU_TANH: FOR_TYPE(run, ACT_GELU_TANH, type, __VA_ARGS__); break;                          \

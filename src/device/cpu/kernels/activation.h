@@ -1,5 +1,5 @@
-/* activation.h - activations over columns col0 .. col1 of one row (of out, cols wide). An op that
- * is not gated may be given as one row of rows * cols columns. past: what is written goes past the caches. */
+/* activation.h - activations over columns col0 .. col1 of one row of out (cols wide). An op that is not gated may be passed as one row of
+ * rows * cols columns. past: writes go past the caches. */
 #ifndef PT_KERNEL_ACTIVATION_H
 #define PT_KERNEL_ACTIVATION_H
 

@@ -1,11 +1,11 @@
-/* adamw.h - master weights as vectors, and AdamW's step on a vector of values, however their moments are kept. */
+/* adamw.h - loads and stores master weights as vectors; AdamW's step on a vector, for any format of the moments. */
 #ifndef PT_KERNEL_ADAMW_H
 #define PT_KERNEL_ADAMW_H
 
 #include "device/cpu/kernels/vec.h"
 #include "device/device.h"
 
-/* The fp32 weight that hi and lo stand for, and back; base/dtype.h says why this is exact. fp32: hi alone. */
+/* From hi and lo to the fp32 weight, and back; base/dtype.h says why this is exact. fp32: hi is the weight. */
 static INLINE vf master_load(pt_dtype type, const void *hi, const uint16_t *lo, int64_t i, int64_t lanes)
 {
     if (type != PT_BF16)
@@ -20,17 +20,17 @@ static INLINE void master_store(pt_dtype type, void *hi, uint16_t *lo, int64_t i
         store(PT_F32, hi, i, w, lanes);
         return;
     }
-    vu u = (vu)w, nan = (vu)(w != w); /* base/dtype.h: all become one */
+    vu u = (vu)w, nan = (vu)(w != w); /* every NaN becomes the same one (base/dtype.h) */
     u = (u & ~nan) | (0x7fc00000u & nan);
     u16_store_lanes((uint16_t *)hi + i, (u + 0x8000u) >> 16, lanes);
     u16_store_lanes(lo + i, u & 0xffffu, lanes);
 }
 
-/* Zero where x is below a bound, by its bits: the moments of a row that is never met again would stay denormal for ever, and to
- * multiply such numbers takes a processor many times longer. */
+/* Flushes x to zero where it is below a bound, compared by bits. Otherwise the moments of a row without gradients would become denormal and
+ * stay so, and multiplying denormals is many times slower. */
 static INLINE vf moment_tidy(vf x, uint32_t bound) { return vec_keep(((vu)x & 0x7fffffffu) >= bound, x); }
 
-/* Weights i .. i + lanes and their moments, which are m and v instead of o's. */
+/* Updates weights i .. i + lanes, with moments m and v instead of those of o. */
 static INLINE void adamw_values(pt_dtype type, const op_adamw *o, int64_t i, int64_t lanes, vf *m, vf *v)
 {
     float one_minus_beta1 = 1.0f - o->beta1, one_minus_beta2 = 1.0f - o->beta2;

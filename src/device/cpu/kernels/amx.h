@@ -1,6 +1,6 @@
-/* amx.h - AMX: eight tiles of 16 rows of 64 bytes, in the copies that are compiled for it.
+/* amx.h - AMX: eight tiles of 16 rows of 64 bytes.
  *
- * The tiles' shape has to be set in a thread before its first matmul (tiles_open); what else runs in it sets its own.
+ * A thread sets the shape of its tiles before its first matmul (tiles_open). Other code in the thread may change it.
  */
 #ifndef PT_AMX_H
 #define PT_AMX_H
@@ -8,7 +8,7 @@
 #include <immintrin.h>
 #include <stdint.h>
 
-/* The intrinsics do not tell the compiler which memory they read and write. */
+/* A compiler barrier: the intrinsics do not declare which memory they read and write. */
 #define TILES_SEE_MEMORY() __asm__ volatile("" ::: "memory")
 
 static inline void tiles_open(void)

@@ -6,10 +6,10 @@
  *    |       | panel  | panel  |      its scores (keys x lanes). Over all tiles: the maximum m and
  *    v       +--------+--------+-     sum l of each lane, and O^T (dim x lanes).
  *
- * A key that is not seen has the score -inf, which exp() makes an exact 0; m starts at the lowest finite number. So a tile in which
- * a query sees nothing leaves this query's bits alone, and its result does not depend on what else is in its tile. (Only NaN and
- * infinity in V can reach a query that does not see them, as 0 * inf, from keys that its vector sees (with AMX its panel) or that share
- * an operand or a tile with them; a run stops at them anyway.)
+ * A masked key has the score -inf, and exp() of it is exactly 0; m starts at the lowest finite number. So a tile of which a query sees
+ * nothing does not change that query's bits, and a result does not depend on the other queries of its tile. (Exception: NaN and infinity in
+ * V reach queries that do not see them, as 0 * inf, from keys that other lanes of their vector (AMX: panel) see, or that share an operand
+ * or tile with these. A run stops at such values anyway.)
  */
 #include "device/cpu/kernels/attention_tile.h"
 #include "device/cpu/kernels/isa.h"
@@ -17,7 +17,7 @@
 #include <float.h>
 #include <math.h>
 
-/* Of a tile. By AMX a matmul that adds to O^T takes less time than reading and writing O^T: more keys at once. */
+/* Keys of a tile. With AMX, adding to O^T takes less time than reading and writing it, so tiles have more keys. */
 #ifdef PT_TILES
 enum { TILE_KEYS = 2 * ATT_KEYS };
 #else
@@ -26,15 +26,15 @@ enum { TILE_KEYS = ATT_KEYS };
 
 typedef struct forward_tile {
     tile_queries queries;
-    packed_keys keys;              /* a slot: k, v */
+    packed_keys keys;              /* slots of k and v */
     rows_ahead ahead;
-    int64_t padded;                /* elements of a row of k and v */
-    float scale, power_scale;      /* of the scores, after the cap if there is one */
+    int64_t padded;                /* row length of k and v */
+    float scale, power_scale;      /* of the scores, after the cap, if any */
     score_cap cap;
     operand *q;                    /* (dim, ATT_QUERIES), rows of operands transposed */
     float *out;                    /* (dim, ATT_QUERIES), transposed */
-    operand *k, *v;                /* (TILE_KEYS, dim): rows; columns, as a first factor */
-    operand *room;                 /* for a tile of columns */
+    operand *k, *v;                /* (TILE_KEYS, dim): k as rows, v as columns for a left factor */
+    operand *room;                 /* scratch for a tile of columns */
     float *scores;                 /* (TILE_KEYS, PANEL), transposed; then the probabilities, columns of operands */
     float max[ATT_QUERIES], sum[ATT_QUERIES];
 } forward_tile;
@@ -52,7 +52,7 @@ static void forward_layout(forward_tile *t, const op_attention *o, float *scratc
     keys_open(&t->keys, 2 * tile, spare, rest, floats - (rest - scratch));
 }
 
-/* The keys [key, key + keys), which begin at `at` in k and v. */
+/* Loads the keys [key, key + keys), which begin at element `at` of k and v. */
 static void forward_keys(forward_tile *t, const op_attention *o, int64_t at, int64_t key, int64_t keys)
 {
     bool packed;
@@ -79,8 +79,8 @@ static void forward_open(forward_tile *t, const op_attention *o, int64_t seq, in
         t->max[i] = -FLT_MAX, t->sum[i] = 0;
 }
 
-/* One vector of lanes: scores (keys, stride PANEL) become exp(score - max), as columns of operands; max and
- * sum go on, and *shrink is what the sums so far are to be multiplied with. */
+/* One vector of lanes: scores (keys, stride PANEL) become exp(score - max), as columns of operands. Updates max and sum; *shrink is the
+ * factor for the previous sums. */
 static ATT_APART void softmax_lanes(const forward_tile *t, const panel_view *view, int64_t lane, int64_t key,
                                     float *scores, float *max, float *sum, float *shrink)
 {
@@ -138,7 +138,7 @@ static ATT_APART void panel_add_values(forward_tile *t, int64_t dim, const panel
     }
 }
 
-/* The scores of one vector of lanes, before a mask. */
+/* Caps the scores of one vector of lanes, before masking. */
 static ATT_APART void cap_lanes(const score_cap *cap, float *scores, int64_t rows)
 {
     for (int64_t j = 0; j < rows; j++)
@@ -181,7 +181,7 @@ static void forward_store(forward_tile *t, const op_attention *o)
                 t->max[i] + logf(t->sum[i]);
 }
 
-/* While a tile of queries is computed: where its results go, and before those what the next tile begins with. */
+/* Lists what to prefetch while a query tile is computed: the destination of its results, then the inputs of the next tile. */
 static void next_want(forward_tile *t, const op_attention *o, const attention_task *task)
 {
     const tile_queries *q = &t->queries;
@@ -194,7 +194,7 @@ static void next_want(forward_tile *t, const op_attention *o, const attention_ta
     rows_want(&t->ahead, o->type, o->out, (q->seq * o->q_len + q->start) * o->ldo + q->head * o->dim, o->ldo, q->count, o->dim);
 }
 
-/* A tile of queries against all keys that it sees. */
+/* Computes a tile of queries against all keys that it sees. */
 static void forward_sweep(forward_tile *t, const op_attention *o, const attention_task *task)
 {
     const tile_queries *q = &t->queries;

@@ -1,8 +1,7 @@
-/* attention_ahead.h - rows that are wanted soon, asked for while matmuls run.
+/* attention_ahead.h - prefetches rows while matmuls run.
  *
- * The rows of one head lie pages apart, so that no prefetcher of the processor finds them, and many asked for at once keep each other
- * waiting. So they stand in a list, and each block of a matmul asks for a few lines of it. What comes last into the list is wanted
- * first.
+ * The rows of one head are pages apart, so the hardware prefetcher does not find them, and too many prefetches at once delay each other. So
+ * rows are put on a list, and each block of a matmul prefetches a few of its lines. The last rows put on the list are needed first.
  */
 #ifndef PT_ATTENTION_AHEAD_H
 #define PT_ATTENTION_AHEAD_H
@@ -14,7 +13,7 @@ enum { MOST_WANTED = 12, LINE_BYTES = 64 };
 typedef struct wanted_rows { const char *row; int64_t pitch, rows, bytes, byte; } wanted_rows;
 typedef struct rows_ahead { wanted_rows list[MOST_WANTED]; int64_t count; } rows_ahead;
 
-/* Puts `rows` rows of dim elements into the list, ld apart; element (0, 0) is tensor's `offset`. */
+/* Adds `rows` rows of dim elements, ld apart; the first is at element `offset` of the tensor. */
 static inline void rows_want(rows_ahead *a, pt_dtype type, const void *tensor, int64_t offset, int64_t ld, int64_t rows, int64_t dim)
 {
     const int64_t size = (int64_t)dtype_bytes(type);
@@ -22,7 +21,7 @@ static inline void rows_want(rows_ahead *a, pt_dtype type, const void *tensor, i
         a->list[a->count++] = (wanted_rows){row_of(type, tensor, offset), ld * size, rows, dim * size, 0};
 }
 
-/* Keys and values [key, key + count) of a kv head, as far as they exist; base: where it begins in k and v. */
+/* Adds the keys and values [key, key + count) of a kv head, as far as they exist; base: its offset in k and v. */
 static inline void keys_want(rows_ahead *a, const op_attention *o, int64_t base, int64_t key, int64_t count)
 {
     const int64_t keys = least(count, o->kv_len - key), at = base + key * o->ldkv;
@@ -30,7 +29,7 @@ static inline void keys_want(rows_ahead *a, const op_attention *o, int64_t base,
     rows_want(a, o->type, o->k, at, o->ldkv, keys, o->dim);
 }
 
-/* Asks for `lines` lines of the list, into the second cache. */
+/* Prefetches `lines` lines of the list into the L2 cache. */
 static inline void rows_ask(rows_ahead *a, int64_t lines)
 {
     while (a->count && lines > 0) {
@@ -45,7 +44,7 @@ static inline void rows_ask(rows_ahead *a, int64_t lines)
     }
 }
 
-/* Asks for what is left of all that came into the list after its first `count`. */
+/* Prefetches the rest of all rows but the first `count` on the list. */
 static inline void rows_ask_down_to(rows_ahead *a, int64_t count)
 {
     while (a->count > count)

@@ -1,8 +1,8 @@
-/* attention_amx.h - attention's matmuls by AMX tiles: 16 rows of 64 bytes each.
+/* attention_amx.h - attention's matmuls on AMX tiles of 16 rows of 64 bytes.
  *
  *     c (16 x 16 floats) += a (16 rows x 16 operands along the depth) . b (16 operands down the depth x 16 lanes)
  *
- * Four tiles of c, 32 x 32, are summed at once from two of a and two of b. Rows, lanes and depth come in whole tiles.
+ * Four tiles of c, 32 x 32, are accumulated at a time, from two of a and two of b. Rows, lanes and depth are whole tiles.
  */
 #ifndef PT_ATTENTION_AMX_H
 #define PT_ATTENTION_AMX_H
@@ -19,7 +19,7 @@ static inline void tiles_scale(float *c, int64_t ldc, const float *scale)
     }
 }
 
-/* As product_block, 32 x 32; strides and depth in operands and floats. */
+/* Like matmul_block, for 32 x 32. Strides of a and b and the depth are in operands, those of c in floats. */
 static inline void tiles_matmul(matmul_mode mode, const operand *a, int64_t row_stride, const operand *b, int64_t ldb, float *c,
                                  int64_t ldc, int64_t depth, const float *scale)
 {

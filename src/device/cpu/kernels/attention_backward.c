@@ -1,18 +1,16 @@
-/* attention_backward.c - what tiles of queries give back to the keys that they saw, and to themselves.
+/* attention_backward.c - the gradients of tiles of queries and of the keys that they see.
  *
- * With P = exp(scale Q K^T - lse) computed again, delta = rowsum(dO * O), all transposed (keys by
- * queries, see attention_tile.h):
+ * With P = exp(scale Q K^T - lse) recomputed and delta = rowsum(dO * O), all transposed (keys by queries, see attention_tile.h):
  *
  *     dP^T = V dO^T      dS^T = P^T * (dP^T - delta)
  *     dV += P^T dO       dK += dS^T (scale Q)       dQ^T = scale (K^T dS^T)
  *
- * In the copy that multiplies pairs of bf16 (attention_operand.h) it is dS that holds the scale, not Q and dQ. Where scores are capped,
- * P is made of the capped ones, and dS is multiplied by the cap's slope, 1 - tanh^2.
+ * The copies that multiply pairs of bf16 (attention_operand.h) scale dS instead of Q and dQ. If scores are capped, P comes from the capped
+ * scores, and dS is multiplied by the derivative of the cap, 1 - tanh^2.
  *
- * Each element of dK and dV is one chain of fma over the heads of the group and their queries, each
- * of dQ one over the keys, both ascending (by AMX: of blocks of 32). So it does not matter whether one task sweeps a whole
- * sequence (five matmuls a tile) or several take a span of keys each and others dQ (seven): the
- * bits are the same, and the caller may choose by the number of threads.
+ * Each element of dK and dV is one chain of fma over the heads of the group and their queries, each element of dQ one over the keys, both
+ * in ascending order (with AMX, of blocks of 32). So the bits are the same whether one task does a whole sequence (five matmuls per tile),
+ * or some tasks do spans of keys and others dQ (seven); the caller can choose by the number of threads.
  */
 #include "device/cpu/kernels/attention_tile.h"
 #include "device/cpu/kernels/isa.h"
@@ -20,18 +18,18 @@
 typedef struct backward_tile {
     tile_queries queries;
     int64_t dim, padded;
-    float scale;           /* of dS, where operands do not hold it */
+    float scale;           /* for dS, if not in the operands */
     score_cap cap;
     operand *q, *dout;     /* (ATT_QUERIES, dim), columns */
     operand *q_t, *dout_t; /* (dim, ATT_QUERIES), rows transposed */
     float *dq_t;           /* (dim, ATT_QUERIES) */
-    packed_keys keys;      /* a slot: k, v, and where they are not k's rows k_factor */
+    packed_keys keys;      /* slots of k, v, and of k_factor unless that is k */
     rows_ahead ahead;
     operand *k, *v;        /* (ATT_KEYS, dim), rows */
-    operand *k_factor;     /* k's columns as a first factor; its rows where both are the same */
-    operand *spare;        /* a slot, and room for a tile of columns */
+    operand *k_factor;     /* k's columns for a left factor; k itself where rows and columns are the same */
+    operand *spare;        /* the spare slot, and scratch for a tile of columns */
     float *p, *ds;         /* (ATT_KEYS, ATT_QUERIES), the probabilities then rows of operands */
-    operand ds_columns[OPERAND_ELEMENTS > 1 ? ATT_KEYS / OPERAND_ELEMENTS * PANEL : 1]; /* of a panel, where rows are not columns */
+    operand ds_columns[OPERAND_ELEMENTS > 1 ? ATT_KEYS / OPERAND_ELEMENTS * PANEL : 1]; /* of a panel, where rows and columns differ */
     float lse[ATT_QUERIES], delta[ATT_QUERIES];
 } backward_tile;
 
@@ -55,8 +53,8 @@ static void backward_layout(backward_tile *t, int64_t dim, float *scratch, int64
 
 _Static_assert((int)ATT_QUERIES <= 2 * (int)ATT_KEYS * (int)OPERAND_ELEMENTS, "backward_delta turns out in the spare slot");
 
-/* delta = rowsum(dout * out), by the same chain as dP (but for AMX): where a query sees one key, out is v,
- * and dS comes out as an exact 0. Uses dq_t and the spare slot. */
+/* delta = rowsum(dout * out), by the same chain as dP (except with AMX): if a query sees only one key, out is v, and dS is exactly 0. Uses
+ * dq_t and the spare slot. */
 static void backward_delta(backward_tile *t, const op_attention *o, int64_t at)
 {
     int64_t width = operands(t->padded), lanes = t->queries.vecs * VEC;
@@ -71,7 +69,7 @@ static void backward_delta(backward_tile *t, const op_attention *o, int64_t at)
     }
 }
 
-/* Both forms of the tile's rows of q or dout, multiplied by `scale` where operands can hold it. Uses dq_t. */
+/* Makes both forms of the tile's rows of q or dout, multiplied by `scale` if operands are fp32. Uses dq_t. */
 static void backward_load(backward_tile *t, pt_dtype type, const void *src, int64_t ld, float scale, operand *columns,
                           operand *turned)
 {
@@ -84,7 +82,7 @@ static void backward_load(backward_tile *t, pt_dtype type, const void *src, int6
         load_columns(type, src, ld, t->queries.count, t->dim, columns, p, lanes);
 }
 
-/* Packs the queries and what came back to them. */
+/* Packs the queries, dout and delta. */
 static void backward_open(backward_tile *t, const op_attention_backward *b)
 {
     const op_attention *o = &b->forward;
@@ -101,10 +99,10 @@ static void backward_open(backward_tile *t, const op_attention_backward *b)
     memset(t->dq_t, 0, (size_t)(t->padded * ATT_QUERIES) * sizeof(float));
 }
 
-/* What the queries of one vector of lanes bring. */
+/* Values per query of one vector of lanes. */
 typedef struct lane_values { vec shift, delta; ivec lo, hi; float scale, power_scale; score_cap cap; } lane_values;
 
-/* A key's scores and dp become probabilities and gradients of the scores, exactly 0 where it is not seen. */
+/* Turns a key's scores and dp into probabilities and gradients of the scores, exactly 0 where the key is masked. */
 ATT_INLINE void probability(const lane_values *q, bool capped, int64_t key, bool masked, vec *p, vec *ds)
 {
     vec score = *p, tanh = {0};
@@ -124,8 +122,8 @@ ATT_INLINE void probability(const lane_values *q, bool capped, int64_t key, bool
     *p = x, *ds = y;
 }
 
-/* One vector of lanes: scores and dp become p = exp(score - lse) and ds = p (dp - delta), as operands, `keys` rows. They are
- * written over what has been read: a row of operands is never longer. */
+/* One vector of lanes: `keys` rows of scores and dp become p = exp(score - lse) and ds = p (dp - delta), as operands. They replace the rows
+ * just read, because a row of operands is never longer. */
 ATT_INLINE void probability_lanes_of(bool capped, backward_tile *t, const panel_view *view, int64_t lane, int64_t key, int64_t keys)
 {
     const float scale = capped ? 1 : t->scale;
@@ -155,8 +153,8 @@ static ATT_APART void probability_lanes_capped(backward_tile *t, const panel_vie
     probability_lanes_of(true, t, view, lane, key, keys);
 }
 
-/* c (keys, ATT_QUERIES) = a (keys, dim) . b (dim, ATT_QUERIES), the lanes of a panel, the rows that each vector sees:
- * S^T from K and Q, dP^T from V and dO. */
+/* c (keys, ATT_QUERIES) = a (keys, dim) . b (dim, ATT_QUERIES), for the lanes of a panel and the rows that each vector sees: S^T from K and
+ * Q, dP^T from V and dO. */
 static ATT_APART void panel_scores(backward_tile *t, const panel_view *view, const operand *a,
                                    const operand *b, float *c)
 {
@@ -169,7 +167,7 @@ static ATT_APART void panel_scores(backward_tile *t, const panel_view *view, con
     }
 }
 
-/* dQ^T += K^T dS^T: (dim, ATT_QUERIES). An operand more than the keys that are seen has a gradient of 0. */
+/* dQ^T += K^T dS^T: (dim, ATT_QUERIES). Operands past the visible keys have gradients of 0. */
 static ATT_APART void panel_add_dq(backward_tile *t, const panel_view *view)
 {
     const operand *ds = OPERAND_ELEMENTS > 1 ? t->ds_columns : (const operand *)t->ds + view->lane;
@@ -184,8 +182,8 @@ static ATT_APART void panel_add_dq(backward_tile *t, const panel_view *view)
     }
 }
 
-/* sums (keys, dim) += a (keys, lanes) . b (lanes, dim) for the key rows [row, end), which the queries
- * [lane, count) of the tile see: dV from P^T and dO, dK from dS^T and Q. */
+/* sums (keys, dim) += a (keys, lanes) . b (lanes, dim), for the key rows [row, end) that the queries [lane, count) of the tile see: dV from
+ * P^T and dO, dK from dS^T and Q. */
 static ATT_APART void add_to_keys(backward_tile *t, int64_t row, int64_t end, int64_t lane,
                                   const float *a, const operand *b, float *sums)
 {
@@ -194,7 +192,7 @@ static ATT_APART void add_to_keys(backward_tile *t, int64_t row, int64_t end, in
             end - row, round_up(t->dim, VEC) / VEC, depth_of(t->queries.count - lane), NULL, &t->ahead);
 }
 
-/* P and dS of a panel, in whole blocks of rows. */
+/* Computes P and dS of a panel, in whole blocks of rows. */
 static void backward_panel(backward_tile *t, const panel_view *view, int64_t key)
 {
     panel_scores(t, view, t->k, t->q_t, t->p);
@@ -206,14 +204,14 @@ static void backward_panel(backward_tile *t, const panel_view *view, int64_t key
             probability_lanes(t, view, view->lane + v * VEC, key, view->rows[v]);
 }
 
-/* A panel's operands in a row of keys that it does not see. */
+/* Clears a panel's operands in a row of a key that it does not see. */
 static void forget_row(float *row, const panel_view *view)
 {
     memset((operand *)row + operands(view->lane), 0, (size_t)operands(view->vecs * VEC) * sizeof(operand));
 }
 
-/* All of the tile's queries against the keys [key, key + keys), whose K and V are in t. Positions
- * ascend with the lanes, so that a panel sees at least as many of the keys as the one before. */
+/* Computes the gradients of all queries of the tile with the keys [key, key + keys), whose K and V are in t. Positions ascend with the
+ * lanes, so a panel sees at least as many of the keys as the previous one. */
 static void backward_visit(backward_tile *t, int64_t key, int64_t keys, float *dk, float *dv,
                            bool want_dq)
 {
@@ -225,7 +223,7 @@ static void backward_visit(backward_tile *t, int64_t key, int64_t keys, float *d
             backward_panel(t, &view, key);
         if (view.keys && want_dq)
             panel_add_dq(t, &view);
-        for (int64_t r = rows; r < rows_done; r++) { /* out of the window by now */
+        for (int64_t r = rows; r < rows_done; r++) { /* no longer in the window */
             forget_row(t->p + r * ATT_QUERIES, &view);
             forget_row(t->ds + r * ATT_QUERIES, &view);
         }
@@ -257,7 +255,7 @@ static void backward_store_dq(backward_tile *t, const op_attention_backward *b)
     KERNEL(attention_store)(o->type, rows, q->count, o->dim, (void *)row_of(o->type, b->dq, at), o->ldq);
 }
 
-/* A tile of the task's keys, `keys` of them, which begins at `at` in k and v. */
+/* Loads a tile of the task's keys, `keys` keys from element `at` of k and v on. */
 static void backward_keys(backward_tile *t, const op_attention *o, int64_t at, int64_t tile_of_keys, int64_t keys, bool want_dq)
 {
     const int64_t tile = operands(ATT_KEYS) * t->padded, padded_keys = round_up(keys, BLOCK_ROWS);
@@ -274,7 +272,7 @@ static void backward_keys(backward_tile *t, const op_attention *o, int64_t at, i
     load_rows(o->type, row_of(o->type, o->v, at), o->ldkv, keys, o->dim, t->v, t->padded, padded_keys);
 }
 
-/* While a tile of queries is computed: where its dq goes, and before that what the next tile begins with. */
+/* Lists what to prefetch while a query tile is computed: the destination of its dq, then the inputs of the next tile. */
 static void next_want(backward_tile *t, const op_attention_backward *b, const attention_backward_task *task)
 {
     const op_attention *o = &b->forward;
@@ -291,7 +289,7 @@ static void next_want(backward_tile *t, const op_attention_backward *b, const at
         rows_want(&t->ahead, o->type, b->dq, (q->seq * o->q_len + q->start) * o->ldq + q->head * o->dim, o->ldq, q->count, o->dim);
 }
 
-/* A tile of queries against the task's keys. */
+/* Computes the gradients of a query tile with the task's keys. */
 static void backward_sweep(backward_tile *t, const op_attention_backward *b, const attention_backward_task *task)
 {
     const op_attention *o = &b->forward;

@@ -1,8 +1,8 @@
-/* attention_keys.h - the keys and values of one kv head, packed once for all queries that see them.
+/* attention_keys.h - packs the keys and values of one kv head once for all queries that see them.
  *
- * Packing a tile of keys takes as long as multiplying some of its queries, and its rows come from pages far apart. So a tile of keys
- * has a slot in the thread's scratch, which the tiles of queries that follow find packed. Keys for which the scratch has no slot go to
- * the spare one, again for each tile of queries.
+ * Packing a tile of keys takes as long as multiplying it with some of its queries, and its rows are pages apart. So each tile of keys has a
+ * slot in the thread's scratch, where later query tiles find it packed. Tiles without a slot are packed into the spare slot, again for each
+ * query tile.
  */
 #ifndef PT_ATTENTION_KEYS_H
 #define PT_ATTENTION_KEYS_H
@@ -13,11 +13,11 @@ enum { MOST_SLOTS = 1024 };
 
 typedef struct packed_keys {
     operand *slots, *spare;
-    int64_t size, count; /* operands of a slot; slots, the spare one not counted */
+    int64_t size, count; /* operands per slot; number of slots without the spare one */
     bool packed[MOST_SLOTS];
 } packed_keys;
 
-/* room: `floats` of them, whole slots of which are used. */
+/* room: `floats` floats for slots. */
 static inline void keys_open(packed_keys *k, int64_t size, operand *spare, float *room, int64_t floats)
 {
     k->slots = (operand *)room, k->spare = spare;
@@ -27,7 +27,7 @@ static inline void keys_open(packed_keys *k, int64_t size, operand *spare, float
 
 static inline bool keys_are_packed(const packed_keys *k, int64_t tile) { return tile < k->count && k->packed[tile]; }
 
-/* Where this tile of keys belongs; the caller packs it there unless it was packed. */
+/* The slot of this tile of keys. The caller packs it there unless *was_packed. */
 static inline operand *keys_slot(packed_keys *k, int64_t tile, bool *was_packed)
 {
     *was_packed = keys_are_packed(k, tile);

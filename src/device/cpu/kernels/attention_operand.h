@@ -1,17 +1,18 @@
-/* attention_operand.h - what the matmuls of attention multiply.
+/* attention_operand.h - the operands of attention's matmuls.
  *
- * An operand is one float, or, in the copies for AVX512-BF16 and AMX (PT_PAIRS), two bf16 that follow each other along the
- * matmul's depth, the index that is summed over: one instruction multiplies sixteen such pairs and adds both products of each to
- * an fp32 sum, so that a matmul takes half as many; by tiles (attention_amx.h) far fewer. Q, K, V and dO are bf16 in memory and
- * lose nothing; the probabilities and the gradients of the scores are rounded to bf16 before they are multiplied (the sum of the
- * probabilities is not). scale * Q would be rounded too: the scores are scaled instead.
+ * An operand is one float or, in the copies for AVX512-BF16 and AMX (PT_PAIRS), two bf16 that are neighbours along the matmul's depth, the
+ * index that is summed over. One instruction multiplies sixteen pairs and adds both products of each to an fp32 sum, so a matmul takes half
+ * as many instructions; with tiles (attention_amx.h) far fewer. Q, K, V and dO are bf16 in memory and lose nothing. The probabilities and
+ * the gradients of the scores are rounded to bf16 before they are multiplied; the sum of the probabilities is not. scale * Q would be
+ * rounded too, so the scores are scaled instead.
  *
- * A tile of a tensor is held in one of two forms, the same in fp32:
+ * A tile of a tensor has one of two forms, which are the same in fp32:
  *
- *     rows     (row, dim / n)      operands along a row, as they lie in memory: for sums over the dim
+ *     rows     (row, dim / n)      operands along a row, as in memory: for sums over the dim
  *     columns  (row / n, dim)      operands down a column, from n = OPERAND_ELEMENTS rows: for sums over the rows
  *
- * Where a sum begins and which elements pair up is fixed by the grid of tiles, so that results do not depend on how it is cut.
+ * The grid of tiles alone determines where a sum begins and which elements make a pair, so results do not depend on the division into
+ * tasks.
  */
 #ifndef PT_ATTENTION_OPERAND_H
 #define PT_ATTENTION_OPERAND_H
@@ -27,16 +28,16 @@ static inline int64_t round_up(int64_t n, int64_t to) { return (n + to - 1) / to
 static inline int64_t least(int64_t a, int64_t b) { return a < b ? a : b; }
 static inline int64_t most(int64_t a, int64_t b) { return a > b ? a : b; }
 
-enum { ROWS_AHEAD = 16 }; /* how early a row of q, k, v ... is asked for */
+enum { ROWS_AHEAD = 16 }; /* prefetch distance, in rows of q, k, v ... */
 
-/* The start of row `row` of a tensor whose element (0, 0) is `base + offset`. */
+/* The address of element `offset` of a tensor. */
 static inline const void *row_of(pt_dtype type, const void *base, int64_t offset)
 {
     return type == PT_BF16 ? (const void *)((const bf16 *)base + offset)
                            : (const void *)((const float *)base + offset);
 }
 
-/* The rows of one head lie pages apart: without a hint each would be waited for. */
+/* The rows of one head are pages apart, where the hardware prefetcher does not help. */
 static inline void prefetch_row(pt_dtype type, const void *row, int64_t dim)
 {
     for (int64_t at = 0; at < dim * (int64_t)dtype_bytes(type); at += 64)
@@ -46,7 +47,7 @@ static inline void prefetch_row(pt_dtype type, const void *row, int64_t dim)
 #ifdef PT_PAIRS
 
 enum { OPERAND_ELEMENTS = 2 };
-typedef uint32_t operand; /* the element that comes first in the lower half */
+typedef uint32_t operand; /* the first element in the lower half */
 typedef bf16 half __attribute__((may_alias)); /* of an operand */
 typedef ivec operand_vec;
 
@@ -74,7 +75,7 @@ static inline void store_row_operands(operand *dst, vec x)
     _mm256_storeu_si256((__m256i *)dst, (__m256i)_mm512_cvtneps_pbh((__m512)x));
 }
 
-#else /* the same spelled out, so that tests can run this copy's code, but for vec_exp2, on any processor */
+#else /* the same without the instructions, so that tests can run this code, except vec_exp2, on any processor */
 
 static inline vec operand_fma(operand_vec a, operand_vec b, vec c)
 {
@@ -96,7 +97,7 @@ static inline void store_column_operands(operand *dst, const vec x[OPERAND_ELEME
 
 static inline void scale_queries(operand *q, int64_t n, float scale) {}
 static inline vec scale_scores(vec x, float scale) { return x * scale; }
-static inline float matmul_scale(float scale) { return scale; } /* of a matmul that is to be a scaled score */
+static inline float matmul_scale(float scale) { return scale; } /* applied to matmuls that are scores */
 
 static inline float power_scale(float scale) { return scale * 0x1.715476p+0f; /* 1 / ln 2 */ }
 static inline vec power_of_two(vec x)
@@ -111,14 +112,14 @@ static inline vec power_of_two(vec x)
 /* exp(scale * x), power: power_scale(scale); exactly 1 where x is 0. */
 static inline vec power_of(vec x, float power) { return power_of_two(x * power); }
 
-/* exp(scale * score - lse), power: power_scale(scale), shift: lse * power_scale(1). Not above 1, which rounding of scores in the billions
- * would make infinite. */
+/* exp(scale * score - lse); power: power_scale(scale), shift: lse * power_scale(1). At most 1, because rounding of scores in the billions
+ * could make it infinite. */
 static inline vec probability_of(vec score, float power, vec shift)
 {
     return power_of_two(vec_min((vec){0}, vec_fma(score, vec_all(power), -shift)));
 }
 
-/* Dims are multiples of 16 as a rule, and too few for a call. */
+/* Dims are usually multiples of 16, and too small for a call of memcpy. */
 static inline void copy_row(const bf16 *src, int64_t dim, half *dst)
 {
     typedef bf16 sixteen __attribute__((vector_size(32), aligned(2), may_alias));
@@ -129,7 +130,7 @@ static inline void copy_row(const bf16 *src, int64_t dim, half *dst)
         dst[d] = src[d];
 }
 
-/* dst[d] = low[d] and above it high[d]; without `high`, 0. */
+/* dst[d] = low[d] in the lower half, high[d] in the upper; 0 there if `high` is NULL. */
 static inline void pair_rows(const bf16 *low, const bf16 *high, int64_t dim, operand *dst)
 {
     int64_t d = 0;
@@ -139,8 +140,8 @@ static inline void pair_rows(const bf16 *low, const bf16 *high, int64_t dim, ope
         dst[d] = low[d] | (high ? (operand)high[d] << 16 : 0);
 }
 
-/* rows x dim of src as rows of operands at dst (stride padded / 2); the rest of each row, and the rows up to `padded_rows`,
- * become 0. */
+/* Loads rows x dim of src as rows of operands at dst (stride padded / 2). The rest of each row, and the rows up to `padded_rows`, become
+ * 0. */
 static inline void load_rows(pt_dtype type, const void *src, int64_t ld, int64_t rows, int64_t dim, operand *dst, int64_t padded,
                              int64_t padded_rows)
 {
@@ -157,7 +158,7 @@ static inline void load_rows(pt_dtype type, const void *src, int64_t ld, int64_t
         memset(dst + rows * padded / OPERAND_ELEMENTS, 0, (size_t)((padded_rows - rows) * padded) * sizeof(bf16));
 }
 
-/* The same rows as columns of operands (stride padded); padded_rows is even. */
+/* Loads the same as columns of operands (stride padded); padded_rows is even. */
 static inline void load_columns(pt_dtype type, const void *src, int64_t ld, int64_t rows, int64_t dim, operand *dst, int64_t padded,
                                 int64_t padded_rows)
 {
@@ -185,7 +186,7 @@ static inline vec operand_fma(operand_vec a, operand_vec b, vec c) { return vec_
 static inline void store_row_operands(operand *dst, vec x) { vec_store(dst, x); }
 static inline void store_column_operands(operand *dst, const vec x[OPERAND_ELEMENTS]) { vec_store(dst, x[0]); }
 
-/* Queries are scaled, so scores and their gradients need not be. */
+/* Queries are scaled, so scores and their gradients are not. */
 static inline vec scale_scores(vec x, float scale) { return x; }
 static inline float matmul_scale(float scale) { return 1; }
 static inline float power_scale(float scale) { return 1; }
@@ -200,7 +201,7 @@ static inline void scale_queries(operand *q, int64_t n, float scale)
 static inline void load_row(pt_dtype type, const void *src, int64_t dim, float *restrict dst)
 {
     int64_t d = 0;
-    if (type == PT_BF16) { /* dims are multiples of 16 as a rule */
+    if (type == PT_BF16) { /* dims are usually multiples of 16 */
         for (; d + VEC <= dim; d += VEC)
             vec_store(dst + d, vec_load_bf16((const bf16 *)src + d));
         for (; d < dim; d++)
@@ -210,7 +211,7 @@ static inline void load_row(pt_dtype type, const void *src, int64_t dim, float *
     memcpy(dst, src, (size_t)dim * sizeof(float));
 }
 
-/* `type` is known when this is compiled. */
+/* `type` is a constant where this is inlined. */
 static inline __attribute__((always_inline)) void load_rows_of(pt_dtype type, const void *src, int64_t ld, int64_t rows, int64_t dim,
                                                                operand *dst, int64_t padded)
 {
@@ -223,8 +224,7 @@ static inline __attribute__((always_inline)) void load_rows_of(pt_dtype type, co
     }
 }
 
-/* rows x dim of src as fp32 at dst (stride padded); the rest of each row, and the rows up to
- * `padded_rows`, become 0. */
+/* Loads rows x dim of src as fp32 at dst (stride padded). The rest of each row, and the rows up to `padded_rows`, become 0. */
 static inline void load_rows(pt_dtype type, const void *src, int64_t ld, int64_t rows, int64_t dim, operand *dst, int64_t padded,
                              int64_t padded_rows)
 {
@@ -260,7 +260,7 @@ static inline void transpose_16(const int32_t *src, int64_t lds, int32_t *dst, i
 
 #endif
 
-/* dst[c][r] = src[r][c], elements of 32 bits; rows and cols are multiples of 4. */
+/* dst[c][r] = src[r][c], 32-bit elements; rows and cols are multiples of 4. */
 static inline void transpose(const void *src, int64_t lds, int64_t rows, int64_t cols, void *dst, int64_t ldd)
 {
 #ifdef __AVX512F__

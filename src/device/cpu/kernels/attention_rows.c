@@ -1,17 +1,17 @@
 /* attention_rows.c - forward for few queries: the inner loop of text generation.
  *
- * With one query a head there is nothing to multiply a key tile with but a handful of rows, and the
- * time goes into reading K and V once. The heads of a token lie side by side in memory:
+ * With one query per head, a tile of keys is multiplied with only a few rows, and most of the time is spent reading K and V, once. The
+ * heads of a token are adjacent in memory:
  *
- *     key 0    | head 0 | head 1 | head 2 | ...        so a task takes all kv heads of a sequence
+ *     key 0    | head 0 | head 1 | head 2 | ...        so a task has all kv heads of a sequence
  *     key 1    | head 0 | head 1 | head 2 | ...        over a part of the keys: 64 keys at a time,
- *     ...                                              four rows side by side, from left to right
+ *     ...                                              four rows together, from left to right
  *
- * For 64 keys: the scores of all query rows (K is read once), their softmax, their sums of p * v (V
- * is read once). Parts are joined by attention_combine, in ascending order.
+ * For each 64 keys it computes the scores of all query rows (reading K once), their softmax, and their sums of p * v (reading V once).
+ * attention_combine combines the parts in ascending order.
  *
- * Sums over a vector's lanes are taken as 16 partial sums and a fixed tree, whatever the width of a
- * vector, so that the copies of this file with fma agree.
+ * Sums over lanes are 16 partial sums and a fixed tree, whatever the width of a vector, so that the copies of this file with fma have the
+ * same bits.
  */
 #include "device/cpu/kernels/attention_tile.h"
 #include "device/cpu/kernels/isa.h"
@@ -21,7 +21,7 @@
 
 enum {
     LANES = 16,          /* partial sums of a dot product */
-    PARTS = LANES / VEC  /* vectors that hold them */
+    PARTS = LANES / VEC  /* vectors of partial sums */
 };
 
 static float tree_sum(const vec part[PARTS])
@@ -35,10 +35,10 @@ static float tree_sum(const vec part[PARTS])
     return x[0];
 }
 
-/* Four rows of K or V of one head, widened as they are read. */
+/* Four rows of K or V of one head, which are widened when read. */
 typedef struct four_rows { pt_dtype type; const void *at; int64_t ld; } four_rows;
 
-/* Rows that do not exist, and elements past dim, must read as 0: then the rows are copied first. */
+/* Missing rows and elements past dim must be 0; if there are any, the rows are copied to `staging` first. */
 static inline four_rows take_four(const op_attention *o, const void *tensor, int64_t at, int64_t rows,
                                   int64_t padded, float *staging)
 {
@@ -126,8 +126,7 @@ void KERNEL(attention_exp)(float *x, int64_t n, float shift)
 /* A query row's keys are lo .. hi. */
 typedef struct row_state { float max, sum; int32_t lo, hi; } row_state;
 
-/* Scores of the keys [key, key + keys) become exp(score - max), 0 up to ATT_KEYS; max, sum and out go
- * on. */
+/* Scores of the keys [key, key + keys) become exp(score - max), the rest up to ATT_KEYS 0. Updates max, sum and out. */
 static void row_softmax(row_state *row, float *s, float *out, int64_t key, int64_t keys, int64_t padded)
 {
     int64_t from = most(row->lo - key, 0), to = least(row->hi - key + 1, keys);
@@ -158,7 +157,7 @@ static void row_softmax(row_state *row, float *s, float *out, int64_t key, int64
         vec_store(out + d, vec_load(out + d) * shrink);
 }
 
-/* Of scaled scores, ATT_KEYS of which have a place. */
+/* Caps scaled scores; the buffer has room for ATT_KEYS. */
 static void row_cap(const score_cap *cap, float *s, int64_t keys)
 {
     for (int64_t j = 0; j < keys; j += VEC)
@@ -198,7 +197,7 @@ static void rows_open(rows_task *t, const op_attention *o, int64_t seq, int64_t 
     }
 }
 
-/* All rows against the keys [key, key + keys); `at` is key 0 of the first head in k and v. */
+/* Computes all rows with the keys [key, key + keys); `at` is the offset of key 0 of the first head in k and v. */
 static void rows_visit(rows_task *t, int64_t at, int64_t key, int64_t keys)
 {
     const op_attention *o = t->o;

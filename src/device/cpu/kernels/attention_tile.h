@@ -4,15 +4,13 @@
  *
  *     c[row][lane] (+)= sum over k of a(row, k) * b[k][lane]
  *
- * with a's operands (attention_operand.h) broadcast one by one and b read as whole vectors. Scores lie
- * transposed, keys by queries, so that a softmax is vertical: a vector holds one key's scores of 16, 8
- * or 4 queries. K and V are then needed as they lie in memory (widened to fp32, or V's rows paired);
- * Q, and dO in backward, are transposed once per tile.
+ * with a's operands (attention_operand.h) broadcast one by one and b read as whole vectors. Scores are transposed, keys by queries, so that
+ * a softmax is vertical: a vector has one key's scores of 16, 8 or 4 queries. K and V are then used as they are in memory (widened to fp32,
+ * or V's rows paired); Q, and dO in backward, are transposed once per tile.
  *
- * A block of VECTOR_ROWS x 3 vectors lives in registers: 12 of 16, or 24 of 32 with AVX-512. Each
- * element of c is one chain of fma over ascending k, whatever the blocks: a result does not depend
- * on how a matmul was cut, and a sum may be continued by a later matmul. AMX adds up to 32 elements
- * to c in an order of its own: there, cuts lie on the grid of keys and panels, 32 apart.
+ * A block of VECTOR_ROWS x 3 vectors stays in registers: 12 of 16, or 24 of 32 with AVX-512. Each element of c is one chain of fma over
+ * ascending k, whatever the blocks: a result does not depend on how a matmul was divided, and a later matmul can continue a sum. AMX adds
+ * up to 32 elements to c in an order of its own; there, boundaries are on the grid of keys and panels, 32 apart.
  */
 #ifndef PT_ATTENTION_TILE_H
 #define PT_ATTENTION_TILE_H
@@ -21,7 +19,7 @@
 #include "device/cpu/kernels/attention_keys.h"
 
 #define ATT_INLINE static inline __attribute__((always_inline))
-#define ATT_APART __attribute__((noinline)) /* a product of its own keeps its registers to itself */
+#define ATT_APART __attribute__((noinline)) /* a function of its own has all registers */
 
 #if defined(__AVX512F__)
 enum { VECTOR_ROWS = 8 };
@@ -29,17 +27,17 @@ enum { VECTOR_ROWS = 8 };
 enum { VECTOR_ROWS = 4 };
 #endif
 
-/* What matmuls are cut by: rows of a block, lanes of a full block (ATT_QUERIES is a multiple), lanes that are computed together,
- * operands of the depth. */
+/* Granularity of matmuls: rows of a block; lanes of a full block, of which ATT_QUERIES is a multiple; lanes computed together; operands of
+ * the depth. */
 #ifdef PT_TILES
 enum { BLOCK_ROWS = 32, PANEL = 32, LANE_GRID = PANEL, DEPTH_GRID = 16, ATT_QUERIES = ATT_AMX_QUERIES };
 #else
 enum { BLOCK_ROWS = VECTOR_ROWS, PANEL = 3 * VEC, LANE_GRID = VEC, DEPTH_GRID = 1, ATT_QUERIES = ATT_VECTOR_QUERIES };
 #endif
 
-enum { DEPTH_PER_LINE = 4 }; /* of a block's depth, for each line that it asks for meanwhile */
+enum { DEPTH_PER_LINE = 4 }; /* depth of a block per prefetched line */
 
-/* How many of the vectors that are left go next; a single one would leave the fma units waiting, so 4 are 2 and 2. */
+/* How many of the remaining vectors are computed next. A single one would not keep the fma units busy, so 4 are 2 and 2. */
 static inline int64_t block_vecs(int64_t left) { return left == 4 ? 2 : least(left, 3); }
 
 typedef enum matmul_mode {
@@ -48,12 +46,12 @@ typedef enum matmul_mode {
     MATMUL_SCALED /* c = c * scale[lane], then as ADD */
 } matmul_mode;
 
-/* Operands that hold n elements; and of a matmul's depth, the last of which may be zeros. */
+/* The number of operands for n elements; and as the depth of a matmul, padded with zeros. */
 static inline int64_t operands(int64_t n) { return round_up(n, OPERAND_ELEMENTS) / OPERAND_ELEMENTS; }
 static inline int64_t depth_of(int64_t n) { return round_up(operands(n), DEPTH_GRID); }
 
-/* One block: VECTOR_ROWS x `vecs` vectors; mode and vecs are known when it is compiled. a(row, k) is
- * a[row * row_stride + k * k_stride]; depth counts operands. */
+/* One block: VECTOR_ROWS x `vecs` vectors; mode and vecs are constants. a(row, k) is a[row * row_stride + k * k_stride]; depth is in
+ * operands. */
 ATT_INLINE void matmul_block(matmul_mode mode, int vecs, const operand *a, int64_t row_stride,
                               int64_t k_stride, const operand *b, int64_t ldb, float *c, int64_t ldc,
                               int64_t depth, const float *scale)
@@ -103,8 +101,8 @@ ATT_INLINE void matmul_column(matmul_mode mode, int vecs, const operand *a, int6
     }
 }
 
-/* matmul: c (rows, vecs * VEC) by blocks. Rows are taken in whole blocks (a and c must reach that far), depth is a multiple of
- * DEPTH_GRID; with PT_TILES, k_stride is 1. */
+/* matmul: computes c (rows, vecs * VEC) by blocks. Rows are rounded up to whole blocks, for which a and c must have room. depth is a
+ * multiple of DEPTH_GRID. With PT_TILES, k_stride is 1. */
 #ifdef __AMX_BF16__
 
 #include "device/cpu/kernels/attention_amx.h"
@@ -147,8 +145,8 @@ ATT_INLINE void matmul(matmul_mode mode, const operand *a, int64_t row_stride, i
 
 #endif
 
-/* Columns as a matmul's first factor, which tiles want along the depth: (dim, whole / n) then. Rows up to `whole` are 0 there.
- * `room`: for as much again. */
+/* Loads columns as a matmul's left factor. For AMX tiles they are transposed to (dim, whole / n), along the depth, with rows up to `whole`
+ * 0. `room`: scratch of the same size. */
 static inline void load_factor(pt_dtype type, const void *src, int64_t ld, int64_t rows, int64_t whole, int64_t dim, operand *dst,
                                operand *room, int64_t padded)
 {
@@ -184,7 +182,7 @@ static inline void store_row(pt_dtype type, const float *restrict src, int64_t d
 
 /* ---- capped scores ---------------------------------------------------------------------------- */
 
-/* What matmuls give becomes cap * tanh(times * product); capped, scores need not be scaled any more. cap 0: they stay what they are. */
+/* Scores become cap * tanh(times * score), which includes the scale. cap 0: no cap. */
 typedef struct score_cap { float cap, times; } score_cap;
 
 static inline score_cap score_cap_of(const op_attention *o)
@@ -192,28 +190,28 @@ static inline score_cap score_cap_of(const op_attention *o)
     return o->softcap != 0 ? (score_cap){o->softcap, matmul_scale(o->scale) / o->softcap} : (score_cap){0, 0};
 }
 
-/* What scores are still to be multiplied by, where operands do not hold the scale. */
+/* The factor for scores if the scale is not in the operands. */
 static inline float score_scale(const op_attention *o) { return o->softcap != 0 ? 1 : o->scale; }
 
 static inline vec capped(const score_cap *c, vec score) { return vec_tanh(score * c->times) * c->cap; }
 
 /* ---- the query side of a tile ---------------------------------------------------------------- */
 
-/* Which keys some lanes see: the least and the largest of their first and of their last ones. */
+/* The keys that some lanes see: minimum and maximum of the first key and of the last key. */
 typedef struct lane_bounds { int32_t lo_min, lo_max, hi_min, hi_max; } lane_bounds;
 
-/* Queries [start, start + count) of (seq, head): which keys each sees. The lanes past `count`
- * repeat the last query, so that they never make a panel look masked. */
+/* Queries [start, start + count) of (seq, head), and the keys that each sees. Lanes past `count` repeat the last query, so that they never
+ * make a panel masked. */
 typedef struct tile_queries {
-    int64_t seq, head, start, count, vecs;  /* vecs: vectors that hold `count` lanes */
+    int64_t seq, head, start, count, vecs;  /* vecs: vectors for `count` lanes */
     int32_t lo[ATT_QUERIES], hi[ATT_QUERIES];
     lane_bounds of_vec[ATT_QUERIES / VEC];
     int32_t lo_min, hi_max;
 } tile_queries;
 
-/* Lanes [lane, lane + vecs * VEC) against the keys [key, key + keys): how many of the keys, from the
- * first, any of these lanes sees (0: none), and whether a mask is needed. The lanes' last keys ascend, so that the first vectors may
- * see fewer than the last: rows[v] of the keys, in whole blocks, are computed for vector v and those behind it. */
+/* Lanes [lane, lane + vecs * VEC) and a tile of keys. keys: how many of the keys, counted from the first, some lane sees (0: none). masked:
+ * a mask is needed. Last keys ascend with the lanes, so that the first vectors may see fewer keys: rows[v] of them, in whole blocks, are
+ * computed for vector v and those after it. */
 typedef struct panel_view { int64_t lane, vecs, keys, rows[PANEL / VEC]; bool masked; } panel_view;
 
 static inline lane_bounds bounds_join(lane_bounds a, lane_bounds b)
@@ -253,7 +251,7 @@ static inline void tile_queries_set(tile_queries *t, const op_attention *o, int6
     t->lo_min = all.lo_min, t->hi_max = all.hi_max;
 }
 
-/* What comes after the task's queries q: a tile of queries, new_keys: with keys of their own; head < 0: it is not known. */
+/* The query tile after q; new_keys: it has other keys; head < 0: not known. */
 typedef struct next_tile { int64_t seq, head, tile; bool new_keys; } next_tile;
 
 static inline next_tile task_next(const attention_task *a, const tile_queries *q)

@@ -1,8 +1,7 @@
 /* attention_vec.h - vectors of fp32 for the attention kernels: 16, 8 or 4 lanes.
  *
- * The three sections below differ in width and in how an operation is spelled, not in what it
- * computes: with fma (v3 and v4) every lane goes through the same roundings, so that these two
- * copies of a kernel give the same bits. The last section has no fma and needs no intrinsics.
+ * The three sections differ in width and intrinsics, not in what they compute. With fma (v3 and v4) every lane has the same roundings, so
+ * that these two copies of a kernel have the same bits. The last section has no fma and no intrinsics.
  */
 #ifndef PT_ATTENTION_VEC_H
 #define PT_ATTENTION_VEC_H
@@ -42,10 +41,10 @@ static inline vec vec_load_bf16(const uint16_t *p)
     return (vec)_mm512_slli_epi32(_mm512_cvtepu16_epi32(_mm256_loadu_si256((const __m256i *)p)), 16);
 }
 static inline vec vec_fma(vec a, vec b, vec c) { return (vec)_mm512_fmadd_ps((__m512)a, (__m512)b, (__m512)c); }
-/* the second operand where either is NaN */
+/* max and min return b if either is NaN */
 static inline vec vec_max(vec a, vec b) { return (vec)_mm512_max_ps((__m512)a, (__m512)b); }
 static inline vec vec_min(vec a, vec b) { return (vec)_mm512_min_ps((__m512)a, (__m512)b); }
-/* x, but 0 in the lanes where limit > test (not where test is NaN) */
+/* x, but 0 in lanes with limit > test (not if test is NaN) */
 static inline vec vec_zero_below(vec x, vec test, float limit)
 {
     return (vec)_mm512_maskz_mov_ps(
@@ -108,8 +107,8 @@ static inline vec vec_in_range(vec x, ivec i, ivec lo, ivec hi, vec other)
 #endif
 
 /* exp(x) within 2 ulp where the result is a normal number; 0 below -87.33 (so for -inf), infinity
- * above 88.37, NaN for NaN. x = n ln2 + r, |r| <= ln2 / 2; exp(r) = 1 + r + r^2 p(r) with p the
- * least maximum relative error over that range (3e-9; found by iterated weighted least squares). */
+ * above 88.37, NaN for NaN. x = n ln2 + r, |r| <= ln2 / 2; exp(r) = 1 + r + r^2 p(r) with p
+ * minimax in relative error over that range (3e-9; found by iterated weighted least squares). */
 static inline vec vec_exp(vec x)
 {
     const float lowest = -87.33f, highest = 88.72f;
@@ -144,7 +143,7 @@ static inline vec vec_tanh(vec x)
 #if defined(__AVX512F__)
 
 /* 2^x within 2 ulp where the result is a normal number; 0 below -126 (so for -inf), infinity from 128 on, NaN for NaN. x = n + r, |r| <=
- * 1/2; 2^r by the polynomial of least maximum relative error over that range (2e-9; found by iterated weighted least squares). */
+ * 1/2; 2^r by a polynomial that is minimax in relative error over that range (2e-9; found by iterated weighted least squares). */
 static inline vec vec_exp2(vec x)
 {
     __mmask16 normal = _mm512_cmp_ps_mask((__m512)x, _mm512_set1_ps(-126), _CMP_NLT_UQ);

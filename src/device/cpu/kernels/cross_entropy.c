@@ -1,18 +1,17 @@
-/* cross_entropy.c - three passes over a row: its largest logit, the sum of exponentials, dlogits.
+/* cross_entropy.c - three passes over a row: the largest logit, the sum of exponentials, dlogits.
  *
- * dlogits may lie where logits do. An element of it is never wider than a logit and rows start at
- * the same bytes, so a vector of dlogits covers only logits that have been read before:
+ * dlogits may replace logits. Its elements are never wider and its rows start at the same bytes, so a vector of dlogits replaces only
+ * logits that have been read:
  *
  *     logits (fp32)   | 0 | 1 | 2 | 3 | 4 | 5 | ...
  *     dlogits (bf16)  |0|1|2|3| ...
  *
- * The target's logit is kept aside, since its element of dlogits is written last. The second pass leaves the exponentials for the third:
- * where the logits are if dlogits replace them, else in the thread's scratch. (Where that is too small the third computes them again,
- * the same bits.) Both ask for half of the next row, the second pass also for where its results go, so that memory does not wait for
- * computing.
+ * The target's logit is saved first, because its element of dlogits is written last. The second pass stores the exponentials for the third:
+ * over the logits if dlogits replace them, else in the thread's scratch. (If that is too small, the third pass recomputes them with the
+ * same bits.) Both passes prefetch half of the next row each, and the second also the destination of the results.
  *
- * Logits that are scaled or capped (`mapped`) keep nothing: each pass maps them again, for the third needs them as well as the
- * exponentials. The map ascends, so that the largest logit is where it was.
+ * For logits that are scaled or capped (`mapped`) nothing is stored: each pass maps them again, because the third needs them besides the
+ * exponentials. The map is increasing, so the largest logit stays the largest.
  */
 #include "device/cpu/kernels/cross_entropy.h"
 #include "device/cpu/kernels/isa.h"
@@ -24,12 +23,12 @@ enum { IGNORED = -100, MAX_VECS = 4 };
 
 typedef struct logits_row {
     const f32_at *x, *next; /* the row after it */
-    const char *out;        /* its results, or NULL */
+    const char *out;        /* where the results go, or NULL */
     int64_t out_bytes;      /* of one */
     float *kept;            /* for the exponentials, or NULL */
-    float largest;          /* mapped */
+    float largest;          /* after the map */
     bool mapped;
-    float logit_scale, cap, over_cap; /* over_cap: logit_scale / cap; cap 0: there is none */
+    float logit_scale, cap, over_cap; /* over_cap: logit_scale / cap; cap 0: none */
 } logits_row;
 
 static INLINE vf row_map(const logits_row *r, vf x)
@@ -41,7 +40,7 @@ static INLINE vf row_map(const logits_row *r, vf x)
 
 static INLINE vf row_at(const logits_row *r, int64_t i, int64_t lanes) { return row_map(r, f32_load(r->x + i, lanes)); }
 
-/* gradient by z to gradient by the logits */
+/* From the gradient of the mapped logits to that of the logits. */
 static INLINE vf row_slope(const logits_row *r, vf x, vf gradient)
 {
     if (!r->mapped)
@@ -52,7 +51,7 @@ static INLINE vf row_slope(const logits_row *r, vf x, vf gradient)
     return gradient * r->logit_scale * vec_fma(-t, t, vec_set(1.0f));
 }
 
-/* NaN is passed over here and found again in the sum. */
+/* Ignores NaN, which the sum then detects. */
 static INLINE float row_largest(const f32_at *x, int64_t n)
 {
     vf m[MAX_VECS];
@@ -99,7 +98,7 @@ static INLINE vf exponential_read(const void *ctx, int64_t i, int64_t lanes)
     return f32_load(r->kept + i, lanes);
 }
 
-/* tame: nothing is NaN. */
+/* tame: there is no NaN. */
 static INLINE void gradient_row(pt_dtype type, bool tame, sum_term term, const logits_row *r, float inverse, float scale, void *out,
                                 int64_t n)
 {
@@ -124,7 +123,7 @@ static INLINE void gradient_row_mapped(pt_dtype type, const logits_row *r, float
     }
 }
 
-/* mapped: there is a scale of the logits or a cap. */
+/* mapped: logits have a scale or a cap. */
 static INLINE void row_of(pt_dtype type, bool mapped, const op_cross_entropy *o, int64_t row, int64_t next, float *scratch)
 {
     int64_t target = o->targets[row];

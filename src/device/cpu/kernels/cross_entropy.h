@@ -6,7 +6,7 @@
 #include "device/cpu/pool.h"
 #include "device/device.h"
 
-/* next: the row that the thread takes then. scratch: POOL_SCRATCH_BYTES */
+/* next: the thread's next row. scratch: POOL_SCRATCH_BYTES */
 KERNELS(void, cross_entropy_row, (const op_cross_entropy *o, int64_t row, int64_t next, float *scratch))
 
 #endif

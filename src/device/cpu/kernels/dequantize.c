@@ -1,14 +1,14 @@
-/* dequantize.c - weights from few bits.
+/* dequantize.c - decodes quantized weights.
  *
- * A block of NF4 has 16 values that its codes choose from: the levels times its magnitude, rounded to the type. They are computed once a
- * block, and then each value is looked up by a permutation of a register:
+ * The codes of an NF4 block choose from 16 values: the levels times the block's magnitude, rounded to the type. This table is computed once
+ * per block, and each value is looked up by a permutation of a register:
  *
  *     codes    a|b c|d ...      4 bits each, the first in the upper half of a byte
  *     places   a b c d ...      as wide as the values
  *     values   table[a] table[b] ...
  *
- * AVX-512 permutes words (bf16) and floats by 16 places; AVX2 and SSSE3 permute bytes by 16, so that bf16 are two lookups, and AVX2 floats
- * by 8, of which there are two halves. A block that begins or ends within the row is taken value by value.
+ * AVX-512 permutes 16 words (bf16) or floats. AVX2 and SSSE3 permute 16 bytes, so that a bf16 takes two lookups; AVX2 permutes 8 floats, so
+ * that the table has two halves. A block that begins or ends inside the row is decoded value by value.
  */
 #include "device/cpu/kernels/dequantize.h"
 
@@ -32,18 +32,18 @@ INLINE void store_one(float magnitude, pt_dtype type, const uint8_t *codes, int6
 
 /* ---- a whole block ---- */
 
-/* The table stays in registers: what is stored in parts and read as a whole would be waited for. */
+/* The table stays in registers: storing it in parts and loading it as a whole would stall. */
 
 #if defined(__AVX512BW__)
 
-/* bf16_from_f32 of numbers, in the lower half of each. */
+/* bf16_from_f32, of numbers only, in the lower half of each lane. */
 INLINE __m512i rounded(__m512 x)
 {
     const __m512i bits = _mm512_castps_si512(x), odd = _mm512_and_si512(_mm512_srli_epi32(bits, 16), _mm512_set1_epi32(1));
     return _mm512_srli_epi32(_mm512_add_epi32(_mm512_add_epi32(bits, _mm512_set1_epi32(0x7fff)), odd), 16);
 }
 
-/* Of permutations, the lower bits of a place count: what lies above needs no mask. */
+/* Permutations use only the lower bits of an index, so it is not masked. */
 INLINE void block_bf16(float magnitude, const uint8_t *codes, bf16 *out)
 {
     const __m512 table = _mm512_mul_ps(_mm512_loadu_ps(nf4_levels), _mm512_set1_ps(magnitude));
@@ -69,7 +69,7 @@ INLINE void block_f32(float magnitude, const uint8_t *codes, float *out)
 
 #else
 
-/* The places of 32 values, a byte each. */
+/* The indices of 32 values, as bytes. */
 INLINE void places_of(const uint8_t *codes, __m128i places[2])
 {
     const __m128i bytes = _mm_loadu_si128((const __m128i *)codes), low = _mm_set1_epi8(15);
@@ -78,7 +78,7 @@ INLINE void places_of(const uint8_t *codes, __m128i places[2])
     places[1] = _mm_unpackhi_epi8(even, odd);
 }
 
-/* Four words of the table: bf16_from_f32 of numbers, in the lower half of each. */
+/* Four entries of the table: bf16_from_f32, of numbers only, in the lower half of each lane. */
 INLINE __m128i four_of(float magnitude, int from)
 {
     const __m128i bits = _mm_castps_si128(_mm_mul_ps(_mm_loadu_ps(nf4_levels + from), _mm_set1_ps(magnitude)));
@@ -108,7 +108,7 @@ INLINE void block_bf16(float magnitude, const uint8_t *codes, bf16 *out)
         places_of(codes + 16 * i, places);
         const __m256i at = _mm256_set_m128i(places[1], places[0]);
         const __m256i a = _mm256_shuffle_epi8(lower, at), b = _mm256_shuffle_epi8(upper, at);
-        const __m256i first = _mm256_unpacklo_epi8(a, b), second = _mm256_unpackhi_epi8(a, b); /* of each half of the register */
+        const __m256i first = _mm256_unpacklo_epi8(a, b), second = _mm256_unpackhi_epi8(a, b); /* of each 128-bit half */
         _mm256_storeu_si256((__m256i *)(out + 32 * i), _mm256_permute2x128_si256(first, second, 0x20));
         _mm256_storeu_si256((__m256i *)(out + 32 * i + 16), _mm256_permute2x128_si256(first, second, 0x31));
     }
@@ -125,7 +125,7 @@ INLINE void block_f32(float magnitude, const uint8_t *codes, float *out)
         for (int j = 0; j < 4; j++) {
             const __m128i eight = j % 2 ? _mm_srli_si128(places[j / 2], 8) : places[j / 2];
             const __m256i at = _mm256_cvtepu8_epi32(eight);
-            const __m256 upper = _mm256_castsi256_ps(_mm256_slli_epi32(at, 28)); /* its sign: a place of 8 or more */
+            const __m256 upper = _mm256_castsi256_ps(_mm256_slli_epi32(at, 28)); /* the sign bit: index 8 or more */
             _mm256_storeu_ps(out + 32 * i + 8 * j,
                              _mm256_blendv_ps(_mm256_permutevar8x32_ps(below, at), _mm256_permutevar8x32_ps(above, at), upper));
         }

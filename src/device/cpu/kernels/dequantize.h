@@ -1,4 +1,4 @@
-/* dequantize.h - a row of what OP_DEQUANTIZE makes. map: the values of the codes of NF4's magnitudes. */
+/* dequantize.h - decodes a row of OP_DEQUANTIZE. map: the values of the codes of NF4's magnitudes. */
 #ifndef PT_KERNEL_DEQUANTIZE_H
 #define PT_KERNEL_DEQUANTIZE_H
 

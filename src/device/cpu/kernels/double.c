@@ -44,7 +44,7 @@ static INLINE void store_row(const op_matmul *o, int64_t row, int64_t n0, const 
     }
 }
 
-/* `rows` is a constant; a's step from row to row and from k to k. */
+/* `rows` is a constant where this is inlined. */
 static INLINE void tile_rows(const op_matmul *o, int rows, int64_t row, int64_t n0, const double *panel)
 {
     const bool across = o->layout == MATMUL_TN;

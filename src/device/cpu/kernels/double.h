@@ -1,4 +1,4 @@
-/* double.h - what computes in fp64: matmuls, AdamW; and the activations with derivatives and energies, in fp32 and fp64. */
+/* double.h - kernels in fp64: matmuls, AdamW; and activations with derivatives, and energies, in fp32 and fp64. */
 #ifndef PT_KERNEL_DOUBLE_H
 #define PT_KERNEL_DOUBLE_H
 
@@ -7,9 +7,9 @@
 
 enum { DOUBLE_COLS = 16 }; /* of a panel */
 
-/* A panel: DOUBLE_COLS columns of b from column n0 on, row k of them together; those that are not there are 0. */
+/* Packs a panel: DOUBLE_COLS columns of b from column n0 on, k by k; columns past the end are 0. */
 KERNELS(void, double_pack, (const op_matmul *o, int64_t n0, double *panel))
-/* c of rows m0 .. m1 and the panel's columns. */
+/* Computes c for rows m0 .. m1 and the panel's columns. */
 KERNELS(void, double_tile, (const op_matmul *o, int64_t m0, int64_t m1, int64_t n0, const double *panel))
 
 KERNELS(void, adamw_double_part, (const op_adamw *o, int64_t begin, int64_t end))

@@ -3,7 +3,7 @@
 #include "device/cpu/kernels/vec.h"
 
 typedef struct embedding_row {
-    const void *token, *position, *next; /* next: another row's token, asked for early */
+    const void *token, *position, *next; /* next: the next row's token, to prefetch */
     void *out;
     float *stream, scale;
     bool past;
@@ -71,7 +71,7 @@ void KERNEL(embedding_rows)(const op_embedding *o, int64_t row0, int64_t row1, b
         past_end();
 }
 
-enum { ADD_ROWS = 4 /* at a time: their sum is loaded and stored once */ };
+enum { ADD_ROWS = 4 /* rows at a time: their sum is loaded and stored once */ };
 
 static INLINE void row_add_of(pt_dtype type, const void *row, float *sum, int64_t cols)
 {
@@ -82,7 +82,7 @@ static INLINE void row_add_of(pt_dtype type, const void *row, float *sum, int64_
         f32_store(sum + i, f32_load(sum + i, cols - i) + load(type, row, i, cols - i), cols - i);
 }
 
-/* Of ADD_ROWS rows. */
+/* Adds ADD_ROWS rows. */
 static INLINE void rows_add_of(pt_dtype type, const void *rows, int64_t ld, float *sum, int64_t cols)
 {
     int64_t i = 0;
@@ -94,7 +94,7 @@ static INLINE void rows_add_of(pt_dtype type, const void *rows, int64_t ld, floa
 #pragma GCC unroll 4
         for (int r = 0; r < ADD_ROWS; r++) {
             load_pair(type, at(type, rows, r * ld), i, x);
-            _mm_prefetch(at(type, rows, (r + ADD_ROWS) * ld + i), _MM_HINT_T0); /* of the next ones */
+            _mm_prefetch(at(type, rows, (r + ADD_ROWS) * ld + i), _MM_HINT_T0); /* the next rows */
             total[0] += x[0], total[1] += x[1];
         }
         if (type == PT_BF16)

@@ -1,11 +1,11 @@
-/* embedding.h - sums of rows: what embeddings and bias gradients consist of. */
+/* embedding.h - lookups and sums of rows, for embeddings and bias gradients. */
 #ifndef PT_KERNEL_EMBEDDING_H
 #define PT_KERNEL_EMBEDDING_H
 
 #include "device/cpu/isa.h"
 #include "device/device.h"
 
-/* past: what is looked up is written past the caches. */
+/* Looks up rows row0 .. row1. past: writes go past the caches. */
 KERNELS(void, embedding_rows, (const op_embedding *o, int64_t row0, int64_t row1, bool past))
 
 /* sum (cols) += each of the rows of dy (rows, cols; stride ld), ascending; the fp32 sum is rounded after each. */

@@ -4,9 +4,9 @@
 
 #include <math.h>
 
-enum { GAIN_ROWS = 4 /* at a time: each value of a is read once for all of them */ };
+enum { GAIN_ROWS = 4 /* rows at a time: each value of a is read once for all of them */ };
 
-/* part[] += the squares of 32 values of each of `rows` rows, from column i on; `left`: how many there are. */
+/* part[] += the squares of 32 values of each of `rows` rows, from column i on; `left`: columns left. */
 static INLINE void add_squares(pt_dtype type, const op_gain *o, int64_t row, int rows, int64_t i, int64_t left, sums part[GAIN_ROWS])
 {
 #pragma GCC unroll 8

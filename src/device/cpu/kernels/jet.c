@@ -1,5 +1,5 @@
-/* jet.c - activations with two derivatives, and energies that are quadratic in u and its gradient. In fp64 loops are written so that the
- * compiler makes vectors of them; nothing is fused there, so that every instruction set has the same bits. */
+/* jet.c - activations with two derivatives, and energies that are quadratic in u and its gradient. Loops in fp64 are vectorized by the
+ * compiler, without fused operations, so that every instruction set has the same bits. */
 #include "device/cpu/kernels/double.h"
 #include "device/cpu/kernels/isa.h"
 #include "device/cpu/kernels/vmath.h"
@@ -10,7 +10,7 @@
 
 typedef struct jet_vec { vf value, slope, curve; } jet_vec;
 
-/* Of what the C library computes, lane by lane. */
+/* Applies a function of the C library to each lane. */
 static INLINE vf each_lane(float (*f)(float), vf x)
 {
     for (int i = 0; i < VEC_LANES; i++)
@@ -18,10 +18,10 @@ static INLINE vf each_lane(float (*f)(float), vf x)
     return x;
 }
 
-/* What the passes behind JET_VALUE read in z's place. */
+/* True if the passes after JET_VALUE read tanh z in place of z. */
 static INLINE bool keeps_tanh(jet_kind kind) { return kind == JET_TANH || kind == JET_TANH3; }
 
-/* z: what is kept of it. */
+/* z: as kept by JET_VALUE. */
 static INLINE jet_vec jet_vector(jet_kind kind, jet_pass pass, vf z)
 {
     jet_vec j = {vec_set(0), vec_set(0), vec_set(0)};
@@ -109,7 +109,7 @@ static INLINE double expm1_negative(double x)
     return power.d * (r + r * r * p) + (power.d - 1);
 }
 
-/* NaN is not smaller, and stays. */
+/* max(x, least); NaN stays. */
 static INLINE double at_least(double x, double least) { return x < least ? least : x; }
 
 static INLINE double tanh_double(double x)

@@ -1,4 +1,4 @@
-/* matmul_amx.c - a rectangle of c = a . b by AMX tiles (amx.h). Compiled twice: for bf16, and, with PT_SPLIT, for fp32.
+/* matmul_amx.c - a rectangle of c = a . b on AMX tiles (amx.h). Compiled twice: for bf16, and, with PT_SPLIT, for fp32.
  *
  *     for each block of K (at most K_MOST):
  *         pack b (unless it is packed):        kc x cols, in panels of 32 columns
@@ -6,23 +6,22 @@
  *             for each 32 columns:             sum (32, 32) += a panel . b panel     in four tiles
  *     c = epilogue(sum)
  *
- * A step of the innermost loop takes 32 k. Of bf16, two tiles of a (16 rows of 32 k) and two of b (16 rows of 16 columns of pairs of k)
- * are read, 2 KiB of each in the order in which they are packed, and four matmuls added to the sums. They take 64 cycles. The panel of
- * a stays in the first cache with a panel of b: hence K_MOST. Those of b come from the second cache, one after the
- * other, and just in time; the sums lie there too. A longer block would read and write sums less often, but then both panels come
- * from the second cache, at two thirds of the speed (measured; bench/results).
+ * A step of the innermost loop covers 32 k. In bf16 it reads two tiles of a (16 rows of 32 k) and two of b (16 rows of 16 columns of pairs
+ * of k), 2 KiB of each in packed order, and does four tile matmuls, which take 64 cycles. A panel of a stays in the L1 cache with a panel
+ * of b, which limits K_MOST. Panels of b come from the L2 cache, just in time; the sums are there too. With a longer block, sums would be
+ * read and written less often, but both panels would come from the L2 cache, at two thirds of the speed (measured; bench/results).
  *
- * fp32 is three parts of bf16 (matmul_amx_split.h). Of the nine products of parts six are computed, one step after the other:
+ * fp32 is three parts of bf16 (matmul_amx_split.h). Six of the nine products of parts are computed, one after the other:
  *
- *     a . b = high high + high middle + middle high + middle middle + high low + low high + what is below 2^-24 of |a b|
+ *     a . b = high high + high middle + middle high + middle middle + high low + low high + terms below 2^-24 of |a b|
  *
- * 384 cycles a step, three eighths of what fma takes. Of each tile that is read more matmuls are made than of bf16, so that they come
- * nearer to the peak. The result is nearer to the true one than that of fma up to a K of some 1000, and at 3072 1.2 times as far from
- * it (measured; docs/numerics.md).
+ * A step takes 384 cycles, three eighths of the time of fma. Each tile that is read is used in more matmuls than in bf16, so this comes
+ * nearer to the peak. Up to a K of about 1000 the error is smaller than that of fma; at K = 3072 it is 1.2 times as large (measured;
+ * docs/numerics.md).
  *
- * Bits: each element of c is one chain of tdpbf16ps over K, 32 at a time (in fp32 six for these, in their order), whatever the
- * rectangle and the block; what is past an edge is multiplied as zeros and dropped. So a row's result does not depend on the other
- * rows, nor a column's on the other columns.
+ * Bits: each element of c is one chain of tdpbf16ps over K, 32 at a time (in fp32 six for these, in their order), whatever the rectangle
+ * and the block. Elements past an edge are zeros, and their results are dropped. So a row's result does not depend on the other rows, nor a
+ * column's on the other columns.
  */
 #include "device/cpu/kernels/amx.h"
 #include "device/cpu/kernels/matmul_amx.h"
@@ -38,22 +37,22 @@ enum {
     K_MOST = PARTS == 1 ? 256 : 128,
     ROWS_MOST = PARTS == 1 ? (int)AMX_ROWS : (int)SPLIT_ROWS,
     COLS_MOST = PARTS == 1 ? (int)AMX_COLS : (int)SPLIT_COLS,
-    PANEL_FACTORS = PARTS * STEP_FACTORS,          /* of a step of a panel */
-    BLOCK_FACTORS = K_MOST / STEP * PANEL_FACTORS, /* of a panel in a block of K */
+    PANEL_FACTORS = PARTS * STEP_FACTORS,          /* in a step of a panel */
+    BLOCK_FACTORS = K_MOST / STEP * PANEL_FACTORS, /* in a block of K of a panel */
     SUM_LD = COLS_MOST + 16                        /* an odd number of cache lines: rows of a tile fall into different cache sets */
 };
 
 typedef struct scratch {
     _Alignas(64) factor a[BLOCK_FACTORS];
     _Alignas(64) float sum[ROWS_MOST * SUM_LD];
-    _Alignas(64) factor b[COLS_MOST / PANEL * BLOCK_FACTORS]; /* not used where b is packed before */
+    _Alignas(64) factor b[COLS_MOST / PANEL * BLOCK_FACTORS]; /* unused if b is already packed */
 } scratch;
 _Static_assert(sizeof(scratch) <= POOL_SCRATCH_BYTES, "a rectangle must fit a thread's scratch space");
 _Static_assert(offsetof(scratch, b) <= PACKED_AT, "packed columns lie behind the rest");
 _Static_assert(ROWS_MOST % PANEL == 0 && (int)AMX_ROW_STEP == PANEL && COL_GROUP % PANEL == 0 && COLS_MOST % PANEL == 0, "whole panels");
 _Static_assert((int)AMX_PARTS == 1 && (int)SPLIT_PARTS == 3, "as panels have them");
 
-/* 32 rows from i on, those past `count` 0, as tiles take the left factor. */
+/* Packs 32 rows from i on as a left factor; rows past `count` are 0. */
 static void pack_rows(const operand *m, int64_t i, int64_t count, int64_t k, int64_t kc, factor *to)
 {
     if (m->k_inside)
@@ -62,7 +61,7 @@ static void pack_rows(const operand *m, int64_t i, int64_t count, int64_t k, int
         rows_turned(m, i, count, k, kc, to);
 }
 
-/* Columns from i on, in panels of 32, those past `count` 0, as tiles take the right factor. */
+/* Packs columns from i on as a right factor, in panels of 32; columns past `count` are 0. */
 static void pack_columns(const operand *m, int64_t i, int64_t count, int64_t k, int64_t kc, factor *to)
 {
     int64_t panel_factors = steps_of(kc) * PANEL_FACTORS;
@@ -73,14 +72,14 @@ static void pack_columns(const operand *m, int64_t i, int64_t count, int64_t k, 
             columns_turned(m, i + j, count - j, k, kc, to + j / PANEL * panel_factors);
 }
 
-/* ---- what is wanted next -------------------------------------------------------------------- */
+/* ---- prefetching ---------------------------------------------------------------------------- */
 
-/* The next panel of a comes from farther away than the second cache, at a fraction of the rate of tiles, unless it has been asked for
- * before: line by line while this one is multiplied. */
+/* The next panel of a comes from beyond the L2 cache, far more slowly than tiles need it. So it is prefetched line by line while this one
+ * is multiplied. */
 typedef struct ahead {
     const char *row;
     int64_t at, bytes, step; /* `bytes` of each row, `step` from one to the next */
-    int64_t rows;            /* that are left */
+    int64_t rows;            /* rows left */
 } ahead;
 
 
@@ -97,7 +96,7 @@ INLINE void fetch_line(ahead *a)
     }
 }
 
-/* What pack_rows reads. */
+/* The lines that pack_rows will read. */
 static ahead ahead_of_rows(const operand *m, int64_t i, int64_t count, int64_t k, int64_t kc)
 {
     int64_t rows = least(count, PANEL), size = (int64_t)sizeof *element(m, i, k);
@@ -106,7 +105,7 @@ static ahead ahead_of_rows(const operand *m, int64_t i, int64_t count, int64_t k
 
 /* ---- tiles ---------------------------------------------------------------------------------- */
 
-/* A quarter of a part of a step of b. */
+/* Prefetches a quarter of one part of a step of b. */
 INLINE void fetch_quarter(const factor *b)
 {
 #pragma GCC unroll 8
@@ -143,7 +142,7 @@ INLINE void multiply(bool half, const factor *ahead_of_b)
         _tile_dpbf16ps(3, 5, 7);
 }
 
-/* A step: each matmul has a factor in common with the one before, and the largest is the last. */
+/* A step: each product shares a factor with the previous one, and the largest comes last. */
 INLINE void step_matmul(bool half, const factor *a, const factor *b, ahead *next_rows)
 {
     enum { HIGH = 0, MIDDLE = STEP_FACTORS, LOW = 2 * STEP_FACTORS, HALF = STEP_FACTORS / 2 };
@@ -193,7 +192,7 @@ INLINE void step_matmul(bool half, const factor *a, const factor *b, ahead *next
 
 #endif
 
-/* sum (32, 32) = or += a (32, steps) . b (steps, 32); with `half`, of the first 16 rows alone. */
+/* sum (32, 32) = or += a (32, steps) . b (steps, 32); `half`: only the first 16 rows. */
 INLINE void tiles_matmul(bool half, int64_t steps, const factor *a, const factor *b, float *sum, bool fresh, ahead *next_rows)
 {
     TILES_SEE_MEMORY();
@@ -235,9 +234,9 @@ typedef struct rectangle {
     operand a, b;
     int64_t m0, rows, n0, cols;
     const packed *packed; /* NULL: the columns of b are packed into the scratch space, a block of K at a time */
-    int64_t j;            /* where they begin in `packed` */
+    int64_t j;            /* where its columns begin in `packed` */
     int64_t block;        /* of K */
-    bool first, last;     /* part of the sum */
+    bool first, last;     /* whether this is the first, the last part of the sum */
     scratch *s;
 } rectangle;
 
@@ -253,7 +252,7 @@ static const factor *panel_of(const rectangle *r, int64_t k, int64_t column)
     return group + k / 2 * COL_GROUP * PARTS + at % COL_GROUP / PANEL * panel_factors;
 }
 
-/* The panel of rows that is multiplied after that from i on. */
+/* The panel of rows after the one from i on. */
 static ahead rows_after(const rectangle *r, int64_t k, int64_t i)
 {
     if (i + PANEL < r->rows)
@@ -263,7 +262,7 @@ static ahead rows_after(const rectangle *r, int64_t k, int64_t i)
     return (ahead){NULL, 0, 0, 0, 0};
 }
 
-/* The sums of a panel of rows over a block of K. */
+/* Adds a block of K to the sums of a panel of rows. */
 static void panel_sums(const rectangle *r, int64_t k, int64_t i)
 {
     int64_t kc = k_left(r, k), steps = steps_of(kc);
@@ -293,7 +292,7 @@ static void rectangle_run(const rectangle *r)
     tiles_close();
 }
 
-/* Of one part of the sum. */
+/* For one part of the sum. */
 static rectangle rectangle_of(const op_matmul *o, bool first, bool last, int64_t m0, int64_t rows, int64_t n0, int64_t cols, void *memory)
 {
     return (rectangle){.o = o, .a = {o->a, o->type, o->layout != MATMUL_TN, o->lda}, .b = {o->b, o->type, o->layout == MATMUL_NT, o->ldb},

@@ -1,15 +1,15 @@
 /* matmul_amx_pack.h - panels of bf16 for AMX tiles (matmul_amx.c).
  *
- * A panel has 32 rows of a, or 32 columns of b. It is cut into steps of 32 k, each 2 KiB in the order in which tiles are loaded:
+ * A panel has 32 rows of a, or 32 columns of b. It consists of steps of 32 k, each 2 KiB in the order in which tiles are loaded:
  *
- *     of a: two tiles, each 16 rows of 32 k           of b: 16 lines of pairs of k, each of 32 columns, half of it to either tile
+ *     of a: two tiles, each 16 rows of 32 k           of b: 16 lines of pairs of k, each of 32 columns, half of them for either tile
  */
 #ifndef PT_MATMUL_AMX_PACK_H
 #define PT_MATMUL_AMX_PACK_H
 
 #include "device/cpu/kernels/matmul_amx_panel.h"
 
-/* 32 elements that lie side by side on the line of k, and on that of k + 1, as pairs. */
+/* Pairs 32 adjacent elements of line k with those of line k + 1. */
 INLINE void pair(__m512i low, __m512i high, __m512i out[2])
 {
     const __m512i left = _mm512_set_epi64(11, 10, 3, 2, 9, 8, 1, 0), right = _mm512_set_epi64(15, 14, 7, 6, 13, 12, 5, 4);
@@ -23,7 +23,7 @@ static const bf16 *element(const operand *m, int64_t i, int64_t k)
     return (const bf16 *)m->base + (m->k_inside ? i * m->ld + k : k * m->ld + i);
 }
 
-/* 32 k of `count` rows (i, k ...): a row's factors lie side by side. */
+/* Packs 32 k of `count` rows from i on, where the factors of a row are adjacent. */
 static void rows_straight(const operand *m, int64_t i, int64_t count, int64_t k, int64_t kc, factor *to)
 {
     for (int64_t r = 0; r < PANEL; r++)
@@ -34,7 +34,7 @@ static void rows_straight(const operand *m, int64_t i, int64_t count, int64_t k,
         }
 }
 
-/* A line of pairs of k and k + 1, 16 of them; `left`: k that are left. */
+/* A line of 16 pairs of k and k + 1; `left`: k that are left. */
 static __m512i pair_line(const operand *m, int64_t i, int64_t count, int64_t k, int64_t left)
 {
     __mmask16 there = (__mmask16)first(left > 0 ? least(count, 16) : 0), next = left > 1 ? there : 0;
@@ -43,7 +43,7 @@ static __m512i pair_line(const operand *m, int64_t i, int64_t count, int64_t k, 
     return _mm512_or_si512(low, _mm512_slli_epi32(high, 16));
 }
 
-/* As rows_straight, where the elements of one k lie side by side. */
+/* Like rows_straight, where the elements of one k are adjacent. */
 static void rows_turned(const operand *m, int64_t i, int64_t count, int64_t k, int64_t kc, factor *to)
 {
     for (int64_t step = 0; step < steps_of(kc); step++)
@@ -59,7 +59,7 @@ static void rows_turned(const operand *m, int64_t i, int64_t count, int64_t k, i
         }
 }
 
-/* A panel of columns whose k lie side by side: columns become places on lines. */
+/* Packs a panel of columns whose k are adjacent, by transposing them. */
 static void columns_turned(const operand *m, int64_t i, int64_t count, int64_t k, int64_t kc, factor *to)
 {
     for (int64_t step = 0; step < steps_of(kc); step++)
@@ -78,7 +78,7 @@ static void columns_turned(const operand *m, int64_t i, int64_t count, int64_t k
         }
 }
 
-/* Panels side by side whose columns lie side by side: line by line, so that memory is read in order. */
+/* Packs several panels whose columns are adjacent, line by line, so that memory is read in order. */
 static void columns_straight(const operand *m, int64_t i, int64_t count, int64_t k, int64_t kc, int64_t panel_factors, factor *to)
 {
     for (int64_t p = 0; p < steps_of(kc) * LINE; p++, to += PANEL)

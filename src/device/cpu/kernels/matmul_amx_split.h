@@ -1,13 +1,13 @@
 /* matmul_amx_split.h - panels of fp32 for AMX tiles (matmul_amx.c): each number in three parts of bf16.
  *
- *     x = high + middle + low        high = x rounded to bf16, middle = x - high rounded to bf16, low = what is left
+ *     x = high + middle + low        high = x rounded to bf16, middle = x - high rounded to bf16, low = the rest
  *
- * Each part has 8 of the 24 bits and the differences are exact, so the sum is x exactly. A step of a panel is that of bf16
- * (matmul_amx_pack.h) three times, one part after the other, but that k and k + 16 make a pair: of a line of 32 k the first half goes to
- * the lower halves of factors and the second to the upper ones, without a shuffle.
+ * Each part has 8 of the 24 bits, and the differences are exact, so the sum is exactly x. A step of a panel is that of bf16
+ * (matmul_amx_pack.h) three times, one part after the other, except that k and k + 16 make a pair: the first half of a line of 32 k goes to
+ * the lower halves of factors and the second to the upper halves, without a shuffle.
  *
- * Parts below 2^-126, products and sums of them too, are 0, as AMX takes and makes them: x has its 24 bits from 2^-103 on. Of what is
- * infinite, or rounded to infinity (from 3.396e38 on), and of a NaN, whatever it is rounded to, the low part is NaN.
+ * AMX flushes inputs, products and sums below 2^-126 to 0, so x keeps its 24 bits from 2^-103 on. If x is infinite, rounded to infinity
+ * (from 3.396e38 on) or NaN, its low part is NaN.
  */
 #ifndef PT_MATMUL_AMX_SPLIT_H
 #define PT_MATMUL_AMX_SPLIT_H
@@ -19,13 +19,13 @@ static const float *element(const operand *m, int64_t i, int64_t k)
     return (const float *)m->base + (m->k_inside ? i * m->ld + k : k * m->ld + i);
 }
 
-/* The bf16 nearest to x, in the upper half. */
+/* The nearest bf16 to x, in the upper half. */
 INLINE __m512i rounded(__m512 x)
 {
     return _mm512_and_si512(_mm512_add_epi32((__m512i)x, _mm512_set1_epi32(0x8000)), _mm512_set1_epi32((int)0xffff0000u));
 }
 
-/* 16 factors of each part: those of x in the lower halves, those of y in the upper ones. */
+/* 16 factors of each part, with parts of x in the lower halves and of y in the upper halves. */
 INLINE void split(__m512 x, __m512 y, __m512i out[PARTS])
 {
 #pragma GCC unroll 2
@@ -48,7 +48,7 @@ INLINE void split_to(__m512 x, __m512 y, factor *to)
         _mm512_store_si512(to + p * STEP_FACTORS, part[p]);
 }
 
-/* 16 numbers, or those of them that a mask leaves. */
+/* 16 numbers, or those of the mask `there`. */
 INLINE __m512 load(bool whole, __mmask32 there, const float *from)
 {
     return whole ? _mm512_loadu_ps(from) : _mm512_maskz_loadu_ps((__mmask16)there, from);
@@ -56,7 +56,7 @@ INLINE __m512 load(bool whole, __mmask32 there, const float *from)
 
 /* ---- rows ----------------------------------------------------------------------------------- */
 
-/* A step of 32 rows, whose k lie side by side. */
+/* Packs a step of 32 rows whose k are adjacent. */
 INLINE void step_rows(bool whole, const operand *m, int64_t i, int64_t count, int64_t k, int64_t left, factor *to)
 {
     const float *row = element(m, i, k);
@@ -75,7 +75,7 @@ static void rows_straight(const operand *m, int64_t i, int64_t count, int64_t k,
             step_rows(false, m, i, count, k + at, kc - at, to);
 }
 
-/* 16 k of 16 rows, turned. */
+/* 16 k of 16 rows, transposed. */
 INLINE void turn_rows(bool whole, const operand *m, int64_t i, int64_t count, int64_t k, int64_t left, __m512i r[16])
 {
 #pragma GCC unroll 16
@@ -84,7 +84,7 @@ INLINE void turn_rows(bool whole, const operand *m, int64_t i, int64_t count, in
     turn_16(r);
 }
 
-/* A step of 16 rows, of which the elements of one k lie side by side. */
+/* Packs a step of 16 rows, where the elements of one k are adjacent. */
 INLINE void step_rows_turned(bool whole, const operand *m, int64_t i, int64_t count, int64_t k, int64_t left, factor *to)
 {
     __m512i x[16], y[16];
@@ -107,7 +107,7 @@ static void rows_turned(const operand *m, int64_t i, int64_t count, int64_t k, i
 
 /* ---- columns -------------------------------------------------------------------------------- */
 
-/* A step of 16 columns whose k lie side by side: columns become places on lines. */
+/* Packs a step of 16 columns whose k are adjacent, by transposing them. */
 INLINE void step_columns(bool whole, const operand *m, int64_t i, int64_t count, int64_t k, int64_t left, factor *to)
 {
     __m512i r[PARTS][16];
@@ -137,7 +137,7 @@ static void columns_turned(const operand *m, int64_t i, int64_t count, int64_t k
                 step_columns(false, m, i + half, count - half, k + at, kc - at, to + half);
 }
 
-/* Panels side by side whose columns lie side by side: line by line, so that memory is read in order. */
+/* Packs several panels whose columns are adjacent, line by line, so that memory is read in order. */
 static void columns_straight(const operand *m, int64_t i, int64_t count, int64_t k, int64_t kc, int64_t panel_factors, factor *to)
 {
     for (int64_t at = 0; at < steps_of(kc) * STEP; at += STEP, to += PARTS * STEP_FACTORS)

@@ -5,7 +5,7 @@
 #include "device/cpu/kernels/matmul_pack.h"
 #include "device/device.h"
 
-/* AMX takes denormal numbers for 0, and so does its processors' rounding instruction. */
+/* The conversion instruction of processors with AMX takes denormals for 0, as AMX does. */
 INLINE void round_row(bf16 *c, const float *sum, int64_t cols)
 {
     int64_t j = 0;
@@ -60,7 +60,7 @@ INLINE void epilogue_typed(const op_matmul *o, pt_dtype type, pt_dtype out_type,
             c[j] = sum[j];
 }
 
-/* c[m][n0 .. n0 + cols) from sum[0 .. cols), which is used up. */
+/* c[m][n0 .. n0 + cols) from sum[0 .. cols), which is overwritten. */
 INLINE void epilogue_row(const op_matmul *o, float *sum, int64_t m, int64_t n0, int64_t cols)
 {
     int64_t at = m * o->ldc + n0;

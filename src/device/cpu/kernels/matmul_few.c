@@ -1,9 +1,8 @@
-/* matmul_few.c - a matmul whose cost is reading b once.
+/* matmul_few.c - a matmul with few rows, whose time is that of reading b once.
  *
- * b (N, K) is turned in registers, a vector's lanes (8 or 16) of columns of c by a few k at a time, and used at once: the
- * packed panel of matmul_tile.c is never stored. Several such groups of columns go side by side,
- * because each is one chain. The order of every sum is that of matmul_tile.c, so the bits
- * are too: a row gives the same result alone as among two thousand.
+ * b (N, K) is transposed in registers, a few k of 8 or 16 columns of c (the lanes of a vector) at a time, and used immediately: nothing is
+ * stored in packed panels, unlike in matmul_tile.c. Several such groups of columns are computed together, because each is one dependent
+ * chain. The order of every sum is that of matmul_tile.c, so the bits are the same: a row has the same result alone as among two thousand.
  */
 #include "device/cpu/kernels/matmul_few.h"
 
@@ -22,27 +21,27 @@ typedef f8_at lanes_at;
 typedef f8_pairs_at lanes_pairs_at;
 #endif
 
-enum { MOST_GROUPS = 4, LINE_BYTES = 64, LINES = LANES * TURN_BYTES / LINE_BYTES /* that are turned at a time */ };
+enum { MOST_GROUPS = 4, LINE_BYTES = 64, LINES = LANES * TURN_BYTES / LINE_BYTES /* transposed at a time */ };
 
 typedef struct few {
     const op_matmul *o;
     operand a, b;
-    int64_t k;  /* of this part of the sum */
-    bool first; /* it is the first part */
+    int64_t k;  /* K of this part of the sum */
+    bool first; /* this is the first part */
 } few;
 
-/* ---- lanes: a column each --------------------------------------------------------------------- */
+/* ---- lanes, a column each --------------------------------------------------------------------- */
 
 INLINE void lanes_fma(const lanes *a, const lanes *b, lanes *c) /* c = a * b + c */
 {
-#if defined(__FMA__) /* lanes are a vec then */
+#if defined(__FMA__) /* lanes are a vec */
     *c = vec_fma(*a, *b, *c);
 #else
     *c = *a * *b + *c;
 #endif
 }
 
-INLINE void lanes_factor_fma(factor a, const lanes *b, lanes *c) /* c += a * b, of a factor b in each lane */
+INLINE void lanes_factor_fma(factor a, const lanes *b, lanes *c) /* c += a * b, with a factor b in each lane */
 {
 #if defined(PT_PAIRS) && defined(__AVX512BF16__)
     *c = factor_fma(&a, (const factor *)b, *c);
@@ -53,7 +52,7 @@ INLINE void lanes_factor_fma(factor a, const lanes *b, lanes *c) /* c += a * b, 
     lanes_fma(&high, &b_high, c);
     lanes_fma(&low, &b_low, c);
 #else
-    lanes x = a - (lanes){0}; /* in all lanes */
+    lanes x = a - (lanes){0}; /* broadcast */
     lanes_fma(&x, b, c);
 #endif
 }
@@ -67,9 +66,9 @@ INLINE void lanes_transpose(lanes r[LANES]) /* r[i][j] = r[j][i] */
 #endif
 }
 
-/* ---- turning ---------------------------------------------------------------------------------- */
+/* ---- transposing ------------------------------------------------------------------------------ */
 
-INLINE void load_words(const char *from, int words, lanes *to) /* zeros behind them */
+INLINE void load_words(const char *from, int words, lanes *to) /* followed by zeros */
 {
 #if defined(__AVX512F__)
     *to = (lanes)_mm512_maskz_loadu_epi32((__mmask16)((1u << words) - 1), from);
@@ -79,7 +78,7 @@ INLINE void load_words(const char *from, int words, lanes *to) /* zeros behind t
 #endif
 }
 
-/* r[j] = word j, of 32 bits, of `words` from k on, of the columns n ...: zeros from `count` columns on. */
+/* r[j] = 32-bit word j of the columns from n on, of `words` words from k on; columns from `count` on are zeros. */
 INLINE void turn(const operand *m, pt_dtype type, int64_t n, int64_t count, int64_t k, int words, lanes r[LANES])
 {
     const int64_t step = m->ld * (int64_t)dtype_bytes(type);
@@ -95,7 +94,7 @@ INLINE void turn(const operand *m, pt_dtype type, int64_t n, int64_t count, int6
     lanes_transpose(r);
 }
 
-/* A word of the row of a: a factor, or two of one bf16 each. */
+/* A 32-bit word of row i of a: one factor, or two of one bf16 each. */
 INLINE uint32_t word_of(const operand *a, pt_dtype type, int64_t i, int64_t k)
 {
     uint32_t word;
@@ -110,24 +109,24 @@ INLINE factor factor_of(uint32_t word)
     return x;
 }
 
-/* sum + the products of a word of a, from k on, and of the words of b that were turned. */
+/* sum += the products of the word of a at k and the transposed words of b. */
 INLINE void add_word(const few *f, pt_dtype type, int row, int64_t k, const lanes *turned, lanes *sum)
 {
     typedef uint32_t words __attribute__((vector_size(sizeof(lanes))));
     const uint32_t a = word_of(&f->a, type, row, k);
     if (4 / (int)dtype_bytes(type) == FACTOR_K) {
         lanes_factor_fma(factor_of(a), turned, sum);
-    } else { /* two bf16 that are not one factor */
+    } else { /* two bf16, which are two factors */
         lanes low = (lanes)((words)*turned << 16), high = (lanes)((words)*turned & 0xffff0000u);
         lanes_factor_fma(factor_of(a << 16), &low, sum);
         lanes_factor_fma(factor_of(a & 0xffff0000u), &high, sum);
     }
 }
 
-/* ---- memory ----------------------------------------------------------------------------------- */
+/* ---- prefetching ------------------------------------------------------------------------------ */
 
-/* What is read behind the columns and k that are turned now is asked for in the order in which it lies in memory, a row's part after the
- * other, as the processor's own prefetching does where it sees one stream and not 64. */
+/* The data after the current columns and k are prefetched in the order of memory, row by row, as the hardware prefetcher would if it saw
+ * one stream and not 64. */
 typedef struct ahead { const char *line, *row_end; int64_t row_bytes, step, rows; } ahead;
 
 INLINE ahead ahead_of(const few *f, pt_dtype type, int64_t n, int64_t count, int64_t k)
@@ -138,7 +137,7 @@ INLINE ahead ahead_of(const few *f, pt_dtype type, int64_t n, int64_t count, int
     return (ahead){line, line + row, row, f->b.ld * size, count};
 }
 
-/* As many lines as are turned at a time, a few of a row after the other. */
+/* Prefetches as many lines as are transposed at a time, a few of a row at once. */
 INLINE void ask(ahead *x)
 {
     enum { FEW = 4 };
@@ -155,7 +154,7 @@ INLINE void ask(ahead *x)
     }
 }
 
-/* What the turns before did not come to: a row's part need not be whole units, and the next block may be longer. */
+/* Prefetches the rest: rows need not be whole units, and the next block may be longer. */
 INLINE void ask_rest(ahead *x)
 {
     while (x->rows > 0)
@@ -164,10 +163,10 @@ INLINE void ask_rest(ahead *x)
 
 /* ---- sums ------------------------------------------------------------------------------------- */
 
-/* Row i of group g: of[i * groups + g]. */
+/* of[i * groups + g]: row i of group g. */
 typedef struct few_sums { lanes of[FEW_ROWS * MOST_GROUPS]; } few_sums;
 
-/* Adds a whole turn's words from k on of all groups, whose columns are all there. */
+/* Adds a full transposed block from k on, for all groups; all columns exist. */
 INLINE void add_columns(const few *f, pt_dtype type, int rows, int groups, int64_t n, int64_t k, ahead *then, few_sums *sum)
 {
     const int in_word = 4 / (int)dtype_bytes(type);
@@ -184,7 +183,7 @@ INLINE void add_columns(const few *f, pt_dtype type, int rows, int groups, int64
     }
 }
 
-/* Adds the last k, where it is half of a word. */
+/* Adds the last k if it is half a word. */
 static void add_last(const few *f, int rows, int groups, int64_t n, int64_t count, int64_t k, few_sums *sum)
 {
     for (int g = 0; g < groups; g++) {
@@ -198,7 +197,7 @@ static void add_last(const few *f, int rows, int groups, int64_t n, int64_t coun
     }
 }
 
-/* Adds all from k to end, of any number of columns: slower, for what is left. */
+/* Adds the rest, k .. end, for any number of columns. Slower. */
 ONE_COPY few_sums add_rest(few f, pt_dtype type, int rows, int groups, int64_t n, int64_t count, int64_t k, int64_t end, few_sums sum)
 {
     const int in_word = 4 / (int)dtype_bytes(type);
@@ -218,8 +217,8 @@ ONE_COPY few_sums add_rest(few f, pt_dtype type, int rows, int groups, int64_t n
     return sum;
 }
 
-/* total[i][g] = or += the sum over this part's K for `rows` rows and `groups` x LANES columns from n, of which there are `count` and `next`
- * behind them; what columns from `count` on have is not used. */
+/* total[i][..] = or += the sums over this part's K, for `rows` rows and `groups` x LANES columns from n on, of which `count` exist; `next`
+ * columns follow them. Results past `count` are not used. */
 INLINE void few_columns(const few *f, pt_dtype type, int rows, int groups, int64_t n, int64_t count, int64_t next,
                         float total[FEW_ROWS][LANES * MOST_GROUPS])
 {

@@ -1,4 +1,4 @@
-/* matmul_few.h - columns of a matmul with few rows, as generation has them, by one thread. */
+/* matmul_few.h - columns of a matmul with few rows, as in generation, by one thread. */
 #ifndef PT_MATMUL_FEW_H
 #define PT_MATMUL_FEW_H
 

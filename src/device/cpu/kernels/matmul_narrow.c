@@ -1,12 +1,12 @@
-/* matmul_narrow.c - a rectangle of c = a . b with few columns: a is read where it lies, and so is b where its columns lie side by side.
- * The register tile's sums go straight into c.
+/* matmul_narrow.c - a rectangle of c = a . b with few columns. a is not packed, nor is b if its columns are adjacent in memory. Sums go
+ * from registers to c.
  *
  *     for each block of K (those of matmul_tile.c):
- *         for each MR rows:           as many as are left, in steps
- *             for each NR columns:    sum = a . b in registers; behind the last block c = epilogue(sum)
+ *         for each MR rows:           or as many as are left
+ *             for each NR columns:    sum = a . b in registers; after the last block c = epilogue(sum)
  *
- * With 64 columns a packed panel of a is read twice, and packing it, and storing sums to read them again, took a third of the time. The
- * order of every sum is that of matmul_tile.c, so the bits are too.
+ * With 64 columns a packed panel of a is read only twice; packing it, and storing and reloading sums, took a third of the time. The order
+ * of every sum is that of matmul_tile.c, so the bits are the same.
  */
 #include "device/cpu/kernels/matmul_narrow.h"
 
@@ -19,7 +19,7 @@
 
 _Static_assert((int)NARROW_K == (int)K_BLOCK && NARROW_COLS % NR == 0, "one block of K, whole panels");
 
-/* A block of b's panels; a rectangle's sums where there are several blocks of K. */
+/* The panels of a block of b; the sums of a rectangle if K has several blocks. */
 typedef struct scratch {
     _Alignas(64) factor b[K_BLOCK * NARROW_COLS + 8];
     _Alignas(64) float sum[TILE_ROWS * NARROW_COLS];
@@ -31,7 +31,7 @@ typedef struct narrow {
     int64_t n0, cols;
     int64_t k0;
     int kc;
-    bool first, last; /* of the blocks of K */
+    bool first, last; /* whether this is the first, the last block of K */
     scratch *s;
 } narrow;
 
@@ -50,7 +50,7 @@ INLINE void put_vector(const op_matmul *o, int64_t m, int64_t n, vec sum)
     *c = sum;
 }
 
-/* Of a panel that is not whole. */
+/* For a partial panel. */
 ONE_COPY void put_part(const op_matmul *o, int64_t m, int64_t n, int64_t cols, vec first, vec second)
 {
     float line[NR];
@@ -59,7 +59,7 @@ ONE_COPY void put_part(const op_matmul *o, int64_t m, int64_t n, int64_t cols, v
     epilogue_row(o, line, m, n, cols);
 }
 
-/* A row of a register tile; `cols` of them are there. */
+/* A row of a register tile; `cols` columns exist. */
 INLINE void put_row(const op_matmul *o, int vecs, int64_t m, int64_t n, int64_t cols, const vec *sum)
 {
     if (cols < vecs * VL) {
@@ -74,10 +74,10 @@ INLINE void put_row(const op_matmul *o, int vecs, int64_t m, int64_t n, int64_t 
 
 enum { PLACES = (MR + 2) / 3, K_AHEAD = CACHE_LINE / sizeof(float) };
 
-/* Three rows share a pointer: the others are one and two strides behind it, which an address may say. */
+/* Three rows share a pointer: addressing modes reach one and two strides past it. */
 INLINE float row_value(const float *const at[PLACES], int i, int64_t stride) { return at[i / 3][i % 3 * stride]; }
 
-/* What comes next, and c, while this is computed. */
+/* Prefetches the next rows while this tile is computed. */
 INLINE void ask_for(int rows, const float *a, int64_t stride)
 {
 #pragma GCC unroll 16
@@ -85,8 +85,8 @@ INLINE void ask_for(int rows, const float *a, int64_t stride)
         __builtin_prefetch(a + i * stride);
 }
 
-/* sum = a . b of rows m .. m + rows and `cols` columns from column n on; rows, vecs and k_inside are constants where this is inlined.
- * b: the first row of the block of K, b_step: floats to the next one. */
+/* sum = a . b for rows m .. m + rows and `cols` columns from n on; rows, vecs and k_inside are constants where this is inlined. b: the
+ * first row of the block of K; b_step: floats between its rows. */
 INLINE void narrow_tile(int rows, int vecs, bool k_inside, const narrow *p, int64_t m, int64_t n, int64_t cols, const float *b,
                         int64_t b_step, float *kept)
 {
@@ -137,7 +137,7 @@ INLINE void narrow_tile(int rows, int vecs, bool k_inside, const narrow *p, int6
 
 /* ---- the rectangle -------------------------------------------------------------------------- */
 
-/* Where a panel of b's block begins, and the floats between its rows. */
+/* The start of a panel of the block of b; *step: floats between its rows. */
 INLINE const float *panel_of(const narrow *p, int64_t j, int64_t *step)
 {
     const op_matmul *o = p->o;

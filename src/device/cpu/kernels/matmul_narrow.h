@@ -1,11 +1,11 @@
-/* matmul_narrow.h - a matmul in fp32 whose panels cost more to pack than they save. */
+/* matmul_narrow.h - fp32 matmuls for which packing panels costs more than it saves. */
 #ifndef PT_MATMUL_NARROW_H
 #define PT_MATMUL_NARROW_H
 
 #include "device/cpu/isa.h"
 #include "device/device.h"
 
-enum { NARROW_COLS = 128, NARROW_K = 384 /* one block of K (matmul_pack.h): longer sums are of TN */ };
+enum { NARROW_COLS = 128, NARROW_K = 384 /* one block of K (matmul_pack.h); TN may be longer */ };
 
 static inline bool matmul_is_narrow(const op_matmul *o)
 {
@@ -13,7 +13,7 @@ static inline bool matmul_is_narrow(const op_matmul *o)
            !o->scale && !o->stream && op_factor(o->alpha) == 1;
 }
 
-/* As matmul_tile, the same bits, of a matmul that is narrow. */
+/* Like matmul_tile, with the same bits, for narrow matmuls. */
 KERNELS(void, matmul_narrow, (const op_matmul *o, int64_t m0, int64_t rows, int64_t n0, int64_t cols, void *scratch))
 
 #endif

@@ -1,4 +1,4 @@
-/* matmul_pack.h - how the kernels of a matmul read a and b. */
+/* matmul_pack.h - packs a and b for the kernels of a matmul. */
 #ifndef PT_MATMUL_PACK_H
 #define PT_MATMUL_PACK_H
 
@@ -8,7 +8,7 @@
 
 enum { CACHE_LINE = 64 };
 
-enum { K_BLOCK = 384 * FACTOR_K }; /* the longest stretch of K that is summed before it is added to the sum before */
+enum { K_BLOCK = 384 * FACTOR_K }; /* the longest part of K that is summed on its own */
 
 /* Blocks of about equal length: 2048 is 5 x 352 + 288, not 5 x 384 + 128 (of pairs 2 x 688 + 672). */
 INLINE int k_block(int64_t k)
@@ -18,11 +18,11 @@ INLINE int k_block(int64_t k)
     return (int)(length + 15 < K_BLOCK ? (length + 15) / 16 * 16 : K_BLOCK);
 }
 
-/* A matrix as packing sees it: element (i, k) of the operand, i the row of c for a, the column for b. */
+/* A matrix to be packed. Element (i, k): i is a row of c for a, a column of c for b. */
 typedef struct operand {
     const void *base;
     pt_dtype type;
-    bool k_inside; /* (i, k) lies at i * ld + k; else at k * ld + i */
+    bool k_inside; /* (i, k) is at i * ld + k; else at k * ld + i */
     int64_t ld;
 } operand;
 
@@ -35,7 +35,7 @@ INLINE float type_load(const void *p, pt_dtype type, int64_t i)
     return type == PT_BF16 ? bf16_to_f32(((const bf16 *)p)[i]) : ((const float *)p)[i];
 }
 
-/* The factor that begins at k; kc: how many k are left. */
+/* The factor that begins at k; kc: number of k left. */
 INLINE factor load_factor(const operand *m, int64_t i, int64_t k, int64_t kc)
 {
 #ifdef PT_PAIRS
@@ -53,11 +53,11 @@ INLINE void pack_edge(const operand *m, int64_t i0, int count, int width, int64_
             panel[i] = i < count ? load_factor(m, i0 + i, k0 + k, kc - k) : 0;
 }
 
-/* How many k a turned block has: a vector's worth of fp32, or of pairs of bf16. */
+/* The number of k of a transposed block: a vector of fp32, or of pairs of bf16. */
 INLINE int turn_length(pt_dtype type) { return type == PT_BF16 ? 16 : 8; }
 
-/* Turned in registers: r[j][i] = factor j of (i0 + i, k ...) for 8 i and turn_length k; i past `count` give 0.
- * Two neighbouring bf16 travel as one 32-bit element and part at the end, where they are not one factor. */
+/* Transposes in registers: r[j][i] = factor j of (i0 + i, k ...), for 8 i and turn_length k; i past `count` give 0. Two neighbouring bf16
+ * are moved as one 32-bit element, and separated at the end if they are not one factor. */
 INLINE void turn_block(const operand *m, pt_dtype type, int64_t i0, int64_t count, int64_t k, f8 r[16])
 {
     int64_t step = m->ld * (int64_t)dtype_bytes(type);
@@ -82,7 +82,7 @@ INLINE void turn_block(const operand *m, pt_dtype type, int64_t i0, int64_t coun
 
 enum { TURN_AHEAD = 2 * CACHE_LINE };
 
-/* Asks for what a later block turns. Of so many lines side by side the processor does not see how they go on. */
+/* Prefetches for a later block: the hardware prefetcher does not follow so many lines at once. */
 INLINE void turn_ahead(const operand *m, pt_dtype type, int64_t i0, int count, int64_t k)
 {
     const char *at = (const char *)m->base + (i0 * m->ld + k) * (int64_t)dtype_bytes(type) + TURN_AHEAD;
@@ -91,9 +91,8 @@ INLINE void turn_ahead(const operand *m, pt_dtype type, int64_t i0, int count, i
         __builtin_prefetch(at + i * m->ld * (int64_t)dtype_bytes(type));
 }
 
-/* Of a block at the end of a panel whose width is not a multiple of 8 the surplus is overwritten
- * afterwards, by the blocks before it and by the next k: so blocks go from last to first, k from
- * first to last. */
+/* If the width is not a multiple of 8, the last block of a panel writes too much, which earlier blocks and the next k overwrite. So blocks
+ * go from last to first, and k from first to last. */
 INLINE void pack_turned(const operand *m, pt_dtype type, int64_t i0, int count, int width, int64_t k0, int kc,
                         factor *panel)
 {
@@ -115,7 +114,7 @@ INLINE void pack_turned(const operand *m, pt_dtype type, int64_t i0, int count, 
     pack_edge(m, i0, count, width, k0 + k, kc - k, panel + k / FACTOR_K * width);
 }
 
-/* Eight factors from the line of k and, of pairs, that of k + 1. */
+/* Eight factors from line k, and for pairs also line k + 1. */
 INLINE void load_eight(f8 *out, pt_dtype type, const void *p, const void *next)
 {
 #ifdef PT_PAIRS
@@ -131,10 +130,10 @@ INLINE void load_eight(f8 *out, pt_dtype type, const void *p, const void *next)
 #endif
 }
 
-enum { LINES_AHEAD = 16 }; /* lines lie pages apart: without a hint each would be waited for */
+enum { LINES_AHEAD = 16 }; /* prefetch distance; lines are pages apart */
 
-/* Whole panels side by side, whose i lie side by side: a copy, line by line, so that memory is read in order. The last vector of
- * a panel's line starts early enough to end with it where width >= 8. */
+/* Copies several full panels whose i are adjacent, line by line, so that memory is read in order. If width >= 8, the last vector of a
+ * panel's line overlaps the previous one, to end with the line. */
 INLINE void pack_straight(const operand *m, pt_dtype type, int64_t i0, int panels, int width, int64_t k0, int kc, factor *to)
 {
     int64_t size = (int64_t)dtype_bytes(type), step = m->ld * size, panel_size = factors(kc) * width;
@@ -175,7 +174,7 @@ INLINE void pack_typed(const operand *m, pt_dtype type, int64_t i0, int count, i
     }
 }
 
-/* Panels of `width`, one after the other, for i0 .. i0 + count. */
+/* Packs i0 .. i0 + count in consecutive panels of `width`. */
 INLINE void pack(const operand *m, int64_t i0, int64_t count, int width, int64_t k0, int kc, factor *to)
 {
     if (FACTOR_K > 1 || m->type == PT_BF16)

@@ -1,7 +1,7 @@
-/* matmul_simd.h - vectors of the width that the instruction set being compiled for has, and what they multiply.
+/* matmul_simd.h - vectors of the instruction set's width, and the factors that they multiply.
  *
- * A factor is what a lane of the multiplying instruction takes: one float, or, in the copy for AVX512-BF16 (PT_PAIRS), two bf16
- * that follow each other along k, whose products are both added to an fp32 sum. So that copy multiplies bf16 only.
+ * A factor is the operand of one lane of a multiplication: a float or, in the copy for AVX512-BF16 (PT_PAIRS), two bf16 that are neighbours
+ * along k, whose products are both added to an fp32 sum. That copy multiplies only bf16.
  */
 #ifndef PT_MATMUL_SIMD_H
 #define PT_MATMUL_SIMD_H
@@ -11,7 +11,7 @@
 
 #include <immintrin.h>
 
-/* A register tile is MR x NR = MR x 2 vectors: it and one line of b fill the registers. */
+/* A register tile is MR x NR = MR x 2 vectors; with one line of b it fills the registers. */
 #if defined(__AVX512F__)
 enum { VL = 16, MR = 12 };
 #elif defined(__FMA__)
@@ -26,7 +26,7 @@ typedef float vec_at __attribute__((vector_size(4 * VL), aligned(4), may_alias))
 
 #define INLINE static inline __attribute__((always_inline))
 
-INLINE vec vec_fma(vec a, vec b, vec c) /* a * b + c; rounded once where the instruction exists */
+INLINE vec vec_fma(vec a, vec b, vec c) /* a * b + c; rounded once if the instruction exists */
 {
 #if defined(__AVX512F__)
     return (vec)_mm512_fmadd_ps((__m512)a, (__m512)b, (__m512)c);
@@ -40,13 +40,13 @@ INLINE vec vec_fma(vec a, vec b, vec c) /* a * b + c; rounded once where the ins
 #ifdef PT_PAIRS
 
 enum { FACTOR_K = 2 }; /* elements along k in a factor */
-typedef uint32_t factor; /* the element that comes first in the lower half; 0 after the last */
+typedef uint32_t factor; /* the first element in the lower half; 0 past the last */
 
-INLINE vec factor_fma(const factor *a, const factor *b, vec c) /* one of a with each of VL of b */
+INLINE vec factor_fma(const factor *a, const factor *b, vec c) /* one factor of a with VL factors of b */
 {
 #if defined(__AVX512BF16__)
     return (vec)_mm512_dpbf16_ps((__m512)c, (__m512bh)_mm512_set1_epi32((int)*a), (__m512bh)_mm512_load_si512(b));
-#else /* the same spelled out, so that tests can run this copy's code on any processor */
+#else /* the same without the instruction, so that tests can run this code on any processor */
     typedef uint32_t pairs __attribute__((vector_size(4 * VL), may_alias));
     pairs x = *a - (pairs){0}, y = *(const pairs *)b;
     c = vec_fma((vec)(x & 0xffff0000u), (vec)(y & 0xffff0000u), c);
@@ -66,7 +66,7 @@ INLINE vec factor_fma(const factor *a, const factor *b, vec c)
 
 #endif
 
-/* Packing works on 8 x 8 blocks whatever the width of the registers. */
+/* Packing works on 8 x 8 blocks, whatever the width of the registers. */
 typedef float f8 __attribute__((vector_size(32)));
 typedef float f8_at __attribute__((vector_size(32), aligned(4), may_alias));
 typedef float f8_pairs_at __attribute__((vector_size(32), aligned(2), may_alias)); /* 16 bf16 */

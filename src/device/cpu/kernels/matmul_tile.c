@@ -7,23 +7,22 @@
  *                 for each MR rows:        sum (MR, NR) += a panel . b panel     in registers
  *     c = epilogue(sum)
  *
- * A sum's second part (more_k) is as many blocks more, of other operands.
+ * The second part of a sum (more_k) adds blocks of other operands.
  *
- * Where b has been packed before (matmul_packed), a group of rows goes through all columns and all blocks of K:
+ * If b is already packed (matmul_packed), a group of rows goes through all columns and all blocks of K:
  *
  *     for each group of rows:
- *         for each KEPT_COLS columns (TILE_COLS where K is long):
+ *         for each KEPT_COLS columns (TILE_COLS if K is long):
  *             for each block of K:         pack a (once, if all of it fits), then as above
  *             c = epilogue(sum)
  *
- * Packed panels hold factors (matmul_simd.h): fp32 whatever the type of a and b (bf16 becomes fp32 by a shift, exactly), or
- * pairs of bf16. They lie in the order in which the register tile reads them: k outside, MR or NR factors inside. The
- * panel of b (kc x NR) stays in the first-level cache, the group of a in the second.
+ * Packed panels contain factors (matmul_simd.h): fp32 for either type of a and b (a bf16 becomes fp32 by a shift, exactly), or pairs of
+ * bf16, in the order in which the register tile reads them: k outermost, MR or NR factors innermost. The panel of b (kc x NR) stays in the
+ * L1 cache, the group of a in the L2 cache.
  *
- * Bits: an element of c is a sum over the blocks of K, in order, of sums over k, in order, each a
- * chain of fma or of sums of pairs. Neither the place of the element in a rectangle nor the size of the rectangle plays
- * a part: rows and columns past the edge are computed from zeros and dropped. So a row's result
- * does not depend on the other rows, nor a column's on the other columns.
+ * Bits: an element of c is the sum, in order, over the blocks of K of sums, in order, over k, each a chain of fma or of sums of pairs. The
+ * rectangle and the element's place in it do not matter: rows and columns past the edge are computed from zeros and dropped. So a row's
+ * result does not depend on the other rows, nor a column's on the other columns.
  */
 #include "device/cpu/kernels/matmul_tile.h"
 
@@ -34,8 +33,8 @@
 #include <stdbool.h>
 
 enum {
-    FACTORS = K_BLOCK / FACTOR_K, /* along k, of a panel */
-    PACK_COLS = 256,              /* of b at a time: where they lie side by side, lines are read at a stretch */
+    FACTORS = K_BLOCK / FACTOR_K, /* of a panel, along k */
+    PACK_COLS = 256,              /* of b at a time; if they are adjacent, long lines are read */
     SUM_LD = TILE_COLS + 16       /* not a power of two: rows of a register tile fall into different cache sets */
 };
 
@@ -63,17 +62,16 @@ static void pack_b(const operand *m, int64_t i0, int64_t cols, int64_t k0, int k
 
 /* ---- the register tile ---------------------------------------------------------------------- */
 
-/* What the epilogue will read and write of the place of some sums, in cache lines: it lies far away, and to wait for it took a tenth of
- * the time of a weight gradient. A register tile asks for a line now and then while it computes; all at once they would keep
- * its own lines waiting. */
+/* The part of c that the epilogue of a register tile will read and write, in cache lines. Waiting for it took a tenth of the time of a
+ * weight gradient. A register tile prefetches a line now and then while it computes; all at once would delay its own loads. */
 typedef struct place {
     const char *at;
     int64_t step;     /* bytes from row to row */
-    int lines;        /* of a row of a register tile */
-    int stretch;      /* factors along k from one line to the next */
+    int lines;        /* per row of a register tile */
+    int stretch;      /* factors along k between two prefetches */
 } place;
 
-/* kc: of the block of K that is multiplied then; `last`: no other comes, or nothing is asked for. */
+/* kc: of the block of K to be multiplied. Prefetches only if `last`: it is the last block. */
 static place place_of(const op_matmul *o, int64_t m, int64_t n, int kc, bool last)
 {
     if (!last)
@@ -90,7 +88,7 @@ INLINE void register_tile(int rows, int kc, const factor *a, const factor *b, fl
     vec s[MR][2];
 #pragma GCC unroll 16
     for (int i = 0; i < rows; i++) {
-        if (!first) /* it is needed at the end, and may be far away */
+        if (!first) /* needed at the end, perhaps not in the cache */
             __builtin_prefetch(sum + i * SUM_LD, 1);
         s[i][0] = s[i][1] = (vec){0};
     }
@@ -124,7 +122,7 @@ INLINE void register_tile(int rows, int kc, const factor *a, const factor *b, fl
     }
 }
 
-/* Few rows are computed alone, so that a matmul with one row costs what reading b costs. */
+/* Few rows are computed without padding, so that a matmul with one row takes as long as reading b. */
 static void register_tile_rows(int64_t rows, int kc, const factor *a, const factor *b, float *sum, bool first, const place *c)
 {
     if (rows == 1)
@@ -147,19 +145,19 @@ static void epilogue(const op_matmul *o, float *sum, int64_t m0, int64_t rows, i
 
 /* ---- the rectangle -------------------------------------------------------------------------- */
 
-/* The sums of NR columns. */
+/* Adds to the sums of NR columns. */
 static void panel_sums(const factor *a, int64_t rows, const factor *b, int kc, float *sum, bool first, place c)
 {
     for (int64_t i = 0; i < rows; i += MR, c.at += MR * c.step)
         register_tile_rows(rows - i, kc, a + i * factors(kc), b, sum + i * SUM_LD, first, &c);
 }
 
-/* A block of K, of either part of the sum. */
+/* A block of K, in either part of the sum. */
 typedef struct k_part {
     const op_matmul *o;
     int64_t k0;
     int kc;
-    bool first, last; /* of all */
+    bool first, last; /* of all blocks */
 } k_part;
 
 static void row_group(const k_part *k, int64_t m0, int64_t rows, int64_t n0, int64_t cols, bool pack_columns, scratch *s, float *sum)
@@ -175,7 +173,7 @@ static void row_group(const k_part *k, int64_t m0, int64_t rows, int64_t n0, int
     }
 }
 
-/* Adds a part of the sum; c is made of it where it is the last one. */
+/* Adds a part of the sum; after the last part computes c. */
 static void add_part(const op_matmul *o, bool first, bool last, int64_t m0, int64_t rows, int64_t n0, int64_t cols, scratch *s)
 {
     int block = k_block(o->k);
@@ -204,13 +202,13 @@ void KERNEL(matmul_tile)(const op_matmul *o, int64_t m0, int64_t rows, int64_t n
     epilogue(o, s->sum, m0, rows, n0, cols);
 }
 
-/* ---- with b packed already ------------------------------------------------------------------ */
+/* ---- with b already packed ------------------------------------------------------------------ */
 
 #ifdef PT_PAIRS
 
 enum {
-    KEPT_FACTORS = 2048, /* along k: of so many, all blocks of a group of rows are kept packed */
-    KEPT_COLS = 256      /* then so many columns' sums at a time: with their part of c they stay in the second cache */
+    KEPT_FACTORS = 2048, /* along k: up to this, all blocks of a group of rows stay packed */
+    KEPT_COLS = 256      /* columns at a time in that case: their sums and part of c stay in the L2 cache */
 };
 
 typedef struct group_scratch {
@@ -219,7 +217,7 @@ typedef struct group_scratch {
 } group_scratch;
 _Static_assert(sizeof(group_scratch) <= PACKED_AT, "what is packed lies behind it");
 
-/* Where the panel of the NR columns from j on begins. */
+/* The panel of the NR columns from j on. */
 static factor *packed_panel(const packed *b, int64_t j, int64_t k0, int kc)
 {
     return (factor *)packed_group(b, j / COL_GROUP) + factors(k0) * COL_GROUP + j % COL_GROUP * factors(kc);
@@ -243,7 +241,7 @@ void KERNEL(matmul_pack)(const op_matmul *o, const packed *b, int64_t j, int64_t
     pack_part(&more, &behind, j, cols);
 }
 
-/* A group of rows, of one part of the sum. */
+/* A group of rows, in one part of the sum. */
 typedef struct row_part {
     const op_matmul *o;
     const packed *b;
@@ -252,7 +250,7 @@ typedef struct row_part {
     bool keeps, first, last;
 } row_part;
 
-/* Adds it for columns [j, j + width); `pack`: its rows are not there yet. */
+/* Adds it for columns [j, j + width). pack: its rows are not packed yet. */
 static void add_packed(const row_part *p, int64_t j, int64_t width, bool pack, float *sum)
 {
     const op_matmul *o = p->o;

@@ -4,7 +4,7 @@
 
 #include <math.h>
 
-/* One or two vectors of a row: `n` 2 are 2 * VEC_LANES elements in load_pair()'s order, 1 the first `lanes` in their own. */
+/* One or two vectors of a row. n = 2: 2 * VEC_LANES elements in the order of load_pair(). n = 1: the first `lanes`, in natural order. */
 typedef struct span { int64_t i, lanes; int n; } span;
 
 static INLINE void span_load(pt_dtype type, const void *base, span s, vf out[2])
@@ -44,26 +44,26 @@ static INLINE void span_store(pt_dtype type, void *base, span s, const vf x[2])
 
 /* ---- forward ----
  *
- * A few rows side by side, so that the sums of one are added while those of the others wait, in three passes:
+ * Several rows are computed together, so that their sums do not wait for each other, in three passes:
  *
- *     x (type)  ->  wide: x in fp32, and its sum (layernorm alone)
+ *     x (type)  ->  wide: x in fp32, and its sum (layernorm only)
  *               ->  wide: x - mean, and the sum of its squares
  *               ->  y (type)
  *
- * wide, weight and bias are in the thread's scratch. All are in load_pair()'s order as far as a row holds whole SUM_LANES. What is
- * added to a residual or a stream takes a third pass of its own (group_add).
+ * wide, weight and bias are in the thread's scratch, in the order of load_pair() for all complete SUM_LANES of a row. If the result is
+ * added to a residual or a stream, another function does the third pass (group_add).
  */
-enum { NORM_ROWS = VEC_LANES / 4 }; /* as many as there are registers for their sums */
+enum { NORM_ROWS = VEC_LANES / 4 }; /* limited by registers for their sums */
 
 typedef struct norm_group {
-    const void *x[NORM_ROWS], *next[NORM_ROWS]; /* next: of the group after it, asked for early */
+    const void *x[NORM_ROWS], *next[NORM_ROWS]; /* next: the next group's, to prefetch */
     void *y[NORM_ROWS];
-    const void *residual[NORM_ROWS]; /* of them and of the streams all are NULL or none */
+    const void *residual[NORM_ROWS]; /* residual and stream: all NULL or none */
     float *stream[NORM_ROWS];
-    float *wide; /* of NORM_ROWS rows */
+    float *wide; /* NORM_ROWS rows */
     const float *weight, *bias;
     float mean[NORM_ROWS], rstd[NORM_ROWS];
-    bool past; /* y goes past the caches */
+    bool past; /* write y past the caches */
 } norm_group;
 
 static INLINE void wide_load(const float *wide, int64_t i, vf out[2])
@@ -76,7 +76,7 @@ static INLINE void wide_store(float *wide, int64_t i, const vf x[2])
     store_pair(PT_F32, wide, i, x);
 }
 
-/* What a pass does with one row's elements i .. i + 2 * VEC_LANES, or with the first lanes of a vector. */
+/* One pass over elements i .. i + 2 * VEC_LANES of a row, or over the first lanes of a vector. */
 static INLINE void sum_pair(pt_dtype type, const norm_group *g, int row, int64_t dim, int64_t i, vf sum[2])
 {
     vf x[2];
@@ -116,7 +116,7 @@ static inline void deviate_lanes(pt_dtype type, norm_kind kind, const norm_group
     *sum += lanes < VEC_LANES ? vec_keep(first_lanes(lanes), d * d) : d * d;
 }
 
-/* s and a row's elements from i on, fewer than SUM_LANES: there are rarely any. */
+/* s + the row's elements from i on, fewer than SUM_LANES, usually none. */
 ONE_COPY sums sums_rest(pt_dtype type, norm_kind kind, bool deviation, norm_group g, int row, int64_t dim, int64_t i, sums s)
 {
     for (int j = 0; i < dim; j++, i += VEC_LANES) {
@@ -129,7 +129,7 @@ ONE_COPY sums sums_rest(pt_dtype type, norm_kind kind, bool deviation, norm_grou
     return s;
 }
 
-/* Totals of `rows` rows side by side, in the order of row_sum(): of x if `deviation` is false, else of the squares. */
+/* Totals of `rows` rows together, in the order of row_sum(): of x, or if `deviation` of the squares. */
 static INLINE void group_sums(pt_dtype type, norm_kind kind, bool deviation, const norm_group *g, int rows, int64_t dim, float *out)
 {
     sums s[NORM_ROWS] = {0};
@@ -178,7 +178,7 @@ static INLINE void group_apply(pt_dtype type, const norm_group *g, int rows, int
     }
 }
 
-/* y from what the norm gives, d, and what it is added to, in the order of op_matmul. */
+/* y from the norm's result d, with stream and residual added in the order of op_matmul. */
 static INLINE void span_add(pt_dtype type, const norm_group *g, int row, span s, vf d[2])
 {
     vf sum[2] = {0};
@@ -196,7 +196,7 @@ static INLINE void span_add(pt_dtype type, const norm_group *g, int row, span s,
     span_store(type, g->y[row], s, sum);
 }
 
-/* As group_apply(). */
+/* Like group_apply(), with stream or residual. */
 static INLINE void group_add(pt_dtype type, const norm_group *g, int rows, int64_t dim)
 {
     const int64_t paired = dim / SUM_LANES * SUM_LANES;
@@ -239,7 +239,7 @@ static INLINE void norm_group_of(pt_dtype type, norm_kind kind, norm_group *g, i
         group_apply(type, g, rows, dim);
 }
 
-/* out = offset + x, or 0 for NULL, in the order of `wide`. */
+/* out = offset + x (0 if x is NULL), in the order of `wide`. */
 static INLINE void norm_parameter(pt_dtype type, const float *x, float offset, int64_t dim, float *out)
 {
     if (!x) {
@@ -260,19 +260,19 @@ static INLINE void norm_parameter(pt_dtype type, const float *x, float offset, i
     }
 }
 
-/* Where a vector begins; row r has the vectors r * heads .. (r + 1) * heads. */
+/* The offset of a vector; row r has the vectors r * heads .. (r + 1) * heads. */
 static INLINE int64_t vector_at(int64_t heads, int64_t dim, int64_t ld, int64_t vector)
 {
     return vector / heads * ld + vector % heads * dim;
 }
 
-/* Whether each vector of y begins where it can be written past the caches. */
+/* Whether all vectors of y are aligned for writing past the caches. */
 static bool norm_past_fits(const op_norm *o)
 {
     return past_fits((uintptr_t)o->y | (uintptr_t)((o->dim | o->ldy) * (int64_t)dtype_bytes(o->type)));
 }
 
-/* The vectors from `first` to `end`. */
+/* Computes vectors [first, end). */
 static INLINE void norm_vectors_of(pt_dtype type, norm_kind kind, const op_norm *o, int64_t first, int64_t end, bool past, float *scratch)
 {
     norm_group g = {.weight = scratch, .bias = scratch + o->dim, .wide = scratch + 2 * o->dim, .past = past};
@@ -319,21 +319,21 @@ void KERNEL(norm_rows)(const op_norm *o, int64_t row0, int64_t row1, bool past, 
  *     rmsnorm     dx = rstd (d - u mean(d u))
  *     dweight = sum of dy u, dbias = sum of dy
  *
- * Rows side by side as in the forward pass, in one pass for each of the sums and one for dx. What is shared by the rows is brought
- * into load_pair()'s order once for all of them, and dweight and dbias back.
+ * Several rows together as in the forward pass, with one pass for each of the sums and one for dx. Parameters shared by the rows are put
+ * into the order of load_pair() once; dweight and dbias are put back.
  */
 typedef struct backward_group {
     pt_dtype type;
     norm_kind kind;
     const void *x[NORM_ROWS], *dy[NORM_ROWS], *dx_add[NORM_ROWS];
-    const void *next_x[NORM_ROWS], *next_dy[NORM_ROWS]; /* of the group after it, asked for early */
+    const void *next_x[NORM_ROWS], *next_dy[NORM_ROWS]; /* the next group's, to prefetch */
     const float *stream_add[NORM_ROWS], *weight, *bias;
     void *dx[NORM_ROWS], *y[NORM_ROWS]; /* y[0] NULL: not wanted */
     float *stream[NORM_ROWS], *dweight, *dbias;
     float mean[NORM_ROWS], rstd[NORM_ROWS], mean_d[NORM_ROWS], mean_du[NORM_ROWS]; /* mean and mean_d: 0 for rmsnorm */
 } backward_group;
 
-/* x - mean, not 0 beyond `lanes`. */
+/* x - mean; not 0 past `lanes`. */
 static INLINE void deviation(const backward_group *g, int row, span s, vf out[2])
 {
     span_load(g->type, g->x[row], s, out);
@@ -348,7 +348,7 @@ static INLINE void gradient(const backward_group *g, int row, span s, const vf w
         d[v] = dy[v] * weight[v];
 }
 
-/* What is added up. */
+/* A term of a sum. */
 typedef void (*span_term)(const backward_group *g, int row, span s, vf out[2]);
 
 static INLINE void term_value(const backward_group *g, int row, span s, vf out[2]) { span_load(g->type, g->x[row], s, out); }
@@ -376,7 +376,7 @@ static INLINE void term_product(const backward_group *g, int row, span s, vf out
         out[v] = out[v] * (u[v] * g->rstd[row]);
 }
 
-/* s and a row's terms from i on. */
+/* s + a row's terms from i on. */
 ONE_COPY sums means_rest(span_term term, backward_group g, int row, int64_t dim, int64_t i, sums s)
 {
     vf x[2];
@@ -388,7 +388,7 @@ ONE_COPY sums means_rest(span_term term, backward_group g, int row, int64_t dim,
     return s;
 }
 
-/* Means of a term over `rows` rows side by side, in the order of row_sum(). */
+/* Means of a term, for `rows` rows together, in the order of row_sum(). */
 static INLINE void group_means(span_term term, const backward_group *g, int rows, int64_t dim, float *out)
 {
     sums s[NORM_ROWS] = {0};
@@ -412,7 +412,7 @@ static INLINE void group_means(span_term term, const backward_group *g, int rows
     }
 }
 
-/* As the forward pass computes it from u, once dy, which may lie there, was read. */
+/* Recomputes y from u like the forward pass, after dy, which it may replace, was read. */
 static INLINE void span_y(const backward_group *g, int row, span s, const vf u[2], const vf weight[2])
 {
     vf y[2], bias[2] = {0};
@@ -423,7 +423,7 @@ static INLINE void span_y(const backward_group *g, int row, span s, const vf u[2
     span_store(g->type, g->y[row], s, y);
 }
 
-/* dx of one row; its parts of dweight and dbias are added. */
+/* dx of one row; adds to dweight and dbias. */
 static INLINE void span_dx(const backward_group *g, int row, span s, const vf weight[2], vf dweight[2], vf dbias[2])
 {
     vf dy[2], d[2], u[2], add[2] = {0}, stream_add[2] = {0};

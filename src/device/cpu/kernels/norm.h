@@ -5,10 +5,10 @@
 #include "device/cpu/isa.h"
 #include "device/device.h"
 
-/* scratch: 6 * dim floats, aligned to 64 bytes; past: y is written past the caches (not beside a residual or a stream). */
+/* scratch: 6 * dim floats, aligned to 64 bytes. past: writes y past the caches (not with a residual or a stream). */
 KERNELS(void, norm_rows, (const op_norm *o, int64_t row0, int64_t row1, bool past, float *scratch))
 
-/* dx of the rows; dweight and dbias (dim) are overwritten with these rows' sums, each may be NULL. */
+/* Computes dx of the rows; sets dweight and dbias (dim, may be NULL) to these rows' sums. */
 KERNELS(void, norm_backward_rows,
         (const op_norm_backward *o, int64_t row0, int64_t row1, float *dweight, float *dbias))
 

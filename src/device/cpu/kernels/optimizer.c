@@ -18,9 +18,9 @@ static INLINE void finish_step(pt_dtype type, const op_gradient_finish *o, int64
     squares_add(sum, g);
 }
 
-enum { FINISH_AHEAD = 512 }; /* elements; what the processor asks for by itself comes late */
+enum { FINISH_AHEAD = 512 }; /* elements; the hardware prefetcher is too late */
 
-/* Two vectors at a time, rounded once. */
+/* Two vectors at a time, rounded once for both the store and the squares. */
 static INLINE void finish_two(pt_dtype type, const op_gradient_finish *o, int64_t i, vd first_sum[2], vd second_sum[2])
 {
     _mm_prefetch((const char *)(o->acc + i + FINISH_AHEAD), _MM_HINT_T0);

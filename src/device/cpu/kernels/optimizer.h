@@ -1,4 +1,4 @@
-/* optimizer.h - what happens to a gradient and a weight once a step. */
+/* optimizer.h - rounding gradients and updating weights, once per step. */
 #ifndef PT_KERNEL_OPTIMIZER_H
 #define PT_KERNEL_OPTIMIZER_H
 
@@ -13,7 +13,7 @@ KERNELS(void, adamw_part, (const op_adamw *o, int64_t i, int64_t n))
 /* i is a multiple of ADAMW8BIT_BLOCK; first and second: the maps of the moments. */
 KERNELS(void, adamw8bit_part, (const op_adamw8bit *o, const moment_map *first, const moment_map *second, int64_t i, int64_t n))
 
-/* Muon's: values i .. i + n; of momentum they are those of one sum, which is returned. */
+/* Muon, values i .. i + n. muon_momentum_part returns the sum of their squares, one of the partial sums of the norm. */
 KERNELS(double, muon_momentum_part, (const op_muon_momentum *o, int64_t i, int64_t n))
 KERNELS(void, muon_scale_part, (const op_muon_scale *o, float norm, int64_t i, int64_t n))
 KERNELS(void, muon_combine_row, (const op_muon_combine *o, int64_t row))

@@ -1,6 +1,6 @@
-/* optimizer_8bit.c - AdamW with moments in 8 bits, a block at a time: decoded, updated, and encoded by the block's new largest magnitude.
+/* optimizer_8bit.c - AdamW with 8-bit moments. Each block is decoded, updated, and encoded with its new largest magnitude.
  *
- * The code of a number is looked up by the upper half of its fp32 (its bucket), within which the code changes once at most.
+ * The code of a number is looked up by the upper half of its fp32 bits, its bucket. Within a bucket the code changes at most once.
  */
 #include "device/cpu/kernels/optimizer.h"
 #include "device/cpu/kernels/adamw.h"
@@ -68,9 +68,9 @@ static INLINE vu encode(const moment_map *m, vf x)
 {
     const vu u = (vu)x;
     const vi bucket = (vi)((u & 0x7fffffffu) >> 16) - MOMENT_BUCKET_LEAST, least = bucket & (bucket > 0);
-    const vi most = (least & (least < MOMENT_BUCKETS)) | (~(least < MOMENT_BUCKETS) & (MOMENT_BUCKETS - 1)); /* NaN is above */
+    const vi most = (least & (least < MOMENT_BUCKETS)) | (~(least < MOMENT_BUCKETS) & (MOMENT_BUCKETS - 1)); /* NaN: the last bucket */
     const vu start = look_up_byte(m->start[0], (vu)most + (u >> 31) * (uint32_t)sizeof m->start[0]);
-    vu code = start - (vu)(x > look_up(m->middle, start)); /* true: -1 */
+    vu code = start - (vu)(x > look_up(m->middle, start)); /* true is -1 */
     code += (vu)((x < 0) & (vi)(code == m->zero));
     return code & (vu)(x == x);
 }
@@ -82,7 +82,7 @@ typedef struct moments { vf x[VECS]; vf most; } moments;
 static INLINE void moments_add(moments *m, int k, vf x, int64_t lanes)
 {
     m->x[k] = x;
-    m->most = vec_max(vec_keep(first_lanes(lanes), vec_abs(x)), m->most); /* not NaN */
+    m->most = vec_max(vec_keep(first_lanes(lanes), vec_abs(x)), m->most); /* ignores NaN */
 }
 
 static INLINE void moments_encode(const moments *m, const moment_map *map, int64_t n, uint8_t *codes, float *scale)

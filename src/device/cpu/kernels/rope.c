@@ -2,7 +2,7 @@
 #include "device/cpu/kernels/isa.h"
 #include "device/cpu/kernels/vec.h"
 
-/* One row's angles: cosines and sines, half of each, in load_pair()'s order as far as the elements are taken in pairs. */
+/* Cosines and sines of a row, dim / 2 of each, in the order of load_pair() where elements are processed in pairs. */
 typedef struct rope_angles { float *cosine, *sine; } rope_angles;
 
 static INLINE int64_t rope_paired(int64_t half) { return half / (2 * VEC_LANES) * (2 * VEC_LANES); }
@@ -38,7 +38,7 @@ static INLINE void rope_angles_of(pt_dtype type, const rope_angles *r, const flo
     }
 }
 
-/* next: where the row after it has these elements, asked for early. */
+/* next: the same elements of the next row, to prefetch. */
 static INLINE void rope_pair(pt_dtype type, void *x, const void *next, int64_t half, const rope_angles *r, int64_t i)
 {
     vf a[2], b[2], c[2], s[2], turned[2];

@@ -1,4 +1,4 @@
-/* turn.h - 16 x 16 elements of 32 bits, rows to columns, in registers; for AVX-512. */
+/* turn.h - transposes 16 x 16 32-bit elements in registers, with AVX-512. */
 #ifndef PT_TURN_H
 #define PT_TURN_H
 

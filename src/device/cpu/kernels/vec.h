@@ -1,19 +1,21 @@
-/* vec.h - vectors of floats, as wide as the instruction set that a kernel is compiled for.
+/* vec.h - vectors of floats of the width of the instruction set that a kernel is compiled for.
  *
- * VEC_LANES is 4 (v2), 8 (v3) or 16 (v4). Arithmetic is written with the operators of GCC's vector
- * types; every function here rounds as IEEE 754 asks, v2's fma included, so a kernel gives the same
- * bits at every width as long as no sum depends on the width. Sums over a row therefore always have
- * SUM_LANES partial sums, held in as many vectors as that takes, and the same tree at the end:
+ * VEC_LANES is 4 (v2), 8 (v3) or 16 (v4). Arithmetic uses the operators of GCC's vector types. Every function here rounds as IEEE 754
+ * requires, v2's fma included, so a kernel has the same bits at every width if no sum depends on the width. Sums over a row therefore
+ * always have SUM_LANES partial sums, in as many vectors as that takes, and the same tree at the end:
  *
  *     element   0 ........ 31 | 32 ....... 63 | ...      lane = index mod 32
  *               + + + + + + +
  *     tree      lane l += lane l + 16, then + 8, + 4, + 2, + 1
  *
- * A row's last elements, fewer than a vector, go through `lanes`: load() fills the missing lanes
- * with zero, store() leaves them alone, and first_lanes() masks what is not to be counted.
+ * The last elements of a row, fewer than a vector, use `lanes`: load() sets the missing lanes to zero, store() does not write them, and
+ * first_lanes() masks them.
  *
- * Element types: load() and store() take the type as their first argument. Kernels are written
- * once as an INLINE function of the type and called with a constant one, so no test is left.
+ * load() and store() have the element type as first argument. A kernel is an INLINE function of the type, called with a constant type, so
+ * that no test remains at run time.
+ *
+ * Large outputs that are not read soon are written past the caches, with streaming (non-temporal) stores: functions and parameters named
+ * `past`.
  */
 #ifndef PT_VEC_H
 #define PT_VEC_H
@@ -42,7 +44,7 @@ typedef uint32_t vu __attribute__((vector_size(VEC_LANES * 4)));
 typedef double vd __attribute__((vector_size(VEC_LANES * 4))); /* half as many lanes */
 typedef float vf_at __attribute__((vector_size(VEC_LANES * 4), aligned(4), may_alias));
 typedef uint32_t vu_at __attribute__((vector_size(VEC_LANES * 4), aligned(2), may_alias)); /* of pairs of bf16 */
-/* Results may be written over inputs of another type, so elements are reached by these. */
+/* Results may replace inputs of another type, so elements are accessed through types that may alias. */
 typedef float f32_at __attribute__((may_alias));
 typedef uint16_t u16_at __attribute__((may_alias));
 
@@ -96,7 +98,7 @@ static INLINE void u16_store(uint16_t *p, vu x)
 {
     _mm256_storeu_si256((__m256i *)p, _mm512_cvtepi32_epi16((__m512i)x));
 }
-/* x * x + sum for an x that was a float: its square is exact, so fma rounds as often as mul and add. */
+/* x * x + sum for an x that was a float: its square is exact, so fma has the same rounding as mul and add. */
 static INLINE vd vec_add_square(vd x, vd sum) { return (vd)_mm512_fmadd_pd((__m512d)x, (__m512d)x, (__m512d)sum); }
 static INLINE vd vec_low_double(vf x) { return (vd)_mm512_cvtps_pd(_mm512_castps512_ps256((__m512)x)); }
 static INLINE vd vec_high_double(vf x)
@@ -141,14 +143,14 @@ static INLINE vd vec_add_square(vd x, vd sum) { return x * x + sum; }
 static INLINE vd vec_low_double(vf x) { return (vd)_mm_cvtps_pd((__m128)x); }
 static INLINE vd vec_high_double(vf x) { return (vd)_mm_cvtps_pd(_mm_movehl_ps((__m128)x, (__m128)x)); }
 
-/* a * b is exact in fp64. Their sum with c is rounded to odd there (where something was lost, the
- * last bit is made 1), so that the second rounding, to fp32, is the only one that counts. */
+/* a * b is exact in fp64. The sum with c is rounded to odd in fp64 (if it is inexact, the last bit becomes 1), so that rounding it again,
+ * to fp32, gives the correctly rounded result. */
 static INLINE vd fma_double(vd a, vd b, vd c)
 {
     typedef int64_t vl __attribute__((vector_size(16)));
     vd product = a * b, sum = product + c, part = sum - product;
     vd lost = (product - (sum - part)) + (c - part);
-    vl inexact = (lost < 0) | (lost > 0); /* neither where the sum is not finite */
+    vl inexact = (lost < 0) | (lost > 0); /* false if the sum is not finite */
     vl even = ((vl)sum & 1) - 1;
     vl towards = (((vl)sum ^ (vl)lost) >> 63) | 1; /* the magnitude is too large: -1 */
     return (vd)((vl)sum + (towards & inexact & even));
@@ -165,8 +167,8 @@ static INLINE vf vec_fms(vf a, vf b, vf c) { return vec_fma(a, b, -c); } /* a * 
 
 /* ---- loads and stores ---- */
 
-/* Nearest bf16, ties to even, in the upper half of each lane, whose lower half is anything. For numbers, and for quiet NaN whose
- * lower half is 0, which keep their upper half: no other come out of arithmetic on bf16. */
+/* The nearest bf16, ties to even, in the upper half of each lane; the lower half is undefined. For numbers and for quiet NaN with a lower
+ * half of 0: arithmetic on bf16 gives no other NaN. */
 static INLINE vu bf16_upper_tame(vf x)
 {
     vu u = (vu)x, rounded = u + 0x7fffu;
@@ -178,7 +180,7 @@ static INLINE vu bf16_upper_tame(vf x)
 #endif
 }
 
-/* The same for every x; NaN stays a quiet NaN. */
+/* The same for any x; NaN becomes a quiet NaN. */
 static INLINE vu bf16_upper(vf x)
 {
     vu rounded = bf16_upper_tame(x);
@@ -190,16 +192,16 @@ static INLINE vu bf16_upper(vf x)
 #endif
 }
 
-/* x, but NaN quiet and with a lower half of 0, as bf16_upper_tame() wants them: rounded to bf16, what comes out of it is the same. */
+/* x with every NaN as bf16_upper_tame() needs it. Rounded to bf16, results from it are the same. */
 static INLINE vf vec_tame(vf x)
 {
     return vec_select(x != x, (vf)(((vu)x | 0x400000u) & 0xffff0000u), x);
 }
 
-/* The same in the lower half, the upper one is 0. */
+/* The same in the lower half; the upper half is 0. */
 static INLINE vu bf16_round(vf x) { return bf16_upper(x) >> 16; }
 
-/* x as an element of this type holds it. */
+/* x rounded to this type. */
 static INLINE vf vec_round(pt_dtype type, vf x)
 {
     return type == PT_BF16 ? (vf)(bf16_upper(x) & 0xffff0000u) : x;
@@ -247,7 +249,7 @@ static INLINE void f32_store(float *p, vf x, int64_t lanes)
         ((f32_at *)p)[i] = x[i];
 }
 
-/* Elements i .. i + lanes of an array of this type; lanes <= VEC_LANES, the others are zero. */
+/* Loads elements i .. i + lanes of an array of this type; lanes <= VEC_LANES, the others are zero. */
 static INLINE vf load(pt_dtype type, const void *base, int64_t i, int64_t lanes)
 {
     if (type == PT_BF16)
@@ -263,8 +265,7 @@ static INLINE void store(pt_dtype type, void *base, int64_t i, vf x, int64_t lan
         f32_store((float *)base + i, x, lanes);
 }
 
-/* 2 * VEC_LANES elements from i on for what is done element by element, in an order that costs the least: of bf16 the even ones, then
- * the odd ones. */
+/* Loads 2 * VEC_LANES elements from i on for elementwise work, in the cheapest order: for bf16 the even ones, then the odd ones. */
 static INLINE void load_pair(pt_dtype type, const void *base, int64_t i, vf out[2])
 {
     if (type == PT_BF16) {
@@ -276,8 +277,8 @@ static INLINE void load_pair(pt_dtype type, const void *base, int64_t i, vf out[
     out[1] = f32_load((const float *)base + i + VEC_LANES, VEC_LANES);
 }
 
-/* Past the caches: written without being read into them first. p is aligned to a vector, as it is where past_fits() is true of
- * addresses and of strides in bytes, taken together by |. Who has written so ends with past_end(), before anybody is told. */
+/* A streaming store. p must be aligned to a vector: check with past_fits(), on addresses and strides in bytes combined by |. Call
+ * past_end() before other threads may read. */
 static INLINE void vec_store_past(void *p, vu x)
 {
 #if VEC_LANES == 16
@@ -300,13 +301,13 @@ static INLINE void vec_put(void *p, vu x, bool past)
         *(vu_at *)p = x;
 }
 
-/* Two vectors of upper halves in that order. */
+/* Stores two vectors of upper halves that are in the order of load_pair(). */
 static INLINE void upper_put_pair(uint16_t *p, vu even, vu odd, bool past)
 {
     vec_put(p, (even >> 16) | (odd & 0xffff0000u), past);
 }
 
-/* In that order, past the caches or not. */
+/* Stores in the order of load_pair(). */
 static INLINE void put_pair(pt_dtype type, void *base, int64_t i, const vf x[2], bool past)
 {
     if (type == PT_BF16) {
@@ -317,7 +318,7 @@ static INLINE void put_pair(pt_dtype type, void *base, int64_t i, const vf x[2],
     vec_put((float *)base + i + VEC_LANES, (vu)x[1], past);
 }
 
-/* The same; x as bf16_upper_tame() wants it. */
+/* The same for an x that bf16_upper_tame() accepts. */
 static INLINE void put_pair_tame(pt_dtype type, void *base, int64_t i, const vf x[2], bool past)
 {
     if (type == PT_BF16)
@@ -329,7 +330,7 @@ static INLINE void put_pair_tame(pt_dtype type, void *base, int64_t i, const vf 
 static INLINE void store_pair(pt_dtype type, void *base, int64_t i, const vf x[2]) { put_pair(type, base, i, x, false); }
 static INLINE void store_pair_tame(pt_dtype type, void *base, int64_t i, const vf x[2]) { put_pair_tame(type, base, i, x, false); }
 
-/* Two vectors of floats into load_pair()'s order of bf16, and back. */
+/* Two vectors of floats to the order of load_pair() for bf16, and back. */
 static INLINE void order_split(vf x[2])
 {
     const vi even = 2 * (vi)VEC_INDEX;
@@ -346,7 +347,7 @@ static INLINE void order_join(vf x[2])
     x[1] = __builtin_shuffle(even, x[1], low + VEC_LANES / 2);
 }
 
-/* ---- two vectors of upper halves, in their elements' own order ---- */
+/* ---- two vectors of upper halves, in natural order ---- */
 
 static INLINE void upper_store_two(uint16_t *p, vu first, vu second)
 {
@@ -375,7 +376,7 @@ static INLINE void *at_mutable(pt_dtype type, void *base, int64_t i)
 
 typedef struct sums { vf part[SUM_VECS]; } sums;
 
-/* Folds lanes l and l + width together, for width = VEC_LANES / 2 down to 1. */
+/* Combines lanes l and l + width, for width = VEC_LANES / 2 down to 1. */
 #define FOLD_LANES(x, combine)                                     \
     do {                                                           \
         vi index_ = VEC_INDEX;                                     \
@@ -397,7 +398,7 @@ static INLINE float sums_total(sums s)
     return x[0];
 }
 
-/* Sums whose vectors were added two and two in load_pair()'s order of bf16 into their own order. */
+/* Reorders sums that were added in the order of load_pair() for bf16 to natural order. */
 static INLINE void sums_join(sums *s)
 {
 #pragma GCC unroll 8
@@ -411,7 +412,7 @@ static INLINE float vec_largest(vf x)
     return x[0];
 }
 
-/* Sum of term(ctx, i, lanes) over i = 0 .. n; a term's lanes beyond `lanes` must be zero. */
+/* The sum of term(ctx, i, lanes) over i = 0 .. n; lanes of a term past `lanes` must be zero. */
 typedef vf (*sum_term)(const void *ctx, int64_t i, int64_t lanes);
 
 static INLINE float row_sum(sum_term term, const void *ctx, int64_t n)

@@ -27,7 +27,7 @@ static INLINE vf vec_exp_rest(vf r)
 static const float exp_shift = 0x1.8p23f + 127, exp_steps = 0x1.715476p+0f;
 static const float exp_step = 0x1.62e400p-1f, exp_step_rest = 0x1.7f7d1cp-20f; /* ln2 */
 
-/* e^x for -87 <= x <= 89, as 2^k e^r; e^89 and a k of 128 are infinite. Arguments outside of the interval give nonsense, but for NaN. */
+/* e^x for -87 <= x <= 89, as 2^k e^r; e^89 and k = 128 give infinity. Undefined outside of the interval, except for NaN. */
 static INLINE vf vec_exp_inside(vf x)
 {
     vf shifted = vec_fma(x, vec_set(exp_steps), vec_set(exp_shift)), k = shifted - exp_shift;
@@ -36,17 +36,17 @@ static INLINE vf vec_exp_inside(vf x)
     return vec_exp_rest(r) * vec_exp_power(shifted);
 }
 
-/* e^x for x <= 0, -infinity included; 0 where it would be below the normal numbers (x < -87). */
+/* e^x for x <= 0, including -infinity; 0 if it would not be a normal number (x < -87). */
 static INLINE vf vec_exp_negative(vf x)
 {
     return vec_keep(~(x < -87.0f), vec_exp_inside(x));
 }
 
-/* s = 1 / (1 + e^-x), the logistic function, and slope = s (1 - s). e^-x is not rounded before 1 is added, and need not be: scaling by 2^k
- * changes no bit, where it would, 1 + e^-x is 1. */
+/* s = 1 / (1 + e^-x), the logistic function, and slope = s (1 - s). e^-x = 2^k e^r is not computed before 1 is added: scaling by 2^k is
+ * exact, or 1 + e^-x is 1. */
 static INLINE vf vec_logistic(vf x, vf *slope)
 {
-    x = vec_max(vec_set(-89.0f), x); /* a NaN stays: min and max return x then */
+    x = vec_max(vec_set(-89.0f), x); /* NaN stays: min and max return x if it is NaN */
     x = vec_min(vec_set(87.0f), x);
     vf shifted = vec_fma(x, vec_set(-exp_steps), vec_set(exp_shift)), k = shifted - exp_shift;
     vf r = vec_fms(k, vec_set(-exp_step), x);
@@ -56,7 +56,7 @@ static INLINE vf vec_logistic(vf x, vf *slope)
     return s;
 }
 
-/* scale 2^-r, |r| <= 1/2, within 4e-6 of its value. */
+/* scale * 2^-r, |r| <= 1/2, with a relative error below 4e-6. */
 static INLINE vf vec_exp2_rest_of(float scale, vf r)
 {
     vf y = vec_fma(vec_set(scale * 0.0096718783f), r, vec_set(scale * -0.0559220395f));
@@ -67,8 +67,8 @@ static INLINE vf vec_exp2_rest_of(float scale, vf r)
 
 static INLINE vf vec_exp2_rest(vf r) { return vec_exp2_rest_of(1.0f, r); }
 
-/* 1 + 2^-t within 3.9e-6 of its value, for what is rounded to bf16: the logistic function of t ln2 is 1 over it. Exactly 1 from t = 127 on,
- * infinite below -127.5. NaN stays. */
+/* 1 + 2^-t with a relative error below 3.9e-6, for results rounded to bf16: the logistic function of t ln2 is its reciprocal. Exactly 1
+ * from t = 127 on, infinite below -127.5. NaN stays. */
 static INLINE vf vec_logistic_divisor(vf t)
 {
     t = vec_max(vec_set(-128.0f), t);
@@ -88,11 +88,11 @@ static INLINE vf vec_tanh(vf x)
 }
 
 /* P(X <= x) of the standard normal distribution, and its density at x. With a = |x|, the tail is
- * e^(-a^2/2) t p(t), t = 1 / (1 + a/4). What is lost in rounding a^2 is put back: it would be
- * multiplied by a^2. */
+ * e^(-a^2/2) t p(t), t = 1 / (1 + a/4). The rounding error of a^2 is compensated, because it
+ * would be amplified by a^2. */
 static INLINE vf vec_normal_cdf(vf x, vf *density)
 {
-    vf a = vec_min(vec_set(15.0f), vec_abs(x)); /* the tail from 15 is 0 */
+    vf a = vec_min(vec_set(15.0f), vec_abs(x)); /* the tail is 0 from 15 on */
     vf square = a * a, lost = vec_fma(a, a, -square);
     vf e = vec_exp_negative(-0.5f * square);
     e = vec_fma(e, -0.5f * lost, e);
@@ -111,11 +111,11 @@ static INLINE vf vec_normal_cdf(vf x, vf *density)
     return vec_select(x < 0.0f, tail, 1.0f - tail);
 }
 
-/* The tail alone, P(X > |x|), for an x that is a bf16, to be rounded to bf16: within 5e-6 of it. Of such an x the square is exact. With
- * a = |x| it is the density at a times p(a) / q(a), both of which begin with a power of a by itself. */
+/* Only the tail, P(X > |x|), for a bf16 x and a result rounded to bf16; the relative error is below 5e-6. The square of such an x is exact.
+ * With a = |x| the tail is the density at a times p(a) / q(a), two polynomials with a leading coefficient of 1. */
 static INLINE vf vec_normal_tail_short(vf x, vf *density)
 {
-    const float last = 13.25f; /* there e^(-a^2/2) is below the normal numbers: 2^k is 0 */
+    const float last = 13.25f; /* e^(-a^2/2) is below the normal numbers: 2^k is 0 */
     vf a = vec_min(vec_set(last), vec_abs(x)), steps = a * a * (0.5f * exp_steps);
     vf shifted = exp_shift - steps, k = shifted - exp_shift;
     vf p = vec_fma(a + 6.596153532538115f, a, vec_set(19.189132127087166f));
@@ -125,7 +125,7 @@ static INLINE vf vec_normal_tail_short(vf x, vf *density)
     q = vec_fma(q, a, vec_set(20.027004109628155f));
     vf rest = vec_exp2_rest_of(0x1.988454p-2f, steps + k), power = vec_exp_power(shifted); /* 1 / sqrt(2 pi) */
     *density = rest * power;
-    return rest * (power * (p * (1.0f / q))); /* the division is done while `rest` is computed */
+    return rest * (power * (p * (1.0f / q))); /* the division overlaps with computing `rest` */
 }
 
 #endif
