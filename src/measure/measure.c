@@ -36,6 +36,7 @@ static double quantile(const samples *s, double at)
 }
 
 double samples_median(const samples *s) { return quantile(s, 0.5); }
+double samples_least(const samples *s) { return quantile(s, 0); }
 
 double samples_mean(const samples *s)
 {
@@ -232,7 +233,7 @@ int measure_least(queue *q, submit_fn submit, void *arg, int index, double *ns, 
     samples s = {0};
     stage one = {submit, index, &s};
     int failed = measure_rounds(q, &one, 1, arg, 0, 4, 2e-3, e);
-    *ns = quantile(&s, 0);
+    *ns = samples_least(&s);
     return failed;
 }
 

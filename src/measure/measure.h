@@ -34,6 +34,7 @@ enum { SAMPLES = 48, TAPE = 64, TELLING = 3 };
 typedef struct samples { int n; double ns[SAMPLES]; bool by_work; } samples;
 double samples_median(const samples *s);
 double samples_mean(const samples *s);
+double samples_least(const samples *s);
 double samples_spread(const samples *s); /* half the quartile distance, relative to the median */
 /* Sets *spread if there are enough samples; else it is unchanged. */
 void samples_tell(const samples *s, double *spread);
