@@ -381,7 +381,9 @@ static inline bool device_is_gpu(const device *d) { return !d->info.host_address
 struct queue {
     struct device *device; /* named so that C++ can read it, too */
     int threads;           /* that run one op together; 0: no processor computes */
-    bool crowded;          /* they are more than the processors, so that they wait for each other; measuring sets it (measure/measure.h) */
+    /* Set where it is measured (measure/measure.h): its threads are more than the processors, so that they wait for each other; other
+     * programs had the processors when it was measured last. */
+    bool crowded, disturbed;
 };
 
 typedef struct device_table {

@@ -36,6 +36,7 @@ static double quantile(const samples *s, double at)
 }
 
 double samples_median(const samples *s) { return quantile(s, 0.5); }
+double samples_least(const samples *s) { return quantile(s, 0); }
 
 double samples_mean(const samples *s)
 {
@@ -93,9 +94,9 @@ static bool is_disturbed(const queue *q, double ns, const processor_time *from, 
 
 /* ---- runs ---- */
 
-/* How runs are timed; by work, `least` is how many times longer than its processor time one took at least. */
-typedef struct timing { bool by_work; double least; } timing;
-typedef struct tape { timing *timing; int64_t at[TAPE][2], work[TAPE][2]; samples *to[TAPE]; int n; } tape;
+/* How runs are timed; by work, with the least idleness of any. */
+typedef struct timing { bool by_work; double idleness; } timing;
+typedef struct tape { timing *timing; int64_t at[TAPE][2], work[TAPE][2], waited[TAPE][2]; samples *to[TAPE]; int n; } tape;
 
 /* Threads that are more than their quota of processors stand still for the end of each period: a short run seldom meets that, a longer one
  * too often, of a step all do together. In the long run it takes what its threads work, if that is what it does, and as much longer as
@@ -108,18 +109,23 @@ static double long_run_ns(const queue *q, double ns, double work_ns)
 
 static void tape_stage(tape *t, queue *q, const stage *s, void *arg, int turn)
 {
-    const bool work = t->timing->by_work || q->device->info.quota > 0;
+    const bool by_work = t->timing->by_work, work = by_work || q->device->info.quota > 0;
     if (!s->times) {
         s->submit(q, arg, s->index, turn);
         return;
     }
-    if (work)
-        queue_mark_work(q, &t->work[t->n][0]);
-    queue_mark(q, &t->at[t->n][0]);
-    s->submit(q, arg, s->index, turn);
-    queue_mark(q, &t->at[t->n][1]);
-    if (work)
-        queue_mark_work(q, &t->work[t->n][1]);
+    for (int end = 0; end < 2; end++) {
+        if (end)
+            queue_mark(q, &t->at[t->n][1]);
+        if (work)
+            queue_mark_work(q, &t->work[t->n][end]);
+        if (by_work)
+            queue_mark_waited(q, &t->waited[t->n][end]);
+        if (!end) {
+            queue_mark(q, &t->at[t->n][0]);
+            s->submit(q, arg, s->index, turn);
+        }
+    }
     t->to[t->n++] = s->times;
 }
 
@@ -128,9 +134,10 @@ static int tape_sync(tape *t, queue *q, pt_error *e)
     int failed = queue_sync(q, queue_signal(q), e);
     for (int i = 0; i < t->n && !failed; i++) {
         const double ns = (double)(t->at[i][1] - t->at[i][0]), work_ns = (double)(t->work[i][1] - t->work[i][0]) / fmax(q->threads, 1);
+        const double waited_ns = (double)(t->waited[i][1] - t->waited[i][0]) / fmax(q->threads, 1);
         samples_add(t->to[i], t->timing->by_work ? work_ns : long_run_ns(q, ns, work_ns));
         if (t->timing->by_work && work_ns > 0)
-            t->timing->least = fmin(t->timing->least, ns / work_ns);
+            t->timing->idleness = fmin(t->timing->idleness, ns / (work_ns + waited_ns));
     }
     return failed;
 }
@@ -171,36 +178,40 @@ static int run_rounds(queue *q, const stage *stages, int n, void *arg, int *turn
     }
 }
 
-/* Again, in as much time, by the work of the threads. */
-static int run_by_work(queue *q, const stage *stages, int n, void *arg, int *turn, int least, double seconds, pt_error *e)
+/* One way or the other; *disturbed: whether others had the processors. */
+static int run_timed(queue *q, const stage *stages, int n, void *arg, int *turn, int least, double seconds, bool by_work, bool *disturbed,
+                     pt_error *e)
 {
-    timing how = {true, INFINITY};
+    timing how = {by_work, INFINITY};
+    processor_time from, to;
     for (int i = 0; i < n; i++)
         if (stages[i].times)
-            *stages[i].times = (samples){.by_work = true};
-    const int failed = run_rounds(q, stages, n, arg, turn, least, seconds, &how, e);
-    const double longer = isfinite(how.least) ? fmax(how.least, 1) : 1;
-    for (int i = 0; i < n; i++)
-        for (int k = 0; stages[i].times && k < kept(stages[i].times); k++)
-            stages[i].times->ns[k] *= longer;
-    return failed;
-}
-
-int measure_rounds(queue *q, const stage *stages, int n, void *arg, int turn, int least, double seconds, pt_error *e)
-{
-    timing by_clock = {false, 0};
-    processor_time from, to;
+            *stages[i].times = (samples){.by_work = by_work};
     int failed = processor_time_of(q, &from, e);
     const int64_t start = clock_ns();
-    for (int i = 0; i < n; i++)
-        if (stages[i].times)
-            stages[i].times->by_work = false;
     if (!failed)
-        failed = run_rounds(q, stages, n, arg, &turn, least, seconds, &by_clock, e);
-    const double ns = (double)(clock_ns() - start);
+        failed = run_rounds(q, stages, n, arg, turn, least, seconds, &how, e);
+    const double ns = (double)(clock_ns() - start), idleness = isfinite(how.idleness) ? fmax(how.idleness, 1) : 1;
     if (!failed)
         failed = processor_time_of(q, &to, e);
-    return failed || !is_disturbed(q, ns, &from, &to) ? failed : run_by_work(q, stages, n, arg, &turn, least, seconds, e);
+    if (failed)
+        return failed;
+    *disturbed = is_disturbed(q, ns, &from, &to);
+    for (int i = 0; i < n && by_work; i++)
+        for (int k = 0; stages[i].times && k < kept(stages[i].times); k++)
+            stages[i].times->ns[k] *= idleness;
+    return 0;
+}
+
+/* What is disturbed runs again, and what comes next is measured so from the start, until the others are gone. */
+int measure_rounds(queue *q, const stage *stages, int n, void *arg, int turn, int least, double seconds, pt_error *e)
+{
+    int failed = 0;
+    if (!q->disturbed)
+        failed = run_timed(q, stages, n, arg, &turn, least, seconds, false, &q->disturbed, e);
+    if (failed || !q->disturbed)
+        return failed;
+    return run_timed(q, stages, n, arg, &turn, least, seconds, true, &q->disturbed, e);
 }
 
 int measure_stages(queue *q, const stage *stages, int n, void *arg, int least, double seconds, pt_error *e)
@@ -222,7 +233,7 @@ int measure_least(queue *q, submit_fn submit, void *arg, int index, double *ns, 
     samples s = {0};
     stage one = {submit, index, &s};
     int failed = measure_rounds(q, &one, 1, arg, 0, 4, 2e-3, e);
-    *ns = quantile(&s, 0);
+    *ns = samples_least(&s);
     return failed;
 }
 

@@ -16,9 +16,10 @@
  *
  * Where the threads had to wait for processors that other programs had, medians compare slices of time rather than work: a forward of 20 ms
  * took 38 or 55 ms, and what is a difference of such times, as the cost of recomputation is, was anything. Then everything runs again, and
- * processor time counts, which hardly depends on who else runs:
+ * processor time counts, which hardly depends on who else runs; threads that wait for each other, as one computes for all, do not use any:
  *
- *   time of a run = its processor time / threads * the least that any run of these stages took longer than that
+ *   time of a run = its processor time / threads * the least idleness of any run of these stages
+ *   idleness      = time of the clock * threads / (processor time + time of waiting for a processor), at least 1
  */
 #ifndef PT_MEASURE_H
 #define PT_MEASURE_H
@@ -33,6 +34,7 @@ enum { SAMPLES = 48, TAPE = 64, TELLING = 3 };
 typedef struct samples { int n; double ns[SAMPLES]; bool by_work; } samples;
 double samples_median(const samples *s);
 double samples_mean(const samples *s);
+double samples_least(const samples *s);
 double samples_spread(const samples *s); /* half the quartile distance, relative to the median */
 /* Sets *spread if there are enough samples; else it is unchanged. */
 void samples_tell(const samples *s, double *spread);

@@ -17,6 +17,8 @@
 #include <unistd.h>
 
 enum { ROUNDS = 2 };
+/* What other programs take is not told from what two take from each other, by which hardly any loses more than this. */
+static const double DISTURBED_SLOW_MOST = 2;
 
 typedef struct contention {
     links *of;
@@ -283,6 +285,7 @@ static int measure_meeting(contention *x, int a, int b, double ns, double beside
  * busy the thread that starts a GPU's copies waits for one now and then, for a millisecond or more, which is little of a long copy. */
 static void set_slow(const contention *x, costs *c, beside slow, beside other)
 {
+    const double most = x->of->b->compute->disturbed ? DISTURBED_SLOW_MOST : SLOW_MOST;
     for (int a = 0; a < COST_CLASSES; a++) {
         const load *l = &x->loads[a];
         const bool two = l->other_ns > 0 && fmax(l->other_ns, l->alone_ns) >= COST_LENGTHS_LEAST * fmin(l->other_ns, l->alone_ns);
@@ -290,9 +293,9 @@ static void set_slow(const contention *x, costs *c, beside slow, beside other)
         c->slow_ns[a][1] = two ? l->other_ns : 0;
         const double share = costs_length_most(c, (cost_class)a);
         for (int b = 0; b < COST_CLASSES; b++) {
-            c->slow[a][b] = slow[a][b].n ? fmax(samples_mean(&slow[a][b]), 1) : 1;
+            c->slow[a][b] = slow[a][b].n ? fmin(fmax(samples_mean(&slow[a][b]), 1), most) : 1;
             const double more = share > 0 && other[a][b].n ? share * (samples_mean(&other[a][b]) - c->slow[a][b]) : 0;
-            const double possible = fmin(fmax(more, 1 - c->slow[a][b]), SLOW_MOST - c->slow[a][b]); /* of any length */
+            const double possible = fmin(fmax(more, 1 - c->slow[a][b]), most - c->slow[a][b]); /* of any length */
             c->slow_more[a][b] = share > 0 ? possible / share : 0;
         }
     }

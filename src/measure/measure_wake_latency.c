@@ -92,6 +92,6 @@ int measure_wake_latency(bench *b, cost_curve *out, pt_error *e)
     area_close(&a);
     curve_add(out, 1, 0);
     for (int i = 0; i < PAUSES && !failed; i++)
-        curve_add(out, (double)pauses_ns[i], fmax(samples_median(&lost[i]), 0));
+        curve_add(out, (double)pauses_ns[i], fmax(b->compute->disturbed ? samples_least(&lost[i]) : samples_median(&lost[i]), 0));
     return failed;
 }

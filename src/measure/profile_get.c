@@ -237,7 +237,7 @@ static void tell_others(const profile_request *r, const profile_result *p)
     if (then > PROFILE_DISTURBED)
         snprintf(sentence, sizeof sentence,
                  "other programs kept the processors busy for %.0f%% of the time while step times were measured: predictions are rough, "
-                 "and a later run on an idle machine measures again", 100 * then);
+                 "and for this machine when it is idle; a later run measures again when it is", 100 * then);
     else
         snprintf(sentence, sizeof sentence, "other programs keep the processors busy for %.0f%% of the time: steps take longer than "
                  "predicted, which is for this machine when it is idle", 100 * p->others_now);

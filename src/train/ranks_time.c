@@ -1,6 +1,7 @@
 /* ranks_time.c - measures exchanges between ranks by size, and their contention with computation: all ranks do both at once, as in a
  * step. On GPUs the exchanges are of their memory, and the processors have nothing to compute. */
 #include "base/clock.h"
+#include "base/cores.h"
 #include "comm/shm.h"
 #include "train/ranks.h"
 
@@ -11,7 +12,10 @@
 
 static const size_t sizes[] = {64 << 10, 1 << 20, 8 << 20};
 enum { SIZES = sizeof sizes / sizeof *sizes };
-enum { TIMES = 5, BESIDE_TIMES = 3, BESIDE_EXCHANGES = 6, THREADS_MOST = 64 };
+enum { BESIDE_EXCHANGES = 6, THREADS_MOST = 64 };
+/* How often exchanges are timed, alone and beside computation: the same on all ranks, which meet in each. */
+typedef struct repeats { int alone, beside; } repeats;
+static const repeats usual = {5, 3}, few = {2, 1};
 
 /* Exchanges `bytes`, of which each rank sends its part to every other, so many times. */
 static int exchange(comm *c, bool on_gpu, char *memory, size_t bytes, int times, double *ns, pt_error *e)
@@ -31,11 +35,11 @@ static int exchange(comm *c, bool on_gpu, char *memory, size_t bytes, int times,
     return failed;
 }
 
-static int time_exchange(comm *c, bool on_gpu, char *memory, size_t bytes, double *ns, pt_error *e)
+static int time_exchange(comm *c, bool on_gpu, char *memory, size_t bytes, int times, double *ns, pt_error *e)
 {
     int failed = 0;
     *ns = INFINITY;
-    for (int i = 0; i < TIMES && !failed; i++) {
+    for (int i = 0; i < times && !failed; i++) {
         double one;
         failed = exchange(c, on_gpu, memory, bytes, 1, &one, e);
         *ns = fmin(*ns, one);
@@ -105,12 +109,12 @@ static int try_beside(comm *c, int threads, char *memory, size_t bytes, double a
     return failed;
 }
 
-static int time_beside(comm *c, int threads, char *memory, size_t bytes, exchange_cost *out, pt_error *e)
+static int time_beside(comm *c, int threads, char *memory, size_t bytes, int times, exchange_cost *out, pt_error *e)
 {
     const double alone_ns = out->curve.ns[out->curve.n - 1];
     int failed = 0;
     out->slowed = out->slows = INFINITY;
-    for (int i = 0; i < BESIDE_TIMES && !failed; i++) {
+    for (int i = 0; i < times && !failed; i++) {
         double rate[2], ns;
         failed = try_beside(c, threads, memory, bytes, alone_ns, rate, &ns, e);
         out->slowed = fmin(out->slowed, fmax(ns / alone_ns, 1));
@@ -120,24 +124,24 @@ static int time_beside(comm *c, int threads, char *memory, size_t bytes, exchang
 }
 
 /* `memory` holds twice the largest size; threads: with which this rank computes, 0: a GPU does, whose memory it is. */
-static int time_in(comm *of, int threads, char *memory, exchange_cost *out, pt_error *e)
+static int time_in(comm *of, int threads, char *memory, repeats r, exchange_cost *out, pt_error *e)
 {
     int failed = 0;
     for (int i = 0; i < SIZES && !failed; i++) {
         cost_curve *c = &out->curve;
         double ns;
-        failed = time_exchange(of, !threads, memory, sizes[i], &ns, e);
+        failed = time_exchange(of, !threads, memory, sizes[i], r.alone, &ns, e);
         c->amount[i] = (double)sizes[i];
         c->ns[i] = i && ns < c->ns[i - 1] ? c->ns[i - 1] : ns;
         c->n = i + 1;
     }
-    return failed || !threads ? failed : time_beside(of, threads, memory, sizes[SIZES - 1], out, e);
+    return failed || !threads ? failed : time_beside(of, threads, memory, sizes[SIZES - 1], r.beside, out, e);
 }
 
-static int time_all(comm *of, int threads, exchange_cost *out, pt_error *e)
+static int time_all(comm *of, int threads, repeats r, exchange_cost *out, pt_error *e)
 {
     char *memory = calloc(2, sizes[SIZES - 1]);
-    int failed = memory ? time_in(of, threads, memory, out, e) : pt_fail(e, PT_FAILED, "out of memory");
+    int failed = memory ? time_in(of, threads, memory, r, out, e) : pt_fail(e, PT_FAILED, "out of memory");
     free(memory);
     return failed;
 }
@@ -150,7 +154,7 @@ static int time_on_gpus(const trainer *t, exchange_cost *out, pt_error *e)
     int failed = d->table->memory_open(d, MEMORY_DEVICE, bytes, &memory, e);
     if (failed)
         return failed;
-    failed = time_in(t->device_comm, 0, memory, out, e);
+    failed = time_in(t->device_comm, 0, memory, usual, out, e);
     d->table->memory_close(d, MEMORY_DEVICE, memory, bytes);
     return failed;
 }
@@ -160,12 +164,12 @@ int ranks_time(const trainer *t, exchange_cost *out, pt_error *e)
     *out = (exchange_cost){.slowed = 1, .slows = 1};
     if (t->device_comm)
         return time_on_gpus(t, out, e);
-    return t->comm ? time_all(t->comm, t->planning.device->info.threads, out, e) : 0;
+    return t->comm ? time_all(t->comm, t->planning.device->info.threads, usual, out, e) : 0;
 }
 
 /* ---- of ranks that there are not yet: threads in their place ---- */
 
-typedef struct stand_in { shm_segment *segment; int rank, threads, failed; exchange_cost cost; pt_error e; } stand_in;
+typedef struct stand_in { shm_segment *segment; int rank, threads, failed; repeats r; exchange_cost cost; pt_error e; } stand_in;
 
 static void *stand_in_run(void *arg)
 {
@@ -174,7 +178,7 @@ static void *stand_in_run(void *arg)
     s->cost = (exchange_cost){.slowed = 1, .slows = 1};
     s->failed = comm_shm_open(s->segment, s->rank, &c, &s->e);
     if (!s->failed)
-        s->failed = time_all(c, s->threads, &s->cost, &s->e);
+        s->failed = time_all(c, s->threads, s->r, &s->cost, &s->e);
     if (s->failed) /* or the others would wait */
         shm_segment_abort(s->segment, s->rank, s->e.code, s->e.text);
     comm_close(c);
@@ -185,12 +189,13 @@ int ranks_time_here(int ranks, int threads, exchange_cost *out, pt_error *e)
 {
     shm_segment *segment;
     pthread_t thread[COMM_RANKS_MOST];
+    const bool crowded = ranks * threads > cores_allowed(); /* they take turns, and each exchange takes long */
     int failed = shm_segment_make(ranks, 0, &segment, NULL, e), n = 0;
     if (failed)
         return failed;
     stand_in *all = calloc((size_t)ranks, sizeof *all);
     for (; all && n < ranks; n++) {
-        all[n] = (stand_in){.segment = segment, .rank = n, .threads = threads};
+        all[n] = (stand_in){.segment = segment, .rank = n, .threads = threads, .r = crowded ? few : usual};
         if (pthread_create(&thread[n], NULL, stand_in_run, &all[n]))
             break;
     }

@@ -11,15 +11,15 @@
 #include "base/cores.h"
 #include "base/rng.h"
 #include "profile/lies.h"
+#include "seed.h"
 
 #include <math.h>
-
-static uint64_t seed;
 
 /* ---- a clock beside other programs ---- */
 
 /* An op works as long as clocked.h says, and its threads wait up to three times that, at random, where there are others. */
 static bool others;
+static uint64_t seed;
 static uint64_t drawn;
 static int64_t work_ns, waited_ns;
 
@@ -190,9 +190,7 @@ static void a_file_keeps_what_others_took(void **state)
 
 int main(void)
 {
-    const char *given = getenv("PT_TEST_SEED");
-    seed = given ? strtoull(given, NULL, 10) : (uint64_t)time(NULL);
-    print_message("seed %llu\n", (unsigned long long)seed);
+    seed = test_seed();
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(what_layers_cost_relative_to_each_other_holds),
         cmocka_unit_test(what_was_disturbed_is_uncertain_and_says_so),
