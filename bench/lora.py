@@ -9,7 +9,7 @@ FOLDER keeps a model with random weights (made once, of --shape), the chats that
 Face folder with a byte-level tokenizer.json that has <|im_start|> and <|im_end|>. Adapters of rank 16 on all linear layers, bf16, 4 x 512
 tokens, on the CPU. Rows:
 
-    lora         protrain, before and after the peers; PEFT in each of --modes
+    lora         protrain, before and after the peers; PEFT in each of --modes; then protrain in --part of the memory of PEFT's leanest mode
     nf4          protrain with --base nf4; bitsandbytes in each of --nf4-modes
     prediction   a run without adapters: predicted and measured steps and peaks of all of protrain's runs
     packing      short examples, packed and padded: tokens learned a second
@@ -144,6 +144,17 @@ def beside(args, what, ours_runs, peer_runs, speed, memory=None):
     say(args, row)
 
 
+def within(args, model, data, free, compared):
+    """Speed and memory together: a budget of RAM, with which the whole process stays below a part of what the leanest mode takes."""
+    if not compared:
+        return
+    least = min(r["peak_rss_bytes"] for r in compared)
+    beside_tier = free["peak_rss_bytes"] - free["device_peak_bytes"]
+    budget = int(args.part * least) - beside_tier
+    run = ours(args, model, data, "lora, limited", "--lora", "16", "--device-memory", str(budget), "--disk-memory", "0")
+    beside(args, "lora beside PEFT, limited", [run], compared, 1.5, 0.5)
+
+
 def few_bits(args, model, plain, nf4):
     saved = plain["device_peak_bytes"] - nf4["device_peak_bytes"]
     say(args, {"row": "nf4 beside plain", "part_of_speed": nf4["tokens_per_s"] / plain["tokens_per_s"], "wanted_part_of_speed": 0.8,
@@ -195,6 +206,7 @@ def main():
     parser.add_argument("--peer-steps", type=int, default=3)
     parser.add_argument("--modes", nargs="*", default=["compile-autocast", "eager-autocast"], help="of peer_peft.py")
     parser.add_argument("--nf4-modes", nargs="*", default=["eager-autocast"])
+    parser.add_argument("--part", type=float, default=0.48, help="of PEFT's memory, for the limited run")
     parser.add_argument("--protrain", default=str(HERE.parent / "build" / "protrain"))
     parser.add_argument("--out", help="append the lines here")
     args = parser.parse_args()
@@ -217,6 +229,7 @@ def main():
     if "lora" in args.rows:
         compared = peers(args, model, "bf16", args.modes)
         beside(args, "lora beside PEFT", [runs[0], ours(args, model, ids, "lora", "--lora", "16")], compared, 1.5, 0.5)
+        within(args, model, ids, runs[0], compared)
     if "packing" in args.rows:
         packing(args, model)
     if "chats" in args.rows:

@@ -221,11 +221,15 @@ def two_machines():
             subprocess.run(["ip", "netns", "del", name], check=False, stderr=subprocess.DEVNULL)
 
 
+BURST_S = 0.004  # a limit forgets what it could have let through while a busy processor did not get to it for longer
+
+
 def limit(names, bytes_per_s):
     for name in names:
         subprocess.run(["tc", "-n", name, "qdisc", "del", "dev", name, "root"], check=False, stderr=subprocess.DEVNULL)
         if bytes_per_s:
-            run_quiet("tc", "-n", name, "qdisc", "add", "dev", name, "root", "tbf", "rate", f"{int(8 * bytes_per_s)}bit", "burst", "256kb",
+            burst = max(256 << 10, int(bytes_per_s * BURST_S))
+            run_quiet("tc", "-n", name, "qdisc", "add", "dev", name, "root", "tbf", "rate", f"{int(8 * bytes_per_s)}bit", "burst", str(burst),
                       "latency", "50ms")
 
 

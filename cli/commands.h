@@ -20,7 +20,10 @@ int command_ritz_plan(int argc, char **argv); /* protrain plan --problem */
 #define BASE_CHOICE "auto|bf16|fp32|nf4|int8" /* in the order of pt_base */
 #define BASE_HELP                                                                                                                          \
     "format of the layers' frozen matrices: nf4 takes half a byte per\nvalue (as in bitsandbytes), int8 one byte; default auto: as "       \
-    "--dtype"
+    "the base\nof --adapter was, else as --dtype"
+#define WHOLE_BASE_HELP                                                                                                                    \
+    "format of the layers' matrices: nf4 (half a byte per value) or int8; default\nauto: as the base of --adapter was in training, "       \
+    "else as --dtype"
 #define OPTIMIZER_CHOICE "adamw|adamw8bit|muon" /* in the order of pt_optimizer */
 #define OPTIMIZER_HELP "adamw8bit: AdamW with 8-bit moments; muon: Muon for the layers'\nmatrices, AdamW for the rest; default adamw"
 

@@ -9,7 +9,7 @@ typedef struct session {
     pt_evaluate_options o;
     arg_strings data;
     data_args what;
-    int precision;
+    int precision, base;
     bool quiet, json;
     progress bar;
 } session;
@@ -29,6 +29,7 @@ static int parse(session *s, int argc, char **argv, pt_error *e)
         {"--seq-len", ARG_COUNT, &o->seq_len, "N", "tokens per window; default: the model's maximum, at most 1024", false},
         {"--document-mask", ARG_FLAG, &o->document_mask, NULL, "attend only within a document; positions restart at each document", false},
         {"--dtype", ARG_CHOICE, &s->precision, "bf16|fp32", "type of the computation; default bf16", false},
+        {"--base", ARG_CHOICE, &s->base, BASE_CHOICE, WHOLE_BASE_HELP, false},
         {"--device", ARG_STRING, &o->device, "NAME", "auto (a usable GPU, else the CPU), cpu, cuda or cuda:N", false},
         {"--threads", ARG_INT32, &o->threads, "N", "default: all cores available to the process", false},
         {"--device-memory", ARG_SIZE, &o->device_memory, "SIZE", "memory budget, such as 8GiB; on a CPU, of RAM", false},
@@ -69,6 +70,7 @@ int command_eval(int argc, char **argv)
     s.o.data_n = s.data.n;
     DATA_ARGS_TAKE(&s.what, &s.o);
     s.o.precision = s.precision == 1 ? PT_PRECISION_FP32 : PT_PRECISION_BF16;
+    s.o.base = (pt_base)s.base;
     s.o.notice = progress_notice;
     s.o.progress = progress_stage;
     s.o.arg = &s.bar;

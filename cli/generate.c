@@ -14,7 +14,7 @@ typedef struct session {
     pt_generate_options o;
     const char *prompt, *prompt_file;
     int64_t max_new_tokens;
-    int precision;
+    int precision, base;
     bool echo, quiet, chat;
     progress bar;
 } session;
@@ -50,6 +50,7 @@ static int parse(session *s, int argc, char **argv, pt_error *e)
         {"--ignore-eos", ARG_FLAG, &o->ignore_eos, NULL, "do not stop at the end-of-text token", false},
         {"--echo", ARG_FLAG, &s->echo, NULL, "also print the prompt", false},
         {"--dtype", ARG_CHOICE, &s->precision, "bf16|fp32", "type of the computation; default bf16", false},
+        {"--base", ARG_CHOICE, &s->base, BASE_CHOICE, WHOLE_BASE_HELP, false},
         {"--device", ARG_STRING, &o->device, "NAME", "auto (a usable GPU, else the CPU), cpu, cuda or cuda:N", false},
         {"--threads", ARG_INT32, &o->threads, "N", "default: all cores available to the process", false},
         {"--device-memory", ARG_SIZE, &o->device_memory, "SIZE", "memory budget, such as 8GiB; on a CPU, of RAM", false},
@@ -189,6 +190,7 @@ int command_generate(int argc, char **argv)
     if (s.max_new_tokens < 0)
         s.max_new_tokens = s.chat ? CHAT_TOKENS : TEXT_TOKENS;
     s.o.precision = s.precision == 1 ? PT_PRECISION_FP32 : PT_PRECISION_BF16;
+    s.o.base = (pt_base)s.base;
     s.o.notice = progress_notice;
     s.o.progress = progress_stage;
     s.o.arg = &s.bar;

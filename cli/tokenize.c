@@ -18,7 +18,7 @@ typedef struct options {
 } options;
 
 static const char usage[] = "usage: protrain tokenize --model DIR [--special] [--json] < text\n"
-                            "       protrain tokenize --model DIR --decode [--special] [--json] < ids\n"
+                            "       protrain tokenize --model DIR --decode [--special] < ids\n"
                             "       protrain tokenize --model DIR --chat [--chat-template FILE] [--json] < conversation\n\n"
                             "Converts text to token ids, as Hugging Face's tokenizers do, and back. The text is read from standard\n"
                             "input byte for byte; special tokens in it are recognized.";
@@ -29,7 +29,7 @@ static int parse(options *o, int argc, char **argv, pt_error *e)
         {"--model", ARG_STRING, &o->model, "DIR", "Hugging Face folder with tokenizer.json", false},
         {"--special", ARG_FLAG, &o->special, NULL,
          "add the special tokens of the tokenizer's template (BOS ...);\nwith --decode, leave them out", false},
-        {"--json", ARG_FLAG, &o->json, NULL, "read or print {\"ids\": [...]} instead of ids on one line", false},
+        {"--json", ARG_FLAG, &o->json, NULL, "print {\"ids\": [...]} instead of ids on one line; --decode reads both", false},
         {"--decode", ARG_FLAG, &o->decode, NULL, "convert ids to text; adds no newline at the end", false},
         {"--chat", ARG_FLAG, &o->chat, NULL,
          "apply the model's chat template to one conversation in JSON:\n[{\"role\": ..., \"content\": ...}, ...], or any record that train "
@@ -71,6 +71,8 @@ static int encode(pt_tokenizer *t, const options *o, const char *text, size_t by
 
 /* ---- the way back ---- */
 
+static const char byte_order_mark[] = "\xEF\xBB\xBF";
+
 typedef struct ids { uint32_t *v; size_t n; } ids;
 
 /* Reads numbers separated by blanks or commas. */
@@ -91,8 +93,8 @@ static int read_plain(const char *text, size_t bytes, ids *out, pt_error *e)
             id = id * 10 + (uint64_t)(text[at] - '0');
         bool ends = at == bytes || isspace((unsigned char)text[at]) || text[at] == ',';
         if (at == start || !ends || id > UINT32_MAX)
-            return pt_fail(e, PT_FAILED, "standard input, byte %zu: expected a token id, a number between blanks%s", start,
-                           text[start] == '{' ? "; give --json to read {\"ids\": [...]}" : "");
+            return pt_fail(e, PT_FAILED, "standard input, byte %zu: expected a token id, a number between blanks, or {\"ids\": [...]}",
+                           start);
         out->v[out->n++] = (uint32_t)id;
     }
 }
@@ -101,7 +103,7 @@ static int read_json(const char *text, size_t bytes, ids *out, pt_error *e)
 {
     json_error_t bad;
     char reason[JSON_REASON_BYTES];
-    const size_t mark = bytes >= 3 && !memcmp(text, "\xEF\xBB\xBF", 3) ? 3 : 0; /* of byte order */
+    const size_t mark = bytes >= 3 && !memcmp(text, byte_order_mark, 3) ? 3 : 0;
     json_t *root = json_loadb(text + mark, bytes - mark, JSON_ALLOW_NUL, &bad);
     int failed = 0;
     if (!root)
@@ -123,12 +125,21 @@ static int read_json(const char *text, size_t bytes, ids *out, pt_error *e)
     return failed;
 }
 
+/* Numbers begin with neither. */
+static bool is_json(const char *text, size_t n)
+{
+    size_t at = n >= 3 && !memcmp(text, byte_order_mark, 3) ? 3 : 0;
+    while (at < n && isspace((unsigned char)text[at]))
+        at++;
+    return at < n && (text[at] == '{' || text[at] == '[');
+}
+
 static int decode(pt_tokenizer *t, const options *o, const char *input, size_t n, pt_error *e)
 {
     ids list = {0};
     char *text = NULL;
     size_t bytes;
-    int failed = o->json ? read_json(input, n, &list, e) : read_plain(input, n, &list, e);
+    int failed = is_json(input, n) ? read_json(input, n, &list, e) : read_plain(input, n, &list, e);
     if (!failed)
         failed = pt_tokenizer_decode(t, list.v, list.n, o->special, &text, &bytes, e);
     if (!failed)

@@ -101,7 +101,9 @@ static int parse(session *s, int argc, char **argv, pt_error *e)
         {"--base", ARG_CHOICE, &s->base, BASE_CHOICE, BASE_HELP, false},
         {NULL, ARG_HEADING, NULL, NULL, "Optimizer", false},
         {"--optimizer", ARG_CHOICE, &s->optimizer, OPTIMIZER_CHOICE, OPTIMIZER_HELP, false},
-        {"--lr", ARG_DOUBLE, &o->lr, "X", "learning rate; default 5e-5; adapters 2e-4, dpo 1e-6, random weights 3e-4", false},
+        {"--lr", ARG_DOUBLE, &o->lr, "X",
+         "learning rate; default 5e-5, adapters 2e-4, dpo 1e-6, random weights 3e-4;\nwith muon 1e-4, dpo 1e-6, random weights 1e-3",
+         false},
         {"--lr-schedule", ARG_CHOICE, &s->lr_schedule, "constant|linear|cosine", "learning rate after the warm-up; default linear", false},
         {"--warmup-steps", ARG_INT, &o->warmup_steps, "N", "steps in which the learning rate rises from 0; default 0", false},
         {"--min-lr-ratio", ARG_DOUBLE, &o->min_lr_ratio, "X", "final learning rate as a fraction of --lr; default 0", false},
@@ -110,9 +112,10 @@ static int parse(session *s, int argc, char **argv, pt_error *e)
         {"--beta2", ARG_DOUBLE, &o->beta2, "X", "decay of AdamW's second moment; default 0.999", false},
         {"--eps", ARG_DOUBLE, &o->eps, "X", "AdamW's epsilon; default 1e-8", false},
         {"--momentum", ARG_DOUBLE, &o->momentum, "X", "muon: momentum of the matrices; default 0.95", false},
-        {"--lr-adjust", ARG_CHOICE, &s->lr_adjust, "original|match_rms_adamw|spectral_unclamped",
+        {"--lr-adjust", ARG_CHOICE, &s->lr_adjust, "auto|original|match_rms_adamw|spectral_unclamped",
          "muon: scale a matrix's learning rate by sqrt(max(1, rows / cols));\nby 0.2 sqrt(max(rows, cols)), which makes steps as large as "
-         "AdamW's;\nor by sqrt(rows / cols)",
+         "AdamW's;\nor by sqrt(rows / cols); auto (default): match_rms_adamw with the default\n--lr, original with a given one, as in "
+         "torch.optim.Muon",
          false},
         {"--max-grad-norm", ARG_DOUBLE, &o->max_grad_norm, "X", "clip gradients to this global norm; 0: no clipping; default 1", false},
         {"--seed", ARG_SEED, &o->seed, "N", "random seed of the initial weights and of shuffling; default 0", false},
@@ -305,6 +308,14 @@ static void print_step_json(const pt_step *p, const pt_summary *m)
     fflush(stdout);
 }
 
+static void print_evaluation(const pt_step *p)
+{
+    fprintf(stderr, "step %lld: evaluation loss %.4f", (long long)p->step, p->eval_loss);
+    if (p->pairs)
+        fprintf(stderr, ", margin %.3f, chosen %.0f%%", p->eval_reward_margin, 100 * p->eval_reward_accuracy);
+    fputc('\n', stderr);
+}
+
 static void print_step(session *s, const pt_trainer *t, const pt_step *p)
 {
     pt_summary m;
@@ -318,10 +329,7 @@ static void print_step(session *s, const pt_trainer *t, const pt_step *p)
                  (long long)m.steps, p->loss, p->reward_margin, 100 * p->reward_accuracy, p->tokens_per_s);
     if (p->evaluated) {
         progress_clear(&s->bar);
-        fprintf(stderr, "step %lld: evaluation loss %.4f", (long long)p->step, p->eval_loss);
-        if (p->pairs)
-            fprintf(stderr, ", margin %.3f, chosen %.0f%%", p->eval_reward_margin, 100 * p->eval_reward_accuracy);
-        fputc('\n', stderr);
+        print_evaluation(p);
     }
     progress_draw(&s->bar, "training", (uint64_t)p->step, (uint64_t)m.steps, text);
 }
@@ -366,7 +374,10 @@ static void print_report(const pt_trainer *t, const pt_step *last)
     pt_summary m;
     char a[32], b[32];
     pt_trainer_summary(t, &m);
-    if (last->step_s > 0)
+    if (last->step_s > 0 && last->pairs)
+        fprintf(stderr, "loss %.4f, margin %.3f, chosen %.0f%% after step %lld\n", last->loss, last->reward_margin,
+                100 * last->reward_accuracy, (long long)last->step);
+    else if (last->step_s > 0)
         fprintf(stderr, "loss %.4f after step %lld\n", last->loss, (long long)last->step);
     print_timings(t, &m);
     for (int i = 0; i < m.memory_n; i++)

@@ -65,8 +65,8 @@ typedef enum pt_precision { PT_PRECISION_BF16, PT_PRECISION_FP32 } pt_precision;
 typedef enum pt_base { PT_BASE_AS_COMPUTED, PT_BASE_BF16, PT_BASE_FP32, PT_BASE_NF4, PT_BASE_INT8 } pt_base;
 typedef enum pt_optimizer { PT_OPTIMIZER_ADAMW, PT_OPTIMIZER_ADAMW8BIT, PT_OPTIMIZER_MUON } pt_optimizer;
 /* Learning rate of Muon's matrices (rows, cols): lr sqrt(max(1, rows / cols)); lr 0.2 sqrt(max(rows, cols)), which makes steps as large as
- * AdamW's; lr sqrt(rows / cols). */
-typedef enum pt_lr_adjust { PT_LR_ADJUST_ORIGINAL, PT_LR_ADJUST_RMS, PT_LR_ADJUST_SPECTRAL } pt_lr_adjust;
+ * AdamW's; lr sqrt(rows / cols). AUTO: RMS with the default `lr`; ORIGINAL with a given one, as in torch.optim.Muon. */
+typedef enum pt_lr_adjust { PT_LR_ADJUST_AUTO, PT_LR_ADJUST_ORIGINAL, PT_LR_ADJUST_RMS, PT_LR_ADJUST_SPECTRAL } pt_lr_adjust;
 /* Format of the records of .jsonl, .json and .csv files; AUTO: recognized by their keys. TOKENS: files of ids. */
 typedef enum pt_data_format {
     PT_DATA_AUTO, PT_DATA_TEXT, PT_DATA_MESSAGES, PT_DATA_SHAREGPT, PT_DATA_PROMPT, PT_DATA_ALPACA, PT_DATA_TOKENS,
@@ -111,7 +111,7 @@ typedef struct pt_train_options {
                                        /* token of a document has no target */
     pt_precision precision;
     pt_optimizer optimizer;
-    double lr;                         /* 0: 5e-5; DPO 1e-6, adapters 2e-4, random weights 3e-4 */
+    double lr;                         /* 0: 5e-5; DPO 1e-6, adapters 2e-4, random weights 3e-4; Muon 1e-4, random weights 1e-3 */
     pt_lr_schedule lr_schedule; int64_t warmup_steps; double min_lr_ratio;
     double weight_decay, beta1, beta2, eps;
     double momentum; pt_lr_adjust lr_adjust; /* of Muon's matrices; momentum 0: 0.95 */
@@ -127,7 +127,8 @@ typedef struct pt_train_options {
     const char *lora_targets;          /* "all-linear" (NULL), "attention", "mlp", or names of linear layers, separated by commas */
     bool rslora, dora;                 /* scale by alpha / sqrt(rank); also train magnitudes */
     const char *adapter;               /* folder of an adapter to continue, which sets all of the above; NULL: a new one */
-    pt_base base;                      /* in few bits what is frozen is computed with what these stand for, and saved as it came in */
+    pt_base base;                      /* in few bits what is frozen is computed with what these stand for, and saved as it came in; */
+                                       /* AS_COMPUTED with `adapter`: as its base was in training */
     uint64_t seed;
     int threads;                       /* 0: all cores available to the process */
     const char *device;                /* "auto" (a usable GPU, else the CPU), "cpu", "cuda" or "cuda:N"; of several ranks also */
@@ -258,6 +259,8 @@ typedef struct pt_evaluate_options {
     int64_t seq_len;                   /* 0: the model's maximum, at most 1024 */
     bool document_mask;                /* as in training */
     pt_precision precision;
+    pt_base base;                      /* of the layers' matrices; AS_COMPUTED: as the adapter's base was in training, else the compute */
+                                       /* type */
     int threads;                       /* 0: all cores available to the process */
     const char *device;                /* "auto" (a usable GPU, else the CPU), "cpu", "cuda" or "cuda:N" */
     uint64_t device_memory, host_memory, disk_memory; /* bytes or PT_AUTO */
@@ -346,6 +349,7 @@ typedef struct pt_generate_options {
     const char *model;                 /* Hugging Face folder with weights and tokenizer.json */
     const char *adapter;               /* folder of an adapter to apply; NULL: none */
     pt_precision precision;
+    pt_base base;                      /* as in pt_evaluate_options */
     double temperature;                /* 0: always the most probable token */
     int64_t top_k;                     /* sample from the k most probable tokens; 0: from all */
     double top_p;                      /* from the fewest whose probabilities add up to it; 1: from all */

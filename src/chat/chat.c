@@ -5,9 +5,9 @@
 #include <stdlib.h>
 #include <string.h>
 
-/* ---- from bytes to tokens ---- */
+/* ---- learned tokens ---- */
 
-/* Where each id's bytes end in the text; false: the tokenizer changes texts, so that they are not these bytes. */
+/* Finds the end of each id's bytes in the text. False if the tokenizer normalizes text, so that ids do not decode to these bytes. */
 static bool ends_of_tokens(const chat_call *c, size_t *ends)
 {
     const text_buffer *text = &c->out->rendering.text;
@@ -24,15 +24,15 @@ static bool ends_of_tokens(const chat_call *c, size_t *ends)
     return at == text->n;
 }
 
-/* A place in the text where an id ends that stands for itself, whatever is around it; the beginning, or behind a special token. */
+/* A position where tokenization restarts independent of its surroundings: the beginning, or the end of a special token. */
 typedef struct anchor { size_t byte, id; } anchor;
 
-/* How many ids the text's first n bytes have in common with the whole, of which those before the anchor are known; *exact: all of them. */
+/* Counts the ids that the text's first n bytes share with the whole text; those before the anchor are known. *exact: all ids are shared. */
 static int ids_from(const chat_call *c, anchor from, size_t n, size_t *count, bool *exact)
 {
     const id_list *whole = &c->out->ids;
     id_list ids = {0};
-    int failed = encoder_run(c->encoder, c->out->rendering.text.bytes + from.byte, n - from.byte, 0, &ids, c->error);
+    int failed = chat_encode(c->encoder, c->wish->where, c->out->rendering.text.bytes + from.byte, n - from.byte, &ids, c->error);
     size_t same = 0;
     while (same < ids.n && from.id + same < whole->n && ids.ids[same] == whole->ids[from.id + same])
         same++;
@@ -42,7 +42,7 @@ static int ids_from(const chat_call *c, anchor from, size_t n, size_t *count, bo
     return failed;
 }
 
-/* The same from the beginning where a tokenizer has more to say of the beginning of a text than of what stands behind a special token. */
+/* Starts from the beginning of the text if the tokenizer treats it otherwise than text after a special token. */
 static int ids_before(const chat_call *c, anchor from, size_t n, size_t *count, bool *exact)
 {
     int failed = ids_from(c, from, n, count, exact);
@@ -70,7 +70,7 @@ static int mark_by_prefixes(const chat_call *c)
     return failed;
 }
 
-/* An id is learned where its bytes overlap a span. */
+/* An id is learned if its bytes overlap a span. */
 static int mark_learned(const chat_call *c)
 {
     const chat_rendering *r = &c->out->rendering;
@@ -96,7 +96,7 @@ static int mark_learned(const chat_call *c)
     return failed;
 }
 
-/* The tokenizer's own token at the beginning, where the template has not written it. */
+/* Adds the tokenizer's BOS if the template has not written it. */
 static int add_bos(const tokenizer *t, chat_tokens *out, pt_error *e)
 {
     id_list *ids = &out->ids;
@@ -117,7 +117,7 @@ static int add_bos(const tokenizer *t, chat_tokens *out, pt_error *e)
     return 0;
 }
 
-/* All ids from the n-th on, and the text from `byte` on. */
+/* Marks all ids from the n-th on, and the text from `byte` on. */
 static int mark_from(chat_tokens *out, size_t n, size_t byte, pt_error *e)
 {
     free(out->learned);
@@ -133,12 +133,12 @@ static int mark_from(chat_tokens *out, size_t n, size_t byte, pt_error *e)
     return 0;
 }
 
-/* What follows a prompt: whatever the ids of the whole have behind those that it has in common with the prompt. */
-static int mark_behind(encoder *encoder, const text_buffer *prompt, chat_tokens *out, pt_error *e)
+/* Marks what follows a prompt: the ids of the whole after those that it shares with the prompt. */
+static int mark_behind(encoder *encoder, const char *where, const text_buffer *prompt, chat_tokens *out, pt_error *e)
 {
     id_list ids = {0};
     size_t n = 0;
-    int failed = encoder_run(encoder, prompt->bytes, prompt->n, 0, &ids, e);
+    int failed = chat_encode(encoder, where, prompt->bytes, prompt->n, &ids, e);
     while (n < ids.n && n < out->ids.n && ids.ids[n] == out->ids.ids[n])
         n++;
     id_list_free(&ids);
@@ -150,12 +150,12 @@ static int mark_completion(const chat_call *c)
     chat_rendering prompt = {0};
     int failed = chat_render_first(c, c->wish->prompt_messages, true, &prompt);
     if (!failed)
-        failed = mark_behind(c->encoder, &prompt.text, c->out, c->error);
+        failed = mark_behind(c->encoder, c->wish->where, &prompt.text, c->out, c->error);
     chat_rendering_free(&prompt);
     return failed;
 }
 
-/* Leaves out the spans of replies that are not learned. */
+/* Removes the spans of replies that are not learned. */
 static int drop_skipped(const chat_call *c)
 {
     chat_rendering *r = &c->out->rendering;
@@ -202,7 +202,7 @@ static int tokenize(const chat_call *c)
     int failed = chat_render_first(c, n, false, &c->out->rendering);
     c->out->ids.n = 0;
     if (!failed)
-        failed = encoder_run(c->encoder, c->out->rendering.text.bytes, c->out->rendering.text.n, 0, &c->out->ids, c->error);
+        failed = chat_encode(c->encoder, c->wish->where, c->out->rendering.text.bytes, c->out->rendering.text.n, &c->out->ids, c->error);
     if (!failed)
         failed = mark(c);
     return failed ? failed : add_bos(c->tokenizer, c->out, c->error);
@@ -240,11 +240,11 @@ int chat_tokenize_pair(const tokenizer *t, encoder *c, const chat_pair *p, chat_
     if (!failed)
         failed = text_buffer_append(text, p->completion, p->completion_n, e);
     if (!failed)
-        failed = encoder_run(c, text->bytes, text->n, 0, &out->ids, e);
+        failed = chat_encode(c, p->where, text->bytes, text->n, &out->ids, e);
     if (!failed)
         failed = end_pair(t, out, e);
     if (!failed)
-        failed = learned == CHAT_ALL ? mark_from(out, 0, 0, e) : mark_behind(c, &prompt, out, e);
+        failed = learned == CHAT_ALL ? mark_from(out, 0, 0, e) : mark_behind(c, p->where, &prompt, out, e);
     return failed ? failed : add_bos(t, out, e);
 }
 

@@ -1,4 +1,4 @@
-/* expressions.c - values of expressions: names, attributes, calls. */
+/* expressions.c - evaluates expressions: names, attributes, calls. */
 #include "chat/run.h"
 #include "text/utf8.h"
 
@@ -48,7 +48,7 @@ static bool loop_attribute(run *r, const loop *l, text name, value *out)
     else if (text_is(name, "length"))
         *out = value_int(n);
     else if (text_is(name, "depth"))
-        *out = value_int(1); /* only recursive loops are deeper */
+        *out = value_int(1); /* only recursive loops are nested */
     else if (text_is(name, "depth0"))
         *out = value_int(0);
     else if (text_is(name, "previtem"))
@@ -60,7 +60,7 @@ static bool loop_attribute(run *r, const loop *l, text name, value *out)
     return true;
 }
 
-/* What Python's getattr gives. */
+/* As Python's getattr. */
 static bool python_attribute(run *r, value of, text name, value *out)
 {
     if (of.kind == VALUE_NAMESPACE) {
@@ -112,7 +112,7 @@ static bool sequence_item(run *r, value of, value key, value *out)
     return true;
 }
 
-/* What Python's of[key] gives; false: no such item. */
+/* As Python's of[key]; false: there is no such item. */
 static bool python_item(run *r, value of, value key, value *out)
 {
     const value *item = NULL;
@@ -258,7 +258,7 @@ static const value *named_argument(const args *x, text name)
     return NULL;
 }
 
-/* The parameters, in a scope of the macro's own: a default sees those before it. */
+/* Binds the parameters in the macro's own scope: a default sees the parameters before it. */
 static void bind_macro(run *r, const node *n, const args *x)
 {
     size_t used = x->n < n->params.n ? x->n : n->params.n;
@@ -326,7 +326,7 @@ value call_value(run *r, value callee, const args *x)
     }
 }
 
-/* ---- all kinds ---- */
+/* ---- all expressions ---- */
 
 static value evaluate_items(run *r, const node *n, value_kind kind)
 {

@@ -1,4 +1,4 @@
-/* filters.c - "x | NAME(...)". Those over sequences are in filters_sequence.c. */
+/* filters.c - the filters, "x | NAME(...)". filters_sequence.c has those of sequences. */
 #include "chat/filters.h"
 #include "text/unicode.h"
 #include "text/utf8.h"
@@ -9,7 +9,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-/* The string of a value; of markup its mark stays. */
+/* Converts a value to a string; markup stays markup. */
 static value soft(run *r, value v)
 {
     return v.kind == VALUE_STRING ? v : value_text(value_str(&r->arena, v));
@@ -43,7 +43,7 @@ static value filter_forceescape(run *r, value in, const bound *b)
     return escape_markup(r, value_text(value_str(&r->arena, in)));
 }
 
-/* The parts between white space, hyphens and opening brackets, each capitalized. */
+/* Capitalizes each part between white space, hyphens and opening brackets. */
 static value filter_title(run *r, value in, const bound *b)
 {
     const text t = value_str(&r->arena, in);
@@ -138,7 +138,7 @@ static value filter_truncate(run *r, value in, const bound *b)
     if (n <= length + leeway)
         return value_text(t);
     text part = {t.s, text_offset(t, (size_t)kept)};
-    if (!bound_true(b, 1, false)) { /* to the last blank */
+    if (!bound_true(b, 1, false)) { /* cut at the last blank */
         size_t at = part.n;
         while (at && part.s[at - 1] != ' ')
             at--;
@@ -150,7 +150,7 @@ static value filter_truncate(run *r, value in, const bound *b)
 
 /* ---- numbers ---- */
 
-/* The number that Python reads in a string: underscores between digits, white space around. */
+/* Reads a number as Python does: underscores between digits and surrounding white space are allowed. */
 static bool clean_number(text t, char *out, size_t room)
 {
     size_t n = 0;
@@ -186,7 +186,7 @@ static bool read_int(run *r, text t, int64_t base, int64_t *out)
     const bool sign = *s == '-' || *s == '+';
     if (s[sign] == '0' && (s[sign + 1] == 'o' || s[sign + 1] == 'O' || s[sign + 1] == 'b' || s[sign + 1] == 'B')) {
         const int64_t own = s[sign + 1] == 'o' || s[sign + 1] == 'O' ? 8 : 2;
-        if (base == own || base == 0) { /* strtoll knows only 0x */
+        if (base == own || base == 0) { /* strtoll accepts only 0x */
             base = own;
             memmove(s + sign, s + sign + 2, strlen(s + sign + 2) + 1);
         }
@@ -245,7 +245,7 @@ static value filter_abs(run *r, value in, const bound *b)
     return value_int(i < 0 ? -i : i);
 }
 
-/* Python's round: half to even of the exact number. */
+/* As Python's round: half to even, of the exact number. */
 static double rounded(double d, int64_t digits)
 {
     char s[512];
@@ -306,7 +306,7 @@ static value filter_tojson(run *r, value in, const bound *b)
 static value filter_attr(run *r, value in, const bound *b)
 {
     const text name = bound_text(r, b, 0, "");
-    /* Attributes alone, no items. */
+    /* Only attributes, no items. */
     return in.kind == VALUE_DICT && !method_exists(in, name) ? value_undefined(name) : get_attribute(r, in, name);
 }
 

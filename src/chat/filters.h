@@ -5,9 +5,9 @@
 #include "chat/run.h"
 
 typedef struct filter_row {
-    const char *name; /* NULL ends a table */
+    const char *name; /* NULL at the end of a table */
     value (*apply)(run *r, value in, const bound *b);
-    value (*whole)(run *r, value in, const args *x); /* those that take what they pass on, instead */
+    value (*whole)(run *r, value in, const args *x); /* instead, for filters that pass their arguments on */
     const char *parameters;
 } filter_row;
 

@@ -81,7 +81,7 @@ static value key_of(run *r, value item, const bound *b, size_t attribute, bool s
     return sensitive ? item : folded(r, item);
 }
 
-/* Keys by several attributes, "a,b", are tuples. */
+/* The key of several attributes, "a,b", is a tuple. */
 static value sort_key(run *r, value item, value attribute, bool sensitive)
 {
     if (attribute.kind != VALUE_STRING || !memchr(attribute.text.s, ',', attribute.text.n)) {
@@ -101,7 +101,7 @@ static value sort_key(run *r, value item, value attribute, bool sensitive)
     }
 }
 
-/* Sorts indices [from, to) by their keys; `spare` is as long. */
+/* Sorts the indices [from, to) by their keys; `spare` has the same length. */
 static void merge_sort(run *r, size_t *index, size_t *spare, const value *keys, size_t from, size_t to, bool reverse)
 {
     if (to - from < 2)
@@ -251,7 +251,7 @@ static value filter_slice(run *r, value in, const bound *b)
     return out;
 }
 
-/* ---- by a filter or test of each item ---- */
+/* ---- map, select, reject ---- */
 
 static args rest_of(const args *x, size_t n)
 {
@@ -271,7 +271,7 @@ static value filter_map(run *r, value in, const args *x)
     value out = value_sequence(&r->arena, VALUE_ITERATOR);
     bound b = {0};
     if (!x->n) {
-        args_bind(r, "map", x, "attribute! default", &b); /* by name alone */
+        args_bind(r, "map", x, "attribute! default", &b); /* given by name only */
         for (size_t i = 0; i < items->n; i++) {
             run_step(r, 1);
             value v = get_path(r, items->items[i], b.v[0]);

@@ -1,4 +1,4 @@
-/* frames.c - what stands between the contents of messages (replies.h). */
+/* frames.c - what a template writes between the contents of messages (replies.h). */
 #include "chat/replies.h"
 
 #include "text/buffer.h"
@@ -15,7 +15,7 @@ static const json_t *content_of(const chat_call *c, size_t i)
     return json_object_get(json_array_get(json_object_get(c->variables, "messages"), i), "content");
 }
 
-/* An empty content beside tool calls is often left out with what surrounds it. */
+/* Templates often omit empty content beside tool calls, with its surroundings. */
 static bool is_marked(const chat_call *c, size_t i)
 {
     const json_t *content = content_of(c, i);
@@ -59,7 +59,7 @@ static slice stripped(slice x)
     return x;
 }
 
-/* The content with which `rest` begins, as it stands or stripped, in front of `frame`: how many bytes, or SIZE_MAX. */
+/* The length of the content, unchanged or stripped, with which `rest` begins before `frame`; SIZE_MAX: it begins otherwise. */
 static size_t content_before(slice rest, slice content, slice frame)
 {
     for (int strip = 0; strip < 2; strip++) {
@@ -70,7 +70,7 @@ static size_t content_before(slice rest, slice content, slice frame)
     return SIZE_MAX;
 }
 
-/* From the mark k on, at `at` in the marked rendering: the frame up to the next mark, or to the end. */
+/* The frame from mark k, at `at` in the marked rendering, to the next mark or the end. */
 static bool frame_behind(const chat_frames *f, slice marked, size_t k, slice *frame)
 {
     char mark[MARK_MOST];
@@ -82,7 +82,7 @@ static bool frame_behind(const chat_frames *f, slice marked, size_t k, slice *fr
     return next;
 }
 
-/* Whether the whole is frame, content, frame ... to its end. */
+/* Is the whole rendering frame, content, frame ... to its end? */
 static bool walk(const chat_call *c, chat_frames *f, slice marked, slice whole)
 {
     char mark[MARK_MOST];
@@ -136,14 +136,15 @@ void chat_frames_free(chat_frames *f) { free(f->message); }
 
 typedef struct surroundings {
     bool marked;
-    size_t from, begin, end, to; /* in the whole: frame, content, frame. Without a mark begin and end are from and to */
-    bool alone, first, last;     /* no other message without a mark is between from and to; these are the whole's ends */
+    size_t from, begin, end, to; /* positions in the whole rendering: frame, content, frame. Without a mark, begin = from and end = to */
+    bool alone;                  /* between from and to there is no other message without a mark */
+    bool first, last;            /* from is the beginning, to the end of the whole rendering */
 } surroundings;
 
 static surroundings surroundings_of(const chat_call *c, const chat_frames *f, size_t i)
 {
     size_t low = 0, high = f->marks;
-    while (low < high) { /* the first mark not before message i */
+    while (low < high) { /* the first mark of message i or a later one */
         const size_t middle = (low + high) / 2;
         if (f->message[middle] < i)
             low = middle + 1;
@@ -165,8 +166,8 @@ static surroundings surroundings_of(const chat_call *c, const chat_frames *f, si
 
 static slice part(const chat_call *c, size_t from, size_t to) { return (slice){c->out->rendering.text.bytes + from, to - from}; }
 
-/* What stands in front of the reply is the same: with a mark the frame; without, what the frame begins with, and some of the reply itself,
- * which tells calls from thinking that a prompt may have. */
+/* Is the text before the reply the same? With a mark, this is the frame. Without one, it is the frame's beginning and some of the reply
+ * itself, which distinguishes tool calls from thinking that a prompt may contain. */
 static bool same_start(const chat_call *c, const surroundings *x, const surroundings *y, const chat_span *found, size_t *out)
 {
     enum { SOME = 8 };
@@ -181,7 +182,7 @@ static bool same_start(const chat_call *c, const surroundings *x, const surround
     return equal(part(c, x->from, x->begin), part(c, y->from, y->begin));
 }
 
-/* And what stands behind it: a frame, of which calls are a part, or what that ends with, from the token on that ends the reply. */
+/* Is the text after the reply the same? This is a frame, including tool calls, or its rest from the token that ends the reply. */
 static bool same_end(const chat_call *c, const surroundings *x, const surroundings *y, const chat_reply *found, bool calls, size_t *out)
 {
     const size_t end = found->span.end, token = end - found->ended_n;

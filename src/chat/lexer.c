@@ -1,4 +1,4 @@
-/* lexer.c - a template's source to tokens, with Jinja's rules for white space around tags. */
+/* lexer.c - splits a template's source into tokens, with Jinja's rules for white space around tags. */
 #include "chat/syntax.h"
 #include "text/utf8.h"
 #include "text/unicode.h"
@@ -12,7 +12,7 @@ typedef struct lexer {
     arena *a;
     const char *s;
     size_t n, at;
-    bool line_starts; /* what came before ended with a newline */
+    bool line_starts; /* the text before ended with a newline */
     token *tokens;
     size_t n_tokens, capacity;
 } lexer;
@@ -58,7 +58,7 @@ static size_t space_at(const lexer *l, size_t at)
 
 /* ---- texts between tags ---- */
 
-/* Adds [start, end) without the white space that the tag behind it takes away. */
+/* Adds [start, end) without the white space that the following tag strips. */
 static void add_data(lexer *l, size_t start, size_t end, char sign, bool is_print, bool line_starts)
 {
     text t = {l->s + start, end - start};
@@ -75,7 +75,7 @@ static void add_data(lexer *l, size_t start, size_t end, char sign, bool is_prin
         add(l, TOKEN_DATA, t);
 }
 
-/* Behind a tag's end: "-" takes all white space, a block's end without sign one newline. */
+/* After a tag: "-" strips all white space, the end of a block without a sign strips one newline. */
 static void end_tag(lexer *l, const char *end, bool trims)
 {
     size_t n = strlen(end);
@@ -103,7 +103,7 @@ static void skip_comment(lexer *l)
     end_tag(l, "#}", true);
 }
 
-/* Bytes of "{% WORD %}" here, signs included; 0: something else stands here. *sign: in front of the word. */
+/* The length of "{% WORD %}" here, including signs; 0: there is something else. *sign: the sign before the word. */
 static size_t word_tag(const lexer *l, const char *word, char *sign, size_t *end_at)
 {
     if (!here(l, "{%"))
@@ -121,7 +121,7 @@ static size_t word_tag(const lexer *l, const char *word, char *sign, size_t *end
     return l->n - at >= 2 && !memcmp(l->s + at, "%}", 2) ? at + 2 - l->at : 0;
 }
 
-/* {% raw %} ... {% endraw %}; l->at is behind the first tag. */
+/* {% raw %} ... {% endraw %}; l->at is after the first tag. */
 static void read_raw(lexer *l)
 {
     const size_t start = l->at;
@@ -186,7 +186,7 @@ static size_t hex_escape(lexer *l, const char *s, size_t left, size_t digits, wr
     return digits;
 }
 
-/* One escape, s[0] behind the backslash; its bytes. Unknown ones stay, as in Python. */
+/* Reads one escape, s[0] after the backslash, and returns its length. Unknown escapes are kept, as in Python. */
 static size_t write_escape(lexer *l, const char *s, size_t left, writer *w)
 {
     static const char plain[] = "\\\\''\"\"n\nt\tr\ra\ab\bf\fv\v";
@@ -273,7 +273,7 @@ static void read_operator(lexer *l, char *brackets, size_t *open)
     advance(l, n);
 }
 
-/* From behind {{ or {% to behind its end. */
+/* Reads from after {{ or {% to after its end. */
 static void read_tag(lexer *l, bool is_print)
 {
     char brackets[ARENA_MOST_DEPTH];
@@ -302,7 +302,7 @@ static void read_tag(lexer *l, bool is_print)
     arena_fail(l->a, "a tag has no end: %s is missing", end);
 }
 
-/* The tag at l->at, after the text from `start`. */
+/* Reads the tag at l->at, and the text before it from `start`. */
 static void read_any_tag(lexer *l, size_t start, bool line_starts)
 {
     char sign;
@@ -330,7 +330,7 @@ static void read_any_tag(lexer *l, size_t start, bool line_starts)
     read_tag(l, is_print);
 }
 
-/* Newlines become \n, and the last one goes. */
+/* All newlines become \n, and the last one is removed. */
 static text normalized(arena *a, text source)
 {
     char *s = arena_take(a, source.n);

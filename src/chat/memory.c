@@ -33,7 +33,7 @@ static void add_chunk(arena *a, size_t n)
 void *arena_take(arena *a, size_t n)
 {
     if (n > a->limit)
-        add_chunk(a, n); /* which fails */
+        add_chunk(a, n); /* fails */
     n = (n + ALIGNMENT - 1) / ALIGNMENT * ALIGNMENT;
     if (!a->chunks || a->chunks->size - a->chunks->used < n)
         add_chunk(a, n);

@@ -1,4 +1,4 @@
-/* memory.h - the arena of one template or one rendering, and the way out of it on an error. */
+/* memory.h - the arena of one template or one rendering; errors leave it by longjmp. */
 #ifndef PT_CHAT_MEMORY_H
 #define PT_CHAT_MEMORY_H
 
@@ -11,29 +11,29 @@
 typedef struct arena_chunk arena_chunk;
 
 typedef struct arena {
-    arena_chunk *chunks; /* the newest first */
+    arena_chunk *chunks; /* newest first */
     size_t taken, limit; /* bytes of all chunks */
-    struct { char *end, *limit; } growing[2]; /* the last string that was extended, a short one and a long one, and the room behind it */
-    const char *name;    /* of the template, for messages */
-    int line;            /* being parsed or run */
-    int depth;           /* of nested expressions and macros */
+    struct { char *end, *limit; } growing[2]; /* the short and the long string that were extended last, and the room after them */
+    const char *name;    /* of the template, for errors */
+    int line;            /* line being parsed or run */
+    int depth;           /* nesting of expressions and macros */
     uint64_t steps;      /* left */
-    jmp_buf *escape;     /* where arena_fail goes */
+    jmp_buf *escape;     /* target of arena_fail */
     pt_error *error;
 } arena;
 
 enum { ARENA_MOST_DEPTH = 400, ARENA_MOST_STEPS = 20000000 };
 
-/* Never returns NULL: at the limit, and without memory, it fails. Aligned for any value. */
+/* Never returns NULL: at the limit, or without memory, arena_fail is called. Aligned for any value. */
 void *arena_take(arena *a, size_t n);
-/* A string of old_n + extra bytes that begins with `old`: in its place where it is one of those extended last, else a copy with room to
- * grow, so that a value that is appended to again and again is copied few times. */
+/* A string of old_n + extra bytes that begins with `old`. If `old` was extended last, it grows in place; else it is copied with room to
+ * grow, so that a string that is appended to repeatedly is copied few times. */
 char *arena_extend(arena *a, const char *old, size_t old_n, size_t extra);
 void arena_free(arena *a);
 
-/* "NAME, line N: ..." to the error, and out. */
+/* Sets the error, "NAME, line N: ...", and jumps out. */
 _Noreturn void arena_fail(arena *a, const char *fmt, ...) __attribute__((format(printf, 2, 3)));
-void arena_step(arena *a, size_t n); /* counts n steps, or fails where none are left */
-void arena_enter(arena *a);          /* one step, and one level deeper, or fails */
+void arena_step(arena *a, size_t n); /* counts n steps; fails if none are left */
+void arena_enter(arena *a);          /* counts a step and enters a level; fails at the limits */
 
 #endif

@@ -69,7 +69,7 @@ static void push_text(run *r, value list, const char *s, size_t n)
     list_push(&r->arena, list.list, value_text((text){s, n}));
 }
 
-/* By white space: what lies between runs of it; the rest after `most` pieces keeps its inner space. */
+/* Splits at runs of white space; the rest after `most` pieces keeps its white space. */
 static value split_space(run *r, text t, int64_t most)
 {
     value out = empty_list(r);
@@ -368,7 +368,7 @@ static value view(run *r, value self, const char *label, bool keys, bool values)
 static value dict_items_view(run *r, value self, const bound *b) { return view(r, self, "dict_items", true, true); }
 static value dict_keys_view(run *r, value self, const bound *b) { return view(r, self, "dict_keys", true, false); }
 static value dict_values_view(run *r, value self, const bound *b) { return view(r, self, "dict_values", false, true); }
-static value same(run *r, value self, const bound *b) { return self; } /* a copy of what never changes */
+static value same(run *r, value self, const bound *b) { return self; } /* values are immutable */
 
 static value dict_get_or(run *r, value self, const bound *b)
 {

@@ -1,5 +1,5 @@
-/* parse_expression.c - expressions, from the loosest to the tightest: a if b else c, or, and, not, comparisons, sums, ~, terms, powers,
- * signs, filters and tests, then what stands alone. */
+/* parse_expression.c - parses expressions, from the lowest precedence to the highest: a if b else c, or, and, not, comparisons, sums, ~,
+ * terms, powers, signs, filters and tests, primary expressions. */
 #include "chat/parser.h"
 
 static node *unary(parser *p, bool filters);
@@ -10,7 +10,7 @@ static bool ends_tuple(const parser *p)
            parser_is_name(p, "in") || parser_is_name(p, "recursive");
 }
 
-/* "a, b": a tuple; "a" alone: itself. `item` reads one. */
+/* "a, b" is a tuple; "a" alone is itself. `item` parses one. */
 node *parse_tuple(parser *p, node *(*item)(parser *p), bool in_parentheses)
 {
     node *t = parser_make(p, NODE_TUPLE);
@@ -76,7 +76,7 @@ static node *primary(parser *p)
         return n;
     case TOKEN_STRING:
         n->constant = value_text((text){"", 0});
-        for (; p->at->kind == TOKEN_STRING; parser_next(p)) /* literals side by side are one */
+        for (; p->at->kind == TOKEN_STRING; parser_next(p)) /* adjacent literals are one */
             n->constant = text_concat(p->a, n->constant, value_text(p->at->text));
         return n;
     default: break;
@@ -132,7 +132,7 @@ static node *slice_or_item(parser *p)
             *parts[part] = parse_expression(p);
     }
     if (!is_slice && !slice->b)
-        slice->b = parser_make(p, NODE_TUPLE); /* as Python has x[()] */
+        slice->b = parser_make(p, NODE_TUPLE); /* as x[()] in Python */
     return is_slice ? slice : slice->b;
 }
 
@@ -260,7 +260,7 @@ static const binary *operation_here(const parser *p, const binary *table)
     return NULL;
 }
 
-/* Operands with one of the table's operators between them, from the left. */
+/* Operands joined by the table's operators, left-associative. */
 static node *arithmetic(parser *p, const binary *table, node *(*operand)(parser *p))
 {
     node *left = operand(p);
@@ -355,7 +355,7 @@ static node *negation(parser *p)
     return n;
 }
 
-/* Operands with a word between them, from the left. */
+/* Operands joined by a word, left-associative. */
 static node *joined(parser *p, const char *word, node_kind kind, node *(*operand)(parser *p))
 {
     node *left = operand(p);

@@ -1,4 +1,4 @@
-/* parse_statements.c - text and tags: what a template is made of. */
+/* parse_statements.c - parses text and tags. */
 #include "chat/parser.h"
 
 static void statements(parser *p, const char *const *ends, nodes *out);
@@ -10,7 +10,7 @@ static void end_block(parser *p)
     parser_next(p);
 }
 
-/* What stands between this tag's end and the tag that begins with one of `ends`; then p->at is at that word. */
+/* Parses everything up to the tag that begins with one of `ends`; afterwards p->at is at that word. */
 static void body(parser *p, const char *const *ends, nodes *out)
 {
     end_block(p);
@@ -34,7 +34,7 @@ static node *if_block(parser *p)
     body(p, ends, &n->items);
     if (parser_skip_name(p, "elif")) {
         arena_enter(p->a);
-        parser_push(p, &n->others, if_block(p)); /* which reads the end too */
+        parser_push(p, &n->others, if_block(p)); /* also reads the end */
         p->a->depth--;
     } else if (parser_skip_name(p, "else"))
         body_to(p, "endif", &n->others);
@@ -92,7 +92,7 @@ static node *set_block(parser *p)
 {
     node *n = parser_make(p, NODE_SET);
     if (p->at->kind == TOKEN_NAME && p->at[1].kind == TOKEN_OPERATOR && text_is(p->at[1].text, ".")) {
-        n->a = parser_make(p, NODE_ATTRIBUTE); /* of a namespace */
+        n->a = parser_make(p, NODE_ATTRIBUTE); /* an attribute of a namespace */
         n->a->a = target_item(p);
         parser_next(p);
         n->a->name = parser_expect_name(p);
@@ -176,7 +176,7 @@ static node *loop_control(parser *p, node_kind kind, text word)
     return parser_make(p, kind);
 }
 
-/* From behind {% to behind %}. */
+/* Parses from after {% to after %}. */
 static node *statement(parser *p)
 {
     const text word = parser_expect_name(p);

@@ -1,5 +1,4 @@
-/* parser.c - tokens to a tree, with Jinja's grammar and precedences: steps along the tokens. What they make is parsed in
- * parse_expression.c and parse_statements.c. */
+/* parser.c - the steps of the parser along the tokens. parse_expression.c and parse_statements.c have Jinja's grammar. */
 #include "chat/parser.h"
 
 #include <string.h>

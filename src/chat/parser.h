@@ -1,5 +1,5 @@
-/* parser.h - what the two halves of the parser share: where it stands, and steps from there. All of it lies in the arena, which
- * arena_fail leaves. */
+/* parser.h - shared by the two halves of the parser: its position, and steps from there. Everything is in the arena, and errors leave by
+ * arena_fail. */
 #ifndef PT_CHAT_PARSER_H
 #define PT_CHAT_PARSER_H
 
@@ -8,16 +8,16 @@
 typedef struct parser {
     arena *a;
     const token *at;
-    int loops; /* around what is parsed, within a macro */
+    int loops; /* loops around the position, within a macro */
     bool has_generation;
 } parser;
 
-node *parser_make(parser *p, node_kind kind); /* of the line where the parser stands */
+node *parser_make(parser *p, node_kind kind); /* of the current line */
 void parser_push(parser *p, nodes *list, node *n);
 void parser_next(parser *p);
 bool parser_is_operator(const parser *p, const char *s);
 bool parser_is_name(const parser *p, const char *s);
-bool parser_skip_operator(parser *p, const char *s); /* whether it was there */
+bool parser_skip_operator(parser *p, const char *s); /* true if it was there */
 bool parser_skip_name(parser *p, const char *s);
 void parser_expect_operator(parser *p, const char *s);
 text parser_expect_name(parser *p);
@@ -25,10 +25,10 @@ text parser_expect_name(parser *p);
 /* ---- parse_expression.c ---- */
 
 node *parse_expression(parser *p);
-node *parse_disjunction(parser *p); /* an expression without "if" and "else" */
-bool parse_constant(text name, value *out); /* true, false, none, in either spelling */
-/* Items with commas between them: one alone is itself. */
+node *parse_disjunction(parser *p); /* without "a if b else c" */
+bool parse_constant(text name, value *out); /* true, false, none, also capitalized */
+/* Items separated by commas; one alone is itself. */
 node *parse_tuple(parser *p, node *(*item)(parser *p), bool in_parentheses);
-node *parse_filter(parser *p, node *of); /* behind "|" */
+node *parse_filter(parser *p, node *of); /* after "|" */
 
 #endif

@@ -1,4 +1,4 @@
-/* print.c - how Python prints values: str(), repr(), json.dumps. */
+/* print.c - prints values as Python's str(), repr() and json.dumps do. */
 #include "chat/value.h"
 #include "text/utf8.h"
 
@@ -29,7 +29,7 @@ void write_text(writer *w, text t) { write_bytes(w, t.s, t.n); }
 void write_string(writer *w, const char *s) { write_bytes(w, s, strlen(s)); }
 value written(const writer *w) { return value_text((text){w->s ? w->s : "", w->n}); }
 
-/* The fewest digits that read back as the same number. */
+/* With the fewest digits that read back as the same number. */
 static void write_float(writer *w, double d)
 {
     char digits[40], out[64];
@@ -235,7 +235,7 @@ static void write_json_key(writer *w, value key, const json_style *style)
 static const value_pair *in_order(arena *a, const value_dict *d)
 {
     value_pair *pairs = arena_take(a, (d->n + 1) * sizeof *pairs);
-    for (size_t i = 0; i < d->n; i++) { /* by insertion: objects of a template are small */
+    for (size_t i = 0; i < d->n; i++) { /* insertion sort: a template's objects are small */
         size_t at = i;
         for (; at && value_compare(a, pairs[at - 1].key, d->pairs[i].key) > 0; at--)
             pairs[at] = pairs[at - 1];

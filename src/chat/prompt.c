@@ -1,5 +1,6 @@
 #include "chat/prompt.h"
 
+#include "chat/replies.h"
 #include "text/buffer.h"
 #include "text/tokenizer_parts.h"
 
@@ -18,6 +19,8 @@ static int render(const chat_source *s, const json_t *conversation, bool prompt,
     json_object_set_new(variables, "add_generation_prompt", json_boolean(prompt));
     const chat_template *t = json_is_null(json_object_get(variables, "tools")) ? s->plain : s->with_tools;
     failed = chat_template_render(t ? t : s->with_tools, variables, now, out, e);
+    if (failed && where[0])
+        failed = pt_error_prefix(e, "%.300s", where);
     json_decref(variables);
     return failed;
 }
@@ -42,7 +45,7 @@ int chat_prompt(const chat_source *s, const tokenizer *t, encoder *c, const json
     int failed = render(s, conversation, true, where, now, &r, e);
     ids->n = 0;
     if (!failed)
-        failed = encoder_run(c, r.text.bytes, r.text.n, 0, ids, e);
+        failed = chat_encode(c, where, r.text.bytes, r.text.n, ids, e);
     if (!failed)
         failed = add_bos(t, ids, e);
     chat_rendering_free(&r);
@@ -57,7 +60,7 @@ static bool is_special(const tokenizer *t, uint32_t id)
     return false;
 }
 
-/* "<|name|>" at `at`: how long it is; 0: there is none. */
+/* The length of a mark "<|name|>" at `at`; 0: there is none. */
 static size_t mark_length(const char *at, size_t n)
 {
     size_t i = 2;

@@ -13,6 +13,12 @@ size_t chat_common(const text_buffer *x, const text_buffer *y)
     return n;
 }
 
+int chat_encode(encoder *encoder, const char *where, const char *text, size_t n, id_list *ids, pt_error *e)
+{
+    const int failed = encoder_run(encoder, text, n, 0, ids, e);
+    return failed ? pt_error_prefix(e, "%.300s", where) : 0;
+}
+
 int chat_render(const chat_call *c, const json_t *variables, chat_rendering *out)
 {
     int failed = chat_template_render(c->template, variables, c->wish->now, out, c->error);
@@ -50,7 +56,7 @@ bool chat_is_special(const tokenizer *t, uint32_t id)
            !tokenizer_id_bytes(t, id, false, true, &bytes, &hidden, &ignored) && shown && !hidden;
 }
 
-/* The special token with which a text begins, after white space: where it ends, or 0. */
+/* The end of the special token with which a text begins, after white space; 0: it begins otherwise. */
 static int first_special(const chat_call *c, const char *s, size_t n, size_t *behind)
 {
     enum { LONGEST = 256 };
@@ -63,10 +69,10 @@ static int first_special(const chat_call *c, const char *s, size_t n, size_t *be
     size_t looked = n - blank < LONGEST ? n - blank : LONGEST;
     while (looked < n - blank && (s[blank + looked] & 0xc0) == 0x80)
         looked--;
-    int failed = encoder_run(c->encoder, s + blank, looked, 0, &ids, c->error);
+    int failed = chat_encode(c->encoder, c->wish->where, s + blank, looked, &ids, c->error);
     if (!failed && ids.n && chat_is_special(c->tokenizer, ids.ids[0])) {
         failed = tokenizer_id_bytes(c->tokenizer, ids.ids[0], false, false, &bytes, &length, c->error);
-        /* A tokenizer may have changed the text before it found the token: then it does not stand here. */
+        /* The tokenizer may have normalized the text before it found the token: then the token is not in this text. */
         const bool literal = !failed && length <= n - blank && !memcmp(s + blank, bytes, length);
         *behind = literal ? blank + length : 0;
     }
@@ -75,11 +81,11 @@ static int first_special(const chat_call *c, const char *s, size_t n, size_t *be
 }
 
 typedef struct reply_search {
-    chat_rendering prompted, with, other; /* up to a reply and its prompt; the whole with two other replies */
-    const char *token;                    /* that ended another reply, in the whole; NULL: none is known */
+    chat_rendering prompted, with, other; /* the conversation up to a reply's prompt; the whole with two other replies */
+    const char *token;                    /* special token that ended another reply, in the whole rendering; NULL: unknown */
     size_t token_n;
-    bool learned;                         /* such a token was looked for */
-    size_t ended_n;                       /* bytes of the special token that ended the last reply that was looked for; 0: none did */
+    bool learned;                         /* that token was searched for */
+    size_t ended_n;                       /* length of the special token that ended the last reply searched; 0: none did */
 } reply_search;
 
 static int fail_reply(const chat_call *c, size_t i, const char *what)
@@ -89,7 +95,7 @@ static int fail_reply(const chat_call *c, size_t i, const char *what)
                    "replies by {%% generation %%} in a copy of the template and give it by `chat_template`", c->wish->where, what, i + 1);
 }
 
-/* Reply i with other content. `plain`: without its tool calls and what they led to, up to the next message of a user. */
+/* Renders reply i with other content. `plain`: without its tool calls and their consequences, up to the user's next message. */
 static json_t *other_messages(const chat_call *c, size_t i, const char *content, bool plain)
 {
     json_t *messages = json_copy(json_object_get(c->variables, "messages")), *reply = json_copy(json_array_get(messages, i));
@@ -127,7 +133,7 @@ bool chat_has_calls(const chat_call *c, size_t i)
     return json_array_size(json_object_get(json_array_get(json_object_get(c->variables, "messages"), i), "tool_calls")) > 0;
 }
 
-/* *start: where the prompt for reply i ends, if the whole begins with that; else SIZE_MAX. */
+/* *start: the end of the prompt for reply i, if the whole rendering begins with it; else SIZE_MAX. */
 static int start_by_prompt(const chat_call *c, reply_search *s, size_t i, size_t *start)
 {
     int failed = chat_render_first(c, i, true, &s->prompted);
@@ -142,7 +148,7 @@ static int render_others(const chat_call *c, reply_search *s, size_t i, bool pla
     return failed ? failed : render_messages(c, other_messages(c, i, "z2k", plain), &s->other);
 }
 
-/* What stands before any reply here is how the whole begins, but for blanks before a plain reply. */
+/* Does the whole rendering begin with what the template writes before any reply here? Blanks before a plain reply do not count. */
 static bool start_by_others(const chat_call *c, const reply_search *s, bool plain, size_t *start)
 {
     const size_t before = chat_common(&s->with.text, &s->other.text), same = chat_common(&s->with.text, &c->out->rendering.text);
@@ -152,7 +158,7 @@ static bool start_by_others(const chat_call *c, const reply_search *s, bool plai
     return before < s->with.text.n && same >= *start;
 }
 
-/* A template may leave out the content of a reply with tool calls; a plain reply shows where that begins. */
+/* A template may omit the content of a reply with tool calls; a plain reply shows where it begins. */
 static int start_of_reply(const chat_call *c, reply_search *s, size_t i, size_t *start)
 {
     pt_error ignored;
@@ -168,7 +174,7 @@ static int start_of_reply(const chat_call *c, reply_search *s, size_t i, size_t 
     return fail_reply(c, i, "the start");
 }
 
-/* The first n messages, and a user's behind them. */
+/* Renders the first n messages, followed by one of the user. */
 static int render_followed(const chat_call *c, size_t n, chat_rendering *out)
 {
     json_t *messages = json_array();
@@ -178,7 +184,7 @@ static int render_followed(const chat_call *c, size_t n, chat_rendering *out)
     return render_messages(c, messages, out);
 }
 
-/* How much of the whole up to reply i and further is there whether the conversation ends with that reply or goes on. */
+/* The length of the part, up to reply i and beyond, that does not depend on whether the conversation ends with that reply. */
 static size_t what_stays(const chat_call *c, reply_search *s, size_t i)
 {
     const size_t messages = json_array_size(json_object_get(c->variables, "messages"));
@@ -190,7 +196,7 @@ static size_t what_stays(const chat_call *c, reply_search *s, size_t i)
     return chat_common(&s->prompted.text, &c->out->rendering.text);
 }
 
-/* A special token right behind the one that ends a reply, if it stays: both end it. */
+/* A special token directly after the one that ends a reply also ends it, if it does not depend on what follows. */
 static int extend_end(const chat_call *c, reply_search *s, size_t i, size_t *end)
 {
     const text_buffer *whole = &c->out->rendering.text;
@@ -208,8 +214,8 @@ static int extend_end(const chat_call *c, reply_search *s, size_t i, size_t *end
     return 0;
 }
 
-/* Of a reply without tool calls: what follows any reply here is how the whole ends; special tokens in front of that end the reply.
- * *end stays where that is not so. */
+/* For a reply without tool calls: the whole rendering ends with what follows any reply here; special tokens at its beginning end the
+ * reply. Otherwise *end is unchanged. */
 static int end_by_rest(const chat_call *c, reply_search *s, size_t i, size_t start, size_t *end)
 {
     const text_buffer *whole = &c->out->rendering.text;
@@ -228,7 +234,7 @@ static int end_by_rest(const chat_call *c, reply_search *s, size_t i, size_t sta
     return failed;
 }
 
-/* The last special token of [from, to), with white space behind it alone, ends it: *behind it. 0 bytes: there is none. */
+/* The length of the last special token of [from, to) if only white space follows it, and *behind, its end. 0: there is none. */
 static int last_special(const chat_call *c, const char *s, size_t n, size_t *bytes, size_t *behind)
 {
     enum { LONGEST = 64 };
@@ -249,8 +255,8 @@ static int last_special(const chat_call *c, const char *s, size_t n, size_t *byt
     return 0;
 }
 
-/* The conversation up to and with the reply shows what the reply is: what stands there behind the prompt for it, if the whole has the same
- * from `start` on. */
+/* In the rendering that ends with the reply, the reply is what follows its prompt, if the whole rendering has the same text from `start`
+ * on. */
 static int end_by_itself(const chat_call *c, reply_search *s, size_t i, size_t start, size_t *end)
 {
     const text_buffer *whole = &c->out->rendering.text, *with = &s->with.text, *prompt = &s->prompted.text;
@@ -272,7 +278,7 @@ static int end_by_itself(const chat_call *c, reply_search *s, size_t i, size_t s
     return 0;
 }
 
-/* The token that ends one of the first replies without tool calls, once. */
+/* Finds, once, the token that ends one of the first replies without tool calls. */
 static int learn_token(const chat_call *c, reply_search *s)
 {
     const size_t n = s->learned ? 0 : json_array_size(json_object_get(c->variables, "messages"));
@@ -284,7 +290,7 @@ static int learn_token(const chat_call *c, reply_search *s)
     return failed;
 }
 
-/* Up to where the whole does not depend on what the message behind reply i says. */
+/* The position up to which the whole rendering does not depend on the content of the message after reply i. */
 static int before_next(const chat_call *c, reply_search *s, size_t i, size_t *limit)
 {
     *limit = c->out->rendering.text.n;
@@ -295,7 +301,7 @@ static int before_next(const chat_call *c, reply_search *s, size_t i, size_t *li
     return failed;
 }
 
-/* With the token that ended another reply, if it stands between the start and the next message. */
+/* Ends the reply with the token that ended another one, if that token is between the start and the next message. */
 static int end_by_token(const chat_call *c, reply_search *s, size_t i, size_t start, size_t *end)
 {
     const text_buffer *whole = &c->out->rendering.text;
@@ -324,7 +330,7 @@ static int end_of_reply(const chat_call *c, reply_search *s, size_t i, size_t st
     return failed || *end != SIZE_MAX ? failed : fail_reply(c, i, "the end");
 }
 
-/* Without regard to what is known of others. */
+/* Ignores what is known of other replies. */
 static int find_alone(const chat_call *c, reply_search *s, size_t i, chat_reply *out)
 {
     *out = (chat_reply){.message = i};
@@ -335,7 +341,7 @@ static int find_alone(const chat_call *c, reply_search *s, size_t i, chat_reply 
     return failed;
 }
 
-enum { KINDS = 16 }; /* of replies that others are compared with */
+enum { KINDS = 16 }; /* number of replies that others are compared with */
 
 typedef struct reply_kinds { chat_frames frames; chat_reply of[KINDS]; size_t n; } reply_kinds;
 
@@ -363,7 +369,7 @@ static size_t count_replies(const chat_call *c, size_t n, size_t *last)
 
 static int search_replies(const chat_call *c, reply_search *s, reply_kinds *kinds, size_t n)
 {
-    enum { FEW = 2 }; /* replies that frames would not make cheaper */
+    enum { FEW = 2 }; /* so few replies that frames would save nothing */
     chat_rendering *all = &c->out->rendering;
     size_t first = 0;
     const size_t replies = count_replies(c, n, &first);

@@ -1,4 +1,4 @@
-/* run.h - a rendering under way: scopes, limits, and the parts that run it. */
+/* run.h - the state of a rendering, and the parts of the interpreter. */
 #ifndef PT_CHAT_RUN_H
 #define PT_CHAT_RUN_H
 
@@ -18,13 +18,13 @@ typedef struct scope {
 
 typedef struct macro {
     const node *node;
-    scope *scope; /* where it was defined */
+    scope *scope; /* scope of its definition */
 } macro;
 
 typedef struct loop { /* the variable `loop` */
     value_list *items;
     size_t at;
-    value changed; /* what loop.changed was last called with */
+    value changed; /* last arguments of loop.changed */
     bool has_changed;
 } loop;
 
@@ -36,7 +36,7 @@ typedef struct span_list {
 typedef struct run {
     arena arena;
     scope *scope;
-    writer *out;      /* where text goes: the output, or that of a block */
+    writer *out;      /* destination of text: the output, or a block's own */
     value hole;       /* NODE_HOLE */
     bool at_top;      /* `out` is the output */
     span_list spans;
@@ -57,22 +57,22 @@ void scope_set(run *r, text name, value v);
 /* ---- expressions.c ---- */
 value evaluate(run *r, const node *n);
 
-/* What a call, filter or test got. */
+/* Arguments of a call, filter or test. */
 typedef struct args {
     const value *v;
     size_t n;
-    const text *names; /* of the n_named behind the first n */
+    const text *names; /* names of the n_named after the first n */
     size_t n_named;
 } args;
 
 enum { MOST_PARAMETERS = 6 };
-typedef struct bound { /* arguments by parameter */
+typedef struct bound { /* arguments, bound to parameters */
     value v[MOST_PARAMETERS];
     bool given[MOST_PARAMETERS];
 } bound;
 
 args arguments_of(run *r, const nodes *items);
-/* `parameters`: names with a blank between, those that must be given ending in "!". */
+/* `parameters`: names separated by blanks; "!" at the end of a name: required. */
 void args_bind(run *r, const char *what, const args *x, const char *parameters, bound *out);
 int64_t bound_int(run *r, const bound *b, size_t i, int64_t or_else);
 bool bound_true(const bound *b, size_t i, bool or_else);
@@ -80,10 +80,10 @@ text bound_text(run *r, const bound *b, size_t i, const char *or_else);
 
 value get_item(run *r, value of, value key);       /* of[key] */
 value get_attribute(run *r, value of, text name);  /* of.name */
-value get_path(run *r, value of, value path);      /* "a.b.0" or a number, as map(attribute=...) takes it */
+value get_path(run *r, value of, value path);      /* "a.b.0" or a number, as in map(attribute=...) */
 value call_value(run *r, value callee, const args *x);
 value add_values(run *r, value x, value y);
-value escape_markup(run *r, value v);              /* HTML; markup stays as it is */
+value escape_markup(run *r, value v);              /* escapes HTML; markup is unchanged */
 
 /* ---- operators.c ---- */
 value arithmetic(run *r, operation op, value x, value y);
@@ -96,7 +96,7 @@ bool filter_exists(text name);
 bool test_apply(run *r, text name, value in, const args *x);
 bool test_exists(text name);
 bool method_exists(value of, text name);
-bool method_changes(value of, text name); /* its object, which the sandbox forbids */
+bool method_changes(value of, text name); /* names of the object, forbidden by the sandbox */
 value method_call(run *r, const method *m, const args *x);
 
 typedef struct function {
@@ -105,16 +105,16 @@ typedef struct function {
 } function;
 const function *function_find(text name);
 
-/* Letters: whole strings. */
+/* Whole strings. */
 value text_upper(arena *a, text t);
 value text_lower(arena *a, text t);
 value text_capitalize(arena *a, text t);
-value text_center(run *r, text t, int64_t width, text fill, int where); /* where: -1 left, 0 in the middle, 1 right */
+value text_center(run *r, text t, int64_t width, text fill, int where); /* where: -1 left, 0 centered, 1 right */
 value text_replace(run *r, text t, text old, text with, int64_t most);
 value text_lines(run *r, text t, bool keep); /* splitlines */
 value text_format_percent(run *r, text format, value args);
 
-/* Sorting: stable, by a key of each item. */
+/* Sorts by a key of each item, stably. */
 value sorted_by(run *r, const value_list *items, const value *keys, bool reverse);
 
 #endif

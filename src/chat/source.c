@@ -126,7 +126,7 @@ static int texts_of_list(chat_texts *s, const char *path, const json_t *list, pt
     return failed;
 }
 
-/* From the key chat_template of a JSON file; without file or key nothing. */
+/* Reads the key chat_template of a JSON file, if both exist. */
 static int texts_of_json(chat_texts *s, const char *path, pt_error *e)
 {
     json_source file;
@@ -185,7 +185,8 @@ static int find_texts(chat_texts *s, const char *dir, const char *file, pt_error
     if (!failed && !s->plain.text && !s->with_tools.text)
         return pt_fail(e, PT_FAILED,
                        "%.400s: the model has no chat template, neither chat_template.jinja nor the key chat_template of "
-                       "tokenizer_config.json: give one with `chat_template`",
+                       "tokenizer_config.json: give one with `chat_template` (protrain's examples/chatml.jinja for a tokenizer with "
+                       "<|im_start|>, examples/turns.jinja for any other)",
                        dir);
     return failed;
 }
@@ -246,7 +247,7 @@ static json_t *reasoning_of(const json_t *message)
     return found;
 }
 
-/* A message without its nulls, and with what it reasons under the names that templates read. */
+/* A copy of a message without null values, and with its reasoning under the names that templates read. */
 static json_t *prepared(const json_t *message)
 {
     json_t *out = json_object(), *reasoning = reasoning_of(message), *value;
@@ -277,7 +278,7 @@ static int add_messages(const json_t *messages, const char *where, json_t *varia
     return 0;
 }
 
-/* Tools are a list, or JSON text of one. */
+/* Tools are a list, or a list as JSON text. */
 static int add_tools(const json_t *tools, const char *where, json_t *variables, pt_error *e)
 {
     json_t *list = NULL;

@@ -1,4 +1,4 @@
-/* statements.c - runs a tree, and the entries to it. */
+/* statements.c - runs statements; the entry points of the interpreter. */
 #include "base/sum.h"
 #include "chat/run.h"
 #include "text/buffer.h"
@@ -11,7 +11,7 @@
 struct chat_template {
     arena arena;
     char name[256];
-    uint64_t sum; /* of the source */
+    uint64_t sum; /* hash of the source */
     tree tree;
 };
 
@@ -74,7 +74,7 @@ static void assign(run *r, const node *target, value v)
         assign(r, target->items.v[i], items->items[i]);
 }
 
-/* The text of a block, in a scope of its own. */
+/* Renders a block to text, in its own scope. */
 static value block_text(run *r, const nodes *list)
 {
     writer w = {.a = &r->arena}, *out = r->out;
@@ -100,7 +100,7 @@ static value filtered_block(run *r, const node *n)
     return whole;
 }
 
-/* The items for which the loop's filter holds. */
+/* The items that the loop's filter accepts. */
 static value_list *kept_items(run *r, const node *n, const value_list *items)
 {
     value kept = value_sequence(&r->arena, VALUE_LIST);
@@ -150,7 +150,7 @@ static flow run_with(run *r, const node *n)
     value values[16];
     if (n->params.n > 16)
         arena_fail(&r->arena, "{%% with %%} takes at most 16 names");
-    for (size_t i = 0; i < n->params.n; i++) /* none sees the others */
+    for (size_t i = 0; i < n->params.n; i++) /* they do not see each other */
         values[i] = evaluate(r, n->params.v[i]->b);
     scope_open(r);
     inner = r->scope;
@@ -162,7 +162,7 @@ static flow run_with(run *r, const node *n)
     return f;
 }
 
-/* Where it stands in the output, if it is not part of a block that is put together first. */
+/* Records the span in the output, unless the text goes to a block first. */
 static void run_generation(run *r, const node *n)
 {
     value whole = block_text(r, &n->items);
@@ -219,7 +219,7 @@ flow run_nodes(run *r, const nodes *list)
     return f;
 }
 
-/* ---- entries ---- */
+/* ---- entry points ---- */
 
 enum { TREE_MOST_MEMORY = 64 << 20 };
 
@@ -278,7 +278,7 @@ static int take_rendering(const run *r, chat_rendering *out, pt_error *e)
     return failed;
 }
 
-/* The frame that an error comes back to. */
+/* The function that errors return to. */
 static int run_all(run *r, const chat_template *t, const json_t *variables)
 {
     jmp_buf escape;

@@ -1,4 +1,4 @@
-/* strings.c - what Python's str and Jinja's filters do to whole strings. */
+/* strings.c - operations of Python's str and Jinja's filters on whole strings. */
 #include "chat/run.h"
 #include "text/unicode.h"
 #include "text/utf8.h"
@@ -68,7 +68,7 @@ value text_center(run *r, text t, int64_t width, text fill, int where)
     if (room > RUN_MOST_OUTPUT)
         arena_fail(&r->arena, "a width of %" PRId64 " is too large", width);
     run_step(r, (size_t)room);
-    /* Python puts the odd one left where the width is odd. */
+    /* Python pads the left side more if the width is odd. */
     const int64_t left = where < 0 ? 0 : where > 0 ? room : room / 2 + (room & width & 1);
     writer w = {.a = &r->arena};
     for (int64_t i = 0; i < left; i++)
@@ -91,7 +91,7 @@ value text_replace(run *r, text t, text old, text with, int64_t most)
         write_bytes(&w, t.s + at, (size_t)(found - t.s) - at);
         write_text(&w, with);
         at = (size_t)(found - t.s) + old.n;
-        if (!old.n) { /* before each character, and at the end */
+        if (!old.n) { /* an empty string is found before each character and at the end */
             if (at == t.n)
                 break;
             unsigned n;

@@ -1,4 +1,4 @@
-/* syntax.h - tokens and the tree of a template. */
+/* syntax.h - the tokens and the syntax tree of a template. */
 #ifndef PT_CHAT_SYNTAX_H
 #define PT_CHAT_SYNTAX_H
 
@@ -24,7 +24,7 @@ typedef struct token {
     value number;
 } token;
 
-/* The tokens of a source, TOKEN_END behind them; all in the arena. */
+/* The tokens of a source, ended by TOKEN_END, in the arena. */
 const token *template_tokens(arena *a, text source);
 
 typedef enum node_kind {
@@ -32,9 +32,9 @@ typedef enum node_kind {
     NODE_DATA,      /* name: the text */
     NODE_PRINT,     /* a */
     NODE_IF,        /* a: test; items; others: else */
-    NODE_FOR,       /* a: target, b: what is iterated, c: filter or NULL; items; others: else */
+    NODE_FOR,       /* a: target, b: iterable, c: filter or NULL; items; others: else */
     NODE_SET,       /* a: target, b */
-    NODE_SET_BLOCK, /* a: target, b: filters of NODE_HOLE; items */
+    NODE_SET_BLOCK, /* a: target, b: filters around NODE_HOLE; items */
     NODE_FILTER_BLOCK, /* b, items */
     NODE_MACRO,     /* name; params: NODE_ARGUMENT with a default in a; items */
     NODE_WITH,      /* params: NODE_SET; items */
@@ -64,7 +64,7 @@ typedef enum node_kind {
     NODE_COMPARE,    /* a, then items: NODE_OPERAND */
     NODE_OPERAND,    /* op, a */
     NODE_IF_ELSE,    /* a: test, b, c or NULL */
-    NODE_HOLE        /* the text of a block, under its filters */
+    NODE_HOLE        /* the block's text, as the input of its filters */
 } node_kind;
 
 typedef enum operation {

@@ -1,18 +1,18 @@
-/* template.h - chat templates: a conversation to the text that a model was trained on.
+/* template.h - chat templates: they render a conversation as the text that a model was trained on.
  *
- * A chat template is a program in Jinja that comes with a model, from whoever made it. This is an interpreter of what such templates use,
- * equal byte for byte to Jinja as Transformers sets it up: trim_blocks and lstrip_blocks, the immutable sandbox, loop controls,
- * {% generation %}, its own tojson, raise_exception and strftime_now, Python's rules for values and for how they are printed.
+ * A chat template is a Jinja program that comes with a model. This interpreter supports what such templates use. Its output equals that of
+ * Jinja, as Transformers configures it, byte for byte: trim_blocks and lstrip_blocks, the immutable sandbox, loop controls,
+ * {% generation %}, its own tojson, raise_exception and strftime_now, and Python's rules for values and their text.
  *
- * lexer.c cuts the source into tokens, parser.c makes a tree of them (syntax.h), and statements.c and expressions.c walk it with
- * values (value.h). Names resolve at run time through a chain of scopes; a macro keeps the chain of where it was defined.
+ * lexer.c splits the source into tokens, parser.c builds a tree (syntax.h), and statements.c and expressions.c walk the tree with values
+ * (value.h). Names are resolved at run time in a chain of scopes; a macro keeps the chain of its definition.
  *
- * Templates are not trusted. They reach no file, no clock but strftime_now's, and no memory but their own: all that a rendering makes
- * lies in one arena (memory.h) with a limit, and steps, output and nesting have limits too. An error unwinds to the entry by longjmp,
- * which is safe because nothing but the arena is held; outside it is a code and a sentence with the template's name and line.
+ * Templates are not trusted. They cannot reach files, memory of the program, or clocks other than strftime_now's. A rendering allocates
+ * from one arena (memory.h); memory, steps, output and nesting are limited. An error returns to the entry point by longjmp, which is safe
+ * because only the arena is held; callers get a code, and a sentence with the template's name and line.
  *
- * What differs from Jinja: integers have 64 bits; iterators (of map, select ...) are computed at once; {% call %}, {% block %},
- * {% include %}, {% import %}, {% extends %} and recursive loops are refused by name; of upper() only the sharp s becomes longer. */
+ * Differences from Jinja: integers have 64 bits; iterators (of map, select ...) are computed at once; {% call %}, {% block %},
+ * {% include %}, {% import %}, {% extends %} and recursive loops are refused by name; upper() lengthens no letter but the sharp s. */
 #ifndef PT_CHAT_TEMPLATE_H
 #define PT_CHAT_TEMPLATE_H
 
@@ -23,24 +23,24 @@
 
 typedef struct chat_template chat_template;
 
-/* `name` is for messages. PT_FAILED: no template, with the line. Immutable once parsed; threads may share it. */
+/* `name` is for errors. PT_FAILED: not a valid template; the message has the line. A parsed template is immutable; threads may share it. */
 int chat_template_parse(const char *name, const char *text, size_t n, chat_template **out, pt_error *e);
 void chat_template_free(chat_template *t);
 bool chat_template_marks_replies(const chat_template *t); /* has {% generation %} */
-uint64_t chat_template_sum(const chat_template *t);          /* changes when its source does */
+uint64_t chat_template_sum(const chat_template *t);          /* hash of its source */
 
 typedef struct chat_span { /* bytes [first, end) of a rendering */
     size_t first, end;
 } chat_span;
 
-typedef struct chat_rendering { /* zero-initialise; each rendering begins anew */
+typedef struct chat_rendering { /* zero-initialize; each rendering overwrites it */
     text_buffer text;
-    chat_span *spans; /* what stood in {% generation %}, in order */
+    chat_span *spans; /* contents of {% generation %}, in order */
     size_t n_spans;
 } chat_rendering;
 
-/* `variables` is an object: messages, tools, bos_token ... `now` is what strftime_now prints. PT_FAILED: the template raised, or does
- * something that its values cannot, or goes over a limit. */
+/* `variables` is an object: messages, tools, bos_token ... `now`: the time for strftime_now. PT_FAILED: the template raised an exception,
+ * used an operation that its values do not have, or exceeded a limit. */
 int chat_template_render(const chat_template *t, const json_t *variables, time_t now, chat_rendering *out, pt_error *e);
 void chat_rendering_free(chat_rendering *r);
 

@@ -1,4 +1,4 @@
-/* tests.c - "x is NAME", also by name in select and selectattr. */
+/* tests.c - the tests, "x is NAME", which select and selectattr use by name. */
 #include "chat/run.h"
 
 #include <string.h>

@@ -1,4 +1,4 @@
-/* value.c - making, comparing and iterating values. */
+/* value.c - creates, compares and iterates values. */
 #include "chat/value.h"
 #include "text/utf8.h"
 
@@ -55,7 +55,7 @@ static uint64_t mix(uint64_t h, const void *bytes, size_t n)
     return h ^ h >> 29;
 }
 
-/* Equal values have equal hashes: 1, 1.0 and true too. */
+/* Equal values have equal hashes, also 1, 1.0 and true. */
 static uint64_t hash(arena *a, value v)
 {
     double real;
@@ -181,7 +181,7 @@ value value_from_json(arena *a, const json_t *json)
     return v;
 }
 
-/* ---- what values are ---- */
+/* ---- kinds ---- */
 
 bool value_is_sequence(value v) { return v.kind >= VALUE_LIST && v.kind <= VALUE_ITERATOR; }
 bool value_is_number(value v) { return v.kind >= VALUE_BOOL && v.kind <= VALUE_FLOAT; }
@@ -281,7 +281,7 @@ int value_compare(arena *a, value x, value y)
         double p = value_real(x), q = value_real(y);
         return isnan(p) || isnan(q) ? 2 : (p > q) - (p < q); /* 2: neither */
     }
-    if (x.kind == VALUE_STRING && y.kind == VALUE_STRING) { /* bytes of UTF-8 order as code points do */
+    if (x.kind == VALUE_STRING && y.kind == VALUE_STRING) { /* UTF-8 bytes have the order of the code points */
         size_t n = x.text.n < y.text.n ? x.text.n : y.text.n;
         int order = n ? memcmp(x.text.s, y.text.s, n) : 0;
         return order ? (order > 0) - (order < 0) : (x.text.n > y.text.n) - (x.text.n < y.text.n);

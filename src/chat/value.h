@@ -1,4 +1,4 @@
-/* value.h - the values of a template, with Python's rules. Values never change once made, namespaces apart. */
+/* value.h - the values of a template, with Python's rules. Values are immutable, except namespaces. */
 #ifndef PT_CHAT_VALUE_H
 #define PT_CHAT_VALUE_H
 
@@ -8,7 +8,7 @@
 #include <stdbool.h>
 
 typedef enum value_kind {
-    VALUE_UNDEFINED, /* text: what was asked for */
+    VALUE_UNDEFINED, /* text: the name that was undefined */
     VALUE_NONE,
     VALUE_BOOL,
     VALUE_INT,
@@ -18,7 +18,7 @@ typedef enum value_kind {
     VALUE_TUPLE,
     VALUE_RANGE,
     VALUE_VIEW,      /* a dict's keys, values or items */
-    VALUE_ITERATOR,  /* gives its items once */
+    VALUE_ITERATOR,  /* yields its items once */
     VALUE_DICT,
     VALUE_NAMESPACE,
     VALUE_LOOP,
@@ -34,7 +34,7 @@ typedef struct text { /* UTF-8 */
 
 typedef struct value {
     value_kind kind;
-    bool markup; /* of a string: escaped already (the filters safe and escape) */
+    bool markup; /* of a string: already escaped (filters safe and escape) */
     union {
         bool truth;
         int64_t integer;
@@ -52,9 +52,9 @@ typedef struct value {
 typedef struct value_list {
     value *items;
     size_t n, capacity;
-    size_t at;         /* of an iterator: how many were given */
-    int64_t range[3];  /* start, stop, step as the template wrote them */
-    const char *label; /* of a view, and of an iterator: what Python prints */
+    size_t at;         /* of an iterator: number of items yielded */
+    int64_t range[3];  /* start, stop, step as written in the template */
+    const char *label; /* of a view or an iterator: Python's repr */
 } value_list;
 
 typedef struct value_pair {
@@ -87,7 +87,7 @@ value value_sequence(arena *a, value_kind kind);     /* an empty LIST, TUPLE, VI
 void list_push(arena *a, value_list *list, value item);
 value value_dictionary(arena *a);
 void dict_set(arena *a, value_dict *d, value key, value item);
-const value *dict_get(arena *a, const value_dict *d, value key); /* NULL: not there. Fails where the key has no hash. */
+const value *dict_get(arena *a, const value_dict *d, value key); /* NULL: not found. Fails if the key has no hash. */
 value value_from_json(arena *a, const json_t *json);
 
 bool value_true(value v);
@@ -96,14 +96,14 @@ bool value_is_number(value v);   /* int, float or bool */
 double value_real(value v);      /* of a number */
 bool value_as_int(value v, int64_t *out); /* ints and bools */
 bool value_equal(arena *a, value x, value y);
-int value_compare(arena *a, value x, value y); /* fails where Python has no order */
+int value_compare(arena *a, value x, value y); /* fails if Python does not order them */
 bool value_contains(arena *a, value container, value item);
 const char *value_type_name(value v); /* Python's */
 
-/* Iteration: a sequence of the items. A string gives its characters, a dict its keys; an iterator is used up. Fails for what Python
- * cannot iterate. */
+/* The items as a sequence: characters of a string, keys of a dict; an iterator is used up. Fails for values that Python does not
+ * iterate. */
 value_list *value_items(arena *a, value v);
-size_t value_length(arena *a, value v); /* fails where there is none */
+size_t value_length(arena *a, value v); /* fails if there is none */
 
 /* Python's str(), repr() and json.dumps. */
 typedef struct json_style {

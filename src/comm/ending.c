@@ -24,7 +24,7 @@ bool ending_ask(const ending *end, pt_error *why)
     if (!atomic_load(&end->state))
         return false;
     const struct timespec moment = {.tv_nsec = 1000000};
-    for (int i = 0; i < 1000 && atomic_load(&end->state) == 1; i++) /* who says why may be ended meanwhile */
+    for (int i = 0; i < 1000 && atomic_load(&end->state) == 1; i++) /* the writer may have been killed meanwhile */
         nanosleep(&moment, NULL);
     if (atomic_load(&end->state) == 2)
         pt_fail(why, end->code, "%s", end->text);

@@ -1,5 +1,5 @@
-/* ending.h - why the ranks of a run end, once one of them cannot go on: the first reason stays. Any thread, and any process that shares the
- * memory, may say it or ask. */
+/* ending.h - the reason why the ranks of a run end, once one of them has failed. The first reason is kept. Any thread may set it or ask for
+ * it, and so may any process that shares the memory. */
 #ifndef PT_ENDING_H
 #define PT_ENDING_H
 
@@ -9,16 +9,16 @@
 #include <stdbool.h>
 
 typedef struct ending {
-    atomic_int state;  /* 1: the reason is being written, 2: it is there */
-    atomic_bool heard; /* rank 0 knows it, and says it */
+    atomic_int state;  /* 1: the reason is being written; 2: it is complete */
+    atomic_bool heard; /* rank 0 knows the reason, and prints it */
     double at_s;       /* clock_s() */
     int code;
     char text[440];
 } ending;
 
-/* rank -1: the text says who. Whether it is the first. */
+/* Returns whether this is the first reason. rank -1: the text names the rank. */
 bool ending_say(ending *end, int rank, int code, const char *why);
-/* Whether there is one. */
+/* Returns whether there is a reason. */
 bool ending_ask(const ending *end, pt_error *why);
 
 #endif

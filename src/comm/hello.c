@@ -72,7 +72,7 @@ static size_t wanted(const note_reader *r)
     return r->n < sizeof head ? sizeof head : sizeof head + head.bytes;
 }
 
-/* Another machine's text is shown: no control characters. */
+/* The text comes from another machine and is printed: control characters are replaced. */
 static void read_text(note *out, const char *text, size_t n)
 {
     for (size_t i = 0; i < n; i++)

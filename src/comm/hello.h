@@ -1,13 +1,13 @@
-/* hello.h - what ranks say to each other before they exchange anything: messages of a fixed size, as they lie in memory (all machines that
- * this runs on are alike).
+/* hello.h - the messages by which ranks find each other, and the notes of the control connections. Messages are structs of fixed size in
+ * the byte order of x86-64.
  *
- *     rank r -> rank 0    hello (control), hello (data): each on a connection of its own
- *     rank 0 -> rank r    answer, to each; when all ranks are there, on the control connection another, the run's nonce, and who is where
- *     rank r -> rank q    hello (data) with that nonce, q < r
- *     control             notes, from then on: a beat a second, why the run ends, or a goodbye
+ *     rank r -> rank 0    hello (control) and hello (data), each on a connection of its own
+ *     rank 0 -> rank r    an answer to each; once all ranks have come, on the control connection: an answer, the run's nonce, all places
+ *     rank r -> rank q    hello (data) with the nonce as its key, for q < r
+ *     control             from then on notes: a beat every second, the reason why the run ends, or a goodbye
  *
- * Anybody may connect: what comes is looked at before it is believed (fuzz/fuzz_hello.c), and who does not know the run's key is turned
- * away. The key tells runs apart; it is no secret.
+ * Anybody may connect, so that every message is validated first (fuzz/fuzz_hello.c). A process without the run's key is turned away. The
+ * key only tells runs apart; it is no secret.
  */
 #ifndef PT_HELLO_H
 #define PT_HELLO_H
@@ -24,7 +24,7 @@ typedef struct hello {
     uint32_t format, kind;
     uint64_t key;
     int32_t ranks, rank;
-    uint32_t port, unused; /* where this rank listens */
+    uint32_t port, unused; /* at which this rank listens */
     uint64_t machine;      /* the same on all ranks that can share memory */
     char version[HELLO_VERSION_BYTES], host[HELLO_HOST_BYTES];
 } hello;
@@ -36,9 +36,9 @@ typedef struct hello_answer {
     char why[HELLO_WHY_BYTES]; /* of HELLO_REFUSED */
 } hello_answer;
 
-/* Of each rank. */
+/* Where a rank is. */
 typedef struct hello_place {
-    char address[HELLO_ADDRESS_BYTES]; /* "": that by which rank 0 is reached */
+    char address[HELLO_ADDRESS_BYTES]; /* "": the address at which rank 0 is reached */
     uint32_t port, unused;
     uint64_t machine;
     char host[HELLO_HOST_BYTES];
@@ -46,19 +46,19 @@ typedef struct hello_place {
 
 typedef enum note_kind { NOTE_BEAT, NOTE_FAILED, NOTE_GOODBYE } note_kind;
 enum { NOTE_TEXT_BYTES = 432 };
-typedef struct note_head { uint8_t kind, code; uint16_t bytes; } note_head; /* of text behind it; code: an error's, without its sign */
+typedef struct note_head { uint8_t kind, code; uint16_t bytes; } note_head; /* bytes: of the text behind it; code: without its sign */
 
 hello hello_make(hello_kind kind, uint64_t key, int rank, int ranks, int port, uint64_t machine);
 hello_answer hello_answer_make(hello_verdict verdict, const char *why);
-/* Whether it is one at all: within its limits, strings ended and printable. Of the version nothing is said. */
+/* Is the message valid: values within their limits, strings terminated and printable? The version is not compared. */
 bool hello_is_whole(const hello *h);
 bool hello_answer_is_whole(const hello_answer *a);
 bool hello_places_are_whole(const hello_place *p, int ranks);
 
-/* Notes come in pieces. */
+/* Assembles notes, which arrive in pieces. */
 typedef struct note_reader { char bytes[sizeof(note_head) + NOTE_TEXT_BYTES]; size_t n; } note_reader;
 typedef struct note { note_kind kind; int code; char text[NOTE_TEXT_BYTES + 1]; } note;
-/* Takes *used of n bytes. 1: *out is the next note; 0: more is needed; -1: what came is none. */
+/* Consumes *used of n bytes. 1: *out is the next note; 0: more bytes are needed; -1: the bytes are no note. */
 int note_take(note_reader *r, const char *p, size_t n, size_t *used, note *out);
 size_t note_make(char out[sizeof(note_head) + NOTE_TEXT_BYTES], note_kind kind, int code, const char *text);
 

@@ -8,9 +8,9 @@
 #include <stdlib.h>
 #include <string.h>
 
-static ending the_end; /* of the run that this process is a rank of */
+static ending the_end; /* of this process's run */
 
-/* A small number, -1: none. */
+/* A small number; -1: the variable has none. */
 static int number_of(const char *name)
 {
     const char *text = getenv(name);
@@ -35,7 +35,7 @@ int join_find(int *ranks, int *rank, pt_error *e)
     return 0;
 }
 
-/* MPI where it is asked for, and where else nobody says where rank 0 is. */
+/* MPI if it is asked for, or if nothing else says where rank 0 is. */
 static int choose_transport(const launcher *l, meeting *m, bool *by_mpi, pt_error *e)
 {
     const char *name = getenv("PROTRAIN_TRANSPORT");
@@ -79,7 +79,7 @@ static int take_memory(int ranks, int rank, comm **out, pt_error *e)
     shm_segment *s;
     if (number_of(JOIN_MEMORY) < 0)
         return pt_fail(e, PT_USAGE, "%s is set but %s is not: unset it", JOIN_RANK, JOIN_MEMORY);
-    int failed = shm_segment_map(number_of(JOIN_MEMORY), &s, e); /* until the process ends */
+    int failed = shm_segment_map(number_of(JOIN_MEMORY), &s, e); /* mapped until the process ends */
     if (!failed && shm_segment_ranks(s) != ranks)
         failed = pt_fail(e, PT_USAGE, "`ranks` is %d, but %d ranks were started", ranks, shm_segment_ranks(s));
     return failed ? failed : comm_shm_open(s, rank, out, e);

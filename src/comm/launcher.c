@@ -34,7 +34,7 @@ static uint64_t add(uint64_t hash, const char *text) /* FNV-1a */
     return (hash ^ 0xff) * 0x100000001b3u;
 }
 
-/* Of what names the job, and its steps and tries. */
+/* A hash of the variables that name the job, its step and its attempt. */
 static uint64_t key_of(const char *const *names)
 {
     uint64_t hash = 0xcbf29ce484222325u;
@@ -44,7 +44,7 @@ static uint64_t key_of(const char *const *names)
 }
 #define KEY(...) key_of((const char *const[]){"MASTER_ADDR", "MASTER_PORT", __VA_ARGS__, NULL})
 
-/* What is given, else a port that the job's name says. */
+/* The given port, else one derived from the job's key. */
 static int take_master(launcher *out, pt_error *e)
 {
     if (text_of("MASTER_ADDR"))
@@ -57,7 +57,7 @@ static int take_master(launcher *out, pt_error *e)
     return number("MASTER_PORT", PORTS_MOST, &out->port, e);
 }
 
-/* torchrun itself listens at MASTER_PORT, and says so. */
+/* torchrun may listen at MASTER_PORT itself, and says so in TORCHELASTIC_USE_AGENT_STORE. */
 static int of_torchrun(launcher *out, pt_error *e)
 {
     const char *store = text_of("TORCHELASTIC_USE_AGENT_STORE");
@@ -82,7 +82,7 @@ static int of_torchrun(launcher *out, pt_error *e)
     return failed;
 }
 
-/* On one machine rank 0 needs no name. */
+/* If all ranks are on this machine, rank 0 needs no address. */
 static void take_this_machine(launcher *out)
 {
     if (!out->address[0] && out->here == out->ranks)
@@ -105,7 +105,7 @@ static int of_open_mpi(launcher *out, pt_error *e)
     return failed;
 }
 
-/* Only PMI has a name for the job. */
+/* The job's name comes from PMI (launcher_ask). */
 static int of_mpich(launcher *out, pt_error *e)
 {
     out->by = "mpirun";

@@ -11,7 +11,7 @@ typedef struct linked_comm {
     device_link *link;
 } linked_comm;
 
-/* What a rank says before anything is begun. */
+/* What a rank tells the others first. */
 typedef struct offer { uint64_t machine, gpu; bool can; char name[LINK_NAME_BYTES], why[LINKED_WHY_BYTES - 40]; } offer;
 
 static bool is_over(void *by_host) { return comm_over(by_host, NULL); }
@@ -57,7 +57,7 @@ static int write_why(char why[LINKED_WHY_BYTES], int rank, const char *text)
     return false;
 }
 
-/* All ranks come to the same answer. */
+/* The same answer on all ranks. */
 static bool all_can(const offer *all, int ranks, char why[LINKED_WHY_BYTES])
 {
     for (int r = 0; r < ranks; r++) {
@@ -96,7 +96,7 @@ static int begin(linked_comm *c, device *d, pt_error *e)
     const link_watch watch = {is_over, c->by_host};
     pt_error why = {0};
     int failed = base->rank ? 0 : c->links->make_id(id, e);
-    if (failed) /* which the others wait for */
+    if (failed) /* the others wait for the id */
         comm_abort(c->by_host, e);
     if (!failed)
         failed = comm_broadcast(c->by_host, 0, id, sizeof id, e);

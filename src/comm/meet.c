@@ -15,7 +15,7 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
-enum { TRY_S = 3 }; /* for what a rank that is there does at once */
+enum { TRY_S = 3 }; /* for answers that a running rank gives at once */
 
 /* ---- this machine ---- */
 
@@ -26,7 +26,7 @@ static uint64_t add_bytes(uint64_t hash, const void *p, size_t n) /* FNV-1a */
     return hash;
 }
 
-/* Of this start of the system, and of the namespaces in which processes see each other. */
+/* Identifies the running system, and the namespaces in which processes see each other. */
 static uint64_t this_machine(void)
 {
     char boot[64] = "";
@@ -50,7 +50,7 @@ enum { GUESTS = 2 * COMM_RANKS_MOST + 32 };
 typedef struct host {
     const meeting *m;
     meeting_result *r;
-    guest guests[GUESTS]; /* who has not said yet who it is */
+    guest guests[GUESTS]; /* connected, but have not said yet who they are */
     int guests_n;
 } host;
 
@@ -76,7 +76,7 @@ static void turn_away(int fd, hello_verdict verdict, const char *why)
     close(fd);
 }
 
-/* All that are there hear it. */
+/* Tells all ranks that have come. */
 static int refuse(host *x, const char *why, pt_error *e)
 {
     const hello_answer a = hello_answer_make(HELLO_REFUSED, why);
@@ -86,7 +86,7 @@ static int refuse(host *x, const char *why, pt_error *e)
     return pt_fail(e, PT_FAILED, "%s", why);
 }
 
-/* Of the run, but not as it should be. */
+/* Does the process belong to this run, but with other settings than rank 0? */
 static bool disagrees(const host *x, const hello *h, char *why, size_t room)
 {
     if (strcmp(h->version, PT_VERSION))
@@ -112,7 +112,7 @@ static void note_place(host *x, const guest *g)
     p->machine = g->h.machine;
 }
 
-/* One that has said who it is. */
+/* A guest whose hello is complete. */
 static int let_in(host *x, const guest *g, pt_error *e)
 {
     char why[HELLO_WHY_BYTES];
@@ -139,7 +139,7 @@ static int let_in(host *x, const guest *g, pt_error *e)
     return 0;
 }
 
-/* Whether the guest goes: it is let in, or turned away, or says nothing. */
+/* Returns whether the guest is done: let in, turned away, or silent for too long. */
 static bool hear(host *x, guest *g, int *failed, pt_error *e)
 {
     const ssize_t n = recv(g->fd, (char *)&g->h + g->n, sizeof g->h - g->n, 0);
@@ -177,7 +177,7 @@ static int fail_missing(host *x, pt_error *e)
     return refuse(x, why, e);
 }
 
-/* One that was there and is no more. */
+/* Fails if a rank that had come has ended. */
 static int notice_losses(host *x, pt_error *e)
 {
     char byte, why[HELLO_WHY_BYTES];
@@ -252,7 +252,7 @@ static int be_host(const meeting *m, meeting_result *r, pt_error *e)
 
 /* ---- the others ---- */
 
-/* 1: rank 0 is there, and has taken the connection. 0: it is not, or not yet. */
+/* 1: rank 0 has accepted the connection. 0: it is not there, or not yet. */
 static int ask(const char *address, const hello *h, int port, int *out, pt_error *e)
 {
     hello_answer a;
@@ -284,7 +284,7 @@ static int fail_absent(const meeting *m, pt_error *e)
                    "from here", m->address, ports, m->seconds);
 }
 
-/* The next of a list, false: it was the last one. */
+/* The next address of a list; false: there are no more. */
 static bool next_address(const char **list, char *out, size_t room)
 {
     const size_t n = strcspn(*list, ",");
@@ -338,7 +338,7 @@ static int be_guest(const meeting *m, meeting_result *r, pt_error *e)
         const int found = ask(r->reached, &h, port, &r->data[0], e);
         failed = found > 0 ? 0 : found < 0 ? found : pt_fail(e, PT_FAILED, "rank 0 at %.200s answered once and no more", r->reached);
     }
-    /* rank 0, which may have begun later, says who is missing */
+    /* rank 0 says who is missing; it may have started later than this rank */
     return failed ? failed : hear_places(m, r, clock_s() + m->seconds + TRY_S, e);
 }
 

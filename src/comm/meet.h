@@ -1,8 +1,9 @@
-/* meet.h - how the ranks of a run that were started apart find each other: rank 0 listens, the others ask it, and it tells all of them who
- * is where (hello.h). Afterwards each rank has a connection to every other one for data, and rank 0 one more to each for control.
+/* meet.h - connects the ranks of a run that were started separately. Rank 0 listens, the others connect to it, and it tells all of them
+ * where each rank is (hello.h). Afterwards each rank has a connection to every other rank for data, and rank 0 another one to each for
+ * control.
  *
- * Whoever does not come in time is named. Ranks of another run that ask at the same port are turned away by the key, and look on at the
- * next port; what listens there and is no run does not matter either. */
+ * Ranks that do not come in time are named. Several runs may use the same ports: a rank that asks rank 0 of another run is turned away
+ * because of its key and tries the next port, and other programs that listen there do no harm. */
 #ifndef PT_MEET_H
 #define PT_MEET_H
 
@@ -10,24 +11,24 @@
 
 typedef struct meeting {
     int rank, ranks;
-    const char *address;     /* of rank 0's machine, or several with commas between them; rank 0 itself needs none */
-    int port, ports;         /* rank 0 takes the first of these that is free */
-    uint64_t key;            /* the same on all ranks of the run, and not on others' */
-    double seconds;          /* until all have to be there */
-    bool sockets_only;       /* no memory is shared, wherever they are */
+    const char *address;     /* of rank 0's machine, or several, separated by commas; rank 0 itself needs none */
+    int port, ports;         /* rank 0 listens at the first free one of these */
+    uint64_t key;            /* the same on all ranks of the run, different for other runs */
+    double seconds;          /* within which all ranks have to come */
+    bool sockets_only;       /* use no shared memory, not even on one machine */
 } meeting;
 
 typedef struct meeting_result {
-    int data[COMM_RANKS_MOST], control[COMM_RANKS_MOST]; /* -1: none. control of all of rank 0, [0] of the others */
+    int data[COMM_RANKS_MOST], control[COMM_RANKS_MOST]; /* -1: none; control: between rank 0 and each other rank */
     int listener;
-    uint64_t nonce; /* drawn by rank 0 */
-    char reached[256]; /* the address by which rank 0 was */
+    uint64_t nonce; /* random, from rank 0 */
+    char reached[256]; /* the address at which rank 0 was reached */
     hello_place place[COMM_RANKS_MOST];
 } meeting_result;
 
-/* Rank 0 has all its connections then, the others those to rank 0. */
+/* Makes the connections between rank 0 and the others. */
 int meet(const meeting *m, meeting_result *out, pt_error *e);
-/* The other ranks' connections to each other. */
+/* Makes the connections of the other ranks to each other. */
 int meet_rest(const meeting *m, meeting_result *r, pt_error *e);
 void meet_close(meeting_result *r);
 

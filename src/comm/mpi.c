@@ -14,7 +14,7 @@
 
 typedef struct mpi_comm {
     comm base;    /* first */
-    comm *life;   /* who is there */
+    comm *life;   /* by TCP: beats and reasons of failure */
     const mpi_functions *mpi;
     ending *end;
 } mpi_comm;
@@ -35,7 +35,7 @@ static int mpi_exchange(comm *base, const comm_move *moves, int n, pt_error *e)
 
 static void mpi_abort(comm *base, const pt_error *why) { comm_abort(((mpi_comm *)base)->life, why); }
 
-/* Where the run has failed MPI would wait for what never comes. */
+/* After a failure, MPI_Finalize would wait for ranks that are gone. */
 static void mpi_close(comm *base)
 {
     mpi_comm *c = (mpi_comm *)base;
@@ -57,7 +57,7 @@ static int load(const char *kind, const mpi_functions **out, pt_error *e)
     if (!module_find("PROTRAIN_MPI_MODULE", file, path))
         return pt_fail(e, PT_FAILED, "this build of protrain has no module for this MPI (%s is not beside it): build where its headers "
                        "are, or set MASTER_ADDR to the machine of rank 0 (mpirun -x MASTER_ADDR=NAME) for TCP", file);
-    void *module = dlopen(path, RTLD_NOW | RTLD_GLOBAL); /* whose own plug-ins look for it */
+    void *module = dlopen(path, RTLD_NOW | RTLD_GLOBAL); /* MPI's plug-ins need its symbols */
     if (!module)
         return pt_fail(e, PT_FAILED, "the MPI module cannot be loaded: %.600s", dlerror());
     mpi_module_open_fn *open = (mpi_module_open_fn *)dlsym(module, MPI_MODULE_OPEN);

@@ -53,7 +53,7 @@ int net_port(int fd)
     return ntohs(a.ss_family == AF_INET6 ? ((struct sockaddr_in6 *)&a)->sin6_port : ((struct sockaddr_in *)&a)->sin_port);
 }
 
-/* What is sent is small or large, and always waited for. */
+/* Messages are small or large, and the other side always waits for them: they are sent without delay. */
 static void make_prompt(int fd)
 {
     const int yes = 1;

@@ -1,4 +1,4 @@
-/* net.h - TCP connections, none of which waits longer than it is told. All descriptors are non-blocking. Times are of clock_s(). */
+/* net.h - TCP connections. No function waits longer than it is told. All descriptors are non-blocking. Times are of clock_s(). */
 #ifndef PT_NET_H
 #define PT_NET_H
 
@@ -7,16 +7,16 @@
 #include <stdbool.h>
 #include <stddef.h>
 
-/* On every address of this machine. port 0: any. -1 and errno: it cannot. */
+/* Listens at every address of this machine. port 0: any free port. Returns -1 and sets errno on failure. */
 int net_listen(int port);
 int net_port(int fd);
-/* The next who connects, -1: nobody does now. address: where from, "" from this machine itself. */
+/* The next connection; -1: there is none now. address: of the other side, "" if it is this machine. */
 int net_accept(int listener, char *address, size_t room);
-/* NULL: *fd is connected; else why not, in some words. */
+/* Returns NULL if *fd is connected, else the reason why not. */
 const char *net_connect(const char *address, int port, double until_s, int *fd);
-/* By which others may reach this machine, with commas between them: its interfaces' addresses, and its name. */
+/* The addresses at which others may reach this machine, separated by commas: those of its interfaces, and its name. */
 void net_own_addresses(char *out, size_t room);
-/* Whether something can be done by then. */
+/* Returns whether one of the events occurs in time. */
 bool net_wait(int fd, short events, double until_s);
 bool net_send_all(int fd, const void *data, size_t bytes, double until_s);
 bool net_receive_all(int fd, void *data, size_t bytes, double until_s);

@@ -11,7 +11,7 @@
 #include <string.h>
 #include <unistd.h>
 
-enum { LINE_BYTES = 2048, ANSWER_S = 60 }; /* a barrier waits for the others */
+enum { LINE_BYTES = 2048, ANSWER_S = 60 }; /* the barrier waits for other ranks */
 
 void pmi_value(const char *line, const char *key, char *out, size_t room)
 {
@@ -44,7 +44,7 @@ static bool receive_line(int fd, char line[LINE_BYTES])
     return false;
 }
 
-/* A line, and its answer, which has to be `answer`. */
+/* Sends a line and receives one, whose command has to be `answer`. */
 __attribute__((format(printf, 4, 5))) static bool ask(int fd, const char *answer, char line[LINE_BYTES], const char *fmt, ...)
 {
     char command[64];

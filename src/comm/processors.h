@@ -1,11 +1,12 @@
-/* processors.h - ranks of one machine share its processors. */
+/* processors.h - divides the processors of a machine among its ranks. */
 #ifndef PT_PROCESSORS_H
 #define PT_PROCESSORS_H
 
 #include "comm/comm.h"
 
-/* The calling thread, and those that it starts, keep to this rank's part of the processors: neighbours; where there are fewer than ranks,
- * they take turns. Nothing happens where a launcher has given the machine's ranks different ones. *here: how many ranks there are on it. */
+/* Binds the calling thread, and the threads that it starts, to this rank's part of the processors: neighbouring ones. If there are fewer
+ * processors than ranks, several ranks share one. Does nothing if a launcher has given the ranks different processors. *here: number of
+ * ranks on this machine. */
 int processors_share(comm *c, int *here, pt_error *e);
 
 #endif

@@ -26,7 +26,7 @@ struct shm_segment {
     uint32_t magic;
     int ranks;
     uint64_t nonce;
-    size_t bytes, ring_bytes, data_at;  /* of all; of a ring; where the rings' bytes begin */
+    size_t bytes, ring_bytes, data_at;  /* of the segment; of a ring; offset of the rings' bytes */
     ending end;
     struct { _Alignas(LINE) atomic_ullong count; } beat[COMM_RANKS_MOST];
     ring_ends ends[];                   /* (ranks, ranks) */

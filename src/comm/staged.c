@@ -7,7 +7,7 @@
 
 enum { LINE = 64, HALVES = 2 };
 
-/* What the transport moves at once; what is copied to the device behind that. */
+/* Moves of the transport, and the copies to the device that follow them. */
 typedef struct staged_round {
     comm_move *moves;
     op_copy *copies;
@@ -19,14 +19,14 @@ typedef struct staged_comm {
     comm base; /* first */
     comm *inner;
     device *device;
-    queue *from, *to;     /* the device */
-    char *slots;          /* (2, HALVES, peers, slot_bytes): what goes, what comes */
+    queue *from, *to;     /* of the device */
+    char *slots;          /* (2, HALVES, peers, slot_bytes): for sending, for receiving */
     size_t bytes, slot_bytes;
     staged_round round[HALVES];
-    int room;             /* moves and copies of a round */
+    int room;             /* for moves and copies of a round */
 } staged_comm;
 
-/* All that one call of exchange needs. */
+/* One call of exchange. */
 typedef struct staged_call {
     staged_comm *c;
     const comm_move *moves;
@@ -44,7 +44,7 @@ static char *slot_of(const staged_comm *c, bool comes, int half, int peer)
 
 /* ---- a round ---- */
 
-/* Continues the last move where what is added lies behind it. */
+/* Extends the last move if the new bytes follow it in memory. */
 static void add_send(staged_round *r, int peer, const char *from, size_t bytes)
 {
     comm_move *last = r->moves_n ? &r->moves[r->moves_n - 1] : NULL;
@@ -98,7 +98,7 @@ static void list_receives(staged_call *x, int half, int peer)
     }
 }
 
-/* Begins to fill its slots; false: nothing is left. */
+/* Lists the next round and begins to fill its slots; false: nothing is left. */
 static bool list_round(staged_call *x, int half)
 {
     staged_comm *c = x->c;
@@ -118,7 +118,7 @@ static int move_round(staged_comm *c, int half, pt_error *e)
     staged_round *r = &c->round[half];
     int failed = queue_sync(c->from, r->filled, e);
     if (!failed)
-        failed = queue_sync(c->to, r->emptied, e); /* of the round before in this half */
+        failed = queue_sync(c->to, r->emptied, e); /* of this half's previous round */
     if (!failed)
         failed = comm_exchange(c->inner, r->moves, r->moves_n, e);
     for (int i = 0; i < r->copies_n && !failed; i++)
@@ -142,7 +142,7 @@ static void move_own(const staged_call *x)
     }
 }
 
-/* A round takes the rest of each move, and the beginning of one more for each peer and direction. */
+/* A round has at most all moves, and one more for each peer and direction, of which it takes a part. */
 static int make_room(staged_comm *c, int n, pt_error *e)
 {
     const int wanted = 2 * (n + c->base.ranks);

@@ -1,14 +1,13 @@
-/* staged.h - exchanges of memory that only a device can reach, by a transport that takes host memory: the path between GPUs that do not
- * see each other.
+/* staged.h - exchanges of device memory through host memory and any transport: the path between GPUs that cannot reach each other.
  *
  *     device   [ sums ]  ..from queue..>  [ slot of each peer ]  ==transport==>  [ slot of each peer ]  ..to queue..>  [ sums ]
  *                                           two of them, in turn                   two of them, in turn
  *
- * What goes to a peer is cut into rounds of a slot. While the transport moves one round, the next is copied from the device and the one
- * before to it. Memory of the host goes straight, in the same rounds, so that both sides of a pair cut alike whatever memory they have.
+ * The bytes for a peer are cut into rounds of one slot. While the transport moves one round, the next is copied from the device and the
+ * previous one to it. Host memory is moved directly, in the same rounds, so that both sides of a pair cut alike whatever memory they have.
  *
- * The slots are host memory of a fixed size, taken when it is opened. Each rank has as many peers, so that its slots are as large as
- * theirs.
+ * The slots are host memory of a fixed size, allocated at open. All ranks have the same number of peers, so that all slots are equally
+ * large.
  */
 #ifndef PT_STAGED_H
 #define PT_STAGED_H
@@ -18,8 +17,8 @@
 
 enum { STAGED_BYTES = 32 << 20 };
 
-/* `bytes` of host memory (STAGED_BYTES; tests take less). `inner` and the device stay the caller's, and outlive it; nobody else
- * exchanges by `inner` meanwhile. All ranks give the same number of bytes. */
+/* bytes: of all slots, the same on all ranks (STAGED_BYTES; tests take less). `inner` and the device stay the caller's and must outlive the
+ * comm; nobody else uses `inner` during an exchange. */
 int comm_staged_open(comm *inner, device *d, size_t bytes, comm **out, pt_error *e);
 
 #endif

@@ -23,7 +23,7 @@ typedef struct watched {
     int fd;           /* -1: none */
     note_reader reader;
     double heard_s;
-    atomic_bool left, ended; /* it said goodbye; nothing comes any more */
+    atomic_bool left, ended; /* a goodbye has come; the connection has ended */
 } watched;
 
 typedef struct tcp_comm {
@@ -31,17 +31,17 @@ typedef struct tcp_comm {
     meeting_result net;
     watched to[COMM_RANKS_MOST];
     ending *end;
-    shm_segment *shared; /* NULL: with nobody */
-    int seat[COMM_RANKS_MOST]; /* in it, -1: that rank has none */
+    shm_segment *shared; /* NULL: no memory is shared */
+    int seat[COMM_RANKS_MOST]; /* place of each rank in it; -1: none */
     pthread_mutex_t sending;
     pthread_t watcher;
     bool watches, sockets_only;
-    int wake;         /* eventfd: it is to end */
-    int here;         /* ranks of this machine */
+    int wake;         /* eventfd: tells the watcher to end */
+    int here;         /* number of ranks on this machine */
 } tcp_comm;
 
 static const char *host_of(const tcp_comm *c, int rank) { return c->net.place[rank].host; }
-/* It is said where the rank is, unless all are on one machine. */
+/* With the host, unless all ranks are on one machine. */
 static void name_rank(const tcp_comm *c, int rank, char *out, size_t room)
 {
     if (c->here == c->base.ranks)
@@ -57,7 +57,7 @@ static bool send_note(tcp_comm *c, watched *w, note_kind kind, int code, const c
     char bytes[sizeof(note_head) + NOTE_TEXT_BYTES];
     const size_t n = note_make(bytes, kind, code, text);
     pthread_mutex_lock(&c->sending);
-    const bool sent = w->fd >= 0 && net_send_all(w->fd, bytes, n, clock_s()); /* what does not take so little hangs, or is gone */
+    const bool sent = w->fd >= 0 && net_send_all(w->fd, bytes, n, clock_s()); /* a peer that cannot take so little hangs, or is gone */
     pthread_mutex_unlock(&c->sending);
     return sent;
 }
@@ -69,7 +69,7 @@ static void send_all_notes(tcp_comm *c, int but, note_kind kind, int code, const
             send_note(c, &c->to[r], kind, code, text);
 }
 
-/* What a rank says (": ") or what is said of it (" "). Rank 0 tells the others. */
+/* The reason of a rank's own (between ": ") or about a rank (" "). Rank 0 tells the others. */
 static void say_end(tcp_comm *c, int rank, const char *between, int code, const char *why)
 {
     char who[100], text[NOTE_TEXT_BYTES];
@@ -137,7 +137,7 @@ static void note_silence(tcp_comm *c, double now)
             say_end(c, r, " ", PT_FAILED, why);
 }
 
-/* Whether the comm is still open. */
+/* Returns whether the comm is still open. */
 static bool watch_once(tcp_comm *c, int timeout_ms)
 {
     struct pollfd p[COMM_RANKS_MOST + 1];
@@ -161,7 +161,7 @@ static void *watch(void *arg)
     double last = clock_s(), beat = 0;
     while (watch_once(c, BEAT_MS / 2)) {
         const double now = clock_s();
-        if (now - last > STILL_S / 4.0) /* it was this process that stood still */
+        if (now - last > STILL_S / 4.0) /* this process itself was stopped */
             for (int r = 0; r < c->base.ranks; r++)
                 c->to[r].heard_s = now;
         last = now;
@@ -183,7 +183,7 @@ static int fail_ended(const tcp_comm *c, pt_error *e)
     return pt_fail(e, why.code, "%s", why.text);
 }
 
-/* The watcher will hear why. Where rank 0 has left, nobody tells, and the others end one after the other for it. */
+/* Waits for the reason, which the watcher receives. If rank 0 has left, nobody sends one, and the ranks end one after another. */
 static int fail_lost(tcp_comm *c, int peer, pt_error *e)
 {
     const struct timespec moment = {.tv_nsec = 10000000};
@@ -253,7 +253,7 @@ static int tcp_exchange(comm *c, const comm_move *moves, int n, pt_error *e)
     return turns_exchange(&channels, c, moves, n, e);
 }
 
-/* ---- memory of those on one machine ---- */
+/* ---- shared memory on one machine ---- */
 
 typedef struct offer { int pid, fd, there, unused; uint64_t nonce; } offer;
 
@@ -265,7 +265,7 @@ static int first_here(const tcp_comm *c)
     return r;
 }
 
-/* The segment that the first of them has made, by its descriptor there. */
+/* Maps the segment of the machine's first rank, by its descriptor in /proc. */
 static bool map_offer(tcp_comm *c, const offer *o)
 {
     char path[64];
@@ -285,7 +285,7 @@ static void take_seats(tcp_comm *c)
             c->seat[r] = seat++;
 }
 
-/* Where one of them cannot, none of them does. */
+/* If one rank of the machine cannot map it, none uses it. */
 static int share_memory(tcp_comm *c, pt_error *e)
 {
     const int first = first_here(c);
@@ -319,7 +319,7 @@ static void tcp_abort(comm *base, const pt_error *why)
         atomic_store(&c->end->heard, send_note(c, &c->to[0], NOTE_FAILED, why->code, why->text));
 }
 
-/* What was sent arrives where the other side closes first, or is told that nothing more comes. */
+/* Closing a socket too early would discard bytes on their way: both sides say that nothing more comes, then wait for the other. */
 static void say_goodbye(tcp_comm *c)
 {
     send_all_notes(c, -1, NOTE_GOODBYE, 0, "");

@@ -21,7 +21,7 @@ typedef struct exchange {
     unsigned char wants[COMM_RANKS_MOST];
 } exchange;
 
-/* One turn with a peer. */
+/* Moves what is possible to and from one peer. */
 static int turn(exchange *x, int peer, bool *any, pt_error *e)
 {
     turn_cursor *out = &x->out[peer], *in = &x->in[peer];

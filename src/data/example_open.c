@@ -49,7 +49,7 @@ static void close_maker(maker *m)
 static int make_text(const maker *m, const char *name, chat_tokens *x, pt_error *e)
 {
     const json_t *text = json_object_get(m->record, "text");
-    const chat_pair whole = {"", json_string_value(text), 0, json_string_length(text)};
+    const chat_pair whole = {name, "", json_string_value(text), 0, json_string_length(text)};
     if (!json_is_string(text))
         return pt_fail(e, PT_FAILED, "%.400s: \"text\" is %s, but it must be a string", name, json_type_name(text));
     return chat_tokenize_pair(m->tokenizer, m->encoder, &whole, CHAT_ALL, x, e);

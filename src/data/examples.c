@@ -2,6 +2,8 @@
 
 #include "data/formats.h"
 
+#include <stdio.h>
+
 int examples_learned(pt_data_format f, pt_train_on *on, pt_error *e)
 {
     const bool chat = f == PT_DATA_MESSAGES || f == PT_DATA_SHAREGPT || f == PT_DATA_ALPACA;
@@ -16,9 +18,9 @@ int examples_learned(pt_data_format f, pt_train_on *on, pt_error *e)
                    f == PT_DATA_TOKENS ? "token ids" : "text");
 }
 
-static int make_pair(const example_rules *r, encoder *c, const format_record *f, chat_tokens *out, pt_error *e)
+static int make_pair(const example_rules *r, encoder *c, const format_record *f, const char *where, chat_tokens *out, pt_error *e)
 {
-    const chat_pair pair = {json_string_value(f->prompt), json_string_value(f->completion), json_string_length(f->prompt),
+    const chat_pair pair = {where, json_string_value(f->prompt), json_string_value(f->completion), json_string_length(f->prompt),
                             json_string_length(f->completion)};
     return chat_tokenize_pair(r->tokenizer, c, &pair, r->on == PT_TRAIN_ON_ALL ? CHAT_ALL : CHAT_COMPLETION, out, e);
 }
@@ -59,7 +61,7 @@ int example_make(const example_rules *r, encoder *c, json_t *record, const char 
     if (rc == 0 && f.conversation)
         rc = make_chat(r, c, &f, where, out, e);
     else if (rc == 0)
-        rc = make_pair(r, c, &f, out, e);
+        rc = make_pair(r, c, &f, where, out, e);
     format_record_free(&f);
     return rc;
 }
@@ -85,11 +87,13 @@ int example_make_pair(const example_rules *r, encoder *c, const json_t *record, 
 {
     example_rules each = *r;
     json_t *half[2] = {NULL, NULL};
+    char named[320];
     each.format = PT_DATA_PROMPT;
     int rc = format_split_pair(record, where, half, e);
-    for (int i = 0; i < 2 && rc == 0; i++)
-        if ((rc = example_make(&each, c, half[i], where, &out[i], e)) < 0)
-            rc = pt_error_prefix(e, i ? "the rejected reply: " : "the chosen reply: ");
+    for (int i = 0; i < 2 && rc == 0; i++) {
+        snprintf(named, sizeof named, "%.300s: %s", where, i ? "rejected" : "chosen");
+        rc = example_make(&each, c, half[i], named, &out[i], e);
+    }
     if (rc == 0 && r->on == PT_TRAIN_ON_COMPLETION)
         begin_together(out);
     json_decref(half[0]);

@@ -372,11 +372,20 @@ static int put_examples(job *j, const segment *s, const chat_tokens *x, int many
     return rc;
 }
 
+/* Messages show about 300 bytes of a place: of a long path its end. */
+static void name_record(const segment *s, char out[300])
+{
+    enum { SHOWN = 240 };
+    const size_t n = strlen(s->path);
+    snprintf(out, 300, "%s%s: line %llu", n > SHOWN ? "..." : "", n > SHOWN ? s->path + n - SHOWN : s->path,
+             (unsigned long long)s->place.line);
+}
+
 static int encode_record(pipeline *p, encoder *c, chat_tokens *x, job *j, const segment *s, pt_error *e)
 {
-    char where[600];
+    char where[300];
     json_t *record;
-    snprintf(where, sizeof where, "%.500s: line %llu", s->path, (unsigned long long)s->place.line);
+    name_record(s, where);
     int rc = record_parse(s->path, s->place, j->text.bytes + s->at, s->n, &record, e);
     if (rc == 0)
         rc = check_format(p->o->rules, record, where, e);

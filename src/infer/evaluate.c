@@ -270,6 +270,9 @@ static int evaluate(evaluation *v, pt_error *e)
 {
     int64_t seq_len = 0;
     int failed = infer_open_adapted(v->o->model, v->o->adapter, v->o->notice, v->o->arg, &v->model, &v->adapter, e);
+    const infer_base base = {v->o->model, v->o->adapter, v->o->base, v->o->precision, v->o->notice, v->o->arg};
+    if (!failed)
+        failed = infer_store_base(&base, v->model, e);
     if (!failed)
         failed = choose_seq_len(v, &seq_len, e);
     if (!failed)

@@ -51,6 +51,9 @@ static int check_options(const pt_generate_options *o, pt_error *e)
 static int open_model(pt_generator *g, pt_error *e)
 {
     int failed = infer_open_adapted(g->folder, g->o.adapter, g->o.notice, g->o.arg, &g->model, &g->adapter, e);
+    const infer_base base = {g->folder, g->o.adapter, g->o.base, g->o.precision, g->o.notice, g->o.arg};
+    if (!failed)
+        failed = infer_store_base(&base, g->model, e);
     if (!failed)
         failed = safetensors_open(g->folder, &g->st, e);
     if (!failed)
@@ -171,7 +174,7 @@ static int check_memory(const pt_generator *g, int64_t context, pt_error *e)
     return pt_fail(e, PT_DOES_NOT_FIT,
                    "it does not fit: %s of weights and a context of %lld tokens need %s of memory, but the budget is %s: %s%sgive "
                    "`device_memory` %s",
-                   size_format(weights, (uint64_t)g->model->parameters * dtype_bytes(g->type)), (long long)context,
+                   size_format(weights, inference_params_bytes(g->model, g->type)), (long long)context,
                    size_format(need, bytes), size_format(have, g->budget), g->type == PT_F32 ? "use `precision` bf16, or " : "",
                    shorter ? "lower `max_new_tokens`, or " : "", size_option(give, bytes + g->device->info.threads_bytes));
 }

@@ -49,7 +49,7 @@ static uint64_t place_params(const model *m, pt_dtype type, uint64_t *param_at)
 {
     uint64_t at = 0;
     for (int i = 0; i < m->params_n; i++) {
-        uint64_t offset = take(&at, (uint64_t)(m->params[i].rows * m->params[i].cols) * dtype_bytes(param_type(&m->params[i], type)));
+        uint64_t offset = take(&at, load_param_bytes(&m->params[i], type));
         if (param_at)
             param_at[i] = offset;
     }
@@ -112,15 +112,17 @@ uint64_t inference_bytes(const model *m, pt_dtype type, const device *d, int64_t
     return l.bytes + mail_bytes(m) + (later > loading ? later : loading);
 }
 
+uint64_t inference_params_bytes(const model *m, pt_dtype type) { return place_params(m, type, NULL); }
+
 uint64_t inference_weight_bytes(const inference *x)
 {
-    uint64_t elements = 0;
+    uint64_t bytes = 0;
     for (int i = 0; i < x->model->params_n; i++) {
         const param *p = &x->model->params[i];
         bool table = p->kind->use == USE_POSITIONS || (p->role == PARAM_TOKENS && !x->model->config.tied);
-        elements += table ? 0 : (uint64_t)(p->rows * p->cols);
+        bytes += table ? 0 : load_param_bytes(p, x->shape.type);
     }
-    return elements * dtype_bytes(x->shape.type);
+    return bytes;
 }
 
 /* ---- life ---- */

@@ -1,7 +1,7 @@
 /* inference.h - token-by-token forward of a model: all weights in memory, and a KV cache of the tokens so far, so that a new token costs
  * one row instead of the whole sequence.
  *
- *   weights   [param 0][param 1] ...                    compute type, each parameter at a multiple of 64 bytes
+ *   weights   [param 0][param 1] ...                    compute type or few bits, each parameter at a multiple of 64 bytes
  *   work      [x][workspace of a layer][last row, normed][logits][ids, positions]     INFERENCE_ROWS rows
  *   gains     of DoRA's adapters, computed once after loading
  *   cache     [layer 0: k and v of position 0, of position 1 ... context - 1][layer 1] ... [rotary table]
@@ -40,6 +40,7 @@ int inference_begin(inference *x, int64_t context, int64_t *kept, pt_error *e);
  * after them, valid until the next call. */
 int inference_feed(inference *x, const int32_t *ids, int64_t n, const float **logits, pt_error *e);
 
+uint64_t inference_params_bytes(const model *m, pt_dtype type); /* of all weights */
 /* Bytes of weights that decoding a token reads: all except the tables, of which it reads one row. */
 uint64_t inference_weight_bytes(const inference *x);
 

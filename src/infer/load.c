@@ -1,19 +1,22 @@
-/* load.c - loads weights. Parameters are divided into items: rows of some MiB, or the whole of a matrix that is stored transposed. Each
- * thread takes the next item, reads and converts it in its own memory, and copies it to the device on its own queue. bf16 rounds as master
- * weights do (base/dtype.h), so that a trained model and the same model read from fp32 files compute with the same bits. The caller is one
- * of the threads. */
+/* load.c - loads weights. Parameters are divided into items: rows of some MiB, or the whole of a matrix that is stored transposed or in
+ * few bits. Each thread takes the next item, reads and converts it in its own memory, and copies it to the device on its own queue. bf16
+ * rounds as master weights do (base/dtype.h), so that a trained model and the same model read from fp32 files compute with the same bits.
+ * The caller is one of the threads. */
 #include "infer/load.h"
 
 #include "io/safetensors.h"
 #include "model/adapter.h"
+#include "model/prequantized.h"
+#include "model/quantize.h"
 #include "model/shape.h"
+#include "model/storage.h"
 #include "model/weights.h"
 
 #include <pthread.h>
 #include <stdatomic.h>
 #include <stdlib.h>
 
-enum { ITEM_ELEMENTS = 1 << 20, SCRATCH_BYTES = 4 << 20, MOST_THREADS = 16 };
+enum { ITEM_ELEMENTS = 1 << 20, SCRATCH_BYTES = 4 << 20, MOST_THREADS = 16, QUANTIZED_ROWS = 64 /* at least: quantize.h */ };
 
 typedef struct loader {
     const load_job *job;
@@ -26,19 +29,40 @@ typedef struct loader {
     atomic_bool failed;
 } loader;
 
+static bool in_few_bits(const param *p) { return p->storage != STORAGE_PLAIN; }
+
+uint64_t load_param_bytes(const param *p, pt_dtype type)
+{
+    return in_few_bits(p) ? storage_bytes(p) : (uint64_t)(p->rows * p->cols) * dtype_bytes(param_type(p, type));
+}
+
 static int64_t item_rows(const param *p)
 {
     int64_t rows = ITEM_ELEMENTS / p->cols;
-    return p->part[0].transposed || rows > p->rows ? p->rows : rows < 1 ? 1 : rows;
+    return in_few_bits(p) || p->part[0].transposed || rows > p->rows ? p->rows : rows < 1 ? 1 : rows;
 }
 
 static int64_t largest_item(const model *m)
 {
     int64_t most = 0;
     for (int i = 0; i < m->params_n; i++) {
-        int64_t n = item_rows(&m->params[i]) * m->params[i].cols;
+        const param *p = &m->params[i];
+        const int64_t some = QUANTIZED_ROWS * p->cols;
+        int64_t n = !in_few_bits(p) ? item_rows(p) * p->cols : some > ITEM_ELEMENTS ? some : ITEM_ELEMENTS;
         most = n > most ? n : most;
     }
+    return most;
+}
+
+/* While a matrix is quantized. */
+static uint64_t largest_scales(const model *m)
+{
+    uint64_t most = 0;
+    for (int i = 0; i < m->params_n; i++)
+        for (int k = 0; k < m->params[i].parts && in_few_bits(&m->params[i]); k++) {
+            const uint64_t n = (uint64_t)(m->params[i].part[k].rows * m->params[i].cols) / 16;
+            most = n > most ? n : most;
+        }
     return most;
 }
 
@@ -46,7 +70,8 @@ static int threads_of(int wanted) { return wanted < MOST_THREADS ? wanted : MOST
 
 uint64_t load_bytes(const model *m, pt_dtype type, int threads)
 {
-    uint64_t each = (uint64_t)largest_item(m) * (sizeof(float) + (type == PT_BF16 ? sizeof(bf16) : 0)) + SCRATCH_BYTES;
+    uint64_t each = (uint64_t)largest_item(m) * (sizeof(float) + (type == PT_BF16 ? sizeof(bf16) : 0)) + SCRATCH_BYTES +
+                          largest_scales(m);
     return (uint64_t)threads_of(threads) * each;
 }
 
@@ -65,12 +90,67 @@ static bool find_item(const model *m, int64_t item, int *param_index, int64_t *r
     return false;
 }
 
+/* ---- matrices in few bits ---- */
+
+typedef struct quantizing { const load_job *job; queue *q; int index; void *scratch; } quantizing;
+
+static int read_rows(void *arg, int index, int64_t row0, int64_t n_rows, float *out, pt_error *e)
+{
+    const quantizing *x = arg;
+    if (x->job->st)
+        return weights_read(x->job->model, x->job->st, index, row0, n_rows, out, x->scratch, SCRATCH_BYTES, e);
+    weights_init(x->job->model, x->job->seed, index, row0, n_rows, out);
+    return 0;
+}
+
+static int put_bytes(void *arg, uint64_t at, const void *bytes, size_t n, pt_error *e)
+{
+    const quantizing *x = arg;
+    queue_submit(x->q, &(op){OP_COPY, .copy = {x->job->base + x->job->param_at[x->index] + at, bytes, n}});
+    return queue_sync(x->q, queue_signal(x->q), e);
+}
+
+/* Codes and scales of a folder that has the matrix in the same format. */
+static int take_part(void *arg, int index, int part, pt_error *e)
+{
+    const quantizing *x = arg;
+    const param *p = &x->job->model->params[index];
+    prequantized from;
+    const int few = x->job->st ? weights_in_few_bits(x->job->model, x->job->st, index, part, &from, e) : 0;
+    if (few <= 0 || from.format != p->storage)
+        return few < 0 ? few : 0;
+    int failed = 0;
+    for (int slab = 0; slab < STORAGE_SLABS && !failed; slab++) {
+        const uint64_t bytes = storage_slab_bytes(p, part, slab);
+        for (uint64_t done = 0, n; done < bytes && !failed; done += n) {
+            n = bytes - done < SCRATCH_BYTES ? bytes - done : SCRATCH_BYTES;
+            failed = prequantized_take(&from, slab, done, n, x->scratch, e);
+            if (!failed)
+                failed = put_bytes(arg, storage_slab_at(p, part, slab) + done, x->scratch, n, e);
+        }
+    }
+    return failed ? failed : 1;
+}
+
+static int load_few_bits(loader *l, queue *q, int index, float *room, void *scratch, pt_error *e)
+{
+    const load_job *j = l->job;
+    quantizing x = {j, q, index, scratch};
+    int failed = quantize(j->model, index, &(quantize_io){read_rows, put_bytes, take_part, &x}, room, (size_t)l->room, e);
+    atomic_fetch_add(&l->done, storage_bytes(&j->model->params[index]));
+    return failed;
+}
+
+/* ---- items ---- */
+
 static int load_item(loader *l, queue *q, int index, int64_t row, float *values, bf16 *rounded, void *scratch, pt_error *e)
 {
     const load_job *j = l->job;
     const param *p = &j->model->params[index];
     int64_t step = item_rows(p), rows = p->rows - row < step ? p->rows - row : step, n = rows * p->cols;
     int failed = 0;
+    if (in_few_bits(p))
+        return load_few_bits(l, q, index, values, scratch, e);
     if (j->st)
         failed = weights_read(j->model, param_is_adapter(p) ? j->adapter : j->st, index, row, rows, values, scratch, SCRATCH_BYTES, e);
     else
@@ -136,7 +216,8 @@ int load_weights(const load_job *job, pt_error *e)
     pthread_t threads[MOST_THREADS];
     int started = 0;
     loader l = {.job = job, .room = largest_item(job->model), .lock = PTHREAD_MUTEX_INITIALIZER};
-    l.total = (uint64_t)job->model->parameters * dtype_bytes(job->type);
+    for (int i = 0; i < job->model->params_n; i++)
+        l.total += load_param_bytes(&job->model->params[i], job->type);
     while (started < threads_of(job->threads) - 1 && pthread_create(&threads[started], NULL, worker, &l) == 0)
         started++;
     run_items(&l, true);

@@ -1,4 +1,4 @@
-/* load.h - loads weights from files into one arena, with several threads. */
+/* load.h - loads weights from files into one arena, with several threads. Matrices in few bits are quantized on the way. */
 #ifndef PT_INFER_LOAD_H
 #define PT_INFER_LOAD_H
 
@@ -21,6 +21,8 @@ typedef struct load_job {
     void *arg;
 } load_job;
 
+/* Bytes of a parameter in the arena. */
+uint64_t load_param_bytes(const param *p, pt_dtype type);
 int load_weights(const load_job *job, pt_error *e);
 uint64_t load_bytes(const model *m, pt_dtype type, int threads); /* memory in use during loading */
 

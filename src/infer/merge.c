@@ -11,11 +11,14 @@
 #include "io/files.h"
 #include "io/safetensors.h"
 #include "model/adapter.h"
+#include "model/base_mark.h"
+#include "model/storage.h"
 #include "model/weights.h"
 #include "train/companions.h"
 
 #include <float.h>
 #include <math.h>
+#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -174,6 +177,19 @@ static int write_folder(merger *x, const char *folder, pt_error *e)
     return failed;
 }
 
+static void tell_few_bits(const merger *x)
+{
+    char sentence[700];
+    const param_storage s = base_mark_storage(x->o->adapter);
+    if (s == STORAGE_PLAIN || !x->o->notice)
+        return;
+    snprintf(sentence, sizeof sentence,
+             "%.400s: this adapter was trained on a base in %s; it is merged, as usual, into the weights that `model` stores, so that "
+             "results differ a little from those of eval and generate with `adapter`",
+             x->o->adapter, storage_format_of(s)->name);
+    x->o->notice(x->o->arg, sentence);
+}
+
 static int merge(merger *x, pt_error *e)
 {
     static const pt_dtype types[] = {PT_F32, PT_F32, PT_BF16, PT_F16};
@@ -190,6 +206,7 @@ static int merge(merger *x, pt_error *e)
         failed = weights_check_beside(x->m, x->base, e);
     if (failed)
         return failed;
+    tell_few_bits(x);
     weights_notice_unused(x->m, x->base, x->o->notice, x->o->arg);
     x->type = x->o->save_type == PT_SAVE_AS_STORED ? stored : types[x->o->save_type];
     x->scratch = malloc(SCRATCH_BYTES);

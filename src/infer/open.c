@@ -6,6 +6,7 @@
 #include "model/adapter.h"
 #include "model/base_mark.h"
 #include "model/weights.h"
+#include "train/base.h"
 
 int infer_check_options(pt_precision precision, int threads, const char *device, pt_error *e)
 {
@@ -41,4 +42,9 @@ int infer_open_adapted(const char *folder, const char *adapter, void (*notice)(v
     if (!failed)
         failed = path_join(path, adapter, ADAPTER_WEIGHTS, e);
     return failed ? failed : safetensors_open(path, weights, e);
+}
+
+int infer_store_base(const infer_base *b, model *m, pt_error *e)
+{
+    return base_apply_whole(base_of_adapter(b->base, b->folder, b->adapter, b->notice, b->arg), b->precision, m, e);
 }

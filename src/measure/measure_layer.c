@@ -422,7 +422,7 @@ static int measure_more(layer_bench *y, bench *b, int64_t few_rows, double secon
     attention_ns few_ran, many_ran, whole = {0};
     double row_s = round_s(y) / (double)y->shape.unit_rows;
     int failed = attention_of(b, y, &few_ran, seconds / 16, e);
-    part few = part_of(y, &few_ran);
+    part few = part_of(y, &few_ran), few_whole = part_of(y, &whole);
     int64_t rows = rows_that_fit(y, b, full->unit_rows);
     step_shape s = shape_cut(full, rows);
     for (; s.unit_rows > few_rows && row_s * (double)s.unit_rows > seconds; s = shape_cut(full, rows))
@@ -439,8 +439,8 @@ static int measure_more(layer_bench *y, bench *b, int64_t few_rows, double secon
     if (failed)
         return failed;
     part many = part_of(y, &many_ran);
-    if (!shorter) /* what few rows took for attention is not to be taken out either: it scales with the rows like all else */
-        few = many;
+    if (!shorter) /* neither is attention taken out of few rows: it scales with the rows like all else */
+        few = few_whole;
     take_results(y, &few, &many, full->unit_rows, &whole, &out->cost);
     tell_spread(y, &out->spread);
     return 0;

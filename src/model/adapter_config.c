@@ -8,29 +8,37 @@
 #include "base/json.h"
 #include "io/files.h"
 #include "io/safetensors.h"
+#include "model/adapter_targets.h"
+#include "model/names.h"
 #include "model/weights.h"
 
-#define PCRE2_CODE_UNIT_WIDTH 8
-#include <pcre2.h>
-
 #include <math.h>
+#include <stdio.h>
 #include <string.h>
 
-/* Keys that are read, or that do not affect the computation. */
-static const char *const known_keys[] = {
-    "peft_type", "r", "lora_alpha", "rank_pattern", "alpha_pattern", "use_rslora", "use_dora", "lora_dropout", "bias", "init_lora_weights",
-    "target_modules", "task_type", "auto_mapping", "peft_version", "base_model_name_or_path", "revision", "inference_mode",
-    "exclude_modules",
-    "fan_in_fan_out", "layers_to_transform", "layers_pattern", "megatron_core", "qalora_group_size", "ensure_weight_tying",
-    "runtime_config",
-    "ephemeral_gpu_offload"};
+/* Keys that are read elsewhere, or that do not affect the computation and have a type. */
+typedef enum key_type { READ, ANY, TEXT, FLAG } key_type;
+static const struct { const char *name; key_type type; } known_keys[] = {
+    {"peft_type", READ}, {"r", READ}, {"lora_alpha", READ}, {"rank_pattern", READ}, {"alpha_pattern", READ}, {"use_rslora", READ},
+    {"use_dora", READ}, {"lora_dropout", READ}, {"bias", READ}, {"init_lora_weights", READ}, {"target_modules", READ},
+    {"exclude_modules", READ}, {"layers_to_transform", READ}, {"layers_pattern", READ}, {"task_type", TEXT}, {"auto_mapping", ANY},
+    {"peft_version", TEXT}, {"base_model_name_or_path", TEXT}, {"revision", TEXT}, {"inference_mode", FLAG}, {"fan_in_fan_out", FLAG},
+    {"megatron_core", TEXT}, {"qalora_group_size", ANY}, {"ensure_weight_tying", FLAG}, {"runtime_config", ANY},
+    {"ephemeral_gpu_offload", FLAG}};
 
-static bool is_known(const char *key)
+static int check_known(const json_source *s, const char *key, bool *known, pt_error *e)
 {
-    for (size_t i = 0; i < sizeof known_keys / sizeof *known_keys; i++)
-        if (!strcmp(known_keys[i], key))
-            return true;
-    return false;
+    const char *text;
+    bool flag;
+    key_type type = READ;
+    *known = false;
+    for (size_t i = 0; i < sizeof known_keys / sizeof *known_keys && !*known; i++) {
+        *known = !strcmp(known_keys[i].name, key);
+        type = known_keys[i].type;
+    }
+    if (*known && type == TEXT)
+        return json_get_string(s, key, JSON_OPTIONAL, &text, e);
+    return *known && type == FLAG ? json_get_bool(s, key, JSON_OPTIONAL, &flag, e) : 0;
 }
 
 static bool is_neutral(const json_t *value)
@@ -46,16 +54,20 @@ static int refuse_key(const json_source *s, const char *key, const char *mend, p
 
 static int check_keys(const json_source *s, pt_error *e)
 {
+    static const char merge[] = "merge the adapter into the base model with PEFT's merge_and_unload first",
+                      only_linear[] = "it supports only adapters of linear layers; merge the adapter into the base model with PEFT's "
+                                      "merge_and_unload first";
     const char *key;
     json_t *value;
-    json_object_foreach(s->object, key, value)
-        if (!is_known(key) && !is_neutral(value))
-            return refuse_key(s, key, !strcmp(key,
-                                              "modules_to_save") ? "it supports only adapters of linear layers; merge the adapter into "
-                                                                   "the base model with PEFT's merge_and_unload first"
-                                                                      : "merge the adapter into the base model with PEFT's "
-                                                                        "merge_and_unload first", e);
-    return 0;
+    bool known;
+    json_object_foreach(s->object, key, value) {
+        int failed = check_known(s, key, &known, e);
+        if (!failed && !known && !is_neutral(value))
+            failed = refuse_key(s, key, strcmp(key, "modules_to_save") ? merge : only_linear, e);
+        if (failed)
+            return failed;
+    }
+    return adapter_targets_check(s, e);
 }
 
 /* Initializations that also change the base's weights: the adapter does not fit the published base. */
@@ -73,6 +85,8 @@ static int check_begin(const json_source *s, pt_error *e)
                                 s->where, text);
 }
 
+/* ---- numbers ---- */
+
 typedef struct numbers { int64_t rank; double alpha; bool rslora, dora; } numbers;
 
 static int read_numbers(const json_source *s, void (*notice)(void *, const char *), void *arg, numbers *n, pt_error *e)
@@ -87,6 +101,8 @@ static int read_numbers(const json_source *s, void (*notice)(void *, const char 
         failed = check_keys(s, e);
     if (!failed)
         failed = check_begin(s, e);
+    if (!failed)
+        failed = adapter_patterns_check(s, e);
     if (!failed)
         failed = json_get_int(s, "r", JSON_OPTIONAL, 1, ADAPTER_MAX_RANK, &n->rank, e);
     if (!failed)
@@ -108,54 +124,6 @@ static int read_numbers(const json_source *s, void (*notice)(void *, const char 
         notice(arg, sentence);
     }
     return failed;
-}
-
-/* ---- patterns ---- */
-
-/* Does the module's name, or its end after a dot, match the expression, as in PEFT? */
-static int matches(const char *where, const char *key, const char *module, bool *out, pt_error *e)
-{
-    enum { MATCH_LIMIT = 100000 };
-    char expression[512];
-    int code_of;
-    PCRE2_SIZE at;
-    if ((size_t)snprintf(expression, sizeof expression, "^(.*\\.)?(%s)$", key) >= sizeof expression)
-        return pt_fail(e, PT_FAILED, "%s: the pattern \"%.60s...\" is too long", where, key);
-    pcre2_code *code = pcre2_compile((PCRE2_SPTR)expression, PCRE2_ZERO_TERMINATED, 0, &code_of, &at, NULL);
-    pcre2_match_data *data = code ? pcre2_match_data_create(1, NULL) : NULL;
-    pcre2_match_context *context = data ? pcre2_match_context_create(NULL) : NULL;
-    int found = PCRE2_ERROR_NOMEMORY;
-    if (context) {
-        pcre2_set_match_limit(context, MATCH_LIMIT);
-        found = pcre2_match(code, (PCRE2_SPTR)module, strlen(module), 0, 0, data, context);
-    }
-    pcre2_match_context_free(context);
-    pcre2_match_data_free(data);
-    pcre2_code_free(code);
-    *out = found >= 0;
-    return found >= 0 || found == PCRE2_ERROR_NOMATCH ? 0 : pt_fail(e, PT_FAILED,
-                                                                    "%s: the pattern \"%.100s\" is not a valid regular expression: "
-                                                                    "correct it", where, key);
-}
-
-/* Sets *out to the number that a pattern gives the module, if one does. */
-static int read_pattern(const json_source *s, const char *which, const char *module, double most, double *out, pt_error *e)
-{
-    json_source patterns = {0};
-    const char *key;
-    json_t *value;
-    bool found = false;
-    int failed = json_get_object(s, which, JSON_OPTIONAL, &patterns, e);
-    if (failed || !patterns.object)
-        return failed;
-    json_object_foreach(patterns.object, key, value) {
-        failed = matches(patterns.where, key, module, &found, e);
-        if (failed)
-            return failed;
-        if (found)
-            return json_get_double(&patterns, key, JSON_REQUIRED, 1e-6, most, out, e);
-    }
-    return 0;
 }
 
 /* ---- tensors ---- */
@@ -184,18 +152,70 @@ typedef struct reader {
     const model *m;
     const json_source *config;
     const safetensors *st;
+    weights_naming naming; /* of the adapter's tensors, and so of the modules of the model that PEFT adapted */
     adapters *a;
     numbers n;
     size_t claimed;
+    void (*notice)(void *arg, const char *sentence);
+    void *arg;
     pt_error *e;
 } reader;
 
-static int check_pair(reader *r, const param *base, int part, const char *module, const safetensors_tensor *a, const safetensors_tensor *b)
+/* The module's name in PEFT's model. */
+static const char *spell(const reader *r, weights_naming naming, const param *base, int part, char out[SPELLED_NAME])
+{
+    char module[MODEL_NAME];
+    adapter_module_name(base, part, module);
+    return names_spell(architecture_find(r->m->config.model_type), naming, module, out);
+}
+
+static bool has_naming(const reader *r, weights_naming naming)
+{
+    char module[SPELLED_NAME], name[SPELLED_NAME + 64];
+    bool found = false;
+    for (int b = 1; b < r->m->blocks_n - 1; b++)
+        for (int k = 0; k < MODEL_MATRICES; k++) {
+            const param *base = block_param(r->m, &r->m->blocks[b], adapter_base(k));
+            for (int part = 0; part < base->parts && !found; part++) {
+                snprintf(name, sizeof name, ADAPTER_PREFIX "%s.lora_A.weight", spell(r, naming, base, part, module));
+                found = safetensors_find(r->st, name) != NULL;
+            }
+        }
+    return found;
+}
+
+static weights_naming find_naming(const reader *r)
+{
+    for (int n = 0; n < NAMINGS; n++)
+        if (has_naming(r, (weights_naming)n))
+            return (weights_naming)n;
+    return NAMES_WHOLE;
+}
+
+/* PEFT ignores tensors of modules that the config does not adapt, and starts new adapters where it has none. */
+static int check_target(const reader *r, int layer, const char *module, bool has_tensors)
+{
+    adapter_target t;
+    int failed = adapter_targets_find(r->config, module, layer, &t, r->e);
+    if (failed || !t.known || t.adapted == has_tensors)
+        return failed;
+    if (has_tensors)
+        return pt_fail(r->e, PT_FAILED,
+                       "%s: \"%s\" leaves %.150s out, but " ADAPTER_WEIGHTS " has tensors of it, which PEFT would ignore: correct the key, "
+                       "or take another copy of both files",
+                       r->config->where, t.key, module);
+    return pt_fail(r->e, PT_FAILED,
+                   "%s: \"%s\" names %.150s, but " ADAPTER_WEIGHTS " has no tensors of it: the file is incomplete, or of an adapter of "
+                   "another model; take another copy of both files, or give the model that they belong to",
+                   r->config->where, t.key, module);
+}
+
+static int check_pair(reader *r, const param *base, int part, const char *spelled, const safetensors_tensor *a, const safetensors_tensor *b)
 {
     const char *of_other = "it is an adapter of another model";
     const int64_t rank = a->rank == 2 ? a->shape[0] : 0;
     double wanted = (double)r->n.rank;
-    int failed = read_pattern(r->config, "rank_pattern", module, ADAPTER_MAX_RANK, &wanted, r->e);
+    int failed = adapter_pattern_read(r->config, "rank_pattern", spelled, &wanted, r->e);
     if (failed)
         return failed;
     if (rank < 1 || !has_shape(a, rank, base->cols))
@@ -209,8 +229,9 @@ static int check_pair(reader *r, const param *base, int part, const char *module
 
 static int read_module(reader *r, int layer, int matrix, const param *base, int part)
 {
-    char module[MODEL_NAME];
+    char module[MODEL_NAME], spelled[SPELLED_NAME];
     adapter_module_name(base, part, module);
+    spell(r, r->naming, base, part, spelled);
     const safetensors_tensor *a = find(r->m, r->st, module, "lora_A.weight"), *b = find(r->m, r->st, module, "lora_B.weight");
     const safetensors_tensor *magnitude = r->n.dora ? find(r->m, r->st, module, "lora_magnitude_vector") : NULL;
     double alpha = r->n.alpha;
@@ -220,16 +241,65 @@ static int read_module(reader *r, int layer, int matrix, const param *base, int 
         return pt_fail(r->e, PT_FAILED, "%s: \"%s\" has no %s beside its other tensors: the file is incomplete; take another copy",
                        safetensors_path(r->st, a ? a : b), module,
                        !a ? "lora_A" : !b ? "lora_B" : "lora_magnitude_vector, which use_dora asks for");
-    int failed = check_pair(r, base, part, module, a, b);
+    int failed = check_pair(r, base, part, spelled, a, b);
     if (!failed && magnitude && magnitude->elements != (uint64_t)base->part[part].rows)
         failed = shape_error(r->st, magnitude, base->part[part].rows, 1, "it is an adapter of another model", r->e);
     if (!failed)
-        failed = read_pattern(r->config, "alpha_pattern", module, 1e6, &alpha, r->e);
+        failed = adapter_pattern_read(r->config, "alpha_pattern", spelled, &alpha, r->e);
     if (failed)
         return failed;
     const double rank = (double)a->shape[0];
     r->a->of[layer][matrix][part] = (adapter_module){(int)a->shape[0], (float)(alpha / (r->n.rslora ? sqrt(rank) : rank))};
     r->claimed += magnitude ? 3 : 2;
+    return 0;
+}
+
+static int check_targets(const reader *r)
+{
+    char spelled[SPELLED_NAME];
+    int failed = 0;
+    for (int b = 1; b < r->m->blocks_n - 1; b++)
+        for (int k = 0; k < MODEL_MATRICES; k++) {
+            const param *base = block_param(r->m, &r->m->blocks[b], adapter_base(k));
+            for (int part = 0; part < base->parts && !failed; part++)
+                failed = check_target(r, b - 1, spell(r, r->naming, base, part, spelled), r->a->of[b - 1][k][part].rank > 0);
+        }
+    return failed;
+}
+
+static int matches_adapted(const reader *r, const char *key, bool *out)
+{
+    char spelled[SPELLED_NAME];
+    int failed = 0;
+    *out = false;
+    for (int b = 1; b < r->m->blocks_n - 1; b++)
+        for (int k = 0; k < MODEL_MATRICES; k++) {
+            const param *base = block_param(r->m, &r->m->blocks[b], adapter_base(k));
+            for (int part = 0; part < base->parts && !failed && !*out; part++)
+                if (r->a->of[b - 1][k][part].rank)
+                    failed = adapter_pattern_matches(r->config->where, key, spell(r, r->naming, base, part, spelled), out, r->e);
+        }
+    return failed;
+}
+
+/* Patterns for no module have no effect, as in PEFT. */
+static int tell_idle_patterns(const reader *r)
+{
+    char sentence[900];
+    const char *key;
+    json_t *value;
+    bool matches;
+    int failed = 0;
+    for (int i = 0; i < ADAPTER_PATTERNS && r->notice; i++)
+        json_object_foreach(json_object_get(r->config->object, adapter_patterns[i]), key, value) {
+            failed = matches_adapted(r, key, &matches);
+            if (failed)
+                return failed;
+            snprintf(sentence, sizeof sentence, "%s: the key \"%.100s\" of \"%s\" matches no module with an adapter, and has no effect",
+                     r->config->where, key, adapter_patterns[i]);
+            if (!matches)
+                r->notice(r->arg, sentence);
+        }
     return 0;
 }
 
@@ -250,6 +320,11 @@ static int refuse_tensor(const reader *r)
                                                                                find(r->m, r->st, module, "lora_magnitude_vector") == t));
                 }
             }
+        if (!ours && !r->n.dora && strstr(t->name, ".lora_magnitude_vector"))
+            return pt_fail(r->e, PT_FAILED,
+                           "%s: \"use_dora\" is false, but " ADAPTER_WEIGHTS " has magnitudes (\"%.150s\"): correct the key, or take "
+                           "another copy of both files",
+                           r->config->where, t->name);
         if (!ours)
             return pt_fail(r->e, PT_FAILED,
                            "%s: tensor \"%.150s\" belongs to no linear layer of a %s model with %lld layers: it is an adapter of "
@@ -262,6 +337,7 @@ static int refuse_tensor(const reader *r)
 static int read_modules(reader *r)
 {
     int failed = 0;
+    r->naming = find_naming(r);
     for (int b = 1; b < r->m->blocks_n - 1; b++)
         for (int k = 0; k < MODEL_MATRICES; k++) {
             const param *base = block_param(r->m, &r->m->blocks[b], adapter_base(k));
@@ -272,7 +348,9 @@ static int read_modules(reader *r)
         failed = refuse_tensor(r);
     if (!failed && !r->claimed)
         failed = pt_fail(r->e, PT_FAILED, "%s: no tensor of an adapter belongs to it: the folder is incomplete", r->config->where);
-    return failed;
+    if (!failed)
+        failed = check_targets(r);
+    return failed ? failed : tell_idle_patterns(r);
 }
 
 /* ---- the folder ---- */
@@ -313,7 +391,7 @@ int model_adapt_like(model *m, const char *folder, void (*notice)(void *, const 
     if (failed)
         return failed;
     safetensors *st = NULL;
-    reader r = {.m = m, .config = &s, .e = e};
+    reader r = {.m = m, .config = &s, .notice = notice, .arg = arg, .e = e};
     failed = read_numbers(&s, notice, arg, &r.n, e);
     if (!failed)
         failed = open_weights(folder, &st, e);
@@ -345,11 +423,14 @@ int model_adapt_from_json(model *m, const char *name, const char *json, size_t n
     for (int layer = 0; layer < m->config.layers && !failed; layer++) {
         char module[MODEL_NAME];
         double rank = (double)r.n.rank, alpha = r.n.alpha;
+        adapter_target target;
         const param *base = block_param(m, &m->blocks[layer + 1], PARAM_QKV);
         adapter_module_name(base, 0, module);
-        failed = read_pattern(&s, "rank_pattern", module, ADAPTER_MAX_RANK, &rank, e);
+        failed = adapter_pattern_read(&s, "rank_pattern", module, &rank, e);
         if (!failed)
-            failed = read_pattern(&s, "alpha_pattern", module, 1e6, &alpha, e);
+            failed = adapter_pattern_read(&s, "alpha_pattern", module, &alpha, e);
+        if (!failed)
+            failed = adapter_targets_find(&s, module, layer, &target, e);
         r.a->of[layer][0][0] = (adapter_module){rank < 1 ? 1 : (int)rank, (float)(alpha / rank)};
     }
     if (!failed)

@@ -6,6 +6,7 @@
 #include "io/safetensors.h"
 #include "model/adapter.h"
 #include "model/prequantized.h"
+#include "model/storage.h"
 #include "model/weights.h"
 
 #include <limits.h>
@@ -75,13 +76,14 @@ void base_mark_find(const model *m, const char *folder, char out[BASE_MARK])
 
 /* ---- the file ---- */
 
-int base_mark_write(const char mark[BASE_MARK], const char *adapter, pt_error *e)
+int base_mark_write(const char mark[BASE_MARK], param_storage stored, const char *adapter, pt_error *e)
 {
     char path[FILE_PATH_BYTES];
-    int failed = mark[0] ? path_join(path, adapter, BASE_MARK_FILE, e) : 0;
-    if (failed || !mark[0])
+    const char *weights = mark[0] ? mark : NULL, *base = stored == STORAGE_PLAIN ? NULL : storage_format_of(stored)->name;
+    int failed = weights || base ? path_join(path, adapter, BASE_MARK_FILE, e) : 0;
+    if (failed || !(weights || base))
         return failed;
-    json_t *o = json_pack("{s:s}", "weights", mark);
+    json_t *o = json_pack("{s:s*, s:s*}", "weights", weights, "base", base);
     failed = o ? file_write_json(path, o, e) : pt_fail(e, PT_FAILED, "out of memory");
     json_decref(o);
     return failed;
@@ -100,6 +102,13 @@ static void read_string(const char *folder, const char *file, const char *key, c
     if (!json_get_string(&s, key, JSON_OPTIONAL, &text, &ignored) && text)
         snprintf(out, n, "%s", text);
     json_source_close(&s);
+}
+
+param_storage base_mark_storage(const char *adapter)
+{
+    char name[32];
+    read_string(adapter, BASE_MARK_FILE, "base", name, sizeof name);
+    return storage_named(name);
 }
 
 /* ---- names ---- */

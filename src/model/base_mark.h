@@ -1,6 +1,10 @@
-/* base_mark.h - on which weights an adapter was trained: a hash of some rows of them, beside the adapter as adapter_base.json, which PEFT
- * does not read. Values are rounded to bf16 first, so that a copy of the model in another dtype has the same mark. Weights in few bits
- * have none. An adapter that says nothing of the kind (PEFT's) is asked for the name of its base. */
+/* base_mark.h - the base that an adapter was trained on, as adapter_base.json beside it, which PEFT does not read:
+ *
+ *   "weights"   a hash of some rows, rounded to bf16 first, so that a copy of the model in another dtype has the same. Weights in few bits
+ *               have none
+ *   "base"      the format of its matrices, if they were in few bits
+ *
+ * An adapter without the file (PEFT's) has only the name of its base. */
 #ifndef PT_BASE_MARK_H
 #define PT_BASE_MARK_H
 
@@ -14,7 +18,9 @@ void base_mark_find(const model *m, const char *folder, char out[BASE_MARK]);
 /* Tells `notice` (may be NULL) where the adapter in `adapter` was trained on other weights than those in `folder`, if that is known. */
 void base_mark_compare(const model *m, const char *folder, const char *adapter, void (*notice)(void *arg, const char *sentence),
                        void *arg);
-/* Writes the mark into an adapter's folder; "": nothing. */
-int base_mark_write(const char mark[BASE_MARK], const char *adapter, pt_error *e);
+/* The format in few bits of the base that the adapter was trained on; PLAIN: none, or unknown. */
+param_storage base_mark_storage(const char *adapter);
+/* Writes the file into an adapter's folder, unless there is nothing to say. mark "": none. */
+int base_mark_write(const char mark[BASE_MARK], param_storage stored, const char *adapter, pt_error *e);
 
 #endif

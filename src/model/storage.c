@@ -2,6 +2,8 @@
 
 #include "model/rows.h"
 
+#include <string.h>
+
 /* nf4: as in QLoRA (Dettmers et al., 2023): 4 bits per value, the largest magnitude of 64 values in 8 bits, with a scale per 256
  * magnitudes, and their mean. int8: the weights of LLM.int8 (Dettmers et al., 2022): the largest magnitude of a row. */
 static const storage_format formats[STORAGES] = {
@@ -13,6 +15,14 @@ static const storage_format formats[STORAGES] = {
 };
 
 const storage_format *storage_format_of(param_storage s) { return s == STORAGE_PLAIN ? NULL : &formats[s]; }
+
+param_storage storage_named(const char *name)
+{
+    for (param_storage s = STORAGE_PLAIN + 1; s < STORAGES; s++)
+        if (!strcmp(formats[s].name, name))
+            return s;
+    return STORAGE_PLAIN;
+}
 
 int model_store(model *m, param_storage s, pt_error *e)
 {

@@ -31,6 +31,7 @@ typedef struct storage_format {
 enum { NF4_CODES, NF4_ABSMAX, NF4_NESTED, NF4_OFFSET };
 enum { INT8_CODES, INT8_SCALES };
 const storage_format *storage_format_of(param_storage s); /* NULL for PLAIN */
+param_storage storage_named(const char *name);            /* PLAIN: no format has that name */
 
 /* May a parameter be kept in few bits? Yes for a frozen matrix of a layer. */
 static inline bool storage_fits(const param *p) { return !p->trainable && p->kind->use == USE_MATRIX && p->kind->block == BLOCK_LAYER; }

@@ -27,7 +27,7 @@ typedef struct slab {
 #define MUON_MOMENTUM 0.95f /* default */
 
 /* The factor of a matrix's learning rate: sqrt(rows / cols), at least 1; steps as large as AdamW's; sqrt(rows / cols). In the order of
- * pt_lr_adjust. */
+ * pt_lr_adjust, without AUTO. */
 typedef enum lr_adjust { LR_ADJUST_ORIGINAL, LR_ADJUST_RMS, LR_ADJUST_SPECTRAL } lr_adjust;
 
 /* The parameters of one step's update. */

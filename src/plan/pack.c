@@ -227,8 +227,15 @@ int64_t partial_floats(const packing *k, const model *m, int block, int chunk)
 
 uint64_t partial_bytes(const packing *k, const model *m, int block, int chunk)
 {
-    const int64_t of_rank = partial_floats(k, m, block, chunk) * (block == 0 && head_adds_to_embedding(m) ? 2 : 1);
-    return (uint64_t)(of_rank * k->ranks) * sizeof(float);
+    return (uint64_t)(partial_floats(k, m, block, chunk) * k->ranks) * sizeof(float);
+}
+
+bool chunk_has_tied_rows(const packing *k, const model *m, int chunk)
+{
+    bool has = false;
+    for (int i = 0; i < k->chunks[chunk].pieces_n; i++)
+        has = has || m->blocks[0].param_of_role[PARAM_TOKENS] == chunk_piece(k, chunk, i)->param;
+    return has && head_adds_to_embedding(m);
 }
 
 int64_t partial_offset(const packing *k, const model *m, const piece *p, int rank)

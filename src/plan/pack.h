@@ -80,8 +80,11 @@ static inline int64_t shard_start(const packing *k, int chunk, int rank) { retur
 /* The ranks' partial sums of a chunk's parameters of a block are added together: one shard per rank, in order, each of this many fp32
  * numbers (of the largest shard). 0: the block trains nothing there. */
 int64_t partial_floats(const packing *k, const model *m, int block, int chunk);
-/* The largest of them for a block; the embedding's includes the head's share of a tied table. */
+/* Of all ranks. */
 uint64_t partial_bytes(const packing *k, const model *m, int block, int chunk);
+/* Does the chunk have rows of a table to which the head adds its sums, too? They have partial sums of their own, laid out like those of the
+ * embedding. */
+bool chunk_has_tied_rows(const packing *k, const model *m, int chunk);
 /* Offset of a piece's rows in the shard of their rank. */
 int64_t partial_offset(const packing *k, const model *m, const piece *p, int rank);
 

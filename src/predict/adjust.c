@@ -19,7 +19,9 @@ static int work_of(const schedule_input *in, const costs *c, const task *t)
     case TASK_HEAD: return WORK_HEAD;
     case TASK_HEAD_EVAL: return WORK_HEAD_EVAL;
     case TASK_FINISH: return WORK_FINISH;
-    case TASK_EMBED_FINISH: return WORK_EMBED_FINISH;
+    case TASK_EMBED_FINISH: case TASK_EMBED_BACKWARD: return WORK_EMBED_FINISH;
+    case TASK_GATHER: return WORK_GATHER;
+    case TASK_SCATTER: case TASK_SCATTER_TIED: return WORK_SCATTER;
     case TASK_UPDATE: return t->queue == QUEUE_HOST ? WORK_UPDATE_HOST : WORK_UPDATE_DEVICE;
     default: break;
     }
@@ -69,7 +71,8 @@ static void apply(costs *c, const double predicted[WORK_KINDS], const double mea
     cost_curve *const curves[] = {[WORK_FINISH] = &c->finish,         [WORK_EMBED_FINISH] = &c->embed_finish,
                                   [WORK_UPDATE_DEVICE] = &c->update_device, [WORK_UPDATE_HOST] = &c->update_host,
                                   [WORK_TO_DEVICE] = &c->to_device,   [WORK_FROM_DEVICE] = &c->from_device,
-                                  [WORK_READ] = &c->read,             [WORK_WRITE] = &c->write};
+                                  [WORK_READ] = &c->read,             [WORK_WRITE] = &c->write,
+                                  [WORK_GATHER] = &c->gather,         [WORK_SCATTER] = &c->scatter};
     double ratio[WORK_KINDS], all = 0;
     for (int i = 0; i < WORK_KINDS; i++)
         all += fmax(predicted[i], measured[i]);
@@ -81,7 +84,7 @@ static void apply(costs *c, const double predicted[WORK_KINDS], const double mea
     scale(&c->head_ns, 1, ratio[WORK_HEAD]);
     scale(&c->head_cold_accumulators_ns, 1, ratio[WORK_HEAD]);
     scale(&c->head_eval_ns, 1, predicted[WORK_HEAD_EVAL] > 0 ? ratio[WORK_HEAD_EVAL] : ratio[WORK_HEAD]);
-    for (int i = WORK_FINISH; i <= WORK_WRITE; i++)
+    for (int i = WORK_FINISH; i <= WORK_SCATTER; i++)
         scale(curves[i]->ns, curves[i]->n, ratio[i]);
     scale(c->whole_device.ns, c->whole_device.n, ratio[WORK_UPDATE_DEVICE]);
     scale(c->whole_host.ns, c->whole_host.n, ratio[WORK_UPDATE_HOST]);

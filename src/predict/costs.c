@@ -189,6 +189,23 @@ static double merge_ns(const costs *c, const schedule_input *in, const schedule 
     return merges ? merges * cost_at(&c->finish, 2 * (double)elements) : 0;
 }
 
+/* The sums that this rank sends and receives, with its own. Of the embedding's table a CPU sends the rows that its tokens touch
+ * (run/touched.h): at most as many as tokens, evenly spread over the table. */
+static double scattered_bytes(const schedule_input *in, const schedule *s, const task *t)
+{
+    const packing *k = in->packing;
+    const int table = in->model->blocks[0].param_of_role[PARAM_TOKENS];
+    const param *a = &in->model->params[table];
+    const double tokens = (double)(in->shape->batch * in->shape->seq_len), part = fmin(tokens / (double)a->rows, 1);
+    double bytes = operand_of_kind(s, t, OBJECT_PARTIAL);
+    for (int i = 0; t->block == 0 && !in->shape->gpu && i < k->chunks[t->chunk].pieces_n; i++) {
+        const piece *p = chunk_piece(k, t->chunk, i);
+        if (p->param == table)
+            bytes -= (1 - part) * (double)(p->rows * a->cols) * sizeof(float);
+    }
+    return fmax(bytes, 1);
+}
+
 static double work_ns(const costs *c, const schedule_input *in, const schedule *s, const task *t)
 {
     const double units = (double)s->micro_units;
@@ -205,7 +222,8 @@ static double work_ns(const costs *c, const schedule_input *in, const schedule *
     case TASK_INPUT: return cost_at(&c->to_device, operand_bytes(s, t));
     case TASK_OUTPUT: return cost_at(&c->from_device, operand_bytes(s, t));
     case TASK_EMBED_BACKWARD: return cost_at(&c->embed_finish, (double)accumulator_elements(in->model, 0));
-    case TASK_SCATTER: return cost_at(&c->scatter, operand_of_kind(s, t, OBJECT_PARTIAL));
+    case TASK_SCATTER: return cost_at(&c->scatter, scattered_bytes(in, s, t));
+    case TASK_SCATTER_TIED: return cost_at(&c->scatter, operand_of_kind(s, t, OBJECT_PARTIAL_TIED));
     case TASK_GATHER: return cost_at(&c->gather, operand_of_kind(s, t, OBJECT_WEIGHTS));
     default: return transfer_ns(c, s, t);
     }

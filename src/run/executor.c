@@ -5,7 +5,7 @@
 #include "io/files.h"
 #include "machine/machine.h"
 #include "schedule/check.h"
-#include "run/tasks.h"
+#include "run/exchanges.h"
 
 #include <stdlib.h>
 #include <string.h>
@@ -210,9 +210,11 @@ int executor_open(const executor_options *o, executor **out, pt_error *e)
         failed = open_outcome(x, e);
     if (!failed)
         failed = task_runner_open(&x->runner, &x->o.input, x->arena, x->mailbox, x->loss_at, x->sumsq_at, x->reader, x->writer, e);
+    if (!failed)
+        failed = exchanges_open(&x->runner, x->o.device_comm ? x->o.device_comm : x->o.comm, !x->o.device_comm, e);
     for (int kind = 0; kind < SCHEDULE_KINDS && !failed; kind++)
         if (x->built[kind])
-            failed = task_runner_share(&x->runner, &x->schedules[kind], x->o.device_comm ? x->o.device_comm : x->o.comm, e);
+            failed = exchanges_list(&x->runner, &x->schedules[kind], e);
     if (!failed) {
         memset(executor_input(x).first, 0, (size_t)tokens_of(x) * sizeof(int32_t));
         executor_place(x);
@@ -344,6 +346,9 @@ int executor_run(executor *x, schedule_kind kind, float loss_scale, const update
     x->runner.loss_scale = loss_scale;
     if (u)
         x->runner.update = *u;
+    failed = exchanges_of_step(&x->runner, s, x->o.comm, executor_input(x).ids, tokens_of(x), e);
+    if (failed)
+        return share_outcome(x, kind, failed, e);
     for (int i = 0; i < s->tasks_n; i++) {
         if (!x->ran[kind])
             count_operands(x, s, &s->tasks[i]);

@@ -3,6 +3,7 @@
 #include "block/block.h"
 #include "comm/comm.h"
 #include "model/lanes.h"
+#include "run/exchanges.h"
 
 #include <stdlib.h>
 #include <string.h>
@@ -23,11 +24,7 @@ int task_runner_open(task_runner *r, const schedule_input *in, char *const *aren
 void task_runner_close(task_runner *r)
 {
     free(r->pieces);
-    for (int kind = 0; kind < SCHEDULE_KINDS; kind++) {
-        for (int i = 0; r->shared[kind] && i < r->shared_n[kind]; i++)
-            free(r->shared[kind][i].moves);
-        free(r->shared[kind]);
-    }
+    exchanges_close(r);
 }
 
 /* ---- addresses ---- */
@@ -38,7 +35,7 @@ static char *address(const task_runner *r, const schedule *s, int buffer_index)
     return r->arena[b->tier] + b->offset;
 }
 
-static char *operand_of(const task_runner *r, const schedule *s, const task *t, object_kind kind, int index, int micro)
+char *operand_of(const task_runner *r, const schedule *s, const task *t, object_kind kind, int index, int micro)
 {
     int found = task_find(s, t, kind, index, micro);
     return found < 0 ? NULL : address(r, s, found);
@@ -285,20 +282,6 @@ static void run_embed_backward(task_runner *r, const schedule *s, const task *t,
     }
 }
 
-/* Does the head have sums of the piece too, which arrive as a second part? */
-static bool has_tied_part(const model *m, const piece *p)
-{
-    return m->params[p->param].block == 0 && m->params[p->param].kind->use != USE_POSITIONS && head_adds_to_embedding(m);
-}
-
-/* The sums of a rank as they arrive: those of the block, or the head's. */
-static float *partial_of(const task_runner *r, const schedule *s, const task *t, bool tied, int rank)
-{
-    const packing *k = r->in->packing;
-    float *all = (float *)operand_of(r, s, t, OBJECT_PARTIAL, t->chunk, t->block);
-    return all + (int64_t)((tied ? k->ranks : 0) + rank) * partial_floats(k, r->in->model, t->block, t->chunk);
-}
-
 /* Adds the ranks' sums in the tree of lanes, in place; then rounds this rank's rows. */
 static void run_finish_shared(task_runner *r, const schedule *s, const task *t, queue *q)
 {
@@ -306,11 +289,11 @@ static void run_finish_shared(task_runner *r, const schedule *s, const task *t, 
     const model *m = r->in->model;
     const int64_t floats = partial_floats(k, m, t->block, t->chunk);
     const finish f = finish_of(r, s, t, q);
-    for (int tied = 0; tied < (t->block == 0 && head_adds_to_embedding(m) ? 2 : 1); tied++) {
+    for (int tied = 0; tied < 2; tied++) {
         float *plane[32];
-        for (int i = 0; i < k->ranks; i++) {
+        for (int i = 0; i < k->ranks && task_partial(r, s, t, tied, i); i++) {
             const lane_place p = lane_place_of(k->ranks, i);
-            plane[p.plane] = partial_of(r, s, t, tied, i);
+            plane[p.plane] = task_partial(r, s, t, tied, i);
             for (int n = p.plane; n > p.plane - p.merges; n--)
                 add_accumulators(q, plane[n - 1], plane[n], floats);
         }
@@ -319,99 +302,17 @@ static void run_finish_shared(task_runner *r, const schedule *s, const task *t, 
         const piece *p = chunk_piece(k, t->chunk, i);
         const int64_t at = m->params[p->param].block == t->block ? partial_offset(k, m, p, k->rank) : 0;
         if (m->params[p->param].block == t->block && p->own_rows)
-            finish_rows(&f, p, p->own_row0, p->own_rows, partial_of(r, s, t, false, 0) + at,
-                        has_tied_part(m, p) ? partial_of(r, s, t, true, 0) + at : NULL);
+            finish_rows(&f, p, p->own_row0, p->own_rows, task_partial(r, s, t, false, 0) + at,
+                        piece_is_tied(m, p) ? task_partial(r, s, t, true, 0) + at : NULL);
     }
-}
-
-static comm_move *add_move(shared_task *x, int peer)
-{
-    comm_move *m = &x->moves[x->n++];
-    *m = (comm_move){.peer = peer};
-    return m;
-}
-
-/* One part of a piece, to and from every rank; `sums` belong to its parameter. */
-static void scatter_piece(const task_runner *r, const schedule *s, const task *t, const piece *p, bool tied, const float *sums,
-                          shared_task *out)
-{
-    const packing *k = r->in->packing;
-    const int64_t cols = r->in->model->params[p->param].cols, at = partial_offset(k, r->in->model, p, k->rank);
-    for (int peer = 0; peer < k->ranks; peer++) {
-        const piece_share there = packing_share(k, r->in->model, p, peer);
-        comm_move *m = add_move(out, peer);
-        m->send = sums + there.row0 * cols;
-        m->send_bytes = (size_t)(there.rows * cols) * sizeof(float);
-        m->receive = partial_of(r, s, t, tied, peer) + at;
-        m->receive_bytes = (size_t)(p->own_rows * cols) * sizeof(float);
-        m->send_on_device = m->receive_on_device = true; /* accumulators and partial sums have no other tier */
-    }
-}
-
-static void list_scatter(const task_runner *r, const schedule *s, const task *t, shared_task *out)
-{
-    const packing *k = r->in->packing;
-    const model *m = r->in->model;
-    const int head = m->blocks_n - 1;
-    const float *own = (const float *)operand_of(r, s, t, OBJECT_ACCUMULATOR, t->block, -1);
-    const float *tied = (const float *)operand_of(r, s, t, OBJECT_ACCUMULATOR, head, -1);
-    for (int i = 0; i < k->chunks[t->chunk].pieces_n; i++) {
-        const piece *p = chunk_piece(k, t->chunk, i);
-        const param *a = &m->params[p->param];
-        if (a->block != t->block)
-            continue;
-        scatter_piece(r, s, t, p, false, own + accumulator_offset(m, t->block, a->role), out);
-        if (has_tied_part(m, p))
-            scatter_piece(r, s, t, p, true, tied + accumulator_offset(m, head, PARAM_TOKENS), out);
-    }
-}
-
-static bool is_on_device(const schedule *s, const task *t, object_kind kind)
-{
-    const int found = task_find(s, t, kind, t->chunk, -1);
-    return found >= 0 && s->buffers[found].tier == TIER_DEVICE;
-}
-
-/* This rank's own shard, if it is stored separately, is copied to its place in the buffer, too. */
-static void list_gather(const task_runner *r, const schedule *s, const task *t, shared_task *out)
-{
-    const packing *k = r->in->packing;
-    char *weights = operand_of(r, s, t, OBJECT_WEIGHTS, t->chunk, -1), *shard = operand_of(r, s, t, OBJECT_SHARD, t->chunk, -1);
-    const size_t e = dtype_bytes(k->type);
-    const int64_t begin = shard_start(k, t->chunk, k->rank), end = shard_start(k, t->chunk, k->rank + 1);
-    const char *own = shard ? shard : weights + (size_t)begin * e;
-    const bool to_device = is_on_device(s, t, OBJECT_WEIGHTS), from_device = shard ? is_on_device(s, t, OBJECT_SHARD) : to_device;
-    for (int peer = 0; peer < k->ranks; peer++) {
-        const int64_t from = shard_start(k, t->chunk, peer), to = shard_start(k, t->chunk, peer + 1);
-        if (shard || peer != k->rank)
-            *add_move(out, peer) = (comm_move){peer, own, (size_t)(end - begin) * e, weights + (size_t)from * e, (size_t)(to - from) * e,
-                                               from_device, to_device};
-    }
-}
-
-int task_runner_share(task_runner *r, const schedule *s, comm *c, pt_error *e)
-{
-    const packing *k = r->in->packing;
-    if (k->ranks < 2)
-        return 0;
-    r->comm = c;
-    r->shared_n[s->kind] = s->tasks_n;
-    shared_task *all = r->shared[s->kind] = calloc((size_t)s->tasks_n + 1, sizeof *all);
-    for (int i = 0; all && i < s->tasks_n; i++) {
-        const task *t = &s->tasks[i];
-        if (t->queue != QUEUE_RANKS)
-            continue;
-        all[i].moves = calloc((size_t)(k->ranks * (2 * k->chunks[t->chunk].pieces_n + 1)), sizeof(comm_move));
-        if (!all[i].moves)
-            return pt_fail(e, PT_FAILED, "out of memory");
-        (t->kind == TASK_SCATTER ? list_scatter : list_gather)(r, s, t, &all[i]);
-    }
-    return all ? 0 : pt_fail(e, PT_FAILED, "out of memory");
 }
 
 static void run_exchange(task_runner *r, const schedule *s, const task *t, queue *q)
 {
     const shared_task *x = &r->shared[s->kind][t - s->tasks];
+    for (int i = 0; i < 2; i++)
+        if (x->zeros[i].bytes)
+            queue_submit(q, &(op){OP_ZERO, .copy = {.dst = x->zeros[i].at, .bytes = x->zeros[i].bytes}});
     queue_submit(q, &(op){OP_EXCHANGE, .exchange = {r->comm, x->moves, x->n}});
 }
 
@@ -479,7 +380,7 @@ void task_run(task_runner *r, const schedule *s, const task *t, queue *q)
     case TASK_FINISH: (r->in->packing->ranks > 1 ? run_finish_shared : run_finish)(r, s, t, q); break;
     case TASK_EMBED_FINISH: run_embed_finish(r, s, t, q); break;
     case TASK_EMBED_BACKWARD: run_embed_backward(r, s, t, q); break;
-    case TASK_SCATTER: case TASK_GATHER: run_exchange(r, s, t, q); break;
+    case TASK_SCATTER: case TASK_SCATTER_TIED: case TASK_GATHER: run_exchange(r, s, t, q); break;
     default: run_update(r, s, t, q); break;
     }
 }

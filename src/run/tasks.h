@@ -5,10 +5,17 @@
 #include "io/disk.h"
 #include "schedule/schedule.h"
 #include "run/executor.h"
+#include "run/touched.h"
 
 struct comm;
 struct comm_move;
-typedef struct shared_task { struct comm_move *moves; int n; } shared_task;
+/* What a task sends and receives, and the memory that it sets to 0 before. */
+typedef struct shared_task {
+    struct comm_move *moves;
+    struct { float *at; size_t bytes; } zeros[2];
+    int n, room;
+    bool failed; /* no memory for `moves` */
+} shared_task;
 
 typedef struct task_runner {
     const schedule_input *in;
@@ -21,15 +28,16 @@ typedef struct task_runner {
     float loss_scale;
     update_params update;
     struct comm *comm;               /* with several ranks */
-    shared_task *shared[SCHEDULE_KINDS]; /* [kind][task]: what the task sends and receives; NULL: one rank */
+    shared_task *shared[SCHEDULE_KINDS]; /* [kind][task]; NULL: one rank */
     int shared_n[SCHEDULE_KINDS];
+    touched_rows touched;            /* in the current step */
 } task_runner;
 
 int task_runner_open(task_runner *r, const schedule_input *in, char *const *arena, char *mailbox, size_t loss_at,
                      size_t sumsq_at, disk_channel *reader, disk_channel *writer, pt_error *e);
-/* Lists what the tasks of a schedule exchange; does nothing if there is one rank. */
-int task_runner_share(task_runner *r, const schedule *s, struct comm *c, pt_error *e);
 void task_runner_close(task_runner *r);
+/* The address of an object among the task's operands; NULL: it has none. */
+char *operand_of(const task_runner *r, const schedule *s, const task *t, object_kind kind, int index, int micro);
 void task_run(task_runner *r, const schedule *s, const task *t, queue *q);
 
 #endif

@@ -14,6 +14,9 @@
  *   a block's accumulators -> scatter, while the next block is computed -> finish, of all ranks' sums for this rank's shard
  *   update of the shard -> gather, while the block before is computed
  *
+ * A tied table has sums of the head and of the embedding. The head's are complete first: they are sent while the layers are computed, some
+ * chunks after each layer, so that they do not delay the layers' own sums.
+ *
  * The weights of a sharded chunk are gathered before each use that does not find them in a buffer, not after the update.
  *
  * The caches (cache.c) decide where the objects of an item come from and where they go.
@@ -43,6 +46,8 @@ typedef struct program {
     int batch, loss, sumsq, rope; /* placements; rope -1: the model has no rotary embedding */
     int *partial, *scattered;     /* several ranks: unfinished partial sums: their buffers, blocks and chunks */
     int *scattered_block, scattered_n;
+    int *tied, *tied_chunk;       /* chunks with rows of a tied table, and the head's sums for each (chunk's buffer, -1: none yet) */
+    int tied_n, tied_sent;
 } program;
 
 static int object_weights(const program *p, int chunk) { (void)p; return chunk; }
@@ -215,6 +220,8 @@ static void finish_chunk(program *p, int block, int chunk, int partial)
     if (is_shared(p)) {
         item_operand(&p->b, p->accumulator[block], USE_READ);
         item_operand(&p->b, partial, USE_READ | USE_WRITE);
+        if (block == 0 && p->tied[chunk] >= 0)
+            item_operand(&p->b, p->tied[chunk], USE_READ | USE_WRITE);
     } else if (block > 0) {
         item_operand(&p->b, p->accumulator[block], USE_READ);
     } else {
@@ -273,10 +280,25 @@ static void scatter_chunk(program *p, int block, int chunk)
                                                           partial_bytes(p->packing, p->model, block, chunk));
     item_begin(&p->b, p->b.now);
     item_operand(&p->b, p->accumulator[block], USE_READ);
-    if (block == 0 && head_adds_to_embedding(p->model))
-        item_operand(&p->b, p->accumulator[p->layers + 1], USE_READ);
     item_operand(&p->b, p->partial[at], USE_WRITE);
     item_end(&p->b, TASK_SCATTER, QUEUE_RANKS, block, -1, chunk, false);
+}
+
+/* Sends the head's sums of a tied table, spread evenly over the blocks from the head down to the second layer: after the first layer, only
+ * its own sums are left. */
+static void scatter_tied(program *p, int block)
+{
+    const int blocks = p->layers, passed = p->layers + 2 - block;
+    for (; p->tied_sent < p->tied_n && p->tied_sent * blocks < p->tied_n * passed; p->tied_sent++) {
+        const int chunk = p->tied_chunk[p->tied_sent];
+        if (!p->b.recording)
+            p->tied[chunk] = builder_buffer(&p->b, OBJECT_PARTIAL_TIED, chunk, -1, TIER_DEVICE,
+                                            partial_bytes(p->packing, p->model, 0, chunk));
+        item_begin(&p->b, p->b.now);
+        item_operand(&p->b, p->accumulator[p->layers + 1], USE_READ);
+        item_operand(&p->b, p->tied[chunk], USE_WRITE);
+        item_end(&p->b, TASK_SCATTER_TIED, QUEUE_RANKS, p->layers + 1, -1, chunk, false);
+    }
 }
 
 /* Finishes the block before first, so that it need not wait for what this block sends. */
@@ -287,6 +309,7 @@ static void share_block(program *p, int block)
     finish_scattered(p);
     for (int i = p->piece0[block + 1] - 1; i >= p->piece0[block]; i--)
         scatter_chunk(p, block, p->piece_chunk[i]);
+    scatter_tied(p, block);
     if (block == 0)
         finish_scattered(p);
 }
@@ -366,7 +389,7 @@ static void run_program(program *p, schedule_kind kind)
         p->accumulator[i] = -1;
     for (int i = 0; i < p->micro_n; i++)
         p->stream[i] = p->residual[i] = -1;
-    p->scattered_n = 0;
+    p->scattered_n = p->tied_sent = 0;
     switch (kind) {
     case SCHEDULE_STEP: program_step(p, false); break;
     case SCHEDULE_STEP_UPDATE: program_step(p, true); break;
@@ -474,6 +497,9 @@ static int list_chunks(program *p)
             }
         }
     }
+    for (int i = p->piece0[1] - 1; i >= 0 && read_by && p->piece_chunk; i--)
+        if (p->packing->ranks > 1 && chunk_has_tied_rows(k, p->model, p->piece_chunk[i]))
+            p->tied_chunk[p->tied_n++] = p->piece_chunk[i];
     p->block0[p->model->blocks_n] = read;
     p->piece0[p->model->blocks_n] = own;
     free(read_by);
@@ -531,9 +557,13 @@ static int program_init(program *p, const schedule_input *in, schedule_kind kind
     p->accumulator = calloc(blocks, sizeof *p->accumulator);
     p->stream = calloc(micros, sizeof *p->stream);
     p->residual = calloc(micros, sizeof *p->residual);
-    p->partial = calloc(6 * chunks + 6, sizeof *p->partial);
+    p->partial = calloc(8 * chunks + 6, sizeof *p->partial);
     p->scattered = p->partial + 2 * chunks + 2;
     p->scattered_block = p->scattered + 2 * chunks + 2;
+    p->tied = p->scattered_block + 2 * chunks + 2;
+    p->tied_chunk = p->tied + chunks;
+    for (size_t c = 0; c < chunks && p->partial; c++)
+        p->tied[c] = -1;
     if (!p->b.objects || !p->block0 || !p->chunk_updated || !p->chunk_blocks || !p->accumulator || !p->stream || !p->residual ||
         !p->partial || list_chunks(p) < 0 || make_caches(p) < 0)
         return pt_fail(e, PT_FAILED, "out of memory while building a schedule");

@@ -56,7 +56,7 @@ static int check_queue(const checker *c, int i)
     bool compute = true;
     switch (t->kind) {
     case TASK_INPUT: case TASK_OUTPUT: case TASK_COPY: case TASK_READ: case TASK_WRITE: case TASK_UPDATE:
-    case TASK_SCATTER: case TASK_GATHER: compute = false; break;
+    case TASK_SCATTER: case TASK_SCATTER_TIED: case TASK_GATHER: compute = false; break;
     default: break;
     }
     if (compute && t->queue != QUEUE_COMPUTE)
@@ -110,6 +110,7 @@ uint64_t check_object_bytes(const checker *c, object_kind kind, int index, int m
     case OBJECT_LOSS: return tokens * LOSS_TOKEN_BYTES;
     case OBJECT_SUMSQ: return (uint64_t)sumsq_count(c->in->model) * sizeof(double);
     case OBJECT_PARTIAL: return partial_bytes(c->in->packing, c->in->model, micro, index);
+    case OBJECT_PARTIAL_TIED: return partial_bytes(c->in->packing, c->in->model, 0, index);
     case OBJECT_ROPE: return (uint64_t)model_rope_offset(m, m->ropes_n, shape->seq_len) * sizeof(float);
     default: return 0;
     }
@@ -128,6 +129,7 @@ static bool identity_exists(const checker *c, const buffer *b)
     case OBJECT_STREAM: return b->index == -1 && micro && residual_bytes(c->in->model, c->in->shape);
     case OBJECT_PARTIAL: return chunk && b->micro >= 0 && b->micro <= c->layers + 1 && is_shared(c) &&
         check_object_bytes(c, b->kind, b->index, b->micro);
+    case OBJECT_PARTIAL_TIED: return chunk && b->micro == -1 && is_shared(c) && chunk_has_tied_rows(c->in->packing, c->in->model, b->index);
     case OBJECT_ROPE: return b->index == -1 && b->micro == -1 && c->in->model->config.ropes_n;
     default: return (unsigned)b->kind < OBJECT_KINDS && b->index == -1 && b->micro == -1;
     }
@@ -219,7 +221,7 @@ static int check_placements(const checker *c)
         bool of_chunk = is_of_chunk(b->kind);
         tier t = of_chunk ? c->in->plan->chunks[b->index].placement : TIER_DEVICE;
         size_t at = of_chunk ? OBJECT_KINDS + (size_t)b->kind * (size_t)c->chunks_n + (size_t)b->index : (size_t)b->kind;
-        if (of_chunk ? !outlives(c, b->kind, b->index) : b->kind < OBJECT_BATCH || b->kind == OBJECT_PARTIAL)
+        if (of_chunk ? !outlives(c, b->kind, b->index) : b->kind < OBJECT_BATCH || b->kind >= OBJECT_PARTIAL)
             failed = check_fail(c, -1, i, "such an object does not outlive the schedule");
         else if (seen[at]++)
             failed = check_fail(c, -1, i, "the object has a placement already");
@@ -313,12 +315,12 @@ static int checker_open(checker *c)
     c->head_done = calloc(micros, 1);
     c->finished = calloc(blocks * chunks, 1);
     c->scattered = calloc(blocks * chunks, 1);
+    c->tied_scattered = calloc(chunks, 1);
     c->wants = calloc(chunks + micros + 8, sizeof *c->wants);
     c->used = calloc(operands, 1);
     if (!c->blocks || !c->chunk_list || !c->pieces_of || !c->chunk_blocks || !c->contents || !c->segment0 || !c->segment1 || !c->done ||
         !c->weights || !c->states || !c->gradient || !c->saved || !c->accumulator || !c->stream || !c->head_done || !c->finished ||
-        !c->scattered ||
-        !c->wants || !c->used)
+        !c->scattered || !c->tied_scattered || !c->wants || !c->used)
         return pt_fail(c->e, PT_FAILED, "out of memory while checking a schedule");
     facts(c);
     return 0;
@@ -327,8 +329,8 @@ static int checker_open(checker *c)
 static void checker_close(checker *c)
 {
     void *all[] = {c->blocks, c->chunk_list, c->pieces_of, c->chunk_blocks, c->contents, c->segment0, c->segment1, c->done, c->weights,
-                   c->states, c->gradient, c->saved, c->accumulator, c->stream, c->head_done, c->finished, c->scattered, c->wants, c->used,
-                   c->segments[TIER_DEVICE], c->segments[TIER_HOST], c->segments[TIER_DISK]};
+                   c->states, c->gradient, c->saved, c->accumulator, c->stream, c->head_done, c->finished, c->scattered,
+                   c->tied_scattered, c->wants, c->used, c->segments[TIER_DEVICE], c->segments[TIER_HOST], c->segments[TIER_DISK]};
     for (size_t i = 0; i < sizeof all / sizeof *all; i++)
         free(all[i]);
 }

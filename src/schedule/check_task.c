@@ -142,6 +142,8 @@ static int backward_wants(checker *c, int i, int block, int micro)
 
 /* ---- chunks ---- */
 
+static bool has_tied_rows(const checker *c, int chunk) { return chunk_has_tied_rows(c->in->packing, c->in->model, chunk); }
+
 static int finish_wants(checker *c, int i, int block, int chunk)
 {
     const schedule_input *in = c->in;
@@ -156,7 +158,11 @@ static int finish_wants(checker *c, int i, int block, int chunk)
     if (is_shared(c)) {
         if (!c->scattered[piece_at(c, block, chunk)])
             return check_fail(c, i, -1, "the sums of other ranks have not come");
+        if (block == 0 && has_tied_rows(c, chunk) && !c->tied_scattered[chunk])
+            return check_fail(c, i, -1, "the head's sums of other ranks have not come");
         changes(c, OBJECT_PARTIAL, chunk, block, 1, 2);
+        if (block == 0 && has_tied_rows(c, chunk))
+            changes(c, OBJECT_PARTIAL_TIED, chunk, -1, 1, 2);
         reads(c, OBJECT_ACCUMULATOR, block, -1, c->micro_n);
         return 0;
     }
@@ -193,9 +199,18 @@ static int scatter_wants(checker *c, int i, int block, int chunk)
     if (c->scattered[piece_at(c, block, chunk)])
         return check_fail(c, i, -1, "the sums were sent already");
     reads(c, OBJECT_ACCUMULATOR, block, -1, c->micro_n);
-    if (block == 0 && head_adds_to_embedding(c->in->model))
-        reads(c, OBJECT_ACCUMULATOR, c->layers + 1, -1, c->micro_n);
     writes(c, OBJECT_PARTIAL, chunk, block, 1);
+    return 0;
+}
+
+static int scatter_tied_wants(checker *c, int i, int chunk)
+{
+    if (!has_tied_rows(c, chunk))
+        return check_fail(c, i, -1, "the chunk has no rows of a tied table that is trained");
+    if (c->tied_scattered[chunk])
+        return check_fail(c, i, -1, "the sums were sent already");
+    reads(c, OBJECT_ACCUMULATOR, c->layers + 1, -1, c->micro_n);
+    writes(c, OBJECT_PARTIAL_TIED, chunk, -1, 1);
     return 0;
 }
 
@@ -323,12 +338,14 @@ static bool has_place(const checker *c, const task *t)
     case TASK_UPDATE: block = t->block == -1; micro = false; chunk = true; break;
     case TASK_EMBED_BACKWARD: block = t->block == 0 && has_accumulator(c, 0); micro = chunk = false; break;
     case TASK_SCATTER: block = has_accumulator(c, t->block); micro = false; chunk = true; break;
+    case TASK_SCATTER_TIED: block = t->block == c->layers + 1; micro = false; chunk = true; break;
     case TASK_GATHER: block = t->block == -1; micro = false; chunk = true; break;
     case TASK_INPUT: case TASK_OUTPUT: block = t->block == -1; micro = chunk = false; break;
     default: return !t->first;
     }
     bool forward = t->kind == TASK_EMBED || t->kind == TASK_LAYER || t->kind == TASK_INPUT || t->kind == TASK_OUTPUT;
-    const bool of_ranks = t->kind == TASK_EMBED_BACKWARD || t->kind == TASK_SCATTER || t->kind == TASK_GATHER;
+    const bool of_ranks = t->kind == TASK_EMBED_BACKWARD || t->kind == TASK_SCATTER || t->kind == TASK_SCATTER_TIED ||
+                          t->kind == TASK_GATHER;
     if (of_ranks && (!is_shared(c) || (t->kind == TASK_EMBED_BACKWARD) != (t->queue == QUEUE_COMPUTE) ||
                      (t->kind != TASK_EMBED_BACKWARD && t->queue != QUEUE_RANKS)))
         return false;
@@ -354,6 +371,7 @@ int check_task_wants(checker *c, int i)
     case TASK_FINISH: case TASK_EMBED_FINISH: return finish_wants(c, i, t->block, t->chunk);
     case TASK_EMBED_BACKWARD: return embed_backward_wants(c, i);
     case TASK_SCATTER: return scatter_wants(c, i, t->block, t->chunk);
+    case TASK_SCATTER_TIED: return scatter_tied_wants(c, i, t->chunk);
     case TASK_GATHER: return gather_wants(c, i, t->chunk);
     default: return update_wants(c, i, t->chunk);
     }
@@ -392,6 +410,7 @@ void check_task_done(checker *c, int i)
         break;
     case TASK_EMBED_BACKWARD: c->accumulator[0] = c->micro_n; break;
     case TASK_SCATTER: c->scattered[piece_at(c, t->block, t->chunk)] = 1; break;
+    case TASK_SCATTER_TIED: c->tied_scattered[t->chunk] = 1; break;
     case TASK_GATHER: c->weights[t->chunk] = is_sharded(c, t->chunk) ? c->weights[t->chunk] : whole_weights(c); break;
     default: break;
     }

@@ -19,7 +19,7 @@
  *   accumulator       number of micro-batches in the sum
  *   stream gradient   the block for whose input it is the gradient; backward ends at the first trained block
  *   stream            b: block b's input; 2 (layers + 2) - b: the gradient of block b's input
- *   partial           1: the sums of all ranks have arrived; 2: they are added up
+ *   partial, tied     1: the sums of all ranks have arrived; 2: they are added up
  *   batch             1: written;  loss: number of micro-batches written;  sumsq: number of finished pieces written */
 typedef struct content { bool alive; int version; } content;
 
@@ -72,6 +72,7 @@ typedef struct checker {
     unsigned char *head_done;          /* micro */
     unsigned char *finished;           /* [block][chunk] */
     unsigned char *scattered;          /* [block][chunk], with several ranks */
+    unsigned char *tied_scattered;     /* [chunk] */
     int losses, sums, sums_needed, inputs, outputs;
 
     want *wants;

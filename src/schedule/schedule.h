@@ -47,6 +47,7 @@ typedef enum object_kind {
     OBJECT_SUMSQ,       /* fp64 partial sums of squares of all gradients */
     OBJECT_ROPE,        /* cos and sin table, constant */
     OBJECT_PARTIAL,     /* several ranks: the fp32 sums of each rank for this rank's shard of chunk `index`, block `micro` */
+    OBJECT_PARTIAL_TIED, /* the same for the head's sums of a tied table, of which chunk `index` has rows */
     OBJECT_KINDS
 } object_kind;
 extern const char *const object_names[OBJECT_KINDS];
@@ -83,6 +84,7 @@ typedef enum task_kind {
     /* several ranks: */
     TASK_EMBED_BACKWARD, /* streams' gradients -> accumulators of the embedding */
     TASK_SCATTER,        /* sends the accumulators of `block` to the ranks of `chunk`'s shards; receives partial sums from all ranks */
+    TASK_SCATTER_TIED,   /* the same with the head's accumulators of a tied table, of which `chunk` has rows */
     TASK_GATHER,         /* receives the shards of `chunk`'s weights: whole chunks in place after an update, sharded ones into a buffer */
     TASK_KINDS
 } task_kind;

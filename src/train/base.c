@@ -1,6 +1,8 @@
 #include "train/base.h"
 
 #include "base/json.h"
+#include "model/adapter.h"
+#include "model/base_mark.h"
 #include "model/storage.h"
 #include "model/weights.h"
 
@@ -75,24 +77,91 @@ static int store_like(const char *folder, model *m, pt_error *e)
     return failed;
 }
 
+static const param_storage storage_of[] = {[PT_BASE_NF4] = STORAGE_NF4, [PT_BASE_INT8] = STORAGE_INT8};
+
+static int check_type(pt_base b, pt_precision precision, pt_error *e)
+{
+    const bool is_bf16 = precision == PT_PRECISION_BF16;
+    if (b != (is_bf16 ? PT_BASE_FP32 : PT_BASE_BF16))
+        return 0;
+    return pt_fail(e, PT_USAGE,
+                   "`base` %s does not work with `precision` %s: give `precision` %s, or `base` nf4 or int8, which work with both",
+                   names[b], is_bf16 ? "bf16" : "fp32", names[b]);
+}
+
 int base_apply(const pt_train_options *o, model *m, pt_error *e)
 {
-    static const param_storage storage[] = {[PT_BASE_NF4] = STORAGE_NF4, [PT_BASE_INT8] = STORAGE_INT8};
-    const bool is_bf16 = o->precision == PT_PRECISION_BF16;
     if (o->base == PT_BASE_AS_COMPUTED)
         return has_frozen_matrix(m) && !o->init_random ? store_like(o->model, m, e) : 0;
-    if (o->base == (is_bf16 ? PT_BASE_FP32 : PT_BASE_BF16))
-        return pt_fail(e, PT_USAGE,
-                       "`base` %s does not work with `precision` %s: give `precision` %s, or `base` nf4 or int8, which work with both",
-                       names[o->base], is_bf16 ? "bf16" : "fp32", names[o->base]);
+    int failed = check_type(o->base, o->precision, e);
+    if (failed)
+        return failed;
     if (!has_frozen_matrix(m))
         return pt_fail(
             e, PT_USAGE,
             "`base` %s sets the format of the layers' frozen matrices, but none is frozen: train adapters with `lora_rank`, freeze layers "
             "with `freeze` or `train_only`, or leave `base` out",
             names[o->base]);
-    return o->base >= PT_BASE_NF4 ? model_store(m, storage[o->base], e) : 0;
+    return o->base >= PT_BASE_NF4 ? model_store(m, storage_of[o->base], e) : 0;
 }
+
+/* ---- evaluation and generation ---- */
+
+int base_apply_whole(pt_base b, pt_precision precision, model *m, pt_error *e)
+{
+    if (b < PT_BASE_AS_COMPUTED || b > PT_BASE_INT8)
+        return pt_fail(e, PT_USAGE, "`base` is %d: it must be from %d to %d", b, PT_BASE_AS_COMPUTED, PT_BASE_INT8);
+    int failed = check_type(b, precision, e);
+    if (failed || b < PT_BASE_NF4)
+        return failed;
+    for (int i = 0; i < m->params_n; i++)
+        m->params[i].trainable = m->params[i].trainable && param_is_adapter(&m->params[i]);
+    return model_store(m, storage_of[b], e);
+}
+
+bool base_is_whole(const model *m)
+{
+    for (int i = 0; i < m->params_n; i++)
+        if (m->params[i].kind->use == USE_MATRIX && m->params[i].kind->block == BLOCK_LAYER && m->params[i].storage != model_storage(m))
+            return false;
+    return true;
+}
+
+static bool is_in_few_bits(const char *folder)
+{
+    char path[FILE_PATH_BYTES];
+    json_source config;
+    pt_error ignored;
+    const bool is_folder = path_is_folder(folder);
+    if (is_folder && path_join(path, folder, "config.json", &ignored))
+        return false;
+    if (json_source_open(&config, is_folder ? path : folder, &ignored))
+        return false;
+    const bool is = json_is_object(json_object_get(config.object, "quantization_config"));
+    json_source_close(&config);
+    return is;
+}
+
+pt_base base_of_adapter(pt_base b, const char *folder, const char *adapter, void (*notice)(void *, const char *), void *arg)
+{
+    char sentence[1200];
+    const param_storage s = adapter ? base_mark_storage(adapter) : STORAGE_PLAIN;
+    if (s == STORAGE_PLAIN || (b < PT_BASE_NF4 && is_in_few_bits(folder)))
+        return b;
+    const pt_base its = s == STORAGE_NF4 ? PT_BASE_NF4 : PT_BASE_INT8;
+    const char *plain = "`base` bf16 (or fp32, as `precision`) gives the base as it is stored";
+    if (b == PT_BASE_AS_COMPUTED)
+        snprintf(sentence, sizeof sentence, "%.400s: this adapter was trained on a base in %s, which is used here, too; %s", adapter,
+                 names[its], plain);
+    else if (b != its)
+        snprintf(sentence, sizeof sentence, "%.400s: this adapter was trained on a base in %s, and `base` is %s: expect other results",
+                 adapter, names[its], names[b]);
+    if (notice && b != its)
+        notice(arg, sentence);
+    return b == PT_BASE_AS_COMPUTED ? its : b;
+}
+
+/* ---- where a run reads it from ---- */
 
 int base_open(base *b, const model *m, const char *folder, uint64_t seed, pt_error *e)
 {

@@ -3,6 +3,7 @@
 #include "base/units.h"
 #include "chat/source.h"
 #include "io/safetensors.h"
+#include "optimizer/optimizer.h"
 #include "train/model_options.h"
 #include "train/options.h"
 #include "train/room.h"
@@ -11,6 +12,9 @@
 #include <string.h>
 
 /* ---- model ---- */
+
+/* With `lr_adjust` original, a step of a matrix is as large as AdamW's at some ten times its rate. */
+static const double MUON_LEAST_ORIGINAL = 1e-3;
 
 static void tell_beside(const job *j)
 {
@@ -52,6 +56,31 @@ static void tell_few_bits(const job *j)
                               "saved unquantized");
 }
 
+/* Muon's matrices then have `lr_adjust` match_rms_adamw, with steps of 0.2 lr; AdamW's are nearly lr in the first part of a run. The
+ * embeddings and norms have the same lr by AdamW, which limits it. */
+static double default_lr(const job *j, bool muon)
+{
+    if (j->o.task == PT_TASK_DPO)
+        return 1e-6;
+    if (j->model->adapters)
+        return 2e-4;
+    return j->random_init ? (muon ? 1e-3 : 3e-4) : muon ? 1e-4 : 5e-5;
+}
+
+static void choose_lr(job *j)
+{
+    pt_train_options *o = &j->o;
+    const bool is_given = o->lr > 0, adjusts = optimizers[o->optimizer]->reads_momentum;
+    if (!is_given)
+        o->lr = default_lr(j, adjusts);
+    if (!adjusts || o->lr_adjust != PT_LR_ADJUST_AUTO)
+        return;
+    o->lr_adjust = is_given ? PT_LR_ADJUST_ORIGINAL : PT_LR_ADJUST_RMS;
+    if (is_given && o->lr < MUON_LEAST_ORIGINAL)
+        options_notice(o, "`lr` %g makes small steps with `optimizer` muon, whose `lr_adjust` is original if `lr` is given: for a rate of "
+                          "AdamW give `lr_adjust` match_rms_adamw", o->lr);
+}
+
 int job_open_model(job *j, const char *from, pt_error *e)
 {
     const bool resumed = from[0] != 0;
@@ -59,6 +88,7 @@ int job_open_model(job *j, const char *from, pt_error *e)
     snprintf(j->model_dir, sizeof j->model_dir, "%s", j->o.model);
     if (!path_is_folder(j->model_dir))
         return pt_fail(e, PT_FAILED, "%s is not a folder: `model` must be a Hugging Face folder with config.json", j->model_dir);
+    j->o.base = base_of_adapter(j->o.base, j->o.model, j->o.adapter, resumed ? NULL : j->o.notice, j->o.arg);
     int failed = model_of_options(&j->o, &j->model, e);
     if (!failed)
         failed = companions_read(&j->companions, j->model_dir, e);
@@ -79,8 +109,7 @@ int job_open_model(job *j, const char *from, pt_error *e)
                        j->o.init_random ? "`init_random`" : "no weights in the model's folder", (unsigned long long)j->o.seed);
     if (!resumed)
         tell_few_bits(j);
-    if (j->o.lr == 0)
-        j->o.lr = j->o.task == PT_TASK_DPO ? 1e-6 : j->model->adapters ? 2e-4 : j->random_init ? 3e-4 : 5e-5;
+    choose_lr(j);
     failed = base_open(&j->base, j->model, j->random_init ? NULL : j->model_dir, j->o.seed, e);
     if (!failed)
         failed = open_layout(j, from, e);

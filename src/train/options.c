@@ -120,7 +120,7 @@ int options_check_plan(const pt_train_options *o, pt_error *e)
         {"`precision`", o->precision, PT_PRECISION_BF16, PT_PRECISION_FP32},
         {"`lr_schedule`", o->lr_schedule, PT_LR_CONSTANT, PT_LR_COSINE},
         {"`optimizer`", o->optimizer, PT_OPTIMIZER_ADAMW, PT_OPTIMIZER_MUON}, {"`base`", o->base, PT_BASE_AS_COMPUTED, PT_BASE_INT8},
-        {"`momentum`", o->momentum, 0, 0.9999999}, {"`lr_adjust`", o->lr_adjust, PT_LR_ADJUST_ORIGINAL, PT_LR_ADJUST_SPECTRAL},
+        {"`momentum`", o->momentum, 0, 0.9999999}, {"`lr_adjust`", o->lr_adjust, PT_LR_ADJUST_AUTO, PT_LR_ADJUST_SPECTRAL},
         {"`save_type`", o->save_type, PT_SAVE_AS_STORED, PT_SAVE_F16}};
     for (size_t i = 0; i < sizeof ranges / sizeof *ranges; i++) {
         int failed = check_range(ranges[i].name, ranges[i].value, ranges[i].low, ranges[i].high, e);
@@ -131,7 +131,7 @@ int options_check_plan(const pt_train_options *o, pt_error *e)
     if (wrong)
         return wrong;
     const optimizer *by = optimizers[o->optimizer];
-    if (!by->reads_momentum && (o->momentum > 0 || o->lr_adjust != PT_LR_ADJUST_ORIGINAL))
+    if (!by->reads_momentum && (o->momentum > 0 || o->lr_adjust != PT_LR_ADJUST_AUTO))
         return pt_fail(e, PT_USAGE, "`%s` has no effect with `optimizer` %s: leave it out, or give `optimizer` %s",
                        o->momentum > 0 ? "momentum" : "lr_adjust", by->name, optimizer_muon.name);
     if (o->disk_path && !o->disk_path[0])

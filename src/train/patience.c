@@ -19,11 +19,14 @@ static void add_calm(patience *p)
     p->doubled -= p->doubled > 0;
 }
 
+bool patience_is_due(const patience *p, int64_t steady)
+{
+    return steady - (steady < p->looked_at ? 0 : p->looked_at) >= PATIENCE_WINDOW;
+}
+
 patience_answer patience_look(patience *p, int64_t steady, double predicted_s, double is_s)
 {
-    if (steady < p->looked_at)
-        p->looked_at = 0;
-    if (steady - p->looked_at < PATIENCE_WINDOW)
+    if (!patience_is_due(p, steady))
         return PATIENCE_NOTHING;
     double by_s = fabs(is_s - predicted_s), share = by_s / predicted_s;
     p->looked_at = steady;

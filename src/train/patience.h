@@ -35,6 +35,8 @@ typedef enum patience_answer {
     PATIENCE_DECIDE
 } patience_answer;
 
+/* Will the next look compare? `steady` as below. */
+bool patience_is_due(const patience *p, int64_t steady);
 /* Call it after each step. steady: number of steady steps, from 0 again after a change of plan; is_s: median of the newest
  * PATIENCE_WINDOW. */
 patience_answer patience_look(patience *p, int64_t steady, double predicted_s, double is_s);

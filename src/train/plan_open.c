@@ -2,6 +2,7 @@
 #include "base/units.h"
 #include "io/safetensors.h"
 #include "model/weights.h"
+#include "train/base.h"
 #include "train/model_options.h"
 #include "train/options.h"
 #include "train/plan_ways.h"
@@ -179,6 +180,7 @@ int pt_plan_open(const pt_train_options *o, pt_plan **out, pt_error *e)
     if (!p)
         return failed ? failed : pt_fail(e, PT_FAILED, "out of memory");
     p->o = *o;
+    p->o.base = base_of_adapter(o->base, o->model, o->adapter, o->notice, o->arg);
     failed = make(p, true, &own);
     snprintf(p->misfit, sizeof p->misfit, "%s", own.text);
     if (failed && e)

@@ -18,7 +18,7 @@ static void use_adamw(pt_train_options *o, pt_optimizer optimizer)
 {
     o->optimizer = optimizer;
     o->momentum = 0;
-    o->lr_adjust = PT_LR_ADJUST_ORIGINAL;
+    o->lr_adjust = PT_LR_ADJUST_AUTO;
 }
 
 static bool train_all(pt_train_options *o, char name[PLAN_WAY_NAME])

@@ -84,12 +84,8 @@ int preferences_sum(executor *x, preference_sum *sum, pt_error *e)
 static int load_windows(dataset *data, const reference *r, const uint64_t *windows, uint64_t n, executor *x, dataset_counts *counts,
                         pt_error *e)
 {
-    const step_shape *s = executor_input_of(x)->shape;
-    int failed = reference_load(data, windows, n, x, counts, e);
-    for (int64_t i = 0; i < s->batch && !failed; i++)
-        failed = reference_read(r, windows[(uint64_t)(s->rank * s->batch + i) % n], s->seq_len,
-                                executor_input(x).weights + i * s->seq_len, e);
-    return failed;
+    const int failed = reference_load(data, windows, n, x, counts, e);
+    return failed ? failed : reference_fill(r, windows, n, x, e);
 }
 
 int preferences_evaluate(const job *j, const reference *r, executor *x, bool (*progress)(void *arg, uint64_t done, uint64_t total),

@@ -2,6 +2,7 @@
 #include "measure/profile_get.h"
 #include "report/profile_text.h"
 #include "run/budgets.h"
+#include "train/base.h"
 #include "train/model_options.h"
 #include "train/options.h"
 #include "train/planning.h"
@@ -60,6 +61,7 @@ int pt_profile_open(const pt_train_options *o, bool fresh, pt_profile **out, pt_
     if (!p)
         return failed ? failed : pt_fail(e, PT_FAILED, "out of memory");
     p->o = *o;
+    p->o.base = base_of_adapter(o->base, o->model, o->adapter, o->notice, o->arg);
     failed = make(p, fresh, e);
     if (failed)
         pt_profile_close(p);

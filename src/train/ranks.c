@@ -186,13 +186,9 @@ int ranks_limit(trainer *t, pt_error *e)
 
 typedef struct shared_plan { costs costs; uint64_t budget[TIERS]; bool host_tier; size_t bytes; } shared_plan;
 
-/* Only rank 0 searches, but all ranks need to know which schedules the plan has. */
-static int read_plan(planning *p, const shared_plan *s, const char *json, pt_error *e)
+static int read_plan(planning *p, const shared_plan *s, const char *json, priced_plan *best, pt_error *e)
 {
-    priced_plan *best = &p->result.best;
-    int failed = planning_begin_search(p, e);
-    if (!failed)
-        failed = plan_from_json("the plan of rank 0", json, s->bytes, &best->plan, e);
+    int failed = plan_from_json("the plan of rank 0", json, s->bytes, &best->plan, e);
     if (!failed)
         failed = pack(p->model, p->shape, best->plan.chunk_bytes, &best->packing, e);
     if (!failed)
@@ -203,18 +199,16 @@ static int read_plan(planning *p, const shared_plan *s, const char *json, pt_err
     return failed;
 }
 
-int ranks_take_plan(trainer *t, pt_error *e)
+static int share_plan(trainer *t, priced_plan *best, pt_error *e)
 {
     planning *p = &t->planning;
     shared_plan s = {0};
     char *json = NULL;
-    if (!t->comm)
-        return 0;
     if (ranks_lead(t)) {
         s.costs = p->profile.costs;
         s.host_tier = p->host_tier;
         memcpy(s.budget, p->budget, sizeof s.budget);
-        json = plan_to_json(trainer_plan(t), t->job.model, p->shape);
+        json = plan_to_json(&best->plan, t->job.model, p->shape);
         s.bytes = json ? strlen(json) : 0;
     }
     int failed = ranks_share(t, &s, sizeof s, e);
@@ -225,7 +219,47 @@ int ranks_take_plan(trainer *t, pt_error *e)
     if (!failed)
         failed = ranks_share(t, json, s.bytes, e);
     if (!failed && !ranks_lead(t))
-        failed = read_plan(p, &s, json, e);
+        failed = read_plan(p, &s, json, best, e);
     free(json);
+    return failed;
+}
+
+/* Only rank 0 searches, but all ranks need to know which schedules the plan has. */
+int ranks_take_plan(trainer *t, pt_error *e)
+{
+    planning *p = &t->planning;
+    if (!t->comm)
+        return 0;
+    const int failed = ranks_lead(t) ? 0 : planning_begin_search(p, e);
+    return failed ? failed : share_plan(t, &p->result.best, e);
+}
+
+int ranks_take_next(trainer *t, search_result *next, pt_error *e) { return t->comm ? share_plan(t, &next->best, e) : 0; }
+
+/* ---- measured times ---- */
+
+/* The rank that comes last to an exchange does not wait for others, so that its time is that of the exchange. */
+static double slowest(const work_times *all, int ranks, int kind)
+{
+    const bool exchange = kind == WORK_GATHER || kind == WORK_SCATTER;
+    double found = NAN;
+    for (int r = 0; r < ranks; r++) {
+        const double ns = all[r].runs ? all[r].ns[kind] / all[r].runs : NAN;
+        found = exchange ? fmin(found, ns) : fmax(found, ns);
+    }
+    return isnan(found) ? 0 : found;
+}
+
+int ranks_slowest_work(trainer *t, pt_error *e)
+{
+    work_times *all = t->comm ? malloc((size_t)t->comm->ranks * sizeof *all) : NULL;
+    int failed = t->comm && !all ? pt_fail(e, PT_FAILED, "out of memory") : 0;
+    for (int kind = 0; all && kind < SCHEDULE_KINDS && !failed; kind++) {
+        work_times *own = &t->engine.measured.work[kind];
+        failed = comm_all_gather(t->comm, own, sizeof *own, all, e);
+        for (int i = 0; i < WORK_KINDS && !failed; i++)
+            own->ns[i] = slowest(all, t->comm->ranks, i) * own->runs;
+    }
+    free(all);
     return failed;
 }

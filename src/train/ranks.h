@@ -31,6 +31,10 @@ int ranks_limit(trainer *t, pt_error *e);
 void ranks_measure_too(const trainer *t);
 /* Sends rank 0's plan, its inputs and its budgets to all. */
 int ranks_take_plan(trainer *t, pt_error *e);
+/* The same for a plan that a run moves to: rank 0's `next`. */
+int ranks_take_next(trainer *t, search_result *next, pt_error *e);
+/* The times of a step's work on the slowest rank, in place of this rank's. */
+int ranks_slowest_work(trainer *t, pt_error *e);
 /* Sends rank 0's data to all. */
 int ranks_share(const trainer *t, void *data, size_t bytes, pt_error *e);
 int ranks_wait(const trainer *t, pt_error *e);

@@ -1,5 +1,6 @@
 #include "train/reference.h"
 
+#include "comm/comm.h"
 #include "train/options.h"
 
 #include <fcntl.h>
@@ -95,9 +96,43 @@ int reference_open(reference *r, const char *out, const char *name, const refere
     return fresh ? begin(r, w, j, e) : look(r, w, j, e);
 }
 
-int reference_read(const reference *r, uint64_t window, int64_t seq_len, float *losses, pt_error *e)
+/* The losses of a rank's part of the windows. */
+static int read_part(const reference *r, const uint64_t *windows, uint64_t n, const step_shape *s, int rank, float *losses, pt_error *e)
 {
-    return fd_pread_all(r->fd, losses, (size_t)seq_len * sizeof *losses, at_window(window, (uint64_t)seq_len), r->path, e);
+    const uint64_t T = (uint64_t)s->seq_len;
+    int failed = 0;
+    for (int64_t i = 0; i < s->batch && !failed; i++)
+        failed = fd_pread_all(r->fd, losses + i * s->seq_len, T * sizeof *losses,
+                              at_window(windows[(uint64_t)(rank * s->batch + i) % n], T), r->path, e);
+    return failed;
+}
+
+static int send_parts(const reference *r, const uint64_t *windows, uint64_t n, const step_shape *s, comm *c, pt_error *e)
+{
+    const size_t bytes = (size_t)(s->batch * s->seq_len) * sizeof(float);
+    float *part = malloc(bytes);
+    int failed = part ? 0 : pt_fail(e, PT_FAILED, "out of memory");
+    for (int rank = 1; rank < c->ranks && !failed; rank++) {
+        const comm_move move = comm_send(rank, part, bytes);
+        failed = read_part(r, windows, n, s, rank, part, e);
+        if (!failed)
+            failed = comm_exchange(c, &move, 1, e);
+    }
+    free(part);
+    return failed;
+}
+
+int reference_fill(const reference *r, const uint64_t *windows, uint64_t n, executor *x, pt_error *e)
+{
+    const step_shape *s = executor_input_of(x)->shape;
+    float *own = executor_input(x).weights;
+    comm *c = executor_comm(x);
+    if (c && c->rank) {
+        const comm_move move = comm_receive(0, own, (size_t)(s->batch * s->seq_len) * sizeof *own);
+        return comm_exchange(c, &move, 1, e);
+    }
+    int failed = c ? send_parts(r, windows, n, s, c, e) : 0;
+    return failed ? failed : read_part(r, windows, n, s, 0, own, e);
 }
 
 void reference_close(reference *r)

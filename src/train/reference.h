@@ -10,6 +10,9 @@
  *   byte 96  fp32 (windows, seq_len): 0 where there is no target; windows that were not computed are undefined
  *
  * Losses are on the disk before the header counts them.
+ *
+ * With several ranks, the file is rank 0's: it reads the losses of each step and sends each rank its part, so that the others need not see
+ * the folder.
  */
 #ifndef PT_TRAIN_REFERENCE_H
 #define PT_TRAIN_REFERENCE_H
@@ -18,7 +21,7 @@
 #include "train/job.h"
 
 typedef struct reference {
-    int fd; /* -1: none */
+    int fd; /* -1: none, or rank 0 has it */
     uint64_t samples; /* number of the run's first samples whose windows are in the file */
     uint64_t model;   /* checksum of the model's values; 0: none yet */
     char path[FILE_PATH_BYTES];
@@ -35,7 +38,8 @@ static inline bool reference_lacks(const reference *r, const reference_want *w) 
 /* Computes missing losses with the current weights, whose checksum is `model`: x runs evaluations, and no update may wait in it. With
  * several ranks all compute, and the one that `writes` writes the file. */
 int reference_complete(reference *r, const reference_want *w, uint64_t model, const job *j, executor *x, bool writes, pt_error *e);
-int reference_read(const reference *r, uint64_t window, int64_t seq_len, float *losses, pt_error *e);
+/* Puts the losses of this rank's part of n windows into x, as reference_load does the windows. All ranks call it. */
+int reference_fill(const reference *r, const uint64_t *windows, uint64_t n, executor *x, pt_error *e);
 void reference_close(reference *r);
 
 /* Puts this rank's part of n windows, at most a step of all ranks, into x; the rest of the batch repeats some. counts (may be NULL): the

@@ -13,14 +13,19 @@
  * If nothing fits, the run ends, and the checkpoint stays.
  *
  * A decision that keeps the plan doubles the wait for the next one; a change does not. Very short steps are left alone, because nothing can
- * be gained. A plan from a file stays, too, and so does the plan of several ranks: a notice says that its steps are off.
+ * be gained. A plan from a file stays, too: a notice says that its steps are off.
+ *
+ * With several ranks, rank 0 looks and decides, from the times of the slowest rank for each kind of work; all ranks take its decision and
+ * its plan, and move together. If one of them lacks memory for the new plan, all go back to the old one; if that fails too, the run ends.
  */
 #include "train/replan.h"
 
 #include "base/units.h"
 #include "train/checkpoint.h"
 #include "train/checkpoints.h"
+#include "train/fetch.h"
 #include "train/options.h"
+#include "train/ranks.h"
 
 #include <math.h>
 #include <string.h>
@@ -100,10 +105,13 @@ static bool worth_moving(const trainer *t, double now_ns, const priced_plan *c)
 
 /* ---- moving ---- */
 
+/* Has the run ended on another rank? */
+static bool is_over(const trainer *t) { return t->comm && comm_over(t->comm, NULL); }
+
 static int open_with_state(trainer *t, const char *checkpoint, pt_error *e)
 {
-    int failed = trainer_open_engine(t, e);
-    return failed ? failed : checkpoint_load_state(t, checkpoint, e);
+    int failed = ranks_all(t, trainer_open_engine(t, e), e);
+    return failed ? failed : ranks_fail(t, checkpoint_load_state(t, checkpoint, e), e);
 }
 
 /* Frees the memory, and allocates it for `next`, which is exchanged with the current plan. */
@@ -142,16 +150,41 @@ static int plan_for_what_is_left(trainer *t, search_result *next, pt_error *e)
 static int take_plan(trainer *t, search_result *next, const char *checkpoint, pt_error *e)
 {
     leave(t, next);
-    if (!open_with_state(t, checkpoint, e))
-        return 0;
+    int failed = open_with_state(t, checkpoint, e);
+    if (!failed || is_over(t))
+        return failed;
     leave(t, next);
-    if (!open_with_state(t, checkpoint, e))
-        return 0;
-    int failed = plan_for_what_is_left(t, next, e);
+    failed = open_with_state(t, checkpoint, e);
+    if (!failed || t->comm)
+        return failed;
+    failed = plan_for_what_is_left(t, next, e);
     if (failed)
         return failed;
     leave(t, next);
     return open_with_state(t, checkpoint, e);
+}
+
+/* To machines that do not see it. */
+static int copy_checkpoint(trainer *t, const char *path, pt_error *e)
+{
+    char from[FILE_PATH_BYTES];
+    memcpy(from, t->out.from, sizeof from);
+    snprintf(t->out.from, sizeof t->out.from, "%s", path);
+    const int failed = fetch_checkpoint(t, e);
+    memcpy(t->out.from, from, sizeof from);
+    return failed;
+}
+
+/* Rank 0 removes its folder, then the others the copies. */
+static int discard_checkpoint(const trainer *t, const char *path, pt_error *e)
+{
+    pt_error why = {0};
+    if (ranks_lead(t) && tree_discard(path, &why)) /* the run continues */
+        options_notice(&t->job.o, "the folder in which the state was saved for the change could not be removed: %.600s", why.text);
+    const int failed = ranks_wait(t, e);
+    if (!failed && !ranks_lead(t) && path_exists(path))
+        tree_discard(path, NULL);
+    return failed;
 }
 
 int replan_move(trainer *t, search_result *next, bool *moved, pt_error *e)
@@ -164,11 +197,19 @@ int replan_move(trainer *t, search_result *next, bool *moved, pt_error *e)
         return failed;
     int64_t saved = t->at.saved_step;
     bool wanted = saved == t->at.step || path_exists(path);
+    failed = ranks_share(t, &wanted, sizeof wanted, e);
+    if (failed)
+        return failed;
     if (checkpoint_write(t, &why)) {
+        if (is_over(t))
+            return pt_fail(e, why.code, "%s", why.text);
         options_notice(&t->job.o, "the plan stays the same: the state could not be saved for the change (%.600s)", why.text);
         return t->engine.state == ENGINE_TORN ? pt_fail(e, PT_FAILED, "%s", why.text) : 0;
     }
     *moved = true;
+    failed = copy_checkpoint(t, path, e);
+    if (failed)
+        return failed;
     failed = take_plan(t, next, path, e);
     if (failed) {
         engine_tear(&t->engine);
@@ -176,11 +217,9 @@ int replan_move(trainer *t, search_result *next, bool *moved, pt_error *e)
         return failed;
     }
     t->at.saved_step = wanted ? t->at.saved_step : saved;
-    if (!wanted && tree_discard(path, &why)) /* the run continues */
-        options_notice(&t->job.o, "the folder in which the state was saved for the change could not be removed: %.600s", why.text);
-    if (trainer_write_plan(t, &why))
+    if (ranks_lead(t) && trainer_write_plan(t, &why))
         options_notice(&t->job.o, "plan.json and memory.json may hold the earlier plan: %.600s", why.text);
-    return 0;
+    return wanted ? 0 : discard_checkpoint(t, path, e);
 }
 
 /* ---- deciding ---- */
@@ -193,31 +232,50 @@ static int stay(trainer *t, const pt_error *why)
     return 0;
 }
 
-static int decide(trainer *t, pt_error *e)
+/* Corrects the costs and searches; `f`: the forecast of the current plan. */
+static int find_next(trainer *t, search_result *next, forecast *f, pt_error *e)
 {
     planning *p = &t->planning;
+    const costs before = p->profile.costs;
+    costs now;
+    int failed = correct_costs(t, &now, f, e);
+    if (failed)
+        return failed;
+    p->profile.costs = now;
+    failed = planning_search(p, next, e);
+    if (failed)
+        p->profile.costs = before;
+    return failed;
+}
+
+/* Rank 0's, which the others wait for. */
+typedef struct verdict { bool found, worth; } verdict;
+
+static int decide(trainer *t, pt_error *e)
+{
     char differs[96], was[32], is[32], then[32], written[FORECAST_WRITTEN_BYTES];
     const void *chunks = trainer_plan(t)->chunks;
-    costs before = p->profile.costs, now;
-    forecast f;
+    forecast f = t->predicted.now;
     search_result next = {0};
     bool aside = false;
     double measured_ns = measured_median_s(&t->engine.measured, PATIENCE_WINDOW) * 1e9;
-    pt_error why;
-    int failed = correct_costs(t, &now, &f, &why);
-    if (failed)
-        return stay(t, &why);
+    pt_error why = {0};
+    verdict v = {0};
+    int failed = ranks_slowest_work(t, e);
     what_differs(t, differs, sizeof differs);
     seconds_format(was, t->predicted.now.step_ns * 1e-9);
     seconds_format(is, measured_ns * 1e-9);
-    p->profile.costs = now;
-    failed = planning_search(p, &next, &why);
-    if (failed) {
-        p->profile.costs = before;
-        return stay(t, &why);
+    if (!failed && ranks_lead(t)) {
+        v.found = !find_next(t, &next, &f, &why);
+        v.worth = v.found && worth_moving(t, f.step_ns, &next.best);
     }
-    bool worth = worth_moving(t, f.step_ns, &next.best);
-    if (worth)
+    if (!failed)
+        failed = ranks_share(t, &v, sizeof v, e);
+    if (!failed && !v.found)
+        return stay(t, &why);
+    if (!failed && v.worth)
+        failed = ranks_take_next(t, &next, e);
+    if (!failed && v.worth)
         failed = replan_move(t, &next, &aside, e);
     if (!aside)
         t->predicted.now = f;
@@ -228,7 +286,7 @@ static int decide(trainer *t, pt_error *e)
                        forecast_written(&t->predicted.now, written));
     else if (!failed)
         options_notice(&t->job.o, "steps take %s instead of %s (%s): the plan stays the same%s", is, was, differs,
-                       worth ? "" : "; no faster one was found");
+                       v.worth ? "" : "; no faster one was found");
     patience_decided(&t->predicted.patience, moved);
     t->predicted.corrected_step = t->at.step;
     t->predicted.moved_step = moved ? t->at.step : t->predicted.moved_step;
@@ -236,28 +294,41 @@ static int decide(trainer *t, pt_error *e)
     return failed;
 }
 
-/* A given plan stays, and that of several ranks, and so does its prediction. */
+/* A given plan stays, and so does its prediction. */
 static void tell_off(trainer *t)
 {
     char differs[96], was[32], is[32];
     what_differs(t, differs, sizeof differs);
     seconds_format(was, t->predicted.now.step_ns * 1e-9);
     seconds_format(is, measured_median_s(&t->engine.measured, PATIENCE_WINDOW));
-    options_notice(&t->job.o, "steps take %s instead of %s (%s): the plan stays the same because %s", is, was, differs,
-                   t->comm ? "several ranks keep theirs while they run; `resume` plans again" : "`plan_file` is given");
+    options_notice(&t->job.o, "steps take %s instead of %s (%s): the plan stays the same because `plan_file` is given", is, was, differs);
     t->predicted.told_off = true;
+}
+
+/* Rank 0's look. A look is due on all ranks in the same step. */
+static int look(trainer *t, patience_answer *answer, pt_error *e)
+{
+    struct { patience of; patience_answer answer; } l = {t->predicted.patience, PATIENCE_NOTHING};
+    const int64_t steady = t->engine.measured.steady.n;
+    int failed = 0;
+    if (patience_is_due(&l.of, steady)) {
+        l.answer = patience_look(&l.of, steady, t->predicted.now.step_ns * 1e-9, measured_median_s(&t->engine.measured, PATIENCE_WINDOW));
+        failed = ranks_share(t, &l, sizeof l, e);
+    }
+    t->predicted.patience = l.of;
+    *answer = l.answer;
+    return failed;
 }
 
 int replan_look(trainer *t, pt_error *e)
 {
+    patience_answer answer;
     if (t->predicted.told_off || t->at.step >= t->job.steps)
         return 0;
-    patience_answer answer = patience_look(&t->predicted.patience, t->engine.measured.steady.n, t->predicted.now.step_ns * 1e-9,
-                                           measured_median_s(&t->engine.measured, PATIENCE_WINDOW));
-    if (answer == PATIENCE_NOTHING)
-        return 0;
-    int failed = 0;
-    if (answer == PATIENCE_DECIDE && (t->job.o.plan_file || t->comm))
+    int failed = look(t, &answer, e);
+    if (failed || answer == PATIENCE_NOTHING)
+        return failed;
+    if (answer == PATIENCE_DECIDE && t->job.o.plan_file)
         tell_off(t);
     else if (answer == PATIENCE_DECIDE)
         failed = decide(t, e);

@@ -4,6 +4,7 @@
 #include "chat/source.h"
 #include "report/samples_file.h"
 #include "text/buffer.h"
+#include "train/base.h"
 #include "train/options.h"
 
 enum { SAMPLE_TOKENS = 64, SHOWN_BYTES = 400 };
@@ -57,6 +58,7 @@ static int say_all(trainer *t, bool trained, said_samples *all, pt_error *e)
     g.model = trained && !adapters ? t->out.path : o->model;
     g.adapter = !adapters ? NULL : trained ? t->out.path : o->adapter;
     g.chat_template = chat_template_file(o->chat_template, o->adapter, path);
+    g.base = o->base >= PT_BASE_NF4 && base_is_whole(t->job.model) ? o->base : PT_BASE_AS_COMPUTED;
     g.temperature = 0;
     g.precision = o->precision;
     g.device = o->device;
@@ -64,6 +66,8 @@ static int say_all(trainer *t, bool trained, said_samples *all, pt_error *e)
     g.device_memory = o->device_memory;
     g.progress = o->progress;
     g.arg = o->arg;
+    if (o->base >= PT_BASE_NF4 && !g.base)
+        options_notice(o, "samples are made without `base` %s, because some matrices of layers are trained", base_name(o->base));
     int failed = pt_generator_open(&g, &generator, e);
     for (int i = 0; i < o->sample_n && !failed; i++) {
         failed = say(generator, o->sample[i], dataset_chats(t->job.data), &text, e);

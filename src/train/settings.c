@@ -180,7 +180,7 @@ json_t *settings_json(const job *j)
 {
     const pt_train_options *o = &j->o;
     static const char *const schedules[] = {"constant", "linear", "cosine"};
-    static const char *const adjusts[] = {"original", "match_rms_adamw", "spectral_unclamped"};
+    static const char *const adjusts[] = {"auto", "original", "match_rms_adamw", "spectral_unclamped"};
     json_t *all = json_pack("{s:b, s:s, s:s, s:s, s:I, s:I, s:I, s:b, s:s, s:f, s:s, s:I, s:f, s:f, s:f, s:f, s:f, s:f}", "document-mask",
                      (int)o->document_mask, "data",
                      dataset_fingerprint(j->data), "dtype", j->shape.type == PT_BF16 ? "bf16" : "fp32", "optimizer",

@@ -181,33 +181,35 @@ static int open_training(trainer *t, bool fresh, pt_error *e)
 static int open_held(trainer *t, bool fresh, pt_error *e)
 {
     const reference_want w = reference_of_evaluation(&t->job);
-    const bool leads = ranks_lead(t);
-    const int failed = fresh ? 0 : reference_open(&t->held, t->out.path, "reference-eval.bin", &w, false, &t->job, leads ? NULL : e);
-    if (!leads || (!fresh && !failed))
-        return failed;
+    if (!fresh && !reference_open(&t->held, t->out.path, "reference-eval.bin", &w, false, &t->job, NULL))
+        return 0;
     reference_close(&t->held);
     return reference_open(&t->held, t->out.path, "reference-eval.bin", &w, true, &t->job, e);
 }
 
-/* Rank 0 creates the files, and the others open them. */
+/* What the others know of rank 0's file. */
+static int share_reference(const trainer *t, reference *r, pt_error *e)
+{
+    reference of_zero = *r;
+    const int failed = ranks_share(t, &of_zero, sizeof of_zero, e);
+    if (!failed && !ranks_lead(t)) {
+        *r = of_zero;
+        r->fd = -1;
+    }
+    return failed;
+}
+
 static int open_references(trainer *t, pt_error *e)
 {
-    const bool leads = ranks_lead(t), fresh = !t->out.from[0] && leads;
+    const bool leads = ranks_lead(t), fresh = !t->out.from[0];
     if (t->job.o.task != PT_TASK_DPO)
         return 0;
     int failed = leads ? open_training(t, fresh, e) : 0;
     if (!failed && leads && t->job.eval)
         failed = open_held(t, fresh, e);
     if (!failed)
-        failed = ranks_wait(t, e);
-    if (failed || leads)
-        return failed;
-    char path[FILE_PATH_BYTES];
-    failed = path_join(path, t->out.path, "reference.bin", e);
-    if (!failed && !path_exists(path))
-        return pt_fail(e, PT_FAILED, "%s cannot be seen by this rank: with `task` dpo, all ranks have to see the same output folder", path);
-    failed = failed ? failed : open_training(t, false, e);
-    return failed || !t->job.eval ? failed : open_held(t, false, e);
+        failed = share_reference(t, &t->reference, e);
+    return failed ? failed : share_reference(t, &t->held, e);
 }
 
 static bool references_lack(const trainer *t)
@@ -253,8 +255,6 @@ static int load_state(trainer *t, pt_error *e)
     int failed = fresh || asks ? load_weights(t, e) : 0;
     if (!failed && asks)
         failed = complete_references(t, e);
-    if (!failed && asks)
-        failed = ranks_wait(t, e); /* until the files that the others read are written */
     if (failed || fresh)
         return failed;
     failed = checkpoint_load_state(t, t->out.from, e);

@@ -9,6 +9,7 @@
 #include "train/replan.h"
 
 #include <math.h>
+#include <stdlib.h>
 
 /* Those of all ranks. */
 static int add_counts(const trainer *t, dataset_counts *c, pt_error *e)
@@ -19,26 +20,37 @@ static int add_counts(const trainer *t, dataset_counts *c, pt_error *e)
     return failed ? failed : ranks_add(t, &c->examples, e);
 }
 
+/* Of the windows of the step, those of all ranks. */
+static int load_references(trainer *t, pt_error *e)
+{
+    const uint64_t n = (uint64_t)t->job.shape.batch, first = (uint64_t)t->at.step * n;
+    uint64_t *windows = malloc(n * sizeof *windows);
+    for (uint64_t i = 0; windows && i < n; i++)
+        windows[i] = dataset_window_of(t->job.data, first + i, (uint64_t)t->job.epoch_windows);
+    const int failed = windows ? reference_fill(&t->reference, windows, n, t->engine.x, e) : pt_fail(e, PT_FAILED, "out of memory");
+    free(windows);
+    return failed;
+}
+
 static int load_batch(trainer *t, dataset_counts *counts, pt_error *e)
 {
     const executor_batch b = executor_input(t->engine.x);
     const step_shape *s = trainer_shape(t);
+    int failed = 0;
     *counts = (dataset_counts){0};
     for (int64_t i = 0; i < s->batch; i++) {
         const uint64_t index = (uint64_t)(t->at.step * t->job.shape.batch + s->rank * s->batch + i);
         const int64_t at = i * s->seq_len;
-        const bool pairs = s->beta > 0;
-        const dataset_row row = {b.ids + at, b.targets + at, b.first + at, s->weighted && !pairs ? b.weights + at : NULL};
-        int failed = dataset_sample(t->job.data, index, (uint64_t)t->job.epoch_windows, &row, counts, e);
-        if (!failed && pairs)
-            failed = reference_read(&t->reference, dataset_window_of(t->job.data, index, (uint64_t)t->job.epoch_windows), s->seq_len,
-                                    b.weights + at, e);
+        const dataset_row row = {b.ids + at, b.targets + at, b.first + at, s->weighted && s->beta <= 0 ? b.weights + at : NULL};
+        failed = dataset_sample(t->job.data, index, (uint64_t)t->job.epoch_windows, &row, counts, e);
         if (failed)
             return failed;
     }
+    if (s->beta > 0 && (failed = load_references(t, e)))
+        return failed;
     if (s->documents)
         executor_place(t->engine.x);
-    int failed = add_counts(t, counts, e);
+    failed = add_counts(t, counts, e);
     if (failed)
         return failed;
     return counts->learned ? 0
@@ -121,7 +133,8 @@ static update_params params_of_step(const trainer *t, int64_t step, double norm)
     const double clip = o->max_grad_norm;
     update_params u = {.lr = (float)lr_of_step(o, step, t->job.steps), .beta1 = (float)o->beta1, .beta2 = (float)o->beta2,
                        .eps = (float)o->eps, .weight_decay = (float)o->weight_decay, .step = step, .grad_scale = 1,
-                       .momentum = o->momentum > 0 ? (float)o->momentum : MUON_MOMENTUM, .lr_adjust = (lr_adjust)o->lr_adjust};
+                       .momentum = o->momentum > 0 ? (float)o->momentum : MUON_MOMENTUM,
+                       .lr_adjust = (lr_adjust)(o->lr_adjust - PT_LR_ADJUST_ORIGINAL)};
     if (clip > 0 && clip / (norm + 1e-6) < 1)
         u.grad_scale = (float)(clip / (norm + 1e-6));
     return u;
@@ -296,7 +309,7 @@ static int take(trainer *t, pt_step *s, bool *hopeless, pt_error *e)
         failed = write_metrics(t, s, e);
     if (!failed && t->job.o.save_every && t->at.step % t->job.o.save_every == 0)
         failed = checkpoint_save(t, e);
-    if (!failed && ranks_lead(t))
+    if (!failed)
         failed = replan_look(t, e);
     return failed ? failed : 1;
 }

@@ -69,6 +69,9 @@ static void ids_on_a_line_or_as_json_and_back_byte_for_byte(void **state)
     snprintf(ids, sizeof ids, "%.4000s", out);
     assert_int_equal(run(ids, "tokenize --model model --json --decode"), 0);
     assert_string_equal(out, text);
+    assert_int_equal(run(ids, "tokenize --model model --decode"), 0);
+    assert_string_equal(out, text);
+    assert_int_equal(run("10, 11", "tokenize --model model --json --decode"), 0);
     assert_int_equal(run("", "tokenize --model model --json"), 0);
     assert_string_equal(out, "{\"ids\": []}\n");
 }

@@ -203,6 +203,33 @@ static void a_weight_that_nothing_obeys_is_told(void **state)
 
 /* ---- what teaches nothing ---- */
 
+#define EXAMPLES PT_FIXTURES "/../../examples/"
+
+static void the_templates_for_base_models_mark_replies(void **state)
+{
+    (void)state;
+    const char *two = "{\"messages\": [" USER("q") ", " REPLY("one") ", " USER("r") ", " REPLY("two") "]}\n";
+    learns("chatml.jsonl", two, (dataset_options){.chat_template = EXAMPLES "chatml.jinja"}, "one<|im_end|>$two<|im_end|>$");
+    learns("turns.jsonl", two, (dataset_options){.chat_template = EXAMPLES "turns.jinja"}, "one</s>$two</s>$");
+}
+
+static void a_template_that_fails_names_file_line_and_reply(void **state)
+{
+    (void)state;
+    const char *good = "{\"messages\": [" USER("q") ", " REPLY("a") "]}\n", *bad = "{\"messages\": [" USER("boom") ", " REPLY("a") "]}\n";
+    char both[400], path[512];
+    snprintf(path, sizeof path, "%s", scratch_path("raises.jinja"));
+    put(scratch_dir, "raises.jinja", BYTE_MODEL_TEMPLATE "{% if 'boom' in messages[-1].content + messages[0].content %}\n"
+                                     "{{ raise_exception('no boom') }}{% endif %}");
+    dataset_options o = {.chat_template = path};
+    snprintf(both, sizeof both, "%s%s", good, bad);
+    refused("raises.jsonl", both, o, "raises.jsonl: line 2: ");
+    refused("raises.jsonl", both, o, "raises.jinja, line 5: the template refuses: no boom");
+    o.pairs = true;
+    const char *pair = "{\"prompt\": [" USER("q") "], \"chosen\": [" REPLY("a") "], \"rejected\": [" REPLY("boom") "]}\n";
+    refused("raises_pair.jsonl", pair, o, "raises_pair.jsonl: line 1: rejected: ");
+}
+
 static void pairs_of_equal_replies_are_told(void **state)
 {
     (void)state;
@@ -364,6 +391,7 @@ int main(void)
         cmocka_unit_test(the_replies_of_every_format_are_learned), cmocka_unit_test(windows_hold_whole_examples_that_begin_anew),
         cmocka_unit_test(records_without_a_reply_are_counted_and_left_out), cmocka_unit_test(a_reply_of_weight_0_is_not_trained_on),
         cmocka_unit_test(a_weight_that_cannot_be_obeyed_is_refused), cmocka_unit_test(a_weight_that_nothing_obeys_is_told),
+        cmocka_unit_test(the_templates_for_base_models_mark_replies), cmocka_unit_test(a_template_that_fails_names_file_line_and_reply),
         cmocka_unit_test(pairs_of_equal_replies_are_told), cmocka_unit_test(text_without_tokens_is_told),
         cmocka_unit_test(a_template_of_another_model_is_told),
         cmocka_unit_test(bad_records_are_named),

@@ -17,6 +17,9 @@ static void damaged_configs_are_refused_or_whole(void **state)
         "{\"peft_type\": \"LORA\", \"r\": 4, \"lora_alpha\": 1.5, \"use_rslora\": true, \"lora_dropout\": 0.05, \"init_lora_weights\": "
         "true,"
         " \"rank_pattern\": {\"layers\\\\.1\\\\.self_attn\\\\.q_proj\": 3, \"q_proj\": 7}, \"alpha_pattern\": {\"q_proj\": 2}}",
+        "{\"peft_type\": \"LORA\", \"target_modules\": [\"q_proj\", \"o_proj\"], \"exclude_modules\": \"model.layers.1.*\", "
+        "\"layers_to_transform\": [0, 1], \"layers_pattern\": [\"h\", \"layers\"]}",
+        "{\"peft_type\": \"LORA\", \"target_modules\": \".*(q|v)_proj\", \"alpha_pattern\": {\"none\": 2}, \"task_type\": \"CAUSAL_LM\"}",
         "{\"peft_type\": \"LORA\", \"modules_to_save\": [], \"layer_replication\": null, \"init_lora_weights\": \"gaussian\"}",
     };
     enum { SEEDS = sizeof seeds / sizeof seeds[0] };

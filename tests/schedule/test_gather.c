@@ -1,5 +1,5 @@
 /* Weights of sharded chunks: gathered while the layer before computes, not while they are still in a buffer, and a rank keeps its part
- * of them alone. */
+ * of them alone. The head's sums of a tied table: sent while the layers compute. */
 #include "random_plan.h"
 #include "schedule/check.h"
 
@@ -11,8 +11,9 @@
 
 enum { LAYERS = 8, RANKS = 4 };
 
-static const char config[] = "{\"model_type\": \"gpt2\", \"vocab_size\": 700, \"n_positions\": 64, \"n_embd\": 64, \"n_head\": 4, "
-                             "\"n_layer\": 8, \"n_inner\": 256, \"tie_word_embeddings\": false, \"bos_token_id\": 0, \"eos_token_id\": 0}";
+#define CONFIG(vocab, tied) "{\"model_type\": \"gpt2\", \"vocab_size\": " vocab ", \"n_positions\": 64, \"n_embd\": 64, \"n_head\": 4, " \
+                     "\"n_layer\": 8, \"n_inner\": 256, \"tie_word_embeddings\": " tied ", \"bos_token_id\": 0, \"eos_token_id\": 0}"
+static const char apart[] = CONFIG("700", "false"), tied[] = CONFIG("7000", "true");
 
 typedef struct fixture {
     model *model;
@@ -24,12 +25,13 @@ typedef struct fixture {
 } fixture;
 
 /* Everything on the device, updates during backward. */
-static void open_plan(fixture *f, bool sharded, int more_buffers)
+static void open_plan_of(fixture *f, const char *config, bool sharded, int more_buffers)
 {
     pt_error e = {0};
-    assert_int_equal(model_from_json("test", config, sizeof config - 1, NULL, NULL, &f->model, &e), 0);
+    assert_int_equal(model_from_json("test", config, strlen(config), NULL, NULL, &f->model, &e), 0);
     step_shape_init(&f->shape, f->model, PT_BF16, 1, 32);
     f->shape.ranks = RANKS;
+    f->shape.slice_rows = 768; /* the chunks of a table may be as small */
     assert_int_equal(pack(f->model, &f->shape, 112 << 10, &f->packing, &e), 0);
     assert_int_equal(plan_alloc(&f->plan, f->packing.chunks_n, LAYERS, &e), 0);
     f->plan.chunk_bytes = f->packing.chunk_bytes;
@@ -44,6 +46,8 @@ static void open_plan(fixture *f, bool sharded, int more_buffers)
     if (schedule_build(&f->in, SCHEDULE_STEP, &f->s, &e) || schedule_check(&f->in, &f->s, NULL, &e))
         fail_msg("%s", e.text);
 }
+
+static void open_plan(fixture *f, bool sharded, int more_buffers) { open_plan_of(f, apart, sharded, more_buffers); }
 
 static void close_plan(fixture *f)
 {
@@ -123,12 +127,36 @@ static void a_rank_keeps_its_part_of_the_weights(void **state)
     close_plan(&shards);
 }
 
+static void sums_of_a_tied_table_are_sent_beside_the_layers(void **state)
+{
+    (void)state;
+    fixture f;
+    open_plan_of(&f, tied, false, 0);
+    int sent = 0, in_a_row = 0, most = 0, chunks = 0, layers_after = 0;
+    for (int c = 0; c < f.packing.chunks_n; c++)
+        chunks += chunk_has_tied_rows(&f.packing, f.model, c);
+    for (int i = 0; i < f.s.tasks_n; i++) {
+        const task *t = &f.s.tasks[i];
+        sent += t->kind == TASK_SCATTER_TIED;
+        in_a_row = t->kind == TASK_LAYER_BACKWARD ? 0 : in_a_row + (t->kind == TASK_SCATTER_TIED);
+        most = in_a_row > most ? in_a_row : most;
+        layers_after += t->kind == TASK_LAYER_BACKWARD && sent < chunks;
+    }
+    printf("%d chunks of a tied table, at most %d of them after a layer\n", chunks, most);
+    assert_true(chunks > LAYERS / 2);
+    assert_int_equal(sent, chunks);
+    assert_int_equal(most, (chunks + LAYERS - 1) / LAYERS);
+    assert_true(layers_after > LAYERS / 2 && layers_after < LAYERS);
+    close_plan(&f);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(gathers_run_beside_the_layer_before),
         cmocka_unit_test(what_is_still_in_a_buffer_is_not_gathered_again),
         cmocka_unit_test(a_rank_keeps_its_part_of_the_weights),
+        cmocka_unit_test(sums_of_a_tied_table_are_sent_beside_the_layers),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -580,14 +580,35 @@ static void overwrite(const char *folder, const char *text, const void *bytes, s
     free(all);
 }
 
+static void set_key(const char *folder, const char *key, json_t *value)
+{
+    char path[600];
+    json_t *config;
+    pt_error e = {0};
+    snprintf(path, sizeof path, "%s/" ADAPTER_CONFIG, folder);
+    must(json_file_load(path, 0, &config, &e), &e);
+    json_object_set_new(config, key, value);
+    must(file_write_json(path, config, &e), &e);
+    json_decref(config);
+}
+
+/* A copy whose config denies them. */
+static const char *no_magnitudes(const adapted *dora, char *copy, size_t n)
+{
+    snprintf(copy, n, "%s/no_magnitudes", scratch);
+    copy_adapter(dora, copy, "use_dora", json_false());
+    return copy;
+}
+
 static void adapters_that_do_not_belong_are_refused(void **state)
 {
     (void)state;
-    adapted a, neox;
+    adapted a, neox, dora;
     pt_train_options o;
     char out[200], copy[200];
     adapted_open(&a, "llama");
     adapted_open(&neox, "gpt_neox_dora");
+    adapted_open(&dora, "llama_dora");
     snprintf(out, sizeof out, "%s/refused", scratch);
     options_of(&a, (const char *const[]){a.f.tokens}, out, &o);
     o.adapter = neox.folder;
@@ -608,8 +629,66 @@ static void adapters_that_do_not_belong_are_refused(void **state)
     CONFIG("rank_pattern", json_pack("{s:i}", "(q_proj", 4), "regular expression");
     CONFIG("use_dora", json_true(), "lora_magnitude_vector");
     CONFIG("lora_alpha", json_string("16"), "lora_alpha");
+    CONFIG("target_modules", json_integer(3), "\"target_modules\" is an integer");
+    CONFIG("target_modules", json_pack("[i]", 3), "\"target_modules\" is a list of something else");
+    CONFIG("target_modules", json_pack("[s]", "nonsense"), "\"target_modules\" leaves model.layers.0.self_attn.q_proj out");
+    CONFIG("target_modules", json_string("q_proj"), "\"target_modules\" leaves model.layers.0.self_attn.q_proj out");
+    CONFIG("target_modules", json_string(".*[qk"), "regular expression");
+    CONFIG("exclude_modules", json_pack("[s]", "layers.1.mlp.up_proj"), "\"exclude_modules\" leaves model.layers.1.mlp.up_proj out");
+    CONFIG("layers_to_transform", json_pack("[i]", 0), "\"layers_to_transform\" leaves model.layers.1.self_attn.q_proj out");
+    CONFIG("layers_to_transform", json_string("0"), "\"layers_to_transform\"");
+    CONFIG("layers_pattern", json_string("layers"), "\"layers_pattern\" has no meaning");
+    CONFIG("rank_pattern", json_pack("{s:f}", "nothing", 2.5), "rank_pattern");
+    CONFIG("rank_pattern", json_pack("[i]", 2), "rank_pattern");
+    CONFIG("alpha_pattern", json_pack("{s:s}", "nothing", "2"), "alpha_pattern");
+    CONFIG("alpha_pattern", json_pack("{s:i}", "(nothing", 2), "regular expression");
+    CONFIG("fan_in_fan_out", json_string("no"), "fan_in_fan_out");
+    CONFIG("task_type", json_integer(1), "task_type");
+    CONFIG("use_dora", json_integer(1), "use_dora");
+    CONFIG("bias", json_false(), "bias");
+    o.adapter = no_magnitudes(&dora, copy, sizeof copy);
+    o.model = dora.f.folder;
+    expect(&o, "\"use_dora\" is false");
     fixture_close(&a.f);
     fixture_close(&neox.f);
+    fixture_close(&dora.f);
+}
+
+/* What the config adapts is read as PEFT reads it. */
+static void targets_are_pefts(void **state)
+{
+    (void)state;
+    adapted a;
+    said s = {0};
+    pt_error e = {0};
+    char copy[200];
+    int n = 0;
+    adapted_open(&a, "llama");
+#define TAKEN(key, value, also, other)                                                                                                     \
+    do {                                                                                                                                   \
+        model *m;                                                                                                                          \
+        snprintf(copy, sizeof copy, "%s/taken%d", scratch, n++);                                                                           \
+        copy_adapter(&a, copy, key, value);                                                                                                \
+        if (also)                                                                                                                          \
+            set_key(copy, also, other);                                                                                                    \
+        must(model_open(a.f.folder, NULL, NULL, &m, &e), &e);                                                                              \
+        must(model_adapt_like(m, copy, hear, &s, &e), &e);                                                                                 \
+        model_close(m);                                                                                                                    \
+    } while (0)
+    const char *nothing = NULL;
+    TAKEN("target_modules", json_string("all-linear"), nothing, NULL);
+    TAKEN("target_modules", json_null(), nothing, NULL);
+    TAKEN("target_modules", json_string(".*\\.(self_attn|mlp)\\.[a-z]+_proj"), nothing, NULL);
+    TAKEN("target_modules",
+          json_pack("[s, s, s, s, s, s, s, s]", "q_proj", "k_proj", "v_proj", "o_proj", "gate_proj", "mlp.up_proj", "down_proj", "c_attn"),
+          nothing, NULL);
+    TAKEN("layers_to_transform", json_pack("[i, i]", 1, 0), "layers_pattern", json_string("layers"));
+    TAKEN("layers_to_transform", json_pack("[i, i]", 0, 1), "layers_pattern", json_pack("[s, s]", "h", "layers"));
+    TAKEN("exclude_modules", json_string("model\\.layers\\.7.*"), nothing, NULL);
+    assert_string_equal(s.text, "");
+    TAKEN("alpha_pattern", json_pack("{s:i}", "nothing", 2), nothing, NULL);
+    assert_non_null(strstr(s.text, "\"nothing\" of \"alpha_pattern\" matches no module"));
+    fixture_close(&a.f);
 }
 
 /* Of finite values, which only together are too much. */
@@ -678,6 +757,7 @@ int main(void)
         cmocka_unit_test(an_adapter_of_another_name_is_told),
         cmocka_unit_test(options_that_mean_nothing_are_refused),
         cmocka_unit_test(adapters_that_do_not_belong_are_refused),
+        cmocka_unit_test(targets_are_pefts),
         cmocka_unit_test(damaged_adapters_are_refused),
         cmocka_unit_test(an_adapter_that_makes_weights_infinite_is_not_merged),
     };

@@ -9,8 +9,12 @@
 #include <cmocka.h>
 
 #include "few_bits.h"
+#include "infer/inference.h"
+#include "infer/open.h"
 #include "io/safetensors.h"
+#include "model/base_mark.h"
 #include "model/weights.h"
+#include "train/base.h"
 #include "train/fixture.h"
 #include "train/same_end.h"
 
@@ -215,6 +219,189 @@ static void adapters_learn_beside_what_few_bits_stand_for(void **state)
     compare_adapters("qwen3", PT_BASE_INT8, PT_PRECISION_FP32, false);
 }
 
+/* ---- the base that an adapter was trained on ---- */
+
+typedef struct heard { char text[4096]; } heard;
+
+static void hear(void *arg, const char *sentence)
+{
+    heard *h = arg;
+    snprintf(h->text + strlen(h->text), sizeof h->text - strlen(h->text), "%s\n", sentence);
+}
+
+static double evaluated(const base_run *r, const char *model, const char *adapter, pt_base base, heard *h)
+{
+    pt_evaluate_options o;
+    pt_evaluation v;
+    pt_error e = {0};
+    pt_evaluate_defaults(&o);
+    o.model = model;
+    o.adapter = adapter;
+    o.base = base;
+    o.data = r->data;
+    o.data_n = 1;
+    o.seq_len = r->o.seq_len;
+    o.precision = r->o.precision;
+    o.device = r->o.device;
+    o.threads = 2;
+    o.notice = hear;
+    o.arg = h;
+    h->text[0] = 0;
+    must(pt_evaluate(&o, &v, &e), &e);
+    return v.loss;
+}
+
+/* Of the token after some others. */
+static float *logits_of(const char *folder, const char *adapter, pt_base base, pt_precision precision)
+{
+    enum { FED = 13 };
+    int32_t ids[FED];
+    const float *logits;
+    model *m;
+    device *d, *host;
+    inference *x;
+    safetensors *st, *low;
+    pt_error e = {0};
+    must(infer_open_adapted(folder, adapter, NULL, NULL, &m, &low, &e), &e);
+    must(base_apply_whole(base, precision, m, &e), &e);
+    must(safetensors_open(folder, &st, &e), &e);
+    must(device_open("cpu", &(device_options){.threads = 2}, &d, &host, &e), &e);
+    must(inference_open(m, d, precision == PT_PRECISION_BF16 ? PT_BF16 : PT_F32, 2, &x, &e), &e);
+    must(inference_load(x, st, low, 0, NULL, NULL, &e), &e);
+    must(inference_begin(x, FED, NULL, &e), &e);
+    for (int i = 0; i < FED; i++)
+        ids[i] = i;
+    must(inference_feed(x, ids, FED - 1, &logits, &e), &e);
+    must(inference_feed(x, ids + FED - 1, 1, &logits, &e), &e);
+    const size_t n = (size_t)m->config.vocab * sizeof *logits;
+    float *out = malloc(n);
+    assert_non_null(out);
+    memcpy(out, logits, n);
+    inference_close(x);
+    device_close(d, host);
+    safetensors_close(st);
+    safetensors_close(low);
+    model_close(m);
+    return out;
+}
+
+static void compare_logits(const base_run *r, const char *decoded, const char *adapter, pt_base base)
+{
+    const pt_precision precision = r->o.precision;
+    const size_t n = (size_t)r->f.model->config.vocab * sizeof(float);
+    const pt_base plain = precision == PT_PRECISION_BF16 ? PT_BASE_BF16 : PT_BASE_FP32;
+    float *few = logits_of(r->f.folder, adapter, base, precision), *want = logits_of(decoded, adapter, plain, precision),
+          *other = logits_of(r->f.folder, adapter, plain, precision);
+    if (memcmp(few, want, n))
+        fail_msg("%s: the logits of a base in few bits are not those of its decoded weights", r->f.name);
+    if (!memcmp(few, other, n))
+        fail_msg("%s: the base is not in few bits", r->f.name);
+    free(few);
+    free(want);
+    free(other);
+}
+
+static void compare_remembered(const char *fixture_name, pt_base base, pt_precision precision, bool dora)
+{
+    const pt_base plain = precision == PT_PRECISION_BF16 ? PT_BASE_BF16 : PT_BASE_FP32;
+    const char *word = base == PT_BASE_NF4 ? "on a base in nf4" : "on a base in int8";
+    base_run r;
+    heard h;
+    pt_trainer *t;
+    pt_step s = {0};
+    pt_error e = {0};
+    char name[100], adapter[300];
+    snprintf(name, sizeof name, "remembered_%s", fixture_name);
+    base_run_open(&r, fixture_name, base, precision, name);
+    for (int i = 0; i < r.f.model->params_n; i++)
+        r.f.model->params[i].trainable = false;
+    must(model_store(r.f.model, base == PT_BASE_NF4 ? STORAGE_NF4 : STORAGE_INT8, &e), &e);
+    r.o.freeze_n = 0;
+    r.o.lora_rank = 3;
+    r.o.dora = dora;
+    r.o.eval_data = r.data;
+    r.o.eval_data_n = 1;
+    must(pt_trainer_open(&r.o, &t, &e), &e);
+    while (pt_trainer_step(t, &s, &e) > 0) {}
+    must(pt_trainer_finish(t, &e), &e);
+    pt_trainer_close(t);
+    memcpy(adapter, r.out, sizeof adapter);
+    snprintf(name, sizeof name, "remembered_decoded_%s", fixture_name);
+    write_decoded(&r, name);
+    const double is = evaluated(&r, r.f.folder, adapter, PT_BASE_AS_COMPUTED, &h);
+    assert_non_null(strstr(h.text, word));
+    assert_true(s.evaluated && fabs(is - s.eval_loss) <= 1e-6 * s.eval_loss);
+    assert_true(is == evaluated(&r, r.folder, adapter, plain, &h));
+    assert_non_null(strstr(h.text, word));
+    assert_true(is != evaluated(&r, r.f.folder, adapter, plain, &h));
+    assert_true(is == evaluated(&r, r.f.folder, adapter, base, &h) && !strstr(h.text, word));
+    assert_true(evaluated(&r, r.f.folder, NULL, base, &h) == evaluated(&r, r.folder, NULL, PT_BASE_AS_COMPUTED, &h) && !h.text[0]);
+    compare_logits(&r, r.folder, adapter, base);
+    compare_logits(&r, r.folder, NULL, base);
+    base_run_close(&r);
+}
+
+static void an_adapter_is_used_on_the_base_that_it_was_trained_on(void **state)
+{
+    (void)state;
+    if (on_gpu())
+        skip();
+    compare_remembered("llama", PT_BASE_NF4, PT_PRECISION_BF16, false);
+    compare_remembered("gpt2", PT_BASE_NF4, PT_PRECISION_FP32, true);
+    compare_remembered("qwen3", PT_BASE_INT8, PT_PRECISION_BF16, false);
+    compare_remembered("llama_odd", PT_BASE_INT8, PT_PRECISION_FP32, true);
+}
+
+/* It is continued and planned on the same, and merged into the plain weights; each says so. */
+static void an_adapter_of_few_bits_is_continued_on_them(void **state)
+{
+    (void)state;
+    base_run r;
+    heard h = {0};
+    pt_trainer *t;
+    pt_plan *p;
+    pt_summary m;
+    pt_error e = {0};
+    pt_merge_options o;
+    char adapter[300], merged[400];
+    base_run_open(&r, "llama", PT_BASE_INT8, PT_PRECISION_BF16, "first");
+    r.o.freeze_n = 0;
+    r.o.lora_rank = 2;
+    must(run_to(&r, STEPS, NULL, &e), &e);
+    memcpy(adapter, r.out, sizeof adapter);
+    assert_int_equal(base_mark_storage(adapter), STORAGE_INT8);
+    r.o.lora_rank = 0;
+    r.o.adapter = adapter;
+    r.o.base = PT_BASE_AS_COMPUTED;
+    r.o.notice = hear;
+    r.o.arg = &h;
+    snprintf(r.out, sizeof r.out, "%s/second", scratch);
+    must(pt_trainer_open(&r.o, &t, &e), &e);
+    pt_trainer_summary(t, &m);
+    if (!strstr(m.trains, "int8") || !strstr(h.text, "on a base in int8"))
+        fail_msg("%s\n%s", m.trains, h.text);
+    pt_trainer_close(t);
+    h.text[0] = 0;
+    must(pt_plan_open(&r.o, &p, &e), &e);
+    assert_non_null(strstr(h.text, "on a base in int8"));
+    pt_plan_close(p);
+    r.o.base = PT_BASE_BF16;
+    snprintf(r.out, sizeof r.out, "%s/plain", scratch);
+    must(run_to(&r, STEPS, NULL, &e), &e);
+    assert_int_equal(base_mark_storage(r.out), STORAGE_PLAIN);
+    pt_merge_defaults(&o);
+    snprintf(merged, sizeof merged, "%s/merged", scratch);
+    o.model = r.f.folder;
+    o.adapter = adapter;
+    o.out = merged;
+    o.notice = hear;
+    o.arg = &h;
+    h.text[0] = 0;
+    must(pt_merge(&o, &e), &e);
+    assert_true(strstr(h.text, "on a base in int8") && strstr(h.text, "merged"));
+    base_run_close(&r);
+}
+
 /* ---- files ---- */
 
 /* Every tensor that is frozen has the bits of the model's folder. */
@@ -335,6 +522,8 @@ int main(void)
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(few_bits_are_computed_with_what_they_stand_for),
         cmocka_unit_test(adapters_learn_beside_what_few_bits_stand_for),
+        cmocka_unit_test(an_adapter_is_used_on_the_base_that_it_was_trained_on),
+        cmocka_unit_test(an_adapter_of_few_bits_is_continued_on_them),
         cmocka_unit_test(what_is_kept_in_few_bits_goes_out_as_it_came),
         cmocka_unit_test(another_base_is_not_gone_on_with), cmocka_unit_test(a_base_that_cannot_be_is_refused)};
     return cmocka_run_group_tests(tests, scratch_make, scratch_remove);

@@ -1,4 +1,4 @@
-/* The learning rate of every step, beside the formulas of protrain-train(1). */
+/* The learning rate of every step, beside the formulas of protrain-train(1), and the default of Muon's matrices. */
 #include "train/options.h"
 
 #include <setjmp.h>
@@ -8,6 +8,9 @@
 
 #include <cmocka.h>
 #include <math.h>
+
+#include "train/fixture.h"
+#include "train/same_end.h"
 
 static double by_the_page(const pt_train_options *o, int64_t s, int64_t S)
 {
@@ -58,11 +61,60 @@ static void the_ratio_is_that_of_the_step_behind_the_last(void **state)
     }
 }
 
+static int told;
+
+static void hear(void *arg, const char *sentence)
+{
+    (void)arg;
+    told += strstr(sentence, "`lr_adjust` match_rms_adamw") != NULL;
+}
+
+/* The folder of a short run. */
+static const char *muon_run(const fixture *f, double lr, pt_lr_adjust adjust)
+{
+    static char out[8][300];
+    static int n;
+    const char *data[] = {f->tokens};
+    pt_train_options o;
+    pt_trainer *t;
+    pt_step s;
+    pt_error e = {0};
+    snprintf(out[n], sizeof out[n], "%s/muon%d", scratch, n);
+    fixture_options(f, data, out[n], &o);
+    o.optimizer = PT_OPTIMIZER_MUON;
+    o.lr = lr;
+    o.lr_adjust = adjust;
+    o.steps = 2;
+    o.notice = hear;
+    must(pt_trainer_open(&o, &t, &e), &e);
+    while (pt_trainer_step(t, &s, &e) > 0) {}
+    must(pt_trainer_finish(t, &e), &e);
+    pt_trainer_close(t);
+    return out[n++];
+}
+
+/* The default rates are for steps by AdamW's measure; a rate that was given has its meaning of PyTorch. */
+static void muon_has_a_default_of_its_own(void **state)
+{
+    (void)state;
+    fixture f;
+    fixture_open(&f, "models", "llama");
+    const char *name = "model.safetensors";
+    assert_same_file(muon_run(&f, 0, PT_LR_ADJUST_AUTO), muon_run(&f, 1e-4, PT_LR_ADJUST_RMS), name);
+    assert_int_equal(told, 0);
+    assert_same_file(muon_run(&f, 0.02, PT_LR_ADJUST_AUTO), muon_run(&f, 0.02, PT_LR_ADJUST_ORIGINAL), name);
+    assert_int_equal(told, 0);
+    assert_same_file(muon_run(&f, 5e-5, PT_LR_ADJUST_ORIGINAL), muon_run(&f, 5e-5, PT_LR_ADJUST_AUTO), name);
+    assert_int_equal(told, 1);
+    fixture_close(&f);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(every_rate_is_that_of_the_page),
         cmocka_unit_test(the_ratio_is_that_of_the_step_behind_the_last),
+        cmocka_unit_test(muon_has_a_default_of_its_own),
     };
-    return cmocka_run_group_tests(tests, NULL, NULL);
+    return cmocka_run_group_tests(tests, scratch_make, scratch_remove);
 }

@@ -15,21 +15,11 @@
 
 #include <dirent.h>
 
-#include "comm/together.h"
-#include "program.h"
+#include "train/group.h"
 
 enum { RANKS = 2 };
 
 static int open_all(void **state) { return scratch_make(state); }
-
-static void set_number(const char *name, int n)
-{
-    char text[16];
-    snprintf(text, sizeof text, "%d", n);
-    setenv(name, text, 1);
-}
-
-static const char *err_of(int rank) { return scratch_path(rank ? "err1" : "err0"); }
 
 /* fault: of rank `of`, which counts its calls. Each rank in a folder of its own, or NULL. The largest exit status. */
 static int train(const char *out, const char *steps, int of, const char *fault, const char *const folders[RANKS])
@@ -44,25 +34,19 @@ static int train(const char *out, const char *steps, int of, const char *fault, 
                                             "4", "--lr", "1e-3", "--lr-schedule", "constant", "--quiet", "--threads", "1", "--lanes", "2",
                                             "--steps", steps, "--save-every", "2", "--resume", "--device", "cpu", "--device-memory",
                                             "64MiB", "--disk-memory", "0", NULL});
-    setenv("MASTER_ADDR", "localhost", 1);
-    set_number("MASTER_PORT", free_port());
-    set_number("WORLD_SIZE", RANKS);
+    group_begin(RANKS);
     (void)!symlink(PT_FAULT_SHIM, scratch_path("shim.so")); /* the loader cuts its list at spaces */
     for (int r = 0; r < RANKS; r++) {
-        set_number("RANK", r);
-        if (folders)
-            assert_int_equal(chdir(folders[r]), 0);
         if (fault && r == of) {
             setenv("PT_FAULT", fault, 1);
             setenv("PT_FAULT_COUNT", scratch_path("count"), 1);
             unlink(scratch_path("count"));
             setenv("LD_PRELOAD", scratch_path("shim.so"), 1);
         }
-        ranks[r] = program_start(&a, "/dev/null", err_of(r));
+        ranks[r] = group_start(&a, r, folders ? folders[r] : NULL);
         unsetenv("LD_PRELOAD");
     }
-    unsetenv("RANK");
-    assert_int_equal(chdir("/"), 0);
+    group_end();
     for (int r = 0; r < RANKS; r++) {
         const int status = program_kill_after(ranks[r], 60);
         worst = status > worst ? status : worst;

@@ -11,7 +11,7 @@
 #include "train/checkpoints.h"
 #include "train/same_end.h"
 
-#include "program.h"
+#include "train/group.h"
 #include "test_device.h"
 
 enum { STEPS = 3 };

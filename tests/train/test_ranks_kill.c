@@ -19,8 +19,7 @@
 
 #include <errno.h>
 
-#include "comm/together.h"
-#include "program.h"
+#include "train/group.h"
 
 enum { DEFAULT_KILLS = SANITIZED ? 2 : 8, STEPS = 12 };
 
@@ -92,38 +91,20 @@ static pid_t start(const char *out, const char *ranks, const char *steps)
 enum { APART_MOST = 4 };
 typedef struct group { pid_t of[APART_MOST]; int n; } group;
 
-static const char *err_of(int rank)
-{
-    char name[16];
-    snprintf(name, sizeof name, "err%d", rank);
-    return scratch_path(name);
-}
-
-static void set_number(const char *name, int n)
-{
-    char text[16];
-    snprintf(text, sizeof text, "%d", n);
-    setenv(name, text, 1);
-}
-
 static group start_apart(const char *out, int ranks, start_kind kind, const char *steps)
 {
-    static const char *const names[] = {"RANK", "WORLD_SIZE", "MASTER_ADDR", "MASTER_PORT", "PROTRAIN_JOIN_SECONDS", "PROTRAIN_TRANSPORT"};
     arguments a = command(out, steps);
     group g = {.n = ranks};
     add_plan(&a, ranks);
-    set_number("WORLD_SIZE", ranks);
-    set_number("MASTER_PORT", free_port());
-    setenv("MASTER_ADDR", "localhost", 1);
+    group_begin(ranks);
     set_number("PROTRAIN_JOIN_SECONDS", SANITIZED ? 60 : 8);
     if (kind == APART_BY_SOCKETS)
         setenv("PROTRAIN_TRANSPORT", "tcp", 1);
-    for (int r = 0; r < ranks; r++) {
-        set_number("RANK", r);
-        g.of[r] = program_start(&a, "/dev/null", err_of(r));
-    }
-    for (size_t i = 0; i < sizeof names / sizeof *names; i++)
-        unsetenv(names[i]);
+    for (int r = 0; r < ranks; r++)
+        g.of[r] = group_start(&a, r, NULL);
+    group_end();
+    unsetenv("PROTRAIN_JOIN_SECONDS");
+    unsetenv("PROTRAIN_TRANSPORT");
     return g;
 }
 
@@ -285,14 +266,10 @@ static void sigterm_to_one_saves_and_ends_all_apart(void **state)
 static group start_two(const arguments *a, const arguments *b)
 {
     group g = {.n = 2};
-    setenv("MASTER_ADDR", "localhost", 1);
-    set_number("MASTER_PORT", free_port());
-    set_number("WORLD_SIZE", 2);
-    set_number("RANK", 0);
-    g.of[0] = program_start(a, "/dev/null", err_of(0));
-    set_number("RANK", 1);
-    g.of[1] = program_start(b, "/dev/null", err_of(1));
-    unsetenv("RANK");
+    group_begin(2);
+    g.of[0] = group_start(a, 0, NULL);
+    g.of[1] = group_start(b, 1, NULL);
+    group_end();
     return g;
 }
 
@@ -312,23 +289,17 @@ static void the_plan_is_made_for_the_least(void **state)
 }
 
 /* A machine that does not see rank 0's folder: --out is a name below where the rank is. */
-static group start_in_folders(const char *steps)
+static group start_in_folders(const arguments *a)
 {
-    const arguments a = command("out", steps);
     group g = {.n = 2};
     char folder[128];
-    setenv("MASTER_ADDR", "localhost", 1);
-    set_number("MASTER_PORT", free_port());
-    set_number("WORLD_SIZE", 2);
+    group_begin(2);
     for (int r = 0; r < 2; r++) {
         snprintf(folder, sizeof folder, "%s/machine%d", scratch, r);
-        set_number("RANK", r);
         assert_true(!mkdir(folder, 0777) || errno == EEXIST);
-        assert_int_equal(chdir(folder), 0);
-        g.of[r] = program_start(&a, "/dev/null", err_of(r));
+        g.of[r] = group_start(a, r, folder);
     }
-    unsetenv("RANK");
-    assert_int_equal(chdir("/"), 0);
+    group_end();
     return g;
 }
 
@@ -340,15 +311,45 @@ static void a_folder_need_not_be_shared(void **state)
     snprintf(out, sizeof out, "%s/machine0/out", scratch);
     snprintf(copied, sizeof copied, "%s/machine1/out/checkpoint-4", scratch);
     assert_int_equal(program_wait(start(alone, "1", "12")), 0);
-    group g = start_in_folders("4");
+    arguments a = command("out", "4");
+    group g = start_in_folders(&a);
     all_end(&g, -1, 0, 60);
     assert_int_not_equal(access(copied, F_OK), 0);
-    g = start_in_folders("12");
+    a = command("out", "12");
+    g = start_in_folders(&a);
     all_end(&g, -1, 0, 60);
     assert_int_equal(access(copied, F_OK), 0);
     if (!strstr(text_of(err_of(0)), "does not see out/checkpoint-4: it is copied there"))
         fail_msg("%s", text_of(err_of(0)));
     assert_same_end(alone, out, STEPS);
+}
+
+/* Rank 0 alone has the losses of the reference model; a resumed run needs those of more pairs. */
+static arguments command_of_pairs(const char *out, const char *steps)
+{
+    arguments a = {0};
+    add_arguments(&a, WORDS("train", "--model", PT_FIXTURES "/dpo", "--data", PT_FIXTURES "/dpo/pairs.jsonl", "--task", "dpo", "--out", out,
+                            "--seq-len", "160", "--batch-size", "2", "--lanes", "2", "--lr", "2e-3", "--lr-schedule", "constant", "--quiet",
+                            "--threads", "1", "--steps", steps, "--save-every", "2", "--eval-split", "0.3", "--eval-every", "2", "--resume",
+                            "--device-memory", "64MiB", "--disk-memory", "0"));
+    return a;
+}
+
+static void a_folder_of_pairs_need_not_be_shared(void **state)
+{
+    (void)state;
+    char alone[128], out[128];
+    snprintf(alone, sizeof alone, "%s/alone", scratch);
+    snprintf(out, sizeof out, "%s/machine0/pairs", scratch);
+    arguments a = command_of_pairs(alone, "4");
+    add_arguments(&a, WORDS("--ranks", "1"));
+    assert_int_equal(program_wait(program_start(&a, "/dev/null", err_path())), 0);
+    for (const char *const *steps = WORDS("2", "4"); *steps; steps++) {
+        a = command_of_pairs("pairs", *steps);
+        group g = start_in_folders(&a);
+        all_end(&g, -1, 0, 60);
+    }
+    assert_same_end(alone, out, 4);
 }
 
 static void names_of_files_stay_in_their_folder(void **state)
@@ -414,20 +415,15 @@ static void another_model_or_data_is_named(void **state)
         arguments a = {0};
         add_arguments(&a, WORDS("train", "--model", "model", "--data", "model/tokens.npy", "--out", out, "--seq-len", "32", "--batch-size",
                                 "4", "--quiet", "--threads", "1", "--steps", "1", "--device-memory", "64MiB", "--disk-memory", "0"));
-        setenv("MASTER_ADDR", "localhost", 1);
-        set_number("MASTER_PORT", free_port());
-        set_number("WORLD_SIZE", 2);
+        group_begin(2);
         group g = {.n = 2};
         for (int r = 0; r < 2; r++) {
             snprintf(folder[r], sizeof folder[r], "%s/place%d", scratch, r);
             snprintf(model, sizeof model, "%s/model", folder[r]);
             changed_copy(model, r ? cases[i][0] : "nothing");
-            set_number("RANK", r);
-            assert_int_equal(chdir(folder[r]), 0);
-            g.of[r] = program_start(&a, "/dev/null", err_of(r));
+            g.of[r] = group_start(&a, r, folder[r]);
         }
-        unsetenv("RANK");
-        assert_int_equal(chdir("/"), 0);
+        group_end();
         all_end(&g, -1, cases[i][1] ? 1 : 0, 60);
         if (cases[i][1] && !strstr(text_of(err_of(0)), cases[i][1]))
             fail_msg("%s: %s", cases[i][0], text_of(err_of(0)));
@@ -498,6 +494,7 @@ int main(void)
                                        cmocka_unit_test(sigterm_to_one_saves_and_ends_all_apart),
                                        cmocka_unit_test(the_plan_is_made_for_the_least),
                                        cmocka_unit_test(a_folder_need_not_be_shared),
+                                       cmocka_unit_test(a_folder_of_pairs_need_not_be_shared),
                                        cmocka_unit_test(names_of_files_stay_in_their_folder),
                                        cmocka_unit_test(other_options_are_named),
                                        cmocka_unit_test(another_model_or_data_is_named),

@@ -151,6 +151,8 @@ static void absurd_options_are_refused(void **state)
     REFUSED(optimizer, (pt_optimizer)7, PT_USAGE, "`optimizer`");
     REFUSED(momentum, 0.9, PT_USAGE, "`momentum`");
     REFUSED(lr_adjust, PT_LR_ADJUST_RMS, PT_USAGE, "`lr_adjust`");
+    REFUSED(lr_adjust, PT_LR_ADJUST_ORIGINAL, PT_USAGE, "`lr_adjust`");
+    REFUSED(lr_adjust, (pt_lr_adjust)4, PT_USAGE, "`lr_adjust`");
     REFUSED(lr_schedule, (pt_lr_schedule)-1, PT_USAGE, "`lr_schedule`");
     REFUSED(save_type, (pt_save_type)4, PT_USAGE, "`save_type`");
     REFUSED(eval_data_n, 1, PT_USAGE, "`eval_data`");

@@ -1,5 +1,5 @@
-/* module.c - moves by MPI. Each pair of ranks has one message for an exchange in each direction: the pieces that either side cuts it into
- * are a datatype of that side's own, and the bytes arrive in their order. */
+/* module.c - moves by MPI. An exchange is one message per pair of ranks and direction. The pieces of a message are a datatype, which each
+ * side makes for itself, so that the two sides may cut the bytes differently. */
 #include "comm/mpi/module.h"
 
 #include <mpi.h>
@@ -43,7 +43,7 @@ static int broadcast(void *data, int bytes, char why[MPI_WHY_BYTES])
 
 typedef struct pieces { MPI_Aint *at; int *bytes, n; } pieces;
 
-/* Room for those of all moves. */
+/* Allocates room for the pieces of all moves. */
 static int pieces_make(pieces *p, const comm_move *moves, int n, char why[MPI_WHY_BYTES])
 {
     size_t most = 0;
@@ -81,11 +81,11 @@ static int start(const pieces *p, int peer, bool sends, MPI_Request *out, char w
     if (!failed)
         failed = check(sends ? MPI_Isend(MPI_BOTTOM, 1, type, peer, TAG, MPI_COMM_WORLD, out)
                              : MPI_Irecv(MPI_BOTTOM, 1, type, peer, TAG, MPI_COMM_WORLD, out), why);
-    MPI_Type_free(&type); /* the request keeps it */
+    MPI_Type_free(&type); /* the request keeps a reference */
     return failed;
 }
 
-/* Ranks may share a processor: after a short look it is left to the others. */
+/* Spins briefly, then sleeps between looks, because ranks may share a processor. */
 static int finish(MPI_Request *all, int n, bool (*stop)(void *arg), void *arg, char why[MPI_WHY_BYTES])
 {
     enum { LOOKS = 200 };

@@ -1,5 +1,5 @@
-/* module.h - what an MPI module has: a library of its own for each implementation of MPI (libprotrain_openmpi.so, libprotrain_mpich.so).
- * Its functions return 0, or leave in `why` what MPI says. */
+/* module.h - the interface of an MPI module, a library of its own for each implementation of MPI (libprotrain_openmpi.so,
+ * libprotrain_mpich.so). Functions return 0 on success; else `why` has MPI's message. */
 #ifndef PT_MPI_MODULE_H
 #define PT_MPI_MODULE_H
 
@@ -10,11 +10,11 @@
 enum { MPI_WHY_BYTES = 400 };
 
 typedef struct mpi_functions {
-    char version[24]; /* of the program that it belongs to */
+    char version[24]; /* of the program to which the module belongs */
     int (*begin)(int *rank, int *ranks, char why[MPI_WHY_BYTES]);
     /* From rank 0 to all. */
     int (*broadcast)(void *data, int bytes, char why[MPI_WHY_BYTES]);
-    /* Those with other ranks. While nothing moves it asks `stop`, and where that says so it leaves, 1: nothing more can be exchanged. */
+    /* Runs the moves with other ranks. While nothing moves it calls `stop`; if that is true it returns 1, and no exchange can follow. */
     int (*exchange)(const comm_move *moves, int n, int rank, int ranks, bool (*stop)(void *arg), void *arg, char why[MPI_WHY_BYTES]);
     void (*end)(void);
 } mpi_functions;
