@@ -251,7 +251,7 @@ bool ranks_leave(const char *command)
     if (launcher_find(&l, NULL) || !l.by || l.ranks < 2 || l.rank == 0)
         return false;
     if (l.rank == 1) /* one note for all */
-        fprintf(stderr, "note: protrain %s works on rank 0 alone: the other ranks (by %s) leave\n", command, l.by);
+        fprintf(stderr, "note: protrain %s runs on rank 0 only; the other ranks (of %s) exit\n", command, l.by);
     return true;
 }
 

@@ -236,8 +236,8 @@ static void note_unknown(dataset *d, const data_files *files)
          "%" PRIu64 " of %" PRIu64 " tokens (%.2g%%) are the unknown token, because the tokenizer has no token for their text; the first "
          "is in \"%s\" (%.200s%s): %s",
          u->unknown, u->ids, 100 * (double)u->unknown / (double)u->ids, u->text, name_of_file((void *)files, u->file), line,
-         d->chats ? "give a `chat_template` of which the tokenizer knows the special tokens, or take a model that fits the data"
-                  : "take a model whose tokenizer fits the data");
+         d->chats ? "give a `chat_template` whose special tokens the tokenizer has, or use a model that fits the data"
+                  : "use a model whose tokenizer fits the data");
 }
 
 static void note_records(dataset *d, const data_files *files)
@@ -269,8 +269,9 @@ static void note_endless(dataset *d, const data_files *files)
 static void note_skipped(dataset *d, const data_files *files)
 {
     if (files->skipped)
-        note(d, "%" PRIu64 " %s of the data folders left out as no data: %s%s", files->skipped,
-             files->skipped == 1 ? "entry" : "entries", files->first_skipped, files->skipped > 1 ? ", ..." : "");
+        note(d, "%" PRIu64 " %s of the data folders %s left out, not being %s: %s%s", files->skipped,
+             files->skipped == 1 ? "entry" : "entries", is(files->skipped), files->skipped == 1 ? "a data file" : "data files",
+             files->first_skipped, files->skipped > 1 ? ", ..." : "");
 }
 
 /* ---- opening ---- */

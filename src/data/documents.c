@@ -401,7 +401,8 @@ static int skip_bom(input *in, data_kind kind, pt_error *e)
 {
     int rc = input_fill(in, e);
     if (rc > 0 && in->n >= 2 && (!memcmp(in->block, "\xFF\xFE", 2) || !memcmp(in->block, "\xFE\xFF", 2)))
-        return pt_fail(e, PT_FAILED, "%s: this is UTF-16: make UTF-8 of it: iconv -f UTF-16 -t UTF-8 '%s' > new file", in->path, in->path);
+        return pt_fail(e, PT_FAILED, "%s: this is UTF-16: convert it to UTF-8: iconv -f UTF-16 -t UTF-8 '%s' > new file", in->path,
+                       in->path);
     if (kind != DATA_TEXT && rc > 0 && in->n >= 3 && memcmp(in->block, "\xEF\xBB\xBF", 3) == 0)
         in->at = 3;
     return rc < 0 ? rc : 0;

@@ -139,7 +139,7 @@ int data_files_list(const char *const *paths, int paths_n, data_files *out, pt_e
         data_kind kind;
         int rc;
         if (!paths[i][0])
-            rc = pt_fail(e, PT_USAGE, "an empty name of data: give a file or a folder");
+            rc = pt_fail(e, PT_USAGE, "the name of the data is empty: give a file or a folder");
         else if (stat(paths[i], &st) < 0)
             rc = pt_fail_errno(e, PT_FAILED, "%s: cannot open this data", paths[i]);
         else if (S_ISDIR(st.st_mode))

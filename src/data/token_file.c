@@ -73,7 +73,7 @@ static int describe(token_file *f, int fd, char *path, const token_header *h, co
                        .tally = h->tally};
     f->checked = calloc(checksums / 64 + 1, sizeof *f->checked);
     if (!f->checked)
-        return pt_fail(e, PT_FAILED, "out of memory: what of a token cache has been read");
+        return pt_fail(e, PT_FAILED, "out of memory for a token cache");
     f->fd = fd;
     f->path = path;
     f->ids = (id_file){.fd = fd, .path = path, .id_bytes = (unsigned)h->id_bytes, .offset = IDS_OFFSET, .n = h->tokens,

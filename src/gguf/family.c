@@ -131,7 +131,7 @@ static int check_rope(const check *k, const rope_config *r)
     if (r->kind == ROPE_LONG && !k->f->long_ropes)
         return refuse(k, "rope scaling of type longrope");
     if (r->kind == ROPE_YARN && !standard_yarn(k->f, r) && !k->f->rope_factors)
-        return refuse(k, "yarn with another \"beta_fast\", \"beta_slow\" or \"truncate\" than 32, 1 and true");
+        return refuse(k, "yarn with \"beta_fast\", \"beta_slow\" or \"truncate\" other than 32, 1 and true");
     return 0;
 }
 

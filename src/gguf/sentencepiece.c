@@ -43,7 +43,7 @@ static int read_spaces(const vocabulary *v, bool *replaced, bool *prefixed, bool
         const bool of_space = s->kind == NORMALIZE_REPLACE && !s->search.code && s->search.literal.n == 1 &&
                               s->search.literal.bytes[0] == ' ';
         if (!is_mark(s->content.bytes, s->content.n) || !(of_space || s->kind == NORMALIZE_PREPEND))
-            return vocabulary_refuse(v, "a normalizer that does more than to write U+2581 for spaces", e);
+            return vocabulary_refuse(v, "a normalizer that does more than replace spaces by U+2581", e);
         *(of_space ? replaced : prefixed) = true;
     }
     for (size_t i = 0; i < p->n; i++) {
@@ -132,7 +132,7 @@ static int check_marks(const vocabulary *v, pt_error *e)
         size_t n;
         const char *text = string_table_get(tokens, id, &n);
         if (text && n > MARK_BYTES && !is_added(v->tokenizer, id) && memmem(text + 1, n - 1, space_mark, MARK_BYTES))
-            return vocabulary_refuse(v, "a cut at each space, beside tokens that hold spaces", e);
+            return vocabulary_refuse(v, "a split at each space, although tokens contain spaces", e);
     }
     return 0;
 }

@@ -73,7 +73,7 @@ static int put_tokens(gguf_writer *w, const vocabulary *v, pt_error *e)
         if (!status && string_table_find(&seen, text.bytes, text.n) != NO_ID)
             status = pt_fail(
                 e, PT_FAILED,
-                "%.300s/tokenizer.json: ids %u and %u have the same text \"%.*s\", which llama.cpp does not take",
+                "%.300s/tokenizer.json: ids %u and %u have the same text \"%.*s\", which llama.cpp does not accept",
                 v->folder, string_table_find(&seen, text.bytes, text.n), id, (int)(text.n < 60 ? text.n : 60),
                 text.bytes);
         if (!status)
@@ -125,7 +125,7 @@ static int put_byte_level(gguf_writer *w, const vocabulary *v, pt_error *e)
     json_source file;
     const char *cut = NULL;
     if (n->n > 1 || (n->n == 1 && n->steps[0].kind != NORMALIZE_NFC))
-        return vocabulary_refuse(v, "a byte-level BPE with another normalizer than NFC", e);
+        return vocabulary_refuse(v, "a byte-level BPE with a normalizer other than NFC", e);
     int status = path_join(path, v->folder, "tokenizer.json", e);
     if (!status)
         status = json_source_open(&file, path, e);

@@ -155,7 +155,7 @@ int gguf_declare(gguf_writer *w, const char *name, gguf_type type, int rank, con
     out_tensor *t = &w->tensors[w->tensors_n];
     *t = (out_tensor){.type = type, .values = (uint64_t)(rank == 2 ? shape[0] * shape[1] : shape[0])};
     if (strlen(name) >= sizeof t->name || shape[rank - 1] % gguf_block_values(type))
-        return pt_fail(e, PT_FAILED, "tensor \"%.100s\": its name is too long, or its rows are no whole blocks", name);
+        return pt_fail(e, PT_FAILED, "tensor \"%.100s\": its name is too long, or its rows are not whole blocks", name);
     strcpy(t->name, name);
     t->bytes = t->values / (uint64_t)gguf_block_values(type) * (uint64_t)gguf_block_bytes(type);
     if (describe(w, t, rank, shape))
@@ -189,7 +189,7 @@ int gguf_begin(gguf_writer *w, pt_error *e)
     const uint64_t counts[2] = {w->tensors_n, w->pairs_n};
     const uint32_t version = VERSION;
     if (w->failed)
-        return pt_fail(e, PT_FAILED, "%.400s: no memory for what goes before its tensors", w->file.path);
+        return pt_fail(e, PT_FAILED, "%.400s: no memory for its header", w->file.path);
     const uint64_t header = 4 + sizeof version + sizeof counts + w->pairs.n + w->infos.n;
     int status = reserve_room(w, aligned(header) + w->bytes, e);
     const struct { const void *bytes; size_t n; } parts[] = {{"GGUF", 4}, {&version, sizeof version}, {counts, sizeof counts},

@@ -227,7 +227,7 @@ int file_may_replace(const char *path, const char *begin, const char *what, pt_e
     const size_t n = strlen(begin);
     size_t has = 0;
     if (path_is_folder(path))
-        return pt_fail(e, PT_USAGE, "`out` %.400s: that is a folder, and a file is to be written; name one in it", path);
+        return pt_fail(e, PT_USAGE, "`out` %.400s: this is a folder, but a file is to be written: name a file in it", path);
     if (stat(path, &st) || !S_ISREG(st.st_mode) || !st.st_size)
         return 0;
     const int fd = file_open_regular(path, &st, e);
@@ -237,7 +237,7 @@ int file_may_replace(const char *path, const char *begin, const char *what, pt_e
     close(fd);
     if (failed || (has == n && !memcmp(start, begin, n)))
         return failed;
-    return pt_fail(e, PT_FAILED, "%.400s: is there already and is no %s: give an `out` that is new", path, what);
+    return pt_fail(e, PT_FAILED, "%.400s: this file exists and is not a %s: give a new `out`", path, what);
 }
 
 int dir_sync(const char *path, pt_error *e)

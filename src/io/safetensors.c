@@ -65,7 +65,7 @@ static int st_shape(safetensors_tensor *t, const json_t *shape, const char *path
     }
     for (int i = 0; i < t->rank; i++)
         if (__builtin_mul_overflow(t->elements, (uint64_t)t->shape[i], &t->elements) || t->elements > INT64_MAX / 8)
-            return pt_fail(e, PT_FAILED, "%.400s: tensor \"%.100s\": the product of its shape is absurdly large", path,
+            return pt_fail(e, PT_FAILED, "%.400s: tensor \"%.100s\": the product of its shape is too large", path,
                            t->name);
     return 0;
 }

@@ -35,4 +35,10 @@ bool config_key_present(const json_source *s, const char *key);
 int config_read_windows(config_reader *r); /* config_layers.c: windows of the layers */
 int config_read_ropes(config_reader *r);   /* config_rope.c: the ropes, and which layers use which */
 
+/* config_keys.c: keys that are not read, but could change the computation. */
+int config_check_few_bits(config_reader *r);   /* quantized weights: those of bitsandbytes are read (prequantized.h) */
+int config_check_fixed_keys(config_reader *r); /* keys with one supported value, which is also the default */
+int config_check_other_keys(config_reader *r);
+int config_read_dropout(config_reader *r);     /* dropout is not applied; a notice says so */
+
 #endif

@@ -117,7 +117,7 @@ static int read_target(const json_source *s, plan_target *t, pt_error *e)
     if (!failed)
         failed = json_get_string(&in, "model_type", JSON_REQUIRED, &name, e);
     if (!failed && (!*name || strlen(name) >= sizeof t->model_type))
-        failed = pt_fail(e, PT_FAILED, "%s: \"model_type\" is \"%.40s\"; it must be the name that stands in config.json", in.where, name);
+        failed = pt_fail(e, PT_FAILED, "%s: \"model_type\" is \"%.40s\"; it must be the name in config.json", in.where, name);
     if (!failed)
         failed = json_get_int(&in, "parameters", JSON_REQUIRED, 1, INT64_MAX, &t->parameters, e);
     if (!failed)

@@ -34,7 +34,7 @@ static int read_token(added_tokens *a, const json_t *item, size_t i, const strin
 {
     const json_t *content = json_object_get(item, "content");
     if (!json_is_string(content))
-        return pt_fail(e, PT_FAILED, "added_tokens[%zu] lacks a string \"content\"; write it", i);
+        return pt_fail(e, PT_FAILED, "added_tokens[%zu] has no string \"content\"; correct the file", i);
     const char *text = json_string_value(content);
     size_t n = json_string_length(content);
     uint32_t id = (uint32_t)json_integer_value(json_object_get(item, "id"));
@@ -61,7 +61,7 @@ static int count_ids(const json_t *section, uint32_t *n_ids, pt_error *e)
     for (size_t i = 0; i < json_array_size(section); i++) {
         const json_t *id = json_object_get(json_array_get(section, i), "id");
         if (!json_is_integer(id) || json_integer_value(id) < 0 || json_integer_value(id) > MAX_TOKEN_ID)
-            return pt_fail(e, PT_FAILED, "added_tokens[%zu]: its id is no integer from 0 to %d; correct the file", i,
+            return pt_fail(e, PT_FAILED, "added_tokens[%zu]: its id is not an integer from 0 to %d; correct the file", i,
                            MAX_TOKEN_ID);
         if (json_integer_value(id) >= *n_ids)
             *n_ids = (uint32_t)json_integer_value(id) + 1;

@@ -23,15 +23,15 @@ static int check_type(const json_t *model, pt_error *e)
 {
     const json_t *type = json_object_get(model, "type");
     if (!json_is_object(model))
-        return pt_fail(e, PT_FAILED, "model is missing or no object; is this a tokenizer.json?");
+        return pt_fail(e, PT_FAILED, "model is missing or not an object; is this a tokenizer.json?");
     if (type && !json_is_null(type) && (!json_is_string(type) || strcmp(json_string_value(type), "BPE") != 0))
         return pt_fail(e, PT_FAILED, "model.type is %.40s%s%s; only BPE is supported", json_is_string(type) ? "\"" : "",
                        json_is_string(type) ? json_string_value(type) : "not a string",
                        json_is_string(type) ? "\"" : "");
     if (!json_is_object(json_object_get(model, "vocab")))
-        return pt_fail(e, PT_FAILED, "model.vocab is missing or no object; only BPE models are supported");
+        return pt_fail(e, PT_FAILED, "model.vocab is missing or not an object; only BPE models are supported");
     if (!json_is_array(json_object_get(model, "merges")))
-        return pt_fail(e, PT_FAILED, "model.merges is missing or no array; only BPE models are supported");
+        return pt_fail(e, PT_FAILED, "model.merges is missing or not an array; only BPE models are supported");
     return 0;
 }
 
@@ -43,7 +43,7 @@ static int read_vocab(bpe *b, json_t *vocab, pt_error *e)
     json_object_foreach(vocab, token, value) {
         json_int_t id = json_integer_value(value);
         if (!json_is_integer(value) || id < 0 || id > MAX_TOKEN_ID)
-            return pt_fail(e, PT_FAILED, "model.vocab: the id of \"%.60s\" is no integer from 0 to %d; correct the file",
+            return pt_fail(e, PT_FAILED, "model.vocab: the id of \"%.60s\" is not an integer from 0 to %d; correct the file",
                            token, MAX_TOKEN_ID);
         if (id > highest)
             highest = id;
@@ -84,7 +84,7 @@ static int read_merge(const bpe *b, const json_t *item, size_t i, uint32_t pair[
         for (int k = 0; k < 2; k++) {
             const json_t *part = json_array_get(item, k);
             if (!json_is_string(part))
-                return pt_fail(e, PT_FAILED, "model.merges[%zu]: a side of it is no string; correct the file", i);
+                return pt_fail(e, PT_FAILED, "model.merges[%zu]: a side is not a string; correct the file", i);
             side[k] = json_string_value(part);
             n[k] = json_string_length(part);
         }
@@ -105,7 +105,7 @@ static int read_merge(const bpe *b, const json_t *item, size_t i, uint32_t pair[
         free(text);
     if (*joined == NO_ID)
         return pt_fail(e, PT_FAILED,
-                       "model.merges[%zu]: what \"%.*s\" and \"%.*s\" make is not in the vocabulary; correct the file", i,
+                       "model.merges[%zu]: the token that \"%.*s\" and \"%.*s\" make is not in the vocabulary; correct the file", i,
                        (int)(n[0] < 60 ? n[0] : 60), side[0], (int)(n[1] < 60 ? n[1] : 60), side[1]);
     return 0;
 }
@@ -180,7 +180,7 @@ static int read_unk(bpe *b, const json_t *model, pt_error *e)
     if (!unk || json_is_null(unk))
         return 0;
     if (!json_is_string(unk))
-        return pt_fail(e, PT_FAILED, "model.unk_token is no string; write a token or null");
+        return pt_fail(e, PT_FAILED, "model.unk_token is not a string; write a token or null");
     b->unk = string_table_find(&b->tokens, json_string_value(unk), json_string_length(unk));
     if (b->unk == NO_ID)
         return pt_fail(e, PT_FAILED, "model.unk_token \"%.60s\" is not in the vocabulary; add it or write null",

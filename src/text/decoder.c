@@ -61,7 +61,7 @@ static int read_section(rules *r, const json_t *section, pt_error *e)
     const char *name = json_is_string(type) ? json_string_value(type) : "(none)";
     if (strcmp(name, "Sequence") == 0) {
         int status = json_is_array(list) ? 0
-                                         : pt_fail(e, PT_FAILED, "decoder: a Sequence without the array \"decoders\"; write it");
+                                         : pt_fail(e, PT_FAILED, "decoder: a Sequence without the array \"decoders\"; correct the file");
         for (size_t i = 0; i < json_array_size(list) && !status; i++)
             status = read_section(r, json_array_get(list, i), e);
         return status;
@@ -99,7 +99,7 @@ static int replace_all(const char *text, size_t n, const char *search, size_t n_
         if (status || !hit)
             return status;
         if (out->n - start > TOKEN_BYTES_MOST)
-            return pt_fail(e, PT_FAILED, "decoder: Replace makes more than %d bytes of one token; correct it", TOKEN_BYTES_MOST);
+            return pt_fail(e, PT_FAILED, "decoder: Replace turns a token into more than %d bytes; correct the file", TOKEN_BYTES_MOST);
         if ((status = text_buffer_append(out, content, n_content, e)))
             return status;
         text += before + n_search;

@@ -13,7 +13,7 @@ static int add_string(const json_t *section, const char *key, text_buffer *out, 
 {
     const json_t *value = json_object_get(section, key);
     if (!json_is_string(value))
-        return pt_fail(e, PT_FAILED, "normalizer: %s is missing or no string; write it", key);
+        return pt_fail(e, PT_FAILED, "normalizer: %s is missing or not a string; correct the file", key);
     return text_buffer_append(out, json_string_value(value), json_string_length(value), e);
 }
 
@@ -60,12 +60,12 @@ static int read_section(normalizer *n, const json_t *section, pt_error *e)
         return 0;
     const json_t *type = json_object_get(section, "type");
     if (!json_is_string(type))
-        return pt_fail(e, PT_FAILED, "normalizer: a step without a type; write it or remove the step");
+        return pt_fail(e, PT_FAILED, "normalizer: a step without a type; correct the file");
     if (strcmp(json_string_value(type), "Sequence") != 0)
         return read_step(n, section, json_string_value(type), e);
     const json_t *list = json_object_get(section, "normalizers");
     if (!json_is_array(list))
-        return pt_fail(e, PT_FAILED, "normalizer: a Sequence without the array \"normalizers\"; write it");
+        return pt_fail(e, PT_FAILED, "normalizer: a Sequence without the array \"normalizers\"; correct the file");
     for (size_t i = 0; i < json_array_size(list); i++) {
         int status = read_section(n, json_array_get(list, i), e);
         if (status)

@@ -191,7 +191,7 @@ static int read_section(pretokenizer *p, const json_t *section, pt_error *e)
                  {"WhitespaceSplit", read_whitespace_split}, {"Sequence", read_sequence}};
     const json_t *type = json_object_get(section, "type");
     if (!json_is_string(type))
-        return pt_fail(e, PT_FAILED, "pre_tokenizer: a step without a type; write it or remove the step");
+        return pt_fail(e, PT_FAILED, "pre_tokenizer: a step without a type; correct the file");
     if (p->byte_level)
         return pt_fail(e, PT_FAILED, "pre_tokenizer: %.40s after ByteLevel is not supported; put ByteLevel last",
                        json_string_value(type));

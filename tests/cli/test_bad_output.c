@@ -292,7 +292,7 @@ static void an_export_replaces_no_file_of_another_kind(void **state)
     (void)state;
     const char *notes = put_text("notes.txt", "mine");
     check_sentence("export", run_program(WORDS("export", "--model", fixture("llama"), "--to", "gguf", "--out", notes)), 1,
-                   WORDS("notes.txt: is there already and is no GGUF file", "--out"));
+                   WORDS("notes.txt: this file exists and is not a GGUF file", "--out"));
     assert_string_equal(text_of(notes), "mine");
 }
 

@@ -362,10 +362,10 @@ static void a_page_replaces_a_page_and_nothing_else(void **state)
         assert_int_equal(report("run", (const char *const[]){"--out", scratch_path("page.html"), NULL}), 0);
     put_text("notes.txt", "mine");
     assert_int_equal(report("run", (const char *const[]){"--out", scratch_path("notes.txt"), NULL}), 1);
-    assert_non_null(strstr(said(), "notes.txt: is there already and is no page: give an --out that is new"));
+    assert_non_null(strstr(said(), "notes.txt: this file exists and is not a page: give a new --out"));
     assert_string_equal(text_of(scratch_path("notes.txt")), "mine");
     assert_int_equal(report("run", (const char *const[]){"--out", scratch_path("run"), NULL}), 2);
-    assert_non_null(strstr(said(), "that is a folder"));
+    assert_non_null(strstr(said(), "this is a folder"));
 }
 
 static void a_page_that_cannot_be_written_leaves_nothing(void **state)

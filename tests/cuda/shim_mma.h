@@ -61,7 +61,7 @@ DEVICE void shim_matrix_load(uint32_t r[4], const uint16_t *row, bool turned)
     }
 }
 DEVICE void matrix_load(uint32_t r[4], const uint16_t *row) { shim_matrix_load(r, row, false); }
-DEVICE void matrix_load_turned(uint32_t r[4], const uint16_t *row) { shim_matrix_load(r, row, true); }
+DEVICE void matrix_load_transposed(uint32_t r[4], const uint16_t *row) { shim_matrix_load(r, row, true); }
 
 DEVICE void copy_async(uint16_t *to, const uint16_t *from, bool there)
 {

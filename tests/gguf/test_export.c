@@ -298,7 +298,7 @@ static void what_llama_cpp_does_not_know_is_refused(void **state)
                {"gpt2_erf_untied", "another activation"},
                {"olmo2", "a bias of attention's output"},
                {"qwen3_window", "a bias of attention's output"},
-               {"olmo3", "yarn with another"}};
+               {"olmo3", "other than 32, 1 and true"}};
     for (size_t i = 0; i < sizeof all / sizeof *all; i++) {
         const char *folder = fixture_folder(all[i].name);
         add_plain_tokenizer(folder);

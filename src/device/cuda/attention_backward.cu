@@ -123,21 +123,21 @@ template <int D, bool CAPPED> DEVICE void terms_of(const op_attention &o, backwa
     }
 }
 
-/* sum (16, DIMS) of a warp += left (rows from `row` on; TURNED: columns) . right (all rows, dimensions from `dim` on) */
-template <int D, int DEPTH, bool TURNED>
+/* sum (16, DIMS) of a warp += left (rows from `row` on; TRANSPOSED: columns) . right (all rows, dimensions from `dim` on) */
+template <int D, int DEPTH, bool TRANSPOSED>
 DEVICE void sum_step(float sum[][4], const uint16_t *left, const uint16_t *right, int row, int dim)
 {
     typedef backward_shape<D> S;
 #pragma unroll
     for (int k = 0; k < DEPTH; k += 16) {
         uint32_t a[4], y[4];
-        if (TURNED)
-            load_a_turned<S::LDP>(a, left, row, k);
+        if (TRANSPOSED)
+            load_a_transposed<S::LDP>(a, left, row, k);
         else
             load_a<S::LDP>(a, left, row, k);
 #pragma unroll
         for (int n = 0; n < S::DIMS; n += 16) {
-            load_b_turned<S::LD>(y, right, k, dim + n);
+            load_b_transposed<S::LD>(y, right, k, dim + n);
             mma(sum[n / 8], a, y);
             mma(sum[n / 8 + 1], a, y + 2);
         }

@@ -110,7 +110,7 @@ template <int D, int KEYS> DEVICE void output_step(float out[D / 8][4], float p[
 #pragma unroll
         for (int n = 0; n < D; n += 16) {
             uint32_t b[4];
-            load_b_turned<LD>(b, v, k, n);
+            load_b_transposed<LD>(b, v, k, n);
             mma(out[n / 8], a, b);
             mma(out[n / 8 + 1], a, b + 2);
         }

@@ -147,11 +147,11 @@ DEVICE packed_set<T, PACKS> set_load(const void *row, bool there, const norm_pla
     return set;
 }
 
-template <pt_dtype T, int PACKS> DEVICE void set_forget(packed_set<T, PACKS> *set)
+template <pt_dtype T, int PACKS> DEVICE void set_hide(packed_set<T, PACKS> *set)
 {
 #pragma unroll
     for (int k = 0; k < PACKS; k++)
-        packed_forget<T>(&set->of[k]);
+        packed_hide<T>(&set->of[k]);
 }
 
 /* The mean of the vector. */
@@ -346,7 +346,7 @@ template <pt_dtype T, bool WIDE, int PACKS, bool FULL, bool OFFSET>
 DEVICE norm_means means_of(const op_norm_backward &o, const norm_teams &g, norm_place *p, packed_set<T, PACKS> x, packed_set<T, PACKS> dy)
 {
     float s[3] = {0.0f, 0.0f, 0.0f}, mean = FULL && o.kind == NORM_LAYER ? set_mean<T, PACKS>(g, p, x) : 0.0f;
-    set_forget<T, PACKS>(&x);
+    set_hide<T, PACKS>(&x);
 #pragma unroll
     for (int k = 0; k < PACKS; k++) {
         int at = p->column + k * p->step;
@@ -441,8 +441,8 @@ __global__ void NORM_BOUNDS(T, WIDE, PACKS, 2) norm_backward_kernel(op_norm_back
             fetch(v + g.teams);
         }
         norm_means m = means_of<T, WIDE, PACKS, FULL, OFFSET>(o, g, &p, x, dy);
-        set_forget<T, PACKS>(&x);
-        set_forget<T, PACKS>(&dy);
+        set_hide<T, PACKS>(&x);
+        set_hide<T, PACKS>(&dy);
         void *y = o.y ? element_at<T>(o.y, vector_at(v, o.heads, g.dim, o.lddy)) : NULL;
 #pragma unroll
         for (int k = 0; k < PACKS; k++) {

@@ -128,12 +128,12 @@ static cublasStatus_t problem_make(const op_matmul *o, int64_t m, problem *p)
 {
     cudaDataType_t in = blas_type(o->type), out = blas_type(o->out_type);
     cublasOperation_t yes = CUBLAS_OP_T, no = CUBLAS_OP_N;
-    bool b_turned = o->layout == MATMUL_NT, a_turned = o->layout == MATMUL_TN;
+    bool b_transposed = o->layout == MATMUL_NT, a_transposed = o->layout == MATMUL_TN;
     cublasStatus_t s = cublasLtMatmulDescInit(&p->desc, CUBLAS_COMPUTE_32F, CUDA_R_32F);
     if (!s)
-        s = cublasLtMatmulDescSetAttribute(&p->desc, CUBLASLT_MATMUL_DESC_TRANSA, b_turned ? &yes : &no, sizeof no);
+        s = cublasLtMatmulDescSetAttribute(&p->desc, CUBLASLT_MATMUL_DESC_TRANSA, b_transposed ? &yes : &no, sizeof no);
     if (!s)
-        s = cublasLtMatmulDescSetAttribute(&p->desc, CUBLASLT_MATMUL_DESC_TRANSB, a_turned ? &yes : &no, sizeof no);
+        s = cublasLtMatmulDescSetAttribute(&p->desc, CUBLASLT_MATMUL_DESC_TRANSB, a_transposed ? &yes : &no, sizeof no);
     if (!s && o->bias) {
         cublasLtEpilogue_t epilogue = CUBLASLT_EPILOGUE_BIAS;
         s = cublasLtMatmulDescSetAttribute(&p->desc, CUBLASLT_MATMUL_DESC_EPILOGUE, &epilogue, sizeof epilogue);
@@ -143,9 +143,9 @@ static cublasStatus_t problem_make(const op_matmul *o, int64_t m, problem *p)
             s = cublasLtMatmulDescSetAttribute(&p->desc, CUBLASLT_MATMUL_DESC_BIAS_DATA_TYPE, &out, sizeof out);
     }
     if (!s)
-        s = cublasLtMatrixLayoutInit(&p->a, in, (uint64_t)(b_turned ? o->k : o->n), (uint64_t)(b_turned ? o->n : o->k), o->ldb);
+        s = cublasLtMatrixLayoutInit(&p->a, in, (uint64_t)(b_transposed ? o->k : o->n), (uint64_t)(b_transposed ? o->n : o->k), o->ldb);
     if (!s)
-        s = cublasLtMatrixLayoutInit(&p->b, in, (uint64_t)(a_turned ? m : o->k), (uint64_t)(a_turned ? o->k : m), o->lda);
+        s = cublasLtMatrixLayoutInit(&p->b, in, (uint64_t)(a_transposed ? m : o->k), (uint64_t)(a_transposed ? o->k : m), o->lda);
     return s ? s : cublasLtMatrixLayoutInit(&p->c, out, (uint64_t)o->n, (uint64_t)m, o->ldc);
 }
 

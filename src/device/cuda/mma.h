@@ -39,7 +39,7 @@ DEVICE void matrix_load(uint32_t r[4], const uint16_t *row)
                  : "=r"(r[0]), "=r"(r[1]), "=r"(r[2]), "=r"(r[3]) : "r"(shared_address(row)) : "memory");
 }
 
-DEVICE void matrix_load_turned(uint32_t r[4], const uint16_t *row)
+DEVICE void matrix_load_transposed(uint32_t r[4], const uint16_t *row)
 {
     asm volatile("ldmatrix.sync.aligned.m8n8.x4.trans.shared.b16 {%0, %1, %2, %3}, [%4];"
                  : "=r"(r[0]), "=r"(r[1]), "=r"(r[2]), "=r"(r[3]) : "r"(shared_address(row)) : "memory");
@@ -79,10 +79,10 @@ template <int LD> DEVICE void load_a(uint32_t a[4], const uint16_t *tile, int ro
 }
 
 /* The same from a transposed tile: rows of a are its columns. */
-template <int LD> DEVICE void load_a_turned(uint32_t a[4], const uint16_t *tile, int row, int k)
+template <int LD> DEVICE void load_a_transposed(uint32_t a[4], const uint16_t *tile, int row, int k)
 {
     int lane = threadIdx.x % WARP;
-    matrix_load_turned(a, tile + (k + lane % 8 + lane / 16 * 8) * LD + row + lane / 8 % 2 * 8);
+    matrix_load_transposed(a, tile + (k + lane % 8 + lane / 16 * 8) * LD + row + lane / 8 % 2 * 8);
 }
 
 /* Loads b: columns n .. n+7 (b[0], b[1]) and n+8 .. n+15 (b[2], b[3]), which are rows of the tile. */
@@ -93,10 +93,10 @@ template <int LD> DEVICE void load_b(uint32_t b[4], const uint16_t *tile, int k,
 }
 
 /* The same if the tile is not transposed: columns of b are its columns. */
-template <int LD> DEVICE void load_b_turned(uint32_t b[4], const uint16_t *tile, int k, int n)
+template <int LD> DEVICE void load_b_transposed(uint32_t b[4], const uint16_t *tile, int k, int n)
 {
     int lane = threadIdx.x % WARP;
-    matrix_load_turned(b, tile + (k + lane % 16) * LD + n + lane / 16 * 8);
+    matrix_load_transposed(b, tile + (k + lane % 16) * LD + n + lane / 16 * 8);
 }
 
 /* The maximum over the four lanes that share a row of c. */

@@ -184,7 +184,7 @@ template <pt_dtype T> DEVICE pack packed_values(packed<T> p)
 }
 
 /* Hides from the compiler that p is unchanged, so that it unpacks p again instead of keeping its values in twice the registers. */
-template <pt_dtype T> DEVICE void packed_forget(packed<T> *p)
+template <pt_dtype T> DEVICE void packed_hide(packed<T> *p)
 {
 #ifndef PT_CUDA_SHIM
     for (int k = 0; k < (T == PT_BF16 ? PACK / 2 : PACK); k++)

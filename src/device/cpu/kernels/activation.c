@@ -93,7 +93,7 @@ static INLINE void put_result(activation_kind kind, pt_dtype type, void *base, i
 }
 
 /* Prefetches data that is read soon: the hardware prefetcher stops at the end of a page. */
-static INLINE void ask_for(pt_dtype type, const void *base, int64_t i)
+static INLINE void prefetch_ahead(pt_dtype type, const void *base, int64_t i)
 {
     const int64_t ahead = 2048; /* bytes */
     _mm_prefetch((const char *)at(type, base, i) + ahead, _MM_HINT_T0);
@@ -103,9 +103,9 @@ static INLINE void ask_for(pt_dtype type, const void *base, int64_t i)
 static INLINE void forward_pair(activation_kind kind, bool gated, pt_dtype type, const act_row *r, int64_t i)
 {
     vf x[2], up[2];
-    ask_for(type, r->gate, i);
+    prefetch_ahead(type, r->gate, i);
     if (gated)
-        ask_for(type, r->up, i);
+        prefetch_ahead(type, r->up, i);
     load_pair(type, r->gate, i, x);
     if (gated)
         load_pair(type, r->up, i, up);
@@ -120,10 +120,10 @@ static INLINE void forward_pair(activation_kind kind, bool gated, pt_dtype type,
 static INLINE void backward_pair(activation_kind kind, bool gated, pt_dtype type, const act_row *r, int64_t i)
 {
     vf x[2], dout[2], up[2], dup[2], y[2], derivative;
-    ask_for(type, r->gate, i);
-    ask_for(type, r->dout, i);
+    prefetch_ahead(type, r->gate, i);
+    prefetch_ahead(type, r->dout, i);
     if (gated)
-        ask_for(type, r->up, i);
+        prefetch_ahead(type, r->up, i);
     load_pair(type, r->gate, i, x);
     load_pair(type, r->dout, i, dout);
     if (gated)

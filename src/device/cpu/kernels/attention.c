@@ -182,16 +182,16 @@ static void forward_store(forward_tile *t, const op_attention *o)
 }
 
 /* Lists what to prefetch while a query tile is computed: the destination of its results, then the inputs of the next tile. */
-static void next_want(forward_tile *t, const op_attention *o, const attention_task *task)
+static void list_next(forward_tile *t, const op_attention *o, const attention_task *task)
 {
     const tile_queries *q = &t->queries;
     const next_tile n = task_next(task, q);
     const int64_t from = n.tile * ATT_QUERIES, at = (n.seq * o->q_len + from) * o->ldq + n.head * o->dim;
     const int64_t count = n.head < 0 ? 0 : least(ATT_QUERIES, o->q_len - from);
     if (n.head >= 0 && n.new_keys)
-        keys_want(&t->ahead, o, attention_kv_offset(o, n.seq, n.head / (o->heads / o->kv_heads)), 0, TILE_KEYS);
-    rows_want(&t->ahead, o->type, o->q, at, o->ldq, count, o->dim);
-    rows_want(&t->ahead, o->type, o->out, (q->seq * o->q_len + q->start) * o->ldo + q->head * o->dim, o->ldo, q->count, o->dim);
+        keys_add_ahead(&t->ahead, o, attention_kv_offset(o, n.seq, n.head / (o->heads / o->kv_heads)), 0, TILE_KEYS);
+    rows_add_ahead(&t->ahead, o->type, o->q, at, o->ldq, count, o->dim);
+    rows_add_ahead(&t->ahead, o->type, o->out, (q->seq * o->q_len + q->start) * o->ldo + q->head * o->dim, o->ldo, q->count, o->dim);
 }
 
 /* Computes a tile of queries against all keys that it sees. */
@@ -199,21 +199,21 @@ static void forward_sweep(forward_tile *t, const op_attention *o, const attentio
 {
     const tile_queries *q = &t->queries;
     int64_t base = attention_kv_offset(o, task->seq, task->head / (o->heads / o->kv_heads));
-    next_want(t, o, task);
+    list_next(t, o, task);
     for (int64_t key = q->lo_min / TILE_KEYS * TILE_KEYS, next = key + TILE_KEYS; key <= q->hi_max; key = next, next += TILE_KEYS) {
         int64_t keys = least(TILE_KEYS, o->kv_len - key), later = t->ahead.count;
         forward_keys(t, o, base + key * o->ldkv, key, keys);
         if (next <= q->hi_max && !keys_are_packed(&t->keys, next / TILE_KEYS))
-            keys_want(&t->ahead, o, base, next, TILE_KEYS);
+            keys_add_ahead(&t->ahead, o, base, next, TILE_KEYS);
         for (int64_t lane = 0; lane < q->vecs * VEC;) {
             panel_view view = panel_see(q, lane, key, keys);
             if (view.keys)
                 forward_panel(t, o->dim, &view, key);
             lane += view.vecs * VEC;
         }
-        rows_ask_down_to(&t->ahead, later);
+        rows_prefetch_down_to(&t->ahead, later);
     }
-    rows_ask_down_to(&t->ahead, 0);
+    rows_prefetch_down_to(&t->ahead, 0);
 }
 
 void KERNEL(attention_tiles)(const op_attention *o, const attention_task *task, float *scratch, int64_t floats)

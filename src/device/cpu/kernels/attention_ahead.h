@@ -8,32 +8,32 @@
 
 #include "device/cpu/kernels/attention_operand.h"
 
-enum { MOST_WANTED = 12, LINE_BYTES = 64 };
+enum { MOST_LISTED = 12, LINE_BYTES = 64 };
 
-typedef struct wanted_rows { const char *row; int64_t pitch, rows, bytes, byte; } wanted_rows;
-typedef struct rows_ahead { wanted_rows list[MOST_WANTED]; int64_t count; } rows_ahead;
+typedef struct listed_rows { const char *row; int64_t pitch, rows, bytes, byte; } listed_rows;
+typedef struct rows_ahead { listed_rows list[MOST_LISTED]; int64_t count; } rows_ahead;
 
 /* Adds `rows` rows of dim elements, ld apart; the first is at element `offset` of the tensor. */
-static inline void rows_want(rows_ahead *a, pt_dtype type, const void *tensor, int64_t offset, int64_t ld, int64_t rows, int64_t dim)
+static inline void rows_add_ahead(rows_ahead *a, pt_dtype type, const void *tensor, int64_t offset, int64_t ld, int64_t rows, int64_t dim)
 {
     const int64_t size = (int64_t)dtype_bytes(type);
-    if (rows > 0 && a->count < MOST_WANTED)
-        a->list[a->count++] = (wanted_rows){row_of(type, tensor, offset), ld * size, rows, dim * size, 0};
+    if (rows > 0 && a->count < MOST_LISTED)
+        a->list[a->count++] = (listed_rows){row_of(type, tensor, offset), ld * size, rows, dim * size, 0};
 }
 
 /* Adds the keys and values [key, key + count) of a kv head, as far as they exist; base: its offset in k and v. */
-static inline void keys_want(rows_ahead *a, const op_attention *o, int64_t base, int64_t key, int64_t count)
+static inline void keys_add_ahead(rows_ahead *a, const op_attention *o, int64_t base, int64_t key, int64_t count)
 {
     const int64_t keys = least(count, o->kv_len - key), at = base + key * o->ldkv;
-    rows_want(a, o->type, o->v, at, o->ldkv, keys, o->dim);
-    rows_want(a, o->type, o->k, at, o->ldkv, keys, o->dim);
+    rows_add_ahead(a, o->type, o->v, at, o->ldkv, keys, o->dim);
+    rows_add_ahead(a, o->type, o->k, at, o->ldkv, keys, o->dim);
 }
 
 /* Prefetches `lines` lines of the list into the L2 cache. */
-static inline void rows_ask(rows_ahead *a, int64_t lines)
+static inline void rows_prefetch(rows_ahead *a, int64_t lines)
 {
     while (a->count && lines > 0) {
-        wanted_rows *w = &a->list[a->count - 1];
+        listed_rows *w = &a->list[a->count - 1];
         for (; lines > 0 && w->rows > 0; lines--) {
             __builtin_prefetch(w->row + w->byte, 0, 2);
             w->byte += LINE_BYTES;
@@ -45,10 +45,10 @@ static inline void rows_ask(rows_ahead *a, int64_t lines)
 }
 
 /* Prefetches the rest of all rows but the first `count` on the list. */
-static inline void rows_ask_down_to(rows_ahead *a, int64_t count)
+static inline void rows_prefetch_down_to(rows_ahead *a, int64_t count)
 {
     while (a->count > count)
-        rows_ask(a, a->list[a->count - 1].rows * (a->list[a->count - 1].bytes / LINE_BYTES + 1));
+        rows_prefetch(a, a->list[a->count - 1].rows * (a->list[a->count - 1].bytes / LINE_BYTES + 1));
 }
 
 #endif

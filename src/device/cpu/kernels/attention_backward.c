@@ -51,7 +51,7 @@ static void backward_layout(backward_tile *t, int64_t dim, float *scratch, int64
     keys_open(&t->keys, SLOT_FORMS * operands(ATT_KEYS) * p, t->spare, rest, floats - (rest - scratch));
 }
 
-_Static_assert((int)ATT_QUERIES <= 2 * (int)ATT_KEYS * (int)OPERAND_ELEMENTS, "backward_delta turns out in the spare slot");
+_Static_assert((int)ATT_QUERIES <= 2 * (int)ATT_KEYS * (int)OPERAND_ELEMENTS, "backward_delta transposes out in the spare slot");
 
 /* delta = rowsum(dout * out), by the same chain as dP (except with AMX): if a query sees only one key, out is v, and dS is exactly 0. Uses
  * dq_t and the spare slot. */
@@ -71,13 +71,13 @@ static void backward_delta(backward_tile *t, const op_attention *o, int64_t at)
 
 /* Makes both forms of the tile's rows of q or dout, multiplied by `scale` if operands are fp32. Uses dq_t. */
 static void backward_load(backward_tile *t, pt_dtype type, const void *src, int64_t ld, float scale, operand *columns,
-                          operand *turned)
+                          operand *transposed)
 {
     int64_t p = t->padded, width = operands(p), lanes = t->queries.vecs * VEC;
     operand *rows = OPERAND_ELEMENTS > 1 ? (operand *)t->dq_t : columns;
     load_rows(type, src, ld, t->queries.count, t->dim, rows, p, lanes);
     scale_queries(rows, lanes * width, scale);
-    transpose(rows, width, lanes, width, turned, ATT_QUERIES);
+    transpose(rows, width, lanes, width, transposed, ATT_QUERIES);
     if (OPERAND_ELEMENTS > 1)
         load_columns(type, src, ld, t->queries.count, t->dim, columns, p, lanes);
 }
@@ -205,7 +205,7 @@ static void backward_panel(backward_tile *t, const panel_view *view, int64_t key
 }
 
 /* Clears a panel's operands in a row of a key that it does not see. */
-static void forget_row(float *row, const panel_view *view)
+static void clear_row(float *row, const panel_view *view)
 {
     memset((operand *)row + operands(view->lane), 0, (size_t)operands(view->vecs * VEC) * sizeof(operand));
 }
@@ -224,8 +224,8 @@ static void backward_visit(backward_tile *t, int64_t key, int64_t keys, float *d
         if (view.keys && want_dq)
             panel_add_dq(t, &view);
         for (int64_t r = rows; r < rows_done; r++) { /* no longer in the window */
-            forget_row(t->p + r * ATT_QUERIES, &view);
-            forget_row(t->ds + r * ATT_QUERIES, &view);
+            clear_row(t->p + r * ATT_QUERIES, &view);
+            clear_row(t->ds + r * ATT_QUERIES, &view);
         }
         rows_done = most(rows_done, rows);
         lane += view.vecs * VEC;
@@ -273,7 +273,7 @@ static void backward_keys(backward_tile *t, const op_attention *o, int64_t at, i
 }
 
 /* Lists what to prefetch while a query tile is computed: the destination of its dq, then the inputs of the next tile. */
-static void next_want(backward_tile *t, const op_attention_backward *b, const attention_backward_task *task)
+static void list_next(backward_tile *t, const op_attention_backward *b, const attention_backward_task *task)
 {
     const op_attention *o = &b->forward;
     const tile_queries *q = &t->queries;
@@ -281,12 +281,12 @@ static void next_want(backward_tile *t, const op_attention_backward *b, const at
     const int64_t from = n.tile * ATT_QUERIES, row = n.seq * o->q_len + from, column = n.head * o->dim;
     const int64_t count = n.head < 0 ? 0 : least(ATT_QUERIES, o->q_len - from);
     if (n.head >= 0 && n.new_keys)
-        keys_want(&t->ahead, o, attention_kv_offset(o, n.seq, n.head / (o->heads / o->kv_heads)), 0, ATT_KEYS);
-    rows_want(&t->ahead, o->type, o->out, row * o->ldo + column, o->ldo, count, o->dim);
-    rows_want(&t->ahead, o->type, b->dout, row * b->lddo + column, b->lddo, count, o->dim);
-    rows_want(&t->ahead, o->type, o->q, row * o->ldq + column, o->ldq, count, o->dim);
+        keys_add_ahead(&t->ahead, o, attention_kv_offset(o, n.seq, n.head / (o->heads / o->kv_heads)), 0, ATT_KEYS);
+    rows_add_ahead(&t->ahead, o->type, o->out, row * o->ldo + column, o->ldo, count, o->dim);
+    rows_add_ahead(&t->ahead, o->type, b->dout, row * b->lddo + column, b->lddo, count, o->dim);
+    rows_add_ahead(&t->ahead, o->type, o->q, row * o->ldq + column, o->ldq, count, o->dim);
     if (task->want_dq)
-        rows_want(&t->ahead, o->type, b->dq, (q->seq * o->q_len + q->start) * o->ldq + q->head * o->dim, o->ldq, q->count, o->dim);
+        rows_add_ahead(&t->ahead, o->type, b->dq, (q->seq * o->q_len + q->start) * o->ldq + q->head * o->dim, o->ldq, q->count, o->dim);
 }
 
 /* Computes the gradients of a query tile with the task's keys. */
@@ -298,16 +298,16 @@ static void backward_sweep(backward_tile *t, const op_attention_backward *b, con
     if (first >= end)
         return;
     backward_open(t, b);
-    next_want(t, b, task);
+    list_next(t, b, task);
     for (int64_t key = first, next = key + ATT_KEYS; key < end; key = next, next += ATT_KEYS) {
         int64_t keys = least(ATT_KEYS, o->kv_len - key), row = (key - task->from) * t->padded, later = t->ahead.count;
         backward_keys(t, o, base + key * o->ldkv, (key - task->from) / ATT_KEYS, keys, task->want_dq);
         if (next < end && !keys_are_packed(&t->keys, (next - task->from) / ATT_KEYS))
-            keys_want(&t->ahead, o, base, next, ATT_KEYS);
+            keys_add_ahead(&t->ahead, o, base, next, ATT_KEYS);
         backward_visit(t, key, keys, task->dk ? task->dk + row : NULL, task->dv ? task->dv + row : NULL, task->want_dq);
-        rows_ask_down_to(&t->ahead, later);
+        rows_prefetch_down_to(&t->ahead, later);
     }
-    rows_ask_down_to(&t->ahead, 0);
+    rows_prefetch_down_to(&t->ahead, 0);
     if (task->want_dq)
         backward_store_dq(t, b);
 }

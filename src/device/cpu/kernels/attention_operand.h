@@ -21,7 +21,7 @@
 #include "device/cpu/kernels/attention_vec.h"
 
 #ifdef __AVX512F__
-#include "device/cpu/kernels/turn.h"
+#include "device/cpu/kernels/transpose.h"
 #endif
 
 static inline int64_t round_up(int64_t n, int64_t to) { return (n + to - 1) / to * to; }
@@ -252,7 +252,7 @@ static inline void transpose_16(const int32_t *src, int64_t lds, int32_t *dst, i
 #pragma GCC unroll 16
     for (int i = 0; i < 16; i++)
         r[i] = _mm512_loadu_si512(src + i * lds);
-    turn_16(r);
+    transpose_16x16(r);
 #pragma GCC unroll 16
     for (int i = 0; i < 16; i++)
         _mm512_storeu_si512(dst + i * ldd, r[i]);

@@ -97,7 +97,7 @@ ATT_INLINE void matmul_column(matmul_mode mode, int vecs, const operand *a, int6
     for (int64_t r = 0; r < rows; r += VECTOR_ROWS) {
         matmul_block(mode, vecs, a + r * row_stride, row_stride, k_stride, b, ldb, c + r * ldc, ldc,
                       depth, scale);
-        rows_ask(ahead, depth / DEPTH_PER_LINE);
+        rows_prefetch(ahead, depth / DEPTH_PER_LINE);
     }
 }
 
@@ -114,7 +114,7 @@ ATT_INLINE void matmul(matmul_mode mode, const operand *a, int64_t row_stride, i
         for (int64_t r = 0; r < rows; r += 32) {
             tiles_matmul(mode, a + r * row_stride, row_stride, b + lane, ldb, c + r * ldc + lane, ldc, depth,
                           mode == MATMUL_SCALED ? scale + lane : NULL);
-            rows_ask(ahead, depth / DEPTH_PER_LINE);
+            rows_prefetch(ahead, depth / DEPTH_PER_LINE);
         }
 }
 

@@ -60,7 +60,7 @@ static void pack_rows(const operand *m, int64_t i, int64_t count, int64_t k, int
     if (m->k_inside)
         rows_straight(m, i, count, k, kc, to);
     else
-        rows_turned(m, i, count, k, kc, to);
+        rows_transposed(m, i, count, k, kc, to);
 }
 
 /* Packs columns from i on as a right factor, in panels of 32; columns past `count` are 0. */
@@ -71,7 +71,7 @@ static void pack_columns(const operand *m, int64_t i, int64_t count, int64_t k, 
         columns_straight(m, i, count, k, kc, panel_factors, to);
     else
         for (int64_t j = 0; j < count; j += PANEL)
-            columns_turned(m, i + j, count - j, k, kc, to + j / PANEL * panel_factors);
+            columns_transposed(m, i + j, count - j, k, kc, to + j / PANEL * panel_factors);
 }
 
 /* ---- prefetching ---------------------------------------------------------------------------- */

@@ -44,7 +44,7 @@ static __m512i pair_line(const operand *m, int64_t i, int64_t count, int64_t k, 
 }
 
 /* Like rows_straight, where the elements of one k are adjacent. */
-static void rows_turned(const operand *m, int64_t i, int64_t count, int64_t k, int64_t kc, factor *to)
+static void rows_transposed(const operand *m, int64_t i, int64_t count, int64_t k, int64_t kc, factor *to)
 {
     for (int64_t step = 0; step < steps_of(kc); step++)
         for (int half = 0; half < 2; half++) {
@@ -52,7 +52,7 @@ static void rows_turned(const operand *m, int64_t i, int64_t count, int64_t k, i
 #pragma GCC unroll 16
             for (int p = 0; p < 16; p++)
                 r[p] = pair_line(m, i + 16 * half, count - 16 * half, k + step * STEP + 2 * p, kc - step * STEP - 2 * p);
-            turn_16(r);
+            transpose_16x16(r);
 #pragma GCC unroll 16
             for (int row = 0; row < 16; row++)
                 _mm512_store_si512(to + step * STEP_FACTORS + half * TILE + row * LINE, r[row]);
@@ -60,7 +60,7 @@ static void rows_turned(const operand *m, int64_t i, int64_t count, int64_t k, i
 }
 
 /* Packs a panel of columns whose k are adjacent, by transposing them. */
-static void columns_turned(const operand *m, int64_t i, int64_t count, int64_t k, int64_t kc, factor *to)
+static void columns_transposed(const operand *m, int64_t i, int64_t count, int64_t k, int64_t kc, factor *to)
 {
     for (int64_t step = 0; step < steps_of(kc); step++)
         for (int half = 0; half < 2; half++) {
@@ -71,7 +71,7 @@ static void columns_turned(const operand *m, int64_t i, int64_t count, int64_t k
                 __mmask32 there = at < count ? first(kc - step * STEP) : 0;
                 r[c] = _mm512_maskz_loadu_epi16(there, element(m, i + at, k + step * STEP));
             }
-            turn_16(r);
+            transpose_16x16(r);
 #pragma GCC unroll 16
             for (int p = 0; p < 16; p++)
                 _mm512_store_si512(to + step * STEP_FACTORS + p * PANEL + half * LINE, r[p]);

@@ -4,7 +4,7 @@
 
 #include "device/cpu/kernels/matmul_pack.h"
 #include "device/cpu/kernels/matmul_tile.h"
-#include "device/cpu/kernels/turn.h"
+#include "device/cpu/kernels/transpose.h"
 
 enum {
 #ifdef PT_SPLIT

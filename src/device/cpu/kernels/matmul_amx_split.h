@@ -76,33 +76,33 @@ static void rows_straight(const operand *m, int64_t i, int64_t count, int64_t k,
 }
 
 /* 16 k of 16 rows, transposed. */
-INLINE void turn_rows(bool whole, const operand *m, int64_t i, int64_t count, int64_t k, int64_t left, __m512i r[16])
+INLINE void transpose_rows(bool whole, const operand *m, int64_t i, int64_t count, int64_t k, int64_t left, __m512i r[16])
 {
 #pragma GCC unroll 16
     for (int p = 0; p < 16; p++)
         r[p] = (__m512i)load(whole, p < left ? first(least(count, 16)) : 0, element(m, i, k + p));
-    turn_16(r);
+    transpose_16x16(r);
 }
 
 /* Packs a step of 16 rows, where the elements of one k are adjacent. */
-INLINE void step_rows_turned(bool whole, const operand *m, int64_t i, int64_t count, int64_t k, int64_t left, factor *to)
+INLINE void step_rows_transposed(bool whole, const operand *m, int64_t i, int64_t count, int64_t k, int64_t left, factor *to)
 {
     __m512i x[16], y[16];
-    turn_rows(whole, m, i, count, k, left, x);
-    turn_rows(whole, m, i, count, k + 16, left - 16, y);
+    transpose_rows(whole, m, i, count, k, left, x);
+    transpose_rows(whole, m, i, count, k + 16, left - 16, y);
 #pragma GCC unroll 16
     for (int r = 0; r < 16; r++)
         split_to((__m512)x[r], (__m512)y[r], to + r * LINE);
 }
 
-static void rows_turned(const operand *m, int64_t i, int64_t count, int64_t k, int64_t kc, factor *to)
+static void rows_transposed(const operand *m, int64_t i, int64_t count, int64_t k, int64_t kc, factor *to)
 {
     for (int64_t at = 0; at < kc; at += STEP, to += PARTS * STEP_FACTORS)
         for (int half = 0; half < PANEL; half += 16)
             if (count >= PANEL && kc - at >= STEP)
-                step_rows_turned(true, m, i + half, count - half, k + at, kc - at, to + half * LINE);
+                step_rows_transposed(true, m, i + half, count - half, k + at, kc - at, to + half * LINE);
             else
-                step_rows_turned(false, m, i + half, count - half, k + at, kc - at, to + half * LINE);
+                step_rows_transposed(false, m, i + half, count - half, k + at, kc - at, to + half * LINE);
 }
 
 /* ---- columns -------------------------------------------------------------------------------- */
@@ -120,14 +120,14 @@ INLINE void step_columns(bool whole, const operand *m, int64_t i, int64_t count,
             r[p][c] = part[p];
     }
     for (int p = 0; p < PARTS; p++) {
-        turn_16(r[p]);
+        transpose_16x16(r[p]);
 #pragma GCC unroll 16
         for (int line = 0; line < LINE; line++)
             _mm512_store_si512(to + p * STEP_FACTORS + line * PANEL, r[p][line]);
     }
 }
 
-static void columns_turned(const operand *m, int64_t i, int64_t count, int64_t k, int64_t kc, factor *to)
+static void columns_transposed(const operand *m, int64_t i, int64_t count, int64_t k, int64_t kc, factor *to)
 {
     for (int64_t at = 0; at < kc; at += STEP, to += PARTS * STEP_FACTORS)
         for (int half = 0; half < PANEL; half += 16)

@@ -9,19 +9,19 @@
 #include "device/cpu/kernels/matmul_epilogue.h"
 #include "device/cpu/kernels/matmul_pack.h"
 #if defined(__AVX512F__)
-#include "device/cpu/kernels/turn.h"
-enum { LANES = 16, TURN_BYTES = 64 };
+#include "device/cpu/kernels/transpose.h"
+enum { LANES = 16, BLOCK_BYTES = 64 };
 typedef vec lanes;
 typedef vec_at lanes_at;
 typedef float lanes_pairs_at __attribute__((vector_size(64), aligned(2), may_alias));
 #else
-enum { LANES = 8, TURN_BYTES = 32 };
+enum { LANES = 8, BLOCK_BYTES = 32 };
 typedef f8 lanes;
 typedef f8_at lanes_at;
 typedef f8_pairs_at lanes_pairs_at;
 #endif
 
-enum { MOST_GROUPS = 4, LINE_BYTES = 64, LINES = LANES * TURN_BYTES / LINE_BYTES /* transposed at a time */ };
+enum { MOST_GROUPS = 4, LINE_BYTES = 64, LINES = LANES * BLOCK_BYTES / LINE_BYTES /* transposed at a time */ };
 
 typedef struct few {
     const op_matmul *o;
@@ -60,7 +60,7 @@ INLINE void lanes_factor_fma(factor a, const lanes *b, lanes *c) /* c += a * b, 
 INLINE void lanes_transpose(lanes r[LANES]) /* r[i][j] = r[j][i] */
 {
 #if defined(__AVX512F__)
-    turn_16((__m512i *)r);
+    transpose_16x16((__m512i *)r);
 #else
     f8_transpose(r);
 #endif
@@ -79,7 +79,7 @@ INLINE void load_words(const char *from, int words, lanes *to) /* followed by ze
 }
 
 /* r[j] = 32-bit word j of the columns from n on, of `words` words from k on; columns from `count` on are zeros. */
-INLINE void turn(const operand *m, pt_dtype type, int64_t n, int64_t count, int64_t k, int words, lanes r[LANES])
+INLINE void transpose_words(const operand *m, pt_dtype type, int64_t n, int64_t count, int64_t k, int words, lanes r[LANES])
 {
     const int64_t step = m->ld * (int64_t)dtype_bytes(type);
     const char *row = (const char *)m->base + n * step + k * (int64_t)dtype_bytes(type);
@@ -110,14 +110,14 @@ INLINE factor factor_of(uint32_t word)
 }
 
 /* sum += the products of the word of a at k and the transposed words of b. */
-INLINE void add_word(const few *f, pt_dtype type, int row, int64_t k, const lanes *turned, lanes *sum)
+INLINE void add_word(const few *f, pt_dtype type, int row, int64_t k, const lanes *transposed, lanes *sum)
 {
     typedef uint32_t words __attribute__((vector_size(sizeof(lanes))));
     const uint32_t a = word_of(&f->a, type, row, k);
     if (4 / (int)dtype_bytes(type) == FACTOR_K) {
-        lanes_factor_fma(factor_of(a), turned, sum);
+        lanes_factor_fma(factor_of(a), transposed, sum);
     } else { /* two bf16, which are two factors */
-        lanes low = (lanes)((words)*turned << 16), high = (lanes)((words)*turned & 0xffff0000u);
+        lanes low = (lanes)((words)*transposed << 16), high = (lanes)((words)*transposed & 0xffff0000u);
         lanes_factor_fma(factor_of(a << 16), &low, sum);
         lanes_factor_fma(factor_of(a & 0xffff0000u), &high, sum);
     }
@@ -138,7 +138,7 @@ INLINE ahead ahead_of(const few *f, pt_dtype type, int64_t n, int64_t count, int
 }
 
 /* Prefetches as many lines as are transposed at a time, a few of a row at once. */
-INLINE void ask(ahead *x)
+INLINE void prefetch_some(ahead *x)
 {
     enum { FEW = 4 };
     for (int n = 0; n < LINES && x->rows > 0; n += FEW) {
@@ -155,10 +155,10 @@ INLINE void ask(ahead *x)
 }
 
 /* Prefetches the rest: rows need not be whole units, and the next block may be longer. */
-INLINE void ask_rest(ahead *x)
+INLINE void prefetch_rest(ahead *x)
 {
     while (x->rows > 0)
-        ask(x);
+        prefetch_some(x);
 }
 
 /* ---- sums ------------------------------------------------------------------------------------- */
@@ -173,8 +173,8 @@ INLINE void add_columns(const few *f, pt_dtype type, int rows, int groups, int64
     lanes r[LANES];
 #pragma GCC unroll 4
     for (int g = 0; g < groups; g++) {
-        ask(then);
-        turn(&f->b, type, n + LANES * g, LANES, k, LANES, r);
+        prefetch_some(then);
+        transpose_words(&f->b, type, n + LANES * g, LANES, k, LANES, r);
 #pragma GCC unroll 16
         for (int j = 0; j < LANES; j++)
 #pragma GCC unroll 4
@@ -204,7 +204,7 @@ ONE_COPY few_sums add_rest(few f, pt_dtype type, int rows, int groups, int64_t n
     lanes r[LANES];
     for (int words; (words = (int)(end - k < LANES * in_word ? end - k : LANES * in_word) / in_word); k += words * in_word)
         for (int g = 0; LANES * g < count; g++) {
-            turn(&f.b, type, n + LANES * g, count - LANES * g, k, words, r);
+            transpose_words(&f.b, type, n + LANES * g, count - LANES * g, k, words, r);
             for (int i = 0; i < rows; i++) {
                 lanes x = sum.of[i * groups + g];
                 for (int j = 0; j < words; j++)
@@ -232,7 +232,7 @@ INLINE void few_columns(const few *f, pt_dtype type, int rows, int groups, int64
         if (count == LANES * groups)
             for (; k + length <= end; k += length)
                 add_columns(f, type, rows, groups, n, k, &then, &sum);
-        ask_rest(&then);
+        prefetch_rest(&then);
         if (k < end)
             sum = add_rest(*f, type, rows, groups, n, count, k, end, sum);
         for (int i = 0; i < rows; i++)

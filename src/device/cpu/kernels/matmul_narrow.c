@@ -78,7 +78,7 @@ enum { PLACES = (MR + 2) / 3, K_AHEAD = CACHE_LINE / sizeof(float) };
 INLINE float row_value(const float *const at[PLACES], int i, int64_t stride) { return at[i / 3][i % 3 * stride]; }
 
 /* Prefetches the next rows while this tile is computed. */
-INLINE void ask_for(int rows, const float *a, int64_t stride)
+INLINE void prefetch_rows(int rows, const float *a, int64_t stride)
 {
 #pragma GCC unroll 16
     for (int i = 0; i < rows; i++)
@@ -106,7 +106,7 @@ INLINE void narrow_tile(int rows, int vecs, bool k_inside, const narrow *p, int6
     for (int k = 0, end; k < p->kc; k = end) {
         end = k + (int)K_AHEAD < p->kc ? k + (int)K_AHEAD : p->kc;
         if (k_inside)
-            ask_for(rows, at[0] + rows * stride, stride);
+            prefetch_rows(rows, at[0] + rows * stride, stride);
         for (int l = k; l < end; l++, b += b_step) {
             const vec b0 = *(const vec_at *)b, b1 = *(const vec_at *)(vecs > 1 ? b + VL : b);
 #pragma GCC unroll 16

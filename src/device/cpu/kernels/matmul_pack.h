@@ -54,11 +54,11 @@ INLINE void pack_edge(const operand *m, int64_t i0, int count, int width, int64_
 }
 
 /* The number of k of a transposed block: a vector of fp32, or of pairs of bf16. */
-INLINE int turn_length(pt_dtype type) { return type == PT_BF16 ? 16 : 8; }
+INLINE int transpose_length(pt_dtype type) { return type == PT_BF16 ? 16 : 8; }
 
-/* Transposes in registers: r[j][i] = factor j of (i0 + i, k ...), for 8 i and turn_length k; i past `count` give 0. Two neighbouring bf16
- * are moved as one 32-bit element, and separated at the end if they are not one factor. */
-INLINE void turn_block(const operand *m, pt_dtype type, int64_t i0, int64_t count, int64_t k, f8 r[16])
+/* Transposes in registers: r[j][i] = factor j of (i0 + i, k ...), for 8 i and transpose_length k; i past `count` give 0. Two neighbouring
+ * bf16 are moved as one 32-bit element, and separated at the end if they are not one factor. */
+INLINE void transpose_block(const operand *m, pt_dtype type, int64_t i0, int64_t count, int64_t k, f8 r[16])
 {
     int64_t step = m->ld * (int64_t)dtype_bytes(type);
     const char *row = (const char *)m->base + i0 * step + k * (int64_t)dtype_bytes(type);
@@ -80,12 +80,12 @@ INLINE void turn_block(const operand *m, pt_dtype type, int64_t i0, int64_t coun
         }
 }
 
-enum { TURN_AHEAD = 2 * CACHE_LINE };
+enum { AHEAD_BYTES = 2 * CACHE_LINE };
 
 /* Prefetches for a later block: the hardware prefetcher does not follow so many lines at once. */
-INLINE void turn_ahead(const operand *m, pt_dtype type, int64_t i0, int count, int64_t k)
+INLINE void prefetch_block(const operand *m, pt_dtype type, int64_t i0, int count, int64_t k)
 {
-    const char *at = (const char *)m->base + (i0 * m->ld + k) * (int64_t)dtype_bytes(type) + TURN_AHEAD;
+    const char *at = (const char *)m->base + (i0 * m->ld + k) * (int64_t)dtype_bytes(type) + AHEAD_BYTES;
 #pragma GCC unroll 8
     for (int i = 0; i < count; i++)
         __builtin_prefetch(at + i * m->ld * (int64_t)dtype_bytes(type));
@@ -93,20 +93,20 @@ INLINE void turn_ahead(const operand *m, pt_dtype type, int64_t i0, int count, i
 
 /* If the width is not a multiple of 8, the last block of a panel writes too much, which earlier blocks and the next k overwrite. So blocks
  * go from last to first, and k from first to last. */
-INLINE void pack_turned(const operand *m, pt_dtype type, int64_t i0, int count, int width, int64_t k0, int kc,
+INLINE void pack_transposed(const operand *m, pt_dtype type, int64_t i0, int count, int width, int64_t k0, int kc,
                         factor *panel)
 {
-    int k = 0, length = turn_length(type);
+    int k = 0, length = transpose_length(type);
     for (; k + length <= kc; k += length)
 #pragma GCC unroll 4
         for (int i = (width - 1) / 8 * 8; i >= 0; i -= 8) {
             f8 r[16];
             if (k % (2 * length) == 0)
-                turn_ahead(m, type, i0 + i, i + 8 <= width ? 8 : width - i, k0 + k);
+                prefetch_block(m, type, i0 + i, i + 8 <= width ? 8 : width - i, k0 + k);
             if (count >= width && i + 8 <= width)
-                turn_block(m, type, i0 + i, 8, k0 + k, r);
+                transpose_block(m, type, i0 + i, 8, k0 + k, r);
             else
-                turn_block(m, type, i0 + i, count - i, k0 + k, r);
+                transpose_block(m, type, i0 + i, count - i, k0 + k, r);
 #pragma GCC unroll 16
             for (int j = 0; j < length / FACTOR_K; j++)
                 *(f8_at *)(panel + (k / FACTOR_K + j) * width + i) = r[j];
@@ -168,7 +168,7 @@ INLINE void pack_typed(const operand *m, pt_dtype type, int64_t i0, int count, i
         factor *panel = to + i / width * panel_size;
         int wide = count - i < width ? count - i : width;
         if (m->k_inside)
-            pack_turned(m, type, i0 + i, wide, width, k0, kc, panel);
+            pack_transposed(m, type, i0 + i, wide, width, k0, kc, panel);
         else
             pack_edge(m, i0 + i, wide, width, k0, kc, panel);
     }

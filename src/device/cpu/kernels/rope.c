@@ -41,16 +41,16 @@ static INLINE void rope_angles_of(pt_dtype type, const rope_angles *r, const flo
 /* next: the same elements of the next row, to prefetch. */
 static INLINE void rope_pair(pt_dtype type, void *x, const void *next, int64_t half, const rope_angles *r, int64_t i)
 {
-    vf a[2], b[2], c[2], s[2], turned[2];
+    vf a[2], b[2], c[2], s[2], rotated[2];
     _mm_prefetch(at(type, next, i), _MM_HINT_T0);
     _mm_prefetch(at(type, next, half + i), _MM_HINT_T0);
     load_pair(type, x, i, a);
     load_pair(type, x, half + i, b);
     load_pair(PT_F32, r->cosine, i, c);
     load_pair(PT_F32, r->sine, i, s);
-    turned[0] = a[0] * c[0] - b[0] * s[0], turned[1] = a[1] * c[1] - b[1] * s[1];
+    rotated[0] = a[0] * c[0] - b[0] * s[0], rotated[1] = a[1] * c[1] - b[1] * s[1];
     b[0] = b[0] * c[0] + a[0] * s[0], b[1] = b[1] * c[1] + a[1] * s[1];
-    store_pair_tame(type, x, i, turned);
+    store_pair_tame(type, x, i, rotated);
     store_pair_tame(type, x, half + i, b);
 }
 

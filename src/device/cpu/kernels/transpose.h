@@ -1,11 +1,11 @@
-/* turn.h - transposes 16 x 16 32-bit elements in registers, with AVX-512. */
-#ifndef PT_TURN_H
-#define PT_TURN_H
+/* transpose.h - transposes 16 x 16 32-bit elements in registers, with AVX-512. */
+#ifndef PT_TRANSPOSE_H
+#define PT_TRANSPOSE_H
 
 #include <immintrin.h>
 
 /* r[i][j] = r[j][i] */
-static inline __attribute__((always_inline)) void turn_16(__m512i r[16])
+static inline __attribute__((always_inline)) void transpose_16x16(__m512i r[16])
 {
     __m512i s[16];
 #pragma GCC unroll 8

@@ -1,0 +1,151 @@
+/* config_keys.c - keys of config.json that are not read: refused if they may change the computation (check 2 of config.c). */
+#include "model/config_reader.h"
+
+#include <stdio.h>
+#include <string.h>
+#include <strings.h>
+
+static bool in_list(const char *const list[ARCHITECTURE_MAX_KEYS], const char *key)
+{
+    for (int i = 0; i < ARCHITECTURE_MAX_KEYS && list[i]; i++)
+        if (!strcmp(list[i], key))
+            return true;
+    return false;
+}
+
+int config_check_few_bits(config_reader *r)
+{
+    char shown[64];
+    const json_t *quantized = json_object_get(r->source.object, "quantization_config");
+    const char *method = json_string_value(json_object_get(quantized, "quant_method"));
+    const bool four = json_is_true(json_object_get(quantized, "load_in_4bit"));
+    const bool eight = json_is_true(json_object_get(quantized, "load_in_8bit"));
+    if (!quantized || json_is_null(quantized) || ((four || eight) && (!method || !strcmp(method, "bitsandbytes"))))
+        return 0;
+    return pt_fail(r->e, PT_FAILED,
+                   "%s: \"quantization_config\" is %s: of weights that are already quantized, only those of bitsandbytes are read; give "
+                   "the model that they were made from, and train with `base` nf4 or int8 to keep its frozen matrices in few bits",
+                   r->source.where, config_value_text(quantized, shown));
+}
+
+/* Dropout of anything that is trained; that of classification heads does not matter. */
+static bool is_dropout_key(const char *key)
+{
+    return strstr(key, "drop") && strncmp(key, "summary_", 8) && strncmp(key, "classifier", 10);
+}
+
+int config_read_dropout(config_reader *r)
+{
+    char names[256] = "";
+    size_t used = 0;
+    const char *key;
+    json_t *value;
+    for (int i = 0; i < ARCHITECTURE_MAX_KEYS && r->a->dropout_keys[i]; i++)
+        if (!json_object_get(r->source.object, r->a->dropout_keys[i])) {
+            used += (size_t)snprintf(names + used, sizeof names - used, "%s%s %g by default",
+                                     used ? ", " : "", r->a->dropout_keys[i], r->a->dropout);
+        }
+    json_object_foreach(r->source.object, key, value)
+    {
+        if (!is_dropout_key(key) || json_is_boolean(value))
+            continue;
+        double p = 0;
+        int status = json_get_double(&r->source, key, JSON_OPTIONAL, 0, 1, &p, r->e);
+        if (status)
+            return status;
+        if (p > 0 && used + 80 < sizeof names)
+            used += (size_t)snprintf(names + used, sizeof names - used, "%s%.40s %g", used ? ", " : "", key,
+                                     p);
+    }
+    r->c->dropout = used > 0;
+    char text[900];
+    snprintf(text, sizeof text, "%s: dropout (%s) is not applied", r->source.where, names);
+    if (used && r->notice)
+        r->notice(r->arg, text);
+    return 0;
+}
+
+/* Check 2: words in the name of a key, and the number with which such a key has no effect. */
+static const struct marker {
+    const char *word;
+    double neutral;
+} markers[] = {
+    {"window", 0}, {"scal", 1},  {"multiplier", 1}, {"softcap", 0},   {"rope", 0},            {"rotary", 1},
+    {"quant", 0},  {"expert", 0}, {"moe", 0},        {"bias", 0},      {"qk_", 0},             {"alibi", 0},
+    {"pruned", 0}, {"per_layer", 0},                 {"cross_attention", 0},                   {"encoder_decoder", 0},
+};
+
+static const struct marker *key_marker(const char *key)
+{
+    for (size_t i = 0; i < sizeof markers / sizeof markers[0]; i++) {
+        size_t n = strlen(markers[i].word);
+        for (const char *at = key; *at; at++) /* only at the beginning of a word: "prope" does not contain "rope" */
+            if ((at == key || at[-1] == '_' || at[-1] == '.') && !strncasecmp(at, markers[i].word, n))
+                return &markers[i];
+    }
+    return NULL;
+}
+
+static bool is_neutral(const json_t *value, double neutral)
+{
+    switch (json_typeof(value)) {
+    case JSON_NULL: case JSON_FALSE: return true;
+    case JSON_OBJECT: return json_object_size(value) == 0;
+    case JSON_ARRAY: return json_array_size(value) == 0;
+    case JSON_STRING: return json_string_length(value) == 0;
+    case JSON_INTEGER: case JSON_REAL: return json_number_value(value) == neutral;
+    default: return false;
+    }
+}
+
+static bool is_fixed(const architecture *a, const char *key)
+{
+    for (int i = 0; i < ARCHITECTURE_MAX_FIXED && a->fixed[i].name; i++)
+        if (!strcmp(a->fixed[i].name, key))
+            return true;
+    return false;
+}
+
+int config_check_fixed_keys(config_reader *r)
+{
+    for (int i = 0; i < ARCHITECTURE_MAX_FIXED && r->a->fixed[i].name; i++) {
+        char text[64];
+        const json_t *value = json_object_get(r->source.object, r->a->fixed[i].name);
+        if (value && !json_is_null(value) && strcmp(config_value_text(value, text), r->a->fixed[i].value))
+            return pt_fail(r->e, PT_FAILED, "%s: \"%s\" is %s, and %s models are supported with %s only", r->source.where,
+                           r->a->fixed[i].name, text, r->a->model_type, r->a->fixed[i].value);
+    }
+    return 0;
+}
+
+int config_check_other_keys(config_reader *r)
+{
+    const char *key;
+    json_t *value;
+    int quantized = config_check_few_bits(r);
+    if (quantized)
+        return quantized;
+    json_object_foreach(r->source.object, key, value)
+    {
+        char text[64];
+        const bool known = in_list(r->a->keys, key) || is_fixed(r->a, key) || !strcmp(key, "quantization_config");
+        const struct marker *m = known ? NULL : key_marker(key);
+        if (m && !is_neutral(value, m->neutral))
+            return pt_fail(
+                r->e, PT_FAILED,
+                "%s: \"%.60s\" is %s, which may change the computation and is not supported for %s models: set it to null, false or %g, "
+                "or remove the key if it has no effect",
+                r->source.where, key, config_value_text(value, text), r->a->model_type, m->neutral);
+        if (!strcmp(key, "is_causal") && !json_is_true(value) && !json_is_null(value))
+            return pt_fail(r->e, PT_FAILED, "%s: \"is_causal\" is %s: models in which tokens attend to later tokens are not supported",
+                           r->source.where, config_value_text(value, text));
+        if (!strcmp(key, "attention_sink_size") && !is_neutral(value, 0) && r->notice) {
+            char sentence[640];
+            snprintf(sentence, sizeof sentence,
+                     "%s: \"attention_sink_size\" only concerns generation in other programs and is not applied",
+                     r->source.where);
+            r->notice(r->arg, sentence);
+        }
+    }
+    return 0;
+}
