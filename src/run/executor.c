@@ -266,7 +266,6 @@ static int share_outcome(executor *x, schedule_kind kind, int failed, pt_error *
 
 int executor_run(executor *x, schedule_kind kind, float loss_scale, const update_params *u, pt_error *e)
 {
-    const schedule *s = &x->schedules[kind];
     if (!x->built[kind])
         return pt_fail(e, PT_FAILED, "this schedule was not asked for when the executor was opened");
     const schedule *s = &x->schedules[kind];
