@@ -30,6 +30,7 @@ import subprocess
 import sys
 import tempfile
 
+from peer_peft import MODES
 from train import HERE, timed_steps
 
 ROWS = ["lora", "nf4", "prediction", "packing", "chats"]
@@ -204,8 +205,8 @@ def main():
     parser.add_argument("--seq", type=int, default=512)
     parser.add_argument("--steps", type=int, default=4)
     parser.add_argument("--peer-steps", type=int, default=3)
-    parser.add_argument("--modes", nargs="*", default=["compile-autocast", "eager-autocast"], help="of peer_peft.py")
-    parser.add_argument("--nf4-modes", nargs="*", default=["eager-autocast"])
+    parser.add_argument("--modes", nargs="*", default=["compile-autocast", "eager-autocast"], choices=MODES, help="of peer_peft.py")
+    parser.add_argument("--nf4-modes", nargs="*", default=["eager-autocast"], choices=MODES)
     parser.add_argument("--part", type=float, default=0.48, help="of PEFT's memory, for the limited run")
     parser.add_argument("--protrain", default=str(HERE.parent / "build" / "protrain"))
     parser.add_argument("--out", help="append the lines here")

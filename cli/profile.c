@@ -44,7 +44,8 @@ static int parse(session *s, int argc, char **argv, pt_error *e)
         {NULL, ARG_HEADING, NULL, NULL, "Output", false},
         {"--out", ARG_STRING, &s->out, "PATH",
          "write the profile to this file, for --profile of train and plan; into a\n"
-         "folder, write profile.json and machine.json (for --machine)",
+         "folder, write profile.json and machine.json (for --machine). A new name\n"
+         "without an ending such as .json is a folder",
          false},
         {"--quiet", ARG_FLAG, &s->quiet, NULL, "no progress bar", false},
         {"--json", ARG_FLAG, &s->json, NULL, "print the profile as JSON on stdout instead of a table", false},

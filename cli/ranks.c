@@ -1,6 +1,7 @@
 #include "ranks.h"
 
 #include "commands.h"
+#include "fields.h"
 
 #include "base/clock.h"
 #include "comm/join.h"
@@ -212,12 +213,23 @@ int ranks_run(int ranks, int argc, char **argv, const char *out)
 
 static int own_rank = -1, voice = STDERR_FILENO;
 
+static void speak(int rank, const char *text)
+{
+    char line[2 * sizeof ((pt_error *)0)->text] = "";
+    FILE *f = fmemopen(line, sizeof line, "w");
+    if (f) {
+        print_as_flags(f, text);
+        fclose(f);
+    }
+    dprintf(voice, "protrain: rank %d: %s\n", rank, f ? line : text);
+}
+
 int ranks_exit_with(int rank, const pt_error *e)
 {
     if (rank <= 0)
         return exit_with(e);
     if (!join_is_heard())
-        dprintf(voice, "protrain: rank %d: %s\n", rank, e->text);
+        speak(rank, e->text);
     return e->code == PT_USAGE ? 2 : e->code == PT_DOES_NOT_FIT ? 3 : 1;
 }
 

@@ -57,14 +57,16 @@ static int write_page(const options *o, const pt_report *r, pt_error *e)
 static int report_ritz(const options *o, bool comparison, pt_error *e)
 {
     char path[FILE_PATH_BYTES];
-    if (o->json)
-        return pt_fail(e, PT_USAGE, "%s is of protrain ritz: leave out --json; its metrics.jsonl has a line a step", o->folder);
-    int failed = o->out ? 0 : path_join(path, o->folder, "report.html", e);
-    const char *file = o->out ? o->out : path;
-    if (!failed)
-        failed = (comparison ? ritz_comparison_page : ritz_page_of_folder)(o->folder, file, e);
-    if (!failed)
-        printf("%s\n", file);
+    const char *file = o->json ? NULL : o->out ? o->out : path;
+    int failed = file == path ? path_join(path, o->folder, "report.html", e) : 0;
+    char *json = !comparison && o->json ? ritz_json_of_folder(o->folder, e) : NULL;
+    if (!failed && comparison)
+        failed = ritz_comparison_report(o->folder, file, e);
+    else if (!failed)
+        failed = o->json ? (json ? 0 : PT_FAILED) : ritz_page_of_folder(o->folder, file, e);
+    if (!failed && (json || file))
+        puts(json ? json : file);
+    free(json);
     return failed;
 }
 

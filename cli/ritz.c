@@ -2,6 +2,7 @@
 
 #include "args.h"
 #include "commands.h"
+#include "interrupt.h"
 #include "ritz/page.h"
 #include "ritz/points.h"
 
@@ -9,7 +10,6 @@
 #include "io/files.h"
 
 #include <math.h>
-#include <signal.h>
 #include <stdio.h>
 #include <string.h>
 
@@ -123,18 +123,6 @@ int ritz_kinds(const char *list, const char *otherwise, pt_ritz_points kinds[RIT
 
 /* ---- a run ---- */
 
-static volatile sig_atomic_t interrupts, first_signal;
-
-static void on_signal(int number)
-{
-    if (!interrupts++)
-        first_signal = number;
-    else
-        signal(number, SIG_DFL);
-}
-
-bool ritz_interrupted(void) { return interrupts > 0; }
-
 static void draw(ritz_session *s, const pt_ritz_step_info *i, double l2)
 {
     char text[80];
@@ -151,7 +139,8 @@ static void print_end(const ritz_session *s, const pt_ritz_summary *m, const pt_
         if (!isnan(m->exact_energy))
             printf(", \"exact_energy\": %.17g", m->exact_energy);
         if (i->evaluated)
-            printf(", \"l2_error\": %.9g, \"h1_error\": %.9g", i->l2_error, i->h1_error);
+            printf(", \"l2_error\": %.9g, \"h1_error\": %.9g, \"absolute_errors\": %s", i->l2_error, i->h1_error,
+                   m->exact_is_zero ? "true" : "false");
         printf("}\n");
         return;
     }
@@ -159,7 +148,7 @@ static void print_end(const ritz_session *s, const pt_ritz_summary *m, const pt_
     if (!isnan(m->exact_energy))
         printf(" (exact %.7g)", m->exact_energy);
     if (i->evaluated)
-        printf("  relative error L2 %.3g  H1 %.3g", i->l2_error, i->h1_error);
+        printf("  %s error L2 %.3g  H1 %.3g", m->exact_is_zero ? "absolute" : "relative", i->l2_error, i->h1_error);
     printf("\n");
 }
 
@@ -169,8 +158,7 @@ static int run_steps(ritz_session *s, pt_ritz *r, bool *stopped, pt_error *e)
     pt_ritz_step_info i = {0};
     double l2 = NAN;
     int more = 1;
-    pt_ritz_get_summary(r, &m);
-    while (!(*stopped = ritz_interrupted()) && (more = pt_ritz_step(r, &i, e)) > 0) {
+    while (!(*stopped = interrupt_signal()) && (more = pt_ritz_step(r, &i, e)) > 0) {
         l2 = i.evaluated ? i.l2_error : l2;
         draw(s, &i, l2);
     }
@@ -182,7 +170,8 @@ static int run_steps(ritz_session *s, pt_ritz *r, bool *stopped, pt_error *e)
     more = pt_ritz_finish(r, e);
     if (!more && s->o.out)
         more = ritz_page_of_run(r, s->o.out, e);
-    if (!more && i.step)
+    pt_ritz_get_summary(r, &m);
+    if (!more && i.step && !s->part)
         print_end(s, &m, &i);
     return more;
 }
@@ -216,10 +205,13 @@ int ritz_train(ritz_session *s, bool *stopped, pt_error *e)
     pt_ritz_get_summary(r, &m);
     ritz_describe_plan(&m, plan);
     const int64_t points = m.n + m.n_boundary;
+    char units[48] = "";
+    if (points > m.unit_points)
+        snprintf(units, sizeof units, ", in units of %lld", (long long)m.unit_points);
     if (!s->quiet && !s->json)
-        printf("%s, %lld dimension%s; %lld parameter%s; %lld point%s a step%s, in units of %lld; %s\n", m.problem, (long long)m.dim,
+        printf("%s, %lld dimension%s; %lld parameter%s; %lld point%s a step%s%s; %s\n", m.problem, (long long)m.dim,
                plural((uint64_t)m.dim), (long long)m.parameters, plural((uint64_t)m.parameters), (long long)points,
-               plural((uint64_t)points), m.n_boundary ? " with the boundary's" : "", (long long)m.unit_points, plan);
+               plural((uint64_t)points), m.n_boundary ? " with the boundary's" : "", units, plan);
     fflush(stdout);
     failed = check_done(s, &m, e);
     if (!failed)
@@ -288,7 +280,7 @@ static int run_command(int argc, char **argv, bool plan)
     s.o.points = kinds[0];
     take_choices(&s);
     progress_open(&s.bar, s.quiet);
-    signals_go_to(on_signal);
+    interrupt_record();
     if (!s.o.out && !s.o.disk_path && dir_check_temporary(&e))
         progress_notice(&s.bar, e.text);
     e = (pt_error){0};
@@ -300,10 +292,10 @@ static int run_command(int argc, char **argv, bool plan)
     progress_clear(&s.bar);
     if (failed < 0)
         return exit_with(&e);
-    if (!ritz_interrupted())
+    if (!interrupt_signal())
         return 0;
     fprintf(stderr, "protrain: interrupted; %s\n", kept_of(&s));
-    return 128 + first_signal;
+    return 128 + interrupt_signal();
 }
 
 int command_ritz(int argc, char **argv) { return run_command(argc, argv, false); }

@@ -1,4 +1,5 @@
-/* The same run with several kinds of points, and how much the gradient varies with them: tables and pictures. */
+/* The same run with several kinds of points: a table, a picture, JSON. */
+#include "interrupt.h"
 #include "ritz.h"
 
 #include "base/error.h"
@@ -6,14 +7,11 @@
 #include "io/files.h"
 #include "ritz/page.h"
 #include "ritz/points.h"
-#include "ritz/variance.h"
 
 #include <math.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
-
-/* ---- --compare ---- */
 
 enum { CURVE_MOST = 4096 };
 
@@ -73,14 +71,13 @@ static int run_one(ritz_session *s, const char *out, pt_ritz_points kind, int se
     one.o.randomize = kind == s->o.points ? s->o.randomize : PT_RITZ_RANDOMIZE_DEFAULT;
     one.o.seed = s->o.seed + (uint64_t)seed;
     one.o.arg = &s->bar;
-    one.quiet = true;
+    one.quiet = one.part = true;
     if (!failed)
         failed = ritz_train(&one, &stopped, e);
     if (failed || stopped)
         return failed;
     const int m = read_outcome(folder, seed, to, e);
-    return m < 0 ? m : m ? 0 : pt_fail(e, PT_USAGE, "%s: no exact solution is known, and without one there is nothing to compare by",
-                                       s->o.problem);
+    return m < 0 ? m : m ? 0 : pt_fail(e, PT_FAILED, "%s has no errors to compare", folder);
 }
 
 static void summarize(outcome *o, double *work)
@@ -107,25 +104,65 @@ static bool outcome_open(outcome *o, int seeds)
     return true;
 }
 
-/* A line a kind, for the terminal or the page. */
+/* Before the first run is made. */
+static int check_exact(const ritz_session *s, pt_error *e)
+{
+    pt_ritz_options o = s->o;
+    pt_ritz_summary m;
+    pt_ritz *r;
+    o.plan_only = true;
+    o.notice = NULL;
+    int failed = pt_ritz_open(&o, &r, e);
+    if (failed)
+        return failed;
+    pt_ritz_get_summary(r, &m);
+    pt_ritz_close(r);
+    return m.has_exact ? 0 : pt_fail(e, PT_USAGE, "%s: no exact solution is known, and without one there is nothing to compare by",
+                                     s->o.problem);
+}
+
+/* Errors at the end, over seeds. */
+typedef struct result { double l2, least, largest, h1; } result;
+
+static result result_of(const outcome *o, double *work)
+{
+    result r;
+    for (int k = 0; k < o->seeds; k++)
+        work[k] = o->last[2 * k + 1];
+    r.h1 = median_of(work, o->seeds);
+    for (int k = 0; k < o->seeds; k++)
+        work[k] = o->last[2 * k];
+    r.l2 = median_of(work, o->seeds);
+    r.least = work[0];
+    r.largest = work[o->seeds - 1];
+    return r;
+}
+
+/* A line per kind, for the terminal or the page. */
 static void write_table(FILE *out, bool html, const pt_ritz_points *kinds, const outcome *o, int n, double *work)
 {
     fprintf(out, html ? "<table><tr><th>points</th><th>L2 error</th><th>least</th><th>largest</th><th>H1 error</th></tr>\n"
                       : "points    L2 error (median)      least    largest   H1 error (median)\n");
     for (int i = 0; i < n; i++) {
-        double h1, l2;
-        for (int k = 0; k < o[i].seeds; k++)
-            work[k] = o[i].last[2 * k + 1];
-        h1 = median_of(work, o[i].seeds);
-        for (int k = 0; k < o[i].seeds; k++)
-            work[k] = o[i].last[2 * k];
-        l2 = median_of(work, o[i].seeds);
-        fprintf(out, html ? "<tr><td>%s</td><td>%.3e</td><td>%.3e</td><td>%.3e</td><td>%.3e</td></tr>\n" : "%-8s  %17.3e  %9.3e  %9.3e   "
-            "%17.3e\n",
-                points_names[kinds[i]], l2, work[0], work[o[i].seeds - 1], h1);
+        const result r = result_of(&o[i], work);
+        fprintf(out, html ? "<tr><td>%s</td><td>%.3e</td><td>%.3e</td><td>%.3e</td><td>%.3e</td></tr>\n"
+                          : "%-8s  %17.3e  %9.3e  %9.3e   %17.3e\n",
+                points_names[kinds[i]], r.l2, r.least, r.largest, r.h1);
     }
     if (html)
         fputs("</table>\n", out);
+}
+
+static void print_json(const pt_ritz_points *kinds, const outcome *o, int n, double *work)
+{
+    printf("{\"kinds\": [");
+    for (int i = 0; i < n; i++) {
+        const result r = result_of(&o[i], work);
+        printf("%s{\"points\": \"%s\", \"seeds\": %d, \"steps\": %.0f, \"l2_error\": {\"median\": %.9g, \"least\": %.9g, "
+               "\"largest\": %.9g}, \"h1_error\": {\"median\": %.9g}}",
+               i ? ", " : "", points_names[kinds[i]], o[i].seeds, o[i].n ? o[i].step[o[i].n - 1] : 0, r.l2, r.least, r.largest, r.h1);
+    }
+    printf("]}\n");
 }
 
 /* lead: a paragraph. */
@@ -153,7 +190,10 @@ static int finish_comparison(const ritz_session *s, const pt_ritz_points *kinds,
     char path[FILE_PATH_BYTES], lead[160];
     snprintf(lead, sizeof lead, "%lld point%s a step, %lld step%s, %d seed%s", (long long)s->o.n, plural((uint64_t)s->o.n),
              (long long)s->o.steps, plural((uint64_t)s->o.steps), o->seeds, plural((uint64_t)o->seeds));
-    write_table(stdout, false, kinds, o, n, work);
+    if (s->json)
+        print_json(kinds, o, n, work);
+    else
+        write_table(stdout, false, kinds, o, n, work);
     int failed = path_join(path, s->o.out, "report.html", e);
     return failed ? failed : write_comparison(path, s->o.problem, lead, kinds, o, n, work, e);
 }
@@ -167,19 +207,22 @@ int ritz_compare(ritz_session *s, pt_error *e)
         return n;
     if (!s->o.out)
         return pt_fail(e, PT_USAGE, "--compare wants --out DIR, for the runs and the picture");
-    if (ritz_is_comparison(s->o.out))
+    if (*s->o.out && ritz_is_comparison(s->o.out))
         return pt_fail(e, PT_FAILED, "%.400s already holds runs of a comparison: give another --out", s->o.out);
+    int failed = check_exact(s, e);
+    if (failed)
+        return failed;
     double *work = malloc((size_t)seeds * sizeof *work);
-    int failed = work ? dir_make(s->o.out, e) : pt_fail(e, PT_FAILED, "out of memory");
+    failed = work ? dir_make(s->o.out, e) : pt_fail(e, PT_FAILED, "out of memory");
     for (int i = 0; i < n && !failed; i++) {
         if (!outcome_open(&o[i], seeds))
             failed = pt_fail(e, PT_FAILED, "out of memory");
-        for (int k = 0; k < seeds && !failed && !ritz_interrupted(); k++)
+        for (int k = 0; k < seeds && !failed && !interrupt_signal(); k++)
             failed = run_one(s, s->o.out, kinds[i], k, &o[i], e);
         if (!failed)
             summarize(&o[i], work);
     }
-    if (!failed && !ritz_interrupted())
+    if (!failed && !interrupt_signal())
         failed = finish_comparison(s, kinds, o, n, work, e);
     for (int i = 0; i < n; i++)
         free(o[i].step);
@@ -199,13 +242,18 @@ static int count_runs(const char *folder, pt_ritz_points kind)
     return n;
 }
 
-bool ritz_is_comparison(const char *folder)
+const char *ritz_first_run(const char *folder)
 {
+    static char name[24];
     for (int k = 0; k < RITZ_KINDS; k++)
-        if (count_runs(folder, (pt_ritz_points)k))
-            return true;
-    return false;
+        if (count_runs(folder, (pt_ritz_points)k)) {
+            snprintf(name, sizeof name, "%s-0", points_names[k]);
+            return name;
+        }
+    return NULL;
 }
+
+bool ritz_is_comparison(const char *folder) { return ritz_first_run(folder); }
 
 static int read_kind(const char *folder, pt_ritz_points kind, outcome *o, double *work, pt_error *e)
 {
@@ -221,7 +269,7 @@ static int read_kind(const char *folder, pt_ritz_points kind, outcome *o, double
     return failed;
 }
 
-int ritz_comparison_page(const char *folder, const char *file, pt_error *e)
+int ritz_comparison_report(const char *folder, const char *file, pt_error *e)
 {
     pt_ritz_points kinds[RITZ_KINDS];
     outcome o[RITZ_KINDS] = {{0}};
@@ -238,101 +286,12 @@ int ritz_comparison_page(const char *folder, const char *file, pt_error *e)
     }
     snprintf(lead, sizeof lead, "up to %.0f steps, %d seed%s", n && !failed && o->n ? o->step[o->n - 1] : 0, o->seeds,
              plural((uint64_t)o->seeds));
-    if (!failed)
+    if (!failed && !file)
+        print_json(kinds, o, n, work);
+    else if (!failed)
         failed = write_comparison(file, folder, lead, kinds, o, n, work, e);
     for (int i = 0; i < n; i++)
         free(o[i].step);
     free(work);
-    return failed;
-}
-
-/* ---- --gradient-variance ---- */
-
-enum { SIZES = 24, MOMENTS = 3, LEAST_POINTS = 32 };
-static const char *const moments[MOMENTS] = {"before training", "half way", "after training"};
-
-typedef struct variances { int n; double points[SIZES], of[RITZ_KINDS][SIZES]; char names[RITZ_KINDS][48]; } variances;
-
-static int measure(ritz_session *s, pt_ritz *r, const pt_ritz_points *kinds, int kinds_n, variances *v, pt_error *e)
-{
-    const int sets = s->seeds ? (int)s->seeds : 50;
-    v->n = 0;
-    for (int64_t n = LEAST_POINTS; n <= s->o.n && v->n < SIZES && !ritz_interrupted(); n *= 2, v->n++) {
-        v->points[v->n] = (double)n;
-        for (int k = 0; k < kinds_n; k++) {
-            int failed = ritz_gradient_variance(r, kinds[k], n, sets, &v->of[k][v->n], NULL, e);
-            if (failed)
-                return failed;
-        }
-        progress_draw(&s->bar, "measuring", (uint64_t)n, (uint64_t)s->o.n, NULL);
-    }
-    progress_clear(&s->bar);
-    return 0;
-}
-
-static void print_variances(const variances *v, const char *moment, const pt_ritz_points *kinds, int kinds_n)
-{
-    printf("%s\n   points", moment);
-    for (int k = 0; k < kinds_n; k++)
-        printf("  %10s", points_names[kinds[k]]);
-    for (int i = 0; i < v->n; i++) {
-        printf("\n%9.0f", v->points[i]);
-        for (int k = 0; k < kinds_n; k++)
-            printf("  %10.3e", v->of[k][i]);
-    }
-    printf("\n    slope");
-    for (int k = 0; k < kinds_n; k++)
-        printf("  %10.2f", ritz_slope(v->points, v->of[k], v->n));
-    printf("\n");
-    fflush(stdout);
-}
-
-static int write_variances(ritz_session *s, variances *v, const pt_ritz_points *kinds, int kinds_n, pt_error *e)
-{
-    ritz_figure figures[MOMENTS];
-    for (int m = 0; m < MOMENTS; m++) {
-        figures[m] = (ritz_figure){moments[m], "points", true, true, kinds_n, {{0}}};
-        for (int k = 0; k < kinds_n; k++) {
-            snprintf(v[m].names[k], sizeof v[m].names[k], "%s, slope %.2f", points_names[kinds[k]],
-                     ritz_slope(v[m].points, v[m].of[k], v[m].n));
-            figures[m].curves[k] = (ritz_curve){v[m].names[k], v[m].n, v[m].points, v[m].of[k], NULL};
-        }
-    }
-    char path[FILE_PATH_BYTES];
-    int failed = dir_make(s->o.out, e);
-    if (!failed)
-        failed = path_join(path, s->o.out, "report.html", e);
-    return failed ? failed : ritz_page_write(path, s->o.problem,
-                                             "<p>Variance of the energy's gradient, summed over all parameters, against the "
-                                             "number of points.</p>\n", figures, MOMENTS, e);
-}
-
-/* Trains on the kind that --points names, and measures all kinds at the same weights. */
-int ritz_variances(ritz_session *s, pt_error *e)
-{
-    static variances v[MOMENTS];
-    pt_ritz_points kinds[RITZ_KINDS];
-    pt_ritz *r;
-    const int kinds_n = ritz_kinds(s->compare, "mc,sobol", kinds, e);
-    pt_ritz_options o = s->o;
-    if (kinds_n < 0)
-        return kinds_n;
-    if (s->o.n < 2 * LEAST_POINTS)
-        return pt_fail(e, PT_USAGE, "variances are measured from %d points on: --n %d or more", LEAST_POINTS, 2 * LEAST_POINTS);
-    o.out = NULL;
-    int failed = pt_ritz_open(&o, &r, e);
-    if (failed)
-        return failed;
-    for (int m = 0, more = 1; m < MOMENTS && !failed && !ritz_interrupted(); m++) {
-        pt_ritz_step_info i;
-        for (int64_t step = 0; m && step < s->o.steps / 2 && more > 0 && !ritz_interrupted(); step++)
-            more = pt_ritz_step(r, &i, e);
-        failed = more < 0 ? more : measure(s, r, kinds, kinds_n, &v[m], e);
-        if (!failed)
-            print_variances(&v[m], moments[m], kinds, kinds_n);
-    }
-    if (!failed && s->o.out && !ritz_interrupted())
-        failed = write_variances(s, v, kinds, kinds_n, e);
-    pt_ritz_close(r);
     return failed;
 }

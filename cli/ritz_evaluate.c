@@ -71,6 +71,27 @@ static int read_table(const char *path, int64_t dim, table *t, pt_error *e)
     return failed;
 }
 
+static bool is_inside(const pt_ritz_summary *m, const double *x)
+{
+    bool inside = true;
+    for (int64_t j = 0; j < m->dim; j++)
+        inside &= x[j] >= m->lower[j] && x[j] <= m->upper[j];
+    return inside;
+}
+
+static void tell_outside(ritz_session *s, const pt_ritz_summary *m, const table *t)
+{
+    char text[200];
+    int64_t outside = 0, first = 0;
+    for (int64_t i = t->n - 1; i >= 0; i--)
+        if (!is_inside(m, t->x + i * m->dim))
+            outside++, first = i;
+    snprintf(text, sizeof text, "%lld of %lld points, point %lld first, lie outside the box, where the network was not trained",
+             (long long)outside, (long long)t->n, (long long)first + 1);
+    if (outside)
+        progress_notice(&s->bar, text);
+}
+
 static void print_table(const table *t, int64_t dim, const double *u, const double *gradient)
 {
     for (int64_t j = 0; j < dim; j++)
@@ -94,11 +115,16 @@ int ritz_evaluate_file(ritz_session *s, pt_error *e)
     pt_ritz *r;
     pt_ritz_summary m;
     table t = {0};
+    if (ritz_is_comparison(s->eval))
+        return pt_fail(e, PT_FAILED, "%.400s holds the runs of a comparison: give --eval the folder of one of them, such as %.400s/%s",
+                       s->eval, s->eval, ritz_first_run(s->eval));
     int failed = pt_ritz_load(s->eval, s->o.threads, &r, e);
     if (failed)
         return failed;
     pt_ritz_get_summary(r, &m);
     failed = read_table(s->at, m.dim, &t, e);
+    if (!failed)
+        tell_outside(s, &m, &t);
     double *u = malloc((size_t)(t.n * (m.dim + 1) + 1) * sizeof *u);
     if (!failed && !u)
         failed = pt_fail(e, PT_FAILED, "out of memory");

@@ -56,8 +56,11 @@ static void print_text(const pt_ritz_summary *m)
     printf("%s, %lld dimension%s; %lld parameter%s; %lld point%s a step\n", m->problem, (long long)m->dim, plural((uint64_t)m->dim),
            (long long)m->parameters, plural((uint64_t)m->parameters), (long long)points, plural((uint64_t)points));
     printf("memory  %s\n", text);
-    printf("units   %lld point%s, %lld taken through a layer before the next one is\n", (long long)m->unit_points,
-           plural((uint64_t)m->unit_points), (long long)m->visit_units);
+    if (points <= m->unit_points)
+        printf("units   one, of all points\n");
+    else
+        printf("units   of %lld point%s, %lld at a time\n", (long long)m->unit_points, plural((uint64_t)m->unit_points),
+               (long long)m->visit_units);
     printf("step    about %s", seconds_format(a, m->predicted_step_s));
     if (m->again_s > 0)
         printf(", %s of it computed again", seconds_format(b, m->again_s));

@@ -1,6 +1,7 @@
 #include "args.h"
 #include "commands.h"
 #include "data_args.h"
+#include "interrupt.h"
 #include "progress.h"
 #include "ranks.h"
 
@@ -14,7 +15,6 @@
 #include <limits.h>
 #include <math.h>
 #include <signal.h>
-#include <stdatomic.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -22,26 +22,10 @@
 #include <time.h>
 #include <unistd.h>
 
-static atomic_int caught;
-
-/* A second signal ends the program at once. A signal that follows within 0.3 s counts as the first: when a terminal closes, the shell and
- * the kernel both send one, and timeout(1) signals its child and then the whole group. Each may interrupt another thread. */
-static void on_signal(int number)
-{
-    static _Atomic double first_s;
-    const double now = now_s();
-    int none = 0;
-    if (atomic_load(&caught) && number != SIGHUP && now - atomic_load(&first_s) > 0.3)
-        _exit(128 + number);
-    if (!atomic_load(&caught))
-        atomic_store(&first_s, now);
-    atomic_compare_exchange_strong(&caught, &none, number);
-}
-
 static bool is_caught(void *arg)
 {
     (void)arg;
-    return caught;
+    return interrupt_signal();
 }
 
 typedef struct session {
@@ -385,7 +369,8 @@ static void print_report(const pt_trainer *t, const pt_step *last)
             fprintf(stderr, "%s memory: predicted %s, used %s\n", m.memory[i].tier, pt_size_text(a, m.memory[i].predicted_bytes),
                 pt_size_text(b, m.memory[i].peak_bytes));
     if (m.process_peak_bytes)
-        fprintf(stderr, "process: %s at its peak\n", pt_size_text(a, m.process_peak_bytes));
+        fprintf(stderr, "process: %s at its peak, measuring and loading before the first step included\n",
+                pt_size_text(a, m.process_peak_bytes));
 }
 
 /* ---- the run ---- */
@@ -398,8 +383,11 @@ static int interrupted(session *s, pt_trainer *t, const pt_step *last, pt_error 
         return ranks_exit_with(s->rank, e);
     progress_clear(&s->bar);
     print_report(t, last);
-    fprintf(stderr, "interrupted: a checkpoint is written; run the same command with --out '%s' --resume to continue\n", s->o.out);
-    return 128 + (caught ? caught : SIGTERM); /* another rank may have got the signal */
+    pt_summary m;
+    pt_trainer_summary(t, &m);
+    fprintf(stderr, "interrupted after step %lld: a checkpoint is written; run the same command with --out '%s' --resume to continue\n",
+            (long long)(last->step ? last->step : m.first_step), s->o.out);
+    return 128 + (interrupt_signal() ? interrupt_signal() : SIGTERM); /* another rank may have got the signal */
 }
 
 static int run(session *s, pt_trainer *t, pt_error *e)
@@ -407,7 +395,7 @@ static int run(session *s, pt_trainer *t, pt_error *e)
     pt_step step = {0};
     int more = 1;
     const bool several = s->o.ranks > 1; /* several ranks stop together, when a step says so */
-    while ((several || !caught) && (more = pt_trainer_step(t, &step, e)) > 0 && !step.stopped)
+    while ((several || !interrupt_signal()) && (more = pt_trainer_step(t, &step, e)) > 0 && !step.stopped)
         if (step.step_s > 0)
             print_step(s, t, &step);
     progress_clear(&s->bar);
@@ -472,7 +460,7 @@ int command_train(int argc, char **argv)
     if (!status) {
         status = pt_trainer_open(&s->o, &t, &e);
         progress_clear(&s->bar);
-        signals_go_to(on_signal); /* before the first step there is nothing to save */
+        interrupt_record(); /* before the first step there is nothing to save */
     }
     if (status) {
         status = ranks_exit_with(rank, &e);

@@ -42,14 +42,13 @@ static void config_try(const json_source *s)
 static void state_try(const json_source *s)
 {
     pt_error e = {0};
-    int64_t step = -1;
-    char arithmetic[RITZ_ARITHMETIC_BYTES];
+    ritz_state state;
     json_t *task = json_pack("{s:s,s:i}", "problem", "own", "n", 64);
-    int failed = ritz_state_parse(s, task, &step, arithmetic, &e);
+    int failed = ritz_state_parse(s, task, &state, &e);
     if (failed)
         check_refusal(failed, &e);
     else
-        assert(step >= 0 && memchr(arithmetic, 0, sizeof arithmetic));
+        assert(state.step >= 0 && state.steps >= 0 && memchr(state.arithmetic, 0, sizeof state.arithmetic));
     json_decref(task);
 }
 

@@ -104,12 +104,14 @@ typedef struct pt_ritz_step_info {
     int64_t step;                      /* 1, 2, ... */
     double energy;                     /* before this step's update, estimated from its points */
     double lr, step_s;
-    bool evaluated; double l2_error, h1_error; /* relative, after the update; only if the exact solution is known */
+    bool evaluated; double l2_error, h1_error; /* as by pt_ritz_errors, after the update; only if the exact solution is known */
 } pt_ritz_step_info;
 
 typedef struct pt_ritz_summary {
     const char *problem; int64_t dim, parameters, steps, first_step, n, n_boundary, unit_points;
+    const double *lower, *upper;       /* the box, dim numbers each, until pt_ritz_close */
     bool has_exact; double exact_energy; /* NAN: not known */
+    bool exact_is_zero;                /* at all points of the last evaluation: errors are absolute */
     uint64_t planned_bytes[3], peak_bytes[3], budget_bytes[3]; /* of device, host and disk; peak: so far */
     int64_t visit_units;               /* units that pass through a layer before the next layer starts */
     int groups, recomputed_groups, swapped_groups; /* groups of layers; recomputed: not saved between sweeps; swapped: saved on host or */
@@ -132,7 +134,8 @@ PT_API int pt_ritz_open(const pt_ritz_options *o, pt_ritz **out, pt_error *e);
 PT_API int pt_ritz_step(pt_ritz *r, pt_ritz_step_info *s, pt_error *e);
 /* Computes u (n) and, unless NULL, its gradient (n, dim) at the points x (n, dim), in the coordinates of the box. */
 PT_API int pt_ritz_evaluate(pt_ritz *r, int64_t n, const double *x, double *u, double *gradient, pt_error *e);
-/* Relative errors, estimated from eval_n Sobol points; PT_USAGE if no exact solution is known. */
+/* Errors relative to the exact solution, estimated from eval_n Sobol points; absolute if it is 0 at all of them. PT_USAGE if it is not
+ * known. */
 PT_API int pt_ritz_errors(pt_ritz *r, double *l2, double *h1, pt_error *e);
 PT_API int pt_ritz_save(pt_ritz *r, pt_error *e);   /* checkpoint-STEP in out */
 PT_API int pt_ritz_finish(pt_ritz *r, pt_error *e); /* the network, and a last checkpoint, in out */

@@ -25,8 +25,13 @@ void rng_words(uint64_t seed, uint32_t purpose, uint32_t stream, uint64_t index,
         out[i] = c[i];
 }
 
-void rng_words_run(uint64_t seed, uint32_t purpose, uint32_t stream, uint64_t first, int n, uint32_t *restrict w0, uint32_t *restrict w1,
-                   uint32_t *restrict w2, uint32_t *restrict w3)
+/* ---- many at once ----
+ *
+ * They are integers, so that vectors of any width have the same bits. */
+
+static inline __attribute__((always_inline)) void words_run(uint64_t seed, uint32_t purpose, uint32_t stream, uint64_t first, int n,
+                                                            uint32_t *restrict w0, uint32_t *restrict w1, uint32_t *restrict w2,
+                                                            uint32_t *restrict w3)
 {
     for (int i = 0; i < n; i++) {
         const uint64_t index = first + (uint64_t)i;
@@ -39,8 +44,9 @@ void rng_words_run(uint64_t seed, uint32_t purpose, uint32_t stream, uint64_t fi
     }
 }
 
-void rng_words_at(uint64_t seed, uint32_t purpose, uint32_t stream, const uint64_t *restrict index, int n, uint32_t *restrict w0,
-                  uint32_t *restrict w1, uint32_t *restrict w2, uint32_t *restrict w3)
+static inline __attribute__((always_inline)) void words_at(uint64_t seed, uint32_t purpose, uint32_t stream, const uint64_t *restrict index,
+                                                           int n, uint32_t *restrict w0, uint32_t *restrict w1, uint32_t *restrict w2,
+                                                           uint32_t *restrict w3)
 {
     for (int i = 0; i < n; i++) {
         uint32_t c[4] = {(uint32_t)index[i], (uint32_t)(index[i] >> 32), stream, purpose};
@@ -50,6 +56,36 @@ void rng_words_at(uint64_t seed, uint32_t purpose, uint32_t stream, const uint64
         w2[i] = c[2];
         w3[i] = c[3];
     }
+}
+
+__attribute__((target("avx2"))) static void words_run_avx2(uint64_t seed, uint32_t purpose, uint32_t stream, uint64_t first, int n,
+                                                           uint32_t *w0, uint32_t *w1, uint32_t *w2, uint32_t *w3)
+{
+    words_run(seed, purpose, stream, first, n, w0, w1, w2, w3);
+}
+
+__attribute__((target("avx2"))) static void words_at_avx2(uint64_t seed, uint32_t purpose, uint32_t stream, const uint64_t *index, int n,
+                                                          uint32_t *w0, uint32_t *w1, uint32_t *w2, uint32_t *w3)
+{
+    words_at(seed, purpose, stream, index, n, w0, w1, w2, w3);
+}
+
+void rng_words_run(uint64_t seed, uint32_t purpose, uint32_t stream, uint64_t first, int n, uint32_t *w0, uint32_t *w1, uint32_t *w2,
+                   uint32_t *w3)
+{
+    if (__builtin_cpu_supports("avx2"))
+        words_run_avx2(seed, purpose, stream, first, n, w0, w1, w2, w3);
+    else
+        words_run(seed, purpose, stream, first, n, w0, w1, w2, w3);
+}
+
+void rng_words_at(uint64_t seed, uint32_t purpose, uint32_t stream, const uint64_t *index, int n, uint32_t *w0, uint32_t *w1, uint32_t *w2,
+                  uint32_t *w3)
+{
+    if (__builtin_cpu_supports("avx2"))
+        words_at_avx2(seed, purpose, stream, index, n, w0, w1, w2, w3);
+    else
+        words_at(seed, purpose, stream, index, n, w0, w1, w2, w3);
 }
 
 double rng_uniform(uint64_t seed, uint32_t purpose, uint32_t stream, uint64_t index)

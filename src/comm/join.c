@@ -77,6 +77,10 @@ static int meet_others(int ranks, comm **out, pt_error *e)
 static int take_memory(int ranks, int rank, comm **out, pt_error *e)
 {
     shm_segment *s;
+    const char *name = getenv("PROTRAIN_TRANSPORT");
+    if (name && *name && strcmp(name, "tcp"))
+        return pt_fail(e, PT_USAGE, "PROTRAIN_TRANSPORT=%.40s, and protrain train --ranks %d has started the ranks, which share memory: "
+                       "unset it, or start them by mpirun without --ranks", name, ranks);
     if (number_of(JOIN_MEMORY) < 0)
         return pt_fail(e, PT_USAGE, "%s is set but %s is not: unset it", JOIN_RANK, JOIN_MEMORY);
     int failed = shm_segment_map(number_of(JOIN_MEMORY), &s, e); /* mapped until the process ends */

@@ -252,12 +252,12 @@ static int be_host(const meeting *m, meeting_result *r, pt_error *e)
 
 /* ---- the others ---- */
 
-/* 1: rank 0 has accepted the connection. 0: it is not there, or not yet. */
-static int ask(const char *address, const hello *h, int port, int *out, pt_error *e)
+/* 1: rank 0 has accepted the connection. 0: it is not there, or not yet, and *why tells what is wrong with the connection, if anything. */
+static int ask(const char *address, const hello *h, int port, int *out, const char **why, pt_error *e)
 {
     hello_answer a;
     int fd;
-    if (net_connect(address, port, clock_s() + TRY_S, &fd))
+    if ((*why = net_connect(address, port, clock_s() + TRY_S, &fd)))
         return 0;
     const double until_s = clock_s() + TRY_S;
     if (!net_send_all(fd, h, sizeof *h, until_s) || !net_receive_all(fd, &a, sizeof a, until_s) || !hello_answer_is_whole(&a) ||
@@ -273,15 +273,15 @@ static int ask(const char *address, const hello *h, int port, int *out, pt_error
     return 1;
 }
 
-static int fail_absent(const meeting *m, pt_error *e)
+static int fail_absent(const meeting *m, const char *why, pt_error *e)
 {
     char ports[40];
     if (m->ports > 1)
         snprintf(ports, sizeof ports, "ports %d to %d", m->port, m->port + m->ports - 1);
     else
         snprintf(ports, sizeof ports, "port %d", m->port);
-    return pt_fail(e, PT_FAILED, "rank 0 did not answer at %.200s, %s, within %.0f s: it was not started, has ended, or cannot be reached "
-                   "from here", m->address, ports, m->seconds);
+    return pt_fail(e, PT_FAILED, "rank 0 did not answer at %.200s, %s, within %.0f s%s%.80s%s: it was not started, has ended, or cannot be "
+                   "reached from here", m->address, ports, m->seconds, why ? " (" : "", why ? why : "", why ? ")" : "");
 }
 
 /* The next address of a list; false: there are no more. */
@@ -298,15 +298,16 @@ static bool next_address(const char **list, char *out, size_t room)
 static int find_host(const meeting *m, meeting_result *r, hello *h, double until_s, int *port, pt_error *e)
 {
     const struct timespec moment = {.tv_nsec = 100000000};
+    const char *why = NULL;
     for (;;) {
         for (const char *list = m->address; next_address(&list, r->reached, sizeof r->reached);)
             for (int i = 0; i < m->ports; i++) {
-                const int found = ask(r->reached, h, *port = m->port + i, &r->control[0], e);
+                const int found = ask(r->reached, h, *port = m->port + i, &r->control[0], &why, e);
                 if (found)
                     return found < 0 ? found : 0;
             }
         if (clock_s() > until_s)
-            return fail_absent(m, e);
+            return fail_absent(m, why, e);
         nanosleep(&moment, NULL);
     }
 }
@@ -335,7 +336,8 @@ static int be_guest(const meeting *m, meeting_result *r, pt_error *e)
     int failed = find_host(m, r, &h, until_s, &port, e);
     h.kind = HELLO_DATA;
     if (!failed) {
-        const int found = ask(r->reached, &h, port, &r->data[0], e);
+        const char *why;
+        const int found = ask(r->reached, &h, port, &r->data[0], &why, e);
         failed = found > 0 ? 0 : found < 0 ? found : pt_fail(e, PT_FAILED, "rank 0 at %.200s answered once and no more", r->reached);
     }
     /* rank 0 says who is missing; it may have started later than this rank */

@@ -207,7 +207,7 @@ static void note_examples(dataset *d)
     const token_tally *t = &d->tokens.tally;
     const window_packing *p = &d->packing;
     const uint64_t all = p->examples + p->dropped + p->unlearned;
-    if (t->unlearned)
+    if (t->unlearned && !d->told)
         note(d, "%" PRIu64 " of %" PRIu64 " records %s no token to learn and %s left out", t->unlearned, t->records, has(t->unlearned),
              is(t->unlearned));
     if (p->cut)
@@ -228,7 +228,7 @@ static void note_unknown(dataset *d, const data_files *files)
 {
     const unknown_tally *u = &d->tokens.tally.unknown;
     char line[48] = "";
-    if (!unknown_matters(u))
+    if (d->told || !unknown_matters(u))
         return;
     if (u->line)
         snprintf(line, sizeof line, ": line %" PRIu64, u->line);
@@ -243,6 +243,8 @@ static void note_unknown(dataset *d, const data_files *files)
 static void note_records(dataset *d, const data_files *files)
 {
     const token_tally *t = &d->tokens.tally;
+    if (d->told)
+        return;
     if (t->same)
         note(d,
              "%" PRIu64 " of %" PRIu64 " records %s the same chosen and rejected reply, from which nothing is learned; the first is "
@@ -262,13 +264,13 @@ static void note_endless(dataset *d, const data_files *files)
         text += data_kind_is_text(files->files[i].kind);
     const char *so = text && d->tokens.documents > 1 ? "nothing separates documents"
                      : text < files->n && d->documents ? "each file of token ids is one document" : NULL;
-    if (d->eos < 0 && so)
+    if (d->eos < 0 && so && !d->told)
         note(d, "the model has no end-of-text token, so %s: set \"eos_token_id\" in config.json", so);
 }
 
 static void note_skipped(dataset *d, const data_files *files)
 {
-    if (files->skipped)
+    if (files->skipped && !d->told)
         note(d, "%" PRIu64 " %s of the data folders %s left out, not being %s: %s%s", files->skipped,
              files->skipped == 1 ? "entry" : "entries", is(files->skipped), files->skipped == 1 ? "a data file" : "data files",
              files->first_skipped, files->skipped > 1 ? ", ..." : "");
@@ -368,6 +370,7 @@ int dataset_open(const dataset_options *o, dataset **out, pt_error *e)
     if (!d)
         return pt_fail(e, PT_FAILED, "out of memory: a dataset");
     *d = (dataset){.source_fd = -1, .seq_len = o->seq_len, .vocab = o->vocab, .seed = o->seed, .shuffle = o->shuffle,
+                   .told = o->part == SHARE_HELD,
                    .packing = {.fd = -1, .index_fd = -1}, .eos = o->tokenizer ? tokenizer_eos(o->tokenizer) : o->eos};
     data_files files;
     int rc = data_files_list(o->paths, o->paths_n, &files, e);
@@ -410,13 +413,25 @@ const char *dataset_summary(const dataset *d) { return d->summary[0] ? d->summar
 
 const char *dataset_notice(const dataset *d) { return d->notice[0] ? d->notice : NULL; }
 
-void dataset_tell(const dataset *d, const char *about, void (*notice)(void *, const char *), void *arg)
+/* Whether these n bytes are a line of the text. */
+static bool has_line(const char *text, const char *line, size_t n)
+{
+    for (size_t k; *text; text += k + (text[k] == '\n')) {
+        k = strcspn(text, "\n");
+        if (k == n && !memcmp(text, line, n))
+            return true;
+    }
+    return false;
+}
+
+void dataset_tell(const dataset *d, const dataset *told, const char *about, void (*notice)(void *, const char *), void *arg)
 {
     char sentence[sizeof d->notice + 32];
     for (const char *line = d->notice; *line && notice; line += strspn(line, "\n")) {
         const size_t n = strcspn(line, "\n");
         snprintf(sentence, sizeof sentence, "%.30s%.*s", about, (int)n, line);
-        notice(arg, sentence);
+        if (!told || !has_line(told->notice, line, n))
+            notice(arg, sentence);
         line += n;
     }
 }

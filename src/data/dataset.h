@@ -70,8 +70,8 @@ const char *dataset_fingerprint(const dataset *d); /* hash of the ids in hex, re
  * folder left out, a damaged cache rebuilt, examples cut, text without tokens. */
 const char *dataset_summary(const dataset *d);
 const char *dataset_notice(const dataset *d);
-/* Passes on the notices one by one, each after the prefix `about`. */
-void dataset_tell(const dataset *d, const char *about, void (*notice)(void *arg, const char *sentence), void *arg);
+/* Passes on the notices one by one, each after the prefix `about`, but those that `told` has too (may be NULL). */
+void dataset_tell(const dataset *d, const dataset *told, const char *about, void (*notice)(void *arg, const char *sentence), void *arg);
 
 /* Reading a sample allocates nothing, and is thread-safe.
  *

@@ -15,6 +15,7 @@ struct dataset {
     bool shuffle, documents;
     bool packed;   /* windows consist of examples */
     bool chats;    /* the examples are conversations */
+    bool told;     /* notes about the files are given by the dataset of their other part */
     int64_t eos;   /* the id that ends a document of a stream whose documents do not see each other; -1: none */
     data_share share;   /* of the windows of a stream */
     window_packing packing;

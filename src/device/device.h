@@ -335,9 +335,10 @@ typedef struct op_quadratic {
     pt_dtype type; int64_t rows, dim, ld; const void *u, *g; const double *terms; double *value; void *du, *dg;
 } op_quadratic;
 
-/* Begins a sequence of ops with independent rows, which the next such op, with rows = 0, ends. Its matmuls (not TN), OP_COPY, OP_JET and
- * OP_QUADRATIC have this many rows each, and of what the sequence writes, row r depends only on row r. So a device may run several of these
- * ops on a few rows at a time. */
+/* Begins a sequence of ops on the same rows, which the next such op, with rows = 0, ends. Its matmuls that are not TN, OP_COPY, OP_JET and
+ * OP_QUADRATIC have this many rows each, and of what the sequence writes, row r depends only on row r. TN matmuls sum over the rows, or
+ * over twice as many, of which row r and row rows + r depend on row r; no op of the sequence reads what they write. So a device may take a
+ * few rows at a time through several of these ops. */
 typedef struct op_rows { int64_t rows; } op_rows;
 
 #define MEMBER(KIND, name, member, doing) op_##member member;
@@ -380,6 +381,7 @@ static inline bool device_is_gpu(const device *d) { return !d->info.host_address
 struct queue {
     struct device *device; /* named so that C++ can read it, too */
     int threads;           /* that run one op together; 0: no processor computes */
+    bool crowded;          /* they are more than the processors, so that they wait for each other; measuring sets it (measure/measure.h) */
 };
 
 typedef struct device_table {
@@ -398,8 +400,10 @@ typedef struct device_table {
     void (*wait)(queue *q, queue *other, uint64_t value);
     /* Stores the time (ns, CLOCK_MONOTONIC) at which the queue reaches this point; valid after sync. */
     void (*mark)(queue *q, int64_t *ns);
-    /* The same with the processor time of the thread that runs the records. NULL: no processor computes. */
+    /* The same with the processor time that the queue's threads have used, and with the time for which they had to wait for a processor
+     * because other threads had it. NULL: no processor computes. */
     void (*mark_work)(queue *q, int64_t *ns);
+    void (*mark_waited)(queue *q, int64_t *ns);
     int (*sync)(queue *q, uint64_t value, pt_error *e); /* blocks the caller until the value is reached */
 } device_table;
 
@@ -436,6 +440,11 @@ static inline void queue_mark_work(queue *q, int64_t *ns)
 {
     if (q->device->table->mark_work)
         q->device->table->mark_work(q, ns);
+}
+static inline void queue_mark_waited(queue *q, int64_t *ns)
+{
+    if (q->device->table->mark_waited)
+        q->device->table->mark_waited(q, ns);
 }
 static inline int queue_sync(queue *q, uint64_t value, pt_error *e) { return q->device->table->sync(q, value, e); }
 

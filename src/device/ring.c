@@ -140,6 +140,7 @@ static void add_mark(ring *r, record_kind kind, int64_t *ns)
 
 void ring_mark(ring *r, int64_t *ns) { add_mark(r, RECORD_MARK, ns); }
 void ring_mark_work(ring *r, int64_t *ns) { add_mark(r, RECORD_MARK_WORK, ns); }
+void ring_mark_waited(ring *r, int64_t *ns) { add_mark(r, RECORD_MARK_WAITED, ns); }
 
 int ring_open(const char *name, void (*run)(void *arg, const record *r), void *arg, ring **out, pt_error *e)
 {

@@ -19,7 +19,9 @@
 enum { RING_RECORDS = 1024 }; /* if this many are waiting, adding blocks until half of them are done */
 
 /* RECORD_START is run once, before all others, to set up the thread. */
-typedef enum record_kind { RECORD_START, RECORD_OP, RECORD_SIGNAL, RECORD_WAIT, RECORD_MARK, RECORD_MARK_WORK, RECORD_STOP } record_kind;
+typedef enum record_kind {
+    RECORD_START, RECORD_OP, RECORD_SIGNAL, RECORD_WAIT, RECORD_MARK, RECORD_MARK_WORK, RECORD_MARK_WAITED, RECORD_STOP
+} record_kind;
 
 typedef struct record {
     record_kind kind;
@@ -27,7 +29,7 @@ typedef struct record {
         op op;
         uint64_t value;                                /* RECORD_SIGNAL: 1, 2, 3, ... */
         struct { queue *other; uint64_t value; } wait;
-        int64_t *ns;                                   /* RECORD_MARK, RECORD_MARK_WORK */
+        int64_t *ns;                                   /* RECORD_MARK... */
     };
 } record;
 
@@ -44,6 +46,8 @@ void ring_op(ring *r, const op *o);
 uint64_t ring_signal(ring *r); /* the signal's value */
 void ring_wait(ring *r, queue *other, uint64_t value);
 void ring_mark(ring *r, int64_t *ns);
-void ring_mark_work(ring *r, int64_t *ns); /* for backends whose queues have mark_work */
+/* For backends whose queues have mark_work and mark_waited. */
+void ring_mark_work(ring *r, int64_t *ns);
+void ring_mark_waited(ring *r, int64_t *ns);
 
 #endif

@@ -119,7 +119,7 @@ static int open_data(evaluation *v, int64_t seq_len, pt_error *e)
         notice(v, "%s", dataset_summary(v->data));
     if (failed)
         return failed;
-    dataset_tell(v->data, "", o->notice, o->arg);
+    dataset_tell(v->data, NULL, "", o->notice, o->arg);
     const bool examples = dataset_packed(v->data);
     const idle_option idle[] = {
         {o->chat_template != NULL, dataset_chats(v->data), "chat_template", "on these data, which are no chats"},

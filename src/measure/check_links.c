@@ -13,10 +13,10 @@ static void side_layout(area *a, void *arg)
 }
 
 /* Transfers one after another through a buffer of twice their size. */
-static int check_transfer(device *d, transfer *t, int64_t bytes, double *ns, pt_error *e)
+static int check_transfer(const bench *b, device *d, transfer *t, int64_t bytes, double *ns, pt_error *e)
 {
     queue *q;
-    int failed = d->table->queue_open(d, "check", 1, &q, e);
+    int failed = bench_queue(b, d, "check", 1, &q, e);
     if (failed)
         return failed;
     failed = measure_least(q, transfer_run, t, (int)bytes, ns, e);
@@ -35,7 +35,7 @@ static int check_copy(bench *b, bool to_device, int64_t bytes, double *ns, pt_er
     side *to = to_device ? &here : &there, *from = to_device ? &there : &here;
     transfer t = {.kind = OP_COPY, .to = to->base, .from = from->base, .room = to->bytes};
     if (!failed)
-        failed = check_transfer(b->r->device, &t, bytes, ns, e);
+        failed = check_transfer(b, b->r->device, &t, bytes, ns, e);
     area_close(&h);
     area_close(&a);
     return failed;
@@ -54,7 +54,7 @@ static int check_file(bench *b, op_kind kind, disk_file *f, disk_channel *c, int
     transfer t = {.kind = kind, .channel = c, .to = memory.base, .room = memory.bytes, .span = memory.bytes};
     failed = disk_write(c, 0, memory.base, memory.bytes, e);
     if (!failed)
-        failed = check_transfer(b->r->host, &t, bytes, ns, e);
+        failed = check_transfer(b, b->r->host, &t, bytes, ns, e);
     area_close(&a);
     return failed;
 }

@@ -50,7 +50,7 @@ typedef struct load {
     double other_ns;
 } load;
 
-/* When each run ended, and when the first began; the processor time of one thread at these moments. */
+/* When each run ended, and when the first began; the processor time of its queue's threads at these moments. */
 enum { PACE_RUNS = 4096 };
 typedef struct pace { int n; int64_t at[PACE_RUNS + 1], work[2]; } pace;
 

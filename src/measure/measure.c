@@ -1,6 +1,7 @@
 #include "measure/measure.h"
 
 #include "base/clock.h"
+#include "base/cores.h"
 #include "base/rng.h"
 #include "base/units.h"
 #include "model/storage.h"
@@ -64,9 +65,37 @@ double ns_at_rows(double few, double few_ns, double many, double many_ns, double
     return many_ns + fmin(fmax(slope, each / 2), each) * (rows - many);
 }
 
+/* ---- who else has the processors ---- */
+
+int processor_time_of(queue *q, processor_time *out, pt_error *e)
+{
+    *out = (processor_time){0};
+    if (q->crowded)
+        return 0;
+    queue_mark_work(q, &out->work_ns);
+    queue_mark_waited(q, &out->waited_ns);
+    return queue_sync(q, queue_signal(q), e);
+}
+
+double processor_share_of_others(const processor_time *from, const processor_time *to)
+{
+    const double work = (double)(to->work_ns - from->work_ns), waited = (double)(to->waited_ns - from->waited_ns);
+    return waited > 0 ? waited / (fmax(work, 0) + waited) : 0;
+}
+
+/* Whether a queue computed for most of `ns`, or wanted to, and others kept it from that. Under a quota threads wait for it, too, and one
+ * that moves data sleeps. */
+static bool is_disturbed(const queue *q, double ns, const processor_time *from, const processor_time *to)
+{
+    const double wanted = (double)(to->work_ns - from->work_ns) + (double)(to->waited_ns - from->waited_ns);
+    return q->device->info.quota <= 0 && wanted > ns * q->threads / 2 && processor_share_of_others(from, to) > PROFILE_DISTURBED;
+}
+
 /* ---- runs ---- */
 
-typedef struct tape { int64_t at[TAPE][2], work[TAPE][2]; samples *to[TAPE]; int n; } tape;
+/* How runs are timed; by work, `least` is how many times longer than its processor time one took at least. */
+typedef struct timing { bool by_work; double least; } timing;
+typedef struct tape { timing *timing; int64_t at[TAPE][2], work[TAPE][2]; samples *to[TAPE]; int n; } tape;
 
 /* Threads that are more than their quota of processors stand still for the end of each period: a short run seldom meets that, a longer one
  * too often, of a step all do together. In the long run it takes what its threads work, if that is what it does, and as much longer as
@@ -79,7 +108,7 @@ static double long_run_ns(const queue *q, double ns, double work_ns)
 
 static void tape_stage(tape *t, queue *q, const stage *s, void *arg, int turn)
 {
-    const bool work = q->device->info.quota > 0;
+    const bool work = t->timing->by_work || q->device->info.quota > 0;
     if (!s->times) {
         s->submit(q, arg, s->index, turn);
         return;
@@ -94,11 +123,15 @@ static void tape_stage(tape *t, queue *q, const stage *s, void *arg, int turn)
     t->to[t->n++] = s->times;
 }
 
-static int tape_sync(const tape *t, queue *q, pt_error *e)
+static int tape_sync(tape *t, queue *q, pt_error *e)
 {
     int failed = queue_sync(q, queue_signal(q), e);
-    for (int i = 0; i < t->n && !failed; i++)
-        samples_add(t->to[i], long_run_ns(q, (double)(t->at[i][1] - t->at[i][0]), (double)(t->work[i][1] - t->work[i][0])));
+    for (int i = 0; i < t->n && !failed; i++) {
+        const double ns = (double)(t->at[i][1] - t->at[i][0]), work_ns = (double)(t->work[i][1] - t->work[i][0]) / fmax(q->threads, 1);
+        samples_add(t->to[i], t->timing->by_work ? work_ns : long_run_ns(q, ns, work_ns));
+        if (t->timing->by_work && work_ns > 0)
+            t->timing->least = fmin(t->timing->least, ns / work_ns);
+    }
     return failed;
 }
 
@@ -113,18 +146,18 @@ static bool settled(const stage *stages, int n)
 
 /* What is submitted at a time begins with another stage each time: on a busy machine what comes first after a pause is faster, before
  * others want the processor again, and what follows slower. */
-int measure_rounds(queue *q, const stage *stages, int n, void *arg, int turn, int least, double seconds, pt_error *e)
+static int run_rounds(queue *q, const stage *stages, int n, void *arg, int *turn, int least, double seconds, timing *how, pt_error *e)
 {
     const double together = 10e-3; /* seconds of work submitted at a time */
     double start = clock_s();
     for (int rounds = 0, batch = 1, first = 0;; first = (first + 1) % n) {
-        tape t = {.n = 0};
+        tape t = {.timing = how};
         for (int k = first; k < first + n && batch > 1; k++) /* wakes the threads, which sleep between short runs */
-            stages[k % n].submit(q, arg, stages[k % n].index, turn);
-        turn += batch > 1;
-        for (int i = 0; i < batch; i++, turn++)
+            stages[k % n].submit(q, arg, stages[k % n].index, *turn);
+        *turn += batch > 1;
+        for (int i = 0; i < batch; i++, ++*turn)
             for (int k = first; k < first + n; k++)
-                tape_stage(&t, q, &stages[k % n], arg, turn);
+                tape_stage(&t, q, &stages[k % n], arg, *turn);
         int failed = tape_sync(&t, q, e);
         if (failed)
             return failed;
@@ -136,6 +169,38 @@ int measure_rounds(queue *q, const stage *stages, int n, void *arg, int turn, in
         batch = each * (TAPE / n) < together ? TAPE / n : (int)(together / each);
         batch = batch < 1 ? 1 : batch;
     }
+}
+
+/* Again, in as much time, by the work of the threads. */
+static int run_by_work(queue *q, const stage *stages, int n, void *arg, int *turn, int least, double seconds, pt_error *e)
+{
+    timing how = {true, INFINITY};
+    for (int i = 0; i < n; i++)
+        if (stages[i].times)
+            *stages[i].times = (samples){.by_work = true};
+    const int failed = run_rounds(q, stages, n, arg, turn, least, seconds, &how, e);
+    const double longer = isfinite(how.least) ? fmax(how.least, 1) : 1;
+    for (int i = 0; i < n; i++)
+        for (int k = 0; stages[i].times && k < kept(stages[i].times); k++)
+            stages[i].times->ns[k] *= longer;
+    return failed;
+}
+
+int measure_rounds(queue *q, const stage *stages, int n, void *arg, int turn, int least, double seconds, pt_error *e)
+{
+    timing by_clock = {false, 0};
+    processor_time from, to;
+    int failed = processor_time_of(q, &from, e);
+    const int64_t start = clock_ns();
+    for (int i = 0; i < n; i++)
+        if (stages[i].times)
+            stages[i].times->by_work = false;
+    if (!failed)
+        failed = run_rounds(q, stages, n, arg, &turn, least, seconds, &by_clock, e);
+    const double ns = (double)(clock_ns() - start);
+    if (!failed)
+        failed = processor_time_of(q, &to, e);
+    return failed || !is_disturbed(q, ns, &from, &to) ? failed : run_by_work(q, stages, n, arg, &turn, least, seconds, e);
 }
 
 int measure_stages(queue *q, const stage *stages, int n, void *arg, int least, double seconds, pt_error *e)
@@ -256,6 +321,15 @@ int bench_reserve(bench *b, tier t, uint64_t bytes, pt_error *e)
 
 static const uint64_t staging_bytes = (uint64_t)PATTERNS * PATTERN_BYTES;
 
+int bench_queue(const bench *b, device *d, const char *name, int threads, queue **out, pt_error *e)
+{
+    const int ranks = b->r->ranks > 1 ? b->r->ranks : 1, processors = ranks > 1 ? (int)sysconf(_SC_NPROCESSORS_ONLN) : cores_allowed();
+    int failed = d->table->queue_open(d, name, threads, out, e);
+    if (!failed)
+        (*out)->crowded = (*out)->threads * ranks > processors;
+    return failed;
+}
+
 int bench_open(bench *b, const profile_request *r, pt_error *e)
 {
     *b = (bench){.r = r};
@@ -265,7 +339,7 @@ int bench_open(bench *b, const profile_request *r, pt_error *e)
         return failed;
     b->staging = base;
     fill_staging(b);
-    failed = r->device->table->queue_open(r->device, "compute", r->threads, &b->compute, e);
+    failed = bench_queue(b, r->device, "compute", r->threads, &b->compute, e);
     if (failed)
         bench_close(b);
     return failed;

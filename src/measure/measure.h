@@ -13,6 +13,12 @@
  * longer, and they come and go. So the result is the median over several rounds, each of which runs everything that is to be compared (for
  * contention the mean, measure_beside.c). The distance of the quartiles of three or more runs gives the uncertainty. What takes too long
  * for that has the uncertainty of the same work on fewer rows or bytes, which runs before it.
+ *
+ * Where the threads had to wait for processors that other programs had, medians compare slices of time rather than work: a forward of 20 ms
+ * took 38 or 55 ms, and what is a difference of such times, as the cost of recomputation is, was anything. Then everything runs again, and
+ * processor time counts, which hardly depends on who else runs:
+ *
+ *   time of a run = its processor time / threads * the least that any run of these stages took longer than that
  */
 #ifndef PT_MEASURE_H
 #define PT_MEASURE_H
@@ -23,7 +29,8 @@
 /* ---- times ---- */
 
 enum { SAMPLES = 48, TAPE = 64, TELLING = 3 };
-typedef struct samples { int n; double ns[SAMPLES]; } samples; /* beyond SAMPLES the oldest are overwritten */
+/* Beyond SAMPLES the oldest are overwritten. by_work: others had the processors, and these are not times of a clock. */
+typedef struct samples { int n; double ns[SAMPLES]; bool by_work; } samples;
 double samples_median(const samples *s);
 double samples_mean(const samples *s);
 double samples_spread(const samples *s); /* half the quartile distance, relative to the median */
@@ -56,8 +63,16 @@ typedef struct bench {
     bool hot; /* a GPU that has computed for a while */
 } bench;
 
+/* The share of the time in which threads wanted a processor and other programs had it. */
+typedef struct processor_time { int64_t work_ns, waited_ns; } processor_time;
+/* Waits for the queue; zeros if no processor computes, or too few for the queue's threads. */
+int processor_time_of(queue *q, processor_time *out, pt_error *e);
+double processor_share_of_others(const processor_time *from, const processor_time *to);
+
 int bench_open(bench *b, const profile_request *r, pt_error *e);
 void bench_close(bench *b);
+/* A queue of its device that knows whether its threads, and those of the other ranks, have processors of their own. */
+int bench_queue(const bench *b, device *d, const char *name, int threads, queue **out, pt_error *e);
 /* Bytes that no cache holds, even if this machine has all of it: data that a step visits once must come from memory when it is measured.
  * Visiting that many other bytes in between is not enough, because caches protect what was used before. */
 uint64_t bench_beyond_cache(const bench *b);

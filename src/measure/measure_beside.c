@@ -25,10 +25,10 @@ typedef struct contention {
     load loads[COST_CLASSES];
 } contention;
 
-static double processors(const load *l, const pace *p)
+static double processors(const pace *p)
 {
     const double ns = (double)(p->at[p->n] - p->at[0]);
-    return ns > 0 ? l->queue->threads * (double)(p->work[1] - p->work[0]) / ns : 0;
+    return ns > 0 ? (double)(p->work[1] - p->work[0]) / ns : 0;
 }
 
 /* How many times as long it takes when the quota is used up in every period: those who want more than it stand still together. */
@@ -53,7 +53,7 @@ static int run_beside(const contention *x, load *a, load *b, double ns, double *
     int failed = paces_run(a, b, ns, &pa, &pb, e);
     if (failed)
         return failed;
-    const double by = stretch(x, processors(a, &pa) + (b ? processors(b, &pb) : 0));
+    const double by = stretch(x, processors(&pa) + (b ? processors(&pb) : 0));
     double from, to;
     paces_meet(&pa, b ? &pb : NULL, &from, &to);
     const double stood = b && stands(x, a, b) ? pace_stood(&pa, from, to) : 0;

@@ -52,6 +52,7 @@ static int measure_layers(bench *b, const shares *t, const layer_kinds *kinds, c
         if (failed)
             return failed;
         c->layer[k] = l.cost;
+        layer_cost_order(&c->layer[k], COST_NINE_OF_TEN * l.spread);
         c->spread = l.spread > c->spread ? l.spread : c->spread;
         if (k == 0)
             *cut_rows = l.cut_rows;

@@ -33,6 +33,10 @@
 #include <math.h>
 
 enum { SETS = 64, CHECK_SETS = 8 };
+/* What may be believed of differences of times that others disturbed: that forward takes so much of its time if it saves nothing, and that
+ * recomputing saves so much of its own time because backward comes next. More has not been seen on idle machines. */
+#define SAVING_NOTHING_LEAST 0.75
+#define SAVED_TOGETHER_MOST 0.5
 enum { ROUNDS_OF_FEW = 7 }; /* of which the medians are taken: by three rounds a difference was 1 ms one time and 0.2 another */
 
 typedef struct layer_bench {
@@ -364,8 +368,9 @@ static void take_results(const layer_bench *y, const part *few, const part *many
 {
     const double all = at_rows(few, few->forward, many, many->forward, rows);
     const double least = fmin(at_rows(few, few->forward_input, many, many->forward_input, rows), all);
+    const double input = y->forward.by_work ? fmax(least, SAVING_NOTHING_LEAST * all) : least;
     for (int level = 0; level < SAVE_LEVELS; level++) {
-        out->forward_ns[level] = least + share_saved(y, level) * (all - least) + whole->forward;
+        out->forward_ns[level] = input + share_saved(y, level) * (all - input) + whole->forward;
         out->backward_ns[level] = at_rows(few, few->backward, many, many->backward, rows) + whole->backward;
         if (level < SAVE_ALL)
             out->backward_ns[level] += at_rows(few, few->recompute[level], many, many->recompute[level], rows);
@@ -458,8 +463,8 @@ static double share_again(const layer_bench *y, int level)
 /* What computing again and backward take less together than apart. */
 static double saved_together(const layer_bench *y)
 {
-    const double again = samples_median(&y->recompute[SAVE_INPUT]);
-    return y->both.n ? fmin(at_least(again + samples_median(&y->backward) - samples_median(&y->both), 0), again) : 0;
+    const double again = samples_median(&y->recompute[SAVE_INPUT]), most = y->both.by_work ? again * SAVED_TOGETHER_MOST : again;
+    return y->both.n ? fmin(at_least(again + samples_median(&y->backward) - samples_median(&y->both), 0), most) : 0;
 }
 
 static void take_warm_and_cold(const layer_bench *y, layer_cost *out)

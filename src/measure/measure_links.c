@@ -137,7 +137,7 @@ static int open_queue(links *x, cost_class class, pt_error *e)
     const profile_request *r = x->b->r;
     device *d = class == COST_TO_DEVICE || class == COST_FROM_DEVICE ? r->device : r->host;
     int threads = class == COST_HOST ? host_queue_threads(r->device, r->host, r->threads) : 1;
-    return d->table->queue_open(d, cost_class_names[class], threads, &x->queues[class], e);
+    return bench_queue(x->b, d, cost_class_names[class], threads, &x->queues[class], e);
 }
 
 static int links_open(links *x, bench *b, pt_error *e)

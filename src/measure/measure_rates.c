@@ -138,7 +138,7 @@ void update_run(queue *q, void *arg, int n, int turn)
 int open_host_queue(bench *b, queue **q, pt_error *e)
 {
     device *host = b->r->host;
-    return host->table->queue_open(host, "host", host_queue_threads(b->r->device, host, b->r->threads), q, e);
+    return bench_queue(b, host, "host", host_queue_threads(b->r->device, host, b->r->threads), q, e);
 }
 
 static int measure_by(bench *b, int threads, region *y, double seconds, profile_threads *out, pt_error *e)
@@ -146,7 +146,7 @@ static int measure_by(bench *b, int threads, region *y, double seconds, profile_
     device *host = b->r->host;
     queue *q;
     samples s = {0};
-    int failed = host->table->queue_open(host, "updates", threads, &q, e);
+    int failed = bench_queue(b, host, "updates", threads, &q, e);
     if (failed)
         return failed;
     const int64_t n = y->elements < RATES_MOST ? y->elements : RATES_MOST;

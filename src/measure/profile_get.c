@@ -160,25 +160,46 @@ static void reserve_memory(bench *b)
     bench_reserve(b, TIER_DEVICE, most, &e);
 }
 
+static int measure_machine(bench *b, profile_result *p, pt_error *e)
+{
+    int failed = measure_rates(b, p, e);
+    if (!failed && b->r->transfers)
+        failed = measure_links(b, &p->costs, e);
+    if (!failed && b->r->transfers)
+        failed = measure_wake_latency(b, &p->costs.wake_latency, e);
+    choose_amounts(p);
+    return failed;
+}
+
+/* What others disturb is uncertain by what they took. */
+static void note_others(profile_part part, double share, profile_result *p)
+{
+    double *spread = part == PROFILE_BLOCKS ? &p->costs.spread : &p->costs.curves_spread;
+    p->others[part] = share;
+    if (share > PROFILE_DISTURBED)
+        *spread = hypot(*spread, share);
+}
+
 static int measure_part(bench *b, profile_part part, profile_result *p, pt_error *e)
 {
-    int failed;
+    processor_time from, to;
     reserve_memory(b);
-    if (part == PROFILE_BLOCKS) {
+    int failed = processor_time_of(b->compute, &from, e);
+    if (!failed && part == PROFILE_BLOCKS)
         failed = measure_blocks(b, &p->costs, &p->layer.amount, e);
+    else if (!failed)
+        failed = measure_machine(b, p, e);
+    if (part == PROFILE_BLOCKS)
         p->within_bytes = (int64_t)b->r->budget[TIER_DEVICE];
-    } else {
-        failed = measure_rates(b, p, e);
-        if (!failed && b->r->transfers)
-            failed = measure_links(b, &p->costs, e);
-        if (!failed && b->r->transfers)
-            failed = measure_wake_latency(b, &p->costs.wake_latency, e);
-        choose_amounts(p);
-    }
     if (!failed)
         failed = note_checks(b, part, p, e);
+    if (!failed)
+        failed = processor_time_of(b->compute, &to, e);
+    if (failed)
+        return failed;
+    note_others(part, processor_share_of_others(&from, &to), p);
     p->measured_at = (int64_t)time(NULL);
-    return failed ? failed : settle(part, b->r, p, e);
+    return settle(part, b->r, p, e);
 }
 
 /* Would this request's budgets allow larger amounts to be measured? */
@@ -189,7 +210,7 @@ static bool suffices(bench *b, profile_part part, const profile_result *p)
     return rates_suffice(b, &p->costs) && links_suffice(b, &p->costs);
 }
 
-/* Other programs disturbed the measurement, which the check of a few rows does not show. It is not kept for ever, but a busy machine is not
+/* Something disturbed the measurement, which the check of a few rows does not show. It is not kept for ever, but such a machine is not
  * measured at every run. */
 static bool still_stands(profile_part part, const profile_result *p)
 {
@@ -207,11 +228,58 @@ static void tell_used(const profile_request *r, const char *why)
         r->notice(r->arg, sentence);
 }
 
+static void tell_others(const profile_request *r, const profile_result *p)
+{
+    const double then = fmax(p->others[PROFILE_BLOCKS], p->others[PROFILE_MACHINE]);
+    char sentence[256];
+    if (!r->notice || fmax(then, p->others_now) <= PROFILE_DISTURBED)
+        return;
+    if (then > PROFILE_DISTURBED)
+        snprintf(sentence, sizeof sentence,
+                 "other programs kept the processors busy for %.0f%% of the time while step times were measured: predictions are rough, "
+                 "and a later run on an idle machine measures again", 100 * then);
+    else
+        snprintf(sentence, sizeof sentence, "other programs keep the processors busy for %.0f%% of the time: steps take longer than "
+                 "predicted, which is for this machine when it is idle", 100 * p->others_now);
+    r->notice(r->arg, sentence);
+}
+
+static bool find_kept(bench *b, profile_part part, profile_result *kept)
+{
+    return !profile_cache_load(part, b->r, kept) && !profile_agrees(part, "kept", b->r, kept, NULL);
+}
+
+static bool is_disturbed(profile_part part, const profile_result *p) { return p->others[part] > PROFILE_DISTURBED; }
+
+/* The checks, and whether other programs have the processors meanwhile: then they say little. */
+static bool serves(bench *b, profile_part part, profile_result *kept)
+{
+    const double disturbed_same = 3;
+    processor_time from, to;
+    if (!suffices(b, part, kept) || !still_stands(part, kept) || processor_time_of(b->compute, &from, NULL))
+        return false;
+    const bool same_times = !check_part(b, part, kept, is_disturbed(part, kept) ? disturbed_same : same, NULL);
+    if (processor_time_of(b->compute, &to, NULL))
+        return false;
+    const double others = processor_share_of_others(&from, &to);
+    if (is_disturbed(part, kept))
+        return same_times && others > PROFILE_DISTURBED;
+    kept->others_now = fmax(kept->others_now, same_times ? 0 : others);
+    return same_times || others > PROFILE_DISTURBED;
+}
+
+static void keep(bench *b, profile_part part, const profile_result *p)
+{
+    profile_result kept = *p;
+    if (!is_disturbed(part, p) || !find_kept(b, part, &kept) || is_disturbed(part, &kept) || !suffices(b, part, &kept))
+        profile_cache_store(part, b->r, p);
+}
+
 static int get_part(bench *b, profile_part part, profile_result *p, pt_error *e)
 {
     profile_result kept = *p;
-    bool found = !b->r->fresh && !profile_cache_load(part, b->r, &kept) && !profile_agrees(part, "kept", b->r, &kept, NULL);
-    if (found && suffices(b, part, &kept) && still_stands(part, &kept) && !check_part(b, part, &kept, same, NULL)) {
+    const bool found = !b->r->fresh && find_kept(b, part, &kept);
+    if (found && serves(b, part, &kept)) {
         *p = kept;
         return 0;
     }
@@ -224,7 +292,7 @@ static int get_part(bench *b, profile_part part, profile_result *p, pt_error *e)
         return 0;
     }
     if (!failed)
-        profile_cache_store(part, b->r, p);
+        keep(b, part, p);
     return failed ? pt_fail(e, failed, "%s", own.text) : 0;
 }
 
@@ -246,7 +314,11 @@ static int get_measured(bench *b, profile_result *p, pt_error *e)
     *p = (profile_result){.cached = true};
     costs_init(&p->costs);
     int failed = get_part(b, PROFILE_MACHINE, p, e);
-    return failed ? failed : get_part(b, PROFILE_BLOCKS, p, e);
+    if (!failed)
+        failed = get_part(b, PROFILE_BLOCKS, p, e);
+    if (!failed)
+        tell_others(b->r, p);
+    return failed;
 }
 
 static void name_it(const profile_request *r, profile_result *p)

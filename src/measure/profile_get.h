@@ -10,8 +10,11 @@
  *   - if these differ by more than 15% (disk writes: by a factor of more than 2.3, because of the cache of a disk);
  *   - if it was measured within smaller budgets, and so with smaller amounts or fewer rows;
  *   - if its costs do not agree with its own checks (profile_agree.c);
- *   - if it is older than an hour and the times of the blocks are uncertain by 10% or more, because other programs ran.
- * If the budgets leave no memory to measure again, the kept file is used.
+ *   - if it is older than an hour and the times of the blocks are uncertain by 10% or more;
+ *   - if other programs had the processors for more than a twentieth of the time while it was measured (`others`), and now they do not.
+ * If the budgets leave no memory to measure again, the kept file is used. So is one that was measured undisturbed if the checks take longer
+ * only now that other programs run: relations between its times, by which plans are chosen, still hold. A disturbed measurement never
+ * replaces it.
  */
 #ifndef PT_PROFILE_GET_H
 #define PT_PROFILE_GET_H

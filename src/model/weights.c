@@ -10,6 +10,7 @@
 
 #include <ctype.h>
 #include <stdio.h>
+#include <stdlib.h>
 #include <string.h>
 
 bool weights_present(const char *model_dir) { return safetensors_present(model_dir); }
@@ -252,13 +253,20 @@ static bool is_buffer(const architecture *a, const char *name)
     return false;
 }
 
-static bool is_part(const model *m, const architecture *a, const safetensors_tensor *t, const safetensors *st)
+/* Which of the stored tensors, by their index, are the model's: a file may have a great many. NULL: out of memory; to be freed. */
+static bool *find_parts(const model *m, const safetensors *st)
 {
-    for (int i = 0; i < m->params_n; i++)
-        for (int k = 0; k < m->params[i].parts; k++)
-            if (find_part(m, st, &m->params[i], k) == t)
-                return true;
-    return m->config.tied && find_head(m, st) == t;
+    bool *is_part = calloc(safetensors_count(st) + 1, sizeof *is_part);
+    for (int i = 0; is_part && i < m->params_n; i++)
+        for (int k = 0; k < m->params[i].parts; k++) {
+            const safetensors_tensor *t = find_part(m, st, &m->params[i], k);
+            if (t)
+                is_part[t - safetensors_at(st, 0)] = true;
+        }
+    const safetensors_tensor *head = m->config.tied ? find_head(m, st) : NULL;
+    if (is_part && head)
+        is_part[head - safetensors_at(st, 0)] = true;
+    return is_part;
 }
 
 /* Does the name end with `end`, as a whole word? */
@@ -288,13 +296,15 @@ void weights_notice_unused(const model *m, const safetensors *st, void (*notice)
     const safetensors_tensor *first = NULL;
     char sentence[768], others[48] = "";
     size_t n = 0;
-    for (size_t i = 0; i < safetensors_count(st); i++) {
+    bool *is_part = find_parts(m, st);
+    for (size_t i = 0; is_part && i < safetensors_count(st); i++) {
         const safetensors_tensor *t = safetensors_at(st, i);
-        if (names_beside(naming, t->name) || !is_leftover(t) || is_buffer(a, t->name) || is_part(m, a, t, st))
+        if (is_part[i] || names_beside(naming, t->name) || !is_leftover(t) || is_buffer(a, t->name))
             continue;
         first = first ? first : t;
         n++;
     }
+    free(is_part);
     if (!first || !notice)
         return;
     if (n > 1)
@@ -307,19 +317,23 @@ void weights_notice_unused(const model *m, const safetensors *st, void (*notice)
 
 static int check_extra(const model *m, const safetensors *st, pt_error *e)
 {
-    const architecture *a = architecture_of(m);
     const weights_naming naming = weights_naming_of(m, st);
-    for (size_t i = 0; i < safetensors_count(st); i++) {
+    char shape[128];
+    int failed = 0;
+    bool *is_part = find_parts(m, st);
+    if (!is_part)
+        return pt_fail(e, PT_FAILED, "out of memory for a table of %zu tensors", safetensors_count(st));
+    for (size_t i = 0; i < safetensors_count(st) && !failed; i++) {
         const safetensors_tensor *t = safetensors_at(st, i);
-        char shape[128];
-        if (!names_beside(naming, t->name) && !is_leftover(t) && !prequantized_belongs(st, t) && !is_part(m, a, t, st))
-            return pt_fail(
+        if (!is_part[i] && !names_beside(naming, t->name) && !is_leftover(t) && !prequantized_belongs(st, t))
+            failed = pt_fail(
                 e, PT_FAILED,
                 "%s: tensor \"%.120s\" of shape %s is not part of a %s model with this config.json: correct the config, or remove the "
                 "tensor",
                 safetensors_path(st, t), t->name, shape_text(shape, t->rank, t->shape), m->config.model_type);
     }
-    return 0;
+    free(is_part);
+    return failed;
 }
 
 int weights_check(const model *m, const safetensors *st, pt_dtype *stored_type, pt_error *e)

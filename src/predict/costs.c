@@ -48,6 +48,16 @@ void costs_init(costs *c)
             c->slow[a][b] = 1;
 }
 
+void layer_cost_order(layer_cost *c, double certain_to)
+{
+    const double little = 0.01; /* more than what the search takes for equally fast */
+    for (int level = SAVE_ALL - 1; level >= 0 && c->backward_ns[SAVE_ALL] > 0; level--) {
+        const double all = c->forward_ns[level + 1] + c->backward_ns[level + 1], gain = all - c->forward_ns[level] - c->backward_ns[level];
+        if (gain > 0 && gain <= certain_to * all)
+            c->backward_ns[level] += gain + little * all;
+    }
+}
+
 double costs_length_share(const costs *c, cost_class a, double alone_ns)
 {
     const double from = c->slow_ns[a][0], to = c->slow_ns[a][1];

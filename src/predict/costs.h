@@ -70,10 +70,13 @@ typedef struct costs {
     /* For a network that is not a model: its own times of tasks. NULL: the times above are a model's. */
     double (*network_ns)(const void *network, const schedule *s, const task *t);
     const void *network;
-    double spread;                                  /* relative uncertainty of layers and head: half the quartile distance */
+    double spread;                                  /* relative uncertainty of layers and head: half the quartile distance, and what */
+                                                    /* other programs took of the processors' time */
     double curves_spread;                           /* the same for updates, rounding and transfers; 0: unknown */
 } costs;
 
+/* So many times the uncertainty holds nine of ten values, if they are distributed normally. */
+#define COST_NINE_OF_TEN 2.4
 /* Least ratio of the two lengths: closer ones say nothing about lengths between and beyond. */
 #define COST_LENGTHS_LEAST 1.25
 /* The share of slow_more[a] that is added to slow[a] for a task that takes so long alone: 0 at the first length, 1 at the second; between
@@ -83,6 +86,9 @@ double costs_length_share(const costs *c, cost_class a, double alone_ns);
 double costs_length_most(const costs *c, cost_class a);
 /* The factor by which `a` takes longer beside `b` if it takes so long alone. */
 double costs_slow(const costs *c, cost_class a, cost_class b, double alone_ns);
+/* Saving more takes no longer in all, forward and backward together, than computing again. Where it seems to, by no more than times are
+ * certain to (a share of them), the recomputation is taken to cost a little. */
+void layer_cost_order(layer_cost *c, double certain_to);
 /* All curves empty, no contention. */
 void costs_init(costs *c);
 /* Time in ns of a task of s->tasks that runs alone. */

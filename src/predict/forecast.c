@@ -30,7 +30,7 @@ bool forecast_needs_disk(const forecast *f)
 
 const char *forecast_sure_words(const forecast *f, const costs *c, char out[FORECAST_SURE_BYTES])
 {
-    const double spread = forecast_known_to(f, c), nine_of_ten = 2.4 * spread, off = hypot(FORECAST_OFF, nine_of_ten);
+    const double spread = forecast_known_to(f, c), nine_of_ten = COST_NINE_OF_TEN * spread, off = hypot(FORECAST_OFF, nine_of_ten);
     out[0] = 0;
     if (off > 0.5)
         snprintf(out, FORECAST_SURE_BYTES, ", roughly (the machine was busy while measuring)");

@@ -24,6 +24,12 @@ typedef struct profile_request {
     void *arg;
 } profile_request;
 
+typedef enum profile_part {
+    PROFILE_BLOCKS,  /* layers, embedding, head of one model */
+    PROFILE_MACHINE, /* updates, tasks, transfers, and contention with units of so many rows: for any model of that size */
+    PROFILE_PARTS
+} profile_part;
+
 /* A run that can be repeated quickly: its amount (0: what it needs does not exist), and its time (the shortest of several). */
 typedef struct profile_check { int64_t amount; double ns; } profile_check;
 
@@ -38,6 +44,8 @@ typedef struct profile_result {
     bool cached;                /* all of it came from the cache or a file and was checked, as far as there was memory */
     double seconds;             /* taken to measure or check */
     int64_t measured_at;        /* of the blocks, seconds since 1970 */
+    double others_now;          /* the same now, where what was measured earlier is used although its checks take longer */
+    double others[PROFILE_PARTS]; /* share of the time in which computation wanted a processor and other programs had it meanwhile */
     profile_check layer;        /* forward of the first kind of layer, by rows */
     int64_t within_bytes;       /* budget of the device when the blocks were measured; 0: unknown */
     profile_check update;       /* by the optimizer's first rule on the device; amount in elements */
@@ -46,6 +54,8 @@ typedef struct profile_result {
     char fingerprint[32];       /* hash of what it was made for */
     uint64_t needs[TIERS];      /* if it does not fit: the needs of the block that was to be measured */
 } profile_result;
+
+#define PROFILE_DISTURBED 0.05 /* share of others; more: its times are uncertain */
 
 /* HOME if the cache would lie in it and it is not a folder; else NULL. */
 const char *profile_cache_missing(void);

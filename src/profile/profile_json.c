@@ -25,9 +25,10 @@
  *
  * "spread": how sure, as the part that is least sure: half the distance of the quartiles of at least three runs, relative to their
  * median. A layer or a part of the head that takes too long to be run that often is as sure as fewer rows of it were, a curve as its
- * largest amount that was.
+ * largest amount that was. "others": the share of the time for which other programs kept computation waiting, if it was more than a
+ * twentieth; "spread" then is no less.
  *
- * Optional when it is read: "spread" of the machine, the checks from "check_write" on, "update_threads", "within_bytes".
+ * Optional when it is read: "spread" of the machine, "others", the checks from "check_write" on, "update_threads", "within_bytes".
  */
 #include "profile/profile_parts.h"
 
@@ -97,11 +98,18 @@ static void write_check(FILE *f, const char *key, const profile_check *c)
     fprintf(f, ", \"%s\": [%lld, %.7g]", key, (long long)c->amount, c->ns);
 }
 
+static void write_sureness(FILE *f, double spread, double others)
+{
+    fprintf(f, ", \"spread\": %.4g", spread);
+    if (others > PROFILE_DISTURBED)
+        fprintf(f, ", \"others\": %.3g", others);
+}
+
 static void write_blocks(FILE *f, const profile_request *r, const profile_result *p)
 {
     const costs *c = &p->costs;
     int64_t layers = r->model->config.layers;
-    fprintf(f, ", \"spread\": %.4g", c->spread);
+    write_sureness(f, c->spread, p->others[PROFILE_BLOCKS]);
     write_check(f, "check", &p->layer);
     fprintf(f, ", \"within_bytes\": %lld", (long long)p->within_bytes);
     fputs("},\n    \"layers\": [", f);
@@ -143,7 +151,7 @@ static void write_classes(FILE *f, const char *key, const double *values, int n)
 static void write_machine(FILE *f, const profile_result *p)
 {
     const costs *c = &p->costs;
-    fprintf(f, ", \"spread\": %.4g", c->curves_spread);
+    write_sureness(f, c->curves_spread, p->others[PROFILE_MACHINE]);
     for (int i = 0; i < COUNT(machine_checks); i++)
         write_check(f, machine_checks[i].key, check_at(p, &machine_checks[i]));
     fputs("}", f);
@@ -385,6 +393,9 @@ static int read_blocks(const json_source *s, const profile_request *r, profile_r
         failed = read_time(&measured, &p->measured_at, e);
     if (!failed)
         failed = json_get_double(&measured, "spread", JSON_REQUIRED, 0, 1e9, &p->costs.spread, e);
+    p->others[PROFILE_BLOCKS] = 0;
+    if (!failed)
+        failed = json_get_double(&measured, "others", JSON_OPTIONAL, 0, 1, &p->others[PROFILE_BLOCKS], e);
     if (!failed)
         failed = read_check(&measured, "check", 1, r->shape->unit_rows, &p->layer, e);
     p->within_bytes = 0;
@@ -448,6 +459,9 @@ static int read_machine(const json_source *s, profile_result *p, pt_error *e)
     p->costs.curves_spread = 0;
     if (!failed)
         failed = json_get_double(&measured, "spread", JSON_OPTIONAL, 0, 1e9, &p->costs.curves_spread, e);
+    p->others[PROFILE_MACHINE] = 0;
+    if (!failed)
+        failed = json_get_double(&measured, "others", JSON_OPTIONAL, 0, 1, &p->others[PROFILE_MACHINE], e);
     for (int i = 0; i < COUNT(machine_checks) && !failed; i++)
         failed = read_machine_check(&measured, &machine_checks[i], check_at(p, &machine_checks[i]), e);
     if (!failed)

@@ -6,11 +6,6 @@
 #include "io/files.h"
 #include "profile/profile.h"
 
-typedef enum profile_part {
-    PROFILE_BLOCKS,  /* layers, embedding, head of one model */
-    PROFILE_MACHINE, /* updates, tasks, transfers, and contention with units of so many rows: for any model of that size */
-    PROFILE_PARTS
-} profile_part;
 extern const char *const profile_part_names[PROFILE_PARTS];
 
 /* Sizes that grow with the model, so that small models are measured quickly: elements of the largest part for which updates and gradients

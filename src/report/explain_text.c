@@ -147,16 +147,18 @@ static void write_head(FILE *out, const explanation *x)
 {
     const search_input *in = x->in->search;
     const model *m = in->model;
+    const int64_t batch = in->shape->batch * search_ranks(in);
     char count[32], time[32], sure[FORECAST_SURE_BYTES];
     fprintf(out, "model    %s, %s parameters, %lld layer%s; a step is %lld sequence%s of %lld token%s, %s\n", m->config.model_type,
             count_format(count, (uint64_t)m->parameters), (long long)m->config.layers, plural((uint64_t)m->config.layers),
-            (long long)in->shape->batch, plural((uint64_t)in->shape->batch), (long long)in->shape->seq_len,
+            (long long)batch, plural((uint64_t)batch), (long long)in->shape->seq_len,
             plural((uint64_t)in->shape->seq_len), in->shape->type == PT_BF16 ? "bf16" : "fp32");
     write_trained(out, x);
     fprintf(out, "machine  %s (%s)\n", x->in->machine, x->in->source);
     if (search_ranks(in) > 1)
-        fprintf(out, "         %d ranks: each computes that many sequences in this memory; tokens/s counts all of them%s\n",
-                search_ranks(in), in->costs->gather.n ? "" : "; the time excludes their exchanges");
+        fprintf(out, "         %d ranks: each computes %lld of the sequence%s, in the memory below; tokens/s counts all of them%s\n",
+                search_ranks(in), (long long)in->shape->batch, plural((uint64_t)batch),
+                in->costs->gather.n ? "" : "; the time excludes their exchanges");
     fprintf(out, "step     %s, %.*f tokens/s", seconds_format(time, x->forecast.step_ns * 1e-9), x->tokens_per_s < 100 ? 1 : 0,
             x->tokens_per_s);
     fputs(forecast_sure_words(&x->forecast, in->costs, sure), out);

@@ -256,12 +256,18 @@ static void write_threads(FILE *f, const profile_result *p)
 }
 
 /* Work that takes too long to be run three times gets the uncertainty of shorter runs of the same kind. */
-static void write_sureness(FILE *f, const costs *c)
+static void write_sureness(FILE *f, const profile_result *p)
 {
+    const costs *c = &p->costs;
+    double others = 0;
+    for (int part = 0; part < PROFILE_PARTS; part++)
+        others = p->others[part] > others ? p->others[part] : others;
     fprintf(f, "\nTimes of blocks are certain to %.1f%%", 100 * c->spread);
     if (c->curves_spread > 0)
         fprintf(f, ", of updates and transfers to %.1f%%", 100 * c->curves_spread);
     fputs(" (half the interquartile range,\nfor long ones that of shorter runs).\n", f);
+    if (others > PROFILE_DISTURBED)
+        fprintf(f, "Other programs kept the processors busy for %.0f%% of the time meanwhile.\n", 100 * others);
 }
 
 /* ---- all ---- */
@@ -315,7 +321,7 @@ char *profile_text(const profile_request *r, const profile_result *p)
     write_wake_latency(f, c);
     write_quota(f, c);
     strftime(when, sizeof when, "%Y-%m-%d %H:%M", localtime_r(&at, &local));
-    write_sureness(f, c);
+    write_sureness(f, p);
     fprintf(f, "Layers and head were measured %s; %s took %s.\n", when, p->cached ? "checking the profile" : "measuring the rest",
             seconds_format(a, p->seconds));
     bool failed = ferror(f);

@@ -125,19 +125,22 @@ static int differs(const char *where, const char *key, const json_t *before, con
     return PT_FAILED;
 }
 
-int ritz_state_parse(const json_source *s, json_t *task, int64_t *step, char arithmetic[RITZ_ARITHMETIC_BYTES], pt_error *e)
+int ritz_state_parse(const json_source *s, json_t *task, ritz_state *out, pt_error *e)
 {
     json_source was = {0};
     json_t *now;
     const char *key, *computed_by = "";
-    int failed = json_get_int(s, "step", JSON_REQUIRED, 0, INT64_MAX / 2, step, e);
+    *out = (ritz_state){0};
+    int failed = json_get_int(s, "step", JSON_REQUIRED, 0, INT64_MAX / 2, &out->step, e);
+    if (!failed)
+        failed = json_get_int(s, "steps", JSON_OPTIONAL, 1, INT64_MAX / 2, &out->steps, e);
     if (!failed)
         failed = json_get_string(s, "arithmetic", JSON_REQUIRED, &computed_by, e);
     if (!failed)
         failed = json_get_object(s, "task", JSON_REQUIRED, &was, e);
     if (failed)
         return failed;
-    snprintf(arithmetic, RITZ_ARITHMETIC_BYTES, "%s", computed_by);
+    snprintf(out->arithmetic, sizeof out->arithmetic, "%s", computed_by);
     json_object_foreach(task, key, now)
         if (!json_equal(now, json_object_get(was.object, key)))
             return differs(was.where, key, json_object_get(was.object, key), now, e);

@@ -1,4 +1,4 @@
-/* config.h - the JSON beside tensors: a trained network's config.json, and a checkpoint's state.json. */
+/* config.h - the JSON files of a network: config.json of a trained one, and state.json of a checkpoint. */
 #ifndef PT_RITZ_CONFIG_H
 #define PT_RITZ_CONFIG_H
 
@@ -6,16 +6,16 @@
 #include "ritz/network.h"
 #include "ritz/problem.h"
 
-enum { RITZ_ARITHMETIC_BYTES = 128 };
-
-/* What describes the network. The caller owns it. */
+/* The network's description. The caller owns it. */
 json_t *ritz_network_json(const ritz_network *n);
 int ritz_config_write(const char *folder, const ritz_network *n, const problem *p, pt_error *e);
-/* The network's options, and the problem as far as a trained network needs it (problem_open_box); the caller closes that, on error too. */
+/* Reads the network's options, and the problem by problem_open_box, which the caller closes, also on error. */
 int ritz_config_read(const char *folder, pt_ritz_options *o, problem *p, pt_error *e);
 int ritz_config_parse(const json_source *s, pt_ritz_options *o, problem *p, pt_error *e);
 
-/* task: what the run has to have been (json of the same keys). */
-int ritz_state_parse(const json_source *s, json_t *task, int64_t *step, char arithmetic[RITZ_ARITHMETIC_BYTES], pt_error *e);
+/* A checkpoint's state.json. steps: those that the run was to have; files of older versions do not tell, and have 0. */
+typedef struct ritz_state { int64_t step, steps; char arithmetic[128]; } ritz_state;
+/* task: the options that must be the same, as JSON; PT_FAILED names the first that differs. */
+int ritz_state_parse(const json_source *s, json_t *task, ritz_state *out, pt_error *e);
 
 #endif

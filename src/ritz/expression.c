@@ -7,7 +7,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-enum { NESTING_MOST = 100, NAME_BYTES = 16, WORD_MOST = 255 };
+enum { NESTING_MOST = 100, NAME_BYTES = 16, WORD_MOST = 255, UNKNOWN_NAME = 1 /* muParser's ecUNASSIGNABLE_TOKEN */ };
 
 struct expression { const muparser *mup; muParserHandle_t parser; int64_t dim; double *x; };
 
@@ -20,9 +20,8 @@ static int class_of(char c)
     return isspace((unsigned char)c) || strchr("(),", c) ? CLASS_NONE : CLASS_OPERATOR;
 }
 
-/* What muParser would take though it is no formula, how deep parentheses go, since it parses by recursion, and how long names, numbers
- * and runs of operators are, since it copies a wrong one into a buffer of 2 KiB. */
-
+/* Refuses what muParser accepts although it is no formula. It also limits the depth of parentheses, as muParser parses by recursion, and
+ * the length of names, numbers and runs of operators, as muParser copies a wrong one into a buffer of 2 KiB. */
 static int check_text(const char *where, const char *key, const char *text, pt_error *e)
 {
     int depth = 0, word = 0;
@@ -45,17 +44,20 @@ static int check_text(const char *where, const char *key, const char *text, pt_e
     return 0;
 }
 
-static void on_error(muParserHandle_t parser) { (void)parser; } /* mupError() asks */
+static void on_error(muParserHandle_t parser) { (void)parser; } /* mupError() tells it */
 
 static int parser_error(const char *where, const char *key, const char *text, const expression *x, pt_error *e)
 {
     char token[48], message[160], more[32] = "";
     snprintf(token, sizeof token, "%s", x->mup->GetErrorToken(x->parser));
     snprintf(message, sizeof message, "%s", x->mup->GetErrorMsg(x->parser));
+    char *place = strstr(message, " at expression position");
+    if (place || (place = strstr(message, " at position")))
+        *place = '\0'; /* it counts from 0 */
     if (x->dim > 1)
         snprintf(more, sizeof more, " to x%lld", (long long)x->dim);
     const int position = x->mup->GetErrorPos(x->parser), end = (int)strlen(text), at = position < end ? position : end;
-    if ((isalpha((unsigned char)token[0]) || token[0] == '_') && at >= 0)
+    if (x->mup->GetErrorCode(x->parser) == UNKNOWN_NAME && (isalpha((unsigned char)token[0]) || token[0] == '_') && at >= 0)
         return pt_fail(e, PT_FAILED,
                        "%s: %s, column %d: \"%s\" is unknown; use x1%s, pi, e, d and the functions of muParser", where, key, at + 1, token,
                        more);
@@ -100,7 +102,7 @@ int expression_open(const char *where, const char *key, const char *text, int64_
     for (int64_t j = 0; j < dim; j++)
         x->x[j] = 0.5;
     int results = 1;
-    bool wrong = x->mup->Error(x->parser); /* asking takes it back */
+    bool wrong = x->mup->Error(x->parser); /* this call clears the error */
     if (!wrong) {
         x->mup->EvalMulti(x->parser, &results);
         wrong = x->mup->Error(x->parser);

@@ -1,5 +1,5 @@
-/* halton.c - Halton points: coordinate j of point i is i's digits in the j-th prime, mirrored at the point. Scrambled, each digit has a
- * random permutation, also the zeros behind the last one, down to 2^-53. */
+/* halton.c - Halton points: coordinate j of point i is the number i in base of the j-th prime, with its digits mirrored at the point.
+ * Scrambling permutes each digit at random, also the zeros after the last one, down to 2^-53. */
 #include "ritz/points_parts.h"
 
 #include <math.h>
@@ -30,7 +30,7 @@ int halton_open(points *p, pt_error *e)
     return p->permutations ? 0 : pt_fail(e, PT_FAILED, "out of memory");
 }
 
-/* Fisher and Yates, with a counter value a swap. */
+/* The shuffle of Fisher and Yates, with a counter value per swap. */
 static void shuffle(const points *p, uint32_t j, int digit, uint16_t *order, uint32_t n)
 {
     for (uint32_t i = 0; i < n; i++)

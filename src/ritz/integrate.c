@@ -1,4 +1,4 @@
-/* integrate.c - an energy and its gradient over all points of a drawing; the network at given points. */
+/* integrate.c - an energy, and its gradient, over all points of a draw. */
 #include "base/clock.h"
 #include "ritz/solver.h"
 
@@ -6,7 +6,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-static double volume(const problem *p)
+double ritz_volume(const problem *p)
 {
     double v = 1;
     for (int64_t j = 0; j < p->is.dim; j++)
@@ -16,20 +16,22 @@ static double volume(const problem *p)
 
 /* ---- points ---- */
 
-static void put_x(const pt_ritz *r, char *to, int64_t rows)
+void ritz_put_x(const pt_ritz *r, char *to, int64_t rows)
 {
     const int64_t dim = r->net.dim, input = r->net.input;
-    for (int64_t i = 0; i < rows; i++)
-        for (int64_t j = 0; j < input; j++) {
-            const double x = j < dim ? r->x[i * dim + j] : 0;
-            if (r->net.type == PT_F64)
-                ((double *)to)[i * input + j] = x;
-            else
-                ((float *)to)[i * input + j] = (float)x;
-        }
+    const bool wide = r->net.type == PT_F64;
+    if (input > dim)
+        memset(to, 0, (size_t)(rows * input) * dtype_bytes(r->net.type));
+    for (int64_t i = 0; i < rows; i++) {
+        const double *x = r->x + i * dim;
+        if (wide)
+            memcpy((double *)to + i * input, x, (size_t)dim * sizeof *x);
+        for (int64_t j = 0; !wide && j < dim; j++)
+            ((float *)to)[i * input + j] = (float)x[j];
+    }
 }
 
-/* f, V or g at the unit's points. */
+/* f, V or g at the unit's points; NULL is 0. */
 static int values_of(pt_ritz *r, pt_ritz_function function, const char *name, int64_t rows, double *out, pt_error *e)
 {
     const int64_t dim = r->net.dim;
@@ -48,14 +50,25 @@ static int values_of(pt_ritz *r, pt_ritz_function function, const char *name, in
     return 0;
 }
 
-static int make_inside(pt_ritz *r, int64_t first, int64_t rows, double *terms, pt_error *e)
+void ritz_stretch(const pt_ritz_problem *p, int64_t n, double *x)
+{
+    for (int64_t i = 0; i < n; i++, x += p->dim)
+        for (int64_t j = 0; j < p->dim; j++)
+            x[j] = p->lower[j] + x[j] * (p->upper[j] - p->lower[j]);
+}
+
+static void find_inside(pt_ritz *r, int64_t first, int64_t rows)
+{
+    points_get(r->inside, first, rows, r->x);
+    ritz_stretch(&r->problem.is, rows, r->x);
+}
+
+/* OP_QUADRATIC's terms of the points in r->x. */
+static int weigh_inside(pt_ritz *r, int64_t first, int64_t rows, double *terms, pt_error *e)
 {
     const pt_ritz_problem *p = &r->problem.is;
-    const int64_t dim = p->dim, half = r->o.n / 2;
-    const double weight = volume(&r->problem) / (double)r->o.n;
-    points_get(r->inside, first, rows, r->x);
-    for (int64_t i = 0; i < rows * dim; i++)
-        r->x[i] = p->lower[i % dim] + r->x[i] * (p->upper[i % dim] - p->lower[i % dim]);
+    const int64_t half = r->o.n / 2;
+    const double weight = ritz_volume(&r->problem) / (double)r->o.n;
     int failed = values_of(r, p->f, "f", rows, r->f, e);
     if (!failed)
         failed = values_of(r, p->equation == PT_RITZ_SCHROEDINGER ? p->V : NULL, "V", rows, r->v, e);
@@ -66,7 +79,7 @@ static int make_inside(pt_ritz *r, int64_t first, int64_t rows, double *terms, p
     return failed;
 }
 
-/* Point i of all faces together; face 2j is x_j = lower, 2j + 1 is upper. Returns its area. */
+/* Makes point i of all faces together, and returns the area of its face. Face 2j is x_j = lower[j], face 2j + 1 is x_j = upper[j]. */
 static double make_face_point(pt_ritz *r, int64_t i, double *x)
 {
     const pt_ritz_problem *p = &r->problem.is;
@@ -119,73 +132,72 @@ static int64_t rows_of(const pt_ritz *r, int64_t unit, int64_t *first)
     return all - *first < r->unit_rows ? all - *first : r->unit_rows;
 }
 
-/* Makes the units' points in the slots that are next; what these held before is on the device. Returns them. */
-static int load_units(pt_ritz *r, int64_t unit, int n, ritz_slot **slots, pt_error *e)
+/* Makes a unit's points and, unless they are only for int u (RITZ_MEAN), the terms of their energies. */
+static int load_unit(pt_ritz *r, ritz_program what, int64_t unit, ritz_slot *s, pt_error *e)
 {
-    const uint64_t each = dtype_bytes(r->net.type);
-    r->turn = !r->turn;
-    *slots = r->slots + r->turn * r->plan.visit;
-    int failed = ritz_runner_wait(r->runner, r->busy_until[r->turn], e);
-    for (int i = 0; i < n && !failed; i++) {
-        int64_t first, rows = rows_of(r, unit + i, &first);
-        ritz_slot *s = &(*slots)[i];
-        const bool flat = unit + i >= r->inside_units;
-        double *terms = (double *)s->terms;
-        failed = flat ? make_boundary(r, first, rows, terms, e) : make_inside(r, first, rows, terms, e);
-        put_x(r, (char *)s->x, rows);
-        s->rows = rows;
-        s->value = r->values + (flat ? r->o.n : 0) + first;
-        s->u = flat ? NULL : r->u + (uint64_t)first * each;
-        s->gradient = NULL;
-    }
+    int64_t first, rows = rows_of(r, unit, &first);
+    const bool flat = what == RITZ_FACES;
+    double *terms = (double *)s->terms;
+    int failed = flat ? make_boundary(r, first, rows, terms, e) : 0;
+    if (!flat)
+        find_inside(r, first, rows);
+    if (what == RITZ_TURN)
+        failed = weigh_inside(r, first, rows, terms, e);
+    ritz_put_x(r, (char *)s->x, rows);
+    s->rows = rows;
+    s->value = what == RITZ_MEAN ? NULL : r->values + (flat ? r->o.n : 0) + first;
+    s->u = what == RITZ_MEAN ? r->u + (uint64_t)first * dtype_bytes(r->net.type) : NULL;
+    s->gradient = NULL;
     return failed;
 }
 
-/* Units first .. end through a program, `visit` at a time. */
+/* Submits a program for the units first .. end, `visit` at a time. A set of slots is filled again once its inputs are on the device. */
 static int run_units(pt_ritz *r, ritz_program what, int64_t first, int64_t end, pt_error *e)
 {
     int failed = 0;
     for (int64_t unit = first; unit < end && !failed; unit += r->plan.visit) {
         const int n = end - unit < r->plan.visit ? (int)(end - unit) : r->plan.visit;
-        ritz_slot *slots;
-        failed = load_units(r, unit, n, &slots, e);
+        r->turn = !r->turn;
+        ritz_slot *slots = r->slots + r->turn * r->plan.visit;
+        failed = ritz_runner_wait(r->runner, r->busy_until[r->turn], e);
         for (int i = 0; i < n && !failed; i++)
-            *(what == RITZ_MEAN ? (void **)&slots[i].value : &slots[i].u) = NULL;
+            failed = load_unit(r, what, unit + i, &slots[i], e);
         if (!failed)
             ritz_runner_run(r->runner, what, slots, n, unit == 0, &r->busy_until[r->turn]);
     }
     return failed;
 }
 
-double ritz_time_points(void *run)
+double ritz_time_points(void *run, bool weighed)
 {
     pt_ritz *r = run;
     double *terms = malloc((size_t)(r->unit_rows * QUADRATIC_TERMS) * sizeof *terms);
-    const int64_t rows = r->o.n < r->unit_rows ? r->o.n : r->unit_rows, begin = clock_ns();
+    const int64_t rows = r->o.n < r->unit_rows ? r->o.n : r->unit_rows;
     if (!terms)
         return 0;
     points_draw(r->inside, 0, 0);
-    make_inside(r, 0, rows, terms, NULL);
+    const int64_t begin = clock_ns();
+    find_inside(r, 0, rows);
+    if (weighed)
+        weigh_inside(r, 0, rows, terms, NULL);
     free(terms);
     return (double)(clock_ns() - begin);
 }
 
-static double u_value(const pt_ritz *r, int64_t i) { return r->net.type == PT_F64 ? ((const double *)r->u)[i] : ((const float *)r->u)[i]; }
-
-/* int u over the box from points first .. end. */
+/* int u over the box, estimated from the points first .. end. */
 static double mean_of(const pt_ritz *r, int64_t first, int64_t end)
 {
     double sum = 0;
     for (int64_t i = first; i < end; i++)
-        sum += u_value(r, i);
-    return sum * volume(&r->problem) / (double)(end - first);
+        sum += ritz_value(r, r->u, i);
+    return sum * ritz_volume(&r->problem) / (double)(end - first);
 }
 
-/* r->mean; *energy: (int u)^2 / 2. */
+/* Sets r->mean, and *energy to (int u)^2 / 2. */
 static int find_mean(pt_ritz *r, double *energy, pt_error *e)
 {
     const int64_t n = r->o.n, half = n / 2;
-    const double v = volume(&r->problem);
+    const double v = ritz_volume(&r->problem);
     r->mean[0] = r->mean[1] = 0;
     int failed = run_units(r, RITZ_MEAN, 0, r->inside_units, e);
     if (!failed)
@@ -226,7 +238,7 @@ int ritz_slab(pt_ritz *r, object_kind kind, int slab, int chunk, bool out, pt_er
     return ritz_runner_move(r->runner, kind, slab, chunk, out, r->staging, e);
 }
 
-static double taken(const pt_ritz *r, const char *base, int64_t i)
+double ritz_value(const pt_ritz *r, const char *base, int64_t i)
 {
     return r->net.type == PT_F64 ? ((const double *)base)[i] : ((const float *)base)[i];
 }
@@ -237,39 +249,7 @@ int ritz_read_gradient(pt_ritz *r, double *gradient, pt_error *e)
     for (int c = 0; c < r->space.chunks_n && !failed; c++) {
         failed = ritz_slab(r, OBJECT_GRADIENT, 0, c, true, e);
         for (int64_t i = 0; i < r->space.chunks[c].values && !failed; i++)
-            gradient[r->space.chunks[c].value0 + i] = taken(r, r->staging, i);
-    }
-    return failed;
-}
-
-/* ---- the network at given points ---- */
-
-/* A unit's u and gradient come back through its slot. */
-static int evaluate_unit(pt_ritz *r, int64_t rows, const double *x, double *u, double *gradient, pt_error *e)
-{
-    const int64_t dim = r->net.dim, input = r->net.input;
-    char *room = (char *)r->slots[0].x;
-    const ritz_slot slot = {.rows = rows, .x = room, .ones = r->ones, .u = r->staging, .gradient = gradient ? room : NULL};
-    memcpy(r->x, x, (size_t)(rows * dim) * sizeof *x);
-    put_x(r, room, rows);
-    ritz_runner_run(r->runner, gradient ? RITZ_POINTS : RITZ_MEAN, &slot, 1, false, NULL);
-    int failed = ritz_runner_sync(r->runner, e);
-    for (int64_t i = 0; i < rows && !failed; i++) {
-        u[i] = taken(r, r->staging, i);
-        for (int64_t j = 0; j < dim && gradient; j++)
-            gradient[i * dim + j] = taken(r, room, i * input + j);
-    }
-    return failed;
-}
-
-int pt_ritz_evaluate(pt_ritz *r, int64_t n, const double *x, double *u, double *gradient, pt_error *e)
-{
-    if (!r || (n > 0 && (!x || !u)))
-        return pt_fail_null(e, "pt_ritz_evaluate", !r ? "run" : !x ? "x" : "u");
-    int failed = ritz_runner_sync(r->runner, e);
-    for (int64_t first = 0; first < n && !failed; first += r->unit_rows) {
-        const int64_t rows = n - first < r->unit_rows ? n - first : r->unit_rows;
-        failed = evaluate_unit(r, rows, x + first * r->net.dim, u + first, gradient ? gradient + first * r->net.dim : NULL, e);
+            gradient[r->space.chunks[c].value0 + i] = ritz_value(r, r->staging, i);
     }
     return failed;
 }

@@ -12,7 +12,7 @@
 
 #define MUPARSER_FUNCTIONS(X) \
     X(Create) X(Release) X(SetExpr) X(DefineVar) X(DefineConst) X(SetErrorHandler) X(Eval) X(EvalMulti) X(Error) X(GetErrorToken) \
-    X(GetErrorMsg) X(GetErrorPos)
+    X(GetErrorMsg) X(GetErrorPos) X(GetErrorCode)
 
 #define MUPARSER_MEMBER(name) __typeof__(mup##name) *name;
 typedef struct muparser { MUPARSER_FUNCTIONS(MUPARSER_MEMBER) } muparser;

@@ -88,7 +88,7 @@ void ritz_network_init(const ritz_network *n, int stage, uint64_t seed, void *ou
 
 /* ---- layout ---- */
 
-typedef struct cursor { int set; uint64_t at, each; int64_t rows; } cursor; /* each: bytes of a value */
+typedef struct cursor { int set; uint64_t at, each; int64_t rows; } cursor; /* each: bytes per value */
 
 static ritz_spot take_bytes(cursor *c, uint64_t bytes)
 {
@@ -104,7 +104,7 @@ static ritz_spot take(cursor *c, int64_t rows_times, int64_t cols)
 
 static uint64_t page(uint64_t bytes) { return (bytes + 4095) / 4096 * 4096; }
 
-/* What a group makes and nobody else reads. */
+/* Tensors of a group that only the group reads. */
 static void place_inside(ritz_layout *l, const ritz_network *n, int group, cursor *c)
 {
     for (int s = n->group0[group]; s < n->group0[group + 1]; s++) {

@@ -1,11 +1,10 @@
-/* page.h - runs of the Deep Ritz method as one HTML file: styles and pictures are in it, it asks the network for nothing and runs no
- * script. */
+/* page.h - pages of Deep Ritz runs: each is one HTML file with its styles and pictures, which loads nothing and runs no scripts. */
 #ifndef PT_RITZ_PAGE_H
 #define PT_RITZ_PAGE_H
 
 #include "protrain_ritz.h"
 
-/* A curve: x, y, and where band is not NULL the lowest and highest y at each x (2 n numbers). Copied by nobody. */
+/* A curve of n points. band: lowest and highest y at each x (n, 2), or NULL. The arrays are not copied. */
 typedef struct ritz_curve { const char *name; int n; const double *x, *y, *band; } ritz_curve;
 typedef struct ritz_figure {
     const char *title, *x_title;
@@ -14,20 +13,21 @@ typedef struct ritz_figure {
     ritz_curve curves[8];
 } ritz_figure;
 
-/* `text` is put between the title and the pictures, as it is. */
+/* text: HTML between the title and the figures. */
 int ritz_page_write(const char *file, const char *title, const char *text, const ritz_figure *figures, int n, pt_error *e);
-/* The same of a finished run: energy and errors from its metrics.jsonl, and the solution along a line through the box. */
+/* Writes report.html of a finished run: energy and errors from its metrics.jsonl, and the solution along the box's diagonal. */
 int ritz_page_of_run(pt_ritz *r, const char *out, pt_error *e);
-/* Whether some line of a folder's metrics has a key. */
+/* Whether a line of a folder's metrics has the key. */
 bool ritz_has_metrics(const char *folder, const char *key);
-/* Whether a folder has the metrics of such a run, and a page of it, whether or not it still runs. */
+/* Whether a folder has the metrics of a Deep Ritz run; and its page, which may be made while it still runs. */
 bool ritz_is_run(const char *folder);
 int ritz_page_of_folder(const char *folder, const char *file, pt_error *e);
+/* The same as a JSON object: the last energy and errors, times and memory, predicted and measured; malloc'ed. NULL: *e says why. */
+char *ritz_json_of_folder(const char *folder, pt_error *e);
 
-/* Columns of a metrics.jsonl: `step` and `key` of the lines that have it; malloc'ed, one behind the other. Returns how many, or a negative
- * code. */
+/* Reads `step` and `key` of the lines that have the key: *columns (2, n), malloc'ed. Returns n, or a negative code. */
 int ritz_read_metrics(const char *folder, const char *key, double **columns, pt_error *e);
-/* u, and the exact solution where it is known (else NULL), at `n` points of the box's diagonal: x1, u, exact, each n numbers. */
+/* x1, u and, unless exact is NULL, the exact solution at n points of the box's diagonal. */
 int ritz_slice(pt_ritz *r, int n, double *x, double *u, double *exact, pt_error *e);
 
 #endif

@@ -1,5 +1,5 @@
-/* plan_file.c - plans of Deep Ritz runs in files of the engine's format. "layers" are groups, "seq_len" is a unit's points, "hidden" the
- * width; "micro_batch" is the points of `visit` units. */
+/* plan_file.c - plan files of Deep Ritz runs, in the engine's format. "layers" is the number of groups, "seq_len" the points of a unit,
+ * "hidden" the width, and "micro_batch" the points of `visit` units. */
 #include "ritz/planner.h"
 
 #include "base/units.h"
@@ -23,7 +23,7 @@ char *ritz_plan_to_json(const ritz_space *s, const plan *p, bool gpu)
     return plan_write_json(p, made_for);
 }
 
-/* ---- whether it belongs here ---- */
+/* ---- checks ---- */
 
 static int check_number(const char *path, const char *key, int64_t is, int64_t here, pt_error *e)
 {

@@ -39,7 +39,7 @@ static double task_ns(const void *of, const schedule *s, const task *t)
     }
 }
 
-/* What computing again adds to a task. */
+/* The part of a task's time that recomputes. */
 static double again_ns(const priced *x, const task *t)
 {
     const int groups = x->space->net->groups_n, group = t->block < 0 ? 0 : t->block % groups, kind = kind_of(x->space, group);
@@ -114,17 +114,18 @@ int ritz_plan_forecast(const ritz_planning *p, const plan *plan, const ritz_pric
         if (ritz_has_program(p->space, (ritz_program)k))
             failed = add_program(p, plan, prices, (ritz_program)k, out, e);
     out->bytes[p->mailbox_tier] += p->mailbox_bytes(p->arg, plan->visit);
-    if (prices) { /* the points of a run are made while the one before it computes */
-        const double units = (double)(p->inside_units * (1 + p->space->has_mean) + p->face_units);
-        out->step_ns = fmax(out->step_ns, units * prices->points) + fmin(units, plan->visit) * prices->points;
+    if (prices) { /* the points of a visit are made while the visit before it computes */
+        const double *points = prices->points, units = (double)(p->inside_units + p->face_units),
+            all = units * points[1] + (p->space->has_mean ? (double)p->inside_units * points[0] : 0);
+        out->step_ns = fmax(out->step_ns, all) + fmin(units, plan->visit) * points[!p->space->has_mean];
     }
     return failed;
 }
 
-/* ---- what there is to choose from ---- */
+/* ---- shapes: what the search varies ---- */
 
-/* The first groups are computed again, the last chunks and the first saved sets are away; tight: with as few buffers as can be. Chunks take
- * so much of the host, whose rest buffers need. */
+/* The first `again` groups are recomputed; the last `away` chunks and the first `saved` sets are not on the device. tight: as few buffers
+ * as possible. host_eighths: the part of host memory that chunks may take, as buffers need the rest. */
 typedef struct shape { int visit, again, away, saved; tier saved_at; bool tight; int host_eighths; } shape;
 
 typedef struct search {
@@ -134,12 +135,12 @@ typedef struct search {
     plan best;
     bool found;
     ritz_step_forecast about;
-    uint64_t least[TIERS];       /* of what was tried and does not fit: what comes closest to it */
-    uint64_t excess;             /* by so much */
+    uint64_t least[TIERS];       /* bytes of the plan that comes closest to fitting */
+    uint64_t excess;             /* bytes by which it does not fit */
     int tried;
 } search;
 
-/* Chunks away from the device: on the host as far as it goes. */
+/* Places the chunks that are not on the device: on the host while it has room. */
 static void place_chunks(const search *x, const shape *h, plan *out)
 {
     const ritz_planning *p = x->p;
@@ -180,7 +181,7 @@ static int make_plan(const search *x, const shape *h, plan *out, pt_error *e)
     return 0;
 }
 
-/* 1: it fits. `keep`: and is taken if it is the fastest. */
+/* 1: the shape fits. keep: it becomes the best plan if it is the fastest so far. */
 static int try_shape(search *x, const shape *h, bool keep, pt_error *e)
 {
     plan one;
@@ -209,7 +210,7 @@ static int try_shape(search *x, const shape *h, bool keep, pt_error *e)
     return failed ? failed : fits;
 }
 
-/* The least of one of the shape's numbers, up to `most`, that fits: 1; 0: none does. */
+/* Finds the least value up to `most` of one of the shape's numbers that fits, and tries it. 0: none fits. */
 static int least_of(search *x, shape *h, int *number, int most, pt_error *e)
 {
     int low = 0, high = most;
@@ -229,7 +230,7 @@ static int least_of(search *x, shape *h, int *number, int most, pt_error *e)
     return fits > 0 ? try_shape(x, h, true, e) : fits;
 }
 
-/* With so many groups computed again: everything on the device; else chunks elsewhere, saved sets, both. */
+/* With h.again groups recomputed: everything on the device; else chunks elsewhere, or saved sets, or both. */
 static int search_again(search *x, shape h, pt_error *e)
 {
     const int chunks = x->p->space->chunks_n, groups = x->p->space->net->groups_n;
@@ -276,7 +277,7 @@ static int search_all(search *x, pt_error *e)
     return failed;
 }
 
-/* With budgets that would do, as options. */
+/* The budgets that would suffice, as options of the program. */
 static void find_change(const search *x, pt_ritz_misfit *out)
 {
     *out = (pt_ritz_misfit){.missing_bytes = x->excess};
@@ -323,7 +324,7 @@ int ritz_plan_choose(const ritz_planning *p, plan *out, ritz_step_forecast *abou
         x.prices = &prices;
         if (!code)
             code = search_all(&x, e);
-        if (!code && !x.found && has_disk) { /* a disk wears: only where nothing else fits */
+        if (!code && !x.found && has_disk) { /* writing wears a disk, so it is used only if nothing else fits */
             x.p = p;
             x.disk = true;
             code = search_all(&x, e);

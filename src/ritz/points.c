@@ -19,7 +19,8 @@ bool points_whole(points_kind kind, int64_t n) { return (kind != POINTS_SOBOL &&
 static bool has_randomization(points_kind kind, points_randomize how)
 {
     switch (kind) {
-    case POINTS_MC: case POINTS_SOBOL: return true; /* what is random is left as it is */
+    case POINTS_MC: return how == RANDOMIZE_NONE || how == RANDOMIZE_DEFAULT;
+    case POINTS_SOBOL: return true;
     case POINTS_HALTON: return how != RANDOMIZE_LMS;
     default: return how == RANDOMIZE_NONE || how == RANDOMIZE_SHIFT;
     }
@@ -27,7 +28,7 @@ static bool has_randomization(points_kind kind, points_randomize how)
 
 static int check(points_kind kind, points_randomize how, int64_t dim, int64_t n, pt_error *e)
 {
-    static const char *const kinds[] = {"", "", "none, shift or owen", "none or shift"};
+    static const char *const kinds[] = {"none, they are random already", "", "none, shift or owen", "none or shift"};
     if (dim < 1 || dim > points_most_dimensions(kind))
         return pt_fail(e, PT_USAGE, "%s points have 1 to %d dimensions, but %lld are needed%s", points_names[kind],
                        points_most_dimensions(kind), (long long)dim, kind == POINTS_MC || dim < 1 ? "" : "; mc points have any number, "
@@ -41,7 +42,7 @@ static int check(points_kind kind, points_randomize how, int64_t dim, int64_t n,
 
 int points_open(points_kind kind, points_randomize how, int64_t dim, int64_t n, uint64_t seed, points **out, pt_error *e)
 {
-    if (how == RANDOMIZE_DEFAULT)
+    if (how == RANDOMIZE_DEFAULT && kind != POINTS_MC)
         how = kind == POINTS_LATTICE ? RANDOMIZE_SHIFT : RANDOMIZE_OWEN;
     *out = NULL;
     int failed = check(kind, how, dim, n, e);
@@ -89,7 +90,7 @@ void points_draw(points *p, uint64_t draw, uint32_t part)
         halton_draw(p);
 }
 
-/* Two coordinates of a counter value. */
+/* A counter value gives two coordinates. */
 static void mc_get(const points *p, int64_t first, int64_t count, double *out)
 {
     const uint32_t pairs = (uint32_t)((p->dim + 1) / 2);
@@ -103,7 +104,7 @@ static void mc_get(const points *p, int64_t first, int64_t count, double *out)
         }
 }
 
-/* i z / n and the shift, in 53 bits: where n is a power of two, exactly. */
+/* i z / n plus the shift, in 53 bits; exact if n is a power of two. */
 void lattice_get(const points *p, int64_t first, int64_t count, double *out)
 {
     for (int64_t i = 0; i < count; i++)

@@ -1,4 +1,4 @@
-/* points_parts.h - what points.c and the kinds of points share. */
+/* points_parts.h - shared by points.c and the kinds of points. */
 #ifndef PT_POINTS_PARTS_H
 #define PT_POINTS_PARTS_H
 
@@ -12,24 +12,24 @@ enum {
     MC_DIMENSIONS = 1 << 24
 };
 
-typedef struct halton_base { uint32_t base; int digits; uint64_t at; /* of its permutations, each of `base` digits */ } halton_base;
+typedef struct halton_base { uint32_t base; int digits; uint64_t at; /* its permutations of `base` digits begin here */ } halton_base;
 
 struct points {
     points_kind kind;
     points_randomize how;
     int64_t dim, n;
     uint64_t seed;
-    uint64_t key;             /* of the drawing's random numbers */
-    uint64_t begin;           /* index of the drawing's first point */
-    int depth;                /* sobol: bits that tell the drawing's points apart */
-    uint64_t *columns;        /* sobol: (dim, SOBOL_COLUMNS) direction numbers, the first binary digit at bit 52 */
-    uint64_t *scrambled;      /* the same, of this drawing */
-    uint64_t *shift;          /* (dim) of this drawing: 53 bits */
+    uint64_t key;             /* seed of the draw's random numbers */
+    uint64_t begin;           /* index of the draw's first point */
+    int depth;                /* sobol: leading bits that distinguish the draw's points */
+    uint64_t *columns;        /* sobol: (dim, SOBOL_COLUMNS) direction numbers; the first binary digit is bit 52 */
+    uint64_t *scrambled;      /* the same after the draw's random matrices */
+    uint64_t *shift;          /* (dim) 53 bits each, of this draw */
     halton_base *bases;
-    uint16_t *permutations;   /* halton: of this drawing */
+    uint16_t *permutations;   /* halton: of this draw */
 };
 
-/* Random numbers of the drawing: purposes within it. */
+/* Purposes of a draw's random numbers. */
 enum { DRAW_VALUE, DRAW_SHIFT, DRAW_MATRIX, DRAW_FLIPS, DRAW_REST, DRAW_DIGITS };
 
 static inline uint64_t bits53(const uint32_t *w) { return (uint64_t)(w[0] >> 5) << 26 | w[1] >> 6; }

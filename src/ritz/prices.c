@@ -1,4 +1,4 @@
-/* prices.c - what a group's sweeps, updates and transfers take here. */
+/* prices.c - measures the times of sweeps, updates and transfers on this machine. */
 #include "ritz/planner.h"
 
 #include "base/clock.h"
@@ -6,14 +6,14 @@
 #include <stdlib.h>
 #include <string.h>
 
-enum { TURNS = 3, COPY_BYTES = 8 << 20, DISK_BYTES = 16 << 20 };
+enum { TURNS = 3, REPEATS_MOST = 8, LONG_NS = 1000000, COPY_BYTES = 8 << 20, DISK_BYTES = 16 << 20 };
 
 typedef struct bench {
     const ritz_space *space;
     queue *queue;
     ritz_unit unit;
     char *weights, *sums, *states;
-    int64_t most;         /* values of a group's stages, at least */
+    int64_t most;         /* values of the largest group */
     char *room[2];        /* COPY_BYTES each */
 } bench;
 
@@ -25,19 +25,28 @@ static int ascending(const void *a, const void *b)
     return (x > y) - (x < y);
 }
 
-/* The median of a few, behind one that does not count. */
+static int time_once(bench *b, bench_fn fn, int repeats, double *ns, pt_error *e)
+{
+    const int64_t begin = clock_ns();
+    for (int i = 0; i < repeats; i++)
+        fn(b);
+    int failed = queue_sync(b->queue, queue_signal(b->queue), e);
+    *ns = (double)(clock_ns() - begin) / repeats;
+    return failed;
+}
+
+/* The median of a few runs, after two that are not counted. A short sweep is repeated: in a step nothing waits for the end of each one. */
 static int take_time(bench *b, bench_fn fn, double *ns, pt_error *e)
 {
-    double all[TURNS];
-    for (int i = -1; i < TURNS; i++) {
-        const int64_t begin = clock_ns();
-        fn(b);
-        int failed = queue_sync(b->queue, queue_signal(b->queue), e);
-        if (failed)
-            return failed;
-        if (i >= 0)
-            all[i] = (double)(clock_ns() - begin);
-    }
+    double all[TURNS], once = 0;
+    int failed = time_once(b, fn, 1, &once, e);
+    if (!failed)
+        failed = time_once(b, fn, 1, &once, e);
+    const int repeats = once * REPEATS_MOST < LONG_NS ? REPEATS_MOST : once < LONG_NS ? (int)(LONG_NS / once) : 1;
+    for (int i = 0; i < TURNS && !failed; i++)
+        failed = time_once(b, fn, repeats, &all[i], e);
+    if (failed)
+        return failed;
     qsort(all, TURNS, sizeof *all, ascending);
     *ns = all[TURNS / 2];
     return 0;
@@ -57,7 +66,7 @@ static void run_update(bench *b)
                                                      .decay = 1, .beta1 = 0.9f, .beta2 = 0.99f, .eps = 1e-8f, .sqrt_correction2 = 1}});
 }
 
-/* A group that stands for its kind; where there is none, -1. */
+/* A group of this kind; -1: there is none. */
 static int group_of(const ritz_network *n, int kind)
 {
     const int last = n->groups_n - 1;
@@ -130,8 +139,8 @@ static int time_all(const ritz_planning *p, bench *b, const ritz_layout layouts[
     out->copy /= COPY_BYTES;
     if (!failed && p->budget[TIER_DISK] && p->disk_path && each)
         failed = time_disk(p, b, out, e);
-    if (!failed && p->make_points)
-        out->points = p->make_points(p->arg);
+    for (int k = 0; k < 2 && !failed && p->make_points; k++)
+        out->points[k] = p->make_points(p->arg, k);
     return failed;
 }
 

@@ -16,7 +16,7 @@
 enum { EXPRESSION_F, EXPRESSION_V, EXPRESSION_G, EXPRESSION_EXACT };
 static const char *const keys[PROBLEM_EXPRESSIONS] = {"f", "V", "g", "exact"};
 
-/* The functions get the problem; it is where pt_ritz_open has put it. */
+/* The functions' `arg` is problem.expressions. */
 #define EXPRESSION_FUNCTION(name, which)                                                            \
     static void name(void *arg, int64_t n, int64_t dim, const double *x, double *out)               \
     {                                                                                               \
@@ -45,7 +45,7 @@ static int check_keys(const json_source *s, pt_error *e)
     return 0;
 }
 
-/* One of two words. */
+/* Reads one of two words; *out: 0 or 1. */
 static int read_choice(const json_source *s, const char *key, const char *first, const char *second, int *out, pt_error *e)
 {
     const char *word = first;

@@ -9,16 +9,16 @@ enum { CHUNK_BYTES = 1 << 20 };
 
 typedef struct program {
     builder b;
-    schedule_input in;      /* what caches look at */
+    schedule_input in;      /* for the caches */
     const ritz_space *space;
     const plan *plan;
     ritz_layout layout;
-    bool turns;             /* down and up again; else only up */
+    bool turns;             /* computes energies and gradients */
     int groups, visit;
-    int own[RITZ_VISIT_MOST], stream[RITZ_VISIT_MOST]; /* buffers, -1: not yet */
+    int own[RITZ_VISIT_MOST], stream[RITZ_VISIT_MOST]; /* [unit] buffers; -1: not made yet */
 } program;
 
-/* ---- what there is ---- */
+/* ---- chunks and layouts ---- */
 
 uint64_t ritz_slab_bytes(const ritz_space *s, int chunk)
 {
@@ -100,7 +100,7 @@ static void item_saved(program *p, int group, int micro, unsigned use)
     item_needs(&p->b, TIER_DEVICE, object_saved(p, group, micro), use);
 }
 
-/* The chunks of a group's stages, each once. */
+/* Adds the chunks of a group's stages, each once. */
 static void item_chunks(program *p, int group, int (*object)(const program *, int), unsigned use)
 {
     const ritz_network *n = p->space->net;
@@ -236,7 +236,7 @@ static void make_chunk(program *p, int c)
     }
 }
 
-/* Where the network is only gone up, only the sets of two neighbours are there at a time. */
+/* RITZ_MEAN needs the sets of only two neighbouring groups at a time. */
 static void make_saved(program *p, ritz_program what, int g)
 {
     const bool passing = what == RITZ_MEAN;
@@ -254,7 +254,7 @@ static int make_caches(program *p)
                            [CACHE_SAVED] = p->plan->n_swap};
     for (int t = TIER_DEVICE; t <= TIER_HOST; t++)
         for (int k = 0; k < CACHES; k++) {
-            /* a group's sums pass as its weights do */
+            /* a group's sums pass through buffers together with its weights */
             const int slots = k == CACHE_GRADIENT && n[k] < p->plan->n_buffer ? p->plan->n_buffer : n[k];
             p->b.caches[t][k] = (cache){.tier = (tier)t, .slots_n = slots, .slots = calloc((size_t)slots + 1, sizeof(slot))};
             if (!p->b.caches[t][k].slots)
@@ -265,7 +265,7 @@ static int make_caches(program *p)
     return 0;
 }
 
-/* Given points come a unit at a time. */
+/* RITZ_POINTS, and RITZ_MEAN when it only evaluates, take one unit at a time. */
 static int visit_of(const ritz_space *s, const plan *p, ritz_program what)
 {
     return what == RITZ_POINTS || (what == RITZ_MEAN && !s->has_mean) ? 1 : p->visit;

@@ -1,6 +1,5 @@
 #include "ritz/runner.h"
 
-#include "base/units.h"
 #include "schedule/check.h"
 
 #include <stdlib.h>
@@ -10,51 +9,22 @@ struct ritz_runner {
     ritz_runner_options o;
     schedule schedules[RITZ_PROGRAMS];
     ritz_layout layouts[RITZ_PROGRAMS];
-    bool built[RITZ_PROGRAMS], ran[RITZ_PROGRAMS];
-    bool uses[RITZ_PROGRAMS][QUEUES]; /* the program has tasks there */
-    bool *awaited[RITZ_PROGRAMS];     /* tasks whose end somebody waits for */
-    uint64_t bytes[TIERS], peak[TIERS];
-    char *arena[TIERS], *mailbox;
-    disk_file *disk;
-    disk_channel *reader, *writer;
-    queue *queues[QUEUES];
-    uint64_t *values;          /* timeline value behind each task of the run that is submitted */
-    uint64_t last[QUEUES];     /* of all that was submitted; 0: nothing */
+    bool ran[RITZ_PROGRAMS];
+    unsigned queues[RITZ_PROGRAMS];   /* bit set of those that the program's tasks use */
+    bool *awaited[RITZ_PROGRAMS];     /* tasks whose end is signaled */
+    walker walker;
     ritz_update update;
 };
 
-/* ---- memory ---- */
-
-static void raise_bytes(const schedule *s, uint64_t bytes[TIERS])
-{
-    for (int t = 0; t < TIERS; t++)
-        bytes[t] = s->bytes[t] > bytes[t] ? s->bytes[t] : bytes[t];
-}
-
-int ritz_plan_bytes(const ritz_space *s, const plan *p, uint64_t bytes[TIERS], pt_error *e)
-{
-    memset(bytes, 0, TIERS * sizeof *bytes);
-    for (int k = 0; k < RITZ_PROGRAMS; k++) {
-        schedule one;
-        if (!ritz_has_program(s, (ritz_program)k))
-            continue;
-        int failed = ritz_schedule_place(s, p, (ritz_program)k, &one, e);
-        if (failed)
-            return failed;
-        raise_bytes(&one, bytes);
-        schedule_free(&one);
-    }
-    return 0;
-}
-
-/* ---- what may be put off ----
+/* ---- signals ----
  *
- * A queue may take a few rows through the tasks of several groups before the next rows (device.h, op_rows). That is right as long as a
- * row lies where it does for all of them: in the workspace it does (network.c: every activated stage is as wide as the network, and groups
- * have the same places there). Where a buffer lies over another one, whose rows other tasks are still to read, a signal comes between. */
+ * A queue may take a few rows through the tasks of several groups before it starts the next rows (device.h, op_rows), until a signal comes.
+ * This is correct while a row has the same place in all these tasks. In the workspace it has: groups use the same places there, and every
+ * activated stage is as wide as the network (network.c). But buffers that overlap may hold different rows at the same address, so between
+ * tasks with such buffers there must be a signal. All other tasks are signaled only if something waits for them. */
 
 enum { BUFFERS_PUT_OFF = 1024 };
-typedef struct put_off { int n, buffers[BUFFERS_PUT_OFF]; } put_off;
+typedef struct put_off { int n, buffers[BUFFERS_PUT_OFF]; } put_off; /* buffers of the tasks since the last signal */
 
 static bool lies_over(const schedule *s, int a, int b)
 {
@@ -82,7 +52,7 @@ static void join(const schedule *s, const task *t, put_off *p)
     }
 }
 
-/* Signals between tasks that must not be put off together. */
+/* Adds the signals between tasks with overlapping buffers. */
 static void keep_apart(const schedule *s, bool *awaited)
 {
     put_off p = {0};
@@ -99,7 +69,7 @@ static void keep_apart(const schedule *s, bool *awaited)
     }
 }
 
-/* Those that other tasks wait for, and the last one of each queue. A signal ends what may be put off (device.h, op_rows). */
+/* The tasks whose end is signaled: those that others wait for, and the last one of each queue. */
 static bool find_awaited(const schedule *s, bool **out)
 {
     bool *awaited = *out = calloc((size_t)s->tasks_n + 1, sizeof *awaited), there[QUEUES] = {false};
@@ -116,88 +86,44 @@ static bool find_awaited(const schedule *s, bool **out)
     return awaited;
 }
 
-static int build(ritz_runner *x, pt_error *e)
+/* ---- life ---- */
+
+static int build(ritz_runner *x, walker_options *w, pt_error *e)
 {
     const ritz_space *s = x->o.space;
     for (int k = 0; k < RITZ_PROGRAMS; k++) {
+        schedule *one = &x->schedules[k];
         if (!ritz_has_program(s, (ritz_program)k))
             continue;
-        int failed = ritz_schedule_build(s, x->o.plan, (ritz_program)k, &x->schedules[k], e);
+        int failed = ritz_schedule_build(s, x->o.plan, (ritz_program)k, one, e);
         if (failed)
             return failed;
-        x->built[k] = true;
         ritz_program_layout(s, x->o.plan, (ritz_program)k, &x->layouts[k]);
-        failed = schedule_check_moves(&x->schedules[k], SWEEPS * s->net->groups_n, s->chunks_n, x->o.budget, e);
+        failed = schedule_check_moves(one, SWEEPS * s->net->groups_n, s->chunks_n, x->o.budget, e);
         if (failed)
             return failed;
-        if (!find_awaited(&x->schedules[k], &x->awaited[k]))
+        if (!find_awaited(one, &x->awaited[k]))
             return pt_fail(e, PT_FAILED, "out of memory for a schedule");
-        raise_bytes(&x->schedules[k], x->bytes);
-        for (int i = 0; i < x->schedules[k].tasks_n; i++)
-            x->uses[k][x->schedules[k].tasks[i].queue] = true;
+        for (int t = 0; t < TIERS; t++)
+            w->bytes[t] = one->bytes[t] > w->bytes[t] ? one->bytes[t] : w->bytes[t];
+        w->tasks_n = one->tasks_n > w->tasks_n ? one->tasks_n : w->tasks_n;
+        w->queues |= x->queues[k] = walker_queues_of(one);
     }
     return 0;
 }
 
-static memory_kind memory_of(int t) { return t == TIER_DEVICE ? MEMORY_DEVICE : MEMORY_HOST; }
-
-static int open_memory(ritz_runner *x, pt_error *e)
-{
-    device *d = x->o.device;
-    void *base;
-    int failed = 0;
-    for (int t = TIER_DEVICE; t <= TIER_HOST && !failed; t++)
-        if (x->bytes[t] && !(failed = d->table->memory_open(d, memory_of(t), x->bytes[t], &base, e)))
-            x->arena[t] = base;
-    if (!failed && !(failed = d->table->memory_open(d, MEMORY_HOST, x->o.mailbox_bytes, &base, e)))
-        x->mailbox = base;
-    if (failed || !x->bytes[TIER_DISK])
-        return failed;
-    failed = disk_open(x->o.disk_path, x->bytes[TIER_DISK], NULL, &x->disk, e);
-    if (!failed)
-        failed = disk_channel_open(x->disk, &x->reader, e);
-    return failed ? failed : disk_channel_open(x->disk, &x->writer, e);
-}
-
-static bool is_used(const ritz_runner *x, int q)
-{
-    bool used = q == QUEUE_COMPUTE;
-    for (int k = 0; k < RITZ_PROGRAMS; k++)
-        used = used || x->uses[k][q];
-    return used;
-}
-
-static int open_queues(ritz_runner *x, pt_error *e)
-{
-    int failed = 0;
-    for (int q = 0; q < QUEUES && !failed; q++) {
-        device *d = q <= QUEUE_FROM_DEVICE ? x->o.device : x->o.host;
-        const int threads = q == QUEUE_COMPUTE ? x->o.threads
-            : q == QUEUE_HOST ? host_queue_threads(x->o.device, x->o.host, x->o.threads) : 1;
-        if (is_used(x, q))
-            failed = d->table->queue_open(d, queue_names[q], threads, &x->queues[q], e);
-    }
-    return failed;
-}
-
 int ritz_runner_open(const ritz_runner_options *o, ritz_runner **out, pt_error *e)
 {
+    walker_options w = {.device = o->device, .host = o->host, .mailbox_bytes = o->mailbox_bytes, .disk_path = o->disk_path,
+                        .threads = o->threads, .queues = 1u << QUEUE_COMPUTE};
     ritz_runner *x = calloc(1, sizeof *x);
-    int most = 0;
     *out = NULL;
     if (!x)
         return pt_fail(e, PT_FAILED, "out of memory");
     x->o = *o;
-    int failed = build(x, e);
-    for (int k = 0; k < RITZ_PROGRAMS; k++)
-        most = x->schedules[k].tasks_n > most ? x->schedules[k].tasks_n : most;
-    x->values = calloc((size_t)most + 1, sizeof *x->values);
-    if (!failed && !x->values)
-        failed = pt_fail(e, PT_FAILED, "out of memory for a schedule of %d tasks", most);
+    int failed = build(x, &w, e);
     if (!failed)
-        failed = open_memory(x, e);
-    if (!failed)
-        failed = open_queues(x, e);
+        failed = walker_open(&x->walker, &w, e);
     if (failed)
         ritz_runner_close(x);
     else
@@ -210,43 +136,23 @@ void ritz_runner_close(ritz_runner *x)
     if (!x)
         return;
     ritz_runner_sync(x, NULL);
-    for (int q = 0; q < QUEUES; q++)
-        if (x->queues[q])
-            x->queues[q]->device->table->queue_close(x->queues[q]);
-    disk_channel_close(x->reader);
-    disk_channel_close(x->writer);
-    disk_close(x->disk);
-    for (int t = TIER_DEVICE; t <= TIER_HOST; t++)
-        if (x->arena[t])
-            x->o.device->table->memory_close(x->o.device, memory_of(t), x->arena[t], x->bytes[t]);
-    if (x->mailbox)
-        x->o.device->table->memory_close(x->o.device, MEMORY_HOST, x->mailbox, x->o.mailbox_bytes);
+    walker_close(&x->walker);
     for (int k = 0; k < RITZ_PROGRAMS; k++)
         schedule_free(&x->schedules[k]), free(x->awaited[k]);
-    free(x->values);
     free(x);
 }
 
-char *ritz_runner_mailbox(const ritz_runner *x) { return x->mailbox; }
-uint64_t ritz_runner_bytes(const ritz_runner *x, tier t) { return x->bytes[t]; }
-uint64_t ritz_runner_peak_bytes(const ritz_runner *x, tier t) { return x->peak[t]; }
-const schedule *ritz_runner_schedule(const ritz_runner *x, ritz_program what) { return x->built[what] ? &x->schedules[what] : NULL; }
+char *ritz_runner_mailbox(const ritz_runner *x) { return x->walker.mailbox; }
+uint64_t ritz_runner_peak_bytes(const ritz_runner *x, tier t) { return x->walker.peak[t]; }
 
 /* ---- tasks ---- */
 
-static char *address(const ritz_runner *x, const schedule *s, int buffer)
-{
-    const struct buffer *b = &s->buffers[buffer];
-    return buffer < 0 || !x->arena[b->tier] ? NULL : x->arena[b->tier] + b->offset;
-}
-
 static char *operand_of(const ritz_runner *x, const schedule *s, const task *t, object_kind kind, int index, int micro)
 {
-    const int b = task_find(s, t, kind, index, micro);
-    return b < 0 ? NULL : address(x, s, b);
+    return walker_operand(&x->walker, s, t, kind, index, micro);
 }
 
-/* Of a stage of a chunk. */
+/* The address of a stage in its chunk's weights or gradient sums. */
 static char *stage_at(const ritz_runner *x, const schedule *s, const task *t, object_kind kind, int stage)
 {
     const ritz_space *p = x->o.space;
@@ -259,7 +165,7 @@ static ritz_unit unit_of(const ritz_runner *x, ritz_program what, const task *t,
 {
     const schedule *s = &x->schedules[what];
     const ritz_network *n = x->o.space->net;
-    ritz_unit u = {.net = n, .layout = &x->layouts[what], .queue = x->queues[QUEUE_COMPUTE], .group = group, .rows = slot->rows,
+    ritz_unit u = {.net = n, .layout = &x->layouts[what], .queue = x->walker.queues[QUEUE_COMPUTE], .group = group, .rows = slot->rows,
                    .flat = what == RITZ_FACES, .first = first && t->first};
     for (int k = 0; k < 2; k++)
         u.set[k] = operand_of(x, s, t, OBJECT_SAVED, group + k, t->micro);
@@ -314,18 +220,6 @@ static void run_update(const ritz_runner *x, const schedule *s, const task *t, q
         .beta2 = (float)u->beta2, .eps = (float)u->eps, .step_size = (float)u->step_size, .sqrt_correction2 = (float)u->sqrt_correction2}});
 }
 
-static void run_transfer(const ritz_runner *x, const schedule *s, const task *t, queue *q)
-{
-    const int from = s->operands[t->operand0].buffer, to = s->operands[t->operand0 + 1].buffer;
-    const size_t bytes = s->buffers[to].bytes;
-    if (t->kind == TASK_READ)
-        queue_submit(q, &(op){OP_DISK_READ, .disk = {x->reader, address(x, s, to), s->buffers[from].offset, bytes}});
-    else if (t->kind == TASK_WRITE)
-        queue_submit(q, &(op){OP_DISK_WRITE, .disk = {x->writer, address(x, s, from), s->buffers[to].offset, bytes}});
-    else
-        copy(q, address(x, s, to), address(x, s, from), bytes);
-}
-
 static void run_sweep(const ritz_unit *u, int sweep)
 {
     switch (sweep) {
@@ -335,126 +229,92 @@ static void run_sweep(const ritz_unit *u, int sweep)
     }
 }
 
-static void run_task(const ritz_runner *x, ritz_program what, const task *t, const ritz_slot *slots, bool first, queue *q)
+/* A program that is submitted. */
+typedef struct program_run { const ritz_runner *runner; ritz_program what; const ritz_slot *slots; int n; bool first; } program_run;
+
+static void run_unit(const program_run *p, const task *t)
 {
-    const schedule *s = &x->schedules[what];
-    const int groups = x->o.space->net->groups_n;
+    const int groups = p->runner->o.space->net->groups_n;
     const bool of_group = t->kind == TASK_LAYER || t->kind == TASK_LAYER_BACKWARD;
-    if (t->kind == TASK_COPY || t->kind == TASK_READ || t->kind == TASK_WRITE) {
-        run_transfer(x, s, t, q);
-        return;
-    }
-    if (t->kind == TASK_UPDATE) {
-        run_update(x, s, t, q);
-        return;
-    }
-    const ritz_unit u = unit_of(x, what, t, &slots[t->micro], of_group ? t->block % groups : 0, first);
+    const ritz_slot *slot = &p->slots[t->micro];
+    const ritz_unit u = unit_of(p->runner, p->what, t, slot, of_group ? t->block % groups : 0, p->first);
     switch (t->kind) {
-    case TASK_INPUT: run_input(&u, &slots[t->micro]); break;
-    case TASK_OUTPUT: run_output(&u, &slots[t->micro]); break;
+    case TASK_INPUT: run_input(&u, slot); break;
+    case TASK_OUTPUT: run_output(&u, slot); break;
     case TASK_HEAD: ritz_energy(&u); break;
     case TASK_LAYER: run_sweep(&u, t->block / groups); break;
     default: ritz_reverse(&u); break;
     }
 }
 
+static void run_task(void *arg, const schedule *s, const task *t, queue *q)
+{
+    const program_run *p = arg;
+    if (t->micro >= p->n) /* the last units of a step need not fill a visit */
+        return;
+    switch (t->kind) {
+    case TASK_COPY: case TASK_READ: case TASK_WRITE: walker_transfer(&p->runner->walker, s, t, q); break;
+    case TASK_UPDATE: run_update(p->runner, s, t, q); break;
+    default: run_unit(p, t); break;
+    }
+}
+
 /* ---- runs ---- */
 
-static void count_operands(ritz_runner *x, const schedule *s, const task *t)
+/* Makes the queues that the program uses wait for everything submitted before. A queue that it does not use must not: it would get no
+ * signal after that wait, and walker_sync would not see that it still waits for a queue that may be closed. */
+static void follow(ritz_runner *x, ritz_program what)
 {
-    for (int i = t->operand0; i < t->operand0 + t->operands_n; i++) {
-        const buffer *b = &s->buffers[s->operands[i].buffer];
-        const uint64_t end = align_up(b->offset + b->bytes, DISK_ALIGN);
-        x->peak[b->tier] = end > x->peak[b->tier] ? end : x->peak[b->tier];
-    }
-}
-
-/* Each queue waits for what the others were given before: of runs that are submitted one behind the other nothing overlaps. Not those that
- * have nothing to do: their last signal would not stand behind that wait, and who syncs with it could close a queue that is waited for. */
-static void begin_run(ritz_runner *x, ritz_program what)
-{
+    const walker *w = &x->walker;
     for (int q = 0; q < QUEUES; q++)
-        for (int other = 0; x->uses[what][q] && other < QUEUES; other++)
-            if (other != q && x->queues[other] && x->last[other])
-                queue_wait(x->queues[q], x->queues[other], x->last[other]);
-}
-
-
-static void submit(ritz_runner *x, ritz_program what, const ritz_slot *slots, int n, bool first, uint64_t *inputs_done)
-{
-    const schedule *s = &x->schedules[what];
-    begin_run(x, what);
-    for (int i = 0; i < s->tasks_n; i++) {
-        const task *t = &s->tasks[i];
-        queue *q = x->queues[t->queue];
-        if (!x->ran[what])
-            count_operands(x, s, t);
-        for (int other = 0; other < QUEUES; other++)
-            if (t->wait[other] >= 0)
-                queue_wait(q, x->queues[other], x->values[t->wait[other]]);
-        if (t->micro < n) /* -1: a chunk's */
-            run_task(x, what, t, slots, first, q);
-        if (x->awaited[what][i])
-            x->values[i] = x->last[t->queue] = queue_signal(q);
-    }
-    if (inputs_done)
-        *inputs_done = x->last[QUEUE_COMPUTE];
-    x->ran[what] = true;
+        for (int other = 0; x->queues[what] & 1u << q && other < QUEUES; other++)
+            if (other != q && w->queues[other] && w->last[other])
+                queue_wait(w->queues[q], w->queues[other], w->last[other]);
 }
 
 void ritz_runner_run(ritz_runner *x, ritz_program what, const ritz_slot *slots, int n, bool first, uint64_t *inputs_done)
 {
-    submit(x, what, slots, n, first, inputs_done);
+    program_run p = {x, what, slots, n, first};
+    follow(x, what);
+    walker_submit(&x->walker, &(walk){.schedule = &x->schedules[what], .awaited = x->awaited[what], .first = !x->ran[what],
+                                      .run = run_task, .arg = &p});
+    x->ran[what] = true;
+    if (inputs_done)
+        *inputs_done = x->walker.last[QUEUE_COMPUTE];
 }
 
 void ritz_runner_update(ritz_runner *x, const ritz_update *u)
 {
     x->update = *u;
-    submit(x, RITZ_UPDATE, NULL, 0, false, NULL);
+    ritz_runner_run(x, RITZ_UPDATE, NULL, 0, false, NULL);
 }
 
 int ritz_runner_wait(ritz_runner *x, uint64_t value, pt_error *e)
 {
-    return value ? queue_sync(x->queues[QUEUE_COMPUTE], value, e) : 0;
+    return value ? queue_sync(x->walker.queues[QUEUE_COMPUTE], value, e) : 0;
 }
 
-int ritz_runner_sync(ritz_runner *x, pt_error *e)
-{
-    int failed = 0;
-    for (int q = 0; q < QUEUES; q++) {
-        pt_error one = {0};
-        const int code = x->queues[q] && x->last[q] ? queue_sync(x->queues[q], x->last[q], &one) : 0;
-        if (code && !failed) {
-            failed = code;
-            if (e)
-                *e = one;
-        }
-    }
-    return failed;
-}
+int ritz_runner_sync(ritz_runner *x, pt_error *e) { return walker_sync(&x->walker, e); }
 
 int ritz_runner_move(ritz_runner *x, object_kind kind, int slab, int chunk, bool out, void *memory, pt_error *e)
 {
-    const schedule *s = &x->schedules[RITZ_POINTS]; /* placements are the same in all */
+    walker *w = &x->walker;
     const uint64_t bytes = ritz_slab_bytes(x->o.space, chunk);
-    const buffer *b = NULL;
-    for (int i = 0; i < s->placements_n && !b; i++)
-        if (s->buffers[i].kind == kind && s->buffers[i].index == chunk)
-            b = &s->buffers[i];
-    int failed = ritz_runner_sync(x, e);
+    const buffer *b = walker_placement(&x->schedules[RITZ_POINTS], kind, chunk); /* the same in all programs */
+    int failed = walker_sync(w, e);
     if (failed)
         return failed;
-    const uint64_t at = b->offset + (uint64_t)slab * bytes, end = align_up(at + bytes, DISK_ALIGN);
-    x->peak[b->tier] = end > x->peak[b->tier] ? end : x->peak[b->tier];
+    const uint64_t at = b->offset + (uint64_t)slab * bytes;
+    walker_raise_peak(w, b->tier, at + bytes);
     if (b->tier == TIER_DISK)
-        return out ? disk_read(x->reader, at, memory, bytes, e) : disk_write(x->writer, at, memory, bytes, e);
-    char *there = x->arena[b->tier] + at;
+        return out ? disk_read(w->reader, at, memory, bytes, e) : disk_write(w->writer, at, memory, bytes, e);
+    char *there = w->arena[b->tier] + at;
     if (b->tier == TIER_HOST) {
         memcpy(out ? memory : there, out ? there : memory, bytes);
         return 0;
     }
-    queue *q = x->queues[QUEUE_COMPUTE];
+    queue *q = w->queues[QUEUE_COMPUTE];
     copy(q, out ? memory : there, out ? there : memory, bytes);
-    x->last[QUEUE_COMPUTE] = queue_signal(q);
-    return queue_sync(q, x->last[QUEUE_COMPUTE], e);
+    w->last[QUEUE_COMPUTE] = queue_signal(q);
+    return queue_sync(q, w->last[QUEUE_COMPUTE], e);
 }

@@ -22,7 +22,7 @@ static uint32_t take(reader *r, int bits)
     return value;
 }
 
-/* Column k is m_{k+1} / 2^{k+1}: s of them from the table, the others by the polynomial's recurrence. */
+/* Column k is m_{k+1} / 2^{k+1}. The first s are in the table; the polynomial's recurrence gives the others. */
 static void read_dimension(reader *r, int s, uint64_t *columns)
 {
     const uint32_t inner = take(r, s - 1);
@@ -65,10 +65,10 @@ int sobol_open(points *p, pt_error *e)
 
 /* ---- scrambling ---- */
 
-/* Digit i of the result is the sum of digit i and of random ones of the digits before it: digit i has ones in the places of row[i]. */
+/* Digit i of the result is the sum (mod 2) of digit i and of a random choice of the digits before it. */
 static void scramble_matrix(const points *p, int64_t j)
 {
-    uint64_t column[POINT_BITS]; /* what digit i contributes: itself, and random digits below */
+    uint64_t column[POINT_BITS]; /* what digit i adds: itself, and random digits below it */
     for (int i = 0; i < POINT_BITS; i++) {
         const uint64_t unit = UINT64_C(1) << (POINT_BITS - 1 - i);
         column[i] = unit | (draw_bits(p, DRAW_MATRIX, (uint32_t)j, (uint64_t)i) & (unit - 1));
@@ -92,41 +92,83 @@ void sobol_draw(points *p)
     memcpy(p->scrambled, p->columns, (size_t)p->dim * SOBOL_COLUMNS * sizeof *p->columns);
 }
 
-/* The coins of seven levels of the tree of prefixes below a node are the 127 bits of one counter value: that of the node itself first, then
- * those of its two children, ... Below `depth` levels each prefix belongs to one point alone, and its coins need no tree. */
+/* A coin flips each bit, and belongs to the bits above it: to a node of the tree of prefixes. One counter value, 127 of its bits, has the
+ * coins of seven levels below a node: its own first, then those of its two children, ... Below `depth` levels a prefix belongs to one point
+ * alone, whose coins need no tree. */
 enum { LEVELS_A_DRAW = 7, NODES = 1 << LEVELS_A_DRAW, BLOCK = 1024 };
 
-/* Points of one dimension, as far as they have been made. Many points share the nodes of the upper levels. */
+/* first: coins of the first six levels; last: of the seventh. */
+typedef struct node { uint64_t above, first, last; } node;
+
+/* Points of one dimension, in the making. Many points share the nodes of the upper levels. */
 typedef struct block {
     int64_t n;
     uint64_t bits[BLOCK], flips[BLOCK], index[BLOCK];
     uint32_t w[4][BLOCK];
-    struct { uint64_t above; uint32_t w[4]; } nodes[NODES]; /* by the last bits of what is above them */
+    node nodes[NODES]; /* a cache: a node's place is its prefix modulo NODES */
 } block;
 
-static uint64_t flips_of(const uint32_t w[4], uint64_t prefix, int levels)
+static node node_of(uint64_t above, uint32_t w0, uint32_t w1, uint32_t w2, uint32_t w3)
+{
+    const uint64_t low = (uint64_t)w1 << 32 | w0, high = (uint64_t)w3 << 32 | w2;
+    return (node){above, low, high << 1 | low >> 63};
+}
+
+/* All nodes with `level` bits above them where a block's points share them; else each when a point asks for it. */
+static void make_nodes(const points *p, int64_t j, int level, block *b)
+{
+    const int n = 1 << level;
+    for (int k = 0; k < NODES; k++)
+        b->nodes[k].above = UINT64_MAX;
+    if (level > LEVELS_A_DRAW || n > b->n)
+        return;
+    rng_words_run(p->key, DRAW_FLIPS + ((uint32_t)level << 8), (uint32_t)j, 0, n, b->w[0], b->w[1], b->w[2], b->w[3]);
+    for (int k = 0; k < n; k++)
+        b->nodes[k % NODES] = node_of((uint64_t)k, b->w[0][k], b->w[1][k], b->w[2][k], b->w[3][k]);
+}
+
+static void make_node(const points *p, int64_t j, int level, uint64_t above, node *out)
+{
+    uint32_t w[4];
+    rng_words(p->key, DRAW_FLIPS + ((uint32_t)level << 8), (uint32_t)j, above, w);
+    *out = node_of(above, w[0], w[1], w[2], w[3]);
+}
+
+/* A node's coins for the next `levels` bits; coin l belongs to the l bits before it. */
+static inline __attribute__((always_inline)) uint64_t flips_of(const node *n, uint64_t bits, int levels)
 {
     uint64_t flips = 0;
     for (int l = 0; l < levels; l++) {
-        const uint64_t node = (UINT64_C(1) << l) - 1 + (prefix >> (levels - l)); /* the l bits before this one */
-        flips = flips << 1 | (w[node / 32] >> (node % 32) & 1);
+        const uint64_t before = bits >> (levels - l);
+        flips = flips << 1 | ((l < 6 ? n->first >> ((1 << l) - 1 + before) : n->last >> before) & 1);
     }
     return flips;
 }
 
+/* Inlined with `levels` a constant. */
+static inline __attribute__((always_inline)) void flip_points(const points *p, int64_t j, int level, int levels, block *b)
+{
+    const int above_at = POINT_BITS - level, at = above_at - levels;
+    for (int64_t i = 0; i < b->n; i++) {
+        const uint64_t above = b->bits[i] >> above_at;
+        node *n = &b->nodes[above % NODES];
+        if (n->above != above)
+            make_node(p, j, level, above, n);
+        b->flips[i] |= flips_of(n, b->bits[i] >> at & ((UINT64_C(1) << levels) - 1), levels) << at;
+    }
+}
+
 static void flip_levels(const points *p, int64_t j, int level, block *b)
 {
-    const int levels = p->depth - level < LEVELS_A_DRAW ? p->depth - level : (int)LEVELS_A_DRAW;
-    for (int k = 0; k < NODES; k++)
-        b->nodes[k].above = UINT64_MAX;
-    for (int64_t i = 0; i < b->n; i++) {
-        const uint64_t above = b->bits[i] >> (POINT_BITS - level);
-        const uint64_t prefix = b->bits[i] >> (POINT_BITS - level - levels) & ((UINT64_C(1) << levels) - 1);
-        uint32_t *w = b->nodes[above % NODES].w;
-        if (b->nodes[above % NODES].above != above)
-            rng_words(p->key, DRAW_FLIPS + ((uint32_t)level << 8), (uint32_t)j, above, w);
-        b->nodes[above % NODES].above = above;
-        b->flips[i] |= flips_of(w, prefix, levels) << (POINT_BITS - level - levels);
+    make_nodes(p, j, level, b);
+    switch (p->depth - level) {
+    case 1: flip_points(p, j, level, 1, b); break;
+    case 2: flip_points(p, j, level, 2, b); break;
+    case 3: flip_points(p, j, level, 3, b); break;
+    case 4: flip_points(p, j, level, 4, b); break;
+    case 5: flip_points(p, j, level, 5, b); break;
+    case 6: flip_points(p, j, level, 6, b); break;
+    default: flip_points(p, j, level, LEVELS_A_DRAW, b); break;
     }
 }
 
@@ -140,7 +182,7 @@ static void scramble_nested(const points *p, int64_t j, block *b)
         b->index[i] = b->bits[i] >> (POINT_BITS - p->depth);
     rng_words_at(p->key, DRAW_REST, (uint32_t)j, b->index, (int)b->n, b->w[0], b->w[1], b->w[2], b->w[3]);
     for (int64_t i = 0; i < b->n; i++)
-        b->bits[i] ^= b->flips[i] | (bits53((const uint32_t[]){b->w[0][i], b->w[1][i]}) & below);
+        b->bits[i] ^= b->flips[i] | (((uint64_t)(b->w[0][i] >> 5) << 26 | b->w[1][i] >> 6) & below);
 }
 
 static uint64_t sobol_point(const uint64_t *columns, uint32_t gray)
@@ -151,7 +193,7 @@ static uint64_t sobol_point(const uint64_t *columns, uint32_t gray)
     return x;
 }
 
-/* Neighbours differ by one direction number. */
+/* Neighbouring points differ by one direction number. */
 static void count_up(const uint64_t *columns, uint32_t index, block *b)
 {
     uint64_t x = sobol_point(columns, index ^ index >> 1);

@@ -8,6 +8,7 @@
 #include <stdarg.h>
 #include <stdlib.h>
 #include <string.h>
+#include <unistd.h>
 
 enum { UNIT_LEAST = 256, UNIT_MOST = 2048, UNIT_VALUES = 65536, GPU_UNIT = 8192 };
 
@@ -48,7 +49,7 @@ double ritz_lr(const pt_ritz_options *o, int64_t step)
     }
 }
 
-/* ---- what is asked for ---- */
+/* ---- options ---- */
 
 static int check(const pt_ritz_options *o, pt_error *e)
 {
@@ -67,6 +68,8 @@ static int check(const pt_ritz_options *o, pt_error *e)
         return pt_fail(e, PT_USAGE, "`halve_every` is %lld, but must be at least 1", (long long)o->halve_every);
     if (o->eval_n < 1)
         return pt_fail(e, PT_USAGE, "`eval_n` is %lld, but must be at least 1", (long long)o->eval_n);
+    if (o->out && !o->out[0])
+        return pt_fail(e, PT_USAGE, "`out` is empty: give the name of a folder");
     if (o->resume && !o->out)
         return pt_fail(e, PT_USAGE, "`resume` needs `out`, the folder of the run");
     if (o->plan_file && o->micro_batch)
@@ -84,7 +87,7 @@ static int describe_network(pt_ritz *r, pt_error *e)
     return ritz_network_describe(&r->net, e);
 }
 
-/* So many rows that a unit's tensors are some 64 Ki values. */
+/* A tensor of a unit has about UNIT_VALUES values. */
 static void find_units(pt_ritz *r)
 {
     r->unit_rows = UNIT_MOST;
@@ -133,10 +136,10 @@ static uint64_t staging_bytes(const pt_ritz *r)
     return most;
 }
 
-/* Of f and V at a unit's points, and of g's, which have a number for each dimension on the way. */
+/* Values in r->f and in r->v, which also holds a point of a face. */
 static int64_t most_values(const pt_ritz *r) { return r->unit_rows > r->net.dim ? r->unit_rows : r->net.dim; }
 
-/* Of r->x, r->f and r->v, which are taken before there is a mailbox, and counted with it. */
+/* Bytes of r->x, r->f and r->v. They are allocated before the mailbox, and counted with it. */
 static uint64_t scratch_bytes(const pt_ritz *r)
 {
     return page((uint64_t)(r->unit_rows * r->net.dim + 2 * most_values(r)) * sizeof(double));
@@ -277,7 +280,7 @@ static int begin(pt_ritz *r, pt_error *e)
     return failed;
 }
 
-/* A run that is there is never written over. */
+/* An existing run is never overwritten. */
 static int check_empty(const pt_ritz *r, pt_error *e)
 {
     char path[FILE_PATH_BYTES];
@@ -293,9 +296,10 @@ static int open_out(pt_ritz *r, pt_error *e)
     return failed ? failed : ritz_metrics_open(r, e);
 }
 
-static int lock_out(pt_ritz *r, pt_error *e)
+static int lock_out(pt_ritz *r, bool *made, pt_error *e)
 {
     snprintf(r->out, sizeof r->out, "%s", r->o.out);
+    *made = !path_exists(r->out);
     int failed = dir_make(r->out, e);
     if (!failed && !(failed = dir_lock_take(&r->lock, r->out, e)))
         r->locked = true;
@@ -309,10 +313,11 @@ int ritz_open(const pt_ritz_options *o, ritz_plan_fn given, void *arg, pt_ritz *
     pt_ritz *r = failed ? NULL : calloc(1, sizeof *r);
     if (!r)
         return failed ? failed : pt_fail(e, PT_FAILED, "out of memory");
+    bool made = false;
     r->o = *o;
     failed = problem_open(o, &r->problem, e);
     if (!failed && o->out && !o->plan_only)
-        failed = lock_out(r, e);
+        failed = lock_out(r, &made, e);
     if (!failed)
         failed = ritz_open_network(r, true, given, arg, e);
     if (!failed && !o->plan_only)
@@ -323,6 +328,8 @@ int ritz_open(const pt_ritz_options *o, ritz_plan_fn given, void *arg, pt_ritz *
         pt_ritz_close(r);
     else
         *out = r;
+    if (failed && made) /* where there is nothing in it */
+        rmdir(o->out);
     return failed;
 }
 
@@ -341,8 +348,7 @@ void pt_ritz_close(pt_ritz *r)
     plan_free(&r->plan);
     if (r->device)
         device_close(r->device, r->host);
-    if (r->metrics)
-        fclose(r->metrics);
+    step_lines_close(&r->metrics);
     if (r->locked)
         dir_lock_release(&r->lock);
     points_close(r->inside);
@@ -361,7 +367,8 @@ void pt_ritz_get_summary(const pt_ritz *r, pt_ritz_summary *s)
     *s = (pt_ritz_summary){.problem = r->problem.name, .dim = r->net.dim, .parameters = r->net.params, .steps = r->o.steps,
                            .first_step = r->first_step,
                            .n = r->o.n, .n_boundary = r->boundary_n, .unit_points = r->unit_rows, .visit_units = r->plan.visit,
-                           .has_exact = r->problem.is.exact,
+                           .lower = r->problem.is.lower, .upper = r->problem.is.upper, .has_exact = r->problem.is.exact,
+                           .exact_is_zero = r->exact_is_zero,
                            .exact_energy = r->problem.energy, .groups = r->net.groups_n, .chunks = r->space.chunks_n,
                            .predicted_step_s = r->forecast.step_ns / 1e9, .again_s = r->forecast.again_ns / 1e9,
                            .written_bytes = r->forecast.written_bytes};
@@ -422,49 +429,4 @@ int pt_ritz_step(pt_ritz *r, pt_ritz_step_info *s, pt_error *e)
     if (!failed && r->o.out && r->o.save_every && r->step % r->o.save_every == 0)
         failed = pt_ritz_save(r, e);
     return failed ? failed : 1;
-}
-
-/* ---- errors ---- */
-
-typedef struct errors { double value, slope, value_off, slope_off; } errors;
-
-static void add_errors(errors *s, int64_t n, int64_t dim, const double *u, const double *g, const double *exact, const double *exact_g)
-{
-    for (int64_t i = 0; i < n; i++) {
-        s->value += exact[i] * exact[i];
-        s->value_off += (u[i] - exact[i]) * (u[i] - exact[i]);
-    }
-    for (int64_t i = 0; i < n * dim; i++) {
-        s->slope += exact_g[i] * exact_g[i];
-        s->slope_off += (g[i] - exact_g[i]) * (g[i] - exact_g[i]);
-    }
-}
-
-int pt_ritz_errors(pt_ritz *r, double *l2, double *h1, pt_error *e)
-{
-    if (!r || !l2 || !h1)
-        return pt_fail_null(e, "pt_ritz_errors", r ? "result" : "run");
-    if (!r->eval)
-        return pt_fail(e, PT_USAGE, "%s: no exact solution is known", r->problem.name);
-    enum { VALUES_MOST = 1 << 21 };
-    const int64_t dim = r->net.dim, few = VALUES_MOST / dim, most = few < r->unit_rows ? few : r->unit_rows;
-    double *x = malloc((size_t)(most * (3 * dim + 2)) * sizeof *x), *g = x + most * dim, *exact_g = g + most * dim,
-        *u = exact_g + most * dim, *exact = u + most;
-    errors sum = {0};
-    int failed = x ? 0 : pt_fail(e, PT_FAILED, "out of memory");
-    for (int64_t first = 0; first < r->o.eval_n && !failed; first += most) {
-        const int64_t n = r->o.eval_n - first < most ? r->o.eval_n - first : most;
-        points_get(r->eval, first, n, x);
-        for (int64_t i = 0; i < n * dim; i++)
-            x[i] = r->problem.is.lower[i % dim] + x[i] * (r->problem.is.upper[i % dim] - r->problem.is.lower[i % dim]);
-        failed = pt_ritz_evaluate(r, n, x, u, g, e);
-        if (failed)
-            break;
-        problem_exact(&r->problem, n, x, exact, exact_g);
-        add_errors(&sum, n, dim, u, g, exact, exact_g);
-    }
-    free(x);
-    *l2 = sqrt(sum.value_off / sum.value);
-    *h1 = sqrt((sum.value_off + sum.slope_off) / (sum.value + sum.slope));
-    return failed;
 }

@@ -1,26 +1,24 @@
 /* solver.h - a run of the Deep Ritz method: an energy over points, its gradient, steps, checkpoints.
  *
- * A step's points, those of the inside and behind them those of the faces, are cut into units of `unit_rows`. Sums over points are added
- * unit after unit, in fp32 or fp64 on the device, and energies in fp64 point after point here. How units are taken through the network,
- * and where everything lies, is planned (planner.h) and done by schedules (program.h, runner.h). No plan, no number of threads and no
- * resumed run changes a bit.
+ * The points of a step, first those inside the box, then those of its faces, are divided into units of `unit_rows`. Gradients accumulate
+ * unit by unit, in fp32 or fp64 on the device; energies are added point by point, in fp64 on the host. The planner (planner.h) chooses how
+ * units pass through the network and where everything lies, and schedules carry it out (program.h, runner.h). No plan, number of threads,
+ * kill or resume changes a bit.
  *
- *     mailbox, on the host:   slots: x and terms of a unit, twice as many as units in a run | ones | energies and u of all points
- *                             | room for a chunk's slab, or a unit's u
+ *     mailbox, on the host:   slots: x and terms of units, twice `visit` | ones | energies and u of all points
+ *                             | staging: a slab of a chunk, or u of a unit
  *
- * What E has of (int u)^2 / 2 needs int u before any gradient: a forward pass of its own. Its gradient is M grad M. With random points M^2
- * has the bias Var / N, so that mc takes the factors from two halves of the points, (M1 grad M2 + M2 grad M1) / 2; other points
- * have next to no variance there, and lose more by being halved.
+ * The term (int u)^2 / 2 of an energy has the gradient M grad M with M = int u, so it needs M before the gradient: one more forward pass.
+ * With random points M^2 has the bias Var / N, so mc takes the two factors from two halves of the points: (M1 grad M2 + M2 grad M1) / 2.
+ * Other points have almost no variance there, and would lose more by being halved.
  */
 #ifndef PT_RITZ_SOLVER_H
 #define PT_RITZ_SOLVER_H
 
-#include "io/files.h"
+#include "io/steps.h"
 #include "ritz/planner.h"
 #include "ritz/points.h"
 #include "ritz/problem.h"
-
-#include <stdio.h>
 
 struct pt_ritz {
     pt_ritz_options o;
@@ -36,45 +34,59 @@ struct pt_ritz {
     tier mailbox_tier;
     uint64_t budget[TIERS];
     points *inside, *faces, *eval;
-    ritz_slot *slots;             /* two sets of plan.visit */
+    bool exact_is_zero;           /* at all points of the last evaluation */
+    ritz_slot *slots;             /* two sets of plan.visit slots */
     char *slot_room;
-    uint64_t busy_until[2];       /* of each set: until its inputs are on the device; 0: it is free */
-    char *ones, *u;               /* u: of the inside's points */
-    double *values;               /* of all points */
+    uint64_t busy_until[2];       /* [set] value at which its inputs are on the device; 0: it is free */
+    char *ones, *u;               /* u: at the points inside */
+    double *values;               /* energies of all points */
     char *staging;
-    double *x, *f, *v;            /* of the unit that is being made */
-    double mean[2];               /* what the points of the two halves of the inside get of (int u)^2 / 2 */
+    double *x, *f, *v;            /* of the unit that is being filled */
+    double mean[2];               /* term m (OP_QUADRATIC) of the points in the two halves, from (int u)^2 / 2 */
     int64_t step, first_step;
-    uint64_t draw;                /* of the points that are being made */
-    uint32_t part;                /* of the faces' set; 0: none yet */
-    int turn;                     /* the set of slots that comes next */
-    FILE *metrics;
+    uint64_t draw;                /* number of the current draw */
+    uint32_t part;                /* part of the faces' current point set (points.h); 0: none yet */
+    int turn;                     /* the current set of slots */
+    step_lines metrics;           /* not open without `out` */
     dir_lock lock;
     bool locked;
 };
 
 void ritz_notice(const pt_ritz *r, const char *format, ...) __attribute__((format(printf, 2, 3)));
-/* Makes another plan than the planner's: for tests. */
+/* Makes a plan in place of the planner's, for tests. */
 typedef int (*ritz_plan_fn)(void *arg, const ritz_planning *p, plan *out, pt_error *e);
-/* pt_ritz_open, with such a plan where `given` is not NULL. */
+/* pt_ritz_open with a plan from `given`, unless that is NULL. */
 int ritz_open(const pt_ritz_options *o, ritz_plan_fn given, void *arg, pt_ritz **out, pt_error *e);
-/* What can be said before there is a network: units, and without points (training false) no more than its weights. */
+/* Opens device, points, plan and runner. training false: only for evaluation, without points and optimizer. */
 int ritz_open_network(pt_ritz *r, bool training, ritz_plan_fn given, void *arg, pt_error *e);
-/* Planned beside measured: arenas, and the mailbox on its tier. */
+/* Bytes used so far of arenas and mailbox; to compare with forecast.bytes. */
 uint64_t ritz_peak_bytes(const pt_ritz *r, tier t);
-/* ns to make a unit's points (ritz_planning). */
-double ritz_time_points(void *run);
+/* ns to make a unit's points, and with `weighed` their terms, on the calling thread (ritz_planning). */
+double ritz_time_points(void *run, bool weighed);
 
-/* Energy and, in the chunks' sums, its gradient on the points of a drawing. */
+/* ---- integrate.c ---- */
+
+/* n points (n, dim), from the unit cube to the box. */
+void ritz_stretch(const pt_ritz_problem *p, int64_t n, double *x);
+double ritz_volume(const problem *p);
+/* The points in r->x as the network's input (rows, net.input), which has zeros behind the coordinates. */
+void ritz_put_x(const pt_ritz *r, char *to, int64_t rows);
+/* Number i of an array of the network's type. */
+double ritz_value(const pt_ritz *r, const char *base, int64_t i);
+/* The energy on the points of a draw; its gradient is then in the chunks' sums. */
 int ritz_integrate(pt_ritz *r, uint64_t draw, double *energy, pt_error *e);
-/* The gradient, params values, after ritz_integrate. */
+/* Reads the gradient, net.params values, after ritz_integrate. */
 int ritz_read_gradient(pt_ritz *r, double *gradient, pt_error *e);
-/* Moves a chunk's slab (ritz_runner_move) between its place and r->staging. */
+/* ritz_runner_move between a slab and r->staging. */
 int ritz_slab(pt_ritz *r, object_kind kind, int slab, int chunk, bool out, pt_error *e);
+
+/* ---- tensors.c, checkpoint.c, metrics.c ---- */
 
 int ritz_write_network(pt_ritz *r, const char *folder, pt_error *e);
 int ritz_read_network(pt_ritz *r, const char *folder, pt_error *e);
-/* Goes on from the newest checkpoint in out, if there is one. */
+int ritz_write_states(pt_ritz *r, const char *folder, pt_error *e);
+int ritz_read_states(pt_ritz *r, const char *folder, pt_error *e);
+/* Loads the newest checkpoint in out, if there is one. */
 int ritz_resume(pt_ritz *r, pt_error *e);
 int ritz_metrics_open(pt_ritz *r, pt_error *e);
 int ritz_metrics_write(pt_ritz *r, const pt_ritz_step_info *s, pt_error *e);

@@ -47,11 +47,11 @@ static void jet(const ritz_unit *u, const ritz_stage *s, op_jet o)
     queue_submit(u->queue, &(op){OP_JET, .jet = o});
 }
 
-/* What the sweeps do to a point depends on no other one, but for the sums of gradients. */
+/* Only gradient sums combine the rows of different points. */
 void ritz_rows_begin(const ritz_unit *u) { queue_submit(u->queue, &(op){OP_ROWS, .rows = {u->rows}}); }
 void ritz_rows_end(const ritz_unit *u) { queue_submit(u->queue, &(op){OP_ROWS, .rows = {0}}); }
 
-/* ---- a group; `again`: what it hands to its neighbours is there already ---- */
+/* ---- sweeps of a group; again: recompute its inner tensors, its neighbours have theirs ---- */
 
 static void forward_group(const ritz_unit *u, bool again)
 {
@@ -68,7 +68,7 @@ static void forward_group(const ritz_unit *u, bool again)
     }
 }
 
-/* The stage that adds the tensor to its output, -1: none. */
+/* The stage whose residual is this tensor, -1: none. */
 static int adds(const ritz_unit *u, int tensor)
 {
     for (int i = tensor + 1; i < u->net->stages_n && i < tensor + 2; i++)
@@ -107,7 +107,7 @@ static void tangent_group(const ritz_unit *u, bool again)
     }
 }
 
-/* dW += pair^T [T; T'], db += the sum of q_z's rows. */
+/* dW += pair^T [T; T'], db += column sums of q_z. */
 static void accumulate(const ritz_unit *u, int stage, const char *pair)
 {
     const ritz_stage *s = &u->net->stages[stage];
@@ -121,7 +121,7 @@ static void accumulate(const ritz_unit *u, int stage, const char *pair)
     queue_submit(u->queue, &(op){OP_MATMUL, .matmul = o});
 }
 
-/* [q_z; p_z] of a stage, from q of its output. */
+/* Computes [q_z; p_z] of a stage from q of its output. */
 static char *pair_of(const ritz_unit *u, int stage, const char *q)
 {
     const ritz_stage *s = &u->net->stages[stage];
@@ -172,7 +172,6 @@ void ritz_adjoint(const ritz_unit *u)
     ritz_rows_end(u);
 }
 
-/* [a; 1] of the last stage, and b into T0's tangents. */
 void ritz_energy(const ritz_unit *u)
 {
     char *seed = u->own + u->layout->seed_at;

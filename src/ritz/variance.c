@@ -6,7 +6,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-/* Welford's: mean and sum of squared differences, value by value. */
+/* Welford's algorithm: mean and sum of squared differences of each value. */
 static int add_sets(pt_ritz *r, int sets, double *gradient, double *mean, double *squares, pt_error *e)
 {
     for (int k = 0; k < sets; k++) {

@@ -1,12 +1,11 @@
-/* variance.h - how much the gradient of the energy varies with the points that it is estimated on. */
+/* variance.h - the variance of the energy's gradient over point sets. */
 #ifndef PT_RITZ_VARIANCE_H
 #define PT_RITZ_VARIANCE_H
 
 #include "protrain_ritz.h"
 
-/* Of n points of the kind, at the weights of `at`: the variance of each of the gradient's values over `sets` drawings (2 or more), added
- * up;
- * *mean_square: the squared length of the mean gradient, may be NULL. */
+/* At the weights of `at`, with n points of the kind: *variance is the sum over all parameters of the gradient's variance over `sets` draws
+ * (2 or more); *mean_square (may be NULL) the squared length of the mean gradient. */
 int ritz_gradient_variance(pt_ritz *at, pt_ritz_points kind, int64_t n, int sets, double *variance, double *mean_square, pt_error *e);
 
 /* Slope of log y against log x, by least squares. */

@@ -1,15 +1,12 @@
 /* executor.h - runs a schedule on real queues.
  *
- * The executor owns the arenas (one per tier, allocated once), the queues and the disk file. It decides nothing: the schedule gives the
- * queue, waits and addresses of every task. Between runs all queues are idle and the placements hold the training state, which state.h
- * reads and writes.
+ * Its walker (walker.h) owns the memory, the queues and the disk file. It decides nothing: the schedule gives the queue, waits and
+ * addresses of every task. Between runs all queues are idle and the placements hold the training state, which state.h reads and writes.
  */
 #ifndef PT_EXECUTOR_H
 #define PT_EXECUTOR_H
 
-#include "device/device.h"
-#include "io/disk.h"
-#include "predict/simulate.h"
+#include "run/walker.h"
 
 typedef struct executor executor;
 

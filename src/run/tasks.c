@@ -8,11 +8,9 @@
 #include <stdlib.h>
 #include <string.h>
 
-int task_runner_open(task_runner *r, const schedule_input *in, char *const *arena, char *mailbox, size_t loss_at,
-                     size_t sumsq_at, disk_channel *reader, disk_channel *writer, pt_error *e)
+int task_runner_open(task_runner *r, const schedule_input *in, const walker *w, size_t loss_at, size_t sumsq_at, pt_error *e)
 {
-    *r = (task_runner){.in = in, .arena = arena, .mailbox = mailbox, .loss_at = loss_at, .sumsq_at = sumsq_at,
-                       .reader = reader, .writer = writer};
+    *r = (task_runner){.in = in, .walker = w, .loss_at = loss_at, .sumsq_at = sumsq_at};
     r->pieces = calloc((size_t)in->packing->pieces_n, sizeof *r->pieces);
     if (!r->pieces)
         return pt_fail(e, PT_FAILED, "out of memory");
@@ -29,16 +27,11 @@ void task_runner_close(task_runner *r)
 
 /* ---- addresses ---- */
 
-static char *address(const task_runner *r, const schedule *s, int buffer_index)
-{
-    const buffer *b = &s->buffers[buffer_index];
-    return r->arena[b->tier] + b->offset;
-}
+static char *address(const task_runner *r, const schedule *s, int buffer) { return walker_address(r->walker, s, buffer); }
 
 char *operand_of(const task_runner *r, const schedule *s, const task *t, object_kind kind, int index, int micro)
 {
-    int found = task_find(s, t, kind, index, micro);
-    return found < 0 ? NULL : address(r, s, found);
+    return walker_operand(r->walker, s, t, kind, index, micro);
 }
 
 static char *workspace_of(const task_runner *r, const schedule *s, const task *t)
@@ -343,7 +336,7 @@ static void run_update(task_runner *r, const schedule *s, const task *t, queue *
 static void run_input(task_runner *r, const schedule *s, const task *t, queue *q)
 {
     int to = s->operands[t->operand0].buffer;
-    queue_submit(q, &(op){OP_COPY, .copy = {address(r, s, to), r->mailbox, s->buffers[to].bytes}});
+    queue_submit(q, &(op){OP_COPY, .copy = {address(r, s, to), r->walker->mailbox, s->buffers[to].bytes}});
 }
 
 static void run_output(task_runner *r, const schedule *s, const task *t, queue *q)
@@ -351,20 +344,8 @@ static void run_output(task_runner *r, const schedule *s, const task *t, queue *
     for (int i = t->operand0; i < t->operand0 + t->operands_n; i++) {
         int from = s->operands[i].buffer;
         size_t at = s->buffers[from].kind == OBJECT_LOSS ? r->loss_at : r->sumsq_at;
-        queue_submit(q, &(op){OP_COPY, .copy = {r->mailbox + at, address(r, s, from), s->buffers[from].bytes}});
+        queue_submit(q, &(op){OP_COPY, .copy = {r->walker->mailbox + at, address(r, s, from), s->buffers[from].bytes}});
     }
-}
-
-static void run_transfer(task_runner *r, const schedule *s, const task *t, queue *q)
-{
-    int from = s->operands[t->operand0].buffer, to = s->operands[t->operand0 + 1].buffer;
-    size_t bytes = s->buffers[to].bytes;
-    if (t->kind == TASK_READ)
-        queue_submit(q, &(op){OP_DISK_READ, .disk = {r->reader, address(r, s, to), s->buffers[from].offset, bytes}});
-    else if (t->kind == TASK_WRITE)
-        queue_submit(q, &(op){OP_DISK_WRITE, .disk = {r->writer, address(r, s, from), s->buffers[to].offset, bytes}});
-    else
-        queue_submit(q, &(op){OP_COPY, .copy = {address(r, s, to), address(r, s, from), bytes}});
 }
 
 void task_run(task_runner *r, const schedule *s, const task *t, queue *q)
@@ -373,7 +354,7 @@ void task_run(task_runner *r, const schedule *s, const task *t, queue *q)
     switch (t->kind) {
     case TASK_INPUT: run_input(r, s, t, q); break;
     case TASK_OUTPUT: run_output(r, s, t, q); break;
-    case TASK_COPY: case TASK_READ: case TASK_WRITE: run_transfer(r, s, t, q); break;
+    case TASK_COPY: case TASK_READ: case TASK_WRITE: walker_transfer(r->walker, s, t, q); break;
     case TASK_EMBED: case TASK_LAYER: run_forward(r, s, t, &c); break;
     case TASK_HEAD: case TASK_HEAD_EVAL: run_head(r, s, t, &c); break;
     case TASK_LAYER_BACKWARD: run_backward(r, s, t, &c); break;

@@ -2,7 +2,6 @@
 #ifndef PT_TASKS_H
 #define PT_TASKS_H
 
-#include "io/disk.h"
 #include "schedule/schedule.h"
 #include "run/executor.h"
 #include "run/touched.h"
@@ -19,10 +18,8 @@ typedef struct shared_task {
 
 typedef struct task_runner {
     const schedule_input *in;
-    char *const *arena;              /* base of each tier's memory */
-    char *mailbox;                   /* the loader's copy of batch, losses and sums */
+    const walker *walker;            /* its mailbox is the loader's copy of batch, losses and sums */
     size_t loss_at, sumsq_at;
-    disk_channel *reader, *writer;
     const void **pieces;             /* address of each piece of the current task's weights */
     layer_layout layouts[SAVE_LEVELS];
     float loss_scale;
@@ -33,8 +30,7 @@ typedef struct task_runner {
     touched_rows touched;            /* in the current step */
 } task_runner;
 
-int task_runner_open(task_runner *r, const schedule_input *in, char *const *arena, char *mailbox, size_t loss_at,
-                     size_t sumsq_at, disk_channel *reader, disk_channel *writer, pt_error *e);
+int task_runner_open(task_runner *r, const schedule_input *in, const walker *w, size_t loss_at, size_t sumsq_at, pt_error *e);
 void task_runner_close(task_runner *r);
 /* The address of an object among the task's operands; NULL: it has none. */
 char *operand_of(const task_runner *r, const schedule *s, const task *t, object_kind kind, int index, int micro);

@@ -124,7 +124,7 @@ static int write_files(trainer *t, const shared_stage *stage, bool whole, bool *
 
 static int commit_checkpoint(const trainer *t, dir_stage *stage, pt_error *e)
 {
-    int failed = metrics_sync(&t->metrics, e);
+    int failed = step_lines_sync(&t->metrics, e);
     if (!failed)
         failed = events_sync(&t->events, e);
     return failed ? failed : dir_stage_commit(stage, e);
@@ -151,7 +151,7 @@ static int write_staged(trainer *t, const char *path, bool whole, shared_stage_c
 static int write_checkpoint(trainer *t, pt_error *e)
 {
     char path[FILE_PATH_BYTES];
-    int failed = checkpoints_path(t->out.path, t->at.step, path, e);
+    int failed = step_folder_path(t->out.path, t->at.step, path, e);
     bool there = !failed && t->at.saved_step == t->at.step && path_exists(path); /* as rank 0 sees it */
     if (!failed)
         failed = ranks_share(t, &there, sizeof there, e);

@@ -3,48 +3,20 @@
 #include "train/options.h"
 
 #include <dirent.h>
-#include <stdlib.h>
 #include <string.h>
 
-int checkpoints_path(const char *out, int64_t step, char path[FILE_PATH_BYTES], pt_error *e)
-{
-    char name[48];
-    snprintf(name, sizeof name, "checkpoint-%lld", (long long)step);
-    return path_join(path, out, name, e);
-}
+int64_t checkpoints_newest(const char *out, int64_t limit) { return step_folders_newest(out, CHECKPOINT_MARK, limit); }
 
-int64_t checkpoints_step(const char *name)
+int checkpoints_prune(const char *out, int64_t limit, int keep, pt_error *e)
 {
-    static const char prefix[] = "checkpoint-";
-    if (strncmp(name, prefix, sizeof prefix - 1) != 0)
-        return -1;
-    const char *digits = name + sizeof prefix - 1;
-    size_t n = strspn(digits, "0123456789");
-    return n && n < 18 && !digits[n] && (n == 1 || digits[0] != '0') ? strtoll(digits, NULL, 10) : -1;
-}
-
-int64_t checkpoints_newest(const char *out, int64_t limit)
-{
-    DIR *d = opendir(out);
-    int64_t newest = -1;
-    for (struct dirent *entry; d && (entry = readdir(d));) {
-        char path[FILE_PATH_BYTES * 2];
-        int64_t step = checkpoints_step(entry->d_name);
-        snprintf(path, sizeof path, "%s/%s/trainer/trainer.json", out, entry->d_name);
-        if (step < 0 || step > limit || !path_exists(path))
-            continue;
-        newest = step > newest ? step : newest;
-    }
-    if (d)
-        closedir(d);
-    return newest;
+    return step_folders_prune(out, CHECKPOINT_MARK, limit, keep, e);
 }
 
 /* Renames checkpoint-STEP to a name that is not a checkpoint's: checkpoint-STEP.old, or .old-2 ... */
 static int put_away(const char *out, int64_t step, char name[64], pt_error *e)
 {
     char from[FILE_PATH_BYTES], to[FILE_PATH_BYTES];
-    int failed = checkpoints_path(out, step, from, e);
+    int failed = step_folder_path(out, step, from, e);
     for (int i = 1; !failed; i++) {
         snprintf(name, 64, i == 1 ? "checkpoint-%lld.old" : "checkpoint-%lld.old-%d", (long long)step, i);
         failed = path_join(to, out, name, e);
@@ -76,8 +48,8 @@ bool checkpoints_of_others(const char *out, char path[FILE_PATH_BYTES])
     bool found = false;
     for (struct dirent *entry; d && !found && (entry = readdir(d));) {
         char file[FILE_PATH_BYTES];
-        found = checkpoints_step(entry->d_name) >= 0 && !path_join(path, out, entry->d_name, NULL) &&
-                !path_join(file, path, "trainer/trainer.json", NULL) && !path_exists(file);
+        found = step_folder_number(entry->d_name) >= 0 && !path_join(path, out, entry->d_name, NULL) &&
+                !path_join(file, path, CHECKPOINT_MARK, NULL) && !path_exists(file);
     }
     if (d)
         closedir(d);
@@ -104,25 +76,6 @@ void checkpoints_add_advice(const char *out, int64_t limit, pt_error *e)
         snprintf(e->text + n, sizeof e->text - n, "; the run has no checkpoint yet");
 }
 
-int checkpoints_prune(const char *out, int64_t limit, int keep, pt_error *e)
-{
-    for (int kept = 0; keep; kept++) {
-        char path[FILE_PATH_BYTES];
-        int64_t step = checkpoints_newest(out, limit);
-        if (step < 0)
-            break;
-        limit = step - 1;
-        if (kept < keep)
-            continue;
-        int failed = checkpoints_path(out, step, path, e);
-        if (!failed)
-            failed = tree_discard(path, e);
-        if (failed)
-            return failed;
-    }
-    return 0;
-}
-
 int checkpoints_find_newest(const char *out, char path[FILE_PATH_BYTES], pt_error *e)
 {
     DIR *d = opendir(out);
@@ -131,13 +84,13 @@ int checkpoints_find_newest(const char *out, char path[FILE_PATH_BYTES], pt_erro
         return pt_fail_errno(e, PT_FAILED, "%.400s: cannot list the checkpoints in this folder", out);
     closedir(d);
     int64_t step = checkpoints_newest(out, INT64_MAX);
-    return step < 0 ? 0 : checkpoints_path(out, step, path, e);
+    return step < 0 ? 0 : step_folder_path(out, step, path, e);
 }
 
 int checkpoints_present(const char *path, pt_error *e)
 {
     char file[FILE_PATH_BYTES];
-    int failed = path_join(file, path, "trainer/trainer.json", e);
+    int failed = path_join(file, path, CHECKPOINT_MARK, e);
     if (!failed && !path_exists(file))
         failed = pt_fail(e, PT_FAILED,
                          "%s is not a checkpoint: it has no trainer/trainer.json; give the folder checkpoint-STEP of a run, or `out` and "
@@ -149,7 +102,7 @@ int checkpoints_present(const char *path, pt_error *e)
 void checkpoints_add_older(const char *out, const char *path, pt_error *e)
 {
     const char *slash = strrchr(path, '/');
-    const int64_t step = checkpoints_step(slash ? slash + 1 : path), older = step > 0 ? checkpoints_newest(out, step - 1) : -1;
+    const int64_t step = step_folder_number(slash ? slash + 1 : path), older = step > 0 ? checkpoints_newest(out, step - 1) : -1;
     const size_t n = e ? strlen(e->text) : 0;
     if (e && older >= 0)
         snprintf(e->text + n, sizeof e->text - n, "; continue from an older one with `resume_from` '%.300s/checkpoint-%lld'", out,

@@ -1,12 +1,12 @@
-/* checkpoints.h - the folders checkpoint-STEP in a run's output folder `out`: lists and removes them. checkpoint.h: their contents. */
+/* checkpoints.h - the folders checkpoint-STEP of a training run in its output folder `out` (io/steps.h). checkpoint.h: their contents. */
 #ifndef PT_CHECKPOINTS_H
 #define PT_CHECKPOINTS_H
 
-#include "io/files.h"
+#include "io/steps.h"
 #include "protrain.h"
 
-int checkpoints_path(const char *out, int64_t step, char path[FILE_PATH_BYTES], pt_error *e);
-int64_t checkpoints_step(const char *name); /* the STEP of a folder named checkpoint-STEP; -1: it has another name */
+#define CHECKPOINT_MARK "trainer/trainer.json" /* the file that a complete one has */
+
 /* The complete checkpoint with the highest step up to `limit`; -1: none. */
 int64_t checkpoints_newest(const char *out, int64_t limit);
 int checkpoints_find_newest(const char *out, char path[FILE_PATH_BYTES], pt_error *e); /* "": none */

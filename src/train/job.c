@@ -138,12 +138,12 @@ static int tokenizer_fingerprint(const char *model_dir, char out[32], pt_error *
 
 static void pass_progress(void *arg, uint64_t done, uint64_t total) { options_progress(arg, "reading the data", done, total); }
 
-/* Notices about the data are given for the training data only. */
+/* Of the evaluation data only what was not told of the training data: they may be parts of the same files. */
 static void tell_data(const job *j, const dataset *d, bool evaluation)
 {
     if (dataset_summary(d) && !evaluation)
         options_notice(&j->o, "%s", dataset_summary(d));
-    dataset_tell(d, evaluation ? "evaluation: " : "", options_pass_notice, (void *)&j->o);
+    dataset_tell(d, evaluation ? j->data : NULL, evaluation ? "evaluation: " : "", options_pass_notice, (void *)&j->o);
 }
 
 static int open_dataset(const job *j, dataset_options d, bool evaluation, dataset **out, pt_error *e)

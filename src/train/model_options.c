@@ -1,5 +1,6 @@
 #include "train/model_options.h"
 
+#include "base/units.h"
 #include "io/files.h"
 #include "io/safetensors.h"
 #include "model/lanes.h"
@@ -36,6 +37,23 @@ int model_of_options(const pt_train_options *o, model **out, pt_error *e)
     return failed ? failed : freeze(o, *out, e);
 }
 
+static int refuse_ranks(int ranks, int64_t batch, pt_error *e)
+{
+    const int64_t less = batch / ranks * ranks;
+    int64_t fewer = ranks < batch ? ranks - 1 : batch;
+    char steps[48] = "", others[48] = "";
+    while (batch % fewer)
+        fewer--;
+    if (less)
+        snprintf(steps, sizeof steps, "%lld or ", (long long)less);
+    if (fewer > 1)
+        snprintf(others, sizeof others, ", or `ranks` %lld", (long long)fewer);
+    return pt_fail(e, PT_USAGE,
+                   "`ranks` %d does not divide the %lld sequence%s of a step, of which each rank computes as many: give `batch_size` "
+                   "%s%lld%s",
+                   ranks, (long long)batch, plural((uint64_t)batch), steps, (long long)(less + ranks), others);
+}
+
 int shape_of_options(pt_train_options *o, const model *m, step_shape *s, pt_error *e)
 {
     const model_config *c = &m->config;
@@ -58,7 +76,7 @@ int shape_of_options(pt_train_options *o, const model *m, step_shape *s, pt_erro
     s->optimizer = optimizers[o->optimizer];
     const int lanes = o->lanes ? o->lanes : o->ranks;
     if (!o->lanes && o->ranks > 1 && s->batch % o->ranks)
-        return pt_fail(e, PT_USAGE, "`ranks` %d does not divide `batch_size` %lld: change one of them", o->ranks, (long long)s->batch);
+        return refuse_ranks(o->ranks, s->batch, e);
     failed = lanes_check(lanes, s->batch, e);
     if (!failed && lanes > 1)
         step_shape_in_lanes(s, m, lanes);

@@ -42,7 +42,7 @@ static bool lies_in_out(const output *out, const char *path)
     snprintf(copy, sizeof copy, "%s", path);
     snprintf(name, sizeof name, "%s", basename(copy));
     snprintf(copy, sizeof copy, "%s", path);
-    return checkpoints_step(name) >= 0 && is_out(out, dirname(copy)) && !path_join(metrics, out->path, "metrics.jsonl", NULL) &&
+    return step_folder_number(name) >= 0 && is_out(out, dirname(copy)) && !path_join(metrics, out->path, "metrics.jsonl", NULL) &&
            path_exists(metrics);
 }
 
@@ -72,17 +72,25 @@ static int refuse_model(const output *out, const pt_train_options *o, pt_error *
                          "%.400s holds a trained model but no checkpoint to resume from (`save_every` writes them): give `model` %.400s "
                          "and another `out`",
                          out->path, out->path);
-    if (!failed)
+    if (!failed && out->made)
+        options_notice(o, "nothing is resumed, because there was no folder %s: a new run starts there", out->path);
+    else if (!failed)
         options_notice(o, "%s has no checkpoint to resume from: starting with the first step", out->path);
     return failed;
 }
 
-/* A checkpoint of its step would replace another program's. */
-static int refuse_others(const output *out, pt_error *e)
+/* A checkpoint of its step would replace another program's. Of a run that resumes it may be a damaged one. */
+static int refuse_others(const output *out, bool resume, pt_error *e)
 {
     char path[FILE_PATH_BYTES];
+    const int64_t newest = resume ? checkpoints_newest(out->path, INT64_MAX) : -1;
     if (!checkpoints_of_others(out->path, path))
         return 0;
+    if (newest >= 0)
+        return pt_fail(e, PT_FAILED,
+                       "%.400s has no trainer/trainer.json, so it is damaged or a checkpoint of another program: move it away, and "
+                       "`resume` continues from checkpoint-%lld",
+                       path, (long long)newest);
     return pt_fail(e, PT_FAILED,
                    "%.400s is a checkpoint of another program, or the rest of one, and this run may write a checkpoint of that name: give "
                    "another `out`, or move it away",
@@ -98,7 +106,7 @@ static int choose_start(output *out, const pt_train_options *o, pt_error *e)
     else if (o->resume)
         failed = checkpoints_find_newest(out->path, from, e);
     if (!failed)
-        failed = refuse_others(out, e);
+        failed = refuse_others(out, o->resume, e);
     if (!failed && from[0])
         failed = checkpoints_present(from, e);
     if (failed)

@@ -5,6 +5,7 @@
 #define OFF 0.1         /* share of the prediction */
 #define FAR_OFF 0.5     /* more than the usual variation of a machine */
 #define LOST_S 10.0     /* long compared with a search */
+#define FAR_TOLD 0.25    /* share of what was told */
 #define SHORTEST_S 0.05 /* shorter steps are left alone */
 enum { FIRST_WAIT = 2, DOUBLED_MOST = 6, CALM_WAITS = 8 };
 
@@ -45,4 +46,29 @@ void patience_decided(patience *p, bool moved)
 {
     int doubled = moved ? 0 : p->doubled + (p->doubled < DOUBLED_MOST);
     *p = (patience){.looked_at = p->looked_at, .doubled = doubled};
+}
+
+static bool is_apart(double a, double b, double share) { return fabs(a - b) > share * fmin(a, b); }
+
+bool telling_is_first(telling *t, double is_s)
+{
+    const bool first = !(t->told_s > 0);
+    if (first)
+        t->told_s = is_s;
+    t->now_s = first ? 0 : is_s;
+    t->steps = 0;
+    return first;
+}
+
+bool telling_is_due(telling *t, double is_s)
+{
+    if (!(t->now_s > 0))
+        return false;
+    t->steps = is_apart(is_s, t->now_s, OFF) ? 0 : t->steps + 1;
+    if (t->steps < TELLING_STEPS)
+        return false;
+    const bool far = is_apart(t->now_s, t->told_s, FAR_TOLD);
+    t->told_s = far ? t->now_s : t->told_s;
+    t->now_s = 0;
+    return far;
 }

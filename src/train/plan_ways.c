@@ -163,7 +163,8 @@ static bool is_of_no_use(const plan_way *ways, int i)
     return beaten && !ways[i].asked;
 }
 
-static void write_way(FILE *out, const char *word, const plan_way *w, int name_width)
+/* Whether the line has a star, for want of room for what it means. */
+static bool write_way(FILE *out, const char *word, const plan_way *w, int name_width)
 {
     enum { SCREEN = 100 };
     static const char asked[] = " (asked for)";
@@ -175,9 +176,11 @@ static void write_way(FILE *out, const char *word, const plan_way *w, int name_w
     else
         add(&l, "does not fit");
     add_bytes(&l, w);
+    const bool star = w->asked && l.n + strlen(asked) > SCREEN;
     if (w->asked)
-        add(&l, "%s", l.n + strlen(asked) <= SCREEN ? asked : " *");
+        add(&l, "%s", star ? " *" : asked);
     fprintf(out, "%s\n", l.text);
+    return star;
 }
 
 char *plan_ways_text(const plan_way *ways, int n)
@@ -190,12 +193,15 @@ char *plan_ways_text(const plan_way *ways, int n)
     for (int i = 0; i < n; i++)
         width = strlen(ways[i].name) + 2 > width ? strlen(ways[i].name) + 2 : width;
     const char *word = "ways";
+    bool star = false;
     for (int i = 0; i < n; i++) {
         if (is_of_no_use(ways, i))
             continue;
-        write_way(out, word, &ways[i], (int)width);
+        star |= write_way(out, word, &ways[i], (int)width);
         word = "";
     }
+    if (star)
+        fprintf(out, "%-9s* asked for\n", "");
     const bool failed = ferror(out);
     if (fclose(out) || failed) {
         free(text);

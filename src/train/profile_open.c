@@ -73,6 +73,13 @@ int pt_profile_open(const pt_train_options *o, bool fresh, pt_profile **out, pt_
 char *pt_profile_text(const pt_profile *p) { return !p ? NULL : profile_text(&p->request, &p->result); }
 char *pt_profile_json(const pt_profile *p) { return !p ? NULL : profile_to_json(&p->request, &p->result); }
 
+/* A folder that is there, or a new one: its name ends with a slash, or has no ending such as .json. */
+static bool means_folder(const char *path)
+{
+    const char *slash = strrchr(path, '/'), *name = slash ? slash + 1 : path;
+    return path_is_folder(path) || (!path_exists(path) && !strchr(name, '.'));
+}
+
 int pt_profile_write(const pt_profile *p, const char *path, pt_error *e)
 {
     if (!p)
@@ -80,9 +87,11 @@ int pt_profile_write(const pt_profile *p, const char *path, pt_error *e)
     if (!path)
         return pt_fail_null(e, "pt_profile_write", "the path");
     char file[FILE_PATH_BYTES];
-    if (!path_is_folder(path))
+    if (!means_folder(path))
         return profile_write(path, &p->request, &p->result, e);
-    int failed = path_join(file, path, "profile.json", e);
+    int failed = dir_make(path, e);
+    if (!failed)
+        failed = path_join(file, path, "profile.json", e);
     if (!failed)
         failed = profile_write(file, &p->request, &p->result, e);
     if (!failed)

@@ -12,8 +12,9 @@
  * (another program took it), the old plan is tried, then a plan for what is left, with a disk that is measured if it was not needed before.
  * If nothing fits, the run ends, and the checkpoint stays.
  *
- * A decision that keeps the plan doubles the wait for the next one; a change does not. Very short steps are left alone, because nothing can
- * be gained. A plan from a file stays, too: a notice says that its steps are off.
+ * A decision that keeps the plan doubles the wait for the next one, and is told only if it is the first or steps changed for good; a change
+ * does not. Very short steps are left alone, because nothing can be gained. A plan from a file stays, too: a notice says that its steps are
+ * off.
  *
  * With several ranks, rank 0 looks and decides, from the times of the slowest rank for each kind of work; all ranks take its decision and
  * its plan, and move together. If one of them lacks memory for the new plan, all go back to the old one; if that fails too, the run ends.
@@ -192,7 +193,7 @@ int replan_move(trainer *t, search_result *next, bool *moved, pt_error *e)
     char path[FILE_PATH_BYTES];
     pt_error why = {0};
     *moved = false;
-    int failed = checkpoints_path(t->out.path, t->at.step, path, e);
+    int failed = step_folder_path(t->out.path, t->at.step, path, e);
     if (failed)
         return failed;
     int64_t saved = t->at.saved_step;
@@ -284,7 +285,7 @@ static int decide(trainer *t, pt_error *e)
     if (!failed && moved)
         options_notice(&t->job.o, "steps take %s instead of %s (%s): a new plan is used, %s expected%s", is, was, differs, then,
                        forecast_written(&t->predicted.now, written));
-    else if (!failed)
+    else if (!failed && telling_is_first(&t->predicted.telling, measured_ns * 1e-9))
         options_notice(&t->job.o, "steps take %s instead of %s (%s): the plan stays the same%s", is, was, differs,
                        v.worth ? "" : "; no faster one was found");
     patience_decided(&t->predicted.patience, moved);
@@ -320,11 +321,21 @@ static int look(trainer *t, patience_answer *answer, pt_error *e)
     return failed;
 }
 
+static void tell_lasting(trainer *t)
+{
+    char was[32], is[32];
+    seconds_format(was, t->predicted.telling.told_s);
+    const double now_s = measured_median_s(&t->engine.measured, PATIENCE_WINDOW);
+    if (telling_is_due(&t->predicted.telling, now_s))
+        options_notice(&t->job.o, "steps take %s now, no longer %s: the plan stays the same", seconds_format(is, now_s), was);
+}
+
 int replan_look(trainer *t, pt_error *e)
 {
     patience_answer answer;
     if (t->predicted.told_off || t->at.step >= t->job.steps)
         return 0;
+    tell_lasting(t);
     int failed = look(t, &answer, e);
     if (failed || answer == PATIENCE_NOTHING)
         return failed;

@@ -66,7 +66,7 @@ static int say_all(trainer *t, bool trained, said_samples *all, pt_error *e)
     g.device_memory = o->device_memory;
     g.progress = o->progress;
     g.arg = o->arg;
-    if (o->base >= PT_BASE_NF4 && !g.base)
+    if (o->base >= PT_BASE_NF4 && !g.base && !trained)
         options_notice(o, "samples are made without `base` %s, because some matrices of layers are trained", base_name(o->base));
     int failed = pt_generator_open(&g, &generator, e);
     for (int i = 0; i < o->sample_n && !failed; i++) {

@@ -279,10 +279,10 @@ static int take_samples(trainer *t, pt_error *e)
 
 static int open_metrics(trainer *t, pt_error *e)
 {
-    metrics_kept kept;
+    step_lines_kept kept;
     if (!ranks_lead(t))
         return ranks_share(t, &t->at.owes_evaluation, sizeof t->at.owes_evaluation, e);
-    int failed = metrics_open(&t->metrics, t->out.path, t->at.step, &kept, e);
+    int failed = step_lines_open(&t->metrics, t->out.path, t->at.step, "eval_loss", &kept, e);
     if (!failed)
         failed = events_open(&t->events, t->out.path, t->at.step, t->job.o.tensorboard, e);
     if (failed)
@@ -290,7 +290,7 @@ static int open_metrics(trainer *t, pt_error *e)
     if (kept.there && kept.last < t->at.step)
         options_notice(&t->job.o, "%s has no lines for steps %lld to %lld", t->metrics.path, (long long)kept.last + 1,
                        (long long)t->at.step);
-    t->at.owes_evaluation = kept.last && kept.last == t->at.step && !kept.evaluated && trainer_evaluates(t);
+    t->at.owes_evaluation = kept.last && kept.last == t->at.step && !kept.has_key && trainer_evaluates(t);
     return ranks_share(t, &t->at.owes_evaluation, sizeof t->at.owes_evaluation, e);
 }
 

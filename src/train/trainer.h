@@ -48,6 +48,7 @@ typedef struct predicted {
     costs first_costs;             /* which `first` was made from */
     int64_t corrected_step, moved_step; /* after which the forecast was last corrected, the plan last moved; 0: never */
     patience patience;             /* with steps that are off it */
+    telling telling;
     bool told_off;                 /* that steps are off it, where the plan is given */
 } predicted;
 
@@ -72,7 +73,7 @@ struct pt_trainer {
     engine engine;
     counters at;
     predicted predicted;
-    metrics metrics;
+    step_lines metrics;
     reference reference, held;     /* of DPO: of the training data, and of the evaluation data */
     events events;                 /* the same for TensorBoard */
     pt_memory memory[TIERS];       /* of the executor that was closed to make room for samples */

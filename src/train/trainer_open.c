@@ -18,7 +18,7 @@ static void trainer_free(trainer *t, bool undo)
     const bool leads = ranks_lead(t);
     if (undo && leads)
         output_undo(&t->out, &t->job.o);
-    metrics_close(&t->metrics);
+    step_lines_close(&t->metrics);
     reference_close(&t->reference);
     reference_close(&t->held);
     events_close(&t->events);

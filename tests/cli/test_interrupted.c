@@ -190,6 +190,18 @@ static void resume_goes_on_in_the_folder_that_the_checkpoint_lies_in(void **stat
     }
 }
 
+/* A wrong name, perhaps. */
+static void a_folder_that_is_not_there_resumes_nothing_and_says_so(void **state)
+{
+    (void)state;
+    char out[128], said[200];
+    put_data();
+    snprintf(out, sizeof out, "%s/mistyped", scratch);
+    snprintf(said, sizeof said, "nothing is resumed, because there was no folder %s", out);
+    assert_int_equal(train(out, WORDS("--steps", "2", "--resume")), 0);
+    assert_non_null(strstr(text_of(scratch_path("err")), said));
+}
+
 static void a_checkpoint_may_be_the_current_folder(void **state)
 {
     (void)state;
@@ -308,6 +320,7 @@ int main(void)
         cmocka_unit_test(a_command_that_waits_for_its_input_leaves_with_a_word),
         cmocka_unit_test(a_run_that_has_not_begun_leaves_with_a_word_and_may_be_started_again),
         cmocka_unit_test(resume_goes_on_in_the_folder_that_the_checkpoint_lies_in),
+        cmocka_unit_test(a_folder_that_is_not_there_resumes_nothing_and_says_so),
         cmocka_unit_test(a_checkpoint_may_be_the_current_folder),
         cmocka_unit_test(a_link_elsewhere_leads_to_the_run),
         cmocka_unit_test(a_run_that_was_interrupted_is_extended),

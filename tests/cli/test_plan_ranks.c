@@ -52,6 +52,21 @@ static void more_ranks_need_less_each(void **state)
     json_decref(many);
 }
 
+/* The step is the whole one, and its part is told. */
+static void a_rank_s_part_of_the_step_is_told(void **state)
+{
+    (void)state;
+    words asked = WORDS("--model", fixture("llama"), "--machine", "h100", "--seq-len", "32");
+    assert_int_equal(plan_with(asked, WORDS("--ranks", "8", "--batch-size", "16", "--quiet")), 0);
+    const char *said = text_of(scratch_path("out"));
+    if (!strstr(said, "a step is 16 sequences of 32 tokens") || !strstr(said, "8 ranks: each computes 2 of the sequences"))
+        fail_msg("%s", said);
+    check_refusal("3 of 8", plan_with(asked, WORDS("--ranks", "3", "--batch-size", "8")), 2,
+                  WORDS("--ranks 3", "give --batch-size 6 or 9, or --ranks 2"));
+    check_refusal("more than there are", plan_with(asked, WORDS("--ranks", "8", "--batch-size", "6")), 2,
+                  WORDS("--ranks 8", "give --batch-size 8, or --ranks 6"));
+}
+
 static void thousands_can_be_planned_for(void **state)
 {
     (void)state;
@@ -77,6 +92,7 @@ int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(more_ranks_need_less_each),
+        cmocka_unit_test(a_rank_s_part_of_the_step_is_told),
         cmocka_unit_test(thousands_can_be_planned_for),
         cmocka_unit_test(what_a_file_does_not_say_is_asked_for),
     };

@@ -119,6 +119,23 @@ static void into_a_folder_go_a_profile_and_a_machine_that_plan_takes(void **stat
     assert_non_null(strstr(text_of(scratch_path("out")), "(computed from the machine file, not measured)"));
 }
 
+/* A new name with an ending is a file's. */
+static void a_new_name_without_an_ending_is_a_folder(void **state)
+{
+    (void)state;
+    static const struct { const char *out, *file; } cases[] = {
+        {"new", "new/profile.json"}, {"a/b/", "a/b/machine.json"}, {"p.txt", "p.txt"}};
+    for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
+        char out[120];
+        snprintf(out, sizeof out, "%s/%s", scratch, cases[i].out);
+        if (run("profile", OPTIONS("--seq-len", "16", "--batch-size", "2", "--disk-memory", "0", "--out", out)))
+            fail_msg("%s", text_of(scratch_path("err")));
+        struct stat st;
+        if (stat(scratch_path(cases[i].file), &st) || !S_ISREG(st.st_mode))
+            fail_msg("--out %s does not write %s", cases[i].out, cases[i].file);
+    }
+}
+
 /* ---- a folder that cannot be written ---- */
 
 enum { NOBODY = 65534, CANNOT = 98 };
@@ -179,6 +196,7 @@ int main(void)
         cmocka_unit_test_setup_teardown(json_is_what_is_written_and_what_plan_takes, open_folder, scratch_remove),
         cmocka_unit_test_setup_teardown(into_a_folder_go_a_profile_and_a_machine_that_plan_takes, open_folder, scratch_remove),
         cmocka_unit_test_setup_teardown(the_current_folder_need_not_be_writable, open_folder, scratch_remove),
+        cmocka_unit_test_setup_teardown(a_new_name_without_an_ending_is_a_folder, open_folder, scratch_remove),
         cmocka_unit_test_setup_teardown(without_a_disk_none_is_touched, open_folder, scratch_remove),
         cmocka_unit_test_setup_teardown(what_does_not_fit_has_its_own_status, open_folder, scratch_remove),
         cmocka_unit_test_setup_teardown(wrong_use_is_told, open_folder, scratch_remove),

@@ -21,6 +21,15 @@ static int ritz(words more)
     return program_wait(program_start(&a, scratch_path("out"), scratch_path("err")));
 }
 
+/* What the program prints. */
+static const char *output_of(words args)
+{
+    arguments a = {0};
+    add_arguments(&a, args);
+    assert_int_equal(program_wait(program_start(&a, scratch_path("out"), scratch_path("err"))), 0);
+    return text_of(scratch_path("out"));
+}
+
 static void set_out(const char *name) { snprintf(out, sizeof out, "%s/%s", scratch, name); }
 
 static void what_does_nothing_is_refused(void **state)
@@ -31,6 +40,7 @@ static void what_does_nothing_is_refused(void **state)
     check_sentence("no seeds", ritz(WORDS("--compare", "mc,sobol", "--out", out, "--seeds", "0")), 2, WORDS("--seeds 0", "1 or more"));
     check_sentence("no steps", ritz(WORDS("--steps", "0")), 2, WORDS("--steps 0", "1 or more"));
     check_sentence("no dimension", ritz(WORDS("--dim", "0")), 2, WORDS("--dim 0", "1 or more"));
+    check_sentence("random", ritz(WORDS("--points", "mc", "--randomize", "owen", "--steps", "2")), 2, WORDS("no randomization owen"));
     check_sentence("resume", ritz(WORDS("--gradient-variance", "--steps", "2", "--resume", "--out", out)), 2, WORDS("leave out --resume"));
 }
 
@@ -44,6 +54,50 @@ static void a_resumed_run_says_what_is_done(void **state)
     assert_non_null(strstr(text_of(scratch_path("err")), "step 4 of 4 is done: give more --steps"));
     assert_int_equal(ritz(WORDS("--steps", "6", "--out", out, "--resume")), 0);
     assert_null(strstr(text_of(scratch_path("err")), "is done"));
+    assert_non_null(strstr(text_of(scratch_path("err")), "the run now has 6 steps instead of 4"));
+    assert_int_equal(ritz(WORDS("--steps", "8", "--out", out, "--resume")), 0);
+    assert_non_null(strstr(text_of(scratch_path("err")), "the run now has 8 steps instead of 6"));
+    set_out("constant");
+    assert_int_equal(ritz(WORDS("--steps", "4", "--out", out, "--lr-schedule", "constant")), 0);
+    assert_int_equal(ritz(WORDS("--steps", "6", "--out", out, "--lr-schedule", "constant", "--resume")), 0);
+    assert_null(strstr(text_of(scratch_path("err")), "the run now has"));
+}
+
+/* No folder is left of a run that never began. */
+static void a_run_that_is_refused_leaves_nothing(void **state)
+{
+    (void)state;
+    char plan[128];
+    snprintf(plan, sizeof plan, "%s", put_text("plan.json", "{}"));
+    set_out("refused");
+    check_sentence("plan", ritz(WORDS("--steps", "2", "--out", out, "--plan", plan)), 1, WORDS("plan.json"));
+    assert_false(path_exists(out));
+    check_sentence("no name", ritz(WORDS("--steps", "2", "--out", "")), 2, WORDS("--out is empty: give the name of a folder"));
+}
+
+static void without_a_solution_nothing_is_compared(void **state)
+{
+    (void)state;
+    char problem[128];
+    snprintf(problem, sizeof problem, "%s", put_text("unknown.json", "{\"equation\": \"schroedinger\", \"dim\": 2, \"V\": \"1\"}"));
+    set_out("nothing to compare");
+    check_sentence("compare", ritz(WORDS("--problem", problem, "--compare", "mc,sobol", "--steps", "2", "--out", out)), 2,
+                   WORDS("no exact solution is known, and without one there is nothing to compare by"));
+    assert_false(path_exists(out));
+}
+
+/* Relative errors would be infinite. */
+static void of_a_solution_that_is_zero_errors_are_absolute(void **state)
+{
+    (void)state;
+    char problem[128];
+    snprintf(problem, sizeof problem, "%s",
+             put_text("zero.json", "{\"equation\": \"schroedinger\", \"dim\": 2, \"V\": \"1\", \"exact\": \"0\"}"));
+    set_out("zero");
+    assert_int_equal(ritz(WORDS("--problem", problem, "--steps", "2", "--out", out)), 0);
+    assert_non_null(strstr(text_of(scratch_path("out")), "absolute error L2 "));
+    assert_null(strstr(text_of(scratch_path("out")), "inf"));
+    assert_non_null(strstr(output_of(WORDS("report", out, "--json")), "\"absolute_errors\": true"));
 }
 
 static void points_that_are_none_are_named(void **state)
@@ -59,6 +113,12 @@ static void points_that_are_none_are_named(void **state)
         snprintf(points, sizeof points, "%s", put_text("points.csv", each[i].text));
         check_sentence("points", run_program(WORDS("ritz", "--eval", out, "--at", points)), 1, WORDS("points.csv, ", each[i].said));
     }
+    snprintf(points, sizeof points, "%s", put_text("points.csv", "x1,x2\n0,1\n0.5,1.5\n-1,0.5\n"));
+    assert_int_equal(run_program(WORDS("ritz", "--eval", out, "--at", points)), 0);
+    assert_non_null(strstr(text_of(scratch_path("err")), "2 of 3 points, point 2 first, lie outside the box"));
+    put_text("points.csv", "0,1\n");
+    assert_int_equal(run_program(WORDS("ritz", "--eval", out, "--at", points)), 0);
+    assert_null(strstr(text_of(scratch_path("err")), "outside"));
 }
 
 static void a_comparison_has_its_page_again(void **state)
@@ -82,6 +142,10 @@ static void a_comparison_has_its_page_again(void **state)
     assert_non_null(strstr(second, "2 seeds"));
     check_sentence("again", ritz(WORDS("--steps", "4", "--compare", "mc,sobol", "--out", out)), 1,
                    WORDS("already holds runs of a comparison: give another --out"));
+    check_sentence("eval", run_program(WORDS("ritz", "--eval", out, "--at", "-")), 1,
+                   WORDS("holds the runs of a comparison: give --eval the folder of one of them, such as ", "compared/mc-0"));
+    const char *json = output_of(WORDS("report", out, "--json"));
+    assert_true(strstr(json, "{\"kinds\": [{\"points\": \"mc\", \"seeds\": 2, \"steps\": 4, ") && strstr(json, "\"points\": \"sobol\""));
     check_sentence("twice", ritz(WORDS("--steps", "4", "--compare", "mc,mc", "--out", out)), 2, WORDS("mc are named twice"));
     free(first);
     free(second);
@@ -92,6 +156,9 @@ int main(void)
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(what_does_nothing_is_refused),
         cmocka_unit_test(a_resumed_run_says_what_is_done),
+        cmocka_unit_test(a_run_that_is_refused_leaves_nothing),
+        cmocka_unit_test(of_a_solution_that_is_zero_errors_are_absolute),
+        cmocka_unit_test(without_a_solution_nothing_is_compared),
         cmocka_unit_test(points_that_are_none_are_named),
         cmocka_unit_test(a_comparison_has_its_page_again),
     };

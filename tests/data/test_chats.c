@@ -187,6 +187,10 @@ static void a_weight_that_cannot_be_obeyed_is_refused(void **state)
     refused("whole.jsonl", "{\"prompt\": [" USER("q") "], \"completion\": [" NO_REPLY ", " REPLY("two") "]}", usual,
             "message 2 has weight 0, but a completion is trained on as a whole");
     refused("nothing_left.jsonl", "{\"messages\": [" USER("q") ", " NO_REPLY "]}", usual, "would be trained on");
+    const char *pair = "{\"prompt\": [" USER("q") "], \"chosen\": [" NO_REPLY "], \"rejected\": [" REPLY("b") "]}";
+    char path[300];
+    snprintf(path, sizeof path, "%s: line 1: chosen: message 2 has weight 0", scratch_path("pair.jsonl"));
+    refused("pair.jsonl", pair, (dataset_options){.pairs = true}, path);
 }
 
 static void a_weight_that_nothing_obeys_is_told(void **state)
@@ -199,6 +203,20 @@ static void a_weight_that_nothing_obeys_is_told(void **state)
     assert_non_null(strstr(dataset_notice(d), "2 of 3 records have a weight that has no effect"));
     assert_non_null(strstr(dataset_notice(d), "odd.jsonl: line 2: "));
     dataset_close(d);
+}
+
+/* Of files that are shared between training and evaluation. */
+static void notes_about_the_files_are_given_once(void **state)
+{
+    (void)state;
+    for (share_part part = SHARE_KEPT; part <= SHARE_HELD; part++) {
+        dataset *d = open_good("odd.jsonl",
+                               "{\"messages\": [" WEIGHED("user", "q", "weight", "1") ", " REPLY("a") "]}\n"
+                               "{\"messages\": [" USER("q") ", " REPLY("a") "]}\n", (dataset_options){.part = part, .held = 0.5});
+        const char *told = dataset_notice(d);
+        assert_true((told && strstr(told, "a weight that has no effect")) == (part == SHARE_KEPT));
+        dataset_close(d);
+    }
 }
 
 /* ---- what teaches nothing ---- */
@@ -244,6 +262,25 @@ static void pairs_of_equal_replies_are_told(void **state)
     d = open_good("other.jsonl", "{\"prompt\": \"q\", \"chosen\": \"a\", \"rejected\": \"ab\"}\n", (dataset_options){.pairs = true});
     assert_null(dataset_notice(d));
     dataset_close(d);
+}
+
+static void count_notice(void *arg, const char *sentence) { ++*(int *)arg; }
+
+/* Of data that are read twice, to train and to evaluate. */
+static void what_was_told_is_not_told_again(void **state)
+{
+    (void)state;
+    int alone = 0, again = 0, other = 0;
+    const char *same = "{\"prompt\": \"q\", \"chosen\": \"a\", \"rejected\": \"b\"}\n"
+                       "{\"prompt\": \"q\", \"chosen\": \"a\", \"rejected\": \"a\"}\n";
+    dataset *d = open_good("twice.jsonl", same, (dataset_options){.pairs = true});
+    dataset *e = open_good("else.jsonl", same, (dataset_options){.pairs = true});
+    dataset_tell(d, NULL, "", count_notice, &alone);
+    dataset_tell(d, d, "", count_notice, &again);
+    dataset_tell(e, d, "", count_notice, &other);
+    assert_true(alone == 1 && again == 0 && other == 1);
+    dataset_close(d);
+    dataset_close(e);
 }
 
 /* A template given for a model whose tokenizer does not know what it writes; of the model's own nothing is said. */
@@ -390,8 +427,10 @@ int main(void)
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(the_replies_of_every_format_are_learned), cmocka_unit_test(windows_hold_whole_examples_that_begin_anew),
         cmocka_unit_test(records_without_a_reply_are_counted_and_left_out), cmocka_unit_test(a_reply_of_weight_0_is_not_trained_on),
+        cmocka_unit_test(what_was_told_is_not_told_again),
         cmocka_unit_test(a_weight_that_cannot_be_obeyed_is_refused), cmocka_unit_test(a_weight_that_nothing_obeys_is_told),
-        cmocka_unit_test(the_templates_for_base_models_mark_replies), cmocka_unit_test(a_template_that_fails_names_file_line_and_reply),
+        cmocka_unit_test(notes_about_the_files_are_given_once), cmocka_unit_test(the_templates_for_base_models_mark_replies),
+        cmocka_unit_test(a_template_that_fails_names_file_line_and_reply),
         cmocka_unit_test(pairs_of_equal_replies_are_told), cmocka_unit_test(text_without_tokens_is_told),
         cmocka_unit_test(a_template_of_another_model_is_told),
         cmocka_unit_test(bad_records_are_named),

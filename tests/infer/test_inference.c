@@ -3,6 +3,7 @@
 #include "base/rng.h"
 #include "infer/inference.h"
 #include "model/adapter.h"
+#include "model/storage.h"
 
 #include <setjmp.h>
 #include <stdarg.h>
@@ -250,6 +251,32 @@ static void every_token_of_tinystories_has_its_loss(void **state)
     json_decref(vector);
 }
 
+/* They are quantized into memory that the host does not write. */
+static void a_base_in_few_bits_is_the_same_on_any_device(void **state)
+{
+    (void)state;
+    for (param_storage s = STORAGE_NF4; s <= STORAGE_INT8; s++) {
+        fixture f;
+        pt_error e = {0};
+        device *cpu;
+        fixture_open(&f, "models", "llama_odd");
+        for (int i = 0; i < f.model->params_n; i++)
+            f.model->params[i].trainable = false;
+        must(model_store(f.model, s, &e), &e);
+        device *d = open_device(), *of_d = host;
+        must(device_cpu_open(&(device_options){.threads = 1}, &cpu, &e), &e);
+        inference *x = open_loaded(f.model, d, PT_F32, f.weights, 0), *y = open_loaded(f.model, cpu, PT_F32, f.weights, 0);
+        const double a = first_loss(&f, x), b = first_loss(&f, y), plain = fixture_of_step(&f, "loss_fp64", 0);
+        if (!(fabs(a - b) <= 1e-5 * b && fabs(b - plain) < 0.2 * plain && fabs(b - plain) > 1e-6 * plain))
+            fail_msg("loss %.9g, on the CPU %.9g, of the plain weights %.9g", a, b, plain);
+        inference_close(x);
+        inference_close(y);
+        device_close(d, of_d);
+        device_close(cpu, cpu);
+        fixture_close(&f);
+    }
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -258,6 +285,7 @@ int main(void)
         cmocka_unit_test(losses_with_adapters_are_pefts),
         cmocka_unit_test(parts_of_any_size_give_the_same_logits),
         cmocka_unit_test(every_token_of_tinystories_has_its_loss),
+        cmocka_unit_test(a_base_in_few_bits_is_the_same_on_any_device),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

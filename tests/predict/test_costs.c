@@ -320,11 +320,36 @@ static void random_costs_are_valid_and_broken_ones_are_named(void **state)
     }
 }
 
+static double in_all(const layer_cost *c, int level) { return c->forward_ns[level] + c->backward_ns[level]; }
+
+/* What seems to be gained by computing again is believed only if it is more than times are certain to. */
+static void computing_again_gains_nothing_within_the_uncertainty(void **state)
+{
+    (void)state;
+    const layer_cost noise = {.forward_ns = {90, 97, 100}, .backward_ns = {205, 200, 200}}; /* 295, 297, 300 in all */
+    const layer_cost usual = {.forward_ns = {98, 99, 100}, .backward_ns = {280, 240, 200}};
+    const layer_cost forward = {.forward_ns = {98, 99, 100}};
+    layer_cost c = noise;
+    layer_cost_order(&c, 0.05);
+    assert_true(in_all(&c, SAVE_INPUT) > in_all(&c, SAVE_ATTENTION) * 1.005 && in_all(&c, SAVE_ATTENTION) > in_all(&c, SAVE_ALL) * 1.005);
+    assert_true(c.forward_ns[SAVE_INPUT] == 90 && c.backward_ns[SAVE_ALL] == 200);
+    c = noise;
+    layer_cost_order(&c, 0.001);
+    assert_memory_equal(&c, &noise, sizeof c);
+    c = usual;
+    layer_cost_order(&c, 1);
+    assert_memory_equal(&c, &usual, sizeof c);
+    c = forward; /* a layer without backward */
+    layer_cost_order(&c, 1);
+    assert_memory_equal(&c, &forward, sizeof c);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(curves_are_straight_between_their_points),
         cmocka_unit_test(random_curves_pass_their_points_and_ascend),
+        cmocka_unit_test(computing_again_gains_nothing_within_the_uncertainty),
         cmocka_unit_test(every_task_has_its_price), cmocka_unit_test(what_ranks_send_is_priced_by_its_bytes),
         cmocka_unit_test(random_costs_are_valid_and_broken_ones_are_named),
     };

@@ -29,13 +29,16 @@ static inline void clocked_submit(queue *q, const op *o)
 }
 
 static inline void clocked_mark(queue *q, int64_t *ns) { *ns = clock_ns; }
+static inline void clocked_mark_work(queue *q, int64_t *ns) { *ns = clock_ns * q->threads; }
+static inline void clocked_mark_waited(queue *q, int64_t *ns) { *ns = 0; }
 
 static inline void clocked_open(setup *s, int config, int64_t seq_len)
 {
     setup_open(s, test_configs[config], PT_F32, 4, seq_len);
     counting_table.submit = clocked_submit;
     counting_table.mark = clocked_mark;
-    counting_table.mark_work = clocked_mark; /* asked for under a quota of processor time */
+    counting_table.mark_work = clocked_mark_work;
+    counting_table.mark_waited = clocked_mark_waited;
 }
 
 /* What was measured there, in a file of its own that requests name from then on. */

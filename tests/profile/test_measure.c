@@ -20,9 +20,9 @@ static void the_median_is_in_the_middle_whatever_the_order(void **state)
 {
     (void)state;
     assert_true(samples_median(&(samples){.n = 0}) == 0);
-    assert_true(samples_median(&(samples){1, {7}}) == 7);
-    assert_true(samples_median(&(samples){3, {9, 1, 5}}) == 5);
-    assert_true(samples_median(&(samples){4, {8, 1, 4, 2}}) == 3);
+    assert_true(samples_median(&(samples){.n = 1, .ns = {7}}) == 7);
+    assert_true(samples_median(&(samples){.n = 3, .ns = {9, 1, 5}}) == 5);
+    assert_true(samples_median(&(samples){.n = 4, .ns = {8, 1, 4, 2}}) == 3);
 }
 
 /* The quartiles of n values in ascending order stand at (n - 1) / 4 and 3 (n - 1) / 4, counted from 0. */
@@ -30,18 +30,18 @@ static void the_spread_is_half_the_distance_of_the_quartiles(void **state)
 {
     (void)state;
     assert_true(samples_spread(&(samples){.n = 0}) == 0);
-    assert_true(near(samples_spread(&(samples){5, {120, 90, 100, 1000, 10}}), (120 - 90) / 2.0 / 100));
-    assert_true(near(samples_spread(&(samples){4, {10, 20, 30, 40}}), (32.5 - 17.5) / 2 / 25));
-    assert_true(near(samples_spread(&(samples){3, {10, 20, 40}}), (30 - 15) / 2.0 / 20));
+    assert_true(near(samples_spread(&(samples){.n = 5, .ns = {120, 90, 100, 1000, 10}}), (120 - 90) / 2.0 / 100));
+    assert_true(near(samples_spread(&(samples){.n = 4, .ns = {10, 20, 30, 40}}), (32.5 - 17.5) / 2 / 25));
+    assert_true(near(samples_spread(&(samples){.n = 3, .ns = {10, 20, 40}}), (30 - 15) / 2.0 / 20));
 }
 
 static void only_what_ran_often_enough_tells_a_spread(void **state)
 {
     (void)state;
     double spread = 0.25;
-    samples_tell(&(samples){2, {10, 20}}, &spread);
+    samples_tell(&(samples){.n = 2, .ns = {10, 20}}, &spread);
     assert_true(spread == 0.25);
-    samples_tell(&(samples){3, {10, 20, 40}}, &spread);
+    samples_tell(&(samples){.n = 3, .ns = {10, 20, 40}}, &spread);
     assert_true(near(spread, 0.375));
 }
 
@@ -58,14 +58,15 @@ static void few_and_many_rows_tell_what_more_take(void **state)
 
 /* ---- a queue ---- */
 
-/* Marks come in pairs, before and after a run; runs last what `times` says, and really take `real_ns`. The thread works all the
- * time, but for moments of more than a second. */
+/* Marks come in pairs, before and after a run; runs last what `times` says, and really take `real_ns`. The threads work all the
+ * time, but for moments of more than a second, or as `works` says. */
 typedef struct fake {
     queue queue;
     const double *times;
     int times_n, marks, runs, index; /* index: of the stage that runs */
     bool by_stage, rested, first;    /* times are by stage, but a third of that for the first that runs after it stood still */
-    int64_t now, real_ns, worked;
+    int64_t now, real_ns, worked, waited;
+    const double *works;             /* by stage, what its threads work each; they wait for a processor for the rest of the time */
 } fake;
 
 static void fake_mark(queue *q, int64_t *ns)
@@ -74,14 +75,18 @@ static void fake_mark(queue *q, int64_t *ns)
     if (f->marks % 2) {
         int64_t took = (int64_t)f->times[f->by_stage ? f->index : f->marks / 2 % f->times_n];
         took /= f->by_stage && f->first ? 3 : 1;
+        const int64_t work = f->works ? (int64_t)f->works[f->index] : took % 1000000000, threads = q->threads > 1 ? q->threads : 1;
         f->now += took;
-        f->worked += took % 1000000000;
+        f->worked += work * threads;
+        f->waited += f->works ? (took - work) * threads : 0;
     }
     *ns = f->now;
     f->marks++;
 }
 
 static void fake_mark_work(queue *q, int64_t *ns) { *ns = ((fake *)q)->worked; }
+
+static void fake_mark_waited(queue *q, int64_t *ns) { *ns = ((fake *)q)->waited; }
 
 static uint64_t fake_signal(queue *q) { return 1; }
 static int fake_sync(queue *q, uint64_t value, pt_error *e)
@@ -101,7 +106,8 @@ static void fake_run(queue *q, void *arg, int index, int turn)
     f->runs++;
 }
 
-static const device_table fake_table = {.mark = fake_mark, .mark_work = fake_mark_work, .signal = fake_signal, .sync = fake_sync};
+static const device_table fake_table = {.mark = fake_mark, .mark_work = fake_mark_work, .mark_waited = fake_mark_waited,
+                                        .signal = fake_signal, .sync = fake_sync};
 
 /* Runs of these times one after the other, over and over; 2 ms each, so that no more than a few are submitted at a time. */
 static samples measured(const double *times, int n, int least, double seconds)
@@ -233,6 +239,61 @@ static void under_a_quota_a_run_takes_what_its_work_is_of_it(void **state)
     assert_true(near(under_quota(2, waits, 1), 3e6 + 1e9)); /* for a disk, say */
 }
 
+/* ---- other programs ---- */
+
+/* Two stages in turn, of runs of these times and of this work. */
+static void measured_beside_others(const double *times, int n, const double works[2], double quota, samples out[2])
+{
+    device d = {.table = &fake_table, .info = {.quota = quota}};
+    fake f = {.queue = {&d, 2}, .times = times, .times_n = n, .real_ns = 2000000, .works = works};
+    const stage stages[] = {{fake_run, 0, &out[0]}, {fake_run, 1, &out[1]}};
+    out[0] = out[1] = (samples){0};
+    assert_int_equal(measure_rounds(&f.queue, stages, 2, &f, 0, 7, 0, NULL), 0);
+}
+
+static void what_others_disturb_takes_what_its_threads_work(void **state)
+{
+    (void)state;
+    static const double disturbed[] = {22e6, 36e6, 50e6, 21e6, 31e6, 29e6, 13e6, 44e6, 27e6, 18e6, 40e6}, works[] = {10e6, 12e6};
+    samples s[2];
+    measured_beside_others(disturbed, 11, works, 0, s);
+    assert_true(s[0].by_work && s[1].by_work && s[0].n >= 7 && s[1].n == s[0].n);
+    assert_true(near(samples_median(&s[1]) / samples_median(&s[0]), 1.2));
+    assert_in_range((int)(samples_median(&s[0]) / 1e4), 1000, 2200); /* as much longer as the least disturbed run */
+    assert_true(samples_spread(&s[0]) < 1e-9);
+}
+
+/* By a moment now and then, or where the threads have only a share of the processors in any case. */
+static void what_is_hardly_disturbed_takes_what_the_clock_says(void **state)
+{
+    (void)state;
+    static const double calm[] = {10.2e6, 10.1e6, 10.3e6}, busy[] = {20e6, 24e6}, works[] = {10e6, 10e6};
+    samples s[2];
+    measured_beside_others(calm, 3, works, 0, s);
+    assert_true(!s[0].by_work && near(samples_median(&s[0]), 10.2e6));
+    measured_beside_others(busy, 2, works, 1.5, s);
+    assert_true(!s[0].by_work);
+}
+
+/* A disk's thread sleeps most of the time. */
+static void what_hardly_computes_takes_what_the_clock_says(void **state)
+{
+    (void)state;
+    static const double times[] = {9e4}, works[] = {3e4, 3e4};
+    samples s[2];
+    measured_beside_others(times, 1, works, 0, s);
+    assert_true(!s[0].by_work && near(samples_median(&s[0]), 9e4));
+}
+
+static void the_share_of_others_is_of_the_time_that_was_wanted(void **state)
+{
+    (void)state;
+    const processor_time from = {100, 50}, to = {400, 150}, none = {400, 50};
+    assert_true(near(processor_share_of_others(&from, &to), 0.25));
+    assert_true(processor_share_of_others(&from, &none) == 0);
+    assert_true(processor_share_of_others(&from, &from) == 0);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -247,6 +308,10 @@ int main(void)
         cmocka_unit_test(what_comes_first_after_a_pause_is_another_stage_each_time),
         cmocka_unit_test(every_run_has_a_turn_of_its_own),
         cmocka_unit_test(under_a_quota_a_run_takes_what_its_work_is_of_it),
+        cmocka_unit_test(what_others_disturb_takes_what_its_threads_work),
+        cmocka_unit_test(what_is_hardly_disturbed_takes_what_the_clock_says),
+        cmocka_unit_test(what_hardly_computes_takes_what_the_clock_says),
+        cmocka_unit_test(the_share_of_others_is_of_the_time_that_was_wanted),
         cmocka_unit_test(a_first_run_does_not_count_and_the_least_is_the_shortest),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);

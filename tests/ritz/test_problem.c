@@ -54,6 +54,8 @@ static void bad_files_get_a_sentence(void **state)
         {"{\"dim\": 2, \"f\": \"x1 + x3\"}", "f, column 6: \"x3\" is unknown"},
         {"{\"dim\": 2, \"f\": \"x1 = 3\"}", "f, column 4: an assignment"},
         {"{\"dim\": 2, \"f\": \"foo(x1)\"}", "column 1: \"foo\" is unknown"},
+        {"{\"dim\": 2, \"f\": \"1 + min()\"}", "f, column 10: Too few parameters for function"},
+        {"{\"dim\": 2, \"f\": \"sin(x1, x2)\"}", "Too many parameters"},
         {"{\"dim\": 2, \"f\": \"\"}", "p.json: f"},
         {"{\"dim\": 2, \"f\": 3}", "\"f\" is an integer, but a string is needed"},
         {"{\"dim\": 2, \"F\": \"1\"}", "the key \"F\" is unknown"},

@@ -200,6 +200,29 @@ static void a_damaged_checkpoint_names_the_one_before(void **state)
     }
 }
 
+/* The newest lost the file that makes it one. */
+static void a_checkpoint_without_its_counters_names_the_one_before(void **state)
+{
+    (void)state;
+    char file[240], moved[260];
+    run r;
+    pt_error e = {0};
+    run_make(&r, &settings[0], "no-counters");
+    must(run_until(&r, 2, &e), &e);
+    r.o.resume = true;
+    must(run_until(&r, 4, &e), &e);
+    snprintf(file, sizeof file, "%s/checkpoint-4/trainer/trainer.json", r.out);
+    assert_int_equal(unlink(file), 0);
+    assert_int_equal(run_until(&r, 6, &e), PT_FAILED);
+    if (!strstr(e.text, "checkpoint-4 has no trainer/trainer.json") || !strstr(e.text, "`resume` continues from checkpoint-2"))
+        fail_msg("%s", e.text);
+    snprintf(file, sizeof file, "%s/checkpoint-4", r.out);
+    snprintf(moved, sizeof moved, "%s/away", r.out);
+    assert_int_equal(rename(file, moved), 0);
+    must(run_until(&r, 6, &e), &e);
+    run_free(&r);
+}
+
 static void checkpoint_file(const run *r, const char *name, char path[300])
 {
     snprintf(path, 300, "%s/checkpoint-4/%s", r->out, name);
@@ -361,6 +384,7 @@ int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(a_damaged_checkpoint_names_the_one_before),
+        cmocka_unit_test(a_checkpoint_without_its_counters_names_the_one_before),
         cmocka_unit_test(settings_that_change_the_result_are_refused_with_both_values),
         cmocka_unit_test(a_checkpoint_that_names_no_optimizer_is_adamws),
         cmocka_unit_test(a_checkpoint_that_says_nothing_of_documents_was_written_without_a_mask),

@@ -370,7 +370,8 @@ static void interrupt(int number, int expected, const char *name)
         interrupt(number, expected, metrics);
         return;
     }
-    if (status != expected || !strstr(text_of(err_path()), "--resume") || !strstr(text_of(err_path()), "at its peak"))
+    const char *said = text_of(err_path());
+    if (status != expected || !strstr(said, "interrupted after step ") || !strstr(said, "--resume") || !strstr(said, "at its peak"))
         fail_msg("exit status %d: %s", status, text_of(err_path()));
     int step = newest_checkpoint(out);
     assert_true(step >= 3);

@@ -155,6 +155,37 @@ static void a_long_calm_begins_anew(void **state)
     assert_int_equal(until_decision(&h, h.predicted_s * 1.3, 1000), 40);
 }
 
+/* Steps of so many seconds, after a decision at each change of speed; returns how often something was told. */
+static int told(telling *t, int steps, double step_s)
+{
+    int times = telling_is_first(t, step_s);
+    for (int i = 0; i < steps; i++)
+        times += telling_is_due(t, step_s);
+    return times;
+}
+
+static void a_speed_that_wanders_is_told_once(void **state)
+{
+    (void)state;
+    telling t = {0};
+    assert_int_equal(told(&t, 200, 2), 1);
+    for (int i = 0; i < 50; i++)
+        assert_int_equal(told(&t, TELLING_STEPS - 1, i % 2 ? 1.1 : 3.3), 0);
+    telling_is_first(&t, 3);
+    for (int i = 0; i < 200; i++) /* it is never the same for long */
+        assert_false(telling_is_due(&t, i % 20 ? 3 : 1.5));
+}
+
+static void a_speed_that_stays_is_told_of_once(void **state)
+{
+    (void)state;
+    telling t = {0};
+    assert_int_equal(told(&t, 1000, 2), 1);
+    assert_int_equal(told(&t, 1000, 1.3), 1);
+    assert_int_equal(told(&t, 1000, 1.5), 0); /* about as long */
+    assert_int_equal(told(&t, 1000, 2), 1);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -168,6 +199,8 @@ int main(void)
         cmocka_unit_test(a_move_begins_anew),
         cmocka_unit_test(after_a_move_steps_are_counted_from_0),
         cmocka_unit_test(a_long_calm_begins_anew),
+        cmocka_unit_test(a_speed_that_wanders_is_told_once),
+        cmocka_unit_test(a_speed_that_stays_is_told_of_once),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -438,10 +438,13 @@ static void mpi_without_mpirun_is_refused(void **state)
     const arguments a = command(out, "1");
     setenv("PROTRAIN_TRANSPORT", "mpi", 1);
     group g = start_two(&a, &a);
+    const int together = program_wait(start(out, "2", "1"));
     unsetenv("PROTRAIN_TRANSPORT");
     all_end(&g, -1, 2, 30);
     if (!strstr(text_of(err_of(0)), "start it by mpirun"))
         fail_msg("%s", text_of(err_of(0)));
+    if (together != 2 || !strstr(text_of(err_path()), "start them by mpirun without --ranks"))
+        fail_msg("exit status %d: %s", together, text_of(err_path()));
 }
 
 static void sigterm_saves_and_ends_all(void **state)

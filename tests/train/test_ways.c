@@ -127,6 +127,23 @@ static void a_way_that_fits_is_shown_where_the_plan_does_not(void **state)
 }
 
 /* The ways that are named, in order; the one with a '*' is what was asked for. */
+/* Where the line has no room for the words, a line below says what the star means. */
+static void what_was_asked_for_is_marked(void **state)
+{
+    (void)state;
+    plan_way ways[2] = {{.name = "all parameters", .fits = true, .asked = true, .step_s = 1, .tokens_per_s = 10, .bytes = {1 << 20}},
+                        {.name = "LoRA 16", .fits = true, .step_s = 0.5, .tokens_per_s = 20, .bytes = {1 << 19}}};
+    char *text = plan_ways_text(ways, 2);
+    assert_true(strstr(text, "(asked for)") && !strchr(text, '*'));
+    free(text);
+    ways[0].bytes[TIER_HOST] = ways[0].bytes[TIER_DISK] = 1 << 20;
+    strcpy(ways[0].name, "everything that there is in it");
+    text = plan_ways_text(ways, 2);
+    if (!strstr(text, " *\n") || !strstr(text, "\n         * asked for\n"))
+        fail_msg("%s", text);
+    free(text);
+}
+
 static void check_names(const json_t *plan, const char *const *names)
 {
     const json_t *ways = json_object_get(plan, "ways"), *w;
@@ -203,6 +220,7 @@ static void a_way_that_saves_nothing_is_not_offered(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
+        cmocka_unit_test(what_was_asked_for_is_marked),
         cmocka_unit_test(each_way_is_what_a_plan_of_its_own_says),
         cmocka_unit_test(a_way_that_fits_is_shown_where_the_plan_does_not),
         cmocka_unit_test(the_ways_vary_what_was_asked_for),

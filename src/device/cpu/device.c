@@ -80,6 +80,7 @@ static const device_table CPU_TABLE = {
     .wait = cpu_queue_wait,
     .mark = cpu_queue_mark,
     .mark_work = cpu_queue_mark_work,
+    .mark_waited = cpu_queue_mark_waited,
     .sync = cpu_queue_sync,
 };
 

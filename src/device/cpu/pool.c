@@ -19,13 +19,17 @@
  */
 #include "device/cpu/pool.h"
 
+#include "base/clock.h"
+
 #include <errno.h>
+#include <fcntl.h>
 #include <limits.h>
 #include <linux/futex.h>
 #include <pthread.h>
 #include <sched.h>
 #include <stdatomic.h>
 #include <stdbool.h>
+#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/mman.h>
@@ -37,6 +41,7 @@ enum { CACHE_LINE = 64, HUGE_BYTES = 2 << 20, SPIN_TURNS = 2000 }; /* a turn is 
 typedef struct worker {
     pool *pool;
     pthread_t thread;
+    atomic_int id; /* the system's; 0 until the thread has begun */
     int index;
 } worker;
 
@@ -92,6 +97,7 @@ static void *worker_main(void *arg)
 {
     worker *w = arg;
     pool *p = w->pool;
+    atomic_store(&w->id, (int)syscall(SYS_gettid));
     while (!atomic_load(&p->stop)) {
         pool_work(p, w->index);
         for (int turn = 0; turn < SPIN_TURNS && !pool_has_work(p); turn++)
@@ -218,6 +224,40 @@ int pool_threads(const pool *p)
 void *pool_scratch(pool *p, int thread)
 {
     return p->scratch + (size_t)thread * POOL_SCRATCH_BYTES;
+}
+
+/* ---- the threads' time ---- */
+
+int64_t pool_work_ns(pool *p)
+{
+    int64_t ns = clock_ns_of(CLOCK_THREAD_CPUTIME_ID);
+    for (int i = 1; i <= p->started; i++) {
+        clockid_t clock;
+        ns += pthread_getcpuclockid(p->workers[i].thread, &clock) ? 0 : clock_ns_of(clock);
+    }
+    return ns;
+}
+
+/* The kernel's line has the time on a processor, that of waiting for one, and the number of turns. */
+static int64_t thread_waited_ns(int id)
+{
+    char path[64], line[128];
+    snprintf(path, sizeof path, "/proc/self/task/%d/schedstat", id);
+    const int file = open(path, O_RDONLY | O_CLOEXEC);
+    const ssize_t n = file < 0 ? 0 : read(file, line, sizeof line - 1);
+    if (file >= 0)
+        close(file);
+    line[n > 0 ? n : 0] = 0;
+    long long waited = 0;
+    return sscanf(line, "%*s %lld", &waited) == 1 ? waited : 0;
+}
+
+int64_t pool_waited_ns(pool *p)
+{
+    int64_t ns = thread_waited_ns((int)syscall(SYS_gettid));
+    for (int i = 1; i <= p->started; i++)
+        ns += atomic_load(&p->workers[i].id) ? thread_waited_ns(atomic_load(&p->workers[i].id)) : 0;
+    return ns;
 }
 
 /* The n-th processor in this thread's affinity mask, modulo their number. */

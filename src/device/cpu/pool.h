@@ -28,6 +28,10 @@ void pool_run(pool *p, int64_t tiles, pool_fn fn, void *arg);
 /* Pins each thread to its own processor, if there are as many threads as processors that the caller may use; fewer threads are not pinned.
  * Call it from the thread that will call pool_run. Only affects speed; errors are ignored. */
 void pool_spread(pool *p);
+/* Processor time that its threads have used, and the time for which they were ready to run while other threads had the processors (0 if the
+ * system does not tell). Call them from the thread that calls pool_run. */
+int64_t pool_work_ns(pool *p);
+int64_t pool_waited_ns(pool *p);
 void *pool_scratch(pool *p, int thread); /* POOL_SCRATCH_BYTES per thread, contiguous */
 
 #endif

@@ -201,7 +201,8 @@ static void record_run(void *arg, const record *r)
         break;
     case RECORD_SIGNAL: timeline_reach(q, r->value); break;
     case RECORD_MARK: *r->ns = clock_ns(); break;
-    case RECORD_MARK_WORK: *r->ns = clock_thread_ns(); break;
+    case RECORD_MARK_WORK: *r->ns = pool_work_ns(q->pool); break;
+    case RECORD_MARK_WAITED: *r->ns = pool_waited_ns(q->pool); break;
     case RECORD_START: thread_start(q); break;
     case RECORD_STOP: break;
     }
@@ -214,6 +215,7 @@ uint64_t cpu_queue_signal(queue *q) { return ring_signal(own(q)->ring); }
 void cpu_queue_wait(queue *q, queue *other, uint64_t value) { ring_wait(own(q)->ring, other, value); }
 void cpu_queue_mark(queue *q, int64_t *ns) { ring_mark(own(q)->ring, ns); }
 void cpu_queue_mark_work(queue *q, int64_t *ns) { ring_mark_work(own(q)->ring, ns); }
+void cpu_queue_mark_waited(queue *q, int64_t *ns) { ring_mark_waited(own(q)->ring, ns); }
 
 int cpu_queue_sync(queue *base, uint64_t value, pt_error *e)
 {

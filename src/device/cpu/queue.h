@@ -13,6 +13,7 @@ uint64_t cpu_queue_signal(queue *q);
 void cpu_queue_wait(queue *q, queue *other, uint64_t value);
 void cpu_queue_mark(queue *q, int64_t *ns);
 void cpu_queue_mark_work(queue *q, int64_t *ns);
+void cpu_queue_mark_waited(queue *q, int64_t *ns);
 int cpu_queue_sync(queue *q, uint64_t value, pt_error *e);
 
 #endif

@@ -319,7 +319,7 @@ static void record_run(void *arg, const record *r)
     case RECORD_WAIT: failed = queue_failed(q) ? 0 : run_wait(q, r->wait.other, r->wait.value, &e); break;
     case RECORD_SIGNAL: run_signal(q, r->value); break;
     case RECORD_MARK: failed = run_mark(q, r->ns, &e); break;
-    case RECORD_MARK_WORK: break; /* no processor computes (device.h) */
+    case RECORD_MARK_WORK: case RECORD_MARK_WAITED: break; /* no processor computes (device.h) */
     case RECORD_STOP: cudaStreamSynchronize(q->stream); break;
     }
     if (failed)

@@ -26,6 +26,7 @@
 #include "device/cpu/kernels/amx.h"
 #include "device/cpu/kernels/matmul_amx.h"
 #include "device/cpu/kernels/matmul_epilogue.h"
+#include "device/cpu/kernels/matmul_narrow.h"
 
 #ifdef PT_SPLIT
 #include "device/cpu/kernels/matmul_amx_split.h"
@@ -48,6 +49,7 @@ typedef struct scratch {
     _Alignas(64) factor b[COLS_MOST / PANEL * BLOCK_FACTORS]; /* unused if b is already packed */
 } scratch;
 _Static_assert(sizeof(scratch) <= POOL_SCRATCH_BYTES, "a rectangle must fit a thread's scratch space");
+_Static_assert(PARTS == 1 || sizeof(scratch) <= NARROW_SCRATCH_BYTES, "its part of the scratch space, where the op is narrow");
 _Static_assert(offsetof(scratch, b) <= PACKED_AT, "packed columns lie behind the rest");
 _Static_assert(ROWS_MOST % PANEL == 0 && (int)AMX_ROW_STEP == PANEL && COL_GROUP % PANEL == 0 && COLS_MOST % PANEL == 0, "whole panels");
 _Static_assert((int)AMX_PARTS == 1 && (int)SPLIT_PARTS == 3, "as panels have them");

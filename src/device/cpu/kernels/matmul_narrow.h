@@ -5,7 +5,11 @@
 #include "device/cpu/isa.h"
 #include "device/device.h"
 
-enum { NARROW_COLS = 128, NARROW_K = 384 /* one block of K (matmul_pack.h); TN may be longer */ };
+enum {
+    NARROW_COLS = 128,
+    NARROW_K = 384,                /* one block of K (matmul_pack.h); TN may be longer */
+    NARROW_SCRATCH_BYTES = 2 << 20 /* of a thread's scratch space, for a rectangle of such a matmul by any kernel */
+};
 
 static inline bool matmul_is_narrow(const op_matmul *o)
 {

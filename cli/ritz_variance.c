@@ -1,0 +1,122 @@
+/* How much the gradient varies with the number and kind of points: tables and pictures. */
+#include "interrupt.h"
+#include "ritz.h"
+
+#include "base/error.h"
+#include "io/files.h"
+#include "ritz/page.h"
+#include "ritz/points.h"
+#include "ritz/variance.h"
+
+#include <stdio.h>
+
+enum { SIZES = 24, MOMENTS = 3, LEAST_POINTS = 32 };
+static const char *const moments[MOMENTS] = {"before training", "half way", "after training"};
+
+typedef struct variances { int n; double points[SIZES], of[RITZ_KINDS][SIZES]; char names[RITZ_KINDS][48]; } variances;
+
+static int measure(ritz_session *s, pt_ritz *r, const pt_ritz_points *kinds, int kinds_n, variances *v, pt_error *e)
+{
+    const int sets = s->seeds ? (int)s->seeds : 50;
+    v->n = 0;
+    for (int64_t n = LEAST_POINTS; n <= s->o.n && v->n < SIZES && !interrupt_signal(); n *= 2, v->n++) {
+        v->points[v->n] = (double)n;
+        for (int k = 0; k < kinds_n; k++) {
+            int failed = ritz_gradient_variance(r, kinds[k], n, sets, &v->of[k][v->n], NULL, e);
+            if (failed)
+                return failed;
+        }
+        progress_draw(&s->bar, "measuring", (uint64_t)n, (uint64_t)s->o.n, NULL);
+    }
+    progress_clear(&s->bar);
+    return 0;
+}
+
+static void print_variances(const variances *v, const char *moment, const pt_ritz_points *kinds, int kinds_n)
+{
+    printf("%s\n   points", moment);
+    for (int k = 0; k < kinds_n; k++)
+        printf("  %10s", points_names[kinds[k]]);
+    for (int i = 0; i < v->n; i++) {
+        printf("\n%9.0f", v->points[i]);
+        for (int k = 0; k < kinds_n; k++)
+            printf("  %10.3e", v->of[k][i]);
+    }
+    printf("\n    slope");
+    for (int k = 0; k < kinds_n; k++)
+        printf("  %10.2f", ritz_slope(v->points, v->of[k], v->n));
+    printf("\n");
+    fflush(stdout);
+}
+
+static void print_json(const variances *v, const pt_ritz_points *kinds, int kinds_n)
+{
+    printf("{\"variances\": [");
+    for (int m = 0; m < MOMENTS; m++) {
+        printf("%s{\"weights\": \"%s\", \"points\": [", m ? ", " : "", moments[m]);
+        for (int i = 0; i < v[m].n; i++)
+            printf("%s%.0f", i ? ", " : "", v[m].points[i]);
+        printf("], \"kinds\": [");
+        for (int k = 0; k < kinds_n; k++) {
+            printf("%s{\"points\": \"%s\", \"slope\": %.6g, \"variance\": [", k ? ", " : "", points_names[kinds[k]],
+                   ritz_slope(v[m].points, v[m].of[k], v[m].n));
+            for (int i = 0; i < v[m].n; i++)
+                printf("%s%.9g", i ? ", " : "", v[m].of[k][i]);
+            printf("]}");
+        }
+        printf("]}");
+    }
+    printf("]}\n");
+}
+
+static int write_variances(ritz_session *s, variances *v, const pt_ritz_points *kinds, int kinds_n, pt_error *e)
+{
+    ritz_figure figures[MOMENTS];
+    for (int m = 0; m < MOMENTS; m++) {
+        figures[m] = (ritz_figure){moments[m], "points", true, true, kinds_n, {{0}}};
+        for (int k = 0; k < kinds_n; k++) {
+            snprintf(v[m].names[k], sizeof v[m].names[k], "%s, slope %.2f", points_names[kinds[k]],
+                     ritz_slope(v[m].points, v[m].of[k], v[m].n));
+            figures[m].curves[k] = (ritz_curve){v[m].names[k], v[m].n, v[m].points, v[m].of[k], NULL};
+        }
+    }
+    char path[FILE_PATH_BYTES];
+    int failed = dir_make(s->o.out, e);
+    if (!failed)
+        failed = path_join(path, s->o.out, "report.html", e);
+    return failed ? failed : ritz_page_write(path, s->o.problem,
+                                             "<p>Variance of the energy's gradient, summed over all parameters, against the "
+                                             "number of points.</p>\n", figures, MOMENTS, e);
+}
+
+/* Trains on the kind that --points names, and measures all kinds at the same weights. */
+int ritz_variances(ritz_session *s, pt_error *e)
+{
+    static variances v[MOMENTS];
+    pt_ritz_points kinds[RITZ_KINDS];
+    pt_ritz *r;
+    const int kinds_n = ritz_kinds(s->compare, "mc,sobol", kinds, e);
+    pt_ritz_options o = s->o;
+    if (kinds_n < 0)
+        return kinds_n;
+    if (s->o.n < 2 * LEAST_POINTS)
+        return pt_fail(e, PT_USAGE, "variances are measured from %d points on: --n %d or more", LEAST_POINTS, 2 * LEAST_POINTS);
+    o.out = NULL;
+    int failed = pt_ritz_open(&o, &r, e);
+    if (failed)
+        return failed;
+    for (int m = 0, more = 1; m < MOMENTS && !failed && !interrupt_signal(); m++) {
+        pt_ritz_step_info i;
+        for (int64_t step = 0; m && step < s->o.steps / 2 && more > 0 && !interrupt_signal(); step++)
+            more = pt_ritz_step(r, &i, e);
+        failed = more < 0 ? more : measure(s, r, kinds, kinds_n, &v[m], e);
+        if (!failed && !s->json)
+            print_variances(&v[m], moments[m], kinds, kinds_n);
+    }
+    if (!failed && s->json && !interrupt_signal())
+        print_json(v, kinds, kinds_n);
+    if (!failed && s->o.out && !interrupt_signal())
+        failed = write_variances(s, v, kinds, kinds_n, e);
+    pt_ritz_close(r);
+    return failed;
+}

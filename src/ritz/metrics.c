@@ -1,0 +1,30 @@
+/* metrics.c - the lines of a run's metrics.jsonl (io/steps.h). */
+#include "ritz/solver.h"
+
+#include <math.h>
+
+int ritz_metrics_open(pt_ritz *r, pt_error *e)
+{
+    step_lines_kept kept;
+    return step_lines_open(&r->metrics, r->out, r->step, "energy", &kept, e);
+}
+
+int ritz_metrics_write(pt_ritz *r, const pt_ritz_step_info *s, pt_error *e)
+{
+    FILE *f = r->metrics.file;
+    if (!f)
+        return 0;
+    const off_t bytes = step_lines_length(&r->metrics);
+    fprintf(f, "{\"step\":%lld,\"energy\":%.17g,\"lr\":%.9g,\"step_s\":%.6g", (long long)s->step, s->energy, s->lr, s->step_s);
+    if (r->forecast.step_ns > 0)
+        fprintf(f, ",\"predicted_step_s\":%.6g", r->forecast.step_ns / 1e9);
+    for (int t = 0; t < TIERS; t++)
+        if (r->forecast.bytes[t])
+            fprintf(f, ",\"%s_peak_bytes\":%llu,\"%s_predicted_bytes\":%llu", tier_names[t],
+                    (unsigned long long)ritz_peak_bytes(r, (tier)t), tier_names[t], (unsigned long long)r->forecast.bytes[t]);
+    if (s->evaluated && isfinite(s->l2_error) && isfinite(s->h1_error))
+        fprintf(f, ",\"l2_error\":%.17g,\"h1_error\":%.17g%s", s->l2_error, s->h1_error,
+                r->exact_is_zero ? ",\"absolute_errors\":1" : "");
+    fputs("}\n", f);
+    return step_lines_flush(&r->metrics, bytes, e);
+}

@@ -1,0 +1,244 @@
+/* run_page.c - the page of a run, and the same as JSON, from its metrics.jsonl and, once it is trained, its network. */
+#include "ritz/page.h"
+
+#include "base/units.h"
+#include "ritz/solver.h"
+
+#include <math.h>
+#include <stdlib.h>
+#include <string.h>
+
+enum { METRICS_MOST = 1 << 21, POINTS_SHOWN = 800 };
+
+int ritz_read_metrics(const char *folder, const char *key, double **columns, pt_error *e)
+{
+    char path[FILE_PATH_BYTES], *line = NULL;
+    int failed = path_join(path, folder, "metrics.jsonl", e), n = 0;
+    size_t room = 0;
+    double *both = malloc(2 * (size_t)METRICS_MOST * sizeof *both);
+    FILE *f = failed || !both ? NULL : fopen(path, "re");
+    if (!f) {
+        free(both);
+        return failed ? failed : pt_fail_errno(e, PT_FAILED, "%s cannot be read", path);
+    }
+    while (n < METRICS_MOST && getline(&line, &room, f) > 0) {
+        json_t *object = json_loads(line, 0, NULL), *value = json_object_get(object, key);
+        if (json_is_number(value)) {
+            both[n] = (double)json_integer_value(json_object_get(object, "step"));
+            both[METRICS_MOST + n++] = json_number_value(value);
+        }
+        json_decref(object);
+    }
+    free(line);
+    fclose(f);
+    memmove(both + n, both + METRICS_MOST, (size_t)n * sizeof *both);
+    *columns = both;
+    return n;
+}
+
+int ritz_slice(pt_ritz *r, int n, double *x, double *u, double *exact, pt_error *e)
+{
+    const int64_t dim = r->net.dim;
+    double *points = malloc((size_t)(n * dim) * 2 * sizeof *points);
+    if (!points)
+        return pt_fail(e, PT_FAILED, "out of memory");
+    for (int i = 0; i < n; i++) {
+        for (int64_t j = 0; j < dim; j++)
+            points[i * dim + j] = r->problem.is.lower[j] + (r->problem.is.upper[j] - r->problem.is.lower[j]) * i / (n - 1);
+        x[i] = points[i * dim];
+    }
+    int failed = pt_ritz_evaluate(r, n, points, u, NULL, e);
+    if (!failed && exact)
+        problem_exact(&r->problem, n, points, exact, points + (int64_t)n * dim);
+    free(points);
+    return failed;
+}
+
+/* Thins two columns to about POINTS_SHOWN points, and returns how many there are. */
+static int thin(double *columns, int n)
+{
+    const int every = (n + POINTS_SHOWN - 1) / POINTS_SHOWN;
+    int kept = 0;
+    for (int i = 0; every > 1 && i < n; i += every)
+        columns[kept++] = columns[i];
+    for (int i = 0, at = kept; every > 1 && i < n; i += every)
+        columns[at++] = columns[n + i];
+    return every > 1 ? kept : n;
+}
+
+/* Value of the key in the last line that has it; NAN: none has. */
+static double last_of(const char *folder, const char *key)
+{
+    double *columns = NULL;
+    const int n = ritz_read_metrics(folder, key, &columns, NULL);
+    const double value = n > 0 ? columns[2 * n - 1] : NAN;
+    free(columns);
+    return value;
+}
+
+/* "memory: 12.6 MiB of the device planned, 12.6 MiB taken" */
+static void write_memory(FILE *out, const char *folder)
+{
+    const char *before = "<p>memory: ";
+    for (int t = 0; t < TIERS; t++) {
+        char key[48], a[32], b[32];
+        snprintf(key, sizeof key, "%s_predicted_bytes", tier_names[t]);
+        const double planned = last_of(folder, key);
+        snprintf(key, sizeof key, "%s_peak_bytes", tier_names[t]);
+        const double taken = last_of(folder, key);
+        if (!(planned > 0 && taken > 0))
+            continue;
+        fprintf(out, "%s%s of the %s planned, %s taken", before, size_format(a, (uint64_t)planned), tier_names[t],
+                size_format(b, (uint64_t)taken));
+        before = "; ";
+    }
+    if (*before == ';')
+        fputs("</p>\n", out);
+}
+
+static char *text_of(const pt_ritz *r, const char *folder)
+{
+    char *text = NULL;
+    size_t bytes;
+    FILE *out = open_memstream(&text, &bytes);
+    if (!out)
+        return NULL;
+    if (r)
+        fprintf(out, "<p>%lld dimensions, %lld parameters, %s</p>\n", (long long)r->net.dim, (long long)r->net.params,
+                r->net.type == PT_F64 ? "fp64" : "fp32");
+    if (r && r->inside)
+        fprintf(out, "<p>%lld %s points a step</p>\n", (long long)(r->o.n + r->boundary_n), points_names[r->o.points]);
+    write_memory(out, folder);
+    fclose(out);
+    return text;
+}
+
+/* r NULL: the network is not there yet. */
+static int write_run(pt_ritz *r, const char *folder, const char *file, pt_error *e)
+{
+    enum { SLICE = 129, KEYS = 5, FIGURES = 4 };
+    double *columns[KEYS] = {NULL}, x[SLICE], u[SLICE], exact[SLICE];
+    static const char *const keys[KEYS] = {"energy", "l2_error", "h1_error", "step_s", "predicted_step_s"};
+    int n[KEYS] = {0}, figures_n = 0, failed = 0;
+    ritz_figure figures[FIGURES];
+    char *text = text_of(r, folder);
+    for (int i = 0; i < KEYS && !failed; i++) {
+        n[i] = ritz_read_metrics(folder, keys[i], &columns[i], e);
+        failed = n[i] < 0 ? n[i] : 0;
+        n[i] = failed ? 0 : thin(columns[i], n[i]);
+    }
+    if (!failed && !text)
+        failed = pt_fail(e, PT_FAILED, "out of memory");
+    if (!failed && r)
+        failed = ritz_slice(r, SLICE, x, u, r->problem.is.exact ? exact : NULL, e);
+    if (!failed) {
+        static const char *const names[KEYS] = {"energy", "L2", "H1", "measured", "predicted"};
+        ritz_curve curves[KEYS];
+        for (int i = 0; i < KEYS; i++)
+            curves[i] = (ritz_curve){names[i], n[i], columns[i], columns[i] + n[i], NULL};
+        figures[figures_n++] = (ritz_figure){"energy", "step", false, false, 1, {curves[0]}};
+        if (n[1])
+            figures[figures_n++] = (ritz_figure){ritz_has_metrics(folder, "absolute_errors") ? "errors" : "relative errors", "step", false,
+                                                 true, 2, {curves[1], curves[2]}};
+        if (r)
+            figures[figures_n++] = (ritz_figure){"along the diagonal", "x1", false, false, r->problem.is.exact ? 2 : 1,
+                                                 {{"u", SLICE, x, u, NULL}, {"exact", SLICE, x, exact, NULL}}};
+        figures[figures_n++] = (ritz_figure){"time of a step, s", "step", false, false, n[4] ? 2 : 1, {curves[3], curves[4]}};
+        failed = ritz_page_write(file, r && r->problem.name[0] ? r->problem.name : folder, text, figures, figures_n, e);
+    }
+    for (int i = 0; i < KEYS; i++)
+        free(columns[i]);
+    free(text);
+    return failed;
+}
+
+int ritz_page_of_run(pt_ritz *r, const char *out, pt_error *e)
+{
+    char path[FILE_PATH_BYTES];
+    int failed = path_join(path, out, "report.html", e);
+    return failed ? failed : write_run(r, out, path, e);
+}
+
+bool ritz_has_metrics(const char *folder, const char *key) { return isfinite(last_of(folder, key)); }
+bool ritz_is_run(const char *folder) { return ritz_has_metrics(folder, "energy"); }
+
+int ritz_page_of_folder(const char *folder, const char *file, pt_error *e)
+{
+    pt_ritz *r = NULL;
+    pt_error none;
+    const bool done = !pt_ritz_load(folder, 0, &r, &none); /* else it still runs */
+    int failed = write_run(done ? r : NULL, folder, file, e);
+    pt_ritz_close(r);
+    return failed;
+}
+
+/* ---- as JSON ---- */
+
+static int ascending(const void *a, const void *b)
+{
+    const double x = *(const double *)a, y = *(const double *)b;
+    return (x > y) - (x < y);
+}
+
+/* Median of the key over the lines that have it; NAN: none has. */
+static double median_metric(const char *folder, const char *key)
+{
+    double *columns = NULL, median = NAN;
+    const int n = ritz_read_metrics(folder, key, &columns, NULL);
+    if (n > 0) {
+        qsort(columns + n, (size_t)n, sizeof *columns, ascending);
+        median = columns[n + n / 2];
+    }
+    free(columns);
+    return median;
+}
+
+/* NAN is left out. */
+static void put(json_t *object, const char *key, double value, bool whole)
+{
+    if (isfinite(value))
+        json_object_set_new(object, key, whole ? json_integer((json_int_t)value) : json_real(value));
+}
+
+static json_t *memory_json(const char *folder)
+{
+    json_t *memory = json_object();
+    for (int t = 0; t < TIERS; t++) {
+        json_t *one = json_object();
+        static const char *const kinds[] = {"predicted_bytes", "peak_bytes"};
+        for (int k = 0; k < 2; k++) {
+            char key[48];
+            snprintf(key, sizeof key, "%s_%s", tier_names[t], kinds[k]);
+            put(one, kinds[k], last_of(folder, key), true);
+        }
+        if (json_object_size(one))
+            json_object_set(memory, tier_names[t], one);
+        json_decref(one);
+    }
+    return memory;
+}
+
+char *ritz_json_of_folder(const char *folder, pt_error *e)
+{
+    static const char *const last[] = {"energy", "l2_error", "h1_error"};
+    json_t *all = json_object();
+    pt_ritz *r = NULL;
+    put(all, "steps", last_of(folder, "step"), true);
+    for (size_t i = 0; i < sizeof last / sizeof *last; i++)
+        put(all, last[i], last_of(folder, last[i]), false);
+    json_object_set_new(all, "absolute_errors", json_boolean(ritz_has_metrics(folder, "absolute_errors")));
+    put(all, "step_s", median_metric(folder, "step_s"), false);
+    put(all, "predicted_step_s", last_of(folder, "predicted_step_s"), false);
+    json_object_set_new(all, "memory", memory_json(folder));
+    if (!pt_ritz_load(folder, 0, &r, NULL)) { /* else it still runs */
+        json_object_set_new(all, "problem", json_string(r->problem.name));
+        put(all, "dim", (double)r->net.dim, true);
+        put(all, "parameters", (double)r->net.params, true);
+    }
+    pt_ritz_close(r);
+    char *text = json_dumps(all, 0);
+    json_decref(all);
+    if (!text)
+        pt_fail(e, PT_FAILED, "out of memory");
+    return text;
+}

@@ -1,0 +1,180 @@
+/* Energies and their gradients: beside exact ones, beside differences, and how much they vary. */
+#include "base/rng.h"
+#include "ritz/variance.h"
+#include "sanitized.h"
+
+#include <math.h>
+
+#include "ritz/runs.h"
+
+/* Figures take long under a sanitizer, and show nothing more there. */
+enum { FIGURES = !SANITIZED };
+
+static double energy_of(pt_ritz *r, uint64_t draw)
+{
+    pt_error e = {0};
+    double energy;
+    if (ritz_integrate(r, draw, &energy, &e))
+        fail_msg("%s", e.text);
+    return energy;
+}
+
+/* ---- energies ---- */
+
+/* int |grad v|^2, int V v^2 and int v of the difference v from the exact solution, at Sobol points of their own. */
+static double half_error_in_energy_norm(pt_ritz *r)
+{
+    enum { N = 1 << 15 };
+    const int64_t dim = r->net.dim;
+    points *p;
+    pt_error e = {0};
+    assert_int_equal(points_open(POINTS_SOBOL, RANDOMIZE_OWEN, dim, N, 77, &p, &e), 0);
+    double *x = malloc((size_t)(N * dim) * 8), *g = malloc((size_t)(N * dim) * 8), *want_g = malloc((size_t)(N * dim) * 8);
+    double *u = malloc(N * 8), *want = malloc(N * 8), *v = calloc(N, 8), slope = 0, square = 0, mean = 0;
+    points_get(p, 0, N, x);
+    assert_int_equal(pt_ritz_evaluate(r, N, x, u, g, &e), 0);
+    problem_exact(&r->problem, N, x, want, want_g);
+    if (r->problem.is.V)
+        r->problem.is.V(NULL, N, dim, x, v);
+    for (int64_t i = 0; i < N * dim; i++)
+        slope += (g[i] - want_g[i]) * (g[i] - want_g[i]) / N;
+    for (int64_t i = 0; i < N; i++)
+        square += v[i] * (u[i] - want[i]) * (u[i] - want[i]) / N, mean += (u[i] - want[i]) / N;
+    points_close(p);
+    free(x), free(g), free(want_g), free(u), free(want), free(v);
+    return 0.5 * (slope + (r->problem.is.V ? square : mean * mean));
+}
+
+static void an_energy_exceeds_the_exact_one_by_half_the_squared_error(void **state)
+{
+    static const char *const names[] = {"poisson-cosine", "schroedinger-cosine", "schroedinger-jump"};
+    for (int turn = 0; turn < (FIGURES ? 6 : 1); turn++) {
+        pt_ritz_options o = small(names[turn % 3], 1 + turn);
+        o.dtype = PT_RITZ_FP64;
+        o.steps = 60;
+        o.n = 1 << 15;
+        o.lr = 3e-3;
+        o.threads = 2;
+        pt_ritz *r = open_run(&o);
+        train(r, turn < 3 ? 0 : 25);
+        const double above = energy_of(r, 1000) - r->problem.energy, want = half_error_in_energy_norm(r);
+        printf("%s, %d dimensions: %.5f above, half the squared error is %.5f\n", names[turn % 3], 1 + turn, above, want);
+        assert_true(fabs(above - want) < (turn % 3 == 2 ? 2e-2 : 1e-2) * want);
+        pt_ritz_close(r);
+    }
+}
+
+/* A long enough run: within half a percent of the exact energy, and above it but for the error of integration. */
+static void a_run_reaches_the_exact_energy(void **state)
+{
+    if (!FIGURES)
+        skip();
+    pt_ritz_options o = small("poisson-cosine", 2);
+    o.n = 1024;
+    o.width = 32;
+    o.steps = 1200;
+    o.lr = 4e-3;
+    o.threads = 2;
+    pt_ritz *r = open_run(&o);
+    train(r, o.steps);
+    const double energy = energy_of(r, 5000), exact = r->problem.energy;
+    double l2, h1;
+    pt_error e = {0};
+    assert_int_equal(pt_ritz_errors(r, &l2, &h1, &e), 0);
+    printf("energy %.6f of %.6f, errors %.2g %.2g\n", energy, exact, l2, h1);
+    assert_true(energy > exact - 2e-3 && energy < exact * 0.995 && l2 < 0.02 && h1 < 0.06);
+    pt_ritz_close(r);
+}
+
+/* ---- the gradient, of everything that an energy has ---- */
+
+static void neumann_g(void *arg, int64_t n, int64_t dim, const double *x, double *out)
+{
+    for (int64_t i = 0; i < n; i++)
+        out[i] = 1 + x[i * dim] * x[i * dim];
+}
+
+static void move_weights(pt_ritz *r, const double *at, const double *along, double by)
+{
+    pt_error e = {0};
+    for (int64_t i = 0; i < r->net.params; i++)
+        ((double *)r->staging)[i] = at[i] + by * along[i];
+    assert_int_equal(ritz_slab(r, OBJECT_WEIGHTS, 0, 0, false, &e), 0); /* all of them are one chunk */
+}
+
+static void gradients_are_the_energys_differences(void **state)
+{
+    static const double lower[3] = {-1, 0, 0.5}, upper[3] = {2, 0.5, 1};
+    for (int turn = 0; turn < 24; turn++) {
+        const pt_ritz_problem own = {.dim = 1 + turn % 3, .lower = lower, .upper = upper, .equation = (pt_ritz_equation)(turn / 2 % 2),
+                                     .boundary = (pt_ritz_boundary)(turn / 4 % 2), .penalty = 3, .f = turn & 1 ? neumann_g : NULL,
+                                     .V = neumann_g,
+                                     .g = turn % 5 ? neumann_g : NULL};
+        pt_ritz_options o = small(NULL, 0);
+        o.own = &own;
+        o.points = (pt_ritz_points)(turn % 4);
+        o.n = 300 + turn;
+        o.n_boundary = 60;
+        o.dtype = PT_RITZ_FP64;
+        o.activation = (pt_ritz_activation)(turn % 6);
+        o.plain = turn % 7 == 3;
+        pt_ritz *r = open_run(&o);
+        double *at = calloc((size_t)r->net.params, 8), *along = calloc((size_t)r->net.params, 8),
+            *gradient = calloc((size_t)r->net.params, 8), want = 0;
+        pt_error e = {0};
+        assert_int_equal(ritz_slab(r, OBJECT_WEIGHTS, 0, 0, true, &e), 0);
+        memcpy(at, r->staging, (size_t)r->net.params * 8);
+        for (int64_t i = 0; i < r->net.params; i++)
+            along[i] = rng_normal(1, RNG_TEST, (uint32_t)turn, (uint64_t)i) / 10;
+        energy_of(r, 3);
+        assert_int_equal(ritz_read_gradient(r, gradient, &e), 0);
+        for (int64_t i = 0; i < r->net.params; i++)
+            want += gradient[i] * along[i];
+        double d[2];
+        for (int k = 0; k < 2; k++) {
+            const double h = k ? 2e-3 : 1e-3;
+            move_weights(r, at, along, h);
+            d[k] = energy_of(r, 3);
+            move_weights(r, at, along, -h);
+            d[k] = (d[k] - energy_of(r, 3)) / (2 * h);
+        }
+        const double got = (4 * d[0] - d[1]) / 3;
+        if (!(fabs(got - want) < 1e-7 * (1 + fabs(want))))
+            fail_msg("turn %d: the energy changes by %.12g, the gradient says %.12g", turn, got, want);
+        free(at), free(along), free(gradient);
+        pt_ritz_close(r);
+    }
+}
+
+static void the_gradient_of_scrambled_nets_varies_less(void **state)
+{
+    enum { SIZES = 5, SETS = 30 };
+    double n[SIZES], v[2][SIZES];
+    if (!FIGURES)
+        skip();
+    pt_ritz_options o = small("schroedinger-cosine", 2);
+    o.dtype = PT_RITZ_FP64;
+    pt_ritz *r = open_run(&o);
+    for (int i = 0; i < SIZES; i++)
+        for (int k = 0; k < 2; k++) {
+            pt_error e = {0};
+            n[i] = 64 << i;
+            if (ritz_gradient_variance(r, k ? PT_RITZ_SOBOL : PT_RITZ_MC, 64 << i, SETS, &v[k][i], NULL, &e))
+                fail_msg("%s", e.text);
+        }
+    const double mc = ritz_slope(n, v[0], SIZES), sobol = ritz_slope(n, v[1], SIZES);
+    printf("slopes: mc %.2f, sobol %.2f; at %g points sobol's is 1 / %.0f\n", mc, sobol, n[SIZES - 1], v[0][SIZES - 1] / v[1][SIZES - 1]);
+    assert_true(mc > -1.6 && mc < -0.5 && sobol < -1.5 && v[1][SIZES - 1] < v[0][SIZES - 1] / 10);
+    pt_ritz_close(r);
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(an_energy_exceeds_the_exact_one_by_half_the_squared_error),
+        cmocka_unit_test(a_run_reaches_the_exact_energy),
+        cmocka_unit_test(gradients_are_the_energys_differences),
+        cmocka_unit_test(the_gradient_of_scrambled_nets_varies_less),
+    };
+    return cmocka_run_group_tests(tests, setup, teardown);
+}

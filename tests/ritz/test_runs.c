@@ -1,0 +1,147 @@
+/* Runs: killed and resumed, refused, and the pages of what they leave. */
+#include "ritz/page.h"
+
+#include <fcntl.h>
+#include <math.h>
+#include <signal.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+#include "ritz/runs.h"
+
+/* ---- kills ---- */
+
+static int run_program(const char *out, bool resume, int kill_after_us)
+{
+    const pid_t child = fork();
+    if (child == 0) {
+        const int null = open("/dev/null", O_WRONLY);
+        dup2(null, 1), dup2(null, 2);
+        execl(PT_PROGRAM, PT_PROGRAM, "ritz", "--dim", "2", "--n", "700", "--width", "24", "--blocks", "2", "--steps", "150",
+              "--save-every", "7", "--quiet",
+              "--device", "cpu", "--out", out, resume ? "--resume" : NULL, NULL);
+        _exit(127);
+    }
+    int status;
+    if (kill_after_us) {
+        usleep((useconds_t)kill_after_us);
+        kill(child, SIGKILL);
+    }
+    waitpid(child, &status, 0);
+    return WIFEXITED(status) ? WEXITSTATUS(status) : -1;
+}
+
+static void a_killed_run_goes_on_as_if_nothing_had_been(void **state)
+{
+    const char *given = getenv("PT_KILLS");
+    const int kills = given ? atoi(given) : 6;
+    const char *straight = folder_of("whole"), *killed = folder_of("killed");
+    assert_int_equal(run_program(straight, false, 0), 0);
+    for (int i = 0; i < kills; i++)
+        run_program(killed, i > 0, 20000 + rand() % 150000);
+    assert_int_equal(run_program(killed, true, 0), 0);
+    same_networks(straight, killed);
+}
+
+/* ---- what is refused ---- */
+
+static void not_a_number(void *arg, int64_t n, int64_t dim, const double *x, double *out)
+{
+    for (int64_t i = 0; i < n; i++)
+        out[i] = i == 3 ? NAN : 0;
+}
+
+static void what_cannot_be_done_is_said(void **state)
+{
+    pt_ritz_options o = small("poisson-cosine", 2);
+    o.n = 0;
+    refused(o, PT_USAGE, "`n` is 0");
+    o = small("poisson", 2);
+    refused(o, PT_USAGE, "one of poisson-cosine, schroedinger-cosine");
+    o = small("poisson-cosine", 2);
+    o.lr = 0;
+    refused(o, PT_USAGE, "`lr` is 0");
+    o = small("poisson-cosine", 30000);
+    o.points = PT_RITZ_SOBOL;
+    refused(o, PT_USAGE, "1 to 21201 dimensions");
+    o = small("poisson-cosine", 2);
+    o.device_memory = 1000;
+    refused(o, PT_DOES_NOT_FIT, "even with everything recomputed, but the budget is 1000 B");
+    const double zero[] = {0, 0}, flat[] = {1, 0};
+    pt_ritz_problem own = {.dim = 2, .lower = zero, .upper = flat, .f = not_a_number};
+    o = small(NULL, 0);
+    o.own = &own;
+    refused(o, PT_FAILED, "the box is empty: along x2 it goes from 0 to 0");
+    own.upper = NULL, own.lower = NULL;
+    refused(o, PT_FAILED, "own: f is nan at x = (");
+    o = small("poisson-cosine", 2);
+    o.lr = 900;
+    o.lr_schedule = PT_RITZ_LR_CONSTANT;
+    o.activation = PT_RITZ_RELU3;
+    pt_ritz *r = open_run(&o);
+    pt_error e = {0};
+    pt_ritz_step_info s;
+    int more;
+    while ((more = pt_ritz_step(r, &s, &e)) > 0)
+        ;
+    assert_true(more == PT_FAILED && strstr(e.text, "lower `lr`"));
+    pt_ritz_close(r);
+}
+
+static void other_runs_are_not_resumed(void **state)
+{
+    pt_error e = {0};
+    pt_ritz_options o = small("poisson-cosine", 2);
+    o.out = folder_of("other");
+    run_with_stops(o, NULL, 0, NULL);
+    refused(o, PT_FAILED, "already holds a run");
+    o.resume = true;
+    o.n = 601;
+    refused(o, PT_FAILED, "n was 600 and is now 601");
+    o.n = 600;
+    o.width = 17;
+    refused(o, PT_FAILED, "width was 16 and is now 17");
+    pt_ritz *r;
+    if (pt_ritz_load(o.out, 1, &r, &e))
+        fail_msg("%s", e.text);
+    const double x[2] = {0.25, 0.5};
+    double u, g[2];
+    assert_int_equal(pt_ritz_evaluate(r, 1, x, &u, g, &e), 0);
+    assert_true(isfinite(u) && isfinite(g[0]));
+    pt_ritz_close(r);
+    assert_int_equal(pt_ritz_load(scratch, 1, &r, &e), PT_FAILED);
+}
+
+/* Of a finished run, and of one that has no network yet. */
+static void a_folder_has_a_page(void **state)
+{
+    pt_error e = {0};
+    pt_ritz_options o = small("schroedinger-cosine", 2);
+    o.out = folder_of("page");
+    o.eval_every = 4;
+    run_with_stops(o, NULL, 0, NULL);
+    assert_true(ritz_is_run(o.out) && !ritz_is_run(scratch));
+    for (int finished = 1; finished >= 0; finished--) {
+        char path[FILE_PATH_BYTES];
+        size_t n;
+        assert_int_equal(path_join(path, o.out, "page.html", &e), 0);
+        assert_int_equal(ritz_page_of_folder(o.out, path, &e), 0);
+        char *page = read_file(o.out, "page.html", &n);
+        assert_true(strstr(page, "relative errors") && strstr(page, "time of a step") && strstr(page, " of the device planned, "));
+        assert_true(!strstr(page, "along the diagonal") == !finished && !strstr(page, ">exact<") == !finished);
+        free(page);
+        assert_int_equal(path_join(path, o.out, "config.json", &e), 0);
+        remove(path);
+    }
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(a_killed_run_goes_on_as_if_nothing_had_been),
+        cmocka_unit_test(what_cannot_be_done_is_said),
+        cmocka_unit_test(other_runs_are_not_resumed),
+        cmocka_unit_test(a_folder_has_a_page),
+    };
+    return cmocka_run_group_tests(tests, setup, teardown);
+}
