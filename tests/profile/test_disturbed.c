@@ -4,13 +4,13 @@
 #include <stdarg.h>
 #include <stddef.h>
 #include <stdint.h>
-#include <time.h>
 
 #include <cmocka.h>
 
 #include "base/cores.h"
 #include "base/rng.h"
 #include "profile/lies.h"
+#include "seed.h"
 
 #include <math.h>
 
@@ -190,9 +190,7 @@ static void a_file_keeps_what_others_took(void **state)
 
 int main(void)
 {
-    const char *given = getenv("PT_TEST_SEED");
-    seed = given ? strtoull(given, NULL, 10) : (uint64_t)time(NULL);
-    print_message("seed %llu\n", (unsigned long long)seed);
+    seed = test_seed();
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(what_layers_cost_relative_to_each_other_holds),
         cmocka_unit_test(what_was_disturbed_is_uncertain_and_says_so),
