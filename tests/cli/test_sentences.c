@@ -128,7 +128,7 @@ static void what_lacks_is_called_by_its_name(void **state)
                                                    "--seq-len", "8", "--steps", "1", "--quiet")), 1, WORDS(empty[i], "is empty"));
     }
     check_sentence("data", run_program(WORDS("train", "--model", fixture("llama"), "--data", "", "--out", scratch_path("none"), "--quiet")),
-                   2, WORDS("empty name"));
+                   2, WORDS("the name of the data is empty"));
     check_sentence("model", run_program(WORDS("tokenize", "--model", scratch_path("nowhere"))), 1,
                    WORDS("nowhere: the model's folder cannot be opened"));
     check_sentence("one choice", run_program(WORDS("export", "--model", fixture("llama"), "--out", scratch_path("x"), "--to", "y")), 2,

@@ -316,7 +316,7 @@ static void text_without_tokens_is_told(void **state)
     strcat(text, "ab\303\251\302\205b ab");
     d = open_good("unknown.txt", text, usual);
     if (!strstr(dataset_notice(d), "2 of 12") || !strstr(dataset_notice(d), "is in \"ab\303\251?b\"") ||
-        !strstr(dataset_notice(d), "take a model whose tokenizer fits"))
+        !strstr(dataset_notice(d), "use a model whose tokenizer fits"))
         fail_msg("%s", dataset_notice(d));
     dataset_close(d);
     d = open_good("known.txt", "ab ab ab ab", (dataset_options){.seq_len = 4});

@@ -4,13 +4,13 @@
 
 #include "io/files.h"
 #include "ritz/solver.h"
+#include "seed.h"
 
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
-#include <time.h>
 
 #include <cmocka.h>
 
@@ -120,10 +120,7 @@ static inline void refused(pt_ritz_options o, int code, const char *words)
 
 static inline int setup(void **state)
 {
-    const char *given = getenv("PT_TEST_SEED");
-    const unsigned seed = given ? (unsigned)strtoul(given, NULL, 10) : (unsigned)time(NULL);
-    printf("PT_TEST_SEED=%u\n", seed);
-    srand(seed);
+    srand((unsigned)test_seed());
     snprintf(scratch, sizeof scratch, "/tmp/test-ritz-XXXXXX");
     return mkdtemp(scratch) ? 0 : -1;
 }
