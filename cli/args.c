@@ -178,7 +178,9 @@ static const char *synonym(const arg *table, int n, const char *typed, size_t le
         {"--max-seq-length", "--seq-len"},     {"--block-size", "--seq-len"},            {"--train-batch-size", "--batch-size"},
         {"--per-device-train-batch-size", "--micro-batch"}, {"--adam-beta1", "--beta1"}, {"--adam-beta2", "--beta2"},
         {"--adam-epsilon", "--eps"},           {"--resume-from-checkpoint", "--resume"}, {"--bf16", "--dtype"},
-        {"--warmup", "--warmup-steps"},        {"--clip-grad", "--max-grad-norm"}};
+        {"--warmup", "--warmup-steps"},        {"--clip-grad", "--max-grad-norm"},      {"--lora-rank", "--lora"},
+        {"--lora-r", "--lora"},                {"--lora-target", "--lora-targets"},     {"--lora-target-modules", "--lora-targets"},
+        {"--load-in-4bit", "--base"}};
     for (size_t i = 0; i < sizeof pairs / sizeof *pairs; i++) {
         bool same = strlen(pairs[i][0]) == length;
         for (size_t k = 0; k < length && same; k++)

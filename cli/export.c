@@ -43,5 +43,7 @@ int command_export(int argc, char **argv)
     if (!failed)
         failed = pt_export(&o, &e);
     progress_clear(&bar);
+    if (!failed && !quiet)
+        printf("exported to %s\n", o.out);
     return failed ? exit_with(&e) : 0;
 }

@@ -2,6 +2,8 @@
 #include "commands.h"
 #include "progress.h"
 
+#include <stdio.h>
+
 static const char usage[] = "usage: protrain merge --model DIR --adapter DIR --out DIR\n\n"
                             "Merges an adapter (written by protrain or PEFT) into its base model and writes a Hugging Face folder.";
 
@@ -31,5 +33,7 @@ int command_merge(int argc, char **argv)
     if (!failed)
         failed = pt_merge(&o, &e);
     progress_clear(&bar);
+    if (!failed && !quiet)
+        printf("merged into %s\n", o.out);
     return failed ? exit_with(&e) : 0;
 }

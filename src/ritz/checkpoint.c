@@ -15,10 +15,25 @@
 
 #define STATE_FILE "state.json" /* the mark of a complete checkpoint */
 
+static void set_optimizer(json_t *task, const pt_ritz_options *o)
+{
+    static const char *const schedules[] = {"constant", "linear", "cosine", "halving"};
+    json_object_set_new(task, "lr", json_real(o->lr));
+    json_object_set_new(task, "lr_schedule", json_string(schedules[o->lr_schedule]));
+    json_object_set_new(task, "warmup_steps", json_integer(o->warmup_steps));
+    json_object_set_new(task, "halve_every", json_integer(o->halve_every));
+    json_object_set_new(task, "min_lr_ratio", json_real(o->min_lr_ratio));
+    json_object_set_new(task, "weight_decay", json_real(o->weight_decay));
+    json_object_set_new(task, "beta1", json_real(o->beta1));
+    json_object_set_new(task, "beta2", json_real(o->beta2));
+    json_object_set_new(task, "eps", json_real(o->eps));
+}
+
 /* The options that a resumed run must share with the run that it continues: the bits depend on them. */
 static json_t *task_json(const pt_ritz *r)
 {
     json_t *task = ritz_network_json(&r->net);
+    set_optimizer(task, &r->o);
     json_object_set_new(task, "problem", json_string(r->problem.name));
     json_object_set_new(task, "points", json_string(points_names[r->o.points]));
     json_object_set_new(task, "randomize", json_string(randomize_names[r->o.randomize]));

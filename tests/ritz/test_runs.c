@@ -101,6 +101,12 @@ static void other_runs_are_not_resumed(void **state)
     o.n = 600;
     o.width = 17;
     refused(o, PT_FAILED, "width was 16 and is now 17");
+    o.width = 16;
+    o.lr *= 2;
+    refused(o, PT_FAILED, "lr was ");
+    o.lr /= 2;
+    o.beta1 = 0.5;
+    refused(o, PT_FAILED, "beta1 was ");
     pt_ritz *r;
     if (pt_ritz_load(o.out, 1, &r, &e))
         fail_msg("%s", e.text);
