@@ -34,8 +34,8 @@ static uint64_t mark_of(const char *folder)
 
 typedef struct view { uint64_t machine, mark; char host[64]; } view;
 
-/* The first rank of each machine that does not see rank 0's checkpoint. */
-static int find_needy(const trainer *t, int needy[COMM_RANKS_MOST], int *n, pt_error *e)
+/* The first rank of each machine that does not see rank 0's checkpoint. had: the ranks to which it was copied. */
+static int find_needy(const trainer *t, bool had[COMM_RANKS_MOST], int needy[COMM_RANKS_MOST], int *n, pt_error *e)
 {
     view own = {.machine = t->comm->machine, .mark = mark_of(t->out.from)}, all[COMM_RANKS_MOST];
     (void)!gethostname(own.host, sizeof own.host - 1);
@@ -47,8 +47,11 @@ static int find_needy(const trainer *t, int needy[COMM_RANKS_MOST], int *n, pt_e
             first = first && all[needy[i]].machine != all[r].machine;
         if (!first)
             continue;
-        needy[(*n)++] = r;
-        options_notice(&t->job.o, "%s does not see %.600s: it is copied there", all[r].host, t->out.from);
+        if (had[r])
+            return pt_fail(e, PT_FAILED, "rank %d on %s does not see %.600s, which was copied there: another process may have removed it", r,
+                           all[r].host, t->out.from);
+        had[needy[(*n)++] = r] = true;
+        options_notice(&t->job.o, "rank %d on %s does not see %.600s: it is copied there", r, all[r].host, t->out.from);
     }
     return failed;
 }
@@ -165,16 +168,10 @@ static int copy_files(const trainer *t, const int *needy, int n, const listing *
     return failed;
 }
 
-int fetch_checkpoint(trainer *t, pt_error *e)
+static int copy_to(const trainer *t, const int *needy, int n, pt_error *e)
 {
-    int needy[COMM_RANKS_MOST], n;
-    if (!t->comm || !t->out.from[0])
-        return 0;
-    int failed = find_needy(t, needy, &n, e);
-    if (failed || !n)
-        return failed;
     listing l = {calloc(FILES_MOST + 1, sizeof *l.of), 0};
-    failed = l.of ? share_listing(t, &l, e) : pt_fail(e, PT_FAILED, "out of memory");
+    int failed = l.of ? share_listing(t, &l, e) : pt_fail(e, PT_FAILED, "out of memory");
     bool copies = ranks_lead(t);
     for (int i = 0; i < n; i++)
         copies = copies || needy[i] == t->comm->rank;
@@ -182,4 +179,20 @@ int fetch_checkpoint(trainer *t, pt_error *e)
         failed = copy_files(t, needy, n, &l, e);
     free(l.of);
     return failed ? failed : ranks_wait(t, e);
+}
+
+/* Ranks of one machine may still have different folders, so all look again after each copy. */
+int fetch_checkpoint(trainer *t, pt_error *e)
+{
+    bool had[COMM_RANKS_MOST] = {false};
+    int needy[COMM_RANKS_MOST], n = 0;
+    if (!t->comm || !t->out.from[0])
+        return 0;
+    int failed = find_needy(t, had, needy, &n, e);
+    while (!failed && n) {
+        failed = copy_to(t, needy, n, e);
+        if (!failed)
+            failed = find_needy(t, had, needy, &n, e);
+    }
+    return failed;
 }

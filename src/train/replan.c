@@ -165,7 +165,7 @@ static int take_plan(trainer *t, search_result *next, const char *checkpoint, pt
     return open_with_state(t, checkpoint, e);
 }
 
-/* To machines that do not see it. */
+/* To ranks that do not see it. */
 static int copy_checkpoint(trainer *t, const char *path, pt_error *e)
 {
     char from[FILE_PATH_BYTES];
@@ -209,12 +209,11 @@ int replan_move(trainer *t, search_result *next, bool *moved, pt_error *e)
     }
     *moved = true;
     failed = copy_checkpoint(t, path, e);
-    if (failed)
-        return failed;
-    failed = take_plan(t, next, path, e);
+    if (!failed)
+        failed = take_plan(t, next, path, e);
     if (failed) {
         engine_tear(&t->engine);
-        pt_error_prefix(e, "memory could not be allocated again; the state is saved in %s, and `resume` continues from it", path);
+        pt_error_prefix(e, "the run ends while its plan changes; the state is saved in %s, and `resume` continues from it", path);
         return failed;
     }
     t->at.saved_step = wanted ? t->at.saved_step : saved;

@@ -288,13 +288,13 @@ static void the_plan_is_made_for_the_least(void **state)
         fail_msg("%s", text_of(err_of(0)));
 }
 
-/* A machine that does not see rank 0's folder: --out is a name below where the rank is. */
-static group start_in_folders(const arguments *a)
+/* Ranks that do not see rank 0's folder, nor each other's: --out is a name below where the rank is. */
+static group start_in_folders(const arguments *a, int ranks)
 {
-    group g = {.n = 2};
+    group g = {.n = ranks};
     char folder[128];
-    group_begin(2);
-    for (int r = 0; r < 2; r++) {
+    group_begin(ranks);
+    for (int r = 0; r < ranks; r++) {
         snprintf(folder, sizeof folder, "%s/machine%d", scratch, r);
         assert_true(!mkdir(folder, 0777) || errno == EEXIST);
         g.of[r] = group_start(a, r, folder);
@@ -306,21 +306,25 @@ static group start_in_folders(const arguments *a)
 static void a_folder_need_not_be_shared(void **state)
 {
     (void)state;
-    char alone[128], out[128], copied[128];
+    char alone[128], out[128], copied[4][128], said[80];
     snprintf(alone, sizeof alone, "%s/shared", scratch);
     snprintf(out, sizeof out, "%s/machine0/out", scratch);
-    snprintf(copied, sizeof copied, "%s/machine1/out/checkpoint-4", scratch);
+    for (int r = 0; r < 4; r++)
+        snprintf(copied[r], sizeof copied[r], "%s/machine%d/out/checkpoint-4", scratch, r);
     assert_int_equal(program_wait(start(alone, "1", "12")), 0);
     arguments a = command("out", "4");
-    group g = start_in_folders(&a);
+    group g = start_in_folders(&a, 2);
     all_end(&g, -1, 0, 60);
-    assert_int_not_equal(access(copied, F_OK), 0);
+    assert_int_not_equal(access(copied[1], F_OK), 0);
     a = command("out", "12");
-    g = start_in_folders(&a);
+    g = start_in_folders(&a, 4);
     all_end(&g, -1, 0, 60);
-    assert_int_equal(access(copied, F_OK), 0);
-    if (!strstr(text_of(err_of(0)), "does not see out/checkpoint-4: it is copied there"))
-        fail_msg("%s", text_of(err_of(0)));
+    for (int r = 1; r < 4; r++) {
+        assert_int_equal(access(copied[r], F_OK), 0);
+        snprintf(said, sizeof said, "note: rank %d on ", r);
+        if (!strstr(text_of(err_of(0)), said) || !strstr(text_of(err_of(0)), "does not see out/checkpoint-4: it is copied there"))
+            fail_msg("rank %d: %s", r, text_of(err_of(0)));
+    }
     assert_same_end(alone, out, STEPS);
 }
 
@@ -346,7 +350,7 @@ static void a_folder_of_pairs_need_not_be_shared(void **state)
     assert_int_equal(program_wait(program_start(&a, "/dev/null", err_path())), 0);
     for (const char *const *steps = WORDS("2", "4"); *steps; steps++) {
         a = command_of_pairs("pairs", *steps);
-        group g = start_in_folders(&a);
+        group g = start_in_folders(&a, 2);
         all_end(&g, -1, 0, 60);
     }
     assert_same_end(alone, out, 4);
