@@ -82,6 +82,7 @@ int pt_ritz_errors(pt_ritz *r, double *l2, double *h1, pt_error *e)
     *l2 = sqrt(sum.value_off / (r->exact_is_zero ? all : sum.value));
     *h1 = sqrt((sum.value_off + sum.slope_off) / (r->exact_is_zero ? all : sum.value + sum.slope));
     if (!failed && !(isfinite(*l2) && isfinite(*h1)))
-        failed = pt_fail(e, PT_FAILED, "%s: exact or the network has values whose squares are not finite: scale the problem", r->problem.name);
+        failed = pt_fail(e, PT_FAILED, "%s: exact or the network has values whose squares are not finite: scale the problem",
+                         r->problem.name);
     return failed;
 }

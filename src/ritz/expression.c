@@ -67,11 +67,12 @@ static int parser_error(const char *where, const char *key, const char *text, co
     if (x->dim > 1)
         snprintf(more, sizeof more, " to x%lld", (long long)x->dim);
     const int position = x->mup->GetErrorPos(x->parser), end = (int)strlen(text), at = position < end ? position : end;
-    const bool is_name = x->mup->GetErrorCode(x->parser) == UNKNOWN_NAME && (isalpha((unsigned char)token[0]) || token[0] == '_') && at >= 0;
-    if (is_name && is_function(x, token))
+    const bool is_name = at >= 0 && (isalpha((unsigned char)token[0]) || token[0] == '_');
+    const bool is_unknown = is_name && x->mup->GetErrorCode(x->parser) == UNKNOWN_NAME;
+    if (is_unknown && is_function(x, token))
         return pt_fail(e, PT_FAILED, "%s: %s, column %d: \"%s\" is a function: put its arguments in parentheses, as in %s(x1)", where, key,
                        at + 1, token, token);
-    if (is_name)
+    if (is_unknown)
         return pt_fail(e, PT_FAILED,
                        "%s: %s, column %d: \"%s\" is unknown; use x1%s, pi, e, d and the functions of muParser", where, key, at + 1, token,
                        more);

@@ -123,7 +123,8 @@ int problem_finish(problem *p, const double *lower, const double *upper, pt_erro
     p->is.lower = p->box;
     p->is.upper = p->box + dim;
     if (p->is.boundary == PT_RITZ_DIRICHLET && !(p->is.penalty > 0 && p->is.penalty < 1e30))
-        return pt_fail(e, PT_FAILED, "%s: the penalty of a dirichlet boundary is %g, but must be above 0 and below 1e30", p->name, p->is.penalty);
+        return pt_fail(e, PT_FAILED, "%s: the penalty of a dirichlet boundary is %g, but must be above 0 and below 1e30", p->name,
+                       p->is.penalty);
     return 0;
 }
 
