@@ -1,5 +1,6 @@
 #include "fields.h"
 
+#include "base/error.h"
 #include "protrain_ritz.h"
 
 #include <string.h>
@@ -47,13 +48,31 @@ static int print_flag(FILE *out, const char *name, size_t n)
     return 0;
 }
 
+/* A flag, or one character; returns what follows. */
+static const char *print_next(FILE *out, const char *text)
+{
+    const size_t n = strspn(text + 1, "abcdefghijklmnopqrstuvwxyz0123456789_");
+    if (*text == '`' && text[n + 1] == '`' && print_flag(out, text + 1, n))
+        return text + n + 2;
+    fputc(*text, out);
+    return text + 1;
+}
+
 void print_as_flags(FILE *out, const char *text)
 {
+    while (*text)
+        text = print_next(out, text);
+}
+
+void print_sentence(FILE *out, const char *text)
+{
     while (*text) {
-        const size_t n = strspn(text + 1, "abcdefghijklmnopqrstuvwxyz0123456789_");
-        if (*text == '`' && text[n + 1] == '`' && print_flag(out, text + 1, n))
-            text += n + 2;
-        else
-            fputc(*text++, out);
+        size_t n = *text == '\t' ? 0 : control_character(text);
+        if (*text == '\n')
+            fputs("\\n", out), text++, n = 0;
+        else if (!n)
+            text = print_next(out, text);
+        for (; n; n--)
+            fprintf(out, "\\x%02x", (unsigned char)*text++);
     }
 }

@@ -6,5 +6,8 @@
 
 /* Prints `text` with flags instead of fields. */
 void print_as_flags(FILE *out, const char *text);
+/* The same for one line, a note or an error. It may have names from files: control characters become \n or \x1b, so that they neither
+ * break the line nor reach the terminal. */
+void print_sentence(FILE *out, const char *text);
 
 #endif

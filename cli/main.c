@@ -36,7 +36,7 @@ static void print_help(void)
 int exit_with(const pt_error *e)
 {
     fputs("protrain: ", stderr);
-    print_as_flags(stderr, e->text);
+    print_sentence(stderr, e->text);
     fputc('\n', stderr);
     return e->code == PT_USAGE ? 2 : e->code == PT_DOES_NOT_FIT ? 3 : 1;
 }

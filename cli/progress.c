@@ -86,7 +86,7 @@ void progress_notice(void *bar, const char *sentence)
 {
     progress_clear(bar);
     fputs("note: ", stderr);
-    print_as_flags(stderr, sentence);
+    print_sentence(stderr, sentence);
     fputc('\n', stderr);
 }
 

@@ -218,7 +218,7 @@ static void speak(int rank, const char *text)
     char line[2 * sizeof ((pt_error *)0)->text] = "";
     FILE *f = fmemopen(line, sizeof line, "w");
     if (f) {
-        print_as_flags(f, text);
+        print_sentence(f, text);
         fclose(f);
     }
     dprintf(voice, "protrain: rank %d: %s\n", rank, f ? line : text);

@@ -48,7 +48,22 @@ static int add_line(table *t, const char *path, int64_t number, char *line, int6
     return 0;
 }
 
-/* Reads the points. A first line that begins with a letter has the names of the columns. */
+/* Whether a value of the line, perhaps in quotes, is a number, "nan" and "inf" included. */
+static bool has_number(const char *line)
+{
+    static const char between[] = ",; \t\r\n\"";
+    while (*(line += strspn(line, between))) {
+        char *end;
+        const size_t n = strcspn(line, between);
+        strtod(line, &end);
+        if (end == line + n)
+            return true;
+        line += n;
+    }
+    return false;
+}
+
+/* Reads the points. A first line without a number has the names of the columns. */
 static int read_table(const char *path, int64_t dim, table *t, pt_error *e)
 {
     const bool standard = !strcmp(path, "-");
@@ -61,9 +76,9 @@ static int read_table(const char *path, int64_t dim, table *t, pt_error *e)
     int failed = 0;
     ssize_t length;
     for (int64_t number = 1; !failed && (length = getline(&line, &room, f)) > 0; number++) {
-        const bool names = number == 1 && (isalpha((unsigned char)line[0]) || line[0] == '"');
-        if (!names && !is_blank(line))
-            failed = add_line(t, name, number, line, dim, e);
+        char *text = number == 1 && !strncmp(line, "\xEF\xBB\xBF", 3) ? line + 3 : line; /* behind a byte order mark */
+        if (!is_blank(text) && (number > 1 || has_number(text)))
+            failed = add_line(t, name, number, text, dim, e);
     }
     free(line);
     if (f != stdin)

@@ -26,8 +26,12 @@ static void note(dataset *d, const char *fmt, ...)
     va_list ap;
     va_start(ap, fmt);
     if (used + 3 < sizeof d->notice) {
-        strcpy(d->notice + used, used ? "\n" : "");
-        vsnprintf(d->notice + strlen(d->notice), sizeof d->notice - strlen(d->notice), fmt, ap);
+        char *line = d->notice + used + (used > 0);
+        vsnprintf(line, sizeof d->notice - (size_t)(line - d->notice), fmt, ap);
+        if (used)
+            line[-1] = '\n';
+        for (; (line = strchr(line, '\n')); line++) /* of a file's name */
+            *line = '?';
     }
     va_end(ap);
 }

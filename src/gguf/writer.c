@@ -177,10 +177,7 @@ static int reserve_room(gguf_writer *w, uint64_t bytes, pt_error *e)
                        size_format(need, bytes), size_format(have, free_bytes));
     int failed;
     while ((failed = fallocate(w->file.fd, 0, 0, (off_t)bytes)) && errno == EINTR) {}
-    return failed && disk_is_full_error(errno)
-               ? pt_fail_errno(e, PT_FAILED, "%.400s: no room for its %s: make room, or choose another folder", w->file.path,
-                               size_format(need, bytes))
-               : 0;
+    return failed && (disk_is_full_error(errno) || errno == EFBIG) ? file_no_room(w->file.path, bytes, e) : 0;
 }
 
 int gguf_begin(gguf_writer *w, pt_error *e)

@@ -61,8 +61,7 @@ static int no_room(const disk_file *f, int error, pt_error *e)
     char need[32], have[32];
     if (error == EFBIG)
         return pt_fail(e, PT_DOES_NOT_FIT,
-                       "%.400s: the disk tier needs a file of %s, more than the limit for files (ulimit -f): raise the limit in the shell "
-                       "with ulimit -f unlimited, or give a smaller `disk_memory`",
+                       "%.400s: the disk tier needs a file of %s, " FILE_LIMIT_TEXT ", or give a smaller `disk_memory`",
                        f->folder, size_format(need, f->bytes));
     if (error && !disk_is_full_error(error)) {
         errno = error;

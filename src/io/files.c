@@ -10,6 +10,7 @@
 #include <stdlib.h>
 #include <string.h>
 #include <sys/file.h>
+#include <sys/resource.h>
 #include <sys/stat.h>
 #include <sys/statfs.h>
 #include <sys/statvfs.h>
@@ -38,6 +39,27 @@ bool path_exists(const char *path)
 }
 
 bool disk_is_full_error(int error_number) { return error_number == ENOSPC || error_number == EDQUOT; }
+
+/* After EFBIG. */
+static int too_large(const char *path, const char *another, uint64_t bytes, pt_error *e)
+{
+    char need[32];
+    struct rlimit limit;
+    const bool limited = !getrlimit(RLIMIT_FSIZE, &limit) && limit.rlim_cur != RLIM_INFINITY;
+    return pt_fail(e, PT_FAILED, "%.400s: takes %s%s, %s", path, another, size_format(need, bytes),
+                   limited ? FILE_LIMIT_TEXT : "more than its file system allows in one file: choose another folder");
+}
+
+int file_no_room(const char *path, uint64_t bytes, pt_error *e)
+{
+    const int error = errno;
+    char need[32];
+    if (error == EFBIG)
+        return too_large(path, "", bytes, e);
+    size_format(need, bytes);
+    errno = error;
+    return pt_fail_errno(e, PT_FAILED, "%.400s: no room for its %s: make room, or choose another folder", path, need);
+}
 
 /* at = the path, or its nearest existing parent. */
 static int find_existing(const char *path, char at[FILE_PATH_BYTES], struct stat *st, pt_error *e)
@@ -102,6 +124,8 @@ static int write_failed(int fd, const char *path, uint64_t left, pt_error *e)
     int error = errno;
     char need[32], have[32];
     struct statvfs fs;
+    if (error == EFBIG)
+        return too_large(path, "another ", left, e);
     if (disk_is_full_error(error) && !fstatvfs(fd, &fs)) {
         uint64_t free_bytes = (uint64_t)fs.f_bavail * fs.f_frsize;
         char only[48] = "";

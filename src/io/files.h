@@ -80,6 +80,10 @@ int disk_free_bytes(const char *path, uint64_t *bytes, pt_error *e); /* for this
 bool disk_is_same(const char *a, const char *b); /* both are on one file system, or will be when created */
 bool disk_is_memory(const char *path);          /* that file system is in RAM: tmpfs, ramfs, hugetlbfs */
 bool disk_is_full_error(int error_number);      /* ENOSPC, EDQUOT */
+/* A file of `bytes` cannot be made, as errno says: names what is in the way, and what to do. */
+int file_no_room(const char *path, uint64_t bytes, pt_error *e);
+/* For EFBIG, behind a file's size. */
+#define FILE_LIMIT_TEXT "more than the limit for files (ulimit -f): raise the limit in the shell with ulimit -f unlimited"
 
 /* A folder that is replaced atomically:
  *     begin -> write files into stage.path -> commit or abort

@@ -170,6 +170,9 @@ static int st_read_header(st_file *f, pt_error *e)
     uint64_t n = 0;
     for (int i = 7; i >= 0; i--)
         n = n << 8 | length[i];
+    if (!n)
+        return pt_fail(e, PT_FAILED, "%.400s: claims a header of 0 bytes, but the shortest is {}: the file is damaged; get another copy",
+                       f->path);
     if (n > HEADER_MAX_BYTES)
         return pt_fail(e, PT_FAILED, "%.400s: claims a header of %llu bytes, but at most %d are possible: this is not a safetensors file",
                        f->path, (unsigned long long)n, HEADER_MAX_BYTES);

@@ -210,14 +210,12 @@ static int shard_name(safetensors_writer *w, int shard, pt_error *e)
 static int shard_allocate(const out_shard *s, uint64_t bytes, pt_error *e)
 {
     int failed;
-    char size[32];
     while ((failed = fallocate(s->fd, 0, 0, (off_t)bytes)) && errno == EINTR) {}
     if (failed && !disk_is_full_error(errno))
         failed = ftruncate(s->fd, (off_t)bytes);
     if (!failed)
         return 0;
-    return pt_fail_errno(e, PT_FAILED, "%.400s: no room for its %s: make room, or choose another folder", s->path,
-                         size_format(size, bytes));
+    return file_no_room(s->path, bytes, e);
 }
 
 static int shard_create(out_shard *s, const char *header, size_t n, pt_error *e)

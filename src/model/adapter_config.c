@@ -9,6 +9,7 @@
 #include "io/files.h"
 #include "io/safetensors.h"
 #include "model/adapter_targets.h"
+#include "model/base_mark.h"
 #include "model/names.h"
 #include "model/weights.h"
 
@@ -383,7 +384,9 @@ int model_adapt_like(model *m, const char *folder, void (*notice)(void *, const 
     if (!path_is_folder(folder))
         return pt_fail(e, PT_FAILED, "%.400s is not a folder: `adapter` must be a folder with " ADAPTER_CONFIG " and "ADAPTER_WEIGHTS,
                        folder);
-    int failed = path_join(path, folder, ADAPTER_CONFIG, e);
+    int failed = base_mark_check(folder, e);
+    if (!failed)
+        failed = path_join(path, folder, ADAPTER_CONFIG, e);
     if (!failed && !path_exists(path))
         failed = pt_fail(e, PT_FAILED, "%.400s: is not there: `adapter` wants a folder with " ADAPTER_CONFIG " and " ADAPTER_WEIGHTS, path);
     if (!failed)

@@ -89,6 +89,43 @@ int base_mark_write(const char mark[BASE_MARK], param_storage stored, const char
     return failed;
 }
 
+static bool is_hash(const char *text)
+{
+    unsigned long long value;
+    char again[BASE_MARK];
+    return sscanf(text, "%16llx", &value) == 1 && snprintf(again, sizeof again, "%016llx", value) && !strcmp(again, text);
+}
+
+static int check_values(const json_source *s, pt_error *e)
+{
+    const char *weights = NULL, *base = NULL, *mend = "copy the file again from the run that wrote it, or remove it and give `base`";
+    int failed = json_get_string(s, "weights", JSON_OPTIONAL, &weights, e);
+    if (!failed)
+        failed = json_get_string(s, "base", JSON_OPTIONAL, &base, e);
+    if (failed)
+        return failed;
+    if (weights && !is_hash(weights))
+        return pt_fail(e, PT_FAILED, "%s: weights is \"%.40s\", but must be 16 hexadecimal digits: %s", s->where, weights, mend);
+    if (base && storage_named(base) == STORAGE_PLAIN)
+        return pt_fail(e, PT_FAILED, "%s: base is \"%.40s\", but must be nf4 or int8: %s", s->where, base, mend);
+    return weights || base ? 0 : pt_fail(e, PT_FAILED, "%s: has neither weights nor base: %s", s->where, mend);
+}
+
+int base_mark_check(const char *adapter, pt_error *e)
+{
+    char path[FILE_PATH_BYTES];
+    json_source s;
+    int failed = path_join(path, adapter, BASE_MARK_FILE, e);
+    if (failed || !path_exists(path))
+        return failed;
+    failed = json_source_open(&s, path, e);
+    if (failed)
+        return failed;
+    failed = check_values(&s, e);
+    json_source_close(&s);
+    return failed;
+}
+
 /* A string of a JSON file in a folder; "": there is none. */
 static void read_string(const char *folder, const char *file, const char *key, char *out, size_t n)
 {

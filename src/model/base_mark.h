@@ -4,7 +4,8 @@
  *               have none
  *   "base"      the format of its matrices, if they were in few bits
  *
- * An adapter without the file (PEFT's) has only the name of its base. */
+ * An adapter without the file (PEFT's) has only the name of its base. A file that is damaged is refused: without it, the base would
+ * silently be another one. */
 #ifndef PT_BASE_MARK_H
 #define PT_BASE_MARK_H
 
@@ -13,6 +14,8 @@
 enum { BASE_MARK = 24 };
 #define BASE_MARK_FILE "adapter_base.json"
 
+/* Refuses a damaged file beside the adapter in `adapter`; there may be none. The other functions take such a file for none. */
+int base_mark_check(const char *adapter, pt_error *e);
 /* Of the weights in a model's folder; "": none can be told. */
 void base_mark_find(const model *m, const char *folder, char out[BASE_MARK]);
 /* Tells `notice` (may be NULL) where the adapter in `adapter` was trained on other weights than those in `folder`, if that is known. */

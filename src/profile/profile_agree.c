@@ -6,7 +6,10 @@
  * A check is the shortest of several runs, on memory that may be cached; a cost is the median or mean of other runs. With three other
  * programs on each of two cores, the costs of valid profiles were 0.26 to 10 times their checks (backward of layers: 3.2 times their
  * share of operations), on an idle machine 0.5 to 2 times. What takes microseconds may wait longer for its turn than it takes. A disk
- * that caches writes or slows down when it is hot may be many times slower during the check, which comes at the end. */
+ * that caches writes or slows down when it is hot may be many times slower during the check, which comes at the end.
+ *
+ * A profile that says that its times are uncertain (`spread`) may be so many times farther from its checks: four ranks that measure on two
+ * cores had costs of 147 times their checks, and a spread of 11. */
 #include "profile/profile_parts.h"
 
 #include <math.h>
@@ -49,6 +52,9 @@ static int far_off(const char *name, profile_part part, const char *key, double 
                    "again", name, profile_part_names[part], key, ns * 1e-6, check, check_ns * 1e-6);
 }
 
+/* FAR for a profile whose spread is this. */
+static double far_with(double far, double spread) { return far * (1 + fmax(spread, 0)); }
+
 static bool agrees(double ns, double least, double most, double far) { return ns >= least / far && ns <= most * far + MOMENT_NS; }
 
 /* ---- parts ---- */
@@ -57,11 +63,12 @@ static int curve_agrees(const cost_of_check *k, const profile_result *p, const c
 {
     const cost_curve *c = (const cost_curve *)((const char *)&p->costs + k->curve_at);
     const profile_check *check = k->check ? (const profile_check *)((const char *)p + k->check_at) : NULL;
+    const double far = far_with(k->far, p->costs.curves_spread);
     if (!c->n || !(c->ns[0] > 0))
         return costs_nothing(name, PROFILE_MACHINE, k->curve, e);
     for (int i = -1; i < c->n && check && check->amount; i++) { /* the amount of the check, and each point of the curve */
         const double amount = i < 0 ? (double)check->amount : c->amount[i], ns = cost_at(c, amount), times = amount / (double)check->amount;
-        if (!agrees(ns, check->ns * fmin(times, 1), check->ns * fmax(times, 1), k->far))
+        if (!agrees(ns, check->ns * fmin(times, 1), check->ns * fmax(times, 1), far))
             return far_off(name, PROFILE_MACHINE, k->curve, ns, k->check, check->ns, e);
     }
     return 0;
@@ -115,11 +122,11 @@ static int kind_agrees(const profile_request *r, const profile_result *p, int ki
         block++;
     const double times = model_layer_flops(r->model, block, s->unit_rows, s->seq_len) /
                          model_layer_flops(r->model, 1, cut.unit_rows, cut.seq_len);
-    const double least = p->layer.ns * fmin(times, 1), most = p->layer.ns * fmax(times, 1);
+    const double least = p->layer.ns * fmin(times, 1), most = p->layer.ns * fmax(times, 1), far = far_with(FAR, p->costs.spread);
     for (int level = 0; level < SAVE_LEVELS; level++) {
-        if (!agrees(c->forward_ns[level], least, most, FAR))
+        if (!agrees(c->forward_ns[level], least, most, far))
             return far_off(name, PROFILE_BLOCKS, "forward_ns", c->forward_ns[level], "check", p->layer.ns, e);
-        if (!agrees(c->backward_ns[level], least, 3 * most, FAR))
+        if (!agrees(c->backward_ns[level], least, 3 * most, far))
             return far_off(name, PROFILE_BLOCKS, "backward_ns", c->backward_ns[level], "check", p->layer.ns, e);
     }
     return 0;
@@ -132,13 +139,13 @@ static int ends_agree(const profile_request *r, const profile_result *p, const c
     const step_shape *s = r->shape, cut = shape_cut(s, p->layer.amount);
     const double times = model_head_flops(r->model, s->unit_rows) / model_layer_flops(r->model, 1, cut.unit_rows, cut.seq_len);
     const double rows = (double)s->unit_rows / (double)cut.unit_rows;
-    const double least = p->layer.ns * fmin(times, 1), most = p->layer.ns * fmax(times, 1);
+    const double least = p->layer.ns * fmin(times, 1), most = p->layer.ns * fmax(times, 1), far = far_with(FAR, p->costs.spread);
     const costs *c = &p->costs;
-    if (!agrees(c->head_ns, least, 3 * most, FAR))
+    if (!agrees(c->head_ns, least, 3 * most, far))
         return far_off(name, PROFILE_BLOCKS, "head_ns", c->head_ns, "check", p->layer.ns, e);
-    if (!agrees(c->head_eval_ns, least, most, FAR))
+    if (!agrees(c->head_eval_ns, least, most, far))
         return far_off(name, PROFILE_BLOCKS, "head_eval_ns", c->head_eval_ns, "check", p->layer.ns, e);
-    if (!agrees(c->embed_ns, 0, p->layer.ns * fmax(rows, 1), FAR))
+    if (!agrees(c->embed_ns, 0, p->layer.ns * fmax(rows, 1), far))
         return far_off(name, PROFILE_BLOCKS, "embed_ns", c->embed_ns, "check", p->layer.ns, e);
     return 0;
 }

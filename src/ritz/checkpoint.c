@@ -127,6 +127,8 @@ static int read_state(pt_ritz *r, const char *folder, pt_error *e)
     return 0;
 }
 
+bool ritz_has_checkpoint(const pt_ritz *r) { return r->locked && step_folders_newest(r->out, STATE_FILE, INT64_MAX) >= 0; }
+
 int ritz_resume(pt_ritz *r, pt_error *e)
 {
     char path[FILE_PATH_BYTES];

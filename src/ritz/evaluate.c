@@ -71,6 +71,9 @@ int pt_ritz_errors(pt_ritz *r, double *l2, double *h1, pt_error *e)
         if (failed)
             break;
         problem_exact(&r->problem, n, x, exact, exact_g);
+        failed = ritz_check_values(&r->problem, "exact", n, 1, exact, x, e);
+        if (!failed)
+            failed = ritz_check_values(&r->problem, "the gradient of exact", n, dim, exact_g, x, e);
         add_errors(&sum, n, dim, u, g, exact, exact_g);
     }
     free(x);
@@ -78,5 +81,8 @@ int pt_ritz_errors(pt_ritz *r, double *l2, double *h1, pt_error *e)
     const double all = (double)r->o.eval_n / ritz_volume(&r->problem); /* the norm of 1, squared, is the volume */
     *l2 = sqrt(sum.value_off / (r->exact_is_zero ? all : sum.value));
     *h1 = sqrt((sum.value_off + sum.slope_off) / (r->exact_is_zero ? all : sum.value + sum.slope));
+    if (!failed && !(isfinite(*l2) && isfinite(*h1)))
+        failed = pt_fail(e, PT_FAILED, "%s: exact or the network has values whose squares are not finite: scale the problem",
+                         r->problem.name);
     return failed;
 }

@@ -46,6 +46,16 @@ static int check_text(const char *where, const char *key, const char *text, pt_e
 
 static void on_error(muParserHandle_t parser) { (void)parser; } /* mupError() tells it */
 
+/* Whether muParser has a function of this name. Takes the parser's expression. */
+static bool is_function(const expression *x, const char *name)
+{
+    char call[64];
+    snprintf(call, sizeof call, "%s(1)", name);
+    x->mup->SetExpr(x->parser, call);
+    x->mup->Eval(x->parser);
+    return !x->mup->Error(x->parser) || x->mup->GetErrorCode(x->parser) != UNKNOWN_NAME;
+}
+
 static int parser_error(const char *where, const char *key, const char *text, const expression *x, pt_error *e)
 {
     char token[48], message[160], more[32] = "";
@@ -57,7 +67,12 @@ static int parser_error(const char *where, const char *key, const char *text, co
     if (x->dim > 1)
         snprintf(more, sizeof more, " to x%lld", (long long)x->dim);
     const int position = x->mup->GetErrorPos(x->parser), end = (int)strlen(text), at = position < end ? position : end;
-    if (x->mup->GetErrorCode(x->parser) == UNKNOWN_NAME && (isalpha((unsigned char)token[0]) || token[0] == '_') && at >= 0)
+    const bool is_name = at >= 0 && (isalpha((unsigned char)token[0]) || token[0] == '_');
+    const bool is_unknown = is_name && x->mup->GetErrorCode(x->parser) == UNKNOWN_NAME;
+    if (is_unknown && is_function(x, token))
+        return pt_fail(e, PT_FAILED, "%s: %s, column %d: \"%s\" is a function: put its arguments in parentheses, as in %s(x1)", where, key,
+                       at + 1, token, token);
+    if (is_unknown)
         return pt_fail(e, PT_FAILED,
                        "%s: %s, column %d: \"%s\" is unknown; use x1%s, pi, e, d and the functions of muParser", where, key, at + 1, token,
                        more);

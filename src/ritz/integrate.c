@@ -31,6 +31,19 @@ void ritz_put_x(const pt_ritz *r, char *to, int64_t rows)
     }
 }
 
+int ritz_check_values(const problem *p, const char *name, int64_t n, int64_t each, const double *values, const double *x, pt_error *e)
+{
+    const int64_t dim = p->is.dim;
+    for (int64_t i = 0; i < n * each; i++)
+        if (!isfinite(values[i])) {
+            char at[120] = "";
+            for (int64_t j = 0; j < dim && strlen(at) < 90; j++)
+                snprintf(at + strlen(at), sizeof at - strlen(at), "%s%.17g", j ? ", " : "", x[i / each * dim + j]);
+            return pt_fail(e, PT_FAILED, "%s: %s is %g at x = (%s)", p->name, name, isnan(values[i]) ? NAN : values[i], at);
+        }
+    return 0;
+}
+
 /* f, V or g at the unit's points; NULL is 0. */
 static int values_of(pt_ritz *r, pt_ritz_function function, const char *name, int64_t rows, double *out, pt_error *e)
 {
@@ -40,14 +53,7 @@ static int values_of(pt_ritz *r, pt_ritz_function function, const char *name, in
         return 0;
     }
     function(r->problem.is.arg, rows, dim, r->x, out);
-    for (int64_t i = 0; i < rows; i++)
-        if (!isfinite(out[i])) {
-            char at[120] = "";
-            for (int64_t j = 0; j < dim && strlen(at) < 90; j++)
-                snprintf(at + strlen(at), sizeof at - strlen(at), "%s%.17g", j ? ", " : "", r->x[i * dim + j]);
-            return pt_fail(e, PT_FAILED, "%s: %s is %g at x = (%s)", r->problem.name, name, isnan(out[i]) ? NAN : out[i], at);
-        }
-    return 0;
+    return ritz_check_values(&r->problem, name, rows, 1, out, r->x, e);
 }
 
 void ritz_stretch(const pt_ritz_problem *p, int64_t n, double *x)

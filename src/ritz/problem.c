@@ -123,7 +123,8 @@ int problem_finish(problem *p, const double *lower, const double *upper, pt_erro
     p->is.lower = p->box;
     p->is.upper = p->box + dim;
     if (p->is.boundary == PT_RITZ_DIRICHLET && !(p->is.penalty > 0 && p->is.penalty < 1e30))
-        return pt_fail(e, PT_FAILED, "%s: the penalty of a dirichlet boundary is %g, but must be above 0", p->name, p->is.penalty);
+        return pt_fail(e, PT_FAILED, "%s: the penalty of a dirichlet boundary is %g, but must be above 0 and below 1e30", p->name,
+                       p->is.penalty);
     return 0;
 }
 
@@ -187,6 +188,22 @@ void problem_close(problem *p)
 bool problem_samples_boundary(const problem *p) { return p->is.boundary == PT_RITZ_DIRICHLET || p->is.g; }
 bool problem_has_mean(const problem *p) { return p->is.equation == PT_RITZ_POISSON && p->is.boundary == PT_RITZ_NEUMANN; }
 
+/* One-sided, of order 4, towards the middle of the box: near a face the solution may exist on one side alone, as sqrt(x1) does.
+ * moved (dim) is scratch. */
+static double inward_difference(const problem *p, const double *x, int64_t j, double h, double *moved)
+{
+    static const double weights[] = {-25, 48, -36, 16, -3};
+    const double side = x[j] - p->is.lower[j] < p->is.upper[j] - x[j] ? h : -h;
+    double sum = 0, at;
+    memcpy(moved, x, (size_t)p->is.dim * sizeof *x);
+    for (int k = 0; k < 5; k++) {
+        moved[j] = x[j] + k * side;
+        p->is.exact(p->is.arg, 1, p->is.dim, moved, &at);
+        sum += weights[k] * at;
+    }
+    return sum / (12 * side);
+}
+
 /* Central differences of order 4, with steps of a thousandth of the box. For sin(k x) on the unit cube the error is about 3e-14 k^5. */
 static void differences(const problem *p, int64_t n, const double *x, double *gradient)
 {
@@ -202,6 +219,8 @@ static void differences(const problem *p, int64_t n, const double *x, double *gr
             }
             p->is.exact(p->is.arg, 4, dim, moved, at);
             gradient[i * dim + j] = (8 * (at[2] - at[1]) - (at[3] - at[0])) / (12 * h);
+            if (!isfinite(gradient[i * dim + j]))
+                gradient[i * dim + j] = inward_difference(p, x + i * dim, j, h, moved);
         }
     free(moved);
 }

@@ -104,6 +104,20 @@ static void find_units(pt_ritz *r)
     }
 }
 
+/* Before the first step, since the last step may be the first that needs it. */
+static int check_exact(pt_ritz *r, pt_error *e)
+{
+    int failed = 0;
+    for (int64_t first = 0; first < r->o.eval_n && !failed; first += r->unit_rows) {
+        const int64_t n = r->o.eval_n - first < r->unit_rows ? r->o.eval_n - first : r->unit_rows;
+        points_get(r->eval, first, n, r->x);
+        ritz_stretch(&r->problem.is, n, r->x);
+        r->problem.is.exact(r->problem.is.arg, n, r->net.dim, r->x, r->f);
+        failed = ritz_check_values(&r->problem, "exact", n, 1, r->f, r->x, e);
+    }
+    return failed;
+}
+
 static int open_points(pt_ritz *r, pt_error *e)
 {
     const pt_ritz_options *o = &r->o;
@@ -113,6 +127,8 @@ static int open_points(pt_ritz *r, pt_error *e)
         failed = points_open(kind, (points_randomize)o->randomize, r->net.dim - 1, r->face_n, o->seed, &r->faces, e);
     if (!failed && r->problem.is.exact)
         failed = points_open(errors, RANDOMIZE_DEFAULT, r->net.dim, o->eval_n, o->seed ^ 0x9e3779b97f4a7c15u, &r->eval, e);
+    if (!failed && r->eval)
+        failed = check_exact(r, e);
     if (!failed && !points_whole(kind, o->n))
         ritz_notice(r, "`n` is %lld, not a power of two: only sets of a power of two of %s points are evenly distributed, so that %lld "
                        "are worth about as much as %lld",
@@ -414,8 +430,9 @@ int pt_ritz_step(pt_ritz *r, pt_ritz_step_info *s, pt_error *e)
     if (failed)
         return failed;
     if (!isfinite(s->energy))
-        return pt_fail(e, PT_FAILED, "the energy of step %lld is %g: lower `lr`, which is %g; checkpoints of earlier steps stay",
-                       (long long)s->step, isnan(s->energy) ? NAN : s->energy, s->lr);
+        return pt_fail(e, PT_FAILED, "the energy of step %lld is %g: lower `lr`, which is %g%s",
+                       (long long)s->step, isnan(s->energy) ? NAN : s->energy, s->lr,
+                       ritz_has_checkpoint(r) ? "; checkpoints of earlier steps stay" : "");
     r->step++;
     submit_update(r, s->lr);
     failed = ritz_runner_sync(r->runner, e);

@@ -69,6 +69,8 @@ double ritz_time_points(void *run, bool weighed);
 /* n points (n, dim), from the unit cube to the box. */
 void ritz_stretch(const pt_ritz_problem *p, int64_t n, double *x);
 double ritz_volume(const problem *p);
+/* Refuses a value that is not finite; `name` is its function's, x (n, dim) are its points, and `each` values belong to one. */
+int ritz_check_values(const problem *p, const char *name, int64_t n, int64_t each, const double *values, const double *x, pt_error *e);
 /* The points in r->x as the network's input (rows, net.input), which has zeros behind the coordinates. */
 void ritz_put_x(const pt_ritz *r, char *to, int64_t rows);
 /* Number i of an array of the network's type. */
@@ -88,6 +90,7 @@ int ritz_write_states(pt_ritz *r, const char *folder, pt_error *e);
 int ritz_read_states(pt_ritz *r, const char *folder, pt_error *e);
 /* Loads the newest checkpoint in out, if there is one. */
 int ritz_resume(pt_ritz *r, pt_error *e);
+bool ritz_has_checkpoint(const pt_ritz *r);
 int ritz_metrics_open(pt_ritz *r, pt_error *e);
 int ritz_metrics_write(pt_ritz *r, const pt_ritz_step_info *s, pt_error *e);
 double ritz_lr(const pt_ritz_options *o, int64_t step);

@@ -207,8 +207,11 @@ static int choose_micro_batch(planning *p, pt_error *e)
     const int64_t batch = p->shape->batch;
     int64_t n = o->micro_batch;
     if (n && batch % n)
-        return pt_fail(e, PT_USAGE, "`micro_batch` %lld does not divide `batch_size` %lld%s: give a divisor, or leave it out",
-                       (long long)n, (long long)batch, shape_ranks(p->shape) > 1 ? ", the part of each rank" : "");
+        return shape_ranks(p->shape) > 1
+                   ? pt_fail(e, PT_USAGE, "`micro_batch` %lld does not divide %lld, each rank's part of `batch_size` %lld: give a divisor, "
+                             "or leave it out", (long long)n, (long long)batch, (long long)batch * shape_ranks(p->shape))
+                   : pt_fail(e, PT_USAGE, "`micro_batch` %lld does not divide `batch_size` %lld: give a divisor, or leave it out",
+                             (long long)n, (long long)batch);
     while (n < batch && !search_can_cut(p->shape, n))
         n++;
     if (n != o->micro_batch)

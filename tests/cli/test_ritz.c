@@ -86,6 +86,19 @@ static void without_a_solution_nothing_is_compared(void **state)
     assert_false(path_exists(out));
 }
 
+static void a_solution_that_is_not_finite_is_refused_before_the_first_step(void **state)
+{
+    (void)state;
+    char problem[128];
+    snprintf(problem, sizeof problem, "%s", put_text("infinite.json", "{\"dim\": 2, \"f\": \"1\", \"exact\": \"1/0\"}"));
+    set_out("infinite");
+    check_sentence("run", ritz(WORDS("--problem", problem, "--steps", "2", "--out", out)), 1, WORDS("exact is inf at x = ("));
+    assert_false(path_exists(out));
+    check_sentence("compare", ritz(WORDS("--problem", problem, "--compare", "mc,sobol", "--steps", "2", "--out", out)), 1,
+                   WORDS("exact is inf at x = ("));
+    assert_false(path_exists(out));
+}
+
 /* Relative errors would be infinite. */
 static void of_a_solution_that_is_zero_errors_are_absolute(void **state)
 {
@@ -106,6 +119,12 @@ static void points_that_are_none_are_named(void **state)
     char points[128];
     static const struct { const char *text, *said; } each[] = {
         {"0.5,0.5\n0.5\n", "line 2: x2 is missing or not a number; a point has 2 coordinates"},
+        {"\"0.1\",0.2\n0.5,0.5\n", "line 1: x1 is missing or not a number"},
+        {"nan,0\n0.5,0.5\n", "line 1: x1 is missing or not a number"},
+        {"inf;0\n", "line 1: x1 is missing or not a number"},
+        {"x,0\n", "line 1: x1 is missing or not a number"},
+        {"\xEF\xBB\xBF" "0.5\n", "line 1: x2 is missing or not a number"},
+        {"\"x1\", \"x2\"\n0.5\n", "line 2: x2 is missing or not a number"},
         {"0.5,0.5\n0.5,0.5,0.5\n", "line 2: a point has 2 coordinates, and this line has more"}};
     set_out("trained");
     assert_int_equal(ritz(WORDS("--steps", "2", "--out", out)), 0);
@@ -155,6 +174,7 @@ int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(what_does_nothing_is_refused),
+        cmocka_unit_test(a_solution_that_is_not_finite_is_refused_before_the_first_step),
         cmocka_unit_test(a_resumed_run_says_what_is_done),
         cmocka_unit_test(a_run_that_is_refused_leaves_nothing),
         cmocka_unit_test(of_a_solution_that_is_zero_errors_are_absolute),

@@ -138,12 +138,28 @@ static void what_lacks_is_called_by_its_name(void **state)
     assert_null(strstr(text_of(scratch_path("err")), "but only")); /* of the disk that /dev lies on */
 }
 
+static void what_files_say_does_not_reach_the_terminal(void **state)
+{
+    (void)state;
+    char folder[160], odd[1000];
+    snprintf(odd, sizeof odd, "{\"a\\nb\\u001b[2J_dropout\": 0.5, %s", config + 1);
+    assert_int_equal(mkdir(scratch_path("odd"), 0777), 0);
+    put_text("odd/config.json", odd);
+    check_sentence("note", run_program(WORDS("train", "--model", scratch_path("odd"), "--data", "none.npy", "--out", scratch_path("none"))),
+                   1, WORDS("none.npy"));
+    assert_non_null(strstr(text_of(scratch_path("err")), "dropout (a\\nb\\x1b[2J_dropout 0.5) is not applied"));
+    assert_null(strchr(text_of(scratch_path("err")), '\x1b'));
+    snprintf(folder, sizeof folder, "%s/a\nb\x1b[2J", scratch);
+    check_sentence("path", run_program(WORDS("report", folder)), 1, WORDS("a\\nb?[2J"));
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(one_thing_is_no_plural),
         cmocka_unit_test(a_size_without_its_unit_is_refused),
         cmocka_unit_test(a_device_that_the_file_has_not_is_refused),
+        cmocka_unit_test(what_files_say_does_not_reach_the_terminal),
         cmocka_unit_test(what_lacks_is_called_by_its_name), /* with the run of the first */
     };
     return cmocka_run_group_tests(tests, scratch_make, scratch_remove);

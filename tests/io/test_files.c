@@ -10,6 +10,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/resource.h>
 #include <sys/stat.h>
 #include <sys/time.h>
 #include <unistd.h>
@@ -139,6 +140,26 @@ static void *drain(void *argument)
 }
 
 static void nothing(int signal_number) { (void)signal_number; }
+
+static void a_limit_of_file_sizes_is_named(void **state)
+{
+    (void)state;
+    struct rlimit all, little;
+    pt_error e = {0}, before = {0};
+    char data[8192] = "";
+    signal(SIGXFSZ, SIG_IGN);
+    getrlimit(RLIMIT_FSIZE, &all);
+    little = (struct rlimit){4096, all.rlim_max};
+    setrlimit(RLIMIT_FSIZE, &little);
+    const int failed = file_write_atomic(scratch_path("limited"), data, sizeof data, &e);
+    errno = EFBIG;
+    file_no_room("larger", 3 << 20, &before);
+    setrlimit(RLIMIT_FSIZE, &all);
+    assert_int_equal(failed, PT_FAILED);
+    assert_non_null(strstr(e.text, "limited: takes another 4.00 KiB, more than the limit for files (ulimit -f): raise the limit"));
+    assert_non_null(strstr(before.text, "larger: takes 3.00 MiB, more than the limit for files (ulimit -f): raise the limit"));
+    assert_false(path_exists(scratch_path("limited")));
+}
 
 static void interrupted_and_short_writes_go_on(void **state)
 {
@@ -498,6 +519,7 @@ int main(void)
         cmocka_unit_test(a_stream_is_written_to_and_stays_one),
         cmocka_unit_test(large_files_are_copied_and_read_whole),
         cmocka_unit_test(failures_name_the_path),
+        cmocka_unit_test(a_limit_of_file_sizes_is_named),
         cmocka_unit_test(interrupted_and_short_writes_go_on),
         cmocka_unit_test(a_read_past_the_end_is_an_error),
         cmocka_unit_test(folders_are_made_and_removed_without_following_links),

@@ -30,6 +30,31 @@ static void a_file_that_lies_is_refused_with_the_key(void **state)
     setup_close(&s);
 }
 
+/* As of ranks that measured at once on too few cores. */
+static void a_profile_that_is_unsure_may_be_farther_from_its_checks(void **state)
+{
+    (void)state;
+    setup s;
+    profile_result p;
+    pt_error e = {0};
+    clocked_open(&s, 0, 16);
+    profile_must(&s, &p);
+    p.costs.curves_spread = p.costs.spread = 0.1;
+    for (int i = 0; i < p.costs.update_device.n; i++)
+        p.costs.update_device.ns[i] *= 1e5;
+    for (int level = 0; level < SAVE_LEVELS; level++)
+        p.costs.layer[0].backward_ns[level] *= 1e5;
+    for (int part = 0; part < PROFILE_PARTS; part++)
+        assert_int_equal(profile_agrees((profile_part)part, "profile", &s.r, &p, &e), PT_FAILED);
+    p.costs.curves_spread = p.costs.spread = 1e5;
+    for (int part = 0; part < PROFILE_PARTS; part++)
+        if (profile_agrees((profile_part)part, "profile", &s.r, &p, &e))
+            fail_msg("%s", e.text);
+    p.costs.layer[0].forward_ns[0] = 0; /* whatever it says */
+    assert_int_equal(profile_agrees(PROFILE_BLOCKS, "profile", &s.r, &p, &e), PT_FAILED);
+    setup_close(&s);
+}
+
 /* Of more than a check runs, too: large models' curves go on behind it. */
 static void a_point_behind_the_check_that_lies_is_refused_with_its_curve(void **state)
 {
@@ -227,6 +252,7 @@ int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(a_file_that_lies_is_refused_with_the_key),
+        cmocka_unit_test(a_profile_that_is_unsure_may_be_farther_from_its_checks),
         cmocka_unit_test(a_point_behind_the_check_that_lies_is_refused_with_its_curve),
         cmocka_unit_test(a_host_that_works_more_than_is_measured_is_refused),
         cmocka_unit_test(a_disk_may_be_further_from_its_check_than_others),

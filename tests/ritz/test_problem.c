@@ -38,6 +38,11 @@ static void a_file_says_what_is_solved(void **state)
     problem_exact(&p, 2, x, u, g);
     assert_true(fabs(u[0] - 5) < 1e-14 && fabs(g[0]) < 1e-9 && fabs(g[1] - 4) < 1e-9 && fabs(g[2] - M_PI * cos(M_PI / 4)) < 1e-9);
     problem_close(&p);
+    open_text(&p, "{\"dim\": 1, \"exact\": \"sqrt(x1) + sqrt(1 - x1)\"}"); /* differences may not leave the box */
+    const double near[2] = {0.9999, 0.0001};
+    problem_exact(&p, 2, near, u, g);
+    assert_true(isfinite(g[0]) && isfinite(g[1]) && g[0] < -1 && g[1] > 1);
+    problem_close(&p);
     open_text(&p, "{\"dim\": 1}");
     assert_true(p.is.equation == PT_RITZ_POISSON && !p.is.f && isnan(p.energy) && problem_has_mean(&p) && !problem_samples_boundary(&p));
     problem_close(&p);
@@ -53,6 +58,9 @@ static void bad_files_get_a_sentence(void **state)
         {"{\"dim\": 2000, \"upper\": 0.5}", "the box's volume is 0"},
         {"{\"dim\": 2, \"f\": \"x1 + x3\"}", "f, column 6: \"x3\" is unknown"},
         {"{\"dim\": 2, \"f\": \"x1 = 3\"}", "f, column 4: an assignment"},
+        {"{\"dim\": 2, \"f\": \"1 + sin x1\"}", "f, column 5: \"sin\" is a function: put its arguments in parentheses, as in sin(x1)"},
+        {"{\"dim\": 2, \"f\": \"min\"}", "\"min\" is a function"},
+        {"{\"dim\": 2, \"boundary\": \"dirichlet\", \"penalty\": 1e30}", "must be above 0 and below 1e30"},
         {"{\"dim\": 2, \"f\": \"foo(x1)\"}", "column 1: \"foo\" is unknown"},
         {"{\"dim\": 2, \"f\": \"1 + min()\"}", "f, column 10: Too few parameters for function"},
         {"{\"dim\": 2, \"f\": \"sin(x1, x2)\"}", "Too many parameters"},

@@ -51,6 +51,18 @@ static void not_a_number(void *arg, int64_t n, int64_t dim, const double *x, dou
         out[i] = i == 3 ? NAN : 0;
 }
 
+static void a_line(void *arg, int64_t n, int64_t dim, const double *x, double *out)
+{
+    for (int64_t i = 0; i < n; i++)
+        out[i] = x[i * dim];
+}
+
+static void too_large(void *arg, int64_t n, int64_t dim, const double *x, double *out)
+{
+    for (int64_t i = 0; i < n; i++)
+        out[i] = 1e200;
+}
+
 static void what_cannot_be_done_is_said(void **state)
 {
     pt_ritz_options o = small("poisson-cosine", 2);
@@ -74,17 +86,26 @@ static void what_cannot_be_done_is_said(void **state)
     refused(o, PT_FAILED, "the box is empty: along x2 it goes from 0 to 0");
     own.upper = NULL, own.lower = NULL;
     refused(o, PT_FAILED, "own: f is nan at x = (");
+    own.f = NULL, own.exact = not_a_number;
+    pt_ritz *r;
+    pt_error e = {0};
+    assert_int_equal(pt_ritz_open(&o, &r, &e), PT_FAILED); /* long before it is needed */
+    assert_non_null(strstr(e.text, "own: exact is nan at x = ("));
+    o.steps = 1;
+    own.exact = a_line, own.exact_gradient = not_a_number;
+    refused(o, PT_FAILED, "own: the gradient of exact is nan at x = (");
+    own.exact = too_large, own.exact_gradient = NULL;
+    refused(o, PT_FAILED, "own: exact or the network has values whose squares are not finite");
     o = small("poisson-cosine", 2);
     o.lr = 900;
     o.lr_schedule = PT_RITZ_LR_CONSTANT;
     o.activation = PT_RITZ_RELU3;
-    pt_ritz *r = open_run(&o);
-    pt_error e = {0};
+    r = open_run(&o);
     pt_ritz_step_info s;
     int more;
     while ((more = pt_ritz_step(r, &s, &e)) > 0)
         ;
-    assert_true(more == PT_FAILED && strstr(e.text, "lower `lr`"));
+    assert_true(more == PT_FAILED && strstr(e.text, "lower `lr`") && !strstr(e.text, "checkpoints"));
     pt_ritz_close(r);
 }
 

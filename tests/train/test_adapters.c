@@ -529,6 +529,42 @@ static void an_adapter_of_another_name_is_told(void **state)
     fixture_close(&a.f);
 }
 
+static void a_damaged_mark_of_the_base_is_refused(void **state)
+{
+    (void)state;
+    static const struct { const char *text, *told; } marks[] = {
+        {"", BASE_MARK_FILE},
+        {"{", BASE_MARK_FILE},
+        {"[]", BASE_MARK_FILE},
+        {"{}", "has neither weights nor base"},
+        {"{\"base\":null}", "has neither weights nor base"},
+        {"{\"base\":5}", "\"base\""},
+        {"{\"base\":\"int4\"}", "base is \"int4\", but must be nf4 or int8"},
+        {"{\"weights\":5,\"base\":\"nf4\"}", "\"weights\""},
+        {"{\"weights\":\"zz\",\"base\":\"nf4\"}", "weights is \"zz\""},
+        {"{\"weights\":\"5e2532e6e4c9c72\"}", "weights is"},
+        {"{\"weights\":\"5e2532e6e4c9c725\"}", NULL},
+        {"{\"base\":\"nf4\"}", NULL},
+    };
+    adapted a;
+    char copy[200], path[300];
+    adapted_open(&a, "llama");
+    snprintf(copy, sizeof copy, "%s/damaged", scratch);
+    copy_adapter(&a, copy, NULL, NULL);
+    snprintf(path, sizeof path, "%s/" BASE_MARK_FILE, copy);
+    for (size_t i = 0; i < sizeof marks / sizeof *marks; i++) {
+        model *m;
+        pt_error e = {0};
+        must(file_write_atomic(path, marks[i].text, strlen(marks[i].text), &e), &e);
+        must(model_open(a.f.folder, NULL, NULL, &m, &e), &e);
+        const int failed = model_adapt_like(m, copy, NULL, NULL, &e);
+        if (marks[i].told ? !failed || !strstr(e.text, marks[i].told) || !strstr(e.text, path) : failed)
+            fail_msg("%s: %s", marks[i].text, e.text);
+        model_close(m);
+    }
+    fixture_close(&a.f);
+}
+
 /* ---- refusals ---- */
 
 static void expect(const pt_train_options *o, const char *word)
@@ -755,6 +791,7 @@ int main(void)
         cmocka_unit_test(a_merged_model_is_the_model_with_its_adapter),
         cmocka_unit_test(an_adapter_knows_the_weights_that_it_was_trained_on),
         cmocka_unit_test(an_adapter_of_another_name_is_told),
+        cmocka_unit_test(a_damaged_mark_of_the_base_is_refused),
         cmocka_unit_test(options_that_mean_nothing_are_refused),
         cmocka_unit_test(adapters_that_do_not_belong_are_refused),
         cmocka_unit_test(targets_are_pefts),

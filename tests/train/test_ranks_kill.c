@@ -466,6 +466,8 @@ static void sigterm_saves_and_ends_all(void **state)
     assert_true(kill(rank, 0) < 0); /* none is left */
 }
 
+static const char *micro_batch;
+
 static void refused(const char *ranks, const char *lanes, const char *said, int expected)
 {
     char out[128], model[512], tokens[600];
@@ -475,7 +477,7 @@ static void refused(const char *ranks, const char *lanes, const char *said, int 
     snprintf(tokens, sizeof tokens, "%s/tokens.npy", model);
     add_arguments(&a, WORDS("train", "--model", model, "--data", tokens, "--out", out, "--seq-len", "32", "--batch-size", "4", "--quiet",
                             "--steps",
-                            "1", "--ranks", ranks, "--lanes", lanes));
+                            "1", "--ranks", ranks, "--lanes", lanes, micro_batch ? "--micro-batch" : NULL, micro_batch));
     const int status = program_wait(program_start(&a, "/dev/null", err_path()));
     if (status != expected || !strstr(text_of(err_path()), said))
         fail_msg("--ranks %s --lanes %s: exit status %d: %s", ranks, lanes, status, text_of(err_path()));
@@ -488,6 +490,9 @@ static void what_cannot_be_shared_is_refused_in_one_sentence(void **state)
     refused("3", "4", "--ranks is 3 with 4 lanes", 2);
     refused("2", "3", "--lanes 3 does not divide --batch-size 4", 2);
     refused("2", "1", "--ranks is 2 with 1 lane,", 2);
+    micro_batch = "3";
+    refused("2", "4", "--micro-batch 3 does not divide 2, each rank's part of --batch-size 4", 2);
+    micro_batch = NULL;
     refused("1000", "4", "--ranks", 2);
 }
 
