@@ -219,7 +219,7 @@ static void one_that_is_killed_or_hangs_is_named(void **state)
     char out[128];
     for (int hangs = 0; hangs < 2; hangs++) {
         snprintf(out, sizeof out, "%s/named%d", scratch, hangs);
-        group g = start_apart(out, hangs ? 2 : 4, APART_BY_SOCKETS, "1000000");
+        group g = start_apart(out, hangs ? 2 : 4, hangs ? APART : APART_BY_SOCKETS, "1000000");
         wait_for_steps(out);
         kill(g.of[1], hangs ? SIGSTOP : SIGKILL);
         const pid_t stopped = g.of[1];
