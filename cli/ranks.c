@@ -24,13 +24,14 @@
 enum {
     LOOK_MS = 20, /* polling interval */
     END_S = 10,   /* time that the other ranks have to end */
-    STILL_S = 10  /* without a heartbeat for so long, a rank hangs */
+    STILL_S = 10, /* without a heartbeat for so long, a rank hangs */
+    JOIN_S = 30   /* the same before its first one, from its start */
 };
 
 typedef struct child { pid_t pid; bool ended; int status; uint64_t beat; double beat_s; } child;
 
 typedef struct launch {
-    int ranks;
+    int ranks, join_s;
     shm_segment *segment;
     child of[COMM_RANKS_MOST];
     double end_s; /* when the remaining ranks are killed; 0: never */
@@ -78,6 +79,7 @@ static int start(launch *l, int fd, char **arguments, pt_error *e)
         if (!pid)
             become_rank(l, r, fd, arguments, parent);
         l->of[r].pid = pid;
+        l->of[r].beat_s = clock_s();
     }
     return 0;
 }
@@ -124,21 +126,27 @@ static int note_ends(launch *l)
     return left;
 }
 
-/* Kills a rank without a heartbeat: it could not end by itself. */
+/* It could not end by itself. */
+static void end_still(launch *l, int rank, const char *verb, int seconds)
+{
+    char why[80];
+    snprintf(why, sizeof why, "%s %d s", verb, seconds);
+    tell_failure(l, rank, why);
+    kill(l->of[rank].pid, SIGKILL);
+}
+
+/* Ends ranks without a heartbeat. */
 static void note_beats(launch *l, double now)
 {
     for (int r = 0; r < l->ranks; r++) {
         child *c = &l->of[r];
         const uint64_t beat = shm_segment_beat(l->segment, r);
-        if (c->ended || !beat || beat != c->beat) {
+        if (beat != c->beat) {
             c->beat = beat;
             c->beat_s = now;
-        } else if (now - c->beat_s > STILL_S) {
-            char why[80];
-            snprintf(why, sizeof why, "has stood still for %d s", STILL_S);
-            tell_failure(l, r, why);
-            kill(c->pid, SIGKILL);
         }
+        if (!c->ended && now - c->beat_s > (beat ? STILL_S : l->join_s))
+            end_still(l, r, beat ? "has stood still for" : "was started and did not join the others within", beat ? STILL_S : l->join_s);
     }
 }
 
@@ -175,7 +183,7 @@ static int status_of(const launch *l)
 
 int ranks_run(int ranks, int argc, char **argv, const char *out)
 {
-    launch l = {.ranks = ranks};
+    launch l = {.ranks = ranks, .join_s = join_seconds(JOIN_S)};
     pt_error e = {0};
     int fd, n = 0;
     char number[16], **arguments = calloc((size_t)argc + 6, sizeof *arguments);

@@ -19,6 +19,12 @@ static int number_of(const char *name)
     return n < 0 || n > 1 << 20 || *end ? -1 : (int)n;
 }
 
+int join_seconds(int otherwise)
+{
+    const int seconds = number_of("PROTRAIN_JOIN_SECONDS");
+    return seconds > 0 ? seconds : otherwise;
+}
+
 int join_find(int *ranks, int *rank, pt_error *e)
 {
     launcher l;
@@ -60,9 +66,8 @@ static int meet_others(int ranks, comm **out, pt_error *e)
     if (!l.by || l.ranks != ranks)
         return pt_fail(e, PT_USAGE, "--ranks %d, and this process is alone: protrain train --ranks %d starts them, and so do torchrun, "
                        "mpirun and srun", ranks, ranks);
-    const int seconds = number_of("PROTRAIN_JOIN_SECONDS");
     meeting m = {.rank = l.rank, .ranks = l.ranks, .address = l.address, .port = l.port, .ports = l.ports, .key = l.key,
-                 .seconds = seconds > 0 ? seconds : SECONDS};
+                 .seconds = join_seconds(SECONDS)};
     bool by_mpi;
     failed = choose_transport(&l, &m, &by_mpi, e);
     if (!failed && by_mpi)

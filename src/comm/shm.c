@@ -29,6 +29,7 @@ struct shm_segment {
     size_t bytes, ring_bytes, data_at;  /* of the segment; of a ring; offset of the rings' bytes */
     ending end;
     struct { _Alignas(LINE) atomic_ullong count; } beat[COMM_RANKS_MOST];
+    atomic_bool left[COMM_RANKS_MOST];
     ring_ends ends[];                   /* (ranks, ranks) */
 };
 
@@ -100,6 +101,10 @@ void shm_segment_abort(shm_segment *s, int rank, int code, const char *why) { en
 bool shm_segment_aborted(const shm_segment *s, pt_error *why) { return ending_ask(&s->end, why); }
 
 uint64_t shm_segment_beat(const shm_segment *s, int rank) { return atomic_load(&s->beat[rank].count); }
+
+void shm_segment_leave(shm_segment *s, int rank) { atomic_store(&s->left[rank], true); }
+
+bool shm_segment_left(const shm_segment *s, int rank) { return atomic_load(&s->left[rank]); }
 
 static ring_ends *ends_of(shm_segment *s, int from, int to) { return &s->ends[from * s->ranks + to]; }
 static char *data_of(shm_segment *s, int from, int to) { return (char *)s + s->data_at + (size_t)(from * s->ranks + to) * s->ring_bytes; }

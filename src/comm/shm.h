@@ -31,6 +31,10 @@ bool shm_segment_aborted(const shm_segment *s, pt_error *why);
 /* Grows several times a second while the rank's process runs; 0: the rank has not joined yet. */
 uint64_t shm_segment_beat(const shm_segment *s, int rank);
 
+/* A rank that neither puts nor takes any more, and whether one has said so. Bytes that it put before may still be taken. */
+void shm_segment_leave(shm_segment *s, int rank);
+bool shm_segment_left(const shm_segment *s, int rank);
+
 /* Copies into or out of the ring of a pair, as much as is possible up to the ring's end; returns the bytes copied. */
 size_t shm_put(shm_segment *s, int from, int to, const void *data, size_t bytes);
 size_t shm_take(shm_segment *s, int from, int to, void *data, size_t bytes);

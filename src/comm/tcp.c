@@ -62,21 +62,21 @@ static bool send_note(tcp_comm *c, watched *w, note_kind kind, int code, const c
     return sent;
 }
 
-static void send_all_notes(tcp_comm *c, int but, note_kind kind, int code, const char *text)
+static void send_all_notes(tcp_comm *c, note_kind kind, int code, const char *text)
 {
     for (int r = 0; r < c->base.ranks; r++)
-        if (r != but && c->to[r].fd >= 0 && !c->to[r].ended)
+        if (c->to[r].fd >= 0 && !c->to[r].ended)
             send_note(c, &c->to[r], kind, code, text);
 }
 
-/* The reason of a rank's own (between ": ") or about a rank (" "). Rank 0 tells the others. */
+/* The reason of a rank's own (between ": ") or about a rank (" "). Rank 0 tells all: one that was stopped may continue. */
 static void say_end(tcp_comm *c, int rank, const char *between, int code, const char *why)
 {
     char who[100], text[NOTE_TEXT_BYTES];
     name_rank(c, rank, who, sizeof who);
     snprintf(text, sizeof text, "%s%s%.300s", who, between, why);
     if (ending_say(c->end, -1, code, text) && !c->base.rank)
-        send_all_notes(c, rank, NOTE_FAILED, code, text);
+        send_all_notes(c, NOTE_FAILED, code, text);
 }
 
 /* ---- the watcher ---- */
@@ -166,7 +166,7 @@ static void *watch(void *arg)
                 c->to[r].heard_s = now;
         last = now;
         if (now - beat >= BEAT_MS * 1e-3) {
-            send_all_notes(c, -1, NOTE_BEAT, 0, "");
+            send_all_notes(c, NOTE_BEAT, 0, "");
             beat = now;
         }
         note_silence(c, now);
@@ -198,12 +198,18 @@ static int fail_lost(tcp_comm *c, int peer, pt_error *e)
 
 static bool is_lost(ssize_t n) { return n < 0 && errno != EAGAIN && errno != EINTR; }
 
+/* A ring has no end of its own to notice. left: whether the peer had left before the ring was looked at. */
+static int in_ring(tcp_comm *c, int peer, bool left, size_t moved, pt_error *e) { return left && !moved ? fail_lost(c, peer, e) : 0; }
+
+static bool has_left(const tcp_comm *c, int peer) { return shm_segment_left(c->shared, c->seat[peer]); }
+
 static int put(comm *base, int peer, const void *from, size_t bytes, size_t *moved, pt_error *e)
 {
     tcp_comm *c = (tcp_comm *)base;
     if (c->seat[peer] >= 0) {
+        const bool left = has_left(c, peer);
         *moved = shm_put(c->shared, c->seat[base->rank], c->seat[peer], from, bytes);
-        return 0;
+        return in_ring(c, peer, left, *moved, e);
     }
     const ssize_t n = send(c->net.data[peer], from, bytes, MSG_NOSIGNAL);
     if (is_lost(n))
@@ -216,8 +222,9 @@ static int take(comm *base, int peer, void *to, size_t bytes, size_t *moved, pt_
 {
     tcp_comm *c = (tcp_comm *)base;
     if (c->seat[peer] >= 0) {
+        const bool left = has_left(c, peer);
         *moved = shm_take(c->shared, c->seat[peer], c->seat[base->rank], to, bytes);
-        return 0;
+        return in_ring(c, peer, left, *moved, e);
     }
     const ssize_t n = recv(c->net.data[peer], to, bytes, 0);
     if (!n || is_lost(n))
@@ -322,7 +329,7 @@ static void tcp_abort(comm *base, const pt_error *why)
 /* Closing a socket too early would discard bytes on their way: both sides say that nothing more comes, then wait for the other. */
 static void say_goodbye(tcp_comm *c)
 {
-    send_all_notes(c, -1, NOTE_GOODBYE, 0, "");
+    send_all_notes(c, NOTE_GOODBYE, 0, "");
     for (int r = 0; r < c->base.ranks; r++)
         if (c->to[r].fd >= 0 && !c->to[r].ended)
             shutdown(c->to[r].fd, SHUT_WR);
@@ -343,6 +350,8 @@ static void tcp_close(comm *base)
         (void)!write(c->wake, &one, sizeof one);
         pthread_join(c->watcher, NULL);
     }
+    if (c->seat[base->rank] >= 0)
+        shm_segment_leave(c->shared, c->seat[base->rank]);
     say_goodbye(c);
     meet_close(&c->net);
     shm_segment_unmap(c->shared);

@@ -48,8 +48,8 @@ static int find_needy(const trainer *t, bool had[COMM_RANKS_MOST], int needy[COM
         if (!first)
             continue;
         if (had[r])
-            return pt_fail(e, PT_FAILED, "rank %d on %s does not see %.600s, which was copied there: another process may have removed it", r,
-                           all[r].host, t->out.from);
+            return pt_fail(e, PT_FAILED, "rank %d on %s does not see %.600s, which was copied there: another process may have removed it",
+                           r, all[r].host, t->out.from);
         had[needy[(*n)++] = r] = true;
         options_notice(&t->job.o, "rank %d on %s does not see %.600s: it is copied there", r, all[r].host, t->out.from);
     }

@@ -163,18 +163,21 @@ static void one_that_leaves_is_named(void **unused)
 {
     (void)unused;
     random_source r = random_open();
-    worker w[RANKS_MOST];
-    together t;
-    const int ranks = random_from(&r, 3, RANKS_MOST), one = random_below(&r, ranks);
-    char name[16];
-    none(w);
-    w[one].leaves_at = 3;
-    snprintf(name, sizeof name, "rank %d", one);
-    together_make(&t, BY_SOCKETS, ranks);
-    run_all(w, &t, ranks, 2);
-    for (int k = 0; k < ranks; k++)
-        if (k != one && (!w[k].failed || !strstr(w[k].e.text, name)))
-            fail_msg("rank %d, while %d leaves: %d, %s", k, one, w[k].failed, w[k].e.text);
+    static const transport watched[] = {BY_SOCKETS, BY_BOTH}; /* who starts the ranks of BY_MEMORY watches them */
+    for (size_t i = 0; i < sizeof watched / sizeof *watched; i++) {
+        worker w[RANKS_MOST];
+        together t;
+        const int ranks = random_from(&r, 3, RANKS_MOST), one = random_below(&r, ranks);
+        char name[16];
+        none(w);
+        w[one].leaves_at = 3;
+        snprintf(name, sizeof name, "rank %d", one);
+        together_make(&t, watched[i], ranks);
+        run_all(w, &t, ranks, 2);
+        for (int k = 0; k < ranks; k++)
+            if (k != one && (!w[k].failed || !strstr(w[k].e.text, name)))
+                fail_msg("%s, rank %d, while %d leaves: %d, %s", transport_names[watched[i]], k, one, w[k].failed, w[k].e.text);
+    }
 }
 
 /* ---- how they meet ---- */

@@ -219,7 +219,7 @@ static void one_that_is_killed_or_hangs_is_named(void **state)
     char out[128];
     for (int hangs = 0; hangs < 2; hangs++) {
         snprintf(out, sizeof out, "%s/named%d", scratch, hangs);
-        group g = start_apart(out, hangs ? 2 : 4, APART_BY_SOCKETS, "1000000");
+        group g = start_apart(out, hangs ? 2 : 4, hangs ? APART : APART_BY_SOCKETS, "1000000");
         wait_for_steps(out);
         kill(g.of[1], hangs ? SIGSTOP : SIGKILL);
         const pid_t stopped = g.of[1];
@@ -466,6 +466,25 @@ static void sigterm_saves_and_ends_all(void **state)
     assert_true(kill(rank, 0) < 0); /* none is left */
 }
 
+/* At once, so before it joins the others, unless the test itself comes late. */
+static void one_that_stops_as_it_starts_is_named(void **state)
+{
+    (void)state;
+    char out[128];
+    pid_t rank = 0;
+    snprintf(out, sizeof out, "%s/early", scratch);
+    set_number("PROTRAIN_JOIN_SECONDS", 2);
+    const pid_t launcher = start(out, "2", "1000000");
+    unsetenv("PROTRAIN_JOIN_SECONDS");
+    for (const double at = seconds_now(); rank <= 0 && seconds_now() - at < 30;)
+        rank = rank_of(launcher, 0);
+    assert_true(rank > 0 && !kill(rank, SIGSTOP));
+    const int status = program_kill_after(launcher, 60);
+    if (status != 1 || (!strstr(text_of(err_path()), "rank 0: was started and did not join the others within 2 s") &&
+                        !strstr(text_of(err_path()), "rank 0: has stood still for 10 s")))
+        fail_msg("exit status %d: %s", status, text_of(err_path()));
+}
+
 static const char *micro_batch;
 
 static void refused(const char *ranks, const char *lanes, const char *said, int expected)
@@ -500,6 +519,7 @@ int main(void)
 {
     const struct CMUnitTest tests[] = {cmocka_unit_test(a_killed_rank_ends_all_and_any_number_goes_on),
                                        cmocka_unit_test(sigterm_saves_and_ends_all),
+                                       cmocka_unit_test(one_that_stops_as_it_starts_is_named),
                                        cmocka_unit_test(ranks_started_apart_end_and_go_on_alike),
                                        cmocka_unit_test(one_that_is_killed_or_hangs_is_named),
                                        cmocka_unit_test(without_rank_0_all_end),
