@@ -153,10 +153,21 @@ static void what_files_say_does_not_reach_the_terminal(void **state)
     check_sentence("path", run_program(WORDS("report", folder)), 1, WORDS("a\\nb?[2J"));
 }
 
+static void a_merge_says_where_its_result_is(void **state)
+{
+    (void)state;
+    char out[300], said[320];
+    snprintf(out, sizeof out, "%s", scratch_path("merged"));
+    snprintf(said, sizeof said, "merged into %s\n", out);
+    say_of_one(WORDS("merge", "--model", fixture("llama"), "--adapter", PT_FIXTURES "/adapters/llama", "--out", out));
+    assert_string_equal(text_of(scratch_path("out")), said);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(one_thing_is_no_plural),
+        cmocka_unit_test(a_merge_says_where_its_result_is),
         cmocka_unit_test(a_size_without_its_unit_is_refused),
         cmocka_unit_test(a_device_that_the_file_has_not_is_refused),
         cmocka_unit_test(what_files_say_does_not_reach_the_terminal),
