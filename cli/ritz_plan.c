@@ -26,8 +26,8 @@ int ritz_describe_plan(const pt_ritz_summary *m, char out[RITZ_PLAN_TEXT])
             n += snprintf(out + n, RITZ_PLAN_TEXT - (size_t)n, "; %d of %d chunk%s of weights on the %s", m->chunks_on[t],
                           m->chunks, plural((uint64_t)m->chunks), tiers[t]);
     if (m->swapped_groups)
-        n += snprintf(out + n, RITZ_PLAN_TEXT - (size_t)n, "; %d of %d group%s of layers keep activations outside device memory", m->swapped_groups,
-                      m->groups, plural((uint64_t)m->groups));
+        n += snprintf(out + n, RITZ_PLAN_TEXT - (size_t)n, "; %d of %d group%s of layers keep activations outside device memory",
+                      m->swapped_groups, m->groups, plural((uint64_t)m->groups));
     if (m->written_bytes)
         n += snprintf(out + n, RITZ_PLAN_TEXT - (size_t)n, "; %s written to the disk a step", size_format(bytes, m->written_bytes));
     return n;

@@ -78,7 +78,7 @@ uint64_t size_round_up(uint64_t bytes)
 
 uint64_t size_round_down(uint64_t bytes) { return bytes - bytes % size_granule(bytes); }
 
-/* In the largest unit of which the size is at least one, and a whole number of quarters. */
+/* Uses the largest unit in which the size is at least 1 and a multiple of a quarter. */
 char *size_option(char buf[32], uint64_t bytes)
 {
     static const char *const names[] = {"B", "KiB", "MiB", "GiB", "TiB"};

@@ -239,8 +239,9 @@ static void tell_others(const profile_request *r, const profile_result *p)
                  "other programs kept the processors busy for %.0f%% of the time while step times were measured: predictions are rough "
                  "and assume an idle machine; a later run measures again when the machine is idle", 100 * then);
     else
-        snprintf(sentence, sizeof sentence, "other programs keep the processors busy for %.0f%% of the time: steps will take longer than "
-                 "predicted, because predictions assume an idle machine", 100 * p->others_now);
+        snprintf(sentence, sizeof sentence,
+                 "other programs keep the processors busy for %.0f%% of the time: steps take longer than predicted, because predictions "
+                 "assume an idle machine", 100 * p->others_now);
     r->notice(r->arg, sentence);
 }
 

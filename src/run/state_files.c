@@ -96,7 +96,7 @@ static int declare_listed(void *arg, state *s, int kind, const listed *t, int nu
     return given < 0 ? given : 0;
 }
 
-/* As many rows at a time as fit the spare scratch. */
+/* Moves the values in runs of rows that fit the spare scratch. */
 static int move_listed(state *s, int kind, const listed *t, int number, const safetensors_tensor *from, void *file, pt_error *e)
 {
     const int64_t room = (int64_t)(s->spare_bytes / sizeof(float));

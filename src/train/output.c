@@ -79,7 +79,7 @@ static int refuse_model(const output *out, const pt_train_options *o, pt_error *
     return failed;
 }
 
-/* A checkpoint of its step would replace another program's. Of a run that resumes it may be a damaged one. */
+/* The run's checkpoints must not replace those of another program. When resuming, such a folder may be a damaged checkpoint of this run. */
 static int refuse_others(const output *out, bool resume, pt_error *e)
 {
     char path[FILE_PATH_BYTES];

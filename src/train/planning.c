@@ -141,7 +141,7 @@ static int read_plan(planning *p, pt_error *e)
     return failed;
 }
 
-/* Whether a plan from a file fits is known without measuring. */
+/* Checks whether a plan from a file fits, which needs no measurement. */
 static int check_plan(planning *p, pt_error *e)
 {
     const priced_plan *c = &p->result.best;

@@ -167,7 +167,7 @@ static void add_adapter(json_t *all, const json_t *config)
     }
 }
 
-/* Of examples. */
+/* Adds the settings of examples. */
 static void add_packing(json_t *all, const pt_train_options *o)
 {
     static const char *const longs[] = {"cut", "drop", "error"};
