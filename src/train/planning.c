@@ -3,6 +3,7 @@
 #include "base/units.h"
 #include "machine/machine.h"
 #include "measure/profile_get.h"
+#include "predict/analytic.h"
 #include "train/misfit.h"
 #include "train/options.h"
 
