@@ -27,7 +27,7 @@ static int parse(ritz_session *s, int argc, char **argv, pt_error *e)
 {
     pt_ritz_options *o = &s->o;
     const arg table[] = {
-        {NULL, ARG_HEADING, NULL, NULL, "What is solved", false},
+        {NULL, ARG_HEADING, NULL, NULL, "Problem", false},
         {"--problem", ARG_STRING, &o->problem, "NAME", "a built-in problem, or a problem file; default poisson-cosine", false},
         {"--dim", ARG_COUNT, &o->dim, "D", "dimension of a built-in problem; default 5, harmonic 10", false},
         {NULL, ARG_HEADING, NULL, NULL, "Points", false},
@@ -77,7 +77,7 @@ static int parse(ritz_session *s, int argc, char **argv, pt_error *e)
         {"--resume", ARG_FLAG, &o->resume, NULL, "continue from the newest checkpoint in --out", false},
         {"--quiet", ARG_FLAG, &s->quiet, NULL, "no progress bar", false},
         {"--json", ARG_FLAG, &s->json, NULL, "print the result as one JSON object on stdout", false},
-        {NULL, ARG_HEADING, NULL, NULL, "Other things to do", false},
+        {NULL, ARG_HEADING, NULL, NULL, "Other modes", false},
         {"--compare", ARG_STRING, &s->compare, "KINDS", "run with each of these kinds of points, such as mc,sobol", false},
         {"--seeds", ARG_COUNT, &s->seeds, "K", "--compare: number of seeds, default 3; --gradient-variance: of point sets, default 50",
          false},

@@ -284,8 +284,8 @@ static void note_endless(dataset *d, const data_files *files)
 static void note_skipped(dataset *d, const data_files *files)
 {
     if (files->skipped)
-        note(d, "%" PRIu64 " %s of the data folders %s left out, not being %s: %s%s", files->skipped,
-             files->skipped == 1 ? "entry" : "entries", is(files->skipped), files->skipped == 1 ? "a data file" : "data files",
+        note(d, "%" PRIu64 " %s of the data folders %s no data %s and %s left out: %s%s", files->skipped,
+             files->skipped == 1 ? "entry" : "entries", is(files->skipped), files->skipped == 1 ? "file" : "files", is(files->skipped),
              files->first_skipped, files->skipped > 1 ? ", ..." : "");
 }
 

@@ -360,7 +360,8 @@ static int agree(json_t *own, json_t *of_zero, bool options, pt_error *e)
     describe(json_object_get(of_zero, key), b, sizeof b);
     if (!strcmp(key, "data") || !strcmp(key, "eval-data"))
         return pt_fail(e, PT_FAILED, "its --%s is other than that of rank 0, or its tokenizer is: give all ranks the same files", key);
-    return pt_fail(e, PT_FAILED, "its %s%.100s is %s, and that of rank 0 %s: start all ranks alike", options ? "--" : "model's ", key, a,
+    return pt_fail(e, PT_FAILED, "its %s%.100s is %s, and that of rank 0 %s: start all ranks with the same options",
+                   options ? "--" : "model's ", key, a,
                    b);
 }
 

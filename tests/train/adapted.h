@@ -4,6 +4,7 @@
 
 #include "model/adapter.h"
 #include "train/fixture.h"
+#include "train/heard.h"
 
 /* A fixture of models/ whose reference is that of adapters/NAME; its adapter's folder. */
 typedef struct adapted { fixture f; char folder[512]; } adapted;
@@ -59,14 +60,6 @@ static inline void copy_adapter(const adapted *a, const char *to, const char *ke
     snprintf(from, sizeof from, "%s/" ADAPTER_WEIGHTS, a->folder);
     snprintf(path, sizeof path, "%s/" ADAPTER_WEIGHTS, to);
     must(file_copy_atomic(from, path, &e), &e);
-}
-
-typedef struct said { char text[4096]; } said;
-
-static inline void hear(void *arg, const char *sentence)
-{
-    said *s = arg;
-    snprintf(s->text + strlen(s->text), sizeof s->text - strlen(s->text), "%s\n", sentence);
 }
 
 #endif

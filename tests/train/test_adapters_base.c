@@ -84,7 +84,7 @@ static void a_chat_template_stays_with_what_was_trained(void **state)
 
 static const char *compared(const adapted *a, const char *base, const char *adapter)
 {
-    static said s;
+    static heard s;
     s.text[0] = 0;
     base_mark_compare(a->f.model, base, adapter, hear, &s);
     return s.text;
@@ -125,7 +125,7 @@ static void an_adapter_knows_the_weights_that_it_was_trained_on(void **state)
     pt_train_options o;
     pt_error e = {0};
     char out[200], further[200], other[200], narrow[200], sentence[300], mark[BASE_MARK];
-    said heard = {""};
+    heard heard = {""};
     adapted_open(&a, "llama");
     snprintf(out, sizeof out, "%s/marked", scratch);
     snprintf(further, sizeof further, "%s/further", scratch);

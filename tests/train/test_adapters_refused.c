@@ -139,7 +139,7 @@ static void targets_are_pefts(void **state)
 {
     (void)state;
     adapted a;
-    said s = {0};
+    heard s = {0};
     pt_error e = {0};
     char copy[200];
     int n = 0;

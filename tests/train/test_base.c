@@ -16,6 +16,7 @@
 #include "model/weights.h"
 #include "train/base.h"
 #include "train/fixture.h"
+#include "train/heard.h"
 #include "train/same_end.h"
 
 enum { STEPS = 3 };
@@ -220,14 +221,6 @@ static void adapters_learn_beside_what_few_bits_stand_for(void **state)
 }
 
 /* ---- the base that an adapter was trained on ---- */
-
-typedef struct heard { char text[4096]; } heard;
-
-static void hear(void *arg, const char *sentence)
-{
-    heard *h = arg;
-    snprintf(h->text + strlen(h->text), sizeof h->text - strlen(h->text), "%s\n", sentence);
-}
 
 static double evaluated(const base_run *r, const char *model, const char *adapter, pt_base base, heard *h)
 {

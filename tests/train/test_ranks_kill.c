@@ -412,7 +412,7 @@ static void another_model_or_data_is_named(void **state)
     (void)state;
     static const char *const cases[][2] = {{"nothing", NULL},
                                            {"tokens.npy", "rank 1: its --data is other than that of rank 0"},
-                                           {"model.safetensors", "rank 1: model has other weights there than for rank 0"}};
+                                           {"model.safetensors", "rank 1: model has other weights than on rank 0"}};
     char folder[2][128], model[160], out[128];
     for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
         snprintf(out, sizeof out, "%s/others%zu", scratch, i);
