@@ -246,7 +246,7 @@ double costs_task_ns(const costs *c, const schedule_input *in, const schedule *s
 
 /* ---- validate ---- */
 
-/* Of a task or a part of one: at most eleven days, so that sums and products stay finite. */
+/* Is it a valid time of a task or a part of one? At most eleven days, so that sums and products stay finite. */
 static bool is_time(double ns) { return ns >= 0 && ns <= 1e15; }
 
 /* Bytes or elements, stored as whole numbers. */

@@ -113,7 +113,7 @@ static void add_accumulators(queue *q, float *a, const float *b, int64_t n)
         queue_submit(q, &(op){OP_GRADIENT_FINISH, .gradient_finish = part[i]});
 }
 
-/* Called after a unit. `sums` is the first of the accumulators, which lie `plane` elements apart and hold n. */
+/* Adds lanes that are complete after a unit. `sums`: the first accumulator; accumulators have n elements and are `plane` elements apart. */
 static void merge_lanes(queue *q, lane_place p, float *sums, int64_t plane, int64_t n)
 {
     for (int i = p.plane; i > p.plane - p.merges; i--)

@@ -13,11 +13,11 @@
 static const size_t sizes[] = {64 << 10, 1 << 20, 8 << 20};
 enum { SIZES = sizeof sizes / sizeof *sizes };
 enum { BESIDE_EXCHANGES = 6, THREADS_MOST = 64 };
-/* How often exchanges are timed, alone and beside computation: the same on all ranks, which meet in each. */
+/* How often exchanges are timed, alone and beside computation. All ranks must use the same numbers. */
 typedef struct repeats { int alone, beside; } repeats;
 static const repeats usual = {5, 3}, few = {2, 1};
 
-/* Exchanges `bytes`, of which each rank sends its part to every other, so many times. */
+/* Times an exchange of `bytes`, in which each rank sends its part to every other rank, `times` times. */
 static int exchange(comm *c, bool on_gpu, char *memory, size_t bytes, int times, double *ns, pt_error *e)
 {
     comm_move moves[COMM_RANKS_MOST];
