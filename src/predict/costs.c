@@ -226,6 +226,13 @@ static double scattered_bytes(const schedule_input *in, const schedule *s, const
     return fmax(operand_of_kind(s, t, OBJECT_PARTIAL) - untouched, 1);
 }
 
+/* On CPUs the rank's own part is copied once; what it sends and what it receives are copied once each, too. */
+static double tied_bytes(const schedule_input *in, const schedule *s, const task *t)
+{
+    const double others = in->packing->ranks - 1, bytes = operand_of_kind(s, t, OBJECT_PARTIAL_TIED);
+    return in->shape->gpu ? bytes : bytes * (1 + 1 / (2 * others));
+}
+
 /* Without the rounding, which is a task of its own if there are several ranks. */
 static double embed_backward_ns(const costs *c, double elements)
 {
@@ -250,7 +257,7 @@ static double work_ns(const costs *c, const schedule_input *in, const schedule *
     case TASK_OUTPUT: return cost_at(&c->from_device, operand_bytes(s, t));
     case TASK_EMBED_BACKWARD: return embed_backward_ns(c, (double)accumulator_elements(in->model, 0));
     case TASK_SCATTER: return cost_at(&c->scatter, scattered_bytes(in, s, t));
-    case TASK_SCATTER_TIED: return cost_at(&c->scatter, operand_of_kind(s, t, OBJECT_PARTIAL_TIED));
+    case TASK_SCATTER_TIED: return cost_at(&c->scatter, tied_bytes(in, s, t));
     case TASK_GATHER: return cost_at(&c->gather, operand_of_kind(s, t, OBJECT_WEIGHTS));
     default: return transfer_ns(c, s, t);
     }

@@ -14,7 +14,7 @@
 #include <string.h>
 
 static const size_t sizes[] = {64 << 10, 1 << 20, 8 << 20};
-enum { SIZES = sizeof sizes / sizeof *sizes, ROOM = 16 << 20 /* of what is sent, and of what is received */ };
+enum { SIZES = sizeof sizes / sizeof *sizes, ROOM = 32 << 20 /* of what is sent, and of what is received */ };
 enum { BESIDE_EXCHANGES = 6, REPEATS_MOST = 5, THREADS_MOST = 64 };
 /* How often exchanges are timed, alone and beside computation: the same on all ranks, which meet in each. */
 typedef struct repeats { int alone, beside; } repeats;
@@ -24,6 +24,7 @@ typedef struct timing {
     comm *c;
     queue *q;
     int threads;     /* with which this rank computes; 0: a GPU does, whose memory it is */
+    int sharers;     /* ranks that share the processors which this process may use */
     char *memory;    /* twice ROOM */
     size_t at;       /* where the next exchange begins in both halves, if there is room behind it */
     repeats repeats;
@@ -38,13 +39,15 @@ static int exchange(timing *x, size_t bytes, int times, double *ns, pt_error *e)
     int failed = comm_barrier(x->c, e);
     const int64_t begin = clock_ns();
     for (int i = 0; i < times && !failed; i++) {
-        const size_t at = x->at + bytes <= ROOM ? x->at : 0;
+        const size_t at = x->at + (size_t)(x->c->ranks - 1) * part <= ROOM ? x->at : 0;
         char *to = x->memory + at, *from = to + ROOM;
         int n = 0;
-        for (int r = 0; r < x->c->ranks; r++)
+        for (int r = 0; r < x->c->ranks; r++) {
+            const size_t own = (size_t)n * part;
             if (r != x->c->rank)
-                moves[n++] = (comm_move){r, from + (size_t)r * part, part, to + (size_t)r * part, part, on_gpu, on_gpu};
-        x->at = at + bytes;
+                moves[n++] = (comm_move){r, from + own, part, to + own, part, on_gpu, on_gpu};
+        }
+        x->at = at + (size_t)n * part;
         queue_submit(x->q, &(op){OP_EXCHANGE, .exchange = {x->c, moves, n}});
         failed = queue_sync(x->q, queue_signal(x->q), e);
     }
@@ -76,7 +79,8 @@ static int time_exchange(timing *x, size_t bytes, double *ns, pt_error *e)
 
 /* ---- contention with computation ---- */
 
-typedef struct crew { pthread_t thread[THREADS_MOST]; int n; atomic_bool over; atomic_llong done; } crew;
+/* done, work_ns: of all threads, how often they finished, and their processor time. */
+typedef struct crew { pthread_t thread[THREADS_MOST]; int n; atomic_bool over; atomic_llong done, work_ns; } crew;
 
 /* Works on data in a cache. */
 static void *compute(void *arg)
@@ -91,6 +95,7 @@ static void *compute(void *arg)
             x[i] = x[i] * 0.999f + 1;
         atomic_fetch_add_explicit(&k->done, x[VALUES - 1] > 0, memory_order_relaxed);
     }
+    atomic_fetch_add(&k->work_ns, clock_ns_of(CLOCK_THREAD_CPUTIME_ID));
     return NULL;
 }
 
@@ -102,12 +107,13 @@ static void crew_begin(crew *k, int threads)
         k->n++;
 }
 
+/* How often its threads finished in a ns of their processor time. */
 static double crew_end(crew *k)
 {
     atomic_store(&k->over, true);
     for (int i = 0; i < k->n; i++)
         pthread_join(k->thread[i], NULL);
-    return (double)atomic_load(&k->done);
+    return (double)atomic_load(&k->done) / fmax((double)atomic_load(&k->work_ns), 1);
 }
 
 static void wait_ns(double ns)
@@ -117,46 +123,61 @@ static void wait_ns(double ns)
         nanosleep(&(struct timespec){.tv_nsec = 200000}, NULL);
 }
 
-/* One try: how often the threads finished in a second alone, and during exchanges, and the time of one exchange. */
-static int try_beside(timing *x, size_t bytes, double alone_ns, double rate[2], double *ns, pt_error *e)
+/* What one exchange takes beside computation, and the processor time of the exchanges' thread in it; how many times as much processor time
+ * the computing threads need for the same work, which hardly depends on what other programs take. */
+typedef struct beside { double ns[REPEATS_MOST], work_ns[REPEATS_MOST], pace[REPEATS_MOST]; } beside;
+
+static int try_beside(timing *x, size_t bytes, double alone_ns, beside *out, int i, pt_error *e)
 {
     crew k;
+    int64_t work[2] = {0};
     int failed = comm_barrier(x->c, e);
-    int64_t begin = clock_ns();
     crew_begin(&k, x->threads);
     wait_ns(BESIDE_EXCHANGES * alone_ns);
-    rate[0] = crew_end(&k) / (double)(clock_ns() - begin);
+    const double alone = crew_end(&k);
     if (!failed)
         failed = comm_barrier(x->c, e);
-    begin = clock_ns();
     crew_begin(&k, x->threads);
+    queue_mark_work(x->q, &work[0]);
     if (!failed)
-        failed = exchange(x, bytes, BESIDE_EXCHANGES, ns, e);
-    rate[1] = crew_end(&k) / (double)(clock_ns() - begin);
+        failed = exchange(x, bytes, BESIDE_EXCHANGES, &out->ns[i], e);
+    queue_mark_work(x->q, &work[1]);
+    out->pace[i] = alone / crew_end(&k);
+    if (!failed)
+        failed = queue_sync(x->q, queue_signal(x->q), e);
+    out->work_ns[i] = (double)(work[1] - work[0]) / BESIDE_EXCHANGES;
     return failed;
+}
+
+/* Of the computing threads' time, the exchanges' thread takes all that it works, unless there is a processor for it. */
+static double taken(const timing *x, double work_ns, double ns)
+{
+    const double most = 0.9;
+    const bool spare = cores_allowed() > x->threads * x->sharers;
+    return spare ? 0 : fmin(work_ns / (ns * x->threads), most);
 }
 
 static int time_beside(timing *x, size_t bytes, exchange_cost *out, pt_error *e)
 {
     const double alone_ns = out->curve.ns[out->curve.n - 1];
-    double slowed[REPEATS_MOST], slows[REPEATS_MOST];
+    const int n = x->repeats.beside;
+    beside all;
     int failed = 0;
-    for (int i = 0; i < x->repeats.beside && !failed; i++) {
-        double rate[2], ns;
-        failed = try_beside(x, bytes, alone_ns, rate, &ns, e);
-        slowed[i] = fmax(ns / alone_ns, 1);
-        slows[i] = rate[1] > 0 ? fmax(rate[0] / rate[1], 1) : 1;
-    }
+    for (int i = 0; i < n && !failed; i++)
+        failed = try_beside(x, bytes, alone_ns, &all, i, e);
     if (failed)
         return failed;
-    out->slowed = median(slowed, x->repeats.beside);
-    out->slows = median(slows, x->repeats.beside);
+    const double ns = fmax(median(all.ns, n), alone_ns);
+    out->slowed = ns / alone_ns;
+    out->slows = fmax(median(all.pace, n), 1) / (1 - taken(x, median(all.work_ns, n), ns));
     return 0;
 }
 
+/* The first exchange touches the transport's memory for the first time. */
 static int time_in(timing *x, exchange_cost *out, pt_error *e)
 {
-    int failed = 0;
+    double first;
+    int failed = exchange(x, sizes[SIZES - 1], 1, &first, e);
     for (int i = 0; i < SIZES && !failed; i++) {
         cost_curve *c = &out->curve;
         double ns;
@@ -169,10 +190,10 @@ static int time_in(timing *x, exchange_cost *out, pt_error *e)
 }
 
 /* In memory of `d`, by a queue of `host`. */
-static int time_all(comm *c, device *d, device *host, repeats r, exchange_cost *out, pt_error *e)
+static int time_all(comm *c, device *d, device *host, int sharers, repeats r, exchange_cost *out, pt_error *e)
 {
     const bool on_gpu = device_is_gpu(d);
-    timing x = {.c = c, .threads = on_gpu ? 0 : d->info.threads, .repeats = r};
+    timing x = {.c = c, .threads = on_gpu ? 0 : d->info.threads, .sharers = sharers, .repeats = r};
     void *memory = NULL;
     int failed = d->table->memory_open(d, MEMORY_DEVICE, 2 * (size_t)ROOM, &memory, e);
     if (failed)
@@ -193,7 +214,7 @@ int ranks_time(const trainer *t, exchange_cost *out, pt_error *e)
 {
     comm *c = t->device_comm ? t->device_comm : t->comm;
     *out = (exchange_cost){.slowed = 1, .slows = 1};
-    return c ? time_all(c, t->planning.device, t->planning.host, usual, out, e) : 0;
+    return c ? time_all(c, t->planning.device, t->planning.host, 1, usual, out, e) : 0;
 }
 
 /* ---- of ranks that there are not yet: threads in their place ---- */
@@ -207,7 +228,7 @@ static void *stand_in_run(void *arg)
     s->cost = (exchange_cost){.slowed = 1, .slows = 1};
     s->failed = comm_shm_open(s->segment, s->rank, &c, &s->e);
     if (!s->failed)
-        s->failed = time_all(c, s->d, s->d, s->r, &s->cost, &s->e);
+        s->failed = time_all(c, s->d, s->d, shm_segment_ranks(s->segment), s->r, &s->cost, &s->e);
     if (s->failed) /* or the others would wait */
         shm_segment_abort(s->segment, s->rank, s->e.code, s->e.text);
     comm_close(c);
