@@ -275,7 +275,7 @@ static void run_embed_backward(task_runner *r, const schedule *s, const task *t,
     }
 }
 
-/* What a node of the tree of lanes has of a task's rows: the partial sums of a rank, or (own) this rank's, which are in its accumulators. */
+/* A node of the tree of lanes: the partial sums of a rank, or (own) this rank's, which are in its accumulators. */
 typedef struct partial_sum { float *at; bool own; } partial_sum;
 
 static const float *rows_of(const task_runner *r, const task *t, const piece *p, const partial_sum *sum, const float *accumulators)
