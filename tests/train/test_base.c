@@ -15,6 +15,7 @@
 #include "model/base_mark.h"
 #include "model/weights.h"
 #include "train/base.h"
+#include "sanitized.h"
 #include "train/fixture.h"
 #include "train/same_end.h"
 
@@ -169,6 +170,7 @@ static void compare_with_decoded(const char *fixture_name, pt_base base, pt_prec
 static void few_bits_are_computed_with_what_they_stand_for(void **state)
 {
     (void)state;
+    NO_OTHER_THREADS();
     static const char *const names[] = {"llama", "llama_odd", "gpt2", "gpt_neox", "phi3", "qwen3"};
     if (on_gpu())
         skip();
