@@ -43,8 +43,8 @@ struct comm;
 struct comm_move;
 typedef struct op_exchange { struct comm *comm; const struct comm_move *moves; int n; } op_exchange;
 
-/* Calls fn for all of `rows`, a few at a time: first .. end. On a CPU alone, whose compute threads call it at once, each with scratch of its
- * own. What it does for a row must not depend on the division, nor on the thread. */
+/* Calls fn for all of `rows`, a few at a time: first .. end. On a CPU alone, whose compute threads call it at once, each with scratch of
+ * its own. What it does for a row must not depend on the division, nor on the thread. */
 enum { CALL_SCRATCH_BYTES = 1 << 20 };
 typedef void (*op_call_fn)(void *arg, int64_t first, int64_t end, void *scratch);
 typedef struct op_call { op_call_fn fn; void *arg; int64_t rows; } op_call;
@@ -341,16 +341,19 @@ typedef struct op_quadratic {
     pt_dtype type; int64_t rows, dim, ld; const void *u, *g; const double *terms; double *value; void *du, *dg;
 } op_quadratic;
 
-/* Begins a sequence of ops on the same rows, which the next such op, with rows = 0, ends. Its matmuls that are not TN, OP_COPY, OP_CALL, OP_JET
- * and OP_QUADRATIC have this many rows each, and of what the sequence writes, row r depends only on row r. TN matmuls sum over the rows, or
- * over twice as many, of which row r and row rows + r depend on row r; no op of the sequence reads what they write. So a device may take a
- * few rows at a time through several of these ops. */
+/* Begins a sequence of ops on the same rows, which the next such op, with rows = 0, ends. Its matmuls that are not TN, OP_COPY, OP_CALL,
+ * OP_JET and OP_QUADRATIC have this many rows each, and of what the sequence writes, row r depends only on row r. TN matmuls sum over the
+ * rows, or over twice as many, of which row r and row rows + r depend on row r; no op of the sequence reads what they write. So a device
+ * may take a few rows at a time through several of these ops. */
 typedef struct op_rows { int64_t rows; } op_rows;
 
 #define MEMBER(KIND, name, member, doing) op_##member member;
 typedef struct op {
     op_kind kind;
-    union { op_copy copy; op_copy_rows copy_rows; op_disk disk; op_exchange exchange; op_call call; LIBRARY_OPS(MEMBER) KERNEL_OPS(MEMBER) };
+    union {
+        op_copy copy; op_copy_rows copy_rows; op_disk disk; op_exchange exchange; op_call call;
+        LIBRARY_OPS(MEMBER) KERNEL_OPS(MEMBER)
+    };
 } op;
 #undef MEMBER
 

@@ -30,9 +30,9 @@ static int check(points_kind kind, points_randomize how, int64_t dim, int64_t n,
 {
     static const char *const kinds[] = {"none, they are random already", "", "none, shift or owen", "none or shift"};
     if (dim < 1 || dim > points_most_dimensions(kind))
-        return pt_fail(e, PT_USAGE, "%s points have 1 to %d dimensions, but %lld are needed%s", points_names[kind],
-                       points_most_dimensions(kind), (long long)dim, kind == POINTS_MC || dim < 1 ? "" : "; mc points have any number, "
-                                                                                                         "sobol points up to 21201");
+        return pt_fail(e, PT_USAGE, "%s points have 1 to %d dimensions, but %lld are needed%s%s", points_names[kind],
+                       points_most_dimensions(kind), (long long)dim, kind == POINTS_MC || dim < 1 ? "" : "; mc points have any number",
+                       dim > SOBOL_DIMENSIONS || dim < 1 ? "" : ", sobol points up to 21201");
     if (n < 1 || n > INT64_C(1) << SOBOL_COLUMNS)
         return pt_fail(e, PT_USAGE, "a set has 1 to 2^32 points, but %lld were asked for", (long long)n);
     if (!has_randomization(kind, how))

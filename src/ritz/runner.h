@@ -47,7 +47,7 @@ void ritz_runner_close(ritz_runner *x);
 char *ritz_runner_mailbox(const ritz_runner *x);
 
 /* Submits a program with units in these slots, `n` of at most plan->visit, and waits for nothing. first: its gradients are the first of a
- * step. Slots with `make` stay as they are until the program has ended. *inputs_done: the value at which the slots are free again (ritz_runner_wait). */
+ * step. *inputs_done: the value at which the slots are free again (ritz_runner_wait). */
 void ritz_runner_run(ritz_runner *x, ritz_program what, ritz_slot *slots, int n, bool first, uint64_t *inputs_done);
 void ritz_runner_update(ritz_runner *x, const ritz_update *u);
 int ritz_runner_wait(ritz_runner *x, uint64_t value, pt_error *e);

@@ -5,6 +5,9 @@
  * units pass through the network and where everything lies, and schedules carry it out (program.h, runner.h). No plan, number of threads,
  * kill or resume changes a bit.
  *
+ * On a CPU the threads that compute make the points inside, and f and V there, before they take them through the network. The thread that
+ * calls makes those of faces, those for a GPU, and those of functions that may not be called by several threads.
+ *
  *     mailbox, on the host:   slots: x and terms of units, twice `visit` | ones | energies and u of all points
  *                             | staging: a slab of a chunk, or u of a unit
  *
