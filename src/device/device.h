@@ -341,9 +341,9 @@ typedef struct op_quadratic {
 } op_quadratic;
 
 /* Begins a sequence of ops on the same rows. The next such op, with rows = 0, ends it. NT and NN matmuls, OP_COPY, OP_CALL, OP_JET and
- * OP_QUADRATIC have this many rows each, and row r of their output depends only on row r of their inputs. TN matmuls sum over the rows, or over twice as
- * many, of which rows r and rows + r depend on row r; no op of the sequence reads their output. So a device may pass a few rows at a time
- * through several of these ops. */
+ * OP_QUADRATIC have this many rows each, and row r of their output depends only on row r of their inputs. TN matmuls sum over the rows, or
+ * over twice as many, of which rows r and rows + r depend on row r; no op of the sequence reads their output. So a device may pass a few
+ * rows at a time through several of these ops. */
 typedef struct op_rows { int64_t rows; } op_rows;
 
 #define MEMBER(KIND, name, member, doing) op_##member member;
