@@ -120,7 +120,7 @@ static int make(pt_plan *p, bool first, pt_error *e)
     if (!failed && (!p->o.machine_file || p->o.profile_file))
         failed = planning_open_device(g, &p->o, e);
     if (!failed && first && !p->o.machine_file && p->o.ranks > 1) /* else they are known */
-        failed = ranks_time_here(p->o.ranks, g->device->info.threads, &g->exchange, e);
+        failed = ranks_time_here(p->o.ranks, g->host, &g->exchange, e);
     if (failed)
         return failed;
     g->o = &p->o;

@@ -24,8 +24,8 @@ int ranks_agree(trainer *t, pt_error *e);
 int ranks_cut(trainer *t, pt_error *e);
 /* Measures exchanges between ranks; nothing for one rank. (ranks_time.c) */
 int ranks_time(const trainer *t, exchange_cost *out, pt_error *e);
-/* The same for ranks that would run on this machine, with so many threads each. */
-int ranks_time_here(int ranks, int threads, exchange_cost *out, pt_error *e);
+/* The same for ranks that would run on this machine's processors, with the threads of `host` each. */
+int ranks_time_here(int ranks, device *host, exchange_cost *out, pt_error *e);
 /* Sets the budgets to the least of all ranks. */
 int ranks_limit(trainer *t, pt_error *e);
 /* For ranks other than 0: takes part in measurements while rank 0 makes the plan. */
