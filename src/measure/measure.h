@@ -75,6 +75,8 @@ int bench_open(bench *b, const profile_request *r, pt_error *e);
 void bench_close(bench *b);
 /* A queue of its device that knows whether its threads, and those of the other ranks, have processors of their own. */
 int bench_queue(const bench *b, device *d, const char *name, int threads, queue **out, pt_error *e);
+/* How many threads that compute there are for each processor, of this rank and the others of its machine; at least 1. */
+double bench_crowding(const bench *b);
 /* Bytes that no cache holds, even if this machine has all of it: data that a step visits once must come from memory when it is measured.
  * Visiting that many other bytes in between is not enough, because caches protect what was used before. */
 uint64_t bench_beyond_cache(const bench *b);
