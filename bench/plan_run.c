@@ -20,7 +20,7 @@
  * every second half second. */
 enum { KEPT = 8 };
 typedef struct kept_block { void *base; size_t bytes; memory_kind kind; bool used; } kept_block;
-static kept_block kept[KEPT];
+static kept_block kept_blocks[KEPT];
 static const device_table *real;
 
 /* The smallest that is large enough, or (`any`) the largest. */
@@ -28,7 +28,7 @@ static kept_block *unused(memory_kind kind, size_t bytes, bool any)
 {
     kept_block *best = NULL;
     for (int i = 0; i < KEPT; i++) {
-        kept_block *k = &kept[i];
+        kept_block *k = &kept_blocks[i];
         if (k->base && !k->used && k->kind == kind && (any || k->bytes >= bytes) && (!best || (k->bytes > best->bytes) == any))
             best = k;
     }
@@ -43,7 +43,7 @@ static int keep_open(device *d, memory_kind kind, size_t bytes, void **base, pt_
     } else {
         k = unused(kind, bytes, true); /* gives way to a larger one */
         for (int i = 0; i < KEPT && !k; i++)
-            k = kept[i].base ? NULL : &kept[i];
+            k = kept_blocks[i].base ? NULL : &kept_blocks[i];
         if (!k)
             return pt_fail(e, PT_FAILED, "more than %d blocks of memory at once", KEPT);
         if (k->base)
@@ -61,8 +61,8 @@ static int keep_open(device *d, memory_kind kind, size_t bytes, void **base, pt_
 static void keep_close(device *d, memory_kind kind, void *base, size_t bytes)
 {
     for (int i = 0; i < KEPT; i++)
-        if (kept[i].base == base)
-            kept[i].used = false;
+        if (kept_blocks[i].base == base)
+            kept_blocks[i].used = false;
 }
 
 static void keep_memory(device *d)

@@ -36,9 +36,9 @@ typedef struct segment {
 
 typedef enum job_state { JOB_FREE, JOB_FULL, JOB_DONE } job_state;
 
-typedef struct job {
+typedef struct text_job {
     job_state state;
-    bool last;             /* the last job */
+    bool last;             /* the last text_job */
     int rc;
     pt_error error;        /* why rc < 0 */
     text_buffer text;
@@ -50,7 +50,7 @@ typedef struct job {
     uint64_t text_ids;     /* without BOS and EOS */
     token_tally tally;     /* of its records */
     uint64_t done_bytes;   /* of all files, when this job was filled */
-} job;
+} text_job;
 
 typedef struct pipeline {
     const tokenize_options *o;
@@ -65,14 +65,14 @@ typedef struct pipeline {
     uint64_t filled, taken; /* jobs submitted by the reader, taken by workers */
     uint64_t jobs_n;
     atomic_bool unknown_seen; /* set by the writer: an earlier job has an unknown token, whose text is the one reported */
-    job *jobs;
+    text_job *jobs;
 } pipeline;
 
 /* ---- reader ---- */
 
 typedef struct feeder {
     pipeline *p;
-    job *job;              /* being filled, or NULL */
+    text_job *job;              /* being filled, or NULL */
     size_t limit;          /* the size at which the current piece is cut */
     const char *path;
     uint32_t file;
@@ -85,7 +85,7 @@ static int next_job(feeder *f, pt_error *e)
     if (f->job)
         return 0;
     pthread_mutex_lock(&p->lock);
-    job *j = &p->jobs[p->filled % p->jobs_n];
+    text_job *j = &p->jobs[p->filled % p->jobs_n];
     while (!p->stop && j->state != JOB_FREE)
         pthread_cond_wait(&p->changed, &p->lock);
     bool stop = p->stop;
@@ -146,7 +146,7 @@ static int feed_begin(void *arg, record_place at, pt_error *e)
 static int split(feeder *f, size_t cut, pt_error *e)
 {
     segment *s = current(f), rest = {.place = s->place, .offset = s->offset + cut, .n = s->n - cut};
-    job *j = f->job;
+    text_job *j = f->job;
     s->n = cut;
     submit(f, false);
     int rc = next_job(f, e); /* not j, whose text stays unchanged */
@@ -165,7 +165,7 @@ static int name_place(const segment *s, pt_error *e)
 }
 
 /* Replaces a tokenizer's error by one that names the place in the file. */
-static int explain(const job *j, const segment *s, pt_error *e)
+static int name_failure(const text_job *j, const segment *s, pt_error *e)
 {
     const size_t bad = utf8_valid_prefix(j->text.bytes + s->at, s->n);
     if (bad == s->n || s->place.line)
@@ -183,7 +183,7 @@ static int cut_piece(feeder *f, pt_error *e)
     if (f->limit >= PIECE_BYTES_MAX) {
         pt_fail(e, PT_FAILED, "%d MiB of text without a place where this tokenizer could cut it: split the text into several documents",
                 PIECE_BYTES_MAX >> 20);
-        return explain(f->job, s, e);
+        return name_failure(f->job, s, e);
     }
     f->limit *= 2;
     return 0;
@@ -270,12 +270,12 @@ static int check_ids(const pipeline *p, const uint32_t *ids, size_t n, pt_error 
     return 0;
 }
 
-static void tell_unknown(pipeline *p, job *j, const unknown_search *s, const uint32_t *ids, size_t n)
+static void tell_unknown(pipeline *p, text_job *j, const unknown_search *s, const uint32_t *ids, size_t n)
 {
     unknown_count(s, ids, n, !atomic_load(&p->unknown_seen), &j->tally.unknown);
 }
 
-static int encode_segment(pipeline *p, encoder *c, job *j, const segment *s, pt_error *e)
+static int encode_segment(pipeline *p, encoder *c, text_job *j, const segment *s, pt_error *e)
 {
     const tokenizer *t = p->o->tokenizer;
     size_t first = j->ids.n;
@@ -288,7 +288,7 @@ static int encode_segment(pipeline *p, encoder *c, job *j, const segment *s, pt_
     size_t from = j->ids.n;
     if (rc == 0 && s->n > 0 &&
         (rc = encoder_run(c, j->text.bytes + s->at, s->n, s->begins ? 0 : ENCODE_CONTINUES, &j->ids, e)) < 0)
-        rc = explain(j, s, e);
+        rc = name_failure(j, s, e);
     j->text_ids += j->ids.n - from;
     if (rc == 0)
         tell_unknown(p, j, &(unknown_search){t, c, s->begins ? 0 : ENCODE_CONTINUES, j->text.bytes + s->at, s->n, s->file, 0},
@@ -329,7 +329,7 @@ static size_t ids_that_count(const chat_tokens *x, uint32_t *learned)
 }
 
 /* Counts a pair whose replies are equal. */
-static void note_same(job *j, const segment *s, const chat_tokens x[2])
+static void note_same(text_job *j, const segment *s, const chat_tokens x[2])
 {
     if (x[0].ids.n != x[1].ids.n || memcmp(x[0].ids.ids, x[1].ids.ids, x[0].ids.n * sizeof *x[0].ids.ids))
         return;
@@ -339,7 +339,7 @@ static void note_same(job *j, const segment *s, const chat_tokens x[2])
     }
 }
 
-static void note_misplaced(job *j, const segment *s)
+static void note_misplaced(text_job *j, const segment *s)
 {
     if (!j->tally.misplaced++) {
         j->tally.misplaced_line = s->place.line;
@@ -348,7 +348,7 @@ static void note_misplaced(job *j, const segment *s)
 }
 
 /* Adds the example of a record, or its pair; nothing if one of them has no learned id. */
-static int put_examples(job *j, const segment *s, const chat_tokens *x, int many, pt_error *e)
+static int put_examples(text_job *j, const segment *s, const chat_tokens *x, int many, pt_error *e)
 {
     token_example at[2];
     size_t n[2];
@@ -381,7 +381,7 @@ static void name_record(const segment *s, char out[300])
              (unsigned long long)s->place.line);
 }
 
-static int encode_record(pipeline *p, encoder *c, chat_tokens *x, job *j, const segment *s, pt_error *e)
+static int encode_record(pipeline *p, encoder *c, chat_tokens *x, text_job *j, const segment *s, pt_error *e)
 {
     char where[300];
     json_t *record;
@@ -406,7 +406,7 @@ static int encode_record(pipeline *p, encoder *c, chat_tokens *x, job *j, const 
     return rc < 0 ? rc : put_examples(j, s, x, 1 + pair, e);
 }
 
-static void encode_job(pipeline *p, encoder *c, chat_tokens *x, job *j)
+static void encode_job(pipeline *p, encoder *c, chat_tokens *x, text_job *j)
 {
     pt_error error = {0};
     int rc = 0;
@@ -419,9 +419,9 @@ static void encode_job(pipeline *p, encoder *c, chat_tokens *x, job *j)
 }
 
 /* The next job to encode; NULL: no more will come. */
-static job *take_job(pipeline *p)
+static text_job *take_job(pipeline *p)
 {
-    job *j = NULL;
+    text_job *j = NULL;
     pthread_mutex_lock(&p->lock);
     while (!p->stop && !p->ended && p->taken == p->filled)
         pthread_cond_wait(&p->changed, &p->lock);
@@ -438,7 +438,7 @@ static void *worker_main(void *arg)
     chat_tokens x[2] = {0};
     pt_error open_error = {0};
     int opened = encoder_open(p->o->tokenizer, &c, &open_error);
-    for (job *j; (j = take_job(p));) {
+    for (text_job *j; (j = take_job(p));) {
         if (opened < 0) {
             j->rc = opened;
             j->error = open_error;
@@ -459,7 +459,7 @@ static void *worker_main(void *arg)
 
 /* ---- writer ---- */
 
-static int write_examples(const job *j, token_writer *w, pt_error *e)
+static int write_examples(const text_job *j, token_writer *w, pt_error *e)
 {
     int rc = 0;
     for (size_t i = 0; i < j->starts_n && rc == 0; i++) {
@@ -469,7 +469,7 @@ static int write_examples(const job *j, token_writer *w, pt_error *e)
     return rc;
 }
 
-static int write_documents(const job *j, token_writer *w, pt_error *e)
+static int write_documents(const text_job *j, token_writer *w, pt_error *e)
 {
     size_t at = 0;
     int rc = 0;
@@ -504,7 +504,7 @@ static void add_tally(token_tally *all, const token_tally *more)
 static int write_all(pipeline *p, token_writer *w, uint64_t *text_ids, token_tally *tally, pt_error *e)
 {
     for (uint64_t k = 0;; k++) {
-        job *j = &p->jobs[k % p->jobs_n];
+        text_job *j = &p->jobs[k % p->jobs_n];
         pthread_mutex_lock(&p->lock);
         while (j->state != JOB_DONE)
             pthread_cond_wait(&p->changed, &p->lock);

@@ -22,7 +22,7 @@ static int compare_double(const void *a, const void *b)
 static int kept(const samples *s) { return s->n < SAMPLES ? s->n : SAMPLES; }
 
 /* Linear interpolation between the sorted samples. */
-static double quantile(const samples *s, double at)
+static double samples_quantile(const samples *s, double at)
 {
     double sorted[SAMPLES];
     int n = kept(s);
@@ -35,8 +35,8 @@ static double quantile(const samples *s, double at)
     return i + 1 < n ? sorted[i] + (sorted[i + 1] - sorted[i]) * (x - i) : sorted[i];
 }
 
-double samples_median(const samples *s) { return quantile(s, 0.5); }
-double samples_least(const samples *s) { return quantile(s, 0); }
+double samples_median(const samples *s) { return samples_quantile(s, 0.5); }
+double samples_least(const samples *s) { return samples_quantile(s, 0); }
 
 double samples_mean(const samples *s)
 {
@@ -49,7 +49,7 @@ double samples_mean(const samples *s)
 double samples_spread(const samples *s)
 {
     double median = samples_median(s);
-    return median > 0 ? (quantile(s, 0.75) - quantile(s, 0.25)) / 2 / median : 0;
+    return median > 0 ? (samples_quantile(s, 0.75) - samples_quantile(s, 0.25)) / 2 / median : 0;
 }
 
 void samples_tell(const samples *s, double *spread)

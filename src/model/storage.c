@@ -82,7 +82,7 @@ uint64_t storage_slab_at(const param *p, int part, int slab)
 enum { CPU_VALUES = 2 << 20, GPU_VALUES = 32 << 20, CPU_LEAST = 256, GPU_LEAST = 1024, STEP = 64 };
 
 /* Divides `lines` of so many values into equal stripes. */
-static int64_t stripe(int64_t lines, int64_t values, const step_shape *s)
+static int64_t stripe_lines(int64_t lines, int64_t values, const step_shape *s)
 {
     const int64_t room = (s->gpu ? GPU_VALUES : CPU_VALUES) / values, least = s->gpu ? GPU_LEAST : CPU_LEAST,
     most = room > least ? room : least;
@@ -91,8 +91,8 @@ static int64_t stripe(int64_t lines, int64_t values, const step_shape *s)
     return whole < lines ? whole : lines;
 }
 
-int64_t stripe_rows(const param *p, const step_shape *s) { return stripe(p->rows, p->cols, s); }
-int64_t stripe_cols(const param *p, const step_shape *s) { return stripe(p->cols, p->rows, s); }
+int64_t stripe_rows(const param *p, const step_shape *s) { return stripe_lines(p->rows, p->cols, s); }
+int64_t stripe_cols(const param *p, const step_shape *s) { return stripe_lines(p->cols, p->rows, s); }
 
 uint64_t stripe_bytes(const model *m, const step_shape *s, param_role weight)
 {

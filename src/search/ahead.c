@@ -15,7 +15,7 @@ struct ahead {
     pthread_cond_t more, done; /* there is more to price; a helper has finished an entry */
     const ranked *list;
     double limit, prove_below;
-    void (*job)(void *, int);  /* runs instead of a list */
+    void (*work)(void *, int);  /* runs instead of a list */
     void *arg;
     int n, next, until;        /* entries or jobs; the next that no thread has begun; the first that is too far ahead */
     int jobs_left;
@@ -44,7 +44,7 @@ static void work_next(ahead *a)
 {
     const int i = a->next++;
     pthread_mutex_unlock(&a->lock);
-    a->job(a->arg, i);
+    a->work(a->arg, i);
     pthread_mutex_lock(&a->lock);
     if (!--a->jobs_left)
         pthread_cond_signal(&a->done);
@@ -60,7 +60,7 @@ static void *help(void *arg)
     while (!a->stop) {
         if (!is_more(a))
             pthread_cond_wait(&a->more, &a->lock);
-        else if (a->job)
+        else if (a->work)
             work_next(a);
         else
             price_next(a, &h->hash);
@@ -156,14 +156,14 @@ void ahead_reach(ahead *a, int i)
     pthread_mutex_unlock(&a->lock);
 }
 
-void ahead_all(ahead *a, int n, void (*job)(void *arg, int i), void *arg)
+void ahead_all(ahead *a, int n, void (*work)(void *arg, int i), void *arg)
 {
     for (int i = 0; i < n && !a; i++)
-        job(arg, i);
+        work(arg, i);
     if (!a)
         return;
     pthread_mutex_lock(&a->lock);
-    a->job = job;
+    a->work = work;
     a->arg = arg;
     a->next = 0;
     a->n = a->until = a->jobs_left = n;
@@ -172,7 +172,7 @@ void ahead_all(ahead *a, int n, void (*job)(void *arg, int i), void *arg)
         work_next(a);
     while (a->jobs_left)
         pthread_cond_wait(&a->done, &a->lock);
-    a->job = NULL;
+    a->work = NULL;
     a->n = 0;
     pthread_mutex_unlock(&a->lock);
 }

@@ -25,7 +25,7 @@ void ahead_post(ahead *a, const ranked *list, int n, double limit, double prove_
 /* The walk asks for entry i of the list: on return, no helper is pricing it. */
 void ahead_reach(ahead *a, int i);
 
-/* Calls job(arg, i) for each i below n, on all threads, and returns when all are done. Nothing may be posted meanwhile. */
-void ahead_all(ahead *a, int n, void (*job)(void *arg, int i), void *arg);
+/* Calls work(arg, i) for each i below n, on all threads, and returns when all are done. Nothing may be posted meanwhile. */
+void ahead_all(ahead *a, int n, void (*work)(void *arg, int i), void *arg);
 
 #endif
