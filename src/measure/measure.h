@@ -62,7 +62,6 @@ typedef struct bench {
     char *staging;  /* the patterns, in host memory */
     uint64_t needs[TIERS]; /* bytes of the last refused request, 0: none */
     struct { char *base; uint64_t bytes; bool used; } kept[TIERS]; /* the largest area so far; smaller ones lie in it */
-    bool hot; /* a GPU that has computed for a while */
 } bench;
 
 /* The share of the time in which threads wanted a processor and other programs had it. */
