@@ -63,7 +63,6 @@ typedef struct bench {
     char *staging;  /* the patterns, in host memory */
     uint64_t needs[TIERS]; /* bytes of the last request that exceeded the budget, 0: none */
     struct { char *base; uint64_t bytes; bool used; } kept[TIERS]; /* the largest area so far; smaller ones reuse it */
-    bool hot; /* the GPU has computed long enough to reach its sustained clock */
 } bench;
 
 /* Processor time of a queue's threads, and the time in which they were runnable but other programs had the processors. */

@@ -23,6 +23,7 @@
  * linearly from very few rows and these, because a part of the work (reading weights, adding to their gradients) does not depend on the
  * number of rows. Attention grows with the square of the length. So if sequences are shortened, it is measured separately
  * (measure_attention.c): its time at the short length is subtracted, and its time at the full length is added. */
+#include "measure/heating.h"
 #include "measure/measure_parts.h"
 
 #include "base/clock.h"
@@ -292,16 +293,16 @@ static double round_s(const layer_bench *y)
     return ns * 1e-9;
 }
 
-/* A GPU that was idle is faster than its power limit allows in the middle of a step. So it computes for a while before it is timed. */
+/* The same rounds that are timed afterwards. */
 static int heat(layer_bench *y, bench *b, pt_error *e)
 {
-    const double heat_s = 0.4, begin = clock_s();
+    enum { ROUNDS = 4 }; /* the queue waits after them */
+    heating h = heating_begin(clock_s());
     int failed = 0;
-    while (!b->hot && device_is_gpu(b->r->device) && clock_s() - begin < heat_s && !failed) {
-        failed = rounds(y, b->compute, 0, 1, 0, e);
-        forget(y);
-    }
-    b->hot = true;
+    do
+        failed = rounds(y, b->compute, 0, ROUNDS, 0, e);
+    while (!failed && heating_goes_on(&h, clock_s(), ROUNDS));
+    forget(y);
     return failed;
 }
 
@@ -320,7 +321,7 @@ static int run(layer_bench *y, bench *b, int64_t rows, bool all, bool warm, int 
     if (warm)
         failed = rounds(y, b->compute, 0, 1, 0, e);
     forget(y);
-    if (!failed)
+    if (!failed && !all && device_is_gpu(b->r->device)) /* few rows take little power, and serve for differences */
         failed = heat(y, b, e);
     if (!failed)
         failed = rounds(y, b->compute, warm, least, seconds, e);

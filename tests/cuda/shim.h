@@ -80,6 +80,11 @@ template <typename T> static inline T __shfl_sync(unsigned, T x, int lane)
     return x;
 }
 
+static inline void __threadfence() {}
+/* Blocks run one after another. */
+static inline unsigned atomicAdd(unsigned *p, unsigned n) { const unsigned before = *p; *p += n; return before; }
+static inline float __ldcg(const float *p) { return *p; }
+
 /* ---- arithmetic ---- */
 
 static inline uint32_t __float_as_uint(float x) { uint32_t u; memcpy(&u, &x, sizeof u); return u; }

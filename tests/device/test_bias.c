@@ -9,8 +9,8 @@ static void bias_backward(int threads, const tensor *dy, bool accumulate, int64_
 
 static void rows_are_summed(void **state)
 {
-    static const int64_t shapes[][2] = {{1, 40}, {7, 257}, {513, 100}, {7, 50257}, {2048, 3}, {600, 96}};
-    for (int turn = 0; turn < 12; turn++) {
+    static const int64_t shapes[][2] = {{1, 40}, {7, 257}, {513, 100}, {7, 50257}, {2048, 3}, {600, 96}, {1025, 768}};
+    for (int turn = 0; turn < 14; turn++) {
         pt_dtype type = types[turn & 1];
         int64_t rows = shapes[turn / 2][0], cols = shapes[turn / 2][1], ld = cols + (random_below(2) ? 8 : 7);
         tensor dy = tensor_random(type, rows * ld, 0, 1), old = tensor_random(PT_F32, cols, 0, 1);

@@ -205,8 +205,9 @@ static void write_trial(tuning *t, const trial *y, const matmul_key *key, int be
     const double flop = 2.0 * (double)y->o.m * (double)y->o.n * (double)y->o.k, ms = median(y->ms[best]);
     memcpy(words, algo, sizeof words);
     matmul_line_write(key, words, line);
-    fprintf(t->out, "%s%s # %.1f us, %.0f TFLOP/s, %.2f x proposal 0 of %d: %d; algorithm %d, tile %d, stages %d, cluster %d, parts %d\n",
-            best ? "" : "# ", line, 1e3 * ms, 1e-9 * flop / ms, median(y->ms[0]) / ms, y->n, best,
+    fprintf(t->out, "%s%s # %.1f us, %.0f TFLOP/s, proposal %d of %d, %.2f x the first; algorithm %d, tile %d, stages %d, cluster %d, "
+                    "parts %d\n",
+            best ? "" : "# ", line, 1e3 * ms, 1e-9 * flop / ms, best, y->n, median(y->ms[0]) / ms,
             attribute(algo, CUBLASLT_ALGO_CONFIG_ID, sizeof(int32_t)), attribute(algo, CUBLASLT_ALGO_CONFIG_TILE_ID, sizeof(uint32_t)),
             attribute(algo, CUBLASLT_ALGO_CONFIG_STAGES_ID, sizeof(uint32_t)),
             attribute(algo, CUBLASLT_ALGO_CONFIG_CLUSTER_SHAPE_ID, sizeof(uint16_t)),
