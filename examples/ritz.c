@@ -23,7 +23,8 @@ static void f(void *arg, int64_t n, int64_t dim, const double *x, double *out)
 
 int main(int argc, char **argv)
 {
-    const pt_ritz_problem problem = {.dim = 2, .equation = PT_RITZ_SCHROEDINGER, .V = one, .f = f};
+    const pt_ritz_problem problem = {.dim = 2, .equation = PT_RITZ_SCHROEDINGER, .V = one, .f = f,
+                                     .concurrent = true};
     const double middle[2] = {0.5, 0.5};
     double u, gradient[2];
     pt_ritz_options o;

@@ -104,37 +104,38 @@ static void make_inside(const ritz_slot *s, int64_t first, int64_t end, void *sc
     }
 }
 
-/* Makes point i of all faces together, and returns the area of its face. Face 2j is x_j = lower[j], face 2j + 1 is x_j = upper[j]. */
-static double make_face_point(pt_ritz *r, int64_t i, double *x)
+/* Makes points first .. first + rows of all faces together, which lie on one face, and returns its area. Face 2j is x_j = lower[j], face
+ * 2j + 1 is x_j = upper[j]. The other coordinates are spread in place, from the last one on. */
+static double make_face(pt_ritz *r, int64_t first, int64_t rows, double *x)
 {
     const pt_ritz_problem *p = &r->problem.is;
-    const int64_t face = i / r->face_n, across = face / 2;
-    double area = 1, at[1];
+    const int64_t face = first / r->face_n, across = face / 2;
+    double area = 1;
     if (r->faces && r->part != (uint32_t)face + 1) {
         r->part = (uint32_t)face + 1;
         points_draw(r->faces, r->draw, r->part);
     }
     if (r->faces)
-        points_get(r->faces, i % r->face_n, 1, r->v);
-    else
-        at[0] = 0, r->v[0] = at[0];
-    for (int64_t j = 0, k = 0; j < p->dim; j++) {
-        const double width = p->upper[j] - p->lower[j];
-        if (j == across) {
-            x[j] = face % 2 ? p->upper[j] : p->lower[j];
-            continue;
-        }
-        x[j] = p->lower[j] + r->v[k++] * width;
-        area *= width;
-    }
+        points_get(r->faces, first % r->face_n, rows, x);
+    const double *from = x + rows * (p->dim - 1);
+    for (int64_t i = rows - 1; i >= 0; i--)
+        for (int64_t j = p->dim - 1; j >= 0; j--)
+            x[i * p->dim + j] = j != across ? p->lower[j] + *--from * (p->upper[j] - p->lower[j]) : face % 2 ? p->upper[j] : p->lower[j];
+    for (int64_t j = 0; j < p->dim; j++)
+        area *= j == across ? 1 : p->upper[j] - p->lower[j];
     return area;
 }
 
 static int make_boundary(pt_ritz *r, int64_t first, int64_t rows, double *terms, pt_error *e)
 {
     const pt_ritz_problem *p = &r->problem.is;
-    for (int64_t i = 0; i < rows; i++)
-        terms[i * QUADRATIC_TERMS] = make_face_point(r, first + i, r->x + i * p->dim) / (double)r->face_n;
+    for (int64_t i = 0, n; i < rows; i += n) {
+        const int64_t left = r->face_n - (first + i) % r->face_n;
+        n = left < rows - i ? left : rows - i;
+        const double weight = make_face(r, first + i, n, r->x + i * p->dim) / (double)r->face_n;
+        for (int64_t k = i; k < i + n; k++)
+            terms[k * QUADRATIC_TERMS] = weight;
+    }
     find_values(r, p->g, rows, r->x, r->f);
     int failed = ritz_check_values(&r->problem, "g", rows, 1, r->f, r->x, e);
     for (int64_t i = 0; i < rows && !failed; i++) {

@@ -102,11 +102,14 @@ static void make_nodes(const points *p, int64_t j, sobol_node *nodes)
     const int levels = p->depth < LEVELS ? p->depth : LEVELS;
     uint32_t root[4], w[4][NODES];
     rng_words(p->key, purpose_of(0), (uint32_t)j, 0, root);
-    rng_words_run(p->key, purpose_of(LEVELS), (uint32_t)j, 0, NODES, w[0], w[1], w[2], w[3]);
+    if (p->depth > LEVELS)
+        rng_words_run(p->key, purpose_of(LEVELS), (uint32_t)j, 0, NODES, w[0], w[1], w[2], w[3]);
     for (int k = 0; k < NODES; k++) {
         const uint64_t digits = (uint64_t)k >> (LEVELS - levels);
         nodes[k].flips = flips_of(first_coins(root[0], root[1]), last_coins(root[1], root[2], root[3]), digits, levels)
                          << (POINT_BITS - levels);
+        if (p->depth <= LEVELS)
+            continue;
         nodes[k].first = first_coins(w[0][k], w[1][k]);
         nodes[k].last = last_coins(w[1][k], w[2][k], w[3][k]);
     }
@@ -249,7 +252,7 @@ int sobol_open(points *p, pt_error *e)
     const size_t bytes = (size_t)p->dim * SOBOL_COLUMNS * sizeof *p->columns;
     p->columns = malloc(bytes);
     p->scrambled = p->how == RANDOMIZE_LMS ? malloc(bytes) : NULL;
-    p->nodes = p->how == RANDOMIZE_OWEN ? malloc((size_t)p->dim * NODES * sizeof *p->nodes) : NULL;
+    p->nodes = p->how == RANDOMIZE_OWEN ? calloc((size_t)p->dim * NODES, sizeof *p->nodes) : NULL;
     if (!p->columns || (p->how == RANDOMIZE_LMS && !p->scrambled) || (p->how == RANDOMIZE_OWEN && !p->nodes))
         return pt_fail(e, PT_FAILED, "out of memory");
     read_dimensions(p->dim, p->columns);

@@ -152,13 +152,10 @@ static uint64_t staging_bytes(const pt_ritz *r)
     return most;
 }
 
-/* Values in r->f and in r->v, which also holds a point of a face. */
-static int64_t most_values(const pt_ritz *r) { return r->unit_rows > r->net.dim ? r->unit_rows : r->net.dim; }
-
 /* Bytes of r->x, r->f and r->v. They are allocated before the mailbox, and counted with it. */
 static uint64_t scratch_bytes(const pt_ritz *r)
 {
-    return page((uint64_t)(r->unit_rows * r->net.dim + 2 * most_values(r)) * sizeof(double));
+    return page((uint64_t)(r->unit_rows * (r->net.dim + 2)) * sizeof(double));
 }
 
 static uint64_t mailbox_bytes(const pt_ritz *r, int visit)
@@ -201,7 +198,7 @@ static int take_scratch(pt_ritz *r, pt_error *e)
     if (!r->x)
         return pt_fail(e, PT_FAILED, "out of memory");
     r->f = r->x + r->unit_rows * r->net.dim;
-    r->v = r->f + most_values(r);
+    r->v = r->f + r->unit_rows;
     return 0;
 }
 
