@@ -207,7 +207,7 @@ def main():
     parser.add_argument("--peer-steps", type=int, default=3)
     parser.add_argument("--modes", nargs="*", default=["compile-autocast", "eager-autocast"], choices=MODES, help="of peer_peft.py")
     parser.add_argument("--nf4-modes", nargs="*", default=["eager-autocast"], choices=MODES)
-    parser.add_argument("--part", type=float, default=0.48, help="of PEFT's memory, for the limited run")
+    parser.add_argument("--part", type=float, default=0.498, help="of PEFT's memory, for the limited run")
     parser.add_argument("--protrain", default=str(HERE.parent / "build" / "protrain"))
     parser.add_argument("--out", help="append the lines here")
     args = parser.parse_args()

@@ -125,7 +125,8 @@ static int take_turn(session *s, pt_generator *g, const char *text, size_t bytes
     const double ready = now_s();
     if (!failed)
         failed = print_text(g, e);
-    puts("");
+    if (!failed)
+        puts("");
     if (!failed)
         failed = output_finish(e);
     const int64_t made = pt_generator_tokens(g, &prompt_tokens);

@@ -88,6 +88,33 @@ bool chat_foreign_mark(const chat_source *s, const tokenizer *t, time_t now, cha
     return found;
 }
 
+bool chat_end_is_text(const chat_source *s, const tokenizer *t, encoder *c, time_t now, char out[CHAT_MARK_BYTES])
+{
+    static const char reply[] = "Qreply7";
+    const char *end = json_string_value(json_object_get(s->special_tokens, "eos_token"));
+    chat_rendering r = {0};
+    id_list ids = {0};
+    bool text = false;
+    if (!end || !end[0] || strlen(end) >= CHAT_MARK_BYTES)
+        return false;
+    json_t *conversation = json_pack("[{s:s, s:s}, {s:s, s:s}]", "role", "user", "content", "Hello", "role", "assistant", "content", reply);
+    if (!render(s, conversation, false, "", now, &r, NULL)) {
+        const char *after = memmem(r.text.bytes, r.text.n, reply, strlen(reply)), *stop = r.text.bytes + r.text.n;
+        const char *at = after ? memmem(after, (size_t)(stop - after), end, strlen(end)) : NULL;
+        if (at && !encoder_run(c, after, (size_t)(stop - after), ENCODE_CONTINUES, &ids, NULL)) {
+            text = true;
+            for (size_t i = 0; i < ids.n; i++)
+                text = text && (int64_t)ids.ids[i] != tokenizer_eos(t);
+        }
+    }
+    if (text)
+        snprintf(out, CHAT_MARK_BYTES, "%s", end);
+    json_decref(conversation);
+    chat_rendering_free(&r);
+    id_list_free(&ids);
+    return text;
+}
+
 int64_t chat_turn_end(const chat_source *s, const tokenizer *t, encoder *c, time_t now)
 {
     static const char reply[] = "Qreply7";

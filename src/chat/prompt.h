@@ -16,4 +16,7 @@ int64_t chat_turn_end(const chat_source *s, const tokenizer *t, encoder *c, time
 enum { CHAT_MARK_BYTES = 64 };
 bool chat_foreign_mark(const chat_source *s, const tokenizer *t, time_t now, char out[CHAT_MARK_BYTES]);
 
+/* Does the template write the end-of-text token after a reply, and the tokenizer reads it as other tokens? */
+bool chat_end_is_text(const chat_source *s, const tokenizer *t, encoder *c, time_t now, char out[CHAT_MARK_BYTES]);
+
 #endif

@@ -82,6 +82,19 @@ static void note_template(dataset *d, const dataset_options *o, const chat_sourc
                 "that belongs to the model", o->chat_template, mark);
 }
 
+/* Notes if replies would not end with the end-of-text token, though the template says so. */
+static void note_end(dataset *d, const dataset_options *o, const chat_source *chat)
+{
+    char end[CHAT_MARK_BYTES];
+    encoder *c;
+    if (!o->tokenizer || encoder_open(o->tokenizer, &c, NULL))
+        return;
+    if (chat_end_is_text(chat, o->tokenizer, c, TODAY, end))
+        note(d, "the template ends replies with %s, which the tokenizer does not recognize within text: replies end with several tokens of "
+                "text, and generation stops only by chance: give a template that ends them with another token", end);
+    encoder_close(c);
+}
+
 /* Opens the token cache of records. Without a chat template the first conversation is an error; records of other kinds need none. */
 static int open_examples(dataset *d, const dataset_options *o, const data_files *files, pt_data_format format, pt_train_on on, pt_error *e)
 {
@@ -96,6 +109,8 @@ static int open_examples(dataset *d, const dataset_options *o, const data_files 
     int rc = open_cache(d, &s, e);
     if (rc == 0 && has && d->chats && o->chat_template)
         note_template(d, o, &chat);
+    if (rc == 0 && has && d->chats)
+        note_end(d, o, &chat);
     if (has)
         chat_source_close(&chat);
     return rc;
@@ -186,9 +201,9 @@ static int check_examples(const dataset *d, const data_files *files, pt_error *e
         return pt_fail(e, PT_FAILED, "%s: the data have no record", names);
     if (d->tokens.ids.marked && !t->learned)
         return pt_fail(e, PT_FAILED,
-                       "%s: none of the %" PRIu64 " tokens of %" PRIu64 " records would be trained on, because the records have no reply "
-                       "of the assistant, or only replies of weight 0: give `train_on` all to train on every token",
-                       names, t->tokens, t->records);
+                       "%s: none of the %" PRIu64 " token%s of %" PRIu64 " record%s would be trained on, because there is no reply of "
+                       "the assistant, or only replies of weight 0: give `train_on` all to train on every token",
+                       names, t->tokens, plural(t->tokens), t->records, plural(t->records));
     if (!p->windows)
         return fail_no_window(d, names, e);
     if (t->same && t->same == t->records)

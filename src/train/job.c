@@ -4,10 +4,12 @@
 #include "chat/source.h"
 #include "io/safetensors.h"
 #include "optimizer/optimizer.h"
+#include "text/tokenizer.h"
 #include "train/model_options.h"
 #include "train/options.h"
 #include "train/room.h"
 
+#include <malloc.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -161,16 +163,26 @@ static int open_dataset(const job *j, dataset_options d, bool evaluation, datase
     return failed;
 }
 
+/* The tables of a large vocabulary take 30 MB, which a run's budget should have: all text is made tokens before the first step. */
+static void close_tokenizer(tokenizer *t)
+{
+    tokenizer_close(t);
+#ifdef __GLIBC__
+    malloc_trim(0);
+#endif
+}
+
 int job_open_data(job *j, const char *cache, pt_error *e)
 {
     char path[FILE_PATH_BYTES], template[FILE_PATH_BYTES], fingerprint[32] = "ids";
+    tokenizer *words = NULL;
     int failed = path_join(path, j->model_dir, "tokenizer.json", e);
     if (!failed && path_exists(path)) {
-        failed = tokenizer_open(j->model_dir, &j->tokenizer, e);
+        failed = tokenizer_open(j->model_dir, &words, e);
         if (!failed)
             failed = tokenizer_fingerprint(j->model_dir, fingerprint, e);
     }
-    const dataset_options d = {.tokenizer = j->tokenizer, .cache_dir = cache, .tokenizer_fingerprint = fingerprint,
+    const dataset_options d = {.tokenizer = words, .cache_dir = cache, .tokenizer_fingerprint = fingerprint,
                                .seq_len = j->o.seq_len, .vocab = j->model->config.vocab, .seed = j->o.seed,
                                .format = j->o.data_format, .train_on = j->o.train_on, .model_dir = j->model_dir,
                                .chat_template = chat_template_file(j->o.chat_template, j->o.adapter, template),
@@ -185,6 +197,7 @@ int job_open_data(job *j, const char *cache, pt_error *e)
         failed = open_dataset(j, d, true, &j->eval, e);
     if (!failed)
         options_tell_idle(&j->o, dataset_chats(j->data), dataset_packed(j->data));
+    close_tokenizer(words);
     j->shape.documents = !failed && (dataset_apart(j->data) || (j->eval && dataset_apart(j->eval)));
     return failed;
 }
@@ -221,7 +234,6 @@ void job_close(job *j)
 {
     dataset_close(j->data);
     dataset_close(j->eval);
-    tokenizer_close(j->tokenizer);
     companions_free(&j->companions);
     safetensors_close((safetensors *)j->layout.source);
     base_close(&j->base);

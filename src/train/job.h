@@ -9,7 +9,6 @@
 #include "model/shape.h"
 #include "model/weights.h"
 #include "protrain.h"
-#include "text/tokenizer.h"
 #include "train/base.h"
 #include "train/companions.h"
 
@@ -25,7 +24,6 @@ typedef struct job {
     uint64_t base_sum;             /* of the weights that adapters stand beside, as they were loaded */
     char base_mark[BASE_MARK];     /* of the same, which goes with the adapters */
     step_shape shape;
-    tokenizer *tokenizer;
     dataset *data, *eval;
     int64_t steps, epoch_windows;  /* epoch_windows: windows per epoch that are used: a multiple of the batch */
 } job;

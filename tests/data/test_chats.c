@@ -292,6 +292,24 @@ static void a_template_of_another_model_is_told(void **state)
     put(scratch_dir, "chat_template.jinja", BYTE_MODEL_TEMPLATE);
 }
 
+/* The template ends replies with an end-of-text token that the tokenizer reads as text; one that ends them otherwise is as good. */
+static void an_end_that_is_read_as_text_is_told(void **state)
+{
+    (void)state;
+    const char *chat = "{\"messages\": [" USER("q") ", " REPLY("a") "]}\n";
+    put(scratch_dir, "tokenizer_config.json", "{\"bos_token\": \"<s>\", \"eos_token\": \"[stop]\"}");
+    put(scratch_dir, "ends.jinja", "{% for m in messages %}{{ m.content }}{{ eos_token }}{% endfor %}");
+    put(scratch_dir, "marks.jinja", "{% for m in messages %}<|im_start|>{{ m.content }}<|im_end|>{% endfor %}");
+    dataset *d = open_good("ends.jsonl", chat, (dataset_options){.chat_template = scratch_path("ends.jinja")});
+    assert_non_null(dataset_notice(d));
+    assert_non_null(strstr(dataset_notice(d), "the template ends replies with [stop], which the tokenizer does not recognize"));
+    dataset_close(d);
+    d = open_good("marks.jsonl", chat, (dataset_options){.chat_template = scratch_path("marks.jinja")});
+    assert_null(dataset_notice(d));
+    dataset_close(d);
+    put(scratch_dir, "tokenizer_config.json", "{\"bos_token\": \"<s>\", \"eos_token\": \"</s>\"}");
+}
+
 /* A tokenizer that knows a few letters: of the template's tokens it has none. */
 static void text_without_tokens_is_told(void **state)
 {
@@ -422,7 +440,8 @@ int main(void)
         cmocka_unit_test(a_weight_that_cannot_be_obeyed_is_refused), cmocka_unit_test(a_weight_that_nothing_obeys_is_told),
         cmocka_unit_test(the_templates_for_base_models_mark_replies),
         cmocka_unit_test(a_template_that_fails_names_file_line_and_reply),
-        cmocka_unit_test(pairs_of_equal_replies_are_told), cmocka_unit_test(text_without_tokens_is_told),
+        cmocka_unit_test(pairs_of_equal_replies_are_told), cmocka_unit_test(an_end_that_is_read_as_text_is_told),
+        cmocka_unit_test(text_without_tokens_is_told),
         cmocka_unit_test(a_template_of_another_model_is_told),
         cmocka_unit_test(bad_records_are_named),
         cmocka_unit_test(a_cache_is_used_again_for_the_same_rules_alone)};

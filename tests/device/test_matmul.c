@@ -144,6 +144,46 @@ static void the_number_of_threads_leaves_the_bits_alone(void **state)
         pool_close(threads[i]);
 }
 
+/* a, with other strides. The rest is NaN. */
+static void *spread(const void *a, pt_dtype type, int64_t rows, int64_t cols, int64_t ld, int64_t to)
+{
+    void *out = random_matrix(1, type, rows, 0, to);
+    for (int64_t i = 0; i < rows; i++)
+        memcpy((char *)out + (size_t)(i * to) * dtype_bytes(type), (const char *)a + (size_t)(i * ld) * dtype_bytes(type),
+               (size_t)cols * dtype_bytes(type));
+    return out;
+}
+
+/* Some kernels read rows of a where they are if their stride is even, and no multiple of 4096 bytes; else they pack them. */
+static void the_stride_of_rows_leaves_the_bits_alone(void **state)
+{
+    const int64_t more_strides[] = {1, 2, 2048};
+    pool *threads;
+    assert_int_equal(pool_open(2, &threads, NULL), 0);
+    for (uint64_t i = draw(950, ONE_IN); i < 24; i += ONE_IN) {
+        op_matmul o = random_op(1000 + i, 2 + draw(8500 + i, 600), 2 + draw(9500 + i, 300), 2 * (1 + draw(10500 + i, i % 4 ? 500 : 1100)));
+        o.layout = i % 3 ? MATMUL_NT : MATMUL_NN;
+        o.more_k = i % 2 ? 2 * (1 + draw(11500 + i, 24)) : 0;
+        problem p = problem_make(o, 0, false, false);
+        problem_run(&p, threads);
+        void *want = malloc(c_bytes(&p));
+        memcpy(want, p.c, c_bytes(&p));
+        for (int s = 0; s < 3; s++) {
+            const int64_t ld = s < 2 ? p.a_cols + more_strides[s] : (p.a_cols + 2047) / 2048 * 2048;
+            const int64_t more_ld = o.more_k + more_strides[(s + (int)i / 2) % 3];
+            void *a = spread(p.a, o.type, p.a_rows, p.a_cols, p.a_cols, ld);
+            void *more = spread(p.more_a, o.type, o.m, o.more_k, o.more_k, more_ld);
+            p.o.a = a, p.o.lda = ld, p.o.more_a = more, p.o.more_lda = more_ld;
+            problem_run(&p, threads);
+            assert_memory_equal(p.c, want, c_bytes(&p));
+            free(a), free(more);
+        }
+        free(want);
+        problem_free(&p);
+    }
+    pool_close(threads);
+}
+
 /* A micro-batch may hold more or fewer rows, a vocabulary may come in slices. Tiles are for AMX_ROWS_LEAST rows and more. */
 static void rows_and_columns_do_not_depend_on_their_neighbours(void **state)
 {
@@ -191,6 +231,7 @@ int main(void)
         cmocka_unit_test(the_residual_may_be_c_itself),
         cmocka_unit_test(a_stream_is_added_to_in_fp32),
         cmocka_unit_test(the_number_of_threads_leaves_the_bits_alone),
+        cmocka_unit_test(the_stride_of_rows_leaves_the_bits_alone),
         cmocka_unit_test(rows_and_columns_do_not_depend_on_their_neighbours),
     };
     return cmocka_run_group_tests(tests, print_seed, NULL);

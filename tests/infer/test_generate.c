@@ -133,6 +133,26 @@ static void greedy_text_is_that_of_the_whole_sequence_computed_anew(void **state
     pt_generator_close(g);
 }
 
+/* On a GPU, whose sums differ from the CPU's in their last bits. */
+static void a_base_in_few_bits_gives_a_gpu_the_text_of_the_cpu(void **state)
+{
+    const char *name = getenv("PROTRAIN_TEST_DEVICE");
+    char text[2][4096];
+    if (!name || !strcmp(name, "cpu"))
+        skip();
+    for (pt_base base = PT_BASE_NF4; base <= PT_BASE_INT8; base++) {
+        for (int gpu = 0; gpu < 2; gpu++) {
+            pt_generate_options o = greedy();
+            o.device = gpu ? name : "cpu";
+            o.base = base;
+            pt_generator *g = open_generator(&o);
+            assert_int_equal(continue_text(g, "Hello there", 12, text[gpu], sizeof text[gpu]), 12);
+            pt_generator_close(g);
+        }
+        assert_string_equal(text[0], text[1]);
+    }
+}
+
 static void the_same_seed_draws_the_same_text_again(void **state)
 {
     char a[4096], b[4096], c[4096];
@@ -298,6 +318,7 @@ int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(greedy_text_is_that_of_the_whole_sequence_computed_anew),
+        cmocka_unit_test(a_base_in_few_bits_gives_a_gpu_the_text_of_the_cpu),
         cmocka_unit_test(the_same_seed_draws_the_same_text_again),
         cmocka_unit_test(a_text_ends_before_any_of_the_tokens_that_end_it),
         cmocka_unit_test(gaps_say_nothing_and_a_prompt_is_not_ended),

@@ -41,8 +41,9 @@ INLINE vec vec_fma(vec a, vec b, vec c) /* a * b + c; rounded once if the instru
 
 enum { FACTOR_K = 2 }; /* elements along k in a factor */
 typedef uint32_t factor; /* the first element in the lower half; 0 past the last */
+typedef uint32_t factor_at __attribute__((aligned(2), may_alias)); /* in a matrix */
 
-INLINE vec factor_fma(const factor *a, const factor *b, vec c) /* one factor of a with VL factors of b */
+INLINE vec factor_fma(const factor_at *a, const factor *b, vec c) /* one factor of a with VL factors of b */
 {
 #if defined(__AVX512BF16__)
     return (vec)_mm512_dpbf16_ps((__m512)c, (__m512bh)_mm512_set1_epi32((int)*a), (__m512bh)_mm512_load_si512(b));
@@ -58,8 +59,9 @@ INLINE vec factor_fma(const factor *a, const factor *b, vec c) /* one factor of 
 
 enum { FACTOR_K = 1 };
 typedef float factor;
+typedef float factor_at __attribute__((may_alias));
 
-INLINE vec factor_fma(const factor *a, const factor *b, vec c)
+INLINE vec factor_fma(const factor_at *a, const factor *b, vec c)
 {
     return vec_fma(*a - (vec){0}, *(const vec *)b, c);
 }
