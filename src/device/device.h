@@ -43,6 +43,12 @@ struct comm;
 struct comm_move;
 typedef struct op_exchange { struct comm *comm; const struct comm_move *moves; int n; } op_exchange;
 
+/* Calls fn for all `rows`, a few at a time: first .. end. Only on a CPU: its compute threads call it concurrently, each with scratch of
+ * its own. The result of a row must depend neither on the division nor on the thread. */
+enum { CALL_SCRATCH_BYTES = 1 << 20 };
+typedef void (*op_call_fn)(void *arg, int64_t first, int64_t end, void *scratch);
+typedef struct op_call { op_call_fn fn; void *arg; int64_t rows; } op_call;
+
 /* A factor of an op; 0 stands for 1. */
 static inline float op_factor(float x) { return x != 0 ? x : 1; }
 
@@ -334,16 +340,19 @@ typedef struct op_quadratic {
     pt_dtype type; int64_t rows, dim, ld; const void *u, *g; const double *terms; double *value; void *du, *dg;
 } op_quadratic;
 
-/* Begins a sequence of ops on the same rows. The next such op, with rows = 0, ends it. NT and NN matmuls, OP_COPY, OP_JET and OP_QUADRATIC
- * have this many rows each, and row r of their output depends only on row r of their inputs. TN matmuls sum over the rows, or over twice as
- * many, of which rows r and rows + r depend on row r; no op of the sequence reads their output. So a device may pass a few rows at a time
- * through several of these ops. */
+/* Begins a sequence of ops on the same rows. The next such op, with rows = 0, ends it. NT and NN matmuls, OP_COPY, OP_CALL, OP_JET and
+ * OP_QUADRATIC have this many rows each, and row r of their output depends only on row r of their inputs. TN matmuls sum over the rows, or
+ * over twice as many, of which rows r and rows + r depend on row r; no op of the sequence reads their output. So a device may pass a few
+ * rows at a time through several of these ops. */
 typedef struct op_rows { int64_t rows; } op_rows;
 
 #define MEMBER(KIND, name, member, doing) op_##member member;
 typedef struct op {
     op_kind kind;
-    union { op_copy copy; op_copy_rows copy_rows; op_disk disk; op_exchange exchange; LIBRARY_OPS(MEMBER) KERNEL_OPS(MEMBER) };
+    union {
+        op_copy copy; op_copy_rows copy_rows; op_disk disk; op_exchange exchange; op_call call;
+        LIBRARY_OPS(MEMBER) KERNEL_OPS(MEMBER)
+    };
 } op;
 #undef MEMBER
 

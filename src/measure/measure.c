@@ -331,14 +331,21 @@ int bench_reserve(bench *b, tier t, uint64_t bytes, pt_error *e)
 
 static const uint64_t staging_bytes = (uint64_t)PATTERNS * PATTERN_BYTES;
 
-int bench_queue(const bench *b, device *d, const char *name, int threads, queue **out, pt_error *e)
+static double threads_of_a_processor(const bench *b, const queue *q)
 {
     const int ranks = b->r->ranks > 1 ? b->r->ranks : 1, processors = ranks > 1 ? (int)sysconf(_SC_NPROCESSORS_ONLN) : cores_allowed();
+    return (double)(q->threads * ranks) / processors;
+}
+
+int bench_queue(const bench *b, device *d, const char *name, int threads, queue **out, pt_error *e)
+{
     int failed = d->table->queue_open(d, name, threads, out, e);
     if (!failed)
-        (*out)->crowded = (*out)->threads * ranks > processors;
+        (*out)->crowded = threads_of_a_processor(b, *out) > 1;
     return failed;
 }
+
+double bench_crowding(const bench *b) { return fmax(threads_of_a_processor(b, b->compute), 1); }
 
 int bench_open(bench *b, const profile_request *r, pt_error *e)
 {

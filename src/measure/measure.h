@@ -77,6 +77,8 @@ int bench_open(bench *b, const profile_request *r, pt_error *e);
 void bench_close(bench *b);
 /* Opens a queue and sets `crowded`: whether its threads, with those of the other ranks, outnumber the processors. */
 int bench_queue(const bench *b, device *d, const char *name, int threads, queue **out, pt_error *e);
+/* Compute threads per processor, of this rank and the others on its machine; at least 1. */
+double bench_crowding(const bench *b);
 /* Bytes that exceed every cache, even if this machine has all of the cache to itself. Data that a step visits once must come from memory
  * in the measurement, too. Visiting that many other bytes in between is not enough, because caches protect lines that were reused. */
 uint64_t bench_beyond_cache(const bench *b);

@@ -299,9 +299,10 @@ static int get_part(bench *b, profile_part part, profile_result *p, pt_error *e)
 
 /* ---- whole profiles ---- */
 
+/* Ranks that take turns on their processors hold each other up, now or when they measured. */
 static int get_file(bench *b, profile_result *p, pt_error *e)
 {
-    const double most = 2;
+    const double most = 2 * bench_crowding(b);
     int failed = profile_read(b->r->file, b->r, p, e);
     for (int part = 0; part < PROFILE_PARTS && !failed; part++)
         failed = profile_agrees((profile_part)part, b->r->file, b->r, p, e);

@@ -29,7 +29,7 @@
 
 #include "comm/together.h"
 
-enum { STEPS = 3, PLANS_OF_A_MODEL = 6, DEFAULT_PLANS = SANITIZED ? 24 : 150, EMULATED_PLANS = SANITIZED ? 4 : 30, EMULATED_HEADS = 40 };
+enum { STEPS = 3, PLANS_OF_A_MODEL = 6, DEFAULT_PLANS = SANITIZED ? 24 : 100, EMULATED_PLANS = SANITIZED ? 4 : 12, EMULATED_HEADS = 40 };
 enum { RANKS_MOST = 8 };
 
 typedef struct outcome { float *values; size_t n; float *losses; double norm[STEPS]; } outcome;
@@ -399,7 +399,7 @@ static void any_number_of_ranks_gives_the_same_bits(void **unused)
     pt_error e;
     if (tree_remove(one, &e) || tree_remove(many, &e))
         fail_msg("%s", e.text);
-    assert_true(refused < done && (plans < DEFAULT_PLANS || of_ranks[1] < done / 3 * 2));
+    assert_true(plans < DEFAULT_PLANS || (refused < done && of_ranks[1] < done / 3 * 2));
 }
 
 /* Two ranks, of which each has 16 tokens of 8000. A rank sends the other one half of the head's sums and of the weights, and of the

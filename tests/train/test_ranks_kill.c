@@ -21,7 +21,7 @@
 
 #include "train/group.h"
 
-enum { DEFAULT_KILLS = SANITIZED ? 2 : 8, STEPS = 12 };
+enum { DEFAULT_KILLS = SANITIZED ? 2 : 4, STEPS = 12 };
 
 static random_source the_random;
 static model *the_model;
