@@ -179,19 +179,44 @@ static int pack_block(packer *p, pt_error *e)
 
 /* ---- examples ---- */
 
-static int refuse_long(const packer *p, const token_example *x, uint64_t ids_n, int64_t most, pt_error *e)
+static const char *file_name(const packer *p, const token_example *x)
 {
-    const char *file = p->o->file_name ? p->o->file_name(p->o->arg, x->file) : "the data";
-    const unsigned long long line = x->line, n = ids_n;
-    if (p->o->pairs)
-        return pt_fail(e, PT_FAILED,
-                       "%.400s: line %llu: a reply with its prompt has %llu tokens, but a window of %lld has room for %lld: give a larger "
-                       "`seq_len`, or `long_examples` cut or drop",
-                       file, line, n, (long long)p->o->seq_len, (long long)most);
-    return pt_fail(
-        e, PT_FAILED,
-        "%.400s: line %llu: an example has %llu tokens, but a window has %lld: give `seq_len` %llu, or `long_examples` cut or drop", file,
-        line, n, (long long)p->o->seq_len, n - 1);
+    return p->o->file_name ? p->o->file_name(p->o->arg, x->file) : "the data";
+}
+
+static int refuse_long_pair(const packer *p, const token_example *x, uint64_t ids_n, int64_t most, pt_error *e)
+{
+    return pt_fail(e, PT_FAILED,
+                   "%.400s: line %llu: a reply with its prompt has %llu tokens, but a window of %lld has room for %lld: give a larger "
+                   "`seq_len`, or `long_examples` cut or drop",
+                   file_name(p, x), (unsigned long long)x->line, (unsigned long long)ids_n, (long long)p->o->seq_len, (long long)most);
+}
+
+/* Names the longest example of all, since what suffices for it suffices. */
+static int refuse_long(const packer *p, pt_error *e)
+{
+    token_example longest = {0};
+    uint64_t ids_n = 0, longer = 0;
+    for (uint64_t i = 0; i < share_count(&p->o->share); i++) {
+        token_example x;
+        uint64_t n;
+        int rc = token_file_example(p->f, share_item(&p->o->share, i), &x, &n, e);
+        if (rc < 0)
+            return rc;
+        longer += n > (uint64_t)p->o->seq_len + 1;
+        if (n > ids_n) {
+            ids_n = n;
+            longest = x;
+        }
+    }
+    char others[80] = "";
+    if (longer > 1)
+        snprintf(others, sizeof others, " (%llu are longer than that; this is the longest)", (unsigned long long)longer);
+    return pt_fail(e, PT_FAILED,
+                   "%.400s: line %llu: an example has %llu tokens, but a window has %lld%s: give `seq_len` %llu, or `long_examples` cut or "
+                   "drop",
+                   file_name(p, &longest), (unsigned long long)longest.line, (unsigned long long)ids_n, (long long)p->o->seq_len, others,
+                   (unsigned long long)ids_n - 1);
 }
 
 /* Cuts an example after its last learned id within `most` places. */
@@ -225,7 +250,7 @@ static int fit_example(packer *p, uint64_t number, int64_t most, bool *cut, pack
     *out = (packed_example){.start = x.start, .places = (uint32_t)(ids_n ? ids_n - 1 : 0), .learned = x.learned};
     *cut = ids_n > (uint64_t)most + 1;
     if (*cut && p->o->longer == PT_LONG_ERROR)
-        return refuse_long(p, &x, ids_n, most, e);
+        return p->o->pairs ? refuse_long_pair(p, &x, ids_n, most, e) : refuse_long(p, e);
     return *cut && p->o->longer == PT_LONG_CUT ? cut_example(p, out, most, e) : 0;
 }
 

@@ -251,7 +251,8 @@ static double work_ns(const costs *c, const schedule_input *in, const schedule *
                merge_ns(c, in, s, t);
     case TASK_HEAD_EVAL: return units * c->head_eval_ns;
     case TASK_FINISH: case TASK_EMBED_FINISH:
-        return block_finish_ns(c, in->model, in->packing, t->chunk, t->block) + ranks_sums_ns(c, in->model, in->packing, t->chunk, t->block);
+        return block_finish_ns(c, in->model, in->packing, t->chunk, t->block) +
+               ranks_sums_ns(c, in->model, in->packing, t->chunk, t->block);
     case TASK_UPDATE: return chunk_update_ns(c, in->model, in->packing, t->chunk, t->queue == QUEUE_HOST);
     case TASK_INPUT: return cost_at(&c->to_device, operand_bytes(s, t));
     case TASK_OUTPUT: return cost_at(&c->from_device, operand_bytes(s, t));
@@ -270,7 +271,7 @@ double costs_task_ns(const costs *c, const schedule_input *in, const schedule *s
 
 /* ---- validate ---- */
 
-/* Of a task or a part of one: at most eleven days, so that sums and products stay finite. */
+/* Is it a valid time of a task or a part of one? At most eleven days, so that sums and products stay finite. */
 static bool is_time(double ns) { return ns >= 0 && ns <= 1e15; }
 
 /* Bytes or elements, stored as whole numbers. */

@@ -75,7 +75,7 @@ typedef struct costs {
     double curves_spread;                           /* the same for updates, rounding and transfers; 0: unknown */
 } costs;
 
-/* So many times the uncertainty holds nine of ten values, if they are distributed normally. */
+/* 90% of normally distributed values lie within this many times the uncertainty. */
 #define COST_NINE_OF_TEN 2.4
 /* Least ratio of the two lengths: closer ones say nothing about lengths between and beyond. */
 #define COST_LENGTHS_LEAST 1.25

@@ -144,7 +144,7 @@ int exchanges_list(task_runner *r, const schedule *s, pt_error *e)
     return failed;
 }
 
-/* Where the sums of other ranks arrive: before and after the place of this rank's own. */
+/* Zeroes the memory where other ranks' sums arrive, before and after the place of this rank's own sums. */
 static void list_zeros(const task_runner *r, const schedule *s, const task *t, shared_task *out)
 {
     const packing *k = r->in->packing;

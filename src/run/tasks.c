@@ -113,7 +113,7 @@ static void add_accumulators(queue *q, float *sum, const float *a, const float *
         queue_submit(q, &(op){OP_GRADIENT_FINISH, .gradient_finish = part[i]});
 }
 
-/* Called after a unit. `sums` is the first of the accumulators, which lie `plane` elements apart and hold n. */
+/* Adds lanes that are complete after a unit. `sums`: the first accumulator; accumulators have n elements and are `plane` elements apart. */
 static void merge_lanes(queue *q, lane_place p, float *sums, int64_t plane, int64_t n)
 {
     for (int i = p.plane; i > p.plane - p.merges; i--)
@@ -275,7 +275,7 @@ static void run_embed_backward(task_runner *r, const schedule *s, const task *t,
     }
 }
 
-/* What a node of the tree of lanes has of a task's rows: the partial sums of a rank, or (own) this rank's, which are in its accumulators. */
+/* A node of the tree of lanes: the partial sums of a rank, or (own) this rank's, which are in its accumulators. */
 typedef struct partial_sum { float *at; bool own; } partial_sum;
 
 static const float *rows_of(const task_runner *r, const task *t, const piece *p, const partial_sum *sum, const float *accumulators)

@@ -294,7 +294,7 @@ static void fill_sizes(space *s)
     }
 }
 
-/* From the rates of chunks of the first size; they hardly depend on the size. */
+/* Chooses the stride by the rates of chunks of the first size; rates hardly depend on the size. */
 static int model_stride(const space *s)
 {
     double elements = (double)s->chunkings[0].packing.chunk_bytes / (double)dtype_bytes(s->in->shape->type);

@@ -84,7 +84,7 @@ static int check_room(pt_plan *p, pt_error *e)
     return failed;
 }
 
-/* As many ranks as the machine file says, or as a run here would have, unless the options give a number. */
+/* Sets the number of ranks, unless the options give it: that of the machine file, or that of a run on this machine. */
 static int find_ranks(pt_plan *p, pt_error *e)
 {
     char path[MACHINE_PATH_BYTES];

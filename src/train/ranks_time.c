@@ -16,7 +16,7 @@
 static const size_t sizes[] = {64 << 10, 1 << 20, 8 << 20};
 enum { SIZES = sizeof sizes / sizeof *sizes, ROOM = 32 << 20 /* of what is sent, and of what is received */ };
 enum { BESIDE_EXCHANGES = 6, REPEATS_MOST = 5, THREADS_MOST = 64 };
-/* How often exchanges are timed, alone and beside computation: the same on all ranks, which meet in each. */
+/* How often exchanges are timed, alone and beside computation. All ranks must use the same numbers. */
 typedef struct repeats { int alone, beside; } repeats;
 static const repeats usual = {REPEATS_MOST, REPEATS_MOST}, few = {2, 1};
 
@@ -30,7 +30,7 @@ typedef struct timing {
     repeats repeats;
 } timing;
 
-/* Exchanges `bytes`, of which each rank sends its part to every other, so many times. */
+/* Times an exchange of `bytes`, in which each rank sends its part to every other rank, `times` times. */
 static int exchange(timing *x, size_t bytes, int times, double *ns, pt_error *e)
 {
     comm_move moves[COMM_RANKS_MOST];

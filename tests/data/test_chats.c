@@ -358,7 +358,12 @@ static void bad_records_are_named(void **state)
     refused("json.jsonl", "{\"prompt\": \"a\", \"completion\": \"b\"}\n{\"prompt\": oops}", usual, "line 2, column 15: not valid JSON");
     refused("format.jsonl", "{\"text\": \"a\"}", (dataset_options){.format = PT_DATA_MESSAGES}, "but `data_format` is messages");
     refused("long.jsonl", "{\"prompt\": \"a\", \"completion\": \"bcdefgh\"}", (dataset_options){.seq_len = 4, .longer = PT_LONG_ERROR},
-            "line 1: an example has 10 tokens");
+            "line 1: an example has 10 tokens, but a window has 4: give `seq_len` 9");
+    refused("longer.jsonl",
+            "{\"prompt\": \"a\", \"completion\": \"bcd\"}\n"
+            "{\"prompt\": \"a\", \"completion\": \"bcdefgh\"}\n{\"prompt\": \"a\", \"completion\": \"b\"}",
+            (dataset_options){.seq_len = 4, .longer = PT_LONG_ERROR},
+            "line 2: an example has 10 tokens, but a window has 4 (2 are longer than that; this is the longest): give `seq_len` 9");
 }
 
 static void a_cache_is_used_again_for_the_same_rules_alone(void **state)

@@ -2,10 +2,11 @@
  *
  *   PT_FAULT="WHERE WHAT N KIND"
  *       WHERE   tier: the disk tier's file, which has no name; files: all others that it has opened by name, but the system's
- *               (/proc, /sys, /dev/nvidia*), which drivers read too
+ *               (/proc, /sys, /dev/nvidia*), which drivers read too; checkpoint: those of the files that belong to a checkpoint
  *       WHAT    read, write, sync
  *       KIND    eio, enospc: call number N fails; short: every N-th call moves a part of its bytes only; none
  *   PT_FAULT_COUNT=FILE   how many such calls there were, written at the end
+ *   PT_STOP_RANK=N        rank N of `protrain train --ranks` stops (SIGSTOP) before its first instruction
  *
  * io_uring is refused, as in many containers, so that every transfer is a call that can be seen here. Programs that this one starts, as
  * drivers do, are left alone. */
@@ -15,8 +16,10 @@
 #endif
 #include <dlfcn.h>
 #include <errno.h>
+#include <signal.h>
 #include <stdarg.h>
 #include <stdatomic.h>
+#include <stdbool.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -28,8 +31,8 @@
 
 enum { FDS = 1024 };
 static atomic_int places[FDS]; /* an index into place_names, by descriptor */
-static const char *const place_names[] = {"others", "files", "tier"};
-enum { PLACE_OTHERS, PLACE_FILES, PLACE_TIER };
+static const char *const place_names[] = {"others", "files", "checkpoint", "tier"};
+enum { PLACE_OTHERS, PLACE_FILES, PLACE_CHECKPOINT, PLACE_TIER };
 static atomic_long count;
 
 static const char *setting(int field)
@@ -47,8 +50,12 @@ static const char *setting(int field)
 
 __attribute__((constructor)) static void begin(void)
 {
+    const char *stop = getenv("PT_STOP_RANK"), *rank = getenv("PROTRAIN_RANK");
     setting(0);
-    unsetenv("LD_PRELOAD");
+    if (stop && rank && !strcmp(stop, rank))
+        raise(SIGSTOP);
+    if (!stop || rank) /* else it starts the ranks */
+        unsetenv("LD_PRELOAD");
 }
 
 __attribute__((destructor)) static void end(void)
@@ -61,11 +68,16 @@ __attribute__((destructor)) static void end(void)
     }
 }
 
+static bool is_meant(int place)
+{
+    return strcmp(setting(0), place_names[place]) == 0 || (place == PLACE_CHECKPOINT && strcmp(setting(0), place_names[PLACE_FILES]) == 0);
+}
+
 /* What is to happen to this call of n bytes: -1 with errno, or how many of them it may move. */
 static ssize_t verdict(int fd, const char *what, size_t n)
 {
     int place = fd >= 0 && fd < FDS ? atomic_load(&places[fd]) : PLACE_OTHERS;
-    if (fd <= 2 || strcmp(setting(0), place_names[place]) || strcmp(setting(1), what))
+    if (fd <= 2 || !is_meant(place) || strcmp(setting(1), what))
         return (ssize_t)n;
     long number = atomic_fetch_add(&count, 1) + 1, wanted = atol(setting(2));
     if (!strcmp(setting(3), "short"))
@@ -86,7 +98,7 @@ static int place_of(int flags, const char *path)
     for (size_t i = 0; i < sizeof roots / sizeof *roots; i++)
         if (strncmp(path, roots[i], strlen(roots[i])) == 0)
             return PLACE_OTHERS;
-    return PLACE_FILES;
+    return strstr(path, "checkpoint-") ? PLACE_CHECKPOINT : PLACE_FILES;
 }
 
 static int opened(int fd, int flags, const char *path)

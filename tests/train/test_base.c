@@ -15,7 +15,9 @@
 #include "model/base_mark.h"
 #include "model/weights.h"
 #include "train/base.h"
+#include "sanitized.h"
 #include "train/fixture.h"
+#include "train/heard.h"
 #include "train/same_end.h"
 
 enum { STEPS = 3 };
@@ -169,6 +171,7 @@ static void compare_with_decoded(const char *fixture_name, pt_base base, pt_prec
 static void few_bits_are_computed_with_what_they_stand_for(void **state)
 {
     (void)state;
+    NO_OTHER_THREADS();
     static const char *const names[] = {"llama", "llama_odd", "gpt2", "gpt_neox", "phi3", "qwen3"};
     if (on_gpu())
         skip();
@@ -220,14 +223,6 @@ static void adapters_learn_beside_what_few_bits_stand_for(void **state)
 }
 
 /* ---- the base that an adapter was trained on ---- */
-
-typedef struct heard { char text[4096]; } heard;
-
-static void hear(void *arg, const char *sentence)
-{
-    heard *h = arg;
-    snprintf(h->text + strlen(h->text), sizeof h->text - strlen(h->text), "%s\n", sentence);
-}
 
 static double evaluated(const base_run *r, const char *model, const char *adapter, pt_base base, heard *h)
 {

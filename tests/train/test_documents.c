@@ -12,6 +12,7 @@
 #include <cmocka.h>
 
 #include "random_plan.h"
+#include "sanitized.h"
 #include "train/fixture.h"
 
 #include "train/direct.h"
@@ -184,6 +185,7 @@ static void compare_with_alone(const char *name)
 static void packed_documents_are_as_if_alone(void **state)
 {
     (void)state;
+    NO_OTHER_THREADS();
     the_random = random_open();
     assert_true(each_model_fixture(compare_with_alone) >= 18);
 }

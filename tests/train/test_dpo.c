@@ -7,6 +7,7 @@
 
 #include <cmocka.h>
 
+#include "sanitized.h"
 #include "train/fixture.h"
 #include "train/same_end.h"
 
@@ -149,6 +150,7 @@ static pt_step all_at_once(bool alone, const char *name)
 
 static void packed_pairs_are_as_if_alone(void **state)
 {
+    NO_OTHER_THREADS();
     const pt_step packed = all_at_once(false, "packed"), alone = all_at_once(true, "alone");
     assert_int_equal(packed.pairs, alone.pairs);
     assert_int_equal(packed.learned_tokens, alone.learned_tokens);
