@@ -1,7 +1,6 @@
 /* ranks_time.c - measures exchanges between ranks by size, and their contention with computation: all ranks do both at once, as in a
- * step. They exchange by a queue, as a step does, and each exchange goes on to other memory: what is sent again, or received where the
- * last one was, would be in a cache, and took a third of the time of a step's exchanges. On GPUs the exchanges are of their memory, and
- * the processors have nothing to compute. */
+ * step. They exchange by a queue, as a step does, and each exchange goes on to other memory, because a step's sums and weights are in no
+ * cache. On GPUs the exchanges are of their memory, and the processors have nothing to compute. */
 #include "base/clock.h"
 #include "base/cores.h"
 #include "comm/shm.h"
