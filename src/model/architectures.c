@@ -140,12 +140,15 @@ static const char *starcoder2_names[PARAM_ROLES][MODEL_MAX_PARTS] = {
 #define KV_HEADS(n) .kv_heads = {"num_key_value_heads", 0, n}
 #define HEAD_DIM(n) .head_dim = {"head_dim", 0, n}
 
+#define ATTENTION_BIASES .qkv_bias = {"attention_bias", false}, .out_bias = {"attention_bias", false}
+#define MLP_BIASES .mlp_bias = {"mlp_bias", false}
+#define ALL_BIASES(key, yes) .qkv_bias = {key, yes}, .out_bias = {key, yes}, .mlp_bias = {key, yes}
 #define ROPE_KEYS "rope_theta", "rope_scaling", "rope_parameters"
 
 /* What Gemma's rows share. */
 #define GEMMA_FAMILY                                                                                                             \
     .norm_from_one = true, .embedding_by_width = true, .tied = true, .eps = 1e-6, HEAD_DIM(256), .padding = 0, BOS_EOS(2, 1), \
-    .qkv_bias = BIAS_BY_KEY, .out_bias = BIAS_BY_KEY, .fixed = {{"use_bidirectional_attention", "false"}}
+    ATTENTION_BIASES, .fixed = {{"use_bidirectional_attention", "false"}}
 
 /* Defaults are those of Transformers' configuration classes. */
 static const architecture table[] = {
@@ -157,7 +160,7 @@ static const architecture table[] = {
         .activation_key = "activation_function", .activation = "gelu_new",
         .eps_key = "layer_norm_epsilon", .eps = 1e-5,
         .norm = NORM_LAYER, .position = POSITION_LEARNED, .tied = true,
-        .qkv_bias = BIAS_ALWAYS, .out_bias = BIAS_ALWAYS, .mlp_bias = BIAS_ALWAYS,
+        ALL_BIASES(NULL, true),
         .scale_keys = true, .scaled_residual_init = true,
         .dropout = 0.1, .dropout_keys = {"attn_pdrop", "embd_pdrop", "resid_pdrop"},
         .keys = {"scale_attn_weights", "scale_attn_by_inverse_layer_idx"},
@@ -168,7 +171,7 @@ static const architecture table[] = {
         .model_type = "llama", .class_name = "LlamaForCausalLM", LLAMA_FAMILY, ONE_ROPE, SILU, .eps = 1e-6,
         LAYERS(32), HEADS(32), .padding = -1, HIDDEN(4096), KV_HEADS(-1), HEAD_DIM(-1), FFN(11008), POSITIONS(2048), VOCAB(32000),
         BOS_EOS(1, 2),
-        .qkv_bias = BIAS_BY_KEY, .out_bias = BIAS_BY_KEY, .mlp_bias = BIAS_BY_KEY,
+        ATTENTION_BIASES, MLP_BIASES,
         .names = llama_names, .keys = {ROPE_KEYS, "attention_bias", "mlp_bias"},
     },
     {
@@ -181,14 +184,14 @@ static const architecture table[] = {
         .model_type = "qwen2", .class_name = "Qwen2ForCausalLM", LLAMA_FAMILY, ONE_ROPE, SILU, .eps = 1e-6,
         LAYERS(32), HEADS(32), .padding = -1, HIDDEN(4096), KV_HEADS(32), HEAD_DIM(-1), FFN(22016), POSITIONS(32768), VOCAB(151936),
         BOS_EOS(-1, -1),
-        .qkv_bias = BIAS_ALWAYS, .window = WINDOW_LAYERS, .window_default = 4096,
+        .qkv_bias = {NULL, true}, .window = WINDOW_LAYERS, .window_default = 4096,
         .names = llama_names, .keys = {ROPE_KEYS, "sliding_window", "use_sliding_window", "max_window_layers"},
     },
     {
         .model_type = "qwen3", .class_name = "Qwen3ForCausalLM", LLAMA_FAMILY, ONE_ROPE, SILU, .eps = 1e-6,
         LAYERS(32), HEADS(32), .padding = -1, HIDDEN(4096), KV_HEADS(32), HEAD_DIM(128), FFN(22016), POSITIONS(32768), VOCAB(151936),
         BOS_EOS(-1, -1),
-        .qkv_bias = BIAS_BY_KEY, .out_bias = BIAS_BY_KEY, .qk_norm = QK_NORM_HEAD, .window = WINDOW_LAYERS, .window_default = 4096,
+        ATTENTION_BIASES, .qk_norm = QK_NORM_HEAD, .window = WINDOW_LAYERS, .window_default = 4096,
         .names = llama_names, .keys = {ROPE_KEYS, "attention_bias", "sliding_window", "use_sliding_window", "max_window_layers"},
     },
     {
@@ -197,7 +200,7 @@ static const architecture table[] = {
         POSITIONS(2048), VOCAB(50272), BOS_EOS(2, 2),
         .activation_key = "activation_function", .activation = "relu", .eps = 1e-5,
         .norm = NORM_LAYER, .position = POSITION_LEARNED, .position_offset = 2, .tied = true,
-        .qkv_bias = BIAS_BY_KEY, .out_bias = BIAS_BY_KEY, .mlp_bias = BIAS_BY_KEY, .bias_key = "enable_bias", .bias = true,
+        ALL_BIASES("enable_bias", true),
         .init_key = "init_std", .padding_row = true, .padding = 1, .dropout = 0.1, .dropout_keys = {"dropout"},
         .fixed = {{"do_layer_norm_before", "true"}, {"_remove_final_layer_norm", "false"}, {"layer_norm_elementwise_affine", "true"}},
         .width_key = "word_embed_proj_dim", .keys = {"enable_bias"}, .names = opt_names,
@@ -209,7 +212,7 @@ static const architecture table[] = {
         .activation_key = "hidden_act", .activation = "gelu", .eps_key = "layer_norm_eps", .eps = 1e-5,
         .norm = NORM_LAYER, .position = POSITION_ROTARY, .parallel_key = true,
         .rope = ROPE_RULE_ONE, .rope_theta = 10000, .rope_theta_key = "rotary_emb_base", .rope_part_key = "rotary_pct", .rope_part = 0.25,
-        .qkv_bias = BIAS_BY_KEY, .out_bias = BIAS_BY_KEY, .mlp_bias = BIAS_ALWAYS, .bias = true, .padding = -1,
+        .qkv_bias = {"attention_bias", true}, .out_bias = {"attention_bias", true}, .mlp_bias = {NULL, true}, .padding = -1,
         .keys = {"rotary_pct", "rotary_emb_base", "rope_scaling", "rope_parameters", "attention_bias"},
         .names = gpt_neox_names, .head = "embed_out.weight", .interleaved = true,
         .buffers = {"layers.*.attention.bias", "layers.*.attention.masked_bias", "layers.*.attention.rotary_emb.inv_freq"},
@@ -252,14 +255,14 @@ static const architecture table[] = {
         .model_type = "olmo2", .class_name = "Olmo2ForCausalLM", LLAMA_FAMILY, ONE_ROPE, SILU, .eps = 1e-5, .norms = NORM_AFTER,
         LAYERS(32), HEADS(32), HIDDEN(4096), KV_HEADS(-1), HEAD_DIM(-1), FFN(11008), POSITIONS(2048), VOCAB(50304), BOS_EOS(-1, 50279),
         .padding = 1,
-        .qkv_bias = BIAS_BY_KEY, .out_bias = BIAS_BY_KEY, .qk_norm = QK_NORM_WIDE, .keys = {ROPE_KEYS, "attention_bias"},
+        ATTENTION_BIASES, .qk_norm = QK_NORM_WIDE, .keys = {ROPE_KEYS, "attention_bias"},
         .names = olmo_names,
     },
     {
         .model_type = "olmo3", .class_name = "Olmo3ForCausalLM", LLAMA_FAMILY, SILU, .eps = 1e-5, .norms = NORM_AFTER,
         LAYERS(32), HEADS(32), HIDDEN(4096), KV_HEADS(-1), HEAD_DIM(-1), FFN(11008), POSITIONS(2048), VOCAB(50304), BOS_EOS(-1, 50279),
         .padding = 1,
-        .qkv_bias = BIAS_BY_KEY, .out_bias = BIAS_BY_KEY, .qk_norm = QK_NORM_WIDE,
+        ATTENTION_BIASES, .qk_norm = QK_NORM_WIDE,
         .window = WINDOW_PERIOD, .window_default = 4096, .window_period = 4,
         .rope = ROPE_RULE_TYPES, .rope_theta = 5e5, .rope_local_theta = 5e5,
         .keys = {ROPE_KEYS, "attention_bias", "sliding_window"}, .names = olmo_names,
@@ -268,7 +271,7 @@ static const architecture table[] = {
         .model_type = "smollm3", .class_name = "SmolLM3ForCausalLM", LLAMA_FAMILY, SILU, .eps = 1e-6, .tied = true,
         HIDDEN(2048), LAYERS(36), HEADS(16), KV_HEADS(4), HEAD_DIM(-1),
         FFN(11008), POSITIONS(32768), VOCAB(128256), BOS_EOS(128000, 128001), .padding = 128004,
-        .qkv_bias = BIAS_BY_KEY, .out_bias = BIAS_BY_KEY, .mlp_bias = BIAS_BY_KEY,
+        ATTENTION_BIASES, MLP_BIASES,
         .window = WINDOW_UNROTATED, .rope = ROPE_RULE_SKIPPED, .rope_theta = 2e6,
         .names = llama_names, .keys = {ROPE_KEYS, "attention_bias", "mlp_bias", "sliding_window", "use_sliding_window", "no_rope_layers",
                                        "no_rope_layer_interval"},
@@ -277,7 +280,7 @@ static const architecture table[] = {
         .model_type = "granite", .class_name = "GraniteForCausalLM", LLAMA_FAMILY, ONE_ROPE, SILU, .eps = 1e-6,
         LAYERS(32), HEADS(32), .padding = -1, HIDDEN(4096), KV_HEADS(-1), HEAD_DIM(-1), FFN(11008), POSITIONS(2048), VOCAB(32000),
         BOS_EOS(1, 2),
-        .qkv_bias = BIAS_BY_KEY, .out_bias = BIAS_BY_KEY, .mlp_bias = BIAS_BY_KEY,
+        ATTENTION_BIASES, MLP_BIASES,
         .embedding_scale = {"embedding_multiplier", 1}, .score_scale = {"attention_multiplier", 1},
         .residual_scale = {"residual_multiplier", 1}, .logit_divisor = {"logits_scaling", 1},
         .names = llama_names, .keys = {ROPE_KEYS, "attention_bias", "mlp_bias", "embedding_multiplier", "attention_multiplier",
@@ -295,7 +298,7 @@ static const architecture table[] = {
         HIDDEN(3072), LAYERS(30), HEADS(24), KV_HEADS(2), HEAD_DIM(-1), FFN(12288), POSITIONS(4096), VOCAB(49152), BOS_EOS(50256, 50256),
         .activation_key = "hidden_act", .activation = "gelu_pytorch_tanh", .eps_key = "norm_epsilon", .eps = 1e-5,
         .norm = NORM_LAYER, .position = POSITION_ROTARY, .tied = true, .window = WINDOW_ALL, .init = 0.018042, .padding_row = true,
-        .qkv_bias = BIAS_BY_KEY, .out_bias = BIAS_BY_KEY, .mlp_bias = BIAS_BY_KEY, .bias_key = "use_bias", .bias = true, .padding = -1,
+        ALL_BIASES("use_bias", true), .padding = -1,
         .names = starcoder2_names, .keys = {ROPE_KEYS, "sliding_window", "use_bias"},
     },
 };

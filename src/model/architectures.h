@@ -21,6 +21,12 @@ typedef struct config_number {
     double value;
 } config_number;
 
+/* A flag in config.json, and its value if it is absent. name NULL: always `value`. */
+typedef struct config_flag {
+    const char *name;
+    bool value;
+} config_flag;
+
 /* Which layers have a sliding window, if layer_types does not say. */
 typedef enum window_rule {
     WINDOW_NONE,     /* every token sees all before it */
@@ -38,13 +44,6 @@ typedef enum rope_rule {
     ROPE_RULE_SKIPPED, /* layers in no_rope_layers have none */
     ROPE_RULE_QUERY    /* as ONE, and queries are scaled by their position */
 } rope_rule;
-
-/* Where biases come from. */
-typedef enum bias_rule {
-    BIAS_NEVER,
-    BIAS_ALWAYS,
-    BIAS_BY_KEY /* `attention_bias` or `mlp_bias` (or the row's own key), with the row's default */
-} bias_rule;
 
 typedef enum norm_place { NORM_BEFORE, NORM_AFTER, NORM_AROUND } norm_place; /* of a branch */
 
@@ -77,9 +76,7 @@ typedef struct architecture {
     bool gated, tied;
     bool parallel_key;         /* use_parallel_residual, by default true */
     qk_norm_kind qk_norm;
-    bias_rule qkv_bias, out_bias, mlp_bias;
-    const char *bias_key;      /* key of all three biases, if it is not a usual one */
-    bool bias;                 /* value of an absent key */
+    config_flag qkv_bias, out_bias, mlp_bias;
     bool scale_keys;           /* scale_attn_weights and scale_attn_by_inverse_layer_idx are read */
     config_number score_scalar; /* scores are multiplied by its power -1/2, instead of the head dimension's */
     config_number score_scale;  /* scores are multiplied by it instead */

@@ -202,10 +202,10 @@ static int read_activation(config_reader *r)
                    config_value_text(json_object_get(r->source.object, r->a->activation_key), text));
 }
 
-static int read_bias(config_reader *r, bias_rule rule, const char *key, bool *out)
+static int read_flag(config_reader *r, const config_flag *f, bool *out)
 {
-    *out = rule == BIAS_ALWAYS || (rule == BIAS_BY_KEY && r->a->bias);
-    return rule == BIAS_BY_KEY ? json_get_bool(&r->source, r->a->bias_key ? r->a->bias_key : key, JSON_OPTIONAL, out, r->e) : 0;
+    *out = f->value;
+    return f->name ? json_get_bool(&r->source, f->name, JSON_OPTIONAL, out, r->e) : 0;
 }
 
 /* A number of the architecture; null has the value `null`. */
@@ -296,11 +296,11 @@ static int read_flags(config_reader *r)
         status = read_truth(r, "use_parallel_residual", &c->parallel);
     }
     if (!status)
-        status = read_bias(r, a->qkv_bias, "attention_bias", &c->qkv_bias);
+        status = read_flag(r, &a->qkv_bias, &c->qkv_bias);
     if (!status)
-        status = read_bias(r, a->out_bias, "attention_bias", &c->out_bias);
+        status = read_flag(r, &a->out_bias, &c->out_bias);
     if (!status)
-        status = read_bias(r, a->mlp_bias, "mlp_bias", &c->mlp_bias);
+        status = read_flag(r, &a->mlp_bias, &c->mlp_bias);
     if (!status)
         status = read_truth(r, "tie_word_embeddings", &c->tied);
     if (!status && a->init_key)
