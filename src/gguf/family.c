@@ -28,6 +28,7 @@ static const gguf_family families[] = {
     {.model_type = "gpt_neox", .name = "gptneox", .fused_qkv = true, .own_head = true, .needs_biases = true, .out_bias = true,
      .mlp_bias = true, .partial_rope = true, .tanh_gelu = true},
     {.model_type = "starcoder2", .name = "starcoder2", .needs_biases = true, .out_bias = true, .mlp_bias = true, .tanh_gelu = true},
+    {.model_type = "seed_oss", .name = "seed_oss", .free_head_dim = true, .second_norm = "post_attention_norm"},
 };
 enum { FAMILIES = sizeof families / sizeof *families };
 

@@ -16,6 +16,7 @@ typedef struct gguf_family {
     const char *model_type, *name; /* in config.json; in the GGUF file */
     bool pairs_adjacent;    /* rope rotates pairs of adjacent elements: rows of q and k are reordered */
     bool fused_qkv, fused_up;
+    const char *second_norm; /* name of the norm before the MLP; NULL: ffn_norm */
     bool own_head;          /* a tied head is stored too */
     bool needs_biases;      /* of fused q, k and v, of the output and of the MLP: zeros if the model has none */
     bool out_bias, mlp_bias;

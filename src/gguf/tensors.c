@@ -115,6 +115,8 @@ static void add_param(lister *l, int i)
         add_qkv(l, i, layer);
     else if (p->role == PARAM_UP || p->role == PARAM_UP_BIAS)
         add_up(l, i, layer);
+    else if (l->f->second_norm && (p->role == PARAM_NORM2 || p->role == PARAM_NORM2_BIAS))
+        add_part(l, i, layer, l->f->second_norm, 0, 0);
     else {
         gguf_tensor *x = add_part(l, i, layer, plain_names[p->role], 0, 0);
         if (x && p->role == PARAM_QNORM) { /* queries have a norm: its gain is scaled */

@@ -301,6 +301,13 @@ static const architecture table[] = {
         ALL_BIASES("use_bias", true), .padding = -1,
         .names = starcoder2_names, .keys = {ROPE_KEYS, "sliding_window", "use_bias"},
     },
+    {
+        .model_type = "seed_oss", .class_name = "SeedOssForCausalLM", LLAMA_FAMILY, ONE_ROPE, SILU, .eps = 1e-6,
+        HIDDEN(4096), LAYERS(64), HEADS(80), KV_HEADS(8), HEAD_DIM(128), FFN(27648), POSITIONS(524288), VOCAB(155136), BOS_EOS(0, 2),
+        .padding = 1, .qkv_bias = {"attention_bias", true}, .out_bias = {"attention_out_bias", false}, MLP_BIASES,
+        .dropout = 0.1, .dropout_keys = {"attention_dropout", "residual_dropout"},
+        .names = llama_names, .keys = {ROPE_KEYS, "attention_bias", "attention_out_bias", "mlp_bias"},
+    },
 };
 
 enum { ROWS = sizeof table / sizeof table[0] };

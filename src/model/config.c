@@ -65,7 +65,7 @@ static int enter_text_part(config_reader *r, const char **name)
 
 static int read_architecture(config_reader *r)
 {
-    char known[256], text[64];
+    char known[512], text[64];
     const char *name = NULL;
     int status = json_get_string(&r->source, "model_type", JSON_OPTIONAL, &name, r->e);
     if (!status && name)
@@ -127,6 +127,8 @@ static int read_heads(config_reader *r)
         status = read_size(r, &a->head_dim, MAX_HEAD_DIM, &c->head_dim);
     if (status)
         return status;
+    if (a->head_dim.name && json_is_null(json_object_get(r->source.object, a->head_dim.name)))
+        c->head_dim = -1;
     if (c->kv_heads < 0 ||
         (a->kv_heads_null_is_heads && json_is_null(json_object_get(r->source.object, a->kv_heads.name))))
         c->kv_heads = c->heads;

@@ -42,6 +42,7 @@ static const struct { const char *json; int64_t parameters; } counts[] = {
     {"{'model_type': 'granite'}", 6738415616},
     {"{'model_type': 'ministral3'}", 8489553920},
     {"{'model_type': 'starcoder2'}", 3030371328},
+    {"{'model_type': 'seed_oss', 'hidden_size': 5120}", 36151104512},
     {"{'model_type': 'opt', 'ffn_dim': 200, 'max_position_embeddings': 33, 'enable_bias': false,"
      " 'tie_word_embeddings': false" SMALL, 326496},
     {"{'model_type': 'opt', 'ffn_dim': 200, 'max_position_embeddings': 33" SMALL, 280536},
@@ -58,6 +59,9 @@ static const struct { const char *json; int64_t parameters; } counts[] = {
     {"{'model_type': 'granite', 'attention_bias': true, 'mlp_bias': true" SMALL_GROUPED, 345456},
     {"{'model_type': 'ministral3', 'head_dim': 20" SMALL_GROUPED, 361632},
     {"{'model_type': 'starcoder2', 'use_bias': false, 'tie_word_embeddings': false" SMALL_GROUPED, 286272},
+    {"{'model_type': 'seed_oss'" SMALL_GROUPED, 863136},
+    {"{'model_type': 'seed_oss', 'attention_out_bias': true, 'mlp_bias': true, 'attention_bias': false, 'head_dim': null"
+     SMALL_GROUPED, 344976},
 };
 
 static void check_structure(const model *m)
@@ -259,6 +263,7 @@ static void dropout_is_announced_once_and_with_its_values(void **state)
         {"{'model_type': 'gpt2', 'attn_pdrop': 0.0, 'embd_pdrop': 0.25, 'resid_pdrop': 0}", "embd_pdrop 0.25"},
         {"{'model_type': 'gpt2'}", "attn_pdrop 0.1 by default"},
         {"{'model_type': 'llama', 'attention_dropout': 0.5}", "attention_dropout 0.5"},
+        {"{'model_type': 'seed_oss', 'attention_dropout': 0}", "residual_dropout 0.1 by default"},
     };
     for (size_t i = 0; i < sizeof cases / sizeof cases[0]; i++) {
         notices taken = {0};
@@ -413,6 +418,9 @@ static const struct { const char *json, *key, *value; } refused[] = {
     {"{'model_type': 'opt', '_remove_final_layer_norm': true}", "_remove_final_layer_norm", "true"},
     {"{'model_type': 'opt', 'layer_norm_elementwise_affine': false}", "layer_norm_elementwise_affine", "false"},
     {"{'model_type': 'opt', 'word_embed_proj_dim': 512}", "word_embed_proj_dim", "512"},
+    /* Seed-OSS */
+    {"{'model_type': 'seed_oss', 'qk_norm': true}", "qk_norm", "true"},
+    {"{'model_type': 'seed_oss', 'attention_out_bias': 1}", "attention_out_bias", "an integer"},
     /* Gemma */
     {"{'model_type': 'gemma', 'use_bidirectional_attention': true}", "use_bidirectional_attention", "true"},
     {"{'model_type': 'gemma3_text', 'use_bidirectional_attention': true}", "use_bidirectional_attention", "true"},
