@@ -29,6 +29,7 @@ static const gguf_family families[] = {
      .mlp_bias = true, .partial_rope = true, .tanh_gelu = true},
     {.model_type = "starcoder2", .name = "starcoder2", .needs_biases = true, .out_bias = true, .mlp_bias = true, .tanh_gelu = true},
     {.model_type = "seed_oss", .name = "seed_oss", .free_head_dim = true, .second_norm = "post_attention_norm"},
+    {.model_type = "exaone4", .name = "exaone4"},
 };
 enum { FAMILIES = sizeof families / sizeof *families };
 
@@ -136,13 +137,17 @@ static int check_rope(const check *k, const rope_config *r)
     return 0;
 }
 
+/* Does llama.cpp give this layer no rope? */
+static bool is_unrotated_there(const check *k, int layer) { return !strcmp(k->f->name, "smollm3") && (layer + 1) % 4 == 0; }
+
 static int check_ropes(const check *k)
 {
     const model_config *c = k->c;
     int status = c->ropes_n ? check_rope(k, &c->rope[0]) : 0;
     for (int i = 0; i < c->layers && !status && c->position == POSITION_ROTARY; i++)
-        if ((c->layer_rope[i] < 0) != (!strcmp(k->f->name, "smollm3") && (i + 1) % 4 == 0))
-            status = refuse(k, "layers without positions other than every fourth");
+        if ((c->layer_rope[i] < 0) != is_unrotated_there(k, i))
+            status = refuse(k, strcmp(k->f->name, "smollm3") ? "layers without positions"
+                                                             : "layers without positions other than every fourth");
     if (status || k->f->windows != FAMILY_WINDOWS_BY_KEY || c->ropes_n < 2 || !any_window(c))
         return status;
     if (c->rope[1].kind != ROPE_PLAIN)

@@ -308,6 +308,13 @@ static const architecture table[] = {
         .dropout = 0.1, .dropout_keys = {"attention_dropout", "residual_dropout"},
         .names = llama_names, .keys = {ROPE_KEYS, "attention_bias", "attention_out_bias", "mlp_bias"},
     },
+    {
+        .model_type = "exaone4", .class_name = "Exaone4ForCausalLM", LLAMA_FAMILY, SILU, .eps = 1e-5, .norms = NORM_AFTER,
+        HIDDEN(4096), LAYERS(32), HEADS(32), KV_HEADS(32), HEAD_DIM(-1), FFN(16384), POSITIONS(2048), VOCAB(102400), BOS_EOS(0, 2),
+        .padding = -1, .qk_norm = QK_NORM_HEAD, .window = WINDOW_PERIOD, .window_default = 4096, .window_period = 4,
+        .window_period_key = "sliding_window_pattern", .rope = ROPE_RULE_WINDOWED, .rope_theta = 10000,
+        .names = olmo_names, .keys = {ROPE_KEYS, "sliding_window", "sliding_window_pattern"},
+    },
 };
 
 enum { ROWS = sizeof table / sizeof table[0] };

@@ -42,6 +42,7 @@ typedef enum rope_rule {
     ROPE_RULE_ONE,     /* all layers the same */
     ROPE_RULE_TYPES,   /* layers with a window another one than layers without */
     ROPE_RULE_SKIPPED, /* layers in no_rope_layers have none */
+    ROPE_RULE_WINDOWED, /* if any layer may have a window, those without one have none */
     ROPE_RULE_QUERY    /* as ONE, and queries are scaled by their position */
 } rope_rule;
 

@@ -43,6 +43,10 @@ static const struct { const char *json; int64_t parameters; } counts[] = {
     {"{'model_type': 'ministral3'}", 8489553920},
     {"{'model_type': 'starcoder2'}", 3030371328},
     {"{'model_type': 'seed_oss', 'hidden_size': 5120}", 36151104512},
+    {"{'model_type': 'exaone4', 'hidden_size': 5120, 'num_hidden_layers': 64, 'num_attention_heads': 40, 'num_key_value_heads': 8,"
+     " 'intermediate_size': 27392, 'head_dim': 128}", 32003216384},
+    {"{'model_type': 'exaone4', 'hidden_size': 2048, 'num_hidden_layers': 30, 'num_key_value_heads': 8,"
+     " 'intermediate_size': 4096, 'head_dim': 64, 'tie_word_embeddings': true}", 1279391488},
     {"{'model_type': 'opt', 'ffn_dim': 200, 'max_position_embeddings': 33, 'enable_bias': false,"
      " 'tie_word_embeddings': false" SMALL, 326496},
     {"{'model_type': 'opt', 'ffn_dim': 200, 'max_position_embeddings': 33" SMALL, 280536},
@@ -62,6 +66,7 @@ static const struct { const char *json; int64_t parameters; } counts[] = {
     {"{'model_type': 'seed_oss'" SMALL_GROUPED, 863136},
     {"{'model_type': 'seed_oss', 'attention_out_bias': true, 'mlp_bias': true, 'attention_bias': false, 'head_dim': null"
      SMALL_GROUPED, 344976},
+    {"{'model_type': 'exaone4'" SMALL_GROUPED, 343296},
 };
 
 static void check_structure(const model *m)
@@ -194,6 +199,12 @@ static void sliding_windows_reach_the_layers_that_transformers_gives_them(void *
 #define SMOLLM3 "{'model_type': 'smollm3', 'num_hidden_layers': "
     check_windows(SMOLLM3 "5, 'use_sliding_window': true, 'sliding_window': 5}", 5, (int64_t[]){0, 0, 0, 5, 0});
     check_windows(SMOLLM3 "5, 'sliding_window': 5}", 5, (int64_t[]){0, 0, 0, 0, 0});
+#define EXAONE4 "{'model_type': 'exaone4', 'num_hidden_layers': "
+    check_windows(EXAONE4 "5, 'sliding_window': 5}", 5, (int64_t[]){5, 5, 5, 0, 5});
+    check_windows(EXAONE4 "3, 'sliding_window': 5, 'sliding_window_pattern': 2}", 3, (int64_t[]){5, 0, 5});
+    check_windows(EXAONE4 "2, 'sliding_window': 5, 'sliding_window_pattern': 'LG', 'layer_types': ['full_attention',"
+                  " 'sliding_attention']}", 2, (int64_t[]){0, 5});
+    check_windows(EXAONE4 "2, 'sliding_window': null}", 2, (int64_t[]){0, 0});
     check_windows("{'model_type': 'ministral3', 'num_hidden_layers': 2, 'sliding_window': 5}", 2, (int64_t[]){5, 5});
     check_windows("{'model_type': 'mistral3', 'text_config': {'num_hidden_layers': 2}}", 2, (int64_t[]){4096, 4096});
 }
@@ -214,6 +225,9 @@ static void layers_turn_by_the_rope_that_transformers_gives_them(void **state)
     check_layer_ropes(SMOLLM3 "4, 'no_rope_layer_interval': 2}", 4, (int[]){0, -1, 0, -1});
     check_layer_ropes(SMOLLM3 "3, 'no_rope_layers': [0, 1, 1]}", 3, (int[]){-1, 0, 0});
     check_layer_ropes(GEMMA3 "7}", 7, (int[]){1, 1, 1, 1, 1, 0, 1});
+    check_layer_ropes(EXAONE4 "5}", 5, (int[]){0, 0, 0, -1, 0});
+    check_layer_ropes(EXAONE4 "2, 'layer_types': ['full_attention', 'full_attention']}", 2, (int[]){-1, -1});
+    check_layer_ropes(EXAONE4 "4, 'sliding_window': null, 'sliding_window_pattern': null}", 4, (int[]){0, 0, 0, 0});
     check_layer_ropes("{'model_type': 'opt', 'num_hidden_layers': 2}", 2, (int[]){-1, -1});
     static const struct { const char *json; double full, factor, local; } thetas[] = {
         {GEMMA3 "2}", 1e6, 1, 1e4},
@@ -421,6 +435,9 @@ static const struct { const char *json, *key, *value; } refused[] = {
     /* Seed-OSS */
     {"{'model_type': 'seed_oss', 'qk_norm': true}", "qk_norm", "true"},
     {"{'model_type': 'seed_oss', 'attention_out_bias': 1}", "attention_out_bias", "an integer"},
+    /* EXAONE 4 */
+    {"{'model_type': 'exaone4', 'sliding_window_pattern': 'LLLG'}", "sliding_window_pattern", "a string"},
+    {"{'model_type': 'exaone4', 'attention_bias': true}", "attention_bias", "true"},
     /* Gemma */
     {"{'model_type': 'gemma', 'use_bidirectional_attention': true}", "use_bidirectional_attention", "true"},
     {"{'model_type': 'gemma3_text', 'use_bidirectional_attention': true}", "use_bidirectional_attention", "true"},
