@@ -54,6 +54,7 @@ static const struct { const char *type, *more; } random_llamas[] = {
     {"olmo3", ", \"sliding_window\": 7"}, {"ministral3", ""}, {"starcoder2", ", \"sliding_window\": 7"},
     {"seed_oss", ", \"attention_out_bias\": true"},
     {"exaone4", ", \"sliding_window\": 7"},
+    {"stablelm", ", \"use_qkv_bias\": true"},
     {"granite", ", \"embedding_multiplier\": 3, \"attention_multiplier\": 0.2, \"residual_multiplier\": 0.4, \"logits_scaling\": 1.5"}};
 enum { RANDOM_LLAMAS = sizeof random_llamas / sizeof *random_llamas };
 

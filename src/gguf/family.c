@@ -30,6 +30,7 @@ static const gguf_family families[] = {
     {.model_type = "starcoder2", .name = "starcoder2", .needs_biases = true, .out_bias = true, .mlp_bias = true, .tanh_gelu = true},
     {.model_type = "seed_oss", .name = "seed_oss", .free_head_dim = true, .second_norm = "post_attention_norm"},
     {.model_type = "exaone4", .name = "exaone4"},
+    {.model_type = "stablelm", .name = "stablelm", .partial_rope = true},
 };
 enum { FAMILIES = sizeof families / sizeof *families };
 

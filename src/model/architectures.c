@@ -25,22 +25,34 @@ static const char *gpt2_names[PARAM_ROLES][MODEL_MAX_PARTS] = {
     [PARAM_HEAD] = {head_name},
 };
 
-/* Norms after the branches, and before and after them. */
-#define LLAMA_LAYER_NAMES(...)                                                                                                        \
+/* All but the matrices into the MLP, and the norms of the layers. */
+#define LAYER_NAMES(...)                                                                                                        \
     [PARAM_TOKENS] = {"embed_tokens.weight"},                                                                                        \
     [PARAM_QKV] = {"layers.*.self_attn.q_proj.weight", "layers.*.self_attn.k_proj.weight", "layers.*.self_attn.v_proj.weight"},      \
     [PARAM_QKV_BIAS] = {"layers.*.self_attn.q_proj.bias", "layers.*.self_attn.k_proj.bias", "layers.*.self_attn.v_proj.bias"},       \
     [PARAM_QNORM] = {"layers.*.self_attn.q_norm.weight"}, [PARAM_KNORM] = {"layers.*.self_attn.k_norm.weight"},                      \
     [PARAM_OUT] = {"layers.*.self_attn.o_proj.weight"}, [PARAM_OUT_BIAS] = {"layers.*.self_attn.o_proj.bias"},                       \
-    [PARAM_UP] = {"layers.*.mlp.gate_proj.weight", "layers.*.mlp.up_proj.weight"},                                                   \
-    [PARAM_UP_BIAS] = {"layers.*.mlp.gate_proj.bias", "layers.*.mlp.up_proj.bias"},                                                  \
     [PARAM_DOWN] = {"layers.*.mlp.down_proj.weight"}, [PARAM_DOWN_BIAS] = {"layers.*.mlp.down_proj.bias"},                           \
     [PARAM_NORMF] = {"norm.weight"}, [PARAM_HEAD] = {head_name}, __VA_ARGS__
 
+#define LLAMA_LAYER_NAMES(...)                                                                                                        \
+    LAYER_NAMES([PARAM_UP] = {"layers.*.mlp.gate_proj.weight", "layers.*.mlp.up_proj.weight"},                                       \
+                [PARAM_UP_BIAS] = {"layers.*.mlp.gate_proj.bias", "layers.*.mlp.up_proj.bias"}, __VA_ARGS__)
+
+/* Norms before the branches, and layer norms with biases there. */
+#define NORM_NAMES \
+    [PARAM_NORM1] = {"layers.*.input_layernorm.weight"}, [PARAM_NORM2] = {"layers.*.post_attention_layernorm.weight"}
+#define LAYER_NORM_NAMES                                                                                                              \
+    NORM_NAMES, [PARAM_NORM1_BIAS] = {"layers.*.input_layernorm.bias"},                                                               \
+    [PARAM_NORM2_BIAS] = {"layers.*.post_attention_layernorm.bias"}, [PARAM_NORMF_BIAS] = {"norm.bias"}
+
 /* Llama and its descendants. */
 static const char *llama_names[PARAM_ROLES][MODEL_MAX_PARTS] = {
-    LLAMA_LAYER_NAMES([PARAM_NORM1] = {"layers.*.input_layernorm.weight"}, [PARAM_NORM2] = {"layers.*.post_attention_layernorm.weight"})};
+    LLAMA_LAYER_NAMES(NORM_NAMES)};
 
+static const char *stablelm_names[PARAM_ROLES][MODEL_MAX_PARTS] = {LLAMA_LAYER_NAMES(LAYER_NORM_NAMES)};
+
+/* Norms after the branches, and before and after them. */
 static const char *olmo_names[PARAM_ROLES][MODEL_MAX_PARTS] = {
     LLAMA_LAYER_NAMES([PARAM_POST_NORM1] = {"layers.*.post_attention_layernorm.weight"},
                       [PARAM_POST_NORM2] = {"layers.*.post_feedforward_layernorm.weight"})};
@@ -123,11 +135,12 @@ static const char *starcoder2_names[PARAM_ROLES][MODEL_MAX_PARTS] = {
     [PARAM_HEAD] = {head_name},
 };
 
-/* What the Llama-like rows share. */
-#define LLAMA_FAMILY                                                                               \
-    .prefix = "model.", .kv_heads_null_is_heads = true, .norm = NORM_RMS, .eps_key = "rms_norm_eps", .position = POSITION_ROTARY,    \
-    .rope_theta_key = "rope_theta", .gated = true, .padding_row = true,                                                              \
+/* What the Llama-like rows share, and those of them with RMS norms and a gate. */
+#define LLAMA_MODEL                                                                                                                   \
+    .prefix = "model.", .kv_heads_null_is_heads = true, .position = POSITION_ROTARY, .rope_theta_key = "rope_theta",                 \
+    .padding_row = true,                                                                                                              \
     .buffers = {"layers.*.self_attn.rotary_emb.inv_freq", "rotary_emb.inv_freq"}
+#define LLAMA_FAMILY LLAMA_MODEL, .norm = NORM_RMS, .eps_key = "rms_norm_eps", .gated = true
 #define ONE_ROPE .rope = ROPE_RULE_ONE, .rope_theta = 10000
 #define LAYERS(n) .layers = {"num_hidden_layers", 0, n}
 #define HEADS(n) .heads = {"num_attention_heads", 0, n}
@@ -314,6 +327,13 @@ static const architecture table[] = {
         .padding = -1, .qk_norm = QK_NORM_HEAD, .window = WINDOW_PERIOD, .window_default = 4096, .window_period = 4,
         .window_period_key = "sliding_window_pattern", .rope = ROPE_RULE_WINDOWED, .rope_theta = 10000,
         .names = olmo_names, .keys = {ROPE_KEYS, "sliding_window", "sliding_window_pattern"},
+    },
+    {
+        .model_type = "stablelm", .class_name = "StableLmForCausalLM", LLAMA_MODEL, ONE_ROPE, SILU, .norm = NORM_LAYER, .gated = true,
+        HIDDEN(2560), LAYERS(32), HEADS(32), KV_HEADS(32), FFN(6912), POSITIONS(4096), VOCAB(50304), BOS_EOS(0, 0), .padding = -1,
+        .eps_key = "layer_norm_eps", .eps = 1e-5, .rope_part_key = "partial_rotary_factor", .rope_part = 0.25,
+        .qkv_bias = {"use_qkv_bias", false}, .fixed = {{"qk_layernorm", "false"}, {"use_parallel_residual", "false"}},
+        .names = stablelm_names, .keys = {ROPE_KEYS, "partial_rotary_factor", "use_qkv_bias"},
     },
 };
 

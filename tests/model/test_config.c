@@ -47,6 +47,9 @@ static const struct { const char *json; int64_t parameters; } counts[] = {
      " 'intermediate_size': 27392, 'head_dim': 128}", 32003216384},
     {"{'model_type': 'exaone4', 'hidden_size': 2048, 'num_hidden_layers': 30, 'num_key_value_heads': 8,"
      " 'intermediate_size': 4096, 'head_dim': 64, 'tie_word_embeddings': true}", 1279391488},
+    {"{'model_type': 'stablelm'}", 2795443200},
+    {"{'model_type': 'stablelm', 'hidden_size': 2048, 'num_hidden_layers': 24, 'intermediate_size': 5632, 'vocab_size': 100352,"
+     " 'use_qkv_bias': true}", 1644515328},
     {"{'model_type': 'opt', 'ffn_dim': 200, 'max_position_embeddings': 33, 'enable_bias': false,"
      " 'tie_word_embeddings': false" SMALL, 326496},
     {"{'model_type': 'opt', 'ffn_dim': 200, 'max_position_embeddings': 33" SMALL, 280536},
@@ -67,6 +70,7 @@ static const struct { const char *json; int64_t parameters; } counts[] = {
     {"{'model_type': 'seed_oss', 'attention_out_bias': true, 'mlp_bias': true, 'attention_bias': false, 'head_dim': null"
      SMALL_GROUPED, 344976},
     {"{'model_type': 'exaone4'" SMALL_GROUPED, 343296},
+    {"{'model_type': 'stablelm', 'use_qkv_bias': true" SMALL_GROUPED, 344352},
 };
 
 static void check_structure(const model *m)
@@ -438,6 +442,10 @@ static const struct { const char *json, *key, *value; } refused[] = {
     /* EXAONE 4 */
     {"{'model_type': 'exaone4', 'sliding_window_pattern': 'LLLG'}", "sliding_window_pattern", "a string"},
     {"{'model_type': 'exaone4', 'attention_bias': true}", "attention_bias", "true"},
+    /* StableLM */
+    {"{'model_type': 'stablelm', 'qk_layernorm': true}", "qk_layernorm", "true"},
+    {"{'model_type': 'stablelm', 'use_parallel_residual': true}", "use_parallel_residual", "true"},
+    {"{'model_type': 'stablelm', 'partial_rotary_factor': 0.01}", "partial_rotary_factor", "even"},
     /* Gemma */
     {"{'model_type': 'gemma', 'use_bidirectional_attention': true}", "use_bidirectional_attention", "true"},
     {"{'model_type': 'gemma3_text', 'use_bidirectional_attention': true}", "use_bidirectional_attention", "true"},

@@ -105,6 +105,7 @@ static void each_architecture_starts_by_its_own_rule(void **state)
     check_init("{'model_type': 'granite', 'attention_bias': true, 'mlp_bias': true" SMALL_GROUPED, 0.05, 3);
     check_init("{'model_type': 'seed_oss', 'head_dim': 16, 'mlp_bias': true" SMALL_GROUPED, 0.05, 3);
     check_init("{'model_type': 'exaone4', 'head_dim': 16" SMALL_GROUPED, 0.05, 3);
+    check_init("{'model_type': 'stablelm', 'use_qkv_bias': true" SMALL_GROUPED, 0.05, 3);
     check_init("{'model_type': 'ministral3', 'head_dim': 16" SMALL_GROUPED, 0.05, 3);
 }
 
