@@ -131,10 +131,10 @@ static void measure_norms(void)
 
 static void measure_activations(void)
 {
-    static const char *const names[] = {"gelu tanh", "gelu erf", "silu", "relu"};
+    static const char *const names[] = {"gelu tanh", "gelu erf", "silu", "relu", "relu squared"};
     size_t n = tokens * INNER, b = dtype_bytes(type);
     void *up = numbers(2 * n, type), *out = numbers(n, type), *dup = numbers(2 * n, type);
-    for (int kind = ACT_GELU_TANH; kind <= ACT_RELU; kind++)
+    for (int kind = ACT_GELU_TANH; kind <= ACT_RELU2; kind++)
         for (int gated = 0; gated < 2; gated++) {
             char name[64];
             op_activation o = {kind, gated, type, (int64_t)tokens, INNER, up, out};

@@ -171,7 +171,7 @@ static inline size_t attention_accumulator_bytes(int64_t seqs, int64_t seq_len, 
     return floats > ATTENTION_ACCUMULATOR_FEW ? (size_t)(seqs * kv_heads * 2 * floats) * sizeof(float) : 0;
 }
 
-typedef enum activation_kind { ACT_GELU_TANH, ACT_GELU_ERF, ACT_SILU, ACT_RELU } activation_kind;
+typedef enum activation_kind { ACT_GELU_TANH, ACT_GELU_ERF, ACT_SILU, ACT_RELU, ACT_RELU2 } activation_kind; /* RELU2: its square */
 
 /* gated: up is (rows, 2*cols) = [gate | up] and out = act(gate) * up; else out = act(up), up (rows, cols). All rows are dense. Backward
  * computes dup (shape of up) from dout and up; dup may not be up. Its out (may be NULL) is the output again, with the same bits; it may be

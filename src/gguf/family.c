@@ -31,6 +31,9 @@ static const gguf_family families[] = {
     {.model_type = "seed_oss", .name = "seed_oss", .free_head_dim = true, .second_norm = "post_attention_norm"},
     {.model_type = "exaone4", .name = "exaone4"},
     {.model_type = "stablelm", .name = "stablelm", .partial_rope = true},
+    {.model_type = "arcee", .name = "arcee", .pairs_adjacent = true, .free_head_dim = true, .rope_factors = true, .squared_relu = true},
+    {.model_type = "nemotron", .name = "nemotron", .own_head = true, .partial_rope = true, .out_bias = true, .mlp_bias = true,
+     .squared_relu = true},
 };
 enum { FAMILIES = sizeof families / sizeof *families };
 
@@ -86,7 +89,7 @@ static int check_activation(const check *k)
         tell(k, "llama.cpp computes this model's GELU by its tanh form, which differs in the fourth digit");
         return 0;
     }
-    return a == (k->f->tanh_gelu ? ACT_GELU_TANH : ACT_SILU) ? 0 : refuse(k, "another activation");
+    return a == (k->f->tanh_gelu ? ACT_GELU_TANH : k->f->squared_relu ? ACT_RELU2 : ACT_SILU) ? 0 : refuse(k, "another activation");
 }
 
 static bool any_window(const model_config *c)

@@ -27,6 +27,7 @@ typedef struct gguf_family {
     bool softcaps;          /* of scores and of logits, always */
     bool logit_softcap;     /* of logits, if the model has one */
     bool tanh_gelu;         /* every GELU is computed with tanh */
+    bool squared_relu;      /* the activation */
     bool own_scale;         /* the scale of the scores is in the file */
     int scale_by_width;     /* scores are divided by sqrt(width / heads) in the model with this number of layers; 0: in none */
     family_windows windows;

@@ -52,6 +52,11 @@ static const char *llama_names[PARAM_ROLES][MODEL_MAX_PARTS] = {
 
 static const char *stablelm_names[PARAM_ROLES][MODEL_MAX_PARTS] = {LLAMA_LAYER_NAMES(LAYER_NORM_NAMES)};
 
+#define UNGATED \
+    [PARAM_UP] = {"layers.*.mlp.up_proj.weight"}, [PARAM_UP_BIAS] = {"layers.*.mlp.up_proj.bias"}
+static const char *arcee_names[PARAM_ROLES][MODEL_MAX_PARTS] = {LAYER_NAMES(UNGATED, NORM_NAMES)};
+static const char *nemotron_names[PARAM_ROLES][MODEL_MAX_PARTS] = {LAYER_NAMES(UNGATED, LAYER_NORM_NAMES)};
+
 /* Norms after the branches, and before and after them. */
 static const char *olmo_names[PARAM_ROLES][MODEL_MAX_PARTS] = {
     LLAMA_LAYER_NAMES([PARAM_POST_NORM1] = {"layers.*.post_attention_layernorm.weight"},
@@ -334,6 +339,20 @@ static const architecture table[] = {
         .eps_key = "layer_norm_eps", .eps = 1e-5, .rope_part_key = "partial_rotary_factor", .rope_part = 0.25,
         .qkv_bias = {"use_qkv_bias", false}, .fixed = {{"qk_layernorm", "false"}, {"use_parallel_residual", "false"}},
         .names = stablelm_names, .keys = {ROPE_KEYS, "partial_rotary_factor", "use_qkv_bias"},
+    },
+    {
+        .model_type = "arcee", .class_name = "ArceeForCausalLM", LLAMA_MODEL, ONE_ROPE, .norm = NORM_RMS, .eps_key = "rms_norm_eps",
+        .eps = 1e-5, .activation_key = "hidden_act", .activation = "relu2",
+        HIDDEN(2560), LAYERS(32), HEADS(32), KV_HEADS(-1), HEAD_DIM(-1), FFN(18432), POSITIONS(4096), VOCAB(32000),
+        BOS_EOS(128000, 128001), .padding = -1, ATTENTION_BIASES, MLP_BIASES,
+        .names = arcee_names, .keys = {ROPE_KEYS, "attention_bias", "mlp_bias"},
+    },
+    {
+        .model_type = "nemotron", .class_name = "NemotronForCausalLM", LLAMA_MODEL, ONE_ROPE, .norm = NORM_LAYER, .norm_from_one = true,
+        .eps_key = "norm_eps", .eps = 1e-5, .activation_key = "hidden_act", .activation = "relu2",
+        HIDDEN(6144), LAYERS(32), HEADS(48), KV_HEADS(-1), HEAD_DIM(-1), FFN(24576), POSITIONS(4096), VOCAB(256000), BOS_EOS(2, 3),
+        .padding = -1, .init = 0.0134, .rope_part_key = "partial_rotary_factor", .rope_part = 0.5, ATTENTION_BIASES, MLP_BIASES,
+        .names = nemotron_names, .keys = {ROPE_KEYS, "partial_rotary_factor", "attention_bias", "mlp_bias"},
     },
 };
 

@@ -185,7 +185,7 @@ static int read_activation(config_reader *r)
         {"gelu_new", ACT_GELU_TANH},  {"gelu_pytorch_tanh", ACT_GELU_TANH}, {"gelu_python_tanh", ACT_GELU_TANH},
         {"gelu_fast", ACT_GELU_TANH}, {"gelu_accurate", ACT_GELU_TANH},     {"gelu", ACT_GELU_ERF},
         {"silu", ACT_SILU},           {"gelu_python", ACT_GELU_ERF},        {"swish", ACT_SILU},
-        {"relu", ACT_RELU},
+        {"relu", ACT_RELU},           {"relu2", ACT_RELU2},
     };
     const char *name = r->a->activation;
     int status = json_get_string(&r->source, r->a->activation_key, JSON_OPTIONAL, &name, r->e);
@@ -199,7 +199,7 @@ static int read_activation(config_reader *r)
     char text[64];
     return pt_fail(r->e, PT_FAILED,
                    "%s: \"%s\" is %s, which is not supported; supported are gelu_new, gelu_pytorch_tanh, "
-                   "gelu_fast, gelu_accurate, gelu, silu, swish, relu",
+                   "gelu_fast, gelu_accurate, gelu, silu, swish, relu, relu2",
                    r->source.where, r->a->activation_key,
                    config_value_text(json_object_get(r->source.object, r->a->activation_key), text));
 }

@@ -116,7 +116,7 @@ static void add_number(json_t *all, const char *name, double value, double usual
 json_t *model_json(const model_config *c)
 {
     static const char *const activations[] = {[ACT_GELU_TANH] = "gelu_tanh", [ACT_GELU_ERF] = "gelu", [ACT_SILU] = "silu",
-                                              [ACT_RELU] = "relu"};
+                                              [ACT_RELU] = "relu", [ACT_RELU2] = "relu2"};
     json_t *all = json_pack("{s:s, s:I, s:I, s:I, s:I, s:I, s:I, s:I, s:s, s:f, s:s, s:b, s:b, s:b, s:b, s:b, s:b, s:f, s:o, s:o, s:I}",
                             "model_type", c->model_type, "vocab_size", (json_int_t)c->vocab, "hidden_size", (json_int_t)c->hidden,
                             "num_hidden_layers", (json_int_t)c->layers, "num_attention_heads", (json_int_t)c->heads,

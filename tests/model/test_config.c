@@ -50,6 +50,10 @@ static const struct { const char *json; int64_t parameters; } counts[] = {
     {"{'model_type': 'stablelm'}", 2795443200},
     {"{'model_type': 'stablelm', 'hidden_size': 2048, 'num_hidden_layers': 24, 'intermediate_size': 5632, 'vocab_size': 100352,"
      " 'use_qkv_bias': true}", 1644515328},
+    {"{'model_type': 'arcee', 'num_hidden_layers': 36, 'num_attention_heads': 20, 'num_key_value_heads': 4, 'head_dim': 128,"
+     " 'vocab_size': 128004}", 4619184640},
+    {"{'model_type': 'nemotron', 'hidden_size': 3072, 'num_attention_heads': 24, 'num_key_value_heads': 8, 'head_dim': 128,"
+     " 'intermediate_size': 9216}", 4190509056},
     {"{'model_type': 'opt', 'ffn_dim': 200, 'max_position_embeddings': 33, 'enable_bias': false,"
      " 'tie_word_embeddings': false" SMALL, 326496},
     {"{'model_type': 'opt', 'ffn_dim': 200, 'max_position_embeddings': 33" SMALL, 280536},
@@ -71,6 +75,8 @@ static const struct { const char *json; int64_t parameters; } counts[] = {
      SMALL_GROUPED, 344976},
     {"{'model_type': 'exaone4'" SMALL_GROUPED, 343296},
     {"{'model_type': 'stablelm', 'use_qkv_bias': true" SMALL_GROUPED, 344352},
+    {"{'model_type': 'arcee', 'attention_bias': true, 'mlp_bias': true" SMALL_GROUPED, 287256},
+    {"{'model_type': 'nemotron', 'tie_word_embeddings': true" SMALL_GROUPED, 238272},
 };
 
 static void check_structure(const model *m)
@@ -378,7 +384,7 @@ static const struct { const char *json, *key, *value; } refused[] = {
     {"{'model_type': 'gpt2', 'n_embd': 768, 'hidden_size': 1024}", "hidden_size", "1024"},
     {"{'model_type': 'gpt2', 'n_positions': 2147483648}", "n_positions", "2147483648"},
     {"{'model_type': 'gpt2', 'activation_function': 'quick_gelu'}", "activation_function", "quick_gelu"},
-    {"{'model_type': 'llama', 'hidden_act': 'relu2'}", "hidden_act", "relu2"},
+    {"{'model_type': 'llama', 'hidden_act': 'relu6'}", "hidden_act", "relu6"},
     {"{'model_type': 'llama', 'rms_norm_eps': -1e-5}", "rms_norm_eps", "-1e-05"},
     {"{'model_type': 'llama', 'tie_word_embeddings': 1}", "tie_word_embeddings", "an integer"},
     {"{'model_type': 'llama', 'torch_dtype': 'int8'}", "torch_dtype", "int8"},
@@ -446,6 +452,9 @@ static const struct { const char *json, *key, *value; } refused[] = {
     {"{'model_type': 'stablelm', 'qk_layernorm': true}", "qk_layernorm", "true"},
     {"{'model_type': 'stablelm', 'use_parallel_residual': true}", "use_parallel_residual", "true"},
     {"{'model_type': 'stablelm', 'partial_rotary_factor': 0.01}", "partial_rotary_factor", "even"},
+    /* Arcee, Nemotron */
+    {"{'model_type': 'arcee', 'hidden_act': 'xielu'}", "hidden_act", "xielu"},
+    {"{'model_type': 'nemotron', 'sliding_window': 4096}", "sliding_window", "4096"},
     /* Gemma */
     {"{'model_type': 'gemma', 'use_bidirectional_attention': true}", "use_bidirectional_attention", "true"},
     {"{'model_type': 'gemma3_text', 'use_bidirectional_attention': true}", "use_bidirectional_attention", "true"},
