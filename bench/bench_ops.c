@@ -157,7 +157,7 @@ static void measure_tokens(void)
     float *acc = numbers((size_t)VOCAB * WIDTH, PT_F32), *angles = numbers(1024 * 64 + tokens * 64, PT_F32),
         *sums = numbers(3 * WIDTH, PT_F32);
     int32_t *words = ids(tokens, VOCAB), *positions = ids(tokens, 1024);
-    op_rope rope = {type, false, (int64_t)tokens, WIDTH / 64, 64, WIDTH, angles, positions, x, 0};
+    op_rope rope = {type, false, (int64_t)tokens, WIDTH / 64, 64, WIDTH, angles, positions, x, 0, false};
     measure("rope", run_rope, &rope, 2.0 * (double)(n * b));
     op_embedding look = {type, (int64_t)tokens, WIDTH, 0, VOCAB, words, positions, table, table, x, NULL, 0};
     measure("embedding", run_embedding, &look, 3.0 * (double)(n * b));

@@ -71,7 +71,7 @@ static void rotate(const layer *y, int which, int64_t heads, int64_t col, void *
     queue_submit(y->c->queue, &(op){OP_ROPE, .rope = {
         .type = y->type, .inverse = inverse, .rows = y->rows, .heads = heads, .dim = y->config->head_dim, .ld = y->qkv_cols,
         .table = y->u->rope[which], .positions = y->u->positions, .x = column(qkv, col, y->type),
-        .rotated = y->config->rope[which].rotated}});
+        .rotated = y->config->rope[which].rotated, .neighbours = y->config->rope_neighbours}});
 }
 
 static void rope(const layer *y, void *qkv, bool inverse)

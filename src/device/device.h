@@ -124,11 +124,11 @@ static inline size_t norm_backward_scratch_bytes(int64_t rows, int64_t heads, in
 }
 
 /* Rotary embedding in place on x (rows, heads, dim), row stride ld: rotates the first R = `rotated` elements of each head (even; 0: all of
- * dim) and leaves the rest. table (positions, R/2, 2): cos and sin, fp32, perhaps both times a factor. Pairs are (i, i + R/2). inverse: the
- * transposed map, for backward, which is the inverse if there is no factor. */
+ * dim) and leaves the rest. table (positions, R/2, 2): cos and sin, fp32, perhaps both times a factor. Pair i is elements i and i + R/2,
+ * or, if neighbours, 2i and 2i + 1. inverse: the transposed map, for backward, which is the inverse if there is no factor. */
 typedef struct op_rope {
     pt_dtype type; bool inverse; int64_t rows, heads, dim, ld;
-    const float *table; const int32_t *positions; void *x; int64_t rotated;
+    const float *table; const int32_t *positions; void *x; int64_t rotated; bool neighbours;
 } op_rope;
 static inline int64_t rope_rotated(const op_rope *o) { return o->rotated ? o->rotated : o->dim; }
 

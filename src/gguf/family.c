@@ -34,6 +34,8 @@ static const gguf_family families[] = {
     {.model_type = "arcee", .name = "arcee", .pairs_adjacent = true, .free_head_dim = true, .rope_factors = true, .squared_relu = true},
     {.model_type = "nemotron", .name = "nemotron", .own_head = true, .partial_rope = true, .out_bias = true, .mlp_bias = true,
      .squared_relu = true},
+    {.model_type = "glm4", .name = "glm4", .pairs_adjacent = true, .fused_up = true, .partial_rope = true, .free_head_dim = true},
+    {.model_type = "ernie4_5", .name = "ernie4_5", .pairs_adjacent = true, .free_head_dim = true},
 };
 enum { FAMILIES = sizeof families / sizeof *families };
 

@@ -68,7 +68,7 @@ static void add_qkv(lister *l, int i, int layer)
 {
     const model_config *c = &l->m->config;
     const int64_t q = c->heads * c->head_dim, k = c->kv_heads * c->head_dim;
-    const int64_t head = l->f->pairs_adjacent && c->layer_rope[layer] >= 0 ? c->head_dim : 0;
+    const int64_t head = l->f->pairs_adjacent && !c->rope_neighbours && c->layer_rope[layer] >= 0 ? c->head_dim : 0;
     gguf_tensor *of_q = add_part(l, i, layer, "attn_q", 0, q), *of_k;
     if (!of_q)
         return;

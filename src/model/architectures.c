@@ -68,6 +68,13 @@ static const char *gemma2_names[PARAM_ROLES][MODEL_MAX_PARTS] = {
                       [PARAM_NORM2] = {"layers.*.pre_feedforward_layernorm.weight"},
                       [PARAM_POST_NORM2] = {"layers.*.post_feedforward_layernorm.weight"})};
 
+static const char *glm4_names[PARAM_ROLES][MODEL_MAX_PARTS] = {
+    LAYER_NAMES([PARAM_NORM1] = {"layers.*.input_layernorm.weight"},
+                [PARAM_POST_NORM1] = {"layers.*.post_self_attn_layernorm.weight"},
+                [PARAM_NORM2] = {"layers.*.post_attention_layernorm.weight"},
+                [PARAM_POST_NORM2] = {"layers.*.post_mlp_layernorm.weight"},
+                [PARAM_UP] = {"layers.*.mlp.gate_up_proj.weight"})};
+
 static const char *phi3_names[PARAM_ROLES][MODEL_MAX_PARTS] = {
     [PARAM_TOKENS] = {"embed_tokens.weight"},
     [PARAM_NORM1] = {"layers.*.input_layernorm.weight"},
@@ -353,6 +360,18 @@ static const architecture table[] = {
         HIDDEN(6144), LAYERS(32), HEADS(48), KV_HEADS(-1), HEAD_DIM(-1), FFN(24576), POSITIONS(4096), VOCAB(256000), BOS_EOS(2, 3),
         .padding = -1, .init = 0.0134, .rope_part_key = "partial_rotary_factor", .rope_part = 0.5, ATTENTION_BIASES, MLP_BIASES,
         .names = nemotron_names, .keys = {ROPE_KEYS, "partial_rotary_factor", "attention_bias", "mlp_bias"},
+    },
+    {
+        .model_type = "glm4", .class_name = "Glm4ForCausalLM", LLAMA_FAMILY, ONE_ROPE, SILU, .eps = 1.5625e-7, .norms = NORM_AROUND,
+        HIDDEN(4096), LAYERS(40), HEADS(32), KV_HEADS(2), HEAD_DIM(128), FFN(13696), POSITIONS(131072), VOCAB(151552), BOS_EOS(-1, 151329),
+        .padding = 151329, .rope_part_key = "partial_rotary_factor", .rope_part = 0.5, .rope_neighbours = true,
+        .qkv_bias = {"attention_bias", true}, .names = glm4_names, .keys = {ROPE_KEYS, "partial_rotary_factor", "attention_bias"},
+    },
+    {
+        .model_type = "ernie4_5", .class_name = "Ernie4_5ForCausalLM", LLAMA_FAMILY, SILU, .eps = 1e-5, .tied = true,
+        HIDDEN(1024), LAYERS(18), HEADS(16), KV_HEADS(2), HEAD_DIM(128), FFN(3072), POSITIONS(131072), VOCAB(103424), BOS_EOS(1, 2),
+        .padding = 0, .rope = ROPE_RULE_ONE, .rope_theta = 5e5, .rope_neighbours = true, ALL_BIASES("use_bias", false),
+        .names = llama_names, .keys = {ROPE_KEYS, "use_bias"},
     },
 };
 

@@ -73,6 +73,7 @@ typedef struct architecture {
     double rope_theta, rope_local_theta; /* defaults; the second for layers with a window */
     const char *rope_theta_key, *rope_part_key; /* keys outside the rope's object; part NULL: the whole head is rotated */
     double rope_part;
+    bool rope_neighbours;      /* pair i of a head is its elements 2i and 2i + 1 */
     bool rope_long_only;       /* types are default and longrope, and original_max_position_embeddings is outside the object */
     bool gated, tied;
     bool parallel_key;         /* use_parallel_residual, by default true */

@@ -283,6 +283,7 @@ static int read_flags(config_reader *r)
     model_config *c = r->c;
     c->norm = a->norm;
     c->position = a->position;
+    c->rope_neighbours = a->rope_neighbours;
     c->gated = a->gated;
     c->norm_offset = a->norm_from_one;
     c->pre_norm = a->norms != NORM_AFTER;

@@ -58,6 +58,7 @@ typedef struct model_config {
     int64_t position_offset;   /* learned positions: rows of their table before that of position 0 */
     int ropes_n;
     rope_config rope[MODEL_MAX_ROPES];
+    bool rope_neighbours;      /* pair i of a head is its elements 2i and 2i + 1, not i and i + rotated / 2 */
     int query_rope;            /* the rope of all layers' queries, if it is not that of their keys; -1: the same */
     signed char layer_rope[MODEL_MAX_LAYERS]; /* -1: the layer has no rope */
     bool pre_norm, post_norm;  /* in a layer's branch: before it; after it, before it is added */

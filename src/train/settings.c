@@ -100,6 +100,8 @@ static void add_ropes(json_t *all, const model_config *c)
         add_rope(second, &c->rope[1], c);
         json_object_set_new(all, "second rope", second);
     }
+    if (c->rope_neighbours)
+        json_object_set_new(all, "rope of neighbours", json_true());
     json_t *layers = layer_rope_json(c);
     if (!json_is_integer(layers) || json_integer_value(layers))
         json_object_set(all, "rope of each layer", layers);

@@ -54,6 +54,8 @@ static const struct { const char *json; int64_t parameters; } counts[] = {
      " 'vocab_size': 128004}", 4619184640},
     {"{'model_type': 'nemotron', 'hidden_size': 3072, 'num_attention_heads': 24, 'num_key_value_heads': 8, 'head_dim': 128,"
      " 'intermediate_size': 9216}", 4190509056},
+    {"{'model_type': 'glm4'}", 9400279040},
+    {"{'model_type': 'ernie4_5'}", 360748032},
     {"{'model_type': 'opt', 'ffn_dim': 200, 'max_position_embeddings': 33, 'enable_bias': false,"
      " 'tie_word_embeddings': false" SMALL, 326496},
     {"{'model_type': 'opt', 'ffn_dim': 200, 'max_position_embeddings': 33" SMALL, 280536},
@@ -77,6 +79,8 @@ static const struct { const char *json; int64_t parameters; } counts[] = {
     {"{'model_type': 'stablelm', 'use_qkv_bias': true" SMALL_GROUPED, 344352},
     {"{'model_type': 'arcee', 'attention_bias': true, 'mlp_bias': true" SMALL_GROUPED, 287256},
     {"{'model_type': 'nemotron', 'tie_word_embeddings': true" SMALL_GROUPED, 238272},
+    {"{'model_type': 'glm4', 'attention_bias': false, 'head_dim': 20" SMALL_GROUPED, 362208},
+    {"{'model_type': 'ernie4_5', 'use_bias': true, 'head_dim': null, 'tie_word_embeddings': false" SMALL_GROUPED, 345456},
 };
 
 static void check_structure(const model *m)
@@ -455,6 +459,10 @@ static const struct { const char *json, *key, *value; } refused[] = {
     /* Arcee, Nemotron */
     {"{'model_type': 'arcee', 'hidden_act': 'xielu'}", "hidden_act", "xielu"},
     {"{'model_type': 'nemotron', 'sliding_window': 4096}", "sliding_window", "4096"},
+    /* GLM 4, ERNIE 4.5 */
+    {"{'model_type': 'glm4', 'mlp_bias': true}", "mlp_bias", "true"},
+    {"{'model_type': 'glm4', 'head_dim': 6}", "partial_rotary_factor", "even"},
+    {"{'model_type': 'ernie4_5', 'moe_num_experts': 64}", "moe_num_experts", "64"},
     /* Gemma */
     {"{'model_type': 'gemma', 'use_bidirectional_attention': true}", "use_bidirectional_attention", "true"},
     {"{'model_type': 'gemma3_text', 'use_bidirectional_attention': true}", "use_bidirectional_attention", "true"},

@@ -47,7 +47,7 @@ static void known_keys_with_any_values_are_refused_or_whole(void **state)
     (void)state;
     static const char *const types[] = {"gpt2", "llama", "mistral", "qwen2", "qwen3", "opt", "gpt_neox", "starcoder2", "gemma", "gemma2",
                                         "gemma3_text", "gemma3", "phi3", "olmo2", "olmo3", "smollm3", "granite", "ministral3", "mistral3",
-                                        "seed_oss", "exaone4", "stablelm", "arcee", "nemotron"};
+                                        "seed_oss", "exaone4", "stablelm", "arcee", "nemotron", "glm4", "ernie4_5"};
     static const char *const keys[] = {
         "n_embd", "n_layer", "n_head", "n_inner", "hidden_size", "num_hidden_layers", "num_attention_heads", "num_key_value_heads",
         "head_dim", "intermediate_size", "vocab_size", "max_position_embeddings", "n_positions", "rms_norm_eps", "rope_theta",

@@ -109,6 +109,8 @@ static void each_architecture_starts_by_its_own_rule(void **state)
     check_init("{'model_type': 'arcee', 'mlp_bias': true" SMALL_GROUPED, 0.05, 3);
     check_init("{'model_type': 'nemotron', 'num_key_value_heads': 2, 'intermediate_size': 150, 'hidden_size': 64, 'num_hidden_layers': 1,"
                " 'num_attention_heads': 4, 'vocab_size': 301}", 0.0134, -1);
+    check_init("{'model_type': 'glm4', 'head_dim': 16" SMALL_GROUPED, 0.05, 3);
+    check_init("{'model_type': 'ernie4_5', 'head_dim': 16, 'use_bias': true" SMALL_GROUPED, 0.05, 3);
     check_init("{'model_type': 'ministral3', 'head_dim': 16" SMALL_GROUPED, 0.05, 3);
 }
 
