@@ -57,6 +57,7 @@ static const struct { const char *type, *more; } random_llamas[] = {
     {"stablelm", ", \"use_qkv_bias\": true"},
     {"arcee", ""}, {"nemotron", ", \"mlp_bias\": true"},
     {"glm4", ""}, {"ernie4_5", ", \"use_bias\": true"},
+    {"cohere", ", \"attention_bias\": true"}, {"cohere2", ", \"sliding_window\": 7, \"logit_scale\": 0.4"},
     {"granite", ", \"embedding_multiplier\": 3, \"attention_multiplier\": 0.2, \"residual_multiplier\": 0.4, \"logits_scaling\": 1.5"}};
 enum { RANDOM_LLAMAS = sizeof random_llamas / sizeof *random_llamas };
 

@@ -36,6 +36,9 @@ static const gguf_family families[] = {
      .squared_relu = true},
     {.model_type = "glm4", .name = "glm4", .pairs_adjacent = true, .fused_up = true, .partial_rope = true, .free_head_dim = true},
     {.model_type = "ernie4_5", .name = "ernie4_5", .pairs_adjacent = true, .free_head_dim = true},
+    {.model_type = "cohere", .name = "command-r", .pairs_adjacent = true, .logit_scale = true},
+    {.model_type = "cohere2", .name = "cohere2", .pairs_adjacent = true, .logit_scale = true, .windows = FAMILY_WINDOWS_ALWAYS,
+     .period = 4, .rope_in_windows = true},
 };
 enum { FAMILIES = sizeof families / sizeof *families };
 
@@ -144,7 +147,10 @@ static int check_rope(const check *k, const rope_config *r)
 }
 
 /* Does llama.cpp give this layer no rope? */
-static bool is_unrotated_there(const check *k, int layer) { return !strcmp(k->f->name, "smollm3") && (layer + 1) % 4 == 0; }
+static bool is_unrotated_there(const check *k, int layer)
+{
+    return k->f->rope_in_windows ? !k->c->window[layer] : !strcmp(k->f->name, "smollm3") && (layer + 1) % 4 == 0;
+}
 
 static int check_ropes(const check *k)
 {
@@ -294,6 +300,8 @@ static void put_scales(const pairs *p, const gguf_family *f, const model_config 
         put_f32(p, "residual_scale", c->residual_scale);
         put_f32(p, "logit_scale", 1 / (double)c->logit_scale);
     }
+    if (f->logit_scale)
+        put_f32(p, "logit_scale", c->logit_scale);
     if (c->attention_softcap > 0)
         put_f32(p, "attn_logit_softcapping", c->attention_softcap);
     if (c->logit_softcap > 0)

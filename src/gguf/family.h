@@ -28,6 +28,8 @@ typedef struct gguf_family {
     bool logit_softcap;     /* of logits, if the model has one */
     bool tanh_gelu;         /* every GELU is computed with tanh */
     bool squared_relu;      /* the activation */
+    bool rope_in_windows;   /* layers without a window have no rope */
+    bool logit_scale;       /* of logits, in the file */
     bool own_scale;         /* the scale of the scores is in the file */
     int scale_by_width;     /* scores are divided by sqrt(width / heads) in the model with this number of layers; 0: in none */
     family_windows windows;

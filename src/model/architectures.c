@@ -75,6 +75,9 @@ static const char *glm4_names[PARAM_ROLES][MODEL_MAX_PARTS] = {
                 [PARAM_POST_NORM2] = {"layers.*.post_mlp_layernorm.weight"},
                 [PARAM_UP] = {"layers.*.mlp.gate_up_proj.weight"})};
 
+static const char *cohere_names[PARAM_ROLES][MODEL_MAX_PARTS] = {
+    LLAMA_LAYER_NAMES([PARAM_NORM1] = {"layers.*.input_layernorm.weight"})};
+
 static const char *phi3_names[PARAM_ROLES][MODEL_MAX_PARTS] = {
     [PARAM_TOKENS] = {"embed_tokens.weight"},
     [PARAM_NORM1] = {"layers.*.input_layernorm.weight"},
@@ -174,6 +177,13 @@ static const char *starcoder2_names[PARAM_ROLES][MODEL_MAX_PARTS] = {
 #define GEMMA_FAMILY                                                                                                             \
     .norm_from_one = true, .embedding_by_width = true, .tied = true, .eps = 1e-6, HEAD_DIM(256), .padding = 0, BOS_EOS(2, 1), \
     ATTENTION_BIASES, .fixed = {{"use_bidirectional_attention", "false"}}
+
+/* What Cohere's rows share. */
+#define COHERE_FAMILY                                                                                                                \
+    LLAMA_MODEL, SILU, .norm = NORM_LAYER, .norm_unbiased = true, .one_norm = true, .gated = true, .eps_key = "layer_norm_eps",       \
+    .eps = 1e-5, HIDDEN(8192), LAYERS(40), HEADS(64), KV_HEADS(-1), HEAD_DIM(-1), FFN(22528), POSITIONS(8192), VOCAB(256000),         \
+    BOS_EOS(5, 255001), .padding = 0, .tied = true, .rope_neighbours = true, .logit_scale = {"logit_scale", 0.0625}, ATTENTION_BIASES, \
+    .names = cohere_names
 
 /* Defaults are those of Transformers' configuration classes. */
 static const architecture table[] = {
@@ -372,6 +382,15 @@ static const architecture table[] = {
         HIDDEN(1024), LAYERS(18), HEADS(16), KV_HEADS(2), HEAD_DIM(128), FFN(3072), POSITIONS(131072), VOCAB(103424), BOS_EOS(1, 2),
         .padding = 0, .rope = ROPE_RULE_ONE, .rope_theta = 5e5, .rope_neighbours = true, ALL_BIASES("use_bias", false),
         .names = llama_names, .keys = {ROPE_KEYS, "use_bias"},
+    },
+    {
+        .model_type = "cohere", .class_name = "CohereForCausalLM", COHERE_FAMILY, .rope = ROPE_RULE_ONE, .rope_theta = 5e5,
+        .fixed = {{"use_qk_norm", "false"}}, .keys = {ROPE_KEYS, "attention_bias", "logit_scale"},
+    },
+    {
+        .model_type = "cohere2", .class_name = "Cohere2ForCausalLM", COHERE_FAMILY, .rope = ROPE_RULE_WINDOWED, .rope_theta = 10000,
+        .window = WINDOW_PERIOD, .window_default = 4096, .window_period = 4, .window_period_key = "sliding_window_pattern",
+        .keys = {ROPE_KEYS, "attention_bias", "logit_scale", "sliding_window", "sliding_window_pattern"},
     },
 };
 

@@ -61,6 +61,7 @@ typedef struct architecture {
     double eps;
 
     norm_kind norm;
+    bool norm_unbiased;        /* layer norms without a bias */
     norm_place norms;
     bool norm_from_one;        /* stored norm weights start at 0, and 1 is added */
     position_kind position;
@@ -77,12 +78,13 @@ typedef struct architecture {
     bool rope_long_only;       /* types are default and longrope, and original_max_position_embeddings is outside the object */
     bool gated, tied;
     bool parallel_key;         /* use_parallel_residual, by default true */
+    bool one_norm;             /* the branches are parallel, and both read the same norm, which has no name of its own for the second */
     qk_norm_kind qk_norm;
     config_flag qkv_bias, out_bias, mlp_bias;
     bool scale_keys;           /* scale_attn_weights and scale_attn_by_inverse_layer_idx are read */
     config_number score_scalar; /* scores are multiplied by its power -1/2, instead of the head dimension's */
     config_number score_scale;  /* scores are multiplied by it instead */
-    config_number score_softcap, logit_softcap, embedding_scale, residual_scale, logit_divisor;
+    config_number score_softcap, logit_softcap, embedding_scale, residual_scale, logit_scale, logit_divisor;
     bool embedding_by_width;   /* rows of the embedding are multiplied by the square root of the hidden size */
     bool scaled_residual_init; /* output projections start smaller by a factor of sqrt(2 layers) */
     double init;               /* standard deviation of random weights if initializer_range is absent; 0: 0.02 */

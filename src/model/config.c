@@ -236,12 +236,14 @@ static int read_scales(config_reader *r)
     if (!status)
         status = read_number(r, &a->residual_scale, least, 1, &c->residual_scale);
     if (!status)
+        status = read_number(r, &a->logit_scale, least, 1, &c->logit_scale);
+    if (!status)
         status = read_number(r, &a->logit_divisor, least, 1, &divisor);
     if (!status)
         status = read_number(r, &a->score_softcap, 0, 0, &c->attention_softcap);
     if (!status)
         status = read_number(r, &a->logit_softcap, 0, 0, &c->logit_softcap);
-    c->logit_scale = 1 / divisor;
+    c->logit_scale /= divisor;
     if (c->multimodal)
         c->logit_softcap = 0; /* read only by the classes of the text part alone */
     if (!status && c->residual_scale != 1 && (c->out_bias || c->mlp_bias))
@@ -282,6 +284,8 @@ static int read_flags(config_reader *r)
     const architecture *a = r->a;
     model_config *c = r->c;
     c->norm = a->norm;
+    c->norm_bias = a->norm == NORM_LAYER && !a->norm_unbiased;
+    c->parallel = c->one_norm = a->one_norm;
     c->position = a->position;
     c->rope_neighbours = a->rope_neighbours;
     c->gated = a->gated;

@@ -136,6 +136,7 @@ json_t *model_json(const model_config *c)
     add_number(all, "norm before a branch", c->pre_norm, 1);
     add_number(all, "norm after a branch", c->post_norm, 0);
     add_number(all, "parallel branches", c->parallel, 0);
+    add_number(all, "one norm for both branches", c->one_norm, 0);
     add_number(all, "norm offset", (double)c->norm_offset, 0);
     add_number(all, "embedding scale", (double)c->embedding_scale, 1);
     add_number(all, "residual scale", (double)c->residual_scale, 1);

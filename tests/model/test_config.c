@@ -56,6 +56,9 @@ static const struct { const char *json; int64_t parameters; } counts[] = {
      " 'intermediate_size': 9216}", 4190509056},
     {"{'model_type': 'glm4'}", 9400279040},
     {"{'model_type': 'ernie4_5'}", 360748032},
+    {"{'model_type': 'cohere', 'num_key_value_heads': 64}", 34980831232},
+    {"{'model_type': 'cohere2', 'hidden_size': 4096, 'num_hidden_layers': 32, 'num_attention_heads': 32, 'num_key_value_heads': 8,"
+     " 'intermediate_size': 14336, 'head_dim': 128}", 8028033024},
     {"{'model_type': 'opt', 'ffn_dim': 200, 'max_position_embeddings': 33, 'enable_bias': false,"
      " 'tie_word_embeddings': false" SMALL, 326496},
     {"{'model_type': 'opt', 'ffn_dim': 200, 'max_position_embeddings': 33" SMALL, 280536},
@@ -81,6 +84,8 @@ static const struct { const char *json; int64_t parameters; } counts[] = {
     {"{'model_type': 'nemotron', 'tie_word_embeddings': true" SMALL_GROUPED, 238272},
     {"{'model_type': 'glm4', 'attention_bias': false, 'head_dim': 20" SMALL_GROUPED, 362208},
     {"{'model_type': 'ernie4_5', 'use_bias': true, 'head_dim': null, 'tie_word_embeddings': false" SMALL_GROUPED, 345456},
+    {"{'model_type': 'cohere', 'attention_bias': true, 'tie_word_embeddings': false" SMALL_GROUPED, 343680},
+    {"{'model_type': 'cohere2'" SMALL_GROUPED, 294912},
 };
 
 static void check_structure(const model *m)
@@ -219,6 +224,9 @@ static void sliding_windows_reach_the_layers_that_transformers_gives_them(void *
     check_windows(EXAONE4 "2, 'sliding_window': 5, 'sliding_window_pattern': 'LG', 'layer_types': ['full_attention',"
                   " 'sliding_attention']}", 2, (int64_t[]){0, 5});
     check_windows(EXAONE4 "2, 'sliding_window': null}", 2, (int64_t[]){0, 0});
+#define COHERE2 "{'model_type': 'cohere2', 'num_hidden_layers': "
+    check_windows(COHERE2 "5}", 5, (int64_t[]){4096, 4096, 4096, 0, 4096});
+    check_windows(COHERE2 "3, 'sliding_window': 5, 'sliding_window_pattern': 3}", 3, (int64_t[]){5, 5, 0});
     check_windows("{'model_type': 'ministral3', 'num_hidden_layers': 2, 'sliding_window': 5}", 2, (int64_t[]){5, 5});
     check_windows("{'model_type': 'mistral3', 'text_config': {'num_hidden_layers': 2}}", 2, (int64_t[]){4096, 4096});
 }
@@ -242,6 +250,7 @@ static void layers_turn_by_the_rope_that_transformers_gives_them(void **state)
     check_layer_ropes(EXAONE4 "5}", 5, (int[]){0, 0, 0, -1, 0});
     check_layer_ropes(EXAONE4 "2, 'layer_types': ['full_attention', 'full_attention']}", 2, (int[]){-1, -1});
     check_layer_ropes(EXAONE4 "4, 'sliding_window': null, 'sliding_window_pattern': null}", 4, (int[]){0, 0, 0, 0});
+    check_layer_ropes(COHERE2 "5, 'rotary_pct': 1.0}", 5, (int[]){0, 0, 0, -1, 0});
     check_layer_ropes("{'model_type': 'opt', 'num_hidden_layers': 2}", 2, (int[]){-1, -1});
     static const struct { const char *json; double full, factor, local; } thetas[] = {
         {GEMMA3 "2}", 1e6, 1, 1e4},
@@ -463,6 +472,9 @@ static const struct { const char *json, *key, *value; } refused[] = {
     {"{'model_type': 'glm4', 'mlp_bias': true}", "mlp_bias", "true"},
     {"{'model_type': 'glm4', 'head_dim': 6}", "partial_rotary_factor", "even"},
     {"{'model_type': 'ernie4_5', 'moe_num_experts': 64}", "moe_num_experts", "64"},
+    /* Cohere */
+    {"{'model_type': 'cohere', 'use_qk_norm': true}", "use_qk_norm", "true"},
+    {"{'model_type': 'cohere2', 'logit_scale': 0}", "logit_scale", "0"},
     /* Gemma */
     {"{'model_type': 'gemma', 'use_bidirectional_attention': true}", "use_bidirectional_attention", "true"},
     {"{'model_type': 'gemma3_text', 'use_bidirectional_attention': true}", "use_bidirectional_attention", "true"},

@@ -111,6 +111,7 @@ static void each_architecture_starts_by_its_own_rule(void **state)
                " 'num_attention_heads': 4, 'vocab_size': 301}", 0.0134, -1);
     check_init("{'model_type': 'glm4', 'head_dim': 16" SMALL_GROUPED, 0.05, 3);
     check_init("{'model_type': 'ernie4_5', 'head_dim': 16, 'use_bias': true" SMALL_GROUPED, 0.05, 3);
+    check_init("{'model_type': 'cohere2', 'tie_word_embeddings': false" SMALL_GROUPED, 0.05, 3);
     check_init("{'model_type': 'ministral3', 'head_dim': 16" SMALL_GROUPED, 0.05, 3);
 }
 
