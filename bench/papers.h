@@ -2,7 +2,7 @@
 #ifndef PT_BENCH_PAPERS_H
 #define PT_BENCH_PAPERS_H
 
-#include "machine/machine_file.h"
+#include "predict/analytic.h"
 #include "search/search.h"
 
 /* bench_papers.c prints both. */

@@ -3,8 +3,6 @@
 #ifndef CLI_COMMANDS_H
 #define CLI_COMMANDS_H
 
-#include "protrain.h"
-
 int command_train(int argc, char **argv);
 int command_plan(int argc, char **argv);
 int command_profile(int argc, char **argv);
@@ -49,12 +47,5 @@ int command_ritz_plan(int argc, char **argv); /* protrain plan --problem */
     {                                                                                                                                      \
         "--adapter", ARG_STRING, &(o)->adapter, "DIR", "continue training this adapter (written by PEFT or protrain)", false               \
     }
-
-/* SIGINT, SIGTERM and SIGHUP. Until a command handles them, they end it at once with a message and status 128 + signal, because there is
- * nothing to save yet. */
-void signals_go_to(void (*handler)(int));
-
-/* Prints "protrain: TEXT" on stderr, with flags instead of fields, and returns the exit status of the error. */
-int exit_with(const pt_error *e);
 
 #endif

@@ -1,6 +1,7 @@
 #include "args.h"
 #include "commands.h"
 #include "data_args.h"
+#include "exit.h"
 #include "progress.h"
 
 #include <stdio.h>

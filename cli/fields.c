@@ -48,7 +48,7 @@ static int print_flag(FILE *out, const char *name, size_t n)
     return 0;
 }
 
-/* A flag, or one character; returns what follows. */
+/* Prints a flag or one character, and returns the rest of the text. */
 static const char *print_next(FILE *out, const char *text)
 {
     const size_t n = strspn(text + 1, "abcdefghijklmnopqrstuvwxyz0123456789_");

@@ -1,6 +1,5 @@
 #include "interrupt.h"
 
-#include "commands.h"
 #include "progress.h"
 
 #include <signal.h>
@@ -8,6 +7,16 @@
 #include <unistd.h>
 
 static atomic_int caught;
+
+void signals_go_to(void (*handler)(int))
+{
+    static const int numbers[] = {SIGINT, SIGTERM, SIGHUP};
+    struct sigaction a = {.sa_handler = handler}, before;
+    sigfillset(&a.sa_mask);
+    for (size_t i = 0; i < sizeof numbers / sizeof *numbers; i++)
+        if (!sigaction(numbers[i], NULL, &before) && before.sa_handler != SIG_IGN)
+            sigaction(numbers[i], &a, NULL);
+}
 
 /* A signal that follows within 0.3 s counts as the first: when a terminal closes, the shell and the kernel both send one, and timeout(1)
  * signals its child and then the whole group. Each may interrupt another thread. */

@@ -1,7 +1,8 @@
 #include "args.h"
 #include "commands.h"
-#include "fields.h"
+#include "exit.h"
 #include "input.h"
+#include "interrupt.h"
 #include "ranks.h"
 
 #include <fcntl.h>
@@ -33,14 +34,6 @@ static void print_help(void)
     printf("\nprotrain COMMAND --help lists a command's options.\n");
 }
 
-int exit_with(const pt_error *e)
-{
-    fputs("protrain: ", stderr);
-    print_sentence(stderr, e->text);
-    fputc('\n', stderr);
-    return e->code == PT_USAGE ? 2 : e->code == PT_DOES_NOT_FIT ? 3 : 1;
-}
-
 /* If a standard stream is closed, the next file to be opened would get its number, and output would land in that file: /dev/null,
  * opened so that reading or writing it fails, takes the number. */
 static void hold_standard_streams(void)
@@ -48,17 +41,6 @@ static void hold_standard_streams(void)
     for (int fd = 0; fd <= 2; fd++)
         if (fcntl(fd, F_GETFD) < 0)
             (void)!open("/dev/null", fd ? O_RDONLY : O_WRONLY);
-}
-
-/* An ignored signal stays ignored: a shell makes its background commands ignore SIGINT, and nohup makes them ignore SIGHUP. */
-void signals_go_to(void (*handler)(int))
-{
-    static const int numbers[] = {SIGINT, SIGTERM, SIGHUP};
-    struct sigaction a = {.sa_handler = handler}, before;
-    sigfillset(&a.sa_mask);
-    for (size_t i = 0; i < sizeof numbers / sizeof *numbers; i++)
-        if (!sigaction(numbers[i], NULL, &before) && before.sa_handler != SIG_IGN)
-            sigaction(numbers[i], &a, NULL);
 }
 
 static void leave(int number)

@@ -1,5 +1,6 @@
 #include "args.h"
 #include "commands.h"
+#include "exit.h"
 #include "progress.h"
 
 #include <stdio.h>

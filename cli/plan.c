@@ -1,5 +1,6 @@
 #include "args.h"
 #include "commands.h"
+#include "exit.h"
 #include "fields.h"
 #include "progress.h"
 
@@ -25,7 +26,7 @@ static int parse(session *s, int argc, char **argv, pt_error *e)
 {
     pt_train_options *o = &s->o;
     const arg table[] = {
-        {NULL, ARG_HEADING, NULL, NULL, "What would be trained", false},
+        {NULL, ARG_HEADING, NULL, NULL, "Model and training", false},
         {"--model", ARG_STRING, &o->model, "DIR", "Hugging Face folder, or its config.json alone", false},
         {"--seq-len", ARG_COUNT, &o->seq_len, "N", "tokens per sequence; default: the model's maximum, at most 1024", false},
         {"--batch-size", ARG_INT, &o->batch_size, "N", "sequences per step; default 8", false},
@@ -43,7 +44,7 @@ static int parse(session *s, int argc, char **argv, pt_error *e)
         {"--eval-data", ARG_STRINGS, &s->eval_data, "PATH", "the run evaluates: plan memory for it too; the data are not read", false},
         {"--eval-every", ARG_INT, &o->eval_every, "N", "steps between evaluations; with 1, no update waits for the next step", false},
         {"--steps", ARG_INT, &o->steps, "N", "steps of the run, to compute how much it writes to the disk", false},
-        {"--out", ARG_STRING, &o->out, "DIR", "where the run would save, beside its disk tier; default: here; nothing is written", false},
+        {"--out", ARG_STRING, &o->out, "DIR", "folder where the run would save; default: here; nothing is written", false},
         {"--save-every", ARG_INT, &o->save_every, "N", "the run saves checkpoints: leave room on the disk for them", false},
         {"--keep", ARG_INT32, &o->keep, "N", "the run keeps the newest N checkpoints; default: all", false},
         {"--save-dtype", ARG_CHOICE, &s->save_type, "stored|fp32|bf16|fp16", "dtype of the exported weights; default: as loaded", false},

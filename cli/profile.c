@@ -1,5 +1,6 @@
 #include "args.h"
 #include "commands.h"
+#include "exit.h"
 #include "progress.h"
 
 #include <stdio.h>
@@ -22,7 +23,7 @@ static int parse(session *s, int argc, char **argv, pt_error *e)
 {
     pt_train_options *o = &s->o;
     const arg table[] = {
-        {NULL, ARG_HEADING, NULL, NULL, "What would be trained", false},
+        {NULL, ARG_HEADING, NULL, NULL, "Model and training", false},
         {"--model", ARG_STRING, &o->model, "DIR", "Hugging Face folder, or its config.json alone", false},
         {"--seq-len", ARG_COUNT, &o->seq_len, "N", "tokens per sequence; default: the model's maximum, at most 1024", false},
         {"--batch-size", ARG_INT, &o->batch_size, "N", "sequences per step; default 8", false},

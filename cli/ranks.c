@@ -1,7 +1,8 @@
 #include "ranks.h"
 
-#include "commands.h"
+#include "exit.h"
 #include "fields.h"
+#include "interrupt.h"
 
 #include "base/clock.h"
 #include "comm/join.h"
@@ -238,7 +239,7 @@ int ranks_exit_with(int rank, const pt_error *e)
         return exit_with(e);
     if (!join_is_heard())
         speak(rank, e->text);
-    return e->code == PT_USAGE ? 2 : e->code == PT_DOES_NOT_FIT ? 3 : 1;
+    return exit_status(e);
 }
 
 /* A thread, because a rank that computes or waits for a disk does not check the other ranks. */

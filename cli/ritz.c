@@ -2,14 +2,12 @@
 
 #include "args.h"
 #include "commands.h"
+#include "exit.h"
 #include "interrupt.h"
-#include "ritz/page.h"
-#include "ritz/points.h"
 
 #include "base/units.h"
 #include "io/files.h"
 
-#include <math.h>
 #include <stdio.h>
 #include <string.h>
 
@@ -29,7 +27,7 @@ static int parse(ritz_session *s, int argc, char **argv, pt_error *e)
 {
     pt_ritz_options *o = &s->o;
     const arg table[] = {
-        {NULL, ARG_HEADING, NULL, NULL, "What is solved", false},
+        {NULL, ARG_HEADING, NULL, NULL, "Problem", false},
         {"--problem", ARG_STRING, &o->problem, "NAME", "a built-in problem, or a problem file; default poisson-cosine", false},
         {"--dim", ARG_COUNT, &o->dim, "D", "dimension of a built-in problem; default 5, harmonic 10", false},
         {NULL, ARG_HEADING, NULL, NULL, "Points", false},
@@ -43,9 +41,8 @@ static int parse(ritz_session *s, int argc, char **argv, pt_error *e)
         {"--width", ARG_INT, &o->width, "M", "width of the layers; default 64", false},
         {"--blocks", ARG_INT, &s->blocks, "B", "residual blocks of two layers each, or layers of a plain network; default 4", false},
         {"--network", ARG_CHOICE, &s->network, "residual|plain", "default residual", false},
-        {"--no-input-layer", ARG_FLAG, &o->no_input_layer, NULL, "x padded with zeros is the first block's input; needs a width of at "
-                                                                 "least the dimension",
-         false},
+        {"--no-input-layer", ARG_FLAG, &o->no_input_layer, NULL,
+         "x padded with zeros is the first block's input; needs a width of at least the dimension", false},
         {"--activation", ARG_CHOICE, &s->activation, "tanh|tanh3|relu3|softplus|sin|silu", "tanh3, relu3: their cubes; default tanh",
          false},
         {NULL, ARG_HEADING, NULL, NULL, "Training", false},
@@ -80,144 +77,16 @@ static int parse(ritz_session *s, int argc, char **argv, pt_error *e)
         {"--resume", ARG_FLAG, &o->resume, NULL, "continue from the newest checkpoint in --out", false},
         {"--quiet", ARG_FLAG, &s->quiet, NULL, "no progress bar", false},
         {"--json", ARG_FLAG, &s->json, NULL, "print the result as one JSON object on stdout", false},
-        {NULL, ARG_HEADING, NULL, NULL, "Other things to do", false},
+        {NULL, ARG_HEADING, NULL, NULL, "Other modes", false},
         {"--compare", ARG_STRING, &s->compare, "KINDS", "run with each of these kinds of points, such as mc,sobol", false},
         {"--seeds", ARG_COUNT, &s->seeds, "K", "--compare: number of seeds, default 3; --gradient-variance: of point sets, default 50",
-false}, {"--gradient-variance", ARG_FLAG, &s->gradient_variance, NULL, "variance of the gradient for 32 to --n points, before, half-way "
-                                                                       "and after training",
          false},
+        {"--gradient-variance", ARG_FLAG, &s->gradient_variance, NULL,
+         "variance of the gradient for 32 to --n points, before, half-way and after training", false},
         {"--eval", ARG_STRING, &s->eval, "DIR", "evaluate the trained network of this folder at the points of --at", false},
         {"--at", ARG_STRING, &s->at, "CSV", "one point per line; - is stdin", false},
     };
     return args_parse(argc, argv, usage, table, sizeof table / sizeof *table, e);
-}
-
-/* ---- kinds of points ---- */
-
-static int kind_of(const char *name, size_t length, pt_ritz_points *kind, pt_error *e)
-{
-    for (int k = 0; k < RITZ_KINDS; k++)
-        if (strlen(points_names[k]) == length && !strncmp(points_names[k], name, length)) {
-            *kind = (pt_ritz_points)k;
-            return 0;
-        }
-    return pt_fail(e, PT_USAGE, "unknown points \"%.*s\": give mc, sobol, halton or lattice", (int)(length < 40 ? length : 40), name);
-}
-
-int ritz_kinds(const char *list, const char *otherwise, pt_ritz_points kinds[RITZ_KINDS], pt_error *e)
-{
-    int n = 0;
-    for (const char *at = list ? list : otherwise; at; at = strchr(at, ',') ? strchr(at, ',') + 1 : NULL) {
-        if (n == RITZ_KINDS)
-            return pt_fail(e, PT_USAGE, "--compare takes at most %d kinds of points", RITZ_KINDS);
-        int failed = kind_of(at, strcspn(at, ","), &kinds[n], e);
-        for (int k = 0; k < n && !failed; k++)
-            if (kinds[k] == kinds[n])
-                failed = pt_fail(e, PT_USAGE, "the points %s are named twice: name each kind once", points_names[kinds[n]]);
-        if (failed)
-            return failed;
-        n++;
-    }
-    return n;
-}
-
-/* ---- a run ---- */
-
-static void draw(ritz_session *s, const pt_ritz_step_info *i, double l2)
-{
-    char text[80];
-    int n = snprintf(text, sizeof text, "energy %.6g", i->energy);
-    if (!isnan(l2))
-        snprintf(text + n, sizeof text - (size_t)n, "  L2 error %.3g", l2);
-    progress_draw(&s->bar, "training", (uint64_t)i->step, (uint64_t)s->o.steps, text);
-}
-
-static void print_end(const ritz_session *s, const pt_ritz_summary *m, const pt_ritz_step_info *i)
-{
-    if (s->json) {
-        printf("{\"steps\": %lld, \"energy\": %.17g", (long long)i->step, i->energy);
-        if (!isnan(m->exact_energy))
-            printf(", \"exact_energy\": %.17g", m->exact_energy);
-        if (i->evaluated)
-            printf(", \"l2_error\": %.9g, \"h1_error\": %.9g, \"absolute_errors\": %s", i->l2_error, i->h1_error,
-                   m->exact_is_zero ? "true" : "false");
-        printf("}\n");
-        return;
-    }
-    printf("%lld step%s  energy %.7g", (long long)i->step, plural((uint64_t)i->step), i->energy);
-    if (!isnan(m->exact_energy))
-        printf(" (exact %.7g)", m->exact_energy);
-    if (i->evaluated)
-        printf("  %s error L2 %.3g  H1 %.3g", m->exact_is_zero ? "absolute" : "relative", i->l2_error, i->h1_error);
-    printf("\n");
-}
-
-static int run_steps(ritz_session *s, pt_ritz *r, bool *stopped, pt_error *e)
-{
-    pt_ritz_summary m;
-    pt_ritz_step_info i = {0};
-    double l2 = NAN;
-    int more = 1;
-    while (!(*stopped = interrupt_signal()) && (more = pt_ritz_step(r, &i, e)) > 0) {
-        l2 = i.evaluated ? i.l2_error : l2;
-        draw(s, &i, l2);
-    }
-    progress_clear(&s->bar);
-    if (more < 0)
-        return more;
-    if (*stopped)
-        return s->o.out ? pt_ritz_save(r, e) : 0;
-    more = pt_ritz_finish(r, e);
-    if (!more && s->o.out)
-        more = ritz_page_of_run(r, s->o.out, e);
-    pt_ritz_get_summary(r, &m);
-    if (!more && i.step && !s->part)
-        print_end(s, &m, &i);
-    return more;
-}
-
-/* Checks --steps against the steps that a resumed run has done. */
-static int check_done(ritz_session *s, const pt_ritz_summary *m, pt_error *e)
-{
-    char text[160];
-    if (m->first_step > s->o.steps)
-        return pt_fail(e, PT_USAGE, "--steps is %lld, but the run in %.400s has done %lld step%s: give at least as many",
-                       (long long)s->o.steps, s->o.out, (long long)m->first_step, plural((uint64_t)m->first_step));
-    snprintf(text, sizeof text, "step %lld of %lld is done: give more --steps to train on", (long long)m->first_step,
-             (long long)s->o.steps);
-    if (m->first_step && m->first_step == s->o.steps)
-        progress_notice(&s->bar, text);
-    return 0;
-}
-
-enum { FORECAST_STEPS = 100 }; /* a shorter run ends before its time can be forecast */
-
-int ritz_train(ritz_session *s, bool *stopped, pt_error *e)
-{
-    pt_ritz *r;
-    pt_ritz_summary m;
-    char plan[RITZ_PLAN_TEXT];
-    *stopped = false;
-    s->o.forecast = s->o.out && !s->compare && s->o.steps >= FORECAST_STEPS;
-    int failed = pt_ritz_open(&s->o, &r, e);
-    if (failed)
-        return failed;
-    pt_ritz_get_summary(r, &m);
-    ritz_describe_plan(&m, plan);
-    const int64_t points = m.n + m.n_boundary;
-    char units[48] = "";
-    if (points > m.unit_points)
-        snprintf(units, sizeof units, ", in units of %lld", (long long)m.unit_points);
-    if (!s->quiet && !s->json)
-        printf("%s, %lld dimension%s; %lld parameter%s; %lld point%s a step%s%s; %s\n", m.problem, (long long)m.dim,
-               plural((uint64_t)m.dim), (long long)m.parameters, plural((uint64_t)m.parameters), (long long)points,
-               plural((uint64_t)points), m.n_boundary ? " with the boundary's" : "", units, plan);
-    fflush(stdout);
-    failed = check_done(s, &m, e);
-    if (!failed)
-        failed = run_steps(s, r, stopped, e);
-    pt_ritz_close(r);
-    return failed;
 }
 
 static int check_modes(const ritz_session *s, pt_error *e)

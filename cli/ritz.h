@@ -1,4 +1,4 @@
-/* ritz.h - shared by the parts of `protrain ritz`. */
+/* ritz.h - shared by the files of `protrain ritz`: its options, and one function per thing that it can do. */
 #ifndef CLI_RITZ_H
 #define CLI_RITZ_H
 
@@ -13,24 +13,29 @@ typedef struct ritz_session {
     int randomize, activation, lr_schedule, dtype, network;
     int64_t seeds, blocks;
     bool gradient_variance, quiet, json;
-    bool part;             /* of a comparison, which prints the result */
+    bool part; /* a run of a comparison: prints no result of its own */
     progress bar;
 } ritz_session;
 
-/* stopped: an interrupt ended the run, and what there is was saved. */
+/* Trains one network. *stopped: an interrupt ended the run, and its state was saved if there is --out. */
 int ritz_train(ritz_session *s, bool *stopped, pt_error *e);
+/* --compare: trains with each kind of points and several seeds, then prints the table and writes OUT/report.html. */
 int ritz_compare(ritz_session *s, pt_error *e);
-/* Whether a folder holds the runs of --compare, and the page of those that are there. */
+/* Does the folder hold runs of --compare? */
 bool ritz_is_comparison(const char *folder);
-const char *ritz_first_run(const char *folder); /* "mc-0"; NULL: it is none */
-/* file NULL: JSON on stdout instead */
+/* The first of these runs, such as "mc-0"; NULL if there is none. The string is valid until the next call. */
+const char *ritz_first_run(const char *folder);
+/* Writes the page of the finished runs in the folder to `file`, or JSON to stdout if it is NULL. */
 int ritz_comparison_report(const char *folder, const char *file, pt_error *e);
+/* --gradient-variance: measures the variance of the gradient before, half-way through and after training. */
 int ritz_variances(ritz_session *s, pt_error *e);
+/* protrain plan --problem: prints the plan. */
 int ritz_plan(ritz_session *s, pt_error *e);
-/* "12.0 MiB of device memory; 2 of 6 groups of layers computed again" */
+/* Writes "12.0 MiB of device memory; 2 of 6 groups of layers recomputed"; returns its length. */
 int ritz_describe_plan(const pt_ritz_summary *m, char out[RITZ_PLAN_TEXT]);
+/* --eval: prints the network's values and derivatives at the points of --at as CSV. */
 int ritz_evaluate_file(ritz_session *s, pt_error *e);
-/* Names of kinds of points in "mc,sobol" (NULL: `otherwise`); returns how many, or a negative code. */
+/* Parses the kinds of points in a list such as "mc,sobol", or in `otherwise` if it is NULL. Returns their number, or a negative code. */
 int ritz_kinds(const char *list, const char *otherwise, pt_ritz_points kinds[RITZ_KINDS], pt_error *e);
 
 #endif

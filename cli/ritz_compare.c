@@ -1,4 +1,5 @@
-/* The same run with several kinds of points: a table, a picture, JSON. */
+/* ritz_compare.c - compares kinds of points: the same training with each of them and with several seeds; the errors as a table, a page
+ * and JSON. */
 #include "interrupt.h"
 #include "ritz.h"
 
@@ -15,11 +16,13 @@
 
 enum { CURVE_MOST = 4096 };
 
-/* Errors of a kind's runs: a column of steps, one a seed. */
+/* The errors of the runs with one kind of points. They were estimated at the same n steps in each run. */
 typedef struct outcome {
     int n, seeds;
-    double *step, *l2;           /* (seeds, n) */
-    double *median, *band, *last; /* last: of each seed, L2 and H1 */
+    double *step;          /* (n) */
+    double *l2;            /* (seeds, CURVE_MOST), of which the first n of a row are used */
+    double *median, *band; /* over seeds: (n), and (n, 2) for the least and the largest */
+    double *last;          /* (seeds, 2): L2 and H1 error at the end */
 } outcome;
 
 static int ascending(const void *a, const void *b)
@@ -34,7 +37,7 @@ static double median_of(double *v, int n)
     return n % 2 ? v[n / 2] : 0.5 * (v[n / 2 - 1] + v[n / 2]);
 }
 
-/* OUT/sobol-0 */
+/* The folder of a run, such as OUT/sobol-0. */
 static int run_folder(const char *out, pt_ritz_points kind, int seed, char folder[FILE_PATH_BYTES], pt_error *e)
 {
     char name[64];
@@ -42,7 +45,7 @@ static int run_folder(const char *out, pt_ritz_points kind, int seed, char folde
     return path_join(folder, out, name, e);
 }
 
-/* The errors of a run that is done; as many steps as all seeds have. */
+/* Reads the errors of a finished run. If runs differ in length, to->n becomes that of the shortest. Returns the number read. */
 static int read_outcome(const char *folder, int seed, outcome *to, pt_error *e)
 {
     double *l2 = NULL, *h1 = NULL;
@@ -104,7 +107,7 @@ static bool outcome_open(outcome *o, int seeds)
     return true;
 }
 
-/* Before the first run is made. */
+/* Fails before the first run if there is no exact solution to compare with. */
 static int check_exact(const ritz_session *s, pt_error *e)
 {
     pt_ritz_options o = s->o;
@@ -117,11 +120,13 @@ static int check_exact(const ritz_session *s, pt_error *e)
         return failed;
     pt_ritz_get_summary(r, &m);
     pt_ritz_close(r);
-    return m.has_exact ? 0 : pt_fail(e, PT_USAGE, "%s: no exact solution is known, and without one there is nothing to compare by",
-                                     s->o.problem);
+    if (m.has_exact)
+        return 0;
+    return pt_fail(e, PT_USAGE, "%s: --compare needs an exact solution to compute errors, and none is known; a problem file gives it as "
+                                "\"exact\"", s->o.problem);
 }
 
-/* Errors at the end, over seeds. */
+/* The errors at the end: the L2 error's median and range over seeds, the H1 error's median. */
 typedef struct result { double l2, least, largest, h1; } result;
 
 static result result_of(const outcome *o, double *work)
@@ -138,7 +143,7 @@ static result result_of(const outcome *o, double *work)
     return r;
 }
 
-/* A line per kind, for the terminal or the page. */
+/* Writes one row per kind, as text or HTML. */
 static void write_table(FILE *out, bool html, const pt_ritz_points *kinds, const outcome *o, int n, double *work)
 {
     fprintf(out, html ? "<table><tr><th>points</th><th>L2 error</th><th>least</th><th>largest</th><th>H1 error</th></tr>\n"
@@ -165,7 +170,7 @@ static void print_json(const pt_ritz_points *kinds, const outcome *o, int n, dou
     printf("]}\n");
 }
 
-/* lead: a paragraph. */
+/* Writes the page. `lead` is its first paragraph. */
 static int write_comparison(const char *file, const char *title, const char *lead, const pt_ritz_points *kinds, const outcome *o, int n,
                             double *work, pt_error *e)
 {
@@ -206,7 +211,7 @@ int ritz_compare(ritz_session *s, pt_error *e)
     if (n < 0)
         return n;
     if (!s->o.out)
-        return pt_fail(e, PT_USAGE, "--compare wants --out DIR, for the runs and the picture");
+        return pt_fail(e, PT_USAGE, "--compare needs --out DIR, the folder for the runs and the report");
     if (*s->o.out && ritz_is_comparison(s->o.out))
         return pt_fail(e, PT_FAILED, "%.400s already holds runs of a comparison: give another --out", s->o.out);
     int failed = check_exact(s, e);
@@ -230,9 +235,9 @@ int ritz_compare(ritz_session *s, pt_error *e)
     return failed;
 }
 
-/* ---- the page of a comparison that is there ---- */
+/* ---- the report of an earlier comparison ---- */
 
-/* Seeds 0, 1, ... of a kind that have errors. */
+/* The number of finished runs with a kind of points: seeds 0, 1, ... without a gap. */
 static int count_runs(const char *folder, pt_ritz_points kind)
 {
     char run[FILE_PATH_BYTES];

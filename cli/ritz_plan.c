@@ -19,21 +19,21 @@ int ritz_describe_plan(const pt_ritz_summary *m, char out[RITZ_PLAN_TEXT])
             n += snprintf(out + n, RITZ_PLAN_TEXT - (size_t)n, "%s%s of %s memory", n ? ", " : "", size_format(bytes, m->planned_bytes[t]),
                           tiers[t]);
     if (m->recomputed_groups)
-        n += snprintf(out + n, RITZ_PLAN_TEXT - (size_t)n, "; %d of %d group%s of layers computed again",
+        n += snprintf(out + n, RITZ_PLAN_TEXT - (size_t)n, "; %d of %d group%s of layers recomputed",
                       m->recomputed_groups, m->groups, plural((uint64_t)m->groups));
     for (int t = 1; t < 3; t++)
         if (m->chunks_on[t])
             n += snprintf(out + n, RITZ_PLAN_TEXT - (size_t)n, "; %d of %d chunk%s of weights on the %s", m->chunks_on[t],
                           m->chunks, plural((uint64_t)m->chunks), tiers[t]);
     if (m->swapped_groups)
-        n += snprintf(out + n, RITZ_PLAN_TEXT - (size_t)n, "; what %d of %d group%s keep elsewhere", m->swapped_groups,
-                      m->groups, plural((uint64_t)m->groups));
+        n += snprintf(out + n, RITZ_PLAN_TEXT - (size_t)n, "; %d of %d group%s of layers keep activations outside device memory",
+                      m->swapped_groups, m->groups, plural((uint64_t)m->groups));
     if (m->written_bytes)
         n += snprintf(out + n, RITZ_PLAN_TEXT - (size_t)n, "; %s written to the disk a step", size_format(bytes, m->written_bytes));
     return n;
 }
 
-/* `plan` is what --plan reads. */
+/* `plan`: the JSON that --plan reads. */
 static void print_json(const pt_ritz_summary *m, const char *plan)
 {
     printf("{\"fits\": true, \"predicted\": {\"step_s\": %.6g, \"peak_bytes\": {", m->predicted_step_s);
@@ -63,11 +63,11 @@ static void print_text(const pt_ritz_summary *m)
                (long long)m->visit_units);
     printf("step    about %s", seconds_format(a, m->predicted_step_s));
     if (m->again_s > 0)
-        printf(", %s of it computed again", seconds_format(b, m->again_s));
+        printf(", %s of it recomputation", seconds_format(b, m->again_s));
     printf("\n");
 }
 
-/* The JSON of a run that does not fit. */
+/* The same for a run that does not fit. */
 static void print_misfit(const pt_error *e, const pt_ritz_misfit *m)
 {
     printf("{\"fits\": false, \"missing_bytes\": %llu, \"smallest_change\": \"%s\", \"why\": [\"", (unsigned long long)m->missing_bytes,

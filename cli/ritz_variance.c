@@ -1,4 +1,4 @@
-/* How much the gradient varies with the number and kind of points: tables and pictures. */
+/* ritz_variance.c - the variance of the gradient by number and kind of points, as a table, a page and JSON. */
 #include "interrupt.h"
 #include "ritz.h"
 
@@ -11,7 +11,7 @@
 #include <stdio.h>
 
 enum { SIZES = 24, MOMENTS = 3, LEAST_POINTS = 32 };
-static const char *const moments[MOMENTS] = {"before training", "half way", "after training"};
+static const char *const moments[MOMENTS] = {"before training", "half-way", "after training"};
 
 typedef struct variances { int n; double points[SIZES], of[RITZ_KINDS][SIZES]; char names[RITZ_KINDS][48]; } variances;
 
@@ -89,7 +89,7 @@ static int write_variances(ritz_session *s, variances *v, const pt_ritz_points *
                                              "number of points.</p>\n", figures, MOMENTS, e);
 }
 
-/* Trains on the kind that --points names, and measures all kinds at the same weights. */
+/* Trains with the kind of points that --points names, and measures all kinds at the same weights. */
 int ritz_variances(ritz_session *s, pt_error *e)
 {
     static variances v[MOMENTS];
@@ -100,7 +100,7 @@ int ritz_variances(ritz_session *s, pt_error *e)
     if (kinds_n < 0)
         return kinds_n;
     if (s->o.n < 2 * LEAST_POINTS)
-        return pt_fail(e, PT_USAGE, "variances are measured from %d points on: --n %d or more", LEAST_POINTS, 2 * LEAST_POINTS);
+        return pt_fail(e, PT_USAGE, "--gradient-variance starts at %d points: give --n %d or more", LEAST_POINTS, 2 * LEAST_POINTS);
     o.out = NULL;
     int failed = pt_ritz_open(&o, &r, e);
     if (failed)

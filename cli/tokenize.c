@@ -1,5 +1,6 @@
 #include "args.h"
 #include "commands.h"
+#include "exit.h"
 #include "input.h"
 #include "tokenize_chat.h"
 
@@ -125,7 +126,7 @@ static int read_json(const char *text, size_t bytes, ids *out, pt_error *e)
     return failed;
 }
 
-/* Numbers begin with neither. */
+/* JSON begins with a brace or a bracket, numbers do not. */
 static bool is_json(const char *text, size_t n)
 {
     size_t at = n >= 3 && !memcmp(text, byte_order_mark, 3) ? 3 : 0;

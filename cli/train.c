@@ -1,9 +1,11 @@
 #include "args.h"
 #include "commands.h"
 #include "data_args.h"
+#include "exit.h"
 #include "interrupt.h"
 #include "progress.h"
 #include "ranks.h"
+#include "timings.h"
 
 #include "base/clock.h"
 #include "base/units.h"
@@ -39,6 +41,7 @@ typedef struct session {
     char out[4096];
     int rank; /* -1: the process is alone */
     progress bar;
+    processor_use used; /* in steps */
 } session;
 
 /* ---- options ---- */
@@ -318,42 +321,7 @@ static void print_step(session *s, const pt_trainer *t, const pt_step *p)
     progress_draw(&s->bar, "training", (uint64_t)p->step, (uint64_t)m.steps, text);
 }
 
-/* Says which prediction is the first, and which are corrections. */
-static void print_corrections(const pt_summary *m)
-{
-    if (m->corrected_step)
-        fprintf(stderr, "the prediction was corrected after step %lld; the percentages compare with the first prediction\n",
-                (long long)m->corrected_step);
-    if (m->moved_step)
-        fprintf(stderr, "the plan changed after step %lld: \"corrected\", \"measured\" and memory are those of the new plan\n",
-                (long long)m->moved_step);
-}
-
-static const double LEAST_S = 1e-3; /* percentages of shorter times mean nothing */
-
-/* "step        predicted    1.20 s, measured    1.22 s (+1.7%)": a line for the step, each phase and each queue. */
-static void print_timings(const pt_trainer *t, const pt_summary *m)
-{
-    pt_timing times[PT_TIMINGS];
-    char a[32];
-    int n = pt_trainer_timings(t, times);
-    if (n)
-        print_corrections(m);
-    if (n && strcmp(m->measured_of, "steady steps"))
-        fprintf(stderr, "measured: %s\n", m->measured_of);
-    for (int i = 0; i < n; i++) {
-        const pt_timing *x = &times[i];
-        fprintf(stderr, "%-11s predicted %9s", x->name, pt_seconds_text(a, x->predicted_s));
-        if (m->corrected_step)
-            fprintf(stderr, ", corrected %9s", pt_seconds_text(a, x->corrected_s));
-        fprintf(stderr, ", measured %9s", pt_seconds_text(a, x->measured_s));
-        if (x->predicted_s >= LEAST_S && x->measured_s >= LEAST_S)
-            fprintf(stderr, " (%+.1f%%)", 100 * (x->measured_s / x->predicted_s - 1));
-        fputc('\n', stderr);
-    }
-}
-
-static void print_report(const pt_trainer *t, const pt_step *last)
+static void print_report(const session *s, const pt_trainer *t, const pt_step *last)
 {
     pt_summary m;
     char a[32], b[32];
@@ -363,7 +331,7 @@ static void print_report(const pt_trainer *t, const pt_step *last)
                 100 * last->reward_accuracy, (long long)last->step);
     else if (last->step_s > 0)
         fprintf(stderr, "loss %.4f after step %lld\n", last->loss, (long long)last->step);
-    print_timings(t, &m);
+    timings_print(t, &m, &s->used);
     for (int i = 0; i < m.memory_n; i++)
         if (m.memory[i].predicted_bytes)
             fprintf(stderr, "%s memory: predicted %s, used %s\n", m.memory[i].tier, pt_size_text(a, m.memory[i].predicted_bytes),
@@ -382,7 +350,7 @@ static int interrupted(session *s, pt_trainer *t, const pt_step *last, pt_error 
     if (failed)
         return ranks_exit_with(s->rank, e);
     progress_clear(&s->bar);
-    print_report(t, last);
+    print_report(s, t, last);
     pt_summary m;
     pt_trainer_summary(t, &m);
     fprintf(stderr, "interrupted after step %lld: a checkpoint is written; run the same command with --out '%s' --resume to continue\n",
@@ -395,9 +363,13 @@ static int run(session *s, pt_trainer *t, pt_error *e)
     pt_step step = {0};
     int more = 1;
     const bool several = s->o.ranks > 1; /* several ranks stop together, when a step says so */
+    const processor_use before = processor_use_now();
     while ((several || !interrupt_signal()) && (more = pt_trainer_step(t, &step, e)) > 0 && !step.stopped)
         if (step.step_s > 0)
             print_step(s, t, &step);
+    const processor_use after = processor_use_now();
+    if (!several)
+        s->used = (processor_use){after.work_ns - before.work_ns, after.waited_ns - before.waited_ns};
     progress_clear(&s->bar);
     if (more < 0)
         return ranks_exit_with(s->rank, e);
@@ -407,7 +379,7 @@ static int run(session *s, pt_trainer *t, pt_error *e)
     progress_clear(&s->bar);
     if (failed)
         return ranks_exit_with(s->rank, e);
-    print_report(t, &step);
+    print_report(s, t, &step);
     if (!s->json)
         printf("%s\n", s->o.out);
     return 0;

@@ -116,7 +116,9 @@ if(NOT TARGET CUDA::cublasLt)
 endif()
 
 file(GLOB PT_CUDA_SOURCES CONFIGURE_DEPENDS src/device/cuda/*.c src/device/cuda/*.cu)
-add_library(protrain_cuda MODULE ${PT_CUDA_SOURCES} src/base/error.c src/base/units.c src/device/moment_map.c src/device/populate.c
+include(cmake/matmul_tables.cmake)
+pt_matmul_tables(${CMAKE_BINARY_DIR}/matmul_tables.c ${PROJECT_SOURCE_DIR}/src/device/cuda/tables)
+add_library(protrain_cuda MODULE ${PT_CUDA_SOURCES} ${CMAKE_BINARY_DIR}/matmul_tables.c src/base/error.c src/base/units.c src/device/moment_map.c src/device/populate.c
   src/device/ring.c)
 target_include_directories(protrain_cuda PRIVATE src include)
 target_compile_definitions(protrain_cuda PRIVATE _GNU_SOURCE PT_VERSION="${PROJECT_VERSION}" ${PT_CUDA_HOPPER})

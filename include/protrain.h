@@ -60,7 +60,7 @@ PT_API int pt_error_prefix(pt_error *e, const char *fmt, ...) __attribute__((for
 
 typedef enum pt_lr_schedule { PT_LR_CONSTANT, PT_LR_LINEAR, PT_LR_COSINE } pt_lr_schedule;
 typedef enum pt_precision { PT_PRECISION_BF16, PT_PRECISION_FP32 } pt_precision;
-/* Format of the layers' frozen matrices: the compute type (of a folder that is already in few bits, its own format), or about 4 or 8 bits
+/* Format of the layers' frozen matrices: the compute type (or the folder's own format if it is already in few bits), or about 4 or 8 bits
  * per value. */
 typedef enum pt_base { PT_BASE_AS_COMPUTED, PT_BASE_BF16, PT_BASE_FP32, PT_BASE_NF4, PT_BASE_INT8 } pt_base;
 typedef enum pt_optimizer { PT_OPTIMIZER_ADAMW, PT_OPTIMIZER_ADAMW8BIT, PT_OPTIMIZER_MUON } pt_optimizer;
@@ -88,7 +88,7 @@ typedef struct pt_train_options {
     pt_data_format data_format;
     pt_train_on train_on;
     const char *chat_template;         /* a file; NULL: the model's own */
-    bool no_packing;                   /* one example per window, also for texts, which else are one stream */
+    bool no_packing;                   /* one example per window; also makes each text an example */
     pt_long long_examples;
     pt_task task;
     double beta; pt_dpo_loss dpo_loss; /* DPO: how strongly to stay near the starting model; default 0.1, sigmoid */
@@ -127,12 +127,12 @@ typedef struct pt_train_options {
     const char *lora_targets;          /* "all-linear" (NULL), "attention", "mlp", or names of linear layers, separated by commas */
     bool rslora, dora;                 /* scale by alpha / sqrt(rank); also train magnitudes */
     const char *adapter;               /* folder of an adapter to continue, which sets all of the above; NULL: a new one */
-    pt_base base;                      /* in few bits what is frozen is computed with what these stand for, and saved as it came in; */
-                                       /* AS_COMPUTED with `adapter`: as its base was in training */
+    pt_base base;                      /* few-bit matrices are computed with their decoded values, and saved as they came in; */
+                                       /* AS_COMPUTED with `adapter`: the format that its base had in training */
     uint64_t seed;
     int threads;                       /* 0: all cores available to the process */
-    const char *device;                /* "auto" (a usable GPU, else the CPU), "cpu", "cuda" or "cuda:N"; of several ranks also */
-                                       /* "cuda:N,M,...": each takes one */
+    const char *device;                /* "auto" (a usable GPU, else the CPU), "cpu", "cuda" or "cuda:N"; for several ranks also */
+                                       /* "cuda:N,M,...", one GPU each */
     uint64_t device_memory, host_memory, disk_memory; /* bytes or PT_AUTO */
     const char *disk_path;             /* NULL: a folder in `out` */
     const char *plan_file;             /* NULL: planned */
@@ -149,7 +149,7 @@ typedef struct pt_train_options {
     void (*notice)(void *arg, const char *sentence);  /* a note for the user; may be NULL */
     /* stage ("reading the data", "measuring ...", "evaluating", "saving"), done of total; may be NULL */
     void (*progress)(void *arg, const char *stage, uint64_t done, uint64_t total);
-    bool (*stop)(void *arg);           /* called now and then during an evaluation; true ends it, and the step returns; may be NULL */
+    bool (*stop)(void *arg);           /* called repeatedly during an evaluation; true ends it, and the step returns; may be NULL */
     void *arg;
 } pt_train_options;
 
@@ -260,8 +260,8 @@ typedef struct pt_evaluate_options {
     int64_t seq_len;                   /* 0: the model's maximum, at most 1024 */
     bool document_mask;                /* as in training */
     pt_precision precision;
-    pt_base base;                      /* of the layers' matrices; AS_COMPUTED: as the adapter's base was in training, else the compute */
-                                       /* type */
+    pt_base base;                      /* format of the layers' matrices; AS_COMPUTED: that of the adapter's base in training, else the */
+                                       /* compute type */
     int threads;                       /* 0: all cores available to the process */
     const char *device;                /* "auto" (a usable GPU, else the CPU), "cpu", "cuda" or "cuda:N" */
     uint64_t device_memory, host_memory, disk_memory; /* bytes or PT_AUTO */
@@ -321,7 +321,7 @@ typedef struct pt_example {
     const char *text; size_t bytes;            /* the conversation, rendered by the chat template */
     const pt_span *spans; size_t spans_n;      /* ranges of bytes that are trained on, in order */
     const uint32_t *ids; const uint8_t *learned; size_t n; /* its tokens; 1 for each that is trained on, else 0 */
-    const struct pt_example *rejected;         /* of a pair, whose chosen reply this is: the other one; else NULL */
+    const struct pt_example *rejected;         /* the other reply, if this is the chosen one of a pair; else NULL */
     void *own;                                 /* the library's */
 } pt_example;
 

@@ -58,6 +58,7 @@ typedef struct pt_ritz_problem {
     pt_ritz_function f, V, g;          /* NULL: 0 */
     pt_ritz_function exact, exact_gradient; /* NULL: not known; without exact_gradient, finite differences of exact */
     void *arg;
+    bool concurrent;                   /* several threads may call f and V at once; then they need not wait for the points */
 } pt_ritz_problem;
 
 /* If no plan fits: what is missing, and the options of the program that make it fit: "--device-memory 1.75GiB". */

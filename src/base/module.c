@@ -8,7 +8,7 @@
 #include <sys/types.h>
 #include <unistd.h>
 
-/* out = the folder of `file` + rest, if that file exists. */
+/* out = `folder` and `rest` joined, relative to the folder of `file`. False if there is no such file. */
 static bool beside(const char *file, const char *folder, const char *rest, char out[PATH_MAX])
 {
     const char *slash = strrchr(file, '/');

@@ -78,17 +78,16 @@ uint64_t size_round_up(uint64_t bytes)
 
 uint64_t size_round_down(uint64_t bytes) { return bytes - bytes % size_granule(bytes); }
 
-/* In the largest unit of which the size is at least one, and a whole number of quarters. */
+/* Uses the largest unit in which the size is at least 1 and a multiple of a sixteenth, so that sizes from 8 MiB on are not in KiB, and
+ * those from 8 GiB on not in MiB. */
 char *size_option(char buf[32], uint64_t bytes)
 {
     static const char *const names[] = {"B", "KiB", "MiB", "GiB", "TiB"};
     const uint64_t size = size_round_up(bytes);
     int unit = 4;
-    while (unit && (size < 1ull << 10 * unit || size % (1ull << (10 * unit - 2))))
+    while (unit && (size < 1ull << 10 * unit || size % (1ull << (10 * unit - 4))))
         unit--;
-    const uint64_t quarters = unit ? size >> (10 * unit - 2) : 4 * size;
-    static const char *const parts[] = {"", ".25", ".5", ".75"};
-    snprintf(buf, 32, "%llu%s%s", (unsigned long long)(quarters / 4), parts[quarters % 4], names[unit]);
+    snprintf(buf, 32, "%.10g%s", (double)size / (double)(1ull << 10 * unit), names[unit]);
     return buf;
 }
 

@@ -11,7 +11,7 @@ typedef struct linked_comm {
     device_link *link;
 } linked_comm;
 
-/* What a rank tells the others first. */
+/* What each rank sends to all others first. */
 typedef struct offer { uint64_t machine, gpu; bool can; char name[LINK_NAME_BYTES], why[LINKED_WHY_BYTES - 40]; } offer;
 
 static bool is_over(void *by_host) { return comm_over(by_host, NULL); }

@@ -93,10 +93,10 @@ static bool disagrees(const host *x, const hello *h, char *why, size_t room)
         snprintf(why, room, "rank %d on %s is protrain %s, and rank 0 %s: install the same on all machines", h->rank, h->host, h->version,
                  PT_VERSION);
     else if (h->ranks != x->m->ranks)
-        snprintf(why, room, "rank %d on %s was told of %d ranks, and rank 0 of %d: start all of them alike", h->rank, h->host, h->ranks,
-                 x->m->ranks);
+        snprintf(why, room, "rank %d on %s expects %d ranks, and rank 0 expects %d: start all ranks with the same number", h->rank,
+                 h->host, h->ranks, x->m->ranks);
     else if (!h->rank || (h->kind == HELLO_CONTROL ? x->r->control : x->r->data)[h->rank] >= 0)
-        snprintf(why, room, "there are two of rank %d, on %s and on %s: give each process a rank of its own", h->rank,
+        snprintf(why, room, "two processes have rank %d, on %s and on %s: give each process its own rank", h->rank,
                  x->r->place[h->rank].host, h->host);
     else
         return false;
@@ -172,8 +172,8 @@ static int fail_missing(host *x, pt_error *e)
     for (int r = 1, i = 0; r < x->m->ranks; r++)
         if ((x->r->control[r] < 0 || x->r->data[r] < 0) && used < sizeof list)
             used += (size_t)snprintf(list + used, sizeof list - used, "%s%d", !i++ ? "" : i == n ? " and " : ", ", r);
-    snprintf(why, sizeof why, "rank%s %s of %d did not come within %.0f s: see what %s to say", n == 1 ? "" : "s", list, x->m->ranks,
-             x->m->seconds, n == 1 ? "it has" : "they have");
+    snprintf(why, sizeof why, "rank%s %s of %d did not join within %.0f s: look at the output of %s", n == 1 ? "" : "s", list, x->m->ranks,
+             x->m->seconds, n == 1 ? "that rank" : "these ranks");
     return refuse(x, why, e);
 }
 
@@ -322,7 +322,7 @@ static int hear_places(const meeting *m, meeting_result *r, double until_s, pt_e
     if (heard && net_receive_all(r->control[0], &r->nonce, sizeof r->nonce, until_s) &&
         net_receive_all(r->control[0], r->place, places, until_s) && hello_places_are_whole(r->place, m->ranks))
         return 0;
-    return pt_fail(e, PT_FAILED, "rank 0 ended, or was not heard of any more, while the ranks gathered");
+    return pt_fail(e, PT_FAILED, "rank 0 ended or stopped responding while the ranks joined");
 }
 
 static int be_guest(const meeting *m, meeting_result *r, pt_error *e)
@@ -374,8 +374,8 @@ static int await_rest(const meeting *m, meeting_result *r, double until_s, pt_er
         char address[HELLO_ADDRESS_BYTES];
         hello h;
         if (!net_wait(r->listener, POLLIN, until_s))
-            return pt_fail(e, PT_FAILED, "%d of the later ranks did not reach it within %.0f s: machines of a run need open ports "
-                           "between them",
+            return pt_fail(e, PT_FAILED, "%d of the later ranks could not connect to it within %.0f s: machines of a run need "
+                           "open ports between them",
                            left, m->seconds);
         const int fd = net_accept(r->listener, address, sizeof address);
         if (fd < 0)

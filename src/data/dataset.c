@@ -162,6 +162,20 @@ static int check_share(const dataset *d, const dataset_options *o, const data_fi
                              : "windows");
 }
 
+/* Every example was too long, or has no learned token in its part that fits a window. */
+static int fail_no_window(const dataset *d, const char *names, pt_error *e)
+{
+    const window_packing *p = &d->packing;
+    char dropped[96] = "", unlearned[160] = "";
+    if (p->dropped)
+        snprintf(dropped, sizeof dropped, "%" PRIu64 " %s longer than a window of %lld tokens", p->dropped, is(p->dropped),
+                 (long long)d->seq_len);
+    if (p->unlearned)
+        snprintf(unlearned, sizeof unlearned, "%s%" PRIu64 " %s no token to learn in the first %lld tokens, which are what fits a window",
+                 p->dropped ? ", and " : "", p->unlearned, has(p->unlearned), (long long)d->seq_len);
+    return pt_fail(e, PT_FAILED, "%s: no example is left to train on: %s%s; give a larger `seq_len`", names, dropped, unlearned);
+}
+
 static int check_examples(const dataset *d, const data_files *files, pt_error *e)
 {
     const token_tally *t = &d->tokens.tally;
@@ -176,10 +190,7 @@ static int check_examples(const dataset *d, const data_files *files, pt_error *e
                        "of the assistant, or only replies of weight 0: give `train_on` all to train on every token",
                        names, t->tokens, t->records);
     if (!p->windows)
-        return pt_fail(e, PT_FAILED,
-                       "%s: no example is left to train on: %" PRIu64 " %s too long for a window of %lld tokens, and %" PRIu64 " %s no "
-                       "token to learn in it; give a larger `seq_len`",
-                       names, p->dropped + p->cut, is(p->dropped + p->cut), (long long)d->seq_len, p->unlearned, has(p->unlearned));
+        return fail_no_window(d, names, e);
     if (t->same && t->same == t->records)
         return pt_fail(e, PT_FAILED,
                        "%s: the chosen and rejected replies are the same in all records, so that nothing can be learned: give other data",
@@ -273,8 +284,8 @@ static void note_endless(dataset *d, const data_files *files)
 static void note_skipped(dataset *d, const data_files *files)
 {
     if (files->skipped)
-        note(d, "%" PRIu64 " %s of the data folders %s left out, not being %s: %s%s", files->skipped,
-             files->skipped == 1 ? "entry" : "entries", is(files->skipped), files->skipped == 1 ? "a data file" : "data files",
+        note(d, "%" PRIu64 " %s of the data folders %s no data %s and %s left out: %s%s", files->skipped,
+             files->skipped == 1 ? "entry" : "entries", is(files->skipped), files->skipped == 1 ? "file" : "files", is(files->skipped),
              files->first_skipped, files->skipped > 1 ? ", ..." : "");
 }
 

@@ -43,6 +43,12 @@ struct comm;
 struct comm_move;
 typedef struct op_exchange { struct comm *comm; const struct comm_move *moves; int n; } op_exchange;
 
+/* Calls fn for all `rows`, a few at a time: first .. end. Only on a CPU: its compute threads call it concurrently, each with scratch of
+ * its own. The result of a row must depend neither on the division nor on the thread. */
+enum { CALL_SCRATCH_BYTES = 1 << 20 };
+typedef void (*op_call_fn)(void *arg, int64_t first, int64_t end, void *scratch);
+typedef struct op_call { op_call_fn fn; void *arg; int64_t rows; } op_call;
+
 /* A factor of an op; 0 stands for 1. */
 static inline float op_factor(float x) { return x != 0 ? x : 1; }
 
@@ -322,29 +328,31 @@ typedef struct op_jet {
     jet_kind kind; jet_pass pass; pt_dtype type; int64_t n; void *z; const void *a, *b, *c, *residual; void *out, *other;
 } op_jet;
 
-/* Of each row r, with u[r], the first `dim` values g of a row of its gradient (stride ld), and five terms w, q, f, c, m of each row in
- * fp64:
+/* For each row r: u[r], the first `dim` values g of its gradient (stride ld), and five terms w, q, f, c, m in fp64 give
  *
  *   value[r] = w g.g / 2 + q u^2 / 2 - f u + c        in fp64
- *   du[r]    = round(q u - f + m)                     what the value depends on u, and m
+ *   du[r]    = round(q u - f + m)                     the derivative of value[r] by u, plus m
  *   dg[r]    = round(w g), 0 behind `dim`             stride ld
  *
- * g may be NULL where dg is: then w counts as 0. PT_F32 or PT_F64. */
+ * g may be NULL if dg is; w is then ignored. PT_F32 or PT_F64. */
 enum { QUADRATIC_TERMS = 5 };
 typedef struct op_quadratic {
     pt_dtype type; int64_t rows, dim, ld; const void *u, *g; const double *terms; double *value; void *du, *dg;
 } op_quadratic;
 
-/* Begins a sequence of ops on the same rows, which the next such op, with rows = 0, ends. Its matmuls that are not TN, OP_COPY, OP_JET and
- * OP_QUADRATIC have this many rows each, and of what the sequence writes, row r depends only on row r. TN matmuls sum over the rows, or
- * over twice as many, of which row r and row rows + r depend on row r; no op of the sequence reads what they write. So a device may take a
- * few rows at a time through several of these ops. */
+/* Begins a sequence of ops on the same rows. The next such op, with rows = 0, ends it. NT and NN matmuls, OP_COPY, OP_CALL, OP_JET and
+ * OP_QUADRATIC have this many rows each, and row r of their output depends only on row r of their inputs. TN matmuls sum over the rows, or
+ * over twice as many, of which rows r and rows + r depend on row r; no op of the sequence reads their output. So a device may pass a few
+ * rows at a time through several of these ops. */
 typedef struct op_rows { int64_t rows; } op_rows;
 
 #define MEMBER(KIND, name, member, doing) op_##member member;
 typedef struct op {
     op_kind kind;
-    union { op_copy copy; op_copy_rows copy_rows; op_disk disk; op_exchange exchange; LIBRARY_OPS(MEMBER) KERNEL_OPS(MEMBER) };
+    union {
+        op_copy copy; op_copy_rows copy_rows; op_disk disk; op_exchange exchange; op_call call;
+        LIBRARY_OPS(MEMBER) KERNEL_OPS(MEMBER)
+    };
 } op;
 #undef MEMBER
 
@@ -368,7 +376,7 @@ typedef struct device_info {
     double quota;                              /* as given; 0 on a GPU */
     bool host_addressable;                     /* MEMORY_DEVICE is RAM: a host tier is not needed */
     uint64_t threads_bytes;                    /* RAM that its threads need outside the arenas, if there are more than a few of them */
-    /* At open, or when an arena did not fit; if device memory is RAM, machine/machine.h knows better. */
+    /* Measured at open, or when an arena did not fit. If device memory is RAM, use machine/machine.h instead. */
     uint64_t memory_bytes, memory_free_bytes;
 } device_info;
 

@@ -9,7 +9,7 @@
  *     cost_NAME    its FLOPs and bytes               predict/op_costs.c
  *
  * The program does not build without any of these. KERNEL_OPS have this project's own kernels everywhere. A GPU copies and clears with
- * CUDA's runtime, multiplies matrices with cuBLASLt, and uses neither disks nor other ranks.
+ * CUDA's runtime, multiplies matrices with cuBLASLt, and has no disks, other ranks or calls.
  */
 #ifndef PT_OP_TABLE_H
 #define PT_OP_TABLE_H
@@ -24,6 +24,8 @@
     ROW(DISK_WRITE, disk_write, disk, "writing to a disk")
 
 #define RANKS_OPS(ROW) ROW(EXCHANGE, exchange, exchange, "exchanging with other ranks")
+
+#define CALL_OPS(ROW) ROW(CALL, call, call, "making inputs")
 
 #define LIBRARY_OPS(ROW) ROW(MATMUL, matmul, matmul, "multiplying matrices")
 
@@ -54,6 +56,6 @@
     ROW(QUADRATIC, quadratic, quadratic, "computing an energy")                                          \
     ROW(ROWS, rows, rows, "computing")
 
-#define ALL_OPS(ROW) MEMORY_OPS(ROW) DISK_OPS(ROW) RANKS_OPS(ROW) LIBRARY_OPS(ROW) KERNEL_OPS(ROW)
+#define ALL_OPS(ROW) MEMORY_OPS(ROW) DISK_OPS(ROW) RANKS_OPS(ROW) CALL_OPS(ROW) LIBRARY_OPS(ROW) KERNEL_OPS(ROW)
 
 #endif

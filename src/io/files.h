@@ -4,7 +4,7 @@
  * full disk the old content is unchanged; the incomplete one has ".tmp" in its name, and the next writer removes it.
  *
  *     PATH.tmp         a file that is being written; the writer holds flock() on it
- *     NAME.tmp-PID/    a folder that is being written (a checkpoint); its writer holds flock() on it
+ *     NAME.tmp-N/      a folder that is being written (a checkpoint), N a random number; its writer holds flock() on it
  *     .lock            in an output folder: the run that writes there holds flock() on it
  *
  * A process releases its flock() when it ends, however it ends and in any PID namespace, so a lock that is free means that its writer is
@@ -87,7 +87,7 @@ int file_no_room(const char *path, uint64_t bytes, pt_error *e);
 
 /* A folder that is replaced atomically:
  *     begin -> write files into stage.path -> commit or abort
- * begin removes what dead writers left in the parent folder: NAME.tmp-PID, and if NAME ends in digits (checkpoint-200), also those with
+ * begin removes what dead writers left in the parent folder: NAME.tmp-N, and if NAME ends in digits (checkpoint-200), also those with
  * other digits. commit syncs every file and renames the folder; it replaces an existing folder by an atomic exchange, or by two renames
  * where the file system has no exchange. abort (or a failed commit) removes the staged folder and leaves the existing one unchanged. */
 typedef struct dir_stage {

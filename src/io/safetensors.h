@@ -97,7 +97,7 @@ typedef struct safetensors_sharing {
     void *arg;
 } safetensors_sharing;
 void safetensors_share(safetensors_writer *w, const safetensors_sharing *how);
-/* Whether this process writes the data of the following appends; otherwise they only count bytes, and the values do not matter. For each
+/* Sets whether this process writes the data of the following appends; otherwise they only count bytes, and the values are ignored. For each
  * append exactly one process has the turn. */
 void safetensors_set_turn(safetensors_writer *w, bool own);
 bool safetensors_has_turn(const safetensors_writer *w); /* true by default */

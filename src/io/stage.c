@@ -9,6 +9,7 @@
 #include <stdlib.h>
 #include <string.h>
 #include <sys/file.h>
+#include <sys/random.h>
 #include <sys/stat.h>
 #include <unistd.h>
 
@@ -95,13 +96,24 @@ int tree_remove(const char *path, pt_error *e)
     return errno == ENOENT ? 0 : pt_fail_errno(e, PT_FAILED, "%.400s: cannot be removed", path);
 }
 
+/* PATH MARK N for a number that no other writer has: containers that share a folder may have the same process numbers. */
+static int temporary_name(char out[FILE_PATH_BYTES], const char *path, const char *mark, pt_error *e)
+{
+    uint64_t number;
+    if (getrandom(&number, sizeof number, 0) != sizeof number)
+        return pt_fail_errno(e, PT_FAILED, "%.400s: the system has no random number for a temporary name", path);
+    if (snprintf(out, FILE_PATH_BYTES, "%s%s%llu", path, mark, (unsigned long long)number) >= FILE_PATH_BYTES)
+        return pt_fail(e, PT_FAILED, "%.300s...: the path is too long; use a shorter one", path);
+    return 0;
+}
+
 int tree_discard(const char *path, pt_error *e)
 {
     char stage[FILE_PATH_BYTES];
-    if (snprintf(stage, sizeof stage, "%s.tmp-%ld", path, (long)getpid()) >= (int)sizeof stage)
-        return pt_fail(e, PT_FAILED, "%.300s...: the path is too long; use a shorter one", path);
-    int failed = tree_remove(stage, e);
-    if (!failed && rename(path, stage))
+    int failed = temporary_name(stage, path, ".tmp-", e);
+    if (failed)
+        return failed;
+    if (rename(path, stage))
         failed = errno == ENOENT ? 0 : pt_fail_errno(e, PT_FAILED, "%.400s: cannot be removed", path);
     return failed ? failed : tree_remove(stage, e);
 }
@@ -160,13 +172,13 @@ static size_t digits_at_end(const char *s, size_t n)
     return digits;
 }
 
-/* True if `name` is BASE MARK PID, where digits at the end of BASE may differ from those of `base`. mark: ".tmp-" for staged folders. */
+/* True if `name` is BASE MARK N, where digits at the end of BASE may differ from those of `base`. mark: ".tmp-" for staged folders. */
 static bool is_marked_name(const char *name, const char *mark, const char *base)
 {
-    size_t n = strlen(name), pid = digits_at_end(name, n), mark_n = strlen(mark);
-    if (!pid || n < pid + mark_n || strncmp(name + n - pid - mark_n, mark, mark_n))
+    size_t n = strlen(name), number = digits_at_end(name, n), mark_n = strlen(mark);
+    if (!number || n < number + mark_n || strncmp(name + n - number - mark_n, mark, mark_n))
         return false;
-    n -= pid + mark_n;
+    n -= number + mark_n;
     size_t base_n = strlen(base), base_digits = digits_at_end(base, base_n);
     size_t digits = base_digits ? digits_at_end(name, n) : 0;
     size_t prefix = base_n - base_digits;
@@ -237,10 +249,11 @@ int dir_stage_begin(dir_stage *s, const char *final_path, pt_error *e)
     if (status)
         return status;
     dir_stages_clean(parent, base);
-    memcpy(s->path, s->final_path, n);
-    snprintf(s->path + n, sizeof s->path - n, ".tmp-%ld", (long)getpid());
     bool locked;
     for (int tries = 0; tries < 3 && s->lock < 0; tries++) { /* another writer may remove it before it is locked */
+        status = temporary_name(s->path, s->final_path, ".tmp-", e);
+        if (status)
+            return status;
         if (mkdir(s->path, 0777))
             return pt_fail_errno(e, PT_FAILED, "%.400s: the folder cannot be made", s->path);
         s->lock = folder_lock(s->path, &locked);
@@ -250,16 +263,16 @@ int dir_stage_begin(dir_stage *s, const char *final_path, pt_error *e)
     return 0;
 }
 
-/* For file systems that cannot exchange two names (NFS, some of FUSE): renames the old folder to NAME.before-PID for a moment. After a
+/* For file systems that cannot exchange two names (NFS, some of FUSE): renames the old folder to NAME.before-N for a moment. After a
  * crash in between, the next writer renames it back (dir_stages_clean). */
 static int replace_in_two(const dir_stage *s)
 {
     char aside[FILE_PATH_BYTES];
-    if (snprintf(aside, sizeof aside, "%s.before-%ld", s->final_path, (long)getpid()) >= (int)sizeof aside) {
+    if (temporary_name(aside, s->final_path, ".before-", NULL)) {
         errno = ENAMETOOLONG;
         return -1;
     }
-    if (tree_remove(aside, NULL) || rename(s->final_path, aside))
+    if (rename(s->final_path, aside))
         return -1;
     if (rename(s->path, s->final_path)) {
         int error = errno;

@@ -27,11 +27,11 @@ typedef struct step_lines {
     char path[FILE_PATH_BYTES];
 } step_lines;
 
-/* Of the lines that are kept. last: the step of the last one, 0: none; has_key: it has the key; there: the file had lines, kept or not. */
+/* The lines that are kept. last: the step of the last one, 0: none; has_key: it has the key; there: the file had lines, kept or not. */
 typedef struct step_lines_kept { int64_t last; bool has_key, there; } step_lines_kept;
-/* In the folder `out`, cut back to its leading lines of steps up to `step`, and opened for appending. */
+/* Opens the file in the folder `out` for appending, after truncating it to its leading lines of steps up to `step`. */
 int step_lines_open(step_lines *l, const char *out, int64_t step, const char *key, step_lines_kept *kept, pt_error *e);
-/* Its length, -1: unknown. */
+/* The length of the file in bytes; -1: unknown. */
 off_t step_lines_length(const step_lines *l);
 /* Writes the buffer. On failure nothing of it remains, neither in the file, which was `bytes` long (-1: unknown), nor in the buffer. */
 int step_lines_flush(const step_lines *l, off_t bytes, pt_error *e);

@@ -25,9 +25,7 @@
 #define PT_MACHINE_FILE_H
 
 #include "base/error.h"
-#include "predict/costs.h"
-
-#include <jansson.h>
+#include "plan/plan.h"
 
 enum { MACHINE_PATH_BYTES = 4096, MACHINE_MAX_RANKS = 1 << 16 };
 
@@ -59,16 +57,5 @@ int machine_from_json(const char *name, const char *json, size_t n, machine_spec
  * share/protrain/machines/ beside the program or above it, then the place of installation), with or without ".json". PT_FAILED lists their
  * names. (machine_find.c) */
 int machine_file_find(const char *name, char path[MACHINE_PATH_BYTES], pt_error *e);
-
-/* The reverse: the text of a machine file from measurements, with a host if memory_bytes has one and the profile has its updates and the
- * link. The arithmetic rate was measured for the compute type of `s` and is used for the other, too. `source` is the source of all figures.
- * (machine_measured.c) */
-int machine_measured(const char *name, bool cuda, const uint64_t memory_bytes[TIERS], const costs *c, const model *m,
-                     const step_shape *s, machine_spec *out, pt_error *e);
-json_t *machine_to_json(const machine_spec *x, const char *source);
-
-/* Costs of a step of a model, or of a rank's part of it, on the given share of a machine: computed from operations and bytes.
- * (analytic.c) */
-int costs_analytic(const machine_spec *x, const model *m, const step_shape *s, costs *out, pt_error *e);
 
 #endif

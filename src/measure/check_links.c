@@ -3,7 +3,7 @@
 
 #include "io/files.h"
 
-/* The memory that transfers need of one tier. */
+/* The memory of one end of a transfer. */
 typedef struct side { char *base; uint64_t bytes; } side;
 
 static void side_layout(area *a, void *arg)
@@ -12,7 +12,7 @@ static void side_layout(area *a, void *arg)
     s->base = area_take(a, s->bytes, PATTERN_VALUES);
 }
 
-/* Transfers one after another through a buffer of twice their size. */
+/* Times consecutive transfers that cycle through a buffer of twice their size. */
 static int check_transfer(const bench *b, device *d, transfer *t, int64_t bytes, double *ns, pt_error *e)
 {
     queue *q;

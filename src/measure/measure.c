@@ -21,7 +21,7 @@ static int compare_double(const void *a, const void *b)
 
 static int kept(const samples *s) { return s->n < SAMPLES ? s->n : SAMPLES; }
 
-/* Sorted copy, and what stands at a fraction of it. */
+/* Linear interpolation between the sorted samples. */
 static double quantile(const samples *s, double at)
 {
     double sorted[SAMPLES];
@@ -66,7 +66,7 @@ double ns_at_rows(double few, double few_ns, double many, double many_ns, double
     return many_ns + fmin(fmax(slope, each / 2), each) * (rows - many);
 }
 
-/* ---- who else has the processors ---- */
+/* ---- disturbance by other programs ---- */
 
 int processor_time_of(queue *q, processor_time *out, pt_error *e)
 {
@@ -84,8 +84,8 @@ double processor_share_of_others(const processor_time *from, const processor_tim
     return waited > 0 ? waited / (fmax(work, 0) + waited) : 0;
 }
 
-/* Whether a queue computed for most of `ns`, or wanted to, and others kept it from that. Under a quota threads wait for it, too, and one
- * that moves data sleeps. */
+/* Was the queue runnable for most of `ns`, and did other programs keep it from running? Not known under a quota, for which threads wait as
+ * well. A queue that moves data is mostly asleep. */
 static bool is_disturbed(const queue *q, double ns, const processor_time *from, const processor_time *to)
 {
     const double wanted = (double)(to->work_ns - from->work_ns) + (double)(to->waited_ns - from->waited_ns);
@@ -94,13 +94,12 @@ static bool is_disturbed(const queue *q, double ns, const processor_time *from, 
 
 /* ---- runs ---- */
 
-/* How runs are timed; by work, with the least idleness of any. */
+/* by_work: time runs by processor time. idleness: the least of any run. */
 typedef struct timing { bool by_work; double idleness; } timing;
 typedef struct tape { timing *timing; int64_t at[TAPE][2], work[TAPE][2], waited[TAPE][2]; samples *to[TAPE]; int n; } tape;
 
-/* Threads that are more than their quota of processors stand still for the end of each period: a short run seldom meets that, a longer one
- * too often, of a step all do together. In the long run it takes what its threads work, if that is what it does, and as much longer as
- * they are more. */
+/* More threads than the quota of processors allows stall at the end of each period. Short runs rarely meet a stall, long ones too often. On
+ * average, work that is bound by the processors takes its processor time per thread, times threads / quota. */
 static double long_run_ns(const queue *q, double ns, double work_ns)
 {
     const double quota = q->device->info.quota, times = quota > 0 ? q->threads / quota : 1;
@@ -151,15 +150,15 @@ static bool settled(const stage *stages, int n)
     return true;
 }
 
-/* What is submitted at a time begins with another stage each time: on a busy machine what comes first after a pause is faster, before
- * others want the processor again, and what follows slower. */
+/* Each batch begins with another stage: on a busy machine, the first work after a pause runs faster, until other programs are scheduled
+ * again. */
 static int run_rounds(queue *q, const stage *stages, int n, void *arg, int *turn, int least, double seconds, timing *how, pt_error *e)
 {
     const double together = 10e-3; /* seconds of work submitted at a time */
     double start = clock_s();
     for (int rounds = 0, batch = 1, first = 0;; first = (first + 1) % n) {
         tape t = {.timing = how};
-        for (int k = first; k < first + n && batch > 1; k++) /* wakes the threads, which sleep between short runs */
+        for (int k = first; k < first + n && batch > 1; k++) /* a warm-up, because threads sleep between short runs */
             stages[k % n].submit(q, arg, stages[k % n].index, *turn);
         *turn += batch > 1;
         for (int i = 0; i < batch; i++, ++*turn)
@@ -178,7 +177,7 @@ static int run_rounds(queue *q, const stage *stages, int n, void *arg, int *turn
     }
 }
 
-/* One way or the other; *disturbed: whether others had the processors. */
+/* Times the rounds by wall-clock or processor time. *disturbed: did other programs occupy the processors? */
 static int run_timed(queue *q, const stage *stages, int n, void *arg, int *turn, int least, double seconds, bool by_work, bool *disturbed,
                      pt_error *e)
 {
@@ -203,7 +202,7 @@ static int run_timed(queue *q, const stage *stages, int n, void *arg, int *turn,
     return 0;
 }
 
-/* What is disturbed runs again, and what comes next is measured so from the start, until the others are gone. */
+/* Disturbed rounds run again, timed by processor time. So do later ones from the start, until a measurement is undisturbed. */
 int measure_rounds(queue *q, const stage *stages, int n, void *arg, int turn, int least, double seconds, pt_error *e)
 {
     int failed = 0;
@@ -240,7 +239,7 @@ int measure_least(queue *q, submit_fn submit, void *arg, int index, double *ns, 
 /* ---- contents ---- */
 
 enum { PATTERN_PERIOD = 4093, PATTERN_REPEATS = 16, PATTERN_VALUES_N = PATTERN_PERIOD * PATTERN_REPEATS,
-       PATTERN_BYTES = PATTERN_VALUES_N * 4 }; /* room of each; a prime period, so that rows differ */
+       PATTERN_BYTES = PATTERN_VALUES_N * 4 }; /* the period is prime, so that rows differ */
 
 static bool is_compute_type(pattern p) { return p == PATTERN_WEIGHTS || p == PATTERN_VALUES || p == PATTERN_GRADIENTS; }
 
@@ -272,7 +271,7 @@ static void fill_staging(bench *b)
     }
 }
 
-/* From its own beginning, in pieces so large that several threads copy one. */
+/* Fills by copying from the start of the buffer itself, in pieces that are large enough for several threads. */
 static void fill(bench *b, char *to, uint64_t bytes, pattern p)
 {
     const uint64_t first = PATTERN_VALUES_N * pattern_size(b, p), most = 16 << 20;
@@ -307,8 +306,8 @@ static void release(bench *b, int t)
     b->kept[t].base = NULL;
 }
 
-/* Memory is given back at the end, or for a larger area: to take it again costs as much as measuring, and a virtual machine's host,
- * which is told what was given back, disturbs what is measured then. */
+/* Memory is freed only at the end, or for a larger area. Allocating it again would take as long as measuring, and a virtual machine's host
+ * reclaims freed memory, which disturbs later measurements. */
 static int reserve(bench *b, int t, uint64_t bytes, pt_error *e)
 {
     void *base;
@@ -332,14 +331,21 @@ int bench_reserve(bench *b, tier t, uint64_t bytes, pt_error *e)
 
 static const uint64_t staging_bytes = (uint64_t)PATTERNS * PATTERN_BYTES;
 
-int bench_queue(const bench *b, device *d, const char *name, int threads, queue **out, pt_error *e)
+static double threads_of_a_processor(const bench *b, const queue *q)
 {
     const int ranks = b->r->ranks > 1 ? b->r->ranks : 1, processors = ranks > 1 ? (int)sysconf(_SC_NPROCESSORS_ONLN) : cores_allowed();
+    return (double)(q->threads * ranks) / processors;
+}
+
+int bench_queue(const bench *b, device *d, const char *name, int threads, queue **out, pt_error *e)
+{
     int failed = d->table->queue_open(d, name, threads, out, e);
     if (!failed)
-        (*out)->crowded = (*out)->threads * ranks > processors;
+        (*out)->crowded = threads_of_a_processor(b, *out) > 1;
     return failed;
 }
+
+double bench_crowding(const bench *b) { return fmax(threads_of_a_processor(b, b->compute), 1); }
 
 int bench_open(bench *b, const profile_request *r, pt_error *e)
 {
@@ -384,7 +390,7 @@ void *area_take(area *a, uint64_t bytes, pattern p)
     if (at && p != PATTERN_NONE)
         fill(a->b, at, bytes, p);
     else if (at)
-        queue_submit(a->b->compute, &(op){OP_ZERO, .copy = {.dst = at, .bytes = bytes}}); /* its pages are taken now */
+        queue_submit(a->b->compute, &(op){OP_ZERO, .copy = {.dst = at, .bytes = bytes}}); /* faults its pages in */
     return at;
 }
 
@@ -407,7 +413,7 @@ int area_open(bench *b, tier t, area *a, const char *what, layout_fn layout, voi
                        "measuring %s takes %s of %s memory, but the budget is %s: give `%s_memory` %s or more",
                        what, size_format(need, a->bytes), tier_names[t], size_format(have, budget), tier_names[t], size_option(give, ask));
     }
-    int failed = b->kept[t].used ? pt_fail(e, PT_FAILED, "%s is measured while something else is; this is a bug in protrain", what)
+    int failed = b->kept[t].used ? pt_fail(e, PT_FAILED, "%s is measured while another measurement runs; this is a bug in protrain", what)
                                  : reserve(b, t, a->bytes, e);
     if (failed)
         return failed;
@@ -430,8 +436,7 @@ void area_close(area *a)
 
 /* ---- weights ---- */
 
-/* In few bits too: codes and scales of any bits that are small numbers. */
-
+/* Few-bit weights use it too: any bits are valid codes, and the scales are small numbers. */
 static pattern pattern_of(const param *p)
 {
     switch (p->kind->use) {

@@ -1,4 +1,4 @@
-/* measure_attention.c - attention alone, as a layer calls it: of all heads, or of some of them where that takes too long. */
+/* measure_attention.c - attention alone, as a layer calls it, with all heads, or with some of them if all would take too long. */
 #include "measure/measure_parts.h"
 
 #include <math.h>
@@ -7,7 +7,7 @@ typedef struct attention_bench {
     const model *model;
     const step_shape *shape;
     int block;
-    int64_t kv_heads; /* that are run */
+    int64_t kv_heads; /* the number that is run */
     char *qkv, *att, *datt, *dqkv, *scratch;
     float *lse, *sums;
 } attention_bench;
@@ -58,7 +58,7 @@ static void backward(queue *q, void *arg, int index, int turn)
         .dv = y->dqkv + (m->heads + m->kv_heads) * m->head_dim * e, .scratch = y->scratch, .sums = y->sums}});
 }
 
-/* Heads that keep all threads busy: a device may compute fewer in another way, which takes longer. */
+/* Enough heads to occupy all threads: with fewer, a device may choose a slower algorithm. */
 static int64_t heads_for_threads(const profile_request *r)
 {
     int64_t threads = r->threads ? r->threads : r->device->info.threads, all = r->model->config.kv_heads;

@@ -1,15 +1,15 @@
 /* measure_beside.c - contention: how many times as long everything takes beside everything else.
  *
- * Computation is timed alone (the curves have the times of transfers alone), then every pair that a plan can bring together, each side busy
- * for as long as the other. The result is the ratio of paces while both ran, in the mean of two rounds. The mean, because a step is a sum,
- * and includes the moments in which the disk's work disturbs everything (layers beside reads took 0.99 times as long as alone in the
- * median, 1.12 in the mean). Copies beside computation are timed one by one, each after a pause. Transfers of another length are timed as
- * well, because they lose more or less (other_bytes). A virtual machine that stands still beside its disk at the end of each period
- * (measure_quota.c) is observed while it does not; computation beside reads and writes was observed during that measurement and is compared
- * with its time alone in both rounds.
+ * Computation is timed alone (the curves have the times of transfers alone). Then every pair of classes that can overlap in a plan runs
+ * concurrently, both for the same time. The result is the ratio of paces while both ran, as the mean of two rounds. The mean is right
+ * because a step is a sum, and includes the moments in which the disk's work disturbs everything (layers beside reads took 0.99 times as
+ * long as alone in the median, 1.12 in the mean). Copies beside computation are timed one by one, each after a pause. Transfers of a second
+ * length are timed as well, because their slowdown differs (other_bytes). If a virtual machine stalls beside its disk at the end of each
+ * period (measure_quota.c), the stalls are left out here. Computation beside reads and writes was timed during that measurement; its result
+ * is compared with computation alone in both rounds.
  *
- * A control group's quota is known. If concurrent work needs more processor time than that, all of it takes longer by this factor;
- * computation is observed for one period.
+ * A control group's quota is known. If concurrent work needs more processor time than the quota, all of it takes longer by their ratio.
+ * Computation is then timed for one period.
  */
 #include "measure/links.h"
 
@@ -17,13 +17,14 @@
 #include <unistd.h>
 
 enum { ROUNDS = 2 };
-/* What other programs take is not told from what two take from each other, by which hardly any loses more than this. */
+/* Limit on a disturbed machine, where the effect of other programs cannot be separated from that of the pair. Hardly any pair exceeds it.
+ */
 static const double DISTURBED_SLOW_MOST = 2;
 
 typedef struct contention {
     links *of;
     const cost_quota *quota;
-    watched paces[COST_CLASSES]; /* of reads and writes beside quota_class, from looking for a quota */
+    watched paces[COST_CLASSES]; /* of reads and writes beside quota_class, from measure_quota */
     load loads[COST_CLASSES];
 } contention;
 
@@ -33,14 +34,14 @@ static double processors(const pace *p)
     return ns > 0 ? (double)(p->work[1] - p->work[0]) / ns : 0;
 }
 
-/* How many times as long it takes when the quota is used up in every period: those who want more than it stand still together. */
+/* The slowdown if the quota is used up in every period: all threads then stall together. */
 static double stretch(const contention *x, double wanted)
 {
     const double quota = x->of->b->r->host->info.quota;
     return quota > 0 ? fmax(wanted / quota, 1) : 1;
 }
 
-/* Whether what both use up of the quota is priced apart (measure_quota.c): all stands still now and then while they run. */
+/* Is the quota that both use up priced separately (measure_quota.c)? Then both stall at times. */
 static bool stands(const contention *x, const load *computes, const load *moves)
 {
     const double *busy = x->quota->busy;
@@ -70,7 +71,7 @@ static bool meet(const contention *x, int a, int b)
     return x->loads[a].queue && x->loads[b].queue && x->loads[a].queue != x->loads[b].queue;
 }
 
-/* As a chunk's, as far as a run of both curves is over in a moment; at least 4 MiB. */
+/* The largest size for which a read and a write are short; at least 4 MiB, like a chunk's transfers. */
 static uint64_t beside_bytes(const costs *c, uint64_t room)
 {
     const double moment = 15e6;
@@ -81,7 +82,7 @@ static uint64_t beside_bytes(const costs *c, uint64_t room)
     return room / 2 < bytes ? room / 2 : bytes;
 }
 
-/* What a transfer takes alone is what its curve says, which its tasks are priced by: three writes timed here took up to 1.4 times that. */
+/* The time of a transfer alone, from its curve, because tasks are priced by that. Three writes timed here took up to 1.4 times as long. */
 static double alone_by_curve(const costs *c, int class, int bytes)
 {
     const cost_curve *const curves[COST_CLASSES] = {[COST_TO_DEVICE] = &c->to_device, [COST_FROM_DEVICE] = &c->from_device,
@@ -89,8 +90,9 @@ static double alone_by_curve(const costs *c, int class, int bytes)
     return curves[class] ? cost_at(curves[class], bytes) : 0;
 }
 
-/* Of copies the longest. Of disk transfers a short one, of which all is in flight at once and waits behind all that is of the other way's:
- * in steps those of less than 8 MiB beside the other way took 1.3 times what those of 16 say, longer ones as much (bench/results). */
+/* The second length: for copies the longest, for disk transfers a short one. All requests of a short transfer are in flight at once, and
+ * wait behind all requests of the other direction: in steps, transfers of less than 8 MiB took 1.3 times as long as those of 16 MiB
+ * predict, and longer ones as long as predicted (bench/results). */
 static int other_bytes(const contention *x, int class, int usual)
 {
     const int some = 4 << 20;
@@ -122,16 +124,16 @@ static int measure_alone(const contention *x, load *l, double ns, pt_error *e)
     return failed ? failed : run_beside(x, l, NULL, ns, &l->alone_ns, NULL, e);
 }
 
-/* To come to speed, then for so long. */
+/* First a warm-up of `ns`. */
 static int measure_computing(contention *x, load *computes, double ns, double long_ns, pt_error *e)
 {
     int failed = measure_alone(x, computes, ns, e);
     return failed ? failed : measure_alone(x, computes, long_ns, e);
 }
 
-/* For as long as beside others, on a CPU without a quota as beside the disk: what a GPU does in its first 20 ms it need not keep up. An
- * H100's matmuls took 1.1 times that long beside everything, beside the host's updates too, which need nothing of a GPU and of which a
- * step's layers lost nothing. */
+/* Times computation alone for as long as it is timed in pairs, because a GPU may be faster in its first 20 ms than it can sustain. When
+ * timed for less, an H100's matmuls seemed to take 1.1 times as long beside anything, even beside the host's updates, which do not use the
+ * GPU. */
 static int measure_all_computing(contention *x, double ns, double long_ns, pt_error *e)
 {
     int failed = 0;
@@ -144,7 +146,7 @@ static int measure_all_computing(contention *x, double ns, double long_ns, pt_er
 static void note_slower(samples *slow, double beside_ns, double alone_ns)
 {
     double x = beside_ns / alone_ns;
-    if (!(beside_ns > 0) || !(alone_ns > 0)) /* the two did not meet */
+    if (!(beside_ns > 0) || !(alone_ns > 0)) /* the two did not overlap */
         return;
     samples_add(slow, x > SLOW_MOST ? SLOW_MOST : x);
 }
@@ -152,7 +154,7 @@ static void note_slower(samples *slow, double beside_ns, double alone_ns)
 static int measure_pair(contention *x, load *a, load *b, double ns, double beside_ns, samples *slow_a, samples *slow_b, pt_error *e)
 {
     double a_ns, b_ns;
-    int failed = a->computes ? run_beside(x, a, NULL, ns, &a_ns, NULL, e) : 0; /* the first of a pair, if one computes */
+    int failed = a->computes ? run_beside(x, a, NULL, ns, &a_ns, NULL, e) : 0; /* a warm-up; if one of the pair computes, it is a */
     if (!failed)
         failed = run_beside(x, a, b, beside_ns, &a_ns, &b_ns, e);
     if (failed)
@@ -162,11 +164,11 @@ static int measure_pair(contention *x, load *a, load *b, double ns, double besid
     return 0;
 }
 
-/* A copy that comes after a rest, as a step's do, is let through by the system at first, for some 3 ms; then it shares the processors with
- * what computes. In steps copies of 1 to 2 ms took as long as alone or 4 ms more, 1.2 to 1.8 times as long in the mean, those of 4 ms
- * and more 1.7 to 2.2 times; copy after copy takes twice to three times. So one of the usual length and one of the longest take turns, and
- * each is noted apart. What computes is timed beside copy after copy (measure_pair), where it loses half of the time of each; layers of a
- * step lost 0.4. */
+/* The scheduler of the system prefers a thread that slept: a copy after a pause, as in a step, runs at full speed for about 3 ms, then it
+ * shares the processors with computation. In steps, copies of 1 to 2 ms took 1.2 to 1.8 times as long as alone in the mean, and copies of 4
+ * ms and more 1.7 to 2.2 times; back-to-back copies take two to three times as long. So copies of the usual and of the longest length
+ * alternate, each after a pause. Computation is timed beside back-to-back copies (measure_pair), where it loses half of the time of each;
+ * layers of a step lost 0.4. */
 static int measure_rested(contention *x, load *computes, load *copies, double ns, samples slow[2], pt_error *e)
 {
     enum { MOST = SAMPLES / ROUNDS };
@@ -200,10 +202,10 @@ static void add_all(samples *to, const samples *from)
         samples_add(to, from->ns[i]);
 }
 
-/* How many times as long each class takes beside each. */
+/* The slowdown of each class beside each other class. */
 typedef samples beside[COST_CLASSES][COST_CLASSES];
 
-/* What computes beside a copy. Where a quota of processor time holds up both, or copies did not end in time, copy after copy counts. */
+/* Computation beside copies. With a quota of processor time, or if no copy ended in time, the result of back-to-back copies is used. */
 static int measure_with_copies(contention *x, load *computes, load *copies, double ns, double beside_ns, samples *slow,
                                samples *slow_copies, samples *slow_long, pt_error *e)
 {
@@ -217,7 +219,7 @@ static int measure_with_copies(contention *x, load *computes, load *copies, doub
     return failed;
 }
 
-/* Copies one way beside those the other way, which need memory apart: less of it, where they are faster alone as well. */
+/* Copies in both directions at once. Each uses half of the memory, where copies are faster alone as well, so they are timed alone again. */
 static int measure_copies(contention *x, double ns, double beside_ns, samples *slow_to, samples *slow_from, pt_error *e)
 {
     load to = x->loads[COST_TO_DEVICE], from = x->loads[COST_FROM_DEVICE];
@@ -231,7 +233,7 @@ static int measure_copies(contention *x, double ns, double beside_ns, samples *s
     return failed;
 }
 
-/* Reads beside writes; then short ones of each beside the usual ones of the other. */
+/* Reads beside writes, then short transfers of each beside the usual ones of the other. */
 static int measure_disk(contention *x, double ns, double beside_ns, beside slow, beside other, pt_error *e)
 {
     load *read = &x->loads[COST_READ], *write = &x->loads[COST_WRITE], short_read = *read, short_write = *write;
@@ -241,7 +243,7 @@ static int measure_disk(contention *x, double ns, double beside_ns, beside slow,
     short_write.index = write->other;
     short_write.alone_ns = write->other_ns;
     int failed = measure_pair(x, read, write, ns, beside_ns, &slow[COST_READ][COST_WRITE], &slow[COST_WRITE][COST_READ], e);
-    if (failed || read->other == read->index) /* the usual ones are as short */
+    if (failed || read->other == read->index) /* the usual size is the short one */
         return failed;
     failed = measure_pair(x, &short_read, write, ns, fmax(beside_ns / 4, ns), &other[COST_READ][COST_WRITE], &rest, e);
     if (!failed)
@@ -251,7 +253,7 @@ static int measure_disk(contention *x, double ns, double beside_ns, beside slow,
 
 static bool copies(int class) { return class == COST_TO_DEVICE || class == COST_FROM_DEVICE; }
 
-/* They were watched beside each other before, and what stood still meanwhile is a quota's. */
+/* Were they timed together by measure_quota, and are their stalls, if any, the quota's? */
 static bool were_watched(const contention *x, int a, int b)
 {
     const watched *w = &x->paces[b];
@@ -277,12 +279,12 @@ static int measure_meeting(contention *x, int a, int b, double ns, double beside
         return measure_with_copies(x, &x->loads[a], &x->loads[b], ns, beside_ns, slow_a, slow_b, &other[b][a], e);
     if (a_copies && b == COST_HOST)
         return measure_with_copies(x, &x->loads[b], &x->loads[a], ns, beside_ns, slow_b, slow_a, &other[a][b], e);
-    const bool quota = x->of->b->r->host->info.quota > 0; /* else there is no period to be watched here */
+    const bool quota = x->of->b->r->host->info.quota > 0; /* without one, no whole period is needed */
     return measure_pair(x, &x->loads[a], &x->loads[b], ns, quota ? beside_ns : fmax(beside_ns / 2, ns), slow_a, slow_b, e);
 }
 
-/* Single ones fall below what they take alone by chance. Of copies long ones may lose more (measure_rested) or less: where all cores are
- * busy the thread that starts a GPU's copies waits for one now and then, for a millisecond or more, which is little of a long copy. */
+/* Slowdowns below 1 are noise. Long copies may lose more (measure_rested) or less: if all cores are busy, the thread that starts a GPU's
+ * copies waits for one at times, for a millisecond or more, which is a small part of a long copy. */
 static void set_slow(const contention *x, costs *c, beside slow, beside other)
 {
     const double most = x->of->b->compute->disturbed ? DISTURBED_SLOW_MOST : SLOW_MOST;
@@ -295,7 +297,7 @@ static void set_slow(const contention *x, costs *c, beside slow, beside other)
         for (int b = 0; b < COST_CLASSES; b++) {
             c->slow[a][b] = slow[a][b].n ? fmin(fmax(samples_mean(&slow[a][b]), 1), most) : 1;
             const double more = share > 0 && other[a][b].n ? share * (samples_mean(&other[a][b]) - c->slow[a][b]) : 0;
-            const double possible = fmin(fmax(more, 1 - c->slow[a][b]), most - c->slow[a][b]); /* of any length */
+            const double possible = fmin(fmax(more, 1 - c->slow[a][b]), most - c->slow[a][b]); /* every length in range */
             c->slow_more[a][b] = share > 0 ? possible / share : 0;
         }
     }

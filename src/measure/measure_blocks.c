@@ -15,10 +15,10 @@
 
 typedef struct shares { double layer, head, other; } shares; /* seconds, of each */
 
-/* Seconds that a block takes, about: of few rows it is its weights, read forward and back, and the accumulators of their gradients. */
+/* Estimates the seconds of a block. With few rows, reading weights in both passes and adding to accumulators dominate. */
 static double seconds_of(bench *b, int block, double flops, double flops_per_ns)
 {
-    const double bytes_per_ns = device_is_gpu(b->r->device) ? 300 : 10; /* as of a slow machine */
+    const double bytes_per_ns = device_is_gpu(b->r->device) ? 300 : 10; /* a slow machine */
     const double weights = (double)accumulator_elements(b->r->model, block);
     return fmax(3 * flops / flops_per_ns, weights * (2 * (double)dtype_bytes(b->r->shape->type) + 8) / bytes_per_ns) * 1e-9;
 }
@@ -27,7 +27,7 @@ static shares share_time(bench *b, const layer_kinds *kinds, double flops_per_ns
 {
     const step_shape *s = b->r->shape;
     const model *m = b->r->model;
-    const double passes = 10.0 / 3; /* of the head: 1 + 3 + 3 + 3 times forward */
+    const double passes = 10.0 / 3; /* the head: once forward, three times forward and backward, in units of the latter */
     double round = seconds_of(b, m->blocks_n - 1, model_head_flops(m, s->head_rows), flops_per_ns) * passes;
     for (int k = 0; k < kinds->n; k++) {
         const int block = kinds->first[k] + 1;
@@ -60,7 +60,7 @@ static int measure_layers(bench *b, const shares *t, const layer_kinds *kinds, c
     return 0;
 }
 
-/* What a step does outside of its schedule: sums of losses and squares, copies of a batch, and a line of metrics. */
+/* The work of a step outside its schedule: summing losses and squares, copying a batch, and writing a line of metrics. */
 static double step_work_ns(const bench *b)
 {
     const double line = 30e3; /* a line of JSON into a file */

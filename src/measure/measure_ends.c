@@ -1,6 +1,6 @@
-/* measure_ends.c - the blocks at both ends: embedding, head, and the embedding's gradients. The head visits a unit in
- * parts of head_rows rows that are all alike; one such part is run, or fewer rows where that takes too long. Half as many rows take
- * more than half as long: weights are read and gradients added to however few they are. */
+/* measure_ends.c - the first and the last block: embedding, head, and the embedding's gradients. The head processes a unit in equal parts
+ * of head_rows rows. One part is run, or fewer rows if it takes too long. Half as many rows take more than half as long, because weights
+ * are read and gradients added to for any number of rows. */
 #include "measure/measure_parts.h"
 
 #include "base/rng.h"
@@ -10,14 +10,14 @@
 
 enum { FEW_HEAD_ROWS = 32, SETS = 6 };
 
-/* Sets, taken in turn, of what a step visits once, as many as no cache holds, where they fit. */
+/* The number of sets of data that a step visits once. They are used in turn, and exceed every cache together, up to SETS. */
 static int sets_of(const bench *b, uint64_t bytes_each)
 {
     const uint64_t n = bytes_each ? (bench_beyond_cache(b) - 1) / bytes_each + 1 : 1;
     return n < SETS ? (int)n : SETS;
 }
 
-/* ---- what a unit is about ---- */
+/* ---- a unit's data ---- */
 
 void unit_data_take(area *a, const step_shape *s, int64_t units, unit_data *out)
 {
@@ -132,8 +132,9 @@ static void head_area(area *a, void *arg)
     unit_stream_take(a, y->model, &y->shape, &y->data.unit);
 }
 
-/* Of a step's first rows the sums are written; to them the others add, where they lie in the cache as far as it holds them; and those
- * add to sums in memory that come after a visit of other layers. Of the first and of these the weights come from memory as well. */
+/* FIRST: the first part of a step, which initializes the accumulators. MORE: later parts, which add to accumulators in the cache. COLD: a
+ * part after other blocks ran, which adds to accumulators in memory. In FIRST and COLD, the weights come from memory as well. EVAL: the
+ * loss alone. */
 typedef enum head_pass { HEAD_FIRST, HEAD_MORE, HEAD_COLD, HEAD_EVAL, HEAD_PASSES } head_pass;
 
 static void head(queue *q, void *arg, int pass, int turn)
@@ -144,12 +145,12 @@ static void head(queue *q, void *arg, int pass, int turn)
                           pass == HEAD_EVAL ? NULL : y->dx, pass == HEAD_EVAL ? NULL : y->accumulators[set], pass == HEAD_FIRST, 1e-4f);
 }
 
-/* A part of `rows` rows, and as many sets as fit of what others push out of the cache before they are met again. */
+/* Sizes for a part of `rows` rows, and as many sets as fit the budget, so that a set has left the cache before it is used again. */
 static void size_head(ends *y, bench *b, int64_t rows)
 {
     y->shape = shape_cut(b->r->shape, rows);
     y->shape.head_rows = y->shape.unit_rows;
-    y->shape.beta = 0; /* pairs: predict/costs.h adds the pass that is made before */
+    y->shape.beta = 0; /* for preference pairs, predict/costs.h adds the reference pass */
     y->sets = 1;
     const uint64_t one = area_bytes(b, head_area, y);
     y->sets = 2;
@@ -160,7 +161,7 @@ static void size_head(ends *y, bench *b, int64_t rows)
 
 typedef struct head_times { double ns[HEAD_PASSES], cold_accumulators_ns, spread; } head_times;
 
-/* One part of the head with `rows` rows: its times. */
+/* Times one part of the head with `rows` rows. */
 static int run_head(ends *y, bench *b, int64_t rows, bool warm, int least, double seconds, head_times *out, pt_error *e)
 {
     area a;
@@ -185,21 +186,21 @@ static int run_head(ends *y, bench *b, int64_t rows, bool warm, int least, doubl
     return failed;
 }
 
-/* Seconds that all passes take with more rows: few take as long as sums and weights come from memory, more rows as they are computed. */
+/* Estimates the seconds of all passes with more rows: the time of few rows, and that of the additional FLOPs. */
 static double passes_s(const ends *y, const head_times *few, double flops_per_ns, int64_t rows)
 {
-    const double times = HEAD_PASSES * 3 - 2; /* with gradients three times what the loss alone takes */
+    const double times = HEAD_PASSES * 3 - 2; /* a pass with gradients has three times the FLOPs of the loss alone */
     double ns = times * model_head_flops(y->model, rows - y->shape.unit_rows) / flops_per_ns;
     for (int i = 0; i < HEAD_PASSES; i++)
         ns += few->ns[i];
     return ns * 1e-9;
 }
 
-/* A part of head_rows rows: a straight line through few rows and as many as there is time for. What cold accumulators take longer is the
- * same for any number, and seen best with few. */
+/* Times a part of head_rows rows by a straight line through few rows and as many as time allows. The additional time of cold accumulators
+ * does not depend on the rows, and is measured best with few. */
 static int measure_part_of_head(ends *y, bench *b, double flops_per_ns, double seconds, head_times *out, pt_error *e)
 {
-    const double moment = 0.1; /* seconds; what takes no longer is run some times */
+    const double moment = 0.1; /* seconds; shorter work is repeated */
     const int64_t full = b->r->shape->head_rows, few = full < FEW_HEAD_ROWS ? full : FEW_HEAD_ROWS;
     int failed = run_head(y, b, few, device_is_gpu(b->r->device), TELLING + 1, few == full ? seconds : 0, out, e);
     out->cold_accumulators_ns = fmax(out->ns[HEAD_COLD] - out->ns[HEAD_MORE], 0);
@@ -252,8 +253,9 @@ int measure_head(bench *b, double flops_per_ns, double seconds, head_result *out
 typedef struct embed_finish {
     const model *model;
     const step_shape *shape;
-    int64_t rows, units; /* of the table; of the batch whose streams are there */
-    int64_t most;        /* units of a round */
+    int64_t rows;  /* of the table */
+    int64_t units; /* with residual streams of their own; the others reuse these */
+    int64_t most;  /* units of a round */
     int sets;
     unit_data data;
     char *dx, *gradient[SETS];
@@ -280,7 +282,7 @@ static void embed_finish_layout(area *a, void *arg)
     unit_data_take(a, y->shape, y->most, &y->data);
 }
 
-/* As tasks.c does it for `rows` rows of the table, with `units` units. */
+/* Submits the same ops as run/tasks.c, for `rows` rows of the table and `units` units. */
 static void finish_units(queue *q, embed_finish *y, int rows, int64_t units, int turn)
 {
     const step_shape *s = y->shape;
@@ -312,7 +314,7 @@ static void finish_half(queue *q, void *arg, int rows, int turn)
     finish_units(q, y, rows, y->most / 2, turn);
 }
 
-/* As the layers' gradients before: they are in the cache, and have to be written before it has room for what comes. */
+/* Fills the cache with dirty lines, as the layers' gradients do in a step. */
 static void fill_cache(queue *q, void *arg, int rows, int turn)
 {
     embed_finish *y = arg;
@@ -331,7 +333,7 @@ static int measure_tables(bench *b, embed_finish *y, double seconds, cost_curve 
         int failed = measure_stages(b->compute, stages, more ? 4 : 2, y, TELLING, seconds / 4, e);
         if (failed)
             return failed;
-        double ns = samples_median(&all), added = more ? fmax(ns - samples_median(&half), 0) : 0; /* by the units of the second half */
+        double ns = samples_median(&all), added = more ? fmax(ns - samples_median(&half), 0) : 0; /* by the second half of the units */
         curve_add(out, (double)(rows * y->model->config.hidden), ns + added * (double)more / (double)(y->most - y->most / 2));
         if (rows == y->rows)
             break;
@@ -339,12 +341,12 @@ static int measure_tables(bench *b, embed_finish *y, double seconds, cost_curve 
     return 0;
 }
 
-/* The largest that fits: fewer sets first, then fewer streams. */
+/* The largest that fits the budget: fewer sets first, then fewer streams, then fewer rows. */
 static embed_finish embed_finish_that_fits(bench *b)
 {
     const int64_t most = 2 * RATES_LARGEST; /* elements */
     const uint64_t streams = 1u << 30;      /* bytes: far more than any cache holds */
-    const int64_t tokens = 1 << 18;         /* of a round: each one more takes as long as the last */
+    const int64_t tokens = 1 << 18;         /* of a round; beyond it the time is linear */
     embed_finish y = {.model = b->r->model, .shape = b->r->shape, .most = b->r->shape->units_n};
     const model_config *c = &y.model->config;
     while (y.most > 2 && y.most * y.shape->unit_rows > tokens)

@@ -1,31 +1,28 @@
 /* measure_layer.c - a decoder layer for one unit: forward, backward with everything saved, and the recomputation of each other save level.
  *
- *   backward(level) = recompute(level) + backward(everything saved) - what they save each other
+ *   backward(level) = recompute(level) + backward(everything saved) - the time saved because backward finds recomputed tensors in the cache
  *   forward(level)  = forward(input saved) + the additional time of saving everything, in proportion to the bytes saved beyond the input
  *
- * What is not saved is written to a workspace, which stays in the cache: forward is up to a fifth faster then.
+ * Tensors that are not saved go to a workspace, which stays in the cache. So forward is up to 20% faster if less is saved.
  *
- * Every round runs all of it. Each part uses another of several sets of weights and saved tensors, which together exceed every cache or are
- * as large as all that a step touches, because a layer whose weights are in the cache would be too fast. In backward, the cache is full of
- * the gradients of the layer before, which have to be written first; in forward it is not.
+ * Every round runs all of these. Each stage uses another set of weights and saved tensors, because a layer whose weights are in the cache
+ * would be too fast. Together, the sets exceed every cache or are as large as all that a step touches. In backward, the cache is full of
+ * the gradients of the layer that was processed before, which must be written back first; in forward it is not.
  *
- * If micro-batches visit a layer one after another, its gradient accumulators are in the cache, where the layer before has left its own, if
- * both have the same address. If the step goes through all layers again and again, it keeps the accumulators of each, and they come from
- * memory. The additional time of backward is measured with the few rows that run first, with sets of accumulators in turn that fill 256
- * MiB; it is the same for any number of rows. Writing the first sums takes longest, because those of the layer before have to be written to
- * memory as well.
+ * If several micro-batches pass through a layer in one visit, its gradient accumulators stay in the cache. If each micro-batch passes
+ * through all layers, every layer has its own accumulators, and they come from memory (cold). The additional time does not depend on the
+ * number of rows. It is measured with the few rows that run first, with several sets of accumulators in turn that fill 256 MiB.
+ * Initializing accumulators takes longest, because those of the layer before must be written back as well.
  *
- * A unit after another of its visit finds the weights in the cache; backward finds there the weights and the results of the recomputation.
- * The times that both save are measured with the few rows, too, for everything and nothing saved; for levels between in proportion to their
- * recomputation.
+ * The second and later units of a visit find the layer's weights in the cache (warm). The time saved is measured with the few rows, too,
+ * with everything and with nothing saved. Levels between are interpolated by the time of their recomputation.
  *
- * Layers without backward run only forward; of gradients, only those of trained parameters are computed.
+ * Layers without backward run only forward. Gradients are computed only for trained parameters.
  *
- * If that takes too long, or more memory than there is, fewer rows run: fewer sequences, then shorter ones. A straight line through the
- * times of very few rows and of these gives the time of the unit, because a part of the work (reading weights, adding to their gradients)
- * does not depend on the number of rows. Only attention grows with the square of the length. If sequences are shortened, attention is
- * measured separately (measure_attention.c): its time at the short length is subtracted, and its time at the full length added.
- */
+ * If a unit takes too long or does not fit, fewer rows run: fewer sequences, then shorter ones. The time of the unit is extrapolated
+ * linearly from very few rows and these, because a part of the work (reading weights, adding to their gradients) does not depend on the
+ * number of rows. Attention grows with the square of the length. So if sequences are shortened, it is measured separately
+ * (measure_attention.c): its time at the short length is subtracted, and its time at the full length is added. */
 #include "measure/measure_parts.h"
 
 #include "base/clock.h"
@@ -33,25 +30,25 @@
 #include <math.h>
 
 enum { SETS = 64, CHECK_SETS = 8 };
-/* What may be believed of differences of times that others disturbed: that forward takes so much of its time if it saves nothing, and that
- * recomputing saves so much of its own time because backward comes next. More has not been seen on idle machines. */
+/* Limits on differences between disturbed times; idle machines have not exceeded them. The least time of forward without saving, as a
+ * fraction of forward with everything saved; and the largest part of recomputation that running backward right after it saves. */
 #define SAVING_NOTHING_LEAST 0.75
 #define SAVED_TOGETHER_MOST 0.5
-enum { ROUNDS_OF_FEW = 7 }; /* of which the medians are taken: by three rounds a difference was 1 ms one time and 0.2 another */
+enum { ROUNDS_OF_FEW = 7 }; /* with only three, the median of a difference varied between 0.2 and 1 ms */
 
 typedef struct layer_bench {
     const model *model;
     step_shape shape;
     int block, sets_n;
-    bool backwards; /* else forward alone */
-    bool again;     /* each pass right behind itself too */
-    bool rounding;  /* of gradients between them; where memory is short it is left out */
+    bool backwards; /* has a backward pass */
+    bool again;     /* also time each pass right after itself, with warm weights */
+    bool rounding;  /* round gradients between passes, as a step does; left out if memory is short */
     layer_layout layouts[SAVE_LEVELS];
     block_weights w[SETS];
     char *saved[SETS];
     char *workspace, *out, *dx, *gradient, *rounded;
     float *accumulators;
-    int accumulators_n;     /* sets of them; the first is what is rounded */
+    int accumulators_n;     /* sets; the first one is rounded */
     double *sumsq;
     unit_data data;
     samples forward, forward_input, forward_warm, backward, backward_warm, first, cold, recompute[SAVE_ALL], both, both_warm;
@@ -98,7 +95,8 @@ static void layout(area *a, void *arg)
     y->sumsq = area_take(a, (n / (uint64_t)y->model->config.hidden / SUMSQ_ROWS + 1) * sizeof(double), PATTERN_NONE);
 }
 
-/* Sizes for `rows` rows of a unit, and as many sets as the budget allows. A step touches weights, two moments, a gradient and its sum. */
+/* Sizes for `rows` rows of a unit, and as many sets as the budget allows. A step touches 18 bytes per parameter: weights, two moments, a
+ * gradient and its accumulator. */
 static void resize(layer_bench *y, bench *b, int64_t rows)
 {
     const uint64_t cache = bench_beyond_cache(b), step = (uint64_t)y->model->parameters * 18, enough = cache < step ? cache : step;
@@ -117,7 +115,8 @@ static void resize(layer_bench *y, bench *b, int64_t rows)
     y->sets_n = (int)n;
 }
 
-/* As many as there are layers, or as fill 256 MiB, and fit; two are too few: the one that is not rounded would stay in the cache. */
+/* As many sets of accumulators as there are layers, as fill 256 MiB, or as fit. Two are too few: the one that is not rounded would stay in
+ * the cache. */
 static void add_accumulators(layer_bench *y, bench *b)
 {
     const uint64_t enough = 256u << 20, one = (uint64_t)accumulator_elements(y->model, y->block) * sizeof(float);
@@ -133,11 +132,11 @@ static void add_accumulators(layer_bench *y, bench *b)
 
 static block_context context_of(const layer_bench *y, queue *q) { return (block_context){y->model, &y->shape, q}; }
 
-/* In the order in which a round runs them. */
+/* In the order of a round. */
 enum { STAGE_FORWARD_INPUT, STAGE_FORWARD, STAGE_BACKWARD, STAGE_FIRST, STAGE_COLD, STAGE_RECOMPUTE,
        STAGE_BOTH = STAGE_RECOMPUTE + SAVE_ALL, STAGES };
 
-/* What one stage has read is not what the next one reads. */
+/* Each stage uses another set than the one before. */
 static int set_of(const layer_bench *y, int stage, int turn) { return (int)(((int64_t)turn * STAGES + stage) % y->sets_n); }
 
 static void forward_of(queue *q, layer_bench *y, int level, int weights, int saved)
@@ -152,7 +151,7 @@ static void forward(queue *q, void *arg, int level, int turn)
     forward_of(q, arg, level, set, set);
 }
 
-/* With the weights of the pass before, and saved tensors that were not touched for as long as can be. */
+/* With the weights of the pass before, and the saved tensors that were used least recently. */
 static void forward_warm(queue *q, void *arg, int level, int turn)
 {
     layer_bench *y = arg;
@@ -160,7 +159,7 @@ static void forward_warm(queue *q, void *arg, int level, int turn)
     forward_of(q, y, level, set, (set + y->sets_n / 2) % y->sets_n);
 }
 
-/* Nothing else runs between two of these. */
+/* For a round of this stage alone. */
 static void forward_alone(queue *q, void *arg, int level, int turn)
 {
     layer_bench *y = arg;
@@ -181,7 +180,7 @@ static void backward_of(queue *q, layer_bench *y, int level, int weights, int sa
     layer_backward(&c, y->block, &y->layouts[level], &y->w[weights], &y->data.unit, y->saved[saved], y->workspace, y->dx, sums, first);
 }
 
-/* With less saved it computes again itself. */
+/* Levels below SAVE_ALL recompute within backward. */
 static int backward_set(const layer_bench *y, int level, int turn)
 {
     return set_of(y, level == SAVE_ALL ? STAGE_BACKWARD : STAGE_BOTH, turn);
@@ -201,7 +200,7 @@ static void backward_warm(queue *q, void *arg, int level, int turn)
     backward_of(q, y, level, set, (set + y->sets_n / 2) % y->sets_n, y->accumulators, false);
 }
 
-/* To sums that were not touched for as long as can be. */
+/* The accumulators that were used least recently. */
 static float *other_accumulators(const layer_bench *y, int turn)
 {
     const int64_t sums = 1 + turn % (y->accumulators_n - 1);
@@ -222,7 +221,7 @@ static void backward_cold(queue *q, void *arg, int level, int turn)
     backward_of(q, y, level, set, set, other_accumulators(y, 2 * turn + 1), false);
 }
 
-/* Forward adds to the stream, backward to its gradient: without this they would grow round by round. */
+/* Forward adds to the residual stream and backward to its gradient, so they would grow from round to round. */
 static void restore(queue *q, void *arg, int level, int turn)
 {
     layer_bench *y = arg;
@@ -232,8 +231,8 @@ static void restore(queue *q, void *arg, int level, int turn)
         queue_submit(q, &(op){OP_ZERO, .copy = {.dst = y->data.unit.stream, .bytes = residual_bytes(y->model, &y->shape)}});
 }
 
-/* Before a step goes back through a layer it rounds the gradients of the one behind it: these, and its sums, are in the cache,
- * unwritten. */
+/* Before the backward pass of a layer, a step rounds the gradients of the layer above it. They and their accumulators are dirty lines in
+ * the cache. */
 static void round_gradients(queue *q, void *arg, int level, int turn)
 {
     layer_bench *y = arg;
@@ -284,7 +283,7 @@ static void forget(layer_bench *y)
         y->recompute[level].n = 0;
 }
 
-/* Seconds of a round without what only few rows run, as the medians are now. */
+/* Seconds of a round by the current medians, without the stages that run only with few rows. */
 static double round_s(const layer_bench *y)
 {
     double ns = samples_median(&y->forward) + samples_median(&y->forward_input) + samples_median(&y->backward);
@@ -293,7 +292,7 @@ static double round_s(const layer_bench *y)
     return ns * 1e-9;
 }
 
-/* A GPU that has rested is faster than its power lets it be in the middle of a step: it computes for a while before it is timed. */
+/* A GPU that was idle is faster than its power limit allows in the middle of a step. So it computes for a while before it is timed. */
 static int heat(layer_bench *y, bench *b, pt_error *e)
 {
     const double heat_s = 0.4, begin = clock_s();
@@ -306,8 +305,7 @@ static int heat(layer_bench *y, bench *b, pt_error *e)
     return failed;
 }
 
-/* Takes the memory for `rows` and measures, with cold accumulators and warm weights (`all`) or without: samples in y. A first round does
- * not count, unless it is one of long runs. */
+/* Measures with `rows` rows; the samples go to y. all: also with cold accumulators and warm weights. warm: one round is a warm-up. */
 static int run(layer_bench *y, bench *b, int64_t rows, bool all, bool warm, int least, double seconds, pt_error *e)
 {
     area a;
@@ -332,7 +330,7 @@ static int run(layer_bench *y, bench *b, int64_t rows, bool all, bool warm, int 
 
 /* ---- results ---- */
 
-/* Medians of a run, without attention: that is kept apart. */
+/* Medians of a run. Attention is subtracted and kept separately. */
 typedef struct part {
     step_shape shape;
     double forward, forward_input, backward, recompute[SAVE_ALL];
@@ -357,7 +355,7 @@ static double at_rows(const part *few, double few_ns, const part *many, double m
     return ns_at_rows((double)few->shape.unit_rows, few_ns, (double)many->shape.unit_rows, many_ns, (double)rows);
 }
 
-/* Of what is saved beyond the input. */
+/* The fraction of the bytes saved beyond the input. */
 static double share_saved(const layer_bench *y, int level)
 {
     const double least = (double)y->layouts[SAVE_INPUT].saved_bytes, all = (double)y->layouts[SAVE_ALL].saved_bytes;
@@ -378,7 +376,7 @@ static void take_results(const layer_bench *y, const part *few, const part *many
     out->backward_ns[SAVE_INPUT] += whole->forward;
 }
 
-/* Where both ran often enough; else *spread stays that of fewer rows. */
+/* Sets *spread if both ran often enough; otherwise it remains that of fewer rows. */
 static void tell_spread(const layer_bench *y, double *spread)
 {
     double forward = *spread, backward = *spread;
@@ -389,7 +387,7 @@ static void tell_spread(const layer_bench *y, double *spread)
 
 /* ---- a layer ---- */
 
-/* The most rows, halved from `most`, for which there is memory; without rounding where there is none for a single one. */
+/* `most`, halved until the rows fit the budget. If not even one row fits, the rounding of gradients is left out. */
 static int64_t rows_that_fit(layer_bench *y, bench *b, int64_t most)
 {
     for (y->rounding = true;; y->rounding = false) {
@@ -403,7 +401,7 @@ static int64_t rows_that_fit(layer_bench *y, bench *b, int64_t most)
     }
 }
 
-/* So few rows that even a slow machine has done them in a moment. */
+/* Few enough rows to be quick on a slow machine. */
 static int64_t few_rows(const bench *b, int block)
 {
     const double flops = 2e9;
@@ -413,14 +411,14 @@ static int64_t few_rows(const bench *b, int block)
     return rows;
 }
 
-/* Attention of the unit as it was run, and of the whole one; nothing where sequences were not shortened. */
+/* The time of attention at the length that was run; 0 if sequences were not shortened. */
 static int attention_of(bench *b, const layer_bench *y, attention_ns *ran, double seconds, pt_error *e)
 {
     *ran = (attention_ns){0};
     return y->shape.seq_len < b->r->shape->seq_len ? measure_attention(b, y->block, &y->shape, seconds, ran, e) : 0;
 }
 
-/* `few` has been run; as many rows as time and memory allow. */
+/* Measures as many rows as time and memory allow, after `few_rows` have been run. */
 static int measure_more(layer_bench *y, bench *b, int64_t few_rows, double seconds, layer_result *out, pt_error *e)
 {
     const step_shape *full = b->r->shape;
@@ -432,7 +430,7 @@ static int measure_more(layer_bench *y, bench *b, int64_t few_rows, double secon
     step_shape s = shape_cut(full, rows);
     for (; s.unit_rows > few_rows && row_s * (double)s.unit_rows > seconds; s = shape_cut(full, rows))
         rows /= 2;
-    /* A GPU loads a kernel, and its library chooses it, when it is first run; and what few rows take there says little of many. */
+    /* On a GPU, the first run loads kernels and the library chooses them; and the time of few rows says little about that of many. */
     const bool warm = device_is_gpu(b->r->device) || row_s * (double)s.unit_rows * 4 < seconds;
     if (!failed)
         failed = run(y, b, rows, false, warm, 1, seconds, e);
@@ -444,7 +442,7 @@ static int measure_more(layer_bench *y, bench *b, int64_t few_rows, double secon
     if (failed)
         return failed;
     part many = part_of(y, &many_ran);
-    if (!shorter) /* neither is attention taken out of few rows: it scales with the rows like all else */
+    if (!shorter) /* attention then scales with the rows like everything else, so it is not subtracted from few rows either */
         few = few_whole;
     take_results(y, &few, &many, full->unit_rows, &whole, &out->cost);
     tell_spread(y, &out->spread);
@@ -453,14 +451,14 @@ static int measure_more(layer_bench *y, bench *b, int64_t few_rows, double secon
 
 static double less(const samples *shorter, const samples *longer) { return at_least(samples_median(longer) - samples_median(shorter), 0); }
 
-/* Of what is computed again with nothing saved. */
+/* The time of a level's recomputation as a fraction of that with only the input saved. */
 static double share_again(const layer_bench *y, int level)
 {
     const double all = samples_median(&y->recompute[SAVE_INPUT]);
     return level < SAVE_ALL && all > 0 ? fmin(samples_median(&y->recompute[level]) / all, 1) : 0;
 }
 
-/* What computing again and backward take less together than apart. */
+/* The time saved by running backward right after recomputation. */
 static double saved_together(const layer_bench *y)
 {
     const double again = samples_median(&y->recompute[SAVE_INPUT]), most = y->both.by_work ? again * SAVED_TOGETHER_MOST : again;
@@ -483,7 +481,7 @@ int measure_layer(bench *b, int block, double seconds, layer_result *out, pt_err
     const step_shape *full = b->r->shape;
     int64_t few = rows_that_fit(&y, b, few_rows(b, block));
     const bool all = few == full->unit_rows;
-    const int rounds = seconds > 1 ? TELLING : ROUNDS_OF_FEW; /* of a layer that takes long */
+    const int rounds = seconds > 1 ? TELLING : ROUNDS_OF_FEW; /* a slow layer */
     int failed = run(&y, b, few, true, true, rounds, all ? seconds : seconds / 8, e);
     if (failed)
         return failed;
@@ -513,7 +511,7 @@ static int accumulators_for_few(layer_bench *y, bench *b)
     return y->accumulators_n;
 }
 
-/* Layers differ in what they take only by what they train. */
+/* Layers differ in memory only by what they train. */
 static layer_bench largest_layer(const bench *b)
 {
     const model *m = b->r->model;
@@ -534,7 +532,7 @@ uint64_t layer_memory(bench *b)
     return few > full ? few : full;
 }
 
-/* Weights that lie in the cache, for want of other sets, are too fast as well. */
+/* The number of sets counts as well: with too few, weights stay in the cache and times are too short. */
 bool layer_suffices(bench *b, bench *before)
 {
     layer_bench now = largest_layer(b), then = now;
@@ -550,7 +548,7 @@ int check_layer(bench *b, int64_t rows, double *ns, pt_error *e)
     layer_bench y = {.model = b->r->model, .block = 1};
     area a;
     resize(&y, b, rows);
-    y.sets_n = y.sets_n < CHECK_SETS ? y.sets_n : CHECK_SETS; /* to fill them takes longer than the check */
+    y.sets_n = y.sets_n < CHECK_SETS ? y.sets_n : CHECK_SETS; /* filling more takes longer than the check */
     int failed = area_open(b, TIER_DEVICE, &a, "a layer", layout, &y, e);
     if (failed)
         return failed;

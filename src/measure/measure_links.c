@@ -2,17 +2,17 @@
  *
  *   device memory   [matmul][states of an update][ D: transfers ]
  *   host memory            [states of an update][ H: transfers ][ K: to and from the disk ]   (only with a host tier;
- *   disk            [ a scratch file without a name ]                                          else K is in place of D)
+ *   disk            [ an unnamed scratch file ]                                                otherwise K is D)
  *
- * Disk transfers use the executor's scratch file, with direct I/O if the file system allows it, so that the page cache does not matter (a
- * cache in the drive, or of a virtual machine's host, may). Blocks are written before they are read, because allocated blocks are read
- * without touching the disk. They are also written before writes are timed, because the first write of a block took twice as long (64 MiB
- * at 2.5 GB/s instead of 5). A size is skipped if the one before predicts that it would take too long; at least three are measured.
+ * Disk transfers use the same kind of scratch file as the executor, with direct I/O if the file system allows it, so that the page cache
+ * does not matter (a cache in the drive, or of a virtual machine's host, may). Blocks are written before they are read, because blocks that
+ * are allocated but unwritten are read without touching the disk. They are also written before writes are timed, because the first write of
+ * a block took twice as long (64 MiB at 2.5 GB/s instead of 5). Measurement stops at a size if the previous one predicts that it would take
+ * too long, but not before three sizes.
  *
- * Memory and file are as large as a step's, or large enough to behave like it: through 64 MiB of memory a disk read 4 to 20% faster than
- * through 128 MiB or more, and the first 256 MiB of a file were written 5% faster, the first 64 MiB a seventh (bench/results). A virtual
- * machine's disk wrote 1.6 times as fast, at any offset, once 1.5 GiB of its blocks had been written.
- */
+ * Memory and file are as large as a step's, or large enough to behave like it: reads into 64 MiB of memory were 4 to 20% faster than into
+ * 128 MiB or more; the first 256 MiB of a file were written 5% faster, and the first 64 MiB 14% faster (bench/results). A virtual machine's
+ * disk wrote 1.6 times as fast, at any offset, once 1.5 GiB of its blocks had been written. */
 #include "measure/links.h"
 
 #include "base/clock.h"
@@ -57,7 +57,7 @@ static int64_t right_side_bytes(const links *x)
     return x->timed_matmul.k * x->timed_matmul.k * (int64_t)dtype_bytes(x->timed_matmul.shape->type);
 }
 
-/* All of it smaller, at first what only need not lie in a cache; false: it is as small as can be. */
+/* Shrinks the buffers: first those that are large only to exceed caches, then all. false: nothing can shrink further. */
 static bool shrink(links *x)
 {
     const int64_t enough = 4 << 20, sides = x->timed_matmul.sets;
@@ -77,12 +77,12 @@ static bool shrink(links *x)
     return !least;
 }
 
-/* As large as this model wants it, and as fits. What computes goes on to other weights and other states, as a step does, and has no more
- * rows for them: what stays in the cache would not notice that a disk writes into memory. */
+/* Chooses sizes by the model and shrinks them to the budgets. Computation moves on to other weights and states, as a step does: data that
+ * stays in the cache would not be slowed down by a disk that writes to memory. */
 static void choose_sizes(links *x)
 {
     const profile_request *r = x->b->r;
-    const bool gpu = device_is_gpu(r->device); /* its matmul has to take longer than it takes to launch */
+    const bool gpu = device_is_gpu(r->device); /* its matmul must take longer than its launch */
     const int64_t elements = rates_elements(r->model), k = elements < 1 << 20 ? 64 : gpu && elements >= 1 << 24 ? 4096 : 1024;
     x->most = links_bytes(r->model);
     while (has_disk(x) && x->most > r->budget[TIER_DISK] && x->most > LINKS_LEAST)
@@ -120,7 +120,7 @@ static int open_memory(links *x, pt_error *e)
     return failed;
 }
 
-/* Where the disk tier will be; no folder is made, the file has no name. */
+/* Opens an unnamed file where the disk tier will be, or in the nearest existing folder above, so that no folder is made. */
 static int open_file(links *x, pt_error *e)
 {
     char folder[FILE_PATH_BYTES];
@@ -192,7 +192,7 @@ void links_set_disk(links *x, uint64_t span, bool apart)
                                           .span = each};
 }
 
-/* Seconds for the size behind the last. */
+/* The predicted seconds of the next size. */
 static double next_size_s(const cost_curve *c) { return c->n ? c->ns[c->n - 1] * 4e-9 : 0; }
 
 static bool ends_here(const cost_curve *c, double seconds)
@@ -201,7 +201,7 @@ static bool ends_here(const cost_curve *c, double seconds)
     return c->n >= POINTS_LEAST && next_size_s(c) > seconds;
 }
 
-/* The file's blocks up to `to` are written once, on a slow disk as many as a moment suffices for, but those up to `least`. */
+/* Writes the file's blocks up to `to` once. Stops after moment_s, but not before `least`. */
 static int write_blocks(links *x, uint64_t least, uint64_t to, double moment_s, pt_error *e)
 {
     const double start = clock_s();
@@ -218,7 +218,7 @@ static int write_blocks(links *x, uint64_t least, uint64_t to, double moment_s, 
     return failed;
 }
 
-/* What runs of `bytes` go through has been written, as all states have when a step begins: many runs' blocks. */
+/* Writes the blocks that several runs of `bytes` go through, because a step writes to blocks that were written before. */
 static int write_first(links *x, uint64_t bytes, pt_error *e)
 {
     enum { RUNS = 32, RUNS_LEAST = 8 };
@@ -226,25 +226,25 @@ static int write_first(links *x, uint64_t bytes, pt_error *e)
     return write_blocks(x, RUNS_LEAST * bytes, all, 0.5, e);
 }
 
-/* A large model's file is written before any size is timed (links_file_bytes). */
+/* Writes a large model's file before any size is timed (links_file_bytes). */
 static int write_large(links *x, pt_error *e)
 {
     const model *m = x->b->r->model;
     return links_file_bytes(m) > 8 * links_bytes(m) ? write_blocks(x, 0, x->span, 1, e) : 0;
 }
 
-/* For the curve of disk transfers; copies get half of it. */
+/* Seconds for each curve of disk transfers. Copies get half. */
 static double seconds_of(uint64_t most) { return most >= 1 << 24 ? 0.1 : 0.02; }
 
-/* A disk holds up single transfers, and a step holds all of them: their mean counts (writes of 64 MiB, 3.5 GB/s in the median, 3.2 to 3.4
- * in the mean), as far as one of few that was held up for long does not make it. */
+/* A disk delays some transfers, and a step has all of them, so their mean is used (writes of 64 MiB: 3.5 GB/s in the median, 3.2 to 3.4 in
+ * the mean). It is limited, so that one very long delay among few runs does not dominate. */
 static double transfer_ns(cost_class class, const samples *s)
 {
     const double held_up = 1.25, median = samples_median(s);
     return class == COST_READ || class == COST_WRITE ? fmin(samples_mean(s), held_up * median) : median;
 }
 
-/* At least three runs: one that others hold up for long is no transfer's time. What is soon over runs once before, which does not count. */
+/* At least three runs, because one may be delayed. soon: short runs get a warm-up. */
 static int measure_size(links *x, cost_class class, uint64_t bytes, double seconds, bool soon, samples *out, pt_error *e)
 {
     const stage one = {transfer_run, (int)bytes, out};
@@ -255,7 +255,7 @@ static int measure_size(links *x, cost_class class, uint64_t bytes, double secon
     return failed ? failed : measure_rounds(x->queues[class], &one, 1, &x->transfers[class], soon, TELLING, seconds, e);
 }
 
-/* The curve over 64 KiB, 256 KiB ... `most`. */
+/* Measures the curve at 64 KiB, 256 KiB ... `most`. */
 static int measure_sizes(links *x, cost_class class, uint64_t most, double seconds, cost_curve *out, double *spread, pt_error *e)
 {
     double largest = 0;
@@ -294,7 +294,7 @@ static int measure_curves(links *x, costs *c, pt_error *e)
     return measure_sizes(x, COST_READ, (uint64_t)c->write.amount[c->write.n - 1], seconds, &c->read, spread, e);
 }
 
-/* Measuring again would end it where it ends. */
+/* Does the curve reach as far as if it were measured again? */
 static bool curve_suffices(const cost_curve *c, uint64_t most, double seconds)
 {
     return c->n && (c->amount[c->n - 1] >= (double)most || ends_here(c, seconds));

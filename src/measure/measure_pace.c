@@ -1,9 +1,9 @@
-/* measure_pace.c - the pace of two concurrent queues: the end of each run is recorded, and only the time in which both ran counts. */
+/* measure_pace.c - the pace of two concurrent queues. The end of each run is recorded, and only the interval in which both ran is used. */
 #include "measure/links.h"
 
 #include <math.h>
 
-/* Runs beside a disk take 1 to 3 ms longer now and then; the end of a quota's period is longer, or of no account. */
+/* The least stall. Disks delay single runs by 1 to 3 ms; stalls at the end of a quota's period are longer, or negligible. */
 static const double STANDS_NS = 4e6;
 
 static void pace_begin(pace *p, const load *l)
@@ -77,7 +77,7 @@ double pace_stood(const pace *p, double from, double to)
     return stood;
 }
 
-/* Runs finished until then, in parts too. */
+/* The number of runs finished by time t, fractions included. */
 static double runs_until(const pace *p, double t)
 {
     int i = 0;

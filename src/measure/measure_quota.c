@@ -1,25 +1,25 @@
-/* measure_quota.c - the work of a virtual machine's host for its disk, if it counts as the machine's own processor time.
+/* measure_quota.c - the processor time that a virtual machine's host uses for the machine's disk, if it is charged to the machine.
  *
- *   |#########################------|#########################------|     two processors compute, a disk reads
- *   |#####  #####  #####  #####  ###|##  #####  #####  #####  #####  |     they compute for half of the time, the disk reads
+ *   |#########################------|#########################------|     two processors compute beside disk reads, and stall
+ *   |#####  #####  #####  #####  ###|##  #####  #####  #####  #####  |     they compute half of the time, and never stall
  *   0                             100                             200 ms
  *
- * Some hosts give a machine as much processor time per tenth of a second as its processors can use, and subtract their own work for the
- * machine's disk. Beside a busy disk, all processors then run at full speed until the period's time is used up, and stand still for the
- * rest of it: 24 to 35 ms of 100 when the disk moved 2 GB/s. If they compute for only 40 ms of 100, they never stand still. So the slowdown
- * of a step depends on how much it computes meanwhile, and no constant factor describes it.
+ * Some hosts grant a machine as much processor time per 100 ms as its processors can use, and charge their own work for the machine's disk
+ * to it. Beside a busy disk, all processors then run at full speed until the period's quota is used up, and stall for the rest of the
+ * period: 24 to 35 ms of 100 at 2 GB/s. If they compute for only 40 ms of 100, they never stall. So the slowdown of a step depends on how
+ * much it computes meanwhile, and no constant factor describes it.
  *
  * Measurement: all processors compute for two periods, beside reads and then beside writes. The first period is affected by earlier work.
- * If the second stood still, two more are observed, and the shorter time counts. A period that stood still for a third had work for one and
- * a half times its time, half of which was the host's. Time that stands still without a disk is subtracted (a host that reclaims memory
- * does that for half a second; a limit of processors that no control group shows does it always). The pace of both while nothing stands
- * still is that of a pair (measure_beside.c), which need not be timed again.
+ * If there was a stall in the second, two more are observed, and the shorter stall is used. A stall of a third of the period means that 1.5
+ * periods of processor time were used, half a period of it by the host. Stalls without a disk are subtracted (a host that reclaims memory
+ * causes them for half a second; a processor limit that is not visible as a control group causes them always). The pace of both outside of
+ * stalls is used as the contention of the pair (measure_beside.c), which need not be timed again.
  */
 #include "measure/links.h"
 
 #include <math.h>
 
-static const double LEAST_NS = 5e6; /* that is told from what disturbs single runs */
+static const double LEAST_NS = 5e6; /* shorter stalls cannot be told from disturbances of single runs */
 
 int quota_class(const links *x) { return device_is_gpu(x->b->r->device) ? COST_HOST : COST_MATH; }
 
@@ -30,11 +30,11 @@ bool quota_shows(const links *x)
 }
 
 typedef struct standing {
-    double of_period; /* ns; NaN: they ended sooner */
+    double of_period; /* ns of the stall; NaN: the loads ended before the period did */
     watched pace;
 } standing;
 
-/* Watches the second period in which both run. `moves` NULL: computation alone. */
+/* Observes the second period in which both run. `moves` NULL: computation alone. */
 static int watch_period(load *computes, load *moves, standing *out, pt_error *e)
 {
     pace a, b;
@@ -62,18 +62,18 @@ static int watch(load *computes, load *moves, standing *out, pt_error *e)
     }
     failed = watch_period(computes, moves, &again, e);
     if (!failed)
-        out->of_period = fmin(out->of_period, again.of_period); /* the one that is a number */
+        out->of_period = fmin(out->of_period, again.of_period); /* fmin ignores NaN */
     return failed;
 }
 
-/* How many times as long transfers take meanwhile, while nothing stands still. */
+/* The slowdown of transfers outside of stalls. */
 static double slower(const load *moves, const standing *s)
 {
     return moves->alone_ns > 0 ? fmax(s->pace.moves_ns / moves->alone_ns, 1) : 1;
 }
 
-/* Processors of the host that transfers keep busy at the pace they have alone, where `threads` stood still for so long; at most what could
- * be the profile of a machine (profile_agree.c). */
+/* The number of the host's processors that transfers keep busy at their undisturbed pace, by the stalls of `threads` threads. Limited to
+ * what profile_agree.c accepts. */
 static double host_busy(int threads, const load *moves, const standing *beside, const standing *alone)
 {
     const double stood = beside->of_period - alone->of_period;

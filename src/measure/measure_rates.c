@@ -2,9 +2,9 @@
  * threads; and the fixed cost of a task.
  *
  * A step touches each chunk once, so its states are not in the cache unless the whole model is. Each run takes the next part of a region as
- * large as the model, up to 16 Mi elements, and for larger models twice that if it fits: a last-level cache of 260 MiB keeps the gradients
- * of 16 Mi elements, and so much of their states that an update took 6% less than in a step. The sums from which gradients are rounded are
- * written before, a layer at a time, as in backward: they are in the cache as far as it holds them.
+ * large as the model, up to 16 Mi elements. For larger models the region is twice that if it fits: a last-level cache of 260 MiB kept the
+ * gradients of 16 Mi elements and a part of their states, and an update took 6% less than in a step. Accumulators are written before
+ * their gradients are rounded, a layer at a time, as in backward, so they are in the cache if it is large enough.
  */
 #include "measure/measure_parts.h"
 
@@ -21,10 +21,10 @@ void curve_add(cost_curve *c, double amount, double ns)
         c->ns[i - 1] = c->ns[i];
 }
 
-/* Where the run of `n` elements number `turn` begins; the region is a multiple of n. */
+/* The first of the `n` elements that run number `turn` uses. The region is a multiple of n. */
 static int64_t part_of(const region *y, int64_t n, int turn) { return turn % (y->elements / n) * n; }
 
-/* The curve over amounts 4 Ki, 16 Ki ... and the whole region; `before`, if any, goes before each run and is not counted. */
+/* Measures the curve at 4 Ki, 16 Ki ... elements and the whole region. `before` runs before each run, untimed; it may be NULL. */
 static int measure_amounts(queue *q, region *y, submit_fn before, submit_fn submit, double seconds, cost_curve *out, double *spread,
                            pt_error *e)
 {
@@ -46,7 +46,7 @@ static int measure_amounts(queue *q, region *y, submit_fn before, submit_fn subm
 
 /* ---- memory ---- */
 
-/* First moments, or something like them, then second ones. Sums lie over a slab that has an fp32 for each value. */
+/* Slabs alternate between contents of first and second moments. Accumulators share a slab that has one fp32 per value, if there is one. */
 static void take_slabs(area *a, region *y)
 {
     const update_rule *r = shape_optimizer(y->shape)->rules[0];
@@ -73,7 +73,7 @@ void region_layout(area *a, void *arg)
     y->sumsq = area_take(a, (n / COLS / SUMSQ_ROWS + 1) * sizeof(double), PATTERN_NONE);
 }
 
-/* The largest that fits. */
+/* The largest region that fits the budget. */
 static region region_that_fits(bench *b, tier t)
 {
     region y = {.shape = b->r->shape, .elements = rates_elements(b->r->model)}, larger = y;
@@ -99,7 +99,7 @@ static int region_open(bench *b, tier t, region *y, area *a, pt_error *e)
 
 /* ---- finish ---- */
 
-/* A layer's, before the first of them is rounded. */
+/* Writes the accumulators of a layer before the first part of them is rounded. */
 static void fresh_accumulators(queue *q, void *arg, int n, int turn)
 {
     region *y = arg;
@@ -156,7 +156,7 @@ static int measure_by(bench *b, int threads, region *y, double seconds, profile_
     return failed;
 }
 
-/* Twice as many; all of them come last. */
+/* Twice as many threads; the last measurement is with all. */
 static int more_threads(int n, int all, int taken)
 {
     if (n == all)
@@ -164,7 +164,7 @@ static int more_threads(int n, int all, int taken)
     return 2 * n > all || taken == PROFILE_THREADS - 1 ? all : 2 * n;
 }
 
-/* By 1, 2, 4, ... and all threads: how many of them the processor's memory keeps busy. */
+/* Measures updates with 1, 2, 4 ... and all threads, because memory bandwidth may not suffice for all. */
 static int measure_threads(bench *b, region *y, double seconds, profile_result *p, pt_error *e)
 {
     const profile_request *r = b->r;
@@ -220,7 +220,7 @@ typedef struct task_bench { queue *other; uint64_t reached; char *line; } task_b
 
 static void task_layout(area *a, void *arg) { ((task_bench *)arg)->line = area_take(a, 64, PATTERN_NONE); }
 
-/* A wait that is over, an op without work, a signal: TASKS times. */
+/* TASKS times: a wait that is already satisfied, a tiny op, and a signal. */
 static void tasks(queue *q, void *arg, int index, int turn)
 {
     task_bench *y = arg;
@@ -255,7 +255,7 @@ static int measure_task(bench *b, double *ns, pt_error *e)
 
 /* ---- together ---- */
 
-/* Gradients last: the sums may lie where the first moments were. */
+/* Gradients come last, because accumulators may overwrite the first moments. */
 static int measure_device_rates(bench *b, double seconds, profile_result *p, pt_error *e)
 {
     costs *c = &p->costs;

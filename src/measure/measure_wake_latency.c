@@ -1,13 +1,12 @@
-/* measure_wake_latency.c - the time that arithmetic loses after a pause.
+/* measure_wake_latency.c - the wake-up latency: the time that arithmetic loses after a pause.
  *
  *   pause        nothing runs
- *   first half   as many matmuls as take HALF_NS
- *   second half  the same again; the first half took so much longer
+ *   first half   as many matmuls as take HALF_NS at full speed
+ *   second half  the same again; the difference is the time lost
  *
  * On two Intel cores with AMX, bf16 matmuls take two to three times as long for the first 2 ms after 100 ms without one, whether the
- * processor slept, spun or read memory meanwhile; with weights from beyond the second-level cache, as in a step, for about 8 ms. Updates
- * lose almost nothing. So a pause counts from the end of the last arithmetic, whatever else ran since.
- */
+ * processor slept, spun or read memory meanwhile. If the weights exceed the second-level cache, as in a step, this lasts about 8 ms.
+ * Updates lose almost nothing. So a pause starts at the end of the last matmul, whatever else ran since. */
 #include "measure/measure_parts.h"
 
 #include <math.h>
@@ -38,7 +37,7 @@ static int run_halves(queue *q, timed_matmul *y, int n, double half[2], pt_error
     return failed;
 }
 
-/* After each of the pauses, in turn; once where nothing is lost then. */
+/* Measures after each of the pauses in turn, and only once if nothing is lost. */
 static int run_pauses(queue *q, timed_matmul *y, int n, samples lost[PAUSES], pt_error *e)
 {
     const double nothing = HALF_NS / 16.0;
@@ -56,7 +55,7 @@ static int run_pauses(queue *q, timed_matmul *y, int n, samples lost[PAUSES], pt
     return 0;
 }
 
-/* So many matmuls as take HALF_NS, once they run: by a few, where a few take long enough to be timed. */
+/* The number of matmuls that take HALF_NS at full speed, from a few that take long enough to be timed. */
 static int matmuls_of_half(queue *q, timed_matmul *y, int *n, pt_error *e)
 {
     double half[2] = {0};
@@ -64,7 +63,7 @@ static int matmuls_of_half(queue *q, timed_matmul *y, int *n, pt_error *e)
     while (!failed && half[1] < HALF_NS / 4.0 && few < 32)
         failed = run_halves(q, y, few *= 4, half, e);
     if (!failed)
-        failed = run_halves(q, y, few, half, e); /* those before may not have come to speed */
+        failed = run_halves(q, y, few, half, e); /* earlier runs may not have reached full speed */
     double most = HALF_NS / fmax(half[1] / few, 1);
     *n = most < 1 ? 1 : most > PRODUCTS_MOST ? PRODUCTS_MOST : (int)most;
     return failed;

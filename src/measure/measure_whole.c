@@ -1,6 +1,5 @@
-/* measure_whole.c - updates of parameters that their rule updates whole (optimizer/optimizer.h), by FLOPs: those of a layer, which has one
- * of each size. Large matrices, or those that do not fit, are measured with halved sides; a line through the last two points extends the
- * curve. */
+/* measure_whole.c - the time of updates that need whole matrices (optimizer/optimizer.h), by FLOPs. The matrices of one layer are measured.
+ * If one takes too long or does not fit, its sides are halved; beyond the last point the curve is extrapolated linearly. */
 #include "measure/measure_parts.h"
 
 #include <stdlib.h>
@@ -9,7 +8,7 @@ typedef struct whole {
     const step_shape *shape;
     param param;
     const update_rule *rule;
-    update update; /* addresses and sizes; the values of the step are set later */
+    update update; /* addresses and sizes; whole_run sets the rest */
 } whole;
 
 static void whole_layout(area *a, void *arg)
@@ -64,7 +63,7 @@ static int by_flops(const void *x, const void *y)
     return from < to ? -1 : from > to;
 }
 
-/* Parameters of the first layer, trained or not: those of other layers have the same sizes. */
+/* The parameters of the first layer, trained or not; other layers have the same sizes. */
 static int find_params(bench *b, tier t, double most_flops, whole out[PARAM_ROLES])
 {
     const model *m = b->r->model;

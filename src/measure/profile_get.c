@@ -15,9 +15,9 @@
 typedef struct checked {
     profile_part part;
     const char *what;
-    size_t at; /* offset of the profile_check in the result */
-    double room;   /* how many times more than others it may differ: a disk's cache has its own speed for writes */
-    bool (*there)(const profile_request *r); /* is there what it needs? NULL: always */
+    size_t at;   /* offset of the profile_check in the result */
+    double room; /* factor on the allowed difference: larger for disk writes, because disks have caches */
+    bool (*there)(const profile_request *r); /* is the check possible? NULL: always */
     int (*run)(bench *b, int64_t amount, double *ns, pt_error *e);
 } checked;
 
@@ -38,10 +38,10 @@ static const double same = 1.15; /* within the accuracy of a measurement */
 
 static profile_check *check_of(profile_result *p, const checked *c) { return (profile_check *)((char *)p + c->at); }
 
-/* The ratio of the longer to the shorter. */
+/* The ratio of the longer to the shorter time. */
 static double apart(double a, double b) { return a > 0 && b > 0 ? fmax(a / b, b / a) : INFINITY; }
 
-/* Of several runs, the one nearest to the recorded time: other programs make a run longer now and then. */
+/* Returns the run that is nearest to the recorded time, because other programs may disturb some runs. */
 static int try_check(bench *b, const checked *c, const profile_check *was, double *ns, pt_error *e)
 {
     double nearest = INFINITY, took;
@@ -63,13 +63,13 @@ static void tell_apart(const profile_request *r, const char *what, double now_ns
     char sentence[640];
     if (!r->notice || !r->file)
         return;
-    snprintf(sentence, sizeof sentence, "%.400s: %s takes %.3g ms now and took %.3g ms when it was measured: predictions from it may be "
-                                        "off as much",
+    snprintf(sentence, sizeof sentence, "%.400s: %s takes %.3g ms now and took %.3g ms when it was measured: predictions from this "
+                                        "profile may be off by as much",
              r->file, what, now_ns * 1e-6, then_ns * 1e-6);
     r->notice(r->arg, sentence);
 }
 
-/* Repeats the runs with which the part was checked. PT_FAILED if one takes more than `most` times as long, or that much less. */
+/* Repeats the checks of a part. PT_FAILED if a time differs from the record by a factor of more than `most`. */
 static int check_part(bench *b, profile_part part, profile_result *p, double most, pt_error *e)
 {
     for (int i = 0; i < CHECKS; i++) {
@@ -87,7 +87,7 @@ static int check_part(bench *b, profile_part part, profile_result *p, double mos
         if (!(apart(ns, was->ns) <= most * c->room)) {
             const char *file = b->r->file;
             return pt_fail(e, PT_FAILED,
-                           "%.300s%s%s takes %.3g ms now and took %.3g ms when it was measured: the machine is another one, or busy; "
+                           "%.300s%s%s takes %.3g ms now and took %.3g ms when it was measured: this is another machine, or it is busy; "
                            "measure again",
                            file ? file : "", file ? ": " : "", c->what, ns * 1e-6, was->ns * 1e-6);
         }
@@ -97,7 +97,7 @@ static int check_part(bench *b, profile_part part, profile_result *p, double mos
     return 0;
 }
 
-/* Records the times of checks with the given amounts: the least of several runs, because one may be disturbed. */
+/* Records the times of the checks with the given amounts, each the least of several runs, because one may be disturbed. */
 static int note_checks(bench *b, profile_part part, profile_result *p, pt_error *e)
 {
     int failed = 0;
@@ -117,7 +117,7 @@ static int note_checks(bench *b, profile_part part, profile_result *p, pt_error 
 
 /* ---- parts ---- */
 
-/* A check runs quickly, on an amount that was measured: the largest up to `most`. */
+/* The largest measured amount up to `most`, so that a check is quick. */
 static int64_t amount_of(const cost_curve *c, int64_t most)
 {
     int at = 0;
@@ -137,7 +137,7 @@ static void choose_amounts(profile_result *p)
     p->write.amount = amount_of(&c->write, CHECK_BYTES);
 }
 
-/* Rounds the costs as the file does, so that a plan made from the file is the same. */
+/* Rounds the costs as the file does, so that the file leads to the same plan. */
 static int settle(profile_part part, const profile_request *r, profile_result *p, pt_error *e)
 {
     char *text = profile_parts_to_json(1u << part, r, p);
@@ -147,8 +147,8 @@ static int settle(profile_part part, const profile_request *r, profile_result *p
     return failed;
 }
 
-/* Allocates the largest need of all measurements at once; freeing and allocating for each took a tenth of the time of a profile. Larger
- * needs than this take long to measure anyway. If there is less memory, each measurement allocates its own. */
+/* Allocates once for all measurements: freeing and allocating for each took 10% of the time of a profile. Needs beyond 2 GiB are left out,
+ * because those measurements take long anyway. If the allocation fails, each measurement allocates its own memory. */
 static void reserve_memory(bench *b)
 {
     pt_error e = {0};
@@ -171,7 +171,7 @@ static int measure_machine(bench *b, profile_result *p, pt_error *e)
     return failed;
 }
 
-/* What others disturb is uncertain by what they took. */
+/* Adds the share of other programs to the uncertainty. */
 static void note_others(profile_part part, double share, profile_result *p)
 {
     double *spread = part == PROFILE_BLOCKS ? &p->costs.spread : &p->costs.curves_spread;
@@ -210,8 +210,8 @@ static bool suffices(bench *b, profile_part part, const profile_result *p)
     return rates_suffice(b, &p->costs) && links_suffice(b, &p->costs);
 }
 
-/* Something disturbed the measurement, which the check of a few rows does not show. It is not kept for ever, but such a machine is not
- * measured at every run. */
+/* Uncertain times expire after an hour: something disturbed them, which the checks with few rows do not show. They do not expire at once,
+ * or such a machine would be measured at every run. */
 static bool still_stands(profile_part part, const profile_result *p)
 {
     const double unsure = 0.1;
@@ -236,11 +236,12 @@ static void tell_others(const profile_request *r, const profile_result *p)
         return;
     if (then > PROFILE_DISTURBED)
         snprintf(sentence, sizeof sentence,
-                 "other programs kept the processors busy for %.0f%% of the time while step times were measured: predictions are rough, "
-                 "and for this machine when it is idle; a later run measures again when it is", 100 * then);
+                 "other programs kept the processors busy for %.0f%% of the time while step times were measured: predictions are rough "
+                 "and assume an idle machine; a later run measures again when the machine is idle", 100 * then);
     else
-        snprintf(sentence, sizeof sentence, "other programs keep the processors busy for %.0f%% of the time: steps take longer than "
-                 "predicted, which is for this machine when it is idle", 100 * p->others_now);
+        snprintf(sentence, sizeof sentence,
+                 "other programs keep the processors busy for %.0f%% of the time: steps take longer than predicted, because predictions "
+                 "assume an idle machine", 100 * p->others_now);
     r->notice(r->arg, sentence);
 }
 
@@ -251,7 +252,7 @@ static bool find_kept(bench *b, profile_part part, profile_result *kept)
 
 static bool is_disturbed(profile_part part, const profile_result *p) { return p->others[part] > PROFILE_DISTURBED; }
 
-/* The checks, and whether other programs have the processors meanwhile: then they say little. */
+/* Can the kept part be used? Checks say little while other programs occupy the processors. */
 static bool serves(bench *b, profile_part part, profile_result *kept)
 {
     const double disturbed_same = 3;
@@ -286,7 +287,7 @@ static int get_part(bench *b, profile_part part, profile_result *p, pt_error *e)
     p->cached = false;
     pt_error own = {0};
     int failed = measure_part(b, part, p, &own);
-    if (failed == PT_DOES_NOT_FIT && found) { /* it was measured within larger budgets, and these times are better than none */
+    if (failed == PT_DOES_NOT_FIT && found) { /* the budgets were larger then, and the kept times are better than none */
         tell_used(b->r, own.text);
         *p = kept;
         return 0;
@@ -298,9 +299,10 @@ static int get_part(bench *b, profile_part part, profile_result *p, pt_error *e)
 
 /* ---- whole profiles ---- */
 
+/* Ranks that take turns on their processors hold each other up, now or when they measured. */
 static int get_file(bench *b, profile_result *p, pt_error *e)
 {
-    const double most = 2;
+    const double most = 2 * bench_crowding(b);
     int failed = profile_read(b->r->file, b->r, p, e);
     for (int part = 0; part < PROFILE_PARTS && !failed; part++)
         failed = profile_agrees((profile_part)part, b->r->file, b->r, p, e);

@@ -348,7 +348,7 @@ static int read_modules(reader *r)
     if (!failed && r->claimed != safetensors_count(r->st))
         failed = refuse_tensor(r);
     if (!failed && !r->claimed)
-        failed = pt_fail(r->e, PT_FAILED, "%s: no tensor of an adapter belongs to it: the folder is incomplete", r->config->where);
+        failed = pt_fail(r->e, PT_FAILED, "%s: the folder has no tensor of an adapter: it is incomplete", r->config->where);
     if (!failed)
         failed = check_targets(r);
     return failed ? failed : tell_idle_patterns(r);
@@ -363,8 +363,8 @@ static int open_weights(const char *folder, safetensors **st, pt_error *e)
     if (!failed)
         failed = path_join(old, folder, "adapter_model.bin", e);
     if (!failed && !path_exists(path) && path_exists(old))
-        return pt_fail(e, PT_FAILED, "%s: is of an old PEFT, and " ADAPTER_WEIGHTS " is needed: load the adapter with PEFT and save it "
-                                     "again", old);
+        return pt_fail(e, PT_FAILED, "%s: an old PEFT wrote this file, but " ADAPTER_WEIGHTS " is needed: load the adapter with PEFT and "
+                                     "save it again", old);
     return failed ? failed : safetensors_open(path, st, e);
 }
 
@@ -388,7 +388,8 @@ int model_adapt_like(model *m, const char *folder, void (*notice)(void *, const 
     if (!failed)
         failed = path_join(path, folder, ADAPTER_CONFIG, e);
     if (!failed && !path_exists(path))
-        failed = pt_fail(e, PT_FAILED, "%.400s: is not there: `adapter` wants a folder with " ADAPTER_CONFIG " and " ADAPTER_WEIGHTS, path);
+        failed = pt_fail(e, PT_FAILED, "%.400s does not exist: `adapter` must be a folder with " ADAPTER_CONFIG " and " ADAPTER_WEIGHTS,
+                         path);
     if (!failed)
         failed = json_source_open(&s, path, e);
     if (failed)

@@ -162,7 +162,7 @@ int adapter_targets_find(const json_source *s, const char *module, int layer, ad
 
 const char *const adapter_patterns[ADAPTER_PATTERNS] = {"rank_pattern", "alpha_pattern"};
 
-/* Of a whole number, if it is a rank. */
+/* Reads a number, which must be an integer in rank_pattern. */
 static int read_number(const json_source *patterns, const char *which, const char *key, double *out, pt_error *e)
 {
     int64_t rank = 0;

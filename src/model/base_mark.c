@@ -42,7 +42,7 @@ static bool add_row(marker *x, int index, int64_t row)
     return read;
 }
 
-/* Of the parameters of the base, as many rows as there are spread over all of them. */
+/* Hashes ROWS rows of different parameters of the base, spread evenly from the first to the last. */
 static bool add_rows(marker *x)
 {
     int of[ROWS], n = 0, base = 0, at = 0;

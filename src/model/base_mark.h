@@ -1,11 +1,11 @@
-/* base_mark.h - the base that an adapter was trained on, as adapter_base.json beside it, which PEFT does not read:
+/* base_mark.h - identifies the base that an adapter was trained on. adapter_base.json, beside the adapter, holds (PEFT ignores it):
  *
- *   "weights"   a hash of some rows, rounded to bf16 first, so that a copy of the model in another dtype has the same. Weights in few bits
+ *   "weights"   a hash of some rows, rounded to bf16 first, so that copies of the model in other dtypes have the same hash. Few-bit weights
  *               have none
- *   "base"      the format of its matrices, if they were in few bits
+ *   "base"      the few-bit format of its matrices, if they had one
  *
- * An adapter without the file (PEFT's) has only the name of its base. A file that is damaged is refused: without it, the base would
- * silently be another one. */
+ * An adapter without the file (such as PEFT's) records only the name of its base. A damaged file is refused, because otherwise the adapter
+ * could be applied to another base unnoticed. */
 #ifndef PT_BASE_MARK_H
 #define PT_BASE_MARK_H
 
@@ -14,16 +14,16 @@
 enum { BASE_MARK = 24 };
 #define BASE_MARK_FILE "adapter_base.json"
 
-/* Refuses a damaged file beside the adapter in `adapter`; there may be none. The other functions take such a file for none. */
+/* PT_FAILED: the file in the adapter's folder is damaged. It may be absent. The other functions treat a damaged file as absent. */
 int base_mark_check(const char *adapter, pt_error *e);
-/* Of the weights in a model's folder; "": none can be told. */
+/* Computes the hash of the weights in a model's folder; "" if there is none. */
 void base_mark_find(const model *m, const char *folder, char out[BASE_MARK]);
-/* Tells `notice` (may be NULL) where the adapter in `adapter` was trained on other weights than those in `folder`, if that is known. */
+/* Gives a notice if the adapter was trained on other weights than those in `folder`, as far as that is known. `notice` may be NULL. */
 void base_mark_compare(const model *m, const char *folder, const char *adapter, void (*notice)(void *arg, const char *sentence),
                        void *arg);
-/* The format in few bits of the base that the adapter was trained on; PLAIN: none, or unknown. */
+/* The few-bit format of the base that the adapter was trained on; PLAIN: none, or unknown. */
 param_storage base_mark_storage(const char *adapter);
-/* Writes the file into an adapter's folder, unless there is nothing to say. mark "": none. */
+/* Writes the file into an adapter's folder, unless it would be empty. mark "": no hash. */
 int base_mark_write(const char mark[BASE_MARK], param_storage stored, const char *adapter, pt_error *e);
 
 #endif

@@ -451,7 +451,7 @@ static bool has_two_tables(const model *m, const char *folder)
     return two;
 }
 
-/* Of a folder without config.json. */
+/* The error for a folder without config.json. */
 static int refuse_folder(const char *path, pt_error *e)
 {
     char file[FILE_PATH_BYTES];

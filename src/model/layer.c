@@ -242,7 +242,7 @@ static void add_reversed(layer_layout *l)
     }
 }
 
-/* What backward reads is saved, if the level says so, or recomputed, and so are the inputs of the recomputation. */
+/* Tensors that backward reads are saved, if the level says so, or recomputed. The same holds for the inputs of the recomputation. */
 static void add_again(layer_layout *l, const bool needed_by_gradients[LAYER_TENSORS], save_level level)
 {
     bool needed[LAYER_TENSORS + 1] = {false}, again[LAYER_STAGES] = {false};

@@ -7,13 +7,13 @@
 
 enum { SPELLED_NAME = MODEL_NAME + 32 };
 
-/* `name`, which is a part's own (model.h), in a checkpoint of this naming. */
+/* Spells the name of a part (model.h) as a checkpoint of this naming does. */
 const char *names_spell(const architecture *a, weights_naming naming, const char *name, char out[SPELLED_NAME]);
 
-/* A tensor's name without what tells that it is of the text part, where that stands there. */
+/* A tensor's name without the prefix or infix that marks the text part of a multimodal model, if it has one. */
 const char *names_of_text(const char *name);
 
-/* True of a tensor that is not of the text part, in a multimodal checkpoint. */
+/* Is the tensor of a multimodal checkpoint outside the text part? */
 bool names_beside(weights_naming naming, const char *name);
 
 #endif

@@ -50,8 +50,8 @@ int64_t stripe_cols(const param *p, const step_shape *s);
 /* Bytes of the stripe buffer that a stage with this weight needs in any layer; 0: the weight is PLAIN in all of them. */
 uint64_t stripe_bytes(const model *m, const step_shape *s, param_role weight);
 
-/* Of the rows row0 .., at most n: how many the op can decode side by side, and the op's fields for them (out, ld, type and cols are the
- * caller's). `piece`: address of the matrix. */
+/* Fills the fields of an op that decodes rows from row0 on, except out, ld, type and cols. Returns how many rows it decodes, at most n,
+ * because the rows of an op must be contiguous. `piece`: address of the matrix. */
 int64_t storage_run(const param *p, const char *piece, int64_t row0, int64_t n, op_dequantize *out);
 
 #endif

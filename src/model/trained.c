@@ -7,7 +7,7 @@
 #include <stdio.h>
 #include <string.h>
 
-/* Of the modules of all layers, those that have adapters. */
+/* The modules that have adapters, counted over all layers. */
 typedef struct adapted {
     int layers[MODEL_MATRICES][MODEL_MAX_PARTS]; /* how many layers have one */
     int low, high;                               /* ranks */

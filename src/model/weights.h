@@ -86,7 +86,7 @@ void weights_init(const model *m, uint64_t seed, int index, int64_t row0, int64_
 /* Gets rows row0 .. row0+n_rows of parameter `index` as fp32: out (n_rows, cols). */
 typedef int (*weights_getter)(void *arg, int index, int64_t row0, int64_t n_rows, float *out, pt_error *e);
 
-/* What an exported checkpoint takes over from the one that the model came from. */
+/* The properties of the original checkpoint that an exported one keeps. */
 typedef struct weights_layout {
     weights_naming naming;
     const struct safetensors *source; /* its tensors outside the text part are copied, byte for byte; NULL: none */

@@ -55,7 +55,7 @@ typedef struct update_rule {
     const char *title;           /* for messages */
     slab slabs[OPTIMIZER_SLABS]; /* ended by one without a name */
     void (*submit)(queue *q, const update *u);
-    /* Of a rule that updates whole parameters, one by one: */
+    /* For rules that update whole parameters: */
     bool whole;
     bool by_device;                              /* uses matmuls, which on a GPU give other bits than on the host */
     uint64_t (*workspace)(const param *p);       /* bytes */

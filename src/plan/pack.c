@@ -191,7 +191,7 @@ static bool goes_on(const packing *p, const model *m, int c, int i)
     return i > 0 && m->params[chunk_piece(p, c, i)->param].block == m->params[chunk_piece(p, c, i - 1)->param].block;
 }
 
-/* Of each block, whose pieces are side by side. */
+/* Sets the partial sums of each block. The pieces of a block are adjacent. */
 static void count_partials_of(packing *p, const model *m, int c, int rank)
 {
     int64_t floats = 0;
@@ -315,7 +315,7 @@ static bool is_alike_piece(const packing *p, const model *m, const piece *a, con
            param_type(x, p->type) == param_type(y, p->type) && optimizer_rule(p->optimizer, x) == optimizer_rule(p->optimizer, y);
 }
 
-/* Of the same pieces at the same places, as the layers of a model are: with the same shards. */
+/* Have both chunks the same pieces at the same places, as those of equal layers have? Then their shards are equal, too. */
 static bool is_alike(const packing *p, const model *m, int a, int b)
 {
     const chunk_t *x = &p->chunks[a], *y = &p->chunks[b];

@@ -80,7 +80,7 @@ static inline int64_t shard_start(const packing *k, int chunk, int rank) { retur
 /* The ranks' partial sums of a chunk's parameters of a block are added together: one shard per rank, in order, each of this many fp32
  * numbers (of the largest shard). 0: the block trains nothing there. */
 int64_t partial_floats(const packing *k, const model *m, int block, int chunk);
-/* Of all ranks. */
+/* The bytes of these shards of all ranks. */
 uint64_t partial_bytes(const packing *k, const model *m, int block, int chunk);
 /* Does the chunk have rows of a table to which the head adds its sums, too? They have partial sums of their own, laid out like those of the
  * embedding. */

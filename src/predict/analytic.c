@@ -14,7 +14,7 @@
  * network need, whichever is longer.
  */
 #include "block/block.h"
-#include "machine/machine_file.h"
+#include "predict/analytic.h"
 #include "predict/op_costs.h"
 
 #include <string.h>

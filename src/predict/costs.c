@@ -103,7 +103,15 @@ double block_finish_ns(const costs *c, const model *m, const packing *k, int chu
         each += values > 0 ? cost_at(&c->finish, values) : 0;
         all += values;
     }
-    return block || all == 0 ? each : cost_at(&c->embed_finish, all);
+    return block || all == 0 || k->ranks > 1 ? each : cost_at(&c->embed_finish, all);
+}
+
+double ranks_sums_ns(const costs *c, const model *m, const packing *k, int chunk, int block)
+{
+    const double floats = (double)partial_floats(k, m, block, chunk);
+    const bool tied = block == 0 && chunk_has_tied_rows(k, m, chunk);
+    const double second = 2.0 / 3, additions = tied ? 2 * (k->ranks - 1) : k->ranks - 2;
+    return k->ranks > 1 && floats > 0 ? additions * cost_at(&c->finish, 2 * floats) + second * cost_at(&c->finish, floats) : 0;
 }
 
 static const layer_cost *layer_of(const costs *c, const task *t) { return &c->layer[c->kind_of_layer[t->block - 1]]; }
@@ -199,21 +207,36 @@ static double merge_ns(const costs *c, const schedule_input *in, const schedule 
     return merges ? merges * cost_at(&c->finish, 2 * (double)elements) : 0;
 }
 
-/* The sums that this rank sends and receives, with its own. Of the embedding's table a CPU sends the rows that its tokens touch
- * (run/touched.h): at most as many as tokens, evenly spread over the table. */
+double untouched_bytes(const model *m, const step_shape *s, const packing *k, int chunk)
+{
+    const int table = m->blocks[0].param_of_role[PARAM_TOKENS];
+    const param *a = &m->params[table];
+    const double part = fmin((double)(s->batch * s->seq_len) / (double)a->rows, 1);
+    double bytes = 0;
+    for (int i = 0; !s->gpu && a->trainable && i < k->chunks[chunk].pieces_n; i++)
+        if (chunk_piece(k, chunk, i)->param == table)
+            bytes += (1 - part) * (double)(chunk_piece(k, chunk, i)->rows * a->cols) * sizeof(float);
+    return bytes;
+}
+
+/* The sums of all ranks. */
 static double scattered_bytes(const schedule_input *in, const schedule *s, const task *t)
 {
-    const packing *k = in->packing;
-    const int table = in->model->blocks[0].param_of_role[PARAM_TOKENS];
-    const param *a = &in->model->params[table];
-    const double tokens = (double)(in->shape->batch * in->shape->seq_len), part = fmin(tokens / (double)a->rows, 1);
-    double bytes = operand_of_kind(s, t, OBJECT_PARTIAL);
-    for (int i = 0; t->block == 0 && !in->shape->gpu && i < k->chunks[t->chunk].pieces_n; i++) {
-        const piece *p = chunk_piece(k, t->chunk, i);
-        if (p->param == table)
-            bytes -= (1 - part) * (double)(p->rows * a->cols) * sizeof(float);
-    }
-    return fmax(bytes, 1);
+    const double untouched = t->block ? 0 : untouched_bytes(in->model, in->shape, in->packing, t->chunk);
+    return fmax(operand_of_kind(s, t, OBJECT_PARTIAL) - untouched, 1);
+}
+
+/* On CPUs the rank's own part is copied once; what it sends and what it receives are copied once each, too. */
+static double tied_bytes(const schedule_input *in, const schedule *s, const task *t)
+{
+    const double others = in->packing->ranks - 1, bytes = operand_of_kind(s, t, OBJECT_PARTIAL_TIED);
+    return in->shape->gpu ? bytes : bytes * (1 + 1 / (2 * others));
+}
+
+/* Without the rounding, which is a task of its own if there are several ranks. */
+static double embed_backward_ns(const costs *c, double elements)
+{
+    return fmax(cost_at(&c->embed_finish, elements) - cost_at(&c->finish, elements), 0);
 }
 
 static double work_ns(const costs *c, const schedule_input *in, const schedule *s, const task *t)
@@ -227,13 +250,15 @@ static double work_ns(const costs *c, const schedule_input *in, const schedule *
         return units * (c->head_ns + pairs_ns(c, in)) + (t->micro && begins_visit_of_several(in, t) ? c->head_cold_accumulators_ns : 0) +
                merge_ns(c, in, s, t);
     case TASK_HEAD_EVAL: return units * c->head_eval_ns;
-    case TASK_FINISH: case TASK_EMBED_FINISH: return block_finish_ns(c, in->model, in->packing, t->chunk, t->block);
+    case TASK_FINISH: case TASK_EMBED_FINISH:
+        return block_finish_ns(c, in->model, in->packing, t->chunk, t->block) +
+               ranks_sums_ns(c, in->model, in->packing, t->chunk, t->block);
     case TASK_UPDATE: return chunk_update_ns(c, in->model, in->packing, t->chunk, t->queue == QUEUE_HOST);
     case TASK_INPUT: return cost_at(&c->to_device, operand_bytes(s, t));
     case TASK_OUTPUT: return cost_at(&c->from_device, operand_bytes(s, t));
-    case TASK_EMBED_BACKWARD: return cost_at(&c->embed_finish, (double)accumulator_elements(in->model, 0));
+    case TASK_EMBED_BACKWARD: return embed_backward_ns(c, (double)accumulator_elements(in->model, 0));
     case TASK_SCATTER: return cost_at(&c->scatter, scattered_bytes(in, s, t));
-    case TASK_SCATTER_TIED: return cost_at(&c->scatter, operand_of_kind(s, t, OBJECT_PARTIAL_TIED));
+    case TASK_SCATTER_TIED: return cost_at(&c->scatter, tied_bytes(in, s, t));
     case TASK_GATHER: return cost_at(&c->gather, operand_of_kind(s, t, OBJECT_WEIGHTS));
     default: return transfer_ns(c, s, t);
     }
@@ -246,7 +271,7 @@ double costs_task_ns(const costs *c, const schedule_input *in, const schedule *s
 
 /* ---- validate ---- */
 
-/* Of a task or a part of one: at most eleven days, so that sums and products stay finite. */
+/* Is it a valid time of a task or a part of one? At most eleven days, so that sums and products stay finite. */
 static bool is_time(double ns) { return ns >= 0 && ns <= 1e15; }
 
 /* Bytes or elements, stored as whole numbers. */

@@ -75,7 +75,7 @@ typedef struct costs {
     double curves_spread;                           /* the same for updates, rounding and transfers; 0: unknown */
 } costs;
 
-/* So many times the uncertainty holds nine of ten values, if they are distributed normally. */
+/* 90% of normally distributed values lie within this many times the uncertainty. */
 #define COST_NINE_OF_TEN 2.4
 /* Least ratio of the two lengths: closer ones say nothing about lengths between and beyond. */
 #define COST_LENGTHS_LEAST 1.25
@@ -95,8 +95,14 @@ void costs_init(costs *c);
 double costs_task_ns(const costs *c, const schedule_input *in, const schedule *s, const task *t);
 /* The same for a layer's forward or backward as if it saved `level`, without the fixed cost of a task. */
 double layer_task_ns(const costs *c, const schedule_input *in, const schedule *s, const task *t, save_level level);
-/* Finishing the gradients of a block's parameters that lie in the chunk. */
+/* Finishing the gradients of a block's parameters that lie in the chunk, from sums of one rank. */
 double block_finish_ns(const costs *c, const model *m, const packing *k, int chunk, int block);
+/* With several ranks, adding their sums before: each addition moves twice the bytes of the rounding of such a sum, and the last one only
+ * adds its second operand to the rounding's, two thirds of its bytes. */
+double ranks_sums_ns(const costs *c, const model *m, const packing *k, int chunk, int block);
+/* Several ranks on CPUs: the embedding's sums in the chunk that are not exchanged, because they are of rows that no token touches
+ * (run/touched.h). Each token touches another row, evenly spread over the table. */
+double untouched_bytes(const model *m, const step_shape *s, const packing *k, int chunk);
 /* Updating this rank's shard of a chunk. */
 double chunk_update_ns(const costs *c, const model *m, const packing *k, int chunk, bool on_host);
 /* Checks that every number is finite and not negative, kinds are in range and curves ascend: else PT_FAILED names it (`name`: the file). */

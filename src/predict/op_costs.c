@@ -21,6 +21,8 @@ static op_cost cost_disk_read(const op_disk *o, int64_t vocab) { return bytes_co
 static op_cost cost_disk_write(const op_disk *o, int64_t vocab) { return bytes_cost(PT_F32, 0, 0, (double)o->bytes); }
 static op_cost cost_exchange(const op_exchange *o, int64_t vocab) { return bytes_cost(PT_F32, 0, 0, 0); } /* over its own link */
 
+static op_cost cost_call(const op_call *o, int64_t vocab) { return bytes_cost(PT_F32, 0, 0, 0); } /* measured by who submits it */
+
 /* ---- matmuls and attention ---- */
 
 static op_cost cost_matmul(const op_matmul *o, int64_t vocab)

@@ -189,7 +189,7 @@ static void end_task(machine_state *x, int q)
     l->idle_since = x->now;
 }
 
-/* How long work of `ns` takes if everything stands still from the moment that a period's quota is used up until the period ends. */
+/* The time of work of `ns` if everything stalls once a period's quota is used up, until the period ends. */
 static double with_quota(machine_state *x, double ns)
 {
     const double period = x->costs->quota.period_ns, quota = x->costs->quota.processors * period;

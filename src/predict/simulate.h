@@ -16,7 +16,7 @@ extern const char *const phase_names[PHASES];
 /* Phase of a task: the head belongs to backward (in an evaluation to forward), transfers to none (-1). */
 int task_phase(const task *t);
 
-/* Of a task that ran. */
+/* Start and end of a task. */
 typedef struct task_time { int64_t start_ns, end_ns; } task_time;
 
 typedef struct simulation {

@@ -55,7 +55,7 @@ static const number_key block_numbers[] = {{"embed_ns", offsetof(costs, embed_ns
                                            {"step_ns", offsetof(costs, step_ns)}};
 static const number_key machine_numbers[] = {{"task_ns", offsetof(costs, task_ns)}};
 
-/* Of the machine; amount 0: not there. */
+/* Keys of checks of the machine. Amount 0: the check was not made. */
 typedef struct check_key { const char *key; size_t at; json_need need; int64_t least, most; } check_key;
 static const check_key machine_checks[] = {
     {"check", offsetof(profile_result, update), JSON_REQUIRED, 1, RATES_LARGEST},

@@ -104,6 +104,9 @@ int ritz_config_read(const char *folder, pt_ritz_options *o, problem *p, pt_erro
     char path[FILE_PATH_BYTES];
     json_source s;
     int failed = path_join(path, folder, "config.json", e);
+    if (!failed && !path_exists(path))
+        failed = pt_fail(e, PT_FAILED, "%.400s %s: give the folder of a trained network, which was the `out` of a run", folder,
+                         path_exists(folder) ? "has no config.json" : "does not exist");
     if (!failed)
         failed = json_source_file(&s, path, "a trained Deep Ritz network", e);
     if (failed)

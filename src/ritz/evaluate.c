@@ -10,9 +10,8 @@ static int evaluate_unit(pt_ritz *r, int64_t rows, const double *x, double *u, d
 {
     const int64_t dim = r->net.dim, input = r->net.input;
     char *room = (char *)r->slots[0].x;
-    const ritz_slot slot = {.rows = rows, .x = room, .ones = r->ones, .u = r->staging, .gradient = gradient ? room : NULL};
-    memcpy(r->x, x, (size_t)(rows * dim) * sizeof *x);
-    ritz_put_x(r, room, rows);
+    ritz_slot slot = {.rows = rows, .x = room, .ones = r->ones, .u = r->staging, .gradient = gradient ? room : NULL};
+    ritz_put_x(r, x, rows, room);
     ritz_runner_run(r->runner, gradient ? RITZ_POINTS : RITZ_MEAN, &slot, 1, false, NULL);
     int failed = ritz_runner_sync(r->runner, e);
     for (int64_t i = 0; i < rows && !failed; i++) {

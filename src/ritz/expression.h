@@ -14,7 +14,9 @@ typedef struct expression expression;
  * strings are refused. Messages name `where`, `key` and, for what does not parse, the column. */
 int expression_open(const char *where, const char *key, const char *text, int64_t dim, expression **out, pt_error *e);
 void expression_close(expression *x);
-/* As a pt_ritz_function. Only one thread may use an expression at a time. */
+/* So many threads can evaluate at the same time (fewer, if there are very many variables); more wait for each other. */
+int expression_share(expression *x, int threads, pt_error *e);
+/* As a pt_ritz_function. Any thread may call it. */
 void expression_values(expression *x, int64_t n, int64_t dim, const double *points, double *out);
 
 #endif

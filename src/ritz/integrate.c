@@ -16,14 +16,13 @@ double ritz_volume(const problem *p)
 
 /* ---- points ---- */
 
-void ritz_put_x(const pt_ritz *r, char *to, int64_t rows)
+void ritz_put_x(const pt_ritz *r, const double *x, int64_t rows, char *to)
 {
     const int64_t dim = r->net.dim, input = r->net.input;
     const bool wide = r->net.type == PT_F64;
     if (input > dim)
         memset(to, 0, (size_t)(rows * input) * dtype_bytes(r->net.type));
-    for (int64_t i = 0; i < rows; i++) {
-        const double *x = r->x + i * dim;
+    for (int64_t i = 0; i < rows; i++, x += dim) {
         if (wide)
             memcpy((double *)to + i * input, x, (size_t)dim * sizeof *x);
         for (int64_t j = 0; !wide && j < dim; j++)
@@ -44,16 +43,13 @@ int ritz_check_values(const problem *p, const char *name, int64_t n, int64_t eac
     return 0;
 }
 
-/* f, V or g at the unit's points; NULL is 0. */
-static int values_of(pt_ritz *r, pt_ritz_function function, const char *name, int64_t rows, double *out, pt_error *e)
+/* f, V or g at some points; NULL is 0. */
+static void find_values(const pt_ritz *r, pt_ritz_function function, int64_t rows, const double *x, double *out)
 {
-    const int64_t dim = r->net.dim;
-    if (!function) {
+    if (function)
+        function(r->problem.is.arg, rows, r->net.dim, x, out);
+    else
         memset(out, 0, (size_t)rows * sizeof *out);
-        return 0;
-    }
-    function(r->problem.is.arg, rows, dim, r->x, out);
-    return ritz_check_values(&r->problem, name, rows, 1, out, r->x, e);
 }
 
 void ritz_stretch(const pt_ritz_problem *p, int64_t n, double *x)
@@ -63,26 +59,49 @@ void ritz_stretch(const pt_ritz_problem *p, int64_t n, double *x)
             x[j] = p->lower[j] + x[j] * (p->upper[j] - p->lower[j]);
 }
 
-static void find_inside(pt_ritz *r, int64_t first, int64_t rows)
+/* Points inside, and f and V there. */
+typedef struct samples { double *x, *f, *v; } samples;
+
+static void find_points(const pt_ritz *r, int64_t first, int64_t rows, double *x)
 {
-    points_get(r->inside, first, rows, r->x);
-    ritz_stretch(&r->problem.is, rows, r->x);
+    points_get(r->inside, first, rows, x);
+    ritz_stretch(&r->problem.is, rows, x);
 }
 
-/* OP_QUADRATIC's terms of the points in r->x. */
-static int weigh_inside(pt_ritz *r, int64_t first, int64_t rows, double *terms, pt_error *e)
+/* The points' OP_QUADRATIC terms. */
+static void weigh(const pt_ritz *r, int64_t first, int64_t rows, const samples *at, double *terms)
 {
     const pt_ritz_problem *p = &r->problem.is;
     const int64_t half = r->o.n / 2;
     const double weight = ritz_volume(&r->problem) / (double)r->o.n;
-    int failed = values_of(r, p->f, "f", rows, r->f, e);
-    if (!failed)
-        failed = values_of(r, p->equation == PT_RITZ_SCHROEDINGER ? p->V : NULL, "V", rows, r->v, e);
-    for (int64_t i = 0; i < rows && !failed; i++) {
-        const double t[QUADRATIC_TERMS] = {weight, weight * r->v[i], weight * r->f[i], 0, r->mean[first + i >= half]};
+    find_values(r, p->f, rows, at->x, at->f);
+    find_values(r, p->equation == PT_RITZ_SCHROEDINGER ? p->V : NULL, rows, at->x, at->v);
+    for (int64_t i = 0; i < rows; i++) {
+        const double t[QUADRATIC_TERMS] = {weight, weight * at->v[i], weight * at->f[i], 0, r->mean[first + i >= half]};
         memcpy(terms + i * QUADRATIC_TERMS, t, sizeof t);
     }
-    return failed;
+}
+
+static int check_inside(const pt_ritz *r, int64_t rows, const samples *at, pt_error *e)
+{
+    int failed = ritz_check_values(&r->problem, "f", rows, 1, at->f, at->x, e);
+    return failed ? failed : ritz_check_values(&r->problem, "V", rows, 1, at->v, at->x, e);
+}
+
+/* A ritz_make_fn: as many rows at a time as scratch holds. */
+static void make_inside(const ritz_slot *s, int64_t first, int64_t end, void *scratch)
+{
+    const pt_ritz *r = s->arg;
+    const int64_t dim = r->net.dim, most = CALL_SCRATCH_BYTES / (int64_t)sizeof(double) / (dim + 2);
+    const uint64_t row = (uint64_t)r->net.input * dtype_bytes(r->net.type);
+    for (int64_t at = first, rows; at < end; at += rows) {
+        rows = end - at < most ? end - at : most;
+        const samples in = {scratch, (double *)scratch + rows * dim, (double *)scratch + rows * (dim + 1)};
+        find_points(r, s->first + at, rows, in.x);
+        ritz_put_x(r, in.x, rows, (char *)s->made_x + (uint64_t)at * row);
+        if (s->made_terms)
+            weigh(r, s->first + at, rows, &in, s->made_terms + at * QUADRATIC_TERMS);
+    }
 }
 
 /* Makes point i of all faces together, and returns the area of its face. Face 2j is x_j = lower[j], face 2j + 1 is x_j = upper[j]. */
@@ -116,7 +135,8 @@ static int make_boundary(pt_ritz *r, int64_t first, int64_t rows, double *terms,
     const pt_ritz_problem *p = &r->problem.is;
     for (int64_t i = 0; i < rows; i++)
         terms[i * QUADRATIC_TERMS] = make_face_point(r, first + i, r->x + i * p->dim) / (double)r->face_n;
-    int failed = values_of(r, p->g, "g", rows, r->f, e);
+    find_values(r, p->g, rows, r->x, r->f);
+    int failed = ritz_check_values(&r->problem, "g", rows, 1, r->f, r->x, e);
     for (int64_t i = 0; i < rows && !failed; i++) {
         double *t = terms + i * QUADRATIC_TERMS;
         const double weight = t[0], g = r->f[i], b = p->penalty;
@@ -139,21 +159,48 @@ static int64_t rows_of(const pt_ritz *r, int64_t unit, int64_t *first)
 }
 
 /* Makes a unit's points and, unless they are only for int u (RITZ_MEAN), the terms of their energies. */
+static int make_unit(pt_ritz *r, ritz_program what, int64_t first, ritz_slot *s, pt_error *e)
+{
+    const samples at = {r->x, r->f, r->v};
+    int failed = 0;
+    if (what == RITZ_FACES)
+        failed = make_boundary(r, first, s->rows, (double *)s->terms, e);
+    else
+        find_points(r, first, s->rows, at.x);
+    if (what == RITZ_TURN) {
+        weigh(r, first, s->rows, &at, (double *)s->terms);
+        failed = check_inside(r, s->rows, &at, e);
+    }
+    ritz_put_x(r, r->x, s->rows, (char *)s->x);
+    return failed;
+}
+
+/* Fills a slot, or lets the compute threads do so. */
 static int load_unit(pt_ritz *r, ritz_program what, int64_t unit, ritz_slot *s, pt_error *e)
 {
-    int64_t first, rows = rows_of(r, unit, &first);
-    const bool flat = what == RITZ_FACES;
-    double *terms = (double *)s->terms;
-    int failed = flat ? make_boundary(r, first, rows, terms, e) : 0;
-    if (!flat)
-        find_inside(r, first, rows);
-    if (what == RITZ_TURN)
-        failed = weigh_inside(r, first, rows, terms, e);
-    ritz_put_x(r, (char *)s->x, rows);
-    s->rows = rows;
-    s->value = what == RITZ_MEAN ? NULL : r->values + (flat ? r->o.n : 0) + first;
+    int64_t first;
+    s->rows = rows_of(r, unit, &first);
+    s->value = what == RITZ_MEAN ? NULL : r->values + (what == RITZ_FACES ? r->o.n : 0) + first;
     s->u = what == RITZ_MEAN ? r->u + (uint64_t)first * dtype_bytes(r->net.type) : NULL;
     s->gradient = NULL;
+    s->make = what != RITZ_FACES && ritz_makes_in_threads(r) ? make_inside : NULL;
+    s->arg = r;
+    s->first = first;
+    return s->make ? 0 : make_unit(r, what, first, s, e);
+}
+
+/* Names the first point that has made an energy infinite or NaN. */
+static int check_points(pt_ritz *r, pt_error *e)
+{
+    const samples at = {r->x, r->f, r->v};
+    int failed = 0;
+    for (int64_t unit = 0; unit < r->inside_units && !failed; unit++) {
+        int64_t first;
+        const int64_t rows = rows_of(r, unit, &first);
+        find_points(r, first, rows, at.x);
+        weigh(r, first, rows, &at, (double *)r->slots[0].terms);
+        failed = check_inside(r, rows, &at, e);
+    }
     return failed;
 }
 
@@ -174,18 +221,21 @@ static int run_units(pt_ritz *r, ritz_program what, int64_t first, int64_t end, 
     return failed;
 }
 
+bool ritz_makes_in_threads(const pt_ritz *r) { return r->problem.is.concurrent && !device_is_gpu(r->device); }
+
 double ritz_time_points(void *run, bool weighed)
 {
     pt_ritz *r = run;
+    const samples at = {r->x, r->f, r->v};
     double *terms = malloc((size_t)(r->unit_rows * QUADRATIC_TERMS) * sizeof *terms);
     const int64_t rows = r->o.n < r->unit_rows ? r->o.n : r->unit_rows;
     if (!terms)
         return 0;
     points_draw(r->inside, 0, 0);
     const int64_t begin = clock_ns();
-    find_inside(r, 0, rows);
+    find_points(r, 0, rows, r->x);
     if (weighed)
-        weigh_inside(r, 0, rows, terms, NULL);
+        weigh(r, 0, rows, &at, terms);
     free(terms);
     return (double)(clock_ns() - begin);
 }
@@ -236,7 +286,7 @@ int ritz_integrate(pt_ritz *r, uint64_t draw, double *energy, pt_error *e)
     for (int64_t i = 0; i < r->o.n + r->boundary_n; i++)
         sum += r->values[i];
     *energy = sum;
-    return 0;
+    return isfinite(sum) || !ritz_makes_in_threads(r) ? 0 : check_points(r, e);
 }
 
 int ritz_slab(pt_ritz *r, object_kind kind, int slab, int chunk, bool out, pt_error *e)

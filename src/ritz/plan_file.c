@@ -63,7 +63,7 @@ static int check_counts(const char *path, const plan *p, const ritz_space *s, pt
     if (p->n_buffer < most || p->n_update < 1 || p->n_swap < 2)
         return pt_fail(e, PT_FAILED, "%s: \"n_buffer\" must be at least %d, \"n_update\" 1 and \"n_swap\" 2", path, most);
     if (p->update != UPDATE_END)
-        return pt_fail(e, PT_FAILED, "%s: \"update\" must be \"end\": a step's gradients are complete behind its last unit", path);
+        return pt_fail(e, PT_FAILED, "%s: \"update\" must be \"end\": a step's gradients are complete after its last unit", path);
     return 0;
 }
 

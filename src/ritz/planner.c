@@ -106,6 +106,17 @@ static int add_program(const ritz_planning *p, const plan *plan, const ritz_pric
     return failed;
 }
 
+/* One thread makes the points of a visit while the visit before it computes. */
+static void add_points(const ritz_planning *p, const plan *plan, const double *points, ritz_step_forecast *out)
+{
+    const double inside = (double)p->inside_units * (points[1] + (p->space->has_mean ? points[0] : 0)),
+        faces = (double)p->face_units * points[1], units = (double)(p->inside_units + p->face_units);
+    if (p->makes_in_threads)
+        out->step_ns = fmax(out->step_ns + inside / fmax(1, p->device->info.threads), faces);
+    else
+        out->step_ns = fmax(out->step_ns, inside + faces) + fmin(units, plan->visit) * points[!p->space->has_mean];
+}
+
 int ritz_plan_forecast(const ritz_planning *p, const plan *plan, const ritz_prices *prices, ritz_step_forecast *out, pt_error *e)
 {
     int failed = 0;
@@ -114,11 +125,8 @@ int ritz_plan_forecast(const ritz_planning *p, const plan *plan, const ritz_pric
         if (ritz_has_program(p->space, (ritz_program)k))
             failed = add_program(p, plan, prices, (ritz_program)k, out, e);
     out->bytes[p->mailbox_tier] += p->mailbox_bytes(p->arg, plan->visit);
-    if (prices) { /* the points of a visit are made while the visit before it computes */
-        const double *points = prices->points, units = (double)(p->inside_units + p->face_units),
-            all = units * points[1] + (p->space->has_mean ? (double)p->inside_units * points[0] : 0);
-        out->step_ns = fmax(out->step_ns, all) + fmin(units, plan->visit) * points[!p->space->has_mean];
-    }
+    if (prices)
+        add_points(p, plan, prices->points, out);
     return failed;
 }
 

@@ -25,7 +25,7 @@ typedef struct ritz_prices {
     double energy;               /* of a unit */
     double update;               /* per value */
     double copy, read, write;    /* per byte */
-    double points[2];            /* to make a unit's points, on the thread that calls; [1]: with what their energies depend on */
+    double points[2];            /* for one thread to make a unit's points; [1]: with what their energies depend on */
 } ritz_prices;
 
 typedef struct ritz_planning {
@@ -38,6 +38,7 @@ typedef struct ritz_planning {
     uint64_t (*mailbox_bytes)(const void *arg, int visit);
     double (*make_points)(void *arg, bool weighed); /* makes a unit's, and returns the time in ns; NULL: there are none */
     void *arg;
+    bool makes_in_threads;       /* the compute threads make the points inside; else the thread that calls does */
     int64_t inside_units, face_units;
     int visit;                   /* units per visit; 0: the planner chooses */
     pt_ritz_misfit *misfit;      /* may be NULL */

@@ -30,9 +30,9 @@ static int check(points_kind kind, points_randomize how, int64_t dim, int64_t n,
 {
     static const char *const kinds[] = {"none, they are random already", "", "none, shift or owen", "none or shift"};
     if (dim < 1 || dim > points_most_dimensions(kind))
-        return pt_fail(e, PT_USAGE, "%s points have 1 to %d dimensions, but %lld are needed%s", points_names[kind],
-                       points_most_dimensions(kind), (long long)dim, kind == POINTS_MC || dim < 1 ? "" : "; mc points have any number, "
-                                                                                                         "sobol points up to 21201");
+        return pt_fail(e, PT_USAGE, "%s points have 1 to %d dimensions, but %lld are needed%s%s", points_names[kind],
+                       points_most_dimensions(kind), (long long)dim, kind == POINTS_MC || dim < 1 ? "" : "; mc points have any number",
+                       dim > SOBOL_DIMENSIONS || dim < 1 ? "" : ", sobol points up to 21201");
     if (n < 1 || n > INT64_C(1) << SOBOL_COLUMNS)
         return pt_fail(e, PT_USAGE, "a set has 1 to 2^32 points, but %lld were asked for", (long long)n);
     if (!has_randomization(kind, how))
@@ -70,6 +70,7 @@ void points_close(points *p)
         return;
     free(p->columns);
     free(p->scrambled);
+    free(p->nodes);
     free(p->shift);
     free(p->bases);
     free(p->permutations);
@@ -90,18 +91,27 @@ void points_draw(points *p, uint64_t draw, uint32_t part)
         halton_draw(p);
 }
 
+/* Coordinate j of n points from two words each. */
+static void put_uniform(const uint32_t *high, const uint32_t *low, int n, int64_t dim, double *out)
+{
+    for (int i = 0; i < n; i++)
+        out[i * dim] = to_unit((uint64_t)(high[i] >> 5) << 26 | low[i] >> 6);
+}
+
 /* A counter value gives two coordinates. */
 static void mc_get(const points *p, int64_t first, int64_t count, double *out)
 {
-    const uint32_t pairs = (uint32_t)((p->dim + 1) / 2);
-    for (int64_t i = 0; i < count; i++)
-        for (uint32_t j = 0; j < pairs; j++) {
-            uint32_t w[4];
-            rng_words(p->key, DRAW_VALUE, j, (uint64_t)(first + i), w);
-            out[i * p->dim + 2 * j] = to_unit(bits53(w));
-            if (2 * j + 1 < p->dim)
-                out[i * p->dim + 2 * j + 1] = to_unit(bits53(w + 2));
+    enum { RUN = 128 };
+    uint32_t w[4][RUN];
+    for (int64_t begin = 0; begin < count; begin += RUN, out += RUN * p->dim) {
+        const int n = count - begin < RUN ? (int)(count - begin) : RUN;
+        for (int64_t j = 0; j < p->dim; j += 2) {
+            rng_words_run(p->key, DRAW_VALUE, (uint32_t)(j / 2), (uint64_t)(first + begin), n, w[0], w[1], w[2], w[3]);
+            put_uniform(w[0], w[1], n, p->dim, out + j);
+            if (j + 1 < p->dim)
+                put_uniform(w[2], w[3], n, p->dim, out + j + 1);
         }
+    }
 }
 
 /* i z / n plus the shift, in 53 bits; exact if n is a power of two. */

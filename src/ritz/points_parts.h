@@ -12,6 +12,7 @@ enum {
     MC_DIMENSIONS = 1 << 24
 };
 
+typedef struct sobol_node sobol_node;
 typedef struct halton_base { uint32_t base; int digits; uint64_t at; /* its permutations of `base` digits begin here */ } halton_base;
 
 struct points {
@@ -23,7 +24,8 @@ struct points {
     uint64_t begin;           /* index of the draw's first point */
     int depth;                /* sobol: leading bits that distinguish the draw's points */
     uint64_t *columns;        /* sobol: (dim, SOBOL_COLUMNS) direction numbers; the first binary digit is bit 52 */
-    uint64_t *scrambled;      /* the same after the draw's random matrices */
+    uint64_t *scrambled;      /* lms: the same after the draw's random matrices */
+    sobol_node *nodes;        /* owen: of this draw (sobol.c) */
     uint64_t *shift;          /* (dim) 53 bits each, of this draw */
     halton_base *bases;
     uint16_t *permutations;   /* halton: of this draw */

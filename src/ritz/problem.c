@@ -132,6 +132,7 @@ static int built_in_open(const struct built_in *b, int64_t dim, problem *p, pt_e
 {
     snprintf(p->name, sizeof p->name, "%s", b->name);
     p->is = b->is;
+    p->is.concurrent = true;
     p->is.dim = dim ? dim : b->dim;
     p->energy = b->energy_a_dim * (double)p->is.dim;
     return problem_finish(p, NULL, NULL, e);
@@ -175,6 +176,15 @@ int problem_open_box(const char *name, int64_t dim, const double *lower, const d
             return built_in_open(&built_ins[i], dim, p, e);
     snprintf(p->name, sizeof p->name, "%s", name);
     return problem_finish(p, lower, upper, e);
+}
+
+int problem_share(problem *p, int threads, pt_error *e)
+{
+    int failed = 0;
+    for (int i = 0; i < PROBLEM_EXPRESSIONS && !failed; i++)
+        if (p->expressions[i])
+            failed = expression_share(p->expressions[i], threads, e);
+    return failed;
 }
 
 void problem_close(problem *p)

@@ -24,6 +24,8 @@ int problem_text_open(const char *path, const char *text, size_t n, problem *p, 
 int problem_read_side(const json_source *s, const char *key, double **side, int64_t dim, pt_error *e);
 /* The problem of a trained network: the built-in one of that name, else one with only the box (NULL: the unit cube). */
 int problem_open_box(const char *name, int64_t dim, const double *lower, const double *upper, problem *p, pt_error *e);
+/* Prepares expressions for so many threads at a time. */
+int problem_share(problem *p, int threads, pt_error *e);
 void problem_close(problem *p);
 /* Checks dimension, box and penalty, and copies the box; lower, upper NULL: the unit cube. */
 int problem_finish(problem *p, const double *lower, const double *upper, pt_error *e);

@@ -95,6 +95,7 @@ static int read_expressions(const json_source *s, problem *p, pt_error *e)
             *into[i] = functions[i];
     }
     p->is.arg = p->expressions;
+    p->is.concurrent = true;
     return 0;
 }
 

@@ -184,14 +184,27 @@ static void copy(queue *q, void *to, const void *from, uint64_t bytes)
     queue_submit(q, &(op){OP_COPY, .copy = {to, from, bytes}});
 }
 
-static void run_input(const ritz_unit *u, const ritz_slot *slot)
+static void make_rows(void *arg, int64_t first, int64_t end, void *scratch)
+{
+    const ritz_slot *slot = arg;
+    slot->make(slot, first, end, scratch);
+}
+
+static void run_input(const ritz_unit *u, ritz_program what, ritz_slot *slot)
 {
     const uint64_t each = dtype_bytes(u->net->type), rows = (uint64_t)slot->rows;
+    char *x = ritz_at(u, u->layout->tensor[0]), *terms = u->own + u->layout->terms_at;
     ritz_rows_begin(u);
-    copy(u->queue, ritz_at(u, u->layout->tensor[0]), slot->x, rows * (uint64_t)u->net->input * each);
     copy(u->queue, u->own + u->layout->ones_at, slot->ones, rows * each);
-    if (slot->terms)
-        copy(u->queue, u->own + u->layout->terms_at, slot->terms, rows * QUADRATIC_TERMS * sizeof(double));
+    if (slot->make) {
+        slot->made_x = x;
+        slot->made_terms = what == RITZ_MEAN ? NULL : (double *)terms;
+        queue_submit(u->queue, &(op){OP_CALL, .call = {make_rows, slot, slot->rows}});
+    } else {
+        copy(u->queue, x, slot->x, rows * (uint64_t)u->net->input * each);
+        if (slot->terms)
+            copy(u->queue, terms, slot->terms, rows * QUADRATIC_TERMS * sizeof(double));
+    }
     ritz_rows_end(u);
 }
 
@@ -230,16 +243,16 @@ static void run_sweep(const ritz_unit *u, int sweep)
 }
 
 /* A program that is submitted. */
-typedef struct program_run { const ritz_runner *runner; ritz_program what; const ritz_slot *slots; int n; bool first; } program_run;
+typedef struct program_run { const ritz_runner *runner; ritz_program what; ritz_slot *slots; int n; bool first; } program_run;
 
 static void run_unit(const program_run *p, const task *t)
 {
     const int groups = p->runner->o.space->net->groups_n;
     const bool of_group = t->kind == TASK_LAYER || t->kind == TASK_LAYER_BACKWARD;
-    const ritz_slot *slot = &p->slots[t->micro];
+    ritz_slot *slot = &p->slots[t->micro];
     const ritz_unit u = unit_of(p->runner, p->what, t, slot, of_group ? t->block % groups : 0, p->first);
     switch (t->kind) {
-    case TASK_INPUT: run_input(&u, slot); break;
+    case TASK_INPUT: run_input(&u, p->what, slot); break;
     case TASK_OUTPUT: run_output(&u, slot); break;
     case TASK_HEAD: ritz_energy(&u); break;
     case TASK_LAYER: run_sweep(&u, t->block / groups); break;
@@ -272,7 +285,7 @@ static void follow(ritz_runner *x, ritz_program what)
                 queue_wait(w->queues[q], w->queues[other], w->last[other]);
 }
 
-void ritz_runner_run(ritz_runner *x, ritz_program what, const ritz_slot *slots, int n, bool first, uint64_t *inputs_done)
+void ritz_runner_run(ritz_runner *x, ritz_program what, ritz_slot *slots, int n, bool first, uint64_t *inputs_done)
 {
     program_run p = {x, what, slots, n, first};
     follow(x, what);

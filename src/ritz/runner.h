@@ -19,15 +19,23 @@ typedef struct ritz_runner_options {
     int threads;
 } ritz_runner_options;
 
+/* Makes x and terms of the rows first .. end of a slot. Compute threads call it, several at once; scratch has CALL_SCRATCH_BYTES. */
+typedef struct ritz_slot ritz_slot;
+typedef void (*ritz_make_fn)(const ritz_slot *s, int64_t first, int64_t end, void *scratch);
+
 /* Inputs and results of a unit. Results that are NULL are not wanted. */
-typedef struct ritz_slot {
+struct ritz_slot {
     int64_t rows;
     const void *x;               /* (rows, input) */
     const double *terms;         /* (rows, QUADRATIC_TERMS); NULL: no energy is wanted */
+    ritz_make_fn make;           /* not NULL: makes both, in their places in the unit's memory, instead of a copy of x and terms */
+    const void *arg;             /* for `make`, as is the next one */
+    int64_t first;               /* number of the slot's first row */
+    void *made_x; double *made_terms; /* where `make` writes; terms NULL: only x is wanted. The runner sets them. */
     const void *ones;            /* (rows) */
     double *value;               /* result: energies (rows) */
     void *u, *gradient;          /* results: (rows), (rows, input) */
-} ritz_slot;
+};
 
 typedef struct ritz_update { double decay, step_size, sqrt_correction2, beta1, beta2, eps; } ritz_update;
 
@@ -40,7 +48,7 @@ char *ritz_runner_mailbox(const ritz_runner *x);
 
 /* Submits a program with units in these slots, `n` of at most plan->visit, and waits for nothing. first: its gradients are the first of a
  * step. *inputs_done: the value at which the slots are free again (ritz_runner_wait). */
-void ritz_runner_run(ritz_runner *x, ritz_program what, const ritz_slot *slots, int n, bool first, uint64_t *inputs_done);
+void ritz_runner_run(ritz_runner *x, ritz_program what, ritz_slot *slots, int n, bool first, uint64_t *inputs_done);
 void ritz_runner_update(ritz_runner *x, const ritz_update *u);
 int ritz_runner_wait(ritz_runner *x, uint64_t value, pt_error *e);
 /* Waits for the end of all that was submitted. */

@@ -3,7 +3,6 @@
 #include "ritz/sobol_table.h"
 
 #include <stdlib.h>
-#include <string.h>
 
 /* ---- direction numbers ---- */
 
@@ -50,19 +49,6 @@ static void read_dimensions(int64_t dim, uint64_t *columns)
             read_dimension(&r, s, columns + j * SOBOL_COLUMNS);
 }
 
-int sobol_open(points *p, pt_error *e)
-{
-    const size_t bytes = (size_t)p->dim * SOBOL_COLUMNS * sizeof *p->columns;
-    p->columns = malloc(bytes);
-    p->scrambled = malloc(bytes);
-    if (!p->columns || !p->scrambled)
-        return pt_fail(e, PT_FAILED, "out of memory");
-    read_dimensions(p->dim, p->columns);
-    while (p->depth < SOBOL_COLUMNS && INT64_C(1) << p->depth < p->n)
-        p->depth++;
-    return 0;
-}
-
 /* ---- scrambling ---- */
 
 /* Digit i of the result is the sum (mod 2) of digit i and of a random choice of the digits before it. */
@@ -82,108 +68,121 @@ static void scramble_matrix(const points *p, int64_t j)
     }
 }
 
-void sobol_draw(points *p)
-{
-    if (p->how == RANDOMIZE_LMS) {
-        for (int64_t j = 0; j < p->dim; j++)
-            scramble_matrix(p, j);
-        return;
-    }
-    memcpy(p->scrambled, p->columns, (size_t)p->dim * SOBOL_COLUMNS * sizeof *p->columns);
-}
+/* Nested scrambling: a coin flips each digit, and belongs to the digits above it, to a node of the tree of prefixes. One counter value, 127
+ * of its bits, has the coins of seven levels below a node: its own first, then those of its two children, ... All points share the first
+ * node, and many share each of the NODES that begin the next seven levels, so these are made once per draw. Below `depth` levels a prefix
+ * belongs to one point alone, whose coins need no tree.
+ *
+ * Loops over points are vectorized by the compiler. They compute integers, and conversions that are exact. */
+enum { LEVELS = 7, NODES = 1 << LEVELS, RUN = 128 };
 
-/* A coin flips each bit, and belongs to the bits above it: to a node of the tree of prefixes. One counter value, 127 of its bits, has the
- * coins of seven levels below a node: its own first, then those of its two children, ... Below `depth` levels a prefix belongs to one point
- * alone, whose coins need no tree. */
-enum { LEVELS_A_DRAW = 7, NODES = 1 << LEVELS_A_DRAW, BLOCK = 1024 };
+#define INLINE static inline __attribute__((always_inline))
 
-/* first: coins of the first six levels; last: of the seventh. */
-typedef struct node { uint64_t above, first, last; } node;
+/* A prefix of the first LEVELS digits: its flips, in place, and the coins of the next six levels and of the seventh. */
+struct sobol_node { uint64_t flips, first, last; };
 
-/* Points of one dimension, in the making. Many points share the nodes of the upper levels. */
-typedef struct block {
-    int64_t n;
-    uint64_t bits[BLOCK], flips[BLOCK], index[BLOCK];
-    uint32_t w[4][BLOCK];
-    node nodes[NODES]; /* a cache: a node's place is its prefix modulo NODES */
-} block;
+static uint64_t first_coins(uint32_t w0, uint32_t w1) { return (uint64_t)w1 << 32 | w0; }
+static uint64_t last_coins(uint32_t w1, uint32_t w2, uint32_t w3) { return ((uint64_t)w3 << 32 | w2) << 1 | w1 >> 31; }
 
-static node node_of(uint64_t above, uint32_t w0, uint32_t w1, uint32_t w2, uint32_t w3)
-{
-    const uint64_t low = (uint64_t)w1 << 32 | w0, high = (uint64_t)w3 << 32 | w2;
-    return (node){above, low, high << 1 | low >> 63};
-}
-
-/* All nodes with `level` bits above them where a block's points share them; else each when a point asks for it. */
-static void make_nodes(const points *p, int64_t j, int level, block *b)
-{
-    const int n = 1 << level;
-    for (int k = 0; k < NODES; k++)
-        b->nodes[k].above = UINT64_MAX;
-    if (level > LEVELS_A_DRAW || n > b->n)
-        return;
-    rng_words_run(p->key, DRAW_FLIPS + ((uint32_t)level << 8), (uint32_t)j, 0, n, b->w[0], b->w[1], b->w[2], b->w[3]);
-    for (int k = 0; k < n; k++)
-        b->nodes[k % NODES] = node_of((uint64_t)k, b->w[0][k], b->w[1][k], b->w[2][k], b->w[3][k]);
-}
-
-static void make_node(const points *p, int64_t j, int level, uint64_t above, node *out)
-{
-    uint32_t w[4];
-    rng_words(p->key, DRAW_FLIPS + ((uint32_t)level << 8), (uint32_t)j, above, w);
-    *out = node_of(above, w[0], w[1], w[2], w[3]);
-}
-
-/* A node's coins for the next `levels` bits; coin l belongs to the l bits before it. */
-static inline __attribute__((always_inline)) uint64_t flips_of(const node *n, uint64_t bits, int levels)
+/* A node's flips of the `levels` digits below it; coin l belongs to the l digits before it. */
+INLINE uint64_t flips_of(uint64_t first, uint64_t last, uint64_t digits, int levels)
 {
     uint64_t flips = 0;
     for (int l = 0; l < levels; l++) {
-        const uint64_t before = bits >> (levels - l);
-        flips = flips << 1 | ((l < 6 ? n->first >> ((1 << l) - 1 + before) : n->last >> before) & 1);
+        const uint64_t before = digits >> (levels - l);
+        flips = flips << 1 | ((l < 6 ? first >> ((1 << l) - 1 + before) : last >> before) & 1);
     }
     return flips;
 }
 
+static uint32_t purpose_of(int level) { return DRAW_FLIPS + ((uint32_t)level << 8); }
+
+static void make_nodes(const points *p, int64_t j, sobol_node *nodes)
+{
+    const int levels = p->depth < LEVELS ? p->depth : LEVELS;
+    uint32_t root[4], w[4][NODES];
+    rng_words(p->key, purpose_of(0), (uint32_t)j, 0, root);
+    rng_words_run(p->key, purpose_of(LEVELS), (uint32_t)j, 0, NODES, w[0], w[1], w[2], w[3]);
+    for (int k = 0; k < NODES; k++) {
+        const uint64_t digits = (uint64_t)k >> (LEVELS - levels);
+        nodes[k].flips = flips_of(first_coins(root[0], root[1]), last_coins(root[1], root[2], root[3]), digits, levels)
+                         << (POINT_BITS - levels);
+        nodes[k].first = first_coins(w[0][k], w[1][k]);
+        nodes[k].last = last_coins(w[1][k], w[2][k], w[3][k]);
+    }
+}
+
+void sobol_draw(points *p)
+{
+    for (int64_t j = 0; j < p->dim && p->how == RANDOMIZE_LMS; j++)
+        scramble_matrix(p, j);
+    for (int64_t j = 0; j < p->dim && p->how == RANDOMIZE_OWEN; j++)
+        make_nodes(p, j, p->nodes + j * NODES);
+}
+
+/* Points of one dimension, in the making: their digits, flips, and coins. */
+typedef struct run {
+    int n;
+    uint64_t bits[RUN], flips[RUN], first[RUN], last[RUN], index[RUN];
+    uint32_t w[4][RUN];
+    double x[RUN];
+} run;
+
 /* Inlined with `levels` a constant. */
-static inline __attribute__((always_inline)) void flip_points(const points *p, int64_t j, int level, int levels, block *b)
+INLINE void flip_by(run *r, int level, int levels)
 {
-    const int above_at = POINT_BITS - level, at = above_at - levels;
-    for (int64_t i = 0; i < b->n; i++) {
-        const uint64_t above = b->bits[i] >> above_at;
-        node *n = &b->nodes[above % NODES];
-        if (n->above != above)
-            make_node(p, j, level, above, n);
-        b->flips[i] |= flips_of(n, b->bits[i] >> at & ((UINT64_C(1) << levels) - 1), levels) << at;
+    const int at = POINT_BITS - level - levels;
+    for (int i = 0; i < r->n; i++)
+        r->flips[i] |= flips_of(r->first[i], r->last[i], r->bits[i] >> at & ((UINT64_C(1) << levels) - 1), levels) << at;
+}
+
+INLINE void flip(run *r, int level, int depth)
+{
+    switch (depth - level) {
+    case 1: flip_by(r, level, 1); break;
+    case 2: flip_by(r, level, 2); break;
+    case 3: flip_by(r, level, 3); break;
+    case 4: flip_by(r, level, 4); break;
+    case 5: flip_by(r, level, 5); break;
+    case 6: flip_by(r, level, 6); break;
+    default: flip_by(r, level, LEVELS); break;
     }
 }
 
-static void flip_levels(const points *p, int64_t j, int level, block *b)
+/* Random words for the digits of each point above `level`. */
+INLINE void draw_words(const points *p, uint32_t purpose, int64_t j, int level, run *r)
 {
-    make_nodes(p, j, level, b);
-    switch (p->depth - level) {
-    case 1: flip_points(p, j, level, 1, b); break;
-    case 2: flip_points(p, j, level, 2, b); break;
-    case 3: flip_points(p, j, level, 3, b); break;
-    case 4: flip_points(p, j, level, 4, b); break;
-    case 5: flip_points(p, j, level, 5, b); break;
-    case 6: flip_points(p, j, level, 6, b); break;
-    default: flip_points(p, j, level, LEVELS_A_DRAW, b); break;
-    }
+    for (int i = 0; i < r->n; i++)
+        r->index[i] = r->bits[i] >> (POINT_BITS - level);
+    rng_words_at(p->key, purpose, (uint32_t)j, r->index, r->n, r->w[0], r->w[1], r->w[2], r->w[3]);
 }
 
-static void scramble_nested(const points *p, int64_t j, block *b)
+INLINE void scramble_nested(const points *p, int64_t j, run *r)
 {
     const uint64_t below = (UINT64_C(1) << (POINT_BITS - p->depth)) - 1;
-    memset(b->flips, 0, (size_t)b->n * sizeof *b->flips);
-    for (int level = 0; level < p->depth; level += LEVELS_A_DRAW)
-        flip_levels(p, j, level, b);
-    for (int64_t i = 0; i < b->n; i++)
-        b->index[i] = b->bits[i] >> (POINT_BITS - p->depth);
-    rng_words_at(p->key, DRAW_REST, (uint32_t)j, b->index, (int)b->n, b->w[0], b->w[1], b->w[2], b->w[3]);
-    for (int64_t i = 0; i < b->n; i++)
-        b->bits[i] ^= b->flips[i] | (((uint64_t)(b->w[0][i] >> 5) << 26 | b->w[1][i] >> 6) & below);
+    const sobol_node *nodes = p->nodes + j * NODES;
+    for (int i = 0; i < r->n; i++) {
+        const sobol_node *node = &nodes[r->bits[i] >> (POINT_BITS - LEVELS)];
+        r->flips[i] = node->flips;
+        r->first[i] = node->first;
+        r->last[i] = node->last;
+    }
+    if (p->depth > LEVELS)
+        flip(r, LEVELS, p->depth);
+    for (int level = 2 * LEVELS; level < p->depth; level += LEVELS) {
+        draw_words(p, purpose_of(level), j, level, r);
+        for (int i = 0; i < r->n; i++) {
+            r->first[i] = first_coins(r->w[0][i], r->w[1][i]);
+            r->last[i] = last_coins(r->w[1][i], r->w[2][i], r->w[3][i]);
+        }
+        flip(r, level, p->depth);
+    }
+    draw_words(p, DRAW_REST, j, p->depth, r);
+    for (int i = 0; i < r->n; i++)
+        r->bits[i] ^= r->flips[i] | (((uint64_t)(r->w[0][i] >> 5) << 26 | r->w[1][i] >> 6) & below);
 }
+
+/* ---- points ---- */
 
 static uint64_t sobol_point(const uint64_t *columns, uint32_t gray)
 {
@@ -193,27 +192,68 @@ static uint64_t sobol_point(const uint64_t *columns, uint32_t gray)
     return x;
 }
 
-/* Neighbouring points differ by one direction number. */
-static void count_up(const uint64_t *columns, uint32_t index, block *b)
+/* Aligned blocks double: if index is a multiple of 2^(k+1), the Gray code of index + i + 2^k is that of index + i, with bits k and k - 1
+ * inverted, for 0 <= i < 2^k. */
+INLINE void count_up(const uint64_t *columns, uint32_t index, run *r)
 {
-    uint64_t x = sobol_point(columns, index ^ index >> 1);
-    for (int64_t i = 0; i < b->n; i++) {
-        b->bits[i] = x;
-        x ^= ++index ? columns[__builtin_ctz(index)] : 0;
+    for (int at = 0, size; at < r->n; at += size) {
+        const uint32_t i = index + (uint32_t)at;
+        uint64_t *x = r->bits + at;
+        x[0] = sobol_point(columns, i ^ i >> 1);
+        size = 1;
+        for (int k = 0; at + 2 * size <= r->n && !(i & (uint32_t)(2 * size - 1)); k++, size *= 2) {
+            const uint64_t more = columns[k] ^ (k ? columns[k - 1] : 0);
+            for (int m = 0; m < size; m++)
+                x[size + m] = x[m] ^ more;
+        }
     }
+}
+
+INLINE void make_run(const points *p, int64_t j, uint32_t index, run *r)
+{
+    count_up((p->how == RANDOMIZE_LMS ? p->scrambled : p->columns) + j * SOBOL_COLUMNS, index, r);
+    if (p->how == RANDOMIZE_OWEN)
+        scramble_nested(p, j, r);
+    for (int i = 0; i < r->n; i++)
+        r->x[i] = to_unit(p->how == RANDOMIZE_OWEN ? r->bits[i] : r->bits[i] ^ p->shift[j]);
+}
+
+typedef void (*make_fn)(const points *p, int64_t j, uint32_t index, run *r);
+static void make_any(const points *p, int64_t j, uint32_t index, run *r) { make_run(p, j, index, r); }
+
+__attribute__((target("avx2"))) static void make_avx2(const points *p, int64_t j, uint32_t index, run *r) { make_run(p, j, index, r); }
+
+__attribute__((target("avx512f,avx512dq,prefer-vector-width=512"))) static void make_avx512(const points *p, int64_t j, uint32_t index,
+                                                                                            run *r)
+{
+    make_run(p, j, index, r);
 }
 
 void sobol_get(const points *p, int64_t first, int64_t count, double *out)
 {
-    block b;
-    for (int64_t begin = 0; begin < count; begin += b.n) {
-        b.n = count - begin < BLOCK ? count - begin : BLOCK;
+    const bool wide = __builtin_cpu_supports("avx512f") && __builtin_cpu_supports("avx512dq");
+    const make_fn make = wide ? make_avx512 : __builtin_cpu_supports("avx2") ? make_avx2 : make_any;
+    run r;
+    for (int64_t begin = 0; begin < count; begin += r.n, out += r.n * p->dim) {
+        r.n = count - begin < RUN ? (int)(count - begin) : RUN;
         for (int64_t j = 0; j < p->dim; j++) {
-            count_up(p->scrambled + j * SOBOL_COLUMNS, (uint32_t)(p->begin + (uint64_t)(first + begin)), &b);
-            if (p->how == RANDOMIZE_OWEN)
-                scramble_nested(p, j, &b);
-            for (int64_t i = 0; i < b.n; i++)
-                out[(begin + i) * p->dim + j] = to_unit(p->how == RANDOMIZE_OWEN ? b.bits[i] : b.bits[i] ^ p->shift[j]);
+            make(p, j, (uint32_t)(p->begin + (uint64_t)(first + begin)), &r);
+            for (int i = 0; i < r.n; i++)
+                out[i * p->dim + j] = r.x[i];
         }
     }
+}
+
+int sobol_open(points *p, pt_error *e)
+{
+    const size_t bytes = (size_t)p->dim * SOBOL_COLUMNS * sizeof *p->columns;
+    p->columns = malloc(bytes);
+    p->scrambled = p->how == RANDOMIZE_LMS ? malloc(bytes) : NULL;
+    p->nodes = p->how == RANDOMIZE_OWEN ? malloc((size_t)p->dim * NODES * sizeof *p->nodes) : NULL;
+    if (!p->columns || (p->how == RANDOMIZE_LMS && !p->scrambled) || (p->how == RANDOMIZE_OWEN && !p->nodes))
+        return pt_fail(e, PT_FAILED, "out of memory");
+    read_dimensions(p->dim, p->columns);
+    while (p->depth < SOBOL_COLUMNS && INT64_C(1) << p->depth < p->n)
+        p->depth++;
+    return 0;
 }

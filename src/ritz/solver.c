@@ -227,7 +227,7 @@ static int make_plan(pt_ritz *r, bool training, ritz_plan_fn given, void *arg, p
     ritz_planning p = {.space = &r->space, .device = r->device, .threads = r->o.threads, .disk_path = r->disk_path,
                        .mailbox_bytes = beside_bytes, .arg = r, .inside_units = r->inside_units, .face_units = r->boundary_units,
                        .visit = (int)(visit > RITZ_VISIT_MOST ? RITZ_VISIT_MOST : visit), .price = r->o.forecast, .misfit = r->o.misfit,
-                       .make_points = training ? ritz_time_points : NULL};
+                       .make_points = training ? ritz_time_points : NULL, .makes_in_threads = ritz_makes_in_threads(r)};
     r->space = (ritz_space){.net = &r->net, .unit_rows = r->unit_rows, .training = training, .has_mean = problem_has_mean(&r->problem),
                             .has_faces = r->boundary_units > 0};
     ritz_space_init(&r->space);
@@ -268,6 +268,8 @@ int ritz_open_network(pt_ritz *r, bool training, ritz_plan_fn given, void *arg, 
         return failed;
     find_units(r);
     failed = take_scratch(r, e);
+    if (!failed && ritz_makes_in_threads(r))
+        failed = problem_share(&r->problem, r->device->info.threads, e);
     if (!failed && training)
         failed = open_points(r, e);
     return failed ? failed : make_plan(r, training, given, arg, e);

@@ -5,6 +5,9 @@
  * units pass through the network and where everything lies, and schedules carry it out (program.h, runner.h). No plan, number of threads,
  * kill or resume changes a bit.
  *
+ * On a CPU the threads that compute make the points inside, and f and V there, before they take them through the network. The thread that
+ * calls makes those of faces, those for a GPU, and those of functions that may not be called by several threads.
+ *
  *     mailbox, on the host:   slots: x and terms of units, twice `visit` | ones | energies and u of all points
  *                             | staging: a slab of a chunk, or u of a unit
  *
@@ -36,7 +39,6 @@ struct pt_ritz {
     points *inside, *faces, *eval;
     bool exact_is_zero;           /* at all points of the last evaluation */
     ritz_slot *slots;             /* two sets of plan.visit slots */
-    char *slot_room;
     uint64_t busy_until[2];       /* [set] value at which its inputs are on the device; 0: it is free */
     char *ones, *u;               /* u: at the points inside */
     double *values;               /* energies of all points */
@@ -61,7 +63,9 @@ int ritz_open(const pt_ritz_options *o, ritz_plan_fn given, void *arg, pt_ritz *
 int ritz_open_network(pt_ritz *r, bool training, ritz_plan_fn given, void *arg, pt_error *e);
 /* Bytes used so far of arenas and mailbox; to compare with forecast.bytes. */
 uint64_t ritz_peak_bytes(const pt_ritz *r, tier t);
-/* ns to make a unit's points, and with `weighed` their terms, on the calling thread (ritz_planning). */
+/* Whether the compute threads make the points inside, instead of the thread that calls. */
+bool ritz_makes_in_threads(const pt_ritz *r);
+/* ns that one thread takes to make a unit's points, and with `weighed` their terms (ritz_planning). */
 double ritz_time_points(void *run, bool weighed);
 
 /* ---- integrate.c ---- */
@@ -71,8 +75,8 @@ void ritz_stretch(const pt_ritz_problem *p, int64_t n, double *x);
 double ritz_volume(const problem *p);
 /* Refuses a value that is not finite; `name` is its function's, x (n, dim) are its points, and `each` values belong to one. */
 int ritz_check_values(const problem *p, const char *name, int64_t n, int64_t each, const double *values, const double *x, pt_error *e);
-/* The points in r->x as the network's input (rows, net.input), which has zeros behind the coordinates. */
-void ritz_put_x(const pt_ritz *r, char *to, int64_t rows);
+/* Points as the network's input (rows, net.input), which has zeros behind the coordinates. */
+void ritz_put_x(const pt_ritz *r, const double *x, int64_t rows, char *to);
 /* Number i of an array of the network's type. */
 double ritz_value(const pt_ritz *r, const char *base, int64_t i);
 /* The energy on the points of a draw; its gradient is then in the chunks' sums. */

@@ -28,7 +28,7 @@ static int load_batch(executor *x, dataset *data, uint64_t window, dataset_count
     return 0;
 }
 
-/* Those of all ranks. */
+/* Sums *tokens over the ranks. */
 static int add_tokens(const executor *x, int64_t *tokens, pt_error *e)
 {
     comm *c = executor_comm(x);

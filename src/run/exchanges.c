@@ -73,6 +73,7 @@ static bool sends_touched(const task_runner *r, const task *t, const piece *p)
     return r->touched.bits && t->kind == TASK_SCATTER && is_table(r, p);
 }
 
+/* A rank's own sums are taken from its accumulators (tasks.c), but those of the head, whose accumulators are reused before. */
 static void list_scatter(const task_runner *r, const schedule *s, const task *t, shared_task *out)
 {
     const packing *k = r->in->packing;
@@ -83,7 +84,10 @@ static void list_scatter(const task_runner *r, const schedule *s, const task *t,
             continue;
         for (int peer = 0; peer < k->ranks; peer++) {
             const sums of = sums_of(r, s, t, p, peer);
-            (peer != k->rank && sends_touched(r, t, p) ? add_touched : add_whole)(r, &of, peer, out);
+            if (peer != k->rank)
+                (sends_touched(r, t, p) ? add_touched : add_whole)(r, &of, peer, out);
+            else if (t->kind == TASK_SCATTER_TIED)
+                add_whole(r, &of, peer, out);
         }
     }
 }
@@ -140,7 +144,7 @@ int exchanges_list(task_runner *r, const schedule *s, pt_error *e)
     return failed;
 }
 
-/* Where the sums of other ranks arrive: before and after this rank's own, which are copied whole. */
+/* Zeroes the memory where other ranks' sums arrive, before and after the place of this rank's own sums. */
 static void list_zeros(const task_runner *r, const schedule *s, const task *t, shared_task *out)
 {
     const packing *k = r->in->packing;

@@ -96,7 +96,7 @@ static int declare_listed(void *arg, state *s, int kind, const listed *t, int nu
     return given < 0 ? given : 0;
 }
 
-/* As many rows at a time as fit the spare scratch. */
+/* Moves the values in runs of rows that fit the spare scratch. */
 static int move_listed(state *s, int kind, const listed *t, int number, const safetensors_tensor *from, void *file, pt_error *e)
 {
     const int64_t room = (int64_t)(s->spare_bytes / sizeof(float));
@@ -127,7 +127,7 @@ static int load_listed(void *arg, state *s, int kind, const listed *t, int numbe
     const safetensors_tensor *from = safetensors_find(arg, t->part->name);
     if (!from || from->rank != 1 || from->shape[0] != t->n || !from->dtype_is_known || from->dtype != PT_F32)
         return pt_fail(e, PT_FAILED,
-                       "%s: \"%s\" is not there as %lld numbers of F32: the checkpoint is damaged; go on from another one with "
+                       "%s: tensor \"%s\" with %lld values of F32 is missing: the checkpoint is damaged; continue from another one with "
                        "`resume_from` DIR",
                        safetensors_count(arg) ? safetensors_path(arg, safetensors_at(arg, 0)) : state_name(s->in, kind), t->part->name,
                        (long long)t->n);

@@ -135,7 +135,7 @@ static int fill_few_bits(state *s, int index, const state_origin *from, pt_error
                     state_half_of_spare(s) / sizeof(float), e);
 }
 
-/* As many rows at a time as fit the other half of the spare scratch. */
+/* Reads the values in runs of rows that fit the other half of the spare scratch. */
 static int fill_values(state *s, int kind, int index, const state_origin *from, bool summed, pt_error *e)
 {
     const param *p = &s->in->model->params[index];

@@ -101,23 +101,23 @@ static uint64_t saved_stride(const task_runner *r, int block)
 
 /* ---- lanes ---- */
 
-/* a += b. */
-static void add_accumulators(queue *q, float *a, const float *b, int64_t n)
+/* sum = a + b; it may be a. */
+static void add_accumulators(queue *q, float *sum, const float *a, const float *b, int64_t n)
 {
     enum { COLS = 256 };
     const int64_t rows = n / COLS;
-    const op_gradient_finish part[] = {{.type = PT_F32, .rows = rows, .cols = COLS, .acc = a, .acc2 = b, .g = a},
+    const op_gradient_finish part[] = {{.type = PT_F32, .rows = rows, .cols = COLS, .acc = a, .acc2 = b, .g = sum},
                                        {.type = PT_F32, .rows = 1, .cols = n % COLS, .acc = a + rows * COLS, .acc2 = b + rows * COLS,
-                                        .g = a + rows * COLS}};
+                                        .g = sum + rows * COLS}};
     for (int i = rows ? 0 : 1; i < (n % COLS ? 2 : 1); i++)
         queue_submit(q, &(op){OP_GRADIENT_FINISH, .gradient_finish = part[i]});
 }
 
-/* Called after a unit. `sums` is the first of the accumulators, which lie `plane` elements apart and hold n. */
+/* Adds lanes that are complete after a unit. `sums`: the first accumulator; accumulators have n elements and are `plane` elements apart. */
 static void merge_lanes(queue *q, lane_place p, float *sums, int64_t plane, int64_t n)
 {
     for (int i = p.plane; i > p.plane - p.merges; i--)
-        add_accumulators(q, sums + (i - 1) * plane, sums + i * plane, n);
+        add_accumulators(q, sums + (i - 1) * plane, sums + (i - 1) * plane, sums + i * plane, n);
 }
 
 /* ---- blocks ---- */
@@ -275,28 +275,74 @@ static void run_embed_backward(task_runner *r, const schedule *s, const task *t,
     }
 }
 
-/* Adds the ranks' sums in the tree of lanes, in place; then rounds this rank's rows. */
+/* A node of the tree of lanes: the partial sums of a rank, or (own) this rank's, which are in its accumulators. */
+typedef struct partial_sum { float *at; bool own; } partial_sum;
+
+static const float *rows_of(const task_runner *r, const task *t, const piece *p, const partial_sum *sum, const float *accumulators)
+{
+    const param *a = &r->in->model->params[p->param];
+    return sum->own ? accumulators + accumulator_offset(r->in->model, t->block, a->role) + p->own_row0 * a->cols
+                    : sum->at + partial_offset(r->in->packing, r->in->model, p, r->in->packing->rank);
+}
+
+static bool finishes(const task_runner *r, const task *t, const piece *p)
+{
+    return r->in->model->params[p->param].block == t->block && p->own_rows;
+}
+
+/* a += b; into the partial sums, if `a` is in the accumulators. */
+static void add_sums(const task_runner *r, const task *t, queue *q, partial_sum *a, const partial_sum *b, const float *accumulators)
+{
+    const packing *k = r->in->packing;
+    const model *m = r->in->model;
+    if (!a->own && !b->own)
+        add_accumulators(q, a->at, a->at, b->at, partial_floats(k, m, t->block, t->chunk));
+    for (int i = 0; i < k->chunks[t->chunk].pieces_n && (a->own || b->own); i++) {
+        const piece *p = chunk_piece(k, t->chunk, i);
+        if (finishes(r, t, p))
+            add_accumulators(q, a->at + partial_offset(k, m, p, k->rank), rows_of(r, t, p, a, accumulators),
+                             rows_of(r, t, p, b, accumulators), p->own_rows * m->params[p->param].cols);
+    }
+    a->own = false;
+}
+
+/* The ranks' sums in the tree of lanes. With `last`, those that the tree's last sum has on its right are left there (.at NULL: none). */
+static partial_sum sum_ranks(task_runner *r, const schedule *s, const task *t, queue *q, bool tied, const float *accumulators,
+                             partial_sum *last)
+{
+    const int ranks = r->in->packing->ranks;
+    partial_sum plane[32] = {0};
+    for (int i = 0; i < ranks; i++) {
+        const lane_place p = lane_place_of(ranks, i);
+        plane[p.plane] = (partial_sum){task_partial(r, s, t, tied, i), !tied && i == r->in->packing->rank};
+        for (int n = p.plane; n > p.plane - p.merges; n--)
+            if (last && i == ranks - 1 && n == 1)
+                *last = plane[n];
+            else
+                add_sums(r, t, q, &plane[n - 1], &plane[n], accumulators);
+    }
+    return plane[0];
+}
+
+/* Adds the ranks' sums in the tree of lanes and rounds this rank's rows. The rounding does the last addition, except in a chunk with tied
+ * rows, where it adds the head's sums. */
 static void run_finish_shared(task_runner *r, const schedule *s, const task *t, queue *q)
 {
     const packing *k = r->in->packing;
     const model *m = r->in->model;
-    const int64_t floats = partial_floats(k, m, t->block, t->chunk);
+    const bool tied = task_partial(r, s, t, true, 0);
+    const float *accumulators = (const float *)operand_of(r, s, t, OBJECT_ACCUMULATOR, t->block, -1);
     const finish f = finish_of(r, s, t, q);
-    for (int tied = 0; tied < 2; tied++) {
-        float *plane[32];
-        for (int i = 0; i < k->ranks && task_partial(r, s, t, tied, i); i++) {
-            const lane_place p = lane_place_of(k->ranks, i);
-            plane[p.plane] = task_partial(r, s, t, tied, i);
-            for (int n = p.plane; n > p.plane - p.merges; n--)
-                add_accumulators(q, plane[n - 1], plane[n], floats);
-        }
-    }
+    partial_sum last = {0}, head = {0};
+    const partial_sum sum = sum_ranks(r, s, t, q, false, accumulators, tied ? NULL : &last);
+    if (tied)
+        head = sum_ranks(r, s, t, q, true, NULL, NULL);
     for (int i = 0; i < k->chunks[t->chunk].pieces_n; i++) {
         const piece *p = chunk_piece(k, t->chunk, i);
-        const int64_t at = m->params[p->param].block == t->block ? partial_offset(k, m, p, k->rank) : 0;
-        if (m->params[p->param].block == t->block && p->own_rows)
-            finish_rows(&f, p, p->own_row0, p->own_rows, task_partial(r, s, t, false, 0) + at,
-                        piece_is_tied(m, p) ? task_partial(r, s, t, true, 0) + at : NULL);
+        const partial_sum *second = tied ? piece_is_tied(m, p) ? &head : NULL : &last;
+        if (finishes(r, t, p))
+            finish_rows(&f, p, p->own_row0, p->own_rows, rows_of(r, t, p, &sum, accumulators),
+                        second ? rows_of(r, t, p, second, accumulators) : NULL);
     }
 }
 

@@ -110,8 +110,8 @@ static void drop(builder *b, tier t, slot *s)
     s->changed = false;
 }
 
-/* Of the slots that are not in use and are free before `free_key`, returns the one whose object is needed last, so that little is fetched
- * again, but after `soon`. -1: none. */
+/* Chooses a slot to evict among those that are not in use and are free before `free_key`: the one whose object is needed last, to keep
+ * refetches few, and not before `soon`. -1: none. */
 static int furthest(const builder *b, const cache *c, int64_t free_key, int soon)
 {
     int victim = -1, last = soon;

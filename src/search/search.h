@@ -86,15 +86,15 @@ typedef struct search_room {
     uint64_t has[TIERS]; /* the largest possible budget on this machine, with the others as they are; at least in->budget */
     bool gpu;            /* the device has memory of its own, not RAM shared with the host */
 } search_room;
-/* From memory that is there; from the disk, and memory if that must grow, too; from more RAM than is there; from a larger GPU. */
+/* Where a way gets memory from: available memory; the disk, and available memory if needed; more RAM than the machine has; a larger GPU. */
 typedef enum search_way_kind { WAY_MEMORY, WAY_DISK, WAY_RAM, WAY_GPU } search_way_kind;
 enum { SEARCH_WAYS = 8 };
 typedef struct search_ways {
     struct { search_way_kind kind; uint64_t budget[TIERS]; } way[SEARCH_WAYS];
     int n;
 } search_ways;
-/* In this order. Each raised budget is the least size on its grid (size_granule of its option) that suffices with the others as they are in
- * that way. */
+/* Ways are in the order of search_way_kind. Each raised budget is the least size on its grid (size_granule of its option) that suffices
+ * with the other budgets of that way. */
 int search_find_ways(const search_input *in, const search_room *room, search_ways *out, pt_error *e);
 
 /* Builds the plan's schedules and prices them. Reads c->packing and c->plan; sets step_ns and bytes. 1: it fits, 0: it does not, negative:

@@ -17,7 +17,8 @@ static double finish_ns(const search_input *in, const packing *k, int chunk)
     for (int i = 0, last = -1; i < k->chunks[chunk].pieces_n && k->chunks[chunk].trained; i++) {
         const int block = in->model->params[chunk_piece(k, chunk, i)->param].block;
         if (block != last)
-            ns += block_finish_ns(in->costs, in->model, k, chunk, block) + in->costs->task_ns;
+            ns += block_finish_ns(in->costs, in->model, k, chunk, block) + ranks_sums_ns(in->costs, in->model, k, chunk, block) +
+                  in->costs->task_ns;
         last = block;
     }
     return ns;
@@ -63,6 +64,15 @@ static void fill_back(const search_input *in, chunking *g)
     }
 }
 
+/* The head's sums of a tied table are of all rows, and those of the embedding are sent, too. */
+static double scatter_ns(const search_input *in, const packing *k, int chunk)
+{
+    const costs *c = in->costs;
+    const double all = (double)k->chunks[chunk].elements * sizeof(float), part = all - untouched_bytes(in->model, in->shape, k, chunk);
+    const bool tied = chunk_has_tied_rows(k, in->model, chunk);
+    return k->ranks > 1 ? (tied ? cost_at(&c->scatter, all) + c->task_ns : 0) + cost_at(&c->scatter, part) + c->task_ns : 0;
+}
+
 static void fill_sums(const search_input *in, chunking *g)
 {
     const costs *c = in->costs;
@@ -82,7 +92,7 @@ static void fill_sums(const search_input *in, chunking *g)
             one[SUM_SHARD_IN + k] = cost_at(curves[k], shard) + c->task_ns;
         }
         one[SUM_GATHER] = ranks > 1 ? cost_at(&c->gather, weights) + c->task_ns : 0;
-        one[SUM_SCATTER] = ranks > 1 ? cost_at(&c->scatter, (double)g->packing.chunks[i].elements * sizeof(float)) + c->task_ns : 0;
+        one[SUM_SCATTER] = scatter_ns(in, &g->packing, i);
         one[SUM_UPDATE_HOST] = chunk_update_ns(c, in->model, &g->packing, i, true) + c->task_ns;
         one[SUM_UPDATE_DEVICE] = chunk_update_ns(c, in->model, &g->packing, i, false) + c->task_ns;
         one[SUM_FINISH] = finish_ns(in, &g->packing, i);
@@ -284,7 +294,7 @@ static void fill_sizes(space *s)
     }
 }
 
-/* From the rates of chunks of the first size; they hardly depend on the size. */
+/* Chooses the stride by the rates of chunks of the first size; rates hardly depend on the size. */
 static int model_stride(const space *s)
 {
     double elements = (double)s->chunkings[0].packing.chunk_bytes / (double)dtype_bytes(s->in->shape->type);

@@ -311,7 +311,7 @@ static int rank_pairs(walk *w, const priced *from, crowd *near, uint64_t *seen)
     return p.c.n;
 }
 
-/* What one walk over pairs needs. */
+/* Scratch memory of a walk over pairs. */
 typedef struct pair_room { crowd near; uint64_t *seen; } pair_room;
 
 /* 1: a pair of moves from here leads to something faster than the best. */

@@ -47,7 +47,8 @@ int walk_each_kind(walk *w, int (*fn)(walk *w, const candidate *from, void *arg)
 
 /* descend.c: descends until no move improves the estimate; negative: nothing fits. */
 double walk_descend(walk *w, candidate *r, bool any_update);
-/* Of two that are about equal, prefers the one with fewer tasks: estimates know little of the cost of a task. */
+/* Adds a small penalty per task, so that of two equal candidates the one with fewer tasks wins: estimates hardly include the cost of tasks.
+ */
 double walk_with_tasks(const space *s, const candidate *r, double ns);
 /* Number of descents whose ends become starts, if they are among the best. At most MOVES. */
 typedef struct way { int chunking; split cut; } way;

@@ -26,7 +26,7 @@ static uint64_t budget_of(const search_input *in, tier t, uint64_t option)
 
 static uint64_t option_of(const search_input *in, tier t, uint64_t budget) { return budget + beside(in, t); }
 
-/* At most this, as an option on the grid. */
+/* The largest budget up to this one whose option is on the grid. */
 static uint64_t on_grid(const search_input *in, tier t, uint64_t budget)
 {
     return budget_of(in, t, size_round_down(option_of(in, t, budget)));

@@ -23,7 +23,7 @@ static bool has_frozen_matrix(const model *m)
 
 /* ---- folders in few bits ---- */
 
-/* What the config.json of such a folder says: the format, if it is one of model/storage.h, and modules that are not quantized. */
+/* Reads the format from the config.json of such a folder, if model/storage.h has it, and the modules that are not quantized. */
 static param_storage said_format(const json_t *said)
 {
     const char *type = json_string_value(json_object_get(said, "bnb_4bit_quant_type"));

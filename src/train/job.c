@@ -13,7 +13,7 @@
 
 /* ---- model ---- */
 
-/* With `lr_adjust` original, a step of a matrix is as large as AdamW's at some ten times its rate. */
+/* With `lr_adjust` original, updates of matrices are about as large as AdamW's at ten times the rate. */
 static const double MUON_LEAST_ORIGINAL = 1e-3;
 
 static void tell_beside(const job *j)
@@ -138,7 +138,8 @@ static int tokenizer_fingerprint(const char *model_dir, char out[32], pt_error *
 
 static void pass_progress(void *arg, uint64_t done, uint64_t total) { options_progress(arg, "reading the data", done, total); }
 
-/* Of the evaluation data only what was not told of the training data: they may be parts of the same files. */
+/* Gives the notices about a dataset. For evaluation data, only those that training data did not give, because both may be in the same
+ * files. */
 static void tell_data(const job *j, const dataset *d, bool evaluation)
 {
     if (dataset_summary(d) && !evaluation)

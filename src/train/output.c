@@ -73,13 +73,13 @@ static int refuse_model(const output *out, const pt_train_options *o, pt_error *
                          "and another `out`",
                          out->path, out->path);
     if (!failed && out->made)
-        options_notice(o, "nothing is resumed, because there was no folder %s: a new run starts there", out->path);
+        options_notice(o, "there is no folder %s to resume from: training starts from the beginning, in a new folder", out->path);
     else if (!failed)
-        options_notice(o, "%s has no checkpoint to resume from: starting with the first step", out->path);
+        options_notice(o, "%s has no checkpoint to resume from: training starts from the beginning", out->path);
     return failed;
 }
 
-/* A checkpoint of its step would replace another program's. Of a run that resumes it may be a damaged one. */
+/* The run's checkpoints must not replace those of another program. When resuming, such a folder may be a damaged checkpoint of this run. */
 static int refuse_others(const output *out, bool resume, pt_error *e)
 {
     char path[FILE_PATH_BYTES];
@@ -111,8 +111,11 @@ static int choose_start(output *out, const pt_train_options *o, pt_error *e)
         failed = checkpoints_present(from, e);
     if (failed)
         return failed;
-    if (o->resume && !from[0])
-        return refuse_model(out, o, e);
+    if (o->resume && !from[0]) {
+        failed = refuse_model(out, o, e);
+        out->found_empty = !failed && out->made;
+        return failed;
+    }
     if (from[0] && lies_in_out(out, from))
         return 0;
     failed = refuse_other_run(out, from, e);

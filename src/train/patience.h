@@ -43,12 +43,12 @@ patience_answer patience_look(patience *p, int64_t steady, double predicted_s, d
 /* Call it after a decision. */
 void patience_decided(patience *p, bool moved);
 
-/* What a user was told of the time of a step. All zero at the start of a run. */
+/* The step times that a user was told. All zero at the start of a run. */
 typedef struct telling { double told_s, now_s; int steps; } telling;
-/* Whether a decision that kept the plan, while steps take is_s, is told: only the first is. */
+/* Should the decision to keep the plan, while steps take is_s, be told? Only the first is. */
 bool telling_is_first(telling *t, double is_s);
-/* Call it after each step, with the median of the newest: whether a later decision is told now, because TELLING_STEPS steps in a row took
- * as long as then, a quarter longer or shorter than was told. So a machine whose speed wanders is not told of again and again. */
+/* Call it after each step with the median of the newest steps. Returns whether a later decision should be told: TELLING_STEPS consecutive
+ * steps differed by a quarter from the told time. So there are few notices on a machine whose speed fluctuates. */
 enum { TELLING_STEPS = 40 };
 bool telling_is_due(telling *t, double is_s);
 

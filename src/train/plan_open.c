@@ -84,7 +84,7 @@ static int check_room(pt_plan *p, pt_error *e)
     return failed;
 }
 
-/* As many ranks as the machine file says, or as a run here would have, unless the options give a number. */
+/* Sets the number of ranks, unless the options give it: that of the machine file, or that of a run on this machine. */
 static int find_ranks(pt_plan *p, pt_error *e)
 {
     char path[MACHINE_PATH_BYTES];
@@ -120,7 +120,7 @@ static int make(pt_plan *p, bool first, pt_error *e)
     if (!failed && (!p->o.machine_file || p->o.profile_file))
         failed = planning_open_device(g, &p->o, e);
     if (!failed && first && !p->o.machine_file && p->o.ranks > 1) /* else they are known */
-        failed = ranks_time_here(p->o.ranks, g->device->info.threads, &g->exchange, e);
+        failed = ranks_time_here(p->o.ranks, g->host, &g->exchange, e);
     if (failed)
         return failed;
     g->o = &p->o;

@@ -163,7 +163,7 @@ static bool is_of_no_use(const plan_way *ways, int i)
     return beaten && !ways[i].asked;
 }
 
-/* Whether the line has a star, for want of room for what it means. */
+/* Returns whether the line has a star, because there was no room for its explanation. */
 static bool write_way(FILE *out, const char *word, const plan_way *w, int name_width)
 {
     enum { SCREEN = 100 };

@@ -3,6 +3,7 @@
 #include "base/units.h"
 #include "machine/machine.h"
 #include "measure/profile_get.h"
+#include "predict/analytic.h"
 #include "train/misfit.h"
 #include "train/options.h"
 
@@ -141,7 +142,7 @@ static int read_plan(planning *p, pt_error *e)
     return failed;
 }
 
-/* Whether a plan from a file fits is known without measuring. */
+/* Checks whether a plan from a file fits, which needs no measurement. */
 static int check_plan(planning *p, pt_error *e)
 {
     const priced_plan *c = &p->result.best;

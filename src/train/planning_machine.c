@@ -3,6 +3,7 @@
 
 #include "base/units.h"
 #include "machine/machine.h"
+#include "predict/analytic.h"
 #include "train/options.h"
 
 #include <string.h>

@@ -4,9 +4,9 @@
 
 #include "train/reference.h"
 
-/* Over pairs; right: margins above 0; reward: of the chosen replies, of the rejected ones. */
+/* Sums over pairs. right: pairs with a margin above 0; reward: of the chosen and of the rejected replies. */
 typedef struct preference_sum { int64_t pairs, right; double loss, margin, reward[2]; } preference_sum;
-/* Of the step that x has run, of all ranks: the same sum for any number of them. */
+/* Sums over the pairs of the step that x has run, over all ranks; the bits do not depend on their number. */
 int preferences_sum(executor *x, preference_sum *sum, pt_error *e);
 
 /* Over all pairs of the evaluation data. */

@@ -99,7 +99,7 @@ int ranks_compare_loaded(const trainer *t, const state *loaded, const char *path
     if (failed)
         return failed;
     if (own != of_zero)
-        failed = pt_fail(e, PT_FAILED, "%.600s has other weights there than for rank 0: give all ranks the same files", path);
+        failed = pt_fail(e, PT_FAILED, "%.600s has other weights than on rank 0: give all ranks the same files", path);
     return ranks_all(t, failed, e);
 }
 

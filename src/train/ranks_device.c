@@ -1,8 +1,8 @@
 /* ranks_device.c - which device each rank computes on.
  *
- * Of the ranks on a machine that see the same GPUs, the first takes the first of them, the next the next. A launcher may let each rank see
- * GPUs of its own (Slurm's --gpus-per-task): then each takes its first. More ranks than GPUs share them where the GPUs were numbered
- * (cuda:0,1), since what is asked for by number is meant so.
+ * Ranks of a machine that see the same GPUs take them in order, one each. If a launcher shows each rank its own GPUs (Slurm's
+ * --gpus-per-task), each rank takes its first one. More ranks than GPUs share them only if the user numbered the GPUs (cuda:0,1), and so
+ * asked for it.
  */
 #include "comm/linked.h"
 #include "comm/staged.h"
@@ -12,7 +12,7 @@
 #include <stdio.h>
 #include <string.h>
 
-/* What a rank says of the GPUs that it sees. */
+/* The GPUs that a rank sees. */
 typedef struct sight { uint64_t machine, gpus; int n; } sight;
 
 static uint64_t sum_of(const gpu_list *g)
@@ -43,7 +43,7 @@ static int refuse_few(const trainer *t, const gpu_list *g, int here, pt_error *e
                    here, g->n, g->n > 1 ? "s" : "", g->n * t->comm->ranks / here, names, g->n > 1 ? "GPUs" : "it");
 }
 
-/* The place of this rank among those that see what it sees, and their number. */
+/* The index of this rank among the ranks that see the same GPUs, and their number. */
 static int find_place(const trainer *t, const gpu_list *g, int *place, int *here, pt_error *e)
 {
     const comm *c = t->comm;

@@ -6,7 +6,7 @@
 #include "model/lanes.h"
 #include "train/checkpoints.h"
 
-/* Of the run that goes on; 0: it begins. What is wrong with a checkpoint is said when it is read. */
+/* The lanes of the run that is resumed; 0: the run is new. A damaged checkpoint gives 1; reading it later reports the damage. */
 static int lanes_of_checkpoint(const pt_train_options *o)
 {
     char path[FILE_PATH_BYTES] = "", file[FILE_PATH_BYTES];

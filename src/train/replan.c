@@ -147,7 +147,8 @@ static int plan_for_what_is_left(trainer *t, search_result *next, pt_error *e)
     return failed ? failed : planning_search(p, next, e);
 }
 
-/* With the state in `checkpoint`: the new plan, else the old one, else one for the memory that is left. `next` gets the unused plan. */
+/* Opens the new plan with the state in `checkpoint`; if that fails, the old plan; if that fails, a plan for the memory that is left. `next`
+ * receives the unused plan. */
 static int take_plan(trainer *t, search_result *next, const char *checkpoint, pt_error *e)
 {
     leave(t, next);
@@ -165,7 +166,7 @@ static int take_plan(trainer *t, search_result *next, const char *checkpoint, pt
     return open_with_state(t, checkpoint, e);
 }
 
-/* To ranks that do not see it. */
+/* Copies the checkpoint to ranks that do not see its folder. */
 static int copy_checkpoint(trainer *t, const char *path, pt_error *e)
 {
     char from[FILE_PATH_BYTES];

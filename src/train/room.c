@@ -39,7 +39,7 @@ static uint64_t weights_bytes(const model *m, which w, pt_dtype type)
     return values * dtype_bytes(type) + tensors * TENSOR_HEADER_BYTES + FILE_BYTES;
 }
 
-/* What the optimizer keeps, a file for each name. */
+/* Bytes of the optimizer's states, one file per name. */
 static uint64_t states_bytes(const model *m, const optimizer *o)
 {
     const char *names[OPTIMIZER_STATES];

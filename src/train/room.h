@@ -27,7 +27,7 @@ room_need room_find(const room_input *in);
 int room_refuse(const room_need *r, const char *out, uint64_t free_bytes, uint64_t *missing, pt_error *e);
 /* The same, of o->out as it is now; a notice where it may become tight. */
 int room_check(const room_need *r, const pt_train_options *o, pt_error *e);
-/* What weights are exported as: --save-dtype, or what most of them came in; fp32 for random ones. */
+/* Sets the dtype of exported weights: --save-dtype, or the one that most weights of the model have; fp32 for random weights. */
 int room_save_type(const pt_train_options *o, const model *m, bool random_init, pt_dtype *type, pt_error *e);
 
 #endif

@@ -170,7 +170,7 @@ static void add_adapter(json_t *all, const json_t *config)
     }
 }
 
-/* Of examples. */
+/* Adds the settings of examples. */
 static void add_packing(json_t *all, const pt_train_options *o)
 {
     static const char *const longs[] = {"cut", "drop", "error"};
@@ -363,7 +363,8 @@ static int agree(json_t *own, json_t *of_zero, bool options, pt_error *e)
     describe(json_object_get(of_zero, key), b, sizeof b);
     if (!strcmp(key, "data") || !strcmp(key, "eval-data"))
         return pt_fail(e, PT_FAILED, "its --%s is other than that of rank 0, or its tokenizer is: give all ranks the same files", key);
-    return pt_fail(e, PT_FAILED, "its %s%.100s is %s, and that of rank 0 %s: start all ranks alike", options ? "--" : "model's ", key, a,
+    return pt_fail(e, PT_FAILED, "its %s%.100s is %s, and that of rank 0 %s: start all ranks with the same options",
+                   options ? "--" : "model's ", key, a,
                    b);
 }
 

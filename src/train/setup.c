@@ -187,7 +187,7 @@ static int open_held(trainer *t, bool fresh, pt_error *e)
     return reference_open(&t->held, t->out.path, "reference-eval.bin", &w, true, &t->job, e);
 }
 
-/* What the others know of rank 0's file. */
+/* Sends rank 0's description of the reference file to the other ranks. */
 static int share_reference(const trainer *t, reference *r, pt_error *e)
 {
     reference of_zero = *r;
@@ -269,7 +269,7 @@ static int put_later_away(trainer *t, pt_error *e)
     return goes_on ? checkpoints_put_later_away(t->out.path, t->at.step, &t->job.o, e) : 0;
 }
 
-/* What the model writes before training; not for resumed runs or random weights. Only rank 0 computes it. */
+/* Takes samples of the model before training; not for resumed runs or random weights. Only rank 0 computes them. */
 static int take_samples(trainer *t, pt_error *e)
 {
     if (!t->out.from[0] && !t->job.random_init && ranks_lead(t))

@@ -44,7 +44,7 @@ static int look(shared_stage *s, const trainer *t, const mark *m, pt_error *e)
     return failed;
 }
 
-/* Of rank 0 to all. */
+/* Sends rank 0's mark and path to all ranks. */
 static int share_mark(shared_stage *s, const trainer *t, mark *m, pt_error *e)
 {
     memcpy(m->path, s->path, sizeof m->path);

@@ -11,7 +11,7 @@
 #include <math.h>
 #include <stdlib.h>
 
-/* Those of all ranks. */
+/* Sums the counts over the ranks. */
 static int add_counts(const trainer *t, dataset_counts *c, pt_error *e)
 {
     int failed = ranks_add(t, &c->tokens, e);
@@ -20,7 +20,7 @@ static int add_counts(const trainer *t, dataset_counts *c, pt_error *e)
     return failed ? failed : ranks_add(t, &c->examples, e);
 }
 
-/* Of the windows of the step, those of all ranks. */
+/* Loads the reference losses of all windows of the step, of all ranks. */
 static int load_references(trainer *t, pt_error *e)
 {
     const uint64_t n = (uint64_t)t->job.shape.batch, first = (uint64_t)t->at.step * n;

@@ -52,7 +52,7 @@ typedef struct predicted {
     bool told_off;                 /* that steps are off it, where the plan is given */
 } predicted;
 
-/* What a rank says of itself. */
+/* What a rank reports for the account of the run. */
 typedef struct rank_account {
     uint64_t peak[TIERS], process_peak; /* bytes */
     double compute_s;                   /* of a step; NAN: not measured */
@@ -60,13 +60,13 @@ typedef struct rank_account {
 } rank_account;
 
 struct pt_trainer {
-    comm *comm;                    /* to the other ranks; NULL: there are none (ranks.h) */
-    int ranks_here, ranks_on_gpu;  /* of them on this machine; on this rank's GPU */
-    char gpu[16];                  /* its name; "": none was chosen */
+    comm *comm;                    /* to the other ranks; NULL: no other ranks (ranks.h) */
+    int ranks_here, ranks_on_gpu;  /* ranks on this machine; ranks on this rank's GPU */
+    char gpu[16];                  /* name of this rank's GPU; "": none was chosen */
     uint64_t gpu_id;
-    comm *by_host, *device_comm;   /* the same ranks, for what lies on GPUs: through the host; as is best. NULL: there are none */
+    comm *by_host, *device_comm;   /* exchanges of device memory, through the host, and by the best way. NULL: no other ranks */
     step_shape own_shape;          /* this rank's part of the job's */
-    rank_account accounts[COMM_RANKS_MOST]; /* when the account of the run is written */
+    rank_account accounts[COMM_RANKS_MOST]; /* set when the account of the run is written */
     output out;
     job job;
     planning planning;             /* budgets, costs, the plan */
@@ -74,18 +74,18 @@ struct pt_trainer {
     counters at;
     predicted predicted;
     step_lines metrics;
-    reference reference, held;     /* of DPO: of the training data, and of the evaluation data */
-    events events;                 /* the same for TensorBoard */
+    reference reference, held;     /* DPO: reference losses of the training data and of the evaluation data */
+    events events;                 /* TensorBoard's copy of the metrics */
     pt_memory memory[TIERS];       /* of the executor that was closed to make room for samples */
     int memory_n;
 };
 typedef struct pt_trainer trainer;
 
 static inline const plan *trainer_plan(const trainer *t) { return &t->planning.result.best.plan; }
-/* What this rank computes of a step. */
+/* The part of a step that this rank computes. */
 static inline const step_shape *trainer_shape(const trainer *t) { return t->comm ? &t->own_shape : &t->job.shape; }
 schedule_input trainer_schedules(const trainer *t); /* pointers into the trainer */
-/* An executor for the plan, and the forecast of it: the engine is EMPTY then. */
+/* Opens an executor for the plan, and makes the forecast. The engine is EMPTY afterwards. */
 int trainer_open_engine(trainer *t, pt_error *e);
 int trainer_run(trainer *t, schedule_kind kind, float loss_scale, pt_error *e);
 /* Runs the updates that wait; an error where the engine is TORN. CURRENT afterwards. */

@@ -12,7 +12,7 @@
 
 #include <stdlib.h>
 
-/* undo: it could not begin. */
+/* undo: the run could not start, so its output folder is removed again. */
 static void trainer_free(trainer *t, bool undo)
 {
     const bool leads = ranks_lead(t);

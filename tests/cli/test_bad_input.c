@@ -316,7 +316,7 @@ static void a_folder_with_an_adapter_alone_is_named_as_that(void **state)
     check_sentence("a file of it", run_program(WORDS("export", "--model", "base", "--adapter", folder, "--to", "gguf", "--out", "x")), 2,
                    WORDS("protrain merge --model base --adapter", "--out MERGED"));
     check_sentence("an adapter", run_program(WORDS("eval", "--model", fixture("llama"), "--adapter", fixture("llama"), "--data", "x")), 1,
-                   WORDS("llama/adapter_config.json: is not there", "--adapter"));
+                   WORDS("llama/adapter_config.json does not exist", "--adapter"));
 }
 
 static void unknown_commands_leave_with_2_and_help_with_0(void **state)

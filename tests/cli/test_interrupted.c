@@ -197,7 +197,7 @@ static void a_folder_that_is_not_there_resumes_nothing_and_says_so(void **state)
     char out[128], said[200];
     put_data();
     snprintf(out, sizeof out, "%s/mistyped", scratch);
-    snprintf(said, sizeof said, "nothing is resumed, because there was no folder %s", out);
+    snprintf(said, sizeof said, "there is no folder %s to resume from: training starts from the beginning", out);
     assert_int_equal(train(out, WORDS("--steps", "2", "--resume")), 0);
     assert_non_null(strstr(text_of(scratch_path("err")), said));
 }

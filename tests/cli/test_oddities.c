@@ -89,7 +89,7 @@ static void links_that_lead_nowhere_are_left_out(void **state)
     snprintf(link, sizeof link, "%s/loop.txt", folder);
     assert_int_equal(symlink("loop.txt", link), 0);
     says(run_on(folder, WORDS("--seed", "1"), 0),
-         "1 entry of the data folders is left out, not being a data file: loop.txt (a link without a target)");
+         "1 entry of the data folders is no data file and is left out: loop.txt (a link without a target)");
     snprintf(link, sizeof link, "%s/gone.txt", folder);
     assert_int_equal(symlink("nothing", link), 0);
     says(run_on(folder, WORDS("--seed", "1"), 0), "2 entries");

@@ -149,7 +149,7 @@ static void the_end_of_a_run_tells_of_the_program_alone(void **state)
     for (const char *line = strstr(said, "step        predicted"); line && *line; line = *strchrnul(line, '\n') ? strchrnul(line,
         '\n') + 1 : NULL) {
         times += strstr(line, "predicted") != NULL;
-        if (says_share_of_little(line))
+        if (strncmp(line, "the machine was busy", 20) && says_share_of_little(line)) /* which tells the processors' share */
             fail_msg("%.120s", line);
     }
     assert_true(times > 3);

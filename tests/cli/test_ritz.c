@@ -82,7 +82,7 @@ static void without_a_solution_nothing_is_compared(void **state)
     snprintf(problem, sizeof problem, "%s", put_text("unknown.json", "{\"equation\": \"schroedinger\", \"dim\": 2, \"V\": \"1\"}"));
     set_out("nothing to compare");
     check_sentence("compare", ritz(WORDS("--problem", problem, "--compare", "mc,sobol", "--steps", "2", "--out", out)), 2,
-                   WORDS("no exact solution is known, and without one there is nothing to compare by"));
+                   WORDS("--compare needs an exact solution to compute errors, and none is known"));
     assert_false(path_exists(out));
 }
 

@@ -313,9 +313,20 @@ static void a_run_on_pairs_ends_with_margin_and_accuracy(void **state)
         fail_msg("%s", err);
 }
 
+static void an_export_names_its_file_at_the_end(void **state)
+{
+    (void)state;
+    assert_int_equal(run("", "export --model model --to gguf --type f32 --out model.gguf"), 0);
+    assert_string_equal(out, "exported to model.gguf\n");
+    assert_int_equal(access(scratch_path("model.gguf"), R_OK), 0);
+    assert_int_equal(run("", "export --model model --to gguf --type f32 --out quiet.gguf --quiet"), 0);
+    assert_string_equal(out, "");
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
+        cmocka_unit_test(an_export_names_its_file_at_the_end),
         cmocka_unit_test(ids_on_a_line_or_as_json_and_back_byte_for_byte),
         cmocka_unit_test(ids_that_are_none_are_refused),
         cmocka_unit_test(a_conversation_becomes_ids_and_what_is_learned),

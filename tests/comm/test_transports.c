@@ -192,7 +192,7 @@ static void those_that_do_not_come_are_named(void **unused)
     t.meeting.seconds = 1;
     run_all(w, &t, 2, 0);
     for (int k = 0; k < 2; k++)
-        if (!w[k].failed || !strstr(w[k].e.text, "ranks 2, 3 and 4 of 5 did not come within 1 s"))
+        if (!w[k].failed || !strstr(w[k].e.text, "ranks 2, 3 and 4 of 5 did not join within 1 s"))
             fail_msg("rank %d: %s", k, w[k].e.text);
 }
 
@@ -315,8 +315,8 @@ static void ranks_that_disagree_are_named(void **unused)
     (void)unused;
     static const struct { void (*change)(hello *h); const char *said; } cases[] = {
         {of_another_version, "is protrain 0.0.1, and rank 0 "},
-        {told_of_more_ranks, "was told of 8 ranks, and rank 0 of 2"},
-        {another_rank_0, "there are two of rank 0"}};
+        {told_of_more_ranks, "expects 8 ranks, and rank 0 expects 2"},
+        {another_rank_0, "two processes have rank 0"}};
     for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
         worker w[RANKS_MOST];
         together t;

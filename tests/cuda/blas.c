@@ -4,19 +4,25 @@
  * Sums are fp32, over k ascending, or over parts of k, which are added in order. Rows of them lie in the workspace meanwhile, so that two
  * streams that use one workspace at the same time spoil each other's results. Of the algorithms that are proposed the first splits k with
  * atomics and must not be taken; the second splits k in a fixed order, which only a matmul whose number of rows is in its key may do (a
- * weight gradient: both operands lie across k); the third does not. They remember what they were asked for, and stop the program where
- * they meet another n or k (or, split, m), or operands less aligned. */
+ * weight gradient: both operands lie across k); the third does not; the fourth adds over k descending; the fifth does not give the same
+ * bits twice. They remember what they were asked for, and stop the program where they meet another n or k (or, split, m), or operands less
+ * aligned.
+ *
+ *     PT_STANDIN_MATMUL_US     what a matmul takes longer by the first three; by the fourth half as much, by the fifth nothing */
 #include <cublasLt.h>
 
 #include "base/dtype.h"
 #include "standin.h"
 
+#include <stdatomic.h>
 #include <stdbool.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <time.h>
 
-enum { PARTS = 4 };
+enum { PARTS = 4, MARK = 0x5eed };
+enum { ATOMIC, SPLIT, ASCENDING, DESCENDING, RANDOM, PROPOSALS };
 
 struct standin_blas { int open; };
 
@@ -26,7 +32,7 @@ typedef struct product {
     const void *a_at, *b_at, *c_at;
     void *out_at;
     float alpha, beta, *row; /* of the workspace, and one behind it */
-    uint64_t parts;
+    uint64_t parts, id;
 } product;
 
 static void stop(const char *what)
@@ -125,11 +131,11 @@ cublasStatus_t cublasLtMatmulAlgoGetHeuristic(cublasLtHandle_t h, cublasLtMatmul
     *found = 0;
     if (!sizes_agree(d, a, b, c) || memcmp(c, out, sizeof *c))
         return CUBLAS_STATUS_INVALID_VALUE;
-    for (int i = 0; i < 3 && i < wanted; i++) {
-        static const uint32_t schemes[] = {CUBLASLT_REDUCTION_SCHEME_INPLACE, CUBLASLT_REDUCTION_SCHEME_COMPUTE_TYPE,
-                                           CUBLASLT_REDUCTION_SCHEME_NONE};
-        cublasLtMatmulAlgo_t algo = {.parts = i < 2 ? PARTS : 1, .scheme = schemes[i], .n = c->rows, .m = c->cols,
-                                     .k = cols_of(a, d->turn_a)};
+    for (int i = 0; i < PROPOSALS && i < wanted; i++) {
+        static const uint32_t schemes[PROPOSALS] = {[ATOMIC] = CUBLASLT_REDUCTION_SCHEME_INPLACE,
+                                                    [SPLIT] = CUBLASLT_REDUCTION_SCHEME_COMPUTE_TYPE};
+        cublasLtMatmulAlgo_t algo = {.parts = schemes[i] ? PARTS : 1, .scheme = schemes[i], .n = c->rows, .m = c->cols,
+                                     .k = cols_of(a, d->turn_a), .id = (uint64_t)i, .mark = MARK};
         memcpy(algo.align, p->align, sizeof algo.align);
         results[(*found)++] = (cublasLtMatmulHeuristicResult_t){algo, 2 * (size_t)c->rows * sizeof(float), CUBLAS_STATUS_SUCCESS};
     }
@@ -137,13 +143,28 @@ cublasStatus_t cublasLtMatmulAlgoGetHeuristic(cublasLtHandle_t h, cublasLtMatmul
 }
 
 cublasStatus_t cublasLtMatmulAlgoConfigGetAttribute(const cublasLtMatmulAlgo_t *algo, cublasLtMatmulAlgoConfigAttributes_t what,
-                                                    void *value,
+                                                    void *value_out,
                                                     size_t bytes, size_t *written)
 {
-    *written = sizeof(int32_t);
-    if (bytes != sizeof(int32_t))
+    const int32_t value = what == CUBLASLT_ALGO_CONFIG_SPLITK_NUM         ? algo->parts
+                          : what == CUBLASLT_ALGO_CONFIG_REDUCTION_SCHEME ? (int32_t)algo->scheme
+                                                                          : (int32_t)algo->id;
+    const size_t size = what == CUBLASLT_ALGO_CONFIG_CLUSTER_SHAPE_ID ? sizeof(uint16_t) : sizeof value;
+    *written = size;
+    if (bytes != size)
         return CUBLAS_STATUS_INVALID_VALUE;
-    memcpy(value, what == CUBLASLT_ALGO_CONFIG_SPLITK_NUM ? (const void *)&algo->parts : (const void *)&algo->scheme, bytes);
+    memcpy(value_out, &value, size);
+    return CUBLAS_STATUS_SUCCESS;
+}
+
+/* Leaves the result's state alone, as the real one may. */
+cublasStatus_t cublasLtMatmulAlgoCheck(cublasLtHandle_t h, cublasLtMatmulDesc_t d, cublasLtMatrixLayout_t a, cublasLtMatrixLayout_t b,
+                                       cublasLtMatrixLayout_t c, cublasLtMatrixLayout_t out, const cublasLtMatmulAlgo_t *algo,
+                                       cublasLtMatmulHeuristicResult_t *result)
+{
+    if (algo->mark != MARK || !sizes_agree(d, a, b, c) || algo->n != c->rows || algo->k != cols_of(a, d->turn_a))
+        return CUBLAS_STATUS_INVALID_VALUE;
+    result->workspaceSize = 2 * (size_t)c->rows * sizeof(float);
     return CUBLAS_STATUS_SUCCESS;
 }
 
@@ -188,16 +209,29 @@ static void add_part(const product *p, const float *a, const float *b, uint64_t 
     const uint64_t n = p->out.rows;
     float *sums = p->row + n;
     memset(sums, 0, n * sizeof *sums);
-    for (; at < end; at++)
+    for (uint64_t left = end - at; left; left--) {
+        const uint64_t k = p->id == DESCENDING ? at + left - 1 : end - left;
         for (uint64_t i = 0; i < n; i++)
-            sums[i] += a[at * n + i] * b[at];
+            sums[i] += a[k * n + i] * b[k];
+    }
     for (uint64_t i = 0; i < n; i++)
         p->row[i] += sums[i];
 }
 
+static void nap(uint64_t id)
+{
+    const char *given = getenv("PT_STANDIN_MATMUL_US");
+    const long us = given ? strtol(given, NULL, 10) : 0, mine = id == RANDOM ? 0 : id == DESCENDING ? us / 2 : us;
+    if (mine)
+        nanosleep(&(struct timespec){.tv_sec = mine / 1000000, .tv_nsec = mine % 1000000 * 1000}, NULL);
+}
+
 static void run_product(void *arg)
 {
+    static atomic_uint runs;
     product *p = arg;
+    const float noise = p->id == RANDOM ? (float)(runs++ % 16) * 1e-3f : 0;
+    nap(p->id);
     const uint64_t n = p->out.rows, m = p->out.cols, k = cols_of(&p->a, p->desc.turn_a), ld = (uint64_t)p->out.ld;
     float *a = turned(p->a_at, &p->a, p->desc.turn_a, true), *b = turned(p->b_at, &p->b, p->desc.turn_b, true);
     for (uint64_t j = 0; j < m; j++) {
@@ -205,7 +239,7 @@ static void run_product(void *arg)
         for (uint64_t part = 0; part < p->parts; part++)
             add_part(p, a, b + j * k, k * part / p->parts, k * (part + 1) / p->parts);
         for (uint64_t i = 0; i < n; i++) {
-            float x = p->alpha * p->row[i];
+            float x = p->alpha * p->row[i] + noise;
             x += p->beta != 0 ? p->beta * value_at(p->c_at, p->c.type, j * ld + i) : 0;
             x += p->desc.epilogue == CUBLASLT_EPILOGUE_BIAS ? value_at(p->desc.bias, p->desc.bias_type, i) : 0;
             store(p->out_at, p->out.type, j * ld + i, x);
@@ -238,7 +272,7 @@ cublasStatus_t cublasLtMatmul(cublasLtHandle_t h, cublasLtMatmulDesc_t d, const 
     if (!p)
         return CUBLAS_STATUS_NOT_INITIALIZED;
     *p = (product){*d, *layout_a, *layout_b, *layout_c, *layout_out, a, b, c, out, *(const float *)alpha, *(const float *)beta, workspace,
-                   (uint64_t)algo->parts};
+                   (uint64_t)algo->parts, algo->id};
     standin_run(s, run_product, p);
     return CUBLAS_STATUS_SUCCESS;
 }

@@ -65,11 +65,4 @@ DEVICE void group_sum(float c[32], const uint32_t a[4], const uint16_t *b, int r
     }
 }
 
-DEVICE void copy_word_async(void *to, const void *from, bool there)
-{
-    const uint32_t none = 0;
-    shim_check((const void *)((uintptr_t)to / 16 * 16));
-    memcpy(to, there ? from : &none, sizeof none);
-}
-
 #endif

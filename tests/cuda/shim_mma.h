@@ -12,7 +12,8 @@
 /* As much as a block may have on the GPU with the most; shim_shared: as much as this launch asked for. */
 static const unsigned char *shim_memory;
 static size_t shim_shared;
-#define SHARED_BYTES(name) alignas(128) static unsigned char name[227 << 10]; shim_memory = name
+enum { SHIM_SHARED_BYTES = 227 << 10 };
+#define SHARED_BYTES(name) alignas(128) static unsigned char name[SHIM_SHARED_BYTES]; shim_memory = name
 
 /* Sixteen bytes of the block's shared memory. */
 DEVICE void shim_check(const void *p)
@@ -72,6 +73,12 @@ DEVICE void copy_async(uint16_t *to, const uint16_t *from, bool there)
         memcpy(to, from, 16);
     else
         memset(to, 0, 16);
+}
+DEVICE void copy_word_async(void *to, const void *from, bool there)
+{
+    const uint32_t none = 0;
+    shim_check((const void *)((uintptr_t)to / 16 * 16));
+    memcpy(to, there ? from : &none, sizeof none);
 }
 DEVICE void copies_commit() {}
 template <int N> DEVICE void copies_wait() {}

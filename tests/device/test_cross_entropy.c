@@ -95,6 +95,48 @@ static void loss_and_gradient_match_fp64(void **state)
         }
 }
 
+/* A row that fits into a GPU's shared memory is read once if its addresses allow it, else twice: the bits are the same. More rows than
+ * the shim has multiprocessors; rows that are ignored before, between and behind others. */
+static void rows_that_are_read_once_have_the_same_bits(void **state)
+{
+    enum { ROWS = 7, LANE = 16 };
+    static const int64_t vocabularies[] = {8193, 24571, 32768, 32769, 50257, 57344, 57345};
+    static const logit_map maps[] = {{0, 0}, {0, 0}, {0.5f, 30}};
+    const int64_t turns = SANITIZED ? 3 : (int64_t)(sizeof vocabularies / sizeof *vocabularies);
+    for (int64_t turn = 0; turn < turns; turn++) {
+        const int64_t vocab = vocabularies[SANITIZED ? 1 + 2 * turn : turn], ld = (vocab + LANE - 1) / LANE * LANE, apart = ld + 1;
+        int32_t *targets = random_ids(ROWS, vocab);
+        the_map = maps[turn % 3];
+        targets[random_below(2)] = targets[3] = -100;
+        if (turn % 2)
+            targets[ROWS - 1] = -100;
+        targets[4] = (int32_t)vocab - 1;
+        tensor logits = tensor_random(PT_F32, ROWS * ld, 0, 4);
+        float *spread = test_alloc((size_t)(ROWS * apart) * 4), *loss = test_alloc(ROWS * 4), *loss2 = test_alloc(ROWS * 4);
+        float *right = test_alloc(ROWS * 4), *right2 = test_alloc(ROWS * 4), *weights = test_alloc(ROWS * 4);
+        bf16 *want = test_alloc((size_t)(ROWS * apart) * 2), *got = test_alloc((size_t)(ROWS * ld) * 2);
+        for (int r = 0; r < ROWS; r++) {
+            memcpy(spread + r * apart, (float *)logits.data + r * ld, (size_t)vocab * 4);
+            weights[r] = 1 + 0.25f * (float)r;
+        }
+        op_cross_entropy o = {PT_BF16, ROWS, vocab, apart, apart, 0.01f, spread, targets, loss, want, the_map.scale, the_map.cap, weights,
+                              right};
+        run_op(1, &(op){OP_CROSS_ENTROPY, .cross_entropy = o});
+        for (int in_place = 0; in_place < 2; in_place++) {
+            o.ld = ld, o.logits = in_place ? logits.data : test_copy(logits.data, (size_t)(ROWS * ld) * 4);
+            o.lddl = in_place ? 2 * ld : ld, o.dlogits = in_place ? logits.data : got;
+            o.loss = loss2, o.right = right2;
+            run_op(1 + (int)turn % TEST_THREADS, &(op){OP_CROSS_ENTROPY, .cross_entropy = o});
+            same_bits(loss, loss2, ROWS * 4, "loss");
+            same_bits(right, right2, ROWS * 4, "right");
+            for (int r = 0; r < ROWS; r++)
+                same_bits(want + r * apart, (bf16 *)o.dlogits + r * o.lddl, (size_t)vocab * 2, "dlogits");
+        }
+        test_teardown(NULL);
+    }
+    the_map = (logit_map){0};
+}
+
 /* Scaled, capped, both; logits far below the cap, about it, and beyond it. */
 static void scaled_and_capped_logits_match_fp64(void **state)
 {
@@ -227,6 +269,7 @@ int main(void)
 {
     const struct CMUnitTest tests[] = {
         OP_TEST(loss_and_gradient_match_fp64),
+        OP_TEST(rows_that_are_read_once_have_the_same_bits),
         OP_TEST(scaled_and_capped_logits_match_fp64),
         OP_TEST(weights_scale_gradients_and_right_targets_are_told),
         OP_TEST(gradient_is_the_slope_of_the_loss),

@@ -6,6 +6,7 @@
  *       WHAT    read, write, sync
  *       KIND    eio, enospc: call number N fails; short: every N-th call moves a part of its bytes only; none
  *   PT_FAULT_COUNT=FILE   how many such calls there were, written at the end
+ *   PT_STOP_RANK=N        rank N of `protrain train --ranks` stops (SIGSTOP) before its first instruction
  *
  * io_uring is refused, as in many containers, so that every transfer is a call that can be seen here. Programs that this one starts, as
  * drivers do, are left alone. */
@@ -15,6 +16,7 @@
 #endif
 #include <dlfcn.h>
 #include <errno.h>
+#include <signal.h>
 #include <stdarg.h>
 #include <stdatomic.h>
 #include <stdbool.h>
@@ -48,8 +50,12 @@ static const char *setting(int field)
 
 __attribute__((constructor)) static void begin(void)
 {
+    const char *stop = getenv("PT_STOP_RANK"), *rank = getenv("PROTRAIN_RANK");
     setting(0);
-    unsetenv("LD_PRELOAD");
+    if (stop && rank && !strcmp(stop, rank))
+        raise(SIGSTOP);
+    if (!stop || rank) /* else it starts the ranks */
+        unsetenv("LD_PRELOAD");
 }
 
 __attribute__((destructor)) static void end(void)

@@ -322,6 +322,20 @@ static void a_folder_is_replaced_where_names_cannot_be_exchanged(void **state)
     }
 }
 
+/* As by containers whose processes have the same numbers. */
+static void two_writers_of_one_number_do_not_meet(void **state)
+{
+    (void)state;
+    pt_error e = {0};
+    dir_stage one, two;
+    ok(dir_stage_begin(&one, scratch_path("both/checkpoint-1"), &e), &e);
+    ok(dir_stage_begin(&two, scratch_path("both/checkpoint-1"), &e), &e);
+    assert_string_not_equal(one.path, two.path);
+    ok(dir_stage_commit(&two, &e), &e);
+    ok(dir_stage_commit(&one, &e), &e);
+    assert_int_equal(names_in(scratch_path("both")), 1);
+}
+
 static void what_was_put_aside_comes_back_after_a_crash(void **state)
 {
     (void)state;
@@ -527,6 +541,7 @@ int main(void)
         cmocka_unit_test(a_folder_in_ram_is_known),
         cmocka_unit_test(a_staged_folder_appears_when_it_is_complete),
         cmocka_unit_test(a_folder_is_replaced_where_names_cannot_be_exchanged),
+        cmocka_unit_test(two_writers_of_one_number_do_not_meet),
         cmocka_unit_test(what_was_put_aside_comes_back_after_a_crash),
         cmocka_unit_test(what_a_killed_writer_left_is_removed_and_nothing_else),
         cmocka_unit_test(what_is_discarded_is_never_half_there),

@@ -1,4 +1,4 @@
-#include "machine/machine_file.h"
+#include "predict/analytic.h"
 #include "random_plan.h"
 
 #include <math.h>

@@ -230,12 +230,22 @@ static double sent_bytes(const random_case *c, const task *t)
     return fmax((double)partial_bytes(&c->packing, c->model, t->block, t->chunk) - less, 1);
 }
 
+/* Before the rounding of this rank's rows, each of the other ranks' sums is added to them, and to those of the head. */
+static double additions_ns(const random_case *c, const costs *k, const task *t)
+{
+    const packing *p = &c->packing;
+    const double floats = (double)partial_floats(p, c->model, t->block, t->chunk), one = cost_at(&k->finish, 2 * floats);
+    const double fused = cost_at(&k->finish, floats) * 2 / 3;
+    const bool tied = !t->block && chunk_has_tied_rows(p, c->model, t->chunk);
+    return tied ? 2 * (p->ranks - 1) * one + fused : (p->ranks - 2) * one + fused;
+}
+
 /* Of several ranks: a chunk's weights from all of them, sharded or not; and their sums, which come to a rank from each. */
 static void what_ranks_send_is_priced_by_its_bytes(void **state)
 {
     (void)state;
     random_source all = random_open();
-    int gathers = 0, sharded = 0, scatters = 0, tied = 0;
+    int gathers = 0, sharded = 0, scatters = 0, tied = 0, finishes = 0;
     for (uint64_t i = 0; i < 200; i++) {
         random_source r = random_fork(&all, i);
         random_case c;
@@ -259,15 +269,21 @@ static void what_ranks_send_is_priced_by_its_bytes(void **state)
                 assert_true(near(ns, cost_at(&k.scatter, sent_bytes(&c, t))));
                 scatters++;
             } else if (t->kind == TASK_SCATTER_TIED) {
-                assert_true(near(ns, cost_at(&k.scatter, (double)partial_bytes(&c.packing, c.model, 0, t->chunk))));
+                const double bytes = (double)partial_bytes(&c.packing, c.model, 0, t->chunk), ranks = c.packing.ranks;
+                const double own = c.shape.gpu ? 0 : bytes / (2 * (ranks - 1)); /* copied once, not twice as those of the others */
+                assert_true(near(ns, cost_at(&k.scatter, bytes + own)));
                 tied++;
+            } else if (t->kind == TASK_FINISH) {
+                const double rounding = block_finish_ns(&k, c.model, &c.packing, t->chunk, t->block);
+                assert_true(near(ns, rounding + (c.packing.ranks > 1 ? additions_ns(&c, &k, t) : 0)));
+                finishes += c.packing.ranks > 2;
             }
         }
         schedule_free(&s);
         random_case_close(&c);
     }
     printf("%d gathers, %d of them sharded, %d scatters, %d of tied tables\n", gathers, sharded, scatters, tied);
-    assert_true(sharded > 30 && gathers > sharded + 30 && scatters > 30 && tied > 0);
+    assert_true(sharded > 30 && gathers > sharded + 30 && scatters > 30 && tied > 0 && finishes > 30);
 }
 
 static void random_costs_are_valid_and_broken_ones_are_named(void **state)

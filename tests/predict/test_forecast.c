@@ -2,6 +2,7 @@
 #include "predict/forecast.h"
 
 #include "predict/random_costs.h"
+#include "schedule/in_use.h"
 
 #include <setjmp.h>
 #include <stdarg.h>
@@ -20,22 +21,6 @@ static unsigned kinds_of(const plan *p)
     return p->update == UPDATE_NEXT_FORWARD ? kinds | 1u << SCHEDULE_STEP_UPDATE : kinds;
 }
 
-/* The most that is in use while any one task runs. */
-static uint64_t most_in_use(const schedule *s, tier t)
-{
-    uint64_t most = 0;
-    for (int i = 0; i < s->tasks_n; i++) {
-        uint64_t now = 0;
-        for (int k = 0; k < s->buffers_n; k++) {
-            const buffer *b = &s->buffers[k];
-            if (b->tier == t && b->first >= 0 && b->first <= i && i <= b->last && !(b->idle <= i && i < b->idle_end))
-                now += b->bytes;
-        }
-        most = now > most ? now : most;
-    }
-    return most;
-}
-
 static void check_memory(const random_case *c, const forecast *f, unsigned kinds)
 {
     uint64_t bytes[TIERS], most[TIERS] = {0};
@@ -48,7 +33,7 @@ static void check_memory(const random_case *c, const forecast *f, unsigned kinds
             continue;
         assert_int_equal(schedule_build(&c->input, kind, &s, &e), 0);
         for (int t = 0; t < TIERS; t++) {
-            uint64_t now = most_in_use(&s, t);
+            uint64_t now = most_in_use(&s, t, 1);
             most[t] = now > most[t] ? now : most[t];
         }
         schedule_free(&s);

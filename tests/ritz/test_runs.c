@@ -109,6 +109,58 @@ static void what_cannot_be_done_is_said(void **state)
     pt_ritz_close(r);
 }
 
+/* ---- points that the compute threads make ---- */
+
+static void with_a_hole(void *arg, int64_t n, int64_t dim, const double *x, double *out)
+{
+    for (int64_t i = 0; i < n; i++)
+        out[i] = x[i * dim] < *(const double *)arg ? NAN : cos(3 * x[i * dim]) + x[i * dim + 1];
+}
+
+static void ends_with(const pt_ritz_options *o, char *message, size_t bytes)
+{
+    pt_error e = {0};
+    pt_ritz_step_info s;
+    pt_ritz *r = open_run(o);
+    assert_int_equal(pt_ritz_step(r, &s, &e), PT_FAILED);
+    snprintf(message, bytes, "%s", e.text);
+    pt_ritz_close(r);
+}
+
+static void it_does_not_matter_which_threads_make_points(void **state)
+{
+    static const char text[] = "{\"equation\": \"schroedinger\", \"dim\": 2, \"V\": \"x1 < 0.4 ? 3 : exp(x2)\", "
+                               "\"f\": \"sin(5 * x1) + x2^2\"}";
+    char file[128], messages[2][sizeof ((pt_error *)0)->text];
+    double hole = 0;
+    pt_error e = {0};
+    pt_ritz_problem own = {.dim = 2, .equation = PT_RITZ_SCHROEDINGER, .f = with_a_hole, .V = with_a_hole, .arg = &hole};
+    snprintf(file, sizeof file, "%s/points.json", scratch);
+    assert_int_equal(file_write_atomic(file, text, sizeof text - 1, &e), 0);
+    for (int k = 0; k < 2; k++) {
+        const char *folders[2] = {folder_of("caller"), folder_of("threads")};
+        pt_ritz_options o = small(k ? file : NULL, 0);
+        o.own = &own;
+        for (int i = 0; i < 2; i++) {
+            own.concurrent = i;
+            o.threads = i ? 4 : 1;
+            o.out = folders[i];
+            run_with_stops(o, NULL, 0, NULL);
+        }
+        same_networks(folders[0], folders[1]);
+    }
+    hole = 0.02;
+    for (int i = 0; i < 2; i++) {
+        pt_ritz_options o = small(NULL, 0);
+        o.own = &own;
+        o.threads = 4;
+        own.concurrent = i;
+        ends_with(&o, messages[i], sizeof messages[i]);
+    }
+    assert_non_null(strstr(messages[0], "own: f is nan at x = ("));
+    assert_string_equal(messages[0], messages[1]);
+}
+
 static void other_runs_are_not_resumed(void **state)
 {
     pt_error e = {0};
@@ -167,6 +219,7 @@ int main(void)
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(a_killed_run_goes_on_as_if_nothing_had_been),
         cmocka_unit_test(what_cannot_be_done_is_said),
+        cmocka_unit_test(it_does_not_matter_which_threads_make_points),
         cmocka_unit_test(other_runs_are_not_resumed),
         cmocka_unit_test(a_folder_has_a_page),
     };

@@ -1,5 +1,6 @@
 #include "random_plan.h"
 #include "schedule/check.h"
+#include "schedule/in_use.h"
 
 #include <setjmp.h>
 #include <stdarg.h>
@@ -82,22 +83,6 @@ static void no_two_buffers_share_memory_at_one_time(void **state)
     }
 }
 
-/* The largest room that is needed at any one time: no layout can do with less. */
-static uint64_t least_bytes(const schedule *s, tier t)
-{
-    uint64_t most = 0;
-    for (int i = 0; i < s->tasks_n; i++) {
-        uint64_t now = 0;
-        for (int k = 0; k < s->buffers_n; k++) {
-            const buffer *b = &s->buffers[k];
-            if (b->tier == t && b->first >= 0 && b->first <= i && i <= b->last && !(b->idle <= i && i < b->idle_end))
-                now += align_up(b->bytes, 4096);
-        }
-        most = now > most ? now : most;
-    }
-    return most;
-}
-
 /* Of what never makes room. */
 static uint64_t fixed_bytes(const schedule *s, tier t)
 {
@@ -125,7 +110,7 @@ static void memory_is_reused_nearly_as_well_as_possible(void **state)
             c.plan.chunks[k] = (plan_chunk){.placement = TIER_DEVICE, .update = TIER_DEVICE};
         if (schedule_build(&c.input, SCHEDULE_STEP, &s, &e))
             fail_msg("%s", e.text);
-        uint64_t bound = least_bytes(&s, TIER_DEVICE), fixed = fixed_bytes(&s, TIER_DEVICE);
+        uint64_t bound = most_in_use(&s, TIER_DEVICE, 4096), fixed = fixed_bytes(&s, TIER_DEVICE);
         assert_true(s.bytes[TIER_DEVICE] >= bound);
         used += (double)(s.bytes[TIER_DEVICE] - fixed);
         least += (double)(bound - fixed);

@@ -17,6 +17,7 @@
 #include "train/base.h"
 #include "sanitized.h"
 #include "train/fixture.h"
+#include "train/heard.h"
 #include "train/same_end.h"
 
 enum { STEPS = 3 };
@@ -222,14 +223,6 @@ static void adapters_learn_beside_what_few_bits_stand_for(void **state)
 }
 
 /* ---- the base that an adapter was trained on ---- */
-
-typedef struct heard { char text[4096]; } heard;
-
-static void hear(void *arg, const char *sentence)
-{
-    heard *h = arg;
-    snprintf(h->text + strlen(h->text), sizeof h->text - strlen(h->text), "%s\n", sentence);
-}
 
 static double evaluated(const base_run *r, const char *model, const char *adapter, pt_base base, heard *h)
 {

@@ -122,9 +122,9 @@ static void what_is_asked_for_is_given_as_long_as_it_is_free(void **state)
     refused(&c, mib(4000), mib(5000) + 1, 0,
             "`device_memory` is 3.91 GiB, `host_memory` 4.88 GiB, but only 8.79 GiB "
             "are free beside what the program itself takes, 1B too little: give "
-            "`host_memory` 4288MiB, or end");
+            "`host_memory` 4.1875GiB, or end");
     assert_int_equal(c.missing, 1);
-    assert_string_equal(c.change, "`host_memory` 4288MiB");
+    assert_string_equal(c.change, "`host_memory` 4.1875GiB");
     chosen(&c, mib(4000), mib(4200), 0);
     assert_string_equal(c.change, "");
     refused(&c, UINT64_MAX - 5, UINT64_MAX - 5, 0, "`host_memory`");
@@ -151,9 +151,9 @@ static void a_gpu_has_memory_and_a_margin_of_its_own(void **state)
     chosen(&c, PT_AUTO, mib(9000), 0);
     assert_true(c.budget[TIER_DEVICE] == mib(8000 - 512) && c.budget[TIER_HOST] == mib(9000));
     chosen(&c, mib(8000), PT_AUTO, 0); /* not out of RAM */
-    refused(&c, mib(8000) + 1, PT_AUTO, 0, "the memory of Some GPU are free, 1B too little: give `device_memory` 7488MiB");
+    refused(&c, mib(8000) + 1, PT_AUTO, 0, "the memory of Some GPU are free, 1B too little: give `device_memory` 7.3125GiB");
     assert_int_equal(c.missing, 1);
-    assert_string_equal(c.change, "`device_memory` 7488MiB");
+    assert_string_equal(c.change, "`device_memory` 7.3125GiB");
     refused(&c, PT_AUTO, mib(9000) + 1, 0,
             "`host_memory` is 8.79 GiB, but only 8.79 GiB are free beside what the program itself takes, 1B "
             "too little: give `host_memory` 8GiB");
@@ -320,7 +320,7 @@ static void a_disk_in_ram_is_used_only_where_it_is_asked_for_and_counts_as_ram(v
     chosen(&c, mib(4000), mib(5000) - disk, disk);
     refused(&c, mib(4000), mib(5000) - disk + 1, disk, "`host_memory` 4.88 GiB, `disk_memory` 8.00 MiB, but only 8.79 GiB");
     assert_non_null(strstr(c.e.text, "pt-budgets/not/made is in RAM: give a `disk_path`"));
-    assert_string_equal(c.change, "`host_memory` 4288MiB");
+    assert_string_equal(c.change, "`host_memory` 4.1875GiB");
     refused(&c, PT_AUTO, PT_AUTO, UINT64_MAX - 5, "`disk_memory`");
     assert_true(disk_advised(c.change) > 0 && disk_advised(c.change) <= mib(9096 - 800));
     chosen(&c, PT_AUTO, PT_AUTO, disk_advised(c.change));

@@ -1,5 +1,6 @@
 /* A GPU that is lost in the middle of a run, by the stand-in (cuda/runtime.c): the run ends with a sentence that says so, what it had saved
- * stands, and going on from there ends with the bits of a run that nothing happened to. */
+ * stands, and going on from there ends with the bits of a run that nothing happened to. And a run that goes on with another table of matmul
+ * algorithms (device/cuda/matmul_table.h), which it says. */
 #include "protrain.h"
 
 #include <setjmp.h>
@@ -67,8 +68,44 @@ static void a_run_that_loses_its_gpu_goes_on_with_the_same_bits(void **state)
     run_free(&whole);
 }
 
+static void keep_notice(void *arg, const char *sentence)
+{
+    if (strstr(sentence, "the checkpoint was computed with"))
+        snprintf(arg, 512, "%s", sentence);
+}
+
+static void another_table_of_matmuls_is_told_of(void **state)
+{
+    (void)state;
+    static const char table[] = "gpu sm_90, 2 multiprocessors, cuBLASLt 0\n"
+                                "NT bf16 bf16 none many 0 9973 40 16 16 16 1 1000000010 1000000010 26f5 2000 28 3 5eed\n";
+    char path[200], said[512] = "";
+    pt_error e = {0};
+    run r;
+    if (!test_device_is_standin())
+        skip();
+    run_make(&r, &llama, "table");
+    r.o.save_every = 1;
+    r.o.notice = keep_notice;
+    r.o.arg = said;
+    must(run_until(&r, 1, &e), &e);
+    r.o.resume = true;
+    must(run_until(&r, 2, &e), &e);
+    assert_string_equal(said, "");
+    snprintf(path, sizeof path, "%s/table.txt", scratch);
+    must(file_write_atomic(path, table, sizeof table - 1, &e), &e);
+    setenv("PROTRAIN_MATMUL_TABLE", path, 1);
+    must(run_until(&r, 3, &e), &e);
+    unsetenv("PROTRAIN_MATMUL_TABLE");
+    const char *before = strstr(said, "matmul table "), *now = before ? strstr(before + 1, "matmul table ") : NULL;
+    assert_non_null(now);
+    assert_memory_not_equal(before, now, sizeof "matmul table 12345678" - 1);
+    run_free(&r);
+}
+
 int main(void)
 {
-    const struct CMUnitTest tests[] = {cmocka_unit_test(a_run_that_loses_its_gpu_goes_on_with_the_same_bits)};
+    const struct CMUnitTest tests[] = {cmocka_unit_test(a_run_that_loses_its_gpu_goes_on_with_the_same_bits),
+                                       cmocka_unit_test(another_table_of_matmuls_is_told_of)};
     return cmocka_run_group_tests(tests, scratch_make, scratch_remove);
 }

@@ -14,6 +14,8 @@
 #include "sanitized.h"
 #include "test_device.h"
 
+#include "train/state_values.h"
+
 #include "comm/linked.h"
 #include "comm/staged.h"
 
@@ -27,7 +29,7 @@
 
 #include "comm/together.h"
 
-enum { STEPS = 3, PLANS_OF_A_MODEL = 6, DEFAULT_PLANS = SANITIZED ? 24 : 150, EMULATED_PLANS = SANITIZED ? 4 : 30, EMULATED_HEADS = 40 };
+enum { STEPS = 3, PLANS_OF_A_MODEL = 6, DEFAULT_PLANS = SANITIZED ? 24 : 100, EMULATED_PLANS = SANITIZED ? 4 : 12, EMULATED_HEADS = 40 };
 enum { RANKS_MOST = 8 };
 
 typedef struct outcome { float *values; size_t n; float *losses; double norm[STEPS]; } outcome;
@@ -87,26 +89,6 @@ static int random_state(executor *x, const model *m, uint64_t seed, pt_error *e)
         free(v);
     }
     int closed = state_close(&s, e);
-    return failed ? failed : closed;
-}
-
-static int collect(executor *x, const model *m, outcome *o, pt_error *e)
-{
-    state s;
-    state_open(&s, x);
-    o->n = 0;
-    for (int kind = 0; kind < state_kinds(s.in); kind++)
-        for (int i = 0; i < m->params_n; i++)
-            o->n += (size_t)state_entries(s.in, kind, i);
-    float *at = o->values = malloc(o->n * sizeof *at);
-    int failed = at ? 0 : pt_fail(e, PT_FAILED, "out of memory");
-    for (int kind = 0; kind < state_kinds(s.in) && !failed; kind++)
-        for (int i = 0; i < m->params_n && !failed; i++) {
-            const int64_t n = state_entries(s.in, kind, i);
-            failed = n ? state_read(&s, kind, i, 0, n, at, e) : 0;
-            at += n;
-        }
-    int closed = state_close(&s, failed ? NULL : e);
     return failed ? failed : closed;
 }
 
@@ -220,7 +202,7 @@ static int work(worker *w, pt_error *e)
     if (!failed)
         failed = train(x, j, w->out, e);
     if (!failed)
-        failed = collect(x, j->model, w->out, e);
+        failed = state_values(x, j->model, &w->out->values, &w->out->n, e);
     if (!failed && j->folder)
         failed = export_files(x, j, e);
     if (!failed)
@@ -417,7 +399,7 @@ static void any_number_of_ranks_gives_the_same_bits(void **unused)
     pt_error e;
     if (tree_remove(one, &e) || tree_remove(many, &e))
         fail_msg("%s", e.text);
-    assert_true(refused < done && (plans < DEFAULT_PLANS || of_ranks[1] < done / 3 * 2));
+    assert_true(plans < DEFAULT_PLANS || (refused < done && of_ranks[1] < done / 3 * 2));
 }
 
 /* Two ranks, of which each has 16 tokens of 8000. A rank sends the other one half of the head's sums and of the weights, and of the

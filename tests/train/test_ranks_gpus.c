@@ -25,7 +25,7 @@ static pid_t start_with(const char *out, const char *device, words more)
     arguments a = {0};
     snprintf(model, sizeof model, "%s/bf16/llama", PT_FIXTURES);
     snprintf(tokens, sizeof tokens, "%s/tokens.npy", model);
-    add_arguments(&a, WORDS("train", "--model", model, "--data", tokens, "--out", out, "--seq-len", "32", "--batch-size", "4", "--lr",
+    add_arguments(&a, WORDS("train", "--model", model, "--data", tokens, "--out", out, "--seq-len", "8", "--batch-size", "4", "--lr",
                             "1e-3", "--weight-decay", "0.1", "--quiet", "--threads", "1", "--steps", "3", "--host-memory", "64MiB",
                             "--device-memory", "64MiB", "--disk-memory", "0", "--device", device));
     add_arguments(&a, more);

@@ -15,6 +15,7 @@
 #include "random_plan.h"
 #include "sanitized.h"
 #include "test_device.h"
+#include "train/state_values.h"
 
 #include <math.h>
 #include <setjmp.h>
@@ -137,28 +138,6 @@ static int random_state(state *s, const model *m, uint64_t seed, pt_error *e)
     return failed;
 }
 
-static int collect(executor *x, const model *m, outcome *o, pt_error *e)
-{
-    state s;
-    state_open(&s, x);
-    o->n = 0;
-    for (int kind = 0; kind < state_kinds(s.in); kind++)
-        for (int i = 0; i < m->params_n; i++)
-            o->n += (size_t)state_entries(s.in, kind, i);
-    o->values = malloc(o->n * sizeof *o->values);
-    assert_non_null(o->values);
-    float *at = o->values;
-    int failed = 0;
-    for (int kind = 0; kind < state_kinds(s.in) && !failed; kind++)
-        for (int i = 0; i < m->params_n && !failed; i++) {
-            const int64_t n = state_entries(s.in, kind, i);
-            failed = n ? state_read(&s, kind, i, 0, n, at, e) : 0;
-            at += n;
-        }
-    int closed = state_close(&s, e);
-    return failed ? failed : closed;
-}
-
 static int train(executor *x, const schedule_input *in, bool clipping, uint64_t seed, outcome *o, pt_error *e)
 {
     int64_t tokens = in->shape->batch * in->shape->seq_len;
@@ -208,7 +187,7 @@ static int run_plan(const schedule_input *in, const char *device_name, bool clip
     if (!failed)
         failed = train(x, in, clipping, seed, o, e);
     if (!failed)
-        failed = collect(x, in->model, o, e);
+        failed = state_values(x, in->model, &o->values, &o->n, e);
     executor_close(x);
     device_close(d, host);
     rmdir(folder);

@@ -12,7 +12,7 @@ enum { MPI_WHY_BYTES = 400 };
 typedef struct mpi_functions {
     char version[24]; /* of the program to which the module belongs */
     int (*begin)(int *rank, int *ranks, char why[MPI_WHY_BYTES]);
-    /* From rank 0 to all. */
+    /* Sends rank 0's data to all ranks. */
     int (*broadcast)(void *data, int bytes, char why[MPI_WHY_BYTES]);
     /* Runs the moves with other ranks. While nothing moves it calls `stop`; if that is true it returns 1, and no exchange can follow. */
     int (*exchange)(const comm_move *moves, int n, int rank, int ranks, bool (*stop)(void *arg), void *arg, char why[MPI_WHY_BYTES]);

@@ -7,6 +7,7 @@
 #include "device/device.h"
 
 #define CPU_OP(KIND, name, member, doing) void cpu_##name(pool *p, const op_##member *o);
+CALL_OPS(CPU_OP)
 LIBRARY_OPS(CPU_OP)
 KERNEL_OPS(CPU_OP)
 #undef CPU_OP

@@ -102,6 +102,7 @@ static int op_run(pool *p, const op *o, pt_error *e)
 #define RUN(KIND, name, member, doing) case OP_##KIND: cpu_##name(p, &o->member); return 0;
 #define MOVE(KIND, name, member, doing) case OP_##KIND: return cpu_##name(&o->member, e);
     MEMORY_OPS(RUN)
+    CALL_OPS(RUN)
     LIBRARY_OPS(RUN)
     KERNEL_OPS(RUN)
     DISK_OPS(MOVE)

@@ -9,6 +9,7 @@
 #include <string.h>
 
 _Static_assert(SLICE_ROWS % AMX_ROW_STEP == 0, "a slice begins where a rectangle may");
+_Static_assert((int)CALL_SCRATCH_BYTES <= (int)NARROW_SCRATCH_BYTES, "partial sums lie behind it");
 
 /* ---- partial sums: [slice][value], in the scratch space of thread 0 behind what a matmul uses ---- */
 
@@ -55,12 +56,28 @@ static void add_partials(const op_matmul *o, const float *parts, int64_t step, i
 
 /* ---- slices ---- */
 
+typedef struct call_job { const op_call *op; pool *pool; } call_job;
+
+static void call_tile(void *arg, int64_t tile, int thread)
+{
+    const call_job *job = arg;
+    const int64_t first = tile * SLICE_ROWS, left = job->op->rows - first;
+    job->op->fn(job->op->arg, first, first + (left < SLICE_ROWS ? left : SLICE_ROWS), pool_scratch(job->pool, thread));
+}
+
+void cpu_call(pool *p, const op_call *o)
+{
+    call_job job = {o, p};
+    pool_run(p, slices_of(o->rows), call_tile, &job);
+}
+
 static bool is_by_rows(const op *o, int64_t rows)
 {
     switch (o->kind) {
     case OP_MATMUL: return o->matmul.layout != MATMUL_TN && o->matmul.m == rows && matmul_is_narrow(&o->matmul);
     case OP_JET: return o->jet.n % rows == 0;
     case OP_QUADRATIC: return o->quadratic.rows == rows;
+    case OP_CALL: return o->call.rows == rows;
     case OP_COPY: return o->copy.bytes % (uint64_t)rows == 0;
     default: return false;
     }
@@ -73,6 +90,7 @@ static void run_slice(const op *o, int64_t all, int64_t first, int64_t rows, voi
     case OP_MATMUL: cpu_matmul_rows(&o->matmul, first, rows, scratch); break;
     case OP_JET: KERNEL_BEST(jet_part)(&o->jet, first * each, (first + rows) * each); break;
     case OP_QUADRATIC: KERNEL_BEST(quadratic_rows)(&o->quadratic, first, first + rows); break;
+    case OP_CALL: o->call.fn(o->call.arg, first, first + rows, scratch); break;
     default:
         memcpy((char *)o->copy.dst + first * each, (const char *)o->copy.src + first * each, (size_t)(rows * each));
         break;

@@ -13,8 +13,10 @@ int cuda_fail(pt_error *e, cudaError_t error, const char *doing);
 
 typedef struct cuda_matmul cuda_matmul;
 
-/* Has its own workspace on the current GPU; one for all queues. */
-int cuda_matmul_open(const device_options *o, cuda_matmul **out, pt_error *e);
+/* Has its own workspace on the current GPU; one for all queues. gpu: its kind, for tables of algorithms (matmul_table.h). */
+int cuda_matmul_open(const device_options *o, const char *gpu, cuda_matmul **out, pt_error *e);
+/* A checksum of the table that it uses; 0: none. */
+uint32_t cuda_matmul_table(const cuda_matmul *x);
 void cuda_matmul_close(cuda_matmul *x);
 int cuda_matmul_launch(cuda_matmul *x, const op_matmul *o, cudaStream_t s, pt_error *e);
 void cuda_matmul_leave(cuda_matmul *x, cudaStream_t s); /* call when the stream is idle, before it is destroyed */

@@ -1,6 +1,7 @@
 /* device.c - an NVIDIA GPU as a device: finds, describes and opens it, or says why it cannot be used. */
 #include "device/cuda/cuda.h"
 #include "device/cuda/kernels.h"
+#include "device/cuda/matmul_table.h"
 #include "device/module.h"
 
 #include <cublasLt.h>
@@ -87,16 +88,25 @@ static uint64_t id_of(const struct cudaDeviceProp *p)
     return id;
 }
 
-static void describe(cuda_device *d, const struct cudaDeviceProp *p, int threads)
+/* What the bits of matmuls depend on, beside the table. */
+static void write_kind(const struct cudaDeviceProp *p, char out[MATMUL_GPU_BYTES])
+{
+    snprintf(out, MATMUL_GPU_BYTES, "sm_%d%d, %d multiprocessors, cuBLASLt %zu", p->major, p->minor, p->multiProcessorCount,
+             cublasLtGetVersion());
+}
+
+static void describe(cuda_device *d, const struct cudaDeviceProp *p, const char *kind, int threads)
 {
     device_info *info = &d->base.info;
+    const uint32_t table = cuda_matmul_table(d->matmul);
     size_t left = 0, all = 0;
     int driver = 0;
     cudaDriverGetVersion(&driver);
     cudaMemGetInfo(&left, &all);
     snprintf(info->name, sizeof info->name, "%.63s", p->name);
-    snprintf(info->arithmetic, sizeof info->arithmetic, "cuda sm_%d%d, %d multiprocessors, cuBLASLt %zu, driver CUDA %d.%d", p->major,
-             p->minor, p->multiProcessorCount, cublasLtGetVersion(), driver / 1000, driver % 1000 / 10);
+    int used = snprintf(info->arithmetic, sizeof info->arithmetic, "cuda %s, driver CUDA %d.%d", kind, driver / 1000, driver % 1000 / 10);
+    if (table)
+        snprintf(info->arithmetic + used, sizeof info->arithmetic - (size_t)used, ", matmul table %08x", table);
     info->threads = threads ? threads : (int)sysconf(_SC_NPROCESSORS_ONLN);
     info->memory_bytes = all;
     info->memory_free_bytes = left;
@@ -148,6 +158,7 @@ EXPORT int protrain_module_list(gpu_list *out, pt_error *e)
 EXPORT int protrain_module_open(const device_options *o, device **out, pt_error *e)
 {
     struct cudaDeviceProp p;
+    char kind[MATMUL_GPU_BYTES];
     *out = NULL;
     int failed = check_device(o->ordinal, &p, e);
     if (failed)
@@ -170,15 +181,16 @@ EXPORT int protrain_module_open(const device_options *o, device **out, pt_error 
                          p.name, p.major, p.minor);
     else if (error)
         failed = cuda_fail(e, error, "loading its kernels");
+    write_kind(&p, kind);
     if (!failed)
-        failed = cuda_matmul_open(o, &d->matmul, e);
+        failed = cuda_matmul_open(o, kind, &d->matmul, e);
     if (!failed && !(d->memory = cuda_memory_new(o, e)))
         failed = PT_FAILED;
     if (failed) {
         cuda_close(&d->base);
         return failed;
     }
-    describe(d, &p, o->threads);
+    describe(d, &p, kind, o->threads);
     *out = &d->base;
     return 0;
 }

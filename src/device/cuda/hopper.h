@@ -82,12 +82,6 @@ DEVICE void group_sum(float c[32], const uint32_t a[4], const uint16_t *b, int r
 #endif
 }
 
-/* Copies four bytes to shared memory, or zeros if not `there`. */
-DEVICE void copy_word_async(void *to, const void *from, bool there)
-{
-    asm volatile("cp.async.ca.shared.global [%0], [%1], 4, %2;" : : "r"(shared_address(to)), "l"(from), "r"(there ? 4 : 0) : "memory");
-}
-
 #endif
 
 /* ---- tiles ---- */

@@ -1,7 +1,8 @@
 /* kernels_cross_entropy.cu - losses of rows of logits, and their gradients: a block per row.
  *
- * A row of 100,000 logits is larger than a multiprocessor's share of the caches, so it is read only twice: once for both the largest logit
- * and the sum of exponentials, where each thread rescales its sum when it finds a larger logit, and once for dlogits.
+ * A row of 100,000 logits is larger than a multiprocessor's memory, so it is read twice: once for both the largest logit and the sum of
+ * exponentials, where each thread rescales its sum when it finds a larger logit, and once for dlogits. A row of up to 57,344 logits fits
+ * into the shared memory of a Hopper or a data center's Blackwell GPU, and is read once: 6 bytes a logit instead of 10, in bf16.
  *
  * dlogits may replace logits. Its elements are never wider and its rows start at the same bytes, so what a block writes for its packs k
  * overwrites only logits that it has read, after a barrier:
@@ -9,7 +10,7 @@
  *     logits (fp32)   |    packs 0    |    packs 1    |    packs 2    | ...
  *     dlogits (bf16)  | packs 0 | packs 1 | packs 2 | ...
  */
-#include "device/cuda/primitives.h"
+#include "device/cuda/mma.h"
 
 enum { IGNORED = -100, LONG_ROW = 8192 };
 
@@ -63,6 +64,18 @@ template <bool MAPPED> DEVICE softmax_sum row_softmax(const logit_map &m, const 
     return row;
 }
 
+/* Element `target`, if it is one of the pack's, is that of the row's target. */
+template <bool MAPPED>
+DEVICE void pack_gradient(const logit_map &m, pack *p, float largest, float inverse, int64_t target, float scale)
+{
+    const int at = target >= 0 && target < PACK ? (int)target : PACK;
+#pragma unroll
+    for (int j = 0; j < PACK; j++) {
+        float probability = exponential(mapped<MAPPED>(m, p->x[j]), largest) * inverse;
+        p->x[j] = by_logit<MAPPED>(m, p->x[j], (j == at ? probability - 1.0f : probability) * scale);
+    }
+}
+
 /* dlogits of a row. All threads of the block run the loop equally often, because of its barrier. */
 template <pt_dtype T, bool MAPPED>
 DEVICE void row_gradient(const op_cross_entropy &o, const logit_map &m, const float *logits, void *out, softmax_sum s, int64_t target,
@@ -72,13 +85,25 @@ DEVICE void row_gradient(const op_cross_entropy &o, const logit_map &m, const fl
     for (int64_t from = 0; from < o.vocab; from += blockDim.x * PACK) {
         int64_t i = from + threadIdx.x * PACK;
         pack p = pack_load<PT_F32>(logits, i, o.vocab, wide);
-        for (int j = 0; j < PACK; j++) {
-            float probability = exponential(mapped<MAPPED>(m, p.x[j]), s.largest) * inverse;
-            p.x[j] = by_logit<MAPPED>(m, p.x[j], (i + j == target ? probability - 1.0f : probability) * scale);
-        }
+        pack_gradient<MAPPED>(m, &p, s.largest, inverse, target - i, scale);
         __syncthreads(); /* the logits that these packs overwrite have been read */
         pack_store<T>(out, i, o.vocab, wide, p);
     }
+}
+
+/* wanted: the target's mapped logit minus the largest one. */
+DEVICE void row_loss(const op_cross_entropy &o, int64_t row, float wanted, float sum)
+{
+    o.loss[row] = (float)log((double)sum) - wanted;
+    if (o.right)
+        o.right[row] = wanted >= 0.0f ? 1.0f : 0.0f;
+}
+
+DEVICE void no_loss(const op_cross_entropy &o, int64_t row)
+{
+    o.loss[row] = 0.0f;
+    if (o.right)
+        o.right[row] = 0.0f;
 }
 
 template <pt_dtype T, bool MAPPED> __global__ void __launch_bounds__(1024) cross_entropy_kernel(op_cross_entropy o, logit_map m, bool wide)
@@ -90,23 +115,158 @@ template <pt_dtype T, bool MAPPED> __global__ void __launch_bounds__(1024) cross
         pack zero = {{0}};
         for (int64_t i = threadIdx.x * PACK; out && i < o.vocab; i += blockDim.x * PACK)
             pack_store<T>(out, i, o.vocab, wide, zero);
-        if (threadIdx.x == 0) {
-            o.loss[row] = 0.0f;
-            if (o.right)
-                o.right[row] = 0.0f;
-        }
+        if (threadIdx.x == 0)
+            no_loss(o, row);
         return;
     }
     softmax_sum s = row_softmax<MAPPED>(m, logits, o.vocab, wide);
-    if (threadIdx.x == 0) { /* before the barrier after which dlogits may overwrite this logit */
-        const float wanted = mapped<MAPPED>(m, logits[target]) - s.largest;
-        o.loss[row] = (float)log((double)s.sum) - wanted;
-        if (o.right)
-            o.right[row] = wanted >= 0.0f ? 1.0f : 0.0f;
-    }
+    if (threadIdx.x == 0) /* before the barrier after which dlogits may overwrite this logit */
+        row_loss(o, row, mapped<MAPPED>(m, logits[target]) - s.largest, s.sum);
     if (out)
         row_gradient<T, MAPPED>(o, m, logits, out, s, target, o.weights ? o.scale * o.weights[row] : o.scale, wide);
 }
+
+/* ---- rows that fit into shared memory ----
+ *
+ * A block has several rows, one after another. A thread copies its packs of a row to places that only it uses, asynchronously, so that no
+ * barrier is needed between copying and use, and it refills a place for the next row as soon as it has used it for dlogits:
+ *
+ *     copies        | row 0            |           row 1           |           row 2     ...
+ *     sums              | row 0        |           | row 1 |                   | row 2 |
+ *     dlogits                          | row 0     |               | row 1     |
+ *
+ * The packs of a thread, and so all bits, are those of cross_entropy_kernel with 1024 threads.
+ */
+
+enum { KEPT_THREADS = 1024, KEPT_FEW = 4, KEPT_MOST = 7 /* packs of a thread */, KEPT_BYTES = KEPT_THREADS * PACK * 4 };
+
+/* Half a pack. Those of neighbouring threads are neighbours, so that a warp uses all banks. */
+DEVICE float *kept_half(unsigned char *memory, int k, int half, int thread)
+{
+    return (float *)memory + ((k * 2 + half) * KEPT_THREADS + thread) * 4;
+}
+
+DEVICE void keep_pack(unsigned char *memory, int k, const float *logits, int vocab)
+{
+    const int i = (k * KEPT_THREADS + (int)threadIdx.x) * PACK;
+#pragma unroll
+    for (int half = 0; half < 2; half++) {
+        float *to = kept_half(memory, k, half, (int)threadIdx.x);
+        const float *from = logits + i + 4 * half;
+        if (i + PACK <= vocab)
+            copy_async((uint16_t *)to, (const uint16_t *)from, true);
+        else if (i < vocab)
+            for (int j = 0; j < 4; j++)
+                copy_word_async(to + j, i + 4 * half + j < vocab ? from + j : logits, i + 4 * half + j < vocab);
+    }
+}
+
+DEVICE pack kept_pack(unsigned char *memory, int k)
+{
+    const float4 a = *(const float4 *)kept_half(memory, k, 0, (int)threadIdx.x);
+    const float4 b = *(const float4 *)kept_half(memory, k, 1, (int)threadIdx.x);
+    return {{a.x, a.y, a.z, a.w, b.x, b.y, b.z, b.w}};
+}
+
+/* n is known when the code is compiled. */
+DEVICE void copies_wait_for_all_but(int n)
+{
+    switch (n) {
+    case 0: copies_wait<0>(); break;
+    case 1: copies_wait<1>(); break;
+    case 2: copies_wait<2>(); break;
+    case 3: copies_wait<3>(); break;
+    case 4: copies_wait<4>(); break;
+    case 5: copies_wait<5>(); break;
+    default: copies_wait<6>(); break;
+    }
+}
+
+template <int PACKS, bool MAPPED> DEVICE softmax_sum kept_softmax(const logit_map &m, unsigned char *memory, int vocab)
+{
+    softmax_sum s = {-INFINITY, 0.0f}, row;
+#pragma unroll
+    for (int k = 0; k < PACKS; k++) {
+        const int left = vocab - (k * KEPT_THREADS + (int)threadIdx.x) * PACK;
+        copies_wait_for_all_but(PACKS - 1 - k);
+        if (left <= 0)
+            continue;
+        pack p = kept_pack(memory, k);
+        for (int j = 0; j < PACK; j++)
+            p.x[j] = mapped<MAPPED>(m, p.x[j]);
+        softmax_add(&s, p, left < PACK ? left : PACK);
+    }
+    row.largest = block_max(s.largest);
+    row.sum = block_sum(s.sum * exponential(s.largest, row.largest));
+    return row;
+}
+
+/* blocks: of the grid. */
+template <int PACKS, bool MAPPED>
+__global__ void __launch_bounds__(KEPT_THREADS, 1) kept_kernel(op_cross_entropy o, logit_map m, int64_t blocks)
+{
+    SHARED_BYTES(memory);
+    const int vocab = (int)o.vocab;
+    bool kept = o.targets[blockIdx.x] != IGNORED;
+    for (int k = 0; k < PACKS; k++) {
+        if (kept)
+            keep_pack(memory, k, o.logits + blockIdx.x * o.ld, vocab);
+        copies_commit();
+    }
+    for (int64_t row = blockIdx.x; row < o.rows; row += blocks) {
+        const int target = o.targets[row];
+        const bool ours = kept, more = row + blocks < o.rows && o.targets[row + blocks] != IGNORED;
+        const float scale = o.weights ? o.scale * o.weights[row] : o.scale;
+        softmax_sum s = {0.0f, 1.0f};
+        if (ours) {
+            s = kept_softmax<PACKS, MAPPED>(m, memory, vocab);
+            if (target / PACK % KEPT_THREADS == (int)threadIdx.x) {
+                const float logit = kept_half(memory, target / PACK / KEPT_THREADS, target / 4 % 2, (int)threadIdx.x)[target % 4];
+                row_loss(o, row, mapped<MAPPED>(m, logit) - s.largest, s.sum);
+            }
+        } else if (threadIdx.x == 0) {
+            no_loss(o, row);
+        }
+        const float inverse = __fdiv_rn(1.0f, s.sum);
+#pragma unroll
+        for (int k = 0; k < PACKS; k++) {
+            const int i = (k * KEPT_THREADS + (int)threadIdx.x) * PACK;
+            pack p = {{0}};
+            if (ours && i < vocab) {
+                p = kept_pack(memory, k);
+                pack_gradient<MAPPED>(m, &p, s.largest, inverse, target - i, scale);
+            }
+            if (more)
+                keep_pack(memory, k, o.logits + (row + blocks) * o.ld, vocab);
+            copies_commit();
+            if (i < vocab)
+                pack_store<PT_BF16>(element_at<PT_BF16>(o.dlogits, row * o.lddl), i, vocab, true, p);
+        }
+        kept = more;
+    }
+}
+
+template <int PACKS, bool MAPPED> static int kept_launch(const op_cross_entropy *o, const logit_map &m, int multiprocessors, cudaStream_t s)
+{
+    const int64_t blocks = o->rows < multiprocessors ? o->rows : multiprocessors;
+    return launch_shared(kept_kernel<PACKS, MAPPED>, blocks, KEPT_THREADS, PACKS * KEPT_BYTES, s, *o, m, blocks);
+}
+
+template <bool MAPPED> static int kept_launch_any(const op_cross_entropy *o, const logit_map &m, int multiprocessors, cudaStream_t s)
+{
+    return o->vocab <= KEPT_FEW * KEPT_THREADS * PACK ? kept_launch<KEPT_FEW, MAPPED>(o, m, multiprocessors, s)
+                                                      : kept_launch<KEPT_MOST, MAPPED>(o, m, multiprocessors, s);
+}
+
+/* Rows are kept if there is a second use for them, and the block's own sums have room beside them. */
+static bool is_kept(const op_cross_entropy *o, bool wide, const shared_limits *l)
+{
+    const int packs = o->vocab <= KEPT_FEW * KEPT_THREADS * PACK ? KEPT_FEW : KEPT_MOST;
+    return wide && o->dlogits && o->type == PT_BF16 && o->vocab > LONG_ROW && o->vocab <= packs * KEPT_THREADS * PACK &&
+           packs * KEPT_BYTES + 1024 <= l->bytes;
+}
+
+/* ---- launches ---- */
 
 template <pt_dtype T> static int cross_entropy_launch(const op_cross_entropy *o, cudaStream_t s)
 {
@@ -114,8 +274,15 @@ template <pt_dtype T> static int cross_entropy_launch(const op_cross_entropy *o,
     const int threads = o->vocab > LONG_ROW ? 1024 : 256;
     const float scale = op_factor(o->logit_scale);
     const logit_map m = {scale, o->softcap, o->softcap != 0 ? scale / o->softcap : 0};
-    return scale != 1 || o->softcap != 0 ? launch(cross_entropy_kernel<T, true>, o->rows, threads, s, *o, m, wide)
-                                         : launch(cross_entropy_kernel<T, false>, o->rows, threads, s, *o, m, wide);
+    const bool is_mapped = scale != 1 || o->softcap != 0;
+    shared_limits limits = {0, 0};
+    const int error = shared_limits_get(&limits);
+    if (error)
+        return error;
+    if (T == PT_BF16 && is_kept(o, wide, &limits))
+        return is_mapped ? kept_launch_any<true>(o, m, limits.multiprocessors, s) : kept_launch_any<false>(o, m, limits.multiprocessors, s);
+    return is_mapped ? launch(cross_entropy_kernel<T, true>, o->rows, threads, s, *o, m, wide)
+                     : launch(cross_entropy_kernel<T, false>, o->rows, threads, s, *o, m, wide);
 }
 
 int cuda_cross_entropy(const op_cross_entropy *o, cudaStream_t s)

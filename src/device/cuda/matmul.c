@@ -19,7 +19,8 @@
  * matmuls of at most that, as in generation), so a row's bits do not depend on the number of rows. Algorithms that split K are allowed only
  * for TN, whose few tiles would leave most of a GPU idle, and only without atomics. fp32 never uses TF32.
  *
- *     key ──> choices[] ──> algorithm            filled on first use, the same in every run
+ *     key ──> choices[] ──> algorithm            filled on first use, the same in every run: from a table (matmul_table.h), or the
+ *                                                library's first proposal that is allowed
  *
  * If the library has no algorithm, or refuses it for the actual number of rows, the kernel of matmul_plain.cu computes the matmul. (A row's
  * bits then depend on the number of rows, which a plan does not change.)
@@ -27,41 +28,26 @@
  * Workspace and sums are allocated at open, and belong to one stream at a time; a matmul on another stream waits for the previous one. The
  * environment can change what the library computes (NVIDIA_TF32_OVERRIDE).
  */
-#include "device/cuda/cuda.h"
 #include "device/cuda/kernels.h"
+#include "device/cuda/matmul_parts.h"
 
-#include <cublasLt.h>
-#include <pthread.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
-enum { WORKSPACE_BYTES = 32 << 20, SUMS_BYTES = 32 << 20, CHOICES = 512, CANDIDATES = 16, ALIGN_MOST = 16 };
-enum { REFERENCE_ROWS = 8192, FEW_ROWS = 16 };
+enum { SUMS_BYTES = 32 << 20 };
 
-/* All fields have 64 bits, so that keys can be compared as bytes. */
-typedef struct matmul_key { int64_t layout, type, out_type, bias, accumulate, few, m, n, k, align_a, align_b, align_c; } matmul_key;
+static void note_missing(cuda_matmul *x, const op_matmul *o, const char *why)
+{
+    if (!x->missing[0])
+        snprintf(x->missing, sizeof x->missing,
+                 "cuBLASLt refused matmuls of layout %d, M %lld, N %lld, K %lld (%s): a slow kernel computed them", o->layout,
+                 (long long)o->m, (long long)o->n, (long long)o->k, why);
+}
 
-typedef struct choice { matmul_key key; bool found; cublasLtMatmulAlgo_t algo; } choice;
-
-struct cuda_matmul {
-    device_options options;
-    char missing[240];    /* the first matmul that the library has no algorithm for or refused; reported at close */
-    cublasLtHandle_t handle;
-    void *workspace;
-    float *sums;
-    pthread_mutex_t lock;
-    cudaStream_t user;    /* the last user of the workspace */
-    cudaEvent_t done;
-    int choices_n;
-    choice choices[CHOICES];
-};
-
-/* A matmul for cuBLASLt, whose a is our b. */
-typedef struct problem {
-    cublasLtMatmulDescOpaque_t desc;
-    cublasLtMatrixLayoutOpaque_t a, b, c;
-} problem;
+/* The library does not support the matmul, or the algorithm for this number of rows. Any other status is an error, not a reason for another
+ * algorithm: it may not happen in another run, which would then have other bits. */
+static bool refused(cublasStatus_t s) { return s == CUBLAS_STATUS_NOT_SUPPORTED || s == CUBLAS_STATUS_INVALID_VALUE; }
 
 static int blas_fail(pt_error *e, cublasStatus_t status, const op_matmul *o)
 {
@@ -73,13 +59,14 @@ static int blas_fail(pt_error *e, cublasStatus_t status, const op_matmul *o)
 
 /* ---- life ---- */
 
-int cuda_matmul_open(const device_options *o, cuda_matmul **out, pt_error *e)
+int cuda_matmul_open(const device_options *o, const char *gpu, cuda_matmul **out, pt_error *e)
 {
     *out = NULL;
     cuda_matmul *x = calloc(1, sizeof *x);
     if (!x)
         return pt_fail(e, PT_FAILED, "no memory for the table of matmul algorithms");
     x->options = *o;
+    snprintf(x->gpu, sizeof x->gpu, "%s", gpu);
     pthread_mutex_init(&x->lock, NULL);
     cublasStatus_t status = cublasLtCreate(&x->handle);
     cudaError_t error = status ? cudaSuccess : cudaMalloc(&x->workspace, WORKSPACE_BYTES);
@@ -87,13 +74,25 @@ int cuda_matmul_open(const device_options *o, cuda_matmul **out, pt_error *e)
         error = cudaMalloc((void **)&x->sums, SUMS_BYTES);
     if (!status && !error)
         error = cudaEventCreateWithFlags(&x->done, cudaEventDisableTiming);
-    if (!status && !error) {
+    int failed = status  ? pt_fail(e, PT_FAILED, "cuBLASLt cannot be opened: %s", cublasLtGetStatusString(status))
+                 : error ? cuda_fail(e, error, "opening cuBLASLt")
+                         : matmul_table_open(x, e);
+    if (failed)
+        cuda_matmul_close(x);
+    else
         *out = x;
-        return 0;
-    }
-    cuda_matmul_close(x);
-    return error ? cuda_fail(e, error, "opening cuBLASLt")
-                 : pt_fail(e, PT_FAILED, "cuBLASLt cannot be opened: %s", cublasLtGetStatusString(status));
+    return failed;
+}
+
+uint32_t cuda_matmul_table(const cuda_matmul *x) { return matmul_table_checksum(&x->table); }
+
+/* The proposals are timed when the program has ended its work. */
+static void tune(cuda_matmul *x)
+{
+    const char *file = getenv("PROTRAIN_MATMUL_TUNE");
+    pt_error e = {0};
+    if (file && *file && x->choices_n && matmul_tune(x, file, &e) && x->options.notice)
+        x->options.notice(x->options.arg, e.text);
 }
 
 void cuda_matmul_close(cuda_matmul *x)
@@ -102,6 +101,8 @@ void cuda_matmul_close(cuda_matmul *x)
         return;
     if (x->missing[0] && x->options.notice)
         x->options.notice(x->options.arg, x->missing);
+    tune(x);
+    matmul_table_close(&x->table);
     if (x->done)
         cudaEventDestroy(x->done);
     cudaFree(x->sums);
@@ -120,146 +121,10 @@ void cuda_matmul_leave(cuda_matmul *x, cudaStream_t s)
     pthread_mutex_unlock(&x->lock);
 }
 
-/* ---- the problem ---- */
-
-static cudaDataType_t blas_type(pt_dtype t) { return t == PT_BF16 ? CUDA_R_16BF : CUDA_R_32F; }
-
-static cublasStatus_t problem_make(const op_matmul *o, int64_t m, problem *p)
-{
-    cudaDataType_t in = blas_type(o->type), out = blas_type(o->out_type);
-    cublasOperation_t yes = CUBLAS_OP_T, no = CUBLAS_OP_N;
-    bool b_transposed = o->layout == MATMUL_NT, a_transposed = o->layout == MATMUL_TN;
-    cublasStatus_t s = cublasLtMatmulDescInit(&p->desc, CUBLAS_COMPUTE_32F, CUDA_R_32F);
-    if (!s)
-        s = cublasLtMatmulDescSetAttribute(&p->desc, CUBLASLT_MATMUL_DESC_TRANSA, b_transposed ? &yes : &no, sizeof no);
-    if (!s)
-        s = cublasLtMatmulDescSetAttribute(&p->desc, CUBLASLT_MATMUL_DESC_TRANSB, a_transposed ? &yes : &no, sizeof no);
-    if (!s && o->bias) {
-        cublasLtEpilogue_t epilogue = CUBLASLT_EPILOGUE_BIAS;
-        s = cublasLtMatmulDescSetAttribute(&p->desc, CUBLASLT_MATMUL_DESC_EPILOGUE, &epilogue, sizeof epilogue);
-        if (!s)
-            s = cublasLtMatmulDescSetAttribute(&p->desc, CUBLASLT_MATMUL_DESC_BIAS_POINTER, &o->bias, sizeof o->bias);
-        if (!s)
-            s = cublasLtMatmulDescSetAttribute(&p->desc, CUBLASLT_MATMUL_DESC_BIAS_DATA_TYPE, &out, sizeof out);
-    }
-    if (!s)
-        s = cublasLtMatrixLayoutInit(&p->a, in, (uint64_t)(b_transposed ? o->k : o->n), (uint64_t)(b_transposed ? o->n : o->k), o->ldb);
-    if (!s)
-        s = cublasLtMatrixLayoutInit(&p->b, in, (uint64_t)(a_transposed ? m : o->k), (uint64_t)(a_transposed ? o->k : m), o->lda);
-    return s ? s : cublasLtMatrixLayoutInit(&p->c, out, (uint64_t)o->n, (uint64_t)m, o->ldc);
-}
-
-/* ---- the choice ---- */
-
-/* The largest power of two, at most ALIGN_MOST, that divides the address and the stride in bytes. */
-static int64_t alignment(const void *p, int64_t ld, pt_dtype type)
-{
-    uint64_t bits = (uint64_t)(uintptr_t)p | (uint64_t)ld * dtype_bytes(type) | ALIGN_MOST;
-    return (int64_t)(bits & -bits);
-}
-
-static matmul_key key_of(const op_matmul *o, bool few)
-{
-    return (matmul_key){o->layout, o->type, o->out_type, o->bias != NULL, o->accumulate, few, o->layout == MATMUL_TN ? o->m : 0, o->n, o->k,
-                        alignment(o->a, o->lda, o->type), alignment(o->b, o->ldb, o->type), alignment(o->c, o->ldc, o->out_type)};
-}
-
-/* The library does not support the matmul, or the algorithm for this number of rows. Any other status is an error, not a reason for another
- * algorithm: it may not happen in another run, which would then have other bits. */
-static bool refused(cublasStatus_t s) { return s == CUBLAS_STATUS_NOT_SUPPORTED || s == CUBLAS_STATUS_INVALID_VALUE; }
-
-/* The allowed reductions of partial sums over K. Weight gradients: in the workspace, in an order that depends only on the key, which has
- * all of their sizes. Other matmuls: none. */
-static uint32_t schemes_of(const matmul_key *key)
-{
-    return key->layout == MATMUL_TN ? CUBLASLT_REDUCTION_SCHEME_COMPUTE_TYPE : CUBLASLT_REDUCTION_SCHEME_NONE;
-}
-
-static bool keeps_to_rules(const matmul_key *key, const cublasLtMatmulAlgo_t *algo)
-{
-    int32_t parts = 0;
-    uint32_t scheme = 0;
-    size_t written;
-    cublasLtMatmulAlgoConfigGetAttribute(algo, CUBLASLT_ALGO_CONFIG_SPLITK_NUM, &parts, sizeof parts, &written);
-    cublasLtMatmulAlgoConfigGetAttribute(algo, CUBLASLT_ALGO_CONFIG_REDUCTION_SCHEME, &scheme, sizeof scheme, &written);
-    return parts == 0 || parts == 1 ? scheme == CUBLASLT_REDUCTION_SCHEME_NONE /* -2: stream-K, which splits K depending on M */
-                                    : parts > 1 && scheme && scheme == schemes_of(key);
-}
-
-static cublasStatus_t preference_make(const matmul_key *key, cublasLtMatmulPreferenceOpaque_t *p)
-{
-    uint64_t workspace = WORKSPACE_BYTES;
-    uint32_t a = (uint32_t)key->align_b, b = (uint32_t)key->align_a, c = (uint32_t)key->align_c, schemes = schemes_of(key);
-    cublasStatus_t s = cublasLtMatmulPreferenceInit(p);
-    if (!s)
-        s = cublasLtMatmulPreferenceSetAttribute(p, CUBLASLT_MATMUL_PREF_MAX_WORKSPACE_BYTES, &workspace, sizeof workspace);
-    if (!s)
-        s = cublasLtMatmulPreferenceSetAttribute(p, CUBLASLT_MATMUL_PREF_REDUCTION_SCHEME_MASK, &schemes, sizeof schemes);
-    if (!s)
-        s = cublasLtMatmulPreferenceSetAttribute(p, CUBLASLT_MATMUL_PREF_MIN_ALIGNMENT_A_BYTES, &a, sizeof a);
-    if (!s)
-        s = cublasLtMatmulPreferenceSetAttribute(p, CUBLASLT_MATMUL_PREF_MIN_ALIGNMENT_B_BYTES, &b, sizeof b);
-    if (!s)
-        s = cublasLtMatmulPreferenceSetAttribute(p, CUBLASLT_MATMUL_PREF_MIN_ALIGNMENT_C_BYTES, &c, sizeof c);
-    return s ? s : cublasLtMatmulPreferenceSetAttribute(p, CUBLASLT_MATMUL_PREF_MIN_ALIGNMENT_D_BYTES, &c, sizeof c);
-}
-
-static void note_missing(cuda_matmul *x, const op_matmul *o, const char *why)
-{
-    if (!x->missing[0])
-        snprintf(x->missing, sizeof x->missing,
-                 "cuBLASLt refused matmuls of layout %d, M %lld, N %lld, K %lld (%s): a slow kernel computed them", o->layout,
-                 (long long)o->m, (long long)o->n, (long long)o->k, why);
-}
-
-/* The smallest stride of rows of `width` elements with this alignment. */
-static int64_t least_stride(int64_t width, int64_t align, pt_dtype type)
-{
-    int64_t elements = align > (int64_t)dtype_bytes(type) ? align / (int64_t)dtype_bytes(type) : 1;
-    return (width + elements - 1) / elements * elements;
-}
-
-/* The op that represents all ops of a key, so that the query does not depend on which comes first. The library ignores addresses of
- * operands, but not the alignment of the bias. */
-static op_matmul op_of_key(const op_matmul *o, const matmul_key *key)
-{
-    op_matmul asked = *o;
-    asked.m = o->layout == MATMUL_TN ? o->m : key->few ? FEW_ROWS : REFERENCE_ROWS;
-    asked.lda = least_stride(o->layout == MATMUL_TN ? o->m : o->k, key->align_a, o->type);
-    asked.ldb = least_stride(o->layout == MATMUL_NT ? o->k : o->n, key->align_b, o->type);
-    asked.ldc = least_stride(o->n, key->align_c, o->out_type);
-    if (asked.bias)
-        asked.bias = (const void *)(uintptr_t)ALIGN_MOST;
-    return asked;
-}
-
-/* Chooses the library's first proposal that is allowed; if there is none, the plain kernel. */
-static cublasStatus_t choose(cuda_matmul *x, const op_matmul *o, choice *out)
-{
-    cublasLtMatmulHeuristicResult_t results[CANDIDATES];
-    cublasLtMatmulPreferenceOpaque_t preference;
-    problem p;
-    int n = 0;
-    const op_matmul asked = op_of_key(o, &out->key);
-    out->found = false;
-    cublasStatus_t status = problem_make(&asked, asked.m, &p);
-    if (!status)
-        status = preference_make(&out->key, &preference);
-    if (!status)
-        status = cublasLtMatmulAlgoGetHeuristic(x->handle, &p.desc, &p.a, &p.b, &p.c, &p.c, &preference, CANDIDATES, results, &n);
-    for (int i = 0; i < n && !status && !out->found; i++)
-        if (results[i].state == CUBLAS_STATUS_SUCCESS && results[i].workspaceSize <= WORKSPACE_BYTES &&
-            keeps_to_rules(&out->key, &results[i].algo)) {
-            out->algo = results[i].algo;
-            out->found = true;
-        }
-    return status;
-}
-
 /* *out = NULL: the table is full, which no program should reach. */
 static int choice_of(cuda_matmul *x, const op_matmul *o, bool few, const choice **out, pt_error *e)
 {
-    matmul_key key = key_of(o, few);
+    matmul_key key = matmul_key_of(o, few);
     *out = NULL;
     for (int i = 0; i < x->choices_n && !*out; i++)
         if (!memcmp(&x->choices[i].key, &key, sizeof key))
@@ -272,7 +137,7 @@ static int choice_of(cuda_matmul *x, const op_matmul *o, bool few, const choice 
     }
     choice *c = &x->choices[x->choices_n];
     c->key = key;
-    cublasStatus_t status = choose(x, o, c);
+    cublasStatus_t status = matmul_choose(x, c);
     if (status && !refused(status))
         return blas_fail(e, status, o);
     if (!c->found)
@@ -371,7 +236,7 @@ int cuda_matmul_launch(cuda_matmul *x, const op_matmul *o, cudaStream_t s, pt_er
 {
     if (o->m == 0 || o->n == 0)
         return 0;
-    bool bias_apart = o->bias && (o->type != o->out_type || o->accumulate || (uintptr_t)o->bias % ALIGN_MOST);
+    bool bias_apart = o->bias && (o->type != o->out_type || o->accumulate || (uintptr_t)o->bias % MATMUL_ALIGN_MOST);
     bool found = false, in_parts = o->residual || o->stream || o->scale || o->more_k || bias_apart;
     bool few = o->layout != MATMUL_TN && o->m <= FEW_ROWS;
     int failed = 0;

@@ -51,6 +51,11 @@ DEVICE void copy_async(uint16_t *to, const uint16_t *from, bool there)
     asm volatile("cp.async.cg.shared.global [%0], [%1], 16, %2;"
                  : : "r"(shared_address(to)), "l"(from), "r"(there ? 16 : 0) : "memory");
 }
+/* The same with four bytes. */
+DEVICE void copy_word_async(void *to, const void *from, bool there)
+{
+    asm volatile("cp.async.ca.shared.global [%0], [%1], 4, %2;" : : "r"(shared_address(to)), "l"(from), "r"(there ? 4 : 0) : "memory");
+}
 DEVICE void copies_commit() { asm volatile("cp.async.commit_group;" : : : "memory"); }
 /* Waits for all groups but the last N. */
 template <int N> DEVICE void copies_wait() { asm volatile("cp.async.wait_group %0;" : : "n"(N) : "memory"); }
@@ -113,6 +118,23 @@ DEVICE float quad_sum(float x)
 }
 
 /* ---- launches ---- */
+
+typedef struct shared_limits { int multiprocessors, bytes /* of dynamic shared memory that a block may have */; } shared_limits;
+
+/* Of this thread's GPU. */
+static inline int shared_limits_get(shared_limits *l)
+{
+#ifdef PT_CUDA_SHIM
+    *l = {2, SHIM_SHARED_BYTES};
+    return 0;
+#else
+    int device = 0;
+    cudaError_t error = cudaGetDevice(&device);
+    if (!error)
+        error = cudaDeviceGetAttribute(&l->multiprocessors, cudaDevAttrMultiProcessorCount, device);
+    return error ? error : cudaDeviceGetAttribute(&l->bytes, cudaDevAttrMaxSharedMemoryPerBlockOptin, device);
+#endif
+}
 
 /* Launches with `shared` bytes of dynamic shared memory. */
 template <typename... P, typename... A>

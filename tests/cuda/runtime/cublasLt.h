@@ -24,7 +24,8 @@ typedef enum cublasLtMatmulPreferenceAttributes_t {
     CUBLASLT_MATMUL_PREF_MIN_ALIGNMENT_C_BYTES = 7, CUBLASLT_MATMUL_PREF_MIN_ALIGNMENT_D_BYTES = 8
 } cublasLtMatmulPreferenceAttributes_t;
 typedef enum cublasLtMatmulAlgoConfigAttributes_t {
-    CUBLASLT_ALGO_CONFIG_SPLITK_NUM = 2, CUBLASLT_ALGO_CONFIG_REDUCTION_SCHEME = 3
+    CUBLASLT_ALGO_CONFIG_ID = 0, CUBLASLT_ALGO_CONFIG_TILE_ID = 1, CUBLASLT_ALGO_CONFIG_SPLITK_NUM = 2,
+    CUBLASLT_ALGO_CONFIG_REDUCTION_SCHEME = 3, CUBLASLT_ALGO_CONFIG_STAGES_ID = 6, CUBLASLT_ALGO_CONFIG_CLUSTER_SHAPE_ID = 8
 } cublasLtMatmulAlgoConfigAttributes_t;
 enum { CUBLASLT_REDUCTION_SCHEME_NONE = 0, CUBLASLT_REDUCTION_SCHEME_INPLACE = 1, CUBLASLT_REDUCTION_SCHEME_COMPUTE_TYPE = 2 };
 
@@ -44,8 +45,8 @@ typedef struct cublasLtMatmulPreferenceOpaque_t {
     uint64_t workspace;
     uint32_t schemes, align[4];
 } cublasLtMatmulPreferenceOpaque_t, *cublasLtMatmulPreference_t;
-/* What it was chosen for: it must not meet less aligned operands, or another n, k. */
-typedef struct cublasLtMatmulAlgo_t { int32_t parts; uint32_t scheme, align[4]; uint64_t n, m, k; } cublasLtMatmulAlgo_t;
+/* What it was chosen for: it must not meet less aligned operands, or another n, k. id: blas.c. */
+typedef struct cublasLtMatmulAlgo_t { int32_t parts; uint32_t scheme, align[4]; uint64_t n, m, k, id, mark; } cublasLtMatmulAlgo_t;
 typedef struct cublasLtMatmulHeuristicResult_t {
     cublasLtMatmulAlgo_t algo;
     size_t workspaceSize;
@@ -70,6 +71,9 @@ cublasStatus_t cublasLtMatmulAlgoGetHeuristic(cublasLtHandle_t h, cublasLtMatmul
 cublasStatus_t cublasLtMatmulAlgoConfigGetAttribute(const cublasLtMatmulAlgo_t *algo, cublasLtMatmulAlgoConfigAttributes_t what,
                                                     void *value,
                                                     size_t bytes, size_t *written);
+cublasStatus_t cublasLtMatmulAlgoCheck(cublasLtHandle_t h, cublasLtMatmulDesc_t d, cublasLtMatrixLayout_t a, cublasLtMatrixLayout_t b,
+                                       cublasLtMatrixLayout_t c, cublasLtMatrixLayout_t out, const cublasLtMatmulAlgo_t *algo,
+                                       cublasLtMatmulHeuristicResult_t *result);
 cublasStatus_t cublasLtMatmul(cublasLtHandle_t h, cublasLtMatmulDesc_t d, const void *alpha, const void *a, cublasLtMatrixLayout_t layout_a,
                               const void *b, cublasLtMatrixLayout_t layout_b, const void *beta, const void *c,
                               cublasLtMatrixLayout_t layout_c,

@@ -3,7 +3,7 @@
  * A profile has the times of a model's blocks, a machine file the rates of the hardware. The file gets the arithmetic rate with which the
  * computed costs equal the measured time of a layer, and the memory bandwidth of updates.
  */
-#include "machine/machine_file.h"
+#include "predict/analytic.h"
 
 #include <string.h>
 

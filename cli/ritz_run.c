@@ -1,0 +1,107 @@
+/* ritz_run.c - one run of the Deep Ritz method, from the first step to the report. */
+#include "interrupt.h"
+#include "ritz.h"
+
+#include "base/error.h"
+#include "base/units.h"
+#include "ritz/page.h"
+
+#include <math.h>
+#include <stdio.h>
+
+static void draw(ritz_session *s, const pt_ritz_step_info *i, double l2)
+{
+    char text[80];
+    int n = snprintf(text, sizeof text, "energy %.6g", i->energy);
+    if (!isnan(l2))
+        snprintf(text + n, sizeof text - (size_t)n, "  L2 error %.3g", l2);
+    progress_draw(&s->bar, "training", (uint64_t)i->step, (uint64_t)s->o.steps, text);
+}
+
+static void print_end(const ritz_session *s, const pt_ritz_summary *m, const pt_ritz_step_info *i)
+{
+    if (s->json) {
+        printf("{\"steps\": %lld, \"energy\": %.17g", (long long)i->step, i->energy);
+        if (!isnan(m->exact_energy))
+            printf(", \"exact_energy\": %.17g", m->exact_energy);
+        if (i->evaluated)
+            printf(", \"l2_error\": %.9g, \"h1_error\": %.9g, \"absolute_errors\": %s", i->l2_error, i->h1_error,
+                   m->exact_is_zero ? "true" : "false");
+        printf("}\n");
+        return;
+    }
+    printf("%lld step%s  energy %.7g", (long long)i->step, plural((uint64_t)i->step), i->energy);
+    if (!isnan(m->exact_energy))
+        printf(" (exact %.7g)", m->exact_energy);
+    if (i->evaluated)
+        printf("  %s error L2 %.3g  H1 %.3g", m->exact_is_zero ? "absolute" : "relative", i->l2_error, i->h1_error);
+    printf("\n");
+}
+
+static int run_steps(ritz_session *s, pt_ritz *r, bool *stopped, pt_error *e)
+{
+    pt_ritz_summary m;
+    pt_ritz_step_info i = {0};
+    double l2 = NAN;
+    int more = 1;
+    while (!(*stopped = interrupt_signal()) && (more = pt_ritz_step(r, &i, e)) > 0) {
+        l2 = i.evaluated ? i.l2_error : l2;
+        draw(s, &i, l2);
+    }
+    progress_clear(&s->bar);
+    if (more < 0)
+        return more;
+    if (*stopped)
+        return s->o.out ? pt_ritz_save(r, e) : 0;
+    more = pt_ritz_finish(r, e);
+    if (!more && s->o.out)
+        more = ritz_page_of_run(r, s->o.out, e);
+    pt_ritz_get_summary(r, &m);
+    if (!more && i.step && !s->part)
+        print_end(s, &m, &i);
+    return more;
+}
+
+/* Checks --steps against the steps that a resumed run has done. */
+static int check_done(ritz_session *s, const pt_ritz_summary *m, pt_error *e)
+{
+    char text[160];
+    if (m->first_step > s->o.steps)
+        return pt_fail(e, PT_USAGE, "--steps is %lld, but the run in %.400s has done %lld step%s: give at least as many",
+                       (long long)s->o.steps, s->o.out, (long long)m->first_step, plural((uint64_t)m->first_step));
+    snprintf(text, sizeof text, "step %lld of %lld is done: give more --steps to train on", (long long)m->first_step,
+             (long long)s->o.steps);
+    if (m->first_step && m->first_step == s->o.steps)
+        progress_notice(&s->bar, text);
+    return 0;
+}
+
+enum { FORECAST_STEPS = 100 }; /* a shorter run ends before its time can be forecast */
+
+int ritz_train(ritz_session *s, bool *stopped, pt_error *e)
+{
+    pt_ritz *r;
+    pt_ritz_summary m;
+    char plan[RITZ_PLAN_TEXT];
+    *stopped = false;
+    s->o.forecast = s->o.out && !s->compare && s->o.steps >= FORECAST_STEPS;
+    int failed = pt_ritz_open(&s->o, &r, e);
+    if (failed)
+        return failed;
+    pt_ritz_get_summary(r, &m);
+    ritz_describe_plan(&m, plan);
+    const int64_t points = m.n + m.n_boundary;
+    char units[48] = "";
+    if (points > m.unit_points)
+        snprintf(units, sizeof units, ", in units of %lld", (long long)m.unit_points);
+    if (!s->quiet && !s->json)
+        printf("%s, %lld dimension%s; %lld parameter%s; %lld point%s a step%s%s; %s\n", m.problem, (long long)m.dim,
+               plural((uint64_t)m.dim), (long long)m.parameters, plural((uint64_t)m.parameters), (long long)points,
+               plural((uint64_t)points), m.n_boundary ? " with the boundary's" : "", units, plan);
+    fflush(stdout);
+    failed = check_done(s, &m, e);
+    if (!failed)
+        failed = run_steps(s, r, stopped, e);
+    pt_ritz_close(r);
+    return failed;
+}

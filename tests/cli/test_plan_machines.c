@@ -1,0 +1,132 @@
+/* Plans for machines that are not here, and their files. */
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stddef.h>
+
+#include <cmocka.h>
+
+#include "cli/plan_runs.h"
+
+/* ---- machines that are not here ---- */
+
+static void machines_are_known_by_name_and_a_model_of_70_billion_needs_no_weights(void **state)
+{
+    (void)state;
+    static const char *const names[] = {"rtx3090", "rtx3090.json", "gh200"}; /* test_machine_file reads all of them */
+    put_text("config.json", large);
+    double before = 0;
+    for (size_t i = 0; i < sizeof names / sizeof *names; i++) {
+        int status = plan_with(WORDS("--model", scratch_path("config.json"), "--machine", names[i], "--host-memory", "2TiB",
+                                     "--disk-memory", "2TiB"), WORDS("--json"));
+        if (status)
+            fail_msg("%s: %s", names[i], text_of(scratch_path("err")));
+        json_t *o = printed();
+        double step = number(o, "predicted", "step_s");
+        assert_true(step > 0.01 && step < 1e4);
+        if (i == 1)
+            assert_true(step > 0.8 * before && step < 1.25 * before); /* the same machine; the search may stop elsewhere */
+        before = step;
+        json_decref(o);
+    }
+    int status = plan_with(WORDS("--model", scratch_path("config.json"), "--machine", "abacus"), WORDS("--quiet"));
+    check_refusal("unknown machine", status, 1, WORDS("abacus", "rtx3090"));
+}
+
+/* A build folder has a link to the source tree's files; it may be anywhere, and called anything. */
+static void machines_are_found_beside_the_program(void **state)
+{
+    (void)state;
+    pt_error e = {0};
+    char program[300], command[1200];
+    assert_int_equal(dir_make(scratch_path("far"), &e) || dir_make(scratch_path("far/elsewhere"), &e), 0);
+    snprintf(program, sizeof program, "%s/far/elsewhere/protrain", scratch);
+    assert_int_equal(file_copy_atomic(PT_PROGRAM, program, &e), 0);
+    assert_int_equal(chmod(program, 0755), 0);
+    snprintf(command, sizeof command, "cd / && %s plan --model %s --machine only-here --quiet > /dev/null 2>&1", program, fixture("llama"));
+    assert_int_not_equal(system(command), 0);
+    assert_int_equal(dir_make(scratch_path("far/elsewhere/machines"), &e), 0);
+    assert_int_equal(file_copy_atomic(PT_FIXTURES "/../../machines/rtx4090.json", scratch_path("far/elsewhere/machines/only-here.json"),
+                                      &e), 0);
+    assert_int_equal(system(command), 0);
+}
+
+static void a_tier_that_a_machine_file_lacks_is_not_free(void **state)
+{
+    (void)state;
+    put_text("config.json", large);
+    int status = plan_with(WORDS("--model", scratch_path("config.json"), "--machine", "a100-40", "--host-memory", "256GiB",
+                                 "--disk-memory", "2TiB"),
+                           WORDS("--json"));
+    assert_int_equal(status, 0);
+    assert_non_null(strstr(text_of(scratch_path("err")), "describes no disk"));
+    json_t *o = printed();
+    double read = number(o, "disk", "read_bytes"), written = number(o, "disk", "written_bytes");
+    assert_true(read > 100e9);
+    assert_true(number(o, "predicted", "step_s") >= read / 3.5e9 && number(o, "predicted", "step_s") >= written / 0.6e9);
+    json_decref(o);
+    status = plan_with(WORDS("--model", scratch_path("config.json"), "--machine", "laptop16", "--device-memory", "64GiB"),
+                       WORDS("--host-memory", "2TiB", "--disk-memory", "0", "--json"));
+    assert_int_equal(status, 0);
+    o = printed();
+    assert_true(number(json_object_get(o, "queues"), "to_device", "busy_s") > 1); /* some 140 GB at half of 67 GB/s */
+    json_decref(o);
+}
+
+static void a_plan_for_a_gpu_is_refused_by_a_cpu(void **state)
+{
+    (void)state;
+    char data[700];
+    pt_error e = {0};
+    snprintf(data, sizeof data, "%s/tokens.npy", fixture("llama"));
+    assert_int_equal(plan_with(WORDS("--model", fixture("llama"), "--seq-len", "8", "--machine", "rtx3090"), WORDS("--json")), 0);
+    json_t *o = printed();
+    assert_true(json_is_true(json_object_get(json_object_get(json_object_get(o, "plan"), "made_for"), "gpu")));
+    assert_int_equal(file_write_json(scratch_path("gpu.json"), json_object_get(o, "plan"), &e), 0);
+    json_decref(o);
+    int status = run("train", small(), WORDS("--data", data, "--steps", "1", "--device", "cpu", "--out", scratch_path("gpu"), "--plan",
+                                             scratch_path("gpu.json")));
+    check_refusal("a GPU's plan", status, 1, WORDS("gpu.json", "made for a GPU"));
+}
+
+/* On this machine the disk has to be there. */
+static void a_run_without_a_disk_is_told_of_one_only_where_there_is_one(void **state)
+{
+    (void)state;
+    char least[32], bytes[32];
+    json_int_t missing;
+    const words of = WORDS("--model", fixture("gpt2"), "--seq-len", "8", "--disk-path", scratch, "--json");
+    snprintf(least, sizeof least, "%s", refused(of, WORDS("--device-memory", "64KiB"), &missing));
+    assert_int_equal(plan_with(of, WORDS("--device-memory", least, "--disk-memory", "0")), 3);
+    const bool said = size_said(text_of(scratch_path("err")), ", or --disk-memory ", bytes);
+    if (said == disk_is_memory(scratch) || (said && plan_with(of, WORDS("--device-memory", least, "--disk-memory", bytes))))
+        fail_msg("%s", text_of(scratch_path("err")));
+}
+
+static void a_machine_file_that_lies_is_refused_by_its_key(void **state)
+{
+    (void)state;
+    static const char *const bandwidths[] = {"0", "-1e9", "1e300", "\"fast\"", "null", "NaN"};
+    for (size_t i = 0; i < sizeof bandwidths / sizeof *bandwidths; i++) {
+        char text[400];
+        snprintf(text, sizeof text,
+                 "{\"name\": \"m\", \"kind\": \"cpu\", \"device\": {\"memory_bytes\": 17179869184, \"memory_bandwidth\": %s, "
+                 "\"bf16_flops\": 1e12, \"fp32_flops\": 1e12}}", bandwidths[i]);
+        int status = plan_with(WORDS("--model", fixture("llama"), "--machine", put_text("machine.json", text)), WORDS("--quiet"));
+        check_refusal(bandwidths[i], status, 1, WORDS("machine.json"));
+        if (strcmp(bandwidths[i], "NaN") != 0)
+            check_refusal(bandwidths[i], status, 1, WORDS("memory_bandwidth"));
+    }
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(machines_are_known_by_name_and_a_model_of_70_billion_needs_no_weights),
+        cmocka_unit_test(machines_are_found_beside_the_program),
+        cmocka_unit_test(a_tier_that_a_machine_file_lacks_is_not_free),
+        cmocka_unit_test(a_plan_for_a_gpu_is_refused_by_a_cpu),
+        cmocka_unit_test(a_run_without_a_disk_is_told_of_one_only_where_there_is_one),
+        cmocka_unit_test(a_machine_file_that_lies_is_refused_by_its_key),
+    };
+    return cmocka_run_group_tests(tests, scratch_make, scratch_remove);
+}
