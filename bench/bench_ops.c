@@ -131,10 +131,10 @@ static void measure_norms(void)
 
 static void measure_activations(void)
 {
-    static const char *const names[] = {"gelu tanh", "gelu erf", "silu", "relu"};
+    static const char *const names[] = {"gelu tanh", "gelu erf", "silu", "relu", "relu squared"};
     size_t n = tokens * INNER, b = dtype_bytes(type);
     void *up = numbers(2 * n, type), *out = numbers(n, type), *dup = numbers(2 * n, type);
-    for (int kind = ACT_GELU_TANH; kind <= ACT_RELU; kind++)
+    for (int kind = ACT_GELU_TANH; kind <= ACT_RELU2; kind++)
         for (int gated = 0; gated < 2; gated++) {
             char name[64];
             op_activation o = {kind, gated, type, (int64_t)tokens, INNER, up, out};
@@ -157,7 +157,7 @@ static void measure_tokens(void)
     float *acc = numbers((size_t)VOCAB * WIDTH, PT_F32), *angles = numbers(1024 * 64 + tokens * 64, PT_F32),
         *sums = numbers(3 * WIDTH, PT_F32);
     int32_t *words = ids(tokens, VOCAB), *positions = ids(tokens, 1024);
-    op_rope rope = {type, false, (int64_t)tokens, WIDTH / 64, 64, WIDTH, angles, positions, x, 0};
+    op_rope rope = {type, false, (int64_t)tokens, WIDTH / 64, 64, WIDTH, angles, positions, x, 0, false};
     measure("rope", run_rope, &rope, 2.0 * (double)(n * b));
     op_embedding look = {type, (int64_t)tokens, WIDTH, 0, VOCAB, words, positions, table, table, x, NULL, 0};
     measure("embedding", run_embedding, &look, 3.0 * (double)(n * b));

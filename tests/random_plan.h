@@ -52,6 +52,12 @@ static const struct { const char *type, *more; } random_llamas[] = {
     {"mistral", ", \"sliding_window\": 7"}, {"gemma2", ", \"sliding_window\": 7, \"query_pre_attn_scalar\": 5"},
     {"gemma3_text", ", \"sliding_window\": 7, \"sliding_window_pattern\": 2, \"final_logit_softcapping\": 3"},
     {"olmo3", ", \"sliding_window\": 7"}, {"ministral3", ""}, {"starcoder2", ", \"sliding_window\": 7"},
+    {"seed_oss", ", \"attention_out_bias\": true"},
+    {"exaone4", ", \"sliding_window\": 7"},
+    {"stablelm", ", \"use_qkv_bias\": true"},
+    {"arcee", ""}, {"nemotron", ", \"mlp_bias\": true"},
+    {"glm4", ""}, {"ernie4_5", ", \"use_bias\": true"},
+    {"cohere", ", \"attention_bias\": true"}, {"cohere2", ", \"sliding_window\": 7, \"logit_scale\": 0.4"},
     {"granite", ", \"embedding_multiplier\": 3, \"attention_multiplier\": 0.2, \"residual_multiplier\": 0.4, \"logits_scaling\": 1.5"}};
 enum { RANDOM_LLAMAS = sizeof random_llamas / sizeof *random_llamas };
 

@@ -51,12 +51,21 @@ static void norm_add_input(const layer *y, const layer_stage *s)
         .dweight = accumulator(y, s->weight), .scratch = scratch(y, s)}});
 }
 
+/* Is the gradient of the stage's weights added to what is there: of earlier rows, or of a later stage with the same weights? */
+static bool adds(const layer *y, const layer_stage *s)
+{
+    for (const layer_stage *later = s + 1; later < y->l->stages.of + y->l->stages.n; later++)
+        if (later->weight == s->weight)
+            return true;
+    return !y->first;
+}
+
 /* Before a branch: adds the input's gradient to the stream's; the output replaces its own gradient. */
 static void norm_input(const layer *y, const layer_stage *s)
 {
     void *d = gradient(y, s->out);
     queue_submit(y->c->queue, &(op){OP_NORM_BACKWARD, .norm_backward = {
-        .kind = y->config->norm, .type = y->type, .accumulate = !y->first, .rows = y->rows, .heads = 1, .dim = y->hidden,
+        .kind = y->config->norm, .type = y->type, .accumulate = adds(y, s), .rows = y->rows, .heads = 1, .dim = y->hidden,
         .ldx = y->hidden, .lddy = y->hidden, .lddx = y->hidden, .eps = y->config->norm_eps, .offset = y->config->norm_offset,
         .x = tensor(y, s->in), .weight = weight_of(y, s->weight), .dy = d, .dx_add = y->u->stream ? NULL : y->out, .dx = y->out,
         .stream_add = y->u->stream, .stream = y->u->stream, .dweight = accumulator(y, s->weight),
@@ -71,7 +80,7 @@ static void rotate(const layer *y, int which, int64_t heads, int64_t col, void *
     queue_submit(y->c->queue, &(op){OP_ROPE, .rope = {
         .type = y->type, .inverse = inverse, .rows = y->rows, .heads = heads, .dim = y->config->head_dim, .ld = y->qkv_cols,
         .table = y->u->rope[which], .positions = y->u->positions, .x = column(qkv, col, y->type),
-        .rotated = y->config->rope[which].rotated}});
+        .rotated = y->config->rope[which].rotated, .neighbours = y->config->rope_neighbours}});
 }
 
 static void rope(const layer *y, void *qkv, bool inverse)

@@ -130,11 +130,11 @@ static inline size_t norm_backward_scratch_bytes(int64_t rows, int64_t heads, in
 }
 
 /* Rotary embedding in place on x (rows, heads, dim), row stride ld: rotates the first R = `rotated` elements of each head (even; 0: all of
- * dim) and leaves the rest. table (positions, R/2, 2): cos and sin, fp32, perhaps both times a factor. Pairs are (i, i + R/2). inverse: the
- * transposed map, for backward, which is the inverse if there is no factor. */
+ * dim) and leaves the rest. table (positions, R/2, 2): cos and sin, fp32, perhaps both times a factor. Pair i is elements i and i + R/2,
+ * or, if neighbours, 2i and 2i + 1. inverse: the transposed map, for backward, which is the inverse if there is no factor. */
 typedef struct op_rope {
     pt_dtype type; bool inverse; int64_t rows, heads, dim, ld;
-    const float *table; const int32_t *positions; void *x; int64_t rotated;
+    const float *table; const int32_t *positions; void *x; int64_t rotated; bool neighbours;
 } op_rope;
 static inline int64_t rope_rotated(const op_rope *o) { return o->rotated ? o->rotated : o->dim; }
 
@@ -177,7 +177,7 @@ static inline size_t attention_accumulator_bytes(int64_t seqs, int64_t seq_len, 
     return floats > ATTENTION_ACCUMULATOR_FEW ? (size_t)(seqs * kv_heads * 2 * floats) * sizeof(float) : 0;
 }
 
-typedef enum activation_kind { ACT_GELU_TANH, ACT_GELU_ERF, ACT_SILU, ACT_RELU } activation_kind;
+typedef enum activation_kind { ACT_GELU_TANH, ACT_GELU_ERF, ACT_SILU, ACT_RELU, ACT_RELU2 } activation_kind; /* RELU2: its square */
 
 /* gated: up is (rows, 2*cols) = [gate | up] and out = act(gate) * up; else out = act(up), up (rows, cols). All rows are dense. Backward
  * computes dup (shape of up) from dout and up; dup may not be up. Its out (may be NULL) is the output again, with the same bits; it may be

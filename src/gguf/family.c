@@ -28,6 +28,17 @@ static const gguf_family families[] = {
     {.model_type = "gpt_neox", .name = "gptneox", .fused_qkv = true, .own_head = true, .needs_biases = true, .out_bias = true,
      .mlp_bias = true, .partial_rope = true, .tanh_gelu = true},
     {.model_type = "starcoder2", .name = "starcoder2", .needs_biases = true, .out_bias = true, .mlp_bias = true, .tanh_gelu = true},
+    {.model_type = "seed_oss", .name = "seed_oss", .free_head_dim = true, .second_norm = "post_attention_norm"},
+    {.model_type = "exaone4", .name = "exaone4"},
+    {.model_type = "stablelm", .name = "stablelm", .partial_rope = true},
+    {.model_type = "arcee", .name = "arcee", .pairs_adjacent = true, .free_head_dim = true, .rope_factors = true, .squared_relu = true},
+    {.model_type = "nemotron", .name = "nemotron", .own_head = true, .partial_rope = true, .out_bias = true, .mlp_bias = true,
+     .squared_relu = true},
+    {.model_type = "glm4", .name = "glm4", .pairs_adjacent = true, .fused_up = true, .partial_rope = true, .free_head_dim = true},
+    {.model_type = "ernie4_5", .name = "ernie4_5", .pairs_adjacent = true, .free_head_dim = true},
+    {.model_type = "cohere", .name = "command-r", .pairs_adjacent = true, .logit_scale = true},
+    {.model_type = "cohere2", .name = "cohere2", .pairs_adjacent = true, .logit_scale = true, .windows = FAMILY_WINDOWS_ALWAYS,
+     .period = 4, .rope_in_windows = true},
 };
 enum { FAMILIES = sizeof families / sizeof *families };
 
@@ -83,7 +94,7 @@ static int check_activation(const check *k)
         tell(k, "llama.cpp computes this model's GELU by its tanh form, which differs in the fourth digit");
         return 0;
     }
-    return a == (k->f->tanh_gelu ? ACT_GELU_TANH : ACT_SILU) ? 0 : refuse(k, "another activation");
+    return a == (k->f->tanh_gelu ? ACT_GELU_TANH : k->f->squared_relu ? ACT_RELU2 : ACT_SILU) ? 0 : refuse(k, "another activation");
 }
 
 static bool any_window(const model_config *c)
@@ -135,13 +146,20 @@ static int check_rope(const check *k, const rope_config *r)
     return 0;
 }
 
+/* Does llama.cpp give this layer no rope? */
+static bool is_unrotated_there(const check *k, int layer)
+{
+    return k->f->rope_in_windows ? !k->c->window[layer] : !strcmp(k->f->name, "smollm3") && (layer + 1) % 4 == 0;
+}
+
 static int check_ropes(const check *k)
 {
     const model_config *c = k->c;
     int status = c->ropes_n ? check_rope(k, &c->rope[0]) : 0;
     for (int i = 0; i < c->layers && !status && c->position == POSITION_ROTARY; i++)
-        if ((c->layer_rope[i] < 0) != (!strcmp(k->f->name, "smollm3") && (i + 1) % 4 == 0))
-            status = refuse(k, "layers without positions other than every fourth");
+        if ((c->layer_rope[i] < 0) != is_unrotated_there(k, i))
+            status = refuse(k, strcmp(k->f->name, "smollm3") ? "layers without positions"
+                                                             : "layers without positions other than every fourth");
     if (status || k->f->windows != FAMILY_WINDOWS_BY_KEY || c->ropes_n < 2 || !any_window(c))
         return status;
     if (c->rope[1].kind != ROPE_PLAIN)
@@ -282,6 +300,8 @@ static void put_scales(const pairs *p, const gguf_family *f, const model_config 
         put_f32(p, "residual_scale", c->residual_scale);
         put_f32(p, "logit_scale", 1 / (double)c->logit_scale);
     }
+    if (f->logit_scale)
+        put_f32(p, "logit_scale", c->logit_scale);
     if (c->attention_softcap > 0)
         put_f32(p, "attn_logit_softcapping", c->attention_softcap);
     if (c->logit_softcap > 0)

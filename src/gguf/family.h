@@ -16,6 +16,7 @@ typedef struct gguf_family {
     const char *model_type, *name; /* in config.json; in the GGUF file */
     bool pairs_adjacent;    /* rope rotates pairs of adjacent elements: rows of q and k are reordered */
     bool fused_qkv, fused_up;
+    const char *second_norm; /* name of the norm before the MLP; NULL: ffn_norm */
     bool own_head;          /* a tied head is stored too */
     bool needs_biases;      /* of fused q, k and v, of the output and of the MLP: zeros if the model has none */
     bool out_bias, mlp_bias;
@@ -26,6 +27,9 @@ typedef struct gguf_family {
     bool softcaps;          /* of scores and of logits, always */
     bool logit_softcap;     /* of logits, if the model has one */
     bool tanh_gelu;         /* every GELU is computed with tanh */
+    bool squared_relu;      /* the activation */
+    bool rope_in_windows;   /* layers without a window have no rope */
+    bool logit_scale;       /* of logits, in the file */
     bool own_scale;         /* the scale of the scores is in the file */
     int scale_by_width;     /* scores are divided by sqrt(width / heads) in the model with this number of layers; 0: in none */
     family_windows windows;

@@ -68,7 +68,7 @@ static void add_qkv(lister *l, int i, int layer)
 {
     const model_config *c = &l->m->config;
     const int64_t q = c->heads * c->head_dim, k = c->kv_heads * c->head_dim;
-    const int64_t head = l->f->pairs_adjacent && c->layer_rope[layer] >= 0 ? c->head_dim : 0;
+    const int64_t head = l->f->pairs_adjacent && !c->rope_neighbours && c->layer_rope[layer] >= 0 ? c->head_dim : 0;
     gguf_tensor *of_q = add_part(l, i, layer, "attn_q", 0, q), *of_k;
     if (!of_q)
         return;
@@ -115,6 +115,8 @@ static void add_param(lister *l, int i)
         add_qkv(l, i, layer);
     else if (p->role == PARAM_UP || p->role == PARAM_UP_BIAS)
         add_up(l, i, layer);
+    else if (l->f->second_norm && (p->role == PARAM_NORM2 || p->role == PARAM_NORM2_BIAS))
+        add_part(l, i, layer, l->f->second_norm, 0, 0);
     else {
         gguf_tensor *x = add_part(l, i, layer, plain_names[p->role], 0, 0);
         if (x && p->role == PARAM_QNORM) { /* queries have a norm: its gain is scaled */

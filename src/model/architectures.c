@@ -25,22 +25,39 @@ static const char *gpt2_names[PARAM_ROLES][MODEL_MAX_PARTS] = {
     [PARAM_HEAD] = {head_name},
 };
 
-/* Norms after the branches, and before and after them. */
-#define LLAMA_LAYER_NAMES(...)                                                                                                        \
+/* All but the matrices into the MLP, and the norms of the layers. */
+#define LAYER_NAMES(...)                                                                                                        \
     [PARAM_TOKENS] = {"embed_tokens.weight"},                                                                                        \
     [PARAM_QKV] = {"layers.*.self_attn.q_proj.weight", "layers.*.self_attn.k_proj.weight", "layers.*.self_attn.v_proj.weight"},      \
     [PARAM_QKV_BIAS] = {"layers.*.self_attn.q_proj.bias", "layers.*.self_attn.k_proj.bias", "layers.*.self_attn.v_proj.bias"},       \
     [PARAM_QNORM] = {"layers.*.self_attn.q_norm.weight"}, [PARAM_KNORM] = {"layers.*.self_attn.k_norm.weight"},                      \
     [PARAM_OUT] = {"layers.*.self_attn.o_proj.weight"}, [PARAM_OUT_BIAS] = {"layers.*.self_attn.o_proj.bias"},                       \
-    [PARAM_UP] = {"layers.*.mlp.gate_proj.weight", "layers.*.mlp.up_proj.weight"},                                                   \
-    [PARAM_UP_BIAS] = {"layers.*.mlp.gate_proj.bias", "layers.*.mlp.up_proj.bias"},                                                  \
     [PARAM_DOWN] = {"layers.*.mlp.down_proj.weight"}, [PARAM_DOWN_BIAS] = {"layers.*.mlp.down_proj.bias"},                           \
     [PARAM_NORMF] = {"norm.weight"}, [PARAM_HEAD] = {head_name}, __VA_ARGS__
 
+#define LLAMA_LAYER_NAMES(...)                                                                                                        \
+    LAYER_NAMES([PARAM_UP] = {"layers.*.mlp.gate_proj.weight", "layers.*.mlp.up_proj.weight"},                                       \
+                [PARAM_UP_BIAS] = {"layers.*.mlp.gate_proj.bias", "layers.*.mlp.up_proj.bias"}, __VA_ARGS__)
+
+/* Norms before the branches, and layer norms with biases there. */
+#define NORM_NAMES \
+    [PARAM_NORM1] = {"layers.*.input_layernorm.weight"}, [PARAM_NORM2] = {"layers.*.post_attention_layernorm.weight"}
+#define LAYER_NORM_NAMES                                                                                                              \
+    NORM_NAMES, [PARAM_NORM1_BIAS] = {"layers.*.input_layernorm.bias"},                                                               \
+    [PARAM_NORM2_BIAS] = {"layers.*.post_attention_layernorm.bias"}, [PARAM_NORMF_BIAS] = {"norm.bias"}
+
 /* Llama and its descendants. */
 static const char *llama_names[PARAM_ROLES][MODEL_MAX_PARTS] = {
-    LLAMA_LAYER_NAMES([PARAM_NORM1] = {"layers.*.input_layernorm.weight"}, [PARAM_NORM2] = {"layers.*.post_attention_layernorm.weight"})};
+    LLAMA_LAYER_NAMES(NORM_NAMES)};
 
+static const char *stablelm_names[PARAM_ROLES][MODEL_MAX_PARTS] = {LLAMA_LAYER_NAMES(LAYER_NORM_NAMES)};
+
+#define UNGATED \
+    [PARAM_UP] = {"layers.*.mlp.up_proj.weight"}, [PARAM_UP_BIAS] = {"layers.*.mlp.up_proj.bias"}
+static const char *arcee_names[PARAM_ROLES][MODEL_MAX_PARTS] = {LAYER_NAMES(UNGATED, NORM_NAMES)};
+static const char *nemotron_names[PARAM_ROLES][MODEL_MAX_PARTS] = {LAYER_NAMES(UNGATED, LAYER_NORM_NAMES)};
+
+/* Norms after the branches, and before and after them. */
 static const char *olmo_names[PARAM_ROLES][MODEL_MAX_PARTS] = {
     LLAMA_LAYER_NAMES([PARAM_POST_NORM1] = {"layers.*.post_attention_layernorm.weight"},
                       [PARAM_POST_NORM2] = {"layers.*.post_feedforward_layernorm.weight"})};
@@ -50,6 +67,16 @@ static const char *gemma2_names[PARAM_ROLES][MODEL_MAX_PARTS] = {
                       [PARAM_POST_NORM1] = {"layers.*.post_attention_layernorm.weight"},
                       [PARAM_NORM2] = {"layers.*.pre_feedforward_layernorm.weight"},
                       [PARAM_POST_NORM2] = {"layers.*.post_feedforward_layernorm.weight"})};
+
+static const char *glm4_names[PARAM_ROLES][MODEL_MAX_PARTS] = {
+    LAYER_NAMES([PARAM_NORM1] = {"layers.*.input_layernorm.weight"},
+                [PARAM_POST_NORM1] = {"layers.*.post_self_attn_layernorm.weight"},
+                [PARAM_NORM2] = {"layers.*.post_attention_layernorm.weight"},
+                [PARAM_POST_NORM2] = {"layers.*.post_mlp_layernorm.weight"},
+                [PARAM_UP] = {"layers.*.mlp.gate_up_proj.weight"})};
+
+static const char *cohere_names[PARAM_ROLES][MODEL_MAX_PARTS] = {
+    LLAMA_LAYER_NAMES([PARAM_NORM1] = {"layers.*.input_layernorm.weight"})};
 
 static const char *phi3_names[PARAM_ROLES][MODEL_MAX_PARTS] = {
     [PARAM_TOKENS] = {"embed_tokens.weight"},
@@ -123,11 +150,12 @@ static const char *starcoder2_names[PARAM_ROLES][MODEL_MAX_PARTS] = {
     [PARAM_HEAD] = {head_name},
 };
 
-/* What the Llama-like rows share. */
-#define LLAMA_FAMILY                                                                               \
-    .prefix = "model.", .kv_heads_null_is_heads = true, .norm = NORM_RMS, .eps_key = "rms_norm_eps", .position = POSITION_ROTARY,    \
-    .rope_theta_key = "rope_theta", .gated = true, .padding_row = true,                                                              \
+/* What the Llama-like rows share, and those of them with RMS norms and a gate. */
+#define LLAMA_MODEL                                                                                                                   \
+    .prefix = "model.", .kv_heads_null_is_heads = true, .position = POSITION_ROTARY, .rope_theta_key = "rope_theta",                 \
+    .padding_row = true,                                                                                                              \
     .buffers = {"layers.*.self_attn.rotary_emb.inv_freq", "rotary_emb.inv_freq"}
+#define LLAMA_FAMILY LLAMA_MODEL, .norm = NORM_RMS, .eps_key = "rms_norm_eps", .gated = true
 #define ONE_ROPE .rope = ROPE_RULE_ONE, .rope_theta = 10000
 #define LAYERS(n) .layers = {"num_hidden_layers", 0, n}
 #define HEADS(n) .heads = {"num_attention_heads", 0, n}
@@ -140,12 +168,22 @@ static const char *starcoder2_names[PARAM_ROLES][MODEL_MAX_PARTS] = {
 #define KV_HEADS(n) .kv_heads = {"num_key_value_heads", 0, n}
 #define HEAD_DIM(n) .head_dim = {"head_dim", 0, n}
 
+#define ATTENTION_BIASES .qkv_bias = {"attention_bias", false}, .out_bias = {"attention_bias", false}
+#define MLP_BIASES .mlp_bias = {"mlp_bias", false}
+#define ALL_BIASES(key, yes) .qkv_bias = {key, yes}, .out_bias = {key, yes}, .mlp_bias = {key, yes}
 #define ROPE_KEYS "rope_theta", "rope_scaling", "rope_parameters"
 
 /* What Gemma's rows share. */
 #define GEMMA_FAMILY                                                                                                             \
     .norm_from_one = true, .embedding_by_width = true, .tied = true, .eps = 1e-6, HEAD_DIM(256), .padding = 0, BOS_EOS(2, 1), \
-    .qkv_bias = BIAS_BY_KEY, .out_bias = BIAS_BY_KEY, .fixed = {{"use_bidirectional_attention", "false"}}
+    ATTENTION_BIASES, .fixed = {{"use_bidirectional_attention", "false"}}
+
+/* What Cohere's rows share. */
+#define COHERE_FAMILY                                                                                                                \
+    LLAMA_MODEL, SILU, .norm = NORM_LAYER, .norm_unbiased = true, .one_norm = true, .gated = true, .eps_key = "layer_norm_eps",       \
+    .eps = 1e-5, HIDDEN(8192), LAYERS(40), HEADS(64), KV_HEADS(-1), HEAD_DIM(-1), FFN(22528), POSITIONS(8192), VOCAB(256000),         \
+    BOS_EOS(5, 255001), .padding = 0, .tied = true, .rope_neighbours = true, .logit_scale = {"logit_scale", 0.0625}, ATTENTION_BIASES, \
+    .names = cohere_names
 
 /* Defaults are those of Transformers' configuration classes. */
 static const architecture table[] = {
@@ -157,7 +195,7 @@ static const architecture table[] = {
         .activation_key = "activation_function", .activation = "gelu_new",
         .eps_key = "layer_norm_epsilon", .eps = 1e-5,
         .norm = NORM_LAYER, .position = POSITION_LEARNED, .tied = true,
-        .qkv_bias = BIAS_ALWAYS, .out_bias = BIAS_ALWAYS, .mlp_bias = BIAS_ALWAYS,
+        ALL_BIASES(NULL, true),
         .scale_keys = true, .scaled_residual_init = true,
         .dropout = 0.1, .dropout_keys = {"attn_pdrop", "embd_pdrop", "resid_pdrop"},
         .keys = {"scale_attn_weights", "scale_attn_by_inverse_layer_idx"},
@@ -168,7 +206,7 @@ static const architecture table[] = {
         .model_type = "llama", .class_name = "LlamaForCausalLM", LLAMA_FAMILY, ONE_ROPE, SILU, .eps = 1e-6,
         LAYERS(32), HEADS(32), .padding = -1, HIDDEN(4096), KV_HEADS(-1), HEAD_DIM(-1), FFN(11008), POSITIONS(2048), VOCAB(32000),
         BOS_EOS(1, 2),
-        .qkv_bias = BIAS_BY_KEY, .out_bias = BIAS_BY_KEY, .mlp_bias = BIAS_BY_KEY,
+        ATTENTION_BIASES, MLP_BIASES,
         .names = llama_names, .keys = {ROPE_KEYS, "attention_bias", "mlp_bias"},
     },
     {
@@ -181,14 +219,14 @@ static const architecture table[] = {
         .model_type = "qwen2", .class_name = "Qwen2ForCausalLM", LLAMA_FAMILY, ONE_ROPE, SILU, .eps = 1e-6,
         LAYERS(32), HEADS(32), .padding = -1, HIDDEN(4096), KV_HEADS(32), HEAD_DIM(-1), FFN(22016), POSITIONS(32768), VOCAB(151936),
         BOS_EOS(-1, -1),
-        .qkv_bias = BIAS_ALWAYS, .window = WINDOW_LAYERS, .window_default = 4096,
+        .qkv_bias = {NULL, true}, .window = WINDOW_LAYERS, .window_default = 4096,
         .names = llama_names, .keys = {ROPE_KEYS, "sliding_window", "use_sliding_window", "max_window_layers"},
     },
     {
         .model_type = "qwen3", .class_name = "Qwen3ForCausalLM", LLAMA_FAMILY, ONE_ROPE, SILU, .eps = 1e-6,
         LAYERS(32), HEADS(32), .padding = -1, HIDDEN(4096), KV_HEADS(32), HEAD_DIM(128), FFN(22016), POSITIONS(32768), VOCAB(151936),
         BOS_EOS(-1, -1),
-        .qkv_bias = BIAS_BY_KEY, .out_bias = BIAS_BY_KEY, .qk_norm = QK_NORM_HEAD, .window = WINDOW_LAYERS, .window_default = 4096,
+        ATTENTION_BIASES, .qk_norm = QK_NORM_HEAD, .window = WINDOW_LAYERS, .window_default = 4096,
         .names = llama_names, .keys = {ROPE_KEYS, "attention_bias", "sliding_window", "use_sliding_window", "max_window_layers"},
     },
     {
@@ -197,7 +235,7 @@ static const architecture table[] = {
         POSITIONS(2048), VOCAB(50272), BOS_EOS(2, 2),
         .activation_key = "activation_function", .activation = "relu", .eps = 1e-5,
         .norm = NORM_LAYER, .position = POSITION_LEARNED, .position_offset = 2, .tied = true,
-        .qkv_bias = BIAS_BY_KEY, .out_bias = BIAS_BY_KEY, .mlp_bias = BIAS_BY_KEY, .bias_key = "enable_bias", .bias = true,
+        ALL_BIASES("enable_bias", true),
         .init_key = "init_std", .padding_row = true, .padding = 1, .dropout = 0.1, .dropout_keys = {"dropout"},
         .fixed = {{"do_layer_norm_before", "true"}, {"_remove_final_layer_norm", "false"}, {"layer_norm_elementwise_affine", "true"}},
         .width_key = "word_embed_proj_dim", .keys = {"enable_bias"}, .names = opt_names,
@@ -209,7 +247,7 @@ static const architecture table[] = {
         .activation_key = "hidden_act", .activation = "gelu", .eps_key = "layer_norm_eps", .eps = 1e-5,
         .norm = NORM_LAYER, .position = POSITION_ROTARY, .parallel_key = true,
         .rope = ROPE_RULE_ONE, .rope_theta = 10000, .rope_theta_key = "rotary_emb_base", .rope_part_key = "rotary_pct", .rope_part = 0.25,
-        .qkv_bias = BIAS_BY_KEY, .out_bias = BIAS_BY_KEY, .mlp_bias = BIAS_ALWAYS, .bias = true, .padding = -1,
+        .qkv_bias = {"attention_bias", true}, .out_bias = {"attention_bias", true}, .mlp_bias = {NULL, true}, .padding = -1,
         .keys = {"rotary_pct", "rotary_emb_base", "rope_scaling", "rope_parameters", "attention_bias"},
         .names = gpt_neox_names, .head = "embed_out.weight", .interleaved = true,
         .buffers = {"layers.*.attention.bias", "layers.*.attention.masked_bias", "layers.*.attention.rotary_emb.inv_freq"},
@@ -252,14 +290,14 @@ static const architecture table[] = {
         .model_type = "olmo2", .class_name = "Olmo2ForCausalLM", LLAMA_FAMILY, ONE_ROPE, SILU, .eps = 1e-5, .norms = NORM_AFTER,
         LAYERS(32), HEADS(32), HIDDEN(4096), KV_HEADS(-1), HEAD_DIM(-1), FFN(11008), POSITIONS(2048), VOCAB(50304), BOS_EOS(-1, 50279),
         .padding = 1,
-        .qkv_bias = BIAS_BY_KEY, .out_bias = BIAS_BY_KEY, .qk_norm = QK_NORM_WIDE, .keys = {ROPE_KEYS, "attention_bias"},
+        ATTENTION_BIASES, .qk_norm = QK_NORM_WIDE, .keys = {ROPE_KEYS, "attention_bias"},
         .names = olmo_names,
     },
     {
         .model_type = "olmo3", .class_name = "Olmo3ForCausalLM", LLAMA_FAMILY, SILU, .eps = 1e-5, .norms = NORM_AFTER,
         LAYERS(32), HEADS(32), HIDDEN(4096), KV_HEADS(-1), HEAD_DIM(-1), FFN(11008), POSITIONS(2048), VOCAB(50304), BOS_EOS(-1, 50279),
         .padding = 1,
-        .qkv_bias = BIAS_BY_KEY, .out_bias = BIAS_BY_KEY, .qk_norm = QK_NORM_WIDE,
+        ATTENTION_BIASES, .qk_norm = QK_NORM_WIDE,
         .window = WINDOW_PERIOD, .window_default = 4096, .window_period = 4,
         .rope = ROPE_RULE_TYPES, .rope_theta = 5e5, .rope_local_theta = 5e5,
         .keys = {ROPE_KEYS, "attention_bias", "sliding_window"}, .names = olmo_names,
@@ -268,7 +306,7 @@ static const architecture table[] = {
         .model_type = "smollm3", .class_name = "SmolLM3ForCausalLM", LLAMA_FAMILY, SILU, .eps = 1e-6, .tied = true,
         HIDDEN(2048), LAYERS(36), HEADS(16), KV_HEADS(4), HEAD_DIM(-1),
         FFN(11008), POSITIONS(32768), VOCAB(128256), BOS_EOS(128000, 128001), .padding = 128004,
-        .qkv_bias = BIAS_BY_KEY, .out_bias = BIAS_BY_KEY, .mlp_bias = BIAS_BY_KEY,
+        ATTENTION_BIASES, MLP_BIASES,
         .window = WINDOW_UNROTATED, .rope = ROPE_RULE_SKIPPED, .rope_theta = 2e6,
         .names = llama_names, .keys = {ROPE_KEYS, "attention_bias", "mlp_bias", "sliding_window", "use_sliding_window", "no_rope_layers",
                                        "no_rope_layer_interval"},
@@ -277,7 +315,7 @@ static const architecture table[] = {
         .model_type = "granite", .class_name = "GraniteForCausalLM", LLAMA_FAMILY, ONE_ROPE, SILU, .eps = 1e-6,
         LAYERS(32), HEADS(32), .padding = -1, HIDDEN(4096), KV_HEADS(-1), HEAD_DIM(-1), FFN(11008), POSITIONS(2048), VOCAB(32000),
         BOS_EOS(1, 2),
-        .qkv_bias = BIAS_BY_KEY, .out_bias = BIAS_BY_KEY, .mlp_bias = BIAS_BY_KEY,
+        ATTENTION_BIASES, MLP_BIASES,
         .embedding_scale = {"embedding_multiplier", 1}, .score_scale = {"attention_multiplier", 1},
         .residual_scale = {"residual_multiplier", 1}, .logit_divisor = {"logits_scaling", 1},
         .names = llama_names, .keys = {ROPE_KEYS, "attention_bias", "mlp_bias", "embedding_multiplier", "attention_multiplier",
@@ -295,8 +333,64 @@ static const architecture table[] = {
         HIDDEN(3072), LAYERS(30), HEADS(24), KV_HEADS(2), HEAD_DIM(-1), FFN(12288), POSITIONS(4096), VOCAB(49152), BOS_EOS(50256, 50256),
         .activation_key = "hidden_act", .activation = "gelu_pytorch_tanh", .eps_key = "norm_epsilon", .eps = 1e-5,
         .norm = NORM_LAYER, .position = POSITION_ROTARY, .tied = true, .window = WINDOW_ALL, .init = 0.018042, .padding_row = true,
-        .qkv_bias = BIAS_BY_KEY, .out_bias = BIAS_BY_KEY, .mlp_bias = BIAS_BY_KEY, .bias_key = "use_bias", .bias = true, .padding = -1,
+        ALL_BIASES("use_bias", true), .padding = -1,
         .names = starcoder2_names, .keys = {ROPE_KEYS, "sliding_window", "use_bias"},
+    },
+    {
+        .model_type = "seed_oss", .class_name = "SeedOssForCausalLM", LLAMA_FAMILY, ONE_ROPE, SILU, .eps = 1e-6,
+        HIDDEN(4096), LAYERS(64), HEADS(80), KV_HEADS(8), HEAD_DIM(128), FFN(27648), POSITIONS(524288), VOCAB(155136), BOS_EOS(0, 2),
+        .padding = 1, .qkv_bias = {"attention_bias", true}, .out_bias = {"attention_out_bias", false}, MLP_BIASES,
+        .dropout = 0.1, .dropout_keys = {"attention_dropout", "residual_dropout"},
+        .names = llama_names, .keys = {ROPE_KEYS, "attention_bias", "attention_out_bias", "mlp_bias"},
+    },
+    {
+        .model_type = "exaone4", .class_name = "Exaone4ForCausalLM", LLAMA_FAMILY, SILU, .eps = 1e-5, .norms = NORM_AFTER,
+        HIDDEN(4096), LAYERS(32), HEADS(32), KV_HEADS(32), HEAD_DIM(-1), FFN(16384), POSITIONS(2048), VOCAB(102400), BOS_EOS(0, 2),
+        .padding = -1, .qk_norm = QK_NORM_HEAD, .window = WINDOW_PERIOD, .window_default = 4096, .window_period = 4,
+        .window_period_key = "sliding_window_pattern", .rope = ROPE_RULE_WINDOWED, .rope_theta = 10000,
+        .names = olmo_names, .keys = {ROPE_KEYS, "sliding_window", "sliding_window_pattern"},
+    },
+    {
+        .model_type = "stablelm", .class_name = "StableLmForCausalLM", LLAMA_MODEL, ONE_ROPE, SILU, .norm = NORM_LAYER, .gated = true,
+        HIDDEN(2560), LAYERS(32), HEADS(32), KV_HEADS(32), FFN(6912), POSITIONS(4096), VOCAB(50304), BOS_EOS(0, 0), .padding = -1,
+        .eps_key = "layer_norm_eps", .eps = 1e-5, .rope_part_key = "partial_rotary_factor", .rope_part = 0.25,
+        .qkv_bias = {"use_qkv_bias", false}, .fixed = {{"qk_layernorm", "false"}, {"use_parallel_residual", "false"}},
+        .names = stablelm_names, .keys = {ROPE_KEYS, "partial_rotary_factor", "use_qkv_bias"},
+    },
+    {
+        .model_type = "arcee", .class_name = "ArceeForCausalLM", LLAMA_MODEL, ONE_ROPE, .norm = NORM_RMS, .eps_key = "rms_norm_eps",
+        .eps = 1e-5, .activation_key = "hidden_act", .activation = "relu2",
+        HIDDEN(2560), LAYERS(32), HEADS(32), KV_HEADS(-1), HEAD_DIM(-1), FFN(18432), POSITIONS(4096), VOCAB(32000),
+        BOS_EOS(128000, 128001), .padding = -1, ATTENTION_BIASES, MLP_BIASES,
+        .names = arcee_names, .keys = {ROPE_KEYS, "attention_bias", "mlp_bias"},
+    },
+    {
+        .model_type = "nemotron", .class_name = "NemotronForCausalLM", LLAMA_MODEL, ONE_ROPE, .norm = NORM_LAYER, .norm_from_one = true,
+        .eps_key = "norm_eps", .eps = 1e-5, .activation_key = "hidden_act", .activation = "relu2",
+        HIDDEN(6144), LAYERS(32), HEADS(48), KV_HEADS(-1), HEAD_DIM(-1), FFN(24576), POSITIONS(4096), VOCAB(256000), BOS_EOS(2, 3),
+        .padding = -1, .init = 0.0134, .rope_part_key = "partial_rotary_factor", .rope_part = 0.5, ATTENTION_BIASES, MLP_BIASES,
+        .names = nemotron_names, .keys = {ROPE_KEYS, "partial_rotary_factor", "attention_bias", "mlp_bias"},
+    },
+    {
+        .model_type = "glm4", .class_name = "Glm4ForCausalLM", LLAMA_FAMILY, ONE_ROPE, SILU, .eps = 1.5625e-7, .norms = NORM_AROUND,
+        HIDDEN(4096), LAYERS(40), HEADS(32), KV_HEADS(2), HEAD_DIM(128), FFN(13696), POSITIONS(131072), VOCAB(151552), BOS_EOS(-1, 151329),
+        .padding = 151329, .rope_part_key = "partial_rotary_factor", .rope_part = 0.5, .rope_neighbours = true,
+        .qkv_bias = {"attention_bias", true}, .names = glm4_names, .keys = {ROPE_KEYS, "partial_rotary_factor", "attention_bias"},
+    },
+    {
+        .model_type = "ernie4_5", .class_name = "Ernie4_5ForCausalLM", LLAMA_FAMILY, SILU, .eps = 1e-5, .tied = true,
+        HIDDEN(1024), LAYERS(18), HEADS(16), KV_HEADS(2), HEAD_DIM(128), FFN(3072), POSITIONS(131072), VOCAB(103424), BOS_EOS(1, 2),
+        .padding = 0, .rope = ROPE_RULE_ONE, .rope_theta = 5e5, .rope_neighbours = true, ALL_BIASES("use_bias", false),
+        .names = llama_names, .keys = {ROPE_KEYS, "use_bias"},
+    },
+    {
+        .model_type = "cohere", .class_name = "CohereForCausalLM", COHERE_FAMILY, .rope = ROPE_RULE_ONE, .rope_theta = 5e5,
+        .fixed = {{"use_qk_norm", "false"}}, .keys = {ROPE_KEYS, "attention_bias", "logit_scale"},
+    },
+    {
+        .model_type = "cohere2", .class_name = "Cohere2ForCausalLM", COHERE_FAMILY, .rope = ROPE_RULE_WINDOWED, .rope_theta = 10000,
+        .window = WINDOW_PERIOD, .window_default = 4096, .window_period = 4, .window_period_key = "sliding_window_pattern",
+        .keys = {ROPE_KEYS, "attention_bias", "logit_scale", "sliding_window", "sliding_window_pattern"},
     },
 };
 

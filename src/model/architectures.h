@@ -21,6 +21,12 @@ typedef struct config_number {
     double value;
 } config_number;
 
+/* A flag in config.json, and its value if it is absent. name NULL: always `value`. */
+typedef struct config_flag {
+    const char *name;
+    bool value;
+} config_flag;
+
 /* Which layers have a sliding window, if layer_types does not say. */
 typedef enum window_rule {
     WINDOW_NONE,     /* every token sees all before it */
@@ -36,15 +42,9 @@ typedef enum rope_rule {
     ROPE_RULE_ONE,     /* all layers the same */
     ROPE_RULE_TYPES,   /* layers with a window another one than layers without */
     ROPE_RULE_SKIPPED, /* layers in no_rope_layers have none */
+    ROPE_RULE_WINDOWED, /* if any layer may have a window, those without one have none */
     ROPE_RULE_QUERY    /* as ONE, and queries are scaled by their position */
 } rope_rule;
-
-/* Where biases come from. */
-typedef enum bias_rule {
-    BIAS_NEVER,
-    BIAS_ALWAYS,
-    BIAS_BY_KEY /* `attention_bias` or `mlp_bias` (or the row's own key), with the row's default */
-} bias_rule;
 
 typedef enum norm_place { NORM_BEFORE, NORM_AFTER, NORM_AROUND } norm_place; /* of a branch */
 
@@ -61,6 +61,7 @@ typedef struct architecture {
     double eps;
 
     norm_kind norm;
+    bool norm_unbiased;        /* layer norms without a bias */
     norm_place norms;
     bool norm_from_one;        /* stored norm weights start at 0, and 1 is added */
     position_kind position;
@@ -73,17 +74,17 @@ typedef struct architecture {
     double rope_theta, rope_local_theta; /* defaults; the second for layers with a window */
     const char *rope_theta_key, *rope_part_key; /* keys outside the rope's object; part NULL: the whole head is rotated */
     double rope_part;
+    bool rope_neighbours;      /* pair i of a head is its elements 2i and 2i + 1 */
     bool rope_long_only;       /* types are default and longrope, and original_max_position_embeddings is outside the object */
     bool gated, tied;
     bool parallel_key;         /* use_parallel_residual, by default true */
+    bool one_norm;             /* the branches are parallel, and both read the same norm, which has no name of its own for the second */
     qk_norm_kind qk_norm;
-    bias_rule qkv_bias, out_bias, mlp_bias;
-    const char *bias_key;      /* key of all three biases, if it is not a usual one */
-    bool bias;                 /* value of an absent key */
+    config_flag qkv_bias, out_bias, mlp_bias;
     bool scale_keys;           /* scale_attn_weights and scale_attn_by_inverse_layer_idx are read */
     config_number score_scalar; /* scores are multiplied by its power -1/2, instead of the head dimension's */
     config_number score_scale;  /* scores are multiplied by it instead */
-    config_number score_softcap, logit_softcap, embedding_scale, residual_scale, logit_divisor;
+    config_number score_softcap, logit_softcap, embedding_scale, residual_scale, logit_scale, logit_divisor;
     bool embedding_by_width;   /* rows of the embedding are multiplied by the square root of the hidden size */
     bool scaled_residual_init; /* output projections start smaller by a factor of sqrt(2 layers) */
     double init;               /* standard deviation of random weights if initializer_range is absent; 0: 0.02 */

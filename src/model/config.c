@@ -65,7 +65,7 @@ static int enter_text_part(config_reader *r, const char **name)
 
 static int read_architecture(config_reader *r)
 {
-    char known[256], text[64];
+    char known[512], text[64];
     const char *name = NULL;
     int status = json_get_string(&r->source, "model_type", JSON_OPTIONAL, &name, r->e);
     if (!status && name)
@@ -127,6 +127,8 @@ static int read_heads(config_reader *r)
         status = read_size(r, &a->head_dim, MAX_HEAD_DIM, &c->head_dim);
     if (status)
         return status;
+    if (a->head_dim.name && json_is_null(json_object_get(r->source.object, a->head_dim.name)))
+        c->head_dim = -1;
     if (c->kv_heads < 0 ||
         (a->kv_heads_null_is_heads && json_is_null(json_object_get(r->source.object, a->kv_heads.name))))
         c->kv_heads = c->heads;
@@ -183,7 +185,7 @@ static int read_activation(config_reader *r)
         {"gelu_new", ACT_GELU_TANH},  {"gelu_pytorch_tanh", ACT_GELU_TANH}, {"gelu_python_tanh", ACT_GELU_TANH},
         {"gelu_fast", ACT_GELU_TANH}, {"gelu_accurate", ACT_GELU_TANH},     {"gelu", ACT_GELU_ERF},
         {"silu", ACT_SILU},           {"gelu_python", ACT_GELU_ERF},        {"swish", ACT_SILU},
-        {"relu", ACT_RELU},
+        {"relu", ACT_RELU},           {"relu2", ACT_RELU2},
     };
     const char *name = r->a->activation;
     int status = json_get_string(&r->source, r->a->activation_key, JSON_OPTIONAL, &name, r->e);
@@ -197,15 +199,15 @@ static int read_activation(config_reader *r)
     char text[64];
     return pt_fail(r->e, PT_FAILED,
                    "%s: \"%s\" is %s, which is not supported; supported are gelu_new, gelu_pytorch_tanh, "
-                   "gelu_fast, gelu_accurate, gelu, silu, swish, relu",
+                   "gelu_fast, gelu_accurate, gelu, silu, swish, relu, relu2",
                    r->source.where, r->a->activation_key,
                    config_value_text(json_object_get(r->source.object, r->a->activation_key), text));
 }
 
-static int read_bias(config_reader *r, bias_rule rule, const char *key, bool *out)
+static int read_flag(config_reader *r, const config_flag *f, bool *out)
 {
-    *out = rule == BIAS_ALWAYS || (rule == BIAS_BY_KEY && r->a->bias);
-    return rule == BIAS_BY_KEY ? json_get_bool(&r->source, r->a->bias_key ? r->a->bias_key : key, JSON_OPTIONAL, out, r->e) : 0;
+    *out = f->value;
+    return f->name ? json_get_bool(&r->source, f->name, JSON_OPTIONAL, out, r->e) : 0;
 }
 
 /* A number of the architecture; null has the value `null`. */
@@ -234,12 +236,14 @@ static int read_scales(config_reader *r)
     if (!status)
         status = read_number(r, &a->residual_scale, least, 1, &c->residual_scale);
     if (!status)
+        status = read_number(r, &a->logit_scale, least, 1, &c->logit_scale);
+    if (!status)
         status = read_number(r, &a->logit_divisor, least, 1, &divisor);
     if (!status)
         status = read_number(r, &a->score_softcap, 0, 0, &c->attention_softcap);
     if (!status)
         status = read_number(r, &a->logit_softcap, 0, 0, &c->logit_softcap);
-    c->logit_scale = 1 / divisor;
+    c->logit_scale /= divisor;
     if (c->multimodal)
         c->logit_softcap = 0; /* read only by the classes of the text part alone */
     if (!status && c->residual_scale != 1 && (c->out_bias || c->mlp_bias))
@@ -280,7 +284,10 @@ static int read_flags(config_reader *r)
     const architecture *a = r->a;
     model_config *c = r->c;
     c->norm = a->norm;
+    c->norm_bias = a->norm == NORM_LAYER && !a->norm_unbiased;
+    c->parallel = c->one_norm = a->one_norm;
     c->position = a->position;
+    c->rope_neighbours = a->rope_neighbours;
     c->gated = a->gated;
     c->norm_offset = a->norm_from_one;
     c->pre_norm = a->norms != NORM_AFTER;
@@ -296,11 +303,11 @@ static int read_flags(config_reader *r)
         status = read_truth(r, "use_parallel_residual", &c->parallel);
     }
     if (!status)
-        status = read_bias(r, a->qkv_bias, "attention_bias", &c->qkv_bias);
+        status = read_flag(r, &a->qkv_bias, &c->qkv_bias);
     if (!status)
-        status = read_bias(r, a->out_bias, "attention_bias", &c->out_bias);
+        status = read_flag(r, &a->out_bias, &c->out_bias);
     if (!status)
-        status = read_bias(r, a->mlp_bias, "mlp_bias", &c->mlp_bias);
+        status = read_flag(r, &a->mlp_bias, &c->mlp_bias);
     if (!status)
         status = read_truth(r, "tie_word_embeddings", &c->tied);
     if (!status && a->init_key)

@@ -87,7 +87,7 @@ static int set_windows(config_reader *r, int64_t window, int64_t of_unrotated)
         first = 28;
         status = json_get_int(&r->source, "max_window_layers", JSON_OPTIONAL, 0, INT32_MAX, &first, r->e);
     }
-    if (!status && a->window_period_key)
+    if (!status && a->window_period_key && !config_key_present(&r->source, "layer_types"))
         status = json_get_int(&r->source, a->window_period_key, JSON_OPTIONAL, 1, INT32_MAX, &period, r->e);
     for (int i = 0; i < r->c->layers; i++) {
         const bool full = a->window == WINDOW_PERIOD && (i + 1) % period == 0;
@@ -141,5 +141,7 @@ int config_read_windows(config_reader *r)
         status = read_layer_types(r, window);
     for (int i = 0; i < r->c->layers && a->rope == ROPE_RULE_TYPES; i++)
         r->c->layer_rope[i] = r->c->window[i] > 0;
+    for (int i = 0; i < r->c->layers && a->rope == ROPE_RULE_WINDOWED && window; i++)
+        r->c->layer_rope[i] = r->c->window[i] > 0 ? 0 : -1;
     return status;
 }

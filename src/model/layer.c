@@ -59,7 +59,8 @@ static void add_plain(layer_stages *l, stage_kind kind, layer_tensor in, layer_t
                          .bias = PARAM_NONE});
 }
 
-/* If the branches are parallel, both ends come last: backward begins with both, before the output's gradient changes. */
+/* If the branches are parallel, both ends come last: backward begins with both, before the output's gradient changes. If they share their
+ * norm, it is computed twice, with the same weights, so that each branch has its own tensor and gradient. */
 void layer_describe(layer_stages *l, const model_config *c)
 {
     const layer_tensor middle = c->parallel ? LAYER_X : LAYER_XM;
@@ -73,7 +74,7 @@ void layer_describe(layer_stages *l, const model_config *c)
     if (!c->parallel)
         add_end(l, c, LAYER_ATT, LAYER_A, LAYER_X, LAYER_XM);
     if (c->pre_norm)
-        add_norm(l, middle, LAYER_N2, PARAM_NORM2, PARAM_NORM2_BIAS);
+        add_norm(l, middle, LAYER_N2, c->one_norm ? PARAM_NORM1 : PARAM_NORM2, c->one_norm ? PARAM_NORM1_BIAS : PARAM_NORM2_BIAS);
     add_linear(l, c, (layer_stage){.kind = STAGE_LINEAR, .in = c->pre_norm ? LAYER_N2 : middle, .out = LAYER_UP, .side = LAYER_NONE,
                                    .residual = LAYER_NONE, .weight = PARAM_UP, .bias = PARAM_UP_BIAS});
     add_plain(l, STAGE_ACTIVATION, LAYER_UP, LAYER_ACT, LAYER_NONE);

@@ -51,6 +51,7 @@ typedef struct model_config {
     bool multimodal;           /* config.json is that of a model of text and images, and this is its text part */
     int64_t vocab, hidden, layers, heads, kv_heads, head_dim, ffn, max_positions;
     norm_kind norm;
+    bool norm_bias;
     float norm_eps, norm_offset; /* norm_offset: added to the stored weights of norms: 0, or 1 if these start at 0 */
     activation_kind activation;
     bool gated;                /* MLP is act(gate) * up */
@@ -58,10 +59,12 @@ typedef struct model_config {
     int64_t position_offset;   /* learned positions: rows of their table before that of position 0 */
     int ropes_n;
     rope_config rope[MODEL_MAX_ROPES];
+    bool rope_neighbours;      /* pair i of a head is its elements 2i and 2i + 1, not i and i + rotated / 2 */
     int query_rope;            /* the rope of all layers' queries, if it is not that of their keys; -1: the same */
     signed char layer_rope[MODEL_MAX_LAYERS]; /* -1: the layer has no rope */
     bool pre_norm, post_norm;  /* in a layer's branch: before it; after it, before it is added */
     bool parallel;             /* the MLP reads the same as attention, not attention's result */
+    bool one_norm;             /* parallel branches read the same norm */
     qk_norm_kind qk_norm;
     bool qkv_bias, out_bias, mlp_bias, tied;
     float attention_scale;     /* usually 1/sqrt(head_dim) */

@@ -34,9 +34,11 @@ static bool always(const model_config *c) { return c->hidden > 0; }
 static bool never(const model_config *c) { return c->hidden < 0; }
 static bool learned_positions(const model_config *c) { return c->position == POSITION_LEARNED; }
 static bool pre_norm(const model_config *c) { return c->pre_norm; }
-static bool pre_norm_bias(const model_config *c) { return c->pre_norm && c->norm == NORM_LAYER; }
+static bool pre_norm_bias(const model_config *c) { return c->pre_norm && c->norm_bias; }
+static bool second_norm(const model_config *c) { return c->pre_norm && !c->one_norm; }
+static bool second_norm_bias(const model_config *c) { return second_norm(c) && c->norm_bias; }
 static bool post_norm(const model_config *c) { return c->post_norm; }
-static bool final_norm_bias(const model_config *c) { return c->norm == NORM_LAYER; }
+static bool final_norm_bias(const model_config *c) { return c->norm_bias; }
 static bool qkv_bias(const model_config *c) { return c->qkv_bias; }
 static bool qk_norm(const model_config *c) { return c->qk_norm != QK_NORM_NONE; }
 static bool out_bias(const model_config *c) { return c->out_bias; }
@@ -61,8 +63,8 @@ static const struct row {
     [PARAM_OUT] = {{"out", BLOCK_LAYER, USE_MATRIX, 8, true}, always, HIDDEN, Q, {0}},
     [PARAM_OUT_BIAS] = {{"out_bias", BLOCK_LAYER, USE_BIAS, 9, false}, out_bias, ONE, HIDDEN, {0}},
     [PARAM_POST_NORM1] = {{"post_norm1", BLOCK_LAYER, USE_NORM, 19, false}, post_norm, ONE, HIDDEN, {0}},
-    [PARAM_NORM2] = {{"norm2", BLOCK_LAYER, USE_NORM, 10, false}, pre_norm, ONE, HIDDEN, {0}},
-    [PARAM_NORM2_BIAS] = {{"norm2_bias", BLOCK_LAYER, USE_NORM_BIAS, 11, false}, pre_norm_bias, ONE, HIDDEN, {0}},
+    [PARAM_NORM2] = {{"norm2", BLOCK_LAYER, USE_NORM, 10, false}, second_norm, ONE, HIDDEN, {0}},
+    [PARAM_NORM2_BIAS] = {{"norm2_bias", BLOCK_LAYER, USE_NORM_BIAS, 11, false}, second_norm_bias, ONE, HIDDEN, {0}},
     [PARAM_UP] = {{"up", BLOCK_LAYER, USE_MATRIX, 12, false}, always, UP, HIDDEN, {0}},
     [PARAM_UP_BIAS] = {{"up_bias", BLOCK_LAYER, USE_BIAS, 13, false}, mlp_bias, ONE, UP, {0}},
     [PARAM_DOWN] = {{"down", BLOCK_LAYER, USE_MATRIX, 14, true}, always, HIDDEN, FFN, {0}},

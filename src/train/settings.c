@@ -100,6 +100,8 @@ static void add_ropes(json_t *all, const model_config *c)
         add_rope(second, &c->rope[1], c);
         json_object_set_new(all, "second rope", second);
     }
+    if (c->rope_neighbours)
+        json_object_set_new(all, "rope of neighbours", json_true());
     json_t *layers = layer_rope_json(c);
     if (!json_is_integer(layers) || json_integer_value(layers))
         json_object_set(all, "rope of each layer", layers);
@@ -116,7 +118,7 @@ static void add_number(json_t *all, const char *name, double value, double usual
 json_t *model_json(const model_config *c)
 {
     static const char *const activations[] = {[ACT_GELU_TANH] = "gelu_tanh", [ACT_GELU_ERF] = "gelu", [ACT_SILU] = "silu",
-                                              [ACT_RELU] = "relu"};
+                                              [ACT_RELU] = "relu", [ACT_RELU2] = "relu2"};
     json_t *all = json_pack("{s:s, s:I, s:I, s:I, s:I, s:I, s:I, s:I, s:s, s:f, s:s, s:b, s:b, s:b, s:b, s:b, s:b, s:f, s:o, s:o, s:I}",
                             "model_type", c->model_type, "vocab_size", (json_int_t)c->vocab, "hidden_size", (json_int_t)c->hidden,
                             "num_hidden_layers", (json_int_t)c->layers, "num_attention_heads", (json_int_t)c->heads,
@@ -134,6 +136,7 @@ json_t *model_json(const model_config *c)
     add_number(all, "norm before a branch", c->pre_norm, 1);
     add_number(all, "norm after a branch", c->post_norm, 0);
     add_number(all, "parallel branches", c->parallel, 0);
+    add_number(all, "one norm for both branches", c->one_norm, 0);
     add_number(all, "norm offset", (double)c->norm_offset, 0);
     add_number(all, "embedding scale", (double)c->embedding_scale, 1);
     add_number(all, "residual scale", (double)c->residual_scale, 1);

@@ -1,8 +1,8 @@
 /* Activations: every fp32 exponent against the C library in fp64, gated and not, backward. */
 #include "device/reference.h"
 
-static const activation_kind kinds[] = {ACT_GELU_TANH, ACT_GELU_ERF, ACT_SILU, ACT_RELU};
-enum { KINDS = 4 };
+static const activation_kind kinds[] = {ACT_GELU_TANH, ACT_GELU_ERF, ACT_SILU, ACT_RELU2, ACT_RELU};
+enum { KINDS = 5 };
 
 /* Where a logistic function nears 1, s - s^2 keeps the absolute error of s, 2^-24, and is
  * multiplied by x dz/dx, up to 35 there. */
@@ -14,6 +14,7 @@ static double reference(activation_kind kind, double x)
     case ACT_GELU_TANH: return x / (1 + exp(-2 * sqrt(2 / M_PI) * (x + 0.044715 * x * x * x)));
     case ACT_GELU_ERF: return x * 0.5 * erfc(-x * M_SQRT1_2);
     case ACT_SILU: return x / (1 + exp(-x));
+    case ACT_RELU2: return x > 0 ? x * x : 0;
     default: return x > 0 ? x : 0;
     }
 }
@@ -29,6 +30,7 @@ static double reference_slope(activation_kind kind, double x)
     }
     case ACT_GELU_ERF: return 0.5 * erfc(-x * M_SQRT1_2) + x * exp(-x * x / 2) / sqrt(2 * M_PI);
     case ACT_SILU: s = 1 / (1 + exp(-x)); return s + x * s * (1 / (1 + exp(x)));
+    case ACT_RELU2: return x > 0 ? 2 * x : 0;
     default: return x > 0;
     }
 }
@@ -136,10 +138,10 @@ static void odd_shapes_gated_or_not_match_fp64(void **state)
 /* Over dout, or elsewhere. */
 static void backward_hands_out_the_forward_passs_output_again(void **state)
 {
-    for (int turn = 0; turn < 160; turn++) {
+    for (int turn = 0; turn < 200; turn++) {
         const activation_kind kind = kinds[turn % KINDS];
         const pt_dtype type = types[turn / KINDS % 2];
-        const bool gated = turn & 8;
+        const bool gated = turn / (2 * KINDS) % 2;
         const int64_t rows = 1 + random_below(9), cols = 1 + random_below(700);
         tensor up = tensor_random(type, rows * cols * (gated ? 2 : 1), 0, 3), dout = tensor_random(type, rows * cols, 0, 1);
         const size_t bytes = tensor_bytes(&dout);
@@ -163,7 +165,7 @@ static void reference_slope_is_the_slope_of_reference(void **state)
     for (int k = 0; k < KINDS - 1; k++)
         for (double x = -6; x < 6; x += 0.01) {
             double numeric = (reference(kinds[k], x + 1e-5) - reference(kinds[k], x - 1e-5)) / 2e-5;
-            near(PT_F32, reference_slope(kinds[k], x), numeric, 1e-8, "slope", k);
+            near(PT_F32, reference_slope(kinds[k], x), numeric, kinds[k] == ACT_RELU2 && fabs(x) < 1e-5 ? 1e-5 : 1e-8, "slope", k);
         }
 }
 
@@ -221,6 +223,18 @@ static void check_bf16(const char *what, activation_kind kind, bf16 got, double 
         fail_msg("kind %d, %s of %.9g is %.9g and should be %.9g", kind, what, x, y, want);
 }
 
+/* Its square leaves the range of bf16. */
+static void check_square(bf16 y, bf16 dx, double x)
+{
+    const double largest = 0x1.fep127;
+    if (reference(ACT_RELU2, x) > largest * (1 + 0x1p-9))
+        assert_true(isinf(bf16_to_f32(y)));
+    else if (reference(ACT_RELU2, x) <= largest)
+        check_bf16("value", ACT_RELU2, y, x, reference(ACT_RELU2, x), 0);
+    if (reference_slope(ACT_RELU2, x) <= largest)
+        check_bf16("slope", ACT_RELU2, dx, x, reference_slope(ACT_RELU2, x), 0);
+}
+
 /* Far from 0 they are x or 0, also where the square of x is infinite: there alone GELU's slope is none. */
 static void every_bf16_number_is_rounded_once_from_fp64(void **state)
 {
@@ -238,6 +252,10 @@ static void every_bf16_number_is_rounded_once_from_fp64(void **state)
                 assert_true(isnan(bf16_to_f32(y[i])) && (kinds[k] == ACT_RELU || isnan(bf16_to_f32(dx[i]))));
             if (!isfinite(v))
                 continue;
+            if (kinds[k] == ACT_RELU2) {
+                check_square(y[i], dx[i], v);
+                continue;
+            }
             check_bf16("value", kinds[k], y[i], v, v == near_0 ? reference(kinds[k], v) : fmax(v, 0), 0);
             if (kinds[k] != ACT_GELU_TANH || fabs(v) < 0x1p64)
                 check_bf16("slope", kinds[k], dx[i], v, reference_slope(kinds[k], near_0), SLOPE_SLACK);

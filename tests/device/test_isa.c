@@ -206,7 +206,7 @@ static uint64_t hash_rows(pt_dtype type, uint64_t hash)
     enum { ROWS = 70, COLS = 90 };
     tensor x = tensor_random(type, ROWS * COLS, 0, 1), table = tensor_random(PT_F32, ROWS * COLS, 0, 1);
     int32_t *ids = random_ids(ROWS, ROWS);
-    op_rope r = {type, false, ROWS, 5, COLS / 5, COLS, table.data, ids, x.data, 0};
+    op_rope r = {type, false, ROWS, 5, COLS / 5, COLS, table.data, ids, x.data, 0, false};
     cpu_rope(the_pool, &r);
     r.heads = 1, r.dim = COLS, r.rotated = COLS - 10;
     cpu_rope(the_pool, &r);

@@ -3,6 +3,7 @@
 
 typedef struct rope_case {
     int64_t rows, heads, dim, rotated, ld;
+    bool neighbours;
     float *table;
     int32_t *positions;
     tensor x;
@@ -28,22 +29,23 @@ static rope_case random_case(pt_dtype type, int64_t rows, int64_t heads, int64_t
 
 static void rope(int threads, const rope_case *c, bool inverse, void *x)
 {
-    op_rope o = {c->x.type, inverse, c->rows, c->heads, c->dim, c->ld, c->table, c->positions, x, c->rotated == c->dim ? 0 : c->rotated};
+    op_rope o = {c->x.type, inverse, c->rows, c->heads, c->dim, c->ld, c->table, c->positions, x, c->rotated == c->dim ? 0 : c->rotated,
+                 c->neighbours};
     run_op(threads, &(op){OP_ROPE, .rope = o});
 }
 
 static void check_row(const rope_case *c, int64_t row, bool inverse, const void *got)
 {
     pt_dtype type = c->x.type;
-    int64_t half = c->rotated / 2;
+    const int64_t half = c->rotated / 2, step = c->neighbours ? 2 : 1, apart = c->neighbours ? 1 : half;
     const float *table = c->table + c->positions[row] * c->rotated;
     for (int64_t head = 0; head < c->heads; head++) {
         for (int64_t i = 0; i < half; i++) {
-            int64_t at = row * c->ld + head * c->dim + i;
-            double a = c->x.value[at], b = c->x.value[at + half];
+            int64_t at = row * c->ld + head * c->dim + i * step;
+            double a = c->x.value[at], b = c->x.value[at + apart];
             double cosine = table[2 * i], sine = inverse ? -table[2 * i + 1] : table[2 * i + 1];
-            near(type, element(type, got, at), a * cosine - b * sine, 5e-7, "first half", at);
-            near(type, element(type, got, at + half), b * cosine + a * sine, 5e-7, "second half", at);
+            near(type, element(type, got, at), a * cosine - b * sine, 5e-7, "first", at);
+            near(type, element(type, got, at + apart), b * cosine + a * sine, 5e-7, "second", at);
         }
         for (int64_t i = row * c->ld + head * c->dim + c->rotated; i < row * c->ld + (head + 1) * c->dim; i++)
             assert_true(element(type, got, i) == c->x.value[i]);
@@ -52,14 +54,15 @@ static void check_row(const rope_case *c, int64_t row, bool inverse, const void 
         assert_true(element(type, got, row * c->ld + i) == c->x.value[row * c->ld + i]);
 }
 
-static void pairs_half_of_what_is_rotated_apart_are_rotated(void **state)
+static void pairs_apart_by_half_of_what_is_rotated_or_neighbours_are_rotated(void **state)
 {
     static const int64_t shapes[][4] = {{1, 1, 2, 2}, {7, 3, 40, 40}, {1, 12, 64, 64}, {300, 2, 128, 128}, {9, 32, 64, 64}, {7, 1, 34, 34},
                                         {9, 3, 64, 16}, {30, 2, 80, 32}, {5, 2, 96, 72}, {7, 3, 20, 2}, {40, 2, 160, 64}};
     for (size_t s = 0; s < sizeof shapes / sizeof *shapes; s++)
-        for (int turn = 0; turn < 4; turn++) {
+        for (int turn = 0; turn < 8; turn++) {
             bool inverse = turn & 2;
             rope_case c = random_case(types[turn & 1], shapes[s][0], shapes[s][1], shapes[s][2], shapes[s][3], s & 1 ? 1 : 1.19);
+            c.neighbours = turn & 4;
             void *want = test_copy(c.x.data, tensor_bytes(&c.x));
             rope(1, &c, inverse, want);
             for (int64_t row = 0; row < c.rows; row++)
@@ -76,6 +79,7 @@ static void pairs_half_of_what_is_rotated_apart_are_rotated(void **state)
 static void the_inverse_undoes_it(void **state)
 {
     rope_case c = random_case(PT_F32, 20, 3, 48, 2 + 2 * random_below(24), 1);
+    c.neighbours = random_below(2);
     void *x = test_copy(c.x.data, tensor_bytes(&c.x));
     rope(1, &c, false, x);
     rope(1, &c, true, x);
@@ -91,10 +95,11 @@ static void an_angle_that_is_no_number_is_seen(void **state)
         int64_t half = 1 + random_below(70);
         rope_case c = random_case(types[turn & 1], 1, 2, 2 * half, 2 * half, 1);
         int64_t bad = random_below(half);
+        c.neighbours = turn & 8;
         memcpy(c.table + c.positions[0] * 2 * half + 2 * bad + (turn >> 1 & 1), &bits, sizeof bits);
         rope(1, &c, turn & 4, c.x.data);
         for (int64_t i = 0; i < 4 * half; i++)
-            assert_true(isnan(element(c.x.type, c.x.data, i)) == (i % half == bad));
+            assert_true(isnan(element(c.x.type, c.x.data, i)) == ((c.neighbours ? i / 2 : i) % half == bad));
         test_teardown(NULL);
     }
 }
@@ -102,7 +107,7 @@ static void an_angle_that_is_no_number_is_seen(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        OP_TEST(pairs_half_of_what_is_rotated_apart_are_rotated),
+        OP_TEST(pairs_apart_by_half_of_what_is_rotated_or_neighbours_are_rotated),
         OP_TEST(the_inverse_undoes_it),
         OP_TEST(an_angle_that_is_no_number_is_seen),
     };

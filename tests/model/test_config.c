@@ -42,6 +42,23 @@ static const struct { const char *json; int64_t parameters; } counts[] = {
     {"{'model_type': 'granite'}", 6738415616},
     {"{'model_type': 'ministral3'}", 8489553920},
     {"{'model_type': 'starcoder2'}", 3030371328},
+    {"{'model_type': 'seed_oss', 'hidden_size': 5120}", 36151104512},
+    {"{'model_type': 'exaone4', 'hidden_size': 5120, 'num_hidden_layers': 64, 'num_attention_heads': 40, 'num_key_value_heads': 8,"
+     " 'intermediate_size': 27392, 'head_dim': 128}", 32003216384},
+    {"{'model_type': 'exaone4', 'hidden_size': 2048, 'num_hidden_layers': 30, 'num_key_value_heads': 8,"
+     " 'intermediate_size': 4096, 'head_dim': 64, 'tie_word_embeddings': true}", 1279391488},
+    {"{'model_type': 'stablelm'}", 2795443200},
+    {"{'model_type': 'stablelm', 'hidden_size': 2048, 'num_hidden_layers': 24, 'intermediate_size': 5632, 'vocab_size': 100352,"
+     " 'use_qkv_bias': true}", 1644515328},
+    {"{'model_type': 'arcee', 'num_hidden_layers': 36, 'num_attention_heads': 20, 'num_key_value_heads': 4, 'head_dim': 128,"
+     " 'vocab_size': 128004}", 4619184640},
+    {"{'model_type': 'nemotron', 'hidden_size': 3072, 'num_attention_heads': 24, 'num_key_value_heads': 8, 'head_dim': 128,"
+     " 'intermediate_size': 9216}", 4190509056},
+    {"{'model_type': 'glm4'}", 9400279040},
+    {"{'model_type': 'ernie4_5'}", 360748032},
+    {"{'model_type': 'cohere', 'num_key_value_heads': 64}", 34980831232},
+    {"{'model_type': 'cohere2', 'hidden_size': 4096, 'num_hidden_layers': 32, 'num_attention_heads': 32, 'num_key_value_heads': 8,"
+     " 'intermediate_size': 14336, 'head_dim': 128}", 8028033024},
     {"{'model_type': 'opt', 'ffn_dim': 200, 'max_position_embeddings': 33, 'enable_bias': false,"
      " 'tie_word_embeddings': false" SMALL, 326496},
     {"{'model_type': 'opt', 'ffn_dim': 200, 'max_position_embeddings': 33" SMALL, 280536},
@@ -58,6 +75,17 @@ static const struct { const char *json; int64_t parameters; } counts[] = {
     {"{'model_type': 'granite', 'attention_bias': true, 'mlp_bias': true" SMALL_GROUPED, 345456},
     {"{'model_type': 'ministral3', 'head_dim': 20" SMALL_GROUPED, 361632},
     {"{'model_type': 'starcoder2', 'use_bias': false, 'tie_word_embeddings': false" SMALL_GROUPED, 286272},
+    {"{'model_type': 'seed_oss'" SMALL_GROUPED, 863136},
+    {"{'model_type': 'seed_oss', 'attention_out_bias': true, 'mlp_bias': true, 'attention_bias': false, 'head_dim': null"
+     SMALL_GROUPED, 344976},
+    {"{'model_type': 'exaone4'" SMALL_GROUPED, 343296},
+    {"{'model_type': 'stablelm', 'use_qkv_bias': true" SMALL_GROUPED, 344352},
+    {"{'model_type': 'arcee', 'attention_bias': true, 'mlp_bias': true" SMALL_GROUPED, 287256},
+    {"{'model_type': 'nemotron', 'tie_word_embeddings': true" SMALL_GROUPED, 238272},
+    {"{'model_type': 'glm4', 'attention_bias': false, 'head_dim': 20" SMALL_GROUPED, 362208},
+    {"{'model_type': 'ernie4_5', 'use_bias': true, 'head_dim': null, 'tie_word_embeddings': false" SMALL_GROUPED, 345456},
+    {"{'model_type': 'cohere', 'attention_bias': true, 'tie_word_embeddings': false" SMALL_GROUPED, 343680},
+    {"{'model_type': 'cohere2'" SMALL_GROUPED, 294912},
 };
 
 static void check_structure(const model *m)
@@ -190,6 +218,15 @@ static void sliding_windows_reach_the_layers_that_transformers_gives_them(void *
 #define SMOLLM3 "{'model_type': 'smollm3', 'num_hidden_layers': "
     check_windows(SMOLLM3 "5, 'use_sliding_window': true, 'sliding_window': 5}", 5, (int64_t[]){0, 0, 0, 5, 0});
     check_windows(SMOLLM3 "5, 'sliding_window': 5}", 5, (int64_t[]){0, 0, 0, 0, 0});
+#define EXAONE4 "{'model_type': 'exaone4', 'num_hidden_layers': "
+    check_windows(EXAONE4 "5, 'sliding_window': 5}", 5, (int64_t[]){5, 5, 5, 0, 5});
+    check_windows(EXAONE4 "3, 'sliding_window': 5, 'sliding_window_pattern': 2}", 3, (int64_t[]){5, 0, 5});
+    check_windows(EXAONE4 "2, 'sliding_window': 5, 'sliding_window_pattern': 'LG', 'layer_types': ['full_attention',"
+                  " 'sliding_attention']}", 2, (int64_t[]){0, 5});
+    check_windows(EXAONE4 "2, 'sliding_window': null}", 2, (int64_t[]){0, 0});
+#define COHERE2 "{'model_type': 'cohere2', 'num_hidden_layers': "
+    check_windows(COHERE2 "5}", 5, (int64_t[]){4096, 4096, 4096, 0, 4096});
+    check_windows(COHERE2 "3, 'sliding_window': 5, 'sliding_window_pattern': 3}", 3, (int64_t[]){5, 5, 0});
     check_windows("{'model_type': 'ministral3', 'num_hidden_layers': 2, 'sliding_window': 5}", 2, (int64_t[]){5, 5});
     check_windows("{'model_type': 'mistral3', 'text_config': {'num_hidden_layers': 2}}", 2, (int64_t[]){4096, 4096});
 }
@@ -210,6 +247,10 @@ static void layers_turn_by_the_rope_that_transformers_gives_them(void **state)
     check_layer_ropes(SMOLLM3 "4, 'no_rope_layer_interval': 2}", 4, (int[]){0, -1, 0, -1});
     check_layer_ropes(SMOLLM3 "3, 'no_rope_layers': [0, 1, 1]}", 3, (int[]){-1, 0, 0});
     check_layer_ropes(GEMMA3 "7}", 7, (int[]){1, 1, 1, 1, 1, 0, 1});
+    check_layer_ropes(EXAONE4 "5}", 5, (int[]){0, 0, 0, -1, 0});
+    check_layer_ropes(EXAONE4 "2, 'layer_types': ['full_attention', 'full_attention']}", 2, (int[]){-1, -1});
+    check_layer_ropes(EXAONE4 "4, 'sliding_window': null, 'sliding_window_pattern': null}", 4, (int[]){0, 0, 0, 0});
+    check_layer_ropes(COHERE2 "5, 'rotary_pct': 1.0}", 5, (int[]){0, 0, 0, -1, 0});
     check_layer_ropes("{'model_type': 'opt', 'num_hidden_layers': 2}", 2, (int[]){-1, -1});
     static const struct { const char *json; double full, factor, local; } thetas[] = {
         {GEMMA3 "2}", 1e6, 1, 1e4},
@@ -259,6 +300,7 @@ static void dropout_is_announced_once_and_with_its_values(void **state)
         {"{'model_type': 'gpt2', 'attn_pdrop': 0.0, 'embd_pdrop': 0.25, 'resid_pdrop': 0}", "embd_pdrop 0.25"},
         {"{'model_type': 'gpt2'}", "attn_pdrop 0.1 by default"},
         {"{'model_type': 'llama', 'attention_dropout': 0.5}", "attention_dropout 0.5"},
+        {"{'model_type': 'seed_oss', 'attention_dropout': 0}", "residual_dropout 0.1 by default"},
     };
     for (size_t i = 0; i < sizeof cases / sizeof cases[0]; i++) {
         notices taken = {0};
@@ -355,7 +397,7 @@ static const struct { const char *json, *key, *value; } refused[] = {
     {"{'model_type': 'gpt2', 'n_embd': 768, 'hidden_size': 1024}", "hidden_size", "1024"},
     {"{'model_type': 'gpt2', 'n_positions': 2147483648}", "n_positions", "2147483648"},
     {"{'model_type': 'gpt2', 'activation_function': 'quick_gelu'}", "activation_function", "quick_gelu"},
-    {"{'model_type': 'llama', 'hidden_act': 'relu2'}", "hidden_act", "relu2"},
+    {"{'model_type': 'llama', 'hidden_act': 'relu6'}", "hidden_act", "relu6"},
     {"{'model_type': 'llama', 'rms_norm_eps': -1e-5}", "rms_norm_eps", "-1e-05"},
     {"{'model_type': 'llama', 'tie_word_embeddings': 1}", "tie_word_embeddings", "an integer"},
     {"{'model_type': 'llama', 'torch_dtype': 'int8'}", "torch_dtype", "int8"},
@@ -413,6 +455,26 @@ static const struct { const char *json, *key, *value; } refused[] = {
     {"{'model_type': 'opt', '_remove_final_layer_norm': true}", "_remove_final_layer_norm", "true"},
     {"{'model_type': 'opt', 'layer_norm_elementwise_affine': false}", "layer_norm_elementwise_affine", "false"},
     {"{'model_type': 'opt', 'word_embed_proj_dim': 512}", "word_embed_proj_dim", "512"},
+    /* Seed-OSS */
+    {"{'model_type': 'seed_oss', 'qk_norm': true}", "qk_norm", "true"},
+    {"{'model_type': 'seed_oss', 'attention_out_bias': 1}", "attention_out_bias", "an integer"},
+    /* EXAONE 4 */
+    {"{'model_type': 'exaone4', 'sliding_window_pattern': 'LLLG'}", "sliding_window_pattern", "a string"},
+    {"{'model_type': 'exaone4', 'attention_bias': true}", "attention_bias", "true"},
+    /* StableLM */
+    {"{'model_type': 'stablelm', 'qk_layernorm': true}", "qk_layernorm", "true"},
+    {"{'model_type': 'stablelm', 'use_parallel_residual': true}", "use_parallel_residual", "true"},
+    {"{'model_type': 'stablelm', 'partial_rotary_factor': 0.01}", "partial_rotary_factor", "even"},
+    /* Arcee, Nemotron */
+    {"{'model_type': 'arcee', 'hidden_act': 'xielu'}", "hidden_act", "xielu"},
+    {"{'model_type': 'nemotron', 'sliding_window': 4096}", "sliding_window", "4096"},
+    /* GLM 4, ERNIE 4.5 */
+    {"{'model_type': 'glm4', 'mlp_bias': true}", "mlp_bias", "true"},
+    {"{'model_type': 'glm4', 'head_dim': 6}", "partial_rotary_factor", "even"},
+    {"{'model_type': 'ernie4_5', 'moe_num_experts': 64}", "moe_num_experts", "64"},
+    /* Cohere */
+    {"{'model_type': 'cohere', 'use_qk_norm': true}", "use_qk_norm", "true"},
+    {"{'model_type': 'cohere2', 'logit_scale': 0}", "logit_scale", "0"},
     /* Gemma */
     {"{'model_type': 'gemma', 'use_bidirectional_attention': true}", "use_bidirectional_attention", "true"},
     {"{'model_type': 'gemma3_text', 'use_bidirectional_attention': true}", "use_bidirectional_attention", "true"},

@@ -46,7 +46,8 @@ static void known_keys_with_any_values_are_refused_or_whole(void **state)
 {
     (void)state;
     static const char *const types[] = {"gpt2", "llama", "mistral", "qwen2", "qwen3", "opt", "gpt_neox", "starcoder2", "gemma", "gemma2",
-                                        "gemma3_text", "gemma3", "phi3", "olmo2", "olmo3", "smollm3", "granite", "ministral3", "mistral3"};
+                                        "gemma3_text", "gemma3", "phi3", "olmo2", "olmo3", "smollm3", "granite", "ministral3", "mistral3",
+                                        "seed_oss", "exaone4", "stablelm", "arcee", "nemotron", "glm4", "ernie4_5", "cohere", "cohere2"};
     static const char *const keys[] = {
         "n_embd", "n_layer", "n_head", "n_inner", "hidden_size", "num_hidden_layers", "num_attention_heads", "num_key_value_heads",
         "head_dim", "intermediate_size", "vocab_size", "max_position_embeddings", "n_positions", "rms_norm_eps", "rope_theta",
@@ -57,7 +58,7 @@ static void known_keys_with_any_values_are_refused_or_whole(void **state)
         "use_parallel_residual",
         "query_pre_attn_scalar", "attn_logit_softcapping", "final_logit_softcapping", "sliding_window_pattern", "rope_local_base_freq",
         "no_rope_layers", "no_rope_layer_interval", "embedding_multiplier", "attention_multiplier", "residual_multiplier",
-        "logits_scaling"};
+        "logits_scaling", "logit_scale", "use_qkv_bias", "attention_out_bias"};
     static const char *const values[] = {
         "0", "1", "2", "3", "4", "7", "64", "128", "4096", "100000", "1000000000", "9223372036854775807", "-1", "-9223372036854775808",
         "1e300", "-1e300", "1e-300", "0.5", "1.0", "null", "true", "false", "\"\"", "\"float16\"", "[]", "[1]", "{}",

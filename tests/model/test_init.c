@@ -52,7 +52,7 @@ static double expected_deviation(const model *m, param_role role)
 static void check_init(const char *json, double range, int64_t padding)
 {
     model *m = config_open(json);
-    const bool norms_from_one = !strncmp(m->config.model_type, "gemma", 5);
+    const bool norms_from_one = !strncmp(m->config.model_type, "gemma", 5) || !strcmp(m->config.model_type, "nemotron");
     assert_true(m->config.initializer_range == range);
     assert_int_equal(m->config.padding, padding);
     for (int i = 0; i < m->params_n; i++) {
@@ -103,6 +103,15 @@ static void each_architecture_starts_by_its_own_rule(void **state)
     check_init("{'model_type': 'olmo3'" SMALL_GROUPED, 0.05, 3);
     check_init("{'model_type': 'smollm3', 'mlp_bias': true" SMALL_GROUPED, 0.05, 3);
     check_init("{'model_type': 'granite', 'attention_bias': true, 'mlp_bias': true" SMALL_GROUPED, 0.05, 3);
+    check_init("{'model_type': 'seed_oss', 'head_dim': 16, 'mlp_bias': true" SMALL_GROUPED, 0.05, 3);
+    check_init("{'model_type': 'exaone4', 'head_dim': 16" SMALL_GROUPED, 0.05, 3);
+    check_init("{'model_type': 'stablelm', 'use_qkv_bias': true" SMALL_GROUPED, 0.05, 3);
+    check_init("{'model_type': 'arcee', 'mlp_bias': true" SMALL_GROUPED, 0.05, 3);
+    check_init("{'model_type': 'nemotron', 'num_key_value_heads': 2, 'intermediate_size': 150, 'hidden_size': 64, 'num_hidden_layers': 1,"
+               " 'num_attention_heads': 4, 'vocab_size': 301}", 0.0134, -1);
+    check_init("{'model_type': 'glm4', 'head_dim': 16" SMALL_GROUPED, 0.05, 3);
+    check_init("{'model_type': 'ernie4_5', 'head_dim': 16, 'use_bias': true" SMALL_GROUPED, 0.05, 3);
+    check_init("{'model_type': 'cohere2', 'tie_word_embeddings': false" SMALL_GROUPED, 0.05, 3);
     check_init("{'model_type': 'ministral3', 'head_dim': 16" SMALL_GROUPED, 0.05, 3);
 }
 

@@ -148,6 +148,7 @@ static void what_a_layer_still_needs_is_not_overwritten(void **state)
             m->config.post_norm = kind / 3 % 3 > 0;
             m->config.pre_norm = kind / 3 % 3 < 2;
             m->config.parallel = kind / 9 % 2;
+            m->config.one_norm = m->config.parallel && kind % 5 == 0;
             m->config.dora = kind % 2;
             for (int i = 0; i < MODEL_MATRICES; i++)
                 m->config.adapter_width[i] = kind < 18 || (i + kind) % 3 == 0 ? 0 : 5 * (i + 1);

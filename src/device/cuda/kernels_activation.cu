@@ -73,6 +73,11 @@ template <activation_kind K, pt_dtype T> DEVICE float activation(float x, float 
         *derivative = fmaf(x, slope, s);
         return x * s;
     }
+    if (K == ACT_RELU2) {
+        s = x < 0.0f ? 0.0f : x;
+        *derivative = s + s;
+        return s * s;
+    }
     *derivative = x <= 0.0f ? 0.0f : 1.0f;
     return x < 0.0f ? 0.0f : x;
 }
@@ -180,6 +185,7 @@ template <activation_kind K, pt_dtype T> static int activation_backward_launch(o
     case ACT_GELU_TANH: return FOR_TYPE(run, ACT_GELU_TANH, o, s);  \
     case ACT_GELU_ERF: return FOR_TYPE(run, ACT_GELU_ERF, o, s);    \
     case ACT_SILU: return FOR_TYPE(run, ACT_SILU, o, s);            \
+    case ACT_RELU2: return FOR_TYPE(run, ACT_RELU2, o, s);          \
     default: return FOR_TYPE(run, ACT_RELU, o, s);                  \
     }
 #define FOR_TYPE(run, kind, o, s) (o)->type == PT_BF16 ? run<kind, PT_BF16>(*(o), s) : run<kind, PT_F32>(*(o), s)

@@ -1,4 +1,4 @@
-/* kernels_rope.cu - rotary embedding in place: a block per row, a thread per 8 pairs of a head. */
+/* kernels_rope.cu - rotary embedding in place: a block per row, a thread per 8 pairs of a head (of neighbours, 4). */
 #include "device/cuda/primitives.h"
 
 enum { ROPE_THREADS = 128 };
@@ -20,13 +20,30 @@ template <pt_dtype T> DEVICE void rope_pack(void *x, const float *table, int64_t
     pack_store<T>(second, i, half, wide, z);
 }
 
+/* Rotates elements i .. i + 7 of a head, four pairs of neighbours. */
+template <pt_dtype T> DEVICE void rope_neighbours(void *x, const float *table, int64_t i, int64_t rotated, bool inverse, bool wide)
+{
+    pack v = pack_load<T>(x, i, rotated, wide), angles = pack_load<PT_F32>(table, i, rotated, wide), y;
+    for (int j = 0; j < PACK; j += 2) {
+        float cosine = angles.x[j], sine = inverse ? -angles.x[j + 1] : angles.x[j + 1];
+        y.x[j] = v.x[j] * cosine - v.x[j + 1] * sine;
+        y.x[j + 1] = v.x[j + 1] * cosine + v.x[j] * sine;
+    }
+    pack_store<T>(x, i, rotated, wide, y);
+}
+
 template <pt_dtype T> __global__ void rope_kernel(op_rope o, int64_t half, bool wide)
 {
     int64_t row = blockIdx.x;
     const float *table = o.table + (int64_t)o.positions[row] * 2 * half;
-    unsigned packs = (unsigned)((half + PACK - 1) / PACK), items = packs * (unsigned)o.heads;
-    for (unsigned k = threadIdx.x; k < items; k += blockDim.x)
-        rope_pack<T>(element_at<T>(o.x, row * o.ld + k / packs * o.dim), table, k % packs * PACK, half, o.inverse, wide);
+    unsigned packs = (unsigned)(((o.neighbours ? 2 * half : half) + PACK - 1) / PACK), items = packs * (unsigned)o.heads;
+    for (unsigned k = threadIdx.x; k < items; k += blockDim.x) {
+        void *x = element_at<T>(o.x, row * o.ld + k / packs * o.dim);
+        if (o.neighbours)
+            rope_neighbours<T>(x, table, k % packs * PACK, 2 * half, o.inverse, wide);
+        else
+            rope_pack<T>(x, table, k % packs * PACK, half, o.inverse, wide);
+    }
 }
 
 template <pt_dtype T> static int rope_launch(const op_rope *o, cudaStream_t s)

@@ -49,6 +49,10 @@ static INLINE vf activation(activation_kind kind, pt_dtype type, vf x, vf *deriv
         s = logistic(kind, type, x, &slope);
         *derivative = vec_fma(x, slope, s);
         return x * s;
+    case ACT_RELU2:
+        s = vec_keep(~(x < 0.0f), x);
+        *derivative = s + s;
+        return s * s;
     default:
         *derivative = vec_keep(~(x <= 0.0f), vec_set(1.0f));
         return vec_keep(~(x < 0.0f), x);
@@ -172,6 +176,7 @@ static INLINE void backward_row(activation_kind kind, pt_dtype type, const act_r
     case ACT_GELU_ERF: FOR_TYPE(run, ACT_GELU_ERF, type, __VA_ARGS__); break;                            \
     case ACT_SILU: FOR_TYPE(run, ACT_SILU, type, __VA_ARGS__); break;                                    \
     case ACT_RELU: FOR_TYPE(run, ACT_RELU, type, __VA_ARGS__); break;                                    \
+    case ACT_RELU2: FOR_TYPE(run, ACT_RELU2, type, __VA_ARGS__); break;                                  \
     }
 #define FOR_TYPE(run, kind, type, ...) \
     ((type) == PT_BF16 ? run(kind, PT_BF16, __VA_ARGS__) : run(kind, PT_F32, __VA_ARGS__))

@@ -62,6 +62,45 @@ static INLINE void rope_lanes(pt_dtype type, void *x, int64_t half, const rope_a
     store(type, x, half + i, b * c + a * s, lanes);
 }
 
+/* Pairs of neighbours, VEC_LANES of them from pair i on. */
+static INLINE void rope_neighbours(pt_dtype type, void *x, const float *table, bool inverse, int64_t i)
+{
+    vf angles[2], v[2], rotated[2];
+    load_pair(PT_F32, table, 2 * i, angles);
+    order_split(angles);
+    load_pair(type, x, 2 * i, v);
+    if (type == PT_F32)
+        order_split(v);
+    const vf c = angles[0], s = inverse ? -angles[1] : angles[1];
+    rotated[0] = v[0] * c - v[1] * s, rotated[1] = v[1] * c + v[0] * s;
+    if (type == PT_F32)
+        order_join(rotated);
+    store_pair(type, x, 2 * i, rotated);
+}
+
+static INLINE void rope_neighbour(pt_dtype type, void *x, const float *table, bool inverse, int64_t i)
+{
+    const vf a = load(type, x, 2 * i, 1), b = load(type, x, 2 * i + 1, 1);
+    const vf c = vec_set(table[2 * i]), s = vec_set(inverse ? -table[2 * i + 1] : table[2 * i + 1]);
+    store(type, x, 2 * i, a * c - b * s, 1);
+    store(type, x, 2 * i + 1, b * c + a * s, 1);
+}
+
+static INLINE void rope_neighbour_rows_of(pt_dtype type, const op_rope *o, int64_t row0, int64_t row1)
+{
+    const int64_t pairs = rope_rotated(o) / 2;
+    for (int64_t row = row0; row < row1; row++)
+        for (int64_t head = 0; head < o->heads; head++) {
+            const float *table = o->table + (int64_t)o->positions[row] * 2 * pairs;
+            void *x = at_mutable(type, o->x, row * o->ld + head * o->dim);
+            int64_t i = 0;
+            for (; i + VEC_LANES <= pairs; i += VEC_LANES)
+                rope_neighbours(type, x, table, o->inverse, i);
+            for (; i < pairs; i++)
+                rope_neighbour(type, x, table, o->inverse, i);
+        }
+}
+
 static INLINE void rope_rows_of(pt_dtype type, const op_rope *o, int64_t row0, int64_t row1, float *scratch)
 {
     int64_t rotated = rope_rotated(o), half = rotated / 2;
@@ -82,7 +121,11 @@ static INLINE void rope_rows_of(pt_dtype type, const op_rope *o, int64_t row0, i
 
 void KERNEL(rope_rows)(const op_rope *o, int64_t row0, int64_t row1, float *scratch)
 {
-    if (o->type == PT_BF16)
+    if (o->neighbours && o->type == PT_BF16)
+        rope_neighbour_rows_of(PT_BF16, o, row0, row1);
+    else if (o->neighbours)
+        rope_neighbour_rows_of(PT_F32, o, row0, row1);
+    else if (o->type == PT_BF16)
         rope_rows_of(PT_BF16, o, row0, row1, scratch);
     else
         rope_rows_of(PT_F32, o, row0, row1, scratch);
