@@ -54,7 +54,7 @@ static void a_run_that_loses_its_gpu_goes_on_with_the_same_bits(void **state)
         snprintf(name, sizeof name, "broken-%d", turn);
         run_make(&broken, &llama, name);
         broken.o.save_every = 1;
-        const int64_t done = run_and_lose(&broken, random_from(&r, 1, STEPS - 2), random_from(&r, 0, 300), &e);
+        const int64_t done = run_and_lose(&broken, random_from(&r, 1, STEPS - 2), random_from(&r, 0, 100), &e);
         assert_int_equal(e.code, PT_FAILED);
         assert_non_null(strstr(e.text, "the GPU was lost"));
         assert_non_null(strstr(e.text, "`resume`"));
