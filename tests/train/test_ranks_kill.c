@@ -342,6 +342,7 @@ static arguments command_of_pairs(const char *out, const char *steps)
 static void a_folder_of_pairs_need_not_be_shared(void **state)
 {
     (void)state;
+    NO_OTHER_THREADS();
     char alone[128], out[128];
     snprintf(alone, sizeof alone, "%s/alone", scratch);
     snprintf(out, sizeof out, "%s/machine0/pairs", scratch);
@@ -371,6 +372,7 @@ static void names_of_files_stay_in_their_folder(void **state)
 static void other_options_are_named(void **state)
 {
     (void)state;
+    NO_OTHER_THREADS();
     static const char *const cases[][3] = {{"--lr", "2e-3", "rank 1: its --lr is 0.002, and that of rank 0 0.001"},
                                            {"--steps", "7", "rank 1: its --steps is 7, and that of rank 0 1"},
                                            {"--save-every", "3", "rank 1: its --save-every is 3, and that of rank 0 2"},
@@ -410,6 +412,7 @@ static void changed_copy(const char *folder, const char *name)
 static void another_model_or_data_is_named(void **state)
 {
     (void)state;
+    NO_OTHER_THREADS();
     static const char *const cases[][2] = {{"nothing", NULL},
                                            {"tokens.npy", "rank 1: its --data is other than that of rank 0"},
                                            {"model.safetensors", "rank 1: model has other weights than on rank 0"}};
@@ -506,6 +509,7 @@ static void refused(const char *ranks, const char *lanes, const char *said, int 
 static void what_cannot_be_shared_is_refused_in_one_sentence(void **state)
 {
     (void)state;
+    NO_OTHER_THREADS();
     refused("8", "4", "--ranks 8 is more than --batch-size 4", 2);
     refused("3", "4", "--ranks is 3 with 4 lanes", 2);
     refused("2", "3", "--lanes 3 does not divide --batch-size 4", 2);
