@@ -415,12 +415,13 @@ static void follow_ways(words of, int seen[WAYS_OUT])
 static void every_way_out_leads_to_a_plan(void **state)
 {
     (void)state;
+    NOT_SANITIZED();
     static const char *const budgets[] = {"3GiB", "1600MiB", "600MiB", "420MiB"};
     int seen[WAYS_OUT] = {0};
     char model[200], wide[200];
     snprintf(model, sizeof model, "%s", put_text("config.json", middle));
     snprintf(wide, sizeof wide, "%s", put_text("broad.json", broad));
-    for (size_t i = SANITIZED ? 2 : 0; i < sizeof budgets / sizeof *budgets; i++)
+    for (size_t i = 0; i < sizeof budgets / sizeof *budgets; i++)
         follow_ways(WORDS("--model", model, "--machine", "laptop16", "--seq-len", "1024", "--batch-size", "2", "--device-memory",
                           budgets[i]), seen);
     follow_ways(WORDS("--model", model, "--machine", "laptop16", "--seq-len", "256", "--device-memory", "500MiB", "--lora", "8"), seen);
@@ -429,7 +430,7 @@ static void every_way_out_leads_to_a_plan(void **state)
     follow_ways(WORDS("--model", wide, "--machine", "laptop16", "--seq-len", "256", "--batch-size", "24", "--lanes", "4",
                       "--device-memory", "500MiB"), seen); /* of each lane as many sequences */
     for (int i = 0; i < WAYS_OUT; i++)
-        if (!seen[i] && !SANITIZED)
+        if (!seen[i])
             fail_msg("no way of kind %d was said", i);
 }
 

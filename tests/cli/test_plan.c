@@ -6,6 +6,7 @@
 #include <cmocka.h>
 
 #include "cli/plan_runs.h"
+#include "sanitized.h"
 
 /* ---- what is printed ---- */
 
@@ -193,6 +194,7 @@ static void many_threads_have_their_part_of_the_device(void **state)
 static void what_does_not_fit_names_the_largest_step_that_does(void **state)
 {
     (void)state;
+    NOT_SANITIZED();
     words step = WORDS("--model", fixture("llama"), "--quiet", "--disk-memory", "0", "--json", "--batch-size", "512", "--seq-len", "64");
     char least[32], value[2][32];
     assert_int_equal(plan_with(step, WORDS("--device-memory", "64KiB")), 3);

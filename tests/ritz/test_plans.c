@@ -85,7 +85,7 @@ static pt_ritz_options random_run(int turn)
 static void every_plan_and_every_resumed_run_have_the_same_bits(void **state)
 {
     const char *given = getenv("PT_SAME_BITS_PLANS");
-    const int plans = given ? atoi(given) : SANITIZED ? 4 : 12;
+    const int plans = given ? atoi(given) : SANITIZED ? 2 : 12;
     for (int turn = 0; turn < plans; turn++) {
         pt_ritz_options o = random_run(turn);
         o.out = folder_of("straight");

@@ -8,6 +8,7 @@
 
 #include <cmocka.h>
 
+#include "sanitized.h"
 #include "train/checkpoints.h"
 #include "train/same_end.h"
 
@@ -107,6 +108,7 @@ static void every_choice_of_gpus_ends_in_the_same_bits(void **state)
 static void as_many_gpus_are_taken_as_can_share_the_step(void **state)
 {
     (void)state;
+    NOT_SANITIZED();
     setenv("PT_STANDIN_GPUS", "3", 1);
     runs("three", "auto", WORDS("--quiet"));
     ranks_had("three", WORDS("cuda:0", "cuda:1"));
@@ -118,6 +120,7 @@ static void as_many_gpus_are_taken_as_can_share_the_step(void **state)
 static void one_that_is_killed_ends_all_and_other_gpus_go_on(void **state)
 {
     (void)state;
+    NOT_SANITIZED();
     char checkpoint[200], number[16];
     setenv("PT_STANDIN_GPUS", "4", 1);
     snprintf(checkpoint, sizeof checkpoint, "%s/checkpoint-1/trainer/trainer.json", out_of("killed"));
