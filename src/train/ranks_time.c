@@ -142,8 +142,8 @@ static int try_beside(timing *x, size_t bytes, double alone_ns, beside *out, int
         failed = exchange(x, bytes, BESIDE_EXCHANGES, &out->ns[i], e);
     queue_mark_work(x->q, &work[1]);
     out->pace[i] = alone / crew_end(&k);
-    if (!failed)
-        failed = queue_sync(x->q, queue_signal(x->q), e);
+    const int drained = queue_sync(x->q, queue_signal(x->q), failed ? NULL : e); /* the queue writes `work` even if the exchange failed */
+    failed = failed ? failed : drained;
     out->work_ns[i] = (double)(work[1] - work[0]) / BESIDE_EXCHANGES;
     return failed;
 }
