@@ -5,9 +5,6 @@
 #include "exit.h"
 #include "interrupt.h"
 
-#include "base/units.h"
-#include "io/files.h"
-
 #include <stdio.h>
 #include <string.h>
 
@@ -95,8 +92,8 @@ static int check_modes(const ritz_session *s, pt_error *e)
         return pt_fail(e, PT_USAGE, "--at needs --eval DIR, the folder of a trained network");
     if (s->eval && !s->at)
         return pt_fail(e, PT_USAGE, "--eval needs points: give --at points.csv");
-    if (s->seeds > RITZ_SEEDS_MOST)
-        return pt_fail(e, PT_USAGE, "--seeds is %lld: 1 to %d", (long long)s->seeds, RITZ_SEEDS_MOST);
+    if (s->seeds > PT_RITZ_SEEDS)
+        return pt_fail(e, PT_USAGE, "--seeds is %lld: 1 to %d", (long long)s->seeds, PT_RITZ_SEEDS);
     if (s->seeds && !s->compare && !s->gradient_variance)
         return pt_fail(e, PT_USAGE, "--seeds needs --compare or --gradient-variance; a run has one seed, --seed");
     if (s->o.resume && s->gradient_variance)
@@ -132,7 +129,7 @@ static int run_command(int argc, char **argv, bool plan)
 {
     static ritz_session s;
     pt_error e = {0};
-    pt_ritz_points kinds[RITZ_KINDS];
+    pt_ritz_points kinds[PT_RITZ_KINDS];
     bool stopped = false;
     pt_ritz_defaults(&s.o);
     s.lr_schedule = (int)s.o.lr_schedule;
@@ -150,9 +147,6 @@ static int run_command(int argc, char **argv, bool plan)
     take_choices(&s);
     progress_open(&s.bar, s.quiet);
     interrupt_record();
-    if (!s.o.out && !s.o.disk_path && dir_check_temporary(&e))
-        progress_notice(&s.bar, e.text);
-    e = (pt_error){0};
     failed = plan ? ritz_plan(&s, &e)
            : s.eval ? ritz_evaluate_file(&s, &e)
            : s.gradient_variance ? ritz_variances(&s, &e)

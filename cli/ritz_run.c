@@ -4,7 +4,6 @@
 
 #include "base/error.h"
 #include "base/units.h"
-#include "ritz/page.h"
 
 #include <math.h>
 #include <stdio.h>
@@ -54,8 +53,6 @@ static int run_steps(ritz_session *s, pt_ritz *r, bool *stopped, pt_error *e)
     if (*stopped)
         return s->o.out ? pt_ritz_save(r, e) : 0;
     more = pt_ritz_finish(r, e);
-    if (!more && s->o.out)
-        more = ritz_page_of_run(r, s->o.out, e);
     pt_ritz_get_summary(r, &m);
     if (!more && i.step && !s->part)
         print_end(s, &m, &i);

@@ -18,8 +18,7 @@
 
 int path_join(char out[FILE_PATH_BYTES], const char *folder, const char *name, pt_error *e)
 {
-    size_t n = strlen(folder);
-    int used = snprintf(out, FILE_PATH_BYTES, "%s%s%s", folder, !n || folder[n - 1] == '/' ? "" : "/", name);
+    int used = snprintf(out, FILE_PATH_BYTES, "%s%s%s", folder, slash_after(folder), name);
     if (used >= FILE_PATH_BYTES)
         return pt_fail(e, PT_FAILED, "%.300s...: the path is longer than %d bytes; use a shorter one", folder,
                        FILE_PATH_BYTES - 1);

@@ -3,10 +3,11 @@
  *     OUT/metrics.jsonl                      a line per step
  *     OUT/checkpoint-STEP/                   network.safetensors, states.safetensors (tensors.c), and state.json: the step, and what the
  *                                            bits depend on
- *     OUT/network.safetensors, config.json   the trained network, at the end
+ *     OUT/network.safetensors, config.json   the trained network, at the end; then report.html (run_page.c)
  */
 #include "io/steps.h"
 #include "ritz/config.h"
+#include "ritz/page.h"
 #include "ritz/solver.h"
 
 #include <math.h>
@@ -146,6 +147,27 @@ int ritz_resume(pt_ritz *r, pt_error *e)
     return failed ? failed : ritz_read_states(r, path, e);
 }
 
+int ritz_newest_size(const char *folder, int64_t *n, int64_t *steps)
+{
+    char path[FILE_PATH_BYTES], file[FILE_PATH_BYTES];
+    json_source source, task;
+    const int64_t step = step_folders_newest(folder, STATE_FILE, INT64_MAX);
+    int failed = step < 0 ? PT_FAILED : step_folder_path(folder, step, path, NULL);
+    if (!failed)
+        failed = path_join(file, path, STATE_FILE, NULL);
+    if (!failed)
+        failed = json_source_file(&source, file, "a checkpoint's state", NULL);
+    if (failed)
+        return failed;
+    failed = json_get_int(&source, "steps", JSON_REQUIRED, 1, INT64_MAX / 2, steps, NULL);
+    if (!failed)
+        failed = json_get_object(&source, "task", JSON_REQUIRED, &task, NULL);
+    if (!failed)
+        failed = json_get_int(&task, "n", JSON_REQUIRED, 1, INT64_MAX / 2, n, NULL);
+    json_source_close(&source);
+    return failed;
+}
+
 int pt_ritz_finish(pt_ritz *r, pt_error *e)
 {
     if (!r)
@@ -155,7 +177,9 @@ int pt_ritz_finish(pt_ritz *r, pt_error *e)
     int failed = pt_ritz_save(r, e);
     if (!failed)
         failed = ritz_write_network(r, r->out, e);
-    return failed ? failed : ritz_config_write(r->out, &r->net, &r->problem, e);
+    if (!failed)
+        failed = ritz_config_write(r->out, &r->net, &r->problem, e);
+    return failed ? failed : ritz_page_of_run(r, r->out, e);
 }
 
 int pt_ritz_load(const char *folder, int threads, pt_ritz **out, pt_error *e)

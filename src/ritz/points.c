@@ -1,9 +1,11 @@
+#include "protrain_ritz.h"
 #include "ritz/points_parts.h"
 #include "ritz/lattice_table.h"
 
 #include <stdlib.h>
 
 const char *const points_names[POINTS_KINDS] = {"mc", "sobol", "halton", "lattice"};
+const char *pt_ritz_points_name(pt_ritz_points kind) { return (unsigned)kind < POINTS_KINDS ? points_names[kind] : NULL; }
 const char *const randomize_names[] = {"default", "none", "shift", "lms", "owen"};
 
 enum { SOBOL_DIMENSIONS = 21201 };

@@ -36,7 +36,8 @@ int ritz_read_metrics(const char *folder, const char *key, double **columns, pt_
     return n;
 }
 
-int ritz_slice(pt_ritz *r, int n, double *x, double *u, double *exact, pt_error *e)
+/* x1, u and, unless exact is NULL, the exact solution at n points of the box's diagonal. */
+static int slice(pt_ritz *r, int n, double *x, double *u, double *exact, pt_error *e)
 {
     const int64_t dim = r->net.dim;
     double *points = malloc((size_t)(n * dim) * 2 * sizeof *points);
@@ -130,7 +131,7 @@ static int write_run(pt_ritz *r, const char *folder, const char *file, pt_error 
     if (!failed && !text)
         failed = pt_fail(e, PT_FAILED, "out of memory");
     if (!failed && r)
-        failed = ritz_slice(r, SLICE, x, u, r->problem.is.exact ? exact : NULL, e);
+        failed = slice(r, SLICE, x, u, r->problem.is.exact ? exact : NULL, e);
     if (!failed) {
         static const char *const names[KEYS] = {"energy", "L2", "H1", "measured", "predicted"};
         ritz_curve curves[KEYS];

@@ -348,10 +348,19 @@ int ritz_open(const pt_ritz_options *o, ritz_plan_fn given, void *arg, pt_ritz *
     return failed;
 }
 
+/* $TMPDIR is where the disk tier lies if nothing else names a folder. */
+static void tell_missing_folder(const pt_ritz_options *o)
+{
+    pt_error e = {0};
+    if (o->notice && !o->out && !o->disk_path && dir_check_temporary(&e))
+        o->notice(o->arg, e.text);
+}
+
 int pt_ritz_open(const pt_ritz_options *o, pt_ritz **out, pt_error *e)
 {
     if (!o || !out)
         return pt_fail_null(e, "pt_ritz_open", o ? "out" : "options");
+    tell_missing_folder(o);
     return ritz_open(o, NULL, NULL, out, e);
 }
 

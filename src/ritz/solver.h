@@ -95,6 +95,8 @@ int ritz_read_states(pt_ritz *r, const char *folder, pt_error *e);
 /* Loads the newest checkpoint in out, if there is one. */
 int ritz_resume(pt_ritz *r, pt_error *e);
 bool ritz_has_checkpoint(const pt_ritz *r);
+/* Points a step and steps of the run that wrote the newest checkpoint in the folder; negative if it cannot be read. */
+int ritz_newest_size(const char *folder, int64_t *n, int64_t *steps);
 int ritz_metrics_open(pt_ritz *r, pt_error *e);
 int ritz_metrics_write(pt_ritz *r, const pt_ritz_step_info *s, pt_error *e);
 double ritz_lr(const pt_ritz_options *o, int64_t step);
