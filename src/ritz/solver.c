@@ -118,6 +118,12 @@ static int check_exact(pt_ritz *r, pt_error *e)
     return failed;
 }
 
+static int take_samples(pt_ritz *r, pt_error *e)
+{
+    r->samples = malloc((size_t)(ritz_eval_rows(r) * (3 * r->net.dim + 2)) * sizeof *r->samples);
+    return r->samples ? 0 : pt_fail(e, PT_FAILED, "out of memory");
+}
+
 static int open_points(pt_ritz *r, pt_error *e)
 {
     const pt_ritz_options *o = &r->o;
@@ -127,6 +133,8 @@ static int open_points(pt_ritz *r, pt_error *e)
         failed = points_open(kind, (points_randomize)o->randomize, r->net.dim - 1, r->face_n, o->seed, &r->faces, e);
     if (!failed && r->problem.is.exact)
         failed = points_open(errors, RANDOMIZE_DEFAULT, r->net.dim, o->eval_n, o->seed ^ 0x9e3779b97f4a7c15u, &r->eval, e);
+    if (!failed && r->eval)
+        failed = take_samples(r, e);
     if (!failed && r->eval)
         failed = check_exact(r, e);
     if (!failed && !points_whole(kind, o->n))
@@ -152,10 +160,16 @@ static uint64_t staging_bytes(const pt_ritz *r)
     return most;
 }
 
-/* Bytes of r->x, r->f and r->v. They are allocated before the mailbox, and counted with it. */
+/* Bytes of r->x, r->f and r->v. */
 static uint64_t scratch_bytes(const pt_ritz *r)
 {
     return page((uint64_t)(r->unit_rows * (r->net.dim + 2)) * sizeof(double));
+}
+
+/* Bytes of r->samples. */
+static uint64_t samples_bytes(const pt_ritz *r)
+{
+    return r->eval ? page((uint64_t)(ritz_eval_rows(r) * (3 * r->net.dim + 2)) * sizeof(double)) : 0;
 }
 
 static uint64_t mailbox_bytes(const pt_ritz *r, int visit)
@@ -164,7 +178,13 @@ static uint64_t mailbox_bytes(const pt_ritz *r, int visit)
            page((uint64_t)(r->o.n + r->boundary_n) * sizeof(double)) + page((uint64_t)r->o.n * dtype_bytes(r->net.type));
 }
 
-static uint64_t beside_bytes(const void *run, int visit) { return mailbox_bytes(run, visit) + scratch_bytes(run); }
+/* What is allocated before the mailbox counts with it: also the tables of the points. */
+static uint64_t beside_bytes(const void *run, int visit)
+{
+    const pt_ritz *r = run;
+    return mailbox_bytes(r, visit) + scratch_bytes(r) + samples_bytes(r) + page(points_bytes(r->inside)) + page(points_bytes(r->faces)) +
+           page(points_bytes(r->eval));
+}
 
 static char *carve(char **at, uint64_t bytes)
 {
@@ -381,6 +401,7 @@ void pt_ritz_close(pt_ritz *r)
     problem_close(&r->problem);
     free(r->slots);
     free(r->x);
+    free(r->samples);
     free(r);
 }
 

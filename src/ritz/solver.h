@@ -44,6 +44,7 @@ struct pt_ritz {
     double *values;               /* energies of all points */
     char *staging;
     double *x, *f, *v;            /* of the unit that is being filled */
+    double *samples;              /* for the errors: (ritz_eval_rows, 3 dim + 2); NULL without an exact solution */
     double mean[2];               /* term m (OP_QUADRATIC) of the points in the two halves, from (int u)^2 / 2 */
     int64_t step, first_step;
     uint64_t draw;                /* number of the current draw */
@@ -61,6 +62,8 @@ typedef int (*ritz_plan_fn)(void *arg, const ritz_planning *p, plan *out, pt_err
 int ritz_open(const pt_ritz_options *o, ritz_plan_fn given, void *arg, pt_ritz **out, pt_error *e);
 /* Opens device, points, plan and runner. training false: only for evaluation, without points and optimizer. */
 int ritz_open_network(pt_ritz *r, bool training, ritz_plan_fn given, void *arg, pt_error *e);
+/* Points at a time of which the errors are computed. */
+int64_t ritz_eval_rows(const pt_ritz *r);
 /* Bytes used so far of arenas and mailbox; to compare with forecast.bytes. */
 uint64_t ritz_peak_bytes(const pt_ritz *r, tier t);
 /* Whether the compute threads make the points inside, instead of the thread that calls. */
