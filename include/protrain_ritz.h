@@ -183,7 +183,8 @@ typedef struct pt_ritz_variances {
     int kinds; pt_ritz_points points[PT_RITZ_KINDS];
     const double *variance[PT_RITZ_KINDS]; /* (sizes) */
 } pt_ritz_variances;
-/* Writes report.html with these figures, log-log with their slopes, into the folder, which is created if missing. */
+/* Writes report.html with these figures, log-log with their slopes, into the folder, which is created if missing. PT_FAILED: it holds a run
+ * or a comparison, which has a page of its own. */
 PT_API int pt_ritz_variance_report(const char *folder, const char *title, const pt_ritz_variances *figures, int n, pt_error *e);
 
 #ifdef __cplusplus

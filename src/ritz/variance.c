@@ -130,6 +130,8 @@ int pt_ritz_variance_report(const char *folder, const char *title, const pt_ritz
     int failed = check_figures(figures, n, e);
     if (failed || n < 1)
         return failed ? failed : pt_fail(e, PT_USAGE, "a page needs at least 1 figure, but there are %d", n);
+    if (ritz_is_run(folder) || ritz_is_comparison(folder))
+        return pt_fail(e, PT_FAILED, "%.400s holds a run or a comparison, which has a page of its own: choose another folder", folder);
     ritz_figure *drawn = calloc((size_t)n, sizeof *drawn);
     names *words = calloc((size_t)n, sizeof *words);
     failed = drawn && words ? dir_make(folder, e) : pt_fail(e, PT_FAILED, "out of memory");

@@ -173,7 +173,8 @@ static void the_tables_of_points_are_planned(void **state)
         fail_msg("%s", text_of(scratch_path("err")));
     snprintf(path, sizeof path, "%s/points/metrics.jsonl", scratch);
     json_t *o = read_json(path);
-    const json_int_t planned = json_integer_value(json_object_get(o, "device_predicted_bytes")), peak = (json_int_t)use.ru_maxrss * 1024;
+    const json_int_t planned = json_integer_value(json_object_get(o, "device_predicted_bytes"));
+    const json_int_t peak = (json_int_t)use.ru_maxrss * 1024;
     json_decref(o);
     if (!planned || peak > planned + 96 * MIB)
         fail_msg("%lld bytes in RAM, and %lld are planned", (long long)peak, (long long)planned);

@@ -142,6 +142,11 @@ static void variances_have_a_page(void **state)
     figure.variance[1] = NULL;
     assert_int_equal(pt_ritz_variance_report(folder, "x", &figure, 1, &e), PT_USAGE);
     assert_int_equal(pt_ritz_variance_report(folder, "x", &figure, 0, &e), PT_USAGE);
+    figure.variance[1] = v[1];
+    snprintf(folder, sizeof folder, "%s", folder_of("has a run"));
+    make_run(folder, PT_RITZ_SOBOL, 1, false);
+    assert_int_equal(pt_ritz_variance_report(folder, "x", &figure, 1, &e), PT_FAILED);
+    assert_non_null(strstr(e.text, "holds a run"));
 }
 
 /* A network that was loaded has no points, and a run that is only planned has no weights. */
