@@ -35,7 +35,9 @@ static json_t *task_json(const pt_ritz *r)
 {
     json_t *task = ritz_network_json(&r->net);
     set_optimizer(task, &r->o);
-    json_object_set_new(task, "problem", json_string(r->problem.name));
+    json_t *problem = problem_json(&r->problem);
+    json_object_update(task, problem);
+    json_decref(problem);
     json_object_set_new(task, "points", json_string(points_names[r->o.points]));
     json_object_set_new(task, "randomize", json_string(randomize_names[r->o.randomize]));
     json_object_set_new(task, "n", json_integer(r->o.n));

@@ -191,6 +191,39 @@ static void other_runs_are_not_resumed(void **state)
     assert_int_equal(pt_ritz_load(scratch, 1, &r, &e), PT_FAILED);
 }
 
+static void put_problem(const char *path, const char *f, const char *box)
+{
+    pt_error e = {0};
+    char text[200];
+    const int n = snprintf(text, sizeof text, "{\"equation\": \"schroedinger\", \"dim\": 2, \"V\": \"1\", \"f\": \"%s\"%s}", f, box);
+    assert_int_equal(file_write_atomic(path, text, (size_t)n, &e), 0);
+}
+
+/* What is in the problem's file counts, not where it lies. */
+static void other_problems_are_not_resumed(void **state)
+{
+    char file[128], moved[128];
+    pt_ritz_options o = small(file, 0);
+    snprintf(file, sizeof file, "%s/problem.json", scratch);
+    snprintf(moved, sizeof moved, "%s/moved.json", scratch);
+    put_problem(file, "x1", "");
+    o.out = folder_of("problem");
+    run_with_stops(o, NULL, 0, NULL);
+    o.resume = true;
+    put_problem(file, "x2", "");
+    refused(o, PT_FAILED, "f was \"x1\" and is now \"x2\"");
+    put_problem(file, "x1", ", \"upper\": [1, 2]");
+    refused(o, PT_FAILED, "upper was 1.0 and is now [1.0, 2.0]");
+    put_problem(file, "x1", ", \"boundary\": \"dirichlet\"");
+    refused(o, PT_FAILED, "boundary was \"neumann\" and is now \"dirichlet\"");
+    put_problem(moved, "x1", "");
+    o.problem = moved;
+    o.steps += 2;
+    pt_ritz *r = open_run(&o);
+    train(r, 2);
+    pt_ritz_close(r);
+}
+
 /* Of a finished run, and of one that has no network yet. */
 static void a_folder_has_a_page(void **state)
 {
@@ -221,6 +254,7 @@ int main(void)
         cmocka_unit_test(what_cannot_be_done_is_said),
         cmocka_unit_test(it_does_not_matter_which_threads_make_points),
         cmocka_unit_test(other_runs_are_not_resumed),
+        cmocka_unit_test(other_problems_are_not_resumed),
         cmocka_unit_test(a_folder_has_a_page),
     };
     return cmocka_run_group_tests(tests, setup, teardown);
