@@ -70,7 +70,8 @@ typedef struct pt_ritz_options {
     const pt_ritz_problem *own;
     int64_t dim;                       /* of a built-in problem; 0: its default */
     pt_ritz_points points; pt_ritz_randomize randomize;
-    int64_t n, n_boundary;             /* points per step: inside, and on all faces together, if the problem needs any; n_boundary 0: n */
+    int64_t n, n_boundary;             /* points per step: inside, and on all faces together, if the problem needs any; n_boundary 0: */
+                                       /* about n, a power of two on each face */
     int64_t redraw_every;              /* steps with the same points; 0: always the same */
     int64_t width; int blocks;
     bool plain;                        /* a multilayer perceptron with `blocks` layers instead of residual blocks of two */

@@ -135,7 +135,6 @@ bool ritz_has_checkpoint(const pt_ritz *r) { return r->locked && step_folders_ne
 int ritz_resume(pt_ritz *r, pt_error *e)
 {
     char path[FILE_PATH_BYTES];
-    dir_stages_put_back(r->out, "checkpoint-0");
     const int64_t step = step_folders_newest(r->out, STATE_FILE, INT64_MAX);
     if (step < 0) {
         ritz_notice(r, "%s has no checkpoint: the run starts with step 1", r->out);

@@ -84,6 +84,8 @@ void ritz_put_x(const pt_ritz *r, const double *x, int64_t rows, char *to);
 double ritz_value(const pt_ritz *r, const char *base, int64_t i);
 /* The energy on the points of a draw; its gradient is then in the chunks' sums. */
 int ritz_integrate(pt_ritz *r, uint64_t draw, double *energy, pt_error *e);
+/* The largest magnitude of f and V at the points of the current draw. */
+double ritz_largest_value(pt_ritz *r);
 /* Reads the gradient, net.params values, after ritz_integrate. */
 int ritz_read_gradient(pt_ritz *r, double *gradient, pt_error *e);
 /* ritz_runner_move between a slab and r->staging. */

@@ -33,7 +33,7 @@ static int open_like(pt_ritz *at, pt_ritz_points kind, int64_t n, pt_ritz **out,
     if ((points_randomize)o.randomize != RANDOMIZE_DEFAULT && kind != at->o.points)
         o.randomize = PT_RITZ_RANDOMIZE_DEFAULT;
     o.n = n;
-    o.n_boundary = at->boundary_n ? n : 0;
+    o.n_boundary = 0;
     o.out = NULL;
     o.plan_file = NULL; /* which is for at's points */
     o.resume = false;

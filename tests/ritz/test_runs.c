@@ -107,6 +107,90 @@ static void what_cannot_be_done_is_said(void **state)
         ;
     assert_true(more == PT_FAILED && strstr(e.text, "lower `lr`") && !strstr(e.text, "checkpoints"));
     pt_ritz_close(r);
+    own = (pt_ritz_problem){.dim = 2, .f = too_large};
+    o = small(NULL, 0);
+    o.own = &own;
+    r = open_run(&o);
+    while ((more = pt_ritz_step(r, &s, &e)) > 0)
+        ;
+    assert_true(more == PT_FAILED && strstr(e.text, "for f or V reaches 1e+200: scale the problem, or give `dtype` fp64"));
+    pt_ritz_close(r);
+    o = small("poisson-cosine", 2);
+    o.n = INT64_C(1) << 31;
+    o.device_memory = 1 << 30;
+    refused(o, PT_DOES_NOT_FIT, "or lower `n` or the dimension");
+}
+
+/* Nothing that is there is lost. */
+static void other_folders_are_left_alone(void **state)
+{
+    static const char *const names[] = {"metrics.jsonl", "config.json", "network.safetensors"};
+    pt_error e = {0};
+    char path[FILE_PATH_BYTES];
+    pt_ritz_options o = small("poisson-cosine", 2);
+    for (int i = 0; i < 3; i++)
+        for (int resume = i ? 0 : 1; resume < 2; resume++) {
+            o.out = folder_of("theirs");
+            o.resume = resume;
+            assert_int_equal(dir_make(o.out, &e), 0);
+            assert_int_equal(path_join(path, o.out, names[i], &e), 0);
+            assert_int_equal(file_write_atomic(path, "theirs", 6, &e), 0);
+            if (i)
+                refused(o, PT_FAILED, names[i]);
+            else
+                pt_ritz_close(open_run(&o)); /* as a run that was killed before its first checkpoint leaves it */
+        }
+    o.out = folder_of("checkpoint");
+    o.resume = false;
+    run_with_stops(o, NULL, 0, NULL);
+    for (int i = 0; i < 3; i++) {
+        assert_int_equal(path_join(path, o.out, names[i], &e), 0);
+        assert_int_equal(remove(path), 0);
+    }
+    refused(o, PT_FAILED, "already holds a run (checkpoints)");
+}
+
+/* ---- notices ---- */
+
+static void keep_notice(void *arg, const char *sentence)
+{
+    char *said = arg;
+    snprintf(said + strlen(said), 600 - strlen(said), "%s\n", sentence);
+}
+
+static void notices_of(pt_ritz_options o, const char *words)
+{
+    char said[600] = "";
+    o.notice = keep_notice;
+    o.arg = said;
+    pt_ritz_close(open_run(&o));
+    if (words ? !strstr(said, words) : said[0])
+        fail_msg("\"%s\" is not \"%s\"", words ? words : "", said);
+}
+
+static void points_that_are_not_as_asked_are_told(void **state)
+{
+    pt_ritz_options o = small("harmonic", 4);
+    o.n = 512;
+    notices_of(o, NULL);
+    o.n = 513;
+    notices_of(o, "`n` is 513, not a power of two");
+    o.n = 512;
+    o.n_boundary = 512;
+    notices_of(o, NULL);
+    o.n_boundary = 3;
+    notices_of(o, "`n_boundary` is 3, but each of the 8 faces has 1 point, 8 together");
+    o.n_boundary = 50;
+    notices_of(o, "each of the 8 faces has 6 points, not a power of two: give `n_boundary` 64 for 8 each");
+    o.points = PT_RITZ_MC;
+    notices_of(o, "each of the 8 faces has 6 points, 48 together");
+    o = small("poisson-cosine", 4);
+    o.n = 512;
+    o.n_boundary = 512;
+    notices_of(o, "`n_boundary` has no effect");
+    o.n_boundary = 0;
+    o.save_every = 3;
+    notices_of(o, "`save_every` has no effect without `out`");
 }
 
 /* ---- points that the compute threads make ---- */
@@ -252,6 +336,8 @@ int main(void)
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(a_killed_run_goes_on_as_if_nothing_had_been),
         cmocka_unit_test(what_cannot_be_done_is_said),
+        cmocka_unit_test(other_folders_are_left_alone),
+        cmocka_unit_test(points_that_are_not_as_asked_are_told),
         cmocka_unit_test(it_does_not_matter_which_threads_make_points),
         cmocka_unit_test(other_runs_are_not_resumed),
         cmocka_unit_test(other_problems_are_not_resumed),
