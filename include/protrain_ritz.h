@@ -145,7 +145,7 @@ PT_API int pt_ritz_save(pt_ritz *r, pt_error *e);   /* checkpoint-STEP in out */
 PT_API int pt_ritz_finish(pt_ritz *r, pt_error *e); /* the network, a last checkpoint and report.html in out */
 PT_API void pt_ritz_get_summary(const pt_ritz *r, pt_ritz_summary *s);
 PT_API void pt_ritz_close(pt_ritz *r);
-/* Loads the network that pt_ritz_finish wrote into `folder`, for pt_ritz_evaluate. */
+/* Loads the network that pt_ritz_finish wrote into `folder`, for pt_ritz_evaluate and pt_ritz_get_summary. */
 PT_API int pt_ritz_load(const char *folder, int threads, pt_ritz **out, pt_error *e);
 
 /* ---- pages of runs ---- */

@@ -65,11 +65,12 @@ int pt_ritz_save(pt_ritz *r, pt_error *e)
 {
     char path[FILE_PATH_BYTES];
     dir_stage stage;
-    if (!r)
-        return pt_fail_null(e, "pt_ritz_save", "run");
-    if (!r->o.out)
-        return pt_fail(e, PT_USAGE, "the run has no output folder");
-    int failed = step_folder_path(r->out, r->step, path, e);
+    int failed = ritz_check_call(r, "pt_ritz_save", true, e);
+    if (!failed && !r->o.out)
+        failed = pt_fail(e, PT_USAGE, "the run has no output folder");
+    if (failed)
+        return failed;
+    failed = step_folder_path(r->out, r->step, path, e);
     if (!failed)
         failed = dir_stage_begin(&stage, path, e);
     if (failed)
@@ -171,11 +172,10 @@ int ritz_newest_size(const char *folder, int64_t *n, int64_t *steps)
 
 int pt_ritz_finish(pt_ritz *r, pt_error *e)
 {
-    if (!r)
-        return pt_fail_null(e, "pt_ritz_finish", "run");
-    if (!r->o.out)
-        return 0;
-    int failed = pt_ritz_save(r, e);
+    int failed = ritz_check_call(r, "pt_ritz_finish", true, e);
+    if (failed || !r->o.out)
+        return failed;
+    failed = pt_ritz_save(r, e);
     if (!failed)
         failed = ritz_write_network(r, r->out, e);
     if (!failed)

@@ -23,6 +23,17 @@ void ritz_notice(const pt_ritz *r, const char *format, ...)
         r->o.notice(r->o.arg, text);
 }
 
+int ritz_check_call(const pt_ritz *r, const char *function, bool training, pt_error *e)
+{
+    if (!r)
+        return pt_fail_null(e, function, "run");
+    if (!r->runner)
+        return pt_fail(e, PT_USAGE, "%s: the run is only planned: open it without `plan_only`", function);
+    if (training && !r->inside)
+        return pt_fail(e, PT_USAGE, "%s: a network of pt_ritz_load can only be evaluated: open a run with pt_ritz_open", function);
+    return 0;
+}
+
 void pt_ritz_defaults(pt_ritz_options *o)
 {
     if (!o)
@@ -50,6 +61,19 @@ double ritz_lr(const pt_ritz_options *o, int64_t step)
 }
 
 /* ---- options ---- */
+
+static int check_choices(const pt_ritz_options *o, pt_error *e)
+{
+    const struct { const char *name; unsigned value, last; } all[] = {
+        {"points", o->points, PT_RITZ_LATTICE}, {"randomize", o->randomize, PT_RITZ_RANDOMIZE_OWEN},
+        {"activation", o->activation, PT_RITZ_SILU}, {"lr_schedule", o->lr_schedule, PT_RITZ_LR_HALVING}, {"dtype", o->dtype, PT_RITZ_FP64},
+        {"own.equation", o->own ? o->own->equation : 0, PT_RITZ_SCHROEDINGER},
+        {"own.boundary", o->own ? o->own->boundary : 0, PT_RITZ_DIRICHLET}};
+    for (size_t i = 0; i < sizeof all / sizeof *all; i++)
+        if (all[i].value > all[i].last)
+            return pt_fail(e, PT_USAGE, "`%s` is %u, but must be a value of its type, 0 to %u", all[i].name, all[i].value, all[i].last);
+    return 0;
+}
 
 static int check(const pt_ritz_options *o, pt_error *e)
 {
@@ -396,7 +420,9 @@ static int lock_out(pt_ritz *r, bool *made, pt_error *e)
 int ritz_open(const pt_ritz_options *o, ritz_plan_fn given, void *arg, pt_ritz **out, pt_error *e)
 {
     *out = NULL;
-    int failed = check(o, e);
+    int failed = check_choices(o, e);
+    if (!failed)
+        failed = check(o, e);
     pt_ritz *r = failed ? NULL : calloc(1, sizeof *r);
     if (!r)
         return failed ? failed : pt_fail(e, PT_FAILED, "out of memory");
@@ -512,14 +538,15 @@ static int say_not_finite(pt_ritz *r, const pt_ritz_step_info *s, pt_error *e)
 
 int pt_ritz_step(pt_ritz *r, pt_ritz_step_info *s, pt_error *e)
 {
-    if (!r || !s)
-        return pt_fail_null(e, "pt_ritz_step", r ? "step" : "run");
+    int failed = ritz_check_call(r, "pt_ritz_step", true, e);
+    if (failed || !s)
+        return failed ? failed : pt_fail_null(e, "pt_ritz_step", "step");
     if (r->step >= r->o.steps)
         return 0;
     const double begin_s = clock_s();
     const uint64_t draw = r->o.redraw_every ? (uint64_t)(r->step / r->o.redraw_every) : 0;
     *s = (pt_ritz_step_info){.step = r->step + 1, .lr = ritz_lr(&r->o, r->step + 1)};
-    int failed = ritz_integrate(r, draw, &s->energy, e);
+    failed = ritz_integrate(r, draw, &s->energy, e);
     if (failed)
         return failed;
     if (!isfinite(s->energy))

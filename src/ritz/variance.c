@@ -55,13 +55,13 @@ static int open_like(pt_ritz *at, pt_ritz_points kind, int64_t n, pt_ritz **out,
 int pt_ritz_gradient_variance(pt_ritz *at, pt_ritz_points points, int64_t n, int sets, double *variance, double *mean_square, pt_error *e)
 {
     pt_ritz *r;
-    if (!at || !variance)
-        return pt_fail_null(e, "pt_ritz_gradient_variance", at ? "variance" : "run");
-    if (!at->inside || !at->runner)
-        return pt_fail(e, PT_USAGE, "a variance needs a run of pt_ritz_open that is not only planned");
-    if (sets < 2)
-        return pt_fail(e, PT_USAGE, "a variance needs at least 2 point sets, but %d were asked for", sets);
-    int failed = open_like(at, points, n, &r, e);
+    int failed = ritz_check_call(at, "pt_ritz_gradient_variance", true, e);
+    if (!failed && !variance)
+        failed = pt_fail_null(e, "pt_ritz_gradient_variance", "variance");
+    if (!failed && sets < 2)
+        failed = pt_fail(e, PT_USAGE, "a variance needs at least 2 point sets, but %d were asked for", sets);
+    if (!failed)
+        failed = open_like(at, points, n, &r, e);
     if (failed)
         return failed;
     const size_t params = (size_t)r->net.params;

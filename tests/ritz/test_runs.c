@@ -68,6 +68,9 @@ static void what_cannot_be_done_is_said(void **state)
     pt_ritz_options o = small("poisson-cosine", 2);
     o.n = 0;
     refused(o, PT_USAGE, "`n` is 0");
+    o = small("poisson-cosine", 2);
+    o.activation = (pt_ritz_activation)6;
+    refused(o, PT_USAGE, "`activation` is 6");
     o = small("poisson", 2);
     refused(o, PT_USAGE, "one of poisson-cosine, schroedinger-cosine");
     o = small("poisson-cosine", 2);
