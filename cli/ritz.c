@@ -31,8 +31,8 @@ static int parse(ritz_session *s, int argc, char **argv, pt_error *e)
         {"--points", ARG_STRING, &s->points, "KIND", POINTS_HELP, false},
         {"--randomize", ARG_CHOICE, &s->randomize, "default|none|shift|lms|owen", "default owen; shift for a lattice", false},
         {"--n", ARG_INT, &o->n, "N", "points per step; default 4096", false},
-        {"--n-boundary", ARG_INT, &o->n_boundary, "N", "points per step on all faces together, if the problem samples them; default --n",
-         false},
+        {"--n-boundary", ARG_INT, &o->n_boundary, "N",
+         "points per step on all faces together, if the problem\nsamples them; default about --n", false},
         {"--redraw-every", ARG_INT, &o->redraw_every, "K", "steps between new points; 0: always the same points; default 1", false},
         {NULL, ARG_HEADING, NULL, NULL, "Network", false},
         {"--width", ARG_INT, &o->width, "M", "width of the layers; default 64", false},
@@ -98,8 +98,6 @@ static int check_modes(const ritz_session *s, pt_error *e)
         return pt_fail(e, PT_USAGE, "--seeds needs --compare or --gradient-variance; a run has one seed, --seed");
     if (s->o.resume && s->gradient_variance)
         return pt_fail(e, PT_USAGE, "--gradient-variance always starts from the first step: leave out --resume");
-    if (s->compare && !s->gradient_variance && s->o.resume)
-        return pt_fail(e, PT_USAGE, "--compare always starts new runs: leave out --resume, and give a new --out");
     if (s->blocks < 1 || s->blocks > 256)
         return pt_fail(e, PT_USAGE, "there are %lld blocks: 1 to 256 are possible", (long long)s->blocks);
     return 0;
@@ -120,9 +118,9 @@ static void take_choices(ritz_session *s)
 /* What an interrupted run leaves, for its message. */
 static const char *kept_of(const ritz_session *s)
 {
-    if (!s->o.out || s->gradient_variance)
+    if (!s->o.out)
         return "nothing is kept";
-    return s->compare ? "the runs that are done are in --out, and protrain report makes their page" : "give --resume to continue";
+    return s->gradient_variance ? "report.html has what was measured" : "give --resume to continue";
 }
 
 static int run_command(int argc, char **argv, bool plan)

@@ -7,16 +7,28 @@
 
 #include <stdio.h>
 #include <stdlib.h>
+#include <unistd.h>
 
 enum { PATH_BYTES = 4096 };
 
+static int path_in_out(const ritz_session *s, const char *name, char path[PATH_BYTES], pt_error *e)
+{
+    const int n = snprintf(path, PATH_BYTES, "%s%s%s", s->o.out, slash_after(s->o.out), name);
+    return n < PATH_BYTES ? 0 : pt_fail(e, PT_FAILED, "%.300s...: the path is longer than %d bytes; use a shorter one", s->o.out,
+                                        PATH_BYTES - 1);
+}
+
+/* With --resume, runs that are finished stay as they are, and one that was interrupted goes on. */
 static int run_one(ritz_session *s, pt_ritz_points kind, int seed, pt_error *e)
 {
     ritz_session one = *s;
     bool stopped;
-    char folder[PATH_BYTES];
-    if (snprintf(folder, sizeof folder, "%s%s%s-%d", s->o.out, slash_after(s->o.out), pt_ritz_points_name(kind), seed) >= PATH_BYTES)
-        return pt_fail(e, PT_FAILED, "%.300s...: the path is longer than %d bytes; use a shorter one", s->o.out, PATH_BYTES - 1);
+    char name[32], folder[PATH_BYTES];
+    snprintf(name, sizeof name, "%s-%d", pt_ritz_points_name(kind), seed);
+    int failed = path_in_out(s, name, folder, e);
+    if (failed)
+        return failed;
+    one.o.resume = s->o.resume && !access(folder, F_OK);
     one.o.out = folder;
     one.o.points = kind;
     one.o.randomize = kind == s->o.points ? s->o.randomize : PT_RITZ_RANDOMIZE_DEFAULT;
@@ -74,18 +86,30 @@ static int finish_comparison(const ritz_session *s, pt_error *e)
     return written < 0 ? written : 0;
 }
 
+/* Whether the runs may be in --out. */
+static int check_out(const ritz_session *s, pt_error *e)
+{
+    pt_ritz_comparison before[PT_RITZ_KINDS];
+    char path[PATH_BYTES];
+    if (!s->o.out)
+        return pt_fail(e, PT_USAGE, "--compare needs --out DIR, the folder for the runs and the report");
+    if (!*s->o.out)
+        return 0; /* pt_ritz_open refuses it */
+    if (!s->o.resume && pt_ritz_compared(s->o.out, before, NULL) > 0)
+        return pt_fail(e, PT_FAILED, "%.400s already holds runs of a comparison: give --resume to continue it, or another --out", s->o.out);
+    int failed = path_in_out(s, "metrics.jsonl", path, e);
+    return failed || access(path, F_OK) ? failed : pt_fail(e, PT_FAILED, "%.400s holds a run: give another --out", s->o.out);
+}
+
 int ritz_compare(ritz_session *s, pt_error *e)
 {
     pt_ritz_points kinds[PT_RITZ_KINDS];
-    pt_ritz_comparison before[PT_RITZ_KINDS];
     const int seeds = s->seeds ? (int)s->seeds : 3, n = ritz_kinds(s->compare, NULL, kinds, e);
     if (n < 0)
         return n;
-    if (!s->o.out)
-        return pt_fail(e, PT_USAGE, "--compare needs --out DIR, the folder for the runs and the report");
-    if (*s->o.out && pt_ritz_compared(s->o.out, before, NULL) > 0)
-        return pt_fail(e, PT_FAILED, "%.400s already holds runs of a comparison: give another --out", s->o.out);
-    int failed = check_exact(s, e);
+    int failed = check_out(s, e);
+    if (!failed)
+        failed = check_exact(s, e);
     for (int i = 0; i < n && !failed; i++)
         for (int k = 0; k < seeds && !failed && !interrupt_signal(); k++)
             failed = run_one(s, kinds[i], k, e);

@@ -68,7 +68,7 @@ static int check_done(ritz_session *s, const pt_ritz_summary *m, pt_error *e)
                        (long long)s->o.steps, s->o.out, (long long)m->first_step, plural((uint64_t)m->first_step));
     snprintf(text, sizeof text, "step %lld of %lld is done: give more --steps to train on", (long long)m->first_step,
              (long long)s->o.steps);
-    if (m->first_step && m->first_step == s->o.steps)
+    if (m->first_step && m->first_step == s->o.steps && !s->part)
         progress_notice(&s->bar, text);
     return 0;
 }

@@ -63,17 +63,18 @@ static void print_json(const variances *v, const pt_ritz_points *kinds, int kind
     printf("]}\n");
 }
 
-static int write_variances(ritz_session *s, const variances *v, const pt_ritz_points *kinds, int kinds_n, pt_error *e)
+/* Writes the page of the first `done` moments. */
+static int write_variances(const ritz_session *s, const variances *v, int done, const pt_ritz_points *kinds, int kinds_n, pt_error *e)
 {
     pt_ritz_variances figures[MOMENTS];
-    for (int m = 0; m < MOMENTS; m++) {
+    for (int m = 0; m < done; m++) {
         figures[m] = (pt_ritz_variances){.title = moments[m], .sizes = v[m].n, .n = v[m].points, .kinds = kinds_n};
         for (int k = 0; k < kinds_n; k++) {
             figures[m].points[k] = kinds[k];
             figures[m].variance[k] = v[m].of[k];
         }
     }
-    return pt_ritz_variance_report(s->o.out, s->o.problem, figures, MOMENTS, e);
+    return pt_ritz_variance_report(s->o.out, s->o.problem, figures, done, e);
 }
 
 /* Trains with the kind of points that --points names, and measures all kinds at the same weights. */
@@ -99,11 +100,11 @@ int ritz_variances(ritz_session *s, pt_error *e)
         failed = more < 0 ? more : measure(s, r, kinds, kinds_n, &v[m], e);
         if (!failed && !s->json)
             print_variances(&v[m], moments[m], kinds, kinds_n);
+        if (!failed && s->o.out && !interrupt_signal())
+            failed = write_variances(s, v, m + 1, kinds, kinds_n, e);
     }
     if (!failed && s->json && !interrupt_signal())
         print_json(v, kinds, kinds_n);
-    if (!failed && s->o.out && !interrupt_signal())
-        failed = write_variances(s, v, kinds, kinds_n, e);
     pt_ritz_close(r);
     return failed;
 }

@@ -70,7 +70,8 @@ typedef struct pt_ritz_options {
     const pt_ritz_problem *own;
     int64_t dim;                       /* of a built-in problem; 0: its default */
     pt_ritz_points points; pt_ritz_randomize randomize;
-    int64_t n, n_boundary;             /* points per step: inside, and on all faces together, if the problem needs any; n_boundary 0: n */
+    int64_t n, n_boundary;             /* points per step: inside, and on all faces together, if the problem needs any; n_boundary 0: */
+                                       /* about n, a power of two on each face */
     int64_t redraw_every;              /* steps with the same points; 0: always the same */
     int64_t width; int blocks;
     bool plain;                        /* a multilayer perceptron with `blocks` layers instead of residual blocks of two */
@@ -144,7 +145,7 @@ PT_API int pt_ritz_save(pt_ritz *r, pt_error *e);   /* checkpoint-STEP in out */
 PT_API int pt_ritz_finish(pt_ritz *r, pt_error *e); /* the network, a last checkpoint and report.html in out */
 PT_API void pt_ritz_get_summary(const pt_ritz *r, pt_ritz_summary *s);
 PT_API void pt_ritz_close(pt_ritz *r);
-/* Loads the network that pt_ritz_finish wrote into `folder`, for pt_ritz_evaluate. */
+/* Loads the network that pt_ritz_finish wrote into `folder`, for pt_ritz_evaluate and pt_ritz_get_summary. */
 PT_API int pt_ritz_load(const char *folder, int threads, pt_ritz **out, pt_error *e);
 
 /* ---- pages of runs ---- */
@@ -183,7 +184,8 @@ typedef struct pt_ritz_variances {
     int kinds; pt_ritz_points points[PT_RITZ_KINDS];
     const double *variance[PT_RITZ_KINDS]; /* (sizes) */
 } pt_ritz_variances;
-/* Writes report.html with these figures, log-log with their slopes, into the folder, which is created if missing. */
+/* Writes report.html with these figures, log-log with their slopes, into the folder, which is created if missing. PT_FAILED: it holds a run
+ * or a comparison, which has a page of its own. */
 PT_API int pt_ritz_variance_report(const char *folder, const char *title, const pt_ritz_variances *figures, int n, pt_error *e);
 
 #ifdef __cplusplus

@@ -35,7 +35,9 @@ static json_t *task_json(const pt_ritz *r)
 {
     json_t *task = ritz_network_json(&r->net);
     set_optimizer(task, &r->o);
-    json_object_set_new(task, "problem", json_string(r->problem.name));
+    json_t *problem = problem_json(&r->problem);
+    json_object_update(task, problem);
+    json_decref(problem);
     json_object_set_new(task, "points", json_string(points_names[r->o.points]));
     json_object_set_new(task, "randomize", json_string(randomize_names[r->o.randomize]));
     json_object_set_new(task, "n", json_integer(r->o.n));
@@ -63,11 +65,12 @@ int pt_ritz_save(pt_ritz *r, pt_error *e)
 {
     char path[FILE_PATH_BYTES];
     dir_stage stage;
-    if (!r)
-        return pt_fail_null(e, "pt_ritz_save", "run");
-    if (!r->o.out)
-        return pt_fail(e, PT_USAGE, "the run has no output folder");
-    int failed = step_folder_path(r->out, r->step, path, e);
+    int failed = ritz_check_call(r, "pt_ritz_save", true, e);
+    if (!failed && !r->o.out)
+        failed = pt_fail(e, PT_USAGE, "the run has no output folder");
+    if (failed)
+        return failed;
+    failed = step_folder_path(r->out, r->step, path, e);
     if (!failed)
         failed = dir_stage_begin(&stage, path, e);
     if (failed)
@@ -133,7 +136,6 @@ bool ritz_has_checkpoint(const pt_ritz *r) { return r->locked && step_folders_ne
 int ritz_resume(pt_ritz *r, pt_error *e)
 {
     char path[FILE_PATH_BYTES];
-    dir_stages_put_back(r->out, "checkpoint-0");
     const int64_t step = step_folders_newest(r->out, STATE_FILE, INT64_MAX);
     if (step < 0) {
         ritz_notice(r, "%s has no checkpoint: the run starts with step 1", r->out);
@@ -170,11 +172,10 @@ int ritz_newest_size(const char *folder, int64_t *n, int64_t *steps)
 
 int pt_ritz_finish(pt_ritz *r, pt_error *e)
 {
-    if (!r)
-        return pt_fail_null(e, "pt_ritz_finish", "run");
-    if (!r->o.out)
-        return 0;
-    int failed = pt_ritz_save(r, e);
+    int failed = ritz_check_call(r, "pt_ritz_finish", true, e);
+    if (failed || !r->o.out)
+        return failed;
+    failed = pt_ritz_save(r, e);
     if (!failed)
         failed = ritz_write_network(r, r->out, e);
     if (!failed)

@@ -33,7 +33,7 @@ static int open_like(pt_ritz *at, pt_ritz_points kind, int64_t n, pt_ritz **out,
     if ((points_randomize)o.randomize != RANDOMIZE_DEFAULT && kind != at->o.points)
         o.randomize = PT_RITZ_RANDOMIZE_DEFAULT;
     o.n = n;
-    o.n_boundary = at->boundary_n ? n : 0;
+    o.n_boundary = 0;
     o.out = NULL;
     o.plan_file = NULL; /* which is for at's points */
     o.resume = false;
@@ -55,13 +55,13 @@ static int open_like(pt_ritz *at, pt_ritz_points kind, int64_t n, pt_ritz **out,
 int pt_ritz_gradient_variance(pt_ritz *at, pt_ritz_points points, int64_t n, int sets, double *variance, double *mean_square, pt_error *e)
 {
     pt_ritz *r;
-    if (!at || !variance)
-        return pt_fail_null(e, "pt_ritz_gradient_variance", at ? "variance" : "run");
-    if (!at->inside || !at->runner)
-        return pt_fail(e, PT_USAGE, "a variance needs a run of pt_ritz_open that is not only planned");
-    if (sets < 2)
-        return pt_fail(e, PT_USAGE, "a variance needs at least 2 point sets, but %d were asked for", sets);
-    int failed = open_like(at, points, n, &r, e);
+    int failed = ritz_check_call(at, "pt_ritz_gradient_variance", true, e);
+    if (!failed && !variance)
+        failed = pt_fail_null(e, "pt_ritz_gradient_variance", "variance");
+    if (!failed && sets < 2)
+        failed = pt_fail(e, PT_USAGE, "a variance needs at least 2 point sets, but %d were asked for", sets);
+    if (!failed)
+        failed = open_like(at, points, n, &r, e);
     if (failed)
         return failed;
     const size_t params = (size_t)r->net.params;
@@ -130,6 +130,8 @@ int pt_ritz_variance_report(const char *folder, const char *title, const pt_ritz
     int failed = check_figures(figures, n, e);
     if (failed || n < 1)
         return failed ? failed : pt_fail(e, PT_USAGE, "a page needs at least 1 figure, but there are %d", n);
+    if (ritz_is_run(folder) || ritz_is_comparison(folder))
+        return pt_fail(e, PT_FAILED, "%.400s holds a run or a comparison, which has a page of its own: choose another folder", folder);
     ritz_figure *drawn = calloc((size_t)n, sizeof *drawn);
     names *words = calloc((size_t)n, sizeof *words);
     failed = drawn && words ? dir_make(folder, e) : pt_fail(e, PT_FAILED, "out of memory");

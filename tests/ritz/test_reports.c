@@ -142,24 +142,36 @@ static void variances_have_a_page(void **state)
     figure.variance[1] = NULL;
     assert_int_equal(pt_ritz_variance_report(folder, "x", &figure, 1, &e), PT_USAGE);
     assert_int_equal(pt_ritz_variance_report(folder, "x", &figure, 0, &e), PT_USAGE);
+    figure.variance[1] = v[1];
+    snprintf(folder, sizeof folder, "%s", folder_of("has a run"));
+    make_run(folder, PT_RITZ_SOBOL, 1, false);
+    assert_int_equal(pt_ritz_variance_report(folder, "x", &figure, 1, &e), PT_FAILED);
+    assert_non_null(strstr(e.text, "holds a run"));
 }
 
 /* A network that was loaded has no points, and a run that is only planned has no weights. */
-static void not_every_run_has_variances(void **state)
+static void not_every_run_can_do_everything(void **state)
 {
     pt_error e = {0};
-    pt_ritz *r;
-    double v;
+    pt_ritz_step_info s;
+    double v, w, x[2] = {0.5, 0.5};
     const char *folder = folder_of("loaded");
     make_run(folder, PT_RITZ_SOBOL, 1, true);
-    assert_int_equal(pt_ritz_load(folder, 1, &r, &e), 0);
-    assert_int_equal(pt_ritz_gradient_variance(r, PT_RITZ_MC, 32, 4, &v, NULL, &e), PT_USAGE);
-    pt_ritz_close(r);
-    pt_ritz_options o = small("poisson-cosine", 2);
-    o.plan_only = true;
-    r = open_run(&o);
-    assert_int_equal(pt_ritz_gradient_variance(r, PT_RITZ_MC, 32, 4, &v, NULL, &e), PT_USAGE);
-    pt_ritz_close(r);
+    for (int loaded = 0; loaded < 2; loaded++) {
+        pt_ritz_options o = small("poisson-cosine", 2);
+        pt_ritz *r;
+        o.plan_only = true;
+        assert_int_equal(loaded ? pt_ritz_load(folder, 1, &r, &e) : pt_ritz_open(&o, &r, &e), 0);
+        assert_int_equal(pt_ritz_step(r, &s, &e), PT_USAGE);
+        assert_non_null(strstr(e.text, loaded ? "pt_ritz_step: a network of pt_ritz_load" : "pt_ritz_step: the run is only planned"));
+        assert_int_equal(pt_ritz_errors(r, &v, &w, &e), PT_USAGE);
+        assert_int_equal(pt_ritz_save(r, &e), PT_USAGE);
+        assert_int_equal(pt_ritz_finish(r, &e), PT_USAGE);
+        assert_int_equal(pt_ritz_gradient_variance(r, PT_RITZ_MC, 32, 4, &v, NULL, &e), PT_USAGE);
+        assert_int_equal(pt_ritz_evaluate(r, 1, x, &v, NULL, &e), loaded ? 0 : PT_USAGE);
+        assert_int_equal(pt_ritz_evaluate(r, -1, x, &v, NULL, &e), PT_USAGE);
+        pt_ritz_close(r);
+    }
 }
 
 static void what_is_not_there_is_told(void **state)
@@ -197,7 +209,7 @@ int main(void)
         cmocka_unit_test(a_comparison_is_read),
         cmocka_unit_test(a_run_has_a_page),
         cmocka_unit_test(variances_have_a_page),
-        cmocka_unit_test(not_every_run_has_variances),
+        cmocka_unit_test(not_every_run_can_do_everything),
         cmocka_unit_test(what_is_not_there_is_told),
     };
     return cmocka_run_group_tests(tests, setup, teardown);
