@@ -80,6 +80,9 @@ static void a_comparison_is_read(void **state)
     page = read_file(folder, "report.html", &n);
     assert_non_null(strstr(page, "<h1>poisson-cosine</h1>"));
     assert_non_null(strstr(page, "<p>64 points a step, 12 steps, 2 seeds</p>"));
+    const char *figures[] = {"relative L2 error: median", "relative H1 error: median", "energy: median"}, *at = page;
+    for (int i = 0; i < 3; i++)
+        assert_non_null(at = strstr(at, figures[i]));
     free(page);
 }
 
