@@ -447,18 +447,3 @@ void dir_lock_release(dir_lock *l)
     close(l->fd);
     l->fd = -1;
 }
-
-int file_unnamed(const char *folder, pt_error *e)
-{
-    char path[FILE_PATH_BYTES];
-    if (!folder)
-        folder = dir_temporary();
-    int failed = path_join(path, folder, "protrain-XXXXXX", e);
-    if (failed)
-        return failed;
-    int fd = mkostemp(path, O_CLOEXEC);
-    if (fd < 0)
-        return pt_fail_errno(e, PT_FAILED, "%.400s: cannot write a temporary file here", folder);
-    unlink(path);
-    return fd;
-}
