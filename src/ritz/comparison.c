@@ -1,5 +1,5 @@
 /* comparison.c - a folder with runs of one problem, which differ in the kind of their points and in their seed: the errors at their ends as
- * rows and as JSON, and the page with their curves. */
+ * rows and as JSON, and the page with the curves of errors and energies. */
 #include "base/units.h"
 #include "io/files.h"
 #include "ritz/config.h"
@@ -10,29 +10,36 @@
 #include <string.h>
 
 enum { CURVE_MOST = 4096 };
+enum { OF_L2, OF_H1, OF_ENERGY, CURVES };
+static const char *const keys[CURVES] = {"l2_error", "h1_error", "energy"};
 
-/* The errors of the runs with one kind of points. They were estimated at the same n steps in each run. */
+/* The runs with one kind of points. Their errors were estimated at the same n steps in each run; their energies are of the same steps. */
 typedef struct outcome {
     pt_ritz_points points;
     int n, seeds;
-    double *step;          /* (n) */
-    double *l2;            /* (seeds, CURVE_MOST), of which the first n of a row are used */
-    double *median, *band; /* over seeds: (n), and (n, 2) for the least and the largest */
-    double *last;          /* (seeds, 2): L2 and H1 error at the end */
-    double *work;          /* (seeds) */
+    double *step;                          /* (n) */
+    double *values[CURVES];                /* (seeds, CURVE_MOST), of which the first n of a row are used */
+    double *median[CURVES], *band[CURVES]; /* over seeds: (n), and (n, 2) for the least and the largest */
+    double *last;                          /* (seeds, CURVES): at the end */
+    double *work;                          /* (seeds) */
 } outcome;
 
 static bool outcome_open(outcome *o, int seeds)
 {
+    const size_t rows = (size_t)seeds;
     o->seeds = seeds;
-    o->step = calloc(CURVE_MOST * (size_t)(4 + seeds) + 3 * (size_t)seeds, sizeof *o->step);
+    o->step = calloc(CURVE_MOST * (1 + CURVES * (3 + rows)) + (CURVES + 1) * rows, sizeof *o->step);
     if (!o->step)
         return false;
-    o->median = o->step + CURVE_MOST;
-    o->band = o->median + CURVE_MOST;
-    o->l2 = o->band + 2 * CURVE_MOST;
-    o->last = o->l2 + (size_t)seeds * CURVE_MOST;
-    o->work = o->last + 2 * (size_t)seeds;
+    double *at = o->step + CURVE_MOST;
+    for (int c = 0; c < CURVES; c++) {
+        o->median[c] = at;
+        o->band[c] = at + CURVE_MOST;
+        o->values[c] = at + 3 * CURVE_MOST;
+        at += CURVE_MOST * (3 + rows);
+    }
+    o->last = at;
+    o->work = at + CURVES * rows;
     return true;
 }
 
@@ -50,24 +57,29 @@ static double median_of(double *v, int n)
 
 static void summarize(outcome *o)
 {
-    for (int i = 0; i < o->n; i++) {
-        for (int k = 0; k < o->seeds; k++)
-            o->work[k] = o->l2[(size_t)k * CURVE_MOST + (size_t)i];
-        o->median[i] = median_of(o->work, o->seeds);
-        o->band[2 * i] = o->work[0];
-        o->band[2 * i + 1] = o->work[o->seeds - 1];
-    }
+    for (int c = 0; c < CURVES; c++)
+        for (int i = 0; i < o->n; i++) {
+            for (int k = 0; k < o->seeds; k++)
+                o->work[k] = o->values[c][(size_t)k * CURVE_MOST + (size_t)i];
+            o->median[c][i] = median_of(o->work, o->seeds);
+            o->band[c][2 * i] = o->work[0];
+            o->band[c][2 * i + 1] = o->work[o->seeds - 1];
+        }
+}
+
+/* The median at the end; o->work is then in order. */
+static double last_median(const outcome *o, int curve)
+{
+    for (int k = 0; k < o->seeds; k++)
+        o->work[k] = o->last[CURVES * k + curve];
+    return median_of(o->work, o->seeds);
 }
 
 static pt_ritz_comparison row_of(const outcome *o)
 {
     pt_ritz_comparison row = {.points = o->points, .seeds = o->seeds, .steps = o->n ? (int64_t)o->step[o->n - 1] : 0};
-    for (int k = 0; k < o->seeds; k++)
-        o->work[k] = o->last[2 * k + 1];
-    row.h1_median = median_of(o->work, o->seeds);
-    for (int k = 0; k < o->seeds; k++)
-        o->work[k] = o->last[2 * k];
-    row.l2_median = median_of(o->work, o->seeds);
+    row.h1_median = last_median(o, OF_H1);
+    row.l2_median = last_median(o, OF_L2);
     row.l2_least = o->work[0];
     row.l2_largest = o->work[o->seeds - 1];
     return row;
@@ -99,24 +111,35 @@ bool ritz_is_comparison(const char *folder)
     return false;
 }
 
-/* Reads the errors of a run. If runs differ in length, to->n becomes that of the shortest. */
+/* Of two columns of n numbers, the second at the steps of `step`, which are among those of the first. */
+static void take_at(const double *step, int steps_n, const double *columns, int n, double *out)
+{
+    for (int i = 0, at = 0; i < steps_n; i++) {
+        while (at < n - 1 && columns[at] < step[i])
+            at++;
+        out[i] = columns[n + at];
+    }
+}
+
+/* Reads the errors and energies of a run. If runs differ in length, to->n becomes that of the shortest. */
 static int read_run(const char *folder, int seed, outcome *to, pt_error *e)
 {
-    double *l2 = NULL, *h1 = NULL;
     char run[FILE_PATH_BYTES];
     int failed = run_folder(folder, to->points, seed, run, e);
-    const int n = failed ? failed : ritz_read_metrics(run, "l2_error", &l2, e), m = n < 0 ? n : ritz_read_metrics(run, "h1_error", &h1, e);
-    failed = m > 0 ? 0 : m < 0 ? m : pt_fail(e, PT_FAILED, "%s has no errors to compare", run);
-    if (!failed) {
-        const int most = seed ? to->n : (int)CURVE_MOST;
-        to->n = n < most ? n : most;
-        memcpy(to->step, l2, (size_t)to->n * sizeof *l2);
-        memcpy(to->l2 + (size_t)seed * CURVE_MOST, l2 + n, (size_t)to->n * sizeof *l2);
-        to->last[2 * seed] = l2[2 * n - 1];
-        to->last[2 * seed + 1] = h1[2 * m - 1];
+    for (int c = 0; c < CURVES && !failed; c++) {
+        double *columns = NULL;
+        const int n = ritz_read_metrics(run, keys[c], &columns, e), most = c || seed ? to->n : (int)CURVE_MOST;
+        failed = n > 0 ? 0 : n < 0 ? n : pt_fail(e, PT_FAILED, "%s has no errors to compare", run);
+        if (n > 0) {
+            if (c == 0) {
+                to->n = n < most ? n : most;
+                memcpy(to->step, columns, (size_t)to->n * sizeof *columns);
+            }
+            take_at(to->step, to->n, columns, n, to->values[c] + (size_t)seed * CURVE_MOST);
+            to->last[CURVES * seed + c] = columns[2 * n - 1];
+        }
+        free(columns);
     }
-    free(l2);
-    free(h1);
     return failed;
 }
 
@@ -192,9 +215,27 @@ static void write_table(FILE *out, const outcome *o, int n)
     fputs("</table>\n", out);
 }
 
+static ritz_figure figure_of(const outcome *o, int n, int curve, const char *title)
+{
+    ritz_figure f = {title, "step", false, curve != OF_ENERGY, n, {{0}}};
+    for (int i = 0; i < n; i++)
+        f.curves[i] = (ritz_curve){pt_ritz_points_name(o[i].points), o[i].n, o[i].step, o[i].median[curve], o[i].band[curve]};
+    return f;
+}
+
+static bool are_absolute(const char *folder, const outcome *first)
+{
+    char run[FILE_PATH_BYTES];
+    return !run_folder(folder, first->points, 0, run, NULL) && ritz_has_metrics(run, "absolute_errors");
+}
+
 static int write_page(const char *folder, const char *file, const outcome *o, int n, pt_error *e)
 {
-    ritz_figure f = {"relative L2 error: median and range over seeds", "step", false, true, n, {{0}}};
+    static const char *const titles[2][CURVES] = {
+        {"relative L2 error: median and range over seeds", "relative H1 error: median and range over seeds",
+         "energy: median and range over seeds"},
+        {"L2 error: median and range over seeds", "H1 error: median and range over seeds", "energy: median and range over seeds"}};
+    ritz_figure figures[CURVES];
     char *text = NULL, lead[160], title[FILE_PATH_BYTES];
     size_t bytes;
     describe(folder, o, title, sizeof title, lead, sizeof lead);
@@ -204,9 +245,9 @@ static int write_page(const char *folder, const char *file, const outcome *o, in
     fprintf(out, "<p>%s</p>\n", lead);
     write_table(out, o, n);
     fclose(out);
-    for (int i = 0; i < n; i++)
-        f.curves[i] = (ritz_curve){pt_ritz_points_name(o[i].points), o[i].n, o[i].step, o[i].median, o[i].band};
-    int failed = ritz_page_write(file, title, text, &f, 1, e);
+    for (int c = 0; c < CURVES; c++)
+        figures[c] = figure_of(o, n, c, titles[are_absolute(folder, o)][c]);
+    int failed = ritz_page_write(file, title, text, figures, CURVES, e);
     free(text);
     return failed;
 }

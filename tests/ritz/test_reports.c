@@ -41,6 +41,18 @@ static double l2_error_of(const char *folder)
     return last;
 }
 
+/* pt_ritz_report_json, until the next call. */
+static const char *json_again(const char *folder)
+{
+    static char text[4096];
+    pt_error e = {0};
+    char *json;
+    assert_int_equal(pt_ritz_report_json(folder, &json, &e), 1);
+    snprintf(text, sizeof text, "%s", json);
+    free(json);
+    return text;
+}
+
 static void points_have_names(void **state)
 {
     static const char *const names[PT_RITZ_KINDS] = {"mc", "sobol", "halton", "lattice"};
@@ -55,7 +67,7 @@ static void a_comparison_is_read(void **state)
 {
     pt_error e = {0};
     pt_ritz_comparison rows[PT_RITZ_KINDS];
-    char folder[128], run[160], *json, *page;
+    char folder[128], run[160], *page;
     size_t n;
     double l2[2];
     snprintf(folder, sizeof folder, "%s", folder_of("compared"));
@@ -73,13 +85,14 @@ static void a_comparison_is_read(void **state)
     assert_true(rows[0].l2_least == fmin(l2[0], l2[1]) && rows[0].l2_largest == fmax(l2[0], l2[1]));
     assert_true(rows[0].l2_median == 0.5 * (l2[0] + l2[1]) && rows[0].h1_median > 0);
 
-    assert_int_equal(pt_ritz_report_json(folder, &json, &e), 1);
-    assert_non_null(strstr(json, "{\"kinds\": [{\"points\": \"mc\", \"seeds\": 2, \"steps\": 12, "));
-    free(json);
+    assert_non_null(strstr(json_again(folder), "{\"kinds\": [{\"points\": \"mc\", \"seeds\": 2, \"steps\": 12, "));
     assert_int_equal(pt_ritz_report(folder, NULL, &e), 1);
     page = read_file(folder, "report.html", &n);
     assert_non_null(strstr(page, "<h1>poisson-cosine</h1>"));
     assert_non_null(strstr(page, "<p>64 points a step, 12 steps, 2 seeds</p>"));
+    const char *figures[] = {"relative L2 error: median", "relative H1 error: median", "energy: median"}, *at = page;
+    for (int i = 0; i < 3; i++)
+        assert_non_null(at = strstr(at, figures[i]));
     free(page);
 }
 
@@ -87,9 +100,8 @@ static void a_comparison_is_read(void **state)
 static void a_run_has_a_page(void **state)
 {
     pt_error e = {0};
-    char *json, *page;
+    char *page, folder[128];
     size_t n;
-    char folder[128];
     snprintf(folder, sizeof folder, "%s", folder_of("run"));
     make_run(folder, PT_RITZ_SOBOL, 1, true);
     page = read_file(folder, "report.html", &n);
@@ -99,9 +111,14 @@ static void a_run_has_a_page(void **state)
     page = read_file(folder, "again.html", &n);
     assert_non_null(strstr(page, "along the diagonal"));
     free(page);
-    assert_int_equal(pt_ritz_report_json(folder, &json, &e), 1);
-    assert_non_null(strstr(json, "\"steps\": 12"));
-    free(json);
+    assert_true(strstr(json_again(folder), "\"steps\": 12") && strstr(json_again(folder), "\"notes\": []"));
+    assert_int_equal(file_write_atomic(path_in(folder, "network.safetensors"), "cut off", 7, &e), 0);
+    assert_int_equal(pt_ritz_report(folder, path_in(folder, "again.html"), &e), 1);
+    page = read_file(folder, "again.html", &n);
+    assert_true(strstr(page, "The page lacks the solution: ") && strstr(page, "network.safetensors"));
+    assert_null(strstr(page, "along the diagonal"));
+    free(page);
+    assert_non_null(strstr(json_again(folder), "network.safetensors"));
     assert_int_equal(pt_ritz_report(folder, path_in(folder, "no/page.html"), &e), PT_FAILED);
     assert_non_null(strstr(e.text, "no/page.html"));
 }
