@@ -95,7 +95,7 @@ static int parse(session *s, int argc, char **argv, pt_error *e)
         {"--beta1", ARG_DOUBLE, &o->beta1, "X", "decay of AdamW's first moment; default 0.9", false},
         {"--beta2", ARG_DOUBLE, &o->beta2, "X", "decay of AdamW's second moment; default 0.999", false},
         {"--eps", ARG_DOUBLE, &o->eps, "X", "AdamW's epsilon; default 1e-8", false},
-        {"--momentum", ARG_DOUBLE, &o->momentum, "X", "muon: momentum of the matrices; default 0.95", false},
+        {"--momentum", ARG_ABOVE_0, &o->momentum, "X", "muon: momentum of the matrices; default 0.95", false},
         {"--lr-adjust", ARG_CHOICE, &s->lr_adjust, "auto|original|match_rms_adamw|spectral_unclamped",
          "muon: scale a matrix's learning rate by sqrt(max(1, rows / cols));\nby 0.2 sqrt(max(rows, cols)), which makes steps as large as "
          "AdamW's;\nor by sqrt(rows / cols); auto (default): match_rms_adamw with the default\n--lr, original with a given one, as in "
