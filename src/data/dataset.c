@@ -185,11 +185,12 @@ static int fail_no_window(const dataset *d, const char *names, pt_error *e)
     if (p->unlearned)
         snprintf(unlearned, sizeof unlearned, "%s%" PRIu64 " %s no token to learn in the part that fits a window of %lld token%s",
                  p->dropped ? ", and " : "", p->unlearned, has(p->unlearned), (long long)d->seq_len, plural((uint64_t)d->seq_len));
-    return pt_fail(e, PT_FAILED, "%s: no example is left to train on: %s%s; give a larger `seq_len`", names, dropped, unlearned);
+    return pt_fail(e, PT_FAILED, "%s: no example is left: %s%s; give a larger `seq_len`", names, dropped, unlearned);
 }
 
-static int check_examples(const dataset *d, const data_files *files, pt_error *e)
+static int check_examples(const dataset *d, const dataset_options *o, const data_files *files, pt_error *e)
 {
+    const char *use = o->evaluation ? "evaluated" : "trained on";
     const token_tally *t = &d->tokens.tally;
     const window_packing *p = &d->packing;
     char names[480];
@@ -198,9 +199,9 @@ static int check_examples(const dataset *d, const data_files *files, pt_error *e
         return pt_fail(e, PT_FAILED, "%s: the data have no record", names);
     if (d->tokens.ids.marked && !t->learned)
         return pt_fail(e, PT_FAILED,
-                       "%s: none of the %" PRIu64 " token%s of %" PRIu64 " record%s would be trained on, because there is no reply of "
-                       "the assistant, or only replies of weight 0: give `train_on` all to train on every token",
-                       names, t->tokens, plural(t->tokens), t->records, plural(t->records));
+                       "%s: none of the %" PRIu64 " token%s of %" PRIu64 " record%s would be %s, because there is no reply of the "
+                       "assistant, or only replies of weight 0: with `train_on` all, every token is %s",
+                       names, t->tokens, plural(t->tokens), t->records, plural(t->records), use, use);
     if (!p->windows)
         return fail_no_window(d, names, e);
     if (t->same && t->same == t->records)
@@ -376,7 +377,7 @@ static int open_data(dataset *d, const dataset_options *o, const data_files *fil
     if (rc == 0)
         rc = check_share(d, o, files, e);
     if (rc == 0)
-        rc = check_examples(d, files, e);
+        rc = check_examples(d, o, files, e);
     if (rc == 0) {
         sum_up(d, o, format);
         note_examples(d);

@@ -147,6 +147,7 @@ static void records_without_a_reply_are_counted_and_left_out(void **state)
     assert_non_null(strstr(dataset_summary(d), "full; 2 of "));
     dataset_close(d);
     refused("none.jsonl", "{\"messages\": [" USER("q") "]}\n", usual, "would be trained on");
+    refused("none.jsonl", "{\"messages\": [" USER("q") "]}\n", (dataset_options){.evaluation = true}, "would be evaluated");
 }
 
 /* ---- weights ---- */
