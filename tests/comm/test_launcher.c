@@ -78,9 +78,10 @@ static void torchrun_did(void **unused)
 static void what_differs_between_machines_is_not_in_the_key(void **unused)
 {
     (void)unused;
-    const launcher a = found("RANK=0 WORLD_SIZE=2 MASTER_ADDR=localhost MASTER_PORT=29501 TORCHELASTIC_RUN_ID=7 TORCHELASTIC_RESTART_COUNT=1"),
-                   b = found("RANK=1 WORLD_SIZE=2 MASTER_ADDR=node1 MASTER_PORT=29501 TORCHELASTIC_RUN_ID=7 TORCHELASTIC_RESTART_COUNT=0"),
-                   c = found("RANK=1 WORLD_SIZE=2 MASTER_ADDR=node1 MASTER_PORT=29501 TORCHELASTIC_RUN_ID=8 TORCHELASTIC_RESTART_COUNT=0");
+#define TWO(rank, address, id, count) "RANK=" rank " WORLD_SIZE=2 MASTER_ADDR=" address " MASTER_PORT=29501 TORCHELASTIC_RUN_ID=" id \
+                                      " TORCHELASTIC_RESTART_COUNT=" count
+    const launcher a = found(TWO("0", "localhost", "7", "1")), b = found(TWO("1", "node1", "7", "0"));
+    const launcher c = found(TWO("1", "node1", "8", "0"));
     assert_true(a.key == b.key && b.key != c.key);
 }
 
