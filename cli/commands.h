@@ -34,7 +34,7 @@ int command_ritz_plan(int argc, char **argv); /* protrain plan --problem */
     }
 #define ADAPTER_ARGS(o)                                                                                                                    \
     {"--lora", ARG_COUNT, &(o)->lora_rank, "RANK", "freeze the model and train LoRA adapters of this rank", false},                        \
-        {"--lora-alpha", ARG_DOUBLE, &(o)->lora_alpha, "X", "scale the adapters' output by alpha / rank; default 2 x rank", false},        \
+        {"--lora-alpha", ARG_ABOVE_0, &(o)->lora_alpha, "X", "scale the adapters' output by alpha / rank; default 2 x rank", false},       \
         {"--lora-targets",                                                                                                                 \
          ARG_STRING,                                                                                                                       \
          &(o)->lora_targets,                                                                                                               \

@@ -4,195 +4,20 @@
 #include "fields.h"
 #include "interrupt.h"
 
-#include "base/clock.h"
-#include "comm/join.h"
-#include "comm/launcher.h"
-#include "comm/shm.h"
-
-#include <errno.h>
 #include <fcntl.h>
 #include <pthread.h>
-#include <signal.h>
-#include <stdatomic.h>
 #include <stdio.h>
 #include <stdlib.h>
-#include <string.h>
-#include <sys/prctl.h>
-#include <sys/wait.h>
 #include <time.h>
 #include <unistd.h>
 
-enum {
-    LOOK_MS = 20, /* polling interval */
-    END_S = 10,   /* time that the other ranks have to end */
-    STILL_S = 10, /* without a heartbeat for so long, a rank hangs */
-    JOIN_S = 30   /* the same before its first one, from its start */
-};
-
-typedef struct child { pid_t pid; bool ended; int status; uint64_t beat; double beat_s; } child;
-
-typedef struct launch {
-    int ranks, join_s;
-    shm_segment *segment;
-    child of[COMM_RANKS_MOST];
-    double end_s; /* when the remaining ranks are killed; 0: never */
-} launch;
-
-static atomic_int to_forward;
-
-static void forward(int number) { atomic_store(&to_forward, number); }
-
-/* ---- starting ---- */
-
-/* Only rank 0 prints. The others send their errors to all ranks. */
-static void be_silent(void)
-{
-    const int none = open("/dev/null", O_WRONLY | O_CLOEXEC);
-    if (none >= 0) {
-        dup2(none, STDOUT_FILENO);
-        dup2(none, STDERR_FILENO);
-    }
-}
-
-static void become_rank(const launch *l, int rank, int fd, char **arguments, pid_t parent)
-{
-    char text[2][16];
-    prctl(PR_SET_PDEATHSIG, SIGKILL); /* ranks end with the process that watches them */
-    if (getppid() != parent)
-        _exit(1);
-    snprintf(text[0], sizeof text[0], "%d", rank);
-    snprintf(text[1], sizeof text[1], "%d", fd);
-    setenv(JOIN_RANK, text[0], 1);
-    setenv(JOIN_MEMORY, text[1], 1);
-    if (rank)
-        be_silent();
-    execv("/proc/self/exe", arguments);
-    _exit(127);
-}
-
-static int start(launch *l, int fd, char **arguments, pt_error *e)
-{
-    const pid_t parent = getpid();
-    for (int r = 0; r < l->ranks; r++) {
-        const pid_t pid = fork();
-        if (pid < 0)
-            return pt_fail_errno(e, PT_FAILED, "rank %d cannot be started", r);
-        if (!pid)
-            become_rank(l, r, fd, arguments, parent);
-        l->of[r].pid = pid;
-        l->of[r].beat_s = clock_s();
-    }
-    return 0;
-}
-
-/* ---- watching ---- */
-
-static void signal_all(const launch *l, int number)
-{
-    for (int r = 0; r < l->ranks; r++)
-        if (l->of[r].pid > 0 && !l->of[r].ended)
-            kill(l->of[r].pid, number);
-}
-
-static void tell_failure(launch *l, int rank, const char *why)
-{
-    shm_segment_abort(l->segment, rank, PT_FAILED, why);
-    if (l->end_s <= 0)
-        l->end_s = clock_s() + END_S;
-}
-
-/* A rank that ended by a signal which all ranks get has not failed, but the others cannot continue without it. */
-static void note_end(launch *l, int rank, int status)
-{
-    char why[120] = "was told to end";
-    l->of[rank].ended = true;
-    l->of[rank].status = status;
-    if (WIFSIGNALED(status))
-        snprintf(why, sizeof why, "was ended by signal %d (%s)", WTERMSIG(status), strsignal(WTERMSIG(status)));
-    else if (WEXITSTATUS(status) && WEXITSTATUS(status) < 128)
-        snprintf(why, sizeof why, "ended with exit status %d", WEXITSTATUS(status));
-    if (WIFSIGNALED(status) || WEXITSTATUS(status))
-        tell_failure(l, rank, why);
-}
-
-static int note_ends(launch *l)
-{
-    int left = 0;
-    for (int r = 0; r < l->ranks; r++) {
-        int status;
-        if (!l->of[r].ended && waitpid(l->of[r].pid, &status, WNOHANG) == l->of[r].pid)
-            note_end(l, r, status);
-        left += !l->of[r].ended;
-    }
-    return left;
-}
-
-/* It could not end by itself. */
-static void end_still(launch *l, int rank, const char *verb, int seconds)
-{
-    char why[80];
-    snprintf(why, sizeof why, "%s %d s", verb, seconds);
-    tell_failure(l, rank, why);
-    kill(l->of[rank].pid, SIGKILL);
-}
-
-/* Ends ranks without a heartbeat. */
-static void note_beats(launch *l, double now)
-{
-    for (int r = 0; r < l->ranks; r++) {
-        child *c = &l->of[r];
-        const uint64_t beat = shm_segment_beat(l->segment, r);
-        if (beat != c->beat) {
-            c->beat = beat;
-            c->beat_s = now;
-        }
-        if (!c->ended && now - c->beat_s > (beat ? STILL_S : l->join_s))
-            end_still(l, r, beat ? "has stood still for" : "was started and did not join the others within", beat ? STILL_S : l->join_s);
-    }
-}
-
-static void watch(launch *l)
-{
-    const struct timespec moment = {.tv_nsec = LOOK_MS * 1000000};
-    double last = clock_s();
-    while (note_ends(l)) {
-        const int number = atomic_exchange(&to_forward, 0);
-        const double now = clock_s();
-        if (now - last > STILL_S / 4.0) /* this process itself was stopped */
-            for (int r = 0; r < l->ranks; r++)
-                l->of[r].beat_s = now;
-        last = now;
-        if (number)
-            signal_all(l, number);
-        note_beats(l, now);
-        if (l->end_s > 0 && now > l->end_s)
-            signal_all(l, SIGKILL);
-        nanosleep(&moment, NULL);
-    }
-}
-
-/* Prints the reason if rank 0 could not. */
-static int status_of(const launch *l)
-{
-    pt_error why = {0};
-    const int status = l->of[0].status, own = WIFEXITED(status) ? WEXITSTATUS(status) : -1;
-    const bool failed = shm_segment_aborted(l->segment, &why);
-    if (failed && (own < 0 || !own))
-        return exit_with(&why);
-    return own;
-}
-
 int ranks_run(int ranks, int argc, char **argv, const char *out)
 {
-    launch l = {.ranks = ranks, .join_s = join_seconds(JOIN_S)};
     pt_error e = {0};
-    int fd, n = 0;
+    int n = 0, status = 1;
     char number[16], **arguments = calloc((size_t)argc + 6, sizeof *arguments);
-    int failed = arguments ? shm_segment_make(ranks, 0, &l.segment, &fd, &e) : pt_fail(&e, PT_FAILED, "out of memory");
-    if (failed) {
-        free(arguments);
-        return exit_with(&e);
-    }
+    if (!arguments)
+        return 1;
     arguments[n++] = "protrain";
     for (int i = 0; i < argc; i++)
         arguments[n++] = argv[i];
@@ -203,23 +28,16 @@ int ranks_run(int ranks, int argc, char **argv, const char *out)
         arguments[n++] = "--out";
         arguments[n++] = (char *)out;
     }
-    signals_go_to(forward);
-    failed = start(&l, fd, arguments, &e);
-    if (failed) {
-        signal_all(&l, SIGKILL);
-        for (int r = 0; r < ranks; r++)
-            l.of[r].ended = l.of[r].pid <= 0;
-    }
-    watch(&l);
-    const int status = failed ? exit_with(&e) : status_of(&l);
-    shm_segment_unmap(l.segment);
-    close(fd);
+    signals_go_to(pt_ranks_signal);
+    if (pt_ranks_run(ranks, arguments, &status, &e))
+        status = exit_with(&e);
     free(arguments);
     return status;
 }
 
 /* ---- started by another launcher ---- */
 
+enum { END_S = 10 }; /* time that this rank has to end by itself */
 static int own_rank = -1, voice = STDERR_FILENO;
 
 static void speak(int rank, const char *text)
@@ -237,9 +55,21 @@ int ranks_exit_with(int rank, const pt_error *e)
 {
     if (rank <= 0)
         return exit_with(e);
-    if (!join_is_heard())
+    bool told;
+    double ago_s;
+    pt_ranks_ended(NULL, &ago_s, &told);
+    if (!told)
         speak(rank, e->text);
     return exit_status(e);
+}
+
+static void be_silent(void)
+{
+    const int none = open("/dev/null", O_WRONLY | O_CLOEXEC);
+    if (none >= 0) {
+        dup2(none, STDOUT_FILENO);
+        dup2(none, STDERR_FILENO);
+    }
 }
 
 /* A thread, because a rank that computes or waits for a disk does not check the other ranks. */
@@ -247,8 +77,9 @@ static void *end_in_time(void *arg)
 {
     const struct timespec moment = {.tv_nsec = 200 * 1000000};
     pt_error why = {0};
-    double since_s;
-    while (!join_ended(&why, &since_s) || clock_s() - since_s < END_S)
+    double ago_s;
+    bool told;
+    while (!pt_ranks_ended(&why, &ago_s, &told) || ago_s < END_S)
         nanosleep(&moment, NULL);
     _exit(ranks_exit_with(own_rank, &why));
     return arg;
@@ -256,11 +87,12 @@ static void *end_in_time(void *arg)
 
 bool ranks_leave(const char *command)
 {
-    launcher l;
-    if (launcher_find(&l, NULL) || !l.by || l.ranks < 2 || l.rank == 0)
+    int rank, ranks;
+    const char *by = pt_ranks_launcher(&rank, &ranks);
+    if (!by || ranks < 2 || rank == 0)
         return false;
-    if (l.rank == 1) /* one note for all */
-        fprintf(stderr, "note: protrain %s runs on rank 0 only; the other ranks (of %s) exit\n", command, l.by);
+    if (rank == 1) /* one note for all */
+        fprintf(stderr, "note: protrain %s runs on rank 0 only; the other ranks (of %s) exit\n", command, by);
     return true;
 }
 

@@ -1,14 +1,11 @@
-/* ranks.h - runs of several processes, which this program starts on this machine and watches, or a launcher has started (comm/launcher.h).
- * All end together. */
+/* ranks.h - runs of several processes, which this program starts on this machine (pt_ranks_run), or a launcher has started. All end
+ * together. */
 #ifndef CLI_RANKS_H
 #define CLI_RANKS_H
 
-#include "base/error.h"
+#include "protrain.h"
 
-#include <stdbool.h>
-
-/* Runs `protrain ARGUMENTS` once per rank, with argv[0..argc), --ranks and, if out is not NULL, --out. Each gets its share of the
- * processors. If one fails, hangs or is killed, all end, with a message that says which and why. Returns rank 0's exit status. */
+/* Runs `protrain ARGUMENTS` once per rank, with argv[0..argc), --ranks and, if out is not NULL, --out. Returns the exit status. */
 int ranks_run(int ranks, int argc, char **argv, const char *out);
 
 /* This process was started by a launcher. Only rank 0 prints messages. If a rank cannot continue, this process ends within seconds,

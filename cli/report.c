@@ -2,11 +2,9 @@
 #include "commands.h"
 #include "exit.h"
 #include "progress.h"
-#include "ritz.h"
+#include "protrain_ritz.h"
 
-#include "base/error.h"
-#include "io/files.h"
-#include "ritz/page.h"
+#include "base/units.h"
 
 #include <stdio.h>
 #include <stdlib.h>
@@ -54,21 +52,17 @@ static int write_page(const options *o, const pt_report *r, pt_error *e)
     return failed;
 }
 
-/* The report of a folder of protrain ritz: a run, or a comparison. */
-static int report_ritz(const options *o, bool comparison, pt_error *e)
+/* The same of a folder of protrain ritz. Returns 1 if it is one, else 0. */
+static int report_ritz(const options *o, pt_error *e)
 {
-    char path[FILE_PATH_BYTES];
-    const char *file = o->json ? NULL : o->out ? o->out : path;
-    int failed = file == path ? path_join(path, o->folder, "report.html", e) : 0;
-    char *json = !comparison && o->json ? ritz_json_of_folder(o->folder, e) : NULL;
-    if (!failed && comparison)
-        failed = ritz_comparison_report(o->folder, file, e);
-    else if (!failed)
-        failed = o->json ? (json ? 0 : PT_FAILED) : ritz_page_of_folder(o->folder, file, e);
-    if (!failed && (json || file))
-        puts(json ? json : file);
+    char *json = NULL;
+    const int found = o->json ? pt_ritz_report_json(o->folder, &json, e) : pt_ritz_report(o->folder, o->out, e);
+    if (found > 0 && (json || o->out))
+        puts(json ? json : o->out);
+    else if (found > 0)
+        printf("%s%sreport.html\n", o->folder, slash_after(o->folder));
     free(json);
-    return failed;
+    return found;
 }
 
 int command_report(int argc, char **argv)
@@ -79,11 +73,10 @@ int command_report(int argc, char **argv)
     int failed = parse(&o, argc, argv, &e);
     if (failed == 1)
         return 0;
-    const bool comparison = !failed && ritz_is_comparison(o.folder);
-    if (comparison || (!failed && ritz_is_run(o.folder)))
-        return report_ritz(&o, comparison, &e) ? exit_with(&e) : 0;
-    if (!failed)
-        failed = pt_report_open(o.folder, &r, &e);
+    const int found = failed ? failed : report_ritz(&o, &e);
+    if (found)
+        return found < 0 ? exit_with(&e) : 0;
+    failed = pt_report_open(o.folder, &r, &e);
     for (int i = 0; !failed && pt_report_note(r, i); i++)
         progress_notice(&(progress){0}, pt_report_note(r, i));
     if (!failed)

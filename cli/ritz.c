@@ -5,9 +5,6 @@
 #include "exit.h"
 #include "interrupt.h"
 
-#include "base/units.h"
-#include "io/files.h"
-
 #include <stdio.h>
 #include <string.h>
 
@@ -34,8 +31,8 @@ static int parse(ritz_session *s, int argc, char **argv, pt_error *e)
         {"--points", ARG_STRING, &s->points, "KIND", POINTS_HELP, false},
         {"--randomize", ARG_CHOICE, &s->randomize, "default|none|shift|lms|owen", "default owen; shift for a lattice", false},
         {"--n", ARG_INT, &o->n, "N", "points per step; default 4096", false},
-        {"--n-boundary", ARG_INT, &o->n_boundary, "N", "points per step on all faces together, if the problem samples them; default --n",
-         false},
+        {"--n-boundary", ARG_INT, &o->n_boundary, "N",
+         "points per step on all faces together, if the problem\nsamples them; default about --n", false},
         {"--redraw-every", ARG_INT, &o->redraw_every, "K", "steps between new points; 0: always the same points; default 1", false},
         {NULL, ARG_HEADING, NULL, NULL, "Network", false},
         {"--width", ARG_INT, &o->width, "M", "width of the layers; default 64", false},
@@ -95,14 +92,12 @@ static int check_modes(const ritz_session *s, pt_error *e)
         return pt_fail(e, PT_USAGE, "--at needs --eval DIR, the folder of a trained network");
     if (s->eval && !s->at)
         return pt_fail(e, PT_USAGE, "--eval needs points: give --at points.csv");
-    if (s->seeds > RITZ_SEEDS_MOST)
-        return pt_fail(e, PT_USAGE, "--seeds is %lld: 1 to %d", (long long)s->seeds, RITZ_SEEDS_MOST);
+    if (s->seeds > PT_RITZ_SEEDS)
+        return pt_fail(e, PT_USAGE, "--seeds is %lld: 1 to %d", (long long)s->seeds, PT_RITZ_SEEDS);
     if (s->seeds && !s->compare && !s->gradient_variance)
         return pt_fail(e, PT_USAGE, "--seeds needs --compare or --gradient-variance; a run has one seed, --seed");
     if (s->o.resume && s->gradient_variance)
         return pt_fail(e, PT_USAGE, "--gradient-variance always starts from the first step: leave out --resume");
-    if (s->compare && !s->gradient_variance && s->o.resume)
-        return pt_fail(e, PT_USAGE, "--compare always starts new runs: leave out --resume, and give a new --out");
     if (s->blocks < 1 || s->blocks > 256)
         return pt_fail(e, PT_USAGE, "there are %lld blocks: 1 to 256 are possible", (long long)s->blocks);
     return 0;
@@ -123,16 +118,16 @@ static void take_choices(ritz_session *s)
 /* What an interrupted run leaves, for its message. */
 static const char *kept_of(const ritz_session *s)
 {
-    if (!s->o.out || s->gradient_variance)
+    if (!s->o.out)
         return "nothing is kept";
-    return s->compare ? "the runs that are done are in --out, and protrain report makes their page" : "give --resume to continue";
+    return s->gradient_variance ? "report.html has what was measured" : "give --resume to continue";
 }
 
 static int run_command(int argc, char **argv, bool plan)
 {
     static ritz_session s;
     pt_error e = {0};
-    pt_ritz_points kinds[RITZ_KINDS];
+    pt_ritz_points kinds[PT_RITZ_KINDS];
     bool stopped = false;
     pt_ritz_defaults(&s.o);
     s.lr_schedule = (int)s.o.lr_schedule;
@@ -150,9 +145,6 @@ static int run_command(int argc, char **argv, bool plan)
     take_choices(&s);
     progress_open(&s.bar, s.quiet);
     interrupt_record();
-    if (!s.o.out && !s.o.disk_path && dir_check_temporary(&e))
-        progress_notice(&s.bar, e.text);
-    e = (pt_error){0};
     failed = plan ? ritz_plan(&s, &e)
            : s.eval ? ritz_evaluate_file(&s, &e)
            : s.gradient_variance ? ritz_variances(&s, &e)

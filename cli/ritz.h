@@ -5,7 +5,7 @@
 #include "progress.h"
 #include "protrain_ritz.h"
 
-enum { RITZ_KINDS = 4, RITZ_PLAN_TEXT = 400, RITZ_SEEDS_MOST = 10000 };
+enum { RITZ_PLAN_TEXT = 400 };
 
 typedef struct ritz_session {
     pt_ritz_options o;
@@ -21,12 +21,6 @@ typedef struct ritz_session {
 int ritz_train(ritz_session *s, bool *stopped, pt_error *e);
 /* --compare: trains with each kind of points and several seeds, then prints the table and writes OUT/report.html. */
 int ritz_compare(ritz_session *s, pt_error *e);
-/* Does the folder hold runs of --compare? */
-bool ritz_is_comparison(const char *folder);
-/* The first of these runs, such as "mc-0"; NULL if there is none. The string is valid until the next call. */
-const char *ritz_first_run(const char *folder);
-/* Writes the page of the finished runs in the folder to `file`, or JSON to stdout if it is NULL. */
-int ritz_comparison_report(const char *folder, const char *file, pt_error *e);
 /* --gradient-variance: measures the variance of the gradient before, half-way through and after training. */
 int ritz_variances(ritz_session *s, pt_error *e);
 /* protrain plan --problem: prints the plan. */
@@ -36,6 +30,6 @@ int ritz_describe_plan(const pt_ritz_summary *m, char out[RITZ_PLAN_TEXT]);
 /* --eval: prints the network's values and derivatives at the points of --at as CSV. */
 int ritz_evaluate_file(ritz_session *s, pt_error *e);
 /* Parses the kinds of points in a list such as "mc,sobol", or in `otherwise` if it is NULL. Returns their number, or a negative code. */
-int ritz_kinds(const char *list, const char *otherwise, pt_ritz_points kinds[RITZ_KINDS], pt_error *e);
+int ritz_kinds(const char *list, const char *otherwise, pt_ritz_points kinds[PT_RITZ_KINDS], pt_error *e);
 
 #endif

@@ -3,7 +3,6 @@
 
 #include "base/error.h"
 #include "base/units.h"
-#include "io/files.h"
 
 #include <ctype.h>
 #include <math.h>
@@ -130,9 +129,10 @@ int ritz_evaluate_file(ritz_session *s, pt_error *e)
     pt_ritz *r;
     pt_ritz_summary m;
     table t = {0};
-    if (ritz_is_comparison(s->eval))
-        return pt_fail(e, PT_FAILED, "%.400s holds the runs of a comparison: give --eval the folder of one of them, such as %.400s/%s",
-                       s->eval, s->eval, ritz_first_run(s->eval));
+    pt_ritz_comparison compared[PT_RITZ_KINDS];
+    if (pt_ritz_compared(s->eval, compared, NULL) > 0)
+        return pt_fail(e, PT_FAILED, "%.400s holds the runs of a comparison: give --eval the folder of one of them, such as %.400s/%s-0",
+                       s->eval, s->eval, pt_ritz_points_name(compared[0].points));
     int failed = pt_ritz_load(s->eval, s->o.threads, &r, e);
     if (failed)
         return failed;

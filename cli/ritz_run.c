@@ -4,7 +4,6 @@
 
 #include "base/error.h"
 #include "base/units.h"
-#include "ritz/page.h"
 
 #include <math.h>
 #include <stdio.h>
@@ -54,8 +53,6 @@ static int run_steps(ritz_session *s, pt_ritz *r, bool *stopped, pt_error *e)
     if (*stopped)
         return s->o.out ? pt_ritz_save(r, e) : 0;
     more = pt_ritz_finish(r, e);
-    if (!more && s->o.out)
-        more = ritz_page_of_run(r, s->o.out, e);
     pt_ritz_get_summary(r, &m);
     if (!more && i.step && !s->part)
         print_end(s, &m, &i);
@@ -71,7 +68,7 @@ static int check_done(ritz_session *s, const pt_ritz_summary *m, pt_error *e)
                        (long long)s->o.steps, s->o.out, (long long)m->first_step, plural((uint64_t)m->first_step));
     snprintf(text, sizeof text, "step %lld of %lld is done: give more --steps to train on", (long long)m->first_step,
              (long long)s->o.steps);
-    if (m->first_step && m->first_step == s->o.steps)
+    if (m->first_step && m->first_step == s->o.steps && !s->part)
         progress_notice(&s->bar, text);
     return 0;
 }

@@ -2,18 +2,12 @@
 #include "interrupt.h"
 #include "ritz.h"
 
-#include "base/error.h"
-#include "io/files.h"
-#include "ritz/page.h"
-#include "ritz/points.h"
-#include "ritz/variance.h"
-
 #include <stdio.h>
 
 enum { SIZES = 24, MOMENTS = 3, LEAST_POINTS = 32 };
 static const char *const moments[MOMENTS] = {"before training", "half-way", "after training"};
 
-typedef struct variances { int n; double points[SIZES], of[RITZ_KINDS][SIZES]; char names[RITZ_KINDS][48]; } variances;
+typedef struct variances { int n; double points[SIZES], of[PT_RITZ_KINDS][SIZES]; } variances;
 
 static int measure(ritz_session *s, pt_ritz *r, const pt_ritz_points *kinds, int kinds_n, variances *v, pt_error *e)
 {
@@ -22,7 +16,7 @@ static int measure(ritz_session *s, pt_ritz *r, const pt_ritz_points *kinds, int
     for (int64_t n = LEAST_POINTS; n <= s->o.n && v->n < SIZES && !interrupt_signal(); n *= 2, v->n++) {
         v->points[v->n] = (double)n;
         for (int k = 0; k < kinds_n; k++) {
-            int failed = ritz_gradient_variance(r, kinds[k], n, sets, &v->of[k][v->n], NULL, e);
+            int failed = pt_ritz_gradient_variance(r, kinds[k], n, sets, &v->of[k][v->n], NULL, e);
             if (failed)
                 return failed;
         }
@@ -36,7 +30,7 @@ static void print_variances(const variances *v, const char *moment, const pt_rit
 {
     printf("%s\n   points", moment);
     for (int k = 0; k < kinds_n; k++)
-        printf("  %10s", points_names[kinds[k]]);
+        printf("  %10s", pt_ritz_points_name(kinds[k]));
     for (int i = 0; i < v->n; i++) {
         printf("\n%9.0f", v->points[i]);
         for (int k = 0; k < kinds_n; k++)
@@ -44,7 +38,7 @@ static void print_variances(const variances *v, const char *moment, const pt_rit
     }
     printf("\n    slope");
     for (int k = 0; k < kinds_n; k++)
-        printf("  %10.2f", ritz_slope(v->points, v->of[k], v->n));
+        printf("  %10.2f", pt_ritz_slope(v->n, v->points, v->of[k]));
     printf("\n");
     fflush(stdout);
 }
@@ -58,8 +52,8 @@ static void print_json(const variances *v, const pt_ritz_points *kinds, int kind
             printf("%s%.0f", i ? ", " : "", v[m].points[i]);
         printf("], \"kinds\": [");
         for (int k = 0; k < kinds_n; k++) {
-            printf("%s{\"points\": \"%s\", \"slope\": %.6g, \"variance\": [", k ? ", " : "", points_names[kinds[k]],
-                   ritz_slope(v[m].points, v[m].of[k], v[m].n));
+            printf("%s{\"points\": \"%s\", \"slope\": %.6g, \"variance\": [", k ? ", " : "", pt_ritz_points_name(kinds[k]),
+                   pt_ritz_slope(v[m].n, v[m].points, v[m].of[k]));
             for (int i = 0; i < v[m].n; i++)
                 printf("%s%.9g", i ? ", " : "", v[m].of[k][i]);
             printf("]}");
@@ -69,31 +63,25 @@ static void print_json(const variances *v, const pt_ritz_points *kinds, int kind
     printf("]}\n");
 }
 
-static int write_variances(ritz_session *s, variances *v, const pt_ritz_points *kinds, int kinds_n, pt_error *e)
+/* Writes the page of the first `done` moments. */
+static int write_variances(const ritz_session *s, const variances *v, int done, const pt_ritz_points *kinds, int kinds_n, pt_error *e)
 {
-    ritz_figure figures[MOMENTS];
-    for (int m = 0; m < MOMENTS; m++) {
-        figures[m] = (ritz_figure){moments[m], "points", true, true, kinds_n, {{0}}};
+    pt_ritz_variances figures[MOMENTS];
+    for (int m = 0; m < done; m++) {
+        figures[m] = (pt_ritz_variances){.title = moments[m], .sizes = v[m].n, .n = v[m].points, .kinds = kinds_n};
         for (int k = 0; k < kinds_n; k++) {
-            snprintf(v[m].names[k], sizeof v[m].names[k], "%s, slope %.2f", points_names[kinds[k]],
-                     ritz_slope(v[m].points, v[m].of[k], v[m].n));
-            figures[m].curves[k] = (ritz_curve){v[m].names[k], v[m].n, v[m].points, v[m].of[k], NULL};
+            figures[m].points[k] = kinds[k];
+            figures[m].variance[k] = v[m].of[k];
         }
     }
-    char path[FILE_PATH_BYTES];
-    int failed = dir_make(s->o.out, e);
-    if (!failed)
-        failed = path_join(path, s->o.out, "report.html", e);
-    return failed ? failed : ritz_page_write(path, s->o.problem,
-                                             "<p>Variance of the energy's gradient, summed over all parameters, against the "
-                                             "number of points.</p>\n", figures, MOMENTS, e);
+    return pt_ritz_variance_report(s->o.out, s->o.problem, figures, done, e);
 }
 
 /* Trains with the kind of points that --points names, and measures all kinds at the same weights. */
 int ritz_variances(ritz_session *s, pt_error *e)
 {
     static variances v[MOMENTS];
-    pt_ritz_points kinds[RITZ_KINDS];
+    pt_ritz_points kinds[PT_RITZ_KINDS];
     pt_ritz *r;
     const int kinds_n = ritz_kinds(s->compare, "mc,sobol", kinds, e);
     pt_ritz_options o = s->o;
@@ -112,11 +100,11 @@ int ritz_variances(ritz_session *s, pt_error *e)
         failed = more < 0 ? more : measure(s, r, kinds, kinds_n, &v[m], e);
         if (!failed && !s->json)
             print_variances(&v[m], moments[m], kinds, kinds_n);
+        if (!failed && s->o.out && !interrupt_signal())
+            failed = write_variances(s, v, m + 1, kinds, kinds_n, e);
     }
     if (!failed && s->json && !interrupt_signal())
         print_json(v, kinds, kinds_n);
-    if (!failed && s->o.out && !interrupt_signal())
-        failed = write_variances(s, v, kinds, kinds_n, e);
     pt_ritz_close(r);
     return failed;
 }

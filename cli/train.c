@@ -7,10 +7,7 @@
 #include "ranks.h"
 #include "timings.h"
 
-#include "base/clock.h"
 #include "base/units.h"
-#include "comm/join.h"
-#include "train/ranks_number.h"
 
 #include <jansson.h>
 #include <libgen.h>
@@ -98,7 +95,7 @@ static int parse(session *s, int argc, char **argv, pt_error *e)
         {"--beta1", ARG_DOUBLE, &o->beta1, "X", "decay of AdamW's first moment; default 0.9", false},
         {"--beta2", ARG_DOUBLE, &o->beta2, "X", "decay of AdamW's second moment; default 0.999", false},
         {"--eps", ARG_DOUBLE, &o->eps, "X", "AdamW's epsilon; default 1e-8", false},
-        {"--momentum", ARG_DOUBLE, &o->momentum, "X", "muon: momentum of the matrices; default 0.95", false},
+        {"--momentum", ARG_ABOVE_0, &o->momentum, "X", "muon: momentum of the matrices; default 0.95", false},
         {"--lr-adjust", ARG_CHOICE, &s->lr_adjust, "auto|original|match_rms_adamw|spectral_unclamped",
          "muon: scale a matrix's learning rate by sqrt(max(1, rows / cols));\nby 0.2 sqrt(max(rows, cols)), which makes steps as large as "
          "AdamW's;\nor by sqrt(rows / cols); auto (default): match_rms_adamw with the default\n--lr, original with a given one, as in "
@@ -385,12 +382,9 @@ static int run(session *s, pt_trainer *t, pt_error *e)
     return 0;
 }
 
-/* Checks that would fail in every rank. */
-static int check_launch(const session *s, pt_error *e)
+/* A check that would fail in every rank. */
+static int check_launch(const pt_train_options *o, pt_error *e)
 {
-    const pt_train_options *o = &s->o;
-    if (o->ranks > COMM_RANKS_MOST)
-        return pt_fail(e, PT_USAGE, "--ranks %d: one machine runs at most %d ranks", o->ranks, COMM_RANKS_MOST);
     if (o->ranks > o->batch_size)
         return pt_fail(e, PT_USAGE, "--ranks %d is more than --batch-size %lld: each rank needs at least one sequence", o->ranks,
                        (long long)o->batch_size);
@@ -417,11 +411,11 @@ int command_train(int argc, char **argv)
     if (!status)
         status = complete(s, &e);
     if (!status)
-        status = join_find(&s->o.ranks, &rank, &e);
-    if (!status && rank < 0)
-        status = ranks_number(&s->o, &s->o.ranks, &e);
+        status = pt_ranks_find(&s->o, &rank, &e);
     if (!status && s->o.ranks > 1 && rank < 0) {
-        status = check_launch(s, &e) ? exit_with(&e) : ranks_run(s->o.ranks, argc, argv, s->o.out == s->out && !s->resume ? s->out : NULL);
+        status = check_launch(&s->o, &e)
+                     ? exit_with(&e)
+                     : ranks_run(s->o.ranks, argc, argv, s->o.out == s->out && !s->resume ? s->out : NULL);
         free(s);
         return status;
     }

@@ -217,6 +217,30 @@ PT_API int pt_trainer_timings(const pt_trainer *t, pt_timing out[PT_TIMINGS]);
 /* plan.json's text; free() it. */
 PT_API char *pt_trainer_plan_json(const pt_trainer *t);
 
+/* ---- several ranks ----
+ *
+ * Under torchrun, mpirun or srun, pt_trainer_open joins the other ranks by itself. A program that starts its ranks on this machine:
+ *
+ *     if (pt_ranks_find(&o, &rank, &e) < 0) ...
+ *     if (o.ranks > 1 && rank < 0)               alone so far
+ *         return pt_ranks_run(o.ranks, argv, &status, &e) < 0 ? 1 : status;
+ */
+
+/* *rank: the number of this process among the ranks of a run; -1: it is alone. o->ranks, if it is 0, becomes the number of ranks that a
+ * launcher has started, or of usable GPUs if there are several; it stays 0 otherwise. PT_USAGE if a launcher has started another number. */
+PT_API int pt_ranks_find(pt_train_options *o, int *rank, pt_error *e);
+/* The launcher that started this process as one of several ranks, such as "torchrun"; NULL: none. */
+PT_API const char *pt_ranks_launcher(int *rank, int *ranks);
+/* Runs this program once per rank, with these arguments (NULL after the last); each rank has its share of the processors, and only rank 0
+ * prints. Returns after all have ended. If a rank fails, hangs or is killed, all end within seconds. *status: the exit status of rank 0.
+ * PT_FAILED: a reason that rank 0 could not print. */
+PT_API int pt_ranks_run(int ranks, char *const arguments[], int *status, pt_error *e);
+/* Sends a signal to the ranks of pt_ranks_run. A signal handler may call it. */
+PT_API void pt_ranks_signal(int number);
+/* Has the run of this rank ended because a rank has failed? Then *why and *ago_s, seconds since then; may be asked from any thread.
+ * *told: rank 0 knows the reason and reports it. Ranks of pt_ranks_run learn it from their calls alone. */
+PT_API bool pt_ranks_ended(pt_error *why, double *ago_s, bool *told);
+
 /* ---- planning without training ---- */
 
 typedef struct pt_plan pt_plan;

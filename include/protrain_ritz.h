@@ -17,7 +17,7 @@
  *     while ((more = pt_ritz_step(r, &s, &e)) > 0)
  *         printf("%lld %.6f\n", (long long)s.step, s.energy);
  *     pt_ritz_evaluate(r, n, x, u, gradient, &e);
- *     pt_ritz_finish(r, &e);                 network.safetensors and config.json in o.out
+ *     pt_ritz_finish(r, &e);                 network.safetensors, config.json and report.html in o.out
  *     pt_ritz_close(r);
  *
  * Errors, threads and NULL are as in protrain.h.
@@ -32,6 +32,7 @@ extern "C" {
 #endif
 
 typedef enum pt_ritz_points { PT_RITZ_MC, PT_RITZ_SOBOL, PT_RITZ_HALTON, PT_RITZ_LATTICE } pt_ritz_points;
+enum { PT_RITZ_KINDS = 4 };            /* of points */
 /* Default: owen; for a lattice: shift. shift: one random point is added to all; lms: a random matrix for each dimension, and a shift;
  * owen: nested scrambling; for halton: random permutations of the digits. none: each draw takes the next points of the sequence. */
 typedef enum pt_ritz_randomize {
@@ -69,7 +70,8 @@ typedef struct pt_ritz_options {
     const pt_ritz_problem *own;
     int64_t dim;                       /* of a built-in problem; 0: its default */
     pt_ritz_points points; pt_ritz_randomize randomize;
-    int64_t n, n_boundary;             /* points per step: inside, and on all faces together, if the problem needs any; n_boundary 0: n */
+    int64_t n, n_boundary;             /* points per step: inside, and on all faces together, if the problem needs any; n_boundary 0: */
+                                       /* about n, a power of two on each face */
     int64_t redraw_every;              /* steps with the same points; 0: always the same */
     int64_t width; int blocks;
     bool plain;                        /* a multilayer perceptron with `blocks` layers instead of residual blocks of two */
@@ -130,6 +132,7 @@ PT_API void pt_ritz_defaults(pt_ritz_options *o);
 PT_API char *pt_ritz_plan_json(const pt_ritz *r);
 /* Name of built-in problem i = 0, 1, ...; NULL after the last. *about (may be NULL): one line about it. */
 PT_API const char *pt_ritz_problem_name(int i, const char **about);
+PT_API const char *pt_ritz_points_name(pt_ritz_points kind); /* "mc", "sobol", "halton", "lattice"; NULL after the last */
 PT_API int pt_ritz_open(const pt_ritz_options *o, pt_ritz **out, pt_error *e);
 /* One step: 1 if there was one, 0 when all are done, negative on error. */
 PT_API int pt_ritz_step(pt_ritz *r, pt_ritz_step_info *s, pt_error *e);
@@ -139,11 +142,51 @@ PT_API int pt_ritz_evaluate(pt_ritz *r, int64_t n, const double *x, double *u, d
  * known. */
 PT_API int pt_ritz_errors(pt_ritz *r, double *l2, double *h1, pt_error *e);
 PT_API int pt_ritz_save(pt_ritz *r, pt_error *e);   /* checkpoint-STEP in out */
-PT_API int pt_ritz_finish(pt_ritz *r, pt_error *e); /* the network, and a last checkpoint, in out */
+PT_API int pt_ritz_finish(pt_ritz *r, pt_error *e); /* the network, a last checkpoint and report.html in out */
 PT_API void pt_ritz_get_summary(const pt_ritz *r, pt_ritz_summary *s);
 PT_API void pt_ritz_close(pt_ritz *r);
-/* Loads the network that pt_ritz_finish wrote into `folder`, for pt_ritz_evaluate. */
+/* Loads the network that pt_ritz_finish wrote into `folder`, for pt_ritz_evaluate and pt_ritz_get_summary. */
 PT_API int pt_ritz_load(const char *folder, int threads, pt_ritz **out, pt_error *e);
+
+/* ---- pages of runs ---- */
+
+/* Writes the page of a run, which may still be going on, or of a comparison: one HTML file, which needs no network and no scripts. file
+ * NULL: report.html in the folder. Returns 1 if it was written, 0 if the folder holds neither. */
+PT_API int pt_ritz_report(const char *folder, const char *file, pt_error *e);
+/* The same as a JSON object; free() *json, which is NULL unless 1 is returned. */
+PT_API int pt_ritz_report_json(const char *folder, char **json, pt_error *e);
+
+/* ---- comparing kinds of points ---- */
+
+/* A comparison is a folder with runs of one problem in folders KIND-SEED: mc-0, mc-1, ..., sobol-0, ... Of each kind it has the finished
+ * runs 0, 1, ... up to the first that is missing, at most PT_RITZ_SEEDS. */
+enum { PT_RITZ_SEEDS = 10000 };
+typedef struct pt_ritz_comparison {
+    pt_ritz_points points;
+    int seeds;                         /* number of runs */
+    int64_t steps;                     /* of the shortest of them */
+    double l2_median, l2_least, l2_largest, h1_median; /* over the runs: errors at their ends (pt_ritz_errors) */
+} pt_ritz_comparison;
+/* Writes one row per kind with a finished run, in the order of pt_ritz_points, and returns their number; 0: it is no comparison. */
+PT_API int pt_ritz_compared(const char *folder, pt_ritz_comparison out[PT_RITZ_KINDS], pt_error *e);
+
+/* With the weights of `at`, and n points of a kind: *variance is the sum over all parameters of the variance of the energy's gradient over
+ * `sets` point sets (at least 2); *mean_square (may be NULL) is the squared length of the mean gradient. */
+PT_API int pt_ritz_gradient_variance(pt_ritz *at, pt_ritz_points points, int64_t n, int sets, double *variance, double *mean_square,
+                                     pt_error *e);
+/* Slope of log y against log x, by least squares: -1 if y is proportional to 1 / x. NAN with fewer than 2 numbers. */
+PT_API double pt_ritz_slope(int n, const double *x, const double *y);
+
+/* A figure of variances, one curve per kind. */
+typedef struct pt_ritz_variances {
+    const char *title;                 /* "before training" */
+    int sizes; const double *n;        /* (sizes): numbers of points */
+    int kinds; pt_ritz_points points[PT_RITZ_KINDS];
+    const double *variance[PT_RITZ_KINDS]; /* (sizes) */
+} pt_ritz_variances;
+/* Writes report.html with these figures, log-log with their slopes, into the folder, which is created if missing. PT_FAILED: it holds a run
+ * or a comparison, which has a page of its own. */
+PT_API int pt_ritz_variance_report(const char *folder, const char *title, const pt_ritz_variances *figures, int n, pt_error *e);
 
 #ifdef __cplusplus
 }

@@ -4,6 +4,7 @@
 #include <stdbool.h>
 #include <stdint.h>
 #include <stdio.h>
+#include <string.h>
 #include <strings.h>
 
 static const struct { const char *name; uint64_t bytes; } size_units[] = {
@@ -145,6 +146,12 @@ char *count_format(char buf[32], uint64_t count)
 }
 
 const char *plural(uint64_t n) { return n == 1 ? "" : "s"; }
+
+const char *slash_after(const char *folder)
+{
+    const size_t n = strlen(folder);
+    return !n || folder[n - 1] == '/' ? "" : "/";
+}
 
 int pt_size_parse(const char *text, uint64_t *bytes, pt_error *e)
 {

@@ -24,5 +24,7 @@ char *seconds_format(char buf[32], double seconds);  /* "850 us"  "12.3 ms"  "4.
 char *count_format(char buf[32], uint64_t count);    /* "950"  "32.0K"  "124.4M"  "7.2B" */
 /* The ending of a noun after the number n: "%d thread%s". */
 const char *plural(uint64_t n);                      /* ""  "s" */
+/* What stands between a folder and the name of a file in it: nothing if the folder is "" (the current one) or ends with a slash. */
+const char *slash_after(const char *folder);         /* ""  "/" */
 
 #endif

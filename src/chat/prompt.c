@@ -71,18 +71,24 @@ static size_t mark_length(const char *at, size_t n)
     return i > 2 && i + 1 < n && at[i] == '|' && at[i + 1] == '>' ? i + 2 : 0;
 }
 
+bool chat_foreign_mark_in(const text_buffer *text, const tokenizer *t, char out[CHAT_MARK_BYTES])
+{
+    for (size_t i = 0; i < text->n; i++) {
+        const size_t n = mark_length(text->bytes + i, text->n - i);
+        if (!n)
+            continue;
+        snprintf(out, CHAT_MARK_BYTES, "%.*s", (int)n, text->bytes + i);
+        if (tokenizer_find(t, out) < 0)
+            return true;
+    }
+    return false;
+}
+
 bool chat_foreign_mark(const chat_source *s, const tokenizer *t, time_t now, char out[CHAT_MARK_BYTES])
 {
     chat_rendering r = {0};
-    bool found = false;
     json_t *conversation = json_pack("[{s:s, s:s}, {s:s, s:s}]", "role", "user", "content", "Q", "role", "assistant", "content", "R");
-    if (!render(s, conversation, false, "", now, &r, NULL))
-        for (size_t i = 0, n; i < r.text.n && !found; i++) {
-            if (!(n = mark_length(r.text.bytes + i, r.text.n - i)))
-                continue;
-            snprintf(out, CHAT_MARK_BYTES, "%.*s", (int)n, r.text.bytes + i);
-            found = tokenizer_find(t, out) < 0;
-        }
+    const bool found = !render(s, conversation, false, "", now, &r, NULL) && chat_foreign_mark_in(&r.text, t, out);
     json_decref(conversation);
     chat_rendering_free(&r);
     return found;

@@ -14,6 +14,7 @@ int64_t chat_turn_end(const chat_source *s, const tokenizer *t, encoder *c, time
 
 /* Finds a mark such as "<|user|>" that the template writes around messages but that is no token of the tokenizer. False: there is none. */
 enum { CHAT_MARK_BYTES = 64 };
+bool chat_foreign_mark_in(const text_buffer *text, const tokenizer *t, char out[CHAT_MARK_BYTES]); /* any such mark in the text */
 bool chat_foreign_mark(const chat_source *s, const tokenizer *t, time_t now, char out[CHAT_MARK_BYTES]);
 
 /* Does the template write the end-of-text token after a reply, and the tokenizer reads it as other tokens? */

@@ -1,5 +1,6 @@
 #include "chat/replies.h"
 
+#include "chat/prompt.h"
 #include "text/buffer.h"
 
 #include <stdlib.h>
@@ -88,8 +89,15 @@ typedef struct reply_search {
     size_t ended_n;                       /* length of the special token that ended the last reply searched; 0: none did */
 } reply_search;
 
+/* Without its special tokens, a reply's end often cannot be told from what follows. */
 static int fail_reply(const chat_call *c, size_t i, const char *what)
 {
+    char mark[CHAT_MARK_BYTES];
+    if (chat_foreign_mark_in(&c->out->rendering.text, c->tokenizer, mark))
+        return pt_fail(c->error, PT_FAILED,
+                       "%.300s: %s of the reply in message %zu cannot be found, and the tokenizer has no token %s, which is in the "
+                       "rendered text: give a template for this tokenizer by `chat_template`, or mark the replies by {%% generation %%} in "
+                       "a copy of this one", c->wish->where, what, i + 1, mark);
     return pt_fail(c->error, PT_FAILED,
                    "%.300s: %s of the reply in message %zu cannot be found: the template writes it otherwise here than alone; mark the "
                    "replies by {%% generation %%} in a copy of the template and give it by `chat_template`", c->wish->where, what, i + 1);

@@ -1,5 +1,6 @@
 #include "comm/join.h"
 
+#include "base/clock.h"
 #include "comm/launcher.h"
 #include "comm/mpi.h"
 #include "comm/shm.h"
@@ -103,11 +104,24 @@ int join_open(int ranks, comm **out, pt_error *e)
     return rank < 0 ? meet_others(ranks, out, e) : take_memory(ranks, rank, out, e);
 }
 
-bool join_ended(pt_error *why, double *since_s)
+bool pt_ranks_ended(pt_error *why, double *ago_s, bool *told)
 {
     const bool ended = ending_ask(&the_end, why);
-    *since_s = ended ? the_end.at_s : 0;
+    if (ago_s)
+        *ago_s = ended ? clock_s() - the_end.at_s : 0;
+    if (told)
+        *told = atomic_load(&the_end.heard);
     return ended;
 }
 
-bool join_is_heard(void) { return atomic_load(&the_end.heard); }
+const char *pt_ranks_launcher(int *rank, int *ranks)
+{
+    launcher l;
+    if (launcher_find(&l, NULL) || !l.by)
+        return NULL;
+    if (rank)
+        *rank = l.rank;
+    if (ranks)
+        *ranks = l.ranks;
+    return l.by;
+}

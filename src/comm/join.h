@@ -1,5 +1,5 @@
 /* join.h - joins a process to the other ranks of its run. Either `protrain train --ranks N` started all of them on this machine and gave
- * them shared memory (cli/ranks.c), or a launcher started them anywhere (launcher.h) and they meet by TCP (meet.h).
+ * them shared memory (processes.c), or a launcher started them anywhere (launcher.h) and they meet by TCP (meet.h).
  *
  *     PROTRAIN_JOIN_SECONDS   time that the ranks wait for each other; default 120, and 30 for those of --ranks N
  *     PROTRAIN_TRANSPORT      tcp: sockets, also between ranks of one machine; mpi: MPI (mpi.h). Without it, MPI is used only if mpirun has
@@ -22,10 +22,5 @@ int join_find(int *ranks, int *rank, pt_error *e);
 int join_seconds(int otherwise);
 /* *out is NULL if `ranks` is 1. PT_USAGE if more are asked for and the process was not started as one of them. */
 int join_open(int ranks, comm **out, pt_error *e);
-
-/* For ranks that met by TCP: has the run ended because a rank failed, and since when (clock_s)? */
-bool join_ended(pt_error *why, double *since_s);
-/* Does rank 0 know the reason? Then it prints it. */
-bool join_is_heard(void);
 
 #endif

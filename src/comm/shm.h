@@ -5,7 +5,7 @@
  * Each pair of ranks has a ring of bytes for each direction. The sender copies in what fits and raises `head`; the receiver copies out and
  * raises `tail`. A rank turns from peer to peer until all its moves are done, and sleeps for some microseconds if no move can continue.
  *
- * The process that made the segment watches the ranks (cli/ranks.c): the beat of a stopped process stops, and if a rank ends without a
+ * The process that made the segment watches the ranks (processes.c): the beat of a stopped process stops, and if a rank ends without a
  * report of its own, shm_segment_abort tells the others. So no rank waits for one that is gone.
  */
 #ifndef PT_SHM_H

@@ -14,9 +14,6 @@
 #include <string.h>
 #include <unistd.h>
 
-/* The date that templates see, 26 July 2024, noon UTC: ids must not depend on the day of the run. */
-#define TODAY ((time_t)1721995200)
-
 /* ---- notes ---- */
 
 static void note(dataset *d, const char *fmt, ...) __attribute__((format(printf, 2, 3)));
@@ -77,7 +74,7 @@ static void note_template(dataset *d, const dataset_options *o, const chat_sourc
     const bool same = has_own && chat_source_sum(&own) == chat_source_sum(chat);
     if (has_own)
         chat_source_close(&own);
-    if (!same && chat_foreign_mark(chat, o->tokenizer, TODAY, mark))
+    if (!same && chat_foreign_mark(chat, o->tokenizer, EXAMPLES_TODAY, mark))
         note(d, "%.400s: the template writes %s, for which the tokenizer has no token, so that it is read as plain text: give a template "
                 "that belongs to the model", o->chat_template, mark);
 }
@@ -89,7 +86,7 @@ static void note_end(dataset *d, const dataset_options *o, const chat_source *ch
     encoder *c;
     if (!o->tokenizer || encoder_open(o->tokenizer, &c, NULL))
         return;
-    if (chat_end_is_text(chat, o->tokenizer, c, TODAY, end))
+    if (chat_end_is_text(chat, o->tokenizer, c, EXAMPLES_TODAY, end))
         note(d, "the template ends replies with %s, which the tokenizer does not recognize within text: replies end with several tokens of "
                 "text, and generation stops only by chance: give a template that ends them with another token", end);
     encoder_close(c);
@@ -102,7 +99,7 @@ static int open_examples(dataset *d, const dataset_options *o, const data_files 
     pt_error no_chat = {0};
     const bool has = o->model_dir && chat_source_open(&chat, o->model_dir, o->chat_template, &no_chat) == 0;
     const example_rules rules = {.format = format, .on = on, .tokenizer = o->tokenizer, .chat = has ? &chat : NULL, .no_chat = &no_chat,
-                                 .now = TODAY};
+                                 .now = EXAMPLES_TODAY};
     token_source s = {.o = o, .files = files, .rules = &rules};
     if (!o->model_dir)
         pt_fail(&no_chat, PT_FAILED, "chats need a model's chat template, but no model is given");
@@ -186,8 +183,8 @@ static int fail_no_window(const dataset *d, const char *names, pt_error *e)
         snprintf(dropped, sizeof dropped, "%" PRIu64 " %s longer than a window of %lld tokens", p->dropped, is(p->dropped),
                  (long long)d->seq_len);
     if (p->unlearned)
-        snprintf(unlearned, sizeof unlearned, "%s%" PRIu64 " %s no token to learn in the first %lld tokens, which are what fits a window",
-                 p->dropped ? ", and " : "", p->unlearned, has(p->unlearned), (long long)d->seq_len);
+        snprintf(unlearned, sizeof unlearned, "%s%" PRIu64 " %s no token to learn in the part that fits a window of %lld token%s",
+                 p->dropped ? ", and " : "", p->unlearned, has(p->unlearned), (long long)d->seq_len, plural((uint64_t)d->seq_len));
     return pt_fail(e, PT_FAILED, "%s: no example is left to train on: %s%s; give a larger `seq_len`", names, dropped, unlearned);
 }
 

@@ -97,13 +97,24 @@ void record_keys(json_t *record, char *out, size_t size)
     hide_controls(out);
 }
 
-static int no_json(const char *path, record_place at, const json_error_t *je, pt_error *e)
+/* A value that ends too early is often one of several lines, in a file of one record per line. */
+static const char *mend(const json_error_t *je, const char *p, size_t n)
+{
+    size_t i = 0;
+    while (i < n && is_space(p[i]))
+        i++;
+    if (i == n || json_error_code(je) != json_error_premature_end_of_input)
+        return "";
+    return p[i] == '[' ? "; name a file that is one list of objects .json" : "; write each record as one line";
+}
+
+static int no_json(const char *path, record_place at, const json_error_t *je, const char *p, size_t n, pt_error *e)
 {
     const uint64_t line = at.line + (uint64_t)(je->line > 0 ? je->line - 1 : 0);
     const uint64_t column = (je->line <= 1 && at.column ? at.column - 1 : 0) + (uint64_t)(je->column > 0 ? je->column : 1);
     char reason[JSON_REASON_BYTES];
-    pt_fail(e, PT_FAILED, "%s: line %llu, column %llu: not valid JSON: %s", path, (unsigned long long)line, (unsigned long long)column,
-            json_reason(je, reason));
+    pt_fail(e, PT_FAILED, "%s: line %llu, column %llu: not valid JSON: %s%s", path, (unsigned long long)line, (unsigned long long)column,
+            json_reason(je, reason), mend(je, p, n));
     if (e)
         hide_controls(e->text);
     return PT_FAILED;
@@ -117,7 +128,7 @@ int record_parse(const char *path, record_place at, const char *p, size_t n, jso
         root = json_loadb(p, n, JSON_DECODE_ANY | JSON_ALLOW_NUL | JSON_DECODE_INT_AS_REAL, &je);
     *out = NULL;
     if (!root)
-        return no_json(path, at, &je, e);
+        return no_json(path, at, &je, p, n, e);
     if (!json_is_object(root)) {
         pt_fail(e, PT_FAILED, "%s: line %llu: %s instead of an object such as {\"text\": \"...\"}%s", path,
                 (unsigned long long)at.line, json_type_name(root),

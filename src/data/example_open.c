@@ -59,7 +59,7 @@ static int make_text(const maker *m, const char *name, chat_tokens *x, pt_error 
 static int make(maker *m, pt_train_on train_on, const char *name, chat_tokens x[2], bool *pair, pt_error *e)
 {
     example_rules rules = {.format = format_of(m->record), .on = train_on, .tokenizer = m->tokenizer,
-                           .chat = m->has_chat ? &m->source : NULL, .no_chat = &m->no_chat, .now = time(NULL)};
+                           .chat = m->has_chat ? &m->source : NULL, .no_chat = &m->no_chat, .now = EXAMPLES_TODAY};
     if (rules.format == PT_DATA_AUTO)
         return format_unknown(m->record, name, e);
     int failed = examples_learned(rules.format, &rules.on, e);

@@ -4,6 +4,9 @@
 
 #include "chat/chat.h"
 
+/* The date that templates see, 26 July 2024, noon UTC: ids must not depend on the day of the run. */
+#define EXAMPLES_TODAY ((time_t)1721995200)
+
 typedef struct example_rules {
     pt_data_format format;     /* a format of records, not text */
     pt_train_on on;            /* what is learned; not AUTO */

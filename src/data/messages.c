@@ -10,10 +10,11 @@
 int record_list(const json_t *value, const char *key, const format_place *p, json_t **out)
 {
     char name[512];
+    const char *text = json_string_value(value);
     *out = NULL;
-    if (json_is_string(value)) {
+    if (text && text[strspn(text, " \t\r\n")] == '[') {
         snprintf(name, sizeof name, "%.400s: \"%s\"", p->where, key);
-        int rc = json_text_load(name, json_string_value(value), json_string_length(value), 0, out, p->error);
+        int rc = json_text_load(name, text, json_string_length(value), 0, out, p->error);
         if (rc < 0)
             return rc;
     } else {

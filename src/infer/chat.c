@@ -8,15 +8,6 @@
 #include <stdio.h>
 #include <string.h>
 
-void chat_state_free(chat_state *c)
-{
-    if (c->open)
-        chat_source_close(&c->source);
-    json_decref(c->messages);
-    text_buffer_free(&c->reply);
-    *c = (chat_state){0};
-}
-
 static int add_message(chat_state *c, const char *role, const char *text, size_t n, pt_error *e)
 {
     json_t *content = json_stringn(n ? text : "", n), *message = content ? json_pack("{s:s, s:o}", "role", role, "content", content) : NULL;
@@ -57,12 +48,6 @@ static void take_back(chat_state *c, size_t messages, size_t reply)
     while (json_array_size(c->messages) > messages)
         json_array_remove(c->messages, json_array_size(c->messages) - 1);
     c->reply.n = reply;
-}
-
-void pt_generator_forget(pt_generator *g)
-{
-    if (g)
-        chat_state_free(&g->chat);
 }
 
 int pt_generator_say(pt_generator *g, const char *text, size_t bytes, int64_t max_new_tokens, pt_error *e)

@@ -18,8 +18,7 @@
 
 int path_join(char out[FILE_PATH_BYTES], const char *folder, const char *name, pt_error *e)
 {
-    size_t n = strlen(folder);
-    int used = snprintf(out, FILE_PATH_BYTES, "%s%s%s", folder, !n || folder[n - 1] == '/' ? "" : "/", name);
+    int used = snprintf(out, FILE_PATH_BYTES, "%s%s%s", folder, slash_after(folder), name);
     if (used >= FILE_PATH_BYTES)
         return pt_fail(e, PT_FAILED, "%.300s...: the path is longer than %d bytes; use a shorter one", folder,
                        FILE_PATH_BYTES - 1);
@@ -447,19 +446,4 @@ void dir_lock_release(dir_lock *l)
     unlink(l->path);
     close(l->fd);
     l->fd = -1;
-}
-
-int file_unnamed(const char *folder, pt_error *e)
-{
-    char path[FILE_PATH_BYTES];
-    if (!folder)
-        folder = dir_temporary();
-    int failed = path_join(path, folder, "protrain-XXXXXX", e);
-    if (failed)
-        return failed;
-    int fd = mkostemp(path, O_CLOEXEC);
-    if (fd < 0)
-        return pt_fail_errno(e, PT_FAILED, "%.400s: cannot write a temporary file here", folder);
-    unlink(path);
-    return fd;
 }

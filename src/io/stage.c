@@ -13,21 +13,6 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
-const char *dir_temporary(void)
-{
-    const char *named = getenv("TMPDIR");
-    return named && *named ? named : "/var/tmp";
-}
-
-int dir_check_temporary(pt_error *e)
-{
-    const char *named = getenv("TMPDIR");
-    if (!named || !*named || path_is_folder(named))
-        return 0;
-    return pt_fail(e, PT_FAILED, "TMPDIR is %.300s, but there is no such folder: set it to an existing folder, or unset it to use /var/tmp",
-                   named);
-}
-
 int dir_make(const char *path, pt_error *e)
 {
     char part[FILE_PATH_BYTES];

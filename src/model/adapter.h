@@ -31,6 +31,8 @@
 #define ADAPTER_CONFIG "adapter_config.json"
 
 enum { ADAPTER_MAX_RANK = 4096 };
+#define ADAPTER_LEAST_ALPHA 1e-6
+#define ADAPTER_MOST_ALPHA 1e6
 
 typedef struct adapter_module { int rank; float scale; } adapter_module; /* rank 0: no adapter */
 

@@ -6,6 +6,7 @@
 #include "model/adapter.h"
 
 #include "base/json.h"
+#include "base/units.h"
 #include "io/files.h"
 #include "io/safetensors.h"
 #include "model/adapter_targets.h"
@@ -107,7 +108,7 @@ static int read_numbers(const json_source *s, void (*notice)(void *, const char 
     if (!failed)
         failed = json_get_int(s, "r", JSON_OPTIONAL, 1, ADAPTER_MAX_RANK, &n->rank, e);
     if (!failed)
-        failed = json_get_double(s, "lora_alpha", JSON_OPTIONAL, 1e-6, 1e6, &n->alpha, e);
+        failed = json_get_double(s, "lora_alpha", JSON_OPTIONAL, ADAPTER_LEAST_ALPHA, ADAPTER_MOST_ALPHA, &n->alpha, e);
     if (!failed)
         failed = json_get_bool(s, "use_rslora", JSON_OPTIONAL, &n->rslora, e);
     if (!failed)
@@ -328,9 +329,10 @@ static int refuse_tensor(const reader *r)
                            r->config->where, t->name);
         if (!ours)
             return pt_fail(r->e, PT_FAILED,
-                           "%s: tensor \"%.150s\" belongs to no linear layer of a %s model with %lld layers: it is an adapter of "
-                           "another model, or of its embedding or head, which are not supported", safetensors_path(r->st, t), t->name,
-                           r->m->config.model_type, (long long)r->m->config.layers);
+                           "%s: tensor \"%.150s\" belongs to no linear layer of a %s model with %lld layer%s: it is an adapter of "
+                           "another model, or of a part that gets none here: the embedding, the head, or what reads images",
+                           safetensors_path(r->st, t), t->name, r->m->config.model_type, (long long)r->m->config.layers,
+                           plural((uint64_t)r->m->config.layers));
     }
     return 0;
 }

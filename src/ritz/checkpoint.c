@@ -3,10 +3,11 @@
  *     OUT/metrics.jsonl                      a line per step
  *     OUT/checkpoint-STEP/                   network.safetensors, states.safetensors (tensors.c), and state.json: the step, and what the
  *                                            bits depend on
- *     OUT/network.safetensors, config.json   the trained network, at the end
+ *     OUT/network.safetensors, config.json   the trained network, at the end; then report.html (run_page.c)
  */
 #include "io/steps.h"
 #include "ritz/config.h"
+#include "ritz/page.h"
 #include "ritz/solver.h"
 
 #include <math.h>
@@ -34,7 +35,9 @@ static json_t *task_json(const pt_ritz *r)
 {
     json_t *task = ritz_network_json(&r->net);
     set_optimizer(task, &r->o);
-    json_object_set_new(task, "problem", json_string(r->problem.name));
+    json_t *problem = problem_json(&r->problem);
+    json_object_update(task, problem);
+    json_decref(problem);
     json_object_set_new(task, "points", json_string(points_names[r->o.points]));
     json_object_set_new(task, "randomize", json_string(randomize_names[r->o.randomize]));
     json_object_set_new(task, "n", json_integer(r->o.n));
@@ -62,11 +65,12 @@ int pt_ritz_save(pt_ritz *r, pt_error *e)
 {
     char path[FILE_PATH_BYTES];
     dir_stage stage;
-    if (!r)
-        return pt_fail_null(e, "pt_ritz_save", "run");
-    if (!r->o.out)
-        return pt_fail(e, PT_USAGE, "the run has no output folder");
-    int failed = step_folder_path(r->out, r->step, path, e);
+    int failed = ritz_check_call(r, "pt_ritz_save", true, e);
+    if (!failed && !r->o.out)
+        failed = pt_fail(e, PT_USAGE, "the run has no output folder");
+    if (failed)
+        return failed;
+    failed = step_folder_path(r->out, r->step, path, e);
     if (!failed)
         failed = dir_stage_begin(&stage, path, e);
     if (failed)
@@ -132,7 +136,6 @@ bool ritz_has_checkpoint(const pt_ritz *r) { return r->locked && step_folders_ne
 int ritz_resume(pt_ritz *r, pt_error *e)
 {
     char path[FILE_PATH_BYTES];
-    dir_stages_put_back(r->out, "checkpoint-0");
     const int64_t step = step_folders_newest(r->out, STATE_FILE, INT64_MAX);
     if (step < 0) {
         ritz_notice(r, "%s has no checkpoint: the run starts with step 1", r->out);
@@ -146,16 +149,38 @@ int ritz_resume(pt_ritz *r, pt_error *e)
     return failed ? failed : ritz_read_states(r, path, e);
 }
 
+int ritz_newest_size(const char *folder, int64_t *n, int64_t *steps)
+{
+    char path[FILE_PATH_BYTES], file[FILE_PATH_BYTES];
+    json_source source, task;
+    const int64_t step = step_folders_newest(folder, STATE_FILE, INT64_MAX);
+    int failed = step < 0 ? PT_FAILED : step_folder_path(folder, step, path, NULL);
+    if (!failed)
+        failed = path_join(file, path, STATE_FILE, NULL);
+    if (!failed)
+        failed = json_source_file(&source, file, "a checkpoint's state", NULL);
+    if (failed)
+        return failed;
+    failed = json_get_int(&source, "steps", JSON_REQUIRED, 1, INT64_MAX / 2, steps, NULL);
+    if (!failed)
+        failed = json_get_object(&source, "task", JSON_REQUIRED, &task, NULL);
+    if (!failed)
+        failed = json_get_int(&task, "n", JSON_REQUIRED, 1, INT64_MAX / 2, n, NULL);
+    json_source_close(&source);
+    return failed;
+}
+
 int pt_ritz_finish(pt_ritz *r, pt_error *e)
 {
-    if (!r)
-        return pt_fail_null(e, "pt_ritz_finish", "run");
-    if (!r->o.out)
-        return 0;
-    int failed = pt_ritz_save(r, e);
+    int failed = ritz_check_call(r, "pt_ritz_finish", true, e);
+    if (failed || !r->o.out)
+        return failed;
+    failed = pt_ritz_save(r, e);
     if (!failed)
         failed = ritz_write_network(r, r->out, e);
-    return failed ? failed : ritz_config_write(r->out, &r->net, &r->problem, e);
+    if (!failed)
+        failed = ritz_config_write(r->out, &r->net, &r->problem, e);
+    return failed ? failed : ritz_page_of_run(r, r->out, e);
 }
 
 int pt_ritz_load(const char *folder, int threads, pt_ritz **out, pt_error *e)

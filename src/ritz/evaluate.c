@@ -2,8 +2,6 @@
 #include "ritz/solver.h"
 
 #include <math.h>
-#include <stdlib.h>
-#include <string.h>
 
 /* x and the gradient pass through the room of a slot, u through staging. */
 static int evaluate_unit(pt_ritz *r, int64_t rows, const double *x, double *u, double *gradient, pt_error *e)
@@ -24,9 +22,13 @@ static int evaluate_unit(pt_ritz *r, int64_t rows, const double *x, double *u, d
 
 int pt_ritz_evaluate(pt_ritz *r, int64_t n, const double *x, double *u, double *gradient, pt_error *e)
 {
-    if (!r || (n > 0 && (!x || !u)))
-        return pt_fail_null(e, "pt_ritz_evaluate", !r ? "run" : !x ? "x" : "u");
-    int failed = ritz_runner_sync(r->runner, e);
+    int failed = ritz_check_call(r, "pt_ritz_evaluate", false, e);
+    if (!failed && n < 0)
+        failed = pt_fail(e, PT_USAGE, "pt_ritz_evaluate: n is %lld, but must be at least 0", (long long)n);
+    if (!failed && n && (!x || !u))
+        failed = pt_fail_null(e, "pt_ritz_evaluate", x ? "u" : "x");
+    if (!failed)
+        failed = ritz_runner_sync(r->runner, e);
     for (int64_t first = 0; first < n && !failed; first += r->unit_rows) {
         const int64_t rows = n - first < r->unit_rows ? n - first : r->unit_rows;
         failed = evaluate_unit(r, rows, x + first * r->net.dim, u + first, gradient ? gradient + first * r->net.dim : NULL, e);
@@ -50,18 +52,23 @@ static void add_errors(errors *s, int64_t n, int64_t dim, const double *u, const
     }
 }
 
+int64_t ritz_eval_rows(const pt_ritz *r)
+{
+    enum { VALUES_MOST = 1 << 21 };
+    const int64_t few = VALUES_MOST / r->net.dim;
+    return few < r->unit_rows ? few : r->unit_rows;
+}
+
 int pt_ritz_errors(pt_ritz *r, double *l2, double *h1, pt_error *e)
 {
-    if (!r || !l2 || !h1)
-        return pt_fail_null(e, "pt_ritz_errors", r ? "result" : "run");
+    int failed = ritz_check_call(r, "pt_ritz_errors", true, e);
+    if (failed || !l2 || !h1)
+        return failed ? failed : pt_fail_null(e, "pt_ritz_errors", "result");
     if (!r->eval)
         return pt_fail(e, PT_USAGE, "%s: no exact solution is known", r->problem.name);
-    enum { VALUES_MOST = 1 << 21 };
-    const int64_t dim = r->net.dim, few = VALUES_MOST / dim, most = few < r->unit_rows ? few : r->unit_rows;
-    double *x = malloc((size_t)(most * (3 * dim + 2)) * sizeof *x), *g = x + most * dim, *exact_g = g + most * dim,
-        *u = exact_g + most * dim, *exact = u + most;
+    const int64_t dim = r->net.dim, most = ritz_eval_rows(r);
+    double *x = r->samples, *g = x + most * dim, *exact_g = g + most * dim, *u = exact_g + most * dim, *exact = u + most;
     errors sum = {0};
-    int failed = x ? 0 : pt_fail(e, PT_FAILED, "out of memory");
     for (int64_t first = 0; first < r->o.eval_n && !failed; first += most) {
         const int64_t n = r->o.eval_n - first < most ? r->o.eval_n - first : most;
         points_get(r->eval, first, n, x);
@@ -75,7 +82,6 @@ int pt_ritz_errors(pt_ritz *r, double *l2, double *h1, pt_error *e)
             failed = ritz_check_values(&r->problem, "the gradient of exact", n, dim, exact_g, x, e);
         add_errors(&sum, n, dim, u, g, exact, exact_g);
     }
-    free(x);
     r->exact_is_zero = sum.value <= 0;
     const double all = (double)r->o.eval_n / ritz_volume(&r->problem); /* the norm of 1, squared, is the volume */
     *l2 = sqrt(sum.value_off / (r->exact_is_zero ? all : sum.value));

@@ -180,6 +180,8 @@ void expression_close(expression *x)
     free(x);
 }
 
+const char *expression_text(const expression *x) { return x->text; }
+
 /* Takes a parser that no other thread has. */
 static parser *take(expression *x)
 {

@@ -14,6 +14,7 @@ typedef struct expression expression;
  * strings are refused. Messages name `where`, `key` and, for what does not parse, the column. */
 int expression_open(const char *where, const char *key, const char *text, int64_t dim, expression **out, pt_error *e);
 void expression_close(expression *x);
+const char *expression_text(const expression *x);
 /* So many threads can evaluate at the same time (fewer, if there are very many variables); more wait for each other. */
 int expression_share(expression *x, int threads, pt_error *e);
 /* As a pt_ritz_function. Any thread may call it. */

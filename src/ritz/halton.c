@@ -16,9 +16,10 @@ static bool is_prime(uint32_t n)
 int halton_open(points *p, pt_error *e)
 {
     uint64_t room = 0;
-    p->bases = calloc((size_t)p->dim, sizeof *p->bases);
-    if (!p->bases)
-        return pt_fail(e, PT_FAILED, "out of memory");
+    int failed = 0;
+    p->bases = points_take(p, (uint64_t)p->dim * sizeof *p->bases, &failed, e);
+    if (failed)
+        return failed;
     uint32_t prime = 2;
     for (int64_t j = 0; j < p->dim; j++, prime++) {
         while (!is_prime(prime))
@@ -26,8 +27,9 @@ int halton_open(points *p, pt_error *e)
         p->bases[j] = (halton_base){prime, (int)ceil(POINT_BITS / log2(prime)), room};
         room += (uint64_t)p->bases[j].digits * prime;
     }
-    p->permutations = malloc(room * sizeof *p->permutations);
-    return p->permutations ? 0 : pt_fail(e, PT_FAILED, "out of memory");
+    if (p->how == RANDOMIZE_OWEN)
+        p->permutations = points_take(p, room * sizeof *p->permutations, &failed, e);
+    return failed;
 }
 
 /* The shuffle of Fisher and Yates, with a counter value per swap. */
@@ -53,11 +55,11 @@ void halton_draw(points *p)
 static double mirrored(const points *p, const halton_base *b, uint64_t i)
 {
     const bool permuted = p->how == RANDOMIZE_OWEN;
-    const uint16_t *order = p->permutations + b->at;
     const double inverse = 1.0 / b->base;
     double x = 0, weight = inverse;
+    uint64_t order = b->at;
     for (int digit = 0; digit < b->digits && (permuted || i); digit++, i /= b->base, order += b->base, weight *= inverse)
-        x += weight * (double)(permuted ? order[i % b->base] : i % b->base);
+        x += weight * (double)(permuted ? p->permutations[order + i % b->base] : i % b->base);
     return x;
 }
 

@@ -205,6 +205,21 @@ static int check_points(pt_ritz *r, pt_error *e)
     return failed;
 }
 
+double ritz_largest_value(pt_ritz *r)
+{
+    const samples at = {r->x, r->f, r->v};
+    double largest = 0;
+    for (int64_t unit = 0; unit < r->inside_units; unit++) {
+        int64_t first;
+        const int64_t rows = rows_of(r, unit, &first);
+        find_points(r, first, rows, at.x);
+        weigh(r, first, rows, &at, (double *)r->slots[0].terms);
+        for (int64_t i = 0; i < rows; i++)
+            largest = fmax(largest, fmax(fabs(at.f[i]), fabs(at.v[i])));
+    }
+    return largest;
+}
+
 /* Submits a program for the units first .. end, `visit` at a time. A set of slots is filled again once its inputs are on the device. */
 static int run_units(pt_ritz *r, ritz_program what, int64_t first, int64_t end, pt_error *e)
 {

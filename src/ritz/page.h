@@ -15,19 +15,27 @@ typedef struct ritz_figure {
 
 /* text: HTML between the title and the figures. */
 int ritz_page_write(const char *file, const char *title, const char *text, const ritz_figure *figures, int n, pt_error *e);
+
+/* ---- run_page.c ---- */
+
 /* Writes report.html of a finished run: energy and errors from its metrics.jsonl, and the solution along the box's diagonal. */
 int ritz_page_of_run(pt_ritz *r, const char *out, pt_error *e);
-/* Whether a line of a folder's metrics has the key. */
-bool ritz_has_metrics(const char *folder, const char *key);
 /* Whether a folder has the metrics of a Deep Ritz run; and its page, which may be made while it still runs. */
 bool ritz_is_run(const char *folder);
 int ritz_page_of_folder(const char *folder, const char *file, pt_error *e);
 /* The same as a JSON object: the last energy and errors, times and memory, predicted and measured; malloc'ed. NULL: *e says why. */
 char *ritz_json_of_folder(const char *folder, pt_error *e);
-
 /* Reads `step` and `key` of the lines that have the key: *columns (2, n), malloc'ed. Returns n, or a negative code. */
 int ritz_read_metrics(const char *folder, const char *key, double **columns, pt_error *e);
-/* x1, u and, unless exact is NULL, the exact solution at n points of the box's diagonal. */
-int ritz_slice(pt_ritz *r, int n, double *x, double *u, double *exact, pt_error *e);
+/* Whether a line of a folder's metrics has the key. */
+bool ritz_has_metrics(const char *folder, const char *key);
+
+/* ---- comparison.c ---- */
+
+/* Whether a folder has a finished run of a comparison (protrain_ritz.h). */
+bool ritz_is_comparison(const char *folder);
+int ritz_page_of_comparison(const char *folder, const char *file, pt_error *e);
+/* The rows of pt_ritz_compared; malloc'ed. NULL: *e says why. */
+char *ritz_json_of_comparison(const char *folder, pt_error *e);
 
 #endif

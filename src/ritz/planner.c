@@ -308,10 +308,13 @@ static int say_misfit(const search *x, pt_error *e)
         if (x->least[t] > x->p->budget[t] && x->least[TIER_DEVICE] <= x->p->budget[TIER_DEVICE])
             return pt_fail(e, PT_DOES_NOT_FIT, "the run needs %s of %s memory, but the budget is %s: give %s, or more of another tier",
                            size_format(least, x->least[t]), tier_names[t], size_format(has, x->p->budget[t]), m->change);
+    const uint64_t of_points = x->p->mailbox_bytes(x->p->arg, 1);
     return pt_fail(e, PT_DOES_NOT_FIT,
-                   "the run needs %s even with everything recomputed, but the budget is %s: give %s, or lower `width`%s",
+                   "the run needs %s even with everything recomputed, but the budget is %s: give %s, or lower %s",
                    size_format(least, x->least[TIER_DEVICE]), size_format(has, x->p->budget[TIER_DEVICE]), m->change,
-                   x->p->visit > 1 ? " or `micro_batch`" : " or `blocks`");
+                   of_points > x->least[TIER_DEVICE] / 2 ? "`n` or the dimension"
+                   : x->p->visit > 1                     ? "`width` or `micro_batch`"
+                                                         : "`width` or `blocks`");
 }
 
 int ritz_plan_choose(const ritz_planning *p, plan *out, ritz_step_forecast *about, pt_error *e)

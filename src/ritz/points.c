@@ -1,9 +1,11 @@
+#include "protrain_ritz.h"
 #include "ritz/points_parts.h"
 #include "ritz/lattice_table.h"
 
 #include <stdlib.h>
 
 const char *const points_names[POINTS_KINDS] = {"mc", "sobol", "halton", "lattice"};
+const char *pt_ritz_points_name(pt_ritz_points kind) { return (unsigned)kind < POINTS_KINDS ? points_names[kind] : NULL; }
 const char *const randomize_names[] = {"default", "none", "shift", "lms", "owen"};
 
 enum { SOBOL_DIMENSIONS = 21201 };
@@ -40,6 +42,17 @@ static int check(points_kind kind, points_randomize how, int64_t dim, int64_t n,
     return 0;
 }
 
+void *points_take(points *p, uint64_t bytes, int *failed, pt_error *e)
+{
+    void *memory = *failed ? NULL : calloc(1, bytes);
+    if (!memory && !*failed)
+        *failed = pt_fail(e, PT_FAILED, "out of memory");
+    p->bytes += bytes;
+    return memory;
+}
+
+uint64_t points_bytes(const points *p) { return p ? p->bytes : 0; }
+
 int points_open(points_kind kind, points_randomize how, int64_t dim, int64_t n, uint64_t seed, points **out, pt_error *e)
 {
     if (how == RANDOMIZE_DEFAULT && kind != POINTS_MC)
@@ -51,8 +64,8 @@ int points_open(points_kind kind, points_randomize how, int64_t dim, int64_t n, 
     points *p = calloc(1, sizeof *p);
     if (!p)
         return pt_fail(e, PT_FAILED, "out of memory");
-    *p = (points){.kind = kind, .how = how, .dim = dim, .n = n, .seed = seed, .shift = calloc((size_t)dim, sizeof *p->shift)};
-    failed = p->shift ? 0 : pt_fail(e, PT_FAILED, "out of memory");
+    *p = (points){.kind = kind, .how = how, .dim = dim, .n = n, .seed = seed};
+    p->shift = points_take(p, (uint64_t)dim * sizeof *p->shift, &failed, e);
     if (!failed && kind == POINTS_SOBOL)
         failed = sobol_open(p, e);
     else if (!failed && kind == POINTS_HALTON)

@@ -38,6 +38,8 @@ typedef struct points points;
 /* n points per draw, dim coordinates each. PT_USAGE: the kind has not so many dimensions or points, or not this randomization. */
 int points_open(points_kind kind, points_randomize how, int64_t dim, int64_t n, uint64_t seed, points **out, pt_error *e);
 void points_close(points *p);
+/* Bytes of its tables, which are there until it is closed; NULL: 0. */
+uint64_t points_bytes(const points *p);
 int points_most_dimensions(points_kind kind);
 /* Whether a set of n points is fully even. */
 bool points_whole(points_kind kind, int64_t n);

@@ -22,6 +22,7 @@ struct points {
     uint64_t seed;
     uint64_t key;             /* seed of the draw's random numbers */
     uint64_t begin;           /* index of the draw's first point */
+    uint64_t bytes;           /* allocated by points_take */
     int depth;                /* sobol: leading bits that distinguish the draw's points */
     uint64_t *columns;        /* sobol: (dim, SOBOL_COLUMNS) direction numbers; the first binary digit is bit 52 */
     uint64_t *scrambled;      /* lms: the same after the draw's random matrices */
@@ -43,6 +44,8 @@ static inline uint64_t draw_bits(const points *p, uint32_t what, uint32_t dimens
 }
 static inline double to_unit(uint64_t bits) { return (double)bits * 0x1p-53; }
 
+/* Zeroed memory, which is counted. NULL: *failed becomes PT_FAILED. */
+void *points_take(points *p, uint64_t bytes, int *failed, pt_error *e);
 int sobol_open(points *p, pt_error *e);
 void sobol_draw(points *p);
 void sobol_get(const points *p, int64_t first, int64_t count, double *out);

@@ -178,6 +178,40 @@ int problem_open_box(const char *name, int64_t dim, const double *lower, const d
     return problem_finish(p, lower, upper, e);
 }
 
+/* One number if all are the same, as in a problem file. */
+static json_t *side_json(const double *side, int64_t dim)
+{
+    json_t *all = json_array();
+    bool same = true;
+    for (int64_t j = 0; j < dim; j++) {
+        same &= side[j] == side[0];
+        json_array_append_new(all, json_real(side[j]));
+    }
+    json_t *one = json_incref(json_array_get(all, 0));
+    json_decref(same ? all : one);
+    return same ? one : all;
+}
+
+json_t *problem_json(const problem *p)
+{
+    static const char *const keys[PROBLEM_EXPRESSIONS - 1] = {"f", "V", "g"}; /* not exact, which no bit depends on */
+    json_t *o = json_object();
+    const bool from_file = p->is.arg == p->expressions;
+    if (!from_file)
+        json_object_set_new(o, "problem", json_string(p->name));
+    for (int i = 0; i < BUILT_INS; i++)
+        if (!from_file && !strcmp(p->name, built_ins[i].name))
+            return o;
+    json_object_set_new(o, "equation", json_string(p->is.equation == PT_RITZ_POISSON ? "poisson" : "schroedinger"));
+    json_object_set_new(o, "boundary", json_string(p->is.boundary == PT_RITZ_NEUMANN ? "neumann" : "dirichlet"));
+    json_object_set_new(o, "penalty", json_real(p->is.penalty));
+    json_object_set_new(o, "lower", side_json(p->is.lower, p->is.dim));
+    json_object_set_new(o, "upper", side_json(p->is.upper, p->is.dim));
+    for (size_t i = 0; from_file && i < sizeof keys / sizeof *keys; i++)
+        json_object_set_new(o, keys[i], p->expressions[i] ? json_string(expression_text(p->expressions[i])) : json_null());
+    return o;
+}
+
 int problem_share(problem *p, int threads, pt_error *e)
 {
     int failed = 0;

@@ -30,6 +30,10 @@ void problem_close(problem *p);
 /* Checks dimension, box and penalty, and copies the box; lower, upper NULL: the unit cube. */
 int problem_finish(problem *p, const double *lower, const double *upper, pt_error *e);
 
+/* What a run's bits depend on: the name of a built-in problem; else equation, boundary, box and, from a file, its expressions, wherever the
+ * file lies. The caller owns it. */
+json_t *problem_json(const problem *p);
+
 bool problem_samples_boundary(const problem *p);
 /* Whether the energy has the term (int u)^2 / 2. */
 bool problem_has_mean(const problem *p);

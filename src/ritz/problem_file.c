@@ -127,6 +127,8 @@ static int read_problem(const json_source *s, problem *p, pt_error *e)
     free(upper);
     if (!failed)
         failed = read_expressions(s, p, e);
+    if (!failed && p->is.boundary == PT_RITZ_NEUMANN && json_object_get(s->object, "penalty"))
+        failed = pt_fail(e, PT_FAILED, "%s: a neumann boundary has no penalty: remove it, or write \"boundary\": \"dirichlet\"", s->where);
     if (!failed && p->is.V && p->is.equation == PT_RITZ_POISSON)
         failed = pt_fail(e, PT_FAILED, "%s: Poisson's equation has no V: remove it, or write \"equation\": \"schroedinger\"", s->where);
     return failed;

@@ -2,6 +2,7 @@
 #include "ritz/page.h"
 
 #include "base/units.h"
+#include "report/chart.h"
 #include "ritz/solver.h"
 
 #include <math.h>
@@ -36,7 +37,8 @@ int ritz_read_metrics(const char *folder, const char *key, double **columns, pt_
     return n;
 }
 
-int ritz_slice(pt_ritz *r, int n, double *x, double *u, double *exact, pt_error *e)
+/* x1, u and, unless exact is NULL, the exact solution at n points of the box's diagonal. */
+static int slice(pt_ritz *r, int n, double *x, double *u, double *exact, pt_error *e)
 {
     const int64_t dim = r->net.dim;
     double *points = malloc((size_t)(n * dim) * 2 * sizeof *points);
@@ -96,7 +98,18 @@ static void write_memory(FILE *out, const char *folder)
         fputs("</p>\n", out);
 }
 
-static char *text_of(const pt_ritz *r, const char *folder)
+/* Loads the network of a run. NULL: there is none yet, or it cannot be read, which e then says. */
+static pt_ritz *load_network(const char *folder, pt_error *e)
+{
+    char path[FILE_PATH_BYTES];
+    pt_ritz *r = NULL;
+    if (!path_join(path, folder, "config.json", NULL) && path_exists(path))
+        pt_ritz_load(folder, 0, &r, e);
+    return r;
+}
+
+/* note (may be NULL): what the page lacks. */
+static char *text_of(const pt_ritz *r, const char *folder, const char *note)
 {
     char *text = NULL;
     size_t bytes;
@@ -109,19 +122,24 @@ static char *text_of(const pt_ritz *r, const char *folder)
     if (r && r->inside)
         fprintf(out, "<p>%lld %s points a step</p>\n", (long long)(r->o.n + r->boundary_n), points_names[r->o.points]);
     write_memory(out, folder);
+    if (note && *note) {
+        fputs("<p>The page lacks the solution: ", out);
+        html_text(out, note);
+        fputs("</p>\n", out);
+    }
     fclose(out);
     return text;
 }
 
-/* r NULL: the network is not there yet. */
-static int write_run(pt_ritz *r, const char *folder, const char *file, pt_error *e)
+/* r NULL: there is no network. */
+static int write_run(pt_ritz *r, const char *folder, const char *note, const char *file, pt_error *e)
 {
     enum { SLICE = 129, KEYS = 5, FIGURES = 4 };
     double *columns[KEYS] = {NULL}, x[SLICE], u[SLICE], exact[SLICE];
     static const char *const keys[KEYS] = {"energy", "l2_error", "h1_error", "step_s", "predicted_step_s"};
     int n[KEYS] = {0}, figures_n = 0, failed = 0;
     ritz_figure figures[FIGURES];
-    char *text = text_of(r, folder);
+    char *text = text_of(r, folder, note);
     for (int i = 0; i < KEYS && !failed; i++) {
         n[i] = ritz_read_metrics(folder, keys[i], &columns[i], e);
         failed = n[i] < 0 ? n[i] : 0;
@@ -130,7 +148,7 @@ static int write_run(pt_ritz *r, const char *folder, const char *file, pt_error 
     if (!failed && !text)
         failed = pt_fail(e, PT_FAILED, "out of memory");
     if (!failed && r)
-        failed = ritz_slice(r, SLICE, x, u, r->problem.is.exact ? exact : NULL, e);
+        failed = slice(r, SLICE, x, u, r->problem.is.exact ? exact : NULL, e);
     if (!failed) {
         static const char *const names[KEYS] = {"energy", "L2", "H1", "measured", "predicted"};
         ritz_curve curves[KEYS];
@@ -156,7 +174,7 @@ int ritz_page_of_run(pt_ritz *r, const char *out, pt_error *e)
 {
     char path[FILE_PATH_BYTES];
     int failed = path_join(path, out, "report.html", e);
-    return failed ? failed : write_run(r, out, path, e);
+    return failed ? failed : write_run(r, out, NULL, path, e);
 }
 
 bool ritz_has_metrics(const char *folder, const char *key) { return isfinite(last_of(folder, key)); }
@@ -164,10 +182,9 @@ bool ritz_is_run(const char *folder) { return ritz_has_metrics(folder, "energy")
 
 int ritz_page_of_folder(const char *folder, const char *file, pt_error *e)
 {
-    pt_ritz *r = NULL;
-    pt_error none;
-    const bool done = !pt_ritz_load(folder, 0, &r, &none); /* else it still runs */
-    int failed = write_run(done ? r : NULL, folder, file, e);
+    pt_error lack = {0};
+    pt_ritz *r = load_network(folder, &lack);
+    int failed = write_run(r, folder, lack.text, file, e);
     pt_ritz_close(r);
     return failed;
 }
@@ -221,8 +238,9 @@ static json_t *memory_json(const char *folder)
 char *ritz_json_of_folder(const char *folder, pt_error *e)
 {
     static const char *const last[] = {"energy", "l2_error", "h1_error"};
-    json_t *all = json_object();
-    pt_ritz *r = NULL;
+    json_t *all = json_object(), *notes = json_array();
+    pt_error lack = {0};
+    pt_ritz *r = load_network(folder, &lack);
     put(all, "steps", last_of(folder, "step"), true);
     for (size_t i = 0; i < sizeof last / sizeof *last; i++)
         put(all, last[i], last_of(folder, last[i]), false);
@@ -230,11 +248,14 @@ char *ritz_json_of_folder(const char *folder, pt_error *e)
     put(all, "step_s", median_metric(folder, "step_s"), false);
     put(all, "predicted_step_s", last_of(folder, "predicted_step_s"), false);
     json_object_set_new(all, "memory", memory_json(folder));
-    if (!pt_ritz_load(folder, 0, &r, NULL)) { /* else it still runs */
+    if (r) {
         json_object_set_new(all, "problem", json_string(r->problem.name));
         put(all, "dim", (double)r->net.dim, true);
         put(all, "parameters", (double)r->net.params, true);
     }
+    if (lack.code)
+        json_array_append_new(notes, json_string(lack.text));
+    json_object_set_new(all, "notes", notes);
     pt_ritz_close(r);
     char *text = json_dumps(all, 0);
     json_decref(all);

@@ -249,12 +249,15 @@ void sobol_get(const points *p, int64_t first, int64_t count, double *out)
 
 int sobol_open(points *p, pt_error *e)
 {
-    const size_t bytes = (size_t)p->dim * SOBOL_COLUMNS * sizeof *p->columns;
-    p->columns = malloc(bytes);
-    p->scrambled = p->how == RANDOMIZE_LMS ? malloc(bytes) : NULL;
-    p->nodes = p->how == RANDOMIZE_OWEN ? calloc((size_t)p->dim * NODES, sizeof *p->nodes) : NULL;
-    if (!p->columns || (p->how == RANDOMIZE_LMS && !p->scrambled) || (p->how == RANDOMIZE_OWEN && !p->nodes))
-        return pt_fail(e, PT_FAILED, "out of memory");
+    const uint64_t bytes = (uint64_t)p->dim * SOBOL_COLUMNS * sizeof *p->columns;
+    int failed = 0;
+    p->columns = points_take(p, bytes, &failed, e);
+    if (p->how == RANDOMIZE_LMS)
+        p->scrambled = points_take(p, bytes, &failed, e);
+    if (p->how == RANDOMIZE_OWEN)
+        p->nodes = points_take(p, (uint64_t)p->dim * NODES * sizeof *p->nodes, &failed, e);
+    if (failed)
+        return failed;
     read_dimensions(p->dim, p->columns);
     while (p->depth < SOBOL_COLUMNS && INT64_C(1) << p->depth < p->n)
         p->depth++;

@@ -23,6 +23,17 @@ void ritz_notice(const pt_ritz *r, const char *format, ...)
         r->o.notice(r->o.arg, text);
 }
 
+int ritz_check_call(const pt_ritz *r, const char *function, bool training, pt_error *e)
+{
+    if (!r)
+        return pt_fail_null(e, function, "run");
+    if (!r->runner)
+        return pt_fail(e, PT_USAGE, "%s: the run is only planned: open it without `plan_only`", function);
+    if (training && !r->inside)
+        return pt_fail(e, PT_USAGE, "%s: a network of pt_ritz_load can only be evaluated: open a run with pt_ritz_open", function);
+    return 0;
+}
+
 void pt_ritz_defaults(pt_ritz_options *o)
 {
     if (!o)
@@ -51,10 +62,23 @@ double ritz_lr(const pt_ritz_options *o, int64_t step)
 
 /* ---- options ---- */
 
+static int check_choices(const pt_ritz_options *o, pt_error *e)
+{
+    const struct { const char *name; unsigned value, last; } all[] = {
+        {"points", o->points, PT_RITZ_LATTICE}, {"randomize", o->randomize, PT_RITZ_RANDOMIZE_OWEN},
+        {"activation", o->activation, PT_RITZ_SILU}, {"lr_schedule", o->lr_schedule, PT_RITZ_LR_HALVING}, {"dtype", o->dtype, PT_RITZ_FP64},
+        {"own.equation", o->own ? o->own->equation : 0, PT_RITZ_SCHROEDINGER},
+        {"own.boundary", o->own ? o->own->boundary : 0, PT_RITZ_DIRICHLET}};
+    for (size_t i = 0; i < sizeof all / sizeof *all; i++)
+        if (all[i].value > all[i].last)
+            return pt_fail(e, PT_USAGE, "`%s` is %u, but must be a value of its type, 0 to %u", all[i].name, all[i].value, all[i].last);
+    return 0;
+}
+
 static int check(const pt_ritz_options *o, pt_error *e)
 {
-    if (o->n < 1)
-        return pt_fail(e, PT_USAGE, "`n` is %lld, but must be at least 1", (long long)o->n);
+    if (o->n < 1 || o->n > INT64_C(1) << 32)
+        return pt_fail(e, PT_USAGE, "`n` is %lld, but must be from 1 to 2^32", (long long)o->n);
     if (o->steps < 0 || o->redraw_every < 0 || o->eval_every < 0 || o->save_every < 0 || o->keep < 0 || o->warmup_steps < 0 ||
         o->n_boundary < 0 || o->micro_batch < 0)
         return pt_fail(e, PT_USAGE, "a number of steps or points is negative");
@@ -87,6 +111,22 @@ static int describe_network(pt_ritz *r, pt_error *e)
     return ritz_network_describe(&r->net, e);
 }
 
+/* The power of two whose ratio to x is nearest to 1. */
+static int64_t nearest_power(double x)
+{
+    int64_t power = 1;
+    while (x / (double)power > M_SQRT2)
+        power *= 2;
+    return power;
+}
+
+/* Points on each face: a point set of its own, so a power of two unless the user says otherwise. In one dimension a face is a point. */
+static int64_t points_a_face(const pt_ritz_options *o, int64_t dim)
+{
+    const int64_t faces = 2 * dim, given = o->n_boundary / faces;
+    return dim == 1 ? 1 : !o->n_boundary ? nearest_power((double)o->n / (double)faces) : given ? given : 1;
+}
+
 /* A tensor of a unit has about UNIT_VALUES values. */
 static void find_units(pt_ritz *r)
 {
@@ -97,9 +137,8 @@ static void find_units(pt_ritz *r)
         r->unit_rows = GPU_UNIT;
     r->inside_units = (r->o.n + r->unit_rows - 1) / r->unit_rows;
     if (problem_samples_boundary(&r->problem)) {
-        const int64_t faces = 2 * r->net.dim, n = r->o.n_boundary ? r->o.n_boundary : r->o.n;
-        r->face_n = r->net.dim == 1 ? 1 : n / faces ? n / faces : 1;
-        r->boundary_n = r->face_n * faces;
+        r->face_n = points_a_face(&r->o, r->net.dim);
+        r->boundary_n = r->face_n * 2 * r->net.dim;
         r->boundary_units = (r->boundary_n + r->unit_rows - 1) / r->unit_rows;
     }
 }
@@ -118,6 +157,35 @@ static int check_exact(pt_ritz *r, pt_error *e)
     return failed;
 }
 
+/* What is not as the options say, or not as it should be. */
+static void tell(const pt_ritz *r)
+{
+    const pt_ritz_options *o = &r->o;
+    const points_kind kind = (points_kind)o->points;
+    const long long faces = 2 * r->net.dim, each = r->face_n, better = nearest_power((double)each);
+    if (!points_whole(kind, o->n))
+        ritz_notice(r, "`n` is %lld, not a power of two: only sets of a power of two of %s points are evenly distributed, so that %lld "
+                       "are worth about as much as %lld",
+                    (long long)o->n, points_names[kind], (long long)o->n,
+                    (long long)(INT64_C(1) << (63 - __builtin_clzll((uint64_t)o->n))));
+    if (o->n_boundary && !each)
+        ritz_notice(r, "`n_boundary` has no effect: the problem has no points on its boundary");
+    else if (each && !points_whole(kind, each))
+        ritz_notice(r, "each of the %lld faces has %lld points, not a power of two: give `n_boundary` %lld for %lld each", faces, each,
+                    faces * better, better);
+    else if (o->n_boundary && o->n_boundary != r->boundary_n)
+        ritz_notice(r, "`n_boundary` is %lld, but each of the %lld faces has %lld point%s, %lld together", (long long)o->n_boundary, faces,
+                    each, plural((uint64_t)each), (long long)r->boundary_n);
+    if (o->save_every && !o->out)
+        ritz_notice(r, "`save_every` has no effect without `out`");
+}
+
+static int take_samples(pt_ritz *r, pt_error *e)
+{
+    r->samples = malloc((size_t)(ritz_eval_rows(r) * (3 * r->net.dim + 2)) * sizeof *r->samples);
+    return r->samples ? 0 : pt_fail(e, PT_FAILED, "out of memory");
+}
+
 static int open_points(pt_ritz *r, pt_error *e)
 {
     const pt_ritz_options *o = &r->o;
@@ -128,12 +196,11 @@ static int open_points(pt_ritz *r, pt_error *e)
     if (!failed && r->problem.is.exact)
         failed = points_open(errors, RANDOMIZE_DEFAULT, r->net.dim, o->eval_n, o->seed ^ 0x9e3779b97f4a7c15u, &r->eval, e);
     if (!failed && r->eval)
+        failed = take_samples(r, e);
+    if (!failed && r->eval)
         failed = check_exact(r, e);
-    if (!failed && !points_whole(kind, o->n))
-        ritz_notice(r, "`n` is %lld, not a power of two: only sets of a power of two of %s points are evenly distributed, so that %lld "
-                       "are worth about as much as %lld",
-                    (long long)o->n, points_names[kind], (long long)o->n,
-                    (long long)(INT64_C(1) << (63 - __builtin_clzll((uint64_t)o->n))));
+    if (!failed)
+        tell(r);
     return failed;
 }
 
@@ -152,10 +219,16 @@ static uint64_t staging_bytes(const pt_ritz *r)
     return most;
 }
 
-/* Bytes of r->x, r->f and r->v. They are allocated before the mailbox, and counted with it. */
+/* Bytes of r->x, r->f and r->v. */
 static uint64_t scratch_bytes(const pt_ritz *r)
 {
     return page((uint64_t)(r->unit_rows * (r->net.dim + 2)) * sizeof(double));
+}
+
+/* Bytes of r->samples. */
+static uint64_t samples_bytes(const pt_ritz *r)
+{
+    return r->eval ? page((uint64_t)(ritz_eval_rows(r) * (3 * r->net.dim + 2)) * sizeof(double)) : 0;
 }
 
 static uint64_t mailbox_bytes(const pt_ritz *r, int visit)
@@ -164,7 +237,13 @@ static uint64_t mailbox_bytes(const pt_ritz *r, int visit)
            page((uint64_t)(r->o.n + r->boundary_n) * sizeof(double)) + page((uint64_t)r->o.n * dtype_bytes(r->net.type));
 }
 
-static uint64_t beside_bytes(const void *run, int visit) { return mailbox_bytes(run, visit) + scratch_bytes(run); }
+/* What is allocated before the mailbox counts with it: also the tables of the points. */
+static uint64_t beside_bytes(const void *run, int visit)
+{
+    const pt_ritz *r = run;
+    return mailbox_bytes(r, visit) + scratch_bytes(r) + samples_bytes(r) + page(points_bytes(r->inside)) + page(points_bytes(r->faces)) +
+           page(points_bytes(r->eval));
+}
 
 static char *carve(char **at, uint64_t bytes)
 {
@@ -295,19 +374,36 @@ static int begin(pt_ritz *r, pt_error *e)
     return failed;
 }
 
-/* An existing run is never overwritten. */
+/* An existing run is never overwritten, nor a network or another model. A run that is resumed without a checkpoint has metrics at most. */
 static int check_empty(const pt_ritz *r, pt_error *e)
 {
-    char path[FILE_PATH_BYTES];
-    const int failed = path_join(path, r->out, "metrics.jsonl", e);
-    if (failed || !path_exists(path))
-        return failed;
-    return pt_fail(e, PT_FAILED, "%.300s already holds a run (metrics.jsonl): give `resume` to continue it, or another `out`", r->out);
+    static const char *const kept[] = {"metrics.jsonl", "config.json", "network.safetensors"};
+    const bool checkpoint = ritz_has_checkpoint(r);
+    if (r->o.resume && checkpoint)
+        return 0;
+    if (checkpoint)
+        return pt_fail(e, PT_FAILED, "%.300s already holds a run (checkpoints): give `resume` to continue it, or another `out`", r->out);
+    for (size_t i = r->o.resume; i < sizeof kept / sizeof *kept; i++) {
+        char path[FILE_PATH_BYTES];
+        const int failed = path_join(path, r->out, kept[i], e);
+        if (failed)
+            return failed;
+        if (path_exists(path) && i)
+            return pt_fail(e, PT_FAILED, "%.300s holds a model (%s) without a checkpoint of a Deep Ritz run: give another `out`", r->out,
+                           kept[i]);
+        if (path_exists(path))
+            return pt_fail(e, PT_FAILED, "%.300s already holds a run (metrics.jsonl): give `resume` to continue it, or another `out`",
+                           r->out);
+    }
+    return 0;
 }
 
 static int open_out(pt_ritz *r, pt_error *e)
 {
-    int failed = r->o.resume ? ritz_resume(r, e) : check_empty(r, e);
+    dir_stages_put_back(r->out, "checkpoint-0");
+    int failed = check_empty(r, e);
+    if (!failed && r->o.resume)
+        failed = ritz_resume(r, e);
     return failed ? failed : ritz_metrics_open(r, e);
 }
 
@@ -324,7 +420,9 @@ static int lock_out(pt_ritz *r, bool *made, pt_error *e)
 int ritz_open(const pt_ritz_options *o, ritz_plan_fn given, void *arg, pt_ritz **out, pt_error *e)
 {
     *out = NULL;
-    int failed = check(o, e);
+    int failed = check_choices(o, e);
+    if (!failed)
+        failed = check(o, e);
     pt_ritz *r = failed ? NULL : calloc(1, sizeof *r);
     if (!r)
         return failed ? failed : pt_fail(e, PT_FAILED, "out of memory");
@@ -348,10 +446,19 @@ int ritz_open(const pt_ritz_options *o, ritz_plan_fn given, void *arg, pt_ritz *
     return failed;
 }
 
+/* $TMPDIR is where the disk tier lies if nothing else names a folder. */
+static void tell_missing_folder(const pt_ritz_options *o)
+{
+    pt_error e = {0};
+    if (o->notice && !o->out && !o->disk_path && dir_check_temporary(&e))
+        o->notice(o->arg, e.text);
+}
+
 int pt_ritz_open(const pt_ritz_options *o, pt_ritz **out, pt_error *e)
 {
     if (!o || !out)
         return pt_fail_null(e, "pt_ritz_open", o ? "out" : "options");
+    tell_missing_folder(o);
     return ritz_open(o, NULL, NULL, out, e);
 }
 
@@ -372,6 +479,7 @@ void pt_ritz_close(pt_ritz *r)
     problem_close(&r->problem);
     free(r->slots);
     free(r->x);
+    free(r->samples);
     free(r);
 }
 
@@ -416,22 +524,33 @@ static void submit_update(pt_ritz *r, double lr)
 
 static bool is_due(int64_t step, int64_t every, int64_t steps) { return step == steps || (every && step % every == 0); }
 
+/* Products of values as large as f and V leave the range of the run's type; else the learning rate is the likely cause. */
+static int say_not_finite(pt_ritz *r, const pt_ritz_step_info *s, pt_error *e)
+{
+    const bool wide = r->net.type == PT_F64;
+    const double energy = isnan(s->energy) ? NAN : s->energy, largest = ritz_largest_value(r);
+    const char *stay = ritz_has_checkpoint(r) ? "; checkpoints of earlier steps stay" : "";
+    if (largest > (wide ? 1e100 : 1e15))
+        return pt_fail(e, PT_FAILED, "the energy of step %lld is %g, for f or V reaches %.3g: scale the problem%s%s", (long long)s->step,
+                       energy, largest, wide || device_is_gpu(r->device) ? "" : ", or give `dtype` fp64", stay);
+    return pt_fail(e, PT_FAILED, "the energy of step %lld is %g: lower `lr`, which is %g%s", (long long)s->step, energy, s->lr, stay);
+}
+
 int pt_ritz_step(pt_ritz *r, pt_ritz_step_info *s, pt_error *e)
 {
-    if (!r || !s)
-        return pt_fail_null(e, "pt_ritz_step", r ? "step" : "run");
+    int failed = ritz_check_call(r, "pt_ritz_step", true, e);
+    if (failed || !s)
+        return failed ? failed : pt_fail_null(e, "pt_ritz_step", "step");
     if (r->step >= r->o.steps)
         return 0;
     const double begin_s = clock_s();
     const uint64_t draw = r->o.redraw_every ? (uint64_t)(r->step / r->o.redraw_every) : 0;
     *s = (pt_ritz_step_info){.step = r->step + 1, .lr = ritz_lr(&r->o, r->step + 1)};
-    int failed = ritz_integrate(r, draw, &s->energy, e);
+    failed = ritz_integrate(r, draw, &s->energy, e);
     if (failed)
         return failed;
     if (!isfinite(s->energy))
-        return pt_fail(e, PT_FAILED, "the energy of step %lld is %g: lower `lr`, which is %g%s",
-                       (long long)s->step, isnan(s->energy) ? NAN : s->energy, s->lr,
-                       ritz_has_checkpoint(r) ? "; checkpoints of earlier steps stay" : "");
+        return say_not_finite(r, s, e);
     r->step++;
     submit_update(r, s->lr);
     failed = ritz_runner_sync(r->runner, e);

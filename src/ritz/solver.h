@@ -44,6 +44,7 @@ struct pt_ritz {
     double *values;               /* energies of all points */
     char *staging;
     double *x, *f, *v;            /* of the unit that is being filled */
+    double *samples;              /* for the errors: (ritz_eval_rows, 3 dim + 2); NULL without an exact solution */
     double mean[2];               /* term m (OP_QUADRATIC) of the points in the two halves, from (int u)^2 / 2 */
     int64_t step, first_step;
     uint64_t draw;                /* number of the current draw */
@@ -54,6 +55,8 @@ struct pt_ritz {
     bool locked;
 };
 
+/* PT_USAGE if a function of protrain_ritz.h cannot be called for r: it is NULL, or only planned; with `training`, it has no points. */
+int ritz_check_call(const pt_ritz *r, const char *function, bool training, pt_error *e);
 void ritz_notice(const pt_ritz *r, const char *format, ...) __attribute__((format(printf, 2, 3)));
 /* Makes a plan in place of the planner's, for tests. */
 typedef int (*ritz_plan_fn)(void *arg, const ritz_planning *p, plan *out, pt_error *e);
@@ -61,6 +64,8 @@ typedef int (*ritz_plan_fn)(void *arg, const ritz_planning *p, plan *out, pt_err
 int ritz_open(const pt_ritz_options *o, ritz_plan_fn given, void *arg, pt_ritz **out, pt_error *e);
 /* Opens device, points, plan and runner. training false: only for evaluation, without points and optimizer. */
 int ritz_open_network(pt_ritz *r, bool training, ritz_plan_fn given, void *arg, pt_error *e);
+/* Points at a time of which the errors are computed. */
+int64_t ritz_eval_rows(const pt_ritz *r);
 /* Bytes used so far of arenas and mailbox; to compare with forecast.bytes. */
 uint64_t ritz_peak_bytes(const pt_ritz *r, tier t);
 /* Whether the compute threads make the points inside, instead of the thread that calls. */
@@ -81,6 +86,8 @@ void ritz_put_x(const pt_ritz *r, const double *x, int64_t rows, char *to);
 double ritz_value(const pt_ritz *r, const char *base, int64_t i);
 /* The energy on the points of a draw; its gradient is then in the chunks' sums. */
 int ritz_integrate(pt_ritz *r, uint64_t draw, double *energy, pt_error *e);
+/* The largest magnitude of f and V at the points of the current draw. */
+double ritz_largest_value(pt_ritz *r);
 /* Reads the gradient, net.params values, after ritz_integrate. */
 int ritz_read_gradient(pt_ritz *r, double *gradient, pt_error *e);
 /* ritz_runner_move between a slab and r->staging. */
@@ -95,6 +102,8 @@ int ritz_read_states(pt_ritz *r, const char *folder, pt_error *e);
 /* Loads the newest checkpoint in out, if there is one. */
 int ritz_resume(pt_ritz *r, pt_error *e);
 bool ritz_has_checkpoint(const pt_ritz *r);
+/* Points a step and steps of the run that wrote the newest checkpoint in the folder; negative if it cannot be read. */
+int ritz_newest_size(const char *folder, int64_t *n, int64_t *steps);
 int ritz_metrics_open(pt_ritz *r, pt_error *e);
 int ritz_metrics_write(pt_ritz *r, const pt_ritz_step_info *s, pt_error *e);
 double ritz_lr(const pt_ritz_options *o, int64_t step);

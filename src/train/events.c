@@ -132,6 +132,7 @@ int events_write(const events *v, const pt_step *s, const pt_memory *memory, int
     put_value(&summary, "train/grad_norm", s->grad_norm);
     put_value(&summary, "train/learning_rate", s->lr);
     put_value(&summary, "train/tokens", (double)s->tokens);
+    put_value(&summary, "train/learned_tokens", (double)s->learned_tokens);
     put_value(&summary, "speed/tokens_per_s", s->tokens_per_s);
     put_value(&summary, "speed/step_s", s->step_s);
     for (int i = 0; i < memory_n; i++) {

@@ -2,6 +2,7 @@
 
 #include "base/json.h"
 #include "comm/comm.h"
+#include "comm/join.h"
 #include "device/device.h"
 #include "model/lanes.h"
 #include "train/checkpoints.h"
@@ -50,4 +51,12 @@ int ranks_number(const pt_train_options *o, int *ranks, pt_error *e)
         if (can_share(lanes, o->batch_size, n))
             *ranks = n;
     return 0;
+}
+
+int pt_ranks_find(pt_train_options *o, int *rank, pt_error *e)
+{
+    if (!o || !rank)
+        return pt_fail_null(e, "pt_ranks_find", o ? "rank" : "the options");
+    int failed = join_find(&o->ranks, rank, e);
+    return failed || *rank >= 0 ? failed : ranks_number(o, &o->ranks, e);
 }

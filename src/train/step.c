@@ -101,13 +101,14 @@ static double gradient_norm(const trainer *t, int *bad)
 /* If the updates wait for the norm, nothing has changed yet, and the state before the step is saved. */
 static void save_before(trainer *t, char *sentence, size_t n)
 {
+    const char *saved = t->job.model->adapters ? "adapter" : "model";
     pt_error e;
     if (!engine_reject(&t->engine, trainer_plan(t)->update))
-        snprintf(sentence, n, "it may have changed weights: start again from the last checkpoint (give it as `model`)");
+        snprintf(sentence, n, "it may have changed weights: start again from the last checkpoint (give it as `%s`)", saved);
     else if (checkpoint_save(t, &e))
         snprintf(sentence, n, "it has changed no weight, but saving them failed (%.300s): start again", e.text);
     else
-        snprintf(sentence, n, "it has changed no weight: start again from the saved model (`model` %.300s/checkpoint-%lld)",
+        snprintf(sentence, n, "it has changed no weight: start again from the saved %s (`%s` %.300s/checkpoint-%lld)", saved, saved,
                  t->out.path, (long long)t->at.step);
 }
 

@@ -260,11 +260,27 @@ static void what_cannot_be_found_is_refused(void **state)
     setup_open(&s, "{{ messages | length }}{% for m in messages %}[{{ m.role }}]{{ m.content }}{% endfor %}", false);
     assert_int_equal(tokenize(&s, two, &x, &e), PT_FAILED);
     assert_non_null(strstr(e.text, "conversation: the end of the reply in message 2"));
+    assert_null(strstr(e.text, "has no token"));
     assert_int_equal(tokenize(&s, "[]", &x, &e), PT_FAILED);
     assert_int_equal(tokenize(&s, "{\"messages\": 1}", &x, &e), PT_FAILED);
     assert_int_equal(tokenize(&s, "[{\"content\": \"a\"}]", &x, &e), PT_FAILED);
     assert_non_null(strstr(e.text, "message 1"));
     assert_int_equal(tokenize(&s, "{\"messages\": [{\"role\": \"user\"}], \"tools\": \"{\"}", &x, &e), PT_FAILED);
+    chat_tokens_free(&x);
+    setup_close(&s);
+}
+
+/* With the template of another model. */
+static void a_token_that_is_none_is_named(void **state)
+{
+    (void)state;
+    setup s;
+    chat_tokens x = {0};
+    pt_error e = {0};
+    setup_open(&s, "{% for m in messages %}<|im_start|>{{ m.role }}: {{ m.content }}{{ '<|return|>' if loop.last else '<|stop|>' }}"
+                   "{% endfor %}", false);
+    assert_int_equal(tokenize(&s, two, &x, &e), PT_FAILED);
+    assert_non_null(strstr(e.text, "the end of the reply in message 2 cannot be found, and the tokenizer has no token <|stop|>"));
     chat_tokens_free(&x);
     setup_close(&s);
 }
@@ -347,6 +363,7 @@ int main(void)
         cmocka_unit_test(several_tokens_may_end_a_reply), cmocka_unit_test(what_a_tool_says_is_never_learned),
         cmocka_unit_test(many_replies_are_found), cmocka_unit_test(tokenizers_may_normalize),
         cmocka_unit_test(a_token_that_is_longer_than_its_text_ends_with_it), cmocka_unit_test(what_cannot_be_found_is_refused),
+        cmocka_unit_test(a_token_that_is_none_is_named),
         cmocka_unit_test(the_beginning_is_there_once), cmocka_unit_test(templates_are_found)};
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

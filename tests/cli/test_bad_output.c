@@ -287,6 +287,20 @@ static void a_rate_that_explodes_stops_the_run_with_a_checkpoint_from_before(voi
     assert_false(path_exists(scratch_path("explodes/model.safetensors")));
 }
 
+static void adapters_that_explode_are_saved_as_adapters(void **state)
+{
+    (void)state;
+    char data[600], out[128], file[300];
+    snprintf(data, sizeof data, "%s/tokens.npy", fixture("llama"));
+    snprintf(out, sizeof out, "%s/explodes-too", scratch);
+    int status = run_program(WORDS("train", "--model", fixture("llama"), "--data", data, "--seq-len", "8", "--out", out, "--quiet",
+                                   "--device-memory", "64MiB", "--lora", "2", "--lr", "1000", "--weight-decay", "1000", "--steps", "200"));
+    check_sentence("explodes", status, 1, WORDS("step ", "saved adapter (--adapter ", "checkpoint-"));
+    const char *named = strstr(text_of(scratch_path("err")), "(--adapter ") + strlen("(--adapter ");
+    snprintf(file, sizeof file, "%.*s/adapter_config.json", (int)strcspn(named, ")"), named);
+    assert_true(path_exists(file));
+}
+
 static void an_export_replaces_no_file_of_another_kind(void **state)
 {
     (void)state;
@@ -311,6 +325,7 @@ int main(void)
         cmocka_unit_test(a_second_run_into_the_same_folder_is_refused),
         cmocka_unit_test(weights_that_are_not_finite_are_named_before_the_first_step),
         cmocka_unit_test(a_rate_that_explodes_stops_the_run_with_a_checkpoint_from_before),
+        cmocka_unit_test(adapters_that_explode_are_saved_as_adapters),
         cmocka_unit_test(an_export_replaces_no_file_of_another_kind),
     };
     return cmocka_run_group_tests(tests, scratch_make, scratch_remove);

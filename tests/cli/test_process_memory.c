@@ -1,4 +1,4 @@
-/* The memory of a whole process that trains: what its plan says and 96 MiB at most, with any number of threads. */
+/* The memory of a whole process that trains: what its plan says and 96 MiB at most, with any number of threads, and with any points. */
 #include "base/json.h"
 #include "base/units.h"
 #include "io/files.h"
@@ -155,9 +155,35 @@ static void the_end_of_a_run_tells_of_the_program_alone(void **state)
     assert_true(times > 3);
 }
 
+/* Sobol points in many dimensions have large tables: two sets of 3.3 KiB a dimension. */
+static void the_tables_of_points_are_planned(void **state)
+{
+    (void)state;
+    char path[240];
+    struct rusage use;
+    int status;
+    arguments a = {0};
+    NOT_SANITIZED();
+    add_argument(&a, "ritz");
+    add_arguments(&a, WORDS("--dim", "21201", "--n", "256", "--eval-n", "256", "--width", "256", "--blocks", "1", "--steps", "1"));
+    add_arguments(&a, WORDS("--device", "cpu", "--threads", "2", "--quiet", "--out", scratch_path("points")));
+    pid_t child = program_start(&a, scratch_path("out"), scratch_path("err"));
+    assert_true(wait4(child, &status, 0, &use) == child && WIFEXITED(status));
+    if (WEXITSTATUS(status))
+        fail_msg("%s", text_of(scratch_path("err")));
+    snprintf(path, sizeof path, "%s/points/metrics.jsonl", scratch);
+    json_t *o = read_json(path);
+    const json_int_t planned = json_integer_value(json_object_get(o, "device_predicted_bytes"));
+    const json_int_t peak = (json_int_t)use.ru_maxrss * 1024;
+    json_decref(o);
+    if (!planned || peak > planned + 96 * MIB)
+        fail_msg("%lld bytes in RAM, and %lld are planned", (long long)peak, (long long)planned);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
+        cmocka_unit_test(the_tables_of_points_are_planned),
         cmocka_unit_test(a_process_takes_what_is_planned_and_little_more_with_any_number_of_threads),
         cmocka_unit_test(the_end_of_a_run_tells_of_the_program_alone),
     };

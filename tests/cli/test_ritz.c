@@ -10,16 +10,18 @@
 
 static char out[128];
 
-/* A small run. */
-static int ritz(words more)
+static pid_t ritz_start(words more)
 {
     arguments a = {0};
     add_argument(&a, "ritz");
     add_arguments(&a, WORDS("--dim", "2", "--n", "64", "--width", "8", "--blocks", "1", "--eval-every", "2", "--eval-n", "64", "--device",
                             "cpu", "--threads", "1", "--quiet"));
     add_arguments(&a, more);
-    return program_wait(program_start(&a, scratch_path("out"), scratch_path("err")));
+    return program_start(&a, scratch_path("out"), scratch_path("err"));
 }
+
+/* A small run. */
+static int ritz(words more) { return program_wait(ritz_start(more)); }
 
 /* What the program prints. */
 static const char *output_of(words args)
@@ -155,12 +157,10 @@ static void a_comparison_has_its_page_again(void **state)
     assert_int_equal(file_read_all(again, 1 << 20, &second, &n, &e), 0);
     const char *table = strstr(first, "<table>"), *end = strstr(first, "</html>");
     assert_true(table && end && strstr(table, "<td>mc</td>") && strstr(table, "<td>sobol</td>"));
-    const char *same = strstr(second, "<table>");
-    assert_non_null(same);
-    assert_string_equal(same, table);
-    assert_non_null(strstr(second, "2 seeds"));
+    assert_non_null(strstr(first, "64 points a step, 4 steps, 2 seeds"));
+    assert_string_equal(first, second);
     check_sentence("again", ritz(WORDS("--steps", "4", "--compare", "mc,sobol", "--out", out)), 1,
-                   WORDS("already holds runs of a comparison: give another --out"));
+                   WORDS("already holds runs of a comparison: give --resume to continue it, or another --out"));
     check_sentence("eval", run_program(WORDS("ritz", "--eval", out, "--at", "-")), 1,
                    WORDS("holds the runs of a comparison: give --eval the folder of one of them, such as ", "compared/mc-0"));
     const char *json = output_of(WORDS("report", out, "--json"));
@@ -168,6 +168,30 @@ static void a_comparison_has_its_page_again(void **state)
     check_sentence("twice", ritz(WORDS("--steps", "4", "--compare", "mc,mc", "--out", out)), 2, WORDS("mc are named twice"));
     free(first);
     free(second);
+}
+
+/* It ends with the table that it would have had, whenever it was killed. */
+static void a_killed_comparison_goes_on(void **state)
+{
+    (void)state;
+    static char straight[8192];
+    set_out("straight");
+    assert_int_equal(ritz(WORDS("--compare", "mc,sobol", "--seeds", "2", "--steps", "400", "--out", out)), 0);
+    snprintf(straight, sizeof straight, "%s", text_of(scratch_path("out")));
+    assert_non_null(strstr(straight, "sobol"));
+    set_out("killed");
+    const words again = WORDS("--compare", "mc,sobol", "--seeds", "2", "--steps", "400", "--save-every", "20", "--out", out, "--resume");
+    for (int i = 0; i < 4; i++)
+        program_kill_after(ritz_start(again), 0.02 + 0.05 * i);
+    for (int i = 0; i < 2; i++) { /* to the end, and once more */
+        assert_int_equal(ritz(again), 0);
+        assert_string_equal(text_of(scratch_path("out")), straight);
+        assert_null(strstr(text_of(scratch_path("err")), "is done"));
+    }
+    strcat(out, "/mc-0");
+    check_sentence("in a run", ritz(WORDS("--steps", "4", "--compare", "mc,sobol", "--out", out)), 1, WORDS("mc-0 holds a run"));
+    check_sentence("a run's page", ritz(WORDS("--steps", "4", "--gradient-variance", "--seeds", "2", "--out", out)), 1,
+                   WORDS("holds a run or a comparison, which has a page of its own"));
 }
 
 int main(void)
@@ -181,6 +205,7 @@ int main(void)
         cmocka_unit_test(without_a_solution_nothing_is_compared),
         cmocka_unit_test(points_that_are_none_are_named),
         cmocka_unit_test(a_comparison_has_its_page_again),
+        cmocka_unit_test(a_killed_comparison_goes_on),
     };
     return cmocka_run_group_tests(tests, scratch_make, scratch_remove);
 }

@@ -6,6 +6,7 @@
 
 #include <cmocka.h>
 
+#include "cli/terminal.h"
 #include "infer/model_folder.h"
 #include "program.h"
 
@@ -129,6 +130,56 @@ static void a_conversation_becomes_ids_and_what_is_learned(void **state)
     assert_non_null(strstr(err, "message 1"));
     assert_int_equal(run(chat, "tokenize --model model --chat --decode"), 2);
     assert_int_equal(run(chat, "tokenize --model model --chat-template chat.jinja"), 2);
+}
+
+/* What a command writes to a terminal, without carriage returns. */
+static int run_on_terminal(const char *input, const char *arguments)
+{
+    char name[64], redirection[200];
+    const int shown = terminal_open(80, name);
+    const int kept = open(name, O_RDWR | O_NOCTTY | O_CLOEXEC); /* what was written stays until it is read */
+    assert_true(kept >= 0);
+    scratch_put("in", input, strlen(input));
+    snprintf(redirection, sizeof redirection, "> %s; echo $? > status; printf '\\4' > %s", name, name);
+    assert_int_equal(run_redirected(arguments, redirection), 0);
+    size_t n = 0;
+    for (char c = 0; n + 1 < sizeof out && read(shown, &c, 1) == 1 && c != 4;)
+        if (c != '\r')
+            out[n++] = c;
+    out[n] = 0;
+    close(kept);
+    close(shown);
+    char status[16];
+    read_back("status", status, sizeof status);
+    return atoi(status);
+}
+
+#define GREEN(text) "\033[1;32m" text "\033[0m"
+
+static void a_terminal_shows_what_is_learned_in_green(void **state)
+{
+    static const char chat[] = "[{\"role\": \"user\", \"content\": \"a\\u001b[2J\"}, {\"role\": \"assistant\", \"content\": \"b\"}]";
+    static const char template[] = "{% for m in messages %}[{{ m.role }}]{{ m.content }}<|endoftext|>{% endfor %}"
+                                   "{% if add_generation_prompt %}[assistant]{% endif %}";
+    scratch_put("chat.jinja", template, strlen(template));
+    assert_int_equal(run_on_terminal(chat, "tokenize --model model --chat --chat-template chat.jinja"), 0);
+    assert_non_null(strstr(out, "[user]a?[2J<|endoftext|>[assistant]" GREEN("b<|endoftext|>") "\n"));
+    /* the end-of-text token, which is not in the text, and what goes before it */
+    assert_int_equal(run_on_terminal("{\"prompt\": \"a\", \"completion\": \"b\"}", "tokenize --model model --chat"), 0);
+    assert_non_null(strstr(out, "a" GREEN("b") GREEN("<|endoftext|>") "\n2 of 3 tokens"));
+    assert_int_equal(run_on_terminal("{\"prompt\": \"a\", \"chosen\": \"b\", \"rejected\": \"\"}", "tokenize --model model --chat"), 0);
+    assert_non_null(strstr(out, "a" GREEN("b") GREEN("<|endoftext|>") "\n"));
+    assert_non_null(strstr(out, "rejected\033[0m\na" GREEN("<|endoftext|>") "\n1 of 2 tokens"));
+}
+
+/* Ids do not depend on the day, here as in training. */
+static void a_templates_date_is_that_of_training(void **state)
+{
+    static const char template[] = "{{ strftime_now('%d %b %Y') }}{% for m in messages %}{{ m.content }}<|endoftext|>{% endfor %}";
+    scratch_put("dated.jinja", template, strlen(template));
+    assert_int_equal(run("[{\"role\": \"user\", \"content\": \"a\"}]",
+                         "tokenize --model model --chat --chat-template dated.jinja --json"), 0);
+    assert_non_null(strstr(out, "\"26 Jul 2024a"));
 }
 
 static void the_new_text_alone_or_with_the_prompt(void **state)
@@ -330,6 +381,8 @@ int main(void)
         cmocka_unit_test(ids_on_a_line_or_as_json_and_back_byte_for_byte),
         cmocka_unit_test(ids_that_are_none_are_refused),
         cmocka_unit_test(a_conversation_becomes_ids_and_what_is_learned),
+        cmocka_unit_test(a_terminal_shows_what_is_learned_in_green),
+        cmocka_unit_test(a_templates_date_is_that_of_training),
         cmocka_unit_test(the_new_text_alone_or_with_the_prompt),
         cmocka_unit_test(what_cannot_be_generated_says_why),
         cmocka_unit_test(a_prompt_without_end_is_refused),

@@ -361,6 +361,11 @@ static void bad_records_are_named(void **state)
     refused("calls.jsonl", "{\"messages\": [" USER("q") ", {\"role\": \"assistant\", \"tool_calls\": [\"f\"]}]}", usual,
             "message 2: one of its \"tool_calls\" is a string");
     refused("list.jsonl", "[{\"messages\": []}]", usual, "line 1: a list instead of an object");
+    refused("lines.jsonl", "[\n{\"messages\": []}\n]", usual, "name a file that is one list of objects .json");
+    refused("pretty.jsonl", "{\n\"messages\": []\n}", usual, "write each record as one line");
+    refused("string.jsonl", "{\"messages\": \"hello\"}", usual, "line 1: \"messages\" is a string, but a list is needed");
+    refused("window.jsonl", "{\"prompt\": \"a\", \"completion\": \"b\"}", (dataset_options){.seq_len = 1},
+            "in the part that fits a window of 1 token;");
     refused("wide.jsonl", "\xff\xfe{", usual, "this is UTF-16");
     refused("semicolons.csv", "prompt;completion\na;b\n", usual, "line 1, field 1: one name with semicolons");
     refused("mixed.jsonl", "{\"prompt\": \"a\", \"completion\": \"b\"}\n{\"messages\": [" USER("q") "]}", usual,

@@ -1,6 +1,5 @@
 /* Energies and their gradients: beside exact ones, beside differences, and how much they vary. */
 #include "base/rng.h"
-#include "ritz/variance.h"
 #include "sanitized.h"
 
 #include <math.h>
@@ -159,10 +158,10 @@ static void the_gradient_of_scrambled_nets_varies_less(void **state)
         for (int k = 0; k < 2; k++) {
             pt_error e = {0};
             n[i] = 64 << i;
-            if (ritz_gradient_variance(r, k ? PT_RITZ_SOBOL : PT_RITZ_MC, 64 << i, SETS, &v[k][i], NULL, &e))
+            if (pt_ritz_gradient_variance(r, k ? PT_RITZ_SOBOL : PT_RITZ_MC, 64 << i, SETS, &v[k][i], NULL, &e))
                 fail_msg("%s", e.text);
         }
-    const double mc = ritz_slope(n, v[0], SIZES), sobol = ritz_slope(n, v[1], SIZES);
+    const double mc = pt_ritz_slope(SIZES, n, v[0]), sobol = pt_ritz_slope(SIZES, n, v[1]);
     printf("slopes: mc %.2f, sobol %.2f; at %g points sobol's is 1 / %.0f\n", mc, sobol, n[SIZES - 1], v[0][SIZES - 1] / v[1][SIZES - 1]);
     assert_true(mc > -1.6 && mc < -0.5 && sobol < -1.5 && v[1][SIZES - 1] < v[0][SIZES - 1] / 10);
     pt_ritz_close(r);

@@ -75,6 +75,7 @@ static void bad_files_get_a_sentence(void **state)
         {"{\"dim\": 2, \"lower\": [0]}", "lower has 1 numbers, but the problem has 2 dimensions"},
         {"{\"dim\": 2, \"upper\": \"1\"}", "upper is a string"},
         {"{\"dim\": 2, \"V\": \"1\"}", "Poisson's equation has no V"},
+        {"{\"dim\": 2, \"g\": \"1\", \"penalty\": 5}", "a neumann boundary has no penalty"},
         {"{\"dim\": 2, \"boundary\": \"dirichlet\", \"penalty\": 0}", "penalty"},
         {"[1]", "p.json"},
         {"{\"dim\": 2", "p.json"},

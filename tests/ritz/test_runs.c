@@ -68,6 +68,9 @@ static void what_cannot_be_done_is_said(void **state)
     pt_ritz_options o = small("poisson-cosine", 2);
     o.n = 0;
     refused(o, PT_USAGE, "`n` is 0");
+    o = small("poisson-cosine", 2);
+    o.activation = (pt_ritz_activation)6;
+    refused(o, PT_USAGE, "`activation` is 6");
     o = small("poisson", 2);
     refused(o, PT_USAGE, "one of poisson-cosine, schroedinger-cosine");
     o = small("poisson-cosine", 2);
@@ -107,6 +110,90 @@ static void what_cannot_be_done_is_said(void **state)
         ;
     assert_true(more == PT_FAILED && strstr(e.text, "lower `lr`") && !strstr(e.text, "checkpoints"));
     pt_ritz_close(r);
+    own = (pt_ritz_problem){.dim = 2, .f = too_large};
+    o = small(NULL, 0);
+    o.own = &own;
+    r = open_run(&o);
+    while ((more = pt_ritz_step(r, &s, &e)) > 0)
+        ;
+    assert_true(more == PT_FAILED && strstr(e.text, "for f or V reaches 1e+200: scale the problem, or give `dtype` fp64"));
+    pt_ritz_close(r);
+    o = small("poisson-cosine", 2);
+    o.n = INT64_C(1) << 31;
+    o.device_memory = 1 << 30;
+    refused(o, PT_DOES_NOT_FIT, "or lower `n` or the dimension");
+}
+
+/* Nothing that is there is lost. */
+static void other_folders_are_left_alone(void **state)
+{
+    static const char *const names[] = {"metrics.jsonl", "config.json", "network.safetensors"};
+    pt_error e = {0};
+    char path[FILE_PATH_BYTES];
+    pt_ritz_options o = small("poisson-cosine", 2);
+    for (int i = 0; i < 3; i++)
+        for (int resume = i ? 0 : 1; resume < 2; resume++) {
+            o.out = folder_of("theirs");
+            o.resume = resume;
+            assert_int_equal(dir_make(o.out, &e), 0);
+            assert_int_equal(path_join(path, o.out, names[i], &e), 0);
+            assert_int_equal(file_write_atomic(path, "theirs", 6, &e), 0);
+            if (i)
+                refused(o, PT_FAILED, names[i]);
+            else
+                pt_ritz_close(open_run(&o)); /* as a run that was killed before its first checkpoint leaves it */
+        }
+    o.out = folder_of("checkpoint");
+    o.resume = false;
+    run_with_stops(o, NULL, 0, NULL);
+    for (int i = 0; i < 3; i++) {
+        assert_int_equal(path_join(path, o.out, names[i], &e), 0);
+        assert_int_equal(remove(path), 0);
+    }
+    refused(o, PT_FAILED, "already holds a run (checkpoints)");
+}
+
+/* ---- notices ---- */
+
+static void keep_notice(void *arg, const char *sentence)
+{
+    char *said = arg;
+    snprintf(said + strlen(said), 600 - strlen(said), "%s\n", sentence);
+}
+
+static void notices_of(pt_ritz_options o, const char *words)
+{
+    char said[600] = "";
+    o.notice = keep_notice;
+    o.arg = said;
+    pt_ritz_close(open_run(&o));
+    if (words ? !strstr(said, words) : said[0])
+        fail_msg("\"%s\" is not \"%s\"", words ? words : "", said);
+}
+
+static void points_that_are_not_as_asked_are_told(void **state)
+{
+    pt_ritz_options o = small("harmonic", 4);
+    o.n = 512;
+    notices_of(o, NULL);
+    o.n = 513;
+    notices_of(o, "`n` is 513, not a power of two");
+    o.n = 512;
+    o.n_boundary = 512;
+    notices_of(o, NULL);
+    o.n_boundary = 3;
+    notices_of(o, "`n_boundary` is 3, but each of the 8 faces has 1 point, 8 together");
+    o.n_boundary = 50;
+    notices_of(o, "each of the 8 faces has 6 points, not a power of two: give `n_boundary` 64 for 8 each");
+    o.points = PT_RITZ_MC;
+    notices_of(o, "each of the 8 faces has 6 points, 48 together");
+    o = small("poisson-cosine", 4);
+    o.n = 512;
+    o.n_boundary = 512;
+    notices_of(o, "`n_boundary` has no effect");
+    o.n_boundary = 0;
+    o.save_every = 3;
+    notices_of(o, "`save_every` has no effect without `out`");
 }
 
 /* ---- points that the compute threads make ---- */
@@ -191,6 +278,39 @@ static void other_runs_are_not_resumed(void **state)
     assert_int_equal(pt_ritz_load(scratch, 1, &r, &e), PT_FAILED);
 }
 
+static void put_problem(const char *path, const char *f, const char *box)
+{
+    pt_error e = {0};
+    char text[200];
+    const int n = snprintf(text, sizeof text, "{\"equation\": \"schroedinger\", \"dim\": 2, \"V\": \"1\", \"f\": \"%s\"%s}", f, box);
+    assert_int_equal(file_write_atomic(path, text, (size_t)n, &e), 0);
+}
+
+/* What is in the problem's file counts, not where it lies. */
+static void other_problems_are_not_resumed(void **state)
+{
+    char file[128], moved[128];
+    pt_ritz_options o = small(file, 0);
+    snprintf(file, sizeof file, "%s/problem.json", scratch);
+    snprintf(moved, sizeof moved, "%s/moved.json", scratch);
+    put_problem(file, "x1", "");
+    o.out = folder_of("problem");
+    run_with_stops(o, NULL, 0, NULL);
+    o.resume = true;
+    put_problem(file, "x2", "");
+    refused(o, PT_FAILED, "f was \"x1\" and is now \"x2\"");
+    put_problem(file, "x1", ", \"upper\": [1, 2]");
+    refused(o, PT_FAILED, "upper was 1.0 and is now [1.0, 2.0]");
+    put_problem(file, "x1", ", \"boundary\": \"dirichlet\"");
+    refused(o, PT_FAILED, "boundary was \"neumann\" and is now \"dirichlet\"");
+    put_problem(moved, "x1", "");
+    o.problem = moved;
+    o.steps += 2;
+    pt_ritz *r = open_run(&o);
+    train(r, 2);
+    pt_ritz_close(r);
+}
+
 /* Of a finished run, and of one that has no network yet. */
 static void a_folder_has_a_page(void **state)
 {
@@ -219,8 +339,11 @@ int main(void)
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(a_killed_run_goes_on_as_if_nothing_had_been),
         cmocka_unit_test(what_cannot_be_done_is_said),
+        cmocka_unit_test(other_folders_are_left_alone),
+        cmocka_unit_test(points_that_are_not_as_asked_are_told),
         cmocka_unit_test(it_does_not_matter_which_threads_make_points),
         cmocka_unit_test(other_runs_are_not_resumed),
+        cmocka_unit_test(other_problems_are_not_resumed),
         cmocka_unit_test(a_folder_has_a_page),
     };
     return cmocka_run_group_tests(tests, setup, teardown);

@@ -88,8 +88,8 @@ static void write_steps(int first, int last)
     pt_error e = {0};
     assert_int_equal(events_open(&v, folder, first - 1, true, &e), 0);
     for (int i = first; i <= last; i++) {
-        const pt_step s = {.step = i, .loss = 4.0 / i, .grad_norm = 1, .lr = 0.5, .tokens = 8 * i, .tokens_per_s = 100, .evaluated = i == 2,
-                           .eval_loss = 7};
+        const pt_step s = {.step = i, .loss = 4.0 / i, .grad_norm = 1, .lr = 0.5, .tokens = 8 * i, .learned_tokens = 3 * i,
+                           .tokens_per_s = 100, .evaluated = i == 2, .eval_loss = 7};
         const pt_memory memory[2] = {{"device", 0, 0, 3 << 20}, {"disk", 0, 0, 5 << 20}};
         if (events_write(&v, &s, memory, 2, &e))
             fail_msg("%s", e.text);
@@ -117,6 +117,7 @@ static void records_are_framed(void **state)
     assert_true(step_at(1) == 1 && step_at(2) == 2 && step_at(3) == 3 && step_at(4) == -1);
     assert_true(value_at(1, "train/loss") == 4 && value_at(3, "train/loss") == 4.0f / 3 && value_at(2, "train/learning_rate") == 0.5f);
     assert_true(value_at(2, "memory/disk_peak_bytes") == 5 << 20 && value_at(2, "eval/loss") == 7);
+    assert_true(value_at(3, "train/tokens") == 24 && value_at(3, "train/learned_tokens") == 9);
     assert_true(value_at(3, "eval/loss") != value_at(3, "eval/loss"));
 }
 

@@ -59,6 +59,8 @@ static void using_what_was_not_opened_is_wrong_usage(void **state)
     refused(pt_trainer_evaluate(NULL, &loss, &tokens, &e), "the trainer");
     refused(pt_trainer_save(NULL, &e), "the trainer");
     refused(pt_trainer_finish(NULL, &e), "the trainer");
+    refused(pt_ranks_find(NULL, NULL, &e), "the options");
+    refused(pt_ranks_run(2, NULL, NULL, &e), "arguments");
     refused(pt_profile_write(NULL, "profile.json", &e), "the profile");
     refused(pt_generator_prompt(NULL, "a", 1, 1, &e), "the generator");
     refused(pt_generator_next(NULL, &piece, &n, &e), "the generator");
