@@ -4,11 +4,11 @@
 
 #include <string.h>
 
-/* The number of equal messages at the start of both. */
+/* The number of equal messages at the start of both. Fewer than either has, so that neither reply is empty. */
 static size_t alike_messages(const json_t *a, const json_t *b)
 {
     size_t n = 0;
-    while (n < json_array_size(a) && n < json_array_size(b) && json_equal(json_array_get(a, n), json_array_get(b, n)))
+    while (n + 1 < json_array_size(a) && n + 1 < json_array_size(b) && json_equal(json_array_get(a, n), json_array_get(b, n)))
         n++;
     return n;
 }
@@ -76,6 +76,10 @@ int format_split_pair(const json_t *record, const char *where, json_t *out[2], p
     if (!(json_is_string(chosen) && json_is_string(rejected)) && !(json_is_array(chosen) && json_is_array(rejected))) {
         rc = pt_fail(e, PT_FAILED, "%.400s: \"chosen\" is %s and \"rejected\" %s, but both must be strings, or both lists of messages",
                      where, json_type_name(chosen), json_type_name(rejected));
+    } else if (prompt && json_is_string(prompt) != json_is_string(chosen)) {
+        rc = pt_fail(e, PT_FAILED, "%.400s: \"prompt\" is %s, but \"chosen\" and \"rejected\" are %s: all three must be strings, or "
+                     "lists of messages",
+                     where, json_type_name(prompt), json_is_string(chosen) ? "strings" : "lists");
     } else if (prompt) {
         out[0] = with_reply(record, prompt, json_incref(chosen));
         out[1] = with_reply(record, prompt, json_incref(rejected));

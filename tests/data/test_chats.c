@@ -250,6 +250,22 @@ static void pairs_of_equal_replies_are_told(void **state)
     dataset_close(d);
 }
 
+/* The last message is a reply, however far both lists are alike. */
+static void lists_with_their_prompt_have_a_reply_each(void **state)
+{
+    (void)state;
+    dataset *d = open_good("lists.jsonl",
+                           "{\"chosen\": [" USER("q") ", " REPLY("a") "], \"rejected\": [" USER("q") ", " REPLY("b") "]}\n"
+                           "{\"chosen\": [" USER("q") ", " REPLY("a") "], \"rejected\": [" USER("q") ", " REPLY("a") "]}\n"
+                           "{\"chosen\": [" USER("q") ", " REPLY("a") "], \"rejected\": [" USER("q") ", " REPLY("a") ", " USER("r") ", "
+                           REPLY("b") "]}\n", (dataset_options){.pairs = true});
+    assert_non_null(strstr(dataset_notice(d), "1 of 3 records has the same chosen and rejected reply"));
+    assert_non_null(strstr(dataset_notice(d), "lists.jsonl: line 2: "));
+    dataset_close(d);
+    refused("list_text.jsonl", "{\"prompt\": [" USER("q") "], \"chosen\": \"a\", \"rejected\": \"b\"}", (dataset_options){.pairs = true},
+            "\"prompt\" is a list, but \"chosen\" and \"rejected\" are strings");
+}
+
 static void count_notice(void *arg, const char *sentence) { ++*(int *)arg; }
 
 /* Of data that are read twice, to train and to evaluate. */
@@ -445,7 +461,8 @@ int main(void)
         cmocka_unit_test(a_weight_that_cannot_be_obeyed_is_refused), cmocka_unit_test(a_weight_that_nothing_obeys_is_told),
         cmocka_unit_test(the_templates_for_base_models_mark_replies),
         cmocka_unit_test(a_template_that_fails_names_file_line_and_reply),
-        cmocka_unit_test(pairs_of_equal_replies_are_told), cmocka_unit_test(an_end_that_is_read_as_text_is_told),
+        cmocka_unit_test(pairs_of_equal_replies_are_told), cmocka_unit_test(lists_with_their_prompt_have_a_reply_each),
+        cmocka_unit_test(an_end_that_is_read_as_text_is_told),
         cmocka_unit_test(text_without_tokens_is_told),
         cmocka_unit_test(a_template_of_another_model_is_told),
         cmocka_unit_test(bad_records_are_named),
