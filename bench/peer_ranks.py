@@ -4,10 +4,10 @@
     python peer_ranks.py --model DIR --ids FILE.npy [--ranks 2] [--batch 4] [--seq 512] [--steps 5] [--lr 1e-4] MODE
     python peer_ranks.py --model DIR --make CONFIG      # writes random weights in fp32 there, as both sides read them
 
-    python peer_ranks.py --model DIR --make CONFIG      # writes random weights in fp32 there, as both sides read them
-of the processors that this program may use (with fewer processors than ranks they share them), and its part of the sequences of each step, in the order of FILE.
-AdamW without weight decay, and clipping to a global norm of 1, as protrain has by default. bf16: autocast over fp32 weights for DDP, and
-FSDP2's mixed precision with sums in fp32. Prints one JSON object: the time of each step and the mean loss of all ranks. Needs torch and transformers.
+Each rank has one thread on one of the processors that this program may use (with fewer processors than ranks they share them), and its part
+of the sequences of each step, in the order of FILE. AdamW without weight decay, and clipping to a global norm of 1, as protrain has by
+default. bf16: autocast over fp32 weights for DDP, and FSDP2's mixed precision with sums in fp32. Prints one JSON object: the time of each
+step and the mean loss of all ranks. --weights FILE.safetensors: the weights at the end, too. Needs torch and transformers.
 """
 
 import argparse
@@ -76,6 +76,17 @@ def take(ids, args, rank, step):
     return both[:, :-1].contiguous(), both[:, 1:].reshape(-1)
 
 
+def save_weights(model, path, rank):
+    """All ranks give their shards; rank 0 writes."""
+    from safetensors.torch import save_file
+    whole = {}
+    for name, p in model.named_parameters():
+        p = p.detach()
+        whole[name.removeprefix("module.")] = (p.full_tensor() if hasattr(p, "full_tensor") else p).clone()
+    if not rank:
+        save_file(whole, path)
+
+
 def one_rank(args):
     import numpy as np
     import torch
@@ -111,6 +122,8 @@ def one_rank(args):
         mean = loss.detach().double()
         torch.distributed.all_reduce(mean)
         losses.append(mean.item() / args.ranks)
+    if args.weights:
+        save_weights(model, args.weights, rank)
     peak = torch.tensor(resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * 1024, dtype=torch.float64)
     torch.distributed.all_reduce(peak, torch.distributed.ReduceOp.MAX)
     if not rank:
@@ -147,6 +160,7 @@ def main():
     parser.add_argument("--steps", type=int, default=5, help="timed steps")
     parser.add_argument("--warmup", type=int, default=2, help="steps before")
     parser.add_argument("--lr", type=float, default=1e-4)
+    parser.add_argument("--weights", metavar="FILE", help="write the weights at the end")
     args = parser.parse_args()
     if args.make:
         return make(args)

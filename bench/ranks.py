@@ -5,8 +5,8 @@
 
     cores        2 ranks of one core each and one rank of two cores, in turn. Needs numpy.
     peers        2 ranks of one core each, and PyTorch's DDP and FSDP2 over gloo with 2 ranks of one thread each, in turn (bench/peer_ranks.py)
-    parity       losses of 2 and 4 ranks beside those of DDP and FSDP2 with as many, in fp32, from the same weights and data: exit status 1
-                 where one is further away than 1e-5
+    parity       losses and weights of 2 and 4 ranks beside those of DDP and FSDP2 with as many, in fp32, from the same weights and data:
+                 exit status 1 where a loss is further away than 1e-5, or the change of all weights together by more than 1e-3 of itself
     slow-link    2 ranks in two network namespaces, by TCP, over a link whose rate is limited so that what a step sends takes half as long as,
                  as long as, and twice as long as what it computes. Prints which part of the step the longer of the two is. Needs root.
 
@@ -145,9 +145,9 @@ def cores(args):
             ratios(args, rounds, two, one)
 
 
-def peer(args, model, ranks, mode, warmup=1):
+def peer(args, model, ranks, mode, warmup=1, more=()):
     command = [sys.executable, PEER, "--model", str(model), "--ids", str(model / "ids.npy"), "--ranks", str(ranks), "--batch", str(args.batch),
-               "--seq", str(args.seq), "--steps", str(args.steps), "--warmup", str(warmup), "--lr", str(args.lr), mode]
+               "--seq", str(args.seq), "--steps", str(args.steps), "--warmup", str(warmup), "--lr", str(args.lr), *more, mode]
     return json.loads(subprocess.run(command, check=True, stdout=subprocess.PIPE, text=True).stdout.splitlines()[-1])
 
 
@@ -170,26 +170,43 @@ def peers(args):
                 ratios(args, rounds, two, mode)
 
 
+def changes_apart(before, ours, theirs):
+    """How far apart two runs changed the weights: |ours - theirs| / |theirs - before|, of all tensors together and of the worst one."""
+    import numpy as np
+    from safetensors.numpy import load_file
+    before, ours, theirs = (load_file(path) for path in (before, ours, theirs))
+    squares = {}
+    for name, end in theirs.items():
+        end = end.astype("float64")
+        squares[name] = np.square(ours[name] - end).sum(), np.square(end - before[name]).sum()
+    off, moved = (sum(s[i] for s in squares.values()) for i in range(2))
+    name = max(squares, key=lambda n: squares[n][0] / squares[n][1])
+    return (off / moved) ** 0.5, name, (squares[name][0] / squares[name][1]) ** 0.5
+
+
 def parity(args):
     args.batch, args.seq, args.steps, args.lr = 8, 64, 20, 1e-3
-    worst = 0
+    failed = False
     with tempfile.TemporaryDirectory(dir=args.folder) as folder:
-        for name, config in PARITY.items():
+        for kind, config in PARITY.items():
             model = make_data(folder, config, args.batch * args.seq * args.steps, used=40)  # so that there is something to learn
             make_weights(model)
             for ranks in (2, 4):
                 more = ["--dtype", "fp32", "--ranks", str(ranks), "--threads", "1", "--steps", str(args.steps)]
-                said = subprocess.run(train_command(args, model, new_out(folder), more), check=True, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL,
+                out, weights = new_out(folder), pathlib.Path(folder, "theirs.safetensors")
+                said = subprocess.run(train_command(args, model, out, more), check=True, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL,
                                       text=True).stdout
                 losses = [step["loss"] for line in said.splitlines() if "loss" in (step := json.loads(line))]
                 for mode in ("ddp-fp32", "fsdp2-fp32"):
-                    theirs = peer(args, model, ranks, mode, warmup=0)["losses"]
+                    theirs = peer(args, model, ranks, mode, warmup=0, more=["--weights", str(weights)])["losses"]
                     off = max(abs(a - b) for a, b in zip(losses, theirs, strict=True))
-                    worst = max(worst, off)
-                    row = {"parity": name, "mode": mode, "ranks": ranks, "steps": args.steps, "largest_difference": off, "first_loss": losses[0],
-                           "last_loss": losses[-1]}
-                    say(args, row, f"{name}, {ranks} ranks beside {mode}: losses {losses[0]:.6f} to {losses[-1]:.6f}, at most {off:.1e} apart")
-    return worst > 1e-5
+                    change, name, of_name = changes_apart(model / "model.safetensors", out / "model.safetensors", weights)
+                    failed = failed or off > 1e-5 or change > 1e-3
+                    row = {"parity": kind, "mode": mode, "ranks": ranks, "steps": args.steps, "largest_difference": off, "first_loss": losses[0],
+                           "last_loss": losses[-1], "change_apart": change, "worst_tensor": name, "its_change_apart": of_name}
+                    say(args, row, f"{kind}, {ranks} ranks beside {mode}: losses {losses[0]:.6f} to {losses[-1]:.6f}, at most {off:.1e} apart; "
+                                   f"changes of the weights {change:.1e} apart, of {name} {of_name:.1e}")
+    return failed
 
 
 # ---- a slow link ----

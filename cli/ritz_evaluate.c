@@ -76,9 +76,13 @@ static int read_table(const char *path, int64_t dim, table *t, pt_error *e)
     ssize_t length;
     for (int64_t number = 1; !failed && (length = getline(&line, &room, f)) > 0; number++) {
         char *text = number == 1 && !strncmp(line, "\xEF\xBB\xBF", 3) ? line + 3 : line; /* behind a byte order mark */
-        if (!is_blank(text) && (number > 1 || has_number(text)))
+        if (strlen(line) < (size_t)length)
+            failed = pt_fail(e, PT_FAILED, "%s, line %lld: there is a NUL character: it is no text", name, (long long)number);
+        else if (!is_blank(text) && (number > 1 || has_number(text)))
             failed = add_line(t, name, number, text, dim, e);
     }
+    if (!failed && ferror(f))
+        failed = pt_fail_errno(e, PT_FAILED, "%s cannot be read", name);
     free(line);
     if (f != stdin)
         fclose(f);

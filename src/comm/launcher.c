@@ -34,7 +34,8 @@ static uint64_t add(uint64_t hash, const char *text) /* FNV-1a */
     return (hash ^ 0xff) * 0x100000001b3u;
 }
 
-/* A hash of the variables that name the job, its step and its attempt. */
+/* A hash of the variables that name the job, its step and its attempt. They must be the same on all ranks: MASTER_ADDR need not be, since a
+ * machine has several names. */
 static uint64_t key_of(const char *const *names)
 {
     uint64_t hash = 0xcbf29ce484222325u;
@@ -42,7 +43,7 @@ static uint64_t key_of(const char *const *names)
         hash = add(hash, text_of(*names) ? text_of(*names) : "");
     return hash;
 }
-#define KEY(...) key_of((const char *const[]){"MASTER_ADDR", "MASTER_PORT", __VA_ARGS__, NULL})
+#define KEY(...) key_of((const char *const[]){"MASTER_PORT", __VA_ARGS__, NULL})
 
 /* The given port, else one derived from the job's key. */
 static int take_master(launcher *out, pt_error *e)
@@ -57,12 +58,13 @@ static int take_master(launcher *out, pt_error *e)
     return number("MASTER_PORT", PORTS_MOST, &out->port, e);
 }
 
-/* torchrun may listen at MASTER_PORT itself, and says so in TORCHELASTIC_USE_AGENT_STORE. */
+/* torchrun may listen at MASTER_PORT itself, and says so in TORCHELASTIC_USE_AGENT_STORE. Its restarts are no part of the key: each of its
+ * agents counts its own, and none when a node joins. */
 static int of_torchrun(launcher *out, pt_error *e)
 {
     const char *store = text_of("TORCHELASTIC_USE_AGENT_STORE");
     out->by = text_of("TORCHELASTIC_RUN_ID") ? "torchrun" : "RANK and WORLD_SIZE";
-    out->key = KEY("TORCHELASTIC_RUN_ID", "TORCHELASTIC_RESTART_COUNT");
+    out->key = KEY("TORCHELASTIC_RUN_ID");
     int failed = number("RANK", 1 << 20, &out->rank, e);
     if (!failed)
         failed = number("WORLD_SIZE", 1 << 20, &out->ranks, e);

@@ -134,6 +134,10 @@ static void points_that_are_none_are_named(void **state)
         snprintf(points, sizeof points, "%s", put_text("points.csv", each[i].text));
         check_sentence("points", run_program(WORDS("ritz", "--eval", out, "--at", points)), 1, WORDS("points.csv, ", each[i].said));
     }
+    check_sentence("a folder", run_program(WORDS("ritz", "--eval", out, "--at", scratch)), 1, WORDS(" cannot be read: Is a directory"));
+    FILE *f = fopen(points, "wb");
+    assert_true(f && fwrite("0,1\n\0\n", 1, 6, f) == 6 && !fclose(f));
+    check_sentence("no text", run_program(WORDS("ritz", "--eval", out, "--at", points)), 1, WORDS("line 2: there is a NUL character"));
     snprintf(points, sizeof points, "%s", put_text("points.csv", "x1,x2\n0,1\n0.5,1.5\n-1,0.5\n"));
     assert_int_equal(run_program(WORDS("ritz", "--eval", out, "--at", points)), 0);
     assert_non_null(strstr(text_of(scratch_path("err")), "2 of 3 points, point 2 first, lie outside the box"));

@@ -74,6 +74,17 @@ static void torchrun_did(void **unused)
     assert_int_equal(found("RANK=0 WORLD_SIZE=2 MASTER_ADDR=node1").port, 29500);
 }
 
+/* After a node has joined, torchrun's agents have counted different numbers of restarts, and rank 0's machine may have several names. */
+static void what_differs_between_machines_is_not_in_the_key(void **unused)
+{
+    (void)unused;
+#define TWO(rank, address, id, count) "RANK=" rank " WORLD_SIZE=2 MASTER_ADDR=" address " MASTER_PORT=29501 TORCHELASTIC_RUN_ID=" id \
+                                      " TORCHELASTIC_RESTART_COUNT=" count
+    const launcher a = found(TWO("0", "localhost", "7", "1")), b = found(TWO("1", "node1", "7", "0"));
+    const launcher c = found(TWO("1", "node1", "8", "0"));
+    assert_true(a.key == b.key && b.key != c.key);
+}
+
 static void mpirun_did(void **unused)
 {
     (void)unused;
@@ -202,7 +213,8 @@ static void what_is_asked_for_is_what_was_started(void **unused)
 
 int main(void)
 {
-    const struct CMUnitTest tests[] = {cmocka_unit_test(nobody_did), cmocka_unit_test(torchrun_did), cmocka_unit_test(mpirun_did),
+    const struct CMUnitTest tests[] = {cmocka_unit_test(nobody_did), cmocka_unit_test(torchrun_did),
+                                       cmocka_unit_test(what_differs_between_machines_is_not_in_the_key), cmocka_unit_test(mpirun_did),
                                        cmocka_unit_test(mpich_is_asked), cmocka_unit_test(srun_did), cmocka_unit_test(first_hosts),
                                        cmocka_unit_test(what_is_no_number_is_refused),
                                        cmocka_unit_test(what_is_asked_for_is_what_was_started)};

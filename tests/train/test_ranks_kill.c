@@ -125,19 +125,28 @@ static const char *random_ranks(void)
     return numbers[random_below(&the_random, 3)];
 }
 
+/* Until it ends, at most. */
+static void sleep_beside(pid_t child, double seconds)
+{
+    siginfo_t ended = {0};
+    for (double left = seconds, end = seconds_now() + seconds; left > 0 && !ended.si_pid; left = end - seconds_now()) {
+        sleep_seconds(left < 0.005 ? left : 0.005);
+        assert_int_equal(waitid(P_PID, (id_t)child, &ended, WEXITED | WNOHANG | WNOWAIT), 0);
+    }
+}
+
 /* Whether it came to its end. seconds 0: it is left alone. */
 static bool run_and_kill(const char *out, double seconds, int *kills)
 {
     const char *ranks = random_ranks();
     const pid_t launcher = start(out, ranks, "12");
-    if (seconds > 0)
-        sleep_seconds(seconds);
+    sleep_beside(launcher, seconds);
     const pid_t victim = seconds <= 0 ? 0 : ranks[0] == '1' ? launcher : rank_of(launcher, random_below(&the_random, atoi(ranks)));
     const bool killed = victim > 0 && !kill(victim, SIGKILL);
-    const double at = seconds_now();
-    const int status = program_wait(launcher);
-    if (seconds_now() - at > 30)
-        fail_msg("the others took %.1f s to end", seconds_now() - at);
+    const double most = killed ? 30 : 120, at = seconds_now();
+    const int status = program_kill_after(launcher, most);
+    if (seconds_now() - at > most)
+        fail_msg("%s ranks%s did not end within %.0f s: %s", ranks, killed ? ", one killed," : "", most, text_of(err_path()));
     *kills += killed && status;
     if (status && !killed)
         fail_msg("exit status %d: %s", status, text_of(err_path()));
@@ -158,12 +167,14 @@ static void kill_until(const char *name, bool (*run)(const char *out, double sec
     snprintf(out, sizeof out, "%s/%s", scratch, name);
     const double begin = seconds_now();
     assert_int_equal(program_wait(start(straight, "1", "12")), 0);
-    const double seconds = seconds_now() - begin;
-    for (bool ended = false; kills < wanted || !ended;) {
-        const double share = (double)random_below(&the_random, 10000) / 10000;
+    double seconds = seconds_now() - begin;
+    for (bool ended = false, fresh = true; kills < wanted || !ended; fresh = ended) {
+        const double share = (double)random_below(&the_random, 10000) / 10000, from = seconds_now();
         ended = run(out, kills < wanted ? 0.05 + 2 * share * seconds : 0, &kills);
         if (!ended)
             continue;
+        if (fresh)
+            seconds = fmin(seconds, seconds_now() - from); /* a busy machine makes single runs long */
         assert_same_end(straight, out, STEPS);
         must(tree_remove(out, &e), &e);
         runs++;
@@ -190,7 +201,7 @@ static bool run_apart(const char *out, double seconds, int *kills)
 {
     const int ranks = 1 << random_from(&the_random, 1, 2), victim = random_below(&the_random, ranks);
     group g = start_apart(out, ranks, random_one_in(&the_random, 2) ? APART : APART_BY_SOCKETS, "12");
-    sleep_seconds(seconds);
+    sleep_beside(g.of[victim], seconds);
     const bool killed = seconds > 0 && !kill(g.of[victim], SIGKILL); /* which may have ended */
     int worst = 0;
     for (int r = 0; r < ranks; r++) {
@@ -284,7 +295,7 @@ static void the_plan_is_made_for_the_least(void **state)
     group g = start_two(&a, &b);
     all_end(&g, -1, 0, 60);
     if (!strstr(text_of(err_of(0)), "may use 12.00 MiB of device memory, and rank 0 64.00 MiB: the plan is made for the least") ||
-        !strstr(text_of(err_of(0)), "of a budget of 12.00 MiB"))
+        !strstr(text_of(err_of(0)), "of a budget of 12.00 MiB") || !strstr(text_of(err_of(0)), "of 4 sequences on 2 ranks, into"))
         fail_msg("%s", text_of(err_of(0)));
 }
 
