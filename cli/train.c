@@ -248,9 +248,12 @@ static void print_summary(const session *s, const pt_trainer *t)
             fprintf(stderr, "         %s: %s of a budget of %s\n", m.memory[i].tier, pt_size_text(a, m.memory[i].predicted_bytes),
                     pt_size_text(b, m.memory[i].budget_bytes));
     fprintf(stderr, "step     %s predicted%s: %s\n", pt_seconds_text(a, m.predicted_step_s), m.sure, m.limits);
+    char ranks[32] = "";
+    if (s->o.ranks > 1)
+        snprintf(ranks, sizeof ranks, " on %d ranks", s->o.ranks);
     if (m.first_step < m.steps)
-        fprintf(stderr, "run      steps %lld to %lld of %lld sequence%s, into %s\n", (long long)m.first_step + 1, (long long)m.steps,
-                (long long)m.batch_size, plural((uint64_t)m.batch_size), s->o.out);
+        fprintf(stderr, "run      steps %lld to %lld of %lld sequence%s%s, into %s\n", (long long)m.first_step + 1, (long long)m.steps,
+                (long long)m.batch_size, plural((uint64_t)m.batch_size), ranks, s->o.out);
     else
         fprintf(stderr, "run      step %lld of %lld is done: writing the model into %s; give more --steps to train on\n",
                 (long long)m.steps, (long long)m.steps, s->o.out);
