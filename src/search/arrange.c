@@ -2,8 +2,8 @@
  *
  * If there are few chunks, each is a large part of the memory. All candidates may then need the disk, although nothing would with the last
  * chunks on the device instead of the first. Placements, save levels and numbers of slots also depend on each other: a chunk on the
- * device may take one buffer less, and more slots for updates so that gradients leave sooner. So each arrangement is tried with every
- * small number of slots, whatever the candidates have (result.c does that for all layers alike, at every level and place).
+ * device may take one buffer less. So each arrangement is tried with every small number of buffers, whatever the candidates have (result.c
+ * does that for all layers alike, at every level and place); other numbers of slots are tried afterwards (placements.c).
  */
 #include "search/placements.h"
 
@@ -30,24 +30,6 @@ static void set_arrangement(plan *p, const plan_chunk *places, int places_n, int
 {
     for (int i = 0; i < p->chunks_n; i++, number /= places_n)
         p->chunks[i] = places[number % places_n];
-}
-
-int placements_turn_all(turning *t)
-{
-    plan_chunk places[PLACES], best[ARRANGED_MOST], *at = t->c->plan.chunks;
-    const int n = t->c->plan.chunks_n, places_n = placements_places(&t->w->s, places), all = arrangements(n, places_n);
-    int faster = 0;
-    if (!walk_can_arrange(t->w, n))
-        return 0;
-    memcpy(best, at, (size_t)n * sizeof *at);
-    for (int number = 0; number < all && faster >= 0 && !walk_is_over(t->w); number++) {
-        set_arrangement(&t->c->plan, places, places_n, number);
-        faster = placements_are_faster(t);
-        if (faster > 0)
-            memcpy(best, at, (size_t)n * sizeof *at);
-    }
-    memcpy(at, best, (size_t)n * sizeof *at);
-    return faster < 0 ? faster : 0;
 }
 
 /* The numbers and placements of the fastest arrangement so far. */
@@ -84,24 +66,22 @@ static int fewest_buffers(const turning *t)
     return most;
 }
 
-/* Tries numbers of slots from the smallest on: more slots usually take more memory, but not always. If a plan is far too slow, no more are
+/* Tries numbers of buffers from the smallest on: more usually take more memory, but not always. If a plan is far too slow, no more are
  * tried. 1: one is the fastest of all and recorded. */
-static int try_slots(turning *t, arranged *best)
+static int try_buffers(turning *t, arranged *best)
 {
     plan *p = &t->c->plan;
-    const int away = chunks_away(p), updates = away > 3 ? 3 : away ? away : 1, swaps_n = placements_swap(p) ? 2 : 1;
-    const int fewest = fewest_buffers(t), buffers = away < fewest ? fewest : away < fewest + 2 ? away : fewest + 2;
+    const int away = chunks_away(p), fewest = fewest_buffers(t), buffers = away < fewest ? fewest : away < fewest + 2 ? away : fewest + 2;
     int found = 0;
-    for (p->n_buffer = fewest; p->n_buffer <= buffers; p->n_buffer++)
-        for (p->n_update = 1; p->n_update <= updates; p->n_update++)
-            for (p->n_swap = 1; p->n_swap <= swaps_n; p->n_swap++) {
-                int faster = placements_are_faster(t);
-                if (faster > 0)
-                    note_arranged(p, best);
-                found = faster ? faster : found;
-                if (faster < 0 || t->ns > FAR_TOO_SLOW * t->c->step_ns)
-                    return found;
-            }
+    p->n_update = p->n_swap = 1;
+    for (p->n_buffer = fewest; p->n_buffer <= buffers; p->n_buffer++) {
+        int faster = placements_are_faster(t);
+        if (faster > 0)
+            note_arranged(p, best);
+        found = faster ? faster : found;
+        if (faster < 0 || t->ns > FAR_TOO_SLOW * t->c->step_ns)
+            return found;
+    }
     return found;
 }
 
@@ -115,7 +95,7 @@ int placements_arrange(turning *t)
     note_arranged(p, &best);
     for (int number = 0; number < all && found >= 0 && !walk_is_over(t->w); number++) {
         set_arrangement(p, places, places_n, number);
-        int faster = try_slots(t, &best);
+        int faster = try_buffers(t, &best);
         found = faster ? faster : found;
     }
     *p = best.numbers;

@@ -66,7 +66,8 @@ int placements_places(const space *s, plan_chunk out[PLACES])
     return n;
 }
 
-bool placements_swap(const plan *p)
+/* Do the saved tensors of a layer leave the device? */
+static bool swaps(const plan *p)
 {
     bool any = false;
     for (int i = 0; i < p->blocks_n; i++)
@@ -233,7 +234,7 @@ static int tune_layer(turning *t, int i)
 static int tune(turning *t)
 {
     static const int more[][3] = {{1, 0, 0}, {-1, 0, 0}, {0, 1, 0}, {0, -1, 0}, {1, -1, 0}, {-1, 1, 0}, {0, 0, 1}, {0, 0, -1}};
-    const size_t n = sizeof more / sizeof *more - (placements_swap(&t->c->plan) ? 0 : 2);
+    const size_t n = sizeof more / sizeof *more - (swaps(&t->c->plan) ? 0 : 2);
     int found = 0;
     for (size_t i = 0; i < n && found >= 0 && !walk_is_over(t->w); i++) {
         int faster = tune_slots(t, more[i]);
@@ -259,10 +260,10 @@ static int turn_each(turning *t)
 int walk_turn_placements(walk *w, priced_plan *c, effort how, uint64_t *written)
 {
     turning t = {w, c, written, 0};
-    int found = how == EFFORT_ARRANGE ? placements_arrange(&t) : all_resident(&c->plan) ? 0 : placements_turn_all(&t);
-    if (found < 0 || (how == EFFORT_ARRANGE && !found))
+    int found = how == EFFORT_ARRANGE ? placements_arrange(&t) : 1;
+    if (found <= 0)
         return found;
-    for (found = 1; found > 0;) {
+    while (found > 0) {
         found = all_resident(&c->plan) ? 0 : turn_each(&t);
         if (!found && how != EFFORT_TURN)
             found = tune(&t);

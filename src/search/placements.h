@@ -17,12 +17,8 @@ int placements_are_faster(turning *t);
 /* The tiers where a chunk may live and be updated; returns their number. */
 enum { PLACES = 10 };
 int placements_places(const space *s, plan_chunk out[PLACES]);
-/* Do the saved tensors of a layer leave the device? */
-bool placements_swap(const plan *p);
 
-/* arrange.c: the fastest arrangement of the plan's chunks, with its slots. */
-int placements_turn_all(turning *t);
-/* The same with every small number of slots. 1: one is faster, and is the current plan. */
+/* arrange.c: tries every arrangement of the plan's chunks with every small number of buffers. 1: one is faster, and is the current plan. */
 int placements_arrange(turning *t);
 
 #endif

@@ -101,21 +101,6 @@ static int turn_all_placements(turned *t, effort how)
     return failed;
 }
 
-/* The candidate nearest to a plan with changed placements is a start that no walk from another candidate reaches. Its result becomes the
- * best if it is faster, whatever time is left. */
-static int walk_from_turned(turned *t)
-{
-    walk *w = t->w;
-    candidate r;
-    priced p;
-    if (!candidate_like(&w->s, t->best, &r))
-        return 0;
-    int found = walk_try(w, &r, 0, &p);
-    if (found > 0)
-        found = walk_improve(w, p);
-    return found < 0 ? found : turn_placements_of(t, &w->kept[0], EFFORT_TURN);
-}
-
 #define ARRANGED_WITHIN 1.15 /* times the best; slower ones, before slots and layers are tuned, are not pursued */
 
 /* Every arrangement with all layers alike, at every level and tier. For very few, large chunks: placements, save levels and slots depend on
@@ -142,9 +127,7 @@ static int turn_placements(walk *w, priced *from, priced_plan *best)
     int failed = turn_all_placements(&t, EFFORT_TURN);
     for (double before = INFINITY; !failed && space_has_few_layers(&w->s) && best->step_ns < before * 0.999 && !walk_is_over(w);) {
         before = best->step_ns;
-        failed = walk_from_turned(&t);
-        if (!failed)
-            failed = turn_all_placements(&t, EFFORT_TUNE);
+        failed = turn_all_placements(&t, EFFORT_TUNE);
     }
     if (!failed && space_has_few_layers(&w->s))
         failed = walk_each_kind(w, arrange_uniform, &t);
