@@ -269,7 +269,7 @@ PT_API char *pt_profile_text(const pt_profile *p);
 /* profile.json, for profile_file. free() it. */
 PT_API char *pt_profile_json(const pt_profile *p);
 /* Writes the profile to the file `path`; if it is a folder, writes profile.json and machine.json, a machine file, into it. A path that does
- * not exist is a folder, which is made, if its last name has no ending such as .json. */
+ * not exist is a folder, which is made, if its last name has no ending such as .json. A file that is no profile is not replaced. */
 PT_API int pt_profile_write(const pt_profile *p, const char *path, pt_error *e);
 PT_API void pt_profile_close(pt_profile *p);
 

@@ -212,10 +212,13 @@ static int refuse_long(const packer *p, pt_error *e)
     char others[80] = "";
     if (longer > 1)
         snprintf(others, sizeof others, " (%llu are longer than that; this is the longest)", (unsigned long long)longer);
+    char line[40] = ""; /* none: it is a text */
+    if (longest.line)
+        snprintf(line, sizeof line, "line %llu: ", (unsigned long long)longest.line);
     return pt_fail(e, PT_FAILED,
-                   "%.400s: line %llu: an example has %llu tokens, but a window has %lld%s: give `seq_len` %llu, or `long_examples` cut or "
+                   "%.400s: %san example has %llu tokens, but a window has %lld%s: give `seq_len` %llu, or `long_examples` cut or "
                    "drop",
-                   file_name(p, &longest), (unsigned long long)longest.line, (unsigned long long)ids_n, (long long)p->o->seq_len, others,
+                   file_name(p, &longest), line, (unsigned long long)ids_n, (long long)p->o->seq_len, others,
                    (unsigned long long)ids_n - 1);
 }
 

@@ -137,8 +137,8 @@ int options_check_plan(const pt_train_options *o, pt_error *e)
     if (o->disk_path && !o->disk_path[0])
         return pt_fail(e, PT_USAGE, "`disk_path` is empty: name a folder, or leave the option out");
     if (o->micro_batch > o->batch_size)
-        return pt_fail(e, PT_USAGE, "`micro_batch` %lld is more than `batch_size` %lld", (long long)o->micro_batch,
-                       (long long)o->batch_size);
+        return pt_fail(e, PT_USAGE, "`micro_batch` %lld is more than `batch_size` %lld: give a divisor of the batch size, or leave it out",
+                       (long long)o->micro_batch, (long long)o->batch_size);
     tell_missing_folders(o);
     return 0;
 }

@@ -1,4 +1,5 @@
 /* profile_open.c - pt_profile: a profile without a run. Measures all tiers, whether a plan needs them or not. */
+#include "io/files.h"
 #include "measure/profile_get.h"
 #include "report/profile_text.h"
 #include "run/budgets.h"
@@ -80,6 +81,13 @@ static bool means_folder(const char *path)
     return path_is_folder(path) || (!path_exists(path) && !strchr(name, '.'));
 }
 
+/* A file that is no profile is not replaced. */
+static int write_profile_file(const pt_profile *p, const char *file, pt_error *e)
+{
+    int refused = file_may_replace(file, "{\n  \"blocks\"", "profile", e);
+    return refused ? refused : profile_write(file, &p->request, &p->result, e);
+}
+
 int pt_profile_write(const pt_profile *p, const char *path, pt_error *e)
 {
     if (!p)
@@ -88,12 +96,12 @@ int pt_profile_write(const pt_profile *p, const char *path, pt_error *e)
         return pt_fail_null(e, "pt_profile_write", "the path");
     char file[FILE_PATH_BYTES];
     if (!means_folder(path))
-        return profile_write(path, &p->request, &p->result, e);
+        return write_profile_file(p, path, e);
     int failed = dir_make(path, e);
     if (!failed)
         failed = path_join(file, path, "profile.json", e);
     if (!failed)
-        failed = profile_write(file, &p->request, &p->result, e);
+        failed = write_profile_file(p, file, e);
     if (!failed)
         failed = path_join(file, path, "machine.json", e);
     return failed ? failed : planning_write_machine(&p->planning, &p->result.costs, file, e);

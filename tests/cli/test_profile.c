@@ -136,6 +136,21 @@ static void a_new_name_without_an_ending_is_a_folder(void **state)
     }
 }
 
+static void a_profile_replaces_a_profile_and_nothing_else(void **state)
+{
+    (void)state;
+    static const char *const files[] = {"notes.txt", "profile.json"};
+    for (int i = 0; i < 2; i++) {
+        const char *const options[] = {"--device-memory", "64MiB", "--disk-memory", "0", "--seq-len", "16", "--out",
+                                       i ? scratch : scratch_path("notes.txt"), NULL};
+        scratch_put(files[i], "mine", 4);
+        assert_int_equal(run("profile", options), 1);
+        assert_non_null(strstr(text_of(scratch_path("err")), files[i]));
+        assert_non_null(strstr(text_of(scratch_path("err")), ": this file exists and is not a profile: give a new --out"));
+        assert_string_equal(text_of(scratch_path(files[i])), "mine");
+    }
+}
+
 /* ---- a folder that cannot be written ---- */
 
 enum { NOBODY = 65534, CANNOT = 98 };
@@ -197,6 +212,7 @@ int main(void)
         cmocka_unit_test_setup_teardown(into_a_folder_go_a_profile_and_a_machine_that_plan_takes, open_folder, scratch_remove),
         cmocka_unit_test_setup_teardown(the_current_folder_need_not_be_writable, open_folder, scratch_remove),
         cmocka_unit_test_setup_teardown(a_new_name_without_an_ending_is_a_folder, open_folder, scratch_remove),
+        cmocka_unit_test_setup_teardown(a_profile_replaces_a_profile_and_nothing_else, open_folder, scratch_remove),
         cmocka_unit_test_setup_teardown(without_a_disk_none_is_touched, open_folder, scratch_remove),
         cmocka_unit_test_setup_teardown(what_does_not_fit_has_its_own_status, open_folder, scratch_remove),
         cmocka_unit_test_setup_teardown(wrong_use_is_told, open_folder, scratch_remove),

@@ -399,6 +399,8 @@ static void bad_records_are_named(void **state)
     refused("format.jsonl", "{\"text\": \"a\"}", (dataset_options){.format = PT_DATA_MESSAGES}, "but `data_format` is messages");
     refused("long.jsonl", "{\"prompt\": \"a\", \"completion\": \"bcdefgh\"}", (dataset_options){.seq_len = 4, .longer = PT_LONG_ERROR},
             "line 1: an example has 10 tokens, but a window has 4: give `seq_len` 9");
+    refused("text.jsonl", "{\"text\": \"abcdefgh\"}", (dataset_options){.seq_len = 4, .longer = PT_LONG_ERROR, .alone = true},
+            "text.jsonl: an example has ");
     refused("longer.jsonl",
             "{\"prompt\": \"a\", \"completion\": \"bcd\"}\n"
             "{\"prompt\": \"a\", \"completion\": \"bcdefgh\"}\n{\"prompt\": \"a\", \"completion\": \"b\"}",

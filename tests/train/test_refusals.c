@@ -269,7 +269,7 @@ static void a_micro_batch_that_does_not_divide_the_batch_is_refused(void **state
         int64_t asked;
         const char *said;
     } cases[] = {{3, "`micro_batch` 3 does not divide `batch_size` 4: give a divisor, or leave it out"},
-                 {8, "`micro_batch` 8 is more than `batch_size` 4"}};
+                 {8, "`micro_batch` 8 is more than `batch_size` 4: give a divisor of the batch size, or leave it out"}};
     for (int i = 0; i < 2; i++) {
         run r;
         pt_trainer *t;
