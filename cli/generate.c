@@ -83,6 +83,16 @@ static int print_text(pt_generator *g, pt_error *e)
     return more;
 }
 
+/* lead: what ends the text. */
+static void print_speed(const char *lead, int64_t tokens, const char *of, double read_s, int64_t made, double made_s)
+{
+    fprintf(stderr, "%s%lld token%s of %s read in %.2f s; %lld new token%s", lead, (long long)tokens, plural((uint64_t)tokens), of, read_s,
+            (long long)made, plural((uint64_t)made));
+    if (made)
+        fprintf(stderr, " at %.1f tokens/s", (double)made / made_s);
+    fputc('\n', stderr);
+}
+
 static int run(session *s, pt_generator *g, pt_error *e)
 {
     char *read = NULL;
@@ -107,9 +117,7 @@ static int run(session *s, pt_generator *g, pt_error *e)
         failed = output_finish(e);
     int64_t made = pt_generator_tokens(g, &prompt_tokens);
     if (!failed && !s->quiet) /* the text may not end with a newline */
-        fprintf(stderr, "%s%lld token%s of prompt read in %.2f s; %lld new token%s at %.1f tokens/s\n", isatty(STDOUT_FILENO) ? "" : "\n",
-                (long long)prompt_tokens, plural((uint64_t)prompt_tokens), ready - start, (long long)made, plural((uint64_t)made),
-                (double)made / (now_s() - ready));
+        print_speed(isatty(STDOUT_FILENO) ? "" : "\n", prompt_tokens, "prompt", ready - start, made, now_s() - ready);
     free(read);
     return failed;
 }
@@ -133,9 +141,7 @@ static int take_turn(session *s, pt_generator *g, const char *text, size_t bytes
     if (!failed && made == s->max_new_tokens)
         fprintf(stderr, "note: the reply was cut off by --max-new-tokens %lld\n", (long long)made);
     if (!failed && !s->quiet && !isatty(STDIN_FILENO))
-        fprintf(stderr, "%lld token%s of conversation read in %.2f s; %lld new token%s at %.1f tokens/s\n",
-                (long long)prompt_tokens, plural((uint64_t)prompt_tokens), ready - start, (long long)made, plural((uint64_t)made),
-                (double)made / (now_s() - ready));
+        print_speed("", prompt_tokens, "conversation", ready - start, made, now_s() - ready);
     return failed;
 }
 

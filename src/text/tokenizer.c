@@ -3,6 +3,7 @@
 
 #include "text/buffer.h"
 
+#include <errno.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <unistd.h>
@@ -97,6 +98,8 @@ int tokenizer_open(const char *model_dir, tokenizer **out, pt_error *e)
         return pt_fail(e, PT_FAILED, "%.200s...: the path is too long; move the model", model_dir);
     if (access(model_dir, F_OK))
         return pt_fail_errno(e, PT_FAILED, "%.400s: the model's folder cannot be opened", model_dir);
+    if (access(path, F_OK) && errno == ENOTDIR)
+        return pt_fail(e, PT_FAILED, "%.400s: is a file, but the model's folder is needed", model_dir);
     if (access(path, F_OK))
         return pt_fail(e, PT_FAILED, "%.400s: the model has no tokenizer: put its tokenizer.json beside config.json", path);
     int status = json_file_load(path, 0, &root, e);

@@ -38,7 +38,7 @@ static int check_range(const char *name, double value, double low, double high, 
 {
     if (value >= low && value <= high) /* false for NaN */
         return 0;
-    return pt_fail(e, PT_USAGE, "%s is %.10g: it must be between %.10g and %.10g", name, value, low, high);
+    return pt_fail(e, PT_USAGE, "%s is %.15g: it must be between %.15g and %.15g", name, value, low, high);
 }
 
 int options_check(const pt_train_options *o, pt_error *e)

@@ -87,6 +87,8 @@ static void ids_that_are_none_are_refused(void **state)
     assert_int_equal(run("", "tokenize"), 2);
     assert_int_equal(run("", "tokenize --model nowhere"), 1);
     assert_non_null(strstr(err, "nowhere"));
+    assert_int_equal(run("", "tokenize --model model/tokenizer.json"), 1);
+    assert_non_null(strstr(err, "model/tokenizer.json: is a file"));
     assert_int_equal(run("", "tokenize --model model --wrong"), 2);
 }
 
@@ -196,6 +198,7 @@ static void the_new_text_alone_or_with_the_prompt(void **state)
     assert_string_equal(err, "");
     assert_int_equal(run("Hello", "generate --model model --prompt-file in --max-new-tokens 0"), 0);
     assert_string_equal(out, "");
+    assert_non_null(strstr(err, "; 0 new tokens\n")); /* at no speed */
 }
 
 static void what_cannot_be_generated_says_why(void **state)
