@@ -1,7 +1,8 @@
 #include "report/series.h"
 
+#include "base/median.h"
+
 #include <math.h>
-#include <stdlib.h>
 #include <string.h>
 
 static void merge(series_bucket *a, const series_bucket *b)
@@ -35,12 +36,6 @@ void series_add(series *c, int64_t step, double y)
 
 void recent_add(recent *r, double x) { r->values[r->n++ % RECENT_VALUES] = x; }
 
-static int by_value(const void *a, const void *b)
-{
-    double x = *(const double *)a, y = *(const double *)b;
-    return (x > y) - (x < y);
-}
-
 double recent_median(const recent *r)
 {
     double sorted[RECENT_VALUES];
@@ -48,6 +43,5 @@ double recent_median(const recent *r)
     if (!n)
         return NAN;
     memcpy(sorted, r->values, n * sizeof *sorted);
-    qsort(sorted, n, sizeof *sorted, by_value);
-    return (sorted[(n - 1) / 2] + sorted[n / 2]) / 2;
+    return median(sorted, (int)n);
 }

@@ -1,5 +1,6 @@
 /* comparison.c - a folder with runs of one problem, which differ in the kind of their points and in their seed: the errors at their ends as
  * rows and as JSON, and the page with the curves of errors and energies. */
+#include "base/median.h"
 #include "base/units.h"
 #include "io/files.h"
 #include "ritz/config.h"
@@ -43,25 +44,13 @@ static bool outcome_open(outcome *o, int seeds)
     return true;
 }
 
-static int ascending(const void *a, const void *b)
-{
-    const double x = *(const double *)a, y = *(const double *)b;
-    return (x > y) - (x < y);
-}
-
-static double median_of(double *v, int n)
-{
-    qsort(v, (size_t)n, sizeof *v, ascending);
-    return n % 2 ? v[n / 2] : 0.5 * (v[n / 2 - 1] + v[n / 2]);
-}
-
 static void summarize(outcome *o)
 {
     for (int c = 0; c < CURVES; c++)
         for (int i = 0; i < o->n; i++) {
             for (int k = 0; k < o->seeds; k++)
                 o->work[k] = o->values[c][(size_t)k * CURVE_MOST + (size_t)i];
-            o->median[c][i] = median_of(o->work, o->seeds);
+            o->median[c][i] = median(o->work, o->seeds);
             o->band[c][2 * i] = o->work[0];
             o->band[c][2 * i + 1] = o->work[o->seeds - 1];
         }
@@ -72,7 +61,7 @@ static double last_median(const outcome *o, int curve)
 {
     for (int k = 0; k < o->seeds; k++)
         o->work[k] = o->last[CURVES * k + curve];
-    return median_of(o->work, o->seeds);
+    return median(o->work, o->seeds);
 }
 
 static pt_ritz_comparison row_of(const outcome *o)

@@ -2,8 +2,8 @@
 #include "ritz/planner.h"
 
 #include "base/clock.h"
+#include "base/median.h"
 
-#include <stdlib.h>
 #include <string.h>
 
 enum { TURNS = 3, REPEATS_MOST = 8, LONG_NS = 1000000, COPY_BYTES = 8 << 20, DISK_BYTES = 16 << 20 };
@@ -18,12 +18,6 @@ typedef struct bench {
 } bench;
 
 typedef void (*bench_fn)(bench *b);
-
-static int ascending(const void *a, const void *b)
-{
-    const double x = *(const double *)a, y = *(const double *)b;
-    return (x > y) - (x < y);
-}
 
 static int time_once(bench *b, bench_fn fn, int repeats, double *ns, pt_error *e)
 {
@@ -47,8 +41,7 @@ static int take_time(bench *b, bench_fn fn, double *ns, pt_error *e)
         failed = time_once(b, fn, repeats, &all[i], e);
     if (failed)
         return failed;
-    qsort(all, TURNS, sizeof *all, ascending);
-    *ns = all[TURNS / 2];
+    *ns = median(all, TURNS);
     return 0;
 }
 

@@ -1,6 +1,7 @@
 /* run_page.c - the page of a run, and the same as JSON, from its metrics.jsonl and, once it is trained, its network. */
 #include "ritz/page.h"
 
+#include "base/median.h"
 #include "base/units.h"
 #include "report/chart.h"
 #include "ritz/solver.h"
@@ -191,23 +192,14 @@ int ritz_page_of_folder(const char *folder, const char *file, pt_error *e)
 
 /* ---- as JSON ---- */
 
-static int ascending(const void *a, const void *b)
-{
-    const double x = *(const double *)a, y = *(const double *)b;
-    return (x > y) - (x < y);
-}
-
 /* Median of the key over the lines that have it; NAN: none has. */
 static double median_metric(const char *folder, const char *key)
 {
-    double *columns = NULL, median = NAN;
+    double *columns = NULL;
     const int n = ritz_read_metrics(folder, key, &columns, NULL);
-    if (n > 0) {
-        qsort(columns + n, (size_t)n, sizeof *columns, ascending);
-        median = columns[n + n / 2];
-    }
+    const double middle = n > 0 ? median(columns + n, n) : NAN;
     free(columns);
-    return median;
+    return middle;
 }
 
 /* NAN is left out. */

@@ -1,8 +1,8 @@
 #include "train/measured.h"
 
+#include "base/median.h"
 #include "predict/forecast.h"
 
-#include <stdlib.h>
 #include <string.h>
 
 enum { FIRST_TIMED = 8, TIMED_EVERY = 16 };
@@ -49,19 +49,6 @@ void measured_again(measured *m)
 {
     memset(m->work, 0, sizeof m->work);
     memset(m->runs, 0, sizeof m->runs);
-}
-
-static int by_value(const void *a, const void *b)
-{
-    double x = *(const double *)a, y = *(const double *)b;
-    return x < y ? -1 : x > y;
-}
-
-/* Sorts them. */
-static double median(double *x, int n)
-{
-    qsort(x, (size_t)n, sizeof *x, by_value);
-    return !n ? 0 : n % 2 ? x[n / 2] : (x[n / 2 - 1] + x[n / 2]) / 2;
 }
 
 static double median_of_newest(const step_ring *r, int n)

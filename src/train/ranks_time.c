@@ -3,6 +3,7 @@
  * cache. On GPUs the exchanges are of their memory, and the processors have nothing to compute. */
 #include "base/clock.h"
 #include "base/cores.h"
+#include "base/median.h"
 #include "comm/shm.h"
 #include "train/ranks.h"
 
@@ -52,18 +53,6 @@ static int exchange(timing *x, size_t bytes, int times, double *ns, pt_error *e)
     }
     *ns = (double)(clock_ns() - begin) / times;
     return failed;
-}
-
-static int by_value(const void *a, const void *b)
-{
-    const double x = *(const double *)a, y = *(const double *)b;
-    return (x > y) - (x < y);
-}
-
-static double median(double *x, int n)
-{
-    qsort(x, (size_t)n, sizeof *x, by_value);
-    return (x[(n - 1) / 2] + x[n / 2]) / 2;
 }
 
 static int time_exchange(timing *x, size_t bytes, double *ns, pt_error *e)
