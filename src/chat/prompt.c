@@ -140,3 +140,18 @@ int64_t chat_turn_end(const chat_source *s, const tokenizer *t, encoder *c, time
     id_list_free(&ids);
     return end;
 }
+
+int64_t chat_turn_end_of(const char *model_dir, const char *file, const tokenizer *t, time_t now)
+{
+    chat_source s;
+    encoder *c;
+    int64_t end = -1;
+    if (chat_source_open(&s, model_dir, file, NULL))
+        return -1;
+    if (!encoder_open(t, &c, NULL)) {
+        end = chat_turn_end(&s, t, c, now);
+        encoder_close(c);
+    }
+    chat_source_close(&s);
+    return end;
+}

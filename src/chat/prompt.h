@@ -11,6 +11,8 @@ int chat_prompt(const chat_source *s, const tokenizer *t, encoder *c, const json
 
 /* The special token that the template writes after a reply; -1: none, or the template refuses replies. */
 int64_t chat_turn_end(const chat_source *s, const tokenizer *t, encoder *c, time_t now);
+/* The same for the templates that chat_source_open finds; -1 also if there are none. */
+int64_t chat_turn_end_of(const char *model_dir, const char *file, const tokenizer *t, time_t now);
 
 /* Finds a mark such as "<|user|>" that the template writes around messages but that is no token of the tokenizer. False: there is none. */
 enum { CHAT_MARK_BYTES = 64 };

@@ -1,4 +1,5 @@
 /* export.c - pt_export: a Hugging Face folder to a GGUF file. */
+#include "chat/prompt.h"
 #include "gguf/tensors.h"
 #include "gguf/vocabulary.h"
 #include "infer/open.h"
@@ -12,6 +13,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <time.h>
 
 enum { QUANTIZATION_VERSION = 2 };
 
@@ -99,6 +101,20 @@ static void put_name(const export *x)
 
 /* ---- writing ---- */
 
+/* The template's end of a reply, if no file names it. */
+static void add_turn_end(const export *x, stop_ids *stops)
+{
+    char sentence[200];
+    const int known = stops->n;
+    const int64_t end = chat_turn_end_of(x->o->model, NULL, x->tokenizer, time(NULL));
+    stops_add(stops, x->model, end);
+    snprintf(sentence, sizeof sentence,
+             "the chat template ends replies with token %lld, which no \"eos_token_id\" names: the file has it as an end of text",
+             (long long)end);
+    if (stops->n > known && x->o->notice)
+        x->o->notice(x->o->arg, sentence);
+}
+
 static int put_pairs(const export *x, pt_error *e)
 {
     stop_ids stops;
@@ -106,6 +122,7 @@ static int put_pairs(const export *x, pt_error *e)
     const int failed = stops_find(&stops, o->model, x->model, x->tokenizer, e);
     if (failed)
         return failed;
+    add_turn_end(x, &stops);
     gguf_put_string(x->w, "general.architecture", x->family->name);
     gguf_put_string(x->w, "general.type", "model");
     put_name(x);

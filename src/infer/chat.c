@@ -25,9 +25,7 @@ static int open_chat(pt_generator *g, pt_error *e)
         return failed;
     c->open = true;
     c->messages = json_array();
-    const int64_t end = chat_turn_end(&c->source, g->tokenizer, g->encoder, time(NULL));
-    if (end >= 0 && end < g->model->config.vocab && g->stops.n < STOPS_MOST && !stops_has(&g->stops, (int32_t)end))
-        g->stops.ids[g->stops.n++] = (int32_t)end;
+    stops_add(&g->stops, g->model, chat_turn_end(&c->source, g->tokenizer, g->encoder, time(NULL)));
     return g->o.system ? add_message(c, "system", g->o.system, strlen(g->o.system), e) : 0;
 }
 

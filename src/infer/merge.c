@@ -7,7 +7,7 @@
  * (model/adapter.h), so a tied model stays tied.
  */
 #include "infer/open.h"
-#include "chat/source.h"
+#include "chat/prompt.h"
 #include "io/files.h"
 #include "io/safetensors.h"
 #include "model/adapter.h"
@@ -21,6 +21,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <time.h>
 
 enum { SCRATCH_BYTES = 64 << 20, READ_BYTES = 4 << 20 };
 
@@ -156,6 +157,34 @@ static int type_of(void *arg, int index)
 
 /* ---- the folder ---- */
 
+static void tell_ends(const merger *x)
+{
+    char sentence[700];
+    snprintf(sentence, sizeof sentence,
+             "%.400s: replies end with a token that the base does not name as an end: \"eos_token_id\" of the merged "
+             "generation_config.json has it, so that other programs stop there, too", x->o->adapter);
+    if (x->o->notice)
+        x->o->notice(x->o->arg, sentence);
+}
+
+/* The ends that the adapter was trained with: those that its folder names, and its template's. A tokenizer that cannot be read has none. */
+static int add_ends(const merger *x, companions *c, const char *template, pt_error *e)
+{
+    const int64_t usual = x->m->config.eos;
+    tokenizer *t = NULL;
+    bool by_folder, by_template = false;
+    int failed = companions_add_ends_of(c, x->o->adapter, usual, &by_folder, e);
+    if (!failed && template && !tokenizer_open(x->o->model, &t, NULL)) {
+        const int64_t end = chat_turn_end_of(x->o->model, template, t, time(NULL));
+        if (end >= 0 && end < x->m->config.vocab)
+            failed = companions_add_end(c, end, usual, &by_template, e);
+        tokenizer_close(t);
+    }
+    if (by_folder || by_template)
+        tell_ends(x);
+    return failed;
+}
+
 static int write_folder(merger *x, const char *folder, pt_error *e)
 {
     companions c;
@@ -166,6 +195,8 @@ static int write_folder(merger *x, const char *folder, pt_error *e)
     const char *template = chat_template_file(NULL, x->o->adapter, path);
     if (!failed && template)
         failed = companions_take_template(&c, template, e);
+    if (!failed)
+        failed = add_ends(x, &c, template, e);
     if (!failed)
         failed = companions_write(&c, folder, x->type, x->m->config.model_type, e);
     if (!failed)

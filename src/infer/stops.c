@@ -11,7 +11,7 @@ bool stops_has(const stop_ids *s, int32_t id)
     return false;
 }
 
-static void add(stop_ids *s, const model *m, int64_t id)
+void stops_add(stop_ids *s, const model *m, int64_t id)
 {
     if (id >= 0 && id < m->config.vocab && s->n < STOPS_MOST && !stops_has(s, (int32_t)id))
         s->ids[s->n++] = (int32_t)id;
@@ -31,9 +31,9 @@ static int read_file(stop_ids *s, const char *folder, const char *name, const mo
     const json_t *value = json_object_get(file.object, "eos_token_id");
     for (size_t i = 0; i < json_array_size(value); i++)
         if (json_is_integer(json_array_get(value, i)))
-            add(s, m, json_integer_value(json_array_get(value, i)));
+            stops_add(s, m, json_integer_value(json_array_get(value, i)));
     if (json_is_integer(value))
-        add(s, m, json_integer_value(value));
+        stops_add(s, m, json_integer_value(value));
     json_source_close(&file);
     return 0;
 }
@@ -41,11 +41,11 @@ static int read_file(stop_ids *s, const char *folder, const char *name, const mo
 int stops_find(stop_ids *s, const char *folder, const model *m, const tokenizer *t, pt_error *e)
 {
     s->n = 0;
-    add(s, m, tokenizer_eos(t));
+    stops_add(s, m, tokenizer_eos(t));
     int failed = read_file(s, folder, "generation_config.json", m, e);
     if (!failed)
         failed = read_file(s, folder, "config.json", m, e);
     if (!failed && !s->n)
-        add(s, m, m->config.eos);
+        stops_add(s, m, m->config.eos);
     return failed;
 }

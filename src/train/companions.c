@@ -1,15 +1,15 @@
 #include "train/companions.h"
 
 #include "base/json.h"
-#include "io/files.h"
 
 #include <stdlib.h>
+#include <string.h>
 
-static const char *const names[COMPANIONS] = {"tokenizer.json", "tokenizer_config.json", "special_tokens_map.json", "added_tokens.json",
-                                              "vocab.json", "merges.txt", "tokenizer.model", "generation_config.json",
-                                              "chat_template.jinja", "chat_template.json", "preprocessor_config.json",
-                                              "processor_config.json", "tekken.json"};
-enum { CHAT_TEMPLATE = 8, BYTES_MOST = 1 << 30 };
+static const char *const file_names[COMPANIONS] = {
+    "tokenizer.json", "tokenizer_config.json", "special_tokens_map.json", "added_tokens.json", "vocab.json", "merges.txt", "tokenizer.model",
+    "generation_config.json", "chat_template.jinja", "chat_template.json", "preprocessor_config.json", "processor_config.json",
+    "tekken.json"};
+enum { GENERATION_CONFIG = 7, CHAT_TEMPLATE = 8, BYTES_MOST = 1 << 30 };
 
 int companions_read(companions *c, const char *model_dir, pt_error *e)
 {
@@ -18,8 +18,10 @@ int companions_read(companions *c, const char *model_dir, pt_error *e)
     int failed = path_join(path, model_dir, "config.json", e);
     if (!failed)
         failed = json_file_load(path, 0, &c->config, e);
+    if (!failed)
+        failed = path_join(c->generation, model_dir, file_names[GENERATION_CONFIG], e);
     for (int i = 0; i < COMPANIONS && !failed; i++) {
-        failed = path_join(path, model_dir, names[i], e);
+        failed = path_join(path, model_dir, file_names[i], e);
         if (!failed && path_exists(path))
             failed = file_read_all(path, BYTES_MOST, &c->files[i].data, &c->files[i].n, e);
     }
@@ -38,6 +40,118 @@ int companions_take_template(companions *c, const char *path, pt_error *e)
     c->files[CHAT_TEMPLATE].n = n;
     return 0;
 }
+
+/* ---- the ends of a text ---- */
+
+/* "eos_token_id" is an id or a list. */
+static void collect_ends(json_t *list, const json_t *value)
+{
+    for (size_t i = 0; i < json_array_size(value); i++)
+        collect_ends(list, json_array_get(value, i));
+    if (json_is_integer(value))
+        json_array_append(list, (json_t *)value);
+}
+
+static bool names(const json_t *list, int64_t id)
+{
+    for (size_t i = 0; i < json_array_size(list); i++)
+        if (json_integer_value(json_array_get(list, i)) == id)
+            return true;
+    return false;
+}
+
+/* What Transformers reads from config.json if there is no generation_config.json. */
+static json_t *generation_of(const json_t *config)
+{
+    static const char *const keys[] = {"bos_token_id", "pad_token_id"};
+    json_t *out = json_object();
+    for (int i = 0; i < 2; i++)
+        if (json_is_integer(json_object_get(config, keys[i])))
+            json_object_set(out, keys[i], json_object_get(config, keys[i]));
+    return out;
+}
+
+static json_t *ends_of(const companions *c, const json_t *generation, int64_t usual)
+{
+    json_t *ends = json_array();
+    collect_ends(ends, json_object_get(generation, "eos_token_id"));
+    if (!json_array_size(ends))
+        collect_ends(ends, json_object_get(c->config, "eos_token_id"));
+    if (!json_array_size(ends) && usual >= 0)
+        json_array_append_new(ends, json_integer((json_int_t)usual));
+    return ends;
+}
+
+static int open_generation(const companions *c, json_t **out, pt_error *e)
+{
+    const char *text = c->files[GENERATION_CONFIG].data;
+    if (!text) {
+        *out = generation_of(c->config);
+        return 0;
+    }
+    int failed = json_text_load(c->generation, text, c->files[GENERATION_CONFIG].n, 0, out, e);
+    if (!failed && !json_is_object(*out)) {
+        failed = pt_fail(e, PT_FAILED, "%.400s: it is %s, but an object is needed", c->generation, json_type_name(*out));
+        json_decref(*out);
+    }
+    return failed;
+}
+
+/* 15 digits show a number as it was written: 0.7 stays 0.7. */
+static int set_generation(companions *c, const json_t *generation, pt_error *e)
+{
+    char *text = json_dumps(generation, JSON_INDENT(2) | JSON_REAL_PRECISION(15));
+    if (!text)
+        return pt_fail(e, PT_FAILED, "out of memory");
+    free(c->files[GENERATION_CONFIG].data);
+    c->files[GENERATION_CONFIG].data = text;
+    c->files[GENERATION_CONFIG].n = strlen(text);
+    return 0;
+}
+
+int companions_add_end(companions *c, int64_t id, int64_t usual, bool *added, pt_error *e)
+{
+    json_t *generation;
+    *added = false;
+    int failed = open_generation(c, &generation, e);
+    if (failed)
+        return failed;
+    json_t *ends = ends_of(c, generation, usual);
+    if (!names(ends, id)) {
+        *added = true;
+        json_array_append_new(ends, json_integer((json_int_t)id));
+        json_object_set(generation, "eos_token_id", ends);
+        failed = set_generation(c, generation, e);
+    }
+    json_decref(ends);
+    json_decref(generation);
+    return failed;
+}
+
+int companions_add_ends_of(companions *c, const char *folder, int64_t usual, bool *added, pt_error *e)
+{
+    char path[FILE_PATH_BYTES];
+    json_source file;
+    *added = false;
+    int failed = path_join(path, folder, file_names[GENERATION_CONFIG], e);
+    if (failed || !path_exists(path))
+        return failed;
+    failed = json_source_open(&file, path, e);
+    if (failed)
+        return failed;
+    json_t *ends = json_array();
+    collect_ends(ends, json_object_get(file.object, "eos_token_id"));
+    for (size_t i = 0; i < json_array_size(ends) && !failed; i++) {
+        bool one;
+        failed = companions_add_end(c, json_integer_value(json_array_get(ends, i)), usual, &one, e);
+        *added = *added || one;
+    }
+    json_decref(ends);
+    json_source_close(&file);
+    return failed;
+}
+
+/* ---- writing ---- */
 
 static int write_config(const companions *c, const char *folder, pt_dtype saved, const char *model_type, pt_error *e)
 {
@@ -64,7 +178,7 @@ int companions_write_files(const companions *c, const char *folder, pt_error *e)
     for (int i = 0; i < COMPANIONS && !failed; i++) {
         if (!c->files[i].data)
             continue;
-        failed = path_join(path, folder, names[i], e);
+        failed = path_join(path, folder, file_names[i], e);
         if (!failed)
             failed = file_write_atomic(path, c->files[i].data, c->files[i].n, e);
     }
@@ -91,7 +205,7 @@ uint64_t companions_bytes(const char *model_dir, uint64_t more)
     struct stat st;
     uint64_t sum = 0;
     for (int i = 0; i < COMPANIONS; i++)
-        if (!path_join(path, model_dir, names[i], NULL) && !stat(path, &st))
+        if (!path_join(path, model_dir, file_names[i], NULL) && !stat(path, &st))
             sum += (uint64_t)st.st_size + more;
     return sum;
 }

@@ -8,8 +8,10 @@
 
 #include "base/dtype.h"
 #include "base/error.h"
+#include "io/files.h"
 
 #include <jansson.h>
+#include <stdbool.h>
 #include <stdint.h>
 
 enum { COMPANIONS = 13 };
@@ -17,11 +19,17 @@ enum { COMPANIONS = 13 };
 typedef struct companions {
     json_t *config;                                       /* config.json */
     struct { char *data; size_t n; } files[COMPANIONS]; /* data NULL: none */
+    char generation[FILE_PATH_BYTES];                     /* the path of generation_config.json, for errors */
 } companions;
 
 int companions_read(companions *c, const char *model_dir, pt_error *e);
 /* This file's chat template is written instead of the folder's, as chat_template.jinja, which Transformers prefers. */
 int companions_take_template(companions *c, const char *path, pt_error *e);
+/* Adds an id to "eos_token_id" of generation_config.json, the ends of a text for other programs. Without this file config.json names them,
+ * or its architecture (`usual`; -1: none). *added: it was not among them. */
+int companions_add_end(companions *c, int64_t id, int64_t usual, bool *added, pt_error *e);
+/* Adds those of another folder's generation_config.json, if it has one. *added: one was not among them. */
+int companions_add_ends_of(companions *c, const char *folder, int64_t usual, bool *added, pt_error *e);
 /* config.json as it was read, with the dtype of the written weights, and with a "model_type", which Transformers needs. */
 int companions_write(const companions *c, const char *folder, pt_dtype saved, const char *model_type, pt_error *e);
 int companions_write_files(const companions *c, const char *folder, pt_error *e); /* all except config.json */

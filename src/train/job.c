@@ -1,7 +1,8 @@
 #include "train/job.h"
 
 #include "base/units.h"
-#include "chat/source.h"
+#include "chat/prompt.h"
+#include "data/examples.h"
 #include "io/safetensors.h"
 #include "optimizer/optimizer.h"
 #include "text/tokenizer.h"
@@ -172,6 +173,26 @@ static void close_tokenizer(tokenizer *t)
 #endif
 }
 
+/* Other programs end a text where generation_config.json says, so it names the token that ends what is trained on: the template's after a
+ * reply, or the tokenizer's end of text. */
+static int name_end(job *j, const char *template, const tokenizer *t, pt_error *e)
+{
+    const bool chats = dataset_chats(j->data);
+    const int64_t end = chats ? chat_turn_end_of(j->model_dir, template, t, EXAMPLES_TODAY) : tokenizer_eos(t);
+    const int64_t usual = j->model->config.eos;
+    const char *text;
+    size_t n;
+    bool continued, added = false;
+    int failed = j->o.adapter ? companions_add_ends_of(&j->companions, j->o.adapter, usual, &continued, e) : 0;
+    if (!failed && end >= 0 && end < j->model->config.vocab)
+        failed = companions_add_end(&j->companions, end, usual, &added, e);
+    if (added && !tokenizer_id_bytes(t, (uint32_t)end, false, false, &text, &n, NULL))
+        options_notice(&j->o, "%s end with %.*s (token %lld), which the model's folder does not name as an end: \"eos_token_id\" of the "
+                              "saved generation_config.json has it, so that other programs stop there, too",
+                       chats ? "replies" : "texts", n < 60 ? (int)n : 60, text, (long long)end);
+    return failed;
+}
+
 int job_open_data(job *j, const char *cache, pt_error *e)
 {
     char path[FILE_PATH_BYTES], template[FILE_PATH_BYTES], fingerprint[32] = "ids";
@@ -197,6 +218,8 @@ int job_open_data(job *j, const char *cache, pt_error *e)
         failed = open_dataset(j, d, true, &j->eval, e);
     if (!failed)
         options_tell_idle(&j->o, dataset_chats(j->data), dataset_packed(j->data));
+    if (!failed && words)
+        failed = name_end(j, d.chat_template, words, e);
     close_tokenizer(words);
     j->shape.documents = !failed && (dataset_apart(j->data) || (j->eval && dataset_apart(j->eval)));
     return failed;

@@ -196,7 +196,7 @@ static void a_vocabulary_is_told(void **state)
              "{\"added_tokens\": [{\"id\": 0, \"content\": \"<unk>\", \"special\": true}, {\"id\": 1, \"content\": "
              "\"<s>\", \"special\": true},"
              "{\"id\": 2, \"content\": \"</s>\", \"special\": true}, {\"id\": 9, \"content\": \"\\u2581x\", "
-             "\"special\": false}],"
+             "\"special\": false}, {\"id\": 11, \"content\": \"<turn>\", \"special\": true}],"
              "\"normalizer\": {\"type\": \"Sequence\", \"normalizers\": [{\"type\": \"Prepend\", \"prepend\": "
              "\"\\u2581\"}, {\"type\": \"Replace\","
              "\"pattern\": {\"String\": \" \"}, \"content\": \"\\u2581\"}]}, \"post_processor\": {\"type\": "
@@ -233,6 +233,12 @@ static void a_vocabulary_is_told(void **state)
     float scores[9];
     memcpy(scores, f.bytes + f.at, sizeof scores);
     assert_true(scores[6] == 0 && scores[7] == -1 && scores[4] < scores[7]);
+    free(f.bytes);
+    put_text(folder, "generation_config.json", "{\"eos_token_id\": 2}");
+    put_text(folder, "tokenizer_config.json", "{\"chat_template\": \"{% for m in messages %}{{ m.content }}<turn>{% endfor %}\"}");
+    f = exported(folder, PT_EXPORT_F32); /* the template has an end that no file names */
+    assert_int_equal(gguf_u32(&f, "tokenizer.ggml.eos_token_id"), 2);
+    assert_int_equal(gguf_u32(&f, "tokenizer.ggml.eot_token_id"), 11);
     free(f.bytes);
 }
 

@@ -10,6 +10,7 @@
 
 #include "random_plan.h"
 #include "train/fixture.h"
+#include "train/heard.h"
 
 #include "chat/byte_model.h"
 
@@ -142,6 +143,96 @@ static void an_example_counts_as_much_as_any_other(void **state)
     assert_true(fabs(loss[2] - (2 * loss[0] + 13 * loss[1]) / 15) > 1e-5);
 }
 
+/* ---- the end of a reply ---- */
+
+/* One step over the chats; what the run said is in *said. */
+static void train_a_step(const char *model, const char *out, int64_t rank, heard *said)
+{
+    pt_train_options o;
+    pt_trainer *t;
+    pt_step s;
+    pt_error e = {0};
+    const char *paths[] = {data};
+    *said = (heard){0};
+    pt_train_defaults(&o);
+    o.model = model;
+    o.data = paths;
+    o.data_n = 1;
+    o.out = out;
+    o.steps = 1;
+    o.seq_len = LEN;
+    o.batch_size = 1;
+    o.device = "cpu";
+    o.device_memory = 256u << 20;
+    o.lora_rank = rank;
+    o.notice = hear;
+    o.arg = said;
+    must(pt_trainer_open(&o, &t, &e), &e);
+    assert_int_equal(pt_trainer_step(t, &s, &e), 1);
+    must(pt_trainer_finish(t, &e), &e);
+    pt_trainer_close(t);
+}
+
+static void merge_to(const char *model, const char *adapter, const char *out)
+{
+    pt_merge_options o;
+    pt_error e = {0};
+    pt_merge_defaults(&o);
+    o.model = model;
+    o.adapter = adapter;
+    o.out = out;
+    must(pt_merge(&o, &e), &e);
+}
+
+static void assert_generation(const char *of, const char *expected)
+{
+    char path[300], *text;
+    size_t n;
+    json_t *a, *b;
+    pt_error e = {0};
+    snprintf(path, sizeof path, "%s/generation_config.json", of);
+    must(file_read_all(path, 1 << 20, &text, &n, &e), &e);
+    must(json_text_load(path, text, n, 0, &a, &e), &e);
+    must(json_text_load("expected", expected, strlen(expected), 0, &b, &e), &e);
+    if (!json_equal(a, b))
+        fail_msg("%s: %.*s instead of %s", path, (int)n, text, expected);
+    json_decref(a);
+    json_decref(b);
+    free(text);
+}
+
+/* Where other programs look for it: in the model, in an adapter, and in what merges the two. */
+static void the_end_of_a_reply_ends_a_text_elsewhere(void **state)
+{
+    (void)state;
+    static const char given[] = "{\"eos_token_id\": 129, \"temperature\": 0.7}";
+    static const char both[] = "{\"eos_token_id\": [129, 131], \"temperature\": 0.7}";
+    char model[200], again[200], adapter[200], merged[200], path[300];
+    heard said;
+    make_chats();
+    snprintf(model, sizeof model, "%s/ends-model", scratch);
+    snprintf(again, sizeof again, "%s/ends-again", scratch);
+    snprintf(adapter, sizeof adapter, "%s/ends-adapter", scratch);
+    snprintf(merged, sizeof merged, "%s/ends-merged", scratch);
+    train_a_step(folder, model, 0, &said); /* no file of the folder names an end */
+    assert_generation(model, "{\"eos_token_id\": [131]}");
+    assert_non_null(strstr(said.text, "<|im_end|>"));
+    put(model, "generation_config.json", both);
+    train_a_step(model, again, 0, &said);
+    assert_generation(again, both);
+    assert_null(strstr(said.text, "eos_token_id"));
+    put(model, "generation_config.json", given);
+    train_a_step(model, adapter, 4, &said);
+    assert_generation(adapter, both);
+    merge_to(model, adapter, merged);
+    assert_generation(merged, both);
+    must(tree_remove(merged, &(pt_error){0}), &(pt_error){0});
+    snprintf(path, sizeof path, "%s/generation_config.json", adapter); /* as others write adapters: the template tells */
+    assert_int_equal(unlink(path), 0);
+    merge_to(model, adapter, merged);
+    assert_generation(merged, both);
+}
+
 static int open_all(void **state)
 {
     the_random = random_open();
@@ -154,6 +245,7 @@ static int open_all(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {cmocka_unit_test(packed_examples_train_as_if_alone),
-                                       cmocka_unit_test(an_example_counts_as_much_as_any_other)};
+                                       cmocka_unit_test(an_example_counts_as_much_as_any_other),
+                                       cmocka_unit_test(the_end_of_a_reply_ends_a_text_elsewhere)};
     return cmocka_run_group_tests(tests, open_all, scratch_remove);
 }
