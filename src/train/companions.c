@@ -6,9 +6,9 @@
 #include <string.h>
 
 static const char *const file_names[COMPANIONS] = {
-    "tokenizer.json", "tokenizer_config.json", "special_tokens_map.json", "added_tokens.json", "vocab.json", "merges.txt", "tokenizer.model",
-    "generation_config.json", "chat_template.jinja", "chat_template.json", "preprocessor_config.json", "processor_config.json",
-    "tekken.json"};
+    "tokenizer.json", "tokenizer_config.json", "special_tokens_map.json", "added_tokens.json", "vocab.json", "merges.txt",
+    "tokenizer.model", "generation_config.json", "chat_template.jinja", "chat_template.json", "preprocessor_config.json",
+    "processor_config.json", "tekken.json"};
 enum { GENERATION_CONFIG = 7, CHAT_TEMPLATE = 8, BYTES_MOST = 1 << 30 };
 
 int companions_read(companions *c, const char *model_dir, pt_error *e)
