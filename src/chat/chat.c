@@ -208,6 +208,26 @@ static int tokenize(const chat_call *c)
     return failed ? failed : add_bos(c->tokenizer, c->out, c->error);
 }
 
+/* With arguments of tool calls as values. A few templates join them to text, and fail unless they are strings: these get them as they are
+ * in the record. */
+static int tokenize_decoded(chat_call *c)
+{
+    json_t *given = json_incref(json_object_get(c->variables, "messages"));
+    bool decoded;
+    int failed = chat_decode_arguments(c->variables, c->wish->where, &decoded, c->error);
+    if (!failed)
+        failed = tokenize(c);
+    if (failed && decoded) {
+        pt_error *first = c->error;
+        json_object_set(c->variables, "messages", given);
+        c->error = NULL;
+        failed = tokenize(c) ? failed : 0;
+        c->error = first;
+    }
+    json_decref(given);
+    return failed;
+}
+
 int chat_tokenize(const chat_source *s, const tokenizer *t, encoder *encoder, const json_t *conversation, const chat_wish *wish,
                   chat_tokens *out, pt_error *e)
 {
@@ -218,7 +238,7 @@ int chat_tokenize(const chat_source *s, const tokenizer *t, encoder *encoder, co
     json_object_update_missing(c.variables, s->special_tokens);
     const bool tools = !json_is_null(json_object_get(c.variables, "tools"));
     c.template = tools || !s->plain ? s->with_tools : s->plain;
-    failed = tokenize(&c);
+    failed = tokenize_decoded(&c);
     json_decref(c.variables);
     return failed;
 }

@@ -27,6 +27,11 @@ size_t chat_common(const text_buffer *x, const text_buffer *y); /* length of the
 /* Sets the spans of c->out->rendering to the replies; with CHAT_LAST only to the last. Refused: a reply cannot be found. */
 int chat_find_replies(const chat_call *c);
 
+/* ---- calls.c ----
+ *
+ * Replaces arguments of tool calls that are JSON in a string by their values; an empty string by {}. *decoded: there were such. */
+int chat_decode_arguments(json_t *variables, const char *where, bool *decoded, pt_error *e);
+
 /* ---- frames.c ----
  *
  * A frame is what a template writes between the contents of two messages, before the first, and after the last. One rendering with marks in

@@ -121,6 +121,48 @@ static void tool_calls_are_learned(void **state)
     setup_close(&s);
 }
 
+#define ARGUED(calls)                                                                                                                      \
+    "[{\"role\": \"user\", \"content\": \"a\"}, {\"role\": \"assistant\", \"content\": \"\", \"tool_calls\": [" calls "]}]"
+
+/* OpenAI's API writes arguments as JSON in a string. */
+static void arguments_in_a_string_are_learned_as_values(void **state)
+{
+    setup s;
+    setup_open(&s, "{% for m in messages %}<|im_start|>{{ m.role }}\n{{ m.content }}{% for c in m.tool_calls %}<call>"
+                   "{% set f = c.function or c %}{{ f.arguments | tojson }}{% endfor %}<|im_end|>\n{% endfor %}" PROMPT, false);
+    learned_is(&s, ARGUED("{\"function\": {\"name\": \"f\", \"arguments\": \"{\\\"b\\\": \\\"\u00e9\\\", \\\"a\\\": [1]}\"}}, "
+                          "{\"name\": \"g\", \"arguments\": \"\"}, {\"function\": {\"arguments\": {\"c\": \"{}\"}}}"),
+               "<call>{\"b\": \"\u00e9\", \"a\": [1]}<call>{}<call>{\"c\": \"{}\"}<|im_end|>$");
+    setup_close(&s);
+}
+
+/* As DeepSeek's: it joins text and arguments. */
+static void a_template_that_needs_arguments_in_a_string_gets_it(void **state)
+{
+    setup s;
+    setup_open(&s, "{% for m in messages %}<|im_start|>{{ m.content }}{% for c in m.tool_calls %}{{ '<call>' + c.function.arguments }}"
+                   "{% endfor %}<|im_end|>{% endfor %}" PROMPT, false);
+    learned_is(&s, ARGUED("{\"function\": {\"arguments\": \"{ \\\"a\\\":1}\"}}"), "<call>{ \"a\":1}<|im_end|>$");
+    setup_close(&s);
+}
+
+static void arguments_that_are_no_object_are_refused(void **state)
+{
+    setup s;
+    chat_tokens x = {0};
+    static const char *const bad[][2] = {{ARGUED("{\"function\": {\"arguments\": \"{\\\"a\\\":\"}}"), "JSON"},
+                                         {ARGUED("{\"arguments\": \"[1]\"}"), "a list"}};
+    setup_open(&s, "{% for m in messages %}{{ m.content }}{{ m.tool_calls }}<|im_end|>{% endfor %}" PROMPT, false);
+    for (int i = 0; i < 2; i++) {
+        pt_error e = {0};
+        assert_int_equal(tokenize(&s, bad[i][0], &x, &e), PT_FAILED);
+        if (!strstr(e.text, "conversation") || !strstr(e.text, "message 2") || !strstr(e.text, "arguments") || !strstr(e.text, bad[i][1]))
+            fail_msg("%s", e.text);
+    }
+    chat_tokens_free(&x);
+    setup_close(&s);
+}
+
 /* As Mistral writes them: no content beside calls, and the tools before the last message of a user, so that no beginning is how the whole
  * begins. */
 static void calls_without_their_content_are_found(void **state)
@@ -359,7 +401,10 @@ int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(replies_and_their_ends_are_learned), cmocka_unit_test(earlier_replies_may_be_written_otherwise),
-        cmocka_unit_test(tool_calls_are_learned), cmocka_unit_test(calls_without_their_content_are_found),
+        cmocka_unit_test(tool_calls_are_learned), cmocka_unit_test(arguments_in_a_string_are_learned_as_values),
+        cmocka_unit_test(a_template_that_needs_arguments_in_a_string_gets_it),
+        cmocka_unit_test(arguments_that_are_no_object_are_refused),
+        cmocka_unit_test(calls_without_their_content_are_found),
         cmocka_unit_test(several_tokens_may_end_a_reply), cmocka_unit_test(what_a_tool_says_is_never_learned),
         cmocka_unit_test(many_replies_are_found), cmocka_unit_test(tokenizers_may_normalize),
         cmocka_unit_test(a_token_that_is_longer_than_its_text_ends_with_it), cmocka_unit_test(what_cannot_be_found_is_refused),
