@@ -1,6 +1,7 @@
 #include "gguf/vocabulary_parts.h"
 
 #include "base/json.h"
+#include "base/units.h"
 #include "chat/source.h"
 #include "io/files.h"
 #include "text/buffer.h"
@@ -89,6 +90,27 @@ static int put_tokens(gguf_writer *w, const vocabulary *v, pt_error *e)
     text_buffer_free(&text);
     string_table_free(&seen);
     return status;
+}
+
+/* Tells of tokens without a row in the embedding, which the file cannot have. */
+static void tell_rowless(const vocabulary *v)
+{
+    const tokenizer *t = v->tokenizer;
+    const uint32_t ids = tokenizer_vocab_size(t);
+    uint32_t left = 0, first = 0;
+    for (uint32_t id = v->vocab < ids ? (uint32_t)v->vocab : ids; id < ids; id++)
+        if (tokenizer_has_id(t, id) && !left++)
+            first = id;
+    if (!left)
+        return;
+    size_t n;
+    const char *text = string_table_get(&t->added.names, first, &n);
+    if (!text)
+        text = string_table_get(&t->model.tokens, first, &n);
+    vocabulary_tell(v,
+                    "%u token%s of the tokenizer %s no row in the model's embedding (the first: id %u, \"%.*s\"): llama.cpp reads %s as "
+                    "plain text",
+                    left, plural(left), left == 1 ? "has" : "have", first, (int)(n < 60 ? n : 60), text, left == 1 ? "it" : "them");
 }
 
 /* ---- byte-level BPE ---- */
@@ -239,6 +261,8 @@ int gguf_put_vocabulary(gguf_writer *w, const vocabulary *v, pt_error *e)
     int status = v->tokenizer->model.byte_level ? put_byte_level(w, v, e) : gguf_put_sentencepiece(w, v, e);
     if (!status)
         status = put_tokens(w, v, e);
+    if (!status)
+        tell_rowless(v);
     if (!status)
         status = put_tasks(w, v, e);
     return status ? status : put_chat(w, v, e);

@@ -242,6 +242,37 @@ static void a_vocabulary_is_told(void **state)
     free(f.bytes);
 }
 
+static void keep_notice(void *arg, const char *sentence) { snprintf(arg, 512, "%s", sentence); }
+
+static void tokens_without_a_row_are_named(void **state)
+{
+    (void)state;
+    const char *folder = fixture_folder("mistral");
+    char said[512] = "", tokenizer[300], out[300], number[32];
+    pt_error e = {0};
+    add_plain_tokenizer(folder);
+    const int64_t rows = vocab_of(folder);
+    snprintf(tokenizer, sizeof tokenizer, "%s/tokenizer.json", folder);
+    json_t *all = json_load_file(tokenizer, 0, NULL);
+    for (int i = 1; i < 3; i++)
+        json_array_append_new(json_object_get(all, "added_tokens"),
+                              json_pack("{s:I, s:s, s:b}", "id", (json_int_t)(rows + i), "content", i == 1 ? "<|tool|>" : "<|other|>",
+                                        "special", 1));
+    put_json(folder, "tokenizer.json", all);
+    snprintf(out, sizeof out, "%s.gguf", folder);
+    pt_export_options o;
+    pt_export_defaults(&o);
+    o.model = folder;
+    o.out = out;
+    o.notice = keep_notice;
+    o.arg = said;
+    if (pt_export(&o, &e))
+        fail_msg("%s", e.text);
+    snprintf(number, sizeof number, "id %lld", (long long)rows + 1);
+    if (!strstr(said, "2 tokens") || !strstr(said, number) || !strstr(said, "<|tool|>"))
+        fail_msg("the note should name 2 tokens, %s and <|tool|>: \"%s\"", number, said);
+}
+
 #define REGEX(words, digits)                                                                                           \
     "(?i:'s|'t|'re|'ve|'m|'ll|'d)|[^\\\\r\\\\n\\\\p{L}\\\\p{N}]?\\\\p{L}+|\\\\p{N}" digits                             \
     "| ?[^\\\\s\\\\p{L}\\\\p{N}]+"                                                                                     \
@@ -335,7 +366,7 @@ int main(void)
         cmocka_unit_test(files_are_those_that_llama_cpp_ran),
         cmocka_unit_test(rows_of_a_head_are_put_pair_by_pair),
         cmocka_unit_test(types_are_what_was_asked_for),
-        cmocka_unit_test(a_vocabulary_is_told),
+        cmocka_unit_test(a_vocabulary_is_told), cmocka_unit_test(tokens_without_a_row_are_named),
         cmocka_unit_test(cuts_into_words_have_names),
         cmocka_unit_test(what_llama_cpp_does_not_know_is_refused),
     };
