@@ -174,18 +174,31 @@ static int check_share(const dataset *d, const dataset_options *o, const data_fi
                              : "windows");
 }
 
+/* The longest example that was too long, and the sequence length that it needs. "": none was. */
+static void name_longest(const window_packing *p, const data_files *files, char *out, size_t size)
+{
+    char line[48] = "";
+    out[0] = 0;
+    if (!p->longest)
+        return;
+    if (p->longest_line)
+        snprintf(line, sizeof line, ": line %" PRIu64, p->longest_line);
+    snprintf(out, size, ": the longest, %.300s%s, needs `seq_len` %" PRIu64, name_of_file((void *)files, p->longest_file), line, p->longest);
+}
+
 /* Every example was too long, or has no learned token in its part that fits a window. */
-static int fail_no_window(const dataset *d, const char *names, pt_error *e)
+static int fail_no_window(const dataset *d, const data_files *files, const char *names, pt_error *e)
 {
     const window_packing *p = &d->packing;
-    char dropped[96] = "", unlearned[160] = "";
+    char dropped[96] = "", unlearned[160] = "", longest[420];
+    name_longest(p, files, longest, sizeof longest);
     if (p->dropped)
         snprintf(dropped, sizeof dropped, "%" PRIu64 " %s longer than a window of %lld tokens", p->dropped, is(p->dropped),
                  (long long)d->seq_len);
     if (p->unlearned)
         snprintf(unlearned, sizeof unlearned, "%s%" PRIu64 " %s no token to learn in the part that fits a window of %lld token%s",
                  p->dropped ? ", and " : "", p->unlearned, has(p->unlearned), (long long)d->seq_len, plural((uint64_t)d->seq_len));
-    return pt_fail(e, PT_FAILED, "%s: no example is left: %s%s; give a larger `seq_len`", names, dropped, unlearned);
+    return pt_fail(e, PT_FAILED, "%.300s: no example is left: %s%s; give a larger `seq_len`%s", names, dropped, unlearned, longest);
 }
 
 static int check_examples(const dataset *d, const dataset_options *o, const data_files *files, pt_error *e)
@@ -203,7 +216,7 @@ static int check_examples(const dataset *d, const dataset_options *o, const data
                        "assistant, or only replies of weight 0: with `train_on` all, every token is %s",
                        names, t->tokens, plural(t->tokens), t->records, plural(t->records), use, use);
     if (!p->windows)
-        return fail_no_window(d, names, e);
+        return fail_no_window(d, files, names, e);
     if (t->same && t->same == t->records)
         return pt_fail(e, PT_FAILED,
                        "%s: the chosen and rejected replies are the same in all records, so that nothing can be learned: give other data",
@@ -230,22 +243,24 @@ static void sum_up(dataset *d, const dataset_options *o, pt_data_format format)
                  100 * (double)p->tokens / ((double)p->windows * (double)d->seq_len));
 }
 
-static void note_examples(dataset *d)
+static void note_examples(dataset *d, const data_files *files)
 {
     const token_tally *t = &d->tokens.tally;
     const window_packing *p = &d->packing;
+    char longest[420];
+    name_longest(p, files, longest, sizeof longest);
     const uint64_t all = p->examples + p->dropped + p->unlearned;
     if (t->unlearned)
         note(d, "%" PRIu64 " of %" PRIu64 " records %s no token to learn and %s left out", t->unlearned, t->records, has(t->unlearned),
              is(t->unlearned));
     if (p->cut)
         note(d,
-             "%" PRIu64 " of %" PRIu64 " examples %s longer than a window of %lld tokens and %s cut (`long_examples` drop leaves them out; "
-             "a larger `seq_len` keeps them whole)",
-             p->cut, all, is(p->cut), (long long)d->seq_len, is(p->cut));
+             "%" PRIu64 " of %" PRIu64 " examples %s longer than a window of %lld tokens and %s cut (`long_examples` drop leaves them out)"
+             "%s",
+             p->cut, all, is(p->cut), (long long)d->seq_len, is(p->cut), longest);
     if (p->dropped)
-        note(d, "%" PRIu64 " of %" PRIu64 " examples %s longer than a window of %lld tokens and %s left out", p->dropped, all,
-             is(p->dropped), (long long)d->seq_len, is(p->dropped));
+        note(d, "%" PRIu64 " of %" PRIu64 " examples %s longer than a window of %lld tokens and %s left out%s", p->dropped, all,
+             is(p->dropped), (long long)d->seq_len, is(p->dropped), longest);
     if (p->unlearned)
         note(d, "%" PRIu64 " of %" PRIu64 " examples %s no token to learn in the part that fits a window, and %s left out", p->unlearned,
              all, has(p->unlearned), is(p->unlearned));
@@ -380,7 +395,7 @@ static int open_data(dataset *d, const dataset_options *o, const data_files *fil
         rc = check_examples(d, o, files, e);
     if (rc == 0) {
         sum_up(d, o, format);
-        note_examples(d);
+        note_examples(d, files);
         note_records(d, files);
         note_unknown(d, files);
     }

@@ -184,28 +184,32 @@ static const char *file_name(const packer *p, const token_example *x)
     return p->o->file_name ? p->o->file_name(p->o->arg, x->file) : "the data";
 }
 
-static int refuse_long_pair(const packer *p, const token_example *x, uint64_t ids_n, int64_t most, pt_error *e)
+/* The places that an example or a pair takes if it is not cut; *x: the place of its record. */
+static int whole_places(const packer *p, uint64_t number, token_example *x, uint64_t *places, pt_error *e)
 {
-    return pt_fail(e, PT_FAILED,
-                   "%.400s: line %llu: a reply with its prompt has %llu tokens, but a window of %lld has room for %lld: give a larger "
-                   "`seq_len`, or `long_examples` cut or drop",
-                   file_name(p, x), (unsigned long long)x->line, (unsigned long long)ids_n, (long long)p->o->seq_len, (long long)most);
+    const uint64_t many = p->o->pairs ? 2 : 1;
+    uint64_t ids_n;
+    int rc = 0;
+    *places = 0;
+    for (uint64_t i = 0; i < many && rc == 0; i++) {
+        rc = token_file_example(p->f, many * number + i, x, &ids_n, e);
+        *places += rc == 0 && ids_n ? ids_n - 1 : 0;
+    }
+    return rc;
 }
 
 /* Names the longest example of all, since what suffices for it suffices. */
 static int refuse_long(const packer *p, pt_error *e)
 {
-    token_example longest = {0};
-    uint64_t ids_n = 0, longer = 0;
+    token_example longest = {0}, x;
+    uint64_t most = 0, longer = 0, places;
     for (uint64_t i = 0; i < share_count(&p->o->share); i++) {
-        token_example x;
-        uint64_t n;
-        int rc = token_file_example(p->f, share_item(&p->o->share, i), &x, &n, e);
+        int rc = whole_places(p, share_item(&p->o->share, i), &x, &places, e);
         if (rc < 0)
             return rc;
-        longer += n > (uint64_t)p->o->seq_len + 1;
-        if (n > ids_n) {
-            ids_n = n;
+        longer += places > (uint64_t)p->o->seq_len;
+        if (places > most) {
+            most = places;
             longest = x;
         }
     }
@@ -216,10 +220,9 @@ static int refuse_long(const packer *p, pt_error *e)
     if (longest.line)
         snprintf(line, sizeof line, "line %llu: ", (unsigned long long)longest.line);
     return pt_fail(e, PT_FAILED,
-                   "%.400s: %san example has %llu tokens, but a window has %lld%s: give `seq_len` %llu, or `long_examples` cut or "
-                   "drop",
-                   file_name(p, &longest), line, (unsigned long long)ids_n, (long long)p->o->seq_len, others,
-                   (unsigned long long)ids_n - 1);
+                   "%.400s: %s%s has %llu tokens, but a window has %lld%s: give `seq_len` %llu, or `long_examples` cut or drop",
+                   file_name(p, &longest), line, p->o->pairs ? "a pair" : "an example",
+                   (unsigned long long)most + (p->o->pairs ? 2 : 1), (long long)p->o->seq_len, others, (unsigned long long)most);
 }
 
 /* Cuts an example after its last learned id within `most` places. */
@@ -253,7 +256,7 @@ static int fit_example(packer *p, uint64_t number, int64_t most, bool *cut, pack
     *out = (packed_example){.start = x.start, .places = (uint32_t)(ids_n ? ids_n - 1 : 0), .learned = x.learned};
     *cut = ids_n > (uint64_t)most + 1;
     if (*cut && p->o->longer == PT_LONG_ERROR)
-        return p->o->pairs ? refuse_long_pair(p, &x, ids_n, most, e) : refuse_long(p, e);
+        return refuse_long(p, e);
     return *cut && p->o->longer == PT_LONG_CUT ? cut_example(p, out, most, e) : 0;
 }
 
@@ -284,11 +287,28 @@ static int fit_pair(packer *p, uint64_t pair, bool *cut, packed_example *out, pt
     return 0;
 }
 
+/* Keeps the longest example, or pair, of those that are too long. */
+static int keep_longest(packer *p, uint64_t number, pt_error *e)
+{
+    window_packing *out = p->out;
+    token_example x;
+    uint64_t places;
+    int rc = whole_places(p, number, &x, &places, e);
+    if (rc == 0 && places > out->longest) {
+        out->longest = places;
+        out->longest_line = x.line;
+        out->longest_file = x.file;
+    }
+    return rc;
+}
+
 static int add_example(packer *p, uint64_t number, pt_error *e)
 {
     packed_example packed;
     bool cut;
     int rc = p->o->pairs ? fit_pair(p, number, &cut, &packed, e) : fit_example(p, number, p->o->seq_len, &cut, &packed, e);
+    if (rc == 0 && cut)
+        rc = keep_longest(p, number, e);
     if (rc < 0)
         return rc;
     p->out->dropped += cut && p->o->longer == PT_LONG_DROP;

@@ -34,6 +34,7 @@ typedef struct window_packing {
     int fd, index_fd;        /* a packed_example for each example; for each window the number of its first example, then their total */
     uint64_t windows, examples /* pairs are one */, tokens, learned; /* tokens: places in use; learned: targets */
     uint64_t cut, dropped;   /* examples that were too long */
+    uint64_t longest, longest_line; uint32_t longest_file; /* of those, the longest: its places uncut, its record; line 0: a text */
     uint64_t unlearned;      /* examples left out because no learned token is left in them */
 } window_packing;
 

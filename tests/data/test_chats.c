@@ -408,6 +408,28 @@ static void bad_records_are_named(void **state)
             "line 2: an example has 10 tokens, but a window has 4 (2 are longer than that; this is the longest): give `seq_len` 9");
 }
 
+static void the_longest_example_is_named(void **state)
+{
+    (void)state;
+    const char *three = "{\"prompt\": \"a\", \"completion\": \"bcd\"}\n{\"prompt\": \"a\", \"completion\": \"bcdefgh\"}\n"
+                        "{\"prompt\": \"a\", \"completion\": \"b\"}";
+    const char *pair = "{\"prompt\": \"a\", \"chosen\": \"b\", \"rejected\": \"c\"}\n"
+                       "{\"prompt\": \"a\", \"chosen\": \"bcd\", \"rejected\": \"cd\"}";
+    const struct { const char *content, *want; dataset_options o; } all[] = {
+        {three, "line 2, needs `seq_len` 9", {.seq_len = 4}},
+        {three, "line 2, needs `seq_len` 9", {.seq_len = 4, .longer = PT_LONG_DROP}},
+        {pair, "line 2, needs `seq_len` 9", {.seq_len = 6, .pairs = true}},
+        {"{\"text\": \"abcdefg\"}", "named.jsonl, needs `seq_len` 8", {.seq_len = 4, .alone = true}},
+    };
+    for (size_t i = 0; i < sizeof all / sizeof *all; i++) {
+        dataset *d = open_good("named.jsonl", all[i].content, all[i].o);
+        if (!strstr(dataset_notice(d), all[i].want) || !strstr(dataset_notice(d), "named.jsonl"))
+            fail_msg("case %zu: no \"%s\" in \"%s\"", i, all[i].want, dataset_notice(d));
+        dataset_close(d);
+    }
+    refused("none.jsonl", three, (dataset_options){.seq_len = 1, .longer = PT_LONG_DROP}, "line 2, needs `seq_len` 9");
+}
+
 static void a_cache_is_used_again_for_the_same_rules_alone(void **state)
 {
     (void)state;
@@ -468,7 +490,7 @@ int main(void)
         cmocka_unit_test(an_end_that_is_read_as_text_is_told),
         cmocka_unit_test(text_without_tokens_is_told),
         cmocka_unit_test(a_template_of_another_model_is_told),
-        cmocka_unit_test(bad_records_are_named),
+        cmocka_unit_test(bad_records_are_named), cmocka_unit_test(the_longest_example_is_named),
         cmocka_unit_test(a_cache_is_used_again_for_the_same_rules_alone)};
     return cmocka_run_group_tests(tests, open_all, close_all);
 }

@@ -341,7 +341,7 @@ static void what_cannot_be_compared_is_refused(void **state)
     o.long_examples = PT_LONG_ERROR;
     o.seq_len = 16;
     put_data("{\"prompt\": \"aaaaaaaa\", \"chosen\": \"bbbbbb\", \"rejected\": \"cccccc\"}\n");
-    refuse(o, "line 1: a reply with its prompt has 15 tokens");
+    refuse(o, "line 1: a pair has 30 tokens, but a window has 16: give `seq_len` 28");
     o.seq_len = 64;
     o.batch_size = 4;
     refuse(o, "1 window of 64 tokens, but a step takes 4: give `batch_size` 1,");
