@@ -183,7 +183,8 @@ static void name_longest(const window_packing *p, const data_files *files, char 
         return;
     if (p->longest_line)
         snprintf(line, sizeof line, ": line %" PRIu64, p->longest_line);
-    snprintf(out, size, ": the longest, %.300s%s, needs `seq_len` %" PRIu64, name_of_file((void *)files, p->longest_file), line, p->longest);
+    snprintf(out, size, ": the longest, %.300s%s, needs `seq_len` %" PRIu64, name_of_file((void *)files, p->longest_file), line,
+             p->longest);
 }
 
 /* Every example was too long, or has no learned token in its part that fits a window. */
@@ -217,7 +218,7 @@ static int check_examples(const dataset *d, const dataset_options *o, const data
                        names, t->tokens, plural(t->tokens), t->records, plural(t->records), use, use);
     if (!p->windows)
         return fail_no_window(d, files, names, e);
-    if (t->same && t->same == t->records)
+    if (t->same.n && t->same.n == t->records)
         return pt_fail(e, PT_FAILED,
                        "%s: the chosen and rejected replies are the same in all records, so that nothing can be learned: give other data",
                        names);
@@ -283,19 +284,32 @@ static void note_unknown(dataset *d, const data_files *files)
                   : "use a model whose tokenizer fits the data");
 }
 
+/* "FILE: line N" of the first of some records. */
+static const char *first_place(const record_tally *t, const data_files *files, char out[280])
+{
+    snprintf(out, 280, "%.200s: line %" PRIu64, name_of_file((void *)files, t->file), t->line);
+    return out;
+}
+
 static void note_records(dataset *d, const data_files *files)
 {
     const token_tally *t = &d->tokens.tally;
-    if (t->same)
+    char first[280];
+    if (t->same.n)
         note(d,
              "%" PRIu64 " of %" PRIu64 " records %s the same chosen and rejected reply, from which nothing is learned; the first is "
-             "%.200s: line %" PRIu64 ": remove such records",
-             t->same, t->records, has(t->same), name_of_file((void *)files, t->same_file), t->same_line);
-    if (t->misplaced)
+             "%s: remove such records",
+             t->same.n, t->records, has(t->same.n), first_place(&t->same, files, first));
+    if (t->misplaced.n)
         note(d,
-             "%" PRIu64 " of %" PRIu64 " records %s a weight that has no effect; the first is %.200s: line %" PRIu64 ": only messages of "
-             "the assistant may have one",
-             t->misplaced, t->records, has(t->misplaced), name_of_file((void *)files, t->misplaced_file), t->misplaced_line);
+             "%" PRIu64 " of %" PRIu64 " records %s a weight that has no effect; the first is %s: only messages of the assistant may have "
+             "one",
+             t->misplaced.n, t->records, has(t->misplaced.n), first_place(&t->misplaced, files, first));
+    if (t->nulls.n)
+        note(d,
+             "%" PRIu64 " of %" PRIu64 " records %s null in tools or tool calls, as Parquet stores a key that is absent, and templates "
+             "write it; the first is %s: remove such keys",
+             t->nulls.n, t->records, has(t->nulls.n), first_place(&t->nulls, files, first));
 }
 
 static void note_endless(dataset *d, const data_files *files)

@@ -32,12 +32,17 @@ static bool is_parquet(const char *path)
     return dot && strcasecmp(dot, ".parquet") == 0;
 }
 
+/* Converts a Parquet file. Arrow has a null for each key that another record has: these are left out. */
+#define PARQUET_COMMAND                                                                                                                    \
+    "python3 -c \"import json, sys, pyarrow.parquet as p; f = lambda v: {k: f(x) for k, x in v.items() if x is not None} if "             \
+    "isinstance(v, dict) else [f(x) for x in v] if isinstance(v, list) else v; [print(json.dumps(f(r), default=str)) for b in "          \
+    "p.ParquetFile(sys.argv[1]).iter_batches() for r in b.to_pylist()]\""
+
 /* The supported distributions have no C library that reads Parquet. */
 static int refuse_parquet(const char *path, pt_error *e)
 {
-    return pt_fail(e, PT_FAILED,
-                   "%.300s: Parquet is not supported; convert the file to .jsonl (pip install datasets): python3 -c \"import datasets, "
-                   "sys; datasets.Dataset.from_parquet(sys.argv[1]).to_json(sys.argv[2])\" '%.300s' data.jsonl", path, path);
+    return pt_fail(e, PT_FAILED, "%.250s: Parquet is not supported; convert the file to .jsonl (pip install pyarrow): " PARQUET_COMMAND
+                                 " '%.250s' > data.jsonl", path, path);
 }
 
 static int add_file(data_files *f, const char *path, data_kind kind, const struct stat *st, pt_error *e)

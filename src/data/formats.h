@@ -29,6 +29,10 @@ int format_unknown(json_t *record, const char *where, pt_error *e); /* the error
 /* Whether the record has a weight that has no effect: of the whole record, or of a message that is not the assistant's. */
 bool format_has_idle_weight(const json_t *record);
 
+/* Whether its tools or tool calls have a key whose value is null, other than a default of JSON schema. Parquet stores keys so that only
+ * other records have. */
+bool format_has_null(const json_t *record);
+
 /* Splits a preference record into two of prompt and completion, with the chosen and the rejected reply; new references. */
 int format_split_pair(const json_t *record, const char *where, json_t *out[2], pt_error *e);
 

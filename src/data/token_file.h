@@ -38,12 +38,14 @@ typedef struct unknown_tally { /* of ids from text, and how many of them are the
     char text[UNKNOWN_TEXT]; /* the word with the first unknown token; "": not searched for */
 } unknown_tally;
 
+typedef struct record_tally { uint64_t n, line; uint32_t file; } record_tally; /* how many records, and where the first is */
+
 typedef struct token_tally { /* of the records that examples were made from */
     uint64_t records, unlearned; /* unlearned: without a learned id; they are left out */
     uint64_t tokens, learned;    /* of all records */
-    uint64_t same, same_line;    /* pairs whose replies are equal; the line of the first, in file same_file */
-    uint64_t misplaced, misplaced_line; /* records with a weight that has no effect; the line of the first, in file misplaced_file */
-    uint32_t same_file, misplaced_file;
+    record_tally same;           /* pairs whose replies are equal */
+    record_tally misplaced;      /* with a weight that has no effect */
+    record_tally nulls;          /* with null in tools or tool calls */
     unknown_tally unknown;
 } token_tally;
 

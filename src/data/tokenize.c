@@ -328,23 +328,17 @@ static size_t ids_that_count(const chat_tokens *x, uint32_t *learned)
     return n;
 }
 
-/* Counts a pair whose replies are equal. */
-static void note_same(text_job *j, const segment *s, const chat_tokens x[2])
+static void count_record(record_tally *t, const segment *s)
 {
-    if (x[0].ids.n != x[1].ids.n || memcmp(x[0].ids.ids, x[1].ids.ids, x[0].ids.n * sizeof *x[0].ids.ids))
-        return;
-    if (!j->tally.same++) {
-        j->tally.same_line = s->place.line;
-        j->tally.same_file = s->file;
+    if (!t->n++) {
+        t->line = s->place.line;
+        t->file = s->file;
     }
 }
 
-static void note_misplaced(text_job *j, const segment *s)
+static bool same_ids(const chat_tokens x[2])
 {
-    if (!j->tally.misplaced++) {
-        j->tally.misplaced_line = s->place.line;
-        j->tally.misplaced_file = s->file;
-    }
+    return x[0].ids.n == x[1].ids.n && !memcmp(x[0].ids.ids, x[1].ids.ids, x[0].ids.n * sizeof *x[0].ids.ids);
 }
 
 /* Adds the example of a record, or its pair; nothing if one of them has no learned id. */
@@ -390,6 +384,7 @@ static int encode_record(pipeline *p, encoder *c, chat_tokens *x, text_job *j, c
     if (rc == 0)
         rc = check_format(p->o->rules, record, where, e);
     const bool pair = p->o->rules->format == PT_DATA_PREFERENCE, misplaced = rc == 0 && format_has_idle_weight(record);
+    const bool nulls = rc == 0 && format_has_null(record);
     if (rc == 0)
         rc = pair ? example_make_pair(p->o->rules, c, record, where, x, e) : example_make(p->o->rules, c, record, where, x, e);
     for (int k = 0; k < 1 + pair && rc == 0; k++)
@@ -398,10 +393,12 @@ static int encode_record(pipeline *p, encoder *c, chat_tokens *x, text_job *j, c
     for (int k = 0; k < 1 + pair && rc == 0; k++)
         tell_unknown(p, j, &(unknown_search){p->o->tokenizer, c, 0, x[k].rendering.text.bytes, x[k].rendering.text.n, s->file,
                                              s->place.line}, x[k].ids.ids, x[k].ids.n);
-    if (rc == 0 && pair)
-        note_same(j, s, x);
+    if (rc == 0 && pair && same_ids(x))
+        count_record(&j->tally.same, s);
     if (rc == 0 && misplaced)
-        note_misplaced(j, s);
+        count_record(&j->tally.misplaced, s);
+    if (rc == 0 && nulls)
+        count_record(&j->tally.nulls, s);
     json_decref(record);
     return rc < 0 ? rc : put_examples(j, s, x, 1 + pair, e);
 }
@@ -482,19 +479,20 @@ static int write_documents(const text_job *j, token_writer *w, pt_error *e)
     return rc < 0 ? rc : token_writer_ids(w, j->ids.ids + at, j->ids.n - at, e);
 }
 
+static void add_records(record_tally *all, const record_tally *more)
+{
+    const uint64_t n = all->n + more->n;
+    if (!all->n)
+        *all = *more;
+    all->n = n;
+}
+
 static void add_tally(token_tally *all, const token_tally *more)
 {
-    if (!all->same && more->same) {
-        all->same_line = more->same_line;
-        all->same_file = more->same_file;
-    }
-    if (!all->misplaced && more->misplaced) {
-        all->misplaced_line = more->misplaced_line;
-        all->misplaced_file = more->misplaced_file;
-    }
+    add_records(&all->same, &more->same);
+    add_records(&all->misplaced, &more->misplaced);
+    add_records(&all->nulls, &more->nulls);
     unknown_add(&all->unknown, &more->unknown);
-    all->same += more->same;
-    all->misplaced += more->misplaced;
     all->records += more->records;
     all->unlearned += more->unlearned;
     all->tokens += more->tokens;

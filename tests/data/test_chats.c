@@ -408,6 +408,29 @@ static void bad_records_are_named(void **state)
             "line 2: an example has 10 tokens, but a window has 4 (2 are longer than that; this is the longest): give `seq_len` 9");
 }
 
+#define TOOLED(record, arguments)                                                                                                          \
+    "{\"messages\": [" USER("q") ", {\"role\": \"assistant\", \"content\": null, \"tool_calls\": [{\"function\": {"             \
+    "\"name\": \"f\", \"arguments\": " arguments "}}]}]" record "}\n"
+
+/* As Parquet stores keys that only other records have. */
+static void nulls_of_tools_are_told(void **state)
+{
+    (void)state;
+    static const char *const bad[] = {TOOLED("", "{\"a\": null, \"b\": 1}"),
+                                      TOOLED(", \"tools\": [{\"parameters\": {\"properties\": {\"a\": null}}}]", "{}")};
+    char two[1024];
+    for (int i = 0; i < 2; i++) {
+        snprintf(two, sizeof two, "%s%s", TOOLED("", "{\"a\": 1}"), bad[i]);
+        dataset *d = open_good("nulls.jsonl", two, (dataset_options){.seq_len = 400});
+        assert_non_null(strstr(dataset_notice(d), "1 of 2 records has null"));
+        assert_non_null(strstr(dataset_notice(d), "nulls.jsonl: line 2"));
+        dataset_close(d);
+    }
+    dataset *d = open_good("defaults.jsonl", TOOLED(", \"tools\": [{\"default\": null, \"enum\": [null]}]", "{\"a\": [null]}"), usual);
+    assert_null(dataset_notice(d));
+    dataset_close(d);
+}
+
 static void the_longest_example_is_named(void **state)
 {
     (void)state;
@@ -490,7 +513,7 @@ int main(void)
         cmocka_unit_test(an_end_that_is_read_as_text_is_told),
         cmocka_unit_test(text_without_tokens_is_told),
         cmocka_unit_test(a_template_of_another_model_is_told),
-        cmocka_unit_test(bad_records_are_named), cmocka_unit_test(the_longest_example_is_named),
+        cmocka_unit_test(bad_records_are_named), cmocka_unit_test(the_longest_example_is_named), cmocka_unit_test(nulls_of_tools_are_told),
         cmocka_unit_test(a_cache_is_used_again_for_the_same_rules_alone)};
     return cmocka_run_group_tests(tests, open_all, close_all);
 }
