@@ -60,6 +60,7 @@ static pthread_mutex_t lock = PTHREAD_MUTEX_INITIALIZER; /* of the list of block
 static block blocks[BLOCKS];
 static struct standin_event *destroyed;
 static atomic_ullong calls_made, lost_at;
+static atomic_llong late_ns;
 static const uint64_t NEVER = UINT64_MAX;
 static uint64_t memory_bytes;
 static int gpus;
@@ -86,6 +87,7 @@ static uint64_t number_of(const char *name, uint64_t usual)
 
 static bool lost(void) { return calls_made >= lost_at; }
 
+void standin_delay(int64_t ns) { late_ns = ns; }
 void standin_lose(int64_t calls) { lost_at = calls < 0 ? NEVER : calls_made + (uint64_t)calls; }
 
 /* ---- errors and the device ---- */
@@ -494,6 +496,8 @@ cudaError_t cudaEventQuery(cudaEvent_t e)
 cudaError_t cudaEventSynchronize(cudaEvent_t e)
 {
     await(e, recorded(e));
+    if (late_ns)
+        nanosleep(&(struct timespec){.tv_nsec = (long)late_ns}, NULL);
     return lost() ? fail(cudaErrorLaunchFailure) : cudaSuccess;
 }
 

@@ -17,5 +17,7 @@ extern void (*shim_enqueue)(cudaStream_t s, void (*run)(void *arg), void *arg);
 
 /* For tests, which find it in the module: after so many calls more the GPU is lost; -1: never, and it is there again. */
 __attribute__((visibility("default"))) void standin_lose(int64_t calls);
+/* From now on a wait for an event returns so late, as if other programs had the processor. */
+__attribute__((visibility("default"))) void standin_delay(int64_t ns);
 
 #endif

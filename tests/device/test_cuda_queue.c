@@ -193,6 +193,31 @@ static void the_time_between_marks_is_that_of_the_work(void **state)
     gpu_close(&g);
 }
 
+/* Also if the thread that reads the clock for the first mark gets no processor for a while. */
+static void no_mark_lies_in_the_future(void **state)
+{
+    (void)state;
+    int64_t at[8];
+    gpu g;
+    if (!test_device_is_standin())
+        skip();
+    gpu_open(&g);
+    lose_fn *delay = find_in_standin("standin_delay");
+    delay(20000000);
+    for (int i = 0; i < 8; i++) {
+        copy(g.q[0], g.at_device[0], g.at_host, WORDS * 4);
+        queue_mark(g.q[0], &at[i]);
+        if (i % 2)
+            continue;
+        end_of(g.q[0]);
+        const int64_t now = (int64_t)(clock_s() * 1e9) + 1000;
+        assert_true(at[i] <= now && (!i || (at[i - 1] <= at[i] && at[i - 2] <= at[i - 1])));
+    }
+    end_of(g.q[0]);
+    delay(0);
+    gpu_close(&g);
+}
+
 static void a_failure_passes_on_to_those_who_wait_and_to_nobody_else(void **state)
 {
     (void)state;
@@ -309,6 +334,7 @@ int main(void)
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(copies_run_in_the_order_that_waits_make), cmocka_unit_test(a_chain_of_queues_is_as_long_as_one_likes),
         cmocka_unit_test(marks_tell_when_the_work_before_them_ended),
+        cmocka_unit_test(no_mark_lies_in_the_future),
         cmocka_unit_test(a_failure_passes_on_to_those_who_wait_and_to_nobody_else),
         cmocka_unit_test(the_time_between_marks_is_that_of_the_work),
         cmocka_unit_test(memory_that_is_not_there_is_refused), cmocka_unit_test(a_lost_gpu_is_named),

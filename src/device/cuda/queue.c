@@ -186,6 +186,11 @@ static void resolve_locked(cuda_queue *q)
         if (error == cudaErrorNotReady)
             return;
         *m->ns = q->start_ns + (error ? 0 : (int64_t)((double)ms * 1e6));
+        const int64_t ahead = *m->ns - now_ns();
+        if (ahead > 0) { /* a complete mark lies in the past: the reference's time was read late */
+            *m->ns -= ahead;
+            q->start_ns -= ahead;
+        }
         q->marks_first = (q->marks_first + 1) % MARKS;
         q->marks_n--;
     }
@@ -204,7 +209,7 @@ static int marks_open(cuda_queue *q, pt_error *e)
 
 /* Waits until the stream is idle, and records the reference event of the marks. Called only without unresolved marks, when no other thread
  * reads `start`, so that it needs no lock. Rare, because it costs the stream tens of microseconds. Repeated if this thread is preempted
- * between the event and the clock. */
+ * between the event and the clock; what remains of that delay is found when marks are resolved. */
 static cudaError_t anchor(cuda_queue *q)
 {
     enum { TRIES = 4, QUICK_NS = 50000 };
