@@ -1,7 +1,8 @@
 # The installed tree is enough to build a program against the library: test_install.sh BUILD SOURCE COMPILER
 #
-# Installs into a folder of its own, looks at what is there, lets pkg-config build examples/train.c,
-# trains two steps with it, and checks that the library shows no symbol but those of its headers.
+# Installs into a folder of its own, from a build without the library, as ./demo leaves it. Looks at what is there,
+# lets pkg-config build examples/train.c, trains two steps with it, and checks that the library shows no symbol but
+# those of its headers.
 set -eu
 build=$1
 source=$2
@@ -14,6 +15,7 @@ fail() {
     exit 1
 }
 
+rm -f "$build"/libprotrain.so*
 cmake --install "$build" --component Unspecified --prefix "$root/usr" >"$root/log" || { cat "$root/log"; fail "cmake --install"; }
 library=$(find "$root/usr" -name libprotrain.so)
 pc=$(find "$root/usr" -name protrain.pc)
