@@ -141,13 +141,16 @@ bool chat_has_calls(const chat_call *c, size_t i)
     return json_array_size(json_object_get(json_array_get(json_object_get(c->variables, "messages"), i), "tool_calls")) > 0;
 }
 
-/* *start: the end of the prompt for reply i, if the whole rendering begins with it; else SIZE_MAX. */
-static int start_by_prompt(const chat_call *c, reply_search *s, size_t i, size_t *start)
+/* The end of the prompt for reply i, if the whole rendering begins with it; else SIZE_MAX. Templates may refuse a conversation that ends
+ * there: most look at the first message, which a chat that begins with a reply does not have yet. */
+static size_t start_by_prompt(const chat_call *c, reply_search *s, size_t i)
 {
-    int failed = chat_render_first(c, i, true, &s->prompted);
+    pt_error ignored;
+    chat_call quiet = *c;
+    quiet.error = &ignored;
+    const int failed = chat_render_first(&quiet, i, true, &s->prompted);
     const size_t n = s->prompted.text.n;
-    *start = !failed && chat_common(&s->prompted.text, &c->out->rendering.text) == n ? n : SIZE_MAX;
-    return failed;
+    return !failed && chat_common(&s->prompted.text, &c->out->rendering.text) == n ? n : SIZE_MAX;
 }
 
 static int render_others(const chat_call *c, reply_search *s, size_t i, bool plain)
@@ -172,8 +175,7 @@ static int start_of_reply(const chat_call *c, reply_search *s, size_t i, size_t 
     pt_error ignored;
     chat_call quiet = *c;
     int failed = render_others(c, s, i, false);
-    if (!failed)
-        failed = start_by_prompt(c, s, i, start);
+    *start = failed ? SIZE_MAX : start_by_prompt(c, s, i);
     if (failed || *start != SIZE_MAX || start_by_others(c, s, false, start))
         return failed;
     quiet.error = &ignored;

@@ -95,6 +95,23 @@ static void replies_and_their_ends_are_learned(void **state)
                         "{% endgeneration %}{% else %}{{ m.content }}<|im_end|>{% endif %}\n{% endfor %}" PROMPT);
 }
 
+/* Most templates look at the first message, which the prompt of such a reply does not have. */
+static void a_chat_may_begin_with_a_reply(void **state)
+{
+    static const char chat[] = "[{\"role\": \"assistant\", \"content\": \"one\"}, {\"role\": \"user\", \"content\": \"a\"}, "
+                               "{\"role\": \"assistant\", \"content\": \"two\"}]";
+    static const char *const templates[] = {
+        "{% if messages[0].role == 'system' %}<|im_start|>system\n{% endif %}" TURNS PROMPT,
+        "{% if messages[0]['content'] == 'x' %}{{ raise_exception('x') }}{% endif %}" TURNS PROMPT "the end",
+        "{% if messages | length == 0 %}{{ raise_exception('no messages') }}{% endif %}" TURNS PROMPT};
+    for (size_t i = 0; i < sizeof templates / sizeof *templates; i++) {
+        setup s;
+        setup_open(&s, templates[i], false);
+        learned_is(&s, chat, "one<|im_end|>$two<|im_end|>$");
+        setup_close(&s);
+    }
+}
+
 /* Thinking is written for the last reply alone. */
 static void earlier_replies_may_be_written_otherwise(void **state)
 {
@@ -400,7 +417,8 @@ static void templates_are_found(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(replies_and_their_ends_are_learned), cmocka_unit_test(earlier_replies_may_be_written_otherwise),
+        cmocka_unit_test(replies_and_their_ends_are_learned),
+        cmocka_unit_test(a_chat_may_begin_with_a_reply), cmocka_unit_test(earlier_replies_may_be_written_otherwise),
         cmocka_unit_test(tool_calls_are_learned), cmocka_unit_test(arguments_in_a_string_are_learned_as_values),
         cmocka_unit_test(a_template_that_needs_arguments_in_a_string_gets_it),
         cmocka_unit_test(arguments_that_are_no_object_are_refused),
