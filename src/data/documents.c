@@ -307,7 +307,7 @@ static int read_json(input *in, pt_error *e)
 /* ---- .csv ---- */
 
 typedef struct csv_names {
-    char **name;
+    char **name; /* the first may be empty: a column of row numbers, as pandas writes it */
     size_t n;
 } csv_names;
 
@@ -323,6 +323,8 @@ static int bad_field(const input *in, const csv_reader *c, size_t i, const char 
     return pt_fail(e, PT_FAILED, "%s: line %llu, field %zu: %s", in->path, (unsigned long long)c->row_line, i + 1, what);
 }
 
+#define NAMELESS "a column has no name: the first row must hold the names, such as prompt,completion"
+
 static int take_names(const input *in, const csv_reader *c, csv_names *h, pt_error *e)
 {
     const csv_slice first = csv_field(c, 0);
@@ -333,8 +335,9 @@ static int take_names(const input *in, const csv_reader *c, csv_names *h, pt_err
         return pt_fail(e, PT_FAILED, "out of memory: the names of %zu columns", c->fields_n);
     for (size_t i = 0; i < c->fields_n; i++) {
         const csv_slice s = csv_field(c, i);
-        if (!s.n || memchr(s.p, 0, s.n))
-            return bad_field(in, c, i, "a column has no name: the first row must hold the names, such as prompt,completion", e);
+        const bool index = !s.n && i == 0 && c->fields_n > 1;
+        if ((!s.n && !index) || memchr(s.p, 0, s.n))
+            return bad_field(in, c, i, NAMELESS, e);
         if (!(h->name[h->n++] = strndup(s.p, s.n)))
             return pt_fail(e, PT_FAILED, "out of memory: the names of %zu columns", c->fields_n);
         for (size_t k = 0; k < i; k++)
@@ -342,6 +345,14 @@ static int take_names(const input *in, const csv_reader *c, csv_names *h, pt_err
                 return bad_field(in, c, i, "two columns have this name", e);
     }
     return 0;
+}
+
+static bool is_number(csv_slice s)
+{
+    size_t digits = 0;
+    while (digits < s.n && isdigit((unsigned char)s.p[digits]))
+        digits++;
+    return s.n && digits == s.n;
 }
 
 static int row_object(const input *in, const csv_reader *c, const csv_names *h, json_t **out, pt_error *e)
@@ -353,6 +364,11 @@ static int row_object(const input *in, const csv_reader *c, const csv_names *h, 
     *out = json_object();
     for (size_t i = 0; i < h->n; i++) {
         const csv_slice s = csv_field(c, i);
+        if (!h->name[i][0]) {
+            if (!is_number(s))
+                return bad_field(in, c, i, NAMELESS, e);
+            continue;
+        }
         json_t *value = json_stringn(s.p, s.n); /* NULL: not UTF-8 */
         if (!value || json_object_set_new(*out, h->name[i], value))
             return bad_field(in, c, i, "this is not UTF-8: convert the file to UTF-8", e);
