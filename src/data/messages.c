@@ -73,6 +73,66 @@ int texts_join_parts(const json_t *parts, const format_place *p, json_t **out)
     return all ? 0 : pt_fail(p->error, PT_FAILED, "%.400s: message %zu: out of memory for its parts", p->where, p->message);
 }
 
+static bool is_reasoning(const json_t *part)
+{
+    const char *type = json_string_value(json_object_get(part, "type"));
+    return type && (!strcmp(type, "reasoning") || !strcmp(type, "thinking"));
+}
+
+/* The text of {"type": "reasoning", "text" or "reasoning": "..."} or {"type": "thinking", "thinking": "..." or parts}. */
+static int reasoning_text(const json_t *part, const format_place *p, json_t **out)
+{
+    static const char *const keys[] = {"text", "reasoning", "thinking", "content", "value"};
+    json_t *text = NULL;
+    for (size_t k = 0; k < sizeof keys / sizeof *keys && !text; k++)
+        text = json_object_get(part, keys[k]);
+    if (json_is_array(text))
+        return texts_join_parts(text, p, out);
+    *out = json_incref(text);
+    return json_is_string(text) ? 0 : bad_part(part, p);
+}
+
+/* Splits a content into the joined text of its reasoning, NULL if it has none, and its other parts; new references. */
+static int split_reasoning(const json_t *content, const format_place *p, json_t **reasoning, json_t *rest)
+{
+    int rc = 0;
+    *reasoning = NULL;
+    for (size_t i = 0; i < json_array_size(content) && rc == 0; i++) {
+        json_t *part = json_array_get(content, i), *text = NULL, *before = *reasoning;
+        if (!is_reasoning(part)) {
+            json_array_append(rest, part);
+            continue;
+        }
+        rc = reasoning_text(part, p, &text);
+        *reasoning = rc < 0 ? NULL : texts_join(before, "", text);
+        json_decref(before);
+        json_decref(text);
+    }
+    return rc;
+}
+
+/* Moves parts of reasoning from a reply's content to the keys in which templates look for it. */
+static int take_reasoning(json_t *message, const format_place *p)
+{
+    static const char *const keys[] = {"reasoning_content", "reasoning", "thinking"};
+    const char *role = json_string_value(json_object_get(message, "role"));
+    json_t *rest = json_array(), *reasoning = NULL;
+    int rc = !strcmp(role, "assistant") ? split_reasoning(json_object_get(message, "content"), p, &reasoning, rest) : 0;
+    for (size_t k = 0; k < sizeof keys / sizeof *keys && rc == 0 && reasoning; k++) {
+        const json_t *given = json_object_get(message, keys[k]);
+        if (given && !json_is_null(given))
+            rc = pt_fail(p->error, PT_FAILED, "%.400s: message %zu has \"%s\" and a part of reasoning in its content: keep one of them",
+                         p->where, p->message, keys[k]);
+    }
+    for (size_t k = 0; k < sizeof keys / sizeof *keys && rc == 0 && reasoning; k++)
+        json_object_set(message, keys[k], reasoning);
+    if (rc == 0 && reasoning)
+        json_object_set(message, "content", rest);
+    json_decref(rest);
+    json_decref(reasoning);
+    return rc;
+}
+
 /* The tool calls of a message: absent, a list, or a list as JSON in a string. */
 static int check_calls(json_t *message, const format_place *p)
 {
@@ -106,9 +166,13 @@ static int check_nothing(const json_t *message, const format_place *p)
 /* The content of a message must be a string or a list of parts; it may be absent beside tool calls and the like. */
 static int check_content(json_t *message, const format_place *p)
 {
-    json_t *content = json_object_get(message, "content"), *joined;
+    json_t *content, *joined;
+    int rc = json_is_array(json_object_get(message, "content")) ? take_reasoning(message, p) : 0;
+    content = json_object_get(message, "content");
+    if (rc < 0)
+        return rc;
     if (json_is_array(content)) {
-        int rc = texts_join_parts(content, p, &joined);
+        rc = texts_join_parts(content, p, &joined);
         return rc < 0 ? rc : json_object_set_new(message, "content", joined);
     }
     if (!content || json_is_null(content))
