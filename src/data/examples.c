@@ -18,7 +18,7 @@ int examples_learned(pt_data_format f, pt_train_on *on, pt_error *e)
                    f == PT_DATA_TOKENS ? "token ids" : "text");
 }
 
-static int make_pair(const example_rules *r, encoder *c, const format_record *f, const char *where, chat_tokens *out, pt_error *e)
+static int make_texts(const example_rules *r, encoder *c, const format_record *f, const char *where, chat_tokens *out, pt_error *e)
 {
     const chat_pair pair = {where, json_string_value(f->prompt), json_string_value(f->completion), json_string_length(f->prompt),
                             json_string_length(f->completion)};
@@ -54,16 +54,31 @@ static int make_chat(const example_rules *r, encoder *c, const format_record *f,
     return chat_tokenize(r->chat, r->tokenizer, c, f->conversation, &wish, out, e);
 }
 
-int example_make(const example_rules *r, encoder *c, json_t *record, const char *where, chat_tokens *out, pt_error *e)
+/* Makes the example of a record that no label marks as bad. */
+static int make(const example_rules *r, encoder *c, json_t *record, const char *where, chat_tokens *out, pt_error *e)
 {
     format_record f;
     int rc = format_read(r->format, record, where, &f, e);
     if (rc == 0 && f.conversation)
         rc = make_chat(r, c, &f, where, out, e);
     else if (rc == 0)
-        rc = make_pair(r, c, &f, where, out, e);
+        rc = make_texts(r, c, &f, where, out, e);
     format_record_free(&f);
     return rc;
+}
+
+int example_make(const example_rules *r, encoder *c, json_t *record, const char *where, chat_tokens *out, pt_error *e)
+{
+    const int label = format_label(record);
+    if (label == 0)
+        return pt_fail(e, PT_FAILED,
+                       "%.400s: \"label\" (or \"kto_tag\") is false, which marks a bad reply, but every reply is trained on as a good one: "
+                       "remove such records, or the key if it means something else", where);
+    if (label > 0) {
+        json_object_del(record, "label");
+        json_object_del(record, "kto_tag");
+    }
+    return make(r, c, record, where, out, e);
 }
 
 static size_t first_learned(const chat_tokens *x)
@@ -83,19 +98,24 @@ static void begin_together(chat_tokens x[2])
             x[k].learned[i] = 1;
 }
 
-int example_make_pair(const example_rules *r, encoder *c, const json_t *record, const char *where, chat_tokens out[2], pt_error *e)
+int example_make_pair(const example_rules *r, encoder *c, json_t *record, const char *where, chat_tokens out[2], pt_error *e)
 {
     example_rules each = *r;
-    json_t *half[2] = {NULL, NULL};
+    json_t *half[2] = {NULL, NULL}, *prompt = json_incref(json_object_get(record, "prompt"));
     char named[320];
     each.format = PT_DATA_PROMPT;
     int rc = format_split_pair(record, where, half, e);
     for (int i = 0; i < 2 && rc == 0; i++) {
         snprintf(named, sizeof named, "%.300s: %s", where, i ? "rejected" : "chosen");
-        rc = example_make(&each, c, half[i], named, &out[i], e);
+        rc = make(&each, c, half[i], named, &out[i], e);
     }
     if (rc == 0 && r->on == PT_TRAIN_ON_COMPLETION)
         begin_together(out);
+    json_object_clear(record);
+    json_object_update(record, half[0]);
+    if (json_is_string(prompt)) /* it is not read beside lists that have it */
+        json_object_set(record, "prompt", prompt);
+    json_decref(prompt);
     json_decref(half[0]);
     json_decref(half[1]);
     return rc;

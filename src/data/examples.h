@@ -19,9 +19,9 @@ typedef struct example_rules {
 /* Replaces AUTO by its meaning. PT_USAGE: the format has no such part. */
 int examples_learned(pt_data_format f, pt_train_on *on, pt_error *e);
 
-/* For formats other than PT_DATA_PREFERENCE. Changes `record`; `where` is its file and line. */
+/* For formats other than PT_DATA_PREFERENCE. Removes what is read from the record; `where` is its file and line. */
 int example_make(const example_rules *r, encoder *c, json_t *record, const char *where, chat_tokens *out, pt_error *e);
 /* For PT_DATA_PREFERENCE: the chosen example and the rejected one. */
-int example_make_pair(const example_rules *r, encoder *c, const json_t *record, const char *where, chat_tokens out[2], pt_error *e);
+int example_make_pair(const example_rules *r, encoder *c, json_t *record, const char *where, chat_tokens out[2], pt_error *e);
 
 #endif

@@ -20,16 +20,27 @@ static const struct { const char *name, *keys[2]; } formats[] = {
     [PT_DATA_PREFERENCE] = {"preference", {"chosen", "rejected"}},
 };
 
+/* The key of the reply beside a question; NULL: none. */
+static const char *reply_of(const json_t *record)
+{
+    return json_object_get(record, "output") ? "output" : json_object_get(record, "response") ? "response" : NULL;
+}
+
 static bool has_keys(pt_data_format f, const json_t *record)
 {
     const char *const *keys = formats[f].keys;
-    return keys[0] && json_object_get(record, keys[0]) && (!keys[1] || json_object_get(record, keys[1]));
+    return keys[0] && json_object_get(record, keys[0]) &&
+           (f == PT_DATA_ALPACA ? reply_of(record) != NULL : !keys[1] || json_object_get(record, keys[1]));
 }
 
-/* Another form of prompt and completion, recognized only if the record has the keys of no other format. */
+/* Other keys of prompt and of alpaca, recognized only if the record has the keys of no other format. */
 static bool is_question(const json_t *record) { return json_object_get(record, "question") && json_object_get(record, "answer"); }
+static bool is_query(const json_t *record) { return record_question(record) && reply_of(record); }
 
-bool format_fits(pt_data_format f, const json_t *record) { return has_keys(f, record) || (f == PT_DATA_PROMPT && is_question(record)); }
+bool format_fits(pt_data_format f, const json_t *record)
+{
+    return has_keys(f, record) || (f == PT_DATA_PROMPT && is_question(record)) || (f == PT_DATA_ALPACA && is_query(record));
+}
 
 pt_data_format format_of(const json_t *record)
 {
@@ -38,13 +49,40 @@ pt_data_format format_of(const json_t *record)
     for (size_t i = 0; i < sizeof order / sizeof *order; i++)
         if (has_keys(order[i], record))
             return order[i];
-    return is_question(record) ? PT_DATA_PROMPT : PT_DATA_AUTO;
+    return is_question(record) ? PT_DATA_PROMPT : is_query(record) ? PT_DATA_ALPACA : PT_DATA_AUTO;
+}
+
+static bool is_list(const json_t *record, const char *key)
+{
+    json_t *value = messages_or_text(json_object_get(record, key));
+    const bool list = json_is_array(value);
+    json_decref(value);
+    return list;
 }
 
 bool format_chats(pt_data_format f, const json_t *record)
 {
-    const char *reply = f == PT_DATA_PROMPT ? "completion" : f == PT_DATA_PREFERENCE ? "chosen" : NULL;
-    return reply ? json_is_array(json_object_get(record, reply)) : f == PT_DATA_MESSAGES || f == PT_DATA_SHAREGPT || f == PT_DATA_ALPACA;
+    if (f == PT_DATA_PROMPT)
+        return is_list(record, "prompt") || is_list(record, "completion") || record_has_system(record);
+    if (f == PT_DATA_PREFERENCE)
+        return is_list(record, "prompt") || is_list(record, "chosen") || record_has_system(record) || pair_has_question(record);
+    return f == PT_DATA_MESSAGES || f == PT_DATA_SHAREGPT || f == PT_DATA_ALPACA;
+}
+
+int format_label(const json_t *record)
+{
+    static const char *const keys[] = {"label", "kto_tag"}, *const words[2][3] = {{"false", "False", "0"}, {"true", "True", "1"}};
+    int label = -1;
+    for (size_t k = 0; k < sizeof keys / sizeof *keys && label < 0; k++) {
+        const json_t *value = json_object_get(record, keys[k]);
+        const char *text = json_string_value(value);
+        if (json_is_boolean(value) || json_is_integer(value))
+            label = json_is_true(value) || json_integer_value(value) == 1 ? 1
+                    : json_is_false(value) || json_integer_value(value) == 0 ? 0 : -1;
+        for (int i = 0; text && i < 6; i++)
+            label = !strcmp(text, words[i / 3][i % 3]) ? i / 3 : label;
+    }
+    return label;
 }
 
 const char *format_name(pt_data_format f) { return formats[f].name; }
@@ -53,7 +91,9 @@ const char *format_keys(pt_data_format f)
 {
     static const char *const keys[] = {
         [PT_DATA_AUTO] = "", [PT_DATA_TEXT] = "\"text\"", [PT_DATA_MESSAGES] = "\"messages\"", [PT_DATA_SHAREGPT] = "\"conversations\"",
-        [PT_DATA_PROMPT] = "\"prompt\" and \"completion\"", [PT_DATA_ALPACA] = "\"instruction\" and \"output\"", [PT_DATA_TOKENS] = "",
+        [PT_DATA_PROMPT] = "\"prompt\" and \"completion\"",
+        [PT_DATA_ALPACA] = "\"instruction\" (or \"query\", \"question\", \"input\") and \"output\" (or \"response\")",
+        [PT_DATA_TOKENS] = "",
         [PT_DATA_PREFERENCE] = "\"chosen\" and \"rejected\""};
     return keys[f];
 }
@@ -64,246 +104,128 @@ int format_unknown(json_t *record, const char *where, pt_error *e)
     record_keys(record, keys, sizeof keys);
     return pt_fail(e, PT_FAILED,
                    "%.400s: the format of this record is unknown: it has none of the keys \"text\", \"messages\", \"conversations\", "
-                   "\"prompt\" and \"completion\", \"question\" and \"answer\", \"instruction\" and \"output\", or \"chosen\" and "
-                   "\"rejected\" (its keys: %s): rename its keys to those of one format",
+                   "\"prompt\" and \"completion\", \"question\" and \"answer\", \"instruction\" (or \"query\", \"input\") and \"output\" "
+                   "(or \"response\"), or \"chosen\" and \"rejected\" (its keys: %s): rename its keys to those of one format",
                    where, keys[0] ? keys : "none");
 }
 
-static int read_messages(json_t *record, format_place *p, format_record *out)
+/* ---- the readers ---- */
+
+/* A conversation of `messages`, with the record's tools and settings, or without messages the error. Takes the messages. */
+static int finish(int rc, json_t *record, json_t *messages, format_place *p, format_record *out)
 {
-    json_t *messages;
-    int rc = record_list(json_object_get(record, "messages"), "messages", p, &messages);
-    if (rc == 0)
-        rc = messages_check(messages, p);
     if (rc == 0)
         rc = messages_take_weights(messages, p, out);
     if (rc == 0) {
-        json_object_set(record, "messages", messages);
-        out->conversation = json_incref(record);
+        json_t *tools = record_take(record, "tools"), *settings = record_take(record, "chat_template_kwargs");
+        out->conversation = json_pack("{s:O}", "messages", messages);
+        if (tools && !(json_is_string(tools) && !json_string_length(tools)))
+            json_object_set(out->conversation, "tools", tools);
+        if (settings)
+            json_object_set(out->conversation, "chat_template_kwargs", settings);
+        json_decref(tools);
+        json_decref(settings);
     }
     json_decref(messages);
     return rc;
 }
 
-/* A conversation of `messages` (takes the reference), with the record's tools and settings. */
-static json_t *conversation_of(const json_t *record, json_t *messages)
+static int read_list(json_t *record, const char *key, format_place *p, format_record *out)
 {
-    json_t *c = json_pack("{s:o}", "messages", messages), *tools = json_object_get(record, "tools");
-    json_t *settings = json_object_get(record, "chat_template_kwargs");
-    if (tools && !(json_is_string(tools) && !json_string_length(tools)))
-        json_object_set(c, "tools", tools);
-    if (settings)
-        json_object_set(c, "chat_template_kwargs", settings);
-    return c;
-}
-
-static void put_message(json_t *messages, const char *role, const json_t *content)
-{
-    json_array_append_new(messages, json_pack("{s:s, s:O}", "role", role, "content", content));
-}
-
-static void put_system(json_t *messages, const json_t *record)
-{
-    const json_t *system = json_object_get(record, "system");
-    if (json_is_string(system) && json_string_length(system))
-        put_message(messages, "system", system);
-}
-
-/* ---- ShareGPT ---- */
-
-/* Adds tool calls: {"name", "arguments"}, or a list of them. */
-static int put_calls(json_t *messages, const json_t *value, const format_place *p)
-{
-    json_t *calls = NULL, *list = json_array();
-    char name[512];
-    snprintf(name, sizeof name, "%.400s: message %zu", p->where, p->message);
-    int rc = json_text_load(name, json_string_value(value), json_string_length(value), 0, &calls, p->error);
-    const size_t n = json_is_array(calls) ? json_array_size(calls) : 1;
-    for (size_t i = 0; i < n && rc == 0; i++) {
-        json_t *call = json_is_array(calls) ? json_array_get(calls, i) : calls;
-        if (!json_is_string(json_object_get(call, "name")))
-            rc = pt_fail(p->error, PT_FAILED, "%s: a function_call is not {\"name\": ..., \"arguments\": ...}", name);
-        else
-            json_array_append_new(list, json_pack("{s:s, s:O}", "type", "function", "function", call));
-    }
+    json_t *given = record_take(record, key), *turns, *messages = json_array();
+    int rc = record_list(given, key, p, &turns);
     if (rc == 0)
-        json_array_append_new(messages, json_pack("{s:s, s:s, s:O}", "role", "assistant", "content", "", "tool_calls", list));
-    json_decref(calls);
-    json_decref(list);
-    return rc;
-}
-
-static int put_turn(json_t *messages, json_t *turn, const format_place *p)
-{
-    const char *from = json_string_value(json_object_get(turn, "from")), *role = from ? message_role_of(from) : NULL;
-    json_t *value = json_object_get(turn, "value"), *joined = NULL;
-    if (!from)
-        return pt_fail(p->error, PT_FAILED, "%.400s: message %zu is not {\"from\": ..., \"value\": ...}", p->where, p->message);
-    if (json_is_array(value)) {
-        int rc = texts_join_parts(value, p, &joined);
-        if (rc < 0)
-            return rc;
-        value = joined;
-    }
-    int rc = 0;
-    if (!json_is_string(value))
-        rc = pt_fail(p->error, PT_FAILED, "%.400s: message %zu: \"value\" is %s, but it must be a string", p->where, p->message,
-                     json_type_name(value));
-    else if (!strcmp(from, "function_call"))
-        rc = put_calls(messages, value, p);
-    else if (role)
-        put_message(messages, role, value);
-    else
-        rc = pt_fail(p->error, PT_FAILED,
-                     "%.400s: message %zu: unknown \"from\": \"%.40s\": it must be human, gpt, system, observation, tool or function_call",
-                     p->where, p->message, from);
-    json_decref(joined);
+        rc = messages_add(messages, turns, p);
+    if (rc == 0 && !json_array_size(messages))
+        rc = pt_fail(p->error, PT_FAILED, "%.400s: the conversation is empty: remove such records from the file", p->where);
     if (rc == 0)
-        message_copy_weight(json_array_get(messages, json_array_size(messages) - 1), turn);
-    return rc;
-}
-
-static int read_sharegpt(const json_t *record, format_place *p, format_record *out)
-{
-    json_t *turns, *messages = json_array();
-    int rc = record_list(json_object_get(record, "conversations"), "conversations", p, &turns);
-    put_system(messages, record);
-    for (size_t i = 0; i < json_array_size(turns) && rc == 0; i++) {
-        json_t *turn = json_array_get(turns, i);
-        p->message = i + 1;
-        if (json_object_get(turn, "from") || !json_object_get(turn, "role"))
-            rc = put_turn(messages, turn, p);
-        else if ((rc = message_check(turn, p)) == 0)
-            json_array_append(messages, turn);
-    }
-    if (rc == 0 && !json_array_size(turns))
-        rc = messages_check(turns, p);
-    if (rc == 0)
-        rc = messages_take_weights(messages, p, out);
-    if (rc == 0)
-        out->conversation = conversation_of(record, messages);
-    else
-        json_decref(messages);
+        rc = messages_add_system(messages, record, p);
     json_decref(turns);
-    return rc;
+    json_decref(given);
+    return finish(rc, record, messages, p, out);
 }
 
-/* ---- prompt and completion ---- */
-
-/* Makes a prompt of the question and a newline, and a completion of the answer. */
-static int take_question(json_t *record, const format_place *p)
+/* Both as texts: joined without a template. */
+static int take_texts(format_record *out, json_t *prompt, json_t *completion, const char *between)
 {
-    const json_t *question = json_object_get(record, "question");
-    json_t *answer = json_object_get(record, "answer"), *nothing = json_string("");
-    int rc = 0;
-    if (!json_is_string(question) || !json_is_string(answer))
-        rc = pt_fail(p->error, PT_FAILED, "%.400s: \"question\" is %s and \"answer\" %s, but both must be strings", p->where,
-                     json_type_name(question), json_type_name(answer));
-    if (rc == 0) {
-        json_object_set_new(record, "prompt", texts_join(question, "\n", nothing));
-        json_object_set(record, "completion", answer);
-    }
+    json_t *nothing = json_string("");
+    out->prompt = texts_join(prompt, between, nothing);
+    out->completion = json_incref(completion);
     json_decref(nothing);
-    return rc;
+    return 0;
+}
+
+/* Adds a text as one message, or a list. */
+static int add_either(json_t *messages, const char *role, const char *key, json_t *value, format_place *p)
+{
+    if (json_is_string(value)) {
+        message_put(messages, role, value);
+        p->message++;
+        return 0;
+    }
+    if (!json_array_size(value))
+        return pt_fail(p->error, PT_FAILED, "%.400s: \"%s\" has no messages: remove such records from the file", p->where, key);
+    return messages_add(messages, value, p);
+}
+
+static int join_messages(json_t *record, const char *const keys[2], json_t *const values[2], format_place *p, format_record *out)
+{
+    json_t *messages = json_array();
+    int rc = add_either(messages, "user", keys[0], values[0], p);
+    if (rc == 0)
+        rc = messages_add_system(messages, record, p);
+    out->prompt_messages = json_array_size(messages);
+    if (rc == 0)
+        rc = add_either(messages, "assistant", keys[1], values[1], p);
+    return finish(rc, record, messages, p, out);
 }
 
 static int read_prompt(json_t *record, format_place *p, format_record *out)
 {
-    const int failed = has_keys(PT_DATA_PROMPT, record) ? 0 : take_question(record, p);
-    if (failed)
-        return failed;
-    json_t *prompt = json_object_get(record, "prompt"), *completion = json_object_get(record, "completion");
-    if (json_is_string(prompt) && json_is_string(completion)) {
-        out->prompt = prompt;
-        out->completion = completion;
-        return 0;
+    static const char *const names[2][2] = {{"prompt", "completion"}, {"question", "answer"}};
+    const bool asks = !has_keys(PT_DATA_PROMPT, record);
+    const char *const *keys = names[asks];
+    json_t *values[2] = {NULL, NULL};
+    int rc = 0;
+    for (int i = 0; i < 2 && rc == 0; i++) {
+        json_t *given = record_take(record, keys[i]);
+        values[i] = messages_or_text(given);
+        if (!json_is_string(values[i]) && !json_is_array(values[i]))
+            rc = pt_fail(p->error, PT_FAILED, "%.400s: \"%s\" is %s, but it must be a string or a list of messages", p->where, keys[i],
+                         values[i] ? json_type_name(values[i]) : "null");
+        json_decref(given);
     }
-    if (!json_is_array(prompt) || !json_is_array(completion))
-        return pt_fail(p->error, PT_FAILED,
-                       "%.400s: \"prompt\" is %s and \"completion\" %s, but both must be strings, or both lists of messages",
-                       p->where, json_type_name(prompt), json_type_name(completion));
-    if (!json_array_size(prompt) || !json_array_size(completion))
-        return pt_fail(p->error, PT_FAILED, "%.400s: \"%s\" has no messages: remove such records from the file", p->where,
-                       json_array_size(prompt) ? "completion" : "prompt");
-    json_t *messages = json_copy(prompt);
-    json_array_extend(messages, completion);
-    int rc = messages_check(messages, p);
     if (rc == 0)
-        rc = messages_take_weights(messages, p, out);
-    out->prompt_messages = json_array_size(prompt);
-    if (rc == 0)
-        out->conversation = conversation_of(record, messages);
-    else
-        json_decref(messages);
+        rc = json_is_array(values[0]) || json_is_array(values[1]) || record_has_system(record)
+                 ? join_messages(record, keys, values, p, out)
+                 : take_texts(out, values[0], values[1], asks ? "\n" : "");
+    json_decref(values[0]);
+    json_decref(values[1]);
     return rc;
 }
 
-/* ---- Alpaca ---- */
-
-static int take_text(const json_t *record, const char *key, const format_place *p, const json_t **out)
+static int read_alpaca(json_t *record, format_place *p, format_record *out)
 {
-    const json_t *value = json_object_get(record, key);
-    *out = value;
-    if (!value || json_is_null(value)) {
-        *out = NULL;
-        return 0;
-    }
-    return json_is_string(value) ? 0 : pt_fail(p->error, PT_FAILED, "%.400s: \"%s\" is %s, but it must be a string", p->where, key,
-                                               json_type_name(value));
-}
-
-static int put_history(json_t *messages, const json_t *record, const format_place *p)
-{
-    const json_t *given = json_object_get(record, "history");
-    json_t *history;
-    if (!given || json_is_null(given) || (json_is_string(given) && !json_string_length(given)))
-        return 0;
-    int rc = record_list(given, "history", p, &history);
-    for (size_t i = 0; i < json_array_size(history) && rc == 0; i++) {
-        const json_t *pair = json_array_get(history, i), *question = json_array_get(pair, 0), *answer = json_array_get(pair, 1);
-        if (json_array_size(pair) != 2 || !json_is_string(question) || !json_is_string(answer)) {
-            rc = pt_fail(p->error, PT_FAILED, "%.400s: entry %zu of \"history\" is not [question, answer]", p->where, i + 1);
-        } else {
-            put_message(messages, "user", question);
-            put_message(messages, "assistant", answer);
-        }
-    }
-    json_decref(history);
-    return rc;
-}
-
-static int read_alpaca(const json_t *record, const format_place *p, format_record *out)
-{
-    const json_t *instruction = NULL, *input = NULL, *output = NULL, *system;
-    int rc = take_text(record, "instruction", p, &instruction);
+    const char *key = reply_of(record);
+    json_t *messages = json_array(), *reply = NULL;
+    int rc = messages_add_question(messages, record, p);
     if (rc == 0)
-        rc = take_text(record, "input", p, &input);
+        rc = record_take_text(record, key, p, &reply);
+    if (rc == 0 && !reply)
+        rc = pt_fail(p->error, PT_FAILED, "%.400s: \"%s\" is null, but it must be a string", p->where, key);
     if (rc == 0)
-        rc = take_text(record, "output", p, &output);
+        message_put(messages, "assistant", reply);
     if (rc == 0)
-        rc = take_text(record, "system", p, &system);
-    if (rc == 0 && (!instruction || !output))
-        rc = pt_fail(p->error, PT_FAILED, "%.400s: \"%s\" is null, but it must be a string", p->where,
-                     instruction ? "output" : "instruction");
-    if (rc < 0)
-        return rc;
-    json_t *messages = json_array();
-    put_system(messages, record);
-    rc = put_history(messages, record, p);
-    json_t *asked = texts_join(instruction, json_string_length(instruction) && json_string_length(input) ? "\n" : "", input);
-    put_message(messages, "user", asked);
-    json_decref(asked);
-    put_message(messages, "assistant", output);
-    if (rc == 0)
-        out->conversation = conversation_of(record, messages);
-    else
-        json_decref(messages);
-    return rc;
+        rc = messages_add_system(messages, record, p);
+    json_decref(reply);
+    return finish(rc, record, messages, p, out);
 }
 
 void format_record_free(format_record *r)
 {
     json_decref(r->conversation);
+    json_decref(r->prompt);
+    json_decref(r->completion);
     free(r->skipped);
     *r = (format_record){0};
 }
@@ -313,8 +235,8 @@ int format_read(pt_data_format f, json_t *record, const char *where, format_reco
     format_place p = {.where = where, .error = e};
     *out = (format_record){0};
     switch (f) {
-    case PT_DATA_MESSAGES: return read_messages(record, &p, out);
-    case PT_DATA_SHAREGPT: return read_sharegpt(record, &p, out);
+    case PT_DATA_MESSAGES: return read_list(record, "messages", &p, out);
+    case PT_DATA_SHAREGPT: return read_list(record, "conversations", &p, out);
     case PT_DATA_PROMPT: return read_prompt(record, &p, out);
     default: return read_alpaca(record, &p, out);
     }

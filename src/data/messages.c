@@ -217,7 +217,7 @@ static int check_role(const json_t *message, const format_place *p)
 {
     const char *role = json_string_value(json_object_get(message, "role"));
     if (!role)
-        return pt_fail(p->error, PT_FAILED, "%.400s: message %zu is not an object with a \"role\"", p->where, p->message);
+        return pt_fail(p->error, PT_FAILED, "%.400s: message %zu is not an object with a \"role\" or a \"from\"", p->where, p->message);
     const char *right = role_meant(role);
     if (!right || !strcmp(right, role))
         return 0;
@@ -230,18 +230,6 @@ int message_check(json_t *message, const format_place *p)
     if (rc == 0)
         rc = check_calls(message, p);
     return rc < 0 ? rc : check_content(message, p);
-}
-
-int messages_check(const json_t *messages, format_place *p)
-{
-    int rc = 0;
-    if (!json_array_size(messages))
-        return pt_fail(p->error, PT_FAILED, "%.400s: the conversation is empty: remove such records from the file", p->where);
-    for (size_t i = 0; i < json_array_size(messages) && rc == 0; i++) {
-        p->message = i + 1;
-        rc = message_check(json_array_get(messages, i), p);
-    }
-    return rc;
 }
 
 /* ---- weights ---- */
@@ -314,10 +302,8 @@ bool format_has_idle_weight(const json_t *record)
         const json_t *list = json_object_get(record, lists[i]);
         for (size_t m = 0; json_is_array(list) && m < json_array_size(list); m++) {
             const json_t *message = json_array_get(list, m);
-            const char *role = json_string_value(json_object_get(message, "role"));
-            const char *from = json_string_value(json_object_get(message, "from"));
-            role = role ? role : from ? message_role_of(from) : NULL;
-            has = has || has_idle_weight(message, (role && !strcmp(role, "assistant")) || (from && !strcmp(from, "function_call")));
+            const char *role = message_role(message);
+            has = has || has_idle_weight(message, role && !strcmp(role, "assistant"));
         }
     }
     return has;

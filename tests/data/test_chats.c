@@ -46,10 +46,15 @@ static dataset *open_good(const char *name, const char *content, dataset_options
     return d;
 }
 
+static size_t put_id(char *out, int32_t id)
+{
+    static const char *const names[] = {"<s>", "</s>", "<|im_start|>", "<|im_end|>", "<|end|>"};
+    return id >= 256 ? (size_t)sprintf(out, "%s", names[id - 256]) : (size_t)sprintf(out, "%c", (char)id);
+}
+
 /* What window 0 learns: texts of targets that follow each other, each with '$' behind it. */
 static void learns(const char *name, const char *content, dataset_options o, const char *want)
 {
-    static const char *const names[] = {"<s>", "</s>", "<|im_start|>", "<|im_end|>", "<|end|>"};
     dataset *d = open_good(name, content, o);
     int32_t ids[LEN], targets[LEN], first[LEN];
     char got[2048];
@@ -57,15 +62,29 @@ static void learns(const char *name, const char *content, dataset_options o, con
     dataset_counts counts = {0};
     assert_int_equal(dataset_sample(d, 0, 1, &(dataset_row){ids, targets, first, NULL}, &counts, NULL), 0);
     for (int t = 0; t < LEN; t++) {
-        if (targets[t] >= 256)
-            n += (size_t)sprintf(got + n, "%s", names[targets[t] - 256]);
-        else if (targets[t] >= 0)
-            got[n++] = (char)targets[t];
+        if (targets[t] >= 0)
+            n += put_id(got + n, targets[t]);
         if (targets[t] >= 0 && (t + 1 == LEN || targets[t + 1] < 0))
             got[n++] = '$';
     }
     got[n] = 0;
     assert_string_equal(got, want);
+    dataset_close(d);
+}
+
+/* The text of window 0, to its last target. */
+static void reads(const char *name, const char *content, dataset_options o, const char *want)
+{
+    dataset *d = open_good(name, content, o);
+    int32_t ids[LEN], targets[LEN], first[LEN];
+    char got[2048] = "";
+    size_t n = 0;
+    dataset_counts counts = {0};
+    assert_int_equal(dataset_sample(d, 0, 1, &(dataset_row){ids, targets, first, NULL}, &counts, NULL), 0);
+    for (int t = 0; t < counts.tokens; t++)
+        n += put_id(got + n, ids[t]);
+    if (strcmp(got, want))
+        fail_msg("%s was read as\n%s\ninstead of\n%s", content, got, want);
     dataset_close(d);
 }
 
@@ -111,6 +130,112 @@ static void the_replies_of_every_format_are_learned(void **state)
                        "\"\"content\"\": \"\"a\"\"}]\"\n",
            usual, "a<|im_end|>$");
     learns("texts.jsonl", "{\"text\": \"ab\"}", (dataset_options){.alone = true}, "ab</s>$");
+}
+
+#define TURN(role, text) "<|im_start|>" role "\n" text "<|im_end|>"
+#define REPLIED(before, text) "<s>" before TURN("assistant", text)
+#define BOTH(before) REPLIED(before, "a") REPLIED(before, "b")
+#define ASKED(text) TURN("user", text) "\n"
+#define TOLD(text) TURN("system", text) "\n"
+#define CHOSEN "\"chosen\": \"a\", \"rejected\": \"b\"}"
+
+/* The window's last id is a target alone. */
+static void questions_are_read_under_all_their_names(void **state)
+{
+    (void)state;
+    reads("dolly.jsonl", "{\"instruction\": \"i\", \"context\": \"c\", \"response\": \"r\", \"category\": \"x\"}", usual,
+          "<s>" ASKED("i\nc") "<|im_start|>assistant\nr");
+    reads("query.jsonl", "{\"query\": \"q\", \"response\": \"r\", \"history\": [[\"a\", \"b\"]]}", usual,
+          "<s>" ASKED("a") TURN("assistant", "b") "\n" ASKED("q") "<|im_start|>assistant\nr");
+    reads("input.jsonl", "{\"input\": \"q\", \"output\": \"r\"}", usual, "<s>" ASKED("q") "<|im_start|>assistant\nr");
+    reads("orca.jsonl", "{\"system_prompt\": \"s\", \"question\": \"q\", \"response\": \"r\"}", usual,
+          "<s>" TOLD("s") ASKED("q") "<|im_start|>assistant\nr");
+    reads("index.csv", ",instruction,input,output\n0,i,x,o\n", usual, "<s>" ASKED("i\nx") "<|im_start|>assistant\no");
+}
+
+static void a_system_message_is_read_beside_every_format(void **state)
+{
+    (void)state;
+    const char *want = "<s>" TOLD("s") ASKED("q") "<|im_start|>assistant\na";
+    reads("system.jsonl", "{\"system\": \"s\", \"messages\": [" USER("q") ", " REPLY("a") "]}", usual, want);
+    reads("system_first.jsonl", "{\"system\": \"other\", \"messages\": [{\"role\": \"system\", \"content\": \"s\"}, " USER("q") ", "
+          REPLY("a") "]}", usual, want);
+    reads("system_text.jsonl", "{\"system\": \"s\", \"prompt\": \"q\", \"completion\": \"a\"}", usual,
+          "<s>" TOLD("s") ASKED("q") TURN("assistant", "a"));
+    reads("system_none.jsonl", "{\"system\": \"\", \"prompt\": \"q\", \"completion\": \"a\"}", usual,
+          "<s>" ASKED("q") TURN("assistant", "a"));
+    reads("system_list.jsonl", "{\"system\": \"s\", \"prompt\": [" USER("q") "], \"completion\": [" REPLY("a") "]}", usual,
+          "<s>" TOLD("s") ASKED("q") TURN("assistant", "a"));
+    refused("system_number.jsonl", "{\"system\": 3, \"messages\": [" USER("q") "]}", usual, "\"system\" is an integer");
+}
+
+static void pairs_keep_their_prompt(void **state)
+{
+    (void)state;
+    const dataset_options pairs = {.pairs = true};
+    reads("text.jsonl", "{\"prompt\": \"q\", " CHOSEN, pairs, "<s>qa<s>qb");
+    reads("question.jsonl", "{\"system\": \"s\", \"question\": \"q\", " CHOSEN, pairs, BOTH(TOLD("s") ASKED("q")));
+    reads("instruction.jsonl", "{\"instruction\": \"q\", \"input\": \"x\", " CHOSEN, pairs, BOTH(ASKED("q\nx")));
+    reads("system.jsonl", "{\"system\": \"s\", \"prompt\": \"q\", " CHOSEN, pairs, BOTH(TOLD("s") ASKED("q")));
+    reads("turns.jsonl", "{\"system\": \"s\", \"conversations\": [{\"from\": \"human\", \"value\": \"q\"}], " CHOSEN, pairs,
+          BOTH(TOLD("s") ASKED("q")));
+    reads("messages.jsonl", "{\"messages\": [" USER("q") "], " CHOSEN, pairs, BOTH(ASKED("q")));
+    reads("objects.jsonl",
+          "{\"conversations\": [{\"from\": \"human\", \"value\": \"q\"}], \"chosen\": {\"from\": \"gpt\", \"value\": \"a\"}, "
+          "\"rejected\": " REPLY("b") "}", pairs, BOTH(ASKED("q")));
+    reads("prompt_list.jsonl", "{\"prompt\": [" USER("q") "], " CHOSEN, pairs, BOTH(ASKED("q")));
+    reads("replies.jsonl", "{\"prompt\": \"q\", \"chosen\": [" REPLY("a") "], \"rejected\": [" REPLY("b") "]}", pairs, BOTH(ASKED("q")));
+    reads("brackets.jsonl", "{\"prompt\": \"q\", \"chosen\": \"[1]\", \"rejected\": \"[2]\"}", pairs, "<s>q[1]<s>q[2]");
+}
+
+#define WHOLE "\"chosen\": [" USER("q") ", " REPLY("a") "], \"rejected\": [" USER("q") ", " REPLY("b") "]}"
+
+/* As TRL takes it; the other keys repeat it. */
+static void a_prompt_in_both_lists_is_read_from_them(void **state)
+{
+    (void)state;
+    static const char *const beside[] = {"", "\"prompt\": \"q\", ", "\"prompt\": [" USER("q") "], ",
+                                         "\"prompt\": \"q\", \"messages\": [" USER("q") ", " REPLY("a") "], ", "\"question\": \"q\", "};
+    char record[600];
+    for (size_t i = 0; i < sizeof beside / sizeof *beside; i++) {
+        snprintf(record, sizeof record, "{%s%s", beside[i], WHOLE);
+        reads("whole.jsonl", record, (dataset_options){.pairs = true}, BOTH(ASKED("q")));
+    }
+    refused("apart.jsonl", "{\"chosen\": [" USER("q") ", " REPLY("a") "], \"rejected\": [" USER("r") ", " REPLY("b") "]}",
+            (dataset_options){.pairs = true}, "line 1: there is no prompt");
+}
+
+static void records_with_a_false_label_are_refused(void **state)
+{
+    (void)state;
+    static const char *const labels[] = {"\"label\": false", "\"kto_tag\": false", "\"label\": 0", "\"label\": \"False\""};
+    char content[600];
+    for (size_t i = 0; i < sizeof labels / sizeof *labels; i++) {
+        snprintf(content, sizeof content, "{\"prompt\": \"q\", \"completion\": \"a\", \"label\": true}\n"
+                 "{\"prompt\": \"q\", \"completion\": \"a\", %s}", labels[i]);
+        refused("kto.jsonl", content, usual, "line 2: ");
+        snprintf(content, sizeof content, "{\"messages\": [" USER("q") ", " REPLY("a") "], %s}", labels[i]);
+        refused("kto_chat.jsonl", content, usual, "label");
+    }
+}
+
+static void reasoning_in_parts_is_what_templates_read(void **state)
+{
+    (void)state;
+    const char *parts = "{\"messages\": [" USER("q") ", {\"role\": \"assistant\", \"content\": [{\"type\": \"%s\", \"%s\": \"t\"}, "
+                        "{\"type\": \"text\", \"text\": \"a\"}]}]}";
+    char content[400], path[300];
+    put(scratch_dir, "thinks.jinja",
+        "{% for m in messages %}<|im_start|>{{ m.role }}\n{% if m.reasoning_content %}<t>{{ m.reasoning_content }}</t>{% endif %}"
+        "{{ m.content }}<|im_end|>\n{% endfor %}{% if add_generation_prompt %}<|im_start|>assistant\n{% endif %}");
+    snprintf(path, sizeof path, "%s", scratch_path("thinks.jinja"));
+    const dataset_options thinks = {.chat_template = path};
+    snprintf(content, sizeof content, parts, "reasoning", "text");
+    learns("reasoning.jsonl", content, thinks, "<t>t</t>a<|im_end|>$");
+    snprintf(content, sizeof content, parts, "thinking", "thinking");
+    learns("thinking.jsonl", content, thinks, "<t>t</t>a<|im_end|>$");
+    refused("no_text.jsonl", "{\"messages\": [" USER("q") ", {\"role\": \"assistant\", \"content\": [{\"type\": \"reasoning\"}]}]}", usual,
+            "line 1: message 2 has a part of type \"reasoning\"");
 }
 
 /* An end that is the padding token too is a target like any other, and padding none. */
@@ -263,8 +388,8 @@ static void lists_with_their_prompt_have_a_reply_each(void **state)
     assert_non_null(strstr(dataset_notice(d), "1 of 3 records has the same chosen and rejected reply"));
     assert_non_null(strstr(dataset_notice(d), "lists.jsonl: line 2: "));
     dataset_close(d);
-    refused("list_text.jsonl", "{\"prompt\": [" USER("q") "], \"chosen\": \"a\", \"rejected\": \"b\"}", (dataset_options){.pairs = true},
-            "\"prompt\" is a list, but \"chosen\" and \"rejected\" are strings");
+    refused("list_text.jsonl", "{\"prompt\": \"q\", \"chosen\": [" REPLY("a") "], \"rejected\": \"b\"}", (dataset_options){.pairs = true},
+            "\"chosen\" is a list and \"rejected\" a string");
 }
 
 static void count_notice(void *arg, const char *sentence) { ++*(int *)arg; }
@@ -388,8 +513,10 @@ static void bad_records_are_named(void **state)
     refused("mixed.jsonl", "{\"prompt\": \"a\", \"completion\": \"b\"}\n{\"messages\": [" USER("q") "]}", usual,
             "line 2: a record with \"messages\"");
     refused("keys.jsonl", "{\"ask\": \"a\", \"reply\": \"b\"}", usual, "its keys: ask, reply");
-    refused("answer.jsonl", "{\"question\": \"a\", \"answer\": 3}", usual, "\"question\" is a string and \"answer\" an integer");
-    refused("pair2.jsonl", "{\"prompt\": \"a\", \"completion\": [" REPLY("b") "]}", usual, "both must be strings");
+    refused("answer.jsonl", "{\"question\": \"a\", \"answer\": 3}", usual, "\"answer\" is an integer");
+    refused("pair2.jsonl", "{\"prompt\": 3, \"completion\": [" REPLY("b") "]}", usual, "\"prompt\" is an integer");
+    refused("names2.csv", "a,\n1,2\n", usual, "line 1, field 2: a column has no name");
+    refused("index2.csv", ",text\nb,c\n", usual, "line 2, field 1: a column has no name");
     refused("output.json", "[{\"instruction\": \"a\", \"output\": 3}]", usual, "\"output\" is an integer");
     refused("names.csv", "a,a\n1,2\n", usual, "two columns have this name");
     refused("fields.csv", "prompt,completion\na,b,c\n", usual, "line 2: 3 fields");
@@ -503,6 +630,10 @@ static int close_all(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
+        cmocka_unit_test(questions_are_read_under_all_their_names), cmocka_unit_test(a_system_message_is_read_beside_every_format),
+        cmocka_unit_test(pairs_keep_their_prompt), cmocka_unit_test(a_prompt_in_both_lists_is_read_from_them),
+        cmocka_unit_test(records_with_a_false_label_are_refused),
+        cmocka_unit_test(reasoning_in_parts_is_what_templates_read),
         cmocka_unit_test(the_replies_of_every_format_are_learned), cmocka_unit_test(windows_hold_whole_examples_that_begin_anew),
         cmocka_unit_test(records_without_a_reply_are_counted_and_left_out), cmocka_unit_test(a_reply_of_weight_0_is_not_trained_on),
         cmocka_unit_test(what_was_told_is_not_told_again),
