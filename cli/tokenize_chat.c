@@ -99,6 +99,8 @@ int tokenize_chat(const chat_request *r, const char *input, size_t bytes, pt_err
 {
     pt_example x;
     int failed = pt_example_make(r->model, r->template_file, r->train_on, "standard input", input, bytes, &x, e);
+    if (!failed && x.notice)
+        fprintf(stderr, "note: %s\n", x.notice);
     if (!failed && r->json)
         failed = print_json(&x, e);
     else if (!failed && isatty(STDOUT_FILENO))

@@ -3,6 +3,7 @@
 #include "data/documents.h"
 #include "data/examples.h"
 #include "data/formats.h"
+#include "data/unread.h"
 
 #include "chat/byte_model.h"
 
@@ -48,6 +49,9 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t n)
         const bool pair = rules.format == PT_DATA_PREFERENCE;
         int failed = pair ? example_make_pair(&rules, the_encoder, record, "fuzz", x, &e)
                           : example_make(&rules, the_encoder, record, "fuzz", x, &e);
+        unread_tally tally = {0};
+        if (!failed)
+            unread_count(record, (const text_buffer *const[]){&x[0].rendering.text, pair ? &x[1].rendering.text : NULL}, 1, 0, &tally);
         for (int k = 0; k < 1 + pair; k++)
             if (failed ? !e.text[0] : x[k].ids.n && x[k].learned[x[k].ids.n - 1] > 1)
                 abort();

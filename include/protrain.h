@@ -346,6 +346,7 @@ typedef struct pt_example {
     const pt_span *spans; size_t spans_n;      /* ranges of bytes that are trained on, in order */
     const uint32_t *ids; const uint8_t *learned; size_t n; /* its tokens; 1 for each that is trained on, else 0 */
     const struct pt_example *rejected;         /* the other reply, if this is the chosen one of a pair; else NULL */
+    const char *notice;                        /* keys of the record that look like content and were not read; NULL: none */
     void *own;                                 /* the library's */
 } pt_example;
 

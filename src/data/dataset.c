@@ -5,6 +5,7 @@
 #include "data/formats.h"
 #include "data/token_cache.h"
 #include "data/unknown.h"
+#include "data/unread.h"
 
 #include <fcntl.h>
 #include <inttypes.h>
@@ -312,6 +313,22 @@ static void note_records(dataset *d, const data_files *files)
              t->nulls.n, t->records, has(t->nulls.n), first_place(&t->nulls, files, first));
 }
 
+/* Notes keys that look like content and were not read. */
+static void note_unread(dataset *d, const data_files *files, pt_data_format format)
+{
+    const unread_tally *u = &d->tokens.tally.unread;
+    char keys[480], line[48] = "";
+    if (!u->keys[0].records)
+        return;
+    unread_name(u, true, keys, sizeof keys);
+    if (u->line)
+        snprintf(line, sizeof line, ": line %" PRIu64, u->line);
+    note(d,
+         "format %s does not read the keys %s, which look like content; the first is in %.200s%s: rename them (docs/chats.md has the "
+         "keys of each format), or remove them",
+         format_name(format), keys, name_of_file((void *)files, u->file), line);
+}
+
 static void note_endless(dataset *d, const data_files *files)
 {
     size_t text = 0;
@@ -348,6 +365,7 @@ static int open_stream(dataset *d, const dataset_options *o, const data_files *f
     d->documents = o->documents;
     d->share = share_of(o->part, o->seed, o->held, (dataset_tokens(d) - 1) / (uint64_t)d->seq_len);
     note_endless(d, files);
+    note_unread(d, files, PT_DATA_TEXT);
     note_unknown(d, files);
     return check_share(d, o, files, e);
 }
@@ -411,6 +429,7 @@ static int open_data(dataset *d, const dataset_options *o, const data_files *fil
         sum_up(d, o, format);
         note_examples(d, files);
         note_records(d, files);
+        note_unread(d, files, format);
         note_unknown(d, files);
     }
     return rc;

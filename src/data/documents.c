@@ -165,9 +165,19 @@ static int give(input *in, record_place at, const char *p, size_t n, pt_error *e
 
 static int give_text(input *in, record_place at, json_t *record, pt_error *e)
 {
-    const json_t *text = json_object_get(record, "text");
+    const document_sink *sink = in->sink;
     int rc = check_text(in, record, at.line, e);
-    return rc < 0 ? rc : give(in, at, json_string_value(text), json_string_length(text), e);
+    if (rc < 0)
+        return rc;
+    json_t *text = json_incref(json_object_get(record, "text"));
+    const text_buffer content = {(char *)json_string_value(text), json_string_length(text), 0};
+    json_object_del(record, "text");
+    if (sink->record)
+        rc = sink->record(sink->arg, at, record, &content, e);
+    if (rc == 0)
+        rc = give(in, at, content.bytes, content.n, e);
+    json_decref(text);
+    return rc;
 }
 
 /* Passes in->record, which is at `at` in the file, to the sink. */

@@ -12,6 +12,7 @@
 #define PT_DATA_DOCUMENTS_H
 
 #include "data/files.h"
+#include "text/buffer.h"
 
 #include <jansson.h>
 
@@ -31,6 +32,8 @@ typedef struct document_sink {
     /* The next bytes of the document. file_bytes: bytes of the file read so far. */
     int (*text)(void *arg, const char *p, size_t n, uint64_t file_bytes, pt_error *e);
     int (*end)(void *arg, pt_error *e);
+    /* Before begin, of a record whose "text" is the document: its other keys, and that text. May be NULL. */
+    int (*record)(void *arg, record_place at, const json_t *rest, const text_buffer *text, pt_error *e);
 } document_sink;
 
 /* Reads fd from its position to its end. Errors name path, line and column. Records of .jsonl and .json are passed on unparsed. */

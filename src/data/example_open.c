@@ -2,6 +2,7 @@
 #include "base/json.h"
 #include "data/examples.h"
 #include "data/formats.h"
+#include "data/unread.h"
 
 #include <stdlib.h>
 #include <string.h>
@@ -46,13 +47,16 @@ static void close_maker(maker *m)
 }
 
 /* Tokenizes a text as a document of a stream. */
-static int make_text(const maker *m, const char *name, chat_tokens *x, pt_error *e)
+static int make_text(maker *m, const char *name, chat_tokens *x, pt_error *e)
 {
-    const json_t *text = json_object_get(m->record, "text");
+    json_t *text = json_incref(json_object_get(m->record, "text"));
     const chat_pair whole = {name, "", json_string_value(text), 0, json_string_length(text)};
-    if (!json_is_string(text))
-        return pt_fail(e, PT_FAILED, "%.400s: \"text\" is %s, but it must be a string", name, json_type_name(text));
-    return chat_tokenize_pair(m->tokenizer, m->encoder, &whole, CHAT_ALL, x, e);
+    const int failed = json_is_string(text) ? chat_tokenize_pair(m->tokenizer, m->encoder, &whole, CHAT_ALL, x, e)
+                                            : pt_fail(e, PT_FAILED, "%.400s: \"text\" is %s, but it must be a string", name,
+                                                      json_type_name(text));
+    json_object_del(m->record, "text");
+    json_decref(text);
+    return failed;
 }
 
 /* x[1]: the rejected reply of a pair. */
@@ -81,7 +85,20 @@ static void show(chat_tokens *x, pt_example *out)
 }
 
 /* The memory that an example owns. */
-typedef struct owned { chat_tokens tokens[2]; pt_example rejected; } owned;
+typedef struct owned { chat_tokens tokens[2]; pt_example rejected; char notice[600]; } owned;
+
+static void note_unread(const json_t *rest, bool pair, owned *own)
+{
+    unread_tally tally = {0};
+    char keys[480];
+    unread_count(rest, (const text_buffer *const[]){&own->tokens[0].rendering.text, pair ? &own->tokens[1].rendering.text : NULL}, 1, 0,
+                 &tally);
+    if (!tally.keys[0].records)
+        return;
+    unread_name(&tally, false, keys, sizeof keys);
+    snprintf(own->notice, sizeof own->notice,
+             "keys that look like content are not read: %s: rename them (docs/chats.md has the keys of each format)", keys);
+}
 
 int pt_example_make(const char *model, const char *template_file, pt_train_on train_on, const char *name, const char *json, size_t bytes,
                     pt_example *out, pt_error *e)
@@ -99,12 +116,15 @@ int pt_example_make(const char *model, const char *template_file, pt_train_on tr
         failed = read_record(name, json, bytes, &m.record, e);
     if (!failed)
         failed = make(&m, train_on, name, own->tokens, &pair, e);
+    if (!failed)
+        note_unread(m.record, pair, own);
     close_maker(&m);
     if (!own)
         return failed;
     show(&own->tokens[0], out);
     show(&own->tokens[1], &own->rejected);
     out->rejected = pair ? &own->rejected : NULL;
+    out->notice = own->notice[0] ? own->notice : NULL;
     out->own = own;
     if (failed)
         pt_example_free(out);

@@ -46,7 +46,7 @@ static int look_end(void *arg, pt_error *e) { return 0; }
 static int look_at(const data_file *file, pt_data_format wanted, pt_data_format *found, bool *chats, record_place *at, pt_error *e)
 {
     look l = {.path = file->path, .wanted = wanted};
-    const document_sink sink = {&l, look_begin, look_text, look_end};
+    const document_sink sink = {&l, look_begin, look_text, look_end, NULL};
     int fd = open(file->path, O_RDONLY | O_CLOEXEC);
     if (fd < 0)
         return pt_fail_errno(e, PT_FAILED, "%s: cannot open this file", file->path);

@@ -16,7 +16,7 @@
 enum { IDS_OFFSET = 4096, BUFFER = 65536 };
 #define CHECK_AT_ONCE_BYTES (UINT64_C(1) << 30)
 
-static const char MAGIC[8] = "PTTOKEN5";
+static const char MAGIC[8] = "PTTOKEN6";
 
 typedef struct token_header {
     char magic[8];

@@ -40,12 +40,20 @@ typedef struct unknown_tally { /* of ids from text, and how many of them are the
 
 typedef struct record_tally { uint64_t n, line; uint32_t file; } record_tally; /* how many records, and where the first is */
 
+enum { UNREAD_KEYS = 6, UNREAD_NAME = 32 };
+typedef struct unread_tally { /* keys that look like content and were not read (unread.h) */
+    struct { uint64_t records; char name[UNREAD_NAME]; } keys[UNREAD_KEYS]; /* 0 records: no more */
+    uint64_t line;           /* of the first record with one */
+    uint32_t file;
+} unread_tally;
+
 typedef struct token_tally { /* of the records that examples were made from */
     uint64_t records, unlearned; /* unlearned: without a learned id; they are left out */
     uint64_t tokens, learned;    /* of all records */
     record_tally same;           /* pairs whose replies are equal */
     record_tally misplaced;      /* with a weight that has no effect */
     record_tally nulls;          /* with null in tools or tool calls */
+    unread_tally unread;
     unknown_tally unknown;
 } token_tally;
 

@@ -4,6 +4,7 @@
 #include "data/documents.h"
 #include "data/formats.h"
 #include "data/unknown.h"
+#include "data/unread.h"
 #include "text/buffer.h"
 #include "text/utf8.h"
 
@@ -189,6 +190,16 @@ static int cut_piece(feeder *f, pt_error *e)
     return 0;
 }
 
+/* Of a stream: a record whose text alone is read. */
+static int feed_record(void *arg, record_place at, const json_t *record, const text_buffer *text, pt_error *e)
+{
+    feeder *f = arg;
+    const int rc = next_job(f, e);
+    if (rc == 0)
+        unread_count(record, (const text_buffer *const[]){text, NULL}, at.line, f->file, &f->job->tally.unread);
+    return rc;
+}
+
 static int feed_text(void *arg, const char *p, size_t n, uint64_t file_bytes, pt_error *e)
 {
     feeder *f = arg;
@@ -223,7 +234,7 @@ static int feed_end(void *arg, pt_error *e)
 
 static int read_file(feeder *f, const data_file *file, uint32_t number, pt_error *e)
 {
-    const document_sink sink = {f, feed_begin, feed_text, feed_end};
+    const document_sink sink = {f, feed_begin, feed_text, feed_end, feed_record};
     f->path = file->path;
     f->file = number;
     f->file_bytes = 0;
@@ -399,6 +410,9 @@ static int encode_record(pipeline *p, encoder *c, chat_tokens *x, text_job *j, c
         count_record(&j->tally.misplaced, s);
     if (rc == 0 && nulls)
         count_record(&j->tally.nulls, s);
+    if (rc == 0)
+        unread_count(record, (const text_buffer *const[]){&x[0].rendering.text, pair ? &x[1].rendering.text : NULL}, s->place.line, s->file,
+                     &j->tally.unread);
     json_decref(record);
     return rc < 0 ? rc : put_examples(j, s, x, 1 + pair, e);
 }
@@ -493,6 +507,7 @@ static void add_tally(token_tally *all, const token_tally *more)
     add_records(&all->misplaced, &more->misplaced);
     add_records(&all->nulls, &more->nulls);
     unknown_add(&all->unknown, &more->unknown);
+    unread_add(&all->unread, &more->unread);
     all->records += more->records;
     all->unlearned += more->unlearned;
     all->tokens += more->tokens;

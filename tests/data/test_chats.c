@@ -200,9 +200,41 @@ static void a_prompt_in_both_lists_is_read_from_them(void **state)
     for (size_t i = 0; i < sizeof beside / sizeof *beside; i++) {
         snprintf(record, sizeof record, "{%s%s", beside[i], WHOLE);
         reads("whole.jsonl", record, (dataset_options){.pairs = true}, BOTH(ASKED("q")));
+        dataset *d = open_good("whole.jsonl", record, (dataset_options){.pairs = true});
+        assert_null(dataset_notice(d));
+        dataset_close(d);
     }
     refused("apart.jsonl", "{\"chosen\": [" USER("q") ", " REPLY("a") "], \"rejected\": [" USER("r") ", " REPLY("b") "]}",
             (dataset_options){.pairs = true}, "line 1: there is no prompt");
+}
+
+static void notes(const char *name, const char *content, dataset_options o, const char *want)
+{
+    dataset *d = open_good(name, content, o);
+    const char *said = dataset_notice(d);
+    if (want ? !said || !strstr(said, want) : said != NULL)
+        fail_msg("%s: %s", name, said ? said : "no note");
+    dataset_close(d);
+}
+
+static void content_that_is_not_read_is_named(void **state)
+{
+    (void)state;
+    const char *chat = "{\"context\": \"c\", \"messages\": [" USER("q") ", " REPLY("a") "], \"id\": \"one two three\"}\n";
+    char twice[600];
+    snprintf(twice, sizeof twice, "{\"messages\": [" USER("q") ", " REPLY("a") "]}\n%s%s", chat, chat);
+    notes("context.jsonl", twice, usual, "\"context\" (in 2 records)");
+    notes("context.jsonl", twice, usual, "context.jsonl: line 2");
+    notes("pair.jsonl", "{\"prompt\": \"z\", " WHOLE, (dataset_options){.pairs = true}, "\"prompt\" (in 1 record)");
+    notes("tools.jsonl", "{\"prompt\": \"q\", \"completion\": \"a\", \"tools\": [{}]}", usual, "\"tools\"");
+    notes("list.jsonl", "{\"prompt\": \"q\", \"completion\": \"a\", \"turns\": [" USER("other") "]}", usual, "\"turns\"");
+    notes("long.jsonl", "{\"prompt\": \"q\", \"completion\": \"a\", \"why\": \"This is a text of so many words that it must be one which "
+          "someone has written to be read.\"}", usual, "\"why\"");
+    notes("class.jsonl", "{\"text\": \"a b\", \"label\": 3}", (dataset_options){.alone = true}, "\"label\"");
+    notes("stream.jsonl", "{\"text\": \"a b c d\", \"input\": \"x\"}", (dataset_options){.seq_len = 4}, "\"input\"");
+    notes("metadata.jsonl",
+          "{\"prompt\": \"q\", \"completion\": \"a\", \"question\": \" q \", \"source\": \"the web\", \"tools\": \"[]\", "
+          "\"system\": null, \"context\": null, \"score\": 0.5, \"label\": true, \"response\": \"\"}", usual, NULL);
 }
 
 static void records_with_a_false_label_are_refused(void **state)
@@ -632,7 +664,7 @@ int main(void)
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(questions_are_read_under_all_their_names), cmocka_unit_test(a_system_message_is_read_beside_every_format),
         cmocka_unit_test(pairs_keep_their_prompt), cmocka_unit_test(a_prompt_in_both_lists_is_read_from_them),
-        cmocka_unit_test(records_with_a_false_label_are_refused),
+        cmocka_unit_test(content_that_is_not_read_is_named), cmocka_unit_test(records_with_a_false_label_are_refused),
         cmocka_unit_test(reasoning_in_parts_is_what_templates_read),
         cmocka_unit_test(the_replies_of_every_format_are_learned), cmocka_unit_test(windows_hold_whole_examples_that_begin_anew),
         cmocka_unit_test(records_without_a_reply_are_counted_and_left_out), cmocka_unit_test(a_reply_of_weight_0_is_not_trained_on),
