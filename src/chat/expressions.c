@@ -8,10 +8,11 @@
 
 static value look_up(run *r, text name)
 {
-    for (const scope *s = r->scope; s; s = s->outer)
-        for (size_t i = 0; i < s->n; i++)
-            if (s->v[i].name.n == name.n && !memcmp(s->v[i].name.s, name.s, name.n))
-                return s->v[i].value;
+    for (const scope *s = r->scope; s; s = s->outer) {
+        const variable *v = scope_find(r, s, name);
+        if (v)
+            return v->value;
+    }
     const function *f = function_find(name);
     return f ? (value){.kind = VALUE_FUNCTION, .function = f} : value_undefined(name);
 }
@@ -102,11 +103,10 @@ static bool sequence_item(run *r, value of, value key, value *out)
     if (at < 0 || at >= n)
         return false;
     if (of.kind == VALUE_STRING) {
-        const size_t start = text_offset(of.text, (size_t)at);
+        const size_t start = text_offset(&r->arena, of.text, (size_t)at);
         unsigned length;
         utf8_read(of.text.s + start, &length);
         *out = value_text((text){of.text.s + start, length});
-        run_step(r, 1 + start / 64);
     } else
         *out = of.list->items[at];
     return true;
@@ -167,6 +167,7 @@ value get_path(run *r, value of, value path)
         return get_item(r, of, path);
     text left = path.text;
     for (;;) {
+        run_step(r, 1);
         const char *dot = left.n ? memchr(left.s, '.', left.n) : NULL;
         text part = {left.s, dot ? (size_t)(dot - left.s) : left.n};
         int64_t number = 0;
@@ -184,96 +185,11 @@ value get_path(run *r, value of, value path)
 
 /* ---- calls ---- */
 
-args arguments_of(run *r, const nodes *items)
+value value_macro(run *r, const node *n)
 {
-    args x = {0};
-    if (!items->n)
-        return x;
-    value *v = arena_take(&r->arena, items->n * sizeof *v);
-    text *names = arena_take(&r->arena, items->n * sizeof *names);
-    for (size_t i = 0; i < items->n; i++) {
-        const node *argument = items->v[i];
-        v[i] = evaluate(r, argument->a);
-        if (argument->name.n)
-            names[x.n_named++] = argument->name;
-        else
-            x.n++;
-    }
-    x.v = v;
-    x.names = names;
-    return x;
-}
-
-void args_bind(run *r, const char *what, const args *x, const char *parameters, bound *out)
-{
-    size_t n = 0, used = 0;
-    *out = (bound){0};
-    for (const char *p = parameters; *p; n++) {
-        size_t length = strcspn(p, " "), named = 0;
-        const bool needed = p[length - 1] == '!';
-        const text name = {p, length - needed};
-        while (named < x->n_named && !(x->names[named].n == name.n && !memcmp(x->names[named].s, name.s, name.n)))
-            named++;
-        if (n < x->n || named < x->n_named) {
-            if (n < x->n && named < x->n_named)
-                arena_fail(&r->arena, "%s got %.*s twice", what, (int)name.n, name.s);
-            out->v[n] = n < x->n ? x->v[n] : x->v[x->n + named];
-            out->given[n] = true;
-            used++;
-        } else if (needed)
-            arena_fail(&r->arena, "%s needs %.*s", what, (int)name.n, name.s);
-        p += length + (p[length] == ' ');
-    }
-    if (used < x->n + x->n_named)
-        arena_fail(&r->arena, "%s got an argument that it does not take; it takes: %s", what, *parameters ? parameters : "none");
-}
-
-int64_t bound_int(run *r, const bound *b, size_t i, int64_t or_else)
-{
-    int64_t out = or_else;
-    if (b->given[i] && b->v[i].kind != VALUE_NONE && !value_as_int(b->v[i], &out))
-        arena_fail(&r->arena, "an integer was expected, not a %s", value_type_name(b->v[i]));
-    return out;
-}
-
-bool bound_true(const bound *b, size_t i, bool or_else)
-{
-    return b->given[i] ? value_true(b->v[i]) : or_else;
-}
-
-text bound_text(run *r, const bound *b, size_t i, const char *or_else)
-{
-    if (!b->given[i] || b->v[i].kind == VALUE_NONE)
-        return (text){or_else, or_else ? strlen(or_else) : 0};
-    if (b->v[i].kind != VALUE_STRING)
-        arena_fail(&r->arena, "a string was expected, not a %s", value_type_name(b->v[i]));
-    return b->v[i].text;
-}
-
-static const value *named_argument(const args *x, text name)
-{
-    for (size_t i = 0; i < x->n_named; i++)
-        if (x->names[i].n == name.n && !memcmp(x->names[i].s, name.s, name.n))
-            return &x->v[x->n + i];
-    return NULL;
-}
-
-/* Binds the parameters in the macro's own scope: a default sees the parameters before it. */
-static void bind_macro(run *r, const node *n, const args *x)
-{
-    size_t used = x->n < n->params.n ? x->n : n->params.n;
-    for (size_t i = 0; i < n->params.n; i++) {
-        const node *parameter = n->params.v[i];
-        const value *named = named_argument(x, parameter->name);
-        if (i < x->n && named)
-            arena_fail(&r->arena, "macro %.*s got %.*s twice", (int)n->name.n, n->name.s, (int)parameter->name.n, parameter->name.s);
-        used += named != NULL;
-        const value *given = i < x->n ? &x->v[i] : named;
-        value v = given ? *given : parameter->a ? evaluate(r, parameter->a) : value_undefined(parameter->name);
-        scope_set(r, parameter->name, v);
-    }
-    if (used < x->n + x->n_named)
-        arena_fail(&r->arena, "macro %.*s got an argument that it does not take", (int)n->name.n, n->name.s);
+    value v = {.kind = VALUE_MACRO, .macro = arena_take(&r->arena, sizeof *v.macro)};
+    *v.macro = (macro){n, r->scope};
+    return v;
 }
 
 static value call_macro(run *r, const macro *m, const args *x)
@@ -285,7 +201,7 @@ static value call_macro(run *r, const macro *m, const args *x)
     run_step(r, 1);
     r->scope = m->scope;
     scope_open(r);
-    bind_macro(r, m->node, x);
+    args_bind_macro(r, m->node, x);
     r->out = &w;
     r->at_top = false;
     run_nodes(r, &m->node->items);
@@ -435,6 +351,7 @@ static value evaluate_kind(run *r, const node *n)
             return evaluate(r, n->b);
         return n->c ? evaluate(r, n->c) : value_undefined(TEXT("the value of an if without else"));
     case NODE_HOLE: return r->hole;
+    case NODE_MACRO: return value_macro(r, n);
     default: return value_none();
     }
 }

@@ -24,8 +24,7 @@ static value filter_trim(run *r, value in, const bound *b)
 {
     value v = soft(r, in);
     const text characters = bound_text(r, b, 0, NULL);
-    run_step(r, 1 + v.text.n / 64);
-    v.text = text_strip(v.text, characters.s ? &characters : NULL, true, true);
+    v.text = text_strip(&r->arena, v.text, characters.s ? &characters : NULL, true, true);
     return v;
 }
 
@@ -107,6 +106,7 @@ static value filter_wordcount(run *r, value in, const bound *b)
 {
     const text t = value_str(&r->arena, in);
     int64_t words = 0;
+    run_step(r, t.n / STEP_SEARCHES);
     for (size_t i = 0, within = 0; i < t.n;) {
         unsigned n;
         const uint32_t c = utf8_read(t.s + i, &n);
@@ -131,13 +131,14 @@ static value filter_format(run *r, value in, const args *x)
 static value filter_truncate(run *r, value in, const bound *b)
 {
     const text t = value_str(&r->arena, in), end = bound_text(r, b, 2, "...");
-    const int64_t length = bound_int(r, b, 0, 255), leeway = bound_int(r, b, 3, 5), n = (int64_t)text_length(t);
-    const int64_t kept = length - (int64_t)text_length(end);
+    const int64_t length = bound_int(r, b, 0, 255), leeway = bound_int(r, b, 3, 5);
+    const int64_t n = (int64_t)text_length(&r->arena, t);
+    const int64_t kept = length - (int64_t)text_length(&r->arena, end);
     if (kept < 0 || leeway < 0)
         arena_fail(&r->arena, "truncate: the length is too small");
     if (n <= length + leeway)
         return value_text(t);
-    text part = {t.s, text_offset(t, (size_t)kept)};
+    text part = {t.s, text_offset(&r->arena, t, (size_t)kept)};
     if (!bound_true(b, 1, false)) { /* cut at the last blank */
         size_t at = part.n;
         while (at && part.s[at - 1] != ' ')
@@ -151,12 +152,13 @@ static value filter_truncate(run *r, value in, const bound *b)
 /* ---- numbers ---- */
 
 /* Reads a number as Python does: underscores between digits and surrounding white space are allowed. */
-static bool clean_number(text t, char *out, size_t room)
+static bool clean_number(run *r, text t, char *out, size_t room)
 {
     size_t n = 0;
-    t = text_strip(t, NULL, true, true);
+    t = text_strip(&r->arena, t, NULL, true, true);
     if (!t.n || t.n >= room)
         return false;
+    run_step(r, t.n / STEP_SEARCHES);
     for (size_t i = 0; i < t.n; i++)
         if (t.s[i] == '_') {
             if (!i || i + 1 == t.n || !strchr("0123456789abcdefABCDEF", t.s[i - 1]) || !strchr("0123456789abcdefABCDEF", t.s[i + 1]))
@@ -169,10 +171,10 @@ static bool clean_number(text t, char *out, size_t room)
     return n > 0;
 }
 
-static bool read_float(text t, double *out)
+static bool read_float(run *r, text t, double *out)
 {
     char s[512], *end;
-    if (!clean_number(t, s, sizeof s) || strpbrk(s, "xXpP(") || s[0] == ' ')
+    if (!clean_number(r, t, s, sizeof s) || strpbrk(s, "xXpP(") || s[0] == ' ')
         return false;
     *out = strtod(s, &end);
     return *end == 0;
@@ -181,7 +183,7 @@ static bool read_float(text t, double *out)
 static bool read_int(run *r, text t, int64_t base, int64_t *out)
 {
     char s[128], *end, *digits = s;
-    if (!clean_number(t, s, sizeof s) || base < 0 || base == 1 || base > 36)
+    if (!clean_number(r, t, s, sizeof s) || base < 0 || base == 1 || base > 36)
         return false;
     const bool sign = *s == '-' || *s == '+';
     if (s[sign] == '0' && (s[sign + 1] == 'o' || s[sign + 1] == 'O' || s[sign + 1] == 'b' || s[sign + 1] == 'B')) {
@@ -216,7 +218,7 @@ static value filter_int(run *r, value in, const bound *b)
     if (value_as_int(in, &i) || (in.kind == VALUE_FLOAT && float_to_int(r, in.real, &i)))
         return value_int(i);
     if (in.kind == VALUE_STRING &&
-        (read_int(r, in.text, bound_int(r, b, 1, 10), &i) || (read_float(in.text, &d) && float_to_int(r, d, &i))))
+        (read_int(r, in.text, bound_int(r, b, 1, 10), &i) || (read_float(r, in.text, &d) && float_to_int(r, d, &i))))
         return value_int(i);
     if (in.kind == VALUE_UNDEFINED)
         arena_fail(&r->arena, "int of an undefined value");
@@ -228,7 +230,7 @@ static value filter_float(run *r, value in, const bound *b)
     double d;
     if (value_is_number(in))
         return value_float(value_real(in));
-    if (in.kind == VALUE_STRING && read_float(in.text, &d))
+    if (in.kind == VALUE_STRING && read_float(r, in.text, &d))
         return value_float(d);
     if (in.kind == VALUE_UNDEFINED)
         arena_fail(&r->arena, "float of an undefined value");
@@ -246,9 +248,10 @@ static value filter_abs(run *r, value in, const bound *b)
 }
 
 /* As Python's round: half to even, of the exact number. */
-static double rounded(double d, int64_t digits)
+static double rounded(run *r, double d, int64_t digits)
 {
     char s[512];
+    run_step(r, NUMBER_STEPS);
     if (isnan(d) || isinf(d) || digits > 22)
         return d;
     if (digits < 0) {
@@ -268,8 +271,8 @@ static value filter_round(run *r, value in, const bound *b)
     if (text_is(method, "common")) {
         int64_t i;
         if (value_as_int(in, &i))
-            return value_int(digits >= 0 ? i : (int64_t)rounded((double)i, digits));
-        return value_float(rounded(in.real, digits));
+            return value_int(digits >= 0 ? i : (int64_t)rounded(r, (double)i, digits));
+        return value_float(rounded(r, in.real, digits));
     }
     const bool up = text_is(method, "ceil");
     if (!up && !text_is(method, "floor"))

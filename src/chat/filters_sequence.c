@@ -20,6 +20,11 @@ static value filter_first(run *r, value in, const bound *b)
 {
     if (in.kind == VALUE_ITERATOR)
         return in.list->at < in.list->n ? in.list->items[in.list->at++] : value_undefined(TEXT("the first item of nothing"));
+    if (in.kind == VALUE_STRING && in.text.n) {
+        unsigned n;
+        utf8_read(in.text.s, &n);
+        return value_text((text){in.text.s, n});
+    }
     const value_list *items = value_items(&r->arena, in);
     return items->n ? items->items[0] : value_undefined(TEXT("the first item of nothing"));
 }

@@ -86,6 +86,7 @@ static value call_strftime(run *r, const args *x)
     const text t = bound_text(r, &b, 0, "");
     if (t.n >= sizeof format)
         arena_fail(&r->arena, "strftime_now's format is too long");
+    run_step(r, t.n);
     memcpy(format, t.s, t.n);
     format[t.n] = 0;
     localtime_r(&r->now, &now);

@@ -63,12 +63,12 @@ static void add_data(lexer *l, size_t start, size_t end, char sign, bool is_prin
 {
     text t = {l->s + start, end - start};
     if (sign == '-')
-        t = text_strip(t, NULL, false, true);
+        t = text_strip(l->a, t, NULL, false, true);
     else if (sign != '+' && !is_print) {
         size_t line = t.n;
         while (line && t.s[line - 1] != '\n')
             line--;
-        if ((line > 0 || line_starts) && !text_strip((text){t.s + line, t.n - line}, NULL, true, false).n)
+        if ((line > 0 || line_starts) && !text_strip(l->a, (text){t.s + line, t.n - line}, NULL, true, false).n)
             t.n = line;
     }
     if (t.n)

@@ -24,6 +24,11 @@ typedef struct arena {
 
 enum { ARENA_MOST_DEPTH = 400, ARENA_MOST_STEPS = 20000000 };
 
+/* Bytes that are compared, counted or hashed, searched or classified, in the time of one step (up to 60 ns). What allocates memory for its
+ * result is limited by that memory, and needs no steps. */
+enum { STEP_COMPARES = 64, STEP_COUNTS = 32, STEP_SEARCHES = 8 };
+enum { NUMBER_STEPS = 32 }; /* of writing or rounding a decimal number */
+
 /* Never returns NULL: at the limit, or without memory, arena_fail is called. Aligned for any value. */
 void *arena_take(arena *a, size_t n);
 /* A string of old_n + extra bytes that begins with `old`. If `old` was extended last, it grows in place; else it is copied with room to

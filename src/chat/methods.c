@@ -16,8 +16,7 @@ static value empty_list(run *r) { return value_sequence(&r->arena, VALUE_LIST); 
 static value stripped(run *r, value self, const bound *b, bool left, bool right)
 {
     const text characters = bound_text(r, b, 0, NULL);
-    run_step(r, 1 + self.text.n / 64);
-    value v = value_text(text_strip(self.text, characters.s ? &characters : NULL, left, right));
+    value v = value_text(text_strip(&r->arena, self.text, characters.s ? &characters : NULL, left, right));
     v.markup = self.markup;
     return v;
 }
@@ -73,7 +72,8 @@ static void push_text(run *r, value list, const char *s, size_t n)
 static value split_space(run *r, text t, int64_t most)
 {
     value out = empty_list(r);
-    t = text_strip(t, NULL, true, false);
+    run_step(r, t.n / STEP_SEARCHES);
+    t = text_strip(&r->arena, t, NULL, true, false);
     while (t.n) {
         size_t end = 0;
         unsigned n;
@@ -84,7 +84,7 @@ static value split_space(run *r, text t, int64_t most)
         while (end < t.n && !is_space(utf8_read(t.s + end, &n)))
             end += n;
         push_text(r, out, t.s, end);
-        t = text_strip((text){t.s + end, t.n - end}, NULL, true, false);
+        t = text_strip(&r->arena, (text){t.s + end, t.n - end}, NULL, true, false);
     }
     return out;
 }
@@ -102,24 +102,15 @@ static value str_split(run *r, value self, const bound *b)
     const text by = separator(r, b);
     const int64_t most = bound_int(r, b, 1, -1);
     text t = self.text;
-    run_step(r, 1 + t.n / 8);
     if (!by.s)
         return split_space(r, t, most);
     value out = empty_list(r);
-    for (const char *found; (most < 0 || (int64_t)out.list->n < most) && (found = memmem(t.s, t.n, by.s, by.n));) {
+    for (const char *found; (most < 0 || (int64_t)out.list->n < most) && (found = text_find(&r->arena, t, by));) {
         push_text(r, out, t.s, (size_t)(found - t.s));
         t = (text){found + by.n, t.n - (size_t)(found - t.s) - by.n};
     }
     push_text(r, out, t.s, t.n);
     return out;
-}
-
-static const char *find_last(text t, text what)
-{
-    for (size_t i = t.n + 1; i-- > 0;)
-        if (t.n - i >= what.n && !memcmp(t.s + i, what.s, what.n))
-            return t.s + i;
-    return NULL;
 }
 
 static void reverse(value_list *list)
@@ -134,7 +125,8 @@ static void reverse(value_list *list)
 static value rsplit_space(run *r, text t, int64_t most)
 {
     value out = empty_list(r);
-    t = text_strip(t, NULL, false, true);
+    run_step(r, t.n / STEP_SEARCHES);
+    t = text_strip(&r->arena, t, NULL, false, true);
     while (t.n) {
         size_t start = t.n;
         if (most >= 0 && (int64_t)out.list->n == most) {
@@ -148,7 +140,7 @@ static value rsplit_space(run *r, text t, int64_t most)
             start -= n;
         }
         push_text(r, out, t.s + start, t.n - start);
-        t = text_strip((text){t.s, start}, NULL, false, true);
+        t = text_strip(&r->arena, (text){t.s, start}, NULL, false, true);
     }
     reverse(out.list);
     return out;
@@ -159,11 +151,10 @@ static value str_rsplit(run *r, value self, const bound *b)
     const text by = separator(r, b);
     const int64_t most = bound_int(r, b, 1, -1);
     text t = self.text;
-    run_step(r, 1 + t.n / 8);
     if (!by.s)
         return rsplit_space(r, t, most);
     value out = empty_list(r);
-    for (const char *found; (most < 0 || (int64_t)out.list->n < most) && (found = find_last(t, by));) {
+    for (const char *found; (most < 0 || (int64_t)out.list->n < most) && (found = text_find_last(&r->arena, t, by));) {
         push_text(r, out, found + by.n, t.n - (size_t)(found - t.s) - by.n);
         t.n = (size_t)(found - t.s);
     }
@@ -174,18 +165,19 @@ static value str_rsplit(run *r, value self, const bound *b)
 
 static value str_splitlines(run *r, value self, const bound *b) { return text_lines(r, self.text, bound_true(b, 0, false)); }
 
-static bool affix(text t, text what, bool end)
+static bool affix(run *r, text t, text what, bool end)
 {
-    return t.n >= what.n && !memcmp(end ? t.s + t.n - what.n : t.s, what.s, what.n);
+    return t.n >= what.n && text_equal(&r->arena, (text){end ? t.s + t.n - what.n : t.s, what.n}, what);
 }
 
 static value has_affix(run *r, value self, const bound *b, bool end)
 {
     if (b->v[0].kind != VALUE_TUPLE)
-        return value_bool(affix(self.text, bound_text(r, b, 0, ""), end));
+        return value_bool(affix(r, self.text, bound_text(r, b, 0, ""), end));
     for (size_t i = 0; i < b->v[0].list->n; i++) {
         const value one = b->v[0].list->items[i];
-        if (one.kind == VALUE_STRING && affix(self.text, one.text, end))
+        run_step(r, 1);
+        if (one.kind == VALUE_STRING && affix(r, self.text, one.text, end))
             return value_bool(true);
     }
     return value_bool(false);
@@ -220,11 +212,10 @@ static value str_replace(run *r, value self, const bound *b)
 static value found_at(run *r, value self, const bound *b, bool last, bool must)
 {
     const text what = needed_text(r, b, 0);
-    run_step(r, 1 + self.text.n / 16);
-    const char *found = last ? find_last(self.text, what) : what.n ? memmem(self.text.s, self.text.n, what.s, what.n) : self.text.s;
+    const char *found = (last ? text_find_last : text_find)(&r->arena, self.text, what);
     if (!found && must)
         arena_fail(&r->arena, "a substring is not there");
-    return value_int(found ? (int64_t)text_length((text){self.text.s, (size_t)(found - self.text.s)}) : -1);
+    return value_int(found ? (int64_t)text_length(&r->arena, (text){self.text.s, (size_t)(found - self.text.s)}) : -1);
 }
 
 static value str_find(run *r, value self, const bound *b) { return found_at(r, self, b, false, false); }
@@ -237,10 +228,9 @@ static value str_count(run *r, value self, const bound *b)
     const text what = needed_text(r, b, 0);
     text t = self.text;
     int64_t n = 0;
-    run_step(r, 1 + t.n / 16);
     if (!what.n)
-        return value_int((int64_t)text_length(t) + 1);
-    for (const char *found; (found = memmem(t.s, t.n, what.s, what.n)); n++)
+        return value_int((int64_t)text_length(&r->arena, t) + 1);
+    for (const char *found; (found = text_find(&r->arena, t, what)); n++)
         t = (text){found + what.n, t.n - (size_t)(found - t.s) - what.n};
     return value_int(n);
 }
@@ -263,14 +253,14 @@ static value str_join(run *r, value self, const bound *b)
 static value str_removeprefix(run *r, value self, const bound *b)
 {
     const text what = needed_text(r, b, 0);
-    const bool there = affix(self.text, what, false);
+    const bool there = affix(r, self.text, what, false);
     return value_text(there ? (text){self.text.s + what.n, self.text.n - what.n} : self.text);
 }
 
 static value str_removesuffix(run *r, value self, const bound *b)
 {
     const text what = needed_text(r, b, 0);
-    return value_text((text){self.text.s, self.text.n - (affix(self.text, what, true) ? what.n : 0)});
+    return value_text((text){self.text.s, self.text.n - (affix(r, self.text, what, true) ? what.n : 0)});
 }
 
 static value partition(run *r, value self, const bound *b, bool last)
@@ -279,8 +269,7 @@ static value partition(run *r, value self, const bound *b, bool last)
     value out = value_sequence(&r->arena, VALUE_TUPLE);
     if (!what.n)
         arena_fail(&r->arena, "an empty separator");
-    run_step(r, 1 + t.n / 16);
-    const char *found = last ? find_last(t, what) : memmem(t.s, t.n, what.s, what.n);
+    const char *found = (last ? text_find_last : text_find)(&r->arena, t, what);
     const size_t at = found ? (size_t)(found - t.s) : last ? 0 : t.n, length = found ? what.n : 0;
     push_text(r, out, t.s, at);
     push_text(r, out, t.s + at, length);
@@ -294,7 +283,7 @@ static value str_rpartition(run *r, value self, const bound *b) { return partiti
 static value justified(run *r, value self, const bound *b, int where)
 {
     const text fill = bound_text(r, b, 1, " ");
-    if (text_length(fill) != 1)
+    if (text_length(&r->arena, fill) != 1)
         arena_fail(&r->arena, "the fill must be one character");
     return text_center(r, self.text, bound_int(r, b, 0, 0), fill, where);
 }
@@ -312,8 +301,9 @@ static value str_zfill(run *r, value self, const bound *b)
     return sign ? text_concat(&r->arena, value_copy(&r->arena, self.text.s, 1), padded) : padded;
 }
 
-static bool all_characters(text t, bool (*is)(uint32_t c))
+static bool all_characters(run *r, text t, bool (*is)(uint32_t c))
 {
+    run_step(r, t.n / STEP_SEARCHES);
     for (size_t i = 0; i < t.n;) {
         unsigned n;
         if (!is(utf8_read(t.s + i, &n)))
@@ -326,12 +316,12 @@ static bool all_characters(text t, bool (*is)(uint32_t c))
 static bool is_decimal(uint32_t c) { return utf8proc_category((utf8proc_int32_t)c) == UTF8PROC_CATEGORY_ND; }
 static bool is_alnum(uint32_t c) { return unicode_is_letter(c) || unicode_is_number(c); }
 static bool is_ascii(uint32_t c) { return c < 0x80; }
-static value str_isdigit(run *r, value self, const bound *b) { return value_bool(all_characters(self.text, is_decimal)); }
-static value str_isnumeric(run *r, value self, const bound *b) { return value_bool(all_characters(self.text, unicode_is_number)); }
-static value str_isalpha(run *r, value self, const bound *b) { return value_bool(all_characters(self.text, unicode_is_letter)); }
-static value str_isalnum(run *r, value self, const bound *b) { return value_bool(all_characters(self.text, is_alnum)); }
-static value str_isspace(run *r, value self, const bound *b) { return value_bool(all_characters(self.text, is_space)); }
-static value str_isascii(run *r, value self, const bound *b) { return value_bool(!self.text.n || all_characters(self.text, is_ascii)); }
+static value str_isdigit(run *r, value self, const bound *b) { return value_bool(all_characters(r, self.text, is_decimal)); }
+static value str_isnumeric(run *r, value self, const bound *b) { return value_bool(all_characters(r, self.text, unicode_is_number)); }
+static value str_isalpha(run *r, value self, const bound *b) { return value_bool(all_characters(r, self.text, unicode_is_letter)); }
+static value str_isalnum(run *r, value self, const bound *b) { return value_bool(all_characters(r, self.text, is_alnum)); }
+static value str_isspace(run *r, value self, const bound *b) { return value_bool(all_characters(r, self.text, is_space)); }
+static value str_isascii(run *r, value self, const bound *b) { return value_bool(!self.text.n || all_characters(r, self.text, is_ascii)); }
 
 static value str_islower(run *r, value self, const bound *b)
 {
@@ -380,7 +370,6 @@ static value dict_get_or(run *r, value self, const bound *b)
 
 static value list_index(run *r, value self, const bound *b)
 {
-    run_step(r, self.list->n);
     for (size_t i = 0; i < self.list->n; i++)
         if (value_equal(&r->arena, self.list->items[i], b->v[0]))
             return value_int((int64_t)i);
@@ -390,7 +379,6 @@ static value list_index(run *r, value self, const bound *b)
 static value list_count(run *r, value self, const bound *b)
 {
     int64_t n = 0;
-    run_step(r, self.list->n);
     for (size_t i = 0; i < self.list->n; i++)
         n += value_equal(&r->arena, self.list->items[i], b->v[0]);
     return value_int(n);

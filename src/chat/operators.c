@@ -46,7 +46,7 @@ value add_values(run *r, value x, value y)
 {
     if (x.kind == VALUE_STRING && y.kind == VALUE_STRING) {
         const bool markup = x.markup || y.markup;
-        run_step(r, 1 + y.text.n / 64);
+        run_step(r, 1);
         value sum = markup ? text_concat(&r->arena, escape_markup(r, x), escape_markup(r, y)) : text_concat(&r->arena, x, y);
         sum.markup = markup;
         return sum;
@@ -178,11 +178,6 @@ value arithmetic(run *r, operation op, value x, value y)
     fail_types(r, op, x, y);
 }
 
-static size_t weight(value v)
-{
-    return v.kind == VALUE_STRING ? v.text.n / 64 : value_is_sequence(v) ? v.list->n : v.kind == VALUE_DICT ? v.dict->n : 0;
-}
-
 static bool ordered(run *r, operation op, value x, value y)
 {
     if (x.kind == VALUE_UNDEFINED || y.kind == VALUE_UNDEFINED)
@@ -198,7 +193,6 @@ static bool ordered(run *r, operation op, value x, value y)
 
 bool compare(run *r, operation op, value x, value y)
 {
-    run_step(r, 1 + weight(x) + (op == OP_IN || op == OP_NOT_IN ? weight(y) : 0));
     switch (op) {
     case OP_EQUAL: return value_equal(&r->arena, x, y);
     case OP_NOT_EQUAL: return !value_equal(&r->arena, x, y);
@@ -231,9 +225,9 @@ static value text_slice(run *r, text t, int64_t start, int64_t stop, int64_t ste
         if (start >= stop)
             return value_text((text){"", 0});
         const bool ascii = (size_t)n == t.n;
-        const size_t first = ascii ? (size_t)start : text_offset(t, (size_t)start);
+        const size_t first = ascii ? (size_t)start : text_offset(&r->arena, t, (size_t)start);
         const text rest = {t.s + first, t.n - first};
-        return value_text((text){rest.s, ascii ? (size_t)(stop - start) : text_offset(rest, (size_t)(stop - start))});
+        return value_text((text){rest.s, ascii ? (size_t)(stop - start) : text_offset(&r->arena, rest, (size_t)(stop - start))});
     }
     const value_list *characters = value_items(&r->arena, value_text(t));
     writer w = {.a = &r->arena};
@@ -253,7 +247,7 @@ value slice_of(run *r, value of, const value bounds[3])
     const int64_t start = clamped(bound_or(r, bounds[0], step > 0 ? 0 : INT64_MAX), n, low, high);
     const int64_t stop = bounds[1].kind == VALUE_NONE ? (step > 0 ? n : -1) : clamped(bound_or(r, bounds[1], 0), n, low, high);
     const int64_t stride = step > n ? n + 1 : step < -n ? -n - 1 : step;
-    run_step(r, 1 + (size_t)n / 64);
+    run_step(r, 1);
     if (of.kind == VALUE_STRING) {
         value out = text_slice(r, of.text, start, stop, stride, n);
         out.markup = of.markup;

@@ -59,6 +59,11 @@ bool parse_constant(text name, value *out)
     return true;
 }
 
+unsigned parse_special(text name)
+{
+    return text_is(name, "caller") ? MACRO_CALLER : text_is(name, "varargs") ? MACRO_VARARGS : text_is(name, "kwargs") ? MACRO_KWARGS : 0;
+}
+
 static node *primary(parser *p)
 {
     node *n = parser_make(p, NODE_CONSTANT);
@@ -67,6 +72,7 @@ static node *primary(parser *p)
         if (!parse_constant(p->at->text, &n->constant)) {
             n->kind = NODE_NAME;
             n->name = p->at->text;
+            p->special |= parse_special(n->name) & ~p->special_set;
         }
         parser_next(p);
         return n;
@@ -92,24 +98,31 @@ static node *primary(parser *p)
     return n;
 }
 
+/* As in Jinja: positions, names and one * (in any order, but positions first), one **. */
 static void arguments(parser *p, nodes *out)
 {
-    bool named = false;
+    bool named = false, spread = false, spread_named = false;
     parser_expect_operator(p, "(");
     while (!parser_is_operator(p, ")")) {
         if (out->n)
             parser_expect_operator(p, ",");
         if (parser_is_operator(p, ")"))
             break;
-        if (parser_is_operator(p, "*") || parser_is_operator(p, "**"))
-            arena_fail(p->a, "arguments by * and ** are not supported");
         node *argument = parser_make(p, NODE_ARGUMENT);
-        if (p->at->kind == TOKEN_NAME && p->at[1].kind == TOKEN_OPERATOR && text_is(p->at[1].text, "=")) {
+        if (spread_named)
+            arena_fail(p->a, "an argument stands behind **");
+        if (parser_skip_operator(p, "**")) {
+            argument->kind = NODE_SPREAD_NAMED;
+            spread_named = true;
+        } else if (!spread && parser_skip_operator(p, "*")) {
+            argument->kind = NODE_SPREAD;
+            spread = true;
+        } else if (p->at->kind == TOKEN_NAME && p->at[1].kind == TOKEN_OPERATOR && text_is(p->at[1].text, "=")) {
             argument->name = parser_expect_name(p);
             parser_next(p);
             named = true;
-        } else if (named)
-            arena_fail(p->a, "an argument by position stands behind one by name");
+        } else if (named || spread)
+            arena_fail(p->a, "an argument by position stands behind one by name or *");
         argument->a = parse_expression(p);
         parser_push(p, out, argument);
     }

@@ -53,6 +53,7 @@ static node *target_item(parser *p)
     }
     value constant;
     n->name = parser_expect_name(p);
+    p->special_set |= parse_special(n->name);
     if (parse_constant(n->name, &constant))
         arena_fail(p->a, "%.*s is a constant and cannot be set", (int)n->name.n, n->name.s);
     return n;
@@ -108,27 +109,64 @@ static node *set_block(parser *p)
     return n;
 }
 
-static node *macro_block(parser *p)
+/* Parses the parameters in parentheses, and returns the special names among them. */
+static unsigned parameters(parser *p, nodes *out)
 {
-    node *n = parser_make(p, NODE_MACRO);
-    const int loops = p->loops;
-    n->name = parser_expect_name(p);
+    unsigned special = 0;
     parser_expect_operator(p, "(");
     while (!parser_is_operator(p, ")")) {
-        if (n->params.n)
+        if (out->n)
             parser_expect_operator(p, ",");
         node *parameter = parser_make(p, NODE_ARGUMENT);
         parameter->name = target_item(p)->name;
+        special |= parse_special(parameter->name);
         if (parser_skip_operator(p, "="))
             parameter->a = parse_expression(p);
-        else if (n->params.n && n->params.v[n->params.n - 1]->a)
+        else if (out->n && out->v[out->n - 1]->a)
             arena_fail(p->a, "a parameter without a default stands behind one that has one");
-        parser_push(p, &n->params, parameter);
+        parser_push(p, out, parameter);
     }
     parser_expect_operator(p, ")");
+    return special;
+}
+
+static void macro_body(parser *p, node *n, unsigned as_parameters, const char *end)
+{
+    const int loops = p->loops;
+    const unsigned outer = p->special, outer_set = p->special_set;
     p->loops = 0;
-    body_to(p, "endmacro", &n->items);
+    p->special = p->special_set = 0;
+    body_to(p, end, &n->items);
+    for (size_t i = 0; i < n->params.n; i++)
+        if ((p->special & MACRO_CALLER) && text_is(n->params.v[i]->name, "caller") && !n->params.v[i]->a)
+            arena_fail(p->a, "the parameter caller of a macro that calls it needs a default");
+    n->special = p->special & ~as_parameters;
+    p->special = outer | (p->special & ~outer_set);
+    p->special_set |= outer_set;
     p->loops = loops;
+}
+
+static node *macro_block(parser *p)
+{
+    node *n = parser_make(p, NODE_MACRO);
+    n->name = parser_expect_name(p);
+    const unsigned as_parameters = parameters(p, &n->params);
+    macro_body(p, n, as_parameters, "endmacro");
+    return n;
+}
+
+/* {% call(x) m() %}...{% endcall %} prints m(caller=C), where C is a macro of the body. */
+static node *call_block(parser *p)
+{
+    node *n = parser_make(p, NODE_PRINT), *caller = parser_make(p, NODE_MACRO), *argument = parser_make(p, NODE_ARGUMENT);
+    const unsigned as_parameters = parser_is_operator(p, "(") ? parameters(p, &caller->params) : 0;
+    n->a = parse_expression(p);
+    if (n->a->kind != NODE_CALL)
+        arena_fail(p->a, "{%% call %%} needs a call, such as name()");
+    caller->name = argument->name = TEXT("caller");
+    argument->a = caller;
+    parser_push(p, &n->a->items, argument);
+    macro_body(p, caller, as_parameters, "endcall");
     return n;
 }
 
@@ -189,6 +227,8 @@ static node *statement(parser *p)
         n = set_block(p);
     else if (text_is(word, "macro"))
         n = macro_block(p);
+    else if (text_is(word, "call"))
+        n = call_block(p);
     else if (text_is(word, "filter"))
         n = filter_block(p);
     else if (text_is(word, "with"))

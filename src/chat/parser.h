@@ -9,6 +9,7 @@ typedef struct parser {
     arena *a;
     const token *at;
     int loops; /* loops around the position, within a macro */
+    unsigned special, special_set; /* of the macro around the position: those named, and those that it sets itself */
     bool has_generation;
 } parser;
 
@@ -30,5 +31,6 @@ bool parse_constant(text name, value *out); /* true, false, none, also capitaliz
 /* Items separated by commas; one alone is itself. */
 node *parse_tuple(parser *p, node *(*item)(parser *p), bool in_parentheses);
 node *parse_filter(parser *p, node *of); /* after "|" */
+unsigned parse_special(text name);       /* MACRO_..., or 0 */
 
 #endif

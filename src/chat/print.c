@@ -38,6 +38,7 @@ static void write_float(writer *w, double d)
         return;
     }
     int precision = 0;
+    arena_step(w->a, NUMBER_STEPS);
     do
         snprintf(digits, sizeof digits, "%.*e", precision, d);
     while (strtod(digits, NULL) != d && ++precision < 17);

@@ -43,6 +43,7 @@ typedef struct run {
     time_t now;
 } run;
 
+enum { NAMES_PER_STEP = 16 }; /* comparisons of short names */
 enum { RUN_MOST_MEMORY = 256 << 20, RUN_MOST_OUTPUT = 16 << 20, RUN_MOST_RANGE = 100000 };
 
 typedef enum flow { FLOW_ON, FLOW_BREAK, FLOW_CONTINUE } flow;
@@ -53,9 +54,9 @@ static inline void run_step(run *r, size_t n) { arena_step(&r->arena, n); }
 flow run_nodes(run *r, const nodes *list);
 void scope_open(run *r);
 void scope_set(run *r, text name, value v);
+variable *scope_find(run *r, const scope *s, text name); /* NULL: it is not in this scope */
 
-/* ---- expressions.c ---- */
-value evaluate(run *r, const node *n);
+/* ---- arguments.c ---- */
 
 /* Arguments of a call, filter or test. */
 typedef struct args {
@@ -74,9 +75,15 @@ typedef struct bound { /* arguments, bound to parameters */
 args arguments_of(run *r, const nodes *items);
 /* `parameters`: names separated by blanks; "!" at the end of a name: required. */
 void args_bind(run *r, const char *what, const args *x, const char *parameters, bound *out);
+/* In the macro's own scope: a default sees the parameters before it. */
+void args_bind_macro(run *r, const node *macro, const args *x);
 int64_t bound_int(run *r, const bound *b, size_t i, int64_t or_else);
 bool bound_true(const bound *b, size_t i, bool or_else);
 text bound_text(run *r, const bound *b, size_t i, const char *or_else);
+
+/* ---- expressions.c ---- */
+value evaluate(run *r, const node *n);
+value value_macro(run *r, const node *n); /* in the current scope */
 
 value get_item(run *r, value of, value key);       /* of[key] */
 value get_attribute(run *r, value of, text name);  /* of.name */

@@ -24,14 +24,23 @@ void scope_open(run *r)
     r->scope = s;
 }
 
+variable *scope_find(run *r, const scope *s, text name)
+{
+    run_step(r, s->n / NAMES_PER_STEP);
+    for (size_t i = 0; i < s->n; i++)
+        if (text_equal(&r->arena, s->v[i].name, name))
+            return &s->v[i];
+    return NULL;
+}
+
 void scope_set(run *r, text name, value v)
 {
     scope *s = r->scope;
-    for (size_t i = 0; i < s->n; i++)
-        if (s->v[i].name.n == name.n && !memcmp(s->v[i].name.s, name.s, name.n)) {
-            s->v[i].value = v;
-            return;
-        }
+    variable *known = scope_find(r, s, name);
+    if (known) {
+        known->value = v;
+        return;
+    }
     if (s->n == s->capacity) {
         size_t capacity = s->capacity ? 2 * s->capacity : 4;
         variable *grown = arena_take(&r->arena, capacity * sizeof *grown);
@@ -183,7 +192,6 @@ static void run_generation(run *r, const node *n)
 
 static flow run_node(run *r, const node *n)
 {
-    value v;
     switch (n->kind) {
     case NODE_DATA: print(r, n->name); break;
     case NODE_PRINT: print(r, value_str(&r->arena, evaluate(r, n->a))); break;
@@ -192,11 +200,7 @@ static flow run_node(run *r, const node *n)
     case NODE_SET: assign(r, n->a, evaluate(r, n->b)); break;
     case NODE_SET_BLOCK: assign(r, n->a, filtered_block(r, n)); break;
     case NODE_FILTER_BLOCK: print(r, value_str(&r->arena, filtered_block(r, n))); break;
-    case NODE_MACRO:
-        v = (value){.kind = VALUE_MACRO, .macro = arena_take(&r->arena, sizeof *v.macro)};
-        *v.macro = (macro){n, r->scope};
-        scope_set(r, n->name, v);
-        break;
+    case NODE_MACRO: scope_set(r, n->name, value_macro(r, n)); break;
     case NODE_WITH: return run_with(r, n);
     case NODE_GENERATION: run_generation(r, n); break;
     case NODE_BREAK: return FLOW_BREAK;
@@ -266,7 +270,10 @@ uint64_t chat_template_sum(const chat_template *t) { return t->sum; }
 static int take_rendering(const run *r, chat_rendering *out, pt_error *e)
 {
     out->text.n = 0;
-    int failed = text_buffer_append(&out->text, r->out->s, r->out->n, e);
+    out->steps = ARENA_MOST_STEPS - r->arena.steps;
+    int failed = text_buffer_reserve(&out->text, r->out->n + 1, e);
+    if (!failed)
+        failed = text_buffer_append(&out->text, r->out->s, r->out->n, e);
     free(out->spans);
     out->n_spans = 0;
     out->spans = malloc((r->spans.n + 1) * sizeof *out->spans);

@@ -5,6 +5,7 @@
 
 #include <inttypes.h>
 #include <stdio.h>
+#include <stdlib.h>
 #include <string.h>
 
 #include <utf8proc.h>
@@ -62,7 +63,7 @@ value text_capitalize(arena *a, text t)
 
 value text_center(run *r, text t, int64_t width, text fill, int where)
 {
-    const int64_t n = (int64_t)text_length(t), room = width - n;
+    const int64_t n = (int64_t)text_length(&r->arena, t), room = width - n;
     if (room <= 0)
         return value_text(t);
     if (room > RUN_MOST_OUTPUT)
@@ -83,9 +84,8 @@ value text_replace(run *r, text t, text old, text with, int64_t most)
 {
     writer w = {.a = &r->arena};
     size_t at = 0;
-    run_step(r, 1 + t.n / 16);
     for (; most != 0; most--) {
-        const char *found = old.n ? memmem(t.s + at, t.n - at, old.s, old.n) : t.s + at;
+        const char *found = text_find(&r->arena, (text){t.s + at, t.n - at}, old);
         if (!found)
             break;
         write_bytes(&w, t.s + at, (size_t)(found - t.s) - at);
@@ -113,7 +113,7 @@ value text_lines(run *r, text t, bool keep)
 {
     value out = value_sequence(&r->arena, VALUE_LIST);
     size_t start = 0;
-    run_step(r, 1 + t.n / 16);
+    run_step(r, 1 + t.n / STEP_SEARCHES);
     for (size_t i = 0; i < t.n;) {
         unsigned n;
         const uint32_t c = utf8_read(t.s + i, &n);
@@ -133,6 +133,7 @@ value text_lines(run *r, text t, bool keep)
 /* One conversion of "%5.2f" and the like; `spec` is its flags, width and precision. */
 static void write_conversion(run *r, writer *w, const char *spec, char kind, value v)
 {
+    enum { WIDEST = 150 }; /* the longest double has 310 characters before its point */
     char format[48], out[512];
     int64_t i;
     if (kind == 's' || kind == 'r') {
@@ -142,6 +143,10 @@ static void write_conversion(run *r, writer *w, const char *spec, char kind, val
         write_text(w, t);
         return;
     }
+    for (const char *s = spec; *s; s++)
+        if (strtol(s, NULL, 10) > WIDEST)
+            arena_fail(&r->arena, "the format %%%s%c is wider than %d", spec, kind, WIDEST);
+    run_step(r, 4 * NUMBER_STEPS);
     if (!value_is_number(v))
         arena_fail(&r->arena, "the format %%%c needs a number, not a %s", kind, value_type_name(v));
     if (strchr("dixXo", kind)) {

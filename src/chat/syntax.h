@@ -36,7 +36,7 @@ typedef enum node_kind {
     NODE_SET,       /* a: target, b */
     NODE_SET_BLOCK, /* a: target, b: filters around NODE_HOLE; items */
     NODE_FILTER_BLOCK, /* b, items */
-    NODE_MACRO,     /* name; params: NODE_ARGUMENT with a default in a; items */
+    NODE_MACRO,     /* name; params: NODE_ARGUMENT with a default in a; items; special. As an expression: the body of {% call %} */
     NODE_WITH,      /* params: NODE_SET; items */
     NODE_GENERATION,
     NODE_BREAK,
@@ -50,10 +50,12 @@ typedef enum node_kind {
     NODE_ATTRIBUTE, /* a.name */
     NODE_ITEM,     /* a[b] */
     NODE_SLICE,    /* a[b:c:d], each NULL where absent */
-    NODE_CALL,     /* a(items: NODE_ARGUMENT) */
+    NODE_CALL,     /* a(items: NODE_ARGUMENT, NODE_SPREAD, NODE_SPREAD_NAMED) */
     NODE_FILTER,   /* a | name(items) */
     NODE_TEST,     /* a is name(items) */
     NODE_ARGUMENT, /* name (empty: by position), a */
+    NODE_SPREAD,   /* *a */
+    NODE_SPREAD_NAMED, /* **a */
     NODE_NEGATIVE, /* -a */
     NODE_POSITIVE,
     NODE_NOT,
@@ -72,6 +74,9 @@ typedef enum operation {
     OP_EQUAL, OP_NOT_EQUAL, OP_LESS, OP_LESS_EQUAL, OP_GREATER, OP_GREATER_EQUAL, OP_IN, OP_NOT_IN
 } operation;
 
+/* Names in a macro's body that are not parameters, but are set at a call: the body of {% call %}, and what no parameter takes. */
+enum { MACRO_CALLER = 1, MACRO_VARARGS = 2, MACRO_KWARGS = 4 };
+
 typedef struct node node;
 typedef struct nodes {
     node **v;
@@ -82,6 +87,7 @@ struct node {
     node_kind kind;
     operation op;
     int line;
+    unsigned special; /* MACRO_... */
     text name;
     value constant;
     node *a, *b, *c, *d;

@@ -8,10 +8,11 @@
  * (value.h). Names are resolved at run time in a chain of scopes; a macro keeps the chain of its definition.
  *
  * Templates are not trusted. They cannot reach files, memory of the program, or clocks other than strftime_now's. A rendering allocates
- * from one arena (memory.h); memory, steps, output and nesting are limited. An error returns to the entry point by longjmp, which is safe
+ * from one arena (memory.h); memory, steps, output and nesting are limited. A step is at most about 60 ns of work, also on long strings and
+ * lists, so that a rendering takes at most a second or two. An error returns to the entry point by longjmp, which is safe
  * because only the arena is held; callers get a code, and a sentence with the template's name and line.
  *
- * Differences from Jinja: integers have 64 bits; iterators (of map, select ...) are computed at once; {% call %}, {% block %},
+ * Differences from Jinja: integers have 64 bits; iterators (of map, select ...) are computed at once; {% block %},
  * {% include %}, {% import %}, {% extends %} and recursive loops are refused by name; upper() lengthens no letter but the sharp s. */
 #ifndef PT_CHAT_TEMPLATE_H
 #define PT_CHAT_TEMPLATE_H
@@ -34,9 +35,10 @@ typedef struct chat_span { /* bytes [first, end) of a rendering */
 } chat_span;
 
 typedef struct chat_rendering { /* zero-initialize; each rendering overwrites it */
-    text_buffer text;
+    text_buffer text; /* after a rendering its bytes are not NULL, even if it is empty */
     chat_span *spans; /* contents of {% generation %}, in order */
     size_t n_spans;
+    uint64_t steps; /* taken of ARENA_MOST_STEPS */
 } chat_rendering;
 
 /* `variables` is an object: messages, tools, bos_token ... `now`: the time for strftime_now. PT_FAILED: the template raised an exception,

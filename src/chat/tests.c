@@ -11,6 +11,7 @@ static bool is_case(run *r, value v, bool upper)
 {
     const text t = value_str(&r->arena, v);
     bool cased = false;
+    run_step(r, t.n / STEP_SEARCHES);
     for (size_t i = 0; i < t.n;) {
         unsigned n;
         const utf8proc_int32_t c = (utf8proc_int32_t)utf8_read(t.s + i, &n);
@@ -29,7 +30,7 @@ static int64_t modulo(run *r, value v, value by)
     return value_is_number(m) ? value_real(m) == 0 ? 0 : value_real(m) == 1 ? 1 : 2 : 2;
 }
 
-static bool is_same(value x, value y)
+static bool is_same(run *r, value x, value y)
 {
     if (x.kind != y.kind)
         return false;
@@ -39,7 +40,7 @@ static bool is_same(value x, value y)
     case VALUE_BOOL: return x.truth == y.truth;
     case VALUE_INT: return x.integer == y.integer;
     case VALUE_FLOAT: return x.real == y.real;
-    case VALUE_STRING: return x.text.n == y.text.n && !memcmp(x.text.s, y.text.s, x.text.n);
+    case VALUE_STRING: return text_equal(&r->arena, x.text, y.text);
     default: return x.list == y.list;
     }
 }
@@ -61,7 +62,7 @@ static bool is_upper(run *r, value v, const bound *b) { return is_case(r, v, tru
 static bool is_odd(run *r, value v, const bound *b) { return modulo(r, v, value_int(2)) == 1; }
 static bool is_even(run *r, value v, const bound *b) { return modulo(r, v, value_int(2)) == 0; }
 static bool is_divisible(run *r, value v, const bound *b) { return modulo(r, v, b->v[0]) == 0; }
-static bool is_sameas(run *r, value v, const bound *b) { return is_same(v, b->v[0]); }
+static bool is_sameas(run *r, value v, const bound *b) { return is_same(r, v, b->v[0]); }
 static bool is_filter(run *r, value v, const bound *b) { return v.kind == VALUE_STRING && filter_exists(v.text); }
 static bool is_test(run *r, value v, const bound *b) { return v.kind == VALUE_STRING && test_exists(v.text); }
 static bool is_in(run *r, value v, const bound *b) { return compare(r, OP_IN, v, b->v[0]); }
@@ -120,6 +121,7 @@ bool test_apply(run *r, text name, value in, const args *x)
     bound b;
     if (i == TESTS)
         arena_fail(&r->arena, "there is no test named %.*s", (int)name.n, name.s);
+    run_step(r, 1);
     args_bind(r, tests[i].name, x, tests[i].parameters, &b);
     return tests[i].holds(r, in, &b);
 }

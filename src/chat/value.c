@@ -7,7 +7,10 @@
 
 bool text_is(text t, const char *s)
 {
-    return t.n == strlen(s) && !memcmp(t.s, s, t.n);
+    for (size_t i = 0; i < t.n; i++)
+        if (!s[i] || s[i] != t.s[i])
+            return false;
+    return !s[t.n];
 }
 
 value value_undefined(text name) { return (value){.kind = VALUE_UNDEFINED, .text = name}; }
@@ -60,6 +63,7 @@ static uint64_t hash(arena *a, value v)
 {
     double real;
     uint64_t h = 0xcbf29ce484222325u;
+    arena_step(a, 1 + (v.kind == VALUE_STRING ? v.text.n / STEP_COUNTS : 0));
     switch (v.kind) {
     case VALUE_UNDEFINED: return 1;
     case VALUE_NONE: return 2;
@@ -93,17 +97,21 @@ value value_dictionary(arena *a)
 
 enum { FEW_PAIRS = 8 };
 
+static size_t free_slot(arena *a, const value_dict *d, value key)
+{
+    size_t at = hash(a, key) & (d->n_slots - 1);
+    for (; d->slots[at]; at = (at + 1) & (d->n_slots - 1))
+        arena_step(a, 1);
+    return at;
+}
+
 static void dict_index(arena *a, value_dict *d)
 {
     d->n_slots = 4 * d->capacity;
     d->slots = arena_take(a, d->n_slots * sizeof *d->slots);
     memset(d->slots, 0, d->n_slots * sizeof *d->slots);
-    for (size_t i = 0; i < d->n; i++) {
-        size_t at = hash(a, d->pairs[i].key) & (d->n_slots - 1);
-        while (d->slots[at])
-            at = (at + 1) & (d->n_slots - 1);
-        d->slots[at] = (uint32_t)i + 1;
-    }
+    for (size_t i = 0; i < d->n; i++)
+        d->slots[free_slot(a, d, d->pairs[i].key)] = (uint32_t)i + 1;
 }
 
 static value_pair *dict_pair(arena *a, const value_dict *d, value key)
@@ -139,12 +147,8 @@ void dict_set(arena *a, value_dict *d, value key, value item)
             dict_index(a, d);
     }
     d->pairs[d->n++] = (value_pair){key, item};
-    if (d->slots) {
-        size_t at = hash(a, key) & (d->n_slots - 1);
-        while (d->slots[at])
-            at = (at + 1) & (d->n_slots - 1);
-        d->slots[at] = (uint32_t)d->n;
-    }
+    if (d->slots)
+        d->slots[free_slot(a, d, key)] = (uint32_t)d->n;
 }
 
 const value *dict_get(arena *a, const value_dict *d, value key)
@@ -253,6 +257,7 @@ static bool dicts_equal(arena *a, const value_dict *x, const value_dict *y)
 
 bool value_equal(arena *a, value x, value y)
 {
+    arena_step(a, 1);
     if (value_is_number(x) && value_is_number(y)) {
         int64_t i, j;
         return value_as_int(x, &i) && value_as_int(y, &j) ? i == j : value_real(x) == value_real(y);
@@ -262,7 +267,7 @@ bool value_equal(arena *a, value x, value y)
     switch (x.kind) {
     case VALUE_UNDEFINED:
     case VALUE_NONE: return true;
-    case VALUE_STRING: return x.text.n == y.text.n && (x.text.s == y.text.s || !memcmp(x.text.s, y.text.s, x.text.n));
+    case VALUE_STRING: return text_equal(a, x.text, y.text);
     case VALUE_LIST:
     case VALUE_TUPLE:
     case VALUE_RANGE: return x.list == y.list || lists_equal(a, x.list, y.list);
@@ -274,6 +279,7 @@ bool value_equal(arena *a, value x, value y)
 
 int value_compare(arena *a, value x, value y)
 {
+    arena_step(a, 1);
     if (value_is_number(x) && value_is_number(y)) {
         int64_t i, j;
         if (value_as_int(x, &i) && value_as_int(y, &j))
@@ -283,6 +289,7 @@ int value_compare(arena *a, value x, value y)
     }
     if (x.kind == VALUE_STRING && y.kind == VALUE_STRING) { /* UTF-8 bytes have the order of the code points */
         size_t n = x.text.n < y.text.n ? x.text.n : y.text.n;
+        arena_step(a, n / STEP_COMPARES);
         int order = n ? memcmp(x.text.s, y.text.s, n) : 0;
         return order ? (order > 0) - (order < 0) : (x.text.n > y.text.n) - (x.text.n < y.text.n);
     }
@@ -304,7 +311,7 @@ bool value_contains(arena *a, value container, value item)
     if (container.kind == VALUE_STRING) {
         if (item.kind != VALUE_STRING)
             arena_fail(a, "'in' a string needs a string on its left, not a %s", value_type_name(item));
-        return item.text.n == 0 || memmem(container.text.s, container.text.n, item.text.s, item.text.n) != NULL;
+        return text_find(a, container.text, item.text) != NULL;
     }
     if (container.kind == VALUE_DICT)
         return dict_get(a, container.dict, item) != NULL;
@@ -316,11 +323,9 @@ bool value_contains(arena *a, value container, value item)
         return false;
     }
     const value_list *items = value_items(a, container);
-    for (size_t i = 0; i < items->n; i++) {
-        arena_step(a, 1 + (item.kind == VALUE_STRING ? item.text.n / 64 : 0));
+    for (size_t i = 0; i < items->n; i++)
         if (value_equal(a, items->items[i], item))
             return true;
-    }
     return false;
 }
 
@@ -364,7 +369,7 @@ size_t value_length(arena *a, value v)
 {
     switch (v.kind) {
     case VALUE_UNDEFINED: return 0;
-    case VALUE_STRING: return text_length(v.text);
+    case VALUE_STRING: return text_length(a, v.text);
     case VALUE_DICT: return v.dict->n;
     case VALUE_LIST:
     case VALUE_TUPLE:
@@ -372,69 +377,4 @@ size_t value_length(arena *a, value v)
     case VALUE_VIEW: return v.list->n;
     default: arena_fail(a, "a %s has no length", value_type_name(v));
     }
-}
-
-/* ---- characters ---- */
-
-size_t text_length(text t)
-{
-    size_t n = 0;
-    for (size_t i = 0; i < t.n; i++)
-        n += (t.s[i] & 0xc0) != 0x80;
-    return n;
-}
-
-size_t text_offset(text t, size_t character)
-{
-    size_t i = 0;
-    for (; i < t.n; i++)
-        if ((t.s[i] & 0xc0) != 0x80 && character-- == 0)
-            break;
-    return i;
-}
-
-bool is_space(uint32_t c)
-{
-    return (c >= 9 && c <= 13) || (c >= 0x1c && c <= 0x20) || c == 0x85 || c == 0xa0 || c == 0x1680 || (c >= 0x2000 && c <= 0x200a) ||
-           c == 0x2028 || c == 0x2029 || c == 0x202f || c == 0x205f || c == 0x3000;
-}
-
-static bool strips(const char *s, unsigned n, const text *characters)
-{
-    unsigned length;
-    if (!characters)
-        return is_space(utf8_read(s, &length));
-    return memmem(characters->s, characters->n, s, n) != NULL;
-}
-
-text text_strip(text t, const text *characters, bool left, bool right)
-{
-    while (left && t.n) {
-        unsigned n;
-        utf8_read(t.s, &n);
-        if (!strips(t.s, n, characters))
-            break;
-        t.s += n;
-        t.n -= n;
-    }
-    while (right && t.n) {
-        unsigned n = 1;
-        while ((t.s[t.n - n] & 0xc0) == 0x80)
-            n++;
-        if (!strips(t.s + t.n - n, n, characters))
-            break;
-        t.n -= n;
-    }
-    return t;
-}
-
-value text_concat(arena *a, value x, value y)
-{
-    if (!y.text.n)
-        return x;
-    if (!x.text.n)
-        return y;
-    char *s = arena_extend(a, x.text.s, x.text.n, y.text.n);
-    memcpy(s + x.text.n, y.text.s, y.text.n);
-    return value_text((text){s, x.text.n + y.text.n});
 }

@@ -127,11 +127,15 @@ void write_text(writer *w, text t);
 void write_string(writer *w, const char *s);
 value written(const writer *w);
 
-/* Characters of strings. */
-size_t text_length(text t);                 /* in characters */
-size_t text_offset(text t, size_t character); /* in bytes */
-bool is_space(uint32_t c);                  /* str.isspace */
-text text_strip(text t, const text *characters, bool left, bool right); /* NULL: white space */
+/* ---- characters.c ---- */
+
+bool text_equal(arena *a, text x, text y);
+size_t text_length(arena *a, text t);                        /* in characters */
+size_t text_offset(arena *a, text t, size_t character);      /* in bytes */
+const char *text_find(arena *a, text t, text what);          /* NULL: it is not there */
+const char *text_find_last(arena *a, text t, text what);
+bool is_space(uint32_t c);                                   /* str.isspace */
+text text_strip(arena *a, text t, const text *characters, bool left, bool right); /* NULL: white space */
 value text_concat(arena *a, value x, value y);
 
 #endif

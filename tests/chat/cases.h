@@ -43,7 +43,7 @@ static inline bool case_holds(const char *name, const chat_template *t, const js
     char hex[17] = "";
     const int failed = chat_template_render(t, variables, CASES_NOW, &got, &e);
     snprintf(hex, sizeof hex, "%016llx", (unsigned long long)fnv(got.text.bytes, got.text.n));
-    bool holds = json_is_null(want) ? failed == PT_FAILED && !strncmp(e.text, name, strlen(name)) : !failed;
+    bool holds = json_is_null(want) ? failed == PT_FAILED && !strncmp(e.text, name, strlen(name)) : !failed && got.text.bytes;
     if (holds && json_is_string(want))
         holds = got.text.n == json_string_length(want) && (!got.text.n || !memcmp(got.text.bytes, json_string_value(want), got.text.n));
     if (holds && json_is_array(want))
