@@ -2,6 +2,7 @@
 
 #include "device/device.h"
 #include "io/files.h"
+#include "io/hub.h"
 #include "io/safetensors.h"
 #include "model/adapter.h"
 #include "model/base_mark.h"
@@ -21,7 +22,7 @@ int infer_check_options(pt_precision precision, int threads, const char *device,
 int infer_open_model(const char *folder, model **out, pt_error *e)
 {
     if (!path_is_folder(folder))
-        return pt_fail(e, PT_FAILED, "%s is not a folder: `model` must be a Hugging Face folder with config.json", folder);
+        return hub_fail_model(folder, "`model` must be a Hugging Face folder with config.json", e);
     int failed = model_open(folder, NULL, NULL, out, e); /* what is not applied concerns training only */
     if (!failed && !weights_present(folder))
         failed = pt_fail(e, PT_FAILED, "%s has no weights (model.safetensors, or shards with their index): train the model first", folder);

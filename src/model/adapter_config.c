@@ -8,6 +8,7 @@
 #include "base/json.h"
 #include "base/units.h"
 #include "io/files.h"
+#include "io/hub.h"
 #include "io/safetensors.h"
 #include "model/adapter_targets.h"
 #include "model/base_mark.h"
@@ -384,8 +385,7 @@ int model_adapt_like(model *m, const char *folder, void (*notice)(void *, const 
     char path[FILE_PATH_BYTES];
     json_source s;
     if (!path_is_folder(folder))
-        return pt_fail(e, PT_FAILED, "%.400s is not a folder: `adapter` must be a folder with " ADAPTER_CONFIG " and "ADAPTER_WEIGHTS,
-                       folder);
+        return hub_fail_model(folder, "`adapter` must be a folder with " ADAPTER_CONFIG " and " ADAPTER_WEIGHTS, e);
     int failed = base_mark_check(folder, e);
     if (!failed)
         failed = path_join(path, folder, ADAPTER_CONFIG, e);

@@ -11,6 +11,7 @@
 #include "model/config_reader.h"
 
 #include "io/files.h"
+#include "io/hub.h"
 #include "io/safetensors.h"
 #include "model/adapter.h"
 #include "model/weights.h"
@@ -477,6 +478,8 @@ int model_open(const char *path, void (*notice)(void *, const char *), void *arg
         return pt_fail(e, PT_FAILED, "%.200s...: the path is too long", path);
     if (folder && stat(file, &st))
         return refuse_folder(path, e);
+    if (!folder && hub_is_name(path) && !path_exists(path))
+        return hub_fail_model(path, "a model's folder or its config.json is needed", e);
     if (!folder && stat(file, &st))
         return pt_fail_errno(e, PT_FAILED, "%.400s: a model's folder or its config.json is needed, but it cannot be opened", path);
     int status = model_from_file(&r, file, out);

@@ -1,4 +1,6 @@
 #include "base/json.h"
+#include "io/files.h"
+#include "io/hub.h"
 #include "text/tokenizer_parts.h"
 
 #include "text/buffer.h"
@@ -96,6 +98,8 @@ int tokenizer_open(const char *model_dir, tokenizer **out, pt_error *e)
     char path[4096];
     if (snprintf(path, sizeof path, "%s/tokenizer.json", model_dir) >= (int)sizeof path)
         return pt_fail(e, PT_FAILED, "%.200s...: the path is too long; move the model", model_dir);
+    if (hub_is_name(model_dir) && !path_exists(model_dir))
+        return hub_fail_model(model_dir, "the model's folder is needed", e);
     if (access(model_dir, F_OK))
         return pt_fail_errno(e, PT_FAILED, "%.400s: the model's folder cannot be opened", model_dir);
     if (access(path, F_OK) && errno == ENOTDIR)

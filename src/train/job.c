@@ -3,6 +3,7 @@
 #include "base/units.h"
 #include "chat/prompt.h"
 #include "data/examples.h"
+#include "io/hub.h"
 #include "io/safetensors.h"
 #include "optimizer/optimizer.h"
 #include "text/tokenizer.h"
@@ -90,7 +91,7 @@ int job_open_model(job *j, const char *from, pt_error *e)
     char path[FILE_PATH_BYTES];
     snprintf(j->model_dir, sizeof j->model_dir, "%s", j->o.model);
     if (!path_is_folder(j->model_dir))
-        return pt_fail(e, PT_FAILED, "%s is not a folder: `model` must be a Hugging Face folder with config.json", j->model_dir);
+        return hub_fail_model(j->model_dir, "`model` must be a Hugging Face folder with config.json", e);
     j->o.base = base_of_adapter(j->o.base, j->o.model, j->o.adapter, resumed ? NULL : j->o.notice, j->o.arg);
     int failed = model_of_options(&j->o, &j->model, e);
     if (!failed)

@@ -122,6 +122,14 @@ static void what_lacks_is_called_by_its_name(void **state)
     (void)state;
     char data[128];
     static const char *const empty[] = {"empty.json", "empty.npy", "empty.bin"};
+    static const char *const of_hub[][9] = {
+        {"train", "--model", "someone/some-0.5B", "--data", "x.txt", "--out", "nowhere", NULL},
+        {"eval", "--model", "someone/some-0.5B", "--data", "x.txt", NULL},
+        {"generate", "--model", "someone/some-0.5B", "--prompt", "x", NULL},
+        {"plan", "--model", "someone/some-0.5B", NULL},
+        {"tokenize", "--model", "someone/some-0.5B", NULL},
+        {"export", "--model", "someone/some-0.5B", "--to", "gguf", "--out", "nowhere", NULL},
+        {"merge", "--model", "someone/some-0.5B", "--adapter", "x", "--out", "nowhere", NULL}};
     for (size_t i = 0; i < sizeof empty / sizeof *empty; i++) {
         snprintf(data, sizeof data, "%s", put_text(empty[i], ""));
         check_sentence(empty[i], run_program(WORDS("train", "--model", fixture("llama"), "--data", data, "--out", scratch_path("none"),
@@ -131,6 +139,9 @@ static void what_lacks_is_called_by_its_name(void **state)
                    2, WORDS("the name of the data is empty"));
     check_sentence("model", run_program(WORDS("tokenize", "--model", scratch_path("nowhere"))), 1,
                    WORDS("nowhere: the model's folder cannot be opened"));
+    for (size_t i = 0; i < sizeof of_hub / sizeof *of_hub; i++)
+        check_sentence(of_hub[i][0], run_program(of_hub[i]), 1,
+                       WORDS("someone/some-0.5B is not a folder: ", "hf download someone/some-0.5B"));
     check_sentence("one choice", run_program(WORDS("export", "--model", fixture("llama"), "--out", scratch_path("x"), "--to", "y")), 2,
                    WORDS("--to y: it must be gguf"));
     check_sentence("no space", run_program(WORDS("report", scratch_path("run"), "--out", "/dev/full")), 1,
