@@ -1,5 +1,8 @@
 #include "data/files.h"
 
+#include "data/foreign.h"
+#include "io/hub.h"
+
 #include <dirent.h>
 #include <errno.h>
 #include <stdbool.h>
@@ -11,7 +14,7 @@
 
 #define KNOWN_TYPES ".txt, .jsonl, .json, .csv, .npy or .bin"
 
-static int kind_of(const char *path, data_kind *kind)
+int data_kind_of(const char *path, data_kind *kind)
 {
     static const struct { const char *end; data_kind kind; } known[] = {
         {".txt", DATA_TEXT}, {".jsonl", DATA_JSONL}, {".json", DATA_JSON}, {".csv", DATA_CSV}, {".npy", DATA_NPY},
@@ -24,25 +27,6 @@ static int kind_of(const char *path, data_kind *kind)
             return 0;
         }
     return -1;
-}
-
-static bool is_parquet(const char *path)
-{
-    const char *dot = strrchr(path, '.');
-    return dot && strcasecmp(dot, ".parquet") == 0;
-}
-
-/* Converts a Parquet file. Arrow has a null for each key that another record has: these are left out. */
-#define PARQUET_COMMAND                                                                                                                    \
-    "python3 -c \"import json, sys, pyarrow.parquet as p; f = lambda v: {k: f(x) for k, x in v.items() if x is not None} if "             \
-    "isinstance(v, dict) else [f(x) for x in v] if isinstance(v, list) else v; [print(json.dumps(f(r), default=str)) for b in "          \
-    "p.ParquetFile(sys.argv[1]).iter_batches() for r in b.to_pylist()]\""
-
-/* The supported distributions have no C library that reads Parquet. */
-static int refuse_parquet(const char *path, pt_error *e)
-{
-    return pt_fail(e, PT_FAILED, "%.250s: Parquet is not supported; convert the file to .jsonl (pip install pyarrow): " PARQUET_COMMAND
-                                 " '%.250s' > data.jsonl", path, path);
 }
 
 static int add_file(data_files *f, const char *path, data_kind kind, const struct stat *st, pt_error *e)
@@ -103,12 +87,12 @@ static int add_entry(data_files *f, const char *folder, const char *name, pt_err
         skip(f, name, " (a link without a target)");
     else if (stat(path, &st) < 0)
         rc = pt_fail_errno(e, PT_FAILED, "%s: cannot examine this file", path);
-    else if (S_ISREG(st.st_mode) && kind_of(name, &kind) == 0 && lacks_all(kind, &st))
+    else if (S_ISREG(st.st_mode) && data_kind_of(name, &kind) == 0 && lacks_all(kind, &st))
         skip(f, name, " (empty)");
-    else if (S_ISREG(st.st_mode) && kind_of(name, &kind) == 0)
+    else if (S_ISREG(st.st_mode) && data_kind_of(name, &kind) == 0)
         rc = add_file(f, path, kind, &st, e);
-    else if (is_parquet(name))
-        rc = refuse_parquet(path, e);
+    else if (data_is_foreign(name))
+        rc = data_refuse_foreign(path, e);
     else
         skip(f, name, "");
     free(path);
@@ -118,6 +102,9 @@ static int add_entry(data_files *f, const char *folder, const char *name, pt_err
 static int add_folder(data_files *f, const char *folder, pt_error *e)
 {
     struct dirent **entries;
+    const int saved = data_refuse_saved(folder, e);
+    if (saved < 0)
+        return saved;
     int n = scandir(folder, &entries, not_hidden, by_bytes), rc = 0;
     if (n < 0)
         return pt_fail_errno(e, PT_FAILED, "%s: cannot read this folder", folder);
@@ -134,6 +121,16 @@ static int add_folder(data_files *f, const char *folder, pt_error *e)
     return rc;
 }
 
+static int fail_absent(const char *path, pt_error *e)
+{
+    const int error = errno;
+    data_kind kind;
+    if (error == ENOENT && strchr(path, '/') && data_kind_of(path, &kind) < 0 && hub_is_name(path))
+        return hub_fail_data(path, e);
+    errno = error;
+    return pt_fail_errno(e, PT_FAILED, "%s: cannot open this data", path);
+}
+
 int data_files_list(const char *const *paths, int paths_n, data_files *out, pt_error *e)
 {
     *out = (data_files){0};
@@ -146,12 +143,12 @@ int data_files_list(const char *const *paths, int paths_n, data_files *out, pt_e
         if (!paths[i][0])
             rc = pt_fail(e, PT_USAGE, "the name of the data is empty: give a file or a folder");
         else if (stat(paths[i], &st) < 0)
-            rc = pt_fail_errno(e, PT_FAILED, "%s: cannot open this data", paths[i]);
+            rc = fail_absent(paths[i], e);
         else if (S_ISDIR(st.st_mode))
             rc = add_folder(out, paths[i], e);
-        else if (is_parquet(paths[i]))
-            rc = refuse_parquet(paths[i], e);
-        else if (kind_of(paths[i], &kind) < 0)
+        else if ((rc = data_refuse_foreign(paths[i], e)) < 0)
+            return rc;
+        else if (data_kind_of(paths[i], &kind) < 0)
             rc = pt_fail(e, PT_FAILED, "%s: unknown type of data: the name must end in " KNOWN_TYPES,
                          paths[i]);
         else if (!S_ISREG(st.st_mode))

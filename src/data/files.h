@@ -24,6 +24,9 @@ typedef struct data_files {
     char first_skipped[256];
 } data_files;
 
+/* The kind by the end of the name; negative: no data. */
+int data_kind_of(const char *path, data_kind *kind);
+
 /* Expands folders (one level, sorted by name byte by byte, without hidden files) and classifies files by the end of their names. Errors: a
  * path that does not exist, a named file of another type, a folder without data files. Free with data_files_free, also after an error. */
 int data_files_list(const char *const *paths, int paths_n, data_files *out, pt_error *e);

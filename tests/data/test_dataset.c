@@ -473,7 +473,11 @@ static void data_that_cannot_be_trained_on_is_refused(void **state)
     scratch_text("none/README.md", "x");
     refused(o, scratch_path("none"), "no data in this folder");
     refused(o, scratch_text("x.parquet", "x"), "if x is not None");
-    refused(o, scratch_text("x.arrow", "x"), "unknown type of data");
+    refused(o, scratch_text("x.arrow", "x"), "p.open_stream");
+    refused(o, scratch_text("x.jsonl.gz", "x"), "gunzip -k");
+    refused(o, scratch_text("x.md", "x"), "unknown type of data");
+    refused(o, "someone/somedata", "hf download someone/somedata --repo-type dataset");
+    refused(o, "someone/somedata.jsonl", "No such file");
     refused(o, scratch_path("absent.npy"), "No such file");
     refused(o, scratch_text("x.txt", "text"), "needs a tokenizer");
     refused(o, npy("short.npy", T),
@@ -488,6 +492,23 @@ static void data_that_cannot_be_trained_on_is_refused(void **state)
     o.cache_dir = NULL;
     o.seq_len = 0;
     refused(o, npy("ok.npy", N), "must be from 1");
+}
+
+static void folders_of_other_forms_are_refused_with_a_command(void **state)
+{
+    const dataset_options o = {.seq_len = T, .vocab = VOCAB};
+    scratch_folder("packed");
+    scratch_text("packed/a.txt", "x");
+    scratch_text("packed/b.json.gz", "x");
+    refused(o, scratch_path("packed"), "b.json.gz is compressed: unpack it: gunzip");
+    scratch_folder("saved");
+    scratch_text("saved/data-00000-of-00001.arrow", "x");
+    scratch_text("saved/dataset_info.json", "{}");
+    scratch_text("saved/state.json", "{}");
+    refused(o, scratch_path("saved"), "saved'/*.arrow > data.jsonl");
+    scratch_folder("sets");
+    scratch_text("sets/dataset_dict.json", "{}");
+    refused(o, scratch_path("sets"), "sets'/train/*.arrow > data.jsonl");
 }
 
 static void an_epoch_larger_than_the_data_is_refused(void **state)
@@ -560,6 +581,7 @@ int main(void)
         cmocka_unit_test(files_that_are_no_data_are_named),
         cmocka_unit_test(documents_without_an_end_are_told),
         cmocka_unit_test(data_that_cannot_be_trained_on_is_refused),
+        cmocka_unit_test(folders_of_other_forms_are_refused_with_a_command),
         cmocka_unit_test(an_epoch_larger_than_the_data_is_refused),
         cmocka_unit_test(a_failed_build_leaves_nothing_behind),
         cmocka_unit_test(many_may_want_the_same_cache_at_once),
