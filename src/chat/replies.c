@@ -141,16 +141,22 @@ bool chat_has_calls(const chat_call *c, size_t i)
     return json_array_size(json_object_get(json_array_get(json_object_get(c->variables, "messages"), i), "tool_calls")) > 0;
 }
 
-/* The end of the prompt for reply i, if the whole rendering begins with it; else SIZE_MAX. Templates may refuse a conversation that ends
- * there: most look at the first message, which a chat that begins with a reply does not have yet. */
-static size_t start_by_prompt(const chat_call *c, reply_search *s, size_t i)
+/* Renders the first n messages, which a template may refuse though it accepts the whole: most look at the first message, which the prompt
+ * of a chat that begins with a reply does not have. */
+static bool renders_first(const chat_call *c, size_t n, bool prompt, chat_rendering *out)
 {
     pt_error ignored;
     chat_call quiet = *c;
     quiet.error = &ignored;
-    const int failed = chat_render_first(&quiet, i, true, &s->prompted);
+    return !chat_render_first(&quiet, n, prompt, out);
+}
+
+/* The end of the prompt for reply i, if the whole rendering begins with it; else SIZE_MAX. */
+static size_t start_by_prompt(const chat_call *c, reply_search *s, size_t i)
+{
+    const bool renders = renders_first(c, i, true, &s->prompted);
     const size_t n = s->prompted.text.n;
-    return !failed && chat_common(&s->prompted.text, &c->out->rendering.text) == n ? n : SIZE_MAX;
+    return renders && chat_common(&s->prompted.text, &c->out->rendering.text) == n ? n : SIZE_MAX;
 }
 
 static int render_others(const chat_call *c, reply_search *s, size_t i, bool plain)
@@ -201,7 +207,7 @@ static size_t what_stays(const chat_call *c, reply_search *s, size_t i)
     pt_error ignored;
     chat_call quiet = *c;
     quiet.error = &ignored;
-    if (i + 1 < messages ? chat_render_first(&quiet, i + 1, false, &s->prompted) : render_followed(&quiet, messages, &s->prompted))
+    if (i + 1 < messages ? !renders_first(c, i + 1, false, &s->prompted) : render_followed(&quiet, messages, &s->prompted))
         return 0;
     return chat_common(&s->prompted.text, &c->out->rendering.text);
 }
@@ -271,15 +277,15 @@ static int end_by_itself(const chat_call *c, reply_search *s, size_t i, size_t s
 {
     const text_buffer *whole = &c->out->rendering.text, *with = &s->with.text, *prompt = &s->prompted.text;
     size_t from = start, bytes, behind;
-    int failed = chat_render_first(c, i + 1, false, &s->with);
-    if (!failed && (with->n < start || chat_common(with, whole) < with->n)) {
-        failed = chat_render_first(c, i, true, &s->prompted);
+    if (!renders_first(c, i + 1, false, &s->with))
+        return 0;
+    if (with->n < start || chat_common(with, whole) < with->n) {
+        const bool renders = renders_first(c, i, true, &s->prompted);
         from = prompt->n;
-        if (failed || chat_common(prompt, with) < from)
-            return failed;
+        if (!renders || chat_common(prompt, with) < from)
+            return 0;
     }
-    if (!failed)
-        failed = last_special(c, with->bytes + from, with->n - from, &bytes, &behind);
+    int failed = last_special(c, with->bytes + from, with->n - from, &bytes, &behind);
     const size_t n = !failed && bytes ? behind : with->n - from;
     if (failed || n == 0 || whole->n - start < n || memcmp(whole->bytes + start, with->bytes + from, n))
         return failed;

@@ -103,11 +103,13 @@ static void a_chat_may_begin_with_a_reply(void **state)
     static const char *const templates[] = {
         "{% if messages[0].role == 'system' %}<|im_start|>system\n{% endif %}" TURNS PROMPT,
         "{% if messages[0]['content'] == 'x' %}{{ raise_exception('x') }}{% endif %}" TURNS PROMPT "the end",
-        "{% if messages | length == 0 %}{{ raise_exception('no messages') }}{% endif %}" TURNS PROMPT};
+        "{% if messages | length == 0 %}{{ raise_exception('no messages') }}{% endif %}" TURNS PROMPT,
+        "{% set first = messages[0].role %}{% for m in messages %}<|im_start|>{{ m.role }}\n{{ m.content }}"
+        "{% if m.role == 'assistant' and loop.last %}</s>{% else %}<|im_end|>{% endif %}{% endfor %}" PROMPT};
     for (size_t i = 0; i < sizeof templates / sizeof *templates; i++) {
         setup s;
         setup_open(&s, templates[i], false);
-        learned_is(&s, chat, "one<|im_end|>$two<|im_end|>$");
+        learned_is(&s, chat, i < 3 ? "one<|im_end|>$two<|im_end|>$" : "one<|im_end|>$two</s>$");
         setup_close(&s);
     }
 }
