@@ -274,8 +274,8 @@ static inline uint32_t adamw_second_least(const op_adamw *o) { return o->eps >= 
 
 /* The same with 8-bit moments (moment_map.h): m and v have a code per value, and m_scale and v_scale the largest magnitude of each
  * ADAMW8BIT_BLOCK values, from the first on. A moment is the code's value times that magnitude. After the weight was updated, moments are
- * encoded by the new largest magnitude: the code of m / m_scale (of m if m_scale is 0), except that a negative m never gets the code of 0;
- * v likewise. */
+ * encoded by the new largest magnitude: the code of m / m_scale (of m if m_scale is 0); v likewise, except that a positive v never gets the
+ * code of 0. */
 enum { ADAMW8BIT_BLOCK = 256 };
 typedef struct op_adamw8bit { op_adamw adamw /* without m and v */; uint8_t *m, *v; float *m_scale, *v_scale; } op_adamw8bit;
 

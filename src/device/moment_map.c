@@ -62,10 +62,8 @@ static void make(void)
     for (int is_signed = 0; is_signed < 2; is_signed++) {
         moment_map *m = &maps[is_signed];
         find_values(m, is_signed);
-        for (int i = 0; i < MOMENT_CODES; i++) {
+        for (int i = 0; i < MOMENT_CODES; i++)
             m->middle[i] = i + 1 < MOMENT_CODES ? (m->value[i] + m->value[i + 1]) * 0.5f : INFINITY;
-            m->zero = m->value[i] == 0.0f ? (uint8_t)i : m->zero;
-        }
         find_starts(m);
     }
 }

@@ -7,8 +7,8 @@
  *     1e-6         1e-5             1e-4      ...    0.1                                                     1
  *      |     .      |   .    .       |  .  .  .  .    | . . . . . . . . . . . . . . . . . . . . . . . . . . . .|
  *
- * A number gets the code of the nearest value; ties go to the lower one. A negative number never gets the code of 0, so that a first moment
- * keeps its sign. The map is computed in fp32, and is the same on every machine.
+ * A number gets the code of the nearest value; ties go to the lower one. A positive second moment never gets the code of 0, because the
+ * update would divide by eps alone. The map is computed in fp32, and is the same on every machine.
  */
 #ifndef PT_MOMENT_MAP_H
 #define PT_MOMENT_MAP_H
@@ -28,7 +28,6 @@ enum { MOMENT_BUCKET_LEAST = 0x3380, MOMENT_BUCKETS = 0x3f80 - MOMENT_BUCKET_LEA
 typedef struct moment_map {
     float value[MOMENT_CODES];  /* ascending */
     float middle[MOMENT_CODES]; /* numbers above middle[i] have a code above i; the last is above all numbers */
-    uint8_t zero;               /* the code of 0 */
     uint8_t start[2][MOMENT_BUCKETS + 3]; /* code of a bucket's lowest number; [1]: negative numbers. Padded for 4-byte reads */
 } moment_map;
 

@@ -24,7 +24,7 @@ DEVICE uint8_t encode(const shared_map &map, float x, float scale)
     int code = 0;
     for (int step = MOMENT_CODES / 2; step; step /= 2)
         code += part > map.middle[code + step - 1] ? step : 0;
-    return (uint8_t)(part < 0.0f && map.value[code] == 0.0f ? code - 1 : code);
+    return (uint8_t)(x > 0.0f && !code ? 1 : code);
 }
 
 /* Updates value i; past the last one moments are 0. */

@@ -64,15 +64,16 @@ static INLINE void u8_store_lanes(uint8_t *p, vu x, int64_t lanes)
         p[i] = part[i];
 }
 
-static INLINE vu encode(const moment_map *m, vf x)
+/* The code of x / by. A positive x never gets code 0, which in the map of second moments is that of 0. */
+static INLINE vu encode(const moment_map *m, vf x, vf by)
 {
-    const vu u = (vu)x;
+    const vf part = x / by;
+    const vu u = (vu)part;
     const vi bucket = (vi)((u & 0x7fffffffu) >> 16) - MOMENT_BUCKET_LEAST, least = bucket & (bucket > 0);
     const vi most = (least & (least < MOMENT_BUCKETS)) | (~(least < MOMENT_BUCKETS) & (MOMENT_BUCKETS - 1)); /* NaN: the last bucket */
     const vu start = look_up_byte(m->start[0], (vu)most + (u >> 31) * (uint32_t)sizeof m->start[0]);
-    vu code = start - (vu)(x > look_up(m->middle, start)); /* true is -1 */
-    code += (vu)((x < 0) & (vi)(code == m->zero));
-    return code & (vu)(x == x);
+    const vu code = (start - (vu)(part > look_up(m->middle, start))) & (vu)(part == part); /* true is -1 */
+    return code - (vu)((x > 0) & (vi)(code == 0));
 }
 
 /* ---- blocks ---- */
@@ -90,7 +91,7 @@ static INLINE void moments_encode(const moments *m, const moment_map *map, int64
     *scale = vec_largest(m->most);
     const vf by = vec_set(*scale > 0 ? *scale : 1.0f);
     for (int64_t k = 0; k * VEC_LANES < n; k++)
-        u8_store_lanes(codes + k * VEC_LANES, encode(map, m->x[k] / by), n - k * VEC_LANES);
+        u8_store_lanes(codes + k * VEC_LANES, encode(map, m->x[k], by), n - k * VEC_LANES);
 }
 
 static INLINE void block_of(pt_dtype type, const op_adamw8bit *o, const moment_map *first, const moment_map *second, int64_t i, int64_t n)
