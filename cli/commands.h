@@ -23,7 +23,9 @@ int command_ritz_plan(int argc, char **argv); /* protrain plan --problem */
     "format of the layers' matrices: nf4 (half a byte per value) or int8; default\nauto: as the base of --adapter was in training, "       \
     "else as --dtype"
 #define OPTIMIZER_CHOICE "adamw|adamw8bit|muon" /* in the order of pt_optimizer */
-#define OPTIMIZER_HELP "adamw8bit: AdamW with 8-bit moments; muon: Muon for the layers'\nmatrices, AdamW for the rest; default adamw"
+#define OPTIMIZER_HELP \
+    "adamw8bit: AdamW with 8-bit moments (embeddings and head: fp32);\nmuon: Muon for the layers' matrices, AdamW for the rest; default " \
+    "adamw"
 
 /* Option rows for train and the commands that plan or measure it. */
 #define TRAINED_ARGS(s)                                                                                                                    \

@@ -1,9 +1,12 @@
 /* adamw8bit.c - AdamW with both moments in 8 bits, in blocks of 256 values (Dettmers et al., "8-bit Optimizers via Block-wise
  * Quantization", 2021), as in bitsandbytes (device.h, op_adamw8bit).
  *
+ * What has a row for each token or position (embeddings, an untied head) keeps fp32 moments, as bitsandbytes' StableEmbedding does: rare
+ * rows have moments far below the largest magnitude of their block, where codes are coarse.
+ *
  * Blocks are counted from the beginning of a parameter, in the order of its rows in memory (if Hugging Face stores the matrix transposed,
- * not the order of its file). The tensors that it consists of begin where a block does, and so do the pieces of a vocabulary's table, which
- * is cut at multiples of SUMSQ_ROWS rows. Parameters for which that is not possible, small tensors and norms keep fp32 moments.
+ * not the order of its file). The tensors that it consists of begin where a block does. Parameters for which that is not possible, small
+ * tensors and norms keep fp32 moments, too.
  */
 #include "optimizer/optimizer.h"
 
@@ -21,9 +24,9 @@ static const update_rule in_blocks = {.title = "AdamW in 8 bits", .submit = subm
 
 static const update_rule *rule_of(const param *p)
 {
-    const bool table = p->kind->use == USE_VOCABULARY;
+    const bool table = p->kind->use == USE_VOCABULARY || p->kind->use == USE_POSITIONS;
     const bool norm = param_type(p, PT_BF16) == PT_F32;
-    if (norm || (table && p->cols * SUMSQ_ROWS % BLOCK))
+    if (table || norm)
         return &adamw_rule;
     for (int i = 0; i < p->parts; i++)
         if (part_values(p, i) < FEW || part_first(p, i) % BLOCK)

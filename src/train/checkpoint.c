@@ -253,6 +253,43 @@ static int take_lanes(job *j, const json_source *file, pt_error *e)
     return failed;
 }
 
+static int check_types(const model *m, const optimizer *o, const char *name, const safetensors *st, pt_error *e)
+{
+    for (int i = 0; i < m->params_n; i++) {
+        const update_rule *r = optimizer_rule(o, &m->params[i]);
+        const int n = rule_find(r, name);
+        for (int k = 0; n >= 0 && k < m->params[i].parts; k++) {
+            const safetensors_tensor *tensor = safetensors_find(st, m->params[i].part[k].name);
+            const pt_dtype type = r->slabs[n].type;
+            if (tensor && tensor->dtype_is_known && tensor->dtype != type)
+                return pt_fail(e, PT_FAILED,
+                               "%s has \"%.80s\" in %s, and this version keeps it in %s for `optimizer` %s: resume with the version that "
+                               "wrote the checkpoint, or begin a new run with the checkpoint's folder as `model`",
+                               safetensors_path(st, tensor), tensor->name, tensor->dtype_text, dtype_name(type), o->name);
+        }
+    }
+    return 0;
+}
+
+/* An optimizer may have had another rule for a parameter in the version that wrote the states. A file that cannot be read is reported when
+ * it is loaded. */
+static int check_rules(const trainer *t, const char *path, pt_error *e)
+{
+    const char *names[OPTIMIZER_STATES];
+    const optimizer *o = shape_optimizer(&t->job.shape);
+    int failed = 0;
+    for (int n = optimizer_states(o, names); n-- > 0 && !failed;) {
+        char name[64], file[FILE_PATH_BYTES];
+        safetensors *st;
+        snprintf(name, sizeof name, "trainer/%s.safetensors", names[n]);
+        if (path_join(file, path, name, NULL) || !path_exists(file) || safetensors_open(file, &st, NULL))
+            continue;
+        failed = check_types(t->job.model, o, names[n], st, e);
+        safetensors_close(st);
+    }
+    return failed;
+}
+
 int checkpoint_read_counters(trainer *t, const char *path, pt_error *e)
 {
     char file[FILE_PATH_BYTES];
@@ -273,6 +310,8 @@ int checkpoint_read_counters(trainer *t, const char *path, pt_error *e)
         failed = take_lanes(&t->job, &s, e);
     if (!failed)
         failed = settings_compare(&t->job, path, &s, e);
+    if (!failed)
+        failed = check_rules(t, path, e);
     const bool other_run = failed;
     if (!failed)
         failed = json_get_bool(&s, "frozen_bf16", JSON_OPTIONAL, &t->job.model->stored_bf16, e);

@@ -171,6 +171,49 @@ static void a_checkpoint_that_names_no_optimizer_is_adamws(void **state)
     run_free(&r);
 }
 
+/* The first moments of a checkpoint, with those of one tensor in another type: as of a version in which it had another rule. */
+static void write_moments_as(const char *folder, const char *name, pt_dtype type)
+{
+    char path[340];
+    safetensors *st;
+    safetensors_writer *w;
+    pt_error e = {0};
+    snprintf(path, sizeof path, "%s/exp_avg.safetensors", folder);
+    must(safetensors_open(path, &st, &e), &e);
+    must(safetensors_writer_open(folder, "exp_avg", 0, &w, &e), &e);
+    for (size_t i = 0; i < safetensors_count(st); i++) {
+        const safetensors_tensor *t = safetensors_at(st, i);
+        const pt_dtype as = strcmp(t->name, name) ? t->dtype : type;
+        assert_int_equal(safetensors_declare(w, t->name, as, t->rank, t->shape, &e), i);
+    }
+    must(safetensors_begin(w, &e), &e);
+    for (size_t i = 0; i < safetensors_count(st); i++) {
+        const safetensors_tensor *t = safetensors_at(st, i);
+        float *values = calloc(t->elements, sizeof *values);
+        must(safetensors_append_f32(w, (int)i, values, t->elements, &e), &e);
+        free(values);
+    }
+    must(safetensors_finish(w, &e), &e);
+    safetensors_writer_close(w);
+    safetensors_close(st);
+}
+
+static void states_of_another_rule_are_refused_by_tensor_and_type(void **state)
+{
+    (void)state;
+    NO_OTHER_THREADS();
+    char folder[300];
+    run r;
+    pt_error e = {0};
+    run_make(&r, &settings[2], "other-rule");
+    must(run_until(&r, 2, &e), &e);
+    snprintf(folder, sizeof folder, "%s/checkpoint-2/trainer", r.out);
+    write_moments_as(folder, "model.embed_tokens.weight", PT_U8);
+    r.o.resume = true;
+    expect_refusal(&r, "exp_avg.safetensors has \"model.embed_tokens.weight\" in U8", "F32 for `optimizer` adamw8bit", "as `model`");
+    run_free(&r);
+}
+
 /* ---- damage ---- */
 
 /* It was cut off, as by a copy that was not finished: states, or the counters. */
@@ -387,6 +430,7 @@ int main(void)
         cmocka_unit_test(a_checkpoint_without_its_counters_names_the_one_before),
         cmocka_unit_test(settings_that_change_the_result_are_refused_with_both_values),
         cmocka_unit_test(a_checkpoint_that_names_no_optimizer_is_adamws),
+        cmocka_unit_test(states_of_another_rule_are_refused_by_tensor_and_type),
         cmocka_unit_test(a_checkpoint_that_says_nothing_of_documents_was_written_without_a_mask),
         cmocka_unit_test(a_model_that_computes_otherwise_is_refused_by_its_key),
         cmocka_unit_test(a_damaged_checkpoint_is_refused_by_the_name_of_the_file),
