@@ -46,7 +46,7 @@ static int parse(session *s, int argc, char **argv, pt_error *e)
         {"--steps", ARG_INT, &o->steps, "N", "steps of the run, to compute how much it writes to the disk", false},
         {"--out", ARG_STRING, &o->out, "DIR", "folder where the run would save; default: here; nothing is written", false},
         {"--save-every", ARG_INT, &o->save_every, "N", "the run saves checkpoints: leave room on the disk for them", false},
-        {"--keep", ARG_INT32, &o->keep, "N", "the run keeps the newest N checkpoints; default: all", false},
+        {"--keep", ARG_INT32, &o->keep, "N", "the run keeps the newest N checkpoints; 0: all; default 2", false},
         {"--save-dtype", ARG_CHOICE, &s->save_type, "stored|fp32|bf16|fp16", "dtype of the exported weights; default: as loaded", false},
         {"--init", ARG_CHOICE, &s->init, "stored|random", "random: start from random weights, exported as fp32", false},
         {NULL, ARG_HEADING, NULL, NULL, "Hardware (this machine's, if not given)", false},

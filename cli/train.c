@@ -120,7 +120,7 @@ static int parse(session *s, int argc, char **argv, pt_error *e)
         {"--plan", ARG_STRING, &o->plan_file, "FILE", "run exactly this plan, or say why it cannot run", false},
         {NULL, ARG_HEADING, NULL, NULL, "Saving", false},
         {"--save-every", ARG_INT, &o->save_every, "N", "write a checkpoint every N steps", false},
-        {"--keep", ARG_INT32, &o->keep, "N", "keep the newest N checkpoints; default: all", false},
+        {"--keep", ARG_INT32, &o->keep, "N", "keep the newest N checkpoints; 0: all; default 2", false},
         {"--resume", ARG_STRING, &s->resume, "DIR", "continue from a checkpoint; default: the newest one in --out", true},
         {"--save-dtype", ARG_CHOICE, &s->save_type, "stored|fp32|bf16|fp16", "dtype of the exported weights; default: as loaded", false},
         {NULL, ARG_HEADING, NULL, NULL, "Output", false},
@@ -223,6 +223,18 @@ static int complete(session *s, pt_error *e)
 
 /* ---- output ---- */
 
+static void print_saving(const pt_train_options *o)
+{
+    if (o->save_every == 1)
+        fputs("saves    a checkpoint every step", stderr);
+    else
+        fprintf(stderr, "saves    a checkpoint every %lld steps", (long long)o->save_every);
+    if (o->keep)
+        fprintf(stderr, ", and keeps the newest %d (--keep 0 keeps all)\n", o->keep);
+    else
+        fputs(", and keeps all\n", stderr);
+}
+
 static void print_summary(const session *s, const pt_trainer *t)
 {
     pt_summary m;
@@ -254,6 +266,8 @@ static void print_summary(const session *s, const pt_trainer *t)
     if (m.first_step < m.steps)
         fprintf(stderr, "run      steps %lld to %lld of %lld sequence%s%s, into %s\n", (long long)m.first_step + 1, (long long)m.steps,
                 (long long)m.batch_size, plural((uint64_t)m.batch_size), ranks, s->o.out);
+    if (m.first_step < m.steps && s->o.save_every)
+        print_saving(&s->o);
     else
         fprintf(stderr, "run      step %lld of %lld is done: writing the model into %s; give more --steps to train on\n",
                 (long long)m.steps, (long long)m.steps, s->o.out);

@@ -138,7 +138,7 @@ typedef struct pt_train_options {
     const char *plan_file;             /* NULL: planned */
     const char *machine_file;          /* memory sizes and speeds; NULL: detected and measured */
     const char *profile_file;          /* profile.json of an earlier run; NULL: measured, or a kept one */
-    int64_t save_every; int keep;      /* checkpoints; keep 0: keep all */
+    int64_t save_every; int keep;      /* checkpoints; the newest `keep` stay, by default 2; 0: all */
     bool resume; const char *resume_from; /* NULL: the newest complete one in `out` */
     pt_save_type save_type;
     /* Prompts in UTF-8 that the model continues before and after training, in samples.jsonl. The texts are generated while no memory is */

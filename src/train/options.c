@@ -14,6 +14,7 @@
 #include <string.h>
 
 static const double DEFAULT_BETA = 0.1;
+enum { DEFAULT_KEEP = 2 };
 
 void pt_train_defaults(pt_train_options *o)
 {
@@ -28,6 +29,7 @@ void pt_train_defaults(pt_train_options *o)
     o->beta2 = 0.999;
     o->eps = 1e-8;
     o->max_grad_norm = 1;
+    o->keep = DEFAULT_KEEP;
     o->beta = DEFAULT_BETA;
     o->device = "auto";
     o->device_memory = o->host_memory = o->disk_memory = PT_AUTO;
@@ -174,7 +176,7 @@ void options_tell_idle(const pt_train_options *o, bool chats, bool examples)
         {o->document_mask, !examples, "document_mask", "on these data: examples never see each other"},
         {o->long_examples != PT_LONG_CUT, examples, "long_examples", "on these data: text is cut into windows"},
         {o->min_lr_ratio > 0, o->lr_schedule != PT_LR_CONSTANT, "min_lr_ratio", "with `lr_schedule` constant"},
-        {o->keep > 0, o->save_every || o->resume, "keep", "without `save_every`"},
+        {o->keep != DEFAULT_KEEP, o->save_every || o->resume, "keep", "without `save_every`"},
         {o->disk_path != NULL, o->disk_memory != 0, "disk_path", "with `disk_memory` 0"},
     };
     idle_options_tell(rows, sizeof rows / sizeof *rows, o->notice, o->arg);

@@ -138,7 +138,7 @@ int room_check(const room_need *r, const pt_train_options *o, pt_error *e)
     size_format(have, free_bytes);
     options_notice(o,
                    "%.400s: a checkpoint takes %s and the trained model %s; this run may need %s at once, but only %s are free: make "
-                   "room, or lower `keep`. If a checkpoint does not fit, the run ends, and `resume` continues from the one before",
-                   o->out, each, model, all, have);
+                   "room%s. If a checkpoint does not fit, the run ends, and `resume` continues from the one before",
+                   o->out, each, model, all, have, o->keep == 1 ? "" : o->keep ? ", or give `keep` 1" : ", or give `keep` 2");
     return 0;
 }

@@ -163,10 +163,22 @@ static int count_steps(trainer *t, pt_error *e) { return job_count_steps(&t->job
 
 static int read_counters(trainer *t, pt_error *e) { return t->out.from[0] ? checkpoint_read_counters(t, t->out.from, e) : 0; }
 
+/* Those of a run with another `keep` go with the next one that is written. */
+static void tell_surplus(const trainer *t)
+{
+    const int keep = t->job.o.keep, there = checkpoints_count(t->out.path, t->at.step);
+    if (keep && there > keep)
+        options_notice(&t->job.o, "%.600s has %d checkpoints, and the next one replaces all but the newest %d: `keep` 0 keeps them",
+                       t->out.path, there, keep - 1);
+}
+
 static int check_room(trainer *t, pt_error *e)
 {
     const room_need need = checkpoint_room(t);
-    return ranks_lead(t) ? room_check(&need, &t->job.o, e) : 0;
+    if (!ranks_lead(t))
+        return 0;
+    tell_surplus(t);
+    return room_check(&need, &t->job.o, e);
 }
 
 /* ---- reference losses of pairs ---- */

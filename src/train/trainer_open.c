@@ -117,6 +117,20 @@ int pt_trainer_save(pt_trainer *t, pt_error *e)
     return failed;
 }
 
+/* What a run of more steps begins with, where the last step's checkpoint has no room. */
+static void tell_no_end(const trainer *t, uint64_t bytes)
+{
+    const int64_t newest = checkpoints_newest(t->out.path, t->at.step);
+    char size[32];
+    size_format(size, bytes);
+    if (newest < 0)
+        options_notice(&t->job.o, "%.600s has no room for a checkpoint of the last step, which takes %s: the run cannot be continued with "
+                                  "more steps", t->out.path, size);
+    else if (newest < t->at.step)
+        options_notice(&t->job.o, "%.600s has no room for a checkpoint of the last step, which takes %s: with more steps, `resume` "
+                                  "continues from checkpoint-%lld", t->out.path, size, (long long)newest);
+}
+
 /* A later run may continue from the end. If no checkpoints were requested, no disk space was reserved, so this one is left out if space is
  * tight. */
 static void save_end(trainer *t)
@@ -124,15 +138,12 @@ static void save_end(trainer *t)
     const uint64_t bytes = checkpoint_room(t).checkpoint_bytes;
     uint64_t free_bytes;
     pt_error e = {0};
-    char size[32];
     bool asked = t->job.o.save_every || !disk_is_memory(t->out.path); /* as rank 0 sees it */
     bool tight = !disk_free_bytes(t->out.path, &free_bytes, NULL) && free_bytes < bytes + MACHINE_DISK_MARGIN;
     if (!t->at.step || ranks_share(t, &asked, sizeof asked, NULL) || !asked || ranks_share(t, &tight, sizeof tight, NULL))
         return;
     if (tight)
-        options_notice(&t->job.o, "%s has no room for a checkpoint of the last step, which takes %s: the run cannot be continued with "
-                                  "more steps", t->out.path,
-                       size_format(size, bytes));
+        tell_no_end(t, bytes);
     else if (checkpoint_save(t, &e))
         options_notice(&t->job.o, "no checkpoint of the last step could be written: %s", e.text);
 }

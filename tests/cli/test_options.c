@@ -112,7 +112,7 @@ static void an_option_without_effect_is_told(void **state)
         {"--beta", "0.3", "--beta has no effect without --task dpo"},
         {"--dpo-loss", "ipo", "--dpo-loss has no effect without --task dpo"},
         {"--long", "drop", "--long has no effect on these data"},
-        {"--keep", "2", "--keep has no effect without --save-every"},
+        {"--keep", "3", "--keep has no effect without --save-every"},
     };
     for (size_t i = 0; i < sizeof idle / sizeof *idle; i++) {
         arguments a = training(WORDS("--steps", "1", "--batch-size", "1", "--quiet", idle[i][0], idle[i][1]));
@@ -128,6 +128,25 @@ static void an_option_without_effect_is_told(void **state)
     assert_true(is_said("err", "\ntrains   all of "));
     pt_error e = {0};
     assert_int_equal(tree_remove(scratch_path("run"), &e), 0);
+}
+
+/* ---- checkpoints ---- */
+
+static void the_start_says_how_many_checkpoints_are_kept(void **state)
+{
+    (void)state;
+    static const char *const said[][2] = {{"default", "\nsaves    a checkpoint every step, and keeps the newest 2 (--keep 0 keeps all)\n"},
+                                          {"0", "\nsaves    a checkpoint every step, and keeps all\n"}};
+    for (size_t i = 0; i < sizeof said / sizeof *said; i++) {
+        arguments a = training(WORDS("--steps", "1", "--batch-size", "1", "--quiet", "--save-every", "1"));
+        if (i)
+            add_arguments(&a, WORDS("--keep", said[i][0]));
+        assert_int_equal(program_wait(program_start(&a, "/dev/null", scratch_path("err"))), 0);
+        if (!is_said("err", said[i][1]))
+            fail_msg("%s", text_of(scratch_path("err")));
+        pt_error e = {0};
+        assert_int_equal(tree_remove(scratch_path("run"), &e), 0);
+    }
 }
 
 /* ---- how long ---- */
@@ -261,6 +280,7 @@ int main(void)
         cmocka_unit_test(a_word_too_many_is_called_one),
         cmocka_unit_test(help_as_the_value_of_an_option_is_no_help),
         cmocka_unit_test(an_option_without_effect_is_told),
+        cmocka_unit_test(the_start_says_how_many_checkpoints_are_kept),
         cmocka_unit_test(a_length_that_is_none_or_given_twice_is_refused),
         cmocka_unit_test(a_part_of_an_epoch_is_rounded_to_what_was_meant),
         cmocka_unit_test(plan_takes_what_else_train_takes_and_changes_nothing),

@@ -128,6 +128,7 @@ static inline void fixture_options(const fixture *f, const char *const *tokens, 
     o->max_grad_norm = fixture_setting(f, "max_grad_norm");
     o->precision = PT_PRECISION_FP32;
     o->save_type = PT_SAVE_F32;
+    o->keep = 0;
     o->threads = 2;
     o->device_memory = 256u << 20;
     o->disk_memory = 64u << 20; /* asked for: scratch may lie in RAM */

@@ -9,6 +9,7 @@
 
 #include "sanitized.h"
 #include "train/checkpoint_settings.h"
+#include "train/heard.h"
 #include "train/run.h"
 #include "train/same_end.h"
 
@@ -247,6 +248,36 @@ static void only_the_newest_checkpoints_are_kept(void **state)
     run_free(&r);
 }
 
+static void two_checkpoints_are_kept_by_default_and_more_are_told_before_they_go(void **state)
+{
+    (void)state;
+    NO_OTHER_THREADS();
+    run r;
+    heard h = {0};
+    pt_error e = {0};
+    pt_train_options defaults;
+    pt_train_defaults(&defaults);
+    assert_int_equal(defaults.keep, 2);
+    run_make(&r, &settings[0], "kept-by-default");
+    r.o.save_every = 1;
+    must(run_until(&r, 4, &e), &e);
+    for (int step = 1; step <= 4; step++)
+        assert_true(has_checkpoint(&r, step)); /* `keep` is 0 in tests */
+    r.o.keep = defaults.keep;
+    r.o.resume = true;
+    r.o.notice = hear;
+    r.o.arg = &h;
+    must(run_until(&r, 5, &e), &e);
+    if (!strstr(h.text, "has 4 checkpoints") || !strstr(h.text, "`keep` 0"))
+        fail_msg("%s", h.text);
+    for (int step = 1; step <= 5; step++)
+        assert_int_equal(has_checkpoint(&r, step), step > 3);
+    h = (heard){0};
+    must(run_until(&r, 6, &e), &e);
+    assert_null(strstr(h.text, "`keep`"));
+    run_free(&r);
+}
+
 static void resuming_without_a_checkpoint_starts_at_the_first_step(void **state)
 {
     (void)state;
@@ -343,6 +374,7 @@ int main(void)
         cmocka_unit_test(a_run_resumes_on_a_machine_with_less_memory),
         cmocka_unit_test(metrics_are_cut_back_to_the_checkpoint),
         cmocka_unit_test(only_the_newest_checkpoints_are_kept),
+        cmocka_unit_test(two_checkpoints_are_kept_by_default_and_more_are_told_before_they_go),
         cmocka_unit_test(resuming_without_a_checkpoint_starts_at_the_first_step),
         cmocka_unit_test(a_checkpoint_that_was_put_aside_is_gone_on_from),
         cmocka_unit_test(what_goes_with_a_model_is_saved_as_it_was_when_the_run_began),

@@ -161,7 +161,7 @@ static int train(words more)
     snprintf(data, sizeof data, "%s/data.txt", scratch);
     add_arguments(&a, WORDS("train", "--model", model_path, "--data", data, "--eval-data", data, "--seq-len", "4",
                             "--batch-size", "1", "--device-memory", "64MiB", "--quiet", "--out", folder, "--save-every",
-                            "2", "--eval-every", "3"));
+                            "2", "--keep", "0", "--eval-every", "3"));
     add_arguments(&a, more);
     return program_wait(program_start(&a, scratch_path("out"), scratch_path("err")));
 }

@@ -206,6 +206,44 @@ static void a_checkpoint_that_cannot_be_removed_does_not_end_the_run(void **stat
     assert_int_equal(status, 0);
 }
 
+/* Takes a run to its end where there is little room, and a second one that ends a step after its last checkpoint. */
+static int end_with_little_room(const char *folder)
+{
+    fixture f;
+    pt_error e = {0};
+    pt_train_options o;
+    char out[256], noted[1024];
+    fixture_open(&f, "bf16", "gpt2");
+    for (int after = 0; after < 2; after++) {
+        snprintf(out, sizeof out, "%s/run-%d", folder, after);
+        fixture_options(&f, (const char *const[]){f.tokens}, out, &o);
+        o.disk_memory = 0;
+        o.steps = 4 + after;
+        o.save_every = 2;
+        o.keep = 1;
+        o.notice = note;
+        o.arg = noted;
+        noted[0] = 0;
+        if (train_to(&o, o.steps, &e))
+            return fprintf(stderr, "%s\n", e.text), 1;
+        if (!strstr(noted, "of the last step") != !after || !strstr(noted, "continues from checkpoint-4") != !after)
+            return fprintf(stderr, "after %d: %s\n", after, noted), 2;
+    }
+    fixture_close(&f);
+    return 0;
+}
+
+static void the_end_says_from_which_checkpoint_a_longer_run_continues(void **state)
+{
+    (void)state;
+    int status = on_small_disk(16 << 20, end_with_little_room);
+    if (status < 0) {
+        printf("skipped: no file system can be mounted here\n");
+        skip();
+    }
+    assert_int_equal(status, 0);
+}
+
 /* A line that finds no room leaves no part of it, and the next ones are written again. */
 static void a_line_of_metrics_without_room_leaves_nothing(void **state)
 {
@@ -331,6 +369,7 @@ int main(void)
         cmocka_unit_test(what_a_run_will_write_is_known_before),
         cmocka_unit_test(a_full_disk_loses_nothing),
         cmocka_unit_test(a_checkpoint_that_cannot_be_removed_does_not_end_the_run),
+        cmocka_unit_test(the_end_says_from_which_checkpoint_a_longer_run_continues),
         cmocka_unit_test(a_line_of_metrics_without_room_leaves_nothing),
         cmocka_unit_test(a_limit_of_a_file_s_size_is_known_before),
         cmocka_unit_test(a_plan_whose_results_have_no_room_does_not_fit),
