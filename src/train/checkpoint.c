@@ -26,6 +26,7 @@
 #include "train/shared_stage.h"
 
 #include <dirent.h>
+#include <inttypes.h>
 #include <math.h>
 #include <stdlib.h>
 #include <string.h>
@@ -78,6 +79,8 @@ static int write_counters(const trainer *t, const char *folder, const char *arit
         json_object_set_new(all, "frozen_bf16", json_boolean(t->job.model->stored_bf16));
     if (all && j->model->adapters)
         json_object_set_new(all, "base", json_sprintf(CHECKSUM_FORMAT, (unsigned long long)j->base_sum));
+    if (all && at->reference)
+        json_object_set_new(all, "reference", json_sprintf(CHECKSUM_FORMAT, (unsigned long long)at->reference));
     if (all)
         base_write(&j->base, all);
     int failed = all ? path_join(path, folder, "trainer.json", e) : pt_fail(e, PT_FAILED, "out of memory");
@@ -253,6 +256,16 @@ static int take_lanes(job *j, const json_source *file, pt_error *e)
     return failed;
 }
 
+static int read_reference(trainer *t, const json_source *file, pt_error *e)
+{
+    const char *text = NULL;
+    int n = 0, failed = json_get_string(file, "reference", JSON_OPTIONAL, &text, e);
+    if (failed || !text)
+        return failed;
+    const bool good = sscanf(text, "%16" SCNx64 "%n", &t->at.reference, &n) == 1 && n == 16 && !text[n];
+    return good ? 0 : pt_fail(e, PT_FAILED, "%s: \"reference\" is no checksum: the file is damaged", file->where);
+}
+
 static int check_types(const model *m, const optimizer *o, const char *name, const safetensors *st, pt_error *e)
 {
     for (int i = 0; i < m->params_n; i++) {
@@ -313,6 +326,8 @@ int checkpoint_read_counters(trainer *t, const char *path, pt_error *e)
     if (!failed)
         failed = check_rules(t, path, e);
     const bool other_run = failed;
+    if (!failed)
+        failed = read_reference(t, &s, e);
     if (!failed)
         failed = json_get_bool(&s, "frozen_bf16", JSON_OPTIONAL, &t->job.model->stored_bf16, e);
     if (!failed)

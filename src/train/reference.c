@@ -1,5 +1,6 @@
 #include "train/reference.h"
 
+#include "base/sum.h"
 #include "comm/comm.h"
 #include "train/options.h"
 
@@ -8,12 +9,14 @@
 #include <string.h>
 #include <unistd.h>
 
-#define REFERENCE_MAGIC "ptref\0\0\2"
+#define REFERENCE_MAGIC "ptref\0\0\3"
 
 typedef struct reference_header {
     char magic[8];
     uint64_t windows, seq_len, samples, model;
-    char data[40], rest[16]; /* data: fingerprint of the token ids */
+    char data[40]; /* fingerprint of the token ids */
+    uint64_t sum;  /* of what stands before */
+    char rest[8];
 } reference_header;
 _Static_assert(sizeof(reference_header) == 96, "losses begin there");
 
@@ -28,6 +31,65 @@ reference_want reference_of_evaluation(const job *j)
     return (reference_want){j->eval, n, n};
 }
 
+/* ---- which windows ---- */
+
+typedef struct window_set { uint8_t *bits; uint64_t n, left; } window_set; /* `left`: number of windows not in the set */
+
+static bool has(const window_set *s, uint64_t w) { return s->bits[w / 8] >> w % 8 & 1; }
+
+/* Adds the windows of samples from .. to, until all are in it. */
+static void add_samples(window_set *s, const reference_want *w, uint64_t from, uint64_t to)
+{
+    for (uint64_t i = from; i < to && s->left; i++) {
+        const uint64_t window = dataset_window_of(w->data, i, w->per_epoch);
+        s->left -= !has(s, window);
+        s->bits[window / 8] |= (uint8_t)(1u << window % 8);
+    }
+}
+
+static int make_set(window_set *s, const reference_want *w, uint64_t samples, pt_error *e)
+{
+    const uint64_t n = dataset_windows(w->data);
+    *s = (window_set){calloc(1, (size_t)(n / 8 + 1)), n, n};
+    if (!s->bits)
+        return pt_fail(e, PT_FAILED, "out of memory for a set of %llu windows", (unsigned long long)n);
+    add_samples(s, w, 0, samples);
+    return 0;
+}
+
+/* ---- windows in the file ---- */
+
+static uint64_t at_window(uint64_t window, uint64_t seq_len)
+{
+    return sizeof(reference_header) + window * (seq_len * sizeof(float) + sizeof(uint64_t));
+}
+
+static uint64_t sum_window(uint64_t model, uint64_t window, const float *losses, uint64_t seq_len)
+{
+    return sum_bytes(model, window + 1, losses, (size_t)seq_len * sizeof *losses);
+}
+
+static int write_window(const reference *r, uint64_t model, uint64_t window, const float *losses, uint64_t seq_len, pt_error *e)
+{
+    const uint64_t at = at_window(window, seq_len), bytes = seq_len * sizeof *losses, sum = sum_window(model, window, losses, seq_len);
+    int failed = fd_pwrite_all(r->fd, losses, (size_t)bytes, at, r->path, e);
+    return failed ? failed : fd_pwrite_all(r->fd, &sum, sizeof sum, at + bytes, r->path, e);
+}
+
+static int read_window(const reference *r, uint64_t window, float *losses, uint64_t seq_len, pt_error *e)
+{
+    const uint64_t at = at_window(window, seq_len), bytes = seq_len * sizeof *losses;
+    uint64_t sum;
+    int failed = fd_pread_all(r->fd, losses, (size_t)bytes, at, r->path, e);
+    if (!failed)
+        failed = fd_pread_all(r->fd, &sum, sizeof sum, at + bytes, r->path, e);
+    if (!failed && sum != sum_window(r->model, window, losses, seq_len))
+        failed = pt_fail(e, PT_FAILED,
+                         "%s is damaged: the losses of window %llu are not those that were written; `resume` computes them again", r->path,
+                         (unsigned long long)window);
+    return failed;
+}
+
 /* ---- the file ---- */
 
 static reference_header header_of(const reference *r, const reference_want *w, const job *j)
@@ -36,10 +98,9 @@ static reference_header header_of(const reference *r, const reference_want *w, c
                           .model = r->model};
     memcpy(h.magic, REFERENCE_MAGIC, sizeof h.magic);
     snprintf(h.data, sizeof h.data, "%s", dataset_fingerprint(w->data));
+    h.sum = sum_bytes(0, 0, &h, offsetof(reference_header, sum));
     return h;
 }
-
-static uint64_t at_window(uint64_t window, uint64_t seq_len) { return sizeof(reference_header) + window * seq_len * sizeof(float); }
 
 static int write_header(const reference *r, const reference_want *w, const job *j, pt_error *e)
 {
@@ -62,38 +123,59 @@ static int begin(reference *r, const reference_want *w, const job *j, pt_error *
     return write_header(r, w, j, e);
 }
 
-static int look(reference *r, const reference_want *w, const job *j, pt_error *e)
+static int check_windows(const reference *r, const reference_want *w, uint64_t seq_len, pt_error *e)
+{
+    window_set there;
+    float *losses = malloc((size_t)seq_len * sizeof *losses);
+    int failed = make_set(&there, w, r->samples, e);
+    if (!failed && !losses)
+        failed = pt_fail(e, PT_FAILED, "out of memory");
+    for (uint64_t i = 0; i < there.n && !failed; i++)
+        failed = has(&there, i) ? read_window(r, i, losses, seq_len, e) : 0;
+    free(losses);
+    free(there.bits);
+    return failed;
+}
+
+/* What is there, unless it is of something else or damaged. */
+static int look(reference *r, const reference_want *w, uint64_t model, const job *j, pt_error *e)
 {
     struct stat st;
     reference_header h;
     r->fd = file_open_regular(r->path, &st, e);
     if (r->fd < 0)
-        return pt_error_prefix(e, "the losses of the model before training, without which pairs cannot be compared: start the run anew");
+        return PT_FAILED;
     close(r->fd);
     r->fd = open(r->path, O_RDWR | O_CLOEXEC);
     if (r->fd < 0)
         return pt_fail_errno(e, PT_FAILED, "%s cannot be opened for writing", r->path);
-    const reference_header want = header_of(r, w, j);
-    const uint64_t bytes = at_window(want.windows, want.seq_len);
-    if ((uint64_t)st.st_size != bytes)
-        return pt_fail(e, PT_FAILED, "%s has %llu bytes and not %llu: it is cut, or of other data; start the run anew", r->path,
-                       (unsigned long long)st.st_size, (unsigned long long)bytes);
+    reference_header now = header_of(r, w, j);
+    if ((uint64_t)st.st_size != at_window(now.windows, now.seq_len))
+        return pt_fail(e, PT_FAILED, "%s is cut, or of other data", r->path);
     int failed = fd_pread_all(r->fd, &h, sizeof h, 0, r->path, e);
     if (failed)
         return failed;
     r->samples = h.samples;
     r->model = h.model;
-    const reference_header now = header_of(r, w, j);
-    return memcmp(&h, &now, sizeof h) ? pt_fail(e, PT_FAILED, "%s is of other data: start the run anew", r->path) : 0;
+    now = header_of(r, w, j);
+    if (memcmp(&h, &now, sizeof h) || (model && h.samples && h.model != model))
+        return pt_fail(e, PT_FAILED, "%s is damaged, or of another run", r->path);
+    return check_windows(r, w, now.seq_len, e);
 }
 
-int reference_open(reference *r, const char *out, const char *name, const reference_want *w, bool fresh, const job *j, pt_error *e)
+int reference_open(reference *r, const char *out, const char *name, const reference_want *w, bool fresh, uint64_t model, const job *j,
+                   pt_error *e)
 {
+    pt_error why;
     *r = (reference){.fd = -1};
     int failed = path_join(r->path, out, name, e);
-    if (failed)
+    if (failed || (!fresh && !look(r, w, model, j, &why)))
         return failed;
-    return fresh ? begin(r, w, j, e) : look(r, w, j, e);
+    if (!fresh)
+        options_notice(&j->o, "%.600s: the losses of the model before training are computed again", why.text);
+    reference_close(r);
+    r->samples = r->model = 0;
+    return begin(r, w, j, e);
 }
 
 /* The losses of a rank's part of the windows. */
@@ -102,8 +184,7 @@ static int read_part(const reference *r, const uint64_t *windows, uint64_t n, co
     const uint64_t T = (uint64_t)s->seq_len;
     int failed = 0;
     for (int64_t i = 0; i < s->batch && !failed; i++)
-        failed = fd_pread_all(r->fd, losses + i * s->seq_len, T * sizeof *losses,
-                              at_window(windows[(uint64_t)(rank * s->batch + i) % n], T), r->path, e);
+        failed = read_window(r, windows[(uint64_t)(rank * s->batch + i) % n], losses + i * s->seq_len, T, e);
     return failed;
 }
 
@@ -142,32 +223,6 @@ void reference_close(reference *r)
     r->fd = -1;
 }
 
-/* ---- which windows ---- */
-
-typedef struct window_set { uint8_t *bits; uint64_t n, left; } window_set; /* `left`: number of windows not in the set */
-
-static bool has(const window_set *s, uint64_t w) { return s->bits[w / 8] >> w % 8 & 1; }
-
-/* Adds the windows of samples from .. to, until all are in it. */
-static void add_samples(window_set *s, const reference_want *w, uint64_t from, uint64_t to)
-{
-    for (uint64_t i = from; i < to && s->left; i++) {
-        const uint64_t window = dataset_window_of(w->data, i, w->per_epoch);
-        s->left -= !has(s, window);
-        s->bits[window / 8] |= (uint8_t)(1u << window % 8);
-    }
-}
-
-static int make_set(window_set *s, const reference_want *w, uint64_t samples, pt_error *e)
-{
-    const uint64_t n = dataset_windows(w->data);
-    *s = (window_set){calloc(1, (size_t)(n / 8 + 1)), n, n};
-    if (!s->bits)
-        return pt_fail(e, PT_FAILED, "out of memory for a set of %llu windows", (unsigned long long)n);
-    add_samples(s, w, 0, samples);
-    return 0;
-}
-
 /* ---- their losses ---- */
 
 int reference_load(dataset *data, const uint64_t *windows, uint64_t n, executor *x, dataset_counts *counts, pt_error *e)
@@ -186,7 +241,7 @@ int reference_load(dataset *data, const uint64_t *windows, uint64_t n, executor 
     return 0;
 }
 
-typedef struct computing { const reference *r; const reference_want *w; const job *j; executor *x; bool writes; } computing;
+typedef struct computing { const reference *r; const reference_want *w; const job *j; executor *x; uint64_t model; bool writes; } computing;
 
 static int compute(const computing *c, const uint64_t *windows, uint64_t n, pt_error *e)
 {
@@ -195,8 +250,7 @@ static int compute(const computing *c, const uint64_t *windows, uint64_t n, pt_e
     if (!failed)
         failed = executor_run(c->x, SCHEDULE_EVAL, 0, NULL, e);
     for (uint64_t i = 0; i < n && c->writes && !failed; i++)
-        failed = fd_pwrite_all(c->r->fd, executor_losses(c->x) + (int64_t)i * T, (size_t)T * sizeof(float),
-                               at_window(windows[i], (uint64_t)T), c->r->path, e);
+        failed = write_window(c->r, c->model, windows[i], executor_losses(c->x) + (int64_t)i * T, (uint64_t)T, e);
     return failed;
 }
 
@@ -226,15 +280,11 @@ static int compute_missing(const computing *c, const window_set *there, const wi
 int reference_complete(reference *r, const reference_want *w, uint64_t model, const job *j, executor *x, bool writes, pt_error *e)
 {
     window_set there = {0}, all = {0};
-    if (r->samples && r->model != model)
-        return pt_fail(e, PT_FAILED,
-                       "%s is of another model than `model` %.300s: pairs are compared with the model that the run began with, and more of "
-                       "them are needed; give that one", r->path, j->model_dir);
     int failed = make_set(&there, w, r->samples, e);
     if (!failed)
         failed = make_set(&all, w, w->samples, e);
     if (!failed)
-        failed = compute_missing(&(computing){r, w, j, x, writes}, &there, &all, e);
+        failed = compute_missing(&(computing){r, w, j, x, model, writes}, &there, &all, e);
     free(there.bits);
     free(all.bits);
     if (failed)

@@ -3,13 +3,13 @@
  * The reference is the model from which the run starts, with the adapter that it continues. Its losses are computed before the first step
  * by the schedule of evaluations, so that there is never a second model in memory. A pair's margin is exactly 0 before the first update,
  * because the same op computes the same window. Only windows that the run will see are computed. If a resumed run will see more (more
- * steps, other evaluation data), the model that it started from is loaded once more before the checkpoint, and the file is completed, with
- * the same bits, whatever windows are computed together.
+ * steps, other evaluation data), or if the file is lost, damaged or of another run, the model that it started from is loaded once more
+ * before the checkpoint, and the file is completed, with the same bits, whatever windows are computed together.
  *
- *   byte 0   reference_header: for how many samples of the run the file has the windows, and of which model
- *   byte 96  fp32 (windows, seq_len): 0 where there is no target; windows that were not computed are undefined
+ *   byte 0   reference_header: for how many samples of the run the file has the windows, and of which model; its checksum
+ *   byte 96  for each window: fp32 (seq_len), 0 where there is no target; the checksum of these losses. What was not computed is undefined
  *
- * Losses are on the disk before the header counts them.
+ * Losses are on the disk before the header counts them. Checksums are compared when the file is opened and when a step reads it.
  *
  * With several ranks, the file is rank 0's: it reads the losses of each step and sends each rank its part, so that the others need not see
  * the folder.
@@ -32,8 +32,10 @@ typedef struct reference_want { dataset *data; uint64_t samples, per_epoch; } re
 reference_want reference_of_training(const job *j);
 reference_want reference_of_evaluation(const job *j);
 
-/* Opens OUT/NAME. fresh: ignores an existing file; else the file must exist and match the data. */
-int reference_open(reference *r, const char *out, const char *name, const reference_want *w, bool fresh, const job *j, pt_error *e);
+/* Opens OUT/NAME. fresh: ignores an existing file. Else one that is not there, damaged, or of other data or another model (`model`; 0: any)
+ * is begun anew, with a notice: all losses are missing then. */
+int reference_open(reference *r, const char *out, const char *name, const reference_want *w, bool fresh, uint64_t model, const job *j,
+                   pt_error *e);
 static inline bool reference_lacks(const reference *r, const reference_want *w) { return r->samples < w->samples; }
 /* Computes missing losses with the current weights, whose checksum is `model`: x runs evaluations, and no update may wait in it. With
  * several ranks all compute, and the one that `writes` writes the file. */

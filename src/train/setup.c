@@ -186,17 +186,15 @@ static int check_room(trainer *t, pt_error *e)
 static int open_training(trainer *t, bool fresh, pt_error *e)
 {
     const reference_want w = reference_of_training(&t->job);
-    return reference_open(&t->reference, t->out.path, "reference.bin", &w, fresh, &t->job, e);
+    return reference_open(&t->reference, t->out.path, "reference.bin", &w, fresh, t->at.reference, &t->job, e);
 }
 
-/* The evaluation data may have changed: then all their losses are missing. */
 static int open_held(trainer *t, bool fresh, pt_error *e)
 {
     const reference_want w = reference_of_evaluation(&t->job);
-    if (!fresh && !reference_open(&t->held, t->out.path, "reference-eval.bin", &w, false, &t->job, NULL))
-        return 0;
-    reference_close(&t->held);
-    return reference_open(&t->held, t->out.path, "reference-eval.bin", &w, true, &t->job, e);
+    char path[FILE_PATH_BYTES];
+    const bool there = !path_join(path, t->out.path, "reference-eval.bin", NULL) && path_exists(path); /* it may evaluate from now on */
+    return reference_open(&t->held, t->out.path, "reference-eval.bin", &w, fresh || !there, t->at.reference, &t->job, e);
 }
 
 /* Sends rank 0's description of the reference file to the other ranks. */
@@ -221,6 +219,8 @@ static int open_references(trainer *t, pt_error *e)
         failed = open_held(t, fresh, e);
     if (!failed)
         failed = share_reference(t, &t->reference, e);
+    if (!failed && !t->at.reference)
+        t->at.reference = t->reference.model;
     return failed ? failed : share_reference(t, &t->held, e);
 }
 
@@ -242,22 +242,31 @@ static int sum_model(trainer *t, uint64_t *sum, pt_error *e)
     return failed ? failed : closed;
 }
 
+static int complete(trainer *t, reference *r, const reference_want *w, pt_error *e)
+{
+    return reference_lacks(r, w) ? reference_complete(r, w, t->at.reference, &t->job, t->engine.x, ranks_lead(t), e) : 0;
+}
+
 static int complete_references(trainer *t, pt_error *e)
 {
     uint64_t sum = 0;
     int failed = sum_model(t, &sum, e);
+    if (!failed && t->at.reference && t->at.reference != sum)
+        failed = pt_fail(e, PT_FAILED,
+                         "`model` %.300s is not the model that the run began with, with which pairs are compared: give that one",
+                         t->job.model_dir);
+    if (failed)
+        return failed;
+    if (t->out.from[0] && !t->at.reference)
+        options_notice(&t->job.o, "%.600s does not say with which model the run began: `model` %.300s is taken for it", t->out.from,
+                       t->job.model_dir);
+    t->at.reference = sum;
     const reference_want w = reference_of_training(&t->job);
-    if (!failed && reference_lacks(&t->reference, &w))
-        failed = reference_complete(&t->reference, &w, sum, &t->job, t->engine.x, ranks_lead(t), e);
+    failed = complete(t, &t->reference, &w, e);
     if (failed || !t->job.eval)
         return failed;
     const reference_want held = reference_of_evaluation(&t->job);
-    if (t->out.from[0] && t->reference.model != sum)
-        return pt_fail(e, PT_FAILED,
-                       "`model` %.300s is not the model that the run began with, with which pairs are compared: give that one",
-                       t->job.model_dir);
-    const bool lacks = reference_lacks(&t->held, &held);
-    return lacks ? reference_complete(&t->held, &held, sum, &t->job, t->engine.x, ranks_lead(t), e) : 0;
+    return complete(t, &t->held, &held, e);
 }
 
 /* A resumed run that needs more reference losses first loads the model with which it began. */

@@ -40,6 +40,7 @@ typedef struct counters {
     int64_t step, first_step;      /* done; done when the run was resumed */
     int64_t saved_step;            /* of the newest checkpoint that this run has written, or -1 */
     int64_t tokens, learned;       /* tokens seen; those of them that were targets */
+    uint64_t reference;            /* DPO: checksum of the model that the run began with; 0: not known */
     bool owes_evaluation;          /* of the step that it was resumed from: that one was stopped */
 } counters;
 

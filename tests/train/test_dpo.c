@@ -9,6 +9,7 @@
 
 #include "sanitized.h"
 #include "train/fixture.h"
+#include "train/heard.h"
 #include "train/same_end.h"
 
 enum { STEPS = 10 };
@@ -161,7 +162,7 @@ static void packed_pairs_are_as_if_alone(void **state)
 /* A run that is ended and resumed compares with the model that it began with, not with what it found at its start. */
 static void a_resumed_run_has_the_same_reference(void **state)
 {
-    char whole[300], parts[300], reference[320];
+    char whole[300], parts[300];
     pt_error e = {0};
     double losses[2][8];
     snprintf(whole, sizeof whole, "%s/whole", scratch);
@@ -187,12 +188,133 @@ static void a_resumed_run_has_the_same_reference(void **state)
         }
     }
     assert_memory_equal(losses[0], losses[1], sizeof losses[0]);
-    snprintf(reference, sizeof reference, "%s/reference.bin", parts);
-    assert_int_equal(truncate(reference, 100), 0);
+}
+
+/* ---- a file that is lost, damaged or of another run ---- */
+
+typedef enum harm { LOST, CUT, FLIPPED, FLIPPED_COUNT, OF_ANOTHER_MODEL, HARMS } harm;
+
+/* OUT/reference.bin; `other`: that of a run of another model. */
+static void do_harm(harm h, const char *out, const char *other)
+{
+    enum { SAMPLES_AT = 24, HEADER = 96 };
+    char path[340], *bytes;
+    size_t n;
+    pt_error e = {0};
+    snprintf(path, sizeof path, "%s/reference.bin", h == OF_ANOTHER_MODEL ? other : out);
+    must(file_read_all(path, 1 << 24, &bytes, &n, &e), &e);
+    snprintf(path, sizeof path, "%s/reference.bin", out);
+    size_t at = HEADER;
+    while (!bytes[at] && at + 1 < n)
+        at++;
+    bytes[h == FLIPPED_COUNT ? SAMPLES_AT : at] ^= h == FLIPPED || h == FLIPPED_COUNT ? 4 : 0;
+    if (h == LOST)
+        assert_int_equal(unlink(path), 0);
+    else
+        must(file_write_atomic(path, bytes, h == CUT ? n - 5 : n, &e), &e);
+    free(bytes);
+}
+
+/* The model with one bit of one weight flipped; its folder. */
+static const char *other_model(void)
+{
+    const char *other = scratch_path("other_model");
+    char path[400], *bytes;
+    size_t n;
+    pt_error e = {0};
+    fixture f = {0};
+    if (path_exists(other))
+        return other;
+    snprintf(f.folder, sizeof f.folder, "%.500s", model_folder);
+    fixture_copy(&f, other, NULL, NULL);
+    snprintf(path, sizeof path, "%s/model.safetensors", other);
+    must(file_read_all(path, 1 << 24, &bytes, &n, &e), &e);
+    bytes[n - 3] ^= 1;
+    must(file_write_atomic(path, bytes, n, &e), &e);
+    free(bytes);
+    return other;
+}
+
+/* Four steps with checkpoints, in the folder `out`. */
+static pt_train_options options_for_four(const char *out)
+{
+    pt_train_options o = options_for(out);
+    o.steps = 4;
+    o.save_every = 2;
+    return o;
+}
+
+/* A resumed run ends in the bits of one whose file stayed as it was, and says that losses were computed again. */
+static void losses_that_are_not_the_run_s_are_computed_again(void **state)
+{
+    NO_OTHER_THREADS();
+    char straight[200], other[200], out[200], from[340];
+    pt_error e = {0};
+    snprintf(straight, sizeof straight, "%s/unharmed", scratch);
+    snprintf(other, sizeof other, "%s/other-reference", scratch);
+    pt_train_options o = options_for_four(straight);
+    must(train_to(&o, 4, &e), &e);
+    o = options_for_four(other);
+    o.model = other_model();
+    must(train_to(&o, 2, &e), &e);
+    for (int k = 0; k <= HARMS; k++) {
+        heard h = {0};
+        snprintf(out, sizeof out, "%s/harm-%d", scratch, k);
+        o = options_for_four(out);
+        must(train_to(&o, 2, &e), &e);
+        if (k < HARMS)
+            do_harm((harm)k, out, other);
+        snprintf(from, sizeof from, "%s/checkpoint-2", out);
+        if (k == HARMS) { /* it stays where it is, and the run goes on in another folder */
+            snprintf(out, sizeof out, "%s/elsewhere", scratch);
+            o.resume_from = from;
+        }
+        o.resume = true;
+        o.notice = hear;
+        o.arg = &h;
+        must(train_to(&o, 4, &e), &e);
+        if (!strstr(h.text, "reference.bin") || !strstr(h.text, "computed again"))
+            fail_msg("harm %d: %s", k, h.text);
+        assert_same_end(straight, out, 4);
+        assert_same_file(straight, out, "reference.bin");
+    }
+}
+
+/* A file that changes while a run reads it, and a model that is not the one that the run began with. */
+static void losses_of_anything_else_end_the_run(void **state)
+{
+    char out[200], from[340];
+    pt_error e = {0};
+    pt_step s;
+    snprintf(out, sizeof out, "%s/harmed-later", scratch);
+    pt_train_options o = options_for_four(out);
+    pt_trainer *t = open_run(&o);
+    take_step(t);
+    take_step(t);
+    char *bytes, path[340];
+    size_t n;
+    snprintf(path, sizeof path, "%s/reference.bin", out);
+    must(file_read_all(path, 1 << 24, &bytes, &n, &e), &e);
+    for (size_t i = 96; i < n; i++)
+        bytes[i] ^= 1;
+    FILE *f = fopen(path, "r+b");
+    assert_int_equal(fwrite(bytes, 1, n, f), n);
+    assert_int_equal(fclose(f), 0);
+    free(bytes);
+    assert_true(pt_trainer_step(t, &s, &e) < 0);
+    if (!strstr(e.text, "reference.bin is damaged"))
+        fail_msg("%s", e.text);
+    pt_trainer_close(t);
+    snprintf(from, sizeof from, "%s/checkpoint-2", out);
+    snprintf(out, sizeof out, "%s/harmed-elsewhere", scratch);
     o.resume = true;
+    o.resume_from = from;
+    o.model = other_model();
     assert_int_equal(pt_trainer_open(&o, &t, &e), PT_FAILED);
-    assert_non_null(strstr(e.text, "reference.bin"));
-    assert_non_null(strstr(e.text, "start the run anew"));
+    if (!strstr(e.text, "other_model") || !strstr(e.text, "not the model that the run began with"))
+        fail_msg("%s", e.text);
+    o.model = model_folder;
+    must(train_to(&o, 4, &e), &e);
 }
 
 /* ---- only what the run sees ---- */
@@ -218,9 +340,9 @@ static int windows_there(const char *out, int64_t seq_len)
     pt_error e = {0};
     snprintf(path, sizeof path, "%s/reference.bin", out);
     must(file_read_all(path, 1 << 24, &bytes, &n, &e), &e);
-    const size_t row = (size_t)seq_len * sizeof(float);
+    const size_t row = (size_t)seq_len * sizeof(float), sum = sizeof(uint64_t);
     int there = 0;
-    for (size_t at = HEADER; at + row <= n; at += row) {
+    for (size_t at = HEADER; at + row <= n; at += row + sum) {
         bool any = false;
         for (size_t i = 0; i < row; i++)
             any = any || bytes[at + i];
@@ -261,7 +383,7 @@ static void check_extended(const char *name, const char *from, int lora_rank, pt
     assert_same_file(whole, parts, "reference.bin");
     assert_same_file(whole, parts, "reference-eval.bin");
     o.steps = 7;
-    o.model = scratch_path("other_model");
+    o.model = other_model();
     assert_int_equal(pt_trainer_open(&o, &t, &e), PT_FAILED);
     if (!strstr(e.text, "other_model"))
         fail_msg("%s", e.text);
@@ -269,18 +391,6 @@ static void check_extended(const char *name, const char *from, int lora_rank, pt
 
 static void the_reference_is_of_what_the_run_sees(void **state)
 {
-    const char *other = scratch_path("other_model");
-    char path[400], *bytes;
-    size_t n;
-    pt_error e = {0};
-    fixture f = {0};
-    snprintf(f.folder, sizeof f.folder, "%.500s", model_folder);
-    fixture_copy(&f, other, NULL, NULL);
-    snprintf(path, sizeof path, "%s/model.safetensors", other);
-    must(file_read_all(path, 1 << 24, &bytes, &n, &e), &e);
-    bytes[n - 3] ^= 1;
-    must(file_write_atomic(path, bytes, n, &e), &e);
-    free(bytes);
     check_extended("full", NULL, 0, PT_PRECISION_BF16);
     check_extended("new_adapter", NULL, 2, PT_PRECISION_BF16);
     check_extended("adapter", adapter, 0, PT_PRECISION_FP32);
@@ -381,6 +491,7 @@ int main(void)
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(steps_are_those_of_trl), cmocka_unit_test(packed_pairs_are_as_if_alone),
         cmocka_unit_test(a_resumed_run_has_the_same_reference),
+        cmocka_unit_test(losses_that_are_not_the_run_s_are_computed_again), cmocka_unit_test(losses_of_anything_else_end_the_run),
         cmocka_unit_test(the_reference_is_of_what_the_run_sees), cmocka_unit_test(pairs_are_held_out),
         cmocka_unit_test(what_cannot_be_compared_is_refused), cmocka_unit_test(eval_says_where_pairs_are_evaluated)};
     return cmocka_run_group_tests(tests, open_all, scratch_remove);
