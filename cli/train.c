@@ -250,7 +250,9 @@ static void print_summary(const session *s, const pt_trainer *t)
         fputs("; each epoch leaves out the last one, which does not fill a batch", stderr);
     else if (rest)
         fprintf(stderr, "; each epoch leaves out the last %lld, which do not fill a batch", rest);
-    fputc('\n', stderr);
+    fprintf(stderr, "\nfiles    %s\n", m.files);
+    if (m.eval_files[0])
+        fprintf(stderr, "eval     %s\n", m.eval_files);
     fprintf(stderr, "machine  %s, %d thread%s (%s)\n", m.machine, m.threads, plural((uint64_t)m.threads), m.costs);
     if (m.room[0])
         fprintf(stderr, "free     %s\n", m.room);

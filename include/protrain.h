@@ -84,6 +84,8 @@ typedef enum pt_save_type { PT_SAVE_AS_STORED, PT_SAVE_F32, PT_SAVE_BF16, PT_SAV
 typedef struct pt_train_options {
     const char *model;                 /* Hugging Face folder */
     bool init_random;                  /* random weights even if the folder has weights */
+    /* Files, and folders of them. A folder with files named for training (train) and others for validation (validation, valid, val, */
+    /* eval, dev) or test has splits: the former are trained on, and tests are left alone. */
     const char *const *data; int data_n;
     pt_data_format data_format;
     pt_train_on train_on;
@@ -93,7 +95,7 @@ typedef struct pt_train_options {
     pt_task task;
     double beta; pt_dpo_loss dpo_loss; /* DPO: how strongly to stay near the starting model; default 0.1, sigmoid */
     pt_loss_per loss_per;              /* what has the same weight in a step's loss: each target token, or each example */
-    const char *const *eval_data; int eval_data_n;
+    const char *const *eval_data; int eval_data_n; /* none: the validation files of folders in `data` that have splits */
     double eval_split;                 /* or: hold out this share of the data; 0: none */
     int64_t eval_every;                /* steps between evaluations; 0: only at the end */
     const char *out;                   /* output folder, created if missing */
@@ -196,6 +198,7 @@ typedef struct pt_summary {
     const char *room;                  /* free memory and the margins left of it, in words; "": all budgets were given */
     int64_t steps, first_step;         /* of the whole run; already done when resumed */
     int64_t seq_len, batch_size, windows, tokens;
+    const char *files, *eval_files;    /* trained on; evaluated on ("": none, or a part of the former) */
     const char *costs;                 /* source of the predictions: "measured in 2.10 s" */
     double predicted_step_s;           /* with the corrections so far */
     char sure[64];                     /* in words: ", within 10% in most runs", ", within 10% if the disk keeps its pace"; "": unknown */

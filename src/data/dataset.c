@@ -348,6 +348,13 @@ static void note_skipped(dataset *d, const data_files *files)
              files->first_skipped, files->skipped > 1 ? ", ..." : "");
 }
 
+static void note_splits(dataset *d, const dataset_options *o, const data_files *files)
+{
+    if (files->other_splits[0] && o->use != DATA_BESIDE)
+        note(d, "the names of files tell splits apart: not %s: %s", o->use == DATA_TRAINS ? "trained on" : "evaluated on",
+             files->other_splits);
+}
+
 /* ---- opening ---- */
 
 static int open_stream(dataset *d, const dataset_options *o, const data_files *files, pt_error *e)
@@ -446,10 +453,12 @@ int dataset_open(const dataset_options *o, dataset **out, pt_error *e)
     *d = (dataset){.source_fd = -1, .seq_len = o->seq_len, .vocab = o->vocab, .seed = o->seed, .shuffle = o->shuffle,
                    .packing = {.fd = -1, .index_fd = -1}, .eos = o->tokenizer ? tokenizer_eos(o->tokenizer) : o->eos};
     data_files files;
-    int rc = data_files_list(o->paths, o->paths_n, &files, e);
+    int rc = data_files_list(o->paths, o->paths_n, o->use, &files, e);
     if (rc == 0)
         rc = open_data(d, o, &files, e);
+    note_splits(d, o, &files);
     note_skipped(d, &files);
+    data_files_describe(&files, d->files, sizeof d->files);
     data_files_note(&files, d->notice, sizeof d->notice);
     data_files_free(&files);
     if (rc < 0) {
@@ -479,6 +488,8 @@ bool dataset_apart(const dataset *d) { return d->packed || d->documents; }
 bool dataset_packed(const dataset *d) { return d->packed; }
 
 bool dataset_chats(const dataset *d) { return d->chats; }
+
+const char *dataset_files(const dataset *d) { return d->files; }
 
 const char *dataset_fingerprint(const dataset *d) { return d->tokens.fingerprint; }
 

@@ -25,12 +25,14 @@
 #define PT_DATASET_H
 
 #include "base/error.h"
+#include "data/files.h"
 #include "data/share.h"
 #include "text/tokenizer.h"
 
 typedef struct dataset dataset;
 
 typedef struct dataset_options {
+    data_use use;
     const char *const *paths; int paths_n; /* .txt .jsonl .json .csv .npy .bin, or folders of them (sorted by name) */
     pt_data_format format;
     pt_train_on train_on;
@@ -64,6 +66,7 @@ uint64_t dataset_windows(const dataset *d);   /* of a stream: whole windows, (to
 bool dataset_apart(const dataset *d);         /* windows contain documents that do not see each other: `first` is set */
 bool dataset_packed(const dataset *d);        /* windows consist of examples */
 bool dataset_chats(const dataset *d);         /* the examples, at least the first, went through a chat template */
+const char *dataset_files(const dataset *d);       /* for people */
 const char *dataset_fingerprint(const dataset *d); /* hash of the ids in hex, recorded in checkpoints */
 
 /* Text for the user, or NULL. The summary: what the data contain, and which of it is trained on. The notices, one per line: files of a

@@ -18,7 +18,7 @@ struct dataset {
     int64_t eos;   /* the id that ends a document of a stream whose documents do not see each other; -1: none */
     data_share share;   /* of the windows of a stream */
     window_packing packing;
-    char summary[512], notice[4096];
+    char files[512], summary[512], notice[4096];
 };
 
 /* recognize.c: the format of all files, from the first record of each; `asked` is the user's option. *chats: the last file has

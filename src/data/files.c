@@ -1,6 +1,7 @@
 #include "data/files.h"
 
 #include "data/foreign.h"
+#include "data/splits.h"
 #include "io/hub.h"
 
 #include <dirent.h>
@@ -68,6 +69,22 @@ static void skip(data_files *f, const char *name, const char *why)
         snprintf(f->first_skipped, sizeof f->first_skipped, "%.200s%s", name, why);
 }
 
+static bool is_data(const char *name)
+{
+    data_kind kind;
+    return data_kind_of(name, &kind) == 0 || data_is_foreign(name);
+}
+
+/* Adds a name to the list of files of other splits. */
+static void leave(data_files *f, const char *name)
+{
+    const size_t used = strlen(f->other_splits), room = sizeof f->other_splits - used;
+    if (used + strlen(name) + 8 < sizeof f->other_splits)
+        snprintf(f->other_splits + used, room, "%s%s", used ? ", " : "", name);
+    else if (!strstr(f->other_splits, "..."))
+        snprintf(f->other_splits + used, room, ", ...");
+}
+
 /* True for an empty file that should have a header or an array; an empty text is valid. */
 static bool lacks_all(data_kind kind, const struct stat *st)
 {
@@ -99,25 +116,55 @@ static int add_entry(data_files *f, const char *folder, const char *name, pt_err
     return rc;
 }
 
-static int add_folder(data_files *f, const char *folder, pt_error *e)
+/* Whether the names of a folder's data files tell splits apart. */
+static bool has_splits(struct dirent *const *entries, int n)
+{
+    bool has[SPLITS] = {false};
+    for (int i = 0; i < n; i++)
+        if (is_data(entries[i]->d_name))
+            has[data_split_of(entries[i]->d_name)] = true;
+    return has[SPLIT_TRAIN] && (has[SPLIT_VALIDATION] || has[SPLIT_TEST]);
+}
+
+/* Adds an entry of a folder that has splits, if it is of the one that is wanted. */
+static int add_of_split(data_files *f, const char *folder, const char *name, data_use use, pt_error *e)
+{
+    const data_split wanted = use == DATA_TRAINS ? SPLIT_TRAIN : SPLIT_VALIDATION;
+    if (!is_data(name) || data_split_of(name) == wanted)
+        return add_entry(f, folder, name, e);
+    leave(f, name);
+    return 0;
+}
+
+static int add_entries(data_files *f, const char *folder, struct dirent *const *entries, int n, data_use use, pt_error *e)
+{
+    const bool splits = has_splits(entries, n);
+    const size_t before = f->n;
+    int rc = 0;
+    for (int i = 0; i < n && rc == 0 && (splits || use != DATA_BESIDE); i++)
+        rc = splits ? add_of_split(f, folder, entries[i]->d_name, use, e) : add_entry(f, folder, entries[i]->d_name, e);
+    if (rc < 0 || f->n > before || use == DATA_BESIDE)
+        return rc;
+    if (splits)
+        return pt_fail(e, PT_FAILED, "%s: the folder has files of several splits, but none that %s: name a file", folder,
+                       use == DATA_TRAINS ? "can be trained on" : "is named for validation");
+    return pt_fail(e, PT_FAILED, "%s: no data in this folder: none of its %d files is " KNOWN_TYPES " (folders inside it are not searched)",
+                   folder, n);
+}
+
+static int add_folder(data_files *f, const char *folder, data_use use, pt_error *e)
 {
     struct dirent **entries;
     const int saved = data_refuse_saved(folder, e);
     if (saved < 0)
         return saved;
-    int n = scandir(folder, &entries, not_hidden, by_bytes), rc = 0;
+    int n = scandir(folder, &entries, not_hidden, by_bytes);
     if (n < 0)
         return pt_fail_errno(e, PT_FAILED, "%s: cannot read this folder", folder);
-    size_t before = f->n;
-    for (int i = 0; i < n; i++) {
-        if (rc == 0)
-            rc = add_entry(f, folder, entries[i]->d_name, e);
+    int rc = add_entries(f, folder, entries, n, use, e);
+    for (int i = 0; i < n; i++)
         free(entries[i]);
-    }
     free(entries);
-    if (rc == 0 && f->n == before)
-        return pt_fail(e, PT_FAILED, "%s: no data in this folder: none of its %d files is " KNOWN_TYPES " (folders inside it are not "
-                                     "searched)", folder, n);
     return rc;
 }
 
@@ -131,7 +178,7 @@ static int fail_absent(const char *path, pt_error *e)
     return pt_fail_errno(e, PT_FAILED, "%s: cannot open this data", path);
 }
 
-int data_files_list(const char *const *paths, int paths_n, data_files *out, pt_error *e)
+int data_files_list(const char *const *paths, int paths_n, data_use use, data_files *out, pt_error *e)
 {
     *out = (data_files){0};
     if (paths_n <= 0)
@@ -145,7 +192,9 @@ int data_files_list(const char *const *paths, int paths_n, data_files *out, pt_e
         else if (stat(paths[i], &st) < 0)
             rc = fail_absent(paths[i], e);
         else if (S_ISDIR(st.st_mode))
-            rc = add_folder(out, paths[i], e);
+            rc = add_folder(out, paths[i], use, e);
+        else if (use == DATA_BESIDE)
+            continue;
         else if ((rc = data_refuse_foreign(paths[i], e)) < 0)
             return rc;
         else if (data_kind_of(paths[i], &kind) < 0)
@@ -161,6 +210,39 @@ int data_files_list(const char *const *paths, int paths_n, data_files *out, pt_e
             return rc;
     }
     return 0;
+}
+
+bool data_files_beside(const char *const *paths, int paths_n)
+{
+    data_files files;
+    const bool any = data_files_list(paths, paths_n, DATA_BESIDE, &files, NULL) == 0 && files.n > 0;
+    data_files_free(&files);
+    return any;
+}
+
+/* The length of a path's folder, with the slash. */
+static size_t folder_length(const char *path)
+{
+    const char *slash = strrchr(path, '/');
+    return slash ? (size_t)(slash - path) + 1 : 0;
+}
+
+void data_files_describe(const data_files *f, char *out, size_t n)
+{
+    enum { SHOWN = 6, MORE = 24 };
+    size_t used = 0, i = 0;
+    out[0] = 0;
+    for (; i < f->n && i < SHOWN; i++) {
+        const char *path = f->files[i].path;
+        const size_t length = folder_length(path);
+        const bool same = i && length == folder_length(f->files[i - 1].path) && !memcmp(path, f->files[i - 1].path, length);
+        const char *shown = same ? path + length : path;
+        if (used + strlen(shown) + MORE >= n)
+            break;
+        used += (size_t)snprintf(out + used, n - used, "%s%s", i ? ", " : "", shown);
+    }
+    if (i < f->n)
+        snprintf(out + used, n - used, "%s%zu %s", i ? " and " : "", f->n - i, i ? "more" : "files");
 }
 
 /* True if the file begins like a JSON object or an array of objects or strings: probably records in a file named .txt. */

@@ -4,6 +4,7 @@
 
 #include "base/error.h"
 
+#include <stdbool.h>
 #include <stddef.h>
 #include <stdint.h>
 
@@ -22,15 +23,26 @@ typedef struct data_files {
     uint64_t bytes;         /* of all files */
     uint64_t skipped;       /* entries of folders that are not data files, and dangling links */
     char first_skipped[256];
+    char other_splits[512]; /* the files of other splits (splits.h), for messages; "": none */
 } data_files;
 
 /* The kind by the end of the name; negative: no data. */
 int data_kind_of(const char *path, data_kind *kind);
 
+/* Of a folder that has splits, only the files of one are taken. */
+typedef enum data_use {
+    DATA_TRAINS,    /* train */
+    DATA_EVALUATES, /* validation */
+    DATA_BESIDE     /* validation, and nothing but such folders: what goes with data to train on; there may be none */
+} data_use;
+
 /* Expands folders (one level, sorted by name byte by byte, without hidden files) and classifies files by the end of their names. Errors: a
  * path that does not exist, a named file of another type, a folder without data files. Free with data_files_free, also after an error. */
-int data_files_list(const char *const *paths, int paths_n, data_files *out, pt_error *e);
+int data_files_list(const char *const *paths, int paths_n, data_use use, data_files *out, pt_error *e);
 void data_files_free(data_files *f);
+bool data_files_beside(const char *const *paths, int paths_n); /* are there files for DATA_BESIDE? */
+/* For people: the first path, names of others in the same folder, "and N more". */
+void data_files_describe(const data_files *f, char *out, size_t n);
 /* Adds notes about odd files to `out`: JSON records in a file named .txt. */
 void data_files_note(const data_files *f, char *out, size_t n);
 

@@ -111,7 +111,7 @@ static int open_data(evaluation *v, int64_t seq_len, pt_error *e)
                          .chat_template = chat_template_file(o->chat_template, o->adapter, template),
                          .alone = o->no_packing, .longer = o->long_examples, .tokenizer = v->tokenizer,
                          .seq_len = seq_len,
-                         .vocab = v->model->config.vocab, .evaluation = true, .documents = v->o->document_mask,
+                         .vocab = v->model->config.vocab, .use = DATA_EVALUATES, .evaluation = true, .documents = v->o->document_mask,
                          .eos = v->model->config.eos, .threads = v->o->threads, .progress = pass_progress, .progress_arg = v};
     if (!failed)
         failed = dataset_open(&d, &v->data, e);

@@ -157,6 +157,7 @@ static int open_dataset(const job *j, dataset_options d, bool evaluation, datase
     d.paths = others ? j->o.eval_data : j->o.data;
     d.paths_n = others ? j->o.eval_data_n : j->o.data_n;
     d.part = !split ? SHARE_ALL : evaluation ? SHARE_HELD : SHARE_KEPT;
+    d.use = !evaluation || split ? DATA_TRAINS : others ? DATA_EVALUATES : DATA_BESIDE;
     d.evaluation = evaluation;
     d.shuffle = j->o.shuffle && !evaluation;
     int failed = dataset_open(&d, out, e);
@@ -215,7 +216,7 @@ int job_open_data(job *j, const char *cache, pt_error *e)
                                .progress = pass_progress, .progress_arg = &j->o};
     if (!failed)
         failed = open_dataset(j, d, false, &j->data, e);
-    if (!failed && (j->o.eval_data_n || j->o.eval_split > 0))
+    if (!failed && options_evaluate(&j->o))
         failed = open_dataset(j, d, true, &j->eval, e);
     if (!failed)
         options_tell_idle(&j->o, dataset_chats(j->data), dataset_packed(j->data));

@@ -1,6 +1,7 @@
 #include "train/options.h"
 
 #include "comm/comm.h"
+#include "data/files.h"
 #include "data/idle_options.h"
 #include "io/files.h"
 #include "model/lanes.h"
@@ -43,6 +44,11 @@ static int check_range(const char *name, double value, double low, double high, 
     return pt_fail(e, PT_USAGE, "%s is %.15g: it must be between %.15g and %.15g", name, value, low, high);
 }
 
+bool options_evaluate(const pt_train_options *o)
+{
+    return o->eval_data_n > 0 || o->eval_split > 0 || (o->data && data_files_beside(o->data, o->data_n));
+}
+
 int options_check(const pt_train_options *o, pt_error *e)
 {
     int failed = options_check_plan(o, e);
@@ -63,7 +69,7 @@ int options_check(const pt_train_options *o, pt_error *e)
         if (o->sample[i][good])
             return pt_fail(e, PT_USAGE, "`sample`: prompt %d is not UTF-8 at byte %zu", i + 1, good);
     }
-    if (o->eval_every && !o->eval_data_n && !(o->eval_split > 0))
+    if (o->eval_every && !options_evaluate(o))
         return pt_fail(e, PT_USAGE, "`eval_every` is %lld, but there are no data to evaluate on: give `eval_data` or `eval_split` too",
                        (long long)o->eval_every);
     return 0;

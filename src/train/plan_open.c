@@ -126,7 +126,7 @@ static int make(pt_plan *p, bool first, pt_error *e)
     g->o = &p->o;
     g->model = p->model;
     g->shape = &p->shape;
-    g->evaluates = p->o.eval_data_n > 0 || p->o.eval_split > 0 || p->o.task == PT_TASK_DPO;
+    g->evaluates = options_evaluate(&p->o) || p->o.task == PT_TASK_DPO;
     choose_disk_folder(p);
     g->disk_reserve = reserve_disk(p);
     g->memory_reserve = disk_is_memory(out_of(&p->o)) ? room_of_run(p).least_bytes : 0;

@@ -78,6 +78,8 @@ void pt_trainer_summary(const pt_trainer *t, pt_summary *s)
     s->batch_size = t->job.shape.batch;
     s->windows = (int64_t)dataset_windows(t->job.data);
     s->tokens = (int64_t)dataset_tokens(t->job.data);
+    s->files = dataset_files(t->job.data);
+    s->eval_files = t->job.eval && !(t->job.o.eval_split > 0) ? dataset_files(t->job.eval) : "";
     s->predicted_step_s = t->predicted.now.step_ns * 1e-9;
     forecast_sure_words(&t->predicted.now, &t->planning.profile.costs, s->sure);
     s->corrected_step = t->predicted.corrected_step;

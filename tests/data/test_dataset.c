@@ -448,6 +448,64 @@ static void files_that_are_no_data_are_named(void **state)
     dataset_close(d);
 }
 
+/* The file names of a dataset, without their folders. */
+static void has_files(dataset_options o, const char *folder, const char *want, const char *left)
+{
+    char got[256] = "";
+    dataset *d = open_with(o, scratch_path(folder));
+    for (const char *at = dataset_files(d), *end; *at; at = end + (*end ? 2 : 0)) {
+        end = strstr(at, ", ") ? strstr(at, ", ") : at + strlen(at);
+        const char *name = at;
+        for (const char *c = at; c < end; c++)
+            name = *c == '/' ? c + 1 : name;
+        snprintf(got + strlen(got), sizeof got - strlen(got), "%.*s ", (int)(end - name), name);
+    }
+    assert_string_equal(got, want);
+    const char *notice = dataset_notice(d);
+    if (left ? !notice || !strstr(notice, left) : notice != NULL)
+        fail_msg("\"%s\" should name \"%s\"", notice, left);
+    dataset_close(d);
+}
+
+static void the_names_in_a_folder_tell_splits_apart(void **state)
+{
+    static const char *const names[] = {"a-Train-1.npy", "dev.npy", "my_validation_set.npy", "test.npy", "train.npy", "trainer.npy"};
+    const dataset_options trains = {.seq_len = T, .vocab = VOCAB};
+    dataset_options evaluates = trains, beside = trains;
+    char path[64];
+    evaluates.use = DATA_EVALUATES;
+    beside.use = DATA_BESIDE;
+    scratch_folder("splits");
+    for (size_t i = 0; i < sizeof names / sizeof *names; i++) {
+        snprintf(path, sizeof path, "splits/%s", names[i]);
+        npy(path, N);
+    }
+    has_files(trains, "splits", "a-Train-1.npy train.npy ", "dev.npy, my_validation_set.npy, test.npy, trainer.npy");
+    has_files(evaluates, "splits", "dev.npy my_validation_set.npy ", "a-Train-1.npy, test.npy, train.npy, trainer.npy");
+    has_files(beside, "splits", "dev.npy my_validation_set.npy ", NULL);
+    const char *paths[] = {scratch_path("splits")};
+    assert_true(data_files_beside(paths, 1));
+    remove(scratch_path("splits/dev.npy"));
+    remove(scratch_path("splits/my_validation_set.npy"));
+    assert_false(data_files_beside(paths, 1));
+    has_files(trains, "splits", "a-Train-1.npy train.npy ", "test.npy");
+    refused(evaluates, scratch_path("splits"), "none that is named for validation");
+}
+
+/* Without a file to train on beside others, and for files that are named one by one. */
+static void other_folders_have_no_splits(void **state)
+{
+    const dataset_options trains = {.seq_len = T, .vocab = VOCAB};
+    scratch_folder("whole");
+    npy("whole/test.npy", N);
+    npy("whole/valid.npy", N);
+    npy("whole/x.npy", N);
+    has_files(trains, "whole", "test.npy valid.npy x.npy ", NULL);
+    has_files(trains, "whole/test.npy", "test.npy ", NULL);
+    const char *paths[] = {scratch_path("whole"), scratch_path("splits/train.npy")};
+    assert_false(data_files_beside(paths, 2));
+}
+
 static void documents_without_an_end_are_told(void **state)
 {
     static const char json[] = "{\"model\": {\"type\": \"BPE\", \"vocab\": {\"a\": 0, \"b\": 1}, \"merges\": []}}";
@@ -579,6 +637,7 @@ int main(void)
         cmocka_unit_test(a_cache_serves_with_documents_apart_and_without),
         cmocka_unit_test(files_of_ids_whose_documents_have_no_end_are_told),
         cmocka_unit_test(files_that_are_no_data_are_named),
+        cmocka_unit_test(the_names_in_a_folder_tell_splits_apart), cmocka_unit_test(other_folders_have_no_splits),
         cmocka_unit_test(documents_without_an_end_are_told),
         cmocka_unit_test(data_that_cannot_be_trained_on_is_refused),
         cmocka_unit_test(folders_of_other_forms_are_refused_with_a_command),

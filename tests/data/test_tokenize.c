@@ -140,7 +140,7 @@ static int tokenize(const tokenizer *t, const char *const *paths, int n, size_t 
     tokenize_options o = {.tokenizer = t, .threads = threads, .piece_bytes = piece, .vocab = tokenizer_vocab_size(t),
                           .progress = count_piece};
     pieces = 0;
-    assert_int_equal(data_files_list(paths, n, &files, NULL), 0);
+    assert_int_equal(data_files_list(paths, n, DATA_TRAINS, &files, NULL), 0);
     o.total_bytes = files.bytes;
     assert_int_equal(token_writer_open(NULL, 4, false, &w, NULL), 0);
     int rc = tokenize_files(files.files, files.n, &o, w, &text_ids, NULL, e);

@@ -195,10 +195,55 @@ static void a_stopped_evaluation_is_made_up_when_the_run_goes_on(void **state)
     run_free(&straight);
 }
 
+/* The evaluation loss after the first step. */
+static double loss_of_first_step(run *r, const char *out, pt_summary *m, char files[2][512])
+{
+    pt_trainer *t;
+    pt_error e = {0};
+    snprintf(r->out, sizeof r->out, "%s/%s", scratch, out);
+    must(pt_trainer_open(&r->o, &t, &e), &e);
+    const pt_step s = step(t);
+    assert_true(s.evaluated);
+    pt_trainer_summary(t, m);
+    snprintf(files[0], sizeof files[0], "%s", m->files);
+    snprintf(files[1], sizeof files[1], "%s", m->eval_files);
+    pt_trainer_close(t);
+    return s.eval_loss;
+}
+
+static void a_folder_with_splits_evaluates_on_its_validation(void **state)
+{
+    (void)state;
+    char folder[300], train[340], valid[340], command[3072], named[2][512], found[2][512];
+    pt_summary m;
+    run r;
+    run_make(&r, &llama, "named");
+    snprintf(folder, sizeof folder, "%s/splits", scratch);
+    snprintf(train, sizeof train, "%s/train.npy", folder);
+    snprintf(valid, sizeof valid, "%s/valid.npy", folder);
+    snprintf(command, sizeof command, "mkdir '%s' && cp '%s' '%s' && cp '%s' '%s'", folder, r.f.tokens, train, r.f.tokens, valid);
+    assert_int_equal(system(command), 0);
+    r.o.eval_every = 1;
+    r.o.data = (const char *const[]){train};
+    r.o.eval_data = (const char *const[]){valid};
+    r.o.eval_data_n = 1;
+    const double loss = loss_of_first_step(&r, "named", &m, named);
+    r.o.data = (const char *const[]){folder};
+    r.o.eval_data = NULL;
+    r.o.eval_data_n = 0;
+    assert_true(loss_of_first_step(&r, "found", &m, found) == loss);
+    for (int i = 0; i < 2; i++) {
+        assert_string_equal(named[i], found[i]);
+        assert_non_null(strstr(found[i], i ? "valid.npy" : "train.npy"));
+    }
+    run_free(&r);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {cmocka_unit_test(a_stopped_evaluation_has_no_loss_and_the_run_goes_on),
                                        cmocka_unit_test(after_a_stopped_evaluation_the_run_is_saved_and_resumed),
-                                       cmocka_unit_test(a_stopped_evaluation_is_made_up_when_the_run_goes_on)};
+                                       cmocka_unit_test(a_stopped_evaluation_is_made_up_when_the_run_goes_on),
+                                       cmocka_unit_test(a_folder_with_splits_evaluates_on_its_validation)};
     return cmocka_run_group_tests(tests, scratch_make, scratch_remove);
 }
