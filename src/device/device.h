@@ -189,6 +189,89 @@ typedef struct op_activation_backward {
     activation_kind kind; bool gated; pt_dtype type; int64_t rows, cols; const void *up, *dout; void *dup, *out;
 } op_activation_backward;
 
+/* ---- mixtures of experts ----
+ *
+ * Each of T tokens goes to k experts. Slot j of token t is number t * k + j; a token's slots are in ascending order of experts. OP_DISPATCH
+ * sorts all slots by expert, those of an expert by token, and the other ops work on these rows:
+ *
+ *     ids        slot -> expert             order      row -> slot             ends       expert -> its last row + 1
+ *     weights    slot -> factor             place      slot -> row
+ *
+ * They compute the rows of a range of experts, so that the experts of a layer may be computed in several parts. The number of an expert's
+ * rows is only known from `ends` when they run. A row's result depends neither on other rows nor on the range. */
+enum { EXPERTS_MOST = 1024, SLOTS_MOST = 32 /* per token */, EXPERT_BLOCK_ROWS = 2048 /* of an expert, that have one partial sum */ };
+
+/* Experts first .. first + experts - 1. rows: how many rows they have if all experts have as many, which costs are computed from. */
+typedef struct expert_range { int64_t first, experts, rows; const int32_t *ends; } expert_range;
+
+/* Where the operand for row r is: in row r, in row r - the range's first row, or in row order[r] / k, the token's. */
+typedef enum row_place { AT_ROW, AT_ROW_OF_RANGE, AT_TOKEN } row_place;
+
+/* ids and weights (T, k) from logits (T, experts), both kinds in fp32:
+ *
+ *     p = softmax(logits) or sigmoid(logits)        choice = p + bias          bias NULL: p, compared by its logits
+ *     ids = the k experts of the largest choice, of equal ones the first
+ *     weights = scale * p[id] / D * expert_scale[id]    D = max(sum of p[id], least) + eps if norm, else 1
+ *
+ * With groups > 1 neighbouring experts form groups of equal size, and only those of the groups_used groups are eligible whose two largest
+ * choices have the largest sum. NaN is smaller than all numbers, so that ids are always k different experts. scale: 0 stands for 1. With
+ * softmax, norm, and least and eps of 0, the weights are the softmax of the chosen logits. given: ids are input. */
+typedef enum route_kind { ROUTE_SOFTMAX, ROUTE_SIGMOID } route_kind;
+typedef struct op_route {
+    route_kind kind; bool norm, given; int64_t rows, experts, k, groups, groups_used; float scale, eps, least;
+    const float *logits, *bias, *expert_scale /* or NULL */; int32_t *ids; float *weights;
+} op_route;
+
+/* dlogits (T, experts), rounded to `type`, from the gradient of the weights. ids and logits are those of `forward`. dexpert_scale (T, k;
+ * may be NULL): the gradient of a slot's expert_scale. */
+typedef struct op_route_backward {
+    op_route forward; pt_dtype type; const float *dweights; void *dlogits; float *dexpert_scale;
+} op_route_backward;
+
+typedef struct op_dispatch { int64_t slots, experts; const int32_t *ids; int32_t *order, *place, *ends; } op_dispatch;
+
+/* A matmul for each expert of the range, over its rows: they are M in NT and NN, K in TN. Operands that are not rows are those of the
+ * range's first expert, with steps to the next one in elements.
+ *
+ *     NT, NN    row r of c = row r of a . b of the expert, as OP_MATMUL; bias (experts, N)        b_step, more_b_step
+ *     TN        c of the expert = a^T . b over its rows, in fp32: in blocks of EXPERT_BLOCK_ROWS,  c_step
+ *               counted from its first row, whose sums are added in order. Without rows: 0, or unchanged if it accumulates.
+ *
+ * of.m (TN: of.k) is ignored, residual, stream and scale are NULL. The bits of a row are those of a matmul with AMX_ROWS_LEAST or more
+ * rows. b_at: of TN. more_a has its rows where c has. */
+typedef struct op_grouped_matmul {
+    op_matmul of; expert_range range; row_place a_at, b_at, c_at; const int32_t *order; int64_t k, b_step, more_b_step, c_step;
+} op_grouped_matmul;
+
+/* acc (experts, cols) (+)= sum over an expert's rows of weights[slot] * dy, in blocks as above; fp32. With a bias (experts, cols):
+ * dots[slot] += <dy, bias of the expert>. weights, bias and acc may be NULL; order only without weights, bias and AT_TOKEN. */
+typedef struct op_grouped_bias_backward {
+    pt_dtype type; bool accumulate; expert_range range; int64_t cols, ld, k; row_place dy_at; const int32_t *order; const void *dy;
+    const float *weights; float *acc; const void *bias; float *dots;
+} op_grouped_bias_backward;
+
+/* OP_ACTIVATION on the range's rows; of.rows is ignored. limit (0: none): gated, with columns 2i of `up` as gate g and 2i + 1 as up u:
+ * out = (u' + 1) * g' * sigmoid(alpha * g'), g' = min(g, limit), u' = u within +-limit; the kind is ignored. */
+typedef struct op_grouped_activation {
+    op_activation of; expert_range range; row_place up_at, out_at; float alpha, limit;
+} op_grouped_activation;
+
+/* Its backward. Without weights as OP_ACTIVATION_BACKWARD. With weights, dout is the gradient of weights[slot] * out: dweights[slot] =
+ * <out, dout>, dup is for weights[slot] * dout, and out = round(weights[slot] * out), for the gradient of the matrix after it. */
+typedef struct op_grouped_activation_backward {
+    op_activation_backward of; expert_range range; row_place up_at, dout_at /* out's too */, dup_at; float alpha, limit;
+    const int32_t *order; const float *weights; float *dweights;
+} op_grouped_activation_backward;
+
+/* sum[t] = (continues ? sums[t] : 0) + the slots of token t whose rows are of the range, in order: fma(weights[slot], y[place[slot]], sum),
+ * in fp32. Then out NULL: sums[t] = sum[t]. Else stream and out are written as by OP_NORM: stream += sum, out = round(stream), or with a
+ * residual round(residual + sum). weights NULL: all 1. range.ends NULL: all rows. place NULL: that of a slot is its number. All (T, cols),
+ * dense; y_at: AT_ROW or AT_ROW_OF_RANGE. */
+typedef struct op_combine {
+    pt_dtype type; int64_t rows, cols, k; expert_range range; row_place y_at; const void *y; const int32_t *place; const float *weights;
+    float *sums; bool continues; const void *residual; float *stream; void *out;
+} op_combine;
+
 /* out[r] = round(scale * table[ids[r]] + positions_table[positions[r]]) for the rows whose id lies in [row0, row0 + table_rows); other rows
  * are unchanged, so that a table may come in slices. The sum before its rounding is also written to stream (rows, cols) fp32 (may be NULL).
  * scale: 0 stands for 1; the product is fp32. */

@@ -29,31 +29,39 @@
 
 #define LIBRARY_OPS(ROW) ROW(MATMUL, matmul, matmul, "multiplying matrices")
 
-#define KERNEL_OPS(ROW)                                                                                  \
-    ROW(BIAS_BACKWARD, bias_backward, bias_backward, "summing a bias's gradient")                        \
-    ROW(NORM, norm, norm, "normalizing")                                                                 \
-    ROW(NORM_BACKWARD, norm_backward, norm_backward, "normalizing backward")                             \
-    ROW(ROPE, rope, rope, "rotating positions")                                                          \
-    ROW(ATTENTION, attention, attention, "computing attention")                                          \
-    ROW(ATTENTION_BACKWARD, attention_backward, attention_backward, "computing attention backward")      \
-    ROW(ACTIVATION, activation, activation, "computing activations")                                     \
-    ROW(ACTIVATION_BACKWARD, activation_backward, activation_backward, "computing activations backward") \
-    ROW(DEQUANTIZE, dequantize, dequantize, "decoding weights")                                          \
-    ROW(EMBEDDING, embedding, embedding, "embedding tokens")                                             \
-    ROW(EMBEDDING_BACKWARD, embedding_backward, embedding_backward, "embedding tokens backward")         \
-    ROW(CROSS_ENTROPY, cross_entropy, cross_entropy, "computing the loss")                               \
-    ROW(PREFERENCE, preference, preference, "comparing pairs of examples")                               \
-    ROW(GRADIENT_FINISH, gradient_finish, gradient_finish, "rounding gradients")                         \
-    ROW(GAIN, gain, gain, "measuring rows of weights")                                                   \
-    ROW(GAIN_BACKWARD, gain_backward, gain_backward, "scaling gradients")                                \
-    ROW(ADAMW, adamw, adamw, "updating weights")                                                         \
-    ROW(ADAMW8BIT, adamw8bit, adamw8bit, "updating weights")                                             \
-    ROW(MUON_MOMENTUM, muon_momentum, muon_momentum, "updating weights")                                 \
-    ROW(MUON_SCALE, muon_scale, muon_scale, "updating weights")                                          \
-    ROW(MUON_COMBINE, muon_combine, muon_combine, "updating weights")                                    \
-    ROW(MUON_APPLY, muon_apply, muon_apply, "updating weights")                                          \
-    ROW(JET, jet, jet, "computing activations and their derivatives")                                    \
-    ROW(QUADRATIC, quadratic, quadratic, "computing an energy")                                          \
+#define KERNEL_OPS(ROW)                                                                                                          \
+    ROW(BIAS_BACKWARD, bias_backward, bias_backward, "summing a bias's gradient")                                                \
+    ROW(NORM, norm, norm, "normalizing")                                                                                         \
+    ROW(NORM_BACKWARD, norm_backward, norm_backward, "normalizing backward")                                                     \
+    ROW(ROPE, rope, rope, "rotating positions")                                                                                  \
+    ROW(ATTENTION, attention, attention, "computing attention")                                                                  \
+    ROW(ATTENTION_BACKWARD, attention_backward, attention_backward, "computing attention backward")                              \
+    ROW(ACTIVATION, activation, activation, "computing activations")                                                             \
+    ROW(ACTIVATION_BACKWARD, activation_backward, activation_backward, "computing activations backward")                         \
+    ROW(ROUTE, route, route, "choosing experts")                                                                                 \
+    ROW(ROUTE_BACKWARD, route_backward, route_backward, "choosing experts backward")                                             \
+    ROW(DISPATCH, dispatch, dispatch, "sorting tokens by expert")                                                                \
+    ROW(GROUPED_MATMUL, grouped_matmul, grouped_matmul, "multiplying experts' matrices")                                         \
+    ROW(GROUPED_BIAS_BACKWARD, grouped_bias_backward, grouped_bias_backward, "summing biases' gradients")                        \
+    ROW(GROUPED_ACTIVATION, grouped_activation, grouped_activation, "computing activations")                                     \
+    ROW(GROUPED_ACTIVATION_BACKWARD, grouped_activation_backward, grouped_activation_backward, "computing activations backward") \
+    ROW(COMBINE, combine, combine, "adding experts' outputs")                                                                    \
+    ROW(DEQUANTIZE, dequantize, dequantize, "decoding weights")                                                                  \
+    ROW(EMBEDDING, embedding, embedding, "embedding tokens")                                                                     \
+    ROW(EMBEDDING_BACKWARD, embedding_backward, embedding_backward, "embedding tokens backward")                                 \
+    ROW(CROSS_ENTROPY, cross_entropy, cross_entropy, "computing the loss")                                                       \
+    ROW(PREFERENCE, preference, preference, "comparing pairs of examples")                                                       \
+    ROW(GRADIENT_FINISH, gradient_finish, gradient_finish, "rounding gradients")                                                 \
+    ROW(GAIN, gain, gain, "measuring rows of weights")                                                                           \
+    ROW(GAIN_BACKWARD, gain_backward, gain_backward, "scaling gradients")                                                        \
+    ROW(ADAMW, adamw, adamw, "updating weights")                                                                                 \
+    ROW(ADAMW8BIT, adamw8bit, adamw8bit, "updating weights")                                                                     \
+    ROW(MUON_MOMENTUM, muon_momentum, muon_momentum, "updating weights")                                                         \
+    ROW(MUON_SCALE, muon_scale, muon_scale, "updating weights")                                                                  \
+    ROW(MUON_COMBINE, muon_combine, muon_combine, "updating weights")                                                            \
+    ROW(MUON_APPLY, muon_apply, muon_apply, "updating weights")                                                                  \
+    ROW(JET, jet, jet, "computing activations and their derivatives")                                                            \
+    ROW(QUADRATIC, quadratic, quadratic, "computing an energy")                                                                  \
     ROW(ROWS, rows, rows, "computing")
 
 #define ALL_OPS(ROW) MEMORY_OPS(ROW) DISK_OPS(ROW) RANKS_OPS(ROW) CALL_OPS(ROW) LIBRARY_OPS(ROW) KERNEL_OPS(ROW)

@@ -98,6 +98,65 @@ static op_cost cost_activation_backward(const op_activation_backward *o, int64_t
     return bytes_cost(o->type, (double)(o->rows * o->cols), (o->gated ? 5 : 3) + !!o->out, 0);
 }
 
+/* ---- mixtures of experts: as many rows as a range has of balanced experts ---- */
+
+static op_cost cost_route(const op_route *o, int64_t vocab)
+{
+    return bytes_cost(PT_F32, (double)o->rows * (double)(o->experts + 2 * o->k), 1, 0);
+}
+
+static op_cost cost_route_backward(const op_route_backward *o, int64_t vocab)
+{
+    const op_route *f = &o->forward;
+    return bytes_cost(o->type, (double)(f->rows * f->experts), 1, (double)f->rows * 4 * (double)(f->experts + 2 * f->k));
+}
+
+static op_cost cost_dispatch(const op_dispatch *o, int64_t vocab)
+{
+    return bytes_cost(PT_F32, (double)o->slots, 4, 4 * (double)o->experts);
+}
+
+static op_cost cost_grouped_matmul(const op_grouped_matmul *o, int64_t vocab)
+{
+    op_matmul all = o->of;
+    const double experts = (double)o->range.experts, size = (double)dtype_bytes(o->of.layout == MATMUL_TN ? PT_F32 : o->of.type);
+    if (all.layout == MATMUL_TN)
+        all.k = o->range.rows;
+    else
+        all.m = o->range.rows;
+    op_cost cost = cost_matmul(&all, vocab);
+    const double each = all.layout == MATMUL_TN ? (double)(all.m * all.n) * (all.accumulate ? 2 : 1)
+                                                : (double)((all.k + all.more_k) * all.n);
+    cost.bytes += (experts - 1) * each * size; /* the matrices of the other experts */
+    return cost;
+}
+
+static op_cost cost_grouped_bias_backward(const op_grouped_bias_backward *o, int64_t vocab)
+{
+    return bytes_cost(o->type, (double)(o->range.rows * o->cols), 1, 0);
+}
+
+static op_cost cost_grouped_activation(const op_grouped_activation *o, int64_t vocab)
+{
+    op_activation all = o->of;
+    all.rows = o->range.rows;
+    return cost_activation(&all, vocab);
+}
+
+static op_cost cost_grouped_activation_backward(const op_grouped_activation_backward *o, int64_t vocab)
+{
+    op_activation_backward all = o->of;
+    all.rows = o->range.rows;
+    return cost_activation_backward(&all, vocab);
+}
+
+static op_cost cost_combine(const op_combine *o, int64_t vocab)
+{
+    const double n = (double)(o->rows * o->cols), read = (double)(o->range.ends ? o->range.rows : o->rows * o->k) * (double)o->cols;
+    return bytes_cost(o->type, read, 1, n * ((o->out ? 0 : 4) + (o->continues ? 4 : 0) + (o->stream ? 8 : 0)) +
+                      n * (double)dtype_bytes(o->type) * (!!o->out + !!o->residual));
+}
+
 static op_cost cost_dequantize(const op_dequantize *o, int64_t vocab)
 {
     const double n = (double)(o->rows * o->cols), nf4 = 0.5 + 1.0 / NF4_BLOCK + 4.0 / (NF4_BLOCK * NF4_NESTED_BLOCK);

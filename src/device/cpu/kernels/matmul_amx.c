@@ -47,6 +47,7 @@ typedef struct scratch {
     _Alignas(64) factor a[BLOCK_FACTORS];
     _Alignas(64) float sum[ROWS_MOST * SUM_LD];
     _Alignas(64) factor b[COLS_MOST / PANEL * BLOCK_FACTORS]; /* unused if b is already packed */
+    _Alignas(64) char side_by_side[COLS_MOST * K_MOST * (PARTS == 1 ? sizeof(bf16) : sizeof(float))]; /* lines that are gathered */
 } scratch;
 _Static_assert(sizeof(scratch) <= POOL_SCRATCH_BYTES, "a rectangle must fit a thread's scratch space");
 _Static_assert(PARTS == 1 || sizeof(scratch) <= NARROW_SCRATCH_BYTES, "its part of the scratch space, where the op is narrow");
@@ -234,6 +235,7 @@ static int64_t block_of(int64_t k)
 typedef struct rectangle {
     const op_matmul *o;
     operand a, b;
+    gathered from;
     int64_t m0, rows, n0, cols;
     const packed *packed; /* NULL: the columns of b are packed into the scratch space, a block of K at a time */
     int64_t j;            /* where its columns begin in `packed` */
@@ -257,6 +259,8 @@ static const factor *panel_of(const rectangle *r, int64_t k, int64_t column)
 /* The panel of rows after the one from i on. */
 static ahead rows_after(const rectangle *r, int64_t k, int64_t i)
 {
+    if (r->from.a)
+        return (ahead){NULL, 0, 0, 0, 0};
     if (i + PANEL < r->rows)
         return ahead_of_rows(&r->a, r->m0 + i + PANEL, r->rows - i - PANEL, k, k_left(r, k));
     if (k + r->block < r->o->k)
@@ -270,12 +274,30 @@ static void panel_sums(const rectangle *r, int64_t k, int64_t i)
     int64_t kc = k_left(r, k), steps = steps_of(kc);
     ahead next = rows_after(r, k, i);
     float *sum = r->s->sum + i * SUM_LD;
-    pack_rows(&r->a, r->m0 + i, r->rows - i, k, kc, r->s->a);
+    if (r->from.a) {
+        const int64_t count = least(r->rows - i, PANEL);
+        const operand near = gather(&r->a, r->from.a, r->m0 + i, count, k, kc, r->s->side_by_side);
+        pack_rows(&near, 0, count, 0, kc, r->s->a);
+    } else {
+        pack_rows(&r->a, r->m0 + i, r->rows - i, k, kc, r->s->a);
+    }
     for (int64_t j = 0; j < r->cols; j += PANEL)
         if (r->rows - i <= 16)
             tiles_matmul(true, steps, r->s->a, panel_of(r, k, j), sum + j, r->first && k == 0, &next);
         else
             tiles_matmul(false, steps, r->s->a, panel_of(r, k, j), sum + j, r->first && k == 0, &next);
+}
+
+/* Packs a block of K of the rectangle's columns. */
+static void pack_block(const rectangle *r, int64_t k)
+{
+    const int64_t kc = k_left(r, k);
+    if (r->from.b) {
+        const operand near = gather(&r->b, r->from.b, r->n0, r->cols, k, kc, r->s->side_by_side);
+        pack_columns(&near, 0, r->cols, 0, kc, r->s->b);
+    } else {
+        pack_columns(&r->b, r->n0, r->cols, k, kc, r->s->b);
+    }
 }
 
 static void rectangle_run(const rectangle *r)
@@ -284,7 +306,7 @@ static void rectangle_run(const rectangle *r)
     tiles_open();
     for (int64_t k = 0; k < o->k; k += r->block) {
         if (!r->packed)
-            pack_columns(&r->b, r->n0, r->cols, k, k_left(r, k), r->s->b);
+            pack_block(r, k);
         for (int64_t i = 0; i < r->rows; i += PANEL) {
             panel_sums(r, k, i);
             for (int64_t row = i; row < least(i + PANEL, r->rows) && r->last && k + r->block >= o->k; row++)
@@ -303,8 +325,14 @@ static rectangle rectangle_of(const op_matmul *o, bool first, bool last, int64_t
 
 void KERNEL(matmul_tile)(const op_matmul *o, int64_t m0, int64_t rows, int64_t n0, int64_t cols, void *memory)
 {
+    KERNEL(matmul_gathered)(o, (gathered){NULL, NULL}, m0, rows, n0, cols, memory);
+}
+
+void KERNEL(matmul_gathered)(const op_matmul *o, gathered from, int64_t m0, int64_t rows, int64_t n0, int64_t cols, void *memory)
+{
     const op_matmul more = matmul_more(o);
-    const rectangle first = rectangle_of(o, true, !more.k, m0, rows, n0, cols, memory);
+    rectangle first = rectangle_of(o, true, !more.k, m0, rows, n0, cols, memory);
+    first.from = from;
     const rectangle second = rectangle_of(&more, false, true, m0, rows, n0, cols, memory);
     rectangle_run(&first);
     if (more.k)

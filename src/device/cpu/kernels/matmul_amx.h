@@ -24,7 +24,9 @@ enum {
 AMX_KERNEL(void, matmul_pack, (const op_matmul *o, const packed *b, int64_t j, int64_t cols))
 AMX_KERNEL(void, matmul_packed, (const op_matmul *o, const packed *b, int64_t m0, int64_t rows, int64_t j, int64_t cols, void *scratch))
 
-/* Like matmul_tile, with the same bits as from packed columns. K must not be 0. */
+/* Like matmul_tile and matmul_gathered, with the same bits as from packed columns. K must not be 0. */
+AMX_KERNEL(void, matmul_gathered,
+           (const op_matmul *o, gathered from, int64_t m0, int64_t rows, int64_t n0, int64_t cols, void *scratch))
 AMX_KERNEL(void, matmul_tile, (const op_matmul *o, int64_t m0, int64_t rows, int64_t n0, int64_t cols, void *scratch))
 
 #endif

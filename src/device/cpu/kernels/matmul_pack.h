@@ -5,6 +5,7 @@
 #include "device/cpu/kernels/matmul_simd.h"
 
 #include <stdbool.h>
+#include <string.h>
 
 enum { CACHE_LINE = 64 };
 
@@ -25,6 +26,22 @@ typedef struct operand {
     bool k_inside; /* (i, k) is at i * ld + k; else at k * ld + i */
     int64_t ld;
 } operand;
+
+/* For lines that are not in place, each the elements of an i (k_inside) or of a k: line i is line lines[i] of the matrix. Copies i0 .. i0 +
+ * count, k0 .. k0 + kc to `to`, side by side; the result has them from (0, 0) on. */
+INLINE operand gather(const operand *m, const int32_t *lines, int64_t i0, int64_t count, int64_t k0, int64_t kc, void *to)
+{
+    enum { AHEAD = 4 };
+    const int64_t size = (int64_t)dtype_bytes(m->type), n = m->k_inside ? count : kc, length = m->k_inside ? kc : count;
+    const char *from = (const char *)m->base + (m->k_inside ? k0 : i0) * size;
+    lines += m->k_inside ? i0 : k0;
+    for (int64_t line = 0; line < n; line++) {
+        for (int64_t at = 0; line + AHEAD < n && at < length * size; at += CACHE_LINE)
+            __builtin_prefetch(from + lines[line + AHEAD] * m->ld * size + at);
+        memcpy((char *)to + line * length * size, from + lines[line] * m->ld * size, (size_t)(length * size));
+    }
+    return (operand){to, m->type, m->k_inside, length};
+}
 
 INLINE int64_t factors(int64_t k) { return (k + FACTOR_K - 1) / FACTOR_K; }
 

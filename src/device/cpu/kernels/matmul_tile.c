@@ -44,7 +44,9 @@ typedef struct scratch {
     _Alignas(64) factor a[ROW_GROUP * FACTORS + 8];
     _Alignas(64) factor b[FACTORS * TILE_COLS + 8];
     _Alignas(64) float sum[TILE_ROWS * SUM_LD];
+    _Alignas(64) factor side_by_side[PACK_COLS * FACTORS]; /* lines that are gathered, before they are packed */
 } scratch;
+_Static_assert((int)ROW_GROUP <= (int)PACK_COLS, "rows are gathered there, too");
 _Static_assert(sizeof(scratch) <= POOL_SCRATCH_BYTES, "a tile must fit a thread's scratch space");
 _Static_assert(ROW_GROUP % MR == 0 && TILE_ROW_STEP % MR == 0 && TILE_COL_STEP % NR == 0 && COL_GROUP % TILE_COL_STEP == 0,
                "whole panels");
@@ -79,9 +81,12 @@ static void pack_a(const operand *m, const lines *to, int64_t i0, int64_t rows, 
         pack(m, i0 + to->direct, rows - to->direct, MR, k0, kc, to->panels + to->direct * factors(kc));
 }
 
-static void pack_b(const operand *m, int64_t i0, int64_t cols, int64_t k0, int kc, factor *to)
+/* Packs `count` rows of a or columns of b, whose lines may not be in place. */
+static void pack_lines(const operand *m, const int32_t *from, int64_t i0, int64_t count, int width, int64_t k0, int kc,
+                       factor *room, factor *to)
 {
-    pack(m, i0, cols, NR, k0, kc, to);
+    const operand near = from ? gather(m, from, i0, count, k0, kc, room) : *m;
+    pack(&near, from ? 0 : i0, count, width, from ? 0 : k0, kc, to);
 }
 
 /* ---- the register tile ---------------------------------------------------------------------- */
@@ -201,6 +206,7 @@ static void panel_sums(const k_lines *k, const k_lines *more, int64_t rows, floa
 /* A block of K, in either part of the sum. */
 typedef struct k_part {
     const op_matmul *o;
+    gathered from;
     int64_t k0;
     int kc;
     bool first, last; /* of all blocks */
@@ -211,23 +217,30 @@ static void row_group(const k_part *k, int64_t m0, int64_t rows, int64_t n0, int
     const op_matmul *o = k->o;
     const operand a = {o->a, o->type, o->layout != MATMUL_TN, o->lda}, b = {o->b, o->type, o->layout == MATMUL_NT, o->ldb};
     k_lines block = {lines_of(&a, m0, rows, o->k, k->k0, s->a), NULL, k->kc};
-    pack_a(&a, &block.a, m0, rows, k->k0, k->kc);
+    if (k->from.a) {
+        block.a.direct = 0;
+        pack_lines(&a, k->from.a, m0, rows, MR, k->k0, k->kc, s->side_by_side, s->a);
+    } else {
+        pack_a(&a, &block.a, m0, rows, k->k0, k->kc);
+    }
     for (int64_t j = 0; j < cols; j += NR) {
         factor *panel = s->b + j * factors(k->kc);
         if (pack_columns && j % PACK_COLS == 0)
-            pack_b(&b, n0 + j, cols - j < PACK_COLS ? cols - j : PACK_COLS, k->k0, k->kc, panel);
+            pack_lines(&b, k->from.b, n0 + j, cols - j < PACK_COLS ? cols - j : PACK_COLS, NR, k->k0, k->kc,
+                       s->side_by_side, panel);
         block.b = panel;
         panel_sums(&block, NULL, rows, sum + j, k->first, place_of(o, m0, n0 + j, k->kc, k->last));
     }
 }
 
 /* Adds a part of the sum; after the last part computes c. */
-static void add_part(const op_matmul *o, bool first, bool last, int64_t m0, int64_t rows, int64_t n0, int64_t cols, scratch *s)
+static void add_part(const op_matmul *o, gathered from, bool first, bool last, int64_t m0, int64_t rows, int64_t n0, int64_t cols,
+                     scratch *s)
 {
     int block = k_block(o->k);
     for (int64_t k0 = 0; k0 < o->k; k0 += block) {
         int kc = o->k - k0 < block ? (int)(o->k - k0) : block;
-        const k_part k = {o, k0, kc, first && k0 == 0, last && k0 + kc == o->k};
+        const k_part k = {o, from, k0, kc, first && k0 == 0, last && k0 + kc == o->k};
         for (int64_t i = 0; i < rows; i += ROW_GROUP) {
             int64_t group = rows - i < ROW_GROUP ? rows - i : ROW_GROUP;
             row_group(&k, m0 + i, group, n0, cols, i == 0, s, s->sum + i * SUM_LD);
@@ -237,17 +250,22 @@ static void add_part(const op_matmul *o, bool first, bool last, int64_t m0, int6
     }
 }
 
-void KERNEL(matmul_tile)(const op_matmul *o, int64_t m0, int64_t rows, int64_t n0, int64_t cols, void *memory)
+void KERNEL(matmul_gathered)(const op_matmul *o, gathered from, int64_t m0, int64_t rows, int64_t n0, int64_t cols, void *memory)
 {
     scratch *s = memory;
     const op_matmul more = matmul_more(o);
-    add_part(o, true, !more.k, m0, rows, n0, cols, s);
-    add_part(&more, !o->k, true, m0, rows, n0, cols, s);
+    add_part(o, from, true, !more.k, m0, rows, n0, cols, s);
+    add_part(&more, (gathered){NULL, NULL}, !o->k, true, m0, rows, n0, cols, s);
     if (o->k || more.k)
         return;
     for (int64_t i = 0; i < rows; i++)
         memset(s->sum + i * SUM_LD, 0, (size_t)cols * sizeof(float));
     epilogue(o, s->sum, m0, rows, n0, cols);
+}
+
+void KERNEL(matmul_tile)(const op_matmul *o, int64_t m0, int64_t rows, int64_t n0, int64_t cols, void *memory)
+{
+    KERNEL(matmul_gathered)(o, (gathered){NULL, NULL}, m0, rows, n0, cols, memory);
 }
 
 /* ---- with b already packed ------------------------------------------------------------------ */
@@ -277,7 +295,7 @@ static void pack_part(const op_matmul *o, const packed *b, int64_t j, int64_t co
     int block = k_block(o->k);
     for (int64_t k0 = 0; k0 < o->k; k0 += block) {
         int kc = o->k - k0 < block ? (int)(o->k - k0) : block;
-        pack_b(&from, b->n0 + j, cols, k0, kc, packed_panel(b, j, k0, kc));
+        pack(&from, b->n0 + j, cols, NR, k0, kc, packed_panel(b, j, k0, kc));
     }
 }
 

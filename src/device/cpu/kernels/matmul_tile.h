@@ -30,6 +30,14 @@ static inline bool matmul_by_pairs(const op_matmul *o) { return o->type == PT_BF
 /* c[m0 .. m0+rows)[n0 .. n0+cols) of the op. scratch: POOL_SCRATCH_BYTES, aligned to 64. */
 MATMUL_KERNELS(void, matmul_tile, (const op_matmul *o, int64_t m0, int64_t rows, int64_t n0, int64_t cols, void *scratch))
 
+/* The lines of a and b that are not in place: line i, the elements of a row of c (a in NT and NN) or of a k (a and b in TN), is line a[i]
+ * or b[i] of the matrix. NULL: in place. */
+typedef struct gathered { const int32_t *a, *b; } gathered;
+
+/* Like matmul_tile, with the same bits as if the lines were in place. Those of the second part of the sum are. */
+MATMUL_KERNELS(void, matmul_gathered,
+               (const op_matmul *o, gathered from, int64_t m0, int64_t rows, int64_t n0, int64_t cols, void *scratch))
+
 /* Packed panels of b for all rows, from column n0 on: pairs of bf16 (fp32: parts that are bf16, matmul_amx.h). Groups of COL_GROUP columns,
  * each with all of K, are distributed over the scratch of all threads: one to each thread, then the next one to each. */
 typedef struct packed {
