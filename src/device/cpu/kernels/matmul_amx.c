@@ -224,10 +224,10 @@ INLINE void tiles_matmul(bool half, int64_t steps, const factor *a, const factor
 
 /* ---- rectangles ----------------------------------------------------------------------------- */
 
-/* Blocks of K of about equal length, in whole steps. */
+/* Blocks of K of about equal length, in whole steps; K may be 0. */
 static int64_t block_of(int64_t k)
 {
-    int64_t blocks = (k + K_MOST - 1) / K_MOST;
+    int64_t blocks = k > 0 ? (k + K_MOST - 1) / K_MOST : 1;
     return steps_of((k + blocks - 1) / blocks) * STEP;
 }
 
