@@ -12,6 +12,7 @@
 
 typedef struct copy {
     void (*tile)(const op_matmul *, int64_t, int64_t, int64_t, int64_t, void *);
+    void (*gathered)(const op_matmul *, gathered, int64_t, int64_t, int64_t, int64_t, void *);
     void (*few)(const op_matmul *, int64_t, int64_t); /* NULL: whoever has it has other bits */
     void (*pack)(const op_matmul *, const packed *, int64_t, int64_t);
     void (*packed)(const op_matmul *, const packed *, int64_t, int64_t, int64_t, int64_t, void *);
@@ -37,6 +38,41 @@ static void compute_packed(const copy *c, const problem *p, int64_t n0, char *sc
         c->packed(o, &b, i % 2 ? rows : 0, i % 2 ? o->m - rows : rows, i / 2 ? apart : 0, i / 2 ? cols - apart : apart, scratch);
 }
 
+/* `to`: `lines` lines of `from`, of so many elements, in another order; map[i] is where line i went. */
+static void *shuffled(const void *from, pt_dtype type, int64_t lines, int64_t ld, int64_t length, int32_t *map)
+{
+    const size_t size = dtype_bytes(type);
+    char *to = malloc((size_t)(lines * length) * size + 1);
+    assert_non_null(to);
+    for (int64_t i = 0; i < lines; i++)
+        map[i] = (int32_t)(lines - 1 - (i + 3) % lines);
+    for (int64_t i = 0; i < lines; i++)
+        memcpy(to + (size_t)(map[i] * length) * size, (const char *)from + (size_t)(i * ld) * size, (size_t)length * size);
+    return to;
+}
+
+/* Lines of a, and of b in sums over them, that lie elsewhere: the same bits. */
+static void check_gathered(const copy *c, problem *p, const char *want, void *scratch)
+{
+    const op_matmul *o = &p->o;
+    const bool sum = o->layout == MATMUL_TN;
+    int32_t *map[2] = {malloc((size_t)p->a_rows * 4 + 4), malloc((size_t)p->b_rows * 4 + 4)};
+    op_matmul moved = *o;
+    void *a = shuffled(o->a, o->type, p->a_rows, o->lda, p->a_cols, map[0]);
+    void *b = shuffled(o->b, o->type, p->b_rows, o->ldb, p->b_cols, map[1]);
+    moved.a = a, moved.lda = p->a_cols;
+    if (sum)
+        moved.b = b, moved.ldb = p->b_cols;
+    memcpy(p->c, p->c_before, c_bytes(p));
+    memset(scratch, 0xff, SCRATCHES * POOL_SCRATCH_BYTES);
+    for (int64_t m = 0; m < o->m; m += c->rows)
+        for (int64_t n = 0; n < o->n; n += c->cols)
+            c->gathered(&moved, (gathered){map[0], sum ? map[1] : NULL}, m, o->m - m < c->rows ? o->m - m : c->rows, n,
+                        o->n - n < c->cols ? o->n - n : c->cols, scratch);
+    assert_memory_equal(p->c, want, c_bytes(p));
+    free(a), free(b), free(map[0]), free(map[1]);
+}
+
 /* A few rows, and columns that are packed ahead, must have the bits that they have otherwise. */
 static void copy_check(const copy *c, problem *p, int64_t n0, void *scratch)
 {
@@ -47,6 +83,7 @@ static void copy_check(const copy *c, problem *p, int64_t n0, void *scratch)
     problem_check(p);
     char *want = malloc(c_bytes(p));
     memcpy(want, p->c, c_bytes(p));
+    check_gathered(c, p, want, scratch);
     if (c->pack) {
         memcpy(p->c, p->c_before, c_bytes(p));
         memset(scratch, 0xff, SCRATCHES * POOL_SCRATCH_BYTES);
@@ -92,9 +129,9 @@ static op_matmul copy_op(uint64_t i, const copy *c)
 /* The dispatcher calls the best copy only; the others must be right too. */
 static void every_copy_of_the_kernel_that_can_run_is_right(void **state)
 {
-#define COPY(isa) matmul_tile_##isa, matmul_few_##isa
+#define COPY(isa) matmul_tile_##isa, matmul_gathered_##isa, matmul_few_##isa
 #define PAIRS(isa) COPY(isa), matmul_pack_##isa, matmul_packed_##isa
-#define TILES(isa) matmul_tile_##isa, NULL, matmul_pack_##isa, matmul_packed_##isa
+#define TILES(isa) matmul_tile_##isa, matmul_gathered_##isa, NULL, matmul_pack_##isa, matmul_packed_##isa
     const copy copies[] = {{COPY(v2), NULL, NULL, TILE_ROWS, TILE_COLS, true, PT_F32, 1},
                            {COPY(v3), NULL, NULL, TILE_ROWS, TILE_COLS, cpu_isa() >= 3, PT_F32, 1},
                            {COPY(v4), NULL, NULL, TILE_ROWS, TILE_COLS, cpu_isa() == 4, PT_F32, 1},
