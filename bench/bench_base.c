@@ -4,7 +4,7 @@
  *     bench_base [threads [bf16|f32 [tokens [outputs inputs]]]]
  *
  * Without outputs and inputs, the matrices of Qwen2.5-0.5B's layers. Each time is the best of several, taken in turn with what it is
- * compared with. Matmuls decode stripe by stripe, as a layer does (src/block/layer.c).
+ * compared with. Matmuls decode stripe by stripe, as a layer does (src/layer/matrix.c).
  */
 #include "device/cpu/isa.h"
 #include "device/cpu/ops.h"

@@ -26,10 +26,10 @@ static void adapted_check(const model *m)
         adapters += param_is_adapter(p);
         sum += p->rows * p->cols;
     }
-    assert(adapters == (m->config.dora ? 3 : 2) * (int)m->config.layers && sum == m->parameters);
+    assert(adapters == (model_has_magnitudes(m) ? 3 : 2) * (int)m->config.layers && sum == m->parameters);
     for (int b = 1; b < m->blocks_n - 1; b++) {
         const adapter_module *a = adapter_at(m, b, 0, 0);
-        assert(a->rank >= 1 && a->rank <= m->config.adapter_width[0] && a->rank <= ADAPTER_MAX_RANK && isfinite(a->scale) && a->scale > 0);
+        assert(a->rank >= 1 && a->rank <= ADAPTER_MAX_RANK && isfinite(a->scale) && a->scale > 0);
     }
 }
 

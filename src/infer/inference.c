@@ -1,7 +1,8 @@
 #include "infer/inference.h"
 
-#include "block/block.h"
 #include "infer/load.h"
+#include "layer/block.h"
+#include "model/adapter.h"
 
 #include <stdlib.h>
 #include <string.h>
@@ -17,7 +18,7 @@ struct inference {
     queue *queue;
     int threads;
     step_shape shape;          /* one unit: the rows that are computed together */
-    layer_layout layer;        /* for INFERENCE_ROWS rows */
+    layer_set layers;          /* for INFERENCE_ROWS rows */
     inference_layout layout;
     uint64_t *param_at;        /* offset of each parameter in the first arena */
     block_weights *weights;    /* of each block */
@@ -57,37 +58,46 @@ static uint64_t place_params(const model *m, pt_dtype type, uint64_t *param_at)
 }
 
 /* Offset of the gains of DoRA's adapters for `matrix`; a layer's matrices follow each other (MODEL_MATRICES: their end). */
-static uint64_t gains_at(const model *m, const step_shape *s, int matrix)
+static uint64_t gains_at(const model *m, int matrix)
 {
     uint64_t at = 0;
-    for (int i = 0; i < matrix && m->config.dora; i++)
-        take(&at, layer_tensor_bytes(&m->config, s, LAYER_GAIN_QKV + i));
+    for (int i = 0; i < matrix && model_has_magnitudes(m); i++)
+        take(&at, 2 * (uint64_t)block_param(m, &m->blocks[1], adapter_base(i))->rows * sizeof(float));
     return at;
 }
 
-static void layout_init(inference_layout *l, const model *m, const step_shape *s, const layer_layout *layer)
+static void layout_init(inference_layout *l, const model *m, const step_shape *s, const layer_set *layers)
 {
     pt_dtype type = s->type;
-    uint64_t at = place_params(m, type, NULL);
-    l->x = take(&at, layer->saved_bytes);
+    uint64_t at = place_params(m, type, NULL), saved = 0, workspace = 0;
+    for (int kind = 0; kind < layers->kinds_n; kind++) {
+        const layer_layout *layer = &layers->layout[kind][SAVE_INPUT];
+        saved = layer->saved_bytes > saved ? layer->saved_bytes : saved;
+        workspace = layer->forward_workspace > workspace ? layer->forward_workspace : workspace;
+    }
+    l->x = take(&at, saved);
     l->stream = take(&at, residual_bytes(m, s));
-    l->workspace = take(&at, layer->forward_workspace);
+    l->workspace = take(&at, workspace);
     l->normed = take(&at, (uint64_t)m->config.hidden * dtype_bytes(type));
     l->logits = take(&at, (uint64_t)m->config.vocab * sizeof(float));
     l->ids = take(&at, 2 * INFERENCE_ROWS * sizeof(int32_t));
-    l->gains = take(&at, gains_at(m, s, MODEL_MATRICES) * (uint64_t)m->config.layers);
+    l->gains = take(&at, gains_at(m, MODEL_MATRICES) * (uint64_t)m->config.layers);
     l->bytes = at;
 }
 
-static uint64_t row_bytes(const model *m, pt_dtype type) /* of the cache */
+/* Bytes of the caches of the first `n` layers. */
+static uint64_t caches_bytes(const model *m, const step_shape *s, const layer_set *layers, int n, int64_t context)
 {
-    return (uint64_t)(2 * m->config.kv_heads * m->config.head_dim) * dtype_bytes(type);
+    uint64_t bytes = 0;
+    for (int l = 0; l < n; l++)
+        bytes += layer_cache_bytes(&layer_set_layout(layers, l, SAVE_INPUT)->program, m, l, s) * (uint64_t)context;
+    return bytes;
 }
 
-static uint64_t cache_layout(const model *m, pt_dtype type, int64_t context, uint64_t *rope_at)
+static uint64_t cache_layout(const model *m, const step_shape *s, const layer_set *layers, int64_t context, uint64_t *rope_at)
 {
-    uint64_t at = 0, layer = row_bytes(m, type) * (uint64_t)context;
-    take(&at, layer * (uint64_t)m->config.layers);
+    uint64_t at = 0;
+    take(&at, caches_bytes(m, s, layers, (int)m->config.layers, context));
     *rope_at = at;
     take(&at, (uint64_t)model_rope_offset(&m->config, m->config.ropes_n, context) * sizeof(float));
     return at;
@@ -101,12 +111,14 @@ static uint64_t mail_bytes(const model *m)
 uint64_t inference_bytes(const model *m, pt_dtype type, const device *d, int64_t context)
 {
     step_shape s = shape_of(m, type, INFERENCE_ROWS);
-    layer_layout layer;
+    layer_set layers;
     inference_layout l;
     uint64_t rope_at;
-    layer_layout_init(&layer, m, &s, SAVE_INPUT);
-    layout_init(&l, m, &s, &layer);
-    uint64_t later = cache_layout(m, type, context, &rope_at), loading = load_bytes(m, type, d->info.threads);
+    if (layer_set_init(&layers, m, &s, &(pt_error){0}))
+        return UINT64_MAX;
+    layout_init(&l, m, &s, &layers);
+    uint64_t later = cache_layout(m, &s, &layers, context, &rope_at), loading = load_bytes(m, type, d->info.threads);
+    layer_set_free(&layers);
     if (device_is_gpu(d)) /* the rest is in RAM */
         return l.bytes + later;
     return l.bytes + mail_bytes(m) + (later > loading ? later : loading);
@@ -138,11 +150,10 @@ static void find_weights(inference *x)
         w->slices = &w->param[w->param[PARAM_TOKENS] ? PARAM_TOKENS : PARAM_HEAD];
         w->slices_n = 1;
     }
-    const uint64_t layer = gains_at(x->model, &x->shape, MODEL_MATRICES);
-    for (int b = 1; b < x->model->blocks_n - 1 && x->model->config.dora; b++)
+    const uint64_t layer = gains_at(x->model, MODEL_MATRICES);
+    for (int b = 1; b < x->model->blocks_n - 1 && model_has_magnitudes(x->model); b++)
         for (int i = 0; i < MODEL_MATRICES; i++)
-            x->weights[b].gains[i] = (float *)(x->arena + x->layout.gains + layer * (uint64_t)(b - 1) +
-                                               gains_at(x->model, &x->shape, i));
+            x->weights[b].gains[i] = (float *)(x->arena + x->layout.gains + layer * (uint64_t)(b - 1) + gains_at(x->model, i));
 }
 
 int inference_open(const model *m, device *d, pt_dtype type, int threads, inference **out, pt_error *e)
@@ -152,8 +163,11 @@ int inference_open(const model *m, device *d, pt_dtype type, int threads, infere
     if (!x)
         return pt_fail(e, PT_FAILED, "out of memory");
     *x = (inference){.model = m, .device = d, .threads = threads ? threads : d->info.threads, .shape = shape_of(m, type, INFERENCE_ROWS)};
-    layer_layout_init(&x->layer, m, &x->shape, SAVE_INPUT);
-    layout_init(&x->layout, m, &x->shape, &x->layer);
+    if (layer_set_init(&x->layers, m, &x->shape, e)) {
+        free(x);
+        return PT_FAILED;
+    }
+    layout_init(&x->layout, m, &x->shape, &x->layers);
     x->param_at = malloc((size_t)m->params_n * sizeof *x->param_at);
     x->weights = calloc((size_t)m->blocks_n, sizeof *x->weights);
     void *base;
@@ -184,6 +198,7 @@ void inference_close(inference *x)
     t->memory_close(x->device, MEMORY_DEVICE, x->arena, x->layout.bytes);
     t->memory_close(x->device, MEMORY_DEVICE, x->cache, x->cache_bytes);
     t->memory_close(x->device, MEMORY_HOST, x->mail, mail_bytes(x->model));
+    layer_set_free(&x->layers);
     free(x->param_at);
     free(x->weights);
     free(x);
@@ -193,8 +208,8 @@ void inference_close(inference *x)
 static int measure_gains(inference *x, pt_error *e)
 {
     const block_context c = {x->model, &x->shape, x->queue};
-    for (int b = 1; b < x->model->blocks_n - 1 && x->model->config.dora; b++)
-        layer_gains(&c, b, &x->layer, &x->weights[b], x->arena + x->layout.workspace);
+    for (int b = 1; b < x->model->blocks_n - 1 && model_has_magnitudes(x->model); b++)
+        layer_gains(&c, b, layer_set_layout(&x->layers, b - 1, SAVE_INPUT), &x->weights[b], x->arena + x->layout.workspace);
     return queue_sync(x->queue, queue_signal(x->queue), e);
 }
 
@@ -229,7 +244,7 @@ int inference_begin(inference *x, int64_t context, int64_t *kept, pt_error *e)
     t->memory_close(x->device, MEMORY_DEVICE, x->cache, x->cache_bytes);
     x->cache = NULL;
     x->context = 0;
-    x->cache_bytes = cache_layout(x->model, x->shape.type, context, &x->rope_at);
+    x->cache_bytes = cache_layout(x->model, &x->shape, &x->layers, context, &x->rope_at);
     int failed = t->memory_open(x->device, MEMORY_DEVICE, x->cache_bytes, &base, e);
     if (failed)
         return failed;
@@ -268,7 +283,7 @@ static int feed_rows(inference *x, const int32_t *ids, int64_t n, bool last, pt_
     const int32_t *device_ids = (const int32_t *)(x->arena + x->layout.ids);
     const block_context c = {x->model, &x->shape, x->queue};
     char *rows = x->arena + x->layout.x;
-    uint64_t layer_bytes = row_bytes(x->model, x->shape.type) * (uint64_t)x->context;
+    uint64_t cache_at = 0;
     block_unit u = {.ids = device_ids, .positions = device_ids + n,
                     .stream = x->shape.type == PT_F32 ? NULL : (float *)(x->arena + x->layout.stream)};
     block_unit_ropes(&u, &x->model->config, (const float *)(x->cache + x->rope_at), x->context);
@@ -276,9 +291,11 @@ static int feed_rows(inference *x, const int32_t *ids, int64_t n, bool last, pt_
     submit_input(x, ids, n);
     embedding_forward(&c, &x->weights[0], &u, rows);
     for (int b = 1; b < x->model->blocks_n - 1; b++) {
-        block_cache cache = {x->cache + layer_bytes * (uint64_t)(b - 1), x->length};
+        const layer_layout *layer = layer_set_layout(&x->layers, b - 1, SAVE_INPUT);
+        block_cache cache = {x->cache + cache_at, x->length};
         u.cache = &cache;
-        layer_forward(&c, b, &x->layer, &x->weights[b], &u, rows, x->arena + x->layout.workspace, rows);
+        layer_forward(&c, b, layer, &x->weights[b], &u, rows, x->arena + x->layout.workspace, rows);
+        cache_at += layer_cache_bytes(&layer->program, x->model, b - 1, &x->shape) * (uint64_t)x->context;
     }
     if (last)
         submit_head(x, n - 1);

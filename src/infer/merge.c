@@ -80,7 +80,7 @@ static int remember(merger *x, int index, pt_error *e)
     for (int k = 0; k < p->parts && !failed; k++)
         if (adapter_at(x->m, p->block, matrix, k)->rank)
             failed = read_whole(x, p->block, adapter_b(matrix, k), &x->b[k], e);
-    if (!failed && x->m->config.dora)
+    if (!failed && model_has_magnitudes(x->m))
         failed = read_whole(x, p->block, adapter_magnitude(matrix), &x->magnitude, e);
     x->index = failed ? -1 : index;
     return failed;

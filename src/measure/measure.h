@@ -24,7 +24,7 @@
 #ifndef PT_MEASURE_H
 #define PT_MEASURE_H
 
-#include "block/block.h"
+#include "layer/block.h"
 #include "profile/profile.h"
 
 /* ---- times ---- */

@@ -31,7 +31,7 @@ static shares share_time(bench *b, const layer_kinds *kinds, double flops_per_ns
     double round = seconds_of(b, m->blocks_n - 1, model_head_flops(m, s->head_rows), flops_per_ns) * passes;
     for (int k = 0; k < kinds->n; k++) {
         const int block = kinds->first[k] + 1;
-        round += seconds_of(b, block, model_layer_flops(m, block, s->unit_rows, s->seq_len), flops_per_ns);
+        round += seconds_of(b, block, layer_flops(m, block - 1, s), flops_per_ns);
     }
     const double usual = 1;
     double all = 3 * round;

@@ -104,7 +104,7 @@ static void resize(layer_bench *y, bench *b, int64_t rows)
     y->shape = shape_cut(b->r->shape, rows);
     y->accumulators_n = 1;
     for (int l = 0; l < SAVE_LEVELS; l++)
-        layer_layout_init(&y->layouts[l], y->model, &y->shape, l);
+        layer_layout_init(&y->layouts[l], y->model, y->block - 1, &y->shape, l);
     y->sets_n = 1;
     uint64_t one = area_bytes(b, layout, y);
     y->sets_n = 2;
@@ -407,7 +407,8 @@ static int64_t few_rows(const bench *b, int block)
 {
     const double flops = 2e9;
     int64_t rows = b->r->shape->unit_rows;
-    while (rows > 64 && model_layer_flops(b->r->model, block, rows, b->r->shape->seq_len) > flops)
+    const double of_row = layer_flops(b->r->model, block - 1, b->r->shape) / (double)rows;
+    while (rows > 64 && of_row * (double)rows > flops)
         rows /= 2;
     return rows;
 }

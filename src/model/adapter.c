@@ -330,18 +330,6 @@ static int rebuild(model *m, const adapters *a, pt_error *e)
     return 0;
 }
 
-static void measure_widths(model *m, const adapters *a)
-{
-    for (int i = 0; i < MODEL_MATRICES; i++)
-        for (int l = 0; l < m->config.layers; l++) {
-            int64_t width = 0;
-            for (int k = 0; k < MODEL_MAX_PARTS; k++)
-                width += a->of[l][i][k].rank;
-            m->config.adapter_width[i] = width > m->config.adapter_width[i] ? width : m->config.adapter_width[i];
-        }
-    m->config.dora = a->dora;
-}
-
 int adapters_attach(model *m, adapters *a, pt_error *e)
 {
     int failed = a->config ? rebuild(m, a, e) : pt_fail(e, PT_FAILED, "out of memory for the adapters");
@@ -351,7 +339,6 @@ int adapters_attach(model *m, adapters *a, pt_error *e)
     }
     m->adapters = a;
     m->stored_bf16 = true;
-    measure_widths(m, a);
     m->parameters = 0;
     for (int i = 0; i < m->params_n; i++)
         m->parameters += m->params[i].rows * m->params[i].cols;

@@ -14,7 +14,7 @@
  *
  *     t = x [A_q; A_k; A_v]^T                 y[:, rows of q] += t[:, r of q] B_q^T ...
  *
- * Layers may differ; the low tensors have the largest width of any layer (model_config.adapter_width).
+ * Layers may differ.
  *
  * Files are PEFT's: adapter_config.json, and adapter_model.safetensors with "base_model.model.", the module's name and "lora_A.weight",
  * "lora_B.weight" or "lora_magnitude_vector". The tensors decide which modules have an adapter, and of which rank.
@@ -49,6 +49,7 @@ param_role adapter_a(int matrix);
 param_role adapter_b(int matrix, int part);
 param_role adapter_magnitude(int matrix);
 bool param_is_adapter(const param *p);
+static inline bool model_has_magnitudes(const model *m) { return m->adapters && m->adapters->dora; }
 static inline const adapter_module *adapter_at(const model *m, int block, int matrix, int part)
 {
     return &m->adapters->of[m->blocks[block].layer][matrix][part];

@@ -1,4 +1,4 @@
-#include "model/model.h"
+#include "model/adapter.h"
 
 #include <stdlib.h>
 
@@ -35,7 +35,7 @@ typedef struct work {
     bool rotated;
     bool backward;
     unsigned char trained[PARAM_ROLES];
-    int64_t adapter;       /* values of its adapters */
+    int64_t base, adapter; /* values of its parameters, and of its adapters */
 } work;
 
 static work work_of(const model *m, int64_t seq_len, int first_trained, int layer)
@@ -46,6 +46,7 @@ static work work_of(const model *m, int64_t seq_len, int first_trained, int laye
     for (int role = 0; role < PARAM_ROLES; role++) {
         const param *p = block_param(m, &m->blocks[layer + 1], role);
         w.trained[role] = p && p->trainable;
+        w.base += p && !param_is_adapter(p) ? p->rows * p->cols : 0;
         w.adapter += p && (p->kind->use == USE_ADAPTER_A || p->kind->use == USE_ADAPTER_B) ? p->rows * p->cols : 0;
     }
     return w;
@@ -54,7 +55,7 @@ static work work_of(const model *m, int64_t seq_len, int first_trained, int laye
 /* Roles that only one of two layers trains; counts as many if only one of them has backward. */
 static int trained_apart(const work *a, const work *b)
 {
-    int n = (a->backward == b->backward ? 0 : PARAM_ROLES + 2) + (a->rotated != b->rotated) + (a->adapter != b->adapter);
+    int n = (a->backward == b->backward ? 0 : PARAM_ROLES + 2) + (a->rotated != b->rotated) + (a->adapter != b->adapter) + (a->base != b->base);
     for (int role = 0; role < PARAM_ROLES; role++)
         n += a->trained[role] != b->trained[role];
     return n;

@@ -77,10 +77,6 @@ typedef struct model_config {
     pt_dtype stored_type;      /* torch_dtype / dtype of config.json, PT_F32 if absent */
     int64_t bos, eos;          /* -1: none (or beyond the vocabulary); the first if config.json has a list */
     int64_t padding;           /* row of the embedding that starts at zero and gets no gradient from the input side; -1: none */
-    /* Not in config.json: for each matrix the number of columns of x A^T, the largest of any layer, and whether there are magnitudes
-     * (adapter.h). */
-    int64_t adapter_width[MODEL_MATRICES];
-    bool dora;
 } model_config;
 
 typedef enum block_kind { BLOCK_EMBEDDING, BLOCK_LAYER, BLOCK_HEAD } block_kind;
@@ -233,8 +229,7 @@ int model_rope_send(const model_config *c, int64_t length, rope_put put, void *a
 /* FLOPs of one training token (forward and backward, causal attention over sequences of T), by the usual count: 6 x matmul parameters +
  * attention, less what frozen parameters save. */
 double model_flops_per_token(const model *m, int64_t seq_len);
-/* FLOPs of the forward of `rows` tokens: through a layer (given its block's index), through the head. */
-double model_layer_flops(const model *m, int block, int64_t rows, int64_t seq_len);
-double model_head_flops(const model *m, int64_t rows);
+double model_head_flops(const model *m, int64_t rows); /* of the head's forward for `rows` tokens; layers: layer/program.h */
+double model_average_keys(int64_t window, int64_t seq_len); /* keys that a token sees, on average over a sequence */
 
 #endif

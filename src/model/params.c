@@ -177,11 +177,10 @@ void model_close(model *m)
     free(m);
 }
 
-/* The number of keys that a token sees, on average over a sequence of T. */
-static double average_keys(int64_t window, double T)
+double model_average_keys(int64_t window, int64_t seq_len)
 {
-    double w = window && (double)window < T ? (double)window : T;
-    return (w * (w + 1) / 2 + (T - w) * w) / T;
+    const double t = (double)seq_len, w = window && window < seq_len ? (double)window : t;
+    return (w * (w + 1) / 2 + (t - w) * w) / t;
 }
 
 static bool is_multiplied(const param *p)
@@ -201,21 +200,9 @@ double model_flops_per_token(const model *m, int64_t seq_len)
             flops += 2.0 * (1 + back + p->trainable) * (double)p->rows * (double)p->cols;
     }
     for (int i = 0; i < c->layers; i++) /* scores and values, 2 each in forward and twice that in backward */
-        flops += (i + 1 >= first ? 12.0 : 4.0) * (double)(c->heads * c->head_dim) * average_keys(c->window[i], (double)seq_len);
+        flops += (i + 1 >= first ? 12.0 : 4.0) * (double)(c->heads * c->head_dim) * model_average_keys(c->window[i], seq_len);
     const param *table = block_param(m, &m->blocks[head], c->tied ? PARAM_TOKENS : PARAM_HEAD);
     return flops + 2.0 * (1 + head_gives_rows(m) + table->trainable) * (double)c->vocab * (double)c->hidden;
-}
-
-double model_layer_flops(const model *m, int block, int64_t rows, int64_t seq_len)
-{
-    const model_config *c = &m->config;
-    double of_token = 4 * (double)(c->heads * c->head_dim) * average_keys(c->window[m->blocks[block].layer], (double)seq_len);
-    for (int role = 0; role < PARAM_ROLES; role++) {
-        const param *p = block_param(m, &m->blocks[block], role);
-        if (p && is_multiplied(p))
-            of_token += 2 * (double)p->rows * (double)p->cols;
-    }
-    return of_token * (double)rows;
 }
 
 double model_head_flops(const model *m, int64_t rows) { return 2 * (double)rows * (double)m->config.vocab * (double)m->config.hidden; }

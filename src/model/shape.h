@@ -1,4 +1,4 @@
-/* shape.h - the sizes of a step: its division into units, and the memory of the blocks at its ends. A layer's tensors: model/layer.h.
+/* shape.h - the sizes of a step: its division into units, and the memory of the blocks at its ends. A layer's tensors: layer/program.h.
  *
  * The unit is the smallest piece of work: every op works on the rows of exactly one unit. So its shape, and every bit of its result, is the
  * same under every plan. A micro-batch is a whole number of units.

@@ -94,17 +94,12 @@ static int64_t stripe_lines(int64_t lines, int64_t values, const step_shape *s)
 int64_t stripe_rows(const param *p, const step_shape *s) { return stripe_lines(p->rows, p->cols, s); }
 int64_t stripe_cols(const param *p, const step_shape *s) { return stripe_lines(p->cols, p->rows, s); }
 
-uint64_t stripe_bytes(const model *m, const step_shape *s, param_role weight)
+uint64_t stripe_bytes(const param *p, const step_shape *s)
 {
-    int64_t values = 0;
-    for (int b = 0; b < m->blocks_n; b++) {
-        const param *p = block_param(m, &m->blocks[b], weight);
-        if (!p || p->storage == STORAGE_PLAIN)
-            continue;
-        const int64_t rows = stripe_rows(p, s) * p->cols, cols = stripe_cols(p, s) * p->rows, most = rows > cols ? rows : cols;
-        values = most > values ? most : values;
-    }
-    return (uint64_t)values * dtype_bytes(s->type);
+    if (p->storage == STORAGE_PLAIN)
+        return 0;
+    const int64_t rows = stripe_rows(p, s) * p->cols, cols = stripe_cols(p, s) * p->rows;
+    return (uint64_t)(rows > cols ? rows : cols) * dtype_bytes(s->type);
 }
 
 /* ---- runs ---- */

@@ -47,8 +47,7 @@ static inline uint64_t storage_bytes(const param *p) { return storage_slab_at(p,
 /* Rows for x . W^T, or columns for dy . W, that are decoded at a time: multiples of 64, or all. */
 int64_t stripe_rows(const param *p, const step_shape *s);
 int64_t stripe_cols(const param *p, const step_shape *s);
-/* Bytes of the stripe buffer that a stage with this weight needs in any layer; 0: the weight is PLAIN in all of them. */
-uint64_t stripe_bytes(const model *m, const step_shape *s, param_role weight);
+uint64_t stripe_bytes(const param *p, const step_shape *s); /* of a buffer for either; 0: the parameter is PLAIN */
 
 /* Fills the fields of an op that decodes rows from row0 on, except out, ld, type and cols. Returns how many rows it decodes, at most n,
  * because the rows of an op must be contiguous. `piece`: address of the matrix. */

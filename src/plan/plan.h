@@ -3,7 +3,7 @@
 #ifndef PT_PLAN_H
 #define PT_PLAN_H
 
-#include "model/layer.h"
+#include "layer/program.h"
 #include "plan/pack.h"
 
 typedef enum tier { TIER_DEVICE, TIER_HOST, TIER_DISK, TIERS } tier;

@@ -13,7 +13,7 @@
  * B, together more than B, are both slowed down by (a + b) / B. Exchanges between ranks take as long as the links inside a machine or the
  * network need, whichever is longer.
  */
-#include "block/block.h"
+#include "layer/block.h"
 #include "predict/analytic.h"
 #include "predict/op_costs.h"
 
@@ -83,7 +83,7 @@ static void price_layer(blocks *b, int block, layer_cost *out)
     float *accumulators = (float *)address(63);
     for (int level = 0; level < SAVE_LEVELS; level++) {
         layer_layout l;
-        layer_layout_init(&l, b->model, b->shape, (save_level)level);
+        layer_layout_init(&l, b->model, block - 1, b->shape, (save_level)level);
         layer_forward(&c, block, &l, &w, &unit, saved, workspace, x);
         out->forward_ns[level] = metered(b);
         if (block < model_first_trained(b->model))

@@ -120,8 +120,7 @@ static int kind_agrees(const profile_request *r, const profile_result *p, int ki
     int block = 1;
     while (block < r->model->config.layers && p->costs.kind_of_layer[block - 1] != kind)
         block++;
-    const double times = model_layer_flops(r->model, block, s->unit_rows, s->seq_len) /
-                         model_layer_flops(r->model, 1, cut.unit_rows, cut.seq_len);
+    const double times = layer_flops(r->model, block - 1, s) / layer_flops(r->model, 0, &cut);
     const double least = p->layer.ns * fmin(times, 1), most = p->layer.ns * fmax(times, 1), far = far_with(FAR, p->costs.spread);
     for (int level = 0; level < SAVE_LEVELS; level++) {
         if (!agrees(c->forward_ns[level], least, most, far))
@@ -137,7 +136,7 @@ static int kind_agrees(const profile_request *r, const profile_result *p, int ki
 static int ends_agree(const profile_request *r, const profile_result *p, const char *name, pt_error *e)
 {
     const step_shape *s = r->shape, cut = shape_cut(s, p->layer.amount);
-    const double times = model_head_flops(r->model, s->unit_rows) / model_layer_flops(r->model, 1, cut.unit_rows, cut.seq_len);
+    const double times = model_head_flops(r->model, s->unit_rows) / layer_flops(r->model, 0, &cut);
     const double rows = (double)s->unit_rows / (double)cut.unit_rows;
     const double least = p->layer.ns * fmin(times, 1), most = p->layer.ns * fmax(times, 1), far = far_with(FAR, p->costs.spread);
     const costs *c = &p->costs;

@@ -72,7 +72,7 @@ static void write_kind(FILE *f, const profile_request *r, const costs *c, int ki
     static const char *const saved[SAVE_LEVELS] = {"input", "attention", "all"};
     const layer_cost *l = &c->layer[kind];
     int layer = first_of_kind(r, c, kind);
-    double flops = model_layer_flops(r->model, layer + 1, r->shape->unit_rows, r->shape->seq_len);
+    double flops = layer_flops(r->model, layer, r->shape);
     int64_t window = r->model->config.window[layer];
     fprintf(f, "  layer, %d of them%s", layers_of_kind(r, c, kind), window ? ", window " : "");
     if (window)

@@ -1,7 +1,7 @@
 #include "run/tasks.h"
 
-#include "block/block.h"
 #include "comm/comm.h"
+#include "layer/block.h"
 #include "model/lanes.h"
 #include "run/exchanges.h"
 
@@ -14,14 +14,13 @@ int task_runner_open(task_runner *r, const schedule_input *in, const walker *w, 
     r->pieces = calloc((size_t)in->packing->pieces_n, sizeof *r->pieces);
     if (!r->pieces)
         return pt_fail(e, PT_FAILED, "out of memory");
-    for (int level = 0; level < SAVE_LEVELS; level++)
-        layer_layout_init(&r->layouts[level], in->model, in->shape, level);
-    return 0;
+    return layer_set_init(&r->layers, in->model, in->shape, e);
 }
 
 void task_runner_close(task_runner *r)
 {
     free(r->pieces);
+    layer_set_free(&r->layers);
     exchanges_close(r);
 }
 
@@ -90,7 +89,10 @@ static uint64_t x_bytes(const step_shape *h, const model *m)
     return (uint64_t)(h->unit_rows * m->config.hidden) * dtype_bytes(h->type);
 }
 
-static const layer_layout *layout_of(const task_runner *r, int block) { return &r->layouts[r->in->plan->blocks[block - 1].level]; }
+static const layer_layout *layout_of(const task_runner *r, int block)
+{
+    return layer_set_layout(&r->layers, block - 1, r->in->plan->blocks[block - 1].level);
+}
 
 /* Bytes from one unit to the next in the block's saved tensors. */
 static uint64_t saved_stride(const task_runner *r, int block)

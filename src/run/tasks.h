@@ -21,7 +21,7 @@ typedef struct task_runner {
     const walker *walker;            /* its mailbox is the loader's copy of batch, losses and sums */
     size_t loss_at, sumsq_at;
     const void **pieces;             /* address of each piece of the current task's weights */
-    layer_layout layouts[SAVE_LEVELS];
+    layer_set layers;
     float loss_scale;
     update_params update;
     struct comm *comm;               /* with several ranks */

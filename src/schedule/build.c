@@ -34,8 +34,8 @@ typedef struct program {
     const plan *plan;
     int layers, micro_n, groups_n;
     int first_trained;            /* block where backward ends */
-    const layer_layout *layouts;  /* one per save level */
-    layer_layout own_layouts[SAVE_LEVELS];
+    const layer_set *layouts;
+    layer_set own_layouts;
     int *block0, *block_chunk;    /* chunks that block b reads: block_chunk[block0[b] .. block0[b + 1]) */
     int *piece0, *piece_chunk;    /* chunks that hold the block's own trained parameters, in the same way */
     unsigned char *chunk_updated; /* forward: its update has run */
@@ -155,7 +155,10 @@ static void item_rope(program *p)
         item_operand(&p->b, p->rope, USE_READ);
 }
 
-static const layer_layout *layout_of(const program *p, int block) { return &p->layouts[p->plan->blocks[block - 1].level]; }
+static const layer_layout *layout_of(const program *p, int block)
+{
+    return layer_set_layout(p->layouts, block - 1, p->plan->blocks[block - 1].level);
+}
 
 static void forward(program *p, int block, int micro)
 {
@@ -542,9 +545,9 @@ static int program_init(program *p, const schedule_input *in, schedule_kind kind
     int64_t micro_units = in->plan->micro_batch / in->shape->unit_seqs;
     p->layers = (int)in->model->config.layers;
     p->first_trained = model_first_trained(in->model);
-    p->layouts = in->layouts ? in->layouts : p->own_layouts;
-    for (int level = 0; level < SAVE_LEVELS && !in->layouts; level++)
-        layer_layout_init(&p->own_layouts[level], in->model, in->shape, (save_level)level);
+    p->layouts = in->layouts ? in->layouts : &p->own_layouts;
+    if (!in->layouts && layer_set_init(&p->own_layouts, in->model, in->shape, e))
+        return PT_FAILED;
     p->micro_n = (int)(in->shape->units_n / micro_units);
     p->groups_n = p->micro_n / in->plan->visit;
     *s = (schedule){.kind = kind, .micro_n = p->micro_n, .micro_units = micro_units};
@@ -584,6 +587,7 @@ static void program_close(program *p)
     free(p->stream);
     free(p->residual);
     free(p->partial);
+    layer_set_free(&p->own_layouts);
 }
 
 /* Does such a plan have such a schedule? */

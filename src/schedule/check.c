@@ -256,7 +256,7 @@ static int facts_of_block(checker *c, int block, int chunks0)
     f->complete = 1;
     if (block >= 1 && block <= c->layers) {
         layer_layout l;
-        layer_layout_init(&l, in->model, in->shape, in->plan->blocks[block - 1].level);
+        layer_layout_init(&l, in->model, block - 1, in->shape, in->plan->blocks[block - 1].level);
         f->saved_bytes = l.saved_bytes;
         f->forward_bytes = l.forward_workspace;
         f->backward_bytes = l.backward_workspace;

@@ -130,7 +130,7 @@ typedef struct schedule_input {
     const plan *plan;
     bool training;  /* false: only weights have placements (evaluation of a model that is not trained) */
     bool host_tier; /* a host tier exists; if not, the device's memory is RAM and disk transfers go to and from it */
-    const layer_layout *layouts; /* one per save level; NULL: computed for each schedule */
+    const layer_set *layouts; /* NULL: computed for each schedule */
 } schedule_input;
 
 static inline bool is_of_chunk(object_kind kind) { return kind <= OBJECT_SHARD; }

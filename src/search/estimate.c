@@ -146,17 +146,40 @@ static int run_end(const space *s, const candidate *r, int first)
     const unsigned char *kind = s->in->costs->kind_of_layer;
     int end = first + 1;
     while (end < s->layers && end != s->passing && r->level[end] == r->level[first] && r->place[end] == r->place[first] &&
-           kind[end] == kind[first])
+           kind[end] == kind[first] && s->layouts.kind[end] == s->layouts.kind[first])
         end++;
     return end;
 }
 
+/* Moves `bytes` of saved tensors to a tier and back, so many times; `again`: the share that forward fetches once more. */
+static void saved_moves(const space *s, const candidate *r, tier place, double bytes, double times, double again, load *forward,
+                        load *backward)
+{
+    const costs *c = s->in->costs;
+    bool staged = place == TIER_HOST || s->in->host_tier;
+    double from = staged ? times * (cost_at(&c->from_device, bytes) + c->task_ns) : 0;
+    double to = staged ? times * (cost_at(&c->to_device, bytes) + c->task_ns) : 0;
+    double write = place == TIER_DISK ? times * (cost_at(&c->write, bytes) + c->task_ns) : 0;
+    double read = place == TIER_DISK ? times * (cost_at(&c->read, bytes) + c->task_ns) : 0;
+    forward->ns[QUEUE_FROM_DEVICE] += from * (1 + again);
+    forward->ns[QUEUE_WRITE] += write * (1 + again);
+    forward->ns[QUEUE_TO_DEVICE] += to * again;
+    forward->ns[QUEUE_READ] += read * again;
+    backward->ns[QUEUE_TO_DEVICE] += to;
+    backward->ns[QUEUE_READ] += read;
+    if (r->n_swap < 3) /* one for a layer's input and one for its output: none to spare */
+        forward->exposed += staged ? from : write;
+    if (r->n_swap < 2)
+        backward->exposed += staged ? to : read;
+}
+
 static void block_loads(const space *s, const candidate *r, load *forward, load *backward)
 {
-    unsigned moved[SAVE_LEVELS][TIERS] = {0}, swapped = 0; /* layers */
+    unsigned moved[LAYER_SET_KINDS][SAVE_LEVELS][TIERS], swapped = 0; /* layers */
     const costs *c = s->in->costs;
     double units = (double)s->in->shape->units_n, micros = micros_of(s, r), per_micro = units / micros, ahead = 0, back = 0;
     double warm_ahead = 0, warm_back = 0, following = units - micros / r->visit; /* units that follow another unit of their visit */
+    memset(moved, 0, (size_t)s->layouts.kinds_n * sizeof *moved);
     for (int i = 0, end; i < s->layers; i = end) {
         const layer_cost *l = &c->layer[c->kind_of_layer[i]];
         end = run_end(s, r, i);
@@ -165,33 +188,18 @@ static void block_loads(const space *s, const candidate *r, load *forward, load 
         back += i < s->passing ? 0 : n * l->backward_ns[r->level[i]];
         warm_ahead += n * fmin(l->warm_forward_ns, l->forward_ns[r->level[i]]);
         warm_back += i < s->passing ? 0 : n * fmin(l->warm_backward_ns[r->level[i]], l->backward_ns[r->level[i]]);
-        moved[r->level[i]][r->place[i]] += n;
+        moved[s->layouts.kind[i]][r->level[i]][r->place[i]] += n;
         swapped += r->place[i] != TIER_DEVICE ? n : 0;
     }
     /* The layer before makes a layer's inputs for the whole visit; inputs that have no slot are fetched once more. */
     double leave = leaving(r, (double)swapped * r->visit);
     double again = r->visit > 1 && r->n_swap - 2 < r->visit ? 1 - (r->n_swap - 2.0) / r->visit : 0;
-    for (int level = 0; level < SAVE_LEVELS && s->in->training; level++)
-        for (tier place = TIER_HOST; place <= TIER_DISK; place++) {
-            double bytes = (double)s->layouts[level].saved_bytes * per_micro, times = micros * moved[level][place] * leave;
-            if (!times)
-                continue;
-            bool staged = place == TIER_HOST || s->in->host_tier;
-            double from = staged ? times * (cost_at(&c->from_device, bytes) + c->task_ns) : 0;
-            double to = staged ? times * (cost_at(&c->to_device, bytes) + c->task_ns) : 0;
-            double write = place == TIER_DISK ? times * (cost_at(&c->write, bytes) + c->task_ns) : 0;
-            double read = place == TIER_DISK ? times * (cost_at(&c->read, bytes) + c->task_ns) : 0;
-            forward->ns[QUEUE_FROM_DEVICE] += from * (1 + again);
-            forward->ns[QUEUE_WRITE] += write * (1 + again);
-            forward->ns[QUEUE_TO_DEVICE] += to * again;
-            forward->ns[QUEUE_READ] += read * again;
-            backward->ns[QUEUE_TO_DEVICE] += to;
-            backward->ns[QUEUE_READ] += read;
-            if (r->n_swap < 3) /* one for a layer's input and one for its output: none to spare */
-                forward->exposed += staged ? from : write;
-            if (r->n_swap < 2)
-                backward->exposed += staged ? to : read;
-        }
+    for (int kind = 0; kind < s->layouts.kinds_n && s->in->training; kind++)
+        for (int level = 0; level < SAVE_LEVELS; level++)
+            for (tier place = TIER_HOST; place <= TIER_DISK; place++)
+                if (moved[kind][level][place])
+                    saved_moves(s, r, place, (double)s->layouts.layout[kind][level].saved_bytes * per_micro,
+                                micros * moved[kind][level][place] * leave, again, forward, backward);
     forward->ns[QUEUE_COMPUTE] += units * (ahead + c->embed_ns) - following * warm_ahead + micros * (s->layers + 1) * c->task_ns;
     if (s->in->training)
         backward->ns[QUEUE_COMPUTE] += units * (back + c->head_ns) - following * warm_back +
@@ -269,14 +277,19 @@ static uint64_t max_u64(uint64_t a, uint64_t b) { return a > b ? a : b; }
 
 static uint64_t least_u64(uint64_t a, uint64_t b) { return a < b ? a : b; }
 
+static const layer_layout *layout_of(const space *s, const candidate *r, int layer)
+{
+    return layer_set_layout(&s->layouts, layer, r->level[layer]);
+}
+
 static void block_memory(const space *s, const candidate *r, block_part *b)
 {
     const step_shape *shape = s->in->shape;
     uint64_t units = (uint64_t)(r->micro_batch / shape->unit_seqs), group = units * (uint64_t)r->visit, most = 0, saved = 0;
     if (!s->in->training) {
         for (int i = 0; i < s->layers; i++) {
-            saved = max_u64(saved, s->layouts[r->level[i]].saved_bytes);
-            most = max_u64(most, s->layouts[r->level[i]].forward_workspace);
+            saved = max_u64(saved, layout_of(s, r, i)->saved_bytes);
+            most = max_u64(most, layout_of(s, r, i)->forward_workspace);
         }
         b->peak = (2 * saved + s->residual_bytes) * units + max_u64(most, s->head.bytes);
         return;
@@ -287,7 +300,7 @@ static void block_memory(const space *s, const candidate *r, block_part *b)
     if (space_is_shared(s)) /* the sums of the block before are being sent, and as much arrives */
         layer += s->accumulator_layer * (grouped ? 1 : 2);
     for (int i = 0, end; i < s->layers; i = end) {
-        const layer_layout *l = &s->layouts[r->level[i]];
+        const layer_layout *l = layout_of(s, r, i);
         end = run_end(s, r, i);
         if (i < s->passing) {
             most = max_u64(most, 2 * s->input_bytes * group + l->forward_workspace);

@@ -161,12 +161,14 @@ static void move_chunks(neighbours *x)
     }
 }
 
-/* One level and tier for every `every`-th of the layers first..end. */
-static void set_blocks(neighbours *x, int first, int end, int every, save_level level, tier place)
+/* One level and tier for every `every`-th of the layers first..end; kind -1: of any kind. */
+static void set_kind(neighbours *x, int first, int end, int every, int kind, save_level level, tier place)
 {
     candidate r = *x->from;
     bool changed = false;
     for (int i = first < x->s->passing ? x->s->passing : first; i < end; i += every) {
+        if (kind >= 0 && x->s->in->costs->kind_of_layer[i] != kind)
+            continue;
         changed |= r.level[i] != level || r.place[i] != place;
         r.level[i] = (unsigned char)level;
         r.place[i] = (unsigned char)place;
@@ -180,6 +182,11 @@ static void set_blocks(neighbours *x, int first, int end, int every, save_level 
         r.n_swap = r.visit > 1 ? r.visit + 2 : 3;
     }
     add_both(x, &r);
+}
+
+static void set_blocks(neighbours *x, int first, int end, int every, save_level level, tier place)
+{
+    set_kind(x, first, end, every, -1, level, place);
 }
 
 /* The end of the equal layers at the front, and the start of those at the back. */
@@ -203,6 +210,8 @@ static void move_blocks_to(neighbours *x, save_level level, tier place)
 {
     int layers = x->s->layers, front = front_run(x->s, x->from), back = back_run(x->s, x->from);
     set_blocks(x, 0, layers, 1, level, place);
+    for (int kind = 0; kind < x->s->in->costs->kinds_n && x->s->in->costs->kinds_n > 1; kind++)
+        set_kind(x, 0, layers, 1, kind, level, place);
     if (space_has_few_layers(x->s))
         for (int i = x->s->passing; i < layers; i++)
             set_blocks(x, i, i + 1, 1, level, place);

@@ -95,11 +95,22 @@ static int least_waste(const space *s)
     return best;
 }
 
+/* Of the layers that save most if everything is saved. */
+static uint64_t most_saved(const space *s)
+{
+    uint64_t most = 0;
+    for (int kind = 0; kind < s->layouts.kinds_n; kind++) {
+        const uint64_t bytes = s->layouts.layout[kind][SAVE_ALL].saved_bytes;
+        most = bytes > most ? bytes : most;
+    }
+    return most;
+}
+
 /* How many layers are computed while the saved tensors of one leave the device. */
 static int swap_interval(const space *s, const candidate *r)
 {
     const costs *c = s->in->costs;
-    double units = (double)(r->micro_batch / s->in->shape->unit_seqs), bytes = (double)s->layouts[SAVE_ALL].saved_bytes * units;
+    double units = (double)(r->micro_batch / s->in->shape->unit_seqs), bytes = (double)most_saved(s) * units;
     double compute = c->layer[0].forward_ns[SAVE_ALL] * units;
     double moved = s->in->host_tier ? cost_at(&c->from_device, bytes) : cost_at(&c->write, bytes);
     return compute > 0 && moved > compute ? (int)ceil(moved / compute) : 1;

@@ -27,7 +27,7 @@ typedef struct search_input {
     const priced_plan *from;
         /* a plan of the same model to start from, which saves time: the result is about as good, if the plan
                                     still fits; `least` is not computed. NULL: start from the beginning */
-    const layer_layout *layouts; /* one per save level; NULL: each schedule computes them */
+    const layer_set *layouts; /* NULL: each schedule computes them */
     bool unproven;        /* for a step of very many micro-batches (long_step.c) nothing is built: fit is then known to about a page */
     int threads;          /* at most; 0: as many as there are cores. The result is the same, given time */
 } search_input;

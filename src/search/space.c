@@ -276,8 +276,6 @@ static void fill_sizes(space *s)
     const model *m = s->in->model;
     const step_shape *shape = s->in->shape;
     uint64_t tokens = (uint64_t)(shape->batch * shape->seq_len);
-    for (int level = 0; level < SAVE_LEVELS; level++)
-        layer_layout_init(&s->layouts[level], m, shape, (save_level)level);
     head_layout_init(&s->head, m, shape);
     s->placement_bytes = paged(tokens * BATCH_TOKEN_BYTES) + paged(tokens * LOSS_TOKEN_BYTES) +
                     paged((uint64_t)sumsq_count(m) * sizeof(double)) +
@@ -306,7 +304,7 @@ int space_open(space *s, const search_input *in, pt_error *e)
 {
     memset(s, 0, sizeof *s);
     s->given = *in;
-    s->given.layouts = s->layouts;
+    s->given.layouts = &s->layouts;
     s->in = &s->given;
     s->layers = (int)in->model->config.layers;
     s->first_trained = model_first_trained(in->model);
@@ -315,6 +313,8 @@ int space_open(space *s, const search_input *in, pt_error *e)
     if (!in->host_tier)
         s->budget[TIER_HOST] = 0;
     memcpy(s->fill, s->budget, sizeof s->fill);
+    if (layer_set_init(&s->layouts, in->model, in->shape, e))
+        return PT_FAILED;
     fill_sizes(s);
     add_splits(s);
     s->memory = memory_open();
@@ -336,6 +336,7 @@ void space_close(space *s)
     s->chunkings_n = 0;
     memory_close(s->memory);
     s->memory = NULL;
+    layer_set_free(&s->layouts);
 }
 
 void space_correct(space *s, const candidate *r, const uint64_t needs[TIERS])

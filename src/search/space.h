@@ -72,7 +72,7 @@ typedef struct space {
     int chunkings_n, splits_n;
     chunking chunkings[SPACE_CHUNKINGS];
     split splits[SPACE_SPLITS];
-    layer_layout layouts[SAVE_LEVELS];
+    layer_set layouts;
     head_layout head;
     int stride;              /* from the model of Deep Optimizer States, for the rates of device, host and link; 0: no stride pays */
     uint64_t placement_bytes;     /* batch, losses and the like, on the device */

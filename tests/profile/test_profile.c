@@ -103,8 +103,8 @@ static void a_layer_that_saves_a_page_at_every_level_has_its_costs(void **state)
     profile_result p;
     setup_open(&s, tiny, PT_BF16, 1, 1);
     layer_layout input, all;
-    layer_layout_init(&input, s.model, s.r.shape, SAVE_INPUT);
-    layer_layout_init(&all, s.model, s.r.shape, SAVE_ALL);
+    layer_layout_init(&input, s.model, 0, s.r.shape, SAVE_INPUT);
+    layer_layout_init(&all, s.model, 0, s.r.shape, SAVE_ALL);
     assert_true(input.saved_bytes == all.saved_bytes);
     profile_must(&s, &p);
     costs_are_filled(&p.costs, s.model, true, true);

@@ -1,7 +1,7 @@
 /* head.c - final norm, logits, loss and their gradients, head_rows tokens at a time, so that the logits of a batch never exist together.
  * For such rows the vocabulary is processed in slices, in order: the data gradient is summed over the slices in fp32, however the table
  * is packed into chunks. A slice is one matmul, except the last one on a GPU (odd_words). */
-#include "block/block.h"
+#include "layer/block.h"
 
 #include <math.h>
 

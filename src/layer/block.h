@@ -14,11 +14,11 @@
  *
  * Gradient accumulators are fp32, laid out by accumulator_offset(); `first` overwrites them instead of adding.
  */
-#ifndef PT_BLOCK_H
-#define PT_BLOCK_H
+#ifndef PT_LAYER_BLOCK_H
+#define PT_LAYER_BLOCK_H
 
 #include "device/device.h"
-#include "model/layer.h"
+#include "layer/program.h"
 
 /* The addresses of the weights that a block's ops read. The vocabulary's table comes in slices of shape.slice_rows rows. */
 typedef struct block_weights {

@@ -1,4 +1,4 @@
-#include "block/block.h"
+#include "layer/block.h"
 
 void embedding_forward(const block_context *c, const block_weights *w, const block_unit *u, void *x)
 {

@@ -1,0 +1,201 @@
+/* adapter.c - low-rank adapters of linear stages (model/adapter.h): the stages that make x A^T and DoRA's gains, and what an adapter adds
+ * to the backward of its linear stage, which computes the gradients of all. */
+#include "layer/work.h"
+
+#include "model/adapter.h"
+
+static int matrix_index(const layer_stage *s) { return adapter_matrix(s->param[0]); }
+
+param_role adapter_a_role(const layer_stage *s) { return adapter_a(matrix_index(s)); }
+
+static bool has_adapter(const layer_stage *s) { return s->in[LINEAR_LOW] != LAYER_NONE; }
+static bool has_gains(const layer_stage *s) { return s->in[LINEAR_GAIN] != LAYER_NONE; }
+
+static adapter_part module_of(const layer_work *work, const layer_stage *s, int part)
+{
+    const model *m = work->c->model;
+    const int matrix = matrix_index(s);
+    const param_part *of = &matrix_of(work, s)->part[part];
+    const adapter_module *a = adapter_at(m, work->block, matrix, part);
+    return (adapter_part){.row0 = of->row0, .end = of->row0 + of->rows, .rank = a->rank,
+                          .column = adapter_column(m, work->block, matrix, part),
+                          .width = block_param(m, &m->blocks[work->block], adapter_a(matrix))->rows, .scale = a->scale,
+                          .b = adapter_b(matrix, part)};
+}
+
+adapter_part adapter_part_at(const layer_work *work, const layer_stage *s, int64_t row)
+{
+    const param *w = matrix_of(work, s);
+    int part = 0;
+    if (!has_adapter(s))
+        return (adapter_part){.end = w->rows};
+    while (part + 1 < w->parts && w->part[part].row0 + w->part[part].rows <= row)
+        part++;
+    return module_of(work, s, part);
+}
+
+/* ---- x A^T ---- */
+
+static unsigned low_touches(const layer_stage *s, step_pass pass) { return TOUCH_IN(0) | TOUCH_OUT(0); }
+
+/* Of x A^T, and of its product with B in the linear stage. */
+static double low_flops(const stage_site *at)
+{
+    const param *w = stage_param(at, 0), *a = block_param(at->model, &at->model->blocks[at->layer + 1], adapter_a_role(at->stage));
+    double values = (double)a->rows * (double)a->cols;
+    for (int part = 0; part < w->parts; part++)
+        values += (double)adapter_at(at->model, at->layer + 1, matrix_index(at->stage), part)->rank * (double)w->part[part].rows;
+    return 2 * values * (double)at->shape->unit_rows;
+}
+
+/* Together for all modules with the same scale. */
+static void low_forward(const layer_work *work, const layer_stage *s)
+{
+    const param *w = matrix_of(work, s);
+    adapter_part a = {0};
+    int64_t from = 0;
+    for (int part = 0; part <= w->parts; part++) {
+        const adapter_part next = part < w->parts ? module_of(work, s, part) : (adapter_part){.column = a.width, .rank = 1};
+        if (!next.rank)
+            continue;
+        if (next.column > from && (part == w->parts || next.scale != a.scale)) {
+            queue_submit(work->c->queue, &(op){OP_MATMUL, .matmul = {
+                .layout = MATMUL_NT, .type = work->type, .out_type = work->type, .m = work->rows, .n = next.column - from, .k = w->cols,
+                .lda = w->cols, .ldb = w->cols, .ldc = a.width, .alpha = a.scale, .a = tensor(work, s->in[0]),
+                .b = column(weight_of(work, adapter_a_role(s)), from * w->cols, work->type),
+                .c = column(tensor(work, s->out[0]), from, work->type)}});
+            from = next.column;
+        }
+        a = next;
+    }
+}
+
+const stage_type stage_low = {.name = "low", .by_row = true, .touches = low_touches, .flops = low_flops, .pass = {low_forward}};
+
+/* ---- DoRA's gains ---- */
+
+static unsigned gain_touches(const layer_stage *s, step_pass pass) { return TOUCH_OUT(0) | TOUCH_SCRATCH(LINEAR_DECODED); }
+
+static uint64_t gain_scratch_bytes(const stage_site *at, int k) { return k == LINEAR_DECODED ? matrix_scratch_bytes(at) : 0; }
+
+/* The product with rows from row0 on of the stored matrix. */
+static void gain_rows(const layer_work *work, const layer_stage *s, op_gain o, int64_t row0)
+{
+    const param *w = matrix_of(work, s);
+    const bool plain = w->storage == STORAGE_PLAIN;
+    const int64_t end = o.rows, each = plain ? end : matrix_rows_at_once(work, w);
+    for (int64_t at = 0; at < end; at += o.rows) {
+        op_gain part = o;
+        part.rows = o.rows = end - at < each ? end - at : each;
+        part.w = plain ? column(weight_of(work, s->param[0]), (row0 + at) * w->cols, work->type) : scratch(work, s, LINEAR_DECODED);
+        part.b = column(o.b, at * o.rank, work->type);
+        part.magnitude = o.magnitude + at, part.gain = o.gain + at, part.inverse = o.inverse + at;
+        if (!plain)
+            matrix_decode(work, s, row0 + at, part.rows);
+        queue_submit(work->c->queue, &(op){OP_GAIN, .gain = part});
+    }
+}
+
+void adapter_measure_gain(const layer_work *work, const layer_stage *s, float *to)
+{
+    const param *w = matrix_of(work, s);
+    const float *magnitude = weight_of(work, adapter_magnitude(matrix_index(s)));
+    for (int part = 0; part < w->parts; part++) {
+        const adapter_part a = module_of(work, s, part);
+        if (!a.rank)
+            continue;
+        gain_rows(work, s, (op_gain){
+            .type = work->type, .rows = a.end - a.row0, .cols = w->cols, .rank = a.rank, .scale = a.scale,
+            .a = column(weight_of(work, adapter_a_role(s)), a.column * w->cols, work->type), .b = weight_of(work, a.b),
+            .magnitude = magnitude, .gain = to + a.row0, .inverse = to + w->rows + a.row0}, a.row0);
+        magnitude += a.end - a.row0;
+    }
+}
+
+static void gain_forward(const layer_work *work, const layer_stage *s)
+{
+    if (!work->w->gains[matrix_index(s)])
+        adapter_measure_gain(work, s, tensor(work, s->out[0]));
+}
+
+const stage_type stage_gain = {.name = "gain", .touches = gain_touches, .scratch = gain_scratch_bytes, .pass = {gain_forward}};
+
+/* ---- parts of a linear stage ---- */
+
+/* The gains that were computed before, else forward's. */
+float *adapter_gains(const layer_work *work, const layer_stage *s)
+{
+    if (!has_gains(s))
+        return NULL;
+    float *before = work->w->gains[matrix_index(s)];
+    return before ? before : tensor(work, s->in[LINEAR_GAIN]);
+}
+
+const void *adapter_sum_gradient(const layer_work *work, const layer_stage *s)
+{
+    return has_gains(s) ? scratch(work, s, LINEAR_SUMS) : gradient(work, s->out[0]);
+}
+
+/* Computes the sums of a stage with gains again, for the gradients of the magnitudes; the sums' gradients replace them. */
+static void gain_input(const layer_work *work, const layer_stage *s)
+{
+    const param *w = matrix_of(work, s);
+    const size_t size = dtype_bytes(work->type), stride = (size_t)w->rows * size;
+    const float *gains = tensor(work, s->in[LINEAR_GAIN]);
+    float *acc = accumulator(work, adapter_magnitude(matrix_index(s)));
+    for (int part = 0; part < w->parts; part++) {
+        const adapter_part a = module_of(work, s, part);
+        const void *dy = column(gradient(work, s->out[0]), a.row0, work->type);
+        void *sums = column(scratch(work, s, LINEAR_SUMS), a.row0, work->type);
+        if (!a.rank) {
+            queue_submit(work->c->queue, &(op){OP_COPY_ROWS, .copy_rows = {sums, dy, work->rows, (size_t)(a.end - a.row0) * size, stride,
+                stride}});
+            continue;
+        }
+        matrix_matmul(work, s, a.row0, &(op_matmul){
+            .layout = MATMUL_NT, .type = work->type, .out_type = work->type, .m = work->rows, .n = a.end - a.row0, .k = w->cols,
+            .lda = w->cols, .ldb = w->cols, .ldc = w->rows, .a = tensor(work, s->in[LINEAR_X]), .c = sums,
+            .more_k = a.rank, .more_lda = a.width, .more_ldb = a.rank,
+            .more_a = column(tensor(work, s->in[LINEAR_LOW]), a.column, work->type), .more_b = weight_of(work, a.b)});
+        queue_submit(work->c->queue, &(op){OP_GAIN_BACKWARD, .gain_backward = {
+            .type = work->type, .accumulate = !work->first, .rows = work->rows, .cols = a.end - a.row0, .ld = w->rows, .dy = dy,
+            .sums = sums, .gain = gains + a.row0, .inverse = gains + w->rows + a.row0, .factor = linear_factor(work, s), .acc = acc}});
+        acc += a.end - a.row0;
+    }
+}
+
+int64_t adapter_input(const layer_work *work, const layer_stage *s)
+{
+    const param *w = matrix_of(work, s);
+    if (!has_adapter(s))
+        return 0;
+    if (has_gains(s))
+        gain_input(work, s);
+    for (int part = 0; part < w->parts; part++) {
+        const adapter_part a = module_of(work, s, part);
+        if (a.rank)
+            queue_submit(work->c->queue, &(op){OP_MATMUL, .matmul = {
+                .layout = MATMUL_NN, .type = work->type, .out_type = work->type, .m = work->rows, .n = a.rank, .k = a.end - a.row0,
+                .lda = w->rows, .ldb = a.rank, .ldc = a.width, .alpha = a.scale,
+                .a = column(adapter_sum_gradient(work, s), a.row0, work->type), .b = weight_of(work, a.b),
+                .c = column(gradient(work, s->in[LINEAR_LOW]), a.column, work->type)}});
+    }
+    return module_of(work, s, 0).width;
+}
+
+void adapter_weights(const layer_work *work, const layer_stage *s)
+{
+    const param *w = matrix_of(work, s);
+    if (!has_adapter(s))
+        return;
+    const int64_t width = module_of(work, s, 0).width;
+    matrix_gradient(work, width, w->cols, width, w->cols, gradient(work, s->in[LINEAR_LOW]), operand(work, s), linear_factor(work, s),
+                    accumulator(work, adapter_a_role(s)));
+    for (int part = 0; part < w->parts; part++) {
+        const adapter_part a = module_of(work, s, part);
+        if (a.rank)
+            matrix_gradient(work, a.end - a.row0, a.rank, w->rows, a.width, column(adapter_sum_gradient(work, s), a.row0, work->type),
+                            column(tensor(work, s->in[LINEAR_LOW]), a.column, work->type), linear_factor(work, s),
+                            accumulator(work, a.b));
+    }
+}

@@ -1,0 +1,88 @@
+/* attention.c - causal attention over a unit's sequences. In generation it appends the unit's k and v to the layer's cache and reads all
+ * of them there. */
+#include "layer/work.h"
+
+enum { SCRATCH_ROWS, SCRATCH_SUMS };
+
+static unsigned touches(const layer_stage *s, step_pass pass)
+{
+    const unsigned all = TOUCH_IN(0) | TOUCH_OUT(0) | TOUCH_OUT(1);
+    return pass == PASS_FORWARD
+               ? all : all | TOUCH_OUT_GRADIENT(0) | TOUCH_IN_GRADIENT(0) | TOUCH_SCRATCH(SCRATCH_ROWS) | TOUCH_SCRATCH(SCRATCH_SUMS);
+}
+
+static uint64_t sums_bytes(const model_config *m, const step_shape *s)
+{
+    return attention_accumulator_bytes(s->unit_seqs, s->seq_len, m->kv_heads, m->head_dim);
+}
+
+static uint64_t scratch_bytes(const stage_site *at, int k)
+{
+    const model_config *m = &at->model->config;
+    return k == SCRATCH_ROWS ? attention_backward_scratch_bytes(at->shape->unit_rows, m->heads) : sums_bytes(m, at->shape);
+}
+
+static double flops(const stage_site *at)
+{
+    const model_config *m = &at->model->config;
+    const double keys = model_average_keys(m->window[at->layer], at->shape->seq_len);
+    return 4 * (double)(m->heads * m->head_dim) * keys * (double)at->shape->unit_rows;
+}
+
+static uint64_t cache_bytes(const stage_site *at)
+{
+    return (uint64_t)(2 * at->model->config.kv_heads * at->model->config.head_dim) * dtype_bytes(at->shape->type);
+}
+
+static op_attention attention_of(const layer_work *work, const layer_stage *s)
+{
+    const model_config *m = work->config;
+    const int64_t q = m->heads * m->head_dim, kv = m->kv_heads * m->head_dim, wide = q + 2 * kv, t = work->c->shape->seq_len;
+    char *qkv = tensor(work, s->in[0]);
+    op_attention o = {
+        .type = work->type, .seqs = work->c->shape->unit_seqs, .q_len = t, .kv_len = t, .heads = m->heads, .kv_heads = m->kv_heads,
+        .dim = m->head_dim, .window = m->window[work->layer], .ldq = wide, .ldkv = wide, .ldo = q,
+        .scale = m->attention_scale * m->layer_scale[work->layer], .softcap = m->attention_softcap, .first = work->u->first, .q = qkv,
+        .k = column(qkv, q, work->type), .v = column(qkv, q + kv, work->type), .out = tensor(work, s->out[0]),
+        .lse = tensor(work, s->out[1])};
+    if (work->u->cache) {
+        o.kv_len += work->u->cache->past;
+        o.ldkv = 2 * kv;
+        o.k = work->u->cache->rows;
+        o.v = column(work->u->cache->rows, kv, work->type);
+        o.lse = NULL;
+    }
+    return o;
+}
+
+static void append_to_cache(const layer_work *work, const void *qkv)
+{
+    const model_config *m = work->config;
+    const block_cache *cache = work->u->cache;
+    const int64_t q = m->heads * m->head_dim, kv = m->kv_heads * m->head_dim;
+    const size_t each = dtype_bytes(work->type), bytes = (size_t)(2 * kv) * each;
+    queue_submit(work->c->queue, &(op){OP_COPY_ROWS, .copy_rows = {
+        column(cache->rows, cache->past * 2 * kv, work->type), column(qkv, q, work->type), work->rows, bytes, bytes,
+        (size_t)(q + 2 * kv) * each}});
+}
+
+static void forward(const layer_work *work, const layer_stage *s)
+{
+    if (work->u->cache)
+        append_to_cache(work, tensor(work, s->in[0]));
+    queue_submit(work->c->queue, &(op){OP_ATTENTION, .attention = attention_of(work, s)});
+}
+
+static void input(const layer_work *work, const layer_stage *s)
+{
+    const model_config *m = work->config;
+    const int64_t q = m->heads * m->head_dim;
+    char *dqkv = gradient(work, s->in[0]);
+    queue_submit(work->c->queue, &(op){OP_ATTENTION_BACKWARD, .attention_backward = {
+        .forward = attention_of(work, s), .lddo = q, .dout = gradient(work, s->out[0]), .dq = dqkv, .dk = column(dqkv, q, work->type),
+        .dv = column(dqkv, q + m->kv_heads * m->head_dim, work->type), .scratch = scratch(work, s, SCRATCH_ROWS),
+        .sums = sums_bytes(m, work->c->shape) ? (float *)scratch(work, s, SCRATCH_SUMS) : NULL}});
+}
+
+const stage_type stage_attention = {.name = "attention", .touches = touches, .scratch = scratch_bytes, .flops = flops,
+                                    .cache = cache_bytes, .pass = {forward, input}};

@@ -1,0 +1,167 @@
+/* describe.c - from the configuration and the adapters of a model to the program of each of its layers. */
+#include "layer/program.h"
+
+#include "model/adapter.h"
+
+#include <stdio.h>
+#include <string.h>
+
+typedef struct writer {
+    layer_program *p;
+    const model *model;
+    const block *block;
+} writer;
+
+static int add_tensor(writer *w, const char *name, int64_t cols, save_level saved_from)
+{
+    layer_tensor *t = &w->p->tensor[w->p->tensors_n];
+    *t = (layer_tensor){.per = ROWS_TOKENS, .times = 1, .cols = cols, .saved_from = saved_from, .gradient_in = LAYER_NONE};
+    snprintf(t->name, sizeof t->name, "%s", name);
+    return w->p->tensors_n++;
+}
+
+static int add_residual(writer *w, const char *name, save_level saved_from)
+{
+    const int t = add_tensor(w, name, w->model->config.hidden, saved_from);
+    w->p->tensor[t].residual = true;
+    return t;
+}
+
+static layer_stage *add_stage(writer *w, stage_kind kind, int in, int out)
+{
+    layer_stage *s = &w->p->stage[w->p->stages_n++];
+    s->kind = kind;
+    for (int i = 0; i < STAGE_INPUTS; i++)
+        s->in[i] = i ? LAYER_NONE : in;
+    for (int i = 0; i < STAGE_OUTPUTS; i++)
+        s->out[i] = i ? LAYER_NONE : out;
+    for (int i = 0; i < STAGE_PARAMS; i++)
+        s->param[i] = PARAM_NONE;
+    return s;
+}
+
+static bool has(const writer *w, param_role role) { return block_param(w->model, w->block, role) != NULL; }
+
+/* ---- linear stages ---- */
+
+/* The stages of an adapter of the matrix; the low tensor and the gains, or LAYER_NONE. */
+static void add_adapter(writer *w, int in, param_role weight, save_level saved_from, int *low, int *gain)
+{
+    static const char *const names[MODEL_MATRICES][2] = {{"low_qkv", "gain_qkv"}, {"low_out", "gain_out"}, {"low_up", "gain_up"},
+                                                         {"low_down", "gain_down"}};
+    const int matrix = adapter_matrix(weight);
+    const param *a = block_param(w->model, w->block, adapter_a(matrix));
+    *low = *gain = LAYER_NONE;
+    if (!a)
+        return;
+    *low = add_tensor(w, names[matrix][0], a->rows, saved_from);
+    add_stage(w, STAGE_LOW, in, *low)->param[0] = weight;
+    if (!has(w, adapter_magnitude(matrix)))
+        return;
+    *gain = add_tensor(w, names[matrix][1], block_param(w->model, w->block, weight)->rows, SAVE_ATTENTION);
+    w->p->tensor[*gain].per = ROWS_FIXED;
+    w->p->tensor[*gain].times = 2; /* gain, 1 / norm */
+    w->p->tensor[*gain].fp32 = true;
+    add_stage(w, STAGE_GAIN, LAYER_NONE, *gain)->param[0] = weight;
+}
+
+/* After the stages of its adapter. `low_from`: the level from which the adapter's low tensor is saved. */
+static layer_stage *add_linear(writer *w, stage_kind kind, int in, int out, param_role weight, param_role bias, save_level low_from)
+{
+    int low, gain;
+    add_adapter(w, in, weight, low_from, &low, &gain);
+    layer_stage *s = add_stage(w, kind, in, out);
+    s->param[0] = weight;
+    s->param[1] = has(w, bias) ? bias : PARAM_NONE;
+    s->in[LINEAR_LOW] = low;
+    s->in[LINEAR_GAIN] = gain;
+    return s;
+}
+
+/* ---- norms ---- */
+
+static int add_norm(writer *w, int in, const char *name, param_role weight, param_role bias)
+{
+    const int out = add_tensor(w, name, w->model->config.hidden, SAVE_LEVELS);
+    layer_stage *s = add_stage(w, STAGE_NORM, in, out);
+    s->param[0] = weight;
+    s->param[1] = has(w, bias) ? bias : PARAM_NONE;
+    return out;
+}
+
+/* The end of a branch: its last linear stage, and the sum with the residual stream. With a norm in between, the sum is not saved, because
+ * adding costs little. */
+typedef struct branch_end { param_role weight, bias, norm; const char *between; save_level between_from; } branch_end;
+
+static void add_end(writer *w, const branch_end *e, int in, int residual, int out)
+{
+    if (!w->model->config.post_norm) {
+        add_linear(w, STAGE_LINEAR_ADD, in, out, e->weight, e->bias, SAVE_ATTENTION)->in[LINEAR_RESIDUAL] = residual;
+        return;
+    }
+    const int between = add_tensor(w, e->between, w->model->config.hidden, e->between_from);
+    add_linear(w, STAGE_LINEAR, in, between, e->weight, e->bias, SAVE_ATTENTION);
+    layer_stage *s = add_stage(w, STAGE_NORM_ADD, between, out);
+    s->in[1] = residual;
+    s->param[0] = e->norm;
+}
+
+/* ---- attention ---- */
+
+/* q, k and v side by side. If q and k have a norm, the matmul writes them to a tensor of their own, and the norm writes them beside v. */
+static int add_qkv(writer *w, int in, int layer)
+{
+    const model_config *c = &w->model->config;
+    const int64_t q = c->heads * c->head_dim, kv = c->kv_heads * c->head_dim;
+    const bool normed = c->qk_norm != QK_NORM_NONE;
+    const int qkv = add_tensor(w, "qkv", q + 2 * kv, SAVE_ATTENTION), first = normed ? add_tensor(w, "qk", q + kv, SAVE_ATTENTION) : qkv;
+    layer_stage *linear = add_linear(w, STAGE_LINEAR, in, first, PARAM_QKV, PARAM_QKV_BIAS, SAVE_ATTENTION);
+    if (normed) {
+        linear->out[1] = qkv;
+        w->p->tensor[first].gradient_in = qkv;
+        layer_stage *norm = add_stage(w, STAGE_HEAD_NORM, first, qkv);
+        norm->param[0] = PARAM_QNORM;
+        norm->param[1] = PARAM_KNORM;
+    }
+    if (c->layer_rope[layer] >= 0)
+        add_stage(w, STAGE_ROTATE, qkv, qkv);
+    return qkv;
+}
+
+static int add_attention(writer *w, int qkv)
+{
+    const model_config *c = &w->model->config;
+    const int out = add_tensor(w, "attention", c->heads * c->head_dim, SAVE_ATTENTION);
+    const int lse = add_tensor(w, "statistics", c->heads, SAVE_ATTENTION);
+    w->p->tensor[lse].fp32 = true;
+    add_stage(w, STAGE_ATTENTION, qkv, out)->out[1] = lse;
+    return out;
+}
+
+/* ---- layers ---- */
+
+/* If the branches are parallel, both ends come last: backward begins with both, before the output's gradient changes. If they share their
+ * norm, it is computed twice, with the same weights, so that each branch has its own tensor and gradient. */
+void layer_describe(layer_program *p, const model *m, int layer)
+{
+    static const branch_end of_attention = {PARAM_OUT, PARAM_OUT_BIAS, PARAM_POST_NORM1, "a", SAVE_ATTENTION},
+                            of_mlp = {PARAM_DOWN, PARAM_DOWN_BIAS, PARAM_POST_NORM2, "m", SAVE_ALL};
+    const model_config *c = &m->config;
+    memset(p, 0, sizeof *p); /* programs are compared as bytes */
+    writer w = {p, m, &m->blocks[layer + 1]};
+    const int x = add_residual(&w, "x", SAVE_INPUT), out = add_residual(&w, "out", SAVE_LEVELS);
+    const int n1 = c->pre_norm ? add_norm(&w, x, "n1", PARAM_NORM1, PARAM_NORM1_BIAS) : x;
+    const int attention = add_attention(&w, add_qkv(&w, n1, layer));
+    const int xm = add_residual(&w, "xm", c->post_norm ? SAVE_LEVELS : SAVE_ATTENTION), middle = c->parallel ? x : xm;
+    if (!c->parallel)
+        add_end(&w, &of_attention, attention, x, xm);
+    const int n2 = !c->pre_norm  ? middle
+                   : c->one_norm ? add_norm(&w, middle, "n2", PARAM_NORM1, PARAM_NORM1_BIAS)
+                                 : add_norm(&w, middle, "n2", PARAM_NORM2, PARAM_NORM2_BIAS);
+    const int up = add_tensor(&w, "up", c->ffn * (c->gated ? 2 : 1), SAVE_ALL), act = add_tensor(&w, "act", c->ffn, SAVE_LEVELS);
+    add_linear(&w, STAGE_LINEAR, n2, up, PARAM_UP, PARAM_UP_BIAS, SAVE_ALL);
+    add_stage(&w, STAGE_ACTIVATION, up, act);
+    if (c->parallel)
+        add_end(&w, &of_attention, attention, x, xm);
+    add_end(&w, &of_mlp, act, xm, out);
+}

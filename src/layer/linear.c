@@ -1,0 +1,126 @@
+/* linear.c - linear stages: a matmul with a layer's matrix, its adapter (adapter.c), and the gradients of all. With two outputs, the first
+ * takes as many columns as it has, and the second has all columns of the sum, of which the stage writes the others. */
+#include "layer/work.h"
+
+float linear_factor(const layer_work *work, const layer_stage *s)
+{
+    return s->kind == STAGE_LINEAR_ADD ? work->config->residual_scale : 1;
+}
+
+static unsigned touches(const layer_stage *s, step_pass pass)
+{
+    const bool gains = s->in[LINEAR_GAIN] != LAYER_NONE;
+    const unsigned outputs = TOUCH_OUT_GRADIENT(0) | TOUCH_OUT_GRADIENT(1), low = TOUCH_IN_GRADIENT(LINEAR_LOW),
+                   sums = gains ? TOUCH_SCRATCH(LINEAR_SUMS) : 0;
+    switch (pass) {
+    case PASS_FORWARD:
+        return TOUCH_IN(LINEAR_X) | TOUCH_IN(LINEAR_RESIDUAL) | TOUCH_IN(LINEAR_LOW) | TOUCH_IN(LINEAR_GAIN) | TOUCH_OUT(0) | TOUCH_OUT(1) |
+               TOUCH_SCRATCH(LINEAR_DECODED);
+    case PASS_INPUT: /* with gains, the sum is computed again */
+        return outputs | low | sums | TOUCH_IN_GRADIENT(LINEAR_X) | TOUCH_SCRATCH(LINEAR_DECODED) |
+               (gains ? TOUCH_IN(LINEAR_X) | TOUCH_IN(LINEAR_LOW) | TOUCH_IN(LINEAR_GAIN) : 0);
+    default: return outputs | low | sums | TOUCH_OPERAND | TOUCH_IN(LINEAR_LOW);
+    }
+}
+
+static uint64_t scratch_bytes(const stage_site *at, int k)
+{
+    if (k == LINEAR_DECODED)
+        return matrix_scratch_bytes(at);
+    return (uint64_t)(at->shape->unit_rows * stage_param(at, 0)->rows) * dtype_bytes(at->shape->type);
+}
+
+static double flops(const stage_site *at)
+{
+    const param *w = stage_param(at, 0);
+    return 2 * (double)w->rows * (double)w->cols * (double)at->shape->unit_rows;
+}
+
+/* ---- forward ---- */
+
+/* o: the rows row0 .. row0 + o.n of W (outputs). A matrix with adapters is computed module by module, because each adds its own columns of
+ * the low tensor times its B. */
+static void rows_of(const layer_work *work, const layer_stage *s, op_matmul o, int64_t row0)
+{
+    const int64_t end = row0 + o.n;
+    const size_t out = dtype_bytes(o.out_type);
+    const op_matmul whole = o;
+    const float *gains = adapter_gains(work, s);
+    for (int64_t row = row0; row < end; row += o.n) {
+        const adapter_part a = adapter_part_at(work, s, row);
+        o.n = (a.end < end ? a.end : end) - row;
+        o.bias = weight_of(work, s->param[1]) ? column(weight_of(work, s->param[1]), row, work->type) : NULL;
+        o.c = (char *)whole.c + (size_t)(row - row0) * out;
+        o.residual = whole.residual ? (const char *)whole.residual + (size_t)(row - row0) * out : NULL;
+        o.stream = whole.stream ? whole.stream + (row - row0) : NULL;
+        o.more_k = a.rank;
+        if (a.rank) {
+            o.more_a = column(tensor(work, s->in[LINEAR_LOW]), a.column, work->type);
+            o.more_b = column(weight_of(work, a.b), (row - a.row0) * a.rank, work->type);
+            o.more_lda = a.width, o.more_ldb = a.rank;
+        }
+        o.scale = a.rank && gains ? gains + row : NULL;
+        matrix_matmul(work, s, row, &o);
+    }
+}
+
+/* The matmul of n outputs into the tensor `to`, from its column `col` on. */
+static op_matmul matmul_of(const layer_work *work, const layer_stage *s, int64_t n, int to, int64_t col)
+{
+    const int64_t k = matrix_of(work, s)->cols;
+    return (op_matmul){.layout = MATMUL_NT, .type = work->type, .out_type = work->type, .m = work->rows, .n = n, .k = k, .lda = k, .ldb = k,
+                       .ldc = columns(work, to), .a = tensor(work, s->in[LINEAR_X]), .c = column(tensor(work, to), col, work->type)};
+}
+
+static void forward(const layer_work *work, const layer_stage *s)
+{
+    const int64_t n = matrix_of(work, s)->rows, first = s->out[1] == LAYER_NONE ? n : columns(work, s->out[0]);
+    rows_of(work, s, matmul_of(work, s, first, s->out[0], 0), 0);
+    if (first < n)
+        rows_of(work, s, matmul_of(work, s, n - first, s->out[1], first), first);
+}
+
+static void add_forward(const layer_work *work, const layer_stage *s)
+{
+    op_matmul o = matmul_of(work, s, work->hidden, s->out[0], 0);
+    o.alpha = work->config->residual_scale;
+    o.residual = residual_of(work, s);
+    o.stream = work->stream;
+    rows_of(work, s, o, 0);
+}
+
+/* ---- backward ---- */
+
+/* If the stage reads the residual stream, the gradient is added to the stream's. */
+static void input(const layer_work *work, const layer_stage *s)
+{
+    const param *w = matrix_of(work, s);
+    const bool adds = is_residual(work, s->in[LINEAR_X]);
+    void *d = gradient(work, s->in[LINEAR_X]);
+    const int64_t width = adapter_input(work, s);
+    const op_matmul o = {
+        .layout = MATMUL_NN, .type = work->type, .out_type = work->type, .m = work->rows, .n = w->cols, .k = w->rows, .lda = w->rows,
+        .ldb = w->cols, .ldc = w->cols, .alpha = linear_factor(work, s), .a = adapter_sum_gradient(work, s),
+        .residual = adds && !work->u->stream ? d : NULL, .stream = adds ? work->u->stream : NULL, .c = d, .more_k = width, .more_lda = width,
+        .more_ldb = w->cols, .more_a = width ? gradient(work, s->in[LINEAR_LOW]) : NULL,
+        .more_b = width ? weight_of(work, adapter_a_role(s)) : NULL};
+    matrix_matmul(work, s, 0, &o);
+}
+
+static void weights(const layer_work *work, const layer_stage *s)
+{
+    const param *w = matrix_of(work, s);
+    const void *dy = gradient(work, s->out[0]);
+    float *dw = accumulator(work, s->param[0]), *db = accumulator(work, s->param[1]);
+    if (dw)
+        matrix_gradient(work, w->rows, w->cols, w->rows, w->cols, dy, operand(work, s), linear_factor(work, s), dw);
+    if (db)
+        queue_submit(work->c->queue, &(op){OP_BIAS_BACKWARD, .bias_backward = {
+            .type = work->type, .accumulate = !work->first, .rows = work->rows, .cols = w->rows, .ld = w->rows, .dy = dy, .acc = db}});
+    adapter_weights(work, s);
+}
+
+const stage_type stage_linear = {.name = "linear", .by_row = true, .touches = touches, .scratch = scratch_bytes, .flops = flops,
+                                 .pass = {forward, input, weights}};
+const stage_type stage_linear_add = {.name = "linear_add", .by_row = true, .touches = touches, .scratch = scratch_bytes, .flops = flops,
+                                     .pass = {add_forward, input, weights}};

@@ -1,0 +1,89 @@
+/* norm.c - the norms of whole rows: before a branch, and after a branch with the sum. */
+#include "layer/work.h"
+
+static unsigned touches(const layer_stage *s, step_pass pass)
+{
+    if (pass == PASS_FORWARD)
+        return TOUCH_IN(0) | TOUCH_IN(1) | TOUCH_OUT(0);
+    return TOUCH_OUT_GRADIENT(0) | TOUCH_IN_GRADIENT(0) | TOUCH_IN(0) | TOUCH_SCRATCH(0);
+}
+
+static uint64_t scratch_bytes(const stage_site *at, int k)
+{
+    return k ? 0 : norm_backward_scratch_bytes(at->shape->unit_rows, 1, at->model->config.hidden);
+}
+
+static op_norm norm_of(const layer_work *work, const layer_stage *s)
+{
+    return (op_norm){
+        .kind = work->config->norm, .type = work->type, .rows = work->rows, .heads = 1, .dim = work->hidden, .ldx = work->hidden,
+        .ldy = work->hidden, .eps = work->config->norm_eps, .offset = work->config->norm_offset, .x = tensor(work, s->in[0]),
+        .weight = weight_of(work, s->param[0]), .y = tensor(work, s->out[0])};
+}
+
+static op_norm_backward backward_of(const layer_work *work, const layer_stage *s)
+{
+    return (op_norm_backward){
+        .kind = work->config->norm, .type = work->type, .accumulate = !work->first, .rows = work->rows, .heads = 1, .dim = work->hidden,
+        .ldx = work->hidden, .lddy = work->hidden, .lddx = work->hidden, .eps = work->config->norm_eps,
+        .offset = work->config->norm_offset, .x = tensor(work, s->in[0]), .weight = weight_of(work, s->param[0]),
+        .dweight = accumulator(work, s->param[0]), .scratch = scratch(work, s, 0)};
+}
+
+/* ---- before a branch ---- */
+
+static void norm_forward(const layer_work *work, const layer_stage *s)
+{
+    op_norm o = norm_of(work, s);
+    o.bias = weight_of(work, s->param[1]);
+    queue_submit(work->c->queue, &(op){OP_NORM, .norm = o});
+}
+
+/* Is the gradient of the stage's weights added to what is there: of earlier rows, or of a later stage with the same weights? */
+static bool adds(const layer_work *work, const layer_stage *s)
+{
+    for (const layer_stage *later = s + 1; later < work->l->program.stage + work->l->program.stages_n; later++)
+        if (later->kind == STAGE_NORM && later->param[0] == s->param[0])
+            return true;
+    return !work->first;
+}
+
+/* Adds the input's gradient to the stream's; the output replaces its own gradient. */
+static void norm_input(const layer_work *work, const layer_stage *s)
+{
+    void *d = gradient(work, s->out[0]);
+    op_norm_backward o = backward_of(work, s);
+    o.accumulate = adds(work, s);
+    o.dy = o.y = d;
+    o.dx = work->out;
+    o.dx_add = work->u->stream ? NULL : work->out;
+    o.stream_add = work->u->stream;
+    o.stream = work->u->stream;
+    o.bias = weight_of(work, s->param[1]);
+    o.dbias = accumulator(work, s->param[1]);
+    queue_submit(work->c->queue, &(op){OP_NORM_BACKWARD, .norm_backward = o});
+}
+
+const stage_type stage_norm = {.name = "norm", .rewrites = true, .by_row = true, .touches = touches, .scratch = scratch_bytes,
+                               .pass = {norm_forward, norm_input}};
+
+/* ---- after a branch: adds its output, as the end of a branch without a norm does ---- */
+
+static void add_forward(const layer_work *work, const layer_stage *s)
+{
+    op_norm o = norm_of(work, s);
+    o.residual = residual_of(work, s);
+    o.stream = work->stream;
+    queue_submit(work->c->queue, &(op){OP_NORM, .norm = o});
+}
+
+static void add_input(const layer_work *work, const layer_stage *s)
+{
+    op_norm_backward o = backward_of(work, s);
+    o.dy = work->out;
+    o.dx = gradient(work, s->in[0]);
+    queue_submit(work->c->queue, &(op){OP_NORM_BACKWARD, .norm_backward = o});
+}
+
+const stage_type stage_norm_add = {.name = "norm_add", .by_row = true, .touches = touches, .scratch = scratch_bytes,
+                                   .pass = {add_forward, add_input}};

@@ -1,0 +1,139 @@
+/* program.h - a decoder layer as a value: its tensors, and its stages in order.
+ *
+ * A stage makes tensors from others. Everything else follows from the list: what backward reads, what is recomputed under each save level,
+ * the order of backward, and where each tensor lies in the layer's memory. Layers of one model may differ. Each kind of layer has one
+ * program, made once (layer_set) and given to the search, the schedule, the checker, the executor, the measurement and inference.
+ *
+ *   x -> [norm] -> linear -> [head_norm] -> [rotate] -> attention -> linear -> [norm] -> + x  = xm
+ *   xm -> [norm] -> linear -> activation -> linear -> [norm] -> + xm  = out      (parallel: from x instead of xm)
+ *
+ * Save levels say which tensors are saved for backward; the others live in the workspace and are recomputed. The outputs of norms and
+ * activations are never saved: their backward reads their inputs anyway, and writes the outputs again for the weight gradient of the next
+ * linear stage.
+ *
+ *   saved set of (block, micro-batch) = [unit 0: x qkv attention ... ][unit 1: ...]...
+ *
+ * The kinds of stages are rows of a table (stage.h).
+ */
+#ifndef PT_LAYER_PROGRAM_H
+#define PT_LAYER_PROGRAM_H
+
+#include "model/shape.h"
+
+enum { LAYER_TENSORS = 40, LAYER_STAGES = 32, LAYER_NONE = -1 };
+enum { LAYER_X, LAYER_OUT }; /* the first two tensors of every layer: its input; its output, in the caller's memory */
+
+/* In order of ascending memory and descending recomputation. */
+typedef enum save_level {
+    SAVE_INPUT,     /* x: everything is recomputed */
+    SAVE_ATTENTION, /* and qkv, attention's output and statistics, the middle of the residual stream */
+    SAVE_ALL,       /* and the MLP's projections */
+    SAVE_LEVELS
+} save_level;
+
+typedef enum tensor_rows { ROWS_TOKENS, ROWS_FIXED } tensor_rows; /* `times` rows for each token of a unit; `times` rows */
+
+typedef struct layer_tensor {
+    char name[16];
+    tensor_rows per;
+    int64_t times, cols;
+    bool fp32;             /* else in the compute type */
+    bool residual;         /* the residual stream itself: its gradient is the layer's dx, not a tensor of its own */
+    save_level saved_from; /* the lowest level from which it is saved if backward reads it; SAVE_LEVELS: never */
+    int gradient_in;       /* its gradient is the first columns of this tensor's; LAYER_NONE: it has its own */
+} layer_tensor;
+
+typedef enum stage_kind {
+    STAGE_NORM,       /* out = norm(in); param: weight, bias */
+    STAGE_NORM_ADD,   /* out = residual + norm(in) */
+    STAGE_LINEAR,     /* out = in . W^T + bias; param: weight, bias */
+    STAGE_LINEAR_ADD, /* out = residual + residual_scale * in . W^T + bias */
+    STAGE_LOW,        /* out = s in . A^T of the adapter of a linear stage; param: that stage's weight */
+    STAGE_GAIN,       /* out, from weights alone: the gain by which DoRA multiplies a linear stage's sum; param: that stage's weight */
+    STAGE_HEAD_NORM,  /* the first columns of out = norm of q and k; param: weights of q, of k */
+    STAGE_ROTATE,     /* q and k, in place */
+    STAGE_ATTENTION,  /* out: values, statistics */
+    STAGE_ACTIVATION,
+    STAGE_KINDS
+} stage_kind;
+
+enum { STAGE_INPUTS = 4, STAGE_OUTPUTS = 2, STAGE_PARAMS = 2, STAGE_SCRATCH = 2 };
+/* Inputs of linear stages; low and gain are made by the stages of an adapter. */
+enum { LINEAR_X, LINEAR_RESIDUAL, LINEAR_LOW, LINEAR_GAIN };
+
+typedef struct layer_stage {
+    stage_kind kind;
+    int in[STAGE_INPUTS], out[STAGE_OUTPUTS]; /* tensors, or LAYER_NONE */
+    param_role param[STAGE_PARAMS];           /* or PARAM_NONE */
+} layer_stage;
+
+typedef struct layer_program {
+    int tensors_n, stages_n;
+    layer_tensor tensor[LAYER_TENSORS];
+    layer_stage stage[LAYER_STAGES];
+} layer_program;
+
+/* The program of layer 0 .. L-1 of a model, with its adapters. */
+void layer_describe(layer_program *out, const model *m, int layer);
+/* A tensor by its name; LAYER_NONE: the layer has no such tensor. */
+int layer_tensor_named(const layer_program *p, const char *name);
+/* Bytes of a tensor for one unit. */
+uint64_t layer_tensor_bytes(const layer_program *p, const step_shape *s, int tensor);
+
+/* FLOPs of the forward of a layer for one unit, and bytes that generation keeps for each token. */
+double layer_flops(const model *m, int layer, const step_shape *s);
+uint64_t layer_cache_bytes(const layer_program *p, const model *m, int layer, const step_shape *s);
+
+typedef enum step_pass {
+    PASS_FORWARD, /* forward, or recomputation in backward */
+    PASS_INPUT,   /* the gradient of the stage's input; for a norm, those of its parameters, too */
+    PASS_WEIGHTS, /* the gradients of its parameters */
+    PASSES
+} step_pass;
+typedef struct layer_step { step_pass pass; int stage; } layer_step;
+
+enum { LAYER_STEPS = PASSES * LAYER_STAGES, LAYER_STEP_REGIONS = 3 * STAGE_INPUTS + 2 * STAGE_OUTPUTS + STAGE_SCRATCH };
+
+/* Regions of a layer's memory: tensors, their gradients, and the scratch memory of each stage. */
+enum {
+    REGION_TENSOR = 0, REGION_GRADIENT = LAYER_TENSORS, REGION_SCRATCH = 2 * LAYER_TENSORS,
+    LAYER_REGIONS = REGION_SCRATCH + LAYER_STAGES * STAGE_SCRATCH
+};
+
+/* How a layer is computed under a save level, and the offsets of everything for one unit. */
+typedef struct layer_layout {
+    layer_program program;
+    layer_step backward[LAYER_STEPS];
+    int again_n, backward_n;            /* steps of backward that recompute (these come first); all steps */
+    bool saved[LAYER_TENSORS];
+    uint64_t saved_at[LAYER_TENSORS];   /* bytes, in the saved tensors */
+    uint64_t forward_at[LAYER_REGIONS]; /* bytes, in the workspace of forward */
+    uint64_t backward_at[LAYER_REGIONS];
+    uint64_t saved_bytes;               /* per unit, a multiple of 4096 */
+    uint64_t forward_workspace, backward_workspace;
+} layer_layout;
+void layer_layout_init(layer_layout *l, const model *m, int layer, const step_shape *s, save_level level);
+
+/* The output of a norm or an activation: its backward writes it again, in place of its gradient. */
+bool layer_is_rewritten(const layer_program *p, int tensor);
+/* The regions that a step reads or writes; returns their number. */
+int layer_step_regions(const layer_program *p, layer_step step, int regions[LAYER_STEP_REGIONS]);
+/* Bytes of a region for one unit of a layer. */
+uint64_t layer_region_bytes(const layer_program *p, const model *m, int layer, const step_shape *s, int region);
+
+/* The layouts of all layers of a model for a shape: one per save level for each kind of layer, i.e. for layers with equal programs and
+ * parameters of equal shape and storage. */
+enum { LAYER_SET_KINDS = 64 };
+typedef struct layer_set {
+    int kinds_n;
+    unsigned char kind[MODEL_MAX_LAYERS]; /* of each layer */
+    layer_layout (*layout)[SAVE_LEVELS];  /* of each kind */
+} layer_set;
+int layer_set_init(layer_set *out, const model *m, const step_shape *s, pt_error *e);
+void layer_set_free(layer_set *l);
+static inline const layer_layout *layer_set_layout(const layer_set *l, int layer, save_level level)
+{
+    return &l->layout[l->kind[layer]][level];
+}
+
+#endif

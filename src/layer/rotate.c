@@ -1,0 +1,30 @@
+/* rotate.c - rotary positions of q and k, in place. */
+#include "layer/work.h"
+
+static unsigned touches(const layer_stage *s, step_pass pass) { return pass == PASS_FORWARD ? TOUCH_OUT(0) : TOUCH_OUT_GRADIENT(0); }
+
+/* `heads` of the rows of q, k and v, from column `col` on. */
+static void rotate(const layer_work *work, const layer_stage *s, int which, int64_t heads, int64_t col, void *qkv, bool inverse)
+{
+    queue_submit(work->c->queue, &(op){OP_ROPE, .rope = {
+        .type = work->type, .inverse = inverse, .rows = work->rows, .heads = heads, .dim = work->config->head_dim,
+        .ld = columns(work, s->out[0]), .table = work->u->rope[which], .positions = work->u->positions,
+        .x = column(qkv, col, work->type), .rotated = work->config->rope[which].rotated, .neighbours = work->config->rope_neighbours}});
+}
+
+static void rotate_both(const layer_work *work, const layer_stage *s, void *qkv, bool inverse)
+{
+    const model_config *m = work->config;
+    const int which = m->layer_rope[work->layer];
+    if (m->query_rope < 0) {
+        rotate(work, s, which, m->heads + m->kv_heads, 0, qkv, inverse);
+        return;
+    }
+    rotate(work, s, m->query_rope, m->heads, 0, qkv, inverse);
+    rotate(work, s, which, m->kv_heads, m->heads * m->head_dim, qkv, inverse);
+}
+
+static void forward(const layer_work *work, const layer_stage *s) { rotate_both(work, s, tensor(work, s->out[0]), false); }
+static void input(const layer_work *work, const layer_stage *s) { rotate_both(work, s, gradient(work, s->out[0]), true); }
+
+const stage_type stage_rotate = {.name = "rotate", .by_row = true, .touches = touches, .pass = {forward, input}};

@@ -1,0 +1,116 @@
+/* work.h - for the files of stages: a layer that is being computed, and the addresses of its tensors. */
+#ifndef PT_LAYER_WORK_H
+#define PT_LAYER_WORK_H
+
+#include "layer/block.h"
+#include "layer/stage.h"
+
+typedef struct layer_work {
+    const block_context *c;
+    const model_config *config;
+    const layer_layout *l;
+    const block_weights *w;
+    const block_unit *u;
+    char *saved, *workspace;
+    const uint64_t *at;  /* offsets of what is not saved: l->forward_at or l->backward_at */
+    float *stream;       /* forward adds to it; NULL while backward recomputes */
+    void *out;           /* the layer's output; backward: the gradient dx */
+    float *accumulators; /* backward */
+    bool first;          /* backward: overwrite the accumulators */
+    int block, layer;
+    int64_t rows, hidden;
+    pt_dtype type;
+} layer_work;
+
+static inline void *tensor(const layer_work *work, int t)
+{
+    if (t == LAYER_OUT)
+        return work->out;
+    return work->l->saved[t] ? work->saved + work->l->saved_at[t] : work->workspace + work->at[t];
+}
+
+static inline int64_t columns(const layer_work *work, int t) { return work->l->program.tensor[t].cols; }
+static inline bool is_residual(const layer_work *work, int t) { return work->l->program.tensor[t].residual; }
+
+/* The gradient of the residual stream itself is dx. */
+static inline void *gradient(const layer_work *work, int t)
+{
+    const layer_tensor *of = &work->l->program.tensor[t];
+    return of->residual ? work->out : work->workspace + work->at[REGION_GRADIENT + (of->gradient_in == LAYER_NONE ? t : of->gradient_in)];
+}
+
+/* The first input of a stage, while the gradients of its weights are computed. */
+static inline void *operand(const layer_work *work, const layer_stage *s)
+{
+    return layer_is_rewritten(&work->l->program, s->in[0]) ? gradient(work, s->in[0]) : tensor(work, s->in[0]);
+}
+
+static inline void *scratch(const layer_work *work, const layer_stage *s, int k)
+{
+    return work->workspace + work->at[REGION_SCRATCH + (s - work->l->program.stage) * STAGE_SCRATCH + k];
+}
+
+static inline const void *weight_of(const layer_work *work, param_role role) { return role == PARAM_NONE ? NULL : work->w->param[role]; }
+
+/* (outputs, inputs) of a linear stage's weights. */
+static inline const param *matrix_of(const layer_work *work, const layer_stage *s)
+{
+    return block_param(work->c->model, &work->c->model->blocks[work->block], s->param[0]);
+}
+
+static inline float *accumulator(const layer_work *work, param_role role)
+{
+    const model *m = work->c->model;
+    const param *p = role == PARAM_NONE ? NULL : block_param(m, &m->blocks[work->block], role);
+    return p && p->trainable ? work->accumulators + accumulator_offset(m, work->block, role) : NULL;
+}
+
+static inline char *column(const void *base, int64_t col, pt_dtype type) { return (char *)base + (size_t)col * dtype_bytes(type); }
+
+/* The tensor in the compute type to which the end of a branch adds. If there is a stream, the layer's output is the stream's rounding
+ * instead. */
+static inline const void *residual_of(const layer_work *work, const layer_stage *s)
+{
+    return s->out[0] == LAYER_OUT && work->stream ? NULL : tensor(work, s->in[1]);
+}
+
+/* ---- adapter.c: the parts of a linear stage that an adapter has ---- */
+
+/* The module of a row of a stage's matrix. */
+typedef struct adapter_part {
+    int64_t row0, end;     /* rows of the module; of a matrix without an adapter, all */
+    int64_t rank, column;  /* columns of the low tensor, from `column` on; rank 0: no adapter */
+    int64_t width;         /* of a row of the low tensor */
+    float scale;
+    param_role b;
+} adapter_part;
+param_role adapter_a_role(const layer_stage *s);
+adapter_part adapter_part_at(const layer_work *work, const layer_stage *s, int64_t row);
+
+/* Of a linear stage: the gains of its columns, or NULL; the gradient of its sum, before the gains. */
+float *adapter_gains(const layer_work *work, const layer_stage *s);
+const void *adapter_sum_gradient(const layer_work *work, const layer_stage *s);
+/* Computes the gradient of the low tensor, and with DoRA of the sum. Returns the low tensor's width, 0 if there is no adapter. */
+int64_t adapter_input(const layer_work *work, const layer_stage *s);
+void adapter_weights(const layer_work *work, const layer_stage *s);
+/* Computes the gains of the modules' columns (DoRA), and the norms for them. */
+void adapter_measure_gain(const layer_work *work, const layer_stage *s, float *to);
+
+/* ---- matrix.c: matmuls with a layer's matrices, which may be in few bits ---- */
+
+/* Bytes of the scratch into which a matrix in few bits is decoded, for a stage whose param[0] is the matrix. */
+uint64_t matrix_scratch_bytes(const stage_site *at);
+/* The matmul `o` with the stage's matrix as operand b: with all of it, or with NT its o.n rows from row0 on. */
+void matrix_matmul(const layer_work *work, const layer_stage *s, int64_t row0, const op_matmul *o);
+/* Decodes rows row0 .. row0 + rows of a matrix in few bits into the stage's scratch; at most matrix_rows_at_once rows. */
+void matrix_decode(const layer_work *work, const layer_stage *s, int64_t row0, int64_t rows);
+int64_t matrix_rows_at_once(const layer_work *work, const param *matrix);
+/* acc (+)= factor dy^T . x */
+void matrix_gradient(const layer_work *work, int64_t rows, int64_t cols, int64_t ldy, int64_t ldx, const void *dy, const void *x,
+                     float factor, float *acc);
+/* The factor of a linear stage's matmul. */
+float linear_factor(const layer_work *work, const layer_stage *s);
+
+enum { LINEAR_DECODED, LINEAR_SUMS }; /* scratch of linear stages: decoded weights; with DoRA, sums and their gradients */
+
+#endif
