@@ -62,7 +62,7 @@ static uint64_t gains_at(const model *m, int matrix)
 {
     uint64_t at = 0;
     for (int i = 0; i < matrix && model_has_magnitudes(m); i++)
-        take(&at, 2 * (uint64_t)block_param(m, &m->blocks[1], adapter_base(i))->rows * sizeof(float));
+        take(&at, adapter_example(m, i) ? 2 * (uint64_t)adapter_example(m, i)->rows * sizeof(float) : 0);
     return at;
 }
 

@@ -157,9 +157,9 @@ static void gain_input(const layer_work *work, const layer_stage *s)
             .lda = w->cols, .ldb = w->cols, .ldc = w->rows, .a = tensor(work, s->in[LINEAR_X]), .c = sums,
             .more_k = a.rank, .more_lda = a.width, .more_ldb = a.rank,
             .more_a = column(tensor(work, s->in[LINEAR_LOW]), a.column, work->type), .more_b = weight_of(work, a.b)});
-        queue_submit(work->c->queue, &(op){OP_GAIN_BACKWARD, .gain_backward = {
+        submit_gain_backward(work->c->queue, work->c->shape, (op_gain_backward){
             .type = work->type, .accumulate = !work->first, .rows = work->rows, .cols = a.end - a.row0, .ld = w->rows, .dy = dy,
-            .sums = sums, .gain = gains + a.row0, .inverse = gains + w->rows + a.row0, .factor = linear_factor(work, s), .acc = acc}});
+            .sums = sums, .gain = gains + a.row0, .inverse = gains + w->rows + a.row0, .factor = linear_factor(work, s), .acc = acc});
         acc += a.end - a.row0;
     }
 }

@@ -2,6 +2,7 @@
  * For such rows the vocabulary is processed in slices, in order: the data gradient is summed over the slices in fp32, however the table
  * is packed into chunks. A slice is one matmul, except the last one on a GPU (odd_words). */
 #include "layer/block.h"
+#include "layer/row_blocks.h"
 
 #include <math.h>
 
@@ -154,12 +155,12 @@ void head_forward_backward(const block_context *c, const block_weights *w, const
         compare_pairs(&all, &y);
     parts(&all, &y, trains);
     if (y.rows)
-        queue_submit(c->queue, &(op){OP_NORM_BACKWARD, .norm_backward = {
+        submit_norm_backward(c->queue, s, (op_norm_backward){
             .kind = m->norm, .type = s->type, .accumulate = !first, .rows = s->unit_rows, .heads = 1, .dim = m->hidden,
             .ldx = m->hidden, .lddy = m->hidden, .lddx = m->hidden, .eps = n.eps, .offset = n.offset, .x = x, .weight = n.weight,
             .dy = workspace + y.l.dn, .dx = dx ? dx : workspace + y.l.dn, .stream = dx ? u->stream : NULL,
             .dweight = of_role[PARAM_NORMF], .dbias = of_role[PARAM_NORMF_BIAS],
-            .scratch = workspace + y.l.scratch}});
+            .scratch = workspace + y.l.scratch});
 }
 
 void head_logits(const block_context *c, const block_weights *w, const void *x, void *normed, float *out)

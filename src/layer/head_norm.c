@@ -40,11 +40,11 @@ static void input(const layer_work *work, const layer_stage *s)
     for (int k = 0; k < 2; k++) {
         const head_group g = q_or_k(work->config, k);
         char *d = column(gradient(work, s->out[0]), g.col, work->type);
-        queue_submit(work->c->queue, &(op){OP_NORM_BACKWARD, .norm_backward = {
+        submit_norm_backward(work->c->queue, work->c->shape, (op_norm_backward){
             .kind = work->config->norm, .type = work->type, .accumulate = !work->first, .rows = work->rows, .heads = g.heads, .dim = g.dim,
             .ldx = columns(work, s->in[0]), .lddy = wide, .lddx = wide, .eps = work->config->norm_eps, .offset = work->config->norm_offset,
             .x = column(tensor(work, s->in[0]), g.col, work->type), .weight = weight_of(work, s->param[k]), .dy = d, .dx = d,
-            .dweight = accumulator(work, s->param[k]), .scratch = scratch(work, s, 0)}});
+            .dweight = accumulator(work, s->param[k]), .scratch = scratch(work, s, 0)});
     }
 }
 

@@ -68,8 +68,8 @@ static void rows_of(const layer_work *work, const layer_stage *s, op_matmul o, i
 static op_matmul matmul_of(const layer_work *work, const layer_stage *s, int64_t n, int to, int64_t col)
 {
     const int64_t k = matrix_of(work, s)->cols;
-    return (op_matmul){.layout = MATMUL_NT, .type = work->type, .out_type = work->type, .m = work->rows, .n = n, .k = k, .lda = k, .ldb = k,
-                       .ldc = columns(work, to), .a = tensor(work, s->in[LINEAR_X]), .c = column(tensor(work, to), col, work->type)};
+    return (op_matmul){.layout = MATMUL_NT, .type = work->type, .out_type = work->type, .m = work->rows, .n = n, .k = k, .lda = k,
+                       .ldb = k, .ldc = columns(work, to), .a = tensor(work, s->in[LINEAR_X]), .c = column(tensor(work, to), col, work->type)};
 }
 
 static void forward(const layer_work *work, const layer_stage *s)
@@ -115,8 +115,8 @@ static void weights(const layer_work *work, const layer_stage *s)
     if (dw)
         matrix_gradient(work, w->rows, w->cols, w->rows, w->cols, dy, operand(work, s), linear_factor(work, s), dw);
     if (db)
-        queue_submit(work->c->queue, &(op){OP_BIAS_BACKWARD, .bias_backward = {
-            .type = work->type, .accumulate = !work->first, .rows = work->rows, .cols = w->rows, .ld = w->rows, .dy = dy, .acc = db}});
+        submit_bias_gradient(work->c->queue, work->c->shape, (op_bias_backward){
+            .type = work->type, .accumulate = !work->first, .rows = work->rows, .cols = w->rows, .ld = w->rows, .dy = dy, .acc = db});
     adapter_weights(work, s);
 }
 

@@ -67,7 +67,7 @@ void matrix_matmul(const layer_work *work, const layer_stage *s, int64_t row0, c
 void matrix_gradient(const layer_work *work, int64_t rows, int64_t cols, int64_t ldy, int64_t ldx, const void *dy, const void *x,
                      float factor, float *acc)
 {
-    queue_submit(work->c->queue, &(op){OP_MATMUL, .matmul = {
+    submit_matmul_gradient(work->c->queue, work->c->shape, (op_matmul){
         .layout = MATMUL_TN, .type = work->type, .out_type = PT_F32, .accumulate = !work->first, .m = rows, .n = cols, .k = work->rows,
-        .lda = ldy, .ldb = ldx, .ldc = cols, .alpha = factor, .a = dy, .b = x, .c = acc}});
+        .lda = ldy, .ldb = ldx, .ldc = cols, .alpha = factor, .a = dy, .b = x, .c = acc});
 }

@@ -61,7 +61,7 @@ static void norm_input(const layer_work *work, const layer_stage *s)
     o.stream = work->u->stream;
     o.bias = weight_of(work, s->param[1]);
     o.dbias = accumulator(work, s->param[1]);
-    queue_submit(work->c->queue, &(op){OP_NORM_BACKWARD, .norm_backward = o});
+    submit_norm_backward(work->c->queue, work->c->shape, o);
 }
 
 const stage_type stage_norm = {.name = "norm", .rewrites = true, .by_row = true, .touches = touches, .scratch = scratch_bytes,
@@ -82,7 +82,7 @@ static void add_input(const layer_work *work, const layer_stage *s)
     op_norm_backward o = backward_of(work, s);
     o.dy = work->out;
     o.dx = gradient(work, s->in[0]);
-    queue_submit(work->c->queue, &(op){OP_NORM_BACKWARD, .norm_backward = o});
+    submit_norm_backward(work->c->queue, work->c->shape, o);
 }
 
 const stage_type stage_norm_add = {.name = "norm_add", .by_row = true, .touches = touches, .scratch = scratch_bytes,

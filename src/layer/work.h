@@ -3,6 +3,7 @@
 #define PT_LAYER_WORK_H
 
 #include "layer/block.h"
+#include "layer/row_blocks.h"
 #include "layer/stage.h"
 
 typedef struct layer_work {

@@ -7,6 +7,7 @@
 typedef struct whole {
     const step_shape *shape;
     param param;
+    param_part parts[MODEL_MAX_PARTS];
     const update_rule *rule;
     update update; /* addresses and sizes; whole_run sets the rest */
 } whole;
@@ -37,15 +38,29 @@ static void whole_run(queue *q, void *arg, int index, int turn)
     y->rule->submit(q, &u);
 }
 
-static void halve(param *p)
+static void halve(whole *y)
 {
+    param *p = &y->param;
     p->rows = 0;
     p->cols = (p->cols + 1) / 2;
     for (int k = 0; k < p->parts; k++) {
-        p->part[k].row0 = p->rows;
-        p->part[k].rows = (p->part[k].rows + 1) / 2;
-        p->rows += p->part[k].rows;
+        y->parts[k].row0 = p->rows;
+        y->parts[k].rows = (y->parts[k].rows + 1) / 2;
+        p->rows += y->parts[k].rows;
     }
+}
+
+/* Of a layer's experts, the matrices of some suffice. */
+static void copy_parts(whole *y)
+{
+    param *p = &y->param;
+    p->parts = p->parts < MODEL_MAX_PARTS ? p->parts : MODEL_MAX_PARTS;
+    p->rows = 0;
+    for (int k = 0; k < p->parts; k++) {
+        y->parts[k] = p->part[k];
+        p->rows += y->parts[k].rows;
+    }
+    p->part = y->parts;
 }
 
 static bool is_small(const param *p) { return p->rows < 2 * p->parts && p->cols < 2; }
@@ -53,7 +68,7 @@ static bool is_small(const param *p) { return p->rows < 2 * p->parts && p->cols 
 static void fit(bench *b, tier t, double most_flops, whole *y)
 {
     while (!is_small(&y->param) && (y->rule->flops(&y->param) > most_flops || area_bytes(b, whole_layout, y) > b->r->budget[t]))
-        halve(&y->param);
+        halve(y);
 }
 
 static int by_flops(const void *x, const void *y)
@@ -73,9 +88,12 @@ static int find_params(bench *b, tier t, double most_flops, whole out[PARAM_ROLE
         if (m->params[i].block != 1 || !r->flops)
             continue;
         out[n] = (whole){.shape = b->r->shape, .param = m->params[i], .rule = r};
+        copy_parts(&out[n]);
         fit(b, t, most_flops, &out[n++]);
     }
     qsort(out, (size_t)n, sizeof *out, by_flops);
+    for (int i = 0; i < n; i++)
+        out[i].param.part = out[i].parts;
     return n;
 }
 

@@ -62,16 +62,36 @@ bool adapter_name_ends(const char *module, const char *target)
 
 static const param *matrix_of(const model *m, int block, int matrix) { return block_param(m, &m->blocks[block], roles[matrix].base); }
 
+int adapter_parts(const model *m, int block, int matrix)
+{
+    const param *p = matrix_of(m, block, matrix);
+    return p ? p->parts : 0;
+}
+
+const param *adapter_example(const model *m, int matrix)
+{
+    const param *found = NULL;
+    for (int b = 1; b < m->blocks_n - 1 && !found; b++)
+        found = matrix_of(m, b, matrix);
+    return found;
+}
+
+static int example_parts(const model *m, int matrix)
+{
+    const param *p = adapter_example(m, matrix);
+    return p ? p->parts : 0;
+}
+
 void adapter_short_name(const model *m, int matrix, int part, char out[MODEL_NAME])
 {
     char name[MODEL_NAME], other[MODEL_NAME];
-    adapter_module_name(matrix_of(m, 1, matrix), part, name);
+    adapter_module_name(adapter_example(m, matrix), part, name);
     const char *at = strrchr(name, '.');
     for (bool again = at != NULL; again;) {
         again = false;
         for (int i = 0; i < MODEL_MATRICES; i++)
-            for (int k = 0; k < matrix_of(m, 1, i)->parts; k++) {
-                adapter_module_name(matrix_of(m, 1, i), k, other);
+            for (int k = 0; k < example_parts(m, i); k++) {
+                adapter_module_name(adapter_example(m, i), k, other);
                 again = again || ((i != matrix || k != part) && adapter_name_ends(other, at + 1));
             }
         if (again)
@@ -86,7 +106,7 @@ static void list_modules(const model *m, char *out, size_t n)
     size_t used = 0;
     char name[MODEL_NAME];
     for (int i = 0; i < MODEL_MATRICES; i++)
-        for (int k = 0; k < matrix_of(m, 1, i)->parts && used < n; k++) {
+        for (int k = 0; k < example_parts(m, i) && used < n; k++) {
             adapter_short_name(m, i, k, name);
             used += (size_t)snprintf(out + used, n - used, "%s%s", used ? ", " : "", name);
         }
@@ -102,7 +122,7 @@ typedef struct targets { int n; char of[TARGETS_MOST][TARGET_BYTES]; } targets;
 static void add_matrices(const model *m, int first, int last, targets *t)
 {
     for (int i = first; i <= last; i++)
-        for (int k = 0; k < matrix_of(m, 1, i)->parts; k++)
+        for (int k = 0; k < example_parts(m, i); k++)
             adapter_short_name(m, i, k, t->of[t->n++]);
 }
 
@@ -122,7 +142,7 @@ static bool names_any(const model *m, const char *target)
     bool any = false;
     for (int b = 1; b < m->blocks_n - 1; b++)
         for (int i = 0; i < MODEL_MATRICES; i++)
-            for (int k = 0; k < matrix_of(m, b, i)->parts; k++) {
+            for (int k = 0; k < adapter_parts(m, b, i); k++) {
                 adapter_module_name(matrix_of(m, b, i), k, name);
                 any = any || adapter_name_ends(name, target);
             }
@@ -214,7 +234,7 @@ int model_adapt(model *m, const adapter_options *o, pt_error *e)
     const adapter_module one = {(int)o->rank, (float)(alpha / (o->rslora ? sqrt((double)o->rank) : (double)o->rank))};
     for (int b = 1; b < m->blocks_n - 1; b++)
         for (int i = 0; i < MODEL_MATRICES; i++)
-            for (int k = 0; k < matrix_of(m, b, i)->parts; k++) {
+            for (int k = 0; k < adapter_parts(m, b, i); k++) {
                 adapter_module_name(matrix_of(m, b, i), k, name);
                 for (int n = 0; n < t.n; n++)
                     if (adapter_name_ends(name, t.of[n]))
@@ -232,8 +252,10 @@ int adapters_new(const model *m, adapters **out, pt_error *e)
     adapters *a = calloc(1, sizeof *a);
     if (a)
         a->of = calloc((size_t)m->config.layers, sizeof *a->of);
+    if (a)
+        a->parts = calloc((size_t)m->config.layers * MODEL_MATRICES * 3 * MODEL_MAX_PARTS, sizeof *a->parts);
     *out = a;
-    if (a && a->of)
+    if (a && a->of && a->parts)
         return 0;
     adapters_free(a);
     return pt_fail(e, PT_FAILED, "out of memory for the adapters");
@@ -244,6 +266,7 @@ void adapters_free(adapters *a)
     if (!a)
         return;
     json_decref(a->config);
+    free(a->parts);
     free(a->of);
     free(a);
 }
@@ -255,10 +278,11 @@ static param new_param(const param *base, param_role role, int64_t rows, int64_t
 }
 
 /* A part of it, with `rows` rows, or elements of a vector. */
-static param_part *add_part(param *p, const param *base, int part, const char *what, int64_t row0, int64_t rows)
+static param_part *add_part(adapters *a, param *p, const param *base, int part, const char *what, int64_t row0, int64_t rows)
 {
     char module[MODEL_NAME];
-    param_part *to = &p->part[p->parts++];
+    param_part *to = &a->parts[a->parts_n++];
+    p->part = p->parts++ ? p->part : to;
     adapter_module_name(base, part, module);
     *to = (param_part){.row0 = row0, .rows = rows};
     snprintf(to->name, sizeof to->name, "%.64s.%s", module, what);
@@ -266,7 +290,7 @@ static param_part *add_part(param *p, const param *base, int part, const char *w
 }
 
 /* Appends a matrix's parameters. */
-static void add_matrix(model *m, const adapters *a, const param *base, int block, int matrix)
+static void add_matrix(model *m, adapters *a, const param *base, int block, int matrix)
 {
     const adapter_module *of = a->of[m->blocks[block].layer][matrix];
     int *param_of_role = m->blocks[block].param_of_role;
@@ -281,13 +305,13 @@ static void add_matrix(model *m, const adapters *a, const param *base, int block
     *down = new_param(base, adapter_a(matrix), width, base->cols);
     for (int k = 0, row = 0; k < base->parts; row += of[k++].rank)
         if (of[k].rank)
-            add_part(down, base, k, "lora_A.weight", row, of[k].rank);
+            add_part(a, down, base, k, "lora_A.weight", row, of[k].rank);
     for (int k = 0; k < base->parts; k++) {
         if (!of[k].rank)
             continue;
         param *up = &m->params[param_of_role[adapter_b(matrix, k)] = m->params_n++];
         *up = new_param(base, adapter_b(matrix, k), base->part[k].rows, of[k].rank);
-        add_part(up, base, k, "lora_B.weight", 0, base->part[k].rows)->interleaved = base->part[k].interleaved;
+        add_part(a, up, base, k, "lora_B.weight", 0, base->part[k].rows)->interleaved = base->part[k].interleaved;
     }
     if (!a->dora)
         return;
@@ -296,7 +320,7 @@ static void add_matrix(model *m, const adapters *a, const param *base, int block
     int64_t at = 0;
     for (int k = 0; k < base->parts; k++)
         if (of[k].rank) {
-            param_part *part = add_part(magnitude, base, k, "lora_magnitude_vector", at, base->part[k].rows);
+            param_part *part = add_part(a, magnitude, base, k, "lora_magnitude_vector", at, base->part[k].rows);
             part->vector = true;
             part->interleaved = base->part[k].interleaved;
             at += part->rows;
@@ -304,7 +328,7 @@ static void add_matrix(model *m, const adapters *a, const param *base, int block
 }
 
 /* The base's parameters in their order, with the adapters of each block after its parameters. */
-static int rebuild(model *m, const adapters *a, pt_error *e)
+static int rebuild(model *m, adapters *a, pt_error *e)
 {
     const param *before = m->params;
     const int tokens = m->blocks[0].param_of_role[PARAM_TOKENS], n = m->params_n;
@@ -320,6 +344,8 @@ static int rebuild(model *m, const adapters *a, pt_error *e)
             m->params[m->params_n++].trainable = false;
         }
         for (int k = 0; k < MODEL_MATRICES && m->blocks[b].kind == BLOCK_LAYER; k++) {
+            if (!matrix_of(m, b, k))
+                continue;
             const param base = *matrix_of(m, b, k);
             add_matrix(m, a, &base, b, k);
         }

@@ -39,6 +39,8 @@ typedef struct adapter_module { int rank; float scale; } adapter_module; /* rank
 typedef struct adapters {
     bool dora;
     adapter_module (*of)[MODEL_MATRICES][MODEL_MAX_PARTS]; /* for each layer's matrices and their parts */
+    param_part *parts;                                     /* of the adapters' parameters */
+    int parts_n;
     json_t *config;                                        /* adapter_config.json, without the base model's name */
 } adapters;
 
@@ -54,6 +56,9 @@ static inline const adapter_module *adapter_at(const model *m, int block, int ma
 {
     return &m->adapters->of[m->blocks[block].layer][matrix][part];
 }
+/* The parts of a layer's matrix, 0 if the layer has no such matrix; and the matrix of the first layer that has it, or NULL. */
+int adapter_parts(const model *m, int block, int matrix);
+const param *adapter_example(const model *m, int matrix);
 /* The column of x A^T where a part's columns begin. */
 int64_t adapter_column(const model *m, int block, int matrix, int part);
 

@@ -422,11 +422,10 @@ const char *architecture_list(char *buffer, int n)
     return buffer;
 }
 
-void architecture_name(char name[MODEL_NAME], const char *prefix, const char *pattern, int layer)
+void architecture_name(char name[MODEL_NAME], const char *prefix, const char *pattern, int layer, int expert)
 {
-    const char *star = strchr(pattern, '*');
-    if (star)
-        snprintf(name, MODEL_NAME, "%s%.*s%d%s", prefix, (int)(star - pattern), pattern, layer, star + 1);
-    else
-        snprintf(name, MODEL_NAME, "%s%s", prefix, pattern);
+    int used = snprintf(name, MODEL_NAME, "%s", prefix);
+    for (const char *at = pattern; *at && used < MODEL_NAME - 1; at++)
+        used += *at == '*' || *at == '#' ? snprintf(name + used, (size_t)(MODEL_NAME - used), "%d", *at == '*' ? layer : expert)
+                                         : snprintf(name + used, (size_t)(MODEL_NAME - used), "%c", *at);
 }

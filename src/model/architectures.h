@@ -98,7 +98,7 @@ typedef struct architecture {
     const char *keys[ARCHITECTURE_MAX_KEYS];
     /* Keys with only one supported value, as JSON. */
     struct { const char *name, *value; } fixed[ARCHITECTURE_MAX_FIXED];
-    /* Hugging Face names of each role's parts, after the prefix; `*` is the layer. */
+    /* Hugging Face names of each role's parts, after the prefix; `*` is the layer, `#` the expert. */
     const char *(*names)[MODEL_MAX_PARTS];
     const char *head;          /* the untied head's name, without the prefix; NULL: lm_head.weight, under which all heads are also read */
     bool transposed;           /* matrices of the layers are stored (inputs, outputs) */
@@ -119,8 +119,8 @@ const architecture *architecture_at(int i);
 /* "gpt2, llama, ...", for messages. */
 const char *architecture_list(char *buffer, int n);
 
-/* Writes `prefix` and `pattern`, with the layer's number for `*`, into name[MODEL_NAME]. */
-void architecture_name(char name[MODEL_NAME], const char *prefix, const char *pattern, int layer);
+/* Writes `prefix` and `pattern`, with the layer's number for `*` and the expert's for `#`, into name[MODEL_NAME]. */
+void architecture_name(char name[MODEL_NAME], const char *prefix, const char *pattern, int layer, int expert);
 
 /* A step of model_open (config.c). */
 int params_build(model *m, const architecture *a, const char *where, pt_error *e); /* params.c */

@@ -18,10 +18,12 @@ enum { BLOCK_NORMALS = 4, BATCH = 64 /* blocks */ };
  * These numbers must never change, because all random weights depend on them. */
 static uint32_t tensor_stream(const param *p, int layer, int part)
 {
-    enum { FIRST_KINDS = 19, PARTS = 3, LAYERS = 1 << 12, LATER = 1 << 20 };
+    enum { FIRST_KINDS = 19, PARTS = 3, LAYERS = 1 << 12, LATER = 1 << 20, EXPERTS = 1 << 28, EXPERT_PARTS = 1 << 12 };
     const uint32_t kind = (uint32_t)p->kind->stream, block = (uint32_t)(layer + 1);
     if (kind < FIRST_KINDS)
         return (block * FIRST_KINDS + kind) * PARTS + (uint32_t)part;
+    if (p->kind->use == USE_EXPERTS)
+        return EXPERTS + (kind * LAYERS + block) * EXPERT_PARTS + (uint32_t)part;
     return LATER + (kind * LAYERS + block) * PARTS + (uint32_t)part;
 }
 

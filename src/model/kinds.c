@@ -55,7 +55,8 @@ static work work_of(const model *m, int64_t seq_len, int first_trained, int laye
 /* Roles that only one of two layers trains; counts as many if only one of them has backward. */
 static int trained_apart(const work *a, const work *b)
 {
-    int n = (a->backward == b->backward ? 0 : PARAM_ROLES + 2) + (a->rotated != b->rotated) + (a->adapter != b->adapter) + (a->base != b->base);
+    int n = (a->backward == b->backward ? 0 : PARAM_ROLES + 2) + (a->rotated != b->rotated) + (a->adapter != b->adapter) +
+            (a->base != b->base);
     for (int role = 0; role < PARAM_ROLES; role++)
         n += a->trained[role] != b->trained[role];
     return n;

@@ -6,7 +6,8 @@
  *   block L+1          head                     final norm, logits, loss
  *
  * A parameter is one tensor (rows, cols), row-major, with rows = outputs, for y = x . W^T. It consists of one or more Hugging Face tensors
- * ("parts") stacked by rows: q, k and v are one parameter, and so are gate and up, so that each is one matmul. A part that Hugging Face
+ * ("parts") stacked by rows: q, k and v are one parameter, and so are gate and up, so that each is one matmul. The experts of a layer are
+ * one parameter, expert after expert. A part that Hugging Face
  * stores as (inputs, outputs), as in GPT-2's Conv1D, is transposed when it is read and written. A tied head has no parameter: the head
  * block reads the embedding's. A layer's matrices may have adapters (adapter.h).
  */
@@ -20,7 +21,12 @@
 #include <stdbool.h>
 #include <stdint.h>
 
-enum { MODEL_MAX_LAYERS = 512, MODEL_MAX_PARTS = 3, MODEL_NAME = 96, MODEL_MATRICES = 4 /* of a layer: qkv, out, up, down */ };
+enum {
+    MODEL_MAX_LAYERS = 512,
+    MODEL_MAX_PARTS = 3, /* of a parameter; of a layer's experts, for each */
+    MODEL_NAME = 96,
+    MODEL_MATRICES = 4   /* of a layer: qkv, out, up, down */
+};
 
 typedef enum position_kind { POSITION_LEARNED, POSITION_ROTARY } position_kind;
 typedef enum qk_norm_kind {
@@ -72,6 +78,9 @@ typedef struct model_config {
     float embedding_scale, residual_scale, logit_scale; /* factors of the embedding's rows, of what a branch adds, of logits; usually 1 */
     float layer_scale[MODEL_MAX_LAYERS]; /* extra factor on the scores (GPT-2's scale_attn_by_inverse_layer_idx), else 1 */
     int64_t window[MODEL_MAX_LAYERS]; /* number of keys that a token sees in this layer, including its own; 0: all */
+    int64_t experts, experts_used, expert_ffn; /* E, k of a token, I of each; 0: the model has no experts */
+    bool router_norm;          /* the weights of a token's experts are divided by their sum */
+    bool sparse[MODEL_MAX_LAYERS]; /* the layer has experts instead of an MLP */
     double initializer_range;
     bool dropout;              /* config asks for dropout > 0, which is not applied */
     pt_dtype stored_type;      /* torch_dtype / dtype of config.json, PT_F32 if absent */
@@ -92,6 +101,9 @@ typedef enum param_role {
     PARAM_NORM2, PARAM_NORM2_BIAS,
     PARAM_UP, PARAM_UP_BIAS,          /* (F, C), gated: (2F, C) = [gate; up] */
     PARAM_DOWN, PARAM_DOWN_BIAS,      /* (C, F) */
+    PARAM_ROUTER,                     /* (E, C); instead of up and down, as the experts */
+    PARAM_EXPERTS_UP,                 /* (E 2I, C), of each expert [gate; up] */
+    PARAM_EXPERTS_DOWN,               /* (E C, I) */
     PARAM_POST_NORM2,
     PARAM_NORMF, PARAM_NORMF_BIAS,    /* final norm, in the head block */
     PARAM_HEAD,                       /* (V, C), untied only */
@@ -108,6 +120,8 @@ typedef enum param_use {
     USE_VOCABULARY, /* one row per token; may be cut between rows */
     USE_POSITIONS,  /* one row per position */
     USE_MATRIX,     /* of a linear stage */
+    USE_ROUTER,     /* of the choice of experts: trained as a matrix, but never in few bits and without an adapter */
+    USE_EXPERTS,    /* the matrices of all experts of a layer */
     USE_BIAS,
     USE_NORM, USE_NORM_BIAS,
     USE_ADAPTER_A, USE_ADAPTER_B, USE_MAGNITUDE
@@ -144,7 +158,7 @@ typedef struct param {
     bool trainable;            /* false: frozen, never changed, without gradient, moments and update */
     param_storage storage;
     int parts;
-    param_part part[MODEL_MAX_PARTS];
+    param_part *part;          /* in memory of the model or of its adapters */
 } param;
 
 typedef struct block {
@@ -160,6 +174,7 @@ typedef struct model {
     int blocks_n, params_n;
     block *blocks;                      /* blocks_n = layers + 2 */
     param *params;                      /* in execution order of their (first) block */
+    param_part *parts;                  /* of all parameters but adapters */
     int64_t parameters;                 /* sum of rows * cols */
     bool stored_bf16;                   /* frozen weights came as bf16, or are not written: keeping them as bf16 loses nothing */
     struct adapters *adapters;          /* adapter.h; NULL: none */

@@ -10,7 +10,9 @@
 
 /* ---- the table ---- */
 
-typedef enum extent { ONE, VOCABULARY, POSITIONS, HIDDEN, QKV, Q, KV, QNORM, KNORM, UP, FFN } extent;
+typedef enum extent {
+    ONE, VOCABULARY, POSITIONS, HIDDEN, QKV, Q, KV, QNORM, KNORM, UP, FFN, EXPERTS, EXPERTS_UP, EXPERTS_DOWN, EXPERT_FFN
+} extent;
 
 static int64_t extent_of(const model_config *c, extent x)
 {
@@ -26,30 +28,36 @@ static int64_t extent_of(const model_config *c, extent x)
     case KNORM: return c->qk_norm == QK_NORM_WIDE ? kv : c->head_dim;
     case UP: return c->gated ? 2 * c->ffn : c->ffn;
     case FFN: return c->ffn;
+    case EXPERTS: return c->experts;
+    case EXPERTS_UP: return c->experts * 2 * c->expert_ffn;
+    case EXPERTS_DOWN: return c->experts * c->hidden;
+    case EXPERT_FFN: return c->expert_ffn;
     default: return 1;
     }
 }
 
-static bool always(const model_config *c) { return c->hidden > 0; }
-static bool never(const model_config *c) { return c->hidden < 0; }
-static bool learned_positions(const model_config *c) { return c->position == POSITION_LEARNED; }
-static bool pre_norm(const model_config *c) { return c->pre_norm; }
-static bool pre_norm_bias(const model_config *c) { return c->pre_norm && c->norm_bias; }
-static bool second_norm(const model_config *c) { return c->pre_norm && !c->one_norm; }
-static bool second_norm_bias(const model_config *c) { return second_norm(c) && c->norm_bias; }
-static bool post_norm(const model_config *c) { return c->post_norm; }
-static bool final_norm_bias(const model_config *c) { return c->norm_bias; }
-static bool qkv_bias(const model_config *c) { return c->qkv_bias; }
-static bool qk_norm(const model_config *c) { return c->qk_norm != QK_NORM_NONE; }
-static bool out_bias(const model_config *c) { return c->out_bias; }
-static bool mlp_bias(const model_config *c) { return c->mlp_bias; }
-static bool untied(const model_config *c) { return !c->tied; }
+static bool always(const model_config *c, int layer) { return c->hidden > 0; }
+static bool never(const model_config *c, int layer) { return c->hidden < 0; }
+static bool learned_positions(const model_config *c, int layer) { return c->position == POSITION_LEARNED; }
+static bool pre_norm(const model_config *c, int layer) { return c->pre_norm; }
+static bool pre_norm_bias(const model_config *c, int layer) { return c->pre_norm && c->norm_bias; }
+static bool second_norm(const model_config *c, int layer) { return c->pre_norm && !c->one_norm; }
+static bool second_norm_bias(const model_config *c, int layer) { return second_norm(c, layer) && c->norm_bias; }
+static bool post_norm(const model_config *c, int layer) { return c->post_norm; }
+static bool final_norm_bias(const model_config *c, int layer) { return c->norm_bias; }
+static bool qkv_bias(const model_config *c, int layer) { return c->qkv_bias; }
+static bool qk_norm(const model_config *c, int layer) { return c->qk_norm != QK_NORM_NONE; }
+static bool out_bias(const model_config *c, int layer) { return c->out_bias; }
+static bool sparse(const model_config *c, int layer) { return layer >= 0 && c->sparse[layer]; }
+static bool dense(const model_config *c, int layer) { return !sparse(c, layer); }
+static bool dense_bias(const model_config *c, int layer) { return c->mlp_bias && dense(c, layer); }
+static bool untied(const model_config *c, int layer) { return !c->tied; }
 
 /* Every kind of parameter: what it is, which models have it, its shape, and the size of its separately stored parts (parts that are not
  * listed have equal sizes). Streams are numbered in the order in which the kinds were added. */
 static const struct row {
     param_kind kind;
-    bool (*exists)(const model_config *);
+    bool (*exists)(const model_config *, int layer);
     extent rows, cols, part[MODEL_MAX_PARTS];
 } table[PARAM_ROLES] = {
     [PARAM_TOKENS] = {{"tokens", BLOCK_EMBEDDING, USE_VOCABULARY, 0, false}, always, VOCABULARY, HIDDEN, {0}},
@@ -65,10 +73,13 @@ static const struct row {
     [PARAM_POST_NORM1] = {{"post_norm1", BLOCK_LAYER, USE_NORM, 19, false}, post_norm, ONE, HIDDEN, {0}},
     [PARAM_NORM2] = {{"norm2", BLOCK_LAYER, USE_NORM, 10, false}, second_norm, ONE, HIDDEN, {0}},
     [PARAM_NORM2_BIAS] = {{"norm2_bias", BLOCK_LAYER, USE_NORM_BIAS, 11, false}, second_norm_bias, ONE, HIDDEN, {0}},
-    [PARAM_UP] = {{"up", BLOCK_LAYER, USE_MATRIX, 12, false}, always, UP, HIDDEN, {0}},
-    [PARAM_UP_BIAS] = {{"up_bias", BLOCK_LAYER, USE_BIAS, 13, false}, mlp_bias, ONE, UP, {0}},
-    [PARAM_DOWN] = {{"down", BLOCK_LAYER, USE_MATRIX, 14, true}, always, HIDDEN, FFN, {0}},
-    [PARAM_DOWN_BIAS] = {{"down_bias", BLOCK_LAYER, USE_BIAS, 15, false}, mlp_bias, ONE, HIDDEN, {0}},
+    [PARAM_UP] = {{"up", BLOCK_LAYER, USE_MATRIX, 12, false}, dense, UP, HIDDEN, {0}},
+    [PARAM_UP_BIAS] = {{"up_bias", BLOCK_LAYER, USE_BIAS, 13, false}, dense_bias, ONE, UP, {0}},
+    [PARAM_DOWN] = {{"down", BLOCK_LAYER, USE_MATRIX, 14, true}, dense, HIDDEN, FFN, {0}},
+    [PARAM_DOWN_BIAS] = {{"down_bias", BLOCK_LAYER, USE_BIAS, 15, false}, dense_bias, ONE, HIDDEN, {0}},
+    [PARAM_ROUTER] = {{"router", BLOCK_LAYER, USE_ROUTER, 36, false}, sparse, EXPERTS, HIDDEN, {0}},
+    [PARAM_EXPERTS_UP] = {{"experts_up", BLOCK_LAYER, USE_EXPERTS, 37, false}, sparse, EXPERTS_UP, HIDDEN, {0}},
+    [PARAM_EXPERTS_DOWN] = {{"experts_down", BLOCK_LAYER, USE_EXPERTS, 38, true}, sparse, EXPERTS_DOWN, EXPERT_FFN, {0}},
     [PARAM_POST_NORM2] = {{"post_norm2", BLOCK_LAYER, USE_NORM, 20, false}, post_norm, ONE, HIDDEN, {0}},
     [PARAM_NORMF] = {{"final_norm", BLOCK_HEAD, USE_NORM, 16, false}, always, ONE, HIDDEN, {0}},
     [PARAM_NORMF_BIAS] = {{"final_norm_bias", BLOCK_HEAD, USE_NORM_BIAS, 17, false}, final_norm_bias, ONE, HIDDEN, {0}},
@@ -105,19 +116,28 @@ static int64_t part_extent(const model_config *c, param_role role, int i, int pa
     return table[role].part[0] ? extent_of(c, table[role].part[i]) : whole / parts;
 }
 
+/* The number of Hugging Face tensors of a parameter. Names with `#` are repeated for each expert. */
+static int count_parts(const model_config *c, const architecture *a, param_role role, int *names)
+{
+    *names = 0;
+    while (*names < MODEL_MAX_PARTS && a->names[role][*names])
+        ++*names;
+    return *names * (table[role].kind.use == USE_EXPERTS ? (int)c->experts : 1);
+}
+
 static void param_init(param *p, const model_config *c, const architecture *a, int block, int layer,
-                       param_role role)
+                       param_role role, param_part *parts)
 {
     const param_kind *kind = param_kind_of(role);
     const bool vector = is_vector(kind);
+    int names;
     *p = (param){.role = role, .kind = kind, .block = block, .rows = extent_of(c, table[role].rows), .cols = extent_of(c, table[role].cols),
-                 .decay = !vector, .trainable = true};
-    while (p->parts < MODEL_MAX_PARTS && a->names[role][p->parts])
-        p->parts++;
+                 .decay = !vector, .trainable = true, .part = parts};
+    p->parts = count_parts(c, a, role, &names);
     int64_t at = 0;
     for (int i = 0; i < p->parts; i++) {
         param_part *part = &p->part[i];
-        architecture_name(part->name, role == PARAM_HEAD ? "" : a->prefix, a->names[role][i], layer);
+        architecture_name(part->name, role == PARAM_HEAD ? "" : a->prefix, a->names[role][i % names], layer, i / names);
         part->vector = vector;
         part->transposed = kind->use == USE_MATRIX && a->transposed;
         part->interleaved = a->interleaved && (role == PARAM_QKV || role == PARAM_QKV_BIAS) ? c->head_dim : 0;
@@ -127,17 +147,24 @@ static void param_init(param *p, const model_config *c, const architecture *a, i
     }
 }
 
-static void block_init(model *m, const architecture *a, int index)
+static bool has_param(const model *m, int block, param_role role)
+{
+    const block_kind kind = block == 0 ? BLOCK_EMBEDDING : block == m->blocks_n - 1 ? BLOCK_HEAD : BLOCK_LAYER;
+    return table[role].kind.block == kind && table[role].exists(&m->config, kind == BLOCK_LAYER ? block - 1 : -1);
+}
+
+static void block_init(model *m, const architecture *a, int index, int *parts_n)
 {
     block *b = &m->blocks[index];
     b->kind = index == 0 ? BLOCK_EMBEDDING : index == m->blocks_n - 1 ? BLOCK_HEAD : BLOCK_LAYER;
     b->layer = b->kind == BLOCK_LAYER ? index - 1 : -1;
     for (param_role role = 0; role < PARAM_ROLES; role++) {
         b->param_of_role[role] = -1;
-        if (table[role].kind.block != b->kind || !table[role].exists(&m->config))
+        if (!has_param(m, index, role))
             continue;
-        b->param_of_role[role] = m->params_n;
-        param_init(&m->params[m->params_n++], &m->config, a, index, b->layer, role);
+        param *p = &m->params[b->param_of_role[role] = m->params_n++];
+        param_init(p, &m->config, a, index, b->layer, role, m->parts + *parts_n);
+        *parts_n += p->parts;
     }
     if (b->kind == BLOCK_HEAD && m->config.tied)
         b->param_of_role[PARAM_TOKENS] = m->blocks[0].param_of_role[PARAM_TOKENS];
@@ -146,23 +173,26 @@ static void block_init(model *m, const architecture *a, int index)
 int params_build(model *m, const architecture *a, const char *where, pt_error *e)
 {
     double total = 0;
-    for (param_role role = 0; role < PARAM_ROLES; role++) {
-        const struct row *r = &table[role];
-        if (r->exists(&m->config))
-            total += (double)extent_of(&m->config, r->rows) * (double)extent_of(&m->config, r->cols) *
-                     (double)(r->kind.block == BLOCK_LAYER ? m->config.layers : 1);
-    }
+    size_t parts = 0;
+    int names, placed = 0;
+    m->blocks_n = (int)m->config.layers + 2;
+    for (int block = 0; block < m->blocks_n; block++)
+        for (param_role role = 0; role < PARAM_ROLES; role++)
+            if (has_param(m, block, role)) {
+                total += (double)extent_of(&m->config, table[role].rows) * (double)extent_of(&m->config, table[role].cols);
+                parts += (size_t)count_parts(&m->config, a, role, &names);
+            }
     if (total > MAX_PARAMETERS)
         return pt_fail(e, PT_FAILED,
                        "%s: the sizes make a model of %g parameters, and at most %g are taken; correct them",
                        where, total, MAX_PARAMETERS);
-    m->blocks_n = (int)m->config.layers + 2;
     m->blocks = calloc((size_t)m->blocks_n, sizeof *m->blocks);
     m->params = calloc((size_t)m->blocks_n * PARAM_ROLES, sizeof *m->params);
-    if (!m->blocks || !m->params)
+    m->parts = calloc(parts, sizeof *m->parts);
+    if (!m->blocks || !m->params || !m->parts)
         return pt_fail(e, PT_FAILED, "%s: no memory for the description of %d blocks", where, m->blocks_n);
     for (int i = 0; i < m->blocks_n; i++)
-        block_init(m, a, i);
+        block_init(m, a, i, &placed);
     m->parameters = (int64_t)total;
     return 0;
 }
@@ -174,6 +204,7 @@ void model_close(model *m)
     adapters_free(m->adapters);
     free(m->blocks);
     free(m->params);
+    free(m->parts);
     free(m);
 }
 
@@ -183,9 +214,15 @@ double model_average_keys(int64_t window, int64_t seq_len)
     return (w * (w + 1) / 2 + (t - w) * w) / t;
 }
 
-static bool is_multiplied(const param *p)
+/* The values of a parameter that a token is multiplied with. */
+static double multiplied(const model_config *c, const param *p)
 {
-    return p->kind->use == USE_MATRIX || p->kind->use == USE_ADAPTER_A || p->kind->use == USE_ADAPTER_B;
+    const double values = (double)p->rows * (double)p->cols;
+    switch (p->kind->use) {
+    case USE_MATRIX: case USE_ROUTER: case USE_ADAPTER_A: case USE_ADAPTER_B: return values;
+    case USE_EXPERTS: return values * (double)c->experts_used / (double)c->experts;
+    default: return 0;
+    }
 }
 
 double model_flops_per_token(const model *m, int64_t seq_len)
@@ -196,8 +233,7 @@ double model_flops_per_token(const model *m, int64_t seq_len)
     for (int i = 0; i < m->params_n; i++) { /* forward, and backward for its gradient and its input's */
         const param *p = &m->params[i];
         const bool back = p->block >= first;
-        if (is_multiplied(p))
-            flops += 2.0 * (1 + back + p->trainable) * (double)p->rows * (double)p->cols;
+        flops += 2.0 * (1 + back + p->trainable) * multiplied(c, p);
     }
     for (int i = 0; i < c->layers; i++) /* scores and values, 2 each in forward and twice that in backward */
         flops += (i + 1 >= first ? 12.0 : 4.0) * (double)(c->heads * c->head_dim) * model_average_keys(c->window[i], seq_len);

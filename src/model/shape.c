@@ -5,11 +5,12 @@
 
 #include <stdio.h>
 
-enum { UNIT_TOKENS = 2048, SLICE_ROWS = 64, LINE = 64 };
+enum { UNIT_TOKENS = CPU_GRADIENT_ROWS, SLICE_ROWS = 64, LINE = 64 };
 
 _Static_assert(SLICE_ROWS % SUMSQ_ROWS == 0, "partial sums of squares do not cross slices");
 
-enum { CPU_LOGITS = 512, CPU_WEIGHTS = 4 << 20, GPU_LOGITS = 2048, GPU_WEIGHTS = 16 << 20, GPU_UNIT = 16 << 20, GPU_UNIT_MOST = 8192 };
+enum { CPU_LOGITS = 512, CPU_WEIGHTS = 4 << 20, GPU_LOGITS = 2048, GPU_WEIGHTS = 16 << 20, GPU_UNIT = 16 << 20,
+       GPU_UNIT_MOST = GPU_GRADIENT_ROWS };
 
 static int64_t at_most(int64_t n, int64_t most) { return n < most ? n : most; }
 static int64_t at_least(int64_t n, int64_t least) { return n > least ? n : least; }

@@ -10,6 +10,8 @@
 
 #include "model/model.h"
 
+enum { CPU_GRADIENT_ROWS = 2048, GPU_GRADIENT_ROWS = 8192 };
+
 typedef struct step_shape {
     pt_dtype type;          /* compute type */
     int64_t batch, seq_len; /* sequences per step, tokens per sequence */
@@ -26,6 +28,10 @@ typedef struct step_shape {
      * the reference model */
     float beta; bool ipo;
 } step_shape;
+
+/* The sums of a unit's gradients of weights are accumulated over blocks of so many rows, in order. They are as long as the units of short
+ * sequences (shape.c), whose sums therefore have one block. */
+static inline int64_t gradient_rows(const step_shape *s) { return s->gpu ? GPU_GRADIENT_ROWS : CPU_GRADIENT_ROWS; }
 
 static inline int shape_ranks(const step_shape *s) { return s->ranks > 1 ? s->ranks : 1; }
 static inline int shape_lanes(const step_shape *s) { return s->lanes > 1 ? s->lanes : 1; }

@@ -33,7 +33,7 @@ static bool is_adapted_only(const model *m, const adapted *a, int first, int las
 {
     bool only = true;
     for (int i = 0; i < MODEL_MATRICES; i++)
-        for (int k = 0; k < block_param(m, &m->blocks[1], adapter_base(i))->parts; k++)
+        for (int k = 0; adapter_example(m, i) && k < adapter_example(m, i)->parts; k++)
             only = only && a->layers[i][k] == (i >= first && i <= last ? (int)m->config.layers : 0);
     return only;
 }
@@ -43,7 +43,7 @@ static void write_modules(FILE *out, const model *m, const adapted *a)
     char name[MODEL_NAME];
     const char *between = "";
     for (int i = 0; i < MODEL_MATRICES; i++)
-        for (int k = 0; k < block_param(m, &m->blocks[1], adapter_base(i))->parts; k++) {
+        for (int k = 0; adapter_example(m, i) && k < adapter_example(m, i)->parts; k++) {
             if (!a->layers[i][k])
                 continue;
             adapter_short_name(m, i, k, name);

@@ -135,7 +135,8 @@ static void check_slopes(const char *name, save_level level)
     must(state_load_adapted(&s, a.f.weights, st, 0, &e), &e);
     int checked = 0;
     for (int i = 0; i < a.f.model->params_n; i++)
-        if (param_is_adapter(&a.f.model->params[i]) && (!model_has_magnitudes(a.f.model) || a.f.model->params[i].kind->use == USE_MAGNITUDE)) {
+        if (param_is_adapter(&a.f.model->params[i]) &&
+            (!model_has_magnitudes(a.f.model) || a.f.model->params[i].kind->use == USE_MAGNITUDE)) {
             check_slope(&d, &s, i);
             checked++;
         }
