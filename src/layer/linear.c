@@ -14,8 +14,8 @@ static unsigned touches(const layer_stage *s, step_pass pass)
                    sums = gains ? TOUCH_SCRATCH(LINEAR_SUMS) : 0;
     switch (pass) {
     case PASS_FORWARD:
-        return TOUCH_IN(LINEAR_X) | TOUCH_IN(LINEAR_RESIDUAL) | TOUCH_IN(LINEAR_LOW) | TOUCH_IN(LINEAR_GAIN) | TOUCH_OUT(0) | TOUCH_OUT(1) |
-               TOUCH_SCRATCH(LINEAR_DECODED);
+        return TOUCH_IN(LINEAR_X) | TOUCH_IN(LINEAR_RESIDUAL) | TOUCH_IN(LINEAR_LOW) | TOUCH_IN(LINEAR_GAIN) | TOUCH_OUT(0) |
+               TOUCH_OUT(1) | TOUCH_SCRATCH(LINEAR_DECODED);
     case PASS_INPUT: /* with gains, the sum is computed again */
         return outputs | low | sums | TOUCH_IN_GRADIENT(LINEAR_X) | TOUCH_SCRATCH(LINEAR_DECODED) |
                (gains ? TOUCH_IN(LINEAR_X) | TOUCH_IN(LINEAR_LOW) | TOUCH_IN(LINEAR_GAIN) : 0);
@@ -101,8 +101,8 @@ static void input(const layer_work *work, const layer_stage *s)
     const op_matmul o = {
         .layout = MATMUL_NN, .type = work->type, .out_type = work->type, .m = work->rows, .n = w->cols, .k = w->rows, .lda = w->rows,
         .ldb = w->cols, .ldc = w->cols, .alpha = linear_factor(work, s), .a = adapter_sum_gradient(work, s),
-        .residual = adds && !work->u->stream ? d : NULL, .stream = adds ? work->u->stream : NULL, .c = d, .more_k = width, .more_lda = width,
-        .more_ldb = w->cols, .more_a = width ? gradient(work, s->in[LINEAR_LOW]) : NULL,
+        .residual = adds && !work->u->stream ? d : NULL, .stream = adds ? work->u->stream : NULL, .c = d, .more_k = width,
+        .more_lda = width, .more_ldb = w->cols, .more_a = width ? gradient(work, s->in[LINEAR_LOW]) : NULL,
         .more_b = width ? weight_of(work, adapter_a_role(s)) : NULL};
     matrix_matmul(work, s, 0, &o);
 }
