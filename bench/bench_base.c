@@ -54,7 +54,7 @@ static void *numbers(int64_t n)
 }
 
 /* A matrix in few bits, and the same plain. */
-typedef struct matrix { param p; step_shape shape; char *piece; void *plain, *stripe; } matrix;
+typedef struct matrix { param p; param_part part; step_shape shape; char *piece; void *plain, *stripe; } matrix;
 
 static void decode(const matrix *m, int64_t row0, int64_t rows, int64_t col0, int64_t cols, void *out)
 {
@@ -64,16 +64,15 @@ static void decode(const matrix *m, int64_t row0, int64_t rows, int64_t col0, in
     cpu_dequantize(threads, &o);
 }
 
-static matrix matrix_open(param_storage storage, int64_t rows, int64_t cols)
+static void matrix_open(matrix *m, param_storage storage, int64_t rows, int64_t cols)
 {
-    matrix m = {.p = {.rows = rows, .cols = cols, .parts = 1, .storage = storage}, .shape = {.type = type}};
-    m.p.part[0].rows = rows;
-    m.piece = memory(storage_bytes(&m.p));
-    memset(m.piece, 0x3b, storage_bytes(&m.p)); /* scales of 0.003 */
-    m.plain = memory((size_t)(rows * cols) * dtype_bytes(type));
-    m.stripe = memory((size_t)(stripe_rows(&m.p, &m.shape) * cols + stripe_cols(&m.p, &m.shape) * rows) * dtype_bytes(type));
-    decode(&m, 0, rows, 0, cols, m.plain);
-    return m;
+    *m = (matrix){.p = {.rows = rows, .cols = cols, .parts = 1, .storage = storage}, .part = {.rows = rows}, .shape = {.type = type}};
+    m->p.part = &m->part;
+    m->piece = memory(storage_bytes(&m->p));
+    memset(m->piece, 0x3b, storage_bytes(&m->p)); /* scales of 0.003 */
+    m->plain = memory((size_t)(rows * cols) * dtype_bytes(type));
+    m->stripe = memory((size_t)(stripe_rows(&m->p, &m->shape) * cols + stripe_cols(&m->p, &m->shape) * rows) * dtype_bytes(type));
+    decode(m, 0, rows, 0, cols, m->plain);
 }
 
 static void matrix_close(matrix *m) { free(m->piece), free(m->plain), free(m->stripe); }
@@ -145,7 +144,8 @@ static void measure_matmuls(const matrix *m, const char *name, int64_t tokens)
 static void measure(int64_t rows, int64_t cols, int64_t tokens)
 {
     for (param_storage s = STORAGE_NF4; s < STORAGES; s++) {
-        matrix m = matrix_open(s, rows, cols);
+        matrix m;
+        matrix_open(&m, s, rows, cols);
         measure_decoding(&m, storage_format_of(s)->name);
         measure_matmuls(&m, storage_format_of(s)->name, tokens);
         matrix_close(&m);

@@ -69,7 +69,8 @@ static op_matmul matmul_of(const layer_work *work, const layer_stage *s, int64_t
 {
     const int64_t k = matrix_of(work, s)->cols;
     return (op_matmul){.layout = MATMUL_NT, .type = work->type, .out_type = work->type, .m = work->rows, .n = n, .k = k, .lda = k,
-                       .ldb = k, .ldc = columns(work, to), .a = tensor(work, s->in[LINEAR_X]), .c = column(tensor(work, to), col, work->type)};
+                       .ldb = k, .ldc = columns(work, to), .a = tensor(work, s->in[LINEAR_X]),
+                       .c = column(tensor(work, to), col, work->type)};
 }
 
 static void forward(const layer_work *work, const layer_stage *s)

@@ -107,10 +107,18 @@ static void int8_has_the_bits_of_bitsandbytes(void **state)
 
 /* ---- a parameter ---- */
 
+/* Room for the parts of one of the latest few parameters. */
+static param_part *parts_of_one(void)
+{
+    static param_part parts[8][MODEL_MAX_PARTS];
+    static int used;
+    return parts[used++ % 8];
+}
+
 /* A matrix of a layer as it is kept: of one tensor. */
 static param matrix_of(int64_t rows, int64_t cols, param_storage storage)
 {
-    param p = {.rows = rows, .cols = cols, .parts = 1, .storage = storage};
+    param p = {.rows = rows, .cols = cols, .parts = 1, .storage = storage, .part = parts_of_one()};
     p.part[0] = (param_part){.rows = rows};
     return p;
 }
@@ -157,7 +165,8 @@ static int random_from(int low, int high)
 /* Up to three parts, or one whose rows are stored head by head. */
 static param random_matrix(param_storage storage)
 {
-    param p = {.cols = random_from(1, 200), .parts = random_from(1, MODEL_MAX_PARTS), .storage = storage};
+    param p = {.cols = random_from(1, 200), .parts = random_from(1, MODEL_MAX_PARTS), .storage = storage,
+               .part = parts_of_one()};
     p.cols = random_from(0, 1) ? p.cols : p.cols / 64 * 64 + 64;
     const int64_t head = random_from(0, 2) ? 0 : random_from(1, 9);
     p.parts = head ? 1 : p.parts;

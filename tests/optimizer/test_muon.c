@@ -14,7 +14,7 @@ typedef struct matrix { param param; pt_dtype type; int64_t n; float *w, *moment
 static matrix matrix_make(pt_dtype type, const int64_t *rows, int parts, int64_t cols, bool transposed)
 {
     matrix m = {.param = {.role = PARAM_QKV, .kind = param_kind_of(PARAM_QKV), .cols = cols, .decay = true, .trainable = true,
-                          .parts = parts}, .type = type};
+                          .parts = parts, .part = test_alloc((size_t)parts * sizeof(param_part))}, .type = type};
     for (int i = 0; i < parts; i++) {
         m.param.part[i] = (param_part){.row0 = m.param.rows, .rows = rows[i], .transposed = transposed};
         m.param.rows += rows[i];
