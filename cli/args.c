@@ -92,10 +92,12 @@ static int parse_value(const arg *a, const char *text, pt_error *e)
         many->v[many->n++] = text;
         return 0;
     case ARG_DOUBLE:
+    case ARG_FROM_0:
     case ARG_ABOVE_0:
         number = strtod(text, &end);
-        if (end == text || *end || !isfinite(number) || (a->kind == ARG_ABOVE_0 && number <= 0))
-            return pt_fail(e, PT_USAGE, "%s %s: it must be a number%s", a->name, text, a->kind == ARG_ABOVE_0 ? " above 0" : "");
+        if (end == text || *end || !isfinite(number) || (a->kind == ARG_ABOVE_0 && number <= 0) || (a->kind == ARG_FROM_0 && number < 0))
+            return pt_fail(e, PT_USAGE, "%s %s: it must be a number%s", a->name, text,
+                           a->kind == ARG_ABOVE_0 ? " above 0" : a->kind == ARG_FROM_0 ? ", 0 or more" : "");
         *(double *)a->value = number;
         return 0;
     case ARG_SIZE: return parse_size(a, text, e);

@@ -15,6 +15,7 @@ typedef enum arg_kind {
     ARG_INT32,   /* int */
     ARG_SEED,    /* uint64_t */
     ARG_DOUBLE,  /* double */
+    ARG_FROM_0,  /* double, 0 or more */
     ARG_ABOVE_0, /* double, above 0 */
     ARG_SIZE,    /* uint64_t bytes: 512MiB, 1.5GiB ... */
     ARG_CHOICE,  /* int: index in `choices`, "a|b|c" */

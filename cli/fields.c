@@ -13,7 +13,7 @@
     X(max_grad_norm) X(micro_batch) X(min_lr_ratio) X(model) X(momentum) X(no_packing) X(optimizer) X(out) X(ranks) X(resume) X(rslora)    \
     X(sample) X(save_every) X(seed) X(seq_len) X(steps) X(task) X(tensorboard) X(threads) X(trace) X(train_on) X(train_only)               \
     X(warmup_steps) X(weight_decay)
-#define GENERATE_FIELDS(X) X(ignore_eos) X(system) X(temperature) X(top_k) X(top_p)
+#define GENERATE_FIELDS(X) X(ignore_eos) X(repetition_penalty) X(system) X(temperature) X(top_k) X(top_p)
 #define EXPORT_FIELDS(X) X(type)
 #define RITZ_FIELDS(X)                                                                                                                     \
     X(activation) X(blocks) X(dim) X(dtype) X(eval_n) X(halve_every) X(n) X(n_boundary) X(no_input_layer) X(points) X(problem)             \

@@ -374,6 +374,9 @@ PT_API void pt_example_free(pt_example *x);
  *     pt_generator_close(g);
  */
 
+/* For temperature, top_k, top_p and repetition_penalty: as the model's generation_config.json says; without it 0.8, 0, 0.95 and 1. */
+#define PT_OF_MODEL (-1)
+
 typedef struct pt_generate_options {
     const char *model;                 /* Hugging Face folder with weights and tokenizer.json */
     const char *adapter;               /* folder of an adapter to apply; NULL: none */
@@ -382,6 +385,7 @@ typedef struct pt_generate_options {
     double temperature;                /* 0: always the most probable token */
     int64_t top_k;                     /* sample from the k most probable tokens; 0: from all */
     double top_p;                      /* from the fewest whose probabilities add up to it; 1: from all */
+    double repetition_penalty;         /* the logits of tokens that the text has already are divided by it, or multiplied if negative */
     uint64_t seed;                     /* the same seed gives the same text */
     bool ignore_eos;                   /* do not stop at the end-of-text token */
     const char *system;                /* system message of conversations; NULL: none */
@@ -396,7 +400,7 @@ typedef struct pt_generate_options {
 
 typedef struct pt_generator pt_generator;
 
-/* temperature 0.8, top_p 0.95, no top_k, seed 0. */
+/* How to sample: PT_OF_MODEL; seed 0. */
 PT_API void pt_generate_defaults(pt_generate_options *o);
 /* Reads everything but the weights. */
 PT_API int pt_generator_open(const pt_generate_options *o, pt_generator **out, pt_error *e);

@@ -7,6 +7,7 @@
 
 #include "base/units.h"
 #include "infer/open.h"
+#include "infer/recommended.h"
 #include "model/weights.h"
 #include "run/budgets.h"
 #include "text/buffer.h"
@@ -28,8 +29,8 @@ void pt_generate_defaults(pt_generate_options *o)
     if (!o)
         return;
     memset(o, 0, sizeof *o);
-    o->temperature = 0.8;
-    o->top_p = 0.95;
+    o->temperature = o->top_p = o->repetition_penalty = PT_OF_MODEL;
+    o->top_k = PT_OF_MODEL;
     o->device = "auto";
     o->device_memory = PT_AUTO;
 }
@@ -38,13 +39,15 @@ static int check_options(const pt_generate_options *o, pt_error *e)
 {
     if (!o->model || !o->model[0])
         return pt_fail(e, PT_USAGE, "no model: `model` names a Hugging Face folder with config.json, weights and tokenizer.json");
-    if (!(o->temperature == 0 || (o->temperature >= 1e-3 && o->temperature <= 1e3)))
+    if (!(o->temperature == 0 || o->temperature == PT_OF_MODEL || (o->temperature >= 1e-3 && o->temperature <= 1e3)))
         return pt_fail(e, PT_USAGE, "`temperature` is %g: it must be 0 (always the most probable token), or from 0.001 to 1000",
                        o->temperature);
-    if (!(o->top_p > 0 && o->top_p <= 1))
+    if (!(o->top_p == PT_OF_MODEL || (o->top_p > 0 && o->top_p <= 1)))
         return pt_fail(e, PT_USAGE, "`top_p` is %g: it must be more than 0 and at most 1 (off)", o->top_p);
-    if (o->top_k < 0)
+    if (o->top_k < PT_OF_MODEL)
         return pt_fail(e, PT_USAGE, "`top_k` is %lld: it must be 0 (off) or more", (long long)o->top_k);
+    if (!(o->repetition_penalty == PT_OF_MODEL || (o->repetition_penalty >= 1e-3 && o->repetition_penalty <= 1e3)))
+        return pt_fail(e, PT_USAGE, "`repetition_penalty` is %g: it must be from 0.001 to 1000; 1 is off", o->repetition_penalty);
     return infer_check_options(o->precision, o->threads, o->device, e);
 }
 
@@ -73,7 +76,8 @@ static int open_rest(pt_generator *g, pt_error *e)
     int64_t known = tokenizer_vocab_size(g->tokenizer), scored = g->model->config.vocab;
     g->vocab = (int32_t)(known < scored ? known : scored);
     g->sampler = (sampler){g->o.temperature, g->o.top_k, g->o.top_p, g->o.seed, malloc((size_t)g->vocab * sizeof(candidate))};
-    if (!g->sampler.candidates)
+    g->penalized = g->o.repetition_penalty == 1 ? NULL : malloc((size_t)g->vocab * sizeof *g->penalized);
+    if (!g->sampler.candidates || (g->o.repetition_penalty != 1 && !g->penalized))
         return pt_fail(e, PT_FAILED, "out of memory");
     int failed = device_open(g->o.device, &d, &g->device, &g->host, e);
     uint64_t budget[TIERS];
@@ -105,6 +109,8 @@ int pt_generator_open(const pt_generate_options *o, pt_generator **out, pt_error
     if (!failed)
         failed = stops_find(&g->stops, g->folder, g->model, g->tokenizer, e);
     if (!failed)
+        failed = recommended_apply(&g->o, e);
+    if (!failed)
         failed = open_rest(g, e);
     if (failed) {
         pt_generator_close(g);
@@ -130,6 +136,7 @@ void pt_generator_close(pt_generator *g)
     chat_state_free(&g->chat);
     utf8_stream_free(&g->stream);
     free(g->sampler.candidates);
+    free(g->penalized);
     free(g);
 }
 
@@ -305,6 +312,15 @@ static int speak(pt_generator *g, int32_t id, bool last, pt_error *e)
     return failed ? failed : utf8_stream_feed(&g->stream, bytes, n, last, e);
 }
 
+/* The logits, with the penalty for ids that the prompt or the text has. */
+static const float *scores(pt_generator *g)
+{
+    if (!g->penalized)
+        return g->logits;
+    penalize(g->penalized, g->logits, g->vocab, g->fed.ids, g->fed.n, g->o.repetition_penalty);
+    return g->penalized;
+}
+
 int pt_generator_next(pt_generator *g, const char **text, size_t *bytes, pt_error *e)
 {
     if (!g)
@@ -320,7 +336,7 @@ int pt_generator_next(pt_generator *g, const char **text, size_t *bytes, pt_erro
         return 0;
     int failed = g->last < 0 ? 0 : feed(g, &g->last, 1, e);
     if (!failed)
-        failed = sample(&g->sampler, g->logits, g->vocab, g->prompt.n + (uint64_t)g->made, &id, e);
+        failed = sample(&g->sampler, scores(g), g->vocab, g->prompt.n + (uint64_t)g->made, &id, e);
     if (failed) {
         g->ended = true;
         return failed;

@@ -32,6 +32,7 @@ struct pt_generator {
     stop_ids stops;
     int32_t vocab;              /* number of ids that have a text and logits */
     sampler sampler;
+    float *penalized;           /* logits; NULL: there is no penalty */
     id_list prompt, fed;        /* fed: the ids in the KV cache */
     utf8_stream stream;
     const float *logits;

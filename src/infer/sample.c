@@ -5,6 +5,7 @@
 #include <math.h>
 #include <stdbool.h>
 #include <stdlib.h>
+#include <string.h>
 
 static bool before(candidate a, candidate b) { return a.weight > b.weight || (a.weight == b.weight && a.id < b.id); }
 
@@ -78,6 +79,15 @@ static int64_t cut_tail(candidate *c, int64_t n, double top_p, double total)
     while (end < kept && (end == 0 || sum < top_p * total))
         sum += (double)c[end++].weight;
     return end;
+}
+
+void penalize(float *out, const float *logits, int32_t n, const uint32_t *ids, size_t ids_n, double penalty)
+{
+    const float by = (float)penalty;
+    memcpy(out, logits, (size_t)n * sizeof *out);
+    for (size_t i = 0; i < ids_n; i++)
+        if (ids[i] < (uint32_t)n)
+            out[ids[i]] = logits[ids[i]] < 0 ? logits[ids[i]] * by : logits[ids[i]] / by;
 }
 
 int sample(const sampler *s, const float *logits, int32_t n, uint64_t position, int32_t *id, pt_error *e)

@@ -4,6 +4,9 @@
 
 #include "base/error.h"
 
+#include <stddef.h>
+#include <stdint.h>
+
 /* weight: probability up to a common factor; the best has 1. */
 typedef struct candidate { float weight; int32_t id; } candidate;
 
@@ -14,6 +17,9 @@ typedef struct sampler {
     uint64_t seed;
     candidate *candidates; /* scratch for the vocabulary */
 } sampler;
+
+/* What Transformers' repetition penalty leaves of the logits of ids that occurred: divided by it, or multiplied if negative. */
+void penalize(float *out, const float *logits, int32_t n, const uint32_t *ids, size_t ids_n, double penalty);
 
 /* The token at `position` of its sequence, from logits (n). Equal logits are ordered by id. Temperature first, then top-k, then top-p of
  * the rest. The result depends on the seed and the position, not on earlier calls. PT_FAILED if no logit is finite or one is NaN. */

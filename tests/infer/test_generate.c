@@ -1,6 +1,7 @@
 #include "infer/inference.h"
 #include "text/tokenizer.h"
 
+#include <math.h>
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stddef.h>
@@ -69,8 +70,18 @@ static int64_t continue_text(pt_generator *g, const char *prompt, int64_t most, 
     return pt_generator_tokens(g, NULL);
 }
 
+static bool occurs(const int32_t *ids, size_t n, int32_t id)
+{
+    size_t i = 0;
+    while (i < n && ids[i] != id)
+        i++;
+    return i < n;
+}
+
+static float penalized(float logit, double by) { return logit < 0 ? logit * (float)by : logit / (float)by; }
+
 /* n tokens behind the prompt, the whole sequence computed anew for each. */
-static void most_probable(const char *prompt, int n, uint32_t *made)
+static void most_probable(const char *prompt, int n, double penalty, uint32_t *made)
 {
     pt_error e = {0};
     model *m;
@@ -91,9 +102,13 @@ static void most_probable(const char *prompt, int n, uint32_t *made)
     for (int i = 0; i < n; i++) {
         const float *logits;
         int32_t best = 0;
+        float highest = -INFINITY;
         assert_int_equal(inference_begin(x, (int64_t)length, NULL, &e) | inference_feed(x, all, (int64_t)length, &logits, &e), 0);
-        for (int32_t k = 1; k < (int32_t)tokenizer_vocab_size(t) && k < m->config.vocab; k++)
-            best = logits[k] > logits[best] ? k : best;
+        for (int32_t k = 0; k < (int32_t)tokenizer_vocab_size(t) && k < m->config.vocab; k++) {
+            const float score = occurs(all, length, k) ? penalized(logits[k], penalty) : logits[k];
+            best = score > highest ? k : best;
+            highest = fmaxf(highest, score);
+        }
         made[i] = (uint32_t)best;
         all[length++] = best;
     }
@@ -106,31 +121,118 @@ static void most_probable(const char *prompt, int n, uint32_t *made)
     id_list_free(&ids);
 }
 
-static void greedy_text_is_that_of_the_whole_sequence_computed_anew(void **state)
+static void assert_text(const char *text, const uint32_t *made, int n)
 {
-    enum { N = 12 };
-    char text[4096], *expected;
-    uint32_t made[N];
-    size_t bytes;
+    uint32_t kept[64];
+    char *expected;
+    size_t bytes, kept_n = 0, same = 0;
     pt_error e = {0};
     pt_tokenizer *t;
-    pt_generate_options o = greedy();
-    pt_generator *g = open_generator(&o);
-    most_probable("Hello there", N, made);
-    assert_int_equal(continue_text(g, "Hello there", N, text, sizeof text), N);
     assert_int_equal(pt_tokenizer_open(folder, &t, &e), 0);
-    size_t n = N;
-    for (size_t i = 0, k = 0; i < N; i++) /* special tokens give no text */
+    for (int i = 0; i < n; i++) /* special tokens give no text */
         if (made[i] != 420)
-            made[k++] = made[i], n = k;
-    assert_int_equal(pt_tokenizer_decode(t, made, n, false, &expected, &bytes, &e), 0);
-    size_t same = 0; /* bytes that are no text have become replacement characters: compared up to there */
-    while (same < bytes && (unsigned char)expected[same] < 0x80)
+            kept[kept_n++] = made[i];
+    assert_int_equal(pt_tokenizer_decode(t, kept, kept_n, false, &expected, &bytes, &e), 0);
+    while (same < bytes && (unsigned char)expected[same] < 0x80) /* bytes that are no text have become replacement characters */
         same++;
     assert_memory_equal(text, expected, same);
     free(expected);
     pt_tokenizer_close(t);
+}
+
+static void greedy_text_is_that_of_the_whole_sequence_computed_anew(void **state)
+{
+    enum { N = 12 };
+    static const double penalties[] = {1, 1.3, 20, 0.5};
+    char text[4096];
+    uint32_t made[N];
+    for (int i = 0; i < 4; i++) {
+        pt_generate_options o = greedy();
+        o.repetition_penalty = penalties[i];
+        pt_generator *g = open_generator(&o);
+        for (int again = 0; again < 2; again++) { /* the second time most of the prompt is known */
+            most_probable("Hello there, Hello there", N, penalties[i], made);
+            assert_int_equal(continue_text(g, "Hello there, Hello there", N, text, sizeof text), N);
+            assert_text(text, made, N);
+        }
+        pt_generator_close(g);
+    }
+}
+
+typedef struct heard_notice { int n; char last[1024]; } heard_notice;
+
+static void keep_notice(void *arg, const char *sentence)
+{
+    heard_notice *h = arg;
+    h->n++;
+    snprintf(h->last, sizeof h->last, "%s", sentence);
+}
+
+/* What a file says where the options leave it to the model; `given`: they do not. */
+static void text_of_file(const char *file, bool given, heard_notice *heard, char *text, size_t room)
+{
+    pt_generate_options o = greedy();
+    scratch_put("model/generation_config.json", file, strlen(file));
+    o.temperature = given ? 0 : PT_OF_MODEL;
+    o.top_k = given ? 0 : PT_OF_MODEL;
+    o.top_p = given ? 1 : PT_OF_MODEL;
+    o.repetition_penalty = given ? 1 : PT_OF_MODEL;
+    o.seed = 3;
+    o.notice = keep_notice;
+    o.arg = heard;
+    *heard = (heard_notice){0};
+    pt_generator *g = open_generator(&o);
+    continue_text(g, "Once upon", 20, text, room);
     pt_generator_close(g);
+    assert_int_equal(unlink(scratch_path("model/generation_config.json")), 0);
+}
+
+static void a_model_says_how_its_text_is_sampled(void **state)
+{
+    static const char *const as_greedy[] = {"{\"do_sample\": false, \"temperature\": 0.9}", "{\"do_sample\": true, \"top_k\": 1}",
+                                            "{\"temperature\": 0.00001}", "{\"top_p\": 0.0}"};
+    static const char hot[] = "{\"do_sample\": true, \"temperature\": 50.0, \"top_k\": 200, \"repetition_penalty\": 3}";
+    char plain[4096], text[4096], usual[4096];
+    uint32_t made[20];
+    heard_notice heard;
+    text_of_file("{\"eos_token_id\": 420}", true, &heard, plain, sizeof plain);
+    for (int i = 0; i < 4; i++) {
+        text_of_file(as_greedy[i], false, &heard, text, sizeof text);
+        assert_string_equal(text, plain);
+        assert_true(heard.n == 1 && strstr(heard.last, "generation_config.json"));
+    }
+    text_of_file(hot, true, &heard, text, sizeof text);
+    assert_string_equal(text, plain);
+    assert_int_equal(heard.n, 0);
+    text_of_file("{\"eos_token_id\": 420}", false, &heard, usual, sizeof usual);
+    assert_int_equal(heard.n, 0);
+    text_of_file(hot, false, &heard, text, sizeof text);
+    assert_string_not_equal(text, usual);
+    assert_true(heard.n == 1 && strstr(heard.last, "`temperature` 50") && strstr(heard.last, "`top_k` 200") &&
+                strstr(heard.last, "`repetition_penalty` 3"));
+    text_of_file("{\"do_sample\": false, \"repetition_penalty\": 1.5}", false, &heard, text, sizeof text);
+    most_probable("Once upon", 20, 1.5, made);
+    assert_text(text, made, 20);
+}
+
+static void a_value_of_the_file_that_makes_no_sense_is_named(void **state)
+{
+    static const char *const wrong[][2] = {{"{\"temperature\": -1}", "temperature"}, {"{\"top_p\": 1.5}", "top_p"},
+                                           {"{\"top_k\": 2.5}", "top_k"}, {"{\"repetition_penalty\": 0}", "repetition_penalty"},
+                                           {"{\"do_sample\": \"yes\"}", "do_sample"}};
+    pt_error e = {0};
+    pt_generator *g;
+    for (int i = 0; i < 5; i++) {
+        pt_generate_options o;
+        pt_generate_defaults(&o);
+        o.model = folder;
+        o.device = "cpu";
+        scratch_put("model/generation_config.json", wrong[i][0], strlen(wrong[i][0]));
+        assert_int_equal(pt_generator_open(&o, &g, &e), PT_FAILED);
+        assert_non_null(strstr(e.text, "generation_config.json"));
+        assert_non_null(strstr(e.text, wrong[i][1]));
+    }
+    assert_int_equal(unlink(scratch_path("model/generation_config.json")), 0);
 }
 
 /* On a GPU, whose sums differ from the CPU's in their last bits. */
@@ -178,7 +280,7 @@ static void a_text_ends_before_any_of_the_tokens_that_end_it(void **state)
     uint32_t made[N];
     char text[4096], config[64];
     int first = 0;
-    most_probable("The end", N, made);
+    most_probable("The end", N, 1, made);
     while (made[first] != made[N / 2]) /* it may come earlier */
         first++;
     snprintf(config, sizeof config, "{\"eos_token_id\": [1, %u]}", made[N / 2]);
@@ -303,7 +405,7 @@ static void refusals_name_the_mend(void **state)
     assert_non_null(strstr(e.text, "`device_memory`"));
     assert_null(strstr(e.text, "`max_new_tokens`")); /* a shorter text would not fit either */
     pt_generator_close(g);
-    const struct { double temperature, top_p; int64_t top_k; } wrong[] = {{-1, 1, 0}, {1, 0, 0}, {1, 1.5, 0}, {1, 1, -1}};
+    const struct { double temperature, top_p; int64_t top_k; } wrong[] = {{-2, 1, 0}, {1, 0, 0}, {1, 1.5, 0}, {1, 1, -2}};
     for (size_t i = 0; i < sizeof wrong / sizeof *wrong; i++) {
         o = greedy();
         o.model = folder;
@@ -319,6 +421,8 @@ int main(void)
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(greedy_text_is_that_of_the_whole_sequence_computed_anew),
         cmocka_unit_test(a_base_in_few_bits_gives_a_gpu_the_text_of_the_cpu),
+        cmocka_unit_test(a_model_says_how_its_text_is_sampled),
+        cmocka_unit_test(a_value_of_the_file_that_makes_no_sense_is_named),
         cmocka_unit_test(the_same_seed_draws_the_same_text_again),
         cmocka_unit_test(a_text_ends_before_any_of_the_tokens_that_end_it),
         cmocka_unit_test(gaps_say_nothing_and_a_prompt_is_not_ended),
