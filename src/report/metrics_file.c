@@ -37,6 +37,18 @@ static int read_bytes(const json_source *s, tier t, const char *what, uint64_t *
     return failed;
 }
 
+static int read_warnings(const json_source *s, metrics_line *out, pt_error *e)
+{
+    static const char *const keys[] = {"loss_warning", "grad_norm_warning", "eval_warning"};
+    int failed = 0;
+    for (int i = 0; i < 3 && !failed; i++) {
+        const char *text = "";
+        failed = json_get_string(s, keys[i], JSON_OPTIONAL, &text, e);
+        snprintf(out->warnings[i], METRICS_WARNING_BYTES, "%s", text);
+    }
+    return failed;
+}
+
 static int read_object(const json_source *s, metrics_line *out, pt_error *e)
 {
     *out = (metrics_line){0};
@@ -50,6 +62,8 @@ static int read_object(const json_source *s, metrics_line *out, pt_error *e)
         failed = json_get_double(s, numbers[i].key, numbers[i].need, numbers[i].least, METRICS_MAX, &value, e);
         memcpy((char *)out + numbers[i].at, &value, sizeof value);
     }
+    if (!failed)
+        failed = read_warnings(s, out, e);
     for (tier t = 0; t < TIERS && !failed; t++) {
         failed = read_bytes(s, t, "peak", &out->peak[t], e);
         if (!failed)

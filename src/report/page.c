@@ -68,6 +68,11 @@ static void write_what(FILE *out, const run_folder *r)
         html_text(out, r->machine);
         fputs("</p>\n", out);
     }
+    for (int i = 0; i < r->warnings_n; i++) {
+        fputs("<p class=\"note\">warning: ", out);
+        html_text(out, r->warnings[i]);
+        fputs("</p>\n", out);
+    }
     for (int i = 0; i < r->notes_n; i++) {
         fputs("<p class=\"note\">note: ", out);
         html_text(out, r->notes[i]);

@@ -70,6 +70,17 @@ static void take_pairs(run_folder *r, const metrics_line *x)
     keep(&r->last_eval_accuracy, x->eval_accuracy);
 }
 
+static void take_warnings(run_folder *r, const metrics_line *x)
+{
+    for (int i = 0; i < 3; i++) {
+        if (!x->warnings[i][0] || r->warnings_n == RUN_WARNINGS)
+            continue;
+        char *text = r->warnings[r->warnings_n++];
+        memcpy(text, x->warnings[i], METRICS_WARNING_BYTES);
+        make_valid(text);
+    }
+}
+
 static int take_line(void *arg, const metrics_line *x, pt_error *e)
 {
     run_folder *r = arg;
@@ -96,6 +107,7 @@ static int take_line(void *arg, const metrics_line *x, pt_error *e)
     add_point(&r->predicted, x->step, x->predicted_step_s);
     add_point(&r->speed, x->step, x->tokens_per_s);
     take_pairs(r, x);
+    take_warnings(r, x);
     memcpy(r->peak, x->peak, sizeof r->peak);
     memcpy(r->predicted_bytes, x->predicted, sizeof r->predicted_bytes);
     memcpy(r->budget, x->budget, sizeof r->budget);
@@ -262,6 +274,14 @@ static json_t *tiers_json(const uint64_t bytes[TIERS])
     return o;
 }
 
+static json_t *warnings_json(const run_folder *r)
+{
+    json_t *all = json_array();
+    for (int i = 0; i < r->warnings_n; i++)
+        json_array_append_new(all, json_string(r->warnings[i]));
+    return all;
+}
+
 static json_t *notes_json(const run_folder *r)
 {
     json_t *all = json_array();
@@ -273,7 +293,7 @@ static json_t *notes_json(const run_folder *r)
 json_t *run_folder_json(const run_folder *r)
 {
     return json_pack("{s:I, s:I, s:I, s:I, s:f, s:f, s:f, s:I, s:o, s:f, s:o, s:o, s:o, s:o, s:o, s:o, s:o, s:o, s:o, s:o, s:o, s:o, s:o, "
-                     "s:s}",
+                     "s:s, s:o}",
                      "first_step",
                      (json_int_t)r->first_step, "steps", (json_int_t)r->last_step, "tokens", (json_int_t)r->tokens, "learned_tokens",
                      (json_int_t)r->learned_tokens, "first_loss", r->first_loss, "last_loss", r->last_loss, "min_loss", r->min_loss,
@@ -284,5 +304,5 @@ json_t *run_folder_json(const run_folder *r)
                      tiers_json(r->predicted_bytes), "budget_bytes", tiers_json(r->budget), "samples",
                      said_json(&r->samples), "notes", notes_json(r), "reward_margin", number(r->last_margin), "reward_accuracy",
                      number(r->last_accuracy), "eval_reward_margin", number(r->last_eval_margin), "eval_reward_accuracy",
-                     number(r->last_eval_accuracy), "trains", r->planned ? r->plan.made_for.trains : "");
+                     number(r->last_eval_accuracy), "trains", r->planned ? r->plan.made_for.trains : "", "warnings", warnings_json(r));
 }

@@ -13,6 +13,7 @@
 #ifndef PT_RUN_FOLDER_H
 #define PT_RUN_FOLDER_H
 
+#include "report/metrics_file.h"
 #include "report/samples_file.h"
 #include "report/series.h"
 #include "predict/forecast.h"
@@ -20,7 +21,7 @@
 
 #include <jansson.h>
 
-enum { RUN_NOTES = 8 };
+enum { RUN_NOTES = 8, RUN_WARNINGS = 8 };
 
 typedef struct run_folder {
     char name[256];                     /* the folder's own name, without its parents */
@@ -45,7 +46,9 @@ typedef struct run_folder {
     uint64_t part[TIERS][MEMORY_PARTS]; /* their sums are predicted_bytes */
     timeline *timeline;                 /* NULL: no trace */
     said_samples samples;
-    char notes[RUN_NOTES][1024];        /* valid UTF-8 */
+    char warnings[RUN_WARNINGS][METRICS_WARNING_BYTES]; /* valid UTF-8, like the notes */
+    int warnings_n;
+    char notes[RUN_NOTES][1024];
     int notes_n;
 } run_folder;
 

@@ -5,7 +5,14 @@
 #include <math.h>
 #include <unistd.h>
 
-static void put_evaluation(FILE *f, const pt_step *s)
+/* Its text has nothing that JSON escapes. */
+static void put_warning(FILE *f, const char *key, const watch *w, watch_kind kind, int64_t step)
+{
+    if (w->at[kind] == step)
+        fprintf(f, ",\"%s\":\"%s\"", key, w->text[kind]);
+}
+
+static void put_evaluation(FILE *f, const pt_step *s, const watch *w)
 {
     if (isfinite(s->eval_loss))
         fprintf(f, ",\"eval_loss\":%.17g", s->eval_loss);
@@ -14,18 +21,19 @@ static void put_evaluation(FILE *f, const pt_step *s)
     if (s->pairs && isfinite(s->eval_reward_margin))
         fprintf(f, ",\"eval_reward_chosen\":%.9g,\"eval_reward_rejected\":%.9g,\"eval_reward_margin\":%.17g,\"eval_reward_accuracy\":%.9g",
                 s->eval_reward_chosen, s->eval_reward_rejected, s->eval_reward_margin, s->eval_reward_accuracy);
+    put_warning(f, "eval_warning", w, WATCH_EVALUATION, s->step);
     fputs("}\n", f);
 }
 
 /* Overwrites the line's "}"; the file is open for appending. */
-int metrics_add_evaluation(const step_lines *m, const pt_step *s, pt_error *e)
+int metrics_add_evaluation(const step_lines *m, const pt_step *s, const watch *w, pt_error *e)
 {
     const off_t bytes = step_lines_length(m) - 2;
     if (bytes < 0)
         return pt_fail(e, PT_FAILED, "%s: the last line is missing", m->path);
     if (ftruncate(fileno(m->file), bytes))
         return pt_fail_errno(e, PT_FAILED, "%s cannot be changed", m->path);
-    put_evaluation(m->file, s);
+    put_evaluation(m->file, s, w);
     int failed = step_lines_flush(m, bytes, e);
     if (failed)
         (void)!write(fileno(m->file), "}\n", 2); /* the line was complete without it */
@@ -33,7 +41,7 @@ int metrics_add_evaluation(const step_lines *m, const pt_step *s, pt_error *e)
 }
 
 /* A step must not allocate, so the line is not made by the JSON library. */
-int metrics_write(const step_lines *m, const pt_step *s, const pt_memory *memory, int memory_n, pt_error *e)
+int metrics_write(const step_lines *m, const pt_step *s, const pt_memory *memory, int memory_n, const watch *w, pt_error *e)
 {
     const off_t bytes = step_lines_length(m);
     FILE *f = m->file;
@@ -51,8 +59,10 @@ int metrics_write(const step_lines *m, const pt_step *s, const pt_memory *memory
                 (unsigned long long)at->peak_bytes, at->tier, (unsigned long long)at->predicted_bytes, at->tier,
                 (unsigned long long)at->budget_bytes);
     }
+    put_warning(f, "loss_warning", w, WATCH_LOSS, s->step);
+    put_warning(f, "grad_norm_warning", w, WATCH_NORM, s->step);
     if (s->evaluated)
-        put_evaluation(f, s);
+        put_evaluation(f, s, w);
     else
         fputs("}\n", f);
     return step_lines_flush(m, bytes, e);

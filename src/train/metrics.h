@@ -4,8 +4,10 @@
 
 #include "io/steps.h"
 #include "protrain.h"
+#include "train/watch.h"
 
-int metrics_write(const step_lines *m, const pt_step *s, const pt_memory *memory, int memory_n, pt_error *e);
-int metrics_add_evaluation(const step_lines *m, const pt_step *s, pt_error *e); /* to the last line, which has none yet */
+/* Both write the step's warnings of `w`, too. */
+int metrics_write(const step_lines *m, const pt_step *s, const pt_memory *memory, int memory_n, const watch *w, pt_error *e);
+int metrics_add_evaluation(const step_lines *m, const pt_step *s, const watch *w, pt_error *e); /* to the last line, which has none yet */
 
 #endif

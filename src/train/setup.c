@@ -4,6 +4,7 @@
 #include "base/units.h"
 #include "io/disk.h"
 #include "io/safetensors.h"
+#include "report/metrics_file.h"
 #include "run/state.h"
 #include "train/adapters.h"
 #include "train/checkpoint.h"
@@ -13,6 +14,7 @@
 #include "train/samples.h"
 #include "train/ranks.h"
 
+#include <math.h>
 #include <string.h>
 
 /* ---- budgets and plan ---- */
@@ -298,6 +300,26 @@ static int take_samples(trainer *t, pt_error *e)
     return ranks_wait(t, e);
 }
 
+static int watch_line(void *arg, const metrics_line *x, pt_error *e)
+{
+    watch *w = arg;
+    watch_step(w, x->step, x->loss, x->grad_norm);
+    if (!isnan(x->eval_loss))
+        watch_evaluation(w, x->step, x->eval_loss);
+    return 0;
+}
+
+/* Without knowledge, each of the vocabulary's tokens is as likely as any other. */
+static void open_watch(trainer *t)
+{
+    const job *j = &t->job;
+    const double guess = j->shape.beta > 0 ? INFINITY : log((double)j->model->config.vocab);
+    uint64_t torn;
+    watch_open(&t->watch, guess, j->shape.batch);
+    if (t->at.step && metrics_file_read(t->metrics.path, watch_line, &t->watch, &torn, NULL))
+        watch_open(&t->watch, guess, j->shape.batch);
+}
+
 static int open_metrics(trainer *t, pt_error *e)
 {
     step_lines_kept kept;
@@ -311,6 +333,7 @@ static int open_metrics(trainer *t, pt_error *e)
     if (kept.there && kept.last < t->at.step)
         options_notice(&t->job.o, "%s has no lines for steps %lld to %lld", t->metrics.path, (long long)kept.last + 1,
                        (long long)t->at.step);
+    open_watch(t);
     t->at.owes_evaluation = kept.last && kept.last == t->at.step && !kept.has_key && trainer_evaluates(t);
     return ranks_share(t, &t->at.owes_evaluation, sizeof t->at.owes_evaluation, e);
 }

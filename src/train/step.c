@@ -206,6 +206,33 @@ static int evaluate_step(trainer *t, pt_step *s, pt_error *e)
     return failed;
 }
 
+/* ---- warnings ---- */
+
+static const char *advice(watch_kind kind)
+{
+    static const char *const all[] = {
+        [WATCH_LOSS] = "training diverges; give a lower `lr`, or more `warmup_steps`",
+        [WATCH_NORM] = "training may diverge; give a lower `lr`, or a lower `max_grad_norm`",
+        [WATCH_EVALUATION] = "the model now learns only what its training data have; give fewer `steps` or `epochs`, or more data"};
+    return all[kind];
+}
+
+static void tell_warnings(const trainer *t, int64_t step)
+{
+    for (watch_kind k = 0; k < WATCH_KINDS; k++)
+        if (t->watch.at[k] == step)
+            options_notice(&t->job.o, "%s: %s", t->watch.text[k], advice(k));
+}
+
+static void look_for_warnings(trainer *t, const pt_step *s)
+{
+    if (!ranks_lead(t))
+        return;
+    const bool of_step = watch_step(&t->watch, s->step, s->loss, s->grad_norm);
+    if ((s->evaluated && watch_evaluation(&t->watch, s->step, s->eval_loss)) || of_step)
+        tell_warnings(t, s->step);
+}
+
 /* An evaluation that a signal had stopped before. 1: it was stopped again; a later evaluation would have another result, so the run must
  * end here and do it when it is resumed. */
 static int make_up_evaluation(trainer *t, pt_error *e)
@@ -218,7 +245,9 @@ static int make_up_evaluation(trainer *t, pt_error *e)
     t->at.owes_evaluation = false;
     options_notice(&t->job.o, "step %lld: evaluation loss %.4f (of the evaluation that was interrupted)",
                    (long long)t->at.step, s.eval_loss);
-    failed = ranks_lead(t) ? metrics_add_evaluation(&t->metrics, &s, e) : 0;
+    if (ranks_lead(t) && watch_evaluation(&t->watch, s.step, s.eval_loss))
+        tell_warnings(t, s.step);
+    failed = ranks_lead(t) ? metrics_add_evaluation(&t->metrics, &s, &t->watch, e) : 0;
     return failed || !ranks_lead(t) ? failed : events_write_evaluation(&t->events, &s, e);
 }
 
@@ -228,7 +257,7 @@ static int write_metrics(const trainer *t, const pt_step *s, pt_error *e)
         return 0;
     pt_memory memory[TIERS];
     const int n = trainer_memory(t, memory);
-    const int failed = metrics_write(&t->metrics, s, memory, n, e);
+    const int failed = metrics_write(&t->metrics, s, memory, n, &t->watch, e);
     return failed ? failed : events_write(&t->events, s, memory, n, e);
 }
 
@@ -306,6 +335,8 @@ static int take(trainer *t, pt_step *s, bool *hopeless, pt_error *e)
     s->tokens_per_s = (double)counts.tokens / s->step_s;
     if (trainer_evaluates(t))
         failed = evaluate_step(t, s, e);
+    if (!failed)
+        look_for_warnings(t, s);
     if (!failed)
         failed = write_metrics(t, s, e);
     if (!failed && t->job.o.save_every && t->at.step % t->job.o.save_every == 0)

@@ -208,6 +208,15 @@ static int slowest_rank(const trainer *t)
     return slowest;
 }
 
+static json_t *warnings_json(const watch *w)
+{
+    json_t *all = json_array();
+    for (watch_kind k = 0; k < WATCH_KINDS; k++)
+        if (w->at[k])
+            json_array_append_new(all, json_pack("{s:I, s:s}", "step", (json_int_t)w->at[k], "text", w->text[k]));
+    return all;
+}
+
 int summary_write(const trainer *t, pt_error *e)
 {
     char path[FILE_PATH_BYTES];
@@ -227,6 +236,8 @@ int summary_write(const trainer *t, pt_error *e)
     model_describe_trained(j->model, shape_optimizer(&j->shape)->name, trains);
     if (o)
         json_object_set_new(o, "trains", json_string(trains));
+    if (o)
+        json_object_set_new(o, "warnings", warnings_json(&t->watch));
     if (o && t->comm) {
         json_object_set_new(o, "ranks_peak_bytes", ranks_json(t));
         json_object_set_new(o, "ranks", accounts_json(t));

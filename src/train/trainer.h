@@ -75,6 +75,7 @@ struct pt_trainer {
     counters at;
     predicted predicted;
     step_lines metrics;
+    watch watch;                   /* of rank 0 */
     reference reference, held;     /* DPO: reference losses of the training data and of the evaluation data */
     events events;                 /* TensorBoard's copy of the metrics */
     pt_memory memory[TIERS];       /* of the executor that was closed to make room for samples */
