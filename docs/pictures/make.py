@@ -1,8 +1,6 @@
-"""Makes plan.svg and report.svg, the pictures of the README, from what the program wrote:
+"""Makes plan.svg and report.svg from what the program wrote; docs/pictures/make calls it:
 
-    protrain plan --model Qwen3-8B --machine rtx4090 --quiet > plan.txt
-    protrain train --model DIR --data text.txt --out run --trace ... && protrain report run
-    python docs/pictures/make.py plan.txt run/report.html
+    python3 docs/pictures/make.py PLAN.txt RUN/report.html
 
 The charts of report.svg are those of the page, unchanged; only their arrangement is new."""
 import html
