@@ -74,6 +74,7 @@ static int parse(session *s, int argc, char **argv, pt_error *e)
         {"--epochs", ARG_DOUBLE, &o->epochs, "X", "passes over the data, if --steps is not given; default 1", false},
         {"--seq-len", ARG_COUNT, &o->seq_len, "N", "tokens per sequence; default: the model's maximum, at most 1024", false},
         {"--batch-size", ARG_INT, &o->batch_size, "N", "sequences per step; default 8", false},
+        {"--drop-last", ARG_FLAG, &o->drop_last, NULL, "leave out the windows of an epoch that do not fill its last batch", false},
         {"--micro-batch", ARG_INT, &o->micro_batch, "N", "sequences computed at a time; never changes the result; default: planned", false},
         {"--lanes", ARG_INT32, &o->lanes, "L",
          "sum a step's gradients in L partial sums, which up to L ranks can\nshare; default: as many as --ranks", false},
@@ -246,10 +247,10 @@ static void print_summary(const session *s, const pt_trainer *t)
     fprintf(stderr, "data     %s tokens, %lld window%s of %lld", pt_count_text(tokens, (uint64_t)m.tokens), (long long)m.windows,
             plural((uint64_t)m.windows), (long long)m.seq_len);
     const long long rest = (long long)(m.windows % m.batch_size);
-    if (rest == 1)
-        fputs("; each epoch leaves out the last one, which does not fill a batch", stderr);
+    if (rest && s->o.drop_last)
+        fprintf(stderr, "; each epoch leaves out %lld, which do not fill a batch", rest);
     else if (rest)
-        fprintf(stderr, "; each epoch leaves out the last %lld, which do not fill a batch", rest);
+        fprintf(stderr, "; the last step of an epoch has %lld", rest);
     fprintf(stderr, "\nfiles    %s\n", m.files);
     if (m.eval_files[0])
         fprintf(stderr, "eval     %s\n", m.eval_files);

@@ -8,8 +8,8 @@
  *   examples   chats, prompts with their completions, and texts that are not packed. Each window contains whole examples (packing.h), which
  *              do not see each other; targets are the learned ids, all others -100
  *
- * Sample s of a run is window permutation(seed, epoch, s mod windows), a keyed bijection, so that no list of windows is stored; without
- * shuffling it is window s mod windows.
+ * Sample s of an epoch is window permutation(seed, epoch, s), a keyed bijection, so that no list of windows is stored; without shuffling it
+ * is window s.
  *
  *   files ──> documents ──> pieces ──> ids of all documents, and where each starts ──> windows
  *   files.h   documents.h   tokenize.h                token_file.h                     windows.c, permute.h
@@ -92,12 +92,13 @@ typedef struct dataset_counts { /* contents of windows, added up */
     int64_t examples; /* 0 for a stream; a pair is one */
 } dataset_counts;
 
-/* Reads sample `index` of the run (0, 1, 2, ... over all epochs; an epoch has windows_per_epoch samples, a multiple of the caller's batch).
- * counts may be NULL. */
-int dataset_sample(dataset *d, uint64_t index, uint64_t windows_per_epoch, const dataset_row *row, dataset_counts *counts, pt_error *e);
+/* Reads sample `index` of the run (0, 1, 2, ... over all epochs; an epoch has per_epoch samples, a multiple of the caller's batch). If an
+ * epoch has more samples than there are windows, its last ones are padding, without targets. counts may be NULL. */
+int dataset_sample(dataset *d, uint64_t index, uint64_t per_epoch, const dataset_row *row, dataset_counts *counts, pt_error *e);
 
-/* The window of sample `index`. */
-uint64_t dataset_window_of(const dataset *d, uint64_t index, uint64_t windows_per_epoch);
+/* The window of sample `index`; NO_WINDOW: the sample is padding. */
+#define NO_WINDOW UINT64_MAX
+uint64_t dataset_window_of(const dataset *d, uint64_t index, uint64_t per_epoch);
 
 /* The same for evaluation: window w of ceil((tokens - 1) / T) of a stream, the last one padded with target -100 (ids 0); for a share of a
  * stream, and for examples, w counts all windows of it. */

@@ -164,19 +164,23 @@ static int read_whole(const dataset *d, uint64_t w, const dataset_row *row, data
     return read_stream(d, share_item(&d->share, w) * (uint64_t)d->seq_len, (size_t)d->seq_len, row, counts, e);
 }
 
-uint64_t dataset_window_of(const dataset *d, uint64_t index, uint64_t windows_per_epoch)
+uint64_t dataset_window_of(const dataset *d, uint64_t index, uint64_t per_epoch)
 {
-    const uint64_t epoch = index / windows_per_epoch, w = index % windows_per_epoch;
-    return d->shuffle ? permute(d->seed, epoch, w, dataset_windows(d)) : w;
+    const uint64_t epoch = index / per_epoch, w = index % per_epoch, windows = dataset_windows(d);
+    if (w >= windows)
+        return NO_WINDOW;
+    return d->shuffle ? permute(d->seed, epoch, w, windows) : w;
 }
 
-int dataset_sample(dataset *d, uint64_t index, uint64_t windows_per_epoch, const dataset_row *row, dataset_counts *counts, pt_error *e)
+int dataset_sample(dataset *d, uint64_t index, uint64_t per_epoch, const dataset_row *row, dataset_counts *counts, pt_error *e)
 {
-    uint64_t windows = dataset_windows(d);
-    if (windows_per_epoch == 0 || windows_per_epoch > windows)
-        return pt_fail(e, PT_USAGE, "an epoch of %" PRIu64 " samples cannot be taken from %" PRIu64 " windows",
-                       windows_per_epoch, windows);
-    return read_whole(d, dataset_window_of(d, index, windows_per_epoch), row, counts, e);
+    if (per_epoch == 0)
+        return pt_fail(e, PT_USAGE, "an epoch has no samples");
+    const uint64_t w = dataset_window_of(d, index, per_epoch);
+    if (w != NO_WINDOW)
+        return read_whole(d, w, row, counts, e);
+    pad(row, 0, d->seq_len);
+    return 0;
 }
 
 uint64_t dataset_eval_windows(const dataset *d)

@@ -233,21 +233,20 @@ int job_choose_shape(job *j, pt_error *e) { return shape_of_options(&j->o, j->mo
 
 static int few_windows(const job *j, int64_t windows, pt_error *e)
 {
-    char smaller[48] = "";
-    if (windows)
-        snprintf(smaller, sizeof smaller, "`batch_size` %lld, ", (long long)windows);
     return pt_fail(e, PT_FAILED,
-                   "the data fill %lld window%s of %lld tokens, but a step takes %lld: give %sa lower `seq_len`, or more data",
-                   (long long)windows, plural((uint64_t)windows), (long long)j->shape.seq_len, (long long)j->shape.batch, smaller);
+                   "the data fill %lld window%s of %lld tokens, and a step takes %lld, so that `drop_last` leaves out all: leave it out, "
+                   "or give `batch_size` %lld or a lower `seq_len`",
+                   (long long)windows, plural((uint64_t)windows), (long long)j->shape.seq_len, (long long)j->shape.batch,
+                   (long long)windows);
 }
 
 int job_count_steps(job *j, pt_error *e)
 {
     int64_t windows = (int64_t)dataset_windows(j->data), batch = j->shape.batch;
-    j->epoch_windows = windows / batch * batch;
-    if (!j->epoch_windows)
+    j->epoch_samples = (j->o.drop_last ? windows : windows + batch - 1) / batch * batch;
+    if (!j->epoch_samples)
         return few_windows(j, windows, e);
-    double by_epochs = j->o.epochs * (double)(j->epoch_windows / batch);
+    double by_epochs = j->o.epochs * (double)(j->epoch_samples / batch);
     j->steps = j->o.steps ? j->o.steps : by_epochs < 1 ? 1 : (int64_t)(by_epochs * (1 + 1e-12)); /* 0.57 of 100 is 57, despite rounding */
     if (j->o.warmup_steps >= j->steps)
         options_notice(&j->o, "the warm-up takes %lld steps and the run has %lld: the learning rate only rises, to %.3g",

@@ -25,7 +25,7 @@ typedef struct job {
     char base_mark[BASE_MARK];     /* of the same, which goes with the adapters */
     step_shape shape;
     dataset *data, *eval;
-    int64_t steps, epoch_windows;  /* epoch_windows: windows per epoch that are used: a multiple of the batch */
+    int64_t steps, epoch_samples;  /* epoch_samples: a multiple of the batch: without windows that do not fill one, or with padding */
 } job;
 
 /* from: the checkpoint that the run continues, or "". */

@@ -22,7 +22,7 @@ _Static_assert(sizeof(reference_header) == 96, "losses begin there");
 
 reference_want reference_of_training(const job *j)
 {
-    return (reference_want){j->data, (uint64_t)(j->steps * j->shape.batch), (uint64_t)j->epoch_windows};
+    return (reference_want){j->data, (uint64_t)(j->steps * j->shape.batch), (uint64_t)j->epoch_samples};
 }
 
 reference_want reference_of_evaluation(const job *j)
@@ -42,6 +42,8 @@ static void add_samples(window_set *s, const reference_want *w, uint64_t from, u
 {
     for (uint64_t i = from; i < to && s->left; i++) {
         const uint64_t window = dataset_window_of(w->data, i, w->per_epoch);
+        if (window == NO_WINDOW)
+            continue;
         s->left -= !has(s, window);
         s->bits[window / 8] |= (uint8_t)(1u << window % 8);
     }
@@ -178,13 +180,18 @@ int reference_open(reference *r, const char *out, const char *name, const refere
     return begin(r, w, j, e);
 }
 
-/* The losses of a rank's part of the windows. */
+/* The losses of a rank's part of the windows; 0 for padding. */
 static int read_part(const reference *r, const uint64_t *windows, uint64_t n, const step_shape *s, int rank, float *losses, pt_error *e)
 {
     const uint64_t T = (uint64_t)s->seq_len;
     int failed = 0;
-    for (int64_t i = 0; i < s->batch && !failed; i++)
-        failed = read_window(r, windows[(uint64_t)(rank * s->batch + i) % n], losses + i * s->seq_len, T, e);
+    for (int64_t i = 0; i < s->batch && !failed; i++) {
+        const uint64_t window = windows[(uint64_t)(rank * s->batch + i) % n];
+        if (window == NO_WINDOW)
+            memset(losses + i * s->seq_len, 0, T * sizeof *losses);
+        else
+            failed = read_window(r, window, losses + i * s->seq_len, T, e);
+    }
     return failed;
 }
 

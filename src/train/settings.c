@@ -194,6 +194,8 @@ json_t *settings_json(const job *j)
                      "beta1", o->beta1, "beta2", o->beta2, "eps", o->eps, "max-grad-norm", o->max_grad_norm);
     if (all)
         json_object_set_new(all, "lanes", json_integer(shape_lanes(&j->shape)));
+    if (all) /* without such windows it has no effect */
+        json_object_set_new(all, "drop-last", json_boolean(o->drop_last || dataset_windows(j->data) % (uint64_t)j->shape.batch == 0));
     if (o->eval_split > 0)
         json_object_set_new(all, "eval-split", json_real(o->eval_split));
     if (dataset_packed(j->data))
@@ -311,6 +313,8 @@ static int add_defaults(json_t *settings)
     if (!json_object_get(settings, "lanes") && json_object_set_new(settings, "lanes", json_integer(1)))
         return -1;
     if (!json_object_get(settings, "optimizer") && json_object_set_new(settings, "optimizer", json_string(optimizer_adamw.name)))
+        return -1;
+    if (!json_object_get(settings, "drop-last") && json_object_set_new(settings, "drop-last", json_true()))
         return -1;
     return json_object_get(settings, "document-mask") ? 0 : json_object_set_new(settings, "document-mask", json_false());
 }

@@ -26,7 +26,7 @@ static int load_references(trainer *t, pt_error *e)
     const uint64_t n = (uint64_t)t->job.shape.batch, first = (uint64_t)t->at.step * n;
     uint64_t *windows = malloc(n * sizeof *windows);
     for (uint64_t i = 0; windows && i < n; i++)
-        windows[i] = dataset_window_of(t->job.data, first + i, (uint64_t)t->job.epoch_windows);
+        windows[i] = dataset_window_of(t->job.data, first + i, (uint64_t)t->job.epoch_samples);
     const int failed = windows ? reference_fill(&t->reference, windows, n, t->engine.x, e) : pt_fail(e, PT_FAILED, "out of memory");
     free(windows);
     return failed;
@@ -42,7 +42,7 @@ static int load_batch(trainer *t, dataset_counts *counts, pt_error *e)
         const uint64_t index = (uint64_t)(t->at.step * t->job.shape.batch + s->rank * s->batch + i);
         const int64_t at = i * s->seq_len;
         const dataset_row row = {b.ids + at, b.targets + at, b.first + at, s->weighted && s->beta <= 0 ? b.weights + at : NULL};
-        failed = dataset_sample(t->job.data, index, (uint64_t)t->job.epoch_windows, &row, counts, e);
+        failed = dataset_sample(t->job.data, index, (uint64_t)t->job.epoch_samples, &row, counts, e);
         if (failed)
             return failed;
     }

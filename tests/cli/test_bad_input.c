@@ -217,8 +217,6 @@ static void broken_data_is_refused_by_file_and_place(void **state)
     refused_data("floats", model, put_npy("float.npy", "<f4", ids, sizeof ids, 128), 1, WORDS("float.npy", "f4"));
     refused_data("no ids", model, put_npy("none.npy", "<u2", ids, 0, 0), 1, WORDS("none.npy"));
     refused_data("less than a window", model, put_npy("few.npy", "<u2", ids, 10, 5), 1, WORDS("8"));
-    refused_data("less than a batch", model, put_npy("few.npy", "<u2", ids, 24, 12), 1,
-                 WORDS("1 window of 8 tokens, but a step takes 2: give --batch-size 1,"));
     refused_data("no numpy", model, put_text("text.npy", "hello"), 1, WORDS("text.npy"));
     refused_data("no llm.c", model, put_text("text.bin", "hello"), 1, WORDS("text.bin"));
     refused_data("unknown kind", model, put_text("data.xyz", "hello"), 1, WORDS("data.xyz"));

@@ -569,11 +569,26 @@ static void folders_of_other_forms_are_refused_with_a_command(void **state)
     refused(o, scratch_path("sets"), "sets'/train/*.arrow > data.jsonl");
 }
 
-static void an_epoch_larger_than_the_data_is_refused(void **state)
+/* Each epoch has each window once, in another order, and then padding. */
+static void an_epoch_of_more_samples_than_windows_ends_with_padding(void **state)
 {
     dataset *d = open_path(npy("a.npy", N), NULL, true);
-    int32_t in[T], out[T];
-    assert_true(dataset_sample(d, 0, dataset_windows(d) + 1, &(dataset_row){in, out, NULL, NULL}, NULL, NULL) < 0);
+    int32_t in[T], out[T], first[T];
+    float weights[T];
+    const uint64_t windows = dataset_windows(d), samples = windows + 3;
+    char *seen = calloc(windows, 2);
+    for (uint64_t i = 0; i < 2 * samples; i++) {
+        const uint64_t w = dataset_window_of(d, i, samples);
+        dataset_counts counts = {0};
+        assert_int_equal(w == NO_WINDOW, i % samples >= windows);
+        assert_int_equal(dataset_sample(d, i, samples, &(dataset_row){in, out, first, weights}, &counts, NULL), 0);
+        assert_int_equal(counts.learned, w == NO_WINDOW ? 0 : T);
+        for (int t = 0; t < T && w == NO_WINDOW; t++)
+            assert_true(in[t] == 0 && out[t] == -100 && first[t] == 0 && weights[t] == 0);
+        if (w != NO_WINDOW)
+            assert_int_equal(seen[2 * w + i / samples]++, 0);
+    }
+    free(seen);
     assert_true(dataset_sample(d, 0, 0, &(dataset_row){in, out, NULL, NULL}, NULL, NULL) < 0);
     dataset_close(d);
 }
@@ -641,7 +656,7 @@ int main(void)
         cmocka_unit_test(documents_without_an_end_are_told),
         cmocka_unit_test(data_that_cannot_be_trained_on_is_refused),
         cmocka_unit_test(folders_of_other_forms_are_refused_with_a_command),
-        cmocka_unit_test(an_epoch_larger_than_the_data_is_refused),
+        cmocka_unit_test(an_epoch_of_more_samples_than_windows_ends_with_padding),
         cmocka_unit_test(a_failed_build_leaves_nothing_behind),
         cmocka_unit_test(many_may_want_the_same_cache_at_once),
     };
