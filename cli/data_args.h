@@ -8,7 +8,7 @@
 
 typedef struct data_args { int format, train_on, longer; } data_args;
 
-/* Option rows; o has the fields chat_template and no_packing. */
+/* Option rows; o has the fields chat_template, plain_contents and no_packing. */
 #define DATA_ARGS(a, o)                                                                                                                    \
     {"--data-format",                                                                                                                      \
      ARG_CHOICE,                                                                                                                           \
@@ -23,6 +23,7 @@ typedef struct data_args { int format, train_on, longer; } data_args;
          "tokens to train on; auto: assistant replies of chats, completions of\nprompts, all of plain text; last: the last reply",         \
          false},                                                                                                                           \
         {"--chat-template", ARG_STRING, &(o)->chat_template, "FILE", "use this Jinja chat template, not the model's", false},              \
+        {"--plain-contents", ARG_FLAG, &(o)->plain_contents, NULL, "special tokens in messages and prompts are plain text", false},        \
         {"--no-packing", ARG_FLAG, &(o)->no_packing, NULL, "one example per window, padded", false},                                       \
     {                                                                                                                                      \
         "--long", ARG_CHOICE, &(a)->longer, "cut|drop|error", "what to do with examples longer than a window; default cut", false          \

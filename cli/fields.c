@@ -10,9 +10,9 @@
     X(adapter) X(base) X(batch_size) X(beta) X(beta1) X(beta2) X(chat_template) X(data) X(data_format) X(device) X(device_memory)          \
     X(disk_memory) X(disk_path) X(document_mask) X(dora) X(dpo_loss) X(drop_last) X(epochs) X(eps) X(eval_data) X(eval_every)              \
     X(eval_split) X(freeze) X(host_memory) X(keep) X(lanes) X(lora_alpha) X(lora_dropout) X(lora_targets) X(loss_per) X(lr) X(lr_adjust)   \
-    X(lr_schedule) X(max_grad_norm) X(micro_batch) X(min_lr_ratio) X(model) X(momentum) X(no_packing) X(optimizer) X(out) X(ranks)         \
-    X(resume) X(rslora) X(sample) X(save_every) X(seed) X(seq_len) X(steps) X(task) X(tensorboard) X(threads) X(trace) X(train_on)         \
-    X(train_only) X(warmup_steps) X(weight_decay)
+    X(lr_schedule) X(max_grad_norm) X(micro_batch) X(min_lr_ratio) X(model) X(momentum) X(no_packing) X(optimizer) X(out)                  \
+    X(plain_contents) X(ranks) X(resume) X(rslora) X(sample) X(save_every) X(seed) X(seq_len) X(steps) X(task) X(tensorboard) X(threads)   \
+    X(trace) X(train_on) X(train_only) X(warmup_steps) X(weight_decay)
 #define GENERATE_FIELDS(X) X(ignore_eos) X(repetition_penalty) X(system) X(temperature) X(top_k) X(top_p)
 #define EXPORT_FIELDS(X) X(type)
 #define RITZ_FIELDS(X)                                                                                                                     \

@@ -42,6 +42,7 @@ static int parse(session *s, int argc, char **argv, pt_error *e)
         {"--system", ARG_STRING, &o->system, "TEXT", "with --chat: system message, put before the first turn", false},
         {"--chat-template", ARG_STRING, &o->chat_template, "FILE", "with --chat: use this Jinja template instead of the model's own",
          false},
+        {"--plain-contents", ARG_FLAG, &o->plain_contents, NULL, "with --chat: special tokens in messages are plain text", false},
         {"--max-new-tokens", ARG_INT, &s->max_new_tokens, "N", "default 128; with --chat 1024 per turn", false},
         {"--temperature", ARG_FROM_0, &o->temperature, "X",
          "0: always take the most probable token. The default of this option\nand the next three is that of the model's\n"
@@ -65,8 +66,9 @@ static int parse(session *s, int argc, char **argv, pt_error *e)
     int failed = args_parse(argc, argv, usage, table, sizeof table / sizeof *table, e);
     if (!failed && s->prompt && s->prompt_file)
         failed = pt_fail(e, PT_USAGE, "--prompt and --prompt-file are both given: give one of them");
-    if (!failed && (o->system || o->chat_template) && !s->chat)
-        failed = pt_fail(e, PT_USAGE, "%s needs --chat", o->system ? "--system" : "--chat-template");
+    if (!failed && (o->system || o->chat_template || o->plain_contents) && !s->chat)
+        failed = pt_fail(e, PT_USAGE, "%s needs --chat",
+                         o->system ? "--system" : o->chat_template ? "--chat-template" : "--plain-contents");
     if (!failed && s->echo && s->chat)
         failed = pt_fail(e, PT_USAGE, "--echo cannot be used with --chat: what you typed is already on the screen");
     if (!failed && !s->prompt && !s->prompt_file && !s->chat)

@@ -14,7 +14,7 @@
 
 typedef struct options {
     const char *model, *template_file;
-    bool special, json, decode, chat;
+    bool special, json, decode, chat, plain_contents;
     int train_on;
 } options;
 
@@ -38,14 +38,16 @@ static int parse(options *o, int argc, char **argv, pt_error *e)
          false},
         {"--chat-template", ARG_STRING, &o->template_file, "FILE", "with --chat: use this Jinja template instead of the model's own",
          false},
+        {"--plain-contents", ARG_FLAG, &o->plain_contents, NULL, "with --chat: special tokens in messages are plain text", false},
         {"--train-on", ARG_CHOICE, &o->train_on, "auto|assistant|completion|last|all", "with --chat: tokens to train on, as in train",
          false},
     };
     int failed = args_parse(argc, argv, usage, table, sizeof table / sizeof *table, e);
     if (!failed && o->chat && (o->decode || o->special))
         return pt_fail(e, PT_USAGE, "--chat cannot be used with --decode or --special: the chat template writes the special tokens");
-    if (!failed && (o->template_file || o->train_on) && !o->chat)
-        return pt_fail(e, PT_USAGE, "%s needs --chat", o->template_file ? "--chat-template" : "--train-on");
+    if (!failed && (o->template_file || o->train_on || o->plain_contents) && !o->chat)
+        return pt_fail(e, PT_USAGE, "%s needs --chat",
+                       o->template_file ? "--chat-template" : o->train_on ? "--train-on" : "--plain-contents");
     return failed;
 }
 
@@ -165,7 +167,8 @@ int command_tokenize(int argc, char **argv)
     if (!failed)
         failed = input_read("-", SIZE_MAX, &input, &bytes, &e);
     if (!failed && o.chat)
-        failed = tokenize_chat(&(chat_request){o.model, o.template_file, (pt_train_on)o.train_on, o.json}, input, bytes, &e);
+        failed = tokenize_chat(&(chat_request){o.model, o.template_file, (pt_train_on)o.train_on, o.plain_contents, o.json}, input, bytes,
+                               &e);
     else if (!failed)
         failed = o.decode ? decode(t, &o, input, bytes, &e) : encode(t, &o, input, bytes, &e);
     pt_tokenizer_close(t);

@@ -98,7 +98,7 @@ static int show(const chat_request *r, const pt_example *x, pt_error *e)
 int tokenize_chat(const chat_request *r, const char *input, size_t bytes, pt_error *e)
 {
     pt_example x;
-    int failed = pt_example_make(r->model, r->template_file, r->train_on, "standard input", input, bytes, &x, e);
+    int failed = pt_example_make(r->model, r->template_file, r->train_on, r->plain_contents, "standard input", input, bytes, &x, e);
     if (!failed && x.notice)
         fprintf(stderr, "note: %s\n", x.notice);
     if (!failed && r->json)

@@ -7,7 +7,7 @@
 typedef struct chat_request {
     const char *model, *template_file; /* NULL: the model's own template */
     pt_train_on train_on;
-    bool json;
+    bool plain_contents, json;
 } chat_request;
 
 /* `input` is a record of training data in JSON, or a list of messages. Prints ids, with `json` an object; on a terminal the text of the

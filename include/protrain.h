@@ -90,6 +90,7 @@ typedef struct pt_train_options {
     pt_data_format data_format;
     pt_train_on train_on;
     const char *chat_template;         /* a file; NULL: the model's own */
+    bool plain_contents;               /* special tokens in messages, prompts and replies are plain text */
     bool no_packing;                   /* one example per window; also makes each text an example */
     pt_long long_examples;
     pt_task task;
@@ -284,7 +285,8 @@ typedef struct pt_evaluate_options {
     const char *adapter;               /* folder of an adapter to apply; NULL: none */
     const char *const *data; int data_n;
     /* as in training */
-    pt_data_format data_format; pt_train_on train_on; const char *chat_template; bool no_packing; pt_long long_examples;
+    pt_data_format data_format; pt_train_on train_on; const char *chat_template; bool plain_contents, no_packing;
+    pt_long long_examples;
     int64_t seq_len;                   /* 0: the model's maximum, at most 1024 */
     bool document_mask;                /* as in training */
     pt_precision precision;
@@ -355,10 +357,9 @@ typedef struct pt_example {
 } pt_example;
 
 /* Makes an example of a record of training data in JSON, or of a list of messages, as training does. template_file: a chat template to use
- * instead of the model's, or NULL. Errors call the record `name`. */
-PT_API int pt_example_make(const char *model, const char *template_file, pt_train_on train_on, const char *name, const char *json,
-                           size_t bytes,
-                           pt_example *out, pt_error *e);
+ * instead of the model's, or NULL; plain_contents as in training. Errors call the record `name`. */
+PT_API int pt_example_make(const char *model, const char *template_file, pt_train_on train_on, bool plain_contents, const char *name,
+                           const char *json, size_t bytes, pt_example *out, pt_error *e);
 /* {"ids", "learned", "text"}; of a pair also "rejected", another such object. free() it. */
 PT_API char *pt_example_json(const pt_example *x);
 PT_API void pt_example_free(pt_example *x);
@@ -391,6 +392,7 @@ typedef struct pt_generate_options {
     bool ignore_eos;                   /* do not stop at the end-of-text token */
     const char *system;                /* system message of conversations; NULL: none */
     const char *chat_template;         /* file of a Jinja template; NULL: the model's own */
+    bool plain_contents;               /* special tokens in messages are plain text */
     int threads;                       /* 0: all cores available to the process */
     const char *device;                /* "auto" (a usable GPU, else the CPU), "cpu", "cuda" or "cuda:N" */
     uint64_t device_memory;            /* bytes or PT_AUTO */

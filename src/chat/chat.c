@@ -1,11 +1,29 @@
 #include "chat/replies.h"
 
 #include "text/buffer.h"
+#include "text/plain_mark.h"
 
 #include <stdlib.h>
 #include <string.h>
 
 /* ---- learned tokens ---- */
+
+/* Whether these bytes are the text's from *at on, without its marks; moves *at behind them. */
+static bool takes(const chat_call *c, const char *bytes, size_t n, size_t *at)
+{
+    const text_buffer *text = &c->out->rendering.text;
+    if (!c->wish->plain) {
+        const bool same = text->n - *at >= n && !memcmp(text->bytes + *at, bytes, n);
+        *at += same ? n : 0;
+        return same;
+    }
+    for (size_t i = 0; i < n; i++, ++*at) {
+        *at += plain_mark_at(text->bytes, text->n, *at);
+        if (*at >= text->n || text->bytes[*at] != bytes[i])
+            return false;
+    }
+    return true;
+}
 
 /* Finds the end of each id's bytes in the text. False if the tokenizer normalizes text, so that ids do not decode to these bytes. */
 static bool ends_of_tokens(const chat_call *c, size_t *ends)
@@ -16,12 +34,11 @@ static bool ends_of_tokens(const chat_call *c, size_t *ends)
         const char *bytes;
         size_t n;
         pt_error ignored;
-        if (tokenizer_id_bytes(c->tokenizer, c->out->ids.ids[i], i == 0, false, &bytes, &n, &ignored) || text->n - at < n ||
-            memcmp(text->bytes + at, bytes, n))
+        if (tokenizer_id_bytes(c->tokenizer, c->out->ids.ids[i], i == 0, false, &bytes, &n, &ignored) || !takes(c, bytes, n, &at))
             return false;
-        ends[i] = at += n;
+        ends[i] = at;
     }
-    return at == text->n;
+    return at + (c->wish->plain ? plain_mark_at(text->bytes, text->n, at) : 0) == text->n;
 }
 
 /* A position where tokenization restarts independent of its surroundings: the beginning, or the end of a special token. */
@@ -32,7 +49,8 @@ static int ids_from(const chat_call *c, anchor from, size_t n, size_t *count, bo
 {
     const id_list *whole = &c->out->ids;
     id_list ids = {0};
-    int failed = chat_encode(c->encoder, c->wish->where, c->out->rendering.text.bytes + from.byte, n - from.byte, &ids, c->error);
+    int failed = chat_encode(c->encoder, chat_flags(c), c->wish->where, c->out->rendering.text.bytes + from.byte, n - from.byte, &ids,
+                             c->error);
     size_t same = 0;
     while (same < ids.n && from.id + same < whole->n && ids.ids[same] == whole->ids[from.id + same])
         same++;
@@ -134,11 +152,11 @@ static int mark_from(chat_tokens *out, size_t n, size_t byte, pt_error *e)
 }
 
 /* Marks what follows a prompt: the ids of the whole after those that it shares with the prompt. */
-static int mark_behind(encoder *encoder, const char *where, const text_buffer *prompt, chat_tokens *out, pt_error *e)
+static int mark_behind(encoder *encoder, unsigned flags, const char *where, const text_buffer *prompt, chat_tokens *out, pt_error *e)
 {
     id_list ids = {0};
     size_t n = 0;
-    int failed = chat_encode(encoder, where, prompt->bytes, prompt->n, &ids, e);
+    int failed = chat_encode(encoder, flags, where, prompt->bytes, prompt->n, &ids, e);
     while (n < ids.n && n < out->ids.n && ids.ids[n] == out->ids.ids[n])
         n++;
     id_list_free(&ids);
@@ -150,7 +168,7 @@ static int mark_completion(const chat_call *c)
     chat_rendering prompt = {0};
     int failed = chat_render_first(c, c->wish->prompt_messages, true, &prompt);
     if (!failed)
-        failed = mark_behind(c->encoder, c->wish->where, &prompt.text, c->out, c->error);
+        failed = mark_behind(c->encoder, chat_flags(c), c->wish->where, &prompt.text, c->out, c->error);
     chat_rendering_free(&prompt);
     return failed;
 }
@@ -199,12 +217,17 @@ static int mark(const chat_call *c)
 static int tokenize(const chat_call *c)
 {
     const size_t n = json_array_size(json_object_get(c->variables, "messages"));
+    if (c->wish->plain)
+        chat_mark_messages(c->tokenizer, c->variables);
     int failed = chat_render_first(c, n, false, &c->out->rendering);
     c->out->ids.n = 0;
     if (!failed)
-        failed = chat_encode(c->encoder, c->wish->where, c->out->rendering.text.bytes, c->out->rendering.text.n, &c->out->ids, c->error);
+        failed = chat_encode(c->encoder, chat_flags(c), c->wish->where, c->out->rendering.text.bytes, c->out->rendering.text.n,
+                             &c->out->ids, c->error);
     if (!failed)
         failed = mark(c);
+    if (!failed && c->wish->plain)
+        failed = chat_drop_marks(&c->out->rendering, c->error);
     return failed ? failed : add_bos(c->tokenizer, c->out, c->error);
 }
 
@@ -238,6 +261,8 @@ int chat_tokenize(const chat_source *s, const tokenizer *t, encoder *encoder, co
     json_object_update_missing(c.variables, s->special_tokens);
     const bool tools = !json_is_null(json_object_get(c.variables, "tools"));
     c.template = tools || !s->plain ? s->with_tools : s->plain;
+    if (wish->plain)
+        chat_mark_tools(t, c.variables);
     failed = tokenize_decoded(&c);
     json_decref(c.variables);
     return failed;
@@ -254,17 +279,18 @@ static int end_pair(const tokenizer *t, chat_tokens *out, pt_error *e)
 int chat_tokenize_pair(const tokenizer *t, encoder *c, const chat_pair *p, chat_learned learned, chat_tokens *out, pt_error *e)
 {
     const text_buffer prompt = {(char *)p->prompt, p->prompt_n, 0};
+    const unsigned flags = p->plain ? ENCODE_PLAIN : 0;
     text_buffer *text = &out->rendering.text;
     text->n = out->ids.n = 0;
     int failed = text_buffer_append(text, p->prompt, p->prompt_n, e);
     if (!failed)
         failed = text_buffer_append(text, p->completion, p->completion_n, e);
     if (!failed)
-        failed = chat_encode(c, p->where, text->bytes, text->n, &out->ids, e);
+        failed = chat_encode(c, flags, p->where, text->bytes, text->n, &out->ids, e);
     if (!failed)
         failed = end_pair(t, out, e);
     if (!failed)
-        failed = learned == CHAT_ALL ? mark_from(out, 0, 0, e) : mark_behind(c, p->where, &prompt, out, e);
+        failed = learned == CHAT_ALL ? mark_from(out, 0, 0, e) : mark_behind(c, flags, p->where, &prompt, out, e);
     return failed ? failed : add_bos(t, out, e);
 }
 

@@ -8,13 +8,18 @@
 #include <stdio.h>
 #include <string.h>
 
-static int render(const chat_source *s, const json_t *conversation, bool prompt, const char *where, time_t now,
+/* marks: puts them before the special tokens of this tokenizer in contents (plain_mark.h); NULL: none. */
+static int render(const chat_source *s, const json_t *conversation, const tokenizer *marks, bool prompt, const char *where, time_t now,
                   chat_rendering *out, pt_error *e)
 {
     json_t *variables;
     int failed = chat_variables(conversation, where, &variables, e);
     if (failed)
         return failed;
+    if (marks) {
+        chat_mark_messages(marks, variables);
+        chat_mark_tools(marks, variables);
+    }
     json_object_update_missing(variables, s->special_tokens);
     json_object_set_new(variables, "add_generation_prompt", json_boolean(prompt));
     const chat_template *t = json_is_null(json_object_get(variables, "tools")) ? s->plain : s->with_tools;
@@ -38,14 +43,14 @@ static int add_bos(const tokenizer *t, id_list *ids, pt_error *e)
     return 0;
 }
 
-int chat_prompt(const chat_source *s, const tokenizer *t, encoder *c, const json_t *conversation, const char *where,
-                time_t now, id_list *ids, pt_error *e)
+int chat_prompt(const chat_source *s, const tokenizer *t, encoder *c, const json_t *conversation, bool plain, const char *where, time_t now,
+                id_list *ids, pt_error *e)
 {
     chat_rendering r = {0};
-    int failed = render(s, conversation, true, where, now, &r, e);
+    int failed = render(s, conversation, plain ? t : NULL, true, where, now, &r, e);
     ids->n = 0;
     if (!failed)
-        failed = chat_encode(c, where, r.text.bytes, r.text.n, ids, e);
+        failed = chat_encode(c, plain ? ENCODE_MARKED : 0, where, r.text.bytes, r.text.n, ids, e);
     if (!failed)
         failed = add_bos(t, ids, e);
     chat_rendering_free(&r);
@@ -88,7 +93,7 @@ bool chat_foreign_mark(const chat_source *s, const tokenizer *t, time_t now, cha
 {
     chat_rendering r = {0};
     json_t *conversation = json_pack("[{s:s, s:s}, {s:s, s:s}]", "role", "user", "content", "Q", "role", "assistant", "content", "R");
-    const bool found = !render(s, conversation, false, "", now, &r, NULL) && chat_foreign_mark_in(&r.text, t, out);
+    const bool found = !render(s, conversation, NULL, false, "", now, &r, NULL) && chat_foreign_mark_in(&r.text, t, out);
     json_decref(conversation);
     chat_rendering_free(&r);
     return found;
@@ -104,7 +109,7 @@ bool chat_end_is_text(const chat_source *s, const tokenizer *t, encoder *c, time
     if (!end || !end[0] || strlen(end) >= CHAT_MARK_BYTES)
         return false;
     json_t *conversation = json_pack("[{s:s, s:s}, {s:s, s:s}]", "role", "user", "content", "Hello", "role", "assistant", "content", reply);
-    if (!render(s, conversation, false, "", now, &r, NULL)) {
+    if (!render(s, conversation, NULL, false, "", now, &r, NULL)) {
         const char *after = memmem(r.text.bytes, r.text.n, reply, strlen(reply)), *stop = r.text.bytes + r.text.n;
         const char *at = after ? memmem(after, (size_t)(stop - after), end, strlen(end)) : NULL;
         if (at && !encoder_run(c, after, (size_t)(stop - after), ENCODE_CONTINUES, &ids, NULL)) {
@@ -128,7 +133,7 @@ int64_t chat_turn_end(const chat_source *s, const tokenizer *t, encoder *c, time
     id_list ids = {0};
     int64_t end = -1;
     json_t *conversation = json_pack("[{s:s, s:s}, {s:s, s:s}]", "role", "user", "content", "Hello", "role", "assistant", "content", reply);
-    if (!render(s, conversation, false, "", now, &r, NULL)) {
+    if (!render(s, conversation, NULL, false, "", now, &r, NULL)) {
         const char *at = memmem(r.text.bytes, r.text.n, reply, strlen(reply));
         const char *behind = at ? at + strlen(reply) : r.text.bytes + r.text.n;
         if (!encoder_run(c, behind, (size_t)(r.text.bytes + r.text.n - behind), ENCODE_CONTINUES, &ids, NULL))

@@ -4,10 +4,10 @@
 
 #include "chat/source.h"
 
-/* Renders the conversation with the generation prompt; BOS appears once. `where` names the conversation in errors. `ids` is overwritten. */
-int chat_prompt(const chat_source *s, const tokenizer *t, encoder *c, const json_t *conversation, const char *where, time_t now,
-                id_list *ids,
-                pt_error *e);
+/* Renders the conversation with the generation prompt; BOS appears once. `plain`: special tokens in contents are plain text. `where` names
+ * the conversation in errors. `ids` is overwritten. */
+int chat_prompt(const chat_source *s, const tokenizer *t, encoder *c, const json_t *conversation, bool plain, const char *where, time_t now,
+                id_list *ids, pt_error *e);
 
 /* The special token that the template writes after a reply; -1: none, or the template refuses replies. */
 int64_t chat_turn_end(const chat_source *s, const tokenizer *t, encoder *c, time_t now);

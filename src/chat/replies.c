@@ -2,6 +2,7 @@
 
 #include "chat/prompt.h"
 #include "text/buffer.h"
+#include "text/plain_mark.h"
 
 #include <stdlib.h>
 #include <string.h>
@@ -14,9 +15,11 @@ size_t chat_common(const text_buffer *x, const text_buffer *y)
     return n;
 }
 
-int chat_encode(encoder *encoder, const char *where, const char *text, size_t n, id_list *ids, pt_error *e)
+unsigned chat_flags(const chat_call *c) { return c->wish->plain ? ENCODE_MARKED : 0; }
+
+int chat_encode(encoder *encoder, unsigned flags, const char *where, const char *text, size_t n, id_list *ids, pt_error *e)
 {
-    const int failed = encoder_run(encoder, text, n, 0, ids, e);
+    const int failed = encoder_run(encoder, text, n, flags, ids, e);
     return failed ? pt_error_prefix(e, "%.300s", where) : 0;
 }
 
@@ -70,7 +73,7 @@ static int first_special(const chat_call *c, const char *s, size_t n, size_t *be
     size_t looked = n - blank < LONGEST ? n - blank : LONGEST;
     while (looked < n - blank && (s[blank + looked] & 0xc0) == 0x80)
         looked--;
-    int failed = chat_encode(c->encoder, c->wish->where, s + blank, looked, &ids, c->error);
+    int failed = chat_encode(c->encoder, chat_flags(c), c->wish->where, s + blank, looked, &ids, c->error);
     if (!failed && ids.n && chat_is_special(c->tokenizer, ids.ids[0])) {
         failed = tokenizer_id_bytes(c->tokenizer, ids.ids[0], false, false, &bytes, &length, c->error);
         /* The tokenizer may have normalized the text before it found the token: then the token is not in this text. */
@@ -260,7 +263,7 @@ static int last_special(const chat_call *c, const char *s, size_t n, size_t *byt
     *behind = n;
     for (size_t from = n; from-- > 0 && n - from < LONGEST;) {
         size_t end;
-        if ((s[from] & 0xc0) == 0x80)
+        if ((s[from] & 0xc0) == 0x80 || (c->wish->plain && plain_mark_before(s, from)))
             continue;
         int failed = first_special(c, s + from, n - from, &end);
         if (failed || end == n - from) {
@@ -317,13 +320,23 @@ static int before_next(const chat_call *c, reply_search *s, size_t i, size_t *li
     return failed;
 }
 
+/* The first place of the token that ended another reply; marked ones are plain text. */
+static const char *find_token(const chat_call *c, const text_buffer *whole, size_t from, const reply_search *s)
+{
+    const char *found = NULL;
+    do
+        found = memmem(whole->bytes + from, whole->n - from, s->token, s->token_n);
+    while (found && c->wish->plain && plain_mark_before(whole->bytes, from = (size_t)(found - whole->bytes)) && ++from);
+    return found;
+}
+
 /* Ends the reply with the token that ended another one, if that token is between the start and the next message. */
 static int end_by_token(const chat_call *c, reply_search *s, size_t i, size_t start, size_t *end)
 {
     const text_buffer *whole = &c->out->rendering.text;
     size_t limit;
     int failed = learn_token(c, s);
-    const char *found = !failed && s->token ? memmem(whole->bytes + start, whole->n - start, s->token, s->token_n) : NULL;
+    const char *found = !failed && s->token ? find_token(c, whole, start, s) : NULL;
     if (!found)
         return failed;
     failed = before_next(c, s, i, &limit);

@@ -15,7 +15,8 @@ typedef struct chat_call { /* one conversation being converted */
 } chat_call;
 
 /* encoder_run, whose error names the conversation. */
-int chat_encode(encoder *encoder, const char *where, const char *text, size_t n, id_list *ids, pt_error *e);
+int chat_encode(encoder *encoder, unsigned flags, const char *where, const char *text, size_t n, id_list *ids, pt_error *e);
+unsigned chat_flags(const chat_call *c); /* for its renderings */
 int chat_render(const chat_call *c, const json_t *variables, chat_rendering *out);
 /* Renders the first n messages, with or without the generation prompt. */
 int chat_render_first(const chat_call *c, size_t n, bool prompt, chat_rendering *out);
@@ -31,6 +32,13 @@ int chat_find_replies(const chat_call *c);
  *
  * Replaces arguments of tool calls that are JSON in a string by their values; an empty string by {}. *decoded: there were such. */
 int chat_decode_arguments(json_t *variables, const char *where, bool *decoded, pt_error *e);
+
+/* ---- plain.c ----
+ *
+ * With chat_wish.plain, marks stand before the special tokens in all strings of messages and tools. */
+void chat_mark_messages(const tokenizer *t, json_t *variables);
+void chat_mark_tools(const tokenizer *t, json_t *variables);
+int chat_drop_marks(chat_rendering *r, pt_error *e); /* from the text and its spans */
 
 /* ---- frames.c ----
  *

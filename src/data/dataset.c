@@ -99,7 +99,8 @@ static int open_examples(dataset *d, const dataset_options *o, const data_files 
     chat_source chat = {0};
     pt_error no_chat = {0};
     const bool has = o->model_dir && chat_source_open(&chat, o->model_dir, o->chat_template, &no_chat) == 0;
-    const example_rules rules = {.format = format, .on = on, .tokenizer = o->tokenizer, .chat = has ? &chat : NULL, .no_chat = &no_chat,
+    const example_rules rules = {.format = format, .on = on, .plain = o->plain,
+                                 .tokenizer = o->tokenizer, .chat = has ? &chat : NULL, .no_chat = &no_chat,
                                  .now = EXAMPLES_TODAY};
     token_source s = {.o = o, .files = files, .rules = &rules};
     if (!o->model_dir)

@@ -36,6 +36,7 @@ typedef struct dataset_options {
     const char *const *paths; int paths_n; /* .txt .jsonl .json .csv .npy .bin, or folders of them (sorted by name) */
     pt_data_format format;
     pt_train_on train_on;
+    bool plain;                            /* special tokens in contents of records are plain text */
     const char *model_dir, *chat_template; /* sources of the chat template, unless a file has one; read only if needed */
     const tokenizer *tokenizer;            /* may be NULL if all files contain ids */
     const char *cache_dir;                 /* folder of the token cache, whose key is the files (path, size, mtime) and all

@@ -50,7 +50,7 @@ static void close_maker(maker *m)
 static int make_text(maker *m, const char *name, chat_tokens *x, pt_error *e)
 {
     json_t *text = json_incref(json_object_get(m->record, "text"));
-    const chat_pair whole = {name, "", json_string_value(text), 0, json_string_length(text)};
+    const chat_pair whole = {name, "", json_string_value(text), 0, json_string_length(text), false};
     const int failed = json_is_string(text) ? chat_tokenize_pair(m->tokenizer, m->encoder, &whole, CHAT_ALL, x, e)
                                             : pt_fail(e, PT_FAILED, "%.400s: \"text\" is %s, but it must be a string", name,
                                                       json_type_name(text));
@@ -60,9 +60,9 @@ static int make_text(maker *m, const char *name, chat_tokens *x, pt_error *e)
 }
 
 /* x[1]: the rejected reply of a pair. */
-static int make(maker *m, pt_train_on train_on, const char *name, chat_tokens x[2], bool *pair, pt_error *e)
+static int make(maker *m, pt_train_on train_on, bool plain, const char *name, chat_tokens x[2], bool *pair, pt_error *e)
 {
-    example_rules rules = {.format = format_of(m->record), .on = train_on, .tokenizer = m->tokenizer,
+    example_rules rules = {.format = format_of(m->record), .on = train_on, .plain = plain, .tokenizer = m->tokenizer,
                            .chat = m->has_chat ? &m->source : NULL, .no_chat = &m->no_chat, .now = EXAMPLES_TODAY};
     if (rules.format == PT_DATA_AUTO)
         return format_unknown(m->record, name, e);
@@ -100,8 +100,8 @@ static void note_unread(const json_t *rest, bool pair, owned *own)
              "keys that look like content are not read: %s: rename them (docs/chats.md has the keys of each format)", keys);
 }
 
-int pt_example_make(const char *model, const char *template_file, pt_train_on train_on, const char *name, const char *json, size_t bytes,
-                    pt_example *out, pt_error *e)
+int pt_example_make(const char *model, const char *template_file, pt_train_on train_on, bool plain_contents, const char *name,
+                    const char *json, size_t bytes, pt_example *out, pt_error *e)
 {
     if (!out)
         return pt_fail_null(e, "pt_example_make", "the example");
@@ -115,7 +115,7 @@ int pt_example_make(const char *model, const char *template_file, pt_train_on tr
     if (!failed)
         failed = read_record(name, json, bytes, &m.record, e);
     if (!failed)
-        failed = make(&m, train_on, name, own->tokens, &pair, e);
+        failed = make(&m, train_on, plain_contents, name, own->tokens, &pair, e);
     if (!failed)
         note_unread(m.record, pair, own);
     close_maker(&m);

@@ -21,7 +21,7 @@ int examples_learned(pt_data_format f, pt_train_on *on, pt_error *e)
 static int make_texts(const example_rules *r, encoder *c, const format_record *f, const char *where, chat_tokens *out, pt_error *e)
 {
     const chat_pair pair = {where, json_string_value(f->prompt), json_string_value(f->completion), json_string_length(f->prompt),
-                            json_string_length(f->completion)};
+                            json_string_length(f->completion), r->plain};
     return chat_tokenize_pair(r->tokenizer, c, &pair, r->on == PT_TRAIN_ON_ALL ? CHAT_ALL : CHAT_COMPLETION, out, e);
 }
 
@@ -43,7 +43,7 @@ static int make_chat(const example_rules *r, encoder *c, const format_record *f,
     static const chat_learned learned[] = {[PT_TRAIN_ON_ASSISTANT] = CHAT_REPLIES, [PT_TRAIN_ON_COMPLETION] = CHAT_COMPLETION,
                                            [PT_TRAIN_ON_LAST] = CHAT_LAST, [PT_TRAIN_ON_ALL] = CHAT_ALL};
     const chat_wish wish = {.learned = learned[r->on], .prompt_messages = f->prompt_messages, .where = where, .now = r->now,
-                            .skipped = f->skipped};
+                            .plain = r->plain, .skipped = f->skipped};
     const int refused = check_weights(r, f, where, e);
     if (refused)
         return refused;

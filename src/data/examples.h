@@ -10,6 +10,7 @@
 typedef struct example_rules {
     pt_data_format format;     /* a format of records, not text */
     pt_train_on on;            /* what is learned; not AUTO */
+    bool plain;                /* special tokens in contents are plain text */
     const tokenizer *tokenizer;
     const chat_source *chat;   /* NULL: none; `no_chat` says why */
     const pt_error *no_chat;

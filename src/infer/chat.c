@@ -63,7 +63,8 @@ int pt_generator_say(pt_generator *g, const char *text, size_t bytes, int64_t ma
     const size_t messages = json_array_size(g->chat.messages), reply = g->chat.reply.n;
     failed = add_turn(g, text, bytes, e);
     if (!failed)
-        failed = chat_prompt(&g->chat.source, g->tokenizer, g->encoder, g->chat.messages, "the conversation", time(NULL), &g->prompt, e);
+        failed = chat_prompt(&g->chat.source, g->tokenizer, g->encoder, g->chat.messages, g->o.plain_contents,
+                             "the conversation", time(NULL), &g->prompt, e);
     if (!failed)
         failed = generator_start(g, max_new_tokens, e);
     if (failed)

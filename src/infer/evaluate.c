@@ -109,7 +109,7 @@ static int open_data(evaluation *v, int64_t seq_len, pt_error *e)
     const pt_evaluate_options *o = v->o;
     dataset_options d = {.paths = o->data, .paths_n = o->data_n, .format = o->data_format, .train_on = o->train_on, .model_dir = o->model,
                          .chat_template = chat_template_file(o->chat_template, o->adapter, template),
-                         .alone = o->no_packing, .longer = o->long_examples, .tokenizer = v->tokenizer,
+                         .plain = o->plain_contents, .alone = o->no_packing, .longer = o->long_examples, .tokenizer = v->tokenizer,
                          .seq_len = seq_len,
                          .vocab = v->model->config.vocab, .use = DATA_EVALUATES, .evaluation = true, .documents = v->o->document_mask,
                          .eos = v->model->config.eos, .threads = v->o->threads, .progress = pass_progress, .progress_arg = v};
@@ -123,6 +123,7 @@ static int open_data(evaluation *v, int64_t seq_len, pt_error *e)
     const bool examples = dataset_packed(v->data);
     const idle_option idle[] = {
         {o->chat_template != NULL, dataset_chats(v->data), "chat_template", "on these data, which are no chats"},
+        {o->plain_contents, examples, "plain_contents", "on these data: special tokens in text are tokens"},
         {o->document_mask, !examples, "document_mask", "on these data: examples never see each other"},
         {o->long_examples != PT_LONG_CUT, examples, "long_examples", "on these data: text is cut into windows"},
     };

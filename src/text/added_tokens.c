@@ -1,6 +1,7 @@
 #include "text/added_tokens.h"
 
 #include "text/buffer.h"
+#include "text/plain_mark.h"
 #include "text/section.h"
 #include "text/unicode.h"
 #include "text/utf8.h"
@@ -223,7 +224,26 @@ static bool is_single_word(const char *text, size_t n, size_t start, size_t end)
            (end == n || !unicode_is_word(utf8_read(text + end, &length)));
 }
 
-const added_token *token_set_next(const token_set *set, const char *text, size_t n, bool plain, token_search *search)
+bool token_set_special_at(const token_set *set, const char *text, size_t n)
+{
+    size_t low = 0, high = n && set->starts[(unsigned char)text[0]] ? set->n : 0;
+    for (size_t depth = 0; depth < n && low < high; depth++) {
+        const unsigned byte = (unsigned char)text[depth];
+        low = lower_bound(set, low, high, depth, byte);
+        high = lower_bound(set, low, high, depth, byte + 1);
+        for (size_t i = low; i < high && set->sorted[i].text->n == depth + 1; i++)
+            if (set->sorted[i].token->special)
+                return true;
+    }
+    return false;
+}
+
+static bool is_plain(plain_tokens plain, const char *text, size_t start)
+{
+    return plain == PLAIN_ALL || (plain == PLAIN_MARKED && plain_mark_before(text, start));
+}
+
+const added_token *token_set_next(const token_set *set, const char *text, size_t n, plain_tokens plain, token_search *search)
 {
     while (set->n > 0) {
         size_t start = search->next;
@@ -233,7 +253,7 @@ const added_token *token_set_next(const token_set *set, const char *text, size_t
         const added_token *t = found->token;
         size_t end = start + found->text->n;
         search->next = end;
-        if ((plain && t->special) || (t->single_word && !is_single_word(text, n, start, end)))
+        if ((t->special && is_plain(plain, text, start)) || (t->single_word && !is_single_word(text, n, start, end)))
             continue;
         if (t->lstrip)
             start -= unicode_spaces_at_end(text, start);

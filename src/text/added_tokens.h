@@ -46,8 +46,14 @@ typedef struct token_search { /* zero-initialise for each text */
     size_t start;   /* of the token found; the text from the previous `at` to here precedes it */
 } token_search;
 
-/* The next token in text, at search->start .. search->at. NULL: no more. `plain`: skips special tokens. */
-const added_token *token_set_next(const token_set *set, const char *text, size_t n, bool plain, token_search *search);
+/* Which special tokens are text: none, all, or those behind a mark (plain_mark.h). */
+typedef enum plain_tokens { PLAIN_NONE, PLAIN_ALL, PLAIN_MARKED } plain_tokens;
+
+/* The next token in text, at search->start .. search->at. NULL: no more. */
+const added_token *token_set_next(const token_set *set, const char *text, size_t n, plain_tokens plain, token_search *search);
+
+/* Whether a special token starts at text[0], also a shorter one than the longest there. */
+bool token_set_special_at(const token_set *set, const char *text, size_t n);
 
 /* Whether a token touches or crosses position p of the text. */
 bool token_set_touches(const token_set *set, const char *text, size_t n, size_t p);

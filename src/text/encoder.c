@@ -8,6 +8,7 @@
  * Invalid UTF-8 splits the text: its bytes become ids of their own, and the text after them is encoded as after a cut. Nothing is allocated
  * per word; buffers grow to the longest part. */
 #include "text/buffer.h"
+#include "text/plain_mark.h"
 #include "text/tokenizer_parts.h"
 #include "text/utf8.h"
 
@@ -21,7 +22,8 @@ struct encoder {
     pattern_scratch patterns;
     text_buffer normalized[2];
     text_buffer *steps; /* a buffer for each step of the pre-tokenizer */
-    bool plain;
+    plain_tokens plain;
+    text_buffer unmarked;
     id_list *out;
 };
 
@@ -52,6 +54,7 @@ void encoder_close(encoder *c)
     free(c->steps);
     text_buffer_free(&c->normalized[0]);
     text_buffer_free(&c->normalized[1]);
+    text_buffer_free(&c->unmarked);
     pattern_scratch_free(&c->patterns);
     bpe_scratch_free(&c->model);
     free(c);
@@ -85,6 +88,11 @@ static int encode_around(encoder *c, const token_set *set, const char *text, siz
 static int encode_words(encoder *c, const char *text, size_t n, span_start start, pt_error *e)
 {
     const pre_run run = {&c->t->pre, &c->patterns, c->steps, encode_word, c};
+    if (c->plain == PLAIN_MARKED) {
+        c->unmarked.n = 0;
+        const int status = plain_mark_drop(text, n, &c->unmarked, e);
+        return status ? status : pretokenizer_run(&run, c->unmarked.bytes ? c->unmarked.bytes : "", c->unmarked.n, start, e);
+    }
     return pretokenizer_run(&run, text, n, start, e);
 }
 
@@ -147,6 +155,8 @@ static void trim(encoder *c)
     for (int i = 0; i < 2; i++)
         if (c->normalized[i].capacity > KEPT_BYTES)
             text_buffer_free(&c->normalized[i]);
+    if (c->unmarked.capacity > KEPT_BYTES)
+        text_buffer_free(&c->unmarked);
     for (size_t i = 0; i < c->t->pre.n; i++)
         if (c->steps[i].capacity > KEPT_BYTES)
             text_buffer_free(&c->steps[i]);
@@ -157,11 +167,11 @@ int encoder_run(encoder *c, const char *text, size_t n, unsigned flags, id_list 
 {
     const post_processor *post = &c->t->post;
     span_start start = flags & ENCODE_CONTINUES ? START_CONTINUES : START_OF_TEXT;
-    c->plain = flags & ENCODE_PLAIN;
+    c->plain = flags & ENCODE_PLAIN ? PLAIN_ALL : flags & ENCODE_MARKED ? PLAIN_MARKED : PLAIN_NONE;
     c->out = out;
     int status = flags & ENCODE_TEMPLATE ? id_list_append(out, &post->before, e) : 0;
     for (size_t i = 0; i < n && !status; start = START_CONTINUES) {
-        size_t end = n - i > PART_BYTES ? tokenizer_cut(c->t, text, n, i + PART_BYTES) : n;
+        size_t end = n - i > PART_BYTES && c->plain != PLAIN_MARKED ? tokenizer_cut(c->t, text, n, i + PART_BYTES) : n;
         status = encode_part(c, text + i, end - i, i, start, e);
         i = end;
     }

@@ -46,6 +46,7 @@ void encoder_close(encoder *c);
 
 enum { ENCODE_TEMPLATE = 1, /* add the ids of the post-processor (BOS ...) */
        ENCODE_PLAIN = 2,    /* do not recognise special tokens in the text */
+       ENCODE_MARKED = 8,   /* nor those behind a mark (plain_mark.h); drops the marks */
        ENCODE_CONTINUES = 4 /* `text` follows a cut (tokenizer_cut): no leading space is added */ };
 /* Appends the ids of text[0 .. n_bytes) to `out`. Invalid UTF-8 is encoded as bytes if the tokenizer can; otherwise PT_FAILED, with the
  * byte offset. */

@@ -209,7 +209,7 @@ int job_open_data(job *j, const char *cache, pt_error *e)
                                .seq_len = j->o.seq_len, .vocab = j->model->config.vocab, .seed = j->o.seed,
                                .format = j->o.data_format, .train_on = j->o.train_on, .model_dir = j->model_dir,
                                .chat_template = chat_template_file(j->o.chat_template, j->o.adapter, template),
-                               .alone = j->o.no_packing, .longer = j->o.long_examples,
+                               .plain = j->o.plain_contents, .alone = j->o.no_packing, .longer = j->o.long_examples,
                                .held = j->o.eval_split, .examples = j->o.loss_per == PT_LOSS_PER_EXAMPLE,
                                .pairs = j->o.task == PT_TASK_DPO, .documents = j->o.document_mask, .eos = j->model->config.eos,
                                .threads = j->o.threads,

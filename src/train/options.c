@@ -179,6 +179,7 @@ void options_tell_idle(const pt_train_options *o, bool chats, bool examples)
         {o->beta != DEFAULT_BETA, dpo, "beta", "without `task` dpo"},
         {o->dpo_loss != PT_DPO_SIGMOID, dpo, "dpo_loss", "without `task` dpo"},
         {o->chat_template != NULL, chats, "chat_template", "on these data, which are no chats; it is saved with the model"},
+        {o->plain_contents, examples, "plain_contents", "on these data: special tokens in text are tokens"},
         {o->document_mask, !examples, "document_mask", "on these data: examples never see each other"},
         {o->long_examples != PT_LONG_CUT, examples, "long_examples", "on these data: text is cut into windows"},
         {o->min_lr_ratio > 0, o->lr_schedule != PT_LR_CONSTANT, "min_lr_ratio", "with `lr_schedule` constant"},

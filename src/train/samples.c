@@ -58,6 +58,7 @@ static int say_all(trainer *t, bool trained, said_samples *all, pt_error *e)
     g.model = trained && !adapters ? t->out.path : o->model;
     g.adapter = !adapters ? NULL : trained ? t->out.path : o->adapter;
     g.chat_template = chat_template_file(o->chat_template, o->adapter, path);
+    g.plain_contents = o->plain_contents;
     g.base = o->base >= PT_BASE_NF4 && base_is_whole(t->job.model) ? o->base : PT_BASE_AS_COMPUTED;
     g.temperature = 0;
     g.repetition_penalty = 1;

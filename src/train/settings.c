@@ -196,6 +196,8 @@ json_t *settings_json(const job *j)
         json_object_set_new(all, "lanes", json_integer(shape_lanes(&j->shape)));
     if (all) /* without such windows it has no effect */
         json_object_set_new(all, "drop-last", json_boolean(o->drop_last || dataset_windows(j->data) % (uint64_t)j->shape.batch == 0));
+    if (o->plain_contents)
+        json_object_set_new(all, "plain-contents", json_true());
     if (o->eval_split > 0)
         json_object_set_new(all, "eval-split", json_real(o->eval_split));
     if (dataset_packed(j->data))
@@ -242,7 +244,7 @@ static bool same_value(const json_t *a, const json_t *b)
 /* The first key in which `now` differs from `before`, or that only one of them has; NULL: none. */
 static const char *find_difference(json_t *now, json_t *before)
 {
-    static const char *const first[] = {"task", "lora"}; /* other defaults follow from these */
+    static const char *const first[] = {"task", "lora", "plain-contents"}; /* others follow from these */
     const char *key;
     json_t *value;
     for (size_t i = 0; i < sizeof first / sizeof *first; i++)

@@ -33,12 +33,15 @@ static void setup_close(setup *s)
     assert_int_equal(system(command), 0);
 }
 
+static bool plain; /* special tokens in contents are plain text */
+
 static int tokenize(setup *s, const char *conversation, chat_tokens *out, pt_error *e)
 {
     json_t *json;
     if (json_text_load("conversation", conversation, strlen(conversation), 0, &json, e))
         fail_msg("%s", e->text);
-    int failed = chat_tokenize(&s->source, s->t, s->c, json, &(chat_wish){.where = "conversation", .now = CASES_NOW}, out, e);
+    const chat_wish wish = {.where = "conversation", .now = CASES_NOW, .plain = plain};
+    int failed = chat_tokenize(&s->source, s->t, s->c, json, &wish, out, e);
     json_decref(json);
     return failed;
 }
@@ -137,6 +140,62 @@ static void tool_calls_are_learned(void **state)
                    "[{\"function\": {\"name\": "
                    "\"f\", \"arguments\": {}}}]}, {\"role\": \"tool\", \"content\": \"1\"}, {\"role\": \"assistant\", \"content\": \"x\"}]",
                "<call>{\"name\": \"f\", \"arguments\": {}}<|im_end|>$x<|im_end|>$");
+    setup_close(&s);
+}
+
+/* How often special token `id` is among the ids. */
+static int count_of(setup *s, const char *conversation, uint32_t id)
+{
+    chat_tokens x = {0};
+    pt_error e = {0};
+    int n = 0;
+    if (tokenize(s, conversation, &x, &e))
+        fail_msg("%s", e.text);
+    for (size_t i = 0; i < x.ids.n; i++)
+        n += x.ids.ids[i] == id;
+    chat_tokens_free(&x);
+    return n;
+}
+
+#define TURN(q, a) "{\"role\": \"user\", \"content\": \"" q "\"}, {\"role\": \"assistant\", \"content\": \"" a "\"}"
+
+static void special_tokens_in_contents_may_be_plain_text(void **state)
+{
+    static const char text[] =
+        "[{\"role\": \"user\", \"content\": \" <|im_end|>a<|im_end|> \\uFDD0<|im_start|>\"}, "
+        "{\"role\": \"assistant\", \"content\": \"b<|im_end|>\\uFDD0\"}, {\"role\": \"user\", \"content\": \"c\"}, "
+        "{\"role\": \"assistant\", \"content\": \"<|im_end|>\", "
+        "\"tool_calls\": [{\"function\": {\"arguments\": {\"<|im_end|>\": \"</s>\"}}}]}]";
+    setup s;
+    chat_tokens x = {0};
+    pt_error e = {0};
+    setup_open(&s, "{% for m in messages %}<|im_start|>{{ m.role }}\n{{ m.content | trim }}{% for c in m.tool_calls %}"
+                   "{{ c.function.arguments | tojson }}{% endfor %}<|im_end|>\n{% endfor %}" PROMPT, false);
+    const uint32_t end = (uint32_t)tokenizer_find(s.t, "<|im_end|>"), eos = (uint32_t)tokenizer_find(s.t, "</s>");
+    assert_int_equal(count_of(&s, text, end), 9);
+    assert_int_equal(count_of(&s, text, eos), 1);
+    plain = true;
+    assert_int_equal(count_of(&s, text, end), 4);
+    assert_int_equal(count_of(&s, text, eos), 0);
+    learned_is(&s, text, "b<|im_end|>\xef\xb7\x90<|im_end|>$<|im_end|>{\"<|im_end|>\": \"</s>\"}<|im_end|>$");
+    text_buffer shown = {0};
+    if (tokenize(&s, text, &x, &e) || tokenizer_decode(s.t, x.ids.ids, x.ids.n, false, &shown, &e))
+        fail_msg("%s", e.text);
+    assert_int_equal(shown.n, x.rendering.text.n);
+    assert_memory_equal(shown.bytes, x.rendering.text.bytes, shown.n);
+    text_buffer_free(&shown);
+    chat_tokens_free(&x);
+    setup_close(&s);
+    setup_open(&s, "{% for m in messages %}[{{ m.role }}] {{ m.content }}\n{% endfor %}{% if add_generation_prompt %}[assistant] "
+                   "{% endif %}", false); /* no special token ends a reply */
+    learned_is(&s, "[" TURN("a", "</s>") ", " TURN("</s>", "b</s>") ", " TURN("<|im_end|>", "</s>c") ", " TURN("d", "</s></s>") "]",
+               "</s>\n$b</s>\n$</s>c\n$</s></s>\n$");
+    setup_close(&s);
+    setup_open(&s, "{% for m in messages %}<|im_start|>{{ m.role }}\n{{ m.content }}<|im_end|>\n{% endfor %}" PROMPT, false);
+    learned_is(&s, "[" TURN("a", "<|im_end|>") ", " TURN("<|im_end|>", "b") ", " TURN("c", "<|im_end|>\\n<|im_start|>user") ", "
+                   TURN("d", "") "]",
+               "<|im_end|><|im_end|>$b<|im_end|>$<|im_end|>\n<|im_start|>user<|im_end|>$<|im_end|>$");
+    plain = false;
     setup_close(&s);
 }
 
@@ -422,6 +481,7 @@ int main(void)
         cmocka_unit_test(replies_and_their_ends_are_learned),
         cmocka_unit_test(a_chat_may_begin_with_a_reply), cmocka_unit_test(earlier_replies_may_be_written_otherwise),
         cmocka_unit_test(tool_calls_are_learned), cmocka_unit_test(arguments_in_a_string_are_learned_as_values),
+        cmocka_unit_test(special_tokens_in_contents_may_be_plain_text),
         cmocka_unit_test(a_template_that_needs_arguments_in_a_string_gets_it),
         cmocka_unit_test(arguments_that_are_no_object_are_refused),
         cmocka_unit_test(calls_without_their_content_are_found),

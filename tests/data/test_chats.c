@@ -590,6 +590,18 @@ static void nulls_of_tools_are_told(void **state)
     dataset_close(d);
 }
 
+static void special_tokens_in_texts_may_be_plain_text(void **state)
+{
+    (void)state;
+    const char *pair = "{\"prompt\": \"a\", \"completion\": \"b</s>c\"}";
+    learns("plain.jsonl", pair, (dataset_options){.plain = true}, "b</s>c</s>$");
+    for (int plain = 0; plain < 2; plain++) { /* the same cache folder */
+        dataset *d = open_good("plain.jsonl", pair, (dataset_options){.plain = plain});
+        assert_int_equal(dataset_tokens(d), plain ? 8 : 5);
+        dataset_close(d);
+    }
+}
+
 static void the_longest_example_is_named(void **state)
 {
     (void)state;
@@ -676,7 +688,8 @@ int main(void)
         cmocka_unit_test(an_end_that_is_read_as_text_is_told),
         cmocka_unit_test(text_without_tokens_is_told),
         cmocka_unit_test(a_template_of_another_model_is_told),
-        cmocka_unit_test(bad_records_are_named), cmocka_unit_test(the_longest_example_is_named), cmocka_unit_test(nulls_of_tools_are_told),
+        cmocka_unit_test(bad_records_are_named), cmocka_unit_test(the_longest_example_is_named),
+        cmocka_unit_test(special_tokens_in_texts_may_be_plain_text), cmocka_unit_test(nulls_of_tools_are_told),
         cmocka_unit_test(a_cache_is_used_again_for_the_same_rules_alone)};
     return cmocka_run_group_tests(tests, open_all, close_all);
 }
