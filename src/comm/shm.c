@@ -179,11 +179,11 @@ static void shm_abort(comm *base, const pt_error *why)
 static void *beat(void *arg)
 {
     shm_comm *c = arg;
-    struct timespec until;
+    struct timespec until; /* monotonic, as `ending` is: the wall clock may be set back */
     pthread_mutex_lock(&c->lock);
     while (!c->ended) {
         atomic_fetch_add(&c->s->beat[c->base.rank].count, 1);
-        clock_gettime(CLOCK_REALTIME, &until);
+        clock_gettime(CLOCK_MONOTONIC, &until);
         until.tv_nsec += 200 * 1000000;
         until.tv_sec += until.tv_nsec / 1000000000;
         until.tv_nsec %= 1000000000;
@@ -210,6 +210,16 @@ static bool shm_over(comm *base, pt_error *why) { return shm_segment_aborted(((s
 
 static const comm_table shm_table = {shm_exchange, shm_abort, shm_over, shm_close};
 
+static void open_ending(shm_comm *c)
+{
+    pthread_condattr_t monotonic;
+    pthread_condattr_init(&monotonic);
+    pthread_condattr_setclock(&monotonic, CLOCK_MONOTONIC);
+    pthread_mutex_init(&c->lock, NULL);
+    pthread_cond_init(&c->ending, &monotonic);
+    pthread_condattr_destroy(&monotonic);
+}
+
 int comm_shm_open(shm_segment *s, int rank, comm **out, pt_error *e)
 {
     if (rank < 0 || rank >= s->ranks)
@@ -219,8 +229,7 @@ int comm_shm_open(shm_segment *s, int rank, comm **out, pt_error *e)
         return pt_fail(e, PT_FAILED, "out of memory");
     c->base = (comm){&shm_table, rank, s->ranks, 0};
     c->s = s;
-    pthread_mutex_init(&c->lock, NULL);
-    pthread_cond_init(&c->ending, NULL);
+    open_ending(c);
     if (pthread_create(&c->beater, NULL, beat, c)) {
         free(c);
         return pt_fail(e, PT_FAILED, "no thread could be started for the exchanges between ranks");

@@ -1,5 +1,5 @@
 /* Ranks that exchange: every byte arrives where it should, whatever the transport and whatever pieces the moves are cut into; one that
- * fails ends all with its sentence, and one that leaves, or never comes, is named. */
+ * fails ends all with its sentence, and one that leaves, or never comes, is named. Setting the wall clock changes nothing. */
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stddef.h>
@@ -13,7 +13,9 @@
 #include "comm/together.h"
 
 #include <pthread.h>
+#include <stdatomic.h>
 #include <string.h>
+#include <sys/syscall.h>
 
 enum { RANKS_MOST = 6, ROUNDS = 40, RUNS = SANITIZED ? 2 : 6, BYTES_MOST = 300000, MOVES_MOST = 4 };
 
@@ -178,6 +180,39 @@ static void one_that_leaves_is_named(void **unused)
             if (k != one && (!w[k].failed || !strstr(w[k].e.text, name)))
                 fail_msg("%s, rank %d, while %d leaves: %d, %s", transport_names[watched[i]], k, one, w[k].failed, w[k].e.text);
     }
+}
+
+/* ---- a wall clock that is set back ---- */
+
+static atomic_bool set_back;
+
+/* Stands before the system's: an answer of the wall clock from before it was set back by an hour. */
+int clock_gettime(clockid_t id, struct timespec *out)
+{
+    const int failed = (int)syscall(SYS_clock_gettime, id, out);
+    if (!failed && id == CLOCK_REALTIME && atomic_load(&set_back))
+        out->tv_sec += 3600;
+    return failed;
+}
+
+/* A rank whose beats stop is killed after some seconds. */
+static void ranks_beat_on_where_the_wall_clock_is_set_back(void **unused)
+{
+    (void)unused;
+    enum { BEATS = 3 };
+    const struct timespec moment = {.tv_nsec = 10000000};
+    shm_segment *s;
+    comm *c;
+    pt_error e = {0};
+    assert_int_equal(shm_segment_make(1, 0, &s, NULL, &e), 0);
+    atomic_store(&set_back, true);
+    assert_int_equal(comm_shm_open(s, 0, &c, &e), 0);
+    for (const double until_s = clock_s() + 8; shm_segment_beat(s, 0) < BEATS && clock_s() < until_s;)
+        nanosleep(&moment, NULL);
+    assert_true(shm_segment_beat(s, 0) >= BEATS);
+    atomic_store(&set_back, false);
+    comm_close(c);
+    shm_segment_unmap(s);
 }
 
 /* ---- how they meet ---- */
@@ -353,6 +388,7 @@ int main(void)
     const struct CMUnitTest tests[] = {cmocka_unit_test(every_byte_arrives),
                                        cmocka_unit_test(one_that_fails_ends_all_with_its_sentence),
                                        cmocka_unit_test(one_that_leaves_is_named),
+                                       cmocka_unit_test(ranks_beat_on_where_the_wall_clock_is_set_back),
                                        cmocka_unit_test(those_that_do_not_come_are_named),
                                        cmocka_unit_test(strangers_do_not_matter),
                                        cmocka_unit_test(runs_of_the_same_ports_do_not_mix),
