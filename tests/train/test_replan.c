@@ -19,6 +19,7 @@
 
 #include <fcntl.h>
 #include <signal.h>
+#include <stdio.h>
 
 enum { STEPS = 10, BUDGET = 64 << 20 };
 
@@ -167,8 +168,20 @@ static search_result resident(const pt_trainer *t)
     return r;
 }
 
-/* In a child: killed when the first folder of the checkpoint goes that the state has passed through. */
-static int move_and_be_killed(run *r)
+/* These stand before the system's: the process is killed by rename number `fatal` from `renames` 0 on; 0: by none. */
+static int renames, fatal;
+
+int renameat2(int from_folder, const char *from, int to_folder, const char *to, unsigned flags)
+{
+    if (++renames == fatal)
+        raise(SIGKILL);
+    return (int)syscall(SYS_renameat2, from_folder, from, to_folder, to, flags);
+}
+
+int rename(const char *from, const char *to) { return renameat2(AT_FDCWD, from, AT_FDCWD, to, 0); }
+
+/* In a child: killed at a rename of a move; 0: when the first folder of the checkpoint goes that the state has passed through. */
+static int move_and_be_killed(run *r, int at)
 {
     fflush(NULL);
     pid_t child = fork();
@@ -178,8 +191,10 @@ static int move_and_be_killed(run *r)
         bool moved;
         step(r, t);
         search_result next = resident(t);
-        if (!filter_call(SYS_unlinkat, 2, AT_REMOVEDIR, SECCOMP_RET_KILL_PROCESS))
+        if (!at && !filter_call(SYS_unlinkat, 2, AT_REMOVEDIR, SECCOMP_RET_KILL_PROCESS))
             _exit(77);
+        renames = 0;
+        fatal = at;
         replan_move(t, &next, &moved, NULL);
         _exit(1);
     }
@@ -193,7 +208,7 @@ static void a_kill_while_the_checkpoint_of_a_move_goes_leaves_no_half_of_it(void
     (void)state;
     run r;
     run_make(&r, &settings[2], "killed");
-    int status = move_and_be_killed(&r);
+    int status = move_and_be_killed(&r, 0);
     if (status == 77)
         skip(); /* no filters here */
     assert_int_equal(status, 256 + SIGSYS);
@@ -202,6 +217,32 @@ static void a_kill_while_the_checkpoint_of_a_move_goes_leaves_no_half_of_it(void
     pt_trainer *t = open_run(&r);
     step(&r, t);
     finish(&r, t);
+}
+
+static void a_kill_at_any_rename_of_a_move_changes_no_bit(void **state)
+{
+    (void)state;
+    run straight, r;
+    run_make(&straight, &settings[2], "never-killed");
+    pt_trainer *t = open_run(&straight);
+    for (int k = 0; k < STEPS; k++)
+        step(&straight, t);
+    finish(&straight, t);
+    run_make(&r, &settings[2], "killed-at-a-rename");
+    int at = 1;
+    for (pt_error e = {0}; move_and_be_killed(&r, at) == 256 + SIGKILL; at++) {
+        r.o.resume = true;
+        t = open_run(&r);
+        for (int k = (int)t->at.step; k < STEPS; k++)
+            step(&r, t);
+        must(pt_trainer_save(t, &e), &e);
+        pt_trainer_close(t);
+        assert_same_checkpoint(straight.out, r.out, STEPS);
+        must(tree_remove(r.out, &e), &e);
+        r.o.resume = false;
+    }
+    assert_true(at > 4); /* of files of the checkpoint, of it, of the plan, of the checkpoint that goes */
+    fixture_close(&r.f);
 }
 
 /* ---- memory that somebody else has taken ---- */
@@ -555,6 +596,7 @@ int main(void)
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(moving_between_any_plans_changes_no_bit),
         cmocka_unit_test(a_kill_while_the_checkpoint_of_a_move_goes_leaves_no_half_of_it),
+        cmocka_unit_test(a_kill_at_any_rename_of_a_move_changes_no_bit),
         cmocka_unit_test(a_plan_without_memory_gives_way_to_the_old_one),
         cmocka_unit_test(where_the_old_plan_has_no_memory_either_one_for_what_is_left_is_made),
         cmocka_unit_test(where_nothing_fits_any_more_the_state_stands_in_a_checkpoint),
