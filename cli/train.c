@@ -236,6 +236,14 @@ static void print_saving(const pt_train_options *o)
         fputs(", and keeps all\n", stderr);
 }
 
+/* Is the run one that had ended before? A notice has said so. */
+static bool is_complete(const pt_trainer *t)
+{
+    pt_summary m;
+    pt_trainer_summary(t, &m);
+    return m.complete;
+}
+
 static void print_summary(const session *s, const pt_trainer *t)
 {
     pt_summary m;
@@ -396,7 +404,8 @@ static int run(session *s, pt_trainer *t, pt_error *e)
     progress_clear(&s->bar);
     if (failed)
         return ranks_exit_with(s->rank, e);
-    print_report(s, t, &step);
+    if (!is_complete(t))
+        print_report(s, t, &step);
     if (!s->json)
         printf("%s\n", s->o.out);
     return 0;
@@ -451,7 +460,8 @@ int command_train(int argc, char **argv)
     if (status) {
         status = ranks_exit_with(rank, &e);
     } else {
-        print_summary(s, t);
+        if (!is_complete(t))
+            print_summary(s, t);
         status = run(s, t, &e);
     }
     pt_trainer_close(t);

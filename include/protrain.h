@@ -186,8 +186,8 @@ PT_API int pt_trainer_step(pt_trainer *t, pt_step *s, pt_error *e);
 PT_API int pt_trainer_save(pt_trainer *t, pt_error *e);
 /* Mean loss over all target tokens of the evaluation data, and their number; PT_FAILED if `stop` ended it. */
 PT_API int pt_trainer_evaluate(pt_trainer *t, double *loss, int64_t *tokens, pt_error *e);
-/* Writes into the output folder the trained model, a checkpoint of the last step if there is room (from which a run of more steps
- * continues), and summary.json: what was predicted and what was measured. */
+/* Writes into the output folder a checkpoint of the last step if there is room (from which a run of more steps continues), the trained
+ * model, and summary.json: what was predicted and what was measured. */
 PT_API int pt_trainer_finish(pt_trainer *t, pt_error *e);
 PT_API void pt_trainer_close(pt_trainer *t);
 
@@ -209,6 +209,8 @@ typedef struct pt_summary {
     pt_memory memory[3]; int memory_n; /* of each tier; an unused tier has 0 bytes */
     int64_t corrected_step, moved_step; /* last correction of the prediction, last change of the plan; 0: never */
     uint64_t process_peak_bytes;       /* RAM of the whole process; 0: unknown */
+    bool complete;                     /* `resume` found a run that had ended and left no checkpoint: no step is left to take, and there */
+                                       /* is no plan */
     const char *measured_of;           /* the steps that pt_trainer_timings is about: "steady steps", if there were any */
 } pt_summary;
 PT_API void pt_trainer_summary(const pt_trainer *t, pt_summary *s);

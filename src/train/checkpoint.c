@@ -12,6 +12,9 @@
  * The folder is written under a temporary name, synced, and renamed: it is complete or not there. It knows
  * nothing of chunks, tiers, plans or ranks; the position in the data is the number of samples taken. Where all ranks see the folder, each
  * writes what it keeps, at its place in the same files; else rank 0 gets all of it, some MiB at a time, and writes.
+ *
+ *   OUT/finished.json                   beside the trained model: the same as trainer.json, without checksums. A resumed run that finds the
+ *                                       model and no checkpoint knows from it that nothing is left to do
  */
 #include "train/checkpoint.h"
 
@@ -65,16 +68,19 @@ static json_t *checksums_json(const schedule_input *in, const uint64_t checksums
     return all;
 }
 
-static int write_counters(const trainer *t, const char *folder, const char *arithmetic, json_t *checksums, pt_error *e)
+/* checksums: NULL for a model alone. */
+static int write_counters(const trainer *t, const char *folder, const char *name, json_t *checksums, pt_error *e)
 {
     char path[FILE_PATH_BYTES];
     const job *j = &t->job;
     const counters *at = &t->at;
-    json_t *all = json_pack("{s:i, s:I, s:I, s:I, s:I, s:I, s:s, s:o, s:o, s:o}", "version", CHECKPOINT_VERSION, "step",
-                            (json_int_t)at->step,
+    json_t *all = json_pack("{s:i, s:I, s:I, s:I, s:I, s:I, s:s, s:o, s:o}", "version", CHECKPOINT_VERSION, "step", (json_int_t)at->step,
                             "steps", (json_int_t)j->steps, "samples", (json_int_t)(at->step * j->shape.batch), "tokens",
-                            (json_int_t)at->tokens, "learned_tokens", (json_int_t)at->learned, "arithmetic", arithmetic, "model",
-                            model_json(&j->model->config), "settings", settings_json(j), "sums", checksums);
+                            (json_int_t)at->tokens, "learned_tokens", (json_int_t)at->learned, "arithmetic",
+                            t->planning.device->info.arithmetic, "model", model_json(&j->model->config), "settings", settings_json(j));
+    if (all && checksums)
+        json_object_set(all, "sums", checksums);
+    json_decref(checksums);
     if (all && !model_trains_all(t->job.model))
         json_object_set_new(all, "frozen_bf16", json_boolean(t->job.model->stored_bf16));
     if (all && j->model->adapters)
@@ -83,7 +89,7 @@ static int write_counters(const trainer *t, const char *folder, const char *arit
         json_object_set_new(all, "reference", json_sprintf(CHECKSUM_FORMAT, (unsigned long long)at->reference));
     if (all)
         base_write(&j->base, all);
-    int failed = all ? path_join(path, folder, "trainer.json", e) : pt_fail(e, PT_FAILED, "out of memory");
+    int failed = all ? path_join(path, folder, name, e) : pt_fail(e, PT_FAILED, "out of memory");
     if (!failed)
         failed = file_write_json(path, all, e);
     json_decref(all);
@@ -101,7 +107,7 @@ static int write_trainer(trainer *t, state *s, const char *folder, pt_error *e)
     if (failed)
         return failed;
     if (ranks_lead(t))
-        failed = write_counters(t, folder, t->planning.device->info.arithmetic, checksums_json(s->in, checksums), e);
+        failed = write_counters(t, folder, "trainer.json", checksums_json(s->in, checksums), e);
     return all_hear(t, s, failed, e);
 }
 
@@ -120,16 +126,22 @@ static int write_files(trainer *t, const shared_stage *stage, bool whole, bool *
         failed = path_join(folder, stage->path, "trainer", e);
     if (!failed && whole)
         failed = write_trainer(t, &s, folder, e);
+    else if (!failed)
+        failed = all_hear(t, &s, ranks_lead(t) ? write_counters(t, stage->path, FINISHED_FILE, NULL, e) : 0, e);
     *agreed = s.agreed;
     state_close(&s, NULL);
     return failed;
 }
 
+static int sync_lines(const trainer *t, pt_error *e)
+{
+    const int failed = step_lines_sync(&t->metrics, e);
+    return failed ? failed : events_sync(&t->events, e);
+}
+
 static int commit_checkpoint(const trainer *t, dir_stage *stage, pt_error *e)
 {
-    int failed = step_lines_sync(&t->metrics, e);
-    if (!failed)
-        failed = events_sync(&t->events, e);
+    const int failed = sync_lines(t, e);
     return failed ? failed : dir_stage_commit(stage, e);
 }
 
@@ -181,11 +193,11 @@ int checkpoint_save(trainer *t, pt_error *e)
     return failed;
 }
 
-/* The order in which files of a model get their final names: the files that config.json refers to come first. */
+/* The order in which files of a model get their final names: last the one by which it counts as a model, or as an adapter. */
 static int move_turn(const char *name)
 {
     size_t n = strlen(name);
-    return strcmp(name, "config.json") == 0 ? 2 : n > 5 && strcmp(name + n - 5, ".json") == 0;
+    return !strcmp(name, "config.json") || !strcmp(name, ADAPTER_CONFIG) ? 2 : n > 5 && strcmp(name + n - 5, ".json") == 0;
 }
 
 /* Writes files of a model into the output folder: each under a temporary name first, then renamed. */
@@ -214,7 +226,11 @@ static int move_files(const char *from, const char *to, pt_error *e)
     return dir_sync(to, e);
 }
 
-static int commit_model(const trainer *t, dir_stage *stage, pt_error *e) { return move_files(stage->path, t->out.path, e); }
+static int commit_model(const trainer *t, dir_stage *stage, pt_error *e)
+{
+    const int failed = sync_lines(t, e);
+    return failed ? failed : move_files(stage->path, t->out.path, e);
+}
 
 int model_export(trainer *t, pt_error *e)
 {
@@ -355,6 +371,34 @@ int checkpoint_read_counters(trainer *t, const char *path, pt_error *e)
     t->at.first_step = t->at.step;
     if (!failed)
         tell_new_rate(t, steps);
+    return failed;
+}
+
+int checkpoint_read_finished(trainer *t, pt_error *e)
+{
+    char file[FILE_PATH_BYTES];
+    json_source s;
+    int64_t version, step;
+    int failed = path_join(file, t->out.path, FINISHED_FILE, e);
+    if (!failed)
+        failed = json_source_open(&s, file, e);
+    if (failed)
+        return failed;
+    failed = json_get_int(&s, "version", JSON_REQUIRED, CHECKPOINT_VERSION, CHECKPOINT_VERSION, &version, e);
+    if (!failed)
+        failed = take_lanes(&t->job, &s, e);
+    if (!failed)
+        failed = settings_compare(&t->job, file, &s, e);
+    if (!failed)
+        failed = json_get_int(&s, "step", JSON_REQUIRED, 1, INT64_MAX / 2, &step, e);
+    json_source_close(&s);
+    if (!failed && step != t->job.steps)
+        failed = pt_fail(e, PT_FAILED,
+                         "%.400s holds the %s of step %lld but no checkpoint to resume from, and this run ends at step %lld: give `%s` "
+                         "%.400s and another `out`", t->out.path, t->job.model->adapters ? "adapter" : "model", (long long)step,
+                         (long long)t->job.steps, t->job.model->adapters ? "adapter" : "model", t->out.path);
+    if (!failed)
+        t->at.step = t->at.first_step = step;
     return failed;
 }
 

@@ -8,6 +8,8 @@
 int checkpoint_save(trainer *t, pt_error *e);
 int checkpoint_write(trainer *t, pt_error *e); /* the same, and no older checkpoint is removed */
 int checkpoint_read_counters(trainer *t, const char *path, pt_error *e); /* and compares the settings */
+/* Of a run that left its model and no checkpoint: are its settings and steps those of this one? Then it is complete. */
+int checkpoint_read_finished(trainer *t, pt_error *e);
 /* Into an engine that is EMPTY; it is CURRENT afterwards. */
 int checkpoint_load_state(trainer *t, const char *path, pt_error *e);
 int model_export(trainer *t, pt_error *e); /* into the output folder */

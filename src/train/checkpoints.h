@@ -6,6 +6,7 @@
 #include "protrain.h"
 
 #define CHECKPOINT_MARK "trainer/trainer.json" /* the file that a complete one has */
+#define FINISHED_FILE "finished.json"          /* beside the trained model: of which run it is */
 
 /* The complete checkpoint with the highest step up to `limit`; -1: none. */
 int64_t checkpoints_newest(const char *out, int64_t limit);

@@ -1,5 +1,6 @@
 #include "train/output.h"
 
+#include "model/adapter.h"
 #include "report/memory_file.h"
 #include "report/samples_file.h"
 #include "train/checkpoints.h"
@@ -15,7 +16,7 @@
 static int find_traces(const output *out, char found[FILE_PATH_BYTES], pt_error *e)
 {
     static const char *const traces[] = {"config.json", "metrics.jsonl", "plan.json", "model.safetensors", "model.safetensors.index.json",
-                                         "adapter_config.json"};
+                                         ADAPTER_CONFIG};
     char path[FILE_PATH_BYTES];
     int failed = checkpoints_find_newest(out->path, found, e);
     for (size_t i = 0; i < sizeof traces / sizeof *traces && !failed && !found[0]; i++) {
@@ -62,21 +63,28 @@ static int refuse_other_run(const output *out, const char *from, pt_error *e)
                    out->path, found);
 }
 
-/* If there is nothing to resume from (the run ended before its first checkpoint), only a finished model prevents a new start. */
-static int refuse_model(const output *out, const pt_train_options *o, pt_error *e)
+static bool has(const output *out, const char *name)
 {
     char path[FILE_PATH_BYTES];
-    int failed = path_join(path, out->path, "config.json", e);
-    if (!failed && path_exists(path))
-        failed = pt_fail(e, PT_FAILED,
-                         "%.400s holds a trained model but no checkpoint to resume from (`save_every` writes them): give `model` %.400s "
-                         "and another `out`",
-                         out->path, out->path);
-    if (!failed && out->made)
+    return !path_join(path, out->path, name, NULL) && path_exists(path);
+}
+
+/* If there is nothing to resume from (the run ended before its first checkpoint), only a finished model prevents a new start. */
+static int start_without_checkpoint(output *out, const pt_train_options *o, pt_error *e)
+{
+    const bool model = has(out, "config.json"), adapter = has(out, ADAPTER_CONFIG);
+    out->finished = (model || adapter) && has(out, FINISHED_FILE);
+    if (out->finished)
+        return 0;
+    if (model || adapter)
+        return pt_fail(e, PT_FAILED, "%.400s holds a trained %s but no checkpoint to resume from (`save_every` writes them): give `%s` "
+                       "%.400s and another `out`", out->path, model ? "model" : "adapter", model ? "model" : "adapter", out->path);
+    if (out->made)
         options_notice(o, "there is no folder %s to resume from: training starts from the beginning, in a new folder", out->path);
-    else if (!failed)
+    else
         options_notice(o, "%s has no checkpoint to resume from: training starts from the beginning", out->path);
-    return failed;
+    out->found_empty = out->made;
+    return 0;
 }
 
 /* The run's checkpoints must not replace those of another program. When resuming, such a folder may be a damaged checkpoint of this run. */
@@ -111,11 +119,8 @@ static int choose_start(output *out, const pt_train_options *o, pt_error *e)
         failed = checkpoints_present(from, e);
     if (failed)
         return failed;
-    if (o->resume && !from[0]) {
-        failed = refuse_model(out, o, e);
-        out->found_empty = !failed && out->made;
-        return failed;
-    }
+    if (o->resume && !from[0])
+        return start_without_checkpoint(out, o, e);
     if (from[0] && lies_in_out(out, from))
         return 0;
     failed = refuse_other_run(out, from, e);

@@ -14,6 +14,7 @@ typedef struct output {
     char cache[FILE_PATH_BYTES];       /* folder of the token cache */
     char from[FILE_PATH_BYTES];        /* the checkpoint from which the run continues, or "" */
     dir_lock lock;                     /* fd -1: not taken */
+    bool finished;                     /* it is to be resumed and has the trained model of a run, but no checkpoint */
     bool made, found_empty;            /* the folder did not exist; it had no files of a run */
     bool found_cache;                  /* tokens of an earlier run */
     bool wrote_profile, wrote_machine; /* these files were written by this run */

@@ -146,7 +146,9 @@ static int claim_output(trainer *t, pt_error *e)
         failed = dir_make(t->out.path, e); /* another machine may not see it */
     if (!failed)
         failed = ranks_share(t, t->out.cache, sizeof t->out.cache, e);
-    return failed ? failed : ranks_share(t, t->out.from, sizeof t->out.from, e);
+    if (!failed)
+        failed = ranks_share(t, t->out.from, sizeof t->out.from, e);
+    return failed ? failed : ranks_share(t, &t->out.finished, sizeof t->out.finished, e);
 }
 
 static int open_model(trainer *t, pt_error *e) { return job_open_model(&t->job, t->out.from, e); }
@@ -163,7 +165,19 @@ static int open_data(trainer *t, pt_error *e)
 
 static int count_steps(trainer *t, pt_error *e) { return job_count_steps(&t->job, e); }
 
-static int read_counters(trainer *t, pt_error *e) { return t->out.from[0] ? checkpoint_read_counters(t, t->out.from, e) : 0; }
+static int read_counters(trainer *t, pt_error *e)
+{
+    if (!t->out.finished)
+        return t->out.from[0] ? checkpoint_read_counters(t, t->out.from, e) : 0;
+    int failed = ranks_lead(t) ? checkpoint_read_finished(t, e) : 0;
+    if (!failed)
+        failed = ranks_share(t, &t->at, sizeof t->at, e);
+    t->complete = !failed;
+    if (t->complete)
+        options_notice(&t->job.o, "the run in %.600s is complete: its %lld steps are done and its %s is written", t->out.path,
+                       (long long)t->at.step, t->job.model->adapters ? "adapter" : "model");
+    return failed;
+}
 
 /* Those of a run with another `keep` go with the next one that is written. */
 static void tell_surplus(const trainer *t)
@@ -349,7 +363,7 @@ int trainer_setup(trainer *t, pt_error *e)
         put_later_away, /* before its metrics are cut: the newest checkpoint and its metrics belong together */
         open_metrics, write_plan};
     output_init(&t->out);
-    for (size_t i = 0; i < sizeof steps / sizeof *steps; i++) {
+    for (size_t i = 0; i < sizeof steps / sizeof *steps && !t->complete; i++) {
         int failed = steps[i](t, e);
         if (failed)
             return ranks_fail(t, failed, e);

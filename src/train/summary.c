@@ -68,10 +68,6 @@ void pt_trainer_summary(const pt_trainer *t, pt_summary *s)
     s->trained = model_trained_parameters(t->job.model);
     s->layers = t->job.model->config.layers;
     model_describe_trained(t->job.model, shape_optimizer(&t->job.shape)->name, s->trains);
-    s->machine = t->planning.device->info.arithmetic;
-    s->threads = t->planning.device->info.threads;
-    s->room = t->planning.room;
-    s->costs = t->planning.source;
     s->steps = t->job.steps;
     s->first_step = t->at.first_step;
     s->seq_len = t->job.shape.seq_len;
@@ -80,6 +76,14 @@ void pt_trainer_summary(const pt_trainer *t, pt_summary *s)
     s->tokens = (int64_t)dataset_tokens(t->job.data);
     s->files = dataset_files(t->job.data);
     s->eval_files = t->job.eval && !(t->job.o.eval_split > 0) ? dataset_files(t->job.eval) : "";
+    s->room = t->planning.room;
+    s->costs = t->planning.source;
+    s->complete = t->complete;
+    s->machine = s->measured_of = "";
+    if (t->complete)
+        return;
+    s->machine = t->planning.device->info.arithmetic;
+    s->threads = t->planning.device->info.threads;
     s->predicted_step_s = t->predicted.now.step_ns * 1e-9;
     forecast_sure_words(&t->predicted.now, &t->planning.profile.costs, s->sure);
     s->corrected_step = t->predicted.corrected_step;
@@ -124,7 +128,7 @@ static bool is_worth_saying(const pt_timing *step, const pt_timing *x)
 
 int pt_trainer_timings(const pt_trainer *t, pt_timing out[PT_TIMINGS])
 {
-    if (!t || !out)
+    if (!t || !out || t->complete)
         return 0;
     pt_timing all[PT_TIMINGS];
     int n = 0;

@@ -54,7 +54,10 @@ int trainer_memory(const trainer *t, pt_memory out[TIERS])
     return n;
 }
 
-char *pt_trainer_plan_json(const pt_trainer *t) { return !t ? NULL : plan_to_json(trainer_plan(t), t->job.model, trainer_shape(t)); }
+char *pt_trainer_plan_json(const pt_trainer *t)
+{
+    return !t || t->complete ? NULL : plan_to_json(trainer_plan(t), t->job.model, trainer_shape(t));
+}
 
 int trainer_write_plan(const trainer *t, pt_error *e)
 {

@@ -21,6 +21,7 @@
  *   4. predicted.now is of planning's plan and costs. replan.c changes the three together, and notes the step in corrected_step, and where
  *      the plan is another one then in moved_step. predicted.first never changes.
  *   5. The last line of metrics.jsonl is of counters.step, but in a run that has just been resumed without its lines.
+ *   6. A run that is `complete` has only its output folder, model and data, and the engine is CLOSED.
  */
 #ifndef PT_TRAINER_H
 #define PT_TRAINER_H
@@ -73,6 +74,7 @@ struct pt_trainer {
     planning planning;             /* budgets, costs, the plan */
     engine engine;
     counters at;
+    bool complete;                 /* it was resumed after its end, and left no checkpoint: there is no plan and no engine */
     predicted predicted;
     step_lines metrics;
     watch watch;                   /* of rank 0 */

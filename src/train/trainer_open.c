@@ -131,15 +131,16 @@ static void tell_no_end(const trainer *t, uint64_t bytes)
                                   "continues from checkpoint-%lld", t->out.path, size, (long long)newest);
 }
 
-/* A later run may continue from the end. If no checkpoints were requested, no disk space was reserved, so this one is left out if space is
- * tight. */
+/* A later run may continue from the end, and so may this one if it is killed before its model is complete. If no checkpoints were
+ * requested, no disk space was reserved, so this one is left out if space is tight. */
 static void save_end(trainer *t)
 {
-    const uint64_t bytes = checkpoint_room(t).checkpoint_bytes;
+    const room_need need = checkpoint_room(t);
+    const uint64_t bytes = need.checkpoint_bytes;
     uint64_t free_bytes;
     pt_error e = {0};
     bool asked = t->job.o.save_every || !disk_is_memory(t->out.path); /* as rank 0 sees it */
-    bool tight = !disk_free_bytes(t->out.path, &free_bytes, NULL) && free_bytes < bytes + MACHINE_DISK_MARGIN;
+    bool tight = !disk_free_bytes(t->out.path, &free_bytes, NULL) && free_bytes < bytes + need.model_bytes + MACHINE_DISK_MARGIN;
     if (!t->at.step || ranks_share(t, &asked, sizeof asked, NULL) || !asked || ranks_share(t, &tight, sizeof tight, NULL))
         return;
     if (tight)
@@ -152,13 +153,15 @@ int pt_trainer_finish(pt_trainer *t, pt_error *e)
 {
     if (!t)
         return pt_fail_null(e, "pt_trainer_finish", "the trainer");
-    int failed = model_export(t, e);
-    if (failed) {
-        checkpoints_add_advice(t->out.path, t->at.step, e);
-        return failed;
+    if (!t->complete) {
+        save_end(t);
+        int failed = model_export(t, e);
+        if (failed) {
+            checkpoints_add_advice(t->out.path, t->at.step, e);
+            return failed;
+        }
+        write_account(t);
     }
-    save_end(t);
-    write_account(t);
     if (t->job.o.sample_n) {
         t->memory_n = trainer_memory(t, t->memory);
         engine_close(&t->engine);

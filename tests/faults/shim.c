@@ -3,9 +3,11 @@
  *   PT_FAULT="WHERE WHAT N KIND"
  *       WHERE   tier: the disk tier's file, which has no name; files: all others that it has opened by name, but the system's
  *               (/proc, /sys, /dev/nvidia*), which drivers read too; checkpoint: those of the files that belong to a checkpoint
- *       WHAT    read, write, sync
- *       KIND    eio, enospc: call number N fails; short: every N-th call moves a part of its bytes only; none
+ *       WHAT    read, write, sync, rename (of a file or a folder, by its new name)
+ *       KIND    eio, enospc: call number N fails; short: every N-th call moves a part of its bytes only; none. Of renames: kill,
+ *               killed: the program is killed before call number N, or after it
  *   PT_FAULT_COUNT=FILE   how many such calls there were, written at the end
+ *   PT_FAULT_RANK=N       of the ranks of `protrain train --ranks`, only rank N has the fault
  *   PT_STOP_RANK=N        rank N of `protrain train --ranks` stops (SIGSTOP) before its first instruction
  *
  * io_uring is refused, as in many containers, so that every transfer is a call that can be seen here. Programs that this one starts, as
@@ -35,12 +37,19 @@ static const char *const place_names[] = {"others", "files", "checkpoint", "tier
 enum { PLACE_OTHERS, PLACE_FILES, PLACE_CHECKPOINT, PLACE_TIER };
 static atomic_long count;
 
+/* Is the fault another rank's? */
+static bool is_spared(void)
+{
+    const char *meant = getenv("PT_FAULT_RANK"), *rank = getenv("PROTRAIN_RANK");
+    return meant && (!rank || strcmp(meant, rank));
+}
+
 static const char *setting(int field)
 {
     static char words[4][16];
     static atomic_bool read;
     if (!atomic_load(&read)) {
-        const char *text = getenv("PT_FAULT");
+        const char *text = is_spared() ? NULL : getenv("PT_FAULT");
         if (!text || sscanf(text, "%15s %15s %15s %15s", words[0], words[1], words[2], words[3]) != 4)
             strcpy(words[0], "none");
         atomic_store(&read, 1);
@@ -54,13 +63,13 @@ __attribute__((constructor)) static void begin(void)
     setting(0);
     if (stop && rank && !strcmp(stop, rank))
         raise(SIGSTOP);
-    if (!stop || rank) /* else it starts the ranks */
+    if ((!stop && !getenv("PT_FAULT_RANK")) || rank) /* else it starts the ranks */
         unsetenv("LD_PRELOAD");
 }
 
 __attribute__((destructor)) static void end(void)
 {
-    const char *path = getenv("PT_FAULT_COUNT");
+    const char *path = is_spared() ? NULL : getenv("PT_FAULT_COUNT");
     FILE *f = path ? fopen(path, "w") : NULL;
     if (f) {
         fprintf(f, "%ld\n", atomic_load(&count));
@@ -177,6 +186,36 @@ int close(int fd)
 }
 
 int fsync(int fd) { return verdict(fd, "sync", 0) < 0 ? -1 : REAL(fsync)(fd); }
+
+/* Is this the call before or after which the program is killed? */
+static bool is_chosen(const char *to)
+{
+    return is_meant(place_of(0, to)) && !strcmp(setting(1), "rename") && atomic_fetch_add(&count, 1) + 1 == atol(setting(2));
+}
+
+static void kill_if(bool chosen, const char *kind)
+{
+    if (chosen && !strcmp(setting(3), kind))
+        raise(SIGKILL);
+}
+
+int rename(const char *from, const char *to)
+{
+    const bool chosen = is_chosen(to);
+    kill_if(chosen, "kill");
+    const int failed = REAL(rename)(from, to);
+    kill_if(chosen, "killed");
+    return failed;
+}
+
+int renameat2(int from_folder, const char *from, int to_folder, const char *to, unsigned flags)
+{
+    const bool chosen = is_chosen(to);
+    kill_if(chosen, "kill");
+    const int failed = REAL(renameat2)(from_folder, from, to_folder, to, flags);
+    kill_if(chosen, "killed");
+    return failed;
+}
 
 struct io_uring;
 int io_uring_queue_init(unsigned entries, struct io_uring *ring, unsigned flags)

@@ -366,11 +366,89 @@ static void what_goes_with_a_model_is_saved_as_it_was_when_the_run_began(void **
     run_free(&r);
 }
 
+static void keep_all(void *arg, const char *sentence)
+{
+    const size_t n = strlen(arg);
+    snprintf((char *)arg + n, 2048 - n, "%s\n", sentence);
+}
+
+/* As where there was no room for a checkpoint of the last step. */
+static void finish_without_checkpoint(run *r, const char *name, int64_t lora)
+{
+    char path[200];
+    pt_error e = {0};
+    run_make(r, &settings[0], name);
+    r->o.save_every = 0;
+    r->o.lora_rank = lora;
+    r->o.save_type = PT_SAVE_AS_STORED;
+    finish(r, 3);
+    snprintf(path, sizeof path, "%s/checkpoint-3", r->out);
+    must(tree_remove(path, &e), &e);
+    r->o.resume = true;
+}
+
+static void a_run_that_ended_without_a_checkpoint_is_complete(void **state)
+{
+    (void)state;
+    for (int lora = 0; lora < 3; lora += 2) {
+        char said[2048] = "";
+        run r;
+        pt_trainer *t;
+        pt_step s;
+        pt_summary m;
+        pt_error e = {0};
+        finish_without_checkpoint(&r, lora ? "complete-adapter" : "complete-model", lora);
+        r.o.notice = keep_all;
+        r.o.arg = said;
+        const uint64_t before = hash_of_folder(r.out);
+        must(pt_trainer_open(&r.o, &t, &e), &e);
+        pt_trainer_summary(t, &m);
+        assert_true(m.complete && m.steps == 3 && m.first_step == 3);
+        assert_true(strstr(said, r.out) && strstr(said, "complete") && strstr(said, lora ? "adapter" : "model"));
+        assert_int_equal(pt_trainer_step(t, &s, &e), 0);
+        must(pt_trainer_finish(t, &e), &e);
+        assert_int_equal(pt_trainer_save(t, &e), PT_FAILED);
+        assert_null(pt_trainer_plan_json(t));
+        pt_timing times[PT_TIMINGS];
+        assert_int_equal(pt_trainer_timings(t, times), 0);
+        pt_trainer_close(t);
+        assert_true(hash_of_folder(r.out) == before);
+        run_free(&r);
+    }
+}
+
+static void another_run_than_the_one_that_ended_is_refused(void **state)
+{
+    (void)state;
+    run r;
+    pt_trainer *t;
+    pt_error e = {0};
+    char path[200];
+    finish_without_checkpoint(&r, "ended", 0);
+    const uint64_t before = hash_of_folder(r.out);
+    r.o.steps = 6;
+    assert_int_equal(pt_trainer_open(&r.o, &t, &e), PT_FAILED);
+    assert_true(strstr(e.text, r.out) && strstr(e.text, "step 3") && strstr(e.text, "step 6") && strstr(e.text, "`out`"));
+    r.o.steps = 3;
+    r.o.lr *= 2;
+    assert_int_equal(pt_trainer_open(&r.o, &t, &e), PT_FAILED);
+    assert_true(strstr(e.text, "finished.json") && strstr(e.text, "`lr`"));
+    r.o.lr /= 2;
+    assert_true(hash_of_folder(r.out) == before);
+    snprintf(path, sizeof path, "%s/finished.json", r.out);
+    assert_int_equal(unlink(path), 0);
+    assert_int_equal(pt_trainer_open(&r.o, &t, &e), PT_FAILED);
+    assert_true(strstr(e.text, "holds a trained model but no checkpoint"));
+    run_free(&r);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(a_resumed_run_ends_in_the_same_bits_under_any_plan),
         cmocka_unit_test(a_run_that_finished_goes_on_with_more_steps),
+        cmocka_unit_test(a_run_that_ended_without_a_checkpoint_is_complete),
+        cmocka_unit_test(another_run_than_the_one_that_ended_is_refused),
         cmocka_unit_test(a_run_resumes_on_a_machine_with_less_memory),
         cmocka_unit_test(metrics_are_cut_back_to_the_checkpoint),
         cmocka_unit_test(only_the_newest_checkpoints_are_kept),

@@ -16,9 +16,8 @@
 #include "train/plan_file.h"
 
 #include "program.h"
-#include "sanitized.h"
 
-enum { SHIM_WORKS = !SANITIZED }; /* a sanitizer stands there itself */
+#include "faults/fault.h"
 
 enum { STEPS = 6, TRIALS = 4 };
 
@@ -67,8 +66,6 @@ static const char *machine_file(void)
     return on_gpu() ? PT_FIXTURES "/../../machines/rtx3090.json" : PT_FIXTURES "/../../machines/laptop16.json";
 }
 
-static const char *count_path(void) { return scratch_path("count"); }
-
 /* Trains in `out`, from the newest checkpoint where there is one; `fault`: what the shim does, or NULL. */
 static int train(const char *out, const char *fault)
 {
@@ -79,15 +76,10 @@ static int train(const char *out, const char *fault)
                                             "--batch-size", "4", "--lr", "1e-3", "--steps", steps, "--save-every", "2", "--plan", plan_path,
                                             "--device", run_device(), "--device-memory", "64MiB", "--disk-memory", "64MiB",
                                             "--machine", machine_file(), "--quiet", "--resume", NULL});
-    if (fault) {
-        setenv("PT_FAULT", fault, 1);
-        setenv("PT_FAULT_COUNT", count_path(), 1);
-        unlink(count_path());
-        (void)!symlink(PT_FAULT_SHIM, scratch_path("shim.so")); /* the loader cuts its list at spaces */
-        setenv("LD_PRELOAD", scratch_path("shim.so"), 1);
-    }
+    if (fault)
+        fault_set(fault, NULL);
     pid_t child = program_start(&a, "/dev/null", scratch_path("err"));
-    unsetenv("LD_PRELOAD");
+    fault_clear();
     return program_wait(child);
 }
 
@@ -103,16 +95,8 @@ static const char *straight(void)
     return out;
 }
 
-/* How many calls of the kind there were in the run that was the last one with a fault. */
-static long counted(void)
-{
-    if (!path_exists(count_path()))
-        fail_msg("%s was not loaded: %s", PT_FAULT_SHIM, text_of(scratch_path("err")));
-    return atol(text_of(count_path()));
-}
-
 /* How many calls of a kind a run makes. */
-static long count_calls(const char *where, const char *what)
+static int count_calls(const char *where, const char *what)
 {
     char out[128], fault[64];
     pt_error e = {0};
@@ -121,7 +105,7 @@ static long count_calls(const char *where, const char *what)
     if (train(out, fault))
         fail_msg("%s", text_of(scratch_path("err")));
     must(tree_remove(out, &e), &e);
-    return counted();
+    return fault_count();
 }
 
 /* Nothing unfinished, and every checkpoint complete. */
@@ -162,13 +146,13 @@ static void assert_sentence(const char *out, const char *fault, const char *word
 /* A call of every run fails: returns how many of them did not bear it. */
 static int fail_calls(const char *where, const char *what, const char *kind, const char *word)
 {
-    long calls = count_calls(where, what);
+    const int calls = count_calls(where, what);
     int ended = 0;
     assert_true(calls > 2);
     for (int i = 0; i < TRIALS; i++) {
         char fault[64], out[128];
         pt_error e = {0};
-        snprintf(fault, sizeof fault, "%s %s %d %s", where, what, random_from(&the_random, 2, (int)calls), kind);
+        snprintf(fault, sizeof fault, "%s %s %d %s", where, what, random_from(&the_random, 2, calls), kind);
         snprintf(out, sizeof out, "%s/failing", scratch);
         int status = train(out, fault);
         if (status == 1)
@@ -228,7 +212,7 @@ static void transfers_of_a_part_change_nothing(void **state)
         snprintf(out, sizeof out, "%s/short", scratch);
         if (train(out, faults[i]))
             fail_msg("%s: %s", faults[i], text_of(scratch_path("err")));
-        assert_true(counted() > 3);
+        assert_true(fault_count() > 3);
         assert_same_end(straight(), out, STEPS);
         must(tree_remove(out, &e), &e);
     }

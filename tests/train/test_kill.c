@@ -1,5 +1,5 @@
 /* A run that is killed at any moment, saving included, and resumed until it ends, ends in the same bits as one that was left
- * alone; SIGINT, SIGTERM and SIGHUP save and leave.
+ * alone, also one that is killed at a rename, of a file or of a folder; SIGINT, SIGTERM and SIGHUP save and leave.
  *
  * PT_KILLS=n kills n times instead of the default. */
 #include "protrain.h"
@@ -20,6 +20,8 @@
 
 #include "chat/byte_model.h"
 #include "program.h"
+
+#include "faults/fault.h"
 
 enum { DEFAULT_KILLS = THREADS_SANITIZED ? 3 : SANITIZED ? 5 : 20, STEPS = 16 };
 
@@ -161,13 +163,15 @@ static void kinds_to_kill(int n, int *first, int *end)
     *end = THREADS_SANITIZED ? *first + 1 : n;
 }
 
+static bool saves = true; /* such runs write checkpoints before their last step */
+
 /* Starts (or resumes) the run in `out` and kills it after `seconds`: true if it had come to its end. */
 static bool start_and_kill(const char *out, double seconds, int *kills)
 {
     arguments a = {0};
     common_arguments(&a, out);
     add_circumstances(&a, &the_random);
-    add_arguments(&a, (const char *const[]){"--steps", "16", "--save-every", "2", "--resume", NULL});
+    add_arguments(&a, (const char *const[]){"--steps", "16", "--save-every", saves ? "2" : "0", "--resume", NULL});
     int status = program_kill_after(program_start(&a, "/dev/null", err_path()), seconds);
     if (status == 256 + SIGKILL)
         (*kills)++;
@@ -226,8 +230,9 @@ static void kill_and_compare(int wanted)
         runs++;
     }
     must(tree_remove(straight, &e), &e);
-    printf("%s, %s lanes: %d runs of %.2f s%s%s, killed %d times in %d starts: the same bits\n", the_optimizer->name, lanes, runs, seconds,
-           frozen ? ", some frozen" : adapted ? ", adapters" : "", data_names[data_kind_now], kills, starts);
+    printf("%s, %s lanes: %d runs of %.2f s%s%s%s, killed %d times in %d starts: the same bits\n", the_optimizer->name, lanes, runs,
+           seconds, frozen ? ", some frozen" : adapted ? ", adapters" : "", data_names[data_kind_now], saves ? "" : ", no checkpoints",
+           kills, starts);
 }
 
 static void a_killed_run_resumes_to_the_same_bits(void **state)
@@ -238,8 +243,10 @@ static void a_killed_run_resumes_to_the_same_bits(void **state)
     for (kinds_to_kill(n + 1, &i, &end); i < end; i++) {
         the_optimizer = optimizers[i % n];
         data_kind_now = i % DATA_KINDS;
+        saves = i % 2 == 0;
         kill_and_compare((wanted + n) / (n + 1));
     }
+    saves = true;
     the_optimizer = &optimizer_adamw;
     data_kind_now = PLAIN;
 }
@@ -286,6 +293,63 @@ static void a_killed_run_of_adapters_resumes_to_the_same_bits(void **state)
     the_model = plain;
     the_optimizer = &optimizer_adamw;
     adapted = NULL;
+}
+
+/* ---- renames ---- */
+
+enum { SHORT = 4 }; /* steps of short_run */
+
+/* A few steps of a run in `out`, on a machine that need not be measured. */
+static int short_run(const char *out, bool resume, const char *fault)
+{
+    arguments a = {0};
+    common_arguments(&a, out);
+    add_arguments(&a, (const char *const[]){"--steps", "4", "--save-every", saves ? "2" : "0", "--keep", "1", "--device-memory", "64MiB",
+                                            "--host-memory", on_gpu() ? "64MiB" : "0", "--machine",
+                                            on_gpu() ? PT_FIXTURES "/../../machines/rtx3090.json"
+                                                     : PT_FIXTURES "/../../machines/laptop16.json", NULL});
+    if (resume)
+        add_argument(&a, "--resume");
+    if (fault)
+        fault_set(fault, NULL);
+    const pid_t child = program_start(&a, "/dev/null", err_path());
+    fault_clear();
+    return program_wait(child);
+}
+
+static void kill_at_renames(const char *what)
+{
+    char straight[128], out[128], fault[64];
+    pt_error e = {0};
+    snprintf(straight, sizeof straight, "%s/%s-straight", scratch, what);
+    snprintf(out, sizeof out, "%s/%s-killed", scratch, what);
+    assert_int_equal(short_run(straight, false, "files rename 1 none"), 0);
+    const int renames = fault_count();
+    assert_true(renames > 10);
+    for (int i = 1; i <= renames; i++) {
+        snprintf(fault, sizeof fault, "files rename %d %s", i, random_one_in(&the_random, 2) ? "kill" : "killed");
+        if (short_run(out, false, fault) != 256 + SIGKILL || short_run(out, true, NULL))
+            fail_msg("%s, %s: %s", what, fault, text_of(err_path()));
+        assert_same_end(straight, out, SHORT);
+        assert_clean(out);
+        must(tree_remove(out, &e), &e);
+    }
+    printf("%s: killed at each of %d renames\n", what, renames);
+}
+
+static void a_run_that_is_killed_at_a_rename_resumes_to_the_same_bits(void **state)
+{
+    (void)state;
+    if (!SHIM_WORKS)
+        skip();
+    lanes = "1";
+    kill_at_renames("saving");
+    saves = false;
+    kill_at_renames("model");
+    adapted = "q_proj";
+    kill_at_renames("adapter");
+    adapted = NULL;
+    saves = true;
 }
 
 /* ---- signals ---- */
@@ -441,6 +505,7 @@ int main(void)
     const struct CMUnitTest tests[] = {cmocka_unit_test(a_killed_run_resumes_to_the_same_bits),
                                        cmocka_unit_test(a_killed_run_of_adapters_resumes_to_the_same_bits),
         cmocka_unit_test(a_killed_run_with_frozen_parameters_resumes_to_the_same_bits),
+                                       cmocka_unit_test(a_run_that_is_killed_at_a_rename_resumes_to_the_same_bits),
                                        cmocka_unit_test(sigint_saves_and_leaves_with_130),
                                        cmocka_unit_test(sigterm_saves_and_leaves_with_143),
                                        cmocka_unit_test(a_closed_terminal_saves_and_leaves_with_129),

@@ -21,6 +21,8 @@
 
 #include "train/group.h"
 
+#include "faults/fault.h"
+
 enum { DEFAULT_KILLS = SANITIZED ? 2 : 4, STEPS = 12 };
 
 static random_source the_random;
@@ -186,6 +188,49 @@ static void a_killed_rank_ends_all_and_any_number_goes_on(void **state)
 {
     (void)state;
     kill_until("killed", run_and_kill);
+}
+
+/* Of rank 0, which alone renames. Whether the run came to its end. */
+static bool run_with_fault(const char *out, const char *ranks, bool saves, const char *fault)
+{
+    arguments a = command(out, "4");
+    add_arguments(&a, WORDS("--device-memory", "64MiB", "--ranks", ranks, "--save-every", saves ? "2" : "0", "--machine",
+                            on_gpu() ? PT_FIXTURES "/../../machines/rtx3090.json" : PT_FIXTURES "/../../machines/laptop16.json"));
+    if (fault)
+        fault_set(fault, "0");
+    const pid_t launcher = program_start(&a, "/dev/null", err_path());
+    fault_clear();
+    const int status = program_kill_after(launcher, 60);
+    if (status && (!fault || !strstr(text_of(err_path()), "rank 0: was ended by signal 9")))
+        fail_msg("%s ranks, %s: exit status %d: %s", ranks, fault ? fault : "no fault", status, text_of(err_path()));
+    return !status;
+}
+
+static void a_rank_that_is_killed_at_a_rename_loses_nothing(void **state)
+{
+    (void)state;
+    enum { TRIALS = 6, LAST = 12 }; /* the renames of a run's end are among the last ones */
+    if (!SHIM_WORKS)
+        skip();
+    for (int i = 0, count = 0; i < TRIALS; i++) {
+        char straight[128], out[128], fault[64];
+        pt_error e = {0};
+        const bool saves = i >= TRIALS / 2;
+        snprintf(straight, sizeof straight, "%s/rename-straight%d", scratch, saves);
+        snprintf(out, sizeof out, "%s/rename-killed", scratch);
+        if (i % (TRIALS / 2) == 0) {
+            assert_true(run_with_fault(straight, "2", saves, "files rename 1 none"));
+            count = fault_count();
+            assert_true(count > LAST);
+        }
+        snprintf(fault, sizeof fault, "files rename %d %s", random_from(&the_random, count - LAST, count),
+                 random_one_in(&the_random, 2) ? "kill" : "killed");
+        if (run_with_fault(out, "2", saves, fault))
+            fail_msg("%s: nothing was killed", fault);
+        assert_true(run_with_fault(out, random_ranks(), saves, NULL));
+        assert_same_end(straight, out, 4);
+        must(tree_remove(out, &e), &e);
+    }
 }
 
 static void wait_for_steps(const char *out)
@@ -534,6 +579,7 @@ static void what_cannot_be_shared_is_refused_in_one_sentence(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {cmocka_unit_test(a_killed_rank_ends_all_and_any_number_goes_on),
+                                       cmocka_unit_test(a_rank_that_is_killed_at_a_rename_loses_nothing),
                                        cmocka_unit_test(sigterm_saves_and_ends_all),
                                        cmocka_unit_test(one_that_stops_as_it_starts_is_named),
                                        cmocka_unit_test(ranks_started_apart_end_and_go_on_alike),
