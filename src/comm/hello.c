@@ -45,7 +45,7 @@ bool hello_is_whole(const hello *h)
 
 bool hello_answer_is_whole(const hello_answer *a)
 {
-    return !memcmp(a->magic, MAGIC, sizeof MAGIC) && a->verdict <= HELLO_REFUSED && is_text(a->why, sizeof a->why);
+    return !memcmp(a->magic, MAGIC, sizeof MAGIC) && a->verdict <= HELLO_LATER && is_text(a->why, sizeof a->why);
 }
 
 bool hello_places_are_whole(const hello_place *p, int ranks)

@@ -6,8 +6,9 @@
  *     rank r -> rank q    hello (data) with the nonce as its key, for q < r
  *     control             from then on notes: a beat every second, the reason why the run ends, or a goodbye
  *
- * Anybody may connect, so that every message is validated first (fuzz/fuzz_hello.c). A process without the run's key is turned away. The
- * key only tells runs apart; it is no secret.
+ * Anybody may connect, so that every message is validated first (fuzz/fuzz_hello.c). A process without the run's key is turned away. What a
+ * hello says never ends the run: it is refused, and rank 0 waits on. The key is a secret only if it was given or drawn (launcher.h), and it
+ * is sent as it is.
  */
 #ifndef PT_HELLO_H
 #define PT_HELLO_H
@@ -29,11 +30,12 @@ typedef struct hello {
     char version[HELLO_VERSION_BYTES], host[HELLO_HOST_BYTES];
 } hello;
 
-typedef enum hello_verdict { HELLO_TAKEN, HELLO_OTHER_RUN, HELLO_REFUSED } hello_verdict;
+/* HELLO_LATER: not now; the same may be asked again. */
+typedef enum hello_verdict { HELLO_TAKEN, HELLO_OTHER_RUN, HELLO_REFUSED, HELLO_LATER } hello_verdict;
 typedef struct hello_answer {
     char magic[8];
     uint32_t verdict, unused;
-    char why[HELLO_WHY_BYTES]; /* of HELLO_REFUSED */
+    char why[HELLO_WHY_BYTES]; /* of HELLO_REFUSED and HELLO_LATER */
 } hello_answer;
 
 /* Where a rank is. */

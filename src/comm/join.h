@@ -2,6 +2,7 @@
  * them shared memory (processes.c), or a launcher started them anywhere (launcher.h) and they meet by TCP (meet.h).
  *
  *     PROTRAIN_JOIN_SECONDS   time that the ranks wait for each other; default 120, and 30 for those of --ranks N
+ *     PROTRAIN_RUN_KEY        the key of the run, or in a file by PROTRAIN_RUN_KEY_FILE (launcher.h)
  *     PROTRAIN_TRANSPORT      tcp: sockets, also between ranks of one machine; mpi: MPI (mpi.h). Without it, MPI is used only if mpirun has
  *                             started ranks on several machines and nothing else says where rank 0 is
  */

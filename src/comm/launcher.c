@@ -2,11 +2,14 @@
 
 #include "comm/net.h"
 #include "comm/pmi.h"
+#include "io/files.h"
 
+#include <ctype.h>
 #include <stdbool.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/random.h>
 
 enum { PORTS = 16, FIRST_PORT = 20000, PORT_RANGE = 10000, PORTS_MOST = 65535, DEFAULT_PORT = 29500 };
 
@@ -58,6 +61,13 @@ static int take_master(launcher *out, pt_error *e)
     return number("MASTER_PORT", PORTS_MOST, &out->port, e);
 }
 
+/* If all ranks are on this machine, nobody else has to reach rank 0. */
+static void take_this_machine(launcher *out)
+{
+    if (out->here == out->ranks)
+        snprintf(out->address, sizeof out->address, "localhost");
+}
+
 /* torchrun may listen at MASTER_PORT itself, and says so in TORCHELASTIC_USE_AGENT_STORE. Its restarts are no part of the key: each of its
  * agents counts its own, and none when a node joins. */
 static int of_torchrun(launcher *out, pt_error *e)
@@ -68,6 +78,8 @@ static int of_torchrun(launcher *out, pt_error *e)
     int failed = number("RANK", 1 << 20, &out->rank, e);
     if (!failed)
         failed = number("WORLD_SIZE", 1 << 20, &out->ranks, e);
+    if (!failed && text_of("LOCAL_WORLD_SIZE"))
+        failed = number("LOCAL_WORLD_SIZE", 1 << 20, &out->here, e);
     if (!failed && out->ranks > 1 && !text_of("MASTER_ADDR"))
         failed = pt_fail(e, PT_USAGE, "the environment has RANK=%d and WORLD_SIZE=%d, and no MASTER_ADDR: name the machine of rank 0 by it",
                          out->rank, out->ranks);
@@ -81,15 +93,10 @@ static int of_torchrun(launcher *out, pt_error *e)
         out->port = out->port + PORTS < PORTS_MOST ? out->port + 1 : FIRST_PORT;
         out->ports = PORTS;
     }
+    take_this_machine(out);
     return failed;
 }
 
-/* If all ranks are on this machine, rank 0 needs no address. */
-static void take_this_machine(launcher *out)
-{
-    if (!out->address[0] && out->here == out->ranks)
-        snprintf(out->address, sizeof out->address, "localhost");
-}
 
 static int of_open_mpi(launcher *out, pt_error *e)
 {
@@ -123,18 +130,70 @@ static int of_mpich(launcher *out, pt_error *e)
     return failed ? failed : take_master(out, e);
 }
 
-int launcher_ask(launcher *l, pt_error *e)
+/* Rank 0's word: a random key, and where it is. */
+static int make_word(const launcher *l, char word[PMI_WORD_BYTES], pt_error *e)
+{
+    uint64_t key;
+    if (getrandom(&key, sizeof key, 0) != sizeof key)
+        return pt_fail_errno(e, PT_FAILED, "no random number");
+    const int n = snprintf(word, PMI_WORD_BYTES, "%016llx/", (unsigned long long)key);
+    net_own_addresses(word + n, PMI_WORD_BYTES - (size_t)n);
+    if (l->here == l->ranks || !word[n])
+        snprintf(word + n, PMI_WORD_BYTES - (size_t)n, "localhost");
+    return 0;
+}
+
+static int ask_pmi(launcher *l, pt_error *e)
 {
     char job[PMI_WORD_BYTES] = "", word[PMI_WORD_BYTES] = "";
-    if (l->pmi < 0 || l->address[0])
-        return 0;
-    net_own_addresses(word, sizeof word);
-    if (l->here == l->ranks || !word[0])
-        snprintf(word, sizeof word, "localhost");
-    int failed = pmi_exchange(l->pmi, l->rank, job, word, e);
-    snprintf(l->address, sizeof l->address, "%s", word);
+    int failed = l->rank ? 0 : make_word(l, word, e);
+    if (!failed)
+        failed = pmi_exchange(l->pmi, l->rank, job, word, e);
+    char *address = strchr(word, '/');
+    if (!failed && !address)
+        failed = pt_fail(e, PT_FAILED, "mpirun does not say where rank 0 is (\"%.100s\"): set MASTER_ADDR and MASTER_PORT", word);
+    if (failed)
+        return failed;
+    *address++ = 0;
+    snprintf(l->address, sizeof l->address, "%s", address);
     l->key = add(l->key, job);
-    return failed ? failed : take_master(l, e);
+    failed = take_master(l, e);
+    l->key = add(l->key, word);
+    return failed;
+}
+
+/* The text of a file, without the end of its line. */
+static int add_file(launcher *l, const char *path, pt_error *e)
+{
+    enum { BYTES_MOST = 1 << 16 };
+    char *text;
+    size_t n;
+    const int failed = file_read_all(path, BYTES_MOST, &text, &n, e);
+    if (failed)
+        return failed;
+    while (n && isspace((unsigned char)text[n - 1]))
+        text[--n] = 0;
+    l->key = add(l->key, text);
+    free(text);
+    return n ? 0 : pt_fail(e, PT_USAGE, "%.400s, the file of PROTRAIN_RUN_KEY_FILE, is empty: write the key of the run into it, such as 32 "
+                           "random digits", path);
+}
+
+static int add_given_key(launcher *l, pt_error *e)
+{
+    const char *key = text_of("PROTRAIN_RUN_KEY"), *file = text_of("PROTRAIN_RUN_KEY_FILE");
+    if (key && file)
+        return pt_fail(e, PT_USAGE, "the environment has PROTRAIN_RUN_KEY and PROTRAIN_RUN_KEY_FILE: unset one of them");
+    if (key)
+        l->key = add(l->key, key);
+    return file ? add_file(l, file, e) : 0;
+}
+
+int launcher_ask(launcher *l, pt_error *e)
+{
+    const int failed = l->pmi < 0 || l->address[0] ? 0 : ask_pmi(l, e);
+    take_this_machine(l);
+    return failed ? failed : add_given_key(l, e);
 }
 
 void launcher_first_host(const char *list, char *out, size_t room)
@@ -154,6 +213,9 @@ static int of_slurm(launcher *out, pt_error *e)
         failed = take_master(out, e);
     if (!failed && !out->address[0] && text_of("SLURM_STEP_NODELIST"))
         launcher_first_host(text_of("SLURM_STEP_NODELIST"), out->address, sizeof out->address);
+    if (text_of("SLURM_STEP_NUM_NODES") && !strcmp(text_of("SLURM_STEP_NUM_NODES"), "1"))
+        out->here = out->ranks;
+    take_this_machine(out);
     return failed;
 }
 

@@ -3,7 +3,11 @@
  * control.
  *
  * Ranks that do not come in time are named. Several runs may use the same ports: a rank that asks rank 0 of another run is turned away
- * because of its key and tries the next port, and other programs that listen there do no harm. */
+ * because of its key and tries the next port, and other programs that listen there do no harm. Nor do processes that connect: rank 0 ends
+ * the run only if a rank is missing at the end. A rank keeps asking: rank 0 may be stopped for a while, or hold a connection of another
+ * process with the same number, which it gives up if that does not come with its second connection.
+ *
+ * If the address of rank 0 is a loopback address, all listen on loopback only. */
 #ifndef PT_MEET_H
 #define PT_MEET_H
 

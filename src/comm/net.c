@@ -30,11 +30,25 @@ static int bind_and_listen(int fd, const void *address, socklen_t bytes)
     return -1;
 }
 
-int net_listen(int port)
+/* The same address in both forms; of IPv6 only in its own. */
+static bool read_address(const char *text, struct in6_addr *six, struct in_addr *four)
 {
-    const struct sockaddr_in6 both = {.sin6_family = AF_INET6, .sin6_addr = IN6ADDR_ANY_INIT, .sin6_port = htons((uint16_t)port)};
-    const struct sockaddr_in old = {.sin_family = AF_INET, .sin_addr.s_addr = INADDR_ANY, .sin_port = htons((uint16_t)port)};
+    if (inet_pton(AF_INET, text, four) != 1)
+        return inet_pton(AF_INET6, text, six) == 1;
+    *six = (struct in6_addr){.s6_addr = {[10] = 0xff, [11] = 0xff}};
+    memcpy(&six->s6_addr[12], four, sizeof *four);
+    return true;
+}
+
+int net_listen(const char *address, int port)
+{
+    struct sockaddr_in6 both = {.sin6_family = AF_INET6, .sin6_addr = IN6ADDR_ANY_INIT, .sin6_port = htons((uint16_t)port)};
+    struct sockaddr_in old = {.sin_family = AF_INET, .sin_addr.s_addr = INADDR_ANY, .sin_port = htons((uint16_t)port)};
     const int no = 0;
+    if (address && !read_address(address, &both.sin6_addr, &old.sin_addr)) {
+        errno = EADDRNOTAVAIL;
+        return -1;
+    }
     int fd = socket(AF_INET6, SOCK_STREAM | SOCK_CLOEXEC | SOCK_NONBLOCK, 0);
     if (fd >= 0 && !setsockopt(fd, IPPROTO_IPV6, IPV6_V6ONLY, &no, sizeof no) && (fd = bind_and_listen(fd, &both, sizeof both)) >= 0)
         return fd;
@@ -42,6 +56,13 @@ int net_listen(int port)
         return -1;
     fd = socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC | SOCK_NONBLOCK, 0);
     return fd < 0 ? -1 : bind_and_listen(fd, &old, sizeof old);
+}
+
+bool net_is_loopback(const char *address)
+{
+    struct in6_addr six;
+    struct in_addr four;
+    return read_address(address, &six, &four) && (IN6_IS_ADDR_LOOPBACK(&six) || (IN6_IS_ADDR_V4MAPPED(&six) && six.s6_addr[12] == 127));
 }
 
 int net_port(int fd)
@@ -107,6 +128,13 @@ void net_own_addresses(char *out, size_t room)
         freeifaddrs(all);
     if (!gethostname(host, sizeof host - 1) && strlen(out) + strlen(host) + 1 < room)
         sprintf(out + strlen(out), "%s%s", out[0] ? "," : "", host);
+}
+
+bool net_is_closed(int fd)
+{
+    char byte;
+    const ssize_t n = recv(fd, &byte, 1, MSG_PEEK);
+    return !n || (n < 0 && errno != EAGAIN && errno != EINTR);
 }
 
 bool net_wait(int fd, short events, double until_s)

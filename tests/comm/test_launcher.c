@@ -20,7 +20,8 @@ static const char *const names[] = {"RANK", "WORLD_SIZE", "MASTER_ADDR", "MASTER
                                     "TORCHELASTIC_USE_AGENT_STORE", "OMPI_COMM_WORLD_RANK", "OMPI_COMM_WORLD_SIZE",
                                     "OMPI_COMM_WORLD_LOCAL_SIZE", "PMIX_NAMESPACE", "PMI_RANK", "PMI_SIZE", "PMI_FD", "MPI_LOCALNRANKS",
                                     "SLURM_PROCID", "SLURM_STEP_NUM_TASKS", "SLURM_STEP_NODELIST", "SLURM_JOB_ID", "SLURM_STEP_ID",
-                                    "SLURM_NTASKS", "PROTRAIN_RANK"};
+                                    "SLURM_NTASKS", "SLURM_STEP_NUM_NODES", "LOCAL_WORLD_SIZE", "PROTRAIN_RANK", "PROTRAIN_RUN_KEY",
+                                    "PROTRAIN_RUN_KEY_FILE"};
 
 /* "NAME=VALUE NAME=VALUE": that, and nothing else. */
 static void set_environment(const char *all)
@@ -119,7 +120,7 @@ static void *answer(void *arg)
         else if (!strcmp(command, "barrier_in"))
             fputs("cmd=barrier_out\n", f);
         else if (!strcmp(command, "get"))
-            fprintf(f, "cmd=get_result rc=0 msg=success value=%s\n", value[0] ? value : "node9");
+            fprintf(f, "cmd=get_result rc=0 msg=success value=%s\n", value[0] ? value : "0123456789abcdef/node9");
         else
             fputs("cmd=finalize_ack\n", f);
         fflush(f);
@@ -150,6 +151,81 @@ static void mpich_is_asked(void **unused)
         close(fd[0]);
         pthread_join(thread, NULL);
     }
+}
+
+/* Two runs of the same job name have different keys: rank 0 draws one. */
+static void mpich_passes_a_random_key(void **unused)
+{
+    (void)unused;
+    uint64_t key[2];
+    for (int i = 0; i < 2; i++) {
+        int fd[2];
+        char environment[160];
+        pthread_t thread;
+        pt_error e = {0};
+        assert_int_equal(socketpair(AF_UNIX, SOCK_STREAM, 0, fd), 0);
+        assert_int_equal(pthread_create(&thread, NULL, answer, &fd[1]), 0);
+        snprintf(environment, sizeof environment, "PMI_RANK=0 PMI_SIZE=2 MPI_LOCALNRANKS=2 PMI_FD=%d", fd[0]);
+        launcher l = found(environment);
+        assert_int_equal(launcher_ask(&l, &e), 0);
+        key[i] = l.key;
+        close(fd[0]);
+        pthread_join(thread, NULL);
+    }
+    assert_true(key[0] != key[1]);
+}
+
+/* Of a rank whose environment is this, with the key that the user gives. */
+static uint64_t key_of(const char *environment)
+{
+    pt_error e = {0};
+    launcher l = found(environment);
+    if (launcher_ask(&l, &e))
+        fail_msg("%s: %s", environment, e.text);
+    return l.key;
+}
+
+static void the_key_of_a_run_can_be_given(void **unused)
+{
+    (void)unused;
+#define RUN "RANK=1 WORLD_SIZE=2 MASTER_ADDR=a MASTER_PORT=29500"
+    char path[] = "/tmp/pt-key-XXXXXX", by_file[200];
+    launcher l;
+    pt_error e = {0};
+    const int fd = mkstemp(path);
+    snprintf(by_file, sizeof by_file, RUN " PROTRAIN_RUN_KEY_FILE=%s", path);
+    l = found(by_file);
+    assert_int_equal(launcher_ask(&l, &e), PT_USAGE);
+    assert_true(strstr(e.text, path) && strstr(e.text, "PROTRAIN_RUN_KEY_FILE"));
+    assert_int_equal(write(fd, "secret\n", 7), 7);
+    assert_true(key_of(by_file) == key_of(RUN " PROTRAIN_RUN_KEY=secret"));
+    assert_true(key_of(RUN) != key_of(RUN " PROTRAIN_RUN_KEY=secret"));
+    assert_true(key_of(RUN " PROTRAIN_RUN_KEY=other") != key_of(RUN " PROTRAIN_RUN_KEY=secret"));
+    setenv("PROTRAIN_RUN_KEY", "secret", 1);
+    setenv("PROTRAIN_RUN_KEY_FILE", path, 1);
+    assert_int_equal(launcher_ask(&l, &e), PT_USAGE);
+    close(fd);
+    unlink(path);
+    unsetenv("PROTRAIN_RUN_KEY");
+    assert_int_equal(launcher_ask(&l, &e), PT_FAILED);
+    assert_non_null(strstr(e.text, path));
+}
+
+/* Whatever else is said of where rank 0 is. */
+static void ranks_of_one_machine_meet_on_it_alone(void **unused)
+{
+    (void)unused;
+    static const char *const all[] = {"RANK=1 WORLD_SIZE=2 LOCAL_WORLD_SIZE=2 MASTER_ADDR=node1 MASTER_PORT=29500",
+                                      "OMPI_COMM_WORLD_RANK=1 OMPI_COMM_WORLD_SIZE=2 OMPI_COMM_WORLD_LOCAL_SIZE=2 MASTER_ADDR=node1",
+                                      "PMI_RANK=1 PMI_SIZE=2 MPI_LOCALNRANKS=2 MASTER_ADDR=node1",
+                                      "SLURM_PROCID=1 SLURM_STEP_NUM_TASKS=2 SLURM_STEP_NUM_NODES=1 SLURM_STEP_NODELIST=node1"};
+    for (size_t i = 0; i < sizeof all / sizeof *all; i++) {
+        pt_error e = {0};
+        launcher l = found(all[i]);
+        assert_int_equal(launcher_ask(&l, &e), 0);
+        assert_string_equal(l.address, "localhost");
+    }
+    assert_string_equal(found("RANK=1 WORLD_SIZE=2 LOCAL_WORLD_SIZE=1 MASTER_ADDR=node1 MASTER_PORT=29500").address, "node1");
 }
 
 static void srun_did(void **unused)
@@ -215,7 +291,10 @@ int main(void)
 {
     const struct CMUnitTest tests[] = {cmocka_unit_test(nobody_did), cmocka_unit_test(torchrun_did),
                                        cmocka_unit_test(what_differs_between_machines_is_not_in_the_key), cmocka_unit_test(mpirun_did),
-                                       cmocka_unit_test(mpich_is_asked), cmocka_unit_test(srun_did), cmocka_unit_test(first_hosts),
+                                       cmocka_unit_test(mpich_is_asked), cmocka_unit_test(mpich_passes_a_random_key),
+                                       cmocka_unit_test(the_key_of_a_run_can_be_given),
+                                       cmocka_unit_test(ranks_of_one_machine_meet_on_it_alone), cmocka_unit_test(srun_did),
+                                       cmocka_unit_test(first_hosts),
                                        cmocka_unit_test(what_is_no_number_is_refused),
                                        cmocka_unit_test(what_is_asked_for_is_what_was_started)};
     return cmocka_run_group_tests(tests, NULL, NULL);

@@ -325,16 +325,21 @@ static void own_addresses_lead_here(void **unused)
 
 typedef struct odd { together *t; void (*change)(hello *h); } odd;
 
-/* A rank that says something else than it should. */
-static void *come_oddly(void *arg)
+/* Says something else than it should to rank 0, which listens already or will soon. */
+static int say_oddly(const odd *o)
 {
-    const odd *o = arg;
     hello h = hello_make(HELLO_CONTROL, o->t->meeting.key, 1, o->t->meeting.ranks, 1, 1);
     int fd;
     o->change(&h);
     while (net_connect("localhost", o->t->meeting.port, clock_s() + 1, &fd))
         ;
     net_send_all(fd, &h, sizeof h, clock_s() + 1);
+    return fd;
+}
+
+static void *come_oddly(void *arg)
+{
+    const int fd = say_oddly(arg);
     hello_answer a;
     net_receive_all(fd, &a, sizeof a, clock_s() + 5);
     close(fd);
@@ -344,6 +349,8 @@ static void *come_oddly(void *arg)
 static void of_another_version(hello *h) { snprintf(h->version, sizeof h->version, "0.0.1"); }
 static void told_of_more_ranks(hello *h) { h->ranks = 8; }
 static void another_rank_0(hello *h) { h->rank = 0; }
+static void of_another_run(hello *h) { h->key++; }
+static void as_it_should(hello *h) { (void)h; }
 
 static void ranks_that_disagree_are_named(void **unused)
 {
@@ -351,26 +358,126 @@ static void ranks_that_disagree_are_named(void **unused)
     static const struct { void (*change)(hello *h); const char *said; } cases[] = {
         {of_another_version, "is protrain 0.0.1, and rank 0 "},
         {told_of_more_ranks, "expects 8 ranks, and rank 0 expects 2"},
-        {another_rank_0, "two processes have rank 0"}};
+        {another_rank_0, "two processes have rank 0"},
+        {of_another_run, "is of another run, or has another PROTRAIN_RUN_KEY"},
+        {as_it_should, "rank 1 on "} /* and ended then */};
     for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
         worker w[RANKS_MOST];
         together t;
         none(w);
         together_make(&t, BY_SOCKETS, 2);
+        t.meeting.seconds = 1;
         odd o = {&t, cases[i].change};
         pthread_t thread;
         assert_int_equal(pthread_create(&thread, NULL, come_oddly, &o), 0);
         run_all(w, &t, 1, 5);
         pthread_join(thread, NULL);
-        if (!w[0].failed || !strstr(w[0].e.text, cases[i].said))
+        if (!w[0].failed || !strstr(w[0].e.text, "rank 1 of 2 did not join") || !strstr(w[0].e.text, cases[i].said))
             fail_msg("%s: %s", cases[i].said, w[0].e.text);
     }
+}
+
+static void start_worker(worker *w, together *t, int rank, pthread_t *thread)
+{
+    w->t = t;
+    w->rank = rank;
+    w->seed = 8;
+    assert_int_equal(pthread_create(thread, NULL, run, w), 0);
+}
+
+/* Whatever others say to rank 0, or stop saying, it waits for the rank itself. One that says nothing more is given up after a while. */
+static void wrong_hellos_end_no_run(void **unused)
+{
+    (void)unused;
+    static void (*const changes[])(hello *h) = {of_another_version, told_of_more_ranks, another_rank_0, of_another_run};
+    worker w[RANKS_MOST];
+    together t;
+    pthread_t thread[2];
+    none(w);
+    together_make(&t, BY_SOCKETS, 2);
+    start_worker(&w[0], &t, 0, &thread[0]);
+    for (size_t i = 0; i < sizeof changes / sizeof *changes; i++)
+        come_oddly(&(odd){&t, changes[i]});
+    close(say_oddly(&(odd){&t, as_it_should})); /* as a rank does that has waited for too long: it comes again */
+    const int silent = say_oddly(&(odd){&t, as_it_should});
+    start_worker(&w[1], &t, 1, &thread[1]);
+    for (int k = 0; k < 2; k++)
+        pthread_join(thread[k], NULL);
+    close(silent);
+    together_free(&t);
+    for (int k = 0; k < 2; k++)
+        if (w[k].failed)
+            fail_msg("rank %d: %s", k, w[k].e.text);
+}
+
+/* Each of the later ranks would come behind them. */
+static void *meet_beside_idle_ones(void *arg)
+{
+    enum { IDLE = 5 };
+    worker *w = arg;
+    meeting m = w->t->meeting;
+    meeting_result r;
+    int idle[IDLE], n = 0;
+    m.rank = w->rank;
+    w->failed = meet(&m, &r, &w->e);
+    while (!w->failed && w->rank == 1 && n < IDLE && !net_connect("127.0.0.1", net_port(r.listener), clock_s() + 1, &idle[n]))
+        n++;
+    if (!w->failed)
+        w->failed = meet_rest(&m, &r, &w->e);
+    if (!w->failed && w->rank == 1 && n < IDLE)
+        w->failed = pt_fail(&w->e, PT_FAILED, "only %d idle connections", n);
+    while (n)
+        close(idle[--n]);
+    meet_close(&r);
+    return NULL;
+}
+
+static void idle_connections_delay_no_rank(void **unused)
+{
+    (void)unused;
+    worker w[3];
+    together t;
+    pthread_t thread[3];
+    together_make(&t, BY_SOCKETS, 3);
+    const double begin = clock_s();
+    for (int k = 0; k < 3; k++) {
+        w[k] = (worker){.t = &t, .rank = k};
+        assert_int_equal(pthread_create(&thread[k], NULL, meet_beside_idle_ones, &w[k]), 0);
+    }
+    for (int k = 0; k < 3; k++) {
+        pthread_join(thread[k], NULL);
+        if (w[k].failed)
+            fail_msg("rank %d: %s", k, w[k].e.text);
+    }
+    assert_true(clock_s() - begin < 10); /* one after the other they would take 15 s */
+    together_free(&t);
+}
+
+static void loopback_is_for_this_machine_alone(void **unused)
+{
+    (void)unused;
+    static const char *const here[] = {"127.0.0.1", "127.0.1.1", "::1"}, *const elsewhere[] = {"10.0.0.1", "::", "fe80::1", "node1", ""};
+    for (size_t i = 0; i < sizeof here / sizeof *here; i++)
+        assert_true(net_is_loopback(here[i]));
+    for (size_t i = 0; i < sizeof elsewhere / sizeof *elsewhere; i++)
+        assert_false(net_is_loopback(elsewhere[i]));
+    char all[400];
+    const int listener = net_listen("127.0.0.1", 0), port = net_port(listener);
+    int fd;
+    assert_true(listener >= 0);
+    assert_null(net_connect("127.0.0.1", port, clock_s() + 5, &fd));
+    close(fd);
+    net_own_addresses(all, sizeof all);
+    all[strcspn(all, ",")] = 0;
+    if (all[strspn(all, "0123456789.")] == 0) /* the address of an interface, not this machine's name */
+        assert_non_null(net_connect(all, port, clock_s() + 5, &fd));
+    close(listener);
 }
 
 static void a_port_in_use_is_said(void **unused)
 {
     (void)unused;
-    const int fd = net_listen(0);
+    const int fd = net_listen(NULL, 0);
     worker w[RANKS_MOST];
     together t;
     none(w);
@@ -394,6 +501,9 @@ int main(void)
                                        cmocka_unit_test(runs_of_the_same_ports_do_not_mix),
                                        cmocka_unit_test(own_addresses_lead_here),
                                        cmocka_unit_test(ranks_that_disagree_are_named),
+                                       cmocka_unit_test(wrong_hellos_end_no_run),
+                                       cmocka_unit_test(idle_connections_delay_no_rank),
+                                       cmocka_unit_test(loopback_is_for_this_machine_alone),
                                        cmocka_unit_test(a_port_in_use_is_said)};
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -21,7 +21,7 @@ typedef struct together {
 /* Some that are free now. */
 static inline int free_port(void)
 {
-    const int fd = net_listen(0), port = net_port(fd);
+    const int fd = net_listen(NULL, 0), port = net_port(fd);
     assert_true(fd >= 0);
     close(fd);
     return port;

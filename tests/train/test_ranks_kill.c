@@ -291,6 +291,29 @@ static void one_that_is_killed_or_hangs_is_named(void **state)
     }
 }
 
+/* Rank 0 stands still for a while when it listens already, and rank 1 asks again meanwhile. */
+static void a_rank_0_that_was_stopped_joins(void **state)
+{
+    (void)state;
+    char out[128];
+    int fd;
+    snprintf(out, sizeof out, "%s/stopped", scratch);
+    arguments a = command(out, "1");
+    add_arguments(&a, WORDS("--device-memory", "64MiB"));
+    group_begin(2);
+    group g = {.of = {group_start(&a, 0, NULL)}, .n = 2};
+    const int port = atoi(getenv("MASTER_PORT"));
+    for (const double until = seconds_now() + 60; net_connect("127.0.0.1", port, seconds_now() + 1, &fd) && seconds_now() < until;)
+        sleep_seconds(0.01);
+    close(fd);
+    kill(g.of[0], SIGSTOP);
+    g.of[1] = group_start(&a, 1, NULL);
+    group_end();
+    sleep_seconds(4.5);
+    kill(g.of[0], SIGCONT);
+    all_end(&g, -1, 0, 60);
+}
+
 /* Where rank 0 is lost, the others say it themselves. */
 static void without_rank_0_all_end(void **state)
 {
@@ -584,6 +607,7 @@ int main(void)
                                        cmocka_unit_test(one_that_stops_as_it_starts_is_named),
                                        cmocka_unit_test(ranks_started_apart_end_and_go_on_alike),
                                        cmocka_unit_test(one_that_is_killed_or_hangs_is_named),
+                                       cmocka_unit_test(a_rank_0_that_was_stopped_joins),
                                        cmocka_unit_test(without_rank_0_all_end),
                                        cmocka_unit_test(sigterm_to_one_saves_and_ends_all_apart),
                                        cmocka_unit_test(the_plan_is_made_for_the_least),
