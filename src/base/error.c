@@ -76,8 +76,9 @@ static void fit(char *whole, char *out, size_t room)
 
 void text_format(char *out, size_t room, const char *fmt, va_list ap)
 {
-    char whole[WHOLE];
-    vsnprintf(whole, sizeof whole, fmt, ap);
+    char whole[WHOLE] = "";
+    if (fmt)
+        vsnprintf(whole, sizeof whole, fmt, ap);
     fit(whole, out, room);
 }
 
@@ -97,7 +98,9 @@ int pt_fail(pt_error *e, int code, const char *fmt, ...)
 static void format_before(pt_error *e, const char *end, const char *fmt, va_list ap)
 {
     char whole[WHOLE + sizeof e->text + 2];
-    vsnprintf(whole, WHOLE, fmt, ap);
+    whole[0] = 0;
+    if (fmt)
+        vsnprintf(whole, WHOLE, fmt, ap);
     size_t used = strlen(whole);
     snprintf(whole + used, sizeof whole - used, ": %s", end);
     fit(whole, e->text, sizeof e->text);
@@ -106,6 +109,21 @@ static void format_before(pt_error *e, const char *end, const char *fmt, va_list
 int pt_fail_null(pt_error *e, const char *function, const char *what)
 {
     return pt_fail(e, PT_USAGE, "%s: %s is NULL: pass the address of one", function, what);
+}
+
+int pt_check_list(const char *name, const char *const *list, int n, pt_error *e)
+{
+    if (n < 0 || (n && !list))
+        return pt_fail(e, PT_USAGE, "`%s_n` is %d, but `%s` is not a list of that many", name, n, name);
+    for (int i = 0; i < n; i++)
+        if (!list[i])
+            return pt_fail(e, PT_USAGE, "`%s`: entry %d of %d is NULL: give a string", name, i + 1, n);
+    return 0;
+}
+
+int pt_check_choice(const char *name, unsigned value, unsigned last, pt_error *e)
+{
+    return value <= last ? 0 : pt_fail(e, PT_USAGE, "`%s` is %d: it must be a value of its type, 0 to %u", name, (int)value, last);
 }
 
 int pt_fail_errno(pt_error *e, int code, const char *fmt, ...)

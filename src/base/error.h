@@ -21,5 +21,9 @@ void text_format(char *out, size_t room, const char *fmt, va_list ap);
 
 /* PT_USAGE: the caller passed NULL for a required pointer of the public function. */
 int pt_fail_null(pt_error *e, const char *function, const char *what);
+/* PT_USAGE: the list of the option `name` does not have n strings (NULL or negative, or one of them is NULL). */
+int pt_check_list(const char *name, const char *const *list, int n, pt_error *e);
+/* PT_USAGE: the value of the option `name` is not one of its enum, from 0 to `last`. */
+int pt_check_choice(const char *name, unsigned value, unsigned last, pt_error *e);
 
 #endif

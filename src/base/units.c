@@ -160,6 +160,6 @@ int pt_size_parse(const char *text, uint64_t *bytes, pt_error *e)
     return bytes ? size_parse(text, bytes, e) : pt_fail_null(e, "pt_size_parse", "the number of bytes");
 }
 
-char *pt_size_text(char buf[32], uint64_t bytes) { return size_format(buf, bytes); }
-char *pt_seconds_text(char buf[32], double seconds) { return seconds_format(buf, seconds); }
-char *pt_count_text(char buf[32], uint64_t count) { return count_format(buf, count); }
+char *pt_size_text(char buf[32], uint64_t bytes) { return buf ? size_format(buf, bytes) : NULL; }
+char *pt_seconds_text(char buf[32], double seconds) { return buf ? seconds_format(buf, seconds) : NULL; }
+char *pt_count_text(char buf[32], uint64_t count) { return buf ? count_format(buf, count) : NULL; }

@@ -108,10 +108,13 @@ int pt_example_make(const char *model, const char *template_file, pt_train_on tr
     *out = (pt_example){0};
     if (!json || !name)
         return pt_fail_null(e, "pt_example_make", json ? "the name" : "the record");
+    int failed = pt_check_choice("train_on", train_on, PT_TRAIN_ON_ALL, e);
+    if (failed)
+        return failed;
     maker m = {0};
     bool pair = false;
     owned *own = calloc(1, sizeof *own);
-    int failed = own ? open_maker(&m, model, template_file, e) : pt_fail(e, PT_FAILED, "out of memory");
+    failed = own ? open_maker(&m, model, template_file, e) : pt_fail(e, PT_FAILED, "out of memory");
     if (!failed)
         failed = read_record(name, json, bytes, &m.record, e);
     if (!failed)

@@ -44,9 +44,8 @@ static int check_options(const pt_export_options *o, pt_error *e)
         return pt_fail(e, PT_USAGE, "no model: `model` names a Hugging Face folder with config.json, weights and tokenizer.json");
     if (!o->out || !o->out[0])
         return pt_fail(e, PT_USAGE, "no file to write: give `out`");
-    if (o->type < PT_EXPORT_F32 || o->type > PT_EXPORT_Q8_0)
-        return pt_fail(e, PT_USAGE, "`type` is %d: it must be one of f32, f16, bf16, q8_0", o->type);
-    return file_may_replace(o->out, "GGUF", "GGUF file", e);
+    const int failed = pt_check_choice("type", o->type, PT_EXPORT_Q8_0, e);
+    return failed ? failed : file_may_replace(o->out, "GGUF", "GGUF file", e);
 }
 
 static int open_all(export *x, pt_error *e)

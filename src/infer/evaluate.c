@@ -82,7 +82,14 @@ static int check_options(const pt_evaluate_options *o, pt_error *e)
         return pt_fail(e, PT_USAGE, "no data: `data` names .txt, .jsonl, .json, .csv, .npy or .bin files, or a folder of them");
     if (o->seq_len < 0 || o->seq_len > SEQ_LEN_LIMIT)
         return pt_fail(e, PT_USAGE, "`seq_len` is %lld: it must be from 1 to %d", (long long)o->seq_len, SEQ_LEN_LIMIT);
-    return infer_check_options(o->precision, o->threads, o->device, e);
+    int failed = pt_check_list("data", o->data, o->data_n, e);
+    if (!failed)
+        failed = pt_check_choice("data_format", o->data_format, PT_DATA_PREFERENCE, e);
+    if (!failed)
+        failed = pt_check_choice("train_on", o->train_on, PT_TRAIN_ON_ALL, e);
+    if (!failed)
+        failed = pt_check_choice("long_examples", o->long_examples, PT_LONG_ERROR, e);
+    return failed ? failed : infer_check_options(o->precision, o->base, o->threads, o->device, e);
 }
 
 static int choose_seq_len(evaluation *v, int64_t *seq_len, pt_error *e)

@@ -48,7 +48,7 @@ static int check_options(const pt_generate_options *o, pt_error *e)
         return pt_fail(e, PT_USAGE, "`top_k` is %lld: it must be 0 (off) or more", (long long)o->top_k);
     if (!(o->repetition_penalty == PT_OF_MODEL || (o->repetition_penalty >= 1e-3 && o->repetition_penalty <= 1e3)))
         return pt_fail(e, PT_USAGE, "`repetition_penalty` is %g: it must be from 0.001 to 1000; 1 is off", o->repetition_penalty);
-    return infer_check_options(o->precision, o->threads, o->device, e);
+    return infer_check_options(o->precision, o->base, o->threads, o->device, e);
 }
 
 static int open_model(pt_generator *g, pt_error *e)
@@ -358,6 +358,6 @@ int pt_generator_next(pt_generator *g, const char **text, size_t *bytes, pt_erro
 int64_t pt_generator_tokens(const pt_generator *g, int64_t *prompt)
 {
     if (prompt)
-        *prompt = (int64_t)g->prompt.n;
-    return g->made;
+        *prompt = g ? (int64_t)g->prompt.n : 0;
+    return g ? g->made : 0;
 }

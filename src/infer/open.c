@@ -9,14 +9,14 @@
 #include "model/weights.h"
 #include "train/base.h"
 
-int infer_check_options(pt_precision precision, int threads, const char *device, pt_error *e)
+int infer_check_options(pt_precision precision, pt_base base, int threads, const char *device, pt_error *e)
 {
     if (threads < 0 || threads > 4096)
         return pt_fail(e, PT_USAGE, "`threads` is %d: it must be from 0 (all cores) to 4096", threads);
-    if (precision != PT_PRECISION_BF16 && precision != PT_PRECISION_FP32)
-        return pt_fail(e, PT_USAGE, "`precision` is %d: it must be bf16 (%d) or fp32 (%d)", precision, PT_PRECISION_BF16,
-                       PT_PRECISION_FP32);
-    return device_name_check(device, e);
+    int failed = pt_check_choice("precision", precision, PT_PRECISION_FP32, e);
+    if (!failed)
+        failed = pt_check_choice("base", base, PT_BASE_INT8, e);
+    return failed ? failed : device_name_check(device, e);
 }
 
 int infer_open_model(const char *folder, model **out, pt_error *e)

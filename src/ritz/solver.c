@@ -70,8 +70,8 @@ static int check_choices(const pt_ritz_options *o, pt_error *e)
         {"own.equation", o->own ? o->own->equation : 0, PT_RITZ_SCHROEDINGER},
         {"own.boundary", o->own ? o->own->boundary : 0, PT_RITZ_DIRICHLET}};
     for (size_t i = 0; i < sizeof all / sizeof *all; i++)
-        if (all[i].value > all[i].last)
-            return pt_fail(e, PT_USAGE, "`%s` is %u, but must be a value of its type, 0 to %u", all[i].name, all[i].value, all[i].last);
+        if (pt_check_choice(all[i].name, all[i].value, all[i].last, e))
+            return PT_USAGE;
     return 0;
 }
 

@@ -58,12 +58,15 @@ int options_check(const pt_train_options *o, pt_error *e)
         return pt_fail(e, PT_USAGE, "no data: `data` names .txt, .jsonl, .json, .csv, .npy or .bin files, or a folder of them");
     if (!o->out || !o->out[0])
         return pt_fail(e, PT_USAGE, "no output folder: give `out`");
-    if (o->eval_data_n < 0 || (o->eval_data_n && !o->eval_data))
-        return pt_fail(e, PT_USAGE, "`eval_data_n` is %d, but `eval_data` is not a list of that many", o->eval_data_n);
+    failed = pt_check_list("data", o->data, o->data_n, e);
+    if (!failed)
+        failed = pt_check_list("eval_data", o->eval_data, o->eval_data_n, e);
+    if (!failed)
+        failed = pt_check_list("sample", o->sample, o->sample_n, e);
+    if (failed)
+        return failed;
     if (o->eval_split > 0 && o->eval_data_n)
         return pt_fail(e, PT_USAGE, "`eval_split` and `eval_data` are both given: give one of them");
-    if (o->sample_n < 0 || (o->sample_n && !o->sample))
-        return pt_fail(e, PT_USAGE, "`sample_n` is %d, but `sample` is not a list of that many", o->sample_n);
     for (int i = 0; i < o->sample_n; i++) {
         const size_t good = utf8_valid_prefix(o->sample[i], strlen(o->sample[i]));
         if (o->sample[i][good])
@@ -102,11 +105,12 @@ int options_check_plan(const pt_train_options *o, pt_error *e)
 {
     if (!o->model || !o->model[0])
         return pt_fail(e, PT_USAGE, "no model: `model` names a Hugging Face folder with config.json");
-    if (o->freeze_n < 0 || (o->freeze_n && !o->freeze) || o->train_only_n < 0 || (o->train_only_n && !o->train_only))
-        return pt_fail(e, PT_USAGE, "`freeze_n` is %d and `train_only_n` is %d, but `freeze` or `train_only` is not a list of that many",
-                       o->freeze_n, o->train_only_n);
     gpu_list gpus;
-    int unknown = device_numbers(o->device, &gpus, e);
+    int unknown = pt_check_list("freeze", o->freeze, o->freeze_n, e);
+    if (!unknown)
+        unknown = pt_check_list("train_only", o->train_only, o->train_only_n, e);
+    if (!unknown)
+        unknown = device_numbers(o->device, &gpus, e);
     if (unknown)
         return unknown;
     const struct { const char *name; double value, low, high; } ranges[] = {
