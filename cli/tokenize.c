@@ -107,6 +107,8 @@ static int read_json(const char *text, size_t bytes, ids *out, pt_error *e)
     json_error_t bad;
     char reason[JSON_REASON_BYTES];
     const size_t mark = bytes >= 3 && !memcmp(text, byte_order_mark, 3) ? 3 : 0;
+    if (json_text_check("standard input", text, bytes, e))
+        return PT_FAILED;
     json_t *root = json_loadb(text + mark, bytes - mark, JSON_ALLOW_NUL, &bad);
     int failed = 0;
     if (!root)

@@ -79,11 +79,38 @@ bool text_is_lfs_pointer(const char *text, size_t n)
     return n >= sizeof start - 1 && !memcmp(text, start, sizeof start - 1);
 }
 
+/* About the memory of the parsed value, from above. */
+static uint64_t memory_of(const char *text, size_t n)
+{
+    enum { STRING = 64, LIST = 128, OBJECT = 256, NEXT = 48, PAIR = 64 };
+    uint64_t bytes = n;
+    bool in_string = false;
+    for (size_t i = 0; i < n; i++) {
+        const char c = text[i];
+        if (in_string) {
+            i += c == '\\';
+            in_string = c != '"';
+            continue;
+        }
+        in_string = c == '"';
+        bytes += c == ',' ? NEXT : c == '"' ? STRING : c == ':' ? PAIR : c == '[' ? LIST : c == '{' ? OBJECT : 0;
+    }
+    return bytes;
+}
+
+int json_text_check(const char *name, const char *text, size_t n, pt_error *e)
+{
+    enum { ALWAYS = 1 << 20, TIMES = 32 };
+    const uint64_t bytes = n > ALWAYS ? memory_of(text, n) : 0;
+    if (bytes <= (uint64_t)TIMES * n)
+        return 0;
+    return pt_fail(e, PT_FAILED, "%.400s: %zu bytes of JSON would take about %llu MiB of memory, because they hold so many values: no file "
+                   "of this kind does; get another copy", name, n, (unsigned long long)(bytes >> 20));
+}
+
 int json_text_load(const char *name, const char *text, size_t n, size_t flags, json_t **out, pt_error *e)
 {
     *out = NULL;
-    if (n > JSON_FILE_MAX_BYTES)
-        return pt_fail(e, PT_FAILED, "%.400s: %zu bytes of JSON; at most 1 GiB is read", name, n);
     if (n >= 3 && !memcmp(text, "\xEF\xBB\xBF", 3)) {
         text += 3;
         n -= 3;
@@ -94,6 +121,8 @@ int json_text_load(const char *name, const char *text, size_t n, size_t flags, j
         return pt_fail(e, PT_FAILED, LFS_POINTER_TEXT, name);
     json_error_t bad;
     char reason[JSON_REASON_BYTES];
+    if (json_text_check(name, text, n, e))
+        return PT_FAILED;
     flags |= JSON_ALLOW_NUL;
     json_t *value = json_loadb(text, n, flags, &bad);
     if (!value && json_error_code(&bad) == json_error_numeric_overflow) {
@@ -110,8 +139,8 @@ int json_text_load(const char *name, const char *text, size_t n, size_t flags, j
     return 0;
 }
 
-/* Reads at most JSON_FILE_MAX_BYTES. The caller frees *text. */
-static int json_file_read(FILE *f, const char *path, char **text, size_t *n, pt_error *e)
+/* Reads at most `most` bytes. The caller frees *text. */
+static int json_file_read(FILE *f, const char *path, size_t most, char **text, size_t *n, pt_error *e)
 {
     struct stat st;
     if (fstat(fileno(f), &st))
@@ -119,9 +148,9 @@ static int json_file_read(FILE *f, const char *path, char **text, size_t *n, pt_
     if (!S_ISREG(st.st_mode))
         return pt_fail(e, PT_FAILED, "%.400s: is %s, but a JSON file is needed", path,
                        S_ISDIR(st.st_mode) ? "a folder" : "no regular file");
-    if (st.st_size > JSON_FILE_MAX_BYTES)
-        return pt_fail(e, PT_FAILED, "%.400s: %lld bytes of JSON; at most 1 GiB is read", path,
-                       (long long)st.st_size);
+    if ((uint64_t)st.st_size > most)
+        return pt_fail(e, PT_FAILED, "%.400s: has %lld bytes, but at most %zu MiB are read: no file of this kind is so large; get another "
+                       "copy", path, (long long)st.st_size, most >> 20);
     size_t capacity = (size_t)st.st_size + 1;
     *text = malloc(capacity);
     if (!*text)
@@ -136,6 +165,11 @@ static int json_file_read(FILE *f, const char *path, char **text, size_t *n, pt_
 
 int json_file_load(const char *path, size_t flags, json_t **out, pt_error *e)
 {
+    return json_file_load_most(path, JSON_FILE_MAX_BYTES, flags, out, e);
+}
+
+int json_file_load_most(const char *path, size_t most, size_t flags, json_t **out, pt_error *e)
+{
     *out = NULL;
     int fd = open(path, O_RDONLY | O_CLOEXEC | O_NONBLOCK); /* does not wait for a pipe's writer */
     FILE *f = fd < 0 ? NULL : fdopen(fd, "rb");
@@ -147,7 +181,7 @@ int json_file_load(const char *path, size_t flags, json_t **out, pt_error *e)
     }
     char *text = NULL;
     size_t n = 0;
-    int status = json_file_read(f, path, &text, &n, e);
+    int status = json_file_read(f, path, most, &text, &n, e);
     fclose(f);
     if (!status)
         status = json_text_load(path, text, n, flags, out, e);

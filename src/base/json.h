@@ -17,13 +17,21 @@
 #include <stddef.h>
 #include <stdint.h>
 
-enum { JSON_FILE_MAX_BYTES = 1 << 30 };
+/* Files of a model or a run are far smaller: the largest index of shards has some 10 MB, the largest tokenizer.json some 35 MB. */
+enum { JSON_FILE_MAX_BYTES = 64 << 20, JSON_TOKENIZER_MAX_BYTES = 256 << 20 };
+
+/* PT_FAILED: parsed, the n bytes would take far more memory than JSON of that length does ("[],[],[]": 45 bytes for each). What is let
+ * through takes at most about 25 bytes of memory for each, or 100 MB. */
+int json_text_check(const char *name, const char *text, size_t n, pt_error *e);
 
 /* Parses a whole file, or `n` bytes of text that errors call `name`. Refused, with file, line and column: invalid JSON, bytes after the
- * value, nesting deeper than 2048, more than 1 GiB. `flags` are jansson's (JSON_REJECT_DUPLICATES; 0 takes the last of equal keys). A UTF-8
- * byte order mark is skipped; strings may contain NUL. Integers beyond 64 bits are read as doubles (Hugging Face writes model_max_length as
- * 10^30); json_get_int accepts those that are whole and below 2^53. The caller owns *out (json_decref). */
+ * value, nesting deeper than 2048, files beyond JSON_FILE_MAX_BYTES, and what json_text_check refuses. `flags` are jansson's
+ * (JSON_REJECT_DUPLICATES; 0: the last of equal keys). A UTF-8 byte order mark is skipped; strings may contain NUL. Integers beyond 64 bits
+ * are read as doubles (Hugging Face writes model_max_length as 10^30); json_get_int accepts those that are whole and below 2^53. The caller
+ * owns *out (json_decref). */
 int json_file_load(const char *path, size_t flags, json_t **out, pt_error *e);
+/* The same with another limit. */
+int json_file_load_most(const char *path, size_t most, size_t flags, json_t **out, pt_error *e);
 int json_text_load(const char *name, const char *text, size_t n, size_t flags, json_t **out, pt_error *e);
 
 /* jansson's error as part of a sentence: "'}' is expected near 'x'". Returns out. */

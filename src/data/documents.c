@@ -123,6 +123,10 @@ static int no_json(const char *path, record_place at, const json_error_t *je, co
 int record_parse(const char *path, record_place at, const char *p, size_t n, json_t **out, pt_error *e)
 {
     json_error_t je;
+    char name[512];
+    snprintf(name, sizeof name, "%.400s: line %llu", path, (unsigned long long)at.line);
+    if (json_text_check(name, p, n, e))
+        return PT_FAILED;
     json_t *root = json_loadb(p, n, JSON_DECODE_ANY | JSON_ALLOW_NUL, &je);
     if (!root && json_error_code(&je) == json_error_numeric_overflow)
         root = json_loadb(p, n, JSON_DECODE_ANY | JSON_ALLOW_NUL | JSON_DECODE_INT_AS_REAL, &je);

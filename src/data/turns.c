@@ -113,7 +113,10 @@ bool is_message(const json_t *value) { return json_object_get(value, "role") || 
 json_t *messages_or_text(const json_t *value)
 {
     const char *text = json_string_value(value);
-    json_t *parsed = text && text[0] == '[' ? json_loadb(text, json_string_length(value), 0, NULL) : NULL, *given = (json_t *)value;
+    const size_t n = json_string_length(value);
+    json_t *parsed = NULL, *given = (json_t *)value;
+    if (text && text[0] == '[' && !json_text_check("", text, n, NULL))
+        parsed = json_loadb(text, n, 0, NULL);
     if (is_message(json_array_get(parsed, 0)))
         given = parsed;
     json_t *out = is_message(given) ? json_pack("[O]", given) : json_incref(given);

@@ -1,6 +1,6 @@
 #include "io/steps.h"
 
-#include "base/error.h"
+#include "base/json.h"
 
 #include <dirent.h>
 #include <errno.h>
@@ -80,7 +80,7 @@ static int lines_until(const char *path, int64_t step, const char *key, step_lin
         return errno == ENOENT ? 0 : pt_fail_errno(e, PT_FAILED, "%s cannot be read", path);
     while ((n = getline(&line, &capacity, f)) > 0) {
         kept->there = true;
-        json_t *object = line[n - 1] == '\n' ? json_loads(line, 0, NULL) : NULL;
+        json_t *object = line[n - 1] == '\n' && !json_text_check(path, line, (size_t)n, NULL) ? json_loads(line, 0, NULL) : NULL;
         json_int_t at = json_integer_value(json_object_get(object, "step"));
         bool good = object && at >= 1 && at <= step, has_key = json_object_get(object, key) != NULL;
         json_decref(object);

@@ -80,6 +80,8 @@ int metrics_line_read(const char *path, uint64_t number, const char *text, size_
     json_source s;
     char reason[JSON_REASON_BYTES];
     snprintf(s.where, sizeof s.where, "%.400s: line %llu", path, (unsigned long long)number);
+    if (json_text_check(s.where, text, n, e))
+        return PT_FAILED;
     s.object = json_loadb(text, n, JSON_REJECT_DUPLICATES | JSON_ALLOW_NUL, &bad);
     if (!s.object)
         return pt_fail(e, PT_FAILED, "%s, column %d: not valid JSON: %s; remove the line", s.where, bad.column,

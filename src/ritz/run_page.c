@@ -1,6 +1,7 @@
 /* run_page.c - the page of a run, and the same as JSON, from its metrics.jsonl and, once it is trained, its network. */
 #include "ritz/page.h"
 
+#include "base/json.h"
 #include "base/median.h"
 #include "base/units.h"
 #include "report/chart.h"
@@ -24,7 +25,8 @@ int ritz_read_metrics(const char *folder, const char *key, double **columns, pt_
         return failed ? failed : pt_fail_errno(e, PT_FAILED, "%s cannot be read", path);
     }
     while (n < METRICS_MOST && getline(&line, &room, f) > 0) {
-        json_t *object = json_loads(line, 0, NULL), *value = json_object_get(object, key);
+        json_t *object = json_text_check(path, line, strlen(line), NULL) ? NULL : json_loads(line, 0, NULL);
+        const json_t *value = json_object_get(object, key);
         if (json_is_number(value)) {
             both[n] = (double)json_integer_value(json_object_get(object, "step"));
             both[METRICS_MOST + n++] = json_number_value(value);

@@ -106,7 +106,7 @@ int tokenizer_open(const char *model_dir, tokenizer **out, pt_error *e)
         return pt_fail(e, PT_FAILED, "%.400s: is a file, but the model's folder is needed", model_dir);
     if (access(path, F_OK))
         return pt_fail(e, PT_FAILED, "%.400s: the model has no tokenizer: put its tokenizer.json beside config.json", path);
-    int status = json_file_load(path, 0, &root, e);
+    int status = json_file_load_most(path, JSON_TOKENIZER_MAX_BYTES, 0, &root, e);
     if (status)
         return status;
     tokenizer *t;

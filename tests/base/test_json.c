@@ -139,6 +139,60 @@ static void a_nesting_bomb_is_refused(void **state)
     }
 }
 
+/* Repeats the unit in a list until the text has n bytes. The caller frees it. */
+static char *list_of(const char *unit, size_t n)
+{
+    const size_t length = strlen(unit);
+    char *text = malloc(n + length + 4);
+    size_t at = 1;
+    text[0] = '[';
+    for (; at < n; at += length)
+        memcpy(text + at, unit, length);
+    memcpy(text + at, "0]", 3);
+    return text;
+}
+
+static void values_that_would_take_much_memory_are_refused(void **state)
+{
+    (void)state;
+    static const char *const dense[] = {"[],", "{},", "{\"\":0},", "[[]],", "\"\","};
+    static const char *const usual[] = {
+        "[\"Gto\",\"ken\"],", "{\"dtype\":\"BF16\",\"shape\":[7168,2048],\"data_offsets\":[123456,234567]},", "128,", "\"[{,]},{[\","};
+    pt_error e = {0};
+    json_t *value;
+    for (size_t i = 0; i < sizeof dense / sizeof *dense; i++) {
+        char *large = list_of(dense[i], 2 << 20), *small = list_of(dense[i], 1 << 10);
+        if (json_text_load("x.json", large, strlen(large), 0, &value, &e) != PT_FAILED || !strstr(e.text, "x.json") ||
+            !strstr(e.text, "memory"))
+            fail_msg("%s: %s", dense[i], e.text);
+        assert_int_equal(json_text_load("x.json", small, strlen(small), 0, &value, &e), 0);
+        json_decref(value);
+        file_put(large, strlen(large));
+        assert_int_equal(json_file_load(path, 0, &value, &e), PT_FAILED);
+        free(large);
+        free(small);
+    }
+    for (size_t i = 0; i < sizeof usual / sizeof *usual; i++) {
+        char *large = list_of(usual[i], 2 << 20);
+        if (json_text_load("x.json", large, strlen(large), 0, &value, &e))
+            fail_msg("%s", e.text);
+        json_decref(value);
+        free(large);
+    }
+}
+
+static void files_beyond_the_limit_are_refused(void **state)
+{
+    (void)state;
+    pt_error e = {0};
+    json_t *value;
+    file_put("{}", 2);
+    assert_int_equal(truncate(path, (off_t)JSON_FILE_MAX_BYTES + 1), 0);
+    assert_int_equal(json_file_load(path, 0, &value, &e), PT_FAILED);
+    assert_non_null(strstr(e.text, path));
+    assert_non_null(strstr(e.text, "64 MiB"));
+}
+
 static void integers_beyond_64_bits_and_byte_order_marks_are_read(void **state)
 {
     (void)state;
@@ -199,6 +253,8 @@ int main(void)
         cmocka_unit_test(wrong_types_and_ranges_are_refused_with_file_and_key),
         cmocka_unit_test(broken_files_are_refused_with_line_and_column),
         cmocka_unit_test(a_nesting_bomb_is_refused),
+        cmocka_unit_test(values_that_would_take_much_memory_are_refused),
+        cmocka_unit_test(files_beyond_the_limit_are_refused),
         cmocka_unit_test(integers_beyond_64_bits_and_byte_order_marks_are_read),
         cmocka_unit_test(missing_files_and_folders_are_named),
     };
