@@ -227,6 +227,7 @@ uint64_t machine_process_peak(void) { return read_kib("", "/proc/self/status", "
 
 uint64_t machine_memory_margin(const machine *m)
 {
-    uint64_t share = m->memory_bytes / 20, least = m->own_limit ? 128ull << 20 : 512ull << 20;
+    const uint64_t share = m->memory_bytes / 20, quarter = min_u64(m->memory_bytes / 4, 512 << 20);
+    const uint64_t least = m->own_limit ? 128 << 20 : quarter > MACHINE_PROGRAM_BYTES ? quarter : MACHINE_PROGRAM_BYTES;
     return share > least ? share : least;
 }

@@ -36,7 +36,9 @@ double machine_quota(void);     /* 0 also if unknown */
 /* The peak resident memory of this process; 0: unknown. (getrusage's value includes the program that started this one by exec.) */
 uint64_t machine_process_peak(void);
 
-/* Memory left to everything else: 5%, at least 512 MiB; under a limit of this process alone, at least 128 MiB; on a disk 1 GiB. */
+/* Memory left to everything else: 5%, at least 512 MiB or a quarter, and what the program takes beside its arenas; under a limit of this
+ * process alone 5%, at least 128 MiB; on a disk 1 GiB. */
+enum { MACHINE_PROGRAM_BYTES = 96 << 20 };
 uint64_t machine_memory_margin(const machine *m);
 enum { MACHINE_DISK_MARGIN = 1 << 30 };
 

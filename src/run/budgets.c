@@ -131,7 +131,7 @@ static int check_ram(const budget_request *r, const findings *f, const uint64_t 
 {
     char list[160] = "", where[320] = "", change[BUDGETS_CHANGE_BYTES] = "", advice[BUDGETS_CHANGE_BYTES + 16], size[32], lack[32];
     const uint64_t most = (uint64_t)1 << 61; /* per tier, so that the sum does not overflow */
-    const uint64_t has = less(f->m.memory_free_bytes, BUDGETS_BESIDE + r->memory_reserve);
+    const uint64_t has = less(f->m.memory_free_bytes, MACHINE_PROGRAM_BYTES + r->memory_reserve);
     uint64_t left = has, missing = 0;
     int named = 0;
     for (int t = 0; t < TIERS; t++) {
@@ -173,14 +173,17 @@ static int check_disk(const budget_request *r, const findings *f, pt_error *e)
     char asked[32], have[32], lack[32], change[BUDGETS_CHANGE_BYTES] = "";
     if (!r->asked[TIER_DISK] || r->asked[TIER_DISK] == PT_AUTO || r->asked[TIER_DISK] <= f->disk_bytes)
         return 0;
+    const bool by_limit = f->disk_bytes == disk_file_limit(); /* which concerns one file: others need no room beside it */
+    const uint64_t gives = by_limit ? f->disk_bytes : disk_gives(f);
     tell_missing(r, r->asked[TIER_DISK] - f->disk_bytes);
-    if (size_round_down(disk_gives(f)))
-        add_change(change, TIER_DISK, disk_gives(f));
+    if (size_round_down(gives))
+        add_change(change, TIER_DISK, gives);
     tell_change(r, change);
-    if (f->disk_bytes == disk_file_limit())
-        return pt_fail(e, PT_DOES_NOT_FIT, "`disk_memory` is %s, but the limit for files is %s (ulimit -f), %s too little: give %s, or "
-                       "raise the limit in the shell with ulimit -f unlimited", size_format(asked, r->asked[TIER_DISK]),
-                       size_format(have, f->disk_bytes), size_option(lack, r->asked[TIER_DISK] - f->disk_bytes), change);
+    if (by_limit)
+        return pt_fail(e, PT_DOES_NOT_FIT, "`disk_memory` is %s, but the limit for files is %s (ulimit -f), %s too little: %s%s%sraise the "
+                       "limit in the shell with ulimit -f unlimited", size_format(asked, r->asked[TIER_DISK]),
+                       size_format(have, f->disk_bytes), size_option(lack, r->asked[TIER_DISK] - f->disk_bytes), *change ? "give " : "",
+                       change, *change ? ", or " : "");
     return pt_fail(e, PT_DOES_NOT_FIT, "`disk_memory` is %s, but only %s are free in %.300s, %s too little: %s%s%smake room, "
                    "or give another `disk_path`", size_format(asked, r->asked[TIER_DISK]), size_format(have, f->disk_bytes), r->disk_path,
                    size_option(lack, r->asked[TIER_DISK] - f->disk_bytes), *change ? "give " : "", change,

@@ -9,8 +9,8 @@
  *
  * A budget limits the arena of a tier. A process also needs memory outside its arenas: program and libraries, tokenizer and data, the
  * batch on its way to the device (20 bytes per token), scratch space and stack of each compute thread. This comes from the margin or,
- * if the user gave a budget, from what is free beyond it, which must suffice. It is less than BUDGETS_BESIDE with up to 8 threads. The
- * memory of more threads (device_info.threads_bytes) is subtracted from the device's budget.
+ * if the user gave a budget, from what is free beyond it, which must suffice. It is less than MACHINE_PROGRAM_BYTES with up to 8 threads.
+ * The memory of more threads (device_info.threads_bytes) is subtracted from the device's budget.
  */
 #ifndef PT_BUDGETS_H
 #define PT_BUDGETS_H
@@ -34,7 +34,6 @@ typedef struct budget_request {
     uint64_t memory_reserve; /* the same for RAM, with any budget: files saved into a folder that lies there */
 } budget_request;
 
-enum { BUDGETS_BESIDE = 96 << 20 };
 enum { BUDGETS_WHY_BYTES = 448, BUDGETS_CHANGE_BYTES = 128 };
 
 /* PT_DOES_NOT_FIT if a given budget exceeds what is free, in memory or on the disk. why (may be NULL): a sentence for the user on what was

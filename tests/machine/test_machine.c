@@ -194,6 +194,19 @@ static void the_process_own_limit_counts(void **state)
     assert_true(m.own_limit && machine_memory_margin(&m) == mib(128)); /* no other program takes of it */
 }
 
+/* In a small container a fixed margin would leave nothing. */
+static void the_margin_of_little_memory_is_a_share_of_it(void **state)
+{
+    (void)state;
+    static const struct { double total; bool own; double margin; } cases[] = {
+        {150, false, 96}, {384, false, 96}, {420, false, 105}, {1000, false, 250}, {2048, false, 512}, {8192, false, 512},
+        {16000, false, 800}, {150, true, 128}, {2048, true, 128}, {16000, true, 800}};
+    for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
+        const machine m = {.memory_bytes = mib(cases[i].total), .own_limit = cases[i].own};
+        assert_int_equal(machine_memory_margin(&m), mib(cases[i].margin));
+    }
+}
+
 /* Also where other programs leave less free than the limit allows. */
 static void the_margin_is_a_share_of_the_process_own_limit(void **state)
 {
@@ -342,6 +355,7 @@ int main(void)
         cmocka_unit_test_setup_teardown(the_lower_of_high_and_max_limits, scratch_make, scratch_remove),
         cmocka_unit_test_setup_teardown(threads_are_a_quota_of_processors_rounded_up, scratch_make, scratch_remove),
         cmocka_unit_test_setup_teardown(the_process_own_limit_counts, scratch_make, scratch_remove),
+        cmocka_unit_test(the_margin_of_little_memory_is_a_share_of_it),
         cmocka_unit_test_setup_teardown(the_margin_is_a_share_of_the_process_own_limit, scratch_make, scratch_remove),
         cmocka_unit_test_setup_teardown(memory_nodes_that_a_cpuset_leaves_out_do_not_count, scratch_make, scratch_remove),
         cmocka_unit_test_setup_teardown(memory_nodes_to_which_a_policy_does_not_bind_do_not_count, scratch_make, scratch_remove),

@@ -261,7 +261,12 @@ static void of_a_disk_one_gibibyte_is_left(void **state)
     refused(&c, PT_AUTO, PT_AUTO, has - margin, "(ulimit -f)");
     setrlimit(RLIMIT_FSIZE, &before);
     assert_int_equal(c.missing, has - margin - has / 2);
-    assert_true(disk_advised(c.change) == size_round_down(has / 2 - margin));
+    assert_true(disk_advised(c.change) == size_round_down(has / 2));
+    little = (struct rlimit){mib(64), before.rlim_max}; /* less than is left to other files of a disk */
+    setrlimit(RLIMIT_FSIZE, &little);
+    refused(&c, PT_AUTO, PT_AUTO, has - margin, "(ulimit -f)");
+    setrlimit(RLIMIT_FSIZE, &before);
+    assert_true(disk_advised(c.change) == mib(64) && !strstr(c.e.text, "give ,"));
 }
 
 /* It is left to what comes later, such as checkpoints, and what is asked for is given all the same. */
