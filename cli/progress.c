@@ -68,7 +68,8 @@ void progress_draw(progress *p, const char *stage, uint64_t done, uint64_t total
     if (p->terminal) {
         draw_line(p, done, total, left, text);
         p->shown = true;
-    } else if (!last || now - p->started_s > 1) {
+    } else if (!last || p->shown || now - p->started_s > 1) { /* what has begun is finished */
+        p->shown = true;
         fprintf(stderr, "%s %3d%%%s%s%s%s\n", stage, total ? (int)(100 * (double)done / (double)total) : 0, text ? "  " : "",
                 text ? text : "", left[0] ? "  " : "", left);
     }
@@ -76,7 +77,7 @@ void progress_draw(progress *p, const char *stage, uint64_t done, uint64_t total
 
 void progress_clear(progress *p)
 {
-    if (p->shown)
+    if (p->shown && p->terminal)
         fprintf(stderr, "\r\033[K");
     p->shown = false;
     p->stage[0] = 0;

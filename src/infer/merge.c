@@ -252,6 +252,8 @@ static int merge(merger *x, pt_error *e)
         dir_stage_abort(&stage);
         return failed;
     }
+    if (x->o->progress)
+        x->o->progress(x->o->arg, "merging", (uint64_t)x->m->params_n, (uint64_t)x->m->params_n);
     return dir_stage_commit(&stage, e);
 }
 
@@ -266,11 +268,12 @@ int pt_merge(const pt_merge_options *o, pt_error *e)
         return pt_fail(e, PT_USAGE, "no adapter: `adapter` DIR names a folder with " ADAPTER_CONFIG);
     if (!o->out || !o->out[0])
         return pt_fail(e, PT_USAGE, "no output folder: give `out`");
-    if (o->save_type < PT_SAVE_AS_STORED || o->save_type > PT_SAVE_F16)
-        return pt_fail(e, PT_USAGE, "`save_type` is %d: it must be from %d to %d", o->save_type, PT_SAVE_AS_STORED, PT_SAVE_F16);
+    int failed = pt_check_choice("save_type", o->save_type, PT_SAVE_F16, e);
+    if (failed)
+        return failed;
     if (path_exists(o->out))
         return pt_fail(e, PT_FAILED, "%.400s already exists: give a new `out`", o->out);
-    int failed = merge(&x, e);
+    failed = merge(&x, e);
     forget(&x);
     free(x.scratch);
     free(x.read);

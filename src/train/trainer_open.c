@@ -11,6 +11,7 @@
 #include "train/summary.h"
 
 #include <stdlib.h>
+#include <unistd.h>
 
 /* undo: the run could not start, so its output folder is removed again. */
 static void trainer_free(trainer *t, bool undo)
@@ -23,6 +24,8 @@ static void trainer_free(trainer *t, bool undo)
     reference_close(&t->held);
     events_close(&t->events);
     engine_close(&t->engine);
+    if (leads && !t->job.o.disk_path && t->planning.disk_path[0])
+        rmdir(t->planning.disk_path); /* a run that was killed leaves it, empty */
     if (t->device_comm != t->by_host)
         comm_close(t->device_comm);
     comm_close(t->by_host);

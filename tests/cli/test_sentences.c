@@ -172,6 +172,9 @@ static void a_merge_says_where_its_result_is(void **state)
     snprintf(said, sizeof said, "merged into %s\n", out);
     say_of_one(WORDS("merge", "--model", fixture("llama"), "--adapter", PT_FIXTURES "/adapters/llama", "--out", out));
     assert_string_equal(text_of(scratch_path("out")), said);
+    const char *err = text_of(scratch_path("err"));
+    if (strstr(err, "merging")) /* what was begun is finished */
+        assert_non_null(strstr(err, "merging 100%"));
 }
 
 int main(void)

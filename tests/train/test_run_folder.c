@@ -4,6 +4,7 @@
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stddef.h>
+#include <sys/stat.h>
 
 #include <cmocka.h>
 
@@ -200,7 +201,9 @@ static void what_a_killed_run_left_half_written_goes_at_once(void **state)
         for (int i = 0; i < 2; i++)
             assert_false(path_exists(path_in(&r, left[i])));
         must(pt_trainer_save(t, &e), &e);
+        assert_true(!mkdir(path_in(&r, "disk"), 0755) || path_exists(path_in(&r, "disk"))); /* where its scratch file was */
         pt_trainer_close(t);
+        assert_false(path_exists(path_in(&r, "disk")));
     }
     run_free(&r);
 }
