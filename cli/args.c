@@ -1,127 +1,107 @@
 #include "args.h"
 
-#include <errno.h>
-#include <math.h>
 #include <stdio.h>
-#include <stdlib.h>
 #include <string.h>
 
-void args_help(const char *usage, const arg *table, int n)
+enum { OPTIONS_MOST = 160 };
+
+typedef struct option {
+    const pt_option *is;
+    const arg *own;    /* NULL: of the library */
+    const char *given; /* the value on this command line; NULL: none */
+} option;
+
+typedef struct parser {
+    const command_line *line;
+    pt_options *options;
+    option all[OPTIONS_MOST];
+    int n;
+} parser;
+
+static int open_parser(parser *p, const command_line *l, pt_error *e)
 {
-    printf("%s\n", usage);
-    for (int i = 0; i < n; i++) {
-        const arg *a = &table[i];
-        char left[80];
-        if (a->kind == ARG_HEADING) {
-            printf("\n%s\n", a->help);
-            continue;
-        }
-        if (!a->help)
-            continue;
-        snprintf(left, sizeof left, a->value_optional ? "%s [%s]" : a->meta ? "%s %s" : "%s", a->name, a->meta ? a->meta : "");
-        printf(strlen(left) > 27 ? "  %s\n%30s" : "  %-28s", left, "");
-        for (const char *line = a->help; *line;) {
-            size_t length = strcspn(line, "\n");
-            printf("%.*s\n", (int)length, line);
-            line += length + (line[length] == '\n');
-            if (*line)
-                printf("%30s", "");
-        }
-    }
-    printf("\n  %-28sshow this help\n", "--help");
+    const pt_option *o;
+    *p = (parser){.line = l};
+    int failed = l->command ? pt_options_open(l->command, &p->options, e) : 0;
+    for (int i = 0; (o = pt_options_list(p->options, i)) && p->n < OPTIONS_MOST; i++)
+        p->all[p->n++].is = o;
+    for (size_t i = 0; i < l->own_n && p->n < OPTIONS_MOST; i++)
+        p->all[p->n++] = (option){&l->own[i].is, &l->own[i], NULL};
+    return failed;
 }
 
-static int parse_choice(const arg *a, const char *text, pt_error *e)
-{
-    int index = 0;
-    for (const char *at = a->meta; at; index++) {
-        size_t n = strcspn(at, "|");
-        if (strlen(text) == n && strncmp(at, text, n) == 0) {
-            *(int *)a->value = index;
-            return 0;
-        }
-        at = at[n] ? at + n + 1 : NULL;
-    }
-    return pt_fail(e, PT_USAGE, "%s %s: it must be %s%s", a->name, text, index > 1 ? "one of " : "", a->meta);
-}
+static bool is_flag(const pt_option *o) { return o->kind == PT_OPTION_FLAG || o->kind == PT_OPTION_NOT; }
+static bool is_operand(const option *o) { return o->own && o->own->operand; }
 
-static int parse_int(const arg *a, const char *text, pt_error *e)
+/* ---- help ---- */
+
+enum { LEFT = 30, RIGHT = 78 }; /* columns: of the help's lines, and letters of a line before a default begins a new one */
+
+static void print_option(const option *o)
 {
-    char *end;
-    errno = 0;
-    const unsigned long long most = a->kind == ARG_INT32 ? INT32_MAX : INT64_MAX;
-    unsigned long long value = strtoull(text, &end, 10);
-    const unsigned long long from = a->kind == ARG_COUNT;
-    if (end == text || *end || strchr(text, '-') || value < from)
-        return pt_fail(e, PT_USAGE, "%s %s: it must be a whole number, %llu or more", a->name, text, from);
-    if (errno || value > most)
-        return pt_fail(e, PT_USAGE, "%s %s: it must be at most %llu", a->name, text, most);
-    if (a->kind == ARG_INT32)
-        *(int *)a->value = (int)value;
-    else if (a->kind == ARG_SEED)
-        *(uint64_t *)a->value = value;
+    char left[96];
+    const pt_option *is = o->is;
+    const char *values = is_operand(o) || !is->values ? "" : is->values;
+    snprintf(left, sizeof left, is->kind == PT_OPTION_RESUME ? "%s%s [%s]" : *values ? "%s%s %s" : "%s%s%s", is_operand(o) ? "" : "--",
+             is->name, values);
+    if (strlen(left) > LEFT - 3)
+        printf("  %s\n%*s", left, LEFT, "");
     else
-        *(int64_t *)a->value = (int64_t)value;
-    return 0;
-}
-
-/* Refuses sizes so small that the unit must be missing. 0 means none. */
-static int parse_size(const arg *a, const char *text, pt_error *e)
-{
-    enum { LEAST = 1 << 20, GIBS = 256 };
-    uint64_t bytes;
-    if (pt_size_parse(text, &bytes, e))
-        return pt_error_prefix(e, "%s", a->name);
-    if (bytes && bytes < LEAST && !text[strspn(text, "0123456789.")])
-        return pt_fail(e, PT_USAGE, "%s %s: that is %llu byte%s; write the unit too, such as %llu%s", a->name, text,
-                       (unsigned long long)bytes, bytes == 1 ? "" : "s", (unsigned long long)bytes, bytes < GIBS ? "GiB" : "MiB");
-    *(uint64_t *)a->value = bytes;
-    return 0;
-}
-
-static int parse_value(const arg *a, const char *text, pt_error *e)
-{
-    char *end;
-    double number;
-    arg_strings *many;
-    switch (a->kind) {
-    case ARG_STRINGS:
-        many = a->value;
-        if (many->n == ARG_MANY)
-            return pt_fail(e, PT_USAGE, "%s is given more than %d times: give it a folder instead", a->name, ARG_MANY);
-        many->v[many->n++] = text;
-        return 0;
-    case ARG_DOUBLE:
-    case ARG_FROM_0:
-    case ARG_ABOVE_0:
-        number = strtod(text, &end);
-        if (end == text || *end || !isfinite(number) || (a->kind == ARG_ABOVE_0 && number <= 0) || (a->kind == ARG_FROM_0 && number < 0))
-            return pt_fail(e, PT_USAGE, "%s %s: it must be a number%s", a->name, text,
-                           a->kind == ARG_ABOVE_0 ? " above 0" : a->kind == ARG_FROM_0 ? ", 0 or more" : "");
-        *(double *)a->value = number;
-        return 0;
-    case ARG_SIZE: return parse_size(a, text, e);
-    case ARG_CHOICE: return parse_choice(a, text, e);
-    case ARG_STRING: *(const char **)a->value = text; return 0;
-    case ARG_IGNORED: return 0;
-    default: return parse_int(a, text, e);
+        printf("  %-*s", LEFT - 2, left);
+    size_t length = 0;
+    for (const char *text = is->help; *text; text += length + (text[length] == '\n')) {
+        length = strcspn(text, "\n");
+        printf("%.*s", (int)length, text);
+        if (text[length])
+            printf("\n%*s", LEFT, "");
     }
+    if (is->initial && length + strlen(is->initial) + sizeof "; default " > RIGHT)
+        printf(";\n%*sdefault %s\n", LEFT, "", is->initial);
+    else
+        printf(is->initial ? "; default %s\n" : "%s\n", is->initial ? is->initial : "");
 }
 
-/* The next operand that has no value yet. */
-static const arg *next_operand(const arg *table, int n)
+static bool same_group(const pt_option *a, const pt_option *b)
 {
-    for (int i = 0; i < n; i++)
-        if (table[i].kind == ARG_OPERAND && !*(const char **)table[i].value)
-            return &table[i];
-    return NULL;
+    return a->group == b->group || (a->group && b->group && !strcmp(a->group, b->group));
 }
 
-static const arg *find(const arg *table, int n, const char *name, size_t length)
+static bool is_shown(const option *o) { return o->is->help && !o->is->idle; }
+
+/* An option's group, if the option is the first of it. */
+static void print_group(const parser *p, int first)
 {
-    for (int i = 0; i < n; i++)
-        if (table[i].name && table[i].kind != ARG_OPERAND && strlen(table[i].name) == length && strncmp(table[i].name, name, length) == 0)
-            return &table[i];
+    const pt_option *is = p->all[first].is;
+    for (int i = 0; i < first; i++)
+        if (is_shown(&p->all[i]) && same_group(p->all[i].is, is))
+            return;
+    printf("\n%s%s", is->group ? is->group : "", is->group ? "\n" : "");
+    for (int i = first; i < p->n; i++)
+        if (is_shown(&p->all[i]) && same_group(p->all[i].is, is))
+            print_option(&p->all[i]);
+}
+
+static void print_help(const parser *p)
+{
+    bool idle = false;
+    printf("%s\n", p->line->usage);
+    for (int i = 0; i < p->n; i++) {
+        idle = idle || p->all[i].is->idle;
+        if (is_shown(&p->all[i]))
+            print_group(p, i);
+    }
+    if (idle)
+        puts("\nOther options of train (--data, --lr ...) are accepted and have no effect here.");
+    printf("\n  %-*sshow this help\n", LEFT - 2, "--help");
+}
+
+/* ---- names ---- */
+
+static option *find(parser *p, const char *typed, size_t length)
+{
+    for (int i = 0; i < p->n && length > 2 && !strncmp(typed, "--", 2); i++)
+        if (!is_operand(&p->all[i]) && strlen(p->all[i].is->name) == length - 2 && !strncmp(p->all[i].is->name, typed + 2, length - 2))
+            return &p->all[i];
     return NULL;
 }
 
@@ -160,87 +140,109 @@ bool word_is_nearer(const char *typed, size_t length, const char *name, int *few
 }
 
 /* The option most similar to the `length` letters; NULL: none is similar. */
-static const char *nearest(const arg *table, int n, const char *typed, size_t length)
+static const char *nearest(const parser *p, const char *typed, size_t length)
 {
     const char *best = NULL;
+    char flag[64];
     int fewest = word_fewest(length);
-    for (int i = 0; i < n; i++)
-        if (table[i].name && table[i].kind != ARG_OPERAND && word_is_nearer(typed, length, table[i].name, &fewest))
-            best = table[i].name;
+    for (int i = 0; i < p->n; i++) {
+        snprintf(flag, sizeof flag, "--%s", p->all[i].is->name);
+        if (!is_operand(&p->all[i]) && word_is_nearer(typed, length, flag, &fewest))
+            best = p->all[i].is->name;
+    }
     return best;
 }
 
 /* The option that other trainers give this name, written with "-" or "_". */
-static const char *synonym(const arg *table, int n, const char *typed, size_t length)
+static const char *synonym(const parser *p, const char *typed, size_t length)
 {
     static const char *const pairs[][2] = {
-        {"--learning-rate", "--lr"},           {"--lr-scheduler-type", "--lr-schedule"}, {"--num-train-epochs", "--epochs"},
-        {"--max-steps", "--steps"},            {"--save-steps", "--save-every"},         {"--eval-steps", "--eval-every"},
-        {"--save-total-limit", "--keep"},      {"--output-dir", "--out"},                {"--model-name-or-path", "--model"},
-        {"--train-file", "--data"},            {"--dataset", "--data"},                  {"--validation-file", "--eval-data"},
-        {"--max-seq-length", "--seq-len"},     {"--block-size", "--seq-len"},            {"--train-batch-size", "--batch-size"},
-        {"--per-device-train-batch-size", "--micro-batch"}, {"--adam-beta1", "--beta1"}, {"--adam-beta2", "--beta2"},
-        {"--adam-epsilon", "--eps"},           {"--resume-from-checkpoint", "--resume"}, {"--bf16", "--dtype"},
-        {"--warmup", "--warmup-steps"},        {"--clip-grad", "--max-grad-norm"},      {"--lora-rank", "--lora"},
-        {"--lora-r", "--lora"},                {"--lora-target", "--lora-targets"},     {"--lora-target-modules", "--lora-targets"},
-        {"--load-in-4bit", "--base"}};
+ {"learning-rate", "lr"},           {"lr-scheduler-type", "lr-schedule"}, {"num-train-epochs", "epochs"},
+ {"max-steps", "steps"},            {"save-steps", "save-every"},         {"eval-steps", "eval-every"},
+ {"save-total-limit", "keep"},      {"output-dir", "out"},                {"model-name-or-path", "model"},
+ {"train-file", "data"},            {"dataset", "data"},                  {"validation-file", "eval-data"},
+ {"max-seq-length", "seq-len"},     {"block-size", "seq-len"},            {"train-batch-size", "batch-size"},
+ {"per-device-train-batch-size", "micro-batch"}, {"adam-beta1", "beta1"}, {"adam-beta2", "beta2"},
+ {"adam-epsilon", "eps"},           {"resume-from-checkpoint", "resume"}, {"bf16", "dtype"},
+ {"warmup", "warmup-steps"},        {"clip-grad", "max-grad-norm"},      {"lora-rank", "lora"},
+ {"lora-r", "lora"},                {"lora-target", "lora-targets"},     {"lora-target-modules", "lora-targets"},
+        {"load-in-4bit", "base"}};
     for (size_t i = 0; i < sizeof pairs / sizeof *pairs; i++) {
         bool same = strlen(pairs[i][0]) == length;
         for (size_t k = 0; k < length && same; k++)
             same = pairs[i][0][k] == typed[k] || (pairs[i][0][k] == '-' && typed[k] == '_');
-        for (int a = 0; a < n && same; a++)
-            if (table[a].name && !strcmp(table[a].name, pairs[i][1]))
-                return table[a].name;
+        for (int a = 0; a < p->n && same; a++)
+            if (!strcmp(p->all[a].is->name, pairs[i][1]))
+                return pairs[i][1];
     }
     return NULL;
 }
 
-static int refuse_unknown(const arg *table, int n, const char *typed, size_t length, pt_error *e)
+static int refuse_unknown(const parser *p, const char *typed, size_t length, pt_error *e)
 {
-    const char *meant = synonym(table, n, typed, length);
-    meant = meant ? meant : nearest(table, n, typed, length);
+    const char *meant = synonym(p, typed + 2, length - 2);
+    meant = meant ? meant : nearest(p, typed, length);
     if (!meant)
         return pt_fail(e, PT_USAGE, "unknown option %.*s; --help lists the options", (int)length, typed);
-    return pt_fail(e, PT_USAGE, "unknown option %.*s; did you mean %s?", (int)length, typed, meant);
+    return pt_fail(e, PT_USAGE, "unknown option %.*s; did you mean --%s?", (int)length, typed, meant);
 }
 
-int args_parse(int argc, char **argv, const char *usage, const arg *table, int n, pt_error *e)
+/* ---- parsing ---- */
+
+static int set(parser *p, option *o, const char *value, pt_error *e)
 {
-    for (int i = 1; i < argc; i++) {
-        if (strcmp(argv[i], "--help") == 0 || strcmp(argv[i], "-h") == 0) {
-            args_help(usage, table, n);
+    const bool list = o->is->kind == PT_OPTION_TEXTS;
+    if (o->given && !list && !is_flag(o->is))
+        return pt_fail(e, PT_USAGE, "--%s is given twice, as %.200s and as %.200s: give it once", o->is->name, o->given, value);
+    const bool first = !o->given;
+    o->given = value;
+    if (o->own)
+        return option_set(o->is, o->own->value, value, e);
+    int failed = first && list ? pt_options_set(p->options, o->is->name, NULL, e) : 0;
+    return failed ? failed : pt_options_set(p->options, o->is->name, value, e);
+}
+
+static int set_operand(parser *p, const char *value, pt_error *e)
+{
+    for (int i = 0; i < p->n; i++)
+        if (is_operand(&p->all[i]) && !p->all[i].given)
+            return set(p, &p->all[i], value, e);
+    return pt_fail(e, PT_USAGE, "unexpected argument \"%s\": options start with --", value);
+}
+
+/* The option at *at, and its value, which may be the next argument. */
+static int take(parser *p, int *at, pt_error *e)
+{
+    const char *const typed = p->line->argv[*at], *const next = *at + 1 < p->line->argc ? p->line->argv[*at + 1] : NULL;
+    const size_t length = strcspn(typed, "=");
+    const char *value = typed[length] ? typed + length + 1 : NULL;
+    option *o = find(p, typed, length);
+    if (!o)
+        return refuse_unknown(p, typed, length, e);
+    if (is_flag(o->is))
+        return value ? pt_fail(e, PT_USAGE, "--%s takes no value", o->is->name) : set(p, o, "true", e);
+    if (!value && o->is->kind == PT_OPTION_RESUME && (!next || !strncmp(next, "--", 2)))
+        value = "";
+    if (!value && next && !find(p, next, strcspn(next, "="))) {
+        value = next;
+        ++*at;
+    }
+    if (!value)
+        return pt_fail(e, PT_USAGE, "--%s needs a value: --%s %s", o->is->name, o->is->name, o->is->values);
+    return set(p, o, value, e);
+}
+
+int args_parse(const command_line *l, pt_options **out, pt_error *e)
+{
+    parser p;
+    int failed = open_parser(&p, l, e);
+    *out = p.options;
+    for (int i = 1; i < l->argc && !failed; i++) {
+        if (strcmp(l->argv[i], "--help") == 0 || strcmp(l->argv[i], "-h") == 0) {
+            print_help(&p);
             return 1;
         }
-        size_t length = strcspn(argv[i], "=");
-        const char *value = argv[i][length] ? argv[i] + length + 1 : NULL;
-        const arg *operand = next_operand(table, n);
-        if (strncmp(argv[i], "--", 2) != 0 && operand) {
-            *(const char **)operand->value = argv[i];
-            continue;
-        }
-        if (strncmp(argv[i], "--", 2) != 0)
-            return pt_fail(e, PT_USAGE, "unexpected argument \"%s\": options start with --", argv[i]);
-        const arg *a = find(table, n, argv[i], length);
-        if (!a)
-            return refuse_unknown(table, n, argv[i], length, e);
-        if (a->kind == ARG_FLAG || a->kind == ARG_IGNORED_FLAG) {
-            if (value)
-                return pt_fail(e, PT_USAGE, "%s takes no value", a->name);
-            if (a->value)
-                *(bool *)a->value = true;
-            continue;
-        }
-        bool next_is_value = i + 1 < argc && strncmp(argv[i + 1], "--", 2) != 0;
-        if (!value && a->value_optional && !next_is_value)
-            value = "";
-        const bool next_is_option = i + 1 < argc && find(table, n, argv[i + 1], strcspn(argv[i + 1], "="));
-        if (!value && i + 1 < argc && !next_is_option)
-            value = argv[++i];
-        if (!value)
-            return pt_fail(e, PT_USAGE, "%s needs a value: %s %s", a->name, a->name, a->meta ? a->meta : "VALUE");
-        int failed = parse_value(a, value, e);
-        if (failed)
-            return failed;
+        failed = strncmp(l->argv[i], "--", 2) ? set_operand(&p, l->argv[i], e) : take(&p, &i, e);
     }
-    return 0;
+    return failed;
 }

@@ -12,10 +12,9 @@
 #include <unistd.h>
 
 typedef struct session {
-    pt_generate_options o;
+    pt_options *options;
     const char *prompt, *prompt_file;
     int64_t max_new_tokens;
-    int precision, base;
     bool echo, quiet, chat;
     progress bar;
 } session;
@@ -29,41 +28,18 @@ static const char usage[] = "usage: protrain generate --model DIR --prompt TEXT|
 
 static int parse(session *s, int argc, char **argv, pt_error *e)
 {
-    pt_generate_options *o = &s->o;
-    const arg table[] = {
-        {"--model", ARG_STRING, &o->model, "DIR", "Hugging Face folder with weights and tokenizer.json", false},
-        {"--adapter", ARG_STRING, &o->adapter, "DIR", "apply this adapter (written by PEFT or protrain)", false},
-        {"--prompt", ARG_STRING, &s->prompt, "TEXT", "the text to continue", false},
-        {"--prompt-file", ARG_STRING, &s->prompt_file, "FILE", "read the prompt from a file, byte for byte; - is standard input", false},
-        {"--chat", ARG_FLAG, &s->chat, NULL,
-         "hold a conversation through the model's chat template: type a line, the\n"
-         "model replies; Ctrl-D ends. A --prompt, a --prompt-file or piped input is\na single turn",
-         false},
-        {"--system", ARG_STRING, &o->system, "TEXT", "with --chat: system message, put before the first turn", false},
-        {"--chat-template", ARG_STRING, &o->chat_template, "FILE", "with --chat: use this Jinja template instead of the model's own",
-         false},
-        {"--plain-contents", ARG_FLAG, &o->plain_contents, NULL, "with --chat: special tokens in messages are plain text", false},
-        {"--max-new-tokens", ARG_INT, &s->max_new_tokens, "N", "default 128; with --chat 1024 per turn", false},
-        {"--temperature", ARG_FROM_0, &o->temperature, "X",
-         "0: always take the most probable token. The default of this option\nand the next three is that of the model's\n"
-         "generation_config.json, else 0.8",
-         false},
-        {"--top-k", ARG_INT, &o->top_k, "N", "sample from the N most probable tokens; else 0: from all", false},
-        {"--top-p", ARG_ABOVE_0, &o->top_p, "X", "sample from the fewest tokens whose probabilities add up to X;\nelse 0.95; 1: from all",
-         false},
-        {"--repetition-penalty", ARG_ABOVE_0, &o->repetition_penalty, "X",
-         "above 1: make tokens that the text has already less probable; else 1:\noff", false},
-        {"--seed", ARG_SEED, &o->seed, "N", "random seed: the same seed gives the same text; default 0", false},
-        {"--ignore-eos", ARG_FLAG, &o->ignore_eos, NULL, "do not stop at the end-of-text token", false},
-        {"--echo", ARG_FLAG, &s->echo, NULL, "also print the prompt", false},
-        {"--dtype", ARG_CHOICE, &s->precision, "bf16|fp32", "type of the computation; default bf16", false},
-        {"--base", ARG_CHOICE, &s->base, BASE_CHOICE, WHOLE_BASE_HELP, false},
-        {"--device", ARG_STRING, &o->device, "NAME", "auto (a usable GPU, else the CPU), cpu, cuda or cuda:N", false},
-        {"--threads", ARG_INT32, &o->threads, "N", "default: all cores available to the process", false},
-        {"--device-memory", ARG_SIZE, &o->device_memory, "SIZE", "memory budget, such as 8GiB; on a CPU, of RAM", false},
-        {"--quiet", ARG_FLAG, &s->quiet, NULL, "no progress bar and no speed at the end", false},
+    const arg own[] = {
+        ARG(TEXT, "prompt", &s->prompt, "TEXT", "Text", "the text to continue"),
+        ARG(TEXT, "prompt-file", &s->prompt_file, "FILE", "Text", "read the prompt from a file, byte for byte; - is standard input"),
+        ARG(FLAG, "chat", &s->chat, NULL, "Text",
+            "hold a conversation through the model's chat template: type a line, the\nmodel replies; Ctrl-D ends. A "
+            "--prompt, a --prompt-file or piped input is\na single turn"),
+        ARG_WHOLE("max-new-tokens", &s->max_new_tokens, 0, INT64_MAX, "Text", "default 128; with --chat 1024 per turn"),
+        ARG(FLAG, "echo", &s->echo, NULL, "Text", "also print the prompt"),
+        ARG(FLAG, "quiet", &s->quiet, NULL, "Text", "no progress bar and no speed at the end"),
     };
-    int failed = args_parse(argc, argv, usage, table, sizeof table / sizeof *table, e);
+    int failed = args_parse(COMMAND_LINE("generate", usage, own), &s->options, e);
+    const pt_generate_options *o = pt_options_generate(s->options);
     if (!failed && s->prompt && s->prompt_file)
         failed = pt_fail(e, PT_USAGE, "--prompt and --prompt-file are both given: give one of them");
     if (!failed && (o->system || o->chat_template || o->plain_contents) && !s->chat)
@@ -198,23 +174,21 @@ int command_generate(int argc, char **argv)
     session s = {.max_new_tokens = -1};
     pt_error e = {0};
     pt_generator *g = NULL;
-    pt_generate_defaults(&s.o);
     int failed = parse(&s, argc, argv, &e);
-    if (failed == 1)
-        return 0;
     if (s.max_new_tokens < 0)
         s.max_new_tokens = s.chat ? CHAT_TOKENS : TEXT_TOKENS;
-    s.o.precision = s.precision == 1 ? PT_PRECISION_FP32 : PT_PRECISION_BF16;
-    s.o.base = (pt_base)s.base;
-    s.o.notice = progress_notice;
-    s.o.progress = progress_stage;
-    s.o.arg = &s.bar;
     progress_open(&s.bar, s.quiet || !isatty(STDERR_FILENO));
-    if (!failed)
-        failed = pt_generator_open(&s.o, &g, &e);
+    if (!failed) {
+        pt_generate_options *o = pt_options_generate(s.options);
+        o->notice = progress_notice;
+        o->progress = progress_stage;
+        o->arg = &s.bar;
+        failed = pt_generator_open(o, &g, &e);
+    }
     if (!failed)
         failed = s.chat ? chat(&s, g, &e) : run(&s, g, &e);
     progress_clear(&s.bar);
     pt_generator_close(g);
-    return failed ? exit_with(&e) : 0;
+    pt_options_close(s.options);
+    return failed < 0 ? exit_with(&e) : 0;
 }

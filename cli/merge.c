@@ -10,31 +10,23 @@ static const char usage[] = "usage: protrain merge --model DIR --adapter DIR --o
 
 int command_merge(int argc, char **argv)
 {
-    pt_merge_options o;
     pt_error e = {0};
+    pt_options *options;
     progress bar;
-    int save_type = PT_SAVE_AS_STORED;
     bool quiet = false;
-    pt_merge_defaults(&o);
-    const arg table[] = {
-        {"--model", ARG_STRING, &o.model, "DIR", "Hugging Face folder with weights", false},
-        {"--adapter", ARG_STRING, &o.adapter, "DIR", "folder with adapter_config.json and adapter_model.safetensors", false},
-        {"--out", ARG_STRING, &o.out, "DIR", "the new folder to write; it appears whole or not at all", false},
-        {"--save-dtype", ARG_CHOICE, &save_type, "stored|fp32|bf16|fp16", "dtype of the written weights; default: as loaded", false},
-        {"--quiet", ARG_FLAG, &quiet, NULL, "no progress bar", false},
-    };
-    int failed = args_parse(argc, argv, usage, table, sizeof table / sizeof *table, &e);
-    if (failed == 1)
-        return 0;
-    o.save_type = (pt_save_type)save_type;
-    o.notice = progress_notice;
-    o.progress = progress_stage;
-    o.arg = &bar;
+    const arg own[] = {ARG(FLAG, "quiet", &quiet, NULL, NULL, "no progress bar")};
+    int failed = args_parse(COMMAND_LINE("merge", usage, own), &options, &e);
+    pt_merge_options *o = pt_options_merge(options);
     progress_open(&bar, quiet);
-    if (!failed)
-        failed = pt_merge(&o, &e);
+    if (!failed) {
+        o->notice = progress_notice;
+        o->progress = progress_stage;
+        o->arg = &bar;
+        failed = pt_merge(o, &e);
+    }
     progress_clear(&bar);
     if (!failed && !quiet)
-        printf("merged into %s\n", o.out);
-    return failed ? exit_with(&e) : 0;
+        printf("merged into %s\n", o->out);
+    pt_options_close(options);
+    return failed < 0 ? exit_with(&e) : 0;
 }

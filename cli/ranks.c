@@ -8,6 +8,7 @@
 #include <pthread.h>
 #include <stdio.h>
 #include <stdlib.h>
+#include <string.h>
 #include <time.h>
 #include <unistd.h>
 
@@ -19,9 +20,13 @@ int ranks_run(int ranks, int argc, char **argv, const char *out)
     if (!arguments)
         return 1;
     arguments[n++] = "protrain";
-    for (int i = 0; i < argc; i++)
-        arguments[n++] = argv[i];
-    snprintf(number, sizeof number, "%d", ranks); /* the options may not contain it */
+    for (int i = 0; i < argc; i++) {
+        if (!strcmp(argv[i], "--ranks"))
+            i++;
+        else if (strncmp(argv[i], "--ranks=", 8) != 0)
+            arguments[n++] = argv[i];
+    }
+    snprintf(number, sizeof number, "%d", ranks); /* the options may not have it, or another: 0 */
     arguments[n++] = "--ranks";
     arguments[n++] = number;
     if (out) {

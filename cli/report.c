@@ -20,12 +20,13 @@ static const char usage[] = "usage: protrain report DIR [--out FILE.html] [--jso
 
 static int parse(options *o, int argc, char **argv, pt_error *e)
 {
-    const arg table[] = {
-        {"DIR", ARG_OPERAND, &o->folder, NULL, "the run's folder (--out of train or ritz); the run may still be going on", false},
-        {"--out", ARG_STRING, &o->out, "FILE", "the page to write; default DIR/report.html", false},
-        {"--json", ARG_FLAG, &o->json, NULL, "print a summary as one JSON object on stdout instead of writing a page", false},
+    const arg own[] = {
+        ARG_OPERAND("DIR", &o->folder, "the run's folder (--out of train or ritz); the run may still be going on"),
+        ARG(TEXT, "out", &o->out, "FILE", NULL, "the page to write; default DIR/report.html"),
+        ARG(FLAG, "json", &o->json, NULL, NULL, "print a summary as one JSON object on stdout instead of writing a page"),
     };
-    int failed = args_parse(argc, argv, usage, table, sizeof table / sizeof *table, e);
+    pt_options *none;
+    int failed = args_parse(COMMAND_LINE(NULL, usage, own), &none, e);
     if (!failed && !o->folder)
         failed = pt_fail(e, PT_USAGE, "the run's folder is missing: protrain report DIR, where DIR is --out of train");
     if (!failed && o->json && o->out)

@@ -9,9 +9,8 @@ enum { RITZ_PLAN_TEXT = 400 };
 
 typedef struct ritz_session {
     pt_ritz_options o;
-    const char *compare, *points, *eval, *at;
-    int randomize, activation, lr_schedule, dtype, network;
-    int64_t seeds, blocks;
+    const char *compare, *eval, *at;
+    int64_t seeds;
     bool gradient_variance, quiet, json;
     bool part; /* a run of a comparison: prints no result of its own */
     progress bar;

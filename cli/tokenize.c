@@ -26,23 +26,21 @@ static const char usage[] = "usage: protrain tokenize --model DIR [--special] [-
 
 static int parse(options *o, int argc, char **argv, pt_error *e)
 {
-    const arg table[] = {
-        {"--model", ARG_STRING, &o->model, "DIR", "Hugging Face folder with tokenizer.json", false},
-        {"--special", ARG_FLAG, &o->special, NULL,
-         "add the special tokens of the tokenizer's template (BOS ...);\nwith --decode, leave them out", false},
-        {"--json", ARG_FLAG, &o->json, NULL, "print {\"ids\": [...]} instead of ids on one line; --decode reads both", false},
-        {"--decode", ARG_FLAG, &o->decode, NULL, "convert ids to text; adds no newline at the end", false},
-        {"--chat", ARG_FLAG, &o->chat, NULL,
-         "apply the model's chat template to one conversation in JSON:\n[{\"role\": ..., \"content\": ...}, ...], or any record that train "
-         "reads;\n--json also prints the text and which tokens are trained on; on a\nterminal, colour shows them",
-         false},
-        {"--chat-template", ARG_STRING, &o->template_file, "FILE", "with --chat: use this Jinja template instead of the model's own",
-         false},
-        {"--plain-contents", ARG_FLAG, &o->plain_contents, NULL, "with --chat: special tokens in messages are plain text", false},
-        {"--train-on", ARG_CHOICE, &o->train_on, "auto|assistant|completion|last|all", "with --chat: tokens to train on, as in train",
-         false},
+    const arg own[] = {
+        ARG(TEXT, "model", &o->model, "DIR", NULL, "Hugging Face folder with tokenizer.json"),
+        ARG(FLAG, "special", &o->special, NULL, NULL,
+            "add the special tokens of the tokenizer's template (BOS ...);\nwith --decode, leave them out"),
+        ARG(FLAG, "json", &o->json, NULL, NULL, "print {\"ids\": [...]} instead of ids on one line; --decode reads both"),
+        ARG(FLAG, "decode", &o->decode, NULL, NULL, "convert ids to text; adds no newline at the end"),
+        ARG(FLAG, "chat", &o->chat, NULL, NULL,
+            "apply the model's chat template to one conversation in JSON:\n[{\"role\": ..., \"content\": ...}, ...], or any record "
+            "that train reads;\n--json also prints the text and which tokens are trained on; on a\nterminal, colour shows them"),
+        ARG(TEXT, "chat-template", &o->template_file, "FILE", NULL, "with --chat: use this Jinja template instead of the model's own"),
+        ARG(FLAG, "plain-contents", &o->plain_contents, NULL, NULL, "with --chat: special tokens in messages are plain text"),
+        ARG(CHOICE, "train-on", &o->train_on, "auto|assistant|completion|last|all", NULL, "with --chat: tokens to train on, as in train"),
     };
-    int failed = args_parse(argc, argv, usage, table, sizeof table / sizeof *table, e);
+    pt_options *none;
+    int failed = args_parse(COMMAND_LINE(NULL, usage, own), &none, e);
     if (!failed && o->chat && (o->decode || o->special))
         return pt_fail(e, PT_USAGE, "--chat cannot be used with --decode or --special: the chat template writes the special tokens");
     if (!failed && (o->template_file || o->train_on || o->plain_contents) && !o->chat)

@@ -459,6 +459,62 @@ PT_API void pt_export_defaults(pt_export_options *o);
  * tokenizer that llama.cpp does not know. */
 PT_API int pt_export(const pt_export_options *o, pt_error *e);
 
+/* ---- options by name ----
+ *
+ * The options of a command of the program, by the names of its flags and with their values as text: what a command line, a file of
+ * settings or another language has.
+ *
+ *     pt_options *o;
+ *     if (pt_options_open("train", &o, &e) < 0 || pt_options_set(o, "model", "my-model", &e) < 0 ||
+ *         pt_options_set(o, "data", "text.txt", &e) < 0 || pt_options_set(o, "lr", "1e-4", &e) < 0) ...
+ *     if (pt_trainer_open(pt_options_train(o), &t, &e) < 0) ...
+ */
+
+typedef enum pt_option_kind {
+    PT_OPTION_FLAG,   /* bool: true or false */
+    PT_OPTION_NOT,    /* bool, the opposite of its field */
+    PT_OPTION_EITHER, /* bool: the second of two choices */
+    PT_OPTION_CHOICE, /* an enum, in the order of the choices */
+    PT_OPTION_TEXT,   /* const char * */
+    PT_OPTION_RESUME, /* bool, and const char *, NULL if the text is empty */
+    PT_OPTION_TEXTS,  /* const char *const *, and int: every value is one more */
+    PT_OPTION_INT, PT_OPTION_INT32, PT_OPTION_SEED, PT_OPTION_REAL, /* int64_t, int, uint64_t, double */
+    PT_OPTION_SIZE    /* uint64_t: bytes, 512MiB, 1.5GiB ... */
+} pt_option_kind;
+
+typedef struct pt_option {
+    const char *name, *field;          /* "lr-schedule", and the field of the struct: "lr_schedule" */
+    const char *group;                 /* a heading: "Optimizer" */
+    pt_option_kind kind;
+    const char *values;                /* "X", "DIR", or all choices: "constant|linear|cosine"; NULL: a flag */
+    const char *initial;               /* the default; NULL: none, or `help` says what it is */
+    const char *help;                  /* lines of text */
+    double low, high;                  /* the range of a number; the default may lie outside */
+    double unset;                      /* a number's default without `initial` */
+    bool idle;                         /* has no effect in this command, which takes it because train does */
+    size_t at, also;                   /* offsets in the struct; also: of the second field */
+} pt_option;
+
+typedef struct pt_options pt_options;
+
+/* command: "train", "plan", "profile", "eval", "generate", "merge", "export" or "ritz". All options have their defaults. */
+PT_API int pt_options_open(const char *command, pt_options **out, pt_error *e);
+/* i = 0, 1, ...; NULL: no more. Those of a group follow one another. */
+PT_API const pt_option *pt_options_list(const pt_options *o, int i);
+/* Copies the value. NULL: the default again. PT_USAGE names what the value must be, and the option by its field. */
+PT_API int pt_options_set(pt_options *o, const char *name, const char *value, pt_error *e);
+/* The i-th value as text, which pt_options_set takes; valid until the next call with these options. NULL: there is none. Only lists have
+ * more than one. */
+PT_API const char *pt_options_get(pt_options *o, const char *name, int i);
+PT_API bool pt_options_given(const pt_options *o, const char *name); /* was it set? */
+/* The struct of the command, valid until pt_options_close; its fields may be changed. NULL: the command has another. */
+PT_API pt_train_options *pt_options_train(pt_options *o);            /* of train, plan and profile */
+PT_API pt_evaluate_options *pt_options_evaluate(pt_options *o);
+PT_API pt_generate_options *pt_options_generate(pt_options *o);
+PT_API pt_merge_options *pt_options_merge(pt_options *o);
+PT_API pt_export_options *pt_options_export(pt_options *o);
+PT_API void pt_options_close(pt_options *o);
+
 /* ---- sizes, times and counts, as people write and read them ---- */
 
 /* Bytes, or a number with a unit: "512MiB", "1.5G" (binary), "6GB" (decimal). */

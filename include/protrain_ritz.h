@@ -128,6 +128,8 @@ typedef struct pt_ritz_summary {
 typedef struct pt_ritz pt_ritz;
 
 PT_API void pt_ritz_defaults(pt_ritz_options *o);
+/* The struct of options by name (protrain.h) that were opened for "ritz"; NULL: they are of another command. */
+PT_API pt_ritz_options *pt_options_ritz(pt_options *o);
 /* The plan as JSON for plan_file, also after plan_only; free() it. NULL: out of memory. */
 PT_API char *pt_ritz_plan_json(const pt_ritz *r);
 /* Name of built-in problem i = 0, 1, ...; NULL after the last. *about (may be NULL): one line about it. */

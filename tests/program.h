@@ -24,7 +24,7 @@ typedef struct arguments {
 } arguments;
 
 /* Commands that compute are given a device and threads first, so that they do the same on every machine: beside a GPU not even its driver
- * is loaded, and more than 8 threads would take their part of a budget. Of options that are given twice the last one counts. */
+ * is loaded, and more than 8 threads would take their part of a budget. */
 static inline bool command_computes(const char *command)
 {
     static const char *const all[] = {"train", "plan", "profile", "eval", "generate"};
@@ -41,13 +41,32 @@ static inline void add_word(arguments *a, const char *text)
     a->v[a->n] = NULL;
 }
 
+/* Takes away an option that comes again, so that a test can change what its helpers give. "--name=VALUE" stays, and what is repeatable. */
+static inline void drop_earlier(arguments *a, const char *text)
+{
+    static const char *const lists[] = {"--data", "--eval-data", "--freeze", "--train-only", "--sample"};
+    int at = 2, words = 1;
+    for (size_t i = 0; i < sizeof lists / sizeof *lists; i++)
+        if (!strcmp(text, lists[i]))
+            return;
+    while (at < a->n && strcmp(a->v[at], text))
+        at++;
+    if (strncmp(text, "--", 2) || at >= a->n)
+        return;
+    if (at + 1 < a->n && strncmp(a->v[at + 1], "--", 2))
+        words = 2;
+    a->n -= words;
+    memmove(&a->v[at], &a->v[at + words], (size_t)(a->n + 1 - at) * sizeof *a->v);
+}
+
 static inline void add_argument(arguments *a, const char *text)
 {
     const bool first = !a->n;
     if (first)
         add_word(a, PT_PROGRAM);
-    if (a->n > 3 && !strcmp(a->v[1], "plan") && !strcmp(text, "--machine")) /* the file's device, which need not be here */
-        a->v[3] = "auto";
+    if (a->n > 3 && !strcmp(a->v[1], "plan") && !strcmp(a->v[2], "--device") && !strcmp(text, "--machine"))
+        a->v[3] = "auto"; /* the file's device, which need not be here */
+    drop_earlier(a, text);
     add_word(a, text);
     for (const char *const *w = WORDS("--device", "cpu", "--threads", "2"); first && command_computes(text) && *w; w++)
         add_word(a, *w);

@@ -7,6 +7,7 @@
 #include "io/files.h"
 #include "io/safetensors.h"
 #include "model/weights.h"
+#include "options/table.h"
 
 #include <ctype.h>
 #include <libgen.h>
@@ -35,7 +36,7 @@ typedef struct export {
 void pt_export_defaults(pt_export_options *o)
 {
     if (o)
-        *o = (pt_export_options){.type = PT_EXPORT_F16};
+        options_reset(&export_table, o);
 }
 
 static int check_options(const pt_export_options *o, pt_error *e)
@@ -44,7 +45,7 @@ static int check_options(const pt_export_options *o, pt_error *e)
         return pt_fail(e, PT_USAGE, "no model: `model` names a Hugging Face folder with config.json, weights and tokenizer.json");
     if (!o->out || !o->out[0])
         return pt_fail(e, PT_USAGE, "no file to write: give `out`");
-    const int failed = pt_check_choice("type", o->type, PT_EXPORT_Q8_0, e);
+    const int failed = options_check_values(&export_table, o, e);
     return failed ? failed : file_may_replace(o->out, "GGUF", "GGUF file", e);
 }
 

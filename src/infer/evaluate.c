@@ -6,11 +6,11 @@
 #include "base/units.h"
 #include "chat/source.h"
 #include "data/dataset.h"
-#include "data/idle_options.h"
 #include "infer/open.h"
 #include "io/files.h"
 #include "io/safetensors.h"
 #include "model/weights.h"
+#include "options/table.h"
 #include "search/search.h"
 #include "run/budgets.h"
 #include "run/evaluation.h"
@@ -25,7 +25,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-enum { BATCH_TOKENS = 4096, SEQ_LEN_LIMIT = 1 << 24 };
+enum { BATCH_TOKENS = 4096 };
 
 typedef struct evaluation {
     const pt_evaluate_options *o;
@@ -67,11 +67,8 @@ static void pass_progress(void *arg, uint64_t done, uint64_t total) { progress(a
 
 void pt_evaluate_defaults(pt_evaluate_options *o)
 {
-    if (!o)
-        return;
-    memset(o, 0, sizeof *o);
-    o->device = "auto";
-    o->device_memory = o->host_memory = o->disk_memory = PT_AUTO;
+    if (o)
+        options_reset(&evaluate_table, o);
 }
 
 static int check_options(const pt_evaluate_options *o, pt_error *e)
@@ -80,16 +77,8 @@ static int check_options(const pt_evaluate_options *o, pt_error *e)
         return pt_fail(e, PT_USAGE, "no model: `model` names a Hugging Face folder with config.json and weights");
     if (!o->data || o->data_n < 1)
         return pt_fail(e, PT_USAGE, "no data: `data` names .txt, .jsonl, .json, .csv, .npy or .bin files, or a folder of them");
-    if (o->seq_len < 0 || o->seq_len > SEQ_LEN_LIMIT)
-        return pt_fail(e, PT_USAGE, "`seq_len` is %lld: it must be from 1 to %d", (long long)o->seq_len, SEQ_LEN_LIMIT);
-    int failed = pt_check_list("data", o->data, o->data_n, e);
-    if (!failed)
-        failed = pt_check_choice("data_format", o->data_format, PT_DATA_PREFERENCE, e);
-    if (!failed)
-        failed = pt_check_choice("train_on", o->train_on, PT_TRAIN_ON_ALL, e);
-    if (!failed)
-        failed = pt_check_choice("long_examples", o->long_examples, PT_LONG_ERROR, e);
-    return failed ? failed : infer_check_options(o->precision, o->base, o->threads, o->device, e);
+    const int failed = options_check_values(&evaluate_table, o, e);
+    return failed ? failed : device_name_check(o->device, e);
 }
 
 static int choose_seq_len(evaluation *v, int64_t *seq_len, pt_error *e)
@@ -128,13 +117,9 @@ static int open_data(evaluation *v, int64_t seq_len, pt_error *e)
         return failed;
     dataset_tell(v->data, NULL, "", o->notice, o->arg);
     const bool examples = dataset_packed(v->data);
-    const idle_option idle[] = {
-        {o->chat_template != NULL, dataset_chats(v->data), "chat_template", "on these data, which are no chats"},
-        {o->plain_contents, examples, "plain_contents", "on these data: special tokens in text are tokens"},
-        {o->document_mask, !examples, "document_mask", "on these data: examples never see each other"},
-        {o->long_examples != PT_LONG_CUT, examples, "long_examples", "on these data: text is cut into windows"},
-    };
-    idle_options_tell(idle, sizeof idle / sizeof *idle, o->notice, o->arg);
+    const option_needs needs = {.unmet = {[NEED_CHATS] = !dataset_chats(v->data), [NEED_TEXT] = examples, [NEED_EXAMPLES] = !examples,
+                                    [NEED_CONTENTS] = !examples}};
+    options_tell_idle(&evaluate_table, o, &needs, o->notice, o->arg);
     return 0;
 }
 

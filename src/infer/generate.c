@@ -9,6 +9,7 @@
 #include "infer/open.h"
 #include "infer/recommended.h"
 #include "model/weights.h"
+#include "options/table.h"
 #include "run/budgets.h"
 #include "text/buffer.h"
 
@@ -26,13 +27,8 @@ static void progress(const pt_generator *g, const char *stage, uint64_t done, ui
 
 void pt_generate_defaults(pt_generate_options *o)
 {
-    if (!o)
-        return;
-    memset(o, 0, sizeof *o);
-    o->temperature = o->top_p = o->repetition_penalty = PT_OF_MODEL;
-    o->top_k = PT_OF_MODEL;
-    o->device = "auto";
-    o->device_memory = PT_AUTO;
+    if (o)
+        options_reset(&generate_table, o);
 }
 
 static int check_options(const pt_generate_options *o, pt_error *e)
@@ -42,13 +38,10 @@ static int check_options(const pt_generate_options *o, pt_error *e)
     if (!(o->temperature == 0 || o->temperature == PT_OF_MODEL || (o->temperature >= 1e-3 && o->temperature <= 1e3)))
         return pt_fail(e, PT_USAGE, "`temperature` is %g: it must be 0 (always the most probable token), or from 0.001 to 1000",
                        o->temperature);
-    if (!(o->top_p == PT_OF_MODEL || (o->top_p > 0 && o->top_p <= 1)))
-        return pt_fail(e, PT_USAGE, "`top_p` is %g: it must be more than 0 and at most 1 (off)", o->top_p);
-    if (o->top_k < PT_OF_MODEL)
-        return pt_fail(e, PT_USAGE, "`top_k` is %lld: it must be 0 (off) or more", (long long)o->top_k);
-    if (!(o->repetition_penalty == PT_OF_MODEL || (o->repetition_penalty >= 1e-3 && o->repetition_penalty <= 1e3)))
+    if (o->repetition_penalty != PT_OF_MODEL && !(o->repetition_penalty >= 1e-3))
         return pt_fail(e, PT_USAGE, "`repetition_penalty` is %g: it must be from 0.001 to 1000; 1 is off", o->repetition_penalty);
-    return infer_check_options(o->precision, o->base, o->threads, o->device, e);
+    const int failed = options_check_values(&generate_table, o, e);
+    return failed ? failed : device_name_check(o->device, e);
 }
 
 static int open_model(pt_generator *g, pt_error *e)

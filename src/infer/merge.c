@@ -14,6 +14,7 @@
 #include "model/base_mark.h"
 #include "model/storage.h"
 #include "model/weights.h"
+#include "options/table.h"
 #include "train/companions.h"
 
 #include <float.h>
@@ -39,7 +40,7 @@ typedef struct merger {
 void pt_merge_defaults(pt_merge_options *o)
 {
     if (o)
-        memset(o, 0, sizeof *o);
+        options_reset(&merge_table, o);
 }
 
 /* ---- a matrix's adapter ---- */
@@ -268,12 +269,11 @@ int pt_merge(const pt_merge_options *o, pt_error *e)
         return pt_fail(e, PT_USAGE, "no adapter: `adapter` DIR names a folder with " ADAPTER_CONFIG);
     if (!o->out || !o->out[0])
         return pt_fail(e, PT_USAGE, "no output folder: give `out`");
-    int failed = pt_check_choice("save_type", o->save_type, PT_SAVE_F16, e);
-    if (failed)
-        return failed;
-    if (path_exists(o->out))
-        return pt_fail(e, PT_FAILED, "%.400s already exists: give a new `out`", o->out);
-    failed = merge(&x, e);
+    int failed = options_check_values(&merge_table, o, e);
+    if (!failed && path_exists(o->out))
+        failed = pt_fail(e, PT_FAILED, "%.400s already exists: give a new `out`", o->out);
+    if (!failed)
+        failed = merge(&x, e);
     forget(&x);
     free(x.scratch);
     free(x.read);

@@ -1,6 +1,5 @@
 #include "infer/open.h"
 
-#include "device/device.h"
 #include "io/files.h"
 #include "io/hub.h"
 #include "io/safetensors.h"
@@ -8,16 +7,6 @@
 #include "model/base_mark.h"
 #include "model/weights.h"
 #include "train/base.h"
-
-int infer_check_options(pt_precision precision, pt_base base, int threads, const char *device, pt_error *e)
-{
-    if (threads < 0 || threads > 4096)
-        return pt_fail(e, PT_USAGE, "`threads` is %d: it must be from 0 (all cores) to 4096", threads);
-    int failed = pt_check_choice("precision", precision, PT_PRECISION_FP32, e);
-    if (!failed)
-        failed = pt_check_choice("base", base, PT_BASE_INT8, e);
-    return failed ? failed : device_name_check(device, e);
-}
 
 int infer_open_model(const char *folder, model **out, pt_error *e)
 {

@@ -4,8 +4,6 @@
 
 #include "model/model.h"
 
-/* PT_USAGE names the invalid option. */
-int infer_check_options(pt_precision precision, pt_base base, int threads, const char *device, pt_error *e);
 /* Opens a Hugging Face folder that has weights. */
 int infer_open_model(const char *folder, model **out, pt_error *e);
 /* The same with the adapter of another folder (NULL: none), whose weights are opened, too. */

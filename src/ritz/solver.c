@@ -2,6 +2,7 @@
 
 #include "base/clock.h"
 #include "base/units.h"
+#include "options/table.h"
 #include "run/budgets.h"
 
 #include <math.h>
@@ -36,14 +37,8 @@ int ritz_check_call(const pt_ritz *r, const char *function, bool training, pt_er
 
 void pt_ritz_defaults(pt_ritz_options *o)
 {
-    if (!o)
-        return;
-    *o = (pt_ritz_options){.problem = "poisson-cosine", .points = PT_RITZ_SOBOL, .n = 4096, .redraw_every = 1, .width = 64, .blocks = 4,
-                           .steps = 1000,
-                           .lr = 1e-3, .lr_schedule = PT_RITZ_LR_COSINE, .min_lr_ratio = 0.01, .halve_every = 5000, .beta1 = 0.9,
-                           .beta2 = 0.999,
-                           .eps = 1e-8, .device = "auto", .device_memory = PT_AUTO, .host_memory = PT_AUTO,
-                           .disk_memory = PT_AUTO, .eval_every = 100, .eval_n = 4096, .keep = 2};
+    if (o)
+        options_reset(&ritz_table, o);
 }
 
 double ritz_lr(const pt_ritz_options *o, int64_t step)
@@ -62,36 +57,16 @@ double ritz_lr(const pt_ritz_options *o, int64_t step)
 
 /* ---- options ---- */
 
-static int check_choices(const pt_ritz_options *o, pt_error *e)
-{
-    const struct { const char *name; unsigned value, last; } all[] = {
-        {"points", o->points, PT_RITZ_LATTICE}, {"randomize", o->randomize, PT_RITZ_RANDOMIZE_OWEN},
-        {"activation", o->activation, PT_RITZ_SILU}, {"lr_schedule", o->lr_schedule, PT_RITZ_LR_HALVING}, {"dtype", o->dtype, PT_RITZ_FP64},
-        {"own.equation", o->own ? o->own->equation : 0, PT_RITZ_SCHROEDINGER},
-        {"own.boundary", o->own ? o->own->boundary : 0, PT_RITZ_DIRICHLET}};
-    for (size_t i = 0; i < sizeof all / sizeof *all; i++)
-        if (pt_check_choice(all[i].name, all[i].value, all[i].last, e))
-            return PT_USAGE;
-    return 0;
-}
-
 static int check(const pt_ritz_options *o, pt_error *e)
 {
-    if (o->n < 1 || o->n > INT64_C(1) << 32)
-        return pt_fail(e, PT_USAGE, "`n` is %lld, but must be from 1 to 2^32", (long long)o->n);
-    if (o->steps < 0 || o->redraw_every < 0 || o->eval_every < 0 || o->save_every < 0 || o->keep < 0 || o->warmup_steps < 0 ||
-        o->n_boundary < 0 || o->micro_batch < 0)
-        return pt_fail(e, PT_USAGE, "a number of steps or points is negative");
-    if (!(o->lr > 0 && o->lr < 1e3))
-        return pt_fail(e, PT_USAGE, "`lr` is %g, but must be above 0 and below 1000", o->lr);
-    if (!(o->beta1 >= 0 && o->beta1 < 1 && o->beta2 >= 0 && o->beta2 < 1 && o->eps > 0 && o->weight_decay >= 0 && o->weight_decay < 1e3))
-        return pt_fail(e, PT_USAGE, "`beta1` and `beta2` must be at least 0 and below 1, `eps` above 0, and `weight_decay` at least 0");
-    if (!(o->min_lr_ratio >= 0 && o->min_lr_ratio <= 1))
-        return pt_fail(e, PT_USAGE, "`min_lr_ratio` is %g, but must be from 0 to 1", o->min_lr_ratio);
-    if (o->lr_schedule == PT_RITZ_LR_HALVING && o->halve_every < 1)
-        return pt_fail(e, PT_USAGE, "`halve_every` is %lld, but must be at least 1", (long long)o->halve_every);
-    if (o->eval_n < 1)
-        return pt_fail(e, PT_USAGE, "`eval_n` is %lld, but must be at least 1", (long long)o->eval_n);
+    int failed = options_check_values(&ritz_table, o, e);
+    if (failed)
+        return failed;
+    failed = o->own ? pt_check_choice("own.equation", o->own->equation, PT_RITZ_SCHROEDINGER, e) : 0;
+    if (!failed && o->own)
+        failed = pt_check_choice("own.boundary", o->own->boundary, PT_RITZ_DIRICHLET, e);
+    if (failed)
+        return failed;
     if (o->out && !o->out[0])
         return pt_fail(e, PT_USAGE, "`out` is empty: give the name of a folder");
     if (o->resume && !o->out)
@@ -420,9 +395,7 @@ static int lock_out(pt_ritz *r, bool *made, pt_error *e)
 int ritz_open(const pt_ritz_options *o, ritz_plan_fn given, void *arg, pt_ritz **out, pt_error *e)
 {
     *out = NULL;
-    int failed = check_choices(o, e);
-    if (!failed)
-        failed = check(o, e);
+    int failed = check(o, e);
     pt_ritz *r = failed ? NULL : calloc(1, sizeof *r);
     if (!r)
         return failed ? failed : pt_fail(e, PT_FAILED, "out of memory");

@@ -25,9 +25,6 @@ static int check_options(const pt_train_options *o, pt_error *e)
     if (o->lora_dropout > 0)
         return pt_fail(e, PT_USAGE, "`lora_dropout` is %g, but adapters are trained without dropout: leave the option out, or give 0",
                        o->lora_dropout);
-    if (!o->adapter && o->lora_alpha && !(o->lora_alpha >= ADAPTER_LEAST_ALPHA && o->lora_alpha <= ADAPTER_MOST_ALPHA))
-        return pt_fail(e, PT_USAGE, "`lora_alpha` is %g: it must be between %g and %g", o->lora_alpha, ADAPTER_LEAST_ALPHA,
-                       ADAPTER_MOST_ALPHA);
     if (o->save_type != PT_SAVE_AS_STORED)
         return pt_fail(e, PT_USAGE,
                        "`save_type` has no effect on adapters, which are saved in fp32: leave it out; protrain merge has it for the "

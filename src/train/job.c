@@ -218,8 +218,10 @@ int job_open_data(job *j, const char *cache, pt_error *e)
         failed = open_dataset(j, d, false, &j->data, e);
     if (!failed && options_evaluate(&j->o))
         failed = open_dataset(j, d, true, &j->eval, e);
-    if (!failed)
-        options_tell_idle(&j->o, dataset_chats(j->data), dataset_packed(j->data));
+    if (!failed) {
+        const option_needs needs = options_needs(&j->o, dataset_chats(j->data), dataset_packed(j->data));
+        options_tell_idle(&train_table, &j->o, &needs, j->o.notice, j->o.arg);
+    }
     if (!failed && words)
         failed = name_end(j, d.chat_template, words, e);
     close_tokenizer(words);

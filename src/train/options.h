@@ -3,6 +3,7 @@
 #define PT_OPTIONS_H
 
 #include "base/error.h"
+#include "options/table.h"
 
 int options_check(const pt_train_options *o, pt_error *e);
 int options_check_plan(const pt_train_options *o, pt_error *e); /* the options that planning uses, and all ranges */
@@ -10,8 +11,8 @@ int options_check_tokens(const pt_train_options *o, pt_error *e); /* of a step, 
 bool options_evaluate(const pt_train_options *o); /* does the run evaluate? Looks for validation files in the folders of `data` */
 double lr_of_step(const pt_train_options *o, int64_t step, int64_t steps);
 
-/* Tells of options without effect on a run with such data: chats, and windows made of examples. */
-void options_tell_idle(const pt_train_options *o, bool chats, bool examples);
+/* What options need of a run with such data: chats, and windows made of examples. */
+option_needs options_needs(const pt_train_options *o, bool chats, bool examples);
 
 /* A sentence, or how far something has come, for whoever listens. */
 void options_notice(const pt_train_options *o, const char *fmt, ...) __attribute__((format(printf, 2, 3)));

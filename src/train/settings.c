@@ -10,6 +10,7 @@
 
 #include "model/adapter.h"
 #include "optimizer/optimizer.h"
+#include "train/options.h"
 
 #include <stdlib.h>
 #include <string.h>
@@ -148,15 +149,6 @@ json_t *model_json(const model_config *c)
 
 /* ---- options ---- */
 
-static void add_patterns(json_t *all, const char *key, const char *const *patterns, int n)
-{
-    json_t *list = n ? json_array() : NULL;
-    for (int i = 0; i < n; i++)
-        json_array_append_new(list, json_string(patterns[i]));
-    if (list)
-        json_object_set_new(all, key, list);
-}
-
 /* An adapter's own config, as the options that would make it. */
 static void add_adapter(json_t *all, const json_t *config)
 {
@@ -170,53 +162,51 @@ static void add_adapter(json_t *all, const json_t *config)
     }
 }
 
-/* Adds the settings of examples. */
-static void add_packing(json_t *all, const pt_train_options *o)
+/* Options with the values that a run uses where they say "the default". */
+static pt_train_options resolved(const job *j)
 {
-    static const char *const longs[] = {"cut", "drop", "error"};
-    json_object_set_new(all, "no-packing", json_boolean(o->no_packing));
-    json_object_set_new(all, "long", json_string(longs[o->long_examples]));
-    json_object_set_new(all, "loss-per", json_string(o->loss_per == PT_LOSS_PER_EXAMPLE ? "example" : "token"));
+    pt_train_options o = j->o;
+    o.seq_len = j->shape.seq_len;
+    o.lanes = shape_lanes(&j->shape);
+    o.base = o.base >= PT_BASE_NF4 ? o.base : PT_BASE_AS_COMPUTED;
+    o.drop_last = o.drop_last || dataset_windows(j->data) % (uint64_t)j->shape.batch == 0; /* without such windows it has no effect */
+    o.momentum = o.momentum > 0 ? o.momentum : (double)MUON_MOMENTUM;
+    return o;
+}
+
+/* The key of an option, whose value is that of its field. */
+static const char *key_of(const pt_option *o) { return o->kind == PT_OPTION_NOT ? o->field : o->name; }
+
+static json_t *value_of(const pt_option *o, const void *from)
+{
+    pt_option field = *o;
+    field.kind = o->kind == PT_OPTION_NOT ? PT_OPTION_FLAG : o->kind;
+    return option_json(&field, from);
+}
+
+static const option_row *row_of(const char *key)
+{
+    for (int i = 0; i < train_table.n; i++)
+        if (!strcmp(key, key_of(&train_table.rows[i].is)))
+            return &train_table.rows[i];
+    return NULL;
 }
 
 json_t *settings_json(const job *j)
 {
-    const pt_train_options *o = &j->o;
-    static const char *const schedules[] = {"constant", "linear", "cosine"};
-    static const char *const adjusts[] = {"auto", "original", "match_rms_adamw", "spectral_unclamped"};
-    json_t *all = json_pack("{s:b, s:s, s:s, s:s, s:I, s:I, s:I, s:b, s:s, s:f, s:s, s:I, s:f, s:f, s:f, s:f, s:f, s:f}", "document-mask",
-                     (int)o->document_mask, "data",
-                     dataset_fingerprint(j->data), "dtype", j->shape.type == PT_BF16 ? "bf16" : "fp32", "optimizer",
-                     shape_optimizer(&j->shape)->name, "seq-len",
-                     (json_int_t)j->shape.seq_len, "batch-size", (json_int_t)j->shape.batch, "seed", (json_int_t)o->seed, "shuffle",
-                     (int)o->shuffle, "save-dtype", dtype_name(j->save_type), "lr", o->lr, "lr-schedule", schedules[o->lr_schedule],
-                     "warmup-steps", (json_int_t)o->warmup_steps, "min-lr-ratio", o->min_lr_ratio, "weight-decay", o->weight_decay,
-                     "beta1", o->beta1, "beta2", o->beta2, "eps", o->eps, "max-grad-norm", o->max_grad_norm);
-    if (all)
-        json_object_set_new(all, "lanes", json_integer(shape_lanes(&j->shape)));
-    if (all) /* without such windows it has no effect */
-        json_object_set_new(all, "drop-last", json_boolean(o->drop_last || dataset_windows(j->data) % (uint64_t)j->shape.batch == 0));
-    if (o->plain_contents)
-        json_object_set_new(all, "plain-contents", json_true());
-    if (o->eval_split > 0)
-        json_object_set_new(all, "eval-split", json_real(o->eval_split));
-    if (dataset_packed(j->data))
-        add_packing(all, o);
-    if (o->task == PT_TASK_DPO) {
-        json_object_set_new(all, "task", json_string("dpo"));
-        json_object_set_new(all, "beta", json_real(o->beta));
-        json_object_set_new(all, "dpo-loss", json_string(o->dpo_loss == PT_DPO_IPO ? "ipo" : "sigmoid"));
+    const pt_train_options o = resolved(j);
+    const option_needs needs = options_needs(&o, true, dataset_packed(j->data));
+    json_t *all = json_pack("{s:s}", "data", dataset_fingerprint(j->data));
+    for (int i = 0; i < train_table.n; i++) {
+        const option_row *r = &train_table.rows[i];
+        const bool always = r->need == NEED_TEXT || r->need == NEED_CONTENTS || r->need == NEED_DECAY; /* as in older versions */
+        const bool counts = always || !needs.unmet[r->need];
+        if (r->record == RECORD_RESULT && counts && (r->is.initial || !r->is.values || !option_is_default(&r->is, &o)))
+            json_object_set_new(all, key_of(&r->is), value_of(&r->is, &o));
     }
-    add_patterns(all, "freeze", o->freeze, o->freeze_n);
-    add_patterns(all, "train-only", o->train_only, o->train_only_n);
-    if (all && o->base >= PT_BASE_NF4)
-        json_object_set_new(all, "base", json_string(base_name(o->base)));
+    json_object_set_new(all, "save-dtype", json_string(dtype_name(j->save_type)));
     if (j->model->adapters)
         add_adapter(all, j->model->adapters->config);
-    if (all && shape_optimizer(&j->shape)->reads_momentum) {
-        json_object_set_new(all, "momentum", json_real(o->momentum > 0 ? o->momentum : (double)MUON_MOMENTUM));
-        json_object_set_new(all, "lr-adjust", json_string(adjusts[o->lr_adjust]));
-    }
     return all;
 }
 
@@ -260,19 +250,11 @@ static const char *find_difference(json_t *now, json_t *before)
     return NULL;
 }
 
-enum { FIELD_BYTES = 40 };
-
-/* The field of pt_train_options that a key stands for. */
-static void field_of(const char *key, char out[FIELD_BYTES])
+/* The name of an option in messages: its field. */
+static const char *field_of(const char *key)
 {
-    static const char *const others[][2] = {
-        {"dtype", "precision"}, {"save-dtype", "save_type"}, {"lora", "lora_rank"}, {"long", "long_examples"}};
-    snprintf(out, FIELD_BYTES, "%s", key);
-    for (char *c = out; *c; c++)
-        *c = *c == '-' ? '_' : *c;
-    for (size_t i = 0; i < sizeof others / sizeof *others; i++)
-        if (strcmp(key, others[i][0]) == 0)
-            snprintf(out, FIELD_BYTES, "%s", others[i][1]);
+    const option_row *r = row_of(key);
+    return !r ? key : r->is.kind == PT_OPTION_NOT ? "no_shuffle" : r->is.field;
 }
 
 static int compare(json_t *now, json_t *before, const char *path, bool options, pt_error *e)
@@ -280,7 +262,7 @@ static int compare(json_t *now, json_t *before, const char *path, bool options, 
     const char *key = find_difference(now, before);
     if (!key)
         return 0;
-    char a[160], b[160], field[FIELD_BYTES];
+    char a[160], b[160];
     describe(json_object_get(before, key), a, sizeof a);
     describe(json_object_get(now, key), b, sizeof b);
     if (options && strcmp(key, "data") == 0)
@@ -295,7 +277,7 @@ static int compare(json_t *now, json_t *before, const char *path, bool options, 
                        path, key, a, b);
     const json_t *value = json_object_get(now, key);
     const bool negated = strcmp(key, "shuffle") == 0, given = json_is_true(json_object_get(before, key)) != negated;
-    field_of(negated ? "no-shuffle" : key, field);
+    const char *field = field_of(key);
     if (json_is_boolean(value))
         return pt_fail(e, PT_FAILED, "%.400s was written %s `%s` and this run is %s it: the result depends on it, so give the same", path,
                        given ? "with" : "without", field, given ? "without" : "with");
@@ -309,16 +291,20 @@ static int compare(json_t *now, json_t *before, const char *path, bool options, 
                    field, a, b);
 }
 
-/* Options that older versions did not have. */
-static int add_defaults(json_t *settings)
+/* Older versions did not have all options: theirs are at the defaults. */
+static void add_defaults(json_t *before, json_t *now)
 {
-    if (!json_object_get(settings, "lanes") && json_object_set_new(settings, "lanes", json_integer(1)))
-        return -1;
-    if (!json_object_get(settings, "optimizer") && json_object_set_new(settings, "optimizer", json_string(optimizer_adamw.name)))
-        return -1;
-    if (!json_object_get(settings, "drop-last") && json_object_set_new(settings, "drop-last", json_true()))
-        return -1;
-    return json_object_get(settings, "document-mask") ? 0 : json_object_set_new(settings, "document-mask", json_false());
+    const char *key;
+    json_t *value;
+    pt_train_options o;
+    pt_train_defaults(&o);
+    o.lanes = 1;
+    o.drop_last = true;
+    json_object_foreach(now, key, value) {
+        const option_row *r = json_object_get(before, key) ? NULL : row_of(key);
+        if (r && (r->is.initial || !r->is.values || !option_is_default(&r->is, &o)))
+            json_object_set_new(before, key, value_of(&r->is, &o));
+    }
 }
 
 int settings_compare(const job *j, const char *path, const json_source *file, pt_error *e)
@@ -330,8 +316,10 @@ int settings_compare(const job *j, const char *path, const json_source *file, pt
     if (failed)
         return failed;
     json_t *model_now = model_json(&j->model->config), *settings_now = settings_json(j);
-    if (!model_now || !settings_now || add_defaults(settings.object))
+    if (!model_now || !settings_now)
         failed = pt_fail(e, PT_FAILED, "out of memory");
+    else
+        add_defaults(settings.object, settings_now);
     if (!failed)
         failed = compare(model_now, model.object, path, false, e);
     if (!failed)
@@ -346,8 +334,11 @@ int settings_compare(const job *j, const char *path, const json_source *file, pt
 /* Options that all ranks must share, in addition to those on which the result depends. */
 static json_t *course_json(const job *j)
 {
-    return json_pack("{s:I, s:I, s:I, s:s}", "steps", (json_int_t)j->steps, "save-every", (json_int_t)j->o.save_every, "eval-every",
-                     (json_int_t)j->o.eval_every, "eval-data", j->eval ? dataset_fingerprint(j->eval) : "none");
+    json_t *all = json_pack("{s:I, s:s}", "steps", (json_int_t)j->steps, "eval-data", j->eval ? dataset_fingerprint(j->eval) : "none");
+    for (int i = 0; i < train_table.n; i++)
+        if (train_table.rows[i].record == RECORD_COURSE)
+            json_object_set_new(all, train_table.rows[i].is.name, option_json(&train_table.rows[i].is, &j->o));
+    return all;
 }
 
 char *settings_text(const job *j)

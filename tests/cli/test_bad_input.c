@@ -293,7 +293,7 @@ static void wrong_usage_leaves_with_2(void **state)
         {"--micro-batch", "3", "does not divide --batch-size 8"},
         {"--micro-batch", "16", "more than --batch-size 8"},
         {"--seq-len", "0", "1 or more"},    {"--lora", "0", "1 or more"},
-        {"--lora-alpha", "0", "above 0"},   {"--momentum", "0", "above 0"},
+        {"--lora-alpha", "0", "from 1e-06"},   {"--momentum", "0", "above 0"},
         {"--keep", "-1", "--keep"},         {"--max-grad-norm", "-1", "--max-grad-norm"}, {"--min-lr-ratio", "7", "--min-lr-ratio"}};
     for (size_t i = 0; i < sizeof options / sizeof *options; i++)
         refused_option(options[i][0], options[i][1], 2, WORDS(options[i][2]));

@@ -192,7 +192,7 @@ static void the_new_text_alone_or_with_the_prompt(void **state)
     snprintf(text, sizeof text, "Hello%.4000s", out);
     assert_int_equal(run("", "generate --model model --prompt Hello --max-new-tokens 12 --temperature 0 --ignore-eos --echo"), 0);
     assert_string_equal(out, text);
-    assert_int_equal(run("Hello", "generate --model model --prompt-file - --device cpu --max-new-tokens 12 --top-k 1 --ignore-eos --echo "
+    assert_int_equal(run("Hello", "generate --model model --prompt-file - --max-new-tokens 12 --top-k 1 --ignore-eos --echo "
                                   "--quiet"), 0);
     assert_string_equal(out, text);
     assert_string_equal(err, "");

@@ -37,7 +37,7 @@ static void options_that_mean_nothing_are_refused(void **state)
     REFUSED(o.lora_targets = "", "`lora_targets`");
     REFUSED(o.lora_dropout = 0.1, "`lora_dropout` is 0.1");
     REFUSED(o.lora_alpha = -1, "`lora_alpha` is -1");
-    REFUSED(o.lora_alpha = 1e7, "`lora_alpha` is 1e+07"); /* adapter_config.json could not be read again */
+    REFUSED(o.lora_alpha = 1e7, "`lora_alpha` is 10000000"); /* adapter_config.json could not be read again */
     REFUSED(o.adapter = a.folder, "leave out `lora_rank`");
     REFUSED(o.optimizer = PT_OPTIMIZER_MUON, "`optimizer` muon");
     REFUSED(o.save_type = PT_SAVE_BF16, "`save_type`");

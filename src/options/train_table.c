@@ -1,0 +1,155 @@
+#include "options/table.h"
+
+#include "model/adapter.h"
+#include "model/lanes.h"
+
+#define T(f, flag, k, v) OPTION(pt_train_options, f, flag, k, v)
+#define LIST(f, flag, v) OPTION_LIST(pt_train_options, f, flag, v)
+
+#define TRAIN .taken_by = BY_TRAIN
+#define TRAIN_AND_PLAN .taken_by = BY_TRAIN | BY_PLAN
+#define ALL .taken_by = BY_TRAIN | BY_PLAN | BY_PROFILE
+#define TOKENS_MOST (1 << 24) /* sequences or tokens of a step */
+#define MOST 1e15
+#define BELOW_1 0.9999999
+
+#define DATA "Model and data"
+#define LENGTH "Length and size"
+#define PART "What is trained"
+#define OPTIMIZER "Optimizer"
+#define HARDWARE "Hardware (detected if not given)"
+#define SAVING "Saving"
+#define OUTPUT "Output"
+
+/* A row takes the group of the one before it if it has none. */
+static const option_row rows[] = {
+    {T(model, "model", TEXT, "DIR"), .is.group = DATA,
+     .is.help = "Hugging Face folder: config.json, *.safetensors, tokenizer.json;\na folder without weights is trained from random weights",
+     .plan_help = "Hugging Face folder, or its config.json alone", .record = RECORD_INPUT, ALL},
+    {T(init_random, "init", EITHER, "stored|random"), .is.help = "random: start from random weights even if the folder has weights",
+     .record = RECORD_INPUT, TRAIN_AND_PLAN},
+    {LIST(data, "data", "PATH"), .is.help = DATA_HELP, .record = RECORD_INPUT, TRAIN},
+    DATA_ROWS(pt_train_options, TRAIN),
+    {T(task, "task", CHOICE, "sft|dpo"), .is.initial = "sft", .record = RECORD_RESULT, TRAIN_AND_PLAN,
+     .is.help = "dpo: train on preferences: records with a chosen and a rejected reply"},
+    {T(beta, "beta", REAL, "X"), .is.initial = "0.1", RANGE(ABOVE_0, 1e6), .record = RECORD_RESULT, .need = NEED_PAIRS, TRAIN,
+     .is.help = "dpo: how strongly to stay near the starting model"},
+    {T(dpo_loss, "dpo-loss", CHOICE, "sigmoid|ipo"), .is.initial = "sigmoid", .record = RECORD_RESULT, .need = NEED_PAIRS, TRAIN,
+     .is.help = "dpo: form of the loss"},
+    {T(loss_per, "loss-per", CHOICE, "token|example"), .is.initial = "token", .record = RECORD_RESULT, .need = NEED_EXAMPLES, TRAIN,
+     .is.help = "give each token, or each example, the same weight in the loss"},
+    {LIST(eval_data, "eval-data", "PATH"), .is.help = "data to evaluate on; repeatable", .record = RECORD_INPUT, TRAIN_AND_PLAN,
+     .plan_help = "the run evaluates: plan memory for it too; the data are not read"},
+    {T(eval_split, "eval-split", REAL, "X"), RANGE(0, 0.99), .record = RECORD_RESULT, TRAIN_AND_PLAN,
+     .is.help = "hold out this share of the data, such as 0.05, and evaluate on it"},
+    {T(eval_every, "eval-every", INT, "N"), RANGE(0, MOST), .record = RECORD_COURSE, TRAIN_AND_PLAN,
+     .is.help = "evaluate every N steps and at the end; default: only at the end",
+     .plan_help = "steps between evaluations; with 1, no update waits for the next step"},
+    {T(out, "out", TEXT, "DIR"), .is.help = "folder for the results; default runs/MODEL-N", TRAIN_AND_PLAN,
+     .plan_help = "folder where the run would save; default: here; nothing is written"},
+
+    {T(steps, "steps", INT, "N"), .is.group = LENGTH, RANGE(1, MOST), .record = RECORD_LENGTH, TRAIN_AND_PLAN,
+     .is.help = "number of steps; default: as many as --epochs take",
+     .plan_help = "steps of the run, to compute how much it writes to the disk"},
+    {T(epochs, "epochs", REAL, "X"), .is.initial = "1", RANGE(ABOVE_0, 1e9), .record = RECORD_LENGTH, TRAIN,
+     .is.help = "passes over the data, if --steps is not given"},
+    {T(seq_len, "seq-len", INT, "N"), RANGE(1, SEQ_LEN_MOST), .record = RECORD_RESULT, ALL,
+     .is.help = "tokens per sequence; default: the model's maximum, at most 1024"},
+    {T(batch_size, "batch-size", INT, "N"), .is.initial = "8", RANGE(1, TOKENS_MOST), .record = RECORD_RESULT, ALL,
+     .is.help = "sequences per step"},
+    {T(drop_last, "drop-last", FLAG, NULL), .record = RECORD_RESULT, TRAIN,
+     .is.help = "leave out the windows of an epoch that do not fill its last batch"},
+    {T(micro_batch, "micro-batch", INT, "N"), RANGE(0, TOKENS_MOST), TRAIN_AND_PLAN,
+     .is.help = "sequences computed at a time; never changes the result; default: planned"},
+    {T(lanes, "lanes", INT32, "L"), RANGE(0, LANES_MOST), .record = RECORD_RESULT, TRAIN_AND_PLAN,
+     .is.help = "sum a step's gradients in L partial sums, which up to L ranks can\nshare; default: as many as --ranks"},
+    {T(shuffle, "no-shuffle", NOT, NULL), .is.help = "take the data in file order", .record = RECORD_RESULT, TRAIN},
+    {T(document_mask, "document-mask", FLAG, NULL), .is.help = DOCUMENT_HELP, .record = RECORD_RESULT, .need = NEED_TEXT, TRAIN},
+    {T(precision, "dtype", CHOICE, DTYPES), .is.initial = "bf16", .record = RECORD_RESULT, ALL,
+     .is.help = "bf16: bf16 compute, fp32 master weights"},
+
+    {LIST(freeze, "freeze", "PATTERN"), .is.group = PART, .record = RECORD_RESULT, ALL,
+     .is.help = "do not train tensors whose names match ('model.layers.?.*'); repeatable"},
+    {LIST(train_only, "train-only", "PATTERN"), .record = RECORD_RESULT, ALL,
+     .is.help = "train only tensors whose names match, except those of --freeze; repeatable"},
+    {T(lora_rank, "lora", INT, "RANK"), RANGE(1, ADAPTER_MAX_RANK), .record = RECORD_INPUT, ALL,
+     .is.help = "freeze the model and train LoRA adapters of this rank"},
+    {T(lora_alpha, "lora-alpha", REAL, "X"), RANGE(ADAPTER_LEAST_ALPHA, ADAPTER_MOST_ALPHA), .record = RECORD_INPUT, ALL,
+     .is.help = "scale the adapters' output by alpha / rank; default 2 x rank"},
+    {T(lora_targets, "lora-targets", TEXT, "NAMES"), .record = RECORD_INPUT, ALL,
+     .is.help = "all-linear, attention, mlp, or names such as q_proj,v_proj;\ndefault all-linear"},
+    {T(lora_dropout, "lora-dropout", REAL, "X"), RANGE(0, 1), .is.help = "must be 0: dropout is not applied", ALL},
+    {T(rslora, "rslora", FLAG, NULL), .record = RECORD_INPUT, ALL, .is.help = "scale by alpha / sqrt(rank) instead of alpha / rank"},
+    {T(dora, "dora", FLAG, NULL), .record = RECORD_INPUT, ALL, .is.help = "DoRA: also train the magnitudes of the outputs"},
+    {T(adapter, "adapter", TEXT, "DIR"), .record = RECORD_INPUT, ALL,
+     .is.help = "continue training this adapter (written by PEFT or protrain)"},
+    {T(base, "base", CHOICE, BASES), .is.initial = "auto", .record = RECORD_RESULT, ALL,
+     .is.help = "format of the layers' frozen matrices: nf4 takes half a byte per\nvalue (as in bitsandbytes), int8 one byte; auto: as the "
+                "base of\n--adapter was, else as --dtype"},
+
+    {T(optimizer, "optimizer", CHOICE, "adamw|adamw8bit|muon"), .is.group = OPTIMIZER, .is.initial = "adamw", .record = RECORD_RESULT, ALL,
+     .is.help = "adamw8bit: AdamW with 8-bit moments (embeddings and head: fp32);\nmuon: Muon for the layers' matrices, AdamW for the "
+                "rest"},
+    {T(lr, "lr", REAL, "X"), RANGE(ABOVE_0, 1e3), .record = RECORD_RESULT, TRAIN,
+     .is.help = "learning rate; default 5e-5, adapters 2e-4, dpo 1e-6, random weights 3e-4;\n"
+                "with muon 1e-4, dpo 1e-6, random weights 1e-3"},
+    {T(lr_schedule, "lr-schedule", CHOICE, "constant|linear|cosine"), .is.initial = "linear", .record = RECORD_RESULT, TRAIN,
+     .is.help = "learning rate after the warm-up"},
+    {T(warmup_steps, "warmup-steps", INT, "N"), .is.initial = "0", RANGE(0, MOST), .record = RECORD_RESULT, TRAIN,
+     .is.help = "steps in which the learning rate rises from 0"},
+    {T(min_lr_ratio, "min-lr-ratio", REAL, "X"), .is.initial = "0", RANGE(0, 1), .record = RECORD_RESULT, .need = NEED_DECAY, TRAIN,
+     .is.help = "final learning rate as a fraction of --lr"},
+    {T(weight_decay, "weight-decay", REAL, "X"), .is.initial = "0", RANGE(0, 1e3), .record = RECORD_RESULT, TRAIN,
+     .is.help = "not applied to biases and norms"},
+    {T(beta1, "beta1", REAL, "X"), .is.initial = "0.9", RANGE(0, BELOW_1), .record = RECORD_RESULT, TRAIN,
+     .is.help = "decay of AdamW's first moment"},
+    {T(beta2, "beta2", REAL, "X"), .is.initial = "0.999", RANGE(0, BELOW_1), .record = RECORD_RESULT, TRAIN,
+     .is.help = "decay of AdamW's second moment"},
+    {T(eps, "eps", REAL, "X"), .is.initial = "1e-8", RANGE(0, 1), .record = RECORD_RESULT, TRAIN, .is.help = "AdamW's epsilon"},
+    {T(momentum, "momentum", REAL, "X"), RANGE(ABOVE_0, BELOW_1), .record = RECORD_RESULT, .need = NEED_MUON, TRAIN,
+     .is.help = "muon: momentum of the matrices; default 0.95"},
+    {T(lr_adjust, "lr-adjust", CHOICE, "auto|original|match_rms_adamw|spectral_unclamped"), .is.initial = "auto", .record = RECORD_RESULT,
+     .need = NEED_MUON, TRAIN,
+     .is.help = "muon: scale a matrix's learning rate by sqrt(max(1, rows / cols));\nby 0.2 sqrt(max(rows, cols)), which makes steps as "
+                "large as AdamW's;\nor by sqrt(rows / cols); auto: match_rms_adamw with the default --lr,\noriginal with a given one, as "
+                "in torch.optim.Muon"},
+    {T(max_grad_norm, "max-grad-norm", REAL, "X"), .is.initial = "1", RANGE(0, 1e30), .record = RECORD_RESULT, TRAIN_AND_PLAN,
+     .is.help = "clip gradients to this global norm; 0: no clipping, so that updates may\nrun during backward"},
+    {T(seed, "seed", SEED, "N"), .is.initial = "0", RANGE(0, INT64_MAX), .record = RECORD_RESULT, TRAIN,
+     .is.help = "random seed of the initial weights and of shuffling"},
+
+    {T(device, "device", TEXT, "NAME"), .is.group = HARDWARE, .is.initial = "auto", ALL,
+     .is.help = "auto (usable GPUs, else the CPU), cpu, cuda, cuda:N or cuda:N,M,..."},
+    {T(ranks, "ranks", INT32, "N"), RANGE(0, LANES_MOST), TRAIN_AND_PLAN,
+     .is.help = "share each step between N processes of this machine (torchrun, mpirun and\nsrun start them on several); with the same "
+                "--lanes, their number never\nchanges the result; default: one, or one for each usable GPU",
+     .plan_help = "share each step between N processes of this machine, or N devices\nof the machine that --machine names"},
+    {T(threads, "threads", INT32, "N"), RANGE(0, THREADS_MOST), .is.help = THREADS_HELP, ALL},
+    {T(device_memory, "device-memory", SIZE, "SIZE"), .is.help = DEVICE_MEMORY_HELP, ALL},
+    {T(host_memory, "host-memory", SIZE, "SIZE"), .is.help = HOST_MEMORY_HELP, ALL},
+    {T(disk_memory, "disk-memory", SIZE, "SIZE"), .is.help = DISK_MEMORY_HELP, ALL},
+    {T(disk_path, "disk-path", TEXT, "DIR"), .is.help = "folder of the disk tier; default: one in --out", .need = NEED_DISK, ALL,
+     .plan_help = "folder of the disk tier; default: here, or the folder for temporary files"},
+    {T(machine_file, "machine", TEXT, "FILE"), .is.help = "take memory sizes and speeds from this machine file", TRAIN_AND_PLAN,
+     .plan_help = "plan for the machine of this file, or for one that comes with\nthe program (rtx3090, a100-80, h100 ...)"},
+    {T(profile_file, "profile", TEXT, "FILE"), .is.help = "use this profile.json of an earlier run instead of measuring", TRAIN_AND_PLAN},
+    {T(plan_file, "plan", TEXT, "FILE"), .is.help = "run exactly this plan, or say why it cannot run", TRAIN_AND_PLAN,
+     .plan_help = "predict this plan instead of searching for the fastest"},
+
+    {T(save_every, "save-every", INT, "N"), .is.group = SAVING, RANGE(0, MOST), .record = RECORD_COURSE, TRAIN_AND_PLAN,
+     .is.help = "write a checkpoint every N steps", .plan_help = "the run saves checkpoints: leave room on the disk for them"},
+    {T(keep, "keep", INT32, "N"), .is.initial = "2", RANGE(0, 1e9), .need = NEED_CHECKPOINTS, TRAIN_AND_PLAN,
+     .is.help = "keep the newest N checkpoints; 0: all"},
+    {.is.field = "resume_from", .is.name = "resume", .is.kind = PT_OPTION_RESUME, .is.values = "DIR", TRAIN,
+     .is.at = offsetof(pt_train_options, resume), .is.also = offsetof(pt_train_options, resume_from),
+     .is.help = "continue from a checkpoint; default: the newest one in --out"},
+    {T(save_type, "save-dtype", CHOICE, SAVE_DTYPES), .record = RECORD_RESULT, TRAIN_AND_PLAN,
+     .is.help = "dtype of the exported weights; default: as loaded"},
+
+    {LIST(sample, "sample", "PROMPT"), .is.group = OUTPUT, TRAIN,
+     .is.help = "let the model continue this text before and after training; repeatable"},
+    {T(tensorboard, "tensorboard", FLAG, NULL), TRAIN, .is.help = "also write an event file, which tensorboard --logdir OUT shows"},
+    {T(trace, "trace", FLAG, NULL), .is.help = "write the tasks of the last step to trace.json, for Perfetto", TRAIN},
+};
+
+const option_table train_table = {rows, sizeof rows / sizeof *rows, sizeof (pt_train_options)};
