@@ -61,7 +61,7 @@ static void add_adapter(writer *w, int in, param_role weight, save_level saved_f
     *gain = add_tensor(w, names[matrix][1], block_param(w->model, w->block, weight)->rows, SAVE_ATTENTION);
     w->p->tensor[*gain].per = ROWS_FIXED;
     w->p->tensor[*gain].times = 2; /* gain, 1 / norm */
-    w->p->tensor[*gain].fp32 = true;
+    w->p->tensor[*gain].four_bytes = true;
     add_stage(w, STAGE_GAIN, LAYER_NONE, *gain)->param[0] = weight;
 }
 
@@ -133,9 +133,54 @@ static int add_attention(writer *w, int qkv)
     const model_config *c = &w->model->config;
     const int out = add_tensor(w, "attention", c->heads * c->head_dim, SAVE_ATTENTION);
     const int lse = add_tensor(w, "statistics", c->heads, SAVE_ATTENTION);
-    w->p->tensor[lse].fp32 = true;
+    w->p->tensor[lse].four_bytes = true;
     add_stage(w, STAGE_ATTENTION, qkv, out)->out[1] = lse;
     return out;
+}
+
+/* ---- experts ---- */
+
+static int add_rows(writer *w, const char *name, int64_t times, int64_t cols, bool four_bytes, save_level saved_from)
+{
+    const int t = add_tensor(w, name, cols, saved_from);
+    w->p->tensor[t].times = times;
+    w->p->tensor[t].four_bytes = four_bytes;
+    return t;
+}
+
+/* The choice of experts is small and saved wherever attention is; the rows of experts are k times as many as tokens. */
+static void add_experts(writer *w, int in, int residual, int out)
+{
+    const model_config *c = &w->model->config;
+    const int64_t k = c->experts_used;
+    const int logits = add_rows(w, "logits", 1, c->experts, true, SAVE_ATTENTION), ids = add_rows(w, "ids", 1, k, true, SAVE_ATTENTION);
+    const int weights = add_rows(w, "weights", 1, k, true, SAVE_ATTENTION), order = add_rows(w, "order", k, 1, true, SAVE_ATTENTION);
+    const int places = add_rows(w, "places", k, 1, true, SAVE_ATTENTION), ends = add_rows(w, "ends", 1, c->experts, true, SAVE_ATTENTION);
+    const int up = add_rows(w, "experts_up", k, 2 * c->expert_ffn, false, SAVE_ALL);
+    const int act = add_rows(w, "experts_act", k, c->expert_ffn, false, SAVE_LEVELS);
+    w->p->tensor[ends].per = ROWS_FIXED;
+    layer_stage *s = add_stage(w, STAGE_ROUTE, in, logits);
+    s->out[1] = ids, s->out[2] = weights;
+    s->param[0] = PARAM_ROUTER;
+    s = add_stage(w, STAGE_DISPATCH, ids, order);
+    s->out[1] = places, s->out[2] = ends;
+    static const stage_kind kinds[] = {STAGE_EXPERTS_UP, STAGE_EXPERTS_ACT, STAGE_EXPERTS_DOWN};
+    static const param_role matrices[] = {PARAM_EXPERTS_UP, PARAM_NONE, PARAM_EXPERTS_DOWN};
+    const int from[] = {in, up, act}, to[] = {up, act, out};
+    for (int i = 0; i < 3; i++) {
+        s = add_stage(w, kinds[i], from[i], to[i]);
+        s->in[EXPERTS_ORDER] = order, s->in[EXPERTS_PLACES] = places, s->in[EXPERTS_ENDS] = ends, s->in[EXPERTS_WEIGHTS] = weights;
+        s->param[0] = matrices[i];
+    }
+    s->in[EXPERTS_RESIDUAL] = residual;
+}
+
+static void add_mlp(writer *w, int in, int act)
+{
+    const model_config *c = &w->model->config;
+    const int up = add_tensor(w, "up", c->ffn * (c->gated ? 2 : 1), SAVE_ALL);
+    add_linear(w, STAGE_LINEAR, in, up, PARAM_UP, PARAM_UP_BIAS, SAVE_ALL);
+    add_stage(w, STAGE_ACTIVATION, up, act);
 }
 
 /* ---- layers ---- */
@@ -158,9 +203,12 @@ void layer_describe(layer_program *p, const model *m, int layer)
     const int n2 = !c->pre_norm  ? middle
                    : c->one_norm ? add_norm(&w, middle, "n2", PARAM_NORM1, PARAM_NORM1_BIAS)
                                  : add_norm(&w, middle, "n2", PARAM_NORM2, PARAM_NORM2_BIAS);
-    const int up = add_tensor(&w, "up", c->ffn * (c->gated ? 2 : 1), SAVE_ALL), act = add_tensor(&w, "act", c->ffn, SAVE_LEVELS);
-    add_linear(&w, STAGE_LINEAR, n2, up, PARAM_UP, PARAM_UP_BIAS, SAVE_ALL);
-    add_stage(&w, STAGE_ACTIVATION, up, act);
+    if (c->sparse[layer]) {
+        add_experts(&w, n2, xm, out);
+        return;
+    }
+    const int act = add_tensor(&w, "act", c->ffn, SAVE_LEVELS);
+    add_mlp(&w, n2, act);
     if (c->parallel)
         add_end(&w, &of_attention, attention, x, xm);
     add_end(&w, &of_mlp, act, xm, out);

@@ -16,7 +16,7 @@ uint64_t layer_tensor_bytes(const layer_program *p, const step_shape *s, int ten
 {
     const layer_tensor *t = &p->tensor[tensor];
     const int64_t rows = t->times * (t->per == ROWS_TOKENS ? s->unit_rows : 1);
-    return (uint64_t)rows * (uint64_t)t->cols * (t->fp32 ? sizeof(float) : dtype_bytes(s->type));
+    return (uint64_t)rows * (uint64_t)t->cols * (t->four_bytes ? sizeof(float) : dtype_bytes(s->type));
 }
 
 double layer_flops(const model *m, int layer, const step_shape *s)

@@ -96,13 +96,14 @@ static void add_forward(const layer_work *work, const layer_stage *s)
 static void input(const layer_work *work, const layer_stage *s)
 {
     const param *w = matrix_of(work, s);
-    const bool adds = is_residual(work, s->in[LINEAR_X]);
+    const bool adds = is_residual(work, s->in[LINEAR_X]) || gradient_begun(work, s, s->in[LINEAR_X]);
+    float *stream = is_residual(work, s->in[LINEAR_X]) ? work->u->stream : NULL;
     void *d = gradient(work, s->in[LINEAR_X]);
     const int64_t width = adapter_input(work, s);
     const op_matmul o = {
         .layout = MATMUL_NN, .type = work->type, .out_type = work->type, .m = work->rows, .n = w->cols, .k = w->rows, .lda = w->rows,
         .ldb = w->cols, .ldc = w->cols, .alpha = linear_factor(work, s), .a = adapter_sum_gradient(work, s),
-        .residual = adds && !work->u->stream ? d : NULL, .stream = adds ? work->u->stream : NULL, .c = d, .more_k = width,
+        .residual = adds && !stream ? d : NULL, .stream = stream, .c = d, .more_k = width,
         .more_lda = width, .more_ldb = w->cols, .more_a = width ? gradient(work, s->in[LINEAR_LOW]) : NULL,
         .more_b = width ? weight_of(work, adapter_a_role(s)) : NULL};
     matrix_matmul(work, s, 0, &o);

@@ -6,6 +6,7 @@
  *
  *   x -> [norm] -> linear -> [head_norm] -> [rotate] -> attention -> linear -> [norm] -> + x  = xm
  *   xm -> [norm] -> linear -> activation -> linear -> [norm] -> + xm  = out      (parallel: from x instead of xm)
+ *   xm -> norm -> route -> dispatch -> experts_up -> experts_act -> experts_down -> + xm = out      (experts.c)
  *
  * Save levels say which tensors are saved for backward; the others live in the workspace and are recomputed. The outputs of norms and
  * activations are never saved: their backward reads their inputs anyway, and writes the outputs again for the weight gradient of the next
@@ -37,7 +38,7 @@ typedef struct layer_tensor {
     char name[16];
     tensor_rows per;
     int64_t times, cols;
-    bool fp32;             /* else in the compute type */
+    bool four_bytes;       /* fp32 or int32, else in the compute type */
     bool residual;         /* the residual stream itself: its gradient is the layer's dx, not a tensor of its own */
     save_level saved_from; /* the lowest level from which it is saved if backward reads it; SAVE_LEVELS: never */
     int gradient_in;       /* its gradient is the first columns of this tensor's; LAYER_NONE: it has its own */
@@ -54,12 +55,19 @@ typedef enum stage_kind {
     STAGE_ROTATE,     /* q and k, in place */
     STAGE_ATTENTION,  /* out: values, statistics */
     STAGE_ACTIVATION,
+    STAGE_ROUTE,        /* of experts. out: logits, ids, weights; param: the router */
+    STAGE_DISPATCH,     /* in: ids; out: order, places, ends */
+    STAGE_EXPERTS_UP,   /* in: rows of tokens, and by EXPERT_ORDER ...; out: rows of experts */
+    STAGE_EXPERTS_ACT,
+    STAGE_EXPERTS_DOWN, /* out = residual + the weighted sum of a token's rows */
     STAGE_KINDS
 } stage_kind;
 
-enum { STAGE_INPUTS = 4, STAGE_OUTPUTS = 2, STAGE_PARAMS = 2, STAGE_SCRATCH = 2 };
+enum { STAGE_INPUTS = 6, STAGE_OUTPUTS = 3, STAGE_PARAMS = 2, STAGE_SCRATCH = 2 };
 /* Inputs of linear stages; low and gain are made by the stages of an adapter. */
 enum { LINEAR_X, LINEAR_RESIDUAL, LINEAR_LOW, LINEAR_GAIN };
+/* Inputs of the stages of experts, beside the first. */
+enum { EXPERTS_RESIDUAL = 1, EXPERTS_ORDER, EXPERTS_PLACES, EXPERTS_ENDS, EXPERTS_WEIGHTS };
 
 typedef struct layer_stage {
     stage_kind kind;

@@ -13,11 +13,11 @@ struct layer_work;
 
 /* A set of what a pass reads or writes. Tensors that a stage does not have do not count, and residual tensors have no gradient here. */
 #define TOUCH_IN(k) (1u << (k))
-#define TOUCH_OUT(k) (1u << (4 + (k)))
-#define TOUCH_IN_GRADIENT(k) (1u << (8 + (k)))
-#define TOUCH_OUT_GRADIENT(k) (1u << (12 + (k)))
-#define TOUCH_SCRATCH(k) (1u << (16 + (k)))
-#define TOUCH_OPERAND (1u << 20) /* the first input, wherever it is while the gradients of weights are computed */
+#define TOUCH_OUT(k) (1u << (8 + (k)))
+#define TOUCH_IN_GRADIENT(k) (1u << (12 + (k)))
+#define TOUCH_OUT_GRADIENT(k) (1u << (20 + (k)))
+#define TOUCH_SCRATCH(k) (1u << (24 + (k)))
+#define TOUCH_OPERAND (1u << 28) /* the first input, wherever it is while the gradients of weights are computed */
 
 /* A stage of a layer of a model. */
 typedef struct stage_site {
@@ -42,7 +42,7 @@ typedef struct stage_type {
 const stage_type *stage_type_of(stage_kind kind);
 
 extern const stage_type stage_norm, stage_norm_add, stage_linear, stage_linear_add, stage_low, stage_gain, stage_head_norm, stage_rotate,
-    stage_attention, stage_activation;
+    stage_attention, stage_activation, stage_route, stage_dispatch, stage_experts_up, stage_experts_act, stage_experts_down;
 
 /* The parameter of a stage, or NULL. */
 static inline const param *stage_param(const stage_site *at, int k)

@@ -40,6 +40,15 @@ static inline void *gradient(const layer_work *work, int t)
     return of->residual ? work->out : work->workspace + work->at[REGION_GRADIENT + (of->gradient_in == LAYER_NONE ? t : of->gradient_in)];
 }
 
+/* Has a stage that reads the tensor, too, and whose backward runs before, written its gradient? */
+static inline bool gradient_begun(const layer_work *work, const layer_stage *s, int t)
+{
+    for (const layer_stage *later = s + 1; later < work->l->program.stage + work->l->program.stages_n; later++)
+        if (later->in[0] == t && stage_type_of(later->kind)->pass[PASS_INPUT])
+            return true;
+    return false;
+}
+
 /* The first input of a stage, while the gradients of its weights are computed. */
 static inline void *operand(const layer_work *work, const layer_stage *s)
 {

@@ -306,6 +306,16 @@ static int heat(layer_bench *y, bench *b, pt_error *e)
     return failed;
 }
 
+/* Which rows experts have is data. Backward finds it in the saved tensors, where a forward pass has to put it. */
+static int choose_experts(layer_bench *y, bench *b, pt_error *e)
+{
+    if (layer_tensor_named(&y->layouts[SAVE_ALL].program, "order") == LAYER_NONE)
+        return 0;
+    for (int set = 0; set < y->sets_n; set++)
+        forward_of(b->compute, y, SAVE_ALL, set, set);
+    return queue_sync(b->compute, queue_signal(b->compute), e);
+}
+
 /* Measures with `rows` rows; the samples go to y. all: also with cold accumulators and warm weights. warm: one round is a warm-up. */
 static int run(layer_bench *y, bench *b, int64_t rows, bool all, bool warm, int least, double seconds, pt_error *e)
 {
@@ -318,7 +328,8 @@ static int run(layer_bench *y, bench *b, int64_t rows, bool all, bool warm, int 
     int failed = area_open(b, TIER_DEVICE, &a, "a layer", layout, y, e);
     if (failed)
         return failed;
-    if (warm)
+    failed = choose_experts(y, b, e);
+    if (!failed && warm)
         failed = rounds(y, b->compute, 0, 1, 0, e);
     forget(y);
     if (!failed && !all && device_is_gpu(b->r->device)) /* few rows take little power, and serve for differences */

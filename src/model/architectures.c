@@ -35,6 +35,11 @@ static const char *gpt2_names[PARAM_ROLES][MODEL_MAX_PARTS] = {
     [PARAM_DOWN] = {"layers.*.mlp.down_proj.weight"}, [PARAM_DOWN_BIAS] = {"layers.*.mlp.down_proj.bias"},                           \
     [PARAM_NORMF] = {"norm.weight"}, [PARAM_HEAD] = {head_name}, __VA_ARGS__
 
+#define EXPERT_NAMES                                                                                                                  \
+    [PARAM_ROUTER] = {"layers.*.mlp.gate.weight"},                                                                                   \
+    [PARAM_EXPERTS_UP] = {"layers.*.mlp.experts.#.gate_proj.weight", "layers.*.mlp.experts.#.up_proj.weight"},                        \
+    [PARAM_EXPERTS_DOWN] = {"layers.*.mlp.experts.#.down_proj.weight"}
+
 #define LLAMA_LAYER_NAMES(...)                                                                                                        \
     LAYER_NAMES([PARAM_UP] = {"layers.*.mlp.gate_proj.weight", "layers.*.mlp.up_proj.weight"},                                       \
                 [PARAM_UP_BIAS] = {"layers.*.mlp.gate_proj.bias", "layers.*.mlp.up_proj.bias"}, __VA_ARGS__)
@@ -49,6 +54,14 @@ static const char *gpt2_names[PARAM_ROLES][MODEL_MAX_PARTS] = {
 /* Llama and its descendants. */
 static const char *llama_names[PARAM_ROLES][MODEL_MAX_PARTS] = {
     LLAMA_LAYER_NAMES(NORM_NAMES)};
+
+static const char *expert_names[PARAM_ROLES][MODEL_MAX_PARTS] = {LLAMA_LAYER_NAMES(NORM_NAMES, EXPERT_NAMES)};
+
+static const char *mixtral_names[PARAM_ROLES][MODEL_MAX_PARTS] = {
+    LLAMA_LAYER_NAMES(NORM_NAMES, [PARAM_ROUTER] = {"layers.*.block_sparse_moe.gate.weight"},
+                      [PARAM_EXPERTS_UP] = {"layers.*.block_sparse_moe.experts.#.w1.weight",
+                                            "layers.*.block_sparse_moe.experts.#.w3.weight"},
+                      [PARAM_EXPERTS_DOWN] = {"layers.*.block_sparse_moe.experts.#.w2.weight"})};
 
 static const char *stablelm_names[PARAM_ROLES][MODEL_MAX_PARTS] = {LLAMA_LAYER_NAMES(LAYER_NORM_NAMES)};
 
@@ -228,6 +241,36 @@ static const architecture table[] = {
         BOS_EOS(-1, -1),
         ATTENTION_BIASES, .qk_norm = QK_NORM_HEAD, .window = WINDOW_LAYERS, .window_default = 4096,
         .names = llama_names, .keys = {ROPE_KEYS, "attention_bias", "sliding_window", "use_sliding_window", "max_window_layers"},
+    },
+    {
+        .model_type = "qwen3_moe", .class_name = "Qwen3MoeForCausalLM", LLAMA_FAMILY, ONE_ROPE, SILU, .eps = 1e-6,
+        LAYERS(24), HEADS(32), .padding = -1, HIDDEN(2048), KV_HEADS(4), HEAD_DIM(-1), FFN(6144), POSITIONS(32768), VOCAB(151936),
+        BOS_EOS(-1, -1), ATTENTION_BIASES, .qk_norm = QK_NORM_HEAD, .window = WINDOW_SWITCHED, .window_default = 4096,
+        .sparse = SPARSE_STEP, .experts = {"num_experts", "num_local_experts", 128}, .experts_used = {"num_experts_per_tok", NULL, 8},
+        .expert_ffn = {"moe_intermediate_size", NULL, 768}, .router_norm = {"norm_topk_prob", false}, .names = expert_names,
+        .fixed = {{"output_router_logits", "false"}},
+        .keys = {ROPE_KEYS, "attention_bias", "sliding_window", "use_sliding_window", "max_window_layers", "num_experts",
+                 "num_local_experts", "num_experts_per_tok", "moe_intermediate_size", "norm_topk_prob", "decoder_sparse_step",
+                 "mlp_only_layers", "router_aux_loss_coef"},
+    },
+    {
+        .model_type = "olmoe", .class_name = "OlmoeForCausalLM", LLAMA_FAMILY, ONE_ROPE, SILU, .eps = 1e-5,
+        LAYERS(16), HEADS(16), .padding = 1, HIDDEN(2048), KV_HEADS(-1), HEAD_DIM(-1), FFN(2048), POSITIONS(4096), VOCAB(50304),
+        BOS_EOS(-1, 50279), ATTENTION_BIASES, .qk_norm = QK_NORM_WIDE,
+        .sparse = SPARSE_ALL, .experts = {"num_experts", "num_local_experts", 64}, .experts_used = {"num_experts_per_tok", NULL, 8},
+        .router_norm = {"norm_topk_prob", false}, .names = expert_names,
+        .fixed = {{"output_router_logits", "false"}, {"clip_qkv", "null"}},
+        .keys = {ROPE_KEYS, "attention_bias", "num_experts", "num_local_experts", "num_experts_per_tok", "norm_topk_prob",
+                 "router_aux_loss_coef"},
+    },
+    {
+        .model_type = "mixtral", .class_name = "MixtralForCausalLM", LLAMA_FAMILY, .rope = ROPE_RULE_ONE, .rope_theta = 1e6, SILU,
+        .eps = 1e-5, LAYERS(32), HEADS(32), .padding = -1, HIDDEN(4096), KV_HEADS(8), HEAD_DIM(-1), FFN(14336), POSITIONS(131072),
+        VOCAB(32000), BOS_EOS(1, 2), .window = WINDOW_ALL, .sparse = SPARSE_ALL,
+        .experts = {"num_local_experts", "num_experts", 8}, .experts_used = {"num_experts_per_tok", NULL, 2}, .router_norm = {NULL, true},
+        .names = mixtral_names, .fixed = {{"output_router_logits", "false"}, {"router_jitter_noise", "0.0"}},
+        .keys = {ROPE_KEYS, "sliding_window", "sliding_window_size", "num_local_experts", "num_experts", "num_experts_per_tok",
+                 "router_aux_loss_coef"},
     },
     {
         .model_type = "opt", .class_name = "OPTForCausalLM", .prefix = "model.",

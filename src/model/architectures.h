@@ -6,7 +6,7 @@
 
 #include "model/model.h"
 
-enum { ARCHITECTURE_MAX_KEYS = 14, ARCHITECTURE_MAX_BUFFERS = 3, ARCHITECTURE_MAX_FIXED = 4 };
+enum { ARCHITECTURE_MAX_KEYS = 24, ARCHITECTURE_MAX_BUFFERS = 3, ARCHITECTURE_MAX_FIXED = 6 };
 
 /* A size in config.json: its key, an alternative spelling that Transformers accepts (or NULL), and the value if it is absent; -1: the
  * default follows from other sizes. */
@@ -32,6 +32,7 @@ typedef enum window_rule {
     WINDOW_NONE,     /* every token sees all before it */
     WINDOW_ALL,      /* `sliding_window`, in every layer */
     WINDOW_LAYERS,   /* `sliding_window` if use_sliding_window, from max_window_layers on */
+    WINDOW_SWITCHED, /* `sliding_window` if use_sliding_window, in every layer */
     WINDOW_PERIOD,   /* `sliding_window`, in all layers except every n-th: window_period */
     WINDOW_UNROTATED /* `sliding_window` if use_sliding_window, in layers without rope */
 } window_rule;
@@ -45,6 +46,13 @@ typedef enum rope_rule {
     ROPE_RULE_WINDOWED, /* if any layer may have a window, those without one have none */
     ROPE_RULE_QUERY    /* as ONE, and queries are scaled by their position */
 } rope_rule;
+
+/* Which layers have experts instead of an MLP. */
+typedef enum sparse_rule {
+    SPARSE_NONE,
+    SPARSE_ALL,
+    SPARSE_STEP /* every decoder_sparse_step-th, except those of mlp_only_layers */
+} sparse_rule;
 
 typedef enum norm_place { NORM_BEFORE, NORM_AFTER, NORM_AROUND } norm_place; /* of a branch */
 
@@ -93,6 +101,10 @@ typedef struct architecture {
     int64_t padding;           /* default of pad_token_id; -1: none */
     double dropout;            /* value of an absent dropout key */
     const char *dropout_keys[ARCHITECTURE_MAX_KEYS]; /* keys with this default */
+
+    sparse_rule sparse;
+    config_key experts, experts_used, expert_ffn; /* expert_ffn: as wide as an MLP if it has no name */
+    config_flag router_norm;   /* the weights of a token's experts are divided by their sum */
 
     /* Keys that are read, though their names resemble those that change the computation. */
     const char *keys[ARCHITECTURE_MAX_KEYS];

@@ -97,7 +97,7 @@ static int read_architecture(config_reader *r)
 }
 
 /* A size under its name or its alternative spelling; both may be given if they agree. */
-static int read_size(config_reader *r, const config_key *key, int64_t max, int64_t *out)
+int config_read_size(config_reader *r, const config_key *key, int64_t max, int64_t *out)
 {
     *out = key->value;
     int status = json_get_int(&r->source, key->name, JSON_OPTIONAL, 1, max, out, r->e);
@@ -120,12 +120,12 @@ static int read_heads(config_reader *r)
     const architecture *a = r->a;
     model_config *c = r->c;
     const char *where = r->source.where;
-    int status = read_size(r, &a->heads, MAX_HEADS, &c->heads);
+    int status = config_read_size(r, &a->heads, MAX_HEADS, &c->heads);
     c->kv_heads = c->head_dim = -1;
     if (!status && a->kv_heads.name)
-        status = read_size(r, &a->kv_heads, MAX_HEADS, &c->kv_heads);
+        status = config_read_size(r, &a->kv_heads, MAX_HEADS, &c->kv_heads);
     if (!status && a->head_dim.name)
-        status = read_size(r, &a->head_dim, MAX_HEAD_DIM, &c->head_dim);
+        status = config_read_size(r, &a->head_dim, MAX_HEAD_DIM, &c->head_dim);
     if (status)
         return status;
     if (a->head_dim.name && json_is_null(json_object_get(r->source.object, a->head_dim.name)))
@@ -154,15 +154,15 @@ static int read_sizes(config_reader *r)
 {
     const architecture *a = r->a;
     model_config *c = r->c;
-    int status = read_size(r, &a->hidden, MAX_WIDTH, &c->hidden);
+    int status = config_read_size(r, &a->hidden, MAX_WIDTH, &c->hidden);
     if (!status)
-        status = read_size(r, &a->layers, MODEL_MAX_LAYERS, &c->layers);
+        status = config_read_size(r, &a->layers, MODEL_MAX_LAYERS, &c->layers);
     if (!status)
-        status = read_size(r, &a->ffn, 64 * MAX_WIDTH, &c->ffn);
+        status = config_read_size(r, &a->ffn, 64 * MAX_WIDTH, &c->ffn);
     if (!status)
-        status = read_size(r, &a->positions, MAX_POSITIONS, &c->max_positions);
+        status = config_read_size(r, &a->positions, MAX_POSITIONS, &c->max_positions);
     if (!status)
-        status = read_size(r, &a->vocab, MAX_VOCAB, &c->vocab);
+        status = config_read_size(r, &a->vocab, MAX_VOCAB, &c->vocab);
     if (!status)
         status = read_heads(r);
     if (c->ffn < 0)
@@ -406,6 +406,7 @@ static int config_read(config_reader *r)
     int (*const steps[])(config_reader *) = {read_sizes,          read_activation,   read_flags,       read_attention_scale,
                                              read_scales,         config_read_windows, config_read_ropes, read_ids,
                                              read_stored_type,    config_check_fixed_keys, config_check_other_keys,
+                                             config_read_experts,
                                              config_read_dropout};
     for (size_t i = 0; i < sizeof steps / sizeof steps[0] && !status; i++)
         status = steps[i](r);

@@ -1,9 +1,12 @@
-/* config_layers.c - which layers have a sliding window, and which have rope. */
+/* config_layers.c - which layers have a sliding window, which have rope, and which have experts. */
 #include "model/config_reader.h"
 
 #include <string.h>
 
-static bool window_may_be_off(const architecture *a) { return a->window == WINDOW_LAYERS || a->window == WINDOW_UNROTATED; }
+static bool window_may_be_off(const architecture *a)
+{
+    return a->window == WINDOW_LAYERS || a->window == WINDOW_SWITCHED || a->window == WINDOW_UNROTATED;
+}
 
 /* The value of `sliding_window`, before it is known for which layers. 0: no window. */
 static int read_window_size(config_reader *r, int64_t *window)
@@ -28,7 +31,7 @@ static int read_window_size(config_reader *r, int64_t *window)
                          "%s: \"sliding_window_size\" is %lld but \"sliding_window\" is %lld (0: null); "
                          "they mean the same, remove one",
                          r->source.where, (long long)other, (long long)*window);
-    if (!used && r->a->window == WINDOW_LAYERS)
+    if (!used && (r->a->window == WINDOW_LAYERS || r->a->window == WINDOW_SWITCHED))
         *window = 0;
     return status;
 }
@@ -37,7 +40,7 @@ static const char *why_no_window(const architecture *a)
 {
     switch (a->window) {
     case WINDOW_NONE: return "this model_type has none";
-    case WINDOW_LAYERS: return "set \"sliding_window\" (and \"use_sliding_window\" where the model_type has it)";
+    case WINDOW_LAYERS: case WINDOW_SWITCHED: return "set \"sliding_window\" (and \"use_sliding_window\" where the model_type has it)";
     default: return "set \"sliding_window\"";
     }
 }
@@ -144,4 +147,49 @@ int config_read_windows(config_reader *r)
     for (int i = 0; i < r->c->layers && a->rope == ROPE_RULE_WINDOWED && window; i++)
         r->c->layer_rope[i] = r->c->window[i] > 0 ? 0 : -1;
     return status;
+}
+
+/* ---- experts ---- */
+
+static int read_dense_list(config_reader *r)
+{
+    json_t *list = NULL;
+    int status = json_get_array(&r->source, "mlp_only_layers", JSON_OPTIONAL, &list, r->e);
+    for (size_t i = 0; i < json_array_size(list) && !status; i++) {
+        const json_t *value = json_array_get(list, i);
+        const json_int_t layer = json_integer_value(value);
+        char text[64];
+        if (!json_is_integer(value) || layer < 0 || layer >= r->c->layers)
+            status = pt_fail(r->e, PT_FAILED, "%s: \"mlp_only_layers\"[%zu] is %s, but layers are numbered 0 to %lld", r->source.where, i,
+                             config_value_text(value, text), (long long)r->c->layers - 1);
+        else
+            r->c->sparse[layer] = false;
+    }
+    return status;
+}
+
+int config_read_experts(config_reader *r)
+{
+    const architecture *a = r->a;
+    model_config *c = r->c;
+    int64_t step = 1;
+    if (a->sparse == SPARSE_NONE)
+        return 0;
+    c->expert_ffn = c->ffn;
+    int status = config_read_size(r, &a->experts, EXPERTS_MOST, &c->experts);
+    if (!status)
+        status = config_read_size(r, &a->experts_used, SLOTS_MOST, &c->experts_used);
+    if (!status && a->expert_ffn.name)
+        status = config_read_size(r, &a->expert_ffn, 64 * MAX_WIDTH, &c->expert_ffn);
+    c->router_norm = a->router_norm.value;
+    if (!status && a->router_norm.name)
+        status = json_get_bool(&r->source, a->router_norm.name, JSON_OPTIONAL, &c->router_norm, r->e);
+    if (!status && c->experts_used > c->experts)
+        status = pt_fail(r->e, PT_FAILED, "%s: \"%s\" is %lld, but there are only %lld experts (\"%s\")", r->source.where,
+                         a->experts_used.name, (long long)c->experts_used, (long long)c->experts, a->experts.name);
+    if (!status && a->sparse == SPARSE_STEP)
+        status = json_get_int(&r->source, "decoder_sparse_step", JSON_OPTIONAL, 1, MODEL_MAX_LAYERS, &step, r->e);
+    for (int i = 0; i < c->layers; i++)
+        c->sparse[i] = (i + 1) % step == 0;
+    return status || a->sparse != SPARSE_STEP ? status : read_dense_list(r);
 }

@@ -33,8 +33,11 @@ enum { INT8_CODES, INT8_SCALES };
 const storage_format *storage_format_of(param_storage s); /* NULL for PLAIN */
 param_storage storage_named(const char *name);            /* PLAIN: no format has that name */
 
-/* May a parameter be kept in few bits? Yes for a frozen matrix of a layer. */
-static inline bool storage_fits(const param *p) { return !p->trainable && p->kind->use == USE_MATRIX && p->kind->block == BLOCK_LAYER; }
+/* May a parameter be kept in few bits? Yes for a frozen matrix of a layer, and for its experts'. */
+static inline bool storage_fits(const param *p)
+{
+    return !p->trainable && (p->kind->use == USE_MATRIX || p->kind->use == USE_EXPERTS) && p->kind->block == BLOCK_LAYER;
+}
 /* Sets the format of every such matrix. PT_USAGE: there is none. */
 int model_store(model *m, param_storage s, pt_error *e);
 param_storage model_storage(const model *m); /* the format of its matrices in few bits; PLAIN: there are none */

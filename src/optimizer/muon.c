@@ -152,7 +152,7 @@ static const update_rule orthogonal = {.title = "Muon", .slabs = {{"momentum_buf
 
 static const update_rule *rule_of(const param *p)
 {
-    return p->kind->use == USE_MATRIX ? &orthogonal : &adamw_rule;
+    return p->kind->use == USE_MATRIX || p->kind->use == USE_EXPERTS ? &orthogonal : &adamw_rule;
 }
 
 const optimizer optimizer_muon = {.name = "muon", .rules = {&adamw_rule, &orthogonal}, .rule_of = rule_of, .reads_momentum = true};
