@@ -58,6 +58,10 @@ static const struct { const char *type, *more; } random_llamas[] = {
     {"arcee", ""}, {"nemotron", ", \"mlp_bias\": true"},
     {"glm4", ""}, {"ernie4_5", ", \"use_bias\": true"},
     {"cohere", ", \"attention_bias\": true"}, {"cohere2", ", \"sliding_window\": 7, \"logit_scale\": 0.4"},
+    {"olmoe", ", \"num_experts\": 5, \"num_experts_per_tok\": 2"},
+    {"mixtral", ", \"num_local_experts\": 4, \"num_experts_per_tok\": 3, \"sliding_window\": 7"},
+    {"qwen3_moe", ", \"num_experts\": 9, \"num_experts_per_tok\": 4, \"moe_intermediate_size\": 16, \"mlp_only_layers\": [0]"},
+    {"qwen3_moe", ", \"num_experts\": 3, \"num_experts_per_tok\": 1, \"moe_intermediate_size\": 24, \"decoder_sparse_step\": 2"},
     {"granite", ", \"embedding_multiplier\": 3, \"attention_multiplier\": 0.2, \"residual_multiplier\": 0.4, \"logits_scaling\": 1.5"}};
 enum { RANDOM_LLAMAS = sizeof random_llamas / sizeof *random_llamas };
 
@@ -100,10 +104,11 @@ static inline void random_adapters(random_source *r, model *m)
         abort();
     for (int b = 1; b < m->blocks_n - 1; b++)
         for (int i = 0; i < MODEL_MATRICES; i++)
-            for (int k = 0; k < block_param(m, &m->blocks[b], adapter_base(i))->parts; k++)
+            for (int k = 0; k < adapter_parts(m, b, i); k++)
                 if (!random_one_in(r, 3))
                     a->of[b - 1][i][k] = (adapter_module){random_from(r, 1, 9), random_one_in(r, 2) ? 2 : 0.7f};
-    a->of[random_below(r, m->blocks_n - 2)][random_below(r, MODEL_MATRICES)][0] = (adapter_module){random_from(r, 1, 20), 0.5f};
+    const int layer = random_below(r, m->blocks_n - 2), matrix = random_below(r, MODEL_MATRICES);
+    a->of[layer][adapter_parts(m, layer + 1, matrix) ? matrix : 0][0] = (adapter_module){random_from(r, 1, 20), 0.5f};
     a->dora = random_one_in(r, 3);
     a->config = json_object();
     if (adapters_attach(m, a, &e))

@@ -179,7 +179,7 @@ static bool has_naming(const reader *r, weights_naming naming)
     for (int b = 1; b < r->m->blocks_n - 1; b++)
         for (int k = 0; k < MODEL_MATRICES; k++) {
             const param *base = block_param(r->m, &r->m->blocks[b], adapter_base(k));
-            for (int part = 0; part < base->parts && !found; part++) {
+            for (int part = 0; part < adapter_parts(r->m, b, k) && !found; part++) {
                 snprintf(name, sizeof name, ADAPTER_PREFIX "%s.lora_A.weight", spell(r, naming, base, part, module));
                 found = safetensors_find(r->st, name) != NULL;
             }
@@ -264,7 +264,7 @@ static int check_targets(const reader *r)
     for (int b = 1; b < r->m->blocks_n - 1; b++)
         for (int k = 0; k < MODEL_MATRICES; k++) {
             const param *base = block_param(r->m, &r->m->blocks[b], adapter_base(k));
-            for (int part = 0; part < base->parts && !failed; part++)
+            for (int part = 0; part < adapter_parts(r->m, b, k) && !failed; part++)
                 failed = check_target(r, b - 1, spell(r, r->naming, base, part, spelled), r->a->of[b - 1][k][part].rank > 0);
         }
     return failed;
@@ -278,7 +278,7 @@ static int matches_adapted(const reader *r, const char *key, bool *out)
     for (int b = 1; b < r->m->blocks_n - 1; b++)
         for (int k = 0; k < MODEL_MATRICES; k++) {
             const param *base = block_param(r->m, &r->m->blocks[b], adapter_base(k));
-            for (int part = 0; part < base->parts && !failed && !*out; part++)
+            for (int part = 0; part < adapter_parts(r->m, b, k) && !failed && !*out; part++)
                 if (r->a->of[b - 1][k][part].rank)
                     failed = adapter_pattern_matches(r->config->where, key, spell(r, r->naming, base, part, spelled), out, r->e);
         }
@@ -315,7 +315,7 @@ static int refuse_tensor(const reader *r)
         for (int b = 1; b < r->m->blocks_n - 1 && !ours; b++)
             for (int k = 0; k < MODEL_MATRICES && !ours; k++) {
                 const param *base = block_param(r->m, &r->m->blocks[b], adapter_base(k));
-                for (int part = 0; part < base->parts && !ours; part++) {
+                for (int part = 0; part < adapter_parts(r->m, b, k) && !ours; part++) {
                     char module[MODEL_NAME];
                     adapter_module_name(base, part, module);
                     ours = r->a->of[b - 1][k][part].rank && (find(r->m, r->st, module, "lora_A.weight") == t ||
@@ -345,7 +345,7 @@ static int read_modules(reader *r)
     for (int b = 1; b < r->m->blocks_n - 1; b++)
         for (int k = 0; k < MODEL_MATRICES; k++) {
             const param *base = block_param(r->m, &r->m->blocks[b], adapter_base(k));
-            for (int part = 0; part < base->parts && !failed; part++)
+            for (int part = 0; part < adapter_parts(r->m, b, k) && !failed; part++)
                 failed = read_module(r, b - 1, k, base, part);
         }
     if (!failed && r->claimed != safetensors_count(r->st))
