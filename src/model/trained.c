@@ -62,10 +62,10 @@ static void write_adapters(FILE *out, const model *m)
     if (a.high > a.low)
         fprintf(out, " to %d", a.high);
     fputs(m->adapters->dora ? " with magnitudes (DoRA) on " : " on ", out);
-    if (is_adapted_only(m, &a, 0, MODEL_MATRICES - 1))
-        fputs("all linear layers", out);
-    else if (is_adapted_only(m, &a, 0, 1))
+    if (is_adapted_only(m, &a, 0, 1)) /* also if the MLPs of all layers are experts */
         fputs("attention", out);
+    else if (is_adapted_only(m, &a, 0, MODEL_MATRICES - 1))
+        fputs("all linear layers", out);
     else if (is_adapted_only(m, &a, 2, 3))
         fputs("the MLP", out);
     else
