@@ -34,6 +34,7 @@ typedef struct session {
     int rank; /* -1: the process is alone */
     progress bar;
     processor_use used; /* in steps */
+    pt_step first;      /* of this process */
 } session;
 
 /* ---- options ---- */
@@ -51,6 +52,13 @@ static int parse(session *s, int argc, char **argv, pt_error *e)
     const int failed = args_parse(COMMAND_LINE("train", usage, own), &s->options, e);
     s->o = pt_options_train(s->options);
     return failed;
+}
+
+static bool has(const char *folder, const char *name)
+{
+    char path[sizeof ((session *)0)->out + 32];
+    snprintf(path, sizeof path, "%s/%s", folder, name);
+    return !access(path, F_OK);
 }
 
 /* Sets out to runs/MODEL-N with the first free N. */
@@ -125,6 +133,22 @@ static bool is_complete(const pt_trainer *t)
     return m.complete;
 }
 
+/* At most so many letters a line, cut between the options. */
+static void print_settings(const char *text)
+{
+    enum { MOST = 110 };
+    fputs("settings ", stderr);
+    while (strlen(text) > MOST) {
+        size_t n = MOST;
+        while (n && text[n - 1] != ',')
+            n--;
+        n = n ? n : strlen(text);
+        fprintf(stderr, "%.*s\n%9s", (int)n, text, "");
+        text += n + strspn(text + n, " ");
+    }
+    fprintf(stderr, "%s\n", text);
+}
+
 static void print_summary(const session *s, const pt_trainer *t)
 {
     pt_summary m;
@@ -143,6 +167,7 @@ static void print_summary(const session *s, const pt_trainer *t)
     fprintf(stderr, "\nfiles    %s\n", m.files);
     if (m.eval_files[0])
         fprintf(stderr, "eval     %s\n", m.eval_files);
+    print_settings(m.settings);
     fprintf(stderr, "machine  %s, %d thread%s (%s)\n", m.machine, m.threads, plural((uint64_t)m.threads), m.costs);
     if (m.room[0])
         fprintf(stderr, "free     %s\n", m.room);
@@ -227,24 +252,54 @@ static void print_step(session *s, const pt_trainer *t, const pt_step *p)
     progress_draw(&s->bar, "training", (uint64_t)p->step, (uint64_t)m.steps, text);
 }
 
+/* How well the run went: the last lines that it prints. */
+static void print_losses(const session *s, const pt_summary *m, const pt_step *last)
+{
+    if (last->step_s > 0) {
+        fprintf(stderr, "loss %.4f", last->loss);
+        if (last->pairs)
+            fprintf(stderr, ", margin %.3f, chosen %.0f%%", last->reward_margin, 100 * last->reward_accuracy);
+        fprintf(stderr, " after step %lld", (long long)last->step);
+        if (s->first.step != last->step)
+            fprintf(stderr, " (%.4f after step %lld)", s->first.loss, (long long)s->first.step);
+        fputc('\n', stderr);
+    }
+    if (m->best_step)
+        fprintf(stderr, "evaluation loss %.4f, lowest %.4f after step %lld\n", m->eval_loss, m->best_eval_loss, (long long)m->best_step);
+}
+
+static void print_times(const session *s, const pt_trainer *t, const pt_summary *m)
+{
+    char a[32], b[32];
+    timings_print(t, m, &s->used);
+    for (int i = 0; i < m->memory_n; i++)
+        if (m->memory[i].predicted_bytes)
+            fprintf(stderr, "%s memory: predicted %s, used %s\n", m->memory[i].tier, pt_size_text(a, m->memory[i].predicted_bytes),
+                    pt_size_text(b, m->memory[i].peak_bytes));
+    if (m->process_peak_bytes)
+        fprintf(stderr, "process: %s at its peak, measuring and loading before the first step included\n",
+                pt_size_text(a, m->process_peak_bytes));
+}
+
 static void print_report(const session *s, const pt_trainer *t, const pt_step *last)
 {
     pt_summary m;
-    char a[32], b[32];
     pt_trainer_summary(t, &m);
-    if (last->step_s > 0 && last->pairs)
-        fprintf(stderr, "loss %.4f, margin %.3f, chosen %.0f%% after step %lld\n", last->loss, last->reward_margin,
-                100 * last->reward_accuracy, (long long)last->step);
-    else if (last->step_s > 0)
-        fprintf(stderr, "loss %.4f after step %lld\n", last->loss, (long long)last->step);
-    timings_print(t, &m, &s->used);
-    for (int i = 0; i < m.memory_n; i++)
-        if (m.memory[i].predicted_bytes)
-            fprintf(stderr, "%s memory: predicted %s, used %s\n", m.memory[i].tier, pt_size_text(a, m.memory[i].predicted_bytes),
-                pt_size_text(b, m.memory[i].peak_bytes));
-    if (m.process_peak_bytes)
-        fprintf(stderr, "process: %s at its peak, measuring and loading before the first step included\n",
-                pt_size_text(a, m.process_peak_bytes));
+    print_times(s, t, &m);
+    print_losses(s, &m, last);
+}
+
+/* Where the model is and what to type next; without a tokenizer, no text can be generated. */
+static void print_next(const session *s)
+{
+    const pt_train_options *o = s->o;
+    const bool adapter = o->lora_rank || o->adapter;
+    const char *model = adapter ? o->model : o->out;
+    fprintf(stderr, "the %s is in %s; next:\n", adapter ? "adapter" : "trained model", o->out);
+    if (has(model, "tokenizer.json"))
+        fprintf(stderr, "  protrain generate --model '%s'%s%s%s --prompt 'TEXT'\n", model, adapter ? " --adapter '" : "",
+                adapter ? o->out : "", adapter ? "'" : "");
+    fprintf(stderr, "  protrain report '%s'\n", o->out);
 }
 
 /* ---- the run ---- */
@@ -271,8 +326,10 @@ static int run(session *s, pt_trainer *t, pt_error *e)
     const bool several = s->o->ranks > 1; /* several ranks stop together, when a step says so */
     const processor_use before = processor_use_now();
     while ((several || !interrupt_signal()) && (more = pt_trainer_step(t, &step, e)) > 0 && !step.stopped)
-        if (step.step_s > 0)
+        if (step.step_s > 0) {
+            s->first = s->first.step ? s->first : step;
             print_step(s, t, &step);
+        }
     const processor_use after = processor_use_now();
     if (!several)
         s->used = (processor_use){after.work_ns - before.work_ns, after.waited_ns - before.waited_ns};
@@ -285,8 +342,10 @@ static int run(session *s, pt_trainer *t, pt_error *e)
     progress_clear(&s->bar);
     if (failed)
         return ranks_exit_with(s->rank, e);
-    if (!is_complete(t))
+    if (!is_complete(t)) {
         print_report(s, t, &step);
+        print_next(s);
+    }
     if (!s->json)
         printf("%s\n", s->o->out);
     return 0;

@@ -212,6 +212,9 @@ typedef struct pt_summary {
     bool complete;                     /* `resume` found a run that had ended and left no checkpoint: no step is left to take, and there */
                                        /* is no plan */
     const char *measured_of;           /* the steps that pt_trainer_timings is about: "steady steps", if there were any */
+    char settings[1024];               /* the options that the result depends on, by the names of their flags: "steps 12, lr 5e-05, ..." */
+    double eval_loss, best_eval_loss;  /* the newest evaluation, and the one with the lowest loss */
+    int64_t best_step;                 /* of that one; 0: there was no evaluation */
 } pt_summary;
 PT_API void pt_trainer_summary(const pt_trainer *t, pt_summary *s);
 /* Predicted and measured times of a steady step: the step itself (median of all), each phase, "waiting" (the time without computation),

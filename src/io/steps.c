@@ -68,6 +68,19 @@ int step_folders_prune(const char *out, const char *mark, int64_t limit, int kee
 
 /* ---- metrics.jsonl ---- */
 
+static void keep_line(step_lines_kept *kept, int64_t step, const json_t *value)
+{
+    kept->last = step;
+    kept->has_key = value != NULL;
+    if (!json_is_number(value))
+        return;
+    kept->newest = json_number_value(value);
+    if (!kept->least_step || kept->newest < kept->least) {
+        kept->least = kept->newest;
+        kept->least_step = step;
+    }
+}
+
 /* Bytes of the leading lines whose step is at most `step`, without an incomplete last line. */
 static int lines_until(const char *path, int64_t step, const char *key, step_lines_kept *kept, off_t *bytes, pt_error *e)
 {
@@ -82,11 +95,12 @@ static int lines_until(const char *path, int64_t step, const char *key, step_lin
         kept->there = true;
         json_t *object = line[n - 1] == '\n' && !json_text_check(path, line, (size_t)n, NULL) ? json_loads(line, 0, NULL) : NULL;
         json_int_t at = json_integer_value(json_object_get(object, "step"));
-        bool good = object && at >= 1 && at <= step, has_key = json_object_get(object, key) != NULL;
+        const bool good = object && at >= 1 && at <= step;
+        if (good)
+            keep_line(kept, at, json_object_get(object, key));
         json_decref(object);
         if (!good)
             break;
-        *kept = (step_lines_kept){at, has_key, true};
         *bytes += n;
     }
     const bool unreadable = ferror(f);

@@ -27,8 +27,14 @@ typedef struct step_lines {
     char path[FILE_PATH_BYTES];
 } step_lines;
 
-/* The lines that are kept. last: the step of the last one, 0: none; has_key: it has the key; there: the file had lines, kept or not. */
-typedef struct step_lines_kept { int64_t last; bool has_key, there; } step_lines_kept;
+/* The lines that are kept. last: the step of the last one, 0: none; has_key: it has the key; there: the file had lines, kept or not.
+ * newest, least: of the key's numbers, the last and the least, with its step; 0: none. */
+typedef struct step_lines_kept {
+    int64_t last;
+    bool has_key, there;
+    double newest, least;
+    int64_t least_step;
+} step_lines_kept;
 /* Opens the file in the folder `out` for appending, after truncating it to its leading lines of steps up to `step`. */
 int step_lines_open(step_lines *l, const char *out, int64_t step, const char *key, step_lines_kept *kept, pt_error *e);
 /* The length of the file in bytes; -1: unknown. */

@@ -32,6 +32,8 @@ static const char head[] =
     ".series0{color:var(--c0)}.series1{color:var(--c1)}.series2{color:var(--c2)}.series3{color:var(--c3)}.series4{color:var(--c4)}"
     ".series5{color:var(--c5)}.fill{fill:currentColor}.far{stroke:var(--card);stroke-width:2;stroke-dasharray:3 2}\n"
     ".frame{fill:none;stroke:var(--rule)}.mark{stroke:var(--text);stroke-width:2}.note{color:var(--warn)}"
+    "table{border-spacing:0}th{text-align:left;font-weight:400;color:var(--soft);padding:1px 18px 1px 0;vertical-align:top;"
+    "white-space:nowrap}td{overflow-wrap:anywhere}"
     "pre{margin:10px 0 0;white-space:pre-wrap;font:13px/1.55 ui-monospace,monospace}\n"
     "</style>\n";
 
@@ -80,6 +82,53 @@ static void write_what(FILE *out, const run_folder *r)
     }
 }
 
+/* ---- settings ---- */
+
+static void write_value(FILE *out, const json_t *value)
+{
+    char *text = json_is_string(value) ? strdup(json_string_value(value)) : json_dumps(value, JSON_ENCODE_ANY | JSON_REAL_PRECISION(10));
+    html_text(out, text ? text : "");
+    free(text);
+}
+
+static void write_setting(FILE *out, const char *name, const json_t *value)
+{
+    fputs("<tr><th>", out);
+    html_text(out, name);
+    fputs("</th><td>", out);
+    for (size_t i = 0; i < json_array_size(value); i++) {
+        fputs(i ? "<br>" : "", out);
+        write_value(out, json_array_get(value, i));
+    }
+    if (!json_is_array(value))
+        write_value(out, value);
+    fputs("</td></tr>\n", out);
+}
+
+/* What the run was started with, and what there is of it. */
+static void write_settings(FILE *out, const run_folder *r)
+{
+    static const char *const words[] = {"started", "command", "protrain"};
+    const char *name;
+    json_t *value;
+    if (!r->summary)
+        return;
+    fputs("<h2>Settings</h2>\n<div class=\"card\"><table>\n", out);
+    for (size_t i = 0; i < sizeof words / sizeof *words; i++)
+        if ((value = json_object_get(r->summary, words[i])))
+            write_setting(out, words[i], value);
+    json_object_foreach(json_object_get(r->summary, "settings"), name, value)
+        write_setting(out, name, value);
+    json_object_foreach(json_object_get(r->summary, "data"), name, value)
+        write_setting(out, name, value);
+    if (r->checkpoints[0]) {
+        fputs("<tr><th>checkpoints</th><td>", out);
+        html_text(out, r->checkpoints);
+        fputs("</td></tr>\n", out);
+    }
+    fputs("</table></div>\n", out);
+}
+
 /* ---- totals ---- */
 
 static __attribute__((format(printf, 3, 4))) void write_tile(FILE *out, const char *value, const char *fmt, ...)
@@ -120,7 +169,8 @@ static void write_tiles(FILE *out, const run_folder *r)
         write_tile(out, value, "evaluation loss per pair; margin %.3g, the chosen reply preferred in %.0f%%", r->last_eval_margin,
                    100 * r->last_eval_accuracy);
     else if (!isnan(r->eval_loss))
-        write_tile(out, value, "evaluation loss; perplexity %.4g", exp(r->eval_loss));
+        write_tile(out, value, "evaluation loss, perplexity %.4g; lowest %.4f (step %lld)", exp(r->eval_loss), r->best_eval_loss,
+                   (long long)r->best_step);
     if (!isnan(r->last_margin)) {
         snprintf(value, sizeof value, "%.3g", r->last_margin);
         write_tile(out, value, "reward margin; the chosen reply preferred in %.0f%%", 100 * r->last_accuracy);
@@ -396,6 +446,7 @@ char *page_make(const run_folder *r, size_t *n)
     write_what(out, r);
     write_tiles(out, r);
     write_charts(out, r);
+    write_settings(out, r);
     write_samples(out, &r->samples);
     write_memory(out, r);
     write_layers(out, r);

@@ -1,6 +1,7 @@
 #include "report/run_folder.h"
 
-#include "io/files.h"
+#include "base/json.h"
+#include "io/steps.h"
 #include "machine/machine_file.h"
 #include "report/memory_file.h"
 #include "report/metrics_file.h"
@@ -98,6 +99,10 @@ static int take_line(void *arg, const metrics_line *x, pt_error *e)
     r->tokens = x->tokens;
     r->learned_tokens = x->learned_tokens;
     r->eval_loss = isnan(x->eval_loss) ? r->eval_loss : x->eval_loss;
+    if (x->eval_loss < r->best_eval_loss || (r->best_step == 0 && !isnan(x->eval_loss))) {
+        r->best_eval_loss = x->eval_loss;
+        r->best_step = x->step;
+    }
     take_times(r, x);
     add_point(&r->loss, x->step, x->loss);
     add_point(&r->eval, x->step, x->eval_loss);
@@ -147,6 +152,31 @@ static bool find(run_folder *r, const char *folder, const char *name, const char
     if (!path_exists(path) && lost)
         note(r, "%s is missing: %s", name, lost);
     return path_exists(path);
+}
+
+static void read_summary(run_folder *r, const char *folder)
+{
+    char path[FILE_PATH_BYTES];
+    pt_error e = {0};
+    if (!find(r, folder, "summary.json", NULL, path))
+        return;
+    if (json_file_load(path, 0, &r->summary, &e))
+        note(r, "%s", e.text);
+    else if (!json_is_object(r->summary))
+        note(r, "%s: the file is %s, not an object", path, json_type_name(r->summary));
+}
+
+static void find_checkpoints(run_folder *r, const char *folder)
+{
+    int64_t step = INT64_MAX;
+    char all[sizeof r->checkpoints] = "";
+    while ((step = step_folders_newest(folder, "trainer/trainer.json", step - 1)) >= 0) {
+        const int n = snprintf(r->checkpoints, sizeof r->checkpoints, "%lld%s%s", (long long)step, all[0] ? ", " : "", all);
+        if (n >= (int)sizeof all)
+            break;
+        memcpy(all, r->checkpoints, sizeof all);
+    }
+    memcpy(r->checkpoints, all, sizeof all);
 }
 
 static void read_plan(run_folder *r, const char *folder)
@@ -228,7 +258,7 @@ int run_folder_read(const char *folder, run_folder **out, pt_error *e)
     *out = NULL;
     if (!r)
         return pt_fail(e, PT_FAILED, "out of memory");
-    r->eval_loss = r->predicted_step_s = NAN;
+    r->eval_loss = r->best_eval_loss = r->predicted_step_s = NAN;
     r->last_margin = r->last_accuracy = r->last_eval_margin = r->last_eval_accuracy = NAN;
     take_name(r, folder);
     int failed = read_metrics(r, folder, e);
@@ -236,6 +266,8 @@ int run_folder_read(const char *folder, run_folder **out, pt_error *e)
         run_folder_free(r);
         return failed;
     }
+    read_summary(r, folder);
+    find_checkpoints(r, folder);
     read_plan(r, folder);
     read_machine(r, folder);
     read_memory(r, folder);
@@ -253,6 +285,7 @@ void run_folder_free(run_folder *r)
         plan_free(&r->plan);
     timeline_free(r->timeline);
     said_free(&r->samples);
+    json_decref(r->summary);
     free(r);
 }
 
@@ -290,19 +323,32 @@ static json_t *notes_json(const run_folder *r)
     return all;
 }
 
+/* What summary.json has of the key, or null. */
+static json_t *summary_part(const run_folder *r, const char *key)
+{
+    json_t *part = json_object_get(r->summary, key);
+    return part ? json_incref(part) : json_null();
+}
+
 json_t *run_folder_json(const run_folder *r)
 {
-    return json_pack("{s:I, s:I, s:I, s:I, s:f, s:f, s:f, s:I, s:o, s:f, s:o, s:o, s:o, s:o, s:o, s:o, s:o, s:o, s:o, s:o, s:o, s:o, s:o, "
-                     "s:s, s:o}",
-                     "first_step",
-                     (json_int_t)r->first_step, "steps", (json_int_t)r->last_step, "tokens", (json_int_t)r->tokens, "learned_tokens",
-                     (json_int_t)r->learned_tokens, "first_loss", r->first_loss, "last_loss", r->last_loss, "min_loss", r->min_loss,
-                     "min_loss_step", (json_int_t)r->min_loss_step,
-                     "eval_loss", number(r->eval_loss), "seconds", r->seconds, "median_step_s", number(recent_median(&r->step_s)),
-                     "predicted_step_s", number(r->predicted_step_s), "error_percent", number(100 * run_step_error(r)), "tokens_per_s",
-                     number(recent_median(&r->tokens_per_s)), "peak_bytes", tiers_json(r->peak), "predicted_bytes",
-                     tiers_json(r->predicted_bytes), "budget_bytes", tiers_json(r->budget), "samples",
-                     said_json(&r->samples), "notes", notes_json(r), "reward_margin", number(r->last_margin), "reward_accuracy",
-                     number(r->last_accuracy), "eval_reward_margin", number(r->last_eval_margin), "eval_reward_accuracy",
-                     number(r->last_eval_accuracy), "trains", r->planned ? r->plan.made_for.trains : "", "warnings", warnings_json(r));
+    json_t *all = json_pack("{s:I, s:I, s:I, s:I, s:f, s:f, s:f, s:I, s:o, s:f, s:o, s:o, s:o, s:o, s:o, s:o, s:o, s:o, s:o, "
+                            "s:o, s:o, s:o, s:o, s:s, s:o}",
+                            "first_step", (json_int_t)r->first_step, "steps", (json_int_t)r->last_step, "tokens", (json_int_t)r->tokens,
+                            "learned_tokens", (json_int_t)r->learned_tokens, "first_loss", r->first_loss, "last_loss", r->last_loss,
+                            "min_loss", r->min_loss, "min_loss_step", (json_int_t)r->min_loss_step, "eval_loss", number(r->eval_loss),
+                            "seconds", r->seconds, "median_step_s", number(recent_median(&r->step_s)), "predicted_step_s",
+                            number(r->predicted_step_s), "error_percent", number(100 * run_step_error(r)), "tokens_per_s",
+                            number(recent_median(&r->tokens_per_s)), "peak_bytes", tiers_json(r->peak), "predicted_bytes",
+                            tiers_json(r->predicted_bytes), "budget_bytes", tiers_json(r->budget), "samples", said_json(&r->samples),
+                            "notes", notes_json(r), "reward_margin", number(r->last_margin), "reward_accuracy", number(r->last_accuracy),
+                            "eval_reward_margin", number(r->last_eval_margin), "eval_reward_accuracy", number(r->last_eval_accuracy),
+                            "trains", r->planned ? r->plan.made_for.trains : "", "warnings", warnings_json(r));
+    json_object_set_new(all, "best_eval_loss", number(r->best_eval_loss));
+    json_object_set_new(all, "best_step", r->best_step ? json_integer((json_int_t)r->best_step) : json_null());
+    json_object_set_new(all, "checkpoints", json_string(r->checkpoints));
+    static const char *const parts[] = {"settings", "command", "started"};
+    for (size_t i = 0; i < sizeof parts / sizeof *parts; i++)
+        json_object_set_new(all, parts[i], summary_part(r, parts[i]));
+    return all;
 }

@@ -2,6 +2,7 @@
  * file leaves a note.
  *
  *     metrics.jsonl    curves, totals, memory of the tiers
+ *     summary.json     the settings, the command, the time
  *     plan.json        the plan, what each layer does
  *     machine.json     the machine
  *     memory.json      the contents of the memory, as in `protrain plan`
@@ -29,7 +30,10 @@ typedef struct run_folder {
     int64_t tokens, learned_tokens;     /* at the end of the last step */
     double first_loss, last_loss, min_loss; /* nats per token */
     int64_t min_loss_step;
-    double eval_loss;                   /* the newest; NAN: never evaluated */
+    double eval_loss, best_eval_loss;   /* the newest and the lowest; NAN: never evaluated */
+    int64_t best_step;                  /* of the lowest; 0: never evaluated */
+    json_t *summary;                    /* an object; NULL: there is none */
+    char checkpoints[256];              /* their steps: "10, 20, 30" */
     double seconds;                     /* in steps, without evaluations and checkpoints */
     double predicted_step_s;            /* of the last step; NAN: unknown */
     recent step_s, tokens_per_s;        /* since the prediction last changed (by a new plan or a resume),

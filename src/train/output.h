@@ -17,7 +17,7 @@ typedef struct output {
     bool finished;                     /* it is to be resumed and has the trained model of a run, but no checkpoint */
     bool made, found_empty;            /* the folder did not exist; it had no files of a run */
     bool found_cache;                  /* tokens of an earlier run */
-    bool wrote_profile, wrote_machine; /* these files were written by this run */
+    bool wrote_profile, wrote_machine, wrote_run; /* these files were written by this run */
 } output;
 
 void output_init(output *out);

@@ -210,6 +210,59 @@ json_t *settings_json(const job *j)
     return all;
 }
 
+static pt_save_type save_type_of(pt_dtype type) { return type == PT_F32 ? PT_SAVE_F32 : type == PT_BF16 ? PT_SAVE_BF16 : PT_SAVE_F16; }
+
+static pt_train_options all_resolved(const job *j)
+{
+    pt_train_options o = resolved(j);
+    o.steps = j->steps;
+    o.save_type = save_type_of(j->save_type);
+    return o;
+}
+
+/* Has the option an effect on this run? The number of steps replaces that of epochs. */
+static bool is_used(const job *j, const option_needs *needs, const option_row *r)
+{
+    return !needs->unmet[r->need] && !(j->o.steps && !strcmp(r->is.name, "epochs"));
+}
+
+static bool is_text(const pt_option *o) { return o->kind == PT_OPTION_TEXT || o->kind == PT_OPTION_TEXTS; }
+
+json_t *settings_all_json(const job *j)
+{
+    const pt_train_options o = all_resolved(j);
+    const option_needs needs = options_needs(&o, dataset_chats(j->data), dataset_packed(j->data));
+    json_t *all = json_object();
+    for (int i = 0; i < train_table.n; i++) {
+        const option_row *r = &train_table.rows[i];
+        json_t *value = r->record == RECORD_NONE || !is_used(j, &needs, r) ? NULL : option_json(&r->is, &o);
+        if (value && !(json_is_array(value) && !json_array_size(value)))
+            json_object_set(all, r->is.name, value);
+        json_decref(value);
+    }
+    if (j->model->adapters)
+        add_adapter(all, j->model->adapters->config);
+    return all;
+}
+
+void settings_describe(const job *j, char *out, size_t n)
+{
+    const pt_train_options o = all_resolved(j);
+    const option_needs needs = options_needs(&o, dataset_chats(j->data), dataset_packed(j->data));
+    size_t used = 0;
+    out[0] = 0;
+    for (int i = 0; i < train_table.n && used < n; i++) {
+        const option_row *r = &train_table.rows[i];
+        char text[OPTION_TEXT];
+        const char *value = option_text(&r->is, &o, 0, text);
+        const bool set = r->record == RECORD_INPUT && !is_text(&r->is) && !option_is_default(&r->is, &o); /* such as --lora */
+        const bool counts = (set || r->record >= RECORD_LENGTH) && is_used(j, &needs, r);
+        if (counts && value && (r->is.values || !strcmp(value, "true")))
+            used += (size_t)snprintf(out + used, n - used, "%s%s%s%s", used ? ", " : "", r->is.name, r->is.values ? " " : "",
+                                     r->is.values ? value : "");
+    }
+}
+
 /* ---- comparing ---- */
 
 static void describe(const json_t *value, char *out, size_t n)

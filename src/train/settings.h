@@ -7,6 +7,10 @@
 
 json_t *model_json(const model_config *c); /* new references */
 json_t *settings_json(const job *j);
+/* All options that the result depends on, with the values that the run uses: data and model by their paths. */
+json_t *settings_all_json(const job *j);
+/* The same in words, without files: "steps 12, lr 5e-05, ...". */
+void settings_describe(const job *j, char *out, size_t n);
 /* file: trainer.json of the checkpoint `path`. */
 int settings_compare(const job *j, const char *path, const json_source *file, pt_error *e);
 

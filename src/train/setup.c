@@ -12,6 +12,7 @@
 #include "train/fetch.h"
 #include "train/options.h"
 #include "train/samples.h"
+#include "train/summary.h"
 #include "train/ranks.h"
 
 #include <math.h>
@@ -344,6 +345,9 @@ static int open_metrics(trainer *t, pt_error *e)
         failed = events_open(&t->events, t->out.path, t->at.step, t->job.o.tensorboard, e);
     if (failed)
         return failed;
+    t->at.eval_loss = kept.newest;
+    t->at.best_eval = kept.least;
+    t->at.best_step = kept.least_step;
     if (kept.there && kept.last < t->at.step)
         options_notice(&t->job.o, "%s has no lines for steps %lld to %lld", t->metrics.path, (long long)kept.last + 1,
                        (long long)t->at.step);
@@ -354,6 +358,19 @@ static int open_metrics(trainer *t, pt_error *e)
 
 static int write_plan(trainer *t, pt_error *e) { return ranks_lead(t) ? trainer_write_plan(t, e) : 0; }
 
+/* What is known of a run before the first step: an account, without which the run goes on, as at the end. */
+static int write_run(trainer *t, pt_error *e)
+{
+    pt_error why = {0};
+    (void)e;
+    if (!ranks_lead(t))
+        return 0;
+    t->out.wrote_run = true;
+    if (summary_begin(t, &why))
+        options_notice(&t->job.o, "%s", why.text);
+    return 0;
+}
+
 int trainer_setup(trainer *t, pt_error *e)
 {
     static int (*const steps[])(trainer *t, pt_error *e) = {
@@ -361,7 +378,7 @@ int trainer_setup(trainer *t, pt_error *e)
         count_steps,   read_counters, ranks_agree,     take_samples, make_plan,    open_engine,
         check_room,    open_references, load_state,    write_profile, write_machine,
         put_later_away, /* before its metrics are cut: the newest checkpoint and its metrics belong together */
-        open_metrics, write_plan};
+        open_metrics, write_plan, write_run};
     output_init(&t->out);
     for (size_t i = 0; i < sizeof steps / sizeof *steps && !t->complete; i++) {
         int failed = steps[i](t, e);

@@ -197,12 +197,25 @@ int step_evaluate(trainer *t, pt_step *s, int64_t *tokens, pt_error *e)
     return t->job.shape.beta > 0 ? evaluate_pairs(t, s, tokens, e) : evaluate_tokens(t, s, tokens, e);
 }
 
+static void keep_evaluation(trainer *t, const pt_step *s)
+{
+    if (!s->evaluated)
+        return;
+    t->at.eval_loss = s->eval_loss;
+    if (t->at.best_step && !(s->eval_loss < t->at.best_eval))
+        return;
+    t->at.best_eval = s->eval_loss;
+    t->at.best_step = t->at.step;
+}
+
 static int evaluate_step(trainer *t, pt_step *s, pt_error *e)
 {
     int64_t tokens;
     int failed = step_evaluate(t, s, &tokens, e);
     if (!failed && s->evaluated && !isfinite(s->eval_loss))
         options_notice(&t->job.o, "step %lld: the loss on the evaluation data is not finite", (long long)t->at.step);
+    if (!failed)
+        keep_evaluation(t, s);
     return failed;
 }
 
@@ -243,6 +256,7 @@ static int make_up_evaluation(trainer *t, pt_error *e)
     if (failed || !s.evaluated)
         return failed ? failed : 1;
     t->at.owes_evaluation = false;
+    keep_evaluation(t, &s);
     options_notice(&t->job.o, "step %lld: evaluation loss %.4f (of the evaluation that was interrupted)",
                    (long long)t->at.step, s.eval_loss);
     if (ranks_lead(t) && watch_evaluation(&t->watch, s.step, s.eval_loss))

@@ -2,6 +2,7 @@
 
 #include "base/units.h"
 #include "machine/machine.h"
+#include "train/settings.h"
 
 #include <jansson.h>
 #include <math.h>
@@ -89,6 +90,10 @@ void pt_trainer_summary(const pt_trainer *t, pt_summary *s)
     s->corrected_step = t->predicted.corrected_step;
     s->moved_step = t->predicted.moved_step;
     s->measured_of = measured_words(t);
+    settings_describe(&t->job, s->settings, sizeof s->settings);
+    s->eval_loss = t->at.eval_loss;
+    s->best_eval_loss = t->at.best_eval;
+    s->best_step = t->at.best_step;
     describe_plan(t, s->plan, sizeof s->plan);
     describe_limits(t, s->limits, sizeof s->limits);
     s->memory_n = trainer_memory(t, s->memory);
@@ -221,9 +226,46 @@ static json_t *warnings_json(const watch *w)
     return all;
 }
 
-int summary_write(const trainer *t, pt_error *e)
+/* What is known of a run before its first step, and the evaluations so far. */
+static void add_run(json_t *o, const trainer *t)
+{
+    const job *j = &t->job;
+    char *command = command_text();
+    json_object_set_new(o, "protrain", json_string(pt_version()));
+    json_object_set_new(o, "command", command ? json_string(command) : NULL);
+    free(command);
+    json_object_set_new(o, "started", json_string(t->started));
+    json_object_set_new(o, "settings", settings_all_json(j));
+    json_object_set_new(o, "data", json_pack("{s:I, s:I}", "tokens", (json_int_t)dataset_tokens(j->data), "windows",
+                                             (json_int_t)dataset_windows(j->data)));
+    if (!t->at.best_step)
+        return;
+    json_object_set_new(o, "eval_loss", isfinite(t->at.eval_loss) ? json_real(t->at.eval_loss) : json_null());
+    json_object_set_new(o, "best_eval_loss", isfinite(t->at.best_eval) ? json_real(t->at.best_eval) : json_null());
+    json_object_set_new(o, "best_step", json_integer((json_int_t)t->at.best_step));
+}
+
+static int write(const trainer *t, json_t *o, pt_error *e)
 {
     char path[FILE_PATH_BYTES];
+    int failed = o ? path_join(path, t->out.path, "summary.json", e) : pt_fail(e, PT_FAILED, "out of memory");
+    if (!failed)
+        failed = file_write_json(path, o, e);
+    json_decref(o);
+    return failed;
+}
+
+int summary_begin(const trainer *t, pt_error *e)
+{
+    json_t *o = json_pack("{s:I, s:I, s:I}", "first_step", (json_int_t)t->at.first_step + 1, "last_step", (json_int_t)t->at.step, "steps",
+                          (json_int_t)t->job.steps);
+    if (o)
+        add_run(o, t);
+    return write(t, o, e);
+}
+
+int summary_write(const trainer *t, pt_error *e)
+{
     char trains[MODEL_TRAINED_TEXT];
     pt_timing times[PT_TIMINGS];
     time_all(t, times);
@@ -238,18 +280,15 @@ int summary_write(const trainer *t, pt_error *e)
                           "memory_bytes", memory_json(t), "threads_bytes", (json_int_t)t->planning.search.threads_bytes,
                           "process_peak_bytes", (json_int_t)machine_process_peak());
     model_describe_trained(j->model, shape_optimizer(&j->shape)->name, trains);
-    if (o)
+    if (o) {
         json_object_set_new(o, "trains", json_string(trains));
-    if (o)
         json_object_set_new(o, "warnings", warnings_json(&t->watch));
+        add_run(o, t);
+    }
     if (o && t->comm) {
         json_object_set_new(o, "ranks_peak_bytes", ranks_json(t));
         json_object_set_new(o, "ranks", accounts_json(t));
         json_object_set_new(o, "slowest_rank", json_integer(slowest_rank(t)));
     }
-    int failed = o ? path_join(path, t->out.path, "summary.json", e) : pt_fail(e, PT_FAILED, "out of memory");
-    if (!failed)
-        failed = file_write_json(path, o, e);
-    json_decref(o);
-    return failed;
+    return write(t, o, e);
 }

@@ -26,6 +26,7 @@
 #ifndef PT_TRAINER_H
 #define PT_TRAINER_H
 
+#include "base/command.h"
 #include "comm/comm.h"
 #include "predict/forecast.h"
 #include "train/engine.h"
@@ -43,6 +44,8 @@ typedef struct counters {
     int64_t tokens, learned;       /* tokens seen; those of them that were targets */
     uint64_t reference;            /* DPO: checksum of the model that the run began with; 0: not known */
     bool owes_evaluation;          /* of the step that it was resumed from: that one was stopped */
+    double eval_loss, best_eval;   /* the newest evaluation; the one with the lowest loss */
+    int64_t best_step;             /* of that one; 0: there was no evaluation */
 } counters;
 
 typedef struct predicted {
@@ -80,6 +83,7 @@ struct pt_trainer {
     watch watch;                   /* of rank 0 */
     reference reference, held;     /* DPO: reference losses of the training data and of the evaluation data */
     events events;                 /* TensorBoard's copy of the metrics */
+    char started[COMMAND_TIME];              /* when this process began, in UTC */
     pt_memory memory[TIERS];       /* of the executor that was closed to make room for samples */
     int memory_n;
 };

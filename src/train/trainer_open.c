@@ -50,6 +50,7 @@ int pt_trainer_open(const pt_train_options *o, pt_trainer **out, pt_error *e)
     if (!t)
         return pt_fail(e, PT_FAILED, "out of memory");
     t->job.o = *o;
+    command_time(t->started);
     t->at.saved_step = -1;
     t->reference.fd = t->held.fd = -1;
     t->events.fd = -1;

@@ -146,6 +146,29 @@ static void the_summary_has_the_runs_numbers(void **state)
     assert_false(path_exists(scratch_path("run/report.html")));
 }
 
+static void the_settings_are_on_the_page_and_in_the_summary(void **state)
+{
+    (void)state;
+    write_run("run", "llama", "a machine");
+    put_text("run/summary.json", "{\"command\": \"protrain train --out '<b>'\", \"started\": \"2026-11-29 08:00:00 UTC\", "
+                                 "\"settings\": {\"lr\": 1e-4, \"data\": [\"a&b.txt\", \"c.txt\"], \"document-mask\": true}, "
+                                 "\"data\": {\"windows\": 12}}");
+    char *page = page_of("run");
+    check_holds(page, (const char *const[]){"<th>lr</th><td>0.0001</td>", "<td>a&amp;b.txt<br>c.txt</td>",
+                                            "<th>document-mask</th><td>true</td>", "protrain train --out &#39;&lt;b&gt;&#39;",
+                                            "2026-11-29 08:00:00 UTC", "<th>windows</th><td>12</td>", "lowest 4.2500 (step 6)", NULL});
+    free(page);
+    json_t *o = summary("run");
+    assert_true(number(o, "best_step") == 6 && number(o, "best_eval_loss") == 4.25);
+    assert_true(number(json_object_get(o, "settings"), "lr") == 1e-4);
+    assert_int_equal(json_array_size(json_object_get(o, "notes")), 0);
+    json_decref(o);
+    put_text("run/summary.json", "{\"settings\": ");
+    o = summary("run");
+    assert_int_equal(json_array_size(json_object_get(o, "notes")), 1);
+    json_decref(o);
+}
+
 static void the_page_holds_the_runs_numbers_and_needs_nothing_else(void **state)
 {
     (void)state;
@@ -428,6 +451,7 @@ int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(the_summary_has_the_runs_numbers),
+        cmocka_unit_test(the_settings_are_on_the_page_and_in_the_summary),
         cmocka_unit_test(the_page_holds_the_runs_numbers_and_needs_nothing_else),
         cmocka_unit_test(a_run_on_pairs_shows_its_rewards),
         cmocka_unit_test(text_from_files_and_names_is_escaped),
