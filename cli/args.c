@@ -1,5 +1,7 @@
 #include "args.h"
 
+#include "base/similar.h"
+
 #include <stdio.h>
 #include <string.h>
 
@@ -95,6 +97,34 @@ static void print_help(const parser *p)
     printf("\n  %-*sshow this help\n", LEFT - 2, "--help");
 }
 
+/* Lines of text, each as a comment. */
+static void print_comment(const char *text)
+{
+    for (size_t length; *text; text += length + (text[length] == '\n')) {
+        length = strcspn(text, "\n");
+        printf("# %.*s\n", (int)length, text);
+    }
+}
+
+void args_print_config(const pt_options *o)
+{
+    const pt_option *x;
+    const char *group = NULL;
+    print_comment("A run as a file, for --config: the options of the command line, in YAML or JSON. Take away the # before those\n"
+                  "that you set.");
+    for (int i = 0; (x = pt_options_list(o, i)); i++) {
+        if (x->group && (!group || strcmp(group, x->group)))
+            printf("\n# ---- %s ----\n", x->group);
+        group = x->group;
+        putchar('\n');
+        print_comment(x->help);
+        if (x->kind == PT_OPTION_CHOICE || x->kind == PT_OPTION_EITHER)
+            printf("# %s\n", x->values);
+        const char *value = x->initial ? x->initial : x->values ? x->values : "true";
+        printf("#%s:%s %.*s\n", x->name, x->kind == PT_OPTION_TEXTS ? "\n#  -" : "", (int)strcspn(value, "|"), value);
+    }
+}
+
 /* ---- names ---- */
 
 static option *find(parser *p, const char *typed, size_t length)
@@ -103,40 +133,6 @@ static option *find(parser *p, const char *typed, size_t length)
         if (!is_operand(&p->all[i]) && strlen(p->all[i].is->name) == length - 2 && !strncmp(p->all[i].is->name, typed + 2, length - 2))
             return &p->all[i];
     return NULL;
-}
-
-enum { NAME_MOST = 32 }; /* compared letters of an option */
-
-static int least(int a, int b) { return a < b ? a : b; }
-
-/* The optimal string alignment distance: insertions, deletions, substitutions and swaps of neighbours that turn `a` into `b`. */
-static int distance(const char *a, int a_n, const char *b, int b_n)
-{
-    int d[NAME_MOST + 1][NAME_MOST + 1];
-    for (int i = 0; i <= a_n; i++)
-        for (int k = 0; k <= b_n; k++) {
-            if (!i || !k) {
-                d[i][k] = i + k;
-                continue;
-            }
-            d[i][k] = least(d[i - 1][k - 1] + (a[i - 1] != b[k - 1]), least(d[i - 1][k], d[i][k - 1]) + 1);
-            if (i > 1 && k > 1 && a[i - 1] == b[k - 2] && a[i - 2] == b[k - 1])
-                d[i][k] = least(d[i][k], d[i - 2][k - 2] + 1);
-        }
-    return d[a_n][b_n];
-}
-
-int word_fewest(size_t length) { return (int)(length < NAME_MOST ? length : NAME_MOST) / 3 + 1; }
-
-bool word_is_nearer(const char *typed, size_t length, const char *name, int *fewest)
-{
-    const int typed_n = length < NAME_MOST ? (int)length : NAME_MOST, name_n = (int)strnlen(name, NAME_MOST);
-    const bool begins = typed_n > 3 && strncmp(name, typed, (size_t)typed_n) == 0;
-    const int apart = begins ? 0 : distance(typed, typed_n, name, name_n);
-    if (apart >= *fewest)
-        return false;
-    *fewest = apart;
-    return true;
 }
 
 /* The option most similar to the `length` letters; NULL: none is similar. */

@@ -34,9 +34,7 @@ typedef struct command_line {
 /* Opens the command's options, which the caller closes, and sets them and the values of its own. Returns 0; 1 if --help was given and
  * printed on stdout; PT_USAGE with a sentence in `e`. */
 int args_parse(const command_line *l, pt_options **out, pt_error *e);
-/* Whether `name` is more similar to the `length` letters than the best so far: it begins with them, or fewer letters differ. Initialise
- * *fewest with word_fewest. */
-int word_fewest(size_t length);
-bool word_is_nearer(const char *typed, size_t length, const char *name, int *fewest);
+/* Prints a file for --config with all options, each with its help, as comments. */
+void args_print_config(const pt_options *o);
 
 #endif

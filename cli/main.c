@@ -1,9 +1,10 @@
-#include "args.h"
 #include "commands.h"
 #include "exit.h"
 #include "input.h"
 #include "interrupt.h"
 #include "ranks.h"
+
+#include "base/similar.h"
 
 #include <fcntl.h>
 #include <signal.h>

@@ -61,12 +61,17 @@ int command_plan(int argc, char **argv)
         return command_ritz_plan(argc, argv);
     pt_error e = {0};
     pt_options *options;
+    const char *config = NULL;
     bool quiet = false, json = false;
     const arg own[] = {
+        ARG(TEXT, "config", &config, "FILE", "Options",
+            "take options from this file, in YAML or JSON, as train does; those of the\ncommand line come first"),
         ARG(FLAG, "quiet", &quiet, NULL, "Output", "no progress bar"),
         ARG(FLAG, "json", &json, NULL, "Output", "print one JSON object on stdout; train --plan reads it"),
     };
     int failed = args_parse(COMMAND_LINE("plan", usage, own), &options, &e);
+    if (!failed && config)
+        failed = pt_options_read(options, config, &e);
     if (!failed)
         failed = run(pt_options_train(options), quiet, json, &e);
     pt_options_close(options);

@@ -29,8 +29,9 @@ static bool is_caught(void *arg)
 typedef struct session {
     pt_options *options;
     pt_train_options *o; /* of them */
-    bool quiet, json;
-    char out[4096];
+    const char *config;
+    bool help_config, quiet, json;
+    char out[4096], run_file[4096 + 16];
     int rank; /* -1: the process is alone */
     progress bar;
     processor_use used; /* in steps */
@@ -46,12 +47,18 @@ static const char usage[] = "usage: protrain train --model DIR --data PATH [opti
 static int parse(session *s, int argc, char **argv, pt_error *e)
 {
     const arg own[] = {
+        ARG(TEXT, "config", &s->config, "FILE", "Options",
+            "take options from this file, in YAML or JSON, such as run.yaml of another\nrun; those of the command line come first"),
+        ARG(FLAG, "help-config", &s->help_config, NULL, "Options", "print such a file, with all options as comments"),
         ARG(FLAG, "quiet", &s->quiet, NULL, "Output", "no progress bar"),
         ARG(FLAG, "json", &s->json, NULL, "Output", "print one JSON object per step on stdout"),
     };
     const int failed = args_parse(COMMAND_LINE("train", usage, own), &s->options, e);
     s->o = pt_options_train(s->options);
-    return failed;
+    if (failed || !s->help_config)
+        return failed;
+    args_print_config(s->options);
+    return 1;
 }
 
 static bool has(const char *folder, const char *name)
@@ -93,6 +100,42 @@ static void folder_above(session *s)
     s->o->out = s->out;
 }
 
+/* Of two ways to say how long to train, the one of the command line counts. */
+static int take_file(session *s, const char *path, pt_error *e)
+{
+    static const char *const lengths[] = {"steps", "epochs"};
+    const bool given[] = {pt_options_given(s->options, "steps"), pt_options_given(s->options, "epochs")};
+    int failed = pt_options_read(s->options, path, e);
+    for (int i = 0; i < 2 && !failed; i++)
+        if (given[1 - i] && !given[i])
+            failed = pt_options_set(s->options, lengths[i], NULL, e);
+    return failed;
+}
+
+/* The folder of a run stands for its newest checkpoint, and its run.yaml for the options that are not given. */
+static int resume_run(session *s, pt_error *e)
+{
+    pt_train_options *o = s->o;
+    if (!o->out && o->resume_from && has(o->resume_from, "metrics.jsonl") && !has(o->resume_from, "trainer")) {
+        snprintf(s->out, sizeof s->out, "%s", o->resume_from);
+        o->out = s->out;
+        o->resume_from = NULL;
+    } else if (!o->out && o->resume_from) {
+        folder_above(s);
+    }
+    if (!o->out)
+        return pt_fail(e, PT_USAGE, "--resume needs the folder of the run to continue: give --resume DIR, or --out DIR");
+    if (o->model)
+        return 0;
+    if (o->resume_from && access(o->resume_from, F_OK))
+        return pt_fail(e, PT_USAGE, "--resume %.400s: there is no such folder: give that of a run or of a checkpoint", o->resume_from);
+    snprintf(s->run_file, sizeof s->run_file, "%s/run.yaml", o->out);
+    if (access(s->run_file, F_OK))
+        return pt_fail(e, PT_USAGE, "%.400s is missing, which says how the run was started: give --resume the folder of a run, or its "
+                                    "--model, --data and other options too", s->run_file);
+    return take_file(s, s->run_file, e);
+}
+
 static int complete(session *s, pt_error *e)
 {
     pt_train_options *o = s->o;
@@ -100,13 +143,14 @@ static int complete(session *s, pt_error *e)
     o->progress = progress_stage;
     o->stop = is_caught;
     o->arg = &s->bar;
+    int failed = s->config ? take_file(s, s->config, e) : 0;
+    if (!failed && o->resume)
+        failed = resume_run(s, e);
+    if (failed)
+        return failed;
     if (pt_options_given(s->options, "steps") && pt_options_given(s->options, "epochs"))
         return pt_fail(e, PT_USAGE, "--steps and --epochs both say how long to train: give one of them");
-    if (o->resume && !o->out && !o->resume_from)
-        return pt_fail(e, PT_USAGE, "--resume needs --out DIR, the folder of the run to continue");
-    if (!o->out && o->resume_from)
-        folder_above(s);
-    else if (!o->out)
+    if (!o->out)
         default_out(s);
     return 0;
 }
@@ -314,7 +358,7 @@ static int interrupted(session *s, pt_trainer *t, const pt_step *last, pt_error 
     print_report(s, t, last);
     pt_summary m;
     pt_trainer_summary(t, &m);
-    fprintf(stderr, "interrupted after step %lld: a checkpoint is written; run the same command with --out '%s' --resume to continue\n",
+    fprintf(stderr, "interrupted after step %lld: a checkpoint is written; protrain train --resume '%s' continues\n",
             (long long)(last->step ? last->step : m.first_step), s->o->out);
     return 128 + (interrupt_signal() ? interrupt_signal() : SIGTERM); /* another rank may have got the signal */
 }

@@ -506,6 +506,8 @@ PT_API int pt_options_open(const char *command, pt_options **out, pt_error *e);
 PT_API const pt_option *pt_options_list(const pt_options *o, int i);
 /* Copies the value. NULL: the default again. PT_USAGE names what the value must be, and the option by its field. */
 PT_API int pt_options_set(pt_options *o, const char *name, const char *value, pt_error *e);
+/* Sets what a file in YAML or JSON has, an object by the names of the flags, and what has not been set yet. */
+PT_API int pt_options_read(pt_options *o, const char *path, pt_error *e);
 /* The i-th value as text, which pt_options_set takes; valid until the next call with these options. NULL: there is none. Only lists have
  * more than one. */
 PT_API const char *pt_options_get(pt_options *o, const char *name, int i);

@@ -1,6 +1,7 @@
 #include "train/output.h"
 
 #include "model/adapter.h"
+#include "options/run_file.h"
 #include "report/memory_file.h"
 #include "report/samples_file.h"
 #include "train/checkpoints.h"
@@ -176,13 +177,13 @@ static bool is_given(const output *out, const pt_train_options *o, const char *f
 {
     return (!strcmp(file, "profile.json") && (o->profile_file || !out->wrote_profile)) ||
            (!strcmp(file, "machine.json") && (o->machine_file || !out->wrote_machine)) ||
-           (!strcmp(file, "summary.json") && !out->wrote_run);
+           ((!strcmp(file, RUN_FILE) || !strcmp(file, "summary.json")) && !out->wrote_run);
 }
 
 void output_undo(const output *out, const pt_train_options *o)
 {
     static const char *const files[] = {"plan.json", "machine.json", "profile.json", "metrics.jsonl", "reference.bin", "reference-eval.bin",
-                                        EVENTS_NAME, SAMPLES_NAME, MEMORY_FILE, "summary.json"};
+                                        EVENTS_NAME, SAMPLES_NAME, MEMORY_FILE, RUN_FILE, "summary.json"};
     char path[FILE_PATH_BYTES];
     for (size_t i = 0; out->found_empty && i < sizeof files / sizeof *files; i++)
         if (!is_given(out, o, files[i]) && !path_join(path, out->path, files[i], NULL))

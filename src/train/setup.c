@@ -4,6 +4,7 @@
 #include "base/units.h"
 #include "io/disk.h"
 #include "io/safetensors.h"
+#include "options/run_file.h"
 #include "report/metrics_file.h"
 #include "run/state.h"
 #include "train/adapters.h"
@@ -358,17 +359,22 @@ static int open_metrics(trainer *t, pt_error *e)
 
 static int write_plan(trainer *t, pt_error *e) { return ranks_lead(t) ? trainer_write_plan(t, e) : 0; }
 
-/* What is known of a run before the first step: an account, without which the run goes on, as at the end. */
+/* run.yaml, with which the run is repeated, and what is known of it before the first step. */
 static int write_run(trainer *t, pt_error *e)
 {
+    char path[FILE_PATH_BYTES];
     pt_error why = {0};
-    (void)e;
     if (!ranks_lead(t))
         return 0;
     t->out.wrote_run = true;
-    if (summary_begin(t, &why))
+    pt_train_options o = t->job.o;
+    o.device = o.device == t->gpu ? "auto" : o.device; /* a rank's own GPU is not that of all */
+    int failed = path_join(path, t->out.path, RUN_FILE, e);
+    if (!failed)
+        failed = run_file_write(&train_table, &o, path, e);
+    if (!failed && summary_begin(t, &why)) /* no more than an account, as at the end */
         options_notice(&t->job.o, "%s", why.text);
-    return 0;
+    return failed;
 }
 
 int trainer_setup(trainer *t, pt_error *e)

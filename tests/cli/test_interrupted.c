@@ -263,7 +263,7 @@ static int interrupt(const char *out, words more)
         sleep_seconds(0.01);
     assert_int_equal(kill(child, SIGTERM), 0);
     const int status = program_kill_after(child, 120);
-    if (status != 128 + SIGTERM || !strstr(text_of(scratch_path("err")), "run the same command with --out"))
+    if (status != 128 + SIGTERM || !strstr(text_of(scratch_path("err")), "protrain train --resume"))
         fail_msg("exit status %d: %s", status, text_of(scratch_path("err")));
     return last_step(out);
 }

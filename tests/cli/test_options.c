@@ -208,6 +208,94 @@ static void a_part_of_an_epoch_is_rounded_to_what_was_meant(void **state)
         fail_msg("%s", text_of(scratch_path("err")));
 }
 
+/* ---- a run as a file ---- */
+
+static const char *text_in(const char *folder, const char *name)
+{
+    char path[300];
+    snprintf(path, sizeof path, "%s/%s", folder, name);
+    return text_of(path);
+}
+
+static bool same_files(const char *a, const char *b, const char *name)
+{
+    char path[2][300];
+    pt_error e = {0};
+    char *bytes[2];
+    size_t n[2];
+    snprintf(path[0], sizeof path[0], "%s/%s", a, name);
+    snprintf(path[1], sizeof path[1], "%s/%s", b, name);
+    for (int i = 0; i < 2; i++)
+        if (file_read_all(path[i], 1 << 30, &bytes[i], &n[i], &e))
+            fail_msg("%s", e.text);
+    const bool same = n[0] == n[1] && !memcmp(bytes[0], bytes[1], n[0]);
+    free(bytes[0]);
+    free(bytes[1]);
+    return same;
+}
+
+static void done(words more)
+{
+    arguments a = {0};
+    add_arguments(&a, more);
+    if (program_wait(program_start(&a, scratch_path("out"), scratch_path("err"))))
+        fail_msg("%s", text_of(scratch_path("err")));
+}
+
+static void a_run_is_a_file_that_repeats_and_continues_it(void **state)
+{
+    (void)state;
+    char first[200], second[200], file[220], more[220];
+    snprintf(first, sizeof first, "%s/first", scratch);
+    snprintf(second, sizeof second, "%s/second", scratch);
+    snprintf(file, sizeof file, "%s/run.yaml", first);
+    arguments a = training(WORDS("--out", first, "--steps", "3", "--batch-size", "1", "--lr", "1e-3", "--lr-schedule", "constant",
+                                 "--no-shuffle", "--quiet"));
+    if (program_wait(program_start(&a, "/dev/null", scratch_path("err"))))
+        fail_msg("%s", text_of(scratch_path("err")));
+    assert_true(is_said("err", "lr 0.001") && is_said("err", "lr-schedule constant") && is_said("err", "warmup-steps 0"));
+    assert_true(is_said("err", "is in ") && is_said("err", "protrain report"));
+    const char *written = text_in(first, "run.yaml");
+    assert_true(strstr(written, "\nlr: 0.001\n") && strstr(written, "\nno-shuffle: true\n") && strstr(written, " train "));
+    assert_null(strstr(written, "\nout:"));
+
+    done(WORDS("train", "--config", file, "--out", second));
+    assert_true(same_files(first, second, "model.safetensors"));
+    done(WORDS("train", "--config", file, "--out", scratch_path("third"), "--lr=1e-4"));
+    assert_false(same_files(first, scratch_path("third"), "model.safetensors"));
+
+    done(WORDS("train", "--resume", first, "--steps", "5"));
+    assert_true(is_said("err", "continuing from ") && is_said("err", "steps 4 to 5 "));
+    snprintf(more, sizeof more, "%s/fourth", scratch);
+    done(WORDS("train", "--config", file, "--out", more, "--steps", "5"));
+    assert_true(same_files(first, more, "model.safetensors"));
+    check_sentence("another result", run(WORDS("train", "--resume", first, "--steps", "6", "--lr", "1")), 1, WORDS("--lr 0.001"));
+    refused("no such run", WORDS("no-run", "no such folder"), WORDS("train", "--resume", scratch_path("no-run")));
+}
+
+static void a_file_that_is_wrong_is_named_with_its_line(void **state)
+{
+    (void)state;
+    put_text("bad.yaml", "lr: 1e-4\nlearning-rate: 1\n");
+    check_sentence("an unknown name", run(WORDS("train", "--config", scratch_path("bad.yaml"))), 1,
+                   WORDS("bad.yaml", "line 2", "learning-rate"));
+    put_text("bad.yaml", "seq-len: many\n");
+    check_sentence("no number", run(WORDS("plan", "--config", scratch_path("bad.yaml"))), 2, WORDS("line 1", "--seq-len many"));
+    check_sentence("no folder of a run", run(WORDS("train", "--resume", "--out", scratch_path("nothing"))), 2,
+                   WORDS("run.yaml", "--model"));
+}
+
+static void all_options_are_in_the_commented_file(void **state)
+{
+    (void)state;
+    assert_int_equal(run(WORDS("train", "--help-config")), 0);
+    char file[8192];
+    snprintf(file, sizeof file, "%s", text_of(scratch_path("out")));
+    assert_true(strstr(file, "\n#model: DIR\n") && strstr(file, "\n#data:\n#  - PATH\n") && strstr(file, "\n#lr-schedule: linear\n"));
+    for (char *line = file; (line = strchr(line, '\n')); line++)
+        assert_true(!line[1] || line[1] == '\n' || line[1] == '#');
+}
+
 /* ---- plan ---- */
 
 /* What is printed, without the sentence that says how long the search took; json_decref it. */
@@ -262,7 +350,7 @@ static void every_option_of_train_is_known_to_plan(void **state)
     for (const char *at = strstr(help, "\n  --"); at; at = strstr(at + 1, "\n  --")) {
         char name[64], value[80];
         assert_int_equal(sscanf(at, " %60s", name), 1);
-        if (strcmp(name, "--help") == 0)
+        if (strcmp(name, "--help") == 0 || strcmp(name, "--help-config") == 0) /* they print, and train nothing */
             continue;
         snprintf(value, sizeof value, "%s=", name);
         run(WORDS("plan", value));
@@ -306,6 +394,9 @@ int main(void)
         cmocka_unit_test(the_start_says_how_many_checkpoints_are_kept),
         cmocka_unit_test(a_length_that_is_none_or_given_twice_is_refused),
         cmocka_unit_test(a_part_of_an_epoch_is_rounded_to_what_was_meant),
+        cmocka_unit_test(a_run_is_a_file_that_repeats_and_continues_it),
+        cmocka_unit_test(a_file_that_is_wrong_is_named_with_its_line),
+        cmocka_unit_test(all_options_are_in_the_commented_file),
         cmocka_unit_test(plan_takes_what_else_train_takes_and_changes_nothing),
         cmocka_unit_test(every_option_of_train_is_known_to_plan),
         cmocka_unit_test(what_no_command_has_plan_refuses_too),
