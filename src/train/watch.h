@@ -13,7 +13,7 @@
 #include <stdbool.h>
 #include <stdint.h>
 
-enum { WATCH_ROW = 5, WATCH_FIRST = 16, WATCH_STEEP = 20, WATCH_TEXT = 160 };
+enum { WATCH_ROW = 9, WATCH_FIRST = 16, WATCH_STEEP = 20, WATCH_TEXT = 160 };
 typedef enum watch_kind { WATCH_LOSS, WATCH_NORM, WATCH_EVALUATION, WATCH_KINDS } watch_kind;
 
 typedef struct watch {
