@@ -52,8 +52,8 @@ static pt_generator *open_generator(const char *model, const char *system, bool 
     return g;
 }
 
-/* What comes behind, NUL-terminated; `to` has room for 4096 bytes. */
-static void read_all(pt_generator *g, char *to)
+/* What comes behind, NUL-terminated, and its bytes, of which some may be 0; `to` has room for 4096 bytes. */
+static size_t read_all(pt_generator *g, char *to)
 {
     pt_error e = {0};
     const char *piece;
@@ -67,14 +67,15 @@ static void read_all(pt_generator *g, char *to)
     if (more < 0)
         fail_msg("%s", e.text);
     to[n] = 0;
+    return n;
 }
 
-static void say(pt_generator *g, const char *text, int64_t most, char *reply)
+static size_t say(pt_generator *g, const char *text, int64_t most, char *reply)
 {
     pt_error e = {0};
     if (pt_generator_say(g, text, strlen(text), most, &e))
         fail_msg("%s", e.text);
-    read_all(g, reply);
+    return read_all(g, reply);
 }
 
 /* Turns continue what was fed before; each reply is that to the whole conversation written out. */
@@ -83,21 +84,22 @@ static void turns_are_one_text(void **state)
     (void)state;
     pt_error e = {0};
     char reply[4096], whole[16384] = "<system>Be brief.<|endoftext|>", alone[4096];
+    size_t n = strlen(whole);
     pt_generator *g = open_generator(folder, "Be brief.", true), *other = open_generator(folder, NULL, true);
     static const char *const turns[] = {"The one", "and 12 more", "or not?", "x"};
     for (int i = 0; i < 4; i++) {
-        size_t n = strlen(whole);
-        snprintf(whole + n, sizeof whole - n, "<user>%s<|endoftext|><assistant>", turns[i]);
+        n += (size_t)snprintf(whole + n, sizeof whole - n, "<user>%s<|endoftext|><assistant>", turns[i]);
         if (i == 2) { /* what cannot be taken changes nothing */
             assert_int_equal(pt_generator_say(g, "\xff\xfe", 2, 5, &e), PT_FAILED);
             assert_non_null(strstr(e.text, "UTF-8"));
         }
-        say(g, turns[i], 12, reply);
-        assert_int_equal(pt_generator_prompt(other, whole, strlen(whole), 12, &e), 0);
-        read_all(other, alone);
-        assert_string_equal(reply, alone);
-        n = strlen(whole);
-        snprintf(whole + n, sizeof whole - n, "%s<|endoftext|>", reply);
+        const size_t replied = say(g, turns[i], 12, reply);
+        assert_int_equal(pt_generator_prompt(other, whole, n, 12, &e), 0);
+        assert_int_equal(read_all(other, alone), replied);
+        assert_memory_equal(reply, alone, replied);
+        memcpy(whole + n, reply, replied);
+        n += replied;
+        n += (size_t)snprintf(whole + n, sizeof whole - n, "<|endoftext|>");
     }
     pt_generator_close(other);
     pt_generator_close(g);
