@@ -37,14 +37,15 @@ static uint64_t cache_bytes(const stage_site *at)
 static op_attention attention_of(const layer_work *work, const layer_stage *s)
 {
     const model_config *m = work->config;
-    const int64_t q = m->heads * m->head_dim, kv = m->kv_heads * m->head_dim, wide = q + 2 * kv, t = work->c->shape->seq_len;
+    const int64_t q = m->heads * m->head_dim, kv = m->kv_heads * m->head_dim, t = work->c->shape->seq_len;
+    const qkv_columns at = model_qkv_columns(m);
     char *qkv = tensor(work, s->in[0]);
     op_attention o = {
         .type = work->type, .seqs = work->c->shape->unit_seqs, .q_len = t, .kv_len = t, .heads = m->heads, .kv_heads = m->kv_heads,
-        .dim = m->head_dim, .window = m->window[work->layer], .ldq = wide, .ldkv = wide, .ldo = q,
-        .scale = m->attention_scale * m->layer_scale[work->layer], .softcap = m->attention_softcap, .first = work->u->first, .q = qkv,
-        .k = column(qkv, q, work->type), .v = column(qkv, q + kv, work->type), .out = tensor(work, s->out[0]),
-        .lse = tensor(work, s->out[1])};
+        .dim = m->head_dim, .window = m->window[work->layer], .ldq = at.all, .ldkv = at.all, .ldo = q,
+        .scale = m->attention_scale * m->layer_scale[work->layer], .softcap = m->attention_softcap, .first = work->u->first,
+        .q = column(qkv, at.q, work->type), .k = column(qkv, at.k, work->type), .v = column(qkv, at.v, work->type),
+        .out = tensor(work, s->out[0]), .lse = tensor(work, s->out[1])};
     if (work->u->cache) {
         o.kv_len += work->u->cache->past;
         o.ldkv = 2 * kv;
@@ -59,11 +60,14 @@ static void append_to_cache(const layer_work *work, const void *qkv)
 {
     const model_config *m = work->config;
     const block_cache *cache = work->u->cache;
-    const int64_t q = m->heads * m->head_dim, kv = m->kv_heads * m->head_dim;
-    const size_t each = dtype_bytes(work->type), bytes = (size_t)(2 * kv) * each;
-    queue_submit(work->c->queue, &(op){OP_COPY_ROWS, .copy_rows = {
-        column(cache->rows, cache->past * 2 * kv, work->type), column(qkv, q, work->type), work->rows, bytes, bytes,
-        (size_t)(q + 2 * kv) * each}});
+    const int64_t kv = m->kv_heads * m->head_dim;
+    const qkv_columns at = model_qkv_columns(m);
+    const bool together = at.v == at.k + kv;
+    const size_t each = dtype_bytes(work->type), row = (size_t)(2 * kv) * each, bytes = together ? row : row / 2;
+    for (int i = 0; i < (together ? 1 : 2); i++)
+        queue_submit(work->c->queue, &(op){OP_COPY_ROWS, .copy_rows = {
+            column(cache->rows, cache->past * 2 * kv + i * kv, work->type), column(qkv, i ? at.v : at.k, work->type), work->rows, bytes,
+            row, (size_t)at.all * each}});
 }
 
 static void forward(const layer_work *work, const layer_stage *s)
@@ -76,11 +80,11 @@ static void forward(const layer_work *work, const layer_stage *s)
 static void input(const layer_work *work, const layer_stage *s)
 {
     const model_config *m = work->config;
-    const int64_t q = m->heads * m->head_dim;
+    const qkv_columns at = model_qkv_columns(m);
     char *dqkv = gradient(work, s->in[0]);
     queue_submit(work->c->queue, &(op){OP_ATTENTION_BACKWARD, .attention_backward = {
-        .forward = attention_of(work, s), .lddo = q, .dout = gradient(work, s->out[0]), .dq = dqkv, .dk = column(dqkv, q, work->type),
-        .dv = column(dqkv, q + m->kv_heads * m->head_dim, work->type), .scratch = scratch(work, s, SCRATCH_ROWS),
+        .forward = attention_of(work, s), .lddo = m->heads * m->head_dim, .dout = gradient(work, s->out[0]),
+        .dq = column(dqkv, at.q, work->type), .dk = column(dqkv, at.k, work->type), .dv = column(dqkv, at.v, work->type), .scratch = scratch(work, s, SCRATCH_ROWS),
         .sums = sums_bytes(m, work->c->shape) ? (float *)scratch(work, s, SCRATCH_SUMS) : NULL}});
 }
 

@@ -6,7 +6,8 @@ typedef struct head_group { int64_t heads, dim, col; } head_group;
 
 static head_group q_or_k(const model_config *m, int k)
 {
-    const int64_t heads = k ? m->kv_heads : m->heads, col = k ? m->heads * m->head_dim : 0;
+    const qkv_columns at = model_qkv_columns(m);
+    const int64_t heads = k ? m->kv_heads : m->heads, col = k ? at.k : at.q;
     return m->qk_norm == QK_NORM_WIDE ? (head_group){1, heads * m->head_dim, col} : (head_group){heads, m->head_dim, col};
 }
 

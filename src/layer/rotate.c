@@ -20,8 +20,9 @@ static void rotate_both(const layer_work *work, const layer_stage *s, void *qkv,
         rotate(work, s, which, m->heads + m->kv_heads, 0, qkv, inverse);
         return;
     }
-    rotate(work, s, m->query_rope, m->heads, 0, qkv, inverse);
-    rotate(work, s, which, m->kv_heads, m->heads * m->head_dim, qkv, inverse);
+    const qkv_columns at = model_qkv_columns(m);
+    rotate(work, s, m->query_rope, m->heads, at.q, qkv, inverse);
+    rotate(work, s, which, m->kv_heads, at.k, qkv, inverse);
 }
 
 static void forward(const layer_work *work, const layer_stage *s) { rotate_both(work, s, tensor(work, s->out[0]), false); }

@@ -15,6 +15,8 @@ static const struct { param_role base, a, b, magnitude; } roles[MODEL_MATRICES] 
     {PARAM_OUT, PARAM_OUT_A, PARAM_OUT_B, PARAM_OUT_MAGNITUDE},
     {PARAM_UP, PARAM_UP_A, PARAM_UP_B, PARAM_UP_MAGNITUDE},
     {PARAM_DOWN, PARAM_DOWN_A, PARAM_DOWN_B, PARAM_DOWN_MAGNITUDE},
+    {PARAM_MIX_IN, PARAM_MIX_IN_A, PARAM_MIX_IN_B, PARAM_MIX_IN_MAGNITUDE},
+    {PARAM_MIX_OUT, PARAM_MIX_OUT_A, PARAM_MIX_OUT_B, PARAM_MIX_OUT_MAGNITUDE},
 };
 
 int adapter_matrix(param_role role)
@@ -171,9 +173,11 @@ static int read_targets(const model *m, const char *list, targets *t, pt_error *
 {
     t->n = 0;
     if (!list || !strcmp(list, "all-linear"))
-        add_matrices(m, 0, 3, t);
-    else if (!strcmp(list, "attention"))
+        add_matrices(m, 0, MODEL_MATRICES - 1, t);
+    else if (!strcmp(list, "attention")) {
         add_matrices(m, 0, 1, t);
+        add_matrices(m, 4, 5, t);
+    }
     else if (!strcmp(list, "mlp"))
         add_matrices(m, 2, 3, t);
     else
@@ -289,6 +293,12 @@ static param_part *add_part(adapters *a, param *p, const param *base, int part, 
     return to;
 }
 
+static void copy_heads(param_part *to, const param_part *from)
+{
+    to->heads = from->heads;
+    memcpy(to->segment, from->segment, sizeof to->segment);
+}
+
 /* Appends a matrix's parameters. */
 static void add_matrix(model *m, adapters *a, const param *base, int block, int matrix)
 {
@@ -311,7 +321,7 @@ static void add_matrix(model *m, adapters *a, const param *base, int block, int 
             continue;
         param *up = &m->params[param_of_role[adapter_b(matrix, k)] = m->params_n++];
         *up = new_param(base, adapter_b(matrix, k), base->part[k].rows, of[k].rank);
-        add_part(a, up, base, k, "lora_B.weight", 0, base->part[k].rows)->interleaved = base->part[k].interleaved;
+        copy_heads(add_part(a, up, base, k, "lora_B.weight", 0, base->part[k].rows), &base->part[k]);
     }
     if (!a->dora)
         return;
@@ -322,7 +332,7 @@ static void add_matrix(model *m, adapters *a, const param *base, int block, int 
         if (of[k].rank) {
             param_part *part = add_part(a, magnitude, base, k, "lora_magnitude_vector", at, base->part[k].rows);
             part->vector = true;
-            part->interleaved = base->part[k].interleaved;
+            copy_heads(part, &base->part[k]);
             at += part->rows;
         }
 }

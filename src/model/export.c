@@ -35,12 +35,13 @@ typedef struct exporter {
 static int declare_part(const exporter *x, const param *p, int k, pt_dtype dtype)
 {
     const param_part *part = &p->part[k];
-    const int64_t shape[2] = {part->transposed ? p->cols : part->rows, part->transposed ? part->rows : p->cols};
+    int64_t shape[3];
+    const int rank = part_stored_shape(p, k, shape);
     char name[SPELLED_NAME + sizeof ADAPTER_PREFIX] = "";
     if (param_is_adapter(p))
         strcpy(name, ADAPTER_PREFIX);
     names_spell(architecture_find(x->m->config.model_type), x->layout.naming, part->name, name + strlen(name));
-    const int number = safetensors_declare(x->w, name, dtype, part->vector ? 1 : 2, shape, x->e);
+    const int number = safetensors_declare(x->w, name, dtype, rank, shape, x->e);
     return number < 0 ? number : 0;
 }
 

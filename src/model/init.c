@@ -22,7 +22,7 @@ static uint32_t tensor_stream(const param *p, int layer, int part)
     const uint32_t kind = (uint32_t)p->kind->stream, block = (uint32_t)(layer + 1);
     if (kind < FIRST_KINDS)
         return (block * FIRST_KINDS + kind) * PARTS + (uint32_t)part;
-    if (p->kind->use == USE_EXPERTS)
+    if (p->kind->use == USE_EXPERTS || part >= PARTS)
         return EXPERTS + (kind * LAYERS + block) * EXPERT_PARTS + (uint32_t)part;
     return LATER + (kind * LAYERS + block) * PARTS + (uint32_t)part;
 }
@@ -124,6 +124,14 @@ static void init_adapter(const model *m, uint64_t seed, const param *p, int64_t 
     }
 }
 
+/* The logarithms of numbers between 0 and 16. */
+static void init_decay(const model *m, uint64_t seed, const param *p, float *out)
+{
+    fill_uniform(seed, tensor_stream(p, m->blocks[p->block].layer, 0), 0, p->cols, 1, out);
+    for (int64_t i = 0; i < p->cols; i++)
+        out[i] = (float)log(fmax(8 * (1 + (double)out[i]), 1e-2));
+}
+
 void weights_init(const model *m, uint64_t seed, int index, int64_t row0, int64_t n_rows, float *out)
 {
     const param *p = &m->params[index];
@@ -133,7 +141,9 @@ void weights_init(const model *m, uint64_t seed, int index, int64_t row0, int64_
     }
     if (p->part[0].vector) {
         for (int64_t i = 0; i < n_rows * p->cols; i++)
-            out[i] = p->kind->use == USE_NORM ? 1 - m->config.norm_offset : 0;
+            out[i] = p->role == PARAM_MIX_NORM || p->role == PARAM_DECAY_BIAS ? 1 : p->kind->use == USE_NORM ? 1 - m->config.norm_offset : 0;
+        if (p->role == PARAM_DECAY)
+            init_decay(m, seed, p, out);
         return;
     }
     double std = init_deviation(m, p);

@@ -23,9 +23,9 @@
 
 enum {
     MODEL_MAX_LAYERS = 512,
-    MODEL_MAX_PARTS = 3, /* of a parameter; of a layer's experts, for each */
+    MODEL_MAX_PARTS = 4, /* of a parameter; of a layer's experts, for each */
     MODEL_NAME = 96,
-    MODEL_MATRICES = 4   /* of a layer: qkv, out, up, down */
+    MODEL_MATRICES = 6   /* of a layer: qkv, out, up, down; in and out of a mixer that is not attention */
 };
 
 typedef enum position_kind { POSITION_LEARNED, POSITION_ROTARY } position_kind;
@@ -34,6 +34,11 @@ typedef enum qk_norm_kind {
     QK_NORM_HEAD, /* each head separately, all with the same weights */
     QK_NORM_WIDE  /* all heads of a row together */
 } qk_norm_kind;
+typedef enum mixer_kind { /* what mixes the tokens of a sequence in a layer */
+    MIXER_ATTENTION,
+    MIXER_DELTA, /* a short convolution and the gated delta rule (Yang et al., "Gated Delta Networks", 2024) */
+    MIXER_CONV   /* a short convolution between two gates */
+} mixer_kind;
 typedef enum rope_kind { ROPE_PLAIN, ROPE_LINEAR, ROPE_DYNAMIC, ROPE_LLAMA3, ROPE_YARN, ROPE_LONG } rope_kind;
 
 enum { MODEL_MAX_ROPES = 2, MODEL_MAX_ROPE_PAIRS = 256 };
@@ -77,6 +82,11 @@ typedef struct model_config {
     float attention_softcap, logit_softcap; /* c: x becomes c tanh(x / c); 0: none */
     float embedding_scale, residual_scale, logit_scale; /* factors of the embedding's rows, of what a branch adds, of logits; usually 1 */
     float layer_scale[MODEL_MAX_LAYERS]; /* extra factor on the scores (GPT-2's scale_attn_by_inverse_layer_idx), else 1 */
+    bool output_gate;          /* attention's output is multiplied by the sigmoid of gates, which q_proj makes beside the queries */
+    unsigned char mixer[MODEL_MAX_LAYERS]; /* mixer_kind */
+    int64_t delta_key_heads, delta_value_heads, delta_key_dim, delta_value_dim; /* each key head serves as many value heads */
+    int64_t taps;              /* tokens under a short convolution */
+    bool conv_bias;
     int64_t window[MODEL_MAX_LAYERS]; /* number of keys that a token sees in this layer, including its own; 0: all */
     int64_t experts, experts_used, expert_ffn; /* E, k of a token, I of each; 0: the model has no experts */
     bool router_norm;          /* the weights of a token's experts are divided by their sum */
@@ -88,15 +98,45 @@ typedef struct model_config {
     int64_t padding;           /* row of the embedding that starts at zero and gets no gradient from the input side; -1: none */
 } model_config;
 
+/* Where q, k, v and the gates begin among the columns of qkv. Without gates the order is q, k, v, otherwise k, q, gates, v. */
+typedef struct qkv_columns { int64_t q, k, v, gate, all; } qkv_columns;
+static inline qkv_columns model_qkv_columns(const model_config *c)
+{
+    const int64_t q = c->heads * c->head_dim, kv = c->kv_heads * c->head_dim;
+    return c->output_gate ? (qkv_columns){kv, 0, kv + 2 * q, kv + q, 2 * (q + kv)} : (qkv_columns){0, q, q + kv, -1, q + 2 * kv};
+}
+
+/* The columns that a mixer's first matrix makes: channels of the convolution, then gates of its output, and with the delta rule for each
+ * value head a step and a decay. */
+typedef struct mix_columns { int64_t channels, gate, step, decay, all; } mix_columns;
+static inline mix_columns model_mix_columns(const model_config *c, int layer)
+{
+    const int64_t keys = c->delta_key_heads * c->delta_key_dim, values = c->delta_value_heads * c->delta_value_dim;
+    const int64_t channels = 2 * keys + values, gates = channels + values;
+    if (c->mixer[layer] == MIXER_DELTA)
+        return (mix_columns){channels, channels, gates, gates + c->delta_value_heads, gates + 2 * c->delta_value_heads};
+    return (mix_columns){c->hidden, 2 * c->hidden, -1, -1, 3 * c->hidden};
+}
+/* The columns that the mixer's last matrix reads. */
+static inline int64_t model_mix_values(const model_config *c, int layer)
+{
+    return c->mixer[layer] == MIXER_DELTA ? c->delta_value_heads * c->delta_value_dim : c->hidden;
+}
+
 typedef enum block_kind { BLOCK_EMBEDDING, BLOCK_LAYER, BLOCK_HEAD } block_kind;
 
 typedef enum param_role {
     PARAM_TOKENS,       /* (V, C) embedding, also the head if tied */
     PARAM_POSITIONS,    /* (max_positions, C) learned positions */
     PARAM_NORM1, PARAM_NORM1_BIAS,
-    PARAM_QKV, PARAM_QKV_BIAS,        /* ((H + 2 Hkv) D, C) */
+    PARAM_QKV, PARAM_QKV_BIAS,        /* ((H + 2 Hkv) D, C); with an output gate ((2 H + 2 Hkv) D, C) (model_qkv_columns) */
     PARAM_QNORM, PARAM_KNORM,         /* (1, D), or (1, H D) and (1, Hkv D) */
     PARAM_OUT, PARAM_OUT_BIAS,        /* (C, H D) */
+    PARAM_MIX_IN, PARAM_MIX_IN_BIAS,  /* of another mixer, instead of qkv and out: model_mix_columns */
+    PARAM_CONV, PARAM_CONV_BIAS,      /* (channels, taps) */
+    PARAM_DECAY, PARAM_DECAY_BIAS,    /* (1, heads): logarithm of the rate, bias of the step */
+    PARAM_MIX_NORM,                   /* (1, value dim) */
+    PARAM_MIX_OUT, PARAM_MIX_OUT_BIAS, /* (C, values) */
     PARAM_POST_NORM1,
     PARAM_NORM2, PARAM_NORM2_BIAS,
     PARAM_UP, PARAM_UP_BIAS,          /* (F, C), gated: (2F, C) = [gate; up] */
@@ -113,6 +153,8 @@ typedef enum param_role {
     PARAM_OUT_A, PARAM_OUT_B, PARAM_OUT_MAGNITUDE,
     PARAM_UP_A, PARAM_UP_B, PARAM_UP_B2, PARAM_UP_MAGNITUDE,
     PARAM_DOWN_A, PARAM_DOWN_B, PARAM_DOWN_MAGNITUDE,
+    PARAM_MIX_IN_A, PARAM_MIX_IN_B, PARAM_MIX_IN_B2, PARAM_MIX_IN_B3, PARAM_MIX_IN_B4, PARAM_MIX_IN_MAGNITUDE,
+    PARAM_MIX_OUT_A, PARAM_MIX_OUT_B, PARAM_MIX_OUT_MAGNITUDE,
     PARAM_ROLES, PARAM_NONE = PARAM_ROLES
 } param_role;
 
@@ -122,6 +164,8 @@ typedef enum param_use {
     USE_MATRIX,     /* of a linear stage */
     USE_ROUTER,     /* of the choice of experts: trained as a matrix, but never in few bits and without an adapter */
     USE_EXPERTS,    /* the matrices of all experts of a layer */
+    USE_CONV,       /* of a short convolution: trained as a matrix, but never in few bits and without an adapter */
+    USE_DECAY,      /* a vector of a recurrence; fp32 as norms are */
     USE_BIAS,
     USE_NORM, USE_NORM_BIAS,
     USE_ADAPTER_A, USE_ADAPTER_B, USE_MAGNITUDE
@@ -141,7 +185,10 @@ typedef struct param_part {
     char name[MODEL_NAME];     /* Hugging Face name */
     int64_t row0, rows;        /* its rows of the parameter; in a vector: its elements */
     bool transposed;           /* stored (cols, rows) */
-    int64_t interleaved;       /* rows of a head's q if rows are stored head by head, each with its q, k and v; 0: stored as here */
+    /* Rows stored head by head, each with segment[0] rows, then segment[1] ...; here the first segments of all heads come first. heads 0:
+     * stored as here. */
+    int64_t heads, segment[4];
+    bool middle;               /* stored with a dimension of 1 between rows and columns */
     bool vector;               /* stored with one dimension; the parameter is (1, n) */
 } param_part;
 

@@ -11,17 +11,20 @@
 /* ---- the table ---- */
 
 typedef enum extent {
-    ONE, VOCABULARY, POSITIONS, HIDDEN, QKV, Q, KV, QNORM, KNORM, UP, FFN, EXPERTS, EXPERTS_UP, EXPERTS_DOWN, EXPERT_FFN
+    ONE, VOCABULARY, POSITIONS, HIDDEN, QKV, QKV_FIRST, QKV_SECOND, Q, KV, QNORM, KNORM, UP, FFN, EXPERTS, EXPERTS_UP, EXPERTS_DOWN,
+    EXPERT_FFN, MIX_IN, MIX_VALUES, CHANNELS, TAPS, VALUE_HEADS, VALUE_DIM
 } extent;
 
-static int64_t extent_of(const model_config *c, extent x)
+static int64_t extent_of(const model_config *c, int layer, extent x)
 {
     const int64_t q = c->heads * c->head_dim, kv = c->kv_heads * c->head_dim;
     switch (x) {
     case VOCABULARY: return c->vocab;
     case POSITIONS: return c->max_positions + c->position_offset;
     case HIDDEN: return c->hidden;
-    case QKV: return q + 2 * kv;
+    case QKV: return model_qkv_columns(c).all;
+    case QKV_FIRST: return c->output_gate ? kv : q;
+    case QKV_SECOND: return c->output_gate ? 2 * q : kv;
     case Q: return q;
     case KV: return kv;
     case QNORM: return c->qk_norm == QK_NORM_WIDE ? q : c->head_dim;
@@ -32,6 +35,12 @@ static int64_t extent_of(const model_config *c, extent x)
     case EXPERTS_UP: return c->experts * 2 * c->expert_ffn;
     case EXPERTS_DOWN: return c->experts * c->hidden;
     case EXPERT_FFN: return c->expert_ffn;
+    case MIX_IN: return model_mix_columns(c, layer).all;
+    case MIX_VALUES: return model_mix_values(c, layer);
+    case CHANNELS: return model_mix_columns(c, layer).channels;
+    case TAPS: return c->taps;
+    case VALUE_HEADS: return c->delta_value_heads;
+    case VALUE_DIM: return c->delta_value_dim;
     default: return 1;
     }
 }
@@ -45,9 +54,13 @@ static bool second_norm(const model_config *c, int layer) { return c->pre_norm &
 static bool second_norm_bias(const model_config *c, int layer) { return second_norm(c, layer) && c->norm_bias; }
 static bool post_norm(const model_config *c, int layer) { return c->post_norm; }
 static bool final_norm_bias(const model_config *c, int layer) { return c->norm_bias; }
-static bool qkv_bias(const model_config *c, int layer) { return c->qkv_bias; }
-static bool qk_norm(const model_config *c, int layer) { return c->qk_norm != QK_NORM_NONE; }
-static bool out_bias(const model_config *c, int layer) { return c->out_bias; }
+static bool attention(const model_config *c, int layer) { return layer >= 0 && c->mixer[layer] == MIXER_ATTENTION; }
+static bool mixer(const model_config *c, int layer) { return layer >= 0 && !attention(c, layer); }
+static bool delta(const model_config *c, int layer) { return layer >= 0 && c->mixer[layer] == MIXER_DELTA; }
+static bool conv_bias(const model_config *c, int layer) { return c->conv_bias && mixer(c, layer); }
+static bool qkv_bias(const model_config *c, int layer) { return c->qkv_bias && attention(c, layer); }
+static bool qk_norm(const model_config *c, int layer) { return c->qk_norm != QK_NORM_NONE && attention(c, layer); }
+static bool out_bias(const model_config *c, int layer) { return c->out_bias && attention(c, layer); }
 static bool sparse(const model_config *c, int layer) { return layer >= 0 && c->sparse[layer]; }
 static bool dense(const model_config *c, int layer) { return !sparse(c, layer); }
 static bool dense_bias(const model_config *c, int layer) { return c->mlp_bias && dense(c, layer); }
@@ -64,12 +77,21 @@ static const struct row {
     [PARAM_POSITIONS] = {{"positions", BLOCK_EMBEDDING, USE_POSITIONS, 1, false}, learned_positions, POSITIONS, HIDDEN, {0}},
     [PARAM_NORM1] = {{"norm1", BLOCK_LAYER, USE_NORM, 2, false}, pre_norm, ONE, HIDDEN, {0}},
     [PARAM_NORM1_BIAS] = {{"norm1_bias", BLOCK_LAYER, USE_NORM_BIAS, 3, false}, pre_norm_bias, ONE, HIDDEN, {0}},
-    [PARAM_QKV] = {{"qkv", BLOCK_LAYER, USE_MATRIX, 4, false}, always, QKV, HIDDEN, {Q, KV, KV}},
-    [PARAM_QKV_BIAS] = {{"qkv_bias", BLOCK_LAYER, USE_BIAS, 5, false}, qkv_bias, ONE, QKV, {Q, KV, KV}},
+    [PARAM_QKV] = {{"qkv", BLOCK_LAYER, USE_MATRIX, 4, false}, attention, QKV, HIDDEN, {QKV_FIRST, QKV_SECOND, KV}},
+    [PARAM_QKV_BIAS] = {{"qkv_bias", BLOCK_LAYER, USE_BIAS, 5, false}, qkv_bias, ONE, QKV, {QKV_FIRST, QKV_SECOND, KV}},
     [PARAM_QNORM] = {{"q_norm", BLOCK_LAYER, USE_NORM, 6, false}, qk_norm, ONE, QNORM, {0}},
     [PARAM_KNORM] = {{"k_norm", BLOCK_LAYER, USE_NORM, 7, false}, qk_norm, ONE, KNORM, {0}},
-    [PARAM_OUT] = {{"out", BLOCK_LAYER, USE_MATRIX, 8, true}, always, HIDDEN, Q, {0}},
+    [PARAM_OUT] = {{"out", BLOCK_LAYER, USE_MATRIX, 8, true}, attention, HIDDEN, Q, {0}},
     [PARAM_OUT_BIAS] = {{"out_bias", BLOCK_LAYER, USE_BIAS, 9, false}, out_bias, ONE, HIDDEN, {0}},
+    [PARAM_MIX_IN] = {{"mix_in", BLOCK_LAYER, USE_MATRIX, 39, false}, mixer, MIX_IN, HIDDEN, {0}},
+    [PARAM_MIX_IN_BIAS] = {{"mix_in_bias", BLOCK_LAYER, USE_BIAS, 40, false}, conv_bias, ONE, MIX_IN, {0}},
+    [PARAM_CONV] = {{"conv", BLOCK_LAYER, USE_CONV, 41, false}, mixer, CHANNELS, TAPS, {0}},
+    [PARAM_CONV_BIAS] = {{"conv_bias", BLOCK_LAYER, USE_BIAS, 42, false}, conv_bias, ONE, CHANNELS, {0}},
+    [PARAM_DECAY] = {{"decay", BLOCK_LAYER, USE_DECAY, 43, false}, delta, ONE, VALUE_HEADS, {0}},
+    [PARAM_DECAY_BIAS] = {{"decay_bias", BLOCK_LAYER, USE_DECAY, 44, false}, delta, ONE, VALUE_HEADS, {0}},
+    [PARAM_MIX_NORM] = {{"mix_norm", BLOCK_LAYER, USE_NORM, 45, false}, delta, ONE, VALUE_DIM, {0}},
+    [PARAM_MIX_OUT] = {{"mix_out", BLOCK_LAYER, USE_MATRIX, 46, true}, mixer, HIDDEN, MIX_VALUES, {0}},
+    [PARAM_MIX_OUT_BIAS] = {{"mix_out_bias", BLOCK_LAYER, USE_BIAS, 47, false}, conv_bias, ONE, HIDDEN, {0}},
     [PARAM_POST_NORM1] = {{"post_norm1", BLOCK_LAYER, USE_NORM, 19, false}, post_norm, ONE, HIDDEN, {0}},
     [PARAM_NORM2] = {{"norm2", BLOCK_LAYER, USE_NORM, 10, false}, second_norm, ONE, HIDDEN, {0}},
     [PARAM_NORM2_BIAS] = {{"norm2_bias", BLOCK_LAYER, USE_NORM_BIAS, 11, false}, second_norm_bias, ONE, HIDDEN, {0}},
@@ -100,20 +122,53 @@ static const struct row {
     [PARAM_DOWN_A] = {{"down_a", BLOCK_LAYER, USE_ADAPTER_A, 33, false}, never, ONE, ONE, {0}},
     [PARAM_DOWN_B] = {{"down_b", BLOCK_LAYER, USE_ADAPTER_B, 34, false}, never, ONE, ONE, {0}},
     [PARAM_DOWN_MAGNITUDE] = {{"down_magnitude", BLOCK_LAYER, USE_MAGNITUDE, 35, false}, never, ONE, ONE, {0}},
+    [PARAM_MIX_IN_A] = {{"mix_in_a", BLOCK_LAYER, USE_ADAPTER_A, 48, false}, never, ONE, ONE, {0}},
+    [PARAM_MIX_IN_B] = {{"mix_in_b", BLOCK_LAYER, USE_ADAPTER_B, 49, false}, never, ONE, ONE, {0}},
+    [PARAM_MIX_IN_B2] = {{"mix_in_b2", BLOCK_LAYER, USE_ADAPTER_B, 50, false}, never, ONE, ONE, {0}},
+    [PARAM_MIX_IN_B3] = {{"mix_in_b3", BLOCK_LAYER, USE_ADAPTER_B, 51, false}, never, ONE, ONE, {0}},
+    [PARAM_MIX_IN_B4] = {{"mix_in_b4", BLOCK_LAYER, USE_ADAPTER_B, 52, false}, never, ONE, ONE, {0}},
+    [PARAM_MIX_IN_MAGNITUDE] = {{"mix_in_magnitude", BLOCK_LAYER, USE_MAGNITUDE, 53, false}, never, ONE, ONE, {0}},
+    [PARAM_MIX_OUT_A] = {{"mix_out_a", BLOCK_LAYER, USE_ADAPTER_A, 54, false}, never, ONE, ONE, {0}},
+    [PARAM_MIX_OUT_B] = {{"mix_out_b", BLOCK_LAYER, USE_ADAPTER_B, 55, false}, never, ONE, ONE, {0}},
+    [PARAM_MIX_OUT_MAGNITUDE] = {{"mix_out_magnitude", BLOCK_LAYER, USE_MAGNITUDE, 56, false}, never, ONE, ONE, {0}},
 };
 
 const param_kind *param_kind_of(param_role role) { return &table[role].kind; }
 
 /* ---- parameters ---- */
 
-static bool is_vector(const param_kind *k) { return k->use == USE_BIAS || k->use == USE_NORM || k->use == USE_NORM_BIAS; }
+static bool is_vector(const param_kind *k)
+{
+    return k->use == USE_BIAS || k->use == USE_NORM || k->use == USE_NORM_BIAS || k->use == USE_DECAY;
+}
 
 /* The size of part `i` along the outputs: rows of a matrix, elements of a vector. */
-static int64_t part_extent(const model_config *c, param_role role, int i, int parts, int64_t whole)
+static int64_t part_extent(const model_config *c, int layer, param_role role, int i, int parts, int64_t whole)
 {
+    const mix_columns mix = role == PARAM_MIX_IN ? model_mix_columns(c, layer) : (mix_columns){0};
     if (parts == 1)
         return whole;
-    return table[role].part[0] ? extent_of(c, table[role].part[i]) : whole / parts;
+    if (role == PARAM_MIX_IN && parts == 2) /* the channels and gates of each key head together, its steps and decays together */
+        return i ? mix.all - mix.step : mix.step;
+    if (role == PARAM_MIX_IN)
+        return i == 0 ? mix.channels : i == 1 ? mix.step - mix.gate : i == 2 ? mix.decay - mix.step : mix.all - mix.decay;
+    return table[role].part[0] ? extent_of(c, layer, table[role].part[i]) : whole / parts;
+}
+
+/* Rows that Hugging Face stores head by head. */
+static void set_heads(param_part *part, const model_config *c, const architecture *a, param_role role, int i, int parts)
+{
+    const bool qkv = role == PARAM_QKV || role == PARAM_QKV_BIAS;
+    const int64_t each = c->delta_key_heads ? c->delta_value_heads / c->delta_key_heads : 0, d = c->head_dim;
+    if (qkv && a->interleaved)
+        *part = (param_part){.heads = c->heads, .segment = {d, d, d}};
+    else if (qkv && c->output_gate && i == 1)
+        *part = (param_part){.heads = c->heads, .segment = {d, d}};
+    else if (role == PARAM_MIX_IN && parts == 2 && i == 0)
+        *part = (param_part){.heads = c->delta_key_heads,
+                             .segment = {c->delta_key_dim, c->delta_key_dim, each * c->delta_value_dim, each * c->delta_value_dim}};
+    else if (role == PARAM_MIX_IN && parts == 2)
+        *part = (param_part){.heads = c->delta_key_heads, .segment = {each, each}};
 }
 
 /* The number of Hugging Face tensors of a parameter. Names with `#` are repeated for each expert. */
@@ -131,18 +186,19 @@ static void param_init(param *p, const model_config *c, const architecture *a, i
     const param_kind *kind = param_kind_of(role);
     const bool vector = is_vector(kind);
     int names;
-    *p = (param){.role = role, .kind = kind, .block = block, .rows = extent_of(c, table[role].rows), .cols = extent_of(c, table[role].cols),
-                 .decay = !vector, .trainable = true, .part = parts};
+    *p = (param){.role = role, .kind = kind, .block = block, .rows = extent_of(c, layer, table[role].rows),
+                 .cols = extent_of(c, layer, table[role].cols), .decay = !vector, .trainable = true, .part = parts};
     p->parts = count_parts(c, a, role, &names);
     int64_t at = 0;
     for (int i = 0; i < p->parts; i++) {
         param_part *part = &p->part[i];
+        set_heads(part, c, a, role, i, p->parts);
         architecture_name(part->name, role == PARAM_HEAD ? "" : a->prefix, a->names[role][i % names], layer, i / names);
         part->vector = vector;
         part->transposed = kind->use == USE_MATRIX && a->transposed;
-        part->interleaved = a->interleaved && (role == PARAM_QKV || role == PARAM_QKV_BIAS) ? c->head_dim : 0;
+        part->middle = kind->use == USE_CONV;
         part->row0 = at;
-        part->rows = part_extent(c, role, i, p->parts, vector ? p->cols : p->rows);
+        part->rows = part_extent(c, layer, role, i, p->parts, vector ? p->cols : p->rows);
         at += part->rows;
     }
 }
@@ -179,7 +235,7 @@ int params_build(model *m, const architecture *a, const char *where, pt_error *e
     for (int block = 0; block < m->blocks_n; block++)
         for (param_role role = 0; role < PARAM_ROLES; role++)
             if (has_param(m, block, role)) {
-                total += (double)extent_of(&m->config, table[role].rows) * (double)extent_of(&m->config, table[role].cols);
+                total += (double)extent_of(&m->config, block - 1, table[role].rows) * (double)extent_of(&m->config, block - 1, table[role].cols);
                 parts += (size_t)count_parts(&m->config, a, role, &names);
             }
     if (total > MAX_PARAMETERS)
@@ -235,8 +291,11 @@ double model_flops_per_token(const model *m, int64_t seq_len)
         const bool back = p->block >= first;
         flops += 2.0 * (1 + back + p->trainable) * multiplied(c, p);
     }
+    for (int i = 0; i < c->layers; i++) /* a state: 3 products of a key with values, and twice that in backward */
+        if (c->mixer[i] == MIXER_DELTA)
+            flops += (i + 1 >= first ? 18.0 : 6.0) * (double)(c->delta_value_heads * c->delta_key_dim * c->delta_value_dim);
     for (int i = 0; i < c->layers; i++) /* scores and values, 2 each in forward and twice that in backward */
-        flops += (i + 1 >= first ? 12.0 : 4.0) * (double)(c->heads * c->head_dim) * model_average_keys(c->window[i], seq_len);
+        flops += c->mixer[i] != MIXER_ATTENTION ? 0 : (i + 1 >= first ? 12.0 : 4.0) * (double)(c->heads * c->head_dim) * model_average_keys(c->window[i], seq_len);
     const param *table = block_param(m, &m->blocks[head], c->tied ? PARAM_TOKENS : PARAM_HEAD);
     return flops + 2.0 * (1 + head_gives_rows(m) + table->trainable) * (double)c->vocab * (double)c->hidden;
 }

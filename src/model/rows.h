@@ -4,30 +4,57 @@
 
 #include "model/model.h"
 
+/* The shape of a part in a checkpoint; returns its number of dimensions. */
+static inline int part_stored_shape(const param *p, int k, int64_t shape[3])
+{
+    const param_part *part = &p->part[k];
+    shape[0] = part->transposed ? p->cols : part->rows;
+    shape[1] = part->middle ? 1 : part->transposed ? part->rows : p->cols;
+    shape[2] = p->cols;
+    return part->vector ? 1 : part->middle ? 3 : 2;
+}
+
+/* The stored rows of one head. */
+static inline int64_t part_head_rows(const param_part *p)
+{
+    return p->segment[0] + p->segment[1] + p->segment[2] + p->segment[3];
+}
+
 /* For rows row .. of a part, at most n: how many of them are contiguous in the checkpoint, too, and where these begin there (*stored).
  *
  *   memory  q of all heads, k of all heads, v of all heads
- *   stored  if interleaved: q, k and v of the first head, q, k and v of the second ... */
+ *   stored  if heads > 0: q, k and v of the first head, q, k and v of the second ... */
 static inline int64_t part_run(const param_part *p, int64_t row, int64_t n, int64_t *stored)
 {
-    const int64_t d = p->interleaved, third = p->rows / 3;
+    int64_t in = row, before = 0; /* rows in the segment; rows of a head before it */
+    int which = 0;
     *stored = row;
-    if (!d)
+    if (!p->heads)
         return n;
-    const int64_t which = row / third, head = row % third / d, left = d - row % d;
-    *stored = head * 3 * d + which * d + row % d;
+    for (; in >= p->heads * p->segment[which]; which++) {
+        in -= p->heads * p->segment[which];
+        before += p->segment[which];
+    }
+    const int64_t d = p->segment[which], left = d - in % d;
+    *stored = in / d * part_head_rows(p) + before + in % d;
     return left < n ? left : n;
 }
 
 /* The reverse: stored rows to rows in memory. */
 static inline int64_t part_stored_run(const param_part *p, int64_t stored, int64_t n, int64_t *row)
 {
-    const int64_t d = p->interleaved, third = p->rows / 3;
+    const int64_t one = p->heads ? part_head_rows(p) : 1, head = stored / one;
+    int64_t in = stored % one, before = 0; /* rows in the head's segment; rows of all segments before it */
+    int which = 0;
     *row = stored;
-    if (!d)
+    if (!p->heads)
         return n;
-    const int64_t head = stored / (3 * d), which = stored % (3 * d) / d, left = d - stored % d;
-    *row = which * third + head * d + stored % d;
+    for (; in >= p->segment[which]; which++) {
+        in -= p->segment[which];
+        before += p->heads * p->segment[which];
+    }
+    const int64_t left = p->segment[which] - in;
+    *row = before + head * p->segment[which] + in;
     return left < n ? left : n;
 }
 

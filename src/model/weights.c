@@ -112,19 +112,10 @@ static const char *shape_text(char buffer[128], int rank, const int64_t *shape)
     return buffer;
 }
 
-/* The shape of a part as Hugging Face stores it; returns its number of dimensions. */
-static int stored_shape(const param *p, int k, int64_t shape[2])
-{
-    const param_part *part = &p->part[k];
-    shape[0] = part->transposed ? p->cols : part->rows;
-    shape[1] = part->transposed ? part->rows : p->cols;
-    return part->vector ? 1 : 2;
-}
-
 static int check_shape(const safetensors *st, const safetensors_tensor *t, const param *p, int k, pt_error *e)
 {
-    int64_t shape[2];
-    int rank = stored_shape(p, k, shape);
+    int64_t shape[3];
+    int rank = part_stored_shape(p, k, shape);
     if (t->rank != rank || memcmp(t->shape, shape, (size_t)rank * sizeof shape[0])) {
         char found[128], wanted[128];
         return pt_fail(e, PT_FAILED,

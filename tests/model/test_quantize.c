@@ -162,7 +162,7 @@ static int random_from(int low, int high)
     return low + (int)(w[0] % (uint32_t)(high - low + 1));
 }
 
-/* Up to three parts, or one whose rows are stored head by head. */
+/* Up to four parts, or one whose rows are stored head by head. */
 static param random_matrix(param_storage storage)
 {
     param p = {.cols = random_from(1, 200), .parts = random_from(1, MODEL_MAX_PARTS), .storage = storage,
@@ -171,7 +171,14 @@ static param random_matrix(param_storage storage)
     const int64_t head = random_from(0, 2) ? 0 : random_from(1, 9);
     p.parts = head ? 1 : p.parts;
     for (int k = 0; k < p.parts; k++) {
-        p.part[k] = (param_part){.row0 = p.rows, .rows = head ? 3 * head * random_from(1, 5) : random_from(1, 90), .interleaved = head};
+        p.part[k] = (param_part){.row0 = p.rows, .rows = random_from(1, 90)};
+        if (head) {
+            param_part *part = &p.part[k];
+            part->heads = random_from(1, 5);
+            for (int i = 0, segments = random_from(1, 4); i < segments; i++)
+                part->segment[i] = random_from(0, 1) ? head : 2 * head;
+            part->rows = part->heads * (part->segment[0] + part->segment[1] + part->segment[2] + part->segment[3]);
+        }
         p.rows += p.part[k].rows;
     }
     return p;

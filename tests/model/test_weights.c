@@ -53,8 +53,8 @@ static float *stored_values(const safetensors *st, const char *name, const safet
 /* GPT-NeoX stores q, k and v head by head. */
 static int64_t our_row(const param_part *part, int64_t r)
 {
-    const int64_t d = part->interleaved;
-    return d ? r / d % 3 * (part->rows / 3) + r / (3 * d) * d + r % d : r;
+    const int64_t d = part->segment[0];
+    return part->heads ? r / d % 3 * (part->rows / 3) + r / (3 * d) * d + r % d : r;
 }
 
 static void check_against_file(const model *m, const safetensors *st, int index)

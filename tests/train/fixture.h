@@ -246,10 +246,13 @@ static inline float *read_parameter(const model *m, const safetensors *st, int i
 static inline int64_t element_of_part(const param *p, int k, int64_t i)
 {
     const param_part *part = &p->part[k];
-    const int64_t d = part->interleaved, cols = part->vector ? 1 : p->cols;
-    if (d) { /* head by head, each with its q, k and v */
-        const int64_t row = i / cols, head = row / (3 * d), which = row / d % 3;
-        return (part->row0 + which * (part->rows / 3) + head * d + row % d) * cols + i % cols;
+    const int64_t cols = part->vector ? 1 : p->cols;
+    if (part->heads) { /* head by head, each with all its segments */
+        int64_t row = i / cols, one = part->rows / part->heads, in = row % one, before = 0;
+        int which = 0;
+        for (; in >= part->segment[which]; in -= part->segment[which++])
+            before += part->heads * part->segment[which];
+        return (part->row0 + before + row / one * part->segment[which] + in) * cols + i % cols;
     }
     if (part->vector)
         return part->row0 + i;
