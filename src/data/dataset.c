@@ -399,16 +399,16 @@ static int check_pairs(const dataset_options *o, const data_files *files, pt_dat
         return 0;
     name_files(files, names, sizeof names);
     if (o->pairs)
-        return pt_fail(e, PT_FAILED, "%s: `task` dpo needs records with \"chosen\" and \"rejected\" replies, but these have the format %s",
-                       names, format_name(format));
+        return pt_fail(e, PT_FAILED, "%s: `task` %s needs records with \"chosen\" and \"rejected\" replies, but these have the format %s",
+                       names, o->task ? o->task : "dpo", format_name(format));
     if (o->evaluation)
         return pt_fail(e, PT_FAILED,
-                       "%s: records with chosen and rejected replies are evaluated by the run that trains on such (`task` dpo, with "
-                       "`eval_data` or `eval_split`): keep only the chosen replies here, as {\"prompt\": ..., \"completion\": ...}",
+                       "%s: records with chosen and rejected replies are evaluated by the run that trains on such (`task` dpo and others, "
+                       "with `eval_data` or `eval_split`): keep only the chosen replies here, as {\"prompt\": ..., \"completion\": ...}",
                        names);
     return pt_fail(e, PT_FAILED,
-                   "%s: records with chosen and rejected replies need `task` dpo: give it, or keep only the chosen replies, as "
-                   "{\"prompt\": ..., \"completion\": ...}",
+                   "%s: records with chosen and rejected replies need a `task` that compares them, as `task` dpo: give it, or keep only "
+                   "the chosen replies, as {\"prompt\": ..., \"completion\": ...}",
                    names);
 }
 
@@ -451,7 +451,7 @@ int dataset_open(const dataset_options *o, dataset **out, pt_error *e)
     dataset *d = calloc(1, sizeof *d);
     if (!d)
         return pt_fail(e, PT_FAILED, "out of memory: a dataset");
-    *d = (dataset){.source_fd = -1, .seq_len = o->seq_len, .vocab = o->vocab, .seed = o->seed, .shuffle = o->shuffle,
+    *d = (dataset){.source_fd = -1, .seq_len = o->seq_len, .vocab = o->vocab, .seed = o->seed, .shuffle = o->shuffle, .prompts = o->prompts,
                    .packing = {.fd = -1, .index_fd = -1}, .eos = o->tokenizer ? tokenizer_eos(o->tokenizer) : o->eos};
     data_files files;
     int rc = data_files_list(o->paths, o->paths_n, o->use, &files, e);

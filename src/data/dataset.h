@@ -50,6 +50,8 @@ typedef struct dataset_options {
     int64_t eos;                           /* ends a document if there is no tokenizer, -1: none */
     bool alone;                            /* one example per window, also for texts */
     bool examples;                         /* a stream is an error */
+    const char *task;                      /* for messages: the task that needs `pairs` */
+    bool prompts;                          /* prompts of chosen replies have targets too, and `weights` of a row tell what is what */
     bool pairs;                            /* the data must be preferences. Their examples are pairs: the chosen reply, then the
                                               rejected one. If false, preferences are an error */
     pt_long longer;                        /* what to do with examples longer than a window */
@@ -81,7 +83,8 @@ void dataset_tell(const dataset *d, const dataset *told, const char *about, void
  *
  * Destination of a window, T values each: ids; targets; `first`: for each token the position in the window at which its document starts, 0
  * if it started before the window, or if documents see each other; `weights` (windows of examples): the loss weight of each target that
- * makes all examples count the same, 1 / number of targets of its example, 0 if there is no target. The last two may be NULL. */
+ * makes all examples count the same, 1 / number of targets of its example, 0 if there is no target. With
+ * dataset_options.prompts: 1 in chosen replies, -1 in their prompts, 0 in rejected ones. The last two may be NULL. */
 typedef struct dataset_row {
     int32_t *ids, *targets, *first;
     float *weights;
@@ -89,8 +92,9 @@ typedef struct dataset_row {
 
 typedef struct dataset_counts { /* contents of windows, added up */
     int64_t tokens;   /* stream: targets; examples: places */
-    int64_t learned;  /* targets */
+    int64_t learned;  /* targets, without those of prompts */
     int64_t examples; /* 0 for a stream; a pair is one */
+    int64_t chosen;   /* places of chosen replies with their prompts */
 } dataset_counts;
 
 /* Reads sample `index` of the run (0, 1, 2, ... over all epochs; an epoch has per_epoch samples, a multiple of the caller's batch). If an

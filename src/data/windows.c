@@ -88,19 +88,20 @@ static int read_stream(const dataset *d, uint64_t start, size_t n, const dataset
 
 static bool is_learned(const dataset *d, int32_t id) { return !d->tokens.ids.marked || (uint32_t)id & ID_LEARNED; }
 
-/* Puts an example into the row from place `at` on. */
-static int put_example(const dataset *d, const packed_example *x, int64_t at, const dataset_row *row, pt_error *e)
+/* Puts an example into the row from place `at` on. one, other: the weights of learned targets, and of the others; `other` 0: the
+ * others are no targets. */
+static int put_example(const dataset *d, const packed_example *x, int64_t at, float one, float other, const dataset_row *row, pt_error *e)
 {
     int32_t *ids = row->ids + at, *targets = row->targets + at;
     int rc = read_window(d, x->start, x->places, ids, targets, e);
     for (uint32_t t = 0; t < x->places && rc == 0; t++) {
         const bool learned = is_learned(d, targets[t]);
         ids[t] = (int32_t)((uint32_t)ids[t] & ~ID_LEARNED);
-        targets[t] = learned ? (int32_t)((uint32_t)targets[t] & ~ID_LEARNED) : NO_TARGET;
+        targets[t] = learned || other != 0 ? (int32_t)((uint32_t)targets[t] & ~ID_LEARNED) : NO_TARGET;
         if (row->first)
             row->first[at + t] = (int32_t)at;
         if (row->weights)
-            row->weights[at + t] = learned ? 1.0F / (float)x->learned : 0;
+            row->weights[at + t] = learned ? one : other;
     }
     return rc;
 }
@@ -108,12 +109,13 @@ static int put_example(const dataset *d, const packed_example *x, int64_t at, co
 /* Puts an example, or both of a pair. */
 static int put_packed(const dataset *d, const packed_example *x, int64_t at, const dataset_row *row, pt_error *e)
 {
+    const float each = 1.0F / (float)x->learned;
     if (!x->chosen)
-        return put_example(d, x, at, row, e);
+        return put_example(d, x, at, each, 0, row, e);
     const packed_example chosen = {.start = x->start, .places = x->chosen, .learned = x->learned};
     const packed_example rejected = {.start = x->start + x->rejected, .places = x->places - x->chosen, .learned = x->learned};
-    int rc = put_example(d, &chosen, at, row, e);
-    return rc < 0 ? rc : put_example(d, &rejected, at + x->chosen, row, e);
+    int rc = put_example(d, &chosen, at, d->prompts ? 1 : each, d->prompts ? -1 : 0, row, e);
+    return rc < 0 ? rc : put_example(d, &rejected, at + x->chosen, d->prompts ? 0 : each, 0, row, e);
 }
 
 static void pad(const dataset_row *row, int64_t from, int64_t to)
@@ -139,8 +141,10 @@ static int read_packed(const dataset *d, uint64_t w, const dataset_row *row, dat
         rc = packing_examples(&d->packing, first + done, now, some, e);
         for (size_t i = 0; i < now && rc == 0; at += some[i++].places) {
             rc = put_packed(d, &some[i], at, row, e);
-            if (counts)
+            if (counts) {
                 counts->learned += some[i].learned;
+                counts->chosen += some[i].chosen;
+            }
         }
         done += now;
     }

@@ -297,21 +297,25 @@ typedef struct op_cross_entropy {
     const float *weights; float *right;
 } op_cross_entropy;
 
-/* The weights of rows in the loss of their pairs (direct preference optimization). An example begins at each row whose `first` is the
+/* The weights of rows in the loss of their pairs (training on preferences). An example begins at each row whose `first` is the
  * row's place in its sequence of seq_len rows. Examples 0 and 1 of a sequence are a pair, the chosen one and the rejected one, so are 2 and
  * 3, and so on; one that is left over is padding. Of a pair, in fp64, in the order of rows, over the n rows of an example that have a
  * target:
  *
- *     score(example) = sum of (reference[r] - loss[r])                    IPO: divided by n
- *     margin = score(chosen) - score(rejected)
- *     loss of the pair = -log sigmoid(beta margin)                        IPO: (margin - 1 / (2 beta))^2
+ *     kind        score of an example                 loss of its pair, margin = score(chosen) - score(rejected)
+ *     SIGMOID     sum of (given[r] - loss[r])         -log sigmoid(beta margin)
+ *     IPO         mean of (given[r] - loss[r])        (margin - 1 / (2 beta))^2
+ *     SIMPO       mean of -loss[r]                    -log sigmoid(beta margin - gamma)
+ *     ORPO        mean of -loss[r], rows with a       -beta log sigmoid(log odds(chosen) - log odds(rejected)) + sum of |given[r]| loss[r],
+ *                 negative given[r] left out          odds = e^score / (1 - e^score)
  *
- * weights[r] = the derivative of that by loss[r]. Where there is no target it is any number, of padding 0. loss and reference are 0
- * there. */
-typedef enum preference_kind { PREFERENCE_SIGMOID, PREFERENCE_IPO } preference_kind;
+ * weights[r] = the derivative of that by loss[r]. Where there is no target it is any number, of padding 0. loss and given are 0 there.
+ * SIMPO has no `given` (NULL). The formulas: device/preference.h. */
+typedef enum preference_kind { PREFERENCE_NONE, PREFERENCE_SIGMOID, PREFERENCE_IPO, PREFERENCE_SIMPO, PREFERENCE_ORPO } preference_kind;
+typedef struct preference_rule { preference_kind kind; float beta, gamma; } preference_rule;
 typedef struct op_preference {
-    preference_kind kind; int64_t sequences, seq_len; float beta;
-    const int32_t *targets, *first; const float *loss, *reference; float *weights;
+    preference_rule rule; int64_t sequences, seq_len;
+    const int32_t *targets, *first; const float *loss, *given; float *weights;
 } op_preference;
 
 /* Rows of a tensor that share one partial sum of squares, and the lanes of the sum: element i of these rows is added to lane i mod

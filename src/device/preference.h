@@ -21,73 +21,104 @@
 typedef struct preference_example { double sum; int64_t first, n; } preference_example;
 
 typedef struct preference_pairs {
-    preference_kind kind;
-    double beta;
+    preference_rule rule;
     float *weights;                /* of the sequence's rows; NULL: not wanted */
     preference_example example[2]; /* chosen, rejected */
+    double own;                    /* the sum of the rows' own losses, of the pair */
     int begun;                     /* examples begun, of the pair */
 } preference_pairs;
 
-PREFERENCE_CALL preference_pairs preference_begin(preference_kind kind, float beta, float *weights)
+PREFERENCE_CALL preference_pairs preference_begin(preference_rule rule, float *weights)
 {
     preference_pairs p;
-    p.kind = kind;
-    p.beta = beta;
+    p.rule = rule;
     p.weights = weights;
+    p.own = 0;
     p.begun = 0;
     return p;
 }
 
+PREFERENCE_CALL bool preference_is_mean(preference_kind kind) { return kind != PREFERENCE_SIGMOID; }
+
 PREFERENCE_CALL double preference_score(const preference_pairs *p, int example)
 {
     const preference_example *x = &p->example[example];
-    return p->kind == PREFERENCE_IPO && x->n > 0 ? x->sum / (double)x->n : x->sum;
+    return preference_is_mean(p->rule.kind) && x->n > 0 ? x->sum / (double)x->n : x->sum;
 }
-
-/* The margin of a complete pair, before it is closed. */
-PREFERENCE_CALL double preference_margin(const preference_pairs *p) { return preference_score(p, 0) - preference_score(p, 1); }
 
 /* log(1 + e^-x), without overflow. */
 PREFERENCE_CALL double preference_log_loss(double x) { return x > 0 ? log1p(exp(-x)) : log1p(exp(x)) - x; }
 
-PREFERENCE_CALL double preference_loss(preference_kind kind, double beta, double margin)
+/* Odds are finite for a reply whose probability rounds to 1. */
+PREFERENCE_CALL double preference_below_one(double score) { return score > -1e-12 ? -1e-12 : score; }
+
+PREFERENCE_CALL double preference_log_odds(double score)
 {
-    const double off = margin - 1 / (2 * beta);
-    return kind == PREFERENCE_IPO ? off * off : preference_log_loss(beta * margin);
+    const double x = preference_below_one(score);
+    return x - log(-expm1(x));
 }
 
-/* The derivative of the loss by the margin. */
-PREFERENCE_CALL double preference_slope(preference_kind kind, double beta, double margin)
+/* The loss of a pair, without its rows' own. */
+PREFERENCE_CALL double preference_loss(preference_rule rule, double chosen, double rejected)
 {
-    return kind == PREFERENCE_IPO ? 2 * (margin - 1 / (2 * beta)) : -beta / (1 + exp(beta * margin));
+    const double beta = rule.beta, margin = chosen - rejected, off = margin - 1 / (2 * beta);
+    switch (rule.kind) {
+    case PREFERENCE_IPO: return off * off;
+    case PREFERENCE_ORPO: return beta * preference_log_loss(preference_log_odds(chosen) - preference_log_odds(rejected));
+    default: return preference_log_loss(beta * margin - rule.gamma);
+    }
+}
+
+/* Its derivative by the score of the chosen reply (`of` 0), or of the rejected one. */
+PREFERENCE_CALL double preference_slope(preference_rule rule, double chosen, double rejected, int of)
+{
+    const double beta = rule.beta, margin = chosen - rejected, sign = of ? -1 : 1;
+    switch (rule.kind) {
+    case PREFERENCE_IPO: return sign * (2 * (margin - 1 / (2 * beta)));
+    case PREFERENCE_ORPO:
+        return sign * beta / (1 + exp(preference_log_odds(chosen) - preference_log_odds(rejected))) /
+               expm1(preference_below_one(of ? rejected : chosen));
+    default: return sign * (-beta / (1 + exp(beta * margin - rule.gamma)));
+    }
 }
 
 PREFERENCE_CALL void preference_close(preference_pairs *p)
 {
-    const double slope = p->begun == 2 ? preference_slope(p->kind, p->beta, preference_margin(p)) : 0;
     for (int i = 0; p->weights && i < p->begun; i++) {
         const preference_example *x = &p->example[i];
-        const double by_score = i == 0 ? -slope : slope;
-        p->weights[x->first] = (float)(p->kind == PREFERENCE_IPO && x->n > 0 ? by_score / (double)x->n : by_score);
+        const double slope = p->begun == 2 ? preference_slope(p->rule, preference_score(p, 0), preference_score(p, 1), i) : 0;
+        p->weights[x->first] = (float)(preference_is_mean(p->rule.kind) && x->n > 0 ? -slope / (double)x->n : -slope);
     }
+    p->own = 0;
     p->begun = 0;
 }
 
 /* An example begins after a complete pair, which must be closed first. */
 PREFERENCE_CALL bool preference_is_whole(const preference_pairs *p, bool begins) { return begins && p->begun == 2; }
 
-PREFERENCE_CALL void preference_row(preference_pairs *p, int64_t r, bool begins, bool target, float loss, float reference)
+PREFERENCE_CALL void preference_row(preference_pairs *p, int64_t r, bool begins, bool target, float loss, float given)
 {
+    const bool own = p->rule.kind == PREFERENCE_ORPO;
     if (begins) {
         preference_example *x = &p->example[p->begun++];
         x->sum = 0;
         x->first = r;
         x->n = 0;
     }
-    if (target && p->begun > 0) {
-        p->example[p->begun - 1].sum += (double)reference - (double)loss;
-        p->example[p->begun - 1].n++;
-    }
+    if (!target || p->begun == 0)
+        return;
+    if (own)
+        p->own += fabs((double)given) * (double)loss;
+    if (own && given < 0)
+        return;
+    p->example[p->begun - 1].sum += (own ? 0 : (double)given) - (double)loss;
+    p->example[p->begun - 1].n++;
+}
+
+/* The weight of a row, from that of its example. */
+PREFERENCE_CALL float preference_row_weight(preference_kind kind, float weight, float given)
+{
+    return kind != PREFERENCE_ORPO ? weight : given < 0 ? -given : weight + given;
 }
 
 #endif

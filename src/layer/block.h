@@ -37,7 +37,7 @@ typedef struct block_cache {
 /* The inputs of a unit. Pointers are to its first row. */
 typedef struct block_unit {
     const int32_t *ids, *targets, *first, *positions; /* (R); first may be NULL */
-    const float *weights;                             /* (R), of the targets; NULL: all 1. With pairs: the reference losses */
+    const float *weights;                             /* (R), of the targets; NULL: all 1. With pairs: what op_preference is given */
     const float *rope[MODEL_MAX_ROPES];               /* tables for all positions, (T, rotated / 2, 2) */
     const block_cache *cache;                         /* NULL in training */
     float *stream;                                    /* (R, C), residual_bytes(); NULL in fp32 runs */

@@ -125,8 +125,8 @@ static void compare_pairs(const head *all, head_unit *y)
     y->weights = NULL;
     parts(all, y, false);
     queue_submit(all->c->queue, &(op){OP_PREFERENCE, .preference = {
-        .kind = s->ipo ? PREFERENCE_IPO : PREFERENCE_SIGMOID, .sequences = s->unit_seqs, .seq_len = s->seq_len, .beta = s->beta,
-        .targets = y->u->targets, .first = y->u->first, .loss = y->loss, .reference = y->u->weights, .weights = weights}});
+        .rule = s->compare, .sequences = s->unit_seqs, .seq_len = s->seq_len, .targets = y->u->targets, .first = y->u->first,
+        .loss = y->loss, .given = y->u->weights, .weights = weights}});
     y->weights = weights;
 }
 
@@ -151,7 +151,7 @@ void head_forward_backward(const block_context *c, const block_weights *w, const
                       .logits = (float *)(workspace + y.l.logits), .ld = y.l.ld,
                       .ldd = y.l.ld * (int64_t)(sizeof(float) / dtype_bytes(s->type))};
     const bool trains = dx || accumulators;
-    if (trains && s->beta > 0)
+    if (trains && shape_compares(s))
         compare_pairs(&all, &y);
     parts(&all, &y, trains);
     if (y.rows)

@@ -150,7 +150,7 @@ static void size_head(ends *y, bench *b, int64_t rows)
 {
     y->shape = shape_cut(b->r->shape, rows);
     y->shape.head_rows = y->shape.unit_rows;
-    y->shape.beta = 0; /* for preference pairs, predict/costs.h adds the reference pass */
+    y->shape.compare = (preference_rule){PREFERENCE_NONE}; /* for preference pairs, predict/costs.h adds the reference pass */
     y->sets = 1;
     const uint64_t one = area_bytes(b, head_area, y);
     y->sets = 2;

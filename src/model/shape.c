@@ -136,7 +136,7 @@ void head_layout_init(head_layout *h, const model *m, const step_shape *s)
     h->dn32 = take(&at, (uint64_t)(s->head_rows * c->hidden) * sizeof(float));
     h->ld = (int64_t)align_up((uint64_t)c->vocab, LINE / sizeof(float));
     h->logits = take(&at, (uint64_t)(s->head_rows * h->ld) * sizeof(float));
-    h->weights = take(&at, s->beta > 0 ? (uint64_t)s->unit_rows * sizeof(float) : 0);
+    h->weights = take(&at, shape_compares(s) ? (uint64_t)s->unit_rows * sizeof(float) : 0);
     h->scratch = h->logits; /* the norm's backward runs when the logits are no longer needed */
     h->bytes = max_u64(at, align_up(h->scratch + norm_backward_scratch_bytes(s->unit_rows, 1, c->hidden), LINE));
 }

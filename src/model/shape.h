@@ -8,6 +8,7 @@
 #ifndef PT_SHAPE_H
 #define PT_SHAPE_H
 
+#include "device/device.h"
 #include "model/model.h"
 
 enum { CPU_GRADIENT_ROWS = 2048, GPU_GRADIENT_ROWS = 8192 };
@@ -24,14 +25,15 @@ typedef struct step_shape {
     int lanes;              /* number of lanes in which the units' gradients are added (model/lanes.h); 0: one */
     int ranks, rank;        /* a rank's part of a step: batch, units and lanes are its own; 0 ranks: one */
     bool weighted;          /* the batch has a weight for each target's loss */
-    /* beta above 0: the documents of a sequence are pairs that op_preference compares, and the batch has the loss of each target under
-     * the reference model */
-    float beta; bool ipo;
+    preference_rule compare; /* a kind other than NONE: the documents of a sequence are pairs that op_preference compares. What it is
+                              * given for each target is in the batch, in place of the weights */
 } step_shape;
 
 /* The sums of a unit's gradients of weights are accumulated over blocks of so many rows, in order. They are as long as the units of short
  * sequences (shape.c), whose sums therefore have one block. */
 static inline int64_t gradient_rows(const step_shape *s) { return s->gpu ? GPU_GRADIENT_ROWS : CPU_GRADIENT_ROWS; }
+
+static inline bool shape_compares(const step_shape *s) { return s->compare.kind != PREFERENCE_NONE; }
 
 static inline int shape_ranks(const step_shape *s) { return s->ranks > 1 ? s->ranks : 1; }
 static inline int shape_lanes(const step_shape *s) { return s->lanes > 1 ? s->lanes : 1; }

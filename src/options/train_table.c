@@ -30,11 +30,13 @@ static const option_row rows[] = {
      .record = RECORD_INPUT, TRAIN_AND_PLAN},
     {LIST(data, "data", "PATH"), .is.help = DATA_HELP, .record = RECORD_INPUT, TRAIN},
     DATA_ROWS(pt_train_options, TRAIN),
-    {T(task, "task", CHOICE, "sft|dpo"), .is.initial = "sft", .record = RECORD_RESULT, TRAIN_AND_PLAN,
-     .is.help = "dpo: train on preferences: records with a chosen and a rejected reply"},
+    {T(task, "task", CHOICE, "sft|dpo|orpo|simpo"), .is.initial = "sft", .record = RECORD_RESULT, TRAIN_AND_PLAN,
+     .is.help = "dpo, orpo, simpo: train on preferences: records with a chosen and a rejected reply"},
     {T(beta, "beta", REAL, "X"), .is.initial = "0.1", RANGE(ABOVE_0, 1e6), .record = RECORD_RESULT, .need = NEED_PAIRS, TRAIN,
-     .is.help = "dpo: how strongly to stay near the starting model"},
-    {T(dpo_loss, "dpo-loss", CHOICE, "sigmoid|ipo"), .is.initial = "sigmoid", .record = RECORD_RESULT, .need = NEED_PAIRS, TRAIN,
+     .is.help = "dpo: how strongly to stay near the starting model;\norpo, simpo: the weight of the comparison"},
+    {T(gamma, "gamma", REAL, "X"), .is.initial = "0.5", RANGE(0, 1e6), .record = RECORD_RESULT, .need = NEED_GAMMA, TRAIN,
+     .is.help = "simpo: the margin of rewards to reach"},
+    {T(dpo_loss, "dpo-loss", CHOICE, "sigmoid|ipo"), .is.initial = "sigmoid", .record = RECORD_RESULT, .need = NEED_DPO, TRAIN,
      .is.help = "dpo: form of the loss"},
     {T(loss_per, "loss-per", CHOICE, "token|example"), .is.initial = "token", .record = RECORD_RESULT, .need = NEED_EXAMPLES, TRAIN,
      .is.help = "give each token, or each example, the same weight in the loss"},
@@ -91,8 +93,8 @@ static const option_row rows[] = {
      .is.help = "adamw8bit: AdamW with 8-bit moments (embeddings and head: fp32);\nmuon: Muon for the layers' matrices, AdamW for the "
                 "rest"},
     {T(lr, "lr", REAL, "X"), RANGE(ABOVE_0, 1e3), .record = RECORD_RESULT, TRAIN,
-     .is.help = "learning rate; default 5e-5, adapters 2e-4, dpo 1e-6, random weights 3e-4;\n"
-                "with muon 1e-4, dpo 1e-6, random weights 1e-3"},
+     .is.help = "learning rate; default 5e-5, adapters 2e-4, preferences 1e-6, random weights 3e-4;\n"
+                "with muon 1e-4, preferences 1e-6, random weights 1e-3"},
     {T(lr_schedule, "lr-schedule", CHOICE, "constant|linear|cosine"), .is.initial = "linear", .record = RECORD_RESULT, TRAIN,
      .is.help = "learning rate after the warm-up"},
     {T(warmup_steps, "warmup-steps", INT, "N"), .is.initial = "0", RANGE(0, MOST), .record = RECORD_RESULT, TRAIN,

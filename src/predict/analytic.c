@@ -263,7 +263,7 @@ int costs_analytic(const machine_spec *x, const model *m, const step_shape *s, c
 {
     const machine_spec all = with_host_tier(x);
     step_shape plain = *s;
-    plain.beta = 0; /* pairs: a task of the head computes it twice, and has the price of both */
+    plain.compare = (preference_rule){PREFERENCE_NONE}; /* pairs: a task of the head computes it twice, and has the price of both */
     costs_init(out);
     int failed = price_blocks(x, m, &plain, out, e);
     if (failed)

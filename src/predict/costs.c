@@ -196,7 +196,7 @@ double layer_task_ns(const costs *c, const schedule_input *in, const schedule *s
 }
 
 /* With pairs, the losses are computed once before the gradients. */
-static double pairs_ns(const costs *c, const schedule_input *in) { return in->shape->beta > 0 ? c->head_eval_ns : 0; }
+static double pairs_ns(const costs *c, const schedule_input *in) { return shape_compares(in->shape) ? c->head_eval_ns : 0; }
 /* Additions of lanes after the units of the task; each moves twice the bytes of the rounding of such a sum. */
 static double merge_ns(const costs *c, const schedule_input *in, const schedule *s, const task *t)
 {

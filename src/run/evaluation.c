@@ -28,8 +28,7 @@ static int load_batch(executor *x, dataset *data, uint64_t window, dataset_count
     return 0;
 }
 
-/* Sums *tokens over the ranks. */
-static int add_tokens(const executor *x, int64_t *tokens, pt_error *e)
+int evaluation_add_ranks(const executor *x, int64_t *tokens, pt_error *e)
 {
     comm *c = executor_comm(x);
     int64_t all[COMM_RANKS_MOST];
@@ -69,6 +68,6 @@ int evaluation_run(executor *x, dataset *data, bool (*progress)(void *arg, uint6
         out->bad_window = isfinite(out->loss) ? -1 : (int64_t)w;
     }
     progress(arg, windows, windows);
-    int failed = add_tokens(x, &out->tokens, e);
-    return failed ? failed : add_tokens(x, &out->learned, e);
+    int failed = evaluation_add_ranks(x, &out->tokens, e);
+    return failed ? failed : evaluation_add_ranks(x, &out->learned, e);
 }

@@ -17,5 +17,6 @@ typedef struct evaluation_sum {
  * done and total; it returns false to stop. */
 int evaluation_run(executor *x, dataset *data, bool (*progress)(void *arg, uint64_t done, uint64_t total), void *arg,
                    evaluation_sum *out, pt_error *e);
+int evaluation_add_ranks(const executor *x, int64_t *tokens, pt_error *e); /* sums *tokens over the ranks */
 
 #endif

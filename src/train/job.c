@@ -6,6 +6,7 @@
 #include "io/hub.h"
 #include "io/safetensors.h"
 #include "optimizer/optimizer.h"
+#include "task/task.h"
 #include "text/tokenizer.h"
 #include "train/model_options.h"
 #include "train/options.h"
@@ -64,8 +65,8 @@ static void tell_few_bits(const job *j)
  * embeddings and norms have the same lr by AdamW, which limits it. */
 static double default_lr(const job *j, bool muon)
 {
-    if (j->o.task == PT_TASK_DPO)
-        return 1e-6;
+    if (task_of(&j->o)->lr > 0)
+        return task_of(&j->o)->lr;
     if (j->model->adapters)
         return 2e-4;
     return j->random_init ? (muon ? 1e-3 : 3e-4) : muon ? 1e-4 : 5e-5;
@@ -211,7 +212,9 @@ int job_open_data(job *j, const char *cache, pt_error *e)
                                .chat_template = chat_template_file(j->o.chat_template, j->o.adapter, template),
                                .plain = j->o.plain_contents, .alone = j->o.no_packing, .longer = j->o.long_examples,
                                .held = j->o.eval_split, .examples = j->o.loss_per == PT_LOSS_PER_EXAMPLE,
-                               .pairs = j->o.task == PT_TASK_DPO, .documents = j->o.document_mask, .eos = j->model->config.eos,
+                               .pairs = task_of(&j->o)->pairs, .task = task_of(&j->o)->name,
+                               .prompts = task_of(&j->o)->plane == TASK_PLANE_OWN, .documents = j->o.document_mask,
+                               .eos = j->model->config.eos,
                                .threads = j->o.threads,
                                .progress = pass_progress, .progress_arg = &j->o};
     if (!failed)

@@ -6,6 +6,7 @@
 #include "model/lanes.h"
 #include "model/weights.h"
 #include "optimizer/optimizer.h"
+#include "task/task.h"
 #include "train/adapters.h"
 #include "train/base.h"
 #include "train/options.h"
@@ -69,10 +70,9 @@ int shape_of_options(pt_train_options *o, const model *m, step_shape *s, pt_erro
     if (failed)
         return failed;
     step_shape_init(s, m, o->precision == PT_PRECISION_BF16 ? PT_BF16 : PT_F32, o->batch_size, o->seq_len);
-    s->documents = o->document_mask || o->task == PT_TASK_DPO;
-    s->weighted = o->loss_per == PT_LOSS_PER_EXAMPLE || o->task == PT_TASK_DPO;
-    s->beta = o->task == PT_TASK_DPO ? (float)o->beta : 0;
-    s->ipo = o->dpo_loss == PT_DPO_IPO;
+    s->documents = o->document_mask || task_of(o)->pairs;
+    s->weighted = o->loss_per == PT_LOSS_PER_EXAMPLE || task_of(o)->plane != TASK_PLANE_NONE;
+    s->compare = task_rule(o);
     s->optimizer = optimizers[o->optimizer];
     const int lanes = o->lanes ? o->lanes : o->ranks;
     if (!o->lanes && o->ranks > 1 && s->batch % o->ranks)

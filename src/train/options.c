@@ -4,6 +4,7 @@
 #include "data/files.h"
 #include "io/files.h"
 #include "optimizer/optimizer.h"
+#include "task/task.h"
 #include "io/files.h"
 #include "profile/profile.h"
 #include "device/device.h"
@@ -47,10 +48,9 @@ int options_check(const pt_train_options *o, pt_error *e)
 
 static int check_task(const pt_train_options *o, pt_error *e)
 {
-    if (o->task != PT_TASK_DPO)
-        return 0;
-    if (o->loss_per != PT_LOSS_PER_TOKEN || o->train_on != PT_TRAIN_ON_AUTO)
-        return pt_fail(e, PT_USAGE, "`task` dpo compares whole replies: leave out %s",
+    const train_task *t = task_of(o);
+    if (t->pairs && (o->loss_per != PT_LOSS_PER_TOKEN || o->train_on != PT_TRAIN_ON_AUTO))
+        return pt_fail(e, PT_USAGE, "`task` %s compares whole replies: leave out %s", t->name,
                        o->train_on ? "`train_on`" : "`loss_per` example");
     return 0;
 }
@@ -116,7 +116,9 @@ double lr_of_step(const pt_train_options *o, int64_t step, int64_t steps)
 
 option_needs options_needs(const pt_train_options *o, bool chats, bool examples)
 {
-    return (option_needs){.unmet = {[NEED_PAIRS] = o->task != PT_TASK_DPO, [NEED_CHATS] = !chats, [NEED_TEXT] = examples,
+    const unsigned reads = task_of(o)->reads;
+    return (option_needs){.unmet = {[NEED_PAIRS] = !(reads & TASK_READS_BETA), [NEED_GAMMA] = !(reads & TASK_READS_GAMMA),
+                                    [NEED_DPO] = !(reads & TASK_READS_DPO_LOSS), [NEED_CHATS] = !chats, [NEED_TEXT] = examples,
                                     [NEED_EXAMPLES] = !examples, [NEED_CONTENTS] = !examples,
                                     [NEED_DECAY] = o->lr_schedule == PT_LR_CONSTANT,
                                     [NEED_CHECKPOINTS] = !o->save_every && !o->resume, [NEED_DISK] = !o->disk_memory,

@@ -3,6 +3,7 @@
 #include "io/safetensors.h"
 #include "model/weights.h"
 #include "train/base.h"
+#include "task/task.h"
 #include "train/model_options.h"
 #include "train/options.h"
 #include "train/plan_ways.h"
@@ -126,7 +127,7 @@ static int make(pt_plan *p, bool first, pt_error *e)
     g->o = &p->o;
     g->model = p->model;
     g->shape = &p->shape;
-    g->evaluates = options_evaluate(&p->o) || p->o.task == PT_TASK_DPO;
+    g->evaluates = options_evaluate(&p->o) || task_of(&p->o)->plane == TASK_PLANE_REFERENCE;
     choose_disk_folder(p);
     g->disk_reserve = reserve_disk(p);
     g->memory_reserve = disk_is_memory(out_of(&p->o)) ? room_of_run(p).least_bytes : 0;

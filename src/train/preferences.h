@@ -1,4 +1,4 @@
-/* preferences.h - direct preference optimization: compares the losses of pairs with the reference losses (reference.h). */
+/* preferences.h - training on preferences: the losses of pairs, for some tasks compared with those of the reference (reference.h). */
 #ifndef PT_PREFERENCES_H
 #define PT_PREFERENCES_H
 
@@ -6,6 +6,8 @@
 
 /* Sums over pairs. right: pairs with a margin above 0; reward: of the chosen and of the rejected replies. */
 typedef struct preference_sum { int64_t pairs, right; double loss, margin, reward[2]; } preference_sum;
+/* Scales the rows' own weights (TASK_PLANE_OWN) by the pairs per target. counts: of the step, over all ranks. */
+void preferences_weigh(executor *x, const dataset_counts *counts);
 /* Sums over the pairs of the step that x has run, over all ranks; the bits do not depend on their number. */
 int preferences_sum(executor *x, preference_sum *sum, pt_error *e);
 

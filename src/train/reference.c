@@ -239,7 +239,7 @@ int reference_load(dataset *data, const uint64_t *windows, uint64_t n, executor 
     for (int64_t i = 0; i < s->batch; i++) {
         const int64_t at = i * s->seq_len;
         const uint64_t of_step = (uint64_t)(s->rank * s->batch + i);
-        const dataset_row row = {b.ids + at, b.targets + at, b.first + at, NULL};
+        const dataset_row row = {b.ids + at, b.targets + at, b.first + at, s->weighted ? b.weights + at : NULL};
         int failed = dataset_eval_window(data, windows[of_step % n], &row, of_step < n ? counts : NULL, e);
         if (failed)
             return failed;

@@ -1,4 +1,4 @@
-/* reference.h - the losses of the reference model (DPO), per target token, in a file of the run's folder.
+/* reference.h - the losses of the reference model, per target token, in a file of the run's folder.
  *
  * The reference is the model from which the run starts, with the adapter that it continues. Its losses are computed before the first step
  * by the schedule of evaluations, so that there is never a second model in memory. A pair's margin is exactly 0 before the first update,
@@ -18,7 +18,10 @@
 #define PT_TRAIN_REFERENCE_H
 
 #include "run/executor.h"
+#include "task/task.h"
 #include "train/job.h"
+
+static inline bool reference_is_used(const job *j) { return task_of(&j->o)->plane == TASK_PLANE_REFERENCE; }
 
 typedef struct reference {
     int fd; /* -1: none, or rank 0 has it */

@@ -53,7 +53,7 @@ static int make_plan(trainer *t, pt_error *e)
     p->shape = t->comm ? &t->own_shape : &t->job.shape;
     p->ranks = t->comm ? t->ranks_here : 1;
     p->on_device = t->comm ? t->ranks_on_gpu : 1;
-    p->evaluates = t->job.eval || t->job.o.task == PT_TASK_DPO;
+    p->evaluates = t->job.eval || reference_is_used(&t->job);
     if (t->job.o.disk_path)
         snprintf(p->disk_path, sizeof p->disk_path, "%s", t->job.o.disk_path);
     else if (!failed)
@@ -230,7 +230,7 @@ static int share_reference(const trainer *t, reference *r, pt_error *e)
 static int open_references(trainer *t, pt_error *e)
 {
     const bool leads = ranks_lead(t), fresh = !t->out.from[0];
-    if (t->job.o.task != PT_TASK_DPO)
+    if (!reference_is_used(&t->job))
         return 0;
     int failed = leads ? open_training(t, fresh, e) : 0;
     if (!failed && leads && t->job.eval)
@@ -244,7 +244,7 @@ static int open_references(trainer *t, pt_error *e)
 
 static bool references_lack(const trainer *t)
 {
-    const reference_want w = t->job.o.task == PT_TASK_DPO ? reference_of_training(&t->job) : (reference_want){0};
+    const reference_want w = reference_is_used(&t->job) ? reference_of_training(&t->job) : (reference_want){0};
     const reference_want held = w.data && t->job.eval ? reference_of_evaluation(&t->job) : (reference_want){0};
     return reference_lacks(&t->reference, &w) || reference_lacks(&t->held, &held);
 }
@@ -329,7 +329,7 @@ static int watch_line(void *arg, const metrics_line *x, pt_error *e)
 static void open_watch(trainer *t)
 {
     const job *j = &t->job;
-    const double guess = j->shape.beta > 0 ? INFINITY : log((double)j->model->config.vocab);
+    const double guess = shape_compares(&j->shape) ? INFINITY : log((double)j->model->config.vocab);
     uint64_t torn;
     watch_open(&t->watch, guess, j->shape.batch);
     if (t->at.step && metrics_file_read(t->metrics.path, watch_line, &t->watch, &torn, NULL))

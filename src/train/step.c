@@ -17,6 +17,8 @@ static int add_counts(const trainer *t, dataset_counts *c, pt_error *e)
     int failed = ranks_add(t, &c->tokens, e);
     if (!failed)
         failed = ranks_add(t, &c->learned, e);
+    if (!failed)
+        failed = ranks_add(t, &c->chosen, e);
     return failed ? failed : ranks_add(t, &c->examples, e);
 }
 
@@ -41,18 +43,20 @@ static int load_batch(trainer *t, dataset_counts *counts, pt_error *e)
     for (int64_t i = 0; i < s->batch; i++) {
         const uint64_t index = (uint64_t)(t->at.step * t->job.shape.batch + s->rank * s->batch + i);
         const int64_t at = i * s->seq_len;
-        const dataset_row row = {b.ids + at, b.targets + at, b.first + at, s->weighted && s->beta <= 0 ? b.weights + at : NULL};
+        const dataset_row row = {b.ids + at, b.targets + at, b.first + at, s->weighted ? b.weights + at : NULL};
         failed = dataset_sample(t->job.data, index, (uint64_t)t->job.epoch_samples, &row, counts, e);
         if (failed)
             return failed;
     }
-    if (s->beta > 0 && (failed = load_references(t, e)))
+    if (reference_is_used(&t->job) && (failed = load_references(t, e)))
         return failed;
     if (s->documents)
         executor_place(t->engine.x);
     failed = add_counts(t, counts, e);
     if (failed)
         return failed;
+    if (task_of(&t->job.o)->plane == TASK_PLANE_OWN)
+        preferences_weigh(t->engine.x, counts);
     return counts->learned ? 0
                            : pt_fail(e, PT_FAILED,
                                      "step %lld has no target token: with `document_mask`, a document of one token has no target; leave "
@@ -63,7 +67,7 @@ static int load_batch(trainer *t, dataset_counts *counts, pt_error *e)
 /* The divisor of the sum of losses. */
 static double loss_count(const trainer *t, const dataset_counts *c)
 {
-    return (double)(t->job.shape.weighted ? c->examples : c->learned);
+    return (double)(t->job.shape.weighted || shape_compares(&t->job.shape) ? c->examples : c->learned);
 }
 
 /* Sums lane by lane, then in the tree: this rank's lanes, then the ranks. */
@@ -194,7 +198,7 @@ int step_evaluate(trainer *t, pt_step *s, int64_t *tokens, pt_error *e)
     int failed = trainer_drain(t, e);
     if (failed)
         return failed;
-    return t->job.shape.beta > 0 ? evaluate_pairs(t, s, tokens, e) : evaluate_tokens(t, s, tokens, e);
+    return shape_compares(&t->job.shape) ? evaluate_pairs(t, s, tokens, e) : evaluate_tokens(t, s, tokens, e);
 }
 
 static void keep_evaluation(trainer *t, const pt_step *s)
@@ -250,7 +254,7 @@ static void look_for_warnings(trainer *t, const pt_step *s)
  * end here and do it when it is resumed. */
 static int make_up_evaluation(trainer *t, pt_error *e)
 {
-    pt_step s = {.step = t->at.step, .pairs = t->job.shape.beta > 0};
+    pt_step s = {.step = t->at.step, .pairs = shape_compares(&t->job.shape)};
     int64_t tokens;
     int failed = step_evaluate(t, &s, &tokens, e);
     if (failed || !s.evaluated)
@@ -316,7 +320,7 @@ static int take(trainer *t, pt_step *s, bool *hopeless, pt_error *e)
     if (failed)
         return failed;
     preference_sum pairs = {0};
-    failed = t->job.shape.beta > 0 ? preferences_sum(t->engine.x, &pairs, e) : 0;
+    failed = shape_compares(&t->job.shape) ? preferences_sum(t->engine.x, &pairs, e) : 0;
     if (failed)
         return failed;
     double loss = pairs.loss / (double)(pairs.pairs ? pairs.pairs : 1), norm = gradient_norm(t, &bad);

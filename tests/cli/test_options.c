@@ -132,6 +132,7 @@ static void an_option_without_effect_is_told(void **state)
     (void)state;
     static const char *const idle[][4] = {
         {"--beta", "0.3", "--beta has no effect without --task dpo"},
+        {"--gamma", "0.3", "--gamma has no effect without --task simpo"},
         {"--dpo-loss", "ipo", "--dpo-loss has no effect without --task dpo"},
         {"--long", "drop", "--long has no effect on these data"},
         {"--keep", "3", "--keep has no effect without --save-every"},

@@ -3,26 +3,45 @@
 #include "device/reference.h"
 
 typedef struct pairs_case {
-    preference_kind kind;
-    double beta;
+    preference_rule rule;
     int64_t seq_len;
     int32_t *first, *targets;
     double *loss; /* changed by slope() */
-    const double *reference;
+    const double *given;
 } pairs_case;
 
-/* Of the example that begins at row `begin`; *next: where the one after it does. */
-static double score_of(const pairs_case *c, int64_t begin, int64_t *next)
+/* Of the example that begins at row `begin`; *next: where the one after it does. *own: adds the rows' own losses. */
+static double score_of(const pairs_case *c, int64_t begin, int64_t *next, double *own)
 {
+    const preference_kind kind = c->rule.kind;
     double sum = 0;
     int64_t n = 0, r = begin;
     do {
-        sum += c->targets[r] >= 0 ? c->reference[r] - c->loss[r] : 0;
-        n += c->targets[r] >= 0;
+        const bool target = c->targets[r] >= 0, counts = target && (kind != PREFERENCE_ORPO || c->given[r] >= 0);
+        *own += target && kind == PREFERENCE_ORPO ? fabs(c->given[r]) * c->loss[r] : 0;
+        sum += counts ? (kind <= PREFERENCE_IPO ? c->given[r] : 0) - c->loss[r] : 0;
+        n += counts;
         r++;
     } while (r < c->seq_len && c->first[r] != r);
     *next = r;
-    return c->kind == PREFERENCE_IPO && n > 0 ? sum / (double)n : sum;
+    return kind != PREFERENCE_SIGMOID && n > 0 ? sum / (double)n : sum;
+}
+
+static double log_odds(double score)
+{
+    const double p = exp(score < -1e-12 ? score : -1e-12);
+    return log(p / (1 - p));
+}
+
+static double pair_loss(const pairs_case *c, double chosen, double rejected)
+{
+    const double beta = c->rule.beta, margin = chosen - rejected;
+    switch (c->rule.kind) {
+    case PREFERENCE_IPO: return pow(margin - 0.5 / beta, 2);
+    case PREFERENCE_SIMPO: return log(1 + exp(-beta * (margin - c->rule.gamma / beta)));
+    case PREFERENCE_ORPO: return -beta * log(1 / (1 + exp(log_odds(rejected) - log_odds(chosen))));
+    default: return log(1 + exp(-beta * margin));
+    }
 }
 
 static double loss_of_pairs(const void *ctx)
@@ -30,11 +49,12 @@ static double loss_of_pairs(const void *ctx)
     const pairs_case *c = ctx;
     double sum = 0;
     for (int64_t r = 0; r < c->seq_len;) {
-        const double chosen = score_of(c, r, &r);
+        double own = 0;
+        const double chosen = score_of(c, r, &r, &own);
         if (r == c->seq_len)
             break;
-        const double margin = chosen - score_of(c, r, &r);
-        sum += c->kind == PREFERENCE_IPO ? pow(margin - 0.5 / c->beta, 2) : log(1 + exp(-c->beta * margin));
+        const double rejected = score_of(c, r, &r, &own);
+        sum += pair_loss(c, chosen, rejected) + own;
     }
     return sum;
 }
@@ -66,18 +86,21 @@ static int64_t random_examples(int64_t seq_len, int64_t most, int32_t *first, in
 static void check_sequences(preference_kind kind, int64_t sequences, int64_t seq_len, int64_t most)
 {
     const int64_t n = sequences * seq_len;
-    const double beta = 0.05 + (double)random_below(100) / 100;
+    const preference_rule rule = {kind, (float)(0.05 + (double)random_below(100) / 100), kind == PREFERENCE_SIMPO ? 0.4F : 0};
     int32_t *first = test_alloc((size_t)n * 4), *targets = test_alloc((size_t)n * 4);
-    tensor loss = tensor_random(PT_F32, n, 0, 1), reference = tensor_random(PT_F32, n, 0, 1);
+    tensor loss = tensor_random(PT_F32, n, kind == PREFERENCE_ORPO ? 1.5 : 0, 0.3), given = tensor_random(PT_F32, n, 0, 1);
     int64_t padding[8];
-    for (int64_t s = 0; s < sequences; s++)
+    for (int64_t s = 0; s < sequences; s++) {
         padding[s] = random_examples(seq_len, most, first + s * seq_len, targets + s * seq_len);
+        for (int64_t r = s * seq_len + padding[s]; r < (s + 1) * seq_len; r++)
+            ((float *)given.data)[r] = 0;
+    }
     float *weights = test_alloc((size_t)n * 4);
-    op_preference o = {kind, sequences, seq_len, (float)beta, targets, first, loss.data, reference.data, weights};
+    op_preference o = {rule, sequences, seq_len, targets, first, loss.data, kind == PREFERENCE_SIMPO ? NULL : given.data, weights};
     run_op(1, &(op){OP_PREFERENCE, .preference = o});
     for (int64_t s = 0; s < sequences; s++) {
         const int64_t at = s * seq_len;
-        pairs_case c = {kind, (double)(float)beta, seq_len, first + at, targets + at, loss.value + at, reference.value + at};
+        pairs_case c = {rule, seq_len, first + at, targets + at, loss.value + at, given.value + at};
         for (int64_t r = 0; r < seq_len; r++) {
             if (r >= padding[s])
                 near(PT_F32, weights[at + r], 0, 0, "padding", at + r);
@@ -97,7 +120,7 @@ static void check_sequences(preference_kind kind, int64_t sequences, int64_t seq
 static void a_weight_is_the_slope_of_the_pairs_loss(void **state)
 {
     static const int64_t shapes[][3] = {{1, 2, 1}, {3, 40, 6}, {5, 257, 90}, {2, 600, 280}, {1, 7, 30} /* mostly no pair at all */};
-    for (int kind = PREFERENCE_SIGMOID; kind <= PREFERENCE_IPO; kind++)
+    for (int kind = PREFERENCE_SIGMOID; kind <= PREFERENCE_ORPO; kind++)
         for (size_t i = 0; i < sizeof shapes / sizeof *shapes; i++) {
             check_sequences(kind, shapes[i][0], shapes[i][1], shapes[i][2]);
             test_teardown(NULL);
@@ -110,17 +133,24 @@ static void extreme_margins_are_finite_and_nan_is_seen(void **state)
     enum { N = 4 };
     const int32_t first[N] = {0, 0, 2, 2}, targets[N] = {-100, 1, -100, 1};
     for (int i = 0; i < 3; i++) {
-        const float chosen = i == 0 ? 1e30f : i == 1 ? -1e30f : NAN, loss[N] = {0, chosen, 0, 1}, reference[N] = {0};
+        const float chosen = i == 0 ? 1e30f : i == 1 ? -1e30f : NAN, loss[N] = {0, chosen, 0, 1}, given[N] = {0};
         float *weights = test_alloc(sizeof loss);
-        op_preference o = {PREFERENCE_SIGMOID, 1, N, 0.5f, test_copy(targets, sizeof targets), test_copy(first, sizeof first),
-                           test_copy(loss, sizeof loss), test_copy(reference, sizeof reference), weights};
+        op_preference o = {{PREFERENCE_SIGMOID, 0.5f, 0}, 1, N, test_copy(targets, sizeof targets), test_copy(first, sizeof first),
+                           test_copy(loss, sizeof loss), test_copy(given, sizeof given), weights};
         run_op(1, &(op){OP_PREFERENCE, .preference = o});
         if (i < 2)
             assert_true(weights[1] == (i == 0 ? 0.5f : 0.0f) && weights[3] == -weights[1]);
         else
             assert_true(isnan(weights[1]) && isnan(weights[3]));
     }
-    assert_true(preference_loss(PREFERENCE_SIGMOID, 1, -1e30) == 1e30 && preference_loss(PREFERENCE_SIGMOID, 1, 1e30) == 0);
+    const preference_rule sigmoid = {PREFERENCE_SIGMOID, 1, 0}, odds = {PREFERENCE_ORPO, 0.5f, 0};
+    assert_true(preference_loss(sigmoid, -1e30, 0) == 1e30 && preference_loss(sigmoid, 1e30, 0) == 0);
+    for (int certain = 0; certain < 2; certain++) { /* one of the replies has the probability 1 */
+        const double chosen = certain ? -1 : 0, rejected = certain ? 0 : -1;
+        assert_true(isfinite(preference_loss(odds, chosen, rejected)));
+        assert_true(isfinite(preference_slope(odds, chosen, rejected, 0)) && isfinite(preference_slope(odds, chosen, rejected, 1)));
+    }
+    assert_true(isnan(preference_slope(odds, NAN, -1, 0)));
 }
 
 int main(void)

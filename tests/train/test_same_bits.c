@@ -10,6 +10,7 @@
  * emulated: a plan then takes seconds. */
 #include "run/executor.h"
 #include "run/state.h"
+#include "task/task.h"
 
 #include "few_bits.h"
 #include "random_plan.h"
@@ -41,7 +42,7 @@ static void fill_documents(executor *x, const step_shape *s, uint64_t seed, int 
     executor_batch b = executor_input(x);
     for (int64_t i = 0; i < s->batch * s->seq_len; i++) {
         const int32_t at = (int32_t)(i % s->seq_len);
-        const bool begins = !at || (s->beta > 0 && at == s->seq_len / 2) /* a pair at least */ ||
+        const bool begins = !at || (shape_compares(s) && at == s->seq_len / 2) /* a pair at least */ ||
                             rng_uniform(seed, RNG_TEST, 2000 + (uint32_t)step, (uint64_t)i) < 1.0 / 6;
         b.first[i] = begins ? at : b.first[i - 1];
     }
@@ -224,9 +225,10 @@ static void open_case(random_source *r, random_case *c)
     c->shape.documents = random_one_in(r, 2);
     c->shape.weighted = random_one_in(&(random_source){r->seed + 2, r->n}, 2);
     if (c->shape.documents && c->shape.seq_len > 1 && random_one_in(&(random_source){r->seed + 3, r->n}, 3)) { /* preferences */
-        c->shape.weighted = true;
-        c->shape.beta = 0.3f;
-        c->shape.ipo = random_one_in(&(random_source){r->seed + 4, r->n}, 2);
+        const train_task *t = train_tasks[1 + random_below(&(random_source){r->seed + 5, r->n}, train_tasks_n - 1)];
+        pt_train_options o = {.beta = 0.3, .gamma = 0.2, .dpo_loss = random_one_in(&(random_source){r->seed + 4, r->n}, 2)};
+        c->shape.weighted = t->plane != TASK_PLANE_NONE;
+        c->shape.compare = t->rule(&o);
     }
     c->shape.gpu |= needs_host() && optimizer_is_by_device(shape_optimizer(&c->shape)); /* as a run says it: no such update on the host */
 }

@@ -1,0 +1,3 @@
+#include "task/task.h"
+
+const train_task task_sft = {.name = "sft"};
