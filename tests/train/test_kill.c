@@ -13,6 +13,7 @@
 #include "model/adapter.h"
 
 #include "sanitized.h"
+#include "task/task.h"
 #include "text/buffer.h"
 #include "train/same_end.h"
 
@@ -102,6 +103,7 @@ static int close_all(void **state)
 
 static const optimizer *the_optimizer = &optimizer_adamw;
 static const char *lanes = "1";
+static int pairs_task; /* of those of train_tasks that compare replies */
 
 static void common_arguments(arguments *a, const char *out)
 {
@@ -117,7 +119,7 @@ static void common_arguments(arguments *a, const char *out)
         add_argument(a, "--document-mask");
     if (chats)
         add_arguments(a, (const char *const[]){"--eval-split", "0.1", "--eval-every", "5", pairs ? "--task" : "--loss-per",
-                                               pairs ? "dpo" : "example", NULL});
+                                               pairs ? train_tasks[pairs_task]->name : "example", NULL});
     if (adapted)
         add_arguments(a, (const char *const[]){"--lora", "3", "--dora", "--lora-targets", adapted, "--base", base, NULL});
     if (frozen)
@@ -212,6 +214,7 @@ static void kill_and_compare(int wanted)
     static const char *const numbers[] = {"1", "2", "4"};
     int kills = 0, runs = 0, starts = 0;
     lanes = numbers[random_below(&the_random, 3)];
+    pairs_task = 1 + random_below(&the_random, train_tasks_n - 1);
     char straight[128], out[128];
     pt_error e = {0};
     snprintf(straight, sizeof straight, "%s/straight", scratch);

@@ -80,7 +80,8 @@ static void any_number_of_ranks_ends_in_the_same_bits(void **state)
                            {"frozen_int8", WORDS("--freeze", "*mlp*", "--base", "int8", "--optimizer", "adamw8bit"), &ids},
                            {"dora_taken", WORDS("--lora", "4", "--dora"), &codes},
                            {"pairs", WORDS("--task", "dpo", "--eval-split", "0.3", "--eval-every", "2"), &pairs},
-                           {"pairs_lora", WORDS("--task", "dpo", "--lora", "2"), &pairs}};
+                           {"pairs_lora", WORDS("--task", "orpo", "--lora", "2"), &pairs},
+                           {"simpo", WORDS("--task", "simpo", "--lora", "2"), &pairs}};
     const char *const ranks[] = {"1", "2", "4"};
     for (size_t i = 0; i < sizeof all / sizeof *all; i += SANITIZED ? 2 : 1) {
         char out[3][160];
