@@ -272,6 +272,145 @@ typedef struct op_combine {
     float *sums; bool continues; const void *residual; float *stream; void *out;
 } op_combine;
 
+/* ---- layers with a state ----
+ *
+ * Sequences of `len` rows each; rows are seqs x len. Documents restart: `first` as in OP_ATTENTION (the start of the row's document within
+ * its sequence; NULL: 0). A row of the document that begins at 0 continues the state that is given, if any. */
+
+/* Causal depthwise convolution. With p = x, or before * x, element by element, and s = the row's place in its sequence:
+ *
+ *     sum[s][c] = bias[c] + sum over j of weight[c][j] * p[s - taps + 1 + j][c]      p: 0 before the document
+ *     y = round(act(sum)), or round(after * act(sum))                                act: silu or none
+ *
+ * x, before, after: stride ldx. weight (channels, taps) and bias (channels) are fp32. past (seqs, taps - 1, channels), fp32: p of the rows
+ * before the first one, the oldest first. last: the same after the last row; it may be past. bias, before, after, past, last: or NULL. */
+enum { CONV_TAPS_MOST = 8, CONV_BLOCK_ROWS = 256 };
+typedef struct op_conv {
+    pt_dtype type; bool silu; int64_t seqs, len, channels, taps, ldx, ldy; const int32_t *first;
+    const void *x, *before, *after; const float *weight, *bias, *past; void *y; float *last;
+} op_conv;
+
+/* Without past and last. dx, dbefore, dafter: stride lddx, overwritten; dbefore and dafter as the forward has before and after. dweight and
+ * dbias (+)= their gradients (or NULL), summed over blocks of CONV_BLOCK_ROWS rows, in order. sum is computed again. dy is no output. */
+typedef struct op_conv_backward {
+    op_conv forward; bool accumulate; int64_t lddy, lddx; const void *dy; void *dx, *dbefore, *dafter; float *dweight, *dbias;
+    void *scratch;
+} op_conv_backward;
+static inline size_t conv_backward_scratch_bytes(int64_t rows, int64_t channels, int64_t taps)
+{
+    return (size_t)((rows + CONV_BLOCK_ROWS - 1) / CONV_BLOCK_ROWS * channels * (taps + 1)) * sizeof(float);
+}
+
+/* The gates of OP_SCAN, fp32 (rows, heads), from rows a and b with stride ld:
+ *
+ *     step = softplus(a + step_bias)       SSD: within least .. most (0: no limit)
+ *     g = -exp(a_log) * step
+ *     beta = sigmoid(b)                    SSD: step; b is NULL
+ *
+ * a_log and step_bias (heads) are fp32. */
+typedef enum scan_kind { SCAN_DELTA, SCAN_SSD } scan_kind;
+enum { GATES_BLOCK_ROWS = 256 };
+typedef struct op_gates {
+    scan_kind kind; pt_dtype type; int64_t rows, heads, ld; const void *a, *b; const float *a_log, *step_bias; float least, most;
+    float *g, *beta;
+} op_gates;
+/* da, db: stride ldd. da_log and dstep_bias (or NULL) (+)= their gradients, in blocks of GATES_BLOCK_ROWS rows, in order. g and beta of the
+ * forward are not read. */
+typedef struct op_gates_backward {
+    op_gates forward; bool accumulate; int64_t ldd; const float *dg, *dbeta; void *da, *db; float *da_log, *dstep_bias; void *scratch;
+} op_gates_backward;
+static inline size_t gates_backward_scratch_bytes(int64_t rows, int64_t heads)
+{
+    return (size_t)((rows + GATES_BLOCK_ROWS - 1) / GATES_BLOCK_ROWS * 2 * heads) * sizeof(float);
+}
+
+/* For each row and head, with r(x) = 1 / sqrt(mean x^2 + eps) over the head's `dim` elements, and act = silu or sigmoid of z:
+ *
+ *     GATED_NORM_FIRST    y = round(x * r(x) * weight * act)
+ *     GATED_GATE_FIRST    y = round(p * r(p) * weight), p = x * act
+ *     GATED_ONLY          y = round(x * act)
+ *
+ * weight is fp32: (dim) with a weight_step of 0, (heads, dim) with one of dim, NULL with GATED_ONLY. Rows have strides ldx, ldz and ldy.
+ * The heads of a row of x and y lie side by side, those of z are z_step apart (0: side by side). y may be x. */
+typedef enum gated_kind { GATED_NORM_FIRST, GATED_GATE_FIRST, GATED_ONLY } gated_kind;
+typedef struct op_gated_norm {
+    gated_kind kind; bool sigmoid; pt_dtype type; int64_t rows, heads, dim, ldx, ldz, ldy, z_step, weight_step; float eps;
+    const void *x, *z; const float *weight; void *y;
+} op_gated_norm;
+/* dx (stride lddx) and dz (stride lddz, heads z_step apart) are overwritten; dx may be dy. dweight (or NULL) (+)=. y (or NULL): the output
+ * again, stride lddy, with the same bits; it may be dy if dx is not. */
+typedef struct op_gated_norm_backward {
+    op_gated_norm forward; bool accumulate; int64_t lddy, lddx, lddz; const void *dy; void *dx, *dz, *y; float *dweight; void *scratch;
+} op_gated_norm_backward;
+enum { GATED_NORM_BLOCKS = 64, GATED_NORM_BLOCK_ROWS = 32 /* at least */ };
+static inline int64_t gated_norm_block_rows(int64_t rows)
+{
+    const int64_t each = (rows + GATED_NORM_BLOCKS - 1) / GATED_NORM_BLOCKS;
+    return each < GATED_NORM_BLOCK_ROWS ? (int64_t)GATED_NORM_BLOCK_ROWS : each;
+}
+/* weights: all of them, dim or heads * dim. */
+static inline size_t gated_norm_backward_scratch_bytes(int64_t rows, int64_t weights)
+{
+    const int64_t each = gated_norm_block_rows(rows);
+    return (size_t)((rows + each - 1) / each * weights) * sizeof(float);
+}
+
+/* A linear recurrence over each sequence and head, with a state S (key_dim, dim) in fp32:
+ *
+ *     S' = exp(g[t]) * S[t-1]
+ *     u  = beta[t] * (v[t] - S'^T k[t])       SCAN_DELTA, the gated delta rule
+ *     u  = beta[t] * v[t]                     SCAN_SSD, Mamba-2 with q = C, k = B, v = x, beta = step
+ *     S[t] = S' + k[t] u^T                    0 at the start of a document
+ *     out[t] = round(scale * S[t]^T q[t] + skip * v[t])
+ *
+ * q and k (rows, key_heads, key_dim), v and out (rows, heads, dim), rows of q, k and v `ld` apart, of out ldo; value head h uses key head
+ * h / (heads / key_heads). norm_eps > 0: q and k are first divided by sqrt(sum of their squares + norm_eps) (0: not). g <= 0 and beta
+ * (rows, heads) are fp32, dense. skip (heads) fp32, or NULL. scale: 0 stands for 1.
+ *
+ * Computed in chunks of SCAN_CHUNK rows, counted from the sequence's start. before, after (seqs, heads, key_dim, dim): S before the first
+ * row (NULL: 0), and after the last (or NULL; may be before). states: what backward needs, scan_states_bytes(), or NULL: the states at the
+ * starts of all segments but the first; a segment is scan_segment() chunks. */
+enum { SCAN_CHUNK = 64, SCAN_SEGMENT = 8, SCAN_HEADS = 4, SCAN_DIM_MOST = 256 /* of key_dim and dim */, SCAN_GPU_BLOCKS = 132 };
+typedef struct op_scan {
+    scan_kind kind; pt_dtype type; int64_t seqs, len, key_heads, heads, key_dim, dim, ld, ldo; float scale, norm_eps;
+    const int32_t *first; const void *q, *k, *v; const float *g, *beta, *skip, *before; float *after, *states; void *out;
+} op_scan;
+static inline int64_t scan_segment(int64_t key_dim, int64_t dim) { return key_dim <= 128 && dim <= 128 ? (int64_t)SCAN_SEGMENT : 2; }
+static inline int64_t scan_segments(int64_t len, int64_t key_dim, int64_t dim)
+{
+    const int64_t rows = SCAN_CHUNK * scan_segment(key_dim, dim);
+    return (len + rows - 1) / rows;
+}
+static inline size_t scan_states_bytes(int64_t seqs, int64_t len, int64_t heads, int64_t key_dim, int64_t dim)
+{
+    return (size_t)(seqs * (scan_segments(len, key_dim, dim) - 1) * heads * key_dim * dim) * sizeof(float);
+}
+
+/* dq, dk, dv: stride ldd, overwritten, as dg and dbeta (rows, heads) fp32. dskip (heads; or NULL) (+)=. The forward's `after` is not used,
+ * out is not read, `before` is NULL. Gradients of q and k are summed over their value heads in order, in fp32. */
+typedef struct op_scan_backward {
+    op_scan forward; bool accumulate; int64_t lddo, ldd; const void *dout; void *dq, *dk, *dv; float *dg, *dbeta, *dskip; void *scratch;
+} op_scan_backward;
+/* The rows that one task has in memory at a time are a segment's; a task has at most SCAN_HEADS value heads of one key head. */
+static inline int64_t scan_tasks(int64_t key_heads, int64_t heads) /* of a sequence */
+{
+    return key_heads * ((heads / key_heads + SCAN_HEADS - 1) / SCAN_HEADS);
+}
+static inline int64_t scan_work_floats(int64_t len, int64_t key_dim, int64_t dim)
+{
+    const int64_t c = SCAN_CHUNK, chunks = (len + c - 1) / c, most = scan_segment(key_dim, dim), n = chunks < most ? chunks : most;
+    return n * (key_dim * dim + c * dim + 4 * c * key_dim + 2 * c * c) + SCAN_HEADS * key_dim * dim + 2 * c * dim + 5 * c * key_dim +
+           7 * c * c + 16 * c;
+}
+/* Sums of dskip per sequence; of dq and dk per task, if a key head has several; a GPU's memory for tasks. */
+static inline size_t scan_backward_scratch_bytes(int64_t seqs, int64_t len, int64_t key_heads, int64_t heads, int64_t key_dim, int64_t dim,
+                                                 bool gpu)
+{
+    const int64_t tasks = scan_tasks(key_heads, heads), blocks = seqs * tasks < SCAN_GPU_BLOCKS ? seqs * tasks : (int64_t)SCAN_GPU_BLOCKS;
+    return (size_t)(seqs * heads + (tasks > key_heads ? 2 * seqs * len * tasks * key_dim : 0) +
+                    (gpu ? blocks * scan_work_floats(len, key_dim, dim) : 0)) * sizeof(float);
+}
+
 /* out[r] = round(scale * table[ids[r]] + positions_table[positions[r]]) for the rows whose id lies in [row0, row0 + table_rows); other rows
  * are unchanged, so that a table may come in slices. The sum before its rounding is also written to stream (rows, cols) fp32 (may be NULL).
  * scale: 0 stands for 1; the product is fp32. */

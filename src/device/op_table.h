@@ -46,6 +46,12 @@
     ROW(GROUPED_ACTIVATION, grouped_activation, grouped_activation, "computing activations")                                     \
     ROW(GROUPED_ACTIVATION_BACKWARD, grouped_activation_backward, grouped_activation_backward, "computing activations backward") \
     ROW(COMBINE, combine, combine, "adding experts' outputs")                                                                    \
+    ROW(CONV, conv, conv, "convolving")                                                                                          \
+    ROW(CONV_BACKWARD, conv_backward, conv_backward, "convolving backward")                                                      \
+    ROW(GATES, gates, gates, "computing gates")                                                                                  \
+    ROW(GATES_BACKWARD, gates_backward, gates_backward, "computing gates backward")                                              \
+    ROW(GATED_NORM, gated_norm, gated_norm, "normalizing and gating")                                                            \
+    ROW(GATED_NORM_BACKWARD, gated_norm_backward, gated_norm_backward, "normalizing and gating backward")                        \
     ROW(DEQUANTIZE, dequantize, dequantize, "decoding weights")                                                                  \
     ROW(EMBEDDING, embedding, embedding, "embedding tokens")                                                                     \
     ROW(EMBEDDING_BACKWARD, embedding_backward, embedding_backward, "embedding tokens backward")                                 \

@@ -157,6 +157,42 @@ static op_cost cost_combine(const op_combine *o, int64_t vocab)
                       n * (double)dtype_bytes(o->type) * (!!o->out + !!o->residual));
 }
 
+/* ---- layers with a state ---- */
+
+static op_cost cost_conv(const op_conv *o, int64_t vocab)
+{
+    return bytes_cost(o->type, (double)(o->seqs * o->len * o->channels), 2 + !!o->before + !!o->after, 0);
+}
+
+static op_cost cost_conv_backward(const op_conv_backward *b, int64_t vocab)
+{
+    const op_conv *o = &b->forward;
+    return bytes_cost(o->type, (double)(o->seqs * o->len * o->channels), 3 + 2 * (!!o->before + !!o->after), 0);
+}
+
+static op_cost cost_gates(const op_gates *o, int64_t vocab)
+{
+    const double n = (double)(o->rows * o->heads);
+    return bytes_cost(o->type, n, 1 + !!o->b, 8 * n);
+}
+
+static op_cost cost_gates_backward(const op_gates_backward *b, int64_t vocab)
+{
+    const double n = (double)(b->forward.rows * b->forward.heads);
+    return bytes_cost(b->forward.type, n, 2 + 2 * !!b->forward.b, 8 * n);
+}
+
+static op_cost cost_gated_norm(const op_gated_norm *o, int64_t vocab)
+{
+    return bytes_cost(o->type, (double)(o->rows * o->heads * o->dim), 3, 0);
+}
+
+static op_cost cost_gated_norm_backward(const op_gated_norm_backward *b, int64_t vocab)
+{
+    const op_gated_norm *o = &b->forward;
+    return bytes_cost(o->type, (double)(o->rows * o->heads * o->dim), 5 + !!b->y, 0);
+}
+
 static op_cost cost_dequantize(const op_dequantize *o, int64_t vocab)
 {
     const double n = (double)(o->rows * o->cols), nf4 = 0.5 + 1.0 / NF4_BLOCK + 4.0 / (NF4_BLOCK * NF4_NESTED_BLOCK);

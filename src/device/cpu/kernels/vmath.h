@@ -77,6 +77,17 @@ static INLINE vf vec_logistic_divisor(vf t)
     return vec_fma(vec_exp2_rest(r), vec_exp_power(shifted), vec_set(1.0f));
 }
 
+/* log(1 + e^x) = max(x, 0) + log(1 + y), y = e^-|x|. With z = y / (2 + y) <= 1/3, log(1 + y) = 2 (z + z^3 / 3 + z^5 / 5 + ...). */
+static INLINE vf vec_softplus(vf x)
+{
+    const vf y = vec_exp_negative(-vec_abs(x)), z = y / (2.0f + y), square = z * z;
+    vf sum = vec_set(1.0f / 15);
+#pragma GCC unroll 8
+    for (int k = 13; k > 0; k -= 2)
+        sum = vec_fma(sum, square, vec_set(1.0f / (float)k));
+    return vec_fma(z + z, sum, vec_max(vec_set(0), x));
+}
+
 static INLINE vf vec_tanh(vf x)
 {
     vf a = vec_abs(x), e = vec_exp_negative(-2.0f * a), s = a * a, p = vec_set(tanh_terms[0]);
