@@ -1,0 +1,56 @@
+/* gated_norm.c - the output of a mixer times a function of gates: after the delta rule, the norm of each head times silu(gates); after
+ * attention, each element times sigmoid(gates). */
+#include "layer/work.h"
+
+static unsigned touches(const layer_stage *s, step_pass pass)
+{
+    const unsigned in = TOUCH_IN(0) | TOUCH_IN(1);
+    if (pass == PASS_FORWARD)
+        return in | TOUCH_OUT(0);
+    return in | TOUCH_OUT_GRADIENT(0) | TOUCH_IN_GRADIENT(0) | TOUCH_IN_GRADIENT(1) | TOUCH_SCRATCH(0);
+}
+
+static uint64_t scratch_bytes(const stage_site *at, int k)
+{
+    return k || at->stage->param[0] == PARAM_NONE
+               ? 0 : gated_norm_backward_scratch_bytes(at->shape->unit_rows, at->model->config.delta_value_dim);
+}
+
+/* The column of the gates in the second input. */
+static int64_t gate_column(const layer_work *work)
+{
+    return work->config->mixer[work->layer] == MIXER_ATTENTION ? model_qkv_columns(work->config).gate
+                                                               : model_mix_columns(work->config, work->layer).gate;
+}
+
+static op_gated_norm norm_of(const layer_work *work, const layer_stage *s)
+{
+    const bool normed = s->param[0] != PARAM_NONE;
+    const int64_t wide = columns(work, s->in[0]), dim = normed ? work->config->delta_value_dim : wide;
+    return (op_gated_norm){
+        .kind = normed ? GATED_NORM_FIRST : GATED_ONLY, .sigmoid = !normed, .type = work->type, .rows = work->rows, .heads = wide / dim,
+        .dim = dim, .ldx = wide, .ldz = columns(work, s->in[1]), .ldy = wide, .eps = work->config->norm_eps,
+        .x = tensor(work, s->in[0]), .z = column(tensor(work, s->in[1]), gate_column(work), work->type),
+        .weight = weight_of(work, s->param[0])};
+}
+
+static void forward(const layer_work *work, const layer_stage *s)
+{
+    op_gated_norm o = norm_of(work, s);
+    o.y = tensor(work, s->out[0]);
+    queue_submit(work->c->queue, &(op){OP_GATED_NORM, .gated_norm = o});
+}
+
+/* The output replaces its own gradient. */
+static void input(const layer_work *work, const layer_stage *s)
+{
+    const int64_t wide = columns(work, s->in[0]);
+    void *d = gradient(work, s->out[0]);
+    queue_submit(work->c->queue, &(op){OP_GATED_NORM_BACKWARD, .gated_norm_backward = {
+        .forward = norm_of(work, s), .accumulate = !work->first, .lddy = wide, .lddx = wide, .lddz = columns(work, s->in[1]), .dy = d,
+        .dx = gradient(work, s->in[0]), .dz = column(gradient(work, s->in[1]), gate_column(work), work->type), .y = d,
+        .dweight = accumulator(work, s->param[0]), .scratch = scratch(work, s, 0)}});
+}
+
+const stage_type stage_gated_norm = {.name = "gated_norm", .rewrites = true, .by_row = true, .touches = touches, .scratch = scratch_bytes,
+                                     .pass = {forward, input}};
