@@ -97,7 +97,8 @@ typedef enum norm_kind { NORM_LAYER, NORM_RMS } norm_kind;
 
 /* y[r][h][:] = norm(x[r][h][:]) * (offset + weight) (+ bias). Rows of x and y have strides ldx and ldy, and the heads of a row lie side by
  * side (heads = 1 for a block's norm, more for q/k norm). y may be x. weight and bias are always fp32, because near 1 bf16 cannot hold the
- * change of one step. offset is 1 if the model's weights are differences from 1, else 0; it is added in fp32. With a residual or a stream
+ * change of one step. offset is 1 if the model's weights are differences from 1, else 0; it is added in fp32. weight may be NULL if
+ * offset is not 0: all weights are 0. With a residual or a stream
  * (fp32), both with stride ldy and heads = 1, the norm is added to them, as OP_MATMUL adds its sum: stream += norm in fp32, and y =
  * round(residual + norm), or without a residual round(stream). The residual may be y. */
 typedef struct op_norm {
@@ -188,6 +189,9 @@ typedef struct op_activation {
 typedef struct op_activation_backward {
     activation_kind kind; bool gated; pt_dtype type; int64_t rows, cols; const void *up, *dout; void *dup, *out;
 } op_activation_backward;
+
+/* x = round(factor x), or with a stream: stream *= factor, x = round(stream). n values each; factor is one fp32 number. */
+typedef struct op_scale { pt_dtype type; int64_t n; const float *factor; void *x; float *stream; } op_scale;
 
 /* ---- mixtures of experts ----
  *

@@ -38,6 +38,7 @@
     ROW(ATTENTION_BACKWARD, attention_backward, attention_backward, "computing attention backward")                              \
     ROW(ACTIVATION, activation, activation, "computing activations")                                                             \
     ROW(ACTIVATION_BACKWARD, activation_backward, activation_backward, "computing activations backward")                         \
+    ROW(SCALE, scale, scale, "scaling")                                                                                            \
     ROW(ROUTE, route, route, "choosing experts")                                                                                 \
     ROW(ROUTE_BACKWARD, route_backward, route_backward, "choosing experts backward")                                             \
     ROW(DISPATCH, dispatch, dispatch, "sorting tokens by expert")                                                                \

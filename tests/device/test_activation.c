@@ -263,9 +263,32 @@ static void every_bf16_number_is_rounded_once_from_fp64(void **state)
     }
 }
 
+/* With and without a stream, in place; values behind the last stay. */
+static void scaling_matches_fp64(void **state)
+{
+    (void)state;
+    for (int i = 0; i < 12; i++) {
+        const pt_dtype type = i % 2 ? PT_BF16 : PT_F32;
+        const int64_t n = i < 2 ? 100003 : 1 + random_below(300), more = 9;
+        tensor x = tensor_random(type, n + more, 0, 2), stream = tensor_random(PT_F32, n + more, 0, 2), factor = tensor_random(PT_F32, 1, 1, 0.3);
+        void *y = test_copy(x.data, tensor_bytes(&x));
+        float *s = test_copy(stream.data, tensor_bytes(&stream));
+        const bool with = i / 2 % 2;
+        run_op(1 + random_below(4), &(op){OP_SCALE, .scale = {type, n, factor.data, y, with ? s : NULL}});
+        for (int64_t k = 0; k < n; k++) {
+            const double want = factor.value[0] * (with ? stream.value[k] : x.value[k]);
+            near(type, element(type, y, k), want, 1e-7, "scaled", k);
+            near(PT_F32, s[k], with ? want : stream.value[k], 1e-7, "stream", k);
+        }
+        assert_memory_equal((char *)y + (size_t)n * dtype_bytes(type), (char *)x.data + (size_t)n * dtype_bytes(type), (size_t)more * dtype_bytes(type));
+        assert_memory_equal(s + n, (float *)stream.data + n, (size_t)more * sizeof *s);
+    }
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
+        OP_TEST(scaling_matches_fp64),
         OP_TEST(fp32_is_within_a_few_ulp_over_the_whole_range),
         OP_TEST(reference_slope_is_the_slope_of_reference),
         OP_TEST(odd_shapes_gated_or_not_match_fp64),

@@ -1,6 +1,7 @@
 /* ops_activation.c - activations. Without a gate they are one long row, divided anywhere; a gated row has two halves, so its tiles are full
  * rows. */
 #include "device/cpu/kernels/activation.h"
+#include "device/cpu/kernels/scale.h"
 #include "device/cpu/ops.h"
 #include "device/cpu/tiles.h"
 
@@ -51,4 +52,18 @@ void cpu_activation_backward(pool *p, const op_activation_backward *o)
 {
     activation_backward_job job = {o, rows_per_tile(o->cols), cpu_exceeds_cache(output_bytes(o->type, o->rows, (1 + o->gated) * o->cols))};
     pool_run(p, activation_tiles(o->gated, o->rows, o->cols), activation_backward_tile, &job);
+}
+
+/* ---- scaling ---- */
+
+static void scale_tile(void *arg, int64_t tile, int thread)
+{
+    const op_scale *o = arg;
+    KERNEL_BEST(scale_part)(o, tile * TILE_ELEMENTS, tile_end(o->n, TILE_ELEMENTS, tile));
+}
+
+void cpu_scale(pool *p, const op_scale *o)
+{
+    op_scale job = *o;
+    pool_run(p, tiles_of(o->n, TILE_ELEMENTS), scale_tile, &job);
 }

@@ -68,7 +68,7 @@ static op_norm_backward with_offset_added(const op_norm_backward *o)
     op_norm_backward added = *o;
     float *weight = o->scratch;
     for (int64_t i = 0; i < o->dim; i++)
-        weight[i] = o->offset + o->weight[i];
+        weight[i] = o->offset + (o->weight ? o->weight[i] : 0);
     added.weight = weight;
     added.offset = 0;
     return added;

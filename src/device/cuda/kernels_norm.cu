@@ -187,7 +187,9 @@ template <pt_dtype T> DEVICE float long_mean(const norm_teams &g, norm_place *p,
  * no offset; backward has no register to spare for it. */
 template <bool WIDE, bool OFFSET, typename OP> DEVICE pack factors_load(const OP &o, int at)
 {
-    pack w = floats_load<WIDE>(o.weight, at, o.dim);
+    pack w = {{0}};
+    if (!OFFSET || o.weight)
+        w = floats_load<WIDE>(o.weight, at, o.dim);
     const float away = 0.0f - o.offset;
     for (int j = 0; j < PACK && OFFSET; j++)
         w.x[j] = w.x[j] - away;

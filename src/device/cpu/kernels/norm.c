@@ -242,10 +242,10 @@ static INLINE void norm_group_of(pt_dtype type, norm_kind kind, norm_group *g, i
 /* out = offset + x (0 if x is NULL), in the order of `wide`. */
 static INLINE void norm_parameter(pt_dtype type, const float *x, float offset, int64_t dim, float *out)
 {
-    if (!x) {
-        memset(out, 0, (size_t)dim * sizeof *out);
+    for (int64_t i = 0; !x && i < dim; i++)
+        out[i] = offset;
+    if (!x)
         return;
-    }
     memcpy(out, x, (size_t)dim * sizeof *out);
     for (int64_t i = 0; offset != 0 && i < dim; i++)
         out[i] = offset + x[i];
