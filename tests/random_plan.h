@@ -62,6 +62,9 @@ static const struct { const char *type, *more; } random_llamas[] = {
     {"mixtral", ", \"num_local_experts\": 4, \"num_experts_per_tok\": 3, \"sliding_window\": 7"},
     {"qwen3_moe", ", \"num_experts\": 9, \"num_experts_per_tok\": 4, \"moe_intermediate_size\": 16, \"mlp_only_layers\": [0]"},
     {"qwen3_moe", ", \"num_experts\": 3, \"num_experts_per_tok\": 1, \"moe_intermediate_size\": 24, \"decoder_sparse_step\": 2"},
+    {"lfm2", ", \"full_attn_idxs\": [0], \"block_multiple_of\": 8, \"conv_bias\": true"}, {"lfm2", ", \"full_attn_idxs\": []"},
+    {"gemma4_text", ", \"sliding_window\": 7, \"hidden_size_per_layer_input\": 0, \"global_head_dim\": 16, "
+                    "\"num_global_key_value_heads\": 1, \"attention_k_eq_v\": true, \"final_logit_softcapping\": 3"},
     {"granite", ", \"embedding_multiplier\": 3, \"attention_multiplier\": 0.2, \"residual_multiplier\": 0.4, \"logits_scaling\": 1.5"}};
 enum { RANDOM_LLAMAS = sizeof random_llamas / sizeof *random_llamas };
 
@@ -107,8 +110,11 @@ static inline void random_adapters(random_source *r, model *m)
             for (int k = 0; k < adapter_parts(m, b, i); k++)
                 if (!random_one_in(r, 3))
                     a->of[b - 1][i][k] = (adapter_module){random_from(r, 1, 9), random_one_in(r, 2) ? 2 : 0.7f};
-    const int layer = random_below(r, m->blocks_n - 2), matrix = random_below(r, MODEL_MATRICES);
-    a->of[layer][adapter_parts(m, layer + 1, matrix) ? matrix : 0][0] = (adapter_module){random_from(r, 1, 20), 0.5f};
+    const int layer = random_below(r, m->blocks_n - 2);
+    int matrix = random_below(r, MODEL_MATRICES);
+    while (!adapter_parts(m, layer + 1, matrix))
+        matrix = (matrix + 1) % MODEL_MATRICES;
+    a->of[layer][matrix][0] = (adapter_module){random_from(r, 1, 20), 0.5f};
     a->dora = random_one_in(r, 3);
     a->config = json_object();
     if (adapters_attach(m, a, &e))

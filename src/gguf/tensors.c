@@ -67,8 +67,9 @@ static void scale_queries(const lister *l, gguf_tensor *t, int layer, int64_t n)
 static void add_qkv(lister *l, int i, int layer)
 {
     const model_config *c = &l->m->config;
-    const int64_t q = c->heads * c->head_dim, k = c->kv_heads * c->head_dim;
-    const int64_t head = l->f->pairs_adjacent && !c->rope_neighbours && c->layer_rope[layer] >= 0 ? c->head_dim : 0;
+    const attention_heads h = model_heads(c, layer);
+    const int64_t q = h.q_wide, k = h.kv_wide;
+    const int64_t head = l->f->pairs_adjacent && !c->rope_neighbours && c->layer_rope[layer] >= 0 ? h.dim : 0;
     gguf_tensor *of_q = add_part(l, i, layer, "attn_q", 0, q), *of_k;
     if (!of_q)
         return;
@@ -110,7 +111,7 @@ static void add_param(lister *l, int i)
     if (qkv && l->f->fused_qkv) {
         gguf_tensor *x = add_part(l, i, layer, "attn_qkv", 0, 0);
         if (x)
-            scale_queries(l, x, layer, c->heads * c->head_dim);
+            scale_queries(l, x, layer, model_heads(c, layer).q_wide);
     } else if (qkv)
         add_qkv(l, i, layer);
     else if (p->role == PARAM_UP || p->role == PARAM_UP_BIAS)

@@ -24,8 +24,8 @@ struct inference {
     block_weights *weights;    /* of each block */
     char *arena, *cache;
     char *mail;                /* host: ids, positions, logits */
-    uint64_t cache_bytes, rope_at;
-    int64_t context, length;
+    uint64_t cache_bytes, rope_at, state_at, state_bytes; /* in the cache: states of all layers; behind them, as they were at `marked` */
+    int64_t context, length, marked;
 };
 
 /* ---- sizes ---- */
@@ -94,13 +94,26 @@ static uint64_t caches_bytes(const model *m, const step_shape *s, const layer_se
     return bytes;
 }
 
-static uint64_t cache_layout(const model *m, const step_shape *s, const layer_set *layers, int64_t context, uint64_t *rope_at)
+/* Bytes of the states of the first `n` layers. */
+static uint64_t states_bytes(const model *m, const step_shape *s, const layer_set *layers, int n)
 {
-    uint64_t at = 0;
-    take(&at, caches_bytes(m, s, layers, (int)m->config.layers, context));
-    *rope_at = at;
-    take(&at, (uint64_t)model_rope_offset(&m->config, m->config.ropes_n, context) * sizeof(float));
-    return at;
+    uint64_t bytes = 0;
+    for (int l = 0; l < n; l++) {
+        const layer_program *p = &layer_set_layout(layers, l, SAVE_INPUT)->program;
+        bytes += layer_state_bytes(p, m, l, s, p->stages_n);
+    }
+    return bytes;
+}
+
+typedef struct cache_places { uint64_t rope, state, state_bytes, bytes; } cache_places;
+
+static cache_places cache_layout(const model *m, const step_shape *s, const layer_set *layers, int64_t context)
+{
+    cache_places p = {.state_bytes = states_bytes(m, s, layers, (int)m->config.layers)};
+    take(&p.bytes, caches_bytes(m, s, layers, (int)m->config.layers, context));
+    p.rope = take(&p.bytes, (uint64_t)model_rope_offset(&m->config, m->config.ropes_n, context) * sizeof(float));
+    p.state = take(&p.bytes, 2 * p.state_bytes);
+    return p;
 }
 
 static uint64_t mail_bytes(const model *m)
@@ -113,11 +126,10 @@ uint64_t inference_bytes(const model *m, pt_dtype type, const device *d, int64_t
     step_shape s = shape_of(m, type, INFERENCE_ROWS);
     layer_set layers;
     inference_layout l;
-    uint64_t rope_at;
     if (layer_set_init(&layers, m, &s, &(pt_error){0}))
         return UINT64_MAX;
     layout_init(&l, m, &s, &layers);
-    uint64_t later = cache_layout(m, &s, &layers, context, &rope_at), loading = load_bytes(m, type, d->info.threads);
+    uint64_t later = cache_layout(m, &s, &layers, context).bytes, loading = load_bytes(m, type, d->info.threads);
     layer_set_free(&layers);
     if (device_is_gpu(d)) /* the rest is in RAM */
         return l.bytes + later;
@@ -231,12 +243,35 @@ static int put_rope(void *arg, size_t at, const float *part, size_t bytes, pt_er
     return queue_sync(x->queue, queue_signal(x->queue), e);
 }
 
+/* Copies the states to where they are kept, or back. */
+static void copy_states(inference *x, bool back)
+{
+    char *now = x->cache + x->state_at, *kept = now + x->state_bytes;
+    queue_submit(x->queue, &(op){OP_COPY, .copy = {back ? now : kept, back ? kept : now, x->state_bytes}});
+}
+
+/* How many of the first `kept` rows can stay. Keys and values of later rows are dropped; a state cannot be cut back, but the one at the end
+ * of the last prompt was kept. */
+static int64_t length_kept(inference *x, int64_t kept)
+{
+    if (kept >= x->length)
+        return x->length;
+    if (!x->state_bytes)
+        return kept;
+    if (x->marked > kept)
+        return 0;
+    if (x->marked)
+        copy_states(x, true);
+    return x->marked;
+}
+
 int inference_begin(inference *x, int64_t context, int64_t *kept, pt_error *e)
 {
     const device_table *t = x->device->table;
     void *base;
     const bool stays = context <= x->context;
-    x->length = kept && stays && *kept < x->length ? *kept : kept && stays ? x->length : 0;
+    x->length = kept && stays ? length_kept(x, *kept) : 0;
+    x->marked = x->length ? x->marked : 0;
     if (kept)
         *kept = x->length;
     if (stays)
@@ -244,7 +279,8 @@ int inference_begin(inference *x, int64_t context, int64_t *kept, pt_error *e)
     t->memory_close(x->device, MEMORY_DEVICE, x->cache, x->cache_bytes);
     x->cache = NULL;
     x->context = 0;
-    x->cache_bytes = cache_layout(x->model, &x->shape, &x->layers, context, &x->rope_at);
+    const cache_places p = cache_layout(x->model, &x->shape, &x->layers, context);
+    x->cache_bytes = p.bytes, x->rope_at = p.rope, x->state_at = p.state, x->state_bytes = p.state_bytes, x->marked = 0;
     int failed = t->memory_open(x->device, MEMORY_DEVICE, x->cache_bytes, &base, e);
     if (failed)
         return failed;
@@ -283,7 +319,7 @@ static int feed_rows(inference *x, const int32_t *ids, int64_t n, bool last, pt_
     const int32_t *device_ids = (const int32_t *)(x->arena + x->layout.ids);
     const block_context c = {x->model, &x->shape, x->queue};
     char *rows = x->arena + x->layout.x;
-    uint64_t cache_at = 0;
+    uint64_t cache_at = 0, state_at = x->state_at;
     block_unit u = {.ids = device_ids, .positions = device_ids + n,
                     .stream = x->shape.type == PT_F32 ? NULL : (float *)(x->arena + x->layout.stream)};
     block_unit_ropes(&u, &x->model->config, (const float *)(x->cache + x->rope_at), x->context);
@@ -292,10 +328,11 @@ static int feed_rows(inference *x, const int32_t *ids, int64_t n, bool last, pt_
     embedding_forward(&c, &x->weights[0], &u, rows);
     for (int b = 1; b < x->model->blocks_n - 1; b++) {
         const layer_layout *layer = layer_set_layout(&x->layers, b - 1, SAVE_INPUT);
-        block_cache cache = {x->cache + cache_at, x->length};
+        block_cache cache = {x->cache + cache_at, x->cache + state_at, x->length};
         u.cache = &cache;
         layer_forward(&c, b, layer, &x->weights[b], &u, rows, x->arena + x->layout.workspace, rows);
         cache_at += layer_cache_bytes(&layer->program, x->model, b - 1, &x->shape) * (uint64_t)x->context;
+        state_at += layer_state_bytes(&layer->program, x->model, b - 1, &x->shape, layer->program.stages_n);
     }
     if (last)
         submit_head(x, n - 1);
@@ -309,6 +346,10 @@ int inference_feed(inference *x, const int32_t *ids, int64_t n, const float **lo
     for (int64_t done = 0; done < n && !failed; done += INFERENCE_ROWS) {
         int64_t rows = n - done < INFERENCE_ROWS ? n - done : INFERENCE_ROWS;
         failed = feed_rows(x, ids + done, rows, done + rows == n, e);
+    }
+    if (!failed && n > 1 && x->state_bytes) { /* the end of a prompt */
+        copy_states(x, false);
+        x->marked = x->length;
     }
     float *of_last = (float *)(x->mail + 2 * INFERENCE_ROWS * sizeof(int32_t));
     if (!failed && n)

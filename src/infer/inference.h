@@ -33,7 +33,8 @@ int inference_load(inference *x, const struct safetensors *st, const struct safe
                    void (*progress)(void *arg, uint64_t done, uint64_t total), void *arg, pt_error *e);
 
 /* Starts a sequence of at most `context` tokens. If kept is not NULL, the new sequence begins with the first *kept tokens of the last one,
- * and inference_feed continues after them; *kept becomes 0 if they could not be kept because the cache was allocated again. */
+ * and inference_feed continues after them. *kept becomes smaller if fewer could be kept: 0 if the cache was allocated again, and at most
+ * the length of the last prompt if layers keep a state, which cannot be cut back to any other place. */
 int inference_begin(inference *x, int64_t context, int64_t *kept, pt_error *e);
 
 /* Feeds the next n tokens of the sequence (ids below the vocabulary's size, within the context), and returns the logits (V) for the token

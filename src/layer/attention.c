@@ -11,46 +11,48 @@ static unsigned touches(const layer_stage *s, step_pass pass)
                ? all : all | TOUCH_OUT_GRADIENT(0) | TOUCH_IN_GRADIENT(0) | TOUCH_SCRATCH(SCRATCH_ROWS) | TOUCH_SCRATCH(SCRATCH_SUMS);
 }
 
-static uint64_t sums_bytes(const model_config *m, const step_shape *s)
+static uint64_t sums_bytes(const model_config *m, int layer, const step_shape *s)
 {
-    return attention_accumulator_bytes(s->unit_seqs, s->seq_len, m->kv_heads, m->head_dim);
+    const attention_heads h = model_heads(m, layer);
+    return attention_accumulator_bytes(s->unit_seqs, s->seq_len, h.kv_heads, h.dim);
 }
 
 static uint64_t scratch_bytes(const stage_site *at, int k)
 {
     const model_config *m = &at->model->config;
-    return k == SCRATCH_ROWS ? attention_backward_scratch_bytes(at->shape->unit_rows, m->heads) : sums_bytes(m, at->shape);
+    return k == SCRATCH_ROWS ? attention_backward_scratch_bytes(at->shape->unit_rows, m->heads) : sums_bytes(m, at->layer, at->shape);
 }
 
 static double flops(const stage_site *at)
 {
     const model_config *m = &at->model->config;
     const double keys = model_average_keys(m->window[at->layer], at->shape->seq_len);
-    return 4 * (double)(m->heads * m->head_dim) * keys * (double)at->shape->unit_rows;
+    return 4 * (double)model_heads(m, at->layer).q_wide * keys * (double)at->shape->unit_rows;
 }
 
 static uint64_t cache_bytes(const stage_site *at)
 {
-    return (uint64_t)(2 * at->model->config.kv_heads * at->model->config.head_dim) * dtype_bytes(at->shape->type);
+    return (uint64_t)(2 * model_heads(&at->model->config, at->layer).kv_wide) * dtype_bytes(at->shape->type);
 }
 
 static op_attention attention_of(const layer_work *work, const layer_stage *s)
 {
     const model_config *m = work->config;
-    const int64_t q = m->heads * m->head_dim, kv = m->kv_heads * m->head_dim, t = work->c->shape->seq_len;
-    const qkv_columns at = model_qkv_columns(m);
+    const attention_heads h = model_heads(m, work->layer);
+    const int64_t t = work->c->shape->seq_len;
+    const qkv_columns at = model_qkv_columns(m, work->layer);
     char *qkv = tensor(work, s->in[0]);
     op_attention o = {
-        .type = work->type, .seqs = work->c->shape->unit_seqs, .q_len = t, .kv_len = t, .heads = m->heads, .kv_heads = m->kv_heads,
-        .dim = m->head_dim, .window = m->window[work->layer], .ldq = at.all, .ldkv = at.all, .ldo = q,
+        .type = work->type, .seqs = work->c->shape->unit_seqs, .q_len = t, .kv_len = t, .heads = h.heads, .kv_heads = h.kv_heads,
+        .dim = h.dim, .window = m->window[work->layer], .ldq = at.all, .ldkv = at.all, .ldo = h.q_wide,
         .scale = m->attention_scale * m->layer_scale[work->layer], .softcap = m->attention_softcap, .first = work->u->first,
         .q = column(qkv, at.q, work->type), .k = column(qkv, at.k, work->type), .v = column(qkv, at.v, work->type),
         .out = tensor(work, s->out[0]), .lse = tensor(work, s->out[1])};
     if (work->u->cache) {
         o.kv_len += work->u->cache->past;
-        o.ldkv = 2 * kv;
+        o.ldkv = 2 * h.kv_wide;
         o.k = work->u->cache->rows;
-        o.v = column(work->u->cache->rows, kv, work->type);
+        o.v = column(work->u->cache->rows, h.kv_wide, work->type);
         o.lse = NULL;
     }
     return o;
@@ -60,8 +62,8 @@ static void append_to_cache(const layer_work *work, const void *qkv)
 {
     const model_config *m = work->config;
     const block_cache *cache = work->u->cache;
-    const int64_t kv = m->kv_heads * m->head_dim;
-    const qkv_columns at = model_qkv_columns(m);
+    const int64_t kv = model_heads(m, work->layer).kv_wide;
+    const qkv_columns at = model_qkv_columns(m, work->layer);
     const bool together = at.v == at.k + kv;
     const size_t each = dtype_bytes(work->type), row = (size_t)(2 * kv) * each, bytes = together ? row : row / 2;
     for (int i = 0; i < (together ? 1 : 2); i++)
@@ -80,12 +82,13 @@ static void forward(const layer_work *work, const layer_stage *s)
 static void input(const layer_work *work, const layer_stage *s)
 {
     const model_config *m = work->config;
-    const qkv_columns at = model_qkv_columns(m);
+    const qkv_columns at = model_qkv_columns(m, work->layer);
     char *dqkv = gradient(work, s->in[0]);
     queue_submit(work->c->queue, &(op){OP_ATTENTION_BACKWARD, .attention_backward = {
-        .forward = attention_of(work, s), .lddo = m->heads * m->head_dim, .dout = gradient(work, s->out[0]),
-        .dq = column(dqkv, at.q, work->type), .dk = column(dqkv, at.k, work->type), .dv = column(dqkv, at.v, work->type), .scratch = scratch(work, s, SCRATCH_ROWS),
-        .sums = sums_bytes(m, work->c->shape) ? (float *)scratch(work, s, SCRATCH_SUMS) : NULL}});
+        .forward = attention_of(work, s), .lddo = model_heads(m, work->layer).q_wide, .dout = gradient(work, s->out[0]),
+        .dq = column(dqkv, at.q, work->type), .dk = column(dqkv, at.k, work->type), .dv = column(dqkv, at.v, work->type),
+        .scratch = scratch(work, s, SCRATCH_ROWS),
+        .sums = sums_bytes(m, work->layer, work->c->shape) ? (float *)scratch(work, s, SCRATCH_SUMS) : NULL}});
 }
 
 const stage_type stage_attention = {.name = "attention", .touches = touches, .scratch = scratch_bytes, .flops = flops,

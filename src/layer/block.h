@@ -31,6 +31,7 @@ typedef struct block_weights {
 /* For generation, where a unit is the next rows of one sequence: the KV cache of one layer. */
 typedef struct block_cache {
     char *rows;   /* (capacity, 2 Hkv D): k and v of each row; forward appends the unit's own rows */
+    char *state;  /* layer_state_bytes(): what the earlier rows leave behind; forward changes it */
     int64_t past; /* number of earlier rows */
 } block_cache;
 

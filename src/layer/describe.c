@@ -47,8 +47,9 @@ static bool has(const writer *w, param_role role) { return block_param(w->model,
 /* The stages of an adapter of the matrix; the low tensor and the gains, or LAYER_NONE. */
 static void add_adapter(writer *w, int in, param_role weight, save_level saved_from, int *low, int *gain)
 {
-    static const char *const names[MODEL_MATRICES][2] = {{"low_qkv", "gain_qkv"}, {"low_out", "gain_out"}, {"low_up", "gain_up"},
-                                                         {"low_down", "gain_down"}};
+    static const char *const names[MODEL_MATRICES][2] = {{"low_qkv", "gain_qkv"}, {"low_out", "gain_out"},
+                                                         {"low_up", "gain_up"}, {"low_down", "gain_down"},
+                                                         {"low_mix", "gain_mix"}, {"low_mix_out", "gain_mix_out"}};
     const int matrix = adapter_matrix(weight);
     const param *a = block_param(w->model, w->block, adapter_a(matrix));
     *low = *gain = LAYER_NONE;
@@ -108,17 +109,20 @@ static void add_end(writer *w, const branch_end *e, int in, int residual, int ou
 
 /* ---- attention ---- */
 
-/* q, k and v side by side. If q and k have a norm, the matmul writes them to a tensor of their own, and the norm writes them beside v. */
+/* q, k and v side by side. If q and k have a norm, the matmul writes them to a tensor of their own, and the norm writes them beside the
+ * rest. */
 static int add_qkv(writer *w, int in, int layer)
 {
     const model_config *c = &w->model->config;
-    const int64_t q = c->heads * c->head_dim, kv = c->kv_heads * c->head_dim;
     const bool normed = c->qk_norm != QK_NORM_NONE;
-    const int qkv = add_tensor(w, "qkv", q + 2 * kv, SAVE_ATTENTION), first = normed ? add_tensor(w, "qk", q + kv, SAVE_ATTENTION) : qkv;
+    const int qkv = add_tensor(w, "qkv", model_qkv_columns(c, layer).all, SAVE_ATTENTION);
+    const attention_heads h = model_heads(c, layer);
+    const int first = normed ? add_tensor(w, "qk", c->value_norm ? h.made : h.q_wide + h.kv_wide, SAVE_ATTENTION) : qkv;
     layer_stage *linear = add_linear(w, STAGE_LINEAR, in, first, PARAM_QKV, PARAM_QKV_BIAS, SAVE_ATTENTION);
     if (normed) {
-        linear->out[1] = qkv;
-        w->p->tensor[first].gradient_in = qkv;
+        linear->out[1] = c->value_norm ? LAYER_NONE : qkv;
+        if (h.made == w->p->tensor[qkv].cols)
+            w->p->tensor[first].gradient_in = qkv;
         layer_stage *norm = add_stage(w, STAGE_HEAD_NORM, first, qkv);
         norm->param[0] = PARAM_QNORM;
         norm->param[1] = PARAM_KNORM;
@@ -128,18 +132,6 @@ static int add_qkv(writer *w, int in, int layer)
     return qkv;
 }
 
-static int add_attention(writer *w, int qkv)
-{
-    const model_config *c = &w->model->config;
-    const int out = add_tensor(w, "attention", c->heads * c->head_dim, SAVE_ATTENTION);
-    const int lse = add_tensor(w, "statistics", c->heads, SAVE_ATTENTION);
-    w->p->tensor[lse].four_bytes = true;
-    add_stage(w, STAGE_ATTENTION, qkv, out)->out[1] = lse;
-    return out;
-}
-
-/* ---- experts ---- */
-
 static int add_rows(writer *w, const char *name, int64_t times, int64_t cols, bool four_bytes, save_level saved_from)
 {
     const int t = add_tensor(w, name, cols, saved_from);
@@ -147,6 +139,49 @@ static int add_rows(writer *w, const char *name, int64_t times, int64_t cols, bo
     w->p->tensor[t].four_bytes = four_bytes;
     return t;
 }
+
+/* `in`, normed if there is a weight, times a function of the gates among the columns of `from`. */
+static int add_gated(writer *w, int in, int from, param_role weight)
+{
+    const int out = add_tensor(w, "gated", w->p->tensor[in].cols, SAVE_LEVELS);
+    layer_stage *s = add_stage(w, STAGE_GATED_NORM, in, out);
+    s->in[1] = from;
+    s->param[0] = weight;
+    return out;
+}
+
+static int add_attention(writer *w, int qkv, int layer)
+{
+    const model_config *c = &w->model->config;
+    const int out = add_tensor(w, "attention", model_heads(c, layer).q_wide, SAVE_ATTENTION);
+    const int lse = add_tensor(w, "statistics", c->heads, SAVE_ATTENTION);
+    w->p->tensor[lse].four_bytes = true;
+    add_stage(w, STAGE_ATTENTION, qkv, out)->out[1] = lse;
+    return c->output_gate ? add_gated(w, out, qkv, PARAM_NONE) : out;
+}
+
+/* ---- other mixers ---- */
+
+static int add_conv(writer *w, int in, int layer)
+{
+    const int mix = add_tensor(w, "mix", model_mix_columns(&w->model->config, layer).all, SAVE_ATTENTION);
+    const int out = add_tensor(w, "conv", w->model->config.hidden, SAVE_ALL);
+    add_linear(w, STAGE_LINEAR, in, mix, PARAM_MIX_IN, PARAM_MIX_IN_BIAS, SAVE_ATTENTION);
+    layer_stage *s = add_stage(w, STAGE_CONV, mix, out);
+    s->param[0] = PARAM_CONV;
+    s->param[1] = has(w, PARAM_CONV_BIAS) ? PARAM_CONV_BIAS : PARAM_NONE;
+    return out;
+}
+
+static int add_mixer(writer *w, int in, int layer)
+{
+    switch (w->model->config.mixer[layer]) {
+    case MIXER_CONV: return add_conv(w, in, layer);
+    default: return add_attention(w, add_qkv(w, in, layer), layer);
+    }
+}
+
+/* ---- experts ---- */
 
 /* The choice of experts is small and saved wherever attention is; the rows of experts are k times as many as tokens. */
 static void add_experts(writer *w, int in, int residual, int out)
@@ -190,16 +225,18 @@ static void add_mlp(writer *w, int in, int act)
 void layer_describe(layer_program *p, const model *m, int layer)
 {
     static const branch_end of_attention = {PARAM_OUT, PARAM_OUT_BIAS, PARAM_POST_NORM1, "a", SAVE_ATTENTION},
+                            of_mixer = {PARAM_MIX_OUT, PARAM_MIX_OUT_BIAS, PARAM_POST_NORM1, "a", SAVE_ATTENTION},
                             of_mlp = {PARAM_DOWN, PARAM_DOWN_BIAS, PARAM_POST_NORM2, "m", SAVE_ALL};
     const model_config *c = &m->config;
     memset(p, 0, sizeof *p); /* programs are compared as bytes */
     writer w = {p, m, &m->blocks[layer + 1]};
     const int x = add_residual(&w, "x", SAVE_INPUT), out = add_residual(&w, "out", SAVE_LEVELS);
     const int n1 = c->pre_norm ? add_norm(&w, x, "n1", PARAM_NORM1, PARAM_NORM1_BIAS) : x;
-    const int attention = add_attention(&w, add_qkv(&w, n1, layer));
+    const int mixed = add_mixer(&w, n1, layer);
+    const branch_end *of_first = c->mixer[layer] == MIXER_ATTENTION ? &of_attention : &of_mixer;
     const int xm = add_residual(&w, "xm", c->post_norm ? SAVE_LEVELS : SAVE_ATTENTION), middle = c->parallel ? x : xm;
     if (!c->parallel)
-        add_end(&w, &of_attention, attention, x, xm);
+        add_end(&w, of_first, mixed, x, xm);
     const int n2 = !c->pre_norm  ? middle
                    : c->one_norm ? add_norm(&w, middle, "n2", PARAM_NORM1, PARAM_NORM1_BIAS)
                                  : add_norm(&w, middle, "n2", PARAM_NORM2, PARAM_NORM2_BIAS);
@@ -210,6 +247,8 @@ void layer_describe(layer_program *p, const model *m, int layer)
     const int act = add_tensor(&w, "act", c->ffn, SAVE_LEVELS);
     add_mlp(&w, n2, act);
     if (c->parallel)
-        add_end(&w, &of_attention, attention, x, xm);
+        add_end(&w, of_first, mixed, x, xm);
     add_end(&w, &of_mlp, act, xm, out);
+    if (has(&w, PARAM_SCALE))
+        add_stage(&w, STAGE_SCALE, LAYER_NONE, out)->param[0] = PARAM_SCALE;
 }

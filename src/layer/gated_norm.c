@@ -19,7 +19,7 @@ static uint64_t scratch_bytes(const stage_site *at, int k)
 /* The column of the gates in the second input. */
 static int64_t gate_column(const layer_work *work)
 {
-    return work->config->mixer[work->layer] == MIXER_ATTENTION ? model_qkv_columns(work->config).gate
+    return work->config->mixer[work->layer] == MIXER_ATTENTION ? model_qkv_columns(work->config, work->layer).gate
                                                                : model_mix_columns(work->config, work->layer).gate;
 }
 

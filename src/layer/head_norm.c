@@ -1,51 +1,70 @@
-/* head_norm.c - the norms of q and k: of each head, or of all heads of a row together. */
+/* head_norm.c - the norms of q and k: of each head, or of all heads of a row together. Values may have one without a weight, and may be
+ * made from the same columns as keys. */
 #include "layer/work.h"
 
-/* The heads of q or of k, in the shape of their norm. */
-typedef struct head_group { int64_t heads, dim, col; } head_group;
+enum { QUERIES, KEYS, VALUES };
 
-static head_group q_or_k(const model_config *m, int k)
+/* The heads of q, k or v, in the shape of their norm; the columns where they begin before and after it. */
+typedef struct head_group { int64_t heads, dim, from, to; } head_group;
+
+static int groups_n(const model_config *m) { return m->value_norm ? VALUES + 1 : KEYS + 1; }
+
+static head_group group_of(const model_config *m, int layer, int k)
 {
-    const qkv_columns at = model_qkv_columns(m);
-    const int64_t heads = k ? m->kv_heads : m->heads, col = k ? at.k : at.q;
-    return m->qk_norm == QK_NORM_WIDE ? (head_group){1, heads * m->head_dim, col} : (head_group){heads, m->head_dim, col};
+    const qkv_columns at = model_qkv_columns(m, layer);
+    const attention_heads h = model_heads(m, layer);
+    const int64_t heads = k == QUERIES ? h.heads : h.kv_heads, to = k == QUERIES ? at.q : k == KEYS ? at.k : at.v;
+    const int64_t from = k == VALUES && h.made < at.all ? at.k : to;
+    return m->qk_norm == QK_NORM_WIDE ? (head_group){1, heads * h.dim, from, to} : (head_group){heads, h.dim, from, to};
 }
 
 static unsigned touches(const layer_stage *s, step_pass pass)
 {
-    return TOUCH_IN(0) | (pass == PASS_FORWARD ? TOUCH_OUT(0) : TOUCH_OUT_GRADIENT(0) | TOUCH_SCRATCH(0));
+    return TOUCH_IN(0) | (pass == PASS_FORWARD ? TOUCH_OUT(0) : TOUCH_OUT_GRADIENT(0) | TOUCH_IN_GRADIENT(0) | TOUCH_SCRATCH(0));
 }
 
 static uint64_t scratch_bytes(const stage_site *at, int k)
 {
-    const head_group q = q_or_k(&at->model->config, 0);
+    const head_group q = group_of(&at->model->config, at->layer, QUERIES);
     return k ? 0 : norm_backward_scratch_bytes(at->shape->unit_rows, q.heads, q.dim);
 }
 
+/* The norm of values has no weight: the offset alone. */
+static const void *weight_of_group(const layer_work *work, const layer_stage *s, int k)
+{
+    return k == VALUES ? NULL : weight_of(work, s->param[k]);
+}
+
+static float offset_of_group(const layer_work *work, int k) { return k == VALUES ? 1 : work->config->norm_offset; }
+
 static void forward(const layer_work *work, const layer_stage *s)
 {
-    for (int k = 0; k < 2; k++) {
-        const head_group g = q_or_k(work->config, k);
+    for (int k = 0; k < groups_n(work->config); k++) {
+        const head_group g = group_of(work->config, work->layer, k);
         queue_submit(work->c->queue, &(op){OP_NORM, .norm = {
             .kind = work->config->norm, .type = work->type, .rows = work->rows, .heads = g.heads, .dim = g.dim,
             .ldx = columns(work, s->in[0]), .ldy = columns(work, s->out[0]), .eps = work->config->norm_eps,
-            .offset = work->config->norm_offset, .x = column(tensor(work, s->in[0]), g.col, work->type),
-            .weight = weight_of(work, s->param[k]), .y = column(tensor(work, s->out[0]), g.col, work->type)}});
+            .offset = offset_of_group(work, k), .x = column(tensor(work, s->in[0]), g.from, work->type),
+            .weight = weight_of_group(work, s, k), .y = column(tensor(work, s->out[0]), g.to, work->type)}});
     }
 }
 
-/* In place: the gradient of the input is the first columns of the output's. */
+/* The gradient of the input is the output's, in place, unless values come from the columns of keys: there it has its own place, and both
+ * gradients are added. */
 static void input(const layer_work *work, const layer_stage *s)
 {
     const int64_t wide = columns(work, s->out[0]);
-    for (int k = 0; k < 2; k++) {
-        const head_group g = q_or_k(work->config, k);
-        char *d = column(gradient(work, s->out[0]), g.col, work->type);
+    const bool in_place = work->l->program.tensor[s->in[0]].gradient_in == s->out[0];
+    for (int k = 0; k < groups_n(work->config); k++) {
+        const head_group g = group_of(work->config, work->layer, k);
+        char *dx = column(gradient(work, s->in[0]), g.from, work->type);
         submit_norm_backward(work->c->queue, work->c->shape, (op_norm_backward){
             .kind = work->config->norm, .type = work->type, .accumulate = !work->first, .rows = work->rows, .heads = g.heads, .dim = g.dim,
-            .ldx = columns(work, s->in[0]), .lddy = wide, .lddx = wide, .eps = work->config->norm_eps, .offset = work->config->norm_offset,
-            .x = column(tensor(work, s->in[0]), g.col, work->type), .weight = weight_of(work, s->param[k]), .dy = d, .dx = d,
-            .dweight = accumulator(work, s->param[k]), .scratch = scratch(work, s, 0)});
+            .ldx = columns(work, s->in[0]), .lddy = wide, .lddx = in_place ? wide : columns(work, s->in[0]), .eps = work->config->norm_eps,
+            .offset = offset_of_group(work, k), .x = column(tensor(work, s->in[0]), g.from, work->type),
+            .weight = weight_of_group(work, s, k), .dy = column(gradient(work, s->out[0]), g.to, work->type),
+            .dx_add = g.from != g.to ? dx : NULL, .dx = dx, .dweight = k == VALUES ? NULL : accumulator(work, s->param[k]),
+            .scratch = scratch(work, s, 0)});
     }
 }
 

@@ -15,7 +15,8 @@ int layer_tensor_named(const layer_program *p, const char *name)
 uint64_t layer_tensor_bytes(const layer_program *p, const step_shape *s, int tensor)
 {
     const layer_tensor *t = &p->tensor[tensor];
-    const int64_t rows = t->times * (t->per == ROWS_TOKENS ? s->unit_rows : 1);
+    const int64_t segments = t->per == ROWS_SEGMENTS ? s->unit_seqs * ((s->seq_len - 1) / t->every) : 1;
+    const int64_t rows = t->times * (t->per == ROWS_TOKENS ? s->unit_rows : segments);
     return (uint64_t)rows * (uint64_t)t->cols * (t->four_bytes ? sizeof(float) : dtype_bytes(s->type));
 }
 
@@ -37,6 +38,16 @@ uint64_t layer_cache_bytes(const layer_program *p, const model *m, int layer, co
     for (int i = 0; i < p->stages_n; i++) {
         const stage_type *type = stage_type_of(p->stage[i].kind);
         bytes += type->cache ? type->cache(&(stage_site){m, s, p, &p->stage[i], layer}) : 0;
+    }
+    return bytes;
+}
+
+uint64_t layer_state_bytes(const layer_program *p, const model *m, int layer, const step_shape *s, int stage)
+{
+    uint64_t bytes = 0;
+    for (int i = 0; i < stage; i++) {
+        const stage_type *type = stage_type_of(p->stage[i].kind);
+        bytes += type->state ? type->state(&(stage_site){m, s, p, &p->stage[i], layer}) : 0;
     }
     return bytes;
 }

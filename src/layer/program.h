@@ -6,6 +6,7 @@
  *
  *   x -> [norm] -> linear -> [head_norm] -> [rotate] -> attention -> linear -> [norm] -> + x  = xm
  *   xm -> [norm] -> linear -> activation -> linear -> [norm] -> + xm  = out      (parallel: from x instead of xm)
+ *   x -> [norm] -> linear -> conv -> linear -> + x  = xm                                              (a short convolution)
  *   xm -> norm -> route -> dispatch -> experts_up -> experts_act -> experts_down -> + xm = out      (experts.c)
  *
  * Save levels say which tensors are saved for backward; the others live in the workspace and are recomputed. The outputs of norms and
@@ -21,7 +22,7 @@
 
 #include "model/shape.h"
 
-enum { LAYER_TENSORS = 40, LAYER_STAGES = 32, LAYER_NONE = -1 };
+enum { LAYER_TENSORS = 48, LAYER_STAGES = 32, LAYER_NONE = -1 };
 enum { LAYER_X, LAYER_OUT }; /* the first two tensors of every layer: its input; its output, in the caller's memory */
 
 /* In order of ascending memory and descending recomputation. */
@@ -32,12 +33,13 @@ typedef enum save_level {
     SAVE_LEVELS
 } save_level;
 
-typedef enum tensor_rows { ROWS_TOKENS, ROWS_FIXED } tensor_rows; /* `times` rows for each token of a unit; `times` rows */
+/* `times` rows for each token of a unit; `times` rows; `times` rows for each `every` tokens of a sequence but the first */
+typedef enum tensor_rows { ROWS_TOKENS, ROWS_FIXED, ROWS_SEGMENTS } tensor_rows;
 
 typedef struct layer_tensor {
     char name[16];
     tensor_rows per;
-    int64_t times, cols;
+    int64_t times, cols, every;
     bool four_bytes;       /* fp32 or int32, else in the compute type */
     bool residual;         /* the residual stream itself: its gradient is the layer's dx, not a tensor of its own */
     save_level saved_from; /* the lowest level from which it is saved if backward reads it; SAVE_LEVELS: never */
@@ -55,6 +57,9 @@ typedef enum stage_kind {
     STAGE_ROTATE,     /* q and k, in place */
     STAGE_ATTENTION,  /* out: values, statistics */
     STAGE_ACTIVATION,
+    STAGE_CONV,       /* short convolution of the first columns of in, or in whole between its gates; param: weight, bias */
+    STAGE_SCALE,      /* out, the layer's output, times a number; param: the number */
+    STAGE_GATED_NORM, /* out = norm(in) * silu(gates of the second input); param: weight. Without it: in * sigmoid(gates) */
     STAGE_ROUTE,        /* of experts. out: logits, ids, weights; param: the router */
     STAGE_DISPATCH,     /* in: ids; out: order, places, ends */
     STAGE_EXPERTS_UP,   /* in: rows of tokens, and by EXPERT_ORDER ...; out: rows of experts */
@@ -88,9 +93,11 @@ int layer_tensor_named(const layer_program *p, const char *name);
 /* Bytes of a tensor for one unit. */
 uint64_t layer_tensor_bytes(const layer_program *p, const step_shape *s, int tensor);
 
-/* FLOPs of the forward of a layer for one unit, and bytes that generation keeps for each token. */
+/* FLOPs of the forward of a layer for one unit. */
 double layer_flops(const model *m, int layer, const step_shape *s);
+/* Bytes that generation keeps for each token, and for each sequence; of the latter, those of the stages before `stage`. */
 uint64_t layer_cache_bytes(const layer_program *p, const model *m, int layer, const step_shape *s);
+uint64_t layer_state_bytes(const layer_program *p, const model *m, int layer, const step_shape *s, int stage);
 
 typedef enum step_pass {
     PASS_FORWARD, /* forward, or recomputation in backward */

@@ -7,7 +7,7 @@ static unsigned touches(const layer_stage *s, step_pass pass) { return pass == P
 static void rotate(const layer_work *work, const layer_stage *s, int which, int64_t heads, int64_t col, void *qkv, bool inverse)
 {
     queue_submit(work->c->queue, &(op){OP_ROPE, .rope = {
-        .type = work->type, .inverse = inverse, .rows = work->rows, .heads = heads, .dim = work->config->head_dim,
+        .type = work->type, .inverse = inverse, .rows = work->rows, .heads = heads, .dim = model_heads(work->config, work->layer).dim,
         .ld = columns(work, s->out[0]), .table = work->u->rope[which], .positions = work->u->positions,
         .x = column(qkv, col, work->type), .rotated = work->config->rope[which].rotated, .neighbours = work->config->rope_neighbours}});
 }
@@ -15,14 +15,15 @@ static void rotate(const layer_work *work, const layer_stage *s, int which, int6
 static void rotate_both(const layer_work *work, const layer_stage *s, void *qkv, bool inverse)
 {
     const model_config *m = work->config;
+    const attention_heads h = model_heads(m, work->layer);
     const int which = m->layer_rope[work->layer];
     if (m->query_rope < 0) {
-        rotate(work, s, which, m->heads + m->kv_heads, 0, qkv, inverse);
+        rotate(work, s, which, h.heads + h.kv_heads, 0, qkv, inverse);
         return;
     }
-    const qkv_columns at = model_qkv_columns(m);
-    rotate(work, s, m->query_rope, m->heads, at.q, qkv, inverse);
-    rotate(work, s, which, m->kv_heads, at.k, qkv, inverse);
+    const qkv_columns at = model_qkv_columns(m, work->layer);
+    rotate(work, s, m->query_rope, h.heads, at.q, qkv, inverse);
+    rotate(work, s, which, h.kv_heads, at.k, qkv, inverse);
 }
 
 static void forward(const layer_work *work, const layer_stage *s) { rotate_both(work, s, tensor(work, s->out[0]), false); }

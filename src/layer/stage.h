@@ -36,13 +36,15 @@ typedef struct stage_type {
     uint64_t (*scratch)(const stage_site *at, int k); /* bytes for one unit; NULL: none */
     double (*flops)(const stage_site *at);            /* of forward for one unit; NULL: too few to count */
     uint64_t (*cache)(const stage_site *at);          /* bytes that generation keeps for each token; NULL: none */
+    uint64_t (*state)(const stage_site *at);          /* and for each sequence */
     void (*pass[PASSES])(const struct layer_work *work, const layer_stage *s); /* NULL: nothing to do */
 } stage_type;
 
 const stage_type *stage_type_of(stage_kind kind);
 
 extern const stage_type stage_norm, stage_norm_add, stage_linear, stage_linear_add, stage_low, stage_gain, stage_head_norm, stage_rotate,
-    stage_attention, stage_activation, stage_route, stage_dispatch, stage_experts_up, stage_experts_act, stage_experts_down;
+    stage_attention, stage_activation, stage_conv, stage_gated_norm, stage_scale, stage_route, stage_dispatch, stage_experts_up,
+    stage_experts_act, stage_experts_down;
 
 /* The parameter of a stage, or NULL. */
 static inline const param *stage_param(const stage_site *at, int k)

@@ -60,6 +60,18 @@ static inline void *scratch(const layer_work *work, const layer_stage *s, int k)
     return work->workspace + work->at[REGION_SCRATCH + (s - work->l->program.stage) * STAGE_SCRATCH + k];
 }
 
+/* In generation, the memory of a stage that keeps something for each sequence, or NULL; and the same where earlier rows have written it. */
+static inline char *state_of(const layer_work *work, const layer_stage *s)
+{
+    const layer_program *p = &work->l->program;
+    return work->u->cache ? work->u->cache->state + layer_state_bytes(p, work->c->model, work->layer, work->c->shape, (int)(s - p->stage))
+                          : NULL;
+}
+static inline char *past_state_of(const layer_work *work, const layer_stage *s)
+{
+    return work->u->cache && work->u->cache->past ? state_of(work, s) : NULL;
+}
+
 static inline const void *weight_of(const layer_work *work, param_role role) { return role == PARAM_NONE ? NULL : work->w->param[role]; }
 
 /* (outputs, inputs) of a linear stage's weights. */

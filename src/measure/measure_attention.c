@@ -12,34 +12,36 @@ typedef struct attention_bench {
     float *lse, *sums;
 } attention_bench;
 
-static int64_t qkv_cols(const model_config *m) { return (m->heads + 2 * m->kv_heads) * m->head_dim; }
+static attention_heads heads_of(const attention_bench *y) { return model_heads(&y->model->config, y->block - 1); }
+static int64_t qkv_cols(const attention_heads *h) { return h->q_wide + 2 * h->kv_wide; }
 
 static void layout(area *a, void *arg)
 {
     attention_bench *y = arg;
-    const model_config *m = &y->model->config;
+    const attention_heads h = heads_of(y);
     uint64_t rows = (uint64_t)y->shape->unit_rows, e = dtype_bytes(y->shape->type);
-    uint64_t q = rows * (uint64_t)(m->heads * m->head_dim) * e, all = rows * (uint64_t)qkv_cols(m) * e;
+    uint64_t q = rows * (uint64_t)h.q_wide * e, all = rows * (uint64_t)qkv_cols(&h) * e;
     y->qkv = area_take(a, all, PATTERN_VALUES);
     y->att = area_take(a, q, PATTERN_VALUES);
     y->datt = area_take(a, q, PATTERN_GRADIENTS);
     y->dqkv = area_take(a, all, PATTERN_NONE);
-    y->lse = area_take(a, rows * (uint64_t)m->heads * sizeof(float), PATTERN_NONE);
-    y->scratch = area_take(a, attention_backward_scratch_bytes(y->shape->unit_rows, m->heads), PATTERN_NONE);
-    uint64_t sums = attention_accumulator_bytes(y->shape->unit_seqs, y->shape->seq_len, m->kv_heads, m->head_dim);
+    y->lse = area_take(a, rows * (uint64_t)h.heads * sizeof(float), PATTERN_NONE);
+    y->scratch = area_take(a, attention_backward_scratch_bytes(y->shape->unit_rows, h.heads), PATTERN_NONE);
+    uint64_t sums = attention_accumulator_bytes(y->shape->unit_seqs, y->shape->seq_len, h.kv_heads, h.dim);
     y->sums = sums ? area_take(a, sums, PATTERN_NONE) : NULL;
 }
 
 static op_attention op_of(const attention_bench *y)
 {
     const model_config *m = &y->model->config;
+    const attention_heads h = heads_of(y);
     int layer = y->model->blocks[y->block].layer;
     int64_t e = (int64_t)dtype_bytes(y->shape->type);
     return (op_attention){
         .type = y->shape->type, .seqs = y->shape->unit_seqs, .q_len = y->shape->seq_len, .kv_len = y->shape->seq_len,
-        .heads = m->heads / m->kv_heads * y->kv_heads, .kv_heads = y->kv_heads, .dim = m->head_dim, .window = m->window[layer],
-        .ldq = qkv_cols(m), .ldkv = qkv_cols(m), .ldo = m->heads * m->head_dim, .scale = m->attention_scale * m->layer_scale[layer],
-        .q = y->qkv, .k = y->qkv + m->heads * m->head_dim * e, .v = y->qkv + (m->heads + m->kv_heads) * m->head_dim * e, .out = y->att,
+        .heads = h.heads / h.kv_heads * y->kv_heads, .kv_heads = y->kv_heads, .dim = h.dim, .window = m->window[layer],
+        .ldq = qkv_cols(&h), .ldkv = qkv_cols(&h), .ldo = h.q_wide, .scale = m->attention_scale * m->layer_scale[layer],
+        .q = y->qkv, .k = y->qkv + h.q_wide * e, .v = y->qkv + (h.q_wide + h.kv_wide) * e, .out = y->att,
         .lse = y->lse};
 }
 
@@ -51,25 +53,28 @@ static void forward(queue *q, void *arg, int index, int turn)
 static void backward(queue *q, void *arg, int index, int turn)
 {
     const attention_bench *y = arg;
-    const model_config *m = &y->model->config;
+    const attention_heads h = heads_of(y);
     int64_t e = (int64_t)dtype_bytes(y->shape->type);
     queue_submit(q, &(op){OP_ATTENTION_BACKWARD, .attention_backward = {
-        .forward = op_of(y), .lddo = m->heads * m->head_dim, .dout = y->datt, .dq = y->dqkv, .dk = y->dqkv + m->heads * m->head_dim * e,
-        .dv = y->dqkv + (m->heads + m->kv_heads) * m->head_dim * e, .scratch = y->scratch, .sums = y->sums}});
+        .forward = op_of(y), .lddo = h.q_wide, .dout = y->datt, .dq = y->dqkv, .dk = y->dqkv + h.q_wide * e,
+        .dv = y->dqkv + (h.q_wide + h.kv_wide) * e, .scratch = y->scratch, .sums = y->sums}});
 }
 
 /* Enough heads to occupy all threads: with fewer, a device may choose a slower algorithm. */
-static int64_t heads_for_threads(const profile_request *r)
+static int64_t heads_for_threads(const profile_request *r, int64_t all)
 {
-    int64_t threads = r->threads ? r->threads : r->device->info.threads, all = r->model->config.kv_heads;
+    int64_t threads = r->threads ? r->threads : r->device->info.threads;
     return threads < 1 ? 1 : threads < all ? threads : all;
 }
 
 int measure_attention(bench *b, int block, const step_shape *s, double seconds, attention_ns *out, pt_error *e)
 {
     attention_bench y = {.model = b->r->model, .shape = s, .block = block};
-    const model_config *m = &y.model->config;
-    const int64_t few = heads_for_threads(b->r);
+    const int64_t all = heads_of(&y).kv_heads;
+    *out = (attention_ns){0};
+    if (y.model->config.mixer[block - 1] != MIXER_ATTENTION) /* its work is in proportion to the rows */
+        return 0;
+    const int64_t few = heads_for_threads(b->r, all);
     y.kv_heads = few;
     area a;
     samples f = {0}, g = {0};
@@ -80,14 +85,14 @@ int measure_attention(bench *b, int block, const step_shape *s, double seconds, 
     failed = measure_rounds(b->compute, stages, 2, &y, 0, 1, 0, e);
     double one = (f.ns[0] + g.ns[0]) * 1e-9, times = one > 0 ? seconds / one : INFINITY;
     if (times > 1)
-        y.kv_heads = times * (double)few < (double)m->kv_heads ? (int64_t)times * few : m->kv_heads;
+        y.kv_heads = times * (double)few < (double)all ? (int64_t)times * few : all;
     if (y.kv_heads > few) {
         f.n = g.n = 0;
         if (!failed)
             failed = measure_rounds(b->compute, stages, 2, &y, 0, 1, seconds - one, e);
     }
     area_close(&a);
-    double heads = (double)m->kv_heads / (double)y.kv_heads;
+    double heads = (double)all / (double)y.kv_heads;
     *out = (attention_ns){samples_median(&f) * heads, samples_median(&g) * heads};
     return failed;
 }

@@ -81,6 +81,13 @@ static const char *gemma2_names[PARAM_ROLES][MODEL_MAX_PARTS] = {
                       [PARAM_NORM2] = {"layers.*.pre_feedforward_layernorm.weight"},
                       [PARAM_POST_NORM2] = {"layers.*.post_feedforward_layernorm.weight"})};
 
+static const char *gemma4_names[PARAM_ROLES][MODEL_MAX_PARTS] = {
+    LLAMA_LAYER_NAMES([PARAM_NORM1] = {"layers.*.input_layernorm.weight"},
+                      [PARAM_POST_NORM1] = {"layers.*.post_attention_layernorm.weight"},
+                      [PARAM_NORM2] = {"layers.*.pre_feedforward_layernorm.weight"},
+                      [PARAM_POST_NORM2] = {"layers.*.post_feedforward_layernorm.weight"},
+                      [PARAM_SCALE] = {"layers.*.layer_scalar"})};
+
 static const char *glm4_names[PARAM_ROLES][MODEL_MAX_PARTS] = {
     LAYER_NAMES([PARAM_NORM1] = {"layers.*.input_layernorm.weight"},
                 [PARAM_POST_NORM1] = {"layers.*.post_self_attn_layernorm.weight"},
@@ -90,6 +97,26 @@ static const char *glm4_names[PARAM_ROLES][MODEL_MAX_PARTS] = {
 
 static const char *cohere_names[PARAM_ROLES][MODEL_MAX_PARTS] = {
     LLAMA_LAYER_NAMES([PARAM_NORM1] = {"layers.*.input_layernorm.weight"})};
+
+static const char *lfm2_names[PARAM_ROLES][MODEL_MAX_PARTS] = {
+    [PARAM_TOKENS] = {"embed_tokens.weight"},
+    [PARAM_NORM1] = {"layers.*.operator_norm.weight"},
+    [PARAM_QKV] = {"layers.*.self_attn.q_proj.weight", "layers.*.self_attn.k_proj.weight", "layers.*.self_attn.v_proj.weight"},
+    [PARAM_QNORM] = {"layers.*.self_attn.q_layernorm.weight"},
+    [PARAM_KNORM] = {"layers.*.self_attn.k_layernorm.weight"},
+    [PARAM_OUT] = {"layers.*.self_attn.out_proj.weight"},
+    [PARAM_MIX_IN] = {"layers.*.conv.in_proj.weight"},
+    [PARAM_MIX_IN_BIAS] = {"layers.*.conv.in_proj.bias"},
+    [PARAM_CONV] = {"layers.*.conv.conv.weight"},
+    [PARAM_CONV_BIAS] = {"layers.*.conv.conv.bias"},
+    [PARAM_MIX_OUT] = {"layers.*.conv.out_proj.weight"},
+    [PARAM_MIX_OUT_BIAS] = {"layers.*.conv.out_proj.bias"},
+    [PARAM_NORM2] = {"layers.*.ffn_norm.weight"},
+    [PARAM_UP] = {"layers.*.feed_forward.w1.weight", "layers.*.feed_forward.w3.weight"},
+    [PARAM_DOWN] = {"layers.*.feed_forward.w2.weight"},
+    [PARAM_NORMF] = {"embedding_norm.weight"},
+    [PARAM_HEAD] = {head_name},
+};
 
 static const char *phi3_names[PARAM_ROLES][MODEL_MAX_PARTS] = {
     [PARAM_TOKENS] = {"embed_tokens.weight"},
@@ -321,6 +348,26 @@ static const architecture table[] = {
         .keys = {ROPE_KEYS, "rope_local_base_freq", "attention_bias", "sliding_window", "sliding_window_pattern", "_sliding_window_pattern",
                  "query_pre_attn_scalar", "final_logit_softcapping"},
         .names = gemma2_names,
+    },
+    {
+        .model_type = "gemma4_text", .class_name = "Gemma4ForCausalLM", LLAMA_FAMILY, .embedding_by_width = true, .tied = true,
+        .norms = NORM_AROUND, HIDDEN(2304), LAYERS(30), HEADS(8), KV_HEADS(4), HEAD_DIM(256), FFN(9216), POSITIONS(131072), VOCAB(262144),
+        BOS_EOS(2, 1), .padding = 0, .eps = 1e-6, .activation_key = "hidden_activation", .activation = "gelu_pytorch_tanh",
+        .qk_norm = QK_NORM_HEAD, ATTENTION_BIASES, .logit_softcap = {"final_logit_softcapping", 0}, .scores_unscaled = true,
+        .window = WINDOW_PERIOD, .window_default = 512, .window_period = 6, .rope = ROPE_RULE_TYPES, .rope_theta = 1e6,
+        .rope_local_theta = 10000, .rope_partial = true, .full_heads = true, .value_norm = true, .scaled = true, .names = gemma4_names,
+        .fixed = {{"enable_moe_block", "false"}, {"num_kv_shared_layers", "0"}, {"use_bidirectional_attention", "\"vision\""}},
+        .zero = {"hidden_size_per_layer_input", NULL, 256},
+        .keys = {ROPE_KEYS, "attention_bias", "sliding_window", "final_logit_softcapping", "per_layer_config",
+                 "num_experts", "top_k_experts", "moe_intermediate_size", "vocab_size_per_layer_input", "use_double_wide_mlp"},
+    },
+    {
+        .model_type = "lfm2", .class_name = "Lfm2ForCausalLM", LLAMA_MODEL, .norm = NORM_RMS, .eps_key = "norm_eps", .eps = 1e-5,
+        .gated = true, .tied = true, .tied_key = "tie_embedding", .rope = ROPE_RULE_ONE, .rope_theta = 1e6, .activation = "silu",
+        LAYERS(32), HEADS(32), .padding = 0, HIDDEN(2560), KV_HEADS(8), HEAD_DIM(-1), .ffn = {"intermediate_size", "block_ff_dim", 12288},
+        POSITIONS(128000), VOCAB(65536), BOS_EOS(1, 2), .qk_norm = QK_NORM_HEAD, .mixer = MIXER_CONV, .mixer_type = "conv",
+        .attention_layers_key = "full_attn_idxs", .taps = {"conv_L_cache", NULL, 3}, .ffn_adjusted = true, .names = lfm2_names,
+        .keys = {ROPE_KEYS, "conv_bias"},
     },
     {
         .model_type = "phi3", .class_name = "Phi3ForCausalLM", LLAMA_FAMILY, ONE_ROPE, SILU, .eps = 1e-5,

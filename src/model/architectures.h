@@ -83,13 +83,17 @@ typedef struct architecture {
     const char *rope_theta_key, *rope_part_key; /* keys outside the rope's object; part NULL: the whole head is rotated */
     double rope_part;
     bool rope_neighbours;      /* pair i of a head is its elements 2i and 2i + 1 */
+    bool rope_partial;         /* the type proportional is known, and is the default of layers without a window */
+    bool rope_sections;        /* the rope's object may have those for positions of images */
     bool rope_long_only;       /* types are default and longrope, and original_max_position_embeddings is outside the object */
     bool gated, tied;
+    const char *tied_key;      /* says the same as tie_word_embeddings, and wins; or NULL */
     bool parallel_key;         /* use_parallel_residual, by default true */
     bool one_norm;             /* the branches are parallel, and both read the same norm, which has no name of its own for the second */
     qk_norm_kind qk_norm;
     config_flag qkv_bias, out_bias, mlp_bias;
     bool scale_keys;           /* scale_attn_weights and scale_attn_by_inverse_layer_idx are read */
+    bool scores_unscaled;      /* the scores' factor is 1 */
     config_number score_scalar; /* scores are multiplied by its power -1/2, instead of the head dimension's */
     config_number score_scale;  /* scores are multiplied by it instead */
     config_number score_softcap, logit_softcap, embedding_scale, residual_scale, logit_scale, logit_divisor;
@@ -102,12 +106,21 @@ typedef struct architecture {
     double dropout;            /* value of an absent dropout key */
     const char *dropout_keys[ARCHITECTURE_MAX_KEYS]; /* keys with this default */
 
+    bool full_heads;           /* layers without a window may have heads of their own, and values that k_proj makes (config_heads.c) */
+    bool value_norm, scaled;
+    mixer_kind mixer;          /* of the layers without attention */
+    const char *mixer_type;    /* what layer_types calls them */
+    const char *attention_layers_key; /* the list of the layers with attention; NULL: every full_attention_interval-th */
+    config_key taps;
+    bool output_gate;
+    bool ffn_adjusted;         /* the width of MLPs follows from three more keys */
     sparse_rule sparse;
     config_key experts, experts_used, expert_ffn; /* expert_ffn: as wide as an MLP if it has no name */
     config_flag router_norm;   /* the weights of a token's experts are divided by their sum */
 
     /* Keys that are read, though their names resemble those that change the computation. */
     const char *keys[ARCHITECTURE_MAX_KEYS];
+    config_key zero;           /* a size of which only 0 is supported, and its value if it is absent */
     /* Keys with only one supported value, as JSON. */
     struct { const char *name, *value; } fixed[ARCHITECTURE_MAX_FIXED];
     /* Hugging Face names of each role's parts, after the prefix; `*` is the layer, `#` the expert. */

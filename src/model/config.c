@@ -40,7 +40,8 @@ bool config_key_present(const json_source *s, const char *key)
 /* A model of text and images: everything after this is read from its text_config. */
 static int enter_text_part(config_reader *r, const char **name)
 {
-    static const struct { const char *model_type, *text_type; } wrappers[] = {{"gemma3", "gemma3_text"}, {"mistral3", "mistral"}};
+    static const struct { const char *model_type, *text_type; } wrappers[] = {
+        {"gemma3", "gemma3_text"}, {"mistral3", "mistral"}, {"gemma4", "gemma4_text"}};
     for (size_t i = 0; i < sizeof wrappers / sizeof *wrappers; i++) {
         if (strcmp(wrappers[i].model_type, *name))
             continue;
@@ -189,7 +190,7 @@ static int read_activation(config_reader *r)
         {"relu", ACT_RELU},           {"relu2", ACT_RELU2},
     };
     const char *name = r->a->activation;
-    int status = json_get_string(&r->source, r->a->activation_key, JSON_OPTIONAL, &name, r->e);
+    int status = r->a->activation_key ? json_get_string(&r->source, r->a->activation_key, JSON_OPTIONAL, &name, r->e) : 0;
     if (status)
         return status;
     for (size_t i = 0; i < sizeof known / sizeof known[0]; i++)
@@ -272,7 +273,7 @@ static int read_attention_scale(config_reader *r)
     float scalar = (float)r->c->head_dim;
     if (!status)
         status = read_number(r, &r->a->score_scalar, 1e-6, r->a->score_scalar.value, &scalar);
-    r->c->attention_scale = scaled ? (float)(1 / sqrt((double)scalar)) : 1;
+    r->c->attention_scale = scaled && !r->a->scores_unscaled ? (float)(1 / sqrt((double)scalar)) : 1;
     if (!status)
         status = read_number(r, &r->a->score_scale, 1e-6, r->a->score_scale.value, &r->c->attention_scale);
     for (int i = 0; i < r->c->layers; i++)
@@ -311,6 +312,8 @@ static int read_flags(config_reader *r)
         status = read_flag(r, &a->mlp_bias, &c->mlp_bias);
     if (!status)
         status = read_truth(r, "tie_word_embeddings", &c->tied);
+    if (!status && a->tied_key)
+        status = json_get_bool(&r->source, a->tied_key, JSON_OPTIONAL, &c->tied, r->e);
     if (!status && a->init_key)
         status = json_get_double(&r->source, a->init_key, JSON_OPTIONAL, 0, 1, &c->initializer_range, r->e);
     if (!status)
@@ -403,11 +406,10 @@ static int config_read(config_reader *r)
     if (status)
         return status;
     snprintf(r->c->model_type, sizeof r->c->model_type, "%s", r->a->model_type);
-    int (*const steps[])(config_reader *) = {read_sizes,          read_activation,   read_flags,       read_attention_scale,
-                                             read_scales,         config_read_windows, config_read_ropes, read_ids,
-                                             read_stored_type,    config_check_fixed_keys, config_check_other_keys,
-                                             config_read_experts,
-                                             config_read_dropout};
+    int (*const steps[])(config_reader *) = {
+        read_sizes, read_activation, read_flags, read_attention_scale, read_scales, config_read_mixers, config_read_windows,
+        config_read_heads, config_read_ropes, config_read_mixer_sizes, read_ids, read_stored_type, config_check_fixed_keys,
+        config_check_other_keys, config_read_experts, config_read_dropout};
     for (size_t i = 0; i < sizeof steps / sizeof steps[0] && !status; i++)
         status = steps[i](r);
     return status;

@@ -61,12 +61,15 @@ static int read_layer_types(config_reader *r, int64_t window)
         char text[64];
         const json_t *value = json_array_get(types, (size_t)i);
         const char *type = json_is_string(value) ? json_string_value(value) : "";
-        bool sliding = !strcmp(type, "sliding_attention");
-        if (!sliding && strcmp(type, "full_attention"))
-            return pt_fail(r->e, PT_FAILED,
-                           "%s: \"layer_types\"[%d] is %s, which is not supported; supported are "
-                           "\"full_attention\" and \"sliding_attention\"",
-                           where, i, config_value_text(value, text));
+        const char *other = r->a->mixer_type ? r->a->mixer_type : "sliding_attention";
+        bool sliding = !r->a->mixer_type && !strcmp(type, other);
+        if (strcmp(type, other) && strcmp(type, "full_attention"))
+            return pt_fail(r->e, PT_FAILED, "%s: \"layer_types\"[%d] is %s, which is not supported; supported are "
+                           "\"full_attention\" and \"%s\"", where, i, config_value_text(value, text), other);
+        if (r->a->mixer_type) {
+            c->mixer[i] = (unsigned char)(strcmp(type, other) ? MIXER_ATTENTION : r->a->mixer);
+            continue;
+        }
         if (sliding && !window)
             return pt_fail(r->e, PT_FAILED, "%s: \"layer_types\"[%d] is \"sliding_attention\", but there is no window: %s", where, i,
                            why_no_window(r->a));

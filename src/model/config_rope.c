@@ -12,13 +12,14 @@ static const struct rope_type {
     const char *name;
     rope_kind kind;
 } rope_types[] = {{"default", ROPE_PLAIN}, {"linear", ROPE_LINEAR}, {"dynamic", ROPE_DYNAMIC},
-                  {"llama3", ROPE_LLAMA3}, {"yarn", ROPE_YARN},     {"longrope", ROPE_LONG}};
+                  {"llama3", ROPE_LLAMA3}, {"yarn", ROPE_YARN},     {"longrope", ROPE_LONG}, {"proportional", ROPE_PARTIAL}};
 
 /* A rope's object (NULL: none), and the values that it does not give. */
 typedef struct rope_source {
     const json_source *rope;
     const char *theta_key; /* key outside the object; NULL: not read */
     double theta;
+    int64_t dim;           /* of the heads that it turns */
 } rope_source;
 
 static bool object_is_there(const json_source *s) { return s->object && json_object_size(s->object) > 0; }
@@ -48,13 +49,15 @@ static int find_type(const config_reader *r, const json_source *rope, rope_kind 
     if (r->a->rope_long_only && (!strcmp(name, "su") || !strcmp(name, "yarn"))) /* older names of longrope there */
         name = "longrope";
     for (size_t i = 0; i < sizeof rope_types / sizeof rope_types[0]; i++)
-        if (!strcmp(rope_types[i].name, name) &&
+        if (!strcmp(rope_types[i].name, name) && (rope_types[i].kind != ROPE_PARTIAL || r->a->rope_partial) &&
             (!r->a->rope_long_only || rope_types[i].kind == ROPE_PLAIN || rope_types[i].kind == ROPE_LONG)) {
             *kind = rope_types[i].kind;
             return 0;
         }
     return pt_fail(r->e, PT_FAILED, "%s: \"rope_type\" is \"%.40s\", which is not supported; supported are %s", rope->where, name,
-                   r->a->rope_long_only ? "default, longrope" : "default, linear, dynamic, llama3, yarn, longrope");
+                   r->a->rope_long_only ? "default, longrope"
+                   : r->a->rope_partial ? "default, linear, dynamic, llama3, yarn, longrope, proportional"
+                                        : "default, linear, dynamic, llama3, yarn, longrope");
 }
 
 static bool key_is_used(const config_reader *r, rope_kind kind, const char *key)
@@ -69,6 +72,8 @@ static bool key_is_used(const config_reader *r, rope_kind kind, const char *key)
     for (size_t i = 0; i < sizeof keys / sizeof *keys; i++)
         if (!strcmp(keys[i].name, key))
             return keys[i].kinds >> kind & 1;
+    if (r->a->rope_sections && (!strcmp(key, "mrope_section") || !strcmp(key, "mrope_interleaved")))
+        return true; /* the positions of text are the same in all sections */
     return r->a->rope == ROPE_RULE_QUERY && (!strcmp(key, "llama_4_scaling_beta") || !strcmp(key, "max_position_embeddings"));
 }
 
@@ -100,18 +105,24 @@ static int read_beside(const config_reader *r, const json_source *rope, const ch
     return status;
 }
 
-static int read_rotated(const config_reader *r, const json_source *rope, rope_config *out)
+static int read_rotated(const config_reader *r, const rope_source *from, rope_config *out)
 {
-    const model_config *c = r->c;
+    const json_source *rope = from->rope;
     double part = r->a->rope_part_key ? r->a->rope_part : 1;
     int status = read_beside(r, rope, "partial_rotary_factor", r->a->rope_part_key, 0, 1, &part);
+    if (!status && object_is_there(rope))
+        status = find_type(r, rope, &out->kind);
+    if (!status && out->kind == ROPE_PARTIAL) { /* all pairs are in the table, the last ones with an angle of 0 */
+        out->turning = (int64_t)(part * (double)from->dim) / 2;
+        part = 1;
+    }
     if (!status && part != 1 && !r->a->rope_part_key)
         status = pt_fail(r->e, PT_FAILED, "%s: \"partial_rotary_factor\" is %g, but only 1 is supported", rope->where, part);
-    out->rotated = (int64_t)((double)c->head_dim * part);
+    out->rotated = (int64_t)((double)from->dim * part);
     if (!status && (out->rotated < 2 || out->rotated % 2))
         status = pt_fail(r->e, PT_FAILED,
                          "%s: rotary positions rotate %lld of the %lld elements of a head (\"%s\" / \"%s\", or \"head_dim\"%s%s%s), but "
-                         "the number must be even and at least 2", r->source.where, (long long)out->rotated, (long long)c->head_dim,
+                         "the number must be even and at least 2", r->source.where, (long long)out->rotated, (long long)from->dim,
                          r->a->hidden.name, r->a->heads.name, r->a->rope_part_key ? ", times \"" : "",
                          r->a->rope_part_key ? r->a->rope_part_key : "", r->a->rope_part_key ? "\"" : "");
     return status;
@@ -193,14 +204,13 @@ static int read_long(const config_reader *r, const json_source *rope, rope_confi
 
 static int read_kind(const config_reader *r, const json_source *rope, rope_config *out)
 {
-    int status = find_type(r, rope, &out->kind);
-    if (!status)
-        status = check_keys(r, rope, out->kind);
+    int status = check_keys(r, rope, out->kind);
+    const json_need needed = out->kind == ROPE_PARTIAL ? JSON_OPTIONAL : JSON_REQUIRED;
     if (!status && out->kind != ROPE_PLAIN && out->kind != ROPE_LONG)
-        status = json_get_double(rope, "factor", JSON_REQUIRED, 1e-3, 1e6, &out->factor, r->e);
+        status = json_get_double(rope, "factor", needed, 1e-3, 1e6, &out->factor, r->e);
     if (!status && out->kind == ROPE_DYNAMIC)
         out->original_positions = (double)r->c->max_positions;
-    else if (!status && out->kind >= ROPE_LLAMA3)
+    else if (!status && out->kind >= ROPE_LLAMA3 && out->kind != ROPE_PARTIAL)
         status = read_original_positions(r, rope, out);
     if (!status && out->kind == ROPE_DYNAMIC && out->rotated < 4)
         status = pt_fail(r->e, PT_FAILED, "%s: rope type \"dynamic\" needs heads of at least 4 elements", rope->where);
@@ -217,9 +227,11 @@ static int read_rope(const config_reader *r, const rope_source *from, rope_confi
                          .original_positions = (double)r->c->max_positions};
     int status = read_beside(r, from->rope, "rope_theta", from->theta_key, 1, 1e15, &out->theta);
     if (!status)
-        status = read_rotated(r, from->rope, out);
+        status = read_rotated(r, from, out);
     return status || !object_is_there(from->rope) ? status : read_kind(r, from->rope, out);
 }
+
+static int64_t full_dim(const config_reader *r) { return r->c->full_head_dim ? r->c->full_head_dim : r->c->head_dim; }
 
 /* One rope for layers without a window, one for layers with. rope_scaling applies only to the first. */
 static int read_by_type(config_reader *r, const json_source *scaling, const json_source *parameters)
@@ -240,11 +252,15 @@ static int read_by_type(config_reader *r, const json_source *scaling, const json
         status = pt_fail(r->e, PT_FAILED, "%s: \"rope_scaling\" and \"rope_parameters\" are both given and mean the same: remove one",
                          r->source.where);
     const char *local_key = config_key_present(&r->source, "rope_local_base_freq") ? "rope_local_base_freq" : NULL;
-    const rope_source of_full = {object_is_there(scaling) ? scaling : &full, "rope_theta", a->rope_theta};
-    const rope_source of_local = {&local, local_key, a->rope_local_theta};
+    const rope_source of_full = {object_is_there(scaling) ? scaling : &full, "rope_theta", a->rope_theta, full_dim(r)};
+    const rope_source of_local = {&local, local_key, a->rope_local_theta, r->c->head_dim};
     r->c->ropes_n = 2;
     if (!status)
         status = read_rope(r, &of_full, &r->c->rope[0]);
+    if (!status && a->rope_partial && !object_is_there(of_full.rope)) { /* the default of the configuration class */
+        r->c->rope[0].kind = ROPE_PARTIAL;
+        r->c->rope[0].turning = full_dim(r) / 8;
+    }
     return status ? status : read_rope(r, &of_local, &r->c->rope[1]);
 }
 
@@ -290,7 +306,7 @@ int config_read_ropes(config_reader *r)
         return pt_fail(r->e, PT_FAILED,
                        "%s: \"rope_scaling\" and \"rope_parameters\" differ, but they mean the same: remove one",
                        r->source.where);
-    const rope_source one = {object_is_there(&scaling) ? &scaling : &parameters, a->rope_theta_key, a->rope_theta};
+    const rope_source one = {object_is_there(&scaling) ? &scaling : &parameters, a->rope_theta_key, a->rope_theta, r->c->head_dim};
     r->c->ropes_n = 1;
     status = read_rope(r, &one, &r->c->rope[0]);
     return status || a->rope != ROPE_RULE_QUERY ? status : read_query_scaling(r, one.rope);

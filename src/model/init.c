@@ -124,6 +124,13 @@ static void init_adapter(const model *m, uint64_t seed, const param *p, int64_t 
     }
 }
 
+static float vector_start(const model *m, const param *p)
+{
+    if (p->role == PARAM_MIX_NORM || p->role == PARAM_DECAY_BIAS || p->role == PARAM_SCALE)
+        return 1;
+    return p->kind->use == USE_NORM ? 1 - m->config.norm_offset : 0;
+}
+
 /* The logarithms of numbers between 0 and 16. */
 static void init_decay(const model *m, uint64_t seed, const param *p, float *out)
 {
@@ -141,7 +148,7 @@ void weights_init(const model *m, uint64_t seed, int index, int64_t row0, int64_
     }
     if (p->part[0].vector) {
         for (int64_t i = 0; i < n_rows * p->cols; i++)
-            out[i] = p->role == PARAM_MIX_NORM || p->role == PARAM_DECAY_BIAS ? 1 : p->kind->use == USE_NORM ? 1 - m->config.norm_offset : 0;
+            out[i] = vector_start(m, p);
         if (p->role == PARAM_DECAY)
             init_decay(m, seed, p, out);
         return;

@@ -42,7 +42,8 @@ typedef struct work {
 static work work_of(const model *m, int64_t seq_len, int first_trained, int layer)
 {
     const int64_t window = m->config.window[layer];
-    work w = {.mixer = m->config.mixer[layer], .keys = window > 0 && window < seq_len ? window : seq_len, .backward = layer + 1 >= first_trained,
+    work w = {.mixer = m->config.mixer[layer], .keys = window > 0 && window < seq_len ? window : seq_len,
+              .backward = layer + 1 >= first_trained,
               .rotated = m->config.layer_rope[layer] >= 0};
     for (int role = 0; role < PARAM_ROLES; role++) {
         const param *p = block_param(m, &m->blocks[layer + 1], role);
@@ -56,8 +57,8 @@ static work work_of(const model *m, int64_t seq_len, int first_trained, int laye
 /* Roles that only one of two layers trains; counts as many if only one of them has backward. */
 static int trained_apart(const work *a, const work *b)
 {
-    int n = (a->backward == b->backward ? 0 : PARAM_ROLES + 2) + (a->rotated != b->rotated) + (a->mixer != b->mixer) + (a->adapter != b->adapter) +
-            (a->base != b->base);
+    int n = (a->backward == b->backward ? 0 : PARAM_ROLES + 2) + (a->rotated != b->rotated) + (a->mixer != b->mixer) +
+            (a->adapter != b->adapter) + (a->base != b->base);
     for (int role = 0; role < PARAM_ROLES; role++)
         n += a->trained[role] != b->trained[role];
     return n;

@@ -39,7 +39,7 @@ typedef enum mixer_kind { /* what mixes the tokens of a sequence in a layer */
     MIXER_DELTA, /* a short convolution and the gated delta rule (Yang et al., "Gated Delta Networks", 2024) */
     MIXER_CONV   /* a short convolution between two gates */
 } mixer_kind;
-typedef enum rope_kind { ROPE_PLAIN, ROPE_LINEAR, ROPE_DYNAMIC, ROPE_LLAMA3, ROPE_YARN, ROPE_LONG } rope_kind;
+typedef enum rope_kind { ROPE_PLAIN, ROPE_LINEAR, ROPE_DYNAMIC, ROPE_LLAMA3, ROPE_YARN, ROPE_LONG, ROPE_PARTIAL } rope_kind;
 
 enum { MODEL_MAX_ROPES = 2, MODEL_MAX_ROPE_PAIRS = 256 };
 
@@ -53,6 +53,7 @@ typedef struct rope_config {
     bool truncate;
     double attention_factor;                  /* factor of cos and sin; yarn, longrope */
     double scaling_beta;                      /* growth of queries with the position; 0: none */
+    int64_t turning;                         /* partial: of all pairs, the first that turn */
     double short_factor[MODEL_MAX_ROPE_PAIRS], long_factor[MODEL_MAX_ROPE_PAIRS]; /* longrope */
 } rope_config;
 
@@ -82,6 +83,10 @@ typedef struct model_config {
     float attention_softcap, logit_softcap; /* c: x becomes c tanh(x / c); 0: none */
     float embedding_scale, residual_scale, logit_scale; /* factors of the embedding's rows, of what a branch adds, of logits; usually 1 */
     float layer_scale[MODEL_MAX_LAYERS]; /* extra factor on the scores (GPT-2's scale_attn_by_inverse_layer_idx), else 1 */
+    int64_t full_kv_heads, full_head_dim; /* of layers without a window, where they differ; else 0 */
+    bool keys_as_values;       /* in such layers values are made by k_proj, too */
+    bool scaled;               /* a layer's output is multiplied by a number that is not trained */
+    bool value_norm;           /* values are divided by their root mean square, as keys before their weight */
     bool output_gate;          /* attention's output is multiplied by the sigmoid of gates, which q_proj makes beside the queries */
     unsigned char mixer[MODEL_MAX_LAYERS]; /* mixer_kind */
     int64_t delta_key_heads, delta_value_heads, delta_key_dim, delta_value_dim; /* each key head serves as many value heads */
@@ -98,11 +103,24 @@ typedef struct model_config {
     int64_t padding;           /* row of the embedding that starts at zero and gets no gradient from the input side; -1: none */
 } model_config;
 
+/* The heads of a layer's attention. wide: columns of all queries, of all keys. made: columns that the first matrix makes. */
+typedef struct attention_heads { int64_t heads, kv_heads, dim, q_wide, kv_wide, made; } attention_heads;
+static inline attention_heads model_heads(const model_config *c, int layer)
+{
+    const bool full = layer >= 0 && !c->window[layer];
+    const int64_t kv = full && c->full_kv_heads ? c->full_kv_heads : c->kv_heads;
+    const int64_t dim = full && c->full_head_dim ? c->full_head_dim : c->head_dim;
+    attention_heads h = {c->heads, kv, dim, c->heads * dim, kv * dim, 0};
+    h.made = (c->output_gate ? 2 : 1) * h.q_wide + (full && c->keys_as_values ? 1 : 2) * h.kv_wide;
+    return h;
+}
+
 /* Where q, k, v and the gates begin among the columns of qkv. Without gates the order is q, k, v, otherwise k, q, gates, v. */
 typedef struct qkv_columns { int64_t q, k, v, gate, all; } qkv_columns;
-static inline qkv_columns model_qkv_columns(const model_config *c)
+static inline qkv_columns model_qkv_columns(const model_config *c, int layer)
 {
-    const int64_t q = c->heads * c->head_dim, kv = c->kv_heads * c->head_dim;
+    const attention_heads h = model_heads(c, layer);
+    const int64_t q = h.q_wide, kv = h.kv_wide;
     return c->output_gate ? (qkv_columns){kv, 0, kv + 2 * q, kv + q, 2 * (q + kv)} : (qkv_columns){0, q, q + kv, -1, q + 2 * kv};
 }
 
@@ -145,6 +163,7 @@ typedef enum param_role {
     PARAM_EXPERTS_UP,                 /* (E 2I, C), of each expert [gate; up] */
     PARAM_EXPERTS_DOWN,               /* (E C, I) */
     PARAM_POST_NORM2,
+    PARAM_SCALE,                      /* (1, 1): of the layer's output */
     PARAM_NORMF, PARAM_NORMF_BIAS,    /* final norm, in the head block */
     PARAM_HEAD,                       /* (V, C), untied only */
     /* Adapters of the layer's matrices: A of all modules of a matrix, stacked by rows (sum of ranks, inputs); B of each of them (rows of
@@ -165,6 +184,7 @@ typedef enum param_use {
     USE_ROUTER,     /* of the choice of experts: trained as a matrix, but never in few bits and without an adapter */
     USE_EXPERTS,    /* the matrices of all experts of a layer */
     USE_CONV,       /* of a short convolution: trained as a matrix, but never in few bits and without an adapter */
+    USE_CONSTANT,   /* fp32; its gradient is 0, so it stays as it is */
     USE_DECAY,      /* a vector of a recurrence; fp32 as norms are */
     USE_BIAS,
     USE_NORM, USE_NORM_BIAS,

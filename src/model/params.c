@@ -17,18 +17,19 @@ typedef enum extent {
 
 static int64_t extent_of(const model_config *c, int layer, extent x)
 {
-    const int64_t q = c->heads * c->head_dim, kv = c->kv_heads * c->head_dim;
+    const attention_heads h = model_heads(c, layer);
+    const int64_t q = h.q_wide, kv = h.kv_wide;
     switch (x) {
     case VOCABULARY: return c->vocab;
     case POSITIONS: return c->max_positions + c->position_offset;
     case HIDDEN: return c->hidden;
-    case QKV: return model_qkv_columns(c).all;
+    case QKV: return h.made;
     case QKV_FIRST: return c->output_gate ? kv : q;
     case QKV_SECOND: return c->output_gate ? 2 * q : kv;
     case Q: return q;
     case KV: return kv;
-    case QNORM: return c->qk_norm == QK_NORM_WIDE ? q : c->head_dim;
-    case KNORM: return c->qk_norm == QK_NORM_WIDE ? kv : c->head_dim;
+    case QNORM: return c->qk_norm == QK_NORM_WIDE ? q : h.dim;
+    case KNORM: return c->qk_norm == QK_NORM_WIDE ? kv : h.dim;
     case UP: return c->gated ? 2 * c->ffn : c->ffn;
     case FFN: return c->ffn;
     case EXPERTS: return c->experts;
@@ -64,6 +65,7 @@ static bool out_bias(const model_config *c, int layer) { return c->out_bias && a
 static bool sparse(const model_config *c, int layer) { return layer >= 0 && c->sparse[layer]; }
 static bool dense(const model_config *c, int layer) { return !sparse(c, layer); }
 static bool dense_bias(const model_config *c, int layer) { return c->mlp_bias && dense(c, layer); }
+static bool scaled(const model_config *c, int layer) { return c->scaled; }
 static bool untied(const model_config *c, int layer) { return !c->tied; }
 
 /* Every kind of parameter: what it is, which models have it, its shape, and the size of its separately stored parts (parts that are not
@@ -103,6 +105,7 @@ static const struct row {
     [PARAM_EXPERTS_UP] = {{"experts_up", BLOCK_LAYER, USE_EXPERTS, 37, false}, sparse, EXPERTS_UP, HIDDEN, {0}},
     [PARAM_EXPERTS_DOWN] = {{"experts_down", BLOCK_LAYER, USE_EXPERTS, 38, true}, sparse, EXPERTS_DOWN, EXPERT_FFN, {0}},
     [PARAM_POST_NORM2] = {{"post_norm2", BLOCK_LAYER, USE_NORM, 20, false}, post_norm, ONE, HIDDEN, {0}},
+    [PARAM_SCALE] = {{"scale", BLOCK_LAYER, USE_CONSTANT, 57, false}, scaled, ONE, ONE, {0}},
     [PARAM_NORMF] = {{"final_norm", BLOCK_HEAD, USE_NORM, 16, false}, always, ONE, HIDDEN, {0}},
     [PARAM_NORMF_BIAS] = {{"final_norm_bias", BLOCK_HEAD, USE_NORM_BIAS, 17, false}, final_norm_bias, ONE, HIDDEN, {0}},
     [PARAM_HEAD] = {{"head", BLOCK_HEAD, USE_VOCABULARY, 18, false}, untied, VOCABULARY, HIDDEN, {0}},
@@ -139,7 +142,7 @@ const param_kind *param_kind_of(param_role role) { return &table[role].kind; }
 
 static bool is_vector(const param_kind *k)
 {
-    return k->use == USE_BIAS || k->use == USE_NORM || k->use == USE_NORM_BIAS || k->use == USE_DECAY;
+    return k->use == USE_BIAS || k->use == USE_NORM || k->use == USE_NORM_BIAS || k->use == USE_DECAY || k->use == USE_CONSTANT;
 }
 
 /* The size of part `i` along the outputs: rows of a matrix, elements of a vector. */
@@ -156,10 +159,10 @@ static int64_t part_extent(const model_config *c, int layer, param_role role, in
 }
 
 /* Rows that Hugging Face stores head by head. */
-static void set_heads(param_part *part, const model_config *c, const architecture *a, param_role role, int i, int parts)
+static void set_heads(param_part *part, const model_config *c, const architecture *a, int layer, param_role role, int i, int parts)
 {
     const bool qkv = role == PARAM_QKV || role == PARAM_QKV_BIAS;
-    const int64_t each = c->delta_key_heads ? c->delta_value_heads / c->delta_key_heads : 0, d = c->head_dim;
+    const int64_t each = c->delta_key_heads ? c->delta_value_heads / c->delta_key_heads : 0, d = model_heads(c, layer).dim;
     if (qkv && a->interleaved)
         *part = (param_part){.heads = c->heads, .segment = {d, d, d}};
     else if (qkv && c->output_gate && i == 1)
@@ -172,11 +175,13 @@ static void set_heads(param_part *part, const model_config *c, const architectur
 }
 
 /* The number of Hugging Face tensors of a parameter. Names with `#` are repeated for each expert. */
-static int count_parts(const model_config *c, const architecture *a, param_role role, int *names)
+static int count_parts(const model_config *c, const architecture *a, int layer, param_role role, int *names)
 {
     *names = 0;
     while (*names < MODEL_MAX_PARTS && a->names[role][*names])
         ++*names;
+    if ((role == PARAM_QKV || role == PARAM_QKV_BIAS) && model_heads(c, layer).made < model_qkv_columns(c, layer).all)
+        *names = 2; /* values are made by k_proj, too */
     return *names * (table[role].kind.use == USE_EXPERTS ? (int)c->experts : 1);
 }
 
@@ -188,11 +193,11 @@ static void param_init(param *p, const model_config *c, const architecture *a, i
     int names;
     *p = (param){.role = role, .kind = kind, .block = block, .rows = extent_of(c, layer, table[role].rows),
                  .cols = extent_of(c, layer, table[role].cols), .decay = !vector, .trainable = true, .part = parts};
-    p->parts = count_parts(c, a, role, &names);
+    p->parts = count_parts(c, a, layer, role, &names);
     int64_t at = 0;
     for (int i = 0; i < p->parts; i++) {
         param_part *part = &p->part[i];
-        set_heads(part, c, a, role, i, p->parts);
+        set_heads(part, c, a, layer, role, i, p->parts);
         architecture_name(part->name, role == PARAM_HEAD ? "" : a->prefix, a->names[role][i % names], layer, i / names);
         part->vector = vector;
         part->transposed = kind->use == USE_MATRIX && a->transposed;
@@ -226,6 +231,11 @@ static void block_init(model *m, const architecture *a, int index, int *parts_n)
         b->param_of_role[PARAM_TOKENS] = m->blocks[0].param_of_role[PARAM_TOKENS];
 }
 
+static double values_of(const model_config *c, int layer, param_role role)
+{
+    return (double)extent_of(c, layer, table[role].rows) * (double)extent_of(c, layer, table[role].cols);
+}
+
 int params_build(model *m, const architecture *a, const char *where, pt_error *e)
 {
     double total = 0;
@@ -235,8 +245,8 @@ int params_build(model *m, const architecture *a, const char *where, pt_error *e
     for (int block = 0; block < m->blocks_n; block++)
         for (param_role role = 0; role < PARAM_ROLES; role++)
             if (has_param(m, block, role)) {
-                total += (double)extent_of(&m->config, block - 1, table[role].rows) * (double)extent_of(&m->config, block - 1, table[role].cols);
-                parts += (size_t)count_parts(&m->config, a, role, &names);
+                total += values_of(&m->config, block - 1, role);
+                parts += (size_t)count_parts(&m->config, a, block - 1, role, &names);
             }
     if (total > MAX_PARAMETERS)
         return pt_fail(e, PT_FAILED,
@@ -295,7 +305,8 @@ double model_flops_per_token(const model *m, int64_t seq_len)
         if (c->mixer[i] == MIXER_DELTA)
             flops += (i + 1 >= first ? 18.0 : 6.0) * (double)(c->delta_value_heads * c->delta_key_dim * c->delta_value_dim);
     for (int i = 0; i < c->layers; i++) /* scores and values, 2 each in forward and twice that in backward */
-        flops += c->mixer[i] != MIXER_ATTENTION ? 0 : (i + 1 >= first ? 12.0 : 4.0) * (double)(c->heads * c->head_dim) * model_average_keys(c->window[i], seq_len);
+        if (c->mixer[i] == MIXER_ATTENTION)
+            flops += (i + 1 >= first ? 12.0 : 4.0) * (double)model_heads(c, i).q_wide * model_average_keys(c->window[i], seq_len);
     const param *table = block_param(m, &m->blocks[head], c->tied ? PARAM_TOKENS : PARAM_HEAD);
     return flops + 2.0 * (1 + head_gives_rows(m) + table->trainable) * (double)c->vocab * (double)c->hidden;
 }

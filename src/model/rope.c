@@ -11,6 +11,7 @@
  *               between           (1 - s) b(i) / factor + s b(i),  s = (n / w - low) / (high - low)
  *   yarn      between b(i) and b(i) / factor by a ramp over i, from the pair that turns beta_fast times in n positions to the one that
  *             turns beta_slow times
+ *   proportional  b(i) for the first pairs, 0 for the others
  *   longrope  b(i) / e(i), with one list e for sequences of at most n positions and one for longer ones
  *
  * Yarn and longrope multiply cos and sin by an attention factor. Queries that grow with the position have a table of their own.
@@ -73,6 +74,7 @@ double model_rope_frequency(const rope_config *r, int64_t length, int64_t i)
     case ROPE_LLAMA3: return llama3_frequency(r, f);
     case ROPE_YARN: return yarn_frequency(r, f, i);
     case ROPE_LONG: return f / ((double)length > r->original_positions ? r->long_factor : r->short_factor)[i];
+    case ROPE_PARTIAL: return i < r->turning ? f / r->factor : 0;
     default: return f;
     }
 }

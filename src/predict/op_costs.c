@@ -93,7 +93,10 @@ static op_cost cost_activation(const op_activation *o, int64_t vocab)
     return bytes_cost(o->type, (double)(o->rows * o->cols), o->gated ? 3 : 2, 0);
 }
 
-static op_cost cost_scale(const op_scale *o, int64_t vocab) { return bytes_cost(o->type, (double)o->n, o->stream ? 1 : 2, o->stream ? 8 * (double)o->n : 0); }
+static op_cost cost_scale(const op_scale *o, int64_t vocab)
+{
+    return bytes_cost(o->type, (double)o->n, o->stream ? 1 : 2, o->stream ? 8 * (double)o->n : 0);
+}
 
 static op_cost cost_activation_backward(const op_activation_backward *o, int64_t vocab)
 {

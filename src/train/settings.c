@@ -45,6 +45,15 @@ static json_t *layer_scale_json(const model_config *c)
     return shortened(list);
 }
 
+static json_t *mixer_json(const model_config *c)
+{
+    static const char *const names[] = {[MIXER_ATTENTION] = "attention", [MIXER_DELTA] = "delta rule", [MIXER_CONV] = "convolution"};
+    json_t *list = json_array();
+    for (int i = 0; i < c->layers; i++)
+        json_array_append_new(list, json_string(names[c->mixer[i]]));
+    return shortened(list);
+}
+
 static json_t *factors_json(const double *factors, int64_t n)
 {
     json_t *list = json_array();
@@ -57,7 +66,8 @@ static json_t *factors_json(const double *factors, int64_t n)
 static void add_rope(json_t *all, const rope_config *r, const model_config *c)
 {
     static const char *const types[] = {[ROPE_PLAIN] = "default", [ROPE_LINEAR] = "linear", [ROPE_DYNAMIC] = "dynamic",
-                                        [ROPE_LLAMA3] = "llama3", [ROPE_YARN] = "yarn",     [ROPE_LONG] = "longrope"};
+                                        [ROPE_LLAMA3] = "llama3", [ROPE_YARN] = "yarn",     [ROPE_LONG] = "longrope",
+                                        [ROPE_PARTIAL] = "proportional"};
     json_object_set_new(all, "rope_theta", json_real(r->theta));
     json_object_set_new(all, "rope_type", json_string(types[r->kind]));
     if (r->rotated != c->head_dim)
@@ -144,6 +154,20 @@ json_t *model_json(const model_config *c)
     add_number(all, "logit scale", (double)c->logit_scale, 1);
     add_number(all, "attention softcap", (double)c->attention_softcap, 0);
     add_number(all, "logit softcap", (double)c->logit_softcap, 0);
+    add_number(all, "key heads of layers without a window", (double)c->full_kv_heads, 0);
+    add_number(all, "head dimension of layers without a window", (double)c->full_head_dim, 0);
+    add_number(all, "keys as values", c->keys_as_values, 0);
+    add_number(all, "norm of values", c->value_norm, 0);
+    add_number(all, "factor of a layer's output", c->scaled, 0);
+    add_number(all, "gates of attention's output", c->output_gate, 0);
+    if (c->taps)
+        json_object_set_new(all, "mixer of each layer", mixer_json(c));
+    add_number(all, "tokens under a convolution", (double)c->taps, 0);
+    add_number(all, "bias of convolutions", c->conv_bias, 0);
+    add_number(all, "key heads of the delta rule", (double)c->delta_key_heads, 0);
+    add_number(all, "value heads of the delta rule", (double)c->delta_value_heads, 0);
+    add_number(all, "key dimension of the delta rule", (double)c->delta_key_dim, 0);
+    add_number(all, "value dimension of the delta rule", (double)c->delta_value_dim, 0);
     return all;
 }
 

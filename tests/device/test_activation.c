@@ -270,7 +270,8 @@ static void scaling_matches_fp64(void **state)
     for (int i = 0; i < 12; i++) {
         const pt_dtype type = i % 2 ? PT_BF16 : PT_F32;
         const int64_t n = i < 2 ? 100003 : 1 + random_below(300), more = 9;
-        tensor x = tensor_random(type, n + more, 0, 2), stream = tensor_random(PT_F32, n + more, 0, 2), factor = tensor_random(PT_F32, 1, 1, 0.3);
+        tensor x = tensor_random(type, n + more, 0, 2), stream = tensor_random(PT_F32, n + more, 0, 2);
+        tensor factor = tensor_random(PT_F32, 1, 1, 0.3);
         void *y = test_copy(x.data, tensor_bytes(&x));
         float *s = test_copy(stream.data, tensor_bytes(&stream));
         const bool with = i / 2 % 2;
@@ -280,7 +281,8 @@ static void scaling_matches_fp64(void **state)
             near(type, element(type, y, k), want, 1e-7, "scaled", k);
             near(PT_F32, s[k], with ? want : stream.value[k], 1e-7, "stream", k);
         }
-        assert_memory_equal((char *)y + (size_t)n * dtype_bytes(type), (char *)x.data + (size_t)n * dtype_bytes(type), (size_t)more * dtype_bytes(type));
+        const size_t end = (size_t)n * dtype_bytes(type);
+        assert_memory_equal((char *)y + end, (char *)x.data + end, tensor_bytes(&x) - end);
         assert_memory_equal(s + n, (float *)stream.data + n, (size_t)more * sizeof *s);
     }
 }

@@ -1,0 +1,102 @@
+/* config_mixers.c - what mixes the tokens of each layer, and its sizes. Which layers have another mixer than attention follows from
+ * layer_types (config_layers.c), or from a period or a list of the layers with attention. */
+#include "model/config_reader.h"
+
+#include <string.h>
+
+enum { MAX_DIM = 256 };
+
+/* Layers 0 .. L-1 that have attention; without the key, all. */
+static int read_attention_layers(config_reader *r)
+{
+    json_t *list = NULL;
+    model_config *c = r->c;
+    int status = json_get_array(&r->source, r->a->attention_layers_key, JSON_OPTIONAL, &list, r->e);
+    for (int i = 0; i < c->layers; i++)
+        c->mixer[i] = (unsigned char)(list ? r->a->mixer : MIXER_ATTENTION);
+    for (size_t i = 0; i < json_array_size(list) && !status; i++) {
+        char text[64];
+        const json_t *value = json_array_get(list, i);
+        const json_int_t layer = json_integer_value(value);
+        if (json_is_integer(value) && layer >= 0 && layer < c->layers)
+            c->mixer[layer] = MIXER_ATTENTION;
+        else
+            status = pt_fail(r->e, PT_FAILED, "%s: \"%s\"[%zu] is %s, but layers are numbered 0 to %lld", r->source.where,
+                             r->a->attention_layers_key, i, config_value_text(value, text), (long long)c->layers - 1);
+    }
+    return status;
+}
+
+int config_read_mixers(config_reader *r)
+{
+    const architecture *a = r->a;
+    int64_t period = 4;
+    if (a->mixer == MIXER_ATTENTION)
+        return 0;
+    if (a->attention_layers_key)
+        return read_attention_layers(r);
+    int status = json_get_int(&r->source, "full_attention_interval", JSON_OPTIONAL, 1, MODEL_MAX_LAYERS, &period, r->e);
+    for (int i = 0; i < r->c->layers; i++)
+        r->c->mixer[i] = (unsigned char)((i + 1) % period ? a->mixer : MIXER_ATTENTION);
+    return status;
+}
+
+static int read_delta(config_reader *r)
+{
+    model_config *c = r->c;
+    const struct { config_key key; int64_t most, *out; } sizes[] = {
+        {{"linear_num_key_heads", NULL, 16}, MAX_HEADS, &c->delta_key_heads},
+        {{"linear_num_value_heads", NULL, 32}, MAX_HEADS, &c->delta_value_heads},
+        {{"linear_key_head_dim", NULL, 128}, MAX_DIM, &c->delta_key_dim},
+        {{"linear_value_head_dim", NULL, 128}, MAX_DIM, &c->delta_value_dim}};
+    int status = 0;
+    for (size_t i = 0; i < sizeof sizes / sizeof *sizes && !status; i++)
+        status = config_read_size(r, &sizes[i].key, sizes[i].most, sizes[i].out);
+    if (!status && c->delta_value_heads % c->delta_key_heads)
+        status = pt_fail(r->e, PT_FAILED, "%s: \"linear_num_value_heads\" is %lld, which is not a multiple of \"linear_num_key_heads\" "
+                         "%lld", r->source.where, (long long)c->delta_value_heads, (long long)c->delta_key_heads);
+    if (!status && c->activation != ACT_SILU)
+        status = pt_fail(r->e, PT_FAILED, "%s: \"%s\" must be silu in %s models, because their convolutions use it, too", r->source.where,
+                         r->a->activation_key, r->a->model_type);
+    return status;
+}
+
+/* The width of LFM2's MLPs: 2/3 of the key's, times a factor, up to a multiple. */
+static int read_adjusted_ffn(config_reader *r)
+{
+    bool adjusted = true;
+    double factor = 1;
+    int64_t multiple = 256;
+    int status = json_get_bool(&r->source, "block_auto_adjust_ff_dim", JSON_OPTIONAL, &adjusted, r->e);
+    if (!status)
+        status = json_get_double(&r->source, "block_ffn_dim_multiplier", JSON_OPTIONAL, 1e-3, 1e3, &factor, r->e);
+    if (!status)
+        status = json_get_int(&r->source, "block_multiple_of", JSON_OPTIONAL, 1, MAX_WIDTH, &multiple, r->e);
+    if (status || !adjusted)
+        return status;
+    const int64_t wide = (int64_t)(factor * (double)(int64_t)(2 * (double)r->c->ffn / 3));
+    r->c->ffn = (wide + multiple - 1) / multiple * multiple;
+    return r->c->ffn > 0 ? 0 : pt_fail(r->e, PT_FAILED, "%s: \"%s\" and \"block_ffn_dim_multiplier\" give an MLP of width 0",
+                                       r->source.where, r->a->ffn.name);
+}
+
+int config_read_mixer_sizes(config_reader *r)
+{
+    const architecture *a = r->a;
+    model_config *c = r->c;
+    if (a->mixer == MIXER_ATTENTION)
+        return 0;
+    c->output_gate = a->output_gate;
+    for (int i = 0; i < c->layers; i++)
+        if (c->mixer[i] != MIXER_ATTENTION)
+            c->layer_rope[i] = -1;
+    int status = config_read_size(r, &a->taps, CONV_TAPS_MOST, &c->taps);
+    if (!status && c->taps < 2)
+        status = pt_fail(r->e, PT_FAILED, "%s: \"%s\" is %lld, but a convolution needs at least 2 tokens", r->source.where, a->taps.name,
+                         (long long)c->taps);
+    if (!status && a->mixer == MIXER_DELTA)
+        status = read_delta(r);
+    if (!status && a->mixer == MIXER_CONV)
+        status = json_get_bool(&r->source, "conv_bias", JSON_OPTIONAL, &c->conv_bias, r->e);
+    return status || !a->ffn_adjusted ? status : read_adjusted_ffn(r);
+}
