@@ -128,6 +128,8 @@ static inline void random_freeze(random_source *r, model *m)
     const int style = random_below(r, 7), block = random_below(r, m->blocks_n), kept = random_below(r, m->params_n);
     for (int i = 0; i < m->params_n && style > 1 && style < 5; i++)
         m->params[i].trainable = i == kept || (style == 2 ? m->params[i].block >= block : style == 3 && random_one_in(r, 2));
+    for (int i = 0; i < m->params_n && !model_trained_parameters(m); i++) /* not only constants, which have no gradient */
+        m->params[i].trainable = true;
     m->stored_bf16 = random_one_in(r, 2);
     if (style >= 5)
         random_adapters(r, m);

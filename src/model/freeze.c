@@ -79,7 +79,7 @@ int64_t model_trained_parameters(const model *m)
 {
     int64_t n = 0;
     for (int i = 0; i < m->params_n; i++)
-        n += m->params[i].trainable ? m->params[i].rows * m->params[i].cols : 0;
+        n += m->params[i].trainable && m->params[i].kind->use != USE_CONSTANT ? m->params[i].rows * m->params[i].cols : 0;
     return n;
 }
 

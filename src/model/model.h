@@ -263,7 +263,7 @@ typedef struct model_freezing {
 /* Sets `trainable` of all parameters. PT_USAGE: a pattern matches nothing, or some parts of a parameter and not others, or nothing is left
  * to train. A tied head goes with the embedding. */
 int model_freeze(model *m, const model_freezing *f, pt_error *e);
-int64_t model_trained_parameters(const model *m); /* sum of rows * cols of the trained parameters */
+int64_t model_trained_parameters(const model *m); /* sum of rows * cols of the trained parameters, without constants */
 /* "LoRA of rank 16 on all linear layers, 8.8M of 502.8M parameters with adamw; base in nf4"; `with` is the optimizer. trained.c */
 enum { MODEL_TRAINED_TEXT = 256 };
 void model_describe_trained(const model *m, const char *with, char out[MODEL_TRAINED_TEXT]);
