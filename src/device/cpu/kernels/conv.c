@@ -48,10 +48,10 @@ static INLINE void product_row(pt_dtype type, const op_conv *o, const conv_part 
 }
 
 /* The first tap that reads the row's document. */
-static INLINE int64_t first_tap(const op_conv *o, const conv_part *part, int64_t s)
+static INLINE int first_tap(const op_conv *o, const conv_part *part, int64_t s)
 {
     const int64_t begin = o->first ? o->first[row_of(o, part, s)] : 0, there = s - begin + 1;
-    return there >= o->taps || (begin == 0 && o->past) ? 0 : o->taps - there;
+    return there >= o->taps || (begin == 0 && o->past) ? 0 : (int)(o->taps - there);
 }
 
 static void lines_begin(const op_conv *o, const conv_part *part, lines *l)
@@ -63,11 +63,20 @@ static void lines_begin(const op_conv *o, const conv_part *part, lines *l)
         l->bias[c] = c < part->n && o->bias ? o->bias[part->column + c] : 0;
 }
 
-static INLINE vf sum_at(const op_conv *o, const lines *l, int64_t tap, int64_t s, int64_t i)
+/* The lines that the taps of row s read. */
+static INLINE void lines_of(line *ring, int taps, int64_t s, float *out[CONV_TAPS_MOST])
+{
+    for (int j = 0; j < taps; j++)
+        out[j] = ring[(s - taps + 1 + j) & (RING - 1)];
+}
+
+/* taps and, mostly, tap are constants where this is inlined. */
+static INLINE vf sum_at(const lines *l, float *const from[CONV_TAPS_MOST], int taps, int tap, int64_t i)
 {
     vf sum = get(l->bias, i);
-    for (int64_t j = tap; j < o->taps; j++)
-        sum = vec_fma(get(l->weight[j], i), get(l->p[(s - o->taps + 1 + j) & (RING - 1)], i), sum);
+#pragma GCC unroll 8
+    for (int j = tap; j < taps; j++)
+        sum = vec_fma(get(l->weight[j], i), get(from[j], i), sum);
     return sum;
 }
 
@@ -78,32 +87,45 @@ static INLINE vf act(pt_dtype type, bool silu, vf sum, vf *derivative)
     return silu ? activation(ACT_SILU, type, sum, derivative) : sum;
 }
 
-static INLINE void forward(pt_dtype type, const op_conv *o, const conv_part *part)
+static INLINE void forward_row(pt_dtype type, bool silu, int taps, int tap, const op_conv *o, const conv_part *part, lines *l, int64_t s)
 {
-    lines l;
-    lines_begin(o, part, &l);
-    for (int64_t s = part->row0 - o->taps + 1; s < part->row1; s++) {
-        product_row(type, o, part, s, l.p[s & (RING - 1)]);
-        if (s < part->row0)
-            continue;
-        const int64_t tap = first_tap(o, part, s), row = row_of(o, part, s);
-        for (int64_t i = 0; i < part->n; i += VEC_LANES) {
-            const int64_t lanes = lanes_at(part, i);
-            vf derivative, y = act(type, o->silu, sum_at(o, &l, tap, s, i), &derivative);
-            if (o->after)
-                y = factor(type, o->after, row, o->ldx, part, i, lanes) * y;
-            store(type, o->y, row * o->ldy + part->column + i, y, lanes);
-        }
+    const int64_t row = row_of(o, part, s);
+    float *from[CONV_TAPS_MOST];
+    lines_of(l->p, taps, s, from);
+    for (int64_t i = 0; i < part->n; i += VEC_LANES) {
+        const int64_t lanes = lanes_at(part, i);
+        vf derivative, y = act(type, silu, sum_at(l, from, taps, tap, i), &derivative);
+        if (o->after)
+            y = factor(type, o->after, row, o->ldx, part, i, lanes) * y;
+        store(type, o->y, row * o->ldy + part->column + i, y, lanes);
     }
 }
 
-void KERNEL(conv_rows)(const op_conv *o, conv_part part)
+static INLINE void forward(pt_dtype type, bool silu, int taps, const op_conv *o, const conv_part *part)
 {
-    if (o->type == PT_BF16)
-        forward(PT_BF16, o, &part);
-    else
-        forward(PT_F32, o, &part);
+    lines l;
+    lines_begin(o, part, &l);
+    for (int64_t s = part->row0 - taps + 1; s < part->row1; s++) {
+        product_row(type, o, part, s, l.p[s & (RING - 1)]);
+        if (s < part->row0)
+            continue;
+        const int tap = first_tap(o, part, s);
+        if (tap == 0)
+            forward_row(type, silu, taps, 0, o, part, &l, s);
+        else
+            forward_row(type, silu, taps, tap, o, part, &l, s);
+    }
 }
+
+/* run(type, silu, taps, ...) with constants for what models have: 4 taps with SiLU, and 3 without. */
+#define FOR_TYPE_AND_TAPS(run, type, o, ...)                                                  \
+    ((type) == PT_BF16 ? FOR_TAPS(run, PT_BF16, o, __VA_ARGS__) : FOR_TAPS(run, PT_F32, o, __VA_ARGS__))
+#define FOR_TAPS(run, type, o, ...)                                                           \
+    ((o)->silu && (o)->taps == 4    ? run(type, true, 4, __VA_ARGS__)                         \
+     : !(o)->silu && (o)->taps == 3 ? run(type, false, 3, __VA_ARGS__)                        \
+                                    : run(type, (o)->silu, (int)(o)->taps, __VA_ARGS__))
+
+void KERNEL(conv_rows)(const op_conv *o, conv_part part) { FOR_TYPE_AND_TAPS(forward, o->type, o, o, &part); }
 
 /* A row of last replaces no row of past that a later one needs: it takes one behind its own place. */
 void KERNEL(conv_last)(const op_conv *o, conv_part part)
@@ -122,22 +144,26 @@ void KERNEL(conv_last)(const op_conv *o, conv_part part)
 /* ---- backward ---- */
 
 /* Row s: its gradient goes to the rows that it read; `counts` if the row is the part's. */
-static INLINE void backward_row(pt_dtype type, const op_conv_backward *b, const conv_part *part, lines *l, int64_t s, bool counts)
+static INLINE void backward_row(pt_dtype type, bool silu, int taps, int tap, const op_conv_backward *b, const conv_part *part, lines *l,
+                                int64_t s, bool counts)
 {
     const op_conv *o = &b->forward;
-    const int64_t tap = first_tap(o, part, s), row = row_of(o, part, s);
+    const int64_t row = row_of(o, part, s);
+    float *from[CONV_TAPS_MOST], *to[CONV_TAPS_MOST];
+    lines_of(l->p, taps, s, from);
+    lines_of(l->dp, taps, s, to);
     for (int64_t i = 0; i < part->n; i += VEC_LANES) {
         const int64_t lanes = lanes_at(part, i);
-        vf derivative, y = act(type, o->silu, sum_at(o, l, tap, s, i), &derivative);
+        vf derivative, y = act(type, silu, sum_at(l, from, taps, tap, i), &derivative);
         const vf dy = load(type, b->dy, row * b->lddy + part->column + i, lanes);
-        const vf d = dy * factor(type, o->after, row, o->ldx, part, i, lanes) * derivative;
+        const vf d = (o->after ? dy * factor(type, o->after, row, o->ldx, part, i, lanes) : dy) * derivative;
         if (counts && b->dafter)
             store(type, b->dafter, row * b->lddx + part->column + i, dy * y, lanes);
-        for (int64_t j = tap; j < o->taps; j++) {
-            const int64_t at = (s - o->taps + 1 + j) & (RING - 1);
-            put(l->dp[at], i, vec_fma(get(l->weight[j], i), d, get(l->dp[at], i)));
+#pragma GCC unroll 8
+        for (int j = tap; j < taps; j++) {
+            put(to[j], i, vec_fma(get(l->weight[j], i), d, get(to[j], i)));
             if (counts)
-                put(l->dweight[j], i, vec_fma(d, get(l->p[at], i), get(l->dweight[j], i)));
+                put(l->dweight[j], i, vec_fma(d, get(from[j], i), get(l->dweight[j], i)));
         }
         if (counts)
             put(l->dbias, i, get(l->dbias, i) + d);
@@ -159,19 +185,24 @@ static INLINE void finish_row(pt_dtype type, const op_conv_backward *b, const co
     }
 }
 
-static INLINE void backward(pt_dtype type, const op_conv_backward *b, const conv_part *part, float *sums)
+static INLINE void backward(pt_dtype type, bool silu, int taps, const op_conv_backward *b, const conv_part *part, float *sums)
 {
     const op_conv *o = &b->forward;
-    const int64_t past_end = part->row1 + o->taps - 1, end = past_end < o->len ? past_end : o->len;
+    const int64_t past_end = part->row1 + taps - 1, end = past_end < o->len ? past_end : o->len;
     lines l;
     lines_begin(o, part, &l);
     memset(l.dp, 0, sizeof l.dp), memset(l.dweight, 0, sizeof l.dweight), memset(l.dbias, 0, sizeof l.dbias);
-    for (int64_t s = part->row0 - o->taps + 1; s < past_end; s++) {
-        const int64_t done = s - o->taps + 1;
+    for (int64_t s = part->row0 - taps + 1; s < past_end; s++) {
+        const int64_t done = s - taps + 1;
         if (s < end)
             product_row(type, o, part, s, l.p[s & (RING - 1)]);
-        if (s >= part->row0 && s < end)
-            backward_row(type, b, part, &l, s, s < part->row1);
+        if (s >= part->row0 && s < end) {
+            const int tap = first_tap(o, part, s);
+            if (tap == 0 && s < part->row1)
+                backward_row(type, silu, taps, 0, b, part, &l, s, true);
+            else
+                backward_row(type, silu, taps, tap, b, part, &l, s, s < part->row1);
+        }
         if (done >= part->row0)
             finish_row(type, b, part, l.dp[done & (RING - 1)], done);
         memset(l.dp[(s + 1) & (RING - 1)], 0, sizeof(line));
@@ -181,10 +212,7 @@ static INLINE void backward(pt_dtype type, const op_conv_backward *b, const conv
             sums[j * o->channels + part->column + c] += j < o->taps ? l.dweight[j][c] : l.dbias[c];
 }
 
-void KERNEL(conv_backward_rows)(const op_conv_backward *o, conv_part part, float *sums)
+void KERNEL(conv_backward_rows)(const op_conv_backward *b, conv_part part, float *sums)
 {
-    if (o->forward.type == PT_BF16)
-        backward(PT_BF16, o, &part, sums);
-    else
-        backward(PT_F32, o, &part, sums);
+    FOR_TYPE_AND_TAPS(backward, b->forward.type, &b->forward, b, &part, sums);
 }
