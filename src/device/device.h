@@ -374,7 +374,8 @@ static inline size_t gated_norm_backward_scratch_bytes(int64_t rows, int64_t wei
  * Computed in chunks of SCAN_CHUNK rows, counted from the sequence's start. before, after (seqs, heads, key_dim, dim): S before the first
  * row (NULL: 0), and after the last (or NULL; may be before). states: what backward needs, scan_states_bytes(), or NULL: the states at the
  * starts of all segments but the first; a segment is scan_segment() chunks. */
-enum { SCAN_CHUNK = 64, SCAN_SEGMENT = 8, SCAN_HEADS = 4, SCAN_DIM_MOST = 256 /* of key_dim and dim */, SCAN_GPU_BLOCKS = 132 };
+enum { SCAN_CHUNK = 64, SCAN_SEGMENT = 8, SCAN_HEADS = 4, SCAN_DIM_MOST = 256 /* of key_dim and dim */ };
+enum { SCAN_GPU_CHUNK = 16, SCAN_GPU_BLOCKS = 132 /* most tasks of backward at a time */ };
 typedef struct op_scan {
     scan_kind kind; pt_dtype type; int64_t seqs, len, key_heads, heads, key_dim, dim, ld, ldo; float scale, norm_eps;
     const int32_t *first; const void *q, *k, *v; const float *g, *beta, *skip, *before; float *after, *states; void *out;
@@ -395,16 +396,15 @@ static inline size_t scan_states_bytes(int64_t seqs, int64_t len, int64_t heads,
 typedef struct op_scan_backward {
     op_scan forward; bool accumulate; int64_t lddo, ldd; const void *dout; void *dq, *dk, *dv; float *dg, *dbeta, *dskip; void *scratch;
 } op_scan_backward;
-/* The rows that one task has in memory at a time are a segment's; a task has at most SCAN_HEADS value heads of one key head. */
-static inline int64_t scan_tasks(int64_t key_heads, int64_t heads) /* of a sequence */
+/* A task of backward has up to SCAN_HEADS value heads of one key head: the tasks of a sequence, and the fp32 memory of one on a GPU. */
+static inline int64_t scan_tasks(int64_t key_heads, int64_t heads)
 {
     return key_heads * ((heads / key_heads + SCAN_HEADS - 1) / SCAN_HEADS);
 }
-static inline int64_t scan_work_floats(int64_t len, int64_t key_dim, int64_t dim)
+static inline int64_t scan_gpu_floats(int64_t len, int64_t key_dim, int64_t dim)
 {
-    const int64_t c = SCAN_CHUNK, chunks = (len + c - 1) / c, most = scan_segment(key_dim, dim), n = chunks < most ? chunks : most;
-    return n * (key_dim * dim + c * dim + 4 * c * key_dim + 2 * c * c) + SCAN_HEADS * key_dim * dim + 2 * c * dim + 5 * c * key_dim +
-           7 * c * c + 16 * c;
+    const int64_t most = SCAN_CHUNK * scan_segment(key_dim, dim), rows = len < most ? len : most;
+    return ((rows + SCAN_GPU_CHUNK - 1) / SCAN_GPU_CHUNK + SCAN_HEADS) * key_dim * dim + 2 * rows * key_dim;
 }
 /* Sums of dskip per sequence; of dq and dk per task, if a key head has several; a GPU's memory for tasks. */
 static inline size_t scan_backward_scratch_bytes(int64_t seqs, int64_t len, int64_t key_heads, int64_t heads, int64_t key_dim, int64_t dim,
@@ -412,7 +412,7 @@ static inline size_t scan_backward_scratch_bytes(int64_t seqs, int64_t len, int6
 {
     const int64_t tasks = scan_tasks(key_heads, heads), blocks = seqs * tasks < SCAN_GPU_BLOCKS ? seqs * tasks : (int64_t)SCAN_GPU_BLOCKS;
     return (size_t)(seqs * heads + (tasks > key_heads ? 2 * seqs * len * tasks * key_dim : 0) +
-                    (gpu ? blocks * scan_work_floats(len, key_dim, dim) : 0)) * sizeof(float);
+                    (gpu ? blocks * scan_gpu_floats(len, key_dim, dim) : 0)) * sizeof(float);
 }
 
 /* out[r] = round(scale * table[ids[r]] + positions_table[positions[r]]) for the rows whose id lies in [row0, row0 + table_rows); other rows

@@ -53,6 +53,8 @@
     ROW(GATES_BACKWARD, gates_backward, gates_backward, "computing gates backward")                                              \
     ROW(GATED_NORM, gated_norm, gated_norm, "normalizing and gating")                                                            \
     ROW(GATED_NORM_BACKWARD, gated_norm_backward, gated_norm_backward, "normalizing and gating backward")                        \
+    ROW(SCAN, scan, scan, "scanning sequences")                                                                                  \
+    ROW(SCAN_BACKWARD, scan_backward, scan_backward, "scanning sequences backward")                                              \
     ROW(DEQUANTIZE, dequantize, dequantize, "decoding weights")                                                                  \
     ROW(EMBEDDING, embedding, embedding, "embedding tokens")                                                                     \
     ROW(EMBEDDING_BACKWARD, embedding_backward, embedding_backward, "embedding tokens backward")                                 \

@@ -198,6 +198,36 @@ static op_cost cost_gated_norm_backward(const op_gated_norm_backward *b, int64_t
     return bytes_cost(o->type, (double)(o->rows * o->heads * o->dim), 5 + !!b->y, 0);
 }
 
+/* FLOPs of the matmuls of chunks: so many of n rows by n and by key_dim, or by dim, and of n rows by key_dim by dim. */
+static double scan_flops(const op_scan *o, double of_keys, double of_values, double states)
+{
+    const double rows = (double)(o->seqs * o->len), n = o->len < SCAN_CHUNK ? (double)o->len : (double)SCAN_CHUNK;
+    const double keys = (double)o->key_dim, values = (double)o->dim;
+    return 2 * rows * (double)o->heads * (n * (of_keys * keys + of_values * values) + states * keys * values);
+}
+
+static double scan_bytes(const op_scan *o, double keys, double values, double gates)
+{
+    const double of_keys = (double)(o->key_heads * o->key_dim), of_values = (double)(o->heads * o->dim);
+    const double each = (keys * of_keys + values * of_values) * (double)dtype_bytes(o->type) + 4 * gates * (double)o->heads;
+    return (double)(o->seqs * o->len) * each;
+}
+
+static op_cost cost_scan(const op_scan *o, int64_t vocab)
+{
+    const double shared = (double)o->key_heads / (double)o->heads;
+    const double flops = o->kind == SCAN_DELTA ? scan_flops(o, 2 * shared, 1.5, 3) : scan_flops(o, shared, 1, 2);
+    return (op_cost){o->type, flops, scan_bytes(o, 2, 2, 2)};
+}
+
+static op_cost cost_scan_backward(const op_scan_backward *b, int64_t vocab)
+{
+    const op_scan *o = &b->forward;
+    const double shared = (double)o->key_heads / (double)o->heads;
+    const double flops = o->kind == SCAN_DELTA ? scan_flops(o, 3 + 2 * shared, 4, 8) : scan_flops(o, 2 + shared, 2, 5);
+    return (op_cost){o->type, flops, scan_bytes(o, 4, 3, 4)};
+}
+
 static op_cost cost_dequantize(const op_dequantize *o, int64_t vocab)
 {
     const double n = (double)(o->rows * o->cols), nf4 = 0.5 + 1.0 / NF4_BLOCK + 4.0 / (NF4_BLOCK * NF4_NESTED_BLOCK);

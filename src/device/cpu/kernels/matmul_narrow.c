@@ -24,7 +24,8 @@ typedef struct scratch {
     _Alignas(64) factor b[K_BLOCK * NARROW_COLS + 8];
     _Alignas(64) float sum[TILE_ROWS * NARROW_COLS];
 } scratch;
-_Static_assert(sizeof(scratch) <= NARROW_SCRATCH_BYTES, "a tile must fit its part of a thread's scratch space");
+_Static_assert(sizeof(scratch) <= NARROW_OWN_BYTES && (int)NARROW_OWN_BYTES <= (int)NARROW_SCRATCH_BYTES,
+               "a tile must fit its part of a thread's scratch space");
 
 typedef struct narrow {
     const op_matmul *o;

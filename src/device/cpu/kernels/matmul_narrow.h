@@ -8,7 +8,8 @@
 enum {
     NARROW_COLS = 128,
     NARROW_K = 384,                /* one block of K (matmul_pack.h); TN may be longer */
-    NARROW_SCRATCH_BYTES = 2 << 20 /* of a thread's scratch space, for a rectangle of such a matmul by any kernel */
+    NARROW_OWN_BYTES = 512 << 10,  /* of a thread's scratch space, for matmul_narrow */
+    NARROW_SCRATCH_BYTES = 2 << 20 /* for a rectangle of such a matmul by any kernel */
 };
 
 static inline bool matmul_is_narrow(const op_matmul *o)
