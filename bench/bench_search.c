@@ -1,9 +1,8 @@
 /* bench_search.c - how long the search takes, and what it finds beside the fixed policies.
  *
- *     bench_search [seconds [case]]              time for each search, default 0.5; one case, counted from 0
- *     bench_search seconds random [n [seed]]     n random models of 20 to 126 layers, each on a random machine
- *     bench_search seconds few [n [seed]]        n of 2 to 12 layers: a line each, its step in ms and how many schedules were tried; with
- *                                                so many seconds that each search ends by itself, the same anywhere (ablate_search)
+ *     bench_search [effort [case]]              of each search (search.h), default 1; one case, counted from 0
+ *     bench_search effort random [n [seed]]     n random models of 20 to 126 layers, each on a random machine
+ *     bench_search effort few [n [seed]]        n of 2 to 12 layers: a line each, its step in ms and how many schedules were tried
  *
  * Blocks are priced from operations and bytes of a machine like an RTX 3090 in a host with one NVMe disk, or like two
  * cores of a processor; only the search's own time is measured here. The last line says what was reached of what is wanted: exit status
@@ -103,7 +102,7 @@ static int describe(const search_case *x, const search_result *r, double cpu_s)
     return 0;
 }
 
-static int run(const search_case *x, double seconds)
+static int run(const search_case *x, double effort)
 {
     pt_error e = {0};
     search_problem p;
@@ -112,7 +111,7 @@ static int run(const search_case *x, double seconds)
         fprintf(stderr, "%s\n", e.text);
         return 1;
     }
-    p.in.seconds = seconds;
+    p.in.effort = effort;
     double begun = processor_s();
     if (search_plan(&p.in, &r, &e)) {
         printf("%-30s %s\n", x->name, e.text);
@@ -125,19 +124,19 @@ static int run(const search_case *x, double seconds)
     return 0;
 }
 
-static int run_random(double seconds, int n, uint64_t seed)
+static int run_random(double effort, int n, uint64_t seed)
 {
     int failed = 0;
     case_source source = {seed, 0};
     for (int i = 0; i < n && !failed; i++) {
         const search_case x = case_random(&source);
-        failed = run(&x, seconds);
+        failed = run(&x, effort);
     }
     return verdict() || failed;
 }
 
 /* 1: an error. Where nothing fits, "-". */
-static int print_few(const search_case *x, double seconds, int i)
+static int print_few(const search_case *x, double effort, int i)
 {
     pt_error e = {0};
     search_problem p;
@@ -147,7 +146,7 @@ static int print_few(const search_case *x, double seconds, int i)
         fprintf(stderr, "%s\n", e.text);
         return 1;
     }
-    p.in.seconds = seconds;
+    p.in.effort = effort;
     failed = search_plan(&p.in, &r, &e);
     if (failed)
         printf("%d - %d\n", i, r.tried);
@@ -160,27 +159,27 @@ static int print_few(const search_case *x, double seconds, int i)
     return failed && failed != PT_DOES_NOT_FIT;
 }
 
-static int run_few(double seconds, int n, uint64_t seed)
+static int run_few(double effort, int n, uint64_t seed)
 {
     int failed = 0;
     case_source source = {seed, 0};
     for (int i = 0; i < n && !failed; i++) {
         const search_case x = case_few(&source);
-        failed = print_few(&x, seconds, i);
+        failed = print_few(&x, effort, i);
     }
     return failed;
 }
 
 int main(int argc, char **argv)
 {
-    double seconds = argc > 1 ? atof(argv[1]) : 0;
+    double effort = argc > 1 ? atof(argv[1]) : 0;
     if (argc > 2 && !strcmp(argv[2], "random"))
-        return run_random(seconds, argc > 3 ? atoi(argv[3]) : 20, argc > 4 ? strtoull(argv[4], NULL, 10) : 1);
+        return run_random(effort, argc > 3 ? atoi(argv[3]) : 20, argc > 4 ? strtoull(argv[4], NULL, 10) : 1);
     if (argc > 2 && !strcmp(argv[2], "few"))
-        return run_few(seconds, argc > 3 ? atoi(argv[3]) : 40, argc > 4 ? strtoull(argv[4], NULL, 10) : 1);
+        return run_few(effort, argc > 3 ? atoi(argv[3]) : 40, argc > 4 ? strtoull(argv[4], NULL, 10) : 1);
     int failed = 0, one = argc > 2 ? atoi(argv[2]) : -1;
     for (int i = 0; i < (int)(sizeof cases / sizeof *cases); i++)
         if (one < 0 || one == i)
-            failed |= run(&cases[i], seconds);
+            failed |= run(&cases[i], effort);
     return verdict() || failed;
 }

@@ -42,7 +42,7 @@ static bool bytes_fit(const search_input *in, streamed *s)
 /* In little time: whether anything fits is what the search begins with. */
 static bool has_plan(search_input in)
 {
-    in.seconds = 1e-3;
+    in.effort = 1e-3;
     return search_s(&in) > 0;
 }
 

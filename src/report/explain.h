@@ -24,7 +24,6 @@ typedef struct explain_input {
     const priced_plan *others;     /* other plans that fit, fastest first */
     int others_n;
     int tried;                   /* plans priced by the search, 0: there was none */
-    double search_s;
     const char *machine;         /* "NVIDIA GeForce RTX 3090", "AMD EPYC, 2 threads" */
     const char *source;          /* source of the costs: "measured in 2.1 s" */
     const char *room;            /* the free memory, or that of the machine file, and the margins; NULL or "": budgets were given */

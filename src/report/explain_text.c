@@ -164,8 +164,6 @@ static void write_head(FILE *out, const explanation *x)
     fputs(forecast_sure_words(&x->forecast, in->costs, sure), out);
     if (x->in->tried)
         fprintf(out, "; best of %d plan%s", x->in->tried, plural((uint64_t)x->in->tried));
-    if (x->in->tried && !forecast_needs_disk(&x->forecast)) /* otherwise the line is too long */
-        fprintf(out, " tried in %s", seconds_format(time, x->in->search_s));
     fputc('\n', out);
 }
 

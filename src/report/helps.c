@@ -7,7 +7,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-#define SEARCH_SECONDS 0.08 /* for all searches together */
+#define EFFORT 0.1 /* of each search, of that of the plan */
 #define WORTH_SAYING 0.03
 
 /* A quarter of the bytes, as a round number. */
@@ -59,7 +59,7 @@ static void try_change(trial *t)
     t->failed = failed == PT_DOES_NOT_FIT ? 0 : failed;
 }
 
-/* The trials of one thread. At most as many run in parallel as there are cores, so that each has a core for its time. */
+/* The trials of one thread. At most as many run in parallel as there are cores. */
 typedef struct part { trial *all; int first, n, step; pthread_t thread; } part;
 
 static void *try_part(void *arg)
@@ -75,8 +75,6 @@ static void try_all(trial *all, int n, int threads)
     part parts[EXPLAIN_HELPS];
     bool own[EXPLAIN_HELPS] = {false}; /* thread */
     const int step = threads < n ? threads : n;
-    for (int i = 0; i < n; i++)
-        all[i].in.seconds = SEARCH_SECONDS * step / n;
     for (int i = step - 1; i >= 0; i--) {
         parts[i] = (part){.all = all, .first = i, .n = n, .step = step};
         own[i] = i && !pthread_create(&parts[i].thread, NULL, try_part, &parts[i]);
@@ -95,6 +93,7 @@ static trial *add_trial(const explain_input *in, trial *all, int *n)
     trial *t = &all[(*n)++];
     *t = (trial){.in = *in->search, .costs = *in->search->costs};
     t->in.from = in->best;
+    t->in.effort = EFFORT * search_effort(in->search);
     t->in.threads = 1;
     t->in.unproven = true;
     t->in.costs = &t->costs;

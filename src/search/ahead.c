@@ -30,11 +30,9 @@ static void price_next(ahead *a, uint64_t *hash)
 {
     const candidate r = a->list[a->next++].candidate;
     const double limit = a->limit, prove_below = a->prove_below;
-    pt_error unsaid;
-    priced p;
     *hash = candidate_hash(a->s, &r);
     pthread_mutex_unlock(&a->lock);
-    candidate_price(a->s, &r, limit, prove_below, &p, &unsaid);
+    candidate_price_ahead(a->s, &r, limit, prove_below);
     pthread_mutex_lock(&a->lock);
     *hash = 0;
     pthread_cond_signal(&a->done);

@@ -13,7 +13,7 @@
 
 #include "search/space.h"
 
-typedef struct ranked { candidate candidate; double ns; } ranked;
+typedef struct ranked { candidate candidate; double ns; int number; } ranked; /* number: order among equals */
 
 typedef struct ahead ahead;
 /* NULL if there is only one core or no thread can be created. The space must outlive it. */

@@ -31,15 +31,15 @@ static bool first_fit(const space *s, candidate *r, estimate *about)
     return false;
 }
 
-double walk_descend(walk *w, candidate *r, bool any_update)
+double walk_descend(const space *s, candidate *r, bool any_update, double *work)
 {
     estimate here;
-    if (!first_fit(&w->s, r, &here))
+    if (!first_fit(s, r, &here))
         return -1;
-    descent d = {&w->s, here.ns, true, any_update, r->update};
+    descent d = {s, here.ns, true, any_update, r->update};
     while (d.better) {
         d.better = false;
-        candidate_moves(&w->s, r, false, is_better, &d);
+        *work += candidate_moves(s, r, false, is_better, &d);
     }
     return d.ns;
 }
@@ -53,7 +53,7 @@ static void add_start(walk *w, const candidate *r, double ns)
         w->starts[at] = w->starts[at - 1];
         at--;
     }
-    w->starts[at] = (ranked){*r, ns};
+    w->starts[at] = (ranked){*r, ns, 0};
 }
 
 double walk_with_tasks(const space *s, const candidate *r, double ns)
@@ -61,26 +61,32 @@ double walk_with_tasks(const space *s, const candidate *r, double ns)
     return ns * (1 + 0.003 * (double)(s->in->shape->batch / r->micro_batch));
 }
 
-typedef struct descents { walk *w; ranked *ends; } descents; /* ns < 0: none */
+enum { AT_ONCE = 8 }; /* descents between looks at the work */
+typedef struct descents { const space *s; ranked *ends; double work[AT_ONCE]; } descents; /* ns < 0: none */
 
 static void descend_one(void *arg, int i)
 {
     descents *d = arg;
     candidate *r = &d->ends[i].candidate;
-    double ns = walk_is_over(d->w) ? -1 : walk_descend(d->w, r, true);
-    d->ends[i].ns = ns < 0 ? ns : walk_with_tasks(&d->w->s, r, ns);
+    const double ns = walk_descend(d->s, r, true, &d->work[i]);
+    d->ends[i].ns = ns < 0 ? ns : walk_with_tasks(d->s, r, ns);
 }
 
 void walk_find_starts(walk *w, const way *ways, int n)
 {
-    descents d = {w, w->order}; /* unused until there are starts */
-    for (int i = 0; i < n; i++) {
-        candidate_init(&w->s, &d.ends[i].candidate, ways[i].chunking);
-        d.ends[i].candidate.micro_batch = ways[i].cut.micro_batch;
-        d.ends[i].candidate.visit = ways[i].cut.visit;
+    for (int at = 0; at < n && !walk_is_over(w); at += AT_ONCE) {
+        descents d = {.s = &w->s, .ends = w->order}; /* unused until there are starts */
+        const int now = n - at < AT_ONCE ? n - at : AT_ONCE;
+        for (int i = 0; i < now; i++) {
+            candidate_init(&w->s, &d.ends[i].candidate, ways[at + i].chunking);
+            d.ends[i].candidate.micro_batch = ways[at + i].cut.micro_batch;
+            d.ends[i].candidate.visit = ways[at + i].cut.visit;
+        }
+        ahead_all(w->ahead, now, descend_one, &d);
+        for (int i = 0; i < now; i++) {
+            w->s.work += d.work[i];
+            if (d.ends[i].ns >= 0)
+                add_start(w, &d.ends[i].candidate, d.ends[i].ns);
+        }
     }
-    ahead_all(w->ahead, n, descend_one, &d);
-    for (int i = 0; i < n; i++)
-        if (d.ends[i].ns >= 0)
-            add_start(w, &d.ends[i].candidate, d.ends[i].ns);
 }

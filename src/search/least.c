@@ -41,9 +41,10 @@ static int measure(space *s, const candidate *r, priced *out, pt_error *e)
     plan p;
     int fits = candidate_plan(s, r, &p, e);
     if (!fits) {
-        fits = price_plan(s->in, &s->chunkings[r->chunking].packing, &p, any, 0, 0, out, e);
+        fits = price_plan(s->in, &s->chunkings[r->chunking].packing, &p, any, 0, out, e);
         plan_free(&p);
         s->tried++;
+        s->work += out->work;
         count_tasks(s, r);
     }
     out->candidate = *r;
@@ -190,6 +191,8 @@ static int is_enough(space *s, const priced *x, priced *next, pt_error *e)
         wider.budget[t] = x->bytes[t] > s->budget[t] ? x->bytes[t] : s->budget[t];
     int fits = solve(&wider, false, &o, e);
     s->least_tasks = wider.least_tasks;
+    s->work = wider.work;
+    s->tried = wider.tried;
     if (!fits)
         *next = is_mixed(&o) ? o.filled : o.plain;
     return fits;

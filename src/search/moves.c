@@ -13,6 +13,7 @@ typedef struct neighbours {
     candidate *from;
     move_fn fn;
     void *arg;
+    int estimated, filled;
 } neighbours;
 
 static void offer(neighbours *x, const candidate *r, const estimate *about)
@@ -24,6 +25,7 @@ static void offer(neighbours *x, const candidate *r, const estimate *about)
 static void add(neighbours *x, candidate *r)
 {
     estimate about;
+    x->estimated++;
     candidate_normalise(x->s, r);
     candidate_estimate(x->s, r, &about);
     offer(x, r, &about);
@@ -33,6 +35,7 @@ static void add_both(neighbours *x, candidate *r)
 {
     candidate filled = *r;
     estimate about;
+    x->filled++;
     candidate_normalise(x->s, &filled);
     bool fits = candidate_fill(x->s, &filled, x->s->fill, &about);
     if (fits)
@@ -245,9 +248,9 @@ static void move_blocks(neighbours *x)
                 move_blocks_to(x, level, place);
 }
 
-void candidate_moves(const space *s, candidate *from, bool all, move_fn fn, void *arg)
+double candidate_moves(const space *s, candidate *from, bool all, move_fn fn, void *arg)
 {
-    neighbours x = {s, from, fn, arg};
+    neighbours x = {s, from, fn, arg, 0, 0};
     move_slots(&x);
     move_placements(&x);
     move_shards(&x);
@@ -257,4 +260,5 @@ void candidate_moves(const space *s, candidate *from, bool all, move_fn fn, void
         move_splits(&x);
         move_chunks(&x);
     }
+    return space_work_of(s, x.estimated + x.filled * ESTIMATES_OF_FILLING);
 }

@@ -41,8 +41,9 @@ int placements_are_faster(turning *t)
     t->ns = 0;
     if (!placements_fit(&t->w->s, &c->packing, &c->plan))
         return 0;
-    int fits = price_plan(t->w->s.in, &c->packing, &c->plan, t->w->s.budget, c->step_ns * 0.999, 0, &p, t->w->e);
+    int fits = price_plan(t->w->s.in, &c->packing, &c->plan, t->w->s.budget, c->step_ns * 0.999, &p, t->w->e);
     t->w->s.tried++;
+    t->w->s.work += p.work;
     t->ns = p.step_ns;
     if (fits <= 0)
         return fits;

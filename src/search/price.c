@@ -3,6 +3,9 @@
 
 #include <string.h>
 
+/* Work: about what it takes on a core of 2025. */
+enum { WORK_OF_SCHEDULE = 3000, WORK_OF_PLACING = 200, WORK_OF_TASK = 400 }; /* of each; of each of its tasks, only placed, or simulated */
+
 bool search_may_update(const search_input *in, update_time update)
 {
     return !(update == UPDATE_BACKWARD && in->clipping) && !(update == UPDATE_NEXT_FORWARD && in->drains);
@@ -53,7 +56,8 @@ typedef struct pricing {
     const search_input *in;
     schedule_input schedule;
     const uint64_t *budget;
-    double ns;
+    double limit; /* of ns, if it is above 0 */
+    double ns, work;
     uint64_t bytes[TIERS], written;
 } pricing;
 
@@ -63,6 +67,7 @@ static int price_kind(pricing *x, schedule_kind kind, bool timed, pt_error *e)
     schedule s;
     simulation one;
     int failed = schedule_place(&x->schedule, kind, &s, e);
+    x->work += WORK_OF_SCHEDULE;
     if (failed)
         return failed == PT_DOES_NOT_FIT ? 0 : failed;
     schedule_raise_bytes(&x->schedule, &s, x->bytes);
@@ -76,73 +81,115 @@ static int price_kind(pricing *x, schedule_kind kind, bool timed, pt_error *e)
         x->ns += failed ? 0 : one.total_ns - (x->ns > 0 ? x->in->costs->step_ns : 0); /* the two schedules are one step */
         x->written += bytes_written(&s);
     }
+    x->work += s.tasks_n * (timed && fits ? WORK_OF_TASK : WORK_OF_PLACING);
     schedule_free(&s);
     return failed ? failed : fits;
 }
 
-int price_plan(const search_input *in, const packing *k, const plan *p, const uint64_t budget[TIERS], double limit,
-               double prove_below, priced *out, pt_error *e)
+static int price_kinds(pricing *x, unsigned kinds, bool timed, pt_error *e)
 {
-    unsigned timed = timed_kinds(in, p->update), others = search_kinds(in, p->update) & ~timed;
-    pricing x = {.in = in, .schedule = search_schedules(in, k, p), .budget = budget};
     int fits = 1;
-    bool prove = true;
-    for (int pass = 0; pass < 2 && fits > 0 && prove; pass++) {
-        for (int kind = 0; kind < SCHEDULE_KINDS && fits > 0; kind++) {
-            if ((pass ? others : timed) & 1u << kind)
-                fits = price_kind(&x, (schedule_kind)kind, !pass, e);
-            if (fits > 0 && limit > 0 && x.ns >= limit)
-                fits = 0;
+    for (int kind = 0; kind < SCHEDULE_KINDS && fits > 0; kind++)
+        if (kinds & 1u << kind) {
+            fits = price_kind(x, (schedule_kind)kind, timed, e);
+            fits = fits > 0 && x->limit > 0 && x->ns >= x->limit ? 0 : fits;
         }
-        prove = prove_below <= 0 || x.ns < prove_below;
-    }
+    return fits;
+}
+
+int price_plan(const search_input *in, const packing *k, const plan *p, const uint64_t budget[TIERS], double limit, priced *out,
+               pt_error *e)
+{
+    const unsigned timed = timed_kinds(in, p->update), others = search_kinds(in, p->update) & ~timed;
+    pricing x = {.in = in, .schedule = search_schedules(in, k, p), .budget = budget, .limit = limit};
+    int fits = price_kinds(&x, timed, true, e);
+    if (fits > 0)
+        fits = price_kinds(&x, others, false, e);
     out->step_ns = x.ns;
-    out->proven = prove && fits > 0;
+    out->work = x.work;
+    out->proven = fits > 0;
     out->written = x.written;
     memcpy(out->bytes, x.bytes, sizeof x.bytes);
     return fits;
 }
 
-static bool beyond(const space *s, const uint64_t bytes[TIERS])
+/* ---- candidates, whose prices are remembered ---- */
+
+/* Prices one part. Negative: an error. */
+static int price_part(const space *s, const candidate *r, int part, memory_entry *x, pt_error *e)
 {
-    bool is = false;
-    for (int t = 0; t < TIERS; t++)
-        is = is || bytes[t] > s->budget[t];
-    return is;
+    plan p;
+    int failed = candidate_plan(s, r, &p, e);
+    if (failed)
+        return failed;
+    const unsigned timed = timed_kinds(s->in, p.update), others = search_kinds(s->in, p.update) & ~timed;
+    pricing of = {.in = s->in, .schedule = search_schedules(s->in, &s->chunkings[r->chunking].packing, &p), .budget = s->budget};
+    if (part == PRICE_OTHERS)
+        memcpy(of.bytes, x->bytes[PRICE_TIMED], sizeof of.bytes);
+    int fits = price_kinds(&of, part == PRICE_TIMED ? timed : others, part == PRICE_TIMED, e);
+    plan_free(&p);
+    x->known[part] = true;
+    x->fits[part] = fits;
+    x->work[part] = of.work;
+    memcpy(x->bytes[part], of.bytes, sizeof of.bytes);
+    if (part == PRICE_TIMED) {
+        x->step_ns = of.ns;
+        x->written = of.written;
+    }
+    return fits < 0 ? fits : 0;
 }
 
-/* Would pricing give the same result again? */
-static bool is_answer(const space *s, const memory_entry *known, double limit, double prove_below)
+/* Makes sure that a part is known. The asker's work is the same whether another thread has done it or not. */
+static int need_part(space *s, const candidate *r, int part, bool asks, memory_entry *x, pt_error *e)
 {
-    if (beyond(s, known->bytes) || (limit > 0 && known->step_ns >= limit))
-        return true;
-    return known->fits && (known->proven || (prove_below > 0 && known->step_ns >= prove_below));
+    int failed = x->known[part] ? 0 : price_part(s, r, part, x, e);
+    if (failed)
+        return failed;
+    memory_add(s->memory, x);
+    if (asks && memory_is_first(s->memory, x->hash, part)) {
+        s->work += x->work[part];
+        s->tried += part == PRICE_TIMED;
+    }
+    return 0;
+}
+
+/* A price holds for the budgets for which it was found. */
+static uint64_t hash_with_budgets(const space *s, const candidate *r)
+{
+    uint64_t h = candidate_hash(s, r);
+    for (int t = 0; t < TIERS; t++)
+        h = (h ^ s->budget[t]) * 0x9e3779b97f4a7c15u ^ h >> 31;
+    return h ? h : 1;
+}
+
+static int price_it(space *s, const candidate *r, double limit, double prove_below, bool asks, priced *out, pt_error *e)
+{
+    memory_entry x;
+    const uint64_t hash = hash_with_budgets(s, r);
+    if (!memory_find(s->memory, hash, &x))
+        x = (memory_entry){.hash = hash};
+    int failed = need_part(s, r, PRICE_TIMED, asks, &x, e), part = PRICE_TIMED;
+    bool fits = x.fits[PRICE_TIMED] && (limit <= 0 || x.step_ns < limit);
+    if (!failed && fits && (prove_below <= 0 || x.step_ns < prove_below)) {
+        part = PRICE_OTHERS;
+        failed = need_part(s, r, PRICE_OTHERS, asks, &x, e);
+        fits = x.fits[PRICE_OTHERS];
+    }
+    *out = (priced){.candidate = *r, .step_ns = x.step_ns, .proven = fits && part == PRICE_OTHERS, .written = x.written};
+    memcpy(out->bytes, x.bytes[part], sizeof out->bytes);
+    return failed ? failed : fits;
 }
 
 int candidate_price(space *s, const candidate *r, double limit, double prove_below, priced *out, pt_error *e)
 {
-    plan p;
-    uint64_t hash = candidate_hash(s, r);
-    memory_entry known;
-    out->candidate = *r;
-    if (memory_find(s->memory, hash, &known) && is_answer(s, &known, limit, prove_below)) {
-        out->step_ns = known.step_ns;
-        out->proven = known.proven;
-        out->written = known.written;
-        memcpy(out->bytes, known.bytes, sizeof out->bytes);
-        return known.fits && !beyond(s, known.bytes) && (limit <= 0 || out->step_ns < limit);
-    }
-    int failed = candidate_plan(s, r, &p, e);
-    if (failed)
-        return failed;
-    int fits = price_plan(s->in, &s->chunkings[r->chunking].packing, &p, s->budget, limit, prove_below, out, e);
-    plan_free(&p);
-    s->tried++;
-    memory_entry entry = {.hash = hash, .fits = fits, .proven = out->proven, .step_ns = out->step_ns, .written = out->written};
-    memcpy(entry.bytes, out->bytes, sizeof entry.bytes);
-    if (fits >= 0)
-        memory_add(s->memory, &entry);
-    return fits;
+    return price_it(s, r, limit, prove_below, true, out, e);
+}
+
+void candidate_price_ahead(space *s, const candidate *r, double limit, double prove_below)
+{
+    pt_error unsaid;
+    priced p;
+    price_it(s, r, limit, prove_below, false, &p, &unsaid);
 }
 
 /* Similar candidates share the error of the estimate: fills again with budgets changed by it, with one chunk less if that is still too
@@ -182,7 +229,7 @@ int candidate_price_filled(space *s, candidate *r, double limit, double prove_be
 int search_price(const search_input *in, priced_plan *c, pt_error *e)
 {
     priced p;
-    int fits = price_plan(in, &c->packing, &c->plan, in->budget, 0, 0, &p, e);
+    int fits = price_plan(in, &c->packing, &c->plan, in->budget, 0, &p, e);
     c->step_ns = p.step_ns;
     memcpy(c->bytes, p.bytes, sizeof c->bytes);
     return fits;

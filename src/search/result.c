@@ -1,6 +1,6 @@
 /* result.c - the result of a search: the best plan, improved by moving single chunks (placements.c), and for comparison the policies and
  * the fastest plans seen with chunks of another size, with another division of the step, and with updates at another time. These others
- * are given only as far as there is time to prove that they fit.
+ * are given only as far as work remains to prove that they fit.
  */
 #include "search/walk.h"
 
@@ -44,8 +44,6 @@ static int prove_best(walk *w)
     return 0;
 }
 
-double search_seconds(const search_input *in) { return in->seconds > 0 ? in->seconds : 0.5; }
-
 /* Improves the placements of `from`, from which *best was made, and keeps the result if it is faster. */
 typedef struct turned { walk *w; priced_plan *best; priced from; uint64_t written; } turned;
 
@@ -73,7 +71,10 @@ static int turn_placements_of(turned *t, const priced *x, effort how)
 int walk_by_step(const void *a, const void *b)
 {
     const priced *x = a, *y = b;
-    return x->step_ns < y->step_ns ? -1 : x->step_ns > y->step_ns;
+    if (x->step_ns != y->step_ns)
+        return x->step_ns < y->step_ns ? -1 : 1;
+    const uint64_t k = candidate_kind(&x->candidate), l = candidate_kind(&y->candidate); /* the same order with every sort */
+    return k < l ? -1 : k > l;
 }
 
 static bool is_turned(const turned *t, const priced *x)
@@ -244,13 +245,13 @@ int walk_result(walk *w, search_result *out)
         return failed;
     priced best = *tasteful(w);
     failed = space_priced_plan(&w->s, &best, "search", &out->best, w->e);
-    w->limit_s = 0.97 * search_seconds(w->s.in); /* the rest is for the others */
+    walk_allow(w, 0.97); /* the rest is for the others */
     if (!failed && w->s.in->training)
         failed = turn_placements(w, &best, &out->best);
-    w->limit_s = search_seconds(w->s.in);
+    walk_allow(w, 1);
     if (!failed)
         failed = add_others(w, &best.candidate, out);
-    out->seconds = walk_now_s() - w->begun;
+    out->seconds = walk_now_s() - w->begun_s;
     out->first_good_s = out->seconds;
     for (int i = w->better_n - 1; i >= 0 && w->better[i].ns <= out->best.step_ns * 1.05; i--)
         out->first_good_s = w->better[i].at_s;

@@ -10,11 +10,14 @@
  *      end, all neighbours of the best are tried without corrections.
  *   4  For models of few layers, the same from a start for each size of chunk, division and time of update; then pairs of moves; then all
  *      layers alike with every small number of slots (uniform.c).
- *   5  In the remaining time, single chunks of the best plan move to other tiers. For models of few layers this alternates with walks from
- *      similar candidates until nothing is faster; then very few chunks are tried in all arrangements (result.c, placements.c, arrange.c).
+ *   5  The same within 0.9 and 0.8 of the device's memory: the best plan there, given the rest of the memory, starts another walk.
+ *   6  With the work that remains, single chunks of the best plan move to other tiers. For models of few layers this alternates with walks
+ *      from similar candidates until nothing is faster; then very few chunks are tried in all arrangements (result.c, placements.c,
+ *      arrange.c).
  *
- * The search uses no random numbers and reads the clock only to stop, so a search that runs to its end always finds the same plan. A
- * priced candidate is stored and not priced again. Other cores price what will be asked for next (ahead.c).
+ * The search uses no random numbers, and it ends after so much work, counted by simulated tasks and estimated candidates (walk_is_over):
+ * the same inputs give the same plan on every machine, whatever else runs there. A priced candidate is stored and not priced again. Other
+ * cores price what will be asked for next (ahead.c): that takes less time and counts as the same work.
  */
 #include "search/walk.h"
 
@@ -22,11 +25,10 @@
 #include <stdlib.h>
 #include <string.h>
 
-/* The result is never slower than a policy, even on a busy machine: unless a time was set, all policies are priced, whatever the clock
- * says. */
+/* The result of a whole search is never slower than a policy: all are priced, however much work that is. */
 static int try_policies(walk *w)
 {
-    const bool all = w->s.in->seconds <= 0;
+    const bool all = search_effort(w->s.in) >= 1;
     for (policy p = 0; p < POLICIES && (all || !walk_is_over(w)); p++) {
         int fits = policy_price(&w->s, p, &w->policies[p], w->e);
         if (fits < 0)
@@ -113,7 +115,7 @@ static int follow(walk *w, const candidate *from, const priced *least)
         const double limit = walk_best_ns(w) * walk_time_slack(w);
         candidate r = *from;
         priced p;
-        if (walk_descend(w, &r, false) >= 0) {
+        if (walk_descend(&w->s, &r, false, &w->s.work) >= 0) {
             memcpy(last, w->s.fill, sizeof last);
             int found = walk_try(w, &r, limit, &p);
             if (found)
@@ -136,10 +138,11 @@ static int follow_all(walk *w, priced *least) { return walk_each_kind(w, follow_
 
 /* Divides the step in the way that the estimate likes best for the rest of the candidate, and fills it. false: it does not fit with any
  * division. */
-static bool cut_and_fill(const space *s, candidate *r)
+static bool cut_and_fill(space *s, candidate *r)
 {
     const candidate from = *r;
     double least = INFINITY;
+    s->work += space_work_of(s, s->splits_n * ESTIMATES_OF_FILLING);
     for (int i = 0; i < s->splits_n; i++) {
         candidate x = from;
         estimate about;
@@ -189,6 +192,66 @@ static int look_around(walk *w)
     walk_find_starts(w, ways, w->s.chunkings_n - 1);
     failed = try_starts(w, LATER);
     return failed ? failed : try_strides(w);
+}
+
+/* Walks within less device memory, from the best plan as it fits there and from new starts; at the end kept[0] is the best there. 0:
+ * nothing fits. */
+static int walk_within_less(walk *w, const priced *best)
+{
+    candidate r = best->candidate;
+    priced p;
+    w->kept_n = w->starts_n = 0;
+    space_correct(&w->s, &r, best->bytes);
+    int fits = candidate_price_filled(&w->s, &r, 0, 0, &p, w->e);
+    if (fits <= 0)
+        return fits;
+    walk_keep(w, &p);
+    int failed = look_around(w);
+    if (!failed && !space_has_few_layers(&w->s))
+        failed = walk_improve_briskly(w);
+    if (!failed)
+        failed = walk_improve(w, w->kept[0]);
+    return failed ? failed : 1;
+}
+
+/* From a plan found within less memory, with as much as there is. */
+static int walk_with_all(walk *w, const priced *from)
+{
+    candidate r = from->candidate;
+    priced p;
+    space_correct(&w->s, &r, from->bytes);
+    candidate_fill(&w->s, &r, w->s.fill, &(estimate){0});
+    int fits = candidate_price_filled(&w->s, &r, 0, 0, &p, w->e);
+    if (fits <= 0)
+        return fits;
+    walk_keep(w, &p);
+    return walk_improve(w, p);
+}
+
+/* A walk ends where every neighbour is slower, and a full device leaves few neighbours: the best plan within less memory, given the rest of
+ * it, is often the start of a better walk. */
+static int descend_from_less(walk *w, double share)
+{
+    const uint64_t budget = w->s.budget[TIER_DEVICE];
+    priced *kept = malloc(sizeof w->kept);
+    if (!kept)
+        return pt_fail(w->e, PT_FAILED, "out of memory while searching for a plan");
+    const int kept_n = w->kept_n;
+    memcpy(kept, w->kept, sizeof w->kept);
+    w->s.budget[TIER_DEVICE] = (uint64_t)((double)budget * share);
+    w->less = true;
+    int found = walk_within_less(w, &kept[0]);
+    const priced end = w->kept[0];
+    w->less = false;
+    w->s.budget[TIER_DEVICE] = budget;
+    memcpy(w->kept, kept, sizeof w->kept);
+    w->kept_n = kept_n;
+    free(kept);
+    if (found > 0) {
+        walk_keep(w, &end);
+        found = walk_with_all(w, &end);
+    }
+    return found < 0 ? found : 0;
 }
 
 static int walk_all(walk *w, priced *least)
@@ -263,14 +326,17 @@ static int begin(walk *w, priced *least)
     return fits ? fits : open_space(w, least);
 }
 
+/* The share of the work after each: all of the memory, 0.9 of the device's, 0.8 of it. The rest is for placements in any order. */
+enum { LESS = 2 };
+static const double ALLOWED[LESS + 1] = {0.55, 0.7, 0.85};
+
 int search_whole(const search_input *in, search_result *out, pt_error *e)
 {
     memset(out, 0, sizeof *out);
     walk *w = calloc(1, sizeof *w);
     if (!w)
         return pt_fail(e, PT_FAILED, "out of memory while searching for a plan");
-    w->begun = walk_now_s();
-    w->limit_s = 0.85 * search_seconds(in); /* the rest is for placements in any order */
+    w->begun_s = walk_now_s();
     w->e = e;
     w->order = malloc(MOVES * sizeof *w->order);
     int failed = w->order ? space_open(&w->s, in, e) : pt_fail(e, PT_FAILED, "out of memory while searching for a plan");
@@ -282,8 +348,11 @@ int search_whole(const search_input *in, search_result *out, pt_error *e)
             failed = fits ? fits : pt_fail(e, PT_DOES_NOT_FIT, "it does not fit: no plan was found within these budgets");
         if (!failed && !space_has_few_layers(&w->s))
             w->ahead = ahead_open(&w->s);
-        if (!failed)
-            failed = walk_all(w, &least);
+        w->before = w->s.work;
+        for (int i = 0; i <= LESS && !failed; i++) {
+            walk_allow(w, ALLOWED[i]);
+            failed = !i ? walk_all(w, &least) : in->from || walk_is_over(w) ? 0 : descend_from_less(w, 1 - 0.1 * i);
+        }
         ahead_close(w->ahead);
         w->ahead = NULL;
         if (!failed)

@@ -1,5 +1,5 @@
 /* search.h - finds the fastest plan that fits: starts from bounds and known policies, improves step by step, and prices each candidate by
- * simulating its schedule. It can be stopped at any time: the first result is good, later ones are better.
+ * simulating its schedule. It ends after a given amount of work: the first result is good, later ones are better.
  */
 #ifndef PT_SEARCH_H
 #define PT_SEARCH_H
@@ -22,16 +22,17 @@ typedef struct search_input {
     int64_t micro_batch;  /* 0: searched */
     int64_t chunk_bytes;  /* 0: searched */
     int64_t part_of_units; /* 0, or the units of a longer step, which micro-batches and visits must divide, too */
-    double seconds;       /* time for the search, which may not reach every policy. 0: the default of 0.5 s, and as much more as
-                             pricing all policies takes; then the result is never slower than a policy */
+    double effort;        /* how much work the search may do, a multiple of the usual, which takes about half a second on two cores.
+                             0: 1. With 1 or more the result is never slower than a policy; less may not reach every policy */
     const priced_plan *from;
         /* a plan of the same model to start from, which saves time: the result is about as good, if the plan
                                     still fits; `least` is not computed. NULL: start from the beginning */
     const layer_set *layouts; /* NULL: each schedule computes them */
     bool unproven;        /* for a step of very many micro-batches (long_step.c) nothing is built: fit is then known to about a page */
-    int threads;          /* at most; 0: as many as there are cores. The result is the same, given time */
+    int threads;          /* at most; 0: as many as there are cores. The result is the same */
 } search_input;
 int search_threads(const search_input *in); /* at most */
+double search_effort(const search_input *in);
 
 struct priced_plan {
     char name[128];       /* its origin: "search", the name of a policy, or its difference from the best */

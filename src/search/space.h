@@ -17,8 +17,6 @@
 #include "search/memory.h"
 #include "search/search.h"
 
-#include <stdatomic.h>
-
 enum { SPACE_CHUNKINGS = 12, SPACE_SPLITS = 64, SPACE_LARGEST = 4, UPDATE_STRIDE_NONE = 0 };
 
 /* Prefix sums over the chunks before chunk c, of the time that each takes alone or of its bytes. Frozen chunks are only read. */
@@ -82,11 +80,16 @@ typedef struct space {
     double least_tasks;      /* tasks that may still be built to find the most economical plan; at 0 the best so far is taken */
     uint64_t fill[TIERS];    /* budgets for estimates, corrected by their known error */
     memory *memory;   /* prices of candidates */
-    atomic_int tried;
+    double work;             /* done so far (search.h); only the search's own thread counts it */
+    int tried;
 } space;
 
 /* Schedules are built quickly, and plans differ in single layers: the search tries more, and relies less on the estimate. */
 static inline bool space_has_few_layers(const space *s) { return s->layers <= 12; }
+
+/* The work of n estimates; a candidate that is filled takes as much as some of them. */
+enum { WORK_OF_ESTIMATE = 150, WORK_OF_LAYER = 4, ESTIMATES_OF_FILLING = 4 };
+static inline double space_work_of(const space *s, int n) { return (double)n * (WORK_OF_ESTIMATE + WORK_OF_LAYER * s->layers); }
 
 /* The first layer that saves for backward, or the first layer if none does. */
 static inline int space_first_saving(const space *s) { return s->passing < s->layers ? s->passing : 0; }
@@ -132,16 +135,18 @@ bool candidate_fill(const space *s, candidate *r, const uint64_t budget[TIERS], 
 
 typedef struct priced {
     candidate candidate;
-    double step_ns;
+    double step_ns, work;           /* work: of pricing it, only by price_plan */
     uint64_t bytes[TIERS], written; /* written: to the disk per step */
     bool proven;                    /* the schedules that are not timed fit, too; false: `bytes` does not include them */
 } priced;
 /* 1: fits, and is priced. 0: too slow or too large: step_ns is at least `limit` (0: none), or `bytes`, the needs of the schedules built so
- * far, exceeds a budget. Negative: an error. A candidate that takes `prove_below` or more (0: none) is not proven. Thread-safe while the
- * space's budgets do not change. */
-int price_plan(const search_input *in, const packing *k, const plan *p, const uint64_t budget[TIERS], double limit,
-               double prove_below, priced *out, pt_error *e);
+ * far, exceeds a budget. Negative: an error. A candidate that takes `prove_below` or more (0: none) is not proven. What is returned, and
+ * the work that is counted, depend only on what the search asks, not on what was priced ahead. */
+int price_plan(const search_input *in, const packing *k, const plan *p, const uint64_t budget[TIERS], double limit, priced *out,
+               pt_error *e);
 int candidate_price(space *s, const candidate *r, double limit, double prove_below, priced *out, pt_error *e);
+/* So that it is known when the search asks. Thread-safe while the space's budgets do not change. */
+void candidate_price_ahead(space *s, const candidate *r, double limit, double prove_below);
 /* The same with the largest number of persistent chunks that really fits, starting from the candidate's, which is corrected. */
 int candidate_price_filled(space *s, candidate *r, double limit, double prove_below, priced *out, pt_error *e);
 
@@ -157,6 +162,7 @@ int least_price(space *s, bool hopeful, priced *out, pt_error *e);
 /* moves.c: calls fn with each neighbour of *from and its estimate. If fn returns true, the neighbour becomes *from, and the remaining moves
  * start there. `all`: also other chunks, micro-batches and visits. */
 typedef bool (*move_fn)(void *arg, const candidate *r, const estimate *about);
-void candidate_moves(const space *s, candidate *from, bool all, move_fn fn, void *arg);
+/* Returns the work. */
+double candidate_moves(const space *s, candidate *from, bool all, move_fn fn, void *arg);
 
 #endif

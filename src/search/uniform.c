@@ -25,6 +25,7 @@ static int try_filled(walk *w, const candidate *from, priced *best)
     int found = 0;
     candidate_normalise(&w->s, &filled);
     candidate_fill(&w->s, &filled, w->s.fill, &about);
+    w->s.work += space_work_of(&w->s, ESTIMATES_OF_FILLING + PLACEMENTS);
     const int near = chunks - (w->s.in->host_tier ? chunks - filled.persist - filled.on_host : 0); /* not on the disk */
     const int most = filled.persist < near ? filled.persist + 1 : filled.persist;
     for (int n = most; n >= 0 && n > most - PLACEMENTS && !walk_is_over(w); n--) {

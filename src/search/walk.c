@@ -16,7 +16,13 @@ double walk_now_s(void)
     return (double)t.tv_sec + (double)t.tv_nsec * 1e-9;
 }
 
-bool walk_is_over(const walk *w) { return walk_now_s() - w->begun > w->limit_s; }
+#define WORK_OF_SEARCH 8e8 /* about half a second on two cores */
+
+double search_effort(const search_input *in) { return in->effort > 0 ? in->effort : 1; }
+
+void walk_allow(walk *w, double share) { w->limit = w->before + share * search_effort(w->s.in) * WORK_OF_SEARCH; }
+
+bool walk_is_over(const walk *w) { return w->s.work > w->limit; }
 
 double walk_best_ns(const walk *w) { return w->kept_n ? w->kept[0].step_ns : 0; }
 
@@ -47,10 +53,10 @@ static void keep_apart(walk *w, const priced *x)
 void walk_keep(walk *w, const priced *x)
 {
     keep_apart(w, x);
-    if (!w->kept_n || x->step_ns < w->kept[0].step_ns) {
+    if (!w->less && (!w->kept_n || x->step_ns < w->kept[0].step_ns)) {
         if (w->better_n == 256)
             memmove(w->better, w->better + 1, (size_t)--w->better_n * sizeof *w->better);
-        w->better[w->better_n].at_s = walk_now_s() - w->begun;
+        w->better[w->better_n].at_s = walk_now_s() - w->begun_s;
         w->better[w->better_n++].ns = x->step_ns;
     }
     for (int i = 0; i < w->kept_n; i++)
@@ -146,10 +152,10 @@ int walk_try(walk *w, const candidate *r, double than, priced *out)
 static int by_ns(const void *a, const void *b)
 {
     const ranked *x = a, *y = b;
-    return x->ns < y->ns ? -1 : x->ns > y->ns;
+    return x->ns != y->ns ? (x->ns < y->ns ? -1 : 1) : x->number - y->number;
 }
 
-typedef struct collection { walk *w; double limit, least, expected; int n; } collection;
+typedef struct collection { walk *w; double limit, least, expected; int n, number; } collection;
 
 /* Candidates that may be faster than the current one. */
 static bool collect(void *arg, const candidate *r, const estimate *about)
@@ -162,7 +168,7 @@ static bool collect(void *arg, const candidate *r, const estimate *about)
     }
     double ns = space_has_few_layers(&c->w->s) ? about->ns : expected_ns(c->w, r, about->ns);
     if (about->ns < c->limit && about->least_ns < c->least && ns < c->expected && walk_within(&c->w->s, about, walk_memory_slack(c->w)))
-        c->w->order[c->n++] = (ranked){*r, ns};
+        c->w->order[c->n++] = (ranked){*r, ns, c->number++};
     return false;
 }
 
@@ -217,8 +223,8 @@ static int rank_moves(walk *w, const priced *from)
     space_correct(&w->s, &r, from->bytes);
     candidate_estimate(&w->s, &r, &here);
     bool all = w->wide || space_has_few_layers(&w->s);
-    collection c = {w, here.ns * walk_time_slack(w), from->step_ns, all ? INFINITY : from->step_ns * walk_time_slack(w), 0};
-    candidate_moves(&w->s, &r, true, collect, &c);
+    collection c = {w, here.ns * walk_time_slack(w), from->step_ns, all ? INFINITY : from->step_ns * walk_time_slack(w), 0, 0};
+    w->s.work += candidate_moves(&w->s, &r, true, collect, &c);
     qsort(w->order, (size_t)c.n, sizeof *w->order, by_ns);
     return c.n;
 }
@@ -302,11 +308,11 @@ static int rank_pairs(walk *w, const priced *from, crowd *near, uint64_t *seen)
     memset(seen, 0, SEEN * sizeof *seen);
     space_correct(&w->s, &r, from->bytes);
     candidate_estimate(&w->s, &r, &here);
-    pairs p = {{w, here.ns * 1.1, from->step_ns, INFINITY, 0}, seen, 0};
+    pairs p = {{w, here.ns * 1.1, from->step_ns, INFINITY, 0, 0}, seen, 0};
     near->n = 0;
-    candidate_moves(&w->s, &r, true, gather, near);
+    w->s.work += candidate_moves(&w->s, &r, true, gather, near);
     for (int i = 0; i < near->n && !walk_is_over(w); i++)
-        candidate_moves(&w->s, &near->all[i], true, collect_new, &p);
+        w->s.work += candidate_moves(&w->s, &near->all[i], true, collect_new, &p);
     qsort(w->order, (size_t)p.c.n, sizeof *w->order, by_ns);
     return p.c.n;
 }

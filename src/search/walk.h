@@ -1,7 +1,7 @@
 /* walk.h - the state of a search, and the steps that it consists of (search.c gives their order).
  *
  * All work on plans that were simulated (`priced`), except descents, which use the estimate. Steps stop early, without an error, when
- * the time is over. An int is 0 or negative (an error, in w->e) unless stated.
+ * the work is done. An int is 0 or negative (an error, in w->e) unless stated.
  */
 #ifndef PT_WALK_H
 #define PT_WALK_H
@@ -15,8 +15,10 @@ typedef struct bias { uint64_t kind; double factor; } bias; /* kind 0: none */
 
 typedef struct walk {
     space s;
-    double begun, limit_s;
+    double begun_s;
+    double before, limit;   /* the space's work until something was found to fit, and the most that may be done */
     bool wide;              /* nothing more is found near by: rely less on estimates and corrections */
+    bool less;              /* within less than the device's memory: what is kept meanwhile is no result */
     bool brisk;             /* look only for large gains, and briefly: first phase for models of many layers */
     ranked *order;
     ahead *ahead;           /* for models of many layers; else NULL */
@@ -36,17 +38,17 @@ typedef struct walk {
 } walk;
 
 double walk_now_s(void);
-bool walk_is_over(const walk *w);
+bool walk_is_over(const walk *w); /* by its work */
 double walk_best_ns(const walk *w); /* 0: there is no plan yet */
 void walk_keep(walk *w, const priced *x);
 int walk_by_step(const void *a, const void *b); /* sorts priced candidates, the fastest first */
 /* Does it need at most `slack` times each tier's budget? */
 bool walk_within(const space *s, const estimate *x, double slack);
-/* Calls fn with a candidate of each size of chunk, division and time of update, while there is time and it returns 0. */
+/* Calls fn with a candidate of each size of chunk, division and time of update, while work is left and it returns 0. */
 int walk_each_kind(walk *w, int (*fn)(walk *w, const candidate *from, void *arg), void *arg);
 
-/* descend.c: descends until no move improves the estimate; negative: nothing fits. */
-double walk_descend(walk *w, candidate *r, bool any_update);
+/* descend.c: descends until no move improves the estimate; negative: nothing fits. Adds its work to *work. */
+double walk_descend(const space *s, candidate *r, bool any_update, double *work);
 /* Adds a small penalty per task, so that of two equal candidates the one with fewer tasks wins: estimates hardly include the cost of tasks.
  */
 double walk_with_tasks(const space *s, const candidate *r, double ns);
@@ -72,10 +74,10 @@ bool walk_can_arrange(const walk *w, int chunks);
 /* search.c: search_plan for a step as it is; long_step.c calls it for shorter steps. */
 int search_whole(const search_input *in, search_result *out, pt_error *e);
 
-/* result.c: makes the result from the kept plans, in the remaining time. */
+/* result.c: makes the result from the kept plans, with the work that remains. */
 int walk_result(walk *w, search_result *out);
-/* The time for a whole search. */
-double search_seconds(const search_input *in);
+/* From now on the search may do this share of its work. What shows whether anything fits is not counted. */
+void walk_allow(walk *w, double share);
 
 /* How far an estimate may exceed the budgets, and the current time. */
 double walk_memory_slack(const walk *w);

@@ -50,7 +50,7 @@ int search_fits(const search_input *in, uint64_t needs[TIERS], pt_error *e)
     search_result r = {0};
     pt_error own = {0};
     search_input soon = *in;
-    soon.seconds = 1e-3;
+    soon.effort = 1e-3;
     soon.unproven = true;
     int failed = search_plan(&soon, &r, &own);
     if (needs)

@@ -73,7 +73,7 @@ static int find_least(planning *p, pt_error *e)
 {
     search_result r = {0};
     search_input in = p->search;
-    in.seconds = 1e-3;
+    in.effort = 1e-3;
     in.unproven = true;
     int failed = search_plan(&in, &r, e);
     memcpy(p->result.least, r.least, sizeof r.least);
@@ -277,6 +277,6 @@ void planning_close(planning *p)
 explain_input planning_explain(const planning *p, int64_t steps, bool helps)
 {
     return (explain_input){.search = &p->search, .budget = p->budget, .best = &p->result.best, .others = p->result.others,
-                           .others_n = p->result.others_n, .tried = p->result.tried, .search_s = p->result.seconds,
+                           .others_n = p->result.others_n, .tried = p->result.tried,
                            .machine = p->name, .source = p->source, .room = p->room, .steps = steps, .helps = helps};
 }

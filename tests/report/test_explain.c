@@ -227,7 +227,7 @@ static double found(const explain_input *x, tier t, uint64_t bytes, double disk,
     changed.budget[t] += bytes;
     for (int k = 0; k < 3 && rate < enough; k++) {
         search_result r;
-        changed.seconds = k == 0 ? 0.1 : in->seconds;
+        changed.effort = k == 0 ? 0.2 : in->effort;
         changed.from = k == 2 ? x->best : NULL;
         changed.threads = k == 2 ? 1 : in->threads;
         *missed += k == 2;

@@ -107,7 +107,7 @@ static inline void problem_open_with(random_source *r, int layers, bool freezes,
     p->costs = problem_costs(r, p->model, &p->shape);
     p->in = (search_input){.model = p->model, .shape = &p->shape, .costs = &p->costs, .training = !random_one_in(r, 5),
                            .clipping = random_one_in(r, 2), .host_tier = random_one_in(r, 2), .evaluates = random_one_in(r, 2),
-                           .seconds = 20};
+                           .effort = 4};
     p->in.micro_batch = random_one_in(r, 4) ? p->shape.unit_seqs : 0;
     if (!search_plan(&p->in, &least, &e)) /* without any memory */
         fail_msg("a plan without memory");

@@ -24,7 +24,7 @@ static void assert_bound(space *s, const candidate *r)
     priced x;
     plan p;
     candidate_estimate(s, r, &about);
-    if (candidate_plan(s, r, &p, &e) || price_plan(s->in, &s->chunkings[r->chunking].packing, &p, any, 0, 0, &x, &e) != 1)
+    if (candidate_plan(s, r, &p, &e) || price_plan(s->in, &s->chunkings[r->chunking].packing, &p, any, 0, &x, &e) != 1)
         fail_msg("%s", e.text);
     plan_free(&p);
     assert_true(about.least_ns > 0);

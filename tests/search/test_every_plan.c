@@ -45,7 +45,7 @@ static void every_problem(random_source *r, bool host, bool disk, problem *p)
     }
     problem_more(r, p);
     const uint64_t all = states_bytes(p);
-    p->in.seconds = 600; /* it comes to its end */
+    p->in.effort = 1000; /* it comes to its end */
     p->in.host_tier = host;
     p->in.budget[TIER_DEVICE] = p->in.budget[TIER_HOST] = 0;
     p->in.budget[TIER_DISK] = disk ? 4 * all : 0;
@@ -73,7 +73,7 @@ static void try_plan(every *v)
 {
     pt_error e = {0};
     priced one;
-    int fits = price_plan(v->s.in, &v->g->packing, &v->p, v->s.budget, v->best, 0, &one, &e);
+    int fits = price_plan(v->s.in, &v->g->packing, &v->p, v->s.budget, v->best, &one, &e);
     if (fits < 0 && strncmp(e.text, "the plan has", 12)) /* fewer slots than one block reads chunks */
         fail_msg("%s", e.text);
     v->tried++;

@@ -21,7 +21,7 @@ static void small_problem(random_source *r, bool more, problem *p)
 {
     for (bool small = false; !small;) {
         problem_open(r, random_from(r, 1, 2), p);
-        p->in.seconds = 600; /* it comes to its end */
+        p->in.effort = 1000; /* it comes to its end */
         small = p->in.training && p->shape.units_n <= 4;
         if (!small)
             model_close(p->model);
@@ -49,7 +49,7 @@ static void price_one(brute *b, const candidate *r)
         return; /* equal to another one */
     if (candidate_plan(&b->s, r, &p, &e))
         fail_msg("%s", e.text);
-    int fits = price_plan(b->s.in, &b->s.chunkings[r->chunking].packing, &p, b->s.budget, b->best, 0, &one, &e);
+    int fits = price_plan(b->s.in, &b->s.chunkings[r->chunking].packing, &p, b->s.budget, b->best, &one, &e);
     plan_free(&p);
     if (fits < 0)
         fail_msg("%s", e.text);
@@ -124,7 +124,7 @@ static void three_tier_problem(random_source *r, problem *p)
 {
     for (bool small = false; !small;) {
         problem_open(r, 1, p);
-        p->in.seconds = 600;
+        p->in.effort = 1000;
         small = p->in.training && p->in.host_tier && p->in.budget[TIER_DISK] && p->shape.units_n <= 2;
         if (!small)
             model_close(p->model);
@@ -158,7 +158,7 @@ static double any_placements(brute *b)
     for (int number = 0; number < all; number++) {
         for (int i = 0, left = number; i < k->chunks_n; i++, left /= choices)
             p.chunks[i] = choice[left % choices];
-        int fits = price_plan(b->s.in, k, &p, b->s.budget, best, 0, &one, &e);
+        int fits = price_plan(b->s.in, k, &p, b->s.budget, best, &one, &e);
         if (fits < 0)
             fail_msg("%s", e.text);
         if (fits && getenv("PT_VERBOSE") && one.step_ns * 1.01 < b->best)
@@ -314,7 +314,7 @@ static double known_ns(problem *p, const known *k)
     assert_int_equal(strlen(k->chunks), 2 * x.chunks_n);
     for (int i = 0; i < x.chunks_n; i++)
         x.chunks[i] = (plan_chunk){.placement = (tier)(k->chunks[2 * i] - '0'), .update = (tier)(k->chunks[2 * i + 1] - '0')};
-    assert_int_equal(price_plan(&p->in, &s.chunkings[chunking].packing, &x, unlimited, 0, 0, &one, &e), 1);
+    assert_int_equal(price_plan(&p->in, &s.chunkings[chunking].packing, &x, unlimited, 0, &one, &e), 1);
     for (int t = 0; t < TIERS; t++)
         p->in.budget[t] = one.bytes[t] > p->in.budget[t] ? one.bytes[t] : p->in.budget[t];
     plan_free(&x);

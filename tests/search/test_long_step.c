@@ -12,7 +12,7 @@ static void open_long(random_source *r, problem *p)
     problem_open(r, random_from(r, 2, 5), p);
     p->in.training = true;
     p->in.micro_batch = 0;
-    p->in.seconds = 1;
+    p->in.effort = 0.9;
     step_shape_init(&p->shape, p->model, p->shape.type, 4096 * random_from(r, 2, 4), 512);
 }
 

@@ -31,7 +31,7 @@ static int open_fixture(void **state)
     step_shape_init(&f->shape, f->model, PT_BF16, 4, 32);
     costs_init(&f->costs);
     f->in = (search_input){.model = f->model, .shape = &f->shape, .costs = &f->costs, .training = true, .clipping = true, .evaluates = true,
-                           .seconds = 1e-3};
+                           .effort = 1e-3};
     if (pack(f->model, &f->shape, 1 << 20, &k, &e))
         return -1;
     for (int c = 0; c < k.chunks_n; c++)

@@ -93,7 +93,7 @@ static void the_same_question_gets_the_same_answer(void **state)
         pt_error e = {0};
         problem_open_with(&r, random_from(&r, 1, SANITIZED ? 2 : 4), true, &p);
         problem_more(&r, &p);
-        p.in.seconds = 600; /* it comes to its end */
+        p.in.effort = 1000; /* it comes to its end */
         int failed[2];
         for (int k = 0; k < 2; k++)
             failed[k] = search_plan(&p.in, &x[k], &e);
@@ -130,7 +130,7 @@ static void a_refusal_names_what_is_missing_and_that_is_enough(void **state)
                 p.in.budget[t] = x.least[t] > p.in.budget[t] ? x.least[t] : p.in.budget[t];
             }
             assert_true(short_of);
-            p.in.seconds = 0.01;
+            p.in.effort = 0.02;
             if (search_plan(&p.in, &x, &e))
                 fail_msg("case %llu: with what was missing: %s", (unsigned long long)i, e.text);
             mended++;
@@ -149,7 +149,7 @@ static int try_change(const problem *p, const priced_plan *c, const char *what, 
 {
     pt_error e = {0};
     priced one;
-    int fits = price_plan(&p->in, &c->packing, &c->plan, p->in.budget, 0, 0, &one, &e);
+    int fits = price_plan(&p->in, &c->packing, &c->plan, p->in.budget, 0, &one, &e);
     if (fits < 0)
         fail_msg("%s", e.text);
     if (fits && one.step_ns < c->step_ns * 0.994)
@@ -210,7 +210,7 @@ static bool change_what_is_found(random_source r, int *fits)
     problem_open(&r, random_from(&r, 1, 3), &p);
     problem_more(&r, &p);
     p.in.training = true;
-    p.in.seconds = 600; /* it comes to its end */
+    p.in.effort = 1000; /* it comes to its end */
     const int failed = search_plan(&p.in, &x, &e);
     if (failed && failed != PT_DOES_NOT_FIT)
         fail_msg("%s", e.text);
