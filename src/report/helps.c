@@ -1,5 +1,6 @@
-/* helps.c - finds changes beyond the plan that would make the step faster: the search runs again, from the plan that was found, with more
- * memory, a larger batch or a faster disk; several searches in parallel. */
+/* helps.c - finds changes beyond the plan that would make the step faster: more memory, a larger batch, a faster disk. A brief search from
+ * the plan that was found shows which of them help. A part of the search that planning with such a change runs then says by how much, so
+ * that the change brings what is said, or more. Several searches run in parallel. */
 #include "base/units.h"
 #include "report/explain.h"
 
@@ -7,7 +8,8 @@
 #include <stdlib.h>
 #include <string.h>
 
-#define EFFORT 0.1 /* of each search, of that of the plan */
+#define EFFORT 0.1 /* of each brief search, of that of the plan */
+#define PART 0.25  /* of the search with a change that helps */
 #define WORTH_SAYING 0.03
 
 /* A quarter of the bytes, as a round number. */
@@ -43,20 +45,34 @@ typedef struct trial {
     search_input in;
     step_shape shape;
     costs costs;
+    const priced_plan *from;
     char what[96];
-    double tokens_per_s; /* 0: nothing fits */
+    double before, tokens_per_s; /* without the change and with it; 0: nothing fits */
     int failed;
     pt_error e;
 } trial;
 
-static void try_change(trial *t)
+static void try_search(trial *t, const search_input *in)
 {
     search_result r = {0};
-    int failed = search_plan(&t->in, &r, &t->e);
-    if (!failed && r.best.step_ns > 0)
-        t->tokens_per_s = (double)(search_ranks(&t->in) * t->in.shape->batch * t->in.shape->seq_len) * 1e9 / r.best.step_ns;
+    int failed = search_plan(in, &r, &t->e);
+    const double ns = failed ? 0 : r.best.step_ns;
     search_result_free(&r);
     t->failed = failed == PT_DOES_NOT_FIT ? 0 : failed;
+    t->tokens_per_s = ns > 0 ? (double)(search_ranks(in) * in->shape->batch * in->shape->seq_len) * 1e9 / ns : 0;
+}
+
+static double gain(const trial *t) { return t->tokens_per_s / t->before - 1; }
+
+static void try_change(trial *t)
+{
+    search_input brief = t->in, whole = t->in;
+    brief.from = t->from;
+    brief.effort = EFFORT * search_effort(&t->in);
+    whole.part = PART;
+    try_search(t, &brief);
+    if (!t->failed && gain(t) >= WORTH_SAYING)
+        try_search(t, &whole);
 }
 
 /* The trials of one thread. At most as many run in parallel as there are cores. */
@@ -91,9 +107,7 @@ static void try_all(trial *all, int n, int threads)
 static trial *add_trial(const explain_input *in, trial *all, int *n)
 {
     trial *t = &all[(*n)++];
-    *t = (trial){.in = *in->search, .costs = *in->search->costs};
-    t->in.from = in->best;
-    t->in.effort = EFFORT * search_effort(in->search);
+    *t = (trial){.in = *in->search, .costs = *in->search->costs, .from = in->best};
     t->in.threads = 1;
     t->in.unproven = true;
     t->in.costs = &t->costs;
@@ -144,15 +158,15 @@ static void faster_disk(const explain_input *in, trial *all, int *n)
 /* ---- the results ---- */
 
 /* There is room: at most one per kind of change. */
-static void keep_help(help out[EXPLAIN_HELPS], int *n, double gain, const char *what)
+static void keep_help(help out[EXPLAIN_HELPS], int *n, const trial *t)
 {
-    if (gain < WORTH_SAYING)
+    if (gain(t) < WORTH_SAYING)
         return;
     int at = (*n)++;
-    for (; at > 0 && out[at - 1].gain < gain; at--)
+    for (; at > 0 && out[at - 1].gain < gain(t); at--)
         out[at] = out[at - 1];
-    out[at].gain = gain;
-    snprintf(out[at].what, sizeof out[at].what, "%s", what);
+    out[at].gain = gain(t);
+    snprintf(out[at].what, sizeof out[at].what, "%s", t->what);
 }
 
 int explain_helps(const explain_input *in, double tokens_per_s, help out[EXPLAIN_HELPS], int *n, pt_error *e)
@@ -169,9 +183,11 @@ int explain_helps(const explain_input *in, double tokens_per_s, help out[EXPLAIN
         more_memory(in, TIER_HOST, all, &trials_n);
     larger_batch(in, all, &trials_n);
     faster_disk(in, all, &trials_n);
+    for (int i = 0; i < trials_n; i++)
+        all[i].before = tokens_per_s;
     try_all(all, trials_n, search_threads(in->search));
     for (int i = 0; i < trials_n && !failed; i++) {
-        keep_help(out, n, all[i].tokens_per_s / tokens_per_s - 1, all[i].what);
+        keep_help(out, n, &all[i]);
         failed = all[i].failed;
         if (failed && e)
             *e = all[i].e;

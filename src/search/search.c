@@ -25,10 +25,11 @@
 #include <stdlib.h>
 #include <string.h>
 
-/* The result of a whole search is never slower than a policy: all are priced, however much work that is. */
+/* The result of a whole search is never slower than a policy: all are priced, however much work that is. A part of it leaves out what
+ * comes after its work. */
 static int try_policies(walk *w)
 {
-    const bool all = search_effort(w->s.in) >= 1;
+    const bool all = search_effort(w->s.in) >= 1 && !w->s.in->part;
     for (policy p = 0; p < POLICIES && (all || !walk_is_over(w)); p++) {
         int fits = policy_price(&w->s, p, &w->policies[p], w->e);
         if (fits < 0)

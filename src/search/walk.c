@@ -16,11 +16,15 @@ double walk_now_s(void)
     return (double)t.tv_sec + (double)t.tv_nsec * 1e-9;
 }
 
-#define WORK_OF_SEARCH 8e8 /* about half a second on two cores */
+#define WORK_OF_SEARCH 6e8 /* about half a second on two cores */
 
 double search_effort(const search_input *in) { return in->effort > 0 ? in->effort : 1; }
 
-void walk_allow(walk *w, double share) { w->limit = w->before + share * search_effort(w->s.in) * WORK_OF_SEARCH; }
+void walk_allow(walk *w, double share)
+{
+    const double part = w->s.in->part;
+    w->limit = w->before + (part > 0 && part < share ? part : share) * search_effort(w->s.in) * WORK_OF_SEARCH;
+}
 
 bool walk_is_over(const walk *w) { return w->s.work > w->limit; }
 

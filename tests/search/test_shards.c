@@ -15,7 +15,7 @@ static void share_problem(random_source *r, int layers, problem *p, double slowe
     problem_open(r, layers, p);
     p->shape.ranks = random_from(r, 2, RANKS_MOST);
     p->in.training = true;
-    p->in.effort = 2;
+    p->in.effort = 1;
     const double bytes = layer_elements(p->model) * (double)dtype_bytes(p->shape.type);
     const double each = slower * p->costs.layer[0].forward_ns[0] / bytes;
     p->costs.gather = p->costs.scatter = (cost_curve){2, {1, 1e9}, {each, 1e9 * each}};
