@@ -1,9 +1,9 @@
 #include "device/cpu/kernels/scan_chunk.h"
 
-/* Where a head's state is kept before or after a sequence, or of a segment; NULL: nowhere. */
+/* A head's state, of those of all heads at `index`. */
 static float *state_at(const op_scan *o, float *states, int64_t index, int64_t head)
 {
-    return states ? states + (index * o->heads + head) * o->key_dim * o->dim : NULL;
+    return states + (index * o->heads + head) * o->key_dim * o->dim;
 }
 
 /* The states at the starts of segments but the first. */
@@ -47,8 +47,8 @@ void KERNEL(scan_heads)(const op_scan *o, scan_part part, void *scratch)
                .a = take(&free, CHUNK), .since = take(&free, CHUNK), .beta = take(&free, CHUNK), .narrow = scratch};
     float *rows = take(&free, keys), *u = take(&free, values), *out = take(&free, values);
     for (int64_t h = 0; h < part.heads; h++) {
-        state[h] = take(&free, of_state);
-        if (o->before)
+        state[h] = o->after ? state_at(o, o->after, part.seq, part.head + h) : take(&free, of_state);
+        if (o->before && o->before != o->after)
             memcpy(state[h], o->before + (part.seq * o->heads + part.head + h) * of_state, (size_t)of_state * sizeof(float));
     }
     for (c.row0 = 0; c.row0 < o->len; c.row0 += CHUNK) {
@@ -61,6 +61,4 @@ void KERNEL(scan_heads)(const op_scan *o, scan_part part, void *scratch)
             head_rows(&c, part.head + h, o->before || c.row0 > 0, state[h], rows, u, out);
         }
     }
-    for (int64_t h = 0; h < part.heads && o->after; h++)
-        memcpy(state_at(o, o->after, part.seq, part.head + h), state[h], (size_t)of_state * sizeof(float));
 }

@@ -161,7 +161,7 @@ static inline void chunk_squares(const chunk *c)
             const int64_t at = i * CHUNK + j;
             const vi column = (vi)VEC_INDEX + (int32_t)j;
             vf decay = i ? f32_load(c->decay + at - CHUNK, VEC_LANES) * c->a[i] : (vf){0};
-            decay = vec_keep(decay >= FLT_MIN, decay);
+            decay = vec_keep(~(decay < FLT_MIN), decay); /* NaN stays */
             if (delta)
                 f32_store(c->less + at, vec_keep(column < (int32_t)i, decay * f32_load(c->kk + at, VEC_LANES) * -c->beta[i]),
                           VEC_LANES);
