@@ -6,6 +6,7 @@
  *
  *   x -> [norm] -> linear -> [head_norm] -> [rotate] -> attention -> linear -> [norm] -> + x  = xm
  *   xm -> [norm] -> linear -> activation -> linear -> [norm] -> + xm  = out      (parallel: from x instead of xm)
+ *   x -> [norm] -> linear -> conv, gates -> scan -> gated_norm -> linear -> + x  = xm                 (the gated delta rule)
  *   x -> [norm] -> linear -> conv -> linear -> + x  = xm                                              (a short convolution)
  *   xm -> norm -> route -> dispatch -> experts_up -> experts_act -> experts_down -> + xm = out      (experts.c)
  *
@@ -58,6 +59,8 @@ typedef enum stage_kind {
     STAGE_ATTENTION,  /* out: values, statistics */
     STAGE_ACTIVATION,
     STAGE_CONV,       /* short convolution of the first columns of in, or in whole between its gates; param: weight, bias */
+    STAGE_GATES,      /* out: decays, steps of a scan; param: rates, bias of the steps */
+    STAGE_SCAN,       /* the gated delta rule. in: q, k and v side by side, decays, steps; out: values, states */
     STAGE_SCALE,      /* out, the layer's output, times a number; param: the number */
     STAGE_GATED_NORM, /* out = norm(in) * silu(gates of the second input); param: weight. Without it: in * sigmoid(gates) */
     STAGE_ROUTE,        /* of experts. out: logits, ids, weights; param: the router */
@@ -71,6 +74,8 @@ typedef enum stage_kind {
 enum { STAGE_INPUTS = 6, STAGE_OUTPUTS = 3, STAGE_PARAMS = 2, STAGE_SCRATCH = 2 };
 /* Inputs of linear stages; low and gain are made by the stages of an adapter. */
 enum { LINEAR_X, LINEAR_RESIDUAL, LINEAR_LOW, LINEAR_GAIN };
+/* Inputs of a scan, beside the first. */
+enum { SCAN_DECAYS = 1, SCAN_STEPS };
 /* Inputs of the stages of experts, beside the first. */
 enum { EXPERTS_RESIDUAL = 1, EXPERTS_ORDER, EXPERTS_PLACES, EXPERTS_ENDS, EXPERTS_WEIGHTS };
 

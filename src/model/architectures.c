@@ -98,6 +98,23 @@ static const char *glm4_names[PARAM_ROLES][MODEL_MAX_PARTS] = {
 static const char *cohere_names[PARAM_ROLES][MODEL_MAX_PARTS] = {
     LLAMA_LAYER_NAMES([PARAM_NORM1] = {"layers.*.input_layernorm.weight"})};
 
+/* Layers with the gated delta rule among layers with attention, whose q_proj makes queries and gates. */
+#define DELTA_NAMES                                                                                                                   \
+    [PARAM_QKV] = {"layers.*.self_attn.k_proj.weight", "layers.*.self_attn.q_proj.weight", "layers.*.self_attn.v_proj.weight"},      \
+    [PARAM_QKV_BIAS] = {"layers.*.self_attn.k_proj.bias", "layers.*.self_attn.q_proj.bias", "layers.*.self_attn.v_proj.bias"},       \
+    [PARAM_CONV] = {"layers.*.linear_attn.conv1d.weight"}, [PARAM_DECAY] = {"layers.*.linear_attn.A_log"},                           \
+    [PARAM_DECAY_BIAS] = {"layers.*.linear_attn.dt_bias"}, [PARAM_MIX_NORM] = {"layers.*.linear_attn.norm.weight"},                  \
+    [PARAM_MIX_OUT] = {"layers.*.linear_attn.out_proj.weight"}, [PARAM_TOKENS] = {"embed_tokens.weight"},                            \
+    [PARAM_QNORM] = {"layers.*.self_attn.q_norm.weight"}, [PARAM_KNORM] = {"layers.*.self_attn.k_norm.weight"},                      \
+    [PARAM_OUT] = {"layers.*.self_attn.o_proj.weight"}, [PARAM_OUT_BIAS] = {"layers.*.self_attn.o_proj.bias"},                       \
+    [PARAM_NORMF] = {"norm.weight"}, [PARAM_HEAD] = {head_name}, NORM_NAMES
+
+static const char *qwen3_5_names[PARAM_ROLES][MODEL_MAX_PARTS] = {
+    DELTA_NAMES, [PARAM_UP] = {"layers.*.mlp.gate_proj.weight", "layers.*.mlp.up_proj.weight"},
+    [PARAM_DOWN] = {"layers.*.mlp.down_proj.weight"},
+    [PARAM_MIX_IN] = {"layers.*.linear_attn.in_proj_qkv.weight", "layers.*.linear_attn.in_proj_z.weight",
+                      "layers.*.linear_attn.in_proj_b.weight", "layers.*.linear_attn.in_proj_a.weight"}};
+
 static const char *lfm2_names[PARAM_ROLES][MODEL_MAX_PARTS] = {
     [PARAM_TOKENS] = {"embed_tokens.weight"},
     [PARAM_NORM1] = {"layers.*.operator_norm.weight"},
@@ -360,6 +377,14 @@ static const architecture table[] = {
         .zero = {"hidden_size_per_layer_input", NULL, 256},
         .keys = {ROPE_KEYS, "attention_bias", "sliding_window", "final_logit_softcapping", "per_layer_config",
                  "num_experts", "top_k_experts", "moe_intermediate_size", "vocab_size_per_layer_input", "use_double_wide_mlp"},
+    },
+    {
+        .model_type = "qwen3_5_text", .class_name = "Qwen3_5ForCausalLM", LLAMA_FAMILY, ONE_ROPE, SILU, .eps = 1e-6,
+        LAYERS(32), HEADS(16), .padding = -1, HIDDEN(4096), KV_HEADS(4), HEAD_DIM(256), FFN(12288), POSITIONS(32768), VOCAB(248320),
+        BOS_EOS(-1, -1), .norm_from_one = true, ATTENTION_BIASES, .qk_norm = QK_NORM_HEAD, .rope_part_key = "partial_rotary_factor",
+        .rope_part = 0.25, .rope_sections = true, .mixer = MIXER_DELTA, .mixer_type = "linear_attention", .output_gate = true,
+        .taps = {"linear_conv_kernel_dim", NULL, 4}, .names = qwen3_5_names, .fixed = {{"attn_output_gate", "true"}},
+        .keys = {ROPE_KEYS, "partial_rotary_factor", "attention_bias", "full_attention_interval"},
     },
     {
         .model_type = "lfm2", .class_name = "Lfm2ForCausalLM", LLAMA_MODEL, .norm = NORM_RMS, .eps_key = "norm_eps", .eps = 1e-5,

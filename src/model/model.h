@@ -185,7 +185,7 @@ typedef enum param_use {
     USE_EXPERTS,    /* the matrices of all experts of a layer */
     USE_CONV,       /* of a short convolution: trained as a matrix, but never in few bits and without an adapter */
     USE_CONSTANT,   /* fp32; its gradient is 0, so it stays as it is */
-    USE_DECAY,      /* a vector of a recurrence; fp32 as norms are */
+    USE_MIXER,      /* a vector of a mixer; fp32 as norms are */
     USE_BIAS,
     USE_NORM, USE_NORM_BIAS,
     USE_ADAPTER_A, USE_ADAPTER_B, USE_MAGNITUDE

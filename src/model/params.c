@@ -88,9 +88,9 @@ static const struct row {
     [PARAM_MIX_IN] = {{"mix_in", BLOCK_LAYER, USE_MATRIX, 39, false}, mixer, MIX_IN, HIDDEN, {0}},
     [PARAM_MIX_IN_BIAS] = {{"mix_in_bias", BLOCK_LAYER, USE_BIAS, 40, false}, conv_bias, ONE, MIX_IN, {0}},
     [PARAM_CONV] = {{"conv", BLOCK_LAYER, USE_CONV, 41, false}, mixer, CHANNELS, TAPS, {0}},
-    [PARAM_CONV_BIAS] = {{"conv_bias", BLOCK_LAYER, USE_BIAS, 42, false}, conv_bias, ONE, CHANNELS, {0}},
-    [PARAM_DECAY] = {{"decay", BLOCK_LAYER, USE_DECAY, 43, false}, delta, ONE, VALUE_HEADS, {0}},
-    [PARAM_DECAY_BIAS] = {{"decay_bias", BLOCK_LAYER, USE_DECAY, 44, false}, delta, ONE, VALUE_HEADS, {0}},
+    [PARAM_CONV_BIAS] = {{"conv_bias", BLOCK_LAYER, USE_MIXER, 42, false}, conv_bias, ONE, CHANNELS, {0}},
+    [PARAM_DECAY] = {{"decay", BLOCK_LAYER, USE_MIXER, 43, false}, delta, ONE, VALUE_HEADS, {0}},
+    [PARAM_DECAY_BIAS] = {{"decay_bias", BLOCK_LAYER, USE_MIXER, 44, false}, delta, ONE, VALUE_HEADS, {0}},
     [PARAM_MIX_NORM] = {{"mix_norm", BLOCK_LAYER, USE_NORM, 45, false}, delta, ONE, VALUE_DIM, {0}},
     [PARAM_MIX_OUT] = {{"mix_out", BLOCK_LAYER, USE_MATRIX, 46, true}, mixer, HIDDEN, MIX_VALUES, {0}},
     [PARAM_MIX_OUT_BIAS] = {{"mix_out_bias", BLOCK_LAYER, USE_BIAS, 47, false}, conv_bias, ONE, HIDDEN, {0}},
@@ -142,7 +142,7 @@ const param_kind *param_kind_of(param_role role) { return &table[role].kind; }
 
 static bool is_vector(const param_kind *k)
 {
-    return k->use == USE_BIAS || k->use == USE_NORM || k->use == USE_NORM_BIAS || k->use == USE_DECAY || k->use == USE_CONSTANT;
+    return k->use == USE_BIAS || k->use == USE_NORM || k->use == USE_NORM_BIAS || k->use == USE_MIXER || k->use == USE_CONSTANT;
 }
 
 /* The size of part `i` along the outputs: rows of a matrix, elements of a vector. */

@@ -115,7 +115,7 @@ uint64_t residual_bytes(const model *m, const step_shape *s)
 pt_dtype param_type(const param *p, pt_dtype type)
 {
     const param_use use = p->kind->use;
-    const bool wide = use == USE_NORM || use == USE_NORM_BIAS || use == USE_DECAY || use == USE_CONSTANT || use == USE_CONV;
+    const bool wide = use == USE_NORM || use == USE_NORM_BIAS || use == USE_MIXER || use == USE_CONSTANT || use == USE_CONV;
     return wide || use == USE_MAGNITUDE ? PT_F32 : type;
 }
 

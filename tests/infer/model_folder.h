@@ -37,10 +37,9 @@ static inline void write_weights(const char *folder, uint64_t seed)
 
 /* The tokenizer is tests/fixtures/tokenizers/gpt2.json: byte-level, <|endoftext|> is 420. Weights are large, so that
  * the logits are far apart. */
-static inline const char *make_model_folder(const char *name, int hidden, int layers, int positions, uint64_t seed)
+static inline const char *make_folder_of(const char *name, const char *config, uint64_t seed)
 {
     pt_error e = {0};
-    char config[512];
     json_t *fixture;
     const char *folder = scratch_path(name);
     if (dir_make(folder, &e) || json_file_load(PT_FIXTURES "/tokenizers/gpt2.json", 0, &fixture, &e))
@@ -49,13 +48,19 @@ static inline const char *make_model_folder(const char *name, int hidden, int la
     snprintf(file, sizeof file, "%s/tokenizer.json", name);
     scratch_put(file, tokenizer, strlen(tokenizer));
     snprintf(file, sizeof file, "%s/config.json", name);
-    snprintf(config, sizeof config, "{\"model_type\": \"gpt2\", \"vocab_size\": 424, \"n_embd\": %d, \"n_layer\": %d, \"n_head\": 2, "
-             "\"n_positions\": %d, \"initializer_range\": 0.3, \"bos_token_id\": 420, \"eos_token_id\": 420}", hidden, layers, positions);
     scratch_put(file, config, strlen(config));
     write_weights(folder, seed);
     free(tokenizer);
     json_decref(fixture);
     return scratch_path(name);
+}
+
+static inline const char *make_model_folder(const char *name, int hidden, int layers, int positions, uint64_t seed)
+{
+    char config[512];
+    snprintf(config, sizeof config, "{\"model_type\": \"gpt2\", \"vocab_size\": 424, \"n_embd\": %d, \"n_layer\": %d, \"n_head\": 2, "
+             "\"n_positions\": %d, \"initializer_range\": 0.3, \"bos_token_id\": 420, \"eos_token_id\": 420}", hidden, layers, positions);
+    return make_folder_of(name, config, seed);
 }
 
 #endif

@@ -14,13 +14,19 @@
     "{% for m in messages %}<{{ m.role }}>{{ m.content }}<|endoftext|>{% endfor %}{% if add_generation_prompt "        \
     "%}<assistant>{% endif %}"
 
-static const char *folder, *template_file;
+static const char *folder, *delta_folder, *template_file;
 
 static int set_up(void **state)
 {
     const uint64_t seed = test_seed();
     scratch_make(state);
+    static const char delta[] = "{\"model_type\": \"qwen3_5_text\", \"vocab_size\": 424, \"hidden_size\": 32, \"num_hidden_layers\": 3, "
+                                "\"num_attention_heads\": 2, \"num_key_value_heads\": 1, \"head_dim\": 16, \"intermediate_size\": 48, "
+                                "\"full_attention_interval\": 3, \"linear_num_key_heads\": 1, \"linear_num_value_heads\": 2, "
+                                "\"linear_key_head_dim\": 16, \"linear_value_head_dim\": 16, \"max_position_embeddings\": 512, "
+                                "\"initializer_range\": 0.3, \"bos_token_id\": 420, \"eos_token_id\": 420}";
     folder = strdup(make_model_folder("model", 32, 2, 512, seed));
+    delta_folder = strdup(make_folder_of("delta", delta, seed));
     scratch_put("template.jinja", TEMPLATE, strlen(TEMPLATE));
     template_file = strdup(scratch_path("template.jinja"));
     return 0;
@@ -29,6 +35,7 @@ static int set_up(void **state)
 static int tear_down(void **state)
 {
     free((char *)folder);
+    free((char *)delta_folder);
     free((char *)template_file);
     return scratch_remove(state);
 }
@@ -79,13 +86,12 @@ static size_t say(pt_generator *g, const char *text, int64_t most, char *reply)
 }
 
 /* Turns continue what was fed before; each reply is that to the whole conversation written out. */
-static void turns_are_one_text(void **state)
+static void check_turns(const char *model)
 {
-    (void)state;
     pt_error e = {0};
     char reply[4096], whole[16384] = "<system>Be brief.<|endoftext|>", alone[4096];
     size_t n = strlen(whole);
-    pt_generator *g = open_generator(folder, "Be brief.", true), *other = open_generator(folder, NULL, true);
+    pt_generator *g = open_generator(model, "Be brief.", true), *other = open_generator(model, NULL, true);
     static const char *const turns[] = {"The one", "and 12 more", "or not?", "x"};
     for (int i = 0; i < 4; i++) {
         n += (size_t)snprintf(whole + n, sizeof whole - n, "<user>%s<|endoftext|><assistant>", turns[i]);
@@ -103,6 +109,19 @@ static void turns_are_one_text(void **state)
     }
     pt_generator_close(other);
     pt_generator_close(g);
+}
+
+static void turns_are_one_text(void **state)
+{
+    (void)state;
+    check_turns(folder);
+}
+
+/* A state cannot be cut back to where two conversations part. */
+static void turns_of_a_model_with_states_are_one_text(void **state)
+{
+    (void)state;
+    check_turns(delta_folder);
 }
 
 /* The special token that the template puts behind a reply ends one, though no file names it as an end. */
@@ -152,7 +171,7 @@ static void the_end_of_a_turn_is_found(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(turns_are_one_text),
+        cmocka_unit_test(turns_are_one_text), cmocka_unit_test(turns_of_a_model_with_states_are_one_text),
         cmocka_unit_test(a_turn_has_its_own_end),
         cmocka_unit_test(the_end_of_a_turn_is_found),
     };

@@ -130,7 +130,8 @@ static void run_alone(direct *d, const packed *p, int64_t *from, double *sum)
         compare_losses(p, first[k], length[k], executor_losses(d->x) + k * p->len);
 }
 
-/* The largest error of a tensor's gradient, relative to its size or to a millionth of the whole gradient's. */
+/* The largest error of a tensor's gradient, relative to its size or to a millionth of the whole gradient's. Keys of the delta rule are
+ * divided by their length, which may be near 0: in fp32 Transformers' own gradients of such a model are off by 3e-5 (reference.json). */
 static double compare_gradients(const model *m, const double *packed, const double *alone)
 {
     double norm = 0, worst = 0;
@@ -143,7 +144,7 @@ static double compare_gradients(const model *m, const double *packed, const doub
             size += alone[k] * alone[k];
         }
         double relative = sqrt(error) / fmax(sqrt(size), 1e-6 * sqrt(norm));
-        if (!(relative <= 1e-5))
+        if (!(relative <= (m->config.delta_key_dim ? 5e-5 : 1e-5)))
             fail_msg("gradient of %s is off by %.2e of its norm", m->params[i].part[0].name, relative);
         worst = fmax(worst, relative);
     }
