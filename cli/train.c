@@ -247,6 +247,7 @@ static void print_step_json(const pt_step *p, const pt_summary *m)
         json_object_set_new(line, "reward_rejected", json_real(p->reward_rejected));
         json_object_set_new(line, "reward_margin", json_real(p->reward_margin));
         json_object_set_new(line, "reward_accuracy", json_real(p->reward_accuracy));
+        json_object_set_new(line, "kl", json_real(p->kl)); /* what is nan is left out */
     }
     for (int i = 0; i < m->memory_n; i++) {
         snprintf(key, sizeof key, "%s_peak_bytes", m->memory[i].tier);
@@ -263,6 +264,7 @@ static void print_step_json(const pt_step *p, const pt_summary *m)
         json_object_set_new(line, "eval_reward_rejected", json_real(p->eval_reward_rejected));
         json_object_set_new(line, "eval_reward_margin", json_real(p->eval_reward_margin));
         json_object_set_new(line, "eval_reward_accuracy", json_real(p->eval_reward_accuracy));
+        json_object_set_new(line, "eval_kl", json_real(p->eval_kl));
     }
     json_dumpf(line, stdout, JSON_COMPACT);
     json_decref(line);
@@ -270,25 +272,37 @@ static void print_step_json(const pt_step *p, const pt_summary *m)
     fflush(stdout);
 }
 
+/* ", margin 0.123, chosen 75%"; with labels ", margin 0.123, kl 0.045": a step may lack replies of one kind. */
+static const char *rewards_text(double margin, double accuracy, double kl, char out[80])
+{
+    const int n = isnan(margin) ? 0 : snprintf(out, 80, ", margin %.3f", margin);
+    if (isnan(kl))
+        snprintf(out + n, 80 - (size_t)n, ", chosen %.0f%%", 100 * accuracy);
+    else
+        snprintf(out + n, 80 - (size_t)n, ", kl %.3f", kl);
+    return out;
+}
+
 static void print_evaluation(const pt_step *p)
 {
+    char rewards[80];
     fprintf(stderr, "step %lld: evaluation loss %.4f", (long long)p->step, p->eval_loss);
     if (p->pairs)
-        fprintf(stderr, ", margin %.3f, chosen %.0f%%", p->eval_reward_margin, 100 * p->eval_reward_accuracy);
+        fputs(rewards_text(p->eval_reward_margin, p->eval_reward_accuracy, p->eval_kl, rewards), stderr);
     fputc('\n', stderr);
 }
 
 static void print_step(session *s, const pt_trainer *t, const pt_step *p)
 {
     pt_summary m;
-    char text[160];
+    char text[160], rewards[80];
     pt_trainer_summary(t, &m);
     if (s->json)
         print_step_json(p, &m);
     snprintf(text, sizeof text, "step %lld/%lld  loss %.4f  %.0f tok/s", (long long)p->step, (long long)m.steps, p->loss, p->tokens_per_s);
     if (p->pairs)
-        snprintf(text, sizeof text, "step %lld/%lld  loss %.4f  margin %.3f  chosen %.0f%%  %.0f tok/s", (long long)p->step,
-                 (long long)m.steps, p->loss, p->reward_margin, 100 * p->reward_accuracy, p->tokens_per_s);
+        snprintf(text, sizeof text, "step %lld/%lld  loss %.4f%s  %.0f tok/s", (long long)p->step, (long long)m.steps, p->loss,
+                 rewards_text(p->reward_margin, p->reward_accuracy, p->kl, rewards), p->tokens_per_s);
     if (p->evaluated) {
         progress_clear(&s->bar);
         print_evaluation(p);
@@ -299,10 +313,11 @@ static void print_step(session *s, const pt_trainer *t, const pt_step *p)
 /* How well the run went: the last lines that it prints. */
 static void print_losses(const session *s, const pt_summary *m, const pt_step *last)
 {
+    char rewards[80];
     if (last->step_s > 0) {
         fprintf(stderr, "loss %.4f", last->loss);
         if (last->pairs)
-            fprintf(stderr, ", margin %.3f, chosen %.0f%%", last->reward_margin, 100 * last->reward_accuracy);
+            fputs(rewards_text(last->reward_margin, last->reward_accuracy, last->kl, rewards), stderr);
         fprintf(stderr, " after step %lld", (long long)last->step);
         if (s->first.step != last->step)
             fprintf(stderr, " (%.4f after step %lld)", s->first.loss, (long long)s->first.step);

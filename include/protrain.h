@@ -75,8 +75,9 @@ typedef enum pt_data_format {
 /* Tokens to train on; AUTO: the assistant's replies of chats, completions of prompts, all of plain text. LAST: the last reply. */
 typedef enum pt_train_on { PT_TRAIN_ON_AUTO, PT_TRAIN_ON_ASSISTANT, PT_TRAIN_ON_COMPLETION, PT_TRAIN_ON_LAST, PT_TRAIN_ON_ALL } pt_train_on;
 typedef enum pt_long { PT_LONG_CUT, PT_LONG_DROP, PT_LONG_ERROR } pt_long; /* what to do with examples longer than a window */
-/* SFT: the loss of each target. The others: pairs of a chosen and a rejected reply; DPO compares with their losses before training. */
-typedef enum pt_task { PT_TASK_SFT, PT_TASK_DPO, PT_TASK_ORPO, PT_TASK_SIMPO } pt_task;
+/* SFT: the loss of each target. DPO, ORPO, SimPO: pairs of a chosen and a rejected reply. KTO: replies that are labelled as desirable or
+ * undesirable. DPO and KTO compare with the losses before training. */
+typedef enum pt_task { PT_TASK_SFT, PT_TASK_DPO, PT_TASK_ORPO, PT_TASK_SIMPO, PT_TASK_KTO } pt_task;
 typedef enum pt_dpo_loss { PT_DPO_SIGMOID, PT_DPO_IPO } pt_dpo_loss;
 typedef enum pt_loss_per { PT_LOSS_PER_TOKEN, PT_LOSS_PER_EXAMPLE } pt_loss_per;
 typedef enum pt_save_type { PT_SAVE_AS_STORED, PT_SAVE_F32, PT_SAVE_BF16, PT_SAVE_F16 } pt_save_type;
@@ -94,9 +95,10 @@ typedef struct pt_train_options {
     bool no_packing;                   /* one example per window; also makes each text an example */
     pt_long long_examples;
     pt_task task;
-    double beta; pt_dpo_loss dpo_loss; /* pairs: the factor of log-ratios (DPO: how strongly to stay near the starting model), of the */
+    double beta; pt_dpo_loss dpo_loss; /* pairs: the factor of log-ratios (DPO, KTO: how strongly to stay near the first model), of the */
                                        /* odds ratio (ORPO), of mean log-probabilities (SimPO); default 0.1. DPO: default sigmoid */
     double gamma;                      /* SimPO: the margin of rewards to reach; default 0.5 */
+    double desirable_weight, undesirable_weight; /* KTO: weights of losses by label; default 1 */
     pt_loss_per loss_per;              /* what has the same weight in a step's loss: each target token, or each example */
     const char *const *eval_data; int eval_data_n; /* none: the validation files of folders in `data` that have splits */
     double eval_split;                 /* or: hold out this share of the data; 0: none */
@@ -167,11 +169,13 @@ typedef struct pt_step {
     int64_t tokens, learned_tokens; /* seen so far; learned tokens are targets (all of plain text) */
     double step_s, predicted_step_s, tokens_per_s; /* predicted: for a steady step */
     bool evaluated; double eval_loss; /* after this step's update; pairs: the mean over the pairs, and also: */
-    double eval_reward_chosen, eval_reward_rejected, eval_reward_margin, eval_reward_accuracy;
-    int64_t pairs;           /* of DPO, ORPO, SimPO: pairs in this step; loss and the following are means over them */
+    double eval_reward_chosen, eval_reward_rejected, eval_reward_margin, eval_reward_accuracy, eval_kl;
+    int64_t pairs;           /* of DPO, ORPO, SimPO: pairs in this step; loss and the following are means over them. KTO: replies */
     double reward_chosen, reward_rejected; /* beta * log-ratio of the chosen reply, of the rejected one; without a */
                                             /* reference: beta * mean log-probability */
-    double reward_margin, reward_accuracy; /* the difference of the two; share of pairs above 0 */
+    double reward_margin, reward_accuracy; /* the difference of the two; share of pairs above 0. KTO: rewards of desirable and of */
+                                           /* undesirable replies, NAN if there is none; share of those on their side of `kl` */
+    double kl;                             /* KTO: the baseline of log-ratios. Else NAN, as eval_kl */
     bool stopped;            /* there was no step: `stop` of one of several ranks returned true, and all should end here */
 } pt_step;
 

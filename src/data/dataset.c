@@ -99,7 +99,7 @@ static int open_examples(dataset *d, const dataset_options *o, const data_files 
     chat_source chat = {0};
     pt_error no_chat = {0};
     const bool has = o->model_dir && chat_source_open(&chat, o->model_dir, o->chat_template, &no_chat) == 0;
-    const example_rules rules = {.format = format, .on = on, .plain = o->plain,
+    const example_rules rules = {.format = format, .on = on, .plain = o->plain, .labels = o->labels,
                                  .tokenizer = o->tokenizer, .chat = has ? &chat : NULL, .no_chat = &no_chat,
                                  .now = EXAMPLES_TODAY};
     token_source s = {.o = o, .files = files, .rules = &rules};
@@ -127,7 +127,8 @@ static int pack(dataset *d, const dataset_options *o, const data_files *files, p
 {
     const uint64_t items = o->pairs ? d->tokens.documents / 2 : d->tokens.documents;
     const packing_options p = {.seq_len = o->seq_len, .seed = o->seed, .shuffle = o->shuffle, .alone = o->alone, .longer = o->longer,
-                               .pairs = o->pairs, .share = share_of(o->part, o->seed, o->held, items), .folder = o->cache_dir,
+                               .pairs = o->pairs, .labels = o->labels, .share = share_of(o->part, o->seed, o->held, items),
+                               .folder = o->cache_dir,
                                .file_name = name_of_file, .arg = (void *)files};
     d->packed = true;
     return packing_make(&d->tokens, &p, &d->packing, e);
@@ -395,9 +396,13 @@ static int open_texts(dataset *d, const dataset_options *o, const data_files *fi
 static int check_pairs(const dataset_options *o, const data_files *files, pt_data_format format, pt_error *e)
 {
     char names[480];
-    if (o->pairs == (format == PT_DATA_PREFERENCE))
+    const bool records = format != PT_DATA_TEXT && format != PT_DATA_TOKENS;
+    if (o->labels ? records : o->pairs == (format == PT_DATA_PREFERENCE))
         return 0;
     name_files(files, names, sizeof names);
+    if (o->labels)
+        return pt_fail(e, PT_FAILED, "%s: `task` %s needs replies to prompts with a \"label\", true or false, but these have the format %s",
+                       names, o->task, format_name(format));
     if (o->pairs)
         return pt_fail(e, PT_FAILED, "%s: `task` %s needs records with \"chosen\" and \"rejected\" replies, but these have the format %s",
                        names, o->task ? o->task : "dpo", format_name(format));
@@ -415,7 +420,7 @@ static int check_pairs(const dataset_options *o, const data_files *files, pt_dat
 static int open_data(dataset *d, const dataset_options *o, const data_files *files, pt_error *e)
 {
     pt_data_format format;
-    pt_train_on on = o->train_on;
+    pt_train_on on = o->labels ? PT_TRAIN_ON_COMPLETION : o->train_on;
     int rc = data_recognize(files, o->format, &format, &d->chats, e);
     if (rc == 0)
         rc = check_pairs(o, files, format, e);
@@ -452,6 +457,7 @@ int dataset_open(const dataset_options *o, dataset **out, pt_error *e)
     if (!d)
         return pt_fail(e, PT_FAILED, "out of memory: a dataset");
     *d = (dataset){.source_fd = -1, .seq_len = o->seq_len, .vocab = o->vocab, .seed = o->seed, .shuffle = o->shuffle, .prompts = o->prompts,
+                   .labels = o->labels, .mismatched = o->mismatched,
                    .packing = {.fd = -1, .index_fd = -1}, .eos = o->tokenizer ? tokenizer_eos(o->tokenizer) : o->eos};
     data_files files;
     int rc = data_files_list(o->paths, o->paths_n, o->use, &files, e);

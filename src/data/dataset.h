@@ -54,6 +54,8 @@ typedef struct dataset_options {
     bool prompts;                          /* prompts of chosen replies have targets too, and `weights` of a row tell what is what */
     bool pairs;                            /* the data must be preferences. Their examples are pairs: the chosen reply, then the
                                               rejected one. If false, preferences are an error */
+    bool labels;                           /* pairs, of which one may be missing; examples with labels are such, too */
+    int64_t mismatched;                    /* labels: windows that are read together (dataset_eval_window) */
     pt_long longer;                        /* what to do with examples longer than a window */
     share_part part; double held;          /* SHARE_HELD: this share of the examples, or of the windows of a stream; SHARE_KEPT:
                                               the rest */
@@ -93,7 +95,7 @@ typedef struct dataset_row {
 typedef struct dataset_counts { /* contents of windows, added up */
     int64_t tokens;   /* stream: targets; examples: places */
     int64_t learned;  /* targets, without those of prompts */
-    int64_t examples; /* 0 for a stream; a pair is one */
+    int64_t examples; /* 0 for a stream; a pair is one; with labels: replies */
     int64_t chosen;   /* places of chosen replies with their prompts */
 } dataset_counts;
 
@@ -108,6 +110,10 @@ uint64_t dataset_window_of(const dataset *d, uint64_t index, uint64_t per_epoch)
 /* The same for evaluation: window w of ceil((tokens - 1) / T) of a stream, the last one padded with target -100 (ids 0); for a share of a
  * stream, and for examples, w counts all windows of it. */
 uint64_t dataset_eval_windows(const dataset *d);
+/* With labels, there are as many windows again: window dataset_windows() + w is window w mismatched, each prompt with the reply before it.
+ * The first has the last one's; the only one of a window that of the window before, and the first of each `mismatched` windows the last
+ * one's. NO_WINDOW: padding. */
+uint64_t dataset_all_windows(const dataset *d);
 int dataset_eval_window(dataset *d, uint64_t w, const dataset_row *row, dataset_counts *counts, pt_error *e);
 
 #endif

@@ -14,6 +14,8 @@ struct dataset {
     uint64_t seed;
     bool shuffle, documents;
     bool prompts;  /* of chosen replies: their tokens are targets too */
+    bool labels;
+    int64_t mismatched;
     bool packed;   /* windows consist of examples */
     bool chats;    /* the examples are conversations */
     int64_t eos;   /* the id that ends a document of a stream whose documents do not see each other; -1: none */

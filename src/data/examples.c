@@ -54,7 +54,17 @@ static int make_chat(const example_rules *r, encoder *c, const format_record *f,
     return chat_tokenize(r->chat, r->tokenizer, c, f->conversation, &wish, out, e);
 }
 
-/* Makes the example of a record that no label marks as bad. */
+/* Takes the record's label, as format_label. */
+static int take_label(json_t *record)
+{
+    const int label = format_label(record);
+    if (label >= 0) {
+        json_object_del(record, "label");
+        json_object_del(record, "kto_tag");
+    }
+    return label;
+}
+
 static int make(const example_rules *r, encoder *c, json_t *record, const char *where, chat_tokens *out, pt_error *e)
 {
     format_record f;
@@ -69,15 +79,10 @@ static int make(const example_rules *r, encoder *c, json_t *record, const char *
 
 int example_make(const example_rules *r, encoder *c, json_t *record, const char *where, chat_tokens *out, pt_error *e)
 {
-    const int label = format_label(record);
-    if (label == 0)
+    if (take_label(record) == 0)
         return pt_fail(e, PT_FAILED,
                        "%.400s: \"label\" (or \"kto_tag\") is false, which marks a bad reply, but every reply is trained on as a good one: "
-                       "remove such records, or the key if it means something else", where);
-    if (label > 0) {
-        json_object_del(record, "label");
-        json_object_del(record, "kto_tag");
-    }
+                       "give `task` kto, remove such records, or remove the key if it means something else", where);
     return make(r, c, record, where, out, e);
 }
 
@@ -98,8 +103,22 @@ static void begin_together(chat_tokens x[2])
             x[k].learned[i] = 1;
 }
 
+/* The example of the label, and no example beside it. */
+static int make_labelled(const example_rules *r, encoder *c, json_t *record, const char *where, chat_tokens out[2], pt_error *e)
+{
+    const int label = take_label(record);
+    if (label < 0)
+        return pt_fail(e, PT_FAILED,
+                       "%.400s: there is no label: \"label\" (or \"kto_tag\") must be true for a desirable reply, or false for an "
+                       "undesirable one", where);
+    out[label].ids.n = out[label].rendering.text.n = 0;
+    return make(r, c, record, where, &out[!label], e);
+}
+
 int example_make_pair(const example_rules *r, encoder *c, json_t *record, const char *where, chat_tokens out[2], pt_error *e)
 {
+    if (r->format != PT_DATA_PREFERENCE)
+        return make_labelled(r, c, record, where, out, e);
     example_rules each = *r;
     json_t *half[2] = {NULL, NULL}, *prompt = json_incref(json_object_get(record, "prompt"));
     char named[320];
@@ -109,7 +128,7 @@ int example_make_pair(const example_rules *r, encoder *c, json_t *record, const 
         snprintf(named, sizeof named, "%.300s: %s", where, i ? "rejected" : "chosen");
         rc = make(&each, c, half[i], named, &out[i], e);
     }
-    if (rc == 0 && r->on == PT_TRAIN_ON_COMPLETION)
+    if (rc == 0 && r->on == PT_TRAIN_ON_COMPLETION && !r->labels)
         begin_together(out);
     json_object_clear(record);
     json_object_update(record, half[0]);

@@ -11,6 +11,7 @@ typedef struct example_rules {
     pt_data_format format;     /* a format of records, not text */
     pt_train_on on;            /* what is learned; not AUTO */
     bool plain;                /* special tokens in contents are plain text */
+    bool labels;               /* a record is a desirable reply, an undesirable one, or a pair of both */
     const tokenizer *tokenizer;
     const chat_source *chat;   /* NULL: none; `no_chat` says why */
     const pt_error *no_chat;
@@ -22,7 +23,9 @@ int examples_learned(pt_data_format f, pt_train_on *on, pt_error *e);
 
 /* For formats other than PT_DATA_PREFERENCE. Removes what is read from the record; `where` is its file and line. */
 int example_make(const example_rules *r, encoder *c, json_t *record, const char *where, chat_tokens *out, pt_error *e);
-/* For PT_DATA_PREFERENCE: the chosen example and the rejected one. */
+/* Whether a record is two examples: of PT_DATA_PREFERENCE, or with labels. */
+static inline bool example_is_pair(const example_rules *r) { return r->format == PT_DATA_PREFERENCE || r->labels; }
+/* Then: the chosen example and the rejected one. With labels, that of the record's label, and none (no ids) for the other. */
 int example_make_pair(const example_rules *r, encoder *c, json_t *record, const char *where, chat_tokens out[2], pt_error *e);
 
 #endif

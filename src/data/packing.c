@@ -221,8 +221,9 @@ static int refuse_long(const packer *p, pt_error *e)
         snprintf(line, sizeof line, "line %llu: ", (unsigned long long)longest.line);
     return pt_fail(e, PT_FAILED,
                    "%.400s: %s%s has %llu tokens, but a window has %lld%s: give `seq_len` %llu, or `long_examples` cut or drop",
-                   file_name(p, &longest), line, p->o->pairs ? "a pair" : "an example",
-                   (unsigned long long)most + (p->o->pairs ? 2 : 1), (long long)p->o->seq_len, others, (unsigned long long)most);
+                   file_name(p, &longest), line, p->o->pairs && !p->o->labels ? "a pair" : "an example",
+                   (unsigned long long)most + (p->o->labels ? 0 : p->o->pairs ? 2 : 1), (long long)p->o->seq_len, others,
+                   (unsigned long long)most);
 }
 
 /* Cuts an example after its last learned id within `most` places. */
@@ -260,6 +261,9 @@ static int fit_example(packer *p, uint64_t number, int64_t most, bool *cut, pack
     return *cut && p->o->longer == PT_LONG_CUT ? cut_example(p, out, most, e) : 0;
 }
 
+/* Something is left of it, or it is missing. */
+static bool may_learn(const packer *p, const packed_example *x) { return x->learned || (p->o->labels && x->places == 1); }
+
 /* Reads a pair as one example: each of the two may have half of a window, or what the other leaves. */
 static int fit_pair(packer *p, uint64_t pair, bool *cut, packed_example *out, pt_error *e)
 {
@@ -282,7 +286,7 @@ static int fit_pair(packer *p, uint64_t pair, bool *cut, packed_example *out, pt
     }
     *out = (packed_example){two[0].start, two[0].places + two[1].places, two[0].learned + two[1].learned, two[0].places,
                             (uint32_t)(two[1].start - two[0].start)};
-    if (!two[0].learned || !two[1].learned)
+    if (!may_learn(p, &two[0]) || !may_learn(p, &two[1]))
         out->learned = 0;
     return 0;
 }

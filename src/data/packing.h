@@ -17,6 +17,7 @@ typedef struct packing_options {
     bool shuffle;        /* else examples are in file order, and windows in the order of their first examples */
     bool alone;          /* one example per window */
     bool pairs;          /* examples 2i and 2i + 1 are a pair; pairs are packed as a whole, and `share` is of pairs */
+    bool labels;         /* one of a pair may have one place and nothing to learn: it is missing */
     pt_long longer;      /* what to do with examples of more than seq_len places */
     data_share share;         /* of the examples */
     const char *folder;  /* folder of the unnamed file; NULL: the one for temporary files */

@@ -22,6 +22,8 @@ static void hash_rules(data_hash *h, const example_rules *r)
     hash_u64(h, r->plain);
     hash_u64(h, r->chat ? chat_source_sum(r->chat) : 0);
     hash_u64(h, (uint64_t)r->now);
+    if (r->labels)
+        hash_u64(h, r->labels);
 }
 
 static data_hash cache_key(const token_source *s)

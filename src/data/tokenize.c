@@ -352,25 +352,36 @@ static bool same_ids(const chat_tokens x[2])
     return x[0].ids.n == x[1].ids.n && !memcmp(x[0].ids.ids, x[1].ids.ids, x[0].ids.n * sizeof *x[0].ids.ids);
 }
 
+/* In place of the example that a label leaves out: two ids of the other, one place, with nothing to learn. */
+static int put_nothing(text_job *j, const chat_tokens *other, pt_error *e)
+{
+    int rc = id_list_push(&j->ids, other->ids.ids[0], e);
+    return rc < 0 ? rc : id_list_push(&j->ids, other->ids.ids[0], e);
+}
+
 /* Adds the example of a record, or its pair; nothing if one of them has no learned id. */
 static int put_examples(text_job *j, const segment *s, const chat_tokens *x, int many, pt_error *e)
 {
     token_example at[2];
     size_t n[2];
-    bool all = true;
+    bool all = true, some = false;
     for (int k = 0; k < many; k++) {
         at[k] = (token_example){.line = s->place.line, .file = s->file};
         n[k] = ids_that_count(&x[k], &at[k].learned);
-        all = all && n[k] > 0;
+        all = all && (n[k] > 0 || !x[k].ids.n);
+        some = some || n[k] > 0;
         j->tally.tokens += x[k].ids.n;
         j->tally.learned += at[k].learned;
     }
+    all = all && some;
     j->tally.records++;
     j->tally.unlearned += !all;
     int rc = 0;
     for (int k = 0; k < many && all; k++) {
         at[k].start = j->ids.n;
         j->starts[j->starts_n++] = at[k];
+        if (!x[k].ids.n)
+            rc = put_nothing(j, &x[1 - k], e);
         for (size_t i = 0; i < n[k] && rc == 0; i++)
             rc = id_list_push(&j->ids, x[k].ids.ids[i] | (i && x[k].learned[i] ? ID_LEARNED : 0), e);
     }
@@ -394,7 +405,7 @@ static int encode_record(pipeline *p, encoder *c, chat_tokens *x, text_job *j, c
     int rc = record_parse(s->path, s->place, j->text.bytes + s->at, s->n, &record, e);
     if (rc == 0)
         rc = check_format(p->o->rules, record, where, e);
-    const bool pair = p->o->rules->format == PT_DATA_PREFERENCE, misplaced = rc == 0 && format_has_idle_weight(record);
+    const bool pair = example_is_pair(p->o->rules), misplaced = rc == 0 && format_has_idle_weight(record);
     const bool nulls = rc == 0 && format_has_null(record);
     if (rc == 0)
         rc = pair ? example_make_pair(p->o->rules, c, record, where, x, e) : example_make(p->o->rules, c, record, where, x, e);

@@ -89,13 +89,15 @@ static int read_stream(const dataset *d, uint64_t start, size_t n, const dataset
 static bool is_learned(const dataset *d, int32_t id) { return !d->tokens.ids.marked || (uint32_t)id & ID_LEARNED; }
 
 /* Puts an example into the row from place `at` on. one, other: the weights of learned targets, and of the others; `other` 0: the
- * others are no targets. */
-static int put_example(const dataset *d, const packed_example *x, int64_t at, float one, float other, const dataset_row *row, pt_error *e)
+ * others are no targets. Sets *learns if there is a learned target. */
+static int put_example(const dataset *d, const packed_example *x, int64_t at, float one, float other, const dataset_row *row, bool *learns,
+                       pt_error *e)
 {
     int32_t *ids = row->ids + at, *targets = row->targets + at;
     int rc = read_window(d, x->start, x->places, ids, targets, e);
     for (uint32_t t = 0; t < x->places && rc == 0; t++) {
         const bool learned = is_learned(d, targets[t]);
+        *learns |= learned;
         ids[t] = (int32_t)((uint32_t)ids[t] & ~ID_LEARNED);
         targets[t] = learned || other != 0 ? (int32_t)((uint32_t)targets[t] & ~ID_LEARNED) : NO_TARGET;
         if (row->first)
@@ -106,16 +108,28 @@ static int put_example(const dataset *d, const packed_example *x, int64_t at, fl
     return rc;
 }
 
-/* Puts an example, or both of a pair. */
-static int put_packed(const dataset *d, const packed_example *x, int64_t at, const dataset_row *row, pt_error *e)
+/* One of a pair: 0 the chosen example, 1 the rejected one. */
+static packed_example half_of(const packed_example *x, int of)
+{
+    return of ? (packed_example){.start = x->start + x->rejected, .places = x->places - x->chosen, .learned = x->learned}
+              : (packed_example){.start = x->start, .places = x->chosen, .learned = x->learned};
+}
+
+/* Puts an example, or both of a pair. *n: as dataset_counts.examples. */
+static int put_packed(const dataset *d, const packed_example *x, int64_t at, const dataset_row *row, int64_t *n, pt_error *e)
 {
     const float each = 1.0F / (float)x->learned;
+    bool learns[2] = {false, false};
+    *n = 1;
     if (!x->chosen)
-        return put_example(d, x, at, each, 0, row, e);
-    const packed_example chosen = {.start = x->start, .places = x->chosen, .learned = x->learned};
-    const packed_example rejected = {.start = x->start + x->rejected, .places = x->places - x->chosen, .learned = x->learned};
-    int rc = put_example(d, &chosen, at, d->prompts ? 1 : each, d->prompts ? -1 : 0, row, e);
-    return rc < 0 ? rc : put_example(d, &rejected, at + x->chosen, d->prompts ? 0 : each, 0, row, e);
+        return put_example(d, x, at, each, 0, row, learns, e);
+    const packed_example chosen = half_of(x, 0), rejected = half_of(x, 1);
+    int rc = put_example(d, &chosen, at, d->prompts ? 1 : each, d->prompts ? -1 : 0, row, &learns[0], e);
+    if (rc == 0)
+        rc = put_example(d, &rejected, at + x->chosen, d->prompts ? 0 : each, 0, row, &learns[1], e);
+    if (d->labels)
+        *n = learns[0] + learns[1];
+    return rc;
 }
 
 static void pad(const dataset_row *row, int64_t from, int64_t to)
@@ -140,8 +154,10 @@ static int read_packed(const dataset *d, uint64_t w, const dataset_row *row, dat
         const size_t now = n - done < 32 ? (size_t)(n - done) : 32;
         rc = packing_examples(&d->packing, first + done, now, some, e);
         for (size_t i = 0; i < now && rc == 0; at += some[i++].places) {
-            rc = put_packed(d, &some[i], at, row, e);
+            int64_t replies;
+            rc = put_packed(d, &some[i], at, row, &replies, e);
             if (counts) {
+                counts->examples += replies;
                 counts->learned += some[i].learned;
                 counts->chosen += some[i].chosen;
             }
@@ -151,14 +167,105 @@ static int read_packed(const dataset *d, uint64_t w, const dataset_row *row, dat
     pad(row, at, d->seq_len);
     if (counts) {
         counts->tokens += at;
-        counts->examples += (int64_t)n;
     }
+    return rc;
+}
+
+/* ---- mismatched ---- */
+
+/* A prompt with its reply: so many ids from `start` on, the first `prompt` of them the prompt. */
+typedef struct prompt_reply { uint64_t start; uint32_t ids, prompt; } prompt_reply;
+
+/* *prompt: the ids before the first learned one of an example; 0: it has none. */
+static int find_reply(const dataset *d, const packed_example *x, uint32_t *prompt, pt_error *e)
+{
+    uint32_t ids[256];
+    int rc = 0;
+    *prompt = 0;
+    for (uint32_t at = 1; at <= x->places && !*prompt && rc == 0;) {
+        const uint32_t left = x->places + 1 - at, n = left < 256 ? left : 256;
+        rc = token_file_ids(&d->tokens, x->start + at, n, d->vocab, ids, e);
+        for (uint32_t i = 0; i < n && !*prompt && rc == 0; i++)
+            *prompt = ids[i] & ID_LEARNED ? at + i : 0;
+        at += n;
+    }
+    return rc;
+}
+
+typedef struct mismatching {
+    const dataset *d;
+    const dataset_row *row;
+    int64_t at;
+    prompt_reply before;  /* the reply that the next prompt gets */
+    int64_t replies;
+} mismatching;
+
+/* Puts the prompt of x with the reply before it, as far as there is room. */
+static int put_mismatched(mismatching *m, const prompt_reply *x, pt_error *e)
+{
+    const int64_t room = m->d->seq_len - m->at, all = (int64_t)x->prompt + m->before.ids - m->before.prompt - 1;
+    const int64_t n = all < room ? all : room;
+    const int64_t prompt = x->prompt < n ? x->prompt : n, reply = n - x->prompt + 1 > 0 ? n - x->prompt + 1 : 0;
+    int32_t *ids = m->row->ids + m->at, *targets = m->row->targets + m->at, *learned = targets + x->prompt - 1;
+    int rc = n ? token_file_ids(&m->d->tokens, x->start, (size_t)prompt, m->d->vocab, (uint32_t *)ids, e) : 0;
+    if (rc == 0 && reply)
+        rc = token_file_ids(&m->d->tokens, m->before.start + m->before.prompt, (size_t)reply, m->d->vocab, (uint32_t *)learned, e);
+    for (int64_t t = 0; t < n && rc == 0; t++) {
+        targets[t] = t < x->prompt - 1 ? NO_TARGET : (int32_t)((uint32_t)targets[t] & ~ID_LEARNED);
+        ids[t] = t < x->prompt ? (int32_t)((uint32_t)ids[t] & ~ID_LEARNED) : targets[t - 1];
+        if (m->row->first)
+            m->row->first[m->at + t] = (int32_t)m->at;
+        if (m->row->weights)
+            m->row->weights[m->at + t] = 0;
+    }
+    m->at += n;
+    return rc;
+}
+
+/* Visits the replies of window w in order: puts each, or without a row only remembers it. */
+static int visit_replies(mismatching *m, uint64_t w, pt_error *e)
+{
+    packed_example x;
+    uint64_t first, n;
+    int rc = packing_window(&m->d->packing, w, &first, &n, e);
+    m->replies = 0;
+    for (uint64_t i = 0; i < 2 * n && rc == 0; i++) {
+        rc = i % 2 ? 0 : packing_examples(&m->d->packing, first + i / 2, 1, &x, e);
+        const packed_example half = half_of(&x, (int)(i % 2));
+        prompt_reply now = {.start = half.start, .ids = half.places + 1};
+        if (rc == 0)
+            rc = find_reply(m->d, &half, &now.prompt, e);
+        if (rc < 0 || !now.prompt)
+            continue;
+        rc = m->row ? put_mismatched(m, &now, e) : 0;
+        m->before = now;
+        m->replies++;
+    }
+    return rc;
+}
+
+static int read_mismatched(const dataset *d, uint64_t w, const dataset_row *row, dataset_counts *counts, pt_error *e)
+{
+    const uint64_t group = d->mismatched > 1 ? (uint64_t)d->mismatched : 2, base = w / group * group, left = d->packing.windows - base;
+    const uint64_t n = left < group ? left : group;
+    mismatching m = {.d = d};
+    int rc = visit_replies(&m, w, e);
+    if (rc == 0 && m.replies == 1)
+        rc = visit_replies(&m, base + (w - base + n - 1) % n, e);
+    m.row = row;
+    if (rc == 0)
+        rc = visit_replies(&m, w, e);
+    if (rc == 0)
+        pad(row, m.at, d->seq_len);
+    if (counts)
+        counts->examples += m.replies;
     return rc;
 }
 
 /* ---- of both kinds ---- */
 
 uint64_t dataset_windows(const dataset *d) { return d->packed ? d->packing.windows : share_count(&d->share); }
+uint64_t dataset_all_windows(const dataset *d) { return dataset_windows(d) * (d->labels ? 2 : 1); }
 
 /* Reads full window w of this share of the data. */
 static int read_whole(const dataset *d, uint64_t w, const dataset_row *row, dataset_counts *counts, pt_error *e)
@@ -196,6 +303,12 @@ uint64_t dataset_eval_windows(const dataset *d)
 int dataset_eval_window(dataset *d, uint64_t w, const dataset_row *row, dataset_counts *counts, pt_error *e)
 {
     uint64_t T = (uint64_t)d->seq_len, start = w * T;
+    if (w == NO_WINDOW) {
+        pad(row, 0, d->seq_len);
+        return 0;
+    }
+    if (d->labels && w >= dataset_windows(d) && w < dataset_all_windows(d))
+        return read_mismatched(d, w - dataset_windows(d), row, counts, e);
     if (w >= dataset_eval_windows(d))
         return pt_fail(e, PT_USAGE, "window %" PRIu64 " of %" PRIu64 " does not exist", w, dataset_eval_windows(d));
     if (w < dataset_windows(d))

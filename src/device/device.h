@@ -451,11 +451,16 @@ typedef struct op_cross_entropy {
  *     SIMPO       mean of -loss[r]                    -log sigmoid(beta margin - gamma)
  *     ORPO        mean of -loss[r], rows with a       -beta log sigmoid(log odds(chosen) - log odds(rejected)) + sum of |given[r]| loss[r],
  *                 negative given[r] left out          odds = e^score / (1 - e^score)
+ *     KTO         as SIGMOID                          desirable (1 - sigmoid(beta (score(chosen) - baseline))) +
+ *                                                     undesirable (1 - sigmoid(beta (baseline - score(rejected)))), where an example
+ *                                                     without targets adds nothing
  *
  * weights[r] = the derivative of that by loss[r]. Where there is no target it is any number, of padding 0. loss and given are 0 there.
  * SIMPO has no `given` (NULL). The formulas: device/preference.h. */
-typedef enum preference_kind { PREFERENCE_NONE, PREFERENCE_SIGMOID, PREFERENCE_IPO, PREFERENCE_SIMPO, PREFERENCE_ORPO } preference_kind;
-typedef struct preference_rule { preference_kind kind; float beta, gamma; } preference_rule;
+typedef enum preference_kind {
+    PREFERENCE_NONE, PREFERENCE_SIGMOID, PREFERENCE_IPO, PREFERENCE_SIMPO, PREFERENCE_ORPO, PREFERENCE_KTO
+} preference_kind;
+typedef struct preference_rule { preference_kind kind; float beta, gamma, desirable, undesirable, baseline; } preference_rule;
 typedef struct op_preference {
     preference_rule rule; int64_t sequences, seq_len;
     const int32_t *targets, *first; const float *loss, *given; float *weights;

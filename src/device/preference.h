@@ -38,7 +38,7 @@ PREFERENCE_CALL preference_pairs preference_begin(preference_rule rule, float *w
     return p;
 }
 
-PREFERENCE_CALL bool preference_is_mean(preference_kind kind) { return kind != PREFERENCE_SIGMOID; }
+PREFERENCE_CALL bool preference_is_mean(preference_kind kind) { return kind != PREFERENCE_SIGMOID && kind != PREFERENCE_KTO; }
 
 PREFERENCE_CALL double preference_score(const preference_pairs *p, int example)
 {
@@ -82,11 +82,45 @@ PREFERENCE_CALL double preference_slope(preference_rule rule, double chosen, dou
     }
 }
 
+/* How far an example of KTO is on its side of the baseline; of: 0 desirable, 1 undesirable. */
+PREFERENCE_CALL double preference_beyond(preference_rule rule, double score, int of)
+{
+    return (of ? -1 : 1) * (double)rule.beta * (score - (double)rule.baseline);
+}
+
+PREFERENCE_CALL double preference_utility_loss(preference_rule rule, double score, int of)
+{
+    return (double)(of ? rule.undesirable : rule.desirable) / (1 + exp(preference_beyond(rule, score, of)));
+}
+
+PREFERENCE_CALL double preference_utility_slope(preference_rule rule, double score, int of)
+{
+    const double e = exp(-fabs(preference_beyond(rule, score, of)));
+    return (of ? (double)rule.undesirable : -(double)rule.desirable) * (double)rule.beta * e / ((1 + e) * (1 + e));
+}
+
+/* The loss of the pair that is complete, without its rows' own. */
+PREFERENCE_CALL double preference_pair_loss(const preference_pairs *p)
+{
+    double sum = 0;
+    if (p->rule.kind != PREFERENCE_KTO)
+        return preference_loss(p->rule, preference_score(p, 0), preference_score(p, 1));
+    for (int i = 0; i < 2; i++)
+        sum += p->example[i].n > 0 ? preference_utility_loss(p->rule, preference_score(p, i), i) : 0;
+    return sum;
+}
+
+PREFERENCE_CALL double preference_pair_slope(const preference_pairs *p, int of)
+{
+    return p->rule.kind == PREFERENCE_KTO ? preference_utility_slope(p->rule, preference_score(p, of), of)
+                                          : preference_slope(p->rule, preference_score(p, 0), preference_score(p, 1), of);
+}
+
 PREFERENCE_CALL void preference_close(preference_pairs *p)
 {
     for (int i = 0; p->weights && i < p->begun; i++) {
         const preference_example *x = &p->example[i];
-        const double slope = p->begun == 2 ? preference_slope(p->rule, preference_score(p, 0), preference_score(p, 1), i) : 0;
+        const double slope = p->begun == 2 ? preference_pair_slope(p, i) : 0;
         p->weights[x->first] = (float)(preference_is_mean(p->rule.kind) && x->n > 0 ? -slope / (double)x->n : -slope);
     }
     p->own = 0;

@@ -39,6 +39,7 @@ typedef struct block_cache {
 typedef struct block_unit {
     const int32_t *ids, *targets, *first, *positions; /* (R); first may be NULL */
     const float *weights;                             /* (R), of the targets; NULL: all 1. With pairs: what op_preference is given */
+    float baseline;                                   /* of op_preference, in this step */
     const float *rope[MODEL_MAX_ROPES];               /* tables for all positions, (T, rotated / 2, 2) */
     const block_cache *cache;                         /* NULL in training */
     float *stream;                                    /* (R, C), residual_bytes(); NULL in fp32 runs */

@@ -122,10 +122,12 @@ static void compare_pairs(const head *all, head_unit *y)
 {
     const step_shape *s = all->shape;
     float *weights = (float *)(y->workspace + y->l.weights);
+    preference_rule rule = s->compare;
+    rule.baseline = y->u->baseline;
     y->weights = NULL;
     parts(all, y, false);
     queue_submit(all->c->queue, &(op){OP_PREFERENCE, .preference = {
-        .rule = s->compare, .sequences = s->unit_seqs, .seq_len = s->seq_len, .targets = y->u->targets, .first = y->u->first,
+        .rule = rule, .sequences = s->unit_seqs, .seq_len = s->seq_len, .targets = y->u->targets, .first = y->u->first,
         .loss = y->loss, .given = y->u->weights, .weights = weights}});
     y->weights = weights;
 }

@@ -34,6 +34,8 @@ typedef struct step_shape {
 static inline int64_t gradient_rows(const step_shape *s) { return s->gpu ? GPU_GRADIENT_ROWS : CPU_GRADIENT_ROWS; }
 
 static inline bool shape_compares(const step_shape *s) { return s->compare.kind != PREFERENCE_NONE; }
+/* A step needs a forward pass of other sequences first, from which its baseline follows. */
+static inline bool shape_has_baseline(const step_shape *s) { return s->compare.kind == PREFERENCE_KTO; }
 
 static inline int shape_ranks(const step_shape *s) { return s->ranks > 1 ? s->ranks : 1; }
 static inline int shape_lanes(const step_shape *s) { return s->lanes > 1 ? s->lanes : 1; }

@@ -28,8 +28,9 @@ const option_row *option_find(const option_table *t, const char *name)
 
 void options_tell_idle(const option_table *t, const void *from, const option_needs *needs, void (*notice)(void *, const char *), void *arg)
 {
-    static const char *const why[] = {[NEED_PAIRS] = "without `task` dpo, orpo or simpo",
+    static const char *const why[] = {[NEED_PAIRS] = "without `task` dpo, orpo, simpo or kto",
                                       [NEED_GAMMA] = "without `task` simpo", [NEED_DPO] = "without `task` dpo",
+                                      [NEED_LABELS] = "without `task` kto",
                                       [NEED_CHATS] = "on these data, which are no chats",
                                       [NEED_TEXT] = "on these data: examples never see each other",
                                       [NEED_CONTENTS] = "on these data: special tokens in text are tokens",

@@ -242,7 +242,8 @@ int forecast_make(const schedule_input *in, unsigned kinds, const costs *c, fore
             return failed;
         schedule_raise_bytes(in, &s, out->bytes);
         failed = raise_parts(in, &s, full, out, e);
-        if (!failed && (kind == (int)first || kind == second || !in->training))
+        if (!failed && (kind == (int)first || kind == second || !in->training ||
+                        (kind == SCHEDULE_EVAL && shape_has_baseline(in->shape))))
             failed = add_simulation(in, &s, c, out, e);
         schedule_free(&s);
     }

@@ -301,12 +301,17 @@ static int add_kind(const schedule_input *in, const costs *c, schedule_kind kind
 int simulate_plan(const schedule_input *in, const costs *c, double *step_ns, pt_error *e)
 {
     update_time update = in->plan->update;
+    int failed = 0;
     *step_ns = 0;
-    if (!in->training)
-        return add_kind(in, c, SCHEDULE_EVAL, step_ns, e);
-    int failed = add_kind(in, c, update == UPDATE_NEXT_FORWARD ? SCHEDULE_STEP_UPDATE : SCHEDULE_STEP, step_ns, e);
+    if (!in->training || shape_has_baseline(in->shape))
+        failed = add_kind(in, c, SCHEDULE_EVAL, step_ns, e);
+    if (!in->training || failed)
+        return failed;
+    if (*step_ns > 0)
+        *step_ns -= c->step_ns; /* the schedules are one step */
+    failed = add_kind(in, c, update == UPDATE_NEXT_FORWARD ? SCHEDULE_STEP_UPDATE : SCHEDULE_STEP, step_ns, e);
     if (!failed && update == UPDATE_END) {
-        *step_ns -= c->step_ns; /* the two schedules are one step */
+        *step_ns -= c->step_ns;
         failed = add_kind(in, c, SCHEDULE_DRAIN, step_ns, e);
     }
     return failed;

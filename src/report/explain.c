@@ -67,6 +67,7 @@ static int add_rival(explanation *x, const priced_plan *c, pt_error *e)
     int second;
     steady_schedules(c->plan.update, &first, &second); /* only their times are used */
     unsigned kinds = !in->training ? search_kinds(in, c->plan.update) : 1u << first | (second < 0 ? 0 : 1u << second);
+    kinds |= shape_has_baseline(in->shape) ? 1u << SCHEDULE_EVAL : 0;
     int failed = search_forecast(in, c, kinds, &f, e);
     if (failed)
         return failed;

@@ -283,6 +283,8 @@ int executor_run(executor *x, schedule_kind kind, float loss_scale, const update
     return x->all.losses ? share_outcome(x, kind, failed, e) : failed;
 }
 
+void executor_set_baseline(executor *x, float baseline) { x->runner.baseline = baseline; }
+
 const float *executor_losses(const executor *x) { return x->all.losses ? x->all.losses : (const float *)(x->walker.mailbox + x->loss_at); }
 const float *executor_right(const executor *x) { return executor_losses(x) + tokens_of(x) * x->o.input.packing->ranks; }
 const double *executor_sumsq(const executor *x) { return x->all.sums ? x->all.sums : (const double *)(x->walker.mailbox + x->sumsq_at); }

@@ -22,7 +22,7 @@ typedef struct task_runner {
     size_t loss_at, sumsq_at;
     const void **pieces;             /* address of each piece of the current task's weights */
     layer_set layers;
-    float loss_scale;
+    float loss_scale, baseline;
     update_params update;
     struct comm *comm;               /* with several ranks */
     shared_task *shared[SCHEDULE_KINDS]; /* [kind][task]; NULL: one rank */

@@ -33,9 +33,10 @@ static unsigned timed_kinds(const search_input *in, update_time update)
 {
     if (!in->training)
         return 1u << SCHEDULE_EVAL;
+    const unsigned before = shape_has_baseline(in->shape) ? 1u << SCHEDULE_EVAL : 0;
     if (update == UPDATE_NEXT_FORWARD)
-        return 1u << SCHEDULE_STEP_UPDATE;
-    return 1u << SCHEDULE_STEP | (update == UPDATE_END ? 1u << SCHEDULE_DRAIN : 0);
+        return before | 1u << SCHEDULE_STEP_UPDATE;
+    return before | 1u << SCHEDULE_STEP | (update == UPDATE_END ? 1u << SCHEDULE_DRAIN : 0);
 }
 
 schedule_input search_schedules(const search_input *in, const packing *k, const plan *p)
@@ -78,7 +79,7 @@ static int price_kind(pricing *x, schedule_kind kind, bool timed, pt_error *e)
         failed = schedule_add_waits(&s, e);
         if (!failed)
             failed = simulate(&x->schedule, &s, x->in->costs, false, &one, e);
-        x->ns += failed ? 0 : one.total_ns - (x->ns > 0 ? x->in->costs->step_ns : 0); /* the two schedules are one step */
+        x->ns += failed ? 0 : one.total_ns - (x->ns > 0 ? x->in->costs->step_ns : 0); /* the schedules are one step */
         x->written += bytes_written(&s);
     }
     x->work += s.tasks_n * (timed && fits ? WORK_OF_TASK : WORK_OF_PLACING);

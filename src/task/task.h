@@ -14,18 +14,20 @@ typedef enum task_plane {  /* what the batch has for each target, besides the ta
                             * tokens are targets too; rejected replies: 0 */
 } task_plane;
 
-enum { TASK_READS_BETA = 1, TASK_READS_GAMMA = 2, TASK_READS_DPO_LOSS = 4 };
+enum { TASK_READS_BETA = 1, TASK_READS_GAMMA = 2, TASK_READS_DPO_LOSS = 4, TASK_READS_LABEL_WEIGHTS = 8 };
 
 typedef struct train_task {
     const char *name;  /* as for --task */
     bool pairs;        /* an example is a chosen and a rejected reply, and metrics are the rewards of both; else the loss of each target */
+    bool labels;       /* pairs, of which one reply may be missing: the other is labelled as desirable, or as undesirable. The mean loss is
+                        * over replies; the step's baseline is computed before it (docs/preferences.md) */
     task_plane plane;
     unsigned reads;    /* options that only some tasks read */
     double lr;         /* the default; 0: that of the model */
     preference_rule (*rule)(const pt_train_options *o); /* of the pairs; NULL: none */
 } train_task;
 
-extern const train_task task_sft, task_dpo, task_orpo, task_simpo;
+extern const train_task task_sft, task_dpo, task_orpo, task_simpo, task_kto;
 extern const train_task *const train_tasks[];
 extern const int train_tasks_n;
 

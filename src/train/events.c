@@ -4,6 +4,7 @@
 
 #include <errno.h>
 #include <fcntl.h>
+#include <math.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -112,15 +113,22 @@ static int write_summary(const events *v, int64_t step, const message *summary, 
     return write_record(v, &m, e);
 }
 
+static void put_reward(message *summary, const char *tag, double value)
+{
+    if (isfinite(value))
+        put_value(summary, tag, value);
+}
+
 static void put_evaluation(message *summary, const pt_step *s)
 {
     put_value(summary, "eval/loss", s->eval_loss);
     if (!s->pairs)
         return;
-    put_value(summary, "eval/reward_chosen", s->eval_reward_chosen);
-    put_value(summary, "eval/reward_rejected", s->eval_reward_rejected);
-    put_value(summary, "eval/reward_margin", s->eval_reward_margin);
-    put_value(summary, "eval/reward_accuracy", s->eval_reward_accuracy);
+    put_reward(summary, "eval/reward_chosen", s->eval_reward_chosen);
+    put_reward(summary, "eval/reward_rejected", s->eval_reward_rejected);
+    put_reward(summary, "eval/reward_margin", s->eval_reward_margin);
+    put_reward(summary, "eval/reward_accuracy", s->eval_reward_accuracy);
+    put_reward(summary, "eval/kl", s->eval_kl);
 }
 
 int events_write(const events *v, const pt_step *s, const pt_memory *memory, int memory_n, pt_error *e)
@@ -141,10 +149,11 @@ int events_write(const events *v, const pt_step *s, const pt_memory *memory, int
         put_value(&summary, tag, (double)memory[i].peak_bytes);
     }
     if (s->pairs) {
-        put_value(&summary, "train/reward_chosen", s->reward_chosen);
-        put_value(&summary, "train/reward_rejected", s->reward_rejected);
-        put_value(&summary, "train/reward_margin", s->reward_margin);
-        put_value(&summary, "train/reward_accuracy", s->reward_accuracy);
+        put_reward(&summary, "train/reward_chosen", s->reward_chosen);
+        put_reward(&summary, "train/reward_rejected", s->reward_rejected);
+        put_reward(&summary, "train/reward_margin", s->reward_margin);
+        put_reward(&summary, "train/reward_accuracy", s->reward_accuracy);
+        put_reward(&summary, "train/kl", s->kl);
     }
     if (s->evaluated)
         put_evaluation(&summary, s);

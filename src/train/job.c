@@ -213,6 +213,7 @@ int job_open_data(job *j, const char *cache, pt_error *e)
                                .plain = j->o.plain_contents, .alone = j->o.no_packing, .longer = j->o.long_examples,
                                .held = j->o.eval_split, .examples = j->o.loss_per == PT_LOSS_PER_EXAMPLE,
                                .pairs = task_of(&j->o)->pairs, .task = task_of(&j->o)->name,
+                               .labels = task_of(&j->o)->labels, .mismatched = j->o.batch_size,
                                .prompts = task_of(&j->o)->plane == TASK_PLANE_OWN, .documents = j->o.document_mask,
                                .eos = j->model->config.eos,
                                .threads = j->o.threads,

@@ -83,13 +83,14 @@ static double column_median(const run_ring *r, const double *first, int each)
 
 step_times measured_times(const measured *m, update_time update)
 {
-    schedule_kind kinds[2];
+    schedule_kind first;
     int second;
-    steady_schedules(update, &kinds[0], &second);
-    kinds[1] = (schedule_kind)(second < 0 ? 0 : second);
-    step_times t = {.runs = m->work[kinds[0]].runs};
-    for (int i = 0; i < (second < 0 ? 1 : 2); i++) {
-        const run_ring *r = &m->runs[kinds[i]];
+    steady_schedules(update, &first, &second);
+    step_times t = {.runs = m->work[first].runs};
+    for (int kind = 0; kind < SCHEDULE_KINDS; kind++) {
+        const run_ring *r = &m->runs[kind];
+        if (kind != (int)first && kind != second && (kind != SCHEDULE_EVAL || !r->n)) /* evaluations are not measured, but a baseline */
+            continue;
         for (int q = 0; q < QUEUES; q++)
             t.busy_ns[q] += column_median(r, r->busy_ns[0] + q, QUEUES);
         for (int p = 0; p < PHASES; p++)

@@ -12,15 +12,26 @@ static void put_warning(FILE *f, const char *key, const watch *w, watch_kind kin
         fprintf(f, ",\"%s\":\"%s\"", key, w->text[kind]);
 }
 
+/* What is not a number is left out. */
+static void put_reward(FILE *f, const char *before, const char *key, int digits, double value)
+{
+    if (isfinite(value))
+        fprintf(f, ",\"%s%s\":%.*g", before, key, digits, value);
+}
+
 static void put_evaluation(FILE *f, const pt_step *s, const watch *w)
 {
     if (isfinite(s->eval_loss))
         fprintf(f, ",\"eval_loss\":%.17g", s->eval_loss);
     else
         fputs(",\"eval_loss\":null", f); /* JSON has no infinity */
-    if (s->pairs && isfinite(s->eval_reward_margin))
-        fprintf(f, ",\"eval_reward_chosen\":%.9g,\"eval_reward_rejected\":%.9g,\"eval_reward_margin\":%.17g,\"eval_reward_accuracy\":%.9g",
-                s->eval_reward_chosen, s->eval_reward_rejected, s->eval_reward_margin, s->eval_reward_accuracy);
+    if (s->pairs) {
+        put_reward(f, "eval_", "reward_chosen", 9, s->eval_reward_chosen);
+        put_reward(f, "eval_", "reward_rejected", 9, s->eval_reward_rejected);
+        put_reward(f, "eval_", "reward_margin", 17, s->eval_reward_margin);
+        put_reward(f, "eval_", "reward_accuracy", 9, s->eval_reward_accuracy);
+        put_reward(f, "eval_", "kl", 17, s->eval_kl);
+    }
     put_warning(f, "eval_warning", w, WATCH_EVALUATION, s->step);
     fputs("}\n", f);
 }
@@ -50,9 +61,13 @@ int metrics_write(const step_lines *m, const pt_step *s, const pt_memory *memory
                "\"predicted_step_s\":%.9g,\"tokens_per_s\":%.9g",
             (long long)s->step, s->loss, s->grad_norm, s->lr, (long long)s->tokens, (long long)s->learned_tokens,
             s->step_s, s->predicted_step_s, s->tokens_per_s);
-    if (s->pairs)
-        fprintf(f, ",\"reward_chosen\":%.9g,\"reward_rejected\":%.9g,\"reward_margin\":%.17g,\"reward_accuracy\":%.9g", s->reward_chosen,
-                s->reward_rejected, s->reward_margin, s->reward_accuracy);
+    if (s->pairs) {
+        put_reward(f, "", "reward_chosen", 9, s->reward_chosen);
+        put_reward(f, "", "reward_rejected", 9, s->reward_rejected);
+        put_reward(f, "", "reward_margin", 17, s->reward_margin);
+        put_reward(f, "", "reward_accuracy", 9, s->reward_accuracy);
+        put_reward(f, "", "kl", 17, s->kl);
+    }
     for (int i = 0; i < memory_n; i++) {
         const pt_memory *at = &memory[i];
         fprintf(f, ",\"%s_peak_bytes\":%llu,\"%s_predicted_bytes\":%llu,\"%s_budget_bytes\":%llu", at->tier,

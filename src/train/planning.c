@@ -177,7 +177,8 @@ int planning_search(const planning *p, search_result *out, pt_error *e) { return
 int planning_begin_search(planning *p, pt_error *e)
 {
     const pt_train_options *o = p->o;
-    const bool drains = o->save_every == 1 || (p->evaluates && o->eval_every == 1); /* they run the waiting updates */
+    const bool drains = o->save_every == 1 || (p->evaluates && o->eval_every == 1) || shape_has_baseline(p->shape); /* the updates run
+                                                                                                                     * before these */
     p->search = (search_input){.model = p->model, .shape = p->shape, .costs = &p->profile.costs, .training = true,
                                .clipping = o->max_grad_norm > 0, .evaluates = p->evaluates, .drains = drains,
                                .threads = machine_threads(o->threads), .threads_bytes = p->device ? p->device->info.threads_bytes : 0};

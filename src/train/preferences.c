@@ -15,21 +15,49 @@ static double reward_of(const preference_pairs *p, int example)
     return p->rule.kind == PREFERENCE_IPO ? p->example[example].sum : preference_score(p, example);
 }
 
+/* One or both replies, each an example of its own. */
+static void add_replies(preference_sum *sum, const preference_pairs *p)
+{
+    sum->loss += preference_pair_loss(p);
+    for (int k = 0; k < 2; k++) {
+        if (!p->example[k].n)
+            continue;
+        const double score = preference_score(p, k);
+        sum->reward[k] += p->rule.beta * score;
+        sum->replies[k]++;
+        sum->right += preference_beyond(p->rule, score, k) > 0;
+        sum->pairs++;
+    }
+}
+
 static void add_pair(preference_sum *sum, const preference_pairs *p)
 {
+    if (p->rule.kind == PREFERENCE_KTO) {
+        add_replies(sum, p);
+        return;
+    }
     const double beta = p->rule.beta, reward[2] = {reward_of(p, 0), reward_of(p, 1)}, margin = beta * (reward[0] - reward[1]);
-    sum->loss += preference_loss(p->rule, preference_score(p, 0), preference_score(p, 1)) + p->own;
+    sum->loss += preference_pair_loss(p) + p->own;
     sum->margin += margin;
-    for (int k = 0; k < 2; k++)
+    for (int k = 0; k < 2; k++) {
         sum->reward[k] += beta * reward[k];
+        sum->replies[k]++;
+    }
     sum->right += margin > 0;
     sum->pairs++;
 }
 
-static void add_sequence(preference_sum *sum, const step_shape *s, const int32_t *first, const int32_t *targets, const float *loss,
+typedef void visit_sequence(void *arg, const step_shape *s, const int32_t *first, const int32_t *targets, const float *loss,
+                            const float *given);
+
+/* Adds the pairs of a sequence to a preference_sum. */
+static void add_sequence(void *arg, const step_shape *s, const int32_t *first, const int32_t *targets, const float *loss,
                          const float *given)
 {
-    preference_pairs p = preference_begin(s->compare, NULL);
+    preference_sum *sum = arg;
+    preference_rule rule = s->compare;
+    rule.baseline = (float)sum->kl;
+    preference_pairs p = preference_begin(rule, NULL);
     for (int64_t r = 0; r < s->seq_len; r++) {
         const bool begins = first[r] == r;
         if (preference_is_whole(&p, begins)) {
@@ -62,8 +90,8 @@ static int gather_step(executor *x, whole_step *w, pt_error *e)
     return failed || !w->given ? failed : comm_all_gather(c, b.weights, n * sizeof *b.weights, w->given, e);
 }
 
-/* Adds the first n sequences of the step that x has run. */
-static int add_sequences(executor *x, int64_t n, preference_sum *sum, pt_error *e)
+/* Visits the first n sequences of the step that x has run, of all ranks in order. */
+static int visit_sequences(executor *x, int64_t n, visit_sequence *visit, void *arg, pt_error *e)
 {
     const step_shape *s = executor_input_of(x)->shape;
     const executor_batch b = executor_input(x);
@@ -72,7 +100,7 @@ static int add_sequences(executor *x, int64_t n, preference_sum *sum, pt_error *
     int failed = several ? gather_step(x, &w, e) : 0;
     for (int64_t i = 0; i < n && !failed; i++) {
         const int64_t at = i * s->seq_len;
-        add_sequence(sum, s, w.first + at, w.targets + at, executor_losses(x) + at, w.given ? w.given + at : NULL);
+        visit(arg, s, w.first + at, w.targets + at, executor_losses(x) + at, w.given ? w.given + at : NULL);
     }
     if (several)
         free(w.first);
@@ -88,11 +116,54 @@ void preferences_weigh(executor *x, const dataset_counts *counts)
         weights[i] *= one;
 }
 
-int preferences_sum(executor *x, preference_sum *sum, pt_error *e)
+int preferences_sum(executor *x, double kl, preference_sum *sum, pt_error *e)
 {
     const step_shape *s = executor_input_of(x)->shape;
-    *sum = (preference_sum){0};
-    return add_sequences(x, s->batch * shape_ranks(s), sum, e);
+    *sum = (preference_sum){.kl = kl};
+    return visit_sequences(x, s->batch * shape_ranks(s), add_sequence, sum, e);
+}
+
+preference_means preferences_mean(const preference_sum *s, preference_kind kind)
+{
+    const double n = (double)(s->pairs ? s->pairs : 1), chosen = s->reward[0] / (double)s->replies[0];
+    const double rejected = s->reward[1] / (double)s->replies[1];
+    return (preference_means){.loss = s->loss / n, .chosen = chosen, .rejected = rejected,
+                              .margin = kind == PREFERENCE_KTO ? chosen - rejected : s->margin / n, .accuracy = (double)s->right / n};
+}
+
+/* ---- the baseline ---- */
+
+/* Adds the log-ratios of a sequence to a double. */
+static void add_ratios(void *arg, const step_shape *s, const int32_t *first, const int32_t *targets, const float *loss, const float *given)
+{
+    double *sum = arg;
+    for (int64_t r = 0; r < s->seq_len; r++)
+        *sum += targets[r] >= 0 ? (double)given[r] - (double)loss[r] : 0;
+}
+
+int preferences_baseline(const reference *r, dataset *data, const uint64_t *windows, uint64_t n, executor *x, double *kl, pt_error *e)
+{
+    uint64_t *mismatched = malloc(n * sizeof *mismatched);
+    dataset_counts counts = {0};
+    double sum = 0;
+    int failed = mismatched ? 0 : pt_fail(e, PT_FAILED, "out of memory");
+    for (uint64_t i = 0; i < n && !failed; i++)
+        mismatched[i] = windows[i] == NO_WINDOW ? NO_WINDOW : dataset_windows(data) + windows[i];
+    if (!failed)
+        failed = reference_load(data, mismatched, n, x, &counts, e);
+    if (!failed)
+        failed = reference_fill(r, mismatched, n, x, e);
+    if (!failed)
+        failed = executor_run(x, SCHEDULE_EVAL, 0, NULL, e);
+    if (!failed)
+        failed = visit_sequences(x, (int64_t)n, add_ratios, &sum, e);
+    free(mismatched);
+    if (!failed)
+        failed = evaluation_add_ranks(x, &counts.examples, e);
+    sum /= (double)(counts.examples ? counts.examples : 1);
+    *kl = sum < 0 ? 0 : sum;
+    executor_set_baseline(x, (float)*kl);
+    return failed;
 }
 
 /* ---- evaluation ---- */
@@ -119,6 +190,7 @@ int preferences_evaluate(const job *j, const reference *r, executor *x, bool (*p
 {
     const uint64_t all = dataset_eval_windows(j->eval), batch = (uint64_t)j->shape.batch;
     uint64_t *windows = malloc(batch * sizeof *windows);
+    double kl = 0;
     *out = (preference_evaluation){0};
     int failed = windows ? 0 : pt_fail(e, PT_FAILED, "out of memory");
     for (uint64_t w = 0, n; w < all && !failed && !out->stopped; w += n) {
@@ -126,12 +198,16 @@ int preferences_evaluate(const job *j, const reference *r, executor *x, bool (*p
         for (uint64_t i = 0; i < n; i++)
             windows[i] = w + i;
         out->stopped = !progress(arg, w, all);
-        failed = out->stopped ? 0 : load_windows(j, r, windows, n, x, &out->learned, e);
+        if (!out->stopped && shape_has_baseline(&j->shape))
+            failed = preferences_baseline(r, j->eval, windows, n, x, &out->sum.kl, e);
+        kl += out->sum.kl * (double)n;
+        failed = failed || out->stopped ? failed : load_windows(j, r, windows, n, x, &out->learned, e);
         if (!failed && !out->stopped)
             failed = executor_run(x, SCHEDULE_EVAL, 0, NULL, e);
         if (!failed && !out->stopped)
-            failed = add_sequences(x, (int64_t)n, &out->sum, e);
+            failed = visit_sequences(x, (int64_t)n, add_sequence, &out->sum, e);
     }
+    out->sum.kl = kl / (double)(all ? all : 1);
     free(windows);
     if (!failed && !out->stopped)
         progress(arg, all, all);

@@ -37,6 +37,12 @@ typedef struct window_set { uint8_t *bits; uint64_t n, left; } window_set; /* `l
 
 static bool has(const window_set *s, uint64_t w) { return s->bits[w / 8] >> w % 8 & 1; }
 
+static void add_window(window_set *s, uint64_t window)
+{
+    s->left -= !has(s, window);
+    s->bits[window / 8] |= (uint8_t)(1u << window % 8);
+}
+
 /* Adds the windows of samples from .. to, until all are in it. */
 static void add_samples(window_set *s, const reference_want *w, uint64_t from, uint64_t to)
 {
@@ -44,14 +50,15 @@ static void add_samples(window_set *s, const reference_want *w, uint64_t from, u
         const uint64_t window = dataset_window_of(w->data, i, w->per_epoch);
         if (window == NO_WINDOW)
             continue;
-        s->left -= !has(s, window);
-        s->bits[window / 8] |= (uint8_t)(1u << window % 8);
+        add_window(s, window);
+        if (dataset_all_windows(w->data) > dataset_windows(w->data))
+            add_window(s, dataset_windows(w->data) + window); /* mismatched */
     }
 }
 
 static int make_set(window_set *s, const reference_want *w, uint64_t samples, pt_error *e)
 {
-    const uint64_t n = dataset_windows(w->data);
+    const uint64_t n = dataset_all_windows(w->data);
     *s = (window_set){calloc(1, (size_t)(n / 8 + 1)), n, n};
     if (!s->bits)
         return pt_fail(e, PT_FAILED, "out of memory for a set of %llu windows", (unsigned long long)n);
@@ -96,7 +103,7 @@ static int read_window(const reference *r, uint64_t window, float *losses, uint6
 
 static reference_header header_of(const reference *r, const reference_want *w, const job *j)
 {
-    reference_header h = {.windows = dataset_windows(w->data), .seq_len = (uint64_t)j->shape.seq_len, .samples = r->samples,
+    reference_header h = {.windows = dataset_all_windows(w->data), .seq_len = (uint64_t)j->shape.seq_len, .samples = r->samples,
                           .model = r->model};
     memcpy(h.magic, REFERENCE_MAGIC, sizeof h.magic);
     snprintf(h.data, sizeof h.data, "%s", dataset_fingerprint(w->data));

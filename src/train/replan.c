@@ -49,10 +49,12 @@ static int correct_costs(const trainer *t, costs *c, forecast *f, pt_error *e)
     int second;
     *c = t->planning.profile.costs;
     steady_schedules(update, &first, &second);
-    work_run runs[2] = {{executor_schedule(t->engine.x, first), &t->engine.measured.work[first]}};
-    if (second >= 0)
-        runs[1] = (work_run){executor_schedule(t->engine.x, (schedule_kind)second), &t->engine.measured.work[second]};
-    int failed = costs_adjust(c, &in, runs, second < 0 ? 1 : 2, LEAST_SHARE, e);
+    work_run runs[SCHEDULE_KINDS];
+    int runs_n = 0;
+    for (int kind = 0; kind < SCHEDULE_KINDS; kind++)
+        if (kind == (int)first || kind == second || (kind == SCHEDULE_EVAL && shape_has_baseline(in.shape)))
+            runs[runs_n++] = (work_run){executor_schedule(t->engine.x, (schedule_kind)kind), &t->engine.measured.work[kind]};
+    int failed = costs_adjust(c, &in, runs, runs_n, LEAST_SHARE, e);
     if (!failed)
         failed = forecast_make(&in, kinds, c, f, e);
     if (failed)

@@ -22,15 +22,39 @@ static int add_counts(const trainer *t, dataset_counts *c, pt_error *e)
     return failed ? failed : ranks_add(t, &c->examples, e);
 }
 
-/* Loads the reference losses of all windows of the step, of all ranks. */
-static int load_references(trainer *t, pt_error *e)
+/* The windows of the step, of all ranks; NULL: out of memory. */
+static uint64_t *step_windows(const trainer *t, pt_error *e)
 {
     const uint64_t n = (uint64_t)t->job.shape.batch, first = (uint64_t)t->at.step * n;
     uint64_t *windows = malloc(n * sizeof *windows);
     for (uint64_t i = 0; windows && i < n; i++)
         windows[i] = dataset_window_of(t->job.data, first + i, (uint64_t)t->job.epoch_samples);
-    const int failed = windows ? reference_fill(&t->reference, windows, n, t->engine.x, e) : pt_fail(e, PT_FAILED, "out of memory");
+    if (!windows)
+        pt_fail(e, PT_FAILED, "out of memory");
+    return windows;
+}
+
+/* Loads the reference losses of all windows of the step, of all ranks. */
+static int load_references(trainer *t, pt_error *e)
+{
+    uint64_t *windows = step_windows(t, e);
+    const int failed = windows ? reference_fill(&t->reference, windows, (uint64_t)t->job.shape.batch, t->engine.x, e) : PT_FAILED;
     free(windows);
+    return failed;
+}
+
+/* Runs the updates that wait, and the step's windows mismatched. */
+static int run_baseline(trainer *t, double *kl, pt_error *e)
+{
+    int failed = trainer_drain(t, e);
+    if (failed)
+        return failed;
+    uint64_t *windows = step_windows(t, e);
+    failed = windows ? preferences_baseline(&t->reference, t->job.data, windows, (uint64_t)t->job.shape.batch, t->engine.x, kl, e)
+                     : PT_FAILED;
+    free(windows);
+    if (!failed)
+        measured_run(&t->engine.measured, executor_input_of(t->engine.x), &t->planning.profile.costs, t->engine.x, SCHEDULE_EVAL);
     return failed;
 }
 
@@ -145,15 +169,18 @@ static update_params params_of_step(const trainer *t, int64_t step, double norm)
     return u;
 }
 
-static int run_step(trainer *t, dataset_counts *counts, pt_error *e)
+static int run_step(trainer *t, dataset_counts *counts, double *kl, pt_error *e)
 {
-    int failed = load_batch(t, counts, e);
+    *kl = 0;
+    executor_time_tasks(t->engine.x, t->job.o.trace || measured_wants(&t->engine.measured)); /* any step may turn out to be the last */
+    int failed = shape_has_baseline(&t->job.shape) ? run_baseline(t, kl, e) : 0;
+    if (!failed)
+        failed = load_batch(t, counts, e);
     if (failed)
         return failed;
     if (trainer_plan(t)->update == UPDATE_BACKWARD)
         t->engine.update = params_of_step(t, t->at.step + 1, 0);
     const schedule_kind kind = t->engine.state == ENGINE_WAITING ? SCHEDULE_STEP_UPDATE : SCHEDULE_STEP;
-    executor_time_tasks(t->engine.x, t->job.o.trace || measured_wants(&t->engine.measured)); /* any step may turn out to be the last */
     t->engine.last = kind;
     t->engine.last_whole = false;
     return trainer_run(t, kind, (float)(1.0 / loss_count(t, counts)), e);
@@ -172,13 +199,14 @@ static int evaluate_pairs(trainer *t, pt_step *s, int64_t *tokens, pt_error *e)
     int failed = preferences_evaluate(&t->job, &t->held, t->engine.x, pass_progress, t, &v, e);
     if (!failed)
         failed = ranks_add(t, &v.learned, e);
-    const double n = (double)(v.sum.pairs ? v.sum.pairs : 1);
+    const preference_means mean = preferences_mean(&v.sum, t->job.shape.compare.kind);
     s->evaluated = !v.stopped;
-    s->eval_loss = v.sum.loss / n;
-    s->eval_reward_chosen = v.sum.reward[0] / n;
-    s->eval_reward_rejected = v.sum.reward[1] / n;
-    s->eval_reward_margin = v.sum.margin / n;
-    s->eval_reward_accuracy = (double)v.sum.right / n;
+    s->eval_loss = mean.loss;
+    s->eval_reward_chosen = mean.chosen;
+    s->eval_reward_rejected = mean.rejected;
+    s->eval_reward_margin = mean.margin;
+    s->eval_reward_accuracy = mean.accuracy;
+    s->eval_kl = shape_has_baseline(&t->job.shape) ? v.sum.kl : NAN;
     *tokens = v.learned;
     return failed;
 }
@@ -316,14 +344,16 @@ static int take(trainer *t, pt_step *s, bool *hopeless, pt_error *e)
     double start = clock_s();
     dataset_counts counts;
     bool steady = t->engine.state == ENGINE_WAITING || trainer_plan(t)->update != UPDATE_NEXT_FORWARD;
-    int bad, failed = run_step(t, &counts, e);
+    double kl;
+    int bad, failed = run_step(t, &counts, &kl, e);
     if (failed)
         return failed;
     preference_sum pairs = {0};
-    failed = shape_compares(&t->job.shape) ? preferences_sum(t->engine.x, &pairs, e) : 0;
+    failed = shape_compares(&t->job.shape) ? preferences_sum(t->engine.x, kl, &pairs, e) : 0;
     if (failed)
         return failed;
-    double loss = pairs.loss / (double)(pairs.pairs ? pairs.pairs : 1), norm = gradient_norm(t, &bad);
+    const preference_means mean = preferences_mean(&pairs, t->job.shape.compare.kind);
+    double loss = mean.loss, norm = gradient_norm(t, &bad);
     failed = pairs.pairs ? 0 : mean_loss(t, &counts, &loss, e);
     if (failed)
         return failed;
@@ -342,10 +372,11 @@ static int take(trainer *t, pt_step *s, bool *hopeless, pt_error *e)
     *s = (pt_step){.step = t->at.step, .loss = loss, .grad_norm = norm, .lr = lr_of_step(&t->job.o, t->at.step, t->job.steps),
                    .tokens = t->at.tokens, .learned_tokens = t->at.learned, .pairs = pairs.pairs};
     if (pairs.pairs) {
-        s->reward_chosen = pairs.reward[0] / (double)pairs.pairs;
-        s->reward_rejected = pairs.reward[1] / (double)pairs.pairs;
-        s->reward_margin = pairs.margin / (double)pairs.pairs;
-        s->reward_accuracy = (double)pairs.right / (double)pairs.pairs;
+        s->reward_chosen = mean.chosen;
+        s->reward_rejected = mean.rejected;
+        s->reward_margin = mean.margin;
+        s->reward_accuracy = mean.accuracy;
+        s->kl = shape_has_baseline(&t->job.shape) ? kl : NAN;
     }
     s->step_s = clock_s() - start;
     s->predicted_step_s = t->predicted.now.step_ns * 1e-9;

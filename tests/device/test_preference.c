@@ -10,8 +10,8 @@ typedef struct pairs_case {
     const double *given;
 } pairs_case;
 
-/* Of the example that begins at row `begin`; *next: where the one after it does. *own: adds the rows' own losses. */
-static double score_of(const pairs_case *c, int64_t begin, int64_t *next, double *own)
+/* Of the example that begins at row `begin`, *rows of which count; *next: where the one after it does. *own: adds the rows' own losses. */
+static double score_of(const pairs_case *c, int64_t begin, int64_t *next, int64_t *rows, double *own)
 {
     const preference_kind kind = c->rule.kind;
     double sum = 0;
@@ -19,12 +19,13 @@ static double score_of(const pairs_case *c, int64_t begin, int64_t *next, double
     do {
         const bool target = c->targets[r] >= 0, counts = target && (kind != PREFERENCE_ORPO || c->given[r] >= 0);
         *own += target && kind == PREFERENCE_ORPO ? fabs(c->given[r]) * c->loss[r] : 0;
-        sum += counts ? (kind <= PREFERENCE_IPO ? c->given[r] : 0) - c->loss[r] : 0;
+        sum += counts ? (kind <= PREFERENCE_IPO || kind == PREFERENCE_KTO ? c->given[r] : 0) - c->loss[r] : 0;
         n += counts;
         r++;
     } while (r < c->seq_len && c->first[r] != r);
     *next = r;
-    return kind != PREFERENCE_SIGMOID && n > 0 ? sum / (double)n : sum;
+    *rows = n;
+    return kind != PREFERENCE_SIGMOID && kind != PREFERENCE_KTO && n > 0 ? sum / (double)n : sum;
 }
 
 static double log_odds(double score)
@@ -33,13 +34,18 @@ static double log_odds(double score)
     return log(p / (1 - p));
 }
 
-static double pair_loss(const pairs_case *c, double chosen, double rejected)
+static double utility_loss(double weight, double x) { return weight * (1 - 1 / (1 + exp(-x))); }
+
+static double pair_loss(const pairs_case *c, double chosen, double rejected, const int64_t rows[2])
 {
-    const double beta = c->rule.beta, margin = chosen - rejected;
+    const double beta = c->rule.beta, margin = chosen - rejected, baseline = c->rule.baseline;
     switch (c->rule.kind) {
     case PREFERENCE_IPO: return pow(margin - 0.5 / beta, 2);
     case PREFERENCE_SIMPO: return log(1 + exp(-beta * (margin - c->rule.gamma / beta)));
     case PREFERENCE_ORPO: return -beta * log(1 / (1 + exp(log_odds(rejected) - log_odds(chosen))));
+    case PREFERENCE_KTO:
+        return (rows[0] ? utility_loss(c->rule.desirable, beta * (chosen - baseline)) : 0) +
+               (rows[1] ? utility_loss(c->rule.undesirable, beta * (baseline - rejected)) : 0);
     default: return log(1 + exp(-beta * margin));
     }
 }
@@ -50,17 +56,18 @@ static double loss_of_pairs(const void *ctx)
     double sum = 0;
     for (int64_t r = 0; r < c->seq_len;) {
         double own = 0;
-        const double chosen = score_of(c, r, &r, &own);
+        int64_t rows[2];
+        const double chosen = score_of(c, r, &r, &rows[0], &own);
         if (r == c->seq_len)
             break;
-        const double rejected = score_of(c, r, &r, &own);
-        sum += pair_loss(c, chosen, rejected) + own;
+        const double rejected = score_of(c, r, &r, &rows[1], &own);
+        sum += pair_loss(c, chosen, rejected, rows) + own;
     }
     return sum;
 }
 
-/* Examples of 1 to `most` rows, their prompts without targets. Returns the first row of padding. */
-static int64_t random_examples(int64_t seq_len, int64_t most, int32_t *first, int32_t *targets)
+/* Examples of 1 to `most` rows, their prompts without targets; `lacks`: some without any target. Returns the first row of padding. */
+static int64_t random_examples(int64_t seq_len, int64_t most, bool lacks, int32_t *first, int32_t *targets)
 {
     int64_t r = 0, pair = 0;
     for (;;) {
@@ -68,7 +75,7 @@ static int64_t random_examples(int64_t seq_len, int64_t most, int32_t *first, in
         if (r + n[0] + n[1] > seq_len)
             break;
         for (int i = 0; i < 2; i++) {
-            const int64_t begin = r, prompt = random_below(n[i]);
+            const int64_t begin = r, prompt = lacks && random_below(3) == 0 ? n[i] : random_below(n[i]);
             for (; r < begin + n[i]; r++) {
                 first[r] = (int32_t)begin;
                 targets[r] = r < begin + prompt ? -100 : (int32_t)random_below(50000);
@@ -86,12 +93,13 @@ static int64_t random_examples(int64_t seq_len, int64_t most, int32_t *first, in
 static void check_sequences(preference_kind kind, int64_t sequences, int64_t seq_len, int64_t most)
 {
     const int64_t n = sequences * seq_len;
-    const preference_rule rule = {kind, (float)(0.05 + (double)random_below(100) / 100), kind == PREFERENCE_SIMPO ? 0.4F : 0};
+    const preference_rule rule = {.kind = kind, .beta = (float)(0.05 + (double)random_below(100) / 100),
+                                  .gamma = kind == PREFERENCE_SIMPO ? 0.4F : 0, .desirable = 1.5F, .undesirable = 0.75F, .baseline = 0.3F};
     int32_t *first = test_alloc((size_t)n * 4), *targets = test_alloc((size_t)n * 4);
     tensor loss = tensor_random(PT_F32, n, kind == PREFERENCE_ORPO ? 1.5 : 0, 0.3), given = tensor_random(PT_F32, n, 0, 1);
     int64_t padding[8];
     for (int64_t s = 0; s < sequences; s++) {
-        padding[s] = random_examples(seq_len, most, first + s * seq_len, targets + s * seq_len);
+        padding[s] = random_examples(seq_len, most, kind == PREFERENCE_KTO, first + s * seq_len, targets + s * seq_len);
         for (int64_t r = s * seq_len + padding[s]; r < (s + 1) * seq_len; r++)
             ((float *)given.data)[r] = 0;
     }
@@ -120,7 +128,7 @@ static void check_sequences(preference_kind kind, int64_t sequences, int64_t seq
 static void a_weight_is_the_slope_of_the_pairs_loss(void **state)
 {
     static const int64_t shapes[][3] = {{1, 2, 1}, {3, 40, 6}, {5, 257, 90}, {2, 600, 280}, {1, 7, 30} /* mostly no pair at all */};
-    for (int kind = PREFERENCE_SIGMOID; kind <= PREFERENCE_ORPO; kind++)
+    for (int kind = PREFERENCE_SIGMOID; kind <= PREFERENCE_KTO; kind++)
         for (size_t i = 0; i < sizeof shapes / sizeof *shapes; i++) {
             check_sequences(kind, shapes[i][0], shapes[i][1], shapes[i][2]);
             test_teardown(NULL);
@@ -135,7 +143,8 @@ static void extreme_margins_are_finite_and_nan_is_seen(void **state)
     for (int i = 0; i < 3; i++) {
         const float chosen = i == 0 ? 1e30f : i == 1 ? -1e30f : NAN, loss[N] = {0, chosen, 0, 1}, given[N] = {0};
         float *weights = test_alloc(sizeof loss);
-        op_preference o = {{PREFERENCE_SIGMOID, 0.5f, 0}, 1, N, test_copy(targets, sizeof targets), test_copy(first, sizeof first),
+        op_preference o = {{.kind = PREFERENCE_SIGMOID, .beta = 0.5f}, 1, N, test_copy(targets, sizeof targets),
+                           test_copy(first, sizeof first),
                            test_copy(loss, sizeof loss), test_copy(given, sizeof given), weights};
         run_op(1, &(op){OP_PREFERENCE, .preference = o});
         if (i < 2)
@@ -143,14 +152,17 @@ static void extreme_margins_are_finite_and_nan_is_seen(void **state)
         else
             assert_true(isnan(weights[1]) && isnan(weights[3]));
     }
-    const preference_rule sigmoid = {PREFERENCE_SIGMOID, 1, 0}, odds = {PREFERENCE_ORPO, 0.5f, 0};
+    const preference_rule sigmoid = {.kind = PREFERENCE_SIGMOID, .beta = 1}, odds = {.kind = PREFERENCE_ORPO, .beta = 0.5f};
+    const preference_rule utility = {.kind = PREFERENCE_KTO, .beta = 1, .desirable = 1, .undesirable = 1};
     assert_true(preference_loss(sigmoid, -1e30, 0) == 1e30 && preference_loss(sigmoid, 1e30, 0) == 0);
     for (int certain = 0; certain < 2; certain++) { /* one of the replies has the probability 1 */
         const double chosen = certain ? -1 : 0, rejected = certain ? 0 : -1;
         assert_true(isfinite(preference_loss(odds, chosen, rejected)));
         assert_true(isfinite(preference_slope(odds, chosen, rejected, 0)) && isfinite(preference_slope(odds, chosen, rejected, 1)));
     }
-    assert_true(isnan(preference_slope(odds, NAN, -1, 0)));
+    assert_true(isnan(preference_slope(odds, NAN, -1, 0)) && isnan(preference_utility_slope(utility, NAN, 1)));
+    assert_true(preference_utility_loss(utility, 1e30, 0) == 0 && preference_utility_loss(utility, 1e30, 1) == 1);
+    assert_true(preference_utility_slope(utility, 1e30, 0) == 0 && preference_utility_slope(utility, -1e30, 1) == 0);
 }
 
 int main(void)

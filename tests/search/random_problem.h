@@ -162,6 +162,10 @@ static inline void problem_more(random_source *r, problem *p)
     p->in.drains = random_one_in(r, 4);
     if (random_one_in(r, 4))
         c->quota = (cost_quota){layer * random_ns(r, 2, 50), 2, {2, 2, 1, 1, 2, random_ns(r, 0, 2), random_ns(r, 0, 2)}};
+    if (random_one_in(r, 6)) { /* a forward pass goes before each step */
+        p->shape.compare.kind = PREFERENCE_KTO;
+        p->in.drains = p->in.evaluates = true;
+    }
 }
 
 static inline void assert_same_result(const problem *p, const search_result *x, const search_result *y)

@@ -1,4 +1,4 @@
-/* Direct preference optimization: step for step what TRL's DPOTrainer computes; packed or not; resumed; and what it is refused for. */
+/* Preferences: step for step what TRL's trainers compute; packed or not; resumed; and what it is refused for. */
 #include "protrain.h"
 
 #include <setjmp.h>
@@ -17,6 +17,7 @@ enum { STEPS = 10 };
 
 static char pairs[600], held[600], model_folder[600], adapter[600];
 static const char *data_paths[] = {pairs}, *held_paths[] = {held};
+static const char *labels_paths[] = {PT_FIXTURES "/dpo/labels.jsonl"}, *labels_held_paths[] = {PT_FIXTURES "/dpo/labels_held.jsonl"};
 
 static pt_train_options options_for(const char *out)
 {
@@ -35,6 +36,14 @@ static pt_train_options options_for(const char *out)
     o.lr = 2e-3;
     o.lr_schedule = PT_LR_CONSTANT;
     o.device = "cpu";
+    return o;
+}
+
+static pt_train_options options_for_labels(const char *out)
+{
+    pt_train_options o = options_for(out);
+    o.task = PT_TASK_KTO;
+    o.data = labels_paths;
     return o;
 }
 
@@ -153,6 +162,93 @@ static void steps_without_a_reference_are_those_of_trl(void **state)
     json_decref(expected);
 }
 
+/* A number, or what must be nan. */
+static void near_or_nan(const char *name, int step, double got, const json_t *rows, int row, int column, double allowed)
+{
+    if (!json_is_null(json_array_get(json_array_get(rows, (size_t)row), (size_t)column)))
+        near_value(name, step, got, expected_value(rows, row, column), allowed * (1 + fabs(expected_value(rows, row, column))));
+    else if (!isnan(got))
+        fail_msg("step %d: %s %.9g, TRL has none", step, name, got);
+}
+
+static void check_labelled_step(const pt_step *s, const json_t *rows)
+{
+    const int i = (int)s->step, row = i - 1;
+    assert_int_equal(s->pairs, 4);
+    near_value("loss", i, s->loss, expected_value(rows, row, 0), 1e-5 * expected_value(rows, row, 0));
+    near_value("gradient norm", i, s->grad_norm, expected_value(rows, row, 1), 1e-4 * expected_value(rows, row, 1));
+    near_or_nan("reward margin", i, s->reward_margin, rows, row, 2, 1e-4);
+    near_or_nan("KL", i, s->kl, rows, row, 3, 1e-4);
+    assert_true(i > 1 || (s->reward_margin == 0 && s->kl == 0)); /* to the bit: the model is its own reference */
+}
+
+/* All parameters; an adapter, both kinds of replies weighed differently. */
+static void steps_of_labels_are_those_of_trl(void **state)
+{
+    (void)state;
+    static const char *const names[][2] = {{"kto", "kto_held"}, {"kto_lora", "kto_lora_held"}};
+    json_t *expected = load_expected("kto.json");
+    for (int k = 0; k < 2; k++) {
+        char out[300];
+        snprintf(out, sizeof out, "%s/%s", scratch, names[k][0]);
+        const json_t *held_rows = json_object_get(expected, names[k][1]);
+        pt_train_options o = options_for_labels(out);
+        o.adapter = k ? adapter : NULL;
+        o.desirable_weight = k ? 1.25 : 1;
+        o.undesirable_weight = k ? 0.75 : 1;
+        o.eval_data = labels_held_paths;
+        o.eval_data_n = 1;
+        o.eval_every = 5;
+        pt_trainer *t = open_run(&o);
+        for (int i = 0; i < STEPS; i++) {
+            const pt_step s = take_step(t);
+            check_labelled_step(&s, json_object_get(expected, names[k][0]));
+            if (!s.evaluated)
+                continue;
+            near_or_nan("evaluation loss", i, s.eval_loss, held_rows, i / 5, 0, 1e-5);
+            near_or_nan("evaluation's margin", i, s.eval_reward_margin, held_rows, i / 5, 1, 1e-4);
+            near_or_nan("evaluation's KL", i, s.eval_kl, held_rows, i / 5, 2, 1e-4);
+        }
+        pt_trainer_close(t);
+    }
+    json_decref(expected);
+}
+
+/* The second of two steps on four replies, in a window each or all in one: either way each prompt gets the reply before it. */
+static pt_step four_replies(bool alone, const char *name)
+{
+    char out[300];
+    snprintf(out, sizeof out, "%s/%s", scratch, name);
+    const char *paths[] = {scratch_path("four.jsonl")};
+    pt_train_options o = options_for_labels(out);
+    o.data = paths;
+    o.no_packing = alone;
+    o.batch_size = alone ? 4 : 1;
+    o.seq_len = alone ? 80 : 256;
+    o.steps = 2;
+    pt_trainer *t = open_run(&o);
+    take_step(t);
+    const pt_step s = take_step(t);
+    pt_trainer_close(t);
+    return s;
+}
+
+static void replies_of_a_window_are_mismatched_with_each_other(void **state)
+{
+    (void)state;
+    static const char four[] = "{\"prompt\": \"ab\", \"completion\": \"cdefg\", \"label\": true}\n"
+                               "{\"prompt\": \"gah\", \"completion\": \"b\", \"kto_tag\": false}\n"
+                               "{\"prompt\": \"\", \"completion\": \"ddadb\", \"label\": \"True\"}\n"
+                               "{\"prompt\": \"cab cab\", \"completion\": \"hag\", \"label\": 0}\n";
+    scratch_put("four.jsonl", four, sizeof four - 1);
+    const pt_step alone = four_replies(true, "four-alone"), together = four_replies(false, "four-together");
+    assert_int_equal(together.pairs, 4);
+    assert_true(together.kl > 0);
+    near_value("KL", 2, together.kl, alone.kl, 1e-5 * alone.kl);
+    near_value("loss", 2, together.loss, alone.loss, 1e-5);
+    near_value("gradient norm", 2, together.grad_norm, alone.grad_norm, 1e-4 * alone.grad_norm);
+}
+
 /* The second of two steps that take all pairs each. */
 static pt_step all_at_once(pt_task task, bool alone, const char *name)
 {
@@ -181,6 +277,8 @@ static void packed_pairs_are_as_if_alone(void **state)
 {
     NO_OTHER_THREADS();
     for (int task = 1; task < train_tasks_n; task++) {
+        if (train_tasks[task]->labels) /* the baseline is of examples that share a window */
+            continue;
         char name[2][20];
         for (int i = 0; i < 2; i++)
             snprintf(name[i], sizeof name[i], "%s-%d", i ? "alone" : "packed", task);
@@ -488,6 +586,11 @@ static void what_cannot_be_compared_is_refused(void **state)
     o.data = paths;
     put_data("{\"prompt\": \"a\", \"completion\": \"b\"}\n");
     refuse(o, "\"chosen\" and \"rejected\"");
+    o.task = PT_TASK_KTO;
+    refuse(o, "line 1: there is no label");
+    put_data("{\"text\": \"a\"}\n");
+    refuse(o, "`task` kto needs");
+    o.task = PT_TASK_DPO;
     put_data("{\"prompt\": \"a\", \"chosen\": \"b\", \"rejected\": [\"c\"]}\n");
     refuse(o, "line 1: \"chosen\" is a string and \"rejected\" a list");
     o.long_examples = PT_LONG_ERROR;
@@ -534,6 +637,7 @@ int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(steps_are_those_of_trl), cmocka_unit_test(steps_without_a_reference_are_those_of_trl),
+        cmocka_unit_test(steps_of_labels_are_those_of_trl), cmocka_unit_test(replies_of_a_window_are_mismatched_with_each_other),
         cmocka_unit_test(packed_pairs_are_as_if_alone),
         cmocka_unit_test(a_resumed_run_has_the_same_losses),
         cmocka_unit_test(losses_that_are_not_the_run_s_are_computed_again), cmocka_unit_test(losses_of_anything_else_end_the_run),

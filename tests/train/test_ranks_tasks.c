@@ -60,7 +60,7 @@ static json_t *last_metrics(const char *out)
 
 static void assert_same_evaluation(const char *a, const char *b, bool evaluated)
 {
-    static const char *const keys[] = {"loss", "eval_loss", "eval_reward_margin", "eval_reward_accuracy"};
+    static const char *const keys[] = {"loss", "eval_loss", "eval_reward_margin", "eval_reward_accuracy", "kl", "eval_kl"};
     json_t *x = last_metrics(a), *y = last_metrics(b);
     assert_true(!evaluated == !json_object_get(x, "eval_reward_margin"));
     for (size_t i = 0; i < sizeof keys / sizeof *keys; i++)
@@ -74,6 +74,7 @@ static void any_number_of_ranks_ends_in_the_same_bits(void **state)
 {
     (void)state;
     static const task ids = {"bf16/llama", "bf16/llama/tokens.npy", "32"}, pairs = {"dpo", "dpo/pairs.jsonl", "160"},
+                      labels = {"dpo", "dpo/labels.jsonl", "80"},
                       codes = {"prequantized/llama_nf4", "models/llama/tokens.npy", "16"};
     const variant all[] = {{"lora", WORDS("--lora", "4"), &ids},
                            {"dora_nf4", WORDS("--lora", "4", "--dora", "--base", "nf4"), &ids},
@@ -81,7 +82,8 @@ static void any_number_of_ranks_ends_in_the_same_bits(void **state)
                            {"dora_taken", WORDS("--lora", "4", "--dora"), &codes},
                            {"pairs", WORDS("--task", "dpo", "--eval-split", "0.3", "--eval-every", "2"), &pairs},
                            {"pairs_lora", WORDS("--task", "orpo", "--lora", "2"), &pairs},
-                           {"simpo", WORDS("--task", "simpo", "--lora", "2"), &pairs}};
+                           {"simpo", WORDS("--task", "simpo", "--lora", "2"), &pairs},
+                           {"labels", WORDS("--task", "kto", "--eval-split", "0.3", "--eval-every", "2"), &labels}};
     const char *const ranks[] = {"1", "2", "4"};
     for (size_t i = 0; i < sizeof all / sizeof *all; i += SANITIZED ? 2 : 1) {
         char out[3][160];
@@ -90,7 +92,7 @@ static void any_number_of_ranks_ends_in_the_same_bits(void **state)
             train(&all[i], ranks[k], out[k]);
         }
         for (int k = 1; k < 3; k++)
-            assert_same_end(out[0], out[k], STEPS), assert_same_evaluation(out[0], out[k], !strcmp(all[i].name, "pairs"));
+            assert_same_end(out[0], out[k], STEPS), assert_same_evaluation(out[0], out[k], strstr("pairs labels", all[i].name));
     }
 }
 

@@ -150,6 +150,7 @@ static int train(executor *x, const schedule_input *in, bool clipping, uint64_t 
         fill_batch(x, in->model, in->shape, seed, step);
         if (in->plan->update == UPDATE_BACKWARD)
             u.step = step + 1;
+        executor_set_baseline(x, 0.1f * (float)step);
         failed = executor_run(x, pending ? SCHEDULE_STEP_UPDATE : SCHEDULE_STEP, 1.0f / (float)tokens, &u, e);
         memcpy(o->losses + step * tokens, executor_losses(x), (size_t)tokens * sizeof(float));
         double norm = norm_of(x, in->model);
@@ -226,7 +227,8 @@ static void open_case(random_source *r, random_case *c)
     c->shape.weighted = random_one_in(&(random_source){r->seed + 2, r->n}, 2);
     if (c->shape.documents && c->shape.seq_len > 1 && random_one_in(&(random_source){r->seed + 3, r->n}, 3)) { /* preferences */
         const train_task *t = train_tasks[1 + random_below(&(random_source){r->seed + 5, r->n}, train_tasks_n - 1)];
-        pt_train_options o = {.beta = 0.3, .gamma = 0.2, .dpo_loss = random_one_in(&(random_source){r->seed + 4, r->n}, 2)};
+        pt_train_options o = {.beta = 0.3, .gamma = 0.2, .desirable_weight = 1.5, .undesirable_weight = 0.5,
+                              .dpo_loss = random_one_in(&(random_source){r->seed + 4, r->n}, 2)};
         c->shape.weighted = t->plane != TASK_PLANE_NONE;
         c->shape.compare = t->rule(&o);
     }
