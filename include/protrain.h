@@ -98,6 +98,7 @@ typedef struct pt_train_options {
     double beta; pt_dpo_loss dpo_loss; /* pairs: the factor of log-ratios (DPO, KTO: how strongly to stay near the first model), of the */
                                        /* odds ratio (ORPO), of mean log-probabilities (SimPO); default 0.1. DPO: default sigmoid */
     double gamma;                      /* SimPO: the margin of rewards to reach; default 0.5 */
+    double label_smoothing;            /* DPO (sigmoid), SimPO: the share of pairs taken to be the wrong way round; default 0 */
     double desirable_weight, undesirable_weight; /* KTO: weights of losses by label; default 1 */
     pt_loss_per loss_per;              /* what has the same weight in a step's loss: each target token, or each example */
     const char *const *eval_data; int eval_data_n; /* none: the validation files of folders in `data` that have splits */

@@ -446,9 +446,9 @@ typedef struct op_cross_entropy {
  * target:
  *
  *     kind        score of an example                 loss of its pair, margin = score(chosen) - score(rejected)
- *     SIGMOID     sum of (given[r] - loss[r])         -log sigmoid(beta margin)
+ *     SIGMOID     sum of (given[r] - loss[r])         (1 - smoothing) -log sigmoid(beta margin) + smoothing -log sigmoid(-beta margin)
  *     IPO         mean of (given[r] - loss[r])        (margin - 1 / (2 beta))^2
- *     SIMPO       mean of -loss[r]                    -log sigmoid(beta margin - gamma)
+ *     SIMPO       mean of -loss[r]                    the same of beta margin - gamma
  *     ORPO        mean of -loss[r], rows with a       -beta log sigmoid(log odds(chosen) - log odds(rejected)) + sum of |given[r]| loss[r],
  *                 negative given[r] left out          odds = e^score / (1 - e^score)
  *     KTO         as SIGMOID                          desirable (1 - sigmoid(beta (score(chosen) - baseline))) +
@@ -460,7 +460,7 @@ typedef struct op_cross_entropy {
 typedef enum preference_kind {
     PREFERENCE_NONE, PREFERENCE_SIGMOID, PREFERENCE_IPO, PREFERENCE_SIMPO, PREFERENCE_ORPO, PREFERENCE_KTO
 } preference_kind;
-typedef struct preference_rule { preference_kind kind; float beta, gamma, desirable, undesirable, baseline; } preference_rule;
+typedef struct preference_rule { preference_kind kind; float beta, gamma, smoothing, desirable, undesirable, baseline; } preference_rule;
 typedef struct op_preference {
     preference_rule rule; int64_t sequences, seq_len;
     const int32_t *targets, *first; const float *loss, *given; float *weights;

@@ -58,6 +58,13 @@ PREFERENCE_CALL double preference_log_odds(double score)
     return x - log(-expm1(x));
 }
 
+/* As if the share `smoothing` of the pairs were the wrong way round. */
+PREFERENCE_CALL double preference_smoothed_loss(preference_rule rule, double x)
+{
+    const double wrong = rule.smoothing;
+    return wrong > 0 ? (1 - wrong) * preference_log_loss(x) + wrong * preference_log_loss(-x) : preference_log_loss(x);
+}
+
 /* The loss of a pair, without its rows' own. */
 PREFERENCE_CALL double preference_loss(preference_rule rule, double chosen, double rejected)
 {
@@ -65,7 +72,7 @@ PREFERENCE_CALL double preference_loss(preference_rule rule, double chosen, doub
     switch (rule.kind) {
     case PREFERENCE_IPO: return off * off;
     case PREFERENCE_ORPO: return beta * preference_log_loss(preference_log_odds(chosen) - preference_log_odds(rejected));
-    default: return preference_log_loss(beta * margin - rule.gamma);
+    default: return preference_smoothed_loss(rule, beta * margin - rule.gamma);
     }
 }
 
@@ -78,7 +85,7 @@ PREFERENCE_CALL double preference_slope(preference_rule rule, double chosen, dou
     case PREFERENCE_ORPO:
         return sign * beta / (1 + exp(preference_log_odds(chosen) - preference_log_odds(rejected))) /
                expm1(preference_below_one(of ? rejected : chosen));
-    default: return sign * (-beta / (1 + exp(beta * margin - rule.gamma)));
+    default: return sign * (rule.smoothing * beta - beta / (1 + exp(beta * margin - rule.gamma)));
     }
 }
 

@@ -14,7 +14,7 @@ typedef enum task_plane {  /* what the batch has for each target, besides the ta
                             * tokens are targets too; rejected replies: 0 */
 } task_plane;
 
-enum { TASK_READS_BETA = 1, TASK_READS_GAMMA = 2, TASK_READS_DPO_LOSS = 4, TASK_READS_LABEL_WEIGHTS = 8 };
+enum { TASK_READS_BETA = 1, TASK_READS_GAMMA = 2, TASK_READS_DPO_LOSS = 4, TASK_READS_LABEL_WEIGHTS = 8, TASK_READS_SMOOTHING = 16 };
 
 typedef struct train_task {
     const char *name;  /* as for --task */

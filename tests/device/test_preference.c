@@ -38,15 +38,16 @@ static double utility_loss(double weight, double x) { return weight * (1 - 1 / (
 
 static double pair_loss(const pairs_case *c, double chosen, double rejected, const int64_t rows[2])
 {
-    const double beta = c->rule.beta, margin = chosen - rejected, baseline = c->rule.baseline;
+    const double beta = c->rule.beta, margin = chosen - rejected, baseline = c->rule.baseline, wrong = c->rule.smoothing;
     switch (c->rule.kind) {
     case PREFERENCE_IPO: return pow(margin - 0.5 / beta, 2);
-    case PREFERENCE_SIMPO: return log(1 + exp(-beta * (margin - c->rule.gamma / beta)));
+    case PREFERENCE_SIMPO:
+        return (1 - wrong) * log(1 + exp(-beta * margin + c->rule.gamma)) + wrong * log(1 + exp(beta * margin - c->rule.gamma));
     case PREFERENCE_ORPO: return -beta * log(1 / (1 + exp(log_odds(rejected) - log_odds(chosen))));
     case PREFERENCE_KTO:
         return (rows[0] ? utility_loss(c->rule.desirable, beta * (chosen - baseline)) : 0) +
                (rows[1] ? utility_loss(c->rule.undesirable, beta * (baseline - rejected)) : 0);
-    default: return log(1 + exp(-beta * margin));
+    default: return (1 - wrong) * log(1 + exp(-beta * margin)) + wrong * log(1 + exp(beta * margin));
     }
 }
 
@@ -94,7 +95,8 @@ static void check_sequences(preference_kind kind, int64_t sequences, int64_t seq
 {
     const int64_t n = sequences * seq_len;
     const preference_rule rule = {.kind = kind, .beta = (float)(0.05 + (double)random_below(100) / 100),
-                                  .gamma = kind == PREFERENCE_SIMPO ? 0.4F : 0, .desirable = 1.5F, .undesirable = 0.75F, .baseline = 0.3F};
+                                  .gamma = kind == PREFERENCE_SIMPO ? 0.4F : 0, .smoothing = random_below(2) ? 0.2F : 0,
+                                  .desirable = 1.5F, .undesirable = 0.75F, .baseline = 0.3F};
     int32_t *first = test_alloc((size_t)n * 4), *targets = test_alloc((size_t)n * 4);
     tensor loss = tensor_random(PT_F32, n, kind == PREFERENCE_ORPO ? 1.5 : 0, 0.3), given = tensor_random(PT_F32, n, 0, 1);
     int64_t padding[8];

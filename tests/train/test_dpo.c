@@ -92,7 +92,7 @@ static void check_held(const pt_step *s, const json_t *rows, double allowed)
 }
 
 /* One run of TRL's. */
-typedef struct trl_run { const char *name; pt_task task; pt_dpo_loss loss; const char *from; double allowed; } trl_run;
+typedef struct trl_run { const char *name; pt_task task; pt_dpo_loss loss; const char *from; double allowed, smoothing; } trl_run;
 
 static void check_step(const pt_step *s, const trl_run *run, const json_t *rows)
 {
@@ -118,6 +118,7 @@ static void check_against_trl(const trl_run *run, const json_t *expected)
     o.task = run->task;
     o.dpo_loss = run->loss;
     o.adapter = run->from;
+    o.label_smoothing = run->smoothing;
     o.eval_data = held_paths;
     o.eval_data_n = held_rows ? 1 : 0;
     o.eval_every = held_rows ? 5 : 0;
@@ -144,8 +145,8 @@ static json_t *load_expected(const char *name)
 
 static void steps_are_those_of_trl(void **state)
 {
-    const trl_run runs[] = {{"sigmoid", PT_TASK_DPO, PT_DPO_SIGMOID, NULL, 1e-4}, {"ipo", PT_TASK_DPO, PT_DPO_IPO, NULL, 1e-4},
-                            {"lora", PT_TASK_DPO, PT_DPO_SIGMOID, adapter, 1e-4}};
+    const trl_run runs[] = {{"sigmoid", PT_TASK_DPO, PT_DPO_SIGMOID, NULL, 1e-4, 0}, {"ipo", PT_TASK_DPO, PT_DPO_IPO, NULL, 1e-4, 0},
+                            {"lora", PT_TASK_DPO, PT_DPO_SIGMOID, adapter, 1e-4, 0}};
     json_t *expected = load_expected("expected.json");
     for (size_t i = 0; i < sizeof runs / sizeof *runs; i++)
         check_against_trl(&runs[i], expected);
@@ -154,8 +155,9 @@ static void steps_are_those_of_trl(void **state)
 
 static void steps_without_a_reference_are_those_of_trl(void **state)
 {
-    const trl_run runs[] = {{"orpo", PT_TASK_ORPO, 0, NULL, 1e-5}, {"orpo_lora", PT_TASK_ORPO, 0, adapter, 1e-5},
-                            {"simpo", PT_TASK_SIMPO, 0, NULL, 1e-5}, {"simpo_lora", PT_TASK_SIMPO, 0, adapter, 1e-5}};
+    const trl_run runs[] = {{"orpo", PT_TASK_ORPO, 0, NULL, 1e-5, 0}, {"orpo_lora", PT_TASK_ORPO, 0, adapter, 1e-5, 0},
+                            {"simpo", PT_TASK_SIMPO, 0, NULL, 1e-5, 0}, {"simpo_lora", PT_TASK_SIMPO, 0, adapter, 1e-5, 0},
+                            {"smoothed", PT_TASK_SIMPO, 0, NULL, 1e-5, 0.2}};
     json_t *expected = load_expected("more.json");
     for (size_t i = 0; i < sizeof runs / sizeof *runs; i++)
         check_against_trl(&runs[i], expected);

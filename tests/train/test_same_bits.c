@@ -227,7 +227,7 @@ static void open_case(random_source *r, random_case *c)
     c->shape.weighted = random_one_in(&(random_source){r->seed + 2, r->n}, 2);
     if (c->shape.documents && c->shape.seq_len > 1 && random_one_in(&(random_source){r->seed + 3, r->n}, 3)) { /* preferences */
         const train_task *t = train_tasks[1 + random_below(&(random_source){r->seed + 5, r->n}, train_tasks_n - 1)];
-        pt_train_options o = {.beta = 0.3, .gamma = 0.2, .desirable_weight = 1.5, .undesirable_weight = 0.5,
+        pt_train_options o = {.beta = 0.3, .gamma = 0.2, .label_smoothing = 0.1, .desirable_weight = 1.5, .undesirable_weight = 0.5,
                               .dpo_loss = random_one_in(&(random_source){r->seed + 4, r->n}, 2)};
         c->shape.weighted = t->plane != TASK_PLANE_NONE;
         c->shape.compare = t->rule(&o);
