@@ -294,6 +294,63 @@ static void windows_hold_whole_examples_that_begin_anew(void **state)
     dataset_close(d);
 }
 
+/* The examples of window w, each with '|' before it and '[' before what is learned. */
+static void window_reads(dataset *d, uint64_t w, int64_t examples, const char *want)
+{
+    enum { MOST = 64 };
+    int32_t ids[MOST], targets[MOST], first[MOST];
+    char got[400];
+    size_t n = 0;
+    dataset_counts counts = {0};
+    for (int t = 0; t < MOST; t++)
+        first[t] = t;
+    assert_int_equal(dataset_eval_window(d, w, &(dataset_row){ids, targets, first, NULL}, &counts, NULL), 0);
+    assert_int_equal(counts.examples, examples);
+    for (int t = 0; first[t] != t || ids[t]; t++) { /* to the padding */
+        if (first[t] == t)
+            got[n++] = '|';
+        n += put_id(got + n, ids[t]);
+        if (targets[t] >= 0 && (first[t] == t || targets[t - 1] < 0))
+            got[n++] = '[';
+        if (targets[t] >= 0 && first[t + 1] == t + 1)
+            n += put_id(got + n, targets[t]);
+    }
+    got[n] = 0;
+    assert_string_equal(got, want);
+}
+
+/* A label says which of a pair the reply is; in place of the other there is one id. Windows are there once more, each prompt with another
+ * reply: of its window, or of another one, as far as there is room. */
+static void labelled_replies_are_pairs_and_read_mismatched_too(void **state)
+{
+    (void)state;
+    static const char three[] = "{\"prompt\": \"abcd\", \"completion\": \"c\", \"label\": true}\n"
+                                "{\"prompt\": \"x\", \"completion\": \"yz\", \"label\": false}\n"
+                                "{\"prompt\": \"q\", \"completion\": \"longreply\", \"kto_tag\": 1}\n";
+    dataset_options o = {.seq_len = 40, .pairs = true, .labels = true, .mismatched = 1};
+    dataset *d = open_good("labels.jsonl", three, o);
+    assert_true(dataset_windows(d) == 1 && dataset_all_windows(d) == 2);
+    window_reads(d, 0, 3, "|<s>abcd[c</s>|<s>|<s>|<s>x[yz</s>|<s>q[longreply</s>|<s>");
+    window_reads(d, 1, 3, "|<s>abcd[longreply</s>|<s>x[c</s>|<s>q[yz</s>");
+    window_reads(d, NO_WINDOW, 0, "");
+    dataset_close(d);
+    o.seq_len = 9;
+    o.alone = true;
+    o.mismatched = 2;
+    d = open_good("labels.jsonl", three, o);
+    assert_int_equal(dataset_windows(d), 3);
+    window_reads(d, 2, 1, "|<s>q[longrep|<s>");
+    window_reads(d, 3, 1, "|<s>abcd[yz</s>");
+    window_reads(d, 4, 1, "|<s>x[c</s>");
+    window_reads(d, 5, 1, "|<s>q[longrep");
+    dataset_close(d);
+    o.mismatched = 3;
+    d = open_good("labels.jsonl", three, o);
+    window_reads(d, 3, 1, "|<s>abcd[longr");
+    dataset_close(d);
+    refused("unlabelled.jsonl", "{\"prompt\": \"q\", \"completion\": \"a\", \"label\": 2}", o, "line 1: there is no label");
+}
+
 static void records_without_a_reply_are_counted_and_left_out(void **state)
 {
     (void)state;
@@ -675,7 +732,8 @@ int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(questions_are_read_under_all_their_names), cmocka_unit_test(a_system_message_is_read_beside_every_format),
-        cmocka_unit_test(pairs_keep_their_prompt), cmocka_unit_test(a_prompt_in_both_lists_is_read_from_them),
+        cmocka_unit_test(pairs_keep_their_prompt),
+        cmocka_unit_test(labelled_replies_are_pairs_and_read_mismatched_too), cmocka_unit_test(a_prompt_in_both_lists_is_read_from_them),
         cmocka_unit_test(content_that_is_not_read_is_named), cmocka_unit_test(records_with_a_false_label_are_refused),
         cmocka_unit_test(reasoning_in_parts_is_what_templates_read),
         cmocka_unit_test(the_replies_of_every_format_are_learned), cmocka_unit_test(windows_hold_whole_examples_that_begin_anew),
