@@ -67,6 +67,8 @@ static const struct { const char *type, *more; } random_llamas[] = {
                     "\"num_global_key_value_heads\": 1, \"attention_k_eq_v\": true, \"final_logit_softcapping\": 3"},
     {"qwen3_5_text", ", \"full_attention_interval\": 2, \"linear_num_key_heads\": 2, \"linear_num_value_heads\": 4, "
                      "\"linear_key_head_dim\": 8, \"linear_value_head_dim\": 12"},
+    {"granitemoehybrid", ", \"attn_layer_indices\": [0], \"mamba_n_heads\": 4, \"mamba_n_groups\": 2, \"mamba_d_state\": 8, "
+                         "\"shared_intermediate_size\": 24, \"num_local_experts\": 0, \"residual_multiplier\": 0.4"},
     {"granite", ", \"embedding_multiplier\": 3, \"attention_multiplier\": 0.2, \"residual_multiplier\": 0.4, \"logits_scaling\": 1.5"}};
 enum { RANDOM_LLAMAS = sizeof random_llamas / sizeof *random_llamas };
 

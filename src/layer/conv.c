@@ -1,5 +1,5 @@
-/* conv.c - short convolutions along a sequence: of the first columns of a mixer's input, with SiLU (before the delta rule); or of the last
- * third, between the gates before it (MIXER_CONV). */
+/* conv.c - short convolutions along a sequence: of some columns of a mixer's input, with SiLU (before a scan); or of the last third,
+ * between the gates before it (MIXER_CONV). */
 #include "layer/work.h"
 
 static unsigned touches(const layer_stage *s, step_pass pass)
@@ -30,8 +30,8 @@ typedef struct conv_columns { int64_t x, before, after; } conv_columns;
 
 static conv_columns columns_of(const layer_work *work)
 {
-    const int64_t c = work->hidden;
-    return work->config->mixer[work->layer] == MIXER_CONV ? (conv_columns){2 * c, 0, c} : (conv_columns){0, -1, -1};
+    const int64_t c = work->hidden, at = model_mix_columns(work->config, work->layer).channel;
+    return work->config->mixer[work->layer] == MIXER_CONV ? (conv_columns){at, 0, c} : (conv_columns){at, -1, -1};
 }
 
 static op_conv conv_of(const layer_work *work, const layer_stage *s)

@@ -162,26 +162,34 @@ static int add_attention(writer *w, int qkv, int layer)
 
 /* ---- other mixers ---- */
 
+static void add_convolution(writer *w, int in, int out)
+{
+    layer_stage *s = add_stage(w, STAGE_CONV, in, out);
+    s->param[0] = PARAM_CONV;
+    s->param[1] = has(w, PARAM_CONV_BIAS) ? PARAM_CONV_BIAS : PARAM_NONE;
+}
+
 /* Gates, decays and steps are few columns; what the convolution makes is as quickly made again. */
-static int add_delta(writer *w, int in, int layer)
+static int add_scan(writer *w, int in, int layer)
 {
     const model_config *c = &w->model->config;
     const mix_columns at = model_mix_columns(c, layer);
     const int mix = add_tensor(w, "mix", at.all, SAVE_ATTENTION), conv = add_tensor(w, "conv", at.channels, SAVE_ALL);
-    const int decays = add_rows(w, "decays", 1, c->delta_value_heads, true, SAVE_ATTENTION);
-    const int steps = add_rows(w, "steps", 1, c->delta_value_heads, true, SAVE_ATTENTION);
+    const int decays = add_rows(w, "decays", 1, c->scan_heads, true, SAVE_ATTENTION);
+    const int steps = add_rows(w, "steps", 1, c->scan_heads, true, SAVE_ATTENTION);
     const int values = add_tensor(w, "values", model_mix_values(c, layer), SAVE_ATTENTION);
-    const int states = add_rows(w, "states", c->delta_value_heads, c->delta_key_dim * c->delta_value_dim, true, SAVE_ATTENTION);
+    const int states = add_rows(w, "states", c->scan_heads, c->scan_key_dim * c->scan_dim, true, SAVE_ATTENTION);
     w->p->tensor[states].per = ROWS_SEGMENTS;
-    w->p->tensor[states].every = SCAN_CHUNK * scan_segment(c->delta_key_dim, c->delta_value_dim);
-    add_linear(w, STAGE_LINEAR, in, mix, PARAM_MIX_IN, PARAM_NONE, SAVE_ATTENTION);
-    add_stage(w, STAGE_CONV, mix, conv)->param[0] = PARAM_CONV;
+    w->p->tensor[states].every = SCAN_CHUNK * scan_segment(c->scan_key_dim, c->scan_dim);
+    add_linear(w, STAGE_LINEAR, in, mix, PARAM_MIX_IN, PARAM_MIX_IN_BIAS, SAVE_ATTENTION);
+    add_convolution(w, mix, conv);
     layer_stage *s = add_stage(w, STAGE_GATES, mix, decays);
     s->out[1] = steps;
     s->param[0] = PARAM_DECAY, s->param[1] = PARAM_DECAY_BIAS;
     s = add_stage(w, STAGE_SCAN, conv, values);
     s->in[SCAN_DECAYS] = decays, s->in[SCAN_STEPS] = steps;
     s->out[1] = states;
+    s->param[0] = has(w, PARAM_SKIP) ? PARAM_SKIP : PARAM_NONE;
     return add_gated(w, values, mix, PARAM_MIX_NORM);
 }
 
@@ -190,16 +198,14 @@ static int add_conv(writer *w, int in, int layer)
     const int mix = add_tensor(w, "mix", model_mix_columns(&w->model->config, layer).all, SAVE_ATTENTION);
     const int out = add_tensor(w, "conv", w->model->config.hidden, SAVE_ALL);
     add_linear(w, STAGE_LINEAR, in, mix, PARAM_MIX_IN, PARAM_MIX_IN_BIAS, SAVE_ATTENTION);
-    layer_stage *s = add_stage(w, STAGE_CONV, mix, out);
-    s->param[0] = PARAM_CONV;
-    s->param[1] = has(w, PARAM_CONV_BIAS) ? PARAM_CONV_BIAS : PARAM_NONE;
+    add_convolution(w, mix, out);
     return out;
 }
 
 static int add_mixer(writer *w, int in, int layer)
 {
     switch (w->model->config.mixer[layer]) {
-    case MIXER_DELTA: return add_delta(w, in, layer);
+    case MIXER_DELTA: case MIXER_MAMBA: return add_scan(w, in, layer);
     case MIXER_CONV: return add_conv(w, in, layer);
     default: return add_attention(w, add_qkv(w, in, layer), layer);
     }

@@ -1,5 +1,5 @@
 /* gated_norm.c - the output of a mixer times a function of gates: after the delta rule, the norm of each head times silu(gates); after
- * attention, each element times sigmoid(gates). */
+ * Mamba-2's scan, the norm of what silu(gates) has multiplied; after attention, each element times sigmoid(gates). */
 #include "layer/work.h"
 
 static unsigned touches(const layer_stage *s, step_pass pass)
@@ -12,8 +12,8 @@ static unsigned touches(const layer_stage *s, step_pass pass)
 
 static uint64_t scratch_bytes(const stage_site *at, int k)
 {
-    return k || at->stage->param[0] == PARAM_NONE
-               ? 0 : gated_norm_backward_scratch_bytes(at->shape->unit_rows, at->model->config.delta_value_dim);
+    const param *weight = stage_param(at, 0);
+    return k || !weight ? 0 : gated_norm_backward_scratch_bytes(at->shape->unit_rows, weight->cols);
 }
 
 /* The column of the gates in the second input. */
@@ -25,11 +25,13 @@ static int64_t gate_column(const layer_work *work)
 
 static op_gated_norm norm_of(const layer_work *work, const layer_stage *s)
 {
-    const bool normed = s->param[0] != PARAM_NONE;
-    const int64_t wide = columns(work, s->in[0]), dim = normed ? work->config->delta_value_dim : wide;
+    const bool normed = s->param[0] != PARAM_NONE, mamba = work->config->mixer[work->layer] == MIXER_MAMBA;
+    const gated_kind kind = !normed ? GATED_ONLY : mamba ? GATED_GATE_FIRST : GATED_NORM_FIRST;
+    const int64_t wide = columns(work, s->in[0]), dim = normed ? model_mix_norm(work->config, work->layer) : wide;
     return (op_gated_norm){
-        .kind = normed ? GATED_NORM_FIRST : GATED_ONLY, .sigmoid = !normed, .type = work->type, .rows = work->rows, .heads = wide / dim,
-        .dim = dim, .ldx = wide, .ldz = columns(work, s->in[1]), .ldy = wide, .eps = work->config->norm_eps,
+        .kind = kind, .sigmoid = !normed, .type = work->type, .rows = work->rows, .heads = wide / dim,
+        .dim = dim, .ldx = wide, .ldz = columns(work, s->in[1]), .ldy = wide,
+        .weight_step = mamba ? dim : 0, .eps = work->config->norm_eps,
         .x = tensor(work, s->in[0]), .z = column(tensor(work, s->in[1]), gate_column(work), work->type),
         .weight = weight_of(work, s->param[0])};
 }

@@ -115,6 +115,29 @@ static const char *qwen3_5_names[PARAM_ROLES][MODEL_MAX_PARTS] = {
     [PARAM_MIX_IN] = {"layers.*.linear_attn.in_proj_qkv.weight", "layers.*.linear_attn.in_proj_z.weight",
                       "layers.*.linear_attn.in_proj_b.weight", "layers.*.linear_attn.in_proj_a.weight"}};
 
+#define MAMBA_NAMES                                                                                                                   \
+    [PARAM_MIX_IN] = {"layers.*.mamba.in_proj.weight"}, [PARAM_MIX_IN_BIAS] = {"layers.*.mamba.in_proj.bias"},                       \
+    [PARAM_CONV] = {"layers.*.mamba.conv1d.weight"}, [PARAM_CONV_BIAS] = {"layers.*.mamba.conv1d.bias"},                             \
+    [PARAM_DECAY] = {"layers.*.mamba.A_log"}, [PARAM_DECAY_BIAS] = {"layers.*.mamba.dt_bias"}, [PARAM_SKIP] = {"layers.*.mamba.D"},  \
+    [PARAM_MIX_NORM] = {"layers.*.mamba.norm.weight"}, [PARAM_MIX_OUT] = {"layers.*.mamba.out_proj.weight"},                         \
+    [PARAM_MIX_OUT_BIAS] = {"layers.*.mamba.out_proj.bias"}, [PARAM_TOKENS] = {"embed_tokens.weight"},                               \
+    [PARAM_QKV] = {"layers.*.self_attn.q_proj.weight", "layers.*.self_attn.k_proj.weight", "layers.*.self_attn.v_proj.weight"},      \
+    [PARAM_QKV_BIAS] = {"layers.*.self_attn.q_proj.bias", "layers.*.self_attn.k_proj.bias", "layers.*.self_attn.v_proj.bias"},       \
+    [PARAM_OUT] = {"layers.*.self_attn.o_proj.weight"}, [PARAM_OUT_BIAS] = {"layers.*.self_attn.o_proj.bias"},                       \
+    [PARAM_NORM1] = {"layers.*.input_layernorm.weight"}, [PARAM_HEAD] = {head_name}
+
+static const char *granitemoehybrid_names[PARAM_ROLES][MODEL_MAX_PARTS] = {
+    MAMBA_NAMES, [PARAM_NORM2] = {"layers.*.post_attention_layernorm.weight"},
+    [PARAM_UP] = {"layers.*.shared_mlp.input_linear.weight"}, [PARAM_DOWN] = {"layers.*.shared_mlp.output_linear.weight"},
+    [PARAM_NORMF] = {"norm.weight"}};
+
+static const char *bamba_names[PARAM_ROLES][MODEL_MAX_PARTS] = {
+    MAMBA_NAMES, [PARAM_NORM2] = {"layers.*.pre_ff_layernorm.weight"},
+    [PARAM_UP] = {"layers.*.feed_forward.gate_proj.weight", "layers.*.feed_forward.up_proj.weight"},
+    [PARAM_UP_BIAS] = {"layers.*.feed_forward.gate_proj.bias", "layers.*.feed_forward.up_proj.bias"},
+    [PARAM_DOWN] = {"layers.*.feed_forward.down_proj.weight"}, [PARAM_DOWN_BIAS] = {"layers.*.feed_forward.down_proj.bias"},
+    [PARAM_NORMF] = {"final_layernorm.weight"}};
+
 static const char *lfm2_names[PARAM_ROLES][MODEL_MAX_PARTS] = {
     [PARAM_TOKENS] = {"embed_tokens.weight"},
     [PARAM_NORM1] = {"layers.*.operator_norm.weight"},
@@ -385,6 +408,25 @@ static const architecture table[] = {
         .rope_part = 0.25, .rope_sections = true, .mixer = MIXER_DELTA, .mixer_type = "linear_attention", .output_gate = true,
         .taps = {"linear_conv_kernel_dim", NULL, 4}, .names = qwen3_5_names, .fixed = {{"attn_output_gate", "true"}},
         .keys = {ROPE_KEYS, "partial_rotary_factor", "attention_bias", "full_attention_interval"},
+    },
+    {
+        .model_type = "granitemoehybrid", .class_name = "GraniteMoeHybridForCausalLM", LLAMA_FAMILY, ONE_ROPE, SILU, .eps = 1e-6,
+        LAYERS(32), HEADS(32), .padding = -1, HIDDEN(4096), KV_HEADS(-1), HEAD_DIM(-1), .ffn = {"shared_intermediate_size", NULL, 1024},
+        POSITIONS(2048), VOCAB(32000), BOS_EOS(1, 2), ATTENTION_BIASES, .rope_named = true,
+        .embedding_scale = {"embedding_multiplier", 1}, .score_scale = {"attention_multiplier", 1},
+        .residual_scale = {"residual_multiplier", 1}, .logit_divisor = {"logits_scaling", 1}, .mixer = MIXER_MAMBA,
+        .mixer_type = "linear_attention", .mixer_type_old = "mamba", .attention_layers_key = "attn_layer_indices",
+        .taps = {"mamba_d_conv", NULL, 4}, .names = granitemoehybrid_names, .zero = {"num_local_experts", NULL, 8},
+        .keys = {ROPE_KEYS, "attention_bias", "embedding_multiplier", "attention_multiplier", "residual_multiplier", "logits_scaling",
+                 "mamba_conv_bias", "mamba_proj_bias", "num_experts_per_tok"},
+    },
+    {
+        .model_type = "bamba", .class_name = "BambaForCausalLM", LLAMA_FAMILY, ONE_ROPE, SILU, .eps = 1e-5, LAYERS(32), HEADS(32),
+        .padding = 0, HIDDEN(4096), KV_HEADS(8), HEAD_DIM(-1), FFN(14336), POSITIONS(262144), VOCAB(128000), BOS_EOS(1, 2),
+        ATTENTION_BIASES, MLP_BIASES, .rope_part_key = "partial_rotary_factor", .rope_part = 0.5, .mixer = MIXER_MAMBA,
+        .mixer_type = "linear_attention", .mixer_type_old = "mamba", .attention_layers_key = "attn_layer_indices",
+        .taps = {"mamba_d_conv", NULL, 4}, .names = bamba_names, .zero = {"z_loss_coefficient", NULL, 0},
+        .keys = {ROPE_KEYS, "partial_rotary_factor", "attention_bias", "mlp_bias", "mamba_conv_bias", "mamba_proj_bias", "attn_rotary_emb"},
     },
     {
         .model_type = "lfm2", .class_name = "Lfm2ForCausalLM", LLAMA_MODEL, .norm = NORM_RMS, .eps_key = "norm_eps", .eps = 1e-5,

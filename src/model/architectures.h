@@ -84,6 +84,7 @@ typedef struct architecture {
     double rope_part;
     bool rope_neighbours;      /* pair i of a head is its elements 2i and 2i + 1 */
     bool rope_partial;         /* the type proportional is known, and is the default of layers without a window */
+    bool rope_named;           /* position_embedding_type says whether there is rope */
     bool rope_sections;        /* the rope's object may have those for positions of images */
     bool rope_long_only;       /* types are default and longrope, and original_max_position_embeddings is outside the object */
     bool gated, tied;
@@ -109,7 +110,7 @@ typedef struct architecture {
     bool full_heads;           /* layers without a window may have heads of their own, and values that k_proj makes (config_heads.c) */
     bool value_norm, scaled;
     mixer_kind mixer;          /* of the layers without attention */
-    const char *mixer_type;    /* what layer_types calls them */
+    const char *mixer_type, *mixer_type_old; /* what layer_types calls them */
     const char *attention_layers_key; /* the list of the layers with attention; NULL: every full_attention_interval-th */
     config_key taps;
     bool output_gate;

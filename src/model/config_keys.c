@@ -115,11 +115,11 @@ int config_check_fixed_keys(config_reader *r)
             return pt_fail(r->e, PT_FAILED, "%s: \"%s\" is %s, and %s models are supported with %s only", r->source.where,
                            r->a->fixed[i].name, text, r->a->model_type, r->a->fixed[i].value);
     }
-    int64_t size = r->a->zero.value;
-    int status = r->a->zero.name ? json_get_int(&r->source, r->a->zero.name, JSON_OPTIONAL, 0, MAX_WIDTH, &size, r->e) : 0;
-    if (!status && size)
-        status = pt_fail(r->e, PT_FAILED, "%s: \"%s\" is %lld%s, and %s models are supported with 0 only", r->source.where, r->a->zero.name,
-                         (long long)size, config_key_present(&r->source, r->a->zero.name) ? "" : " by default", r->a->model_type);
+    double size = (double)r->a->zero.value;
+    int status = r->a->zero.name ? json_get_double(&r->source, r->a->zero.name, JSON_OPTIONAL, 0, MAX_WIDTH, &size, r->e) : 0;
+    if (!status && size != 0)
+        status = pt_fail(r->e, PT_FAILED, "%s: \"%s\" is %g%s, and %s models are supported with 0 only", r->source.where, r->a->zero.name,
+                         size, config_key_present(&r->source, r->a->zero.name) ? "" : " by default", r->a->model_type);
     return status;
 }
 

@@ -63,6 +63,10 @@ static int read_layer_types(config_reader *r, int64_t window)
         const char *type = json_is_string(value) ? json_string_value(value) : "";
         const char *other = r->a->mixer_type ? r->a->mixer_type : "sliding_attention";
         bool sliding = !r->a->mixer_type && !strcmp(type, other);
+        if (r->a->mixer_type_old && !strcmp(type, r->a->mixer_type_old))
+            type = other;
+        if (r->a->mixer_type_old && !strcmp(type, "attention"))
+            type = "full_attention";
         if (strcmp(type, other) && strcmp(type, "full_attention"))
             return pt_fail(r->e, PT_FAILED, "%s: \"layer_types\"[%d] is %s, which is not supported; supported are "
                            "\"full_attention\" and \"%s\"", where, i, config_value_text(value, text), other);

@@ -2,18 +2,19 @@
  * layer_types (config_layers.c), or from a period or a list of the layers with attention. */
 #include "model/config_reader.h"
 
+#include <math.h>
 #include <string.h>
 
 enum { MAX_DIM = 256 };
 
-/* Layers 0 .. L-1 that have attention; without the key, all. */
+/* Layers 0 .. L-1 that have attention; without the key, all or (Mamba-2) none. */
 static int read_attention_layers(config_reader *r)
 {
     json_t *list = NULL;
     model_config *c = r->c;
     int status = json_get_array(&r->source, r->a->attention_layers_key, JSON_OPTIONAL, &list, r->e);
     for (int i = 0; i < c->layers; i++)
-        c->mixer[i] = (unsigned char)(list ? r->a->mixer : MIXER_ATTENTION);
+        c->mixer[i] = (unsigned char)(list || r->a->mixer != MIXER_CONV ? r->a->mixer : MIXER_ATTENTION);
     for (size_t i = 0; i < json_array_size(list) && !status; i++) {
         char text[64];
         const json_t *value = json_array_get(list, i);
@@ -45,19 +46,77 @@ static int read_delta(config_reader *r)
 {
     model_config *c = r->c;
     const struct { config_key key; int64_t most, *out; } sizes[] = {
-        {{"linear_num_key_heads", NULL, 16}, MAX_HEADS, &c->delta_key_heads},
-        {{"linear_num_value_heads", NULL, 32}, MAX_HEADS, &c->delta_value_heads},
-        {{"linear_key_head_dim", NULL, 128}, MAX_DIM, &c->delta_key_dim},
-        {{"linear_value_head_dim", NULL, 128}, MAX_DIM, &c->delta_value_dim}};
+        {{"linear_num_key_heads", NULL, 16}, MAX_HEADS, &c->scan_key_heads},
+        {{"linear_num_value_heads", NULL, 32}, MAX_HEADS, &c->scan_heads},
+        {{"linear_key_head_dim", NULL, 128}, MAX_DIM, &c->scan_key_dim},
+        {{"linear_value_head_dim", NULL, 128}, MAX_DIM, &c->scan_dim}};
     int status = 0;
     for (size_t i = 0; i < sizeof sizes / sizeof *sizes && !status; i++)
         status = config_read_size(r, &sizes[i].key, sizes[i].most, sizes[i].out);
-    if (!status && c->delta_value_heads % c->delta_key_heads)
+    if (!status && c->scan_heads % c->scan_key_heads)
         status = pt_fail(r->e, PT_FAILED, "%s: \"linear_num_value_heads\" is %lld, which is not a multiple of \"linear_num_key_heads\" "
-                         "%lld", r->source.where, (long long)c->delta_value_heads, (long long)c->delta_key_heads);
+                         "%lld", r->source.where, (long long)c->scan_heads, (long long)c->scan_key_heads);
     if (!status && c->activation != ACT_SILU)
         status = pt_fail(r->e, PT_FAILED, "%s: \"%s\" must be silu in %s models, because their convolutions use it, too", r->source.where,
                          r->a->activation_key, r->a->model_type);
+    return status;
+}
+
+/* [least, most]; Transformers writes infinity as {"__float__": "Infinity"}. */
+static int read_step_limit(config_reader *r)
+{
+    json_t *limits = NULL;
+    model_config *c = r->c;
+    int status = json_get_array(&r->source, "time_step_limit", JSON_OPTIONAL, &limits, r->e);
+    if (status || !limits)
+        return status;
+    const json_t *least = json_array_get(limits, 0), *most = json_array_get(limits, 1);
+    c->step_least = (float)json_number_value(least);
+    c->step_most = json_is_number(most) ? (float)json_number_value(most) : INFINITY;
+    if (json_array_size(limits) == 2 && json_is_number(least) && (json_is_number(most) || json_is_object(most)) && c->step_least >= 0 &&
+        c->step_most >= c->step_least)
+        return 0;
+    return pt_fail(r->e, PT_FAILED, "%s: \"time_step_limit\" must be two numbers, the least and the largest step", r->source.where);
+}
+
+static int read_mamba(config_reader *r)
+{
+    model_config *c = r->c;
+    int64_t expand = 2;
+    const struct { config_key key; int64_t most, *out; } sizes[] = {
+        {{"mamba_n_heads", NULL, 128}, MAX_HEADS, &c->scan_heads}, {{"mamba_n_groups", NULL, 1}, MAX_HEADS, &c->scan_key_heads},
+        {{"mamba_d_state", NULL, 256}, MAX_DIM, &c->scan_key_dim}, {{"mamba_expand", NULL, 2}, 64, &expand}};
+    int status = 0;
+    for (size_t i = 0; i < sizeof sizes / sizeof *sizes && !status; i++)
+        status = config_read_size(r, &sizes[i].key, sizes[i].most, sizes[i].out);
+    c->scan_dim = !status ? expand * c->hidden / c->scan_heads : 1;
+    const json_t *dim = json_object_get(r->source.object, "mamba_d_head");
+    if (!status && !json_is_string(dim)) /* or "auto" */
+        status = json_get_int(&r->source, "mamba_d_head", JSON_OPTIONAL, 1, MAX_DIM, &c->scan_dim, r->e);
+    if (!status && (c->scan_dim * c->scan_heads != expand * c->hidden || c->scan_dim > MAX_DIM || c->scan_heads % c->scan_key_heads))
+        status = pt_fail(r->e, PT_FAILED, "%s: \"mamba_n_heads\" %lld heads of \"mamba_d_head\" %lld (at most %d) must be "
+                         "\"mamba_expand\" times \"hidden_size\", %lld, and a multiple of \"mamba_n_groups\" %lld", r->source.where,
+                         (long long)c->scan_heads, (long long)c->scan_dim, MAX_DIM, (long long)(expand * c->hidden),
+                         (long long)c->scan_key_heads);
+    c->conv_bias = true;
+    c->step_most = INFINITY;
+    if (!status)
+        status = json_get_bool(&r->source, "mamba_conv_bias", JSON_OPTIONAL, &c->conv_bias, r->e);
+    if (!status)
+        status = json_get_bool(&r->source, "mamba_proj_bias", JSON_OPTIONAL, &c->mix_bias, r->e);
+    if (!status && c->mix_bias && c->residual_scale != 1)
+        status = pt_fail(r->e, PT_FAILED, "%s: \"mamba_proj_bias\" together with \"residual_multiplier\" is not supported",
+                         r->source.where);
+    return status ? status : read_step_limit(r);
+}
+
+/* "nope" or null: no rope. */
+static int read_position_type(config_reader *r)
+{
+    const char *type = "nope";
+    int status = json_get_string(&r->source, "position_embedding_type", JSON_OPTIONAL, &type, r->e);
+    for (int i = 0; i < r->c->layers && !status && strcmp(type, "rope"); i++)
+        r->c->layer_rope[i] = -1;
     return status;
 }
 
@@ -96,7 +155,12 @@ int config_read_mixer_sizes(config_reader *r)
                          (long long)c->taps);
     if (!status && a->mixer == MIXER_DELTA)
         status = read_delta(r);
+    if (!status && a->mixer == MIXER_MAMBA)
+        status = read_mamba(r);
     if (!status && a->mixer == MIXER_CONV)
         status = json_get_bool(&r->source, "conv_bias", JSON_OPTIONAL, &c->conv_bias, r->e);
+    c->mix_bias = a->mixer == MIXER_CONV ? c->conv_bias : c->mix_bias;
+    if (!status && a->rope_named)
+        status = read_position_type(r);
     return status || !a->ffn_adjusted ? status : read_adjusted_ffn(r);
 }

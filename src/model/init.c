@@ -126,17 +126,18 @@ static void init_adapter(const model *m, uint64_t seed, const param *p, int64_t 
 
 static float vector_start(const model *m, const param *p)
 {
-    if (p->role == PARAM_MIX_NORM || p->role == PARAM_DECAY_BIAS || p->role == PARAM_SCALE)
+    if (p->role == PARAM_MIX_NORM || p->role == PARAM_DECAY_BIAS || p->role == PARAM_SCALE || p->role == PARAM_SKIP)
         return 1;
     return p->kind->use == USE_NORM ? 1 - m->config.norm_offset : 0;
 }
 
-/* The logarithms of numbers between 0 and 16. */
+/* The logarithms of numbers between 0 and 16; of Mamba-2 of 1, 2 ... */
 static void init_decay(const model *m, uint64_t seed, const param *p, float *out)
 {
-    fill_uniform(seed, tensor_stream(p, m->blocks[p->block].layer, 0), 0, p->cols, 1, out);
+    const int layer = m->blocks[p->block].layer;
+    fill_uniform(seed, tensor_stream(p, layer, 0), 0, p->cols, 1, out);
     for (int64_t i = 0; i < p->cols; i++)
-        out[i] = (float)log(fmax(8 * (1 + (double)out[i]), 1e-2));
+        out[i] = (float)log(m->config.mixer[layer] == MIXER_MAMBA ? (double)(i + 1) : fmax(8 * (1 + (double)out[i]), 1e-2));
 }
 
 void weights_init(const model *m, uint64_t seed, int index, int64_t row0, int64_t n_rows, float *out)

@@ -37,6 +37,7 @@ typedef enum qk_norm_kind {
 typedef enum mixer_kind { /* what mixes the tokens of a sequence in a layer */
     MIXER_ATTENTION,
     MIXER_DELTA, /* a short convolution and the gated delta rule (Yang et al., "Gated Delta Networks", 2024) */
+    MIXER_MAMBA, /* a short convolution and Mamba-2's scan (Dao and Gu, "Transformers are SSMs", 2024) */
     MIXER_CONV   /* a short convolution between two gates */
 } mixer_kind;
 typedef enum rope_kind { ROPE_PLAIN, ROPE_LINEAR, ROPE_DYNAMIC, ROPE_LLAMA3, ROPE_YARN, ROPE_LONG, ROPE_PARTIAL } rope_kind;
@@ -89,9 +90,11 @@ typedef struct model_config {
     bool value_norm;           /* values are divided by their root mean square, as keys before their weight */
     bool output_gate;          /* attention's output is multiplied by the sigmoid of gates, which q_proj makes beside the queries */
     unsigned char mixer[MODEL_MAX_LAYERS]; /* mixer_kind */
-    int64_t delta_key_heads, delta_value_heads, delta_key_dim, delta_value_dim; /* each key head serves as many value heads */
+    /* Each key head serves as many heads. Of Mamba-2: groups, heads, size of a state, size of a head. */
+    int64_t scan_key_heads, scan_heads, scan_key_dim, scan_dim;
+    float step_least, step_most; /* limits of Mamba-2's steps */
     int64_t taps;              /* tokens under a short convolution */
-    bool conv_bias;
+    bool conv_bias, mix_bias;  /* of the convolution; of a mixer's first and last matrix */
     int64_t window[MODEL_MAX_LAYERS]; /* number of keys that a token sees in this layer, including its own; 0: all */
     int64_t experts, experts_used, expert_ffn; /* E, k of a token, I of each; 0: the model has no experts */
     bool router_norm;          /* the weights of a token's experts are divided by their sum */
@@ -124,21 +127,36 @@ static inline qkv_columns model_qkv_columns(const model_config *c, int layer)
     return c->output_gate ? (qkv_columns){kv, 0, kv + 2 * q, kv + q, 2 * (q + kv)} : (qkv_columns){0, q, q + kv, -1, q + 2 * kv};
 }
 
-/* The columns that a mixer's first matrix makes: channels of the convolution, then gates of its output, and with the delta rule for each
- * value head a step and a decay. */
-typedef struct mix_columns { int64_t channels, gate, step, decay, all; } mix_columns;
+/* Where the columns begin that a mixer's first matrix makes: channels of the convolution (and their number), gates of the output, and for
+ * each head of a scan a step and a decay, which are one with Mamba-2.
+ *
+ *   delta rule   q k v | gate | step | decay
+ *   Mamba-2      gate | v k q | decay
+ *   convolution  before, after | x */
+typedef struct mix_columns { int64_t channel, channels, gate, step, decay, all; } mix_columns;
 static inline mix_columns model_mix_columns(const model_config *c, int layer)
 {
-    const int64_t keys = c->delta_key_heads * c->delta_key_dim, values = c->delta_value_heads * c->delta_value_dim;
-    const int64_t channels = 2 * keys + values, gates = channels + values;
-    if (c->mixer[layer] == MIXER_DELTA)
-        return (mix_columns){channels, channels, gates, gates + c->delta_value_heads, gates + 2 * c->delta_value_heads};
-    return (mix_columns){c->hidden, 2 * c->hidden, -1, -1, 3 * c->hidden};
+    const int64_t keys = c->scan_key_heads * c->scan_key_dim, values = c->scan_heads * c->scan_dim;
+    const int64_t channels = 2 * keys + values, both = channels + values;
+    switch (c->mixer[layer]) {
+    case MIXER_DELTA: return (mix_columns){0, channels, channels, both, both + c->scan_heads, both + 2 * c->scan_heads};
+    case MIXER_MAMBA: return (mix_columns){values, channels, 0, -1, both, both + c->scan_heads};
+    default: return (mix_columns){2 * c->hidden, c->hidden, -1, -1, -1, 3 * c->hidden};
+    }
+}
+static inline bool model_scans(const model_config *c, int layer)
+{
+    return c->mixer[layer] == MIXER_DELTA || c->mixer[layer] == MIXER_MAMBA;
 }
 /* The columns that the mixer's last matrix reads. */
 static inline int64_t model_mix_values(const model_config *c, int layer)
 {
-    return c->mixer[layer] == MIXER_DELTA ? c->delta_value_heads * c->delta_value_dim : c->hidden;
+    return model_scans(c, layer) ? c->scan_heads * c->scan_dim : c->hidden;
+}
+/* The columns that are normed together behind a scan: those of a head, or of a group of heads. */
+static inline int64_t model_mix_norm(const model_config *c, int layer)
+{
+    return c->mixer[layer] == MIXER_DELTA ? c->scan_dim : model_mix_values(c, layer) / c->scan_key_heads;
 }
 
 typedef enum block_kind { BLOCK_EMBEDDING, BLOCK_LAYER, BLOCK_HEAD } block_kind;
@@ -153,7 +171,8 @@ typedef enum param_role {
     PARAM_MIX_IN, PARAM_MIX_IN_BIAS,  /* of another mixer, instead of qkv and out: model_mix_columns */
     PARAM_CONV, PARAM_CONV_BIAS,      /* (channels, taps) */
     PARAM_DECAY, PARAM_DECAY_BIAS,    /* (1, heads): logarithm of the rate, bias of the step */
-    PARAM_MIX_NORM,                   /* (1, value dim) */
+    PARAM_SKIP,                       /* (1, heads): what Mamba-2 adds of its input */
+    PARAM_MIX_NORM,                   /* (1, scan_dim); of Mamba-2 all values together */
     PARAM_MIX_OUT, PARAM_MIX_OUT_BIAS, /* (C, values) */
     PARAM_POST_NORM1,
     PARAM_NORM2, PARAM_NORM2_BIAS,

@@ -12,7 +12,7 @@
 
 typedef enum extent {
     ONE, VOCABULARY, POSITIONS, HIDDEN, QKV, QKV_FIRST, QKV_SECOND, Q, KV, QNORM, KNORM, UP, FFN, EXPERTS, EXPERTS_UP, EXPERTS_DOWN,
-    EXPERT_FFN, MIX_IN, MIX_VALUES, CHANNELS, TAPS, VALUE_HEADS, VALUE_DIM
+    EXPERT_FFN, MIX_IN, MIX_VALUES, CHANNELS, TAPS, VALUE_HEADS, MIX_NORM
 } extent;
 
 static int64_t extent_of(const model_config *c, int layer, extent x)
@@ -40,8 +40,8 @@ static int64_t extent_of(const model_config *c, int layer, extent x)
     case MIX_VALUES: return model_mix_values(c, layer);
     case CHANNELS: return model_mix_columns(c, layer).channels;
     case TAPS: return c->taps;
-    case VALUE_HEADS: return c->delta_value_heads;
-    case VALUE_DIM: return c->delta_value_dim;
+    case VALUE_HEADS: return c->scan_heads;
+    case MIX_NORM: return c->mixer[layer] == MIXER_DELTA ? c->scan_dim : model_mix_values(c, layer);
     default: return 1;
     }
 }
@@ -57,7 +57,9 @@ static bool post_norm(const model_config *c, int layer) { return c->post_norm; }
 static bool final_norm_bias(const model_config *c, int layer) { return c->norm_bias; }
 static bool attention(const model_config *c, int layer) { return layer >= 0 && c->mixer[layer] == MIXER_ATTENTION; }
 static bool mixer(const model_config *c, int layer) { return layer >= 0 && !attention(c, layer); }
-static bool delta(const model_config *c, int layer) { return layer >= 0 && c->mixer[layer] == MIXER_DELTA; }
+static bool scans(const model_config *c, int layer) { return layer >= 0 && model_scans(c, layer); }
+static bool mamba(const model_config *c, int layer) { return layer >= 0 && c->mixer[layer] == MIXER_MAMBA; }
+static bool mix_bias(const model_config *c, int layer) { return c->mix_bias && mixer(c, layer); }
 static bool conv_bias(const model_config *c, int layer) { return c->conv_bias && mixer(c, layer); }
 static bool qkv_bias(const model_config *c, int layer) { return c->qkv_bias && attention(c, layer); }
 static bool qk_norm(const model_config *c, int layer) { return c->qk_norm != QK_NORM_NONE && attention(c, layer); }
@@ -86,14 +88,15 @@ static const struct row {
     [PARAM_OUT] = {{"out", BLOCK_LAYER, USE_MATRIX, 8, true}, attention, HIDDEN, Q, {0}},
     [PARAM_OUT_BIAS] = {{"out_bias", BLOCK_LAYER, USE_BIAS, 9, false}, out_bias, ONE, HIDDEN, {0}},
     [PARAM_MIX_IN] = {{"mix_in", BLOCK_LAYER, USE_MATRIX, 39, false}, mixer, MIX_IN, HIDDEN, {0}},
-    [PARAM_MIX_IN_BIAS] = {{"mix_in_bias", BLOCK_LAYER, USE_BIAS, 40, false}, conv_bias, ONE, MIX_IN, {0}},
+    [PARAM_MIX_IN_BIAS] = {{"mix_in_bias", BLOCK_LAYER, USE_BIAS, 40, false}, mix_bias, ONE, MIX_IN, {0}},
     [PARAM_CONV] = {{"conv", BLOCK_LAYER, USE_CONV, 41, false}, mixer, CHANNELS, TAPS, {0}},
     [PARAM_CONV_BIAS] = {{"conv_bias", BLOCK_LAYER, USE_MIXER, 42, false}, conv_bias, ONE, CHANNELS, {0}},
-    [PARAM_DECAY] = {{"decay", BLOCK_LAYER, USE_MIXER, 43, false}, delta, ONE, VALUE_HEADS, {0}},
-    [PARAM_DECAY_BIAS] = {{"decay_bias", BLOCK_LAYER, USE_MIXER, 44, false}, delta, ONE, VALUE_HEADS, {0}},
-    [PARAM_MIX_NORM] = {{"mix_norm", BLOCK_LAYER, USE_NORM, 45, false}, delta, ONE, VALUE_DIM, {0}},
+    [PARAM_DECAY] = {{"decay", BLOCK_LAYER, USE_MIXER, 43, false}, scans, ONE, VALUE_HEADS, {0}},
+    [PARAM_DECAY_BIAS] = {{"decay_bias", BLOCK_LAYER, USE_MIXER, 44, false}, scans, ONE, VALUE_HEADS, {0}},
+    [PARAM_SKIP] = {{"skip", BLOCK_LAYER, USE_MIXER, 58, false}, mamba, ONE, VALUE_HEADS, {0}},
+    [PARAM_MIX_NORM] = {{"mix_norm", BLOCK_LAYER, USE_NORM, 45, false}, scans, ONE, MIX_NORM, {0}},
     [PARAM_MIX_OUT] = {{"mix_out", BLOCK_LAYER, USE_MATRIX, 46, true}, mixer, HIDDEN, MIX_VALUES, {0}},
-    [PARAM_MIX_OUT_BIAS] = {{"mix_out_bias", BLOCK_LAYER, USE_BIAS, 47, false}, conv_bias, ONE, HIDDEN, {0}},
+    [PARAM_MIX_OUT_BIAS] = {{"mix_out_bias", BLOCK_LAYER, USE_BIAS, 47, false}, mix_bias, ONE, HIDDEN, {0}},
     [PARAM_POST_NORM1] = {{"post_norm1", BLOCK_LAYER, USE_NORM, 19, false}, post_norm, ONE, HIDDEN, {0}},
     [PARAM_NORM2] = {{"norm2", BLOCK_LAYER, USE_NORM, 10, false}, second_norm, ONE, HIDDEN, {0}},
     [PARAM_NORM2_BIAS] = {{"norm2_bias", BLOCK_LAYER, USE_NORM_BIAS, 11, false}, second_norm_bias, ONE, HIDDEN, {0}},
@@ -162,16 +165,16 @@ static int64_t part_extent(const model_config *c, int layer, param_role role, in
 static void set_heads(param_part *part, const model_config *c, const architecture *a, int layer, param_role role, int i, int parts)
 {
     const bool qkv = role == PARAM_QKV || role == PARAM_QKV_BIAS;
-    const int64_t each = c->delta_key_heads ? c->delta_value_heads / c->delta_key_heads : 0, d = model_heads(c, layer).dim;
+    const int64_t each = c->scan_key_heads ? c->scan_heads / c->scan_key_heads : 0, d = model_heads(c, layer).dim;
     if (qkv && a->interleaved)
         *part = (param_part){.heads = c->heads, .segment = {d, d, d}};
     else if (qkv && c->output_gate && i == 1)
         *part = (param_part){.heads = c->heads, .segment = {d, d}};
     else if (role == PARAM_MIX_IN && parts == 2 && i == 0)
-        *part = (param_part){.heads = c->delta_key_heads,
-                             .segment = {c->delta_key_dim, c->delta_key_dim, each * c->delta_value_dim, each * c->delta_value_dim}};
+        *part = (param_part){.heads = c->scan_key_heads,
+                             .segment = {c->scan_key_dim, c->scan_key_dim, each * c->scan_dim, each * c->scan_dim}};
     else if (role == PARAM_MIX_IN && parts == 2)
-        *part = (param_part){.heads = c->delta_key_heads, .segment = {each, each}};
+        *part = (param_part){.heads = c->scan_key_heads, .segment = {each, each}};
 }
 
 /* The number of Hugging Face tensors of a parameter. Names with `#` are repeated for each expert. */
@@ -302,8 +305,8 @@ double model_flops_per_token(const model *m, int64_t seq_len)
         flops += 2.0 * (1 + back + p->trainable) * multiplied(c, p);
     }
     for (int i = 0; i < c->layers; i++) /* a state: 3 products of a key with values, and twice that in backward */
-        if (c->mixer[i] == MIXER_DELTA)
-            flops += (i + 1 >= first ? 18.0 : 6.0) * (double)(c->delta_value_heads * c->delta_key_dim * c->delta_value_dim);
+        if (model_scans(c, i))
+            flops += (i + 1 >= first ? 18.0 : 6.0) * (double)(c->scan_heads * c->scan_key_dim * c->scan_dim);
     for (int i = 0; i < c->layers; i++) /* scores and values, 2 each in forward and twice that in backward */
         if (c->mixer[i] == MIXER_ATTENTION)
             flops += (i + 1 >= first ? 12.0 : 4.0) * (double)model_heads(c, i).q_wide * model_average_keys(c->window[i], seq_len);

@@ -13,6 +13,7 @@
 #include "train/options.h"
 
 #include <stdlib.h>
+#include <math.h>
 #include <string.h>
 
 /* ---- the model ---- */
@@ -47,7 +48,8 @@ static json_t *layer_scale_json(const model_config *c)
 
 static json_t *mixer_json(const model_config *c)
 {
-    static const char *const names[] = {[MIXER_ATTENTION] = "attention", [MIXER_DELTA] = "delta rule", [MIXER_CONV] = "convolution"};
+    static const char *const names[] = {[MIXER_ATTENTION] = "attention", [MIXER_DELTA] = "delta rule", [MIXER_MAMBA] = "mamba-2",
+                                        [MIXER_CONV] = "convolution"};
     json_t *list = json_array();
     for (int i = 0; i < c->layers; i++)
         json_array_append_new(list, json_string(names[c->mixer[i]]));
@@ -164,10 +166,14 @@ json_t *model_json(const model_config *c)
         json_object_set_new(all, "mixer of each layer", mixer_json(c));
     add_number(all, "tokens under a convolution", (double)c->taps, 0);
     add_number(all, "bias of convolutions", c->conv_bias, 0);
-    add_number(all, "key heads of the delta rule", (double)c->delta_key_heads, 0);
-    add_number(all, "value heads of the delta rule", (double)c->delta_value_heads, 0);
-    add_number(all, "key dimension of the delta rule", (double)c->delta_key_dim, 0);
-    add_number(all, "value dimension of the delta rule", (double)c->delta_value_dim, 0);
+    add_number(all, "bias of mixers", c->mix_bias, 0);
+    add_number(all, "least step of a scan", (double)c->step_least, 0);
+    if (isfinite(c->step_most))
+        add_number(all, "largest step of a scan", (double)c->step_most, 0);
+    add_number(all, "key heads of a scan", (double)c->scan_key_heads, 0);
+    add_number(all, "heads of a scan", (double)c->scan_heads, 0);
+    add_number(all, "key dimension of a scan", (double)c->scan_key_dim, 0);
+    add_number(all, "head dimension of a scan", (double)c->scan_dim, 0);
     return all;
 }
 

@@ -144,7 +144,7 @@ static double compare_gradients(const model *m, const double *packed, const doub
             size += alone[k] * alone[k];
         }
         double relative = sqrt(error) / fmax(sqrt(size), 1e-6 * sqrt(norm));
-        if (!(relative <= (m->config.delta_key_dim ? 5e-5 : 1e-5)))
+        if (!(relative <= (m->config.scan_key_dim ? 5e-5 : 1e-5)))
             fail_msg("gradient of %s is off by %.2e of its norm", m->params[i].part[0].name, relative);
         worst = fmax(worst, relative);
     }
