@@ -178,6 +178,24 @@ static inline size_t attention_accumulator_bytes(int64_t seqs, int64_t seq_len, 
     return floats > ATTENTION_ACCUMULATOR_FEW ? (size_t)(seqs * kv_heads * 2 * floats) * sizeof(float) : 0;
 }
 
+/* A head's sink is a logit that joins the softmax's denominator, with a value of 0. After OP_ATTENTION, in place: out (seqs * q_len, heads,
+ * dim) with row stride ldo is multiplied by exp(lse - lse'), and lse (seqs, heads, q_len) becomes lse' = log(exp(lse) + exp(sink)). From
+ * these, OP_ATTENTION_BACKWARD computes the gradients of q, k and v with the sinks. sinks (heads): fp32. */
+typedef struct op_sink {
+    pt_dtype type; int64_t seqs, q_len, heads, dim, ldo; const float *sinks; void *out; float *lse;
+} op_sink;
+
+/* dsinks (heads) (+)= minus the sum over all tokens of exp(sink - lse') <dout, out>. scratch: sink_scratch_bytes(), for the sums of blocks
+ * of tokens, which are added in order. */
+typedef struct op_sink_backward {
+    op_sink forward; bool accumulate; int64_t lddo; const void *dout; void *scratch; float *dsinks;
+} op_sink_backward;
+enum { SINK_BLOCK_ROWS = 64 };
+static inline size_t sink_scratch_bytes(int64_t rows, int64_t heads)
+{
+    return (size_t)((rows + SINK_BLOCK_ROWS - 1) / SINK_BLOCK_ROWS * heads) * sizeof(float);
+}
+
 typedef enum activation_kind { ACT_GELU_TANH, ACT_GELU_ERF, ACT_SILU, ACT_RELU, ACT_RELU2 } activation_kind; /* RELU2: its square */
 
 /* gated: up is (rows, 2*cols) = [gate | up] and out = act(gate) * up; else out = act(up), up (rows, cols). All rows are dense. Backward

@@ -36,6 +36,8 @@
     ROW(ROPE, rope, rope, "rotating positions")                                                                                  \
     ROW(ATTENTION, attention, attention, "computing attention")                                                                  \
     ROW(ATTENTION_BACKWARD, attention_backward, attention_backward, "computing attention backward")                              \
+    ROW(SINK, sink, sink, "computing attention's sinks")                                                                         \
+    ROW(SINK_BACKWARD, sink_backward, sink_backward, "computing sinks backward")                                                 \
     ROW(ACTIVATION, activation, activation, "computing activations")                                                             \
     ROW(ACTIVATION_BACKWARD, activation_backward, activation_backward, "computing activations backward")                         \
     ROW(SCALE, scale, scale, "scaling")                                                                                            \

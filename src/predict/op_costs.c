@@ -162,6 +162,18 @@ static op_cost cost_combine(const op_combine *o, int64_t vocab)
                       n * (double)dtype_bytes(o->type) * (!!o->out + !!o->residual));
 }
 
+/* ---- sinks ---- */
+
+static op_cost cost_sink(const op_sink *o, int64_t vocab)
+{
+    return bytes_cost(o->type, (double)(o->seqs * o->q_len * o->heads * o->dim), 2, 0);
+}
+
+static op_cost cost_sink_backward(const op_sink_backward *b, int64_t vocab)
+{
+    return bytes_cost(b->forward.type, (double)(b->forward.seqs * b->forward.q_len * b->forward.heads * b->forward.dim), 2, 0);
+}
+
 /* ---- layers with a state ---- */
 
 static op_cost cost_conv(const op_conv *o, int64_t vocab)
