@@ -69,6 +69,19 @@ static const struct { const char *type, *more; } random_llamas[] = {
                      "\"linear_key_head_dim\": 8, \"linear_value_head_dim\": 12"},
     {"granitemoehybrid", ", \"attn_layer_indices\": [0], \"mamba_n_heads\": 4, \"mamba_n_groups\": 2, \"mamba_d_state\": 8, "
                          "\"shared_intermediate_size\": 24, \"num_local_experts\": 0, \"residual_multiplier\": 0.4"},
+    {"qwen2_moe", ", \"num_experts\": 5, \"num_experts_per_tok\": 2, \"moe_intermediate_size\": 16,"
+                  " \"shared_expert_intermediate_size\": 24, \"decoder_sparse_step\": 2"},
+    {"granitemoeshared", ", \"num_local_experts\": 4, \"shared_intermediate_size\": 24, \"residual_multiplier\": 0.4"},
+    {"glm4_moe", ", \"n_routed_experts\": 6, \"num_experts_per_tok\": 3, \"moe_intermediate_size\": 16, \"use_qk_norm\": true,"
+                 " \"routed_scaling_factor\": 1.5"},
+    {"dots1", ", \"n_routed_experts\": 8, \"num_experts_per_tok\": 2, \"n_group\": 4, \"topk_group\": 2, \"n_shared_experts\": 2,"
+              " \"moe_intermediate_size\": 8, \"sliding_window\": 7, \"max_window_layers\": 1"},
+    {"ernie4_5_moe", ", \"moe_num_experts\": 5, \"moe_k\": 2, \"moe_num_shared_experts\": 1, \"moe_intermediate_size\": 16,"
+                     " \"moe_layer_interval\": 2"},
+    {"minimax_m2", ", \"num_local_experts\": 7, \"num_experts_per_tok\": 3"},
+    {"gpt_oss", ", \"num_local_experts\": 6, \"num_experts_per_tok\": 2, \"sliding_window\": 7, \"swiglu_limit\": 0.5,"
+                " \"rope_scaling\": {\"rope_type\": \"yarn\", \"factor\": 4, \"truncate\": false,"
+                " \"original_max_position_embeddings\": 64}"},
     {"granite", ", \"embedding_multiplier\": 3, \"attention_multiplier\": 0.2, \"residual_multiplier\": 0.4, \"logits_scaling\": 1.5"}};
 enum { RANDOM_LLAMAS = sizeof random_llamas / sizeof *random_llamas };
 
@@ -129,11 +142,14 @@ static inline void random_adapters(random_source *r, model *m)
  * as bf16 or not, or their matrices are kept in few bits. */
 static inline void random_freeze(random_source *r, model *m)
 {
-    const int style = random_below(r, 7), block = random_below(r, m->blocks_n), kept = random_below(r, m->params_n);
+    const int style = random_below(r, 7), block = random_below(r, m->blocks_n);
+    int kept = random_below(r, m->params_n);
+    kept = m->params[kept].trainable ? kept : 0;
     for (int i = 0; i < m->params_n && style > 1 && style < 5; i++)
-        m->params[i].trainable = i == kept || (style == 2 ? m->params[i].block >= block : style == 3 && random_one_in(r, 2));
+        m->params[i].trainable = m->params[i].trainable &&
+                                 (i == kept || (style == 2 ? m->params[i].block >= block : style == 3 && random_one_in(r, 2)));
     for (int i = 0; i < m->params_n && !model_trained_parameters(m); i++) /* not only constants, which have no gradient */
-        m->params[i].trainable = true;
+        m->params[i].trainable = m->params[i].kind->use != USE_CORRECTION;
     m->stored_bf16 = random_one_in(r, 2);
     if (style >= 5)
         random_adapters(r, m);

@@ -39,7 +39,9 @@ uint64_t load_param_bytes(const param *p, pt_dtype type)
 static int64_t item_rows(const param *p)
 {
     int64_t rows = ITEM_ELEMENTS / p->cols;
-    return in_few_bits(p) || p->part[0].transposed || rows > p->rows ? p->rows : rows < 1 ? 1 : rows;
+    const int64_t whole = p->part[0].transposed ? part_whole_rows(p, 0) : 1; /* read at once */
+    rows = rows < whole ? whole : rows / whole * whole;
+    return in_few_bits(p) || rows > p->rows ? p->rows : rows;
 }
 
 static int64_t largest_item(const model *m)

@@ -53,9 +53,15 @@ static op_attention attention_of(const layer_work *work, const layer_stage *s)
         o.ldkv = 2 * h.kv_wide;
         o.k = work->u->cache->rows;
         o.v = column(work->u->cache->rows, h.kv_wide, work->type);
-        o.lse = NULL;
+        o.lse = s->param[0] == PARAM_NONE ? NULL : o.lse;
     }
     return o;
+}
+
+static op_sink sink_of(const layer_work *work, const layer_stage *s, const op_attention *o)
+{
+    return (op_sink){.type = o->type, .seqs = o->seqs, .q_len = o->q_len, .heads = o->heads, .dim = o->dim, .ldo = o->ldo,
+                     .sinks = weight_of(work, s->param[0]), .out = o->out, .lse = o->lse};
 }
 
 static void append_to_cache(const layer_work *work, const void *qkv)
@@ -76,7 +82,21 @@ static void forward(const layer_work *work, const layer_stage *s)
 {
     if (work->u->cache)
         append_to_cache(work, tensor(work, s->in[0]));
-    queue_submit(work->c->queue, &(op){OP_ATTENTION, .attention = attention_of(work, s)});
+    const op_attention o = attention_of(work, s);
+    queue_submit(work->c->queue, &(op){OP_ATTENTION, .attention = o});
+    if (s->param[0] != PARAM_NONE)
+        queue_submit(work->c->queue, &(op){OP_SINK, .sink = sink_of(work, s, &o)});
+}
+
+/* In the scratch memory of attention's own backward, which comes after it. */
+static void sink_gradient(const layer_work *work, const layer_stage *s)
+{
+    const op_attention o = attention_of(work, s);
+    float *acc = accumulator(work, s->param[0]);
+    if (acc)
+        queue_submit(work->c->queue, &(op){OP_SINK_BACKWARD, .sink_backward = {
+            .forward = sink_of(work, s, &o), .accumulate = !work->first, .lddo = o.ldo, .dout = gradient(work, s->out[0]),
+            .scratch = scratch(work, s, SCRATCH_ROWS), .dsinks = acc}});
 }
 
 static void input(const layer_work *work, const layer_stage *s)
@@ -84,6 +104,7 @@ static void input(const layer_work *work, const layer_stage *s)
     const model_config *m = work->config;
     const qkv_columns at = model_qkv_columns(m, work->layer);
     char *dqkv = gradient(work, s->in[0]);
+    sink_gradient(work, s);
     queue_submit(work->c->queue, &(op){OP_ATTENTION_BACKWARD, .attention_backward = {
         .forward = attention_of(work, s), .lddo = model_heads(m, work->layer).q_wide, .dout = gradient(work, s->out[0]),
         .dq = column(dqkv, at.q, work->type), .dk = column(dqkv, at.k, work->type), .dv = column(dqkv, at.v, work->type),

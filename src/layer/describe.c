@@ -40,7 +40,7 @@ static layer_stage *add_stage(writer *w, stage_kind kind, int in, int out)
     return s;
 }
 
-static bool has(const writer *w, param_role role) { return block_param(w->model, w->block, role) != NULL; }
+static bool has(const writer *w, param_role role) { return role != PARAM_NONE && block_param(w->model, w->block, role) != NULL; }
 
 /* ---- linear stages ---- */
 
@@ -156,7 +156,9 @@ static int add_attention(writer *w, int qkv, int layer)
     const int out = add_tensor(w, "attention", model_heads(c, layer).q_wide, SAVE_ATTENTION);
     const int lse = add_tensor(w, "statistics", c->heads, SAVE_ATTENTION);
     w->p->tensor[lse].four_bytes = true;
-    add_stage(w, STAGE_ATTENTION, qkv, out)->out[1] = lse;
+    layer_stage *s = add_stage(w, STAGE_ATTENTION, qkv, out);
+    s->out[1] = lse;
+    s->param[0] = has(w, PARAM_SINKS) ? PARAM_SINKS : PARAM_NONE;
     return c->output_gate ? add_gated(w, out, qkv, PARAM_NONE) : out;
 }
 
@@ -213,39 +215,79 @@ static int add_mixer(writer *w, int in, int layer)
 
 /* ---- experts ---- */
 
-/* The choice of experts is small and saved wherever attention is; the rows of experts are k times as many as tokens. */
-static void add_experts(writer *w, int in, int residual, int out)
+/* Some experts of a width, of which a token has k, and their parameters; `before`: in front of the tensors' names. */
+typedef struct mixture {
+    int64_t experts, k, ffn;
+    param_role router, correction, router_bias, up, up_bias, down, down_bias;
+    const char *before;
+} mixture;
+
+static int add_named(writer *w, const mixture *m, const char *name, int64_t times, int64_t cols, bool four_bytes, save_level saved_from)
 {
-    const model_config *c = &w->model->config;
-    const int64_t k = c->experts_used;
-    const int logits = add_rows(w, "logits", 1, c->experts, true, SAVE_ATTENTION), ids = add_rows(w, "ids", 1, k, true, SAVE_ATTENTION);
-    const int weights = add_rows(w, "weights", 1, k, true, SAVE_ATTENTION), order = add_rows(w, "order", k, 1, true, SAVE_ATTENTION);
-    const int places = add_rows(w, "places", k, 1, true, SAVE_ATTENTION), ends = add_rows(w, "ends", 1, c->experts, true, SAVE_ATTENTION);
-    const int up = add_rows(w, "experts_up", k, 2 * c->expert_ffn, false, SAVE_ALL);
-    const int act = add_rows(w, "experts_act", k, c->expert_ffn, false, SAVE_LEVELS);
+    char whole[24];
+    snprintf(whole, sizeof whole, "%s%s", m->before, name);
+    return add_rows(w, whole, times, cols, four_bytes, saved_from);
+}
+
+/* The choice of experts is small and saved wherever attention is; the rows of experts are k times as many as tokens. */
+static void add_mixture(writer *w, const mixture *m, int in, int residual, int out)
+{
+    const int64_t k = m->k;
+    const int logits = add_named(w, m, "logits", 1, m->experts, true, SAVE_ATTENTION);
+    const int ids = add_named(w, m, "ids", 1, k, true, SAVE_ATTENTION), weights = add_named(w, m, "weights", 1, k, true, SAVE_ATTENTION);
+    const int order = add_named(w, m, "order", k, 1, true, SAVE_ATTENTION), places = add_named(w, m, "places", k, 1, true, SAVE_ATTENTION);
+    const int ends = add_named(w, m, "ends", 1, m->experts, true, SAVE_ATTENTION);
+    const int up = add_named(w, m, "experts_up", k, 2 * m->ffn, false, SAVE_ALL);
+    const int act = add_named(w, m, "experts_act", k, m->ffn, false, SAVE_LEVELS);
     w->p->tensor[ends].per = ROWS_FIXED;
     layer_stage *s = add_stage(w, STAGE_ROUTE, in, logits);
     s->out[1] = ids, s->out[2] = weights;
-    s->param[0] = PARAM_ROUTER;
+    s->param[0] = m->router;
+    s->param[1] = has(w, m->correction) ? m->correction : PARAM_NONE;
+    s->param[2] = has(w, m->router_bias) ? m->router_bias : PARAM_NONE;
     s = add_stage(w, STAGE_DISPATCH, ids, order);
     s->out[1] = places, s->out[2] = ends;
-    static const stage_kind kinds[] = {STAGE_EXPERTS_UP, STAGE_EXPERTS_ACT, STAGE_EXPERTS_DOWN};
-    static const param_role matrices[] = {PARAM_EXPERTS_UP, PARAM_NONE, PARAM_EXPERTS_DOWN};
+    const stage_kind kinds[] = {STAGE_EXPERTS_UP, STAGE_EXPERTS_ACT, STAGE_EXPERTS_DOWN};
+    const param_role matrices[] = {m->up, PARAM_NONE, m->down}, biases[] = {m->up_bias, PARAM_NONE, m->down_bias};
     const int from[] = {in, up, act}, to[] = {up, act, out};
     for (int i = 0; i < 3; i++) {
         s = add_stage(w, kinds[i], from[i], to[i]);
         s->in[EXPERTS_ORDER] = order, s->in[EXPERTS_PLACES] = places, s->in[EXPERTS_ENDS] = ends, s->in[EXPERTS_WEIGHTS] = weights;
         s->param[0] = matrices[i];
+        s->param[1] = has(w, biases[i]) ? biases[i] : PARAM_NONE;
     }
     s->in[EXPERTS_RESIDUAL] = residual;
 }
 
 static void add_mlp(writer *w, int in, int act)
 {
-    const model_config *c = &w->model->config;
-    const int up = add_tensor(w, "up", c->ffn * (c->gated ? 2 : 1), SAVE_ALL);
+    const int up = add_tensor(w, "up", block_param(w->model, w->block, PARAM_UP)->rows, SAVE_ALL);
     add_linear(w, STAGE_LINEAR, in, up, PARAM_UP, PARAM_UP_BIAS, SAVE_ALL);
     add_stage(w, STAGE_ACTIVATION, up, act);
+}
+
+static int add_act(writer *w) { return add_tensor(w, "act", block_param(w->model, w->block, PARAM_DOWN)->cols, SAVE_LEVELS); }
+
+/* The shared expert comes first: an MLP, or with a gate a mixture of one expert whose weight is the gate's sigmoid. */
+static void add_experts(writer *w, const branch_end *of_mlp, int in, int residual, int out)
+{
+    const model_config *c = &w->model->config;
+    const mixture shared = {1, 1, c->shared_ffn, PARAM_SHARED_GATE, PARAM_NONE, PARAM_NONE, PARAM_SHARED_UP, PARAM_NONE,
+                            PARAM_SHARED_DOWN, PARAM_NONE, "shared_"};
+    const mixture all = {c->experts, c->experts_used, c->expert_ffn, PARAM_ROUTER, PARAM_CORRECTION, PARAM_ROUTER_BIAS, PARAM_EXPERTS_UP,
+                         PARAM_EXPERTS_UP_BIAS, PARAM_EXPERTS_DOWN, PARAM_EXPERTS_DOWN_BIAS, ""};
+    if (c->shared_ffn) {
+        const int middle = add_residual(w, "xs", SAVE_LEVELS);
+        if (c->shared_gate)
+            add_mixture(w, &shared, in, residual, middle);
+        else {
+            const int act = add_act(w);
+            add_mlp(w, in, act);
+            add_end(w, of_mlp, act, residual, middle);
+        }
+        residual = middle;
+    }
+    add_mixture(w, &all, in, residual, out);
 }
 
 /* ---- layers ---- */
@@ -271,10 +313,10 @@ void layer_describe(layer_program *p, const model *m, int layer)
                    : c->one_norm ? add_norm(&w, middle, "n2", PARAM_NORM1, PARAM_NORM1_BIAS)
                                  : add_norm(&w, middle, "n2", PARAM_NORM2, PARAM_NORM2_BIAS);
     if (c->sparse[layer]) {
-        add_experts(&w, n2, xm, out);
+        add_experts(&w, &of_mlp, n2, xm, out);
         return;
     }
-    const int act = add_tensor(&w, "act", c->ffn, SAVE_LEVELS);
+    const int act = add_act(&w);
     add_mlp(&w, n2, act);
     if (c->parallel)
         add_end(&w, of_first, mixed, x, xm);

@@ -1,4 +1,4 @@
-/* experts.c - a mixture of experts instead of an MLP, on the ops of device.h.
+/* experts.c - a mixture of experts, on the ops of device.h.
  *
  *   route        logits = n . Wr^T in fp32; ids and weights of each token's k experts
  *   dispatch     the slots (token, j) sorted by expert: rows
@@ -8,7 +8,7 @@
  *
  * Backward does not need y. The gradient of act, before the weights, is dout[token] . Wdown[e]. Its product with act is the gradient of the
  * weight; experts_act writes weight * act in its place, which the gradient of Wdown reads. The number of rows is fixed, so all sizes are;
- * where an expert's rows begin is data.
+ * where an expert's rows begin is data. Biases are added before the weights; that of Wdown adds to the gradient of a weight.
  */
 #include "layer/work.h"
 
@@ -16,7 +16,12 @@
 
 enum { SCRATCH_DECODED = LINEAR_DECODED, SCRATCH_ROWS = 1 };
 
-static int64_t rows_n(const layer_work *work) { return work->rows * work->config->experts_used; }
+/* The sizes of a stage's mixture, from the program: a shared expert with a gate is a mixture of one expert. */
+static int64_t experts_of(const layer_program *p, const layer_stage *s) { return p->tensor[s->in[EXPERTS_ENDS]].cols; }
+static int64_t used_of(const layer_program *p, const layer_stage *s) { return p->tensor[s->in[EXPERTS_WEIGHTS]].cols; }
+static int64_t experts_n(const layer_work *work, const layer_stage *s) { return experts_of(&work->l->program, s); }
+static int64_t used_n(const layer_work *work, const layer_stage *s) { return used_of(&work->l->program, s); }
+static int64_t rows_n(const layer_work *work, const layer_stage *s) { return work->rows * used_n(work, s); }
 
 /* ---- route ---- */
 
@@ -32,28 +37,40 @@ static unsigned route_touches(const layer_stage *s, step_pass pass)
 
 static uint64_t route_scratch(const stage_site *at, int k) /* the gradient of the logits, in the compute type */
 {
-    return k == SCRATCH_ROWS ? (uint64_t)(at->shape->unit_rows * at->model->config.experts) * dtype_bytes(at->shape->type) : 0;
+    const int64_t experts = at->program->tensor[at->stage->out[0]].cols;
+    return k == SCRATCH_ROWS ? (uint64_t)(at->shape->unit_rows * experts) * dtype_bytes(at->shape->type) : 0;
 }
 
 static double route_flops(const stage_site *at)
 {
-    return 2 * (double)at->model->config.experts * (double)at->model->config.hidden * (double)at->shape->unit_rows;
+    const param *p = stage_param(at, 0);
+    return 2 * (double)p->rows * (double)p->cols * (double)at->shape->unit_rows;
 }
 
 static op_route route_of(const layer_work *work, const layer_stage *s)
 {
     const model_config *c = work->config;
-    return (op_route){.kind = ROUTE_SOFTMAX, .norm = c->router_norm, .rows = work->rows, .experts = c->experts, .k = c->experts_used,
-                      .logits = tensor(work, s->out[0]), .ids = tensor(work, s->out[1])};
+    op_route o = {.kind = ROUTE_SIGMOID, .scale = c->residual_scale, .rows = work->rows, .experts = columns(work, s->out[0]),
+                  .k = columns(work, s->out[1]), .logits = tensor(work, s->out[0]), .ids = tensor(work, s->out[1])};
+    if (s->param[0] == PARAM_SHARED_GATE)
+        return o;
+    o.kind = c->router;
+    o.norm = c->router_norm;
+    o.groups = c->router_groups, o.groups_used = c->router_groups_used;
+    o.scale *= c->router_scale;
+    o.eps = c->router_eps;
+    o.least = c->router_least;
+    o.bias = weight_of(work, s->param[1]);
+    return o;
 }
 
 static void route_forward(const layer_work *work, const layer_stage *s)
 {
-    const model_config *c = work->config;
+    const int64_t experts = columns(work, s->out[0]), hidden = work->hidden;
     queue_submit(work->c->queue, &(op){OP_MATMUL, .matmul = {
-        .layout = MATMUL_NT, .type = work->type, .out_type = PT_F32, .m = work->rows, .n = c->experts, .k = c->hidden, .lda = c->hidden,
-        .ldb = c->hidden, .ldc = c->experts, .a = tensor(work, s->in[0]), .b = weight_of(work, s->param[0]),
-        .c = tensor(work, s->out[0])}});
+        .layout = MATMUL_NT, .type = work->type, .out_type = PT_F32, .m = work->rows, .n = experts, .k = hidden, .lda = hidden,
+        .ldb = hidden, .ldc = experts, .a = tensor(work, s->in[0]), .b = weight_of(work, s->param[0]),
+        .bias = weight_of(work, s->param[2]), .c = tensor(work, s->out[0])}});
     op_route o = route_of(work, s);
     o.weights = tensor(work, s->out[2]);
     queue_submit(work->c->queue, &(op){OP_ROUTE, .route = o});
@@ -61,22 +78,26 @@ static void route_forward(const layer_work *work, const layer_stage *s)
 
 static void route_input(const layer_work *work, const layer_stage *s)
 {
-    const model_config *c = work->config;
+    const int64_t experts = columns(work, s->out[0]), hidden = work->hidden;
     void *dlogits = scratch(work, s, SCRATCH_ROWS), *d = gradient(work, s->in[0]);
     queue_submit(work->c->queue, &(op){OP_ROUTE_BACKWARD, .route_backward = {
         .forward = route_of(work, s), .type = work->type, .dweights = gradient(work, s->out[2]), .dlogits = dlogits}});
     queue_submit(work->c->queue, &(op){OP_MATMUL, .matmul = {
-        .layout = MATMUL_NN, .type = work->type, .out_type = work->type, .m = work->rows, .n = c->hidden, .k = c->experts,
-        .lda = c->experts, .ldb = c->hidden, .ldc = c->hidden, .a = dlogits, .b = weight_of(work, s->param[0]),
+        .layout = MATMUL_NN, .type = work->type, .out_type = work->type, .m = work->rows, .n = hidden, .k = experts,
+        .lda = experts, .ldb = hidden, .ldc = hidden, .a = dlogits, .b = weight_of(work, s->param[0]),
         .residual = gradient_begun(work, s, s->in[0]) ? d : NULL, .c = d}});
 }
 
 static void route_weights(const layer_work *work, const layer_stage *s)
 {
-    const model_config *c = work->config;
+    const int64_t experts = columns(work, s->out[0]), hidden = work->hidden;
     float *acc = accumulator(work, s->param[0]);
     if (acc)
-        matrix_gradient(work, c->experts, c->hidden, c->experts, c->hidden, scratch(work, s, SCRATCH_ROWS), operand(work, s), 1, acc);
+        matrix_gradient(work, experts, hidden, experts, hidden, scratch(work, s, SCRATCH_ROWS), operand(work, s), 1, acc);
+    if (accumulator(work, s->param[2]))
+        submit_bias_gradient(work->c->queue, work->c->shape, (op_bias_backward){
+            .type = work->type, .accumulate = !work->first, .rows = work->rows, .cols = experts, .ld = experts,
+            .dy = scratch(work, s, SCRATCH_ROWS), .acc = accumulator(work, s->param[2])});
 }
 
 const stage_type stage_route = {.name = "route", .by_row = true, .touches = route_touches, .scratch = route_scratch, .flops = route_flops,
@@ -89,8 +110,8 @@ static unsigned dispatch_touches(const layer_stage *s, step_pass pass) { return 
 static void dispatch(const layer_work *work, const layer_stage *s)
 {
     queue_submit(work->c->queue, &(op){OP_DISPATCH, .dispatch = {
-        .slots = rows_n(work), .experts = work->config->experts, .ids = tensor(work, s->in[0]), .order = tensor(work, s->out[0]),
-        .place = tensor(work, s->out[1]), .ends = tensor(work, s->out[2])}});
+        .slots = work->rows * columns(work, s->in[0]), .experts = columns(work, s->out[2]), .ids = tensor(work, s->in[0]),
+        .order = tensor(work, s->out[0]), .place = tensor(work, s->out[1]), .ends = tensor(work, s->out[2])}});
 }
 
 const stage_type stage_dispatch = {.name = "dispatch", .touches = dispatch_touches, .pass = {dispatch}};
@@ -100,34 +121,35 @@ const stage_type stage_dispatch = {.name = "dispatch", .touches = dispatch_touch
 enum { DECODED_VALUES = 4 << 20 };
 
 /* How many experts' matrices are decoded at a time. */
-static int64_t experts_at_once(const param *p, const model_config *c)
+static int64_t experts_at_once(const param *p, int64_t experts)
 {
-    const int64_t one = p->rows / c->experts * p->cols, most = DECODED_VALUES / one;
-    return p->storage == STORAGE_PLAIN || most >= c->experts ? c->experts : most > 1 ? most : 1;
+    const int64_t one = p->rows / experts * p->cols, most = DECODED_VALUES / one;
+    return p->storage == STORAGE_PLAIN || most >= experts ? experts : most > 1 ? most : 1;
 }
 
 static uint64_t decoded_bytes(const stage_site *at)
 {
     const param *p = stage_param(at, 0);
-    const model_config *c = &at->model->config;
+    const int64_t experts = experts_of(at->program, at->stage);
     if (p->storage == STORAGE_PLAIN)
         return 0;
-    return (uint64_t)(experts_at_once(p, c) * (p->rows / c->experts) * p->cols) * dtype_bytes(at->shape->type);
+    return (uint64_t)(experts_at_once(p, experts) * (p->rows / experts) * p->cols) * dtype_bytes(at->shape->type);
 }
 
-/* The grouped matmul `o` with the matrices of all experts as operand b. */
+/* The grouped matmul `o` with the matrices of all experts as operand b, and in forward their biases. */
 static void experts_matmul(const layer_work *work, const layer_stage *s, op_grouped_matmul o)
 {
+    const void *bias = o.of.layout == MATMUL_NT ? weight_of(work, s->param[1]) : NULL;
     const param *p = matrix_of(work, s);
-    const model_config *c = work->config;
-    const int64_t each = experts_at_once(p, c), rows = p->rows / c->experts;
+    const int64_t experts = experts_n(work, s), each = experts_at_once(p, experts), rows = p->rows / experts;
     o.b_step = rows * p->cols;
     o.order = tensor(work, s->in[EXPERTS_ORDER]);
-    o.k = c->experts_used;
-    for (int64_t first = 0; first < c->experts; first += each) {
-        const int64_t n = c->experts - first < each ? c->experts - first : each;
-        o.range = (expert_range){first, n, rows_n(work) * n / c->experts, tensor(work, s->in[EXPERTS_ENDS])};
+    o.k = used_n(work, s);
+    for (int64_t first = 0; first < experts; first += each) {
+        const int64_t n = experts - first < each ? experts - first : each;
+        o.range = (expert_range){first, n, rows_n(work, s) * n / experts, tensor(work, s->in[EXPERTS_ENDS])};
         o.of.b = column(weight_of(work, s->param[0]), first * o.b_step, work->type);
+        o.of.bias = bias ? column(bias, first * o.of.n, work->type) : NULL;
         if (p->storage != STORAGE_PLAIN) {
             matrix_decode(work, s, first * rows, n * rows);
             o.of.b = scratch(work, s, SCRATCH_DECODED);
@@ -140,30 +162,46 @@ static void experts_matmul(const layer_work *work, const layer_stage *s, op_grou
 static void experts_gradient(const layer_work *work, const layer_stage *s, const void *dy, row_place dy_at, const void *x, row_place x_at)
 {
     const param *p = matrix_of(work, s);
-    const model_config *c = work->config;
-    const int64_t rows = p->rows / c->experts;
+    const int64_t experts = experts_n(work, s), rows = p->rows / experts;
     float *acc = accumulator(work, s->param[0]);
     if (!acc)
         return;
     queue_submit(work->c->queue, &(op){OP_GROUPED_MATMUL, .grouped_matmul = {
         .of = {.layout = MATMUL_TN, .type = work->type, .out_type = PT_F32, .accumulate = !work->first, .m = rows, .n = p->cols,
                .lda = rows, .ldb = p->cols, .ldc = p->cols, .a = dy, .b = x, .c = acc},
-        .range = {0, c->experts, rows_n(work), tensor(work, s->in[EXPERTS_ENDS])}, .a_at = dy_at, .b_at = x_at,
-        .order = tensor(work, s->in[EXPERTS_ORDER]), .k = c->experts_used, .c_step = rows * p->cols}});
+        .range = {0, experts, rows_n(work, s), tensor(work, s->in[EXPERTS_ENDS])}, .a_at = dy_at, .b_at = x_at,
+        .order = tensor(work, s->in[EXPERTS_ORDER]), .k = used_n(work, s), .c_step = rows * p->cols}});
+}
+
+/* The gradient of the experts' biases, from rows of dy. With weights, those of the slots: the gradient of the weights is added, too. */
+static void bias_gradient(const layer_work *work, const layer_stage *s, const void *dy, row_place dy_at, int64_t cols, bool weighted)
+{
+    op_grouped_bias_backward o = {
+        .type = work->type, .accumulate = !work->first,
+        .range = {0, experts_n(work, s), rows_n(work, s), tensor(work, s->in[EXPERTS_ENDS])},
+        .cols = cols, .ld = cols, .k = used_n(work, s), .dy_at = dy_at, .order = tensor(work, s->in[EXPERTS_ORDER]), .dy = dy,
+        .acc = accumulator(work, s->param[1])};
+    if (s->param[1] == PARAM_NONE || !(o.acc || weighted))
+        return;
+    if (weighted) {
+        o.weights = tensor(work, s->in[EXPERTS_WEIGHTS]);
+        o.bias = weight_of(work, s->param[1]);
+        o.dots = gradient(work, s->in[EXPERTS_WEIGHTS]);
+    }
+    queue_submit(work->c->queue, &(op){OP_GROUPED_BIAS_BACKWARD, .grouped_bias_backward = o});
 }
 
 static uint64_t scratch_bytes(const stage_site *at, int k)
 {
-    const model_config *c = &at->model->config;
-    return k == SCRATCH_DECODED ? decoded_bytes(at)
-                                : (uint64_t)(at->shape->unit_rows * c->experts_used * c->hidden) * dtype_bytes(at->shape->type);
+    const int64_t rows = at->shape->unit_rows * used_of(at->program, at->stage);
+    return k == SCRATCH_DECODED ? decoded_bytes(at) : (uint64_t)(rows * at->model->config.hidden) * dtype_bytes(at->shape->type);
 }
 
 static double flops(const stage_site *at)
 {
     const param *p = stage_param(at, 0);
-    const model_config *c = &at->model->config;
-    return 2 * (double)p->rows * (double)p->cols / (double)c->experts * (double)(c->experts_used * at->shape->unit_rows);
+    const int64_t rows = used_of(at->program, at->stage) * at->shape->unit_rows;
+    return 2 * (double)p->rows * (double)p->cols / (double)experts_of(at->program, at->stage) * (double)rows;
 }
 
 /* ---- up ---- */
@@ -196,13 +234,14 @@ static void up_input(const layer_work *work, const layer_stage *s)
         .of = {.layout = MATMUL_NN, .type = work->type, .out_type = work->type, .n = hidden, .k = wide, .lda = wide, .ldb = hidden,
                .ldc = hidden, .a = gradient(work, s->out[0]), .c = rows}});
     queue_submit(work->c->queue, &(op){OP_COMBINE, .combine = {
-        .type = work->type, .rows = work->rows, .cols = hidden, .k = work->config->experts_used, .y = rows,
+        .type = work->type, .rows = work->rows, .cols = hidden, .k = used_n(work, s), .y = rows,
         .place = tensor(work, s->in[EXPERTS_PLACES]), .residual = gradient_begun(work, s, s->in[0]) ? d : NULL, .out = d}});
 }
 
 static void up_weights(const layer_work *work, const layer_stage *s)
 {
     experts_gradient(work, s, gradient(work, s->out[0]), AT_ROW, operand(work, s), AT_TOKEN);
+    bias_gradient(work, s, gradient(work, s->out[0]), AT_ROW, columns(work, s->out[0]), false);
 }
 
 const stage_type stage_experts_up = {.name = "experts_up", .touches = up_touches, .scratch = scratch_bytes, .flops = flops,
@@ -213,16 +252,23 @@ const stage_type stage_experts_up = {.name = "experts_up", .touches = up_touches
 static unsigned act_touches(const layer_stage *s, step_pass pass)
 {
     if (pass == PASS_FORWARD)
-        return TOUCH_IN(0) | TOUCH_OUT(0);
+        return TOUCH_IN(0) | TOUCH_IN(EXPERTS_ENDS) | TOUCH_OUT(0);
     return TOUCH_IN(0) | TOUCH_IN(EXPERTS_ORDER) | TOUCH_IN(EXPERTS_ENDS) | TOUCH_IN(EXPERTS_WEIGHTS) | TOUCH_OUT_GRADIENT(0) |
            TOUCH_IN_GRADIENT(0) | TOUCH_IN_GRADIENT(EXPERTS_WEIGHTS);
 }
 
 static void act_forward(const layer_work *work, const layer_stage *s)
 {
-    queue_submit(work->c->queue, &(op){OP_ACTIVATION, .activation = {
-        .kind = work->config->activation, .gated = true, .type = work->type, .rows = rows_n(work), .cols = columns(work, s->out[0]),
-        .up = tensor(work, s->in[0]), .out = tensor(work, s->out[0])}});
+    const model_config *c = work->config;
+    const op_activation o = {.kind = c->activation, .gated = true, .type = work->type, .rows = rows_n(work, s),
+                             .cols = columns(work, s->out[0]), .up = tensor(work, s->in[0]), .out = tensor(work, s->out[0])};
+    if (!c->expert_limit) {
+        queue_submit(work->c->queue, &(op){OP_ACTIVATION, .activation = o});
+        return;
+    }
+    queue_submit(work->c->queue, &(op){OP_GROUPED_ACTIVATION, .grouped_activation = {
+        .of = o, .range = {0, experts_n(work, s), rows_n(work, s), tensor(work, s->in[EXPERTS_ENDS])}, .alpha = c->expert_alpha,
+        .limit = c->expert_limit}});
 }
 
 /* weight * output replaces the output's gradient. */
@@ -232,8 +278,8 @@ static void act_input(const layer_work *work, const layer_stage *s)
     queue_submit(work->c->queue, &(op){OP_GROUPED_ACTIVATION_BACKWARD, .grouped_activation_backward = {
         .of = {.kind = work->config->activation, .gated = true, .type = work->type, .cols = columns(work, s->out[0]),
                .up = tensor(work, s->in[0]), .dout = d, .dup = gradient(work, s->in[0]), .out = d},
-        .range = {0, work->config->experts, rows_n(work), tensor(work, s->in[EXPERTS_ENDS])},
-        .order = tensor(work, s->in[EXPERTS_ORDER]), .weights = tensor(work, s->in[EXPERTS_WEIGHTS]),
+        .range = {0, experts_n(work, s), rows_n(work, s), tensor(work, s->in[EXPERTS_ENDS])}, .alpha = work->config->expert_alpha,
+        .limit = work->config->expert_limit, .order = tensor(work, s->in[EXPERTS_ORDER]), .weights = tensor(work, s->in[EXPERTS_WEIGHTS]),
         .dweights = gradient(work, s->in[EXPERTS_WEIGHTS])}});
 }
 
@@ -249,7 +295,9 @@ static unsigned down_touches(const layer_stage *s, step_pass pass)
         return sorted | TOUCH_IN(0) | TOUCH_IN(EXPERTS_RESIDUAL) | TOUCH_IN(EXPERTS_PLACES) | TOUCH_IN(EXPERTS_WEIGHTS) | TOUCH_OUT(0) |
                TOUCH_SCRATCH(SCRATCH_DECODED) | TOUCH_SCRATCH(SCRATCH_ROWS);
     case PASS_INPUT: return sorted | TOUCH_OUT_GRADIENT(0) | TOUCH_IN_GRADIENT(0) | TOUCH_SCRATCH(SCRATCH_DECODED);
-    default: return sorted | TOUCH_OUT_GRADIENT(0) | TOUCH_OPERAND;
+    default: /* a bias adds to the gradient of the weights, which experts_act began */
+        return sorted | TOUCH_OUT_GRADIENT(0) | TOUCH_OPERAND |
+               (s->param[1] == PARAM_NONE ? 0 : TOUCH_IN(EXPERTS_WEIGHTS) | TOUCH_IN_GRADIENT(EXPERTS_WEIGHTS));
     }
 }
 
@@ -261,7 +309,7 @@ static void down_forward(const layer_work *work, const layer_stage *s)
         .of = {.layout = MATMUL_NT, .type = work->type, .out_type = work->type, .n = hidden, .k = wide, .lda = wide, .ldb = wide,
                .ldc = hidden, .a = tensor(work, s->in[0]), .c = rows}});
     queue_submit(work->c->queue, &(op){OP_COMBINE, .combine = {
-        .type = work->type, .rows = work->rows, .cols = hidden, .k = work->config->experts_used, .y = rows,
+        .type = work->type, .rows = work->rows, .cols = hidden, .k = used_n(work, s), .y = rows,
         .place = tensor(work, s->in[EXPERTS_PLACES]), .weights = tensor(work, s->in[EXPERTS_WEIGHTS]), .residual = residual_of(work, s),
         .stream = work->stream, .out = tensor(work, s->out[0])}});
 }
@@ -277,6 +325,7 @@ static void down_input(const layer_work *work, const layer_stage *s)
 static void down_weights(const layer_work *work, const layer_stage *s)
 {
     experts_gradient(work, s, gradient(work, s->out[0]), AT_TOKEN, operand(work, s), AT_ROW);
+    bias_gradient(work, s, gradient(work, s->out[0]), AT_TOKEN, work->hidden, true);
 }
 
 const stage_type stage_experts_down = {.name = "experts_down", .touches = down_touches, .scratch = scratch_bytes, .flops = flops,

@@ -259,13 +259,16 @@ static uint64_t place_regions(const layer_layout *l, const stage_site *of, const
     return end;
 }
 
+/* In the order of levels, so that what a level saves lies where all higher ones have it: measurements run backward of any level on tensors
+ * that a forward pass of the highest one saved. */
 static void place_saved(layer_layout *l, const step_shape *s)
 {
-    for (int t = 0; t < l->program.tensors_n; t++)
-        if (l->saved[t]) {
-            l->saved_at[t] = l->saved_bytes;
-            l->saved_bytes += align_up(layer_tensor_bytes(&l->program, s, t), LINE);
-        }
+    for (int level = 0; level < SAVE_LEVELS; level++)
+        for (int t = 0; t < l->program.tensors_n; t++)
+            if (l->saved[t] && (int)l->program.tensor[t].saved_from == level) {
+                l->saved_at[t] = l->saved_bytes;
+                l->saved_bytes += align_up(layer_tensor_bytes(&l->program, s, t), LINE);
+            }
     l->saved_bytes = align_up(l->saved_bytes, PAGE);
 }
 

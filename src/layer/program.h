@@ -8,7 +8,7 @@
  *   xm -> [norm] -> linear -> activation -> linear -> [norm] -> + xm  = out      (parallel: from x instead of xm)
  *   x -> [norm] -> linear -> conv, gates -> scan -> gated_norm -> linear -> + x  = xm                 (the gated delta rule)
  *   x -> [norm] -> linear -> conv -> linear -> + x  = xm                                              (a short convolution)
- *   xm -> norm -> route -> dispatch -> experts_up -> experts_act -> experts_down -> + xm = out      (experts.c)
+ *   xm -> norm -> route -> dispatch -> experts_up -> experts_act -> experts_down -> + xm = out    (experts.c; before it the shared expert)
  *
  * Save levels say which tensors are saved for backward; the others live in the workspace and are recomputed. The outputs of norms and
  * activations are never saved: their backward reads their inputs anyway, and writes the outputs again for the weight gradient of the next
@@ -38,7 +38,7 @@ typedef enum save_level {
 typedef enum tensor_rows { ROWS_TOKENS, ROWS_FIXED, ROWS_SEGMENTS } tensor_rows;
 
 typedef struct layer_tensor {
-    char name[16];
+    char name[24];
     tensor_rows per;
     int64_t times, cols, every;
     bool four_bytes;       /* fp32 or int32, else in the compute type */
@@ -56,22 +56,22 @@ typedef enum stage_kind {
     STAGE_GAIN,       /* out, from weights alone: the gain by which DoRA multiplies a linear stage's sum; param: that stage's weight */
     STAGE_HEAD_NORM,  /* the first columns of out = norm of q and k; param: weights of q, of k */
     STAGE_ROTATE,     /* q and k, in place */
-    STAGE_ATTENTION,  /* out: values, statistics */
+    STAGE_ATTENTION,  /* out: values, statistics; param: sinks */
     STAGE_ACTIVATION,
     STAGE_CONV,       /* short convolution of the first columns of in, or in whole between its gates; param: weight, bias */
     STAGE_GATES,      /* out: decays, steps of a scan; param: rates, bias of the steps */
     STAGE_SCAN,       /* the gated delta rule. in: q, k and v side by side, decays, steps; out: values, states */
     STAGE_SCALE,      /* out, the layer's output, times a number; param: the number */
     STAGE_GATED_NORM, /* out = norm(in) * silu(gates of the second input); param: weight. Without it: in * sigmoid(gates) */
-    STAGE_ROUTE,        /* of experts. out: logits, ids, weights; param: the router */
+    STAGE_ROUTE,        /* of experts. out: logits, ids, weights; param: the router, the correction of the choice, a bias */
     STAGE_DISPATCH,     /* in: ids; out: order, places, ends */
-    STAGE_EXPERTS_UP,   /* in: rows of tokens, and by EXPERT_ORDER ...; out: rows of experts */
+    STAGE_EXPERTS_UP,   /* in: rows of tokens, and by EXPERT_ORDER ...; out: rows of experts; param: matrices, biases */
     STAGE_EXPERTS_ACT,
     STAGE_EXPERTS_DOWN, /* out = residual + the weighted sum of a token's rows */
     STAGE_KINDS
 } stage_kind;
 
-enum { STAGE_INPUTS = 6, STAGE_OUTPUTS = 3, STAGE_PARAMS = 2, STAGE_SCRATCH = 2 };
+enum { STAGE_INPUTS = 6, STAGE_OUTPUTS = 3, STAGE_PARAMS = 3, STAGE_SCRATCH = 2 };
 /* Inputs of linear stages; low and gain are made by the stages of an adapter. */
 enum { LINEAR_X, LINEAR_RESIDUAL, LINEAR_LOW, LINEAR_GAIN };
 /* Inputs of a scan, beside the first. */

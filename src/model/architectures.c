@@ -40,6 +40,11 @@ static const char *gpt2_names[PARAM_ROLES][MODEL_MAX_PARTS] = {
     [PARAM_EXPERTS_UP] = {"layers.*.mlp.experts.#.gate_proj.weight", "layers.*.mlp.experts.#.up_proj.weight"},                        \
     [PARAM_EXPERTS_DOWN] = {"layers.*.mlp.experts.#.down_proj.weight"}
 
+/* The experts as Transformers has them in memory; files may have them, too. */
+#define FUSED_NAMES                                                                                                                   \
+    [PARAM_ROUTER] = {"layers.*.mlp.gate.weight"}, [PARAM_EXPERTS_UP] = {"layers.*.mlp.experts.gate_up_proj"},                        \
+    [PARAM_EXPERTS_DOWN] = {"layers.*.mlp.experts.down_proj"}
+
 #define LLAMA_LAYER_NAMES(...)                                                                                                        \
     LAYER_NAMES([PARAM_UP] = {"layers.*.mlp.gate_proj.weight", "layers.*.mlp.up_proj.weight"},                                       \
                 [PARAM_UP_BIAS] = {"layers.*.mlp.gate_proj.bias", "layers.*.mlp.up_proj.bias"}, __VA_ARGS__)
@@ -62,6 +67,52 @@ static const char *mixtral_names[PARAM_ROLES][MODEL_MAX_PARTS] = {
                       [PARAM_EXPERTS_UP] = {"layers.*.block_sparse_moe.experts.#.w1.weight",
                                             "layers.*.block_sparse_moe.experts.#.w3.weight"},
                       [PARAM_EXPERTS_DOWN] = {"layers.*.block_sparse_moe.experts.#.w2.weight"})};
+
+static const char *fused_names[PARAM_ROLES][MODEL_MAX_PARTS] = {FUSED_NAMES};
+
+static const char *qwen2_moe_names[PARAM_ROLES][MODEL_MAX_PARTS] = {
+    LLAMA_LAYER_NAMES(NORM_NAMES, EXPERT_NAMES, [PARAM_SHARED_GATE] = {"layers.*.mlp.shared_expert_gate.weight"},
+                      [PARAM_SHARED_UP] = {"layers.*.mlp.shared_expert.gate_proj.weight", "layers.*.mlp.shared_expert.up_proj.weight"},
+                      [PARAM_SHARED_DOWN] = {"layers.*.mlp.shared_expert.down_proj.weight"})};
+
+/* GLM 4 MoE, dots 1, ERNIE 4.5 MoE: experts whose choice is corrected, and shared ones. */
+static const char *corrected_names[PARAM_ROLES][MODEL_MAX_PARTS] = {
+    LLAMA_LAYER_NAMES(NORM_NAMES, EXPERT_NAMES, [PARAM_CORRECTION] = {"layers.*.mlp.gate.e_score_correction_bias"})};
+static const char *ernie_moe_names[PARAM_ROLES][MODEL_MAX_PARTS] = {
+    LLAMA_LAYER_NAMES(NORM_NAMES, EXPERT_NAMES, [PARAM_CORRECTION] = {"layers.*.mlp.moe_statics.e_score_correction_bias"})};
+static const char *ernie_fused_names[PARAM_ROLES][MODEL_MAX_PARTS] = {
+    FUSED_NAMES, [PARAM_CORRECTION] = {"layers.*.mlp.gate.moe_statics.e_score_correction_bias"}};
+static const char *shared_names[PARAM_ROLES][MODEL_MAX_PARTS] = {
+    [PARAM_UP] = {"layers.*.mlp.shared_experts.gate_proj.weight", "layers.*.mlp.shared_experts.up_proj.weight"},
+    [PARAM_DOWN] = {"layers.*.mlp.shared_experts.down_proj.weight"}};
+
+static const char *minimax_names[PARAM_ROLES][MODEL_MAX_PARTS] = {
+    LLAMA_LAYER_NAMES(NORM_NAMES, [PARAM_ROUTER] = {"layers.*.block_sparse_moe.gate.weight"},
+                      [PARAM_CORRECTION] = {"layers.*.block_sparse_moe.e_score_correction_bias"},
+                      [PARAM_EXPERTS_UP] = {"layers.*.block_sparse_moe.experts.#.w1.weight",
+                                            "layers.*.block_sparse_moe.experts.#.w3.weight"},
+                      [PARAM_EXPERTS_DOWN] = {"layers.*.block_sparse_moe.experts.#.w2.weight"})};
+static const char *minimax_fused_names[PARAM_ROLES][MODEL_MAX_PARTS] = {
+    FUSED_NAMES, [PARAM_CORRECTION] = {"layers.*.mlp.e_score_correction_bias"}};
+
+static const char *gpt_oss_names[PARAM_ROLES][MODEL_MAX_PARTS] = {
+    LLAMA_LAYER_NAMES(NORM_NAMES, [PARAM_SINKS] = {"layers.*.self_attn.sinks"}, [PARAM_ROUTER] = {"layers.*.mlp.router.weight"},
+                      [PARAM_ROUTER_BIAS] = {"layers.*.mlp.router.bias"},
+                      [PARAM_EXPERTS_UP] = {"layers.*.mlp.experts.gate_up_proj"},
+                      [PARAM_EXPERTS_UP_BIAS] = {"layers.*.mlp.experts.gate_up_proj_bias"},
+                      [PARAM_EXPERTS_DOWN] = {"layers.*.mlp.experts.down_proj"},
+                      [PARAM_EXPERTS_DOWN_BIAS] = {"layers.*.mlp.experts.down_proj_bias"})};
+
+static const char *granite_moe_names[PARAM_ROLES][MODEL_MAX_PARTS] = {
+    LLAMA_LAYER_NAMES(NORM_NAMES, [PARAM_ROUTER] = {"layers.*.block_sparse_moe.router.layer.weight"},
+                      [PARAM_EXPERTS_UP] = {"layers.*.block_sparse_moe.input_linear.weight"},
+                      [PARAM_EXPERTS_DOWN] = {"layers.*.block_sparse_moe.output_linear.weight"})};
+static const char *granite_fused_names[PARAM_ROLES][MODEL_MAX_PARTS] = {
+    [PARAM_ROUTER] = {"layers.*.block_sparse_moe.router.weight"},
+    [PARAM_EXPERTS_UP] = {"layers.*.block_sparse_moe.experts.gate_up_proj"},
+    [PARAM_EXPERTS_DOWN] = {"layers.*.block_sparse_moe.experts.down_proj"}};
+static const char *granite_shared_names[PARAM_ROLES][MODEL_MAX_PARTS] = {
+    [PARAM_UP] = {"layers.*.shared_mlp.input_linear.weight"}, [PARAM_DOWN] = {"layers.*.shared_mlp.output_linear.weight"}};
 
 static const char *stablelm_names[PARAM_ROLES][MODEL_MAX_PARTS] = {LLAMA_LAYER_NAMES(LAYER_NORM_NAMES)};
 
@@ -265,6 +316,32 @@ static const char *starcoder2_names[PARAM_ROLES][MODEL_MAX_PARTS] = {
     BOS_EOS(5, 255001), .padding = 0, .tied = true, .rope_neighbours = true, .logit_scale = {"logit_scale", 0.0625}, ATTENTION_BIASES, \
     .names = cohere_names
 
+/* What rows with experts share. */
+#define ROUTER_KEYS "norm_topk_prob", "router_aux_loss_coef", "num_experts_per_tok"
+#define NO_ROUTER_LOSS {"output_router_logits", "false"}
+#define EXPERT_FFN(n) .expert_ffn = {"moe_intermediate_size", NULL, n}
+#define EXPERTS_USED(key, n) .experts_used = {key, NULL, n}
+
+/* Granite's multipliers. */
+#define GRANITE_SCALES                                                                                                                \
+    .embedding_scale = {"embedding_multiplier", 1}, .score_scale = {"attention_multiplier", 1},                                       \
+    .residual_scale = {"residual_multiplier", 1}, .logit_divisor = {"logits_scaling", 1}
+#define GRANITE_KEYS ROPE_KEYS, "attention_bias", "embedding_multiplier", "attention_multiplier", "residual_multiplier", "logits_scaling"
+
+#define GRANITE_MOE                                                                                                                   \
+    LLAMA_FAMILY, ONE_ROPE, SILU, .eps = 1e-6, LAYERS(32), HEADS(32), .padding = -1, HIDDEN(4096), KV_HEADS(-1), HEAD_DIM(-1),        \
+    FFN(11008), POSITIONS(2048), VOCAB(32000), BOS_EOS(1, 2), ATTENTION_BIASES, GRANITE_SCALES, .sparse = SPARSE_ALL,                 \
+    .experts = {"num_local_experts", NULL, 8}, EXPERTS_USED("num_experts_per_tok", 2), .router_norm = {NULL, true},                   \
+    .names = granite_moe_names, .fused = granite_fused_names, .fixed = {NO_ROUTER_LOSS}
+
+/* The choice of GLM 4 MoE and dots 1. */
+#define SIGMOID_ROUTER                                                                                                                \
+    .sparse = SPARSE_FROM, .router = ROUTE_SIGMOID, .router_correction = true, .router_groups = true, .router_eps = 1e-20,            \
+    .router_scale = {"routed_scaling_factor", 1}, .fused = fused_names, .shared = shared_names
+#define SIGMOID_ROUTER_KEYS                                                                                                           \
+    ROUTER_KEYS, "n_routed_experts", "num_local_experts", "n_shared_experts", "moe_intermediate_size", "routed_scaling_factor",       \
+    "n_group", "topk_group", "first_k_dense_replace"
+
 /* Defaults are those of Transformers' configuration classes. */
 static const architecture table[] = {
     {
@@ -315,7 +392,7 @@ static const architecture table[] = {
         BOS_EOS(-1, -1), ATTENTION_BIASES, .qk_norm = QK_NORM_HEAD, .window = WINDOW_SWITCHED, .window_default = 4096,
         .sparse = SPARSE_STEP, .experts = {"num_experts", "num_local_experts", 128}, .experts_used = {"num_experts_per_tok", NULL, 8},
         .expert_ffn = {"moe_intermediate_size", NULL, 768}, .router_norm = {"norm_topk_prob", false}, .names = expert_names,
-        .fixed = {{"output_router_logits", "false"}},
+        .fused = fused_names, .fixed = {NO_ROUTER_LOSS},
         .keys = {ROPE_KEYS, "attention_bias", "sliding_window", "use_sliding_window", "max_window_layers", "num_experts",
                  "num_local_experts", "num_experts_per_tok", "moe_intermediate_size", "norm_topk_prob", "decoder_sparse_step",
                  "mlp_only_layers", "router_aux_loss_coef"},
@@ -325,8 +402,8 @@ static const architecture table[] = {
         LAYERS(16), HEADS(16), .padding = 1, HIDDEN(2048), KV_HEADS(-1), HEAD_DIM(-1), FFN(2048), POSITIONS(4096), VOCAB(50304),
         BOS_EOS(-1, 50279), ATTENTION_BIASES, .qk_norm = QK_NORM_WIDE,
         .sparse = SPARSE_ALL, .experts = {"num_experts", "num_local_experts", 64}, .experts_used = {"num_experts_per_tok", NULL, 8},
-        .router_norm = {"norm_topk_prob", false}, .names = expert_names,
-        .fixed = {{"output_router_logits", "false"}, {"clip_qkv", "null"}},
+        .router_norm = {"norm_topk_prob", false}, .names = expert_names, .fused = fused_names,
+        .fixed = {NO_ROUTER_LOSS, {"clip_qkv", "null"}},
         .keys = {ROPE_KEYS, "attention_bias", "num_experts", "num_local_experts", "num_experts_per_tok", "norm_topk_prob",
                  "router_aux_loss_coef"},
     },
@@ -335,9 +412,82 @@ static const architecture table[] = {
         .eps = 1e-5, LAYERS(32), HEADS(32), .padding = -1, HIDDEN(4096), KV_HEADS(8), HEAD_DIM(-1), FFN(14336), POSITIONS(131072),
         VOCAB(32000), BOS_EOS(1, 2), .window = WINDOW_ALL, .sparse = SPARSE_ALL,
         .experts = {"num_local_experts", "num_experts", 8}, .experts_used = {"num_experts_per_tok", NULL, 2}, .router_norm = {NULL, true},
-        .names = mixtral_names, .fixed = {{"output_router_logits", "false"}, {"router_jitter_noise", "0.0"}},
+        .names = mixtral_names, .fused = fused_names, .fixed = {NO_ROUTER_LOSS, {"router_jitter_noise", "0.0"}},
         .keys = {ROPE_KEYS, "sliding_window", "sliding_window_size", "num_local_experts", "num_experts", "num_experts_per_tok",
                  "router_aux_loss_coef"},
+    },
+    {
+        .model_type = "qwen2_moe", .class_name = "Qwen2MoeForCausalLM", LLAMA_FAMILY, ONE_ROPE, SILU, .eps = 1e-6,
+        LAYERS(24), HEADS(16), .padding = -1, HIDDEN(2048), KV_HEADS(16), HEAD_DIM(-1), FFN(5632), POSITIONS(32768), VOCAB(151936),
+        BOS_EOS(-1, -1), .qkv_bias = {"qkv_bias", true},
+        .sparse = SPARSE_STEP, .experts = {"num_experts", "num_local_experts", 60}, EXPERTS_USED("num_experts_per_tok", 4),
+        EXPERT_FFN(1408), .router_norm = {"norm_topk_prob", false}, .shared_ffn = {"shared_expert_intermediate_size", NULL, 5632},
+        .shared_gate = true, .names = qwen2_moe_names, .fused = fused_names,
+        .fixed = {NO_ROUTER_LOSS, {"use_sliding_window", "false"}},
+        .keys = {ROPE_KEYS, ROUTER_KEYS, "qkv_bias", "sliding_window", "max_window_layers", "num_experts", "num_local_experts",
+                 "moe_intermediate_size", "shared_expert_intermediate_size", "decoder_sparse_step", "mlp_only_layers"},
+    },
+    {
+        .model_type = "granitemoe", .class_name = "GraniteMoeForCausalLM", GRANITE_MOE,
+        .keys = {GRANITE_KEYS, ROUTER_KEYS, "num_local_experts"},
+    },
+    {
+        .model_type = "granitemoeshared", .class_name = "GraniteMoeSharedForCausalLM", GRANITE_MOE,
+        .shared_ffn = {"shared_intermediate_size", NULL, 0}, .shared = granite_shared_names,
+        .keys = {GRANITE_KEYS, ROUTER_KEYS, "num_local_experts", "shared_intermediate_size"},
+    },
+    {
+        .model_type = "glm4_moe", .class_name = "Glm4MoeForCausalLM", LLAMA_FAMILY, ONE_ROPE, SILU, .eps = 1e-5,
+        LAYERS(46), HEADS(96), .padding = -1, HIDDEN(4096), KV_HEADS(8), HEAD_DIM(-1), FFN(10944), POSITIONS(131072), VOCAB(151552),
+        BOS_EOS(-1, -1), .rope_part_key = "partial_rotary_factor", .rope_part = 0.5, .qkv_bias = {"attention_bias", false},
+        .qk_norm = QK_NORM_HEAD, .qk_norm_flag = {"use_qk_norm", false}, SIGMOID_ROUTER,
+        .experts = {"n_routed_experts", "num_local_experts", 128}, EXPERTS_USED("num_experts_per_tok", 8), EXPERT_FFN(1408),
+        .router_norm = {"norm_topk_prob", true}, .shared_experts = {"n_shared_experts", NULL, 1}, .names = corrected_names,
+        .further = "layers.", .fixed = {NO_ROUTER_LOSS}, .first_sparse = 1,
+        .keys = {ROPE_KEYS, SIGMOID_ROUTER_KEYS, "partial_rotary_factor", "attention_bias", "use_qk_norm"},
+    },
+    {
+        .model_type = "dots1", .class_name = "Dots1ForCausalLM", LLAMA_FAMILY, ONE_ROPE, SILU, .eps = 1e-6,
+        LAYERS(62), HEADS(32), .padding = -1, HIDDEN(4608), KV_HEADS(32), HEAD_DIM(-1), FFN(10944), POSITIONS(2048), VOCAB(152064),
+        BOS_EOS(-1, -1), ATTENTION_BIASES, .qk_norm = QK_NORM_HEAD, .window = WINDOW_FROM, .window_default = 4096, .window_period = 62,
+        SIGMOID_ROUTER, .experts = {"n_routed_experts", "num_local_experts", -1}, EXPERTS_USED("num_experts_per_tok", -1),
+        EXPERT_FFN(1408), .router_norm = {"norm_topk_prob", false}, .shared_experts = {"n_shared_experts", NULL, -1},
+        .names = corrected_names, .fixed = {NO_ROUTER_LOSS, {"moe_layer_freq", "1"}},
+        .keys = {ROPE_KEYS, SIGMOID_ROUTER_KEYS, "attention_bias", "sliding_window", "max_window_layers"},
+    },
+    {
+        .model_type = "ernie4_5_moe", .class_name = "Ernie4_5_MoeForCausalLM", LLAMA_FAMILY, SILU, .eps = 1e-5, .tied = true,
+        HIDDEN(2560), LAYERS(28), HEADS(20), KV_HEADS(4), HEAD_DIM(-1), FFN(12288), POSITIONS(131072), VOCAB(103424), BOS_EOS(1, 2),
+        .padding = 0, .rope = ROPE_RULE_ONE, .rope_theta = 5e5, .rope_neighbours = true,
+        .sparse = SPARSE_RANGE, .experts = {"moe_num_experts", "num_experts", 64}, .experts_used = {"moe_k", "num_experts_per_tok", 6},
+        EXPERT_FFN(1536), .router_norm = {NULL, true}, .router_correction = true, .correction_is_row = true,
+        .router_least = {"moe_norm_min", 1e-12}, .shared_experts = {"moe_num_shared_experts", NULL, 2}, .names = ernie_moe_names,
+        .shared = shared_names, .fused = ernie_fused_names, .further = "mtp_", .fixed = {NO_ROUTER_LOSS, {"use_bias", "false"}},
+        .keys = {ROPE_KEYS, ROUTER_KEYS, "moe_num_experts", "num_experts", "moe_k", "moe_intermediate_size", "moe_num_shared_experts",
+                 "moe_layer_start_index", "moe_layer_end_index", "moe_layer_interval", "moe_norm_min", "moe_capacity", "moe_gate",
+                 "moe_use_aux_free"},
+    },
+    {
+        .model_type = "minimax_m2", .class_name = "MiniMaxM2ForCausalLM", LLAMA_FAMILY, .rope = ROPE_RULE_ONE, .rope_theta = 5e6, SILU,
+        .eps = 1e-6, LAYERS(62), HEADS(48), .padding = -1, HIDDEN(3072), KV_HEADS(8), HEAD_DIM(128), FFN(1536), POSITIONS(196608),
+        VOCAB(200064), BOS_EOS(200034, 200020), .rope_part_key = "partial_rotary_factor", .rope_part = 1, .rope_size_key = "rotary_dim",
+        .qk_norm = QK_NORM_WIDE, .sparse = SPARSE_ALL, .experts = {"num_local_experts", "num_experts", 256},
+        EXPERTS_USED("num_experts_per_tok", 8), .router_norm = {NULL, true}, .router = ROUTE_SIGMOID, .router_correction = true,
+        .names = minimax_names, .fused = minimax_fused_names,
+        .fixed = {NO_ROUTER_LOSS, {"router_jitter_noise", "0.0"}, {"use_qk_norm", "true"}, {"qk_norm_type", "\"per_layer\""},
+                  {"use_routing_bias", "true"}, {"scoring_func", "\"sigmoid\""}, {"shared_intermediate_size", "0"}},
+        .keys = {ROPE_KEYS, ROUTER_KEYS, "rotary_dim", "partial_rotary_factor", "num_local_experts", "num_experts"},
+    },
+    {
+        .model_type = "gpt_oss", .class_name = "GptOssForCausalLM", LLAMA_FAMILY, .rope = ROPE_RULE_ONE, .rope_theta = 150000,
+        .rope_required = true, SILU, .eps = 1e-5, LAYERS(36), HEADS(64), .padding = -1, HIDDEN(2880), KV_HEADS(8), HEAD_DIM(64), FFN(2880),
+        POSITIONS(131072), VOCAB(201088), BOS_EOS(-1, -1), .qkv_bias = {"attention_bias", true}, .out_bias = {"attention_bias", true},
+        .window = WINDOW_PERIOD, .window_default = 128, .window_period = 2, .sinks = true,
+        .sparse = SPARSE_ALL, .experts = {"num_local_experts", "num_experts", 128},
+        .experts_used = {"num_experts_per_tok", "experts_per_token", 4}, .router_norm = {NULL, true}, .router_bias = true,
+        .expert_bias = true, .experts_transposed = true, .expert_alpha = {"swiglu_alpha", 1.702}, .expert_limit = {"swiglu_limit", 7},
+        .mxfp4 = true, .names = gpt_oss_names, .fixed = {NO_ROUTER_LOSS, {"hidden_act", "\"silu\""}},
+        .keys = {ROPE_KEYS, ROUTER_KEYS, "attention_bias", "sliding_window", "num_local_experts", "num_experts", "experts_per_token"},
     },
     {
         .model_type = "opt", .class_name = "OPTForCausalLM", .prefix = "model.",
@@ -472,12 +622,7 @@ static const architecture table[] = {
         .model_type = "granite", .class_name = "GraniteForCausalLM", LLAMA_FAMILY, ONE_ROPE, SILU, .eps = 1e-6,
         LAYERS(32), HEADS(32), .padding = -1, HIDDEN(4096), KV_HEADS(-1), HEAD_DIM(-1), FFN(11008), POSITIONS(2048), VOCAB(32000),
         BOS_EOS(1, 2),
-        ATTENTION_BIASES, MLP_BIASES,
-        .embedding_scale = {"embedding_multiplier", 1}, .score_scale = {"attention_multiplier", 1},
-        .residual_scale = {"residual_multiplier", 1}, .logit_divisor = {"logits_scaling", 1},
-        .names = llama_names, .keys = {ROPE_KEYS, "attention_bias", "mlp_bias", "embedding_multiplier", "attention_multiplier",
-                                       "residual_multiplier",
-                 "logits_scaling"},
+        ATTENTION_BIASES, MLP_BIASES, GRANITE_SCALES, .names = llama_names, .keys = {GRANITE_KEYS, "mlp_bias"},
     },
     {
         .model_type = "ministral3", .class_name = "Ministral3ForCausalLM", LLAMA_FAMILY, SILU, .eps = 1e-5,
@@ -577,6 +722,14 @@ const char *architecture_list(char *buffer, int n)
     for (int i = 0; i < ROWS && used < n; i++)
         used += snprintf(buffer + used, (size_t)(n - used), "%s%s", i ? ", " : "", table[i].model_type);
     return buffer;
+}
+
+const char *const *architecture_names(const architecture *a, const model_config *c, param_role role, int layer)
+{
+    const bool sparse = layer >= 0 && c->sparse[layer];
+    if (sparse && a->shared && a->shared[role][0])
+        return a->shared[role];
+    return sparse && c->experts_fused && a->fused[role][0] ? a->fused[role] : a->names[role];
 }
 
 void architecture_name(char name[MODEL_NAME], const char *prefix, const char *pattern, int layer, int expert)

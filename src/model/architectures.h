@@ -6,7 +6,7 @@
 
 #include "model/model.h"
 
-enum { ARCHITECTURE_MAX_KEYS = 24, ARCHITECTURE_MAX_BUFFERS = 3, ARCHITECTURE_MAX_FIXED = 6 };
+enum { ARCHITECTURE_MAX_KEYS = 32, ARCHITECTURE_MAX_BUFFERS = 3, ARCHITECTURE_MAX_FIXED = 8 };
 
 /* A size in config.json: its key, an alternative spelling that Transformers accepts (or NULL), and the value if it is absent; -1: the
  * default follows from other sizes. */
@@ -32,6 +32,7 @@ typedef enum window_rule {
     WINDOW_NONE,     /* every token sees all before it */
     WINDOW_ALL,      /* `sliding_window`, in every layer */
     WINDOW_LAYERS,   /* `sliding_window` if use_sliding_window, from max_window_layers on */
+    WINDOW_FROM,     /* `sliding_window`, from max_window_layers on */
     WINDOW_SWITCHED, /* `sliding_window` if use_sliding_window, in every layer */
     WINDOW_PERIOD,   /* `sliding_window`, in all layers except every n-th: window_period */
     WINDOW_UNROTATED /* `sliding_window` if use_sliding_window, in layers without rope */
@@ -51,7 +52,9 @@ typedef enum rope_rule {
 typedef enum sparse_rule {
     SPARSE_NONE,
     SPARSE_ALL,
-    SPARSE_STEP /* every decoder_sparse_step-th, except those of mlp_only_layers */
+    SPARSE_STEP, /* every decoder_sparse_step-th, except those of mlp_only_layers */
+    SPARSE_FROM, /* from first_k_dense_replace on */
+    SPARSE_RANGE /* every moe_layer_interval-th from moe_layer_start_index to moe_layer_end_index */
 } sparse_rule;
 
 typedef enum norm_place { NORM_BEFORE, NORM_AFTER, NORM_AROUND } norm_place; /* of a branch */
@@ -76,12 +79,13 @@ typedef struct architecture {
     int position_offset;       /* learned positions: rows of their table before position 0 */
     window_rule window;
     int window_default;        /* if `sliding_window` is absent; 0: none */
-    int window_period;
+    int window_period;         /* WINDOW_PERIOD; WINDOW_FROM: max_window_layers if it is absent */
     const char *window_period_key;
     rope_rule rope;
     double rope_theta, rope_local_theta; /* defaults; the second for layers with a window */
     const char *rope_theta_key, *rope_part_key; /* keys outside the rope's object; part NULL: the whole head is rotated */
     double rope_part;
+    const char *rope_size_key; /* rotated elements of a head, another way to say the part; NULL: none */
     bool rope_neighbours;      /* pair i of a head is its elements 2i and 2i + 1 */
     bool rope_partial;         /* the type proportional is known, and is the default of layers without a window */
     bool rope_named;           /* position_embedding_type says whether there is rope */
@@ -92,6 +96,7 @@ typedef struct architecture {
     bool parallel_key;         /* use_parallel_residual, by default true */
     bool one_norm;             /* the branches are parallel, and both read the same norm, which has no name of its own for the second */
     qk_norm_kind qk_norm;
+    config_flag qk_norm_flag;  /* if it has a name: whether there is such a norm */
     config_flag qkv_bias, out_bias, mlp_bias;
     bool scale_keys;           /* scale_attn_weights and scale_attn_by_inverse_layer_idx are read */
     bool scores_unscaled;      /* the scores' factor is 1 */
@@ -116,8 +121,21 @@ typedef struct architecture {
     bool output_gate;
     bool ffn_adjusted;         /* the width of MLPs follows from three more keys */
     sparse_rule sparse;
+    int first_sparse;          /* first_k_dense_replace if it is absent */
     config_key experts, experts_used, expert_ffn; /* expert_ffn: as wide as an MLP if it has no name */
     config_flag router_norm;   /* the weights of a token's experts are divided by their sum */
+    route_kind router;
+    bool router_correction, correction_is_row; /* the choice has a bias, which is not trained; it is stored as (1, E) */
+    bool router_groups;        /* n_group and topk_group are read */
+    bool router_bias, expert_bias, experts_transposed; /* the experts' matrices are stored (inputs, outputs) */
+    config_number expert_alpha, expert_limit;
+    bool sinks;
+    bool rope_required;        /* config.json has to say which rope: the default of the configuration class is not that of the others */
+    bool mxfp4;                /* the experts may be stored in MXFP4 */
+    double router_eps;
+    config_number router_least, router_scale;
+    config_key shared_ffn, shared_experts; /* width of the shared expert; it is that of so many experts if the second has a name */
+    bool shared_gate;
 
     /* Keys that are read, though their names resemble those that change the computation. */
     const char *keys[ARCHITECTURE_MAX_KEYS];
@@ -126,11 +144,15 @@ typedef struct architecture {
     struct { const char *name, *value; } fixed[ARCHITECTURE_MAX_FIXED];
     /* Hugging Face names of each role's parts, after the prefix; `*` is the layer, `#` the expert. */
     const char *(*names)[MODEL_MAX_PARTS];
+    /* The same of roles that have other names in layers with a shared expert, and in files with all experts in one tensor; or NULL. */
+    const char *(*shared)[MODEL_MAX_PARTS], *(*fused)[MODEL_MAX_PARTS];
     const char *head;          /* the untied head's name, without the prefix; NULL: lm_head.weight, under which all heads are also read */
     bool transposed;           /* matrices of the layers are stored (inputs, outputs) */
     bool interleaved;          /* q, k and v of each head follow each other */
     /* Tensors in checkpoints that are not parameters: masks, tables. */
     const char *buffers[ARCHITECTURE_MAX_BUFFERS];
+    /* Tensors begin so that predict tokens after the next; `layers.` stands for layers beyond the last. Transformers drops them, too. */
+    const char *further;
 } architecture;
 
 extern const char head_name[]; /* "lm_head.weight", without a prefix */
@@ -147,6 +169,9 @@ const char *architecture_list(char *buffer, int n);
 
 /* Writes `prefix` and `pattern`, with the layer's number for `*` and the expert's for `#`, into name[MODEL_NAME]. */
 void architecture_name(char name[MODEL_NAME], const char *prefix, const char *pattern, int layer, int expert);
+
+/* The names of a role's parts in a layer, or elsewhere with layer -1. */
+const char *const *architecture_names(const architecture *a, const model_config *c, param_role role, int layer);
 
 /* A step of model_open (config.c). */
 int params_build(model *m, const architecture *a, const char *where, pt_error *e); /* params.c */

@@ -213,7 +213,7 @@ static int read_flag(config_reader *r, const config_flag *f, bool *out)
 }
 
 /* A number of the architecture; null has the value `null`. */
-static int read_number(config_reader *r, const config_number *n, double min, double null, float *out)
+int config_read_number(config_reader *r, const config_number *n, double min, double null, float *out)
 {
     double value = n->value;
     if (!n->name)
@@ -234,17 +234,17 @@ static int read_scales(config_reader *r)
     const double least = 1e-6;
     c->embedding_scale = a->embedding_by_width ? (float)sqrt((double)c->hidden) : 1;
     c->residual_scale = c->logit_scale = 1;
-    int status = read_number(r, &a->embedding_scale, least, 1, &c->embedding_scale);
+    int status = config_read_number(r, &a->embedding_scale, least, 1, &c->embedding_scale);
     if (!status)
-        status = read_number(r, &a->residual_scale, least, 1, &c->residual_scale);
+        status = config_read_number(r, &a->residual_scale, least, 1, &c->residual_scale);
     if (!status)
-        status = read_number(r, &a->logit_scale, least, 1, &c->logit_scale);
+        status = config_read_number(r, &a->logit_scale, least, 1, &c->logit_scale);
     if (!status)
-        status = read_number(r, &a->logit_divisor, least, 1, &divisor);
+        status = config_read_number(r, &a->logit_divisor, least, 1, &divisor);
     if (!status)
-        status = read_number(r, &a->score_softcap, 0, 0, &c->attention_softcap);
+        status = config_read_number(r, &a->score_softcap, 0, 0, &c->attention_softcap);
     if (!status)
-        status = read_number(r, &a->logit_softcap, 0, 0, &c->logit_softcap);
+        status = config_read_number(r, &a->logit_softcap, 0, 0, &c->logit_softcap);
     c->logit_scale /= divisor;
     if (c->multimodal)
         c->logit_softcap = 0; /* read only by the classes of the text part alone */
@@ -272,10 +272,10 @@ static int read_attention_scale(config_reader *r)
         status = json_get_bool(&r->source, "scale_attn_by_inverse_layer_idx", JSON_OPTIONAL, &by_layer, r->e);
     float scalar = (float)r->c->head_dim;
     if (!status)
-        status = read_number(r, &r->a->score_scalar, 1e-6, r->a->score_scalar.value, &scalar);
+        status = config_read_number(r, &r->a->score_scalar, 1e-6, r->a->score_scalar.value, &scalar);
     r->c->attention_scale = scaled && !r->a->scores_unscaled ? (float)(1 / sqrt((double)scalar)) : 1;
     if (!status)
-        status = read_number(r, &r->a->score_scale, 1e-6, r->a->score_scale.value, &r->c->attention_scale);
+        status = config_read_number(r, &r->a->score_scale, 1e-6, r->a->score_scale.value, &r->c->attention_scale);
     for (int i = 0; i < r->c->layers; i++)
         r->c->layer_scale[i] = by_layer ? (float)(1.0 / (i + 1)) : 1;
     return status;
@@ -294,8 +294,9 @@ static int read_flags(config_reader *r)
     c->norm_offset = a->norm_from_one;
     c->pre_norm = a->norms != NORM_AFTER;
     c->post_norm = a->norms != NORM_BEFORE;
-    c->qk_norm = a->qk_norm;
+    bool qk_norm = true;
     c->tied = a->tied;
+    c->sinks = a->sinks;
     double eps = a->eps;
     c->initializer_range = a->init > 0 ? a->init : 0.02;
     int status = a->eps_key ? json_get_double(&r->source, a->eps_key, JSON_OPTIONAL, 0, 1, &eps, r->e) : 0;
@@ -310,6 +311,9 @@ static int read_flags(config_reader *r)
         status = read_flag(r, &a->out_bias, &c->out_bias);
     if (!status)
         status = read_flag(r, &a->mlp_bias, &c->mlp_bias);
+    if (!status && a->qk_norm_flag.name)
+        status = read_flag(r, &a->qk_norm_flag, &qk_norm);
+    c->qk_norm = qk_norm ? a->qk_norm : QK_NORM_NONE;
     if (!status)
         status = read_truth(r, "tie_word_embeddings", &c->tied);
     if (!status && a->tied_key)
@@ -443,16 +447,17 @@ static int model_from_file(config_reader *r, const char *file, model **out)
     return status;
 }
 
-/* As in Transformers: if the config of a model of text and images does not say whether its tables are tied, and two different ones are
- * stored, they are not tied. */
-static bool has_two_tables(const model *m, const char *folder)
+/* What config.json does not say about the weights beside it. As in Transformers: if the config of a model of text and images does not say
+ * whether its tables are tied, and two different ones are stored, they are not tied. */
+static void look_at_weights(const model *m, const char *folder, const config_reader *r, bool *two_tables, bool *fused)
 {
     safetensors *st;
-    if (!weights_present(folder) || safetensors_open(folder, &st, NULL))
-        return false; /* errors are reported where they are read */
-    const bool two = weights_have_two_tables(m, st);
+    *two_tables = *fused = false;
+    if ((!r->tied_unsaid && !m->config.experts) || !weights_present(folder) || safetensors_open(folder, &st, NULL))
+        return; /* errors are reported where they are read */
+    *two_tables = r->tied_unsaid && weights_have_two_tables(m, st);
+    *fused = m->config.experts && weights_fuse_experts(m, st);
     safetensors_close(st);
-    return two;
 }
 
 /* The error for a folder without config.json. */
@@ -486,11 +491,15 @@ int model_open(const char *path, void (*notice)(void *, const char *), void *arg
     if (!folder && stat(file, &st))
         return pt_fail_errno(e, PT_FAILED, "%.400s: a model's folder or its config.json is needed, but it cannot be opened", path);
     int status = model_from_file(&r, file, out);
-    if (status || !folder || !r.tied_unsaid || !has_two_tables(*out, path))
+    bool two_tables, fused;
+    if (status || !folder)
         return status;
+    look_at_weights(*out, path, &r, &two_tables, &fused);
+    if (!two_tables && !fused)
+        return 0;
     model_close(*out);
     *out = NULL;
-    config_reader again = {.e = e, .untied = true}; /* notices were already given */
+    config_reader again = {.e = e, .untied = two_tables, .fused = fused}; /* notices were already given */
     return model_from_file(&again, file, out);
 }
 

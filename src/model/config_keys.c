@@ -20,6 +20,8 @@ int config_check_few_bits(config_reader *r)
     const char *method = json_string_value(json_object_get(quantized, "quant_method"));
     const bool four = json_is_true(json_object_get(quantized, "load_in_4bit"));
     const bool eight = json_is_true(json_object_get(quantized, "load_in_8bit"));
+    if (method && !strcmp(method, "mxfp4") && r->a && r->a->mxfp4)
+        return 0;
     if (!quantized || json_is_null(quantized) || ((four || eight) && (!method || !strcmp(method, "bitsandbytes"))))
         return 0;
     return pt_fail(r->e, PT_FAILED,

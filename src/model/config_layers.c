@@ -93,8 +93,8 @@ static int set_windows(config_reader *r, int64_t window, int64_t of_unrotated)
     const architecture *a = r->a;
     int64_t first = 0, period = a->window_period;
     int status = 0;
-    if (a->window == WINDOW_LAYERS) {
-        first = 28;
+    if (a->window == WINDOW_LAYERS || a->window == WINDOW_FROM) {
+        first = a->window == WINDOW_FROM ? a->window_period : 28;
         status = json_get_int(&r->source, "max_window_layers", JSON_OPTIONAL, 0, INT32_MAX, &first, r->e);
     }
     if (!status && a->window_period_key && !config_key_present(&r->source, "layer_types"))
@@ -175,28 +175,128 @@ static int read_dense_list(config_reader *r)
     return status;
 }
 
-int config_read_experts(config_reader *r)
+/* ERNIE's range of layers; an end of -1 is the last layer. */
+static int read_range(config_reader *r)
+{
+    model_config *c = r->c;
+    int64_t first = 1, last = -1, step = 1;
+    int status = json_get_int(&r->source, "moe_layer_start_index", JSON_OPTIONAL, 0, MODEL_MAX_LAYERS, &first, r->e);
+    if (!status)
+        status = json_get_int(&r->source, "moe_layer_end_index", JSON_OPTIONAL, -1, MODEL_MAX_LAYERS, &last, r->e);
+    if (!status)
+        status = json_get_int(&r->source, "moe_layer_interval", JSON_OPTIONAL, 1, MODEL_MAX_LAYERS, &step, r->e);
+    for (int i = 0; i < c->layers; i++)
+        c->sparse[i] = (i + 1) % step == 0 && i >= first && (last < 0 || i <= last);
+    return status;
+}
+
+static int read_sparse_layers(config_reader *r)
+{
+    model_config *c = r->c;
+    int64_t step = 1, first = r->a->first_sparse;
+    int status = 0;
+    if (r->a->sparse == SPARSE_RANGE)
+        return read_range(r);
+    if (r->a->sparse == SPARSE_STEP)
+        status = json_get_int(&r->source, "decoder_sparse_step", JSON_OPTIONAL, 1, MODEL_MAX_LAYERS, &step, r->e);
+    if (r->a->sparse == SPARSE_FROM)
+        status = json_get_int(&r->source, "first_k_dense_replace", JSON_OPTIONAL, 0, INT32_MAX, &first, r->e);
+    for (int i = 0; i < c->layers; i++)
+        c->sparse[i] = (i + 1) % step == 0 && i >= first;
+    return status || r->a->sparse != SPARSE_STEP ? status : read_dense_list(r);
+}
+
+static int read_groups(config_reader *r)
+{
+    model_config *c = r->c;
+    c->router_groups = c->router_groups_used = 1;
+    if (!r->a->router_groups)
+        return 0;
+    int status = json_get_int(&r->source, "n_group", JSON_OPTIONAL, 1, EXPERTS_MOST, &c->router_groups, r->e);
+    if (!status)
+        status = json_get_int(&r->source, "topk_group", JSON_OPTIONAL, 1, EXPERTS_MOST, &c->router_groups_used, r->e);
+    const int64_t each = c->experts / c->router_groups;
+    if (status || c->router_groups == 1)
+        return status;
+    if (c->experts % c->router_groups || each < 2 || c->router_groups_used > c->router_groups ||
+        c->router_groups_used * each < c->experts_used)
+        return pt_fail(r->e, PT_FAILED,
+                       "%s: \"n_group\" %lld and \"topk_group\" %lld do not fit %lld experts of which a token has %lld: groups have equal "
+                       "sizes of at least 2, and those that are used hold the token's experts",
+                       r->source.where, (long long)c->router_groups, (long long)c->router_groups_used, (long long)c->experts,
+                       (long long)c->experts_used);
+    return 0;
+}
+
+static int read_router(config_reader *r)
 {
     const architecture *a = r->a;
     model_config *c = r->c;
-    int64_t step = 1;
-    if (a->sparse == SPARSE_NONE)
+    c->router = a->router;
+    c->router_correction = a->router_correction;
+    c->router_norm = a->router_norm.value;
+    c->router_bias = a->router_bias;
+    c->expert_bias = a->expert_bias;
+    c->router_scale = 1;
+    c->router_eps = (float)a->router_eps;
+    int status = read_groups(r);
+    if (!status && a->router_norm.name)
+        status = json_get_bool(&r->source, a->router_norm.name, JSON_OPTIONAL, &c->router_norm, r->e);
+    if (!status)
+        status = config_read_number(r, &a->router_least, 0, 0, &c->router_least);
+    if (!status)
+        status = config_read_number(r, &a->expert_alpha, 1e-6, a->expert_alpha.value, &c->expert_alpha);
+    if (!status)
+        status = config_read_number(r, &a->expert_limit, 1e-6, a->expert_limit.value, &c->expert_limit);
+    return status ? status : config_read_number(r, &a->router_scale, 1e-6, 1, &c->router_scale);
+}
+
+/* The width of the shared expert, which may be given as that of some experts. */
+static int read_shared(config_reader *r)
+{
+    const architecture *a = r->a;
+    const config_key *key = a->shared_experts.name ? &a->shared_experts : &a->shared_ffn;
+    model_config *c = r->c;
+    c->shared_gate = a->shared_gate;
+    if (!key->name)
         return 0;
+    c->shared_ffn = key->value;
+    int status = json_get_int(&r->source, key->name, JSON_OPTIONAL, 0, 64 * MAX_WIDTH, &c->shared_ffn, r->e);
+    if (!status && c->shared_ffn < 0)
+        return pt_fail(r->e, PT_FAILED, "%s: the key \"%s\" is missing: add it (0: there are none)", r->source.where, key->name);
+    if (!status && a->shared_gate && !c->shared_ffn)
+        return pt_fail(r->e, PT_FAILED, "%s: \"%s\" is 0, but %s models have a shared expert", r->source.where, key->name, a->model_type);
+    c->shared_ffn *= a->shared_experts.name ? c->expert_ffn : 1;
+    return status;
+}
+
+static int read_counts(config_reader *r)
+{
+    const architecture *a = r->a;
+    model_config *c = r->c;
     c->expert_ffn = c->ffn;
     int status = config_read_size(r, &a->experts, EXPERTS_MOST, &c->experts);
     if (!status)
         status = config_read_size(r, &a->experts_used, SLOTS_MOST, &c->experts_used);
     if (!status && a->expert_ffn.name)
         status = config_read_size(r, &a->expert_ffn, 64 * MAX_WIDTH, &c->expert_ffn);
-    c->router_norm = a->router_norm.value;
-    if (!status && a->router_norm.name)
-        status = json_get_bool(&r->source, a->router_norm.name, JSON_OPTIONAL, &c->router_norm, r->e);
+    if (!status && (c->experts < 0 || c->experts_used < 0))
+        return pt_fail(r->e, PT_FAILED, "%s: the key \"%s\" is missing: add it", r->source.where,
+                       c->experts < 0 ? a->experts.name : a->experts_used.name);
     if (!status && c->experts_used > c->experts)
         status = pt_fail(r->e, PT_FAILED, "%s: \"%s\" is %lld, but there are only %lld experts (\"%s\")", r->source.where,
                          a->experts_used.name, (long long)c->experts_used, (long long)c->experts, a->experts.name);
-    if (!status && a->sparse == SPARSE_STEP)
-        status = json_get_int(&r->source, "decoder_sparse_step", JSON_OPTIONAL, 1, MODEL_MAX_LAYERS, &step, r->e);
-    for (int i = 0; i < c->layers; i++)
-        c->sparse[i] = (i + 1) % step == 0;
-    return status || a->sparse != SPARSE_STEP ? status : read_dense_list(r);
+    return status;
+}
+
+int config_read_experts(config_reader *r)
+{
+    if (r->a->sparse == SPARSE_NONE)
+        return 0;
+    int (*const steps[])(config_reader *) = {read_counts, read_router, read_shared, read_sparse_layers};
+    int status = 0;
+    for (size_t i = 0; i < sizeof steps / sizeof steps[0] && !status; i++)
+        status = steps[i](r);
+    r->c->experts_fused = r->fused;
+    return status;
 }

@@ -20,6 +20,7 @@ typedef struct config_reader {
     json_t *outer; /* the object that contains the source, for the text part of a larger model; NULL */
     bool tied_unsaid;  /* it does not say whether tables are tied, which means that they are */
     bool untied;       /* given by the caller: its weights say that they are not */
+    bool fused;        /* given by the caller: its weights have all experts of a layer in one tensor */
     const architecture *a;
     model_config *c;
     void (*notice)(void *, const char *);
@@ -38,6 +39,8 @@ int config_read_mixers(config_reader *r);      /* config_mixers.c: the mixer of 
 int config_read_mixer_sizes(config_reader *r); /* and its sizes */
 int config_read_experts(config_reader *r); /* config_layers.c: the experts, and which layers have them */
 int config_read_size(config_reader *r, const config_key *key, int64_t max, int64_t *out);
+/* A number of the architecture; null has the value `null`. */
+int config_read_number(config_reader *r, const config_number *n, double min, double null, float *out);
 int config_read_ropes(config_reader *r);   /* config_rope.c: the ropes, and which layers use which */
 
 /* config_keys.c: keys that are not read, but could change the computation. */

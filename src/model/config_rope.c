@@ -109,7 +109,13 @@ static int read_rotated(const config_reader *r, const rope_source *from, rope_co
 {
     const json_source *rope = from->rope;
     double part = r->a->rope_part_key ? r->a->rope_part : 1;
-    int status = read_beside(r, rope, "partial_rotary_factor", r->a->rope_part_key, 0, 1, &part);
+    int64_t size = 0;
+    int status = !r->a->rope_size_key ? 0
+                                      : json_get_int(&r->source, r->a->rope_size_key, JSON_OPTIONAL, 1, from->dim, &size, r->e);
+    if (size)
+        part = (double)size / (double)from->dim;
+    if (!status)
+        status = read_beside(r, rope, "partial_rotary_factor", r->a->rope_part_key, 0, 1, &part);
     if (!status && object_is_there(rope))
         status = find_type(r, rope, &out->kind);
     if (!status && out->kind == ROPE_PARTIAL) { /* all pairs are in the table, the last ones with an angle of 0 */
@@ -306,6 +312,8 @@ int config_read_ropes(config_reader *r)
         return pt_fail(r->e, PT_FAILED,
                        "%s: \"rope_scaling\" and \"rope_parameters\" differ, but they mean the same: remove one",
                        r->source.where);
+    if (a->rope_required && !object_is_there(&scaling) && !object_is_there(&parameters))
+        return pt_fail(r->e, PT_FAILED, "%s: the key \"rope_scaling\" is missing: %s models need it", r->source.where, a->model_type);
     const rope_source one = {object_is_there(&scaling) ? &scaling : &parameters, a->rope_theta_key, a->rope_theta, r->c->head_dim};
     r->c->ropes_n = 1;
     status = read_rope(r, &one, &r->c->rope[0]);

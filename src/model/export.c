@@ -106,25 +106,35 @@ static int append_rows(exporter *x, int index, int k, int number, pt_dtype dtype
     return status;
 }
 
-static int append_transposed(exporter *x, int index, int k, int number, pt_dtype dtype)
+/* Rows row0 .. row0 + whole of the parameter, as columns. */
+static int append_matrix(exporter *x, int index, const param_part *part, int64_t row0, int64_t whole, int number, pt_dtype dtype)
 {
     const param *p = &x->m->params[index];
-    const param_part *part = &p->part[k];
     int64_t in = x->room / 4 > p->cols ? x->room / 4 / p->cols : 1;
-    int64_t step = (x->room - in * p->cols) / part->rows;
+    int64_t step = (x->room - in * p->cols) / whole;
     float *stored = x->scratch + in * p->cols;
     int status = 0;
     for (int64_t c = 0; c < p->cols && !status; c += step) {
         int64_t n = p->cols - c < step ? p->cols - c : step;
-        for (int64_t r = 0; r < part->rows && !status; r += in) {
-            int64_t rows = part->rows - r < in ? part->rows - r : in;
-            status = x->get(x->arg, index, part->row0 + r, rows, x->scratch, x->e);
+        for (int64_t r = 0; r < whole && !status; r += in) {
+            int64_t rows = whole - r < in ? whole - r : in;
+            status = x->get(x->arg, index, row0 + r, rows, x->scratch, x->e);
             if (!status && safetensors_has_turn(x->w))
-                transpose(stored + r, part->rows, x->scratch + c, p->cols, rows, n);
+                transpose(stored + r, whole, x->scratch + c, p->cols, rows, n);
         }
         if (!status)
-            status = append_values(x, number, dtype, part, stored, n * part->rows);
+            status = append_values(x, number, dtype, part, stored, n * whole);
     }
+    return status;
+}
+
+static int append_transposed(exporter *x, int index, int k, int number, pt_dtype dtype)
+{
+    const param *p = &x->m->params[index];
+    const int64_t whole = part_whole_rows(p, k);
+    int status = 0;
+    for (int64_t r = 0; r < p->part[k].rows && !status; r += whole)
+        status = append_matrix(x, index, &p->part[k], p->part[k].row0 + r, whole, number, dtype);
     return status;
 }
 
@@ -147,7 +157,7 @@ size_t weights_scratch_bytes(const model *m)
     int64_t most = 0;
     for (int i = 0; i < m->params_n; i++) {
         const param *p = &m->params[i];
-        int64_t need = p->cols + (p->part[0].transposed ? p->rows : 0);
+        int64_t need = p->cols + (p->part[0].transposed ? part_whole_rows(p, 0) : 0);
         most = need > most ? need : most;
     }
     return (size_t)most * 2 * sizeof(float);
@@ -185,12 +195,12 @@ int weights_export_some(const model *m, safetensors_writer *w, weights_type type
     return status ? status : safetensors_finish(w, e);
 }
 
-typedef struct all { pt_dtype dtype; weights_getter get; void *arg; } all;
+typedef struct all { const model *m; pt_dtype dtype; weights_getter get; void *arg; } all;
 
 static int type_of_all(void *arg, int index)
 {
-    (void)index;
-    return (int)((const all *)arg)->dtype;
+    const all *a = arg;
+    return (int)(a->m->params[index].kind->use == USE_CORRECTION ? PT_F32 : a->dtype);
 }
 
 static int get_of_all(void *arg, int index, int64_t row0, int64_t n_rows, float *out, pt_error *e)
@@ -202,6 +212,6 @@ static int get_of_all(void *arg, int index, int64_t row0, int64_t n_rows, float 
 int weights_export(const model *m, safetensors_writer *w, pt_dtype dtype, weights_layout layout, weights_getter get,
                    void *arg, void *scratch, size_t scratch_bytes, pt_error *e)
 {
-    all a = {dtype, get, arg};
+    all a = {m, dtype, get, arg};
     return weights_export_some(m, w, type_of_all, layout, get_of_all, &a, scratch, scratch_bytes, e);
 }

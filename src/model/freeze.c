@@ -65,9 +65,10 @@ int model_freeze(model *m, const model_freezing *f, pt_error *e)
         failed = check_patterns(m, "`train_only`", f->train_only, f->train_only_n, e);
     for (int i = 0; i < m->params_n && !failed; i++) {
         param *p = &m->params[i];
-        p->trainable = part_is_trained(&p->part[0], f);
+        const bool trained = part_is_trained(&p->part[0], f);
+        p->trainable = trained && p->kind->use != USE_CORRECTION;
         for (int k = 1; k < p->parts && !failed; k++)
-            if (part_is_trained(&p->part[k], f) != p->trainable)
+            if (part_is_trained(&p->part[k], f) != trained)
                 failed = refuse_split(p, e);
     }
     if (!failed && !model_trained_parameters(m))
@@ -88,6 +89,8 @@ uint64_t model_frozen_hash(const model *m)
     uint64_t hash = 0xcbf29ce484222325u;
     bool any = false;
     for (int i = 0; i < m->params_n; i++) {
+        if (m->params[i].kind->use == USE_CORRECTION)
+            continue; /* never trained */
         hash = (hash ^ (uint64_t)(m->params[i].trainable ? 1 : 2 + m->params[i].storage)) * 0x100000001b3u;
         if (param_is_adapter(&m->params[i]))
             hash = (hash ^ (uint64_t)(m->params[i].rows * m->params[i].cols)) * 0x100000001b3u;

@@ -140,6 +140,18 @@ static void init_decay(const model *m, uint64_t seed, const param *p, float *out
         out[i] = (float)log(m->config.mixer[layer] == MIXER_MAMBA ? (double)(i + 1) : fmax(8 * (1 + (double)out[i]), 1e-2));
 }
 
+/* out = rows first .. first + n of part k, whose matrices are stored transposed. */
+static void fill_transposed(uint64_t seed, uint32_t stream, const param *p, int k, int64_t first, int64_t n, double std, float *out)
+{
+    const int64_t whole = part_whole_rows(p, k);
+    for (int64_t done = 0, take; done < n; done += take) {
+        const int64_t inside = (first + done) % whole, begin = (first + done - inside) * p->cols;
+        take = n - done < whole - inside ? n - done : whole - inside;
+        for (int64_t c = 0; c < p->cols; c++)
+            fill_normal(seed, stream, (uint64_t)(begin + c * whole + inside), take, std, out + done * p->cols + c, p->cols);
+    }
+}
+
 void weights_init(const model *m, uint64_t seed, int index, int64_t row0, int64_t n_rows, float *out)
 {
     const param *p = &m->params[index];
@@ -152,6 +164,8 @@ void weights_init(const model *m, uint64_t seed, int index, int64_t row0, int64_
             out[i] = vector_start(m, p);
         if (p->role == PARAM_DECAY)
             init_decay(m, seed, p, out);
+        if (p->kind->use == USE_SINK)
+            fill_normal(seed, tensor_stream(p, m->blocks[p->block].layer, 0), 0, p->cols, init_deviation(m, p), out, 1);
         return;
     }
     double std = init_deviation(m, p);
@@ -170,8 +184,7 @@ void weights_init(const model *m, uint64_t seed, int index, int64_t row0, int64_
                 fill_normal(seed, stream, (uint64_t)(stored * p->cols), run * p->cols, std, at + done * p->cols, 1);
             }
         else
-            for (int64_t c = 0; c < p->cols; c++)
-                fill_normal(seed, stream, (uint64_t)(c * part->rows + first), n, std, at + c, p->cols);
+            fill_transposed(seed, stream, p, k, first, n, std, at);
     }
     int64_t zero = m->config.padding;
     if (p->role == PARAM_TOKENS && zero >= row0 && zero < row0 + n_rows)

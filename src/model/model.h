@@ -7,7 +7,7 @@
  *
  * A parameter is one tensor (rows, cols), row-major, with rows = outputs, for y = x . W^T. It consists of one or more Hugging Face tensors
  * ("parts") stacked by rows: q, k and v are one parameter, and so are gate and up, so that each is one matmul. The experts of a layer are
- * one parameter, expert after expert. A part that Hugging Face
+ * one parameter, expert after expert, and in files one tensor or some for each. A part that Hugging Face
  * stores as (inputs, outputs), as in GPT-2's Conv1D, is transposed when it is read and written. A tied head has no parameter: the head
  * block reads the embedding's. A layer's matrices may have adapters (adapter.h).
  */
@@ -97,7 +97,16 @@ typedef struct model_config {
     bool conv_bias, mix_bias;  /* of the convolution; of a mixer's first and last matrix */
     int64_t window[MODEL_MAX_LAYERS]; /* number of keys that a token sees in this layer, including its own; 0: all */
     int64_t experts, experts_used, expert_ffn; /* E, k of a token, I of each; 0: the model has no experts */
-    bool router_norm;          /* the weights of a token's experts are divided by their sum */
+    route_kind router;         /* how a token's experts are chosen: the fields of op_route */
+    bool router_norm, router_correction, router_bias;
+    int64_t router_groups, router_groups_used;
+    float router_scale, router_eps, router_least;
+    int64_t shared_ffn;        /* width of the MLP that every token has beside its experts; 0: none */
+    bool shared_gate;          /* its output is multiplied by a sigmoid of the token */
+    bool expert_bias;          /* the experts' matrices have biases */
+    float expert_alpha, expert_limit; /* of op_grouped_activation; limit 0: experts are as an MLP */
+    bool sinks;                /* attention has a sink for each head */
+    bool experts_fused;        /* the files have all experts of a layer in one tensor, under the names of `fused` (architectures.h) */
     bool sparse[MODEL_MAX_LAYERS]; /* the layer has experts instead of an MLP */
     double initializer_range;
     bool dropout;              /* config asks for dropout > 0, which is not applied */
@@ -167,6 +176,7 @@ typedef enum param_role {
     PARAM_NORM1, PARAM_NORM1_BIAS,
     PARAM_QKV, PARAM_QKV_BIAS,        /* ((H + 2 Hkv) D, C); with an output gate ((2 H + 2 Hkv) D, C) (model_qkv_columns) */
     PARAM_QNORM, PARAM_KNORM,         /* (1, D), or (1, H D) and (1, Hkv D) */
+    PARAM_SINKS,                      /* (1, H) */
     PARAM_OUT, PARAM_OUT_BIAS,        /* (C, H D) */
     PARAM_MIX_IN, PARAM_MIX_IN_BIAS,  /* of another mixer, instead of qkv and out: model_mix_columns */
     PARAM_CONV, PARAM_CONV_BIAS,      /* (channels, taps) */
@@ -176,11 +186,14 @@ typedef enum param_role {
     PARAM_MIX_OUT, PARAM_MIX_OUT_BIAS, /* (C, values) */
     PARAM_POST_NORM1,
     PARAM_NORM2, PARAM_NORM2_BIAS,
-    PARAM_UP, PARAM_UP_BIAS,          /* (F, C), gated: (2F, C) = [gate; up] */
+    PARAM_UP, PARAM_UP_BIAS,          /* (F, C), gated: (2F, C) = [gate; up]; in a layer with experts of the shared expert */
     PARAM_DOWN, PARAM_DOWN_BIAS,      /* (C, F) */
-    PARAM_ROUTER,                     /* (E, C); instead of up and down, as the experts */
-    PARAM_EXPERTS_UP,                 /* (E 2I, C), of each expert [gate; up] */
-    PARAM_EXPERTS_DOWN,               /* (E C, I) */
+    PARAM_SHARED_GATE,                /* (1, C), of a shared expert with a gate, which has matrices of its own: */
+    PARAM_SHARED_UP, PARAM_SHARED_DOWN, /* as those of one expert */
+    PARAM_ROUTER, PARAM_ROUTER_BIAS,  /* (E, C) */
+    PARAM_CORRECTION,                 /* (1, E), added to the choice of experts */
+    PARAM_EXPERTS_UP, PARAM_EXPERTS_UP_BIAS, /* (E 2I, C), of each expert [gate; up]; with a limit, rows of gate and up in turn */
+    PARAM_EXPERTS_DOWN, PARAM_EXPERTS_DOWN_BIAS, /* (E C, I) */
     PARAM_POST_NORM2,
     PARAM_SCALE,                      /* (1, 1): of the layer's output */
     PARAM_NORMF, PARAM_NORMF_BIAS,    /* final norm, in the head block */
@@ -205,6 +218,8 @@ typedef enum param_use {
     USE_CONV,       /* of a short convolution: trained as a matrix, but never in few bits and without an adapter */
     USE_CONSTANT,   /* fp32; its gradient is 0, so it stays as it is */
     USE_MIXER,      /* a vector of a mixer; fp32 as norms are */
+    USE_CORRECTION, /* of the choice of experts: never trained, fp32 also in files */
+    USE_SINK,       /* a vector of attention; fp32 as norms are */
     USE_BIAS,
     USE_NORM, USE_NORM_BIAS,
     USE_ADAPTER_A, USE_ADAPTER_B, USE_MAGNITUDE
@@ -229,6 +244,7 @@ typedef struct param_part {
     int64_t heads, segment[4];
     bool middle;               /* stored with a dimension of 1 between rows and columns */
     bool vector;               /* stored with one dimension; the parameter is (1, n) */
+    int64_t stacked;           /* stored with one dimension more, before the others, of this size: the experts; 0: without */
 } param_part;
 
 /* The format of a parameter: PLAIN in the compute type (norms in fp32); the others, only for frozen matrices of layers, in few bits
@@ -288,6 +304,19 @@ enum { MODEL_TRAINED_TEXT = 256 };
 void model_describe_trained(const model *m, const char *with, char out[MODEL_TRAINED_TEXT]);
 uint64_t model_frozen_hash(const model *m);       /* identifies the set of frozen parameters, and their formats; 0: none is frozen */
 static inline bool model_trains_all(const model *m) { return model_frozen_hash(m) == 0; }
+/* Experts of a parameter whose use is USE_EXPERTS. */
+static inline int64_t param_experts(const model_config *c, const param *p) { return p->role < PARAM_ROUTER ? 1 : c->experts; }
+/* Matrices of equal size, one after another, of which a part consists: an expert's gate and up may be stored as one tensor. */
+static inline int64_t part_matrices(const param *p, int k)
+{
+    if (!p->part[k].stacked || p->part[k].vector)
+        return 1;
+    return p->part[k].stacked * (p->role == PARAM_EXPERTS_UP && !p->part[k].transposed ? 2 : 1);
+}
+/* The width of a layer's MLP, or of its shared expert. */
+static inline int64_t model_ffn(const model_config *c, int layer) { return c->sparse[layer] ? c->shared_ffn : c->ffn; }
+/* Rows that are stored together if a part is transposed: those of an expert, or all. */
+static inline int64_t part_whole_rows(const param *p, int k) { return p->part[k].rows / (p->part[k].stacked ? p->part[k].stacked : 1); }
 /* A part's values are contiguous in the parameter: the first of them, and their number. */
 static inline int64_t part_first(const param *p, int k) { return p->part[k].row0 * (p->part[k].vector ? 1 : p->cols); }
 static inline int64_t part_values(const param *p, int k) { return p->part[k].rows * (p->part[k].vector ? 1 : p->cols); }

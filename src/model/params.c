@@ -12,13 +12,15 @@
 
 typedef enum extent {
     ONE, VOCABULARY, POSITIONS, HIDDEN, QKV, QKV_FIRST, QKV_SECOND, Q, KV, QNORM, KNORM, UP, FFN, EXPERTS, EXPERTS_UP, EXPERTS_DOWN,
-    EXPERT_FFN, MIX_IN, MIX_VALUES, CHANNELS, TAPS, VALUE_HEADS, MIX_NORM
+    EXPERT_FFN, HEADS, MIX_IN, MIX_VALUES, CHANNELS, TAPS, VALUE_HEADS, MIX_NORM
 } extent;
 
+/* layer: -1 outside the layers. */
 static int64_t extent_of(const model_config *c, int layer, extent x)
 {
     const attention_heads h = model_heads(c, layer);
     const int64_t q = h.q_wide, kv = h.kv_wide;
+    const int64_t ffn = layer < 0 ? 0 : model_ffn(c, layer);
     switch (x) {
     case VOCABULARY: return c->vocab;
     case POSITIONS: return c->max_positions + c->position_offset;
@@ -30,12 +32,13 @@ static int64_t extent_of(const model_config *c, int layer, extent x)
     case KV: return kv;
     case QNORM: return c->qk_norm == QK_NORM_WIDE ? q : h.dim;
     case KNORM: return c->qk_norm == QK_NORM_WIDE ? kv : h.dim;
-    case UP: return c->gated ? 2 * c->ffn : c->ffn;
-    case FFN: return c->ffn;
+    case UP: return c->gated ? 2 * ffn : ffn;
+    case FFN: return ffn;
     case EXPERTS: return c->experts;
     case EXPERTS_UP: return c->experts * 2 * c->expert_ffn;
     case EXPERTS_DOWN: return c->experts * c->hidden;
     case EXPERT_FFN: return c->expert_ffn;
+    case HEADS: return c->heads;
     case MIX_IN: return model_mix_columns(c, layer).all;
     case MIX_VALUES: return model_mix_values(c, layer);
     case CHANNELS: return model_mix_columns(c, layer).channels;
@@ -65,8 +68,13 @@ static bool qkv_bias(const model_config *c, int layer) { return c->qkv_bias && a
 static bool qk_norm(const model_config *c, int layer) { return c->qk_norm != QK_NORM_NONE && attention(c, layer); }
 static bool out_bias(const model_config *c, int layer) { return c->out_bias && attention(c, layer); }
 static bool sparse(const model_config *c, int layer) { return layer >= 0 && c->sparse[layer]; }
-static bool dense(const model_config *c, int layer) { return !sparse(c, layer); }
-static bool dense_bias(const model_config *c, int layer) { return c->mlp_bias && dense(c, layer); }
+static bool sinks(const model_config *c, int layer) { return c->sinks && attention(c, layer); }
+static bool router_bias(const model_config *c, int layer) { return c->router_bias && sparse(c, layer); }
+static bool expert_bias(const model_config *c, int layer) { return c->expert_bias && sparse(c, layer); }
+static bool corrected(const model_config *c, int layer) { return sparse(c, layer) && c->router_correction; }
+static bool shared_gate(const model_config *c, int layer) { return sparse(c, layer) && c->shared_gate; }
+static bool mlp(const model_config *c, int layer) { return layer >= 0 && model_ffn(c, layer) > 0 && !shared_gate(c, layer); }
+static bool mlp_bias(const model_config *c, int layer) { return c->mlp_bias && mlp(c, layer); }
 static bool scaled(const model_config *c, int layer) { return c->scaled; }
 static bool untied(const model_config *c, int layer) { return !c->tied; }
 
@@ -85,6 +93,7 @@ static const struct row {
     [PARAM_QKV_BIAS] = {{"qkv_bias", BLOCK_LAYER, USE_BIAS, 5, false}, qkv_bias, ONE, QKV, {QKV_FIRST, QKV_SECOND, KV}},
     [PARAM_QNORM] = {{"q_norm", BLOCK_LAYER, USE_NORM, 6, false}, qk_norm, ONE, QNORM, {0}},
     [PARAM_KNORM] = {{"k_norm", BLOCK_LAYER, USE_NORM, 7, false}, qk_norm, ONE, KNORM, {0}},
+    [PARAM_SINKS] = {{"sinks", BLOCK_LAYER, USE_SINK, 63, false}, sinks, ONE, HEADS, {0}},
     [PARAM_OUT] = {{"out", BLOCK_LAYER, USE_MATRIX, 8, true}, attention, HIDDEN, Q, {0}},
     [PARAM_OUT_BIAS] = {{"out_bias", BLOCK_LAYER, USE_BIAS, 9, false}, out_bias, ONE, HIDDEN, {0}},
     [PARAM_MIX_IN] = {{"mix_in", BLOCK_LAYER, USE_MATRIX, 39, false}, mixer, MIX_IN, HIDDEN, {0}},
@@ -100,13 +109,20 @@ static const struct row {
     [PARAM_POST_NORM1] = {{"post_norm1", BLOCK_LAYER, USE_NORM, 19, false}, post_norm, ONE, HIDDEN, {0}},
     [PARAM_NORM2] = {{"norm2", BLOCK_LAYER, USE_NORM, 10, false}, second_norm, ONE, HIDDEN, {0}},
     [PARAM_NORM2_BIAS] = {{"norm2_bias", BLOCK_LAYER, USE_NORM_BIAS, 11, false}, second_norm_bias, ONE, HIDDEN, {0}},
-    [PARAM_UP] = {{"up", BLOCK_LAYER, USE_MATRIX, 12, false}, dense, UP, HIDDEN, {0}},
-    [PARAM_UP_BIAS] = {{"up_bias", BLOCK_LAYER, USE_BIAS, 13, false}, dense_bias, ONE, UP, {0}},
-    [PARAM_DOWN] = {{"down", BLOCK_LAYER, USE_MATRIX, 14, true}, dense, HIDDEN, FFN, {0}},
-    [PARAM_DOWN_BIAS] = {{"down_bias", BLOCK_LAYER, USE_BIAS, 15, false}, dense_bias, ONE, HIDDEN, {0}},
+    [PARAM_UP] = {{"up", BLOCK_LAYER, USE_MATRIX, 12, false}, mlp, UP, HIDDEN, {0}},
+    [PARAM_UP_BIAS] = {{"up_bias", BLOCK_LAYER, USE_BIAS, 13, false}, mlp_bias, ONE, UP, {0}},
+    [PARAM_DOWN] = {{"down", BLOCK_LAYER, USE_MATRIX, 14, true}, mlp, HIDDEN, FFN, {0}},
+    [PARAM_DOWN_BIAS] = {{"down_bias", BLOCK_LAYER, USE_BIAS, 15, false}, mlp_bias, ONE, HIDDEN, {0}},
+    [PARAM_SHARED_GATE] = {{"shared_gate", BLOCK_LAYER, USE_ROUTER, 59, false}, shared_gate, ONE, HIDDEN, {0}},
+    [PARAM_SHARED_UP] = {{"shared_up", BLOCK_LAYER, USE_EXPERTS, 60, false}, shared_gate, UP, HIDDEN, {0}},
+    [PARAM_SHARED_DOWN] = {{"shared_down", BLOCK_LAYER, USE_EXPERTS, 61, true}, shared_gate, HIDDEN, FFN, {0}},
     [PARAM_ROUTER] = {{"router", BLOCK_LAYER, USE_ROUTER, 36, false}, sparse, EXPERTS, HIDDEN, {0}},
+    [PARAM_ROUTER_BIAS] = {{"router_bias", BLOCK_LAYER, USE_BIAS, 64, false}, router_bias, ONE, EXPERTS, {0}},
+    [PARAM_CORRECTION] = {{"correction", BLOCK_LAYER, USE_CORRECTION, 62, false}, corrected, ONE, EXPERTS, {0}},
     [PARAM_EXPERTS_UP] = {{"experts_up", BLOCK_LAYER, USE_EXPERTS, 37, false}, sparse, EXPERTS_UP, HIDDEN, {0}},
+    [PARAM_EXPERTS_UP_BIAS] = {{"experts_up_bias", BLOCK_LAYER, USE_BIAS, 65, false}, expert_bias, ONE, EXPERTS_UP, {0}},
     [PARAM_EXPERTS_DOWN] = {{"experts_down", BLOCK_LAYER, USE_EXPERTS, 38, true}, sparse, EXPERTS_DOWN, EXPERT_FFN, {0}},
+    [PARAM_EXPERTS_DOWN_BIAS] = {{"experts_down_bias", BLOCK_LAYER, USE_BIAS, 66, false}, expert_bias, ONE, EXPERTS_DOWN, {0}},
     [PARAM_POST_NORM2] = {{"post_norm2", BLOCK_LAYER, USE_NORM, 20, false}, post_norm, ONE, HIDDEN, {0}},
     [PARAM_SCALE] = {{"scale", BLOCK_LAYER, USE_CONSTANT, 57, false}, scaled, ONE, ONE, {0}},
     [PARAM_NORMF] = {{"final_norm", BLOCK_HEAD, USE_NORM, 16, false}, always, ONE, HIDDEN, {0}},
@@ -145,7 +161,10 @@ const param_kind *param_kind_of(param_role role) { return &table[role].kind; }
 
 static bool is_vector(const param_kind *k)
 {
-    return k->use == USE_BIAS || k->use == USE_NORM || k->use == USE_NORM_BIAS || k->use == USE_MIXER || k->use == USE_CONSTANT;
+    switch (k->use) {
+    case USE_BIAS: case USE_NORM: case USE_NORM_BIAS: case USE_MIXER: case USE_CONSTANT: case USE_CORRECTION: case USE_SINK: return true;
+    default: return false;
+    }
 }
 
 /* The size of part `i` along the outputs: rows of a matrix, elements of a vector. */
@@ -178,14 +197,23 @@ static void set_heads(param_part *part, const model_config *c, const architectur
 }
 
 /* The number of Hugging Face tensors of a parameter. Names with `#` are repeated for each expert. */
-static int count_parts(const model_config *c, const architecture *a, int layer, param_role role, int *names)
+static int count_parts(const model_config *c, const char *const *names, int layer, param_role role, int *names_n)
 {
-    *names = 0;
-    while (*names < MODEL_MAX_PARTS && a->names[role][*names])
-        ++*names;
+    *names_n = 0;
+    while (*names_n < MODEL_MAX_PARTS && names[*names_n])
+        ++*names_n;
     if ((role == PARAM_QKV || role == PARAM_QKV_BIAS) && model_heads(c, layer).made < model_qkv_columns(c, layer).all)
-        *names = 2; /* values are made by k_proj, too */
-    return *names * (table[role].kind.use == USE_EXPERTS ? (int)c->experts : 1);
+        *names_n = 2; /* values are made by k_proj, too */
+    return *names_n * (names[0] && strchr(names[0], '#') ? (int)c->experts : 1);
+}
+
+/* Experts whose name has no number are in one tensor. */
+static int64_t stacked(const model_config *c, const architecture *a, param_role role, const char *name)
+{
+    if (role == PARAM_CORRECTION)
+        return a->correction_is_row;
+    const bool of_experts = role >= PARAM_EXPERTS_UP && role <= PARAM_EXPERTS_DOWN_BIAS;
+    return of_experts && !strchr(name, '#') ? c->experts : 0;
 }
 
 static void param_init(param *p, const model_config *c, const architecture *a, int block, int layer,
@@ -193,17 +221,19 @@ static void param_init(param *p, const model_config *c, const architecture *a, i
 {
     const param_kind *kind = param_kind_of(role);
     const bool vector = is_vector(kind);
-    int names;
+    const char *const *names = architecture_names(a, c, role, layer);
+    int names_n;
     *p = (param){.role = role, .kind = kind, .block = block, .rows = extent_of(c, layer, table[role].rows),
-                 .cols = extent_of(c, layer, table[role].cols), .decay = !vector, .trainable = true, .part = parts};
-    p->parts = count_parts(c, a, layer, role, &names);
+                 .cols = extent_of(c, layer, table[role].cols), .decay = !vector, .trainable = kind->use != USE_CORRECTION, .part = parts};
+    p->parts = count_parts(c, names, layer, role, &names_n);
     int64_t at = 0;
     for (int i = 0; i < p->parts; i++) {
         param_part *part = &p->part[i];
         set_heads(part, c, a, layer, role, i, p->parts);
-        architecture_name(part->name, role == PARAM_HEAD ? "" : a->prefix, a->names[role][i % names], layer, i / names);
+        architecture_name(part->name, role == PARAM_HEAD ? "" : a->prefix, names[i % names_n], layer, i / names_n);
         part->vector = vector;
-        part->transposed = kind->use == USE_MATRIX && a->transposed;
+        part->stacked = stacked(c, a, role, names[i % names_n]);
+        part->transposed = (kind->use == USE_MATRIX && a->transposed) || (kind->use == USE_EXPERTS && a->experts_transposed);
         part->middle = kind->use == USE_CONV;
         part->row0 = at;
         part->rows = part_extent(c, layer, role, i, p->parts, vector ? p->cols : p->rows);
@@ -243,13 +273,14 @@ int params_build(model *m, const architecture *a, const char *where, pt_error *e
 {
     double total = 0;
     size_t parts = 0;
-    int names, placed = 0;
+    int names_n, placed = 0;
     m->blocks_n = (int)m->config.layers + 2;
     for (int block = 0; block < m->blocks_n; block++)
         for (param_role role = 0; role < PARAM_ROLES; role++)
             if (has_param(m, block, role)) {
-                total += values_of(&m->config, block - 1, role);
-                parts += (size_t)count_parts(&m->config, a, block - 1, role, &names);
+                const int layer = block < m->blocks_n - 1 ? block - 1 : -1;
+                total += values_of(&m->config, layer, role);
+                parts += (size_t)count_parts(&m->config, architecture_names(a, &m->config, role, layer), layer, role, &names_n);
             }
     if (total > MAX_PARAMETERS)
         return pt_fail(e, PT_FAILED,
@@ -289,7 +320,7 @@ static double multiplied(const model_config *c, const param *p)
     const double values = (double)p->rows * (double)p->cols;
     switch (p->kind->use) {
     case USE_MATRIX: case USE_ROUTER: case USE_ADAPTER_A: case USE_ADAPTER_B: return values;
-    case USE_EXPERTS: return values * (double)c->experts_used / (double)c->experts;
+    case USE_EXPERTS: return p->role < PARAM_ROUTER ? values : values * (double)c->experts_used / (double)c->experts;
     default: return 0;
     }
 }

@@ -14,6 +14,11 @@ static const char *const states[] = {".quant_state.bitsandbytes__nf4", ".quant_s
 static const char *const others[] = {".absmax", ".quant_map", ".nested_absmax", ".nested_quant_map"};
 static const char of_weight[] = ".weight", of_scales[] = ".SCB", of_order[] = ".weight_format";
 
+static const char mx_scales[] = "_scales";
+/* The magnitudes of the codes of MXFP4; with 8 added to the code, their negatives. */
+static const float mx_levels[8] = {0, 0.5f, 1, 1.5f, 2, 3, 4, 6};
+enum { MX_BLOCK = 32, MX_BYTES = 16, MX_BIAS = 127, MX_MOST = 252 /* larger scales overflow */ };
+
 enum { STATES = sizeof states / sizeof *states, OTHERS = sizeof others / sizeof *others };
 
 static bool ends(const char *name, const char *with)
@@ -34,7 +39,8 @@ static const safetensors_tensor *find_beside(const safetensors *st, const char *
 
 bool prequantized_belongs(const safetensors *st, const safetensors_tensor *t)
 {
-    bool belongs = find_beside(st, t->name, of_scales, of_weight) || find_beside(st, t->name, of_order, of_weight);
+    bool belongs = find_beside(st, t->name, mx_scales, PREQUANTIZED_BLOCKS) || find_beside(st, t->name, of_scales, of_weight) ||
+                   find_beside(st, t->name, of_order, of_weight);
     for (int i = 0; i < STATES && !belongs; i++)
         belongs = find_beside(st, t->name, states[i], "") != NULL;
     for (int i = 0; i < OTHERS && !belongs; i++)
@@ -201,10 +207,34 @@ static int open_bytes(prequantized *q, pt_dtype dtype, pt_error *e)
     return 0;
 }
 
+static int open_mx(prequantized *q, pt_error *e)
+{
+    const safetensors_tensor *t = q->codes;
+    if (!t->dtype_is_known || t->dtype != PT_U8 || t->rank != 4 || t->shape[3] != MX_BYTES || t->elements < MX_BYTES)
+        return damaged(q, t, "is not a U8 of (experts, outputs, blocks, 16)", e);
+    q->mx = true;
+    q->rows = t->shape[0] * t->shape[1];
+    q->cols = t->shape[2] * MX_BLOCK;
+    q->block = MX_BLOCK;
+    q->dtype = PT_BF16;
+    q->format = STORAGE_PLAIN;
+    q->absmax = find_beside(q->st, t->name, PREQUANTIZED_BLOCKS, mx_scales);
+    if (!q->absmax)
+        return pt_fail(e, PT_FAILED, "%s: the scales of tensor \"%.120s\" (\"..%s\") are missing; the files are incomplete",
+                       safetensors_path(q->st, t), t->name, mx_scales);
+    if (!q->absmax->dtype_is_known || q->absmax->dtype != PT_U8 || q->absmax->elements != t->elements / MX_BYTES)
+        return damaged(q, q->absmax, "is not a U8 for each block", e);
+    return 0;
+}
+
 int prequantized_open(const safetensors *st, const safetensors_tensor *t, pt_dtype of_bytes, prequantized *out, pt_error *e)
 {
     const safetensors_tensor *state = NULL;
     *out = (prequantized){.st = st, .codes = t};
+    if (ends(t->name, PREQUANTIZED_BLOCKS)) {
+        const int failed_mx = open_mx(out, e);
+        return failed_mx ? failed_mx : 1;
+    }
     for (int i = 0; i < STATES && !state; i++)
         state = find_beside(st, t->name, "", states[i]);
     int failed = 0;
@@ -228,9 +258,16 @@ enum { CHUNK = 1 << 15, CHUNK_BLOCKS = 1 << 11 };
 static int read_scales(const prequantized *q, int64_t first, int64_t n, float *out, pt_error *e)
 {
     uint8_t codes[CHUNK_BLOCKS];
-    if (!q->nested)
+    if (!q->nested && !q->mx)
         return safetensors_read_f32(q->st, q->absmax, (uint64_t)first, (uint64_t)n, out, e);
     int failed = safetensors_read(q->st, q->absmax, (uint64_t)first, (uint64_t)n, codes, e);
+    for (int64_t i = 0; i < n && !failed && q->mx; i++) {
+        out[i] = ldexpf(1, codes[i] - MX_BIAS);
+        if (codes[i] > MX_MOST)
+            failed = damaged(q, q->absmax, "has a scale above 252, with which values overflow", e);
+    }
+    if (q->mx)
+        return failed;
     float scale = 0;
     for (int64_t i = 0, have = -1; i < n && !failed; i++) {
         const int64_t at = (first + i) / q->nested_block;
@@ -261,6 +298,11 @@ static int read_chunk(const prequantized *q, int64_t first, int64_t n, float *ou
         const int64_t at = first + i;
         const float s = scale[at / q->block - block0];
         const uint8_t byte = codes[q->bytes ? i : at / 2 - from];
+        if (q->mx) {
+            const int code = at % 2 ? byte >> 4 : byte & 15;
+            out[i] = rounded(q->dtype, code < 8 ? mx_levels[code] * s : -mx_levels[code - 8] * s);
+            continue;
+        }
         const float x = q->bytes ? (float)(int8_t)byte * s * INT8_STEP : q->level[at % 2 ? byte & 15 : byte >> 4] * s;
         out[i] = rounded(q->dtype, x);
     }

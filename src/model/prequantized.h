@@ -9,6 +9,11 @@
  *            X.SCB                 the largest magnitude of each row, F32
  *            X.weight_format       a byte: 0, rows are contiguous
  *
+ * and the experts of gpt-oss in MXFP4:
+ *
+ *   X_blocks (U8)                  (experts, outputs, blocks, 16): codes of 32 values, two per byte, the first in its lower half
+ *   X_scales (U8)                  (experts, outputs, blocks): exponents of two plus 127
+ *
  * Values are in the order (outputs, inputs), also for GPT-2, whose unquantized matrices are stored transposed. The value of a weight is its
  * decoded value, rounded to the dtype from which it was quantized, as in Transformers.
  *
@@ -20,12 +25,15 @@
 #include "io/safetensors.h"
 #include "model/storage.h"
 
+#define PREQUANTIZED_BLOCKS "_blocks"
+
 enum { PREQUANTIZED_LEVELS = 16, PREQUANTIZED_NESTED_LEVELS = 256 };
 
 typedef struct prequantized {
     const safetensors *st;
     const safetensors_tensor *codes, *absmax, *nested; /* nested NULL: the magnitudes are F32 */
     bool bytes;                                        /* a code is a byte; else half a byte */
+    bool mx;                                           /* MXFP4 */
     int64_t rows, cols, block, nested_block;
     float level[PREQUANTIZED_LEVELS], nested_level[PREQUANTIZED_NESTED_LEVELS], offset;
     pt_dtype dtype;       /* F32, BF16 or F16: values are rounded to it */

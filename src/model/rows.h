@@ -8,10 +8,16 @@
 static inline int part_stored_shape(const param *p, int k, int64_t shape[3])
 {
     const param_part *part = &p->part[k];
-    shape[0] = part->transposed ? p->cols : part->rows;
-    shape[1] = part->middle ? 1 : part->transposed ? part->rows : p->cols;
-    shape[2] = p->cols;
-    return part->vector ? 1 : part->middle ? 3 : 2;
+    const int64_t rows = part->stacked ? part->rows / part->stacked : part->rows;
+    int n = 0;
+    if (part->stacked)
+        shape[n++] = part->stacked;
+    shape[n++] = part->transposed ? p->cols : rows;
+    if (part->middle)
+        shape[n++] = 1;
+    if (!part->vector)
+        shape[n++] = part->transposed ? rows : p->cols;
+    return n;
 }
 
 /* The stored rows of one head. */

@@ -114,9 +114,11 @@ uint64_t residual_bytes(const model *m, const step_shape *s)
 
 pt_dtype param_type(const param *p, pt_dtype type)
 {
-    const param_use use = p->kind->use;
-    const bool wide = use == USE_NORM || use == USE_NORM_BIAS || use == USE_MIXER || use == USE_CONSTANT || use == USE_CONV;
-    return wide || use == USE_MAGNITUDE ? PT_F32 : type;
+    switch (p->kind->use) {
+    case USE_NORM: case USE_NORM_BIAS: case USE_MIXER: case USE_CONSTANT: case USE_CONV: case USE_MAGNITUDE: case USE_CORRECTION:
+    case USE_SINK: return PT_F32;
+    default: return type;
+    }
 }
 
 static uint64_t take(uint64_t *at, uint64_t bytes)

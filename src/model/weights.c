@@ -45,6 +45,14 @@ static const safetensors_tensor *find_named(const model *m, const safetensors *s
     return t;
 }
 
+/* Of experts in MXFP4: the codes. */
+static const safetensors_tensor *find_blocks(const model *m, const safetensors *st, const char *name)
+{
+    char blocks[MODEL_NAME + sizeof PREQUANTIZED_BLOCKS];
+    snprintf(blocks, sizeof blocks, "%s" PREQUANTIZED_BLOCKS, name);
+    return find_named(m, st, blocks);
+}
+
 /* The head's tensor under the architecture's own name, or the usual one. */
 static const safetensors_tensor *find_head(const model *m, const safetensors *st)
 {
@@ -56,6 +64,8 @@ static const safetensors_tensor *find_head(const model *m, const safetensors *st
 static const safetensors_tensor *find_part(const model *m, const safetensors *st, const param *p, int k)
 {
     const safetensors_tensor *t = (param_is_adapter(p) ? weights_find_adapter : find_named)(m, st, p->part[k].name);
+    if (!t && p->part[k].stacked && p->part[k].transposed)
+        t = find_blocks(m, st, p->part[k].name);
     if (!t && (is_tied_tokens(m, p) || p->role == PARAM_HEAD))
         t = find_head(m, st);
     return t;
@@ -217,6 +227,18 @@ bool weights_have_two_tables(const model *m, const safetensors *st)
     return !read_values(m, st, x, 0, n, a, NULL) && !read_values(m, st, y, 0, n, b, NULL) && memcmp(a, b, (size_t)n * sizeof *a);
 }
 
+bool weights_fuse_experts(const model *m, const safetensors *st)
+{
+    const architecture *a = architecture_of(m);
+    for (int layer = 0; layer < m->config.layers && a->fused; layer++) {
+        char name[MODEL_NAME];
+        architecture_name(name, a->prefix, a->fused[PARAM_EXPERTS_UP][0], layer, 0);
+        if (m->config.sparse[layer])
+            return find_named(m, st, name) != NULL;
+    }
+    return false;
+}
+
 /* Does `name` read as `pattern`, whose `*` is a number, with or without the prefix? */
 static bool name_matches(const char *prefix, const char *pattern, const char *name)
 {
@@ -280,6 +302,35 @@ static bool is_leftover(const safetensors_tensor *t)
     return is;
 }
 
+/* Does the tensor predict tokens after the next? */
+static bool predicts_further(const model *m, const char *name)
+{
+    const architecture *a = architecture_of(m);
+    const size_t prefix = strncmp(name, a->prefix, strlen(a->prefix)) ? 0 : strlen(a->prefix);
+    if (!a->further || strncmp(name + prefix, a->further, strlen(a->further)))
+        return false;
+    const char *number = name + prefix + strlen(a->further);
+    return strcmp(a->further, "layers.") != 0 || (isdigit((unsigned char)*number) && atoll(number) >= m->config.layers);
+}
+
+static void notice_further(const model *m, const safetensors *st, void (*notice)(void *arg, const char *sentence), void *arg)
+{
+    char sentence[768];
+    const safetensors_tensor *first = NULL;
+    size_t n = 0;
+    for (size_t i = 0; i < safetensors_count(st); i++)
+        if (predicts_further(m, safetensors_at(st, i)->name)) {
+            first = first ? first : safetensors_at(st, i);
+            n++;
+        }
+    if (!first)
+        return;
+    snprintf(sentence, sizeof sentence,
+             "%.400s: %zu tensors for predicting several tokens (\"%.120s\" ...) are neither trained nor written, as in Transformers",
+             safetensors_path(st, first), n, first->name);
+    notice(arg, sentence);
+}
+
 void weights_notice_unused(const model *m, const safetensors *st, void (*notice)(void *arg, const char *sentence), void *arg)
 {
     const architecture *a = architecture_of(m);
@@ -288,6 +339,8 @@ void weights_notice_unused(const model *m, const safetensors *st, void (*notice)
     char sentence[768], others[48] = "";
     size_t n = 0;
     bool *is_part = find_parts(m, st);
+    if (notice)
+        notice_further(m, st, notice, arg);
     for (size_t i = 0; is_part && i < safetensors_count(st); i++) {
         const safetensors_tensor *t = safetensors_at(st, i);
         if (is_part[i] || names_beside(naming, t->name) || !is_leftover(t) || is_buffer(a, t->name))
@@ -316,7 +369,8 @@ static int check_extra(const model *m, const safetensors *st, pt_error *e)
         return pt_fail(e, PT_FAILED, "out of memory for a table of %zu tensors", safetensors_count(st));
     for (size_t i = 0; i < safetensors_count(st) && !failed; i++) {
         const safetensors_tensor *t = safetensors_at(st, i);
-        if (!is_part[i] && !names_beside(naming, t->name) && !is_leftover(t) && !prequantized_belongs(st, t))
+        if (!is_part[i] && !names_beside(naming, t->name) && !is_leftover(t) && !prequantized_belongs(st, t) &&
+            !predicts_further(m, t->name))
             failed = pt_fail(
                 e, PT_FAILED,
                 "%s: tensor \"%.120s\" of shape %s is not part of a %s model with this config.json: correct the config, or remove the "
@@ -410,6 +464,8 @@ bool weights_frozen_are_bf16(const model *m, const safetensors *st)
     bool are = true;
     for (int i = 0; i < m->params_n; i++)
         for (int k = 0; k < m->params[i].parts && !m->params[i].trainable && m->params[i].storage == STORAGE_PLAIN; k++) {
+            if (m->params[i].kind->use == USE_CORRECTION)
+                continue; /* fp32 everywhere */
             prequantized q;
             const safetensors_tensor *t = find_part(m, st, &m->params[i], k);
             const int few = t ? prequantized_open(st, t, m->config.stored_type, &q, NULL) : -1;
@@ -454,18 +510,16 @@ static int read_rows(const model *m, const safetensors *st, const safetensors_te
     return status;
 }
 
-/* out (n, cols) = rows first .. first+n of a part stored as (cols, part rows). */
-static int read_transposed(const safetensors *st, const safetensors_tensor *t, int64_t stored_cols,
-                           int64_t cols, int64_t first, int64_t n, float *out, float *scratch, int64_t room,
-                           pt_error *e)
+/* out (n, cols) = rows first .. first+n of a matrix stored as (cols, stored_cols), from element `base` of its tensor on. */
+static int read_matrix(const safetensors *st, const safetensors_tensor *t, int64_t base, int64_t stored_cols, int64_t cols, int64_t first,
+                       int64_t n, float *out, float *scratch, int64_t room, pt_error *e)
 {
     int status = 0;
     if (2 * n >= stored_cols && stored_cols <= room) {
         int64_t step = room / stored_cols;
         for (int64_t c = 0; c < cols && !status; c += step) {
             int64_t take = cols - c < step ? cols - c : step;
-            status = safetensors_read_f32(st, t, (uint64_t)(c * stored_cols), (uint64_t)(take * stored_cols),
-                                          scratch, e);
+            status = safetensors_read_f32(st, t, (uint64_t)(base + c * stored_cols), (uint64_t)(take * stored_cols), scratch, e);
             if (!status)
                 transpose(out + c, cols, scratch + first, stored_cols, take, n);
         }
@@ -474,11 +528,24 @@ static int read_transposed(const safetensors *st, const safetensors_tensor *t, i
     for (int64_t r = 0; r < n; r += room)
         for (int64_t c = 0; c < cols && !status; c++) {
             int64_t take = n - r < room ? n - r : room;
-            status = safetensors_read_f32(st, t, (uint64_t)(c * stored_cols + first + r), (uint64_t)take,
-                                          scratch, e);
+            status = safetensors_read_f32(st, t, (uint64_t)(base + c * stored_cols + first + r), (uint64_t)take, scratch, e);
             if (!status)
                 transpose(out + r * cols + c, cols, scratch, take, 1, take);
         }
+    return status;
+}
+
+/* out (n, cols) = rows first .. first+n of part k, of whose matrices each is stored transposed. */
+static int read_transposed(const safetensors *st, const safetensors_tensor *t, const param *p, int k, int64_t first, int64_t n, float *out,
+                           float *scratch, int64_t room, pt_error *e)
+{
+    const int64_t whole = part_whole_rows(p, k);
+    int status = 0;
+    for (int64_t done = 0, take; done < n && !status; done += take) {
+        const int64_t row = first + done, inside = row % whole;
+        take = n - done < whole - inside ? n - done : whole - inside;
+        status = read_matrix(st, t, (row - inside) * p->cols, whole, p->cols, inside, take, out + done * p->cols, scratch, room, e);
+    }
     return status;
 }
 
@@ -526,8 +593,7 @@ int weights_read(const model *m, const safetensors *st, int index, int64_t row0,
         if (few < 0)
             return few;
         if (part->transposed && !few)
-            status = read_transposed(st, t, part->rows, p->cols, first, n, at, scratch,
-                                     (int64_t)(scratch_bytes / sizeof *out), e);
+            status = read_transposed(st, t, p, k, first, n, at, scratch, (int64_t)(scratch_bytes / sizeof *out), e);
         else
             status = read_rows(m, st, t, part, first, n, p->cols, at, e);
         if (!status)

@@ -18,6 +18,9 @@ bool weights_present(const char *model_dir);
 /* Does the folder have two different tables for embedding and head? Compares their first values. */
 bool weights_have_two_tables(const model *m, const struct safetensors *st);
 
+/* Are all experts of a layer in one tensor, under the architecture's `fused` names? */
+bool weights_fuse_experts(const model *m, const struct safetensors *st);
+
 /* How a checkpoint spells the names of its tensors. */
 typedef enum weights_naming {
     NAMES_WHOLE, /* as in param_part */
@@ -37,7 +40,8 @@ weights_naming weights_naming_of(const model *m, const struct safetensors *st);
  * *stored_type (may be NULL): the type of most of the weights: F32, BF16 or F16. */
 int weights_check(const model *m, const struct safetensors *st, pt_dtype *stored_type, pt_error *e);
 
-/* Gives a notice about ignored tensors that a model of this architecture does not have; once, or not at all. `notice` may be NULL. */
+/* Gives notices about ignored tensors: those that a model of this architecture does not have, and those that predict further tokens. Each
+ * once, or not at all. `notice` may be NULL. */
 void weights_notice_unused(const model *m, const struct safetensors *st, void (*notice)(void *arg, const char *sentence), void *arg);
 
 /* For files with the shape of some of the weights: the dtype of a parameter's tensors, or -1: none. */
@@ -92,11 +96,11 @@ typedef struct weights_layout {
     const struct safetensors *source; /* its tensors outside the text part are copied, byte for byte; NULL: none */
 } weights_layout;
 
-/* Streams every Hugging Face tensor, in the order of the model with the layout's names, then the copied ones. A tied head is not written
- * twice. Memory: `scratch`, at least weights_scratch_bytes(). A transposed tensor (GPT-2's matrices) is requested once from the getter if
- * about 4/3 of its fp32 bytes fit the scratch, else once for each slice that fits, so give some tens of MiB. PT_FAILED also if a finite
- * value is beyond F16. If several processes write the same files (safetensors_share), all call this, and the getter says whose turn it is:
- * for all rows of a transposed parameter the same one's. */
+/* Streams every Hugging Face tensor, in the order of the model with the layout's names, then the copied ones. Corrections of the choice of
+ * experts are always F32. A tied head is not written twice. Memory: `scratch`, at least weights_scratch_bytes(). A transposed tensor is
+ * requested once from the getter if about 4/3 of its fp32 bytes fit the scratch, else once for each slice that fits, so give
+ * some tens of MiB. PT_FAILED also if a finite value is beyond F16. If several processes write the same files (safetensors_share), all call
+ * this, and the getter says whose turn it is: for all rows of a transposed parameter the same one's. */
 int weights_export(const model *m, struct safetensors_writer *w, pt_dtype dtype, weights_layout layout,
                    weights_getter get, void *arg, void *scratch, size_t scratch_bytes, pt_error *e);
 /* The same for the parameters that have a type. */

@@ -1,7 +1,8 @@
 /* muon.c - Muon as in torch.optim.Muon: a layer's matrix moves by its momentum, made approximately orthogonal by five Newton-Schulz steps
  * in bf16. Embeddings, head, norms and biases use AdamW.
  *
- * Each Hugging Face tensor is made orthogonal by itself, also q, k and v. With g the smaller of its sides and k the other one:
+ * Each Hugging Face tensor is made orthogonal by itself, also q, k and v; of one with several experts, the matrices of each. With g the
+ * smaller of its sides and k the other one:
  *
  *   X (rows, cols) = momentum / norm        5 times:   G (g, g) = X . X^T, of a tall one X^T . X
  *                                                      P (g, g) = b G + c G . G
@@ -87,6 +88,8 @@ static void move(const iteration *i)
 
 /* ---- a tensor ---- */
 
+static int64_t matrix_rows(const param *p, int k) { return p->part[k].rows / part_matrices(p, k); }
+
 /* torch.optim.Muon's adjust_lr_fn, for the sides as Hugging Face stores them. */
 static double adjusted(const update_params *p, double rows, double cols)
 {
@@ -97,13 +100,14 @@ static double adjusted(const update_params *p, double rows, double cols)
     }
 }
 
-static void update_part(queue *q, const update *u, int k)
+/* Matrix number `matrix` of part k. */
+static void update_matrix(queue *q, const update *u, int k, int64_t matrix)
 {
     const update_params *p = u->params;
     const param_part *part = &u->param->part[k];
-    const int64_t first = part_first(u->param, k), n = part_values(u->param, k), cols = u->param->cols;
+    const int64_t rows = matrix_rows(u->param, k), cols = u->param->cols, n = rows * cols, first = part_first(u->param, k) + matrix * n;
     const uint64_t e = dtype_bytes(u->type);
-    const shape s = shape_of(part->rows, cols);
+    const shape s = shape_of(rows, cols);
     char *w = u->workspace;
     const iteration i = {q, s, (uint16_t *)w, (uint16_t *)(w + s.gram), (uint16_t *)(w + s.step), (float *)(w + s.sums)};
     double *squares = (double *)(w + s.squares);
@@ -115,7 +119,7 @@ static void update_part(queue *q, const update *u, int k)
         make_step(&i);
         move(&i);
     }
-    const double lr = adjusted(p, (double)(part->transposed ? cols : part->rows), (double)(part->transposed ? part->rows : cols));
+    const double lr = adjusted(p, (double)(part->transposed ? cols : rows), (double)(part->transposed ? rows : cols));
     queue_submit(q, &(op){OP_MUON_APPLY, .muon_apply = {.type = u->type, .n = n, .hi = (char *)u->hi + (uint64_t)first * e,
                           .lo = u->lo ? u->lo + first : NULL, .x = i.x, .decay = (float)(1.0 - (double)p->lr * (double)p->weight_decay),
                           .step = (float)lr}});
@@ -124,14 +128,15 @@ static void update_part(queue *q, const update *u, int k)
 static void submit(queue *q, const update *u)
 {
     for (int k = 0; k < u->param->parts; k++)
-        update_part(q, u, k);
+        for (int64_t i = 0; i < part_matrices(u->param, k); i++)
+            update_matrix(q, u, k, i);
 }
 
 static uint64_t workspace(const param *p)
 {
     uint64_t most = 0;
     for (int k = 0; k < p->parts; k++) {
-        const uint64_t bytes = shape_of(p->part[k].rows, p->cols).bytes;
+        const uint64_t bytes = shape_of(matrix_rows(p, k), p->cols).bytes;
         most = bytes > most ? bytes : most;
     }
     return most;
@@ -141,8 +146,9 @@ static double flops(const param *p)
 {
     double all = 0;
     for (int k = 0; k < p->parts; k++) {
-        const double g = (double)least(p->part[k].rows, p->cols), n = (double)part_values(p, k) / g;
-        all += STEPS * (4 * g * g * n + 2 * g * g * g);
+        const int64_t rows = matrix_rows(p, k);
+        const double g = (double)least(rows, p->cols), n = (double)(rows * p->cols) / g;
+        all += (double)part_matrices(p, k) * STEPS * (4 * g * g * n + 2 * g * g * g);
     }
     return all;
 }

@@ -10,13 +10,13 @@
 
 typedef struct getter { state *s; int kind; bool trained_only; safetensors_writer *w; } getter;
 
-/* One rank reads, and writes it: of a parameter that is stored transposed the same one all rows. */
+/* One rank reads, and writes it: of a matrix that is stored transposed the same one all rows. */
 static int get_rows(void *arg, int index, int64_t row0, int64_t n_rows, float *out, pt_error *e)
 {
     getter *g = arg;
     const param *p = &g->s->in->model->params[index];
-    const bool whole = p->part[0].transposed;
-    state_choose_reader(g->s, g->kind, index, whole ? 0 : row0 * p->cols, (whole ? p->rows : n_rows) * p->cols);
+    const int64_t whole = part_whole_rows(p, 0), begin = p->part[0].transposed ? row0 / whole * whole : row0;
+    state_choose_reader(g->s, g->kind, index, begin * p->cols, (p->part[0].transposed ? whole : n_rows) * p->cols);
     safetensors_set_turn(g->w, state_reads(g->s));
     if (!state_in_few_bits(g->s, g->kind, index) || !g->s->origin)
         return state_read(g->s, g->kind, index, row0 * p->cols, n_rows * p->cols, out, e);

@@ -152,6 +152,24 @@ static void levels_save_what_backward_reads(void **state)
     model_close(m);
 }
 
+/* With a shared expert, whose tensors of higher levels come before those of lower ones. */
+static void what_a_level_saves_lies_where_all_higher_ones_have_it(void **state)
+{
+    (void)state;
+    model *m = config_open("{'model_type': 'glm4_moe', 'vocab_size': 300, 'hidden_size': 64, 'num_attention_heads': 4, "
+                           "'num_key_value_heads': 2, 'num_hidden_layers': 2, 'intermediate_size': 100, 'n_routed_experts': 8}");
+    step_shape s;
+    layer_layout low, high;
+    step_shape_init(&s, m, PT_F32, 1, 64);
+    layer_layout_init(&low, m, 1, &s, SAVE_ATTENTION);
+    layer_layout_init(&high, m, 1, &s, SAVE_ALL);
+    assert_true(low.saved[layer_tensor_named(&low.program, "order")] && high.saved[layer_tensor_named(&low.program, "up")]);
+    for (int t = 0; t < low.program.tensors_n; t++)
+        if (low.saved[t])
+            assert_true(high.saved[t] && high.saved_at[t] == low.saved_at[t]);
+    model_close(m);
+}
+
 /* Rope in some layers, adapters in some: layers of a kind have one program, and layers of different kinds have not. */
 static void layers_that_differ_have_programs_of_their_own(void **state)
 {
@@ -180,6 +198,7 @@ int main(void)
 {
     const struct CMUnitTest tests[] = {cmocka_unit_test(what_a_layer_still_needs_is_not_overwritten),
                                        cmocka_unit_test(levels_save_what_backward_reads),
+                                       cmocka_unit_test(what_a_level_saves_lies_where_all_higher_ones_have_it),
                                        cmocka_unit_test(layers_that_differ_have_programs_of_their_own)};
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

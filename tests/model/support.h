@@ -69,7 +69,10 @@ static const char *const fixtures[] = {
     "opt",         "opt_bare",        "phi3",
     "phi3_longrope", "phi3_longrope_short", "smollm3",
     "smollm3_window", "gemma3_multimodal", "mistral3",
-    "mistral3_ministral3",
+    "mistral3_ministral3", "qwen3_moe", "mixtral",
+    "qwen2_moe",   "granitemoe",      "granitemoeshared",
+    "glm4_moe",    "dots1",           "ernie4_5_moe",
+    "minimax_m2",  "gpt_oss",
 };
 enum { FIXTURES = sizeof fixtures / sizeof fixtures[0] };
 

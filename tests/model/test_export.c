@@ -236,6 +236,29 @@ static void other_dtypes_round_to_nearest(void **state)
     model_close(m);
 }
 
+/* The choice of experts would change with the rounding of what corrects it. */
+static void corrections_stay_fp32_in_a_file_of_bf16(void **state)
+{
+    (void)state;
+    model *m = folder_open(fixture_path("ernie4_5_moe"));
+    source s = {m, weights_open(fixture_path("ernie4_5_moe")), 0, -1};
+    pt_error e = {0};
+    if (export_to("model", m, &s, PT_BF16, 1 << 20, &e))
+        fail_msg("%s", e.text);
+    safetensors *copy = weights_open(scratch);
+    const char *name = "model.layers.1.mlp.moe_statics.e_score_correction_bias";
+    const safetensors_tensor *from = safetensors_find(s.st, name), *to = safetensors_find(copy, name);
+    float a[5], b[5];
+    assert_true(from && to && to->dtype == PT_F32 && to->rank == 2 && to->elements == 5);
+    assert_int_equal(safetensors_read_f32(s.st, from, 0, 5, a, NULL), 0);
+    assert_int_equal(safetensors_read_f32(copy, to, 0, 5, b, NULL), 0);
+    assert_memory_equal(a, b, sizeof a);
+    assert_int_equal(safetensors_find(copy, "model.layers.1.mlp.gate.weight")->dtype, PT_BF16);
+    safetensors_close(copy);
+    safetensors_close((safetensors *)s.st);
+    model_close(m);
+}
+
 static int huge_rows(void *arg, int index, int64_t row0, int64_t n_rows, float *out, pt_error *e)
 {
     const model *m = arg;
@@ -288,6 +311,7 @@ int main(void)
         cmocka_unit_test(what_was_read_is_written_back_bit_for_bit),
         cmocka_unit_test(what_is_not_trained_is_copied_bit_for_bit),
         cmocka_unit_test(other_dtypes_round_to_nearest),
+                                       cmocka_unit_test(corrections_stay_fp32_in_a_file_of_bf16),
         cmocka_unit_test(a_value_that_f16_cannot_hold_is_refused_by_name),
         cmocka_unit_test(a_source_that_fails_leaves_no_file),
     };

@@ -68,13 +68,14 @@ static void check_against_file(const model *m, const safetensors *st, int index)
     for (int k = 0; k < p->parts; k++) {
         const param_part *part = &p->part[k];
         const safetensors_tensor *t;
+        const int64_t whole = part_whole_rows(p, k);
         float *values = stored_values(st, part->name, &t);
-        assert_int_equal(t->rank, part->vector ? 1 : 2);
+        assert_int_equal(t->rank, (part->vector ? 1 : 2) + (part->stacked > 0));
         for (int64_t r = 0; r < part->rows; r++)
             for (int64_t c = 0; c < (part->vector ? 1 : p->cols); c++) {
                 const int64_t row = part->row0 + our_row(part, r);
                 float ours = part->vector ? w[row] : w[row * p->cols + c];
-                int64_t at = part->vector ? r : part->transposed ? c * t->shape[1] + r : r * t->shape[1] + c;
+                int64_t at = part->vector ? r : part->transposed ? r / whole * whole * p->cols + c * whole + r % whole : r * p->cols + c;
                 if (ours != values[at])
                     fail_msg("%s (%lld, %lld): %g is not %g", part->name, (long long)r, (long long)c,
                              (double)ours, (double)values[at]);
@@ -115,7 +116,7 @@ static void every_element_of_every_fixture_finds_its_place(void **state)
     }
 }
 
-/* The names that Transformers itself gives the parameters, from the gradients that it computed. */
+/* The names that Transformers itself gives the parameters, from the gradients that it computed, and what has none. */
 static void names_are_those_of_transformers(void **state)
 {
     (void)state;
@@ -124,21 +125,21 @@ static void names_are_those_of_transformers(void **state)
         char path[600];
         snprintf(path, sizeof path, "%s/reference.safetensors", fixture_path(fixtures[i]));
         safetensors *st = weights_open(path);
-        size_t parts = 0, gradients = 0;
+        size_t trained = 0, gradients = 0;
         for (size_t k = 0; k < safetensors_count(st); k++)
             gradients += !strncmp(safetensors_at(st, k)->name, "grad.", 5);
         for (int k = 0; k < m->params_n; k++)
-            for (int j = 0; j < m->params[k].parts; j++, parts++) {
+            for (int j = 0; j < m->params[k].parts; j++, trained += m->params[k].trainable) {
                 const param *p = &m->params[k];
                 char name[MODEL_NAME + 8];
                 const bool neox_head = !strcmp(p->part[j].name, "embed_out.weight"); /* so called in files alone */
-                snprintf(name, sizeof name, "grad.%s", neox_head ? "lm_head.weight" : p->part[j].name);
+                snprintf(name, sizeof name, "%s.%s", p->trainable ? "grad" : "after", neox_head ? "lm_head.weight" : p->part[j].name);
                 const safetensors_tensor *t = safetensors_find(st, name);
                 if (!t)
                     fail_msg("%s: %s is unknown", fixtures[i], name);
                 assert_int_equal(t->elements, p->part[j].rows * (p->part[j].vector ? 1 : p->cols));
             }
-        assert_int_equal(parts, gradients);
+        assert_int_equal(trained, gradients);
         safetensors_close(st);
         model_close(m);
     }
@@ -356,6 +357,107 @@ static void leftovers_are_ignored_with_a_notice(void **state)
     model_close(m);
 }
 
+/* The layers beyond the last that predict further tokens: GLM's file. */
+static void layers_that_predict_further_tokens_are_dropped_with_a_notice(void **state)
+{
+    (void)state;
+    char noted[1024] = "";
+    model *m = folder_open(fixture_path("glm4_moe"));
+    safetensors *st = weights_open(fixture_path("glm4_moe"));
+    assert_int_equal(weights_check(m, st, NULL, NULL), 0);
+    weights_notice_unused(m, st, keep_notice, noted);
+    assert_non_null(strstr(noted, "model.layers.46.enorm.weight"));
+    m->config.layers = 47; /* then it would be a tensor of a layer */
+    weights_notice_unused(m, st, keep_notice, strcpy(noted, ""));
+    assert_string_equal(noted, "");
+    m->config.layers = m->blocks_n - 2;
+    safetensors_close(st);
+    model_close(m);
+}
+
+/* ---- experts in MXFP4 ---- */
+
+enum { MX_BYTES_MOST = 1 << 14 };
+
+static uint8_t mx_code(int64_t i) { return (uint8_t)(i * 37 + i / 7 * 11); }
+
+/* gpt-oss as published: bytes of codes and scales, of which one is `last_scale`. */
+static void write_mx(const model *m, int last_scale)
+{
+    static const char *const ends[] = {"_blocks", "_scales"};
+    safetensors_writer *w;
+    int64_t elements[64];
+    bool bytes[64];
+    int n = 0;
+    assert_int_equal(safetensors_writer_open(scratch, "model", 0, &w, NULL), 0);
+    for (int i = 0; i < m->params_n; i++)
+        for (int k = 0; k < m->params[i].parts; k++) {
+            const param *p = &m->params[i];
+            const param_part *part = &p->part[k];
+            const bool mx = p->kind->use == USE_EXPERTS;
+            for (int j = 0; j < 1 + mx; j++) {
+                char name[MODEL_NAME + 8];
+                const int64_t rows = part->rows / (part->stacked ? part->stacked : 1);
+                const int64_t whole[4] = {part->stacked ? part->stacked : rows, part->stacked ? rows : p->cols, p->cols / 32, 16};
+                const int rank = mx ? 4 - j : (part->vector ? 1 : 2) + (part->stacked > 0);
+                snprintf(name, sizeof name, "%s%s", part->name, mx ? ends[j] : "");
+                bytes[n] = mx;
+                elements[n] = mx ? part->rows * p->cols / 2 / (j ? 16 : 1) : part->rows * (part->vector ? 1 : p->cols);
+                assert_int_equal(safetensors_declare(w, name, mx ? PT_U8 : PT_F32, rank, whole, NULL), n);
+                n++;
+            }
+        }
+    assert_int_equal(safetensors_begin(w, NULL), 0);
+    for (int i = 0; i < n; i++) {
+        static float zeros[MX_BYTES_MOST];
+        uint8_t codes[MX_BYTES_MOST];
+        assert_true(elements[i] <= MX_BYTES_MOST);
+        for (int64_t k = 0; k < elements[i]; k++)
+            codes[k] = i && bytes[i - 1] && bytes[i] && elements[i] < elements[i - 1] ? (uint8_t)(120 + k % 9) : mx_code(k);
+        if (bytes[i] && elements[i] * 16 == elements[i - 1])
+            codes[elements[i] - 1] = (uint8_t)(last_scale ? last_scale : codes[elements[i] - 1]);
+        assert_int_equal(bytes[i] ? safetensors_append(w, i, codes, (uint64_t)elements[i], NULL)
+                                  : safetensors_append_f32(w, i, zeros, (uint64_t)elements[i], NULL), 0);
+    }
+    assert_int_equal(safetensors_finish(w, NULL), 0);
+    safetensors_writer_close(w);
+}
+
+static void experts_in_mxfp4_are_decoded(void **state)
+{
+    (void)state;
+    static const float level[16] = {0, 0.5f, 1, 1.5f, 2, 3, 4, 6, -0.0f, -0.5f, -1, -1.5f, -2, -3, -4, -6};
+    model *m = config_open("{'model_type': 'gpt_oss', 'vocab_size': 11, 'hidden_size': 64, 'intermediate_size': 32, 'num_hidden_layers': 1,"
+                           " 'num_attention_heads': 2, 'num_key_value_heads': 1, 'head_dim': 8, 'num_local_experts': 3,"
+                           " 'num_experts_per_tok': 1, 'rope_scaling': {'rope_type': 'yarn', 'factor': 2},"
+                           " 'quantization_config': {'quant_method': 'mxfp4'}}");
+    pt_error e = {0};
+    write_mx(m, 0);
+    safetensors *st = weights_open(scratch);
+    if (weights_check(m, st, NULL, &e))
+        fail_msg("%s", e.text);
+    for (int i = 0; i < m->params_n; i++) {
+        const param *p = &m->params[i];
+        float w[3 * 64 * 64];
+        if (p->kind->use != USE_EXPERTS)
+            continue;
+        assert_int_equal(weights_read(m, st, i, 5, p->rows - 5, w, room, sizeof room, &e), 0); /* rows are outputs, expert after expert */
+        for (int64_t k = 5 * p->cols; k < p->rows * p->cols; k++) {
+            const uint8_t byte = mx_code(k / 2);
+            assert_true(w[k - 5 * p->cols] == ldexpf(level[k % 2 ? byte >> 4 : byte & 15], (int)(120 + k / 32 % 9) - 127));
+        }
+    }
+    safetensors_close(st);
+    write_mx(m, 253);
+    st = weights_open(scratch);
+    const int down = m->blocks[1].param_of_role[PARAM_EXPERTS_DOWN];
+    float w[64];
+    assert_int_equal(weights_read(m, st, down, m->params[down].rows - 1, 1, w, room, sizeof room, &e), PT_FAILED);
+    assert_true(strstr(e.text, "252") && strstr(e.text, "down_proj"));
+    safetensors_close(st);
+    model_close(m);
+}
+
 /* A model of text and images whose config does not say whether its tables are tied: those that are stored do. */
 static void two_tables_that_differ_are_not_tied(void **state)
 {
@@ -439,6 +541,8 @@ int main(void)
         cmocka_unit_test(a_tied_head_may_be_stored_if_it_is_the_embedding),
         cmocka_unit_test(a_value_that_is_not_finite_is_refused_with_its_tensor),
         cmocka_unit_test(leftovers_are_ignored_with_a_notice),
+        cmocka_unit_test(layers_that_predict_further_tokens_are_dropped_with_a_notice),
+        cmocka_unit_test(experts_in_mxfp4_are_decoded),
         cmocka_unit_test(two_tables_that_differ_are_not_tied),
         cmocka_unit_test(an_index_may_name_a_tied_head_that_no_shard_has),
         cmocka_unit_test(real_checkpoints_are_read),

@@ -258,7 +258,8 @@ static inline int64_t element_of_part(const param *p, int k, int64_t i)
         return part->row0 + i;
     if (!part->transposed)
         return part->row0 * p->cols + i;
-    return (part->row0 + i % part->rows) * p->cols + i / part->rows;
+    const int64_t whole = part_whole_rows(p, k), within = i % (whole * p->cols); /* of an expert */
+    return (part->row0 + i / (whole * p->cols) * whole + within % whole) * p->cols + within / whole;
 }
 
 static inline int64_t elements_of_part(const param *p, int k) { return p->part[k].rows * (p->part[k].vector ? 1 : p->cols); }
