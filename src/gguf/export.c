@@ -138,8 +138,9 @@ static int declare(const export *x, pt_error *e)
     int failed = 0;
     for (int i = 0; i < x->tensors.n && !failed; i++) {
         const gguf_tensor *t = &x->tensors.list[i];
-        const int64_t shape[2] = {t->rows, t->cols};
-        failed = gguf_declare(x->w, t->name, t->type, t->vector ? 1 : 2, t->vector ? shape + 1 : shape, e);
+        const int64_t shape[3] = {t->experts, t->experts ? t->rows / t->experts : t->rows, t->cols};
+        const int rank = t->vector ? 1 : t->experts ? 3 : 2;
+        failed = gguf_declare(x->w, t->name, t->type, rank, shape + 3 - rank, e);
     }
     return failed;
 }

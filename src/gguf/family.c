@@ -36,6 +36,22 @@ static const gguf_family families[] = {
      .squared_relu = true},
     {.model_type = "glm4", .name = "glm4", .pairs_adjacent = true, .fused_up = true, .partial_rope = true, .free_head_dim = true},
     {.model_type = "ernie4_5", .name = "ernie4_5", .pairs_adjacent = true, .free_head_dim = true},
+    {.model_type = "mixtral", .name = "llama", LLAMA_LIKE, .experts = true, .fixed_norm = true, .norm = true, .all_sparse = true},
+    {.model_type = "granitemoe", .name = "granitemoe", LLAMA_LIKE, .own_scale = true, .experts = true, .fixed_norm = true, .norm = true,
+     .all_sparse = true},
+    {.model_type = "granitemoeshared", .name = "granitemoe", LLAMA_LIKE, .own_scale = true, .experts = true, .fixed_norm = true,
+     .norm = true, .all_sparse = true},
+    {.model_type = "qwen3_moe", .name = "qwen3moe", .free_head_dim = true, .experts = true, .fixed_norm = true, .norm = true,
+     .all_sparse = true},
+    {.model_type = "qwen2_moe", .name = "qwen2moe", .experts = true, .fixed_norm = true, .all_sparse = true},
+    {.model_type = "olmoe", .name = "olmoe", .experts = true, .fixed_norm = true, .all_sparse = true},
+    {.model_type = "glm4_moe", .name = "glm4moe", .free_head_dim = true, .partial_rope = true, .second_norm = "post_attention_norm",
+     .experts = true, .shared_count = true},
+    {.model_type = "dots1", .name = "dots1", .free_head_dim = true, .experts = true, .shared_count = true},
+    {.model_type = "ernie4_5_moe", .name = "ernie4_5-moe", .pairs_adjacent = true, .free_head_dim = true, .experts = true,
+     .fixed_norm = true, .norm = true, .shared_count = true},
+    {.model_type = "minimax_m2", .name = "minimax-m2", .free_head_dim = true, .partial_rope = true, .experts = true, .fixed_norm = true,
+     .norm = true, .all_sparse = true},
     {.model_type = "cohere", .name = "command-r", .pairs_adjacent = true, .logit_scale = true},
     {.model_type = "cohere2", .name = "cohere2", .pairs_adjacent = true, .logit_scale = true, .windows = FAMILY_WINDOWS_ALWAYS,
      .period = 4, .rope_in_windows = true},
@@ -169,6 +185,42 @@ static int check_ropes(const check *k)
                : 0;
 }
 
+/* The first layer with experts, or the number of layers. */
+static int64_t first_sparse(const model_config *c)
+{
+    int64_t i = 0;
+    while (i < c->layers && !c->sparse[i])
+        i++;
+    return i;
+}
+
+/* Every so manieth layer has experts, from the first one to the last. */
+static int64_t sparse_step(const model_config *c)
+{
+    int64_t i = first_sparse(c) + 1;
+    while (i < c->layers && !c->sparse[i])
+        i++;
+    return i < c->layers ? i - first_sparse(c) : 1;
+}
+
+static int check_experts(const check *k)
+{
+    const model_config *c = k->c;
+    const int64_t first = first_sparse(c), step = sparse_step(c);
+    if (!c->experts)
+        return 0;
+    if (k->f->fixed_norm && c->router_norm != k->f->norm)
+        return refuse(k, c->router_norm ? "weights of experts that are divided by their sum" : "weights of experts that are not divided");
+    if (c->router_least != 0 && c->router_least != 1e-12f)
+        return refuse(k, "a \"moe_norm_min\" other than 1e-12");
+    for (int64_t i = first; i < c->layers; i++)
+        if (c->sparse[i] != ((i - first) % step == 0))
+            return refuse(k, "layers without experts after such with");
+    if ((k->f->all_sparse && (first || step > 1)) || (step > 1 && strcmp(k->f->name, "ernie4_5-moe") != 0))
+        return refuse(k, "layers without experts");
+    return 0;
+}
+
 int gguf_family_of(const model *m, const char *where, void (*notice)(void *, const char *), void *arg, const gguf_family **out, pt_error *e)
 {
     const model_config *c = &m->config;
@@ -178,7 +230,7 @@ int gguf_family_of(const model *m, const char *where, void (*notice)(void *, con
             k.f = &families[i];
     if (!k.f)
         return pt_fail(e, PT_FAILED,
-                       "%s: its model_type is \"%s\", which llama.cpp does not know: it cannot be exported to GGUF",
+                       "%s: its model_type is \"%s\", which llama.cpp does not know, or for which no GGUF file can be written yet",
                        where, c->model_type);
     int status = check_shapes(&k);
     if (!status)
@@ -187,6 +239,8 @@ int gguf_family_of(const model *m, const char *where, void (*notice)(void *, con
         status = check_attention(&k);
     if (!status)
         status = check_ropes(&k);
+    if (!status)
+        status = check_experts(&k);
     if (!status && c->multimodal)
         tell(&k, "only the text part of this model for text and images is exported");
     *out = k.f;
@@ -308,6 +362,36 @@ static void put_scales(const pairs *p, const gguf_family *f, const model_config 
         put_f32(p, "final_logit_softcapping", c->logit_softcap);
 }
 
+/* For how the weights of a token's experts are made: by a softmax of all, by the sigmoid of each. */
+enum { GATING_SOFTMAX = 1, GATING_SIGMOID };
+
+static void put_experts(const pairs *p, const gguf_family *f, const model_config *c)
+{
+    if (!c->experts)
+        return;
+    put_u32(p, "expert_count", c->experts);
+    put_u32(p, "expert_used_count", c->experts_used);
+    put_u32(p, "expert_feed_forward_length", c->expert_ffn);
+    if (c->shared_ffn && f->shared_count)
+        put_u32(p, "expert_shared_count", c->shared_ffn / c->expert_ffn);
+    if (c->shared_ffn)
+        put_u32(p, "expert_shared_feed_forward_length", c->shared_ffn);
+    put_u32(p, "expert_gating_func", c->router == ROUTE_SIGMOID ? GATING_SIGMOID : GATING_SOFTMAX);
+    if (c->router == ROUTE_SIGMOID) {
+        char k[96];
+        gguf_put_bool(p->w, key(p, "expert_weights_norm", k), c->router_norm);
+        put_f32(p, "expert_weights_scale", c->router_scale);
+    }
+    if (c->router_groups > 1) {
+        put_u32(p, "expert_group_count", c->router_groups);
+        put_u32(p, "expert_group_used_count", c->router_groups_used);
+    }
+    if (!f->all_sparse) {
+        put_u32(p, "leading_dense_block_count", first_sparse(c));
+        put_u32(p, "interleave_moe_layer_step", sparse_step(c));
+    }
+}
+
 void gguf_put_config(gguf_writer *w, const gguf_family *f, const model_config *c)
 {
     const pairs p = {w, f->name};
@@ -329,4 +413,5 @@ void gguf_put_config(gguf_writer *w, const gguf_family *f, const model_config *c
         put_rope(&p, f, c);
     put_windows(&p, f, c);
     put_scales(&p, f, c);
+    put_experts(&p, f, c);
 }

@@ -34,6 +34,10 @@ typedef struct gguf_family {
     int scale_by_width;     /* scores are divided by sqrt(width / heads) in the model with this number of layers; 0: in none */
     family_windows windows;
     int period;
+    bool experts;
+    bool fixed_norm, norm;  /* llama.cpp always, or never, divides the weights of a token's experts by their sum */
+    bool all_sparse;        /* all layers have experts */
+    bool shared_count;      /* the width of shared experts is given as a number of experts */
 } gguf_family;
 
 /* PT_FAILED: llama.cpp does not know the architecture, or does not compute all of the model. `where` names the model in errors. `notice`

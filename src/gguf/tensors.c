@@ -47,7 +47,8 @@ static gguf_tensor *add(lister *l, gguf_tensor tensor, const char *kind, int lay
 static gguf_tensor *add_part(lister *l, int i, int layer, const char *kind, int64_t row0, int64_t rows)
 {
     const param *p = &l->m->params[i];
-    const bool vector = p->part[0].vector, bias = p->kind->use == USE_BIAS || p->kind->use == USE_NORM_BIAS;
+    const param_use use = p->kind->use;
+    const bool vector = p->part[0].vector, bias = use == USE_BIAS || use == USE_NORM_BIAS || use == USE_CORRECTION;
     const int64_t all = vector ? p->cols : p->rows, n = rows ? rows : all;
     gguf_tensor x = {.param = i, .row0 = row0, .rows = vector ? 1 : n, .cols = vector ? n : p->cols, .vector = vector,
                      .type = vector || p->role == PARAM_POSITIONS ? GGUF_F32 : l->type};
@@ -81,6 +82,46 @@ static void add_qkv(lister *l, int i, int layer)
     add_part(l, i, layer, "attn_v", q + k, k);
 }
 
+/* A matrix for each expert: `rows` rows from `first` on, of each expert's in the parameter. */
+static void add_experts(lister *l, int i, int layer, const char *kind, int64_t first, int64_t rows)
+{
+    const param *p = &l->m->params[i];
+    const int64_t experts = param_experts(&l->m->config, p), each = p->rows / experts;
+    gguf_tensor *x = add_part(l, i, layer, kind, first, experts * rows);
+    if (!x || p->role < PARAM_ROUTER) /* a shared expert is one matrix */
+        return;
+    x->experts = experts;
+    x->skipped = each - rows;
+}
+
+static void add_gate_and_up(lister *l, int i, int layer, const char *gate, const char *up)
+{
+    const param *p = &l->m->params[i];
+    const int64_t half = p->rows / (p->kind->use == USE_EXPERTS ? param_experts(&l->m->config, p) : 1) / 2;
+    add_experts(l, i, layer, gate, 0, half);
+    add_experts(l, i, layer, up, half, half);
+}
+
+/* The parameters of a layer with experts beside its norms and attention; false: it is another one. */
+static bool add_sparse(lister *l, int i, int layer)
+{
+    const param *p = &l->m->params[i];
+    gguf_tensor *x;
+    switch (p->role) {
+    case PARAM_ROUTER: case PARAM_SHARED_GATE:
+        x = add_part(l, i, layer, p->role == PARAM_ROUTER ? "ffn_gate_inp" : "ffn_gate_inp_shexp", 0, 0);
+        if (x)
+            x->type = GGUF_F32, x->vector = p->role == PARAM_SHARED_GATE;
+        return true;
+    case PARAM_CORRECTION: add_part(l, i, layer, "exp_probs_b", 0, 0); return true;
+    case PARAM_EXPERTS_UP: add_gate_and_up(l, i, layer, "ffn_gate_exps", "ffn_up_exps"); return true;
+    case PARAM_EXPERTS_DOWN: add_experts(l, i, layer, "ffn_down_exps", 0, l->m->config.hidden); return true;
+    case PARAM_UP: case PARAM_SHARED_UP: add_gate_and_up(l, i, layer, "ffn_gate_shexp", "ffn_up_shexp"); return true;
+    case PARAM_DOWN: case PARAM_SHARED_DOWN: add_part(l, i, layer, "ffn_down_shexp", 0, 0); return true;
+    default: return false;
+    }
+}
+
 static void add_up(lister *l, int i, int layer)
 {
     const int64_t half = l->m->config.ffn;
@@ -108,6 +149,8 @@ static void add_param(lister *l, int i)
     const model_config *c = &l->m->config;
     const int layer = l->m->blocks[p->block].layer;
     const bool qkv = p->role == PARAM_QKV || p->role == PARAM_QKV_BIAS;
+    if (layer >= 0 && c->sparse[layer] && add_sparse(l, i, layer))
+        return;
     if (qkv && l->f->fused_qkv) {
         gguf_tensor *x = add_part(l, i, layer, "attn_qkv", 0, 0);
         if (x)
@@ -209,6 +252,19 @@ typedef struct copier {
     pt_error *e;
 } copier;
 
+/* Of an expert's matrix, or of a part of it. */
+static int64_t experts_rows(const gguf_tensor *t)
+{
+    const int64_t each = t->rows / t->experts, most = PIECE_VALUES / t->cols;
+    return each < most ? each : most > 1 ? most : 1;
+}
+
+/* The parameter's row that is row r of the tensor. */
+static int64_t param_row(const gguf_tensor *t, int64_t r)
+{
+    return t->row0 + r + (t->experts ? r / (t->rows / t->experts) * t->skipped : 0);
+}
+
 /* Rows to read at once: whole heads; all of a matrix that is stored transposed. */
 static int64_t rows_at_once(const model *m, const gguf_tensor *t)
 {
@@ -216,6 +272,8 @@ static int64_t rows_at_once(const model *m, const gguf_tensor *t)
         return 1;
     if (m->params[t->param].part[0].transposed)
         return t->rows;
+    if (t->experts)
+        return experts_rows(t);
     const int64_t unit = t->head ? t->head : 1, units = PIECE_VALUES / (unit * t->cols);
     const int64_t n = unit * (units ? units : 1);
     return n < t->rows ? n : t->rows;
@@ -273,9 +331,10 @@ static int write_matrix(copier *x, const gguf_tensor *t)
 {
     const int64_t step = rows_at_once(x->m, t);
     int status = 0;
-    for (int64_t r = 0; r < t->rows && !status; r += step) {
-        const int64_t n = t->rows - r < step ? t->rows - r : step;
-        status = weights_read(x->m, x->st, t->param, t->row0 + r, n, x->in, x->scratch, SCRATCH_BYTES, x->e);
+    for (int64_t r = 0, n; r < t->rows && !status; r += n) {
+        const int64_t whole = t->experts ? t->rows / t->experts : t->rows, left = whole - r % whole;
+        n = left < step ? left : step;
+        status = weights_read(x->m, x->st, t->param, param_row(t, r), n, x->in, x->scratch, SCRATCH_BYTES, x->e);
         if (status)
             break;
         change(x, t, r, n, t->cols);

@@ -11,6 +11,8 @@ typedef struct gguf_tensor {
     int param;            /* -1: `values`, or zeros if that is NULL */
     int64_t row0, rows, cols; /* of the parameter; for a vector: elements [row0, row0 + cols) */
     bool vector;
+    int64_t experts;      /* one matrix of rows / experts for each; 0: no dimension of experts */
+    int64_t skipped;      /* rows of the parameter between those of two experts, which are of another tensor */
     int64_t head;         /* rows per head, which are reordered for adjacent rope pairs; 0: not reordered */
     int64_t scaled;       /* the first rows (elements of a vector) are multiplied by `scale` */
     float scale, offset;

@@ -153,7 +153,9 @@ int gguf_declare(gguf_writer *w, const char *name, gguf_type type, int rank, con
         w->capacity = capacity;
     }
     out_tensor *t = &w->tensors[w->tensors_n];
-    *t = (out_tensor){.type = type, .values = (uint64_t)(rank == 2 ? shape[0] * shape[1] : shape[0])};
+    *t = (out_tensor){.type = type, .values = 1};
+    for (int i = 0; i < rank; i++)
+        t->values *= (uint64_t)shape[i];
     if (strlen(name) >= sizeof t->name || shape[rank - 1] % gguf_block_values(type))
         return pt_fail(e, PT_FAILED, "tensor \"%.100s\": its name is too long, or its rows are not whole blocks", name);
     strcpy(t->name, name);

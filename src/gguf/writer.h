@@ -49,7 +49,7 @@ void gguf_add_i32(gguf_writer *w, int32_t value);
 void gguf_add_bool(gguf_writer *w, bool value);
 void gguf_add_string(gguf_writer *w, const char *text, size_t n);
 
-/* shape: rows first, as everywhere here; rank 1 or 2. Rows must be whole blocks. */
+/* shape: rows first, as everywhere here; rank 1 to 3. Rows must be whole blocks. */
 int gguf_declare(gguf_writer *w, const char *name, gguf_type type, int rank, const int64_t *shape, pt_error *e);
 int gguf_begin(gguf_writer *w, pt_error *e);
 uint64_t gguf_bytes(const gguf_writer *w); /* of all tensors' values; valid after gguf_begin */

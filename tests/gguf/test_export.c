@@ -161,6 +161,64 @@ static void rows_of_a_head_are_put_pair_by_pair(void **state)
     free(f.bytes);
 }
 
+/* The values of a tensor of the checkpoint, of which `n` from the first-th on must be those of a tensor of the file. */
+static void check_values(gguf_file *f, const safetensors *st, const char *name, int64_t first, int64_t n, const char *there, int64_t at)
+{
+    const char *bytes;
+    const safetensors_tensor *t = safetensors_find(st, name);
+    float *values = malloc((size_t)n * sizeof *values);
+    assert_true(t && values);
+    assert_int_equal(safetensors_read_f32(st, t, (uint64_t)first, (uint64_t)n, values, NULL), 0);
+    assert_int_equal(gguf_tensor_of(f, there, &bytes), GGUF_F32);
+    if (memcmp(bytes + at * 4, values, (size_t)n * 4))
+        fail_msg("%s is not that of %s", there, name);
+    free(values);
+}
+
+/* Files with a tensor for each expert, and with one for all, which has gate and up of each. */
+static void experts_are_one_tensor_of_each_kind(void **state)
+{
+    (void)state;
+    enum { C = 24, I = 12, SHARED = 20, DOTS_I = 10 };
+    pt_error e = {0};
+    safetensors *st;
+    const char *folder = fixture_folder("dots1");
+    add_plain_tokenizer(folder);
+    gguf_file f = exported(folder, PT_EXPORT_F32);
+    assert_int_equal(safetensors_open(folder, &st, &e), 0);
+    for (int x = 0; x < 8; x++) {
+        static const char *const kinds[] = {"gate", "up", "down"};
+        for (int k = 0; k < 3; k++) {
+            char name[96], there[64];
+            snprintf(name, sizeof name, "model.layers.1.mlp.experts.%d.%s_proj.weight", x, kinds[k]);
+            snprintf(there, sizeof there, "blk.1.ffn_%s_exps.weight", kinds[k]);
+            check_values(&f, st, name, 0, C * DOTS_I, there, x * C * DOTS_I);
+        }
+    }
+    check_values(&f, st, "model.layers.1.mlp.gate.e_score_correction_bias", 0, 8, "blk.1.exp_probs_b.bias", 0);
+    check_values(&f, st, "model.layers.1.mlp.shared_experts.up_proj.weight", 0, C * 2 * DOTS_I, "blk.1.ffn_up_shexp.weight", 0);
+    assert_int_equal(gguf_u32(&f, "dots1.expert_count"), 8);
+    assert_int_equal(gguf_u32(&f, "dots1.expert_gating_func"), 2);
+    assert_int_equal(gguf_u32(&f, "dots1.expert_group_used_count"), 2);
+    assert_int_equal(gguf_u32(&f, "dots1.leading_dense_block_count"), 0);
+    safetensors_close(st);
+    free(f.bytes);
+    folder = fixture_folder("granitemoeshared");
+    add_plain_tokenizer(folder);
+    f = exported(folder, PT_EXPORT_F32);
+    assert_int_equal(safetensors_open(folder, &st, &e), 0);
+    for (int x = 0; x < 5; x++) {
+        const char *name = "model.layers.0.block_sparse_moe.input_linear.weight";
+        check_values(&f, st, name, x * 2 * I * C, I * C, "blk.0.ffn_gate_exps.weight", x * I * C);
+        check_values(&f, st, name, (x * 2 + 1) * I * C, I * C, "blk.0.ffn_up_exps.weight", x * I * C);
+    }
+    check_values(&f, st, "model.layers.0.shared_mlp.input_linear.weight", SHARED * C, SHARED * C, "blk.0.ffn_up_shexp.weight", 0);
+    check_values(&f, st, "model.layers.0.block_sparse_moe.router.layer.weight", 0, 5 * C, "blk.0.ffn_gate_inp.weight", 0);
+    assert_int_equal(gguf_u32(&f, "granitemoe.expert_shared_feed_forward_length"), SHARED);
+    safetensors_close(st);
+    free(f.bytes);
+}
+
 static void types_are_what_was_asked_for(void **state)
 {
     (void)state;
@@ -335,7 +393,9 @@ static void what_llama_cpp_does_not_know_is_refused(void **state)
                {"gpt2_erf_untied", "another activation"},
                {"olmo2", "a bias of attention's output"},
                {"qwen3_window", "a bias of attention's output"},
-               {"olmo3", "other than 32, 1 and true"}};
+               {"olmo3", "other than 32, 1 and true"},
+               {"qwen3_moe", "layers without experts"},
+               {"gpt_oss", "no GGUF file can be written"}};
     for (size_t i = 0; i < sizeof all / sizeof *all; i++) {
         const char *folder = fixture_folder(all[i].name);
         add_plain_tokenizer(folder);
@@ -365,6 +425,7 @@ int main(void)
         cmocka_unit_test(q8_0_is_that_of_gguf),
         cmocka_unit_test(files_are_those_that_llama_cpp_ran),
         cmocka_unit_test(rows_of_a_head_are_put_pair_by_pair),
+        cmocka_unit_test(experts_are_one_tensor_of_each_kind),
         cmocka_unit_test(types_are_what_was_asked_for),
         cmocka_unit_test(a_vocabulary_is_told), cmocka_unit_test(tokens_without_a_row_are_named),
         cmocka_unit_test(cuts_into_words_have_names),
