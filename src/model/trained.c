@@ -9,7 +9,8 @@
 
 /* The modules that have adapters, counted over all layers. */
 typedef struct adapted {
-    int layers[MODEL_MATRICES][MODEL_MAX_PARTS]; /* how many layers have one */
+    int layers[MODEL_MATRICES][MODEL_MAX_PARTS]; /* how many layers have one, and how many have the module */
+    int modules[MODEL_MATRICES][MODEL_MAX_PARTS];
     int low, high;                               /* ranks */
 } adapted;
 
@@ -18,7 +19,8 @@ static adapted count_adapted(const model *m)
     adapted a = {.low = ADAPTER_MAX_RANK};
     for (int b = 1; b < m->blocks_n - 1; b++)
         for (int i = 0; i < MODEL_MATRICES; i++)
-            for (int k = 0; k < MODEL_MAX_PARTS; k++) {
+            for (int k = 0; k < adapter_parts(m, b, i); k++) {
+                a.modules[i][k]++;
                 const int rank = adapter_at(m, b, i, k)->rank;
                 if (!rank)
                     continue;
@@ -29,12 +31,15 @@ static adapted count_adapted(const model *m)
     return a;
 }
 
-static bool is_adapted_only(const model *m, const adapted *a, int first, int last)
+/* The sets of matrices that have a name: bits by their index. */
+enum { ATTENTION = 1 << 0 | 1 << 1 | 1 << 4 | 1 << 5, MLP = 1 << 2 | 1 << 3 };
+
+static bool is_adapted_only(const adapted *a, unsigned matrices)
 {
     bool only = true;
     for (int i = 0; i < MODEL_MATRICES; i++)
-        for (int k = 0; adapter_example(m, i) && k < adapter_example(m, i)->parts; k++)
-            only = only && a->layers[i][k] == (i >= first && i <= last ? (int)m->config.layers : 0);
+        for (int k = 0; k < MODEL_MAX_PARTS; k++)
+            only = only && a->layers[i][k] == (matrices >> i & 1 ? a->modules[i][k] : 0);
     return only;
 }
 
@@ -48,7 +53,7 @@ static void write_modules(FILE *out, const model *m, const adapted *a)
                 continue;
             adapter_short_name(m, i, k, name);
             fprintf(out, "%s%s", between, name);
-            if (a->layers[i][k] < m->config.layers)
+            if (a->layers[i][k] < a->modules[i][k])
                 fprintf(out, " of %d layer%s", a->layers[i][k], plural((uint64_t)a->layers[i][k]));
             between = ", ";
         }
@@ -62,11 +67,11 @@ static void write_adapters(FILE *out, const model *m)
     if (a.high > a.low)
         fprintf(out, " to %d", a.high);
     fputs(m->adapters->dora ? " with magnitudes (DoRA) on " : " on ", out);
-    if (is_adapted_only(m, &a, 0, 1)) /* also if the MLPs of all layers are experts */
+    if (is_adapted_only(&a, ATTENTION)) /* also if the MLPs of all layers are experts */
         fputs("attention", out);
-    else if (is_adapted_only(m, &a, 0, MODEL_MATRICES - 1))
+    else if (is_adapted_only(&a, ATTENTION | MLP))
         fputs("all linear layers", out);
-    else if (is_adapted_only(m, &a, 2, 3))
+    else if (is_adapted_only(&a, MLP))
         fputs("the MLP", out);
     else
         write_modules(out, m, &a);

@@ -8,7 +8,7 @@
 
 #include <cmocka.h>
 
-#include "model/model.h"
+#include "model/adapter.h"
 
 static model *model_of(int layers, bool tied)
 {
@@ -122,6 +122,30 @@ static void frozen_parameters_save_their_flops(void **state)
     model_close(m);
 }
 
+/* Modules that only some layers have do not make a list of layers. */
+static void adapters_of_every_module_are_said_in_a_word(void **state)
+{
+    (void)state;
+    static const char json[] = "{\"model_type\": \"qwen3_5_text\", \"vocab_size\": 64, \"hidden_size\": 16, \"num_attention_heads\": 2, "
+                               "\"num_key_value_heads\": 1, \"head_dim\": 8, \"num_hidden_layers\": 4, \"intermediate_size\": 48, "
+                               "\"linear_num_key_heads\": 2, \"linear_num_value_heads\": 2, \"linear_key_head_dim\": 4, "
+                               "\"linear_value_head_dim\": 4, \"bos_token_id\": 0, \"eos_token_id\": 0}";
+    static const struct { const char *targets, *said; } cases[] = {
+        {"all-linear", "all linear layers,"}, {"attention", "attention,"}, {"mlp", "the MLP,"}, {"in_proj_z", "on in_proj_z,"}};
+    for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
+        model *m;
+        pt_error e = {0};
+        char text[MODEL_TRAINED_TEXT];
+        if (model_from_json("test", json, strlen(json), NULL, NULL, &m, &e) ||
+            model_adapt(m, &(adapter_options){.rank = 2, .targets = cases[i].targets}, &e))
+            fail_msg("%s", e.text);
+        model_describe_trained(m, "adamw", text);
+        if (!strstr(text, cases[i].said))
+            fail_msg("%s: %s", cases[i].targets, text);
+        model_close(m);
+    }
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -130,6 +154,7 @@ int main(void)
         cmocka_unit_test(backward_ends_at_the_first_trained_block),
         cmocka_unit_test(too_many_kinds_share_the_most_alike),
         cmocka_unit_test(frozen_parameters_save_their_flops),
+        cmocka_unit_test(adapters_of_every_module_are_said_in_a_word),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
