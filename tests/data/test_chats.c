@@ -298,7 +298,7 @@ static void windows_hold_whole_examples_that_begin_anew(void **state)
 static void window_reads(dataset *d, uint64_t w, int64_t examples, const char *want)
 {
     enum { MOST = 64 };
-    int32_t ids[MOST], targets[MOST], first[MOST];
+    int32_t ids[MOST] = {0}, targets[MOST] = {0}, first[MOST];
     char got[400];
     size_t n = 0;
     dataset_counts counts = {0};
