@@ -159,21 +159,22 @@ static void write_speed_tiles(FILE *out, const run_folder *r)
 static void write_tiles(FILE *out, const run_folder *r)
 {
     char value[64], count[32];
+    const bool replies = !isnan(r->last_kl), pairs = !replies && !isnan(r->last_margin);
+    const char *per = replies ? " per reply" : pairs ? " per pair" : "";
+    const char *right = replies ? "replies on their side of the KL:" : "the chosen reply preferred in";
     fputs("<div class=\"tiles\">\n", out);
     snprintf(value, sizeof value, "%.4f", r->last_loss);
-    write_tile(out, value, isnan(r->last_margin) ? "loss after the last step; %.4f after step %lld, lowest %.4f (step %lld)"
-                                                 : "loss per pair after the last step; %.4f after step %lld, lowest %.4f (step %lld)",
-               r->first_loss, (long long)r->first_step, r->min_loss, (long long)r->min_loss_step);
+    write_tile(out, value, "loss%s after the last step; %.4f after step %lld, lowest %.4f (step %lld)", per, r->first_loss,
+               (long long)r->first_step, r->min_loss, (long long)r->min_loss_step);
     snprintf(value, sizeof value, "%.4f", r->eval_loss);
     if (!isnan(r->last_eval_margin))
-        write_tile(out, value, "evaluation loss per pair; margin %.3g, the chosen reply preferred in %.0f%%", r->last_eval_margin,
-                   100 * r->last_eval_accuracy);
-    else if (!isnan(r->eval_loss))
+        write_tile(out, value, "evaluation loss%s; margin %.3g, %s %.0f%%", per, r->last_eval_margin, right, 100 * r->last_eval_accuracy);
+    else if (!isnan(r->eval_loss) && !replies)
         write_tile(out, value, "evaluation loss, perplexity %.4g; lowest %.4f (step %lld)", exp(r->eval_loss), r->best_eval_loss,
                    (long long)r->best_step);
     if (!isnan(r->last_margin)) {
         snprintf(value, sizeof value, "%.3g", r->last_margin);
-        write_tile(out, value, "reward margin; the chosen reply preferred in %.0f%%", 100 * r->last_accuracy);
+        write_tile(out, value, "reward margin; %s %.0f%%", right, 100 * r->last_accuracy);
     }
     snprintf(value, sizeof value, "%lld", (long long)r->last_step);
     if (r->first_step > 1)
@@ -219,15 +220,18 @@ static bool spans_decades(const series *c)
 
 static void write_charts(FILE *out, const run_folder *r)
 {
+    const bool replies = !isnan(r->last_kl);
     double typical = recent_median(&r->step_s), most = isnan(typical) ? 0 : 2.5 * fmax(typical, r->predicted_step_s);
     const chart charts[] = {
-        {isnan(r->last_margin) ? "Loss, nats per token" : "Loss per pair", plain_format,
+        {replies ? "Loss per reply" : isnan(r->last_margin) ? "Loss, nats per token" : "Loss per pair", plain_format,
          .series = {{"training", &r->loss, false}, {"evaluation", &r->eval, true}}},
         {"Rewards", plain_format, .series = {{"chosen", &r->chosen, false}, {"rejected", &r->rejected, false}}},
         {"Reward margin, chosen less rejected", plain_format,
          .series = {{"training", &r->margin, false}, {"evaluation", &r->eval_margin, true}}},
-        {"Pairs whose chosen reply is preferred", share_format, .from_zero = true,
+        {replies ? "Replies on their side of the KL" : "Pairs whose chosen reply is preferred", share_format, .from_zero = true,
          .series = {{"training", &r->accuracy, false}, {"evaluation", &r->eval_accuracy, true}}},
+        {"KL, the baseline of rewards", plain_format, .from_zero = true,
+         .series = {{"training", &r->kl, false}, {"evaluation", &r->eval_kl, true}}},
         {"Gradient norm, before clipping", plain_format, .from_zero = !spans_decades(&r->grad_norm),
          .logarithmic = spans_decades(&r->grad_norm), .series = {{"norm", &r->grad_norm, false}}},
         {"Learning rate", plain_format, .from_zero = true, .series = {{"lr", &r->lr, false}}},

@@ -65,6 +65,9 @@ static void take_pairs(run_folder *r, const metrics_line *x)
     add_point(&r->accuracy, x->step, x->accuracy);
     add_point(&r->eval_margin, x->step, x->eval_margin);
     add_point(&r->eval_accuracy, x->step, x->eval_accuracy);
+    add_point(&r->kl, x->step, x->kl);
+    add_point(&r->eval_kl, x->step, x->eval_kl);
+    keep(&r->last_kl, x->kl);
     keep(&r->last_margin, x->margin);
     keep(&r->last_accuracy, x->accuracy);
     keep(&r->last_eval_margin, x->eval_margin);
@@ -259,7 +262,7 @@ int run_folder_read(const char *folder, run_folder **out, pt_error *e)
     if (!r)
         return pt_fail(e, PT_FAILED, "out of memory");
     r->eval_loss = r->best_eval_loss = r->predicted_step_s = NAN;
-    r->last_margin = r->last_accuracy = r->last_eval_margin = r->last_eval_accuracy = NAN;
+    r->last_margin = r->last_accuracy = r->last_eval_margin = r->last_eval_accuracy = r->last_kl = NAN;
     take_name(r, folder);
     int failed = read_metrics(r, folder, e);
     if (failed) {
@@ -344,6 +347,7 @@ json_t *run_folder_json(const run_folder *r)
                             "notes", notes_json(r), "reward_margin", number(r->last_margin), "reward_accuracy", number(r->last_accuracy),
                             "eval_reward_margin", number(r->last_eval_margin), "eval_reward_accuracy", number(r->last_eval_accuracy),
                             "trains", r->planned ? r->plan.made_for.trains : "", "warnings", warnings_json(r));
+    json_object_set_new(all, "kl", number(r->last_kl));
     json_object_set_new(all, "best_eval_loss", number(r->best_eval_loss));
     json_object_set_new(all, "best_step", r->best_step ? json_integer((json_int_t)r->best_step) : json_null());
     json_object_set_new(all, "checkpoints", json_string(r->checkpoints));

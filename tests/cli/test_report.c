@@ -209,9 +209,21 @@ static void a_run_on_pairs_shows_its_rewards(void **state)
     assert_null(strstr(page, "perplexity"));
     assert_null(strstr(page, "nats per token"));
     free(page);
+    f = fopen(scratch_path("pairs/metrics.jsonl"), "w");
+    assert_non_null(f);
+    fputs("{\"step\":1,\"loss\":0.5,\"reward_chosen\":0.5,\"reward_accuracy\":0.5,\"kl\":1.25}\n" /* only good replies */
+          "{\"step\":2,\"loss\":0.25,\"reward_chosen\":1,\"reward_rejected\":-1,\"reward_margin\":2,\"reward_accuracy\":0.75,\"kl\":1.5,"
+          "\"eval_loss\":0.5,\"eval_kl\":0.125}\n", f);
+    assert_int_equal(fclose(f), 0);
+    page = page_of("pairs");
+    check_holds(page, (const char *const[]){"Loss per reply", "loss per reply after", "reward margin; replies on their side of the KL: 75%",
+                                            "step 2: training 1.5<", "step 2: evaluation 0.125<", NULL});
+    assert_null(strstr(page, "perplexity"));
+    free(page);
     write_run("run", "llama", "a machine");
     page = page_of("run");
     assert_null(strstr(page, "eward"));
+    assert_null(strstr(page, "KL"));
     assert_non_null(strstr(page, "perplexity"));
     free(page);
 }
