@@ -57,12 +57,23 @@ static uint64_t place_params(const model *m, pt_dtype type, uint64_t *param_at)
     return at;
 }
 
+/* The most rows that `matrix` has in any layer: widths may differ. */
+static int64_t most_rows(const model *m, int matrix)
+{
+    int64_t most = 0;
+    for (int b = 1; b < m->blocks_n - 1; b++) {
+        const param *p = block_param(m, &m->blocks[b], adapter_base(matrix));
+        most = p && p->rows > most ? p->rows : most;
+    }
+    return most;
+}
+
 /* Offset of the gains of DoRA's adapters for `matrix`; a layer's matrices follow each other (MODEL_MATRICES: their end). */
 static uint64_t gains_at(const model *m, int matrix)
 {
     uint64_t at = 0;
     for (int i = 0; i < matrix && model_has_magnitudes(m); i++)
-        take(&at, adapter_example(m, i) ? 2 * (uint64_t)adapter_example(m, i)->rows * sizeof(float) : 0);
+        take(&at, 2 * (uint64_t)most_rows(m, i) * sizeof(float));
     return at;
 }
 

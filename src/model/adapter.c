@@ -62,7 +62,12 @@ bool adapter_name_ends(const char *module, const char *target)
     return k && k <= n && !strcmp(module + n - k, target) && (k == n || module[n - k - 1] == '.');
 }
 
-static const param *matrix_of(const model *m, int block, int matrix) { return block_param(m, &m->blocks[block], roles[matrix].base); }
+/* NULL: it has no adapter, or none of which PEFT knows whose it is. */
+static const param *matrix_of(const model *m, int block, int matrix)
+{
+    const bool mlp = roles[matrix].base == PARAM_UP || roles[matrix].base == PARAM_DOWN;
+    return mlp && architecture_find(m->config.model_type)->mlp_means_experts ? NULL : block_param(m, &m->blocks[block], roles[matrix].base);
+}
 
 int adapter_parts(const model *m, int block, int matrix)
 {

@@ -387,7 +387,8 @@ static const architecture table[] = {
         .names = llama_names, .keys = {ROPE_KEYS, "attention_bias", "sliding_window", "use_sliding_window", "max_window_layers"},
     },
     {
-        .model_type = "qwen3_moe", .class_name = "Qwen3MoeForCausalLM", LLAMA_FAMILY, ONE_ROPE, SILU, .eps = 1e-6,
+        .model_type = "qwen3_moe", .class_name = "Qwen3MoeForCausalLM", .mlp_means_experts = true,
+        LLAMA_FAMILY, ONE_ROPE, SILU, .eps = 1e-6,
         LAYERS(24), HEADS(32), .padding = -1, HIDDEN(2048), KV_HEADS(4), HEAD_DIM(-1), FFN(6144), POSITIONS(32768), VOCAB(151936),
         BOS_EOS(-1, -1), ATTENTION_BIASES, .qk_norm = QK_NORM_HEAD, .window = WINDOW_SWITCHED, .window_default = 4096,
         .sparse = SPARSE_STEP, .experts = {"num_experts", "num_local_experts", 128}, .experts_used = {"num_experts_per_tok", NULL, 8},
@@ -437,7 +438,7 @@ static const architecture table[] = {
         .keys = {GRANITE_KEYS, ROUTER_KEYS, "num_local_experts", "shared_intermediate_size"},
     },
     {
-        .model_type = "glm4_moe", .class_name = "Glm4MoeForCausalLM", LLAMA_FAMILY, ONE_ROPE, SILU, .eps = 1e-5,
+        .model_type = "glm4_moe", .mlp_means_experts = true, .class_name = "Glm4MoeForCausalLM", LLAMA_FAMILY, ONE_ROPE, SILU, .eps = 1e-5,
         LAYERS(46), HEADS(96), .padding = -1, HIDDEN(4096), KV_HEADS(8), HEAD_DIM(-1), FFN(10944), POSITIONS(131072), VOCAB(151552),
         BOS_EOS(-1, -1), .rope_part_key = "partial_rotary_factor", .rope_part = 0.5, .qkv_bias = {"attention_bias", false},
         .qk_norm = QK_NORM_HEAD, .qk_norm_flag = {"use_qk_norm", false}, SIGMOID_ROUTER,
@@ -447,7 +448,7 @@ static const architecture table[] = {
         .keys = {ROPE_KEYS, SIGMOID_ROUTER_KEYS, "partial_rotary_factor", "attention_bias", "use_qk_norm"},
     },
     {
-        .model_type = "dots1", .class_name = "Dots1ForCausalLM", LLAMA_FAMILY, ONE_ROPE, SILU, .eps = 1e-6,
+        .model_type = "dots1", .mlp_means_experts = true, .class_name = "Dots1ForCausalLM", LLAMA_FAMILY, ONE_ROPE, SILU, .eps = 1e-6,
         LAYERS(62), HEADS(32), .padding = -1, HIDDEN(4608), KV_HEADS(32), HEAD_DIM(-1), FFN(10944), POSITIONS(2048), VOCAB(152064),
         BOS_EOS(-1, -1), ATTENTION_BIASES, .qk_norm = QK_NORM_HEAD, .window = WINDOW_FROM, .window_default = 4096, .window_period = 62,
         SIGMOID_ROUTER, .experts = {"n_routed_experts", "num_local_experts", -1}, EXPERTS_USED("num_experts_per_tok", -1),
@@ -456,7 +457,8 @@ static const architecture table[] = {
         .keys = {ROPE_KEYS, SIGMOID_ROUTER_KEYS, "attention_bias", "sliding_window", "max_window_layers"},
     },
     {
-        .model_type = "ernie4_5_moe", .class_name = "Ernie4_5_MoeForCausalLM", LLAMA_FAMILY, SILU, .eps = 1e-5, .tied = true,
+        .model_type = "ernie4_5_moe", .class_name = "Ernie4_5_MoeForCausalLM", .mlp_means_experts = true,
+        LLAMA_FAMILY, SILU, .eps = 1e-5, .tied = true,
         HIDDEN(2560), LAYERS(28), HEADS(20), KV_HEADS(4), HEAD_DIM(-1), FFN(12288), POSITIONS(131072), VOCAB(103424), BOS_EOS(1, 2),
         .padding = 0, .rope = ROPE_RULE_ONE, .rope_theta = 5e5, .rope_neighbours = true,
         .sparse = SPARSE_RANGE, .experts = {"moe_num_experts", "num_experts", 64}, .experts_used = {"moe_k", "num_experts_per_tok", 6},

@@ -134,6 +134,7 @@ typedef struct architecture {
     bool mxfp4;                /* the experts may be stored in MXFP4 */
     double router_eps;
     config_number router_least, router_scale;
+    bool mlp_means_experts;    /* PEFT (0.21) takes an adapter's gate_proj, up_proj and down_proj for the experts' */
     config_key shared_ffn, shared_experts; /* width of the shared expert; it is that of so many experts if the second has a name */
     bool shared_gate;
 

@@ -146,6 +146,30 @@ static void adapters_of_every_module_are_said_in_a_word(void **state)
     }
 }
 
+/* PEFT would take modules of that name for the experts, so the MLPs of such a model have no adapters. */
+static void adapters_that_peft_would_misread_are_not_made(void **state)
+{
+    (void)state;
+    static const char json[] = "{\"model_type\": \"%s\", \"vocab_size\": 64, \"hidden_size\": 16, \"num_attention_heads\": 2, "
+                               "\"num_hidden_layers\": 2, \"head_dim\": 8, \"num_key_value_heads\": 2, \"shared_intermediate_size\": 8}";
+    for (int i = 0; i < 2; i++) {
+        char whole[sizeof json + 32], text[MODEL_TRAINED_TEXT];
+        model *m;
+        pt_error e = {0};
+        snprintf(whole, sizeof whole, json, i ? "granitemoeshared" : "glm4_moe");
+        if (model_from_json("test", whole, strlen(whole), NULL, NULL, &m, &e) || model_adapt(m, &(adapter_options){.rank = 2}, &e))
+            fail_msg("%s", e.text);
+        model_describe_trained(m, "adamw", text);
+        assert_non_null(strstr(text, i ? "all linear layers," : "attention,"));
+        model_close(m);
+        assert_int_equal(model_from_json("test", whole, strlen(whole), NULL, NULL, &m, &e), 0);
+        const char *target = i ? "input_linear" : "up_proj";
+        assert_int_equal(model_adapt(m, &(adapter_options){.rank = 2, .targets = target}, &e), i ? 0 : PT_USAGE);
+        assert_true(i || strstr(e.text, "up_proj"));
+        model_close(m);
+    }
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -154,6 +178,7 @@ int main(void)
         cmocka_unit_test(backward_ends_at_the_first_trained_block),
         cmocka_unit_test(too_many_kinds_share_the_most_alike),
         cmocka_unit_test(frozen_parameters_save_their_flops),
+        cmocka_unit_test(adapters_that_peft_would_misread_are_not_made),
         cmocka_unit_test(adapters_of_every_module_are_said_in_a_word),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
