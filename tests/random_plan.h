@@ -82,6 +82,11 @@ static const struct { const char *type, *more; } random_llamas[] = {
     {"gpt_oss", ", \"num_local_experts\": 6, \"num_experts_per_tok\": 2, \"sliding_window\": 7, \"swiglu_limit\": 0.5,"
                 " \"rope_scaling\": {\"rope_type\": \"yarn\", \"factor\": 4, \"truncate\": false,"
                 " \"original_max_position_embeddings\": 64}"},
+    {"qwen3_next", ", \"full_attention_interval\": 2, \"linear_num_key_heads\": 1, \"linear_num_value_heads\": 2, "
+                   "\"linear_key_head_dim\": 8, \"linear_value_head_dim\": 8, \"num_experts\": 5, \"num_experts_per_tok\": 2, "
+                   "\"moe_intermediate_size\": 16, \"shared_expert_intermediate_size\": 24"},
+    {"lfm2_moe", ", \"full_attn_idxs\": [0], \"num_dense_layers\": 1, \"num_experts\": 4, \"num_experts_per_tok\": 2, "
+                 "\"moe_intermediate_size\": 16"},
     {"granite", ", \"embedding_multiplier\": 3, \"attention_multiplier\": 0.2, \"residual_multiplier\": 0.4, \"logits_scaling\": 1.5"}};
 enum { RANDOM_LLAMAS = sizeof random_llamas / sizeof *random_llamas };
 

@@ -177,8 +177,26 @@ static const char *qwen3_5_names[PARAM_ROLES][MODEL_MAX_PARTS] = {
     [PARAM_OUT] = {"layers.*.self_attn.o_proj.weight"}, [PARAM_OUT_BIAS] = {"layers.*.self_attn.o_proj.bias"},                       \
     [PARAM_NORM1] = {"layers.*.input_layernorm.weight"}, [PARAM_HEAD] = {head_name}
 
+#define SHARED_NAMES                                                                                                                  \
+    [PARAM_SHARED_GATE] = {"layers.*.mlp.shared_expert_gate.weight"},                                                                \
+    [PARAM_SHARED_UP] = {"layers.*.mlp.shared_expert.gate_proj.weight", "layers.*.mlp.shared_expert.up_proj.weight"},                \
+    [PARAM_SHARED_DOWN] = {"layers.*.mlp.shared_expert.down_proj.weight"}
+
+static const char *qwen3_5_moe_names[PARAM_ROLES][MODEL_MAX_PARTS] = {
+    DELTA_NAMES, EXPERT_NAMES, SHARED_NAMES,
+    [PARAM_MIX_IN] = {"layers.*.linear_attn.in_proj_qkv.weight", "layers.*.linear_attn.in_proj_z.weight",
+                      "layers.*.linear_attn.in_proj_b.weight", "layers.*.linear_attn.in_proj_a.weight"}};
+
+static const char *qwen3_next_names[PARAM_ROLES][MODEL_MAX_PARTS] = {
+    DELTA_NAMES, EXPERT_NAMES, SHARED_NAMES, [PARAM_UP] = {"layers.*.mlp.gate_proj.weight", "layers.*.mlp.up_proj.weight"},
+    [PARAM_DOWN] = {"layers.*.mlp.down_proj.weight"},
+    [PARAM_MIX_IN] = {"layers.*.linear_attn.in_proj_qkvz.weight", "layers.*.linear_attn.in_proj_ba.weight"}};
+
 static const char *granitemoehybrid_names[PARAM_ROLES][MODEL_MAX_PARTS] = {
     MAMBA_NAMES, [PARAM_NORM2] = {"layers.*.post_attention_layernorm.weight"},
+    [PARAM_ROUTER] = {"layers.*.block_sparse_moe.router.layer.weight"},
+    [PARAM_EXPERTS_UP] = {"layers.*.block_sparse_moe.input_linear.weight"},
+    [PARAM_EXPERTS_DOWN] = {"layers.*.block_sparse_moe.output_linear.weight"},
     [PARAM_UP] = {"layers.*.shared_mlp.input_linear.weight"}, [PARAM_DOWN] = {"layers.*.shared_mlp.output_linear.weight"},
     [PARAM_NORMF] = {"norm.weight"}};
 
@@ -189,25 +207,34 @@ static const char *bamba_names[PARAM_ROLES][MODEL_MAX_PARTS] = {
     [PARAM_DOWN] = {"layers.*.feed_forward.down_proj.weight"}, [PARAM_DOWN_BIAS] = {"layers.*.feed_forward.down_proj.bias"},
     [PARAM_NORMF] = {"final_layernorm.weight"}};
 
-static const char *lfm2_names[PARAM_ROLES][MODEL_MAX_PARTS] = {
-    [PARAM_TOKENS] = {"embed_tokens.weight"},
-    [PARAM_NORM1] = {"layers.*.operator_norm.weight"},
-    [PARAM_QKV] = {"layers.*.self_attn.q_proj.weight", "layers.*.self_attn.k_proj.weight", "layers.*.self_attn.v_proj.weight"},
-    [PARAM_QNORM] = {"layers.*.self_attn.q_layernorm.weight"},
-    [PARAM_KNORM] = {"layers.*.self_attn.k_layernorm.weight"},
-    [PARAM_OUT] = {"layers.*.self_attn.out_proj.weight"},
-    [PARAM_MIX_IN] = {"layers.*.conv.in_proj.weight"},
-    [PARAM_MIX_IN_BIAS] = {"layers.*.conv.in_proj.bias"},
-    [PARAM_CONV] = {"layers.*.conv.conv.weight"},
-    [PARAM_CONV_BIAS] = {"layers.*.conv.conv.bias"},
-    [PARAM_MIX_OUT] = {"layers.*.conv.out_proj.weight"},
-    [PARAM_MIX_OUT_BIAS] = {"layers.*.conv.out_proj.bias"},
-    [PARAM_NORM2] = {"layers.*.ffn_norm.weight"},
-    [PARAM_UP] = {"layers.*.feed_forward.w1.weight", "layers.*.feed_forward.w3.weight"},
-    [PARAM_DOWN] = {"layers.*.feed_forward.w2.weight"},
-    [PARAM_NORMF] = {"embedding_norm.weight"},
-    [PARAM_HEAD] = {head_name},
-};
+#define LFM2_NAMES                                                                                                                    \
+    [PARAM_TOKENS] = {"embed_tokens.weight"},                                                                                         \
+    [PARAM_NORM1] = {"layers.*.operator_norm.weight"},                                                                                \
+    [PARAM_QKV] = {"layers.*.self_attn.q_proj.weight", "layers.*.self_attn.k_proj.weight", "layers.*.self_attn.v_proj.weight"},       \
+    [PARAM_QNORM] = {"layers.*.self_attn.q_layernorm.weight"},                                                                        \
+    [PARAM_KNORM] = {"layers.*.self_attn.k_layernorm.weight"},                                                                        \
+    [PARAM_OUT] = {"layers.*.self_attn.out_proj.weight"},                                                                             \
+    [PARAM_MIX_IN] = {"layers.*.conv.in_proj.weight"},                                                                                \
+    [PARAM_MIX_IN_BIAS] = {"layers.*.conv.in_proj.bias"},                                                                             \
+    [PARAM_CONV] = {"layers.*.conv.conv.weight"},                                                                                     \
+    [PARAM_CONV_BIAS] = {"layers.*.conv.conv.bias"},                                                                                  \
+    [PARAM_MIX_OUT] = {"layers.*.conv.out_proj.weight"},                                                                              \
+    [PARAM_MIX_OUT_BIAS] = {"layers.*.conv.out_proj.bias"},                                                                           \
+    [PARAM_NORM2] = {"layers.*.ffn_norm.weight"},                                                                                     \
+    [PARAM_UP] = {"layers.*.feed_forward.w1.weight", "layers.*.feed_forward.w3.weight"},                                              \
+    [PARAM_DOWN] = {"layers.*.feed_forward.w2.weight"},                                                                               \
+    [PARAM_NORMF] = {"embedding_norm.weight"},                                                                                        \
+    [PARAM_HEAD] = {head_name}
+
+static const char *lfm2_names[PARAM_ROLES][MODEL_MAX_PARTS] = {LFM2_NAMES};
+
+static const char *lfm2_moe_names[PARAM_ROLES][MODEL_MAX_PARTS] = {
+    LFM2_NAMES, [PARAM_ROUTER] = {"layers.*.feed_forward.gate.weight"}, [PARAM_CORRECTION] = {"layers.*.feed_forward.expert_bias"},
+    [PARAM_EXPERTS_UP] = {"layers.*.feed_forward.experts.#.w1.weight", "layers.*.feed_forward.experts.#.w3.weight"},
+    [PARAM_EXPERTS_DOWN] = {"layers.*.feed_forward.experts.#.w2.weight"}};
+static const char *lfm2_fused_names[PARAM_ROLES][MODEL_MAX_PARTS] = {
+    [PARAM_EXPERTS_UP] = {"layers.*.feed_forward.experts.gate_up_proj"},
+    [PARAM_EXPERTS_DOWN] = {"layers.*.feed_forward.experts.down_proj"}};
 
 static const char *phi3_names[PARAM_ROLES][MODEL_MAX_PARTS] = {
     [PARAM_TOKENS] = {"embed_tokens.weight"},
@@ -341,6 +368,13 @@ static const char *starcoder2_names[PARAM_ROLES][MODEL_MAX_PARTS] = {
 #define SIGMOID_ROUTER_KEYS                                                                                                           \
     ROUTER_KEYS, "n_routed_experts", "num_local_experts", "n_shared_experts", "moe_intermediate_size", "routed_scaling_factor",       \
     "n_group", "topk_group", "first_k_dense_replace"
+
+/* What Qwen's models with the gated delta rule share. */
+#define QWEN_DELTA                                                                                                                    \
+    BOS_EOS(-1, -1), .norm_from_one = true, ATTENTION_BIASES, .qk_norm = QK_NORM_HEAD, .rope_part_key = "partial_rotary_factor",      \
+    .rope_part = 0.25, .rope_sections = true, .mixer = MIXER_DELTA, .mixer_type = "linear_attention", .output_gate = true,            \
+    .taps = {"linear_conv_kernel_dim", NULL, 4}
+#define QWEN_DELTA_KEYS ROPE_KEYS, "partial_rotary_factor", "attention_bias", "full_attention_interval"
 
 /* Defaults are those of Transformers' configuration classes. */
 static const architecture table[] = {
@@ -556,10 +590,37 @@ static const architecture table[] = {
     {
         .model_type = "qwen3_5_text", .class_name = "Qwen3_5ForCausalLM", LLAMA_FAMILY, ONE_ROPE, SILU, .eps = 1e-6,
         LAYERS(32), HEADS(16), .padding = -1, HIDDEN(4096), KV_HEADS(4), HEAD_DIM(256), FFN(12288), POSITIONS(32768), VOCAB(248320),
-        BOS_EOS(-1, -1), .norm_from_one = true, ATTENTION_BIASES, .qk_norm = QK_NORM_HEAD, .rope_part_key = "partial_rotary_factor",
-        .rope_part = 0.25, .rope_sections = true, .mixer = MIXER_DELTA, .mixer_type = "linear_attention", .output_gate = true,
-        .taps = {"linear_conv_kernel_dim", NULL, 4}, .names = qwen3_5_names, .fixed = {{"attn_output_gate", "true"}},
-        .keys = {ROPE_KEYS, "partial_rotary_factor", "attention_bias", "full_attention_interval"},
+        QWEN_DELTA, .names = qwen3_5_names, .further = "mtp.", .fixed = {{"attn_output_gate", "true"}}, .keys = {QWEN_DELTA_KEYS},
+    },
+    {
+        .model_type = "qwen3_next", .class_name = "Qwen3NextForCausalLM", LLAMA_FAMILY, ONE_ROPE, SILU, .eps = 1e-6,
+        LAYERS(48), HEADS(16), .padding = -1, HIDDEN(2048), KV_HEADS(2), HEAD_DIM(256), FFN(5632), POSITIONS(32768), VOCAB(151936),
+        QWEN_DELTA, .sparse = SPARSE_STEP, .experts = {"num_experts", NULL, 512}, EXPERTS_USED("num_experts_per_tok", 10), EXPERT_FFN(512),
+        .router_norm = {"norm_topk_prob", true}, .shared_ffn = {"shared_expert_intermediate_size", NULL, 512}, .shared_gate = true,
+        .names = qwen3_next_names, .fused = fused_names, .further = "mtp.", .fixed = {NO_ROUTER_LOSS, {"attn_output_gate", "true"}},
+        .keys = {QWEN_DELTA_KEYS, ROUTER_KEYS, "num_experts", "moe_intermediate_size", "shared_expert_intermediate_size",
+                 "decoder_sparse_step", "mlp_only_layers"},
+    },
+    {
+        .model_type = "qwen3_5_moe_text", .class_name = "Qwen3_5MoeForCausalLM", LLAMA_FAMILY, ONE_ROPE, SILU, .eps = 1e-6,
+        LAYERS(40), HEADS(16), .padding = -1, HIDDEN(2048), KV_HEADS(2), HEAD_DIM(256), .ffn = {"moe_intermediate_size", NULL, 512},
+        POSITIONS(32768), VOCAB(248320), QWEN_DELTA, .sparse = SPARSE_ALL, .experts = {"num_experts", NULL, 256},
+        EXPERTS_USED("num_experts_per_tok", 8), .router_norm = {NULL, true}, .shared_ffn = {"shared_expert_intermediate_size", NULL, 512},
+        .shared_gate = true, .names = qwen3_5_moe_names, .fused = fused_names, .further = "mtp.",
+        .fixed = {NO_ROUTER_LOSS, {"attn_output_gate", "true"}},
+        .keys = {QWEN_DELTA_KEYS, ROUTER_KEYS, "num_experts", "moe_intermediate_size", "shared_expert_intermediate_size"},
+    },
+    {
+        .model_type = "lfm2_moe", .class_name = "Lfm2MoeForCausalLM", LLAMA_MODEL, .norm = NORM_RMS, .eps_key = "norm_eps", .eps = 1e-5,
+        .gated = true, .tied = true, .tied_key = "tie_embedding", .rope = ROPE_RULE_ONE, .rope_theta = 1e6, .activation = "silu",
+        LAYERS(32), HEADS(32), .padding = 0, HIDDEN(2048), KV_HEADS(8), HEAD_DIM(-1), FFN(7168), POSITIONS(128000), VOCAB(65536),
+        BOS_EOS(1, 2), .qk_norm = QK_NORM_HEAD, .mixer = MIXER_CONV, .mixer_type = "conv", .attention_layers_key = "full_attn_idxs",
+        .taps = {"conv_L_cache", NULL, 3}, .sparse = SPARSE_FROM, .first_sparse = 2, .first_sparse_key = "num_dense_layers",
+        .experts = {"num_experts", NULL, 32}, EXPERTS_USED("num_experts_per_tok", 4), EXPERT_FFN(1792), .router = ROUTE_SIGMOID,
+        .router_correction = true, .router_norm = {"norm_topk_prob", true}, .router_eps = 1e-6,
+        .router_scale = {"routed_scaling_factor", 1}, .names = lfm2_moe_names, .fused = lfm2_fused_names,
+        .fixed = {NO_ROUTER_LOSS, {"use_expert_bias", "true"}},
+        .keys = {ROPE_KEYS, ROUTER_KEYS, "conv_bias", "num_experts", "moe_intermediate_size", "routed_scaling_factor"},
     },
     {
         .model_type = "granitemoehybrid", .class_name = "GraniteMoeHybridForCausalLM", LLAMA_FAMILY, ONE_ROPE, SILU, .eps = 1e-6,
@@ -568,9 +629,12 @@ static const architecture table[] = {
         .embedding_scale = {"embedding_multiplier", 1}, .score_scale = {"attention_multiplier", 1},
         .residual_scale = {"residual_multiplier", 1}, .logit_divisor = {"logits_scaling", 1}, .mixer = MIXER_MAMBA,
         .mixer_type = "linear_attention", .mixer_type_old = "mamba", .attention_layers_key = "attn_layer_indices",
-        .taps = {"mamba_d_conv", NULL, 4}, .names = granitemoehybrid_names, .zero = {"num_local_experts", NULL, 8},
+        .taps = {"mamba_d_conv", NULL, 4}, .names = granitemoehybrid_names, .fused = granite_fused_names, .sparse = SPARSE_ALL,
+        .experts_optional = true, .experts = {"num_local_experts", NULL, 8}, EXPERTS_USED("num_experts_per_tok", 2),
+        .expert_ffn = {"intermediate_size", NULL, 11008}, .router_norm = {NULL, true},
+        .shared_ffn = {"shared_intermediate_size", NULL, 1024}, .fixed = {NO_ROUTER_LOSS},
         .keys = {ROPE_KEYS, "attention_bias", "embedding_multiplier", "attention_multiplier", "residual_multiplier", "logits_scaling",
-                 "mamba_conv_bias", "mamba_proj_bias", "num_experts_per_tok"},
+                 "mamba_conv_bias", "mamba_proj_bias", "num_local_experts", "num_experts_per_tok", "router_aux_loss_coef"},
     },
     {
         .model_type = "bamba", .class_name = "BambaForCausalLM", LLAMA_FAMILY, ONE_ROPE, SILU, .eps = 1e-5, LAYERS(32), HEADS(32),

@@ -41,7 +41,8 @@ bool config_key_present(const json_source *s, const char *key)
 static int enter_text_part(config_reader *r, const char **name)
 {
     static const struct { const char *model_type, *text_type; } wrappers[] = {
-        {"gemma3", "gemma3_text"}, {"mistral3", "mistral"}, {"gemma4", "gemma4_text"}, {"qwen3_5", "qwen3_5_text"}};
+        {"gemma3", "gemma3_text"}, {"mistral3", "mistral"}, {"gemma4", "gemma4_text"}, {"qwen3_5", "qwen3_5_text"},
+        {"qwen3_5_moe", "qwen3_5_moe_text"}};
     for (size_t i = 0; i < sizeof wrappers / sizeof *wrappers; i++) {
         if (strcmp(wrappers[i].model_type, *name))
             continue;

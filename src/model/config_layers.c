@@ -199,8 +199,9 @@ static int read_sparse_layers(config_reader *r)
         return read_range(r);
     if (r->a->sparse == SPARSE_STEP)
         status = json_get_int(&r->source, "decoder_sparse_step", JSON_OPTIONAL, 1, MODEL_MAX_LAYERS, &step, r->e);
+    const char *first_key = r->a->first_sparse_key ? r->a->first_sparse_key : "first_k_dense_replace";
     if (r->a->sparse == SPARSE_FROM)
-        status = json_get_int(&r->source, "first_k_dense_replace", JSON_OPTIONAL, 0, INT32_MAX, &first, r->e);
+        status = json_get_int(&r->source, first_key, JSON_OPTIONAL, 0, INT32_MAX, &first, r->e);
     for (int i = 0; i < c->layers; i++)
         c->sparse[i] = (i + 1) % step == 0 && i >= first;
     return status || r->a->sparse != SPARSE_STEP ? status : read_dense_list(r);
@@ -289,9 +290,15 @@ static int read_counts(config_reader *r)
     return status;
 }
 
+static bool has_no_experts(const config_reader *r)
+{
+    const json_t *n = json_object_get(r->source.object, r->a->experts.name);
+    return json_is_integer(n) && json_integer_value(n) == 0;
+}
+
 int config_read_experts(config_reader *r)
 {
-    if (r->a->sparse == SPARSE_NONE)
+    if (r->a->sparse == SPARSE_NONE || (r->a->experts_optional && has_no_experts(r)))
         return 0;
     int (*const steps[])(config_reader *) = {read_counts, read_router, read_shared, read_sparse_layers};
     int status = 0;
