@@ -16,7 +16,10 @@ double walk_now_s(void)
     return (double)t.tv_sec + (double)t.tv_nsec * 1e-9;
 }
 
-#define WORK_OF_SEARCH 6e8 /* about half a second on two cores */
+#ifndef PT_SEARCH_WORK
+#define PT_SEARCH_WORK 1 /* less where a sanitizer makes everything slow (CMakePresets.json) */
+#endif
+#define WORK_OF_SEARCH (6e8 * PT_SEARCH_WORK) /* about half a second on two cores */
 
 double search_effort(const search_input *in) { return in->effort > 0 ? in->effort : 1; }
 
