@@ -569,6 +569,7 @@ static const architecture table[] = {
         HIDDEN(2304), LAYERS(26), HEADS(8), KV_HEADS(4), FFN(9216),
         POSITIONS(131072), VOCAB(262208), .activation_key = "hidden_activation", .activation = "gelu_pytorch_tanh",
         .qk_norm = QK_NORM_HEAD, .score_scalar = {"query_pre_attn_scalar", 256}, .logit_softcap = {"final_logit_softcapping", 0},
+        .softcap_alone = true,
         .window = WINDOW_PERIOD, .window_default = 4096, .window_period = 6, .window_period_key = "sliding_window_pattern",
         .rope = ROPE_RULE_TYPES, .rope_theta = 1e6, .rope_local_theta = 10000,
         .keys = {ROPE_KEYS, "rope_local_base_freq", "attention_bias", "sliding_window", "sliding_window_pattern", "_sliding_window_pattern",
@@ -584,7 +585,7 @@ static const architecture table[] = {
         .rope_local_theta = 10000, .rope_partial = true, .full_heads = true, .value_norm = true, .scaled = true, .names = gemma4_names,
         .fixed = {{"enable_moe_block", "false"}, {"num_kv_shared_layers", "0"}, {"use_bidirectional_attention", "\"vision\""}},
         .zero = {"hidden_size_per_layer_input", NULL, 256},
-        .keys = {ROPE_KEYS, "attention_bias", "sliding_window", "final_logit_softcapping", "per_layer_config",
+        .keys = {"rope_parameters", "attention_bias", "sliding_window", "final_logit_softcapping", "per_layer_config",
                  "num_experts", "top_k_experts", "moe_intermediate_size", "vocab_size_per_layer_input", "use_double_wide_mlp"},
     },
     {
@@ -629,6 +630,7 @@ static const architecture table[] = {
         .embedding_scale = {"embedding_multiplier", 1}, .score_scale = {"attention_multiplier", 1},
         .residual_scale = {"residual_multiplier", 1}, .logit_divisor = {"logits_scaling", 1}, .mixer = MIXER_MAMBA,
         .mixer_type = "linear_attention", .mixer_type_old = "mamba", .attention_layers_key = "attn_layer_indices",
+        .layer_types_alias = "layers_block_type",
         .taps = {"mamba_d_conv", NULL, 4}, .names = granitemoehybrid_names, .fused = granite_fused_names, .sparse = SPARSE_ALL,
         .experts_optional = true, .experts = {"num_local_experts", NULL, 8}, EXPERTS_USED("num_experts_per_tok", 2),
         .expert_ffn = {"intermediate_size", NULL, 11008}, .router_norm = {NULL, true},
@@ -642,7 +644,8 @@ static const architecture table[] = {
         ATTENTION_BIASES, MLP_BIASES, .rope_part_key = "partial_rotary_factor", .rope_part = 0.5, .mixer = MIXER_MAMBA,
         .mixer_type = "linear_attention", .mixer_type_old = "mamba", .attention_layers_key = "attn_layer_indices",
         .taps = {"mamba_d_conv", NULL, 4}, .names = bamba_names, .zero = {"z_loss_coefficient", NULL, 0},
-        .keys = {ROPE_KEYS, "partial_rotary_factor", "attention_bias", "mlp_bias", "mamba_conv_bias", "mamba_proj_bias", "attn_rotary_emb"},
+        .fixed = {{"partial_rotary_factor", "0.5"}}, /* Transformers takes another value only from the rope's object */
+        .keys = {ROPE_KEYS, "attention_bias", "mlp_bias", "mamba_conv_bias", "mamba_proj_bias", "attn_rotary_emb"},
     },
     {
         .model_type = "lfm2", .class_name = "Lfm2ForCausalLM", LLAMA_MODEL, .norm = NORM_RMS, .eps_key = "norm_eps", .eps = 1e-5,

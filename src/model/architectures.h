@@ -103,6 +103,7 @@ typedef struct architecture {
     config_number score_scalar; /* scores are multiplied by its power -1/2, instead of the head dimension's */
     config_number score_scale;  /* scores are multiplied by it instead */
     config_number score_softcap, logit_softcap, embedding_scale, residual_scale, logit_scale, logit_divisor;
+    bool softcap_alone;        /* logits have no cap in the larger model of which this is the text part */
     bool embedding_by_width;   /* rows of the embedding are multiplied by the square root of the hidden size */
     bool scaled_residual_init; /* output projections start smaller by a factor of sqrt(2 layers) */
     double init;               /* standard deviation of random weights if initializer_range is absent; 0: 0.02 */
@@ -116,6 +117,7 @@ typedef struct architecture {
     bool value_norm, scaled;
     mixer_kind mixer;          /* of the layers without attention */
     const char *mixer_type, *mixer_type_old; /* what layer_types calls them */
+    const char *layer_types_alias; /* another name of layer_types; or NULL */
     const char *attention_layers_key; /* the list of the layers with attention; NULL: every full_attention_interval-th */
     config_key taps;
     bool output_gate;

@@ -40,9 +40,9 @@ bool config_key_present(const json_source *s, const char *key)
 /* A model of text and images: everything after this is read from its text_config. */
 static int enter_text_part(config_reader *r, const char **name)
 {
-    static const struct { const char *model_type, *text_type; } wrappers[] = {
-        {"gemma3", "gemma3_text"}, {"mistral3", "mistral"}, {"gemma4", "gemma4_text"}, {"qwen3_5", "qwen3_5_text"},
-        {"qwen3_5_moe", "qwen3_5_moe_text"}};
+    static const struct { const char *model_type, *text_type; bool tied; } wrappers[] = {
+        {"gemma3", "gemma3_text", true}, {"mistral3", "mistral", true}, {"gemma4", "gemma4_text", true},
+        {"qwen3_5", "qwen3_5_text", false}, {"qwen3_5_moe", "qwen3_5_moe_text", false}};
     for (size_t i = 0; i < sizeof wrappers / sizeof *wrappers; i++) {
         if (strcmp(wrappers[i].model_type, *name))
             continue;
@@ -51,8 +51,9 @@ static int enter_text_part(config_reader *r, const char **name)
         if (status)
             return status;
         const json_t *tied = json_object_get(r->source.object, "tie_word_embeddings"); /* the outer value counts */
-        r->tied_unsaid = !tied;
-        if (json_object_set(text.object, "tie_word_embeddings", tied ? (json_t *)tied : r->untied ? json_false() : json_true()))
+        const bool by_default = wrappers[i].tied && !r->untied;
+        r->tied_unsaid = !tied && wrappers[i].tied;
+        if (json_object_set(text.object, "tie_word_embeddings", tied ? (json_t *)tied : json_boolean(by_default)))
             return pt_fail(r->e, PT_FAILED, "out of memory");
         status = config_check_few_bits(r);
         if (status)
@@ -247,8 +248,8 @@ static int read_scales(config_reader *r)
     if (!status)
         status = config_read_number(r, &a->logit_softcap, 0, 0, &c->logit_softcap);
     c->logit_scale /= divisor;
-    if (c->multimodal)
-        c->logit_softcap = 0; /* read only by the classes of the text part alone */
+    if (c->multimodal && a->softcap_alone)
+        c->logit_softcap = 0;
     if (!status && c->residual_scale != 1 && (c->out_bias || c->mlp_bias))
         status = pt_fail(r->e, PT_FAILED, "%s: \"%s\" %g together with biases of the projections that it scales is not supported",
                          r->source.where, a->residual_scale.name, (double)c->residual_scale);

@@ -51,11 +51,15 @@ static int read_layer_types(config_reader *r, int64_t window)
     json_t *types = NULL;
     model_config *c = r->c;
     const char *where = r->source.where;
-    int status = json_get_array(&r->source, "layer_types", JSON_OPTIONAL, &types, r->e);
+    const bool other_name = r->a->layer_types_alias && config_key_present(&r->source, r->a->layer_types_alias);
+    const char *key = other_name ? r->a->layer_types_alias : "layer_types";
+    if (other_name && config_key_present(&r->source, "layer_types"))
+        return pt_fail(r->e, PT_FAILED, "%s: \"layer_types\" and \"%s\" mean the same: remove one", where, key);
+    int status = json_get_array(&r->source, key, JSON_OPTIONAL, &types, r->e);
     if (status || !types)
         return status;
     if (json_array_size(types) != (size_t)c->layers)
-        return pt_fail(r->e, PT_FAILED, "%s: \"layer_types\" has %zu entries, but \"%s\" is %lld", where,
+        return pt_fail(r->e, PT_FAILED, "%s: \"%s\" has %zu entries, but \"%s\" is %lld", where, key,
                        json_array_size(types), r->a->layers.name, (long long)c->layers);
     for (int i = 0; i < c->layers; i++) {
         char text[64];
@@ -68,8 +72,8 @@ static int read_layer_types(config_reader *r, int64_t window)
         if (r->a->mixer_type_old && !strcmp(type, "attention"))
             type = "full_attention";
         if (strcmp(type, other) && strcmp(type, "full_attention"))
-            return pt_fail(r->e, PT_FAILED, "%s: \"layer_types\"[%d] is %s, which is not supported; supported are "
-                           "\"full_attention\" and \"%s\"", where, i, config_value_text(value, text), other);
+            return pt_fail(r->e, PT_FAILED, "%s: \"%s\"[%d] is %s, which is not supported; supported are "
+                           "\"full_attention\" and \"%s\"", where, key, i, config_value_text(value, text), other);
         if (r->a->mixer_type) {
             c->mixer[i] = (unsigned char)(strcmp(type, other) ? MIXER_ATTENTION : r->a->mixer);
             continue;

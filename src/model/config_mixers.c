@@ -56,9 +56,6 @@ static int read_delta(config_reader *r)
     if (!status && c->scan_heads % c->scan_key_heads)
         status = pt_fail(r->e, PT_FAILED, "%s: \"linear_num_value_heads\" is %lld, which is not a multiple of \"linear_num_key_heads\" "
                          "%lld", r->source.where, (long long)c->scan_heads, (long long)c->scan_key_heads);
-    if (!status && c->activation != ACT_SILU)
-        status = pt_fail(r->e, PT_FAILED, "%s: \"%s\" must be silu in %s models, because their convolutions use it, too", r->source.where,
-                         r->a->activation_key, r->a->model_type);
     return status;
 }
 
@@ -71,10 +68,12 @@ static int read_step_limit(config_reader *r)
     if (status || !limits)
         return status;
     const json_t *least = json_array_get(limits, 0), *most = json_array_get(limits, 1);
+    const char *name = json_string_value(json_object_get(most, "__float__"));
+    const bool unlimited = name && !strcmp(name, "Infinity");
     c->step_least = (float)json_number_value(least);
-    c->step_most = json_is_number(most) ? (float)json_number_value(most) : INFINITY;
-    if (json_array_size(limits) == 2 && json_is_number(least) && (json_is_number(most) || json_is_object(most)) && c->step_least >= 0 &&
-        c->step_most >= c->step_least)
+    c->step_most = unlimited ? INFINITY : (float)json_number_value(most);
+    if (json_array_size(limits) == 2 && json_is_number(least) && (json_is_number(most) || unlimited) && c->step_least >= 0 &&
+        c->step_most >= c->step_least && c->step_least <= 1e6)
         return 0;
     return pt_fail(r->e, PT_FAILED, "%s: \"time_step_limit\" must be two numbers, the least and the largest step", r->source.where);
 }
@@ -91,7 +90,7 @@ static int read_mamba(config_reader *r)
         status = config_read_size(r, &sizes[i].key, sizes[i].most, sizes[i].out);
     c->scan_dim = !status ? expand * c->hidden / c->scan_heads : 1;
     const json_t *dim = json_object_get(r->source.object, "mamba_d_head");
-    if (!status && !json_is_string(dim)) /* or "auto" */
+    if (!status && !(json_is_string(dim) && !strcmp(json_string_value(dim), "auto")))
         status = json_get_int(&r->source, "mamba_d_head", JSON_OPTIONAL, 1, MAX_DIM, &c->scan_dim, r->e);
     if (!status && (c->scan_dim * c->scan_heads != expand * c->hidden || c->scan_dim > MAX_DIM || c->scan_heads % c->scan_key_heads))
         status = pt_fail(r->e, PT_FAILED, "%s: \"mamba_n_heads\" %lld heads of \"mamba_d_head\" %lld (at most %d) must be "
@@ -153,6 +152,9 @@ int config_read_mixer_sizes(config_reader *r)
     if (!status && c->taps < 2)
         status = pt_fail(r->e, PT_FAILED, "%s: \"%s\" is %lld, but a convolution needs at least 2 tokens", r->source.where, a->taps.name,
                          (long long)c->taps);
+    if (!status && a->mixer != MIXER_CONV && c->activation != ACT_SILU)
+        status = pt_fail(r->e, PT_FAILED, "%s: \"%s\" must be silu in %s models, because their convolutions use it, too", r->source.where,
+                         a->activation_key, a->model_type);
     if (!status && a->mixer == MIXER_DELTA)
         status = read_delta(r);
     if (!status && a->mixer == MIXER_MAMBA)

@@ -144,8 +144,6 @@ static const option_row rows[] = {
     {T(profile_file, "profile", TEXT, "FILE"), .is.help = "use this profile.json of an earlier run instead of measuring", TRAIN_AND_PLAN},
     {T(plan_file, "plan", TEXT, "FILE"), .is.help = "run exactly this plan, or say why it cannot run", TRAIN_AND_PLAN,
      .plan_help = "predict this plan instead of searching for the fastest"},
-    {T(search_effort, "search-effort", REAL, "X"), .is.initial = "1", RANGE(1, 1e4), .record = RECORD_COURSE, TRAIN_AND_PLAN,
-     .is.help = "let the search for a plan do X times its usual work, which takes about\nhalf a second"},
 
     {T(save_every, "save-every", INT, "N"), .is.group = SAVING, RANGE(0, MOST), .record = RECORD_COURSE, TRAIN_AND_PLAN,
      .is.help = "write a checkpoint every N steps", .plan_help = "the run saves checkpoints: leave room on the disk for them"},

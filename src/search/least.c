@@ -92,8 +92,7 @@ static int collect(const space *s, entry *list)
             for (int k = 0; k < (s->in->training ? space_is_shared(s) ? 8 : 4 : 1); k++) {
                 entry x;
                 estimate about;
-                const bool several = last->visit > 1 && !s->in->in_one_visit; /* visits are possible, too */
-                if (!space_has(s, place) || (place != TIER_DEVICE && !s->in->training) || (k & 2 && !several))
+                if (!space_has(s, place) || (place != TIER_DEVICE && !s->in->training) || (k & 2 && last->visit == 1))
                     continue;
                 economical(s, &x.candidate, g, k & 4, place, times[k & 1], k & 2 ? 1 : last->visit);
                 candidate_fill(s, &x.candidate, s->budget, &about);
@@ -156,8 +155,6 @@ static int try_entries(space *s, entry *list, int n, bool hopeful, outcome *o, p
         for (int i = 0; i < n && !fits && !is_late(s, o); i++) {
             if (hopeful ? i >= HOPEFUL || list[i].over > 0.2 * memory : i >= SURE && list[i].over > near)
                 break;
-            if (s->in->whether && list[i].over > 2 * near)
-                break;
             if (plain) {
                 fits = try_plain(s, &list[i], near, o, e);
                 continue;
@@ -206,11 +203,11 @@ int least_price(space *s, bool hopeful, priced *out, pt_error *e)
     enum { TRIES = 6 };
     outcome o;
     priced next;
-    s->least_tasks = s->in->in_one_visit ? LEAST_TASKS / 4 : LEAST_TASKS;
+    s->least_tasks = LEAST_TASKS;
     int fits = solve(s, hopeful, &o, e), enough = 0;
     if (fits > 0)
         *out = o.filled_over == 0 ? o.filled : o.plain;
-    if (fits || hopeful || s->in->whether)
+    if (fits || hopeful)
         return fits;
     *out = is_mixed(&o) ? o.filled : o.plain;
     for (int i = 0; i < TRIES && !enough && s->least_tasks > 0; i++) {

@@ -1,12 +1,9 @@
 /* long_step.c - steps of very many micro-batches.
  *
- * All micro-batches are alike, so a step of thousands of units is searched as a step of some dozens, divided in the same ways, with two
- * visits or more. The plan found is also a plan of the long step and is priced as such at the end, unless building it would take more than
- * seconds. The additional memory of the long step, which does not depend on the plan, is first taken from the device's budget: the batch's
- * tokens and, if the embedding is trained, the stream gradients.
- *
- * Several visits hold the gradients of all layers, one visit of the whole step the inputs of all micro-batches. No shorter step shows what
- * the latter takes, so it is searched as it is, with micro-batches that are not too many. The faster of both plans is taken.
+ * All micro-batches are alike, so a step of thousands of units is searched as a step of some hundreds, divided in the same ways. The plan
+ * found is also a plan of the long step and is priced as such at the end, unless building it would take more than seconds. The
+ * additional memory of the long step, which does not depend on the plan, is first taken from the device's budget: the batch's tokens and,
+ * if the embedding is trained, the stream gradients.
  */
 #include "search/walk.h"
 
@@ -17,13 +14,13 @@ enum { TASKS = 1 << 17 };            /* built in about a second */
 
 static int64_t units_times_layers(const search_input *in, int64_t units) { return units * in->model->config.layers; }
 
-/* A number of units that is small enough and allows the step's micro-batches, and two visits: as large a multiple of their common divisor
- * as the limit allows. 0: the step's micro-batches have more units. */
+/* A number of units that is small enough and allows the step's micro-batches and visits: as large a multiple of their common divisor as the
+ * limit allows. 0: the step's micro-batches have more units. */
 static int64_t fewer_units(const search_input *in)
 {
     const step_shape *s = in->shape;
     const int64_t least = in->micro_batch ? in->micro_batch / s->unit_seqs : 1, enough = ENOUGH / in->model->config.layers;
-    int64_t units = in->training ? enough / 2 : enough;
+    int64_t units = enough;
     while (units > 0 && (s->units_n % units || units % least))
         units--;
     return units ? enough / units * units : 0;
@@ -130,13 +127,14 @@ int search_forecast(const search_input *in, const priced_plan *c, unsigned kinds
     return failed;
 }
 
-/* ---- both ---- */
-
-static int plan_visits(const search_input *in, int64_t units, search_result *out, pt_error *e)
+int search_plan(const search_input *in, search_result *out, pt_error *e)
 {
     enum { TRIES = 4 }; /* corrections of the error of a layout */
+    const int64_t units = units_times_layers(in, in->shape->units_n) > MANY ? fewer_units(in) : 0;
     shorter s;
     uint64_t more = 0;
+    if (!units)
+        return search_whole(in, out, e);
     shorten(in, units, &s);
     for (int i = 0; i < TRIES; i++, s.beside += more) {
         if (i)
@@ -147,50 +145,4 @@ static int plan_visits(const search_input *in, int64_t units, search_result *out
             return fits < 0 ? fits : failed;
     }
     return pt_fail(e, PT_DOES_NOT_FIT, "it does not fit: no plan was found within these budgets");
-}
-
-static int plan_one_visit(const search_input *in, search_result *out, pt_error *e)
-{
-    search_input x = *in;
-    x.in_one_visit = MANY / in->model->config.layers;
-    if (in->micro_batch && in->shape->batch / in->micro_batch > x.in_one_visit) {
-        memset(out, 0, sizeof *out);
-        return PT_DOES_NOT_FIT;
-    }
-    return search_whole(&x, out, e);
-}
-
-static uint64_t lacks(const search_input *in, const search_result *r)
-{
-    uint64_t bytes = 0;
-    for (int t = 0; t < TIERS; t++)
-        bytes += r->least[t] > in->budget[t] ? r->least[t] - in->budget[t] : 0;
-    return bytes ? bytes : UINT64_MAX;
-}
-
-/* Without the disk, if possible, as one search decides. Where both fail, the one that lacks less says what is missing. */
-static bool is_better(const search_input *in, int failed, const search_result *x, int other_failed, const search_result *other)
-{
-    if (failed || other_failed)
-        return failed && other_failed ? lacks(in, x) < lacks(in, other) : !failed;
-    const bool wears = x->best.bytes[TIER_DISK] > 0, other_wears = other->best.bytes[TIER_DISK] > 0;
-    return wears != other_wears ? other_wears : x->best.step_ns < other->best.step_ns;
-}
-
-int search_plan(const search_input *in, search_result *out, pt_error *e)
-{
-    const int64_t units = units_times_layers(in, in->shape->units_n) > MANY ? fewer_units(in) : 0;
-    if (!units)
-        return search_whole(in, out, e);
-    int failed = plan_visits(in, units, out, e);
-    if (!in->training || (failed ? failed != PT_DOES_NOT_FIT : in->whether))
-        return failed;
-    pt_error unsaid;
-    search_result one;
-    const int one_failed = plan_one_visit(in, &one, failed ? e : &unsaid), tried = out->tried + one.tried;
-    const bool better = is_better(in, one_failed, &one, failed, out);
-    search_result_free(better ? out : &one);
-    *out = better ? one : *out;
-    out->tried = tried;
-    return better ? one_failed : failed;
 }

@@ -222,16 +222,14 @@ static int price_as_it_is(space *s, candidate *r, priced *out, pt_error *e)
 
 int policy_price(space *s, policy p, priced *out, pt_error *e)
 {
-    const bool snake = p == POLICY_GREEDY_SNAKE; /* small micro-batches, all of them in one visit */
-    if (snake ? s->in->part_of_units > s->in->shape->units_n : s->in->in_one_visit > 0)
-        return 0;
     for (int i = 0; i < s->splits_n; i++) {
+        bool snake = p == POLICY_GREEDY_SNAKE; /* small micro-batches, all of them in one visit */
         const split *cut = &s->splits[snake ? s->splits_n - 1 - i : i];
         candidate r;
         candidate_init(s, &r, p == POLICY_PROTRAIN ? least_waste(s) : 0);
         r.micro_batch = cut->micro_batch;
         r.visit = 1;
-        if (cut->visit != 1 && !s->in->in_one_visit)
+        if (cut->visit != 1)
             continue;
         if (!policy_candidate(s, p, &r))
             return 0;

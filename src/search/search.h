@@ -21,8 +21,7 @@ typedef struct search_input {
     bool drains;          /* the newest state is needed after every step, so updates cannot wait for the next forward */
     int64_t micro_batch;  /* 0: searched */
     int64_t chunk_bytes;  /* 0: searched */
-    int64_t part_of_units; /* 0, or the units of a longer step, which micro-batches and visits must divide, too; several visits */
-    int64_t in_one_visit;  /* 0, or the step is one visit of at most so many micro-batches (long_step.c) */
+    int64_t part_of_units; /* 0, or the units of a longer step, which micro-batches and visits must divide, too */
     double effort;        /* how much work the search may do, a multiple of the usual, which takes about half a second on two cores.
                              0: 1. With 1 or more the result is never slower than a policy; less may not reach every policy */
     double part;          /* 0, or it ends after this part of its work: with a plan that the whole search would find, or a better one */
@@ -31,7 +30,6 @@ typedef struct search_input {
                                     still fits; `least` is not computed. NULL: start from the beginning */
     const layer_set *layouts; /* NULL: each schedule computes them */
     bool unproven;        /* for a step of very many micro-batches (long_step.c) nothing is built: fit is then known to about a page */
-    bool whether;         /* only whether a plan fits is asked: `least` is not computed if none does */
     int threads;          /* at most; 0: as many as there are cores. The result is the same */
 } search_input;
 int search_threads(const search_input *in); /* at most */

@@ -217,8 +217,6 @@ static int add_chunkings(space *s, pt_error *e)
 /* Allows micro-batches of so many units, if one was requested. */
 static bool is_asked_for(const search_input *in, int64_t units)
 {
-    if (in->in_one_visit && in->shape->units_n / units > in->in_one_visit)
-        return false;
     return !in->micro_batch || units * in->shape->unit_seqs == in->micro_batch;
 }
 
@@ -236,19 +234,12 @@ static bool divides(const search_input *in, int64_t units)
     return in->shape->units_n % units == 0 && in->part_of_units % units == 0;
 }
 
-/* A part of a step stands for all of it only if it has several visits, too: gradients are summed from one to the next. */
-static bool is_allowed(const search_input *in, int64_t units)
-{
-    const bool whole = units == in->shape->units_n;
-    return divides(in, units) && !(in->training && whole && in->part_of_units > units) && (whole || !in->in_one_visit);
-}
-
 /* Visits of all `micros` micro-batches of a step, of fewer and fewer, down to one: `most` of them, including both ends. */
 static void add_visits(space *s, int64_t micro, int micros, int most)
 {
     const int64_t units = micro / s->in->shape->unit_seqs;
     for (int visit = micros, n = 0; visit > 0; visit--) {
-        if (!is_allowed(s->in, units * visit) || (visit > 1 && (!s->in->training || n >= most - 1)))
+        if (!divides(s->in, units * visit) || (visit > 1 && (!s->in->training || n >= most - 1)))
             continue;
         s->splits[s->splits_n++] = (split){micro, visit};
         n++;
@@ -378,7 +369,7 @@ void candidate_init(const space *s, candidate *r, int chunking)
     r->n_swap = 3;
     r->stride = s->in->host_tier ? UPDATE_STRIDE_NONE : 1;
     r->micro_batch = s->splits[s->splits_n - 1].micro_batch;
-    r->visit = s->splits[s->splits_n - 1].visit;
+    r->visit = 1;
     r->update = search_first_update(s->in);
 }
 

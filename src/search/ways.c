@@ -51,7 +51,6 @@ int search_fits(const search_input *in, uint64_t needs[TIERS], pt_error *e)
     pt_error own = {0};
     search_input soon = *in;
     soon.effort = 1e-3;
-    soon.whether = !needs;
     soon.unproven = true;
     int failed = search_plan(&soon, &r, &own);
     if (needs)

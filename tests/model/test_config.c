@@ -293,6 +293,51 @@ static void the_text_part_of_a_multimodal_model_is_read(void **state)
     model_close(m);
 }
 
+#define GEMMA4                                                                                                                        \
+    "{'model_type': 'gemma4_text', 'num_attention_heads': 8, 'num_key_value_heads': 4, 'head_dim': 8, 'num_hidden_layers': 4, "         \
+    "'hidden_size_per_layer_input': 0, 'layer_types': ['sliding_attention', 'full_attention', 'sliding_attention', 'full_attention']"
+
+/* Transformers caps the logits of Gemma 4 in its multimodal class, too, and does not tie tables of Qwen 3.5 by default. */
+static void larger_models_have_their_own_rules(void **state)
+{
+    (void)state;
+    model *m = config_open("{'model_type': 'gemma4', 'text_config': {'num_hidden_layers': 1, 'hidden_size_per_layer_input': 0, "
+                           "'final_logit_softcapping': 30.0}}");
+    assert_true(m->config.multimodal && m->config.tied && m->config.logit_softcap == 30);
+    model_close(m);
+    m = config_open("{'model_type': 'qwen3_5', 'text_config': {'num_hidden_layers': 1, 'tie_word_embeddings': true}}");
+    assert_true(m->config.multimodal && !m->config.tied);
+    model_close(m);
+}
+
+static void heads_of_layers_without_a_window_are_those_of_transformers(void **state)
+{
+    (void)state;
+    static const struct { const char *keys; int64_t dim, kv; } cases[] = {
+        {"'num_global_key_value_heads': 2", 512, 4}, {"'num_global_key_value_heads': 2, 'attention_k_eq_v': true", 512, 2},
+        {"'per_layer_config': null", 8, 4}, {"'per_layer_config': {}", 8, 4},
+        {"'per_layer_config': {'3': {'head_dim': 16}, '1': {'head_dim': 16}, '0': {}}", 16, 4},
+        {"'per_layer_config': {'1': {'num_key_value_heads': 2}, '3': {'num_key_value_heads': 2}}", 8, 2}};
+    for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
+        char json[1024];
+        snprintf(json, sizeof json, GEMMA4 ", %s}", cases[i].keys);
+        model *m = config_open(json);
+        const attention_heads full = model_heads(&m->config, 3), sliding = model_heads(&m->config, 2);
+        if (full.dim != cases[i].dim || full.kv_heads != cases[i].kv || sliding.dim != 8 || sliding.kv_heads != 4)
+            fail_msg("%s: %lld, %lld", cases[i].keys, (long long)full.dim, (long long)full.kv_heads);
+        model_close(m);
+    }
+}
+
+static void layers_with_a_state_are_those_of_either_key(void **state)
+{
+    (void)state;
+    model *m = config_open("{'model_type': 'granitemoehybrid', 'num_hidden_layers': 3, 'num_local_experts': 0, "
+                           "'layers_block_type': ['mamba', 'attention', 'linear_attention']}");
+    assert_true(m->config.mixer[0] == MIXER_MAMBA && m->config.mixer[1] == MIXER_ATTENTION && m->config.mixer[2] == MIXER_MAMBA);
+    model_close(m);
+}
+
 static void dropout_is_announced_once_and_with_its_values(void **state)
 {
     (void)state;
@@ -527,6 +572,28 @@ static const struct { const char *json, *key, *value; } refused[] = {
     {"{'model_type': 'mistral3', 'text_config': {'model_type': 'bloom'}}", "model_type", "bloom"},
     {"{'model_type': 'mistral3', 'text_config': {}, 'quantization_config': {'bits': 8}}", "quantization_config", "{\"bits\":8}"},
     {"{'model_type': 'gemma3', 'text_config': 3}", "text_config", "an integer"},
+    /* Layers with a state */
+    {"{'model_type': 'bamba', 'hidden_act': 'gelu'}", "hidden_act", "silu"},
+    {"{'model_type': 'granitemoehybrid', 'hidden_act': 'relu', 'num_local_experts': 0}", "hidden_act", "silu"},
+    {"{'model_type': 'qwen3_next', 'hidden_act': 'gelu'}", "hidden_act", "silu"},
+    {"{'model_type': 'bamba', 'mamba_d_head': 'large'}", "mamba_d_head", "string"},
+    {"{'model_type': 'bamba', 'partial_rotary_factor': 1.0}", "partial_rotary_factor", "0.5"},
+    {"{'model_type': 'granitemoehybrid', 'num_hidden_layers': 1, 'layers_block_type': ['mamba', 'mamba']}", "layers_block_type", "2"},
+    {"{'model_type': 'granitemoehybrid', 'num_hidden_layers': 1, 'layers_block_type': ['conv']}", "layers_block_type", "conv"},
+    {"{'model_type': 'granitemoehybrid', 'num_hidden_layers': 1, 'layers_block_type': ['mamba'], 'layer_types': ['mamba']}",
+     "layers_block_type", "layer_types"},
+    {"{'model_type': 'bamba', 'time_step_limit': [0, {'__float__': '-Infinity'}]}", "time_step_limit", "two numbers"},
+    {"{'model_type': 'bamba', 'time_step_limit': [1e300, {'__float__': 'Infinity'}]}", "time_step_limit", "two numbers"},
+    /* Heads of layers without a window */
+    {GEMMA4 ", 'per_layer_config': {'1': {'head_dim': 16, 'intermediate_size': 20}}}", "per_layer_config", "intermediate_size"},
+    {GEMMA4 ", 'per_layer_config': {'1': {'num_key_value_heads': 3}, '3': {'num_key_value_heads': 3}}}", "num_attention_heads", "3"},
+    {GEMMA4 ", 'per_layer_config': {'1': {'head_dim': 16}}}", "per_layer_config", "layer 3"},
+    {GEMMA4 ", 'per_layer_config': {'01': {'head_dim': 16}}}", "per_layer_config", "01"},
+    {GEMMA4 ", 'per_layer_config': {'4': {'head_dim': 16}}}", "per_layer_config", "0 to 3"},
+    {GEMMA4 ", 'per_layer_config': {'1': 3}}", "1", "an integer"},
+    {GEMMA4 ", 'attention_k_eq_v': true, 'num_global_key_value_heads': 3}", "num_global_key_value_heads", "3"},
+    {GEMMA4 ", 'rope_theta': 5.0}", "rope_theta", "5.0"},
+    {GEMMA4 ", 'rope_scaling': {'rope_type': 'linear', 'factor': 2}}", "rope_scaling", "linear"},
 };
 
 static void what_is_not_supported_is_refused_by_name(void **state)
@@ -640,6 +707,9 @@ int main(void)
         cmocka_unit_test(sliding_windows_reach_the_layers_that_transformers_gives_them),
         cmocka_unit_test(layers_turn_by_the_rope_that_transformers_gives_them),
         cmocka_unit_test(the_text_part_of_a_multimodal_model_is_read),
+        cmocka_unit_test(larger_models_have_their_own_rules),
+        cmocka_unit_test(heads_of_layers_without_a_window_are_those_of_transformers),
+        cmocka_unit_test(layers_with_a_state_are_those_of_either_key),
         cmocka_unit_test(dropout_is_announced_once_and_with_its_values),
         cmocka_unit_test(ids_may_be_lists_null_or_out_of_range),
         cmocka_unit_test(keys_that_change_nothing_are_let_through),
