@@ -145,7 +145,6 @@ typedef struct pt_train_options {
     uint64_t device_memory, host_memory, disk_memory; /* bytes or PT_AUTO */
     const char *disk_path;             /* NULL: a folder in `out` */
     const char *plan_file;             /* NULL: planned */
-    double search_effort;              /* times the usual work of the search for a plan; default 1 */
     const char *machine_file;          /* memory sizes and speeds; NULL: detected and measured */
     const char *profile_file;          /* profile.json of an earlier run; NULL: measured, or a kept one */
     int64_t save_every; int keep;      /* checkpoints; the newest `keep` stay, by default 2; 0: all */

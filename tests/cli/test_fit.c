@@ -113,22 +113,6 @@ static void a_plan_leaves_room_on_the_disk_for_what_the_run_saves(void **state)
     assert_less_by(all, disk_budget(WORDS("--save-dtype", "bf16")), -2 * parameters);
 }
 
-/* Of a machine that nothing is measured on: neither threads nor load change a byte of what is printed. */
-static void the_same_is_planned_with_any_number_of_threads(void **state)
-{
-    (void)state;
-    static const char *const threads[] = {"1", "2", "8"};
-    char first[16384] = "";
-    for (size_t i = 0; i < sizeof threads / sizeof *threads; i++) {
-        const words of = WORDS("--model", put_text("config.json", middle), "--machine", "rtx4090", "--device-memory", "2GiB",
-                               "--host-memory", "3GiB", "--threads", threads[i], "--quiet");
-        assert_int_equal(plan_with(of, WORDS("--search-effort", "1.5")), 0);
-        if (i)
-            assert_string_equal(text_of(scratch_path("out")), first);
-        snprintf(first, sizeof first, "%s", text_of(scratch_path("out")));
-    }
-}
-
 /* ---- what does not fit ---- */
 
 /* "--host-memory 24.5GiB" in the first change that is told; 0: not this tier */
@@ -482,7 +466,6 @@ int main(void)
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(plan_says_what_train_says_with_and_without_an_evaluation),
         cmocka_unit_test(a_plan_leaves_room_on_the_disk_for_what_the_run_saves),
-        cmocka_unit_test(the_same_is_planned_with_any_number_of_threads),
         cmocka_unit_test(what_is_missing_is_said_with_every_key),
         cmocka_unit_test(a_limit_of_the_process_is_used_and_named),
         cmocka_unit_test(where_ram_is_missing_the_disk_is_the_advice),

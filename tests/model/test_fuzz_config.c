@@ -47,7 +47,9 @@ static void known_keys_with_any_values_are_refused_or_whole(void **state)
     (void)state;
     static const char *const types[] = {"gpt2", "llama", "mistral", "qwen2", "qwen3", "opt", "gpt_neox", "starcoder2", "gemma", "gemma2",
                                         "gemma3_text", "gemma3", "phi3", "olmo2", "olmo3", "smollm3", "granite", "ministral3", "mistral3",
-                                        "seed_oss", "exaone4", "stablelm", "arcee", "nemotron", "glm4", "ernie4_5", "cohere", "cohere2"};
+                                        "seed_oss", "exaone4", "stablelm", "arcee", "nemotron", "glm4", "ernie4_5", "cohere", "cohere2",
+                                        "gemma4_text", "gemma4", "qwen3_5_text", "qwen3_next", "qwen3_5_moe_text", "lfm2", "lfm2_moe",
+                                        "granitemoehybrid", "bamba", "gpt_oss", "glm4_moe", "dots1", "ernie4_5_moe", "minimax_m2"};
     static const char *const keys[] = {
         "n_embd", "n_layer", "n_head", "n_inner", "hidden_size", "num_hidden_layers", "num_attention_heads", "num_key_value_heads",
         "head_dim", "intermediate_size", "vocab_size", "max_position_embeddings", "n_positions", "rms_norm_eps", "rope_theta",
@@ -58,14 +60,21 @@ static void known_keys_with_any_values_are_refused_or_whole(void **state)
         "use_parallel_residual",
         "query_pre_attn_scalar", "attn_logit_softcapping", "final_logit_softcapping", "sliding_window_pattern", "rope_local_base_freq",
         "no_rope_layers", "no_rope_layer_interval", "embedding_multiplier", "attention_multiplier", "residual_multiplier",
-        "logits_scaling", "logit_scale", "use_qkv_bias", "attention_out_bias"};
+        "logits_scaling", "logit_scale", "use_qkv_bias", "attention_out_bias", "full_attn_idxs", "attn_layer_indices",
+        "layers_block_type", "full_attention_interval", "conv_L_cache", "mamba_d_conv", "mamba_n_heads", "mamba_n_groups", "mamba_d_head",
+        "mamba_expand", "mamba_d_state", "time_step_limit", "linear_num_value_heads", "linear_num_key_heads", "linear_key_head_dim",
+        "linear_value_head_dim", "global_head_dim", "num_global_key_value_heads", "attention_k_eq_v", "per_layer_config",
+        "hidden_size_per_layer_input", "num_experts", "num_local_experts", "n_routed_experts", "num_experts_per_tok",
+        "moe_intermediate_size", "shared_expert_intermediate_size", "n_group", "topk_group", "first_k_dense_replace", "num_dense_layers",
+        "block_multiple_of", "block_ffn_dim_multiplier", "rotary_dim", "moe_layer_end_index", "position_embedding_type"};
     static const char *const values[] = {
         "0", "1", "2", "3", "4", "7", "64", "128", "4096", "100000", "1000000000", "9223372036854775807", "-1", "-9223372036854775808",
         "1e300", "-1e300", "1e-300", "0.5", "1.0", "null", "true", "false", "\"\"", "\"float16\"", "[]", "[1]", "{}",
         "[\"full_attention\"]", "{\"rope_type\": \"linear\", \"factor\": 1e-3}", "{\"type\": \"llama3\", \"factor\": 8, "
         "\"low_freq_factor\": 1, \"high_freq_factor\": 4}", "{\"rope_theta\": 1}", "{\"rope_type\": []}",
         "{\"num_hidden_layers\": 1}", "{\"full_attention\": {}, \"sliding_attention\": {\"factor\": 2}}",
-        "{\"type\": \"yarn\", \"factor\": 4}",
+        "{\"type\": \"yarn\", \"factor\": 4}", "[\"linear_attention\"]", "[\"conv\"]", "[0, {\"__float__\": \"Infinity\"}]",
+        "{\"0\": {\"head_dim\": 512}}", "{\"0\": {\"num_key_value_heads\": 3}}",
         "{\"rope_type\": \"dynamic\", \"factor\": 2}", "{\"type\": \"longrope\", \"short_factor\": [1], \"long_factor\": [1]}"};
     enum { TYPES = sizeof types / sizeof types[0], KEYS = sizeof keys / sizeof keys[0], VALUES = sizeof values / sizeof values[0] };
     for (uint64_t round = 0; round < 40000; round++) {
@@ -73,11 +82,14 @@ static void known_keys_with_any_values_are_refused_or_whole(void **state)
         uint32_t w[4];
         rng_words(seed, RNG_TEST, 1000, round, w);
         int n = snprintf(json, sizeof json, "{\"model_type\": \"%s\"", types[w[0] % TYPES]), pairs = 1 + (int)(w[1] % 6);
+        bool layers_drawn = false;
         for (int i = 0; i < pairs; i++) {
             rng_words(seed, RNG_TEST, 1001 + (uint32_t)i, round, w);
-            n += snprintf(json + n, sizeof json - (size_t)n, ", \"%s\": %s", keys[w[0] % KEYS], values[w[1] % VALUES]);
+            const char *key = keys[w[0] % KEYS];
+            layers_drawn |= !strcmp(key, "num_hidden_layers");
+            n += snprintf(json + n, sizeof json - (size_t)n, ", \"%s\": %s", key, values[w[1] % VALUES]);
         }
-        n += snprintf(json + n, sizeof json - (size_t)n, "}");
+        n += snprintf(json + n, sizeof json - (size_t)n, "%s}", layers_drawn ? "" : ", \"num_hidden_layers\": 1");
         assert_true(n < (int)sizeof json);
         LLVMFuzzerTestOneInput((const uint8_t *)json, (size_t)n);
     }
