@@ -79,7 +79,7 @@ static int refuse(const pt_option *o, const char *text, pt_error *e)
         return pt_fail(e, PT_USAGE, "`%s` %.200s: it must be true or false", o->field, text);
     const double value = atof(text);
     return pt_fail(e, PT_USAGE, "`%s` %.200s: it must be %s%s", o->field, text,
-                   is_whole(o) ? value > o->high ? "" : "a whole number, " : o->low == ABOVE_0 ? "a number " : "a number, ",
+                   !is_whole(o) ? "a number " : value > o->high ? "" : "a whole number, ",
                    range_text(o, value, range));
 }
 

@@ -40,7 +40,7 @@ static const option_row rows[] = {
     {T(dpo_loss, "dpo-loss", CHOICE, "sigmoid|ipo"), .is.initial = "sigmoid", .record = RECORD_RESULT, .need = NEED_DPO, TRAIN,
      .is.help = "dpo: form of the loss"},
     {T(label_smoothing, "label-smoothing", REAL, "X"), .is.initial = "0", RANGE(0, 0.5), .record = RECORD_RESULT,
-     .need = NEED_SMOOTHING, TRAIN, .is.help = "dpo, simpo: the share of pairs that are taken to be the wrong way round"},
+     .need = NEED_SMOOTHING, TRAIN, .is.help = "dpo, simpo: the share of pairs that are taken to be the wrong way round,\nat most 0.5"},
     {T(desirable_weight, "desirable-weight", REAL, "X"), .is.initial = "1", RANGE(0, 1e6), .record = RECORD_RESULT, .need = NEED_LABELS,
      TRAIN, .is.help = "kto: the weight of replies with the label true"},
     {T(undesirable_weight, "undesirable-weight", REAL, "X"), .is.initial = "1", RANGE(0, 1e6), .record = RECORD_RESULT,

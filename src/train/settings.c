@@ -245,6 +245,7 @@ static pt_save_type save_type_of(pt_dtype type) { return type == PT_F32 ? PT_SAV
 static pt_train_options all_resolved(const job *j)
 {
     pt_train_options o = resolved(j);
+    o.drop_last = j->o.drop_last;
     o.steps = j->steps;
     o.save_type = save_type_of(j->save_type);
     return o;

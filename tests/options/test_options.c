@@ -137,7 +137,7 @@ static void what_is_no_value_is_refused(void **state)
     refused("lr", "fast", "`lr` fast: it must be a number above 0");
     refused("lr", "0", "above 0");
     refused("lr", "nan", "above 0");
-    refused("min-lr-ratio", "1.5", "from 0 to 1");
+    refused("min-lr-ratio", "1.5", "a number from 0 to 1");
     refused("seq-len", "0", "1 or more");
     refused("seq-len", "8x", "a whole number");
     refused("threads", "5000", "at most 4096");

@@ -186,10 +186,29 @@ static void an_old_run_goes_on_without_the_rest(void **state)
     pt_trainer_close(open_run(&o));
 }
 
+static void settings_name_it_only_if_it_was_given(void **state)
+{
+    (void)state;
+    char out[300];
+    for (int given = 0; given < 2; given++) {
+        snprintf(out, sizeof out, "%s/settings-%d", scratch, given);
+        pt_train_options o = options_of(STREAM, out);
+        o.batch_size = 1;
+        o.drop_last = given;
+        pt_trainer *t = open_run(&o);
+        pt_summary m;
+        pt_trainer_summary(t, &m);
+        assert_int_equal(m.windows % m.batch_size, 0);
+        assert_int_equal(strstr(m.settings, "drop-last") != NULL, given);
+        pt_trainer_close(t);
+    }
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {cmocka_unit_test(a_padded_step_is_that_of_a_smaller_batch),
                                        cmocka_unit_test(the_last_step_of_an_epoch_has_the_rest),
-                                       cmocka_unit_test(an_old_run_goes_on_without_the_rest)};
+                                       cmocka_unit_test(an_old_run_goes_on_without_the_rest),
+                                       cmocka_unit_test(settings_name_it_only_if_it_was_given)};
     return cmocka_run_group_tests(tests, scratch_make, scratch_remove);
 }
