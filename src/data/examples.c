@@ -81,8 +81,8 @@ int example_make(const example_rules *r, encoder *c, json_t *record, const char 
 {
     if (take_label(record) == 0)
         return pt_fail(e, PT_FAILED,
-                       "%.400s: \"label\" (or \"kto_tag\") is false, which marks a bad reply, but every reply is trained on as a good one: "
-                       "give `task` kto, remove such records, or remove the key if it means something else", where);
+                       "%.400s: \"label\" (or \"kto_tag\") is false, which marks a bad reply, but every reply counts as a good one "
+                       "here: train on labels with `task` kto, remove such records, or remove the key if it means something else", where);
     return make(r, c, record, where, out, e);
 }
 
