@@ -45,7 +45,7 @@ static void run_steps(const fixture *f, pt_trainer *t, double *loss_error, doubl
     assert_int_equal(done, (int)fixture_setting(f, "steps"));
 }
 
-/* Where it takes minutes, one fixture of six, from a random one on: gradients are compared of all of them (test_gradients), and what
+/* Where it takes minutes, one fixture of six or twelve, from a random one on: gradients are compared of all of them (test_gradients), and what
  * comes after them knows no architecture. */
 static int every, ran, seen;
 
@@ -82,7 +82,7 @@ static void compare_run(const char *name)
 static void every_architecture_trains_as_in_pytorch(void **state)
 {
     (void)state;
-    every = test_device_is_emulated() || SANITIZED ? 6 : 1;
+    every = test_device_is_emulated() ? 12 : SANITIZED ? 6 : 1;
     random_source random = random_open();
     seen = random_below(&random, every);
     int fixtures = each_model_fixture(compare_run);
