@@ -45,7 +45,8 @@ static void run_steps(const fixture *f, pt_trainer *t, double *loss_error, doubl
     assert_int_equal(done, (int)fixture_setting(f, "steps"));
 }
 
-/* Where it takes minutes, one fixture of six or twelve, from a random one on: gradients are compared of all of them (test_gradients), and what
+/* Where it takes minutes, one fixture of six or twelve, from a random one on: gradients are compared of all of them (test_gradients), and
+ * what
  * comes after them knows no architecture. */
 static int every, ran, seen;
 
