@@ -46,8 +46,7 @@ static void run_steps(const fixture *f, pt_trainer *t, double *loss_error, doubl
 }
 
 /* Where it takes minutes, one fixture of six or twelve, from a random one on: gradients are compared of all of them (test_gradients), and
- * what
- * comes after them knows no architecture. */
+ * what comes after them knows no architecture. */
 static int every, ran, seen;
 
 static void compare_run(const char *name)
