@@ -66,22 +66,23 @@ static int fewest_buffers(const turning *t)
     return most;
 }
 
-/* Tries numbers of buffers from the smallest on: more usually take more memory, but not always. If a plan is far too slow, no more are
- * tried. 1: one is the fastest of all and recorded. */
+/* Tries numbers of buffers from the smallest on: more usually take more memory, but not always. Two slots for updates let the second one
+ * begin while the first is written back. If a plan is far too slow, no more are tried. 1: one is the fastest of all and recorded. */
 static int try_buffers(turning *t, arranged *best)
 {
     plan *p = &t->c->plan;
     const int away = chunks_away(p), fewest = fewest_buffers(t), buffers = away < fewest ? fewest : away < fewest + 2 ? away : fewest + 2;
     int found = 0;
-    p->n_update = p->n_swap = 1;
-    for (p->n_buffer = fewest; p->n_buffer <= buffers; p->n_buffer++) {
-        int faster = placements_are_faster(t);
-        if (faster > 0)
-            note_arranged(p, best);
-        found = faster ? faster : found;
-        if (faster < 0 || t->ns > FAR_TOO_SLOW * t->c->step_ns)
-            return found;
-    }
+    p->n_swap = 1;
+    for (p->n_buffer = fewest; p->n_buffer <= buffers; p->n_buffer++)
+        for (p->n_update = 1; p->n_update <= (away > 1 ? 2 : 1); p->n_update++) {
+            int faster = placements_are_faster(t);
+            if (faster > 0)
+                note_arranged(p, best);
+            found = faster ? faster : found;
+            if (faster < 0 || t->ns > FAR_TOO_SLOW * t->c->step_ns)
+                return found;
+        }
     return found;
 }
 

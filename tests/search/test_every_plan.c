@@ -187,25 +187,23 @@ static double compare(random_source *r, uint64_t number, bool host, bool disk, l
     return ratio;
 }
 
-/* The search misses a plan in about one of 50 problems (the worst seen took 1.3 times as long): one of a run may. */
+/* Enough problems that a part of the search is missed: without arrange.c about one of 12 takes longer than the best of all plans. */
 static void compare_all(bool host, bool disk)
 {
-    NOT_SANITIZED(); /* the search does less there */
     random_source all = random_open();
     const char *given = getenv("PT_EVERY_CASES");
     double worst = 0;
-    int cases = 0, exact = 0, missed = 0, wanted = given ? atoi(given) : 2;
+    int cases = 0, exact = 0, wanted = given ? atoi(given) : SANITIZED ? 1 : 8;
     long plans = 0;
     for (uint64_t i = 0; cases < wanted; i++) {
         random_source r = random_fork(&all, i);
         double ratio = compare(&r, i, host, disk, &plans);
         worst = ratio > worst ? ratio : worst;
         cases += ratio > 0;
-        missed += ratio > 1.01;
         exact += ratio > 0 && ratio < 1.0001;
     }
     print_message("%d cases, %ld plans; worst %.4f, exact %d\n", cases, plans, worst, exact);
-    assert_true(missed <= 1);
+    assert_true(worst <= 1.01);
 }
 
 static void with_a_host_and_a_disk(void **state)
