@@ -78,8 +78,10 @@ int adapter_parts(const model *m, int block, int matrix)
 const param *adapter_example(const model *m, int matrix)
 {
     const param *found = NULL;
-    for (int b = 1; b < m->blocks_n - 1 && !found; b++)
-        found = matrix_of(m, b, matrix);
+    for (int b = 1; b < m->blocks_n - 1; b++) {
+        const param *p = matrix_of(m, b, matrix);
+        found = p && (!found || p->parts > found->parts) ? p : found;
+    }
     return found;
 }
 

@@ -56,7 +56,7 @@ static inline const adapter_module *adapter_at(const model *m, int block, int ma
 {
     return &m->adapters->of[m->blocks[block].layer][matrix][part];
 }
-/* The parts of a layer's matrix, 0 if the layer has no such matrix; and the matrix of the first layer that has it, or NULL. */
+/* The parts of a layer's matrix, 0 if the layer has no such matrix; and the first of those with the most parts, or NULL. */
 int adapter_parts(const model *m, int block, int matrix);
 const param *adapter_example(const model *m, int matrix);
 /* The column of x A^T where a part's columns begin. */

@@ -170,6 +170,24 @@ static void adapters_that_peft_would_misread_are_not_made(void **state)
     }
 }
 
+/* Whatever the first layer has: there, of Gemma 4, keys are values. */
+static void modules_that_only_later_layers_have_are_targets(void **state)
+{
+    (void)state;
+    static const char json[] = "{\"model_type\": \"gemma4_text\", \"vocab_size\": 64, \"hidden_size\": 16, \"num_attention_heads\": 2, "
+                               "\"num_key_value_heads\": 1, \"head_dim\": 8, \"num_hidden_layers\": 3, \"intermediate_size\": 48, "
+                               "\"hidden_size_per_layer_input\": 0, \"global_head_dim\": 16, \"attention_k_eq_v\": true, "
+                               "\"layer_types\": [\"full_attention\", \"sliding_attention\", \"full_attention\"], \"bos_token_id\": 0, "
+                               "\"eos_token_id\": 0}";
+    model *m;
+    pt_error e = {0};
+    if (model_from_json("test", json, strlen(json), NULL, NULL, &m, &e) || model_adapt(m, &(adapter_options){.rank = 2}, &e))
+        fail_msg("%s", e.text);
+    for (int part = 0; part < 3; part++)
+        assert_int_equal(adapter_at(m, 2, adapter_matrix(PARAM_QKV), part)->rank, 2);
+    model_close(m);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -180,6 +198,7 @@ int main(void)
         cmocka_unit_test(frozen_parameters_save_their_flops),
         cmocka_unit_test(adapters_that_peft_would_misread_are_not_made),
         cmocka_unit_test(adapters_of_every_module_are_said_in_a_word),
+        cmocka_unit_test(modules_that_only_later_layers_have_are_targets),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
