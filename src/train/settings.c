@@ -74,6 +74,8 @@ static void add_rope(json_t *all, const rope_config *r, const model_config *c)
     json_object_set_new(all, "rope_type", json_string(types[r->kind]));
     if (r->rotated != c->head_dim)
         json_object_set_new(all, "rotated elements of a head", json_integer((json_int_t)r->rotated));
+    if (r->kind == ROPE_PARTIAL)
+        json_object_set_new(all, "pairs of a head that turn", json_integer((json_int_t)r->turning));
     if (r->kind != ROPE_PLAIN && r->kind != ROPE_LONG)
         json_object_set_new(all, "rope factor", json_real(r->factor));
     if (r->kind == ROPE_LLAMA3) {
@@ -128,6 +130,63 @@ static void add_number(json_t *all, const char *name, double value, double usual
         json_object_set_new(all, name, json_real(value));
 }
 
+/* Of attention. */
+static void add_heads(json_t *all, const model_config *c)
+{
+    add_number(all, "key heads of layers without a window", (double)c->full_kv_heads, 0);
+    add_number(all, "head dimension of layers without a window", (double)c->full_head_dim, 0);
+    add_number(all, "keys as values", c->keys_as_values, 0);
+    add_number(all, "norm of values", c->value_norm, 0);
+    add_number(all, "factor of a layer's output", c->scaled, 0);
+    add_number(all, "gates of attention's output", c->output_gate, 0);
+    add_number(all, "sinks", c->sinks, 0);
+}
+
+static void add_mixers(json_t *all, const model_config *c)
+{
+    json_object_set_new(all, "mixer of each layer", mixer_json(c));
+    add_number(all, "tokens under a convolution", (double)c->taps, 0);
+    add_number(all, "bias of convolutions", c->conv_bias, 0);
+    add_number(all, "bias of mixers", c->mix_bias, 0);
+    add_number(all, "least step of a scan", (double)c->step_least, 0);
+    if (isfinite(c->step_most))
+        add_number(all, "largest step of a scan", (double)c->step_most, 0);
+    add_number(all, "key heads of a scan", (double)c->scan_key_heads, 0);
+    add_number(all, "heads of a scan", (double)c->scan_heads, 0);
+    add_number(all, "key dimension of a scan", (double)c->scan_key_dim, 0);
+    add_number(all, "head dimension of a scan", (double)c->scan_dim, 0);
+}
+
+static json_t *sparse_json(const model_config *c)
+{
+    json_t *list = json_array();
+    for (int i = 0; i < c->layers; i++)
+        json_array_append_new(list, json_boolean(c->sparse[i]));
+    return shortened(list);
+}
+
+static void add_experts(json_t *all, const model_config *c)
+{
+    json_object_set_new(all, "experts in each layer", sparse_json(c));
+    add_number(all, "experts", (double)c->experts, 0);
+    add_number(all, "experts of a token", (double)c->experts_used, 0);
+    add_number(all, "width of an expert", (double)c->expert_ffn, 0);
+    add_number(all, "kind of router", c->router, 0);
+    add_number(all, "norm of the experts' weights", c->router_norm, 0);
+    add_number(all, "correction of the choice", c->router_correction, 0);
+    add_number(all, "bias of the router", c->router_bias, 0);
+    add_number(all, "groups of experts", (double)c->router_groups, 1);
+    add_number(all, "groups of experts of a token", (double)c->router_groups_used, 1);
+    add_number(all, "factor of the experts' weights", (double)c->router_scale, 1);
+    add_number(all, "addend of the weights' sum", (double)c->router_eps, 0);
+    add_number(all, "least sum of the weights", (double)c->router_least, 0);
+    add_number(all, "width of the shared expert", (double)c->shared_ffn, 0);
+    add_number(all, "gate of the shared expert", c->shared_gate, 0);
+    add_number(all, "bias of experts", c->expert_bias, 0);
+    add_number(all, "alpha of experts", (double)c->expert_alpha, 0);
+    add_number(all, "limit of experts", (double)c->expert_limit, 0);
+}
+
 json_t *model_json(const model_config *c)
 {
     static const char *const activations[] = {[ACT_GELU_TANH] = "gelu_tanh", [ACT_GELU_ERF] = "gelu", [ACT_SILU] = "silu",
@@ -156,24 +215,11 @@ json_t *model_json(const model_config *c)
     add_number(all, "logit scale", (double)c->logit_scale, 1);
     add_number(all, "attention softcap", (double)c->attention_softcap, 0);
     add_number(all, "logit softcap", (double)c->logit_softcap, 0);
-    add_number(all, "key heads of layers without a window", (double)c->full_kv_heads, 0);
-    add_number(all, "head dimension of layers without a window", (double)c->full_head_dim, 0);
-    add_number(all, "keys as values", c->keys_as_values, 0);
-    add_number(all, "norm of values", c->value_norm, 0);
-    add_number(all, "factor of a layer's output", c->scaled, 0);
-    add_number(all, "gates of attention's output", c->output_gate, 0);
+    add_heads(all, c);
     if (c->taps)
-        json_object_set_new(all, "mixer of each layer", mixer_json(c));
-    add_number(all, "tokens under a convolution", (double)c->taps, 0);
-    add_number(all, "bias of convolutions", c->conv_bias, 0);
-    add_number(all, "bias of mixers", c->mix_bias, 0);
-    add_number(all, "least step of a scan", (double)c->step_least, 0);
-    if (isfinite(c->step_most))
-        add_number(all, "largest step of a scan", (double)c->step_most, 0);
-    add_number(all, "key heads of a scan", (double)c->scan_key_heads, 0);
-    add_number(all, "heads of a scan", (double)c->scan_heads, 0);
-    add_number(all, "key dimension of a scan", (double)c->scan_key_dim, 0);
-    add_number(all, "head dimension of a scan", (double)c->scan_dim, 0);
+        add_mixers(all, c);
+    if (c->experts)
+        add_experts(all, c);
     return all;
 }
 
