@@ -139,10 +139,11 @@ static int refuse_target(const model *m, const char *name, size_t n, pt_error *e
 {
     char all[512];
     list_modules(m, all, sizeof all);
+    const char *mlp = example_parts(m, 2) ? ", mlp," : "";
     return pt_fail(e, PT_USAGE,
-                   "`lora_targets`: '%.*s' is not a linear layer of this model: give all-linear, attention, mlp, or some of %s separated "
-                   "by commas (the embedding and the head get no adapter)",
-                   (int)(n < 100 ? n : 100), name, all);
+                   "`lora_targets`: '%.*s' is not a linear layer of this model that can have an adapter: give all-linear, attention%s or "
+                   "some of %s separated by commas (the embedding, the head and experts get no adapter)",
+                   (int)(n < 100 ? n : 100), name, mlp, all);
 }
 
 static bool names_any(const model *m, const char *target)
@@ -189,7 +190,7 @@ static int read_targets(const model *m, const char *list, targets *t, pt_error *
         add_matrices(m, 2, 3, t);
     else
         return add_names(m, list, t, e);
-    return 0;
+    return t->n ? 0 : refuse_target(m, list, strlen(list), e);
 }
 
 /* For a model of text and images, a regular expression: other parts have modules of the same names, which PEFT would adapt, too. */

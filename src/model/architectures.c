@@ -594,7 +594,8 @@ static const architecture table[] = {
         QWEN_DELTA, .names = qwen3_5_names, .further = "mtp.", .fixed = {{"attn_output_gate", "true"}}, .keys = {QWEN_DELTA_KEYS},
     },
     {
-        .model_type = "qwen3_next", .class_name = "Qwen3NextForCausalLM", LLAMA_FAMILY, ONE_ROPE, SILU, .eps = 1e-6,
+        .model_type = "qwen3_next", .class_name = "Qwen3NextForCausalLM", .mlp_means_experts = true,
+        LLAMA_FAMILY, ONE_ROPE, SILU, .eps = 1e-6,
         LAYERS(48), HEADS(16), .padding = -1, HIDDEN(2048), KV_HEADS(2), HEAD_DIM(256), FFN(5632), POSITIONS(32768), VOCAB(151936),
         QWEN_DELTA, .sparse = SPARSE_STEP, .experts = {"num_experts", NULL, 512}, EXPERTS_USED("num_experts_per_tok", 10), EXPERT_FFN(512),
         .router_norm = {"norm_topk_prob", true}, .shared_ffn = {"shared_expert_intermediate_size", NULL, 512}, .shared_gate = true,

@@ -146,28 +146,33 @@ static void adapters_of_every_module_are_said_in_a_word(void **state)
     }
 }
 
-/* PEFT would take modules of that name for the experts, so the MLPs of such a model have no adapters. */
+/* PEFT would take modules of that name for the experts, so the MLPs of such a model have no adapters, and asking for them is refused. */
 static void adapters_that_peft_would_misread_are_not_made(void **state)
 {
     (void)state;
     static const char json[] = "{\"model_type\": \"%s\", \"vocab_size\": 64, \"hidden_size\": 16, \"num_attention_heads\": 2, "
-                               "\"num_hidden_layers\": 2, \"head_dim\": 8, \"num_key_value_heads\": 2, \"shared_intermediate_size\": 8}";
-    for (int i = 0; i < 2; i++) {
-        char whole[sizeof json + 32], text[MODEL_TRAINED_TEXT];
-        model *m;
-        pt_error e = {0};
-        snprintf(whole, sizeof whole, json, i ? "granitemoeshared" : "glm4_moe");
-        if (model_from_json("test", whole, strlen(whole), NULL, NULL, &m, &e) || model_adapt(m, &(adapter_options){.rank = 2}, &e))
-            fail_msg("%s", e.text);
-        model_describe_trained(m, "adamw", text);
-        assert_non_null(strstr(text, i ? "all linear layers," : "attention,"));
-        model_close(m);
-        assert_int_equal(model_from_json("test", whole, strlen(whole), NULL, NULL, &m, &e), 0);
-        const char *target = i ? "input_linear" : "up_proj";
-        assert_int_equal(model_adapt(m, &(adapter_options){.rank = 2, .targets = target}, &e), i ? 0 : PT_USAGE);
-        assert_true(i || strstr(e.text, "up_proj"));
-        model_close(m);
-    }
+                               "\"num_hidden_layers\": 4, \"head_dim\": 8, \"num_key_value_heads\": 2, \"shared_intermediate_size\": 8}";
+    static const struct { const char *type, *said, *module; int mlp; } cases[] = {
+        {"glm4_moe", "attention,", "up_proj", PT_USAGE}, {"qwen3_next", "attention,", "up_proj", PT_USAGE},
+        {"mixtral", "attention,", "w1", PT_USAGE}, {"granitemoeshared", "all linear layers,", "input_linear", 0}};
+    for (size_t i = 0; i < sizeof cases / sizeof *cases; i++)
+        for (int target = 0; target < 3; target++) {
+            const char *targets = target == 1 ? cases[i].module : target ? "mlp" : NULL;
+            char whole[sizeof json + 32], text[MODEL_TRAINED_TEXT];
+            model *m;
+            pt_error e = {0};
+            snprintf(whole, sizeof whole, json, cases[i].type);
+            if (model_from_json("test", whole, strlen(whole), NULL, NULL, &m, &e))
+                fail_msg("%s", e.text);
+            assert_int_equal(model_adapt(m, &(adapter_options){.rank = 2, .targets = targets}, &e), targets ? cases[i].mlp : 0);
+            if (!targets) {
+                model_describe_trained(m, "adamw", text);
+                assert_non_null(strstr(text, cases[i].said));
+            }
+            else if (cases[i].mlp)
+                assert_true(strstr(e.text, targets) && !strstr(e.text, "attention, mlp"));
+            model_close(m);
+        }
 }
 
 /* Whatever the first layer has: there, of Gemma 4, keys are values. */
