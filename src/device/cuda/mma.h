@@ -140,14 +140,16 @@ static inline int shared_limits_get(shared_limits *l)
 template <typename... P, typename... A>
 static int launch_shared(void (*kernel)(P...), int64_t blocks, int threads, int shared, cudaStream_t s, A... args)
 {
-#ifdef PT_CUDA_SHIM
-    shim_shared = (size_t)shared;
-    return launch(kernel, blocks, threads, s, args...);
-#else
     if (blocks == 0)
         return 0;
     if (blocks > INT32_MAX)
         return cudaErrorInvalidConfiguration;
+#ifdef PT_CUDA_SHIM
+    return shim_launch(s, (unsigned)blocks, (unsigned)threads, [=] {
+        shim_shared = (size_t)shared; /* when the kernel runs: others may have been launched since */
+        kernel(args...);
+    });
+#else
     cudaError_t error = cudaFuncSetAttribute((const void *)kernel, cudaFuncAttributeMaxDynamicSharedMemorySize, shared);
     if (error)
         return error;
