@@ -179,7 +179,15 @@ static inline int random_lanes(const random_source *r, int units)
     return random_one_in(&other, 2) ? 1 : random_divisor(&other, units);
 }
 
-/* A batch of up to 8 short sequences; units, head parts and vocabulary slices smaller than a real step's, so that there are
+/* Half of the steps have tiles of a few rows. The source goes on as if nothing had been drawn. */
+static inline void random_tiles(const random_source *r, step_shape *s)
+{
+    random_source other = {r->seed + 6, r->n};
+    if (random_one_in(&other, 2))
+        s->tile_rows = random_from(&other, 1, 50);
+}
+
+/* A batch of up to 8 short sequences; units, tiles, head parts and vocabulary slices smaller than a real step's, so that there are
  * several of each. */
 static inline void random_shape(random_source *r, const model *m, step_shape *s)
 {
@@ -192,6 +200,7 @@ static inline void random_shape(random_source *r, const model *m, step_shape *s)
     s->slice_rows = SUMSQ_ROWS * random_from(r, 1, 96);
     s->gpu = random_one_in(r, 2); /* whose head has odd words apart */
     s->lanes = random_lanes(r, (int)s->units_n);
+    random_tiles(r, s);
 }
 
 static inline int random_packing(random_source *r, const model *m, const step_shape *s, packing *k, pt_error *e)

@@ -4,6 +4,7 @@
  * runs the forward stages again whose results it reads and which were not saved. This recomputation does not touch the stream, which
  * holds a gradient by then.
  */
+#include "layer/tiles.h"
 #include "layer/work.h"
 
 #include "model/adapter.h"
@@ -22,21 +23,63 @@ static void run_step(const layer_work *work, layer_step step)
     stage_type_of(s->kind)->pass[step.pass](work, s);
 }
 
+/* The inputs of a unit from a row on, as far as stages that work row by row read them. */
+static block_unit unit_from(const layer_work *work, int64_t row)
+{
+    block_unit u = *work->u;
+    u.positions += row;
+    u.stream = u.stream ? u.stream + row * work->hidden : NULL;
+    return u;
+}
+
+/* Runs the steps for one tile of rows after the other. */
+static void run_tiles(const layer_work *whole, const layer_step *steps, int n)
+{
+    const int64_t tile = whole->c->shape->tile_rows;
+    for (int64_t row = 0; row < whole->rows; row += tile) {
+        const block_unit u = unit_from(whole, row);
+        layer_work work = *whole;
+        work.u = &u;
+        work.row = row;
+        work.rows = whole->rows - row < tile ? whole->rows - row : tile;
+        work.out = whole->out ? column(whole->out, row * whole->hidden, whole->type) : NULL;
+        work.stream = whole->stream ? whole->stream + row * whole->hidden : NULL;
+        work.first = whole->first && !row;
+        for (int i = 0; i < n; i++)
+            run_step(&work, steps[i]);
+    }
+}
+
+static void run_steps(const layer_work *work, const layer_tiles *t, const layer_step *steps, int n)
+{
+    for (int i = 0, end; i < n; i = end) {
+        end = layer_run_end(t, n, i);
+        if (t->step[i])
+            run_tiles(work, steps + i, end - i);
+        else
+            run_step(work, steps[i]);
+    }
+}
+
 void layer_forward(const block_context *c, int block, const layer_layout *l, const block_weights *w, const block_unit *u,
                    char *saved, char *workspace, void *out)
 {
     layer_work work = work_open(c, block, l, w, u, saved, workspace);
     work.at = l->forward_at;
+    work.tiled = l->forward_tiles.region;
     work.stream = u->stream;
     work.out = out;
+    layer_step steps[LAYER_STAGES];
     for (int i = 0; i < l->program.stages_n; i++)
-        run_step(&work, (layer_step){PASS_FORWARD, i});
+        steps[i] = (layer_step){PASS_FORWARD, i};
+    run_steps(&work, &l->forward_tiles, steps, l->program.stages_n);
 }
 
 void layer_gains(const block_context *c, int block, const layer_layout *l, const block_weights *w, char *workspace)
 {
     layer_work work = work_open(c, block, l, w, NULL, NULL, workspace);
     work.at = l->forward_at;
+    work.tiled = l->forward_tiles.region;
     for (int i = 0; i < l->program.stages_n; i++) {
         const layer_stage *s = &l->program.stage[i];
         if (s->kind == STAGE_GAIN)
@@ -49,8 +92,8 @@ void layer_recompute(const block_context *c, int block, const layer_layout *l, c
 {
     layer_work work = work_open(c, block, l, w, u, saved, workspace);
     work.at = l->backward_at;
-    for (int i = 0; i < l->again_n; i++)
-        run_step(&work, l->backward[i]);
+    work.tiled = l->backward_tiles.region;
+    run_steps(&work, &l->backward_tiles, l->backward, l->again_n);
 }
 
 void layer_backward(const block_context *c, int block, const layer_layout *l, const block_weights *w, const block_unit *u,
@@ -58,9 +101,9 @@ void layer_backward(const block_context *c, int block, const layer_layout *l, co
 {
     layer_work work = work_open(c, block, l, w, u, saved, workspace);
     work.at = l->backward_at;
+    work.tiled = l->backward_tiles.region;
     work.out = dx;
     work.accumulators = accumulators;
     work.first = first;
-    for (int i = 0; i < l->backward_n; i++)
-        run_step(&work, l->backward[i]);
+    run_steps(&work, &l->backward_tiles, l->backward, l->backward_n);
 }

@@ -1,5 +1,6 @@
 /* layout.c - what follows from a layer's program: the steps of backward, what is saved, and where everything lies. */
 #include "layer/stage.h"
+#include "layer/tiles.h"
 
 #include <stdlib.h>
 #include <string.h>
@@ -234,25 +235,40 @@ static uint64_t put_all(place *all, int n)
     return end;
 }
 
-/* The regions that these steps use, except those in the saved set or the caller's memory. */
-static uint64_t place_regions(const layer_layout *l, const stage_site *of, const layer_step *steps, int steps_n,
-                              uint64_t at[LAYER_REGIONS])
+static bool is_elsewhere(const layer_layout *l, int region) { return region < LAYER_TENSORS && (l->saved[region] || region == LAYER_OUT); }
+
+/* From which to which step the regions are used. One that holds all rows is used in all of a run: the run comes back to its steps with
+ * each tile. */
+static void find_uses(const layer_layout *l, const layer_tiles *t, const layer_step *steps, int steps_n, place all[LAYER_REGIONS])
 {
-    place all[LAYER_REGIONS];
     for (int r = 0; r < LAYER_REGIONS; r++)
         all[r] = (place){.first = steps_n, .last = -1};
     for (int i = 0; i < steps_n; i++) {
         int touched[LAYER_STEP_REGIONS], n = layer_step_regions(&l->program, steps[i], touched);
         for (int k = 0; k < n; k++) {
             place *p = &all[touched[k]];
-            if (touched[k] < LAYER_TENSORS && (l->saved[touched[k]] || touched[k] == LAYER_OUT))
+            if (is_elsewhere(l, touched[k]))
                 continue;
-            p->first = i < p->first ? i : p->first;
-            p->last = i;
+            const bool tile = t->region[touched[k]];
+            const int first = tile ? i : layer_run_begin(t, i), last = tile ? i : layer_run_end(t, steps_n, i) - 1;
+            p->first = first < p->first ? first : p->first;
+            p->last = last > p->last ? last : p->last;
         }
     }
+}
+
+/* The regions that these steps use, except those in the saved set or the caller's memory. */
+static uint64_t place_regions(const layer_layout *l, const stage_site *of, const layer_step *steps, int steps_n, layer_tiles *t,
+                              uint64_t at[LAYER_REGIONS])
+{
+    place all[LAYER_REGIONS];
+    step_shape tile = *of->shape;
+    tile.unit_rows = tile.tile_rows;
+    layer_tiles_find(t, &l->program, of->shape, steps, steps_n);
+    find_uses(l, t, steps, steps_n, all);
     for (int r = 0; r < LAYER_REGIONS; r++)
-        all[r].bytes = all[r].last < 0 ? 0 : align_up(layer_region_bytes(&l->program, of->model, of->layer, of->shape, r), LINE);
+        all[r].bytes = all[r].last < 0 ? 0 : align_up(layer_region_bytes(&l->program, of->model, of->layer,
+                                                                         t->region[r] ? &tile : of->shape, r), LINE);
     const uint64_t end = put_all(all, LAYER_REGIONS);
     for (int r = 0; r < LAYER_REGIONS; r++)
         at[r] = all[r].at;
@@ -283,8 +299,8 @@ static void layout_of_program(layer_layout *l, const model *m, int layer, const 
     for (int i = 0; i < l->program.stages_n; i++)
         forward[i] = (layer_step){PASS_FORWARD, i};
     place_saved(l, s);
-    l->forward_workspace = place_regions(l, &of, forward, l->program.stages_n, l->forward_at);
-    l->backward_workspace = place_regions(l, &of, l->backward, l->backward_n, l->backward_at);
+    l->forward_workspace = place_regions(l, &of, forward, l->program.stages_n, &l->forward_tiles, l->forward_at);
+    l->backward_workspace = place_regions(l, &of, l->backward, l->backward_n, &l->backward_tiles, l->backward_at);
 }
 
 void layer_layout_init(layer_layout *l, const model *m, int layer, const step_shape *s, save_level level)

@@ -120,6 +120,12 @@ enum {
     LAYER_REGIONS = REGION_SCRATCH + LAYER_STAGES * STAGE_SCRATCH
 };
 
+/* The steps that run in tiles of rows, and the regions that hold one tile (tiles.h). */
+typedef struct layer_tiles {
+    bool step[LAYER_STEPS];     /* runs by tiles, together with its neighbours that do */
+    bool region[LAYER_REGIONS]; /* holds one tile */
+} layer_tiles;
+
 /* How a layer is computed under a save level, and the offsets of everything for one unit. */
 typedef struct layer_layout {
     layer_program program;
@@ -129,6 +135,7 @@ typedef struct layer_layout {
     uint64_t saved_at[LAYER_TENSORS];   /* bytes, in the saved tensors */
     uint64_t forward_at[LAYER_REGIONS]; /* bytes, in the workspace of forward */
     uint64_t backward_at[LAYER_REGIONS];
+    layer_tiles forward_tiles, backward_tiles;
     uint64_t saved_bytes;               /* per unit, a multiple of 4096 */
     uint64_t forward_workspace, backward_workspace;
 } layer_layout;
@@ -138,7 +145,7 @@ void layer_layout_init(layer_layout *l, const model *m, int layer, const step_sh
 bool layer_is_rewritten(const layer_program *p, int tensor);
 /* The regions that a step reads or writes; returns their number. */
 int layer_step_regions(const layer_program *p, layer_step step, int regions[LAYER_STEP_REGIONS]);
-/* Bytes of a region for one unit of a layer. */
+/* Bytes of a region for the rows of a unit, or of another shape's. */
 uint64_t layer_region_bytes(const layer_program *p, const model *m, int layer, const step_shape *s, int region);
 
 /* The layouts of all layers of a model for a shape: one per save level for each kind of layer, i.e. for layers with equal programs and

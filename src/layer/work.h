@@ -14,20 +14,35 @@ typedef struct layer_work {
     const block_unit *u;
     char *saved, *workspace;
     const uint64_t *at;  /* offsets of what is not saved: l->forward_at or l->backward_at */
+    const bool *tiled;   /* regions that hold one tile, of forward or backward */
     float *stream;       /* forward adds to it; NULL while backward recomputes */
     void *out;           /* the layer's output; backward: the gradient dx */
     float *accumulators; /* backward */
     bool first;          /* backward: overwrite the accumulators */
     int block, layer;
-    int64_t rows, hidden;
+    int64_t row, rows;   /* the rows that are computed: of the unit, or of a tile. `out`, `stream` and `u` begin with them */
+    int64_t hidden;
     pt_dtype type;
 } layer_work;
+
+/* Where a tensor's rows that are computed begin, in memory that holds all of its rows. */
+static inline size_t row_offset(const layer_work *work, int t)
+{
+    const layer_tensor *of = &work->l->program.tensor[t];
+    const size_t size = of->four_bytes ? sizeof(float) : dtype_bytes(work->type);
+    return of->per == ROWS_TOKENS ? (size_t)(work->row * of->times * of->cols) * size : 0;
+}
+
+static inline void *region(const layer_work *work, int r)
+{
+    return work->workspace + work->at[r] + (work->tiled[r] ? 0 : row_offset(work, r % LAYER_TENSORS));
+}
 
 static inline void *tensor(const layer_work *work, int t)
 {
     if (t == LAYER_OUT)
         return work->out;
-    return work->l->saved[t] ? work->saved + work->l->saved_at[t] : work->workspace + work->at[t];
+    return work->l->saved[t] ? work->saved + work->l->saved_at[t] + row_offset(work, t) : region(work, t);
 }
 
 static inline int64_t columns(const layer_work *work, int t) { return work->l->program.tensor[t].cols; }
@@ -37,7 +52,7 @@ static inline bool is_residual(const layer_work *work, int t) { return work->l->
 static inline void *gradient(const layer_work *work, int t)
 {
     const layer_tensor *of = &work->l->program.tensor[t];
-    return of->residual ? work->out : work->workspace + work->at[REGION_GRADIENT + (of->gradient_in == LAYER_NONE ? t : of->gradient_in)];
+    return of->residual ? work->out : region(work, REGION_GRADIENT + (of->gradient_in == LAYER_NONE ? t : of->gradient_in));
 }
 
 /* Has a stage that reads the tensor, too, and whose backward runs before, written its gradient? */

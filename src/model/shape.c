@@ -27,6 +27,7 @@ static void cut_units(step_shape *s, const model *m)
     s->unit_seqs = unit;
     s->units_n = s->batch / unit;
     s->unit_rows = unit * s->seq_len;
+    s->tile_rows = gradient_rows(s);
 }
 
 /* For a vocabulary of 50k to 150k, some 100 to 150 MiB of fp32 logits and 4 Mi weights at a time. On a GPU up to 1 GiB of logits and 16 Mi

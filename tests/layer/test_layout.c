@@ -2,6 +2,7 @@
 #include "model/support.h"
 
 #include "layer/stage.h"
+#include "layer/tiles.h"
 #include "model/adapter.h"
 #include "model/storage.h"
 
@@ -30,23 +31,48 @@ static void use(memory *m, int region, uint64_t at, uint64_t bytes, bool before)
     }
 }
 
-static void walk(const model *m, const step_shape *s, const layer_layout *l, const layer_step *steps, int n, const uint64_t *at,
-                 uint64_t bytes)
+/* A layer's memory while its steps are walked: the tiles of those that run by tiles, and whether a region was used before. */
+typedef struct walker {
+    const model *model;
+    const step_shape *shape;
+    const layer_layout *layout;
+    const layer_tiles *tiles;
+    const uint64_t *at;
+    memory work;
+    bool before[LAYER_REGIONS];
+} walker;
+
+static void walk_step(walker *w, layer_step step)
 {
-    memory work = memory_of(bytes);
-    bool before[LAYER_REGIONS] = {false};
-    for (int i = 0; i < n; i++) {
-        int regions[LAYER_STEP_REGIONS], k = layer_step_regions(&l->program, steps[i], regions);
-        for (int pass = 0; pass < 2; pass++) /* the second time all of them together */
-            for (int j = 0; j < k; j++) {
-                const int r = regions[j];
-                if (r < LAYER_TENSORS && (l->saved[r] || r == LAYER_OUT))
-                    continue;
-                use(&work, r, at[r], layer_region_bytes(&l->program, m, 0, s, r), before[r]);
-                before[r] = true;
-            }
+    const layer_layout *l = w->layout;
+    step_shape tile = *w->shape;
+    int regions[LAYER_STEP_REGIONS], k = layer_step_regions(&l->program, step, regions);
+    tile.unit_rows = tile.tile_rows;
+    for (int pass = 0; pass < 2; pass++) /* the second time all of them together */
+        for (int j = 0; j < k; j++) {
+            const int r = regions[j];
+            if (r < LAYER_TENSORS && (l->saved[r] || r == LAYER_OUT))
+                continue;
+            const step_shape *of = w->tiles->region[r] ? &tile : w->shape;
+            use(&w->work, r, w->at[r], layer_region_bytes(&l->program, w->model, 0, of, r), w->before[r]);
+            w->before[r] = true;
+        }
+}
+
+/* Each run for two tiles. The second finds nothing of the first in regions that hold one. */
+static void walk(walker w, const layer_step *steps, int n, uint64_t bytes)
+{
+    w.work = memory_of(bytes);
+    for (int i = 0, end; i < n; i = end) {
+        end = layer_run_end(w.tiles, n, i);
+        for (int tile = 0; tile < (w.tiles->step[i] ? 2 : 1); tile++) {
+            for (int r = 0; r < LAYER_REGIONS; r++)
+                w.before[r] = w.before[r] && !w.tiles->region[r];
+            for (int k = i; k < end; k++)
+                walk_step(&w, steps[k]);
+        }
     }
-    free(work.owner);
+    free(w.work.owner);
 }
 
 /* Each gradient's step once, in an order in which what a step reads is there. */
@@ -88,8 +114,10 @@ static void check_layout(const model *m, pt_dtype type, int64_t batch, int64_t s
     free(saved.owner);
     for (int i = 0; i < l.program.stages_n; i++)
         forward[i] = (layer_step){PASS_FORWARD, i};
-    walk(m, &s, &l, forward, l.program.stages_n, l.forward_at, l.forward_workspace);
-    walk(m, &s, &l, l.backward, l.backward_n, l.backward_at, l.backward_workspace);
+    walker w = {.model = m, .shape = &s, .layout = &l, .tiles = &l.forward_tiles, .at = l.forward_at};
+    walk(w, forward, l.program.stages_n, l.forward_workspace);
+    w.tiles = &l.backward_tiles, w.at = l.backward_at;
+    walk(w, l.backward, l.backward_n, l.backward_workspace);
     check_order(&l);
 }
 

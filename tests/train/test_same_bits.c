@@ -286,6 +286,41 @@ static void every_plan_gives_the_same_bits(void **unused)
     assert_true(refused < done);
 }
 
+/* Of a sequence of several blocks of rows: whether a tile is one of them, two, or all rows. */
+static void tiles_give_the_same_bits(void **unused)
+{
+    (void)unused;
+    static const char config[] = "{\"model_type\": \"llama\", \"vocab_size\": 50, \"hidden_size\": 16, \"num_attention_heads\": 2, "
+                                 "\"num_hidden_layers\": 2, \"intermediate_size\": 24, \"max_position_embeddings\": 8192, "
+                                 "\"bos_token_id\": 0, \"eos_token_id\": 0}";
+    static const int64_t tiles[] = {2 * CPU_GRADIENT_ROWS + 200, 2 * CPU_GRADIENT_ROWS, CPU_GRADIENT_ROWS};
+    outcome whole = {0}, other;
+    pt_error e = {0};
+    if (test_device_is_emulated())
+        skip();
+    for (int i = 0; i < 3; i++) {
+        random_case c = {0};
+        assert_int_equal(model_from_json("test", config, sizeof config - 1, NULL, NULL, &c.model, &e), 0);
+        step_shape_init(&c.shape, c.model, PT_BF16, 1, tiles[0]);
+        c.shape.tile_rows = tiles[i];
+        assert_int_equal(pack(c.model, &c.shape, 1 << 20, &c.packing, &e), 0);
+        assert_int_equal(plan_alloc(&c.plan, c.packing.chunks_n, 2, &e), 0);
+        c.input = (schedule_input){.model = c.model, .shape = &c.shape, .packing = &c.packing, .plan = &c.plan, .training = true,
+                                   .host_tier = needs_host()};
+        random_case_plain(&c);
+        c.plan.n_buffer = c.plan.n_update = c.plan.n_swap = 1;
+        c.plan.blocks[0].level = SAVE_ATTENTION;
+        if (run_plan(&c.input, test_device_name(), true, 2, 1, i ? &other : &whole, &e))
+            fail_msg("%s", e.text);
+        if (i) {
+            assert_same(&whole, &other, &c, i, 2);
+            outcome_free(&other);
+        }
+        random_case_close(&c);
+    }
+    outcome_free(&whole);
+}
+
 /* Attention's sums of a head that is too large for a thread's own memory lie in the layer's workspace, but where one thread more makes
  * it cheaper to do without them. */
 static void sums_in_the_workspace_give_the_same_bits(void **unused)
@@ -319,7 +354,7 @@ static void sums_in_the_workspace_give_the_same_bits(void **unused)
 
 int main(void)
 {
-    const struct CMUnitTest tests[] = {cmocka_unit_test(every_plan_gives_the_same_bits),
+    const struct CMUnitTest tests[] = {cmocka_unit_test(every_plan_gives_the_same_bits), cmocka_unit_test(tiles_give_the_same_bits),
                                        cmocka_unit_test(sums_in_the_workspace_give_the_same_bits)};
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -1,0 +1,23 @@
+/* tiles.h - the steps of a layer that run in tiles of rows, and the regions that hold one tile.
+ *
+ * A unit of a long sequence has far more rows than keep a processor busy. Neighbouring steps whose stages work row by row form a run: it
+ * computes one tile of rows after the other, each through all of its steps. A region that no other step uses holds one tile; the others
+ * hold all rows. So the workspace grows with the length only by what attention, scans and the routing of experts read and write.
+ *
+ *   [norm linear rotate] attention [linear norm linear activation linear]
+ *
+ * Gradients of weights are summed over the same blocks of rows in any case (row_blocks.h): a tile never changes the bits of a step.
+ */
+#ifndef PT_LAYER_TILES_H
+#define PT_LAYER_TILES_H
+
+#include "layer/program.h"
+
+/* Of these steps, in order. All false if a unit is one tile. */
+void layer_tiles_find(layer_tiles *out, const layer_program *p, const step_shape *s, const layer_step *steps, int n);
+
+/* The first step of the run that step i belongs to, and the step after its last. */
+int layer_run_begin(const layer_tiles *t, int i);
+int layer_run_end(const layer_tiles *t, int n, int i);
+
+#endif
