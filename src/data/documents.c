@@ -2,25 +2,23 @@
 
 #include "base/json.h"
 #include "data/csv.h"
+#include "data/unpack.h"
 #include "text/buffer.h"
 
 #include <ctype.h>
-#include <errno.h>
 #include <jansson.h>
 #include <stdbool.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
-#include <unistd.h>
 
 enum { BLOCK = 65536 };
 
 typedef struct input {
-    int fd;
+    unpack *from;
     const char *path;
     document_form form;
     const document_sink *sink;
-    uint64_t offset;       /* of the byte after the block */
     uint64_t line, column; /* of the next byte, from 1; kept for .json */
     size_t at, n;          /* the next byte in the block; the block's size */
     text_buffer record;
@@ -32,17 +30,9 @@ static int input_fill(input *in, pt_error *e)
 {
     if (in->at < in->n)
         return 1;
-    ssize_t got;
-    do
-        got = read(in->fd, in->block, BLOCK);
-    while (got < 0 && errno == EINTR);
-    if (got < 0)
-        return pt_fail_errno(e, PT_FAILED, "%s: cannot read at byte %llu", in->path,
-                             (unsigned long long)in->offset);
-    in->offset += (uint64_t)got;
     in->at = 0;
-    in->n = (size_t)got;
-    return got > 0;
+    const int rc = unpack_read(in->from, in->block, BLOCK, &in->n, e);
+    return rc < 0 ? rc : in->n > 0;
 }
 
 /* Takes the next byte, after input_fill returned 1, and counts lines and columns. */
@@ -66,7 +56,7 @@ static int read_txt(input *in, pt_error *e)
 {
     int rc = in->sink->begin(in->sink->arg, (record_place){0}, e);
     while (rc >= 0 && (rc = input_fill(in, e)) > 0) {
-        rc = in->sink->text(in->sink->arg, in->block, in->n, in->offset, e);
+        rc = in->sink->text(in->sink->arg, in->block + in->at, in->n - in->at, unpack_file_bytes(in->from), e);
         in->at = in->n;
     }
     return rc < 0 ? rc : in->sink->end(in->sink->arg, e);
@@ -163,7 +153,7 @@ static int give(input *in, record_place at, const char *p, size_t n, pt_error *e
     const document_sink *sink = in->sink;
     int rc = sink->begin(sink->arg, at, e);
     if (rc == 0)
-        rc = sink->text(sink->arg, p, n, in->offset - (in->n - in->at), e);
+        rc = sink->text(sink->arg, p, n, unpack_file_bytes(in->from), e);
     return rc < 0 ? rc : sink->end(sink->arg, e);
 }
 
@@ -464,15 +454,15 @@ static int read_kind(input *in, data_kind kind, pt_error *e)
 
 int documents_read(int fd, const char *path, data_kind kind, document_form form, const document_sink *sink, pt_error *e)
 {
+    size_t length;
     input *in = calloc(1, sizeof *in);
     if (!in)
         return pt_fail(e, PT_FAILED, "out of memory: a buffer to read %s", path);
-    in->fd = fd;
-    in->path = path;
-    in->form = form;
-    in->sink = sink;
-    in->line = in->column = 1;
-    int rc = read_kind(in, kind, e);
+    *in = (input){.path = path, .form = form, .sink = sink, .line = 1, .column = 1};
+    int rc = unpack_open(fd, path, packing_of_name(path, &length), &in->from, e);
+    if (rc == 0)
+        rc = read_kind(in, kind, e);
+    unpack_close(in->from);
     text_buffer_free(&in->record);
     free(in);
     return rc < 0 ? rc : 0;

@@ -36,7 +36,8 @@ typedef struct document_sink {
     int (*record)(void *arg, record_place at, const json_t *rest, const text_buffer *text, pt_error *e);
 } document_sink;
 
-/* Reads fd from its position to its end. Errors name path, line and column. Records of .jsonl and .json are passed on unparsed. */
+/* Reads fd from its position to its end; what path, by its end, says is compressed is unpacked (unpack.h). Errors name path, line and
+ * column. Records of .jsonl and .json are passed on unparsed. */
 int documents_read(int fd, const char *path, data_kind kind, document_form form, const document_sink *sink, pt_error *e);
 
 /* Parses a record into an object, a new reference. Invalid JSON, or another type than an object, is an error with line and column. */

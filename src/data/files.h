@@ -26,7 +26,7 @@ typedef struct data_files {
     char other_splits[512]; /* the files of other splits (splits.h), for messages; "": none */
 } data_files;
 
-/* The kind by the end of the name; negative: no data. */
+/* The kind by the end of the name, of text also before .gz or .zst; negative: no data. */
 int data_kind_of(const char *path, data_kind *kind);
 
 /* Of a folder that has splits, only the files of one are taken. */

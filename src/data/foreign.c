@@ -52,6 +52,9 @@ int data_refuse_foreign(const char *path, pt_error *e)
 {
     const int i = packing_of(path);
     const bool parquet = ends_with(path, ".parquet");
+    data_kind kind;
+    if (data_kind_of(path, &kind) == 0)
+        return 0;
     if (i < PACKED)
         return pt_fail(e, PT_FAILED, "%.400s is %s: unpack it: %s '%.400s'", path, packed[i].what, packed[i].command, path);
     if (!parquet && !ends_with(path, ".arrow"))

@@ -532,7 +532,8 @@ static void data_that_cannot_be_trained_on_is_refused(void **state)
     refused(o, scratch_path("none"), "no data in this folder");
     refused(o, scratch_text("x.parquet", "x"), "if x is not None");
     refused(o, scratch_text("x.arrow", "x"), "p.open_stream");
-    refused(o, scratch_text("x.jsonl.gz", "x"), "gunzip -k");
+    refused(o, scratch_text("x.npy.gz", "x"), "gunzip -k");
+    refused(o, scratch_text("x.jsonl.xz", "x"), "unxz -k");
     refused(o, scratch_text("x.md", "x"), "unknown type of data");
     refused(o, "someone/somedata", "hf download someone/somedata --repo-type dataset");
     refused(o, "someone/somedata.jsonl", "No such file");
@@ -557,8 +558,8 @@ static void folders_of_other_forms_are_refused_with_a_command(void **state)
     const dataset_options o = {.seq_len = T, .vocab = VOCAB};
     scratch_folder("packed");
     scratch_text("packed/a.txt", "x");
-    scratch_text("packed/b.json.gz", "x");
-    refused(o, scratch_path("packed"), "b.json.gz is compressed: unpack it: gunzip");
+    scratch_text("packed/b.json.bz2", "x");
+    refused(o, scratch_path("packed"), "b.json.bz2 is compressed: unpack it: bunzip2");
     scratch_folder("saved");
     scratch_text("saved/data-00000-of-00001.arrow", "x");
     scratch_text("saved/dataset_info.json", "{}");

@@ -14,6 +14,8 @@
 #include "seed.h"
 
 #include <fcntl.h>
+#include <zlib.h>
+#include <zstd.h>
 
 /* What was read, as "LINE:text|LINE:text|"; NUL bytes as they are. */
 static int log_begin(void *arg, record_place at, pt_error *e)
@@ -84,6 +86,76 @@ static void a_json_array_has_a_document_an_element(void **state)
     reads_as(DATA_JSON, " [ ] \n", "");
     reads_as(DATA_JSON, "[{\"text\":\"a]},{\\\"[\\\\\"},\n {\"x\": [[1, {\"y\": \"}\"}]], \"text\": \"b\"}\n]\n",
              "1:a]},{\"[\\|2:b|");
+}
+
+/* Two streams one after the other; of gzip then zeros, as tapes have them. */
+static size_t compress_halves(bool gzip, const char *text, size_t n, unsigned char *out, size_t room)
+{
+    size_t used = 0;
+    for (int half = 0; half < 2; half++) {
+        const char *p = text + (half ? n / 2 : 0);
+        const size_t size = half ? n - n / 2 : n / 2;
+        if (gzip) {
+            z_stream z = {.next_in = (unsigned char *)p, .avail_in = (unsigned)size, .next_out = out + used,
+                          .avail_out = (unsigned)(room - used)};
+            assert_int_equal(deflateInit2(&z, 6, Z_DEFLATED, 15 + 16, 8, Z_DEFAULT_STRATEGY), Z_OK);
+            assert_int_equal(deflate(&z, Z_FINISH), Z_STREAM_END);
+            used += z.total_out;
+            deflateEnd(&z);
+        } else {
+            ZSTD_CCtx *c = ZSTD_createCCtx();
+            ZSTD_CCtx_setParameter(c, ZSTD_c_checksumFlag, 1);
+            used += ZSTD_compress2(c, out + used, room - used, p, size);
+            ZSTD_freeCCtx(c);
+        }
+    }
+    return used;
+}
+
+static int load_packed(bool gzip, const void *p, size_t n, text_buffer *log, pt_error *e)
+{
+    log->n = 0;
+    return load(scratch_write(gzip ? "a.jsonl.gz" : "a.jsonl.ZST", p, n), DATA_JSONL, log, e);
+}
+
+/* Cut off anywhere, or with a byte changed, a compressed file is refused; but for bytes of gzip's header that mean nothing. */
+static void compressed_files_read_as_what_they_hold(void **state)
+{
+    static unsigned char packed[4096], bad[4096];
+    text_buffer text = {0}, log = {0}, plain = {0};
+    pt_error e = {0};
+    for (int i = 0; i < 3000; i++) {
+        char line[64];
+        text_buffer_append(&text, line, (size_t)snprintf(line, sizeof line, "{\"text\": \"text %d\"}\n", i % 50), NULL);
+    }
+    assert_int_equal(load(scratch_write("plain", text.bytes, text.n), DATA_JSONL, &plain, NULL), 0);
+    for (int gzip = 0; gzip < 2; gzip++) {
+        const size_t n = compress_halves(gzip, text.bytes, text.n, packed, sizeof packed - 512), tail = gzip ? 512 : 0;
+        if (load_packed(gzip, packed, n + tail, &log, &e))
+            fail_msg("%s", e.text);
+        assert_int_equal(log.n, plain.n);
+        assert_memory_equal(log.bytes, plain.bytes, plain.n);
+        size_t whole = 0;
+        for (size_t cut = 0; cut < n; cut += 1 + cut / 64) {
+            if (load_packed(gzip, packed, cut, &log, &e) == 0)
+                whole++; /* between the two streams */
+            else if (!strstr(e.text, "too early") && !strstr(e.text, "line"))
+                fail_msg("cut at byte %zu: %s", cut, e.text);
+            memcpy(bad, packed, n);
+            bad[cut] ^= 0x55;
+            const int rc = load_packed(gzip, bad, n, &log, &e);
+            assert_true(rc == PT_FAILED || log.n == plain.n);
+            if (rc == 0)
+                assert_memory_equal(log.bytes, plain.bytes, plain.n);
+        }
+        assert_true(whole <= 1);
+        load_packed(gzip, "no such data", 12, &log, &e);
+        assert_non_null(strstr(e.text, "damaged compressed data"));
+        memset(packed, 0, sizeof packed);
+    }
+    text_buffer_free(&text);
+    text_buffer_free(&log);
+    text_buffer_free(&plain);
 }
 
 static void text_with_a_nul_is_kept_whole(void **state)
@@ -183,6 +255,7 @@ int main(void)
         cmocka_unit_test(a_txt_is_one_document_byte_for_byte),
         cmocka_unit_test(a_jsonl_has_a_document_a_line),
         cmocka_unit_test(a_json_array_has_a_document_an_element),
+        cmocka_unit_test(compressed_files_read_as_what_they_hold),
         cmocka_unit_test(text_with_a_nul_is_kept_whole),
         cmocka_unit_test(records_without_text_say_what_they_have),
         cmocka_unit_test(bad_json_is_named_with_line_and_column),
