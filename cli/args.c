@@ -44,7 +44,7 @@ static void print_option(const option *o)
     char left[96];
     const pt_option *is = o->is;
     const char *values = is_operand(o) || !is->values ? "" : is->values;
-    snprintf(left, sizeof left, is->kind == PT_OPTION_RESUME ? "%s%s [%s]" : *values ? "%s%s %s" : "%s%s%s", is_operand(o) ? "" : "--",
+    snprintf(left, sizeof left, is->implied ? "%s%s [%s]" : *values ? "%s%s %s" : "%s%s%s", is_operand(o) ? "" : "--",
              is->name, values);
     if (strlen(left) > LEFT - 3)
         printf("  %s\n%*s", left, LEFT, "");
@@ -217,8 +217,8 @@ static int take(parser *p, int *at, pt_error *e)
         return refuse_unknown(p, typed, length, e);
     if (is_flag(o->is))
         return value ? pt_fail(e, PT_USAGE, "--%s takes no value", o->is->name) : set(p, o, "true", e);
-    if (!value && o->is->kind == PT_OPTION_RESUME && (!next || !strncmp(next, "--", 2)))
-        value = "";
+    if (!value && o->is->implied && (!next || !strncmp(next, "--", 2)))
+        value = o->is->implied;
     if (!value && next && !find(p, next, strcspn(next, "="))) {
         value = next;
         ++*at;

@@ -157,8 +157,12 @@ static int complete(session *s, pt_error *e)
 
 /* ---- output ---- */
 
-static void print_saving(const pt_train_options *o)
+static void print_saving(const pt_train_options *o, const char *best_metric)
 {
+    if (o->keep_best)
+        fprintf(stderr, "saves    the checkpoint with the best %s\n", best_metric);
+    if (!o->save_every)
+        return;
     if (o->save_every == 1)
         fputs("saves    a checkpoint every step", stderr);
     else
@@ -230,8 +234,8 @@ static void print_summary(const session *s, const pt_trainer *t)
     else
         fprintf(stderr, "run      step %lld of %lld is done: writing the model into %s; give more --steps to train on\n",
                 (long long)m.steps, (long long)m.steps, s->o->out);
-    if (m.first_step < m.steps && s->o->save_every)
-        print_saving(s->o);
+    if (m.first_step < m.steps)
+        print_saving(s->o, m.best_metric);
 }
 
 /* The same object as the line in metrics.jsonl. */
@@ -323,7 +327,10 @@ static void print_losses(const session *s, const pt_summary *m, const pt_step *l
             fprintf(stderr, " (%.4f after step %lld)", s->first.loss, (long long)s->first.step);
         fputc('\n', stderr);
     }
-    if (m->best_step)
+    if (m->best_step && s->o->keep_best > PT_KEEP_BEST_EVAL_LOSS)
+        fprintf(stderr, "evaluation loss %.4f; best %s %.4f after step %lld\n", m->eval_loss, m->best_metric, m->best_value,
+                (long long)m->best_step);
+    else if (m->best_step)
         fprintf(stderr, "evaluation loss %.4f, lowest %.4f after step %lld\n", m->eval_loss, m->best_eval_loss, (long long)m->best_step);
 }
 
@@ -349,12 +356,18 @@ static void print_report(const session *s, const pt_trainer *t, const pt_step *l
 }
 
 /* Where the model is and what to type next; without a tokenizer, no text can be generated. */
-static void print_next(const session *s)
+static void print_next(const session *s, const pt_trainer *t)
 {
+    pt_summary m;
+    pt_trainer_summary(t, &m);
     const pt_train_options *o = s->o;
     const bool adapter = o->lora_rank || o->adapter;
     const char *model = adapter ? o->model : o->out;
-    fprintf(stderr, "the %s is in %s; next:\n", adapter ? "adapter" : "trained model", o->out);
+    if (o->keep_best && m.best_step)
+        fprintf(stderr, "the %s of step %lld, with the best %s (%.4f), is in %s; next:\n", adapter ? "adapter" : "trained model",
+                (long long)m.model_step, m.best_metric, m.best_value, o->out);
+    else
+        fprintf(stderr, "the %s is in %s; next:\n", adapter ? "adapter" : "trained model", o->out);
     if (has(model, "tokenizer.json"))
         fprintf(stderr, "  protrain generate --model '%s'%s%s%s --prompt 'TEXT'\n", model, adapter ? " --adapter '" : "",
                 adapter ? o->out : "", adapter ? "'" : "");
@@ -403,7 +416,7 @@ static int run(session *s, pt_trainer *t, pt_error *e)
         return ranks_exit_with(s->rank, e);
     if (!is_complete(t)) {
         print_report(s, t, &step);
-        print_next(s);
+        print_next(s, t);
     }
     if (!s->json)
         printf("%s\n", s->o->out);

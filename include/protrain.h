@@ -82,6 +82,9 @@ typedef enum pt_dpo_loss { PT_DPO_SIGMOID, PT_DPO_IPO } pt_dpo_loss;
 typedef enum pt_loss_per { PT_LOSS_PER_TOKEN, PT_LOSS_PER_EXAMPLE } pt_loss_per;
 typedef enum pt_save_type { PT_SAVE_AS_STORED, PT_SAVE_F32, PT_SAVE_BF16, PT_SAVE_F16 } pt_save_type;
 
+typedef enum pt_keep_best {
+    PT_KEEP_BEST_NO, PT_KEEP_BEST_EVAL_LOSS, PT_KEEP_BEST_REWARD_ACCURACY, PT_KEEP_BEST_REWARD_MARGIN
+} pt_keep_best;
 typedef struct pt_train_options {
     const char *model;                 /* Hugging Face folder */
     bool init_random;                  /* random weights even if the folder has weights */
@@ -103,7 +106,9 @@ typedef struct pt_train_options {
     pt_loss_per loss_per;              /* what has the same weight in a step's loss: each target token, or each example */
     const char *const *eval_data; int eval_data_n; /* none: the validation files of folders in `data` that have splits */
     double eval_split;                 /* or: hold out this share of the data; 0: none */
-    int64_t eval_every;                /* steps between evaluations; 0: only at the end */
+    int64_t eval_every;                /* steps between evaluations, and one at the end; 0: chosen, so that they take little time */
+    pt_keep_best keep_best;            /* keep the checkpoint with the best evaluation, and export its model at the end */
+    int64_t patience;                  /* end after so many evaluations in a row without a better one; 0: never */
     const char *out;                   /* output folder, created if missing */
     int64_t steps;                     /* 0: by epochs */
     double epochs;                     /* default 1 */
@@ -223,6 +228,9 @@ typedef struct pt_summary {
     char settings[1024];               /* the options that the result depends on, by the names of their flags: "steps 12, lr 5e-05, ..." */
     double eval_loss, best_eval_loss;  /* the newest evaluation, and the one with the lowest loss */
     int64_t best_step;                 /* of that one; 0: there was no evaluation */
+    const char *best_metric;           /* what `keep_best` compares: "eval_loss" ...; then best_step is that of the best by it, */
+    double best_value;                 /* which has this value */
+    int64_t model_step;                /* whose model pt_trainer_finish has written; 0: none yet */
 } pt_summary;
 PT_API void pt_trainer_summary(const pt_trainer *t, pt_summary *s);
 /* Predicted and measured times of a steady step: the step itself (median of all), each phase, "waiting" (the time without computation),
@@ -502,6 +510,7 @@ typedef struct pt_option {
     const char *help;                  /* lines of text */
     double low, high;                  /* the range of a number; the default may lie outside */
     double unset;                      /* a number's default without `initial` */
+    const char *implied;               /* the value of a flag that is given without one; NULL: it needs one */
     bool idle;                         /* has no effect in this command, which takes it because train does */
     size_t at, also;                   /* offsets in the struct; also: of the second field */
 } pt_option;

@@ -47,7 +47,7 @@ int64_t step_folders_newest(const char *out, const char *mark, int64_t limit)
     return newest;
 }
 
-int step_folders_prune(const char *out, const char *mark, int64_t limit, int keep, pt_error *e)
+int step_folders_prune(const char *out, const char *mark, int64_t limit, int keep, int64_t also, pt_error *e)
 {
     for (int kept = 0; keep; kept++) {
         char path[FILE_PATH_BYTES];
@@ -55,7 +55,7 @@ int step_folders_prune(const char *out, const char *mark, int64_t limit, int kee
         if (step < 0)
             break;
         limit = step - 1;
-        if (kept < keep)
+        if (kept < keep || step == also)
             continue;
         int failed = step_folder_path(out, step, path, e);
         if (!failed)
@@ -68,36 +68,23 @@ int step_folders_prune(const char *out, const char *mark, int64_t limit, int kee
 
 /* ---- metrics.jsonl ---- */
 
-static void keep_line(step_lines_kept *kept, int64_t step, const json_t *value)
-{
-    kept->last = step;
-    kept->has_key = value != NULL;
-    if (!json_is_number(value))
-        return;
-    kept->newest = json_number_value(value);
-    if (!kept->least_step || kept->newest < kept->least) {
-        kept->least = kept->newest;
-        kept->least_step = step;
-    }
-}
-
 /* Bytes of the leading lines whose step is at most `step`, without an incomplete last line. */
-static int lines_until(const char *path, int64_t step, const char *key, step_lines_kept *kept, off_t *bytes, pt_error *e)
+static int lines_until(const char *path, int64_t step, step_line_read *read, void *arg, bool *there, off_t *bytes, pt_error *e)
 {
     FILE *f = fopen(path, "re");
     char *line = NULL;
     size_t capacity = 0;
     ssize_t n;
-    *kept = (step_lines_kept){0};
+    *there = false;
     if (!f)
         return errno == ENOENT ? 0 : pt_fail_errno(e, PT_FAILED, "%s cannot be read", path);
     while ((n = getline(&line, &capacity, f)) > 0) {
-        kept->there = true;
+        *there = true;
         json_t *object = line[n - 1] == '\n' && !json_text_check(path, line, (size_t)n, NULL) ? json_loads(line, 0, NULL) : NULL;
         json_int_t at = json_integer_value(json_object_get(object, "step"));
         const bool good = object && at >= 1 && at <= step;
-        if (good)
-            keep_line(kept, at, json_object_get(object, key));
+        if (good && read)
+            read(arg, at, object);
         json_decref(object);
         if (!good)
             break;
@@ -111,12 +98,12 @@ static int lines_until(const char *path, int64_t step, const char *key, step_lin
     return unreadable ? PT_FAILED : 0;
 }
 
-int step_lines_open(step_lines *l, const char *out, int64_t step, const char *key, step_lines_kept *kept, pt_error *e)
+int step_lines_open(step_lines *l, const char *out, int64_t step, step_line_read *read, void *arg, bool *there, pt_error *e)
 {
     int failed = path_join(l->path, out, "metrics.jsonl", e);
     off_t bytes = 0;
     if (!failed)
-        failed = lines_until(l->path, step, key, kept, &bytes, e);
+        failed = lines_until(l->path, step, read, arg, there, &bytes, e);
     if (failed)
         return failed;
     l->file = fopen(l->path, "ae");

@@ -8,6 +8,7 @@
 
 #include "io/files.h"
 
+#include <jansson.h>
 #include <stdint.h>
 #include <stdio.h>
 
@@ -17,8 +18,8 @@ int step_folder_path(const char *out, int64_t step, char path[FILE_PATH_BYTES], 
 int64_t step_folder_number(const char *name); /* the STEP of a folder named checkpoint-STEP; -1: it has another name */
 /* The complete one with the highest step up to `limit`; -1: none. */
 int64_t step_folders_newest(const char *out, const char *mark, int64_t limit);
-/* Keeps only the newest `keep` up to `limit`; 0: all. */
-int step_folders_prune(const char *out, const char *mark, int64_t limit, int keep, pt_error *e);
+/* Keeps only the newest `keep` up to `limit`, and the one of the step `also` (0: none); keep 0: all. */
+int step_folders_prune(const char *out, const char *mark, int64_t limit, int keep, int64_t also, pt_error *e);
 
 /* ---- metrics.jsonl ---- */
 
@@ -27,16 +28,11 @@ typedef struct step_lines {
     char path[FILE_PATH_BYTES];
 } step_lines;
 
-/* The lines that are kept. last: the step of the last one, 0: none; has_key: it has the key; there: the file had lines, kept or not.
- * newest, least: of the key's numbers, the last and the least, with its step; 0: none. */
-typedef struct step_lines_kept {
-    int64_t last;
-    bool has_key, there;
-    double newest, least;
-    int64_t least_step;
-} step_lines_kept;
-/* Opens the file in the folder `out` for appending, after truncating it to its leading lines of steps up to `step`. */
-int step_lines_open(step_lines *l, const char *out, int64_t step, const char *key, step_lines_kept *kept, pt_error *e);
+/* Gets each line that is kept, in turn. */
+typedef void step_line_read(void *arg, int64_t step, const json_t *line);
+/* Opens the file in the folder `out` for appending, after truncating it to its leading lines of steps up to `step`. read: may be NULL.
+ * *there: the file had lines, kept or not. */
+int step_lines_open(step_lines *l, const char *out, int64_t step, step_line_read *read, void *arg, bool *there, pt_error *e);
 /* The length of the file in bytes; -1: unknown. */
 off_t step_lines_length(const step_lines *l);
 /* Writes the buffer. On failure nothing of it remains, neither in the file, which was `bytes` long (-1: unknown), nor in the buffer. */

@@ -52,8 +52,16 @@ static const option_row rows[] = {
     {T(eval_split, "eval-split", REAL, "X"), RANGE(0, 0.99), .record = RECORD_RESULT, TRAIN_AND_PLAN,
      .is.help = "hold out this share of the data, such as 0.05, and evaluate on it"},
     {T(eval_every, "eval-every", INT, "N"), RANGE(0, MOST), .record = RECORD_COURSE, TRAIN_AND_PLAN,
-     .is.help = "evaluate every N steps and at the end; default: only at the end",
+     .is.help = "evaluate every N steps and at the end; default: up to ten times in a run,\n"
+                "at least ten steps apart, in a tenth of its time",
      .plan_help = "steps between evaluations; with 1, no update waits for the next step"},
+    {T(keep_best, "keep-best", CHOICE, "no|eval_loss|eval_reward_accuracy|eval_reward_margin"), .is.initial = "no",
+     .is.implied = "eval_loss", .record = RECORD_COURSE, TRAIN_AND_PLAN,
+     .is.help = "keep the checkpoint with the best evaluation, by its loss unless another\nmetric is named, and export its model at the "
+                "end",
+     .plan_help = "the run keeps its best checkpoint: leave room on the disk for it"},
+    {T(patience, "patience", INT, "N"), RANGE(1, MOST), .record = RECORD_COURSE, TRAIN,
+     .is.help = "end after N evaluations in a row without a better one"},
     {T(out, "out", TEXT, "DIR"), .is.help = "folder for the results; default runs/MODEL-N", TRAIN_AND_PLAN,
      .plan_help = "folder where the run would save; default: here; nothing is written"},
 
@@ -149,7 +157,7 @@ static const option_row rows[] = {
      .is.help = "write a checkpoint every N steps", .plan_help = "the run saves checkpoints: leave room on the disk for them"},
     {T(keep, "keep", INT32, "N"), .is.initial = "2", RANGE(0, 1e9), .need = NEED_CHECKPOINTS, TRAIN_AND_PLAN,
      .is.help = "keep the newest N checkpoints; 0: all"},
-    {.is.field = "resume_from", .is.name = "resume", .is.kind = PT_OPTION_RESUME, .is.values = "DIR", TRAIN,
+    {.is.field = "resume_from", .is.name = "resume", .is.kind = PT_OPTION_RESUME, .is.values = "DIR", TRAIN, .is.implied = "",
      .is.at = offsetof(pt_train_options, resume), .is.also = offsetof(pt_train_options, resume_from),
      .is.help = "continue from a checkpoint; default: the newest one in --out"},
     {T(save_type, "save-dtype", CHOICE, SAVE_DTYPES), .record = RECORD_RESULT, TRAIN_AND_PLAN,

@@ -125,6 +125,16 @@ static void write_line(FILE *out, const axes *a, const chart_series *s, int colo
                 y_of(a, v->buckets[i].mean));
 }
 
+static void write_best(FILE *out, const axes *a, const chart_series *s, int colour)
+{
+    for (int i = 0; i < s->points->used; i++) {
+        const series_bucket *b = &s->points->buckets[i];
+        if (s->best >= b->first && s->best <= b->last)
+            fprintf(out, "<circle class=\"best line series%d\" cx=\"%.1f\" cy=\"%.1f\" r=\"7\"/>", colour, x_of(a, middle(b)),
+                    y_of(a, b->mean));
+    }
+}
+
 static void write_steps(FILE *out, const series_bucket *b)
 {
     if (b->first == b->last)
@@ -158,7 +168,9 @@ static void write_legend(FILE *out, const chart *c)
 {
     for (int s = 0; s < CHART_SERIES; s++)
         if (c->series[s].points && c->series[s].points->used)
-            fprintf(out, "<span class=\"key\"><i class=\"series%d\"></i>%s</span>", s, c->series[s].name);
+            fprintf(out, c->series[s].best ? "<span class=\"key\"><i class=\"series%d\"></i>%s, best circled (step %lld)</span>"
+                                           : "<span class=\"key\"><i class=\"series%d\"></i>%s</span>",
+                    s, c->series[s].name, (long long)c->series[s].best);
 }
 
 void chart_write(FILE *out, const chart *c)
@@ -174,6 +186,7 @@ void chart_write(FILE *out, const chart *c)
         if (c->series[s].points && c->series[s].points->used) {
             write_band(out, &a, c->series[s].points, s);
             write_line(out, &a, &c->series[s], s);
+            write_best(out, &a, &c->series[s], s);
         }
     for (int s = 0; s < CHART_SERIES; s++)
         if (c->series[s].points && (s == 0 || c->series[s].dots))

@@ -13,6 +13,7 @@ typedef struct chart_series {
     const char *name;
     const series *points;
     bool dots;         /* few points: mark each */
+    int64_t best;      /* the step of the point to mark as the best; 0: none */
 } chart_series;
 
 enum { CHART_SERIES = 2 };

@@ -224,7 +224,7 @@ static void write_charts(FILE *out, const run_folder *r)
     double typical = recent_median(&r->step_s), most = isnan(typical) ? 0 : 2.5 * fmax(typical, r->predicted_step_s);
     const chart charts[] = {
         {replies ? "Loss per reply" : isnan(r->last_margin) ? "Loss, nats per token" : "Loss per pair", plain_format,
-         .series = {{"training", &r->loss, false}, {"evaluation", &r->eval, true}}},
+         .series = {{"training", &r->loss, false}, {"evaluation", &r->eval, true, r->best_step}}},
         {"Rewards", plain_format, .series = {{"chosen", &r->chosen, false}, {"rejected", &r->rejected, false}}},
         {"Reward margin, chosen less rejected", plain_format,
          .series = {{"training", &r->margin, false}, {"evaluation", &r->eval_margin, true}}},

@@ -87,7 +87,7 @@ int pt_ritz_save(pt_ritz *r, pt_error *e)
         return failed;
     }
     failed = dir_stage_commit(&stage, e);
-    return failed ? failed : step_folders_prune(r->out, STATE_FILE, r->step, r->o.keep, e);
+    return failed ? failed : step_folders_prune(r->out, STATE_FILE, r->step, r->o.keep, 0, e);
 }
 
 /* With another number of steps the learning rate of the next step differs from what it would have been. */

@@ -5,8 +5,8 @@
 
 int ritz_metrics_open(pt_ritz *r, pt_error *e)
 {
-    step_lines_kept kept;
-    return step_lines_open(&r->metrics, r->out, r->step, "energy", &kept, e);
+    bool there;
+    return step_lines_open(&r->metrics, r->out, r->step, NULL, NULL, &there, e);
 }
 
 int ritz_metrics_write(pt_ritz *r, const pt_ritz_step_info *s, pt_error *e)

@@ -22,6 +22,7 @@
 #include "model/lanes.h"
 #include "run/state.h"
 #include "train/adapters.h"
+#include "train/best.h"
 #include "train/checkpoints.h"
 #include "train/options.h"
 #include "train/ranks.h"
@@ -85,6 +86,8 @@ static int write_counters(const trainer *t, const char *folder, const char *name
         json_object_set_new(all, "frozen_bf16", json_boolean(t->job.model->stored_bf16));
     if (all && j->model->adapters)
         json_object_set_new(all, "base", json_sprintf(CHECKSUM_FORMAT, (unsigned long long)j->base_sum));
+    if (all && best_is_past(t))
+        json_object_set_new(all, "patience", json_true());
     if (all && at->reference)
         json_object_set_new(all, "reference", json_sprintf(CHECKSUM_FORMAT, (unsigned long long)at->reference));
     if (all)
@@ -120,7 +123,8 @@ static int write_files(trainer *t, const shared_stage *stage, bool whole, bool *
     base_lend(&t->job.base, &s);
     int failed = state_share(&s, stage->seen, e);
     if (!failed)
-        failed = write_model(t, &s, stage->path, e);
+        failed = !whole && best_is_earlier(t) ? all_hear(t, &s, ranks_lead(t) ? best_copy(t, stage->path, e) : 0, e)
+                                              : write_model(t, &s, stage->path, e);
     options_progress(&t->job.o, "saving", 1, 1 + whole);
     if (!failed && whole)
         failed = path_join(folder, stage->path, "trainer", e);
@@ -188,7 +192,8 @@ int checkpoint_save(trainer *t, pt_error *e)
     pt_error why;
     int failed = checkpoint_write(t, e);
     /* the new checkpoint is complete: a failure here does not end the run */
-    if (!failed && ranks_lead(t) && checkpoints_prune(t->out.path, t->at.step, t->job.o.keep, &why))
+    const int64_t best = t->job.o.keep_best ? t->at.best_step : 0;
+    if (!failed && ranks_lead(t) && checkpoints_prune(t->out.path, t->at.step, t->job.o.keep, best, &why))
         options_notice(&t->job.o, "an older checkpoint could not be removed: %.600s", why.text);
     return failed;
 }
@@ -238,7 +243,13 @@ int model_export(trainer *t, pt_error *e)
     int failed = trainer_drain(t, e);
     if (!failed)
         failed = path_join(path, t->out.path, "model", e);
-    return failed ? failed : write_staged(t, path, false, commit_model, e);
+    if (!failed)
+        failed = best_check(t, e);
+    if (!failed)
+        failed = write_staged(t, path, false, commit_model, e);
+    if (!failed)
+        t->at.model_step = best_is_earlier(t) ? t->at.best_step : t->at.step;
+    return failed;
 }
 
 /* ---- resuming ---- */
@@ -379,6 +390,7 @@ int checkpoint_read_finished(trainer *t, pt_error *e)
     char file[FILE_PATH_BYTES];
     json_source s;
     int64_t version, step;
+    bool past = false; /* it ended before its steps were done */
     int failed = path_join(file, t->out.path, FINISHED_FILE, e);
     if (!failed)
         failed = json_source_open(&s, file, e);
@@ -391,8 +403,10 @@ int checkpoint_read_finished(trainer *t, pt_error *e)
         failed = settings_compare(&t->job, file, &s, e);
     if (!failed)
         failed = json_get_int(&s, "step", JSON_REQUIRED, 1, INT64_MAX / 2, &step, e);
+    if (!failed)
+        failed = json_get_bool(&s, "patience", JSON_OPTIONAL, &past, e);
     json_source_close(&s);
-    if (!failed && step != t->job.steps)
+    if (!failed && step != t->job.steps && !(past && t->job.o.patience))
         failed = pt_fail(e, PT_FAILED,
                          "%.400s holds the %s of step %lld but no checkpoint to resume from, and this run ends at step %lld: give `%s` "
                          "%.400s and another `out`", t->out.path, t->job.model->adapters ? "adapter" : "model", (long long)step,
@@ -545,6 +559,6 @@ int checkpoint_load_state(trainer *t, const char *path, pt_error *e)
 room_need checkpoint_room(const trainer *t)
 {
     const job *j = &t->job;
-    const int64_t every = j->o.save_every, due = every ? j->steps / every - t->at.step / every : 0;
+    const int64_t every = j->o.save_every, due = (every ? j->steps / every - t->at.step / every : 0) + best_due(t);
     return room_find(&(room_input){&j->o, j->model, j->save_type, j->layout.source, due, checkpoints_count(t->out.path, t->at.step)});
 }

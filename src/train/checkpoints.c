@@ -7,9 +7,9 @@
 
 int64_t checkpoints_newest(const char *out, int64_t limit) { return step_folders_newest(out, CHECKPOINT_MARK, limit); }
 
-int checkpoints_prune(const char *out, int64_t limit, int keep, pt_error *e)
+int checkpoints_prune(const char *out, int64_t limit, int keep, int64_t best, pt_error *e)
 {
-    return step_folders_prune(out, CHECKPOINT_MARK, limit, keep, e);
+    return step_folders_prune(out, CHECKPOINT_MARK, limit, keep, best, e);
 }
 
 /* Renames checkpoint-STEP to a name that is not a checkpoint's: checkpoint-STEP.old, or .old-2 ... */

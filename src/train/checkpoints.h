@@ -17,8 +17,8 @@ bool checkpoints_of_others(const char *out, char path[FILE_PATH_BYTES]); /* `out
 
 /* Renames those with steps after `limit`, and gives a notice. */
 int checkpoints_put_later_away(const char *out, int64_t limit, const pt_train_options *o, pt_error *e);
-/* Keeps only the newest `keep` up to `limit`; 0: all. */
-int checkpoints_prune(const char *out, int64_t limit, int keep, pt_error *e);
+/* Keeps only the newest `keep` up to `limit`, and the one of the step `best` (0: none); keep 0: all. */
+int checkpoints_prune(const char *out, int64_t limit, int keep, int64_t best, pt_error *e);
 /* Adds to an error from which checkpoint --resume continues: the newest one up to `limit`. */
 void checkpoints_add_advice(const char *out, int64_t limit, pt_error *e);
 /* `path` cannot be read: adds the newest checkpoint before it. */

@@ -29,7 +29,7 @@ static void put_evaluation(FILE *f, const pt_step *s, const watch *w)
         put_reward(f, "eval_", "reward_chosen", 9, s->eval_reward_chosen);
         put_reward(f, "eval_", "reward_rejected", 9, s->eval_reward_rejected);
         put_reward(f, "eval_", "reward_margin", 17, s->eval_reward_margin);
-        put_reward(f, "eval_", "reward_accuracy", 9, s->eval_reward_accuracy);
+        put_reward(f, "eval_", "reward_accuracy", 17, s->eval_reward_accuracy);
         put_reward(f, "eval_", "kl", 17, s->eval_kl);
     }
     put_warning(f, "eval_warning", w, WATCH_EVALUATION, s->step);

@@ -24,6 +24,17 @@ bool options_evaluate(const pt_train_options *o)
     return o->eval_data_n > 0 || o->eval_split > 0 || (o->data && data_files_beside(o->data, o->data_n));
 }
 
+static int check_best(const pt_train_options *o, pt_error *e)
+{
+    if ((o->keep_best || o->patience) && !options_evaluate(o))
+        return pt_fail(e, PT_USAGE, "`%s` is given, but there are no data to evaluate on: give `eval_data` or `eval_split` too",
+                       o->keep_best ? "keep_best" : "patience");
+    if (o->keep_best > PT_KEEP_BEST_EVAL_LOSS && !task_of(o)->pairs)
+        return pt_fail(e, PT_USAGE, "`keep_best` %s: `task` %s has no rewards; give `keep_best` eval_loss", best_metric(o),
+                       task_of(o)->name);
+    return 0;
+}
+
 int options_check(const pt_train_options *o, pt_error *e)
 {
     int failed = options_check_plan(o, e);
@@ -43,7 +54,7 @@ int options_check(const pt_train_options *o, pt_error *e)
     if (o->eval_every && !options_evaluate(o))
         return pt_fail(e, PT_USAGE, "`eval_every` is %lld, but there are no data to evaluate on: give `eval_data` or `eval_split` too",
                        (long long)o->eval_every);
-    return 0;
+    return check_best(o, e);
 }
 
 static int check_task(const pt_train_options *o, pt_error *e)
@@ -101,6 +112,14 @@ int options_check_tokens(const pt_train_options *o, pt_error *e)
                    (long long)o->batch_size, (long long)o->seq_len);
 }
 
+const char *best_metric(const pt_train_options *o)
+{
+    static const char *const names[] = {[PT_KEEP_BEST_NO] = "eval_loss", [PT_KEEP_BEST_EVAL_LOSS] = "eval_loss",
+                                        [PT_KEEP_BEST_REWARD_ACCURACY] = "eval_reward_accuracy",
+                                        [PT_KEEP_BEST_REWARD_MARGIN] = "eval_reward_margin"};
+    return names[o->keep_best];
+}
+
 double lr_of_step(const pt_train_options *o, int64_t step, int64_t steps)
 {
     double s = (double)step, w = (double)o->warmup_steps, r = o->min_lr_ratio;
@@ -124,7 +143,7 @@ option_needs options_needs(const pt_train_options *o, bool chats, bool examples)
                                     [NEED_LABELS] = !(reads & TASK_READS_LABEL_WEIGHTS), [NEED_CHATS] = !chats, [NEED_TEXT] = examples,
                                     [NEED_EXAMPLES] = !examples, [NEED_CONTENTS] = !examples,
                                     [NEED_DECAY] = o->lr_schedule == PT_LR_CONSTANT,
-                                    [NEED_CHECKPOINTS] = !o->save_every && !o->resume, [NEED_DISK] = !o->disk_memory,
+                                    [NEED_CHECKPOINTS] = !o->save_every && !o->resume && !o->keep_best, [NEED_DISK] = !o->disk_memory,
                                     [NEED_MUON] = !optimizers[o->optimizer]->reads_momentum}};
 }
 

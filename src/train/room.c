@@ -4,7 +4,8 @@
  *                weights goes what a multimodal model has beside them
  *   model        the first and the last of these
  *
- * A checkpoint is complete before an older one goes, so that of --keep N there are N + 1 for a moment. The disk tier's file has
+ * A checkpoint is complete before an older one goes, so that of --keep N there are N + 1 for a moment, and with
+ * --keep-best another. The disk tier's file has
  * its blocks already when this is asked: they are not among the free ones.
  *
  * A disk that fills up later, by whatever else is written there, ends the run when a checkpoint is due: the newest complete one
@@ -72,7 +73,7 @@ room_need room_find(const room_input *in)
                    .checkpoints = in->checkpoints};
     r.checkpoint_bytes = r.model_bytes + states_bytes(in->model,
                                                       optimizers[in->o->optimizer]) + (in->save_type == PT_F32 ? 0 : fp32) + FILE_BYTES;
-    int64_t most = in->o->keep + 1, more = in->there < most ? most - in->there : 1; /* at a time */
+    int64_t most = in->o->keep + 1 + (in->o->keep_best != PT_KEEP_BEST_NO), more = in->there < most ? most - in->there : 1; /* at a time */
     if (in->o->keep && r.checkpoints > more)
         r.checkpoints = more;
     uint64_t first = r.checkpoint_bytes > r.model_bytes ? r.checkpoint_bytes : r.model_bytes;

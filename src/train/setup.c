@@ -8,6 +8,7 @@
 #include "report/metrics_file.h"
 #include "run/state.h"
 #include "train/adapters.h"
+#include "train/best.h"
 #include "train/checkpoint.h"
 #include "train/checkpoints.h"
 #include "train/fetch.h"
@@ -336,25 +337,46 @@ static void open_watch(trainer *t)
         watch_open(&t->watch, guess, j->shape.batch);
 }
 
+/* What the lines of an earlier process say. last: the step of the last one, 0: none. */
+typedef struct lines_read { trainer *t; int64_t last; bool evaluated; } lines_read;
+
+static double number_of(const json_t *line, const char *key)
+{
+    const json_t *value = json_object_get(line, key);
+    return json_is_number(value) ? json_number_value(value) : NAN;
+}
+
+static void read_line(void *arg, int64_t step, const json_t *line)
+{
+    lines_read *l = arg;
+    const pt_train_options *o = &l->t->job.o;
+    l->last = step;
+    l->evaluated = json_object_get(line, "eval_loss");
+    if (l->evaluated)
+        best_note(&l->t->at, o, step, number_of(line, "eval_loss"), number_of(line, best_metric(o)));
+}
+
+/* Rank 0 reads. */
+static int share_counters(trainer *t, pt_error *e) { return ranks_share(t, &t->at, sizeof t->at, e); }
+
 static int open_metrics(trainer *t, pt_error *e)
 {
-    step_lines_kept kept;
+    lines_read lines = {.t = t};
+    bool there;
     if (!ranks_lead(t))
-        return ranks_share(t, &t->at.owes_evaluation, sizeof t->at.owes_evaluation, e);
-    int failed = step_lines_open(&t->metrics, t->out.path, t->at.step, "eval_loss", &kept, e);
+        return share_counters(t, e);
+    int failed = step_lines_open(&t->metrics, t->out.path, t->at.step, read_line, &lines, &there, e);
     if (!failed)
         failed = events_open(&t->events, t->out.path, t->at.step, t->job.o.tensorboard, e);
     if (failed)
         return failed;
-    t->at.eval_loss = kept.newest;
-    t->at.best_eval = kept.least;
-    t->at.best_step = kept.least_step;
-    if (kept.there && kept.last < t->at.step)
-        options_notice(&t->job.o, "%s has no lines for steps %lld to %lld", t->metrics.path, (long long)kept.last + 1,
+    if (there && lines.last < t->at.step)
+        options_notice(&t->job.o, "%s has no lines for steps %lld to %lld", t->metrics.path, (long long)lines.last + 1,
                        (long long)t->at.step);
     open_watch(t);
-    t->at.owes_evaluation = kept.last && kept.last == t->at.step && !kept.has_key && trainer_evaluates(t);
-    return ranks_share(t, &t->at.owes_evaluation, sizeof t->at.owes_evaluation, e);
+    t->at.owes_evaluation = lines.last && lines.last == t->at.step && !lines.evaluated && trainer_evaluates(t);
+    best_look_for(t);
+    return share_counters(t, e);
 }
 
 static int write_plan(trainer *t, pt_error *e) { return ranks_lead(t) ? trainer_write_plan(t, e) : 0; }

@@ -3,6 +3,7 @@
 #include "base/clock.h"
 #include "model/lanes.h"
 #include "run/evaluation.h"
+#include "train/best.h"
 #include "train/checkpoint.h"
 #include "train/options.h"
 #include "train/ranks.h"
@@ -229,25 +230,14 @@ int step_evaluate(trainer *t, pt_step *s, int64_t *tokens, pt_error *e)
     return shape_compares(&t->job.shape) ? evaluate_pairs(t, s, tokens, e) : evaluate_tokens(t, s, tokens, e);
 }
 
-static void keep_evaluation(trainer *t, const pt_step *s)
-{
-    if (!s->evaluated)
-        return;
-    t->at.eval_loss = s->eval_loss;
-    if (t->at.best_step && !(s->eval_loss < t->at.best_eval))
-        return;
-    t->at.best_eval = s->eval_loss;
-    t->at.best_step = t->at.step;
-}
-
 static int evaluate_step(trainer *t, pt_step *s, pt_error *e)
 {
     int64_t tokens;
     int failed = step_evaluate(t, s, &tokens, e);
     if (!failed && s->evaluated && !isfinite(s->eval_loss))
         options_notice(&t->job.o, "step %lld: the loss on the evaluation data is not finite", (long long)t->at.step);
-    if (!failed)
-        keep_evaluation(t, s);
+    if (!failed && s->evaluated)
+        best_note(&t->at, &t->job.o, s->step, s->eval_loss, best_value(&t->job.o, s));
     return failed;
 }
 
@@ -288,7 +278,7 @@ static int make_up_evaluation(trainer *t, pt_error *e)
     if (failed || !s.evaluated)
         return failed ? failed : 1;
     t->at.owes_evaluation = false;
-    keep_evaluation(t, &s);
+    best_note(&t->at, &t->job.o, s.step, s.eval_loss, best_value(&t->job.o, &s));
     options_notice(&t->job.o, "step %lld: evaluation loss %.4f (of the evaluation that was interrupted)",
                    (long long)t->at.step, s.eval_loss);
     if (ranks_lead(t) && watch_evaluation(&t->watch, s.step, s.eval_loss))
@@ -312,6 +302,14 @@ static int agree_to_stop(const trainer *t, bool *stop, pt_error *e)
 {
     *stop = t->comm && t->job.o.stop && t->job.o.stop(t->job.o.arg);
     return ranks_any(t, stop, e);
+}
+
+static void tell_past(const trainer *t)
+{
+    const long long n = (long long)t->at.since_best;
+    options_notice(&t->job.o, "the run ends after step %lld of %lld: the last %lld evaluation%s not better than that of step %lld "
+                              "(`patience`)", (long long)t->at.step, (long long)t->job.steps, n, n == 1 ? " was" : "s were",
+                   (long long)t->at.best_step);
 }
 
 static int take(trainer *t, pt_step *s, bool *hopeless, pt_error *e);
@@ -339,6 +337,10 @@ static int take(trainer *t, pt_step *s, bool *hopeless, pt_error *e)
         return behind;
     if (t->at.step >= t->job.steps)
         return 0;
+    if (best_is_past(t)) {
+        tell_past(t);
+        return 0;
+    }
     if (!t->engine.x)
         return pt_fail(e, PT_FAILED, "the run has given its memory back: open it again");
     double start = clock_s();
@@ -388,7 +390,8 @@ static int take(trainer *t, pt_step *s, bool *hopeless, pt_error *e)
         look_for_warnings(t, s);
     if (!failed)
         failed = write_metrics(t, s, e);
-    if (!failed && t->job.o.save_every && t->at.step % t->job.o.save_every == 0)
+    const bool due = t->job.o.save_every && t->at.step % t->job.o.save_every == 0;
+    if (!failed && (due || best_is_now(t)))
         failed = checkpoint_save(t, e);
     if (!failed)
         failed = replan_look(t, e);

@@ -2,6 +2,7 @@
 
 #include "base/units.h"
 #include "machine/machine.h"
+#include "train/options.h"
 #include "train/settings.h"
 
 #include <jansson.h>
@@ -94,6 +95,9 @@ void pt_trainer_summary(const pt_trainer *t, pt_summary *s)
     s->eval_loss = t->at.eval_loss;
     s->best_eval_loss = t->at.best_eval;
     s->best_step = t->at.best_step;
+    s->best_metric = best_metric(&t->job.o);
+    s->best_value = t->at.best_value;
+    s->model_step = t->at.model_step;
     describe_plan(t, s->plan, sizeof s->plan);
     describe_limits(t, s->limits, sizeof s->limits);
     s->memory_n = trainer_memory(t, s->memory);
@@ -243,6 +247,10 @@ static void add_run(json_t *o, const trainer *t)
     json_object_set_new(o, "eval_loss", isfinite(t->at.eval_loss) ? json_real(t->at.eval_loss) : json_null());
     json_object_set_new(o, "best_eval_loss", isfinite(t->at.best_eval) ? json_real(t->at.best_eval) : json_null());
     json_object_set_new(o, "best_step", json_integer((json_int_t)t->at.best_step));
+    if (t->at.model_step)
+        json_object_set_new(o, "model_step", json_integer((json_int_t)t->at.model_step));
+    if (j->o.keep_best > PT_KEEP_BEST_EVAL_LOSS)
+        json_object_set_new(o, best_metric(&j->o), json_real(t->at.best_value));
 }
 
 static int write(const trainer *t, json_t *o, pt_error *e)

@@ -44,8 +44,11 @@ typedef struct counters {
     int64_t tokens, learned;       /* tokens seen; those of them that were targets */
     uint64_t reference;            /* DPO: checksum of the model that the run began with; 0: not known */
     bool owes_evaluation;          /* of the step that it was resumed from: that one was stopped */
-    double eval_loss, best_eval;   /* the newest evaluation; the one with the lowest loss */
+    double eval_loss;              /* of the newest evaluation */
+    double best_eval, best_value;  /* of the best one (best.h): its loss, its value of the metric */
     int64_t best_step;             /* of that one; 0: there was no evaluation */
+    int64_t since_best;            /* evaluations */
+    int64_t model_step;            /* whose model was exported; 0: none yet */
 } counters;
 
 typedef struct predicted {
