@@ -58,7 +58,8 @@ PT_API int pt_error_prefix(pt_error *e, const char *fmt, ...) __attribute__((for
 
 #define PT_AUTO UINT64_MAX /* a budget: what is free, less a margin */
 
-typedef enum pt_lr_schedule { PT_LR_CONSTANT, PT_LR_LINEAR, PT_LR_COSINE } pt_lr_schedule;
+typedef enum pt_lr_schedule { PT_LR_CONSTANT, PT_LR_LINEAR, PT_LR_COSINE, PT_LR_COSINE_RESTARTS, PT_LR_WSD } pt_lr_schedule;
+typedef enum pt_lr_decay { PT_LR_DECAY_COSINE, PT_LR_DECAY_LINEAR, PT_LR_DECAY_ROOT } pt_lr_decay;
 typedef enum pt_precision { PT_PRECISION_BF16, PT_PRECISION_FP32 } pt_precision;
 /* Format of the layers' frozen matrices: the compute type (or the folder's own format if it is already in few bits), or about 4 or 8 bits
  * per value. */
@@ -127,6 +128,10 @@ typedef struct pt_train_options {
     pt_optimizer optimizer;
     double lr;                         /* 0: 5e-5; pairs 1e-6, adapters 2e-4, random weights 3e-4; Muon 1e-4, random weights 1e-3 */
     pt_lr_schedule lr_schedule; int64_t warmup_steps; double min_lr_ratio;
+    double warmup_ratio;               /* warm-up as a share of the steps, rounded up, in place of warmup_steps; 0: none */
+    int64_t lr_cycles;                 /* COSINE_RESTARTS: number of cosines */
+    int64_t lr_decay_steps;            /* WSD: steps of the decay at the end; 0: a tenth of all */
+    pt_lr_decay lr_decay;              /* WSD: its form */
     double weight_decay, beta1, beta2, eps;
     double momentum; pt_lr_adjust lr_adjust; /* of Muon's matrices; momentum 0: 0.95 */
     double max_grad_norm;              /* 0: no clipping */

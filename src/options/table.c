@@ -36,7 +36,9 @@ void options_tell_idle(const option_table *t, const void *from, const option_nee
                                       [NEED_TEXT] = "on these data: examples never see each other",
                                       [NEED_CONTENTS] = "on these data: special tokens in text are tokens",
                                       [NEED_EXAMPLES] = "on these data: text is cut into windows",
-                                      [NEED_DECAY] = "with `lr_schedule` constant", [NEED_CHECKPOINTS] = "without `save_every`",
+                                      [NEED_DECAY] = "with `lr_schedule` constant",
+                                      [NEED_RESTARTS] = "without `lr_schedule` cosine_restarts",
+                                      [NEED_WSD] = "without `lr_schedule` wsd", [NEED_CHECKPOINTS] = "without `save_every`",
                                       [NEED_DISK] = "with `disk_memory` 0"};
     char sentence[400];
     for (int i = 0; i < t->n && notice; i++) {

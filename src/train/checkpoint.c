@@ -259,7 +259,7 @@ static void tell_new_rate(const trainer *t, int64_t steps)
 {
     const pt_train_options *o = &t->job.o;
     const int64_t now = t->job.steps, next = t->at.step + 1, before = next <= steps ? next : t->at.step;
-    if (now == steps || o->lr_schedule == PT_LR_CONSTANT || !t->at.step || next > now || next <= o->warmup_steps)
+    if (now == steps || o->lr_schedule == PT_LR_CONSTANT || !t->at.step || next > now || next <= lr_warmup_steps(o, now))
         return;
     const double rate = lr_of_step(o, next, now), was = lr_of_step(o, before, steps);
     if (before == next)

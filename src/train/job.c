@@ -265,9 +265,10 @@ int job_count_steps(job *j, pt_error *e)
         return few_windows(j, windows, e);
     double by_epochs = j->o.epochs * (double)(j->epoch_samples / batch);
     j->steps = j->o.steps ? j->o.steps : by_epochs < 1 ? 1 : (int64_t)(by_epochs * (1 + 1e-12)); /* 0.57 of 100 is 57, despite rounding */
-    if (j->o.warmup_steps >= j->steps)
+    const int64_t warmup = lr_warmup_steps(&j->o, j->steps);
+    if (warmup >= j->steps)
         options_notice(&j->o, "the warm-up takes %lld steps and the run has %lld: the learning rate only rises, to %.3g",
-                       (long long)j->o.warmup_steps, (long long)j->steps, lr_of_step(&j->o, j->steps, j->steps));
+                       (long long)warmup, (long long)j->steps, lr_of_step(&j->o, j->steps, j->steps));
     if (j->eval && !j->o.eval_every)
         choose_evaluations(j);
     return 0;

@@ -91,6 +91,8 @@ int options_check_plan(const pt_train_options *o, pt_error *e)
         failed = check_task(o, e);
     if (failed)
         return failed;
+    if (o->warmup_steps && o->warmup_ratio > 0)
+        return pt_fail(e, PT_USAGE, "`warmup_steps` and `warmup_ratio` both say how long the learning rate rises: give one of them");
     const optimizer *by = optimizers[o->optimizer];
     if (!by->reads_momentum && (o->momentum > 0 || o->lr_adjust != PT_LR_ADJUST_AUTO))
         return pt_fail(e, PT_USAGE, "`%s` has no effect with `optimizer` %s: leave it out, or give `optimizer` %s",
@@ -120,15 +122,38 @@ const char *best_metric(const pt_train_options *o)
     return names[o->keep_best];
 }
 
+int64_t lr_warmup_steps(const pt_train_options *o, int64_t steps)
+{
+    return o->warmup_ratio > 0 ? (int64_t)ceil(o->warmup_ratio * (double)steps) : o->warmup_steps;
+}
+
+static double cosine(double p) { return (1 + cos(3.14159265358979323846 * p)) / 2; }
+
+/* From 1 to 0. p: the share of the decay that is done. */
+static double decay_share(pt_lr_decay form, double p)
+{
+    return form == PT_LR_DECAY_LINEAR ? 1 - p : form == PT_LR_DECAY_ROOT ? 1 - sqrt(p) : cosine(p);
+}
+
+/* done, span: steps after the warm-up, those before this one and all. */
+static double wsd_share(const pt_train_options *o, double done, double span, int64_t steps)
+{
+    const double asked = o->lr_decay_steps ? (double)o->lr_decay_steps : ceil((double)steps / 10), decay = fmin(asked, span);
+    const double p = (done - (span - decay)) / decay;
+    return p < 0 ? 1 : decay_share(o->lr_decay, p);
+}
+
 double lr_of_step(const pt_train_options *o, int64_t step, int64_t steps)
 {
-    double s = (double)step, w = (double)o->warmup_steps, r = o->min_lr_ratio;
+    double s = (double)step, w = (double)lr_warmup_steps(o, steps), r = o->min_lr_ratio;
     if (s <= w)
         return o->lr * s / w;
-    double p = steps > o->warmup_steps ? (s - 1 - w) / ((double)steps - w) : 0;
+    double span = (double)steps - w, p = span > 0 ? (s - 1 - w) / span : 0;
     switch (o->lr_schedule) {
     case PT_LR_LINEAR: return o->lr * (1 - (1 - r) * p);
-    case PT_LR_COSINE: return o->lr * (r + (1 - r) * (1 + cos(3.14159265358979323846 * p)) / 2);
+    case PT_LR_COSINE: return o->lr * (r + (1 - r) * cosine(p));
+    case PT_LR_COSINE_RESTARTS: return o->lr * (r + (1 - r) * (p >= 1 ? 0 : cosine(fmod((double)o->lr_cycles * p, 1))));
+    case PT_LR_WSD: return span > 0 ? o->lr * (r + (1 - r) * wsd_share(o, s - 1 - w, span, steps)) : o->lr;
     default: return o->lr;
     }
 }
@@ -143,6 +168,8 @@ option_needs options_needs(const pt_train_options *o, bool chats, bool examples)
                                     [NEED_LABELS] = !(reads & TASK_READS_LABEL_WEIGHTS), [NEED_CHATS] = !chats, [NEED_TEXT] = examples,
                                     [NEED_EXAMPLES] = !examples, [NEED_CONTENTS] = !examples,
                                     [NEED_DECAY] = o->lr_schedule == PT_LR_CONSTANT,
+                                    [NEED_RESTARTS] = o->lr_schedule != PT_LR_COSINE_RESTARTS,
+                                    [NEED_WSD] = o->lr_schedule != PT_LR_WSD,
                                     [NEED_CHECKPOINTS] = !o->save_every && !o->resume && !o->keep_best, [NEED_DISK] = !o->disk_memory,
                                     [NEED_MUON] = !optimizers[o->optimizer]->reads_momentum}};
 }

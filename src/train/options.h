@@ -11,6 +11,7 @@ int options_check_tokens(const pt_train_options *o, pt_error *e); /* of a step, 
 bool options_evaluate(const pt_train_options *o); /* does the run evaluate? Looks for validation files in the folders of `data` */
 /* The name in metrics.jsonl of what the best evaluation is best in. */
 const char *best_metric(const pt_train_options *o);
+int64_t lr_warmup_steps(const pt_train_options *o, int64_t steps); /* of a run of so many steps */
 double lr_of_step(const pt_train_options *o, int64_t step, int64_t steps);
 
 /* What options need of a run with such data: chats, and windows made of examples. */

@@ -160,9 +160,9 @@ static void a_struct_is_checked_by_the_same_rows(void **state)
     assert_int_equal(options_check_values(&train_table, &o, &e), PT_USAGE);
     assert_non_null(strstr(e.text, "`beta2` is 1"));
     pt_train_defaults(&o);
-    o.lr_schedule = 3;
+    o.lr_schedule = 9;
     assert_int_equal(options_check_values(&train_table, &o, &e), PT_USAGE);
-    assert_non_null(strstr(e.text, "`lr_schedule` is 3"));
+    assert_non_null(strstr(e.text, "`lr_schedule` is 9"));
     pt_train_defaults(&o);
     o.freeze_n = 1;
     assert_int_equal(options_check_values(&train_table, &o, &e), PT_USAGE);

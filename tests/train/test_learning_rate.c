@@ -61,6 +61,49 @@ static void the_ratio_is_that_of_the_step_behind_the_last(void **state)
     }
 }
 
+/* Of get_cosine_with_hard_restarts_schedule_with_warmup(o, 4, 20, 3) and get_wsd_schedule(o, 4, 6, 20, decay_type=..., min_lr_ratio=0.1)
+ * of Transformers 5, lr 1: steps 5 to 20, of wsd steps 15 to 20. */
+static const double restarts[] = {1, 0.915734806151273, 0.691341716182545, 0.402454838991936, 0.146446609406726, 0.00960735979838478,
+                                  0.961939766255643, 0.777785116509801, 0.5, 0.222214883490199, 0.0380602337443566, 0.990392640201615,
+                                  0.853553390593274, 0.597545161008064, 0.308658283817455, 0.0842651938487273};
+static const double decays[][6] = {
+    [PT_LR_DECAY_COSINE] = {1, 0.939711431702997, 0.775, 0.55, 0.325, 0.160288568297003},
+    [PT_LR_DECAY_LINEAR] = {1, 0.85, 0.7, 0.55, 0.4, 0.25},
+    [PT_LR_DECAY_ROOT] = {1, 0.632576538582523, 0.480384757729337, 0.363603896932107, 0.265153077165047, 0.178416163742251}};
+
+static void assert_rate(const pt_train_options *o, int64_t step, double expected)
+{
+    const double is = lr_of_step(o, step, 20);
+    if (!(fabs(is - expected) <= 1e-14))
+        fail_msg("schedule %d, decay %d: step %d has %.17g, not %.17g", o->lr_schedule, o->lr_decay, (int)step, is, expected);
+}
+
+static void restarts_and_wsd_are_those_of_transformers(void **state)
+{
+    (void)state;
+    pt_train_options o;
+    pt_train_defaults(&o);
+    o.lr = 1;
+    o.warmup_ratio = 0.16; /* 3.2 of 20: rounded up */
+    o.lr_schedule = PT_LR_COSINE_RESTARTS;
+    o.lr_cycles = 3;
+    for (int64_t s = 1; s <= 20; s++)
+        assert_rate(&o, s, s <= 4 ? (double)s / 4 : restarts[s - 5]);
+    o.lr_schedule = PT_LR_WSD;
+    o.min_lr_ratio = 0.1;
+    for (int decay = 0; decay < 3; decay++) {
+        o.lr_decay = (pt_lr_decay)decay;
+        o.lr_decay_steps = 6;
+        for (int64_t s = 1; s <= 20; s++)
+            assert_rate(&o, s, s <= 4 ? (double)s / 4 : s <= 14 ? 1 : decays[decay][s - 15]);
+    }
+    o.lr_decay = PT_LR_DECAY_LINEAR;
+    o.lr_decay_steps = 0; /* 2 steps */
+    assert_rate(&o, 18, 1), assert_rate(&o, 19, 1), assert_rate(&o, 20, 0.55);
+    o.lr_decay_steps = 1000; /* all after the warm-up */
+    assert_rate(&o, 5, 1), assert_rate(&o, 13, 0.55);
+}
+
 static int told;
 
 static void hear(void *arg, const char *sentence)
@@ -114,6 +157,7 @@ int main(void)
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(every_rate_is_that_of_the_page),
         cmocka_unit_test(the_ratio_is_that_of_the_step_behind_the_last),
+        cmocka_unit_test(restarts_and_wsd_are_those_of_transformers),
         cmocka_unit_test(muon_has_a_default_of_its_own),
     };
     return cmocka_run_group_tests(tests, scratch_make, scratch_remove);
