@@ -6,8 +6,9 @@
 #include <stdio.h>
 #include <unistd.h>
 
-static const char usage[] = "usage: protrain export --model DIR --to gguf --out FILE [--type f32|f16|bf16|q8_0]\n\n"
-                            "Writes a model with its tokenizer and chat template as one GGUF file, which llama.cpp runs.";
+static const char usage[] = "usage: protrain export --model DIR [--adapter DIR] --to gguf --out FILE [--type TYPE]\n\n"
+                            "Writes a model, with an adapter merged into it, its tokenizer and chat template as one\n"
+                            "GGUF file, which llama.cpp runs.";
 
 int command_export(int argc, char **argv)
 {
@@ -16,19 +17,12 @@ int command_export(int argc, char **argv)
     progress bar;
     int to = -1;
     bool quiet = false;
-    const char *adapter = NULL;
     const arg own[] = {
         ARG(CHOICE, "to", &to, "gguf", NULL, "output format"),
         ARG(FLAG, "quiet", &quiet, NULL, NULL, "no progress bar"),
-        ARG(TEXT, "adapter", &adapter, "DIR", NULL, NULL),
     };
     int failed = args_parse(COMMAND_LINE("export", usage, own), &options, &e);
     pt_export_options *o = pt_options_export(options);
-    if (!failed && adapter)
-        failed = pt_fail(&e, PT_USAGE,
-                         "--adapter: the file has a whole model: merge the adapter first, by protrain merge --model %.300s --adapter "
-                         "%.300s --out MERGED, and export --model MERGED",
-                         o->model ? o->model : "DIR", adapter);
     if (!failed && to < 0)
         failed = pt_fail(&e, PT_USAGE, "--to is missing: give --to gguf");
     progress_open(&bar, quiet);

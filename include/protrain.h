@@ -466,12 +466,16 @@ PT_API int pt_merge(const pt_merge_options *o, pt_error *e);
 
 /* ---- export ---- */
 
-typedef enum pt_export_type { PT_EXPORT_F32, PT_EXPORT_F16, PT_EXPORT_BF16, PT_EXPORT_Q8_0 } pt_export_type;
+typedef enum pt_export_type {
+    PT_EXPORT_F32, PT_EXPORT_F16, PT_EXPORT_BF16, PT_EXPORT_Q8_0, PT_EXPORT_Q4_0, PT_EXPORT_Q4_K_M, PT_EXPORT_Q5_K_M, PT_EXPORT_Q6_K
+} pt_export_type;
 
 typedef struct pt_export_options {
     const char *model;                 /* Hugging Face folder with weights and tokenizer.json */
+    const char *adapter;               /* folder of an adapter to merge into the weights; NULL: none */
     const char *out;                   /* the GGUF file; it appears whole or not at all */
-    pt_export_type type;               /* of the matrices; norms and biases are F32 */
+    const char *modelfile;             /* a file for `ollama create`, written as well; NULL: none */
+    pt_export_type type;               /* of the matrices (of most, for the types in few bits); norms and biases are F32 */
     void (*notice)(void *arg, const char *sentence);  /* where llama.cpp's output will differ; may be NULL */
     void (*progress)(void *arg, const char *stage, uint64_t done, uint64_t total); /* bytes; may be NULL */
     void *arg;

@@ -176,11 +176,16 @@ const char *chat_template_file(const char *given, const char *adapter, char *pat
     return path;
 }
 
-static int find_texts(chat_texts *s, const char *dir, const char *file, pt_error *e)
+int chat_texts_of_file(chat_texts *s, const char *file, pt_error *e)
 {
     *s = (chat_texts){0};
+    return text_of_file(file, &s->plain, e);
+}
+
+static int find_texts(chat_texts *s, const char *dir, const char *file, pt_error *e)
+{
     if (file)
-        return text_of_file(file, &s->plain, e);
+        return chat_texts_of_file(s, file, e);
     const int failed = chat_texts_find(s, dir, e);
     if (!failed && !s->plain.text && !s->with_tools.text)
         return pt_fail(e, PT_FAILED,

@@ -16,6 +16,7 @@ typedef struct chat_texts {
     chat_text plain, with_tools;
 } chat_texts;
 int chat_texts_find(chat_texts *s, const char *model_dir, pt_error *e);
+int chat_texts_of_file(chat_texts *s, const char *file, pt_error *e); /* one template */
 void chat_texts_free(chat_texts *s);
 
 typedef struct chat_source {

@@ -1,7 +1,10 @@
 /* export.c - pt_export: a Hugging Face folder to a GGUF file. */
 #include "chat/prompt.h"
+#include "gguf/mixture.h"
+#include "gguf/modelfile.h"
 #include "gguf/tensors.h"
 #include "gguf/vocabulary.h"
+#include "infer/merged.h"
 #include "infer/open.h"
 #include "infer/stops.h"
 #include "io/files.h"
@@ -18,16 +21,16 @@
 
 enum { QUANTIZATION_VERSION = 2 };
 
-static const struct { const char *name; gguf_type type; uint32_t file_type; } types[] = {
-    [PT_EXPORT_F32] = {"f32", GGUF_F32, 0}, [PT_EXPORT_F16] = {"f16", GGUF_F16, 1},
-    [PT_EXPORT_BF16] = {"bf16", GGUF_BF16, 32}, [PT_EXPORT_Q8_0] = {"q8_0", GGUF_Q8_0, 7}};
-
 typedef struct export {
     const pt_export_options *o;
     char where[FILE_PATH_BYTES]; /* config.json */
     model *model;
     tokenizer *tokenizer;
-    safetensors *st;
+    safetensors *st, *adapter; /* adapter NULL: none */
+    merged rows;
+    char template_path[FILE_PATH_BYTES];
+    const char *template;  /* the adapter's chat template; NULL: none */
+    stop_ids stops;
     const gguf_family *family;
     gguf_tensors tensors;
     gguf_writer *w;
@@ -45,14 +48,16 @@ static int check_options(const pt_export_options *o, pt_error *e)
         return pt_fail(e, PT_USAGE, "no model: `model` names a Hugging Face folder with config.json, weights and tokenizer.json");
     if (!o->out || !o->out[0])
         return pt_fail(e, PT_USAGE, "no file to write: give `out`");
-    const int failed = options_check_values(&export_table, o, e);
-    return failed ? failed : file_may_replace(o->out, "GGUF", "GGUF file", e);
+    int failed = options_check_values(&export_table, o, e);
+    if (!failed)
+        failed = file_may_replace(o->out, "GGUF", "GGUF file", e);
+    return failed || !o->modelfile ? failed : modelfile_check(o->modelfile, e);
 }
 
 static int open_all(export *x, pt_error *e)
 {
     const pt_export_options *o = x->o;
-    int failed = infer_open_model(o->model, &x->model, e);
+    int failed = infer_open_adapted(o->model, o->adapter, o->notice, o->arg, &x->model, &x->adapter, e);
     if (!failed)
         failed = path_join(x->where, o->model, "config.json", e);
     if (!failed)
@@ -61,11 +66,21 @@ static int open_all(export *x, pt_error *e)
         failed = safetensors_open(o->model, &x->st, e);
     if (!failed)
         failed = weights_check(x->model, x->st, NULL, e);
-    if (!failed)
-        weights_notice_unused(x->model, x->st, o->notice, o->arg);
+    if (!failed && x->adapter)
+        failed = weights_check_adapter(x->model, x->adapter, e);
+    if (failed)
+        return failed;
+    weights_notice_unused(x->model, x->st, o->notice, o->arg);
+    x->template = chat_template_file(NULL, o->adapter, x->template_path);
+    x->rows = (merged){.m = x->model, .base = x->st, .adapter = x->adapter, .folder = o->adapter, .type = PT_F32};
+    failed = merged_open(&x->rows, e);
     if (!failed)
         failed = tokenizer_open(o->model, &x->tokenizer, e);
-    return failed ? failed : gguf_tensors_list(&x->tensors, x->model, x->family, types[o->type].type, e);
+    if (!failed)
+        failed = gguf_tensors_list(&x->tensors, x->model, x->family, e);
+    if (!failed)
+        gguf_mix_types(&x->tensors, &x->model->config, x->family, o->type);
+    return failed;
 }
 
 /* ---- its name ---- */
@@ -106,7 +121,7 @@ static void add_turn_end(const export *x, stop_ids *stops)
 {
     char sentence[200];
     const int known = stops->n;
-    const int64_t end = chat_turn_end_of(x->o->model, NULL, x->tokenizer, time(NULL));
+    const int64_t end = chat_turn_end_of(x->o->model, x->template, x->tokenizer, time(NULL));
     stops_add(stops, x->model, end);
     snprintf(sentence, sizeof sentence,
              "the chat template ends replies with token %lld, which no \"eos_token_id\" names: the file has it as an end of text",
@@ -115,21 +130,28 @@ static void add_turn_end(const export *x, stop_ids *stops)
         x->o->notice(x->o->arg, sentence);
 }
 
+static int find_stops(export *x, pt_error *e)
+{
+    const pt_export_options *o = x->o;
+    int failed = stops_find(&x->stops, o->model, x->model, x->tokenizer, e);
+    if (!failed && o->adapter)
+        failed = stops_add_named(&x->stops, o->adapter, "generation_config.json", x->model, e);
+    if (!failed)
+        add_turn_end(x, &x->stops);
+    return failed;
+}
+
 static int put_pairs(const export *x, pt_error *e)
 {
-    stop_ids stops;
     const pt_export_options *o = x->o;
-    const int failed = stops_find(&stops, o->model, x->model, x->tokenizer, e);
-    if (failed)
-        return failed;
-    add_turn_end(x, &stops);
     gguf_put_string(x->w, "general.architecture", x->family->name);
     gguf_put_string(x->w, "general.type", "model");
     put_name(x);
-    gguf_put_u32(x->w, "general.file_type", types[o->type].file_type);
+    gguf_put_u32(x->w, "general.file_type", gguf_file_type(o->type));
     gguf_put_u32(x->w, "general.quantization_version", QUANTIZATION_VERSION);
     gguf_put_config(x->w, x->family, &x->model->config);
-    const vocabulary v = {o->model, x->tokenizer, x->model->config.vocab, x->model->config.bos, stops.ids, stops.n, o->notice, o->arg};
+    const model_config *c = &x->model->config;
+    const vocabulary v = {o->model, x->tokenizer, c->vocab, c->bos, x->stops.ids, x->stops.n, x->template, o->notice, o->arg};
     return gguf_put_vocabulary(x->w, &v, e);
 }
 
@@ -153,18 +175,34 @@ static void pass_progress(void *arg, uint64_t bytes)
         x->o->progress(x->o->arg, "exporting", bytes < all ? bytes : all, all);
 }
 
+/* The first matrix whose rows are not whole blocks of what is asked for. */
+static const gguf_tensor *first_unblocked(const export *x)
+{
+    for (int i = 0; i < x->tensors.n; i++)
+        if (!x->tensors.list[i].whole && x->tensors.list[i].cols % gguf_block_values(gguf_base_type(x->o->type)))
+            return &x->tensors.list[i];
+    return NULL;
+}
+
 static void tell_unblocked(const export *x)
 {
-    char sentence[160];
-    snprintf(sentence, sizeof sentence, "%d matri%s rows that are not a multiple of 32 values: F16 is used instead of Q8_0",
-             x->tensors.unblocked, x->tensors.unblocked == 1 ? "x has" : "ces have");
-    if (x->tensors.unblocked && x->o->notice)
-        x->o->notice(x->o->arg, sentence);
+    char sentence[300];
+    const gguf_type base = gguf_base_type(x->o->type);
+    const gguf_tensor *t = first_unblocked(x);
+    if (!x->tensors.unblocked || !t || !x->o->notice)
+        return;
+    snprintf(sentence, sizeof sentence,
+             "%d matri%s rows that are not a multiple of %lld values, what a block of %s has: %s is %s instead, as llama.cpp has it",
+             x->tensors.unblocked, x->tensors.unblocked == 1 ? "x has" : "ces have", (long long)gguf_block_values(base),
+             gguf_type_name(base), t->name, gguf_type_name(t->type));
+    x->o->notice(x->o->arg, sentence);
 }
 
 static int write_all(export *x, pt_error *e)
 {
-    int failed = gguf_create(x->o->out, &x->w, e);
+    int failed = find_stops(x, e);
+    if (!failed)
+        failed = gguf_create(x->o->out, &x->w, e);
     if (!failed)
         failed = put_pairs(x, e);
     if (!failed)
@@ -174,10 +212,15 @@ static int write_all(export *x, pt_error *e)
     tell_unblocked(x);
     failed = gguf_begin(x->w, e);
     if (!failed)
-        failed = gguf_tensors_write(x->w, &x->tensors, x->model, x->st, pass_progress, x, e);
+        failed = gguf_tensors_write(x->w, &x->tensors, x->model, merged_rows, &x->rows, pass_progress, x, e);
     if (!failed && x->o->progress)
         x->o->progress(x->o->arg, "exporting", gguf_bytes(x->w), gguf_bytes(x->w));
-    return failed ? failed : gguf_finish(x->w, e);
+    if (!failed)
+        failed = gguf_finish(x->w, e);
+    if (failed || !x->o->modelfile)
+        return failed;
+    const modelfile about = {x->o->modelfile, x->o->out, x->o->model, x->tokenizer, &x->stops};
+    return modelfile_write(&about, e);
 }
 
 int pt_export(const pt_export_options *o, pt_error *e)
@@ -193,7 +236,9 @@ int pt_export(const pt_export_options *o, pt_error *e)
         failed = write_all(&x, e);
     gguf_close(x.w);
     gguf_tensors_free(&x.tensors);
+    merged_close(&x.rows);
     safetensors_close(x.st);
+    safetensors_close(x.adapter);
     tokenizer_close(x.tokenizer);
     model_close(x.model);
     return failed;

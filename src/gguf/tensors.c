@@ -1,7 +1,6 @@
 #include "gguf/tensors.h"
 
-#include "io/safetensors.h"
-#include "model/weights.h"
+#include "model/adapter.h"
 
 #include <stdio.h>
 #include <stdlib.h>
@@ -13,7 +12,6 @@ typedef struct lister {
     gguf_tensors *t;
     const model *m;
     const gguf_family *f;
-    gguf_type type;
     pt_error *e;
     int failed;
 } lister;
@@ -31,10 +29,7 @@ static gguf_tensor *add(lister *l, gguf_tensor tensor, const char *kind, int lay
         t->list = more;
         t->capacity = capacity;
     }
-    if (tensor.type == GGUF_Q8_0 && tensor.cols % gguf_block_values(GGUF_Q8_0)) {
-        tensor.type = GGUF_F16;
-        t->unblocked++;
-    }
+    tensor.layer = layer;
     if (layer < 0)
         snprintf(tensor.name, sizeof tensor.name, "%s.%s", kind, ending);
     else
@@ -51,7 +46,7 @@ static gguf_tensor *add_part(lister *l, int i, int layer, const char *kind, int6
     const bool vector = p->part[0].vector, bias = use == USE_BIAS || use == USE_NORM_BIAS || use == USE_CORRECTION;
     const int64_t all = vector ? p->cols : p->rows, n = rows ? rows : all;
     gguf_tensor x = {.param = i, .row0 = row0, .rows = vector ? 1 : n, .cols = vector ? n : p->cols, .vector = vector,
-                     .type = vector || p->role == PARAM_POSITIONS ? GGUF_F32 : l->type};
+                     .whole = vector || p->role == PARAM_POSITIONS};
     if (p->kind->use == USE_NORM)
         x.offset = l->m->config.norm_offset;
     return add(l, x, kind, layer, bias ? "bias" : "weight");
@@ -111,7 +106,7 @@ static bool add_sparse(lister *l, int i, int layer)
     case PARAM_ROUTER: case PARAM_SHARED_GATE:
         x = add_part(l, i, layer, p->role == PARAM_ROUTER ? "ffn_gate_inp" : "ffn_gate_inp_shexp", 0, 0);
         if (x)
-            x->type = GGUF_F32, x->vector = p->role == PARAM_SHARED_GATE;
+            x->whole = true, x->vector = p->role == PARAM_SHARED_GATE;
         return true;
     case PARAM_CORRECTION: add_part(l, i, layer, "exp_probs_b", 0, 0); return true;
     case PARAM_EXPERTS_UP: add_gate_and_up(l, i, layer, "ffn_gate_exps", "ffn_up_exps"); return true;
@@ -168,7 +163,7 @@ static void add_param(lister *l, int i)
             x->offset *= x->scale;
         }
     }
-    const gguf_tensor zeros = {.param = -1, .vector = true, .rows = 1, .cols = p->rows, .type = GGUF_F32};
+    const gguf_tensor zeros = {.param = -1, .vector = true, .rows = 1, .cols = p->rows, .whole = true};
     if (!l->f->needs_biases)
         return;
     if (p->role == PARAM_QKV && l->f->fused_qkv && !c->qkv_bias)
@@ -185,7 +180,7 @@ static void add_factors(lister *l, const char *kind, const float *values)
                       .rows = 1,
                       .cols = l->m->config.rope[0].rotated / 2,
                       .values = values,
-                      .type = GGUF_F32},
+                      .whole = true},
         kind, -1, "weight");
 }
 
@@ -213,13 +208,14 @@ static void add_rope(lister *l)
     add_factors(l, "rope_factors_short", l->t->factors + pairs);
 }
 
-int gguf_tensors_list(gguf_tensors *t, const model *m, const gguf_family *f, gguf_type type, pt_error *e)
+int gguf_tensors_list(gguf_tensors *t, const model *m, const gguf_family *f, pt_error *e)
 {
     *t = (gguf_tensors){0};
-    lister l = {t, m, f, type, e, 0};
+    lister l = {t, m, f, e, 0};
     add_rope(&l);
     for (int i = 0; i < m->params_n && !l.failed; i++)
-        add_param(&l, i);
+        if (!param_is_adapter(&m->params[i]))
+            add_param(&l, i);
     for (int i = 0; i < m->params_n && !l.failed && m->config.tied && f->own_head; i++)
         if (m->params[i].role == PARAM_TOKENS)
             add_part(&l, i, -1, "output", 0, 0);
@@ -237,15 +233,15 @@ void gguf_tensors_free(gguf_tensors *t)
 
 /* ---- values ---- */
 
-enum { PIECE_VALUES = 1 << 20, SCRATCH_BYTES = 1 << 20 };
+enum { PIECE_VALUES = 1 << 20 };
 
 typedef struct copier {
     gguf_writer *w;
     const model *m;
-    const safetensors *st;
+    weights_getter get;
+    void *get_arg;
     float *in, *out;     /* `room` values each */
     int64_t room;
-    void *scratch;
     void (*done)(void *arg, uint64_t bytes);
     void *arg;
     uint64_t bytes;
@@ -319,7 +315,7 @@ static int write_vector(copier *x, const gguf_tensor *t)
         memset(x->out, 0, (size_t)t->cols * sizeof *x->out);
         return append(x, t, t->values ? t->values : x->out, t->cols);
     }
-    const int status = weights_read(x->m, x->st, t->param, 0, 1, x->in, x->scratch, SCRATCH_BYTES, x->e);
+    const int status = x->get(x->get_arg, t->param, 0, 1, x->in, x->e);
     if (status)
         return status;
     memmove(x->in, x->in + t->row0, (size_t)t->cols * sizeof *x->in);
@@ -334,7 +330,7 @@ static int write_matrix(copier *x, const gguf_tensor *t)
     for (int64_t r = 0, n; r < t->rows && !status; r += n) {
         const int64_t whole = t->experts ? t->rows / t->experts : t->rows, left = whole - r % whole;
         n = left < step ? left : step;
-        status = weights_read(x->m, x->st, t->param, param_row(t, r), n, x->in, x->scratch, SCRATCH_BYTES, x->e);
+        status = x->get(x->get_arg, t->param, param_row(t, r), n, x->in, x->e);
         if (status)
             break;
         change(x, t, r, n, t->cols);
@@ -343,22 +339,20 @@ static int write_matrix(copier *x, const gguf_tensor *t)
     return status;
 }
 
-int gguf_tensors_write(gguf_writer *w, const gguf_tensors *t, const model *m, const safetensors *st,
+int gguf_tensors_write(gguf_writer *w, const gguf_tensors *t, const model *m, weights_getter get, void *get_arg,
                        void (*done)(void *arg, uint64_t bytes), void *arg, pt_error *e)
 {
-    copier x = {.w = w, .m = m, .st = st, .done = done, .arg = arg, .e = e};
+    copier x = {.w = w, .m = m, .get = get, .get_arg = get_arg, .done = done, .arg = arg, .e = e};
     for (int i = 0; i < t->n; i++) {
         const int64_t need = values_at_once(m, &t->list[i]);
         x.room = need > x.room ? need : x.room;
     }
     x.in = malloc((size_t)x.room * sizeof *x.in);
     x.out = malloc((size_t)x.room * sizeof *x.out);
-    x.scratch = malloc(SCRATCH_BYTES);
-    int status = x.in && x.out && x.scratch ? 0 : pt_fail(e, PT_FAILED, "no memory for %lld values of a tensor", (long long)x.room);
+    int status = x.in && x.out ? 0 : pt_fail(e, PT_FAILED, "no memory for %lld values of a tensor", (long long)x.room);
     for (int i = 0; i < t->n && !status; i++)
         status = t->list[i].vector ? write_vector(&x, &t->list[i]) : write_matrix(&x, &t->list[i]);
     free(x.in);
     free(x.out);
-    free(x.scratch);
     return status;
 }

@@ -4,10 +4,13 @@
 #define PT_GGUF_TENSORS_H
 
 #include "gguf/family.h"
+#include "model/weights.h"
 
 typedef struct gguf_tensor {
     char name[64];
+    int layer;            /* -1: of none */
     gguf_type type;
+    bool whole;           /* F32 in every file */
     int param;            /* -1: `values`, or zeros if that is NULL */
     int64_t row0, rows, cols; /* of the parameter; for a vector: elements [row0, row0 + cols) */
     bool vector;
@@ -23,16 +26,16 @@ typedef struct gguf_tensors {
     gguf_tensor *list;
     int n, capacity;
     float *factors;       /* owns what `values` point to */
-    int unblocked;        /* tensors that are F16 instead of Q8_0, because their rows are not whole blocks */
+    int unblocked;        /* tensors whose rows are not whole blocks of the type that they would have */
 } gguf_tensors;
 
-int gguf_tensors_list(gguf_tensors *t, const model *m, const gguf_family *f, gguf_type type, pt_error *e);
+/* Of no type yet: mixture.h chooses that of all that are not F32 in every file. */
+int gguf_tensors_list(gguf_tensors *t, const model *m, const gguf_family *f, pt_error *e);
 void gguf_tensors_free(gguf_tensors *t);
 
-struct safetensors;
-/* Writes all tensors, in order. `done` (may be NULL) is called with the bytes written so far. Needs a few MiB of memory, plus
- * one matrix if the model stores matrices transposed. */
-int gguf_tensors_write(gguf_writer *w, const gguf_tensors *t, const model *m, const struct safetensors *st,
+/* Writes all tensors, in order, of rows that `get` gives. `done` (may be NULL) is called with the bytes written so far. Needs a few MiB of
+ * memory, plus one matrix if the model stores matrices transposed. */
+int gguf_tensors_write(gguf_writer *w, const gguf_tensors *t, const model *m, weights_getter get, void *get_arg,
                        void (*done)(void *arg, uint64_t bytes), void *arg, pt_error *e);
 
 #endif

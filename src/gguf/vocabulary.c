@@ -241,7 +241,7 @@ static int put_tasks(gguf_writer *w, const vocabulary *v, pt_error *e)
 static int put_chat(gguf_writer *w, const vocabulary *v, pt_error *e)
 {
     chat_texts c;
-    const int status = chat_texts_find(&c, v->folder, e);
+    const int status = v->template ? chat_texts_of_file(&c, v->template, e) : chat_texts_find(&c, v->folder, e);
     if (status)
         return status;
     const chat_text *plain = c.plain.text ? &c.plain : &c.with_tools;

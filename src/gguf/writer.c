@@ -2,7 +2,6 @@
 
 #include "base/dtype.h"
 #include "base/units.h"
-#include "gguf/q8_0.h"
 #include "io/files.h"
 #include "text/buffer.h"
 
@@ -215,6 +214,16 @@ static int encode_f16(const out_tensor *t, const float *values, int64_t n, uint1
     return 0;
 }
 
+static int encode_blocks(const out_tensor *t, const float *values, int64_t n, unsigned char *out, pt_error *e)
+{
+    for (int64_t i = 0; i < n; i++)
+        if (!(fabsf(values[i]) < F16_MAX_ROUNDED))
+            return pt_fail(e, PT_FAILED, "tensor \"%s\": %g is beyond what %s can hold; export as bf16 or f32", t->name,
+                           (double)values[i], gguf_type_name(t->type));
+    gguf_encode_blocks(t->type, values, n, out);
+    return 0;
+}
+
 static int append_piece(gguf_writer *w, const out_tensor *t, const float *values, int64_t n, pt_error *e)
 {
     int status = 0;
@@ -223,8 +232,8 @@ static int append_piece(gguf_writer *w, const out_tensor *t, const float *values
     else if (t->type == GGUF_BF16)
         for (int64_t i = 0; i < n; i++)
             ((bf16 *)(void *)w->encoded)[i] = bf16_from_f32(values[i]);
-    else if (t->type == GGUF_Q8_0)
-        q8_0_encode(values, n, w->encoded);
+    else if (gguf_is_blocks(t->type))
+        status = encode_blocks(t, values, n, w->encoded, e);
     const size_t bytes = (size_t)(n / gguf_block_values(t->type) * gguf_block_bytes(t->type));
     return status ? status : file_stage_write(&w->file, t->type == GGUF_F32 ? (const void *)values : w->encoded, bytes, e);
 }

@@ -20,16 +20,11 @@
 #define PT_GGUF_WRITER_H
 
 #include "base/error.h"
+#include "gguf/blocks.h"
 
 #include <stdbool.h>
 #include <stddef.h>
 #include <stdint.h>
-
-typedef enum gguf_type { GGUF_F32 = 0, GGUF_F16 = 1, GGUF_Q8_0 = 8, GGUF_BF16 = 30 } gguf_type;
-
-/* A block is this many consecutive values of a row, in this many bytes. */
-static inline int64_t gguf_block_values(gguf_type t) { return t == GGUF_Q8_0 ? 32 : 1; }
-static inline int64_t gguf_block_bytes(gguf_type t) { return t == GGUF_Q8_0 ? 34 : t == GGUF_F32 ? 4 : 2; }
 
 typedef struct gguf_writer gguf_writer;
 
@@ -53,7 +48,7 @@ void gguf_add_string(gguf_writer *w, const char *text, size_t n);
 int gguf_declare(gguf_writer *w, const char *name, gguf_type type, int rank, const int64_t *shape, pt_error *e);
 int gguf_begin(gguf_writer *w, pt_error *e);
 uint64_t gguf_bytes(const gguf_writer *w); /* of all tensors' values; valid after gguf_begin */
-/* Rounds to the tensor's type. PT_FAILED if a finite value overflows F16. */
+/* Rounds to the tensor's type. PT_FAILED if a finite value overflows F16, or if one is too large for blocks or no number. */
 int gguf_append(gguf_writer *w, const float *values, int64_t n, pt_error *e);
 int gguf_finish(gguf_writer *w, pt_error *e);
 void gguf_close(gguf_writer *w);

@@ -18,7 +18,7 @@ void stops_add(stop_ids *s, const model *m, int64_t id)
 }
 
 /* "eos_token_id" of a file is an id or a list; chat models have several. */
-static int read_file(stop_ids *s, const char *folder, const char *name, const model *m, pt_error *e)
+int stops_add_named(stop_ids *s, const char *folder, const char *name, const model *m, pt_error *e)
 {
     char path[FILE_PATH_BYTES];
     json_source file;
@@ -42,9 +42,9 @@ int stops_find(stop_ids *s, const char *folder, const model *m, const tokenizer 
 {
     s->n = 0;
     stops_add(s, m, tokenizer_eos(t));
-    int failed = read_file(s, folder, "generation_config.json", m, e);
+    int failed = stops_add_named(s, folder, "generation_config.json", m, e);
     if (!failed)
-        failed = read_file(s, folder, "config.json", m, e);
+        failed = stops_add_named(s, folder, "config.json", m, e);
     if (!failed && !s->n)
         stops_add(s, m, m->config.eos);
     return failed;

@@ -63,8 +63,10 @@ const option_table merge_table = {merge, sizeof merge / sizeof *merge, sizeof (p
 #define X(f, flag, k, v) OPTION(pt_export_options, f, flag, k, v)
 static const option_row export[] = {
     {X(model, "model", TEXT, "DIR"), .is.help = "Hugging Face folder with weights and tokenizer.json"},
+    {X(adapter, "adapter", TEXT, "DIR"), .is.help = "merge this adapter (written by PEFT or protrain) into the weights first"},
     {X(out, "out", TEXT, "FILE"), .is.help = "the file to write; it appears whole or not at all"},
-    {X(type, "type", CHOICE, "f32|f16|bf16|q8_0"), .is.initial = "f16",
-     .is.help = "type of the matrices; norms and biases are always f32"},
+    {X(modelfile, "modelfile", TEXT, "FILE"), .is.help = "also write a file with which `ollama create` takes the model"},
+    {X(type, "type", CHOICE, "f32|f16|bf16|q8_0|q4_0|q4_k_m|q5_k_m|q6_k"), .is.initial = "f16",
+     .is.help = "type of the matrices; norms and biases are always f32. The last four\ngive some matrices more bits, as llama.cpp does"},
 };
 const option_table export_table = {export, sizeof export / sizeof *export, sizeof (pt_export_options)};

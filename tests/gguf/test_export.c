@@ -1,5 +1,6 @@
 #include "base/json.h"
-#include "gguf/q8_0.h"
+#include "gguf/blocks.h"
+#include "gguf/mixture.h"
 #include "gguf/vocabulary.h"
 #include "gguf/writer.h"
 #include "io/safetensors.h"
@@ -92,20 +93,86 @@ static gguf_file exported(const char *folder, pt_export_type type)
     return gguf_load(out);
 }
 
-static void q8_0_is_that_of_gguf(void **state)
+static void blocks_are_those_of_ggml(void **state)
 {
     (void)state;
+    enum { VALUES = 2048 };
+    static const gguf_type types[] = {GGUF_Q4_0, GGUF_Q5_0, GGUF_Q5_1, GGUF_Q8_0, GGUF_Q4_K, GGUF_Q5_K, GGUF_Q6_K};
     char *bytes;
-    size_t n;
+    size_t n, at = VALUES * sizeof(float);
     pt_error e = {0};
-    unsigned char encoded[64 * Q8_0_BYTES];
-    float values[64 * Q8_0_VALUES];
-    assert_int_equal(file_read_all(PT_FIXTURES "/gguf/q8_0.bin", 1 << 20, &bytes, &n, &e), 0);
-    assert_int_equal(n, sizeof values + sizeof encoded);
+    float values[VALUES];
+    unsigned char encoded[VALUES * 2];
+    assert_int_equal(file_read_all(PT_FIXTURES "/gguf/blocks.bin", 1 << 20, &bytes, &n, &e), 0);
     memcpy(values, bytes, sizeof values);
-    q8_0_encode(values, 64 * Q8_0_VALUES, encoded);
-    assert_memory_equal(encoded, bytes + sizeof values, sizeof encoded);
+    for (size_t i = 0; i < sizeof types / sizeof *types; i++) {
+        const size_t size = (size_t)(VALUES / gguf_block_values(types[i]) * gguf_block_bytes(types[i]));
+        assert_true(at + size <= n);
+        gguf_encode_blocks(types[i], values, VALUES, encoded);
+        if (memcmp(encoded, bytes + at, size))
+            fail_msg("%s: other bytes than ggml's", gguf_type_name(types[i]));
+        at += size;
+    }
+    assert_int_equal(at, n);
     free(bytes);
+}
+
+static void add_matrix(gguf_tensors *t, int layer, const char *kind, int64_t cols)
+{
+    gguf_tensor *x = &t->list[t->n++];
+    *x = (gguf_tensor){.layer = layer, .rows = 1, .cols = cols};
+    if (layer < 0)
+        snprintf(x->name, sizeof x->name, "%s.weight", kind);
+    else
+        snprintf(x->name, sizeof x->name, "blk.%d.%s.weight", layer, kind);
+}
+
+/* A model of 9 layers, whose MLPs are not as wide as a multiple of 256. Expected is what llama_model_quantize makes of such a file. */
+static void some_matrices_get_more_bits(void **state)
+{
+    (void)state;
+    enum { LAYERS = 9 };
+    static const struct {
+        pt_export_type kind;
+        bool head;
+        int experts;
+        gguf_type tokens, query, key, value, value_more, output, up, down, down_more;
+    } all[] = {
+        {PT_EXPORT_Q4_K_M, true, 0, GGUF_Q4_K, GGUF_Q4_K, GGUF_Q4_K, GGUF_Q4_K, GGUF_Q6_K, GGUF_Q4_K, GGUF_Q4_K, GGUF_Q5_0, GGUF_Q8_0},
+        {PT_EXPORT_Q4_K_M, false, 8, GGUF_Q6_K, GGUF_Q4_K, GGUF_Q8_0, GGUF_Q8_0, GGUF_Q8_0, GGUF_Q5_K, GGUF_Q4_K, GGUF_Q5_0, GGUF_Q8_0},
+        {PT_EXPORT_Q5_K_M, true, 0, GGUF_Q5_K, GGUF_Q5_K, GGUF_Q5_K, GGUF_Q5_K, GGUF_Q6_K, GGUF_Q5_K, GGUF_Q5_K, GGUF_Q5_1, GGUF_Q8_0},
+        {PT_EXPORT_Q6_K, false, 4, GGUF_Q6_K, GGUF_Q6_K, GGUF_Q6_K, GGUF_Q6_K, GGUF_Q6_K, GGUF_Q6_K, GGUF_Q6_K, GGUF_Q8_0, GGUF_Q8_0},
+        {PT_EXPORT_Q4_0, true, 0, GGUF_Q4_0, GGUF_Q4_0, GGUF_Q4_0, GGUF_Q4_0, GGUF_Q4_0, GGUF_Q4_0, GGUF_Q4_0, GGUF_Q4_0, GGUF_Q4_0},
+        {PT_EXPORT_Q8_0, true, 0, GGUF_Q8_0, GGUF_Q8_0, GGUF_Q8_0, GGUF_Q8_0, GGUF_Q8_0, GGUF_Q8_0, GGUF_Q8_0, GGUF_Q8_0, GGUF_Q8_0}};
+    static const bool more[LAYERS] = {[0] = true, [3] = true, [6] = true, [7] = true, [8] = true};
+    for (size_t i = 0; i < sizeof all / sizeof *all; i++) {
+        gguf_tensor list[6 * LAYERS + 2];
+        gguf_tensors t = {.list = list};
+        const model_config c = {.layers = LAYERS, .experts = all[i].experts, .heads = 4, .kv_heads = 2};
+        const gguf_family f = {.name = "llama"};
+        static const char *const kinds[] = {"attn_q", "attn_k", "attn_v", "attn_output", "ffn_up"};
+        add_matrix(&t, -1, "token_embd", 256);
+        for (int l = 0; l < LAYERS; l++) {
+            for (int k = 0; k < 5; k++)
+                add_matrix(&t, l, kinds[k], 256);
+            add_matrix(&t, l, "ffn_down", 320);
+        }
+        if (all[i].head)
+            add_matrix(&t, -1, "output", 256);
+        gguf_mix_types(&t, &c, &f, all[i].kind);
+        assert_int_equal(list[0].type, all[i].tokens);
+        for (int l = 0; l < LAYERS; l++) {
+            const gguf_type wanted[] = {all[i].query, all[i].key, more[l] ? all[i].value_more : all[i].value, all[i].output, all[i].up,
+                                        more[l] ? all[i].down_more : all[i].down};
+            for (int k = 0; k < 6; k++)
+                if (list[1 + 6 * l + k].type != wanted[k])
+                    fail_msg("%s: %s instead of %s", list[1 + 6 * l + k].name, gguf_type_name(list[1 + 6 * l + k].type),
+                             gguf_type_name(wanted[k]));
+        }
+        if (all[i].head)
+            assert_int_equal(list[t.n - 1].type, all[i].kind == PT_EXPORT_Q8_0 ? GGUF_Q8_0 : GGUF_Q6_K);
+        assert_int_equal(t.unblocked, all[i].kind == PT_EXPORT_Q4_0 || all[i].kind == PT_EXPORT_Q8_0 ? 0 : LAYERS);
+    }
 }
 
 /* Byte for byte. */
@@ -229,10 +296,14 @@ static void types_are_what_was_asked_for(void **state)
     } all[] = {{PT_EXPORT_F32, GGUF_F32, 0},
                {PT_EXPORT_F16, GGUF_F16, 1},
                {PT_EXPORT_BF16, GGUF_BF16, 32},
-               {PT_EXPORT_Q8_0, GGUF_F16, 7}}; /* rows of 24 are no blocks */
+               {PT_EXPORT_Q8_0, GGUF_F16, 7}, /* rows of 24 are no blocks */
+               {PT_EXPORT_Q4_0, GGUF_F16, 2},
+               {PT_EXPORT_Q4_K_M, GGUF_F16, 15},
+               {PT_EXPORT_Q5_K_M, GGUF_F16, 17},
+               {PT_EXPORT_Q6_K, GGUF_F16, 18}};
     const char *folder = fixture_folder("llama"), *values;
     add_plain_tokenizer(folder);
-    for (size_t i = 0; i < 4; i++) {
+    for (size_t i = 0; i < sizeof all / sizeof *all; i++) {
         gguf_file f = exported(folder, all[i].type);
         assert_int_equal(gguf_tensor_of(&f, "blk.0.attn_output.weight", &values), all[i].matrix);
         assert_int_equal(gguf_tensor_of(&f, "blk.0.attn_norm.weight", &values), GGUF_F32);
@@ -298,6 +369,64 @@ static void a_vocabulary_is_told(void **state)
     assert_int_equal(gguf_u32(&f, "tokenizer.ggml.eos_token_id"), 2);
     assert_int_equal(gguf_u32(&f, "tokenizer.ggml.eot_token_id"), 11);
     free(f.bytes);
+}
+
+/* The values are those of a merged folder's file, and not the base's. */
+static void an_adapter_is_merged_on_the_way(void **state)
+{
+    (void)state;
+    static const char *const names[] = {"llama", "phi3"}, *const tensors[] = {"blk.0.attn_output.weight", "blk.1.ffn_down.weight"};
+    for (size_t i = 0; i < 2; i++) {
+        char adapter[300], out[300], file[300], merged[300];
+        pt_error e = {0};
+        pt_export_options o;
+        pt_merge_options m;
+        const char *folder = fixture_folder(names[i]), *a, *b, *c;
+        add_plain_tokenizer(folder);
+        gguf_file base = exported(folder, PT_EXPORT_F32);
+        snprintf(adapter, sizeof adapter, PT_FIXTURES "/adapters/%s", names[i]);
+        snprintf(merged, sizeof merged, "%s_merged", folder);
+        snprintf(out, sizeof out, "%s.adapted.gguf", folder);
+        snprintf(file, sizeof file, "%s.modelfile", folder);
+        pt_merge_defaults(&m);
+        m = (pt_merge_options){.model = folder, .adapter = adapter, .out = merged, .save_type = PT_SAVE_F32};
+        if (pt_merge(&m, &e))
+            fail_msg("%s", e.text);
+        gguf_file of_folder = exported(merged, PT_EXPORT_F32);
+        pt_export_defaults(&o);
+        o.model = folder;
+        o.adapter = adapter;
+        o.out = out;
+        o.modelfile = file;
+        o.type = PT_EXPORT_F32;
+        if (pt_export(&o, &e))
+            fail_msg("%s", e.text);
+        gguf_file f = gguf_load(out);
+        bool changed = false;
+        for (size_t k = 0; k < 2; k++) {
+            assert_int_equal(gguf_tensor_of(&f, tensors[k], &a), GGUF_F32);
+            gguf_tensor_of(&of_folder, tensors[k], &b);
+            gguf_tensor_of(&base, tensors[k], &c);
+            assert_memory_equal(a, b, 24 * 24 * 4);
+            changed = changed || memcmp(a, c, 24 * 24 * 4);
+        }
+        assert_true(changed);
+        assert_int_equal(f.tensors, base.tensors);
+        char *text, line[200];
+        size_t n;
+        assert_int_equal(file_read_all(file, 1 << 20, &text, &n, &e), 0);
+        snprintf(line, sizeof line, "\nFROM ./%s.adapted.gguf\n", names[i]);
+        assert_non_null(strstr(text, line));
+        free(text);
+        assert_int_equal(pt_export(&o, &e), 0); /* both are replaced */
+        put_text(folder, "notes", "mine");
+        snprintf(file, sizeof file, "%s/notes", folder);
+        assert_int_equal(pt_export(&o, &e), PT_FAILED);
+        assert_non_null(strstr(e.text, "`modelfile`"));
+        free(f.bytes);
+        free(of_folder.bytes);
+        free(base.bytes);
+    }
 }
 
 static void keep_notice(void *arg, const char *sentence) { snprintf(arg, 512, "%s", sentence); }
@@ -422,11 +551,12 @@ static void what_llama_cpp_does_not_know_is_refused(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(q8_0_is_that_of_gguf),
+        cmocka_unit_test(blocks_are_those_of_ggml), cmocka_unit_test(some_matrices_get_more_bits),
         cmocka_unit_test(files_are_those_that_llama_cpp_ran),
         cmocka_unit_test(rows_of_a_head_are_put_pair_by_pair),
         cmocka_unit_test(experts_are_one_tensor_of_each_kind),
         cmocka_unit_test(types_are_what_was_asked_for),
+        cmocka_unit_test(an_adapter_is_merged_on_the_way),
         cmocka_unit_test(a_vocabulary_is_told), cmocka_unit_test(tokens_without_a_row_are_named),
         cmocka_unit_test(cuts_into_words_have_names),
         cmocka_unit_test(what_llama_cpp_does_not_know_is_refused),
