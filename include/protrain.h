@@ -68,7 +68,7 @@ typedef enum pt_optimizer { PT_OPTIMIZER_ADAMW, PT_OPTIMIZER_ADAMW8BIT, PT_OPTIM
 /* Learning rate of Muon's matrices (rows, cols): lr sqrt(max(1, rows / cols)); lr 0.2 sqrt(max(rows, cols)), which makes steps as large as
  * AdamW's; lr sqrt(rows / cols). AUTO: RMS with the default `lr`; ORIGINAL with a given one, as in torch.optim.Muon. */
 typedef enum pt_lr_adjust { PT_LR_ADJUST_AUTO, PT_LR_ADJUST_ORIGINAL, PT_LR_ADJUST_RMS, PT_LR_ADJUST_SPECTRAL } pt_lr_adjust;
-/* Format of the records of .jsonl, .json and .csv files; AUTO: recognized by their keys. TOKENS: files of ids. */
+/* Format of the records of .jsonl, .json, .csv and .parquet files; AUTO: recognized by their keys. TOKENS: files of ids. */
 typedef enum pt_data_format {
     PT_DATA_AUTO, PT_DATA_TEXT, PT_DATA_MESSAGES, PT_DATA_SHAREGPT, PT_DATA_PROMPT, PT_DATA_ALPACA, PT_DATA_TOKENS,
     PT_DATA_PREFERENCE /* pairs, for PT_TASK_DPO, ORPO and SIMPO */

@@ -33,7 +33,7 @@ typedef struct dataset dataset;
 
 typedef struct dataset_options {
     data_use use;
-    const char *const *paths; int paths_n; /* .txt .jsonl .json .csv .npy .bin, or folders of them (sorted by name) */
+    const char *const *paths; int paths_n; /* files (files.h), or folders of them (sorted by name) */
     pt_data_format format;
     pt_train_on train_on;
     bool plain;                            /* special tokens in contents of records are plain text */

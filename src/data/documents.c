@@ -2,6 +2,7 @@
 
 #include "base/json.h"
 #include "data/csv.h"
+#include "data/parquet.h"
 #include "data/unpack.h"
 #include "text/buffer.h"
 
@@ -16,6 +17,7 @@ enum { BLOCK = 65536 };
 
 typedef struct input {
     unpack *from;
+    uint64_t file_bytes;   /* read so far */
     const char *path;
     document_form form;
     const document_sink *sink;
@@ -32,6 +34,7 @@ static int input_fill(input *in, pt_error *e)
         return 1;
     in->at = 0;
     const int rc = unpack_read(in->from, in->block, BLOCK, &in->n, e);
+    in->file_bytes = unpack_file_bytes(in->from);
     return rc < 0 ? rc : in->n > 0;
 }
 
@@ -56,7 +59,7 @@ static int read_txt(input *in, pt_error *e)
 {
     int rc = in->sink->begin(in->sink->arg, (record_place){0}, e);
     while (rc >= 0 && (rc = input_fill(in, e)) > 0) {
-        rc = in->sink->text(in->sink->arg, in->block + in->at, in->n - in->at, unpack_file_bytes(in->from), e);
+        rc = in->sink->text(in->sink->arg, in->block + in->at, in->n - in->at, in->file_bytes, e);
         in->at = in->n;
     }
     return rc < 0 ? rc : in->sink->end(in->sink->arg, e);
@@ -153,7 +156,7 @@ static int give(input *in, record_place at, const char *p, size_t n, pt_error *e
     const document_sink *sink = in->sink;
     int rc = sink->begin(sink->arg, at, e);
     if (rc == 0)
-        rc = sink->text(sink->arg, p, n, unpack_file_bytes(in->from), e);
+        rc = sink->text(sink->arg, p, n, in->file_bytes, e);
     return rc < 0 ? rc : sink->end(sink->arg, e);
 }
 
@@ -174,13 +177,13 @@ static int give_text(input *in, record_place at, json_t *record, pt_error *e)
     return rc;
 }
 
-/* Passes in->record, which is at `at` in the file, to the sink. */
-static int give_record(input *in, record_place at, pt_error *e)
+/* Passes a record, which is at `at` in the file, to the sink. */
+static int give_record(input *in, record_place at, const text_buffer *json, pt_error *e)
 {
     json_t *record;
     if (in->form == DOCUMENT_RECORD)
-        return give(in, at, in->record.bytes, in->record.n, e);
-    int rc = record_parse(in->path, at, in->record.bytes, in->record.n, &record, e);
+        return give(in, at, json->bytes, json->n, e);
+    int rc = record_parse(in->path, at, json->bytes, json->n, &record, e);
     if (rc == 0)
         rc = give_text(in, at, record, e);
     json_decref(record);
@@ -201,7 +204,7 @@ static int give_line(input *in, pt_error *e)
     size_t i = 0;
     while (i < in->record.n && is_space(in->record.bytes[i]))
         i++;
-    int rc = i < in->record.n ? give_record(in, (record_place){in->line, 1}, e) : 0;
+    int rc = i < in->record.n ? give_record(in, (record_place){in->line, 1}, &in->record, e) : 0;
     in->record.n = 0;
     in->line++;
     return rc;
@@ -281,7 +284,7 @@ static int read_elements(input *in, pt_error *e)
         if (rc <= 0 || in->block[in->at] == ',' || in->block[in->at] == ']')
             return rc < 0 ? rc : unexpected(in, "an object", e);
         const record_place at = {in->line, in->column};
-        if ((rc = cut_element(in, at.line, e)) < 0 || (rc = give_record(in, at, e)) < 0)
+        if ((rc = cut_element(in, at.line, e)) < 0 || (rc = give_record(in, at, &in->record, e)) < 0)
             return rc;
         if ((rc = skip_space(in, e)) < 0)
             return rc;
@@ -425,6 +428,21 @@ static int read_csv(input *in, pt_error *e)
     return rc;
 }
 
+/* ---- tables ---- */
+
+static int take_table_row(void *arg, uint64_t row, const text_buffer *json, uint64_t file_bytes, pt_error *e)
+{
+    input *in = arg;
+    in->file_bytes = file_bytes;
+    return give_record(in, (record_place){row, 0}, json, e);
+}
+
+static int read_table(input *in, int fd, pt_error *e)
+{
+    const row_sink rows = {in, take_table_row};
+    return parquet_read(fd, in->path, &rows, e);
+}
+
 /* ---- files ---- */
 
 /* Windows editors write a byte order mark, which is not JSON. */
@@ -459,9 +477,10 @@ int documents_read(int fd, const char *path, data_kind kind, document_form form,
     if (!in)
         return pt_fail(e, PT_FAILED, "out of memory: a buffer to read %s", path);
     *in = (input){.path = path, .form = form, .sink = sink, .line = 1, .column = 1};
-    int rc = unpack_open(fd, path, packing_of_name(path, &length), &in->from, e);
+    const bool table = kind == DATA_PARQUET;
+    int rc = table ? 0 : unpack_open(fd, path, packing_of_name(path, &length), &in->from, e);
     if (rc == 0)
-        rc = read_kind(in, kind, e);
+        rc = table ? read_table(in, fd, e) : read_kind(in, kind, e);
     unpack_close(in->from);
     text_buffer_free(&in->record);
     free(in);

@@ -14,19 +14,19 @@
 #include <strings.h>
 #include <sys/stat.h>
 
-#define KNOWN_TYPES ".txt, .jsonl, .json, .csv (also with .gz or .zst), .npy or .bin"
+#define KNOWN_TYPES ".txt, .jsonl, .json, .csv (also with .gz or .zst), .parquet, .npy or .bin"
 
 int data_kind_of(const char *path, data_kind *kind)
 {
     static const struct { const char *end; data_kind kind; } known[] = {
-        {".txt", DATA_TEXT}, {".jsonl", DATA_JSONL}, {".json", DATA_JSON}, {".csv", DATA_CSV}, {".npy", DATA_NPY},
-        {".bin", DATA_BIN},
+        {".txt", DATA_TEXT}, {".jsonl", DATA_JSONL}, {".json", DATA_JSON}, {".csv", DATA_CSV},
+        {".parquet", DATA_PARQUET}, {".npy", DATA_NPY}, {".bin", DATA_BIN},
     };
     size_t length;
     const bool packed = packing_of_name(path, &length) != PACKING_NONE;
     for (size_t i = 0; i < sizeof known / sizeof *known; i++) {
         const size_t n = strlen(known[i].end);
-        if (length >= n && !strncasecmp(path + length - n, known[i].end, n) && !(packed && !data_kind_is_text(known[i].kind))) {
+        if (length >= n && !strncasecmp(path + length - n, known[i].end, n) && !(packed && known[i].kind > DATA_CSV)) {
             *kind = known[i].kind;
             return 0;
         }
@@ -92,7 +92,7 @@ static void leave(data_files *f, const char *name)
 /* True for an empty file that should have a header or an array; an empty text is valid. */
 static bool lacks_all(data_kind kind, const struct stat *st)
 {
-    return !st->st_size && (kind == DATA_JSON || !data_kind_is_text(kind));
+    return !st->st_size && (kind == DATA_JSON || kind > DATA_CSV);
 }
 
 /* Adds an entry of a folder if it is a data file, else counts it as skipped. */

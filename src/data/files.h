@@ -8,7 +8,7 @@
 #include <stddef.h>
 #include <stdint.h>
 
-typedef enum data_kind { DATA_TEXT, DATA_JSONL, DATA_JSON, DATA_CSV, DATA_NPY, DATA_BIN } data_kind;
+typedef enum data_kind { DATA_TEXT, DATA_JSONL, DATA_JSON, DATA_CSV, DATA_PARQUET, DATA_NPY, DATA_BIN } data_kind;
 
 typedef struct data_file {
     char *path; /* absolute */
@@ -26,7 +26,7 @@ typedef struct data_files {
     char other_splits[512]; /* the files of other splits (splits.h), for messages; "": none */
 } data_files;
 
-/* The kind by the end of the name, of text also before .gz or .zst; negative: no data. */
+/* The kind by the end of the name, up to DATA_CSV also before .gz or .zst; negative: no data. */
 int data_kind_of(const char *path, data_kind *kind);
 
 /* Of a folder that has splits, only the files of one are taken. */
@@ -46,9 +46,7 @@ void data_files_describe(const data_files *f, char *out, size_t n);
 /* Adds notes about odd files to `out`: JSON records in a file named .txt. */
 void data_files_note(const data_files *f, char *out, size_t n);
 
-static inline int data_kind_is_text(data_kind k)
-{
-    return k != DATA_NPY && k != DATA_BIN;
-}
+/* Text, which is tokenized; else ids. */
+static inline bool data_kind_is_text(data_kind k) { return k != DATA_NPY && k != DATA_BIN; }
 
 #endif

@@ -10,7 +10,6 @@
 #define PRINTS                                                                                                                             \
     "f = lambda v: {k: f(x) for k, x in v.items() if x is not None} if isinstance(v, dict) else [f(x) for x in v] if isinstance(v, list) " \
     "else v; [print(json.dumps(f(r), default=str)) for a in sys.argv[1:] for b in "
-#define PARQUET "python3 -c \"import json, sys, pyarrow.parquet as p; " PRINTS "p.ParquetFile(a).iter_batches() for r in b.to_pylist()]\""
 #define ARROW "python3 -c \"import json, sys, pyarrow.ipc as p; " PRINTS "p.open_stream(a) for r in b.to_pylist()]\""
 
 static const struct { const char *end, *what, *command; } packed[] = {
@@ -38,7 +37,7 @@ bool data_is_foreign(const char *name)
     const int i = packing_of(name);
     char inside[256];
     data_kind kind;
-    if (ends_with(name, ".parquet") || ends_with(name, ".arrow"))
+    if (ends_with(name, ".arrow"))
         return true;
     if (i == PACKED || strlen(name) >= sizeof inside)
         return false;
@@ -47,20 +46,19 @@ bool data_is_foreign(const char *name)
     return data_kind_of(inside, &kind) == 0 || data_is_foreign(inside);
 }
 
-/* The supported distributions have no C library that reads Parquet or Arrow. */
+/* The supported distributions have no C library that reads Arrow. */
 int data_refuse_foreign(const char *path, pt_error *e)
 {
     const int i = packing_of(path);
-    const bool parquet = ends_with(path, ".parquet");
     data_kind kind;
     if (data_kind_of(path, &kind) == 0)
         return 0;
     if (i < PACKED)
         return pt_fail(e, PT_FAILED, "%.400s is %s: unpack it: %s '%.400s'", path, packed[i].what, packed[i].command, path);
-    if (!parquet && !ends_with(path, ".arrow"))
+    if (!ends_with(path, ".arrow"))
         return 0;
-    return pt_fail(e, PT_FAILED, "%.250s: %s is not supported; convert the file to .jsonl (pip install pyarrow): %s '%.250s' > data.jsonl",
-                   path, parquet ? "Parquet" : "Arrow", parquet ? PARQUET : ARROW, path);
+    return pt_fail(e, PT_FAILED, "%.250s: Arrow is not supported; convert the file to .jsonl (pip install pyarrow): " ARROW
+                   " '%.250s' > data.jsonl", path, path);
 }
 
 static bool has_file(const char *folder, const char *name)

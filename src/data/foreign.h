@@ -1,4 +1,4 @@
-/* foreign.h - files that are refused with the command that makes data files of them: Parquet, Arrow, and compressed files that are not read
+/* foreign.h - files that are refused with the command that makes data files of them: Arrow, and compressed files that are not read
  * as they are. */
 #ifndef PT_DATA_FOREIGN_H
 #define PT_DATA_FOREIGN_H

@@ -22,4 +22,11 @@ int unpack_read(unpack *u, void *p, size_t room, size_t *n, pt_error *e);
 uint64_t unpack_file_bytes(const unpack *u); /* read from the file so far */
 void unpack_close(unpack *u);
 
+/* ---- blocks in memory, of a known size when unpacked ---- */
+
+typedef enum block_packing { BLOCK_PLAIN, BLOCK_SNAPPY, BLOCK_GZIP, BLOCK_ZSTD } block_packing;
+
+/* Fills the m bytes at `out`. NULL, or what is wrong. */
+const char *unpack_block(block_packing packing, const void *p, size_t n, void *out, size_t m);
+
 #endif

@@ -530,7 +530,7 @@ static void data_that_cannot_be_trained_on_is_refused(void **state)
     scratch_folder("none");
     scratch_text("none/README.md", "x");
     refused(o, scratch_path("none"), "no data in this folder");
-    refused(o, scratch_text("x.parquet", "x"), "if x is not None");
+    refused(o, scratch_text("x.parquet", "x"), "does not begin with PAR1");
     refused(o, scratch_text("x.arrow", "x"), "p.open_stream");
     refused(o, scratch_text("x.npy.gz", "x"), "gunzip -k");
     refused(o, scratch_text("x.jsonl.xz", "x"), "unxz -k");

@@ -1,0 +1,139 @@
+/* Parquet as pyarrow writes it (tests/fixtures/make_tables.py): the same records as from .jsonl; cut off or changed anywhere, a file is
+ * read or refused. */
+#include <stdarg.h>
+#include <stddef.h>
+#include <setjmp.h>
+#include <stdint.h>
+#include <cmocka.h>
+
+#include "base/rng.h"
+
+#define LLVMFuzzerTestOneInput fuzz_table
+#include "../../fuzz/fuzz_table.c"
+#include "seed.h"
+
+#include <fcntl.h>
+
+enum { ROWS_MOST = 64 };
+typedef struct rows { json_t *row[ROWS_MOST]; size_t n; } rows;
+
+static int keep_begin(void *arg, record_place at, pt_error *e) { return 0; }
+static int keep_end(void *arg, pt_error *e) { return 0; }
+static int keep_text(void *arg, const char *p, size_t n, uint64_t file_bytes, pt_error *e)
+{
+    rows *r = arg;
+    assert_true(r->n < ROWS_MOST);
+    return record_parse("a row", (record_place){r->n + 1, 0}, p, n, &r->row[r->n++], e);
+}
+
+static rows rows_of(const char *name)
+{
+    rows r = {0};
+    char path[600];
+    data_kind kind;
+    pt_error e = {0};
+    snprintf(path, sizeof path, "%s/tables/%s", PT_FIXTURES, name);
+    const int fd = open(path, O_RDONLY);
+    assert_true(fd >= 0);
+    assert_int_equal(data_kind_of(path, &kind), 0);
+    if (documents_read(fd, path, kind, DOCUMENT_RECORD, &(document_sink){&r, keep_begin, keep_text, keep_end, NULL}, &e))
+        fail_msg("%s", e.text);
+    close(fd);
+    return r;
+}
+
+static void rows_are_those_of_jsonl(void **state)
+{
+    rows want = rows_of("rows.jsonl");
+    assert_int_equal(want.n, 23);
+    for (int i = 0; i < TABLE_FILES; i++) {
+        rows got = rows_of(table_files[i].name);
+        assert_int_equal(got.n, want.n);
+        for (size_t k = 0; k < got.n; k++) {
+            if (!json_equal(got.row[k], want.row[k]))
+                fail_msg("%s: row %zu: %s", table_files[i].name, k + 1, json_dumps(got.row[k], 0));
+            json_decref(got.row[k]);
+        }
+    }
+    for (size_t k = 0; k < want.n; k++)
+        json_decref(want.row[k]);
+}
+
+static void files_that_are_cut_off_are_refused(void **state)
+{
+    static uint8_t file[TABLE_BYTES];
+    for (int i = 0; i < TABLE_FILES; i++) {
+        const size_t n = table_load(table_files[i].name, file);
+        for (size_t cut = 0; cut < n; cut += 1 + n / 400) {
+            table_tally given;
+            pt_error e = {0};
+            assert_int_equal(table_read(table_files[i].kind, file, cut, &given, &e), PT_FAILED);
+            if (strncmp(e.text, "fuzz: ", 6))
+                fail_msg("the message should name the file: %s", e.text);
+        }
+    }
+}
+
+/* With checksums, a file whose pages were changed is refused, or the change means nothing: it lies in a page's header. */
+static void changed_pages_are_refused_by_their_checksum(void **state)
+{
+    static uint8_t file[TABLE_BYTES], changed[TABLE_BYTES];
+    const size_t n = table_load("snappy.parquet", file);
+    table_tally whole, given;
+    int refused = 0;
+    uint32_t footer;
+    memcpy(&footer, file + n - 8, 4);
+    assert_int_equal(table_read(DATA_PARQUET, file, n, &whole, NULL), 0);
+    for (size_t at = 4; at < n - 8 - footer; at += 3) {
+        pt_error e = {0};
+        memcpy(changed, file, n);
+        changed[at] ^= 0x10;
+        if (table_read(DATA_PARQUET, changed, n, &given, &e) == 0)
+            assert_memory_equal(&given, &whole, sizeof whole);
+        refused += e.text[0] != 0;
+    }
+    assert_true(refused > 500);
+}
+
+static void mutated_tables_are_read_or_refused(void **state)
+{
+    const uint64_t seed = test_seed();
+    for (uint64_t i = 0; i < 4000; i++) {
+        uint8_t input[1 + 3 * 8];
+        uint32_t words[8];
+        for (uint32_t k = 0; k < 2; k++)
+            rng_words(seed, RNG_TEST, k, i, words + 4 * k);
+        for (size_t k = 0; k < sizeof input; k++)
+            input[k] = (uint8_t)(words[k % 8] >> k / 8 * 8);
+        input[0] = (uint8_t)(i % TABLE_FILES);
+        fuzz_table(input, 1 + 3 * (1 + input[1] % 8));
+    }
+}
+
+static void other_files_are_named_for_what_they_are(void **state)
+{
+    static const struct { const char *bytes, *because; } files[] = {
+        {"", "not a Parquet file"}, {"text", "not a Parquet file"}, {"PAR1", "cut off"}, {"PAR1, and so on: cut", "cut off"},
+        {"PAR1........\1\1\1\1PARE", "encrypted"}, {"PAR1\xff\xff\xff\x7fPAR1", "footer"}, {"PAR1\0\0\0\0PAR1", "footer"},
+        {"version https://git-lfs.github.com/spec/v1\noid sha256:00\nsize 12\n", "Git LFS"}};
+    for (size_t i = 0; i < sizeof files / sizeof *files; i++) {
+        table_tally given;
+        pt_error e = {0};
+        const size_t n = i == 6 ? 12 : strlen(files[i].bytes);
+        assert_int_equal(table_read(DATA_PARQUET, files[i].bytes, n, &given, &e), PT_FAILED);
+        if (!strstr(e.text, files[i].because))
+            fail_msg("the message should say \"%s\": %s", files[i].because, e.text);
+    }
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(rows_are_those_of_jsonl),
+        cmocka_unit_test(files_that_are_cut_off_are_refused),
+        cmocka_unit_test(changed_pages_are_refused_by_their_checksum),
+        cmocka_unit_test(mutated_tables_are_read_or_refused),
+        cmocka_unit_test(other_files_are_named_for_what_they_are),
+    };
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}
