@@ -85,7 +85,7 @@ static int write_folder(merger *x, const char *folder, pt_error *e)
     safetensors_writer *w = NULL;
     const weights_layout layout = {.naming = weights_naming_of(x->m, x->base), .source = x->m->config.multimodal ? x->base : NULL};
     char path[FILE_PATH_BYTES];
-    int failed = companions_read(&c, x->o->model, e);
+    int failed = companions_read(&c, x->o->model, x->m, e);
     const char *template = chat_template_file(NULL, x->o->adapter, path);
     if (!failed && template)
         failed = companions_take_template(&c, template, e);

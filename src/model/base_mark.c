@@ -76,14 +76,16 @@ void base_mark_find(const model *m, const char *folder, char out[BASE_MARK])
 
 /* ---- the file ---- */
 
-int base_mark_write(const char mark[BASE_MARK], param_storage stored, const char *adapter, pt_error *e)
+int base_mark_write(const char mark[BASE_MARK], const model *m, const char *adapter, pt_error *e)
 {
     char path[FILE_PATH_BYTES];
+    const param_storage stored = model_storage(m);
     const char *weights = mark[0] ? mark : NULL, *base = stored == STORAGE_PLAIN ? NULL : storage_format_of(stored)->name;
-    int failed = weights || base ? path_join(path, adapter, BASE_MARK_FILE, e) : 0;
-    if (failed || !(weights || base))
+    const char *rope = m->config.rope_scaling[0] ? m->config.rope_scaling : NULL;
+    int failed = weights || base || rope ? path_join(path, adapter, BASE_MARK_FILE, e) : 0;
+    if (failed || !(weights || base || rope))
         return failed;
-    json_t *o = json_pack("{s:s*, s:s*}", "weights", weights, "base", base);
+    json_t *o = json_pack("{s:s*, s:s*, s:s*}", "weights", weights, "base", base, "rope_scaling", rope);
     failed = o ? file_write_json(path, o, e) : pt_fail(e, PT_FAILED, "out of memory");
     json_decref(o);
     return failed;
@@ -98,17 +100,20 @@ static bool is_hash(const char *text)
 
 static int check_values(const json_source *s, pt_error *e)
 {
-    const char *weights = NULL, *base = NULL, *mend = "copy the file again from the run that wrote it, or remove it and give `base`";
+    const char *weights = NULL, *base = NULL, *rope = NULL;
+    const char *mend = "copy the file again from the run that wrote it, or remove it and give `base`";
     int failed = json_get_string(s, "weights", JSON_OPTIONAL, &weights, e);
     if (!failed)
         failed = json_get_string(s, "base", JSON_OPTIONAL, &base, e);
+    if (!failed)
+        failed = json_get_string(s, "rope_scaling", JSON_OPTIONAL, &rope, e);
     if (failed)
         return failed;
     if (weights && !is_hash(weights))
         return pt_fail(e, PT_FAILED, "%s: weights is \"%.40s\", but must be 16 hexadecimal digits: %s", s->where, weights, mend);
     if (base && storage_named(base) == STORAGE_PLAIN)
         return pt_fail(e, PT_FAILED, "%s: base is \"%.40s\", but must be nf4 or int8: %s", s->where, base, mend);
-    return weights || base ? 0 : pt_fail(e, PT_FAILED, "%s: has neither weights nor base: %s", s->where, mend);
+    return weights || base || rope ? 0 : pt_fail(e, PT_FAILED, "%s: has neither weights nor base: %s", s->where, mend);
 }
 
 int base_mark_check(const char *adapter, pt_error *e)
@@ -146,6 +151,14 @@ param_storage base_mark_storage(const char *adapter)
     char name[32];
     read_string(adapter, BASE_MARK_FILE, "base", name, sizeof name);
     return storage_named(name);
+}
+
+const char *base_mark_rope(const char *adapter, char out[ROPE_MARK])
+{
+    out[0] = 0;
+    if (adapter)
+        read_string(adapter, BASE_MARK_FILE, "rope_scaling", out, ROPE_MARK);
+    return out;
 }
 
 /* ---- names ---- */

@@ -3,6 +3,7 @@
  *   "weights"   a hash of some rows, rounded to bf16 first, so that copies of the model in other dtypes have the same hash. Few-bit weights
  *               have none
  *   "base"      the few-bit format of its matrices, if they had one
+ *   "rope_scaling"  how its positions were extended (model_open_scaled), if they were
  *
  * An adapter without the file (such as PEFT's) records only the name of its base. A damaged file is refused, because otherwise the adapter
  * could be applied to another base unnoticed. */
@@ -23,7 +24,10 @@ void base_mark_compare(const model *m, const char *folder, const char *adapter, 
                        void *arg);
 /* The few-bit format of the base that the adapter was trained on; PLAIN: none, or unknown. */
 param_storage base_mark_storage(const char *adapter);
+/* The scaling of the base's positions; "": none. adapter NULL: no adapter. */
+enum { ROPE_MARK = 32 };
+const char *base_mark_rope(const char *adapter, char out[ROPE_MARK]);
 /* Writes the file into an adapter's folder, unless it would be empty. mark "": no hash. */
-int base_mark_write(const char mark[BASE_MARK], param_storage stored, const char *adapter, pt_error *e);
+int base_mark_write(const char mark[BASE_MARK], const model *m, const char *adapter, pt_error *e);
 
 #endif

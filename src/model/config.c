@@ -406,12 +406,29 @@ static int read_stored_type(config_reader *r)
                    source.where, key, config_value_text(json_object_get(source.object, key), text));
 }
 
+static int scale_rope(config_reader *r)
+{
+    if (r->a->rope == ROPE_RULE_NONE)
+        return pt_fail(r->e, PT_FAILED, "%s: a %s model has no rotary positions: `rope_scaling` cannot extend it", r->source.where,
+                       r->a->model_type);
+    if (r->a->rope == ROPE_RULE_QUERY)
+        return pt_fail(r->e, PT_FAILED, "%s: a %s model scales its queries with the position: change its rope in the file, not by "
+                       "`rope_scaling`", r->source.where, r->a->model_type);
+    return model_scale_rope(r->source.object, r->source.where, r->rope_scaling, r->e);
+}
+
 static int config_read(config_reader *r)
 {
     int status = read_architecture(r);
     if (status)
         return status;
     snprintf(r->c->model_type, sizeof r->c->model_type, "%s", r->a->model_type);
+    if (r->rope_scaling && r->rope_scaling[0]) {
+        snprintf(r->c->rope_scaling, sizeof r->c->rope_scaling, "%s", r->rope_scaling);
+        status = scale_rope(r);
+        if (status)
+            return status;
+    }
     int (*const steps[])(config_reader *) = {
         read_sizes, read_activation, read_flags, read_attention_scale, read_scales, config_read_mixers, config_read_windows,
         config_read_heads, config_read_ropes, config_read_mixer_sizes, read_ids, read_stored_type, config_check_fixed_keys,
@@ -476,7 +493,12 @@ static int refuse_folder(const char *path, pt_error *e)
 
 int model_open(const char *path, void (*notice)(void *, const char *), void *arg, model **out, pt_error *e)
 {
-    config_reader r = {.notice = notice, .arg = arg, .e = e};
+    return model_open_scaled(path, NULL, notice, arg, out, e);
+}
+
+int model_open_scaled(const char *path, const char *rope_scaling, void (*notice)(void *, const char *), void *arg, model **out, pt_error *e)
+{
+    config_reader r = {.notice = notice, .arg = arg, .e = e, .rope_scaling = rope_scaling};
     char file[4096];
     struct stat st;
     *out = NULL;
@@ -501,7 +523,7 @@ int model_open(const char *path, void (*notice)(void *, const char *), void *arg
         return 0;
     model_close(*out);
     *out = NULL;
-    config_reader again = {.e = e, .untied = two_tables, .fused = fused}; /* notices were already given */
+    config_reader again = {.e = e, .untied = two_tables, .fused = fused, .rope_scaling = rope_scaling}; /* notices were already given */
     return model_from_file(&again, file, out);
 }
 

@@ -16,6 +16,7 @@
 
 #include "base/dtype.h"
 #include "base/error.h"
+#include "base/json.h"
 #include "device/device.h" /* norm_kind, activation_kind */
 
 #include <stdbool.h>
@@ -110,6 +111,7 @@ typedef struct model_config {
     bool sparse[MODEL_MAX_LAYERS]; /* the layer has experts instead of an MLP */
     double initializer_range;
     bool dropout;              /* config asks for dropout > 0, which is not applied */
+    char rope_scaling[32];     /* what model_open_scaled was given; "": nothing */
     pt_dtype stored_type;      /* torch_dtype / dtype of config.json, PT_F32 if absent */
     int64_t bos, eos;          /* -1: none (or beyond the vocabulary); the first if config.json has a list */
     int64_t padding;           /* row of the embedding that starts at zero and gets no gradient from the input side; -1: none */
@@ -285,6 +287,11 @@ typedef struct model {
 /* Reads `path` (a config.json, or a folder with one). Any value that would change the computation and is not supported is an error that
  * names file, key and value. `notice` (may be NULL) gets one sentence about what is read but not applied (dropout). */
 int model_open(const char *path, void (*notice)(void *, const char *), void *arg, model **out, pt_error *e);
+/* The same with the positions extended: `rope_scaling` is TYPE:FACTOR; NULL or "": as the file says. */
+int model_open_scaled(const char *path, const char *rope_scaling, void (*notice)(void *, const char *), void *arg, model **out,
+                      pt_error *e);
+/* Changes a config.json, or the text part of one, to that. PT_USAGE: no such scaling; PT_FAILED: the file does not allow it. */
+int model_scale_rope(json_t *config, const char *where, const char *rope_scaling, pt_error *e);
 int model_from_json(const char *name, const char *json, size_t n, void (*notice)(void *, const char *), void *arg,
                     model **out, pt_error *e); /* the same from memory, for tests and fuzzers */
 void model_close(model *m);

@@ -73,6 +73,6 @@ int adapters_write(state *s, const companions *c, const char *folder, const char
     if (!failed)
         failed = state_export_adapter(s, folder, "adapter_model", e);
     if (!failed && leads)
-        failed = base_mark_write(mark, model_storage(s->in->model), folder, e);
+        failed = base_mark_write(mark, s->in->model, folder, e);
     return failed || !leads ? failed : adapter_write_config(s->in->model, folder, base, e);
 }

@@ -11,13 +11,22 @@ static const char *const file_names[COMPANIONS] = {
     "processor_config.json", "tekken.json"};
 enum { GENERATION_CONFIG = 7, CHAT_TEMPLATE = 8, BYTES_MOST = 1 << 30 };
 
-int companions_read(companions *c, const char *model_dir, pt_error *e)
+/* As model_open_scaled changed what it read. */
+static int scale_rope(companions *c, const char *where, const model_config *m, pt_error *e)
+{
+    json_t *text = m->multimodal ? json_object_get(c->config, "text_config") : NULL;
+    return m->rope_scaling[0] ? model_scale_rope(text ? text : c->config, where, m->rope_scaling, e) : 0;
+}
+
+int companions_read(companions *c, const char *model_dir, const model *m, pt_error *e)
 {
     char path[FILE_PATH_BYTES];
     *c = (companions){0};
     int failed = path_join(path, model_dir, "config.json", e);
     if (!failed)
         failed = json_file_load(path, 0, &c->config, e);
+    if (!failed)
+        failed = scale_rope(c, path, &m->config, e);
     if (!failed)
         failed = path_join(c->generation, model_dir, file_names[GENERATION_CONFIG], e);
     for (int i = 0; i < COMPANIONS && !failed; i++) {

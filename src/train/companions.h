@@ -9,6 +9,7 @@
 #include "base/dtype.h"
 #include "base/error.h"
 #include "io/files.h"
+#include "model/model.h"
 
 #include <jansson.h>
 #include <stdbool.h>
@@ -22,7 +23,8 @@ typedef struct companions {
     char generation[FILE_PATH_BYTES];                     /* the path of generation_config.json, for errors */
 } companions;
 
-int companions_read(companions *c, const char *model_dir, pt_error *e);
+/* `m`: the model of the folder; where its positions were extended, config.json says so. */
+int companions_read(companions *c, const char *model_dir, const model *m, pt_error *e);
 /* This file's chat template is written instead of the folder's, as chat_template.jinja, which Transformers prefers. */
 int companions_take_template(companions *c, const char *path, pt_error *e);
 /* Adds an id to "eos_token_id" of generation_config.json, the ends of a text for other programs. Without this file config.json names them,

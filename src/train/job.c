@@ -97,7 +97,7 @@ int job_open_model(job *j, const char *from, pt_error *e)
     j->o.base = base_of_adapter(j->o.base, j->o.model, j->o.adapter, resumed ? NULL : j->o.notice, j->o.arg);
     int failed = model_of_options(&j->o, &j->model, e);
     if (!failed)
-        failed = companions_read(&j->companions, j->model_dir, e);
+        failed = companions_read(&j->companions, j->model_dir, j->model, e);
     const char *template = chat_template_file(j->o.chat_template, j->o.adapter, path);
     if (!failed && template)
         failed = companions_take_template(&j->companions, template, e);

@@ -3,6 +3,7 @@
 #include "base/units.h"
 #include "io/files.h"
 #include "io/safetensors.h"
+#include "model/base_mark.h"
 #include "model/lanes.h"
 #include "model/weights.h"
 #include "optimizer/optimizer.h"
@@ -34,7 +35,9 @@ static int freeze(const pt_train_options *o, model *m, pt_error *e)
 
 int model_of_options(const pt_train_options *o, model **out, pt_error *e)
 {
-    int failed = model_open(o->model, options_pass_notice, (void *)o, out, e);
+    char of_adapter[ROPE_MARK];
+    const char *rope = o->rope_scaling ? o->rope_scaling : base_mark_rope(o->adapter, of_adapter);
+    int failed = model_open_scaled(o->model, rope, options_pass_notice, (void *)o, out, e);
     return failed ? failed : freeze(o, *out, e);
 }
 
@@ -63,9 +66,10 @@ int shape_of_options(pt_train_options *o, const model *m, step_shape *s, pt_erro
     if (c->position == POSITION_LEARNED && o->seq_len > c->max_positions)
         return pt_fail(e, PT_FAILED, "`seq_len` is %lld, but the model has learned only %lld positions: give at most as many",
                        (long long)o->seq_len, (long long)c->max_positions);
-    if (o->seq_len > c->max_positions)
-        options_notice(o, "`seq_len` is %lld, more than the model's max_position_embeddings of %lld", (long long)o->seq_len,
-                       (long long)c->max_positions);
+    if (o->seq_len > c->max_positions && c->position == POSITION_ROTARY && c->rope[0].kind != ROPE_DYNAMIC)
+        options_notice(o, "`seq_len` is %lld, more than the model's max_position_embeddings of %lld: `rope_scaling` yarn:%lld extends it",
+                       (long long)o->seq_len, (long long)c->max_positions,
+                       (long long)((o->seq_len + c->max_positions - 1) / c->max_positions));
     int failed = options_check_tokens(o, e);
     if (failed)
         return failed;

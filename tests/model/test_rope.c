@@ -125,12 +125,73 @@ static void llama3_takes_the_models_positions_where_the_original_ones_are_not_gi
     model_close(m);
 }
 
+/* A config with the scaling that is asked for, beside one that has it. */
+static void check_scaling(const char *before, const char *asked, const char *after)
+{
+    pt_error e = {0};
+    char json[1024];
+    snprintf(json, sizeof json, "{'model_type': 'llama', 'hidden_size': 16, 'num_attention_heads': 1, %s}", after);
+    model *scaled = NULL, *given = config_open(json);
+    snprintf(json, sizeof json, "{\"model_type\": \"llama\", \"hidden_size\": 16, \"num_attention_heads\": 1, %s}", before);
+    for (char *c = json; *c; c++)
+        *c = *c == '\'' ? '"' : *c;
+    json_t *config = json_loads(json, 0, NULL);
+    assert_non_null(config);
+    if (model_scale_rope(config, "test", asked, &e))
+        fail_msg("%s", e.text);
+    char *text = json_dumps(config, 0);
+    assert_int_equal(model_from_json("test", text, strlen(text), NULL, NULL, &scaled, &e), 0);
+    assert_int_equal(scaled->config.max_positions, given->config.max_positions);
+    assert_memory_equal(&scaled->config.rope[0], &given->config.rope[0], sizeof given->config.rope[0]);
+    free(text);
+    json_decref(config);
+    model_close(scaled);
+    model_close(given);
+}
+
+static void scaling_extends_the_positions(void **state)
+{
+    (void)state;
+    check_scaling("'max_position_embeddings': 100", "yarn:4",
+                  "'max_position_embeddings': 400, 'rope_scaling': {'type': 'yarn', 'factor': 4, 'original_max_position_embeddings': 100}");
+    check_scaling("'max_position_embeddings': 100, 'rope_parameters': {'rope_theta': 5e5, 'rope_type': 'default'}", "linear:2.5",
+                  "'max_position_embeddings': 250, 'rope_parameters': {'rope_theta': 5e5, 'rope_type': 'linear', 'factor': 2.5}");
+    check_scaling("'max_position_embeddings': 100, 'rope_scaling': null, 'rope_theta': 3e4", "dynamic:3",
+                  "'max_position_embeddings': 100, 'rope_theta': 3e4, 'rope_scaling': {'type': 'dynamic', 'factor': 3}");
+    check_scaling("'max_position_embeddings': 100", "llama3:8",
+                  "'max_position_embeddings': 800, 'rope_scaling': {'type': 'llama3', 'factor': 8, 'low_freq_factor': 1, "
+                  "'high_freq_factor': 4, 'original_max_position_embeddings': 100}");
+}
+
+static void scaling_is_refused(void **state)
+{
+    (void)state;
+    static const struct { const char *config, *asked; int status; const char *says; } cases[] = {
+        {"{\"max_position_embeddings\": 9}", "yarn", PT_USAGE, "factor"},
+        {"{\"max_position_embeddings\": 9}", "yarn:1", PT_USAGE, "factor"},
+        {"{\"max_position_embeddings\": 9}", "yarn:4x", PT_USAGE, "factor"},
+        {"{\"max_position_embeddings\": 9}", "ntk:4", PT_USAGE, "\"ntk:4\""},
+        {"{\"max_position_embeddings\": 9}", "longrope:4", PT_USAGE, "list"},
+        {"{}", "yarn:4", PT_FAILED, "max_position_embeddings"},
+        {"{\"max_position_embeddings\": 9, \"rope_scaling\": {\"type\": \"linear\", \"factor\": 2}}", "yarn:4", PT_FAILED, "linear"},
+        {"{\"max_position_embeddings\": 9, \"rope_parameters\": {\"full_attention\": {}}}", "yarn:4", PT_FAILED, "rope_parameters"}};
+    for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
+        pt_error e = {0};
+        json_t *config = json_loads(cases[i].config, 0, NULL);
+        assert_int_equal(model_scale_rope(config, "test", cases[i].asked, &e), cases[i].status);
+        assert_non_null(strstr(e.text, cases[i].says));
+        json_decref(config);
+    }
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(angles_are_those_of_transformers),
         cmocka_unit_test(far_positions_keep_their_precision),
         cmocka_unit_test(llama3_takes_the_models_positions_where_the_original_ones_are_not_given),
+        cmocka_unit_test(scaling_extends_the_positions),
+        cmocka_unit_test(scaling_is_refused),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
