@@ -161,8 +161,9 @@ static int declare(const export *x, pt_error *e)
     for (int i = 0; i < x->tensors.n && !failed; i++) {
         const gguf_tensor *t = &x->tensors.list[i];
         const int64_t shape[3] = {t->experts, t->experts ? t->rows / t->experts : t->rows, t->cols};
-        const int rank = t->vector ? 1 : t->experts ? 3 : 2;
-        failed = gguf_declare(x->w, t->name, t->type, rank, shape + 3 - rank, e);
+        const int64_t parts[3] = {0, t->split ? t->cols / t->split : 0, t->split};
+        const int rank = t->vector && !t->split ? 1 : t->experts ? 3 : 2;
+        failed = gguf_declare(x->w, t->name, t->type, rank, (t->split ? parts : shape) + 3 - rank, e);
     }
     return failed;
 }

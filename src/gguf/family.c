@@ -1,5 +1,6 @@
 #include "gguf/family.h"
 
+#include <float.h>
 #include <math.h>
 #include <stdarg.h>
 #include <stdio.h>
@@ -7,6 +8,12 @@
 
 #define LLAMA_LIKE                                                                                                                    \
     .pairs_adjacent = true, .out_bias = true, .mlp_bias = true, .free_head_dim = true, .rope_factors = true, .long_ropes = true
+
+#define QWEN_DELTA                                                                                                                         \
+    .second_norm = "post_attention_norm", .free_head_dim = true, .partial_rope = true, .mixers = true, .by_interval = true
+#define QWEN_EXPERTS .experts = true, .fixed_norm = true, .norm = true, .all_sparse = true
+#define QWEN35(type) {.model_type = type, .name = "qwen35", QWEN_DELTA, .tiled_heads = true}
+#define QWEN35_MOE(type) {.model_type = type, .name = "qwen35moe", QWEN_DELTA, .tiled_heads = true, QWEN_EXPERTS}
 
 static const gguf_family families[] = {
     {.model_type = "llama", .name = "llama", LLAMA_LIKE},
@@ -52,6 +59,16 @@ static const gguf_family families[] = {
      .fixed_norm = true, .norm = true, .shared_count = true},
     {.model_type = "minimax_m2", .name = "minimax-m2", .free_head_dim = true, .partial_rope = true, .experts = true, .fixed_norm = true,
      .norm = true, .all_sparse = true},
+    {.model_type = "gpt_oss", .name = "gpt-oss", .free_head_dim = true, .second_norm = "post_attention_norm", .own_head = true,
+     .out_bias = true, .windows = FAMILY_WINDOWS_ALWAYS, .period = 2, .experts = true, .all_sparse = true},
+    QWEN35("qwen3_5"), QWEN35("qwen3_5_text"), QWEN35_MOE("qwen3_5_moe"), QWEN35_MOE("qwen3_5_moe_text"),
+    {.model_type = "qwen3_next", .name = "qwen3next", QWEN_DELTA, QWEN_EXPERTS},
+    {.model_type = "lfm2", .name = "lfm2", .final_norm = "token_embd_norm", .mixers = true},
+    {.model_type = "lfm2_moe", .name = "lfm2moe", .final_norm = "token_embd_norm", .mixers = true, .experts = true, .fixed_norm = true,
+     .norm = true},
+    {.model_type = "granitemoehybrid", .name = "granitehybrid", .pairs_adjacent = true, .free_head_dim = true, .own_scale = true,
+     .mixers = true, .experts = true, .fixed_norm = true, .norm = true, .all_sparse = true},
+    {.model_type = "bamba", .name = "granitehybrid", .pairs_adjacent = true, .free_head_dim = true, .own_scale = true, .mixers = true},
     {.model_type = "cohere", .name = "command-r", .pairs_adjacent = true, .logit_scale = true},
     {.model_type = "cohere2", .name = "cohere2", .pairs_adjacent = true, .logit_scale = true, .windows = FAMILY_WINDOWS_ALWAYS,
      .period = 4, .rope_in_windows = true},
@@ -144,9 +161,12 @@ static int check_attention(const check *k)
     return 0;
 }
 
+static bool is_gpt_oss(const gguf_family *f) { return !strcmp(f->name, "gpt-oss"); }
+static bool is_granite_hybrid(const gguf_family *f) { return !strcmp(f->name, "granitehybrid"); }
+
 static bool standard_yarn(const gguf_family *f, const rope_config *r)
 {
-    return r->truncate && (f->yarn_betas || (r->beta_fast == 32 && r->beta_slow == 1));
+    return (r->truncate || is_gpt_oss(f)) && (f->yarn_betas || (r->beta_fast == 32 && r->beta_slow == 1));
 }
 
 static int check_rope(const check *k, const rope_config *r)
@@ -162,9 +182,23 @@ static int check_rope(const check *k, const rope_config *r)
     return 0;
 }
 
+static bool has_attention(const model_config *c, int layer) { return c->mixer[layer] == MIXER_ATTENTION; }
+
+static int first_attention(const model_config *c)
+{
+    int i = 0;
+    while (i < c->layers && !has_attention(c, i))
+        i++;
+    return i;
+}
+
+static bool rotates(const model_config *c) { return first_attention(c) < c->layers && c->layer_rope[first_attention(c)] >= 0; }
+
 /* Does llama.cpp give this layer no rope? */
 static bool is_unrotated_there(const check *k, int layer)
 {
+    if (is_granite_hybrid(k->f))
+        return !rotates(k->c);
     return k->f->rope_in_windows ? !k->c->window[layer] : !strcmp(k->f->name, "smollm3") && (layer + 1) % 4 == 0;
 }
 
@@ -173,7 +207,7 @@ static int check_ropes(const check *k)
     const model_config *c = k->c;
     int status = c->ropes_n ? check_rope(k, &c->rope[0]) : 0;
     for (int i = 0; i < c->layers && !status && c->position == POSITION_ROTARY; i++)
-        if ((c->layer_rope[i] < 0) != is_unrotated_there(k, i))
+        if (has_attention(c, i) && (c->layer_rope[i] < 0) != is_unrotated_there(k, i))
             status = refuse(k, strcmp(k->f->name, "smollm3") ? "layers without positions"
                                                              : "layers without positions other than every fourth");
     if (status || k->f->windows != FAMILY_WINDOWS_BY_KEY || c->ropes_n < 2 || !any_window(c))
@@ -221,6 +255,45 @@ static int check_experts(const check *k)
     return 0;
 }
 
+/* What llama.cpp fixes for gpt-oss. */
+static int check_gpt_oss(const check *k)
+{
+    const model_config *c = k->c;
+    if (!is_gpt_oss(k->f))
+        return 0;
+    if (!c->qkv_bias || !c->out_bias || !c->router_bias || !c->expert_bias || !c->sinks)
+        return refuse(k, "no biases or no sinks");
+    if (c->expert_alpha != 1.702f || c->expert_limit != 7)
+        return refuse(k, "experts with other constants than 1.702 and 7");
+    if (c->ropes_n && c->rope[0].kind == ROPE_YARN && !c->rope[0].truncate)
+        tell(k, "llama.cpp rounds the limits of yarn to whole pairs, and this model does not: its output differs a little");
+    return 0;
+}
+
+static int check_mixers(const check *k)
+{
+    const model_config *c = k->c;
+    const int full = first_attention(c) + 1;
+    if (!k->f->mixers)
+        return 0;
+    if (c->mix_bias)
+        return refuse(k, "biases of the matrices of its layers with a state");
+    if (c->conv_bias && !is_granite_hybrid(k->f))
+        return refuse(k, "a bias of the convolution");
+    if (is_granite_hybrid(k->f) && c->scan_heads * c->scan_dim != 2 * c->hidden)
+        return refuse(k, "a state of another width than twice the model's");
+    if (is_granite_hybrid(k->f) && (c->step_least > 0 || c->step_most < FLT_MAX))
+        return refuse(k, "limits of its steps (\"time_step_limit\")");
+    if (!k->f->by_interval)
+        return 0;
+    if (c->scan_key_dim != c->scan_dim)
+        return refuse(k, "keys and values of different sizes in its layers with a state");
+    for (int i = 0; i < c->layers; i++)
+        if (full > c->layers || has_attention(c, i) != ((i + 1) % full == 0))
+            return refuse(k, "layers with attention that are not every so manieth");
+    return 0;
+}
+
 int gguf_family_of(const model *m, const char *where, void (*notice)(void *, const char *), void *arg, const gguf_family **out, pt_error *e)
 {
     const model_config *c = &m->config;
@@ -241,6 +314,10 @@ int gguf_family_of(const model *m, const char *where, void (*notice)(void *, con
         status = check_ropes(&k);
     if (!status)
         status = check_experts(&k);
+    if (!status)
+        status = check_gpt_oss(&k);
+    if (!status)
+        status = check_mixers(&k);
     if (!status && c->multimodal)
         tell(&k, "only the text part of this model for text and images is exported");
     *out = k.f;
@@ -362,8 +439,52 @@ static void put_scales(const pairs *p, const gguf_family *f, const model_config 
         put_f32(p, "final_logit_softcapping", c->logit_softcap);
 }
 
-/* For how the weights of a token's experts are made: by a softmax of all, by the sigmoid of each. */
-enum { GATING_SOFTMAX = 1, GATING_SIGMOID };
+static void put_state(const pairs *p, const gguf_family *f, const model_config *c)
+{
+    char k[96];
+    if (!f->mixers)
+        return;
+    if (!strncmp(f->name, "lfm2", 4)) {
+        put_u32(p, "shortconv.l_cache", c->taps);
+        return;
+    }
+    put_u32(p, "ssm.conv_kernel", c->taps);
+    put_u32(p, "ssm.state_size", c->scan_key_dim);
+    put_u32(p, "ssm.group_count", c->scan_key_heads);
+    put_u32(p, "ssm.time_step_rank", c->scan_heads);
+    put_u32(p, "ssm.inner_size", c->scan_heads * c->scan_dim);
+    if (f->by_interval)
+        put_u32(p, "full_attention_interval", first_attention(c) + 1);
+    else
+        gguf_put_bool(p->w, key(p, "rope.scaling.finetuned", k), rotates(c));
+}
+
+/* Of layers with a state instead: 0. */
+static void put_kv_heads(const pairs *p, const gguf_family *f, const model_config *c)
+{
+    char k[96];
+    if (!f->mixers || f->by_interval) {
+        put_u32(p, "attention.head_count_kv", c->kv_heads);
+        return;
+    }
+    gguf_begin_array(p->w, key(p, "attention.head_count_kv", k), GGUF_ARRAY_I32, (uint64_t)c->layers);
+    for (int i = 0; i < c->layers; i++)
+        gguf_add_i32(p->w, has_attention(c, i) ? (int32_t)c->kv_heads : 0);
+}
+
+/* A text's positions are the same in all three sections of the pairs. */
+static void put_sections(const pairs *p, const model_config *c)
+{
+    const int32_t all = (int32_t)c->rope[0].rotated / 2, first = (all + 2) / 3, second = (all - first + 1) / 2;
+    const int32_t sections[] = {first, second, all - first - second, 0};
+    char k[96];
+    gguf_begin_array(p->w, key(p, "rope.dimension_sections", k), GGUF_ARRAY_I32, 4);
+    for (int i = 0; i < 4; i++)
+        gguf_add_i32(p->w, sections[i]);
+}
+
+/* For how the weights of a token's experts are made: by a softmax of all, by the sigmoid of each, by a softmax of the chosen. */
+enum { GATING_SOFTMAX = 1, GATING_SIGMOID, GATING_SOFTMAX_OF_CHOSEN };
 
 static void put_experts(const pairs *p, const gguf_family *f, const model_config *c)
 {
@@ -376,7 +497,8 @@ static void put_experts(const pairs *p, const gguf_family *f, const model_config
         put_u32(p, "expert_shared_count", c->shared_ffn / c->expert_ffn);
     if (c->shared_ffn)
         put_u32(p, "expert_shared_feed_forward_length", c->shared_ffn);
-    put_u32(p, "expert_gating_func", c->router == ROUTE_SIGMOID ? GATING_SIGMOID : GATING_SOFTMAX);
+    put_u32(p, "expert_gating_func",
+            c->router == ROUTE_SIGMOID ? GATING_SIGMOID : is_gpt_oss(f) ? GATING_SOFTMAX_OF_CHOSEN : GATING_SOFTMAX);
     if (c->router == ROUTE_SIGMOID) {
         char k[96];
         gguf_put_bool(p->w, key(p, "expert_weights_norm", k), c->router_norm);
@@ -399,9 +521,9 @@ void gguf_put_config(gguf_writer *w, const gguf_family *f, const model_config *c
     put_u32(&p, "context_length", c->max_positions); /* up to this length dynamic rope scaling changes nothing */
     put_u32(&p, "embedding_length", c->hidden);
     put_u32(&p, "block_count", c->layers);
-    put_u32(&p, "feed_forward_length", c->ffn);
+    put_u32(&p, "feed_forward_length", c->experts && is_granite_hybrid(f) ? c->expert_ffn : c->ffn);
     put_u32(&p, "attention.head_count", c->heads);
-    put_u32(&p, "attention.head_count_kv", c->kv_heads);
+    put_kv_heads(&p, f, c);
     put_u32(&p, "attention.key_length", c->head_dim);
     put_u32(&p, "attention.value_length", c->head_dim);
     put_f32(&p, c->norm == NORM_RMS ? "attention.layer_norm_rms_epsilon" : "attention.layer_norm_epsilon", (double)c->norm_eps);
@@ -409,8 +531,11 @@ void gguf_put_config(gguf_writer *w, const gguf_family *f, const model_config *c
         char k[96];
         gguf_put_bool(w, key(&p, "use_parallel_residual", k), c->parallel);
     }
-    if (c->position == POSITION_ROTARY)
+    if (c->position == POSITION_ROTARY && c->ropes_n)
         put_rope(&p, f, c);
+    if (f->tiled_heads)
+        put_sections(&p, c);
+    put_state(&p, f, c);
     put_windows(&p, f, c);
     put_scales(&p, f, c);
     put_experts(&p, f, c);

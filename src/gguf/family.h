@@ -17,6 +17,7 @@ typedef struct gguf_family {
     bool pairs_adjacent;    /* rope rotates pairs of adjacent elements: rows of q and k are reordered */
     bool fused_qkv, fused_up;
     const char *second_norm; /* name of the norm before the MLP; NULL: ffn_norm */
+    const char *final_norm; /* name of the last norm; NULL: output_norm */
     bool own_head;          /* a tied head is stored too */
     bool needs_biases;      /* of fused q, k and v, of the output and of the MLP: zeros if the model has none */
     bool out_bias, mlp_bias;
@@ -37,6 +38,9 @@ typedef struct gguf_family {
     bool experts;
     bool fixed_norm, norm;  /* llama.cpp always, or never, divides the weights of a token's experts by their sum */
     bool all_sparse;        /* all layers have experts */
+    bool mixers;            /* some layers have a state instead of keys and values; if not by an interval, they have no heads of keys */
+    bool by_interval;
+    bool tiled_heads;       /* the heads of a scan's values are in another order (tensors.c) */
     bool shared_count;      /* the width of shared experts is given as a number of experts */
 } gguf_family;
 

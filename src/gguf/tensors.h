@@ -6,6 +6,10 @@
 #include "gguf/family.h"
 #include "model/weights.h"
 
+/* Rows (or elements of a vector, or columns) in another order: from `first` on, blocks of slow x fast runs of `run` become blocks of fast x
+ * slow ones. slow 0: the same order. */
+typedef struct gguf_turn { int64_t first, slow, fast, run; } gguf_turn;
+
 typedef struct gguf_tensor {
     char name[64];
     int layer;            /* -1: of none */
@@ -16,7 +20,11 @@ typedef struct gguf_tensor {
     bool vector;
     int64_t experts;      /* one matrix of rows / experts for each; 0: no dimension of experts */
     int64_t skipped;      /* rows of the parameter between those of two experts, which are of another tensor */
-    int64_t head;         /* rows per head, which are reordered for adjacent rope pairs; 0: not reordered */
+    int64_t stride;       /* from one row of the tensor to the next in the parameter */
+    gguf_turn turn;
+    bool columns;         /* `turn` is of columns, not of rows or elements */
+    int64_t split;        /* a vector's elements are rows of so many; 0: one dimension */
+    bool negative_exp;    /* -exp(x) */
     int64_t scaled;       /* the first rows (elements of a vector) are multiplied by `scale` */
     float scale, offset;
     const float *values;

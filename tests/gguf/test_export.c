@@ -6,6 +6,7 @@
 #include "io/safetensors.h"
 #include "model/model.h"
 
+#include <math.h>
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stddef.h>
@@ -13,6 +14,7 @@
 #include <cmocka.h>
 
 #include "gguf/gguf_file.h"
+#include "infer/model_folder.h"
 #include "io/scratch.h"
 
 static void put_text(const char *folder, const char *name, const char *text)
@@ -286,6 +288,133 @@ static void experts_are_one_tensor_of_each_kind(void **state)
     free(f.bytes);
 }
 
+static void find(const safetensors *st, const char *name, float *out)
+{
+    const safetensors_tensor *t = safetensors_find(st, name);
+    assert_non_null(t);
+    assert_int_equal(safetensors_read_f32(st, t, 0, t->elements, out, NULL), 0);
+}
+
+/* Of the delta rule: heads of values by their place among those of a key head, rates as numbers. */
+static void states_of_qwen3_5_are_in_llama_cpps_order(void **state)
+{
+    (void)state;
+    enum { C = 8, D = 4, HK = 2, R = 3, HV = HK * R, KEYS = 2 * HK * D, TAPS = 3 };
+    static const char config[] =
+        "{\"model_type\": \"qwen3_5_text\", \"vocab_size\": 421, \"hidden_size\": 8, \"intermediate_size\": 12, "
+        "\"num_hidden_layers\": 2, \"num_attention_heads\": 2, \"num_key_value_heads\": 1, \"head_dim\": 8, "
+        "\"max_position_embeddings\": 64, \"tie_word_embeddings\": true, \"attn_output_gate\": true, \"hidden_act\": \"silu\", "
+        "\"linear_conv_kernel_dim\": 3, \"linear_key_head_dim\": 4, \"linear_value_head_dim\": 4, \"linear_num_key_heads\": 2, "
+        "\"linear_num_value_heads\": 6, \"layer_types\": [\"linear_attention\", \"full_attention\"], \"rope_parameters\": "
+        "{\"rope_type\": \"default\", \"rope_theta\": 100.0, \"partial_rotary_factor\": 0.5}, \"eos_token_id\": 420}";
+    pt_error e = {0};
+    safetensors *st;
+    const char *folder = make_folder_of("delta", config, 7), *bytes;
+    gguf_file f = exported(folder, PT_EXPORT_F32);
+    assert_int_equal(safetensors_open(folder, &st, &e), 0);
+    check_values(&f, st, "model.layers.1.self_attn.q_proj.weight", 0, 2 * 2 * 8 * C, "blk.1.attn_q.weight", 0);
+    check_values(&f, st, "model.layers.0.linear_attn.in_proj_qkv.weight", 0, KEYS * C, "blk.0.attn_qkv.weight", 0);
+    float rates[HV], out[C * HV * D], got[C * HV * D];
+    find(st, "model.layers.0.linear_attn.A_log", rates);
+    find(st, "model.layers.0.linear_attn.out_proj.weight", out);
+    assert_int_equal(gguf_tensor_of(&f, "blk.0.ssm_out.weight", &bytes), GGUF_F32);
+    memcpy(got, bytes, sizeof got);
+    assert_int_equal(gguf_tensor_of(&f, "blk.0.ssm_a", &bytes), GGUF_F32);
+    for (int k = 0; k < HK; k++)
+        for (int j = 0; j < R; j++) {
+            const int here = k * R + j, there = j * HK + k;
+            float rate;
+            check_values(&f, st, "model.layers.0.linear_attn.in_proj_qkv.weight", (KEYS + here * D) * C, D * C, "blk.0.attn_qkv.weight",
+                         (KEYS + there * D) * C);
+            check_values(&f, st, "model.layers.0.linear_attn.in_proj_z.weight", here * D * C, D * C, "blk.0.attn_gate.weight",
+                         there * D * C);
+            check_values(&f, st, "model.layers.0.linear_attn.in_proj_b.weight", here * C, C, "blk.0.ssm_beta.weight", there * C);
+            check_values(&f, st, "model.layers.0.linear_attn.in_proj_a.weight", here * C, C, "blk.0.ssm_alpha.weight", there * C);
+            check_values(&f, st, "model.layers.0.linear_attn.dt_bias", here, 1, "blk.0.ssm_dt.bias", there);
+            check_values(&f, st, "model.layers.0.linear_attn.conv1d.weight", (KEYS + here * D) * TAPS, D * TAPS, "blk.0.ssm_conv1d.weight",
+                         (KEYS + there * D) * TAPS);
+            for (int c = 0; c < C; c++)
+                assert_memory_equal(got + (c * HV + there) * D, out + (c * HV + here) * D, D * sizeof(float));
+            gguf_tensor_of(&f, "blk.0.ssm_a", &bytes);
+            memcpy(&rate, bytes + there * 4, 4);
+            assert_true(rate == -expf(rates[here]));
+        }
+    assert_int_equal(gguf_u32(&f, "qwen35.full_attention_interval"), 2);
+    assert_int_equal(gguf_u32(&f, "qwen35.ssm.time_step_rank"), HV);
+    safetensors_close(st);
+    free(f.bytes);
+}
+
+/* Short convolutions, Mamba-2. Layers with a state have no heads of keys. */
+static void other_states_are_as_in_the_checkpoint(void **state)
+{
+    (void)state;
+    pt_error e = {0};
+    safetensors *st;
+    uint64_t n;
+    const char *folder = fixture_folder("lfm2");
+    add_plain_tokenizer(folder);
+    gguf_file f = exported(folder, PT_EXPORT_F32);
+    assert_int_equal(safetensors_open(folder, &st, &e), 0);
+    check_values(&f, st, "model.layers.0.conv.in_proj.weight", 0, 3 * 24 * 24, "blk.0.shortconv.in_proj.weight", 0);
+    check_values(&f, st, "model.layers.2.conv.conv.weight", 0, 24 * 3, "blk.2.shortconv.conv.weight", 0);
+    check_values(&f, st, "model.embedding_norm.weight", 0, 24, "token_embd_norm.weight", 0);
+    assert_int_equal(gguf_array(&f, "lfm2.attention.head_count_kv", &n), GGUF_ARRAY_I32);
+    assert_int_equal(n, 3);
+    for (int i = 0; i < 3; i++)
+        assert_int_equal(gguf_number(&f, 4), i == 1 ? 2 : 0);
+    safetensors_close(st);
+    free(f.bytes);
+    folder = fixture_folder("granitemoehybrid_experts");
+    add_plain_tokenizer(folder);
+    f = exported(folder, PT_EXPORT_F32);
+    assert_int_equal(safetensors_open(folder, &st, &e), 0);
+    check_values(&f, st, "model.layers.0.mamba.in_proj.weight", 0, 24 * (2 * 48 + 2 * 6 + 6), "blk.0.ssm_in.weight", 0);
+    check_values(&f, st, "model.layers.0.mamba.D", 0, 6, "blk.0.ssm_d", 0);
+    check_values(&f, st, "model.layers.0.mamba.conv1d.bias", 0, 48 + 2 * 6, "blk.0.ssm_conv1d.bias", 0);
+    assert_int_equal(gguf_u32(&f, "granitehybrid.feed_forward_length"), 12);
+    assert_int_equal(gguf_u32(&f, "granitehybrid.rope.scaling.finetuned"), 1);
+    safetensors_close(st);
+    free(f.bytes);
+}
+
+/* Rows of gate and up are in turn, columns first, in gpt-oss's files. */
+static void experts_of_gpt_oss_are_told_apart(void **state)
+{
+    (void)state;
+    enum { C = 8, I = 6, E = 3 };
+    static const char config[] =
+        "{\"model_type\": \"gpt_oss\", \"vocab_size\": 421, \"hidden_size\": 8, \"intermediate_size\": 6, \"num_hidden_layers\": 1, "
+        "\"num_attention_heads\": 2, \"num_key_value_heads\": 1, \"head_dim\": 4, \"num_local_experts\": 3, "
+        "\"num_experts_per_tok\": 2, \"max_position_embeddings\": 64, \"tie_word_embeddings\": false, \"attention_bias\": true, "
+        "\"sliding_window\": 5, \"layer_types\": [\"sliding_attention\"], \"hidden_act\": \"silu\", \"swiglu_limit\": 7.0, "
+        "\"rope_theta\": 100.0, \"rope_scaling\": {\"rope_type\": \"yarn\", \"factor\": 2.0, \"truncate\": false, "
+        "\"original_max_position_embeddings\": 32, \"beta_fast\": 32.0, \"beta_slow\": 1.0}, \"eos_token_id\": 420}";
+    static const char *const names[] = {"blk.0.ffn_gate_exps.weight", "blk.0.ffn_up_exps.weight"};
+    pt_error e = {0};
+    safetensors *st;
+    const char *folder = make_folder_of("oss", config, 8), *bytes;
+    float both[E * C * 2 * I], one;
+    gguf_file f = exported(folder, PT_EXPORT_F32);
+    assert_int_equal(safetensors_open(folder, &st, &e), 0);
+    find(st, "model.layers.0.mlp.experts.gate_up_proj", both);
+    for (int s = 0; s < 2; s++) {
+        assert_int_equal(gguf_tensor_of(&f, names[s], &bytes), GGUF_F32);
+        for (int x = 0; x < E; x++)
+            for (int i = 0; i < I; i++)
+                for (int c = 0; c < C; c++) {
+                    memcpy(&one, bytes + ((x * I + i) * C + c) * 4, 4);
+                    assert_true(one == both[(x * C + c) * 2 * I + 2 * i + s]);
+                }
+    }
+    check_values(&f, st, "model.layers.0.self_attn.sinks", 0, 2, "blk.0.attn_sinks.weight", 0);
+    check_values(&f, st, "model.layers.0.mlp.experts.down_proj_bias", 0, E * C, "blk.0.ffn_down_exps.bias", 0);
+    check_values(&f, st, "model.layers.0.mlp.router.bias", 0, E, "blk.0.ffn_gate_inp.bias", 0);
+    assert_int_equal(gguf_u32(&f, "gpt-oss.attention.sliding_window"), 5);
+    safetensors_close(st);
+    free(f.bytes);
+}
+
 static void types_are_what_was_asked_for(void **state)
 {
     (void)state;
@@ -524,7 +653,11 @@ static void what_llama_cpp_does_not_know_is_refused(void **state)
                {"qwen3_window", "a bias of attention's output"},
                {"olmo3", "other than 32, 1 and true"},
                {"qwen3_moe", "layers without experts"},
-               {"gpt_oss", "no GGUF file can be written"}};
+               {"gpt_oss", "other than 32, 1 and true"},
+               {"qwen3_5", "keys and values of different sizes"},
+               {"qwen3_next", "layers without experts"},
+               {"bamba", "limits of its steps"},
+               {"gemma4", "no GGUF file can be written"}};
     for (size_t i = 0; i < sizeof all / sizeof *all; i++) {
         const char *folder = fixture_folder(all[i].name);
         add_plain_tokenizer(folder);
@@ -555,6 +688,8 @@ int main(void)
         cmocka_unit_test(files_are_those_that_llama_cpp_ran),
         cmocka_unit_test(rows_of_a_head_are_put_pair_by_pair),
         cmocka_unit_test(experts_are_one_tensor_of_each_kind),
+        cmocka_unit_test(states_of_qwen3_5_are_in_llama_cpps_order), cmocka_unit_test(other_states_are_as_in_the_checkpoint),
+        cmocka_unit_test(experts_of_gpt_oss_are_told_apart),
         cmocka_unit_test(types_are_what_was_asked_for),
         cmocka_unit_test(an_adapter_is_merged_on_the_way),
         cmocka_unit_test(a_vocabulary_is_told), cmocka_unit_test(tokens_without_a_row_are_named),
