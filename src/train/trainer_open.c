@@ -1,6 +1,7 @@
 /* trainer_open.c - the public interface of a run: pt_trainer. */
 #include "base/units.h"
 #include "io/disk.h"
+#include "train/card.h"
 #include "train/checkpoint.h"
 #include "train/checkpoints.h"
 #include "train/options.h"
@@ -153,6 +154,14 @@ static void save_end(trainer *t)
         options_notice(&t->job.o, "no checkpoint of the last step could be written: %s", e.text);
 }
 
+/* The model card; no more than an account, too. */
+static void tell_of_it(const trainer *t)
+{
+    pt_error e = {0};
+    if (ranks_lead(t) && card_write(t, &e))
+        options_notice(&t->job.o, "%s", e.text);
+}
+
 int pt_trainer_finish(pt_trainer *t, pt_error *e)
 {
     if (!t)
@@ -165,6 +174,7 @@ int pt_trainer_finish(pt_trainer *t, pt_error *e)
             return failed;
         }
         write_account(t);
+        tell_of_it(t);
     }
     if (t->job.o.sample_n) {
         t->memory_n = trainer_memory(t, t->memory);

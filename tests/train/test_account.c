@@ -33,6 +33,32 @@ static void plan_with_waiting_updates(run *r)
     r->o.plan_file = r->plan_path;
 }
 
+static char *card_of(const run *r)
+{
+    char path[200], *text;
+    size_t n;
+    pt_error e = {0};
+    snprintf(path, sizeof path, "%s/README.md", r->out);
+    must(file_read_all(path, 1 << 20, &text, &n, &e), &e);
+    return text;
+}
+
+/* The model card; one that another program or a person wrote is kept. */
+static void check_card(const run *r, bool own)
+{
+    static const char *const said[] = {"\nlibrary_name: transformers\nbase_model: \"", "\nbase_model_relation: finetune\n", "\n- sft\n",
+                                       "| training loss, step ", "| steps | "};
+    char *text = card_of(r);
+    if (own)
+        assert_string_equal(text, "mine");
+    else
+        assert_memory_equal(text, "---\n", 4);
+    for (size_t i = 0; i < sizeof said / sizeof *said && !own; i++)
+        if (!strstr(text, said[i]))
+            fail_msg("README.md does not say \"%s\": %s", said[i], text);
+    free(text);
+}
+
 /* Where each step is followed by an evaluation or a checkpoint, no plan that is searched for leaves updates to the next step: its
  * steps are steady, as are those of a run that is never interrupted. After `steps` steps the summary, the timings and summary.json
  * speak of steps that `word` names. */
@@ -85,7 +111,15 @@ static void a_run_says_which_steps_its_times_are_of(void **state)
             r.o.eval_data_n = 1;
             r.o.eval_every = 1;
         }
+        if (i == 1) {
+            char path[200];
+            pt_error e = {0};
+            snprintf(path, sizeof path, "%s/README.md", r.out);
+            must(dir_make(r.out, &e), &e);
+            must(file_write_atomic(path, "mine", 4, &e), &e);
+        }
         check_measured_of(&r, cases[i].steps, cases[i].word);
+        check_card(&r, i == 1);
         run_free(&r);
     }
 }
