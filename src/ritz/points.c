@@ -6,7 +6,7 @@
 
 const char *const points_names[POINTS_KINDS] = {"mc", "sobol", "halton", "lattice"};
 const char *pt_ritz_points_name(pt_ritz_points kind) { return (unsigned)kind < POINTS_KINDS ? points_names[kind] : NULL; }
-const char *const randomize_names[] = {"default", "none", "shift", "lms", "owen"};
+const char *const randomize_names[] = {"default", "none", "shift", "lms", "owen", "digits", "tent"};
 
 enum { SOBOL_DIMENSIONS = 21201 };
 
@@ -22,15 +22,16 @@ static bool has_randomization(points_kind kind, points_randomize how)
 {
     switch (kind) {
     case POINTS_MC: return how == RANDOMIZE_NONE || how == RANDOMIZE_DEFAULT;
-    case POINTS_SOBOL: return true;
-    case POINTS_HALTON: return how != RANDOMIZE_LMS;
-    default: return how == RANDOMIZE_NONE || how == RANDOMIZE_SHIFT;
+    case POINTS_SOBOL: return how <= RANDOMIZE_OWEN;
+    case POINTS_HALTON: return how != RANDOMIZE_LMS && how != RANDOMIZE_TENT;
+    default: return how == RANDOMIZE_NONE || how == RANDOMIZE_SHIFT || how == RANDOMIZE_TENT;
     }
 }
 
 static int check(points_kind kind, points_randomize how, int64_t dim, int64_t n, pt_error *e)
 {
-    static const char *const kinds[] = {"none, they are random already", "", "none, shift or owen", "none or shift"};
+    static const char *const kinds[] = {"none, they are random already", "none, shift, lms or owen", "none, shift, owen or digits",
+                                        "none, shift or tent"};
     if (dim < 1 || dim > points_most_dimensions(kind))
         return pt_fail(e, PT_USAGE, "%s points have 1 to %d dimensions, but %lld are needed%s%s", points_names[kind],
                        points_most_dimensions(kind), (long long)dim, kind == POINTS_MC || dim < 1 ? "" : "; mc points have any number",
@@ -56,7 +57,7 @@ uint64_t points_bytes(const points *p) { return p ? p->bytes : 0; }
 int points_open(points_kind kind, points_randomize how, int64_t dim, int64_t n, uint64_t seed, points **out, pt_error *e)
 {
     if (how == RANDOMIZE_DEFAULT && kind != POINTS_MC)
-        how = kind == POINTS_LATTICE ? RANDOMIZE_SHIFT : RANDOMIZE_OWEN;
+        how = kind == POINTS_LATTICE ? RANDOMIZE_SHIFT : kind == POINTS_HALTON ? RANDOMIZE_DIGITS : RANDOMIZE_OWEN;
     *out = NULL;
     int failed = check(kind, how, dim, n, e);
     if (failed)
@@ -95,7 +96,7 @@ void points_draw(points *p, uint64_t draw, uint32_t part)
     uint32_t w[4];
     rng_words(p->seed, RNG_POINTS, part, draw, w);
     p->key = (uint64_t)w[0] << 32 | w[1];
-    p->begin = p->how == RANDOMIZE_NONE && p->kind != POINTS_MC && p->kind != POINTS_LATTICE ? draw * (uint64_t)p->n : 0;
+    p->begin = p->how == RANDOMIZE_NONE && p->kind != POINTS_MC ? draw * (uint64_t)p->n : 0;
     for (int64_t j = 0; j < p->dim && p->kind != POINTS_MC; j++)
         p->shift[j] = p->how == RANDOMIZE_NONE ? 0 : draw_bits(p, DRAW_SHIFT, (uint32_t)j, 0);
     if (p->kind == POINTS_SOBOL)
@@ -127,15 +128,37 @@ static void mc_get(const points *p, int64_t first, int64_t count, double *out)
     }
 }
 
-/* i z / n plus the shift, in 53 bits; exact if n is a power of two. */
+static const uint64_t point_mask = (UINT64_C(1) << POINT_BITS) - 1;
+
+/* The tent of 53 bits; its top, which is 1, becomes the number below 1. */
+static uint64_t tent(uint64_t bits)
+{
+    const uint64_t up = 2 * (bits >> (POINT_BITS - 1) ? (UINT64_C(1) << POINT_BITS) - bits : bits);
+    return up > point_mask ? point_mask : up;
+}
+
+/* Bit 0 becomes bit 52, and so on. */
+static uint64_t mirrored_bits(uint64_t i)
+{
+    uint64_t out = 0;
+    for (int b = 0; b < POINT_BITS && i; b++, i >>= 1)
+        out |= (i & 1) << (POINT_BITS - 1 - b);
+    return out;
+}
+
+/* i z / n plus the shift, in 53 bits; exact if n is a power of two. Not randomized: point i of the sequence. */
 void lattice_get(const points *p, int64_t first, int64_t count, double *out)
 {
-    for (int64_t i = 0; i < count; i++)
+    const bool sequence = p->how == RANDOMIZE_NONE;
+    for (int64_t i = 0; i < count; i++) {
+        const uint64_t index = p->begin + (uint64_t)(first + i), mirrored = sequence ? mirrored_bits(index) : 0;
         for (int64_t j = 0; j < p->dim; j++) {
-            const uint64_t k = (uint64_t)(first + i) * lattice_vector[j] % (uint64_t)p->n;
-            const uint64_t bits = (uint64_t)(((unsigned __int128)k << POINT_BITS) / (uint64_t)p->n);
-            out[i * p->dim + j] = to_unit((bits + p->shift[j]) & ((UINT64_C(1) << POINT_BITS) - 1));
+            const uint64_t k = sequence ? 0 : index * lattice_vector[j] % (uint64_t)p->n;
+            uint64_t bits = sequence ? mirrored * lattice_vector[j] : (uint64_t)(((unsigned __int128)k << POINT_BITS) / (uint64_t)p->n);
+            bits = (bits + p->shift[j]) & point_mask;
+            out[i * p->dim + j] = to_unit(p->how == RANDOMIZE_TENT ? tent(bits) : bits);
         }
+    }
 }
 
 void points_get(const points *p, int64_t first, int64_t count, double *out)

@@ -13,7 +13,12 @@ enum {
 };
 
 typedef struct sobol_node sobol_node;
-typedef struct halton_base { uint32_t base; int digits; uint64_t at; /* its permutations of `base` digits begin here */ } halton_base;
+typedef struct halton_base {
+    uint32_t base;
+    int digits;
+    int depth;   /* leading digits that distinguish the draw's points */
+    uint64_t at; /* its permutations of `base` digits begin here */
+} halton_base;
 
 struct points {
     points_kind kind;
@@ -29,7 +34,7 @@ struct points {
     sobol_node *nodes;        /* owen: of this draw (sobol.c) */
     uint64_t *shift;          /* (dim) 53 bits each, of this draw */
     halton_base *bases;
-    uint16_t *permutations;   /* halton: of this draw */
+    uint16_t *permutations;   /* digits: of this draw */
 };
 
 /* Purposes of a draw's random numbers. */

@@ -159,7 +159,7 @@ static void randomized_points_integrate_without_bias_and_with_less_variance(void
     static const struct { points_kind kind; points_randomize how; double least_gain; } cases[] = {
         {POINTS_MC, RANDOMIZE_DEFAULT, 0},       {POINTS_SOBOL, RANDOMIZE_OWEN, 100},  {POINTS_SOBOL, RANDOMIZE_LMS, 100},
         {POINTS_SOBOL, RANDOMIZE_SHIFT, 100},    {POINTS_HALTON, RANDOMIZE_OWEN, 20},  {POINTS_HALTON, RANDOMIZE_SHIFT, 10},
-        {POINTS_LATTICE, RANDOMIZE_SHIFT, 20}};
+        {POINTS_HALTON, RANDOMIZE_DIGITS, 20},   {POINTS_LATTICE, RANDOMIZE_SHIFT, 20}, {POINTS_LATTICE, RANDOMIZE_TENT, 1000}};
     double mc = 0, bias;
     for (size_t c = 0; c < sizeof cases / sizeof *cases; c++) {
         const double variance = variance_of(cases[c].kind, cases[c].how, 4, 1024, &bias);
@@ -168,6 +168,37 @@ static void randomized_points_integrate_without_bias_and_with_less_variance(void
                mc / variance, bias / sqrt(variance / 60));
         assert_true(fabs(bias) < 6 * sqrt(variance / 60) && variance * cases[c].least_gain < mc);
     }
+}
+
+/* Two points share as many leading digits in each base as they did before; the digits behind differ, as do those of points that share
+ * none: their first digits are any two with the same probability. */
+static void nested_halton_points_keep_common_digits(void **state)
+{
+    enum { N = 900, DIM = 4, DRAWS = 3000 };
+    static const int primes[DIM] = {2, 3, 5, 7};
+    double *plain = points_of(POINTS_HALTON, RANDOMIZE_NONE, DIM, N, 0), *owen = points_of(POINTS_HALTON, RANDOMIZE_OWEN, DIM, N, 5), x[14];
+    for (int turn = 0; turn < 20000; turn++) {
+        const int a = rand() % N, b = rand() % N, j = rand() % DIM;
+        int was = 0, is = 0;
+        for (double power = primes[j]; a != b && floor(plain[DIM * a + j] * power + 1e-9) == floor(plain[DIM * b + j] * power + 1e-9);
+             power *= primes[j])
+            was++;
+        for (double power = primes[j]; a != b && floor(owen[DIM * a + j] * power) == floor(owen[DIM * b + j] * power); power *= primes[j])
+            is++;
+        if (was != is)
+            fail_msg("points %d and %d share %d digits of coordinate %d, and then %d", a, b, was, j, is);
+    }
+    int pairs[7][7] = {{0}};
+    points *p = open_points(POINTS_HALTON, RANDOMIZE_OWEN, DIM, 2);
+    for (int draw = 0; draw < DRAWS; draw++) {
+        points_draw(p, (uint64_t)draw, 0);
+        points_get(p, 0, 2, x);
+        pairs[(int)(7 * x[3])][(int)(7 * x[DIM + 3])]++;
+    }
+    for (int i = 0; i < 49; i++)
+        assert_true(i / 7 == i % 7 ? !pairs[i / 7][i % 7] : fabs(pairs[i / 7][i % 7] - DRAWS / 42.) < 6 * sqrt(DRAWS / 42.));
+    points_close(p);
+    free(plain), free(owen);
 }
 
 /* Any drawing and any part of it, alone. */
@@ -200,7 +231,7 @@ static void a_point_is_a_function_of_its_numbers(void **state)
 /* Without randomization the sequence goes on, and point 0 is the corner. */
 static void unrandomized_drawings_are_the_next_blocks(void **state)
 {
-    for (points_kind kind = POINTS_SOBOL; kind <= POINTS_HALTON; kind++) {
+    for (points_kind kind = POINTS_SOBOL; kind <= POINTS_LATTICE; kind++) {
         double *whole = points_of(kind, RANDOMIZE_NONE, 5, 96, 0), *third = points_of(kind, RANDOMIZE_NONE, 5, 32, 2);
         assert_memory_equal(whole + 64 * 5, third, 32 * 5 * sizeof *third);
         assert_true(whole[0] == 0 && whole[4] == 0);
@@ -214,6 +245,21 @@ static void unrandomized_drawings_are_the_next_blocks(void **state)
         for (int j = 0; j < 3; j++)
             assert_true(fabs(halton[3 * i + j] - want[i][j]) < 1e-15);
     free(halton);
+    enum { BLOCK = 64 };
+    double *blocks = points_of(POINTS_LATTICE, RANDOMIZE_NONE, 2, BLOCK, 3),
+        *once = points_of(POINTS_LATTICE, RANDOMIZE_SHIFT, 2, BLOCK, 0);
+    int found = 0; /* a block is the lattice, moved: differences between its points are those of the lattice */
+    for (int a = 1; a < BLOCK; a++)
+        for (int b = 1; b < BLOCK; b++) {
+            double off = 0;
+            for (int j = 0; j < 2; j++) {
+                const double d = blocks[2 * a + j] - blocks[j] - (once[2 * b + j] - once[j]);
+                off += fabs(d - round(d));
+            }
+            found += off < 1e-12;
+        }
+    assert_int_equal(found, BLOCK - 1);
+    free(blocks), free(once);
 }
 
 static void refused(points_kind kind, points_randomize how, int64_t dim, int64_t n, const char *words)
@@ -231,8 +277,9 @@ static void what_is_not_there_is_refused(void **state)
     refused(POINTS_LATTICE, RANDOMIZE_DEFAULT, 1000, 8, "but 1000 are needed; mc points have any number");
     refused(POINTS_HALTON, RANDOMIZE_DEFAULT, 0, 8, "but 0");
     refused(POINTS_SOBOL, RANDOMIZE_DEFAULT, 2, 0, "1 to 2^32 points, but 0");
-    refused(POINTS_LATTICE, RANDOMIZE_OWEN, 2, 8, "no randomization owen: give none or shift");
-    refused(POINTS_HALTON, RANDOMIZE_LMS, 2, 8, "no randomization lms: give none, shift or owen");
+    refused(POINTS_LATTICE, RANDOMIZE_OWEN, 2, 8, "no randomization owen: give none, shift or tent");
+    refused(POINTS_HALTON, RANDOMIZE_LMS, 2, 8, "no randomization lms: give none, shift, owen or digits");
+    refused(POINTS_SOBOL, RANDOMIZE_TENT, 2, 8, "no randomization tent: give none, shift, lms or owen");
     assert_true(points_whole(POINTS_SOBOL, 4096) && !points_whole(POINTS_SOBOL, 4095) && points_whole(POINTS_MC, 4095));
 }
 
@@ -249,6 +296,7 @@ int main(void)
         cmocka_unit_test(sobol_points_are_scipys),
         cmocka_unit_test(scrambled_points_are_nets),
         cmocka_unit_test(nested_scrambling_keeps_common_digits),
+        cmocka_unit_test(nested_halton_points_keep_common_digits),
         cmocka_unit_test(randomized_points_integrate_without_bias_and_with_less_variance),
         cmocka_unit_test(a_point_is_a_function_of_its_numbers),
         cmocka_unit_test(unrandomized_drawings_are_the_next_blocks),
