@@ -13,6 +13,7 @@ static const char usage[] =
     "       protrain ritz ... --compare mc,sobol --seeds 10 --out DIR\n"
     "       protrain ritz ... --gradient-variance [--compare mc,sobol]\n"
     "       protrain ritz --eval DIR --at points.csv\n"
+    "       protrain ritz --eval DIR --grid 65 --write u.vtk\n"
     "       protrain plan --problem NAME|FILE.json [options]: what would be done, and how long a step would take\n\n"
     "Solves a partial differential equation by the Deep Ritz method: a network that minimises an energy, sampled\n"
     "with random or quasi-Monte Carlo points. Problems: poisson-cosine, schroedinger-cosine, schroedinger-jump,\n"
@@ -31,6 +32,9 @@ static int parse(ritz_session *s, int argc, char **argv, pt_options **options, p
             "variance of the gradient for 32 to --n points, before, half-way and after training"),
         ARG(TEXT, "eval", &s->eval, "DIR", other, "evaluate the trained network of this folder at the points of --at"),
         ARG(TEXT, "at", &s->at, "CSV", other, "one point per line; - is stdin"),
+        ARG_WHOLE("grid", &s->grid, 2, 1 << 20, other, "--eval: at N points along each axis, instead of --at"),
+        ARG(TEXT, "write", &s->write, "FILE", other, "--eval: into this file; its name ends in .csv, .npz or .vtk (of a grid)"),
+        ARG_WHOLE("print-points", &s->print_points, 1, INT64_MAX / 2, other, "print the points of step N, their faces and weights as CSV"),
     };
     return args_parse(COMMAND_LINE("ritz", usage, own), options, e);
 }
@@ -39,8 +43,13 @@ static int check_modes(const ritz_session *s, pt_error *e)
 {
     if (s->at && !s->eval)
         return pt_fail(e, PT_USAGE, "--at needs --eval DIR, the folder of a trained network");
-    if (s->eval && !s->at)
-        return pt_fail(e, PT_USAGE, "--eval needs points: give --at points.csv");
+    if ((s->grid || s->write) && !s->eval)
+        return pt_fail(e, PT_USAGE, "--%s needs --eval DIR, the folder of a trained network", s->grid ? "grid" : "write");
+    if (s->eval && !s->at == !s->grid)
+        return pt_fail(e, PT_USAGE, "--eval needs points: give --at points.csv%s --grid N", s->at ? ", or instead" : " or");
+    if (s->print_points && (s->eval || s->compare || s->gradient_variance))
+        return pt_fail(e, PT_USAGE, "--print-points prints the points of a run: leave out %s", s->eval ? "--eval" : s->compare ? "--compare"
+                                                                                             : "--gradient-variance");
     if (s->seeds && !s->compare && !s->gradient_variance)
         return pt_fail(e, PT_USAGE, "--seeds needs --compare or --gradient-variance; a run has one seed, --seed");
     if (s->o.resume && s->gradient_variance)
@@ -76,6 +85,7 @@ static int run_command(int argc, char **argv, bool plan)
     progress_open(&s.bar, s.quiet);
     interrupt_record();
     failed = plan ? ritz_plan(&s, &e)
+           : s.print_points ? ritz_print_points(&s, &e)
            : s.eval ? ritz_evaluate_file(&s, &e)
            : s.gradient_variance ? ritz_variances(&s, &e)
            : s.compare ? ritz_compare(&s, &e)

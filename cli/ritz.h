@@ -10,7 +10,8 @@ enum { RITZ_PLAN_TEXT = 400 };
 typedef struct ritz_session {
     pt_ritz_options o;
     const char *compare, *eval, *at;
-    int64_t seeds;
+    int64_t seeds, grid, print_points;
+    const char *write;
     bool gradient_variance, quiet, json;
     bool part; /* a run of a comparison: prints no result of its own */
     progress bar;
@@ -28,6 +29,8 @@ int ritz_plan(ritz_session *s, pt_error *e);
 int ritz_describe_plan(const pt_ritz_summary *m, char out[RITZ_PLAN_TEXT]);
 /* --eval: prints the network's values and derivatives at the points of --at as CSV. */
 int ritz_evaluate_file(ritz_session *s, pt_error *e);
+/* --print-points: prints the points of a step, their faces and weights. */
+int ritz_print_points(ritz_session *s, pt_error *e);
 /* Parses the kinds of points in a list such as "mc,sobol", or in `otherwise` if it is NULL. Returns their number, or a negative code. */
 int ritz_kinds(const char *list, const char *otherwise, pt_ritz_points kinds[PT_RITZ_KINDS], pt_error *e);
 

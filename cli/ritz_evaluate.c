@@ -1,5 +1,7 @@
-/* ritz_evaluate.c - evaluates a trained network at the points of a file; prints the coordinates, u, and its derivatives as CSV. */
+/* ritz_evaluate.c - evaluates a trained network at the points of a file or of a grid: coordinates, u, its derivatives, and the exact
+ * solution and the error if it is known. */
 #include "ritz.h"
+#include "ritz_write.h"
 
 #include "base/error.h"
 #include "base/units.h"
@@ -10,7 +12,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-enum { AT_MOST = 1 << 30 };
+enum { GRID_MOST = 1 << 26 };
 
 typedef struct table { double *x; int64_t n, room; } table;
 
@@ -110,22 +112,38 @@ static void tell_outside(ritz_session *s, const pt_ritz_summary *m, const table 
         progress_notice(&s->bar, text);
 }
 
-static void print_table(const table *t, int64_t dim, const double *u, const double *gradient)
+/* A grid of s->grid points along each axis, with the box's sides, in the order of a C array. */
+static int make_grid(const ritz_session *s, const pt_ritz_summary *m, table *t, pt_error *e)
 {
-    for (int64_t j = 0; j < dim; j++)
-        printf("x%lld,", (long long)j + 1);
-    printf("u");
-    for (int64_t j = 0; j < dim; j++)
-        printf(",du_dx%lld", (long long)j + 1);
-    for (int64_t i = 0; i < t->n; i++) {
-        puts("");
-        for (int64_t j = 0; j < dim; j++)
-            printf("%.17g,", t->x[i * dim + j]);
-        printf("%.17g", u[i]);
-        for (int64_t j = 0; j < dim; j++)
-            printf(",%.17g", gradient[i * dim + j]);
-    }
-    puts("");
+    const double n = pow((double)s->grid, (double)m->dim);
+    if (n > GRID_MOST)
+        return pt_fail(e, PT_USAGE, "--grid %lld has %.3g points in %lld dimensions, but at most %d are possible", (long long)s->grid, n,
+                       (long long)m->dim, GRID_MOST);
+    t->n = (int64_t)n;
+    t->x = malloc((size_t)(t->n * m->dim) * sizeof *t->x);
+    if (!t->x)
+        return pt_fail(e, PT_FAILED, "out of memory");
+    for (int64_t i = 0; i < t->n; i++)
+        for (int64_t j = m->dim - 1, left = i; j >= 0; j--, left /= s->grid) {
+            const double part = (double)(left % s->grid) / (double)(s->grid - 1);
+            t->x[i * m->dim + j] = m->lower[j] + part * (m->upper[j] - m->lower[j]);
+        }
+    return 0;
+}
+
+static int evaluate(ritz_session *s, pt_ritz *r, const pt_ritz_summary *m, const table *t, pt_error *e)
+{
+    double *u = malloc((size_t)(t->n * (m->dim + 2) + 1) * sizeof *u), *exact = u + t->n * (m->dim + 1);
+    int failed = u ? pt_ritz_evaluate(r, t->n, t->x, u, u + t->n, e) : pt_fail(e, PT_FAILED, "out of memory");
+    if (!failed && m->has_exact)
+        failed = pt_ritz_exact(r, t->n, t->x, exact, NULL, e);
+    const ritz_values v = {t->n, m->dim, s->grid, m->lower, m->upper, t->x, u, u + t->n, m->has_exact ? exact : NULL};
+    if (!failed && s->write)
+        failed = ritz_write_file(s->write, &v, e);
+    else if (!failed)
+        ritz_write_csv(stdout, &v);
+    free(u);
+    return failed;
 }
 
 int ritz_evaluate_file(ritz_session *s, pt_error *e)
@@ -141,17 +159,11 @@ int ritz_evaluate_file(ritz_session *s, pt_error *e)
     if (failed)
         return failed;
     pt_ritz_get_summary(r, &m);
-    failed = read_table(s->at, m.dim, &t, e);
-    if (!failed)
+    failed = s->grid ? make_grid(s, &m, &t, e) : read_table(s->at, m.dim, &t, e);
+    if (!failed) {
         tell_outside(s, &m, &t);
-    double *u = malloc((size_t)(t.n * (m.dim + 1) + 1) * sizeof *u);
-    if (!failed && !u)
-        failed = pt_fail(e, PT_FAILED, "out of memory");
-    if (!failed)
-        failed = pt_ritz_evaluate(r, t.n, t.x, u, u + t.n, e);
-    if (!failed)
-        print_table(&t, m.dim, u, u + t.n);
-    free(u);
+        failed = evaluate(s, r, &m, &t, e);
+    }
     free(t.x);
     pt_ritz_close(r);
     return failed;

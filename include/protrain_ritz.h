@@ -1,13 +1,17 @@
 /* protrain_ritz.h - partial differential equations by the Deep Ritz method, from C: a network u(x) that minimises an energy, an integral
  * over a box, estimated from random or quasi-Monte Carlo points.
  *
- *     poisson         -div grad u = f          E(u) = int (|grad u|^2 / 2 - f u)  [+ (int u)^2 / 2]
- *     schroedinger    -div grad u + V u = f    E(u) = int ((|grad u|^2 + V u^2) / 2 - f u)
+ *     poisson         -div(a grad u) = f          E(u) = int (a |grad u|^2 / 2 - f u)  [+ (int u)^2 / 2]
+ *     schroedinger    -div(a grad u) + V u = f    E(u) = int ((a |grad u|^2 + V u^2) / 2 - f u)
+ *     eigenvalue      -div(a grad u) + V u = E u  E(u) = int (a |grad u|^2 + V u^2) / int u^2, whose least value is the smallest eigenvalue
  *     [ ]: with Neumann conditions alone, which determine u up to a constant
+ *     With a nonlinear term G, which poisson and schroedinger may have, int G(x, u) is added, and dG/du to the equation's left side.
  *
- *     neumann         du/dn = g: adds - int over the boundary of g u to the energy. Without g nothing is added, and no boundary
+ *     neumann         a du/dn = g: adds - int over the boundary of g u to the energy. Without g nothing is added, and no boundary
  *                     points are drawn.
+ *     robin           a du/dn + r u = g: adds int over the boundary of (r u^2 / 2 - g u).
  *     dirichlet       u = g: adds penalty * int over the boundary of (u - g)^2.
+ *     hard            u = g: the solution is g plus the network times a factor that is 0 there, and nothing is added.
  *
  *     pt_ritz_options o;
  *     pt_ritz_defaults(&o);
@@ -33,33 +37,45 @@ extern "C" {
 
 typedef enum pt_ritz_points { PT_RITZ_MC, PT_RITZ_SOBOL, PT_RITZ_HALTON, PT_RITZ_LATTICE } pt_ritz_points;
 enum { PT_RITZ_KINDS = 4 };            /* of points */
-/* Default: owen; for a lattice: shift. shift: one random point is added to all; lms: a random matrix for each dimension, and a shift;
- * owen: nested scrambling; for halton: random permutations of the digits. none: each draw takes the next points of the sequence. */
+/* Default: owen; for halton: digits; for a lattice: shift. shift: one random point is added to all; lms: a random matrix for each
+ * dimension, and a shift; owen: nested scrambling; digits, of halton: a random permutation for each digit; tent, of a lattice: a shift,
+ * then x -> 1 - |2 x - 1|. none: each draw takes the next points of the sequence. */
 typedef enum pt_ritz_randomize {
-    PT_RITZ_RANDOMIZE_DEFAULT, PT_RITZ_RANDOMIZE_NONE, PT_RITZ_RANDOMIZE_SHIFT, PT_RITZ_RANDOMIZE_LMS, PT_RITZ_RANDOMIZE_OWEN
+    PT_RITZ_RANDOMIZE_DEFAULT, PT_RITZ_RANDOMIZE_NONE, PT_RITZ_RANDOMIZE_SHIFT, PT_RITZ_RANDOMIZE_LMS, PT_RITZ_RANDOMIZE_OWEN,
+    PT_RITZ_RANDOMIZE_DIGITS, PT_RITZ_RANDOMIZE_TENT
 } pt_ritz_randomize;
 /* tanh, its cube, max(x, 0)^3, log(1 + e^x), sin, x / (1 + e^-x) */
 typedef enum pt_ritz_activation {
     PT_RITZ_TANH, PT_RITZ_TANH3, PT_RITZ_RELU3, PT_RITZ_SOFTPLUS, PT_RITZ_SIN, PT_RITZ_SILU
 } pt_ritz_activation;
-typedef enum pt_ritz_equation { PT_RITZ_POISSON, PT_RITZ_SCHROEDINGER } pt_ritz_equation;
-typedef enum pt_ritz_boundary { PT_RITZ_NEUMANN, PT_RITZ_DIRICHLET } pt_ritz_boundary;
+typedef enum pt_ritz_equation { PT_RITZ_POISSON, PT_RITZ_SCHROEDINGER, PT_RITZ_EIGENVALUE } pt_ritz_equation;
+typedef enum pt_ritz_boundary { PT_RITZ_NEUMANN, PT_RITZ_DIRICHLET, PT_RITZ_ROBIN, PT_RITZ_HARD } pt_ritz_boundary;
 typedef enum pt_ritz_lr_schedule { PT_RITZ_LR_CONSTANT, PT_RITZ_LR_LINEAR, PT_RITZ_LR_COSINE, PT_RITZ_LR_HALVING } pt_ritz_lr_schedule;
 typedef enum pt_ritz_dtype { PT_RITZ_FP32, PT_RITZ_FP64 } pt_ritz_dtype;
 
 /* Writes the values out[i] (of a gradient: out[i dim + j]) at the points x[i dim + j], 0 <= i < n. */
 typedef void (*pt_ritz_function)(void *arg, int64_t n, int64_t dim, const double *x, double *out);
 
+/* The values G(x, u) and the slopes dG/du at n points. */
+typedef void (*pt_ritz_nonlinear)(void *arg, int64_t n, int64_t dim, const double *x, const double *u, double *value, double *slope);
+
 typedef struct pt_ritz_problem {
     int64_t dim;
     const double *lower, *upper;       /* the box, dim numbers each; NULL: the unit cube */
+    int64_t holes;                     /* boxes that the domain lacks: holes in it, or corners; they do not overlap */
+    const double *hole_lower, *hole_upper; /* (holes, dim) */
     pt_ritz_equation equation;
     pt_ritz_boundary boundary;
+    /* Of each face, in place of `boundary`; NULL: `boundary` everywhere. Face 2 j is the box's lower side along x_(j+1), face 2 j + 1 the
+     * upper one; then come those of the first hole, and so on: 2 dim (1 + holes) faces. `hard` only on the box. */
+    const pt_ritz_boundary *faces;
     double penalty;                    /* for dirichlet */
-    pt_ritz_function f, V, g;          /* NULL: 0 */
+    pt_ritz_function f, V, g, r;       /* NULL: 0 */
+    pt_ritz_function a;                /* positive; NULL: 1 */
+    pt_ritz_nonlinear G;               /* NULL: 0 */
     pt_ritz_function exact, exact_gradient; /* NULL: not known; without exact_gradient, finite differences of exact */
     void *arg;
-    bool concurrent;                   /* several threads may call f and V at once; then they need not wait for the points */
+    bool concurrent;                   /* several threads may call the functions at once; then they need not wait for the points */
 } pt_ritz_problem;
 
 /* If no plan fits: what is missing, and the options of the program that make it fit: "--device-memory 1.75GiB". */
@@ -77,7 +93,10 @@ typedef struct pt_ritz_options {
     bool plain;                        /* a multilayer perceptron with `blocks` layers instead of residual blocks of two */
     bool no_input_layer;               /* the first block's input is x padded with zeros, as in E and Yu's paper; width >= dim */
     pt_ritz_activation activation;
+    const char *init;                  /* folder of a run whose network, of the same shape, has the initial weights; NULL: random */
     int64_t steps;
+    int64_t penalty_ramp;              /* steps over which the penalty rises from a thousandth of its value; 0: none */
+    int64_t lbfgs_steps;               /* iterations of pt_ritz_polish; 0: it is not called */
     double lr; pt_ritz_lr_schedule lr_schedule; int64_t warmup_steps, halve_every; double min_lr_ratio;
     double weight_decay, beta1, beta2, eps;
     pt_ritz_dtype dtype;
@@ -96,18 +115,36 @@ typedef struct pt_ritz_options {
     bool plan_only;                    /* only plan, without allocating memory; then only pt_ritz_get_summary, pt_ritz_plan_json */
                                        /* and pt_ritz_close may be called */
     const char *out;                   /* output folder; NULL: nothing is written */
-    int64_t eval_every, eval_n;        /* steps between evaluations of the error, and the number of their points */
+    int64_t eval_every, eval_n;        /* steps between evaluations of errors and energy, and the number of their points */
+    int64_t energy_sets;               /* point sets of eval_n points for the energy and its standard error; 0: none */
     int64_t save_every; int keep;      /* checkpoints; keep 0: keep all */
     bool resume;
     void (*notice)(void *arg, const char *sentence); /* may be NULL */
     void *arg;
 } pt_ritz_options;
 
+/* The energy of a network, estimated on independently scrambled Sobol point sets that no step has seen. */
+typedef struct pt_ritz_energy {
+    int sets; int64_t points;          /* of each set, inside */
+    double energy, standard_error;     /* mean over the sets, and its standard error */
+    double low, high;                  /* the interval with a confidence of 95% */
+    double constant, constant_energy;  /* the constant of least energy, and its energy; NAN: none is meant */
+    double norm;                       /* energy norm of u */
+    double least_error;                /* the energy norm of u - u* is at least this, as residuals against ten functions show; NAN with G */
+                                       /* or for an eigenvalue */
+} pt_ritz_energy;
+
+/* Errors relative to the exact solution: the roots of int e^2; of int (e^2 + |grad e|^2); of int |grad e|^2; and of int (a |grad e|^2 +
+ * V e^2), with (int e)^2 where it belongs to the energy, without boundary terms. */
+typedef struct pt_ritz_norms { double l2, h1, h1_seminorm, energy; } pt_ritz_norms;
+
 typedef struct pt_ritz_step_info {
     int64_t step;                      /* 1, 2, ... */
     double energy;                     /* before this step's update, estimated from its points */
     double lr, step_s;
-    bool evaluated; double l2_error, h1_error; /* as by pt_ritz_errors, after the update; only if the exact solution is known */
+    /* After the update, every `eval_every` steps and at the end. Errors: as by pt_ritz_error_norms, if the exact solution is known. */
+    bool evaluated; double l2_error, h1_error, h1_seminorm_error, energy_norm_error;
+    bool estimated; pt_ritz_energy estimate; /* before the end with an eighth of `eval_n` points a set */
 } pt_ritz_step_info;
 
 typedef struct pt_ritz_summary {
@@ -138,11 +175,23 @@ PT_API const char *pt_ritz_points_name(pt_ritz_points kind); /* "mc", "sobol", "
 PT_API int pt_ritz_open(const pt_ritz_options *o, pt_ritz **out, pt_error *e);
 /* One step: 1 if there was one, 0 when all are done, negative on error. */
 PT_API int pt_ritz_step(pt_ritz *r, pt_ritz_step_info *s, pt_error *e);
+/* After the last step: L-BFGS on one more point set, which stays the same; at most `lbfgs_steps` iterations. *iterations: how many there
+ * were, until nothing lowered the energy any more. *s: the energy on these points, and the evaluation. */
+PT_API int pt_ritz_polish(pt_ritz *r, int64_t *iterations, pt_ritz_step_info *s, pt_error *e);
+/* Points first .. first + n of a step (1, 2, ...), those inside and then those of the faces: x (n, dim), the numbers of their faces (0:
+ * inside; j or -j: the upper or lower side along xj; of hole k: k dim + j), and the weights with which they enter the integrals. */
+PT_API int pt_ritz_points_of_step(pt_ritz *r, int64_t step, int64_t first, int64_t n, double *x, int64_t *face, double *weight,
+                                  pt_error *e);
 /* Computes u (n) and, unless NULL, its gradient (n, dim) at the points x (n, dim), in the coordinates of the box. */
 PT_API int pt_ritz_evaluate(pt_ritz *r, int64_t n, const double *x, double *u, double *gradient, pt_error *e);
+/* The exact solution at the points x (n, dim), and its gradient unless NULL. PT_USAGE if it is not known (pt_ritz_summary.has_exact). */
+PT_API int pt_ritz_exact(pt_ritz *r, int64_t n, const double *x, double *u, double *gradient, pt_error *e);
 /* Errors relative to the exact solution, estimated from eval_n Sobol points; absolute if it is 0 at all of them. PT_USAGE if it is not
  * known. */
 PT_API int pt_ritz_errors(pt_ritz *r, double *l2, double *h1, pt_error *e);
+PT_API int pt_ritz_error_norms(pt_ritz *r, pt_ritz_norms *out, pt_error *e);
+/* sets: at least 2; n: points of each, at most eval_n. */
+PT_API int pt_ritz_estimate_energy(pt_ritz *r, int sets, int64_t n, pt_ritz_energy *out, pt_error *e);
 PT_API int pt_ritz_save(pt_ritz *r, pt_error *e);   /* checkpoint-STEP in out */
 PT_API int pt_ritz_finish(pt_ritz *r, pt_error *e); /* the network, a last checkpoint and report.html in out */
 PT_API void pt_ritz_get_summary(const pt_ritz *r, pt_ritz_summary *s);

@@ -1,9 +1,9 @@
 /* checkpoint.c - what a run leaves in its output folder (io/steps.h).
  *
  *     OUT/metrics.jsonl                      a line per step
- *     OUT/checkpoint-STEP/                   network.safetensors, states.safetensors (tensors.c), and state.json: the step, and what the
- *                                            bits depend on
- *     OUT/network.safetensors, config.json   the trained network, at the end; then report.html (run_page.c)
+ *     OUT/checkpoint-STEP/                   network.safetensors, config.json, states.safetensors (tensors.c), and state.json: the step,
+ *                                            and what the bits depend on
+ *     OUT/network.safetensors, config.json   the trained network, at the end; then report.html and summary.json (run_page.c)
  */
 #include "io/steps.h"
 #include "ritz/config.h"
@@ -42,6 +42,7 @@ static json_t *task_json(const pt_ritz *r)
     json_object_set_new(task, "randomize", json_string(randomize_names[r->o.randomize]));
     json_object_set_new(task, "n", json_integer(r->o.n));
     json_object_set_new(task, "n_boundary", json_integer(r->boundary_n));
+    json_object_set_new(task, "penalty_ramp", json_integer(r->o.penalty_ramp));
     json_object_set_new(task, "redraw_every", json_integer(r->o.redraw_every));
     json_object_set_new(task, "seed", json_integer((json_int_t)r->o.seed));
     json_object_set_new(task, "unit", json_integer(r->unit_rows));
@@ -54,7 +55,8 @@ static int write_state(const pt_ritz *r, const char *folder, pt_error *e)
     int failed = path_join(path, folder, STATE_FILE, e);
     if (failed)
         return failed;
-    json_t *state = json_pack("{s:I,s:I,s:s,s:o}", "step", (json_int_t)r->step, "steps", (json_int_t)r->o.steps, "arithmetic",
+    json_t *state = json_pack("{s:I,s:I,s:I,s:s,s:o}", "step", (json_int_t)r->step, "steps", (json_int_t)r->o.steps, "polished",
+                              (json_int_t)r->polished, "arithmetic",
                               r->device->info.arithmetic, "task", task_json(r));
     failed = file_write_json(path, state, e);
     json_decref(state);
@@ -78,6 +80,8 @@ int pt_ritz_save(pt_ritz *r, pt_error *e)
     failed = ritz_write_network(r, stage.path, e);
     if (!failed)
         failed = ritz_write_states(r, stage.path, e);
+    if (!failed)
+        failed = ritz_config_write(stage.path, &r->net, &r->problem, e);
     if (!failed)
         failed = write_state(r, stage.path, e);
     if (!failed)
@@ -124,6 +128,7 @@ static int read_state(pt_ritz *r, const char *folder, pt_error *e)
     if (failed)
         return failed;
     r->step = r->first_step = state.step;
+    r->polished = state.polished;
     tell_new_rate(r, state.steps);
     if (strcmp(state.arithmetic, r->device->info.arithmetic))
         ritz_notice(r, "the run was computed by %.100s and continues on %.100s: its last bits will differ", state.arithmetic,
@@ -170,6 +175,17 @@ int ritz_newest_size(const char *folder, int64_t *n, int64_t *steps)
     return failed;
 }
 
+/* What `protrain report DIR --json` prints. */
+static int write_summary(const pt_ritz *r, pt_error *e)
+{
+    char path[FILE_PATH_BYTES], *text = ritz_json_of_folder(r->out, e);
+    int failed = text ? path_join(path, r->out, "summary.json", e) : PT_FAILED;
+    if (!failed)
+        failed = file_write_atomic(path, text, strlen(text), e);
+    free(text);
+    return failed;
+}
+
 int pt_ritz_finish(pt_ritz *r, pt_error *e)
 {
     int failed = ritz_check_call(r, "pt_ritz_finish", true, e);
@@ -180,7 +196,9 @@ int pt_ritz_finish(pt_ritz *r, pt_error *e)
         failed = ritz_write_network(r, r->out, e);
     if (!failed)
         failed = ritz_config_write(r->out, &r->net, &r->problem, e);
-    return failed ? failed : ritz_page_of_run(r, r->out, e);
+    if (!failed)
+        failed = ritz_page_of_run(r, r->out, e);
+    return failed ? failed : write_summary(r, e);
 }
 
 int pt_ritz_load(const char *folder, int threads, pt_ritz **out, pt_error *e)

@@ -37,6 +37,9 @@ int ritz_config_write(const char *folder, const ritz_network *n, const problem *
     json_object_set_new(config, "problem", json_string(p->name));
     json_object_set_new(config, "lower", numbers(p->is.lower, n->dim));
     json_object_set_new(config, "upper", numbers(p->is.upper, n->dim));
+    json_t *definition = problem_definition(p);
+    if (definition)
+        json_object_set_new(config, "definition", definition);
     failed = file_write_json(path, config, e);
     json_decref(config);
     return failed;
@@ -51,6 +54,23 @@ static int read_word(const json_source *s, const char *key, const char *const *w
     for (*out = 0; !failed && *out < n && strcmp(word, words[*out]); ++*out)
         ;
     return !failed && *out == n ? pt_fail(e, PT_FAILED, "%s: %s is \"%.40s\", which is unknown", s->where, key, word) : failed;
+}
+
+/* Of a problem that was a file. */
+static int read_definition(const json_source *s, int64_t dim, problem *p, pt_error *e)
+{
+    const char *name = "";
+    json_source definition;
+    int failed = json_get_object(s, "definition", JSON_REQUIRED, &definition, e);
+    if (!failed)
+        failed = json_get_string(s, "problem", JSON_OPTIONAL, &name, e);
+    if (!failed)
+        failed = problem_object_open(&definition, p, e);
+    snprintf(p->name, sizeof p->name, "%.250s", name);
+    if (!failed && p->is.dim != dim)
+        failed = pt_fail(e, PT_FAILED, "%s: the definition has %lld dimensions, but the network has %lld", s->where, (long long)p->is.dim,
+                         (long long)dim);
+    return failed;
 }
 
 static int read_box(const json_source *s, int64_t dim, problem *p, pt_error *e)
@@ -90,7 +110,7 @@ int ritz_config_parse(const json_source *s, pt_ritz_options *o, problem *p, pt_e
     if (!failed)
         failed = read_word(s, "dtype", dtypes, 2, &dtype, e);
     if (!failed)
-        failed = read_box(s, dim, p, e);
+        failed = json_object_get(s->object, "definition") ? read_definition(s, dim, p, e) : read_box(s, dim, p, e);
     o->blocks = (int)blocks;
     o->plain = kind;
     o->no_input_layer = !input;
@@ -128,6 +148,12 @@ static int differs(const char *where, const char *key, const json_t *before, con
     return PT_FAILED;
 }
 
+/* An option that the checkpoint does not know yet was 0. */
+static bool is_older(const json_t *was, const char *key, const json_t *now)
+{
+    return !json_object_get(was, key) && json_is_integer(now) && !json_integer_value(now);
+}
+
 int ritz_state_parse(const json_source *s, json_t *task, ritz_state *out, pt_error *e)
 {
     json_source was = {0};
@@ -138,6 +164,8 @@ int ritz_state_parse(const json_source *s, json_t *task, ritz_state *out, pt_err
     if (!failed)
         failed = json_get_int(s, "steps", JSON_OPTIONAL, 1, INT64_MAX / 2, &out->steps, e);
     if (!failed)
+        failed = json_get_int(s, "polished", JSON_OPTIONAL, 0, INT64_MAX / 2, &out->polished, e);
+    if (!failed)
         failed = json_get_string(s, "arithmetic", JSON_REQUIRED, &computed_by, e);
     if (!failed)
         failed = json_get_object(s, "task", JSON_REQUIRED, &was, e);
@@ -145,7 +173,7 @@ int ritz_state_parse(const json_source *s, json_t *task, ritz_state *out, pt_err
         return failed;
     snprintf(out->arithmetic, sizeof out->arithmetic, "%s", computed_by);
     json_object_foreach(task, key, now)
-        if (!json_equal(now, json_object_get(was.object, key)))
+        if (!json_equal(now, json_object_get(was.object, key)) && !is_older(was.object, key, now))
             return differs(was.where, key, json_object_get(was.object, key), now, e);
     return 0;
 }

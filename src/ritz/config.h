@@ -14,7 +14,7 @@ int ritz_config_read(const char *folder, pt_ritz_options *o, problem *p, pt_erro
 int ritz_config_parse(const json_source *s, pt_ritz_options *o, problem *p, pt_error *e);
 
 /* A checkpoint's state.json. steps: those that the run was to have; files of older versions do not tell, and have 0. */
-typedef struct ritz_state { int64_t step, steps; char arithmetic[128]; } ritz_state;
+typedef struct ritz_state { int64_t step, steps, polished; char arithmetic[128]; } ritz_state;
 /* task: the options that must be the same, as JSON; PT_FAILED names the first that differs. */
 int ritz_state_parse(const json_source *s, json_t *task, ritz_state *out, pt_error *e);
 

@@ -17,6 +17,8 @@ static int evaluate_unit(pt_ritz *r, int64_t rows, const double *x, double *u, d
         for (int64_t j = 0; j < dim && gradient; j++)
             gradient[i * dim + j] = ritz_value(r, room, i * input + j);
     }
+    if (!failed && r->ansatz)
+        ansatz_apply(&r->problem, rows, x, u, gradient, r->ansatz);
     return failed;
 }
 
@@ -36,19 +38,45 @@ int pt_ritz_evaluate(pt_ritz *r, int64_t n, const double *x, double *u, double *
     return failed;
 }
 
+int pt_ritz_exact(pt_ritz *r, int64_t n, const double *x, double *u, double *gradient, pt_error *e)
+{
+    if (!r || (n > 0 && (!x || !u)))
+        return pt_fail_null(e, "pt_ritz_exact", !r ? "run" : x ? "u" : "x");
+    if (!r->problem.is.exact)
+        return pt_fail(e, PT_USAGE, "%s: no exact solution is known", r->problem.name);
+    if (gradient)
+        problem_exact(&r->problem, n, x, u, gradient);
+    else
+        r->problem.is.exact(r->problem.is.arg, n, r->net.dim, x, u);
+    return 0;
+}
+
 /* ---- errors ---- */
 
-typedef struct errors { double value, slope, value_off, slope_off; } errors;
+/* Sums of products over the points: of the exact solution, of the network's with it, of the network's, and of the difference. By values,
+ * by gradients, and by the energy's weights. */
+enum { OF_VALUES, OF_SLOPES, OF_ENERGY, FORMS };
+typedef struct products { double exact, both, own, off; } products;
+typedef struct errors { products of[FORMS]; double mean_exact, mean_off; } errors;
 
-static void add_errors(errors *s, int64_t n, int64_t dim, const double *u, const double *g, const double *exact, const double *exact_g)
+static void add(products *p, double weight, double u, double exact)
 {
-    for (int64_t i = 0; i < n; i++) {
-        s->value += exact[i] * exact[i];
-        s->value_off += (u[i] - exact[i]) * (u[i] - exact[i]);
-    }
-    for (int64_t i = 0; i < n * dim; i++) {
-        s->slope += exact_g[i] * exact_g[i];
-        s->slope_off += (g[i] - exact_g[i]) * (g[i] - exact_g[i]);
+    p->exact += weight * exact * exact;
+    p->both += weight * u * exact;
+    p->own += weight * u * u;
+    p->off += weight * ((u - exact) * (u - exact));
+}
+
+/* terms: with the weight 1 */
+static void add_errors(errors *s, int64_t dim, double u, const double *g, double exact, const double *exact_g, const double *terms)
+{
+    add(&s->of[OF_VALUES], 1, u, exact);
+    add(&s->of[OF_ENERGY], terms[1], u, exact);
+    s->mean_exact += exact;
+    s->mean_off += u - exact;
+    for (int64_t j = 0; j < dim; j++) {
+        add(&s->of[OF_SLOPES], 1, g[j], exact_g[j]);
+        add(&s->of[OF_ENERGY], terms[0], g[j], exact_g[j]);
     }
 }
 
@@ -59,35 +87,77 @@ int64_t ritz_eval_rows(const pt_ritz *r)
     return few < r->unit_rows ? few : r->unit_rows;
 }
 
-int pt_ritz_errors(pt_ritz *r, double *l2, double *h1, pt_error *e)
+/* An eigenfunction has any length and sign: the network's is scaled to be as near to the exact one as possible. */
+static double off_of(const pt_ritz *r, const errors *s, int form)
 {
-    int failed = ritz_check_call(r, "pt_ritz_errors", true, e);
-    if (failed || !l2 || !h1)
-        return failed ? failed : pt_fail_null(e, "pt_ritz_errors", "result");
+    const products *p = &s->of[form], *values = &s->of[OF_VALUES];
+    const double scale = r->problem.is.equation == PT_RITZ_EIGENVALUE ? values->both / values->own : 1;
+    return scale == 1 ? p->off : fmax(p->exact - 2 * scale * p->both + scale * scale * p->own, 0);
+}
+
+static int conclude(pt_ritz *r, errors *s, pt_ritz_norms *out, pt_error *e)
+{
+    const double n = (double)r->o.eval_n, box = domain_box_volume(&r->problem.is), mean = problem_has_mean(&r->problem) ? box / n : 0;
+    s->of[OF_ENERGY].exact += mean * s->mean_exact * s->mean_exact;
+    s->of[OF_ENERGY].off += mean * s->mean_off * s->mean_off;
+    r->exact_is_zero = s->of[OF_VALUES].exact <= 0;
+    const double all = n / box; /* the norm of 1, squared, is the volume */
+    const products *value = &s->of[OF_VALUES], *slope = &s->of[OF_SLOPES], *energy = &s->of[OF_ENERGY];
+    const double l2 = off_of(r, s, OF_VALUES), slopes = off_of(r, s, OF_SLOPES), energies = off_of(r, s, OF_ENERGY);
+    const bool flat = slope->exact <= 0, free = energy->exact <= 0;
+    out->l2 = sqrt(l2 / (r->exact_is_zero ? all : value->exact));
+    out->h1 = sqrt((l2 + slopes) / (r->exact_is_zero ? all : value->exact + slope->exact));
+    out->h1_seminorm = sqrt(slopes / (r->exact_is_zero || flat ? all : slope->exact));
+    out->energy = sqrt(fmax(energies, 0) / (r->exact_is_zero || free ? all : energy->exact));
+    return isfinite(out->l2) && isfinite(out->h1) ? 0
+        : pt_fail(e, PT_FAILED, "%s: exact or the network has values whose squares are not finite: scale the problem", r->problem.name);
+}
+
+static int add_rows(pt_ritz *r, int64_t first, int64_t n, errors *sum, pt_error *e)
+{
+    const int64_t dim = r->net.dim, most = ritz_eval_rows(r);
+    double *x = r->samples, *g = x + most * dim, *exact_g = g + most * dim, *u = exact_g + most * dim, *f = u + most;
+    double *terms = f + 3 * most, *exact = f; /* f is not needed after its terms */
+    const ritz_samples at = {x, f, f + most, f + 2 * most};
+    points_get(r->eval, first, n, x);
+    ritz_stretch(&r->problem.is, n, x);
+    ritz_inside_terms(&r->problem, 1, n, &at, terms);
+    int failed = pt_ritz_evaluate(r, n, x, u, g, e);
+    if (failed)
+        return failed;
+    problem_exact(&r->problem, n, x, exact, exact_g);
+    for (int64_t i = 0; i < n && !failed; i++) {
+        if (!domain_holds(&r->problem.is, x + i * dim))
+            continue;
+        failed = ritz_check_values(&r->problem, "exact", 1, 1, exact + i, x + i * dim, e);
+        if (!failed)
+            failed = ritz_check_values(&r->problem, "the gradient of exact", 1, dim, exact_g + i * dim, x + i * dim, e);
+        add_errors(sum, dim, u[i], g + i * dim, exact[i], exact_g + i * dim, terms + i * QUADRATIC_TERMS);
+    }
+    return failed;
+}
+
+int pt_ritz_error_norms(pt_ritz *r, pt_ritz_norms *out, pt_error *e)
+{
+    int failed = ritz_check_call(r, "pt_ritz_error_norms", true, e);
+    if (failed || !out)
+        return failed ? failed : pt_fail_null(e, "pt_ritz_error_norms", "out");
     if (!r->eval)
         return pt_fail(e, PT_USAGE, "%s: no exact solution is known", r->problem.name);
-    const int64_t dim = r->net.dim, most = ritz_eval_rows(r);
-    double *x = r->samples, *g = x + most * dim, *exact_g = g + most * dim, *u = exact_g + most * dim, *exact = u + most;
     errors sum = {0};
-    for (int64_t first = 0; first < r->o.eval_n && !failed; first += most) {
-        const int64_t n = r->o.eval_n - first < most ? r->o.eval_n - first : most;
-        points_get(r->eval, first, n, x);
-        ritz_stretch(&r->problem.is, n, x);
-        failed = pt_ritz_evaluate(r, n, x, u, g, e);
-        if (failed)
-            break;
-        problem_exact(&r->problem, n, x, exact, exact_g);
-        failed = ritz_check_values(&r->problem, "exact", n, 1, exact, x, e);
-        if (!failed)
-            failed = ritz_check_values(&r->problem, "the gradient of exact", n, dim, exact_g, x, e);
-        add_errors(&sum, n, dim, u, g, exact, exact_g);
-    }
-    r->exact_is_zero = sum.value <= 0;
-    const double all = (double)r->o.eval_n / ritz_volume(&r->problem); /* the norm of 1, squared, is the volume */
-    *l2 = sqrt(sum.value_off / (r->exact_is_zero ? all : sum.value));
-    *h1 = sqrt((sum.value_off + sum.slope_off) / (r->exact_is_zero ? all : sum.value + sum.slope));
-    if (!failed && !(isfinite(*l2) && isfinite(*h1)))
-        failed = pt_fail(e, PT_FAILED, "%s: exact or the network has values whose squares are not finite: scale the problem",
-                         r->problem.name);
+    const int64_t most = ritz_eval_rows(r);
+    for (int64_t first = 0; first < r->o.eval_n && !failed; first += most)
+        failed = add_rows(r, first, r->o.eval_n - first < most ? r->o.eval_n - first : most, &sum, e);
+    return failed ? failed : conclude(r, &sum, out, e);
+}
+
+int pt_ritz_errors(pt_ritz *r, double *l2, double *h1, pt_error *e)
+{
+    pt_ritz_norms n;
+    if (!l2 || !h1)
+        return pt_fail_null(e, "pt_ritz_errors", "result");
+    int failed = pt_ritz_error_norms(r, &n, e);
+    if (!failed)
+        *l2 = n.l2, *h1 = n.h1;
     return failed;
 }

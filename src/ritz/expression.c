@@ -16,7 +16,14 @@ enum { VARIABLES_MOST = 1 << 18 }; /* of all parsers of an expression together *
 /* One per thread that evaluates, as muParser keeps the variables' addresses. */
 typedef struct parser { muParserHandle_t handle; double *x; atomic_flag busy; } parser;
 
-struct expression { const muparser *mup; int64_t dim; char *text; int parsers_n; parser *parsers; };
+struct expression {
+    const muparser *mup;
+    int64_t dim;
+    const char *extra; /* name of one more variable, in x[dim]; NULL: there is none */
+    char *text;
+    int parsers_n;
+    parser *parsers;
+};
 
 enum { CLASS_NONE, CLASS_NAME, CLASS_OPERATOR };
 
@@ -81,8 +88,8 @@ static int parser_error(const char *where, const char *key, const char *text, co
                        at + 1, token, token);
     if (is_unknown)
         return pt_fail(e, PT_FAILED,
-                       "%s: %s, column %d: \"%s\" is unknown; use x1%s, pi, e, d and the functions of muParser", where, key, at + 1, token,
-                       more);
+                       "%s: %s, column %d: \"%s\" is unknown; use x1%s,%s%s%s pi, e, d and the functions of muParser", where, key, at + 1,
+                       token, more, x->extra ? " " : "", x->extra ? x->extra : "", x->extra ? "," : "");
     if (at >= 0)
         return pt_fail(e, PT_FAILED, "%s: %s, column %d: %s", where, key, at + 1, message);
     return pt_fail(e, PT_FAILED, "%s: %s: %s", where, key, message);
@@ -99,6 +106,9 @@ static void define(const expression *x, const parser *p)
             x->mup->DefineVar(p->handle, letters[j], p->x + j);
         p->x[j] = 0.5;
     }
+    if (x->extra)
+        x->mup->DefineVar(p->handle, x->extra, p->x + x->dim);
+    p->x[x->dim] = 0.5;
     x->mup->DefineConst(p->handle, "pi", 3.14159265358979323846);
     x->mup->DefineConst(p->handle, "e", 2.71828182845904523536);
     x->mup->DefineConst(p->handle, "d", (double)x->dim);
@@ -108,7 +118,7 @@ static void define(const expression *x, const parser *p)
 static bool add_parser(expression *x, bool *wrong, int *results)
 {
     parser *p = &x->parsers[x->parsers_n];
-    *p = (parser){x->mup->Create(muBASETYPE_FLOAT), calloc((size_t)x->dim, sizeof *p->x), ATOMIC_FLAG_INIT};
+    *p = (parser){x->mup->Create(muBASETYPE_FLOAT), calloc((size_t)x->dim + 1, sizeof *p->x), ATOMIC_FLAG_INIT};
     x->parsers_n++;
     if (!p->handle || !p->x)
         return false;
@@ -125,7 +135,8 @@ static bool add_parser(expression *x, bool *wrong, int *results)
     return true;
 }
 
-int expression_open(const char *where, const char *key, const char *text, int64_t dim, expression **out, pt_error *e)
+int expression_open(const char *where, const char *key, const char *text, int64_t dim, const char *extra, expression **out,
+                    pt_error *e)
 {
     *out = NULL;
     const muparser *mup;
@@ -136,7 +147,7 @@ int expression_open(const char *where, const char *key, const char *text, int64_
     bool wrong = false;
     expression *x = calloc(1, sizeof *x);
     if (x)
-        *x = (expression){.mup = mup, .dim = dim, .text = strdup(text), .parsers = calloc(1, sizeof *x->parsers)};
+        *x = (expression){.mup = mup, .dim = dim, .extra = extra, .text = strdup(text), .parsers = calloc(1, sizeof *x->parsers)};
     if (!x || !x->text || !x->parsers || !add_parser(x, &wrong, &results))
         failed = pt_fail(e, PT_FAILED, "out of memory");
     else if (wrong)
@@ -193,11 +204,13 @@ static parser *take(expression *x)
     }
 }
 
-void expression_values(expression *x, int64_t n, int64_t dim, const double *points, double *out)
+void expression_values(expression *x, int64_t n, int64_t dim, const double *points, const double *extra, double *out)
 {
     parser *p = take(x);
     for (int64_t i = 0; i < n; i++) {
         memcpy(p->x, points + i * dim, (size_t)dim * sizeof *points);
+        if (extra)
+            p->x[dim] = extra[i];
         out[i] = x->mup->Eval(p->handle);
         if (x->mup->Error(p->handle))
             out[i] = NAN;

@@ -6,15 +6,9 @@
 #include <stdlib.h>
 #include <string.h>
 
-double ritz_volume(const problem *p)
-{
-    double v = 1;
-    for (int64_t j = 0; j < p->is.dim; j++)
-        v *= p->is.upper[j] - p->is.lower[j];
-    return v;
-}
-
 /* ---- points ---- */
+
+static ritz_samples samples_of(const pt_ritz *r) { return (ritz_samples){r->x, r->f, r->v, r->a}; }
 
 void ritz_put_x(const pt_ritz *r, const double *x, int64_t rows, char *to)
 {
@@ -30,73 +24,44 @@ void ritz_put_x(const pt_ritz *r, const double *x, int64_t rows, char *to)
     }
 }
 
-int ritz_check_values(const problem *p, const char *name, int64_t n, int64_t each, const double *values, const double *x, pt_error *e)
-{
-    const int64_t dim = p->is.dim;
-    for (int64_t i = 0; i < n * each; i++)
-        if (!isfinite(values[i])) {
-            char at[120] = "";
-            for (int64_t j = 0; j < dim && strlen(at) < 90; j++)
-                snprintf(at + strlen(at), sizeof at - strlen(at), "%s%.17g", j ? ", " : "", x[i / each * dim + j]);
-            return pt_fail(e, PT_FAILED, "%s: %s is %g at x = (%s)", p->name, name, isnan(values[i]) ? NAN : values[i], at);
-        }
-    return 0;
-}
-
-/* f, V or g at some points; NULL is 0. */
-static void find_values(const pt_ritz *r, pt_ritz_function function, int64_t rows, const double *x, double *out)
-{
-    if (function)
-        function(r->problem.is.arg, rows, r->net.dim, x, out);
-    else
-        memset(out, 0, (size_t)rows * sizeof *out);
-}
-
-void ritz_stretch(const pt_ritz_problem *p, int64_t n, double *x)
-{
-    for (int64_t i = 0; i < n; i++, x += p->dim)
-        for (int64_t j = 0; j < p->dim; j++)
-            x[j] = p->lower[j] + x[j] * (p->upper[j] - p->lower[j]);
-}
-
-/* Points inside, and f and V there. */
-typedef struct samples { double *x, *f, *v; } samples;
-
 static void find_points(const pt_ritz *r, int64_t first, int64_t rows, double *x)
 {
     points_get(r->inside, first, rows, x);
     ritz_stretch(&r->problem.is, rows, x);
 }
 
-/* The points' OP_QUADRATIC terms. */
-static void weigh(const pt_ritz *r, int64_t first, int64_t rows, const samples *at, double *terms)
+/* Terms of N / D, an eigenvalue's quotient, in place of those of N / 2: (dN - (N / D) dD) / D. */
+static void divide(const pt_ritz *r, int64_t rows, double weight, double *terms)
 {
-    const pt_ritz_problem *p = &r->problem.is;
-    const int64_t half = r->o.n / 2;
-    const double weight = ritz_volume(&r->problem) / (double)r->o.n;
-    find_values(r, p->f, rows, at->x, at->f);
-    find_values(r, p->equation == PT_RITZ_SCHROEDINGER ? p->V : NULL, rows, at->x, at->v);
-    for (int64_t i = 0; i < rows; i++) {
-        const double t[QUADRATIC_TERMS] = {weight, weight * at->v[i], weight * at->f[i], 0, r->mean[first + i >= half]};
-        memcpy(terms + i * QUADRATIC_TERMS, t, sizeof t);
+    for (int64_t i = 0; i < rows; i++, terms += QUADRATIC_TERMS) {
+        terms[0] *= r->quotient.scale;
+        terms[1] = (terms[1] - (terms[0] > 0 ? weight * r->quotient.value : 0)) * r->quotient.scale;
     }
 }
 
-static int check_inside(const pt_ritz *r, int64_t rows, const samples *at, pt_error *e)
+/* The points' OP_QUADRATIC terms. */
+static void weigh(const pt_ritz *r, int64_t first, int64_t rows, const ritz_samples *at, double *terms)
 {
-    int failed = ritz_check_values(&r->problem, "f", rows, 1, at->f, at->x, e);
-    return failed ? failed : ritz_check_values(&r->problem, "V", rows, 1, at->v, at->x, e);
+    const int64_t half = r->o.n / 2;
+    const double weight = domain_box_volume(&r->problem.is) / (double)r->o.n;
+    ritz_inside_terms(&r->problem, weight, rows, at, terms);
+    for (int64_t i = 0; i < rows; i++)
+        if (terms[i * QUADRATIC_TERMS] > 0)
+            terms[i * QUADRATIC_TERMS + 4] = r->mean[first + i >= half];
+    if (r->problem.is.equation == PT_RITZ_EIGENVALUE)
+        divide(r, rows, weight, terms);
 }
 
 /* A ritz_make_fn: as many rows at a time as scratch holds. */
 static void make_inside(const ritz_slot *s, int64_t first, int64_t end, void *scratch)
 {
     const pt_ritz *r = s->arg;
-    const int64_t dim = r->net.dim, most = CALL_SCRATCH_BYTES / (int64_t)sizeof(double) / (dim + 2);
+    const int64_t dim = r->net.dim, most = CALL_SCRATCH_BYTES / (int64_t)sizeof(double) / (dim + 3);
     const uint64_t row = (uint64_t)r->net.input * dtype_bytes(r->net.type);
     for (int64_t at = first, rows; at < end; at += rows) {
         rows = end - at < most ? end - at : most;
-        const samples in = {scratch, (double *)scratch + rows * dim, (double *)scratch + rows * (dim + 1)};
+        double *const values = (double *)scratch + rows * dim;
+        const ritz_samples in = {scratch, values, values + rows, values + 2 * rows};
         find_points(r, s->first + at, rows, in.x);
         ritz_put_x(r, in.x, rows, (char *)s->made_x + (uint64_t)at * row);
         if (s->made_terms)
@@ -104,48 +69,11 @@ static void make_inside(const ritz_slot *s, int64_t first, int64_t end, void *sc
     }
 }
 
-/* Makes points first .. first + rows of all faces together, which lie on one face, and returns its area. Face 2j is x_j = lower[j], face
- * 2j + 1 is x_j = upper[j]. The other coordinates are spread in place, from the last one on. */
-static double make_face(pt_ritz *r, int64_t first, int64_t rows, double *x)
+static int make_boundary(pt_ritz *r, int64_t first, int64_t rows, const ritz_samples *at, double *terms, pt_error *e)
 {
-    const pt_ritz_problem *p = &r->problem.is;
-    const int64_t face = first / r->face_n, across = face / 2;
-    double area = 1;
-    if (r->faces && r->part != (uint32_t)face + 1) {
-        r->part = (uint32_t)face + 1;
-        points_draw(r->faces, r->draw, r->part);
-    }
-    if (r->faces)
-        points_get(r->faces, first % r->face_n, rows, x);
-    const double *from = x + rows * (p->dim - 1);
-    for (int64_t i = rows - 1; i >= 0; i--)
-        for (int64_t j = p->dim - 1; j >= 0; j--)
-            x[i * p->dim + j] = j != across ? p->lower[j] + *--from * (p->upper[j] - p->lower[j]) : face % 2 ? p->upper[j] : p->lower[j];
-    for (int64_t j = 0; j < p->dim; j++)
-        area *= j == across ? 1 : p->upper[j] - p->lower[j];
-    return area;
-}
-
-static int make_boundary(pt_ritz *r, int64_t first, int64_t rows, double *terms, pt_error *e)
-{
-    const pt_ritz_problem *p = &r->problem.is;
-    for (int64_t i = 0, n; i < rows; i += n) {
-        const int64_t left = r->face_n - (first + i) % r->face_n;
-        n = left < rows - i ? left : rows - i;
-        const double weight = make_face(r, first + i, n, r->x + i * p->dim) / (double)r->face_n;
-        for (int64_t k = i; k < i + n; k++)
-            terms[k * QUADRATIC_TERMS] = weight;
-    }
-    find_values(r, p->g, rows, r->x, r->f);
-    int failed = ritz_check_values(&r->problem, "g", rows, 1, r->f, r->x, e);
-    for (int64_t i = 0; i < rows && !failed; i++) {
-        double *t = terms + i * QUADRATIC_TERMS;
-        const double weight = t[0], g = r->f[i], b = p->penalty;
-        const bool given = p->boundary == PT_RITZ_DIRICHLET;
-        const double made[QUADRATIC_TERMS] = {0, given ? 2 * b * weight : 0, given ? 2 * b * weight * g : weight * g,
-                                              given ? b * weight * g * g : 0, 0};
-        memcpy(t, made, sizeof made);
-    }
+    int failed = ritz_face_terms(&r->problem, &r->faces, r->penalty, first, rows, at, terms, e);
+    if (r->problem.is.equation == PT_RITZ_EIGENVALUE)
+        divide(r, rows, 0, terms);
     return failed;
 }
 
@@ -162,15 +90,15 @@ static int64_t rows_of(const pt_ritz *r, int64_t unit, int64_t *first)
 /* Makes a unit's points and, unless they are only for int u (RITZ_MEAN), the terms of their energies. */
 static int make_unit(pt_ritz *r, ritz_program what, int64_t first, ritz_slot *s, pt_error *e)
 {
-    const samples at = {r->x, r->f, r->v};
+    const ritz_samples at = samples_of(r);
     int failed = 0;
     if (what == RITZ_FACES)
-        failed = make_boundary(r, first, s->rows, (double *)s->terms, e);
+        failed = make_boundary(r, first, s->rows, &at, (double *)s->terms, e);
     else
         find_points(r, first, s->rows, at.x);
     if (what == RITZ_TURN) {
         weigh(r, first, s->rows, &at, (double *)s->terms);
-        failed = check_inside(r, s->rows, &at, e);
+        failed = ritz_check_inside(&r->problem, s->rows, &at, e);
     }
     ritz_put_x(r, r->x, s->rows, (char *)s->x);
     return failed;
@@ -187,27 +115,29 @@ static int load_unit(pt_ritz *r, ritz_program what, int64_t unit, ritz_slot *s, 
     s->make = what != RITZ_FACES && ritz_makes_in_threads(r) ? make_inside : NULL;
     s->arg = r;
     s->first = first;
+    s->composed = (ansatz_energy){.problem = problem_is_composed(&r->problem) ? &r->problem : NULL,
+                                  .weight = domain_box_volume(&r->problem.is) / (double)r->o.n};
     return s->make ? 0 : make_unit(r, what, first, s, e);
 }
 
 /* Names the first point that has made an energy infinite or NaN. */
 static int check_points(pt_ritz *r, pt_error *e)
 {
-    const samples at = {r->x, r->f, r->v};
+    const ritz_samples at = samples_of(r);
     int failed = 0;
     for (int64_t unit = 0; unit < r->inside_units && !failed; unit++) {
         int64_t first;
         const int64_t rows = rows_of(r, unit, &first);
         find_points(r, first, rows, at.x);
         weigh(r, first, rows, &at, (double *)r->slots[0].terms);
-        failed = check_inside(r, rows, &at, e);
+        failed = ritz_check_inside(&r->problem, rows, &at, e);
     }
     return failed;
 }
 
 double ritz_largest_value(pt_ritz *r)
 {
-    const samples at = {r->x, r->f, r->v};
+    const ritz_samples at = samples_of(r);
     double largest = 0;
     for (int64_t unit = 0; unit < r->inside_units; unit++) {
         int64_t first;
@@ -242,7 +172,7 @@ bool ritz_makes_in_threads(const pt_ritz *r) { return r->problem.is.concurrent &
 double ritz_time_points(void *run, bool weighed)
 {
     pt_ritz *r = run;
-    const samples at = {r->x, r->f, r->v};
+    const ritz_samples at = samples_of(r);
     double *terms = malloc((size_t)(r->unit_rows * QUADRATIC_TERMS) * sizeof *terms);
     const int64_t rows = r->o.n < r->unit_rows ? r->o.n : r->unit_rows;
     if (!terms)
@@ -260,16 +190,21 @@ double ritz_time_points(void *run, bool weighed)
 static double mean_of(const pt_ritz *r, int64_t first, int64_t end)
 {
     double sum = 0;
-    for (int64_t i = first; i < end; i++)
-        sum += ritz_value(r, r->u, i);
-    return sum * ritz_volume(&r->problem) / (double)(end - first);
+    for (int64_t i = first; i < end; i++) {
+        const bool holes = r->problem.is.holes;
+        if (holes)
+            find_points(r, i, 1, r->x);
+        if (!holes || domain_holds(&r->problem.is, r->x))
+            sum += ritz_value(r, r->u, i);
+    }
+    return sum * domain_box_volume(&r->problem.is) / (double)(end - first);
 }
 
 /* Sets r->mean, and *energy to (int u)^2 / 2. */
 static int find_mean(pt_ritz *r, double *energy, pt_error *e)
 {
     const int64_t n = r->o.n, half = n / 2;
-    const double v = ritz_volume(&r->problem);
+    const double v = domain_box_volume(&r->problem.is);
     r->mean[0] = r->mean[1] = 0;
     int failed = run_units(r, RITZ_MEAN, 0, r->inside_units, e);
     if (!failed)
@@ -284,14 +219,58 @@ static int find_mean(pt_ritz *r, double *energy, pt_error *e)
     return 0;
 }
 
+/* Adds N and D, of an eigenvalue's quotient, of a unit's points. */
+static int add_quotient(pt_ritz *r, int64_t unit, double sums[2], pt_error *e)
+{
+    int64_t first;
+    const int64_t rows = rows_of(r, unit, &first), dim = r->net.dim;
+    const ritz_samples at = samples_of(r);
+    const bool inside = unit < r->inside_units;
+    double *terms = r->work, *u = terms + rows * QUADRATIC_TERMS, *g = u + rows;
+    int failed = 0;
+    if (inside) {
+        find_points(r, first, rows, at.x);
+        ritz_inside_terms(&r->problem, domain_box_volume(&r->problem.is) / (double)r->o.n, rows, &at, terms);
+        failed = ritz_check_inside(&r->problem, rows, &at, e);
+    } else
+        failed = ritz_face_terms(&r->problem, &r->faces, r->penalty, first, rows, &at, terms, e);
+    if (!failed)
+        failed = pt_ritz_evaluate(r, rows, at.x, u, g, e);
+    for (int64_t i = 0; i < rows && !failed; i++, terms += QUADRATIC_TERMS) {
+        double square = 0;
+        for (int64_t j = 0; j < dim; j++)
+            square += g[i * dim + j] * g[i * dim + j];
+        sums[0] += terms[0] * square + terms[1] * u[i] * u[i];
+        sums[1] += terms[0] > 0 ? u[i] * u[i] : 0;
+    }
+    return failed;
+}
+
+static int find_quotient(pt_ritz *r, pt_error *e)
+{
+    double sums[2] = {0, 0};
+    int failed = 0;
+    for (int64_t unit = 0; unit < r->inside_units + r->boundary_units && !failed; unit++)
+        failed = add_quotient(r, unit, sums, e);
+    sums[1] *= domain_box_volume(&r->problem.is) / (double)r->o.n;
+    r->quotient.value = sums[0] / sums[1];
+    r->quotient.scale = 2 / sums[1];
+    return failed;
+}
+
 int ritz_integrate(pt_ritz *r, uint64_t draw, double *energy, pt_error *e)
 {
     double sum = 0;
-    r->draw = draw;
-    r->part = 0;
+    r->faces.draw = draw;
+    r->faces.part = 0;
     r->mean[0] = r->mean[1] = 0;
     points_draw(r->inside, draw, 0);
     int failed = problem_has_mean(&r->problem) ? find_mean(r, &sum, e) : 0;
+    if (!failed && r->problem.is.equation == PT_RITZ_EIGENVALUE) {
+        failed = find_quotient(r, e);
+        r->faces.part = 0;
+        sum = r->quotient.value;
+    }
     if (!failed)
         failed = run_units(r, RITZ_TURN, 0, r->inside_units, e);
     if (!failed)
@@ -324,4 +303,34 @@ int ritz_read_gradient(pt_ritz *r, double *gradient, pt_error *e)
             gradient[r->space.chunks[c].value0 + i] = ritz_value(r, r->staging, i);
     }
     return failed;
+}
+
+int pt_ritz_points_of_step(pt_ritz *r, int64_t step, int64_t first, int64_t n, double *x, int64_t *face, double *weight, pt_error *e)
+{
+    int failed = ritz_check_call(r, "pt_ritz_points_of_step", true, e);
+    if (!failed && (!x || !face || !weight))
+        failed = pt_fail_null(e, "pt_ritz_points_of_step", !x ? "x" : !face ? "face" : "weight");
+    if (!failed && (step < 1 || first < 0 || n < 0 || first + n > r->o.n + r->boundary_n))
+        failed = pt_fail(e, PT_USAGE, "pt_ritz_points_of_step: steps begin with 1, and a step has %lld points",
+                         (long long)(r->o.n + r->boundary_n));
+    if (!failed)
+        failed = ritz_runner_sync(r->runner, e);
+    if (failed)
+        return failed;
+    const uint64_t draw = ritz_draw_of(&r->o, step);
+    const int64_t dim = r->net.dim;
+    points_draw(r->inside, draw, 0);
+    r->faces.draw = draw;
+    r->faces.part = 0;
+    for (int64_t i = 0; i < n; i++, x += dim) {
+        const int64_t at = first + i - r->o.n;
+        face[i] = 0;
+        if (at >= 0)
+            weight[i] = ritz_face_point(&r->problem, &r->faces, at, x, &face[i]);
+        else
+            find_points(r, first + i, 1, x);
+        if (at < 0)
+            weight[i] = domain_holds(&r->problem.is, x) ? domain_box_volume(&r->problem.is) / (double)r->o.n : 0;
+    }
+    return 0;
 }

@@ -23,8 +23,10 @@ int ritz_metrics_write(pt_ritz *r, const pt_ritz_step_info *s, pt_error *e)
             fprintf(f, ",\"%s_peak_bytes\":%llu,\"%s_predicted_bytes\":%llu", tier_names[t],
                     (unsigned long long)ritz_peak_bytes(r, (tier)t), tier_names[t], (unsigned long long)r->forecast.bytes[t]);
     if (s->evaluated && isfinite(s->l2_error) && isfinite(s->h1_error))
-        fprintf(f, ",\"l2_error\":%.17g,\"h1_error\":%.17g%s", s->l2_error, s->h1_error,
-                r->exact_is_zero ? ",\"absolute_errors\":1" : "");
+        fprintf(f, ",\"l2_error\":%.17g,\"h1_error\":%.17g,\"h1_seminorm_error\":%.17g,\"energy_norm_error\":%.17g%s", s->l2_error,
+                s->h1_error, s->h1_seminorm_error, s->energy_norm_error, r->exact_is_zero ? ",\"absolute_errors\":1" : "");
+    if (s->estimated && isfinite(s->estimate.energy))
+        fprintf(f, ",\"estimated_energy\":%.17g,\"standard_error\":%.9g", s->estimate.energy, s->estimate.standard_error);
     fputs("}\n", f);
     return step_lines_flush(&r->metrics, bytes, e);
 }

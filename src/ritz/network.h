@@ -85,6 +85,7 @@ typedef struct ritz_unit {
     char *stream;         /* q of the group's output; the reverse sweep replaces it by q of its input */
     const char *weights[RITZ_GROUP_STAGES]; /* of the group's stages: W, then the bias */
     char *sums[RITZ_GROUP_STAGES];          /* their gradients, alike */
+    struct ansatz_energy *composed; /* not NULL: computes the energy (ansatz.h), until the queue has done it; tensors are set here */
     int64_t rows;         /* at most the layout's */
     bool flat;            /* the energy does not depend on g: the forward and the reverse sweep suffice */
     bool first;           /* gradients overwrite the sums instead of being added */

@@ -4,6 +4,8 @@
 
 #include "protrain_ritz.h"
 
+#include <stdio.h>
+
 /* A curve of n points. band: lowest and highest y at each x (n, 2), or NULL. The arrays are not copied. */
 typedef struct ritz_curve { const char *name; int n; const double *x, *y, *band; } ritz_curve;
 typedef struct ritz_figure {
@@ -20,6 +22,8 @@ int ritz_page_write(const char *file, const char *title, const char *text, const
 
 /* Writes report.html of a finished run: energy and errors from its metrics.jsonl, and the solution along the box's diagonal. */
 int ritz_page_of_run(pt_ritz *r, const char *out, pt_error *e);
+/* Maps of u and its error as HTML, of problems in two or three dimensions (map.c). */
+int ritz_maps_write(pt_ritz *r, FILE *out, pt_error *e);
 /* Whether a folder has the metrics of a Deep Ritz run; and its page, which may be made while it still runs. */
 bool ritz_is_run(const char *folder);
 int ritz_page_of_folder(const char *folder, const char *file, pt_error *e);

@@ -102,12 +102,81 @@ const char *pt_ritz_problem_name(int i, const char **about)
 
 /* ---- all problems ---- */
 
+static bool overlap(const problem *p, int64_t a, int64_t b)
+{
+    const int64_t dim = p->is.dim;
+    const double *lower = p->is.hole_lower, *upper = p->is.hole_upper;
+    for (int64_t j = 0; j < dim; j++)
+        if (lower[a * dim + j] >= upper[b * dim + j] || lower[b * dim + j] >= upper[a * dim + j])
+            return false;
+    return true;
+}
+
+/* Copies the holes behind the box, cut off at the box. */
+static int copy_holes(problem *p, pt_error *e)
+{
+    const int64_t dim = p->is.dim, holes = p->is.holes;
+    double *lower = p->box + 2 * dim, *upper = lower + holes * dim;
+    for (int64_t i = 0; i < holes * dim; i++) {
+        const int64_t j = i % dim;
+        if (!(p->is.hole_lower[i] < p->is.hole_upper[i]))
+            return pt_fail(e, PT_FAILED, "%s: hole %lld is empty: along x%lld it goes from %g to %g", p->name, (long long)(i / dim) + 1,
+                           (long long)j + 1, p->is.hole_lower[i], p->is.hole_upper[i]);
+        lower[i] = fmax(p->is.hole_lower[i], p->is.lower[j]);
+        upper[i] = fmin(p->is.hole_upper[i], p->is.upper[j]);
+        if (!(lower[i] < upper[i]))
+            return pt_fail(e, PT_FAILED, "%s: hole %lld lies outside the box along x%lld", p->name, (long long)(i / dim) + 1,
+                           (long long)j + 1);
+    }
+    p->is.hole_lower = lower;
+    p->is.hole_upper = upper;
+    for (int64_t a = 0; a < holes; a++)
+        for (int64_t b = 0; b < a; b++)
+            if (overlap(p, a, b))
+                return pt_fail(e, PT_FAILED, "%s: holes %lld and %lld overlap: divide one of them", p->name, (long long)b + 1,
+                               (long long)a + 1);
+    if (holes && !(domain_volume(&p->is) > 1e-12 * domain_box_volume(&p->is)))
+        return pt_fail(e, PT_FAILED, "%s: the holes leave nothing of the box", p->name);
+    return 0;
+}
+
+static int copy_faces(problem *p, pt_error *e)
+{
+    const int64_t n = domain_faces(&p->is);
+    if (p->is.boundary > PT_RITZ_HARD)
+        return pt_check_choice("boundary", p->is.boundary, PT_RITZ_HARD, e);
+    for (int64_t k = 0; k < n && p->is.faces; k++)
+        if ((unsigned)p->is.faces[k] > PT_RITZ_HARD)
+            return pt_check_choice("faces", p->is.faces[k], PT_RITZ_HARD, e);
+    if (!p->is.faces || p->is.faces == p->faces)
+        return 0;
+    p->faces = calloc((size_t)n, sizeof *p->faces);
+    if (!p->faces)
+        return pt_fail(e, PT_FAILED, "out of memory");
+    memcpy(p->faces, p->is.faces, (size_t)n * sizeof *p->faces);
+    p->is.faces = p->faces;
+    return 0;
+}
+
+/* What does not go together. */
+static int check_kind(const problem *p, pt_error *e)
+{
+    for (int64_t k = 2 * p->is.dim; k < domain_faces(&p->is); k++)
+        if (domain_boundary(&p->is, k) == PT_RITZ_HARD)
+            return pt_fail(e, PT_FAILED, "%s: a hole's boundary cannot be hard: make it dirichlet", p->name);
+    if (p->is.equation != PT_RITZ_EIGENVALUE)
+        return 0;
+    if (p->is.f || p->is.g || p->is.G)
+        return pt_fail(e, PT_FAILED, "%s: an eigenvalue problem has no %s: remove it", p->name, p->is.f ? "f" : p->is.g ? "g" : "G");
+    return 0;
+}
+
 int problem_finish(problem *p, const double *lower, const double *upper, pt_error *e)
 {
     const int64_t dim = p->is.dim;
     if (dim < 1 || dim > 65536)
         return pt_fail(e, PT_USAGE, "%s: the dimension is %lld, but must be from 1 to 65536", p->name, (long long)dim);
-    p->box = calloc((size_t)(2 * dim), sizeof *p->box);
+    p->box = calloc((size_t)(2 * dim * (1 + p->is.holes)), sizeof *p->box);
     if (!p->box)
         return pt_fail(e, PT_FAILED, "out of memory");
     for (int64_t j = 0; j < dim; j++) {
@@ -115,14 +184,19 @@ int problem_finish(problem *p, const double *lower, const double *upper, pt_erro
         if (!isfinite(a) || !isfinite(b) || !(a < b))
             return pt_fail(e, PT_FAILED, "%s: the box is empty: along x%lld it goes from %g to %g", p->name, (long long)j + 1, a, b);
     }
-    double volume = 1;
-    for (int64_t j = 0; j < dim; j++)
-        volume *= p->box[dim + j] - p->box[j];
-    if (!isnormal(volume))
-        return pt_fail(e, PT_FAILED, "%s: the box's volume is %g in double precision: choose other units of length", p->name, volume);
     p->is.lower = p->box;
     p->is.upper = p->box + dim;
-    if (p->is.boundary == PT_RITZ_DIRICHLET && !(p->is.penalty > 0 && p->is.penalty < 1e30))
+    const double volume = domain_box_volume(&p->is);
+    if (!isnormal(volume))
+        return pt_fail(e, PT_FAILED, "%s: the box's volume is %g in double precision: choose other units of length", p->name, volume);
+    int failed = copy_holes(p, e);
+    if (!failed)
+        failed = copy_faces(p, e);
+    if (!failed)
+        failed = check_kind(p, e);
+    if (failed)
+        return failed;
+    if (domain_has_boundary(&p->is, PT_RITZ_DIRICHLET) && !(p->is.penalty > 0 && p->is.penalty < 1e30))
         return pt_fail(e, PT_FAILED, "%s: the penalty of a dirichlet boundary is %g, but must be above 0 and below 1e30", p->name,
                        p->is.penalty);
     return 0;
@@ -192,9 +266,29 @@ static json_t *side_json(const double *side, int64_t dim)
     return same ? one : all;
 }
 
+const char *const problem_keys[PROBLEM_EXPRESSIONS] = {"f", "V", "g", "r", "a", "G", "dG", "exact"};
+const char *const problem_boundaries[] = {"neumann", "dirichlet", "robin", "hard"};
+
+static json_t *faces_json(const problem *p)
+{
+    json_t *all = json_array();
+    for (int64_t k = 0; k < domain_faces(&p->is); k++)
+        json_array_append_new(all, json_string(problem_boundaries[p->is.faces[k]]));
+    return all;
+}
+
+static json_t *holes_json(const problem *p)
+{
+    json_t *all = json_array();
+    for (int64_t h = 0; h < p->is.holes; h++)
+        json_array_append_new(all, json_pack("{s:o,s:o}", "lower", side_json(p->is.hole_lower + h * p->is.dim, p->is.dim), "upper",
+                                             side_json(p->is.hole_upper + h * p->is.dim, p->is.dim)));
+    return all;
+}
+
 json_t *problem_json(const problem *p)
 {
-    static const char *const keys[PROBLEM_EXPRESSIONS - 1] = {"f", "V", "g"}; /* not exact, which no bit depends on */
+    static const char *const equations[] = {"poisson", "schroedinger", "eigenvalue"};
     json_t *o = json_object();
     const bool from_file = p->is.arg == p->expressions;
     if (!from_file)
@@ -202,13 +296,40 @@ json_t *problem_json(const problem *p)
     for (int i = 0; i < BUILT_INS; i++)
         if (!from_file && !strcmp(p->name, built_ins[i].name))
             return o;
-    json_object_set_new(o, "equation", json_string(p->is.equation == PT_RITZ_POISSON ? "poisson" : "schroedinger"));
-    json_object_set_new(o, "boundary", json_string(p->is.boundary == PT_RITZ_NEUMANN ? "neumann" : "dirichlet"));
+    json_object_set_new(o, "equation", json_string(equations[p->is.equation]));
+    json_object_set_new(o, "boundary", json_string(problem_boundaries[p->is.boundary]));
     json_object_set_new(o, "penalty", json_real(p->is.penalty));
     json_object_set_new(o, "lower", side_json(p->is.lower, p->is.dim));
     json_object_set_new(o, "upper", side_json(p->is.upper, p->is.dim));
-    for (size_t i = 0; from_file && i < sizeof keys / sizeof *keys; i++)
-        json_object_set_new(o, keys[i], p->expressions[i] ? json_string(expression_text(p->expressions[i])) : json_null());
+    for (int i = 0; from_file && i < EXPRESSION_EXACT; i++) /* no bit depends on exact */
+        if (p->expressions[i] || i <= EXPRESSION_G)
+            json_object_set_new(o, problem_keys[i], p->expressions[i] ? json_string(expression_text(p->expressions[i])) : json_null());
+    if (p->is.faces)
+        json_object_set_new(o, "faces", faces_json(p));
+    if (p->is.holes)
+        json_object_set_new(o, "holes", holes_json(p));
+    return o;
+}
+
+json_t *problem_definition(const problem *p)
+{
+    if (p->is.arg != p->expressions)
+        return NULL;
+    json_t *o = problem_json(p), *faces = json_object();
+    json_object_set_new(o, "dim", json_integer(p->is.dim));
+    for (int64_t k = 0; p->is.faces && k < domain_faces(&p->is); k++) {
+        char number[24];
+        snprintf(number, sizeof number, "%.0f", domain_face_of(&p->is, k).number);
+        json_object_set_new(faces, number, json_string(problem_boundaries[p->is.faces[k]]));
+    }
+    json_object_set(o, "faces", faces);
+    json_decref(faces);
+    if (!domain_has_boundary(&p->is, PT_RITZ_DIRICHLET))
+        json_object_del(o, "penalty");
+    if (p->expressions[EXPRESSION_EXACT])
+        json_object_set_new(o, "exact", json_string(expression_text(p->expressions[EXPRESSION_EXACT])));
+    if (isfinite(p->energy))
+        json_object_set_new(o, "energy", json_real(p->energy));
     return o;
 }
 
@@ -224,13 +345,41 @@ int problem_share(problem *p, int threads, pt_error *e)
 void problem_close(problem *p)
 {
     free(p->box);
+    free(p->faces);
     for (int i = 0; i < PROBLEM_EXPRESSIONS; i++)
         expression_close(p->expressions[i]);
     *p = (problem){0};
 }
 
-bool problem_samples_boundary(const problem *p) { return p->is.boundary == PT_RITZ_DIRICHLET || p->is.g; }
-bool problem_has_mean(const problem *p) { return p->is.equation == PT_RITZ_POISSON && p->is.boundary == PT_RITZ_NEUMANN; }
+bool problem_samples_boundary(const problem *p)
+{
+    return domain_has_boundary(&p->is, PT_RITZ_DIRICHLET) || domain_has_boundary(&p->is, PT_RITZ_ROBIN) ||
+           (p->is.g && domain_has_boundary(&p->is, PT_RITZ_NEUMANN));
+}
+
+bool problem_has_mean(const problem *p)
+{
+    bool free = p->is.equation == PT_RITZ_POISSON && !p->is.G;
+    for (int64_t k = 0; k < domain_faces(&p->is) && free; k++)
+        free = domain_boundary(&p->is, k) == PT_RITZ_NEUMANN;
+    return free;
+}
+
+bool problem_is_composed(const problem *p) { return p->is.G || domain_has_boundary(&p->is, PT_RITZ_HARD); }
+
+void problem_face_values(const problem *p, pt_ritz_function function, int64_t face, int64_t n, const double *x, double *out)
+{
+    expression *const from = !function || p->is.arg != p->expressions ? NULL
+        : p->expressions[function == p->is.g ? EXPRESSION_G : EXPRESSION_R];
+    if (!function)
+        memset(out, 0, (size_t)n * sizeof *out);
+    else if (!from)
+        function(p->is.arg, n, p->is.dim, x, out);
+    for (int64_t i = 0; from && i < n; i++) {
+        const double number = domain_face_of(&p->is, face).number;
+        expression_values(from, 1, p->is.dim, x + i * p->is.dim, &number, out + i);
+    }
+}
 
 /* One-sided, of order 4, towards the middle of the box: near a face the solution may exist on one side alone, as sqrt(x1) does.
  * moved (dim) is scratch. */

@@ -4,16 +4,21 @@
 
 #include "base/json.h"
 #include "protrain_ritz.h"
+#include "ritz/domain.h"
 #include "ritz/expression.h"
 
-enum { PROBLEM_EXPRESSIONS = 4, PROBLEM_FILE_BYTES = 1 << 20 };
+/* Of a problem file. */
+enum { EXPRESSION_F, EXPRESSION_V, EXPRESSION_G, EXPRESSION_R, EXPRESSION_A, EXPRESSION_ENERGY, EXPRESSION_SLOPE, EXPRESSION_EXACT,
+       PROBLEM_EXPRESSIONS };
+enum { PROBLEM_FILE_BYTES = 1 << 20 };
 
 typedef struct problem {
     char name[256];
     pt_ritz_problem is;       /* lower and upper are not NULL */
     double energy;            /* of the exact solution; NAN: not known */
-    double *box;              /* memory of lower and upper */
-    expression *expressions[PROBLEM_EXPRESSIONS]; /* f, V, g and exact from a file */
+    double *box;              /* memory of lower and upper, and of those of the holes */
+    pt_ritz_boundary *faces;  /* memory of is.faces */
+    expression *expressions[PROBLEM_EXPRESSIONS]; /* of a file */
 } problem;
 
 int problem_open(const pt_ritz_options *o, problem *p, pt_error *e);
@@ -34,7 +39,18 @@ int problem_finish(problem *p, const double *lower, const double *upper, pt_erro
  * file lies. The caller owns it. */
 json_t *problem_json(const problem *p);
 
+extern const char *const problem_keys[PROBLEM_EXPRESSIONS], *const problem_boundaries[];
+
+/* What a problem file has to say to be this problem; NULL: it is not from a file. The caller owns it. */
+json_t *problem_definition(const problem *p);
+/* A problem from such an object. */
+int problem_object_open(const json_source *s, problem *p, pt_error *e);
+
 bool problem_samples_boundary(const problem *p);
+/* Whether the energy is not quadratic in the network's values and gradients at a point: u is not the network itself, or there is a G. */
+bool problem_is_composed(const problem *p);
+/* g, or r, at points of a face; 0 without the function. */
+void problem_face_values(const problem *p, pt_ritz_function function, int64_t face, int64_t n, const double *x, double *out);
 /* Whether the energy has the term (int u)^2 / 2. */
 bool problem_has_mean(const problem *p);
 /* The exact solution and its gradient (n, dim), which is computed by differences if there is no function for it. */

@@ -101,6 +101,14 @@ static void write_memory(FILE *out, const char *folder)
         fputs("</p>\n", out);
 }
 
+/* The last energy on other points than those of the steps. */
+static void write_energy(FILE *out, const char *folder)
+{
+    const double energy = last_of(folder, "estimated_energy"), error = last_of(folder, "standard_error");
+    if (isfinite(energy) && isfinite(error))
+        fprintf(out, "<p>energy on other points than those of the steps: %.7g &plusmn; %.2g (standard error)</p>\n", energy, error);
+}
+
 /* Loads the network of a run. NULL: there is none yet, or it cannot be read, which e then says. */
 static pt_ritz *load_network(const char *folder, pt_error *e)
 {
@@ -112,7 +120,7 @@ static pt_ritz *load_network(const char *folder, pt_error *e)
 }
 
 /* note (may be NULL): what the page lacks. */
-static char *text_of(const pt_ritz *r, const char *folder, const char *note)
+static char *text_of(pt_ritz *r, const char *folder, const char *note)
 {
     char *text = NULL;
     size_t bytes;
@@ -124,6 +132,9 @@ static char *text_of(const pt_ritz *r, const char *folder, const char *note)
                 r->net.type == PT_F64 ? "fp64" : "fp32");
     if (r && r->inside)
         fprintf(out, "<p>%lld %s points a step</p>\n", (long long)(r->o.n + r->boundary_n), points_names[r->o.points]);
+    if (r && ritz_maps_write(r, out, NULL))
+        fputs("<p>The page lacks the maps.</p>\n", out);
+    write_energy(out, folder);
     write_memory(out, folder);
     if (note && *note) {
         fputs("<p>The page lacks the solution: ", out);
@@ -137,9 +148,10 @@ static char *text_of(const pt_ritz *r, const char *folder, const char *note)
 /* r NULL: there is no network. */
 static int write_run(pt_ritz *r, const char *folder, const char *note, const char *file, pt_error *e)
 {
-    enum { SLICE = 129, KEYS = 5, FIGURES = 4 };
+    enum { SLICE = 129, KEYS = 6, FIGURES = 4 };
     double *columns[KEYS] = {NULL}, x[SLICE], u[SLICE], exact[SLICE];
-    static const char *const keys[KEYS] = {"energy", "l2_error", "h1_error", "step_s", "predicted_step_s"};
+    static const char *const keys[KEYS] = {"energy", "l2_error", "h1_error", "step_s", "predicted_step_s",
+                                           "estimated_energy"};
     int n[KEYS] = {0}, figures_n = 0, failed = 0;
     ritz_figure figures[FIGURES];
     char *text = text_of(r, folder, note);
@@ -153,11 +165,11 @@ static int write_run(pt_ritz *r, const char *folder, const char *note, const cha
     if (!failed && r)
         failed = slice(r, SLICE, x, u, r->problem.is.exact ? exact : NULL, e);
     if (!failed) {
-        static const char *const names[KEYS] = {"energy", "L2", "H1", "measured", "predicted"};
+        static const char *const names[KEYS] = {"of the step", "L2", "H1", "measured", "predicted", "other points"};
         ritz_curve curves[KEYS];
         for (int i = 0; i < KEYS; i++)
             curves[i] = (ritz_curve){names[i], n[i], columns[i], columns[i] + n[i], NULL};
-        figures[figures_n++] = (ritz_figure){"energy", "step", false, false, 1, {curves[0]}};
+        figures[figures_n++] = (ritz_figure){"energy", "step", false, false, n[5] ? 2 : 1, {curves[0], curves[5]}};
         if (n[1])
             figures[figures_n++] = (ritz_figure){ritz_has_metrics(folder, "absolute_errors") ? "errors" : "relative errors", "step", false,
                                                  true, 2, {curves[1], curves[2]}};
@@ -231,7 +243,8 @@ static json_t *memory_json(const char *folder)
 
 char *ritz_json_of_folder(const char *folder, pt_error *e)
 {
-    static const char *const last[] = {"energy", "l2_error", "h1_error"};
+    static const char *const last[] = {"energy", "l2_error", "h1_error", "h1_seminorm_error", "energy_norm_error", "estimated_energy",
+                                       "standard_error"};
     json_t *all = json_object(), *notes = json_array();
     pt_error lack = {0};
     pt_ritz *r = load_network(folder, &lack);

@@ -161,12 +161,12 @@ static char *stage_at(const ritz_runner *x, const schedule *s, const task *t, ob
     return base ? base + (uint64_t)(p->net->stages[stage].weight_at - p->chunks[c].value0) * dtype_bytes(p->net->type) : NULL;
 }
 
-static ritz_unit unit_of(const ritz_runner *x, ritz_program what, const task *t, const ritz_slot *slot, int group, bool first)
+static ritz_unit unit_of(const ritz_runner *x, ritz_program what, const task *t, ritz_slot *slot, int group, bool first)
 {
     const schedule *s = &x->schedules[what];
     const ritz_network *n = x->o.space->net;
     ritz_unit u = {.net = n, .layout = &x->layouts[what], .queue = x->walker.queues[QUEUE_COMPUTE], .group = group, .rows = slot->rows,
-                   .flat = what == RITZ_FACES, .first = first && t->first};
+                   .composed = slot->composed.problem ? &slot->composed : NULL, .flat = what == RITZ_FACES, .first = first && t->first};
     for (int k = 0; k < 2; k++)
         u.set[k] = operand_of(x, s, t, OBJECT_SAVED, group + k, t->micro);
     u.own = operand_of(x, s, t, OBJECT_BATCH, -1, t->micro);

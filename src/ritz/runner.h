@@ -6,6 +6,7 @@
 #ifndef PT_RITZ_RUNNER_H
 #define PT_RITZ_RUNNER_H
 
+#include "ritz/ansatz.h"
 #include "ritz/program.h"
 #include "run/walker.h"
 
@@ -35,6 +36,7 @@ struct ritz_slot {
     const void *ones;            /* (rows) */
     double *value;               /* result: energies (rows) */
     void *u, *gradient;          /* results: (rows), (rows, input) */
+    ansatz_energy composed;      /* problem NULL: the energy is quadratic */
 };
 
 typedef struct ritz_update { double decay, step_size, sqrt_correction2, beta1, beta2, eps; } ritz_update;

@@ -3,6 +3,7 @@
 #include "base/clock.h"
 #include "base/units.h"
 #include "options/table.h"
+#include "ritz/wellposed.h"
 #include "run/budgets.h"
 
 #include <math.h>
@@ -11,6 +12,7 @@
 #include <string.h>
 #include <unistd.h>
 
+enum { SAMPLE_VALUES = 4 + QUADRATIC_TERMS }; /* of a point in r->samples, beside x and two gradients */
 enum { UNIT_LEAST = 256, UNIT_MOST = 2048, UNIT_VALUES = 65536, GPU_UNIT = 8192 };
 
 void ritz_notice(const pt_ritz *r, const char *format, ...)
@@ -55,6 +57,11 @@ double ritz_lr(const pt_ritz_options *o, int64_t step)
     }
 }
 
+uint64_t ritz_draw_of(const pt_ritz_options *o, int64_t step)
+{
+    return o->redraw_every ? (uint64_t)((step - 1) / o->redraw_every) : 0;
+}
+
 /* ---- options ---- */
 
 static int check(const pt_ritz_options *o, pt_error *e)
@@ -62,9 +69,9 @@ static int check(const pt_ritz_options *o, pt_error *e)
     int failed = options_check_values(&ritz_table, o, e);
     if (failed)
         return failed;
-    failed = o->own ? pt_check_choice("own.equation", o->own->equation, PT_RITZ_SCHROEDINGER, e) : 0;
+    failed = o->own ? pt_check_choice("own.equation", o->own->equation, PT_RITZ_EIGENVALUE, e) : 0;
     if (!failed && o->own)
-        failed = pt_check_choice("own.boundary", o->own->boundary, PT_RITZ_DIRICHLET, e);
+        failed = pt_check_choice("own.boundary", o->own->boundary, PT_RITZ_HARD, e);
     if (failed)
         return failed;
     if (o->out && !o->out[0])
@@ -96,9 +103,9 @@ static int64_t nearest_power(double x)
 }
 
 /* Points on each face: a point set of its own, so a power of two unless the user says otherwise. In one dimension a face is a point. */
-static int64_t points_a_face(const pt_ritz_options *o, int64_t dim)
+static int64_t points_a_face(const pt_ritz_options *o, int64_t dim, int64_t faces)
 {
-    const int64_t faces = 2 * dim, given = o->n_boundary / faces;
+    const int64_t given = o->n_boundary / faces;
     return dim == 1 ? 1 : !o->n_boundary ? nearest_power((double)o->n / (double)faces) : given ? given : 1;
 }
 
@@ -112,8 +119,9 @@ static void find_units(pt_ritz *r)
         r->unit_rows = GPU_UNIT;
     r->inside_units = (r->o.n + r->unit_rows - 1) / r->unit_rows;
     if (problem_samples_boundary(&r->problem)) {
-        r->face_n = points_a_face(&r->o, r->net.dim);
-        r->boundary_n = r->face_n * 2 * r->net.dim;
+        const int64_t faces = domain_faces(&r->problem.is);
+        r->faces.n = points_a_face(&r->o, r->net.dim, faces);
+        r->boundary_n = r->faces.n * faces;
         r->boundary_units = (r->boundary_n + r->unit_rows - 1) / r->unit_rows;
     }
 }
@@ -127,6 +135,9 @@ static int check_exact(pt_ritz *r, pt_error *e)
         points_get(r->eval, first, n, r->x);
         ritz_stretch(&r->problem.is, n, r->x);
         r->problem.is.exact(r->problem.is.arg, n, r->net.dim, r->x, r->f);
+        for (int64_t i = 0; i < n; i++)
+            if (!domain_holds(&r->problem.is, r->x + i * r->net.dim))
+                r->f[i] = 0;
         failed = ritz_check_values(&r->problem, "exact", n, 1, r->f, r->x, e);
     }
     return failed;
@@ -137,7 +148,7 @@ static void tell(const pt_ritz *r)
 {
     const pt_ritz_options *o = &r->o;
     const points_kind kind = (points_kind)o->points;
-    const long long faces = 2 * r->net.dim, each = r->face_n, better = nearest_power((double)each);
+    const long long faces = domain_faces(&r->problem.is), each = r->faces.n, better = nearest_power((double)each);
     if (!points_whole(kind, o->n))
         ritz_notice(r, "`n` is %lld, not a power of two: only sets of a power of two of %s points are evenly distributed, so that %lld "
                        "are worth about as much as %lld",
@@ -151,14 +162,30 @@ static void tell(const pt_ritz *r)
     else if (o->n_boundary && o->n_boundary != r->boundary_n)
         ritz_notice(r, "`n_boundary` is %lld, but each of the %lld faces has %lld point%s, %lld together", (long long)o->n_boundary, faces,
                     each, plural((uint64_t)each), (long long)r->boundary_n);
+    if (o->penalty_ramp && !domain_has_boundary(&r->problem.is, PT_RITZ_DIRICHLET))
+        ritz_notice(r, "`penalty_ramp` has no effect: the problem has no dirichlet boundary");
     if (o->save_every && !o->out)
         ritz_notice(r, "`save_every` has no effect without `out`");
 }
 
 static int take_samples(pt_ritz *r, pt_error *e)
 {
-    r->samples = malloc((size_t)(ritz_eval_rows(r) * (3 * r->net.dim + 2)) * sizeof *r->samples);
+    r->samples = malloc((size_t)(ritz_eval_rows(r) * (3 * r->net.dim + SAMPLE_VALUES)) * sizeof *r->samples);
     return r->samples ? 0 : pt_fail(e, PT_FAILED, "out of memory");
+}
+
+enum { SETS_KEY = 0x52495453, FACE_LEAST = 16 }; /* an exclusive or with the seed: sets of their own */
+
+/* The point sets of pt_ritz_estimate_energy. */
+static int open_sets(pt_ritz *r, points_kind kind, pt_error *e)
+{
+    const uint64_t seed = r->o.seed ^ (uint64_t)SETS_KEY << 32;
+    const int64_t faces = domain_faces(&r->problem.is), each = nearest_power((double)r->o.eval_n / (double)faces);
+    int failed = points_open(kind, RANDOMIZE_DEFAULT, r->net.dim, r->o.eval_n, seed, &r->sets, e);
+    if (failed || !r->faces.n)
+        return failed;
+    r->set_faces.n = r->net.dim == 1 ? 1 : each < FACE_LEAST ? FACE_LEAST : each;
+    return r->net.dim > 1 ? points_open(kind, RANDOMIZE_DEFAULT, r->net.dim - 1, r->set_faces.n, seed, &r->set_faces.points, e) : 0;
 }
 
 static int open_points(pt_ritz *r, pt_error *e)
@@ -166,11 +193,13 @@ static int open_points(pt_ritz *r, pt_error *e)
     const pt_ritz_options *o = &r->o;
     const points_kind kind = (points_kind)o->points, errors = r->net.dim > points_most_dimensions(POINTS_SOBOL) ? POINTS_MC : POINTS_SOBOL;
     int failed = points_open(kind, (points_randomize)o->randomize, r->net.dim, o->n, o->seed, &r->inside, e);
-    if (!failed && r->face_n && r->net.dim > 1)
-        failed = points_open(kind, (points_randomize)o->randomize, r->net.dim - 1, r->face_n, o->seed, &r->faces, e);
+    if (!failed && r->faces.n && r->net.dim > 1)
+        failed = points_open(kind, (points_randomize)o->randomize, r->net.dim - 1, r->faces.n, o->seed, &r->faces.points, e);
     if (!failed && r->problem.is.exact)
         failed = points_open(errors, RANDOMIZE_DEFAULT, r->net.dim, o->eval_n, o->seed ^ 0x9e3779b97f4a7c15u, &r->eval, e);
-    if (!failed && r->eval)
+    if (!failed)
+        failed = open_sets(r, errors, e);
+    if (!failed)
         failed = take_samples(r, e);
     if (!failed && r->eval)
         failed = check_exact(r, e);
@@ -194,16 +223,18 @@ static uint64_t staging_bytes(const pt_ritz *r)
     return most;
 }
 
-/* Bytes of r->x, r->f and r->v. */
+/* Bytes of r->x, r->f, r->v, r->a and r->work. */
 static uint64_t scratch_bytes(const pt_ritz *r)
 {
-    return page((uint64_t)(r->unit_rows * (r->net.dim + 2)) * sizeof(double));
+    const int64_t work = r->problem.is.equation == PT_RITZ_EIGENVALUE ? QUADRATIC_TERMS + 1 + r->net.dim : 0;
+    const int64_t ansatz = ansatz_is_hard(&r->problem) ? 3 * r->net.dim + 1 : 0;
+    return page((uint64_t)(r->unit_rows * (r->net.dim + 3 + work) + ansatz) * sizeof(double));
 }
 
 /* Bytes of r->samples. */
 static uint64_t samples_bytes(const pt_ritz *r)
 {
-    return r->eval ? page((uint64_t)(ritz_eval_rows(r) * (3 * r->net.dim + 2)) * sizeof(double)) : 0;
+    return r->sets ? page((uint64_t)(ritz_eval_rows(r) * (3 * r->net.dim + SAMPLE_VALUES)) * sizeof(double)) : 0;
 }
 
 static uint64_t mailbox_bytes(const pt_ritz *r, int visit)
@@ -216,8 +247,9 @@ static uint64_t mailbox_bytes(const pt_ritz *r, int visit)
 static uint64_t beside_bytes(const void *run, int visit)
 {
     const pt_ritz *r = run;
-    return mailbox_bytes(r, visit) + scratch_bytes(r) + samples_bytes(r) + page(points_bytes(r->inside)) + page(points_bytes(r->faces)) +
-           page(points_bytes(r->eval));
+    return mailbox_bytes(r, visit) + scratch_bytes(r) + page(ritz_polish_bytes(r)) + samples_bytes(r) + page(points_bytes(r->inside)) +
+           page(points_bytes(r->faces.points)) + page(points_bytes(r->eval)) + page(points_bytes(r->sets)) +
+           page(points_bytes(r->set_faces.points));
 }
 
 static char *carve(char **at, uint64_t bytes)
@@ -253,6 +285,10 @@ static int take_scratch(pt_ritz *r, pt_error *e)
         return pt_fail(e, PT_FAILED, "out of memory");
     r->f = r->x + r->unit_rows * r->net.dim;
     r->v = r->f + r->unit_rows;
+    r->a = r->v + r->unit_rows;
+    r->work = r->a + r->unit_rows;
+    if (ansatz_is_hard(&r->problem))
+        r->ansatz = r->work + (r->problem.is.equation == PT_RITZ_EIGENVALUE ? r->unit_rows * (QUADRATIC_TERMS + 1 + r->net.dim) : 0);
     return 0;
 }
 
@@ -305,6 +341,21 @@ static int make_plan(pt_ritz *r, bool training, ritz_plan_fn given, void *arg, p
     return failed;
 }
 
+/* Its energy is computed by calls on the CPU's threads. */
+static int check_composed(const pt_ritz *r, pt_error *e)
+{
+    const char *what = r->problem.is.G ? "G" : "a hard boundary";
+    enum { DIMENSIONS_MOST = CALL_SCRATCH_BYTES / 8 / 5 };
+    if (device_is_gpu(r->device))
+        return pt_fail(e, PT_USAGE, "%s: %s works only on a CPU: give `device` cpu", r->problem.name, what);
+    if (!r->problem.is.concurrent)
+        return pt_fail(e, PT_USAGE, "%s: %s needs functions that several threads may call: set `concurrent`", r->problem.name, what);
+    if (r->net.dim > DIMENSIONS_MOST)
+        return pt_fail(e, PT_USAGE, "%s: with %s there can be %d dimensions, but there are %lld", r->problem.name, what, DIMENSIONS_MOST,
+                       (long long)r->net.dim);
+    return 0;
+}
+
 static void on_device_notice(void *arg, const char *sentence) { ritz_notice(arg, "%s", sentence); }
 
 int ritz_open_network(pt_ritz *r, bool training, ritz_plan_fn given, void *arg, pt_error *e)
@@ -315,8 +366,11 @@ int ritz_open_network(pt_ritz *r, bool training, ritz_plan_fn given, void *arg, 
         failed = device_open(r->o.device ? r->o.device : "auto", &d, &r->device, &r->host, e);
     if (!failed && device_is_gpu(r->device) && r->net.type == PT_F64)
         failed = pt_fail(e, PT_USAGE, "fp64 works only on a CPU: give `device` cpu or `dtype` fp32");
+    if (!failed && problem_is_composed(&r->problem))
+        failed = check_composed(r, e);
     if (failed)
         return failed;
+    r->penalty = r->problem.is.penalty;
     find_units(r);
     failed = take_scratch(r, e);
     if (!failed && ritz_makes_in_threads(r))
@@ -408,6 +462,10 @@ int ritz_open(const pt_ritz_options *o, ritz_plan_fn given, void *arg, pt_ritz *
         failed = ritz_open_network(r, true, given, arg, e);
     if (!failed && !o->plan_only)
         failed = begin(r, e);
+    if (!failed && !o->plan_only && o->init)
+        failed = ritz_init(r, o->init, e);
+    if (!failed && !o->plan_only)
+        failed = ritz_check_problem(r, e);
     if (!failed && r->locked)
         failed = open_out(r, e);
     if (failed)
@@ -447,8 +505,10 @@ void pt_ritz_close(pt_ritz *r)
     if (r->locked)
         dir_lock_release(&r->lock);
     points_close(r->inside);
-    points_close(r->faces);
+    points_close(r->faces.points);
     points_close(r->eval);
+    points_close(r->sets);
+    points_close(r->set_faces.points);
     problem_close(&r->problem);
     free(r->slots);
     free(r->x);
@@ -509,6 +569,44 @@ static int say_not_finite(pt_ritz *r, const pt_ritz_step_info *s, pt_error *e)
     return pt_fail(e, PT_FAILED, "the energy of step %lld is %g: lower `lr`, which is %g%s", (long long)s->step, energy, s->lr, stay);
 }
 
+/* Over the first `penalty_ramp` steps it rises geometrically, from a thousandth. */
+static double penalty_of(const pt_ritz *r, int64_t step)
+{
+    const double left = r->o.penalty_ramp ? 1 - (double)(step - 1) / (double)r->o.penalty_ramp : 0;
+    return r->problem.is.penalty * (left > 0 ? pow(1e-3, left) : 1);
+}
+
+/* Keeps the energies of the last steps. */
+static void follow_energy(pt_ritz *r, double energy)
+{
+    r->recent[r->recent_n++ % RITZ_RECENT] = energy;
+}
+
+enum { FEWER_POINTS = 8 }; /* before the end, sets are this many times smaller */
+
+int ritz_evaluate(pt_ritz *r, pt_ritz_step_info *s, pt_error *e)
+{
+    const int64_t n = r->step == r->o.steps ? r->o.eval_n : (r->o.eval_n + FEWER_POINTS - 1) / FEWER_POINTS;
+    pt_ritz_norms norms;
+    int failed = 0;
+    s->evaluated = r->problem.is.exact;
+    if (s->evaluated)
+        failed = pt_ritz_error_norms(r, &norms, e);
+    if (!failed && s->evaluated) {
+        s->l2_error = norms.l2;
+        s->h1_error = norms.h1;
+        s->h1_seminorm_error = norms.h1_seminorm;
+        s->energy_norm_error = norms.energy;
+    }
+    if (failed || r->o.energy_sets < 2)
+        return failed;
+    s->estimated = true;
+    failed = pt_ritz_estimate_energy(r, (int)r->o.energy_sets, n, &s->estimate, e);
+    if (!failed && r->step == r->o.steps)
+        ritz_judge(r, &s->estimate);
+    return failed;
+}
+
 int pt_ritz_step(pt_ritz *r, pt_ritz_step_info *s, pt_error *e)
 {
     int failed = ritz_check_call(r, "pt_ritz_step", true, e);
@@ -517,8 +615,10 @@ int pt_ritz_step(pt_ritz *r, pt_ritz_step_info *s, pt_error *e)
     if (r->step >= r->o.steps)
         return 0;
     const double begin_s = clock_s();
-    const uint64_t draw = r->o.redraw_every ? (uint64_t)(r->step / r->o.redraw_every) : 0;
+    const uint64_t draw = ritz_draw_of(&r->o, r->step + 1);
     *s = (pt_ritz_step_info){.step = r->step + 1, .lr = ritz_lr(&r->o, r->step + 1)};
+    r->penalty = penalty_of(r, r->step + 1);
+    r->polished = 0;
     failed = ritz_integrate(r, draw, &s->energy, e);
     if (failed)
         return failed;
@@ -528,10 +628,9 @@ int pt_ritz_step(pt_ritz *r, pt_ritz_step_info *s, pt_error *e)
     submit_update(r, s->lr);
     failed = ritz_runner_sync(r->runner, e);
     s->step_s = clock_s() - begin_s;
-    if (!failed && r->problem.is.exact && is_due(r->step, r->o.eval_every, r->o.steps)) {
-        s->evaluated = true;
-        failed = pt_ritz_errors(r, &s->l2_error, &s->h1_error, e);
-    }
+    follow_energy(r, s->energy);
+    if (!failed && is_due(r->step, r->o.eval_every, r->o.steps))
+        failed = ritz_evaluate(r, s, e);
     if (!failed)
         failed = ritz_metrics_write(r, s, e);
     if (!failed && r->o.out && r->o.save_every && r->step % r->o.save_every == 0)

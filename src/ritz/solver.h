@@ -22,6 +22,9 @@
 #include "ritz/planner.h"
 #include "ritz/points.h"
 #include "ritz/problem.h"
+#include "ritz/terms.h"
+
+enum { RITZ_RECENT = 32 };
 
 struct pt_ritz {
     pt_ritz_options o;
@@ -33,22 +36,28 @@ struct pt_ritz {
     ritz_step_forecast forecast;
     ritz_runner *runner;
     device *device, *host;
-    int64_t unit_rows, inside_units, face_n, boundary_n, boundary_units;
+    int64_t unit_rows, inside_units, boundary_n, boundary_units;
     tier mailbox_tier;
     uint64_t budget[TIERS];
-    points *inside, *faces, *eval;
+    points *inside, *eval, *sets; /* sets: of energy.c, as are the next faces */
+    ritz_faces faces, set_faces;
+    double penalty;               /* of this step */
+    struct { double value, scale; } quotient; /* of an eigenvalue problem: N / D, and 2 / D */
     bool exact_is_zero;           /* at all points of the last evaluation */
     ritz_slot *slots;             /* two sets of plan.visit slots */
     uint64_t busy_until[2];       /* [set] value at which its inputs are on the device; 0: it is free */
     char *ones, *u;               /* u: at the points inside */
     double *values;               /* energies of all points */
     char *staging;
-    double *x, *f, *v;            /* of the unit that is being filled */
-    double *samples;              /* for the errors: (ritz_eval_rows, 3 dim + 2); NULL without an exact solution */
+    double *x, *f, *v, *a;        /* of the unit that is being filled */
+    double *ansatz;               /* scratch of ansatz_apply; NULL: u is the network */
+    double *work;                 /* of an eigenvalue problem: a unit's terms, u and gradient */
+    double *samples;              /* for errors and energies: ritz_eval_rows points with all their values */
+    double recent[RITZ_RECENT];   /* energies of the last steps */
+    int64_t recent_n;
     double mean[2];               /* term m (OP_QUADRATIC) of the points in the two halves, from (int u)^2 / 2 */
     int64_t step, first_step;
-    uint64_t draw;                /* number of the current draw */
-    uint32_t part;                /* part of the faces' current point set (points.h); 0: none yet */
+    int64_t polished;             /* iterations of L-BFGS that were asked for and are done, after the last step */
     int turn;                     /* the current set of slots */
     step_lines metrics;           /* not open without `out` */
     dir_lock lock;
@@ -73,13 +82,13 @@ bool ritz_makes_in_threads(const pt_ritz *r);
 /* ns that one thread takes to make a unit's points, and with `weighed` their terms (ritz_planning). */
 double ritz_time_points(void *run, bool weighed);
 
+/* Errors and energy after a step. */
+int ritz_evaluate(pt_ritz *r, pt_ritz_step_info *s, pt_error *e);
+/* Bytes that pt_ritz_polish takes. */
+uint64_t ritz_polish_bytes(const pt_ritz *r);
+
 /* ---- integrate.c ---- */
 
-/* n points (n, dim), from the unit cube to the box. */
-void ritz_stretch(const pt_ritz_problem *p, int64_t n, double *x);
-double ritz_volume(const problem *p);
-/* Refuses a value that is not finite; `name` is its function's, x (n, dim) are its points, and `each` values belong to one. */
-int ritz_check_values(const problem *p, const char *name, int64_t n, int64_t each, const double *values, const double *x, pt_error *e);
 /* Points as the network's input (rows, net.input), which has zeros behind the coordinates. */
 void ritz_put_x(const pt_ritz *r, const double *x, int64_t rows, char *to);
 /* Number i of an array of the network's type. */
@@ -97,6 +106,8 @@ int ritz_slab(pt_ritz *r, object_kind kind, int slab, int chunk, bool out, pt_er
 
 int ritz_write_network(pt_ritz *r, const char *folder, pt_error *e);
 int ritz_read_network(pt_ritz *r, const char *folder, pt_error *e);
+/* Takes the weights of the network in the folder of a run, which must have the same shape. */
+int ritz_init(pt_ritz *r, const char *folder, pt_error *e);
 int ritz_write_states(pt_ritz *r, const char *folder, pt_error *e);
 int ritz_read_states(pt_ritz *r, const char *folder, pt_error *e);
 /* Loads the newest checkpoint in out, if there is one. */
@@ -107,5 +118,7 @@ int ritz_newest_size(const char *folder, int64_t *n, int64_t *steps);
 int ritz_metrics_open(pt_ritz *r, pt_error *e);
 int ritz_metrics_write(pt_ritz *r, const pt_ritz_step_info *s, pt_error *e);
 double ritz_lr(const pt_ritz_options *o, int64_t step);
+/* The number of a step's draw (points.h). */
+uint64_t ritz_draw_of(const pt_ritz_options *o, int64_t step);
 
 #endif

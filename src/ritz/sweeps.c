@@ -1,4 +1,5 @@
 /* sweeps.c - the four sweeps over a unit, a group of stages at a time, as ops on a queue (network.h). */
+#include "ritz/ansatz.h"
 #include "ritz/network.h"
 
 static uint64_t bytes_of(const ritz_unit *u, int64_t rows, int64_t cols) { return (uint64_t)(rows * cols) * dtype_bytes(u->net->type); }
@@ -172,15 +173,35 @@ void ritz_adjoint(const ritz_unit *u)
     ritz_rows_end(u);
 }
 
+/* The energy of a solution that is composed of the network's. */
+static void composed_energy(const ritz_unit *u)
+{
+    ansatz_energy *a = u->composed;
+    a->type = u->net->type;
+    a->dim = u->net->dim;
+    a->ld = u->net->input;
+    a->x = values(u, 0);
+    a->n = ritz_u(u);
+    a->g = u->flat ? NULL : ritz_gradient(u);
+    a->terms = (const double *)(u->own + u->layout->terms_at);
+    a->value = (double *)(u->own + u->layout->value_at);
+    a->du = u->own + u->layout->seed_at;
+    a->dg = u->flat ? NULL : tangents(u, 0);
+    queue_submit(u->queue, &(op){OP_CALL, .call = {ansatz_energy_rows, a, u->rows}});
+}
+
 void ritz_energy(const ritz_unit *u)
 {
     char *seed = u->own + u->layout->seed_at;
     ritz_rows_begin(u);
-    queue_submit(u->queue, &(op){OP_QUADRATIC, .quadratic = {
-        .type = u->net->type, .rows = u->rows, .dim = u->net->dim, .ld = u->net->input, .u = ritz_u(u),
-        .g = u->flat ? NULL : ritz_gradient(u),
-        .terms = (const double *)(u->own + u->layout->terms_at), .value = (double *)(u->own + u->layout->value_at), .du = seed,
-        .dg = u->flat ? NULL : tangents(u, 0)}});
+    if (u->composed)
+        composed_energy(u);
+    else
+        queue_submit(u->queue, &(op){OP_QUADRATIC, .quadratic = {
+            .type = u->net->type, .rows = u->rows, .dim = u->net->dim, .ld = u->net->input, .u = ritz_u(u),
+            .g = u->flat ? NULL : ritz_gradient(u),
+            .terms = (const double *)(u->own + u->layout->terms_at), .value = (double *)(u->own + u->layout->value_at), .du = seed,
+            .dg = u->flat ? NULL : tangents(u, 0)}});
     copy(u, seed + bytes_of(u, u->rows, 1), ones(u), bytes_of(u, u->rows, 1));
     ritz_rows_end(u);
 }

@@ -106,6 +106,16 @@ int ritz_read_network(pt_ritz *r, const char *folder, pt_error *e)
     return failed;
 }
 
+int ritz_init(pt_ritz *r, const char *folder, pt_error *e)
+{
+    char path[FILE_PATH_BYTES];
+    int failed = path_join(path, folder, "network.safetensors", e);
+    if (!failed && !path_exists(path))
+        failed = pt_fail(e, PT_USAGE, "`init` is %.400s, which has no network.safetensors: give the `out` of a run, or a checkpoint "
+                                      "in it", folder);
+    return failed ? failed : ritz_read_network(r, folder, e);
+}
+
 static const char *const state_names[] = {"m", "v"};
 
 int ritz_write_states(pt_ritz *r, const char *folder, pt_error *e)

@@ -70,13 +70,28 @@ static void bad_files_get_a_sentence(void **state)
         {"{\"f\": \"1\"}", "dim"},
         {"{\"dim\": 0}", "dim"},
         {"{\"dim\": 70000}", "dim"},
-        {"{\"dim\": 2, \"equation\": \"heat\"}", "equation is \"heat\", but must be \"poisson\" or \"schroedinger\""},
+        {"{\"dim\": 2, \"equation\": \"heat\"}", "equation is \"heat\", but must be \"poisson\", \"schroedinger\" or \"eigenvalue\""},
         {"{\"dim\": 2, \"lower\": [0, 1], \"upper\": 1}", "the box is empty: along x2 it goes from 1 to 1"},
         {"{\"dim\": 2, \"lower\": [0]}", "lower has 1 numbers, but the problem has 2 dimensions"},
         {"{\"dim\": 2, \"upper\": \"1\"}", "upper is a string"},
         {"{\"dim\": 2, \"V\": \"1\"}", "Poisson's equation has no V"},
         {"{\"dim\": 2, \"g\": \"1\", \"penalty\": 5}", "a neumann boundary has no penalty"},
         {"{\"dim\": 2, \"boundary\": \"dirichlet\", \"penalty\": 0}", "penalty"},
+        {"{\"dim\": 2, \"f\": \"face\"}", "\"face\" is unknown"},
+        {"{\"dim\": 2, \"g\": \"u\"}", "\"u\" is unknown; use x1 to x2, face, pi"},
+        {"{\"dim\": 2, \"r\": \"1\"}", "r belongs to a robin boundary"},
+        {"{\"dim\": 2, \"G\": \"u^4\"}", "dG is missing: G and its derivative dG, by u, belong together"},
+        {"{\"dim\": 2, \"faces\": {\"3\": \"robin\"}}", "faces has \"3\", but faces are -1 and 1 for the sides of x1, up to 2"},
+        {"{\"dim\": 2, \"faces\": {\"0\": \"robin\"}}", "faces has \"0\""},
+        {"{\"dim\": 2, \"faces\": {\"1\": \"wall\"}}", "1 is \"wall\", but must be \"neumann\", \"dirichlet\", \"robin\" or \"hard\""},
+        {"{\"dim\": 2, \"faces\": []}", "faces is a list, but must be an object"},
+        {"{\"dim\": 2, \"holes\": {}}", "holes must be an array of 1 to 64 boxes"},
+        {"{\"dim\": 2, \"holes\": [{\"lower\": 0}]}", "hole 1 has no upper"},
+        {"{\"dim\": 2, \"holes\": [{\"lower\": 0, \"upper\": 1}]}", "the holes leave nothing of the box"},
+        {"{\"dim\": 2, \"holes\": [{\"lower\": 1, \"upper\": 2}]}", "hole 1 lies outside the box along x1"},
+        {"{\"dim\": 1, \"holes\": [{\"lower\": 0, \"upper\": 0.5}, {\"lower\": 0.4, \"upper\": 0.6}]}", "holes 1 and 2 overlap"},
+        {"{\"dim\": 2, \"faces\": {\"3\": \"hard\"}, \"holes\": [{\"lower\": 0, \"upper\": 0.5}]}", "a hole's boundary cannot be hard"},
+        {"{\"dim\": 2, \"equation\": \"eigenvalue\", \"f\": \"1\"}", "an eigenvalue problem has no f"},
         {"[1]", "p.json"},
         {"{\"dim\": 2", "p.json"},
     };
@@ -131,10 +146,15 @@ static void damaged_files_are_refused_or_readable(void **state)
                                 " \"V\": \"(x1 < 0.3 && x2 > 0.1) ? abs(x3) : sqrt(x1)\", \"exact\": \"min(x1, max(x2, x3), -tanh(x1))\"}";
     static const char second[] = "{\"dim\": 1, \"boundary\": \"dirichlet\", \"g\": \"x^3 - -x\", \"penalty\": 1e3, \"energy\": null, "
                                  "\"about\": \"\"}";
-    static const char *const seeds[] = {first, second};
-    static const size_t lengths[] = {sizeof first - 1, sizeof second - 1};
+    static const char third[] = "{\"dim\": 2, \"a\": \"1+x1\", \"G\": \"u^4/4\", \"dG\": \"u^3\", \"r\": \"face + 3\", "
+                                "\"boundary\": \"robin\", "
+                                ""
+                                "\"faces\": {\"-1\": \"dirichlet\", \"4\": \"neumann\"}, \"g\": \"face\", \"holes\": [{\"lower\": [0, "
+                                "0], \"upper\": 0.5}]}";
+    static const char *const seeds[] = {first, second, third};
+    static const size_t lengths[] = {sizeof first - 1, sizeof second - 1, sizeof third - 1};
     const uint64_t seed = test_seed();
-    mutate_run(seeds, lengths, 2, seed, 40000);
+    mutate_run(seeds, lengths, 3, seed, 40000);
 }
 
 int main(void)

@@ -1,0 +1,127 @@
+#include "ritz/ansatz.h"
+
+#include <string.h>
+
+bool ansatz_is_hard(const problem *p) { return domain_has_boundary(&p->is, PT_RITZ_HARD); }
+
+/* Whether g is the solution's value in the box. */
+static bool has_lift(const problem *p)
+{
+    bool all = p->is.g;
+    for (int64_t k = 0; k < domain_faces(&p->is) && all; k++)
+        all = domain_boundary(&p->is, k) == PT_RITZ_HARD;
+    return all;
+}
+
+/* The factor of one axis, and its slope. */
+static double factor_of(const problem *p, int64_t j, double x, double *slope)
+{
+    const double length = p->is.upper[j] - p->is.lower[j], s = (x - p->is.lower[j]) / length;
+    const bool low = domain_boundary(&p->is, 2 * j) == PT_RITZ_HARD, high = domain_boundary(&p->is, 2 * j + 1) == PT_RITZ_HARD;
+    *slope = low && high ? 4 * (1 - 2 * s) / length : low ? 1 / length : high ? -1 / length : 0;
+    return low && high ? 4 * s * (1 - s) : low ? s : high ? 1 - s : 1;
+}
+
+/* D and its gradient at a point. below: dim numbers of scratch. */
+static double factor(const problem *p, const double *x, double *gradient, double *below)
+{
+    double product = 1, above = 1;
+    for (int64_t j = 0; j < p->is.dim; j++) {
+        below[j] = product;
+        product *= factor_of(p, j, x[j], &gradient[j]);
+    }
+    for (int64_t j = p->is.dim - 1; j >= 0; j--) {
+        double slope;
+        gradient[j] *= below[j] * above;
+        above *= factor_of(p, j, x[j], &slope);
+    }
+    return product;
+}
+
+/* g and its gradient at a point, by central differences of order 4. moved: dim numbers of scratch. */
+static double lift(const problem *p, const double *x, double *gradient, double *moved)
+{
+    static const double steps[] = {-2, -1, 1, 2};
+    const int64_t dim = p->is.dim;
+    double value, at[4];
+    problem_face_values(p, p->is.g, 0, 1, x, &value);
+    memcpy(moved, x, (size_t)dim * sizeof *x);
+    for (int64_t j = 0; j < dim; j++) {
+        const double h = 1e-3 * (p->is.upper[j] - p->is.lower[j]);
+        for (int k = 0; k < 4; k++) {
+            moved[j] = x[j] + steps[k] * h;
+            problem_face_values(p, p->is.g, 0, 1, moved, &at[k]);
+        }
+        moved[j] = x[j];
+        gradient[j] = (8 * (at[2] - at[1]) - (at[3] - at[0])) / (12 * h);
+    }
+    return value;
+}
+
+void ansatz_apply(const problem *p, int64_t n, const double *x, double *u, double *gradient, double *work)
+{
+    const int64_t dim = p->is.dim;
+    const bool lifted = has_lift(p);
+    double *d = work, *of_g = work + dim;
+    for (int64_t i = 0; i < n && ansatz_is_hard(p); i++) {
+        const double factor_i = factor(p, x + i * dim, d, work + 2 * dim), value = lifted ? lift(p, x + i * dim, of_g, work + 2 * dim) : 0;
+        for (int64_t j = 0; j < dim && gradient; j++)
+            gradient[i * dim + j] = factor_i * gradient[i * dim + j] + u[i] * d[j] + (lifted ? of_g[j] : 0);
+        u[i] = value + factor_i * u[i];
+    }
+}
+
+/* ---- the energy in a unit ---- */
+
+static double get(const ansatz_energy *a, const void *base, int64_t i)
+{
+    return a->type == PT_F64 ? ((const double *)base)[i] : ((const float *)base)[i];
+}
+
+static void put(const ansatz_energy *a, void *base, int64_t i, double value)
+{
+    if (a->type == PT_F64)
+        ((double *)base)[i] = value;
+    else
+        ((float *)base)[i] = (float)value;
+}
+
+/* One point. x, and scratch: 5 dim numbers. */
+static void energy_of_row(const ansatz_energy *a, int64_t row, double *x)
+{
+    const problem *p = a->problem;
+    const int64_t dim = a->dim;
+    const double *t = a->terms + row * QUADRATIC_TERMS, n = get(a, a->n, row);
+    double *g = x + dim, *d = g + dim, *of_g = d + dim, *rest = of_g + dim, u = n, scale = 1, square = 0, value = 0, slope = 0, along = 0;
+    const bool hard = ansatz_is_hard(p), lifted = hard && has_lift(p);
+    for (int64_t j = 0; j < dim; j++) {
+        x[j] = get(a, a->x, row * a->ld + j);
+        g[j] = a->g ? get(a, a->g, row * a->ld + j) : 0;
+        d[j] = of_g[j] = 0;
+    }
+    if (hard)
+        scale = factor(p, x, d, rest);
+    if (lifted)
+        u = lift(p, x, of_g, rest) + scale * n;
+    else
+        u = scale * n;
+    if (p->is.G && t[0] > 0)
+        p->is.G(p->is.arg, 1, dim, x, &u, &value, &slope);
+    const double by_u = t[1] * u - t[2] + t[4] + a->weight * slope;
+    for (int64_t j = 0; j < dim && a->g; j++) {
+        const double of_u = scale * g[j] + n * d[j] + of_g[j];
+        square += of_u * of_u;
+        along += t[0] * of_u * d[j];
+        put(a, a->dg, row * a->ld + j, t[0] * of_u * scale);
+    }
+    for (int64_t j = dim; j < a->ld && a->g; j++)
+        put(a, a->dg, row * a->ld + j, 0);
+    a->value[row] = 0.5 * t[0] * square + 0.5 * t[1] * u * u - t[2] * u + t[3] + a->weight * value;
+    put(a, a->du, row, by_u * scale + along);
+}
+
+void ansatz_energy_rows(void *arg, int64_t first, int64_t end, void *scratch)
+{
+    for (int64_t row = first; row < end; row++)
+        energy_of_row(arg, row, scratch);
+}

@@ -1,0 +1,126 @@
+#include "ritz/terms.h"
+
+#include "device/device.h"
+
+#include <math.h>
+#include <stdio.h>
+#include <string.h>
+
+int ritz_check_values(const problem *p, const char *name, int64_t n, int64_t each, const double *values, const double *x, pt_error *e)
+{
+    const int64_t dim = p->is.dim;
+    for (int64_t i = 0; i < n * each; i++)
+        if (!isfinite(values[i])) {
+            char at[120] = "";
+            for (int64_t j = 0; j < dim && strlen(at) < 90; j++)
+                snprintf(at + strlen(at), sizeof at - strlen(at), "%s%.17g", j ? ", " : "", x[i / each * dim + j]);
+            return pt_fail(e, PT_FAILED, "%s: %s is %g at x = (%s)", p->name, name, isnan(values[i]) ? NAN : values[i], at);
+        }
+    return 0;
+}
+
+int ritz_check_inside(const problem *p, int64_t rows, const ritz_samples *at, pt_error *e)
+{
+    int failed = ritz_check_values(p, "f", rows, 1, at->f, at->x, e);
+    if (!failed)
+        failed = ritz_check_values(p, "V", rows, 1, at->v, at->x, e);
+    if (!failed)
+        failed = ritz_check_values(p, "a", rows, 1, at->a, at->x, e);
+    for (int64_t i = 0; i < rows && !failed; i++)
+        if (at->a[i] <= 0 && domain_holds(&p->is, at->x + i * p->is.dim))
+            failed = pt_fail(e, PT_FAILED, "%s: a is %g at x1 = %.6g, but must be positive everywhere", p->name, at->a[i],
+                             at->x[i * p->is.dim]);
+    return failed;
+}
+
+void ritz_stretch(const pt_ritz_problem *p, int64_t n, double *x)
+{
+    for (int64_t i = 0; i < n; i++, x += p->dim)
+        for (int64_t j = 0; j < p->dim; j++)
+            x[j] = p->lower[j] + x[j] * (p->upper[j] - p->lower[j]);
+}
+
+/* A function at points inside; NULL is `otherwise`. */
+static void find_values(const problem *p, pt_ritz_function function, double otherwise, int64_t rows, const double *x, double *out)
+{
+    if (function)
+        function(p->is.arg, rows, p->is.dim, x, out);
+    for (int64_t i = 0; i < rows && !function; i++)
+        out[i] = otherwise;
+}
+
+void ritz_inside_terms(const problem *p, double weight, int64_t rows, const ritz_samples *at, double *terms)
+{
+    find_values(p, p->is.f, 0, rows, at->x, at->f);
+    find_values(p, p->is.equation == PT_RITZ_POISSON ? NULL : p->is.V, 0, rows, at->x, at->v);
+    find_values(p, p->is.a, 1, rows, at->x, at->a);
+    for (int64_t i = 0; i < rows; i++) {
+        if (p->is.holes && !domain_holds(&p->is, at->x + i * p->is.dim))
+            at->f[i] = at->v[i] = at->a[i] = 0;
+        const double t[QUADRATIC_TERMS] = {weight * at->a[i], weight * at->v[i], weight * at->f[i], 0, 0};
+        memcpy(terms + i * QUADRATIC_TERMS, t, sizeof t);
+    }
+}
+
+/* Points of one face, spread in place from the last coordinate on. Returns the weight of a point. */
+static double make_face(const problem *p, ritz_faces *faces, int64_t first, int64_t rows, double *x)
+{
+    const int64_t dim = p->is.dim, number = first / faces->n;
+    const domain_face face = domain_face_of(&p->is, number);
+    double area = 1;
+    if (faces->points && faces->part != (uint32_t)number + 1) {
+        faces->part = (uint32_t)number + 1;
+        points_draw(faces->points, faces->draw, faces->part);
+    }
+    if (faces->points)
+        points_get(faces->points, first % faces->n, rows, x);
+    const double *from = x + rows * (dim - 1);
+    for (int64_t i = rows - 1; i >= 0; i--)
+        for (int64_t j = dim - 1; j >= 0; j--)
+            x[i * dim + j] = j != face.axis ? face.lower[j] + *--from * (face.upper[j] - face.lower[j]) : face.at;
+    for (int64_t j = 0; j < dim; j++)
+        area *= j == face.axis ? 1 : face.upper[j] - face.lower[j];
+    return area / (double)faces->n;
+}
+
+double ritz_face_point(const problem *p, ritz_faces *faces, int64_t at, double *x, int64_t *number)
+{
+    const double weight = make_face(p, faces, at, 1, x);
+    const domain_face face = domain_face_of(&p->is, at / faces->n);
+    *number = (int64_t)face.number;
+    return domain_face_holds(&p->is, &face, x) ? weight : 0;
+}
+
+/* The terms of a point with the weight w: c / 2 u^2 - l u + rest. */
+static void put_boundary(const problem *p, pt_ritz_boundary kind, double penalty, double w, double g, double r, double *t)
+{
+    memset(t, 0, QUADRATIC_TERMS * sizeof *t);
+    switch (kind) {
+    case PT_RITZ_DIRICHLET: t[1] = 2 * penalty * w, t[2] = 2 * penalty * w * g, t[3] = penalty * w * g * g; break;
+    case PT_RITZ_ROBIN: t[1] = w * r, t[2] = w * g; break;
+    case PT_RITZ_NEUMANN: t[2] = w * g; break;
+    default: break;
+    }
+}
+
+int ritz_face_terms(const problem *p, ritz_faces *faces, double penalty, int64_t first, int64_t rows, const ritz_samples *at,
+                    double *terms, pt_error *e)
+{
+    const int64_t dim = p->is.dim;
+    for (int64_t i = 0, n; i < rows; i += n) {
+        const int64_t left = faces->n - (first + i) % faces->n, number = (first + i) / faces->n;
+        n = left < rows - i ? left : rows - i;
+        const double weight = make_face(p, faces, first + i, n, at->x + i * dim);
+        const domain_face face = domain_face_of(&p->is, number);
+        problem_face_values(p, p->is.g, number, n, at->x + i * dim, at->f + i);
+        problem_face_values(p, p->is.r, number, n, at->x + i * dim, at->v + i);
+        for (int64_t k = i; k < i + n; k++) {
+            const bool there = domain_face_holds(&p->is, &face, at->x + k * dim);
+            at->f[k] = there ? at->f[k] : 0;
+            at->v[k] = there ? at->v[k] : 0;
+            put_boundary(p, domain_boundary(&p->is, number), penalty, there ? weight : 0, at->f[k], at->v[k], terms + k * QUADRATIC_TERMS);
+        }
+    }
+    int failed = ritz_check_values(p, "g", rows, 1, at->f, at->x, e);
+    return failed ? failed : ritz_check_values(p, "r", rows, 1, at->v, at->x, e);
+}

@@ -1,0 +1,185 @@
+/* wellposed.c - what is wrong with a problem, said before the first step; and with a network, after the last one. Integrals are estimated
+ * on the point sets of energy.c, so that each has a standard error. */
+#include "ritz/wellposed.h"
+
+#include "ritz/ansatz.h"
+#include "ritz/energy.h"
+
+#include <math.h>
+#include <stdlib.h>
+
+enum { SETS = 4, POINTS_MOST = 1024 };
+static const double tolerance = 2e-3, sure = 8; /* of the magnitude, and standard errors */
+
+/* One value of each set. */
+static ritz_mean mean_at(const energy_sums *s, const double *first)
+{
+    double of[SETS];
+    for (int i = 0; i < SETS; i++)
+        of[i] = *(const double *)((const char *)first + (size_t)i * sizeof *s);
+    return ritz_mean_of(of, SETS);
+}
+#define MEAN(s, field) mean_at(s, &(s)->field)
+
+static bool is_nothing(ritz_mean m, double scale) { return fabs(m.mean) <= tolerance * scale + sure * m.error; }
+
+static bool holds_values(const problem *p)
+{
+    return domain_has_boundary(&p->is, PT_RITZ_DIRICHLET) || domain_has_boundary(&p->is, PT_RITZ_HARD);
+}
+
+static void check_balance(const pt_ritz *r, const energy_sums *s)
+{
+    const ritz_mean load = MEAN(s, linear);
+    if (problem_has_mean(&r->problem) && !is_nothing(load, s->size))
+        ritz_notice(r, "%s: with Neumann conditions alone the integral of f plus that of g over the boundary must be 0, but it is "
+                       "%.4g +- %.1g: the network will solve the equation for f less a constant", r->problem.name, load.mean, load.error);
+}
+
+/* Whether the energy has a minimum. */
+static int check_below(const pt_ritz *r, const energy_sums *s, pt_error *e)
+{
+    const problem *p = &r->problem;
+    const ritz_mean square = MEAN(s, by_square);
+    const bool free = !holds_values(p) && p->is.equation == PT_RITZ_SCHROEDINGER && !p->is.G;
+    if (free && square.mean + sure * square.error < 0)
+        return pt_fail(e, PT_FAILED, "%s: the energy has no minimum, for the integral of V is %.4g, so that large constants lower it "
+                                     "without end",
+                       p->name, square.mean);
+    if (free && square.mean == 0)
+        return pt_fail(e, PT_FAILED, "%s: without V, and without values on the boundary, u is determined up to a constant at most: give "
+                                     "V, or \"equation\": \"poisson\"", p->name);
+    if (s->least_v < 0 && p->is.equation != PT_RITZ_EIGENVALUE)
+        ritz_notice(r, "%s: V falls to %.4g: the energy has a minimum only if int (a |grad v|^2 + V v^2) is positive for every v", p->name,
+                    s->least_v);
+    return 0;
+}
+
+static void check_scale(const pt_ritz *r, const energy_sums *s)
+{
+    double longest = 0, shortest = INFINITY;
+    for (int64_t j = 0; j < r->net.dim; j++) {
+        const double side = r->problem.is.upper[j] - r->problem.is.lower[j];
+        longest = fmax(longest, side);
+        shortest = fmin(shortest, side);
+    }
+    const double stiff = s->stiffness * M_PI * M_PI / longest / longest + fmax(s->potential, 0);
+    const double u = fmax(stiff > 0 ? s->load / stiff : 0, s->largest_g);
+    if (longest > 20 || shortest < 0.05)
+        ritz_notice(r, "%s: the box has sides from %.3g to %.3g, and a network begins with functions that change over about 1: make the "
+                       "problem dimensionless, with sides of 1 to 10", r->problem.name, shortest, longest);
+    if (u > 50 || (u > 0 && u < 1e-3))
+        ritz_notice(r, "%s: u is expected to be about %.1g, and a network begins with values of about 1: make the problem "
+                       "dimensionless, with f and g divided by that", r->problem.name, u);
+}
+
+/* dG beside the differences of G. */
+static int check_nonlinear(const pt_ritz *r, pt_error *e)
+{
+    const problem *p = &r->problem;
+    static const double at[] = {-1.3, 0.4, 2.1};
+    for (size_t i = 0; p->is.G && i < sizeof at / sizeof *at; i++) {
+        const double h = 1e-4, near[2] = {at[i] - h, at[i] + h};
+        double value[2], slope, unused;
+        points_draw(r->sets, i, 0);
+        points_get(r->sets, 0, 1, r->x);
+        ritz_stretch(&p->is, 1, r->x);
+        for (int k = 0; k < 2; k++)
+            p->is.G(p->is.arg, 1, r->net.dim, r->x, &near[k], &value[k], &slope);
+        p->is.G(p->is.arg, 1, r->net.dim, r->x, &at[i], &unused, &slope);
+        const double difference = (value[1] - value[0]) / (2 * h);
+        if (isfinite(difference) && fabs(difference - slope) > 1e-4 * (1 + fabs(slope)))
+            return pt_fail(e, PT_FAILED, "%s: dG is not the derivative of G by u: at u = %g it is %.6g, and differences of G give "
+                                         "%.6g", p->name,
+                           at[i], slope, difference);
+    }
+    return 0;
+}
+
+/* ---- the exact solution ---- */
+
+/* The residual that is largest beside what it may be. */
+static void check_weak_form(const pt_ritz *r, const energy_sums *s)
+{
+    const bool hole_values = r->problem.is.holes && holds_values(&r->problem);
+    for (int k = holds_values(&r->problem) ? ritz_first_bump(r) : 0; k < ritz_tests(r) && !hole_values; k++) {
+        const ritz_mean m = MEAN(s, residual[k]);
+        if (is_nothing(m, s->scale[k]))
+            continue;
+        ritz_notice(r, "%s: exact does not solve the equation: against a test function the residual is %.4g +- %.1g, of terms that add "
+                       "up to %.4g in magnitude", r->problem.name, m.mean, m.error, s->scale[k]);
+        return;
+    }
+}
+
+static void check_solution(const pt_ritz *r, const energy_sums *s)
+{
+    const problem *p = &r->problem;
+    const ritz_mean mean = MEAN(s, mean), energy = MEAN(s, energy), misfit = MEAN(s, misfit);
+    const double size = sqrt(s->square * domain_volume(&p->is));
+    if (problem_has_mean(p) && !is_nothing(mean, size))
+        ritz_notice(r, "%s: exact has the integral %.4g +- %.1g, but with Neumann conditions alone the solution of mean 0 is found: "
+                       "subtract its mean", p->name, mean.mean, mean.error);
+    else if (p->is.equation != PT_RITZ_EIGENVALUE)
+        check_weak_form(r, s);
+    if (misfit.mean > tolerance * tolerance * (s->boundary_square + misfit.mean) + sure * misfit.error)
+        ritz_notice(r, "%s: exact differs from g on the boundary, by %.3g in the mean square", p->name, misfit.mean);
+    if (isfinite(p->energy) && !is_nothing((ritz_mean){energy.mean - p->energy, energy.error}, fabs(p->energy) + s->norm))
+        ritz_notice(r, "%s: the energy of exact is %.6g +- %.1g, and not %.6g", p->name, energy.mean, energy.error, p->energy);
+}
+
+static int find_sums(pt_ritz *r, bool exact, energy_sums *s, pt_error *e)
+{
+    int failed = 0;
+    for (int i = 0; i < SETS && !failed; i++)
+        failed = ritz_energy_sums(r, exact, r->o.eval_n < POINTS_MOST ? r->o.eval_n : POINTS_MOST, (uint64_t)i, &s[i], e);
+    return failed;
+}
+
+int ritz_check_problem(pt_ritz *r, pt_error *e)
+{
+    energy_sums s[SETS];
+    int failed = check_nonlinear(r, e);
+    if (!failed)
+        failed = find_sums(r, false, s, e);
+    if (!failed)
+        failed = check_below(r, s, e);
+    if (failed)
+        return failed;
+    check_balance(r, s);
+    check_scale(r, s);
+    failed = r->problem.is.exact ? find_sums(r, true, s, e) : 0;
+    if (!failed && r->problem.is.exact)
+        check_solution(r, s);
+    return failed;
+}
+
+/* ---- the network ---- */
+
+/* The mean energy of the last steps. */
+static ritz_mean training_energy(const pt_ritz *r)
+{
+    const int n = r->recent_n < RITZ_RECENT ? (int)r->recent_n : RITZ_RECENT;
+    return n > 1 ? ritz_mean_of(r->recent, n) : (ritz_mean){n ? r->recent[0] : NAN, 0};
+}
+
+void ritz_judge(const pt_ritz *r, const pt_ritz_energy *s)
+{
+    const ritz_mean trained = training_energy(r);
+    const double doubt = fmax(sure * s->standard_error, 0.05 * fabs(s->energy)) + 4 * trained.error;
+    if (trained.mean < s->energy - doubt)
+        ritz_notice(r, "the energy is %.6g +- %.2g on points of its own, far above the %.6g of the training points: the network has "
+                       "fitted these instead of the integral; %s", s->energy, s->standard_error, trained.mean,
+                    r->o.redraw_every == 1 ? "give a larger `n`" : "give `redraw_every` 1, or a larger `n`");
+    if (s->low > s->constant_energy)
+        ritz_notice(r, "the constant %.4g has the energy %.6g, less than the network's %.6g: the network has learned nothing; change "
+                       "`lr` or `steps`", s->constant, s->constant_energy, s->energy);
+    if (s->least_error > 0.3 * s->norm)
+        ritz_notice(r, "the network is far from the solution: residuals show an error of at least %.3g in the energy norm, where the "
+                       "network has %.3g; give more `steps` or another `lr`%s", s->least_error, s->norm,
+                    domain_has_boundary(&r->problem.is, PT_RITZ_DIRICHLET) ? ", a smaller penalty, `penalty_ramp`, or a hard "
+                                                                             "boundary" : "");
+    if (isfinite(r->problem.energy) && s->high < r->problem.energy - tolerance * fabs(r->problem.energy) - sure * s->standard_error)
+        ritz_notice(r, "the energy %.6g +- %.2g lies below that of the exact solution, %.6g: the problem's `energy` is wrong, or that "
+                       "of another problem", s->energy, s->standard_error, r->problem.energy);
+}
