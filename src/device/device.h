@@ -515,8 +515,8 @@ typedef struct op_gain_backward {
  *   v  = fma(1 - beta2, g' * g', beta2 * v)          m and v: 0 where they would be denormal (v only beside an eps that it
  *                                                    would vanish beside, or it would be divided by 0)
  *   w  = fma(-step_size, m / (sqrt(v) / sqrt_correction2 + eps), w)     step_size = lr / correction1
- * bf16: weights are hi and lo (base/dtype.h, master_split); fp32: `hi` holds fp32, lo is NULL. PT_F64: hi, m, v and g hold fp64, which is
- * what is computed in, without fma; nothing becomes 0. */
+ * bf16: weights are hi and lo (base/dtype.h, master_split); fp32: `hi` holds fp32, lo is NULL. PT_F64, without fma and zeros: hi, m, v, g
+ * hold fp64; `lo` is an adamw_rates (adamw_rates.h), which the queue needs until the op is done, in place of the floats here. */
 typedef struct op_adamw {
     pt_dtype type; int64_t n; void *hi; uint16_t *lo; float *m, *v; const void *g;
     float grad_scale, decay /* 1 - lr * weight_decay */, beta1, beta2, eps, step_size, sqrt_correction2;

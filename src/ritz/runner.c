@@ -13,7 +13,7 @@ struct ritz_runner {
     unsigned queues[RITZ_PROGRAMS];   /* bit set of those that the program's tasks use */
     bool *awaited[RITZ_PROGRAMS];     /* tasks whose end is signaled */
     walker walker;
-    ritz_update update;
+    adamw_rates update;
 };
 
 /* ---- signals ----
@@ -224,10 +224,11 @@ static void run_output(const ritz_unit *u, const ritz_slot *slot)
 static void run_update(const ritz_runner *x, const schedule *s, const task *t, queue *q)
 {
     const ritz_space *p = x->o.space;
-    const ritz_update *u = &x->update;
+    const adamw_rates *u = &x->update;
     char *states = operand_of(x, s, t, OBJECT_STATES, t->chunk, -1);
     queue_submit(q, &(op){OP_ADAMW, .adamw = {
         .type = p->net->type, .n = p->chunks[t->chunk].values, .hi = operand_of(x, s, t, OBJECT_WEIGHTS, t->chunk, -1),
+        .lo = p->net->type == PT_F64 ? (uint16_t *)u : NULL,
         .m = (float *)states, .v = (float *)(states + ritz_slab_bytes(p, t->chunk)),
         .g = operand_of(x, s, t, OBJECT_GRADIENT, t->chunk, -1), .grad_scale = 1, .decay = (float)u->decay, .beta1 = (float)u->beta1,
         .beta2 = (float)u->beta2, .eps = (float)u->eps, .step_size = (float)u->step_size, .sqrt_correction2 = (float)u->sqrt_correction2}});
@@ -296,7 +297,7 @@ void ritz_runner_run(ritz_runner *x, ritz_program what, ritz_slot *slots, int n,
         *inputs_done = x->walker.last[QUEUE_COMPUTE];
 }
 
-void ritz_runner_update(ritz_runner *x, const ritz_update *u)
+void ritz_runner_update(ritz_runner *x, const adamw_rates *u)
 {
     x->update = *u;
     ritz_runner_run(x, RITZ_UPDATE, NULL, 0, false, NULL);

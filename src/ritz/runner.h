@@ -6,6 +6,7 @@
 #ifndef PT_RITZ_RUNNER_H
 #define PT_RITZ_RUNNER_H
 
+#include "device/adamw_rates.h"
 #include "ritz/ansatz.h"
 #include "ritz/program.h"
 #include "run/walker.h"
@@ -39,8 +40,6 @@ struct ritz_slot {
     ansatz_energy composed;      /* problem NULL: the energy is quadratic */
 };
 
-typedef struct ritz_update { double decay, step_size, sqrt_correction2, beta1, beta2, eps; } ritz_update;
-
 typedef struct ritz_runner ritz_runner;
 
 /* Builds and checks all schedules, allocates the memory, starts the queues. PT_DOES_NOT_FIT beyond the budgets. */
@@ -51,7 +50,7 @@ char *ritz_runner_mailbox(const ritz_runner *x);
 /* Submits a program with units in these slots, `n` of at most plan->visit, and waits for nothing. first: its gradients are the first of a
  * step. *inputs_done: the value at which the slots are free again (ritz_runner_wait). */
 void ritz_runner_run(ritz_runner *x, ritz_program what, ritz_slot *slots, int n, bool first, uint64_t *inputs_done);
-void ritz_runner_update(ritz_runner *x, const ritz_update *u);
+void ritz_runner_update(ritz_runner *x, const adamw_rates *u);
 int ritz_runner_wait(ritz_runner *x, uint64_t value, pt_error *e);
 /* Waits for the end of all that was submitted. */
 int ritz_runner_sync(ritz_runner *x, pt_error *e);

@@ -550,7 +550,7 @@ static void submit_update(pt_ritz *r, double lr)
 {
     const pt_ritz_options *o = &r->o;
     const double step = (double)r->step;
-    ritz_runner_update(r->runner, &(ritz_update){.decay = 1 - lr * o->weight_decay, .beta1 = o->beta1, .beta2 = o->beta2, .eps = o->eps,
+    ritz_runner_update(r->runner, &(adamw_rates){.decay = 1 - lr * o->weight_decay, .beta1 = o->beta1, .beta2 = o->beta2, .eps = o->eps,
                                                  .step_size = lr / (1 - pow(o->beta1, step)),
                                                  .sqrt_correction2 = sqrt(1 - pow(o->beta2, step))});
 }

@@ -192,6 +192,43 @@ static void the_gradient_of_scrambled_nets_varies_less(void **state)
     pt_ritz_close(r);
 }
 
+/* ---- updates ---- */
+
+/* AdamW as PyTorch's in double precision, from the gradients of the run: not even the last digits of 1 - beta may be lost. */
+static void updates_in_fp64_are_adamws(void **state)
+{
+    enum { STEPS = 40 };
+    pt_ritz_options o = small("schroedinger-cosine", 2);
+    o.dtype = PT_RITZ_FP64;
+    o.n = 64;
+    o.width = 8;
+    o.steps = STEPS + 1; /* after the last one there is an evaluation, which takes the gradient's memory */
+    o.weight_decay = 0.03;
+    pt_ritz *r = open_run(&o);
+    pt_error e = {0};
+    const size_t n = (size_t)r->net.params;
+    double *g = calloc(4 * n, 8), *w = g + n, *m = w + n, *v = m + n;
+    assert_int_equal(ritz_slab(r, OBJECT_WEIGHTS, 0, 0, true, &e), 0);
+    memcpy(w, r->staging, n * 8);
+    for (int step = 1; step <= STEPS; step++) {
+        train(r, 1);
+        const double lr = ritz_lr(&o, step);
+        assert_int_equal(ritz_read_gradient(r, g, &e), 0);
+        for (size_t i = 0; i < n; i++) {
+            w[i] *= 1 - lr * o.weight_decay;
+            m[i] += (g[i] - m[i]) * (1 - o.beta1);
+            v[i] = v[i] * o.beta2 + (1 - o.beta2) * g[i] * g[i];
+            w[i] -= lr / (1 - pow(o.beta1, step)) * m[i] / (sqrt(v[i]) / sqrt(1 - pow(o.beta2, step)) + o.eps);
+        }
+    }
+    assert_int_equal(ritz_slab(r, OBJECT_WEIGHTS, 0, 0, true, &e), 0);
+    for (size_t i = 0; i < n; i++)
+        if (!(fabs(((double *)r->staging)[i] - w[i]) <= 1e-14 * (1 + fabs(w[i]))))
+            fail_msg("weight %zu is %.17g, not %.17g", i, ((double *)r->staging)[i], w[i]);
+    free(g);
+    pt_ritz_close(r);
+}
+
 /* Over many networks and seeds, the interval of 95% holds the energy of a much larger set in about 95%; a trained network's energy exceeds
  * the exact one by half the square of the error in the energy norm, and that is at least what the residuals say. */
 static void an_estimate_is_as_sure_as_it_says(void **state)
@@ -240,6 +277,7 @@ int main(void)
         cmocka_unit_test(an_energy_exceeds_the_exact_one_by_half_the_squared_error),
         cmocka_unit_test(a_run_reaches_the_exact_energy),
         cmocka_unit_test(gradients_are_the_energys_differences),
+        cmocka_unit_test(updates_in_fp64_are_adamws),
         cmocka_unit_test(an_estimate_is_as_sure_as_it_says),
         cmocka_unit_test(the_gradient_of_scrambled_nets_varies_less),
     };

@@ -1,3 +1,4 @@
+#include "device/adamw_rates.h"
 #include "device/cpu/kernels/double.h"
 #include "device/cpu/kernels/isa.h"
 #include "device/cpu/kernels/vec.h"
@@ -81,12 +82,11 @@ void KERNEL(adamw_double_part)(const op_adamw *o, int64_t begin, int64_t end)
 {
     double *w = o->hi, *m = (double *)o->m, *v = (double *)o->v;
     const double *gradient = o->g;
-    const double decay = o->decay, beta1 = o->beta1, beta2 = o->beta2, eps = o->eps, step = o->step_size, correction = o->sqrt_correction2;
-    const double scale = o->grad_scale;
+    const adamw_rates r = *(const adamw_rates *)o->lo;
     for (int64_t i = begin; i < end; i++) {
-        const double g = gradient[i] * scale;
-        m[i] += (1 - beta1) * (g - m[i]);
-        v[i] = beta2 * v[i] + (1 - beta2) * (g * g);
-        w[i] = w[i] * decay - step * (m[i] / (sqrt(v[i]) / correction + eps));
+        const double g = gradient[i];
+        m[i] += (1 - r.beta1) * (g - m[i]);
+        v[i] = r.beta2 * v[i] + (1 - r.beta2) * (g * g);
+        w[i] = w[i] * r.decay - r.step_size * (m[i] / (sqrt(v[i]) / r.sqrt_correction2 + r.eps));
     }
 }
