@@ -26,6 +26,7 @@ static int parse(ritz_session *s, int argc, char **argv, pt_options **options, p
         ARG(FLAG, "quiet", &s->quiet, NULL, "Output", "no progress bar"),
         ARG(FLAG, "json", &s->json, NULL, "Output", "print the result as one JSON object on stdout"),
         ARG(TEXT, "compare", &s->compare, "KINDS", other, "run with each of these kinds of points, such as mc,sobol"),
+        ARG(TEXT, "sweep", &s->sweep, "LIST", other, "--compare for each of these: n=256,1024,4096 or width=16,32,64"),
         ARG_WHOLE("seeds", &s->seeds, 1, PT_RITZ_SEEDS, other,
                   "--compare: number of seeds, default 3; --gradient-variance: of point sets, default 50"),
         ARG(FLAG, "gradient-variance", &s->gradient_variance, NULL, other,
@@ -50,6 +51,8 @@ static int check_modes(const ritz_session *s, pt_error *e)
     if (s->print_points && (s->eval || s->compare || s->gradient_variance))
         return pt_fail(e, PT_USAGE, "--print-points prints the points of a run: leave out %s", s->eval ? "--eval" : s->compare ? "--compare"
                                                                                              : "--gradient-variance");
+    if (s->sweep && (!s->compare || s->gradient_variance))
+        return pt_fail(e, PT_USAGE, "--sweep needs --compare%s", s->gradient_variance ? " without --gradient-variance" : "");
     if (s->seeds && !s->compare && !s->gradient_variance)
         return pt_fail(e, PT_USAGE, "--seeds needs --compare or --gradient-variance; a run has one seed, --seed");
     if (s->o.resume && s->gradient_variance)
@@ -88,6 +91,7 @@ static int run_command(int argc, char **argv, bool plan)
            : s.print_points ? ritz_print_points(&s, &e)
            : s.eval ? ritz_evaluate_file(&s, &e)
            : s.gradient_variance ? ritz_variances(&s, &e)
+           : s.sweep ? ritz_sweep(&s, &e)
            : s.compare ? ritz_compare(&s, &e)
            : ritz_train(&s, &stopped, &e);
     progress_clear(&s.bar);

@@ -5,13 +5,16 @@
 #include "progress.h"
 #include "protrain_ritz.h"
 
+#include <stdio.h>
+
 enum { RITZ_PLAN_TEXT = 400 };
 
 typedef struct ritz_session {
     pt_ritz_options o;
     const char *compare, *eval, *at;
     int64_t seeds, grid, print_points;
-    const char *write;
+    const char *write, *sweep;
+    bool swept; /* a comparison of a sweep: prints nothing */
     bool gradient_variance, quiet, json;
     bool part; /* a run of a comparison: prints no result of its own */
     progress bar;
@@ -21,6 +24,8 @@ typedef struct ritz_session {
 int ritz_train(ritz_session *s, bool *stopped, pt_error *e);
 /* --compare: trains with each kind of points and several seeds, then prints the table and writes OUT/report.html. */
 int ritz_compare(ritz_session *s, pt_error *e);
+/* --sweep: does so for several numbers of points or widths, and prints how the errors fall. */
+int ritz_sweep(ritz_session *s, pt_error *e);
 /* --gradient-variance: measures the variance of the gradient before, half-way through and after training. */
 int ritz_variances(ritz_session *s, pt_error *e);
 /* protrain plan --problem: prints the plan. */
@@ -31,6 +36,9 @@ int ritz_describe_plan(const pt_ritz_summary *m, char out[RITZ_PLAN_TEXT]);
 int ritz_evaluate_file(ritz_session *s, pt_error *e);
 /* --print-points: prints the points of a step, their faces and weights. */
 int ritz_print_points(ritz_session *s, pt_error *e);
+/* A table in --out as CSV. NULL: *e says why. */
+FILE *ritz_open_table(const ritz_session *s, const char *name, pt_error *e);
+int ritz_close_table(FILE *out, const char *name, pt_error *e);
 /* Parses the kinds of points in a list such as "mc,sobol", or in `otherwise` if it is NULL. Returns their number, or a negative code. */
 int ritz_kinds(const char *list, const char *otherwise, pt_ritz_points kinds[PT_RITZ_KINDS], pt_error *e);
 

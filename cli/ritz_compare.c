@@ -59,10 +59,27 @@ static int check_exact(const ritz_session *s, pt_error *e)
 
 static void print_table(const pt_ritz_comparison *rows, int n)
 {
-    printf("points    L2 error (median)      least    largest   H1 error (median)\n");
+    printf("points    L2 error (median)      least    largest       mean, and its interval of 95%%   H1 error (median)\n");
+    for (int i = 0; i < n; i++) {
+        char interval[48] = "unknown with one run";
+        if (rows[i].seeds > 1)
+            snprintf(interval, sizeof interval, "%.3e to %.3e", rows[i].l2_low, rows[i].l2_high);
+        printf("%-8s  %17.3e  %9.3e  %9.3e  %9.3e, %22s   %17.3e\n", pt_ritz_points_name(rows[i].points), rows[i].l2_median,
+               rows[i].l2_least, rows[i].l2_largest, rows[i].l2_mean, interval, rows[i].h1_median);
+    }
+}
+
+static int write_csv(const ritz_session *s, const pt_ritz_comparison *rows, int n, pt_error *e)
+{
+    FILE *out = ritz_open_table(s, "comparison.csv", e);
+    if (!out)
+        return PT_FAILED;
+    fputs("points,seeds,steps,l2_median,l2_least,l2_largest,l2_mean,l2_low,l2_high,h1_median\n", out);
     for (int i = 0; i < n; i++)
-        printf("%-8s  %17.3e  %9.3e  %9.3e   %17.3e\n", pt_ritz_points_name(rows[i].points), rows[i].l2_median, rows[i].l2_least,
-               rows[i].l2_largest, rows[i].h1_median);
+        fprintf(out, "%s,%d,%lld,%.9g,%.9g,%.9g,%.9g,%.9g,%.9g,%.9g\n", pt_ritz_points_name(rows[i].points), rows[i].seeds,
+                (long long)rows[i].steps, rows[i].l2_median, rows[i].l2_least, rows[i].l2_largest, rows[i].l2_mean, rows[i].l2_low,
+                rows[i].l2_high, rows[i].h1_median);
+    return ritz_close_table(out, "comparison.csv", e);
 }
 
 static int print_json(const char *folder, pt_error *e)
@@ -80,8 +97,10 @@ static int finish_comparison(const ritz_session *s, pt_error *e)
     pt_ritz_comparison rows[PT_RITZ_KINDS];
     const int n = pt_ritz_compared(s->o.out, rows, e);
     int failed = n < 0 ? n : s->json ? print_json(s->o.out, e) : 0;
-    if (!failed && !s->json)
+    if (!failed && !s->json && !s->swept)
         print_table(rows, n);
+    if (!failed)
+        failed = write_csv(s, rows, n, e);
     const int written = failed ? failed : pt_ritz_report(s->o.out, NULL, e);
     return written < 0 ? written : 0;
 }

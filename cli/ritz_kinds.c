@@ -1,6 +1,7 @@
 #include "ritz.h"
 
 #include "base/error.h"
+#include "base/units.h"
 
 #include <string.h>
 
@@ -31,4 +32,20 @@ int ritz_kinds(const char *list, const char *otherwise, pt_ritz_points kinds[PT_
         n++;
     }
     return n;
+}
+
+FILE *ritz_open_table(const ritz_session *s, const char *name, pt_error *e)
+{
+    char path[4096];
+    snprintf(path, sizeof path, "%.4000s%s%s", s->o.out, slash_after(s->o.out), name);
+    FILE *out = fopen(path, "we");
+    if (!out)
+        pt_fail_errno(e, PT_FAILED, "%s cannot be written", path);
+    return out;
+}
+
+int ritz_close_table(FILE *out, const char *name, pt_error *e)
+{
+    const bool lost = ferror(out);
+    return fclose(out) || lost ? pt_fail_errno(e, PT_FAILED, "%s cannot be written", name) : 0;
 }

@@ -7,7 +7,10 @@
 enum { SIZES = 24, MOMENTS = 3, LEAST_POINTS = 32 };
 static const char *const moments[MOMENTS] = {"before training", "half-way", "after training"};
 
-typedef struct variances { int n; double points[SIZES], of[PT_RITZ_KINDS][SIZES]; } variances;
+typedef struct variances {
+    int n, sets[PT_RITZ_KINDS][SIZES];
+    double points[SIZES], of[PT_RITZ_KINDS][SIZES], error[PT_RITZ_KINDS][SIZES];
+} variances;
 
 static int measure(ritz_session *s, pt_ritz *r, const pt_ritz_points *kinds, int kinds_n, variances *v, pt_error *e)
 {
@@ -16,9 +19,13 @@ static int measure(ritz_session *s, pt_ritz *r, const pt_ritz_points *kinds, int
     for (int64_t n = LEAST_POINTS; n <= s->o.n && v->n < SIZES && !interrupt_signal(); n *= 2, v->n++) {
         v->points[v->n] = (double)n;
         for (int k = 0; k < kinds_n; k++) {
-            int failed = pt_ritz_gradient_variance(r, kinds[k], n, sets, &v->of[k][v->n], NULL, e);
+            pt_ritz_spread spread;
+            int failed = pt_ritz_gradient_spread(r, kinds[k], n, sets, &spread, e);
             if (failed)
                 return failed;
+            v->of[k][v->n] = spread.variance;
+            v->error[k][v->n] = spread.standard_error;
+            v->sets[k][v->n] = spread.sets;
         }
         progress_draw(&s->bar, "measuring", (uint64_t)n, (uint64_t)s->o.n, NULL);
     }
@@ -30,15 +37,16 @@ static void print_variances(const variances *v, const char *moment, const pt_rit
 {
     printf("%s\n   points", moment);
     for (int k = 0; k < kinds_n; k++)
-        printf("  %10s", pt_ritz_points_name(kinds[k]));
+        printf("  %10s +-95%%", pt_ritz_points_name(kinds[k]));
     for (int i = 0; i < v->n; i++) {
         printf("\n%9.0f", v->points[i]);
         for (int k = 0; k < kinds_n; k++)
-            printf("  %10.3e", v->of[k][i]);
+            printf("  %10.3e %4.0f%%", v->of[k][i], 196 * v->error[k][i] / v->of[k][i]);
     }
     printf("\n    slope");
     for (int k = 0; k < kinds_n; k++)
-        printf("  %10.2f", pt_ritz_slope(v->n, v->points, v->of[k]));
+        printf("  %10.2f %5.2f", pt_ritz_slope(v->n, v->points, v->of[k]),
+               1.96 * pt_ritz_slope_error(v->n, v->points, v->of[k], v->error[k]));
     printf("\n");
     fflush(stdout);
 }
@@ -52,15 +60,33 @@ static void print_json(const variances *v, const pt_ritz_points *kinds, int kind
             printf("%s%.0f", i ? ", " : "", v[m].points[i]);
         printf("], \"kinds\": [");
         for (int k = 0; k < kinds_n; k++) {
-            printf("%s{\"points\": \"%s\", \"slope\": %.6g, \"variance\": [", k ? ", " : "", pt_ritz_points_name(kinds[k]),
-                   pt_ritz_slope(v[m].n, v[m].points, v[m].of[k]));
+            printf("%s{\"points\": \"%s\", \"slope\": %.6g, \"slope_error\": %.3g, \"variance\": [", k ? ", " : "",
+                   pt_ritz_points_name(kinds[k]), pt_ritz_slope(v[m].n, v[m].points, v[m].of[k]),
+                   pt_ritz_slope_error(v[m].n, v[m].points, v[m].of[k], v[m].error[k]));
             for (int i = 0; i < v[m].n; i++)
                 printf("%s%.9g", i ? ", " : "", v[m].of[k][i]);
+            printf("], \"standard_error\": [");
+            for (int i = 0; i < v[m].n; i++)
+                printf("%s%.9g", i ? ", " : "", v[m].error[k][i]);
             printf("]}");
         }
         printf("]}");
     }
     printf("]}\n");
+}
+
+static int write_csv(const ritz_session *s, const variances *v, int done, const pt_ritz_points *kinds, int kinds_n, pt_error *e)
+{
+    FILE *out = ritz_open_table(s, "variances.csv", e);
+    if (!out)
+        return PT_FAILED;
+    fputs("weights,points,n,variance,standard_error,sets\n", out);
+    for (int m = 0; m < done; m++)
+        for (int k = 0; k < kinds_n; k++)
+            for (int i = 0; i < v[m].n; i++)
+                fprintf(out, "%s,%s,%.0f,%.9g,%.9g,%d\n", moments[m], pt_ritz_points_name(kinds[k]), v[m].points[i], v[m].of[k][i],
+                        v[m].error[k][i], v[m].sets[k][i]);
+    return ritz_close_table(out, "variances.csv", e);
 }
 
 /* Writes the page of the first `done` moments. */
@@ -72,9 +98,11 @@ static int write_variances(const ritz_session *s, const variances *v, int done, 
         for (int k = 0; k < kinds_n; k++) {
             figures[m].points[k] = kinds[k];
             figures[m].variance[k] = v[m].of[k];
+            figures[m].error[k] = v[m].error[k];
         }
     }
-    return pt_ritz_variance_report(s->o.out, s->o.problem, figures, done, e);
+    int failed = pt_ritz_variance_report(s->o.out, s->o.problem, figures, done, e);
+    return failed ? failed : write_csv(s, v, done, kinds, kinds_n, e);
 }
 
 /* Trains with the kind of points that --points names, and measures all kinds at the same weights. */

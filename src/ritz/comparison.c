@@ -4,9 +4,11 @@
 #include "base/units.h"
 #include "io/files.h"
 #include "ritz/config.h"
+#include "ritz/energy.h"
 #include "ritz/page.h"
 #include "ritz/solver.h"
 
+#include <math.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -71,6 +73,12 @@ static pt_ritz_comparison row_of(const outcome *o)
     row.l2_median = last_median(o, OF_L2);
     row.l2_least = o->work[0];
     row.l2_largest = o->work[o->seeds - 1];
+    for (int k = 0; k < o->seeds; k++)
+        o->work[k] = log(o->work[k]);
+    const ritz_mean m = ritz_mean_of(o->work, o->seeds);
+    row.l2_mean = exp(m.mean);
+    row.l2_low = exp(m.mean - ritz_student(o->seeds) * m.error);
+    row.l2_high = exp(m.mean + ritz_student(o->seeds) * m.error);
     return row;
 }
 
@@ -193,13 +201,21 @@ static void describe(const char *folder, const outcome *first, char *title, size
         snprintf(lead, lead_bytes, "up to %.0f steps, %d seed%s", first->n ? first->step[first->n - 1] : 0, first->seeds, seeds);
 }
 
+static const char *interval_of(const pt_ritz_comparison *row, char text[64])
+{
+    snprintf(text, 64, row->seeds > 1 ? "%.3e (%.3e to %.3e)" : "%.3e", row->l2_mean, row->l2_low, row->l2_high);
+    return text;
+}
+
 static void write_table(FILE *out, const outcome *o, int n)
 {
-    fputs("<table><tr><th>points</th><th>L2 error</th><th>least</th><th>largest</th><th>H1 error</th></tr>\n", out);
+    char interval[64];
+    fputs("<table><tr><th>points</th><th>L2 error, median</th><th>mean and its interval of 95%</th><th>least</th><th>largest</th>"
+          "<th>H1 error</th></tr>\n", out);
     for (int i = 0; i < n; i++) {
         const pt_ritz_comparison row = row_of(&o[i]);
-        fprintf(out, "<tr><td>%s</td><td>%.3e</td><td>%.3e</td><td>%.3e</td><td>%.3e</td></tr>\n", pt_ritz_points_name(row.points),
-                row.l2_median, row.l2_least, row.l2_largest, row.h1_median);
+        fprintf(out, "<tr><td>%s</td><td>%.3e</td><td>%s</td><td>%.3e</td><td>%.3e</td><td>%.3e</td></tr>\n",
+                pt_ritz_points_name(row.points), row.l2_median, interval_of(&row, interval), row.l2_least, row.l2_largest, row.h1_median);
     }
     fputs("</table>\n", out);
 }
@@ -250,6 +266,9 @@ int ritz_page_of_comparison(const char *folder, const char *file, pt_error *e)
     return failed;
 }
 
+/* JSON has no infinities: of one run the interval is the point. */
+static double one(double bound, double mean) { return isfinite(bound) ? bound : mean; }
+
 char *ritz_json_of_comparison(const char *folder, pt_error *e)
 {
     pt_ritz_comparison rows[PT_RITZ_KINDS];
@@ -265,9 +284,10 @@ char *ritz_json_of_comparison(const char *folder, pt_error *e)
     fputs("{\"kinds\": [", out);
     for (int i = 0; i < n; i++)
         fprintf(out, "%s{\"points\": \"%s\", \"seeds\": %d, \"steps\": %lld, \"l2_error\": {\"median\": %.9g, \"least\": %.9g, "
-                     "\"largest\": %.9g}, \"h1_error\": {\"median\": %.9g}}",
+                     "\"largest\": %.9g, \"mean\": %.9g, \"low\": %.9g, \"high\": %.9g}, \"h1_error\": {\"median\": %.9g}}",
                 i ? ", " : "", pt_ritz_points_name(rows[i].points), rows[i].seeds, (long long)rows[i].steps, rows[i].l2_median,
-                rows[i].l2_least, rows[i].l2_largest, rows[i].h1_median);
+                rows[i].l2_least, rows[i].l2_largest, rows[i].l2_mean, one(rows[i].l2_low, rows[i].l2_mean),
+                one(rows[i].l2_high, rows[i].l2_mean), rows[i].h1_median);
     fputs("]}", out);
     fclose(out);
     return text;

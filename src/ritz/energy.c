@@ -189,6 +189,8 @@ int ritz_energy_sums(pt_ritz *r, bool exact, int64_t n, uint64_t set, energy_sum
 ritz_mean ritz_mean_of(const double *x, int n)
 {
     ritz_mean m = {0};
+    if (n == 1)
+        return (ritz_mean){x[0], NAN};
     for (int i = 0; i < n; i++)
         m.mean += x[i] / n;
     for (int i = 0; i < n; i++)

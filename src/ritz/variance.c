@@ -1,4 +1,5 @@
 /* variance.c - the variance of the energy's gradient over point sets, and the page of such variances. */
+#include "base/rng.h"
 #include "io/files.h"
 #include "ritz/page.h"
 #include "ritz/solver.h"
@@ -7,23 +8,51 @@
 #include <stdlib.h>
 #include <string.h>
 
-/* Welford's algorithm: mean and sum of squared differences of each value. */
-static int add_sets(pt_ritz *r, int sets, double *gradient, double *mean, double *squares, pt_error *e)
+/* Over the sets so far: by Welford's algorithm, the mean and the sum of squared differences of each value; and of each pair of sets, half
+ * the squared distance of their gradients, which is an estimate of the variance of its own. */
+typedef struct spread { double *gradient, *before, *mean, *squares; int sets; double pairs, pairs_squared; } spread;
+
+static int add_set(pt_ritz *r, spread *s, pt_error *e)
 {
-    for (int k = 0; k < sets; k++) {
-        double energy;
-        int failed = ritz_integrate(r, (uint64_t)k, &energy, e);
-        if (!failed)
-            failed = ritz_read_gradient(r, gradient, e);
-        if (failed)
-            return failed;
-        for (int64_t i = 0; i < r->net.params; i++) {
-            const double off = gradient[i] - mean[i];
-            mean[i] += off / (k + 1);
-            squares[i] += off * (gradient[i] - mean[i]);
-        }
+    double energy, apart = 0;
+    int failed = ritz_integrate(r, (uint64_t)s->sets, &energy, e);
+    if (!failed)
+        failed = ritz_read_gradient(r, s->gradient, e);
+    if (failed)
+        return failed;
+    s->sets++;
+    for (int64_t i = 0; i < r->net.params; i++) {
+        const double off = s->gradient[i] - s->mean[i], step = s->gradient[i] - s->before[i];
+        s->mean[i] += off / s->sets;
+        s->squares[i] += off * (s->gradient[i] - s->mean[i]);
+        apart += step * step / 2;
+        s->before[i] = s->gradient[i];
+    }
+    if (s->sets % 2 == 0) {
+        s->pairs += apart;
+        s->pairs_squared += apart * apart;
     }
     return 0;
+}
+
+static void conclude(const pt_ritz *r, const spread *s, pt_ritz_spread *out)
+{
+    const int pairs = s->sets / 2;
+    const double mean = s->pairs / pairs, square = s->pairs_squared / pairs - mean * mean;
+    *out = (pt_ritz_spread){.sets = s->sets};
+    for (int64_t i = 0; i < r->net.params; i++) {
+        out->variance += s->squares[i] / (s->sets - 1);
+        out->mean_square += s->mean[i] * s->mean[i];
+    }
+    out->standard_error = pairs > 1 ? sqrt(fmax(square, 0) / (pairs - 1)) : NAN;
+}
+
+/* Point sets of their own, for each number of points and each state of the training. */
+static uint64_t seed_of(const pt_ritz *at, int64_t n)
+{
+    uint32_t w[4];
+    rng_words(at->o.seed, RNG_POINTS, (uint32_t)at->step + 1, (uint64_t)n, w);
+    return ((uint64_t)w[2] << 32 | w[3]) >> 1;
 }
 
 static int open_like(pt_ritz *at, pt_ritz_points kind, int64_t n, pt_ritz **out, pt_error *e)
@@ -33,6 +62,9 @@ static int open_like(pt_ritz *at, pt_ritz_points kind, int64_t n, pt_ritz **out,
     if ((points_randomize)o.randomize != RANDOMIZE_DEFAULT && kind != at->o.points)
         o.randomize = PT_RITZ_RANDOMIZE_DEFAULT;
     o.n = n;
+    o.seed = seed_of(at, n);
+    o.init = NULL;
+    o.lbfgs_steps = 0;
     o.n_boundary = 0;
     o.out = NULL;
     o.plan_file = NULL; /* which is for at's points */
@@ -52,12 +84,15 @@ static int open_like(pt_ritz *at, pt_ritz_points kind, int64_t n, pt_ritz **out,
     return failed;
 }
 
-int pt_ritz_gradient_variance(pt_ritz *at, pt_ritz_points points, int64_t n, int sets, double *variance, double *mean_square, pt_error *e)
+enum { MORE_SETS = 4 };
+static const double wide = 0.2; /* of a standard error beside its variance */
+
+int pt_ritz_gradient_spread(pt_ritz *at, pt_ritz_points points, int64_t n, int sets, pt_ritz_spread *out, pt_error *e)
 {
     pt_ritz *r;
-    int failed = ritz_check_call(at, "pt_ritz_gradient_variance", true, e);
-    if (!failed && !variance)
-        failed = pt_fail_null(e, "pt_ritz_gradient_variance", "variance");
+    int failed = ritz_check_call(at, "pt_ritz_gradient_spread", true, e);
+    if (!failed && !out)
+        failed = pt_fail_null(e, "pt_ritz_gradient_spread", "out");
     if (!failed && sets < 2)
         failed = pt_fail(e, PT_USAGE, "a variance needs at least 2 point sets, but %d were asked for", sets);
     if (!failed)
@@ -65,18 +100,50 @@ int pt_ritz_gradient_variance(pt_ritz *at, pt_ritz_points points, int64_t n, int
     if (failed)
         return failed;
     const size_t params = (size_t)r->net.params;
-    double *work = calloc(3 * params, sizeof *work), length = 0;
-    *variance = 0;
-    failed = work ? add_sets(r, sets, work, work + params, work + 2 * params, e) : pt_fail(e, PT_FAILED, "out of memory");
-    for (size_t i = 0; i < params && !failed; i++) {
-        *variance += work[2 * params + i] / (sets - 1);
-        length += work[params + i] * work[params + i];
+    spread s = {.gradient = calloc(4 * params, sizeof *s.gradient)};
+    s.before = s.gradient + params, s.mean = s.before + params, s.squares = s.mean + params;
+    failed = s.gradient ? 0 : pt_fail(e, PT_FAILED, "out of memory");
+    for (int64_t most = sets; !failed && s.sets < most;) {
+        failed = add_set(r, &s, e);
+        if (failed || s.sets < most)
+            continue;
+        conclude(r, &s, out);
+        if (out->standard_error > wide * out->variance && most < (int64_t)MORE_SETS * sets)
+            most *= 2;
     }
-    if (mean_square)
-        *mean_square = length;
-    free(work);
+    free(s.gradient);
     pt_ritz_close(r);
     return failed;
+}
+
+int pt_ritz_gradient_variance(pt_ritz *at, pt_ritz_points points, int64_t n, int sets, double *variance, double *mean_square, pt_error *e)
+{
+    pt_ritz_spread s;
+    if (!variance)
+        return pt_fail_null(e, "pt_ritz_gradient_variance", "variance");
+    int failed = pt_ritz_gradient_spread(at, points, n, sets, &s, e);
+    if (failed)
+        return failed;
+    *variance = s.variance;
+    if (mean_square)
+        *mean_square = s.mean_square;
+    return 0;
+}
+
+double pt_ritz_slope_error(int n, const double *x, const double *y, const double *y_error)
+{
+    double mx = 0, xx = 0, sum = 0;
+    if (n < 2 || !x || !y || !y_error)
+        return NAN;
+    for (int i = 0; i < n; i++)
+        mx += log(x[i]) / n;
+    for (int i = 0; i < n; i++)
+        xx += (log(x[i]) - mx) * (log(x[i]) - mx);
+    for (int i = 0; i < n; i++) {
+        const double share = (log(x[i]) - mx) / xx * y_error[i] / y[i];
+        sum += share * share;
+    }
+    return sqrt(sum);
 }
 
 double pt_ritz_slope(int n, const double *x, const double *y)
@@ -93,16 +160,26 @@ double pt_ritz_slope(int n, const double *x, const double *y)
 
 /* ---- the page ---- */
 
-typedef struct names { char of[PT_RITZ_KINDS][48]; } names;
+enum { SIZES_MOST = 64 };
+typedef struct names { char of[PT_RITZ_KINDS][64]; double band[PT_RITZ_KINDS][2 * SIZES_MOST]; } names;
 
 /* The curves are called by their kinds and slopes. */
 static ritz_figure figure_of(const pt_ritz_variances *v, names *names)
 {
-    ritz_figure f = {v->title, "points", true, true, v->kinds, {{0}}};
+    ritz_figure f = {v->title, v->x_title ? v->x_title : "points", true, true, v->kinds, {{0}}};
     for (int k = 0; k < v->kinds; k++) {
-        snprintf(names->of[k], sizeof names->of[k], "%s, slope %.2f", pt_ritz_points_name(v->points[k]),
-                 pt_ritz_slope(v->sizes, v->n, v->variance[k]));
-        f.curves[k] = (ritz_curve){names->of[k], v->sizes, v->n, v->variance[k], NULL};
+        const bool sure = v->error[k] && v->sizes <= SIZES_MOST;
+        const int used = snprintf(names->of[k], sizeof names->of[k], "%s, slope %.2f", pt_ritz_points_name(v->points[k]),
+                                  pt_ritz_slope(v->sizes, v->n, v->variance[k]));
+        if (sure)
+            snprintf(names->of[k] + used, sizeof names->of[k] - (size_t)used, " +- %.2f",
+                     pt_ritz_slope_error(v->sizes, v->n, v->variance[k], v->error[k]));
+        for (int i = 0; i < v->sizes && sure; i++) {
+            const double factor = exp(1.96 * v->error[k][i] / v->variance[k][i]);
+            names->band[k][2 * i] = v->variance[k][i] / factor;
+            names->band[k][2 * i + 1] = v->variance[k][i] * factor;
+        }
+        f.curves[k] = (ritz_curve){names->of[k], v->sizes, v->n, v->variance[k], sure ? names->band[k] : NULL};
     }
     return f;
 }
@@ -120,6 +197,14 @@ static int check_figures(const pt_ritz_variances *v, int n, pt_error *e)
             return pt_fail(e, PT_USAGE, "figure %d has no title, no numbers of points, or a kind without a name or variances", i + 1);
     }
     return 0;
+}
+
+static int write_figures(const char *path, const char *title, const char *about, const ritz_figure *figures, int n, pt_error *e)
+{
+    char text[400];
+    snprintf(text, sizeof text, "<p>%.300s; bands: 95%%.</p>\n",
+             about ? about : "Variance of the energy's gradient, summed over all parameters, against the number of points");
+    return ritz_page_write(path, title, text, figures, n, e);
 }
 
 int pt_ritz_variance_report(const char *folder, const char *title, const pt_ritz_variances *figures, int n, pt_error *e)
@@ -140,8 +225,7 @@ int pt_ritz_variance_report(const char *folder, const char *title, const pt_ritz
     if (!failed)
         failed = path_join(path, folder, "report.html", e);
     if (!failed)
-        failed = ritz_page_write(path, title, "<p>Variance of the energy's gradient, summed over all parameters, against the "
-                                              "number of points.</p>\n", drawn, n, e);
+        failed = write_figures(path, title, figures->about, drawn, n, e);
     free(drawn);
     free(words);
     return failed;

@@ -122,7 +122,7 @@ static void check_solution(const pt_ritz *r, const energy_sums *s)
                        "subtract its mean", p->name, mean.mean, mean.error);
     else if (p->is.equation != PT_RITZ_EIGENVALUE)
         check_weak_form(r, s);
-    if (misfit.mean > tolerance * tolerance * (s->boundary_square + misfit.mean) + sure * misfit.error)
+    if (misfit.mean > tolerance * tolerance * (s->boundary_square + s->square) + sure * misfit.error)
         ritz_notice(r, "%s: exact differs from g on the boundary, by %.3g in the mean square", p->name, misfit.mean);
     if (isfinite(p->energy) && !is_nothing((ritz_mean){energy.mean - p->energy, energy.error}, fabs(p->energy) + s->norm))
         ritz_notice(r, "%s: the energy of exact is %.6g +- %.1g, and not %.6g", p->name, energy.mean, energy.error, p->energy);
