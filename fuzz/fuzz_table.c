@@ -12,7 +12,7 @@
 enum { TABLE_BYTES = 65536, TABLE_ROWS = 1000, TABLE_SEEN = -100 };
 static const struct { const char *name; data_kind kind; } table_files[] = {
     {"snappy.parquet", DATA_PARQUET}, {"delta.parquet", DATA_PARQUET}, {"split.parquet", DATA_PARQUET}, {"zstd.parquet", DATA_PARQUET},
-    {"plain.parquet", DATA_PARQUET}};
+    {"plain.parquet", DATA_PARQUET}, {"stream.arrow", DATA_ARROW}, {"zstd.arrow", DATA_ARROW}};
 enum { TABLE_FILES = sizeof table_files / sizeof *table_files };
 
 typedef struct table_tally { uint64_t rows, hash; } table_tally;

@@ -1,6 +1,7 @@
 #include "data/documents.h"
 
 #include "base/json.h"
+#include "data/arrow.h"
 #include "data/csv.h"
 #include "data/parquet.h"
 #include "data/unpack.h"
@@ -437,10 +438,10 @@ static int take_table_row(void *arg, uint64_t row, const text_buffer *json, uint
     return give_record(in, (record_place){row, 0}, json, e);
 }
 
-static int read_table(input *in, int fd, pt_error *e)
+static int read_table(input *in, int fd, data_kind kind, pt_error *e)
 {
     const row_sink rows = {in, take_table_row};
-    return parquet_read(fd, in->path, &rows, e);
+    return (kind == DATA_ARROW ? arrow_read : parquet_read)(fd, in->path, &rows, e);
 }
 
 /* ---- files ---- */
@@ -477,10 +478,10 @@ int documents_read(int fd, const char *path, data_kind kind, document_form form,
     if (!in)
         return pt_fail(e, PT_FAILED, "out of memory: a buffer to read %s", path);
     *in = (input){.path = path, .form = form, .sink = sink, .line = 1, .column = 1};
-    const bool table = kind == DATA_PARQUET;
+    const bool table = kind == DATA_PARQUET || kind == DATA_ARROW;
     int rc = table ? 0 : unpack_open(fd, path, packing_of_name(path, &length), &in->from, e);
     if (rc == 0)
-        rc = table ? read_table(in, fd, e) : read_kind(in, kind, e);
+        rc = table ? read_table(in, fd, kind, e) : read_kind(in, kind, e);
     unpack_close(in->from);
     text_buffer_free(&in->record);
     free(in);

@@ -1,10 +1,11 @@
-/* documents.h - reads the documents of a .txt, .jsonl, .json, .csv or .parquet file in order, in memory that does not grow with the file.
+/* documents.h - reads the documents of a .txt, .jsonl, .json, .csv, .parquet or .arrow file in order, in memory that does not grow with the
+ * file.
  *
  *   .txt     the whole file, byte for byte, is one document
  *   .jsonl   each line is an object, which is a record. Empty lines are skipped
  *   .json    one array of such objects; a scanner of strings, escapes and brackets finds its elements; each is parsed separately
  *   .csv     the first row has the names; each further row is an object of strings (csv.h)
- *   .parquet each row is an object (parquet.h); its line is its number
+ *   .parquet each row is an object (parquet.h), whose line is its number; so in .arrow (arrow.h)
  *
  * A document is the "text" of a record, or the record itself as JSON, if the caller wants records. A record may have at most
  * DOCUMENT_RECORD_MAX bytes.

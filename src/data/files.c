@@ -1,8 +1,10 @@
 #include "data/files.h"
 
 #include "data/foreign.h"
+#include "data/saved.h"
 #include "data/splits.h"
 #include "data/unpack.h"
+#include "io/files.h"
 #include "io/hub.h"
 
 #include <dirent.h>
@@ -14,13 +16,13 @@
 #include <strings.h>
 #include <sys/stat.h>
 
-#define KNOWN_TYPES ".txt, .jsonl, .json, .csv (also with .gz or .zst), .parquet, .npy or .bin"
+#define KNOWN_TYPES ".txt, .jsonl, .json, .csv (also with .gz or .zst), .parquet, .arrow, .npy or .bin"
 
 int data_kind_of(const char *path, data_kind *kind)
 {
     static const struct { const char *end; data_kind kind; } known[] = {
         {".txt", DATA_TEXT}, {".jsonl", DATA_JSONL}, {".json", DATA_JSON}, {".csv", DATA_CSV},
-        {".parquet", DATA_PARQUET}, {".npy", DATA_NPY}, {".bin", DATA_BIN},
+        {".parquet", DATA_PARQUET}, {".arrow", DATA_ARROW}, {".npy", DATA_NPY}, {".bin", DATA_BIN},
     };
     size_t length;
     const bool packed = packing_of_name(path, &length) != PACKING_NONE;
@@ -156,12 +158,59 @@ static int add_entries(data_files *f, const char *folder, struct dirent *const *
                    folder, n);
 }
 
+/* The files of a set that save_to_disk wrote. */
+static int add_saved_set(data_files *f, const char *folder, pt_error *e)
+{
+    char path[FILE_PATH_BYTES];
+    struct stat st;
+    json_t *names, *name;
+    size_t i;
+    int rc = saved_names(folder, SAVED_SET, &names, e);
+    if (rc < 0)
+        return rc;
+    json_array_foreach(names, i, name) {
+        rc = rc < 0 ? rc : path_join(path, folder, json_string_value(name), e);
+        if (rc == 0 && (stat(path, &st) < 0 || !S_ISREG(st.st_mode)))
+            rc = pt_fail_errno(e, PT_FAILED, "%s: this file of the saved data cannot be opened", path);
+        if (rc == 0)
+            rc = add_file(f, path, DATA_ARROW, &st, e);
+    }
+    json_decref(names);
+    return rc;
+}
+
+/* Of several sets those of the wanted split; if there is one alone, that. */
+static int add_saved_sets(data_files *f, const char *folder, data_use use, pt_error *e)
+{
+    const data_split wanted = use == DATA_TRAINS ? SPLIT_TRAIN : SPLIT_VALIDATION;
+    const size_t before = f->n;
+    char path[FILE_PATH_BYTES];
+    json_t *names, *name;
+    size_t i;
+    int rc = saved_names(folder, SAVED_SETS, &names, e);
+    if (rc < 0)
+        return rc;
+    const bool alone = json_array_size(names) == 1 && use != DATA_BESIDE;
+    json_array_foreach(names, i, name)
+        if (rc == 0 && !alone && data_split_of(json_string_value(name)) != wanted)
+            leave(f, json_string_value(name));
+        else if (rc == 0 && (rc = path_join(path, folder, json_string_value(name), e)) == 0)
+            rc = add_saved_set(f, path, e);
+    json_decref(names);
+    if (rc < 0 || f->n > before || use == DATA_BESIDE)
+        return rc;
+    return pt_fail(e, PT_FAILED, "%s: none of the saved sets is named for %s: name the folder of one", folder,
+                   use == DATA_TRAINS ? "training" : "validation");
+}
+
 static int add_folder(data_files *f, const char *folder, data_use use, pt_error *e)
 {
     struct dirent **entries;
-    const int saved = data_refuse_saved(folder, e);
-    if (saved < 0)
-        return saved;
+    const saved_kind saved = saved_kind_of(folder);
+    if (saved == SAVED_SETS)
+        return add_saved_sets(f, folder, use, e);
+    if (saved == SAVED_SET)
+        return use == DATA_BESIDE ? 0 : add_saved_set(f, folder, e);
     int n = scandir(folder, &entries, not_hidden, by_bytes);
     if (n < 0)
         return pt_fail_errno(e, PT_FAILED, "%s: cannot read this folder", folder);

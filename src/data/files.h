@@ -8,7 +8,7 @@
 #include <stddef.h>
 #include <stdint.h>
 
-typedef enum data_kind { DATA_TEXT, DATA_JSONL, DATA_JSON, DATA_CSV, DATA_PARQUET, DATA_NPY, DATA_BIN } data_kind;
+typedef enum data_kind { DATA_TEXT, DATA_JSONL, DATA_JSON, DATA_CSV, DATA_PARQUET, DATA_ARROW, DATA_NPY, DATA_BIN } data_kind;
 
 typedef struct data_file {
     char *path; /* absolute */
@@ -36,8 +36,9 @@ typedef enum data_use {
     DATA_BESIDE     /* validation, and nothing but such folders: what goes with data to train on; there may be none */
 } data_use;
 
-/* Expands folders (one level, sorted by name byte by byte, without hidden files) and classifies files by the end of their names. Errors: a
- * path that does not exist, a named file of another type, a folder without data files. Free with data_files_free, also after an error. */
+/* Expands folders (one level, sorted by name byte by byte, without hidden files; or as saved.h has it) and classifies files by the end of
+ * their names. Errors: a path that does not exist, a named file of another type, a folder without data files. Free with data_files_free,
+ * also after an error. */
 int data_files_list(const char *const *paths, int paths_n, data_use use, data_files *out, pt_error *e);
 void data_files_free(data_files *f);
 bool data_files_beside(const char *const *paths, int paths_n); /* are there files for DATA_BESIDE? */

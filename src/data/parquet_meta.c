@@ -1,29 +1,14 @@
 #include "data/parquet_parts.h"
 
 #include "base/json.h"
+#include "io/files.h"
 #include "text/utf8.h"
 
-#include <errno.h>
 #include <stdlib.h>
-#include <sys/stat.h>
-#include <unistd.h>
 
 enum { FOOTER_MAX = 1 << 30, TAIL = 8 };
 
-int parquet_read_at(parquet_file *f, void *p, size_t n, uint64_t at, pt_error *e)
-{
-    for (size_t done = 0; done < n;) {
-        const ssize_t got = pread(f->fd, (char *)p + done, n - done, (off_t)(at + done));
-        if (got < 0 && errno == EINTR)
-            continue;
-        if (got < 0)
-            return pt_fail_errno(e, PT_FAILED, "%s: cannot read at byte %llu", f->path, (unsigned long long)(at + done));
-        if (got == 0)
-            return pt_fail(e, PT_FAILED, "%s: the file has become shorter while it is read", f->path);
-        done += (size_t)got;
-    }
-    return 0;
-}
+int parquet_read_at(parquet_file *f, void *p, size_t n, uint64_t at, pt_error *e) { return fd_pread_all(f->fd, p, n, at, f->path, e); }
 
 static int bad_footer(const parquet_file *f, pt_error *e)
 {

@@ -531,7 +531,7 @@ static void data_that_cannot_be_trained_on_is_refused(void **state)
     scratch_text("none/README.md", "x");
     refused(o, scratch_path("none"), "no data in this folder");
     refused(o, scratch_text("x.parquet", "x"), "does not begin with PAR1");
-    refused(o, scratch_text("x.arrow", "x"), "p.open_stream");
+    refused(o, scratch_text("x.arrow", "x"), "ends too early");
     refused(o, scratch_text("x.npy.gz", "x"), "gunzip -k");
     refused(o, scratch_text("x.jsonl.xz", "x"), "unxz -k");
     refused(o, scratch_text("x.md", "x"), "unknown type of data");
@@ -560,14 +560,55 @@ static void folders_of_other_forms_are_refused_with_a_command(void **state)
     scratch_text("packed/a.txt", "x");
     scratch_text("packed/b.json.bz2", "x");
     refused(o, scratch_path("packed"), "b.json.bz2 is compressed: unpack it: bunzip2");
-    scratch_folder("saved");
-    scratch_text("saved/data-00000-of-00001.arrow", "x");
-    scratch_text("saved/dataset_info.json", "{}");
-    scratch_text("saved/state.json", "{}");
-    refused(o, scratch_path("saved"), "saved'/*.arrow > data.jsonl");
-    scratch_folder("sets");
-    scratch_text("sets/dataset_dict.json", "{}");
-    refused(o, scratch_path("sets"), "sets'/train/*.arrow > data.jsonl");
+}
+
+/* A folder of saved sets stands for n files, b before a, and leaves sets out. */
+static void lists(data_use use, const char *folder, size_t n, const char *left_out)
+{
+    const char *path = scratch_path(folder);
+    data_files files;
+    pt_error e = {0};
+    if (data_files_list(&path, 1, use, &files, &e))
+        fail_msg("%s", e.text);
+    assert_int_equal(files.n, n);
+    assert_string_equal(strrchr(files.files[0].path, '/'), "/b.arrow");
+    assert_string_equal(files.other_splits, left_out);
+    data_files_free(&files);
+}
+
+/* As save_to_disk writes them: the files of a set by its state, the sets of a dictionary by their splits. */
+static void saved_folders_have_their_sets(void **state)
+{
+    static const char set[] = "{\"_data_files\": [{\"filename\": \"b.arrow\"}, {\"filename\": \"a.arrow\"}], \"_split\": null}";
+    static const char *const sets[] = {"saved", "saved/train", "saved/validation", "saved/test", "lone"};
+    const dataset_options o = {.seq_len = T, .vocab = VOCAB};
+    char name[64];
+    for (int i = 0; i < 5; i++)
+        scratch_folder(sets[i]);
+    for (int i = 1; i < 5; i++) {
+        snprintf(name, sizeof name, "%s/a.arrow", sets[i]);
+        scratch_text(name, "x");
+        snprintf(name, sizeof name, "%s/b.arrow", sets[i]);
+        scratch_text(name, "x");
+        snprintf(name, sizeof name, "%s/dataset_info.json", sets[i]);
+        scratch_text(name, "{}");
+        snprintf(name, sizeof name, "%s/state.json", sets[i]);
+        scratch_text(name, set);
+    }
+    scratch_text("saved/dataset_dict.json", "{\"splits\": [\"train\", \"validation\", \"test\"]}");
+    lists(DATA_TRAINS, "lone", 2, "");
+    lists(DATA_TRAINS, "saved", 2, "validation, test");
+    lists(DATA_EVALUATES, "saved", 2, "train, test");
+    const char *path = scratch_path("saved");
+    assert_true(data_files_beside(&path, 1));
+    path = scratch_path("lone");
+    assert_false(data_files_beside(&path, 1));
+    scratch_text("saved/dataset_dict.json", "{\"splits\": [\"one\", \"two\"]}");
+    refused(o, scratch_path("saved"), "none of the saved sets is named for training");
+    scratch_text("saved/dataset_dict.json", "{\"splits\": [\"../lone\"]}");
+    refused(o, scratch_path("saved"), "not as save_to_disk writes it");
+    scratch_text("lone/state.json", "{\"_data_files\": [{\"filename\": \"c.arrow\"}]}");
+    refused(o, scratch_path("lone"), "c.arrow: this file of the saved data cannot be opened");
 }
 
 /* Each epoch has each window once, in another order, and then padding. */
@@ -657,6 +698,7 @@ int main(void)
         cmocka_unit_test(documents_without_an_end_are_told),
         cmocka_unit_test(data_that_cannot_be_trained_on_is_refused),
         cmocka_unit_test(folders_of_other_forms_are_refused_with_a_command),
+        cmocka_unit_test(saved_folders_have_their_sets),
         cmocka_unit_test(an_epoch_of_more_samples_than_windows_ends_with_padding),
         cmocka_unit_test(a_failed_build_leaves_nothing_behind),
         cmocka_unit_test(many_may_want_the_same_cache_at_once),

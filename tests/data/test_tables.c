@@ -1,5 +1,5 @@
-/* Parquet as pyarrow writes it (tests/fixtures/make_tables.py): the same records as from .jsonl; cut off or changed anywhere, a file is
- * read or refused. */
+/* Parquet and Arrow as pyarrow writes them (tests/fixtures/make_tables.py): the same records as from .jsonl; cut off or changed anywhere, a
+ * file is read or refused. */
 #include <stdarg.h>
 #include <stddef.h>
 #include <setjmp.h>

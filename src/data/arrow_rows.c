@@ -1,0 +1,118 @@
+#include "data/arrow_parts.h"
+
+#include "data/documents.h"
+
+static int write_value(arrow_table *t, const arrow_field *a, uint64_t i, pt_error *e);
+
+static int misfit(const arrow_table *t, const arrow_field *a, const char *what, pt_error *e)
+{
+    return pt_fail(e, PT_FAILED, "%s: row %llu: column \"%.*s\" %s", t->path, (unsigned long long)t->row + 1,
+                   (int)(a->name_bytes < 80 ? a->name_bytes : 80), a->name, what);
+}
+
+static bool bit(arrow_slice s, uint64_t i) { return s.p[i / 8] >> i % 8 & 1; }
+
+static uint64_t unsigned_at(arrow_slice s, uint64_t i, uint64_t width)
+{
+    uint64_t value = 0;
+    memcpy(&value, s.p + i * width, width);
+    return value;
+}
+
+static int write_signed(arrow_table *t, const arrow_field *a, uint64_t i, pt_error *e)
+{
+    const unsigned unused = (unsigned)(64 - 8 * a->width);
+    return row_signed(&t->json, (int64_t)(unsigned_at(a->data, i, a->width) << unused) >> unused, e);
+}
+
+static int write_real(arrow_table *t, const arrow_field *a, uint64_t i, pt_error *e)
+{
+    float f;
+    double d;
+    if (a->width == 4)
+        memcpy(&f, a->data.p + 4 * i, 4);
+    else
+        memcpy(&d, a->data.p + 8 * i, 8);
+    return row_real(&t->json, a->width == 4 ? (double)f : d, e);
+}
+
+/* The range of value i in what the offsets count, of which there are `most`. */
+static bool range_of(const arrow_field *a, uint64_t i, uint64_t most, uint64_t *first, uint64_t *n)
+{
+    *first = unsigned_at(a->offsets, i, a->width);
+    const uint64_t end = unsigned_at(a->offsets, i + 1, a->width);
+    *n = end - *first;
+    return *first <= end && end <= most;
+}
+
+static int write_bytes(arrow_table *t, const arrow_field *a, const uint8_t *p, uint64_t n, pt_error *e)
+{
+    if (t->json.n + n > DOCUMENT_RECORD_MAX)
+        return misfit(t, a, "makes the record larger than 256 MiB", e);
+    const int rc = row_bytes(&t->json, (const char *)p, n, e);
+    return rc == ROW_NOTHING && a->kind == A_TEXT ? misfit(t, a, "is not UTF-8: write it as UTF-8", e) : rc;
+}
+
+static int write_elements(arrow_table *t, const arrow_field *a, uint64_t first, uint64_t n, pt_error *e)
+{
+    int rc = row_word(&t->json, "[", e);
+    for (uint64_t k = 0; k < n && rc == 0; k++) {
+        rc = row_comma(&t->json, e);
+        const size_t before = t->json.n;
+        if (rc == 0)
+            rc = write_value(t, a + 1, first + k, e);
+        if (rc == ROW_NOTHING) {
+            t->json.n = before;
+            rc = row_word(&t->json, "null", e);
+        }
+        if (rc == 0 && t->json.n > DOCUMENT_RECORD_MAX)
+            rc = misfit(t, a, "makes the record larger than 256 MiB", e);
+    }
+    return rc < 0 ? rc : row_word(&t->json, "]", e);
+}
+
+static int write_children(arrow_table *t, const arrow_field *a, uint64_t i, pt_error *e)
+{
+    const arrow_field *child = a + 1;
+    int rc = row_word(&t->json, "{", e);
+    for (uint32_t k = 0; k < a->children && rc >= 0; k++, child += child->size) {
+        const size_t before = t->json.n;
+        rc = row_comma(&t->json, e);
+        if (rc == 0)
+            rc = row_string(&t->json, child->name, child->name_bytes, e);
+        if (rc == 0)
+            rc = row_word(&t->json, ":", e);
+        if (rc == 0 && (rc = write_value(t, child, i, e)) == ROW_NOTHING)
+            t->json.n = before;
+    }
+    return rc < 0 ? rc : row_word(&t->json, "}", e);
+}
+
+static int write_value(arrow_table *t, const arrow_field *a, uint64_t i, pt_error *e)
+{
+    uint64_t first, n;
+    if (a->valid.n && !bit(a->valid, i))
+        return ROW_NOTHING;
+    switch (a->kind) {
+    case A_SIGNED: return write_signed(t, a, i, e);
+    case A_UNSIGNED: return row_unsigned(&t->json, unsigned_at(a->data, i, a->width), e);
+    case A_REAL: return write_real(t, a, i, e);
+    case A_BOOL: return row_word(&t->json, bit(a->data, i) ? "true" : "false", e);
+    case A_TEXT: case A_BINARY:
+        return range_of(a, i, a->data.n, &first, &n) ? write_bytes(t, a, a->data.p + first, n, e)
+                                                     : misfit(t, a, "is damaged: get the file again", e);
+    case A_FIXED: return write_bytes(t, a, a->data.p + i * a->width, a->width, e);
+    case A_LIST:
+        return range_of(a, i, a[1].length, &first, &n) ? write_elements(t, a, first, n, e)
+                                                       : misfit(t, a, "is damaged: get the file again", e);
+    case A_FIXED_LIST: return write_elements(t, a, i * a->width, a->width, e);
+    case A_STRUCT: return write_children(t, a, i, e);
+    default: return ROW_NOTHING;
+    }
+}
+
+int arrow_write_row(arrow_table *t, uint64_t i, pt_error *e)
+{
+    t->json.n = 0;
+    return write_children(t, t->fields, i, e);
+}

@@ -1,0 +1,119 @@
+#include "data/arrow_parts.h"
+
+#include "text/utf8.h"
+
+#include <stdlib.h>
+
+enum { T_NULL = 1, T_INT, T_REAL, T_BINARY, T_TEXT, T_BOOL, T_DECIMAL, T_DATE, T_TIME, T_TIMESTAMP, T_INTERVAL, T_LIST, T_STRUCT, T_UNION,
+       T_FIXED, T_FIXED_LIST, T_MAP, T_DURATION, T_LARGE_BINARY, T_LARGE_TEXT, T_LARGE_LIST };
+
+static int refuse_type(const arrow_table *t, const arrow_field *a, const char *what, pt_error *e)
+{
+    return pt_fail(e, PT_FAILED, "%s: column \"%.*s\" has %s, which is not supported: write it as text, numbers, lists or structs", t->path,
+                   (int)(a->name_bytes < 80 ? a->name_bytes : 80), a->name, what);
+}
+
+/* Bits as bytes: 8, 16, 32 or 64. */
+static uint64_t bytes_of(flat *f, uint64_t bits)
+{
+    if (bits != 8 && bits != 16 && bits != 32 && bits != 64)
+        f->failed = true;
+    return bits / 8;
+}
+
+static void set(arrow_field *a, arrow_kind kind, uint64_t width)
+{
+    a->kind = kind;
+    a->width = width;
+}
+
+/* Sets kind and width by the type at a place, a table of the kind `type`. */
+static int take_type(const arrow_table *t, flat *f, arrow_field *a, uint64_t type, size_t at, pt_error *e)
+{
+    static const uint64_t intervals[] = {4, 8, 16};
+    const uint64_t first = at ? flat_number(f, at, 0, 2, type == T_DATE) : 0;
+    switch (type) {
+    case T_NULL: set(a, A_NULL, 0); break;
+    case T_INT: set(a, flat_number(f, at, 1, 1, 0) ? A_SIGNED : A_UNSIGNED, bytes_of(f, flat_number(f, at, 0, 4, 0))); break;
+    case T_REAL: set(a, first == 0 ? A_HIDDEN : A_REAL, first == 0 ? 2 : first == 1 ? 4 : 8); break;
+    case T_BOOL: set(a, A_BOOL, 0); break;
+    case T_TEXT: case T_LARGE_TEXT: set(a, A_TEXT, type == T_TEXT ? 4 : 8); break;
+    case T_BINARY: case T_LARGE_BINARY: set(a, A_BINARY, type == T_BINARY ? 4 : 8); break;
+    case T_DECIMAL: set(a, A_HIDDEN, flat_number(f, at, 2, 4, 128) / 8); break;
+    case T_DATE: set(a, A_SIGNED, first == 0 ? 4 : 8); break;
+    case T_TIME: set(a, A_SIGNED, bytes_of(f, flat_number(f, at, 1, 4, 32))); break;
+    case T_TIMESTAMP: case T_DURATION: set(a, A_SIGNED, 8); break;
+    case T_INTERVAL: set(a, A_HIDDEN, first < 3 ? intervals[first] : 0); break;
+    case T_LIST: case T_MAP: case T_LARGE_LIST: set(a, A_LIST, type == T_LARGE_LIST ? 8 : 4); break;
+    case T_STRUCT: set(a, A_STRUCT, 0); break;
+    case T_FIXED: set(a, A_FIXED, flat_number(f, at, 0, 4, 0)); break;
+    case T_FIXED_LIST: set(a, A_FIXED_LIST, flat_number(f, at, 0, 4, 0)); break;
+    case T_UNION: return refuse_type(t, a, "a union", e);
+    default: return refuse_type(t, a, "views, run-end encoding or a newer type", e);
+    }
+    if (a->width > INT32_MAX)
+        f->failed = true;
+    return 0;
+}
+
+/* The fields of a vector of n, at `first`; *size grows by those below. */
+static int take_fields(arrow_table *t, flat *f, size_t first, size_t n, uint32_t *size, int depth, pt_error *e);
+
+static int take_field(arrow_table *t, flat *f, size_t field, uint32_t *size, int depth, pt_error *e)
+{
+    size_t n, bytes = 0;
+    if (t->fields_n == ARROW_FIELDS_MAX || depth == ARROW_DEEPEST)
+        return arrow_damaged(t, "the schema", e);
+    const size_t i = t->fields_n++;
+    arrow_field a = {.name = ""};
+    const size_t name = flat_vector(f, field, 0, 1, &bytes);
+    if (bytes)
+        a.name = (const char *)f->p + name;
+    a.name_bytes = bytes;
+    int rc = take_type(t, f, &a, flat_number(f, field, 2, 1, 0), flat_table(f, field, 3), e);
+    if (rc == 0 && flat_field(f, field, 4))
+        rc = refuse_type(t, &a, "dictionary encoding", e);
+    const size_t children = flat_vector(f, field, 5, 4, &n);
+    const bool nested = a.kind == A_LIST || a.kind == A_FIXED_LIST || a.kind == A_STRUCT;
+    if (rc == 0 && (f->failed || (nested ? n != 1 && a.kind != A_STRUCT : n > 0) ||
+                    utf8_valid_prefix(a.name, bytes) != bytes || memchr(a.name, 0, bytes)))
+        rc = arrow_damaged(t, "the schema", e);
+    if (rc < 0)
+        return rc;
+    a.children = (uint32_t)n;
+    a.size = 1;
+    rc = take_fields(t, f, children, n, &a.size, depth + 1, e);
+    t->fields[i] = a;
+    *size += a.size;
+    return rc;
+}
+
+static int take_fields(arrow_table *t, flat *f, size_t first, size_t n, uint32_t *size, int depth, pt_error *e)
+{
+    int rc = 0;
+    for (size_t k = 0; k < n && rc == 0; k++) {
+        const size_t field = flat_follow(f, first + 4 * k);
+        rc = f->failed ? arrow_damaged(t, "the schema", e) : take_field(t, f, field, size, depth, e);
+    }
+    return rc;
+}
+
+int arrow_take_schema(arrow_table *t, flat *f, size_t schema, pt_error *e)
+{
+    size_t n;
+    const bool big_endian = flat_number(f, schema, 0, 2, 0);
+    const size_t first = flat_vector(f, schema, 1, 4, &n);
+    if (f->failed || t->fields)
+        return arrow_damaged(t, "the schema", e);
+    if (big_endian)
+        return pt_fail(e, PT_FAILED, "%s: the numbers of this Arrow file are big-endian: write it on a little-endian machine", t->path);
+    t->fields = calloc(ARROW_FIELDS_MAX, sizeof *t->fields);
+    if (!t->fields)
+        return pt_fail(e, PT_FAILED, "out of memory: the fields of %s", t->path);
+    t->fields[0] = (arrow_field){.name = "", .kind = A_STRUCT, .children = (uint32_t)n, .size = 1};
+    t->fields_n = 1;
+    uint32_t size = 1;
+    const int rc = take_fields(t, f, first, n, &size, 0, e);
+    t->fields[0].size = size;
+    return rc;
+}
