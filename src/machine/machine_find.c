@@ -3,12 +3,17 @@
  *   PROGRAM/machines/                     in a build folder, which has a link to the source tree's
  *   PROGRAM/../machines/                  in the source tree
  *   PROGRAM/../share/protrain/machines/   in an installation, wherever it was moved
- *   PT_MACHINES                           the place of installation, for programs that link the library
+ *
+ * and the same beside the library, for programs that link it; then
+ *
+ *   PT_MACHINES                           the place of installation
  */
 #include "io/files.h"
 #include "machine/machine_file.h"
 
 #include <dirent.h>
+#include <dlfcn.h>
+#include <stdint.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -47,22 +52,38 @@ static void look_in(finding *f, const char *folder)
         list_names(folder, f->known, sizeof f->known);
 }
 
-/* In the program's folder and its parents. */
-static void look_beside_program(finding *f)
+/* In the file's folder and its parents. */
+static void look_beside(finding *f, char *file)
 {
-    char program[MACHINE_PATH_BYTES - 64], folder[MACHINE_PATH_BYTES];
-    ssize_t n = readlink("/proc/self/exe", program, sizeof program - 1);
-    program[n < 0 ? 0 : n] = 0;
+    char folder[MACHINE_PATH_BYTES];
     for (int up = 0; up <= LEVELS_UP && !f->found; up++) {
-        char *slash = strrchr(program, '/');
+        char *slash = strrchr(file, '/');
         if (!slash)
             return;
         *slash = 0;
         for (size_t i = 0; i < sizeof beside / sizeof *beside; i++) {
-            snprintf(folder, sizeof folder, "%s/%s", program, beside[i]);
+            snprintf(folder, sizeof folder, "%s/%s", file, beside[i]);
             look_in(f, folder);
         }
     }
+}
+
+static void look_beside_program(finding *f)
+{
+    char program[MACHINE_PATH_BYTES - 64];
+    const ssize_t n = readlink("/proc/self/exe", program, sizeof program - 1);
+    program[n < 0 ? 0 : n] = 0;
+    look_beside(f, program);
+}
+
+static void look_beside_library(finding *f)
+{
+    char file[MACHINE_PATH_BYTES - 64];
+    Dl_info library;
+    if (!dladdr((void *)(uintptr_t)machine_file_find, &library) || !library.dli_fname || strlen(library.dli_fname) >= sizeof file)
+        return;
+    strcpy(file, library.dli_fname);
+    look_beside(f, file);
 }
 
 int machine_file_find(const char *name, char path[MACHINE_PATH_BYTES], pt_error *e)
@@ -76,6 +97,7 @@ int machine_file_find(const char *name, char path[MACHINE_PATH_BYTES], pt_error 
         return 0;
     }
     look_beside_program(&f);
+    look_beside_library(&f);
     look_in(&f, PT_MACHINES);
     if (f.found)
         return 0;
