@@ -54,6 +54,15 @@ PT_API int pt_fail_errno(pt_error *e, int code, const char *fmt, ...) __attribut
 /* Puts "WHERE: " before the text that is already there; PT_FAILED if `e` has no code. */
 PT_API int pt_error_prefix(pt_error *e, const char *fmt, ...) __attribute__((format(printf, 2, 3)));
 
+/* ---- defaults of options ----
+ *
+ * Each struct of options begins with its size, which pt_train_defaults, pt_evaluate_defaults ... set. Functions refuse a struct of another
+ * size: that program was built with the header of another version.
+ */
+
+/* Fills the struct of a command's options ("train", "eval" ...), which the program takes to have `size` bytes, with the defaults. */
+PT_API void pt_defaults(const char *command, void *options, size_t size);
+
 /* ---- training ---- */
 
 #define PT_AUTO UINT64_MAX /* a budget: what is free, less a margin */
@@ -87,6 +96,7 @@ typedef enum pt_keep_best {
     PT_KEEP_BEST_NO, PT_KEEP_BEST_EVAL_LOSS, PT_KEEP_BEST_REWARD_ACCURACY, PT_KEEP_BEST_REWARD_MARGIN
 } pt_keep_best;
 typedef struct pt_train_options {
+    size_t size;                       /* of this struct; pt_train_defaults sets it */
     const char *model;                 /* Hugging Face folder */
     bool init_random;                  /* random weights even if the folder has weights */
     /* Files, and folders of them. A folder with files named for training (train) and others for validation (validation, valid, val, */
@@ -170,6 +180,9 @@ typedef struct pt_train_options {
     /* stage ("reading the data", "measuring ...", "evaluating", "saving"), done of total; may be NULL */
     void (*progress)(void *arg, const char *stage, uint64_t done, uint64_t total);
     bool (*stop)(void *arg);           /* called repeatedly during an evaluation; true ends it, and the step returns; may be NULL */
+    /* The learning rate of a step, 1 to `steps`, in place of `lr`, which is what the schedule says; 0 or more. It must depend on these */
+    /* alone: ranks, steps that are computed again and resumed runs ask for the same step again. No checkpoint records it. May be NULL. */
+    double (*lr_of_step)(void *arg, int64_t step, int64_t steps, double lr);
     void *arg;
 } pt_train_options;
 
@@ -193,7 +206,7 @@ typedef struct pt_step {
 
 typedef struct pt_trainer pt_trainer;
 
-PT_API void pt_train_defaults(pt_train_options *o);
+static inline void pt_train_defaults(pt_train_options *o) { pt_defaults("train", o, sizeof *o); }
 /* Reads model and data, plans, proves that the plan fits, allocates the memory, loads the weights (or a checkpoint).
  * The strings and lists in `o` are not copied: they must stay valid until pt_trainer_close. */
 PT_API int pt_trainer_open(const pt_train_options *o, pt_trainer **out, pt_error *e);
@@ -308,6 +321,7 @@ PT_API void pt_profile_close(pt_profile *p);
 /* ---- evaluation ---- */
 
 typedef struct pt_evaluate_options {
+    size_t size;                       /* of this struct; pt_evaluate_defaults sets it */
     const char *model;                 /* Hugging Face folder with weights */
     const char *adapter;               /* folder of an adapter to apply; NULL: none */
     const char *const *data; int data_n;
@@ -336,7 +350,7 @@ typedef struct pt_evaluation {
     int64_t learned_tokens; /* target tokens */
 } pt_evaluation;
 
-PT_API void pt_evaluate_defaults(pt_evaluate_options *o);
+static inline void pt_evaluate_defaults(pt_evaluate_options *o) { pt_defaults("eval", o, sizeof *o); }
 /* The data are cut into windows of seq_len targets, each computed alone; the last may be shorter. */
 PT_API int pt_evaluate(const pt_evaluate_options *o, pt_evaluation *out, pt_error *e);
 
@@ -407,6 +421,7 @@ PT_API void pt_example_free(pt_example *x);
 #define PT_OF_MODEL (-1)
 
 typedef struct pt_generate_options {
+    size_t size;                       /* of this struct; pt_generate_defaults sets it */
     const char *model;                 /* Hugging Face folder with weights and tokenizer.json */
     const char *adapter;               /* folder of an adapter to apply; NULL: none */
     pt_precision precision;
@@ -431,7 +446,7 @@ typedef struct pt_generate_options {
 typedef struct pt_generator pt_generator;
 
 /* How to sample: PT_OF_MODEL; seed 0. */
-PT_API void pt_generate_defaults(pt_generate_options *o);
+static inline void pt_generate_defaults(pt_generate_options *o) { pt_defaults("generate", o, sizeof *o); }
 /* Reads everything but the weights. */
 PT_API int pt_generator_open(const pt_generate_options *o, pt_generator **out, pt_error *e);
 /* Starts a text with a prompt, to be followed by at most max_new_tokens, or as many as the model's context has room
@@ -457,11 +472,12 @@ typedef struct pt_merge_options {
     const char *out;                   /* a new folder */
     pt_save_type save_type;            /* PT_SAVE_AS_STORED: the dtype of the model's weights */
     void (*notice)(void *arg, const char *sentence);  /* may be NULL */
+    size_t size;                       /* of this struct; pt_merge_defaults sets it */
     void (*progress)(void *arg, const char *stage, uint64_t done, uint64_t total); /* may be NULL */
     void *arg;
 } pt_merge_options;
 
-PT_API void pt_merge_defaults(pt_merge_options *o);
+static inline void pt_merge_defaults(pt_merge_options *o) { pt_defaults("merge", o, sizeof *o); }
 /* Writes the model with the adapter merged into its weights, in fp32 and rounded once. */
 PT_API int pt_merge(const pt_merge_options *o, pt_error *e);
 
@@ -478,12 +494,13 @@ typedef struct pt_export_options {
     const char *modelfile;             /* a file for `ollama create`, written as well; NULL: none */
     pt_export_type type;               /* of the matrices (of most, for the types in few bits); norms and biases are F32 */
     void (*notice)(void *arg, const char *sentence);  /* where llama.cpp's output will differ; may be NULL */
+    size_t size;                       /* of this struct; pt_export_defaults sets it */
     void (*progress)(void *arg, const char *stage, uint64_t done, uint64_t total); /* bytes; may be NULL */
     void *arg;
 } pt_export_options;
 
 /* F16. */
-PT_API void pt_export_defaults(pt_export_options *o);
+static inline void pt_export_defaults(pt_export_options *o) { pt_defaults("export", o, sizeof *o); }
 /* Writes a file that llama.cpp runs: weights, tokenizer, chat template. The message of PT_FAILED names the feature of the model or its
  * tokenizer that llama.cpp does not know. */
 PT_API int pt_export(const pt_export_options *o, pt_error *e);

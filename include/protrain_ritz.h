@@ -82,6 +82,7 @@ typedef struct pt_ritz_problem {
 typedef struct pt_ritz_misfit { uint64_t missing_bytes; char change[128]; } pt_ritz_misfit;
 
 typedef struct pt_ritz_options {
+    size_t size;                       /* of this struct; pt_ritz_defaults sets it */
     const char *problem;               /* name of a built-in problem (pt_ritz_problem_name), or a problem file; NULL: `own` */
     const pt_ritz_problem *own;
     int64_t dim;                       /* of a built-in problem; 0: its default */
@@ -164,7 +165,7 @@ typedef struct pt_ritz_summary {
 
 typedef struct pt_ritz pt_ritz;
 
-PT_API void pt_ritz_defaults(pt_ritz_options *o);
+static inline void pt_ritz_defaults(pt_ritz_options *o) { pt_defaults("ritz", o, sizeof *o); }
 /* The struct of options by name (protrain.h) that were opened for "ritz"; NULL: they are of another command. */
 PT_API pt_ritz_options *pt_options_ritz(pt_options *o);
 /* The plan as JSON for plan_file, also after plan_only; free() it. NULL: out of memory. */

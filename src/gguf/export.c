@@ -36,19 +36,16 @@ typedef struct export {
     gguf_writer *w;
 } export;
 
-void pt_export_defaults(pt_export_options *o)
-{
-    if (o)
-        options_reset(&export_table, o);
-}
-
 static int check_options(const pt_export_options *o, pt_error *e)
 {
+    int failed = options_check_size(&export_table, o, e);
+    if (failed)
+        return failed;
     if (!o->model || !o->model[0])
         return pt_fail(e, PT_USAGE, "no model: `model` names a Hugging Face folder with config.json, weights and tokenizer.json");
     if (!o->out || !o->out[0])
         return pt_fail(e, PT_USAGE, "no file to write: give `out`");
-    int failed = options_check_values(&export_table, o, e);
+    failed = options_check_values(&export_table, o, e);
     if (!failed)
         failed = file_may_replace(o->out, "GGUF", "GGUF file", e);
     return failed || !o->modelfile ? failed : modelfile_check(o->modelfile, e);

@@ -65,19 +65,16 @@ static void pass_progress(void *arg, uint64_t done, uint64_t total) { progress(a
 
 /* ---- model and data ---- */
 
-void pt_evaluate_defaults(pt_evaluate_options *o)
-{
-    if (o)
-        options_reset(&evaluate_table, o);
-}
-
 static int check_options(const pt_evaluate_options *o, pt_error *e)
 {
+    int failed = options_check_size(&evaluate_table, o, e);
+    if (failed)
+        return failed;
     if (!o->model || !o->model[0])
         return pt_fail(e, PT_USAGE, "no model: `model` names a Hugging Face folder with config.json and weights");
     if (!o->data || o->data_n < 1)
         return pt_fail(e, PT_USAGE, "no data: `data` names .txt, .jsonl, .json, .csv, .npy or .bin files, or a folder of them");
-    const int failed = options_check_values(&evaluate_table, o, e);
+    failed = options_check_values(&evaluate_table, o, e);
     return failed ? failed : device_name_check(o->device, e);
 }
 

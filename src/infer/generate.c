@@ -25,14 +25,11 @@ static void progress(const pt_generator *g, const char *stage, uint64_t done, ui
 
 /* ---- opening ---- */
 
-void pt_generate_defaults(pt_generate_options *o)
-{
-    if (o)
-        options_reset(&generate_table, o);
-}
-
 static int check_options(const pt_generate_options *o, pt_error *e)
 {
+    int failed = options_check_size(&generate_table, o, e);
+    if (failed)
+        return failed;
     if (!o->model || !o->model[0])
         return pt_fail(e, PT_USAGE, "no model: `model` names a Hugging Face folder with config.json, weights and tokenizer.json");
     if (!(o->temperature == 0 || o->temperature == PT_OF_MODEL || (o->temperature >= 1e-3 && o->temperature <= 1e3)))
@@ -40,7 +37,7 @@ static int check_options(const pt_generate_options *o, pt_error *e)
                        o->temperature);
     if (o->repetition_penalty != PT_OF_MODEL && !(o->repetition_penalty >= 1e-3))
         return pt_fail(e, PT_USAGE, "`repetition_penalty` is %g: it must be from 0.001 to 1000; 1 is off", o->repetition_penalty);
-    const int failed = options_check_values(&generate_table, o, e);
+    failed = options_check_values(&generate_table, o, e);
     return failed ? failed : device_name_check(o->device, e);
 }
 

@@ -28,12 +28,6 @@ typedef struct merger {
     merged rows;
 } merger;
 
-void pt_merge_defaults(pt_merge_options *o)
-{
-    if (o)
-        options_reset(&merge_table, o);
-}
-
 static int get_rows(void *arg, int index, int64_t row0, int64_t n, float *out, pt_error *e)
 {
     merger *x = arg;
@@ -158,13 +152,16 @@ int pt_merge(const pt_merge_options *o, pt_error *e)
     merger x = {.o = o};
     if (!o)
         return pt_fail_null(e, "pt_merge", "the options");
+    int failed = options_check_size(&merge_table, o, e);
+    if (failed)
+        return failed;
     if (!o->model || !o->model[0])
         return pt_fail(e, PT_USAGE, "no model: `model` names a Hugging Face folder with weights");
     if (!o->adapter || !o->adapter[0])
         return pt_fail(e, PT_USAGE, "no adapter: `adapter` DIR names a folder with " ADAPTER_CONFIG);
     if (!o->out || !o->out[0])
         return pt_fail(e, PT_USAGE, "no output folder: give `out`");
-    int failed = options_check_values(&merge_table, o, e);
+    failed = options_check_values(&merge_table, o, e);
     if (!failed && path_exists(o->out))
         failed = pt_fail(e, PT_FAILED, "%.400s already exists: give a new `out`", o->out);
     if (!failed)

@@ -11,6 +11,10 @@ static const struct { const char *name; const option_table *table; unsigned by; 
     {"eval", &evaluate_table, 0},      {"generate", &generate_table, 0}, {"merge", &merge_table, 0}, {"export", &export_table, 0},
     {"ritz", &ritz_table, 0}};
 
+_Static_assert(!offsetof(pt_train_options, size) && !offsetof(pt_evaluate_options, size) && !offsetof(pt_generate_options, size) &&
+               !offsetof(pt_merge_options, size) && !offsetof(pt_export_options, size) && !offsetof(pt_ritz_options, size),
+               "options_check_size reads the size at the beginning");
+
 typedef struct entry { pt_option shown; bool given; } entry;
 
 struct pt_options {
@@ -42,6 +46,17 @@ static void add_rows(pt_options *o, unsigned by)
         if (by > BY_TRAIN && r->plan_help)
             x->shown.help = r->plan_help;
     }
+}
+
+void pt_defaults(const char *command, void *options, size_t size)
+{
+    if (!command || !options || size < sizeof size)
+        return;
+    memset(options, 0, size);
+    *(size_t *)options = size;
+    for (size_t i = 0; i < sizeof commands / sizeof *commands; i++)
+        if (!strcmp(command, commands[i].name) && commands[i].table->bytes == size)
+            options_reset(commands[i].table, options);
 }
 
 int pt_options_open(const char *command, pt_options **out, pt_error *e)

@@ -6,8 +6,20 @@
 void options_reset(const option_table *t, void *into)
 {
     memset(into, 0, t->bytes);
+    *(size_t *)into = t->bytes;
     for (int i = 0; i < t->n; i++)
         option_reset(&t->rows[i].is, into);
+}
+
+int options_check_size(const option_table *t, const void *from, pt_error *e)
+{
+    const size_t size = *(const size_t *)from;
+    if (size == t->bytes)
+        return 0;
+    if (!size)
+        return pt_fail(e, PT_USAGE, "the options have no size: fill them with the function for their defaults first");
+    return pt_fail(e, PT_USAGE, "the options have %zu bytes, and here %zu: build the program with the header of this library, version %s",
+                   size, t->bytes, PT_VERSION);
 }
 
 int options_check_values(const option_table *t, const void *from, pt_error *e)

@@ -43,6 +43,8 @@ extern const option_table train_table, evaluate_table, generate_table, merge_tab
 
 /* Fills the struct with the defaults. */
 void options_reset(const option_table *t, void *into);
+/* Of the caller's struct: before any other field is read. */
+int options_check_size(const option_table *t, const void *from, pt_error *e);
 /* All ranges and choices. */
 int options_check_values(const option_table *t, const void *from, pt_error *e);
 /* NULL: none. name: of the flag. */

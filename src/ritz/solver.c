@@ -37,12 +37,6 @@ int ritz_check_call(const pt_ritz *r, const char *function, bool training, pt_er
     return 0;
 }
 
-void pt_ritz_defaults(pt_ritz_options *o)
-{
-    if (o)
-        options_reset(&ritz_table, o);
-}
-
 double ritz_lr(const pt_ritz_options *o, int64_t step)
 {
     if (step <= o->warmup_steps)
@@ -66,7 +60,9 @@ uint64_t ritz_draw_of(const pt_ritz_options *o, int64_t step)
 
 static int check(const pt_ritz_options *o, pt_error *e)
 {
-    int failed = options_check_values(&ritz_table, o, e);
+    int failed = options_check_size(&ritz_table, o, e);
+    if (!failed)
+        failed = options_check_values(&ritz_table, o, e);
     if (failed)
         return failed;
     failed = o->own ? pt_check_choice("own.equation", o->own->equation, PT_RITZ_EIGENVALUE, e) : 0;

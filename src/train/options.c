@@ -13,12 +13,6 @@
 #include <stdarg.h>
 #include <string.h>
 
-void pt_train_defaults(pt_train_options *o)
-{
-    if (o)
-        options_reset(&train_table, o);
-}
-
 bool options_evaluate(const pt_train_options *o)
 {
     return o->eval_data_n > 0 || o->eval_split > 0 || (o->data && data_files_beside(o->data, o->data_n));
@@ -79,10 +73,13 @@ static void tell_missing_folders(const pt_train_options *o)
 
 int options_check_plan(const pt_train_options *o, pt_error *e)
 {
+    int failed = options_check_size(&train_table, o, e);
+    if (failed)
+        return failed;
     if (!o->model || !o->model[0])
         return pt_fail(e, PT_USAGE, "no model: `model` names a Hugging Face folder with config.json");
     gpu_list gpus;
-    int failed = options_check_values(&train_table, o, e);
+    failed = options_check_values(&train_table, o, e);
     if (!failed)
         failed = device_numbers(o->device, &gpus, e);
     if (!failed && !o->machine_file && o->ranks > COMM_RANKS_MOST) /* ranks of a machine file are only planned for */
@@ -143,7 +140,7 @@ static double wsd_share(const pt_train_options *o, double done, double span, int
     return p < 0 ? 1 : decay_share(o->lr_decay, p);
 }
 
-double lr_of_step(const pt_train_options *o, int64_t step, int64_t steps)
+static double lr_of_schedule(const pt_train_options *o, int64_t step, int64_t steps)
 {
     double s = (double)step, w = (double)lr_warmup_steps(o, steps), r = o->min_lr_ratio;
     if (s <= w)
@@ -156,6 +153,12 @@ double lr_of_step(const pt_train_options *o, int64_t step, int64_t steps)
     case PT_LR_WSD: return span > 0 ? o->lr * (r + (1 - r) * wsd_share(o, s - 1 - w, span, steps)) : o->lr;
     default: return o->lr;
     }
+}
+
+double lr_of_step(const pt_train_options *o, int64_t step, int64_t steps)
+{
+    const double lr = lr_of_schedule(o, step, steps);
+    return o->lr_of_step ? o->lr_of_step(o->arg, step, steps, lr) : lr;
 }
 
 option_needs options_needs(const pt_train_options *o, bool chats, bool examples)

@@ -5,6 +5,7 @@
 #include "comm/join.h"
 #include "device/device.h"
 #include "model/lanes.h"
+#include "options/table.h"
 #include "train/checkpoints.h"
 
 /* The lanes of the run that is resumed; 0: the run is new. A damaged checkpoint gives 1; reading it later reports the damage. */
@@ -57,6 +58,8 @@ int pt_ranks_find(pt_train_options *o, int *rank, pt_error *e)
 {
     if (!o || !rank)
         return pt_fail_null(e, "pt_ranks_find", o ? "rank" : "the options");
-    int failed = join_find(&o->ranks, rank, e);
+    int failed = options_check_size(&train_table, o, e);
+    if (!failed)
+        failed = join_find(&o->ranks, rank, e);
     return failed || *rank >= 0 ? failed : ranks_number(o, &o->ranks, e);
 }

@@ -328,6 +328,14 @@ int step_take(trainer *t, pt_step *s, bool *hopeless, pt_error *e)
     return more;
 }
 
+/* Of a caller's function. */
+static int check_rate(const trainer *t, int64_t step, pt_error *e)
+{
+    const double lr = lr_of_step(&t->job.o, step, t->job.steps);
+    return isfinite(lr) && lr >= 0 ? 0 : pt_fail(e, PT_FAILED, "step %lld: `lr_of_step` returned %g: it must be 0 or more",
+                                                 (long long)step, lr);
+}
+
 static int take(trainer *t, pt_step *s, bool *hopeless, pt_error *e)
 {
     int behind = t->at.owes_evaluation && t->engine.x ? make_up_evaluation(t, e) : 0;
@@ -347,7 +355,9 @@ static int take(trainer *t, pt_step *s, bool *hopeless, pt_error *e)
     dataset_counts counts;
     bool steady = t->engine.state == ENGINE_WAITING || trainer_plan(t)->update != UPDATE_NEXT_FORWARD;
     double kl;
-    int bad, failed = run_step(t, &counts, &kl, e);
+    int bad, failed = check_rate(t, t->at.step + 1, e);
+    if (!failed)
+        failed = run_step(t, &counts, &kl, e);
     if (failed)
         return failed;
     preference_sum pairs = {0};

@@ -96,6 +96,15 @@ static void defaults_are_those_of_the_struct(void **state)
     pt_generate_options g;
     pt_generate_defaults(&g);
     assert_true(g.temperature == PT_OF_MODEL && g.top_p == PT_OF_MODEL && g.top_k == PT_OF_MODEL && g.device_memory == PT_AUTO);
+    _Alignas(pt_train_options) char larger[sizeof o + 8];
+    pt_error e = {0};
+    pt_trainer *t;
+    pt_defaults("train", larger, sizeof larger); /* by a header of another version */
+    assert_int_equal(pt_trainer_open((const pt_train_options *)(void *)larger, &t, &e), PT_USAGE);
+    assert_non_null(strstr(e.text, "build the program with the header of this library"));
+    memset(&o, 0, sizeof o);
+    assert_int_equal(pt_trainer_open(&o, &t, &e), PT_USAGE);
+    assert_non_null(strstr(e.text, "the options have no size"));
     pt_ritz_options r;
     pt_ritz_defaults(&r);
     assert_true(r.points == PT_RITZ_SOBOL && r.n == 4096 && r.width == 64 && r.blocks == 4 && r.lr == 1e-3 && r.eps == 1e-8 && r.keep == 2);

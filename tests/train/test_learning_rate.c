@@ -152,6 +152,41 @@ static void muon_has_a_default_of_its_own(void **state)
     fixture_close(&f);
 }
 
+static double halved_every_step(void *arg, int64_t step, int64_t steps, double lr)
+{
+    assert_true(!arg && step >= 1 && step <= steps && lr > 0);
+    return step > 2 ? NAN : lr / (double)(1 << step);
+}
+
+/* A caller's rates are those of the steps; one that is no rate ends the run, and nothing has happened. */
+static void a_function_may_give_the_rates(void **state)
+{
+    (void)state;
+    fixture f;
+    pt_train_options o;
+    pt_trainer *t;
+    pt_step s;
+    pt_error e = {0};
+    char out[300];
+    fixture_open(&f, "models", "llama");
+    const char *const data[] = {f.tokens};
+    snprintf(out, sizeof out, "%s/rates", scratch);
+    fixture_options(&f, data, out, &o);
+    o.steps = 3;
+    o.lr_schedule = PT_LR_CONSTANT;
+    o.warmup_steps = 0;
+    o.lr_of_step = halved_every_step;
+    must(pt_trainer_open(&o, &t, &e), &e);
+    for (int i = 1; i <= 2; i++) {
+        assert_int_equal(pt_trainer_step(t, &s, &e), 1);
+        assert_true(s.lr == o.lr / (1 << i));
+    }
+    assert_int_equal(pt_trainer_step(t, &s, &e), PT_FAILED);
+    assert_non_null(strstr(e.text, "step 3: `lr_of_step` returned nan: it must be 0 or more"));
+    pt_trainer_close(t);
+    fixture_close(&f);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -159,6 +194,7 @@ int main(void)
         cmocka_unit_test(the_ratio_is_that_of_the_step_behind_the_last),
         cmocka_unit_test(restarts_and_wsd_are_those_of_transformers),
         cmocka_unit_test(muon_has_a_default_of_its_own),
+        cmocka_unit_test(a_function_may_give_the_rates),
     };
     return cmocka_run_group_tests(tests, scratch_make, scratch_remove);
 }

@@ -124,9 +124,9 @@ static void values_outside_of_their_enum_are_wrong_usage(void **state)
         made.model = MODEL;
         CHOICE(made, pt_generator_open(&o, &g, &e), precision);
         CHOICE(made, pt_generator_open(&o, &g, &e), base);
-        const pt_merge_options merged = {.model = MODEL, .adapter = MODEL, .out = "test_null.out"};
+        const pt_merge_options merged = {.size = sizeof merged, .model = MODEL, .adapter = MODEL, .out = "test_null.out"};
         CHOICE((pt_merge_options)merged, pt_merge(&o, &e), save_type);
-        const pt_export_options exported = {.model = MODEL, .out = "test_null.out"};
+        const pt_export_options exported = {.size = sizeof exported, .model = MODEL, .out = "test_null.out"};
         CHOICE((pt_export_options)exported, pt_export(&o, &e), type);
 #undef CHOICE
         pt_train_on on;
@@ -179,8 +179,8 @@ static void opening_without_options_or_a_place_is_wrong_usage(void **state)
     named(pt_profile_open(&o, false, &f, &e), "model");
     named(pt_evaluate(&v, &result, &e), "model");
     named(pt_generator_open(&g, &made, &e), "model");
-    named(pt_merge(&(pt_merge_options){0}, &e), "model");
-    named(pt_export(&(pt_export_options){0}, &e), "model");
+    named(pt_merge(&(pt_merge_options){.size = sizeof (pt_merge_options)}, &e), "model");
+    named(pt_export(&(pt_export_options){.size = sizeof (pt_export_options)}, &e), "model");
     v = evaluating();
     v.device = NULL;
     named(pt_evaluate(&v, &result, &e), "device");
