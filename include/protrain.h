@@ -462,6 +462,10 @@ PT_API void pt_generator_forget(pt_generator *g);
 /* The next token: 1, and the text that it adds (UTF-8, valid until the next call; empty while a character is
  * incomplete); 0 at the end of the text. */
 PT_API int pt_generator_next(pt_generator *g, const char **text, size_t *bytes, pt_error *e);
+/* The logits after each token of a batch of texts, each of `length` ids: out[(text * length + i) * vocabulary + v] is that of v as the id
+ * behind it. pt_generator_vocabulary is the number of logits. A prompt, or the next turn of the conversation, may follow. */
+PT_API int pt_generator_logits(pt_generator *g, const uint32_t *ids, int64_t texts, int64_t length, float *out, pt_error *e);
+PT_API int64_t pt_generator_vocabulary(const pt_generator *g);
 PT_API int64_t pt_generator_tokens(const pt_generator *g, int64_t *prompt); /* new ones so far; prompt may be NULL */
 PT_API void pt_generator_close(pt_generator *g);
 

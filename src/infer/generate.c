@@ -345,6 +345,46 @@ int pt_generator_next(pt_generator *g, const char **text, size_t *bytes, pt_erro
     return !stop || *bytes > 0;
 }
 
+/* ---- logits ---- */
+
+static int check_batch(const pt_generator *g, const uint32_t *ids, int64_t texts, int64_t length, pt_error *e)
+{
+    const model_config *m = &g->model->config;
+    if (texts < 1 || length < 1 || length > m->max_positions || texts > INT64_MAX / length)
+        return pt_fail(e, PT_USAGE, "%lld texts of %lld tokens: give at least one text, of 1 to %lld tokens", (long long)texts,
+                       (long long)length, (long long)m->max_positions);
+    for (int64_t i = 0; i < texts * length; i++)
+        if (ids[i] >= (uint64_t)m->vocab)
+            return pt_fail(e, PT_USAGE, "text %lld has the id %u at token %lld, but the model's vocabulary has %lld",
+                           (long long)(i / length + 1), ids[i], (long long)(i % length + 1), (long long)m->vocab);
+    return 0;
+}
+
+int pt_generator_logits(pt_generator *g, const uint32_t *ids, int64_t texts, int64_t length, float *out, pt_error *e)
+{
+    if (!g)
+        return pt_fail_null(e, "pt_generator_logits", "the generator");
+    if (!ids)
+        return pt_fail_null(e, "pt_generator_logits", "the ids");
+    if (!out)
+        return pt_fail_null(e, "pt_generator_logits", "the place for the logits");
+    int failed = check_batch(g, ids, texts, length, e);
+    if (!failed)
+        failed = check_memory(g, length, e);
+    if (!failed)
+        failed = load_model(g, e);
+    g->ended = true;
+    g->fed.n = 0;
+    for (int64_t i = 0; i < texts && !failed; i++) {
+        failed = inference_begin(g->x, length, NULL, e);
+        if (!failed)
+            failed = inference_feed_all(g->x, (const int32_t *)ids + i * length, length, out + i * length * pt_generator_vocabulary(g), e);
+    }
+    return failed;
+}
+
+int64_t pt_generator_vocabulary(const pt_generator *g) { return g ? g->model->config.vocab : 0; }
+
 int64_t pt_generator_tokens(const pt_generator *g, int64_t *prompt)
 {
     if (prompt)

@@ -325,6 +325,10 @@ static void submit_head(inference *x, int64_t row)
                                                    (size_t)m->vocab * sizeof(float)}});
 }
 
+/* The logits that submit_head copied. */
+static float *mailed_logits(const inference *x) { return (float *)(x->mail + 2 * INFERENCE_ROWS * sizeof(int32_t)); }
+
+/* The states of the rows are in x afterwards. */
 static int feed_rows(inference *x, const int32_t *ids, int64_t n, bool last, pt_error *e)
 {
     const int32_t *device_ids = (const int32_t *)(x->arena + x->layout.ids);
@@ -362,9 +366,35 @@ int inference_feed(inference *x, const int32_t *ids, int64_t n, const float **lo
         copy_states(x, false);
         x->marked = x->length;
     }
-    float *of_last = (float *)(x->mail + 2 * INFERENCE_ROWS * sizeof(int32_t));
+    float *of_last = mailed_logits(x);
     if (!failed && n)
         head_finish_logits(&x->model->config, of_last);
     *logits = of_last;
+    return failed;
+}
+
+static int rows_logits(inference *x, int64_t n, float *out, pt_error *e)
+{
+    const int64_t vocab = x->model->config.vocab;
+    int failed = 0;
+    for (int64_t i = 0; i < n && !failed; i++) {
+        submit_head(x, i);
+        failed = queue_sync(x->queue, queue_signal(x->queue), e);
+        if (!failed)
+            head_finish_logits(&x->model->config, mailed_logits(x));
+        memcpy(out + i * vocab, mailed_logits(x), (size_t)vocab * sizeof *out);
+    }
+    return failed;
+}
+
+int inference_feed_all(inference *x, const int32_t *ids, int64_t n, float *all, pt_error *e)
+{
+    int failed = 0;
+    for (int64_t done = 0; done < n && !failed; done += INFERENCE_ROWS) {
+        const int64_t rows = n - done < INFERENCE_ROWS ? n - done : INFERENCE_ROWS;
+        failed = feed_rows(x, ids + done, rows, false, e);
+        if (!failed)
+            failed = rows_logits(x, rows, all + done * x->model->config.vocab, e);
+    }
     return failed;
 }

@@ -41,6 +41,9 @@ int inference_begin(inference *x, int64_t context, int64_t *kept, pt_error *e);
  * after them, valid until the next call. */
 int inference_feed(inference *x, const int32_t *ids, int64_t n, const float **logits, pt_error *e);
 
+/* The same, and the logits after each of them in `all` (n x V). */
+int inference_feed_all(inference *x, const int32_t *ids, int64_t n, float *all, pt_error *e);
+
 uint64_t inference_params_bytes(const model *m, pt_dtype type); /* of all weights */
 /* Bytes of weights that decoding a token reads: all except the tables, of which it reads one row. */
 uint64_t inference_weight_bytes(const inference *x);

@@ -255,6 +255,45 @@ static void a_base_in_few_bits_gives_a_gpu_the_text_of_the_cpu(void **state)
     }
 }
 
+/* The most probable token by the logits of a batch is the one that is generated. */
+static void logits_of_a_batch_are_those_of_generation(void **state)
+{
+    (void)state;
+    pt_generate_options o = greedy();
+    pt_generator *g = open_generator(&o);
+    pt_tokenizer *t;
+    pt_error e = {0};
+    uint32_t *ids, batch[2 * 64], best = 0;
+    char text[256], *decoded;
+    size_t n, bytes;
+    assert_int_equal(pt_tokenizer_open(folder, &t, &e), 0);
+    assert_int_equal(pt_tokenizer_encode(t, "a small boat", 12, true, &ids, &n, &e), 0);
+    assert_true(n > 1 && n <= 64);
+    for (size_t i = 0; i < n; i++) {
+        batch[n + i] = ids[i];
+        batch[i] = ids[n - 1 - i];
+    }
+    const int64_t vocab = pt_generator_vocabulary(g);
+    float *logits = malloc(2 * n * (size_t)vocab * sizeof *logits), *last = logits + (2 * n - 1) * (size_t)vocab;
+    if (pt_generator_logits(g, batch, 2, (int64_t)n, logits, &e))
+        fail_msg("%s", e.text);
+    for (uint32_t v = 1; v < (uint32_t)vocab; v++)
+        best = last[v] > last[best] ? v : best;
+    assert_int_equal(continue_text(g, "a small boat", 1, text, sizeof text), 1);
+    assert_int_equal(pt_tokenizer_decode(t, &best, 1, false, &decoded, &bytes, &e), 0);
+    if (strstr(text, decoded) == NULL && strstr(decoded, text) == NULL)
+        fail_msg("\"%s\" is generated, and the logits say \"%s\"", text, decoded);
+    batch[1] = (uint32_t)vocab;
+    assert_int_equal(pt_generator_logits(g, batch, 2, (int64_t)n, logits, &e), PT_USAGE);
+    assert_non_null(strstr(e.text, "at token 2, but the model's vocabulary has"));
+    assert_int_equal(pt_generator_logits(g, batch, 2, 1 << 20, logits, &e), PT_USAGE);
+    free(decoded);
+    free(ids);
+    free(logits);
+    pt_tokenizer_close(t);
+    pt_generator_close(g);
+}
+
 static void the_same_seed_draws_the_same_text_again(void **state)
 {
     char a[4096], b[4096], c[4096];
@@ -423,6 +462,7 @@ int main(void)
         cmocka_unit_test(a_base_in_few_bits_gives_a_gpu_the_text_of_the_cpu),
         cmocka_unit_test(a_model_says_how_its_text_is_sampled),
         cmocka_unit_test(a_value_of_the_file_that_makes_no_sense_is_named),
+        cmocka_unit_test(logits_of_a_batch_are_those_of_generation),
         cmocka_unit_test(the_same_seed_draws_the_same_text_again),
         cmocka_unit_test(a_text_ends_before_any_of_the_tokens_that_end_it),
         cmocka_unit_test(gaps_say_nothing_and_a_prompt_is_not_ended),

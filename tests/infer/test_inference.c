@@ -45,6 +45,28 @@ static device *open_device(void)
     return d;
 }
 
+/* The logits of a window at once are those of its tokens, one at a time. */
+static void check_all_logits(const fixture *f, inference *x)
+{
+    pt_error e = {0};
+    const int64_t len = (int64_t)fixture_setting(f, "seq_len"), vocab = f->model->config.vocab;
+    const float *logits;
+    float *all = malloc((size_t)(len * vocab) * sizeof *all);
+    int32_t *ids = malloc((size_t)len * sizeof *ids);
+    must(safetensors_read(f->reference, safetensors_find(f->reference, "inputs"), 0, (uint64_t)len * sizeof *ids, ids, &e), &e);
+    must(inference_begin(x, len, NULL, &e), &e);
+    must(inference_feed_all(x, ids, len, all, &e), &e);
+    must(inference_begin(x, len, NULL, &e), &e);
+    for (int64_t i = 0; i < len; i++) {
+        must(inference_feed(x, ids + i, 1, &logits, &e), &e);
+        for (int64_t v = 0; v < vocab; v++)
+            if (!(fabsf(all[i * vocab + v] - logits[v]) <= 1e-4f * (1 + fabsf(logits[v]))))
+                fail_msg("token %d, logit %d: %.9g and %.9g", (int)i, (int)v, all[i * vocab + v], logits[v]);
+    }
+    free(ids);
+    free(all);
+}
+
 /* Mean loss of the reference's first step, its windows fed one token at a time. */
 static double first_loss(const fixture *f, inference *x)
 {
@@ -86,6 +108,8 @@ static void each_fixture(pt_dtype type, double tolerance)
         double expected = fixture_of_step(&f, "loss_fp64", 0), got = first_loss(&f, x);
         if (!(fabs(got - expected) <= tolerance * expected))
             fail_msg("%s: loss %.9g token by token, %.9g by PyTorch in float64", f.name, got, expected);
+        if (type == PT_F32)
+            check_all_logits(&f, x);
         inference_close(x);
         fixture_close(&f);
         seen++;
