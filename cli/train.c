@@ -9,15 +9,11 @@
 #include "base/units.h"
 
 #include <jansson.h>
-#include <libgen.h>
-#include <limits.h>
 #include <math.h>
 #include <signal.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
-#include <sys/stat.h>
-#include <time.h>
 #include <unistd.h>
 
 static bool is_caught(void *arg)
@@ -31,7 +27,7 @@ typedef struct session {
     pt_train_options *o; /* of them */
     const char *config;
     bool help_config, quiet, json;
-    char out[4096], run_file[4096 + 16];
+    bool names_out; /* `out` was not given */
     int rank; /* -1: the process is alone */
     progress bar;
     processor_use used; /* in steps */
@@ -63,77 +59,9 @@ static int parse(session *s, int argc, char **argv, pt_error *e)
 
 static bool has(const char *folder, const char *name)
 {
-    char path[sizeof ((session *)0)->out + 32];
+    char path[4096 + 32];
     snprintf(path, sizeof path, "%s/%s", folder, name);
     return !access(path, F_OK);
-}
-
-/* Sets out to runs/MODEL-N with the first free N. */
-static void default_out(session *s)
-{
-    char name[256];
-    snprintf(name, sizeof name, "%s", s->o->model ? s->o->model : "model");
-    for (size_t n = strlen(name); n > 1 && name[n - 1] == '/'; n--)
-        name[n - 1] = 0;
-    const char *slash = strrchr(name, '/'), *base = slash && slash[1] ? slash + 1 : name;
-    struct stat st;
-    for (int i = 1; i < 100000; i++) {
-        snprintf(s->out, sizeof s->out, "runs/%s-%d", base[0] && strcmp(base, ".") ? base : "model", i);
-        if (stat(s->out, &st) < 0)
-            break;
-    }
-    s->o->out = s->out;
-}
-
-/* A run that resumes from a checkpoint writes to the checkpoint's parent folder: by the path as given if that is a run's folder, because
- * checkpoint-N may be a link to a larger disk; otherwise by the real path. */
-static void folder_above(session *s)
-{
-    char copy[sizeof s->out], metrics[sizeof s->out + 16], real[PATH_MAX];
-    snprintf(copy, sizeof copy, "%s", s->o->resume_from);
-    bool named = strncmp(basename(copy), "checkpoint-", 11) == 0;
-    snprintf(copy, sizeof copy, "%s", s->o->resume_from);
-    snprintf(s->out, sizeof s->out, "%s", dirname(copy));
-    snprintf(metrics, sizeof metrics, "%s/metrics.jsonl", s->out);
-    if (!(named && !access(metrics, F_OK)) && realpath(s->o->resume_from, real))
-        snprintf(s->out, sizeof s->out, "%s", dirname(real));
-    s->o->out = s->out;
-}
-
-/* Of two ways to say how long to train, the one of the command line counts. */
-static int take_file(session *s, const char *path, pt_error *e)
-{
-    static const char *const lengths[] = {"steps", "epochs"};
-    const bool given[] = {pt_options_given(s->options, "steps"), pt_options_given(s->options, "epochs")};
-    int failed = pt_options_read(s->options, path, e);
-    for (int i = 0; i < 2 && !failed; i++)
-        if (given[1 - i] && !given[i])
-            failed = pt_options_set(s->options, lengths[i], NULL, e);
-    return failed;
-}
-
-/* The folder of a run stands for its newest checkpoint, and its run.yaml for the options that are not given. */
-static int resume_run(session *s, pt_error *e)
-{
-    pt_train_options *o = s->o;
-    if (!o->out && o->resume_from && has(o->resume_from, "metrics.jsonl") && !has(o->resume_from, "trainer")) {
-        snprintf(s->out, sizeof s->out, "%s", o->resume_from);
-        o->out = s->out;
-        o->resume_from = NULL;
-    } else if (!o->out && o->resume_from) {
-        folder_above(s);
-    }
-    if (!o->out)
-        return pt_fail(e, PT_USAGE, "--resume needs the folder of the run to continue: give --resume DIR, or --out DIR");
-    if (o->model)
-        return 0;
-    if (o->resume_from && access(o->resume_from, F_OK))
-        return pt_fail(e, PT_USAGE, "--resume %.400s: there is no such folder: give that of a run or of a checkpoint", o->resume_from);
-    snprintf(s->run_file, sizeof s->run_file, "%s/run.yaml", o->out);
-    if (access(s->run_file, F_OK))
-        return pt_fail(e, PT_USAGE, "%.400s is missing, which says how the run was started: give --resume the folder of a run, or its "
-                                    "--model, --data and other options too", s->run_file);
-    return take_file(s, s->run_file, e);
 }
 
 static int complete(session *s, pt_error *e)
@@ -143,16 +71,9 @@ static int complete(session *s, pt_error *e)
     o->progress = progress_stage;
     o->stop = is_caught;
     o->arg = &s->bar;
-    int failed = s->config ? take_file(s, s->config, e) : 0;
-    if (!failed && o->resume)
-        failed = resume_run(s, e);
-    if (failed)
-        return failed;
-    if (pt_options_given(s->options, "steps") && pt_options_given(s->options, "epochs"))
-        return pt_fail(e, PT_USAGE, "--steps and --epochs both say how long to train: give one of them");
-    if (!o->out)
-        default_out(s);
-    return 0;
+    const int failed = s->config ? pt_options_read(s->options, s->config, e) : 0;
+    s->names_out = !o->out && !o->resume;
+    return failed ? failed : pt_options_complete(s->options, e);
 }
 
 /* ---- output ---- */
@@ -438,7 +359,7 @@ static int start_ranks(session *s, int argc, char **argv)
     pt_error e = {0};
     if (check_launch(s->o, &e))
         return exit_with(&e);
-    return ranks_run(s->o->ranks, argc, argv, s->o->out == s->out && !s->o->resume ? s->out : NULL);
+    return ranks_run(s->o->ranks, argc, argv, s->names_out ? s->o->out : NULL);
 }
 
 static int open_and_run(session *s, pt_error *e)

@@ -472,11 +472,11 @@ PT_API void pt_generator_close(pt_generator *g);
 /* ---- merging an adapter ---- */
 
 typedef struct pt_merge_options {
+    size_t size;                       /* of this struct; pt_merge_defaults sets it */
     const char *model, *adapter;       /* Hugging Face folder with weights; folder of PEFT's files */
     const char *out;                   /* a new folder */
     pt_save_type save_type;            /* PT_SAVE_AS_STORED: the dtype of the model's weights */
     void (*notice)(void *arg, const char *sentence);  /* may be NULL */
-    size_t size;                       /* of this struct; pt_merge_defaults sets it */
     void (*progress)(void *arg, const char *stage, uint64_t done, uint64_t total); /* may be NULL */
     void *arg;
 } pt_merge_options;
@@ -492,13 +492,13 @@ typedef enum pt_export_type {
 } pt_export_type;
 
 typedef struct pt_export_options {
+    size_t size;                       /* of this struct; pt_export_defaults sets it */
     const char *model;                 /* Hugging Face folder with weights and tokenizer.json */
     const char *adapter;               /* folder of an adapter to merge into the weights; NULL: none */
     const char *out;                   /* the GGUF file; it appears whole or not at all */
     const char *modelfile;             /* a file for `ollama create`, written as well; NULL: none */
     pt_export_type type;               /* of the matrices (of most, for the types in few bits); norms and biases are F32 */
     void (*notice)(void *arg, const char *sentence);  /* where llama.cpp's output will differ; may be NULL */
-    size_t size;                       /* of this struct; pt_export_defaults sets it */
     void (*progress)(void *arg, const char *stage, uint64_t done, uint64_t total); /* bytes; may be NULL */
     void *arg;
 } pt_export_options;
@@ -554,8 +554,16 @@ PT_API int pt_options_open(const char *command, pt_options **out, pt_error *e);
 PT_API const pt_option *pt_options_list(const pt_options *o, int i);
 /* Copies the value. NULL: the default again. PT_USAGE names what the value must be, and the option by its field. */
 PT_API int pt_options_set(pt_options *o, const char *name, const char *value, pt_error *e);
-/* Sets what a file in YAML or JSON has, an object by the names of the flags, and what has not been set yet. */
+/* Sets what a file in YAML or JSON has, an object by the names of the flags, and what has not been set yet. Of `steps` and `epochs`, the
+ * one that has been set counts. */
 PT_API int pt_options_read(pt_options *o, const char *path, pt_error *e);
+/* What options of training leave open. With `resume`, `out` is the folder of the run, and where `model` is not set, all that is not set is
+ * taken from its run.yaml: a trainer is opened from a checkpoint with `resume` alone. Else `out` is runs/MODEL-N, with the first free N.
+ *
+ *     if (pt_options_open("train", &o, &e) < 0 || pt_options_set(o, "resume", "runs/qwen-1/checkpoint-500", &e) < 0 ||
+ *         pt_options_complete(o, &e) < 0 || pt_trainer_open(pt_options_train(o), &t, &e) < 0) ...
+ */
+PT_API int pt_options_complete(pt_options *o, pt_error *e);
 /* The i-th value as text, which pt_options_set takes; valid until the next call with these options. NULL: there is none. Only lists have
  * more than one. */
 PT_API const char *pt_options_get(pt_options *o, const char *name, int i);

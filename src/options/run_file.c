@@ -163,11 +163,16 @@ int pt_options_read(pt_options *o, const char *path, pt_error *e)
     size_t n;
     if (!o || !path)
         return pt_fail_null(e, "pt_options_read", o ? "the path" : "the options");
+    static const char *const lengths[] = {"steps", "epochs"};
+    const bool given[] = {pt_options_given(o, lengths[0]), pt_options_given(o, lengths[1])};
     int failed = file_read_all(path, FILE_MOST, &text, &n, e);
     if (failed)
         return failed;
     failed = run_file_read(o, path, text, n, e);
     free(text);
+    for (int i = 0; i < 2 && !failed; i++)
+        if (given[1 - i] && pt_options_given(o, lengths[i]) && !given[i])
+            failed = pt_options_set(o, lengths[i], NULL, e);
     return failed;
 }
 
