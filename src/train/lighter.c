@@ -1,5 +1,6 @@
 #include "train/lighter.h"
 
+#include "options/table.h"
 #include "train/model_options.h"
 #include "train/options.h"
 
@@ -154,6 +155,49 @@ int lighter_both(const planning *p, char out[MISFIT_CHANGE_BYTES], pt_error *e)
         add_step(p, &s, out);
     model_close(l.model);
     return found;
+}
+
+/* ---- the longest sequence ---- */
+
+static int fits_length(const planning *p, int64_t n, pt_error *e)
+{
+    pt_train_options o = *p->o;
+    lighter l;
+    o.seq_len = n;
+    o.batch_size = p->ranks > 1 ? p->ranks : 1;
+    o.micro_batch = 0;
+    o.lanes = 0;
+    int found = lighter_open(&l, p, &o, e);
+    l.in.micro_batch = 0;
+    if (found > 0)
+        found = search_fits(&l.in, NULL, e);
+    model_close(l.model);
+    return found;
+}
+
+int lighter_longest(const planning *p, int64_t near, int64_t *out, pt_error *e)
+{
+    const model_config *c = &p->model->config;
+    const int64_t most = c->position == POSITION_LEARNED ? c->max_positions : SEQ_LEN_MOST;
+    int64_t yes = 0, no = most + 1, n = near / LENGTH_GRANULE * LENGTH_GRANULE;
+    int found = 0;
+    *out = 0;
+    for (n = n ? n : LENGTH_GRANULE; n >= LENGTH_GRANULE && n < no; n = found ? 2 * n : n / 2 / LENGTH_GRANULE * LENGTH_GRANULE) {
+        found = fits_length(p, n, e);
+        if (found < 0)
+            return found;
+        *(found ? &yes : &no) = n;
+        if (yes && no <= most)
+            break;
+    }
+    while (yes && no - yes > LENGTH_GRANULE && no - yes > yes / 32) {
+        n = (yes + no) / 2 / LENGTH_GRANULE * LENGTH_GRANULE;
+        if (n <= yes || (found = fits_length(p, n, e)) < 0)
+            break;
+        *(found ? &yes : &no) = n;
+    }
+    *out = yes;
+    return found < 0 ? found : 0;
 }
 
 /* ---- the last layers ---- */

@@ -18,4 +18,9 @@ int lighter_states(const planning *p, char out[MISFIT_CHANGE_BYTES], pt_error *e
 /* "--lora 16 --base nf4 --batch-size 1": the lightest options, with a smaller step. */
 int lighter_both(const planning *p, char out[MISFIT_CHANGE_BYTES], pt_error *e);
 
+/* The longest sequence of which a step of one for each rank fits within the budgets, to about 3%; 0: none of LENGTH_GRANULE does. `near`: a
+ * guess. */
+enum { LENGTH_GRANULE = 1024 };
+int lighter_longest(const planning *p, int64_t near, int64_t *out, pt_error *e);
+
 #endif

@@ -3,6 +3,7 @@
 #include "io/safetensors.h"
 #include "model/weights.h"
 #include "train/base.h"
+#include "train/lighter.h"
 #include "task/task.h"
 #include "train/model_options.h"
 #include "train/options.h"
@@ -141,7 +142,8 @@ static int make(pt_plan *p, bool first, pt_error *e)
     return explain(&p->input, &p->explanation, e);
 }
 
-static plan_way way_of(const pt_plan *p)
+/* near: a guess of the longest sequence. */
+static plan_way way_of(const pt_plan *p, int64_t near)
 {
     plan_way w = {.fits = p->fits};
     const uint64_t *bytes = p->fits ? p->explanation.forecast.bytes : p->planning.result.least;
@@ -152,6 +154,8 @@ static plan_way way_of(const pt_plan *p)
         w.step_s = p->explanation.forecast.step_ns * 1e-9;
         w.tokens_per_s = p->explanation.tokens_per_s;
     }
+    if (p->planning.model && !p->o.plan_file)
+        lighter_longest(&p->planning, near, &w.longest, NULL);
     return w;
 }
 
@@ -163,7 +167,7 @@ int plan_way_of(const pt_train_options *o, const exchange_cost *exchange, plan_w
     p->o = *o;
     p->planning.exchange = *exchange;
     const int failed = make(p, false, e);
-    *out = way_of(p);
+    *out = way_of(p, out->longest ? out->longest : p->shape.seq_len);
     pt_plan_close(p);
     return failed == PT_DOES_NOT_FIT ? 0 : failed;
 }
@@ -190,7 +194,7 @@ int pt_plan_open(const pt_train_options *o, pt_plan **out, pt_error *e)
         pt_plan_close(p);
         return failed;
     }
-    const plan_way way = way_of(p);
+    const plan_way way = way_of(p, p->shape.seq_len);
     p->ways_n = plan_ways_find(&p->o, &p->planning.exchange, &way, p->ways);
     *out = p;
     return failed;

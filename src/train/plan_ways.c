@@ -125,6 +125,8 @@ int plan_ways_find(const pt_train_options *o, const struct exchange_cost *exchan
 
 /* ---- in words ---- */
 
+enum { SCREEN = 100 };
+
 typedef struct line { char text[200]; size_t n; } line;
 
 static __attribute__((format(printf, 2, 3))) void add(line *l, const char *fmt, ...)
@@ -163,10 +165,30 @@ static bool is_of_no_use(const plan_way *ways, int i)
     return beaten && !ways[i].asked;
 }
 
+/* The longest sequences, as many ways in a line as fit the screen. */
+static void write_longest(FILE *out, const plan_way *ways, int n)
+{
+    line l = {.n = 0};
+    for (int i = 0; i < n; i++) {
+        line one = {.n = 0};
+        if (!ways[i].longest || is_of_no_use(ways, i))
+            continue;
+        add(&one, "%s %lld", ways[i].name, (long long)ways[i].longest);
+        if (l.n && l.n + one.n + 2 > SCREEN) {
+            fprintf(out, "%s,\n", l.text);
+            l = (line){.n = 0};
+            add(&l, "%-9s%s", "", one.text);
+        } else {
+            add(&l, "%-*s%s", l.n ? 0 : 9, l.n ? ", " : "longest", one.text);
+        }
+    }
+    if (l.n)
+        fprintf(out, "%s tokens\n", l.text);
+}
+
 /* Returns whether the line has a star, because there was no room for its explanation. */
 static bool write_way(FILE *out, const char *word, const plan_way *w, int name_width)
 {
-    enum { SCREEN = 100 };
     static const char asked[] = " (asked for)";
     char time[32];
     line l = {.n = 0};
@@ -202,6 +224,7 @@ char *plan_ways_text(const plan_way *ways, int n)
     }
     if (star)
         fprintf(out, "%-9s* asked for\n", "");
+    write_longest(out, ways, n);
     const bool failed = ferror(out);
     if (fclose(out) || failed) {
         free(text);
@@ -218,9 +241,10 @@ json_t *plan_ways_json(const plan_way *ways, int n)
         json_t *peaks = json_object();
         for (int k = 0; k < TIERS; k++)
             json_object_set_new(peaks, tier_names[k], json_integer((json_int_t)w->bytes[k]));
-        json_array_append_new(all, json_pack("{s:s, s:b, s:b, s:o, s:o, s:o}", "name", w->name, "asked", w->asked, "fits", w->fits,
+        json_array_append_new(all, json_pack("{s:s, s:b, s:b, s:o, s:o, s:o, s:o}", "name", w->name, "asked", w->asked, "fits", w->fits,
                                              "peak_bytes", peaks, "step_s", w->fits ? json_real(w->step_s) : json_null(), "tokens_per_s",
-                                             w->fits ? json_real(w->tokens_per_s) : json_null()));
+                                             w->fits ? json_real(w->tokens_per_s) : json_null(),
+                                             "longest_seq_len", w->longest ? json_integer((json_int_t)w->longest) : json_null()));
     }
     return all;
 }

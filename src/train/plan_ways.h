@@ -16,12 +16,13 @@ typedef struct plan_way {
     double step_s, tokens_per_s; /* 0 if it does not fit */
     uint64_t bytes[TIERS];       /* peaks; if it does not fit, budgets that would suffice */
     bool beyond[TIERS];          /* which of these budgets exceed the machine */
+    int64_t longest;             /* tokens of the longest sequence that fits (lighter_longest) */
 } plan_way;
 
 struct exchange_cost; /* planning.h */
 
 /* Fills in everything except the name, for the options `o` and these costs of the ranks' exchanges. PT_FAILED: they cannot be planned.
- * (plan_open.c) */
+ * out->longest: a guess. (plan_open.c) */
 int plan_way_of(const pt_train_options *o, const struct exchange_cost *exchange, plan_way *out, pt_error *e);
 
 /* Returns their number. `own`: the result for the given options, used if a way is the same. */
