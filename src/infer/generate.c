@@ -151,6 +151,8 @@ static int encode_prompt(pt_generator *g, const char *text, size_t bytes, pt_err
 static int check_prompt(const pt_generator *g, pt_error *e)
 {
     const model_config *m = &g->model->config;
+    if (!g->prompt.n)
+        return pt_fail(e, PT_FAILED, "%s/tokenizer.json gives no token for the prompt: it knows none of its characters", g->folder);
     for (size_t i = 0; i < g->prompt.n; i++)
         if (g->prompt.ids[i] >= (uint64_t)m->vocab)
             return pt_fail(e, PT_FAILED, "%s/tokenizer.json gives token %u for the prompt, but the model's vocabulary has %lld: they do "
