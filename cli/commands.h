@@ -8,6 +8,7 @@ int command_plan(int argc, char **argv);
 int command_profile(int argc, char **argv);
 int command_eval(int argc, char **argv);
 int command_generate(int argc, char **argv);
+int command_serve(int argc, char **argv);
 int command_merge(int argc, char **argv);
 int command_export(int argc, char **argv);
 int command_tokenize(int argc, char **argv);

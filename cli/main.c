@@ -20,6 +20,7 @@ static const struct { const char *name, *help; int (*run)(int, char **); bool by
     {"profile", "measure what a training step costs on this machine", command_profile, false},
     {"eval", "compute loss and perplexity of a model on data", command_eval, false},
     {"generate", "generate text with a model", command_generate, false},
+    {"serve", "answer requests in the form of OpenAI's API", command_serve, false},
     {"merge", "merge an adapter into its base model", command_merge, false},
     {"export", "export a model as a GGUF file for llama.cpp", command_export, false},
     {"tokenize", "convert text to token ids and back", command_tokenize, false},

@@ -469,6 +469,21 @@ PT_API int64_t pt_generator_vocabulary(const pt_generator *g);
 PT_API int64_t pt_generator_tokens(const pt_generator *g, int64_t *prompt); /* new ones so far; prompt may be NULL */
 PT_API void pt_generator_close(pt_generator *g);
 
+/* ---- a server ---- */
+
+typedef struct pt_serve_options {
+    pt_generate_options generate;      /* the model; sampling where a request does not say how */
+    const char *host;                  /* the address to listen on: of IPv4 or IPv6, in numbers */
+    int port;                          /* 0: any that is free */
+    int64_t max_new_tokens;            /* the most for a reply, and for a request that does not say */
+    void (*ready)(void *arg, const char *url); /* requests are accepted; may be NULL */
+    bool (*stop)(void *arg);           /* asked several times a second: true ends the server */
+    void *arg;
+} pt_serve_options;
+
+/* Answers requests in the form of OpenAI's API, one after the other, until `stop` says so: models, completions, chat completions. */
+PT_API int pt_serve(const pt_serve_options *o, pt_error *e);
+
 /* ---- merging an adapter ---- */
 
 typedef struct pt_merge_options {
@@ -548,7 +563,7 @@ typedef struct pt_option {
 
 typedef struct pt_options pt_options;
 
-/* command: "train", "plan", "profile", "eval", "generate", "merge", "export" or "ritz". All options have their defaults. */
+/* command: "train", "plan", "profile", "eval", "generate", "serve", "merge", "export" or "ritz". All options have their defaults. */
 PT_API int pt_options_open(const char *command, pt_options **out, pt_error *e);
 /* i = 0, 1, ...; NULL: no more. Those of a group follow one another. */
 PT_API const pt_option *pt_options_list(const pt_options *o, int i);
@@ -571,7 +586,7 @@ PT_API bool pt_options_given(const pt_options *o, const char *name); /* was it s
 /* The struct of the command, valid until pt_options_close; its fields may be changed. NULL: the command has another. */
 PT_API pt_train_options *pt_options_train(pt_options *o);            /* of train, plan and profile */
 PT_API pt_evaluate_options *pt_options_evaluate(pt_options *o);
-PT_API pt_generate_options *pt_options_generate(pt_options *o);
+PT_API pt_generate_options *pt_options_generate(pt_options *o);      /* of generate and serve */
 PT_API pt_merge_options *pt_options_merge(pt_options *o);
 PT_API pt_export_options *pt_options_export(pt_options *o);
 PT_API void pt_options_close(pt_options *o);

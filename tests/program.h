@@ -27,7 +27,7 @@ typedef struct arguments {
  * is loaded, and more than 8 threads would take their part of a budget. */
 static inline bool command_computes(const char *command)
 {
-    static const char *const all[] = {"train", "plan", "profile", "eval", "generate"};
+    static const char *const all[] = {"train", "plan", "profile", "eval", "generate", "serve"};
     for (size_t i = 0; i < sizeof all / sizeof *all; i++)
         if (!strcmp(command, all[i]))
             return true;

@@ -16,7 +16,7 @@ static int add_message(chat_state *c, const char *role, const char *text, size_t
     return 0;
 }
 
-static int open_chat(pt_generator *g, pt_error *e)
+int chat_open(pt_generator *g, pt_error *e)
 {
     chat_state *c = &g->chat;
     char path[FILE_PATH_BYTES];
@@ -57,7 +57,7 @@ int pt_generator_say(pt_generator *g, const char *text, size_t bytes, int64_t ma
     g->ended = true;
     g->spoken = false;
     g->chat.replying = true;
-    int failed = g->chat.open ? 0 : open_chat(g, e);
+    int failed = g->chat.open ? 0 : chat_open(g, e);
     if (failed)
         return failed;
     const size_t messages = json_array_size(g->chat.messages), reply = g->chat.reply.n;

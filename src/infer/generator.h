@@ -44,6 +44,7 @@ struct pt_generator {
 
 /* Feeds the part of g->prompt that was not fed yet; at most max_new_tokens follow. */
 int generator_start(pt_generator *g, int64_t max_new_tokens, pt_error *e);
+int chat_open(pt_generator *g, pt_error *e); /* finds the template; the conversation is empty */
 void chat_state_free(chat_state *c);
 
 #endif

@@ -8,8 +8,8 @@
 
 static const struct { const char *name; const option_table *table; unsigned by; } commands[] = {
     {"train", &train_table, BY_TRAIN}, {"plan", &train_table, BY_PLAN}, {"profile", &train_table, BY_PROFILE},
-    {"eval", &evaluate_table, 0},      {"generate", &generate_table, 0}, {"merge", &merge_table, 0}, {"export", &export_table, 0},
-    {"ritz", &ritz_table, 0}};
+    {"eval", &evaluate_table, 0},      {"generate", &generate_table, 0}, {"serve", &generate_table, 0}, {"merge", &merge_table, 0},
+    {"export", &export_table, 0},      {"ritz", &ritz_table, 0}};
 
 _Static_assert(!offsetof(pt_train_options, size) && !offsetof(pt_evaluate_options, size) && !offsetof(pt_generate_options, size) &&
                !offsetof(pt_merge_options, size) && !offsetof(pt_export_options, size) && !offsetof(pt_ritz_options, size),
@@ -81,8 +81,8 @@ int pt_options_open(const char *command, pt_options **out, pt_error *e)
         *out = o;
         return 0;
     }
-    return pt_fail(e, PT_USAGE, "there are no options of a command \"%.100s\": it must be train, plan, profile, eval, generate, merge, "
-                                "export or ritz", command);
+    return pt_fail(e, PT_USAGE, "there are no options of a command \"%.100s\": it must be train, plan, profile, eval, generate, serve, "
+                                "merge, export or ritz", command);
 }
 
 const pt_option *pt_options_list(const pt_options *o, int i) { return o && i >= 0 && i < o->n ? &o->entries[i].shown : NULL; }

@@ -29,9 +29,9 @@ const option_table evaluate_table = {evaluate, sizeof evaluate / sizeof *evaluat
 static const option_row generate[] = {
     {G(model, "model", TEXT, "DIR"), .is.group = "Model", .is.help = "Hugging Face folder with weights and tokenizer.json"},
     {G(adapter, "adapter", TEXT, "DIR"), .is.help = ADAPTER_HELP},
-    {G(system, "system", TEXT, "TEXT"), .is.group = "Text", .is.help = "with --chat: system message, put before the first turn"},
-    {G(chat_template, "chat-template", TEXT, "FILE"), .is.help = "with --chat: use this Jinja template instead of the model's own"},
-    {G(plain_contents, "plain-contents", FLAG, NULL), .is.help = "with --chat: special tokens in messages are plain text"},
+    {G(system, "system", TEXT, "TEXT"), .is.group = "Text", .is.help = "system message, put before the first turn of a conversation"},
+    {G(chat_template, "chat-template", TEXT, "FILE"), .is.help = "of conversations: use this Jinja template instead of the model's own"},
+    {G(plain_contents, "plain-contents", FLAG, NULL), .is.help = "special tokens in messages are plain text"},
     {G(temperature, "temperature", REAL, "X"), .is.group = "Sampling", RANGE(0, 1e3), .is.unset = PT_OF_MODEL,
      .is.help = "0: always take the most probable token. The default of this option\nand the next three is that of the model's\n"
                 "generation_config.json, else 0.8"},
