@@ -153,7 +153,7 @@ typedef struct pt_train_options {
     /* Low-rank adapters: the model is frozen, and `out` gets PEFT's adapter_config.json and adapter_model.safetensors instead of a */
     /* model. */
     int64_t lora_rank;                 /* 0: none, unless `adapter` is given */
-    double lora_alpha, lora_dropout;   /* alpha 0: 2 x lora_rank; dropout must be 0, it is not applied */
+    double lora_alpha, lora_dropout;   /* alpha 0: 2 x lora_rank; dropout below 0: none, or as the config of `adapter` has it */
     const char *lora_targets;          /* "all-linear" (NULL), "attention", "mlp", or names of linear layers, separated by commas */
     bool rslora, dora;                 /* scale by alpha / sqrt(rank); also train magnitudes */
     const char *adapter;               /* folder of an adapter to continue, which sets all of the above; NULL: a new one */

@@ -138,6 +138,7 @@ static inline void random_adapters(random_source *r, model *m)
         matrix = (matrix + 1) % MODEL_MATRICES;
     a->of[layer][matrix][0] = (adapter_module){random_from(r, 1, 20), 0.5f};
     a->dora = random_one_in(r, 3);
+    a->dropout = !a->dora && random_one_in(r, 2) ? 0.25 : 0;
     a->config = json_object();
     if (adapters_attach(m, a, &e))
         abort();

@@ -508,6 +508,12 @@ typedef struct op_gain_backward {
     float *acc;
 } op_gain_backward;
 
+/* out = x times 1 / (1 - p) where dropout.h keeps the value, else 0. add: out = round(out + that), or with a stream: stream += that, out =
+ * round(stream). All (rows, cols), dense; row0: the number of the first row. Without `add`, out may be x. */
+typedef struct op_dropout {
+    pt_dtype type; bool add; int64_t rows, cols, row0; uint64_t key; double p; const void *x; void *out; float *stream;
+} op_dropout;
+
 /* AdamW as PyTorch's, in fp32 with explicit fma, the same sequence on every backend:
  *   g' = g * grad_scale
  *   w  = w * (1 - lr * weight_decay)

@@ -73,7 +73,8 @@
     ROW(MUON_APPLY, muon_apply, muon_apply, "updating weights")                                                                  \
     ROW(JET, jet, jet, "computing activations and their derivatives")                                                            \
     ROW(QUADRATIC, quadratic, quadratic, "computing an energy")                                                                  \
-    ROW(ROWS, rows, rows, "computing")
+    ROW(ROWS, rows, rows, "computing")                                                                                           \
+    ROW(DROPOUT, dropout, dropout, "dropping values")
 
 #define ALL_OPS(ROW) MEMORY_OPS(ROW) DISK_OPS(ROW) RANKS_OPS(ROW) CALL_OPS(ROW) LIBRARY_OPS(ROW) KERNEL_OPS(ROW)
 

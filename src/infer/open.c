@@ -30,6 +30,8 @@ int infer_open_adapted(const char *folder, const char *adapter, void (*notice)(v
         return failed;
     failed = model_adapt_like(*out, adapter, notice, arg, e);
     if (!failed)
+        adapter_set_dropout(*out, 0);
+    if (!failed)
         base_mark_compare(*out, folder, adapter, notice, arg);
     if (!failed)
         failed = path_join(path, adapter, ADAPTER_WEIGHTS, e);

@@ -2,6 +2,7 @@
  * to the backward of its linear stage, which computes the gradients of all. */
 #include "layer/work.h"
 
+#include "device/dropout.h"
 #include "model/adapter.h"
 
 static int matrix_index(const layer_stage *s) { return adapter_matrix(s->param[0]); }
@@ -34,9 +35,71 @@ adapter_part adapter_part_at(const layer_work *work, const layer_stage *s, int64
     return module_of(work, s, part);
 }
 
+/* ---- dropout ---- */
+
+/* Every module has its own dropout. */
+static op_dropout dropout_of(const layer_work *work, const layer_stage *s, int part)
+{
+    const uint64_t site = (uint64_t)(work->layer << 8 | matrix_index(s) << 4 | part);
+    return (op_dropout){.type = work->type, .rows = work->rows, .cols = matrix_of(work, s)->cols, .row0 = work->u->row,
+                        .key = dropout_key(work->u->dropout, site), .p = work->c->model->adapters->dropout};
+}
+
+/* x after a module's dropout, in the stage's scratch. */
+static const void *drop(const layer_work *work, const layer_stage *s, int part, const void *x)
+{
+    op_dropout o = dropout_of(work, s, part);
+    o.x = x;
+    o.out = scratch(work, s, LINEAR_DROPPED);
+    queue_submit(work->c->queue, &(op){OP_DROPOUT, .dropout = o});
+    return o.out;
+}
+
+void adapter_add_dropped(const layer_work *work, const layer_stage *s, void *dx, float *stream)
+{
+    const param *w = matrix_of(work, s);
+    for (int part = 0; part < w->parts; part++) {
+        const adapter_part a = module_of(work, s, part);
+        op_dropout o = dropout_of(work, s, part);
+        if (!a.rank)
+            continue;
+        queue_submit(work->c->queue, &(op){OP_MATMUL, .matmul = {
+            .layout = MATMUL_NN, .type = work->type, .out_type = work->type, .m = work->rows, .n = w->cols, .k = a.rank, .lda = a.width,
+            .ldb = w->cols, .ldc = w->cols, .alpha = linear_factor(work, s),
+            .a = column(gradient(work, s->in[LINEAR_LOW]), a.column, work->type),
+            .b = column(weight_of(work, adapter_a_role(s)), a.column * w->cols, work->type), .c = scratch(work, s, LINEAR_DROPPED)}});
+        o.add = true;
+        o.x = scratch(work, s, LINEAR_DROPPED);
+        o.out = dx;
+        o.stream = stream;
+        queue_submit(work->c->queue, &(op){OP_DROPOUT, .dropout = o});
+    }
+}
+
+/* The gradient of A, module by module, because each has its own input. */
+static void dropped_gradient(const layer_work *work, const layer_stage *s)
+{
+    const param *w = matrix_of(work, s);
+    float *acc = accumulator(work, adapter_a_role(s));
+    for (int part = 0; part < w->parts; part++) {
+        const adapter_part a = module_of(work, s, part);
+        if (a.rank)
+            matrix_gradient(work, a.rank, w->cols, a.width, w->cols, column(gradient(work, s->in[LINEAR_LOW]), a.column, work->type),
+                            drop(work, s, part, operand(work, s)), linear_factor(work, s), acc + a.column * w->cols);
+    }
+}
+
 /* ---- x A^T ---- */
 
-static unsigned low_touches(const layer_stage *s, step_pass pass) { return TOUCH_IN(0) | TOUCH_OUT(0); }
+static unsigned low_touches(const layer_stage *s, step_pass pass)
+{
+    return TOUCH_IN(0) | TOUCH_OUT(0) | (s->drops ? TOUCH_SCRATCH(LINEAR_DROPPED) : 0);
+}
+
+static uint64_t low_scratch_bytes(const stage_site *at, int k)
+{
+    return k == LINEAR_DROPPED ? (uint64_t)(at->shape->unit_rows * stage_param(at, 0)->cols) * dtype_bytes(at->shape->type) : 0;
+}
 
 /* Of x A^T, and of its product with B in the linear stage. */
 static double low_flops(const stage_site *at)
@@ -48,29 +111,49 @@ static double low_flops(const stage_site *at)
     return 2 * values * (double)at->shape->unit_rows;
 }
 
-/* Together for all modules with the same scale. */
+/* The columns from .. end of the low tensor. */
+static void low_columns(const layer_work *work, const layer_stage *s, const adapter_part *a, int64_t from, int64_t end, const void *x)
+{
+    const int64_t cols = matrix_of(work, s)->cols;
+    queue_submit(work->c->queue, &(op){OP_MATMUL, .matmul = {
+        .layout = MATMUL_NT, .type = work->type, .out_type = work->type, .m = work->rows, .n = end - from, .k = cols, .lda = cols,
+        .ldb = cols, .ldc = a->width, .alpha = a->scale, .a = x,
+        .b = column(weight_of(work, adapter_a_role(s)), from * cols, work->type), .c = column(tensor(work, s->out[0]), from, work->type)}});
+}
+
+static void low_dropped(const layer_work *work, const layer_stage *s)
+{
+    for (int part = 0; part < matrix_of(work, s)->parts; part++) {
+        const adapter_part a = module_of(work, s, part);
+        if (a.rank)
+            low_columns(work, s, &a, a.column, a.column + a.rank, drop(work, s, part, tensor(work, s->in[0])));
+    }
+}
+
+/* Without dropout together for all modules with the same scale. */
 static void low_forward(const layer_work *work, const layer_stage *s)
 {
     const param *w = matrix_of(work, s);
     adapter_part a = {0};
     int64_t from = 0;
+    if (adapter_drops(work, s)) {
+        low_dropped(work, s);
+        return;
+    }
     for (int part = 0; part <= w->parts; part++) {
         const adapter_part next = part < w->parts ? module_of(work, s, part) : (adapter_part){.column = a.width, .rank = 1};
         if (!next.rank)
             continue;
         if (next.column > from && (part == w->parts || next.scale != a.scale)) {
-            queue_submit(work->c->queue, &(op){OP_MATMUL, .matmul = {
-                .layout = MATMUL_NT, .type = work->type, .out_type = work->type, .m = work->rows, .n = next.column - from, .k = w->cols,
-                .lda = w->cols, .ldb = w->cols, .ldc = a.width, .alpha = a.scale, .a = tensor(work, s->in[0]),
-                .b = column(weight_of(work, adapter_a_role(s)), from * w->cols, work->type),
-                .c = column(tensor(work, s->out[0]), from, work->type)}});
+            low_columns(work, s, &a, from, next.column, tensor(work, s->in[0]));
             from = next.column;
         }
         a = next;
     }
 }
 
-const stage_type stage_low = {.name = "low", .by_row = true, .touches = low_touches, .flops = low_flops, .pass = {low_forward}};
+const stage_type stage_low = {.name = "low", .by_row = true, .touches = low_touches, .scratch = low_scratch_bytes, .flops = low_flops,
+                               .pass = {low_forward}};
 
 /* ---- DoRA's gains ---- */
 
@@ -189,8 +272,11 @@ void adapter_weights(const layer_work *work, const layer_stage *s)
     if (!has_adapter(s))
         return;
     const int64_t width = module_of(work, s, 0).width;
-    matrix_gradient(work, width, w->cols, width, w->cols, gradient(work, s->in[LINEAR_LOW]), operand(work, s), linear_factor(work, s),
-                    accumulator(work, adapter_a_role(s)));
+    if (adapter_drops(work, s))
+        dropped_gradient(work, s);
+    else
+        matrix_gradient(work, width, w->cols, width, w->cols, gradient(work, s->in[LINEAR_LOW]), operand(work, s), linear_factor(work, s),
+                        accumulator(work, adapter_a_role(s)));
     for (int part = 0; part < w->parts; part++) {
         const adapter_part a = module_of(work, s, part);
         if (a.rank)

@@ -40,6 +40,8 @@ typedef struct block_unit {
     const int32_t *ids, *targets, *first, *positions; /* (R); first may be NULL */
     const float *weights;                             /* (R), of the targets; NULL: all 1. With pairs: what op_preference is given */
     float baseline;                                   /* of op_preference, in this step */
+    uint64_t dropout;                                 /* key of this step's dropout; 0: none */
+    int64_t row;                                      /* the number of the unit's first row in the whole step */
     const float *rope[MODEL_MAX_ROPES];               /* tables for all positions, (T, rotated / 2, 2) */
     const block_cache *cache;                         /* NULL in training */
     float *stream;                                    /* (R, C), residual_bytes(); NULL in fp32 runs */

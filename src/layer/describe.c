@@ -56,7 +56,9 @@ static void add_adapter(writer *w, int in, param_role weight, save_level saved_f
     if (!a)
         return;
     *low = add_tensor(w, names[matrix][0], a->rows, saved_from);
-    add_stage(w, STAGE_LOW, in, *low)->param[0] = weight;
+    layer_stage *s = add_stage(w, STAGE_LOW, in, *low);
+    s->param[0] = weight;
+    s->drops = w->model->adapters->dropout > 0;
     if (!has(w, adapter_magnitude(matrix)))
         return;
     *gain = add_tensor(w, names[matrix][1], block_param(w->model, w->block, weight)->rows, SAVE_ATTENTION);
@@ -76,6 +78,7 @@ static layer_stage *add_linear(writer *w, stage_kind kind, int in, int out, para
     s->param[1] = has(w, bias) ? bias : PARAM_NONE;
     s->in[LINEAR_LOW] = low;
     s->in[LINEAR_GAIN] = gain;
+    s->drops = low != LAYER_NONE && w->model->adapters->dropout > 0;
     return s;
 }
 

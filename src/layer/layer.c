@@ -28,6 +28,7 @@ static block_unit unit_from(const layer_work *work, int64_t row)
 {
     block_unit u = *work->u;
     u.positions += row;
+    u.row += row;
     u.stream = u.stream ? u.stream + row * work->hidden : NULL;
     return u;
 }

@@ -11,7 +11,7 @@ static unsigned touches(const layer_stage *s, step_pass pass)
 {
     const bool gains = s->in[LINEAR_GAIN] != LAYER_NONE;
     const unsigned outputs = TOUCH_OUT_GRADIENT(0) | TOUCH_OUT_GRADIENT(1), low = TOUCH_IN_GRADIENT(LINEAR_LOW),
-                   sums = gains ? TOUCH_SCRATCH(LINEAR_SUMS) : 0;
+                   sums = gains ? TOUCH_SCRATCH(LINEAR_SUMS) : s->drops ? TOUCH_SCRATCH(LINEAR_DROPPED) : 0;
     switch (pass) {
     case PASS_FORWARD:
         return TOUCH_IN(LINEAR_X) | TOUCH_IN(LINEAR_RESIDUAL) | TOUCH_IN(LINEAR_LOW) | TOUCH_IN(LINEAR_GAIN) | TOUCH_OUT(0) |
@@ -27,7 +27,8 @@ static uint64_t scratch_bytes(const stage_site *at, int k)
 {
     if (k == LINEAR_DECODED)
         return matrix_scratch_bytes(at);
-    return (uint64_t)(at->shape->unit_rows * stage_param(at, 0)->rows) * dtype_bytes(at->shape->type);
+    const int64_t values = at->stage->drops ? stage_param(at, 0)->cols : stage_param(at, 0)->rows;
+    return (uint64_t)(at->shape->unit_rows * values) * dtype_bytes(at->shape->type);
 }
 
 static double flops(const stage_site *at)
@@ -99,7 +100,7 @@ static void input(const layer_work *work, const layer_stage *s)
     const bool adds = is_residual(work, s->in[LINEAR_X]) || gradient_begun(work, s, s->in[LINEAR_X]);
     float *stream = is_residual(work, s->in[LINEAR_X]) ? work->u->stream : NULL;
     void *d = gradient(work, s->in[LINEAR_X]);
-    const int64_t width = adapter_input(work, s);
+    const int64_t low = adapter_input(work, s), width = adapter_drops(work, s) ? 0 : low;
     const op_matmul o = {
         .layout = MATMUL_NN, .type = work->type, .out_type = work->type, .m = work->rows, .n = w->cols, .k = w->rows, .lda = w->rows,
         .ldb = w->cols, .ldc = w->cols, .alpha = linear_factor(work, s), .a = adapter_sum_gradient(work, s),
@@ -107,6 +108,8 @@ static void input(const layer_work *work, const layer_stage *s)
         .more_lda = width, .more_ldb = w->cols, .more_a = width ? gradient(work, s->in[LINEAR_LOW]) : NULL,
         .more_b = width ? weight_of(work, adapter_a_role(s)) : NULL};
     matrix_matmul(work, s, 0, &o);
+    if (adapter_drops(work, s))
+        adapter_add_dropped(work, s, d, stream);
 }
 
 static void weights(const layer_work *work, const layer_stage *s)

@@ -83,6 +83,7 @@ typedef struct layer_stage {
     stage_kind kind;
     int in[STAGE_INPUTS], out[STAGE_OUTPUTS]; /* tensors, or LAYER_NONE */
     param_role param[STAGE_PARAMS];           /* or PARAM_NONE */
+    int drops;                                /* bool: of an adapter, its input has dropout. No padding: programs are compared as bytes */
 } layer_stage;
 
 typedef struct layer_program {

@@ -129,6 +129,10 @@ float *adapter_gains(const layer_work *work, const layer_stage *s);
 const void *adapter_sum_gradient(const layer_work *work, const layer_stage *s);
 /* Computes the gradient of the low tensor, and with DoRA of the sum. Returns the low tensor's width, 0 if there is no adapter. */
 int64_t adapter_input(const layer_work *work, const layer_stage *s);
+/* With dropout: adds the adapter's part of the gradient of x to dx, or to the stream of which dx is the rounding. */
+void adapter_add_dropped(const layer_work *work, const layer_stage *s, void *dx, float *stream);
+/* Does dropout apply in this run? */
+static inline bool adapter_drops(const layer_work *work, const layer_stage *s) { return s->drops && work->u->dropout; }
 void adapter_weights(const layer_work *work, const layer_stage *s);
 /* Computes the gains of the modules' columns (DoRA), and the norms for them. */
 void adapter_measure_gain(const layer_work *work, const layer_stage *s, float *to);
@@ -148,6 +152,8 @@ void matrix_gradient(const layer_work *work, int64_t rows, int64_t cols, int64_t
 /* The factor of a linear stage's matmul. */
 float linear_factor(const layer_work *work, const layer_stage *s);
 
-enum { LINEAR_DECODED, LINEAR_SUMS }; /* scratch of linear stages: decoded weights; with DoRA, sums and their gradients */
+/* Scratch of linear stages and of their low stages: decoded weights; with DoRA, sums and their gradients; with dropout, an input or its
+ * gradient. DoRA has no dropout. */
+enum { LINEAR_DECODED, LINEAR_SUMS, LINEAR_DROPPED = LINEAR_SUMS };
 
 #endif

@@ -29,7 +29,7 @@ void unit_data_take(area *a, const step_shape *s, int64_t units, unit_data *out)
     const uint64_t rope_bytes = (uint64_t)model_rope_offset(c, c->ropes_n, s->seq_len) * sizeof(float);
     float *rope = rope_bytes ? area_take(a, rope_bytes, PATTERN_NORM) : NULL;
     int32_t *ids = (int32_t *)at;
-    *out = (unit_data){.ids = ids, .unit = {.ids = ids, .targets = ids + n, .positions = ids + 2 * n}};
+    *out = (unit_data){.ids = ids, .unit = {.dropout = 1, .ids = ids, .targets = ids + n, .positions = ids + 2 * n}};
     block_unit_ropes(&out->unit, c, rope, s->seq_len);
     int32_t *values = at ? malloc(bytes) : NULL;
     if (!values)

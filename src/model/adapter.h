@@ -14,7 +14,7 @@
  *
  *     t = x [A_q; A_k; A_v]^T                 y[:, rows of q] += t[:, r of q] B_q^T ...
  *
- * Layers may differ.
+ * Layers may differ. In training, dropout may apply to the x of x A^T, for each module on its own.
  *
  * Files are PEFT's: adapter_config.json, and adapter_model.safetensors with "base_model.model.", the module's name and "lora_A.weight",
  * "lora_B.weight" or "lora_magnitude_vector". The tensors decide which modules have an adapter, and of which rank.
@@ -38,6 +38,7 @@ typedef struct adapter_module { int rank; float scale; } adapter_module; /* rank
 
 typedef struct adapters {
     bool dora;
+    double dropout;                                        /* of the modules' inputs, in training; not with dora */
     adapter_module (*of)[MODEL_MATRICES][MODEL_MAX_PARTS]; /* for each layer's matrices and their parts */
     param_part *parts;                                     /* of the adapters' parameters */
     int parts_n;
@@ -77,6 +78,9 @@ int model_adapt(model *m, const adapter_options *o, pt_error *e);
 int model_adapt_like(model *m, const char *folder, void (*notice)(void *, const char *), void *arg, pt_error *e);
 int model_adapt_from_json(model *m, const char *name, const char *json, size_t n, pt_error *e); /* from a config alone: for fuzzers */
 void adapters_free(adapters *a);
+
+/* Sets the dropout and the config's entry of it. */
+void adapter_set_dropout(model *m, double dropout);
 
 /* Writes FOLDER/adapter_config.json; `base`: the name or path of the base model. */
 int adapter_write_config(const model *m, const char *folder, const char *base, pt_error *e);

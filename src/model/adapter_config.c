@@ -90,12 +90,11 @@ static int check_begin(const json_source *s, pt_error *e)
 
 /* ---- numbers ---- */
 
-typedef struct numbers { int64_t rank; double alpha; bool rslora, dora; } numbers;
+typedef struct numbers { int64_t rank; double alpha, dropout; bool rslora, dora; } numbers;
 
 static int read_numbers(const json_source *s, void (*notice)(void *, const char *), void *arg, numbers *n, pt_error *e)
 {
     const char *type = NULL, *bias = "none";
-    double dropout = 0;
     *n = (numbers){.rank = 8, .alpha = 8};
     int failed = json_get_string(s, "peft_type", JSON_REQUIRED, &type, e);
     if (!failed && strcmp(type, "LORA"))
@@ -115,15 +114,15 @@ static int read_numbers(const json_source *s, void (*notice)(void *, const char 
     if (!failed)
         failed = json_get_bool(s, "use_dora", JSON_OPTIONAL, &n->dora, e);
     if (!failed)
-        failed = json_get_double(s, "lora_dropout", JSON_OPTIONAL, 0, 1, &dropout, e);
+        failed = json_get_double(s, "lora_dropout", JSON_OPTIONAL, 0, 1, &n->dropout, e);
     if (!failed)
         failed = json_get_string(s, "bias", JSON_OPTIONAL, &bias, e);
     if (!failed && strcmp(bias, "none"))
         failed = refuse_key(s, "bias",
                             "such adapters also train biases; merge the adapter into the base model with PEFT's merge_and_unload first", e);
-    if (!failed && dropout > 0 && notice) {
+    if (!failed && n->dropout > 0 && n->dora && notice) {
         char sentence[700];
-        snprintf(sentence, sizeof sentence, "%s: lora_dropout is %g, but dropout is not applied", s->where, dropout);
+        snprintf(sentence, sizeof sentence, "%s: lora_dropout is %g, but dropout is not applied with DoRA", s->where, n->dropout);
         notice(arg, sentence);
     }
     return failed;
@@ -375,9 +374,18 @@ static int attach(model *m, reader *r, const json_source *s)
 {
     r->a->dora = r->n.dora;
     r->a->config = json_deep_copy(s->object);
-    if (r->a->config)
-        json_object_set_new(r->a->config, "lora_dropout", json_real(0));
-    return adapters_attach(m, r->a, r->e);
+    const double dropout = r->n.dora ? 0 : r->n.dropout;
+    const int failed = adapters_attach(m, r->a, r->e);
+    if (!failed)
+        adapter_set_dropout(m, dropout);
+    return failed;
+}
+
+void adapter_set_dropout(model *m, double dropout)
+{
+    m->adapters->dropout = dropout;
+    if (m->adapters->config)
+        json_object_set_new(m->adapters->config, "lora_dropout", json_real(dropout));
 }
 
 int model_adapt_like(model *m, const char *folder, void (*notice)(void *, const char *), void *arg, pt_error *e)

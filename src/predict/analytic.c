@@ -71,7 +71,7 @@ static block_weights weights_of(const blocks *b, int block)
 
 static block_unit unit_of(const blocks *b)
 {
-    return (block_unit){.stream = residual_bytes(b->model, b->shape) ? (float *)address(65) : NULL};
+    return (block_unit){.dropout = 1, .stream = residual_bytes(b->model, b->shape) ? (float *)address(65) : NULL};
 }
 
 static void price_layer(blocks *b, int block, layer_cost *out)

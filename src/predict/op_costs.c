@@ -290,6 +290,12 @@ static op_cost cost_gain_backward(const op_gain_backward *o, int64_t vocab)
     return bytes_cost(o->type, (double)(o->rows * o->cols), 3, 0);
 }
 
+static op_cost cost_dropout(const op_dropout *o, int64_t vocab)
+{
+    const double n = (double)(o->rows * o->cols);
+    return bytes_cost(o->type, n, o->add ? 3 : 2, o->stream ? 8 * n : 0);
+}
+
 /* Reads and writes both halves of the weights and two moments. */
 static op_cost cost_adamw(const op_adamw *o, int64_t vocab) { return bytes_cost(o->type, (double)o->n, 1, (double)o->n * 2 * (4 + 4 + 4)); }
 

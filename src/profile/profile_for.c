@@ -1,4 +1,5 @@
 /* profile_for.c - what a profile was made for: everything that its times depend on, and nothing else. */
+#include "model/adapter.h"
 #include "profile/profile_parts.h"
 
 #include <inttypes.h>
@@ -105,6 +106,8 @@ static json_t *blocks_made_for(const profile_request *r)
                      "parallel",
                      c->parallel, "attention_softcap", (double)c->attention_softcap, "logit_softcap", (double)c->logit_softcap, "frozen",
                      frozen);
+    if (all && r->model->adapters && r->model->adapters->dropout > 0)
+        json_object_set_new(all, "dropout", json_true());
     if (all && has_whole(shape_optimizer(s))) {
         json_object_set_new(all, "optimizer", json_string(shape_optimizer(s)->name));
         json_object_set_new(all, "host_tier", json_boolean(r->host_tier));

@@ -284,6 +284,7 @@ int executor_run(executor *x, schedule_kind kind, float loss_scale, const update
 }
 
 void executor_set_baseline(executor *x, float baseline) { x->runner.baseline = baseline; }
+void executor_set_dropout(executor *x, uint64_t key) { x->runner.dropout = key; }
 
 const float *executor_losses(const executor *x) { return x->all.losses ? x->all.losses : (const float *)(x->walker.mailbox + x->loss_at); }
 const float *executor_right(const executor *x) { return executor_losses(x) + tokens_of(x) * x->o.input.packing->ranks; }

@@ -37,6 +37,8 @@ void executor_place(executor *x);
 int executor_run(executor *x, schedule_kind kind, float loss_scale, const update_params *u, pt_error *e);
 /* Sets the baseline of preference_rule in the next runs; 0 before. */
 void executor_set_baseline(executor *x, float baseline);
+/* Sets the key of dropout in the next steps; 0: none, as before. An evaluation has none. */
+void executor_set_dropout(executor *x, uint64_t key);
 
 const float *executor_losses(const executor *x);  /* (batch, seq_len) of the last run, of all ranks in order */
 const float *executor_right(const executor *x);   /* in the same order: 1 if the target was the most probable token, else 0 */

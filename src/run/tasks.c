@@ -78,7 +78,7 @@ static block_unit unit_of(const task_runner *r, const schedule *s, const task *t
     block_unit u = {.ids = batch + row, .targets = batch + tokens + row, .first = h->documents ? batch + 2 * tokens + row : NULL,
                         .positions = batch + 3 * tokens + row,
                         .weights = h->weighted ? (const float *)batch + 4 * tokens + row : NULL,
-                        .baseline = r->baseline,
+                        .baseline = r->baseline, .dropout = s->kind == SCHEDULE_EVAL ? 0 : r->dropout, .row = h->rank * tokens + row,
                         .stream = residual ? (float *)(residual + (uint64_t)(unit % s->micro_units) * residual_bytes(r->in->model, h))
                                            : NULL};
     block_unit_ropes(&u, &r->in->model->config, (const float *)operand_of(r, s, t, OBJECT_ROPE, -1, -1), h->seq_len);

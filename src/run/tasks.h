@@ -23,6 +23,7 @@ typedef struct task_runner {
     const void **pieces;             /* address of each piece of the current task's weights */
     layer_set layers;
     float loss_scale, baseline;
+    uint64_t dropout;                /* key of the steps' dropout; 0: none */
     update_params update;
     struct comm *comm;               /* with several ranks */
     shared_task *shared[SCHEDULE_KINDS]; /* [kind][task]; NULL: one rank */

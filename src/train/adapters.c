@@ -14,7 +14,8 @@ static int check_options(const pt_train_options *o, pt_error *e)
                        o->dora           ? "dora"
                        : o->rslora       ? "rslora"
                        : o->lora_targets ? "lora_targets"
-                                         : "lora_alpha");
+                       : o->lora_alpha > 0 ? "lora_alpha"
+                                           : "lora_dropout");
     if (o->freeze_n || o->train_only_n)
         return pt_fail(e, PT_USAGE, "`%s` and `%s` are both given, but a run with an adapter trains nothing else: leave one of them out",
                        o->lora_rank ? "lora_rank" : "adapter", o->freeze_n ? "freeze" : "train_only");
@@ -22,8 +23,8 @@ static int check_options(const pt_train_options *o, pt_error *e)
         return pt_fail(e, PT_USAGE,
                        "the " ADAPTER_CONFIG " of `adapter` sets the rank, alpha and targets: leave out `lora_rank`, `lora_alpha`, "
                        "`lora_targets`, `rslora` and `dora`");
-    if (o->lora_dropout > 0)
-        return pt_fail(e, PT_USAGE, "`lora_dropout` is %g, but adapters are trained without dropout: leave the option out, or give 0",
+    if (o->lora_dropout > 0 && o->dora)
+        return pt_fail(e, PT_USAGE, "`lora_dropout` is %g, but adapters with `dora` are trained without dropout: leave one of them out",
                        o->lora_dropout);
     if (o->save_type != PT_SAVE_AS_STORED)
         return pt_fail(e, PT_USAGE,
@@ -41,9 +42,15 @@ int adapters_open(const pt_train_options *o, model *m, pt_error *e)
     const adapter_options a = {.rank = o->lora_rank, .alpha = o->lora_alpha, .targets = o->lora_targets, .rslora = o->rslora,
                                .dora = o->dora};
     int failed = check_options(o, e);
-    if (failed)
+    if (!failed)
+        failed = o->adapter ? model_adapt_like(m, o->adapter, o->notice, o->arg, e) : model_adapt(m, &a, e);
+    if (failed || o->lora_dropout < 0)
         return failed;
-    return o->adapter ? model_adapt_like(m, o->adapter, o->notice, o->arg, e) : model_adapt(m, &a, e);
+    if (o->lora_dropout > 0 && m->adapters->dora)
+        return pt_fail(e, PT_USAGE, "`lora_dropout` is %g, but `adapter` %.400s is of DoRA, which is trained without dropout: leave the "
+                                    "option out", o->lora_dropout, o->adapter);
+    adapter_set_dropout(m, o->lora_dropout);
+    return 0;
 }
 
 static int open_adapter(const char *folder, safetensors **out, pt_error *e)

@@ -236,6 +236,9 @@ static void add_adapter(json_t *all, const json_t *config)
         if (value && !(json_is_object(value) && !json_object_size(value)))
             json_object_set(all, keys[i][0], value);
     }
+    const json_t *dropout = json_object_get(config, "lora_dropout");
+    if (json_number_value(dropout) > 0) /* versions without it have no entry */
+        json_object_set(all, "lora-dropout", (json_t *)dropout);
 }
 
 /* Options with the values that a run uses where they say "the default". */
@@ -247,6 +250,7 @@ static pt_train_options resolved(const job *j)
     o.base = o.base >= PT_BASE_NF4 ? o.base : PT_BASE_AS_COMPUTED;
     o.drop_last = o.drop_last || dataset_windows(j->data) % (uint64_t)j->shape.batch == 0; /* without such windows it has no effect */
     o.momentum = o.momentum > 0 ? o.momentum : (double)MUON_MOMENTUM;
+    o.lora_dropout = j->model->adapters ? j->model->adapters->dropout : 0;
     return o;
 }
 

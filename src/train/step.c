@@ -1,6 +1,8 @@
 #include "train/step.h"
 
 #include "base/clock.h"
+#include "base/rng.h"
+#include "model/adapter.h"
 #include "model/lanes.h"
 #include "run/evaluation.h"
 #include "train/best.h"
@@ -170,6 +172,14 @@ static update_params params_of_step(const trainer *t, int64_t step, double norm)
     return u;
 }
 
+/* Never 0, which would mean none. */
+static uint64_t dropout_of_step(const trainer *t)
+{
+    uint32_t words[4];
+    rng_words(t->job.o.seed, RNG_DROPOUT, 0, (uint64_t)t->at.step, words);
+    return (uint64_t)words[0] << 32 | words[1] | 1;
+}
+
 static int run_step(trainer *t, dataset_counts *counts, double *kl, pt_error *e)
 {
     *kl = 0;
@@ -179,6 +189,8 @@ static int run_step(trainer *t, dataset_counts *counts, double *kl, pt_error *e)
         failed = load_batch(t, counts, e);
     if (failed)
         return failed;
+    if (t->job.model->adapters && t->job.model->adapters->dropout > 0)
+        executor_set_dropout(t->engine.x, dropout_of_step(t));
     if (trainer_plan(t)->update == UPDATE_BACKWARD)
         t->engine.update = params_of_step(t, t->at.step + 1, 0);
     const schedule_kind kind = t->engine.state == ENGINE_WAITING ? SCHEDULE_STEP_UPDATE : SCHEDULE_STEP;

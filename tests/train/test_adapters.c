@@ -76,7 +76,8 @@ static void run_beside_peft(const char *name)
 static void losses_and_updates_are_pefts(void **state)
 {
     (void)state;
-    static const char *const cases[] = {"llama", "llama_dora", "llama_patterns", "gpt2", "gpt_neox_dora", "phi3"};
+    static const char *const cases[] = {"llama", "llama_dora", "llama_patterns", "gpt2", "gpt_neox_dora", "phi3",
+                                        "llama_dropout", "gpt2_dropout"};
     for (size_t i = 0; i < sizeof cases / sizeof *cases; i++)
         run_beside_peft(cases[i]);
 }
@@ -133,6 +134,7 @@ static void check_slopes(const char *name, save_level level)
     safetensors *st = adapter_open(a.folder);
     state_open(&s, d.x);
     must(state_load_adapted(&s, a.f.weights, st, 0, &e), &e);
+    executor_set_dropout(d.x, 1); /* the same in all steps */
     int checked = 0;
     for (int i = 0; i < a.f.model->params_n; i++)
         if (param_is_adapter(&a.f.model->params[i]) &&
@@ -153,6 +155,8 @@ static void gradients_are_slopes(void **state)
     check_slopes("llama", SAVE_INPUT);
     check_slopes("llama_patterns", SAVE_ALL);
     check_slopes("gpt2", SAVE_ATTENTION);
+    check_slopes("llama_dropout", SAVE_INPUT);
+    check_slopes("gpt2_dropout", SAVE_ALL);
     check_slopes("gpt_neox_dora", SAVE_ALL);
 }
 

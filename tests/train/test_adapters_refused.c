@@ -35,7 +35,9 @@ static void options_that_mean_nothing_are_refused(void **state)
     REFUSED(o.lora_rank = -1, "`lora_rank` is -1");
     REFUSED(o.lora_targets = "q_proj,lm_head", "'lm_head' is not a linear layer");
     REFUSED(o.lora_targets = "", "`lora_targets`");
-    REFUSED(o.lora_dropout = 0.1, "`lora_dropout` is 0.1");
+    REFUSED((o.lora_dropout = 0.1, o.dora = true), "`lora_dropout` is 0.1");
+    REFUSED(o.lora_dropout = 1, "`lora_dropout` is 1");
+    REFUSED((o.lora_rank = 0, o.lora_dropout = 0.1), "`lora_dropout` needs an adapter");
     REFUSED(o.lora_alpha = -1, "`lora_alpha` is -1");
     REFUSED(o.lora_alpha = 1e7, "`lora_alpha` is 10000000"); /* adapter_config.json could not be read again */
     REFUSED(o.adapter = a.folder, "leave out `lora_rank`");

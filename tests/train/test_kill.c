@@ -39,7 +39,8 @@ static const char *const data_names[] = {"", ", documents apart", ", chats", ", 
 static const char *const frozen_patterns[] = {"model.embed_tokens.weight", "model.layers.0.*"};
 static bool frozen; /* those are */
 static const char *base = "auto"; /* and how they are kept */
-static const char *adapted; /* are trained: of these modules, with magnitudes; NULL: none */
+static const char *adapted; /* are trained: of these modules, with magnitudes or with dropout; NULL: none */
+static bool drops;
 static random_source the_random;
 
 enum { RECORDS = 39 }; /* an epoch ends within the runs, with a batch that is not full */
@@ -121,7 +122,8 @@ static void common_arguments(arguments *a, const char *out)
         add_arguments(a, (const char *const[]){"--eval-split", "0.1", "--eval-every", "5", pairs ? "--task" : "--loss-per",
                                                pairs ? train_tasks[pairs_task]->name : "example", NULL});
     if (adapted)
-        add_arguments(a, (const char *const[]){"--lora", "3", "--dora", "--lora-targets", adapted, "--base", base, NULL});
+        add_arguments(a, (const char *const[]){"--lora", "3", drops ? "--lora-dropout=0.2" : "--dora", "--lora-targets", adapted, "--base",
+                                               base, NULL});
     if (frozen)
         add_arguments(a, (const char *const[]){"--freeze", frozen_patterns[0], "--freeze", frozen_patterns[1], "--base", base, NULL});
 }
@@ -282,17 +284,19 @@ static void a_killed_run_of_adapters_resumes_to_the_same_bits(void **state)
     model *plain = the_model;
     pt_error e = {0};
     adapted = "q_proj,v_proj,mlp.down_proj";
-    must(model_open(model_folder(), NULL, NULL, &the_model, &e), &e);
-    must(model_adapt(the_model, &(adapter_options){.rank = 3, .targets = adapted, .dora = true}, &e), &e);
     int i, end;
     for (kinds_to_kill(2, &i, &end); i < end; i++) {
+        drops = i;
+        must(model_open(model_folder(), NULL, NULL, &the_model, &e), &e);
+        must(model_adapt(the_model, &(adapter_options){.rank = 3, .targets = adapted, .dora = !drops}, &e), &e);
+        adapter_set_dropout(the_model, drops ? 0.2 : 0);
         the_optimizer = of[i];
         base = i ? "auto" : "nf4";
         data_kind_now = i ? PLAIN : PAIRS;
         must(model_store(the_model, i ? STORAGE_PLAIN : STORAGE_NF4, &e), &e);
         kill_and_compare((wanted_kills() + 7) / 8);
+        model_close(the_model);
     }
-    model_close(the_model);
     the_model = plain;
     the_optimizer = &optimizer_adamw;
     adapted = NULL;

@@ -124,6 +124,7 @@ static int train(executor *x, const job *j, outcome *o, pt_error *e)
     int failed = 0;
     for (int step = 0; step < STEPS && !failed; step++) {
         fill_batch(x, in->model, in->shape, j->seed, step);
+        executor_set_dropout(x, j->seed + (uint64_t)step + 1);
         if (in->plan->update == UPDATE_BACKWARD)
             u.step = step + 1;
         failed = executor_run(x, pending ? SCHEDULE_STEP_UPDATE : SCHEDULE_STEP, 1.0f / (float)tokens, &u, e);

@@ -151,6 +151,7 @@ static int train(executor *x, const schedule_input *in, bool clipping, uint64_t 
         if (in->plan->update == UPDATE_BACKWARD)
             u.step = step + 1;
         executor_set_baseline(x, 0.1f * (float)step);
+        executor_set_dropout(x, seed + (uint64_t)step + 1);
         failed = executor_run(x, pending ? SCHEDULE_STEP_UPDATE : SCHEDULE_STEP, 1.0f / (float)tokens, &u, e);
         memcpy(o->losses + step * tokens, executor_losses(x), (size_t)tokens * sizeof(float));
         double norm = norm_of(x, in->model);
