@@ -33,6 +33,7 @@
 enum { ADAPTER_MAX_RANK = 4096 };
 #define ADAPTER_LEAST_ALPHA 1e-6
 #define ADAPTER_MOST_ALPHA 1e6
+#define ADAPTER_MOST_DROPOUT 0.9999999 /* what is kept is scaled by 1 / (1 - dropout) */
 
 typedef struct adapter_module { int rank; float scale; } adapter_module; /* rank 0: no adapter */
 

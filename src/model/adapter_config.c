@@ -114,7 +114,7 @@ static int read_numbers(const json_source *s, void (*notice)(void *, const char 
     if (!failed)
         failed = json_get_bool(s, "use_dora", JSON_OPTIONAL, &n->dora, e);
     if (!failed)
-        failed = json_get_double(s, "lora_dropout", JSON_OPTIONAL, 0, 1, &n->dropout, e);
+        failed = json_get_double(s, "lora_dropout", JSON_OPTIONAL, 0, ADAPTER_MOST_DROPOUT, &n->dropout, e);
     if (!failed)
         failed = json_get_string(s, "bias", JSON_OPTIONAL, &bias, e);
     if (!failed && strcmp(bias, "none"))

@@ -112,6 +112,7 @@ static void adapters_that_do_not_belong_are_refused(void **state)
     CONFIG("rank_pattern", json_pack("{s:i}", "(q_proj", 4), "regular expression");
     CONFIG("use_dora", json_true(), "lora_magnitude_vector");
     CONFIG("lora_alpha", json_string("16"), "lora_alpha");
+    CONFIG("lora_dropout", json_real(1), "lora_dropout");
     CONFIG("target_modules", json_integer(3), "\"target_modules\" is an integer");
     CONFIG("target_modules", json_pack("[i]", 3), "\"target_modules\" is a list of something else");
     CONFIG("target_modules", json_pack("[s]", "nonsense"), "\"target_modules\" leaves model.layers.0.self_attn.q_proj out");
