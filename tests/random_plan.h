@@ -65,6 +65,8 @@ static const struct { const char *type, *more; } random_llamas[] = {
     {"lfm2", ", \"full_attn_idxs\": [0], \"block_multiple_of\": 8, \"conv_bias\": true"}, {"lfm2", ", \"full_attn_idxs\": []"},
     {"gemma4_text", ", \"sliding_window\": 7, \"hidden_size_per_layer_input\": 0, \"global_head_dim\": 16, "
                     "\"num_global_key_value_heads\": 1, \"attention_k_eq_v\": true, \"final_logit_softcapping\": 3"},
+    {"gemma4_text", ", \"sliding_window\": 7, \"hidden_size_per_layer_input\": 0, \"global_head_dim\": 16, "
+                    "\"enable_moe_block\": true, \"num_experts\": 5, \"top_k_experts\": 2, \"moe_intermediate_size\": 16"},
     {"qwen3_5_text", ", \"full_attention_interval\": 2, \"linear_num_key_heads\": 2, \"linear_num_value_heads\": 4, "
                      "\"linear_key_head_dim\": 8, \"linear_value_head_dim\": 12"},
     {"granitemoehybrid", ", \"attn_layer_indices\": [0], \"mamba_n_heads\": 4, \"mamba_n_groups\": 2, \"mamba_d_state\": 8, "

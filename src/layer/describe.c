@@ -221,7 +221,7 @@ static int add_mixer(writer *w, int in, int layer)
 /* Some experts of a width, of which a token has k, and their parameters; `before`: in front of the tensors' names. */
 typedef struct mixture {
     int64_t experts, k, ffn;
-    param_role router, correction, router_bias, up, up_bias, down, down_bias;
+    param_role router, correction, router_bias, factors, up, up_bias, down, down_bias;
     const char *before;
 } mixture;
 
@@ -233,7 +233,7 @@ static int add_named(writer *w, const mixture *m, const char *name, int64_t time
 }
 
 /* The choice of experts is small and saved wherever attention is; the rows of experts are k times as many as tokens. */
-static void add_mixture(writer *w, const mixture *m, int in, int residual, int out)
+static void add_mixture(writer *w, const mixture *m, int to_router, int in, int residual, int out)
 {
     const int64_t k = m->k;
     const int logits = add_named(w, m, "logits", 1, m->experts, true, SAVE_ATTENTION);
@@ -243,11 +243,15 @@ static void add_mixture(writer *w, const mixture *m, int in, int residual, int o
     const int up = add_named(w, m, "experts_up", k, 2 * m->ffn, false, SAVE_ALL);
     const int act = add_named(w, m, "experts_act", k, m->ffn, false, SAVE_LEVELS);
     w->p->tensor[ends].per = ROWS_FIXED;
-    layer_stage *s = add_stage(w, STAGE_ROUTE, in, logits);
+    layer_stage *s = add_stage(w, STAGE_ROUTE, to_router, logits);
     s->out[1] = ids, s->out[2] = weights;
     s->param[0] = m->router;
     s->param[1] = has(w, m->correction) ? m->correction : PARAM_NONE;
     s->param[2] = has(w, m->router_bias) ? m->router_bias : PARAM_NONE;
+    if (has(w, m->factors)) {
+        s->param[3] = m->factors;
+        s->in[EXPERTS_ORDER] = order, s->in[EXPERTS_ENDS] = ends; /* by which their gradients are summed */
+    }
     s = add_stage(w, STAGE_DISPATCH, ids, order);
     s->out[1] = places, s->out[2] = ends;
     const stage_kind kinds[] = {STAGE_EXPERTS_UP, STAGE_EXPERTS_ACT, STAGE_EXPERTS_DOWN};
@@ -271,18 +275,23 @@ static void add_mlp(writer *w, int in, int act)
 
 static int add_act(writer *w) { return add_tensor(w, "act", block_param(w->model, w->block, PARAM_DOWN)->cols, SAVE_LEVELS); }
 
+static mixture mixture_of(const model_config *c)
+{
+    return (mixture){c->experts, c->experts_used, c->expert_ffn, PARAM_ROUTER, PARAM_CORRECTION, PARAM_ROUTER_BIAS, PARAM_EXPERT_SCALE,
+                     PARAM_EXPERTS_UP, PARAM_EXPERTS_UP_BIAS, PARAM_EXPERTS_DOWN, PARAM_EXPERTS_DOWN_BIAS, ""};
+}
+
 /* The shared expert comes first: an MLP, or with a gate a mixture of one expert whose weight is the gate's sigmoid. */
 static void add_experts(writer *w, const branch_end *of_mlp, int in, int residual, int out)
 {
     const model_config *c = &w->model->config;
-    const mixture shared = {1, 1, c->shared_ffn, PARAM_SHARED_GATE, PARAM_NONE, PARAM_NONE, PARAM_SHARED_UP, PARAM_NONE,
+    const mixture shared = {1, 1, c->shared_ffn, PARAM_SHARED_GATE, PARAM_NONE, PARAM_NONE, PARAM_NONE, PARAM_SHARED_UP, PARAM_NONE,
                             PARAM_SHARED_DOWN, PARAM_NONE, "shared_"};
-    const mixture all = {c->experts, c->experts_used, c->expert_ffn, PARAM_ROUTER, PARAM_CORRECTION, PARAM_ROUTER_BIAS, PARAM_EXPERTS_UP,
-                         PARAM_EXPERTS_UP_BIAS, PARAM_EXPERTS_DOWN, PARAM_EXPERTS_DOWN_BIAS, ""};
+    const mixture all = mixture_of(c);
     if (c->shared_ffn) {
         const int middle = add_residual(w, "xs", SAVE_LEVELS);
         if (c->shared_gate)
-            add_mixture(w, &shared, in, residual, middle);
+            add_mixture(w, &shared, in, in, residual, middle);
         else {
             const int act = add_act(w);
             add_mlp(w, in, act);
@@ -290,7 +299,29 @@ static void add_experts(writer *w, const branch_end *of_mlp, int in, int residua
         }
         residual = middle;
     }
-    add_mixture(w, &all, in, residual, out);
+    add_mixture(w, &all, in, in, residual, out);
+}
+
+/* The experts read the residual stream as the MLP does, each with norms of its own; so does the router. */
+static void add_beside(writer *w, int mlp_in, int residual, int out)
+{
+    const int64_t hidden = w->model->config.hidden;
+    const mixture all = mixture_of(&w->model->config);
+    const int act = add_act(w), mlp = add_tensor(w, "mlp", hidden, SAVE_ALL);
+    add_mlp(w, mlp_in, act);
+    add_linear(w, STAGE_LINEAR, act, mlp, PARAM_DOWN, PARAM_NONE, SAVE_ATTENTION);
+    const int normed = add_norm(w, mlp, "normed", PARAM_POST_MLP, PARAM_NONE);
+    const int to_router = add_norm(w, residual, "nr", PARAM_ROUTER_NORM, PARAM_NONE);
+    const int in = add_norm(w, residual, "n3", PARAM_NORM3, PARAM_NONE);
+    const int experts = add_tensor(w, "experts", hidden, SAVE_ALL), sum = add_tensor(w, "m", hidden, SAVE_ALL);
+    add_mixture(w, &all, to_router, in, LAYER_NONE, experts);
+    layer_stage *s = add_stage(w, STAGE_NORM_ADD, experts, sum);
+    s->in[1] = normed;
+    s->param[0] = PARAM_POST_EXPERTS;
+    w->p->tensor[normed].gradient_in = sum;
+    s = add_stage(w, STAGE_NORM_ADD, sum, out);
+    s->in[1] = residual;
+    s->param[0] = PARAM_POST_NORM2;
 }
 
 /* ---- layers ---- */
@@ -315,15 +346,17 @@ void layer_describe(layer_program *p, const model *m, int layer)
     const int n2 = !c->pre_norm  ? middle
                    : c->one_norm ? add_norm(&w, middle, "n2", PARAM_NORM1, PARAM_NORM1_BIAS)
                                  : add_norm(&w, middle, "n2", PARAM_NORM2, PARAM_NORM2_BIAS);
-    if (c->sparse[layer]) {
+    if (c->sparse[layer] && c->experts_beside)
+        add_beside(&w, n2, xm, out);
+    else if (c->sparse[layer])
         add_experts(&w, &of_mlp, n2, xm, out);
-        return;
+    else {
+        const int act = add_act(&w);
+        add_mlp(&w, n2, act);
+        if (c->parallel)
+            add_end(&w, of_first, mixed, x, xm);
+        add_end(&w, &of_mlp, act, xm, out);
     }
-    const int act = add_act(&w);
-    add_mlp(&w, n2, act);
-    if (c->parallel)
-        add_end(&w, of_first, mixed, x, xm);
-    add_end(&w, &of_mlp, act, xm, out);
     if (has(&w, PARAM_SCALE))
         add_stage(&w, STAGE_SCALE, LAYER_NONE, out)->param[0] = PARAM_SCALE;
 }

@@ -14,6 +14,8 @@
 
 #include "model/storage.h"
 
+#include <math.h>
+
 enum { SCRATCH_DECODED = LINEAR_DECODED, SCRATCH_ROWS = 1 };
 
 /* The sizes of a stage's mixture, from the program: a shared expert with a gate is a mixture of one expert. */
@@ -25,20 +27,27 @@ static int64_t rows_n(const layer_work *work, const layer_stage *s) { return wor
 
 /* ---- route ---- */
 
+enum { SCRATCH_FACTORS = 0 };
+
+static unsigned factors(const layer_stage *s) { return s->param[3] == PARAM_NONE ? 0 : TOUCH_SCRATCH(SCRATCH_FACTORS); }
+
 static unsigned route_touches(const layer_stage *s, step_pass pass)
 {
     const unsigned all = TOUCH_OUT(0) | TOUCH_OUT(1);
     switch (pass) {
     case PASS_FORWARD: return all | TOUCH_IN(0) | TOUCH_OUT(2);
-    case PASS_INPUT: return all | TOUCH_OUT_GRADIENT(2) | TOUCH_IN_GRADIENT(0) | TOUCH_SCRATCH(SCRATCH_ROWS);
-    default: return TOUCH_OPERAND | TOUCH_SCRATCH(SCRATCH_ROWS);
+    case PASS_INPUT: return factors(s) | all | TOUCH_OUT_GRADIENT(2) | TOUCH_IN_GRADIENT(0) | TOUCH_SCRATCH(SCRATCH_ROWS);
+    default: return factors(s) | TOUCH_IN(EXPERTS_ORDER) | TOUCH_IN(EXPERTS_ENDS) | TOUCH_OPERAND | TOUCH_SCRATCH(SCRATCH_ROWS);
     }
 }
 
-static uint64_t route_scratch(const stage_site *at, int k) /* the gradient of the logits, in the compute type */
+/* The gradient of the logits, in the compute type, and those of the experts' factors for each slot. */
+static uint64_t route_scratch(const stage_site *at, int k)
 {
-    const int64_t experts = at->program->tensor[at->stage->out[0]].cols;
-    return k == SCRATCH_ROWS ? (uint64_t)(at->shape->unit_rows * experts) * dtype_bytes(at->shape->type) : 0;
+    const layer_tensor *of = at->program->tensor;
+    if (k == SCRATCH_FACTORS)
+        return at->stage->param[3] == PARAM_NONE ? 0 : (uint64_t)(at->shape->unit_rows * of[at->stage->out[2]].cols) * sizeof(float);
+    return (uint64_t)(at->shape->unit_rows * of[at->stage->out[0]].cols) * dtype_bytes(at->shape->type);
 }
 
 static double route_flops(const stage_site *at)
@@ -61,8 +70,12 @@ static op_route route_of(const layer_work *work, const layer_stage *s)
     o.eps = c->router_eps;
     o.least = c->router_least;
     o.bias = weight_of(work, s->param[1]);
+    o.expert_scale = weight_of(work, s->param[3]);
     return o;
 }
+
+/* A router with a norm of its own reads it divided by the root of its width. */
+static float logits_factor(const layer_work *work) { return work->config->experts_beside ? 1 / sqrtf((float)work->hidden) : 1; }
 
 static void route_forward(const layer_work *work, const layer_stage *s)
 {
@@ -70,7 +83,7 @@ static void route_forward(const layer_work *work, const layer_stage *s)
     queue_submit(work->c->queue, &(op){OP_MATMUL, .matmul = {
         .layout = MATMUL_NT, .type = work->type, .out_type = PT_F32, .m = work->rows, .n = experts, .k = hidden, .lda = hidden,
         .ldb = hidden, .ldc = experts, .a = tensor(work, s->in[0]), .b = weight_of(work, s->param[0]),
-        .bias = weight_of(work, s->param[2]), .c = tensor(work, s->out[0])}});
+        .bias = weight_of(work, s->param[2]), .c = tensor(work, s->out[0]), .alpha = logits_factor(work)}});
     op_route o = route_of(work, s);
     o.weights = tensor(work, s->out[2]);
     queue_submit(work->c->queue, &(op){OP_ROUTE, .route = o});
@@ -81,11 +94,24 @@ static void route_input(const layer_work *work, const layer_stage *s)
     const int64_t experts = columns(work, s->out[0]), hidden = work->hidden;
     void *dlogits = scratch(work, s, SCRATCH_ROWS), *d = gradient(work, s->in[0]);
     queue_submit(work->c->queue, &(op){OP_ROUTE_BACKWARD, .route_backward = {
-        .forward = route_of(work, s), .type = work->type, .dweights = gradient(work, s->out[2]), .dlogits = dlogits}});
+        .forward = route_of(work, s), .type = work->type, .dweights = gradient(work, s->out[2]), .dlogits = dlogits,
+        .dexpert_scale = factors(s) ? scratch(work, s, SCRATCH_FACTORS) : NULL}});
     queue_submit(work->c->queue, &(op){OP_MATMUL, .matmul = {
         .layout = MATMUL_NN, .type = work->type, .out_type = work->type, .m = work->rows, .n = hidden, .k = experts,
         .lda = experts, .ldb = hidden, .ldc = hidden, .a = dlogits, .b = weight_of(work, s->param[0]),
-        .residual = gradient_begun(work, s, s->in[0]) ? d : NULL, .c = d}});
+        .residual = gradient_begun(work, s, s->in[0]) ? d : NULL, .c = d, .alpha = logits_factor(work)}});
+}
+
+/* Of the experts' factors, from those of all slots, which are sorted by expert. */
+static void factors_gradient(const layer_work *work, const layer_stage *s)
+{
+    float *acc = accumulator(work, s->param[3]);
+    if (acc)
+        queue_submit(work->c->queue, &(op){OP_GROUPED_BIAS_BACKWARD, .grouped_bias_backward = {
+            .type = PT_F32, .accumulate = !work->first,
+            .range = {0, columns(work, s->out[0]), work->rows * columns(work, s->out[2]), tensor(work, s->in[EXPERTS_ENDS])},
+            .cols = 1, .ld = 1, .k = 1, .dy_at = AT_TOKEN, .order = tensor(work, s->in[EXPERTS_ORDER]),
+            .dy = scratch(work, s, SCRATCH_FACTORS), .acc = acc}});
 }
 
 static void route_weights(const layer_work *work, const layer_stage *s)
@@ -93,14 +119,19 @@ static void route_weights(const layer_work *work, const layer_stage *s)
     const int64_t experts = columns(work, s->out[0]), hidden = work->hidden;
     float *acc = accumulator(work, s->param[0]);
     if (acc)
-        matrix_gradient(work, experts, hidden, experts, hidden, scratch(work, s, SCRATCH_ROWS), operand(work, s), 1, acc);
+        matrix_gradient(work, experts, hidden, experts, hidden, scratch(work, s, SCRATCH_ROWS), operand(work, s), logits_factor(work), acc);
     if (accumulator(work, s->param[2]))
         submit_bias_gradient(work->c->queue, work->c->shape, (op_bias_backward){
             .type = work->type, .accumulate = !work->first, .rows = work->rows, .cols = experts, .ld = experts,
             .dy = scratch(work, s, SCRATCH_ROWS), .acc = accumulator(work, s->param[2])});
+    factors_gradient(work, s);
 }
 
-const stage_type stage_route = {.name = "route", .by_row = true, .touches = route_touches, .scratch = route_scratch, .flops = route_flops,
+/* The gradients of factors are summed by expert. */
+static bool route_whole(const layer_stage *s) { return s->param[3] != PARAM_NONE; }
+
+const stage_type stage_route = {.name = "route", .by_row = true, .whole = route_whole, .touches = route_touches,
+                                .scratch = route_scratch, .flops = route_flops,
                                 .pass = {route_forward, route_input, route_weights}};
 
 /* ---- dispatch ---- */
@@ -311,7 +342,7 @@ static void down_forward(const layer_work *work, const layer_stage *s)
     queue_submit(work->c->queue, &(op){OP_COMBINE, .combine = {
         .type = work->type, .rows = work->rows, .cols = hidden, .k = used_n(work, s), .y = rows,
         .place = tensor(work, s->in[EXPERTS_PLACES]), .weights = tensor(work, s->in[EXPERTS_WEIGHTS]), .residual = residual_of(work, s),
-        .stream = work->stream, .out = tensor(work, s->out[0])}});
+        .stream = stream_of(work, s), .out = tensor(work, s->out[0])}});
 }
 
 static void down_input(const layer_work *work, const layer_stage *s)

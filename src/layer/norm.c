@@ -30,7 +30,7 @@ static op_norm_backward backward_of(const layer_work *work, const layer_stage *s
         .dweight = accumulator(work, s->param[0]), .scratch = scratch(work, s, 0)};
 }
 
-/* ---- before a branch ---- */
+/* ---- before a branch, or of a tensor inside one ---- */
 
 static void norm_forward(const layer_work *work, const layer_stage *s)
 {
@@ -48,17 +48,18 @@ static bool adds(const layer_work *work, const layer_stage *s)
     return !work->first;
 }
 
-/* Adds the input's gradient to the stream's; the output replaces its own gradient. */
+/* Adds the input's gradient to the stream's, if the input is of the stream; the output replaces its own gradient. */
 static void norm_input(const layer_work *work, const layer_stage *s)
 {
     void *d = gradient(work, s->out[0]);
     op_norm_backward o = backward_of(work, s);
     o.accumulate = adds(work, s);
     o.dy = o.y = d;
-    o.dx = work->out;
-    o.dx_add = work->u->stream ? NULL : work->out;
-    o.stream_add = work->u->stream;
-    o.stream = work->u->stream;
+    o.dx = gradient(work, s->in[0]);
+    if (is_residual(work, s->in[0])) {
+        o.dx_add = work->u->stream ? NULL : work->out;
+        o.stream_add = o.stream = work->u->stream;
+    }
     o.bias = weight_of(work, s->param[1]);
     o.dbias = accumulator(work, s->param[1]);
     submit_norm_backward(work->c->queue, work->c->shape, o);
@@ -73,14 +74,14 @@ static void add_forward(const layer_work *work, const layer_stage *s)
 {
     op_norm o = norm_of(work, s);
     o.residual = residual_of(work, s);
-    o.stream = work->stream;
+    o.stream = stream_of(work, s);
     queue_submit(work->c->queue, &(op){OP_NORM, .norm = o});
 }
 
 static void add_input(const layer_work *work, const layer_stage *s)
 {
     op_norm_backward o = backward_of(work, s);
-    o.dy = work->out;
+    o.dy = gradient(work, s->out[0]);
     o.dx = gradient(work, s->in[0]);
     submit_norm_backward(work->c->queue, work->c->shape, o);
 }

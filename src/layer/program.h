@@ -9,6 +9,7 @@
  *   x -> [norm] -> linear -> conv, gates -> scan -> gated_norm -> linear -> + x  = xm                 (the gated delta rule)
  *   x -> [norm] -> linear -> conv -> linear -> + x  = xm                                              (a short convolution)
  *   xm -> norm -> route -> dispatch -> experts_up -> experts_act -> experts_down -> + xm = out    (experts.c; before it the shared expert)
+ *   xm -> norm -> MLP -> norm; xm -> norm -> experts -> norm; their sum -> norm -> + xm = out     (with a norm before the router)
  *
  * Save levels say which tensors are saved for backward; the others live in the workspace and are recomputed. The outputs of norms and
  * activations are never saved: their backward reads their inputs anyway, and writes the outputs again for the weight gradient of the next
@@ -63,7 +64,7 @@ typedef enum stage_kind {
     STAGE_SCAN,       /* the gated delta rule. in: q, k and v side by side, decays, steps; out: values, states */
     STAGE_SCALE,      /* out, the layer's output, times a number; param: the number */
     STAGE_GATED_NORM, /* out = norm(in) * silu(gates of the second input); param: weight. Without it: in * sigmoid(gates) */
-    STAGE_ROUTE,        /* of experts. out: logits, ids, weights; param: the router, the correction of the choice, a bias */
+    STAGE_ROUTE,        /* of experts. out: logits, ids, weights; param: the router, the correction of the choice, a bias, factors */
     STAGE_DISPATCH,     /* in: ids; out: order, places, ends */
     STAGE_EXPERTS_UP,   /* in: rows of tokens, and by EXPERT_ORDER ...; out: rows of experts; param: matrices, biases */
     STAGE_EXPERTS_ACT,
@@ -71,7 +72,7 @@ typedef enum stage_kind {
     STAGE_KINDS
 } stage_kind;
 
-enum { STAGE_INPUTS = 6, STAGE_OUTPUTS = 3, STAGE_PARAMS = 3, STAGE_SCRATCH = 2 };
+enum { STAGE_INPUTS = 6, STAGE_OUTPUTS = 3, STAGE_PARAMS = 4, STAGE_SCRATCH = 2 };
 /* Inputs of linear stages; low and gain are made by the stages of an adapter. */
 enum { LINEAR_X, LINEAR_RESIDUAL, LINEAR_LOW, LINEAR_GAIN };
 /* Inputs of a scan, beside the first. */

@@ -32,6 +32,7 @@ typedef struct stage_type {
     const char *name;
     bool rewrites; /* PASS_INPUT writes the output again, in place of its gradient */
     bool by_row;   /* a row of the output depends on the same row of the inputs alone: rows may be computed in tiles */
+    bool (*whole)(const layer_stage *s); /* not this one: it reads what is not in the order of rows; NULL: all may */
     unsigned (*touches)(const layer_stage *s, step_pass pass);
     uint64_t (*scratch)(const stage_site *at, int k); /* bytes for one unit; NULL: none */
     double (*flops)(const stage_site *at);            /* of forward for one unit; NULL: too few to count */

@@ -62,8 +62,11 @@ void layer_tiles_find(layer_tiles *out, const layer_program *p, const step_shape
     memset(out, 0, sizeof *out);
     if (s->tile_rows >= s->unit_rows)
         return;
-    for (int i = 0; i < n; i++)
-        out->step[i] = stage_type_of(p->stage[steps[i].stage].kind)->by_row;
+    for (int i = 0; i < n; i++) {
+        const layer_stage *stage = &p->stage[steps[i].stage];
+        const stage_type *type = stage_type_of(stage->kind);
+        out->step[i] = type->by_row && !(type->whole && type->whole(stage));
+    }
     do
         find_runs(out, p, steps, n, run);
     while (part_shared_scratch(out, p, steps, n, run));

@@ -108,8 +108,10 @@ static inline char *column(const void *base, int64_t col, pt_dtype type) { retur
  * instead. */
 static inline const void *residual_of(const layer_work *work, const layer_stage *s)
 {
-    return s->out[0] == LAYER_OUT && work->stream ? NULL : tensor(work, s->in[1]);
+    return s->in[1] == LAYER_NONE || (s->out[0] == LAYER_OUT && work->stream) ? NULL : tensor(work, s->in[1]);
 }
+/* The stream to which it adds: only if its output is part of the residual stream. */
+static inline float *stream_of(const layer_work *work, const layer_stage *s) { return is_residual(work, s->out[0]) ? work->stream : NULL; }
 
 /* ---- adapter.c: the parts of a linear stage that an adapter has ---- */
 

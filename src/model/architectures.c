@@ -137,6 +137,12 @@ static const char *gemma4_names[PARAM_ROLES][MODEL_MAX_PARTS] = {
                       [PARAM_POST_NORM1] = {"layers.*.post_attention_layernorm.weight"},
                       [PARAM_NORM2] = {"layers.*.pre_feedforward_layernorm.weight"},
                       [PARAM_POST_NORM2] = {"layers.*.post_feedforward_layernorm.weight"},
+                      [PARAM_ROUTER] = {"layers.*.router.proj.weight"}, [PARAM_ROUTER_NORM] = {"layers.*.router.scale"},
+                      [PARAM_EXPERT_SCALE] = {"layers.*.router.per_expert_scale"},
+                      [PARAM_NORM3] = {"layers.*.pre_feedforward_layernorm_2.weight"},
+                      [PARAM_EXPERTS_UP] = {"layers.*.experts.gate_up_proj"}, [PARAM_EXPERTS_DOWN] = {"layers.*.experts.down_proj"},
+                      [PARAM_POST_MLP] = {"layers.*.post_feedforward_layernorm_1.weight"},
+                      [PARAM_POST_EXPERTS] = {"layers.*.post_feedforward_layernorm_2.weight"},
                       [PARAM_SCALE] = {"layers.*.layer_scalar"})};
 
 static const char *glm4_names[PARAM_ROLES][MODEL_MAX_PARTS] = {
@@ -583,10 +589,14 @@ static const architecture table[] = {
         .qk_norm = QK_NORM_HEAD, ATTENTION_BIASES, .logit_softcap = {"final_logit_softcapping", 0}, .scores_unscaled = true,
         .window = WINDOW_PERIOD, .window_default = 512, .window_period = 6, .rope = ROPE_RULE_TYPES, .rope_theta = 1e6,
         .rope_local_theta = 10000, .rope_partial = true, .full_heads = true, .value_norm = true, .scaled = true, .names = gemma4_names,
-        .fixed = {{"enable_moe_block", "false"}, {"num_kv_shared_layers", "0"}, {"use_bidirectional_attention", "\"vision\""}},
+        .sparse = SPARSE_ALL, .experts_key = "enable_moe_block", .experts_beside = true, .experts = {"num_experts", NULL, -1},
+        EXPERTS_USED("top_k_experts", -1), EXPERT_FFN(-1), .router_norm = {NULL, true},
+        .shared_ffn = {"intermediate_size", NULL, 9216},
+        .fixed = {{"num_kv_shared_layers", "0"}, {"use_bidirectional_attention", "\"vision\""}},
         .zero = {"hidden_size_per_layer_input", NULL, 256},
         .keys = {"rope_parameters", "attention_bias", "sliding_window", "final_logit_softcapping", "per_layer_config",
-                 "num_experts", "top_k_experts", "moe_intermediate_size", "vocab_size_per_layer_input", "use_double_wide_mlp"},
+                 "enable_moe_block", "num_experts", "top_k_experts", "moe_intermediate_size", "vocab_size_per_layer_input",
+                 "use_double_wide_mlp"},
     },
     {
         .model_type = "qwen3_5_text", .class_name = "Qwen3_5ForCausalLM", LLAMA_FAMILY, ONE_ROPE, SILU, .eps = 1e-6,

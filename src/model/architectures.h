@@ -126,6 +126,8 @@ typedef struct architecture {
     int first_sparse;          /* first_k_dense_replace if it is absent */
     const char *first_sparse_key; /* instead of first_k_dense_replace; or NULL */
     bool experts_optional;     /* 0 experts: every layer has the shared expert's MLP alone */
+    const char *experts_key;   /* says whether there are experts, by default not; NULL: there are */
+    bool experts_beside;
     config_key experts, experts_used, expert_ffn; /* expert_ffn: as wide as an MLP if it has no name */
     config_flag router_norm;   /* the weights of a token's experts are divided by their sum */
     route_kind router;

@@ -242,6 +242,7 @@ static int read_router(config_reader *r)
     c->router_norm = a->router_norm.value;
     c->router_bias = a->router_bias;
     c->expert_bias = a->expert_bias;
+    c->experts_beside = a->experts_beside;
     c->router_scale = 1;
     c->router_eps = (float)a->router_eps;
     int status = read_groups(r);
@@ -285,27 +286,32 @@ static int read_counts(config_reader *r)
         status = config_read_size(r, &a->experts_used, SLOTS_MOST, &c->experts_used);
     if (!status && a->expert_ffn.name)
         status = config_read_size(r, &a->expert_ffn, 64 * MAX_WIDTH, &c->expert_ffn);
-    if (!status && (c->experts < 0 || c->experts_used < 0))
+    if (!status && (c->experts < 0 || c->experts_used < 0 || c->expert_ffn < 0))
         return pt_fail(r->e, PT_FAILED, "%s: the key \"%s\" is missing: add it", r->source.where,
-                       c->experts < 0 ? a->experts.name : a->experts_used.name);
+                       c->experts < 0 ? a->experts.name : c->experts_used < 0 ? a->experts_used.name : a->expert_ffn.name);
     if (!status && c->experts_used > c->experts)
         status = pt_fail(r->e, PT_FAILED, "%s: \"%s\" is %lld, but there are only %lld experts (\"%s\")", r->source.where,
                          a->experts_used.name, (long long)c->experts_used, (long long)c->experts, a->experts.name);
     return status;
 }
 
-static bool has_no_experts(const config_reader *r)
+static int read_whether_experts(config_reader *r, bool *any)
 {
     const json_t *n = json_object_get(r->source.object, r->a->experts.name);
-    return json_is_integer(n) && json_integer_value(n) == 0;
+    *any = r->a->sparse != SPARSE_NONE && !(r->a->experts_optional && json_is_integer(n) && json_integer_value(n) == 0);
+    if (!r->a->experts_key)
+        return 0;
+    *any = false;
+    return json_get_bool(&r->source, r->a->experts_key, JSON_OPTIONAL, any, r->e);
 }
 
 int config_read_experts(config_reader *r)
 {
-    if (r->a->sparse == SPARSE_NONE || (r->a->experts_optional && has_no_experts(r)))
-        return 0;
+    bool any = false;
+    int status = read_whether_experts(r, &any);
+    if (status || !any)
+        return status;
     int (*const steps[])(config_reader *) = {read_counts, read_router, read_shared, read_sparse_layers};
-    int status = 0;
     for (size_t i = 0; i < sizeof steps / sizeof steps[0] && !status; i++)
         status = steps[i](r);
     r->c->experts_fused = r->fused;

@@ -104,6 +104,7 @@ typedef struct model_config {
     float router_scale, router_eps, router_least;
     int64_t shared_ffn;        /* width of the MLP that every token has beside its experts; 0: none */
     bool shared_gate;          /* its output is multiplied by a sigmoid of the token */
+    bool experts_beside;       /* the experts and that MLP have norms of their own before and after, and the router a third one */
     bool expert_bias;          /* the experts' matrices have biases */
     float expert_alpha, expert_limit; /* of op_grouped_activation; limit 0: experts are as an MLP */
     bool sinks;                /* attention has a sink for each head */
@@ -194,8 +195,11 @@ typedef enum param_role {
     PARAM_SHARED_UP, PARAM_SHARED_DOWN, /* as those of one expert */
     PARAM_ROUTER, PARAM_ROUTER_BIAS,  /* (E, C) */
     PARAM_CORRECTION,                 /* (1, E), added to the choice of experts */
+    PARAM_ROUTER_NORM, PARAM_EXPERT_SCALE, /* of the router's input; (1, E), factors of the experts' weights */
+    PARAM_NORM3,                      /* before experts beside an MLP */
     PARAM_EXPERTS_UP, PARAM_EXPERTS_UP_BIAS, /* (E 2I, C), of each expert [gate; up]; with a limit, rows of gate and up in turn */
     PARAM_EXPERTS_DOWN, PARAM_EXPERTS_DOWN_BIAS, /* (E C, I) */
+    PARAM_POST_MLP, PARAM_POST_EXPERTS, /* of an MLP and experts side by side, before their sum */
     PARAM_POST_NORM2,
     PARAM_SCALE,                      /* (1, 1): of the layer's output */
     PARAM_NORMF, PARAM_NORMF_BIAS,    /* final norm, in the head block */

@@ -72,6 +72,7 @@ static bool sinks(const model_config *c, int layer) { return c->sinks && attenti
 static bool router_bias(const model_config *c, int layer) { return c->router_bias && sparse(c, layer); }
 static bool expert_bias(const model_config *c, int layer) { return c->expert_bias && sparse(c, layer); }
 static bool corrected(const model_config *c, int layer) { return sparse(c, layer) && c->router_correction; }
+static bool beside(const model_config *c, int layer) { return sparse(c, layer) && c->experts_beside; }
 static bool shared_gate(const model_config *c, int layer) { return sparse(c, layer) && c->shared_gate; }
 static bool mlp(const model_config *c, int layer) { return layer >= 0 && model_ffn(c, layer) > 0 && !shared_gate(c, layer); }
 static bool mlp_bias(const model_config *c, int layer) { return c->mlp_bias && mlp(c, layer); }
@@ -119,10 +120,15 @@ static const struct row {
     [PARAM_ROUTER] = {{"router", BLOCK_LAYER, USE_ROUTER, 36, false}, sparse, EXPERTS, HIDDEN, {0}},
     [PARAM_ROUTER_BIAS] = {{"router_bias", BLOCK_LAYER, USE_BIAS, 64, false}, router_bias, ONE, EXPERTS, {0}},
     [PARAM_CORRECTION] = {{"correction", BLOCK_LAYER, USE_CORRECTION, 62, false}, corrected, ONE, EXPERTS, {0}},
+    [PARAM_ROUTER_NORM] = {{"router_norm", BLOCK_LAYER, USE_NORM, 67, false}, beside, ONE, HIDDEN, {0}},
+    [PARAM_EXPERT_SCALE] = {{"expert_scale", BLOCK_LAYER, USE_NORM, 68, false}, beside, ONE, EXPERTS, {0}},
+    [PARAM_NORM3] = {{"norm3", BLOCK_LAYER, USE_NORM, 69, false}, beside, ONE, HIDDEN, {0}},
     [PARAM_EXPERTS_UP] = {{"experts_up", BLOCK_LAYER, USE_EXPERTS, 37, false}, sparse, EXPERTS_UP, HIDDEN, {0}},
     [PARAM_EXPERTS_UP_BIAS] = {{"experts_up_bias", BLOCK_LAYER, USE_BIAS, 65, false}, expert_bias, ONE, EXPERTS_UP, {0}},
     [PARAM_EXPERTS_DOWN] = {{"experts_down", BLOCK_LAYER, USE_EXPERTS, 38, true}, sparse, EXPERTS_DOWN, EXPERT_FFN, {0}},
     [PARAM_EXPERTS_DOWN_BIAS] = {{"experts_down_bias", BLOCK_LAYER, USE_BIAS, 66, false}, expert_bias, ONE, EXPERTS_DOWN, {0}},
+    [PARAM_POST_MLP] = {{"post_mlp", BLOCK_LAYER, USE_NORM, 70, false}, beside, ONE, HIDDEN, {0}},
+    [PARAM_POST_EXPERTS] = {{"post_experts", BLOCK_LAYER, USE_NORM, 71, false}, beside, ONE, HIDDEN, {0}},
     [PARAM_POST_NORM2] = {{"post_norm2", BLOCK_LAYER, USE_NORM, 20, false}, post_norm, ONE, HIDDEN, {0}},
     [PARAM_SCALE] = {{"scale", BLOCK_LAYER, USE_CONSTANT, 57, false}, scaled, ONE, ONE, {0}},
     [PARAM_NORMF] = {{"final_norm", BLOCK_HEAD, USE_NORM, 16, false}, always, ONE, HIDDEN, {0}},

@@ -182,6 +182,7 @@ static void add_experts(json_t *all, const model_config *c)
     add_number(all, "least sum of the weights", (double)c->router_least, 0);
     add_number(all, "width of the shared expert", (double)c->shared_ffn, 0);
     add_number(all, "gate of the shared expert", c->shared_gate, 0);
+    add_number(all, "norms of the experts' own", c->experts_beside, 0);
     add_number(all, "bias of experts", c->expert_bias, 0);
     add_number(all, "alpha of experts", (double)c->expert_alpha, 0);
     add_number(all, "limit of experts", (double)c->expert_limit, 0);

@@ -65,6 +65,9 @@ static const struct { const char *json; int64_t parameters; } counts[] = {
     {"{'model_type': 'gemma', 'attention_bias': true" SMALL_GROUPED, 1409088},
     {"{'model_type': 'gemma2', 'head_dim': 20, 'tie_word_embeddings': false" SMALL_GROUPED, 362208},
     {"{'model_type': 'gemma3_text', 'head_dim': 20, 'attention_bias': true" SMALL_GROUPED, 315216},
+    {"{'model_type': 'gemma4_text', 'hidden_size': 2816, 'intermediate_size': 2112, 'moe_intermediate_size': 704,"
+     " 'num_attention_heads': 16, 'num_key_value_heads': 8, 'num_global_key_value_heads': 2, 'attention_k_eq_v': true,"
+     " 'hidden_size_per_layer_input': 0, 'enable_moe_block': true, 'num_experts': 128, 'top_k_experts': 8}", 25233141790},
     {"{'model_type': 'phi3'" SMALL_GROUPED, 343200},
     {"{'model_type': 'gpt_neox', 'intermediate_size': 200" SMALL, 325176},
     {"{'model_type': 'gpt_neox', 'intermediate_size': 200, 'attention_bias': false, 'tie_word_embeddings': true" SMALL, 276024},
@@ -531,6 +534,8 @@ static const struct { const char *json, *key, *value; } refused[] = {
     {"{'model_type': 'minimax_m2', 'quantization_config': {'quant_method': 'fp8'}}", "quantization_config", "fp8"},
     {"{'model_type': 'gpt_oss'}", "rope_scaling", "missing"},
     {"{'model_type': 'llama', 'quantization_config': {'quant_method': 'mxfp4'}}", "quantization_config", "mxfp4"},
+    {"{'model_type': 'gemma4_text', 'hidden_size_per_layer_input': 0, 'enable_moe_block': true, 'num_experts': 4, 'top_k_experts': 2}",
+     "moe_intermediate_size", "missing"},
     /* Cohere */
     {"{'model_type': 'cohere', 'use_qk_norm': true}", "use_qk_norm", "true"},
     {"{'model_type': 'cohere2', 'logit_scale': 0}", "logit_scale", "0"},

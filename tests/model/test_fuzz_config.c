@@ -66,7 +66,8 @@ static void known_keys_with_any_values_are_refused_or_whole(void **state)
         "linear_value_head_dim", "global_head_dim", "num_global_key_value_heads", "attention_k_eq_v", "per_layer_config",
         "hidden_size_per_layer_input", "num_experts", "num_local_experts", "n_routed_experts", "num_experts_per_tok",
         "moe_intermediate_size", "shared_expert_intermediate_size", "n_group", "topk_group", "first_k_dense_replace", "num_dense_layers",
-        "block_multiple_of", "block_ffn_dim_multiplier", "rotary_dim", "moe_layer_end_index", "position_embedding_type"};
+        "block_multiple_of", "block_ffn_dim_multiplier", "rotary_dim", "moe_layer_end_index", "position_embedding_type",
+        "enable_moe_block", "top_k_experts"};
     static const char *const values[] = {
         "0", "1", "2", "3", "4", "7", "64", "128", "4096", "100000", "1000000000", "9223372036854775807", "-1", "-9223372036854775808",
         "1e300", "-1e300", "1e-300", "0.5", "1.0", "null", "true", "false", "\"\"", "\"float16\"", "[]", "[1]", "{}",

@@ -288,20 +288,18 @@ static void every_plan_gives_the_same_bits(void **unused)
 }
 
 /* Of a sequence of several blocks of rows: whether a tile is one of them, two, or all rows. */
-static void tiles_give_the_same_bits(void **unused)
+static void check_tiles(const char *type, const char *more)
 {
-    (void)unused;
-    static const char config[] = "{\"model_type\": \"llama\", \"vocab_size\": 50, \"hidden_size\": 16, \"num_attention_heads\": 2, "
-                                 "\"num_hidden_layers\": 2, \"intermediate_size\": 24, \"max_position_embeddings\": 8192, "
-                                 "\"bos_token_id\": 0, \"eos_token_id\": 0}";
+    char config[640];
+    const int used = snprintf(config, sizeof config, "{\"model_type\": \"%s\", \"vocab_size\": 50, \"hidden_size\": 16, "
+                              "\"num_attention_heads\": 2, \"num_hidden_layers\": 2, \"intermediate_size\": 24, \"bos_token_id\": 0, "
+                              "\"max_position_embeddings\": 8192, \"eos_token_id\": 0%s}", type, more);
     static const int64_t tiles[] = {2 * CPU_GRADIENT_ROWS + 200, 2 * CPU_GRADIENT_ROWS, CPU_GRADIENT_ROWS};
     outcome whole = {0}, other;
     pt_error e = {0};
-    if (test_device_is_emulated())
-        skip();
     for (int i = 0; i < 3; i++) {
         random_case c = {0};
-        assert_int_equal(model_from_json("test", config, sizeof config - 1, NULL, NULL, &c.model, &e), 0);
+        assert_int_equal(model_from_json("test", config, (size_t)used, NULL, NULL, &c.model, &e), 0);
         step_shape_init(&c.shape, c.model, PT_BF16, 1, tiles[0]);
         c.shape.tile_rows = tiles[i];
         assert_int_equal(pack(c.model, &c.shape, 1 << 20, &c.packing, &e), 0);
@@ -320,6 +318,17 @@ static void tiles_give_the_same_bits(void **unused)
         random_case_close(&c);
     }
     outcome_free(&whole);
+}
+
+static void tiles_give_the_same_bits(void **unused)
+{
+    (void)unused;
+    if (test_device_is_emulated())
+        skip();
+    check_tiles("llama", "");
+    check_tiles("gemma4_text", ", \"head_dim\": 8, \"global_head_dim\": 8, \"num_key_value_heads\": 1, \"sliding_window\": 64, "
+                               "\"hidden_size_per_layer_input\": 0, \"enable_moe_block\": true, \"num_experts\": 3, "
+                               "\"top_k_experts\": 2, \"moe_intermediate_size\": 8");
 }
 
 /* Attention's sums of a head that is too large for a thread's own memory lie in the layer's workspace, but where one thread more makes
