@@ -1,8 +1,10 @@
 #include "gguf/blocks.h"
 
+#include "base/cores.h"
 #include "base/dtype.h"
 
 #include <math.h>
+#include <pthread.h>
 #include <stddef.h>
 
 enum { VALUES = 32, HALF = VALUES / 2 };
@@ -105,9 +107,36 @@ const char *gguf_type_name(gguf_type t) { return types[t].name; }
 int64_t gguf_block_values(gguf_type t) { return types[t].values; }
 int64_t gguf_block_bytes(gguf_type t) { return types[t].bytes; }
 
+typedef struct share { pthread_t thread; bool runs; gguf_type type; const float *values; int64_t n; unsigned char *out; } share;
+
+static void *encode_share(void *arg)
+{
+    const share *s = arg;
+    const block_type *type = &types[s->type];
+    unsigned char *out = s->out;
+    for (int64_t i = 0; i < s->n; i += type->values, out += type->bytes)
+        type->encode(s->values + i, out);
+    return NULL;
+}
+
+/* A thread for each 4096 values, where blocks take so long that it pays. */
 void gguf_encode_blocks(gguf_type t, const float *values, int64_t n, unsigned char *out)
 {
+    enum { THREADS_MOST = 16, LEAST = 4096 };
     const block_type *type = &types[t];
-    for (int64_t i = 0; i < n; i += type->values, out += type->bytes)
-        type->encode(values + i, out);
+    const int64_t cores = cores_allowed(), wanted = type->values == K_VALUES ? n / LEAST : 1;
+    const int64_t least = wanted < cores ? wanted : cores, threads = least < 1 ? 1 : least < THREADS_MOST ? least : THREADS_MOST;
+    const int64_t blocks = n / type->values;
+    share shares[THREADS_MOST];
+    for (int64_t i = 0; i < threads; i++) {
+        const int64_t first = blocks * i / threads, end = blocks * (i + 1) / threads;
+        shares[i] = (share){.type = t, .values = values + first * type->values, .n = (end - first) * type->values,
+                            .out = out + first * type->bytes};
+        shares[i].runs = i + 1 < threads && !pthread_create(&shares[i].thread, NULL, encode_share, &shares[i]);
+        if (!shares[i].runs)
+            encode_share(&shares[i]);
+    }
+    for (int64_t i = 0; i < threads; i++)
+        if (shares[i].runs)
+            pthread_join(shares[i].thread, NULL);
 }

@@ -129,7 +129,7 @@ static void add_matrix(gguf_tensors *t, int layer, const char *kind, int64_t col
         snprintf(x->name, sizeof x->name, "blk.%d.%s.weight", layer, kind);
 }
 
-/* A model of 9 layers, whose MLPs are not as wide as a multiple of 256. Expected is what llama_model_quantize makes of such a file. */
+/* A model of 9 layers, whose MLPs are not as wide as a multiple of 256. Expected: by llama.cpp's rules. */
 static void some_matrices_get_more_bits(void **state)
 {
     (void)state;
