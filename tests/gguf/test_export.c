@@ -518,7 +518,10 @@ static void an_adapter_is_merged_on_the_way(void **state)
         snprintf(out, sizeof out, "%s.adapted.gguf", folder);
         snprintf(file, sizeof file, "%s.modelfile", folder);
         pt_merge_defaults(&m);
-        m = (pt_merge_options){.model = folder, .adapter = adapter, .out = merged, .save_type = PT_SAVE_F32};
+        m.model = folder;
+        m.adapter = adapter;
+        m.out = merged;
+        m.save_type = PT_SAVE_F32;
         if (pt_merge(&m, &e))
             fail_msg("%s", e.text);
         gguf_file of_folder = exported(merged, PT_EXPORT_F32);
