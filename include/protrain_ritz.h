@@ -94,7 +94,7 @@ typedef struct pt_ritz_options {
     bool plain;                        /* a multilayer perceptron with `blocks` layers instead of residual blocks of two */
     bool no_input_layer;               /* the first block's input is x padded with zeros, as in E and Yu's paper; width >= dim */
     pt_ritz_activation activation;
-    const char *init;                  /* folder of a run whose network, of the same shape, has the initial weights; NULL: random */
+    const char *init_run;              /* folder of a run whose network, of the same shape, has the initial weights; NULL: random */
     int64_t steps;
     int64_t penalty_ramp;              /* steps over which the penalty rises from a thousandth of its value; 0: none */
     int64_t lbfgs_steps;               /* iterations of pt_ritz_polish; 0: it is not called */

@@ -29,7 +29,7 @@ static const option_row rows[] = {
      .is.help = "tanh3, relu3: their cubes"},
 
     {R(steps, "steps", INT, "N"), .is.group = "Training", .is.initial = "1000", RANGE(1, MOST), .is.help = "number of steps"},
-    {R(init, "init", TEXT, "RUN"), .is.help = "begin with the network of this folder, which has the same shape"},
+    {R(init_run, "init", TEXT, "RUN"), .is.help = "begin with the network of this folder, which has the same shape"},
     {R(lbfgs_steps, "lbfgs-steps", INT, "N"), RANGE(0, 1000000),
      .is.help = "then at most N iterations of L-BFGS on one more point set"},
     {R(penalty_ramp, "penalty-ramp", INT, "N"), RANGE(0, MOST),

@@ -211,6 +211,12 @@ static int read_expressions(const json_source *s, problem *p, pt_error *e)
 /* Keys that the problem has no use for. */
 static int check_used(const json_source *s, const problem *p, pt_error *e)
 {
+    const expression *g = p->expressions[EXPRESSION_G];
+    bool hard = true;
+    for (int64_t k = 0; k < domain_faces(&p->is); k++)
+        hard &= domain_boundary(&p->is, k) == PT_RITZ_HARD;
+    if (hard && g && strstr(expression_text(g), "face"))
+        return pt_fail(e, PT_FAILED, "%s: with a hard boundary g is needed in the whole box, so it cannot depend on face", s->where);
     if (!domain_has_boundary(&p->is, PT_RITZ_DIRICHLET) && json_object_get(s->object, "penalty"))
         return pt_fail(e, PT_FAILED, "%s: a %s boundary has no penalty: remove it, or write \"boundary\": \"dirichlet\"", s->where,
                        problem_boundaries[domain_boundary(&p->is, 0)]);

@@ -458,8 +458,8 @@ int ritz_open(const pt_ritz_options *o, ritz_plan_fn given, void *arg, pt_ritz *
         failed = ritz_open_network(r, true, given, arg, e);
     if (!failed && !o->plan_only)
         failed = begin(r, e);
-    if (!failed && !o->plan_only && o->init)
-        failed = ritz_init(r, o->init, e);
+    if (!failed && !o->plan_only && o->init_run)
+        failed = ritz_init(r, o->init_run, e);
     if (!failed && !o->plan_only)
         failed = ritz_check_problem(r, e);
     if (!failed && r->locked)

@@ -111,7 +111,7 @@ int ritz_init(pt_ritz *r, const char *folder, pt_error *e)
     char path[FILE_PATH_BYTES];
     int failed = path_join(path, folder, "network.safetensors", e);
     if (!failed && !path_exists(path))
-        failed = pt_fail(e, PT_USAGE, "`init` is %.400s, which has no network.safetensors: give the `out` of a run, or a checkpoint "
+        failed = pt_fail(e, PT_USAGE, "`init_run` is %.400s, which has no network.safetensors: give the `out` of a run, or a checkpoint "
                                       "in it", folder);
     return failed ? failed : ritz_read_network(r, folder, e);
 }

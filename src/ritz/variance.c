@@ -63,7 +63,7 @@ static int open_like(pt_ritz *at, pt_ritz_points kind, int64_t n, pt_ritz **out,
         o.randomize = PT_RITZ_RANDOMIZE_DEFAULT;
     o.n = n;
     o.seed = seed_of(at, n);
-    o.init = NULL;
+    o.init_run = NULL;
     o.lbfgs_steps = 0;
     o.n_boundary = 0;
     o.out = NULL;

@@ -146,6 +146,60 @@ static void points_that_are_none_are_named(void **state)
     assert_null(strstr(text_of(scratch_path("err")), "outside"));
 }
 
+/* On a grid, into each kind of file; a checkpoint is evaluated like the run. */
+static void networks_are_evaluated_on_grids(void **state)
+{
+    (void)state;
+    char file[160], checkpoint[160], *text;
+    size_t n;
+    pt_error e = {0};
+    set_out("gridded");
+    assert_int_equal(ritz(WORDS("--steps", "2", "--out", out)), 0);
+    const char *csv = output_of(WORDS("ritz", "--eval", out, "--grid", "3"));
+    assert_true(!strncmp(csv, "x1,x2,u,du_dx1,du_dx2,exact,error\n0,0,", 38) && strstr(csv, "\n0,0.5,") && strstr(csv, "\n1,1,"));
+    char *first = strdup(csv);
+    snprintf(checkpoint, sizeof checkpoint, "%s/checkpoint-2", out);
+    assert_string_equal(first, output_of(WORDS("ritz", "--eval", checkpoint, "--grid", "3")));
+    free(first);
+    static const struct { const char *name, *begin; size_t bytes; } files[] = {
+        {"u.csv", "x1,x2,u", 0}, {"u.npz", "PK\x03\x04", 1626}, {"u.vtk", "# vtk DataFile Version 3.0\n", 0}};
+    for (size_t i = 0; i < 3; i++) {
+        snprintf(file, sizeof file, "%s/%s", out, files[i].name);
+        assert_int_equal(run_program(WORDS("ritz", "--eval", out, "--grid", "3", "--write", file)), 0);
+        assert_int_equal(file_read_all(file, 1 << 20, &text, &n, &e), 0);
+        assert_true(!memcmp(text, files[i].begin, strlen(files[i].begin)));
+        if (files[i].bytes && n != files[i].bytes)
+            fail_msg("%s has %zu bytes", file, n);
+        free(text);
+    }
+    check_sentence("ending", run_program(WORDS("ritz", "--eval", out, "--grid", "3", "--write", "u.png")), 2,
+                   WORDS("must end in .csv, .npz or .vtk"));
+    check_sentence("both", run_program(WORDS("ritz", "--eval", out, "--grid", "3", "--at", "-")), 2, WORDS("or instead --grid"));
+    check_sentence("large", run_program(WORDS("ritz", "--eval", out, "--grid", "100000")), 2,
+                   WORDS("1e+10 points in 2 dimensions, but at most"));
+    check_sentence("no run", run_program(WORDS("ritz", "--grid", "3")), 2, WORDS("--grid needs --eval"));
+    const char *points = output_of(WORDS("ritz", "--problem", "harmonic", "--dim", "2", "--n", "2", "--n-boundary", "4",
+                                         "--print-points", "1"));
+    assert_true(!strncmp(points, "x1,x2,face,weight\n", 18) && strstr(points, ",0,0.5\n"));
+    assert_true(strstr(points, ",-1,1\n1,") && strstr(points, ",2,1\n"));
+}
+
+static void sweeps_have_tables(void **state)
+{
+    (void)state;
+    char path[160];
+    set_out("swept");
+    assert_int_equal(ritz(WORDS("--compare", "mc,sobol", "--sweep", "n=16,32", "--steps", "2", "--seeds", "2", "--out", out)), 0);
+    assert_non_null(strstr(text_of(scratch_path("out")), "    slope"));
+    snprintf(path, sizeof path, "%s/sweep.csv", out);
+    assert_non_null(strstr(text_of(path), "\n32,sobol,"));
+    snprintf(path, sizeof path, "%s/n-16/comparison.csv", out);
+    assert_non_null(strstr(text_of(path), "\nmc,2,2,"));
+    check_sentence("values", ritz(WORDS("--compare", "mc", "--sweep", "n=32,16", "--out", out)), 2, WORDS("whole numbers that rise"));
+    check_sentence("kind", ritz(WORDS("--compare", "mc", "--sweep", "depth=2", "--out", out)), 2, WORDS("give n=256,1024,... or width="));
+    check_sentence("alone", ritz(WORDS("--sweep", "n=16,32", "--out", out)), 2, WORDS("--sweep needs --compare"));
+}
+
 static void a_comparison_has_its_page_again(void **state)
 {
     (void)state;
@@ -208,6 +262,8 @@ int main(void)
         cmocka_unit_test(of_a_solution_that_is_zero_errors_are_absolute),
         cmocka_unit_test(without_a_solution_nothing_is_compared),
         cmocka_unit_test(points_that_are_none_are_named),
+        cmocka_unit_test(networks_are_evaluated_on_grids),
+        cmocka_unit_test(sweeps_have_tables),
         cmocka_unit_test(a_comparison_has_its_page_again),
         cmocka_unit_test(a_killed_comparison_goes_on),
     };

@@ -62,15 +62,51 @@ static void same_metrics(const char *x, const char *y)
     free(a), free(b);
 }
 
+static void positive(void *arg, int64_t n, int64_t dim, const double *x, double *out)
+{
+    for (int64_t i = 0; i < n; i++)
+        out[i] = 1 + x[i * dim] * x[i * dim];
+}
+
+static void quartic(void *arg, int64_t n, int64_t dim, const double *x, const double *u, double *value, double *slope)
+{
+    for (int64_t i = 0; i < n; i++) {
+        value[i] = u[i] * u[i] * u[i] * u[i] / 4;
+        slope[i] = u[i] * u[i] * u[i];
+    }
+}
+
+/* What the built-in problems have not. */
+static const pt_ritz_problem *random_problem(void)
+{
+    static const double lower[] = {0.5, 0.2}, upper[] = {1, 0.6};
+    static const pt_ritz_boundary faces[] = {PT_RITZ_DIRICHLET, PT_RITZ_ROBIN, PT_RITZ_NEUMANN, PT_RITZ_HARD, PT_RITZ_ROBIN,
+                                             PT_RITZ_NEUMANN, PT_RITZ_DIRICHLET, PT_RITZ_ROBIN};
+    static const pt_ritz_problem all[] = {
+        {.dim = 3, .boundary = PT_RITZ_HARD, .f = positive, .g = positive, .G = quartic, .concurrent = true},
+        {.dim = 2, .boundary = PT_RITZ_HARD, .equation = PT_RITZ_EIGENVALUE, .V = positive, .a = positive, .concurrent = true},
+        {.dim = 2, .holes = 1, .hole_lower = lower, .hole_upper = upper, .faces = faces, .penalty = 9, .f = positive, .r = positive,
+         .g = positive, .concurrent = true},
+        {.dim = 2, .holes = 1, .hole_lower = lower, .hole_upper = upper, .f = positive, .a = positive}};
+    return &all[rand() % 4];
+}
+
 static pt_ritz_options random_run(int turn)
 {
     static const char *const names[] = {"poisson-cosine", "schroedinger-jump", "harmonic"};
     pt_ritz_options o = small(names[turn % 3], 2 + rand() % 4);
+    if (turn % 4 == 3) {
+        o.problem = NULL;
+        o.own = random_problem();
+        o.dim = 0;
+    }
     o.n = 400 + rand() % 4000;
+    o.penalty_ramp = rand() % 8;
     o.width = rand() % 4 ? 8 + rand() % 60 : 380 + rand() % 20; /* wide ones have several chunks */
     o.blocks = 1 + rand() % 3;
     o.dtype = (pt_ritz_dtype)(rand() % 2);
     o.points = (pt_ritz_points)(rand() % 4);
+    o.randomize = o.points == PT_RITZ_LATTICE && rand() % 2 ? PT_RITZ_RANDOMIZE_TENT : PT_RITZ_RANDOMIZE_DEFAULT;
     o.plain = rand() % 3 == 0;
     o.redraw_every = rand() % 3;
     o.seed = (uint64_t)rand();

@@ -314,6 +314,89 @@ static void other_problems_are_not_resumed(void **state)
 }
 
 /* Of a finished run, and of one that has no network yet. */
+/* ---- what is wrong is said ---- */
+
+static void ill_posed_problems_are_named(void **state)
+{
+    static const struct { const char *text, *says; bool refused; } all[] = {
+        {"\"f\": \"1 + cos(pi*x1)\"", "the integral of f plus that of g over the boundary must be 0, but it is ", false},
+        {"\"equation\": \"schroedinger\", \"f\": \"cos(pi*x1)\"", "without V, and without values on the boundary", true},
+        {"\"equation\": \"schroedinger\", \"V\": \"-1\"", "the energy has no minimum, for the integral of V is -1", true},
+        {"\"equation\": \"schroedinger\", \"V\": \"x1 < 0.3 ? -2 : 5\"", "V falls to -2", false},
+        {"\"f\": \"pi^2*cos(pi*x1)\", \"exact\": \"1.1*cos(pi*x1)\"", "exact does not solve the equation", false},
+        {"\"f\": \"pi^2*cos(pi*x1)\", \"exact\": \"1+cos(pi*x1)\"", "exact has the integral ", false},
+        {"\"f\": \"pi^2*cos(pi*x1)\", \"exact\": \"cos(pi*x1)\", \"energy\": -2.6", "the energy of exact is -2.46", false},
+        {"\"f\": \"pi^2*cos(pi*x1)\", \"exact\": \"cos(pi*x1)\", \"energy\": -2.4674", NULL, false},
+        {"\"boundary\": \"dirichlet\", \"g\": \"x1\", \"exact\": \"x1+0.1\"", "exact differs from g on the boundary", false},
+        {"\"boundary\": \"dirichlet\", \"f\": \"1\", \"g\": \"0\", \"exact\": \"sin(pi*x1)*sin(pi*x2)\"", "exact does not solve", false},
+        {"\"f\": \"1e4*cos(pi*x1)\"", "u is expected to be about ", false},
+        {"\"upper\": 1000, \"equation\": \"schroedinger\", \"V\": \"1\", \"f\": \"1\"", "the box has sides from 1e+03", false},
+        {"\"a\": \"x1 - 0.1\"", "but must be positive everywhere", true},
+        {"\"equation\": \"schroedinger\", \"V\": \"1\", \"G\": \"u^4/4\", \"dG\": \"u^2\"", "dG is not the derivative of G", true}};
+    for (size_t i = 0; i < sizeof all / sizeof *all; i++) {
+        char path[128], text[300];
+        pt_error e = {0};
+        snprintf(path, sizeof path, "%s/ill.json", scratch);
+        const int n = snprintf(text, sizeof text, "{\"dim\": 2, %s}", all[i].text);
+        assert_int_equal(file_write_atomic(path, text, (size_t)n, &e), 0);
+        pt_ritz_options o = small(path, 0);
+        o.n = 64;
+        if (all[i].refused)
+            refused(o, PT_FAILED, all[i].says);
+        else
+            notices_of(o, all[i].says);
+    }
+}
+
+/* ---- L-BFGS, and another run's network ---- */
+
+/* It goes far below AdamW, and repeats itself after a kill; a run that begins with the network has its energy. */
+static void a_run_can_end_with_lbfgs_and_begin_with_another(void **state)
+{
+    const char *folders[2] = {folder_of("polished"), folder_of("again")};
+    pt_ritz_options o = small("schroedinger-cosine", 2);
+    pt_ritz_step_info s[2], more;
+    pt_error e = {0};
+    int64_t iterations;
+    o.dtype = PT_RITZ_FP64;
+    o.n = 1024;
+    o.steps = 30;
+    o.lr = 1e-2;
+    o.lbfgs_steps = 60;
+    for (int i = 0; i < 2; i++) {
+        o.out = folders[i];
+        pt_ritz *r = open_run(&o);
+        train(r, 30);
+        if (i) { /* as if killed */
+            assert_int_equal(pt_ritz_save(r, &e), 0);
+            pt_ritz_close(r);
+            o.resume = true;
+            r = open_run(&o);
+        }
+        if (pt_ritz_polish(r, &iterations, &s[i], &e) || pt_ritz_finish(r, &e))
+            fail_msg("%s", e.text);
+        assert_true(iterations > 20 && s[i].evaluated && s[i].l2_error < 0.05);
+        pt_ritz_close(r);
+    }
+    same_networks(folders[0], folders[1]);
+    pt_ritz *r = open_run(&o);
+    assert_true(!pt_ritz_polish(r, &iterations, &more, &e) && !iterations); /* it is done */
+    pt_ritz_close(r);
+    o.resume = false;
+    o.out = NULL;
+    o.init_run = folders[0];
+    o.lbfgs_steps = 0;
+    r = open_run(&o);
+    pt_ritz_energy energy;
+    assert_int_equal(pt_ritz_estimate_energy(r, (int)o.energy_sets, o.eval_n, &energy, &e), 0);
+    assert_true(energy.energy == s[0].estimate.energy);
+    pt_ritz_close(r);
+    o.width = 17;
+    assert_int_equal(pt_ritz_open(&o, &r, &e), PT_FAILED);
+    o.init_run = scratch;
+    refused(o, PT_USAGE, "has no network.safetensors");
+}
+
 static void a_folder_has_a_page(void **state)
 {
     pt_error e = {0};
@@ -346,6 +429,8 @@ int main(void)
         cmocka_unit_test(it_does_not_matter_which_threads_make_points),
         cmocka_unit_test(other_runs_are_not_resumed),
         cmocka_unit_test(other_problems_are_not_resumed),
+        cmocka_unit_test(ill_posed_problems_are_named),
+        cmocka_unit_test(a_run_can_end_with_lbfgs_and_begin_with_another),
         cmocka_unit_test(a_folder_has_a_page),
     };
     return cmocka_run_group_tests(tests, setup, teardown);
