@@ -174,6 +174,10 @@ static void print_step_json(const pt_step *p, const pt_summary *m)
         json_object_set_new(line, "reward_accuracy", json_real(p->reward_accuracy));
         json_object_set_new(line, "kl", json_real(p->kl)); /* what is nan is left out */
     }
+    if (!isnan(p->expert_load_max)) {
+        json_object_set_new(line, "expert_load_max", json_real(p->expert_load_max));
+        json_object_set_new(line, "experts_idle", json_real(p->experts_idle));
+    }
     for (int i = 0; i < m->memory_n; i++) {
         snprintf(key, sizeof key, "%s_peak_bytes", m->memory[i].tier);
         json_object_set_new(line, key, json_integer((json_int_t)m->memory[i].peak_bytes));

@@ -201,6 +201,9 @@ typedef struct pt_step {
     double reward_margin, reward_accuracy; /* the difference of the two; share of pairs above 0. KTO: rewards of desirable and of */
                                            /* undesirable replies, NAN if there is none; share of those on their side of `kl` */
     double kl;                             /* KTO: the baseline of log-ratios. Else NAN, as eval_kl */
+    double expert_load_max;  /* of a model with experts: the largest share of a layer's rows that one expert has, times the number of */
+                             /* experts: 1 is balanced. NAN: the model has none */
+    double experts_idle;     /* the share of experts without a row, over all layers. NAN likewise */
     bool stopped;            /* there was no step: `stop` of one of several ranks returned true, and all should end here */
 } pt_step;
 

@@ -45,6 +45,7 @@ typedef struct block_unit {
     const float *rope[MODEL_MAX_ROPES];               /* tables for all positions, (T, rotated / 2, 2) */
     const block_cache *cache;                         /* NULL in training */
     float *stream;                                    /* (R, C), residual_bytes(); NULL in fp32 runs */
+    int32_t *routing;                                 /* forward of a layer with experts writes where their rows end; NULL: nowhere */
 } block_unit;
 
 typedef struct block_context {

@@ -138,11 +138,16 @@ const stage_type stage_route = {.name = "route", .by_row = true, .whole = route_
 
 static unsigned dispatch_touches(const layer_stage *s, step_pass pass) { return TOUCH_IN(0) | TOUCH_OUT(0) | TOUCH_OUT(1) | TOUCH_OUT(2); }
 
+/* A shared expert with a gate has no choice. */
 static void dispatch(const layer_work *work, const layer_stage *s)
 {
+    const int64_t experts = columns(work, s->out[2]);
     queue_submit(work->c->queue, &(op){OP_DISPATCH, .dispatch = {
-        .slots = work->rows * columns(work, s->in[0]), .experts = columns(work, s->out[2]), .ids = tensor(work, s->in[0]),
+        .slots = work->rows * columns(work, s->in[0]), .experts = experts, .ids = tensor(work, s->in[0]),
         .order = tensor(work, s->out[0]), .place = tensor(work, s->out[1]), .ends = tensor(work, s->out[2])}});
+    if (work->u->routing && experts == work->config->experts)
+        queue_submit(work->c->queue, &(op){OP_COPY, .copy = {work->u->routing, tensor(work, s->out[2]),
+                                                             (size_t)experts * sizeof(int32_t)}});
 }
 
 const stage_type stage_dispatch = {.name = "dispatch", .touches = dispatch_touches, .pass = {dispatch}};

@@ -84,6 +84,12 @@ uint64_t embedding_sums_bytes(const model *m, const step_shape *s);
 int64_t sumsq_index(const model *m, int param);
 int64_t sumsq_count(const model *m);
 
+/* What a step keeps of the choice of experts, for each unit and each layer with experts: where the rows of each expert end, int32
+ * (op_dispatch). Entries of a layer, where layer 0 .. L-1 begins among those of a unit, and bytes of the rank's step; 0: no experts. */
+int64_t routing_entries(const model *m);
+int64_t routing_offset(const model *m, int layer);
+uint64_t routing_bytes(const model *m, const step_shape *s);
+
 static inline uint64_t align_up(uint64_t n, uint64_t a) { return (n + a - 1) / a * a; }
 
 #endif

@@ -25,6 +25,8 @@ static const struct { const char *key; json_need need; size_t at; double least; 
     {"reward_accuracy", JSON_OPTIONAL, offsetof(metrics_line, accuracy), 0},
     {"kl", JSON_OPTIONAL, offsetof(metrics_line, kl), 0},
     {"eval_kl", JSON_OPTIONAL, offsetof(metrics_line, eval_kl), 0},
+    {"expert_load_max", JSON_OPTIONAL, offsetof(metrics_line, expert_load), 0},
+    {"experts_idle", JSON_OPTIONAL, offsetof(metrics_line, experts_idle), 0},
     {"eval_reward_margin", JSON_OPTIONAL, offsetof(metrics_line, eval_margin), -METRICS_MAX},
     {"eval_reward_accuracy", JSON_OPTIONAL, offsetof(metrics_line, eval_accuracy), 0},
 };

@@ -176,6 +176,10 @@ static void write_tiles(FILE *out, const run_folder *r)
         snprintf(value, sizeof value, "%.3g", r->last_margin);
         write_tile(out, value, "reward margin; %s %.0f%%", right, 100 * r->last_accuracy);
     }
+    if (!isnan(r->last_load)) {
+        snprintf(value, sizeof value, "%.3g", r->last_load);
+        write_tile(out, value, "load of the busiest expert, 1: balanced; %.0f%% of experts idle", 100 * r->last_idle);
+    }
     snprintf(value, sizeof value, "%lld", (long long)r->last_step);
     if (r->first_step > 1)
         write_tile(out, value, "steps, from step %lld on", (long long)r->first_step);
@@ -232,6 +236,8 @@ static void write_charts(FILE *out, const run_folder *r)
          .series = {{"training", &r->accuracy, false}, {"evaluation", &r->eval_accuracy, true}}},
         {"KL, the baseline of rewards", plain_format, .from_zero = true,
          .series = {{"training", &r->kl, false}, {"evaluation", &r->eval_kl, true}}},
+        {"Load of the busiest expert, 1: balanced", plain_format, .from_zero = true, .series = {{"load", &r->expert_load, false}}},
+        {"Experts without a token", share_format, .from_zero = true, .series = {{"idle", &r->experts_idle, false}}},
         {"Gradient norm, before clipping", plain_format, .from_zero = !spans_decades(&r->grad_norm),
          .logarithmic = spans_decades(&r->grad_norm), .series = {{"norm", &r->grad_norm, false}}},
         {"Learning rate", plain_format, .from_zero = true, .series = {{"lr", &r->lr, false}}},

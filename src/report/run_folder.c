@@ -74,6 +74,14 @@ static void take_pairs(run_folder *r, const metrics_line *x)
     keep(&r->last_eval_accuracy, x->eval_accuracy);
 }
 
+static void take_experts(run_folder *r, const metrics_line *x)
+{
+    add_point(&r->expert_load, x->step, x->expert_load);
+    add_point(&r->experts_idle, x->step, x->experts_idle);
+    keep(&r->last_load, x->expert_load);
+    keep(&r->last_idle, x->experts_idle);
+}
+
 static void take_warnings(run_folder *r, const metrics_line *x)
 {
     for (int i = 0; i < 3; i++) {
@@ -115,6 +123,7 @@ static int take_line(void *arg, const metrics_line *x, pt_error *e)
     add_point(&r->predicted, x->step, x->predicted_step_s);
     add_point(&r->speed, x->step, x->tokens_per_s);
     take_pairs(r, x);
+    take_experts(r, x);
     take_warnings(r, x);
     memcpy(r->peak, x->peak, sizeof r->peak);
     memcpy(r->predicted_bytes, x->predicted, sizeof r->predicted_bytes);
@@ -262,6 +271,7 @@ int run_folder_read(const char *folder, run_folder **out, pt_error *e)
     if (!r)
         return pt_fail(e, PT_FAILED, "out of memory");
     r->eval_loss = r->best_eval_loss = r->predicted_step_s = NAN;
+    r->last_load = r->last_idle = NAN;
     r->last_margin = r->last_accuracy = r->last_eval_margin = r->last_eval_accuracy = r->last_kl = NAN;
     take_name(r, folder);
     int failed = read_metrics(r, folder, e);
@@ -348,6 +358,8 @@ json_t *run_folder_json(const run_folder *r)
                             "eval_reward_margin", number(r->last_eval_margin), "eval_reward_accuracy", number(r->last_eval_accuracy),
                             "trains", r->planned ? r->plan.made_for.trains : "", "warnings", warnings_json(r));
     json_object_set_new(all, "kl", number(r->last_kl));
+    json_object_set_new(all, "expert_load_max", number(r->last_load));
+    json_object_set_new(all, "experts_idle", number(r->last_idle));
     json_object_set_new(all, "best_eval_loss", number(r->best_eval_loss));
     json_object_set_new(all, "best_step", r->best_step ? json_integer((json_int_t)r->best_step) : json_null());
     json_object_set_new(all, "checkpoints", json_string(r->checkpoints));

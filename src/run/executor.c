@@ -11,8 +11,9 @@
 #include <string.h>
 #include <time.h>
 
-/* Losses and correct predictions (2, ranks, batch, seq_len), sums of all ranks, and each rank's own sums as sent (ranks, sumsq_count). */
-typedef struct outcome { float *losses; double *sums, *of_rank; } outcome;
+/* Losses and correct predictions (2, ranks, batch, seq_len), sums of all ranks, each rank's own sums as sent (ranks, sumsq_count), and the
+ * choice of experts of all ranks' units. */
+typedef struct outcome { float *losses; double *sums, *of_rank; int32_t *routing; } outcome;
 
 struct executor {
     executor_options o;
@@ -22,13 +23,15 @@ struct executor {
     bool ran[SCHEDULE_KINDS];
     task_time *times[SCHEDULE_KINDS];
     bool timing, timed[SCHEDULE_KINDS]; /* the next run is timed; the last run of the schedule was timed */
-    walker walker;        /* its mailbox is the loader's copy of batch, losses and sums */
-    size_t mailbox_bytes, loss_at, sumsq_at;
+    walker walker;        /* its mailbox is the loader's copy of the batch and of what a step ends with */
+    size_t mailbox_bytes;
+    outcome_place at;     /* in the mailbox */
     task_runner runner;
     outcome all;          /* with several ranks: the outcome of all */
 };
 
 static int64_t tokens_of(const executor *x) { return x->o.input.shape->batch * x->o.input.shape->seq_len; }
+static size_t routing_bytes_of(const executor *x) { return routing_bytes(x->o.input.model, x->o.input.shape); }
 
 /* ---- memory ---- */
 
@@ -88,9 +91,10 @@ static int check_free(const executor *x, pt_error *e)
 static void place_outcome(executor *x)
 {
     const uint64_t tokens = (uint64_t)tokens_of(x);
-    x->loss_at = align_up(tokens * BATCH_TOKEN_BYTES, 64);
-    x->sumsq_at = align_up(x->loss_at + tokens * LOSS_TOKEN_BYTES, 64);
-    x->mailbox_bytes = x->sumsq_at + (uint64_t)sumsq_count(x->o.input.model) * sizeof(double);
+    x->at.loss = align_up(tokens * BATCH_TOKEN_BYTES, 64);
+    x->at.sumsq = align_up(x->at.loss + tokens * LOSS_TOKEN_BYTES, 64);
+    x->at.routing = align_up(x->at.sumsq + (uint64_t)sumsq_count(x->o.input.model) * sizeof(double), 64);
+    x->mailbox_bytes = x->at.routing + routing_bytes_of(x);
 }
 
 static int open_walker(executor *x, pt_error *e)
@@ -137,8 +141,8 @@ static int open_outcome(executor *x, pt_error *e)
     if (!x->o.comm || x->o.comm->ranks != in->packing->ranks || x->o.comm->rank != in->packing->rank)
         return pt_fail(e, PT_FAILED, "the plan was made for %zu ranks, and this run has one: plan again", ranks);
     x->all = (outcome){malloc(2 * ranks * (size_t)tokens_of(x) * sizeof(float)), calloc(sums + 1, sizeof(double)),
-                       malloc(ranks * sums * sizeof(double) + 1)};
-    return x->all.losses && x->all.sums && x->all.of_rank ? 0 : pt_fail(e, PT_FAILED, "out of memory");
+                       malloc(ranks * sums * sizeof(double) + 1), malloc(ranks * routing_bytes_of(x) + 1)};
+    return x->all.losses && x->all.sums && x->all.of_rank && x->all.routing ? 0 : pt_fail(e, PT_FAILED, "out of memory");
 }
 
 static bool take_times(executor *x)
@@ -164,7 +168,7 @@ int executor_open(const executor_options *o, executor **out, pt_error *e)
     if (!failed)
         failed = open_outcome(x, e);
     if (!failed)
-        failed = task_runner_open(&x->runner, &x->o.input, &x->walker, x->loss_at, x->sumsq_at, e);
+        failed = task_runner_open(&x->runner, &x->o.input, &x->walker, &x->at, e);
     if (!failed)
         failed = exchanges_open(&x->runner, x->o.device_comm ? x->o.device_comm : x->o.comm, !x->o.device_comm, e);
     for (int kind = 0; kind < SCHEDULE_KINDS && !failed; kind++)
@@ -196,6 +200,7 @@ void executor_close(executor *x)
     free(x->all.losses);
     free(x->all.sums);
     free(x->all.of_rank);
+    free(x->all.routing);
     free(x);
 }
 
@@ -242,7 +247,7 @@ static void choose_sums(executor *x)
 static int share_outcome(executor *x, schedule_kind kind, int failed, pt_error *e)
 {
     const size_t tokens = (size_t)tokens_of(x), sums = (size_t)sumsq_count(x->o.input.model);
-    const char *losses = x->walker.mailbox + x->loss_at;
+    const char *losses = x->walker.mailbox + x->at.loss;
     comm *c = x->o.comm;
     pt_error own = {0};
     if (failed) {
@@ -256,7 +261,9 @@ static int share_outcome(executor *x, schedule_kind kind, int failed, pt_error *
         failed = comm_all_gather(c, losses + tokens * sizeof(float), tokens * sizeof(float), x->all.losses + tokens * (size_t)c->ranks,
                                  &own);
     if (!failed && kind != SCHEDULE_EVAL)
-        failed = comm_all_gather(c, x->walker.mailbox + x->sumsq_at, sums * sizeof(double), x->all.of_rank, &own);
+        failed = comm_all_gather(c, x->walker.mailbox + x->at.sumsq, sums * sizeof(double), x->all.of_rank, &own);
+    if (!failed && kind != SCHEDULE_EVAL && routing_bytes_of(x))
+        failed = comm_all_gather(c, x->walker.mailbox + x->at.routing, routing_bytes_of(x), x->all.routing, &own);
     if (!failed && kind != SCHEDULE_EVAL)
         choose_sums(x);
     if (failed && e)
@@ -286,9 +293,13 @@ int executor_run(executor *x, schedule_kind kind, float loss_scale, const update
 void executor_set_baseline(executor *x, float baseline) { x->runner.baseline = baseline; }
 void executor_set_dropout(executor *x, uint64_t key) { x->runner.dropout = key; }
 
-const float *executor_losses(const executor *x) { return x->all.losses ? x->all.losses : (const float *)(x->walker.mailbox + x->loss_at); }
+const float *executor_losses(const executor *x) { return x->all.losses ? x->all.losses : (const float *)(x->walker.mailbox + x->at.loss); }
 const float *executor_right(const executor *x) { return executor_losses(x) + tokens_of(x) * x->o.input.packing->ranks; }
-const double *executor_sumsq(const executor *x) { return x->all.sums ? x->all.sums : (const double *)(x->walker.mailbox + x->sumsq_at); }
+const double *executor_sumsq(const executor *x) { return x->all.sums ? x->all.sums : (const double *)(x->walker.mailbox + x->at.sumsq); }
+const int32_t *executor_routing(const executor *x)
+{
+    return x->all.routing ? x->all.routing : (const int32_t *)(x->walker.mailbox + x->at.routing);
+}
 comm *executor_comm(const executor *x) { return x->all.losses ? x->o.comm : NULL; }
 const schedule *executor_schedule(const executor *x, schedule_kind kind) { return x->built[kind] ? &x->schedules[kind] : NULL; }
 const schedule_input *executor_input_of(const executor *x) { return &x->o.input; }

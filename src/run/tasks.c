@@ -8,9 +8,9 @@
 #include <stdlib.h>
 #include <string.h>
 
-int task_runner_open(task_runner *r, const schedule_input *in, const walker *w, size_t loss_at, size_t sumsq_at, pt_error *e)
+int task_runner_open(task_runner *r, const schedule_input *in, const walker *w, const outcome_place *at, pt_error *e)
 {
-    *r = (task_runner){.in = in, .walker = w, .loss_at = loss_at, .sumsq_at = sumsq_at};
+    *r = (task_runner){.in = in, .walker = w, .outcome = *at};
     r->pieces = calloc((size_t)in->packing->pieces_n, sizeof *r->pieces);
     if (!r->pieces)
         return pt_fail(e, PT_FAILED, "out of memory");
@@ -85,6 +85,14 @@ static block_unit unit_of(const task_runner *r, const schedule *s, const task *t
     return u;
 }
 
+/* The task's layer in what unit `unit` keeps of the choice of experts; NULL: nothing. */
+static int32_t *routing_of(const task_runner *r, const schedule *s, const task *t, int64_t unit)
+{
+    const model *m = r->in->model;
+    int32_t *all = (int32_t *)operand_of(r, s, t, OBJECT_ROUTING, -1, -1);
+    return all ? all + unit * routing_offset(m, (int)m->config.layers) + routing_offset(m, t->block - 1) : NULL;
+}
+
 static uint64_t x_bytes(const step_shape *h, const model *m)
 {
     return (uint64_t)(h->unit_rows * m->config.hidden) * dtype_bytes(h->type);
@@ -135,9 +143,11 @@ static void run_forward(task_runner *r, const schedule *s, const task *t, const 
         char *next = out + (uint64_t)i * saved_stride(r, t->block + 1);
         if (t->kind == TASK_EMBED)
             embedding_forward(c, &w, &u, next);
-        else
+        else {
+            u.routing = routing_of(r, s, t, t->micro * s->micro_units + i);
             layer_forward(c, t->block, layout_of(r, t->block), &w, &u, saved + (uint64_t)i * saved_stride(r, t->block),
                           workspace_of(r, s, t), next);
+        }
     }
 }
 
@@ -392,7 +402,8 @@ static void run_output(task_runner *r, const schedule *s, const task *t, queue *
 {
     for (int i = t->operand0; i < t->operand0 + t->operands_n; i++) {
         int from = s->operands[i].buffer;
-        size_t at = s->buffers[from].kind == OBJECT_LOSS ? r->loss_at : r->sumsq_at;
+        const object_kind kind = s->buffers[from].kind;
+        const size_t at = kind == OBJECT_LOSS ? r->outcome.loss : kind == OBJECT_SUMSQ ? r->outcome.sumsq : r->outcome.routing;
         queue_submit(q, &(op){OP_COPY, .copy = {r->walker->mailbox + at, address(r, s, from), s->buffers[from].bytes}});
     }
 }

@@ -16,10 +16,13 @@ typedef struct shared_task {
     bool failed; /* no memory for `moves` */
 } shared_task;
 
+/* Where the mailbox has the copies of OBJECT_LOSS, OBJECT_SUMSQ and OBJECT_ROUTING. */
+typedef struct outcome_place { size_t loss, sumsq, routing; } outcome_place;
+
 typedef struct task_runner {
     const schedule_input *in;
-    const walker *walker;            /* its mailbox is the loader's copy of batch, losses and sums */
-    size_t loss_at, sumsq_at;
+    const walker *walker;            /* its mailbox is the loader's copy of the batch and of what a step ends with */
+    outcome_place outcome;
     const void **pieces;             /* address of each piece of the current task's weights */
     layer_set layers;
     float loss_scale, baseline;
@@ -31,7 +34,7 @@ typedef struct task_runner {
     touched_rows touched;            /* in the current step */
 } task_runner;
 
-int task_runner_open(task_runner *r, const schedule_input *in, const walker *w, size_t loss_at, size_t sumsq_at, pt_error *e);
+int task_runner_open(task_runner *r, const schedule_input *in, const walker *w, const outcome_place *at, pt_error *e);
 void task_runner_close(task_runner *r);
 /* The address of an object among the task's operands; NULL: it has none. */
 char *operand_of(const task_runner *r, const schedule *s, const task *t, object_kind kind, int index, int micro);

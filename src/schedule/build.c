@@ -43,7 +43,7 @@ typedef struct program {
     int *accumulator;             /* buffer of each block, -1: not yet */
     int *stream;                  /* buffer of each micro-batch's stream gradient, -1: not yet */
     int *residual;                /* the same for its fp32 stream */
-    int batch, loss, sumsq, rope; /* placements; rope -1: the model has no rotary embedding */
+    int batch, loss, sumsq, routing, rope; /* placements; routing, rope -1: the model has no experts, no rotary embedding */
     int *partial, *scattered;     /* several ranks: unfinished partial sums: their buffers, blocks and chunks */
     int *scattered_block, scattered_n;
     int *tied, *tied_chunk;       /* chunks with rows of a tied table, and the head's sums for each (chunk's buffer, -1: none yet) */
@@ -160,7 +160,9 @@ static const layer_layout *layout_of(const program *p, int block)
     return layer_set_layout(p->layouts, block - 1, p->plan->blocks[block - 1].level);
 }
 
-static void forward(program *p, int block, int micro)
+static bool has_experts(const program *p, int block) { return block > 0 && block <= p->layers && p->model->config.sparse[block - 1]; }
+
+static void forward(program *p, int block, int micro, bool eval)
 {
     item_begin(&p->b, p->b.now);
     needs_weights(p, block);
@@ -173,6 +175,8 @@ static void forward(program *p, int block, int micro)
     item_needs(&p->b, TIER_DEVICE, object_saved(p, block + 1, micro), USE_WRITE);
     item_residual(p, micro, block ? USE_READ | USE_WRITE : USE_WRITE);
     item_operand(&p->b, p->batch, USE_READ);
+    if (!eval && has_experts(p, block))
+        item_operand(&p->b, p->routing, USE_WRITE);
     item_end(&p->b, block ? TASK_LAYER : TASK_EMBED, QUEUE_COMPUTE, block, micro, -1, false);
 }
 
@@ -327,12 +331,15 @@ static void finish_block(program *p, int block)
 
 /* ---- programs ---- */
 
-static void input_output(program *p, bool input, bool sums)
+/* Of a step (not an evaluation), all that it ends with. */
+static void input_output(program *p, bool input, bool step)
 {
     item_begin(&p->b, input ? 0 : p->b.now);
     item_operand(&p->b, input ? p->batch : p->loss, input ? USE_WRITE : USE_READ);
-    if (sums)
+    if (step)
         item_operand(&p->b, p->sumsq, USE_READ);
+    if (step && p->routing >= 0)
+        item_operand(&p->b, p->routing, USE_READ);
     item_end(&p->b, input ? TASK_INPUT : TASK_OUTPUT, input ? QUEUE_TO_DEVICE : QUEUE_FROM_DEVICE, -1, -1, -1, false);
 }
 
@@ -348,7 +355,7 @@ static void program_step(program *p, bool updates)
             if (is_shared(p)) /* they are gathered while this block is computed */
                 update_before(p, block + 1);
             for (int m = first; m < end; m++)
-                forward(p, block, m);
+                forward(p, block, m, false);
         }
         update_before(p, p->layers + 1);
         for (int m = first; m < end; m++)
@@ -378,7 +385,7 @@ static void program_eval(program *p)
     input_output(p, true, false);
     for (int m = 0; m < p->micro_n; m++) {
         for (int block = 0; block <= p->layers; block++)
-            forward(p, block, m);
+            forward(p, block, m, true);
         head(p, m, true);
     }
     input_output(p, false, false);
@@ -532,6 +539,8 @@ static void make_placements(program *p, schedule_kind kind)
     p->batch = placement(p, OBJECT_BATCH, -1, TIER_DEVICE, tokens * BATCH_TOKEN_BYTES);
     p->loss = placement(p, OBJECT_LOSS, -1, TIER_DEVICE, tokens * LOSS_TOKEN_BYTES);
     p->sumsq = placement(p, OBJECT_SUMSQ, -1, TIER_DEVICE, (uint64_t)sumsq_count(p->model) * sizeof(double));
+    p->routing = !routing_bytes(p->model, p->shape) ? -1
+                                                    : placement(p, OBJECT_ROUTING, -1, TIER_DEVICE, routing_bytes(p->model, p->shape));
     p->rope = !c->ropes_n ? -1 : placement(p, OBJECT_ROPE, -1, TIER_DEVICE,
                                      (uint64_t)model_rope_offset(c, c->ropes_n, p->shape->seq_len) * sizeof(float));
     make_chunk_objects(p, kind);

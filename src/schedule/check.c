@@ -109,6 +109,7 @@ uint64_t check_object_bytes(const checker *c, object_kind kind, int index, int m
     case OBJECT_BATCH: return tokens * BATCH_TOKEN_BYTES;
     case OBJECT_LOSS: return tokens * LOSS_TOKEN_BYTES;
     case OBJECT_SUMSQ: return (uint64_t)sumsq_count(c->in->model) * sizeof(double);
+    case OBJECT_ROUTING: return routing_bytes(c->in->model, shape);
     case OBJECT_PARTIAL: return partial_bytes(c->in->packing, c->in->model, micro, index);
     case OBJECT_PARTIAL_TIED: return partial_bytes(c->in->packing, c->in->model, 0, index);
     case OBJECT_ROPE: return (uint64_t)model_rope_offset(m, m->ropes_n, shape->seq_len) * sizeof(float);
@@ -131,6 +132,7 @@ static bool identity_exists(const checker *c, const buffer *b)
         check_object_bytes(c, b->kind, b->index, b->micro);
     case OBJECT_PARTIAL_TIED: return chunk && b->micro == -1 && is_shared(c) && chunk_has_tied_rows(c->in->packing, c->in->model, b->index);
     case OBJECT_ROPE: return b->index == -1 && b->micro == -1 && c->in->model->config.ropes_n;
+    case OBJECT_ROUTING: return b->index == -1 && b->micro == -1 && c->routed_needed;
     default: return (unsigned)b->kind < OBJECT_KINDS && b->index == -1 && b->micro == -1;
     }
 }
@@ -213,7 +215,7 @@ static int check_placements(const checker *c)
     unsigned char *seen = calloc(n, 1);
     if (!seen)
         return pt_fail(c->e, PT_FAILED, "out of memory while checking a schedule");
-    int failed = 0, missing = 3 + (c->in->model->config.ropes_n > 0);
+    int failed = 0, missing = 3 + (c->in->model->config.ropes_n > 0) + (c->routed_needed > 0);
     for (int i = 0; i < kinds * c->chunks_n; i++)
         missing += outlives(c, (object_kind)(i / c->chunks_n), i % c->chunks_n);
     for (int i = 0; i < c->s->placements_n && !failed; i++) {
@@ -292,6 +294,8 @@ static void facts(checker *c)
     }
     for (int m = 0; m < c->micro_n; m++)
         c->stream[m] = c->layers + 2;
+    for (int block = 1; block <= c->layers; block++)
+        c->routed_needed += has_experts(c, block) ? c->micro_n : 0;
 }
 
 static int checker_open(checker *c)

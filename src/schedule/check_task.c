@@ -101,6 +101,8 @@ static int forward_wants(checker *c, int i, int block, int micro)
         rope(c);
     }
     writes(c, OBJECT_SAVED, block + 1, micro, 1);
+    if (is_step(c) && has_experts(c, block))
+        writes(c, OBJECT_ROUTING, -1, -1, c->routed + 1);
     residual(c, micro, block, block + 1);
     reads(c, OBJECT_BATCH, -1, -1, 1);
     return block_weights(c, i, block);
@@ -320,6 +322,8 @@ static int input_output_wants(checker *c, int i)
     reads(c, OBJECT_LOSS, -1, -1, c->micro_n);
     if (is_step(c))
         reads(c, OBJECT_SUMSQ, -1, -1, c->sums_needed);
+    if (is_step(c) && c->routed_needed)
+        reads(c, OBJECT_ROUTING, -1, -1, c->routed_needed);
     return 0;
 }
 
@@ -386,6 +390,7 @@ void check_task_done(checker *c, int i)
     case TASK_EMBED: case TASK_LAYER:
         c->saved[saved_at(c, t->block, t->micro)] = c->blocks[t->block].complete;
         c->saved[saved_at(c, t->block + 1, t->micro)] = 1;
+        c->routed += has_experts(c, t->block);
         break;
     case TASK_HEAD:
         c->stream[t->micro] = c->first_trained < t->block ? t->block : c->stream[t->micro];

@@ -20,7 +20,8 @@
  *   stream gradient   the block for whose input it is the gradient; backward ends at the first trained block
  *   stream            b: block b's input; 2 (layers + 2) - b: the gradient of block b's input
  *   partial, tied     1: the sums of all ranks have arrived; 2: they are added up
- *   batch             1: written;  loss: number of micro-batches written;  sumsq: number of finished pieces written */
+ *   batch             1: written;  loss: number of micro-batches written;  sumsq: number of finished pieces written
+ *   routing           number of layers written, those of all micro-batches */
 typedef struct content { bool alive; int version; } content;
 
 /* A range of a tier's bytes inside which no buffer begins or ends. */
@@ -73,7 +74,7 @@ typedef struct checker {
     unsigned char *finished;           /* [block][chunk] */
     unsigned char *scattered;          /* [block][chunk], with several ranks */
     unsigned char *tied_scattered;     /* [chunk] */
-    int losses, sums, sums_needed, inputs, outputs;
+    int losses, sums, sums_needed, routed, routed_needed, inputs, outputs;
 
     want *wants;
     int wants_n;
@@ -103,6 +104,11 @@ static inline bool is_step(const checker *c) { return c->s->kind == SCHEDULE_STE
 static inline int saved_at(const checker *c, int block, int micro) { return block * c->micro_n + micro; }
 static inline int piece_at(const checker *c, int block, int chunk) { return block * c->chunks_n + chunk; }
 uint64_t check_object_bytes(const checker *c, object_kind kind, int index, int micro); /* not for workspaces */
+
+static inline bool has_experts(const checker *c, int block)
+{
+    return block >= 1 && block <= c->layers && c->in->model->config.sparse[block - 1];
+}
 
 /* True for layers and the head, and with several ranks for the embedding. */
 static inline bool has_accumulator(const checker *c, int block)

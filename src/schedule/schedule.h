@@ -45,6 +45,7 @@ typedef enum object_kind {
     OBJECT_BATCH,       /* ids, targets, first, positions: int32, and weights: fp32 (5, batch, seq_len) */
     OBJECT_LOSS,        /* losses, and 1 where the target was the most probable token: fp32 (2, batch, seq_len) */
     OBJECT_SUMSQ,       /* fp64 partial sums of squares of all gradients */
+    OBJECT_ROUTING,     /* models with experts, in a step: where each expert's rows end, for each unit and layer (model/shape.h) */
     OBJECT_ROPE,        /* cos and sin table, constant */
     OBJECT_PARTIAL,     /* several ranks: the fp32 sums of each rank for this rank's shard of chunk `index`, block `micro` */
     OBJECT_PARTIAL_TIED, /* the same for the head's sums of a tied table, of which chunk `index` has rows */
@@ -70,7 +71,7 @@ static inline bool buffer_can_idle(const buffer *b) { return b->placement && b->
 
 typedef enum task_kind {
     TASK_INPUT,          /* copies the batch from the loader's memory to the device */
-    TASK_OUTPUT,         /* copies losses and sums of squares from the device */
+    TASK_OUTPUT,         /* copies losses, sums of squares and the ends of experts' rows from the device */
     TASK_COPY,           /* between device and host */
     TASK_READ, TASK_WRITE, /* between memory and disk */
     TASK_EMBED,          /* ids -> x of the first layer */

@@ -34,7 +34,8 @@ static uint64_t bytes_of_unit(const search_input *in)
     const step_shape *s = in->shape;
     const uint64_t tokens = (uint64_t)s->unit_rows * (BATCH_TOKEN_BYTES + LOSS_TOKEN_BYTES);
     const bool streams = in->training && model_first_trained(in->model) == 0;
-    return tokens + (streams ? page((uint64_t)(s->unit_rows * in->model->config.hidden) * dtype_bytes(s->type)) : 0);
+    const uint64_t routing = routing_bytes(in->model, s) / (uint64_t)s->units_n;
+    return tokens + routing + (streams ? page((uint64_t)(s->unit_rows * in->model->config.hidden) * dtype_bytes(s->type)) : 0);
 }
 
 typedef struct shorter { search_input in; step_shape shape; costs costs; uint64_t beside; double times; } shorter;

@@ -113,7 +113,7 @@ static int write_summary(const events *v, int64_t step, const message *summary, 
     return write_record(v, &m, e);
 }
 
-static void put_reward(message *summary, const char *tag, double value)
+static void put_finite(message *summary, const char *tag, double value)
 {
     if (isfinite(value))
         put_value(summary, tag, value);
@@ -124,11 +124,11 @@ static void put_evaluation(message *summary, const pt_step *s)
     put_value(summary, "eval/loss", s->eval_loss);
     if (!s->pairs)
         return;
-    put_reward(summary, "eval/reward_chosen", s->eval_reward_chosen);
-    put_reward(summary, "eval/reward_rejected", s->eval_reward_rejected);
-    put_reward(summary, "eval/reward_margin", s->eval_reward_margin);
-    put_reward(summary, "eval/reward_accuracy", s->eval_reward_accuracy);
-    put_reward(summary, "eval/kl", s->eval_kl);
+    put_finite(summary, "eval/reward_chosen", s->eval_reward_chosen);
+    put_finite(summary, "eval/reward_rejected", s->eval_reward_rejected);
+    put_finite(summary, "eval/reward_margin", s->eval_reward_margin);
+    put_finite(summary, "eval/reward_accuracy", s->eval_reward_accuracy);
+    put_finite(summary, "eval/kl", s->eval_kl);
 }
 
 int events_write(const events *v, const pt_step *s, const pt_memory *memory, int memory_n, pt_error *e)
@@ -149,12 +149,14 @@ int events_write(const events *v, const pt_step *s, const pt_memory *memory, int
         put_value(&summary, tag, (double)memory[i].peak_bytes);
     }
     if (s->pairs) {
-        put_reward(&summary, "train/reward_chosen", s->reward_chosen);
-        put_reward(&summary, "train/reward_rejected", s->reward_rejected);
-        put_reward(&summary, "train/reward_margin", s->reward_margin);
-        put_reward(&summary, "train/reward_accuracy", s->reward_accuracy);
-        put_reward(&summary, "train/kl", s->kl);
+        put_finite(&summary, "train/reward_chosen", s->reward_chosen);
+        put_finite(&summary, "train/reward_rejected", s->reward_rejected);
+        put_finite(&summary, "train/reward_margin", s->reward_margin);
+        put_finite(&summary, "train/reward_accuracy", s->reward_accuracy);
+        put_finite(&summary, "train/kl", s->kl);
     }
+    put_finite(&summary, "train/expert_load_max", s->expert_load_max);
+    put_finite(&summary, "train/experts_idle", s->experts_idle);
     if (s->evaluated)
         put_evaluation(&summary, s);
     return write_summary(v, s->step, &summary, e);

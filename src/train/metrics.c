@@ -13,7 +13,7 @@ static void put_warning(FILE *f, const char *key, const watch *w, watch_kind kin
 }
 
 /* What is not a number is left out. */
-static void put_reward(FILE *f, const char *before, const char *key, int digits, double value)
+static void put_number(FILE *f, const char *before, const char *key, int digits, double value)
 {
     if (isfinite(value))
         fprintf(f, ",\"%s%s\":%.*g", before, key, digits, value);
@@ -26,11 +26,11 @@ static void put_evaluation(FILE *f, const pt_step *s, const watch *w)
     else
         fputs(",\"eval_loss\":null", f); /* JSON has no infinity */
     if (s->pairs) {
-        put_reward(f, "eval_", "reward_chosen", 9, s->eval_reward_chosen);
-        put_reward(f, "eval_", "reward_rejected", 9, s->eval_reward_rejected);
-        put_reward(f, "eval_", "reward_margin", 17, s->eval_reward_margin);
-        put_reward(f, "eval_", "reward_accuracy", 17, s->eval_reward_accuracy);
-        put_reward(f, "eval_", "kl", 17, s->eval_kl);
+        put_number(f, "eval_", "reward_chosen", 9, s->eval_reward_chosen);
+        put_number(f, "eval_", "reward_rejected", 9, s->eval_reward_rejected);
+        put_number(f, "eval_", "reward_margin", 17, s->eval_reward_margin);
+        put_number(f, "eval_", "reward_accuracy", 17, s->eval_reward_accuracy);
+        put_number(f, "eval_", "kl", 17, s->eval_kl);
     }
     put_warning(f, "eval_warning", w, WATCH_EVALUATION, s->step);
     fputs("}\n", f);
@@ -62,12 +62,14 @@ int metrics_write(const step_lines *m, const pt_step *s, const pt_memory *memory
             (long long)s->step, s->loss, s->grad_norm, s->lr, (long long)s->tokens, (long long)s->learned_tokens,
             s->step_s, s->predicted_step_s, s->tokens_per_s);
     if (s->pairs) {
-        put_reward(f, "", "reward_chosen", 9, s->reward_chosen);
-        put_reward(f, "", "reward_rejected", 9, s->reward_rejected);
-        put_reward(f, "", "reward_margin", 17, s->reward_margin);
-        put_reward(f, "", "reward_accuracy", 9, s->reward_accuracy);
-        put_reward(f, "", "kl", 17, s->kl);
+        put_number(f, "", "reward_chosen", 9, s->reward_chosen);
+        put_number(f, "", "reward_rejected", 9, s->reward_rejected);
+        put_number(f, "", "reward_margin", 17, s->reward_margin);
+        put_number(f, "", "reward_accuracy", 9, s->reward_accuracy);
+        put_number(f, "", "kl", 17, s->kl);
     }
+    put_number(f, "", "expert_load_max", 17, s->expert_load_max);
+    put_number(f, "", "experts_idle", 17, s->experts_idle);
     for (int i = 0; i < memory_n; i++) {
         const pt_memory *at = &memory[i];
         fprintf(f, ",\"%s_peak_bytes\":%llu,\"%s_predicted_bytes\":%llu,\"%s_budget_bytes\":%llu", at->tier,

@@ -10,6 +10,7 @@
 #include "train/options.h"
 #include "train/ranks.h"
 #include "train/replan.h"
+#include "train/routing.h"
 
 #include <math.h>
 #include <stdlib.h>
@@ -402,6 +403,7 @@ static int take(trainer *t, pt_step *s, bool *hopeless, pt_error *e)
         s->reward_accuracy = mean.accuracy;
         s->kl = shape_has_baseline(&t->job.shape) ? kl : NAN;
     }
+    routing_measure(t, s);
     s->step_s = clock_s() - start;
     s->predicted_step_s = t->predicted.now.step_ns * 1e-9;
     measured_step(&t->engine.measured, s->step_s, steady);

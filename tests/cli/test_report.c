@@ -228,6 +228,21 @@ static void a_run_on_pairs_shows_its_rewards(void **state)
     free(page);
 }
 
+static void a_model_with_experts_shows_their_load(void **state)
+{
+    (void)state;
+    write_run("experts", "olmoe", "a machine");
+    FILE *f = fopen(scratch_path("experts/metrics.jsonl"), "w");
+    assert_non_null(f);
+    fputs("{\"step\":1,\"loss\":0.5,\"expert_load_max\":2.5,\"experts_idle\":0.25}\n"
+          "{\"step\":2,\"loss\":0.25,\"expert_load_max\":1.5,\"experts_idle\":0}\n", f);
+    assert_int_equal(fclose(f), 0);
+    char *page = page_of("experts");
+    check_holds(page, (const char *const[]){"<b>1.5</b><span>load of the busiest expert, 1: balanced; 0% of experts idle",
+                                            "step 1: load 2.5<", "step 1: idle 25%<", NULL});
+    free(page);
+}
+
 static void text_from_files_and_names_is_escaped(void **state)
 {
     (void)state;
@@ -466,6 +481,7 @@ int main(void)
         cmocka_unit_test(the_settings_are_on_the_page_and_in_the_summary),
         cmocka_unit_test(the_page_holds_the_runs_numbers_and_needs_nothing_else),
         cmocka_unit_test(a_run_on_pairs_shows_its_rewards),
+        cmocka_unit_test(a_model_with_experts_shows_their_load),
         cmocka_unit_test(text_from_files_and_names_is_escaped),
         cmocka_unit_test(a_run_of_the_program_shows_what_its_memory_holds_and_its_last_step),
         cmocka_unit_test(metrics_that_do_not_hold_are_refused_by_line_and_key),

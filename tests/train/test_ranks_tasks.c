@@ -60,7 +60,8 @@ static json_t *last_metrics(const char *out)
 
 static void assert_same_evaluation(const char *a, const char *b, bool evaluated)
 {
-    static const char *const keys[] = {"loss", "eval_loss", "eval_reward_margin", "eval_reward_accuracy", "kl", "eval_kl"};
+    static const char *const keys[] = {"loss", "eval_loss", "eval_reward_margin", "eval_reward_accuracy", "kl", "eval_kl",
+                                       "expert_load_max", "experts_idle"};
     json_t *x = last_metrics(a), *y = last_metrics(b);
     assert_true(!evaluated == !json_object_get(x, "eval_reward_margin"));
     for (size_t i = 0; i < sizeof keys / sizeof *keys; i++)
@@ -75,6 +76,7 @@ static void any_number_of_ranks_ends_in_the_same_bits(void **state)
     (void)state;
     static const task ids = {"bf16/llama", "bf16/llama/tokens.npy", "32"}, pairs = {"dpo", "dpo/pairs.jsonl", "160"},
                       labels = {"dpo", "dpo/labels.jsonl", "80"},
+                      experts = {"models/qwen2_moe", "models/qwen2_moe/tokens.npy", "16"},
                       codes = {"prequantized/llama_nf4", "models/llama/tokens.npy", "16"};
     const variant all[] = {{"lora", WORDS("--lora", "4"), &ids},
                            {"dora_nf4", WORDS("--lora", "4", "--dora", "--base", "nf4"), &ids},
@@ -83,6 +85,7 @@ static void any_number_of_ranks_ends_in_the_same_bits(void **state)
                            {"pairs", WORDS("--task", "dpo", "--eval-split", "0.3", "--eval-every", "2"), &pairs},
                            {"pairs_lora", WORDS("--task", "orpo", "--lora", "2"), &pairs},
                            {"simpo", WORDS("--task", "simpo", "--lora", "2"), &pairs},
+                           {"experts", WORDS("--freeze", "*embed*"), &experts},
                            {"labels", WORDS("--task", "kto", "--eval-split", "0.3", "--eval-every", "2"), &labels}};
     const char *const ranks[] = {"1", "2", "4"};
     for (size_t i = 0; i < sizeof all / sizeof *all; i += SANITIZED ? 2 : 1) {

@@ -28,12 +28,13 @@
 enum { STEPS = 3, PLANS_OF_A_MODEL = 25, DEFAULT_PLANS = SANITIZED ? 40 : 1000 };
 enum { SHIM_PLANS = 12, SHIM_PLANS_OF_A_MODEL = 4, SHIM_HEADS = 16 };
 
-typedef struct outcome { float *values; size_t n; float *losses; } outcome;
+typedef struct outcome { float *values; size_t n; float *losses; int32_t *routing; } outcome; /* routing: of the last step */
 
 static void outcome_free(outcome *o)
 {
     free(o->values);
     free(o->losses);
+    free(o->routing);
 }
 
 /* A new document in one place of six: many of a token or two, and now and then one that fills its sequence. */
@@ -91,6 +92,15 @@ static void initial_values(const step_shape *s, const model *m, uint64_t seed, i
     assert_non_null(piece);
     dequantize_rows(p, piece, 0, p->rows, v);
     free(piece);
+}
+
+/* Every token has its rows in each layer with experts. */
+static void check_rows(const outcome *o, const random_case *c)
+{
+    const int64_t entries = routing_entries(c->model), n = (int64_t)(routing_bytes(c->model, &c->shape) / sizeof(int32_t));
+    for (int64_t i = 0; i < n; i++)
+        assert_true(i % entries == entries - 1 ? o->routing[i] == c->shape.unit_rows * c->model->config.experts_used
+                                               : o->routing[i] >= 0 && o->routing[i] <= o->routing[i + 1]);
 }
 
 /* What is frozen is what it was; what is trained is not, at least where weights decay: some gradients are zero. */
@@ -154,6 +164,7 @@ static int train(executor *x, const schedule_input *in, bool clipping, uint64_t 
         executor_set_dropout(x, seed + (uint64_t)step + 1);
         failed = executor_run(x, pending ? SCHEDULE_STEP_UPDATE : SCHEDULE_STEP, 1.0f / (float)tokens, &u, e);
         memcpy(o->losses + step * tokens, executor_losses(x), (size_t)tokens * sizeof(float));
+        memcpy(o->routing, executor_routing(x), routing_bytes(in->model, in->shape));
         double norm = norm_of(x, in->model);
         assert_true(isfinite(norm) && norm > 0);
         u.step = step + 1;
@@ -171,6 +182,7 @@ static int run_plan(const schedule_input *in, const char *device_name, bool clip
     snprintf(folder, sizeof folder, "same_bits_%d", (int)getpid());
     memset(o, 0, sizeof *o);
     o->losses = calloc((size_t)(in->shape->batch * in->shape->seq_len) * STEPS, sizeof *o->losses);
+    o->routing = malloc(routing_bytes(in->model, in->shape) + 1);
     device *d, *host;
     executor *x = NULL;
     int failed = test_device_named(device_name, threads, &d, &host, e);
@@ -200,7 +212,8 @@ static int run_plan(const schedule_input *in, const char *device_name, bool clip
 static void assert_same(const outcome *a, const outcome *b, const random_case *c, int number, int threads)
 {
     size_t losses = (size_t)(c->shape.batch * c->shape.seq_len) * STEPS;
-    if (memcmp(a->losses, b->losses, losses * sizeof(float)) == 0 && memcmp(a->values, b->values, a->n * sizeof(float)) == 0)
+    if (memcmp(a->losses, b->losses, losses * sizeof(float)) == 0 && memcmp(a->values, b->values, a->n * sizeof(float)) == 0 &&
+        memcmp(a->routing, b->routing, routing_bytes(c->model, &c->shape)) == 0)
         return;
     char *json = plan_to_json(&c->plan, c->model, &c->shape);
     print_error("plan %d, %d threads: %s\n", number, threads, json);
@@ -211,6 +224,7 @@ static void assert_same(const outcome *a, const outcome *b, const random_case *c
     for (size_t i = 0; i < a->n; i++)
         if (f32_bits(a->values[i]) != f32_bits(b->values[i]))
             fail_msg("value %zu of %zu differs: %.9g and %.9g", i, a->n, (double)a->values[i], (double)b->values[i]);
+    fail_msg("the rows of experts differ");
 }
 
 static bool needs_host(void) { return strcmp(test_device_name(), "cpu") != 0; }
@@ -265,6 +279,7 @@ static void every_plan_gives_the_same_bits(void **unused)
         if (run_plan(&c.input, test_device_name(), c.clipping, 1, number, &first, &e))
             fail_msg("%s", e.text);
         check_frozen(&first, &c, number);
+        check_rows(&first, &c);
         for (int i = 0; i < (test_device_is_emulated() ? SHIM_PLANS_OF_A_MODEL : PLANS_OF_A_MODEL) && done < plans; i++) {
             int threads = random_from(&r, 1, 4);
             next_plan(&r, &c);

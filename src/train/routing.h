@@ -1,0 +1,10 @@
+/* routing.h - how evenly the experts of a model were used in a step. */
+#ifndef PT_ROUTING_H
+#define PT_ROUTING_H
+
+#include "train/trainer.h"
+
+/* Sets the step's expert_load_max and experts_idle, from the executor's rows of all ranks. */
+void routing_measure(const trainer *t, pt_step *s);
+
+#endif
