@@ -154,7 +154,7 @@ typedef struct pt_train_options {
     /* model. */
     int64_t lora_rank;                 /* 0: none, unless `adapter` is given */
     double lora_alpha, lora_dropout;   /* alpha 0: 2 x lora_rank; dropout below 0: none, or as the config of `adapter` has it */
-    const char *lora_targets;          /* "all-linear" (NULL), "attention", "mlp", or names of linear layers, separated by commas */
+    const char *lora_targets;          /* "all-linear" (NULL), "attention", "mlp", "experts" or names of modules, separated by commas */
     bool rslora, dora;                 /* scale by alpha / sqrt(rank); also train magnitudes */
     const char *adapter;               /* folder of an adapter to continue, which sets all of the above; NULL: a new one */
     pt_base base;                      /* few-bit matrices are computed with their decoded values, and saved as they came in; */

@@ -68,7 +68,7 @@ static int64_t most_rows(const model *m, int matrix)
     return most;
 }
 
-/* Offset of the gains of DoRA's adapters for `matrix`; a layer's matrices follow each other (MODEL_MATRICES: their end). */
+/* Offset of the gains of DoRA's adapters for `matrix`; a layer's matrices follow each other (MODEL_LINEAR_MATRICES: their end). */
 static uint64_t gains_at(const model *m, int matrix)
 {
     uint64_t at = 0;
@@ -92,7 +92,7 @@ static void layout_init(inference_layout *l, const model *m, const step_shape *s
     l->normed = take(&at, (uint64_t)m->config.hidden * dtype_bytes(type));
     l->logits = take(&at, (uint64_t)m->config.vocab * sizeof(float));
     l->ids = take(&at, 2 * INFERENCE_ROWS * sizeof(int32_t));
-    l->gains = take(&at, gains_at(m, MODEL_MATRICES) * (uint64_t)m->config.layers);
+    l->gains = take(&at, gains_at(m, MODEL_LINEAR_MATRICES) * (uint64_t)m->config.layers);
     l->bytes = at;
 }
 
@@ -173,9 +173,9 @@ static void find_weights(inference *x)
         w->slices = &w->param[w->param[PARAM_TOKENS] ? PARAM_TOKENS : PARAM_HEAD];
         w->slices_n = 1;
     }
-    const uint64_t layer = gains_at(x->model, MODEL_MATRICES);
+    const uint64_t layer = gains_at(x->model, MODEL_LINEAR_MATRICES);
     for (int b = 1; b < x->model->blocks_n - 1 && model_has_magnitudes(x->model); b++)
-        for (int i = 0; i < MODEL_MATRICES; i++)
+        for (int i = 0; i < MODEL_LINEAR_MATRICES; i++)
             x->weights[b].gains[i] = (float *)(x->arena + x->layout.gains + layer * (uint64_t)(b - 1) + gains_at(x->model, i));
 }
 

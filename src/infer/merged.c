@@ -51,10 +51,10 @@ static int remember(merged *x, int index, pt_error *e)
         return 0;
     forget(x);
     int failed = read_whole(x, p->block, adapter_a(matrix), &x->a, e);
-    for (int k = 0; k < p->parts && !failed; k++)
+    for (int k = 0; k < adapter_parts(x->m, p->block, matrix) && !failed; k++)
         if (adapter_at(x->m, p->block, matrix, k)->rank)
             failed = read_whole(x, p->block, adapter_b(matrix, k), &x->b[k], e);
-    if (!failed && model_has_magnitudes(x->m))
+    if (!failed && model_has_magnitudes(x->m) && matrix < MODEL_LINEAR_MATRICES)
         failed = read_whole(x, p->block, adapter_magnitude(matrix), &x->magnitude, e);
     x->index = failed ? -1 : index;
     return failed;
@@ -70,12 +70,14 @@ static float norm_of(const float *row, int64_t n)
     return (float)sqrt(sum);
 }
 
-/* w (cols) = row `row` of the module that is part k. */
+/* w (cols) = row `row` of the module that is part k; of experts, of all of them in order. */
 static void add_row(const merged *x, const param *p, int k, int64_t row, int64_t magnitude_at, float *w)
 {
     const int matrix = adapter_matrix(p->role);
     const adapter_module *of = adapter_at(x->m, p->block, matrix, k);
-    const float *a = x->a + adapter_column(x->m, p->block, matrix, k) * p->cols, *b = x->b[k] + row * of->rank;
+    const int64_t first = adapter_is_of_experts(matrix) ? row / adapter_outputs(x->m, p, k) * of->rank
+                                                       : adapter_column(x->m, p->block, matrix, k);
+    const float *a = x->a + first * p->cols, *b = x->b[k] + row * of->rank;
     for (int j = 0; j < of->rank; j++, a += p->cols) {
         const float factor = of->scale * b[j];
         for (int64_t i = 0; i < p->cols; i++)
@@ -104,17 +106,18 @@ int merged_rows(void *arg, int index, int64_t row0, int64_t n, float *out, pt_er
     merged *x = arg;
     const param *p = &x->m->params[index];
     int failed = weights_read(x->m, x->base, index, row0, n, out, x->read, READ_BYTES, e);
-    if (failed || p->kind->use != USE_MATRIX || !x->adapter)
+    if (failed || (p->kind->use != USE_MATRIX && p->kind->use != USE_EXPERTS) || !x->adapter)
         return failed;
+    const int matrix = adapter_matrix(p->role);
     failed = remember(x, index, e);
     int64_t magnitude_at = 0;
-    for (int k = 0; k < p->parts && !failed; k++) {
-        const param_part *part = &p->part[k];
-        const bool adapted = adapter_at(x->m, p->block, adapter_matrix(p->role), k)->rank;
+    for (int k = 0; k < adapter_parts(x->m, p->block, matrix) && !failed; k++) {
+        const int64_t first = adapter_first_output(p, k), end = adapter_is_of_experts(matrix) ? p->rows : first + p->part[k].rows;
+        const bool adapted = adapter_at(x->m, p->block, matrix, k)->rank;
         for (int64_t row = 0; row < n && adapted; row++)
-            if (row0 + row >= part->row0 && row0 + row < part->row0 + part->rows)
-                add_row(x, p, k, row0 + row - part->row0, magnitude_at, out + row * p->cols);
-        magnitude_at += adapted ? part->rows : 0;
+            if (row0 + row >= first && row0 + row < end)
+                add_row(x, p, k, row0 + row - first, magnitude_at, out + row * p->cols);
+        magnitude_at += adapted ? end - first : 0;
     }
     return failed ? failed : check_finite(x, p, row0, n, out, e);
 }

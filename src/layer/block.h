@@ -25,7 +25,7 @@ typedef struct block_weights {
     const void *param[PARAM_ROLES];
     const void *const *slices; /* of PARAM_TOKENS, or PARAM_HEAD if untied */
     int slices_n;
-    float *gains[MODEL_MATRICES]; /* gains of DoRA's adapters, computed before (layer_gains); NULL: forward computes them */
+    float *gains[MODEL_LINEAR_MATRICES]; /* gains of DoRA's adapters, computed before (layer_gains); NULL: forward computes them */
 } block_weights;
 
 /* For generation, where a unit is the next rows of one sequence: the KV cache of one layer. */

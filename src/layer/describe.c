@@ -47,7 +47,7 @@ static bool has(const writer *w, param_role role) { return role != PARAM_NONE &&
 /* The stages of an adapter of the matrix; the low tensor and the gains, or LAYER_NONE. */
 static void add_adapter(writer *w, int in, param_role weight, save_level saved_from, int *low, int *gain)
 {
-    static const char *const names[MODEL_MATRICES][2] = {{"low_qkv", "gain_qkv"}, {"low_out", "gain_out"},
+    static const char *const names[MODEL_LINEAR_MATRICES][2] = {{"low_qkv", "gain_qkv"}, {"low_out", "gain_out"},
                                                          {"low_up", "gain_up"}, {"low_down", "gain_down"},
                                                          {"low_mix", "gain_mix"}, {"low_mix_out", "gain_mix_out"}};
     const int matrix = adapter_matrix(weight);
@@ -232,6 +232,19 @@ static int add_named(writer *w, const mixture *m, const char *name, int64_t time
     return add_rows(w, whole, times, cols, four_bytes, saved_from);
 }
 
+/* The stage of the matrices' adapters; its tensor, or LAYER_NONE. */
+static int add_low(writer *w, const mixture *m, param_role matrices, int in, int order, int ends, int weights)
+{
+    const param *a = matrices == PARAM_NONE ? NULL : block_param(w->model, w->block, adapter_a(adapter_matrix(matrices)));
+    if (!a)
+        return LAYER_NONE;
+    const int low = add_named(w, m, matrices == m->up ? "experts_low" : "experts_low_down", m->k, a->rows / m->experts, false, SAVE_ALL);
+    layer_stage *s = add_stage(w, STAGE_EXPERTS_LOW, in, low);
+    s->in[EXPERTS_ORDER] = order, s->in[EXPERTS_ENDS] = ends, s->in[EXPERTS_WEIGHTS] = weights;
+    s->param[0] = matrices;
+    return low;
+}
+
 /* The choice of experts is small and saved wherever attention is; the rows of experts are k times as many as tokens. */
 static void add_mixture(writer *w, const mixture *m, int to_router, int in, int residual, int out)
 {
@@ -258,8 +271,10 @@ static void add_mixture(writer *w, const mixture *m, int to_router, int in, int 
     const param_role matrices[] = {m->up, PARAM_NONE, m->down}, biases[] = {m->up_bias, PARAM_NONE, m->down_bias};
     const int from[] = {in, up, act}, to[] = {up, act, out};
     for (int i = 0; i < 3; i++) {
+        const int low = add_low(w, m, matrices[i], from[i], order, ends, weights);
         s = add_stage(w, kinds[i], from[i], to[i]);
         s->in[EXPERTS_ORDER] = order, s->in[EXPERTS_PLACES] = places, s->in[EXPERTS_ENDS] = ends, s->in[EXPERTS_WEIGHTS] = weights;
+        s->in[EXPERTS_LOW] = low;
         s->param[0] = matrices[i];
         s->param[1] = has(w, biases[i]) ? biases[i] : PARAM_NONE;
     }

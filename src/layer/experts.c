@@ -12,6 +12,7 @@
  */
 #include "layer/work.h"
 
+#include "model/adapter.h"
 #include "model/storage.h"
 
 #include <math.h>
@@ -172,10 +173,33 @@ static uint64_t decoded_bytes(const stage_site *at)
     return (uint64_t)(experts_at_once(p, experts) * (p->rows / experts) * p->cols) * dtype_bytes(at->shape->type);
 }
 
-/* The grouped matmul `o` with the matrices of all experts as operand b, and in forward their biases. */
+/* `o` with experts whose matrices are at `b`, one module of outputs after the other if there are adapters. */
+static void modules_matmul(const layer_work *work, const layer_stage *s, op_grouped_matmul o, const char *b, const char *bias)
+{
+    const int modules = experts_modules(work, s);
+    const int64_t cols = matrix_of(work, s)->cols;
+    void *c = o.of.c;
+    o.of.b = b, o.of.bias = bias;
+    for (int k = 0; k < modules; k++) {
+        const adapter_part a = experts_module(work, s, k);
+        op_grouped_matmul part = o;
+        part.of = experts_add_low(work, s, o.of, &a);
+        part.of.n = a.end - a.row0;
+        part.of.b = column(b, a.row0 * cols, work->type);
+        part.of.c = column(c, a.row0, work->type);
+        part.more_b_step = part.of.n * a.rank;
+        part.of.more_b = a.rank ? column(part.of.more_b, o.range.first * part.more_b_step, work->type) : NULL;
+        queue_submit(work->c->queue, &(op){OP_GROUPED_MATMUL, .grouped_matmul = part});
+    }
+    if (!modules)
+        queue_submit(work->c->queue, &(op){OP_GROUPED_MATMUL, .grouped_matmul = o});
+}
+
+/* The grouped matmul `o` with the matrices of all experts as operand b, and in forward their biases and the adapters' products. */
 static void experts_matmul(const layer_work *work, const layer_stage *s, op_grouped_matmul o)
 {
-    const void *bias = o.of.layout == MATMUL_NT ? weight_of(work, s->param[1]) : NULL;
+    const bool forward = o.of.layout == MATMUL_NT;
+    const void *bias = forward ? weight_of(work, s->param[1]) : NULL, *more = o.of.more_b;
     const param *p = matrix_of(work, s);
     const int64_t experts = experts_n(work, s), each = experts_at_once(p, experts), rows = p->rows / experts;
     o.b_step = rows * p->cols;
@@ -183,15 +207,33 @@ static void experts_matmul(const layer_work *work, const layer_stage *s, op_grou
     o.k = used_n(work, s);
     for (int64_t first = 0; first < experts; first += each) {
         const int64_t n = experts - first < each ? experts - first : each;
+        const char *b = column(weight_of(work, s->param[0]), first * o.b_step, work->type);
         o.range = (expert_range){first, n, rows_n(work, s) * n / experts, tensor(work, s->in[EXPERTS_ENDS])};
-        o.of.b = column(weight_of(work, s->param[0]), first * o.b_step, work->type);
-        o.of.bias = bias ? column(bias, first * o.of.n, work->type) : NULL;
         if (p->storage != STORAGE_PLAIN) {
             matrix_decode(work, s, first * rows, n * rows);
-            o.of.b = scratch(work, s, SCRATCH_DECODED);
+            b = scratch(work, s, SCRATCH_DECODED);
         }
+        if (forward) {
+            modules_matmul(work, s, o, b, bias ? column(bias, first * o.of.n, work->type) : NULL);
+            continue;
+        }
+        o.of.b = b;
+        o.of.more_b = more ? column(more, first * o.more_b_step, work->type) : NULL;
         queue_submit(work->c->queue, &(op){OP_GROUPED_MATMUL, .grouped_matmul = o});
     }
+}
+
+/* The gradient of the rows that the matrices multiply, from dy (leading dimension `wide`), the gradient of their outputs. */
+static op_grouped_matmul input_gradient(const layer_work *work, const layer_stage *s, const void *dy, row_place dy_at, int64_t wide,
+                                        void *to)
+{
+    const int64_t cols = matrix_of(work, s)->cols, width = experts_low_gradient(work, s, dy, dy_at);
+    return (op_grouped_matmul){
+        .of = {.layout = MATMUL_NN, .type = work->type, .out_type = work->type, .n = cols, .k = wide, .lda = wide, .ldb = cols,
+               .ldc = cols, .a = dy, .c = to, .more_k = width, .more_lda = width, .more_ldb = cols,
+               .more_a = width ? gradient(work, s->in[EXPERTS_LOW]) : NULL,
+               .more_b = width ? weight_of(work, adapter_a(adapter_matrix(s->param[0]))) : NULL},
+        .a_at = dy_at, .more_b_step = width * cols};
 }
 
 /* Adds dy^T . x of each expert's rows to the accumulator of its matrix. */
@@ -229,8 +271,10 @@ static void bias_gradient(const layer_work *work, const layer_stage *s, const vo
 
 static uint64_t scratch_bytes(const stage_site *at, int k)
 {
-    const int64_t rows = at->shape->unit_rows * used_of(at->program, at->stage);
-    return k == SCRATCH_DECODED ? decoded_bytes(at) : (uint64_t)(rows * at->model->config.hidden) * dtype_bytes(at->shape->type);
+    const int64_t rows = at->shape->unit_rows * used_of(at->program, at->stage), hidden = at->model->config.hidden;
+    const int low = at->stage->in[EXPERTS_LOW];
+    const int64_t width = low == LAYER_NONE ? 0 : at->program->tensor[low].cols;
+    return k == SCRATCH_DECODED ? decoded_bytes(at) : (uint64_t)(rows * (width > hidden ? width : hidden)) * dtype_bytes(at->shape->type);
 }
 
 static double flops(const stage_site *at)
@@ -246,11 +290,11 @@ static unsigned up_touches(const layer_stage *s, step_pass pass)
 {
     const unsigned sorted = TOUCH_IN(EXPERTS_ORDER) | TOUCH_IN(EXPERTS_ENDS);
     switch (pass) {
-    case PASS_FORWARD: return sorted | TOUCH_IN(0) | TOUCH_OUT(0) | TOUCH_SCRATCH(SCRATCH_DECODED);
+    case PASS_FORWARD: return sorted | TOUCH_IN(0) | TOUCH_IN(EXPERTS_LOW) | TOUCH_OUT(0) | TOUCH_SCRATCH(SCRATCH_DECODED);
     case PASS_INPUT:
-        return sorted | TOUCH_IN(EXPERTS_PLACES) | TOUCH_OUT_GRADIENT(0) | TOUCH_IN_GRADIENT(0) | TOUCH_SCRATCH(SCRATCH_DECODED) |
-               TOUCH_SCRATCH(SCRATCH_ROWS);
-    default: return sorted | TOUCH_OUT_GRADIENT(0) | TOUCH_OPERAND;
+        return sorted | TOUCH_IN(EXPERTS_PLACES) | TOUCH_OUT_GRADIENT(0) | TOUCH_IN_GRADIENT(0) | TOUCH_IN_GRADIENT(EXPERTS_LOW) |
+               TOUCH_SCRATCH(SCRATCH_DECODED) | TOUCH_SCRATCH(SCRATCH_ROWS);
+    default: return sorted | TOUCH_OUT_GRADIENT(0) | TOUCH_OPERAND | TOUCH_IN(EXPERTS_LOW) | TOUCH_IN_GRADIENT(EXPERTS_LOW);
     }
 }
 
@@ -266,9 +310,7 @@ static void up_input(const layer_work *work, const layer_stage *s)
 {
     const int64_t hidden = work->hidden, wide = columns(work, s->out[0]);
     void *rows = scratch(work, s, SCRATCH_ROWS), *d = gradient(work, s->in[0]);
-    experts_matmul(work, s, (op_grouped_matmul){
-        .of = {.layout = MATMUL_NN, .type = work->type, .out_type = work->type, .n = hidden, .k = wide, .lda = wide, .ldb = hidden,
-               .ldc = hidden, .a = gradient(work, s->out[0]), .c = rows}});
+    experts_matmul(work, s, input_gradient(work, s, gradient(work, s->out[0]), AT_ROW, wide, rows));
     queue_submit(work->c->queue, &(op){OP_COMBINE, .combine = {
         .type = work->type, .rows = work->rows, .cols = hidden, .k = used_n(work, s), .y = rows,
         .place = tensor(work, s->in[EXPERTS_PLACES]), .residual = gradient_begun(work, s, s->in[0]) ? d : NULL, .out = d}});
@@ -278,6 +320,7 @@ static void up_weights(const layer_work *work, const layer_stage *s)
 {
     experts_gradient(work, s, gradient(work, s->out[0]), AT_ROW, operand(work, s), AT_TOKEN);
     bias_gradient(work, s, gradient(work, s->out[0]), AT_ROW, columns(work, s->out[0]), false);
+    experts_adapter_gradients(work, s, gradient(work, s->out[0]), AT_ROW, NULL);
 }
 
 const stage_type stage_experts_up = {.name = "experts_up", .touches = up_touches, .scratch = scratch_bytes, .flops = flops,
@@ -328,11 +371,13 @@ static unsigned down_touches(const layer_stage *s, step_pass pass)
     const unsigned sorted = TOUCH_IN(EXPERTS_ORDER) | TOUCH_IN(EXPERTS_ENDS);
     switch (pass) {
     case PASS_FORWARD:
-        return sorted | TOUCH_IN(0) | TOUCH_IN(EXPERTS_RESIDUAL) | TOUCH_IN(EXPERTS_PLACES) | TOUCH_IN(EXPERTS_WEIGHTS) | TOUCH_OUT(0) |
-               TOUCH_SCRATCH(SCRATCH_DECODED) | TOUCH_SCRATCH(SCRATCH_ROWS);
-    case PASS_INPUT: return sorted | TOUCH_OUT_GRADIENT(0) | TOUCH_IN_GRADIENT(0) | TOUCH_SCRATCH(SCRATCH_DECODED);
+        return sorted | TOUCH_IN(0) | TOUCH_IN(EXPERTS_RESIDUAL) | TOUCH_IN(EXPERTS_PLACES) | TOUCH_IN(EXPERTS_WEIGHTS) |
+               TOUCH_IN(EXPERTS_LOW) | TOUCH_OUT(0) | TOUCH_SCRATCH(SCRATCH_DECODED) | TOUCH_SCRATCH(SCRATCH_ROWS);
+    case PASS_INPUT:
+        return sorted | TOUCH_OUT_GRADIENT(0) | TOUCH_IN_GRADIENT(0) | TOUCH_IN_GRADIENT(EXPERTS_LOW) | TOUCH_SCRATCH(SCRATCH_DECODED);
     default: /* a bias adds to the gradient of the weights, which experts_act began */
         return sorted | TOUCH_OUT_GRADIENT(0) | TOUCH_OPERAND |
+               (s->in[EXPERTS_LOW] == LAYER_NONE ? 0 : TOUCH_IN_GRADIENT(EXPERTS_LOW) | TOUCH_SCRATCH(SCRATCH_ROWS)) |
                (s->param[1] == PARAM_NONE ? 0 : TOUCH_IN(EXPERTS_WEIGHTS) | TOUCH_IN_GRADIENT(EXPERTS_WEIGHTS));
     }
 }
@@ -352,16 +397,14 @@ static void down_forward(const layer_work *work, const layer_stage *s)
 
 static void down_input(const layer_work *work, const layer_stage *s)
 {
-    const int64_t hidden = work->hidden, wide = columns(work, s->in[0]);
-    experts_matmul(work, s, (op_grouped_matmul){
-        .of = {.layout = MATMUL_NN, .type = work->type, .out_type = work->type, .n = wide, .k = hidden, .lda = hidden, .ldb = wide,
-               .ldc = wide, .a = gradient(work, s->out[0]), .c = gradient(work, s->in[0])}, .a_at = AT_TOKEN});
+    experts_matmul(work, s, input_gradient(work, s, gradient(work, s->out[0]), AT_TOKEN, work->hidden, gradient(work, s->in[0])));
 }
 
 static void down_weights(const layer_work *work, const layer_stage *s)
 {
     experts_gradient(work, s, gradient(work, s->out[0]), AT_TOKEN, operand(work, s), AT_ROW);
     bias_gradient(work, s, gradient(work, s->out[0]), AT_TOKEN, work->hidden, true);
+    experts_adapter_gradients(work, s, gradient(work, s->out[0]), AT_TOKEN, scratch(work, s, SCRATCH_ROWS));
 }
 
 const stage_type stage_experts_down = {.name = "experts_down", .touches = down_touches, .scratch = scratch_bytes, .flops = flops,

@@ -24,7 +24,7 @@
 
 #include "model/shape.h"
 
-enum { LAYER_TENSORS = 48, LAYER_STAGES = 32, LAYER_NONE = -1 };
+enum { LAYER_TENSORS = 48, LAYER_STAGES = 40, LAYER_NONE = -1 };
 enum { LAYER_X, LAYER_OUT }; /* the first two tensors of every layer: its input; its output, in the caller's memory */
 
 /* In order of ascending memory and descending recomputation. */
@@ -66,19 +66,20 @@ typedef enum stage_kind {
     STAGE_GATED_NORM, /* out = norm(in) * silu(gates of the second input); param: weight. Without it: in * sigmoid(gates) */
     STAGE_ROUTE,        /* of experts. out: logits, ids, weights; param: the router, the correction of the choice, a bias, factors */
     STAGE_DISPATCH,     /* in: ids; out: order, places, ends */
+    STAGE_EXPERTS_LOW,  /* out = s in . A^T of the adapters of experts' matrices; param: the matrices */
     STAGE_EXPERTS_UP,   /* in: rows of tokens, and by EXPERT_ORDER ...; out: rows of experts; param: matrices, biases */
     STAGE_EXPERTS_ACT,
     STAGE_EXPERTS_DOWN, /* out = residual + the weighted sum of a token's rows */
     STAGE_KINDS
 } stage_kind;
 
-enum { STAGE_INPUTS = 6, STAGE_OUTPUTS = 3, STAGE_PARAMS = 4, STAGE_SCRATCH = 2 };
+enum { STAGE_INPUTS = 7, STAGE_OUTPUTS = 3, STAGE_PARAMS = 4, STAGE_SCRATCH = 2 };
 /* Inputs of linear stages; low and gain are made by the stages of an adapter. */
 enum { LINEAR_X, LINEAR_RESIDUAL, LINEAR_LOW, LINEAR_GAIN };
 /* Inputs of a scan, beside the first. */
 enum { SCAN_DECAYS = 1, SCAN_STEPS };
 /* Inputs of the stages of experts, beside the first. */
-enum { EXPERTS_RESIDUAL = 1, EXPERTS_ORDER, EXPERTS_PLACES, EXPERTS_ENDS, EXPERTS_WEIGHTS };
+enum { EXPERTS_RESIDUAL = 1, EXPERTS_ORDER, EXPERTS_PLACES, EXPERTS_ENDS, EXPERTS_WEIGHTS, EXPERTS_LOW };
 
 typedef struct layer_stage {
     stage_kind kind;

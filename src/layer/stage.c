@@ -8,7 +8,8 @@ const stage_type *stage_type_of(stage_kind kind)
         [STAGE_ROTATE] = &stage_rotate, [STAGE_ATTENTION] = &stage_attention, [STAGE_ACTIVATION] = &stage_activation,
         [STAGE_CONV] = &stage_conv, [STAGE_GATES] = &stage_gates, [STAGE_SCAN] = &stage_scan,
         [STAGE_GATED_NORM] = &stage_gated_norm, [STAGE_SCALE] = &stage_scale,
-        [STAGE_ROUTE] = &stage_route, [STAGE_DISPATCH] = &stage_dispatch, [STAGE_EXPERTS_UP] = &stage_experts_up,
+        [STAGE_ROUTE] = &stage_route, [STAGE_DISPATCH] = &stage_dispatch, [STAGE_EXPERTS_LOW] = &stage_experts_low,
+        [STAGE_EXPERTS_UP] = &stage_experts_up,
         [STAGE_EXPERTS_ACT] = &stage_experts_act, [STAGE_EXPERTS_DOWN] = &stage_experts_down};
     return types[kind];
 }

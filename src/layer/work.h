@@ -139,6 +139,19 @@ void adapter_weights(const layer_work *work, const layer_stage *s);
 /* Computes the gains of the modules' columns (DoRA), and the norms for them. */
 void adapter_measure_gain(const layer_work *work, const layer_stage *s, float *to);
 
+/* ---- experts_adapter.c: the same of the stages of experts ---- */
+
+/* The modules of a stage's matrix that may have an adapter, 0 without adapters; rows are those of each expert. */
+int experts_modules(const layer_work *work, const layer_stage *s);
+adapter_part experts_module(const layer_work *work, const layer_stage *s, int k);
+/* The matmul `o` of a module's outputs with its product of the low tensor. */
+op_matmul experts_add_low(const layer_work *work, const layer_stage *s, op_matmul o, const adapter_part *a);
+/* Computes the gradient of the low tensor; returns its width, 0 if there is no adapter. */
+int64_t experts_low_gradient(const layer_work *work, const layer_stage *s, const void *dy, row_place dy_at);
+/* The gradients of A and B. weighted_low: memory for the low tensor of inputs times the weights of their slots, or NULL: the inputs have no
+ * weights. */
+void experts_adapter_gradients(const layer_work *work, const layer_stage *s, const void *dy, row_place dy_at, void *weighted_low);
+
 /* ---- matrix.c: matmuls with a layer's matrices, which may be in few bits ---- */
 
 /* Bytes of the scratch into which a matrix in few bits is decoded, for a stage whose param[0] is the matrix. */

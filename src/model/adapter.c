@@ -17,6 +17,10 @@ static const struct { param_role base, a, b, magnitude; } roles[MODEL_MATRICES] 
     {PARAM_DOWN, PARAM_DOWN_A, PARAM_DOWN_B, PARAM_DOWN_MAGNITUDE},
     {PARAM_MIX_IN, PARAM_MIX_IN_A, PARAM_MIX_IN_B, PARAM_MIX_IN_MAGNITUDE},
     {PARAM_MIX_OUT, PARAM_MIX_OUT_A, PARAM_MIX_OUT_B, PARAM_MIX_OUT_MAGNITUDE},
+    {PARAM_SHARED_UP, PARAM_SHARED_UP_A, PARAM_SHARED_UP_B, PARAM_NONE},
+    {PARAM_SHARED_DOWN, PARAM_SHARED_DOWN_A, PARAM_SHARED_DOWN_B, PARAM_NONE},
+    {PARAM_EXPERTS_UP, PARAM_EXPERTS_UP_A, PARAM_EXPERTS_UP_B, PARAM_NONE},
+    {PARAM_EXPERTS_DOWN, PARAM_EXPERTS_DOWN_A, PARAM_EXPERTS_DOWN_B, PARAM_NONE},
 };
 
 int adapter_matrix(param_role role)
@@ -47,14 +51,52 @@ int64_t adapter_column(const model *m, int block, int matrix, int part)
 
 /* ---- modules ---- */
 
-void adapter_module_name(const param *base, int part, char out[MODEL_NAME])
+static bool is_of_experts(const param *base) { return base->role == PARAM_EXPERTS_UP || base->role == PARAM_EXPERTS_DOWN; }
+
+/* How Transformers names the parameter of all experts, whatever names the files have. */
+static const char *parameter_pattern(const model *m, param_role base)
+{
+    const architecture *a = architecture_find(m->config.model_type);
+    return a->fused && a->fused[base][0] ? a->fused[base][0] : a->names[base][0];
+}
+
+void adapter_parameter_name(const model *m, param_role base, char out[MODEL_NAME])
+{
+    const char *pattern = parameter_pattern(m, base), *layer = strstr(pattern, "*.");
+    snprintf(out, MODEL_NAME, "%s", layer ? layer + 2 : pattern);
+}
+
+void adapter_module_name(const model *m, const param *base, int part, char out[MODEL_NAME])
 {
     static const char end[] = ".weight";
+    if (is_of_experts(base)) {
+        architecture_name(out, architecture_find(m->config.model_type)->prefix, parameter_pattern(m, base->role),
+                          m->blocks[base->block].layer, 0);
+        return;
+    }
     snprintf(out, MODEL_NAME, "%s", base->part[part].name);
     const size_t n = strlen(out);
     if (n > sizeof end - 1 && !strcmp(out + n - (sizeof end - 1), end))
         out[n - (sizeof end - 1)] = 0;
 }
+
+/* The wrapper of gate and up is inside that of down. */
+void adapter_owner_name(const model *m, const adapters *a, const param *base, int part, char out[MODEL_NAME])
+{
+    adapter_module_name(m, base, part, out);
+    char *end = is_of_experts(base) ? strrchr(out, '.') : NULL;
+    if (!end)
+        return;
+    const bool inside = base->role == PARAM_EXPERTS_UP && a->of[m->blocks[base->block].layer][adapter_matrix(PARAM_EXPERTS_DOWN)][0].rank;
+    snprintf(end, (size_t)(out + MODEL_NAME - end), "%s", inside ? ".base_layer" : "");
+}
+
+int64_t adapter_outputs(const model *m, const param *base, int part)
+{
+    return is_of_experts(base) ? base->rows / m->config.experts : base->part[part].rows;
+}
+
+int64_t adapter_first_output(const param *base, int part) { return is_of_experts(base) ? 0 : base->part[part].row0; }
 
 bool adapter_name_ends(const char *module, const char *target)
 {
@@ -65,17 +107,20 @@ bool adapter_name_ends(const char *module, const char *target)
 /* NULL: it has no adapter, or none of which PEFT knows whose it is. */
 static const param *matrix_of(const model *m, int block, int matrix)
 {
-    const bool mlp = roles[matrix].base == PARAM_UP || roles[matrix].base == PARAM_DOWN;
-    return mlp && architecture_find(m->config.model_type)->mlp_means_experts ? NULL : block_param(m, &m->blocks[block], roles[matrix].base);
+    static const param_role mlp[] = {PARAM_UP, PARAM_DOWN, PARAM_SHARED_UP, PARAM_SHARED_DOWN};
+    bool is_mlp = false;
+    for (size_t i = 0; i < sizeof mlp / sizeof *mlp; i++)
+        is_mlp = is_mlp || roles[matrix].base == mlp[i];
+    return is_mlp && architecture_find(m->config.model_type)->mlp_means_experts ? NULL
+                                                                                : block_param(m, &m->blocks[block], roles[matrix].base);
 }
 
-int adapter_parts(const model *m, int block, int matrix)
-{
-    const param *p = matrix_of(m, block, matrix);
-    return p ? p->parts : 0;
-}
+static int parts_of(const param *p) { return !p ? 0 : is_of_experts(p) ? 1 : p->parts; }
 
-const param *adapter_example(const model *m, int matrix)
+int adapter_parts(const model *m, int block, int matrix) { return parts_of(matrix_of(m, block, matrix)); }
+
+/* The matrix of a layer that has the most modules, or NULL. */
+static const param *example_of(const model *m, int matrix)
 {
     const param *found = NULL;
     for (int b = 1; b < m->blocks_n - 1; b++) {
@@ -85,22 +130,18 @@ const param *adapter_example(const model *m, int matrix)
     return found;
 }
 
-static int example_parts(const model *m, int matrix)
-{
-    const param *p = adapter_example(m, matrix);
-    return p ? p->parts : 0;
-}
+int adapter_most_parts(const model *m, int matrix) { return parts_of(example_of(m, matrix)); }
 
 void adapter_short_name(const model *m, int matrix, int part, char out[MODEL_NAME])
 {
     char name[MODEL_NAME], other[MODEL_NAME];
-    adapter_module_name(adapter_example(m, matrix), part, name);
+    adapter_module_name(m, example_of(m, matrix), part, name);
     const char *at = strrchr(name, '.');
     for (bool again = at != NULL; again;) {
         again = false;
         for (int i = 0; i < MODEL_MATRICES; i++)
-            for (int k = 0; k < example_parts(m, i); k++) {
-                adapter_module_name(adapter_example(m, i), k, other);
+            for (int k = 0; k < adapter_most_parts(m, i); k++) {
+                adapter_module_name(m, example_of(m, i), k, other);
                 again = again || ((i != matrix || k != part) && adapter_name_ends(other, at + 1));
             }
         if (again)
@@ -115,7 +156,7 @@ static void list_modules(const model *m, char *out, size_t n)
     size_t used = 0;
     char name[MODEL_NAME];
     for (int i = 0; i < MODEL_MATRICES; i++)
-        for (int k = 0; k < example_parts(m, i) && used < n; k++) {
+        for (int k = 0; k < adapter_most_parts(m, i) && used < n; k++) {
             adapter_short_name(m, i, k, name);
             used += (size_t)snprintf(out + used, n - used, "%s%s", used ? ", " : "", name);
         }
@@ -125,114 +166,155 @@ static void list_modules(const model *m, char *out, size_t n)
 
 enum { TARGETS_MOST = 32, TARGET_BYTES = MODEL_NAME };
 
-typedef struct targets { int n; char of[TARGETS_MOST][TARGET_BYTES]; } targets;
+/* dora: magnitudes are those of linear stages only. */
+typedef struct targets { int n; bool dora; char of[TARGETS_MOST][TARGET_BYTES]; } targets;
 
-/* Targets of the matrices first .. last. */
-static void add_matrices(const model *m, int first, int last, targets *t)
-{
-    for (int i = first; i <= last; i++)
-        for (int k = 0; k < example_parts(m, i); k++)
-            adapter_short_name(m, i, k, t->of[t->n++]);
-}
+/* The words for sets of matrices: bits by their index. */
+static const struct { const char *word; unsigned matrices; } sets[] = {
+    {"all-linear", 0xff}, {"attention", 1 << 0 | 1 << 1 | 1 << 4 | 1 << 5}, {"mlp", 1 << 2 | 1 << 3 | 1 << 6 | 1 << 7},
+    {"experts", 1 << 8 | 1 << 9}};
+enum { SETS = sizeof sets / sizeof *sets };
 
-static int refuse_target(const model *m, const char *name, size_t n, pt_error *e)
+static bool takes(const targets *t, int matrix) { return !t->dora || matrix < MODEL_LINEAR_MATRICES; }
+
+static int refuse_target(const model *m, const targets *t, const char *name, size_t n, pt_error *e)
 {
-    char all[512];
+    char all[512], words[64] = "";
     list_modules(m, all, sizeof all);
-    const char *mlp = example_parts(m, 2) ? ", mlp," : "";
+    for (int i = 0; i < SETS; i++)
+        for (int k = 0; k < MODEL_MATRICES; k++)
+            if (sets[i].matrices >> k & 1 && adapter_most_parts(m, k) && takes(t, k)) {
+                snprintf(words + strlen(words), sizeof words - strlen(words), "%s, ", sets[i].word);
+                break;
+            }
     return pt_fail(e, PT_USAGE,
-                   "`lora_targets`: '%.*s' is not a linear layer of this model that can have an adapter: give all-linear, attention%s or "
-                   "some of %s separated by commas (the embedding, the head and experts get no adapter)",
-                   (int)(n < 100 ? n : 100), name, mlp, all);
+                   "`lora_targets`: '%.*s' is not a linear layer of this model that can have an adapter%s: give some of %s%s, separated by "
+                   "commas (the embedding, the head and routers get no adapter)",
+                   (int)(n < 100 ? n : 100), name, t->dora ? " with `dora`" : "", words, all);
 }
 
-static bool names_any(const model *m, const char *target)
+static bool names_any(const model *m, const targets *t, const char *target)
 {
     char name[MODEL_NAME];
     bool any = false;
     for (int b = 1; b < m->blocks_n - 1; b++)
         for (int i = 0; i < MODEL_MATRICES; i++)
-            for (int k = 0; k < adapter_parts(m, b, i); k++) {
-                adapter_module_name(matrix_of(m, b, i), k, name);
+            for (int k = 0; k < adapter_parts(m, b, i) && takes(t, i); k++) {
+                adapter_module_name(m, matrix_of(m, b, i), k, name);
                 any = any || adapter_name_ends(name, target);
             }
     return any;
 }
 
-static int add_names(const model *m, const char *list, targets *t, pt_error *e)
+/* A name, or all modules of a set. Returns whether the model has such. */
+static bool add_target(const model *m, const char *item, targets *t)
 {
-    for (const char *at = list;; at++) {
+    const int before = t->n;
+    for (int i = 0; i < SETS; i++)
+        for (int k = 0; k < MODEL_MATRICES && !strcmp(item, sets[i].word); k++)
+            for (int part = 0; part < adapter_most_parts(m, k) && takes(t, k) && t->n < TARGETS_MOST; part++)
+                if (sets[i].matrices >> k & 1)
+                    adapter_short_name(m, k, part, t->of[t->n++]);
+    if (t->n == before && t->n < TARGETS_MOST && names_any(m, t, item))
+        snprintf(t->of[t->n++], TARGET_BYTES, "%s", item);
+    return t->n > before;
+}
+
+static int read_targets(const model *m, const char *list, targets *t, pt_error *e)
+{
+    char item[TARGET_BYTES];
+    t->n = 0;
+    for (const char *at = list ? list : "all-linear";; at++) {
         const size_t n = strcspn(at, ",");
-        if (!n || n >= TARGET_BYTES)
-            return refuse_target(m, at, n, e);
         if (t->n == TARGETS_MOST)
             return pt_fail(e, PT_USAGE, "`lora_targets` has more than %d names: name fewer", TARGETS_MOST);
-        memcpy(t->of[t->n], at, n);
-        t->of[t->n++][n] = 0;
-        if (!names_any(m, t->of[t->n - 1]))
-            return refuse_target(m, at, n, e);
+        snprintf(item, sizeof item, "%.*s", (int)(n < TARGET_BYTES ? n : 0), at);
+        if (!*item || !add_target(m, item, t))
+            return refuse_target(m, t, at, n, e);
         at += n;
         if (!*at)
             return 0;
     }
 }
 
-static int read_targets(const model *m, const char *list, targets *t, pt_error *e)
+/* Does the target name modules, or else the experts' parameters only? */
+static bool names_modules(const model *m, const char *target)
 {
-    t->n = 0;
-    if (!list || !strcmp(list, "all-linear"))
-        add_matrices(m, 0, MODEL_MATRICES - 1, t);
-    else if (!strcmp(list, "attention")) {
-        add_matrices(m, 0, 1, t);
-        add_matrices(m, 4, 5, t);
-    }
-    else if (!strcmp(list, "mlp"))
-        add_matrices(m, 2, 3, t);
-    else
-        return add_names(m, list, t, e);
-    return t->n ? 0 : refuse_target(m, list, strlen(list), e);
+    char name[MODEL_NAME];
+    bool any = false;
+    for (int b = 1; b < m->blocks_n - 1; b++)
+        for (int i = 0; !adapter_is_of_experts(i); i++)
+            for (int k = 0; k < adapter_parts(m, b, i); k++) {
+                adapter_module_name(m, matrix_of(m, b, i), k, name);
+                any = any || adapter_name_ends(name, target);
+            }
+    return any;
 }
 
 /* For a model of text and images, a regular expression: other parts have modules of the same names, which PEFT would adapt, too. */
-static json_t *text_modules(const targets *t)
+static json_t *text_modules(const model *m, const targets *t)
 {
     char all[TARGETS_MOST * (TARGET_BYTES + 8)] = ".*language_model\\..*\\.(";
     size_t n = strlen(all);
+    const size_t begin = n;
     for (int i = 0; i < t->n; i++) {
+        if (!names_modules(m, t->of[i]))
+            continue;
         all[n] = '|';
-        n += i > 0;
+        n += n > begin;
         for (const char *p = t->of[i]; *p; all[n++] = *p++)
             if (*p == '.')
                 all[n++] = '\\';
     }
     strcpy(all + n, ")");
-    return json_string(all);
+    return n > begin ? json_string(all) : json_array();
 }
 
 static json_t *target_modules(const model *m, const targets *t)
 {
     if (m->config.multimodal)
-        return text_modules(t);
+        return text_modules(m, t);
     json_t *names = json_array();
     for (int i = 0; i < t->n; i++)
-        json_array_append_new(names, json_string(t->of[i]));
+        if (names_modules(m, t->of[i]))
+            json_array_append_new(names, json_string(t->of[i]));
     return names;
 }
 
-static json_t *config_of(const model *m, const adapter_options *o, double alpha, const targets *t)
+/* null where no experts are adapted. */
+static json_t *target_parameters(const model *m, const adapters *a)
+{
+    json_t *names = json_array();
+    for (int i = MODEL_MATRICES - 2; i < MODEL_MATRICES; i++) {
+        bool any = false;
+        char name[MODEL_NAME];
+        for (int layer = 0; layer < m->config.layers; layer++)
+            any = any || a->of[layer][i][0].rank;
+        if (!any)
+            continue;
+        adapter_parameter_name(m, roles[i].base, name);
+        json_array_append_new(names, json_string(name));
+    }
+    if (json_array_size(names))
+        return names;
+    json_decref(names);
+    return json_null();
+}
+
+static json_t *config_of(const model *m, const adapters *a, const adapter_options *o, double alpha, const targets *t)
 {
     json_t *number = alpha == floor(alpha) ? json_integer((json_int_t)alpha) : json_real(alpha);
-    return json_pack("{s:s, s:s, s:n, s:b, s:s, s:b, s:f, s:I, s:o, s:{}, s:{}, s:b, s:b, s:o, s:n}", "peft_type", "LORA", "task_type",
+    return json_pack("{s:s, s:s, s:n, s:b, s:s, s:b, s:f, s:I, s:o, s:{}, s:{}, s:b, s:b, s:o, s:o, s:n}", "peft_type", "LORA", "task_type",
                      "CAUSAL_LM", "base_model_name_or_path", "inference_mode", 1, "bias", "none", "fan_in_fan_out",
                      architecture_find(m->config.model_type)->transposed, "lora_dropout", 0.0, "r", (json_int_t)o->rank, "lora_alpha",
                      number,
                      "rank_pattern", "alpha_pattern", "use_rslora", o->rslora, "use_dora", o->dora, "target_modules", target_modules(m, t),
-                     "modules_to_save");
+                     "target_parameters", target_parameters(m, a), "modules_to_save");
 }
 
 int model_adapt(model *m, const adapter_options *o, pt_error *e)
 {
-    targets t;
+    targets t = {.dora = o->dora};
     adapters *a;
     char name[MODEL_NAME];
     const double alpha = o->alpha > 0 ? o->alpha : 2 * (double)o->rank;
@@ -243,17 +325,20 @@ int model_adapt(model *m, const adapter_options *o, pt_error *e)
         failed = adapters_new(m, &a, e);
     if (failed)
         return failed;
+    bool of_modules[TARGETS_MOST];
+    for (int n = 0; n < t.n; n++)
+        of_modules[n] = names_modules(m, t.of[n]);
     const adapter_module one = {(int)o->rank, (float)(alpha / (o->rslora ? sqrt((double)o->rank) : (double)o->rank))};
     for (int b = 1; b < m->blocks_n - 1; b++)
         for (int i = 0; i < MODEL_MATRICES; i++)
-            for (int k = 0; k < adapter_parts(m, b, i); k++) {
-                adapter_module_name(matrix_of(m, b, i), k, name);
+            for (int k = 0; k < adapter_parts(m, b, i) && takes(&t, i); k++) {
+                adapter_module_name(m, matrix_of(m, b, i), k, name);
                 for (int n = 0; n < t.n; n++)
-                    if (adapter_name_ends(name, t.of[n]))
+                    if (adapter_name_ends(name, t.of[n]) && !(adapter_is_of_experts(i) && of_modules[n]))
                         a->of[b - 1][i][k] = one;
             }
     a->dora = o->dora;
-    a->config = config_of(m, o, alpha, &t);
+    a->config = config_of(m, a, o, alpha, &t);
     return adapters_attach(m, a, e);
 }
 
@@ -290,12 +375,13 @@ static param new_param(const param *base, param_role role, int64_t rows, int64_t
 }
 
 /* A part of it, with `rows` rows, or elements of a vector. */
-static param_part *add_part(adapters *a, param *p, const param *base, int part, const char *what, int64_t row0, int64_t rows)
+static param_part *add_part(const model *m, adapters *a, param *p, const param *base, int part, const char *what, int64_t row0,
+                            int64_t rows)
 {
     char module[MODEL_NAME];
     param_part *to = &a->parts[a->parts_n++];
     p->part = p->parts++ ? p->part : to;
-    adapter_module_name(base, part, module);
+    adapter_owner_name(m, a, base, part, module);
     *to = (param_part){.row0 = row0, .rows = rows};
     snprintf(to->name, sizeof to->name, "%.64s.%s", module, what);
     return to;
@@ -305,6 +391,21 @@ static void copy_heads(param_part *to, const param_part *from)
 {
     to->heads = from->heads;
     memcpy(to->segment, from->segment, sizeof to->segment);
+}
+
+/* Of all experts: their A one after another, and their B. */
+static void add_experts(model *m, adapters *a, const param *base, int block, int matrix)
+{
+    const int64_t rank = a->of[m->blocks[block].layer][matrix][0].rank, experts = m->config.experts;
+    int *param_of_role = m->blocks[block].param_of_role;
+    if (!rank)
+        return;
+    param *down = &m->params[param_of_role[adapter_a(matrix)] = m->params_n++];
+    *down = new_param(base, adapter_a(matrix), experts * rank, base->cols);
+    add_part(m, a, down, base, 0, "lora_A.weight", 0, experts * rank);
+    param *up = &m->params[param_of_role[adapter_b(matrix, 0)] = m->params_n++];
+    *up = new_param(base, adapter_b(matrix, 0), base->rows, rank);
+    add_part(m, a, up, base, 0, "lora_B.weight", 0, base->rows)->abreast = experts;
 }
 
 /* Appends a matrix's parameters. */
@@ -323,22 +424,22 @@ static void add_matrix(model *m, adapters *a, const param *base, int block, int 
     *down = new_param(base, adapter_a(matrix), width, base->cols);
     for (int k = 0, row = 0; k < base->parts; row += of[k++].rank)
         if (of[k].rank)
-            add_part(a, down, base, k, "lora_A.weight", row, of[k].rank);
+            add_part(m, a, down, base, k, "lora_A.weight", row, of[k].rank);
     for (int k = 0; k < base->parts; k++) {
         if (!of[k].rank)
             continue;
         param *up = &m->params[param_of_role[adapter_b(matrix, k)] = m->params_n++];
         *up = new_param(base, adapter_b(matrix, k), base->part[k].rows, of[k].rank);
-        copy_heads(add_part(a, up, base, k, "lora_B.weight", 0, base->part[k].rows), &base->part[k]);
+        copy_heads(add_part(m, a, up, base, k, "lora_B.weight", 0, base->part[k].rows), &base->part[k]);
     }
-    if (!a->dora)
+    if (!a->dora || matrix >= MODEL_LINEAR_MATRICES)
         return;
     param *magnitude = &m->params[param_of_role[adapter_magnitude(matrix)] = m->params_n++];
     *magnitude = new_param(base, adapter_magnitude(matrix), 1, rows);
     int64_t at = 0;
     for (int k = 0; k < base->parts; k++)
         if (of[k].rank) {
-            param_part *part = add_part(a, magnitude, base, k, "lora_magnitude_vector", at, base->part[k].rows);
+            param_part *part = add_part(m, a, magnitude, base, k, "lora_magnitude_vector", at, base->part[k].rows);
             part->vector = true;
             copy_heads(part, &base->part[k]);
             at += part->rows;
@@ -365,7 +466,7 @@ static int rebuild(model *m, adapters *a, pt_error *e)
             if (!matrix_of(m, b, k))
                 continue;
             const param base = *matrix_of(m, b, k);
-            add_matrix(m, a, &base, b, k);
+            (adapter_is_of_experts(k) ? add_experts : add_matrix)(m, a, &base, b, k);
         }
     }
     if (m->config.tied)

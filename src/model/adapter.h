@@ -16,6 +16,9 @@
  *
  * Layers may differ. In training, dropout may apply to the x of x A^T, for each module on its own.
  *
+ * The experts of a layer may have adapters, too: PEFT makes them for a parameter, which is that of all experts in Transformers' model
+ * (`target_parameters`), whatever tensors the files have. Each expert has its own A and B. There is neither DoRA nor dropout.
+ *
  * Files are PEFT's: adapter_config.json, and adapter_model.safetensors with "base_model.model.", the module's name and "lora_A.weight",
  * "lora_B.weight" or "lora_magnitude_vector". The tensors decide which modules have an adapter, and of which rank.
  */
@@ -58,9 +61,14 @@ static inline const adapter_module *adapter_at(const model *m, int block, int ma
 {
     return &m->adapters->of[m->blocks[block].layer][matrix][part];
 }
-/* The parts of a layer's matrix, 0 if the layer has no such matrix; and the first of those with the most parts, or NULL. */
+/* Is the matrix that of all experts? It is one module. */
+static inline bool adapter_is_of_experts(int matrix) { return matrix >= MODEL_MATRICES - 2; }
+/* The modules of a layer's matrix, 0 if the layer has no such matrix; and the most that any layer has. */
 int adapter_parts(const model *m, int block, int matrix);
-const param *adapter_example(const model *m, int matrix);
+int adapter_most_parts(const model *m, int matrix);
+/* Outputs of a module (of each expert), and the first of them. */
+int64_t adapter_outputs(const model *m, const param *base, int part);
+int64_t adapter_first_output(const param *base, int part);
 /* The column of x A^T where a part's columns begin. */
 int64_t adapter_column(const model *m, int block, int matrix, int part);
 
@@ -68,7 +76,7 @@ int64_t adapter_column(const model *m, int block, int matrix, int part);
 typedef struct adapter_options {
     int64_t rank;
     double alpha;        /* 0: 2 x rank */
-    const char *targets; /* "all-linear", "attention", "mlp", or names of modules separated by commas; NULL: all-linear */
+    const char *targets; /* "all-linear", "attention", "mlp", "experts" or names of modules, separated by commas; NULL: all-linear */
     bool rslora, dora;
 } adapter_options;
 
@@ -92,8 +100,12 @@ void adapter_short_name(const model *m, int matrix, int part, char out[MODEL_NAM
 /* Internal to model/: */
 int adapters_new(const model *m, adapters **out, pt_error *e);
 int adapters_attach(model *m, adapters *a, pt_error *e); /* takes ownership, also on failure */
-/* The module's name, without ".weight". */
-void adapter_module_name(const param *base, int part, char out[MODEL_NAME]);
+/* The module's name, without ".weight"; of experts the parameter's. */
+void adapter_module_name(const model *m, const param *base, int part, char out[MODEL_NAME]);
+/* The name before ".lora_A.weight" in files. PEFT wraps the module of the experts once for each of its parameters. */
+void adapter_owner_name(const model *m, const adapters *a, const param *base, int part, char out[MODEL_NAME]);
+/* The experts' parameter in Transformers' model, after the layer's number: "mlp.experts.down_proj". */
+void adapter_parameter_name(const model *m, param_role base, char out[MODEL_NAME]);
 /* Does the entry `target` of PEFT's target_modules name the module: by its whole name, or its end after a dot? */
 bool adapter_name_ends(const char *module, const char *target);
 

@@ -24,9 +24,9 @@ typedef enum key_type { READ, ANY, TEXT, FLAG } key_type;
 static const struct { const char *name; key_type type; } known_keys[] = {
     {"peft_type", READ}, {"r", READ}, {"lora_alpha", READ}, {"rank_pattern", READ}, {"alpha_pattern", READ}, {"use_rslora", READ},
     {"use_dora", READ}, {"lora_dropout", READ}, {"bias", READ}, {"init_lora_weights", READ}, {"target_modules", READ},
-    {"exclude_modules", READ}, {"layers_to_transform", READ}, {"layers_pattern", READ}, {"task_type", TEXT}, {"auto_mapping", ANY},
-    {"peft_version", TEXT}, {"base_model_name_or_path", TEXT}, {"revision", TEXT}, {"inference_mode", FLAG}, {"fan_in_fan_out", FLAG},
-    {"megatron_core", TEXT}, {"qalora_group_size", ANY}, {"ensure_weight_tying", FLAG}, {"runtime_config", ANY},
+    {"target_parameters", READ}, {"exclude_modules", READ}, {"layers_to_transform", READ}, {"layers_pattern", READ}, {"task_type", TEXT},
+    {"auto_mapping", ANY}, {"peft_version", TEXT}, {"base_model_name_or_path", TEXT}, {"revision", TEXT}, {"inference_mode", FLAG},
+    {"fan_in_fan_out", FLAG}, {"megatron_core", TEXT}, {"qalora_group_size", ANY}, {"ensure_weight_tying", FLAG}, {"runtime_config", ANY},
     {"ephemeral_gpu_offload", FLAG}};
 
 static int check_known(const json_source *s, const char *key, bool *known, pt_error *e)
@@ -167,7 +167,7 @@ typedef struct reader {
 static const char *spell(const reader *r, weights_naming naming, const param *base, int part, char out[SPELLED_NAME])
 {
     char module[MODEL_NAME];
-    adapter_module_name(base, part, module);
+    adapter_module_name(r->m, base, part, module);
     return names_spell(architecture_find(r->m->config.model_type), naming, module, out);
 }
 
@@ -179,7 +179,10 @@ static bool has_naming(const reader *r, weights_naming naming)
         for (int k = 0; k < MODEL_MATRICES; k++) {
             const param *base = block_param(r->m, &r->m->blocks[b], adapter_base(k));
             for (int part = 0; part < adapter_parts(r->m, b, k) && !found; part++) {
-                snprintf(name, sizeof name, ADAPTER_PREFIX "%s.lora_A.weight", spell(r, naming, base, part, module));
+                char owner[MODEL_NAME];
+                adapter_owner_name(r->m, r->a, base, part, owner);
+                names_spell(architecture_find(r->m->config.model_type), naming, owner, module);
+                snprintf(name, sizeof name, ADAPTER_PREFIX "%s.lora_A.weight", module);
                 found = safetensors_find(r->st, name) != NULL;
             }
         }
@@ -215,31 +218,85 @@ static int check_target(const reader *r, int layer, const char *module, bool has
 static int check_pair(reader *r, const param *base, int part, const char *spelled, const safetensors_tensor *a, const safetensors_tensor *b)
 {
     const char *of_other = "it is an adapter of another model";
-    const int64_t rank = a->rank == 2 ? a->shape[0] : 0;
+    const int64_t experts = adapter_is_of_experts(adapter_matrix(base->role)) ? r->m->config.experts : 1;
+    const int64_t outputs = adapter_outputs(r->m, base, part), rank = a->rank == 2 ? a->shape[0] / experts : 0;
     double wanted = (double)r->n.rank;
     int failed = adapter_pattern_read(r->config, "rank_pattern", spelled, &wanted, r->e);
     if (failed)
         return failed;
-    if (rank < 1 || !has_shape(a, rank, base->cols))
-        return shape_error(r->st, a, (int64_t)wanted, base->cols, of_other, r->e);
-    if (!has_shape(b, base->part[part].rows, rank))
-        return shape_error(r->st, b, base->part[part].rows, rank, of_other, r->e);
-    return rank == (int64_t)wanted ? 0 : shape_error(r->st, a, (int64_t)wanted, base->cols, "its rank differs from that of "
+    if (rank < 1 || !has_shape(a, rank * experts, base->cols))
+        return shape_error(r->st, a, (int64_t)wanted * experts, base->cols, of_other, r->e);
+    if (!has_shape(b, outputs, rank * experts))
+        return shape_error(r->st, b, outputs, rank * experts, of_other, r->e);
+    return rank == (int64_t)wanted ? 0 : shape_error(r->st, a, (int64_t)wanted * experts, base->cols, "its rank differs from that of "
                                                                                             "" ADAPTER_CONFIG ", so that the two files do "
                                                                                             "not belong together", r->e);
 }
 
+/* The experts' parameters that are adapted, before their tensors are looked for: the tensors' names depend on whether both are. */
+static int read_parameters(reader *r)
+{
+    const json_t *names = json_object_get(r->config->object, "target_parameters"), *entry;
+    char spelled[SPELLED_NAME];
+    size_t i;
+    if (names && !json_is_null(names) && !json_is_array(names))
+        return pt_fail(r->e, PT_FAILED, "%s: \"target_parameters\" must be a list of names: correct it, or take another copy of the file",
+                       r->config->where);
+    json_array_foreach(names, i, entry) {
+        bool known = false;
+        if (!json_is_string(entry) || !*json_string_value(entry))
+            return pt_fail(r->e, PT_FAILED, "%s: \"target_parameters\" has an entry that is no name: correct it, or take another copy of "
+                                            "the file", r->config->where);
+        for (int b = 1; b < r->m->blocks_n - 1; b++)
+            for (int k = MODEL_MATRICES - 2; k < MODEL_MATRICES; k++) {
+                if (!adapter_parts(r->m, b, k))
+                    continue;
+                spell(r, NAMES_WHOLE, block_param(r->m, &r->m->blocks[b], adapter_base(k)), 0, spelled);
+                const bool named = adapter_name_ends(spelled, json_string_value(entry));
+                known = known || named;
+                if (named)
+                    r->a->of[b - 1][k][0].rank = 1; /* until its tensors have been read */
+            }
+        if (!known)
+            return pt_fail(r->e, PT_FAILED,
+                           "%s: \"target_parameters\" names \"%.100s\", but only parameters of experts can have adapters here, and a %s "
+                           "model has none of this name: it is an adapter of another model, or of a router",
+                           r->config->where, json_string_value(entry), r->m->config.model_type);
+    }
+    if (json_array_size(names) && r->n.dora)
+        return pt_fail(r->e, PT_FAILED, "%s: \"use_dora\" has no meaning for \"target_parameters\" (PEFT refuses it): remove one",
+                       r->config->where);
+    return 0;
+}
+
+static int missing_tensors(const reader *r, const char *module)
+{
+    return pt_fail(r->e, PT_FAILED,
+                   "%s: \"target_parameters\" names %.150s, but " ADAPTER_WEIGHTS " has no tensors of it: the file is incomplete, or of an "
+                   "adapter of another model; take another copy of both files, or give the model that they belong to",
+                   r->config->where, module);
+}
+
 static int read_module(reader *r, int layer, int matrix, const param *base, int part)
 {
-    char module[MODEL_NAME], spelled[SPELLED_NAME];
-    adapter_module_name(base, part, module);
+    char module[MODEL_NAME], owner[MODEL_NAME], spelled[SPELLED_NAME];
+    const bool of_experts = adapter_is_of_experts(matrix);
+    adapter_module_name(r->m, base, part, module);
+    adapter_owner_name(r->m, r->a, base, part, owner);
     spell(r, r->naming, base, part, spelled);
-    const safetensors_tensor *a = find(r->m, r->st, module, "lora_A.weight"), *b = find(r->m, r->st, module, "lora_B.weight");
-    const safetensors_tensor *magnitude = r->n.dora ? find(r->m, r->st, module, "lora_magnitude_vector") : NULL;
+    if (of_experts && !r->a->of[layer][matrix][part].rank)
+        return 0;
+    const safetensors_tensor *a = find(r->m, r->st, owner, "lora_A.weight"), *b = find(r->m, r->st, owner, "lora_B.weight");
+    const bool magnitudes = r->n.dora && matrix < MODEL_LINEAR_MATRICES;
+    const safetensors_tensor *magnitude = magnitudes ? find(r->m, r->st, owner, "lora_magnitude_vector") : NULL;
     double alpha = r->n.alpha;
     if (!a && !b)
-        return 0;
-    if (!a || !b || (r->n.dora && !magnitude))
+        return of_experts ? missing_tensors(r, module) : 0;
+    if (r->n.dora && !magnitudes)
+        return pt_fail(r->e, PT_FAILED,
+                       "%s: \"use_dora\" is true, but %.150s is a matrix of a shared expert with a gate, which can have no magnitudes "
+                       "here: train the adapter without them", r->config->where, module);
+    if (!a || !b || (magnitudes && !magnitude))
         return pt_fail(r->e, PT_FAILED, "%s: \"%s\" has no %s beside its other tensors: the file is incomplete; take another copy",
                        safetensors_path(r->st, a ? a : b), module,
                        !a ? "lora_A" : !b ? "lora_B" : "lora_magnitude_vector, which use_dora asks for");
@@ -250,8 +307,8 @@ static int read_module(reader *r, int layer, int matrix, const param *base, int 
         failed = adapter_pattern_read(r->config, "alpha_pattern", spelled, &alpha, r->e);
     if (failed)
         return failed;
-    const double rank = (double)a->shape[0];
-    r->a->of[layer][matrix][part] = (adapter_module){(int)a->shape[0], (float)(alpha / (r->n.rslora ? sqrt(rank) : rank))};
+    const int rank = (int)(a->shape[0] / (of_experts ? r->m->config.experts : 1));
+    r->a->of[layer][matrix][part] = (adapter_module){rank, (float)(alpha / (r->n.rslora ? sqrt((double)rank) : (double)rank))};
     r->claimed += magnitude ? 3 : 2;
     return 0;
 }
@@ -263,7 +320,7 @@ static int check_targets(const reader *r)
     for (int b = 1; b < r->m->blocks_n - 1; b++)
         for (int k = 0; k < MODEL_MATRICES; k++) {
             const param *base = block_param(r->m, &r->m->blocks[b], adapter_base(k));
-            for (int part = 0; part < adapter_parts(r->m, b, k) && !failed; part++)
+            for (int part = 0; part < adapter_parts(r->m, b, k) && !failed && !adapter_is_of_experts(k); part++)
                 failed = check_target(r, b - 1, spell(r, r->naming, base, part, spelled), r->a->of[b - 1][k][part].rank > 0);
         }
     return failed;
@@ -316,7 +373,7 @@ static int refuse_tensor(const reader *r)
                 const param *base = block_param(r->m, &r->m->blocks[b], adapter_base(k));
                 for (int part = 0; part < adapter_parts(r->m, b, k) && !ours; part++) {
                     char module[MODEL_NAME];
-                    adapter_module_name(base, part, module);
+                    adapter_owner_name(r->m, r->a, base, part, module);
                     ours = r->a->of[b - 1][k][part].rank && (find(r->m, r->st, module, "lora_A.weight") == t ||
                            find(r->m, r->st, module, "lora_B.weight") == t || (r->n.dora &&
                                                                                find(r->m, r->st, module, "lora_magnitude_vector") == t));
@@ -339,7 +396,7 @@ static int refuse_tensor(const reader *r)
 
 static int read_modules(reader *r)
 {
-    int failed = 0;
+    int failed = read_parameters(r);
     r->naming = find_naming(r);
     for (int b = 1; b < r->m->blocks_n - 1; b++)
         for (int k = 0; k < MODEL_MATRICES; k++) {
@@ -434,12 +491,14 @@ int model_adapt_from_json(model *m, const char *name, const char *json, size_t n
     failed = read_numbers(&s, NULL, NULL, &r.n, e);
     if (!failed)
         failed = adapters_new(m, &r.a, e);
+    if (!failed)
+        failed = read_parameters(&r);
     for (int layer = 0; layer < m->config.layers && !failed; layer++) {
         char module[MODEL_NAME];
         double rank = (double)r.n.rank, alpha = r.n.alpha;
         adapter_target target;
         const param *base = block_param(m, &m->blocks[layer + 1], PARAM_QKV);
-        adapter_module_name(base, 0, module);
+        adapter_module_name(m, base, 0, module);
         failed = adapter_pattern_read(&s, "rank_pattern", module, &rank, e);
         if (!failed)
             failed = adapter_pattern_read(&s, "alpha_pattern", module, &alpha, e);

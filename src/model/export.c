@@ -138,6 +138,28 @@ static int append_transposed(exporter *x, int index, int k, int number, pt_dtype
     return status;
 }
 
+/* Experts side by side: as many of their rows as fit are collected, expert after expert. */
+static int append_abreast(exporter *x, int index, int k, int number, pt_dtype dtype)
+{
+    const param *p = &x->m->params[index];
+    const param_part *part = &p->part[k];
+    const int64_t experts = part->abreast, outputs = part->rows / experts, width = p->cols * experts;
+    const int64_t step = x->room / (width + p->cols);
+    float *stored = x->scratch + step * p->cols;
+    int status = 0;
+    for (int64_t i = 0, n; i < outputs && !status; i += n) {
+        n = outputs - i < step ? outputs - i : step;
+        for (int64_t expert = 0; expert < experts && !status; expert++) {
+            status = x->get(x->arg, index, part->row0 + expert * outputs + i, n, x->scratch, x->e);
+            for (int64_t at = 0; at < n * p->cols; at++)
+                stored[at / p->cols * width + at % p->cols * experts + expert] = x->scratch[at];
+        }
+        if (!status)
+            status = append_values(x, number, dtype, part, stored, n * width);
+    }
+    return status;
+}
+
 /* A tensor of the source's other parts, byte for byte. */
 static int append_copy(exporter *x, const safetensors_tensor *t, int number)
 {
@@ -157,7 +179,7 @@ size_t weights_scratch_bytes(const model *m)
     int64_t most = 0;
     for (int i = 0; i < m->params_n; i++) {
         const param *p = &m->params[i];
-        int64_t need = p->cols + (p->part[0].transposed ? part_whole_rows(p, 0) : 0);
+        int64_t need = p->cols + (p->part[0].transposed ? part_whole_rows(p, 0) : p->cols * p->part[0].abreast);
         most = need > most ? need : most;
     }
     return (size_t)most * 2 * sizeof(float);
@@ -171,6 +193,7 @@ static int append(exporter *x)
         for (int k = 0; type >= 0 && k < x->m->params[i].parts && !status; k++, number++) {
             const param_part *part = &x->m->params[i].part[k];
             status = part->vector       ? append_vector(x, i, k, number, (pt_dtype)type)
+                     : part->abreast    ? append_abreast(x, i, k, number, (pt_dtype)type)
                      : part->transposed ? append_transposed(x, i, k, number, (pt_dtype)type)
                                         : append_rows(x, i, k, number, (pt_dtype)type);
         }

@@ -26,7 +26,8 @@ enum {
     MODEL_MAX_LAYERS = 512,
     MODEL_MAX_PARTS = 4, /* of a parameter; of a layer's experts, for each */
     MODEL_NAME = 96,
-    MODEL_MATRICES = 6   /* of a layer: qkv, out, up, down; in and out of a mixer that is not attention */
+    MODEL_LINEAR_MATRICES = 6, /* of a layer's linear stages: qkv, out, up, down; in and out of a mixer that is not attention */
+    MODEL_MATRICES = 10        /* and after them up and down of the shared expert with a gate, and of the experts */
 };
 
 typedef enum position_kind { POSITION_LEARNED, POSITION_ROTARY } position_kind;
@@ -212,6 +213,10 @@ typedef enum param_role {
     PARAM_DOWN_A, PARAM_DOWN_B, PARAM_DOWN_MAGNITUDE,
     PARAM_MIX_IN_A, PARAM_MIX_IN_B, PARAM_MIX_IN_B2, PARAM_MIX_IN_B3, PARAM_MIX_IN_B4, PARAM_MIX_IN_MAGNITUDE,
     PARAM_MIX_OUT_A, PARAM_MIX_OUT_B, PARAM_MIX_OUT_MAGNITUDE,
+    PARAM_SHARED_UP_A, PARAM_SHARED_UP_B, PARAM_SHARED_UP_B2,
+    PARAM_SHARED_DOWN_A, PARAM_SHARED_DOWN_B,
+    PARAM_EXPERTS_UP_A, PARAM_EXPERTS_UP_B, /* expert after expert: (E rank, inputs), (E outputs, rank) */
+    PARAM_EXPERTS_DOWN_A, PARAM_EXPERTS_DOWN_B,
     PARAM_ROLES, PARAM_NONE = PARAM_ROLES
 } param_role;
 
@@ -250,6 +255,7 @@ typedef struct param_part {
     int64_t heads, segment[4];
     bool middle;               /* stored with a dimension of 1 between rows and columns */
     bool vector;               /* stored with one dimension; the parameter is (1, n) */
+    int64_t abreast;           /* so many experts: stored as (outputs, cols x experts), column j of expert e at j x experts + e */
     int64_t stacked;           /* stored with one dimension more, before the others, of this size: the experts; 0: without */
 } param_part;
 

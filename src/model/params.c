@@ -159,6 +159,15 @@ static const struct row {
     [PARAM_MIX_OUT_A] = {{"mix_out_a", BLOCK_LAYER, USE_ADAPTER_A, 54, false}, never, ONE, ONE, {0}},
     [PARAM_MIX_OUT_B] = {{"mix_out_b", BLOCK_LAYER, USE_ADAPTER_B, 55, false}, never, ONE, ONE, {0}},
     [PARAM_MIX_OUT_MAGNITUDE] = {{"mix_out_magnitude", BLOCK_LAYER, USE_MAGNITUDE, 56, false}, never, ONE, ONE, {0}},
+    [PARAM_SHARED_UP_A] = {{"shared_up_a", BLOCK_LAYER, USE_ADAPTER_A, 72, false}, never, ONE, ONE, {0}},
+    [PARAM_SHARED_UP_B] = {{"shared_up_b", BLOCK_LAYER, USE_ADAPTER_B, 73, false}, never, ONE, ONE, {0}},
+    [PARAM_SHARED_UP_B2] = {{"shared_up_b2", BLOCK_LAYER, USE_ADAPTER_B, 74, false}, never, ONE, ONE, {0}},
+    [PARAM_SHARED_DOWN_A] = {{"shared_down_a", BLOCK_LAYER, USE_ADAPTER_A, 75, false}, never, ONE, ONE, {0}},
+    [PARAM_SHARED_DOWN_B] = {{"shared_down_b", BLOCK_LAYER, USE_ADAPTER_B, 76, false}, never, ONE, ONE, {0}},
+    [PARAM_EXPERTS_UP_A] = {{"experts_up_a", BLOCK_LAYER, USE_ADAPTER_A, 77, false}, never, ONE, ONE, {0}},
+    [PARAM_EXPERTS_UP_B] = {{"experts_up_b", BLOCK_LAYER, USE_ADAPTER_B, 78, false}, never, ONE, ONE, {0}},
+    [PARAM_EXPERTS_DOWN_A] = {{"experts_down_a", BLOCK_LAYER, USE_ADAPTER_A, 79, false}, never, ONE, ONE, {0}},
+    [PARAM_EXPERTS_DOWN_B] = {{"experts_down_b", BLOCK_LAYER, USE_ADAPTER_B, 80, false}, never, ONE, ONE, {0}},
 };
 
 const param_kind *param_kind_of(param_role role) { return &table[role].kind; }
@@ -325,7 +334,9 @@ static double multiplied(const model_config *c, const param *p)
 {
     const double values = (double)p->rows * (double)p->cols;
     switch (p->kind->use) {
-    case USE_MATRIX: case USE_ROUTER: case USE_ADAPTER_A: case USE_ADAPTER_B: return values;
+    case USE_MATRIX: case USE_ROUTER: return values;
+    case USE_ADAPTER_A: case USE_ADAPTER_B:
+        return p->role < PARAM_EXPERTS_UP_A ? values : values * (double)c->experts_used / (double)c->experts;
     case USE_EXPERTS: return p->role < PARAM_ROUTER ? values : values * (double)c->experts_used / (double)c->experts;
     default: return 0;
     }

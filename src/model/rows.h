@@ -10,6 +10,10 @@ static inline int part_stored_shape(const param *p, int k, int64_t shape[3])
     const param_part *part = &p->part[k];
     const int64_t rows = part->stacked ? part->rows / part->stacked : part->rows;
     int n = 0;
+    if (part->abreast) {
+        shape[0] = part->rows / part->abreast, shape[1] = p->cols * part->abreast;
+        return 2;
+    }
     if (part->stacked)
         shape[n++] = part->stacked;
     shape[n++] = part->transposed ? p->cols : rows;

@@ -32,7 +32,7 @@ static adapted count_adapted(const model *m)
 }
 
 /* The sets of matrices that have a name: bits by their index. */
-enum { ATTENTION = 1 << 0 | 1 << 1 | 1 << 4 | 1 << 5, MLP = 1 << 2 | 1 << 3 };
+enum { ATTENTION = 1 << 0 | 1 << 1 | 1 << 4 | 1 << 5, MLP = 1 << 2 | 1 << 3 | 1 << 6 | 1 << 7, EXPERTS = 1 << 8 | 1 << 9 };
 
 static bool is_adapted_only(const adapted *a, unsigned matrices)
 {
@@ -48,7 +48,7 @@ static void write_modules(FILE *out, const model *m, const adapted *a)
     char name[MODEL_NAME];
     const char *between = "";
     for (int i = 0; i < MODEL_MATRICES; i++)
-        for (int k = 0; adapter_example(m, i) && k < adapter_example(m, i)->parts; k++) {
+        for (int k = 0; k < adapter_most_parts(m, i); k++) {
             if (!a->layers[i][k])
                 continue;
             adapter_short_name(m, i, k, name);
@@ -59,6 +59,20 @@ static void write_modules(FILE *out, const model *m, const adapted *a)
         }
 }
 
+/* Of attention alone, also if the MLPs of all layers are experts. */
+static void write_set(FILE *out, const model *m, const adapted *a)
+{
+    static const struct { unsigned matrices; const char *words; } sets[] = {
+        {ATTENTION, "attention"}, {ATTENTION | MLP, "all linear layers"}, {MLP, "the MLP"}, {EXPERTS, "experts"},
+        {ATTENTION | EXPERTS, "attention and experts"}, {ATTENTION | MLP | EXPERTS, "all linear layers and experts"}};
+    for (size_t i = 0; i < sizeof sets / sizeof *sets; i++)
+        if (is_adapted_only(a, sets[i].matrices)) {
+            fputs(sets[i].words, out);
+            return;
+        }
+    write_modules(out, m, a);
+}
+
 static void write_adapters(FILE *out, const model *m)
 {
     const adapted a = count_adapted(m);
@@ -67,14 +81,7 @@ static void write_adapters(FILE *out, const model *m)
     if (a.high > a.low)
         fprintf(out, " to %d", a.high);
     fputs(m->adapters->dora ? " with magnitudes (DoRA) on " : " on ", out);
-    if (is_adapted_only(&a, ATTENTION)) /* also if the MLPs of all layers are experts */
-        fputs("attention", out);
-    else if (is_adapted_only(&a, ATTENTION | MLP))
-        fputs("all linear layers", out);
-    else if (is_adapted_only(&a, MLP))
-        fputs("the MLP", out);
-    else
-        write_modules(out, m, &a);
+    write_set(out, m, &a);
     fputs(", ", out);
 }
 

@@ -549,6 +549,25 @@ static int read_transposed(const safetensors *st, const safetensors_tensor *t, c
     return status;
 }
 
+/* out (n, cols) = rows first .. first+n of part k, whose experts lie side by side. `room` is that of a column of all experts at least. */
+static int read_abreast(const safetensors *st, const safetensors_tensor *t, const param *p, int k, int64_t first, int64_t n, float *out,
+                        float *scratch, int64_t room, pt_error *e)
+{
+    const int64_t experts = p->part[k].abreast, outputs = p->part[k].rows / experts, step = room / experts;
+    int status = 0;
+    for (int64_t at = 0; at < outputs * p->cols && !status; at += step) { /* columns of all experts; row i begins with column i x cols */
+        const int64_t take = outputs * p->cols - at < step ? outputs * p->cols - at : step;
+        status = safetensors_read_f32(st, t, (uint64_t)(at * experts), (uint64_t)(take * experts), scratch, e);
+        for (int64_t c = at; c < at + take && !status; c++)
+            for (int64_t expert = 0; expert < experts; expert++) {
+                const int64_t row = expert * outputs + c / p->cols - first;
+                if (row >= 0 && row < n)
+                    out[row * p->cols + c % p->cols] = scratch[(c - at) * experts + expert];
+            }
+    }
+    return status;
+}
+
 static bool is_finite_bits(uint32_t bits) { return (bits & 0x7f800000u) != 0x7f800000u; }
 
 /* A value that is not finite would spoil the first loss, where nothing tells which value it was. */
@@ -592,7 +611,9 @@ int weights_read(const model *m, const safetensors *st, int index, int64_t row0,
         const int few = part->transposed ? prequantized_open(st, t, m->config.stored_type, &q, e) : 0;
         if (few < 0)
             return few;
-        if (part->transposed && !few)
+        if (part->abreast)
+            status = read_abreast(st, t, p, k, first, n, at, scratch, (int64_t)(scratch_bytes / sizeof *out), e);
+        else if (part->transposed && !few)
             status = read_transposed(st, t, p, k, first, n, at, scratch, (int64_t)(scratch_bytes / sizeof *out), e);
         else
             status = read_rows(m, st, t, part, first, n, p->cols, at, e);

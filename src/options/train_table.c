@@ -96,7 +96,7 @@ static const option_row rows[] = {
     {T(lora_alpha, "lora-alpha", REAL, "X"), RANGE(ADAPTER_LEAST_ALPHA, ADAPTER_MOST_ALPHA), .record = RECORD_INPUT, ALL,
      .is.help = "scale the adapters' output by alpha / rank; default 2 x rank"},
     {T(lora_targets, "lora-targets", TEXT, "NAMES"), .record = RECORD_INPUT, ALL,
-     .is.help = "all-linear, attention, mlp, or names such as q_proj,v_proj;\ndefault all-linear"},
+     .is.help = "all-linear, attention, mlp, experts, or names such as q_proj,v_proj;\nseveral: separated by commas; default all-linear"},
     {T(lora_dropout, "lora-dropout", REAL, "X"), RANGE(0, ADAPTER_MOST_DROPOUT), .is.unset = -1, .record = RECORD_INPUT, ALL,
      .is.help = "drop this share of the adapters' inputs in training, such as 0.05;\ndefault 0, or as in the config of --adapter"},
     {T(rslora, "rslora", FLAG, NULL), .record = RECORD_INPUT, ALL, .is.help = "scale by alpha / sqrt(rank) instead of alpha / rank"},

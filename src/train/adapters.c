@@ -37,6 +37,19 @@ static int check_options(const pt_train_options *o, pt_error *e)
     return 0;
 }
 
+/* Adapters of the matrices of experts, and of a shared expert with a gate, have no dropout. */
+static int check_dropout(const pt_train_options *o, const model *m, pt_error *e)
+{
+    for (int b = 1; b < m->blocks_n - 1 && m->adapters->dropout > 0; b++)
+        for (int i = MODEL_LINEAR_MATRICES; i < MODEL_MATRICES; i++)
+            for (int k = 0; k < adapter_parts(m, b, i); k++)
+                if (adapter_at(m, b, i, k)->rank)
+                    return pt_fail(e, PT_USAGE,
+                                   "`lora_dropout` is %g, but adapters of experts are trained without dropout: %s", m->adapters->dropout,
+                                   o->adapter ? "give 0" : "give 0, or `lora_targets` attention");
+    return 0;
+}
+
 int adapters_open(const pt_train_options *o, model *m, pt_error *e)
 {
     const adapter_options a = {.rank = o->lora_rank, .alpha = o->lora_alpha, .targets = o->lora_targets, .rslora = o->rslora,
@@ -44,13 +57,15 @@ int adapters_open(const pt_train_options *o, model *m, pt_error *e)
     int failed = check_options(o, e);
     if (!failed)
         failed = o->adapter ? model_adapt_like(m, o->adapter, o->notice, o->arg, e) : model_adapt(m, &a, e);
-    if (failed || o->lora_dropout < 0)
+    if (failed)
         return failed;
+    if (o->lora_dropout < 0)
+        return check_dropout(o, m, e);
     if (o->lora_dropout > 0 && m->adapters->dora)
         return pt_fail(e, PT_USAGE, "`lora_dropout` is %g, but `adapter` %.400s is of DoRA, which is trained without dropout: leave the "
                                     "option out", o->lora_dropout, o->adapter);
     adapter_set_dropout(m, o->lora_dropout);
-    return 0;
+    return check_dropout(o, m, e);
 }
 
 static int open_adapter(const char *folder, safetensors **out, pt_error *e)

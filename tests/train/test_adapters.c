@@ -77,7 +77,7 @@ static void losses_and_updates_are_pefts(void **state)
 {
     (void)state;
     static const char *const cases[] = {"llama", "llama_dora", "llama_patterns", "gpt2", "gpt_neox_dora", "phi3",
-                                        "llama_dropout", "gpt2_dropout"};
+                                        "llama_dropout", "gpt2_dropout", "qwen2_moe", "gpt_oss", "mixtral_up"};
     for (size_t i = 0; i < sizeof cases / sizeof *cases; i++)
         run_beside_peft(cases[i]);
 }
@@ -247,7 +247,7 @@ static void a_run_goes_on_to_the_same_bits_beside_the_same_model(void **state)
         pt_train_options o;
         pt_error e = {0};
         char whole[200], parts[200], other[200];
-        adapted_open(&a, i % 2 ? "llama_dora" : "gpt2");
+        adapted_open(&a, i % 2 ? "llama_dora" : i ? "qwen2_moe" : "gpt2");
         snprintf(whole, sizeof whole, "%s/whole%d", scratch, i);
         snprintf(parts, sizeof parts, "%s/parts%d", scratch, i);
         options_of(&a, (const char *const[]){a.f.tokens}, whole, &o);

@@ -86,6 +86,7 @@ static void any_number_of_ranks_ends_in_the_same_bits(void **state)
                            {"pairs_lora", WORDS("--task", "orpo", "--lora", "2"), &pairs},
                            {"simpo", WORDS("--task", "simpo", "--lora", "2"), &pairs},
                            {"experts", WORDS("--freeze", "*embed*"), &experts},
+                           {"experts_lora", WORDS("--lora", "3", "--lora-targets", "attention,experts"), &experts},
                            {"labels", WORDS("--task", "kto", "--eval-split", "0.3", "--eval-every", "2"), &labels}};
     const char *const ranks[] = {"1", "2", "4"};
     for (size_t i = 0; i < sizeof all / sizeof *all; i += SANITIZED ? 2 : 1) {
