@@ -71,6 +71,7 @@ static const struct { const char *type, *more; } random_llamas[] = {
                      "\"linear_key_head_dim\": 8, \"linear_value_head_dim\": 12"},
     {"granitemoehybrid", ", \"attn_layer_indices\": [0], \"mamba_n_heads\": 4, \"mamba_n_groups\": 2, \"mamba_d_state\": 8, "
                          "\"shared_intermediate_size\": 24, \"num_local_experts\": 0, \"residual_multiplier\": 0.4"},
+    {"nemotron_h", ", \"mamba_num_heads\": 4, \"mamba_head_dim\": 8, \"n_groups\": 2, \"ssm_state_size\": 8"},
     {"qwen2_moe", ", \"num_experts\": 5, \"num_experts_per_tok\": 2, \"moe_intermediate_size\": 16,"
                   " \"shared_expert_intermediate_size\": 24, \"decoder_sparse_step\": 2"},
     {"granitemoeshared", ", \"num_local_experts\": 4, \"shared_intermediate_size\": 24, \"residual_multiplier\": 0.4"},
@@ -99,6 +100,9 @@ static inline int random_model(random_source *r, int layers, model **out, pt_err
     int heads = 1 << random_below(r, 3), hidden = heads * 8 * random_from(r, 1, 3), vocab = random_from(r, 20, 700);
     int kind = random_below(r, RANDOM_LLAMAS + 3), ffn = 8 * random_from(r, 2, 16);
     const char *tied = random_one_in(r, 2) ? "true" : "false";
+    char branches[80] = "";
+    if (kind > 2 && !strcmp(random_llamas[kind - 3].type, "nemotron_h"))
+        snprintf(branches, sizeof branches, ", \"hybrid_override_pattern\": \"%.*s\"", layers, "M-*M-M*-*-MM-*M--M*M-*M-");
     if (kind == 0)
         snprintf(json, sizeof json,
                  "{\"model_type\": \"gpt2\", \"vocab_size\": %d, \"n_positions\": %d, \"n_embd\": %d, \"n_head\": %d, \"n_layer\": %d, "
@@ -116,9 +120,9 @@ static inline int random_model(random_source *r, int layers, model **out, pt_err
         snprintf(json, sizeof json,
                  "{\"model_type\": \"%s\", \"vocab_size\": %d, \"hidden_size\": %d, \"num_attention_heads\": %d, "
                  "\"num_key_value_heads\": %d, \"num_hidden_layers\": %d, \"intermediate_size\": %d, \"max_position_embeddings\": 256, "
-                 "\"head_dim\": %d, \"tie_word_embeddings\": %s, \"bos_token_id\": 0, \"eos_token_id\": 0%s}",
+                 "\"head_dim\": %d, \"tie_word_embeddings\": %s, \"bos_token_id\": 0, \"eos_token_id\": 0%s%s}",
                  random_llamas[kind - 3].type, vocab, hidden, heads, random_divisor(r, heads), layers, ffn, hidden / heads, tied,
-                 random_llamas[kind - 3].more);
+                 random_llamas[kind - 3].more, branches);
     return model_from_json("random model", json, strlen(json), NULL, NULL, out, e);
 }
 

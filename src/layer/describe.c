@@ -353,8 +353,18 @@ void layer_describe(layer_program *p, const model *m, int layer)
     writer w = {p, m, &m->blocks[layer + 1]};
     const int x = add_residual(&w, "x", SAVE_INPUT), out = add_residual(&w, "out", SAVE_LEVELS);
     const int n1 = c->pre_norm ? add_norm(&w, x, "n1", PARAM_NORM1, PARAM_NORM1_BIAS) : x;
+    if (c->mixer[layer] == MIXER_NONE) {
+        const int act = add_act(&w);
+        add_mlp(&w, n1, act);
+        add_end(&w, &of_mlp, act, x, out);
+        return;
+    }
     const int mixed = add_mixer(&w, n1, layer);
     const branch_end *of_first = c->mixer[layer] == MIXER_ATTENTION ? &of_attention : &of_mixer;
+    if (c->one_branch) {
+        add_end(&w, of_first, mixed, x, out);
+        return;
+    }
     const int xm = add_residual(&w, "xm", c->post_norm ? SAVE_LEVELS : SAVE_ATTENTION), middle = c->parallel ? x : xm;
     if (!c->parallel)
         add_end(&w, of_first, mixed, x, xm);

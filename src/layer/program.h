@@ -9,6 +9,7 @@
  *   x -> [norm] -> linear -> conv, gates -> scan -> gated_norm -> linear -> + x  = xm                 (the gated delta rule)
  *   x -> [norm] -> linear -> conv -> linear -> + x  = xm                                              (a short convolution)
  *   xm -> norm -> route -> dispatch -> experts_up -> experts_act -> experts_down -> + xm = out    (experts.c; before it the shared expert)
+ *   x -> norm -> a mixer or an MLP -> + x = out                                                       (one branch a layer)
  *   xm -> norm -> MLP -> norm; xm -> norm -> experts -> norm; their sum -> norm -> + xm = out     (with a norm before the router)
  *
  * Save levels say which tensors are saved for backward; the others live in the workspace and are recomputed. The outputs of norms and

@@ -206,6 +206,18 @@ static const char *granitemoehybrid_names[PARAM_ROLES][MODEL_MAX_PARTS] = {
     [PARAM_UP] = {"layers.*.shared_mlp.input_linear.weight"}, [PARAM_DOWN] = {"layers.*.shared_mlp.output_linear.weight"},
     [PARAM_NORMF] = {"norm.weight"}};
 
+static const char *nemotron_h_names[PARAM_ROLES][MODEL_MAX_PARTS] = {
+    [PARAM_TOKENS] = {"embeddings.weight"}, [PARAM_NORM1] = {"layers.*.norm.weight"},
+    [PARAM_QKV] = {"layers.*.mixer.q_proj.weight", "layers.*.mixer.k_proj.weight", "layers.*.mixer.v_proj.weight"},
+    [PARAM_OUT] = {"layers.*.mixer.o_proj.weight"}, [PARAM_MIX_IN] = {"layers.*.mixer.in_proj.weight"},
+    [PARAM_MIX_IN_BIAS] = {"layers.*.mixer.in_proj.bias"}, [PARAM_CONV] = {"layers.*.mixer.conv1d.weight"},
+    [PARAM_CONV_BIAS] = {"layers.*.mixer.conv1d.bias"}, [PARAM_DECAY] = {"layers.*.mixer.A_log"},
+    [PARAM_DECAY_BIAS] = {"layers.*.mixer.dt_bias"}, [PARAM_SKIP] = {"layers.*.mixer.D"},
+    [PARAM_MIX_NORM] = {"layers.*.mixer.norm.weight"}, [PARAM_MIX_OUT] = {"layers.*.mixer.out_proj.weight"},
+    [PARAM_MIX_OUT_BIAS] = {"layers.*.mixer.out_proj.bias"}, [PARAM_UP] = {"layers.*.mixer.up_proj.weight"},
+    [PARAM_UP_BIAS] = {"layers.*.mixer.up_proj.bias"}, [PARAM_DOWN] = {"layers.*.mixer.down_proj.weight"},
+    [PARAM_DOWN_BIAS] = {"layers.*.mixer.down_proj.bias"}, [PARAM_NORMF] = {"norm_f.weight"}, [PARAM_HEAD] = {head_name}};
+
 static const char *bamba_names[PARAM_ROLES][MODEL_MAX_PARTS] = {
     MAMBA_NAMES, [PARAM_NORM2] = {"layers.*.pre_ff_layernorm.weight"},
     [PARAM_UP] = {"layers.*.feed_forward.gate_proj.weight", "layers.*.feed_forward.up_proj.weight"},
@@ -657,6 +669,18 @@ static const architecture table[] = {
         .taps = {"mamba_d_conv", NULL, 4}, .names = bamba_names, .zero = {"z_loss_coefficient", NULL, 0},
         .fixed = {{"partial_rotary_factor", "0.5"}}, /* Transformers takes another value only from the rope's object */
         .keys = {ROPE_KEYS, "attention_bias", "mlp_bias", "mamba_conv_bias", "mamba_proj_bias", "attn_rotary_emb"},
+    },
+    {
+        .model_type = "nemotron_h", .class_name = "NemotronHForCausalLM", .prefix = "backbone.", .kv_heads_null_is_heads = true,
+        .position = POSITION_ROTARY, .rope = ROPE_RULE_NONE, .norm = NORM_RMS, .eps_key = "layer_norm_epsilon", .eps = 1e-5,
+        .activation_key = "mlp_hidden_act", .activation = "relu2", LAYERS(52), HEADS(32), .padding = 0, HIDDEN(4096),
+        KV_HEADS(8), HEAD_DIM(128), FFN(21504), POSITIONS(4096), VOCAB(131072), BOS_EOS(1, 2), MLP_BIASES, .one_branch = true,
+        .mixer = MIXER_MAMBA, .taps = {"conv_kernel", "mamba_d_conv", 4}, .names = nemotron_h_names, .further = "mtp.",
+        .fixed = {{"mamba_hidden_act", "\"silu\""}, {"attention_bias", "false"}, {"num_nextn_predict_layers", "0"}},
+        .keys = {"rope_theta", "partial_rotary_factor", "mlp_bias", "use_bias", "use_conv_bias", "mamba_proj_bias",
+                 "n_routed_experts", "n_shared_experts", "num_experts_per_tok", "moe_intermediate_size",
+                 "moe_shared_expert_intermediate_size",
+                 "moe_shared_expert_overlap", "routed_scaling_factor"},
     },
     {
         .model_type = "lfm2", .class_name = "Lfm2ForCausalLM", LLAMA_MODEL, .norm = NORM_RMS, .eps_key = "norm_eps", .eps = 1e-5,

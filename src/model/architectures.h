@@ -113,6 +113,7 @@ typedef struct architecture {
     double dropout;            /* value of an absent dropout key */
     const char *dropout_keys[ARCHITECTURE_MAX_KEYS]; /* keys with this default */
 
+    bool one_branch;           /* a layer is a mixer or an MLP, as layers_block_type or hybrid_override_pattern says (config_branches.c) */
     bool full_heads;           /* layers without a window may have heads of their own, and values that k_proj makes (config_heads.c) */
     bool value_norm, scaled;
     mixer_kind mixer;          /* of the layers without attention */

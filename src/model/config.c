@@ -160,6 +160,8 @@ static int read_sizes(config_reader *r)
     int status = config_read_size(r, &a->hidden, MAX_WIDTH, &c->hidden);
     if (!status)
         status = config_read_size(r, &a->layers, MODEL_MAX_LAYERS, &c->layers);
+    if (!status && a->one_branch)
+        status = config_count_branches(r);
     if (!status)
         status = config_read_size(r, &a->ffn, 64 * MAX_WIDTH, &c->ffn);
     if (!status)

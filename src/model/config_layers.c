@@ -55,7 +55,7 @@ static int read_layer_types(config_reader *r, int64_t window)
     const char *key = other_name ? r->a->layer_types_alias : "layer_types";
     if (other_name && config_key_present(&r->source, "layer_types"))
         return pt_fail(r->e, PT_FAILED, "%s: \"layer_types\" and \"%s\" mean the same: remove one", where, key);
-    int status = json_get_array(&r->source, key, JSON_OPTIONAL, &types, r->e);
+    int status = r->a->one_branch ? 0 : json_get_array(&r->source, key, JSON_OPTIONAL, &types, r->e);
     if (status || !types)
         return status;
     if (json_array_size(types) != (size_t)c->layers)

@@ -34,6 +34,8 @@ int config_read_mixers(config_reader *r)
     int64_t period = 4;
     if (a->mixer == MIXER_ATTENTION)
         return 0;
+    if (a->one_branch)
+        return config_read_branches(r);
     if (a->attention_layers_key)
         return read_attention_layers(r);
     int status = json_get_int(&r->source, "full_attention_interval", JSON_OPTIONAL, 1, MODEL_MAX_LAYERS, &period, r->e);
@@ -97,8 +99,6 @@ static int read_mamba(config_reader *r)
                          "\"mamba_expand\" times \"hidden_size\", %lld, and a multiple of \"mamba_n_groups\" %lld", r->source.where,
                          (long long)c->scan_heads, (long long)c->scan_dim, MAX_DIM, (long long)(expand * c->hidden),
                          (long long)c->scan_key_heads);
-    c->conv_bias = true;
-    c->step_most = INFINITY;
     if (!status)
         status = json_get_bool(&r->source, "mamba_conv_bias", JSON_OPTIONAL, &c->conv_bias, r->e);
     if (!status)
@@ -107,6 +107,30 @@ static int read_mamba(config_reader *r)
         status = pt_fail(r->e, PT_FAILED, "%s: \"mamba_proj_bias\" together with \"residual_multiplier\" is not supported",
                          r->source.where);
     return status ? status : read_step_limit(r);
+}
+
+/* Nemotron H has keys of its own, and a least step instead of limits. */
+static int read_mamba_of_branches(config_reader *r)
+{
+    model_config *c = r->c;
+    const struct { config_key key; int64_t most, *out; } sizes[] = {
+        {{"mamba_num_heads", NULL, 128}, MAX_HEADS, &c->scan_heads}, {{"n_groups", "mamba_n_groups", 8}, MAX_HEADS, &c->scan_key_heads},
+        {{"ssm_state_size", NULL, 128}, MAX_DIM, &c->scan_key_dim}, {{"mamba_head_dim", NULL, 64}, MAX_DIM, &c->scan_dim}};
+    double least = 0.001;
+    int status = 0;
+    for (size_t i = 0; i < sizeof sizes / sizeof *sizes && !status; i++)
+        status = config_read_size(r, &sizes[i].key, sizes[i].most, sizes[i].out);
+    if (!status && c->scan_heads % c->scan_key_heads)
+        status = pt_fail(r->e, PT_FAILED, "%s: \"mamba_num_heads\" is %lld, which is not a multiple of \"n_groups\" %lld", r->source.where,
+                         (long long)c->scan_heads, (long long)c->scan_key_heads);
+    if (!status)
+        status = json_get_bool(&r->source, "use_conv_bias", JSON_OPTIONAL, &c->conv_bias, r->e);
+    if (!status)
+        status = json_get_bool(&r->source, "use_bias", JSON_OPTIONAL, &c->mix_bias, r->e);
+    if (!status)
+        status = json_get_double(&r->source, "time_step_min", JSON_OPTIONAL, 0, 1e6, &least, r->e);
+    c->step_least = (float)least;
+    return status;
 }
 
 /* "nope" or null: no rope. */
@@ -152,13 +176,17 @@ int config_read_mixer_sizes(config_reader *r)
     if (!status && c->taps < 2)
         status = pt_fail(r->e, PT_FAILED, "%s: \"%s\" is %lld, but a convolution needs at least 2 tokens", r->source.where, a->taps.name,
                          (long long)c->taps);
-    if (!status && a->mixer != MIXER_CONV && c->activation != ACT_SILU)
+    if (!status && a->mixer != MIXER_CONV && !a->one_branch && c->activation != ACT_SILU)
         status = pt_fail(r->e, PT_FAILED, "%s: \"%s\" must be silu in %s models, because their convolutions use it, too", r->source.where,
                          a->activation_key, a->model_type);
     if (!status && a->mixer == MIXER_DELTA)
         status = read_delta(r);
+    if (a->mixer == MIXER_MAMBA) {
+        c->conv_bias = true;
+        c->step_most = INFINITY;
+    }
     if (!status && a->mixer == MIXER_MAMBA)
-        status = read_mamba(r);
+        status = a->one_branch ? read_mamba_of_branches(r) : read_mamba(r);
     if (!status && a->mixer == MIXER_CONV)
         status = json_get_bool(&r->source, "conv_bias", JSON_OPTIONAL, &c->conv_bias, r->e);
     c->mix_bias = a->mixer == MIXER_CONV ? c->conv_bias : c->mix_bias;

@@ -38,6 +38,8 @@ int config_read_windows(config_reader *r); /* config_layers.c: windows of the la
 int config_read_heads(config_reader *r);       /* config_heads.c: heads of layers without a window */
 int config_read_mixers(config_reader *r);      /* config_mixers.c: the mixer of each layer, before layer_types is read */
 int config_read_mixer_sizes(config_reader *r); /* and its sizes */
+int config_count_branches(config_reader *r);   /* config_branches.c: the number of layers of one branch, if only their list says it */
+int config_read_branches(config_reader *r);    /* and what each of them is */
 int config_read_experts(config_reader *r); /* config_layers.c: the experts, and which layers have them */
 int config_read_size(config_reader *r, const config_key *key, int64_t max, int64_t *out);
 /* A number of the architecture; null has the value `null`. */

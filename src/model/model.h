@@ -40,7 +40,8 @@ typedef enum mixer_kind { /* what mixes the tokens of a sequence in a layer */
     MIXER_ATTENTION,
     MIXER_DELTA, /* a short convolution and the gated delta rule (Yang et al., "Gated Delta Networks", 2024) */
     MIXER_MAMBA, /* a short convolution and Mamba-2's scan (Dao and Gu, "Transformers are SSMs", 2024) */
-    MIXER_CONV   /* a short convolution between two gates */
+    MIXER_CONV,  /* a short convolution between two gates */
+    MIXER_NONE   /* the layer is an MLP alone */
 } mixer_kind;
 typedef enum rope_kind { ROPE_PLAIN, ROPE_LINEAR, ROPE_DYNAMIC, ROPE_LLAMA3, ROPE_YARN, ROPE_LONG, ROPE_PARTIAL } rope_kind;
 
@@ -80,6 +81,7 @@ typedef struct model_config {
     bool pre_norm, post_norm;  /* in a layer's branch: before it; after it, before it is added */
     bool parallel;             /* the MLP reads the same as attention, not attention's result */
     bool one_norm;             /* parallel branches read the same norm */
+    bool one_branch;           /* a layer is a mixer or an MLP, with one norm before it */
     qk_norm_kind qk_norm;
     bool qkv_bias, out_bias, mlp_bias, tied;
     float attention_scale;     /* usually 1/sqrt(head_dim) */
@@ -330,8 +332,13 @@ static inline int64_t part_matrices(const param *p, int k)
         return 1;
     return p->part[k].stacked * (p->role == PARAM_EXPERTS_UP && !p->part[k].transposed ? 2 : 1);
 }
-/* The width of a layer's MLP, or of its shared expert. */
-static inline int64_t model_ffn(const model_config *c, int layer) { return c->sparse[layer] ? c->shared_ffn : c->ffn; }
+/* The width of a layer's MLP, or of its shared expert; 0: it has none. */
+static inline int64_t model_ffn(const model_config *c, int layer)
+{
+    if (c->one_branch && c->mixer[layer] != MIXER_NONE)
+        return 0;
+    return c->sparse[layer] ? c->shared_ffn : c->ffn;
+}
 /* Rows that are stored together if a part is transposed: those of an expert, or all. */
 static inline int64_t part_whole_rows(const param *p, int k) { return p->part[k].rows / (p->part[k].stacked ? p->part[k].stacked : 1); }
 /* A part's values are contiguous in the parameter: the first of them, and their number. */

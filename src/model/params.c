@@ -54,12 +54,12 @@ static bool never(const model_config *c, int layer) { return c->hidden < 0; }
 static bool learned_positions(const model_config *c, int layer) { return c->position == POSITION_LEARNED; }
 static bool pre_norm(const model_config *c, int layer) { return c->pre_norm; }
 static bool pre_norm_bias(const model_config *c, int layer) { return c->pre_norm && c->norm_bias; }
-static bool second_norm(const model_config *c, int layer) { return c->pre_norm && !c->one_norm; }
+static bool second_norm(const model_config *c, int layer) { return c->pre_norm && !c->one_norm && !c->one_branch; }
 static bool second_norm_bias(const model_config *c, int layer) { return second_norm(c, layer) && c->norm_bias; }
 static bool post_norm(const model_config *c, int layer) { return c->post_norm; }
 static bool final_norm_bias(const model_config *c, int layer) { return c->norm_bias; }
 static bool attention(const model_config *c, int layer) { return layer >= 0 && c->mixer[layer] == MIXER_ATTENTION; }
-static bool mixer(const model_config *c, int layer) { return layer >= 0 && !attention(c, layer); }
+static bool mixer(const model_config *c, int layer) { return layer >= 0 && !attention(c, layer) && c->mixer[layer] != MIXER_NONE; }
 static bool scans(const model_config *c, int layer) { return layer >= 0 && model_scans(c, layer); }
 static bool mamba(const model_config *c, int layer) { return layer >= 0 && c->mixer[layer] == MIXER_MAMBA; }
 static bool mix_bias(const model_config *c, int layer) { return c->mix_bias && mixer(c, layer); }

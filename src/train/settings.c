@@ -49,7 +49,7 @@ static json_t *layer_scale_json(const model_config *c)
 static json_t *mixer_json(const model_config *c)
 {
     static const char *const names[] = {[MIXER_ATTENTION] = "attention", [MIXER_DELTA] = "delta rule", [MIXER_MAMBA] = "mamba-2",
-                                        [MIXER_CONV] = "convolution"};
+                                        [MIXER_CONV] = "convolution", [MIXER_NONE] = "none"};
     json_t *list = json_array();
     for (int i = 0; i < c->layers; i++)
         json_array_append_new(list, json_string(names[c->mixer[i]]));

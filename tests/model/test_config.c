@@ -339,6 +339,10 @@ static void layers_with_a_state_are_those_of_either_key(void **state)
                            "'layers_block_type': ['mamba', 'attention', 'linear_attention']}");
     assert_true(m->config.mixer[0] == MIXER_MAMBA && m->config.mixer[1] == MIXER_ATTENTION && m->config.mixer[2] == MIXER_MAMBA);
     model_close(m);
+    m = config_open("{'model_type': 'nemotron_h', 'hybrid_override_pattern': 'M-*', "
+                    "'layers_block_type': ['mlp', 'mamba', 'full_attention']}");
+    assert_true(m->config.layers == 3 && m->config.mixer[0] == MIXER_NONE && m->config.mixer[1] == MIXER_MAMBA);
+    model_close(m);
 }
 
 static void dropout_is_announced_once_and_with_its_values(void **state)
@@ -536,6 +540,10 @@ static const struct { const char *json, *key, *value; } refused[] = {
     {"{'model_type': 'llama', 'quantization_config': {'quant_method': 'mxfp4'}}", "quantization_config", "mxfp4"},
     {"{'model_type': 'gemma4_text', 'hidden_size_per_layer_input': 0, 'enable_moe_block': true, 'num_experts': 4, 'top_k_experts': 2}",
      "moe_intermediate_size", "missing"},
+    {"{'model_type': 'nemotron_h'}", "layers_block_type", "missing"},
+    {"{'model_type': 'nemotron_h', 'hybrid_override_pattern': 'ME*'}", "hybrid_override_pattern", "E"},
+    {"{'model_type': 'nemotron_h', 'hybrid_override_pattern': 'M', 'num_hidden_layers': 2}", "num_hidden_layers", "2"},
+    {"{'model_type': 'nemotron_h', 'hybrid_override_pattern': 'M', 'n_groups': 3}", "n_groups", "3"},
     /* Cohere */
     {"{'model_type': 'cohere', 'use_qk_norm': true}", "use_qk_norm", "true"},
     {"{'model_type': 'cohere2', 'logit_scale': 0}", "logit_scale", "0"},

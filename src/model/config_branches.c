@@ -1,0 +1,61 @@
+/* config_branches.c - layers that are a mixer or an MLP alone: layers_block_type, or a letter for each in hybrid_override_pattern. */
+#include "model/config_reader.h"
+
+#include <string.h>
+
+static const struct { const char *type, *old, *letter; mixer_kind mixer; } kinds[] = {
+    {"linear_attention", "mamba", "M", MIXER_MAMBA}, {"full_attention", "attention", "*", MIXER_ATTENTION},
+    {"mlp", "mlp", "-", MIXER_NONE}};
+
+/* The list or the pattern; the list wins, as in Transformers. */
+static int find_list(config_reader *r, json_t **list, const char **pattern, const char **key)
+{
+    *pattern = NULL;
+    *key = config_key_present(&r->source, "layer_types") ? "layer_types" : "layers_block_type";
+    int status = json_get_array(&r->source, *key, JSON_OPTIONAL, list, r->e);
+    if (status || *list)
+        return status;
+    *key = "hybrid_override_pattern";
+    status = json_get_string(&r->source, *key, JSON_OPTIONAL, pattern, r->e);
+    if (!status && !*pattern)
+        return pt_fail(r->e, PT_FAILED, "%s: the key \"layers_block_type\" is missing: add it, or \"hybrid_override_pattern\"",
+                       r->source.where);
+    return status;
+}
+
+int config_count_branches(config_reader *r)
+{
+    json_t *list = NULL;
+    const char *pattern, *key;
+    int status = find_list(r, &list, &pattern, &key);
+    if (status)
+        return status;
+    const size_t n = list ? json_array_size(list) : strlen(pattern);
+    if (n < 1 || n > MODEL_MAX_LAYERS || (config_key_present(&r->source, r->a->layers.name) && n != (size_t)r->c->layers))
+        return pt_fail(r->e, PT_FAILED, "%s: \"%s\" has %zu entries, but \"%s\" is %lld (1 to %d layers are supported)", r->source.where,
+                       key, n, r->a->layers.name, (long long)r->c->layers, MODEL_MAX_LAYERS);
+    r->c->layers = (int64_t)n;
+    return 0;
+}
+
+int config_read_branches(config_reader *r)
+{
+    json_t *list = NULL;
+    const char *pattern, *key;
+    int status = find_list(r, &list, &pattern, &key);
+    r->c->one_branch = true;
+    for (int i = 0; i < r->c->layers && !status; i++) {
+        const char letter[2] = {pattern ? pattern[i] : 0, 0};
+        const json_t *value = json_array_get(list, (size_t)i);
+        const char *type = pattern ? letter : json_is_string(value) ? json_string_value(value) : "";
+        size_t k = 0;
+        for (; k < sizeof kinds / sizeof *kinds; k++)
+            if (pattern ? !strcmp(type, kinds[k].letter) : !strcmp(type, kinds[k].type) || !strcmp(type, kinds[k].old))
+                break;
+        if (k == sizeof kinds / sizeof *kinds)
+            return pt_fail(r->e, PT_FAILED, "%s: \"%s\"[%d] is \"%.40s\", which is not supported; supported are \"linear_attention\" (M), "
+                           "\"full_attention\" (*) and \"mlp\" (-)", r->source.where, key, i, type);
+        r->c->mixer[i] = (unsigned char)kinds[k].mixer;
+    }
+    return status;
+}
