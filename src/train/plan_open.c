@@ -231,6 +231,9 @@ char *pt_plan_json(const pt_plan *p)
                              : explain_misfit(&g->search, g->result.least, missing, changes_of(g), g->smaller, p->misfit);
     if (object)
         json_object_set_new(object, "ways", plan_ways_json(p->ways, p->ways_n));
+    for (int i = 0; i < p->ways_n && object; i++)
+        if (p->ways[i].asked && p->ways[i].longest)
+            json_object_set_new(object, "longest_seq_len", json_integer((json_int_t)p->ways[i].longest));
     char *text = object ? json_dumps(object, JSON_INDENT(2)) : NULL;
     json_decref(object);
     return text;

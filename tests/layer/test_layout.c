@@ -105,6 +105,7 @@ static void check_layout(const model *m, pt_dtype type, int64_t batch, int64_t s
     layer_layout l;
     layer_step forward[LAYER_STAGES];
     step_shape_init(&s, m, type, batch, seq_len);
+    s.tile_rows = seq_len == 64 ? 20 : s.tile_rows;
     layer_layout_init(&l, m, 0, &s, level);
     memory saved = memory_of(l.saved_bytes);
     for (int pass = 0; pass < 2; pass++)
@@ -147,7 +148,7 @@ static void what_a_layer_still_needs_is_not_overwritten(void **state)
             for (int i = 0; i < m->params_n; i++)
                 m->params[i].trainable = !i || kind % 4 == 0;
             model_store(m, kind % 4 == 3 ? STORAGE_NF4 : STORAGE_PLAIN, NULL);
-            for (size_t k = 0; k < sizeof steps / sizeof *steps - (kind < 18 ? 0 : 2); k++)
+            for (size_t k = 0; k < sizeof steps / sizeof *steps - (kind < 18 && kind % 4 == (int)w % 4 ? 0 : kind < 18 ? 1 : 2); k++)
                 for (int level = 0; level < SAVE_LEVELS; level++)
                     check_layout(m, k % 2 ? PT_F32 : PT_BF16, steps[k].batch, steps[k].seq_len, (save_level)level);
             model_close(m);
