@@ -102,6 +102,7 @@ typedef struct pt_train_options {
     /* Files, and folders of them. A folder with files named for training (train) and others for validation (validation, valid, val, */
     /* eval, dev) or test has splits: the former are trained on, and tests are left alone. */
     const char *const *data; int data_n;
+    const char *columns;               /* other names of the keys of records: "prompt=query,completion=response"; NULL: none */
     pt_data_format data_format;
     pt_train_on train_on;
     const char *chat_template;         /* a file; NULL: the model's own */
@@ -329,7 +330,7 @@ typedef struct pt_evaluate_options {
     const char *adapter;               /* folder of an adapter to apply; NULL: none */
     const char *const *data; int data_n;
     /* as in training */
-    pt_data_format data_format; pt_train_on train_on; const char *chat_template; bool plain_contents, no_packing;
+    const char *columns; pt_data_format data_format; pt_train_on train_on; const char *chat_template; bool plain_contents, no_packing;
     pt_long long_examples;
     int64_t seq_len;                   /* 0: the model's maximum, at most 1024 */
     bool document_mask;                /* as in training */

@@ -421,7 +421,7 @@ static int open_data(dataset *d, const dataset_options *o, const data_files *fil
 {
     pt_data_format format;
     pt_train_on on = o->labels ? PT_TRAIN_ON_COMPLETION : o->train_on;
-    int rc = data_recognize(files, o->format, &format, &d->chats, e);
+    int rc = data_recognize(files, o->columns, o->format, &format, &d->chats, e);
     if (rc == 0)
         rc = check_pairs(o, files, format, e);
     if (rc == 0)

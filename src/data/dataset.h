@@ -25,6 +25,7 @@
 #define PT_DATASET_H
 
 #include "base/error.h"
+#include "data/columns.h"
 #include "data/files.h"
 #include "data/share.h"
 #include "text/tokenizer.h"
@@ -34,6 +35,7 @@ typedef struct dataset dataset;
 typedef struct dataset_options {
     data_use use;
     const char *const *paths; int paths_n; /* files (files.h), or folders of them (sorted by name) */
+    const column_names *columns;           /* other names of the keys of records; NULL: none */
     pt_data_format format;
     pt_train_on train_on;
     bool plain;                            /* special tokens in contents of records are plain text */

@@ -164,6 +164,7 @@ static int give(input *in, record_place at, const char *p, size_t n, pt_error *e
 static int give_text(input *in, record_place at, json_t *record, pt_error *e)
 {
     const document_sink *sink = in->sink;
+    columns_rename(sink->columns, record);
     int rc = check_text(in, record, at.line, e);
     if (rc < 0)
         return rc;

@@ -13,6 +13,7 @@
 #ifndef PT_DATA_DOCUMENTS_H
 #define PT_DATA_DOCUMENTS_H
 
+#include "data/columns.h"
 #include "data/files.h"
 #include "text/buffer.h"
 
@@ -27,7 +28,8 @@ typedef struct record_place {
 
 typedef enum document_form { DOCUMENT_TEXT, DOCUMENT_RECORD } document_form;
 
-/* Receives the documents. A negative code from a callback ends the reading with that code. */
+/* Receives the documents. Records that are passed on as JSON have their own keys. A negative code from a callback ends the reading with
+ * it. */
 typedef struct document_sink {
     void *arg;
     int (*begin)(void *arg, record_place at, pt_error *e);
@@ -36,6 +38,7 @@ typedef struct document_sink {
     int (*end)(void *arg, pt_error *e);
     /* Before begin, of a record whose "text" is the document: its other keys, and that text. May be NULL. */
     int (*record)(void *arg, record_place at, const json_t *rest, const text_buffer *text, pt_error *e);
+    const column_names *columns; /* other names of keys, before "text" is looked for; NULL: none */
 } document_sink;
 
 /* Reads fd from its position to its end; what path, by its end, says is compressed is unpacked (unpack.h). Errors name path, line and

@@ -42,6 +42,10 @@ static data_hash cache_key(const token_source *s)
     }
     if (s->rules)
         hash_rules(&h, s->rules);
+    for (size_t i = 0; o->columns && i < o->columns->n; i++) {
+        hash_bytes(&h, o->columns->of[i].name, strlen(o->columns->of[i].name));
+        hash_bytes(&h, o->columns->of[i].key, strlen(o->columns->of[i].key));
+    }
     for (size_t i = 0; i < files->n; i++) {
         const data_file *f = &files->files[i];
         hash_bytes(&h, f->path, strlen(f->path));
@@ -116,6 +120,7 @@ static int add_text_files(builder *b, size_t first, size_t end, pt_error *e)
     const dataset_options *o = b->o;
     tokenize_options t = {
         .tokenizer = o->tokenizer,
+        .columns = o->columns,
         .rules = b->rules,
         .first_file = (uint32_t)first,
         .threads = o->threads,

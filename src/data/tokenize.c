@@ -234,7 +234,7 @@ static int feed_end(void *arg, pt_error *e)
 
 static int read_file(feeder *f, const data_file *file, uint32_t number, pt_error *e)
 {
-    const document_sink sink = {f, feed_begin, feed_text, feed_end, feed_record};
+    const document_sink sink = {f, feed_begin, feed_text, feed_end, feed_record, f->p->o->columns};
     f->path = file->path;
     f->file = number;
     f->file_bytes = 0;
@@ -403,6 +403,7 @@ static int encode_record(pipeline *p, encoder *c, chat_tokens *x, text_job *j, c
     json_t *record;
     name_record(s, where);
     int rc = record_parse(s->path, s->place, j->text.bytes + s->at, s->n, &record, e);
+    columns_rename(p->o->columns, record);
     if (rc == 0)
         rc = check_format(p->o->rules, record, where, e);
     const bool pair = example_is_pair(p->o->rules), misplaced = rc == 0 && format_has_idle_weight(record);

@@ -13,12 +13,14 @@
 #ifndef PT_DATA_TOKENIZE_H
 #define PT_DATA_TOKENIZE_H
 
+#include "data/columns.h"
 #include "data/examples.h"
 #include "data/files.h"
 #include "data/token_file.h"
 
 typedef struct tokenize_options {
     const tokenizer *tokenizer;
+    const column_names *columns; /* other names of keys; NULL: none */
     const example_rules *rules; /* turn records into examples; NULL: texts into documents */
     int threads;        /* workers, 0: one per core available to the process */
     size_t piece_bytes; /* 0: 256 KiB; at least 1024 */

@@ -94,13 +94,17 @@ static int choose_seq_len(evaluation *v, int64_t *seq_len, pt_error *e)
 static int open_data(evaluation *v, int64_t seq_len, pt_error *e)
 {
     char path[FILE_PATH_BYTES], template[FILE_PATH_BYTES];
+    column_names columns;
     int failed = dir_check_temporary(e); /* the token cache is there */
+    if (!failed)
+        failed = columns_parse(v->o->columns, &columns, e);
     if (!failed)
         failed = path_join(path, v->o->model, "tokenizer.json", e);
     if (!failed && path_exists(path))
         failed = tokenizer_open(v->o->model, &v->tokenizer, e);
     const pt_evaluate_options *o = v->o;
-    dataset_options d = {.paths = o->data, .paths_n = o->data_n, .format = o->data_format, .train_on = o->train_on, .model_dir = o->model,
+    dataset_options d = {.paths = o->data, .paths_n = o->data_n, .columns = &columns, .format = o->data_format, .train_on = o->train_on,
+                         .model_dir = o->model,
                          .chat_template = chat_template_file(o->chat_template, o->adapter, template),
                          .plain = o->plain_contents, .alone = o->no_packing, .longer = o->long_examples, .tokenizer = v->tokenizer,
                          .seq_len = seq_len,

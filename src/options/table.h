@@ -75,6 +75,8 @@ void options_tell_idle(const option_table *t, const void *from, const option_nee
 
 /* The rows of data, which training and evaluation have. BY: of each row. */
 #define DATA_ROWS(S, BY)                                                                                                                   \
+    {OPTION(S, columns, "columns", TEXT, "NAME=KEY,..."),                                                                                  \
+     .is.help = "rename keys of records, as in prompt=query,completion=response", .record = RECORD_INPUT, BY},                             \
     {OPTION(S, data_format, "data-format", CHOICE, "auto|text|messages|sharegpt|prompt|alpaca|tokens|preference"),                         \
      .is.help = "format of the records; auto: recognized by their keys", .record = RECORD_INPUT, BY},                                     \
     {OPTION(S, train_on, "train-on", CHOICE, "auto|assistant|completion|last|all"),                                                        \

@@ -201,7 +201,10 @@ int job_open_data(job *j, const char *cache, pt_error *e)
 {
     char path[FILE_PATH_BYTES], template[FILE_PATH_BYTES], fingerprint[32] = "ids";
     tokenizer *words = NULL;
-    int failed = path_join(path, j->model_dir, "tokenizer.json", e);
+    column_names columns;
+    int failed = columns_parse(j->o.columns, &columns, e);
+    if (!failed)
+        failed = path_join(path, j->model_dir, "tokenizer.json", e);
     if (!failed && path_exists(path)) {
         failed = tokenizer_open(j->model_dir, &words, e);
         if (!failed)
@@ -209,7 +212,7 @@ int job_open_data(job *j, const char *cache, pt_error *e)
     }
     const dataset_options d = {.tokenizer = words, .cache_dir = cache, .tokenizer_fingerprint = fingerprint,
                                .seq_len = j->o.seq_len, .vocab = j->model->config.vocab, .seed = j->o.seed,
-                               .format = j->o.data_format, .train_on = j->o.train_on, .model_dir = j->model_dir,
+                               .columns = &columns, .format = j->o.data_format, .train_on = j->o.train_on, .model_dir = j->model_dir,
                                .chat_template = chat_template_file(j->o.chat_template, j->o.adapter, template),
                                .plain = j->o.plain_contents, .alone = j->o.no_packing, .longer = j->o.long_examples,
                                .held = j->o.eval_split, .examples = j->o.loss_per == PT_LOSS_PER_EXAMPLE,

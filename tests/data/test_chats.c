@@ -659,6 +659,31 @@ static void special_tokens_in_texts_may_be_plain_text(void **state)
     }
 }
 
+static void keys_may_have_other_names(void **state)
+{
+    (void)state;
+    static const char *const none[] = {"prompt", "=a", "a=", "a=b,a=c", "a=b,c=b", "a=b,,"};
+    column_names c;
+    pt_error e = {0};
+    assert_int_equal(columns_parse("prompt=query,completion=response", &c, NULL), 0);
+    learns("named.jsonl", "{\"query\": \"a\", \"response\": \"b\", \"n\": 1}", (dataset_options){.columns = &c}, "b</s>$");
+    learns("named.csv", "response,query\nb,a\n", (dataset_options){.columns = &c}, "b</s>$");
+    refused("named.jsonl", "{\"query\": \"a\"}", (dataset_options){.columns = &c}, "the format of this record is unknown");
+    refused("named.jsonl", "{\"prompt\": \"a\", \"completion\": \"b\"}\n", (dataset_options){.columns = &c},
+            "none of the first 1 records has the key \"query\", which `columns` names \"prompt\"");
+    refused("named.txt", "text", (dataset_options){.columns = &c}, "the data have none");
+    assert_int_equal(columns_parse("prompt=completion,completion=prompt", &c, NULL), 0);
+    learns("named.jsonl", "{\"prompt\": \"b\", \"completion\": \"a\"}", (dataset_options){.columns = &c}, "b</s>$");
+    assert_int_equal(columns_parse("text=content", &c, NULL), 0);
+    dataset *d = open_good("named.jsonl", "{\"content\": \"abcdefg\", \"text\": 1}", (dataset_options){.seq_len = 4, .columns = &c});
+    assert_int_equal(dataset_tokens(d), 8);
+    dataset_close(d);
+    for (size_t i = 0; i < sizeof none / sizeof *none; i++)
+        assert_int_equal(columns_parse(none[i], &c, &e), PT_USAGE);
+    assert_int_equal(columns_parse(NULL, &c, NULL), 0);
+    assert_int_equal(c.n, 0);
+}
+
 static void the_longest_example_is_named(void **state)
 {
     (void)state;
@@ -747,6 +772,7 @@ int main(void)
         cmocka_unit_test(text_without_tokens_is_told),
         cmocka_unit_test(a_template_of_another_model_is_told),
         cmocka_unit_test(bad_records_are_named), cmocka_unit_test(the_longest_example_is_named),
+        cmocka_unit_test(keys_may_have_other_names),
         cmocka_unit_test(special_tokens_in_texts_may_be_plain_text), cmocka_unit_test(nulls_of_tools_are_told),
         cmocka_unit_test(a_cache_is_used_again_for_the_same_rules_alone)};
     return cmocka_run_group_tests(tests, open_all, close_all);
