@@ -54,7 +54,7 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t n)
         abort();
     tally t = {0};
     pt_error e = {0};
-    const document_sink sink = {&t, tally_begin, tally_text, tally_end, NULL, NULL};
+    const document_sink sink = {&t, tally_begin, tally_text, tally_end, NULL, 0, NULL};
     int rc = documents_read(fd, "fuzz", data[0] & 1 ? DATA_JSON : DATA_JSONL, DOCUMENT_TEXT, &sink, &e);
     if (rc == 0 ? t.open : !e.text[0] || strlen(e.text) >= sizeof e.text)
         abort();

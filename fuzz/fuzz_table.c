@@ -48,7 +48,7 @@ static int table_read(data_kind kind, const void *p, size_t n, table_tally *t, p
         abort();
     if (ftruncate(fd, 0) < 0 || pwrite(fd, p, n, 0) != (ssize_t)n || lseek(fd, 0, SEEK_SET) < 0)
         abort();
-    const document_sink sink = {t, table_begin, table_text, table_end, NULL, NULL};
+    const document_sink sink = {t, table_begin, table_text, table_end, NULL, 0, NULL};
     *t = (table_tally){0};
     return documents_read(fd, "fuzz", kind, DOCUMENT_RECORD, &sink, e);
 }

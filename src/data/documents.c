@@ -9,6 +9,7 @@
 
 #include <ctype.h>
 #include <jansson.h>
+#include <math.h>
 #include <stdbool.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -19,6 +20,7 @@ enum { BLOCK = 65536 };
 typedef struct input {
     unpack *from;
     uint64_t file_bytes;   /* read so far */
+    uint64_t records;      /* of the file, taken or not */
     const char *path;
     document_form form;
     const document_sink *sink;
@@ -179,10 +181,19 @@ static int give_text(input *in, record_place at, json_t *record, pt_error *e)
     return rc;
 }
 
+/* Whether the next record is of the share. */
+static bool takes_record(input *in)
+{
+    const double share = in->sink->share, k = (double)in->records++;
+    return share <= 0 || ceil((k + 1) * share) > ceil(k * share);
+}
+
 /* Passes a record, which is at `at` in the file, to the sink. */
 static int give_record(input *in, record_place at, const text_buffer *json, pt_error *e)
 {
     json_t *record;
+    if (!takes_record(in))
+        return 0;
     if (in->form == DOCUMENT_RECORD)
         return give(in, at, json->bytes, json->n, e);
     int rc = record_parse(in->path, at, json->bytes, json->n, &record, e);
@@ -391,6 +402,8 @@ static int give_row(input *in, const csv_reader *c, csv_names *h, pt_error *e)
     json_t *row = NULL;
     if (!h->n)
         return take_names(in, c, h, e);
+    if (!takes_record(in))
+        return 0;
     int rc = row_object(in, c, h, &row, e);
     if (rc == 0 && in->form == DOCUMENT_TEXT)
         rc = give_text(in, at, row, e);

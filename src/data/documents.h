@@ -38,6 +38,7 @@ typedef struct document_sink {
     int (*end)(void *arg, pt_error *e);
     /* Before begin, of a record whose "text" is the document: its other keys, and that text. May be NULL. */
     int (*record)(void *arg, record_place at, const json_t *rest, const text_buffer *text, pt_error *e);
+    double share;                /* of the records, evenly spread, the first included; 0: all */
     const column_names *columns; /* other names of keys, before "text" is looked for; NULL: none */
 } document_sink;
 

@@ -1,5 +1,6 @@
 #include "data/files.h"
 
+#include "base/path_share.h"
 #include "data/foreign.h"
 #include "data/saved.h"
 #include "data/splits.h"
@@ -52,6 +53,7 @@ static int add_file(data_files *f, const char *path, data_kind kind, const struc
     f->files[f->n++] = (data_file){
         .path = absolute,
         .kind = kind,
+        .share = 1,
         .bytes = (uint64_t)st->st_size,
         .mtime_ns = (int64_t)st->st_mtim.tv_sec * 1000000000 + st->st_mtim.tv_nsec,
     };
@@ -231,34 +233,57 @@ static int fail_absent(const char *path, pt_error *e)
     return pt_fail_errno(e, PT_FAILED, "%s: cannot open this data", path);
 }
 
+static int add_path(data_files *out, const char *path, data_use use, pt_error *e)
+{
+    struct stat st;
+    data_kind kind;
+    if (!path[0])
+        return pt_fail(e, PT_USAGE, "the name of the data is empty: give a file or a folder");
+    if (stat(path, &st) < 0)
+        return fail_absent(path, e);
+    if (S_ISDIR(st.st_mode))
+        return add_folder(out, path, use, e);
+    if (use == DATA_BESIDE)
+        return 0;
+    const int foreign = data_refuse_foreign(path, e);
+    if (foreign < 0)
+        return foreign;
+    if (data_kind_of(path, &kind) < 0)
+        return pt_fail(e, PT_FAILED, "%s: unknown type of data: the name must end in " KNOWN_TYPES, path);
+    if (!S_ISREG(st.st_mode))
+        return pt_fail(e, PT_FAILED, "%s: this is not a regular file: write the data to a file first", path);
+    if (lacks_all(kind, &st))
+        return pt_fail(e, PT_FAILED, "%s is empty: get another copy, or leave it out", path);
+    return add_file(out, path, kind, &st, e);
+}
+
+/* Gives the files from `first` on a share of their records. */
+static int set_share(data_files *f, size_t first, double share, pt_error *e)
+{
+    for (size_t i = first; i < f->n && share < 1; i++) {
+        if (f->files[i].kind == DATA_TEXT || !data_kind_is_text(f->files[i].kind))
+            return pt_fail(e, PT_FAILED, "%.400s: a share is taken of records, but this file has none: leave the share out",
+                           f->files[i].path);
+        f->files[i].share = share;
+    }
+    return 0;
+}
+
 int data_files_list(const char *const *paths, int paths_n, data_use use, data_files *out, pt_error *e)
 {
     *out = (data_files){0};
     if (paths_n <= 0)
         return pt_fail(e, PT_USAGE, "no data: give at least one file or folder");
     for (int i = 0; i < paths_n; i++) {
-        struct stat st;
-        data_kind kind;
-        int rc;
-        if (!paths[i][0])
-            rc = pt_fail(e, PT_USAGE, "the name of the data is empty: give a file or a folder");
-        else if (stat(paths[i], &st) < 0)
-            rc = fail_absent(paths[i], e);
-        else if (S_ISDIR(st.st_mode))
-            rc = add_folder(out, paths[i], use, e);
-        else if (use == DATA_BESIDE)
-            continue;
-        else if ((rc = data_refuse_foreign(paths[i], e)) < 0)
-            return rc;
-        else if (data_kind_of(paths[i], &kind) < 0)
-            rc = pt_fail(e, PT_FAILED, "%s: unknown type of data: the name must end in " KNOWN_TYPES,
-                         paths[i]);
-        else if (!S_ISREG(st.st_mode))
-            rc = pt_fail(e, PT_FAILED, "%s: this is not a regular file: write the data to a file first", paths[i]);
-        else if (lacks_all(kind, &st))
-            rc = pt_fail(e, PT_FAILED, "%s is empty: get another copy, or leave it out", paths[i]);
-        else
-            rc = add_file(out, paths[i], kind, &st, e);
+        char path[FILE_PATH_BYTES];
+        double share;
+        const size_t length = path_share(paths[i], &share), before = out->n;
+        if (length >= sizeof path)
+            return pt_fail(e, PT_FAILED, "%.400s...: the path is too long", paths[i]);
+        snprintf(path, sizeof path, "%.*s", (int)length, paths[i]);
+        int rc = add_path(out, path, use, e);
+        if (rc == 0)
+            rc = set_share(out, before, share, e);
         if (rc < 0)
             return rc;
     }
@@ -290,9 +315,12 @@ void data_files_describe(const data_files *f, char *out, size_t n)
         const size_t length = folder_length(path);
         const bool same = i && length == folder_length(f->files[i - 1].path) && !memcmp(path, f->files[i - 1].path, length);
         const char *shown = same ? path + length : path;
-        if (used + strlen(shown) + MORE >= n)
+        char share[MORE] = "";
+        if (f->files[i].share < 1)
+            snprintf(share, sizeof share, " (share %.6g)", f->files[i].share);
+        if (used + strlen(shown) + strlen(share) + MORE >= n)
             break;
-        used += (size_t)snprintf(out + used, n - used, "%s%s", i ? ", " : "", shown);
+        used += (size_t)snprintf(out + used, n - used, "%s%s%s", i ? ", " : "", shown, share);
     }
     if (i < f->n)
         snprintf(out + used, n - used, "%s%zu %s", i ? " and " : "", f->n - i, i ? "more" : "files");

@@ -15,6 +15,7 @@ typedef struct data_file {
     data_kind kind;
     uint64_t bytes;
     int64_t mtime_ns;
+    double share; /* of its records; 1: all */
 } data_file;
 
 typedef struct data_files {
@@ -37,8 +38,8 @@ typedef enum data_use {
 } data_use;
 
 /* Expands folders (one level, sorted by name byte by byte, without hidden files; or as saved.h has it) and classifies files by the end of
- * their names. Errors: a path that does not exist, a named file of another type, a folder without data files. Free with data_files_free,
- * also after an error. */
+ * their names. A path may have a share of its records behind it (base/path_share.h). Errors: a path that does not exist, a named file of
+ * another type, a folder without data files. Free with data_files_free, also after an error. */
 int data_files_list(const char *const *paths, int paths_n, data_use use, data_files *out, pt_error *e);
 void data_files_free(data_files *f);
 bool data_files_beside(const char *const *paths, int paths_n); /* are there files for DATA_BESIDE? */

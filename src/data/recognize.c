@@ -69,7 +69,7 @@ static int look_at(const data_file *file, const column_names *columns, pt_data_f
                    record_place *at, pt_error *e)
 {
     look l = {.path = file->path, .wanted = wanted, .columns = columns, .missing = columns ? (1u << columns->n) - 1 : 0};
-    const document_sink sink = {&l, look_begin, look_text, look_end, NULL, NULL};
+    const document_sink sink = {&l, look_begin, look_text, look_end, NULL, 0, NULL};
     int fd = open(file->path, O_RDONLY | O_CLOEXEC);
     if (fd < 0)
         return pt_fail_errno(e, PT_FAILED, "%s: cannot open this file", file->path);
@@ -127,7 +127,8 @@ int data_recognize(const data_files *files, const column_names *columns, pt_data
     *format = asked;
     *chats = false;
     if (columns && columns->n && !has_records(files))
-        return pt_fail(e, PT_USAGE, "`columns` names keys of records, but the data have none: leave the option out");
+        return pt_fail(e, PT_FAILED, "%.400s: `columns` names keys of records, but the data have none: leave the option out",
+                       files->n ? files->files[0].path : "the data");
     for (size_t i = 0; i < files->n; i++) {
         const data_file *file = &files->files[i];
         pt_data_format found = PT_DATA_AUTO;

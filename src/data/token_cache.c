@@ -52,6 +52,8 @@ static data_hash cache_key(const token_source *s)
         hash_u64(&h, f->kind);
         hash_u64(&h, f->bytes);
         hash_u64(&h, (uint64_t)f->mtime_ns);
+        if (f->share < 1)
+            hash_bytes(&h, &f->share, sizeof f->share);
     }
     return hash_end(h);
 }

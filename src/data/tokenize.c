@@ -234,7 +234,7 @@ static int feed_end(void *arg, pt_error *e)
 
 static int read_file(feeder *f, const data_file *file, uint32_t number, pt_error *e)
 {
-    const document_sink sink = {f, feed_begin, feed_text, feed_end, feed_record, f->p->o->columns};
+    const document_sink sink = {f, feed_begin, feed_text, feed_end, feed_record, file->share, f->p->o->columns};
     f->path = file->path;
     f->file = number;
     f->file_bytes = 0;

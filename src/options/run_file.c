@@ -1,6 +1,7 @@
 #include "options/run_file.h"
 
 #include "base/command.h"
+#include "base/path_share.h"
 #include "base/similar.h"
 #include "io/files.h"
 
@@ -181,9 +182,15 @@ int pt_options_read(pt_options *o, const char *path, pt_error *e)
 /* A path that is there, from the root; else the text. Quoted as in JSON, which is YAML. */
 static void put_text(FILE *f, const pt_option *o, const char *text)
 {
-    char whole[PATH_MAX];
-    const bool names_file = !strcmp(o->values, "DIR") || !strcmp(o->values, "FILE") || !strcmp(o->values, "PATH");
-    json_t *s = json_string(names_file && realpath(text, whole) ? whole : text);
+    char path[PATH_MAX], whole[2 * PATH_MAX];
+    double share;
+    const bool is_data = !strcmp(o->values, "PATH"), names_file = is_data || !strcmp(o->values, "DIR") || !strcmp(o->values, "FILE");
+    const size_t n = is_data ? path_share(text, &share) : strlen(text);
+    snprintf(path, sizeof path, "%.*s", (int)n, text);
+    const bool found = names_file && n < sizeof path && realpath(path, whole);
+    if (found)
+        snprintf(whole + strlen(whole), PATH_MAX, "%s", text + n);
+    json_t *s = json_string(found ? whole : text);
     char *quoted = s ? json_dumps(s, JSON_ENCODE_ANY) : NULL;
     fputs(quoted ? quoted : "", f); /* what is not UTF-8 is refused when it is read */
     free(quoted);

@@ -65,7 +65,9 @@ void options_tell_idle(const option_table *t, const void *from, const option_nee
 #define DTYPES "bf16|fp32"                       /* pt_precision */
 #define BASES "auto|bf16|fp32|nf4|int8"          /* pt_base */
 #define SAVE_DTYPES "stored|fp32|bf16|fp16"      /* pt_save_type */
-#define DATA_HELP ".txt, .jsonl, .json, .csv, .parquet, .arrow, .npy, .bin or a folder; repeatable"
+#define DATA_HELP                                                                                                                          \
+    ".txt, .jsonl, .json, .csv, .parquet, .arrow, .npy, .bin or a folder; repeatable;\n"                                                  \
+    "PATH:0.3 takes that share of the records"
 #define DOCUMENT_HELP "attend only within a document; positions restart at each document"
 #define THREADS_HELP "default: all cores available to the process"
 #define DEVICE_MEMORY_HELP "memory budget, such as 8GiB; on a CPU, of RAM"

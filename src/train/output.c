@@ -1,5 +1,6 @@
 #include "train/output.h"
 
+#include "base/path_share.h"
 #include "model/adapter.h"
 #include "options/run_file.h"
 #include "report/memory_file.h"
@@ -134,7 +135,10 @@ static int refuse_data(const output *out, const pt_train_options *o, pt_error *e
 {
     for (int i = 0; i < o->data_n + o->eval_data_n; i++) {
         const char *path = i < o->data_n ? o->data[i] : o->eval_data[i - o->data_n];
-        if (is_out(out, path))
+        double share;
+        char folder[FILE_PATH_BYTES];
+        snprintf(folder, sizeof folder, "%.*s", (int)path_share(path, &share), path);
+        if (is_out(out, folder))
             return pt_fail(e, PT_USAGE,
                            "%.400s is both a folder of data and `out`: what the run writes there would be read as data; give another `out`",
                            path);

@@ -23,7 +23,7 @@ static void on_progress(void *arg, uint64_t done, uint64_t total)
 
 static int open_file(const char *name, const char *content, dataset_options o, dataset **d, pt_error *e)
 {
-    const char *paths[] = {scratch_text(name, content)};
+    const char *paths[] = {content ? scratch_text(name, content) : scratch_path(name)};
     o.paths = paths;
     o.paths_n = 1;
     o.tokenizer = the_tokenizer;
@@ -676,12 +676,40 @@ static void keys_may_have_other_names(void **state)
     learns("named.jsonl", "{\"prompt\": \"b\", \"completion\": \"a\"}", (dataset_options){.columns = &c}, "b</s>$");
     assert_int_equal(columns_parse("text=content", &c, NULL), 0);
     dataset *d = open_good("named.jsonl", "{\"content\": \"abcdefg\", \"text\": 1}", (dataset_options){.seq_len = 4, .columns = &c});
-    assert_int_equal(dataset_tokens(d), 8);
+    assert_int_equal(dataset_tokens(d), 9);
     dataset_close(d);
     for (size_t i = 0; i < sizeof none / sizeof *none; i++)
         assert_int_equal(columns_parse(none[i], &c, &e), PT_USAGE);
     assert_int_equal(columns_parse(NULL, &c, NULL), 0);
     assert_int_equal(c.n, 0);
+}
+
+/* Evenly spread, the first included; the same records of .csv and .jsonl, and as documents of text. */
+static void a_share_of_the_records_may_be_taken(void **state)
+{
+    (void)state;
+    static const struct { const char *share; int records; } all[] = {{":0.3", 3}, {":0.25", 3}, {":1", 10}, {":.05", 1}, {"", 10}};
+    char lines[600] = "", rows[600] = "prompt,completion\n", path[64];
+    for (int i = 0; i < 10; i++) {
+        snprintf(lines + strlen(lines), 60, "{\"prompt\": \"a\", \"completion\": \"%d\"}\n", i);
+        snprintf(rows + strlen(rows), 60, "a,%d\n", i);
+    }
+    dataset_close(open_good("share.jsonl", lines, (dataset_options){.seq_len = 4}));
+    dataset_close(open_good("share.csv", rows, (dataset_options){.seq_len = 4}));
+    for (size_t i = 0; i < sizeof all / sizeof *all; i++) {
+        snprintf(path, sizeof path, "share.jsonl%s", all[i].share);
+        dataset *d = open_good(path, NULL, (dataset_options){.seq_len = 4});
+        char fingerprint[64], want[32];
+        snprintf(want, sizeof want, "of %d record", all[i].records);
+        if (!strstr(dataset_summary(d), want))
+            fail_msg("%s: no \"%s\" in \"%s\"", path, want, dataset_summary(d));
+        snprintf(fingerprint, sizeof fingerprint, "%s", dataset_fingerprint(d));
+        dataset_close(d);
+        snprintf(path, sizeof path, "share.csv%s", all[i].share);
+        d = open_good(path, NULL, (dataset_options){.seq_len = 4});
+        assert_string_equal(dataset_fingerprint(d), fingerprint);
+        dataset_close(d);
+    }
 }
 
 static void the_longest_example_is_named(void **state)
@@ -772,7 +800,7 @@ int main(void)
         cmocka_unit_test(text_without_tokens_is_told),
         cmocka_unit_test(a_template_of_another_model_is_told),
         cmocka_unit_test(bad_records_are_named), cmocka_unit_test(the_longest_example_is_named),
-        cmocka_unit_test(keys_may_have_other_names),
+        cmocka_unit_test(keys_may_have_other_names), cmocka_unit_test(a_share_of_the_records_may_be_taken),
         cmocka_unit_test(special_tokens_in_texts_may_be_plain_text), cmocka_unit_test(nulls_of_tools_are_told),
         cmocka_unit_test(a_cache_is_used_again_for_the_same_rules_alone)};
     return cmocka_run_group_tests(tests, open_all, close_all);

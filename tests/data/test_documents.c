@@ -36,7 +36,7 @@ static int log_end(void *arg, pt_error *e)
 
 static int load(const char *path, data_kind kind, text_buffer *log, pt_error *e)
 {
-    const document_sink sink = {log, log_begin, log_text, log_end, NULL, NULL};
+    const document_sink sink = {log, log_begin, log_text, log_end, NULL, 0, NULL};
     int fd = open(path, O_RDONLY);
     assert_true(fd >= 0);
     int rc = documents_read(fd, path, kind, DOCUMENT_TEXT, &sink, e);

@@ -203,7 +203,7 @@ static void documents_survive_short_reads(void **state)
         }
         text_buffer_append(&file, "]", (size_t)k, NULL);
         int fd = open(scratch_write("short", file.bytes, file.n), O_RDONLY);
-        const document_sink sink = {&text, ignore_begin, keep_text, ignore_end, NULL, NULL};
+        const document_sink sink = {&text, ignore_begin, keep_text, ignore_end, NULL, 0, NULL};
         fault.on = fault.bits = true;
         fault.error = 0;
         assert_int_equal(documents_read(fd, "short", kinds[k], DOCUMENT_TEXT, &sink, NULL), 0);

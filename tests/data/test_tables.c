@@ -36,7 +36,7 @@ static rows rows_of(const char *name)
     const int fd = open(path, O_RDONLY);
     assert_true(fd >= 0);
     assert_int_equal(data_kind_of(path, &kind), 0);
-    if (documents_read(fd, path, kind, DOCUMENT_RECORD, &(document_sink){&r, keep_begin, keep_text, keep_end, NULL, NULL}, &e))
+    if (documents_read(fd, path, kind, DOCUMENT_RECORD, &(document_sink){&r, keep_begin, keep_text, keep_end, NULL, 0, NULL}, &e))
         fail_msg("%s", e.text);
     close(fd);
     return r;
