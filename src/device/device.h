@@ -557,6 +557,42 @@ typedef struct op_muon_combine {
 } op_muon_combine;
 typedef struct op_muon_apply { pt_dtype type; int64_t n; void *hi; uint16_t *lo; const uint16_t *x; float decay, step; } op_muon_apply;
 
+/* Second moments of a matrix by rows and by columns, and updates by a gradient that is scaled by rows and columns and limited as a whole.
+ * All fp32 but sums of squares, which are fp64 with the lanes of OP_GRADIENT_FINISH. g' = g * grad_scale.
+ *
+ *   sums       row[i] = fma(1 - keep, (sum of g'^2 of row i) / cols + eps, keep * row[i]); NULL: none
+ *              partial[b][j] = fma(g', g', partial[b][j]) over rows FACTOR_ROWS b .. FACTOR_ROWS (b + 1) - 1 of column j, from 0 on
+ *   fold       col[j] = fma(1 - keep, (fp64 sum of partial[..][j] in order) / rows + eps, keep * col[j])
+ *              row_factor[i] = 1 / sqrt(row[i] / mean of row), the mean from an fp64 sum, entry i in lane i mod SUMSQ_LANES; 1 without row
+ *              col_factor[j] = 1 / sqrt(col[j])
+ *   squares    sums[i] = sum of the squares of u = g' * row[i] * col[j] over row i; row or col NULL: without
+ *   masters    sums[i] = the same of the weights
+ *   limit      norm = sqrt of the total of sums_n sums, sum i in lane i mod SUMSQ_LANES
+ *              RMS:     s = weights ? lr * max(least, root mean square of the weights, from their sums) : lr
+ *                       out = {s / max(norm / sqrt(values) / most, 1), fma(-decay, s, 1)}
+ *              GROWTH:  d = last > 0 ? max(norm / (last + 1e-8), most) / most : 1;  last = norm / d
+ *                       out = {lr / d, 1 - decay}
+ *   apply      w = fma(-limit[0], u, w * limit[1]) */
+enum { FACTOR_ROWS = 64 };
+static inline int64_t factor_blocks(int64_t rows) { return (rows + FACTOR_ROWS - 1) / FACTOR_ROWS; }
+typedef struct op_factor_sums {
+    pt_dtype type; int64_t rows, cols; const void *g; float grad_scale, keep, eps; float *row, *partial;
+} op_factor_sums;
+typedef struct op_factor_fold {
+    int64_t rows, cols; const float *row, *partial; float keep, eps; float *col, *row_factor, *col_factor;
+} op_factor_fold;
+typedef struct op_scaled_squares {
+    pt_dtype type; int64_t rows, cols; const void *g; float grad_scale; const float *row, *col; double *sums;
+} op_scaled_squares;
+typedef struct op_master_squares { pt_dtype type; int64_t rows, cols; const void *hi; const uint16_t *lo; double *sums; } op_master_squares;
+typedef enum limit_kind { LIMIT_RMS, LIMIT_GROWTH } limit_kind;
+typedef struct op_update_limit {
+    limit_kind kind; int64_t sums_n, values; const double *sums, *weights; float lr, decay, most, least; float *last, *out;
+} op_update_limit;
+typedef struct op_scaled_apply {
+    pt_dtype type, g_type; int64_t rows, cols; void *hi; uint16_t *lo; const void *g; float grad_scale; const float *row, *col, *limit;
+} op_scaled_apply;
+
 /* out (rows, cols), stride ld: part of a tensor that is kept in few bits, each value computed in fp32 and rounded to the type once. Row r,
  * column c is value i = first + r * stride + c of the tensor, whose rows have `stride` values.
  *

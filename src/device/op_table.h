@@ -71,6 +71,12 @@
     ROW(MUON_SCALE, muon_scale, muon_scale, "updating weights")                                                                  \
     ROW(MUON_COMBINE, muon_combine, muon_combine, "updating weights")                                                            \
     ROW(MUON_APPLY, muon_apply, muon_apply, "updating weights")                                                                  \
+    ROW(FACTOR_SUMS, factor_sums, factor_sums, "updating weights")                                                               \
+    ROW(FACTOR_FOLD, factor_fold, factor_fold, "updating weights")                                                               \
+    ROW(SCALED_SQUARES, scaled_squares, scaled_squares, "updating weights")                                                      \
+    ROW(MASTER_SQUARES, master_squares, master_squares, "updating weights")                                                      \
+    ROW(UPDATE_LIMIT, update_limit, update_limit, "updating weights")                                                            \
+    ROW(SCALED_APPLY, scaled_apply, scaled_apply, "updating weights")                                                            \
     ROW(JET, jet, jet, "computing activations and their derivatives")                                                            \
     ROW(QUADRATIC, quadratic, quadratic, "computing an energy")                                                                  \
     ROW(ROWS, rows, rows, "computing")                                                                                           \

@@ -23,7 +23,7 @@ static void whole_layout(area *a, void *arg)
     y->update.g = area_take(a, bytes, PATTERN_GRADIENTS);
     for (int i = 0; i < rule_slabs(y->rule); i++) {
         const slab *s = &y->rule->slabs[i];
-        y->update.slab[i] = area_take(a, (uint64_t)slab_entries(s, (int64_t)n) * dtype_bytes(s->type), PATTERN_SMALL);
+        y->update.slab[i] = area_take(a, (uint64_t)slab_of_param(s, &y->param) * dtype_bytes(s->type), PATTERN_SMALL);
     }
     y->update.workspace = area_take(a, rule_workspace(y->rule, &y->param), PATTERN_NONE);
 }

@@ -5,7 +5,7 @@
 #include <string.h>
 
 const optimizer *const optimizers[] = {[PT_OPTIMIZER_ADAMW] = &optimizer_adamw, [PT_OPTIMIZER_ADAMW8BIT] = &optimizer_adamw8bit,
-                                       [PT_OPTIMIZER_MUON] = &optimizer_muon, NULL};
+                                       [PT_OPTIMIZER_MUON] = &optimizer_muon, [PT_OPTIMIZER_ADAFACTOR] = &optimizer_adafactor, NULL};
 
 const optimizer *optimizer_find(const char *name)
 {
@@ -63,10 +63,36 @@ int optimizer_states(const optimizer *o, const char *names[OPTIMIZER_STATES])
     return n;
 }
 
+/* A convolution's weights have too few columns to be worth factoring. */
+part_matrix part_matrix_of(const param *p, int k)
+{
+    const int64_t n = part_matrices(p, k);
+    if (p->part[k].vector || p->rows == 1 || p->kind->use == USE_CONV)
+        return (part_matrix){1, 1, part_values(p, k)};
+    return (part_matrix){n, p->part[k].rows / n, p->cols};
+}
+
+int64_t slab_of_part(const slab *s, const param *p, int k) { return s->of_part ? s->of_part(p, k) : slab_entries(s, part_values(p, k)); }
+
+int64_t slab_first(const slab *s, const param *p, int k)
+{
+    int64_t first = 0;
+    if (!s->of_part)
+        return part_first(p, k) / s->values;
+    for (int i = 0; i < k; i++)
+        first += s->of_part(p, i);
+    return first;
+}
+
+int64_t slab_of_param(const slab *s, const param *p)
+{
+    return s->of_part ? slab_first(s, p, p->parts) : slab_entries(s, p->rows * p->cols);
+}
+
 double rule_bytes(const update_rule *r, pt_dtype type)
 {
     double bytes = 4; /* weights: fp32, or two halves */
     for (int i = 0; i < rule_slabs(r); i++)
-        bytes += (double)dtype_bytes(r->slabs[i].type) / r->slabs[i].values;
-    return 2 * bytes + (double)dtype_bytes(type);
+        bytes += r->slabs[i].of_part ? 0 : (double)dtype_bytes(r->slabs[i].type) / r->slabs[i].values; /* of parts: few */
+    return 2 * bytes + (double)(1 + r->passes) * (double)dtype_bytes(type);
 }

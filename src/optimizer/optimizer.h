@@ -15,13 +15,14 @@
 #include "device/device.h"
 #include "model/shape.h"
 
-enum { OPTIMIZER_SLABS = 4, OPTIMIZER_RULES = 2, OPTIMIZER_STATES = 6, OPTIMIZERS_MOST = 8 };
+enum { OPTIMIZER_SLABS = 4, OPTIMIZER_RULES = 3, OPTIMIZER_STATES = 6, OPTIMIZERS_MOST = 12, OPTIMIZER_ARGS = 8 };
 
-/* State that a rule keeps for each value of a parameter, or for each block of values. Initially zero. */
+/* State that a rule keeps for each value of a parameter, for each block of values, or for each part. Initially zero. */
 typedef struct slab {
     const char *name; /* name of its file in a checkpoint */
     pt_dtype type;    /* of an entry: F32, U8 */
     int values;       /* values per entry: 1, or a block, counted from the parameter's beginning */
+    int64_t (*of_part)(const param *p, int k); /* entries of part k, of rules that update whole parameters; NULL: by `values` */
 } slab;
 
 #define MUON_MOMENTUM 0.95f /* default */
@@ -30,6 +31,15 @@ typedef struct slab {
  * pt_lr_adjust, without AUTO. */
 typedef enum lr_adjust { LR_ADJUST_ORIGINAL, LR_ADJUST_RMS, LR_ADJUST_SPECTRAL } lr_adjust;
 
+/* The values of --optimizer-args. */
+typedef struct optimizer_args {
+    double clip_threshold, decay_rate, scale_parameter, relative_step, warmup_init; /* adafactor */
+} optimizer_args;
+
+/* A key of them, of an optimizer. Older names: as LLaMA-Factory has them. */
+typedef enum arg_kind { ARG_REAL, ARG_INT, ARG_BOOL } arg_kind;
+typedef struct arg_row { const char *key; arg_kind kind; size_t at; double initial, low, high; } arg_row;
+
 /* The parameters of one step's update. */
 typedef struct update_params {
     float lr, beta1, beta2, eps, weight_decay;
@@ -37,6 +47,7 @@ typedef struct update_params {
     float grad_scale;   /* clipping */
     float momentum;
     lr_adjust lr_adjust;
+    optimizer_args args;
 } update_params;
 
 /* Adjacent values that one rule updates; pointers are for the queue's memory. */
@@ -60,6 +71,7 @@ typedef struct update_rule {
     bool by_device;                              /* uses matmuls, which on a GPU give other bits than on the host */
     uint64_t (*workspace)(const param *p);       /* bytes */
     double (*flops)(const param *p);             /* determines its time, instead of the number of values */
+    int passes;                                  /* without flops: how often it reads the gradient after the first time */
 } update_rule;
 
 typedef struct optimizer {
@@ -67,9 +79,10 @@ typedef struct optimizer {
     const update_rule *rules[OPTIMIZER_RULES]; /* NULL ends them. The first one is timed: it updates value by value */
     const update_rule *(*rule_of)(const param *p); /* the rule of a trained parameter */
     bool reads_momentum; /* uses momentum and the adjustment of the learning rate */
+    const arg_row *args; /* one without a key ends them; NULL: none */
 } optimizer;
 
-extern const optimizer optimizer_adamw, optimizer_adamw8bit, optimizer_muon;
+extern const optimizer optimizer_adamw, optimizer_adamw8bit, optimizer_muon, optimizer_adafactor;
 extern const optimizer *const optimizers[]; /* NULL ends them; in the order of pt_optimizer */
 
 const optimizer *optimizer_find(const char *name); /* NULL: there is none */
@@ -87,11 +100,27 @@ bool optimizer_is_by_device(const optimizer *o); /* one of its rules is */
 int rule_slabs(const update_rule *r);
 /* Index of its slab of this name, or -1. */
 int rule_find(const update_rule *r, const char *name);
-/* Entries of a slab for so many values from a block's beginning. */
+/* The matrices of a part (of experts: several) and of vectors, as rules with factored states see them. */
+typedef struct part_matrix { int64_t n, rows, cols; } part_matrix;
+part_matrix part_matrix_of(const param *p, int k);
+
+/* Entries of part k, where they begin among the parameter's, and those of all parts. */
+int64_t slab_of_part(const slab *s, const param *p, int k);
+int64_t slab_first(const slab *s, const param *p, int k);
+int64_t slab_of_param(const slab *s, const param *p);
+/* Has the slab one entry per value? */
+static inline bool slab_is_of_values(const slab *s) { return !s->of_part && s->values == 1; }
+/* Entries of a slab without of_part for so many values from a block's beginning. */
 static inline int64_t slab_entries(const slab *s, int64_t values) { return (values + s->values - 1) / s->values; }
 static inline uint64_t rule_workspace(const update_rule *r, const param *p) { return r->workspace ? r->workspace(p) : 0; }
 /* Bytes moved per value of this type: weights and states, read and written, and the gradient, read. */
 double rule_bytes(const update_rule *r, pt_dtype type);
+
+/* The values of "rank=8,scale=1", NULL: the defaults. PT_USAGE: a key that the optimizer lacks, or a value that the key cannot have. */
+int optimizer_args_parse(const optimizer *o, const char *text, optimizer_args *out, pt_error *e);
+
+/* The learning rate of a step by relative_step. */
+double optimizer_relative_lr(const optimizer_args *a, int64_t step);
 
 /* For optimizers that use AdamW for some parameters: its rule, and its op without moments. */
 extern const update_rule adamw_rule;

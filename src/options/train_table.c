@@ -107,9 +107,12 @@ static const option_row rows[] = {
      .is.help = "format of the layers' frozen matrices: nf4 takes half a byte per\nvalue (as in bitsandbytes), int8 one byte; auto: as the "
                 "base of\n--adapter was, else as --dtype"},
 
-    {T(optimizer, "optimizer", CHOICE, "adamw|adamw8bit|muon"), .is.group = OPTIMIZER, .is.initial = "adamw", .record = RECORD_RESULT, ALL,
+    {T(optimizer, "optimizer", CHOICE, "adamw|adamw8bit|muon|adafactor"), .is.group = OPTIMIZER, .is.initial = "adamw",
+     .record = RECORD_RESULT, ALL,
      .is.help = "adamw8bit: AdamW with 8-bit moments (embeddings and head: fp32);\nmuon: Muon for the layers' matrices, AdamW for the "
-                "rest"},
+                "rest;\nadafactor: second moments of rows and columns"},
+    {T(optimizer_args, "optimizer-args", TEXT, "KEY=VALUE,..."), .record = RECORD_RESULT, ALL,
+     .is.help = "adafactor: scale_parameter, relative_step, warmup_init (false),\nclip_threshold (1), decay_rate (-0.8)"},
     {T(lr, "lr", REAL, "X"), RANGE(ABOVE_0, 1e3), .record = RECORD_RESULT, TRAIN,
      .is.help = "learning rate; default 5e-5, adapters 2e-4, preferences 1e-6, random weights 3e-4;\n"
                 "with muon 1e-4, preferences 1e-6, random weights 1e-3"},

@@ -258,7 +258,7 @@ static uint64_t lay_low_halves(packing *p, const model *m, int c)
     return at;
 }
 
-/* A slab of the pieces with this rule. Entries of single values are aligned like the values; entries of blocks are contiguous. */
+/* A slab of the pieces with this rule. Entries of single values are aligned like the values; others are contiguous. */
 static uint64_t lay_slab(packing *p, const model *m, int c, const update_rule *r, int n, uint64_t at)
 {
     const slab *s = &r->slabs[n];
@@ -270,7 +270,8 @@ static uint64_t lay_slab(packing *p, const model *m, int c, const update_rule *r
         if (optimizer_rule(p->optimizer, a) != r)
             continue;
         k->slab[n] = at;
-        at += (uint64_t)(s->values == 1 ? aligned(values) : slab_entries(s, values)) * dtype_bytes(s->type);
+        at += (uint64_t)(s->of_part ? values ? slab_of_param(s, a) : 0 : s->values == 1 ? aligned(values) : slab_entries(s, values)) *
+              dtype_bytes(s->type);
     }
     return at;
 }

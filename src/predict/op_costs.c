@@ -318,6 +318,34 @@ static op_cost cost_muon_combine(const op_muon_combine *o, int64_t vocab)
     return bytes_cost(PT_BF16, (double)(o->rows * o->cols), 2, (double)(o->rows * o->cols) * 4);
 }
 
+static op_cost cost_factor_sums(const op_factor_sums *o, int64_t vocab)
+{
+    return bytes_cost(o->type, (double)(o->rows * o->cols), 2, (double)o->rows * 8 + (double)(factor_blocks(o->rows) * o->cols) * 8);
+}
+
+static op_cost cost_factor_fold(const op_factor_fold *o, int64_t vocab)
+{
+    return bytes_cost(PT_F32, (double)(factor_blocks(o->rows) * o->cols), 1, (double)(o->rows + o->cols) * 12);
+}
+
+static op_cost cost_scaled_squares(const op_scaled_squares *o, int64_t vocab)
+{
+    return bytes_cost(o->type, (double)(o->rows * o->cols), 1, (double)(o->rows + o->cols) * 8);
+}
+
+static op_cost cost_master_squares(const op_master_squares *o, int64_t vocab)
+{
+    return bytes_cost(PT_F32, (double)(o->rows * o->cols), 1, (double)o->rows * 8);
+}
+
+static op_cost cost_update_limit(const op_update_limit *o, int64_t vocab) { return bytes_cost(PT_F64, (double)o->sums_n, 1, 0); }
+
+static op_cost cost_scaled_apply(const op_scaled_apply *o, int64_t vocab)
+{
+    const double n = (double)(o->rows * o->cols);
+    return bytes_cost(o->g_type, n, 1, n * 8);
+}
+
 static bool keeps_tanh(const op_jet *o) { return o->kind == JET_TANH || o->kind == JET_TANH3; }
 
 static op_cost cost_jet(const op_jet *o, int64_t vocab)

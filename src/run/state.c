@@ -32,7 +32,7 @@ static int64_t values_of(const schedule_input *in, int index) { return in->model
 int64_t state_entries(const schedule_input *in, int kind, int index)
 {
     const slab *l = state_slab(in, kind, index);
-    return kind == STATE_MASTER ? values_of(in, index) : l ? slab_entries(l, values_of(in, index)) : 0;
+    return kind == STATE_MASTER ? values_of(in, index) : l ? slab_of_param(l, &in->model->params[index]) : 0;
 }
 
 /* ---- chunks ---- */

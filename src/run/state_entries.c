@@ -52,7 +52,7 @@ static kept kept_of(const state *s, const chunk_memory *c, int kind, const piece
 {
     const update_rule *r = optimizer_rule(s->in->packing->optimizer, &s->in->model->params[p->param]);
     const int k = rule_find(r, state_name(s->in, kind));
-    const size_t own = (size_t)(at - own_first(s, p) / r->slabs[k].values);
+    const size_t own = (size_t)(r->slabs[k].of_part ? at : at - own_first(s, p) / r->slabs[k].values);
     return (kept){r->slabs[k].type, c->states + p->slab[k] + own * dtype_bytes(r->slabs[k].type)};
 }
 
@@ -193,7 +193,7 @@ int state_each_own(state *s, int kind, int index, state_entries_fn fn, void *arg
 {
     const packing *k = s->in->packing;
     const slab *l = state_slab(s->in, kind, index);
-    const int64_t cols = l && l->values > 1 ? 1 : s->in->model->params[index].cols;
+    const int64_t cols = l && !slab_is_of_values(l) ? 1 : s->in->model->params[index].cols;
     const int64_t step = (int64_t)(s->spare_bytes / sizeof(float)) / cols * cols; /* not 0: exporting needs more */
     float *values = (float *)s->spare;
     int failed = 0;

@@ -54,25 +54,25 @@ static int type_of(void *arg, int index)
     return l ? (int)l->type : -1;
 }
 
-/* Is this kind one entry per block of values? Then all parameters that have it store blocks. */
-static bool is_of_blocks(const state *s, int kind)
+/* Has this kind other entries than one per value? Then those of all parameters that have it. */
+static bool is_listed(const state *s, int kind)
 {
     for (int i = 0; i < s->in->model->params_n; i++) {
         const slab *l = state_slab(s->in, kind, i);
         if (l)
-            return l->values > 1;
+            return !slab_is_of_values(l);
     }
     return false;
 }
 
-/* Entries of a Hugging Face tensor, which begins at a block's beginning. */
+/* Entries of a Hugging Face tensor. */
 typedef struct listed { int index; int64_t from, n; const param_part *part; } listed;
 
 static listed listed_of(const state *s, int kind, int index, int k)
 {
     const param *p = &s->in->model->params[index];
     const slab *l = state_slab(s->in, kind, index);
-    return (listed){index, part_first(p, k) / l->values, slab_entries(l, part_values(p, k)), &p->part[k]};
+    return (listed){index, slab_first(l, p, k), slab_of_part(l, p, k), &p->part[k]};
 }
 
 typedef int (*listed_fn)(void *arg, state *s, int kind, const listed *t, int number, pt_error *e);
@@ -138,7 +138,7 @@ int state_load_kind(state *s, int kind, const struct safetensors *st, pt_error *
 {
     getter g = {s, kind, true, NULL};
     int count;
-    if (is_of_blocks(s, kind))
+    if (is_listed(s, kind))
         return each_listed(s, kind, load_listed, (void *)st, &count, e);
     int failed = weights_check_some(s->in->model, st, type_of, &g, e);
     return failed ? failed : state_fill(s, kind, &(state_source){.st = st}, e);
@@ -178,7 +178,7 @@ int state_export_kind(state *s, int kind, bool trained_only, const char *folder,
     if (failed)
         return failed;
     getter g = {s, kind, trained_only, w};
-    failed = is_of_blocks(s, kind) ? export_listed(s, kind, w, e)
+    failed = is_listed(s, kind) ? export_listed(s, kind, w, e)
                                    : weights_export_some(s->in->model, w, type_of, (weights_layout){0}, get_rows, &g, s->spare,
                                                          s->spare_bytes, e);
     safetensors_writer_close(w);
@@ -214,7 +214,7 @@ int state_export(state *s, const char *folder, const char *name, pt_dtype dtype,
 
 typedef struct summing { int index; int64_t cols; uint64_t sum; } summing;
 
-/* Values row by row; each entry of a block counts as a row. */
+/* Values row by row; other entries count as rows of one. */
 static void add_rows(void *arg, int64_t from, int64_t n, const float *values)
 {
     summing *x = arg;
@@ -224,7 +224,7 @@ static void add_rows(void *arg, int64_t from, int64_t n, const float *values)
 static int kind_checksum(state *s, int kind, int index, uint64_t *checksum, pt_error *e)
 {
     const slab *l = state_slab(s->in, kind, index);
-    summing x = {index, l && l->values > 1 ? 1 : s->in->model->params[index].cols, 0};
+    summing x = {index, l && !slab_is_of_values(l) ? 1 : s->in->model->params[index].cols, 0};
     int failed = state_entries(s->in, kind, index) ? state_each_own(s, kind, index, add_rows, &x, e) : 0;
     *checksum += x.sum;
     return failed;

@@ -23,6 +23,8 @@ kept_entries state_kept_entries(const state *s, int kind, const piece *p, int r)
     const slab *l = kind == STATE_MASTER ? &one : state_slab(s->in, kind, p->param);
     const int64_t cols = s->in->model->params[p->param].cols;
     const piece_share share = packing_share(k, s->in->model, p, r);
+    if (l->of_part)
+        return (kept_entries){0, share.rows ? slab_of_param(l, &s->in->model->params[p->param]) : 0};
     return (kept_entries){share.row0 * cols / l->values - p->row0 * cols / l->values, slab_entries(l, share.rows * cols)};
 }
 

@@ -29,6 +29,14 @@ static int check_best(const pt_train_options *o, pt_error *e)
     return 0;
 }
 
+optimizer_args options_args(const pt_train_options *o)
+{
+    optimizer_args a;
+    pt_error unused = {0};
+    optimizer_args_parse(optimizers[o->optimizer], o->optimizer_args, &a, &unused); /* options_check_plan has told */
+    return a;
+}
+
 int options_check(const pt_train_options *o, pt_error *e)
 {
     int failed = options_check_plan(o, e);
@@ -38,6 +46,9 @@ int options_check(const pt_train_options *o, pt_error *e)
         return pt_fail(e, PT_USAGE, "no data: `data` names .txt, .jsonl, .json, .csv, .npy or .bin files, or a folder of them");
     if (!o->out || !o->out[0])
         return pt_fail(e, PT_USAGE, "no output folder: give `out`");
+    if (options_args(o).relative_step != 0 && (o->lr > 0 || o->warmup_steps || o->warmup_ratio > 0))
+        return pt_fail(e, PT_USAGE, "`%s` has no effect with `optimizer_args` relative_step=true: leave one of them out",
+                       o->lr > 0 ? "lr" : "warmup_steps");
     if (o->eval_split > 0 && o->eval_data_n)
         return pt_fail(e, PT_USAGE, "`eval_split` and `eval_data` are both given: give one of them");
     for (int i = 0; i < o->sample_n; i++) {
@@ -94,6 +105,10 @@ int options_check_plan(const pt_train_options *o, pt_error *e)
     if (!by->reads_momentum && (o->momentum > 0 || o->lr_adjust != PT_LR_ADJUST_AUTO))
         return pt_fail(e, PT_USAGE, "`%s` has no effect with `optimizer` %s: leave it out, or give `optimizer` %s",
                        o->momentum > 0 ? "momentum" : "lr_adjust", by->name, optimizer_muon.name);
+    optimizer_args unused;
+    failed = optimizer_args_parse(by, o->optimizer_args, &unused, e);
+    if (failed)
+        return failed;
     if (o->disk_path && !o->disk_path[0])
         return pt_fail(e, PT_USAGE, "`disk_path` is empty: name a folder, or leave the option out");
     if (o->micro_batch > o->batch_size)
@@ -142,6 +157,9 @@ static double wsd_share(const pt_train_options *o, double done, double span, int
 
 static double lr_of_schedule(const pt_train_options *o, int64_t step, int64_t steps)
 {
+    const optimizer_args a = options_args(o);
+    if (a.relative_step != 0)
+        return optimizer_relative_lr(&a, step);
     double s = (double)step, w = (double)lr_warmup_steps(o, steps), r = o->min_lr_ratio;
     if (s <= w)
         return o->lr * s / w;

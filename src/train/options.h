@@ -3,6 +3,7 @@
 #define PT_OPTIONS_H
 
 #include "base/error.h"
+#include "optimizer/optimizer.h"
 #include "options/table.h"
 
 int options_check(const pt_train_options *o, pt_error *e);
@@ -12,6 +13,7 @@ bool options_evaluate(const pt_train_options *o); /* does the run evaluate? Look
 /* The name in metrics.jsonl of what the best evaluation is best in. */
 const char *best_metric(const pt_train_options *o);
 int64_t lr_warmup_steps(const pt_train_options *o, int64_t steps); /* of a run of so many steps */
+optimizer_args options_args(const pt_train_options *o);
 double lr_of_step(const pt_train_options *o, int64_t step, int64_t steps);
 
 /* What options need of a run with such data: chats, and windows made of examples. */

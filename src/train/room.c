@@ -51,7 +51,7 @@ static uint64_t states_bytes(const model *m, const optimizer *o)
             const update_rule *r = optimizer_rule(o, p);
             const int k = rule_find(r, names[n]);
             if (k >= 0)
-                bytes += (uint64_t)slab_entries(&r->slabs[k], p->rows * p->cols) * dtype_bytes(r->slabs[k].type) +
+                bytes += (uint64_t)slab_of_param(&r->slabs[k], p) * dtype_bytes(r->slabs[k].type) +
                          (uint64_t)p->parts * TENSOR_HEADER_BYTES;
         }
     return bytes;

@@ -177,6 +177,7 @@ static void run_all(executor *x, const random_case *c, unsigned kinds, random_so
     update_params u = {.lr = 0.01f, .beta1 = 0.9f, .beta2 = 0.999f, .eps = 1e-8f, .momentum = MUON_MOMENTUM, .step = 1, .grad_scale = 1};
     pt_error e = {0};
     state s;
+    assert_int_equal(optimizer_args_parse(shape_optimizer(&c->shape), NULL, &u.args, &e), 0);
     assert_int_equal(written_beyond_peak(x), 0);
     for (size_t i = 0; i < sizeof order / sizeof *order; i++) {
         if (!(kinds & 1u << order[i]))

@@ -121,7 +121,7 @@ static int train(executor *x, const job *j, outcome *o, pt_error *e)
     update_params u = {.lr = 0.01f, .beta1 = 0.9f, .beta2 = 0.999f, .eps = 1e-8f, .momentum = MUON_MOMENTUM, .weight_decay = 0.1f,
                        .grad_scale = 1};
     bool pending = false;
-    int failed = 0;
+    int failed = optimizer_args_parse(shape_optimizer(in->shape), NULL, &u.args, e);
     for (int step = 0; step < STEPS && !failed; step++) {
         fill_batch(x, in->model, in->shape, j->seed, step);
         executor_set_dropout(x, j->seed + (uint64_t)step + 1);

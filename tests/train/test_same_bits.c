@@ -155,7 +155,7 @@ static int train(executor *x, const schedule_input *in, bool clipping, uint64_t 
     update_params u = {.lr = 0.01f, .beta1 = 0.9f, .beta2 = 0.999f, .eps = 1e-8f, .momentum = MUON_MOMENTUM, .weight_decay = 0.1f,
                        .grad_scale = 1};
     bool pending = false;
-    int failed = 0;
+    int failed = optimizer_args_parse(shape_optimizer(in->shape), NULL, &u.args, e);
     for (int step = 0; step < STEPS && !failed; step++) {
         fill_batch(x, in->model, in->shape, seed, step);
         if (in->plan->update == UPDATE_BACKWARD)

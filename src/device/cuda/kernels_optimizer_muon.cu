@@ -1,23 +1,8 @@
 /* kernels_optimizer_muon.cu - Muon besides its matmuls, with the same bits as on the CPU. A thread has a value. */
 #include "device/cuda/adamw.h"
+#include "device/cuda/lanes.h"
 
 enum { THREADS = 256 };
-
-/* Adds the lanes' sums, lane i of thread i; every thread gets the result. */
-DEVICE double lanes_total(double sum)
-{
-    __shared__ double lane[SUMSQ_LANES];
-    __syncthreads();
-    if (threadIdx.x < SUMSQ_LANES)
-        lane[threadIdx.x] = sum;
-    for (int n = SUMSQ_LANES / 2; n; n /= 2) {
-        __syncthreads();
-        if (threadIdx.x < n)
-            lane[threadIdx.x] = __dadd_rn(lane[threadIdx.x], lane[threadIdx.x + n]);
-    }
-    __syncthreads();
-    return lane[0];
-}
 
 /* A block has one sum. It rounds the values; then half of the threads add the squares of their lanes. */
 template <pt_dtype T> __global__ void momentum_kernel(op_muon_momentum o)

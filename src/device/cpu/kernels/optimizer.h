@@ -19,4 +19,11 @@ KERNELS(void, muon_scale_part, (const op_muon_scale *o, float norm, int64_t i, i
 KERNELS(void, muon_combine_row, (const op_muon_combine *o, int64_t row))
 KERNELS(void, muon_apply_part, (const op_muon_apply *o, int64_t i, int64_t n))
 
+/* Factored moments and scaled updates. */
+KERNELS(double, factor_row_part, (const op_factor_sums *o, int64_t row))
+KERNELS(void, factor_cols_part, (const op_factor_sums *o, int64_t block))
+KERNELS(double, scaled_squares_row, (const op_scaled_squares *o, int64_t row))
+KERNELS(double, master_squares_row, (const op_master_squares *o, int64_t row))
+KERNELS(void, scaled_apply_row, (const op_scaled_apply *o, int64_t row))
+
 #endif
