@@ -239,13 +239,15 @@ typedef struct timed_step {
 
 static int run_schedule(timed_step *t, schedule_kind kind, int64_t step, pt_error *e)
 {
-    const update_params u = {.lr = 1e-4f, .beta1 = 0.9f, .beta2 = 0.999f, .eps = 1e-8f, .step = step, .grad_scale = 1};
+    update_params u = {.lr = 1e-4f, .beta1 = 0.9f, .beta2 = 0.999f, .eps = 1e-8f, .step = step, .grad_scale = 1};
     const schedule_input in = input_of(t->g, t->c);
     const schedule *s = executor_schedule(t->x, kind);
     work_times *w = &t->work[t->runs_n];
     double start = clock_s();
     executor_time_tasks(t->x, true);
-    int failed = executor_run(t->x, kind, 1e-3f, &u, e);
+    int failed = optimizer_args_parse(shape_optimizer(in.shape), NULL, &u.args, e);
+    if (!failed)
+        failed = executor_run(t->x, kind, 1e-3f, &u, e);
     t->seconds += clock_s() - start;
     const task_time *times = executor_times(t->x, kind);
     if (failed || !times)

@@ -179,6 +179,14 @@ static inline const optimizer *random_optimizer(const random_source *r)
     return optimizers[random_below(&other, n)];
 }
 
+/* Of low-rank states; also above the sides of small matrices. The source goes on as if nothing had been drawn. */
+static inline void random_low_rank(const random_source *r, model *m)
+{
+    const int rank = 1 + random_below(&(random_source){r->seed + 6, r->n}, 20);
+    for (int i = 0; i < m->params_n; i++)
+        m->params[i].low_rank = rank;
+}
+
 /* Often one. The source goes on as if nothing had been drawn. */
 static inline int random_lanes(const random_source *r, int units)
 {
@@ -299,6 +307,7 @@ static inline int random_case_of_layers(random_source *r, int layers, random_cas
         random_freeze(r, c->model);
         random_shape(r, c->model, &c->shape);
         c->shape.optimizer = random_optimizer(r);
+        random_low_rank(r, c->model);
     }
     if (!failed)
         failed = random_packing(r, c->model, &c->shape, &c->packing, e);

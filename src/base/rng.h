@@ -7,7 +7,9 @@
 
 #include <stdint.h>
 
-enum rng_purpose { RNG_INIT = 1, RNG_SHUFFLE = 2, RNG_SAMPLE = 3, RNG_TEST = 4, RNG_SHARE = 5, RNG_POINTS = 6, RNG_DROPOUT = 7 };
+enum rng_purpose {
+    RNG_INIT = 1, RNG_SHUFFLE = 2, RNG_SAMPLE = 3, RNG_TEST = 4, RNG_SHARE = 5, RNG_POINTS = 6, RNG_DROPOUT = 7, RNG_PROJECT = 8
+};
 
 /* Four 32-bit words for the counter value (stream, index). */
 void rng_words(uint64_t seed, uint32_t purpose, uint32_t stream, uint64_t index, uint32_t out[4]);

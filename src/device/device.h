@@ -561,7 +561,8 @@ typedef struct op_muon_apply { pt_dtype type; int64_t n; void *hi; uint16_t *lo;
  * All fp32 but sums of squares, which are fp64 with the lanes of OP_GRADIENT_FINISH. g' = g * grad_scale.
  *
  *   sums       row[i] = fma(1 - keep, (sum of g'^2 of row i) / cols + eps, keep * row[i]); NULL: none
- *              partial[b][j] = fma(g', g', partial[b][j]) over rows FACTOR_ROWS b .. FACTOR_ROWS (b + 1) - 1 of column j, from 0 on
+ *              partial[b][j] = fma(g', g', partial[b][j]) over rows FACTOR_ROWS b .. FACTOR_ROWS (b + 1) - 1 of column j, from 0;
+ *              NULL: none
  *   fold       col[j] = fma(1 - keep, (fp64 sum of partial[..][j] in order) / rows + eps, keep * col[j])
  *              row_factor[i] = 1 / sqrt(row[i] / mean of row), the mean from an fp64 sum, entry i in lane i mod SUMSQ_LANES; 1 without row
  *              col_factor[j] = 1 / sqrt(col[j])
@@ -571,7 +572,8 @@ typedef struct op_muon_apply { pt_dtype type; int64_t n; void *hi; uint16_t *lo;
  *              RMS:     s = weights ? lr * max(least, root mean square of the weights, from their sums) : lr
  *                       out = {s / max(norm / sqrt(values) / most, 1), fma(-decay, s, 1)}
  *              GROWTH:  d = last > 0 ? max(norm / (last + 1e-8), most) / most : 1;  last = norm / d
- *                       out = {lr / d, 1 - decay}
+ *                       out = {lr / d * (1 - decay), 1 - decay}
+ *              NONE:    as GROWTH with d = 1, without sums
  *   apply      w = fma(-limit[0], u, w * limit[1]) */
 enum { FACTOR_ROWS = 64 };
 static inline int64_t factor_blocks(int64_t rows) { return (rows + FACTOR_ROWS - 1) / FACTOR_ROWS; }
@@ -585,13 +587,40 @@ typedef struct op_scaled_squares {
     pt_dtype type; int64_t rows, cols; const void *g; float grad_scale; const float *row, *col; double *sums;
 } op_scaled_squares;
 typedef struct op_master_squares { pt_dtype type; int64_t rows, cols; const void *hi; const uint16_t *lo; double *sums; } op_master_squares;
-typedef enum limit_kind { LIMIT_RMS, LIMIT_GROWTH } limit_kind;
+typedef enum limit_kind { LIMIT_RMS, LIMIT_GROWTH, LIMIT_NONE } limit_kind;
 typedef struct op_update_limit {
     limit_kind kind; int64_t sums_n, values; const double *sums, *weights; float lr, decay, most, least; float *last, *out;
 } op_update_limit;
 typedef struct op_scaled_apply {
     pt_dtype type, g_type; int64_t rows, cols; void *hi; uint16_t *lo; const void *g; float grad_scale; const float *row, *col, *limit;
 } op_scaled_apply;
+
+/* Projections onto few dimensions, Adam's moments there, and Adam with a second moment for each row.
+ *
+ *   random     element i of out is x - 60 with x the sum of the eight hexadecimal digits of word i mod 4 of the counter value
+ *              (stream, refresh * 2^32 + i / 4): nearly normal, of variance RANDOM_VARIANCE, and exact in bf16
+ *   moments    of r (rank, channels) or, by_rows, (channels, rank): x = r * scale;  m = fma(1 - beta1, x - m, m)
+ *              v = fma(1 - beta2, x * x, beta2 * v);  y = m / (sqrt(v) + eps);  small m and v become 0 as in OP_ADAMW
+ *              moved[c] = sum of y^2, given[c] = sum of x^2 of channel c, in fp64: by_rows in lanes as OP_GRADIENT_FINISH, else in order
+ *              n: gets y; n, or moved and given, may be NULL
+ *   channels   out[c] = sqrt(moved[c]) / (sqrt(given[c]) + 1e-8) with roots rounded to fp32; together: all are that
+ *              of the totals, added in the lanes of OP_GRADIENT_FINISH
+ *   orthonormal  out: the rows of y / |y| + ORTHONORMAL_NOISE * noise (y 0: of the noise), made orthonormal in order: each row loses its
+ *              parts along those before it, one after the other, twice, and is divided by its norm. Sums are fp64 with lanes as
+ *              OP_GRADIENT_FINISH, rounded to fp32
+ *   row_adam   m = fma(1 - beta1, g' - m, m);  w = fma(-step_size, m / (sqrt(v[row]) / sqrt_correction2 + eps), w * decay) */
+#define RANDOM_VARIANCE 170.0f
+typedef struct op_random_matrix { pt_dtype type; int64_t n; uint64_t seed; uint32_t stream, refresh; void *out; } op_random_matrix;
+typedef struct op_low_moments {
+    int64_t channels, rank; bool by_rows; const float *r; float scale, beta1, beta2, eps; float *m, *v, *n; double *moved, *given;
+} op_low_moments;
+typedef struct op_channel_scale { int64_t channels; bool together; const double *moved, *given; float *out; } op_channel_scale;
+#define ORTHONORMAL_NOISE 1e-20f
+typedef struct op_orthonormal { int64_t rows, cols; const float *y, *noise; float *out; } op_orthonormal;
+typedef struct op_row_adam {
+    pt_dtype type; int64_t rows, cols; void *hi; uint16_t *lo; const void *g; float grad_scale; float *m; const float *v;
+    float decay, beta1, eps, step_size, sqrt_correction2;
+} op_row_adam;
 
 /* out (rows, cols), stride ld: part of a tensor that is kept in few bits, each value computed in fp32 and rounded to the type once. Row r,
  * column c is value i = first + r * stride + c of the tensor, whose rows have `stride` values.

@@ -77,6 +77,11 @@
     ROW(MASTER_SQUARES, master_squares, master_squares, "updating weights")                                                      \
     ROW(UPDATE_LIMIT, update_limit, update_limit, "updating weights")                                                            \
     ROW(SCALED_APPLY, scaled_apply, scaled_apply, "updating weights")                                                            \
+    ROW(RANDOM_MATRIX, random_matrix, random_matrix, "updating weights")                                                         \
+    ROW(LOW_MOMENTS, low_moments, low_moments, "updating weights")                                                               \
+    ROW(CHANNEL_SCALE, channel_scale, channel_scale, "updating weights")                                                         \
+    ROW(ORTHONORMAL, orthonormal, orthonormal, "updating weights")                                                               \
+    ROW(ROW_ADAM, row_adam, row_adam, "updating weights")                                                                        \
     ROW(JET, jet, jet, "computing activations and their derivatives")                                                            \
     ROW(QUADRATIC, quadratic, quadratic, "computing an energy")                                                                  \
     ROW(ROWS, rows, rows, "computing")                                                                                           \

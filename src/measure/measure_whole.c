@@ -9,6 +9,7 @@ typedef struct whole {
     param param;
     param_part parts[MODEL_MAX_PARTS];
     const update_rule *rule;
+    optimizer_args args;
     update update; /* addresses and sizes; whole_run sets the rest */
 } whole;
 
@@ -30,8 +31,9 @@ static void whole_layout(area *a, void *arg)
 
 static void whole_run(queue *q, void *arg, int index, int turn)
 {
-    static const update_params params = {.lr = 1e-10f, .step = 1, .grad_scale = 1, .momentum = MUON_MOMENTUM};
     whole *y = arg;
+    /* Most steps are not those in which something is found anew. */
+    const update_params params = {.lr = 1e-10f, .step = 2, .grad_scale = 1, .momentum = MUON_MOMENTUM, .args = y->args};
     update u = y->update;
     u.params = &params;
     u.param = &y->param;
@@ -82,12 +84,15 @@ static int by_flops(const void *x, const void *y)
 static int find_params(bench *b, tier t, double most_flops, whole out[PARAM_ROLES])
 {
     const model *m = b->r->model;
+    optimizer_args args;
+    pt_error unused = {0};
     int n = 0;
+    optimizer_args_parse(shape_optimizer(b->r->shape), NULL, &args, &unused); /* the defaults: they change no time */
     for (int i = 0; i < m->params_n; i++) {
         const update_rule *r = shape_optimizer(b->r->shape)->rule_of(&m->params[i]);
         if (m->params[i].block != 1 || !r->flops)
             continue;
-        out[n] = (whole){.shape = b->r->shape, .param = m->params[i], .rule = r};
+        out[n] = (whole){.shape = b->r->shape, .param = m->params[i], .rule = r, .args = args};
         copy_parts(&out[n]);
         fit(b, t, most_flops, &out[n++]);
     }

@@ -273,6 +273,8 @@ typedef struct param {
     bool decay;                /* weight decay applies: matrices and embeddings, not biases and norms */
     bool trainable;            /* false: frozen, never changed, without gradient, moments and update */
     param_storage storage;
+    int64_t low_rank;          /* of the optimizer's states of a matrix, if it has such; 0: 1 */
+    int64_t head_rows;         /* of q and k: rows of a head, which have states in common; 0: each row has its own */
     int parts;
     param_part *part;          /* in memory of the model or of its adapters */
 } param;

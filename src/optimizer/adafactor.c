@@ -20,7 +20,6 @@
 #define LEAST_RMS 1e-3f
 enum { ALIGN = 64, LIMIT_BYTES = 64 };
 
-#define ARG(name, k, first, from, to) {#name, ARG_##k, offsetof(optimizer_args, name), first, from, to}
 static const arg_row args[] = {ARG(scale_parameter, BOOL, 0, 0, 1), ARG(relative_step, BOOL, 0, 0, 1), ARG(warmup_init, BOOL, 0, 0, 1),
                                ARG(clip_threshold, REAL, 1, 1e-6, 1e6), ARG(decay_rate, REAL, -0.8, -10, -1e-6), {.key = NULL}};
 

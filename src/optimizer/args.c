@@ -42,6 +42,13 @@ static bool read_value(const arg_row *r, const char *text, double *out)
 {
     static const char *const yes[] = {"true", "True", "1", NULL}, *const no[] = {"false", "False", "0", NULL};
     char *end;
+    for (int i = 0; r->kind == ARG_CHOICE; i++) {
+        if (!r->choices[i])
+            return false;
+        *out = i;
+        if (!strcmp(r->choices[i], text))
+            return true;
+    }
     if (r->kind == ARG_BOOL) {
         *out = is_among(yes, text);
         return *out != 0 || is_among(no, text);
@@ -56,6 +63,9 @@ static int refuse_value(const arg_row *r, const char *text, pt_error *e)
 {
     if (r->kind == ARG_BOOL)
         return pt_fail(e, PT_USAGE, "`optimizer_args`: %s is \"%s\": it must be true or false", r->key, text);
+    if (r->kind == ARG_CHOICE)
+        return pt_fail(e, PT_USAGE, "`optimizer_args`: %s is \"%s\": it must be %s%s%s", r->key, text, r->choices[0],
+                       r->choices[1] ? " or " : "", r->choices[1] ? r->choices[1] : "");
     return pt_fail(e, PT_USAGE, "`optimizer_args`: %s is \"%s\": it must be a%s number from %g to %g", r->key, text,
                    r->kind == ARG_INT ? " whole" : "", r->low, r->high);
 }

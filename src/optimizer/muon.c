@@ -161,4 +161,5 @@ static const update_rule *rule_of(const param *p)
     return p->kind->use == USE_MATRIX || p->kind->use == USE_EXPERTS ? &orthogonal : &adamw_rule;
 }
 
-const optimizer optimizer_muon = {.name = "muon", .rules = {&adamw_rule, &orthogonal}, .rule_of = rule_of, .reads_momentum = true};
+const optimizer optimizer_muon = {.name = "muon", .rules = {&adamw_rule, &orthogonal}, .rule_of = rule_of, .reads_momentum = true,
+                                  .of_matrices = true};

@@ -5,7 +5,10 @@
 #include <string.h>
 
 const optimizer *const optimizers[] = {[PT_OPTIMIZER_ADAMW] = &optimizer_adamw, [PT_OPTIMIZER_ADAMW8BIT] = &optimizer_adamw8bit,
-                                       [PT_OPTIMIZER_MUON] = &optimizer_muon, [PT_OPTIMIZER_ADAFACTOR] = &optimizer_adafactor, NULL};
+                                       [PT_OPTIMIZER_MUON] = &optimizer_muon, [PT_OPTIMIZER_ADAFACTOR] = &optimizer_adafactor,
+                                       [PT_OPTIMIZER_APOLLO] = &optimizer_apollo, [PT_OPTIMIZER_APOLLO_MINI] = &optimizer_apollo_mini,
+                                       [PT_OPTIMIZER_ADAM_MINI] = &optimizer_adam_mini,
+                                       [PT_OPTIMIZER_GALORE] = &optimizer_galore, NULL};
 
 const optimizer *optimizer_find(const char *name)
 {
@@ -87,6 +90,15 @@ int64_t slab_first(const slab *s, const param *p, int k)
 int64_t slab_of_param(const slab *s, const param *p)
 {
     return s->of_part ? slab_first(s, p, p->parts) : slab_entries(s, p->rows * p->cols);
+}
+
+void optimizer_prepare(model *m, const optimizer_args *a)
+{
+    for (int i = 0; i < m->params_n; i++) {
+        param *p = &m->params[i];
+        p->low_rank = (int64_t)a->rank;
+        p->head_rows = p->role == PARAM_QKV ? model_heads(&m->config, m->blocks[p->block].layer).dim : 0;
+    }
 }
 
 double rule_bytes(const update_rule *r, pt_dtype type)

@@ -34,11 +34,13 @@ typedef enum lr_adjust { LR_ADJUST_ORIGINAL, LR_ADJUST_RMS, LR_ADJUST_SPECTRAL }
 /* The values of --optimizer-args. */
 typedef struct optimizer_args {
     double clip_threshold, decay_rate, scale_parameter, relative_step, warmup_init; /* adafactor */
+    double rank, update_proj_gap, scale, scale_type;                                /* apollo, apollo_mini, galore */
 } optimizer_args;
 
 /* A key of them, of an optimizer. Older names: as LLaMA-Factory has them. */
-typedef enum arg_kind { ARG_REAL, ARG_INT, ARG_BOOL } arg_kind;
-typedef struct arg_row { const char *key; arg_kind kind; size_t at; double initial, low, high; } arg_row;
+typedef enum arg_kind { ARG_REAL, ARG_INT, ARG_BOOL, ARG_CHOICE } arg_kind;
+typedef struct arg_row { const char *key; arg_kind kind; size_t at; double initial, low, high; const char *const *choices; } arg_row;
+#define ARG(name, k, first, from, to) {#name, ARG_##k, offsetof(optimizer_args, name), first, from, to, NULL}
 
 /* The parameters of one step's update. */
 typedef struct update_params {
@@ -48,6 +50,7 @@ typedef struct update_params {
     float momentum;
     lr_adjust lr_adjust;
     optimizer_args args;
+    uint64_t seed;
 } update_params;
 
 /* Adjacent values that one rule updates; pointers are for the queue's memory. */
@@ -79,10 +82,12 @@ typedef struct optimizer {
     const update_rule *rules[OPTIMIZER_RULES]; /* NULL ends them. The first one is timed: it updates value by value */
     const update_rule *(*rule_of)(const param *p); /* the rule of a trained parameter */
     bool reads_momentum; /* uses momentum and the adjustment of the learning rate */
+    bool of_matrices;    /* only the matrices of layers have another rule than AdamW */
     const arg_row *args; /* one without a key ends them; NULL: none */
 } optimizer;
 
-extern const optimizer optimizer_adamw, optimizer_adamw8bit, optimizer_muon, optimizer_adafactor;
+extern const optimizer optimizer_adamw, optimizer_adamw8bit, optimizer_muon, optimizer_adafactor, optimizer_apollo, optimizer_apollo_mini,
+    optimizer_adam_mini, optimizer_galore;
 extern const optimizer *const optimizers[]; /* NULL ends them; in the order of pt_optimizer */
 
 const optimizer *optimizer_find(const char *name); /* NULL: there is none */
@@ -118,6 +123,9 @@ double rule_bytes(const update_rule *r, pt_dtype type);
 
 /* The values of "rank=8,scale=1", NULL: the defaults. PT_USAGE: a key that the optimizer lacks, or a value that the key cannot have. */
 int optimizer_args_parse(const optimizer *o, const char *text, optimizer_args *out, pt_error *e);
+
+/* Sets what the states of a model's parameters depend on. */
+void optimizer_prepare(model *m, const optimizer_args *a);
 
 /* The learning rate of a step by relative_step. */
 double optimizer_relative_lr(const optimizer_args *a, int64_t step);

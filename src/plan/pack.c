@@ -312,7 +312,7 @@ static bool is_alike_piece(const packing *p, const model *m, const piece *a, con
 {
     const param *x = &m->params[a->param], *y = &m->params[b->param];
     return a->offset == b->offset && a->rows == b->rows && x->rows == y->rows && x->cols == y->cols && x->kind == y->kind &&
-           x->trainable == y->trainable && x->storage == STORAGE_PLAIN && y->storage == STORAGE_PLAIN &&
+           x->trainable == y->trainable && x->head_rows == y->head_rows && x->storage == STORAGE_PLAIN && y->storage == STORAGE_PLAIN &&
            param_type(x, p->type) == param_type(y, p->type) && optimizer_rule(p->optimizer, x) == optimizer_rule(p->optimizer, y);
 }
 

@@ -346,6 +346,31 @@ static op_cost cost_scaled_apply(const op_scaled_apply *o, int64_t vocab)
     return bytes_cost(o->g_type, n, 1, n * 8);
 }
 
+static op_cost cost_random_matrix(const op_random_matrix *o, int64_t vocab)
+{
+    const op_cost c = bytes_cost(o->type, (double)o->n, 1, 0);
+    return (op_cost){PT_F32, 40 * (double)o->n, c.bytes};
+}
+
+static op_cost cost_low_moments(const op_low_moments *o, int64_t vocab)
+{
+    return bytes_cost(PT_F32, (double)(o->channels * o->rank), 5, (double)o->channels * 16);
+}
+
+static op_cost cost_channel_scale(const op_channel_scale *o, int64_t vocab) { return bytes_cost(PT_F32, (double)o->channels, 5, 0); }
+
+static op_cost cost_orthonormal(const op_orthonormal *o, int64_t vocab)
+{
+    const double n = (double)(o->rows * o->cols);
+    return (op_cost){PT_F32, 4 * n * (double)o->rows, 8 * n * (double)o->rows};
+}
+
+static op_cost cost_row_adam(const op_row_adam *o, int64_t vocab)
+{
+    const double n = (double)(o->rows * o->cols);
+    return bytes_cost(o->type, n, 1, n * 16);
+}
+
 static bool keeps_tanh(const op_jet *o) { return o->kind == JET_TANH || o->kind == JET_TANH3; }
 
 static op_cost cost_jet(const op_jet *o, int64_t vocab)

@@ -2,6 +2,7 @@
 
 #include "io/files.h"
 #include "io/safetensors.h"
+#include "optimizer/optimizer.h"
 #include "model/base_mark.h"
 #include "model/storage.h"
 #include "model/weights.h"
@@ -30,10 +31,11 @@ static int check_options(const pt_train_options *o, pt_error *e)
         return pt_fail(e, PT_USAGE,
                        "`save_type` has no effect on adapters, which are saved in fp32: leave it out; protrain merge has it for the "
                        "merged model");
-    if (o->optimizer == PT_OPTIMIZER_MUON)
+    if (optimizers[o->optimizer]->of_matrices)
         return pt_fail(
             e, PT_USAGE,
-            "`optimizer` muon updates the matrices of layers, which `lora_rank` and `adapter` freeze: give `optimizer` adamw or adamw8bit");
+            "`optimizer` %s updates the matrices of layers, which `lora_rank` and `adapter` freeze: give `optimizer` adamw or adamw8bit",
+            optimizers[o->optimizer]->name);
     return 0;
 }
 

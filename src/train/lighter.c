@@ -1,5 +1,6 @@
 #include "train/lighter.h"
 
+#include "optimizer/optimizer.h"
 #include "options/table.h"
 #include "train/model_options.h"
 #include "train/options.h"
@@ -80,17 +81,22 @@ int lighter_step(const planning *p, char out[MISFIT_CHANGE_BYTES], pt_error *e)
     return found;
 }
 
-/* ---- states in 8 bits ---- */
+/* ---- smaller states ---- */
 
 int lighter_states(const planning *p, char out[MISFIT_CHANGE_BYTES], pt_error *e)
 {
+    static const pt_optimizer smaller[] = {PT_OPTIMIZER_ADAMW8BIT, PT_OPTIMIZER_APOLLO_MINI};
     pt_train_options o = *p->o;
+    int found = 0;
     if (o.optimizer != PT_OPTIMIZER_ADAMW || o.resume)
         return 0;
-    o.optimizer = PT_OPTIMIZER_ADAMW8BIT;
-    out[0] = 0;
-    add_option(out, "`optimizer` adamw8bit");
-    return fits_with(p, &o, e);
+    for (size_t i = 0; i < sizeof smaller / sizeof *smaller && !found; i++) {
+        o.optimizer = smaller[i];
+        out[0] = 0;
+        misfit_append(out, MISFIT_CHANGE_BYTES, "`optimizer` %s", optimizers[o.optimizer]->name);
+        found = fits_with(p, &o, e);
+    }
+    return found;
 }
 
 /* ---- adapters, and a base in few bits ---- */
@@ -104,7 +110,8 @@ static void take_adapters(const planning *p, pt_train_options *o, char out[MISFI
         return;
     o->lora_rank = LORA_RANK;
     add_option(out, "`lora_rank` 16");
-    if (o->optimizer == PT_OPTIMIZER_MUON) {
+    if (optimizers[o->optimizer]->of_matrices) {
+        o->optimizer_args = NULL;
         o->optimizer = PT_OPTIMIZER_ADAMW;
         add_option(out, "`optimizer` adamw");
     }

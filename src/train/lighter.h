@@ -13,7 +13,7 @@ int lighter_step(const planning *p, char out[MISFIT_CHANGE_BYTES], pt_error *e);
 int lighter_layers(const planning *p, char out[MISFIT_CHANGE_BYTES], pt_error *e);
 /* "--lora 16" or, if that does not fit, "--lora 16 --base nf4"; "--base nf4" if the run already trains adapters or some parameters only. */
 int lighter_adapters(const planning *p, char out[MISFIT_CHANGE_BYTES], pt_error *e);
-/* "--optimizer adamw8bit", for a run with AdamW. */
+/* "--optimizer adamw8bit", else "--optimizer apollo_mini", for a run with AdamW. */
 int lighter_states(const planning *p, char out[MISFIT_CHANGE_BYTES], pt_error *e);
 /* "--lora 16 --base nf4 --batch-size 1": the lightest options, with a smaller step. */
 int lighter_both(const planning *p, char out[MISFIT_CHANGE_BYTES], pt_error *e);

@@ -35,10 +35,14 @@ static int freeze(const pt_train_options *o, model *m, pt_error *e)
 
 int model_of_options(const pt_train_options *o, model **out, pt_error *e)
 {
+    const optimizer_args args = options_args(o);
     char of_adapter[ROPE_MARK];
     const char *rope = o->rope_scaling ? o->rope_scaling : base_mark_rope(o->adapter, of_adapter);
     int failed = model_open_scaled(o->model, rope, options_pass_notice, (void *)o, out, e);
-    return failed ? failed : freeze(o, *out, e);
+    if (failed)
+        return failed;
+    optimizer_prepare(*out, &args);
+    return freeze(o, *out, e);
 }
 
 static int refuse_ranks(int ranks, int64_t batch, pt_error *e)

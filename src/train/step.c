@@ -167,7 +167,7 @@ static update_params params_of_step(const trainer *t, int64_t step, double norm)
     update_params u = {.lr = (float)lr_of_step(o, step, t->job.steps), .beta1 = (float)o->beta1, .beta2 = (float)o->beta2,
                        .eps = (float)o->eps, .weight_decay = (float)o->weight_decay, .step = step, .grad_scale = 1,
                        .momentum = o->momentum > 0 ? (float)o->momentum : MUON_MOMENTUM,
-                       .lr_adjust = (lr_adjust)(o->lr_adjust - PT_LR_ADJUST_ORIGINAL), .args = options_args(o)};
+                       .lr_adjust = (lr_adjust)(o->lr_adjust - PT_LR_ADJUST_ORIGINAL), .args = options_args(o), .seed = o->seed};
     if (clip > 0 && clip / (norm + 1e-6) < 1)
         u.grad_scale = (float)(clip / (norm + 1e-6));
     return u;

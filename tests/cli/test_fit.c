@@ -354,7 +354,7 @@ static void count_way(const char *text, int seen[WAYS_OUT])
     seen[ADAPTERS] += !strcmp(text, "--lora 16");
     seen[ON_4_BITS] += !strcmp(text, "--lora 16 --base nf4") || !strcmp(text, "--base nf4");
     seen[BOTH] += strstr(text, "--base nf4 --batch-size ") != NULL;
-    seen[STATES] += !strcmp(text, "--optimizer adamw8bit");
+    seen[STATES] += !strcmp(text, "--optimizer adamw8bit") || !strcmp(text, "--optimizer apollo_mini");
 }
 
 /* Follows all that is said. Where no smaller step is among it that is said too, of nothing else. */

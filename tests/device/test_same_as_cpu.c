@@ -1,6 +1,8 @@
-/* Rounding gradients and AdamW: the device under test has the CPU's bits, so that it does not matter who updates a
+/* Rounding gradients and updates: the device under test has the CPU's bits, so that it does not matter who updates a
  * chunk. (A test of the CPU against itself where no other device is named.) */
 #include "device/reference.h"
+
+#include "model/shape.h"
 
 static void run_on(queue *q, const op *o)
 {
@@ -149,9 +151,91 @@ static void muons_passes_over_a_matrix(void **state)
     }
 }
 
+/* ---- optimizers that keep little ---- */
+
+/* All memory of one update lies in one block, so that a copy of it can be updated, too. */
+enum { LITTLE_ARRAYS = 8 };
+typedef struct little { pt_dtype type; int64_t rows, cols, rank; size_t at[LITTLE_ARRAYS], bytes; char *memory; } little;
+enum little_array { WEIGHTS, LOW, GRADIENT, MOMENTS, SECONDS, FACTORS, SUMS, MATRIX };
+
+static float *floats_of(const little *c, enum little_array a, int64_t skip) { return (float *)(c->memory + c->at[a]) + skip; }
+
+static little little_open(int turn)
+{
+    little c = {.type = types[turn & 1], .rows = 1 + random_below(150), .cols = 1 + random_below(150)};
+    c.rank = 1 + random_below((int)(c.rows < c.cols ? c.rows : c.cols));
+    const int64_t n = c.rows * c.cols, sides = c.rows + c.cols;
+    const int64_t floats[LITTLE_ARRAYS] = {n, n, n, n, n, 4 * sides + (factor_blocks(c.rows) + 1) * c.cols, 4 * sides + 8, 3 * n};
+    for (int i = 0; i < LITTLE_ARRAYS; i++) {
+        c.at[i] = c.bytes;
+        c.bytes += align_up((size_t)floats[i] * 4, 64);
+    }
+    c.memory = memset(test_alloc(c.bytes), 0, c.bytes);
+    float *w = random_floats(n, -40, 20), *g = random_floats(n, -30, 10), *m = random_floats(n, -60, 10);
+    for (int64_t i = 0; i < n; i++) {
+        master_split(w[i], (bf16 *)(c.memory + c.at[WEIGHTS]) + i, (uint16_t *)(c.memory + c.at[LOW]) + i);
+        ((bf16 *)(c.memory + c.at[GRADIENT]))[i] = bf16_from_f32(g[i]);
+        *floats_of(&c, MOMENTS, i) = m[i];
+        *floats_of(&c, SECONDS, i) = fabsf(m[i]);
+    }
+    if (c.type == PT_F32) {
+        memcpy(c.memory + c.at[WEIGHTS], w, (size_t)n * 4);
+        memcpy(c.memory + c.at[GRADIENT], g, (size_t)n * 4);
+    }
+    return c;
+}
+
+/* Adafactor's ops, then those of few dimensions on what they left, then Adam by rows. */
+static void little_run(const little *c, int threads, int turn)
+{
+    char *const hi = c->memory + c->at[WEIGHTS], *const g = c->memory + c->at[GRADIENT];
+    uint16_t *lo = c->type == PT_BF16 ? (uint16_t *)(c->memory + c->at[LOW]) : NULL;
+    double *sums = (double *)(c->memory + c->at[SUMS]);
+    float *row = floats_of(c, FACTORS, 0), *col = row + c->rows, *row_factor = col + c->cols, *col_factor = row_factor + c->rows;
+    float *limit = col_factor + c->cols, *last = limit + 2, *partial = last + 2;
+    float *m = floats_of(c, MOMENTS, 0), *v = floats_of(c, SECONDS, 0);
+    float *r = floats_of(c, MATRIX, 0), *noise = r + c->rows * c->cols, *out = noise + c->rows * c->cols;
+    const bool by_rows = c->rows >= c->cols, together = turn & 2;
+    const int64_t channels = by_rows ? c->rows : c->cols, small = by_rows ? c->cols : c->rows;
+    double *given = sums + channels;
+    const float *rows_by = by_rows ? row_factor : NULL, *cols_by = by_rows ? NULL : col_factor;
+    const op all[] = {
+        {OP_FACTOR_SUMS, .factor_sums = {c->type, c->rows, c->cols, g, 0.37f, 0.6f, 1e-30f, row, partial}},
+        {OP_FACTOR_FOLD, .factor_fold = {c->rows, c->cols, row, partial, 0.6f, 1e-30f, col, row_factor, col_factor}},
+        {OP_SCALED_SQUARES, .scaled_squares = {c->type, c->rows, c->cols, g, 0.37f, row_factor, col_factor, sums}},
+        {OP_MASTER_SQUARES, .master_squares = {c->type, c->rows, c->cols, hi, lo, given}},
+        {OP_UPDATE_LIMIT, .update_limit = {LIMIT_RMS, c->rows, c->rows * c->cols, sums, given, 1e-3f, 0.1f, 0.5f, 1e-3f, NULL, limit}},
+        {OP_SCALED_APPLY, .scaled_apply = {c->type, c->type, c->rows, c->cols, hi, lo, g, 0.37f, row_factor, col_factor, limit}},
+        {OP_RANDOM_MATRIX, .random_matrix = {PT_F32, channels * c->rank, 5, (uint32_t)turn, 3, r}},
+        {OP_RANDOM_MATRIX, .random_matrix = {PT_F32, small * c->rank, (uint64_t)turn << 40, 7, (uint32_t)turn, noise}},
+        {OP_LOW_MOMENTS, .low_moments = {channels, c->rank, by_rows, r, 0.1f, 0.9f, 0.99f, 1e-8f, m, v, r, sums, given}},
+        {OP_CHANNEL_SCALE, .channel_scale = {channels, together, sums, given, by_rows ? row_factor : col_factor}},
+        {OP_SCALED_SQUARES, .scaled_squares = {c->type, c->rows, c->cols, g, 1, rows_by, cols_by, sums}},
+        {OP_UPDATE_LIMIT, .update_limit = {LIMIT_GROWTH, c->rows, 1, sums, NULL, 1e-3f, 0.1f, 1.01f, 0, last, limit}},
+        {OP_UPDATE_LIMIT, .update_limit = {LIMIT_GROWTH, c->rows / 2, 1, sums, NULL, 1e-3f, 0.1f, 1.01f, 0, last, limit}},
+        {OP_SCALED_APPLY, .scaled_apply = {c->type, PT_F32, c->rows, c->cols, hi, lo, m, 1, NULL, col_factor, limit}},
+        {OP_ORTHONORMAL, .orthonormal = {c->rank, small, m, noise, out}},
+        {OP_RANDOM_MATRIX, .random_matrix = {c->type, channels * c->rank, 5, 6, 3, r}},
+        {OP_ROW_ADAM, .row_adam = {c->type, c->rows, c->cols, hi, lo, g, 0.5f, m, row, 0.99f, 0.9f, 1e-8f, 1e-3f, 0.9f}}};
+    for (size_t i = 0; i < sizeof all / sizeof *all; i++)
+        threads ? run_op(threads, &all[i]) : run_on(cpu_queue, &all[i]);
+}
+
+static void optimizers_that_keep_little(void **state)
+{
+    for (int turn = 0; turn < 40; turn++) {
+        little want = little_open(turn), got = want;
+        got.memory = test_copy(want.memory, want.bytes);
+        little_run(&want, 0, turn);
+        little_run(&got, 1 + turn % TEST_THREADS, turn);
+        same_bits(want.memory, got.memory, want.bytes, "memory of the update");
+        test_teardown(NULL);
+    }
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {OP_TEST(gradients_and_their_sums_of_squares), OP_TEST(adamw_over_all_magnitudes),
-                                       OP_TEST(muons_passes_over_a_matrix)};
+                                       OP_TEST(muons_passes_over_a_matrix), OP_TEST(optimizers_that_keep_little)};
     return cmocka_run_group_tests(tests, open_cpu, close_cpu);
 }

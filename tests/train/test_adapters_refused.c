@@ -42,6 +42,8 @@ static void options_that_mean_nothing_are_refused(void **state)
     REFUSED(o.lora_alpha = 1e7, "`lora_alpha` is 10000000"); /* adapter_config.json could not be read again */
     REFUSED(o.adapter = a.folder, "leave out `lora_rank`");
     REFUSED(o.optimizer = PT_OPTIMIZER_MUON, "`optimizer` muon");
+    REFUSED(o.optimizer = PT_OPTIMIZER_GALORE, "`optimizer` galore");
+    REFUSED(o.optimizer_args = "rank=8", "leave it out");
     REFUSED(o.save_type = PT_SAVE_BF16, "`save_type`");
     REFUSED((o.freeze = (const char *const[]){"*"}, o.freeze_n = 1), "`freeze`");
     REFUSED((o.lora_rank = 0, o.dora = true), "`dora`");

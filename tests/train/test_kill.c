@@ -116,6 +116,8 @@ static void common_arguments(arguments *a, const char *out)
                                            "--seq-len", "32",
                                            "--batch-size", "4", "--lr", "1e-3", "--weight-decay", "0.1", "--device", run_device(),
                                            "--optimizer", the_optimizer->name, "--lanes", lanes, "--quiet", NULL});
+    if (the_optimizer == &optimizer_apollo || the_optimizer == &optimizer_galore)
+        add_arguments(a, (const char *const[]){"--optimizer-args", "rank=3,update_proj_gap=5", NULL});
     if (data_kind_now == DOCUMENTS)
         add_argument(a, "--document-mask");
     if (chats)

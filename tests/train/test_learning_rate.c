@@ -102,6 +102,11 @@ static void restarts_and_wsd_are_those_of_transformers(void **state)
     assert_rate(&o, 18, 1), assert_rate(&o, 19, 1), assert_rate(&o, 20, 0.55);
     o.lr_decay_steps = 1000; /* all after the warm-up */
     assert_rate(&o, 5, 1), assert_rate(&o, 13, 0.55);
+    o.optimizer = PT_OPTIMIZER_ADAFACTOR;
+    o.optimizer_args = "relative_step=true";
+    assert_rate(&o, 1, 0.01), assert_rate(&o, 10000, 0.01), assert_rate(&o, 1000000, 0.001);
+    o.optimizer_args = "relative_step=true,warmup_init=true";
+    assert_rate(&o, 100, 1e-4);
 }
 
 static int told;

@@ -122,6 +122,7 @@ static int train(executor *x, const job *j, outcome *o, pt_error *e)
                        .grad_scale = 1};
     bool pending = false;
     int failed = optimizer_args_parse(shape_optimizer(in->shape), NULL, &u.args, e);
+    u.args.update_proj_gap = 2;
     for (int step = 0; step < STEPS && !failed; step++) {
         fill_batch(x, in->model, in->shape, j->seed, step);
         executor_set_dropout(x, j->seed + (uint64_t)step + 1);

@@ -148,7 +148,7 @@ static void absurd_options_are_refused(void **state)
     REFUSED(device, NULL, PT_USAGE, "`device`");
     REFUSED(device, "abacus", PT_USAGE, "abacus");
     REFUSED(precision, (pt_precision)7, PT_USAGE, "`precision`");
-    REFUSED(optimizer, (pt_optimizer)7, PT_USAGE, "`optimizer`");
+    REFUSED(optimizer, (pt_optimizer)99, PT_USAGE, "`optimizer`");
     REFUSED(momentum, 0.9, PT_USAGE, "`momentum`");
     REFUSED(lr_adjust, PT_LR_ADJUST_RMS, PT_USAGE, "`lr_adjust`");
     REFUSED(lr_adjust, PT_LR_ADJUST_ORIGINAL, PT_USAGE, "`lr_adjust`");

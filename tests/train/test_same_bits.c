@@ -156,6 +156,7 @@ static int train(executor *x, const schedule_input *in, bool clipping, uint64_t 
                        .grad_scale = 1};
     bool pending = false;
     int failed = optimizer_args_parse(shape_optimizer(in->shape), NULL, &u.args, e);
+    u.args.update_proj_gap = 2;
     for (int step = 0; step < STEPS && !failed; step++) {
         fill_batch(x, in->model, in->shape, seed, step);
         if (in->plan->update == UPDATE_BACKWARD)

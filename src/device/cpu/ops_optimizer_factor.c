@@ -21,7 +21,8 @@ static void block_tile(void *arg, int64_t block, int thread)
         const float mean = (float)(KERNEL_BEST(factor_row_part)(o, i) / (double)o->cols) + o->eps;
         o->row[i] = fmaf(1.0f - o->keep, mean, o->keep * o->row[i]);
     }
-    KERNEL_BEST(factor_cols_part)(o, block);
+    if (o->partial)
+        KERNEL_BEST(factor_cols_part)(o, block);
 }
 
 void cpu_factor_sums(pool *p, const op_factor_sums *o) { pool_run(p, factor_blocks(o->rows), block_tile, (void *)o); }
@@ -98,7 +99,7 @@ static float larger(float x, float least) { return x < least ? least : x; }
 
 void cpu_update_limit(pool *p, const op_update_limit *o)
 {
-    const double total = total_of(o->sums, o->sums_n);
+    const double total = o->kind == LIMIT_NONE ? 0 : total_of(o->sums, o->sums_n);
     if (o->kind == LIMIT_RMS) {
         const float part = (float)sqrt(total / (double)o->values) / o->most;
         const float lr = o->weights ? o->lr * larger((float)sqrt(total_of(o->weights, o->sums_n) / (double)o->values), o->least) : o->lr;
@@ -106,10 +107,12 @@ void cpu_update_limit(pool *p, const op_update_limit *o)
         o->out[1] = fmaf(-o->decay, lr, 1);
         return;
     }
-    const float norm = (float)sqrt(total), by = *o->last > 0 ? larger(norm / (*o->last + 1e-8f), o->most) / o->most : 1;
-    *o->last = norm / by;
-    o->out[0] = o->lr / by;
+    const float norm = (float)sqrt(total), last = o->last ? *o->last : 0;
+    const float by = last > 0 ? larger(norm / (last + 1e-8f), o->most) / o->most : 1;
+    if (o->last)
+        *o->last = norm / by;
     o->out[1] = 1.0f - o->decay;
+    o->out[0] = o->lr / by * o->out[1];
 }
 
 static void apply_tile(void *arg, int64_t tile, int thread)

@@ -65,7 +65,7 @@ template <pt_dtype T> static int sums_launch(const op_factor_sums *o, cudaStream
 {
     const int64_t tiles = blocks_of(o->cols, THREADS);
     const int status = o->row ? launch(rows_kernel<T>, o->rows, LANES, s, *o) : 0;
-    return status ? status : launch(cols_kernel<T>, factor_blocks(o->rows) * tiles, THREADS, s, *o, tiles);
+    return status || !o->partial ? status : launch(cols_kernel<T>, factor_blocks(o->rows) * tiles, THREADS, s, *o, tiles);
 }
 
 int cuda_factor_sums(const op_factor_sums *o, cudaStream_t s)
@@ -141,7 +141,7 @@ DEVICE float root_mean(double total, int64_t n) { return (float)sqrt(total / (do
 
 __global__ void limit_kernel(op_update_limit o)
 {
-    const double total = total_of(o.sums, o.sums_n), weights = o.weights ? total_of(o.weights, o.sums_n) : 0.0;
+    const double total = o.kind == LIMIT_NONE ? 0.0 : total_of(o.sums, o.sums_n), weights = o.weights ? total_of(o.weights, o.sums_n) : 0.0;
     if (threadIdx.x)
         return;
     if (o.kind == LIMIT_RMS) {
@@ -151,11 +151,12 @@ __global__ void limit_kernel(op_update_limit o)
         o.out[1] = __fmaf_rn(-o.decay, lr, 1.0f);
         return;
     }
-    const float norm = (float)sqrt(total);
-    const float by = *o.last > 0 ? __fdiv_rn(larger(__fdiv_rn(norm, __fadd_rn(*o.last, 1e-8f)), o.most), o.most) : 1.0f;
-    *o.last = __fdiv_rn(norm, by);
-    o.out[0] = __fdiv_rn(o.lr, by);
+    const float norm = (float)sqrt(total), last = o.last ? *o.last : 0.0f;
+    const float by = last > 0 ? __fdiv_rn(larger(__fdiv_rn(norm, __fadd_rn(last, 1e-8f)), o.most), o.most) : 1.0f;
+    if (o.last)
+        *o.last = __fdiv_rn(norm, by);
     o.out[1] = __fsub_rn(1.0f, o.decay);
+    o.out[0] = __fmul_rn(__fdiv_rn(o.lr, by), __fsub_rn(1.0f, o.decay));
 }
 
 int cuda_update_limit(const op_update_limit *o, cudaStream_t s) { return launch(limit_kernel, 1, LANES, s, *o); }

@@ -26,4 +26,10 @@ KERNELS(double, scaled_squares_row, (const op_scaled_squares *o, int64_t row))
 KERNELS(double, master_squares_row, (const op_master_squares *o, int64_t row))
 KERNELS(void, scaled_apply_row, (const op_scaled_apply *o, int64_t row))
 
+/* Low-rank moments: columns i .. i + n, or a row; a row of Adam. */
+KERNELS(void, low_columns_part, (const op_low_moments *o, int64_t i, int64_t n))
+KERNELS(void, low_row_part, (const op_low_moments *o, int64_t row))
+KERNELS(void, orthonormal_all, (const op_orthonormal *o))
+KERNELS(void, row_adam_part, (const op_row_adam *o, int64_t row))
+
 #endif

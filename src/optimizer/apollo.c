@@ -1,0 +1,124 @@
+/* apollo.c - APOLLO and APOLLO-Mini (Zhu et al., 2024): a layer's matrix moves by its gradient, whose rows or columns are scaled as Adam
+ * would scale them, judged in few dimensions. With G (m, n), or its transpose if m > n; P (rank, m), random with variance 1 / rank; and t
+ * the step:
+ *
+ *   R = P G (rank, n)       M, V: Adam's moments of R       N = M / (sqrt(V) + eps)
+ *   s = |N| / (|R| + 1e-8)  of each column, or (scale_type tensor) of all together
+ *   U = s G                 U /= max(|U| / |U before|, 1.01) / 1.01, from the second step on
+ *   w = (w - lr sqrt(1 - beta2^t) / (1 - beta1^t) sqrt(scale) U) (1 - lr weight_decay)
+ *
+ * P is drawn again every update_proj_gap steps. It is a function of the seed, the tensor's name, and the number of the draw: it is made
+ * where it is needed, and never kept. Embeddings, head, norms and biases use AdamW. Experts' matrices are matrices of their own.
+ */
+#include "optimizer/low_rank.h"
+
+#include <math.h>
+
+enum { LIMIT_BYTES = 64 };
+#define LARGEST_GROWTH 1.01f
+
+static const char *const scale_types[] = {"channel", "tensor", NULL};
+
+static const arg_row args[] = {
+    ARG(rank, INT, 128, 1, 65536), ARG(update_proj_gap, INT, 200, 1, 1e9), ARG(scale, REAL, 1, 1e-6, 1e6),
+    {"scale_type", ARG_CHOICE, offsetof(optimizer_args, scale_type), 0, 0, 1, scale_types}, {.key = NULL}};
+static const arg_row mini_args[] = {
+    ARG(rank, INT, 1, 1, 65536), ARG(update_proj_gap, INT, 200, 1, 1e9), ARG(scale, REAL, 128, 1e-6, 1e6),
+    {"scale_type", ARG_CHOICE, offsetof(optimizer_args, scale_type), 1, 0, 1, scale_types}, {.key = NULL}};
+
+/* P, R, the sums of N and of R by channel, the channels' scales, the sums of the update by row, its limit. */
+typedef struct places { char *projection; float *r, *scales, *limit; double *moved, *given, *sums; } places;
+
+/* Addresses in a workspace; returns its bytes. */
+static uint64_t places_of(const low_shape *s, char *w, places *out)
+{
+    uint64_t at = 0;
+    out->projection = w + low_take(&at, s->rank * s->small, sizeof(float));
+    out->r = (float *)(w + low_take(&at, s->rank * s->large, sizeof(float)));
+    out->moved = (double *)(w + low_take(&at, s->large, sizeof(double)));
+    out->given = (double *)(w + low_take(&at, s->large, sizeof(double)));
+    out->scales = (float *)(w + low_take(&at, s->large, sizeof(float)));
+    out->sums = (double *)(w + low_take(&at, s->rows, sizeof(double)));
+    out->limit = (float *)(w + low_take(&at, LIMIT_BYTES, 1));
+    return at;
+}
+
+static uint64_t workspace(const param *p)
+{
+    static char none[1];
+    uint64_t most = 0;
+    for (int k = 0; k < p->parts; k++) {
+        places unused;
+        const low_shape s = low_shape_of(p, k);
+        const uint64_t bytes = places_of(&s, none, &unused);
+        most = bytes > most ? bytes : most;
+    }
+    return most;
+}
+
+/* ---- a matrix ---- */
+
+typedef struct matrix { low_matrix of; float *m, *v, *last; places at; } matrix;
+
+static void find_scales(queue *q, const update *u, const matrix *x)
+{
+    const update_params *p = u->params;
+    const low_shape *s = &x->of.s;
+    const uint32_t draw = (uint32_t)((p->step - 1) / (int64_t)p->args.update_proj_gap);
+    const float by = (float)((double)p->grad_scale / sqrt((double)RANDOM_VARIANCE * (double)s->rank));
+    queue_submit(q, &(op){OP_RANDOM_MATRIX, .random_matrix = {u->type, s->rank * s->small, p->seed, x->of.stream, draw, x->at.projection}});
+    low_project(q, u->type, PT_F32, s, x->at.projection, x->of.g, x->at.r);
+    queue_submit(q, &(op){OP_LOW_MOMENTS, .low_moments = {
+        .channels = s->large, .rank = s->rank, .by_rows = s->by_rows, .r = x->at.r, .scale = by, .beta1 = p->beta1, .beta2 = p->beta2,
+        .eps = p->eps, .m = x->m, .v = x->v, .moved = x->at.moved, .given = x->at.given}});
+    queue_submit(q, &(op){OP_CHANNEL_SCALE, .channel_scale = {s->large, p->args.scale_type != 0, x->at.moved, x->at.given, x->at.scales}});
+}
+
+static void apply(queue *q, const update *u, const matrix *x)
+{
+    const update_params *p = u->params;
+    const low_shape *s = &x->of.s;
+    const float *row = s->by_rows ? x->at.scales : NULL, *col = row ? NULL : x->at.scales;
+    const double decay = u->param->decay ? (double)p->lr * (double)p->weight_decay : 0, lr = low_rate(p) * sqrt(p->args.scale);
+    queue_submit(q, &(op){OP_SCALED_SQUARES, .scaled_squares = {u->type, s->rows, s->cols, x->of.g, p->grad_scale, row, col, x->at.sums}});
+    queue_submit(q, &(op){OP_UPDATE_LIMIT, .update_limit = {
+        .kind = LIMIT_GROWTH, .sums_n = s->rows, .values = s->rows * s->cols, .sums = x->at.sums, .lr = (float)lr, .decay = (float)decay,
+        .most = LARGEST_GROWTH, .last = x->last, .out = x->at.limit}});
+    queue_submit(q, &(op){OP_SCALED_APPLY, .scaled_apply = {u->type, u->type, s->rows, s->cols, x->of.hi, x->of.lo, x->of.g, p->grad_scale,
+                          row, col, x->at.limit}});
+}
+
+static const update_rule scaled;
+
+static void submit(queue *q, const update *u)
+{
+    for (int k = 0; k < u->param->parts; k++)
+        for (int64_t i = 0; i < part_matrices(u->param, k); i++) {
+            matrix x = {.of = low_matrix_of(u, &scaled.slabs[0], k, i)};
+            x.m = (float *)u->slab[0] + x.of.entries;
+            x.v = (float *)u->slab[1] + x.of.entries;
+            x.last = (float *)u->slab[2] + slab_first(&scaled.slabs[2], u->param, k) + i;
+            places_of(&x.of.s, u->workspace, &x.at);
+            find_scales(q, u, &x);
+            apply(q, u, &x);
+        }
+}
+
+/* ---- the rule ---- */
+
+static int64_t matrices_of(const param *p, int k) { return part_matrices(p, k); }
+
+static const update_rule scaled = {.title = "APOLLO", .submit = submit, .whole = true, .by_device = true, .workspace = workspace,
+                                   .flops = low_flops, .slabs = {{"low_exp_avg", PT_F32, 1, low_moments_of},
+                                                                 {"low_exp_avg_sq", PT_F32, 1, low_moments_of},
+                                                                 {"update_norm", PT_F32, 1, matrices_of}}};
+
+static const update_rule *rule_of(const param *p)
+{
+    return p->kind->use == USE_MATRIX || p->kind->use == USE_EXPERTS ? &scaled : &adamw_rule;
+}
+
+const optimizer optimizer_apollo = {.name = "apollo", .rules = {&adamw_rule, &scaled}, .rule_of = rule_of, .of_matrices = true,
+                                    .args = args};
+const optimizer optimizer_apollo_mini = {.name = "apollo_mini", .rules = {&adamw_rule, &scaled}, .rule_of = rule_of, .of_matrices = true,
+                                         .args = mini_args};
