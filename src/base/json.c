@@ -51,18 +51,22 @@ static bool is_beyond_64_bits(const char *number, size_t n)
     return errno == ERANGE;
 }
 
-/* A copy of the text in which integers beyond 64 bits are reals ("1000000000000000019884624838656.0"). The caller frees it. */
-static char *long_integers_as_reals(const char *text, size_t n, size_t *out_n)
+/* A copy of the text in which what Python writes beyond JSON is JSON: integers beyond 64 bits are reals
+ * ("1000000000000000019884624838656.0"), and Infinity, as configurations have it for a limit, is a number near the largest. The caller
+ * frees it. */
+static char *python_as_json(const char *text, size_t n, size_t *out_n)
 {
-    enum { SHORTEST = 19 };
+    static const char infinity[] = "Infinity", largest[] = "1.79e308";
+    enum { SHORTEST = 19, INFINITY_BYTES = sizeof infinity - 1 };
     char *out = malloc(n + 2 * (n / SHORTEST + 1));
     bool in_string = false;
     size_t m = 0;
     for (size_t i = 0, step; out && i < n; i += step) {
         const size_t number = in_string ? 0 : number_length(text + i, n - i);
-        step = number ? number : in_string && text[i] == '\\' && i + 1 < n ? 2 : 1;
+        const bool is_infinity = !in_string && n - i >= INFINITY_BYTES && !memcmp(text + i, infinity, INFINITY_BYTES);
+        step = is_infinity ? INFINITY_BYTES : number ? number : in_string && text[i] == '\\' && i + 1 < n ? 2 : 1;
         in_string ^= text[i] == '"';
-        memcpy(out + m, text + i, step);
+        memcpy(out + m, is_infinity ? largest : text + i, step);
         m += step;
         if (number && is_beyond_64_bits(text + i, number)) {
             memcpy(out + m, ".0", 2);
@@ -125,12 +129,12 @@ int json_text_load(const char *name, const char *text, size_t n, size_t flags, j
         return PT_FAILED;
     flags |= JSON_ALLOW_NUL;
     json_t *value = json_loadb(text, n, flags, &bad);
-    if (!value && json_error_code(&bad) == json_error_numeric_overflow) {
-        char *reals = long_integers_as_reals(text, n, &n);
-        if (!reals)
+    if (!value && (json_error_code(&bad) == json_error_numeric_overflow || json_error_code(&bad) == json_error_invalid_syntax)) {
+        char *json = python_as_json(text, n, &n);
+        if (!json)
             return pt_fail(e, PT_FAILED, "%.400s: out of memory", name);
-        value = json_loadb(reals, n, flags, &bad);
-        free(reals);
+        value = json_loadb(json, n, flags, &bad);
+        free(json);
     }
     if (!value)
         return pt_fail(e, PT_FAILED, "%.400s:%d:%d: not valid JSON: %s%s", name, bad.line, bad.column, json_reason(&bad, reason),

@@ -27,8 +27,8 @@ int json_text_check(const char *name, const char *text, size_t n, pt_error *e);
 /* Parses a whole file, or `n` bytes of text that errors call `name`. Refused, with file, line and column: invalid JSON, bytes after the
  * value, nesting deeper than 2048, files beyond JSON_FILE_MAX_BYTES, and what json_text_check refuses. `flags` are jansson's
  * (JSON_REJECT_DUPLICATES; 0: the last of equal keys). A UTF-8 byte order mark is skipped; strings may contain NUL. Integers beyond 64 bits
- * are read as doubles (Hugging Face writes model_max_length as 10^30); json_get_int accepts those that are whole and below 2^53. The caller
- * owns *out (json_decref). */
+ * are read as doubles (Hugging Face writes model_max_length as 10^30); json_get_int accepts those that are whole and below 2^53. Infinity,
+ * which Python writes too, is read as 1.79e308. The caller owns *out (json_decref). */
 int json_file_load(const char *path, size_t flags, json_t **out, pt_error *e);
 /* The same with another limit. */
 int json_file_load_most(const char *path, size_t most, size_t flags, json_t **out, pt_error *e);

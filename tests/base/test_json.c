@@ -216,6 +216,14 @@ static void integers_beyond_64_bits_and_byte_order_marks_are_read(void **state)
     assert_true(json_is_real(json_array_get(list, 2)) && json_is_integer(json_array_get(list, 3)));
     assert_string_equal(json_string_value(json_object_get(s.object, "s")), "\"99999999999999999999");
     json_source_close(&s);
+    open_text(&s, "{\"limit\": [0.0, Infinity], \"low\": -Infinity, \"s\": \"Infinity\", \"n\": 99999999999999999999}");
+    assert_true(json_real_value(json_array_get(json_object_get(s.object, "limit"), 1)) == 1.79e308);
+    assert_true(json_real_value(json_object_get(s.object, "low")) == -1.79e308);
+    assert_true(json_real_value(json_object_get(s.object, "n")) == 1e20);
+    assert_string_equal(json_string_value(json_object_get(s.object, "s")), "Infinity");
+    json_source_close(&s);
+    file_put("{\"a\": Infinity8}", 16);
+    assert_int_equal(json_source_open(&s, path, &e), PT_FAILED);
     file_put("{\"a\": 99999999999999999999, \"b\": 1e999}", 40);
     assert_int_equal(json_source_open(&s, path, &e), PT_FAILED);
 }
