@@ -223,7 +223,7 @@ int serve_http_open(serve_http *h, const char *host, int port, pt_error *e)
     h->daemon = MHD_start_daemon(how, (uint16_t)port, NULL, NULL, on_request, h, MHD_OPTION_SOCK_ADDR, found->ai_addr,
                                  MHD_OPTION_NOTIFY_COMPLETED, on_end, h, MHD_OPTION_CONNECTION_LIMIT, (unsigned)CONNECTIONS_MOST,
                                  MHD_OPTION_CONNECTION_TIMEOUT, (unsigned)SILENCE_S, MHD_OPTION_CONNECTION_MEMORY_LIMIT,
-                                 (size_t)HEADERS_BYTES, MHD_OPTION_LISTENING_ADDRESS_REUSE, 1u, MHD_OPTION_END);
+                                 (size_t)HEADERS_BYTES, MHD_OPTION_END);
     const int why = errno;
     freeaddrinfo(found);
     if (!h->daemon)
