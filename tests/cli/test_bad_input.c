@@ -312,8 +312,6 @@ static void a_folder_with_an_adapter_alone_is_named_as_that(void **state)
     assert_int_equal(dir_make(folder, &e), 0);
     put_text("adapter/adapter_config.json", "{}");
     check_sentence("a model", run_program(WORDS("plan", "--model", folder)), 1, WORDS("holds an adapter and no model", "--adapter"));
-    check_sentence("a file of it", run_program(WORDS("export", "--model", "base", "--adapter", folder, "--to", "gguf", "--out", "x")), 2,
-                   WORDS("protrain merge --model base --adapter", "--out MERGED"));
     check_sentence("an adapter", run_program(WORDS("eval", "--model", fixture("llama"), "--adapter", fixture("llama"), "--data", "x")), 1,
                    WORDS("llama/adapter_config.json does not exist", "--adapter"));
 }

@@ -1,4 +1,5 @@
 /* Activations with two derivatives, energies, and what computes in fp64: matmuls and AdamW. Beside long double and finite differences. */
+#include "device/adamw_rates.h"
 #include "device/reference.h"
 
 #include "device/cpu/pool.h"
@@ -226,11 +227,12 @@ static void adamw_in_double(void **state)
     static double w[N], m[N], v[N], g[N];
     numbers(PT_F64, N, 0, 1, w), numbers(PT_F64, N, 0, 1, m), numbers(PT_F64, N, 2, 0.3, v), numbers(PT_F64, N, 0, 1, g);
     double *hi = test_copy(w, sizeof w), *first = test_copy(m, sizeof m), *second = test_copy(v, sizeof v);
-    op_adamw o = {PT_F64, N, hi, NULL, (float *)first, (float *)second, g, 1, 1 - 1e-2f, 0.9f, 0.999f, 1e-8f, 1e-2f, 0.5f};
+    adamw_rates r = {1 - 1e-2, 0.9, 0.999, 1e-8, 1e-2, 0.5};
+    op_adamw o = {.type = PT_F64, .n = N, .hi = hi, .lo = (uint16_t *)&r, .m = (float *)first, .v = (float *)second, .g = g};
     run_op(2, &(op){OP_ADAMW, .adamw = o});
     for (int i = 0; i < N; i++) {
-        const double mi = 0.9f * m[i] + (1 - (double)0.9f) * g[i], vi = 0.999f * v[i] + (1 - (double)0.999f) * g[i] * g[i];
-        const double want = w[i] * (1 - 1e-2f) - 1e-2f * mi / (sqrt(vi) / 0.5 + 1e-8f);
+        const double mi = r.beta1 * m[i] + (1 - r.beta1) * g[i], vi = r.beta2 * v[i] + (1 - r.beta2) * g[i] * g[i];
+        const double want = w[i] * r.decay - r.step_size * mi / (sqrt(vi) / r.sqrt_correction2 + r.eps);
         assert_true(fabs(hi[i] - want) < 1e-14 * (1 + fabs(want)) && fabs(first[i] - mi) < 1e-14 * (1 + fabs(mi)));
         assert_true(fabs(second[i] - vi) < 1e-14 * (1 + vi));
     }

@@ -129,6 +129,12 @@ static void an_update_takes_all_neighbours_of_a_kind(void **state)
     on_random_packings(check_spans);
 }
 
+/* Of a piece's values: rules that count by parts have pieces of whole parameters. */
+static int64_t entries_of(const slab *s, const param *p, int64_t values)
+{
+    return s->of_part ? slab_of_param(s, p) : slab_entries(s, values);
+}
+
 /* Each piece has its states, inside of the chunk's, and shares them with no other; of what one op updates they lie side by side. */
 static void check_states(const model *m, const step_shape *s, const packing *k)
 {
@@ -146,9 +152,9 @@ static void check_states(const model *m, const step_shape *s, const packing *k)
             const int64_t values = p->rows * a->cols;
             for (int j = low ? -1 : 0; j < (trained ? rule_slabs(r) : 0); j++) {
                 const uint64_t at = j < 0 ? p->low : p->slab[j];
-                const uint64_t n = j >= 0 ? (uint64_t)slab_entries(&r->slabs[j], values) * dtype_bytes(r->slabs[j].type)
+                const uint64_t n = j >= 0 ? (uint64_t)entries_of(&r->slabs[j], a, values) * dtype_bytes(r->slabs[j].type)
                                           : param_type(a, k->type) == PT_BF16 && a->storage == STORAGE_PLAIN ? 2 * (uint64_t)values : 0;
-                assert_true(at + n <= bytes && (j < 0 || p->row0 * a->cols % r->slabs[j].values == 0));
+                assert_true(at + n <= bytes && (j < 0 || r->slabs[j].of_part || p->row0 * a->cols % r->slabs[j].values == 0));
                 for (uint64_t b = at; b < at + n; b++)
                     assert_int_equal(taken[b]++, 0);
                 sum += n;
@@ -164,7 +170,8 @@ static void check_states(const model *m, const step_shape *s, const packing *k)
                 for (int j = 0; j < rule_slabs(one.rule); j++) {
                     const piece *p = &k->pieces[k->piece_of_chunk[first]];
                     assert_true(p == one.piece || p->slab[j] == next[j]);
-                    next[j] = p->slab[j] + (uint64_t)slab_entries(&one.rule->slabs[j], p->rows * m->params[p->param].cols) *
+                    next[j] = p->slab[j] + (uint64_t)entries_of(&one.rule->slabs[j], &m->params[p->param],
+                                                                p->rows * m->params[p->param].cols) *
                               dtype_bytes(one.rule->slabs[j].type);
                 }
         }

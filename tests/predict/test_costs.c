@@ -150,6 +150,14 @@ static double merges_ns(const costs *c, const schedule_input *in, const schedule
     return elements > 0 && merges ? merges * cost_at(&c->finish, 2 * elements) : 0;
 }
 
+static double all_bytes_of(const schedule *s, const task *t)
+{
+    double sum = 0;
+    for (int i = 0; i < t->operands_n; i++)
+        sum += bytes_of(s, t, i);
+    return sum;
+}
+
 /* What the header says of each kind of task, written out once more. */
 static double expected_ns(const costs *c, const schedule_input *in, const schedule *s, const task *t, double *finished)
 {
@@ -171,7 +179,7 @@ static double expected_ns(const costs *c, const schedule_input *in, const schedu
     case TASK_WRITE: return cost_at(&c->write, bytes_of(s, t, 1));
     case TASK_INPUT: return cost_at(&c->to_device, bytes_of(s, t, 0));
     case TASK_COPY: return copy_ns(c, s, t);
-    case TASK_OUTPUT: return cost_at(&c->from_device, bytes_of(s, t, 0) + (t->operands_n > 1 ? bytes_of(s, t, 1) : 0));
+    case TASK_OUTPUT: return cost_at(&c->from_device, all_bytes_of(s, t));
     default: return finishes_ns(c, in, t, finished);
     }
 }
