@@ -4,7 +4,7 @@
 #include "search/random_problem.h"
 
 /* Models that are searched, searched twice, too large, and whose plans are changed. */
-enum { FOUND = SANITIZED ? 6 : 24, TWICE = SANITIZED ? 1 : 3, MENDED = SANITIZED ? 4 : 12, CHANGED = 8 };
+enum { FOUND = SANITIZED ? 6 : 12, TWICE = SANITIZED ? 1 : 2, MENDED = SANITIZED ? 4 : 8, CHANGED = 8 };
 
 static bool is_policy(const priced_plan *c)
 {

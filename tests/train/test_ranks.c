@@ -29,7 +29,7 @@
 
 #include "comm/together.h"
 
-enum { STEPS = 3, PLANS_OF_A_MODEL = 6, DEFAULT_PLANS = SANITIZED ? 24 : 100, EMULATED_PLANS = SANITIZED ? 2 : 12, EMULATED_HEADS = 40 };
+enum { STEPS = 3, PLANS_OF_A_MODEL = 6, DEFAULT_PLANS = SANITIZED ? 24 : 60, EMULATED_PLANS = SANITIZED ? 2 : 6, EMULATED_HEADS = 40 };
 enum { RANKS_MOST = 8 };
 
 typedef struct outcome { float *values; size_t n; float *losses; double norm[STEPS]; } outcome;

@@ -23,7 +23,7 @@
 
 #include "faults/fault.h"
 
-enum { DEFAULT_KILLS = SANITIZED ? 2 : 4, STEPS = 12 };
+enum { DEFAULT_KILLS = 2, STEPS = 12 };
 
 static random_source the_random;
 static model *the_model;
