@@ -67,8 +67,11 @@ static ssize_t read_events(void *arg, uint64_t at, char *out, size_t most)
 
 static enum MHD_Result respond_job(serve_http *h, serve_job *x)
 {
-    if (x->status != MHD_HTTP_OK || !x->request.stream)
-        return respond_text(x->connection, x->status ? x->status : MHD_HTTP_INTERNAL_SERVER_ERROR, &x->out);
+    pthread_mutex_lock(&h->jobs->lock);
+    const int status = x->status;
+    pthread_mutex_unlock(&h->jobs->lock);
+    if (status != MHD_HTTP_OK || !x->request.stream) /* complete: one piece */
+        return respond_text(x->connection, status ? status : MHD_HTTP_INTERNAL_SERVER_ERROR, &x->out);
     reader *r = malloc(sizeof *r);
     if (!r)
         return MHD_NO;
