@@ -178,7 +178,7 @@ int ritz_newest_size(const char *folder, int64_t *n, int64_t *steps)
 /* What `protrain report DIR --json` prints. */
 static int write_summary(const pt_ritz *r, pt_error *e)
 {
-    char path[FILE_PATH_BYTES], *text = ritz_json_of_folder(r->out, e);
+    char path[FILE_PATH_BYTES], *text = ritz_json_of_run(r, r->out, e);
     int failed = text ? path_join(path, r->out, "summary.json", e) : PT_FAILED;
     if (!failed)
         failed = file_write_atomic(path, text, strlen(text), e);

@@ -28,6 +28,7 @@ int ritz_maps_write(pt_ritz *r, FILE *out, pt_error *e);
 bool ritz_is_run(const char *folder);
 int ritz_page_of_folder(const char *folder, const char *file, pt_error *e);
 /* The same as a JSON object: the last energy and errors, times and memory, predicted and measured; malloc'ed. NULL: *e says why. */
+char *ritz_json_of_run(const pt_ritz *r, const char *out, pt_error *e);
 char *ritz_json_of_folder(const char *folder, pt_error *e);
 /* Reads `step` and `key` of the lines that have the key: *columns (2, n), malloc'ed. Returns n, or a negative code. */
 int ritz_read_metrics(const char *folder, const char *key, double **columns, pt_error *e);

@@ -40,35 +40,39 @@ int ritz_read_metrics(const char *folder, const char *key, double **columns, pt_
     return n;
 }
 
-/* x1, u and, unless exact is NULL, the exact solution at n points of the box's diagonal. */
+/* x1, u and, unless exact is NULL, the exact solution at n points of the box's diagonal, which pass through the room of a unit. */
 static int slice(pt_ritz *r, int n, double *x, double *u, double *exact, pt_error *e)
 {
     const int64_t dim = r->net.dim;
-    double *points = malloc((size_t)(n * dim) * 2 * sizeof *points);
-    if (!points)
-        return pt_fail(e, PT_FAILED, "out of memory");
-    for (int i = 0; i < n; i++) {
-        for (int64_t j = 0; j < dim; j++)
-            points[i * dim + j] = r->problem.is.lower[j] + (r->problem.is.upper[j] - r->problem.is.lower[j]) * i / (n - 1);
-        x[i] = points[i * dim];
+    const double *lower = r->problem.is.lower, *upper = r->problem.is.upper;
+    int failed = 0;
+    for (int first = 0, rows; first < n && !failed; first += rows) {
+        rows = n - first < r->unit_rows ? n - first : (int)r->unit_rows;
+        for (int i = 0; i < rows; i++) {
+            for (int64_t j = 0; j < dim; j++)
+                r->x[i * dim + j] = lower[j] + (upper[j] - lower[j]) * (first + i) / (n - 1);
+            x[first + i] = r->x[i * dim];
+        }
+        failed = pt_ritz_evaluate(r, rows, r->x, u + first, NULL, e);
+        if (!failed && exact)
+            failed = pt_ritz_exact(r, rows, r->x, exact + first, NULL, e);
     }
-    int failed = pt_ritz_evaluate(r, n, points, u, NULL, e);
-    if (!failed && exact)
-        problem_exact(&r->problem, n, points, exact, points + (int64_t)n * dim);
-    free(points);
     return failed;
 }
 
-/* Thins two columns to about POINTS_SHOWN points, and returns how many there are. */
-static int thin(double *columns, int n)
+/* Thins two columns to about POINTS_SHOWN points, gives back their other memory, and returns how many points there are. */
+static int thin(double **columns, int n)
 {
     const int every = (n + POINTS_SHOWN - 1) / POINTS_SHOWN;
+    double *at = *columns;
     int kept = 0;
-    for (int i = 0; every > 1 && i < n; i += every)
-        columns[kept++] = columns[i];
-    for (int i = 0, at = kept; every > 1 && i < n; i += every)
-        columns[at++] = columns[n + i];
-    return every > 1 ? kept : n;
+    for (int i = 0; i < n; i += every)
+        at[kept++] = at[i];
+    for (int i = 0, to = kept; i < n; i += every)
+        at[to++] = at[n + i];
+    double *less = realloc(at, (size_t)(2 * kept + 1) * sizeof *at);
+    *columns = less ? less : at;
+    return kept;
 }
 
 /* Value of the key in the last line that has it; NAN: none has. */
@@ -158,7 +162,7 @@ static int write_run(pt_ritz *r, const char *folder, const char *note, const cha
     for (int i = 0; i < KEYS && !failed; i++) {
         n[i] = ritz_read_metrics(folder, keys[i], &columns[i], e);
         failed = n[i] < 0 ? n[i] : 0;
-        n[i] = failed ? 0 : thin(columns[i], n[i]);
+        n[i] = failed ? 0 : thin(&columns[i], n[i]);
     }
     if (!failed && !text)
         failed = pt_fail(e, PT_FAILED, "out of memory");
@@ -241,13 +245,12 @@ static json_t *memory_json(const char *folder)
     return memory;
 }
 
-char *ritz_json_of_folder(const char *folder, pt_error *e)
+/* r NULL: there is no network, for which `lack` has the reason, if there is one. */
+static char *json_of(const pt_ritz *r, const char *folder, const pt_error *lack, pt_error *e)
 {
     static const char *const last[] = {"energy", "l2_error", "h1_error", "h1_seminorm_error", "energy_norm_error", "estimated_energy",
                                        "standard_error"};
     json_t *all = json_object(), *notes = json_array();
-    pt_error lack = {0};
-    pt_ritz *r = load_network(folder, &lack);
     put(all, "steps", last_of(folder, "step"), true);
     for (size_t i = 0; i < sizeof last / sizeof *last; i++)
         put(all, last[i], last_of(folder, last[i]), false);
@@ -260,13 +263,27 @@ char *ritz_json_of_folder(const char *folder, pt_error *e)
         put(all, "dim", (double)r->net.dim, true);
         put(all, "parameters", (double)r->net.params, true);
     }
-    if (lack.code)
-        json_array_append_new(notes, json_string(lack.text));
+    if (lack->code)
+        json_array_append_new(notes, json_string(lack->text));
     json_object_set_new(all, "notes", notes);
-    pt_ritz_close(r);
     char *text = json_dumps(all, 0);
     json_decref(all);
     if (!text)
         pt_fail(e, PT_FAILED, "out of memory");
+    return text;
+}
+
+char *ritz_json_of_run(const pt_ritz *r, const char *out, pt_error *e)
+{
+    const pt_error nothing = {0};
+    return json_of(r, out, &nothing, e);
+}
+
+char *ritz_json_of_folder(const char *folder, pt_error *e)
+{
+    pt_error lack = {0};
+    pt_ritz *r = load_network(folder, &lack);
+    char *text = json_of(r, folder, &lack, e);
+    pt_ritz_close(r);
     return text;
 }

@@ -112,6 +112,9 @@ static void a_run_has_a_page(void **state)
     assert_non_null(strstr(page, "along the diagonal"));
     free(page);
     assert_true(strstr(json_again(folder), "\"steps\": 12") && strstr(json_again(folder), "\"notes\": []"));
+    page = read_file(folder, "summary.json", &n);
+    assert_string_equal(page, json_again(folder));
+    free(page);
     assert_int_equal(file_write_atomic(path_in(folder, "network.safetensors"), "cut off", 7, &e), 0);
     assert_int_equal(pt_ritz_report(folder, path_in(folder, "again.html"), &e), 1);
     page = read_file(folder, "again.html", &n);
