@@ -23,7 +23,7 @@ static double energy_of(pt_ritz *r, uint64_t draw)
 /* int |grad v|^2, int V v^2 and int v of the difference v from the exact solution, at Sobol points of their own. */
 static double half_error_in_energy_norm(pt_ritz *r)
 {
-    enum { N = 1 << 15 };
+    enum { N = 1 << 14 };
     const int64_t dim = r->net.dim;
     points *p;
     pt_error e = {0};
@@ -51,7 +51,7 @@ static void an_energy_exceeds_the_exact_one_by_half_the_squared_error(void **sta
         pt_ritz_options o = small(names[turn % 3], 1 + turn);
         o.dtype = PT_RITZ_FP64;
         o.steps = 60;
-        o.n = 1 << 15;
+        o.n = 1 << 14;
         o.lr = 3e-3;
         o.threads = 2;
         pt_ritz *r = open_run(&o);
@@ -162,8 +162,9 @@ static void gradients_are_the_energys_differences(void **state)
             move_weights(r, at, along, -h);
             d[k] = (d[k] - energy_of(r, 3)) / (2 * h);
         }
-        const double got = (4 * d[0] - d[1]) / 3;
-        if (!(fabs(got - want) < 1e-7 * (1 + fabs(want))))
+        /* derivatives of the slopes of relu^3 have jumps, so that differences are less exact */
+        const double got = (4 * d[0] - d[1]) / 3, off = o.activation == PT_RITZ_RELU3 ? 1e-5 : 1e-7;
+        if (!(fabs(got - want) < off * (1 + fabs(want))))
             fail_msg("turn %d: the energy changes by %.12g, the gradient says %.12g", turn, got, want);
         free(at), free(along), free(gradient);
         pt_ritz_close(r);
@@ -233,7 +234,7 @@ static void updates_in_fp64_are_adamws(void **state)
  * the exact one by half the square of the error in the energy norm, and that is at least what the residuals say. */
 static void an_estimate_is_as_sure_as_it_says(void **state)
 {
-    enum { RUNS = 60, SETS = 8, N = 128, LARGE = 1 << 14 };
+    enum { RUNS = 60, SETS = 8, N = 128, LARGE = 1 << 13 };
     static const char *const names[] = {"poisson-cosine", "schroedinger-jump", "harmonic"};
     int held = 0;
     if (!FIGURES)

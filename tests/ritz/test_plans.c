@@ -91,16 +91,25 @@ static const pt_ritz_problem *random_problem(void)
     return &all[rand() % 4];
 }
 
+/* Of errors and energies: what they are is for test_energy.c. */
+static void evaluate_little(pt_ritz_options *o)
+{
+    o->eval_n = 40;
+    o->energy_sets = 2;
+}
+
 static pt_ritz_options random_run(int turn)
 {
     static const char *const names[] = {"poisson-cosine", "schroedinger-jump", "harmonic"};
     pt_ritz_options o = small(names[turn % 3], 2 + rand() % 4);
+    evaluate_little(&o);
     if (turn % 4 == 3) {
         o.problem = NULL;
         o.own = random_problem();
         o.dim = 0;
     }
     o.n = 400 + rand() % 4000;
+    o.steps = 6;
     o.penalty_ramp = rand() % 8;
     o.width = rand() % 4 ? 8 + rand() % 60 : 380 + rand() % 20; /* wide ones have several chunks */
     o.blocks = 1 + rand() % 3;
@@ -112,8 +121,9 @@ static pt_ritz_options random_run(int turn)
     o.seed = (uint64_t)rand();
     o.save_every = rand() % 4;
     if (o.width > 100) {
-        o.n = 300 + rand() % 500;
-        o.steps = 5;
+        o.n = 260 + rand() % 300; /* two or three units */
+        o.blocks = 1 + rand() % 2;
+        o.steps = 4;
     }
     return o;
 }
@@ -158,6 +168,8 @@ static void budgets_are_kept(void **state)
 {
     enum { MIB = 1 << 20 };
     pt_ritz_options o = small("poisson-cosine", 3);
+    evaluate_little(&o);
+    o.n = 300;
     o.width = 400;
     o.blocks = 6;
     o.disk_memory = 0;
@@ -189,7 +201,8 @@ static void every_budget_has_the_same_bits(void **state)
     for (int turn = 0; turn < 5 + (given ? atoi(given) / 4 : 0); turn++) {
         pt_ritz_options o = random_run(turn);
         o.width = 380 + rand() % 20;
-        o.n = 300 + rand() % 500;
+        o.blocks = 1 + rand() % 2;
+        o.n = 260 + rand() % 300;
         o.steps = 2;
         o.out = folder_of("straight");
         run_with_stops(o, NULL, 0, NULL);
@@ -251,6 +264,8 @@ static void a_plan_comes_from_a_file(void **state)
     pt_ritz *r;
     pt_ritz_options o = small("poisson-cosine", 3);
     char path[128];
+    evaluate_little(&o);
+    o.n = 300;
     o.width = 400;
     o.blocks = 6;
     o.steps = 2;
