@@ -108,7 +108,7 @@ static pt_ritz_options random_run(int turn)
         o.own = random_problem();
         o.dim = 0;
     }
-    o.n = 400 + rand() % 4000;
+    o.n = 400 + rand() % 3000;
     o.steps = 6;
     o.penalty_ramp = rand() % 8;
     o.width = rand() % 4 ? 8 + rand() % 60 : 380 + rand() % 20; /* wide ones have several chunks */
@@ -131,7 +131,7 @@ static pt_ritz_options random_run(int turn)
 static void every_plan_and_every_resumed_run_have_the_same_bits(void **state)
 {
     const char *given = getenv("PT_SAME_BITS_PLANS");
-    const int plans = given ? atoi(given) : SANITIZED ? 2 : 12;
+    const int plans = given ? atoi(given) : SANITIZED ? 2 : 9;
     for (int turn = 0; turn < plans; turn++) {
         pt_ritz_options o = random_run(turn);
         o.out = folder_of("straight");
@@ -198,7 +198,7 @@ static void every_budget_has_the_same_bits(void **state)
 {
     const char *given = getenv("PT_SAME_BITS_PLANS");
     int fits = 0;
-    for (int turn = 0; turn < 5 + (given ? atoi(given) / 4 : 0); turn++) {
+    for (int turn = 0; turn < 4 + (given ? atoi(given) / 4 : 0); turn++) {
         pt_ritz_options o = random_run(turn);
         o.width = 380 + rand() % 20;
         o.blocks = 1 + rand() % 2;
