@@ -223,10 +223,23 @@ static int add_folder(data_files *f, const char *folder, data_use use, pt_error 
     return rc;
 }
 
+/* "FILE:1.5" of a file that is there. */
+static bool has_bad_share(const char *path)
+{
+    char file[FILE_PATH_BYTES];
+    const char *colon = strrchr(path, ':');
+    if (!colon || !colon[1] || strspn(colon + 1, "0123456789.") != strlen(colon + 1) || colon - path >= FILE_PATH_BYTES)
+        return false;
+    snprintf(file, sizeof file, "%.*s", (int)(colon - path), path);
+    return path_exists(file);
+}
+
 static int fail_absent(const char *path, pt_error *e)
 {
     const int error = errno;
     data_kind kind;
+    if (error == ENOENT && has_bad_share(path))
+        return pt_fail(e, PT_FAILED, "%.400s: the share of the file's records must be above 0 and at most 1", path);
     if (error == ENOENT && strchr(path, '/') && data_kind_of(path, &kind) < 0 && hub_is_name(path))
         return hub_fail_data(path, e);
     errno = error;

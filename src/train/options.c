@@ -46,9 +46,14 @@ int options_check(const pt_train_options *o, pt_error *e)
         return pt_fail(e, PT_USAGE, "no data: `data` names .txt, .jsonl, .json, .csv, .npy or .bin files, or a folder of them");
     if (!o->out || !o->out[0])
         return pt_fail(e, PT_USAGE, "no output folder: give `out`");
-    if (options_args(o).relative_step != 0 && (o->lr > 0 || o->warmup_steps || o->warmup_ratio > 0))
-        return pt_fail(e, PT_USAGE, "`%s` has no effect with `optimizer_args` relative_step=true: leave one of them out",
-                       o->lr > 0 ? "lr" : o->warmup_steps ? "warmup_steps" : "warmup_ratio");
+    const char *unused = o->lr > 0                          ? "lr"
+                         : o->warmup_steps                  ? "warmup_steps"
+                         : o->warmup_ratio > 0              ? "warmup_ratio"
+                         : o->lr_schedule != PT_LR_LINEAR   ? "lr_schedule" /* the default */
+                         : o->min_lr_ratio > 0              ? "min_lr_ratio"
+                                                            : NULL;
+    if (options_args(o).relative_step != 0 && unused)
+        return pt_fail(e, PT_USAGE, "`%s` has no effect with `optimizer_args` relative_step=true: leave one of them out", unused);
     if (o->eval_split > 0 && o->eval_data_n)
         return pt_fail(e, PT_USAGE, "`eval_split` and `eval_data` are both given: give one of them");
     for (int i = 0; i < o->sample_n; i++) {
