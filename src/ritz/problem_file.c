@@ -141,10 +141,10 @@ static int read_holes(const json_source *s, problem *p, double **sides, pt_error
 static int64_t face_of(const problem *p, const char *text)
 {
     char *end;
-    const long number = strtol(text, &end, 10);
-    const long j = labs(number) - 1, block = j / (long)p->is.dim;
-    if (!number || *end || block < 0 || block > p->is.holes)
+    const long number = strtol(text, &end, 10), most = (long)(p->is.dim * (1 + p->is.holes));
+    if (!number || *end || number > most || number < -most)
         return -1;
+    const long j = labs(number) - 1, block = j / (long)p->is.dim;
     return (block * p->is.dim + j % p->is.dim) * 2 + (number > 0);
 }
 
