@@ -15,8 +15,10 @@ static int get_rows(void *arg, int index, int64_t row0, int64_t n_rows, float *o
 {
     getter *g = arg;
     const param *p = &g->s->in->model->params[index];
-    const int64_t whole = part_whole_rows(p, 0), begin = p->part[0].transposed ? row0 / whole * whole : row0;
-    state_choose_reader(g->s, g->kind, index, begin * p->cols, (p->part[0].transposed ? whole : n_rows) * p->cols);
+    /* One rank writes what a file has as columns: a matrix, or the matrices of all experts side by side. */
+    const bool columns = p->part[0].transposed || p->part[0].abreast;
+    const int64_t whole = p->part[0].abreast ? p->rows : part_whole_rows(p, 0), begin = columns ? row0 / whole * whole : row0;
+    state_choose_reader(g->s, g->kind, index, begin * p->cols, (columns ? whole : n_rows) * p->cols);
     safetensors_set_turn(g->w, state_reads(g->s));
     if (!state_in_few_bits(g->s, g->kind, index) || !g->s->origin)
         return state_read(g->s, g->kind, index, row0 * p->cols, n_rows * p->cols, out, e);
