@@ -522,10 +522,12 @@ typedef struct op_dropout {
  *                                                    would vanish beside, or it would be divided by 0)
  *   w  = fma(-step_size, m / (sqrt(v) / sqrt_correction2 + eps), w)     step_size = lr / correction1
  * bf16: weights are hi and lo (base/dtype.h, master_split); fp32: `hi` holds fp32, lo is NULL. PT_F64, without fma and zeros: hi, m, v, g
- * hold fp64; `lo` is an adamw_rates (adamw_rates.h), which the queue needs until the op is done, in place of the floats here. */
+ * hold fp64; `rates` is in place of the floats here, which would round 1 - beta2 by a part in 10^5. */
+typedef struct adamw_rates { double decay, beta1, beta2, eps, step_size, sqrt_correction2; } adamw_rates;
 typedef struct op_adamw {
     pt_dtype type; int64_t n; void *hi; uint16_t *lo; float *m, *v; const void *g;
     float grad_scale, decay /* 1 - lr * weight_decay */, beta1, beta2, eps, step_size, sqrt_correction2;
+    adamw_rates rates;
 } op_adamw;
 
 enum { MOMENT_LEAST = 0x00800000 }; /* bits of the least normal number */

@@ -54,12 +54,10 @@ static void run_copy(bench *b) { queue_submit(b->queue, &(op){OP_COPY, .copy = {
 
 static void run_update(bench *b)
 {
-    static adamw_rates wide = {1, 0.9, 0.99, 1e-8, 0, 1};
-    const bool is_wide = b->space->net->type == PT_F64;
-    queue_submit(b->queue, &(op){OP_ADAMW, .adamw = {.type = b->space->net->type, .n = b->most, .hi = b->weights,
-                                                     .lo = is_wide ? (uint16_t *)&wide : NULL, .m = (float *)b->states,
+    queue_submit(b->queue, &(op){OP_ADAMW, .adamw = {.type = b->space->net->type, .n = b->most, .hi = b->weights, .m = (float *)b->states,
                                                      .v = (float *)(b->states + (uint64_t)b->most * 8), .g = b->sums, .grad_scale = 1,
-                                                     .decay = 1, .beta1 = 0.9f, .beta2 = 0.99f, .eps = 1e-8f, .sqrt_correction2 = 1}});
+                                                     .decay = 1, .beta1 = 0.9f, .beta2 = 0.99f, .eps = 1e-8f, .sqrt_correction2 = 1,
+                                                     .rates = {1, 0.9, 0.99, 1e-8, 0, 1}}});
 }
 
 /* A group of this kind; -1: there is none. */

@@ -228,10 +228,10 @@ static void run_update(const ritz_runner *x, const schedule *s, const task *t, q
     char *states = operand_of(x, s, t, OBJECT_STATES, t->chunk, -1);
     queue_submit(q, &(op){OP_ADAMW, .adamw = {
         .type = p->net->type, .n = p->chunks[t->chunk].values, .hi = operand_of(x, s, t, OBJECT_WEIGHTS, t->chunk, -1),
-        .lo = p->net->type == PT_F64 ? (uint16_t *)u : NULL,
         .m = (float *)states, .v = (float *)(states + ritz_slab_bytes(p, t->chunk)),
         .g = operand_of(x, s, t, OBJECT_GRADIENT, t->chunk, -1), .grad_scale = 1, .decay = (float)u->decay, .beta1 = (float)u->beta1,
-        .beta2 = (float)u->beta2, .eps = (float)u->eps, .step_size = (float)u->step_size, .sqrt_correction2 = (float)u->sqrt_correction2}});
+        .beta2 = (float)u->beta2, .eps = (float)u->eps, .step_size = (float)u->step_size, .sqrt_correction2 = (float)u->sqrt_correction2,
+        .rates = *u}});
 }
 
 static void run_sweep(const ritz_unit *u, int sweep)

@@ -6,7 +6,6 @@
 #ifndef PT_RITZ_RUNNER_H
 #define PT_RITZ_RUNNER_H
 
-#include "device/adamw_rates.h"
 #include "ritz/ansatz.h"
 #include "ritz/program.h"
 #include "run/walker.h"

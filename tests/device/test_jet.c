@@ -1,5 +1,4 @@
 /* Activations with two derivatives, energies, and what computes in fp64: matmuls and AdamW. Beside long double and finite differences. */
-#include "device/adamw_rates.h"
 #include "device/reference.h"
 
 #include "device/cpu/pool.h"
@@ -227,8 +226,8 @@ static void adamw_in_double(void **state)
     static double w[N], m[N], v[N], g[N];
     numbers(PT_F64, N, 0, 1, w), numbers(PT_F64, N, 0, 1, m), numbers(PT_F64, N, 2, 0.3, v), numbers(PT_F64, N, 0, 1, g);
     double *hi = test_copy(w, sizeof w), *first = test_copy(m, sizeof m), *second = test_copy(v, sizeof v);
-    adamw_rates r = {1 - 1e-2, 0.9, 0.999, 1e-8, 1e-2, 0.5};
-    op_adamw o = {.type = PT_F64, .n = N, .hi = hi, .lo = (uint16_t *)&r, .m = (float *)first, .v = (float *)second, .g = g};
+    const adamw_rates r = {1 - 1e-2, 0.9, 0.999, 1e-8, 1e-2, 0.5};
+    op_adamw o = {.type = PT_F64, .n = N, .hi = hi, .m = (float *)first, .v = (float *)second, .g = g, .rates = r};
     run_op(2, &(op){OP_ADAMW, .adamw = o});
     for (int i = 0; i < N; i++) {
         const double mi = r.beta1 * m[i] + (1 - r.beta1) * g[i], vi = r.beta2 * v[i] + (1 - r.beta2) * g[i] * g[i];

@@ -1,4 +1,3 @@
-#include "device/adamw_rates.h"
 #include "device/cpu/kernels/double.h"
 #include "device/cpu/kernels/isa.h"
 #include "device/cpu/kernels/vec.h"
@@ -82,7 +81,7 @@ void KERNEL(adamw_double_part)(const op_adamw *o, int64_t begin, int64_t end)
 {
     double *w = o->hi, *m = (double *)o->m, *v = (double *)o->v;
     const double *gradient = o->g;
-    const adamw_rates r = *(const adamw_rates *)o->lo;
+    const adamw_rates r = o->rates;
     for (int64_t i = begin; i < end; i++) {
         const double g = gradient[i];
         m[i] += (1 - r.beta1) * (g - m[i]);
