@@ -18,45 +18,35 @@
 
 #define EPS 1e-30f
 #define LEAST_RMS 1e-3f
-enum { ALIGN = 64, LIMIT_BYTES = 64 };
+enum { LIMIT_BYTES = 64 };
 
 static const arg_row args[] = {ARG(scale_parameter, BOOL, 0, 0, 1), ARG(relative_step, BOOL, 0, 0, 1), ARG(warmup_init, BOOL, 0, 0, 1),
                                ARG(clip_threshold, REAL, 1, 1e-6, 1e6), ARG(decay_rate, REAL, -0.8, -10, -1e-6), {.key = NULL}};
 
 typedef struct places { float *partial, *row, *col, *limit; double *sums, *weights; } places;
 
-static uint64_t take(uint64_t *at, int64_t n, uint64_t each)
-{
-    const uint64_t begin = *at;
-    *at = align_up(begin + (uint64_t)n * each, ALIGN);
-    return begin;
-}
-
 /* Addresses in a workspace; returns its bytes. */
 static uint64_t places_of(const part_matrix *m, char *w, places *out)
 {
     uint64_t at = 0;
-    out->partial = (float *)(w + take(&at, factor_blocks(m->rows) * m->cols, sizeof(float)));
-    out->row = (float *)(w + take(&at, m->n * m->rows, sizeof(float)));
-    out->col = (float *)(w + take(&at, m->n * m->cols, sizeof(float)));
-    out->sums = (double *)(w + take(&at, m->n * m->rows, sizeof(double)));
-    out->weights = (double *)(w + take(&at, m->n * m->rows, sizeof(double)));
-    out->limit = (float *)(w + take(&at, LIMIT_BYTES, 1));
+    out->partial = (float *)(w + workspace_take(&at, factor_blocks(m->rows) * m->cols, sizeof(float)));
+    out->row = (float *)(w + workspace_take(&at, m->n * m->rows, sizeof(float)));
+    out->col = (float *)(w + workspace_take(&at, m->n * m->cols, sizeof(float)));
+    out->sums = (double *)(w + workspace_take(&at, m->n * m->rows, sizeof(double)));
+    out->weights = (double *)(w + workspace_take(&at, m->n * m->rows, sizeof(double)));
+    out->limit = (float *)(w + workspace_take(&at, LIMIT_BYTES, 1));
     return at;
 }
 
-static uint64_t workspace(const param *p)
+static uint64_t part_bytes(const param *p, int k)
 {
     static char none[1];
-    uint64_t most = 0;
-    for (int k = 0; k < p->parts; k++) {
-        places unused;
-        const part_matrix m = part_matrix_of(p, k);
-        const uint64_t bytes = places_of(&m, none, &unused);
-        most = bytes > most ? bytes : most;
-    }
-    return most;
+    places unused;
+    const part_matrix m = part_matrix_of(p, k);
+    return places_of(&m, none, &unused);
 }
+
+static uint64_t workspace(const param *p) { return workspace_of_parts(p, part_bytes); }
 
 /* ---- a tensor ---- */
 

@@ -26,28 +26,25 @@ static uint64_t places_of(const low_shape *s, char *w, places *out)
     uint64_t at = 0;
     const int64_t rows = SLICE_VALUES / s->cols;
     out->slice_rows = rows < 1 ? 1 : rows < s->rows ? rows : s->rows;
-    out->projection = w + low_take(&at, s->rank * s->small, sizeof(float));
-    out->half = w + low_take(&at, s->rank * s->large, sizeof(float));
-    out->r = (float *)(w + low_take(&at, s->rank * s->large, sizeof(float)));
-    out->y = (float *)(w + low_take(&at, s->rank * s->small, sizeof(float)));
-    out->noise = (float *)(w + low_take(&at, s->rank * s->small, sizeof(float)));
-    out->slice = (float *)(w + low_take(&at, out->slice_rows * s->cols, sizeof(float)));
-    out->limit = (float *)(w + low_take(&at, LIMIT_BYTES, 1));
+    out->projection = w + workspace_take(&at, s->rank * s->small, sizeof(float));
+    out->half = w + workspace_take(&at, s->rank * s->large, sizeof(float));
+    out->r = (float *)(w + workspace_take(&at, s->rank * s->large, sizeof(float)));
+    out->y = (float *)(w + workspace_take(&at, s->rank * s->small, sizeof(float)));
+    out->noise = (float *)(w + workspace_take(&at, s->rank * s->small, sizeof(float)));
+    out->slice = (float *)(w + workspace_take(&at, out->slice_rows * s->cols, sizeof(float)));
+    out->limit = (float *)(w + workspace_take(&at, LIMIT_BYTES, 1));
     return at;
 }
 
-static uint64_t workspace(const param *p)
+static uint64_t part_bytes(const param *p, int k)
 {
     static char none[1];
-    uint64_t most = 0;
-    for (int k = 0; k < p->parts; k++) {
-        places unused;
-        const low_shape s = low_shape_of(p, k);
-        const uint64_t bytes = places_of(&s, none, &unused);
-        most = bytes > most ? bytes : most;
-    }
-    return most;
+    places unused;
+    const low_shape s = low_shape_of(p, k);
+    return places_of(&s, none, &unused);
 }
+
+static uint64_t workspace(const param *p) { return workspace_of_parts(p, part_bytes); }
 
 /* ---- the projection ---- */
 

@@ -21,12 +21,4 @@ int64_t low_moments_of(const param *p, int k); /* entries of a slab (rank, large
 double low_flops(const param *p);              /* of one projection */
 double low_rate(const update_params *p);       /* lr sqrt(1 - beta2^t) / (1 - beta1^t) */
 
-/* Takes n entries from a workspace. */
-static inline uint64_t low_take(uint64_t *at, int64_t n, uint64_t each)
-{
-    const uint64_t begin = *at;
-    *at = align_up(begin + (uint64_t)n * each, 64);
-    return begin;
-}
-
 #endif

@@ -75,6 +75,16 @@ part_matrix part_matrix_of(const param *p, int k)
     return (part_matrix){n, p->part[k].rows / n, p->cols};
 }
 
+uint64_t workspace_of_parts(const param *p, uint64_t (*of_part)(const param *p, int k))
+{
+    uint64_t most = 0;
+    for (int k = 0; k < p->parts; k++) {
+        const uint64_t bytes = of_part(p, k);
+        most = bytes > most ? bytes : most;
+    }
+    return most;
+}
+
 int64_t slab_of_part(const slab *s, const param *p, int k) { return s->of_part ? s->of_part(p, k) : slab_entries(s, part_values(p, k)); }
 
 int64_t slab_first(const slab *s, const param *p, int k)

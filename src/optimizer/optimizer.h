@@ -117,6 +117,14 @@ int64_t slab_of_param(const slab *s, const param *p);
 static inline bool slab_is_of_values(const slab *s) { return !s->of_part && s->values == 1; }
 /* Entries of a slab without of_part for so many values from a block's beginning. */
 static inline int64_t slab_entries(const slab *s, int64_t values) { return (values + s->values - 1) / s->values; }
+/* For rules that update one part after the other: the largest workspace of a part; takes n entries from a workspace. */
+uint64_t workspace_of_parts(const param *p, uint64_t (*of_part)(const param *p, int k));
+static inline uint64_t workspace_take(uint64_t *at, int64_t n, uint64_t each)
+{
+    const uint64_t begin = *at;
+    *at = align_up(begin + (uint64_t)n * each, 64);
+    return begin;
+}
 static inline uint64_t rule_workspace(const update_rule *r, const param *p) { return r->workspace ? r->workspace(p) : 0; }
 /* Bytes moved per value of this type: weights and states, read and written, and the gradient, read. */
 double rule_bytes(const update_rule *r, pt_dtype type);
