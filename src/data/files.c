@@ -270,7 +270,7 @@ static int add_path(data_files *out, const char *path, data_use use, pt_error *e
     return add_file(out, path, kind, &st, e);
 }
 
-/* Gives the files from `first` on a share of their records. */
+/* Gives the files from `first` on a share of their records; validation beside them is read whole. */
 static int set_share(data_files *f, size_t first, double share, pt_error *e)
 {
     for (size_t i = first; i < f->n && share < 1; i++) {
@@ -295,7 +295,7 @@ int data_files_list(const char *const *paths, int paths_n, data_use use, data_fi
             return pt_fail(e, PT_FAILED, "%.400s...: the path is too long", paths[i]);
         snprintf(path, sizeof path, "%.*s", (int)length, paths[i]);
         int rc = add_path(out, path, use, e);
-        if (rc == 0)
+        if (rc == 0 && use != DATA_BESIDE)
             rc = set_share(out, before, share, e);
         if (rc < 0)
             return rc;

@@ -576,6 +576,17 @@ static void lists(data_use use, const char *folder, size_t n, const char *left_o
     data_files_free(&files);
 }
 
+static void share_is(data_use use, const char *name, double share)
+{
+    const char *path = scratch_path(name);
+    data_files files;
+    pt_error e = {0};
+    if (data_files_list(&path, 1, use, &files, &e))
+        fail_msg("%s", e.text);
+    assert_true(files.n > 0 && files.files[0].share == share);
+    data_files_free(&files);
+}
+
 /* As save_to_disk writes them: the files of a set by its state, the sets of a dictionary by their splits. */
 static void saved_folders_have_their_sets(void **state)
 {
@@ -601,6 +612,8 @@ static void saved_folders_have_their_sets(void **state)
     lists(DATA_EVALUATES, "saved", 2, "train, test");
     const char *path = scratch_path("saved");
     assert_true(data_files_beside(&path, 1));
+    share_is(DATA_TRAINS, "saved:0.5", 0.5);
+    share_is(DATA_BESIDE, "saved:0.5", 1);
     path = scratch_path("lone");
     assert_false(data_files_beside(&path, 1));
     scratch_text("saved/dataset_dict.json", "{\"splits\": [\"one\", \"two\"]}");
