@@ -255,6 +255,16 @@ static void a_base_in_few_bits_gives_a_gpu_the_text_of_the_cpu(void **state)
     }
 }
 
+static uint32_t ids_with_text(void)
+{
+    pt_error e = {0};
+    tokenizer *t;
+    assert_int_equal(tokenizer_open(folder, &t, &e), 0);
+    const uint32_t n = (uint32_t)tokenizer_vocab_size(t);
+    tokenizer_close(t);
+    return n;
+}
+
 /* The most probable token by the logits of a batch is the one that is generated. */
 static void logits_of_a_batch_are_those_of_generation(void **state)
 {
@@ -263,9 +273,8 @@ static void logits_of_a_batch_are_those_of_generation(void **state)
     pt_generator *g = open_generator(&o);
     pt_tokenizer *t;
     pt_error e = {0};
-    uint32_t *ids, batch[2 * 64], best = 0;
-    char text[256], *decoded;
-    size_t n, bytes;
+    uint32_t *ids, batch[2 * 64], best = 0, generated;
+    size_t n;
     assert_int_equal(pt_tokenizer_open(folder, &t, &e), 0);
     assert_int_equal(pt_tokenizer_encode(t, "a small boat", 12, true, &ids, &n, &e), 0);
     assert_true(n > 1 && n <= 64);
@@ -277,17 +286,14 @@ static void logits_of_a_batch_are_those_of_generation(void **state)
     float *logits = malloc(2 * n * (size_t)vocab * sizeof *logits), *last = logits + (2 * n - 1) * (size_t)vocab;
     if (pt_generator_logits(g, batch, 2, (int64_t)n, logits, &e))
         fail_msg("%s", e.text);
-    for (uint32_t v = 1; v < (uint32_t)vocab; v++)
+    for (uint32_t v = 1, n_text = ids_with_text(); v < n_text && v < (uint32_t)vocab; v++)
         best = last[v] > last[best] ? v : best;
-    assert_int_equal(continue_text(g, "a small boat", 1, text, sizeof text), 1);
-    assert_int_equal(pt_tokenizer_decode(t, &best, 1, false, &decoded, &bytes, &e), 0);
-    if (strstr(text, decoded) == NULL && strstr(decoded, text) == NULL)
-        fail_msg("\"%s\" is generated, and the logits say \"%s\"", text, decoded);
+    most_probable("a small boat", 1, 1, &generated);
+    assert_int_equal(best, generated);
     batch[1] = (uint32_t)vocab;
     assert_int_equal(pt_generator_logits(g, batch, 2, (int64_t)n, logits, &e), PT_USAGE);
     assert_non_null(strstr(e.text, "at token 2, but the model's vocabulary has"));
     assert_int_equal(pt_generator_logits(g, batch, 2, 1 << 20, logits, &e), PT_USAGE);
-    free(decoded);
     free(ids);
     free(logits);
     pt_tokenizer_close(t);
