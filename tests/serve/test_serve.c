@@ -193,7 +193,9 @@ static void a_reply_is_that_of_the_generator(void **state)
     json_decref(o);
     if (strlen(continued) > 2) { /* it ends before a stop text */
         char body[300];
-        char *stop = json_dumps(json_stringn(continued + strlen(continued) / 2, 1), JSON_ENCODE_ANY);
+        json_t *letter = json_stringn(continued + strlen(continued) / 2, 1);
+        char *stop = json_dumps(letter, JSON_ENCODE_ANY);
+        json_decref(letter);
         if (stop) {
             snprintf(body, sizeof body, "{\"prompt\": \"hello\", \"stop\": [\"\\u4e00\", %s]}", stop);
             o = answer_to("/v1/completions", body);
