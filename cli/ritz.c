@@ -4,6 +4,7 @@
 #include "commands.h"
 #include "exit.h"
 #include "interrupt.h"
+#include "ritz_write.h"
 
 #include <stdio.h>
 #include <string.h>
@@ -14,6 +15,7 @@ static const char usage[] =
     "       protrain ritz ... --gradient-variance [--compare mc,sobol]\n"
     "       protrain ritz --eval DIR --at points.csv\n"
     "       protrain ritz --eval DIR --grid 65 --write u.vtk\n"
+    "       protrain ritz --eval DIR --write u.onnx\n"
     "       protrain plan --problem NAME|FILE.json [options]: what would be done, and how long a step would take\n\n"
     "Solves a partial differential equation by the Deep Ritz method: a network that minimises an energy, sampled\n"
     "with random or quasi-Monte Carlo points. Problems: poisson-cosine, schroedinger-cosine, schroedinger-jump,\n"
@@ -34,7 +36,8 @@ static int parse(ritz_session *s, int argc, char **argv, pt_options **options, p
         ARG(TEXT, "eval", &s->eval, "DIR", other, "evaluate the trained network of this folder at the points of --at"),
         ARG(TEXT, "at", &s->at, "CSV", other, "one point per line; - is stdin"),
         ARG_WHOLE("grid", &s->grid, 2, 1 << 20, other, "--eval: at N points along each axis, instead of --at"),
-        ARG(TEXT, "write", &s->write, "FILE", other, "--eval: into this file; its name ends in .csv, .npz or .vtk (of a grid)"),
+        ARG(TEXT, "write", &s->write, "FILE", other,
+            "--eval: into this file: .csv, .npz or .vtk (of a grid); or the network itself: .onnx"),
         ARG_WHOLE("print-points", &s->print_points, 1, INT64_MAX / 2, other, "print the points of step N, their faces and weights as CSV"),
     };
     return args_parse(COMMAND_LINE("ritz", usage, own), options, e);
@@ -46,7 +49,11 @@ static int check_modes(const ritz_session *s, pt_error *e)
         return pt_fail(e, PT_USAGE, "--at needs --eval DIR, the folder of a trained network");
     if ((s->grid || s->write) && !s->eval)
         return pt_fail(e, PT_USAGE, "--%s needs --eval DIR, the folder of a trained network", s->grid ? "grid" : "write");
-    if (s->eval && !s->at == !s->grid)
+    const bool network = s->write && ritz_ends_in(s->write, ".onnx");
+    if (s->eval && network && (s->at || s->grid))
+        return pt_fail(e, PT_USAGE, "--write %.300s: an ONNX file holds the network, not points: leave out --%s", s->write,
+                       s->at ? "at" : "grid");
+    if (s->eval && !network && !s->at == !s->grid)
         return pt_fail(e, PT_USAGE, "--eval needs points: give --at points.csv%s --grid N", s->at ? ", or instead" : " or");
     if (s->print_points && (s->eval || s->compare || s->gradient_variance))
         return pt_fail(e, PT_USAGE, "--print-points prints the points of a run: leave out %s", s->eval ? "--eval" : s->compare ? "--compare"

@@ -159,6 +159,11 @@ int ritz_evaluate_file(ritz_session *s, pt_error *e)
     if (failed)
         return failed;
     pt_ritz_get_summary(r, &m);
+    if (s->write && ritz_ends_in(s->write, ".onnx")) {
+        failed = pt_ritz_write_onnx(r, s->write, e);
+        pt_ritz_close(r);
+        return failed;
+    }
     failed = s->grid ? make_grid(s, &m, &t, e) : read_table(s->at, m.dim, &t, e);
     if (!failed) {
         tell_outside(s, &m, &t);

@@ -169,12 +169,17 @@ static int write_vtk(FILE *out, const ritz_values *v, pt_error *e)
     return 0;
 }
 
-int ritz_write_file(const char *path, const ritz_values *v, pt_error *e)
+bool ritz_ends_in(const char *path, const char *ending)
 {
     const char *end = strrchr(path, '.');
-    const bool csv = end && !strcmp(end, ".csv"), npz = end && !strcmp(end, ".npz"), vtk = end && !strcmp(end, ".vtk");
+    return end && !strcmp(end, ending);
+}
+
+int ritz_write_file(const char *path, const ritz_values *v, pt_error *e)
+{
+    const bool csv = ritz_ends_in(path, ".csv"), npz = ritz_ends_in(path, ".npz"), vtk = ritz_ends_in(path, ".vtk");
     if (!csv && !npz && !vtk)
-        return pt_fail(e, PT_USAGE, "--write %.300s: the name must end in .csv, .npz or .vtk", path);
+        return pt_fail(e, PT_USAGE, "--write %.300s: the name must end in .csv, .npz, .vtk or .onnx", path);
     FILE *out = fopen(path, "wbe");
     if (!out)
         return pt_fail_errno(e, PT_FAILED, "%s cannot be written", path);

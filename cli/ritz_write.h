@@ -4,6 +4,7 @@
 
 #include "base/error.h"
 
+#include <stdbool.h>
 #include <stdint.h>
 #include <stdio.h>
 
@@ -15,6 +16,7 @@ typedef struct ritz_values {
     const double *exact;              /* (n); NULL: not known */
 } ritz_values;
 
+bool ritz_ends_in(const char *path, const char *ending);
 void ritz_write_csv(FILE *out, const ritz_values *v);
 /* Its name ends in .csv, .npz (NumPy: x, u, gradient, and exact and error if known) or .vtk (ParaView: of a grid of 1 to 3 dimensions). */
 int ritz_write_file(const char *path, const ritz_values *v, pt_error *e);

@@ -199,6 +199,9 @@ PT_API void pt_ritz_get_summary(const pt_ritz *r, pt_ritz_summary *s);
 PT_API void pt_ritz_close(pt_ritz *r);
 /* Loads the network that pt_ritz_finish wrote into `folder`, for pt_ritz_evaluate and pt_ritz_get_summary. */
 PT_API int pt_ritz_load(const char *folder, int threads, pt_ritz **out, pt_error *e);
+/* u(x) as an ONNX file: input x (points, dim), in the coordinates of the box; output u (points); both in the run's type. PT_USAGE if all
+ * faces are hard with a g, which the file cannot hold. */
+PT_API int pt_ritz_write_onnx(pt_ritz *r, const char *file, pt_error *e);
 
 /* ---- pages of runs ---- */
 

@@ -4,8 +4,7 @@
 
 bool ansatz_is_hard(const problem *p) { return domain_has_boundary(&p->is, PT_RITZ_HARD); }
 
-/* Whether g is the solution's value in the box. */
-static bool has_lift(const problem *p)
+bool ansatz_has_lift(const problem *p)
 {
     bool all = p->is.g;
     for (int64_t k = 0; k < domain_faces(&p->is) && all; k++)
@@ -61,7 +60,7 @@ static double lift(const problem *p, const double *x, double *gradient, double *
 void ansatz_apply(const problem *p, int64_t n, const double *x, double *u, double *gradient, double *work)
 {
     const int64_t dim = p->is.dim;
-    const bool lifted = has_lift(p);
+    const bool lifted = ansatz_has_lift(p);
     double *d = work, *of_g = work + dim;
     for (int64_t i = 0; i < n && ansatz_is_hard(p); i++) {
         const double factor_i = factor(p, x + i * dim, d, work + 2 * dim), value = lifted ? lift(p, x + i * dim, of_g, work + 2 * dim) : 0;
@@ -93,7 +92,7 @@ static void energy_of_row(const ansatz_energy *a, int64_t row, double *x)
     const int64_t dim = a->dim;
     const double *t = a->terms + row * QUADRATIC_TERMS, n = get(a, a->n, row);
     double *g = x + dim, *d = g + dim, *of_g = d + dim, *rest = of_g + dim, u = n, scale = 1, square = 0, value = 0, slope = 0, along = 0;
-    const bool hard = ansatz_is_hard(p), lifted = hard && has_lift(p);
+    const bool hard = ansatz_is_hard(p), lifted = hard && ansatz_has_lift(p);
     for (int64_t j = 0; j < dim; j++) {
         x[j] = get(a, a->x, row * a->ld + j);
         g[j] = a->g ? get(a, a->g, row * a->ld + j) : 0;

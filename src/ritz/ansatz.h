@@ -10,6 +10,8 @@
 #include "ritz/problem.h"
 
 bool ansatz_is_hard(const problem *p);
+/* Whether g is the solution's value in the box. */
+bool ansatz_has_lift(const problem *p);
 /* Replaces N and its gradient (NULL: not wanted) at n points by u and its gradient. work: 3 dim + 1 numbers. */
 void ansatz_apply(const problem *p, int64_t n, const double *x, double *u, double *gradient, double *work);
 

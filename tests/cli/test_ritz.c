@@ -172,8 +172,15 @@ static void networks_are_evaluated_on_grids(void **state)
             fail_msg("%s has %zu bytes", file, n);
         free(text);
     }
+    snprintf(file, sizeof file, "%s/u.onnx", out);
+    assert_int_equal(run_program(WORDS("ritz", "--eval", out, "--write", file)), 0);
+    assert_int_equal(file_read_all(file, 1 << 20, &text, &n, &e), 0);
+    assert_true(!memcmp(text, "\x08\x07\x12\x08ProTrain\x3a", 13) && memmem(text, n, "input.weight", 12) && memmem(text, n, "Tanh", 4));
+    free(text);
+    check_sentence("points for onnx", run_program(WORDS("ritz", "--eval", out, "--grid", "3", "--write", "u.onnx")), 2,
+                   WORDS("an ONNX file holds the network, not points: leave out --grid"));
     check_sentence("ending", run_program(WORDS("ritz", "--eval", out, "--grid", "3", "--write", "u.png")), 2,
-                   WORDS("must end in .csv, .npz or .vtk"));
+                   WORDS("must end in .csv, .npz, .vtk or .onnx"));
     check_sentence("both", run_program(WORDS("ritz", "--eval", out, "--grid", "3", "--at", "-")), 2, WORDS("or instead --grid"));
     check_sentence("large", run_program(WORDS("ritz", "--eval", out, "--grid", "100000")), 2,
                    WORDS("1e+10 points in 2 dimensions, but at most"));
