@@ -11,7 +11,7 @@
 static void draw(ritz_session *s, const pt_ritz_step_info *i, double l2)
 {
     char text[80];
-    int n = snprintf(text, sizeof text, "energy %.6g", i->energy);
+    int n = snprintf(text, sizeof text, "%s %.6g", s->o.loss == PT_RITZ_LOSS_RESIDUAL ? "residual loss" : "energy", i->energy);
     if (!isnan(l2))
         snprintf(text + n, sizeof text - (size_t)n, "  L2 error %.3g", l2);
     progress_draw(&s->bar, "training", (uint64_t)i->step, (uint64_t)s->o.steps, text);
@@ -29,8 +29,9 @@ static void print_estimate(const pt_ritz_summary *m, const pt_ritz_energy *s)
 
 static void print_end(const ritz_session *s, const pt_ritz_summary *m, const pt_ritz_step_info *i)
 {
+    const bool residual = s->o.loss == PT_RITZ_LOSS_RESIDUAL;
     if (s->json) {
-        printf("{\"steps\": %lld, \"energy\": %.17g", (long long)i->step, i->energy);
+        printf("{\"steps\": %lld, \"%s\": %.17g", (long long)i->step, residual ? "loss" : "energy", i->energy);
         if (!isnan(m->exact_energy))
             printf(", \"exact_energy\": %.17g", m->exact_energy);
         if (i->evaluated)
@@ -43,8 +44,8 @@ static void print_end(const ritz_session *s, const pt_ritz_summary *m, const pt_
         printf("}\n");
         return;
     }
-    printf("%lld step%s  energy %.7g", (long long)i->step, plural((uint64_t)i->step), i->energy);
-    if (!isnan(m->exact_energy))
+    printf("%lld step%s  %s %.7g", (long long)i->step, plural((uint64_t)i->step), residual ? "residual loss" : "energy", i->energy);
+    if (!isnan(m->exact_energy) && !residual)
         printf(" (exact %.7g)", m->exact_energy);
     if (i->evaluated)
         printf("  %s error L2 %.3g  H1 %.3g (seminorm %.3g)  energy norm %.3g", m->exact_is_zero ? "absolute" : "relative", i->l2_error,
@@ -59,8 +60,8 @@ static int polish(ritz_session *s, pt_ritz *r, pt_ritz_step_info *i, pt_error *e
     int64_t iterations;
     char text[120];
     int failed = pt_ritz_polish(r, &iterations, i, e);
-    snprintf(text, sizeof text, "L-BFGS: %lld iteration%s, then the energy on its points is %.7g", (long long)iterations,
-             plural((uint64_t)iterations), i->energy);
+    snprintf(text, sizeof text, "L-BFGS: %lld iteration%s, then the %s on its points is %.7g", (long long)iterations,
+             plural((uint64_t)iterations), s->o.loss == PT_RITZ_LOSS_RESIDUAL ? "residual loss" : "energy", i->energy);
     if (!failed && iterations && !s->part)
         progress_notice(&s->bar, text);
     return failed;

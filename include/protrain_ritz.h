@@ -50,6 +50,10 @@ typedef enum pt_ritz_activation {
 } pt_ritz_activation;
 typedef enum pt_ritz_equation { PT_RITZ_POISSON, PT_RITZ_SCHROEDINGER, PT_RITZ_EIGENVALUE } pt_ritz_equation;
 typedef enum pt_ritz_boundary { PT_RITZ_NEUMANN, PT_RITZ_DIRICHLET, PT_RITZ_ROBIN, PT_RITZ_HARD } pt_ritz_boundary;
+/* What is minimised: the energy, or the residual loss: int r^2 of the equation's residual r, plus the penalty times int (u - g)^2 over a
+ * dirichlet boundary, and `boundary_weight` times that of the other conditions' residuals; with (int u)^2 / 2 as above. Hard boundaries
+ * add nothing. */
+typedef enum pt_ritz_loss { PT_RITZ_LOSS_ENERGY, PT_RITZ_LOSS_RESIDUAL } pt_ritz_loss;
 typedef enum pt_ritz_lr_schedule { PT_RITZ_LR_CONSTANT, PT_RITZ_LR_LINEAR, PT_RITZ_LR_COSINE, PT_RITZ_LR_HALVING } pt_ritz_lr_schedule;
 typedef enum pt_ritz_dtype { PT_RITZ_FP32, PT_RITZ_FP64 } pt_ritz_dtype;
 
@@ -86,6 +90,7 @@ typedef struct pt_ritz_options {
     const char *problem;               /* name of a built-in problem (pt_ritz_problem_name), or a problem file; NULL: `own` */
     const pt_ritz_problem *own;
     int64_t dim;                       /* of a built-in problem; 0: its default */
+    pt_ritz_loss loss; double boundary_weight; /* which only a residual loss has; 0: 10 */
     pt_ritz_points points; pt_ritz_randomize randomize;
     int64_t n, n_boundary;             /* points per step: inside, and on all faces together, if the problem needs any; n_boundary 0: */
                                        /* about n, a power of two on each face */
@@ -141,7 +146,7 @@ typedef struct pt_ritz_norms { double l2, h1, h1_seminorm, energy; } pt_ritz_nor
 
 typedef struct pt_ritz_step_info {
     int64_t step;                      /* 1, 2, ... */
-    double energy;                     /* before this step's update, estimated from its points */
+    double energy;                     /* or the residual loss, before this step's update, estimated from its points */
     double lr, step_s;
     /* After the update, every `eval_every` steps and at the end. Errors: as by pt_ritz_error_norms, if the exact solution is known. */
     bool evaluated; double l2_error, h1_error, h1_seminorm_error, energy_norm_error;

@@ -10,6 +10,11 @@ static const option_row rows[] = {
      .is.help = "a built-in problem, or a problem file"},
     {R(dim, "dim", INT, "D"), RANGE(1, 65536), .is.help = "dimension of a built-in problem; default 5, harmonic 10"},
 
+    {R(loss, "loss", CHOICE, "energy|residual"), .is.initial = "energy",
+     .is.help = "what is minimised; residual: the squared residual of the\nequation, as physics-informed networks do, on a CPU"},
+    {R(boundary_weight, "boundary-weight", REAL, "X"), RANGE(ABOVE_0, 1e12),
+     .is.help = "--loss residual: weight of neumann and robin conditions;\ndefault 10"},
+
     {R(points, "points", CHOICE, "mc|sobol|halton|lattice"), .is.group = "Points", .is.initial = "sobol", .is.help = "kind of the points"},
     {R(randomize, "randomize", CHOICE, "default|none|shift|lms|owen|digits|tent"),
      .is.help = "default owen; digits for halton, shift for a lattice;\nwith --compare, of --points"},

@@ -12,39 +12,43 @@ bool ansatz_has_lift(const problem *p)
     return all;
 }
 
-/* The factor of one axis, and its slope. */
-static double factor_of(const problem *p, int64_t j, double x, double *slope)
+/* The factor of one axis, its slope and second derivative. */
+static double factor_of(const problem *p, int64_t j, double x, double *slope, double *curve)
 {
     const double length = p->is.upper[j] - p->is.lower[j], s = (x - p->is.lower[j]) / length;
     const bool low = domain_boundary(&p->is, 2 * j) == PT_RITZ_HARD, high = domain_boundary(&p->is, 2 * j + 1) == PT_RITZ_HARD;
+    *curve = low && high ? -8 / length / length : 0;
     *slope = low && high ? 4 * (1 - 2 * s) / length : low ? 1 / length : high ? -1 / length : 0;
     return low && high ? 4 * s * (1 - s) : low ? s : high ? 1 - s : 1;
 }
 
-/* D and its gradient at a point. below: dim numbers of scratch. */
-static double factor(const problem *p, const double *x, double *gradient, double *below)
+/* D, its gradient and its Laplacian at a point. below: dim numbers of scratch. */
+static double factor(const problem *p, const double *x, double *gradient, double *laplacian, double *below)
 {
-    double product = 1, above = 1;
+    double product = 1, above = 1, slope, curve;
+    *laplacian = 0;
     for (int64_t j = 0; j < p->is.dim; j++) {
         below[j] = product;
-        product *= factor_of(p, j, x[j], &gradient[j]);
+        product *= factor_of(p, j, x[j], &gradient[j], &curve);
     }
     for (int64_t j = p->is.dim - 1; j >= 0; j--) {
-        double slope;
+        const double of_j = factor_of(p, j, x[j], &slope, &curve);
         gradient[j] *= below[j] * above;
-        above *= factor_of(p, j, x[j], &slope);
+        *laplacian += curve * below[j] * above;
+        above *= of_j;
     }
     return product;
 }
 
-/* g and its gradient at a point, by central differences of order 4. moved: dim numbers of scratch. */
-static double lift(const problem *p, const double *x, double *gradient, double *moved)
+/* g, and its gradient and Laplacian by central differences of order 4, at a point. moved: dim numbers of scratch. */
+static double lift(const problem *p, const double *x, double *gradient, double *laplacian, double *moved)
 {
     static const double steps[] = {-2, -1, 1, 2};
     const int64_t dim = p->is.dim;
     double value, at[4];
     problem_face_values(p, p->is.g, 0, 1, x, &value);
     memcpy(moved, x, (size_t)dim * sizeof *x);
+    *laplacian = 0;
     for (int64_t j = 0; j < dim; j++) {
         const double h = 1e-3 * (p->is.upper[j] - p->is.lower[j]);
         for (int k = 0; k < 4; k++) {
@@ -53,20 +57,33 @@ static double lift(const problem *p, const double *x, double *gradient, double *
         }
         moved[j] = x[j];
         gradient[j] = (8 * (at[2] - at[1]) - (at[3] - at[0])) / (12 * h);
+        *laplacian += (16 * (at[1] + at[2]) - (at[0] + at[3]) - 30 * value) / (12 * h * h);
     }
     return value;
+}
+
+ansatz_parts ansatz_at(const problem *p, const double *x, double *factor_gradient, double *lift_gradient, double *work)
+{
+    ansatz_parts a = {.factor = 1};
+    memset(factor_gradient, 0, (size_t)p->is.dim * sizeof *factor_gradient);
+    memset(lift_gradient, 0, (size_t)p->is.dim * sizeof *lift_gradient);
+    if (!ansatz_is_hard(p))
+        return a;
+    a.factor = factor(p, x, factor_gradient, &a.of_factor, work);
+    if (ansatz_has_lift(p))
+        a.lift = lift(p, x, lift_gradient, &a.of_lift, work);
+    return a;
 }
 
 void ansatz_apply(const problem *p, int64_t n, const double *x, double *u, double *gradient, double *work)
 {
     const int64_t dim = p->is.dim;
-    const bool lifted = ansatz_has_lift(p);
     double *d = work, *of_g = work + dim;
     for (int64_t i = 0; i < n && ansatz_is_hard(p); i++) {
-        const double factor_i = factor(p, x + i * dim, d, work + 2 * dim), value = lifted ? lift(p, x + i * dim, of_g, work + 2 * dim) : 0;
+        const ansatz_parts a = ansatz_at(p, x + i * dim, d, of_g, work + 2 * dim);
         for (int64_t j = 0; j < dim && gradient; j++)
-            gradient[i * dim + j] = factor_i * gradient[i * dim + j] + u[i] * d[j] + (lifted ? of_g[j] : 0);
-        u[i] = value + factor_i * u[i];
+            gradient[i * dim + j] = a.factor * gradient[i * dim + j] + u[i] * d[j] + of_g[j];
+        u[i] = a.lift + a.factor * u[i];
     }
 }
 
@@ -91,19 +108,13 @@ static void energy_of_row(const ansatz_energy *a, int64_t row, double *x)
     const problem *p = a->problem;
     const int64_t dim = a->dim;
     const double *t = a->terms + row * QUADRATIC_TERMS, n = get(a, a->n, row);
-    double *g = x + dim, *d = g + dim, *of_g = d + dim, *rest = of_g + dim, u = n, scale = 1, square = 0, value = 0, slope = 0, along = 0;
-    const bool hard = ansatz_is_hard(p), lifted = hard && ansatz_has_lift(p);
+    double *g = x + dim, *d = g + dim, *of_g = d + dim, *rest = of_g + dim, square = 0, value = 0, slope = 0, along = 0;
     for (int64_t j = 0; j < dim; j++) {
         x[j] = get(a, a->x, row * a->ld + j);
         g[j] = a->g ? get(a, a->g, row * a->ld + j) : 0;
-        d[j] = of_g[j] = 0;
     }
-    if (hard)
-        scale = factor(p, x, d, rest);
-    if (lifted)
-        u = lift(p, x, of_g, rest) + scale * n;
-    else
-        u = scale * n;
+    const ansatz_parts parts = ansatz_at(p, x, d, of_g, rest);
+    const double scale = parts.factor, u = parts.lift + scale * n;
     if (p->is.G && t[0] > 0)
         p->is.G(p->is.arg, 1, dim, x, &u, &value, &slope);
     const double by_u = t[1] * u - t[2] + t[4] + a->weight * slope;

@@ -12,6 +12,9 @@
 bool ansatz_is_hard(const problem *p);
 /* Whether g is the solution's value in the box. */
 bool ansatz_has_lift(const problem *p);
+/* D and g at a point, with their Laplacians; their gradients are arrays (dim). Without hard faces D is 1 and g is 0. work: dim numbers. */
+typedef struct ansatz_parts { double factor, of_factor, lift, of_lift; } ansatz_parts;
+ansatz_parts ansatz_at(const problem *p, const double *x, double *factor_gradient, double *lift_gradient, double *work);
 /* Replaces N and its gradient (NULL: not wanted) at n points by u and its gradient. work: 3 dim + 1 numbers. */
 void ansatz_apply(const problem *p, int64_t n, const double *x, double *u, double *gradient, double *work);
 

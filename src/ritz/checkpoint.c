@@ -38,6 +38,9 @@ static json_t *task_json(const pt_ritz *r)
     json_t *problem = problem_json(&r->problem);
     json_object_update(task, problem);
     json_decref(problem);
+    json_object_set_new(task, "loss", json_integer(r->o.loss));
+    if (r->problem.residual)
+        json_object_set_new(task, "boundary_weight", json_real(r->faces.weight));
     json_object_set_new(task, "points", json_string(points_names[r->o.points]));
     json_object_set_new(task, "randomize", json_string(randomize_names[r->o.randomize]));
     json_object_set_new(task, "n", json_integer(r->o.n));

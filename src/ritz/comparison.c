@@ -14,7 +14,7 @@
 
 enum { CURVE_MOST = 4096 };
 enum { OF_L2, OF_H1, OF_ENERGY, CURVES };
-static const char *const keys[CURVES] = {"l2_error", "h1_error", "energy"};
+static const char *const keys[CURVES] = {"l2_error", "h1_error", NULL}; /* NULL: ritz_loss_key */
 
 /* The runs with one kind of points. Their errors were estimated at the same n steps in each run; their energies are of the same steps. */
 typedef struct outcome {
@@ -125,7 +125,8 @@ static int read_run(const char *folder, int seed, outcome *to, pt_error *e)
     int failed = run_folder(folder, to->points, seed, run, e);
     for (int c = 0; c < CURVES && !failed; c++) {
         double *columns = NULL;
-        const int n = ritz_read_metrics(run, keys[c], &columns, e), most = c || seed ? to->n : (int)CURVE_MOST;
+        const char *key = keys[c] ? keys[c] : ritz_loss_key(run);
+        const int n = ritz_read_metrics(run, key, &columns, e), most = c || seed ? to->n : (int)CURVE_MOST;
         failed = n > 0 ? 0 : n < 0 ? n : pt_fail(e, PT_FAILED, "%s has no errors to compare", run);
         if (n > 0) {
             if (c == 0) {
@@ -228,6 +229,12 @@ static ritz_figure figure_of(const outcome *o, int n, int curve, const char *tit
     return f;
 }
 
+static bool is_residual(const char *folder, const outcome *first)
+{
+    char run[FILE_PATH_BYTES];
+    return !run_folder(folder, first->points, 0, run, NULL) && !strcmp(ritz_loss_key(run), "loss");
+}
+
 static bool are_absolute(const char *folder, const outcome *first)
 {
     char run[FILE_PATH_BYTES];
@@ -251,7 +258,8 @@ static int write_page(const char *folder, const char *file, const outcome *o, in
     write_table(out, o, n);
     fclose(out);
     for (int c = 0; c < CURVES; c++)
-        figures[c] = figure_of(o, n, c, titles[are_absolute(folder, o)][c]);
+        figures[c] = figure_of(o, n, c, c == OF_ENERGY && is_residual(folder, o) ? "residual loss: median and range over seeds"
+                                                                                  : titles[are_absolute(folder, o)][c]);
     int failed = ritz_page_write(file, title, text, figures, CURVES, e);
     free(text);
     return failed;

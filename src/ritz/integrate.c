@@ -88,15 +88,15 @@ static int64_t rows_of(const pt_ritz *r, int64_t unit, int64_t *first)
 }
 
 /* Makes a unit's points and, unless they are only for int u (RITZ_MEAN), the terms of their energies. */
-static int make_unit(pt_ritz *r, ritz_program what, int64_t first, ritz_slot *s, pt_error *e)
+static int make_unit(pt_ritz *r, ritz_program what, bool face, int64_t first, ritz_slot *s, pt_error *e)
 {
     const ritz_samples at = samples_of(r);
     int failed = 0;
-    if (what == RITZ_FACES)
+    if (face)
         failed = make_boundary(r, first, s->rows, &at, (double *)s->terms, e);
     else
         find_points(r, first, s->rows, at.x);
-    if (what == RITZ_TURN) {
+    if (what == RITZ_TURN && !face) {
         weigh(r, first, s->rows, &at, (double *)s->terms);
         failed = ritz_check_inside(&r->problem, s->rows, &at, e);
     }
@@ -108,16 +108,18 @@ static int make_unit(pt_ritz *r, ritz_program what, int64_t first, ritz_slot *s,
 static int load_unit(pt_ritz *r, ritz_program what, int64_t unit, ritz_slot *s, pt_error *e)
 {
     int64_t first;
+    const bool face = unit >= r->inside_units;
+    const double weight = domain_box_volume(&r->problem.is) / (double)r->o.n;
     s->rows = rows_of(r, unit, &first);
-    s->value = what == RITZ_MEAN ? NULL : r->values + (what == RITZ_FACES ? r->o.n : 0) + first;
+    s->value = what == RITZ_MEAN ? NULL : r->values + (face ? r->o.n : 0) + first;
     s->u = what == RITZ_MEAN ? r->u + (uint64_t)first * dtype_bytes(r->net.type) : NULL;
     s->gradient = NULL;
-    s->make = what != RITZ_FACES && ritz_makes_in_threads(r) ? make_inside : NULL;
+    s->make = !face && ritz_makes_in_threads(r) ? make_inside : NULL;
     s->arg = r;
     s->first = first;
-    s->composed = (ansatz_energy){.problem = problem_is_composed(&r->problem) ? &r->problem : NULL,
-                                  .weight = domain_box_volume(&r->problem.is) / (double)r->o.n};
-    return s->make ? 0 : make_unit(r, what, first, s, e);
+    s->composed = (ansatz_energy){.problem = problem_is_composed(&r->problem) ? &r->problem : NULL, .weight = weight};
+    s->residual = (residual_loss){.problem = &r->problem, .weight = weight, .face = face};
+    return s->make ? 0 : make_unit(r, what, face, first, s, e);
 }
 
 /* Names the first point that has made an energy infinite or NaN. */
@@ -274,7 +276,7 @@ int ritz_integrate(pt_ritz *r, uint64_t draw, double *energy, pt_error *e)
     if (!failed)
         failed = run_units(r, RITZ_TURN, 0, r->inside_units, e);
     if (!failed)
-        failed = run_units(r, RITZ_FACES, r->inside_units, r->inside_units + r->boundary_units, e);
+        failed = run_units(r, r->net.jets ? RITZ_TURN : RITZ_FACES, r->inside_units, r->inside_units + r->boundary_units, e);
     const int late = ritz_runner_sync(r->runner, failed ? NULL : e);
     if (failed || late)
         return failed ? failed : late;

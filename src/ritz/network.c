@@ -104,51 +104,64 @@ static ritz_spot take(cursor *c, int64_t rows_times, int64_t cols)
 
 static uint64_t page(uint64_t bytes) { return (bytes + 4095) / 4096 * 4096; }
 
+/* Blocks of rows: of T, of z, of p, of z' and of what goes down. */
+typedef struct blocks { int64_t values, z, adjoint, dz, pair, down; } blocks;
+
 /* Tensors of a group that only the group reads. */
-static void place_inside(ritz_layout *l, const ritz_network *n, int group, cursor *c)
+static void place_inside(ritz_layout *l, const ritz_network *n, const blocks *b, int group, cursor *c)
 {
     for (int s = n->group0[group]; s < n->group0[group + 1]; s++) {
         if (n->stages[s].activated) {
-            l->z[s] = take(c, 1, n->stages[s].rows);
-            l->dz[s] = take(c, 1, n->stages[s].rows);
+            l->z[s] = take(c, b->z, n->stages[s].rows);
+            l->dz[s] = take(c, b->dz, n->stages[s].rows);
         }
         if (s + 1 < n->group0[group + 1]) {
-            l->tensor[s + 1] = take(c, 2, n->stages[s].rows);
-            l->adjoint[s + 1] = take(c, 1, n->stages[s].rows);
+            l->tensor[s + 1] = take(c, b->values, n->stages[s].rows);
+            l->adjoint[s + 1] = take(c, b->adjoint, n->stages[s].rows);
         }
     }
 }
 
-static void place_own(ritz_layout *l, const ritz_network *n, uint64_t each)
+static void place_own(ritz_layout *l, const ritz_network *n, const blocks *b, uint64_t each)
 {
     cursor c = {RITZ_OWN, 0, each, l->rows};
-    l->tensor[n->stages_n] = take(&c, 1, 1);
-    l->seed_at = take(&c, 2, 1).at;
+    l->tensor[n->stages_n] = take(&c, b->down, 1);
+    l->seed_at = take(&c, b->pair, 1).at;
     l->terms_at = take_bytes(&c, (uint64_t)l->rows * QUADRATIC_TERMS * sizeof(double)).at;
     l->ones_at = take(&c, 1, 1).at;
     l->value_at = take_bytes(&c, (uint64_t)l->rows * sizeof(double)).at;
     l->own_bytes = page(c.at);
 }
 
-void ritz_layout_init(ritz_layout *l, const ritz_network *n, int64_t rows, const bool *kept)
+static void place(ritz_layout *l, const ritz_network *n, int64_t rows, const bool *kept, const blocks *b)
 {
     const uint64_t each = dtype_bytes(n->type);
     const int64_t widest = n->width > n->input ? n->width : n->input;
-    *l = (ritz_layout){.rows = rows, .stream_bytes = page((uint64_t)(rows * widest) * each)};
-    place_own(l, n, each);
+    *l = (ritz_layout){.rows = rows, .stream_bytes = page((uint64_t)(b->down * rows * widest) * each)};
+    place_own(l, n, b, each);
     cursor work = {RITZ_WORK, 0, each, rows};
-    l->pair_at = take(&work, 2, widest).at;
-    l->inner_at = take(&work, 1, widest).at;
+    l->pair_at = take(&work, b->pair, widest).at;
+    l->inner_at = take(&work, b->down, widest).at;
     l->work_bytes = work.at;
     for (int g = 0; g < n->groups_n; g++) {
         const int s = n->group0[g];
         cursor c = {g, 0, each, rows}, inside = work;
         l->kept[g] = kept && kept[g];
-        l->tensor[s] = take(&c, 2, n->stages[s].cols);
-        l->adjoint[s] = take(&c, 1, n->stages[s].cols);
-        place_inside(l, n, g, l->kept[g] ? &c : &inside);
+        l->tensor[s] = take(&c, b->values, n->stages[s].cols);
+        l->adjoint[s] = take(&c, b->adjoint, n->stages[s].cols);
+        place_inside(l, n, b, g, l->kept[g] ? &c : &inside);
         l->set_bytes[g] = page(c.at);
         l->work_bytes = inside.at > l->work_bytes ? inside.at : l->work_bytes;
     }
     l->work_bytes = page(l->work_bytes);
+}
+
+void ritz_layout_init(ritz_layout *l, const ritz_network *n, int64_t rows, const bool *kept)
+{
+    place(l, n, rows, kept, &(blocks){.values = 2, .z = 1, .adjoint = 1, .dz = 1, .pair = 2, .down = 1});
+}
+
+void ritz_layout_jets(ritz_layout *l, const ritz_network *n, int64_t rows, const bool *kept)
+{
+    place(l, n, rows, kept, &(blocks){.values = n->jets, .z = n->jets, .pair = n->jets, .down = n->jets});
 }

@@ -40,6 +40,7 @@ typedef struct ritz_network {
     int blocks;
     bool plain;
     bool direct;                /* no input layer: x padded with zeros is the first block's input */
+    int64_t jets;               /* blocks of rows of a residual loss's sweeps (jets.h): dim + 2; 0: the loss is an energy */
     jet_kind activation;
     pt_dtype type;              /* PT_F32 or PT_F64, of weights, states and computation */
     int64_t input;              /* columns of T0: dim; if direct, width */
@@ -73,6 +74,8 @@ typedef struct ritz_layout {
 } ritz_layout;
 /* kept: for each group; NULL: no group saves its inner tensors. */
 void ritz_layout_init(ritz_layout *l, const ritz_network *n, int64_t rows, const bool *kept);
+/* For the sweeps of jets.h: T, z and what goes down have n->jets blocks of rows, and there is no p. */
+void ritz_layout_jets(ritz_layout *l, const ritz_network *n, int64_t rows, const bool *kept);
 
 /* A group and a unit, for one task. x has been copied to T0's values, OP_QUADRATIC's terms and ones to the unit's own buffer. */
 typedef struct ritz_unit {
@@ -86,6 +89,8 @@ typedef struct ritz_unit {
     const char *weights[RITZ_GROUP_STAGES]; /* of the group's stages: W, then the bias */
     char *sums[RITZ_GROUP_STAGES];          /* their gradients, alike */
     struct ansatz_energy *composed; /* not NULL: computes the energy (ansatz.h), until the queue has done it; tensors are set here */
+    struct residual_loss *residual; /* computes a residual loss, likewise (residual.h) */
+    struct jets_call *calls;        /* jets_calls of them, likewise (jets.h) */
     int64_t rows;         /* at most the layout's */
     bool flat;            /* the energy does not depend on g: the forward and the reverse sweep suffice */
     bool first;           /* gradients overwrite the sums instead of being added */

@@ -70,7 +70,7 @@ static double runs_of(const ritz_planning *p, const plan *plan, ritz_program wha
     const double visit = plan->visit;
     switch (what) {
     case RITZ_MEAN: return p->space->has_mean ? ceil((double)p->inside_units / visit) : 0;
-    case RITZ_TURN: return ceil((double)p->inside_units / visit);
+    case RITZ_TURN: return ceil((double)p->inside_units / visit) + (p->space->net->jets ? ceil((double)p->face_units / visit) : 0);
     case RITZ_FACES: return ceil((double)p->face_units / visit);
     case RITZ_UPDATE: return 1;
     default: return 0;

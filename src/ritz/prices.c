@@ -4,6 +4,7 @@
 #include "base/clock.h"
 #include "base/median.h"
 
+#include <stdlib.h>
 #include <string.h>
 
 enum { TURNS = 3, REPEATS_MOST = 8, LONG_NS = 1000000, COPY_BYTES = 8 << 20, DISK_BYTES = 16 << 20 };
@@ -12,6 +13,7 @@ typedef struct bench {
     const ritz_space *space;
     queue *queue;
     ritz_unit unit;
+    const ritz_layout *jets; /* [kept] */
     char *weights, *sums, *states;
     int64_t most;         /* values of the largest group */
     char *room[2];        /* COPY_BYTES each */
@@ -50,6 +52,8 @@ static void run_adjoint(bench *b) { ritz_adjoint(&b->unit); }
 static void run_tangent(bench *b) { ritz_tangent(&b->unit); }
 static void run_reverse(bench *b) { ritz_reverse(&b->unit); }
 static void run_energy(bench *b) { ritz_energy(&b->unit); }
+static void run_jets(bench *b) { jets_forward(&b->unit); }
+static void run_jets_back(bench *b) { jets_reverse(&b->unit); }
 static void run_copy(bench *b) { queue_submit(b->queue, &(op){OP_COPY, .copy = {b->room[0], b->room[1], COPY_BYTES}}); }
 
 static void run_update(bench *b)
@@ -65,6 +69,19 @@ static int group_of(const ritz_network *n, int kind)
 {
     const int last = n->groups_n - 1;
     return kind == GROUP_FIRST ? 0 : kind == GROUP_LAST ? last : last > 1 ? 1 : -1;
+}
+
+/* The sweeps of a residual loss. */
+static int time_jets(bench *b, int kind, bool kept, ritz_prices *out, pt_error *e)
+{
+    const ritz_layout *plain = b->unit.layout;
+    b->unit.layout = &b->jets[kept];
+    b->unit.flat = false;
+    int failed = take_time(b, run_jets, &out->sweep[SWEEP_JETS][kind][kept], e);
+    if (!failed)
+        failed = take_time(b, run_jets_back, &out->reverse[kind][kept], e);
+    b->unit.layout = plain;
+    return failed;
 }
 
 static int time_group(bench *b, int kind, bool kept, ritz_prices *out, pt_error *e)
@@ -83,13 +100,15 @@ static int time_group(bench *b, int kind, bool kept, ritz_prices *out, pt_error 
         at += (uint64_t)ritz_stage_values(&n->stages[n->group0[g] + k]) * dtype_bytes(n->type);
     }
     int failed = 0;
-    for (int s = 0; s < SWEEPS && !failed; s++)
+    for (int s = 0; s < SWEEP_JETS && !failed; s++)
         if (s != SWEEP_TANGENT || kind != GROUP_LAST)
             failed = take_time(b, sweeps[s], &out->sweep[s][kind][kept], e);
-    if (!failed)
+    if (!failed && !n->jets)
         failed = take_time(b, run_reverse, &out->reverse[kind][kept], e);
     b->unit.flat = true;
-    return failed ? failed : take_time(b, run_reverse, &out->reverse_flat[kind][kept], e);
+    if (!failed)
+        failed = take_time(b, run_reverse, &out->reverse_flat[kind][kept], e);
+    return failed || !n->jets ? failed : time_jets(b, kind, kept, out, e);
 }
 
 static int time_disk(const ritz_planning *p, bench *b, ritz_prices *out, pt_error *e)
@@ -141,8 +160,8 @@ static int time_all(const ritz_planning *p, bench *b, const ritz_layout layouts[
 int ritz_prices_measure(const ritz_planning *p, ritz_prices *out, pt_error *e)
 {
     const ritz_network *n = p->space->net;
-    bench b = {.space = p->space};
-    ritz_layout layouts[2];
+    ritz_layout layouts[2], jets[2];
+    bench b = {.space = p->space, .jets = jets};
     bool kept[RITZ_STAGES];
     uint64_t set = 0;
     void *base, *room;
@@ -150,24 +169,30 @@ int ritz_prices_measure(const ritz_planning *p, ritz_prices *out, pt_error *e)
     memset(kept, 1, sizeof kept);
     ritz_layout_init(&layouts[0], n, p->space->unit_rows, NULL);
     ritz_layout_init(&layouts[1], n, p->space->unit_rows, kept);
+    for (int k = 0; k < 2 && n->jets; k++)
+        ritz_layout_jets(&jets[k], n, p->space->unit_rows, k ? kept : NULL);
+    const ritz_layout *large = n->jets ? jets : layouts; /* jets have more blocks than the others */
     for (int g = 0; g < n->groups_n; g++) {
         int64_t values = 0;
         for (int s = n->group0[g]; s < n->group0[g + 1]; s++)
             values += ritz_stage_values(&n->stages[s]);
         b.most = values > b.most ? values : b.most;
-        set = layouts[1].set_bytes[g] > set ? layouts[1].set_bytes[g] : set;
+        set = large[1].set_bytes[g] > set ? large[1].set_bytes[g] : set;
     }
-    const uint64_t slab = align_up((uint64_t)b.most * 8, 4096), own = layouts[1].own_bytes, work = layouts[0].work_bytes;
-    const uint64_t bytes = 4 * slab + 2 * set + own + work + layouts[0].stream_bytes;
-    int failed = p->device->table->memory_open(p->device, MEMORY_DEVICE, bytes, &base, e);
-    if (failed)
+    const uint64_t slab = align_up((uint64_t)b.most * 8, 4096), own = large[1].own_bytes, work = large[0].work_bytes;
+    const uint64_t bytes = 4 * slab + 2 * set + own + work + large[0].stream_bytes;
+    jets_call *calls = calloc((size_t)jets_calls(n), sizeof *calls);
+    int failed = calls ? p->device->table->memory_open(p->device, MEMORY_DEVICE, bytes, &base, e) : pt_fail(e, PT_FAILED, "out of memory");
+    if (failed) {
+        free(calls);
         return failed;
+    }
     failed = p->device->table->memory_open(p->device, MEMORY_HOST, 2 * COPY_BYTES, &room, e);
     if (!failed) {
         char *at = base;
         b.weights = at, b.sums = at + slab, b.states = at + 2 * slab, at += 4 * slab;
         b.unit = (ritz_unit){.net = n, .set = {at, at + set}, .own = at + 2 * set, .work = at + 2 * set + own,
-                             .stream = at + 2 * set + own + work, .rows = p->space->unit_rows};
+                             .stream = at + 2 * set + own + work, .calls = calls, .rows = p->space->unit_rows};
         b.room[0] = room, b.room[1] = b.room[0] + COPY_BYTES;
         failed = p->device->table->queue_open(p->device, "prices", p->threads, &b.queue, e);
         b.unit.queue = b.queue;
@@ -179,5 +204,6 @@ int ritz_prices_measure(const ritz_planning *p, ritz_prices *out, pt_error *e)
         p->device->table->memory_close(p->device, MEMORY_HOST, room, 2 * COPY_BYTES);
     }
     p->device->table->memory_close(p->device, MEMORY_DEVICE, base, bytes);
+    free(calls);
     return failed;
 }

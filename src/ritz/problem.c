@@ -353,6 +353,9 @@ void problem_close(problem *p)
 
 bool problem_samples_boundary(const problem *p)
 {
+    for (int64_t k = 0; k < domain_faces(&p->is) && p->residual; k++)
+        if (domain_boundary(&p->is, k) != PT_RITZ_HARD)
+            return true;
     return domain_has_boundary(&p->is, PT_RITZ_DIRICHLET) || domain_has_boundary(&p->is, PT_RITZ_ROBIN) ||
            (p->is.g && domain_has_boundary(&p->is, PT_RITZ_NEUMANN));
 }
@@ -383,7 +386,7 @@ void problem_face_values(const problem *p, pt_ritz_function function, int64_t fa
 
 /* One-sided, of order 4, towards the middle of the box: near a face the solution may exist on one side alone, as sqrt(x1) does.
  * moved (dim) is scratch. */
-static double inward_difference(const problem *p, const double *x, int64_t j, double h, double *moved)
+static double inward_difference(const problem *p, pt_ritz_function f, const double *x, int64_t j, double h, double *moved)
 {
     static const double weights[] = {-25, 48, -36, 16, -3};
     const double side = x[j] - p->is.lower[j] < p->is.upper[j] - x[j] ? h : -h;
@@ -391,30 +394,36 @@ static double inward_difference(const problem *p, const double *x, int64_t j, do
     memcpy(moved, x, (size_t)p->is.dim * sizeof *x);
     for (int k = 0; k < 5; k++) {
         moved[j] = x[j] + k * side;
-        p->is.exact(p->is.arg, 1, p->is.dim, moved, &at);
+        f(p->is.arg, 1, p->is.dim, moved, &at);
         sum += weights[k] * at;
     }
     return sum / (12 * side);
 }
 
-/* Central differences of order 4, with steps of a thousandth of the box. For sin(k x) on the unit cube the error is about 3e-14 k^5. */
-static void differences(const problem *p, int64_t n, const double *x, double *gradient)
+void problem_differences(const problem *p, pt_ritz_function f, const double *x, double *gradient, double *moved)
+{
+    static const double steps[] = {-2, -1, 1, 2};
+    const int64_t dim = p->is.dim;
+    double at[4];
+    for (int64_t j = 0; j < dim; j++) {
+        const double h = 1e-3 * (p->is.upper[j] - p->is.lower[j]);
+        for (int k = 0; k < 4; k++) {
+            memcpy(moved + k * dim, x, (size_t)dim * sizeof *x);
+            moved[k * dim + j] += steps[k] * h;
+        }
+        f(p->is.arg, 4, dim, moved, at);
+        gradient[j] = (8 * (at[2] - at[1]) - (at[3] - at[0])) / (12 * h);
+        if (!isfinite(gradient[j]))
+            gradient[j] = inward_difference(p, f, x, j, h, moved);
+    }
+}
+
+static void exact_differences(const problem *p, int64_t n, const double *x, double *gradient)
 {
     const int64_t dim = p->is.dim;
-    double at[4], *moved = malloc((size_t)(4 * dim) * sizeof *moved);
+    double *moved = malloc((size_t)(4 * dim) * sizeof *moved);
     for (int64_t i = 0; moved && i < n; i++)
-        for (int64_t j = 0; j < dim; j++) {
-            static const double steps[] = {-2, -1, 1, 2};
-            const double h = 1e-3 * (p->is.upper[j] - p->is.lower[j]);
-            for (int k = 0; k < 4; k++) {
-                memcpy(moved + k * dim, x + i * dim, (size_t)dim * sizeof *x);
-                moved[k * dim + j] += steps[k] * h;
-            }
-            p->is.exact(p->is.arg, 4, dim, moved, at);
-            gradient[i * dim + j] = (8 * (at[2] - at[1]) - (at[3] - at[0])) / (12 * h);
-            if (!isfinite(gradient[i * dim + j]))
-                gradient[i * dim + j] = inward_difference(p, x + i * dim, j, h, moved);
-        }
+        problem_differences(p, p->is.exact, x + i * dim, gradient + i * dim, moved);
     free(moved);
 }
 
@@ -424,5 +433,5 @@ void problem_exact(const problem *p, int64_t n, const double *x, double *u, doub
     if (p->is.exact_gradient)
         p->is.exact_gradient(p->is.arg, n, p->is.dim, x, gradient);
     else
-        differences(p, n, x, gradient);
+        exact_differences(p, n, x, gradient);
 }

@@ -56,7 +56,10 @@ void ritz_program_layout(const ritz_space *s, const plan *p, ritz_program what, 
     bool kept[RITZ_STAGES];
     for (int g = 0; g < s->net->groups_n; g++)
         kept[g] = p->blocks[g].level == SAVE_ALL;
-    ritz_layout_init(out, s->net, s->unit_rows, what == RITZ_MEAN ? NULL : kept);
+    if (s->net->jets && what == RITZ_TURN)
+        ritz_layout_jets(out, s->net, s->unit_rows, kept);
+    else
+        ritz_layout_init(out, s->net, s->unit_rows, what == RITZ_MEAN ? NULL : kept);
 }
 
 int ritz_plan_init(const ritz_space *s, plan *out, pt_error *e)
@@ -133,14 +136,14 @@ static void output(program *p, int micro, bool gradient)
 
 static void sweep(program *p, ritz_sweep which, int group, int micro)
 {
-    const bool last = group + 1 == p->groups, up = which != SWEEP_ADJOINT;
+    const bool last = group + 1 == p->groups, up = which != SWEEP_ADJOINT, first = which == SWEEP_FORWARD || which == SWEEP_JETS;
     item_begin(&p->b, p->b.now);
     item_chunks(p, group, object_weights, USE_READ);
     item_saved(p, group, micro, !up || (p->layout.kept[group] && !last) ? USE_READ | USE_WRITE : USE_READ);
     if (!last)
-        item_saved(p, group + 1, micro, which == SWEEP_FORWARD ? USE_WRITE : up ? USE_READ | USE_WRITE : USE_READ);
+        item_saved(p, group + 1, micro, first ? USE_WRITE : up ? USE_READ | USE_WRITE : USE_READ);
     if (last)
-        item_own(p, micro, which == SWEEP_FORWARD ? USE_READ | USE_WRITE : USE_READ);
+        item_own(p, micro, first ? USE_READ | USE_WRITE : USE_READ);
     item_workspace(&p->b, p->layout.work_bytes);
     item_end(&p->b, TASK_LAYER, QUEUE_COMPUTE, (int)which * p->groups + group, micro, -1, false);
 }
@@ -190,17 +193,18 @@ static void sweep_all(program *p, ritz_sweep which)
 
 static void run_units(program *p, ritz_program what)
 {
+    const bool jets = what == RITZ_TURN && p->space->net->jets;
     for (int m = 0; m < p->visit; m++)
         input(p, m);
-    sweep_all(p, SWEEP_FORWARD);
-    if (what == RITZ_TURN || what == RITZ_POINTS)
+    sweep_all(p, jets ? SWEEP_JETS : SWEEP_FORWARD);
+    if ((what == RITZ_TURN && !jets) || what == RITZ_POINTS)
         sweep_all(p, SWEEP_ADJOINT);
     for (int m = 0; m < p->visit; m++) {
         if (p->turns)
             energy(p, m);
         output(p, m, what == RITZ_POINTS);
     }
-    if (what == RITZ_TURN)
+    if (what == RITZ_TURN && !jets)
         sweep_all(p, SWEEP_TANGENT);
     for (int g = p->groups - 1; g >= 0 && p->turns; g--)
         for (int m = 0; m < p->visit; m++)

@@ -4,6 +4,7 @@
  *   RITZ_MEAN     forward sweep of `visit` units:                      u at each point, for int u
  *   RITZ_TURN     all four sweeps of `visit` units:                    energies, and gradients added to the sums
  *   RITZ_FACES    forward and reverse sweep of boundary units:         the same; these energies do not depend on the gradient of u
+ *                 With a residual loss, RITZ_TURN is a sweep of jets up and one down, also for boundary units.
  *   RITZ_UPDATE   AdamW of every chunk
  *   RITZ_POINTS   forward and adjoint sweep of a unit:                 u and its gradient at given points
  *
@@ -27,7 +28,8 @@
 #include "schedule/schedule.h"
 
 typedef enum ritz_program { RITZ_MEAN, RITZ_TURN, RITZ_FACES, RITZ_UPDATE, RITZ_POINTS, RITZ_PROGRAMS } ritz_program;
-typedef enum ritz_sweep { SWEEP_FORWARD, SWEEP_ADJOINT, SWEEP_TANGENT, SWEEPS } ritz_sweep;
+/* SWEEP_JETS: the sweep up of a residual loss (jets.h), in place of the three before the loss. */
+typedef enum ritz_sweep { SWEEP_FORWARD, SWEEP_ADJOINT, SWEEP_TANGENT, SWEEP_JETS, SWEEPS } ritz_sweep;
 
 enum { RITZ_VISIT_MOST = 64 };
 

@@ -152,10 +152,10 @@ static char *text_of(pt_ritz *r, const char *folder, const char *note)
 /* r NULL: there is no network. */
 static int write_run(pt_ritz *r, const char *folder, const char *note, const char *file, pt_error *e)
 {
-    enum { SLICE = 129, KEYS = 6, FIGURES = 4 };
+    enum { SLICE = 129, KEYS = 6, FIGURES = 5 };
     double *columns[KEYS] = {NULL}, x[SLICE], u[SLICE], exact[SLICE];
-    static const char *const keys[KEYS] = {"energy", "l2_error", "h1_error", "step_s", "predicted_step_s",
-                                           "estimated_energy"};
+    const bool residual = !strcmp(ritz_loss_key(folder), "loss");
+    const char *const keys[KEYS] = {ritz_loss_key(folder), "l2_error", "h1_error", "step_s", "predicted_step_s", "estimated_energy"};
     int n[KEYS] = {0}, figures_n = 0, failed = 0;
     ritz_figure figures[FIGURES];
     char *text = text_of(r, folder, note);
@@ -173,7 +173,11 @@ static int write_run(pt_ritz *r, const char *folder, const char *note, const cha
         ritz_curve curves[KEYS];
         for (int i = 0; i < KEYS; i++)
             curves[i] = (ritz_curve){names[i], n[i], columns[i], columns[i] + n[i], NULL};
-        figures[figures_n++] = (ritz_figure){"energy", "step", false, false, n[5] ? 2 : 1, {curves[0], curves[5]}};
+        if (residual)
+            figures[figures_n++] = (ritz_figure){"residual loss", "step", false, true, 1, {curves[0]}};
+        if (!residual || n[5])
+            figures[figures_n++] = (ritz_figure){"energy", "step", false, false, !residual && n[5] ? 2 : 1,
+                                                 {curves[residual ? 5 : 0], curves[5]}};
         if (n[1])
             figures[figures_n++] = (ritz_figure){ritz_has_metrics(folder, "absolute_errors") ? "errors" : "relative errors", "step", false,
                                                  true, 2, {curves[1], curves[2]}};
@@ -197,7 +201,8 @@ int ritz_page_of_run(pt_ritz *r, const char *out, pt_error *e)
 }
 
 bool ritz_has_metrics(const char *folder, const char *key) { return isfinite(last_of(folder, key)); }
-bool ritz_is_run(const char *folder) { return ritz_has_metrics(folder, "energy"); }
+const char *ritz_loss_key(const char *folder) { return ritz_has_metrics(folder, "energy") ? "energy" : "loss"; }
+bool ritz_is_run(const char *folder) { return ritz_has_metrics(folder, ritz_loss_key(folder)); }
 
 int ritz_page_of_folder(const char *folder, const char *file, pt_error *e)
 {
@@ -248,8 +253,8 @@ static json_t *memory_json(const char *folder)
 /* r NULL: there is no network, for which `lack` has the reason, if there is one. */
 static char *json_of(const pt_ritz *r, const char *folder, const pt_error *lack, pt_error *e)
 {
-    static const char *const last[] = {"energy", "l2_error", "h1_error", "h1_seminorm_error", "energy_norm_error", "estimated_energy",
-                                       "standard_error"};
+    static const char *const last[] = {"energy", "loss", "l2_error", "h1_error", "h1_seminorm_error", "energy_norm_error",
+                                       "estimated_energy", "standard_error"};
     json_t *all = json_object(), *notes = json_array();
     put(all, "steps", last_of(folder, "step"), true);
     for (size_t i = 0; i < sizeof last / sizeof *last; i++)

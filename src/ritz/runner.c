@@ -166,7 +166,8 @@ static ritz_unit unit_of(const ritz_runner *x, ritz_program what, const task *t,
     const schedule *s = &x->schedules[what];
     const ritz_network *n = x->o.space->net;
     ritz_unit u = {.net = n, .layout = &x->layouts[what], .queue = x->walker.queues[QUEUE_COMPUTE], .group = group, .rows = slot->rows,
-                   .composed = slot->composed.problem ? &slot->composed : NULL, .flat = what == RITZ_FACES, .first = first && t->first};
+                   .composed = slot->composed.problem ? &slot->composed : NULL, .residual = &slot->residual,
+                   .calls = slot->calls, .flat = what == RITZ_FACES, .first = first && t->first};
     for (int k = 0; k < 2; k++)
         u.set[k] = operand_of(x, s, t, OBJECT_SAVED, group + k, t->micro);
     u.own = operand_of(x, s, t, OBJECT_BATCH, -1, t->micro);
@@ -193,6 +194,7 @@ static void make_rows(void *arg, int64_t first, int64_t end, void *scratch)
 static void run_input(const ritz_unit *u, ritz_program what, ritz_slot *slot)
 {
     const uint64_t each = dtype_bytes(u->net->type), rows = (uint64_t)slot->rows;
+    const bool jets = what == RITZ_TURN && u->net->jets;
     char *x = ritz_at(u, u->layout->tensor[0]), *terms = u->own + u->layout->terms_at;
     ritz_rows_begin(u);
     copy(u->queue, u->own + u->layout->ones_at, slot->ones, rows * each);
@@ -205,6 +207,8 @@ static void run_input(const ritz_unit *u, ritz_program what, ritz_slot *slot)
         if (slot->terms)
             copy(u->queue, terms, slot->terms, rows * QUADRATIC_TERMS * sizeof(double));
     }
+    if (jets)
+        jets_input(u);
     ritz_rows_end(u);
 }
 
@@ -239,6 +243,7 @@ static void run_sweep(const ritz_unit *u, int sweep)
     switch (sweep) {
     case SWEEP_FORWARD: ritz_forward(u); break;
     case SWEEP_ADJOINT: ritz_adjoint(u); break;
+    case SWEEP_JETS: jets_forward(u); break;
     default: ritz_tangent(u); break;
     }
 }
@@ -250,14 +255,15 @@ static void run_unit(const program_run *p, const task *t)
 {
     const int groups = p->runner->o.space->net->groups_n;
     const bool of_group = t->kind == TASK_LAYER || t->kind == TASK_LAYER_BACKWARD;
+    const bool jets = p->what == RITZ_TURN && p->runner->o.space->net->jets;
     ritz_slot *slot = &p->slots[t->micro];
     const ritz_unit u = unit_of(p->runner, p->what, t, slot, of_group ? t->block % groups : 0, p->first);
     switch (t->kind) {
     case TASK_INPUT: run_input(&u, p->what, slot); break;
     case TASK_OUTPUT: run_output(&u, slot); break;
-    case TASK_HEAD: ritz_energy(&u); break;
+    case TASK_HEAD: (jets ? jets_loss : ritz_energy)(&u); break;
     case TASK_LAYER: run_sweep(&u, t->block / groups); break;
-    default: ritz_reverse(&u); break;
+    default: (jets ? jets_reverse : ritz_reverse)(&u); break;
     }
 }
 

@@ -7,7 +7,9 @@
 #define PT_RITZ_RUNNER_H
 
 #include "ritz/ansatz.h"
+#include "ritz/jets.h"
 #include "ritz/program.h"
+#include "ritz/residual.h"
 #include "run/walker.h"
 
 typedef struct ritz_runner_options {
@@ -37,6 +39,8 @@ struct ritz_slot {
     double *value;               /* result: energies (rows) */
     void *u, *gradient;          /* results: (rows), (rows, input) */
     ansatz_energy composed;      /* problem NULL: the energy is quadratic */
+    residual_loss residual;      /* of a network with jets, with memory for its calls */
+    jets_call *calls;
 };
 
 typedef struct ritz_runner ritz_runner;

@@ -13,7 +13,8 @@
 #include <unistd.h>
 
 enum { SAMPLE_VALUES = 4 + QUADRATIC_TERMS }; /* of a point in r->samples, beside x and two gradients */
-enum { UNIT_LEAST = 256, UNIT_MOST = 2048, UNIT_VALUES = 65536, GPU_UNIT = 8192 };
+enum { BOUNDARY_WEIGHT = 10 }; /* of a residual loss */
+enum { UNIT_LEAST = 256, UNIT_JETS_LEAST = 32, UNIT_MOST = 2048, UNIT_VALUES = 65536, GPU_UNIT = 8192 };
 
 void ritz_notice(const pt_ritz *r, const char *format, ...)
 {
@@ -74,6 +75,8 @@ static int check(const pt_ritz_options *o, pt_error *e)
         return pt_fail(e, PT_USAGE, "`out` is empty: give the name of a folder");
     if (o->resume && !o->out)
         return pt_fail(e, PT_USAGE, "`resume` needs `out`, the folder of the run");
+    if (o->boundary_weight > 0 && o->loss == PT_RITZ_LOSS_ENERGY)
+        return pt_fail(e, PT_USAGE, "`boundary_weight` belongs to `loss` residual: leave it out, or minimise the residual");
     if (o->plan_file && o->micro_batch)
         return pt_fail(e, PT_USAGE, "with `plan_file` the `micro_batch` is the plan's: leave one of them out");
     return 0;
@@ -85,7 +88,8 @@ static int describe_network(pt_ritz *r, pt_error *e)
     static const jet_kind kinds[] = {JET_TANH, JET_TANH3, JET_RELU3, JET_SOFTPLUS, JET_SIN, JET_SILU};
     r->net = (ritz_network){.dim = r->problem.is.dim, .width = o->width, .blocks = o->blocks, .plain = o->plain,
                             .direct = o->no_input_layer,
-                            .activation = kinds[o->activation], .type = o->dtype == PT_RITZ_FP64 ? PT_F64 : PT_F32};
+                            .activation = kinds[o->activation], .type = o->dtype == PT_RITZ_FP64 ? PT_F64 : PT_F32,
+                            .jets = r->problem.residual ? r->problem.is.dim + 2 : 0};
     return ritz_network_describe(&r->net, e);
 }
 
@@ -105,17 +109,20 @@ static int64_t points_a_face(const pt_ritz_options *o, int64_t dim, int64_t face
     return dim == 1 ? 1 : !o->n_boundary ? nearest_power((double)o->n / (double)faces) : given ? given : 1;
 }
 
-/* A tensor of a unit has about UNIT_VALUES values. */
+/* A tensor of a unit has about UNIT_VALUES values, or twice as many in two blocks of rows. */
 static void find_units(pt_ritz *r)
 {
+    const int64_t blocks = r->net.jets ? r->net.jets : 2, least = r->net.jets ? UNIT_JETS_LEAST : UNIT_LEAST;
     r->unit_rows = UNIT_MOST;
-    while (r->unit_rows > UNIT_LEAST && r->unit_rows * r->net.width > UNIT_VALUES)
+    while (r->unit_rows > least && r->unit_rows * r->net.width * blocks > 2 * UNIT_VALUES)
         r->unit_rows /= 2;
     if (device_is_gpu(r->device))
         r->unit_rows = GPU_UNIT;
     r->inside_units = (r->o.n + r->unit_rows - 1) / r->unit_rows;
     if (problem_samples_boundary(&r->problem)) {
         const int64_t faces = domain_faces(&r->problem.is);
+        const double weight = r->o.boundary_weight > 0 ? r->o.boundary_weight : BOUNDARY_WEIGHT;
+        r->faces.weight = r->problem.residual ? weight : 0;
         r->faces.n = points_a_face(&r->o, r->net.dim, faces);
         r->boundary_n = r->faces.n * faces;
         r->boundary_units = (r->boundary_n + r->unit_rows - 1) / r->unit_rows;
@@ -158,6 +165,9 @@ static void tell(const pt_ritz *r)
     else if (o->n_boundary && o->n_boundary != r->boundary_n)
         ritz_notice(r, "`n_boundary` is %lld, but each of the %lld faces has %lld point%s, %lld together", (long long)o->n_boundary, faces,
                     each, plural((uint64_t)each), (long long)r->boundary_n);
+    if (o->boundary_weight > 0 && !domain_has_boundary(&r->problem.is, PT_RITZ_NEUMANN) &&
+        !domain_has_boundary(&r->problem.is, PT_RITZ_ROBIN))
+        ritz_notice(r, "`boundary_weight` has no effect: the problem has no neumann or robin boundary");
     if (o->penalty_ramp && !domain_has_boundary(&r->problem.is, PT_RITZ_DIRICHLET))
         ritz_notice(r, "`penalty_ramp` has no effect: the problem has no dirichlet boundary");
     if (o->save_every && !o->out)
@@ -239,12 +249,17 @@ static uint64_t mailbox_bytes(const pt_ritz *r, int visit)
            page((uint64_t)(r->o.n + r->boundary_n) * sizeof(double)) + page((uint64_t)r->o.n * dtype_bytes(r->net.type));
 }
 
+static uint64_t calls_bytes(const pt_ritz *r, int visit)
+{
+    return r->net.jets ? 2 * (uint64_t)visit * (uint64_t)jets_calls(&r->net) * sizeof(jets_call) : 0;
+}
+
 /* What is allocated before the mailbox counts with it: also the tables of the points. */
 static uint64_t beside_bytes(const void *run, int visit)
 {
     const pt_ritz *r = run;
-    return mailbox_bytes(r, visit) + scratch_bytes(r) + page(ritz_polish_bytes(r)) + samples_bytes(r) + page(points_bytes(r->inside)) +
-           page(points_bytes(r->faces.points)) + page(points_bytes(r->eval)) + page(points_bytes(r->sets)) +
+    return mailbox_bytes(r, visit) + page(calls_bytes(r, visit)) + scratch_bytes(r) + page(ritz_polish_bytes(r)) + samples_bytes(r) +
+           page(points_bytes(r->inside)) + page(points_bytes(r->faces.points)) + page(points_bytes(r->eval)) + page(points_bytes(r->sets)) +
            page(points_bytes(r->set_faces.points));
 }
 
@@ -267,7 +282,8 @@ static void divide_mailbox(pt_ritz *r)
             ((float *)r->ones)[i] = 1;
     for (int i = 0; i < 2 * r->plan.visit; i++) {
         char *x = carve(&at, x_bytes(r));
-        r->slots[i] = (ritz_slot){.x = x, .terms = (double *)carve(&at, terms_bytes(r)), .ones = r->ones};
+        r->slots[i] = (ritz_slot){.x = x, .terms = (double *)carve(&at, terms_bytes(r)), .ones = r->ones,
+                                  .calls = r->calls ? r->calls + i * jets_calls(&r->net) : NULL};
     }
     r->values = (double *)carve(&at, (uint64_t)(r->o.n + r->boundary_n) * sizeof(double));
     r->u = carve(&at, (uint64_t)r->o.n * each);
@@ -312,7 +328,7 @@ static int make_plan(pt_ritz *r, bool training, ritz_plan_fn given, void *arg, p
                        .visit = (int)(visit > RITZ_VISIT_MOST ? RITZ_VISIT_MOST : visit), .price = r->o.forecast, .misfit = r->o.misfit,
                        .make_points = training ? ritz_time_points : NULL, .makes_in_threads = ritz_makes_in_threads(r)};
     r->space = (ritz_space){.net = &r->net, .unit_rows = r->unit_rows, .training = training, .has_mean = problem_has_mean(&r->problem),
-                            .has_faces = r->boundary_units > 0};
+                            .has_faces = r->boundary_units > 0 && !r->net.jets};
     ritz_space_init(&r->space);
     int failed = choose_budgets(r, &p, e);
     memcpy(r->budget, p.budget, sizeof r->budget);
@@ -325,7 +341,8 @@ static int make_plan(pt_ritz *r, bool training, ritz_plan_fn given, void *arg, p
     if (failed || r->o.plan_only)
         return failed;
     r->slots = calloc((size_t)(2 * r->plan.visit), sizeof *r->slots);
-    if (!r->slots)
+    r->calls = r->net.jets ? calloc(1, calls_bytes(r, r->plan.visit)) : NULL;
+    if (!r->slots || (r->net.jets && !r->calls))
         return pt_fail(e, PT_FAILED, "out of memory");
     ritz_runner_options o = {.device = r->device, .host = r->host, .space = &r->space, .plan = &r->plan,
                              .mailbox_bytes = mailbox_bytes(r, r->plan.visit), .disk_path = r->disk_path, .threads = r->o.threads};
@@ -337,11 +354,14 @@ static int make_plan(pt_ritz *r, bool training, ritz_plan_fn given, void *arg, p
     return failed;
 }
 
-/* Its energy is computed by calls on the CPU's threads. */
+/* Its energy, or its residual loss, is computed by calls on the CPU's threads. */
 static int check_composed(const pt_ritz *r, pt_error *e)
 {
-    const char *what = r->problem.is.G ? "G" : "a hard boundary";
-    enum { DIMENSIONS_MOST = CALL_SCRATCH_BYTES / 8 / 5 };
+    const char *what = r->net.jets ? "the residual loss" : r->problem.is.G ? "G" : "a hard boundary";
+    enum { DIMENSIONS_MOST = CALL_SCRATCH_BYTES / 8 / RESIDUAL_SCRATCH };
+    if (r->net.jets && r->problem.is.equation == PT_RITZ_EIGENVALUE)
+        return pt_fail(e, PT_USAGE, "%s: an eigenvalue problem has no residual loss, for its eigenvalue is not known: give `loss` energy",
+                       r->problem.name);
     if (device_is_gpu(r->device))
         return pt_fail(e, PT_USAGE, "%s: %s works only on a CPU: give `device` cpu", r->problem.name, what);
     if (!r->problem.is.concurrent)
@@ -362,7 +382,7 @@ int ritz_open_network(pt_ritz *r, bool training, ritz_plan_fn given, void *arg, 
         failed = device_open(r->o.device ? r->o.device : "auto", &d, &r->device, &r->host, e);
     if (!failed && device_is_gpu(r->device) && r->net.type == PT_F64)
         failed = pt_fail(e, PT_USAGE, "fp64 works only on a CPU: give `device` cpu or `dtype` fp32");
-    if (!failed && problem_is_composed(&r->problem))
+    if (!failed && (problem_is_composed(&r->problem) || r->net.jets))
         failed = check_composed(r, e);
     if (failed)
         return failed;
@@ -452,6 +472,7 @@ int ritz_open(const pt_ritz_options *o, ritz_plan_fn given, void *arg, pt_ritz *
     bool made = false;
     r->o = *o;
     failed = problem_open(o, &r->problem, e);
+    r->problem.residual = o->loss == PT_RITZ_LOSS_RESIDUAL;
     if (!failed && o->out && !o->plan_only)
         failed = lock_out(r, &made, e);
     if (!failed)
@@ -507,6 +528,7 @@ void pt_ritz_close(pt_ritz *r)
     points_close(r->set_faces.points);
     problem_close(&r->problem);
     free(r->slots);
+    free(r->calls);
     free(r->x);
     free(r->samples);
     free(r);
@@ -560,9 +582,9 @@ static int say_not_finite(pt_ritz *r, const pt_ritz_step_info *s, pt_error *e)
     const double energy = isnan(s->energy) ? NAN : s->energy, largest = ritz_largest_value(r);
     const char *stay = ritz_has_checkpoint(r) ? "; checkpoints of earlier steps stay" : "";
     if (largest > (wide ? 1e100 : 1e15))
-        return pt_fail(e, PT_FAILED, "the energy of step %lld is %g, for f or V reaches %.3g: scale the problem%s%s", (long long)s->step,
+        return pt_fail(e, PT_FAILED, "the loss of step %lld is %g, for f or V reaches %.3g: scale the problem%s%s", (long long)s->step,
                        energy, largest, wide || device_is_gpu(r->device) ? "" : ", or give `dtype` fp64", stay);
-    return pt_fail(e, PT_FAILED, "the energy of step %lld is %g: lower `lr`, which is %g%s", (long long)s->step, energy, s->lr, stay);
+    return pt_fail(e, PT_FAILED, "the loss of step %lld is %g: lower `lr`, which is %g%s", (long long)s->step, energy, s->lr, stay);
 }
 
 /* Over the first `penalty_ramp` steps it rises geometrically, from a thousandth. */

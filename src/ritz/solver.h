@@ -49,6 +49,7 @@ struct pt_ritz {
     char *ones, *u;               /* u: at the points inside */
     double *values;               /* energies of all points */
     char *staging;
+    jets_call *calls;             /* of all slots, for a residual loss */
     double *x, *f, *v, *a;        /* of the unit that is being filled */
     double *ansatz;               /* scratch of ansatz_apply; NULL: u is the network */
     double *work;                 /* of an eigenvalue problem: a unit's terms, u and gradient */

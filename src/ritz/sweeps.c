@@ -1,6 +1,7 @@
 /* sweeps.c - the four sweeps over a unit, a group of stages at a time, as ops on a queue (network.h). */
+#include "ritz/sweeps.h"
+
 #include "ritz/ansatz.h"
-#include "ritz/network.h"
 
 static uint64_t bytes_of(const ritz_unit *u, int64_t rows, int64_t cols) { return (uint64_t)(rows * cols) * dtype_bytes(u->net->type); }
 static int begin_of(const ritz_unit *u) { return u->net->group0[u->group]; }
@@ -21,8 +22,7 @@ static void copy(const ritz_unit *u, void *to, const void *from, uint64_t bytes)
     queue_submit(u->queue, &(op){OP_COPY, .copy = {to, from, bytes}});
 }
 
-/* to (rows, W's rows) = from . W^T + bias */
-static void linear(const ritz_unit *u, int stage, const char *from, bool bias, char *to)
+void ritz_linear(const ritz_unit *u, int stage, const char *from, bool bias, char *to)
 {
     const ritz_stage *s = &u->net->stages[stage];
     queue_submit(u->queue, &(op){OP_MATMUL, .matmul = {
@@ -31,8 +31,7 @@ static void linear(const ritz_unit *u, int stage, const char *from, bool bias, c
         .c = to}});
 }
 
-/* to (rows, W's columns) = from . W + residual */
-static void transposed(const ritz_unit *u, int stage, const char *from, const char *residual, char *to)
+void ritz_transposed(const ritz_unit *u, int stage, const char *from, const char *residual, char *to)
 {
     const ritz_stage *s = &u->net->stages[stage];
     queue_submit(u->queue, &(op){OP_MATMUL, .matmul = {
@@ -62,15 +61,14 @@ static void forward_group(const ritz_unit *u, bool again)
         if (there && !s->activated)
             continue;
         char *z = s->activated ? ritz_at(u, u->layout->z[i]) : values(u, i + 1);
-        linear(u, i, values(u, i), true, z);
+        ritz_linear(u, i, values(u, i), true, z);
         if (s->activated)
             jet(u, s, (op_jet){.pass = JET_VALUE, .z = z, .residual = s->residual < 0 ? NULL : values(u, s->residual),
                                .out = there ? NULL : values(u, i + 1)});
     }
 }
 
-/* The stage whose residual is this tensor, -1: none. */
-static int adds(const ritz_unit *u, int tensor)
+int ritz_adds(const ritz_unit *u, int tensor)
 {
     for (int i = tensor + 1; i < u->net->stages_n && i < tensor + 2; i++)
         if (u->net->stages[i].residual == tensor)
@@ -83,13 +81,13 @@ static void adjoint_group(const ritz_unit *u, bool again)
     for (int i = end_of(u) - 1; i >= begin_of(u) + again; i--) {
         const ritz_stage *s = &u->net->stages[i];
         const char *p = i + 1 == u->net->stages_n ? ones(u) : adjoint(u, i + 1);
-        const int later = adds(u, i);
+        const int later = ritz_adds(u, i);
         if (s->activated) {
             char *pz = u->work + u->layout->pair_at;
             jet(u, s, (op_jet){.pass = JET_SLOPE, .z = ritz_at(u, u->layout->z[i]), .a = p, .out = pz});
             p = pz;
         }
-        transposed(u, i, p, later < 0 ? NULL : adjoint(u, later + 1), adjoint(u, i));
+        ritz_transposed(u, i, p, later < 0 ? NULL : adjoint(u, later + 1), adjoint(u, i));
     }
 }
 
@@ -101,18 +99,16 @@ static void tangent_group(const ritz_unit *u, bool again)
         if (there && !s->activated)
             continue;
         char *dz = s->activated ? ritz_at(u, u->layout->dz[i]) : tangents(u, i + 1);
-        linear(u, i, tangents(u, i), false, dz);
+        ritz_linear(u, i, tangents(u, i), false, dz);
         if (s->activated && !there)
             jet(u, s, (op_jet){.pass = JET_SLOPE, .z = ritz_at(u, u->layout->z[i]), .a = dz,
                                .residual = s->residual < 0 ? NULL : tangents(u, s->residual), .out = tangents(u, i + 1)});
     }
 }
 
-/* dW += pair^T [T; T'], db += column sums of q_z. */
-static void accumulate(const ritz_unit *u, int stage, const char *pair)
+void ritz_accumulate(const ritz_unit *u, int stage, const char *pair, int64_t stacked)
 {
     const ritz_stage *s = &u->net->stages[stage];
-    const int64_t stacked = u->flat ? u->rows : 2 * u->rows;
     char *sums = u->sums[stage - begin_of(u)];
     op_matmul o = {.layout = MATMUL_TN, .type = u->net->type, .out_type = u->net->type, .accumulate = !u->first, .m = s->rows, .n = s->cols,
                    .k = stacked, .lda = s->rows, .ldb = s->cols, .ldc = s->cols, .a = pair, .b = values(u, stage), .c = sums};
@@ -150,8 +146,8 @@ static void reverse_group(const ritz_unit *u)
     for (int i = end - 1; i >= begin; i--) {
         const char *pair = pair_of(u, i, i == end - 1 ? outer : inner);
         if (i > 0)
-            transposed(u, i, pair, adds(u, i) < 0 ? NULL : outer, i == begin ? outer : inner);
-        accumulate(u, i, pair);
+            ritz_transposed(u, i, pair, ritz_adds(u, i) < 0 ? NULL : outer, i == begin ? outer : inner);
+        ritz_accumulate(u, i, pair, u->flat ? u->rows : 2 * u->rows);
     }
 }
 

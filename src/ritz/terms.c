@@ -1,6 +1,6 @@
 #include "ritz/terms.h"
 
-#include "device/device.h"
+#include "ritz/residual.h"
 
 #include <math.h>
 #include <stdio.h>
@@ -103,6 +103,18 @@ static void put_boundary(const problem *p, pt_ritz_boundary kind, double penalty
     }
 }
 
+/* The terms of a point in a residual loss. */
+static void put_condition(pt_ritz_boundary kind, double weight, const domain_face *face, double g, double r, double a, double *t)
+{
+    const double axis = (double)(face->axis + 1);
+    memset(t, 0, QUADRATIC_TERMS * sizeof *t);
+    t[RESIDUAL_AXIS] = face->above ? -axis : axis;
+    t[RESIDUAL_GIVEN] = g;
+    t[RESIDUAL_NORMAL] = kind == PT_RITZ_DIRICHLET ? 0 : a;
+    t[RESIDUAL_VALUE] = kind == PT_RITZ_DIRICHLET ? 1 : kind == PT_RITZ_ROBIN ? r : 0;
+    t[RESIDUAL_WEIGHT] = kind == PT_RITZ_HARD ? 0 : weight;
+}
+
 int ritz_face_terms(const problem *p, ritz_faces *faces, double penalty, int64_t first, int64_t rows, const ritz_samples *at,
                     double *terms, pt_error *e)
 {
@@ -114,11 +126,19 @@ int ritz_face_terms(const problem *p, ritz_faces *faces, double penalty, int64_t
         const domain_face face = domain_face_of(&p->is, number);
         problem_face_values(p, p->is.g, number, n, at->x + i * dim, at->f + i);
         problem_face_values(p, p->is.r, number, n, at->x + i * dim, at->v + i);
+        if (faces->weight > 0)
+            find_values(p, p->is.a, 1, n, at->x + i * dim, at->a + i);
         for (int64_t k = i; k < i + n; k++) {
             const bool there = domain_face_holds(&p->is, &face, at->x + k * dim);
             at->f[k] = there ? at->f[k] : 0;
             at->v[k] = there ? at->v[k] : 0;
-            put_boundary(p, domain_boundary(&p->is, number), penalty, there ? weight : 0, at->f[k], at->v[k], terms + k * QUADRATIC_TERMS);
+            const pt_ritz_boundary kind = domain_boundary(&p->is, number);
+            const double counts = there ? weight : 0;
+            if (faces->weight > 0)
+                put_condition(kind, counts * (kind == PT_RITZ_DIRICHLET ? penalty : faces->weight), &face, at->f[k], at->v[k], at->a[k],
+                              terms + k * QUADRATIC_TERMS);
+            else
+                put_boundary(p, kind, penalty, counts, at->f[k], at->v[k], terms + k * QUADRATIC_TERMS);
         }
     }
     int failed = ritz_check_values(p, "g", rows, 1, at->f, at->x, e);

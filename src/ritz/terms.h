@@ -14,13 +14,15 @@ typedef struct ritz_faces {
     int64_t n;
     uint64_t draw;
     uint32_t part;   /* of the current points; 0: none yet */
+    double weight;   /* of neumann and robin conditions in a residual loss; 0: the terms are an energy's */
 } ritz_faces;
 
 /* n points (n, dim), from the unit cube to the box. */
 void ritz_stretch(const pt_ritz_problem *p, int64_t n, double *x);
 /* weight: of a point, in the domain. Sets f, v and a, too; points in holes have zeros. */
 void ritz_inside_terms(const problem *p, double weight, int64_t rows, const ritz_samples *at, double *terms);
-/* Makes points first .. first + rows of all faces together, and their terms; sets x, f and v. */
+/* Makes points first .. first + rows of all faces together, and their terms; sets x, f and v; for a residual
+ * loss (residual.h) a, too. */
 int ritz_face_terms(const problem *p, ritz_faces *faces, double penalty, int64_t first, int64_t rows, const ritz_samples *at,
                     double *terms, pt_error *e);
 /* Point `at` of all faces together: x, the number of its face, and its weight. */

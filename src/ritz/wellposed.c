@@ -167,7 +167,7 @@ void ritz_judge(const pt_ritz *r, const pt_ritz_energy *s)
 {
     const ritz_mean trained = training_energy(r);
     const double doubt = fmax(sure * s->standard_error, 0.05 * fabs(s->energy)) + 4 * trained.error;
-    if (trained.mean < s->energy - doubt)
+    if (!r->net.jets && trained.mean < s->energy - doubt)
         ritz_notice(r, "the energy is %.6g +- %.2g on points of its own, far above the %.6g of the training points: the network has "
                        "fitted these instead of the integral; %s", s->energy, s->standard_error, trained.mean,
                     r->o.redraw_every == 1 ? "give a larger `n`" : "give `redraw_every` 1, or a larger `n`");

@@ -118,6 +118,8 @@ static pt_ritz_options random_run(int turn)
     o.randomize = o.points == PT_RITZ_LATTICE && rand() % 2 ? PT_RITZ_RANDOMIZE_TENT : PT_RITZ_RANDOMIZE_DEFAULT;
     o.plain = rand() % 3 == 0;
     o.redraw_every = rand() % 3;
+    if (!o.own || (o.own->concurrent && o.own->equation != PT_RITZ_EIGENVALUE))
+        o.loss = (pt_ritz_loss)(rand() % 2);
     o.seed = (uint64_t)rand();
     o.save_every = rand() % 4;
     if (o.width > 100) {

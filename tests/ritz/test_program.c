@@ -20,6 +20,7 @@ static void draw(sample *x)
     x->net = (ritz_network){.dim = 1 + rand() % 5, .width = 400 + rand() % 300, .blocks = 3 + rand() % 3, .plain = rand() % 2,
                             .type = rand() % 2 ? PT_F64 : PT_F32};
     assert_int_equal(ritz_network_describe(&x->net, &e), 0);
+    x->net.jets = rand() % 3 ? 0 : x->net.dim + 2;
     x->space = (ritz_space){.net = &x->net, .unit_rows = 256, .training = true, .host_tier = rand() % 2, .has_mean = rand() % 2,
                             .has_faces = true};
     ritz_space_init(&x->space);
