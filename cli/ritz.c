@@ -27,7 +27,8 @@ static int parse(ritz_session *s, int argc, char **argv, pt_options **options, p
     const arg own[] = {
         ARG(FLAG, "quiet", &s->quiet, NULL, "Output", "no progress bar"),
         ARG(FLAG, "json", &s->json, NULL, "Output", "print the result as one JSON object on stdout"),
-        ARG(TEXT, "compare", &s->compare, "KINDS", other, "run with each of these kinds of points, such as mc,sobol"),
+        ARG(TEXT, "compare", &s->compare, "SETS", other,
+            "run with each of these sets of points, such as mc,sobol,sobol:lms,lattice:tent"),
         ARG(TEXT, "sweep", &s->sweep, "LIST", other, "--compare for each of these: n=256,1024,4096 or width=16,32,64"),
         ARG_WHOLE("seeds", &s->seeds, 1, PT_RITZ_SEEDS, other,
                   "--compare: number of seeds, default 3; --gradient-variance: of point sets, default 50"),

@@ -39,7 +39,9 @@ int ritz_print_points(ritz_session *s, pt_error *e);
 /* A table in --out as CSV. NULL: *e says why. */
 FILE *ritz_open_table(const ritz_session *s, const char *name, pt_error *e);
 int ritz_close_table(FILE *out, const char *name, pt_error *e);
-/* Parses the kinds of points in a list such as "mc,sobol", or in `otherwise` if it is NULL. Returns their number, or a negative code. */
-int ritz_kinds(const char *list, const char *otherwise, pt_ritz_points kinds[PT_RITZ_KINDS], pt_error *e);
+/* A kind of points with its randomization. */
+typedef struct ritz_set { pt_ritz_points points; pt_ritz_randomize randomize; char name[PT_RITZ_SET_BYTES]; } ritz_set;
+/* Parses the sets in a list such as "mc,sobol,sobol:lms", or in `otherwise` if it is NULL. Returns their number, or a negative code. */
+int ritz_sets(const char *list, const char *otherwise, ritz_set sets[PT_RITZ_SETS], pt_error *e);
 
 #endif

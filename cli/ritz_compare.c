@@ -1,4 +1,4 @@
-/* ritz_compare.c - compares kinds of points: the same training with each of them and with several seeds; the errors as a table, a page
+/* ritz_compare.c - compares sets of points: the same training with each of them and with several seeds; the errors as a table, a page
  * and JSON. */
 #include "interrupt.h"
 #include "ritz.h"
@@ -7,6 +7,7 @@
 
 #include <stdio.h>
 #include <stdlib.h>
+#include <string.h>
 #include <unistd.h>
 
 enum { PATH_BYTES = 4096 };
@@ -19,31 +20,40 @@ static int path_in_out(const ritz_session *s, const char *name, char path[PATH_B
 }
 
 /* With --resume, runs that are finished stay as they are, and one that was interrupted goes on. */
-static int run_one(ritz_session *s, pt_ritz_points kind, int seed, pt_error *e)
+static void use_set(const ritz_session *s, const ritz_set *set, pt_ritz_options *o)
+{
+    o->points = set->points;
+    o->randomize = set->randomize || set->points != s->o.points ? set->randomize : s->o.randomize;
+}
+
+static int run_one(ritz_session *s, const ritz_set *set, int seed, pt_error *e)
 {
     ritz_session one = *s;
     bool stopped;
-    char name[32], folder[PATH_BYTES];
-    snprintf(name, sizeof name, "%s-%d", pt_ritz_points_name(kind), seed);
+    char name[40], folder[PATH_BYTES];
+    snprintf(name, sizeof name, "%s-%d", set->name, seed);
+    char *colon = strchr(name, ':');
+    if (colon)
+        *colon = '-';
     int failed = path_in_out(s, name, folder, e);
     if (failed)
         return failed;
     one.o.resume = s->o.resume && !access(folder, F_OK);
     one.o.out = folder;
-    one.o.points = kind;
-    one.o.randomize = kind == s->o.points ? s->o.randomize : PT_RITZ_RANDOMIZE_DEFAULT;
+    use_set(s, set, &one.o);
     one.o.seed = s->o.seed + (uint64_t)seed;
     one.o.arg = &s->bar;
     one.quiet = one.part = true;
     return ritz_train(&one, &stopped, e);
 }
 
-/* Fails before the first run if there is no exact solution to compare with. */
-static int check_exact(const ritz_session *s, pt_error *e)
+/* Fails before the first run if there is no exact solution to compare with, or if a set of points is not possible. */
+static int check_run(const ritz_session *s, const ritz_set *set, pt_error *e)
 {
     pt_ritz_options o = s->o;
     pt_ritz_summary m;
     pt_ritz *r;
+    use_set(s, set, &o);
     o.plan_only = true;
     o.notice = NULL;
     int failed = pt_ritz_open(&o, &r, e);
@@ -59,13 +69,13 @@ static int check_exact(const ritz_session *s, pt_error *e)
 
 static void print_table(const pt_ritz_comparison *rows, int n)
 {
-    printf("points    L2 error (median)      least    largest       mean, and its interval of 95%%   H1 error (median)\n");
+    printf("points          L2 error (median)      least    largest       mean, and its interval of 95%%   H1 error (median)\n");
     for (int i = 0; i < n; i++) {
-        char interval[48] = "unknown with one run";
+        char interval[48] = "unknown with one run", set[PT_RITZ_SET_BYTES];
         if (rows[i].seeds > 1)
             snprintf(interval, sizeof interval, "%.3e to %.3e", rows[i].l2_low, rows[i].l2_high);
-        printf("%-8s  %17.3e  %9.3e  %9.3e  %9.3e, %22s   %17.3e\n", pt_ritz_points_name(rows[i].points), rows[i].l2_median,
-               rows[i].l2_least, rows[i].l2_largest, rows[i].l2_mean, interval, rows[i].h1_median);
+        printf("%-14s  %17.3e  %9.3e  %9.3e  %9.3e, %22s   %17.3e\n", pt_ritz_set_name(rows[i].points, rows[i].randomize, set),
+               rows[i].l2_median, rows[i].l2_least, rows[i].l2_largest, rows[i].l2_mean, interval, rows[i].h1_median);
     }
 }
 
@@ -75,10 +85,12 @@ static int write_csv(const ritz_session *s, const pt_ritz_comparison *rows, int 
     if (!out)
         return PT_FAILED;
     fputs("points,seeds,steps,l2_median,l2_least,l2_largest,l2_mean,l2_low,l2_high,h1_median\n", out);
-    for (int i = 0; i < n; i++)
-        fprintf(out, "%s,%d,%lld,%.9g,%.9g,%.9g,%.9g,%.9g,%.9g,%.9g\n", pt_ritz_points_name(rows[i].points), rows[i].seeds,
-                (long long)rows[i].steps, rows[i].l2_median, rows[i].l2_least, rows[i].l2_largest, rows[i].l2_mean, rows[i].l2_low,
-                rows[i].l2_high, rows[i].h1_median);
+    for (int i = 0; i < n; i++) {
+        char set[PT_RITZ_SET_BYTES];
+        fprintf(out, "%s,%d,%lld,%.9g,%.9g,%.9g,%.9g,%.9g,%.9g,%.9g\n", pt_ritz_set_name(rows[i].points, rows[i].randomize, set),
+                rows[i].seeds, (long long)rows[i].steps, rows[i].l2_median, rows[i].l2_least, rows[i].l2_largest, rows[i].l2_mean,
+                rows[i].l2_low, rows[i].l2_high, rows[i].h1_median);
+    }
     return ritz_close_table(out, "comparison.csv", e);
 }
 
@@ -94,7 +106,7 @@ static int print_json(const char *folder, pt_error *e)
 
 static int finish_comparison(const ritz_session *s, pt_error *e)
 {
-    pt_ritz_comparison rows[PT_RITZ_KINDS];
+    pt_ritz_comparison rows[PT_RITZ_SETS];
     const int n = pt_ritz_compared(s->o.out, rows, e);
     int failed = n < 0 ? n : s->json ? print_json(s->o.out, e) : 0;
     if (!failed && !s->json && !s->swept)
@@ -108,7 +120,7 @@ static int finish_comparison(const ritz_session *s, pt_error *e)
 /* Whether the runs may be in --out. */
 static int check_out(const ritz_session *s, pt_error *e)
 {
-    pt_ritz_comparison before[PT_RITZ_KINDS];
+    pt_ritz_comparison before[PT_RITZ_SETS];
     char path[PATH_BYTES];
     if (!s->o.out)
         return pt_fail(e, PT_USAGE, "--compare needs --out DIR, the folder for the runs and the report");
@@ -122,15 +134,15 @@ static int check_out(const ritz_session *s, pt_error *e)
 
 int ritz_compare(ritz_session *s, pt_error *e)
 {
-    pt_ritz_points kinds[PT_RITZ_KINDS];
-    const int seeds = s->seeds ? (int)s->seeds : 3, n = ritz_kinds(s->compare, NULL, kinds, e);
+    ritz_set sets[PT_RITZ_SETS];
+    const int seeds = s->seeds ? (int)s->seeds : 3, n = ritz_sets(s->compare, NULL, sets, e);
     if (n < 0)
         return n;
     int failed = check_out(s, e);
-    if (!failed)
-        failed = check_exact(s, e);
+    for (int i = 0; i < n && !failed; i++)
+        failed = check_run(s, &sets[i], e);
     for (int i = 0; i < n && !failed; i++)
         for (int k = 0; k < seeds && !failed && !interrupt_signal(); k++)
-            failed = run_one(s, kinds[i], k, e);
+            failed = run_one(s, &sets[i], k, e);
     return failed || interrupt_signal() ? failed : finish_comparison(s, e);
 }

@@ -151,7 +151,7 @@ int ritz_evaluate_file(ritz_session *s, pt_error *e)
     pt_ritz *r;
     pt_ritz_summary m;
     table t = {0};
-    pt_ritz_comparison compared[PT_RITZ_KINDS];
+    pt_ritz_comparison compared[PT_RITZ_SETS];
     if (pt_ritz_compared(s->eval, compared, NULL) > 0)
         return pt_fail(e, PT_FAILED, "%.400s holds the runs of a comparison: give --eval the folder of one of them, such as %.400s/%s-0",
                        s->eval, s->eval, pt_ritz_points_name(compared[0].points));

@@ -5,30 +5,20 @@
 
 #include <string.h>
 
-static int kind_of(const char *name, size_t length, pt_ritz_points *kind, pt_error *e)
-{
-    for (int k = 0; k < PT_RITZ_KINDS; k++) {
-        const char *known = pt_ritz_points_name((pt_ritz_points)k);
-        if (strlen(known) == length && !strncmp(known, name, length)) {
-            *kind = (pt_ritz_points)k;
-            return 0;
-        }
-    }
-    return pt_fail(e, PT_USAGE, "unknown points \"%.*s\": give mc, sobol, halton or lattice", (int)(length < 40 ? length : 40), name);
-}
-
-int ritz_kinds(const char *list, const char *otherwise, pt_ritz_points kinds[PT_RITZ_KINDS], pt_error *e)
+int ritz_sets(const char *list, const char *otherwise, ritz_set sets[PT_RITZ_SETS], pt_error *e)
 {
     int n = 0;
     for (const char *at = list ? list : otherwise; at; at = strchr(at, ',') ? strchr(at, ',') + 1 : NULL) {
-        if (n == PT_RITZ_KINDS)
-            return pt_fail(e, PT_USAGE, "--compare takes at most %d kinds of points", PT_RITZ_KINDS);
-        int failed = kind_of(at, strcspn(at, ","), &kinds[n], e);
-        for (int k = 0; k < n && !failed; k++)
-            if (kinds[k] == kinds[n])
-                failed = pt_fail(e, PT_USAGE, "the points %s are named twice: name each kind once", pt_ritz_points_name(kinds[n]));
+        if (n == PT_RITZ_SETS)
+            return pt_fail(e, PT_USAGE, "--compare takes at most %d sets of points", PT_RITZ_SETS);
+        ritz_set *s = &sets[n];
+        int failed = pt_ritz_find_set(at, strcspn(at, ","), &s->points, &s->randomize, e);
         if (failed)
             return failed;
+        pt_ritz_set_name(s->points, s->randomize, s->name);
+        for (int k = 0; k < n; k++)
+            if (!strcmp(sets[k].name, s->name))
+                return pt_fail(e, PT_USAGE, "the points %s are named twice: name each set once", s->name);
         n++;
     }
     return n;

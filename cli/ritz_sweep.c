@@ -17,8 +17,8 @@ enum { VALUES_MOST = 24, PATH_BYTES = 4096 };
 typedef struct sweep {
     bool of_width;
     int n, kinds_n;
-    pt_ritz_points kinds[PT_RITZ_KINDS];
-    double value[VALUES_MOST], mean[PT_RITZ_KINDS][VALUES_MOST], error[PT_RITZ_KINDS][VALUES_MOST]; /* of L2; error: standard */
+    ritz_set kinds[PT_RITZ_SETS];
+    double value[VALUES_MOST], mean[PT_RITZ_SETS][VALUES_MOST], error[PT_RITZ_SETS][VALUES_MOST]; /* of L2; error: standard */
 } sweep;
 
 /* "n=256,1024" or "width=16,32" */
@@ -42,7 +42,7 @@ static int parse(const char *text, sweep *w, pt_error *e)
 static int run_value(ritz_session *s, sweep *w, int i, pt_error *e)
 {
     ritz_session one = *s;
-    pt_ritz_comparison rows[PT_RITZ_KINDS];
+    pt_ritz_comparison rows[PT_RITZ_SETS];
     char folder[PATH_BYTES];
     snprintf(folder, sizeof folder, "%.4000s%s%s-%.0f", s->o.out, slash_after(s->o.out), w->of_width ? "width" : "n", w->value[i]);
     one.o.out = folder;
@@ -55,7 +55,7 @@ static int run_value(ritz_session *s, sweep *w, int i, pt_error *e)
     const int n = failed || interrupt_signal() ? 0 : pt_ritz_compared(folder, rows, e);
     for (int k = 0; k < w->kinds_n; k++)
         for (int row = 0; row < n; row++)
-            if (rows[row].points == w->kinds[k]) {
+            if (rows[row].points == w->kinds[k].points && rows[row].randomize == w->kinds[k].randomize) {
                 w->mean[k][i] = rows[row].l2_mean;
                 w->error[k][i] = rows[row].seeds > 1 ? rows[row].l2_mean * log(rows[row].l2_high / rows[row].l2_low) / 2 / 1.96 : 0;
             }
@@ -66,15 +66,15 @@ static void print_sweep(const sweep *w)
 {
     printf("%9s", w->of_width ? "width" : "n");
     for (int k = 0; k < w->kinds_n; k++)
-        printf("  %9s +-95%%", pt_ritz_points_name(w->kinds[k]));
+        printf("  %12s +-95%%", w->kinds[k].name);
     for (int i = 0; i < w->n; i++) {
         printf("\n%9.0f", w->value[i]);
         for (int k = 0; k < w->kinds_n; k++)
-            printf("  %9.3e %4.0f%%", w->mean[k][i], 196 * w->error[k][i] / w->mean[k][i]);
+            printf("  %12.3e %4.0f%%", w->mean[k][i], 196 * w->error[k][i] / w->mean[k][i]);
     }
     printf("\n    slope");
     for (int k = 0; k < w->kinds_n; k++)
-        printf("  %9.2f %5.2f", pt_ritz_slope(w->n, w->value, w->mean[k]),
+        printf("  %12.2f %5.2f", pt_ritz_slope(w->n, w->value, w->mean[k]),
                1.96 * pt_ritz_slope_error(w->n, w->value, w->mean[k], w->error[k]));
     printf("\n");
 }
@@ -87,14 +87,15 @@ static int write_sweep(const ritz_session *s, const sweep *w, pt_error *e)
     fprintf(out, "%s,points,l2_mean,standard_error\n", w->of_width ? "width" : "n");
     for (int k = 0; k < w->kinds_n; k++)
         for (int i = 0; i < w->n; i++)
-            fprintf(out, "%.0f,%s,%.9g,%.9g\n", w->value[i], pt_ritz_points_name(w->kinds[k]), w->mean[k][i], w->error[k][i]);
+            fprintf(out, "%.0f,%s,%.9g,%.9g\n", w->value[i], w->kinds[k].name, w->mean[k][i], w->error[k][i]);
     int failed = ritz_close_table(out, "sweep.csv", e);
     pt_ritz_variances figure = {.title = "L2 error: geometric mean over seeds", .x_title = w->of_width ? "width" : "points",
                                 .about = w->of_width ? "L2 errors at the ends of the runs against the width of the network"
                                                      : "L2 errors at the ends of the runs against the number of points",
                                 .sizes = w->n, .n = w->value, .kinds = w->kinds_n};
     for (int k = 0; k < w->kinds_n; k++) {
-        figure.points[k] = w->kinds[k];
+        figure.points[k] = w->kinds[k].points;
+        figure.randomize[k] = w->kinds[k].randomize;
         figure.variance[k] = w->mean[k];
         figure.error[k] = w->error[k];
     }
@@ -105,7 +106,7 @@ int ritz_sweep(ritz_session *s, pt_error *e)
 {
     static sweep w;
     int failed = parse(s->sweep, &w, e);
-    w.kinds_n = failed ? 0 : ritz_kinds(s->compare, NULL, w.kinds, e);
+    w.kinds_n = failed ? 0 : ritz_sets(s->compare, NULL, w.kinds, e);
     if (failed || w.kinds_n < 0)
         return failed ? failed : w.kinds_n;
     if (!s->o.out || !*s->o.out)

@@ -1,4 +1,4 @@
-/* ritz_variance.c - the variance of the gradient by number and kind of points, as a table, a page and JSON. */
+/* ritz_variance.c - the variance of the gradient by number and set of points, as a table, a page and JSON. */
 #include "interrupt.h"
 #include "ritz.h"
 
@@ -8,11 +8,11 @@ enum { SIZES = 24, MOMENTS = 3, LEAST_POINTS = 32 };
 static const char *const moments[MOMENTS] = {"before training", "half-way", "after training"};
 
 typedef struct variances {
-    int n, sets[PT_RITZ_KINDS][SIZES];
-    double points[SIZES], of[PT_RITZ_KINDS][SIZES], error[PT_RITZ_KINDS][SIZES];
+    int n, sets[PT_RITZ_SETS][SIZES];
+    double points[SIZES], of[PT_RITZ_SETS][SIZES], error[PT_RITZ_SETS][SIZES];
 } variances;
 
-static int measure(ritz_session *s, pt_ritz *r, const pt_ritz_points *kinds, int kinds_n, variances *v, pt_error *e)
+static int measure(ritz_session *s, pt_ritz *r, const ritz_set *kinds, int kinds_n, variances *v, pt_error *e)
 {
     const int sets = s->seeds ? (int)s->seeds : 50;
     v->n = 0;
@@ -20,7 +20,7 @@ static int measure(ritz_session *s, pt_ritz *r, const pt_ritz_points *kinds, int
         v->points[v->n] = (double)n;
         for (int k = 0; k < kinds_n; k++) {
             pt_ritz_spread spread;
-            int failed = pt_ritz_gradient_spread(r, kinds[k], n, sets, &spread, e);
+            int failed = pt_ritz_gradient_spread(r, kinds[k].points, kinds[k].randomize, n, sets, &spread, e);
             if (failed)
                 return failed;
             v->of[k][v->n] = spread.variance;
@@ -33,25 +33,25 @@ static int measure(ritz_session *s, pt_ritz *r, const pt_ritz_points *kinds, int
     return 0;
 }
 
-static void print_variances(const variances *v, const char *moment, const pt_ritz_points *kinds, int kinds_n)
+static void print_variances(const variances *v, const char *moment, const ritz_set *kinds, int kinds_n)
 {
     printf("%s\n   points", moment);
     for (int k = 0; k < kinds_n; k++)
-        printf("  %10s +-95%%", pt_ritz_points_name(kinds[k]));
+        printf("  %14s +-95%%", kinds[k].name);
     for (int i = 0; i < v->n; i++) {
         printf("\n%9.0f", v->points[i]);
         for (int k = 0; k < kinds_n; k++)
-            printf("  %10.3e %4.0f%%", v->of[k][i], 196 * v->error[k][i] / v->of[k][i]);
+            printf("  %14.3e %4.0f%%", v->of[k][i], 196 * v->error[k][i] / v->of[k][i]);
     }
     printf("\n    slope");
     for (int k = 0; k < kinds_n; k++)
-        printf("  %10.2f %5.2f", pt_ritz_slope(v->n, v->points, v->of[k]),
+        printf("  %14.2f %5.2f", pt_ritz_slope(v->n, v->points, v->of[k]),
                1.96 * pt_ritz_slope_error(v->n, v->points, v->of[k], v->error[k]));
     printf("\n");
     fflush(stdout);
 }
 
-static void print_json(const variances *v, const pt_ritz_points *kinds, int kinds_n)
+static void print_json(const variances *v, const ritz_set *kinds, int kinds_n)
 {
     printf("{\"variances\": [");
     for (int m = 0; m < MOMENTS; m++) {
@@ -61,7 +61,7 @@ static void print_json(const variances *v, const pt_ritz_points *kinds, int kind
         printf("], \"kinds\": [");
         for (int k = 0; k < kinds_n; k++) {
             printf("%s{\"points\": \"%s\", \"slope\": %.6g, \"slope_error\": %.3g, \"variance\": [", k ? ", " : "",
-                   pt_ritz_points_name(kinds[k]), pt_ritz_slope(v[m].n, v[m].points, v[m].of[k]),
+                   kinds[k].name, pt_ritz_slope(v[m].n, v[m].points, v[m].of[k]),
                    pt_ritz_slope_error(v[m].n, v[m].points, v[m].of[k], v[m].error[k]));
             for (int i = 0; i < v[m].n; i++)
                 printf("%s%.9g", i ? ", " : "", v[m].of[k][i]);
@@ -75,7 +75,7 @@ static void print_json(const variances *v, const pt_ritz_points *kinds, int kind
     printf("]}\n");
 }
 
-static int write_csv(const ritz_session *s, const variances *v, int done, const pt_ritz_points *kinds, int kinds_n, pt_error *e)
+static int write_csv(const ritz_session *s, const variances *v, int done, const ritz_set *kinds, int kinds_n, pt_error *e)
 {
     FILE *out = ritz_open_table(s, "variances.csv", e);
     if (!out)
@@ -84,19 +84,20 @@ static int write_csv(const ritz_session *s, const variances *v, int done, const 
     for (int m = 0; m < done; m++)
         for (int k = 0; k < kinds_n; k++)
             for (int i = 0; i < v[m].n; i++)
-                fprintf(out, "%s,%s,%.0f,%.9g,%.9g,%d\n", moments[m], pt_ritz_points_name(kinds[k]), v[m].points[i], v[m].of[k][i],
+                fprintf(out, "%s,%s,%.0f,%.9g,%.9g,%d\n", moments[m], kinds[k].name, v[m].points[i], v[m].of[k][i],
                         v[m].error[k][i], v[m].sets[k][i]);
     return ritz_close_table(out, "variances.csv", e);
 }
 
 /* Writes the page of the first `done` moments. */
-static int write_variances(const ritz_session *s, const variances *v, int done, const pt_ritz_points *kinds, int kinds_n, pt_error *e)
+static int write_variances(const ritz_session *s, const variances *v, int done, const ritz_set *kinds, int kinds_n, pt_error *e)
 {
     pt_ritz_variances figures[MOMENTS];
     for (int m = 0; m < done; m++) {
         figures[m] = (pt_ritz_variances){.title = moments[m], .sizes = v[m].n, .n = v[m].points, .kinds = kinds_n};
         for (int k = 0; k < kinds_n; k++) {
-            figures[m].points[k] = kinds[k];
+            figures[m].points[k] = kinds[k].points;
+            figures[m].randomize[k] = kinds[k].randomize;
             figures[m].variance[k] = v[m].of[k];
             figures[m].error[k] = v[m].error[k];
         }
@@ -109,9 +110,9 @@ static int write_variances(const ritz_session *s, const variances *v, int done, 
 int ritz_variances(ritz_session *s, pt_error *e)
 {
     static variances v[MOMENTS];
-    pt_ritz_points kinds[PT_RITZ_KINDS];
+    ritz_set kinds[PT_RITZ_SETS];
     pt_ritz *r;
-    const int kinds_n = ritz_kinds(s->compare, "mc,sobol", kinds, e);
+    const int kinds_n = ritz_sets(s->compare, "mc,sobol", kinds, e);
     pt_ritz_options o = s->o;
     if (kinds_n < 0)
         return kinds_n;

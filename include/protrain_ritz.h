@@ -218,40 +218,48 @@ PT_API int pt_ritz_report_json(const char *folder, char **json, pt_error *e);
 
 /* ---- comparing kinds of points ---- */
 
-/* A comparison is a folder with runs of one problem in folders KIND-SEED: mc-0, mc-1, ..., sobol-0, ... Of each kind it has the finished
- * runs 0, 1, ... up to the first that is missing, at most PT_RITZ_SEEDS. */
-enum { PT_RITZ_SEEDS = 10000 };
+/* A comparison is a folder with runs of one problem in folders SET-SEED: mc-0, mc-1, ..., sobol-0, sobol-lms-0, ... A set is a kind of
+ * points, or a kind with its randomization. Of each set it has the finished runs 0, 1, ... up to the first that is missing, at most
+ * PT_RITZ_SEEDS. */
+enum { PT_RITZ_SEEDS = 10000, PT_RITZ_SETS = 8, PT_RITZ_SET_BYTES = 24 };
 typedef struct pt_ritz_comparison {
-    pt_ritz_points points;
+    pt_ritz_points points; pt_ritz_randomize randomize; /* default: the folder's name has none */
     int seeds;                         /* number of runs */
     int64_t steps;                     /* of the shortest of them */
     double l2_median, l2_least, l2_largest, h1_median; /* over the runs: errors at their ends (pt_ritz_errors) */
     double l2_mean, l2_low, l2_high;   /* geometric mean, and its interval of 95%, as if logarithms were normal; NAN with one run */
 } pt_ritz_comparison;
-/* Writes one row per kind with a finished run, in the order of pt_ritz_points, and returns their number; 0: it is no comparison. */
-PT_API int pt_ritz_compared(const char *folder, pt_ritz_comparison out[PT_RITZ_KINDS], pt_error *e);
+/* Writes one row per set with a finished run, in the order of pt_ritz_points and pt_ritz_randomize, and returns their number; 0: it is no
+ * comparison. PT_FAILED if there are more than PT_RITZ_SETS. */
+PT_API int pt_ritz_compared(const char *folder, pt_ritz_comparison out[PT_RITZ_SETS], pt_error *e);
+/* The name of a set: "sobol", or "sobol:lms"; out: PT_RITZ_SET_BYTES. */
+PT_API const char *pt_ritz_set_name(pt_ritz_points points, pt_ritz_randomize randomize, char *out);
+/* Finds the set that the first `length` characters name. PT_USAGE: they name none. */
+PT_API int pt_ritz_find_set(const char *name, size_t length, pt_ritz_points *points, pt_ritz_randomize *randomize, pt_error *e);
 
-/* With the weights of `at`, and n points of a kind: *variance is the sum over all parameters of the variance of the energy's gradient over
- * `sets` point sets (at least 2); *mean_square (may be NULL) is the squared length of the mean gradient. */
+/* With the weights of `at`, and n points of a kind, at most as many as the run has: *variance is the sum over all parameters of the
+ * variance of the energy's gradient over `sets` point sets (at least 2); *mean_square (may be NULL) is the squared length of the mean
+ * gradient. */
 PT_API int pt_ritz_gradient_variance(pt_ritz *at, pt_ritz_points points, int64_t n, int sets, double *variance, double *mean_square,
                                      pt_error *e);
 /* The same with its standard error, from pairs of sets; NAN with fewer than 4 sets. Where that is more than a fifth of the variance, there
  * are up to four times as many sets. The sets are independent of those of the steps, and of those for another n or after another step. */
 typedef struct pt_ritz_spread { int sets; double variance, standard_error, mean_square; } pt_ritz_spread;
-PT_API int pt_ritz_gradient_spread(pt_ritz *at, pt_ritz_points points, int64_t n, int sets, pt_ritz_spread *out, pt_error *e);
+PT_API int pt_ritz_gradient_spread(pt_ritz *at, pt_ritz_points points, pt_ritz_randomize randomize, int64_t n, int sets,
+                                   pt_ritz_spread *out, pt_error *e);
 /* The standard error of pt_ritz_slope, from those of the y, which are independent. */
 PT_API double pt_ritz_slope_error(int n, const double *x, const double *y, const double *y_error);
 /* Slope of log y against log x, by least squares: -1 if y is proportional to 1 / x. NAN with fewer than 2 numbers. */
 PT_API double pt_ritz_slope(int n, const double *x, const double *y);
 
-/* A figure of variances, one curve per kind. */
+/* A figure of variances, one curve per set of points. */
 typedef struct pt_ritz_variances {
     const char *title;                 /* "before training" */
     const char *about, *x_title;       /* a sentence above the figures (of the first), and what n is; NULL: of variances, "points" */
     int sizes; const double *n;        /* (sizes): numbers of points */
-    int kinds; pt_ritz_points points[PT_RITZ_KINDS];
-    const double *variance[PT_RITZ_KINDS]; /* (sizes) */
-    const double *error[PT_RITZ_KINDS];    /* their standard errors (sizes); NULL: not known */
+    int kinds; pt_ritz_points points[PT_RITZ_SETS]; pt_ritz_randomize randomize[PT_RITZ_SETS];
+    const double *variance[PT_RITZ_SETS]; /* (sizes) */
+    const double *error[PT_RITZ_SETS];    /* their standard errors (sizes); NULL: not known */
 } pt_ritz_variances;
 /* Writes report.html with these figures, log-log with their slopes, into the folder, which is created if missing. PT_FAILED: it holds a run
  * or a comparison, which has a page of its own. */

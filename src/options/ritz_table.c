@@ -17,7 +17,7 @@ static const option_row rows[] = {
 
     {R(points, "points", CHOICE, "mc|sobol|halton|lattice"), .is.group = "Points", .is.initial = "sobol", .is.help = "kind of the points"},
     {R(randomize, "randomize", CHOICE, "default|none|shift|lms|owen|digits|tent"),
-     .is.help = "default owen; digits for halton, shift for a lattice;\nwith --compare, of --points"},
+     .is.help = "default owen; digits for halton, shift for a lattice;\nwith --compare, of --points, unless it names others"},
     {R(n, "n", INT, "N"), .is.initial = "4096", RANGE(1, 4294967296), .is.help = "points per step"},
     {R(n_boundary, "n-boundary", INT, "N"), RANGE(0, MOST),
      .is.help = "points per step on all faces together, if the problem\nsamples them; default about --n"},

@@ -1,4 +1,4 @@
-/* comparison.c - a folder with runs of one problem, which differ in the kind of their points and in their seed: the errors at their ends as
+/* comparison.c - a folder with runs of one problem, which differ in their sets of points and in their seed: the errors at their ends as
  * rows and as JSON, and the page with the curves of errors and energies. */
 #include "base/median.h"
 #include "base/units.h"
@@ -16,9 +16,10 @@ enum { CURVE_MOST = 4096 };
 enum { OF_L2, OF_H1, OF_ENERGY, CURVES };
 static const char *const keys[CURVES] = {"l2_error", "h1_error", NULL}; /* NULL: ritz_loss_key */
 
-/* The runs with one kind of points. Their errors were estimated at the same n steps in each run; their energies are of the same steps. */
+/* The runs with one set of points. Their errors were estimated at the same n steps in each run; their energies are of the same steps. */
 typedef struct outcome {
-    pt_ritz_points points;
+    pt_ritz_points points; pt_ritz_randomize randomize;
+    char name[PT_RITZ_SET_BYTES];
     int n, seeds;
     double *step;                          /* (n) */
     double *values[CURVES];                /* (seeds, CURVE_MOST), of which the first n of a row are used */
@@ -68,7 +69,8 @@ static double last_median(const outcome *o, int curve)
 
 static pt_ritz_comparison row_of(const outcome *o)
 {
-    pt_ritz_comparison row = {.points = o->points, .seeds = o->seeds, .steps = o->n ? (int64_t)o->step[o->n - 1] : 0};
+    pt_ritz_comparison row = {.points = o->points, .randomize = o->randomize, .seeds = o->seeds,
+                              .steps = o->n ? (int64_t)o->step[o->n - 1] : 0};
     row.h1_median = last_median(o, OF_H1);
     row.l2_median = last_median(o, OF_L2);
     row.l2_least = o->work[0];
@@ -85,26 +87,41 @@ static pt_ritz_comparison row_of(const outcome *o)
 /* ---- reading ---- */
 
 /* The folder of a run, such as FOLDER/sobol-0. */
-static int run_folder(const char *folder, pt_ritz_points kind, int seed, char path[FILE_PATH_BYTES], pt_error *e)
+static int run_folder(const char *folder, const outcome *o, int seed, char path[FILE_PATH_BYTES], pt_error *e)
 {
     char name[64];
-    snprintf(name, sizeof name, "%s-%d", pt_ritz_points_name(kind), seed);
+    snprintf(name, sizeof name, "%s-%d", o->name, seed);
+    char *colon = strchr(name, ':');
+    if (colon)
+        *colon = '-';
     return path_join(path, folder, name, e);
 }
 
 /* Whether there is the run of this seed, with its network, whose config.json is written last, and its errors. */
-static bool is_finished(const char *folder, pt_ritz_points kind, int seed)
+static bool is_finished(const char *folder, const outcome *o, int seed)
 {
     char run[FILE_PATH_BYTES], config[FILE_PATH_BYTES];
-    return !run_folder(folder, kind, seed, run, NULL) && !path_join(config, run, "config.json", NULL) && path_exists(config) &&
+    return !run_folder(folder, o, seed, run, NULL) && !path_join(config, run, "config.json", NULL) && path_exists(config) &&
            ritz_has_metrics(run, "h1_error");
+}
+
+enum { RANDOMIZATIONS = PT_RITZ_RANDOMIZE_TENT + 1, SETS_NAMED = PT_RITZ_KINDS * RANDOMIZATIONS };
+
+/* Set number i of all that have a name. */
+static outcome set_of(int i)
+{
+    outcome o = {.points = (pt_ritz_points)(i / RANDOMIZATIONS), .randomize = (pt_ritz_randomize)(i % RANDOMIZATIONS)};
+    pt_ritz_set_name(o.points, o.randomize, o.name);
+    return o;
 }
 
 bool ritz_is_comparison(const char *folder)
 {
-    for (int k = 0; k < PT_RITZ_KINDS; k++)
-        if (is_finished(folder, (pt_ritz_points)k, 0))
+    for (int i = 0; i < SETS_NAMED; i++) {
+        const outcome o = set_of(i);
+        if (is_finished(folder, &o, 0))
             return true;
+    }
     return false;
 }
 
@@ -122,7 +139,7 @@ static void take_at(const double *step, int steps_n, const double *columns, int 
 static int read_run(const char *folder, int seed, outcome *to, pt_error *e)
 {
     char run[FILE_PATH_BYTES];
-    int failed = run_folder(folder, to->points, seed, run, e);
+    int failed = run_folder(folder, to, seed, run, e);
     for (int c = 0; c < CURVES && !failed; c++) {
         double *columns = NULL;
         const char *key = keys[c] ? keys[c] : ritz_loss_key(run);
@@ -141,25 +158,29 @@ static int read_run(const char *folder, int seed, outcome *to, pt_error *e)
     return failed;
 }
 
-static void close_all(outcome o[PT_RITZ_KINDS])
+static void close_all(outcome o[PT_RITZ_SETS])
 {
-    for (int i = 0; i < PT_RITZ_KINDS; i++)
+    for (int i = 0; i < PT_RITZ_SETS; i++)
         free(o[i].step);
 }
 
-/* Returns the number of kinds. The caller closes them, also on error. */
-static int read_all(const char *folder, outcome o[PT_RITZ_KINDS], pt_error *e)
+/* Returns the number of sets. The caller closes them, also on error. */
+static int read_all(const char *folder, outcome o[PT_RITZ_SETS], pt_error *e)
 {
     int n = 0, failed = 0;
-    memset(o, 0, PT_RITZ_KINDS * sizeof *o);
-    for (int k = 0; k < PT_RITZ_KINDS && !failed; k++) {
+    memset(o, 0, PT_RITZ_SETS * sizeof *o);
+    for (int k = 0; k < SETS_NAMED && !failed; k++) {
+        const outcome set = set_of(k);
         int seeds = 0;
-        while (seeds < PT_RITZ_SEEDS && is_finished(folder, (pt_ritz_points)k, seeds))
+        while (seeds < PT_RITZ_SEEDS && is_finished(folder, &set, seeds))
             seeds++;
         if (!seeds)
             continue;
+        if (n == PT_RITZ_SETS)
+            return pt_fail(e, PT_FAILED, "%.400s holds runs with more than %d sets of points: remove those of some, such as %s",
+                           folder, PT_RITZ_SETS, set.name);
         outcome *next = &o[n++];
-        next->points = (pt_ritz_points)k;
+        *next = set;
         failed = outcome_open(next, seeds) ? 0 : pt_fail(e, PT_FAILED, "out of memory");
         for (int i = 0; i < seeds && !failed; i++)
             failed = read_run(folder, i, next, e);
@@ -169,9 +190,9 @@ static int read_all(const char *folder, outcome o[PT_RITZ_KINDS], pt_error *e)
     return failed ? failed : n;
 }
 
-int pt_ritz_compared(const char *folder, pt_ritz_comparison out[PT_RITZ_KINDS], pt_error *e)
+int pt_ritz_compared(const char *folder, pt_ritz_comparison out[PT_RITZ_SETS], pt_error *e)
 {
-    outcome o[PT_RITZ_KINDS];
+    outcome o[PT_RITZ_SETS];
     if (!folder || !out)
         return pt_fail_null(e, "pt_ritz_compared", folder ? "out" : "folder");
     const int n = read_all(folder, o, e);
@@ -190,7 +211,7 @@ static void describe(const char *folder, const outcome *first, char *title, size
     pt_ritz_options o;
     problem p = {0};
     int64_t n, steps;
-    int failed = run_folder(folder, first->points, 0, run, NULL);
+    int failed = run_folder(folder, first, 0, run, NULL);
     const bool named = !failed && !ritz_config_read(run, &o, &p, NULL) && p.name[0];
     snprintf(title, title_bytes, "%s", named ? p.name : folder);
     problem_close(&p);
@@ -216,7 +237,7 @@ static void write_table(FILE *out, const outcome *o, int n)
     for (int i = 0; i < n; i++) {
         const pt_ritz_comparison row = row_of(&o[i]);
         fprintf(out, "<tr><td>%s</td><td>%.3e</td><td>%s</td><td>%.3e</td><td>%.3e</td><td>%.3e</td></tr>\n",
-                pt_ritz_points_name(row.points), row.l2_median, interval_of(&row, interval), row.l2_least, row.l2_largest, row.h1_median);
+                o[i].name, row.l2_median, interval_of(&row, interval), row.l2_least, row.l2_largest, row.h1_median);
     }
     fputs("</table>\n", out);
 }
@@ -225,20 +246,20 @@ static ritz_figure figure_of(const outcome *o, int n, int curve, const char *tit
 {
     ritz_figure f = {title, "step", false, curve != OF_ENERGY, n, {{0}}};
     for (int i = 0; i < n; i++)
-        f.curves[i] = (ritz_curve){pt_ritz_points_name(o[i].points), o[i].n, o[i].step, o[i].median[curve], o[i].band[curve]};
+        f.curves[i] = (ritz_curve){o[i].name, o[i].n, o[i].step, o[i].median[curve], o[i].band[curve]};
     return f;
 }
 
 static bool is_residual(const char *folder, const outcome *first)
 {
     char run[FILE_PATH_BYTES];
-    return !run_folder(folder, first->points, 0, run, NULL) && !strcmp(ritz_loss_key(run), "loss");
+    return !run_folder(folder, first, 0, run, NULL) && !strcmp(ritz_loss_key(run), "loss");
 }
 
 static bool are_absolute(const char *folder, const outcome *first)
 {
     char run[FILE_PATH_BYTES];
-    return !run_folder(folder, first->points, 0, run, NULL) && ritz_has_metrics(run, "absolute_errors");
+    return !run_folder(folder, first, 0, run, NULL) && ritz_has_metrics(run, "absolute_errors");
 }
 
 static int write_page(const char *folder, const char *file, const outcome *o, int n, pt_error *e)
@@ -267,7 +288,7 @@ static int write_page(const char *folder, const char *file, const outcome *o, in
 
 int ritz_page_of_comparison(const char *folder, const char *file, pt_error *e)
 {
-    outcome o[PT_RITZ_KINDS];
+    outcome o[PT_RITZ_SETS];
     const int n = read_all(folder, o, e);
     int failed = n < 0 ? n : write_page(folder, file, o, n, e);
     close_all(o);
@@ -279,7 +300,7 @@ static double one(double bound, double mean) { return isfinite(bound) ? bound : 
 
 char *ritz_json_of_comparison(const char *folder, pt_error *e)
 {
-    pt_ritz_comparison rows[PT_RITZ_KINDS];
+    pt_ritz_comparison rows[PT_RITZ_SETS];
     char *text = NULL;
     size_t bytes;
     const int n = pt_ritz_compared(folder, rows, e);
@@ -290,12 +311,14 @@ char *ritz_json_of_comparison(const char *folder, pt_error *e)
         return NULL;
     }
     fputs("{\"kinds\": [", out);
-    for (int i = 0; i < n; i++)
+    for (int i = 0; i < n; i++) {
+        char name[PT_RITZ_SET_BYTES];
         fprintf(out, "%s{\"points\": \"%s\", \"seeds\": %d, \"steps\": %lld, \"l2_error\": {\"median\": %.9g, \"least\": %.9g, "
                      "\"largest\": %.9g, \"mean\": %.9g, \"low\": %.9g, \"high\": %.9g}, \"h1_error\": {\"median\": %.9g}}",
-                i ? ", " : "", pt_ritz_points_name(rows[i].points), rows[i].seeds, (long long)rows[i].steps, rows[i].l2_median,
-                rows[i].l2_least, rows[i].l2_largest, rows[i].l2_mean, one(rows[i].l2_low, rows[i].l2_mean),
+                i ? ", " : "", pt_ritz_set_name(rows[i].points, rows[i].randomize, name), rows[i].seeds, (long long)rows[i].steps,
+                rows[i].l2_median, rows[i].l2_least, rows[i].l2_largest, rows[i].l2_mean, one(rows[i].l2_low, rows[i].l2_mean),
                 one(rows[i].l2_high, rows[i].l2_mean), rows[i].h1_median);
+    }
     fputs("]}", out);
     fclose(out);
     return text;

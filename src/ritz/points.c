@@ -2,11 +2,38 @@
 #include "ritz/points_parts.h"
 #include "ritz/lattice_table.h"
 
+#include <stdio.h>
 #include <stdlib.h>
+#include <string.h>
 
 const char *const points_names[POINTS_KINDS] = {"mc", "sobol", "halton", "lattice"};
 const char *pt_ritz_points_name(pt_ritz_points kind) { return (unsigned)kind < POINTS_KINDS ? points_names[kind] : NULL; }
 const char *const randomize_names[] = {"default", "none", "shift", "lms", "owen", "digits", "tent"};
+enum { RANDOMIZATIONS = sizeof randomize_names / sizeof *randomize_names };
+
+const char *pt_ritz_set_name(pt_ritz_points points, pt_ritz_randomize randomize, char *out)
+{
+    const bool named = randomize != PT_RITZ_RANDOMIZE_DEFAULT && (unsigned)randomize < RANDOMIZATIONS;
+    const char *kind = pt_ritz_points_name(points);
+    snprintf(out, PT_RITZ_SET_BYTES, "%s%s%s", kind ? kind : "?", named ? ":" : "", named ? randomize_names[randomize] : "");
+    return out;
+}
+
+int pt_ritz_find_set(const char *name, size_t length, pt_ritz_points *points, pt_ritz_randomize *randomize, pt_error *e)
+{
+    for (int k = 0; k < PT_RITZ_KINDS; k++)
+        for (int i = 0; i < RANDOMIZATIONS; i++) {
+            char known[PT_RITZ_SET_BYTES];
+            pt_ritz_set_name((pt_ritz_points)k, (pt_ritz_randomize)i, known);
+            if (strlen(known) == length && !strncmp(known, name, length)) {
+                *points = (pt_ritz_points)k;
+                *randomize = (pt_ritz_randomize)i;
+                return 0;
+            }
+        }
+    return pt_fail(e, PT_USAGE, "unknown points \"%.*s\": give mc, sobol, halton or lattice, or one with its randomization, such as "
+                                "lattice:tent", (int)(length < 40 ? length : 40), name);
+}
 
 enum { SOBOL_DIMENSIONS = 21201 };
 

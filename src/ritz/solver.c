@@ -109,6 +109,11 @@ static int64_t points_a_face(const pt_ritz_options *o, int64_t dim, int64_t face
     return dim == 1 ? 1 : !o->n_boundary ? nearest_power((double)o->n / (double)faces) : given ? given : 1;
 }
 
+int64_t ritz_points_a_face(const pt_ritz *r, int64_t n)
+{
+    return points_a_face(&(pt_ritz_options){.n = n}, r->net.dim, domain_faces(&r->problem.is));
+}
+
 /* A tensor of a unit has about UNIT_VALUES values, or twice as many in two blocks of rows. */
 static void find_units(pt_ritz *r)
 {

@@ -78,6 +78,8 @@ int ritz_open_network(pt_ritz *r, bool training, ritz_plan_fn given, void *arg, 
 int64_t ritz_eval_rows(const pt_ritz *r);
 /* Bytes used so far of arenas and mailbox; to compare with forecast.bytes. */
 uint64_t ritz_peak_bytes(const pt_ritz *r, tier t);
+/* Points on each face beside n inside, if the caller did not say how many. */
+int64_t ritz_points_a_face(const pt_ritz *r, int64_t n);
 /* Whether the compute threads make the points inside, instead of the thread that calls. */
 bool ritz_makes_in_threads(const pt_ritz *r);
 /* ns that one thread takes to make a unit's points, and with `weighed` their terms (ritz_planning). */

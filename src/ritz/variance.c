@@ -55,54 +55,56 @@ static uint64_t seed_of(const pt_ritz *at, int64_t n)
     return ((uint64_t)w[2] << 32 | w[3]) >> 1;
 }
 
-static int open_like(pt_ritz *at, pt_ritz_points kind, int64_t n, pt_ritz **out, pt_error *e)
+/* What a run has in place of its own points, which are kept here meanwhile. */
+typedef struct exchange { points *inside; ritz_faces faces; int64_t n, inside_units, boundary_n, boundary_units; pt_ritz_points kind;
+                          double penalty; } exchange;
+
+static int64_t units_of(const pt_ritz *r, int64_t n) { return (n + r->unit_rows - 1) / r->unit_rows; }
+
+static void give_back(pt_ritz *r, const exchange *own)
 {
-    pt_ritz_options o = at->o;
-    o.points = kind;
-    if ((points_randomize)o.randomize != RANDOMIZE_DEFAULT && kind != at->o.points)
-        o.randomize = PT_RITZ_RANDOMIZE_DEFAULT;
-    o.n = n;
-    o.seed = seed_of(at, n);
-    o.init_run = NULL;
-    o.lbfgs_steps = 0;
-    o.n_boundary = 0;
-    o.out = NULL;
-    o.plan_file = NULL; /* which is for at's points */
-    o.resume = false;
-    o.notice = NULL;
-    int failed = pt_ritz_open(&o, out, e);
-    if (failed)
+    points_close(r->inside);
+    points_close(r->faces.points);
+    r->inside = own->inside;
+    r->faces = own->faces;
+    r->o.n = own->n;
+    r->o.points = own->kind;
+    r->inside_units = own->inside_units;
+    r->boundary_n = own->boundary_n;
+    r->boundary_units = own->boundary_units;
+    r->penalty = own->penalty;
+}
+
+/* Gives the run n points of another set inside, and about as many on its faces, if it has points there. give_back, also on error. */
+static int take_points(pt_ritz *r, pt_ritz_points kind, pt_ritz_randomize randomize, int64_t n, exchange *own, pt_error *e)
+{
+    const int64_t dim = r->net.dim, faces = domain_faces(&r->problem.is), few = ritz_points_a_face(r, n);
+    const uint64_t seed = seed_of(r, n);
+    *own = (exchange){r->inside, r->faces, r->o.n, r->inside_units, r->boundary_n, r->boundary_units, r->o.points, r->penalty};
+    r->inside = r->faces.points = NULL;
+    r->o.points = kind;
+    r->o.n = n;
+    r->inside_units = units_of(r, n);
+    r->penalty = r->problem.is.penalty;
+    int failed = points_open((points_kind)kind, (points_randomize)randomize, dim, n, seed, &r->inside, e);
+    if (failed || !own->faces.n)
         return failed;
-    for (int c = 0; c < at->space.chunks_n && !failed; c++) {
-        failed = ritz_slab(at, OBJECT_WEIGHTS, 0, c, true, e);
-        memcpy((*out)->staging, at->staging, (size_t)at->space.chunks[c].values * dtype_bytes(at->net.type));
-        if (!failed)
-            failed = ritz_slab(*out, OBJECT_WEIGHTS, 0, c, false, e);
-    }
-    if (failed)
-        pt_ritz_close(*out);
-    return failed;
+    r->faces.n = few < own->faces.n ? few : own->faces.n;
+    r->boundary_n = r->faces.n * faces;
+    r->boundary_units = units_of(r, r->boundary_n);
+    return dim == 1 ? 0 : points_open((points_kind)kind, (points_randomize)randomize, dim - 1, r->faces.n, seed, &r->faces.points, e);
 }
 
 enum { MORE_SETS = 4 };
 static const double wide = 0.2; /* of a standard error beside its variance */
 
-int pt_ritz_gradient_spread(pt_ritz *at, pt_ritz_points points, int64_t n, int sets, pt_ritz_spread *out, pt_error *e)
+/* Until the variance is known well enough. */
+static int add_sets(pt_ritz *r, int sets, pt_ritz_spread *out, pt_error *e)
 {
-    pt_ritz *r;
-    int failed = ritz_check_call(at, "pt_ritz_gradient_spread", true, e);
-    if (!failed && !out)
-        failed = pt_fail_null(e, "pt_ritz_gradient_spread", "out");
-    if (!failed && sets < 2)
-        failed = pt_fail(e, PT_USAGE, "a variance needs at least 2 point sets, but %d were asked for", sets);
-    if (!failed)
-        failed = open_like(at, points, n, &r, e);
-    if (failed)
-        return failed;
     const size_t params = (size_t)r->net.params;
     spread s = {.gradient = calloc(4 * params, sizeof *s.gradient)};
+    int failed = s.gradient ? 0 : pt_fail(e, PT_FAILED, "out of memory");
     s.before = s.gradient + params, s.mean = s.before + params, s.squares = s.mean + params;
-    failed = s.gradient ? 0 : pt_fail(e, PT_FAILED, "out of memory");
     for (int64_t most = sets; !failed && s.sets < most;) {
         failed = add_set(r, &s, e);
         if (failed || s.sets < most)
@@ -112,7 +114,31 @@ int pt_ritz_gradient_spread(pt_ritz *at, pt_ritz_points points, int64_t n, int s
             most *= 2;
     }
     free(s.gradient);
-    pt_ritz_close(r);
+    return failed;
+}
+
+int pt_ritz_gradient_spread(pt_ritz *at, pt_ritz_points points, pt_ritz_randomize randomize, int64_t n, int sets, pt_ritz_spread *out,
+                            pt_error *e)
+{
+    exchange own;
+    int failed = ritz_check_call(at, "pt_ritz_gradient_spread", true, e);
+    if (!failed && !out)
+        failed = pt_fail_null(e, "pt_ritz_gradient_spread", "out");
+    if (!failed && sets < 2)
+        failed = pt_fail(e, PT_USAGE, "a variance needs at least 2 point sets, but %d were asked for", sets);
+    if (!failed && (n < 1 || n > at->o.n))
+        failed = pt_fail(e, PT_USAGE, "pt_ritz_gradient_spread: n is %lld, but must be from 1 to the run's %lld", (long long)n,
+                         (long long)at->o.n);
+    if (!failed)
+        failed = ritz_runner_sync(at->runner, e);
+    if (failed)
+        return failed;
+    if (randomize == PT_RITZ_RANDOMIZE_DEFAULT && points == at->o.points)
+        randomize = at->o.randomize;
+    failed = take_points(at, points, randomize, n, &own, e);
+    if (!failed)
+        failed = add_sets(at, sets, out, e);
+    give_back(at, &own);
     return failed;
 }
 
@@ -121,7 +147,7 @@ int pt_ritz_gradient_variance(pt_ritz *at, pt_ritz_points points, int64_t n, int
     pt_ritz_spread s;
     if (!variance)
         return pt_fail_null(e, "pt_ritz_gradient_variance", "variance");
-    int failed = pt_ritz_gradient_spread(at, points, n, sets, &s, e);
+    int failed = pt_ritz_gradient_spread(at, points, PT_RITZ_RANDOMIZE_DEFAULT, n, sets, &s, e);
     if (failed)
         return failed;
     *variance = s.variance;
@@ -161,7 +187,7 @@ double pt_ritz_slope(int n, const double *x, const double *y)
 /* ---- the page ---- */
 
 enum { SIZES_MOST = 64 };
-typedef struct names { char of[PT_RITZ_KINDS][64]; double band[PT_RITZ_KINDS][2 * SIZES_MOST]; } names;
+typedef struct names { char of[PT_RITZ_SETS][64]; double band[PT_RITZ_SETS][2 * SIZES_MOST]; } names;
 
 /* The curves are called by their kinds and slopes. */
 static ritz_figure figure_of(const pt_ritz_variances *v, names *names)
@@ -169,7 +195,8 @@ static ritz_figure figure_of(const pt_ritz_variances *v, names *names)
     ritz_figure f = {v->title, v->x_title ? v->x_title : "points", true, true, v->kinds, {{0}}};
     for (int k = 0; k < v->kinds; k++) {
         const bool sure = v->error[k] && v->sizes <= SIZES_MOST;
-        const int used = snprintf(names->of[k], sizeof names->of[k], "%s, slope %.2f", pt_ritz_points_name(v->points[k]),
+        char set[PT_RITZ_SET_BYTES];
+        const int used = snprintf(names->of[k], sizeof names->of[k], "%s, slope %.2f", pt_ritz_set_name(v->points[k], v->randomize[k], set),
                                   pt_ritz_slope(v->sizes, v->n, v->variance[k]));
         if (sure)
             snprintf(names->of[k] + used, sizeof names->of[k] - (size_t)used, " +- %.2f",
@@ -187,9 +214,9 @@ static ritz_figure figure_of(const pt_ritz_variances *v, names *names)
 static int check_figures(const pt_ritz_variances *v, int n, pt_error *e)
 {
     for (int i = 0; i < n; i++) {
-        if (v[i].kinds < 0 || v[i].kinds > PT_RITZ_KINDS || v[i].sizes < 0)
+        if (v[i].kinds < 0 || v[i].kinds > PT_RITZ_SETS || v[i].sizes < 0)
             return pt_fail(e, PT_USAGE, "figure %d has %d kinds and %d sizes: 0 to %d kinds are possible, and no negative number of sizes",
-                           i + 1, v[i].kinds, v[i].sizes, PT_RITZ_KINDS);
+                           i + 1, v[i].kinds, v[i].sizes, PT_RITZ_SETS);
         bool whole = v[i].title && v[i].n;
         for (int k = 0; k < v[i].kinds; k++)
             whole &= v[i].variance[k] && pt_ritz_points_name(v[i].points[k]);

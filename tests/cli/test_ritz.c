@@ -196,12 +196,17 @@ static void sweeps_have_tables(void **state)
     (void)state;
     char path[160];
     set_out("swept");
-    assert_int_equal(ritz(WORDS("--compare", "mc,sobol", "--sweep", "n=16,32", "--steps", "2", "--seeds", "2", "--out", out)), 0);
+    assert_int_equal(ritz(WORDS("--compare", "mc,sobol:lms,sobol", "--sweep", "n=16,32", "--steps", "2", "--seeds", "2", "--out", out)), 0);
     assert_non_null(strstr(text_of(scratch_path("out")), "    slope"));
     snprintf(path, sizeof path, "%s/sweep.csv", out);
-    assert_non_null(strstr(text_of(path), "\n32,sobol,"));
+    assert_true(strstr(text_of(path), "\n32,sobol,") && strstr(text_of(path), "\n16,sobol:lms,"));
     snprintf(path, sizeof path, "%s/n-16/comparison.csv", out);
     assert_non_null(strstr(text_of(path), "\nmc,2,2,"));
+    snprintf(path, sizeof path, "%s/n-16/sobol-lms-1/report.html", out);
+    assert_true(path_exists(path));
+    check_sentence("set", ritz(WORDS("--compare", "mc,lattice:owen", "--steps", "2", "--out", path)), 2,
+                   WORDS("lattice points have no randomization owen"));
+    check_sentence("name", ritz(WORDS("--compare", "mc,sobol:", "--steps", "2", "--out", path)), 2, WORDS("unknown points \"sobol:\""));
     check_sentence("values", ritz(WORDS("--compare", "mc", "--sweep", "n=32,16", "--out", out)), 2, WORDS("whole numbers that rise"));
     check_sentence("kind", ritz(WORDS("--compare", "mc", "--sweep", "depth=2", "--out", out)), 2, WORDS("give n=256,1024,... or width="));
     check_sentence("alone", ritz(WORDS("--sweep", "n=16,32", "--out", out)), 2, WORDS("--sweep needs --compare"));

@@ -246,6 +246,7 @@ static void the_gradient_of_scrambled_nets_varies_less(void **state)
         skip();
     pt_ritz_options o = small("schroedinger-cosine", 2);
     o.dtype = PT_RITZ_FP64;
+    o.n = 64 << SIZES;
     pt_ritz *r = open_run(&o);
     for (int i = 0; i < SIZES; i++)
         for (int k = 0; k < 2; k++) {

@@ -66,7 +66,7 @@ static void points_have_names(void **state)
 static void a_comparison_is_read(void **state)
 {
     pt_error e = {0};
-    pt_ritz_comparison rows[PT_RITZ_KINDS];
+    pt_ritz_comparison rows[PT_RITZ_SETS];
     char folder[128], run[160], *page;
     size_t n;
     double l2[2];
@@ -134,7 +134,7 @@ static void variances_have_a_page(void **state)
     double n[SIZES], v[2][SIZES], square;
     size_t bytes;
     char folder[128];
-    o.n = 64;
+    o.n = 128;
     pt_ritz *r = open_run(&o);
     for (int i = 0; i < SIZES; i++)
         for (int k = 0; k < 2; k++) {
@@ -144,6 +144,7 @@ static void variances_have_a_page(void **state)
             assert_true(v[k][i] > 0 && square > 0);
         }
     assert_int_equal(pt_ritz_gradient_variance(r, PT_RITZ_MC, 32, 1, &square, NULL, &e), PT_USAGE);
+    assert_int_equal(pt_ritz_gradient_variance(r, PT_RITZ_MC, 129, 4, &square, NULL, &e), PT_USAGE);
     pt_ritz_close(r);
     assert_true(isnan(pt_ritz_slope(1, n, v[0])) && fabs(pt_ritz_slope(SIZES, n, (const double[]){8, 2, 0.5}) + 2) < 1e-12);
 
@@ -156,7 +157,7 @@ static void variances_have_a_page(void **state)
     snprintf(curve, sizeof curve, "sobol, slope %.2f", pt_ritz_slope(SIZES, n, v[1]));
     assert_true(strstr(page, "<h1>a &amp; b</h1>") && strstr(page, "at the start") && strstr(page, curve));
     free(page);
-    figure.kinds = PT_RITZ_KINDS + 1;
+    figure.kinds = PT_RITZ_SETS + 1;
     assert_int_equal(pt_ritz_variance_report(folder, "x", &figure, 1, &e), PT_USAGE);
     figure.kinds = 2;
     figure.variance[1] = NULL;
@@ -197,7 +198,7 @@ static void not_every_run_can_do_everything(void **state)
 static void what_is_not_there_is_told(void **state)
 {
     pt_error e = {0};
-    pt_ritz_comparison rows[PT_RITZ_KINDS];
+    pt_ritz_comparison rows[PT_RITZ_SETS];
     pt_ritz_variances figure = {0};
     char *json = (char *)1;
     double v;
