@@ -194,12 +194,14 @@ static inline int random_lanes(const random_source *r, int units)
     return random_one_in(&other, 2) ? 1 : random_divisor(&other, units);
 }
 
-/* Half of the steps have tiles of a few rows. The source goes on as if nothing had been drawn. */
+/* Half of the steps have tiles of a few rows, and half attention by groups of heads. The source goes on as if nothing had been drawn. */
 static inline void random_tiles(const random_source *r, step_shape *s)
 {
     random_source other = {r->seed + 6, r->n};
     if (random_one_in(&other, 2))
         s->tile_rows = random_from(&other, 1, 50);
+    if (random_one_in(&other, 2))
+        s->whole_heads = 0;
 }
 
 /* A batch of up to 8 short sequences; units, tiles, head parts and vocabulary slices smaller than a real step's, so that there are

@@ -42,6 +42,7 @@ static step_shape shape_of(const model *m, pt_dtype type, int64_t rows)
     step_shape s;
     step_shape_init(&s, m, type, 1, rows);
     s.slice_rows = m->config.vocab; /* the table is in one piece */
+    s.whole_heads = rows;           /* the cache holds all heads */
     return s;
 }
 

@@ -18,21 +18,42 @@ static adapter_part module_of(const layer_work *work, const layer_stage *s, int 
     const int matrix = matrix_index(s);
     const param_part *of = &matrix_of(work, s)->part[part];
     const adapter_module *a = adapter_at(m, work->block, matrix, part);
-    return (adapter_part){.row0 = of->row0, .end = of->row0 + of->rows, .rank = a->rank,
+    return (adapter_part){.row0 = of->row0, .end = of->row0 + of->rows, .first = of->row0, .output = of->row0, .rank = a->rank,
                           .column = adapter_column(m, work->block, matrix, part),
                           .width = block_param(m, &m->blocks[work->block], adapter_a(matrix))->rows, .scale = a->scale,
                           .b = adapter_b(matrix, part)};
 }
 
+static int part_at(const param *w, int64_t row)
+{
+    int part = 0;
+    while (part + 1 < w->parts && w->part[part].row0 + w->part[part].rows <= row)
+        part++;
+    return part;
+}
+
 adapter_part adapter_part_at(const layer_work *work, const layer_stage *s, int64_t row)
 {
     const param *w = matrix_of(work, s);
-    int part = 0;
-    if (!has_adapter(s))
-        return (adapter_part){.end = w->rows};
-    while (part + 1 < w->parts && w->part[part].row0 + w->part[part].rows <= row)
-        part++;
-    return module_of(work, s, part);
+    return has_adapter(s) ? module_of(work, s, part_at(w, row)) : (adapter_part){.end = w->rows};
+}
+
+/* The parts of modules with an adapter that are among the computed rows. */
+enum { MOST_PARTS = MODEL_MAX_PARTS + LINEAR_RANGES };
+static int parts_of(const layer_work *work, const layer_stage *s, adapter_part out[MOST_PARTS])
+{
+    row_range of[LINEAR_RANGES];
+    const int ranges = linear_ranges(work, s, of);
+    int n = 0;
+    for (int i = 0; i < ranges; i++)
+        for (int64_t row = of[i].row0, end = row + of[i].rows; row < end; row = out[n].end, n += out[n].rank > 0) {
+            out[n] = adapter_part_at(work, s, row);
+            out[n].row0 = row;
+            out[n].end = out[n].end < end ? out[n].end : end;
+            out[n].output = of[i].col + row - of[i].row0;
+            out[n].again = n && out[n - 1].first == out[n].first;
+        }
+    return n;
 }
 
 /* ---- dropout ---- */
@@ -247,21 +268,28 @@ static void gain_input(const layer_work *work, const layer_stage *s)
     }
 }
 
+/* B, from the first of the computed rows on. */
+static const void *b_from(const layer_work *work, const adapter_part *a)
+{
+    return column(weight_of(work, a->b), (a->row0 - a->first) * a->rank, work->type);
+}
+
 int64_t adapter_input(const layer_work *work, const layer_stage *s)
 {
-    const param *w = matrix_of(work, s);
     if (!has_adapter(s))
         return 0;
     if (has_gains(s))
         gain_input(work, s);
-    for (int part = 0; part < w->parts; part++) {
-        const adapter_part a = module_of(work, s, part);
-        if (a.rank)
-            queue_submit(work->c->queue, &(op){OP_MATMUL, .matmul = {
-                .layout = MATMUL_NN, .type = work->type, .out_type = work->type, .m = work->rows, .n = a.rank, .k = a.end - a.row0,
-                .lda = w->rows, .ldb = a.rank, .ldc = a.width, .alpha = a.scale,
-                .a = column(adapter_sum_gradient(work, s), a.row0, work->type), .b = weight_of(work, a.b),
-                .c = column(gradient(work, s->in[LINEAR_LOW]), a.column, work->type)}});
+    adapter_part of[MOST_PARTS];
+    const int n = parts_of(work, s, of);
+    for (int i = 0; i < n; i++) {
+        const adapter_part a = of[i];
+        char *low = column(gradient(work, s->in[LINEAR_LOW]), a.column, work->type);
+        queue_submit(work->c->queue, &(op){OP_MATMUL, .matmul = {
+            .layout = MATMUL_NN, .type = work->type, .out_type = work->type, .m = work->rows, .n = a.rank, .k = a.end - a.row0,
+            .lda = linear_outputs(work, s), .ldb = a.rank, .ldc = a.width, .alpha = a.scale,
+            .a = column(adapter_sum_gradient(work, s), a.output, work->type), .b = b_from(work, &a), .residual = a.again ? low : NULL,
+            .c = low}});
     }
     return module_of(work, s, 0).width;
 }
@@ -277,11 +305,14 @@ void adapter_weights(const layer_work *work, const layer_stage *s)
     else
         matrix_gradient(work, width, w->cols, width, w->cols, gradient(work, s->in[LINEAR_LOW]), operand(work, s), linear_factor(work, s),
                         accumulator(work, adapter_a_role(s)));
-    for (int part = 0; part < w->parts; part++) {
-        const adapter_part a = module_of(work, s, part);
-        if (a.rank)
-            matrix_gradient(work, a.end - a.row0, a.rank, w->rows, a.width, column(adapter_sum_gradient(work, s), a.row0, work->type),
-                            column(tensor(work, s->in[LINEAR_LOW]), a.column, work->type), linear_factor(work, s),
-                            accumulator(work, a.b));
+    const layer_work own = group_alone(work);
+    adapter_part of[MOST_PARTS];
+    const int n = parts_of(work, s, of);
+    for (int i = 0; i < n; i++) {
+        const adapter_part a = of[i];
+        matrix_gradient(&own, a.end - a.row0, a.rank, linear_outputs(work, s), a.width,
+                        column(adapter_sum_gradient(work, s), a.output, work->type),
+                        column(tensor(work, s->in[LINEAR_LOW]), a.column, work->type), linear_factor(work, s),
+                        accumulator(work, a.b) + (a.row0 - a.first) * a.rank);
     }
 }

@@ -1,4 +1,4 @@
-/* attention.c - causal attention over a unit's sequences. In generation it appends the unit's k and v to the layer's cache and reads all
+/* attention.c - causal attention over a unit's sequences, of all heads or of a group of them (groups.h). In generation it appends the unit's k and v to the layer's cache and reads all
  * of them there. */
 #include "layer/work.h"
 
@@ -11,16 +11,15 @@ static unsigned touches(const layer_stage *s, step_pass pass)
                ? all : all | TOUCH_OUT_GRADIENT(0) | TOUCH_IN_GRADIENT(0) | TOUCH_SCRATCH(SCRATCH_ROWS) | TOUCH_SCRATCH(SCRATCH_SUMS);
 }
 
-static uint64_t sums_bytes(const model_config *m, int layer, const step_shape *s)
+static uint64_t sums_bytes(const step_shape *s, attention_heads h)
 {
-    const attention_heads h = model_heads(m, layer);
     return attention_accumulator_bytes(s->unit_seqs, s->seq_len, h.kv_heads, h.dim);
 }
 
 static uint64_t scratch_bytes(const stage_site *at, int k)
 {
-    const model_config *m = &at->model->config;
-    return k == SCRATCH_ROWS ? attention_backward_scratch_bytes(at->shape->unit_rows, m->heads) : sums_bytes(m, at->layer, at->shape);
+    const attention_heads h = group_heads(model_heads(&at->model->config, at->layer), layer_groups(at->model, at->layer, at->shape));
+    return k == SCRATCH_ROWS ? attention_backward_scratch_bytes(at->shape->unit_rows, h.heads) : sums_bytes(at->shape, h);
 }
 
 static double flops(const stage_site *at)
@@ -35,19 +34,28 @@ static uint64_t cache_bytes(const stage_site *at)
     return (uint64_t)(2 * model_heads(&at->model->config, at->layer).kv_wide) * dtype_bytes(at->shape->type);
 }
 
+/* The columns of the group's heads among those of attention's output or its gradient. */
+static void *of_group(const layer_work *work, void *out) { return column(out, work->group * heads_of(work).q_wide, work->type); }
+
+/* (seqs, heads, T) of each group, one behind the other. */
+static float *statistics(const layer_work *work, const layer_stage *s)
+{
+    return (float *)tensor(work, s->out[1]) + work->group * heads_of(work).heads * work->c->shape->unit_rows;
+}
+
 static op_attention attention_of(const layer_work *work, const layer_stage *s)
 {
     const model_config *m = work->config;
-    const attention_heads h = model_heads(m, work->layer);
+    const attention_heads h = heads_of(work);
     const int64_t t = work->c->shape->seq_len;
-    const qkv_columns at = model_qkv_columns(m, work->layer);
+    const qkv_columns at = qkv_of(work);
     char *qkv = tensor(work, s->in[0]);
     op_attention o = {
         .type = work->type, .seqs = work->c->shape->unit_seqs, .q_len = t, .kv_len = t, .heads = h.heads, .kv_heads = h.kv_heads,
-        .dim = h.dim, .window = m->window[work->layer], .ldq = at.all, .ldkv = at.all, .ldo = h.q_wide,
+        .dim = h.dim, .window = m->window[work->layer], .ldq = at.all, .ldkv = at.all, .ldo = columns(work, s->out[0]),
         .scale = m->attention_scale * m->layer_scale[work->layer], .softcap = m->attention_softcap, .first = work->u->first,
         .q = column(qkv, at.q, work->type), .k = column(qkv, at.k, work->type), .v = column(qkv, at.v, work->type),
-        .out = tensor(work, s->out[0]), .lse = tensor(work, s->out[1])};
+        .out = of_group(work, tensor(work, s->out[0])), .lse = statistics(work, s)};
     if (work->u->cache) {
         o.kv_len += work->u->cache->past;
         o.ldkv = 2 * h.kv_wide;
@@ -61,7 +69,7 @@ static op_attention attention_of(const layer_work *work, const layer_stage *s)
 static op_sink sink_of(const layer_work *work, const layer_stage *s, const op_attention *o)
 {
     return (op_sink){.type = o->type, .seqs = o->seqs, .q_len = o->q_len, .heads = o->heads, .dim = o->dim, .ldo = o->ldo,
-                     .sinks = weight_of(work, s->param[0]), .out = o->out, .lse = o->lse};
+                     .sinks = (const float *)weight_of(work, s->param[0]) + work->group * o->heads, .out = o->out, .lse = o->lse};
 }
 
 static void append_to_cache(const layer_work *work, const void *qkv)
@@ -95,21 +103,22 @@ static void sink_gradient(const layer_work *work, const layer_stage *s)
     float *acc = accumulator(work, s->param[0]);
     if (acc)
         queue_submit(work->c->queue, &(op){OP_SINK_BACKWARD, .sink_backward = {
-            .forward = sink_of(work, s, &o), .accumulate = !work->first, .lddo = o.ldo, .dout = gradient(work, s->out[0]),
-            .scratch = scratch(work, s, SCRATCH_ROWS), .dsinks = acc}});
+            .forward = sink_of(work, s, &o), .accumulate = !work->first_of_group, .lddo = o.ldo,
+            .dout = of_group(work, gradient(work, s->out[0])), .scratch = scratch(work, s, SCRATCH_ROWS),
+            .dsinks = acc + work->group * o.heads}});
 }
 
 static void input(const layer_work *work, const layer_stage *s)
 {
-    const model_config *m = work->config;
-    const qkv_columns at = model_qkv_columns(m, work->layer);
+    const op_attention o = attention_of(work, s);
+    const qkv_columns at = qkv_of(work);
     char *dqkv = gradient(work, s->in[0]);
     sink_gradient(work, s);
     queue_submit(work->c->queue, &(op){OP_ATTENTION_BACKWARD, .attention_backward = {
-        .forward = attention_of(work, s), .lddo = model_heads(m, work->layer).q_wide, .dout = gradient(work, s->out[0]),
+        .forward = o, .lddo = o.ldo, .dout = of_group(work, gradient(work, s->out[0])),
         .dq = column(dqkv, at.q, work->type), .dk = column(dqkv, at.k, work->type), .dv = column(dqkv, at.v, work->type),
         .scratch = scratch(work, s, SCRATCH_ROWS),
-        .sums = sums_bytes(m, work->layer, work->c->shape) ? (float *)scratch(work, s, SCRATCH_SUMS) : NULL}});
+        .sums = sums_bytes(work->c->shape, heads_of(work)) ? (float *)scratch(work, s, SCRATCH_SUMS) : NULL}});
 }
 
 const stage_type stage_attention = {.name = "attention", .touches = touches, .scratch = scratch_bytes, .flops = flops,

@@ -121,6 +121,7 @@ static int add_qkv(writer *w, int in, int layer)
     const int qkv = add_tensor(w, "qkv", model_qkv_columns(c, layer).all, SAVE_ATTENTION);
     const attention_heads h = model_heads(c, layer);
     const int first = normed ? add_tensor(w, "qk", c->value_norm ? h.made : h.q_wide + h.kv_wide, SAVE_ATTENTION) : qkv;
+    w->p->tensor[qkv].of_heads = w->p->tensor[first].of_heads = true;
     layer_stage *linear = add_linear(w, STAGE_LINEAR, in, first, PARAM_QKV, PARAM_QKV_BIAS, SAVE_ATTENTION);
     if (normed) {
         linear->out[1] = c->value_norm ? LAYER_NONE : qkv;

@@ -9,10 +9,10 @@ typedef struct head_group { int64_t heads, dim, from, to; } head_group;
 
 static int groups_n(const model_config *m) { return m->value_norm ? VALUES + 1 : KEYS + 1; }
 
-static head_group group_of(const model_config *m, int layer, int k)
+static head_group group_of(const model_config *m, int layer, int k, int groups)
 {
-    const qkv_columns at = model_qkv_columns(m, layer);
-    const attention_heads h = model_heads(m, layer);
+    const qkv_columns at = group_columns(m, layer, groups);
+    const attention_heads h = group_heads(model_heads(m, layer), groups);
     const int64_t heads = k == QUERIES ? h.heads : h.kv_heads, to = k == QUERIES ? at.q : k == KEYS ? at.k : at.v;
     const int64_t from = k == VALUES && h.made < at.all ? at.k : to;
     return m->qk_norm == QK_NORM_WIDE ? (head_group){1, heads * h.dim, from, to} : (head_group){heads, h.dim, from, to};
@@ -25,7 +25,7 @@ static unsigned touches(const layer_stage *s, step_pass pass)
 
 static uint64_t scratch_bytes(const stage_site *at, int k)
 {
-    const head_group q = group_of(&at->model->config, at->layer, QUERIES);
+    const head_group q = group_of(&at->model->config, at->layer, QUERIES, layer_groups(at->model, at->layer, at->shape));
     return k ? 0 : norm_backward_scratch_bytes(at->shape->unit_rows, q.heads, q.dim);
 }
 
@@ -40,7 +40,7 @@ static float offset_of_group(const layer_work *work, int k) { return k == VALUES
 static void forward(const layer_work *work, const layer_stage *s)
 {
     for (int k = 0; k < groups_n(work->config); k++) {
-        const head_group g = group_of(work->config, work->layer, k);
+        const head_group g = group_of(work->config, work->layer, k, work->groups);
         queue_submit(work->c->queue, &(op){OP_NORM, .norm = {
             .kind = work->config->norm, .type = work->type, .rows = work->rows, .heads = g.heads, .dim = g.dim,
             .ldx = columns(work, s->in[0]), .ldy = columns(work, s->out[0]), .eps = work->config->norm_eps,
@@ -56,7 +56,7 @@ static void input(const layer_work *work, const layer_stage *s)
     const int64_t wide = columns(work, s->out[0]);
     const bool in_place = work->l->program.tensor[s->in[0]].gradient_in == s->out[0];
     for (int k = 0; k < groups_n(work->config); k++) {
-        const head_group g = group_of(work->config, work->layer, k);
+        const head_group g = group_of(work->config, work->layer, k, work->groups);
         char *dx = column(gradient(work, s->in[0]), g.from, work->type);
         submit_norm_backward(work->c->queue, work->c->shape, (op_norm_backward){
             .kind = work->config->norm, .type = work->type, .accumulate = !work->first, .rows = work->rows, .heads = g.heads, .dim = g.dim,

@@ -14,7 +14,7 @@ static layer_work work_open(const block_context *c, int block, const layer_layou
 {
     const model_config *m = &c->model->config;
     return (layer_work){.c = c, .config = m, .l = l, .w = w, .u = u, .saved = saved, .workspace = workspace, .block = block,
-                        .layer = c->model->blocks[block].layer, .rows = c->shape->unit_rows, .hidden = m->hidden, .type = c->shape->type};
+                        .layer = c->model->blocks[block].layer, .groups = 1, .rows = c->shape->unit_rows, .hidden = m->hidden, .type = c->shape->type};
 }
 
 static void run_step(const layer_work *work, layer_step step)
@@ -46,19 +46,35 @@ static void run_tiles(const layer_work *whole, const layer_step *steps, int n)
         work.out = whole->out ? column(whole->out, row * whole->hidden, whole->type) : NULL;
         work.stream = whole->stream ? whole->stream + row * whole->hidden : NULL;
         work.first = whole->first && !row;
+        work.first_of_group = whole->first_of_group && !row;
         for (int i = 0; i < n; i++)
             run_step(&work, steps[i]);
     }
 }
 
-static void run_steps(const layer_work *work, const layer_tiles *t, const layer_step *steps, int n)
+static void run_in_tiles(const layer_work *work, const layer_tiles *t, const layer_step *steps, int begin, int n)
 {
-    for (int i = 0, end; i < n; i = end) {
+    for (int i = begin, end; i < n; i = end) {
         end = layer_run_end(t, n, i);
         if (t->step[i])
             run_tiles(work, steps + i, end - i);
         else
             run_step(work, steps[i]);
+    }
+}
+
+/* Neighbouring steps of groups together, for one group after the other. */
+static void run_steps(const layer_work *work, const layer_tiles *t, const layer_step *steps, int n)
+{
+    for (int i = 0, end; i < n; i = end) {
+        layer_work part = *work;
+        end = layer_groups_end(t, n, i);
+        part.groups = t->group[i] ? work->l->groups : 1;
+        part.first_of_group = work->first;
+        for (part.group = 0; part.group < part.groups; part.group++) {
+            part.first = work->first && !part.group;
+            run_in_tiles(&part, t, steps, i, end);
+        }
     }
 }
 

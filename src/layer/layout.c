@@ -1,4 +1,5 @@
 /* layout.c - what follows from a layer's program: the steps of backward, what is saved, and where everything lies. */
+#include "layer/groups.h"
 #include "layer/stage.h"
 #include "layer/tiles.h"
 
@@ -112,6 +113,18 @@ int layer_step_regions(const layer_program *p, layer_step step, int regions[LAYE
 
 static void add_step(layer_layout *l, step_pass pass, int stage) { l->backward[l->backward_n++] = (layer_step){pass, stage}; }
 
+/* The stages that run for each group of heads; false: none do. */
+static bool group_stages(const layer_layout *l, int *first, int *attention)
+{
+    *first = *attention = 0;
+    for (int i = 0; i < l->program.stages_n && l->groups > 1; i++)
+        if (l->program.stage[i].kind == STAGE_ATTENTION) {
+            *first = layer_group_begin(&l->program, i);
+            *attention = i;
+        }
+    return l->groups > 1;
+}
+
 /* The weights of stages whose input was just written again. */
 static void add_waiting(layer_layout *l, bool waits[LAYER_STAGES], int written)
 {
@@ -122,14 +135,19 @@ static void add_waiting(layer_layout *l, bool waits[LAYER_STAGES], int written)
         }
 }
 
-/* The stages in reverse. If the backward of the stage before one with weights writes that one's input again, the gradients of its weights
+/* The stages in reverse; before attention's backward of a group, what it reads is made again. If the backward of the stage before one with weights writes that one's input again, the gradients of its weights
  * come after it. */
 static void add_reversed(layer_layout *l)
 {
     bool waits[LAYER_STAGES] = {false};
+    int first, attention;
+    const bool grouped = group_stages(l, &first, &attention);
     for (int i = l->program.stages_n - 1; i >= 0; i--) {
         const layer_stage *s = &l->program.stage[i];
         const stage_type *type = type_of(&l->program, i);
+        if (grouped && i == attention)
+            for (int k = first; k < attention; k++)
+                add_step(l, PASS_FORWARD, k);
         if (!type->pass[PASS_INPUT])
             continue; /* another stage computes its gradients */
         add_step(l, PASS_INPUT, i);
@@ -168,15 +186,19 @@ static void add_again(layer_layout *l, const bool needed_by_gradients[LAYER_TENS
     l->again_n = l->backward_n;
 }
 
-static void find_needed(const layer_program *p, bool needed[LAYER_TENSORS])
+/* What the steps of a group make again does not count. */
+static void find_needed(const layer_program *p, int groups, bool needed[LAYER_TENSORS])
 {
-    layer_layout all = {.program = *p};
+    layer_layout all = {.program = *p, .groups = groups};
+    bool made[LAYER_REGIONS] = {false};
     add_reversed(&all);
     for (int i = 0; i < all.backward_n; i++) {
         int regions[LAYER_STEP_REGIONS], n = layer_step_regions(p, all.backward[i], regions);
-        for (int k = 0; k < n; k++)
-            if (regions[k] < REGION_GRADIENT)
+        for (int k = 0; k < n; k++) {
+            made[regions[k]] |= layer_makes(p, all.backward[i], regions[k]);
+            if (regions[k] < REGION_GRADIENT && !made[regions[k]])
                 needed[regions[k]] = true;
+        }
     }
 }
 
@@ -189,7 +211,8 @@ typedef struct place { uint64_t bytes, at; int first, last; } place; /* steps fr
 uint64_t layer_region_bytes(const layer_program *p, const model *m, int layer, const step_shape *s, int region)
 {
     if (region < REGION_SCRATCH)
-        return layer_tensor_bytes(p, s, region % LAYER_TENSORS);
+        return layer_tensor_bytes(p, s, region % LAYER_TENSORS) /
+               (uint64_t)(p->tensor[region % LAYER_TENSORS].of_heads ? layer_groups(m, layer, s) : 1);
     const layer_stage *stage = &p->stage[(region - REGION_SCRATCH) / STAGE_SCRATCH];
     const stage_type *type = stage_type_of(stage->kind);
     return type->scratch ? type->scratch(&(stage_site){m, s, p, stage, layer}, (region - REGION_SCRATCH) % STAGE_SCRATCH) : 0;
@@ -237,8 +260,13 @@ static uint64_t put_all(place *all, int n)
 
 static bool is_elsewhere(const layer_layout *l, int region) { return region < LAYER_TENSORS && (l->saved[region] || region == LAYER_OUT); }
 
+static bool is_of_heads(const layer_layout *l, int region)
+{
+    return region >= REGION_SCRATCH || l->program.tensor[region % LAYER_TENSORS].of_heads;
+}
+
 /* From which to which step the regions are used. One that holds all rows is used in all of a run: the run comes back to its steps with
- * each tile. */
+ * each tile. Likewise one that holds all heads and the steps that run for each group of them. */
 static void find_uses(const layer_layout *l, const layer_tiles *t, const layer_step *steps, int steps_n, place all[LAYER_REGIONS])
 {
     for (int r = 0; r < LAYER_REGIONS; r++)
@@ -249,8 +277,9 @@ static void find_uses(const layer_layout *l, const layer_tiles *t, const layer_s
             place *p = &all[touched[k]];
             if (is_elsewhere(l, touched[k]))
                 continue;
-            const bool tile = t->region[touched[k]];
-            const int first = tile ? i : layer_run_begin(t, i), last = tile ? i : layer_run_end(t, steps_n, i) - 1;
+            const bool tile = t->region[touched[k]], whole = t->group[i] && !tile && !is_of_heads(l, touched[k]);
+            const int first = tile ? i : whole ? layer_groups_begin(t, i) : layer_run_begin(t, i);
+            const int last = tile ? i : (whole ? layer_groups_end(t, steps_n, i) : layer_run_end(t, steps_n, i)) - 1;
             p->first = first < p->first ? first : p->first;
             p->last = last > p->last ? last : p->last;
         }
@@ -288,14 +317,28 @@ static void place_saved(layer_layout *l, const step_shape *s)
     l->saved_bytes = align_up(l->saved_bytes, PAGE);
 }
 
+/* The steps of the stages from the norm to attention. */
+static void mark_groups(layer_layout *l)
+{
+    int first, attention;
+    if (!group_stages(l, &first, &attention))
+        return;
+    for (int i = 0; i < l->program.stages_n; i++)
+        l->forward_tiles.group[i] = i >= first && i <= attention;
+    for (int i = 0; i < l->backward_n; i++)
+        l->backward_tiles.group[i] = l->backward[i].stage >= first && l->backward[i].stage <= attention;
+}
+
 static void layout_of_program(layer_layout *l, const model *m, int layer, const step_shape *s, save_level level)
 {
     const stage_site of = {.model = m, .shape = s, .layer = layer};
     bool needed[LAYER_TENSORS] = {false};
     layer_step forward[LAYER_STAGES];
-    find_needed(&l->program, needed);
+    l->groups = layer_groups(m, layer, s);
+    find_needed(&l->program, l->groups, needed);
     add_again(l, needed, level);
     add_reversed(l);
+    mark_groups(l);
     for (int i = 0; i < l->program.stages_n; i++)
         forward[i] = (layer_step){PASS_FORWARD, i};
     place_saved(l, s);

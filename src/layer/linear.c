@@ -76,10 +76,16 @@ static op_matmul matmul_of(const layer_work *work, const layer_stage *s, int64_t
 
 static void forward(const layer_work *work, const layer_stage *s)
 {
-    const int64_t n = matrix_of(work, s)->rows, first = s->out[1] == LAYER_NONE ? n : columns(work, s->out[0]);
-    rows_of(work, s, matmul_of(work, s, first, s->out[0], 0), 0);
-    if (first < n)
-        rows_of(work, s, matmul_of(work, s, n - first, s->out[1], first), first);
+    row_range of[LINEAR_RANGES];
+    const int n = linear_ranges(work, s, of);
+    for (int i = 0; i < n; i++) {
+        const row_range r = of[i];
+        const int64_t left = columns(work, s->out[0]) - r.col, first = s->out[1] == LAYER_NONE || left > r.rows ? r.rows : left > 0 ? left : 0;
+        if (first)
+            rows_of(work, s, matmul_of(work, s, first, s->out[0], r.col), r.row0);
+        if (first < r.rows)
+            rows_of(work, s, matmul_of(work, s, r.rows - first, s->out[1], r.col + first), r.row0 + first);
+    }
 }
 
 static void add_forward(const layer_work *work, const layer_stage *s)
@@ -96,32 +102,37 @@ static void add_forward(const layer_work *work, const layer_stage *s)
 /* If the stage reads the residual stream, the gradient is added to the stream's. */
 static void input(const layer_work *work, const layer_stage *s)
 {
-    const param *w = matrix_of(work, s);
+    const int64_t n = matrix_of(work, s)->cols, k = linear_outputs(work, s);
     const bool adds = is_residual(work, s->in[LINEAR_X]) || gradient_begun(work, s, s->in[LINEAR_X]);
     float *stream = is_residual(work, s->in[LINEAR_X]) ? work->u->stream : NULL;
     void *d = gradient(work, s->in[LINEAR_X]);
     const int64_t low = adapter_input(work, s), width = adapter_drops(work, s) ? 0 : low;
     const op_matmul o = {
-        .layout = MATMUL_NN, .type = work->type, .out_type = work->type, .m = work->rows, .n = w->cols, .k = w->rows, .lda = w->rows,
-        .ldb = w->cols, .ldc = w->cols, .alpha = linear_factor(work, s), .a = adapter_sum_gradient(work, s),
-        .residual = adds && !stream ? d : NULL, .stream = stream, .c = d, .more_k = width,
-        .more_lda = width, .more_ldb = w->cols, .more_a = width ? gradient(work, s->in[LINEAR_LOW]) : NULL,
+        .layout = MATMUL_NN, .type = work->type, .out_type = work->type, .m = work->rows, .n = n, .k = k, .lda = k, .ldb = n, .ldc = n,
+        .alpha = linear_factor(work, s), .a = adapter_sum_gradient(work, s), .residual = adds && !stream ? d : NULL, .stream = stream,
+        .c = d, .more_k = width, .more_lda = width, .more_ldb = n, .more_a = width ? gradient(work, s->in[LINEAR_LOW]) : NULL,
         .more_b = width ? weight_of(work, adapter_a_role(s)) : NULL};
-    matrix_matmul(work, s, 0, &o);
+    matrix_matmul_rows(work, s, &o);
     if (adapter_drops(work, s))
         adapter_add_dropped(work, s, d, stream);
 }
 
 static void weights(const layer_work *work, const layer_stage *s)
 {
-    const param *w = matrix_of(work, s);
-    const void *dy = gradient(work, s->out[0]);
+    const int64_t cols = matrix_of(work, s)->cols, ld = linear_outputs(work, s);
     float *dw = accumulator(work, s->param[0]), *db = accumulator(work, s->param[1]);
-    if (dw)
-        matrix_gradient(work, w->rows, w->cols, w->rows, w->cols, dy, operand(work, s), linear_factor(work, s), dw);
-    if (db)
-        submit_bias_gradient(work->c->queue, work->c->shape, (op_bias_backward){
-            .type = work->type, .accumulate = !work->first, .rows = work->rows, .cols = w->rows, .ld = w->rows, .dy = dy, .acc = db});
+    const layer_work own = group_alone(work);
+    row_range of[LINEAR_RANGES];
+    const int n = linear_ranges(work, s, of);
+    for (int i = 0; i < n; i++) {
+        const row_range r = of[i];
+        const void *dy = column(gradient(work, s->out[0]), r.col, work->type);
+        if (dw)
+            matrix_gradient(&own, r.rows, cols, ld, cols, dy, operand(work, s), linear_factor(work, s), dw + r.row0 * cols);
+        if (db)
+            submit_bias_gradient(work->c->queue, work->c->shape, (op_bias_backward){
+                .type = work->type, .accumulate = !own.first, .rows = work->rows, .cols = r.rows, .ld = ld, .dy = dy, .acc = db + r.row0});
+    }
     adapter_weights(work, s);
 }
 

@@ -4,28 +4,35 @@
 
 #include "model/storage.h"
 
-uint64_t matrix_scratch_bytes(const stage_site *at) { return stripe_bytes(stage_param(at, 0), at->shape); }
+/* The rows of a group are gathered, too. */
+uint64_t matrix_scratch_bytes(const stage_site *at)
+{
+    const param *w = stage_param(at, 0);
+    const int groups = at->stage->param[0] == PARAM_QKV ? layer_groups(at->model, at->layer, at->shape) : 1;
+    return groups > 1 && w->storage == STORAGE_PLAIN ? (uint64_t)(w->rows / groups * w->cols) * dtype_bytes(at->shape->type)
+                                                     : stripe_bytes(w, at->shape);
+}
 
 int64_t matrix_rows_at_once(const layer_work *work, const param *matrix)
 {
     return matrix->storage == STORAGE_PLAIN ? matrix->rows : stripe_rows(matrix, work->c->shape);
 }
 
-/* Rows row0 .. row0 + rows of a matrix in few bits, columns col0 .. col0 + cols, into the stage's scratch. */
-static void decode(const layer_work *work, const layer_stage *s, int64_t row0, int64_t rows, int64_t col0, int64_t cols)
+/* Rows row0 .. row0 + rows of a matrix in few bits, columns col0 .. col0 + cols. */
+static void decode(const layer_work *work, const layer_stage *s, int64_t row0, int64_t rows, int64_t col0, int64_t cols, void *out)
 {
     op_dequantize o = {.type = work->type, .cols = cols, .ld = cols};
     for (int64_t done = 0, run; done < rows; done += run) {
         run = storage_run(matrix_of(work, s), weight_of(work, s->param[0]), row0 + done, rows - done, &o);
         o.first += col0;
-        o.out = column(scratch(work, s, LINEAR_DECODED), done * cols, work->type);
+        o.out = column(out, done * cols, work->type);
         queue_submit(work->c->queue, &(op){OP_DEQUANTIZE, .dequantize = o});
     }
 }
 
 void matrix_decode(const layer_work *work, const layer_stage *s, int64_t row0, int64_t rows)
 {
-    decode(work, s, row0, rows, 0, matrix_of(work, s)->cols);
+    decode(work, s, row0, rows, 0, matrix_of(work, s)->cols, scratch(work, s, LINEAR_DECODED));
 }
 
 /* Operand c, from column `col` on. */
@@ -49,17 +56,50 @@ void matrix_matmul(const layer_work *work, const layer_stage *s, int64_t row0, c
         queue_submit(work->c->queue, &(op){OP_MATMUL, .matmul = part});
         return;
     }
-    const bool by_rows = o->layout == MATMUL_NT;
-    const int64_t each = by_rows ? stripe_rows(w, work->c->shape) : stripe_cols(w, work->c->shape);
+    const int64_t each = stripe_rows(w, work->c->shape);
     for (int64_t at = 0; at < o->n; at += each) {
         part = from_column(*o, at);
         part.n = o->n - at < each ? o->n - at : each;
-        part.ldb = by_rows ? w->cols : part.n;
         part.b = scratch(work, s, LINEAR_DECODED);
-        if (by_rows)
-            decode(work, s, row0 + at, part.n, 0, w->cols);
+        matrix_decode(work, s, row0 + at, part.n);
+        queue_submit(work->c->queue, &(op){OP_MATMUL, .matmul = part});
+    }
+}
+
+/* Columns col0 .. col0 + cols of the rows that are computed, into the stage's scratch. */
+static void gather(const layer_work *work, const layer_stage *s, int64_t col0, int64_t cols)
+{
+    const param *w = matrix_of(work, s);
+    const size_t row = (size_t)cols * dtype_bytes(work->type);
+    row_range of[LINEAR_RANGES];
+    const int n = linear_ranges(work, s, of);
+    char *out = scratch(work, s, LINEAR_DECODED);
+    for (int i = 0; i < n; i++) {
+        if (w->storage != STORAGE_PLAIN)
+            decode(work, s, of[i].row0, of[i].rows, col0, cols, out);
         else
-            decode(work, s, 0, w->rows, at, part.n);
+            queue_submit(work->c->queue, &(op){OP_COPY_ROWS, .copy_rows = {
+                out, column(weight_of(work, s->param[0]), of[i].row0 * cols, work->type), of[i].rows, row, row, row}});
+        out += (size_t)of[i].rows * row;
+    }
+}
+
+void matrix_matmul_rows(const layer_work *work, const layer_stage *s, const op_matmul *o)
+{
+    const param *w = matrix_of(work, s);
+    op_matmul part = *o;
+    if (w->storage == STORAGE_PLAIN && work->groups == 1) {
+        part.b = weight_of(work, s->param[0]);
+        queue_submit(work->c->queue, &(op){OP_MATMUL, .matmul = part});
+        return;
+    }
+    const int64_t each = w->storage == STORAGE_PLAIN ? o->n : stripe_cols(w, work->c->shape);
+    for (int64_t at = 0; at < o->n; at += each) {
+        part = from_column(*o, at);
+        part.n = o->n - at < each ? o->n - at : each;
+        part.ldb = part.n;
+        part.b = scratch(work, s, LINEAR_DECODED);
+        gather(work, s, at, part.n);
         queue_submit(work->c->queue, &(op){OP_MATMUL, .matmul = part});
     }
 }

@@ -44,6 +44,7 @@ typedef struct layer_tensor {
     tensor_rows per;
     int64_t times, cols, every;
     bool four_bytes;       /* fp32 or int32, else in the compute type */
+    bool of_heads;         /* q, k and v: in a run by groups of heads it holds those of one group (groups.h) */
     bool residual;         /* the residual stream itself: its gradient is the layer's dx, not a tensor of its own */
     save_level saved_from; /* the lowest level from which it is saved if backward reads it; SAVE_LEVELS: never */
     int gradient_in;       /* its gradient is the first columns of this tensor's; LAYER_NONE: it has its own */
@@ -116,7 +117,8 @@ typedef enum step_pass {
 } step_pass;
 typedef struct layer_step { step_pass pass; int stage; } layer_step;
 
-enum { LAYER_STEPS = PASSES * LAYER_STAGES, LAYER_STEP_REGIONS = 3 * STAGE_INPUTS + 2 * STAGE_OUTPUTS + STAGE_SCRATCH };
+enum { LAYER_STEPS = (PASSES + 1) * LAYER_STAGES, /* forward may run twice in backward (groups.h) */
+       LAYER_STEP_REGIONS = 3 * STAGE_INPUTS + 2 * STAGE_OUTPUTS + STAGE_SCRATCH };
 
 /* Regions of a layer's memory: tensors, their gradients, and the scratch memory of each stage. */
 enum {
@@ -126,6 +128,7 @@ enum {
 
 /* The steps that run in tiles of rows, and the regions that hold one tile (tiles.h). */
 typedef struct layer_tiles {
+    bool group[LAYER_STEPS];    /* runs once for each group of heads, together with its neighbours that do (groups.h) */
     bool step[LAYER_STEPS];     /* runs by tiles, together with its neighbours that do */
     bool region[LAYER_REGIONS]; /* holds one tile */
 } layer_tiles;
@@ -134,6 +137,7 @@ typedef struct layer_tiles {
 typedef struct layer_layout {
     layer_program program;
     layer_step backward[LAYER_STEPS];
+    int groups;                         /* of heads, one after the other in attention; 1: all heads together */
     int again_n, backward_n;            /* steps of backward that recompute (these come first); all steps */
     bool saved[LAYER_TENSORS];
     uint64_t saved_at[LAYER_TENSORS];   /* bytes, in the saved tensors */

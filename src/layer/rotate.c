@@ -15,13 +15,13 @@ static void rotate(const layer_work *work, const layer_stage *s, int which, int6
 static void rotate_both(const layer_work *work, const layer_stage *s, void *qkv, bool inverse)
 {
     const model_config *m = work->config;
-    const attention_heads h = model_heads(m, work->layer);
+    const attention_heads h = heads_of(work);
     const int which = m->layer_rope[work->layer];
     if (m->query_rope < 0) {
         rotate(work, s, which, h.heads + h.kv_heads, 0, qkv, inverse);
         return;
     }
-    const qkv_columns at = model_qkv_columns(m, work->layer);
+    const qkv_columns at = qkv_of(work);
     rotate(work, s, m->query_rope, h.heads, at.q, qkv, inverse);
     rotate(work, s, which, h.kv_heads, at.k, qkv, inverse);
 }

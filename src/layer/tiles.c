@@ -6,7 +6,7 @@
 
 int layer_run_begin(const layer_tiles *t, int i)
 {
-    while (t->step[i] && i > 0 && t->step[i - 1])
+    while (t->step[i] && i > 0 && t->step[i - 1] && t->group[i - 1] == t->group[i])
         i--;
     return i;
 }
@@ -14,15 +14,51 @@ int layer_run_begin(const layer_tiles *t, int i)
 int layer_run_end(const layer_tiles *t, int n, int i)
 {
     int end = i + 1;
-    while (t->step[i] && end < n && t->step[end])
+    while (t->step[i] && end < n && t->step[end] && t->group[end] == t->group[i])
         end++;
     return end;
 }
 
-/* The run of a region that only one uses, a step of it; LAYER_NONE: several runs use it, or none. Forward leaves nothing in scratch. */
+int layer_groups_begin(const layer_tiles *t, int i)
+{
+    while (i > 0 && t->group[i - 1] == t->group[i])
+        i--;
+    return i;
+}
+
+int layer_groups_end(const layer_tiles *t, int n, int i)
+{
+    int end = i + 1;
+    while (end < n && t->group[end] == t->group[i])
+        end++;
+    return end;
+}
+
+bool layer_makes(const layer_program *p, layer_step step, int region)
+{
+    const layer_stage *s = &p->stage[step.stage];
+    bool out = false, in = false;
+    for (int k = 0; k < STAGE_OUTPUTS; k++)
+        out |= s->out[k] == region;
+    for (int k = 0; k < STAGE_INPUTS; k++)
+        in |= s->in[k] == region;
+    return step.pass == PASS_FORWARD && region < LAYER_TENSORS && out && !in;
+}
+
+enum { UNUSED = -2 };
+
+/* The run of a region's next use, which may make it anew. */
+static int joined(const layer_tiles *t, int run, int begin, bool made)
+{
+    if (run == UNUSED || run == begin)
+        return begin;
+    return run != LAYER_NONE && made && t->step[run] == t->step[begin] ? begin : LAYER_NONE;
+}
+
+/* The last run that uses a region, a step of it, if no run uses what another has left there; LAYER_NONE: one does, or no run uses it.
+ * Forward leaves nothing in scratch. */
 static void find_runs(const layer_tiles *t, const layer_program *p, const layer_step *steps, int n, int run[LAYER_REGIONS])
 {
-    enum { UNUSED = -2 };
     for (int r = 0; r < LAYER_REGIONS; r++)
         run[r] = UNUSED;
     for (int i = 0; i < n; i++) {
@@ -30,7 +66,7 @@ static void find_runs(const layer_tiles *t, const layer_program *p, const layer_
         const int begin = layer_run_begin(t, i);
         for (int j = 0; j < k; j++)
             if (regions[j] < REGION_SCRATCH || steps[i].pass != PASS_FORWARD)
-                run[regions[j]] = run[regions[j]] == UNUSED || run[regions[j]] == begin ? begin : LAYER_NONE;
+                run[regions[j]] = joined(t, run[regions[j]], begin, layer_makes(p, steps[i], regions[j]));
     }
     for (int r = 0; r < LAYER_REGIONS; r++)
         run[r] = run[r] == UNUSED ? LAYER_NONE : run[r];
@@ -59,7 +95,8 @@ static bool has_rows(const layer_program *p, int region)
 void layer_tiles_find(layer_tiles *out, const layer_program *p, const step_shape *s, const layer_step *steps, int n)
 {
     int run[LAYER_REGIONS];
-    memset(out, 0, sizeof *out);
+    memset(out->step, 0, sizeof out->step);
+    memset(out->region, 0, sizeof out->region);
     if (s->tile_rows >= s->unit_rows)
         return;
     for (int i = 0; i < n; i++) {

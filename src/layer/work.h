@@ -3,6 +3,7 @@
 #define PT_LAYER_WORK_H
 
 #include "layer/block.h"
+#include "layer/groups.h"
 #include "layer/row_blocks.h"
 #include "layer/stage.h"
 
@@ -19,18 +20,26 @@ typedef struct layer_work {
     void *out;           /* the layer's output; backward: the gradient dx */
     float *accumulators; /* backward */
     bool first;          /* backward: overwrite the accumulators */
+    bool first_of_group; /* and those that only the heads of this group add to */
+    int group, groups;   /* heads that are computed: this one of so many groups */
     int block, layer;
     int64_t row, rows;   /* the rows that are computed: of the unit, or of a tile. `out`, `stream` and `u` begin with them */
     int64_t hidden;
     pt_dtype type;
 } layer_work;
 
+static inline int64_t columns(const layer_work *work, int t)
+{
+    const layer_tensor *of = &work->l->program.tensor[t];
+    return of->of_heads ? of->cols / work->groups : of->cols;
+}
+
 /* Where a tensor's rows that are computed begin, in memory that holds all of its rows. */
 static inline size_t row_offset(const layer_work *work, int t)
 {
     const layer_tensor *of = &work->l->program.tensor[t];
     const size_t size = of->four_bytes ? sizeof(float) : dtype_bytes(work->type);
-    return of->per == ROWS_TOKENS ? (size_t)(work->row * of->times * of->cols) * size : 0;
+    return of->per == ROWS_TOKENS ? (size_t)(work->row * of->times * columns(work, t)) * size : 0;
 }
 
 static inline void *region(const layer_work *work, int r)
@@ -45,8 +54,11 @@ static inline void *tensor(const layer_work *work, int t)
     return work->l->saved[t] ? work->saved + work->l->saved_at[t] + row_offset(work, t) : region(work, t);
 }
 
-static inline int64_t columns(const layer_work *work, int t) { return work->l->program.tensor[t].cols; }
 static inline bool is_residual(const layer_work *work, int t) { return work->l->program.tensor[t].residual; }
+
+/* The heads that are computed, and their columns. */
+static inline attention_heads heads_of(const layer_work *work) { return group_heads(model_heads(work->config, work->layer), work->groups); }
+static inline qkv_columns qkv_of(const layer_work *work) { return group_columns(work->config, work->layer, work->groups); }
 
 /* The gradient of the residual stream itself is dx. */
 static inline void *gradient(const layer_work *work, int t)
@@ -115,9 +127,27 @@ static inline float *stream_of(const layer_work *work, const layer_stage *s) { r
 
 /* ---- adapter.c: the parts of a linear stage that an adapter has ---- */
 
-/* The module of a row of a stage's matrix. */
+/* Rows row0 .. row0 + rows of a linear stage's matrix; `col`: the column where their outputs begin. */
+typedef struct row_range { int64_t row0, rows, col; } row_range;
+
+/* The rows of a linear stage's matrix that are computed: all, or those of a group's queries, keys and values. */
+enum { LINEAR_RANGES = 3 };
+int linear_ranges(const layer_work *work, const layer_stage *s, row_range out[LINEAR_RANGES]);
+/* Their number, which is the stride of the outputs' gradient. */
+int64_t linear_outputs(const layer_work *work, const layer_stage *s);
+/* The work, for accumulators to which no other group adds. */
+static inline layer_work group_alone(const layer_work *work)
+{
+    layer_work own = *work;
+    own.first = work->first_of_group;
+    return own;
+}
+
+/* The module of a row of a stage's matrix, or those of its rows that are computed. */
 typedef struct adapter_part {
-    int64_t row0, end;     /* rows of the module; of a matrix without an adapter, all */
+    int64_t row0, end;     /* rows of the matrix; without an adapter, all */
+    int64_t first, output; /* the module's first row; the column where the outputs of row0 begin */
+    bool again;            /* earlier parts are of the same module */
     int64_t rank, column;  /* columns of the low tensor, from `column` on; rank 0: no adapter */
     int64_t width;         /* of a row of the low tensor */
     float scale;
@@ -156,8 +186,10 @@ void experts_adapter_gradients(const layer_work *work, const layer_stage *s, con
 
 /* Bytes of the scratch into which a matrix in few bits is decoded, for a stage whose param[0] is the matrix. */
 uint64_t matrix_scratch_bytes(const stage_site *at);
-/* The matmul `o` with the stage's matrix as operand b: with all of it, or with NT its o.n rows from row0 on. */
+/* The matmul `o` (NT) with the stage's matrix as operand b: its o.n rows from row0 on. */
 void matrix_matmul(const layer_work *work, const layer_stage *s, int64_t row0, const op_matmul *o);
+/* The matmul `o` (NN) with the rows of the stage's matrix that are computed. */
+void matrix_matmul_rows(const layer_work *work, const layer_stage *s, const op_matmul *o);
 /* Decodes rows row0 .. row0 + rows of a matrix in few bits into the stage's scratch; at most matrix_rows_at_once rows. */
 void matrix_decode(const layer_work *work, const layer_stage *s, int64_t row0, int64_t rows);
 int64_t matrix_rows_at_once(const layer_work *work, const param *matrix);

@@ -5,7 +5,7 @@
 
 #include <stdio.h>
 
-enum { UNIT_TOKENS = CPU_GRADIENT_ROWS, SLICE_ROWS = 64, LINE = 64 };
+enum { UNIT_TOKENS = CPU_GRADIENT_ROWS, SLICE_ROWS = 64, LINE = 64, WHOLE_HEADS = 64 << 10 };
 
 _Static_assert(SLICE_ROWS % SUMSQ_ROWS == 0, "partial sums of squares do not cross slices");
 
@@ -44,7 +44,7 @@ static void cut_head(step_shape *s, const model *m)
 
 void step_shape_init(step_shape *s, const model *m, pt_dtype type, int64_t batch, int64_t seq_len)
 {
-    *s = (step_shape){.type = type, .batch = batch, .seq_len = seq_len};
+    *s = (step_shape){.type = type, .batch = batch, .seq_len = seq_len, .whole_heads = WHOLE_HEADS};
     cut_units(s, m);
     cut_head(s, m);
 }

@@ -60,16 +60,34 @@ static void walk_step(walker *w, layer_step step)
 }
 
 /* Each run for two tiles. The second finds nothing of the first in regions that hold one. */
+static void walk_runs(walker *w, const layer_step *steps, int begin, int n)
+{
+    for (int i = begin, end; i < n; i = end) {
+        end = layer_run_end(w->tiles, n, i);
+        for (int tile = 0; tile < (w->tiles->step[i] ? 2 : 1); tile++) {
+            for (int r = 0; r < LAYER_REGIONS; r++)
+                w->before[r] = w->before[r] && !w->tiles->region[r];
+            for (int k = i; k < end; k++)
+                walk_step(w, steps[k]);
+        }
+    }
+}
+
+static bool of_group(const walker *w, int region)
+{
+    return region >= REGION_SCRATCH || w->layout->program.tensor[region % LAYER_TENSORS].of_heads;
+}
+
+/* Two groups of heads alike. */
 static void walk(walker w, const layer_step *steps, int n, uint64_t bytes)
 {
     w.work = memory_of(bytes);
     for (int i = 0, end; i < n; i = end) {
-        end = layer_run_end(w.tiles, n, i);
-        for (int tile = 0; tile < (w.tiles->step[i] ? 2 : 1); tile++) {
+        end = layer_groups_end(w.tiles, n, i);
+        for (int group = 0; group < (w.tiles->group[i] ? 2 : 1); group++) {
             for (int r = 0; r < LAYER_REGIONS; r++)
-                w.before[r] = w.before[r] && !w.tiles->region[r];
-            for (int k = i; k < end; k++)
-                walk_step(&w, steps[k]);
+                w.before[r] = w.before[r] && !(group && of_group(&w, r));
+            walk_runs(&w, steps, i, end);
         }
     }
     free(w.work.owner);
@@ -83,6 +101,8 @@ static void check_order(const layer_layout *l)
     for (int i = l->again_n; i < l->backward_n; i++) {
         const layer_step step = l->backward[i];
         const layer_stage *s = &p->stage[step.stage];
+        if (step.pass == PASS_FORWARD && l->backward_tiles.group[i])
+            continue;
         bool *seen = step.pass == PASS_INPUT ? input : weights;
         assert_true(step.pass != PASS_FORWARD && !seen[step.stage]);
         seen[step.stage] = true;
@@ -99,13 +119,14 @@ static void check_order(const layer_layout *l)
     }
 }
 
-static void check_layout(const model *m, pt_dtype type, int64_t batch, int64_t seq_len, save_level level)
+static void check_layout(const model *m, pt_dtype type, int64_t batch, int64_t seq_len, save_level level, bool groups)
 {
     step_shape s;
     layer_layout l;
     layer_step forward[LAYER_STAGES];
     step_shape_init(&s, m, type, batch, seq_len);
     s.tile_rows = seq_len == 64 ? 20 : s.tile_rows;
+    s.whole_heads = groups ? 0 : s.whole_heads;
     layer_layout_init(&l, m, 0, &s, level);
     memory saved = memory_of(l.saved_bytes);
     for (int pass = 0; pass < 2; pass++)
@@ -150,7 +171,8 @@ static void what_a_layer_still_needs_is_not_overwritten(void **state)
             model_store(m, kind % 4 == 3 ? STORAGE_NF4 : STORAGE_PLAIN, NULL);
             for (size_t k = 0; k < sizeof steps / sizeof *steps - (kind < 18 && kind % 4 == (int)w % 4 ? 0 : kind < 18 ? 1 : 2); k++)
                 for (int level = 0; level < SAVE_LEVELS; level++)
-                    check_layout(m, k % 2 ? PT_F32 : PT_BF16, steps[k].batch, steps[k].seq_len, (save_level)level);
+                    for (int groups = 0; groups < 2; groups++)
+                        check_layout(m, k % 2 ? PT_F32 : PT_BF16, steps[k].batch, steps[k].seq_len, (save_level)level, groups);
             model_close(m);
         }
     }
@@ -178,6 +200,10 @@ static void levels_save_what_backward_reads(void **state)
             assert_true(l.saved[layer_tensor_named(&l.program, saved[i])]);
         assert_int_equal(l.again_n, again[level]);
     }
+    s.whole_heads = 63; /* q, k and v of two groups of heads are made again, and never saved */
+    layer_layout_init(&l, m, 0, &s, SAVE_ALL);
+    assert_true(l.groups == 2 && !l.again_n && !l.saved[layer_tensor_named(&l.program, "qkv")]);
+    assert_true(l.saved[layer_tensor_named(&l.program, "attention")]);
     model_close(m);
 }
 

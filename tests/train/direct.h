@@ -18,8 +18,11 @@ typedef struct direct {
     executor *x;
 } direct;
 
-/* All on the device; layers save as said. `d` must not move. */
-static inline void direct_open_with(direct *d, const fixture *f, pt_dtype type, save_level level, int64_t batch, int64_t seq_len)
+enum { DIRECT_TILE = 5 }; /* rows of a tile beside groups of heads */
+
+/* All on the device; layers save as said. groups: attention by groups of heads, in tiles of few rows. `d` must not move. */
+static inline void direct_open_with(direct *d, const fixture *f, pt_dtype type, save_level level, int64_t batch, int64_t seq_len,
+                                    bool groups)
 {
     pt_error e = {0};
     memset(d, 0, sizeof *d);
@@ -27,6 +30,8 @@ static inline void direct_open_with(direct *d, const fixture *f, pt_dtype type, 
     step_shape_init(&d->shape, f->model, type, batch, seq_len);
     if (strcmp(test_device_name(), "cpu"))
         step_shape_for_gpu(&d->shape, f->model);
+    d->shape.whole_heads = groups ? 0 : d->shape.whole_heads;
+    d->shape.tile_rows = groups ? DIRECT_TILE : d->shape.tile_rows;
     must(pack(f->model, &d->shape, 1 << 20, &d->packing, &e), &e);
     must(plan_alloc(&d->plan, d->packing.chunks_n, (int)f->model->config.layers, &e), &e);
     d->plan.chunk_bytes = 1 << 20;
@@ -51,7 +56,7 @@ static inline void direct_open_with(direct *d, const fixture *f, pt_dtype type, 
 
 static inline void direct_open(direct *d, const fixture *f, pt_dtype type, save_level level)
 {
-    direct_open_with(d, f, type, level, (int64_t)fixture_setting(f, "batch_size"), (int64_t)fixture_setting(f, "seq_len"));
+    direct_open_with(d, f, type, level, (int64_t)fixture_setting(f, "batch_size"), (int64_t)fixture_setting(f, "seq_len"), false);
 }
 
 static inline void direct_close(direct *d)

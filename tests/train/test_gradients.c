@@ -11,13 +11,13 @@
 
 #include "train/direct.h"
 
-static void compare_gradients(const char *name, save_level level)
+static void compare_gradients(const char *name, save_level level, bool groups)
 {
     fixture f;
     direct d;
     double worst = 0;
     fixture_open(&f, "models", name);
-    direct_open(&d, &f, PT_F32, level);
+    direct_open_with(&d, &f, PT_F32, level, (int64_t)fixture_setting(&f, "batch_size"), (int64_t)fixture_setting(&f, "seq_len"), groups);
     step_result r = direct_step(&d, 0);
     double loss = fixture_of_step(&f, "loss_fp64", 0), norm = fixture_of_step(&f, "grad_norm_fp64", 0);
     if (!(fabs(r.loss - loss) <= 1e-5 * loss && fabs(r.norm - norm) <= 1e-4 * norm))
@@ -43,8 +43,10 @@ static void compare_gradients(const char *name, save_level level)
 
 static void compare_at_both_ends(const char *name)
 {
-    compare_gradients(name, SAVE_ALL);
-    compare_gradients(name, SAVE_INPUT);
+    compare_gradients(name, SAVE_ALL, false);
+    compare_gradients(name, SAVE_INPUT, false);
+    compare_gradients(name, SAVE_ATTENTION, true);
+    compare_gradients(name, SAVE_INPUT, true);
 }
 
 static void gradients_of_every_tensor_are_as_in_pytorch(void **state)
