@@ -80,9 +80,9 @@ __global__ void fold_rows_kernel(op_factor_fold o)
         o.row_factor[i] = o.row ? __fdiv_rn(1.0f, __fsqrt_rn(__fdiv_rn(o.row[i], mean))) : 1.0f;
 }
 
-__global__ void fold_cols_kernel(op_factor_fold o)
+__global__ void fold_cols_kernel(op_factor_fold o, int64_t blocks)
 {
-    const int64_t j = (int64_t)blockIdx.x * THREADS + threadIdx.x, blocks = factor_blocks(o.rows);
+    const int64_t j = (int64_t)blockIdx.x * THREADS + threadIdx.x;
     double sum = 0.0;
     if (j >= o.cols)
         return;
@@ -95,7 +95,7 @@ __global__ void fold_cols_kernel(op_factor_fold o)
 int cuda_factor_fold(const op_factor_fold *o, cudaStream_t s)
 {
     const int status = launch(fold_rows_kernel, 1, THREADS, s, *o);
-    return status ? status : launch(fold_cols_kernel, blocks_of(o->cols, THREADS), THREADS, s, *o);
+    return status ? status : launch(fold_cols_kernel, blocks_of(o->cols, THREADS), THREADS, s, *o, factor_blocks(o->rows));
 }
 
 /* ---- updates ---- */
