@@ -2,8 +2,6 @@
 
 #include "model/adapter.h"
 
-enum { MOST_GROUPS = 8 };
-
 /* Output gates, values from the columns of keys, norms over all heads and DoRA's gains do not divide by heads. */
 static bool divides(const model *m, int layer)
 {
@@ -14,13 +12,13 @@ static bool divides(const model *m, int layer)
 
 int layer_groups(const model *m, int layer, const step_shape *s)
 {
-    if (s->seq_len <= s->whole_heads || !divides(m, layer))
-        return 1;
     const int64_t heads = model_heads(&m->config, layer).kv_heads;
-    int groups = heads < MOST_GROUPS ? (int)heads : MOST_GROUPS;
-    while (heads % groups)
-        groups--;
-    return groups;
+    int64_t groups = 1;
+    if (!divides(m, layer))
+        return 1;
+    while (groups < heads && (heads % groups || groups * s->whole_heads < s->seq_len))
+        groups++;
+    return (int)groups;
 }
 
 int layer_group_begin(const layer_program *p, int attention)

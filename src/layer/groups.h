@@ -3,7 +3,8 @@
  * A head of attention needs all rows of its own q, k and v, and of no other head's. In a sequence of more than shape.whole_heads tokens,
  * where attention takes most of the time, the steps from the norm to attention run once for each group of heads, one group after the
  * other: q, k and v, their gradients and the sums of attention's backward exist for one group alone. A group is some heads of k and v,
- * and the heads of q that read them.
+ * and the heads of q that read them. There are as many groups as keep one from taking more than all heads of shape.whole_heads tokens,
+ * while there are heads.
  *
  *   forward    for each group [norm linear head_norm rotate] attention, into its columns of attention's output
  *   backward   for each group [norm linear head_norm rotate] attention' [rotate' head_norm' linear' norm' weights']
@@ -17,7 +18,7 @@
 
 #include "layer/program.h"
 
-/* Groups of heads of a layer: at most 8, and as many in all as divide its heads of k and v; 1: all heads together. */
+/* Groups of heads of a layer, a divisor of its heads of k and v; 1: all heads together. */
 int layer_groups(const model *m, int layer, const step_shape *s);
 /* The first stage that runs for each group; the last one is the layer's attention. */
 int layer_group_begin(const layer_program *p, int attention);

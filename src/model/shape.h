@@ -19,7 +19,7 @@ typedef struct step_shape {
     int64_t unit_seqs, units_n, unit_rows;
     int64_t tile_rows;      /* rows of a tile: what works row by row computes so many at a time (layer/tiles.h); whole blocks of
                              * gradient_rows() */
-    int64_t whole_heads;    /* tokens of a sequence; attention of longer ones runs by groups of heads (layer/groups.h) */
+    int64_t whole_heads;    /* tokens of a sequence; longer ones have groups of heads in attention (layer/groups.h) */
     int64_t head_rows;      /* rows of logits at a time in the loss head */
     int64_t slice_rows;     /* rows of the vocabulary in one matmul of the head: where its table may be cut */
     bool gpu;               /* units, head_rows and slice_rows are those for a GPU */

@@ -303,8 +303,8 @@ static void every_plan_gives_the_same_bits(void **unused)
     assert_true(refused < done);
 }
 
-/* Of a sequence of several blocks of rows: whether a tile is one of them, two, or all rows. */
-static void check_tiles(const char *type, const char *more)
+/* Of a sequence of several blocks of rows: whether a tile is one of them, two, or all rows. groups: of heads. */
+static void check_tiles(const char *type, const char *more, bool groups)
 {
     char config[640];
     const int used = snprintf(config, sizeof config, "{\"model_type\": \"%s\", \"vocab_size\": 50, \"hidden_size\": 16, "
@@ -318,6 +318,7 @@ static void check_tiles(const char *type, const char *more)
         assert_int_equal(model_from_json("test", config, (size_t)used, NULL, NULL, &c.model, &e), 0);
         step_shape_init(&c.shape, c.model, PT_BF16, 1, tiles[0]);
         c.shape.tile_rows = tiles[i];
+        c.shape.whole_heads = groups ? 0 : c.shape.whole_heads;
         assert_int_equal(pack(c.model, &c.shape, 1 << 20, &c.packing, &e), 0);
         assert_int_equal(plan_alloc(&c.plan, c.packing.chunks_n, 2, &e), 0);
         c.input = (schedule_input){.model = c.model, .shape = &c.shape, .packing = &c.packing, .plan = &c.plan, .training = true,
@@ -341,10 +342,11 @@ static void tiles_give_the_same_bits(void **unused)
     (void)unused;
     if (test_device_is_emulated())
         skip();
-    check_tiles("llama", "");
+    check_tiles("llama", "", false);
+    check_tiles("llama", ", \"num_key_value_heads\": 2", true);
     check_tiles("gemma4_text", ", \"head_dim\": 8, \"global_head_dim\": 8, \"num_key_value_heads\": 1, \"sliding_window\": 64, "
                                "\"hidden_size_per_layer_input\": 0, \"enable_moe_block\": true, \"num_experts\": 3, "
-                               "\"top_k_experts\": 2, \"moe_intermediate_size\": 8");
+                               "\"top_k_experts\": 2, \"moe_intermediate_size\": 8", false);
 }
 
 /* Attention's sums of a head that is too large for a thread's own memory lie in the layer's workspace, but where one thread more makes
