@@ -19,6 +19,7 @@
 
 #include "base/dtype.h"
 #include "base/error.h"
+#include "device/call.h"
 #include "device/op_table.h"
 
 #include <stdbool.h>
@@ -398,8 +399,8 @@ typedef struct op_scan {
     scan_kind kind; pt_dtype type; int64_t seqs, len, key_heads, heads, key_dim, dim, ld, ldo; float scale, norm_eps;
     const int32_t *first; const void *q, *k, *v; const float *g, *beta, *skip, *before; float *after, *states; void *out;
 } op_scan;
-static inline int64_t scan_segment(int64_t key_dim, int64_t dim) { return key_dim <= 128 && dim <= 128 ? (int64_t)SCAN_SEGMENT : 2; }
-static inline int64_t scan_segments(int64_t len, int64_t key_dim, int64_t dim)
+DEVICE_CALL int64_t scan_segment(int64_t key_dim, int64_t dim) { return key_dim <= 128 && dim <= 128 ? (int64_t)SCAN_SEGMENT : 2; }
+DEVICE_CALL int64_t scan_segments(int64_t len, int64_t key_dim, int64_t dim)
 {
     const int64_t rows = SCAN_CHUNK * scan_segment(key_dim, dim);
     return (len + rows - 1) / rows;
@@ -415,11 +416,11 @@ typedef struct op_scan_backward {
     op_scan forward; bool accumulate; int64_t lddo, ldd; const void *dout; void *dq, *dk, *dv; float *dg, *dbeta, *dskip; void *scratch;
 } op_scan_backward;
 /* A task of backward has up to SCAN_HEADS value heads of one key head: the tasks of a sequence, and the fp32 memory of one on a GPU. */
-static inline int64_t scan_tasks(int64_t key_heads, int64_t heads)
+DEVICE_CALL int64_t scan_tasks(int64_t key_heads, int64_t heads)
 {
     return key_heads * ((heads / key_heads + SCAN_HEADS - 1) / SCAN_HEADS);
 }
-static inline int64_t scan_gpu_floats(int64_t len, int64_t key_dim, int64_t dim)
+DEVICE_CALL int64_t scan_gpu_floats(int64_t len, int64_t key_dim, int64_t dim)
 {
     const int64_t most = SCAN_CHUNK * scan_segment(key_dim, dim), rows = len < most ? len : most;
     return ((rows + SCAN_GPU_CHUNK - 1) / SCAN_GPU_CHUNK + SCAN_HEADS) * key_dim * dim + 2 * rows * key_dim;

@@ -6,16 +6,12 @@
 #ifndef PT_DEVICE_DROPOUT_H
 #define PT_DEVICE_DROPOUT_H
 
+#include "device/call.h"
+
 #include <stdint.h>
 
-#ifdef __CUDACC__
-#define DROPOUT_CALL __host__ __device__ static inline
-#else
-#define DROPOUT_CALL static inline
-#endif
-
 /* A bijection: different values stay different. */
-DROPOUT_CALL uint64_t dropout_mix(uint64_t x)
+DEVICE_CALL uint64_t dropout_mix(uint64_t x)
 {
     x = (x ^ (x >> 30)) * 0xbf58476d1ce4e5b9u;
     x = (x ^ (x >> 27)) * 0x94d049bb133111ebu;
@@ -23,15 +19,15 @@ DROPOUT_CALL uint64_t dropout_mix(uint64_t x)
 }
 
 /* The key of a part of what `key` is for. */
-DROPOUT_CALL uint64_t dropout_key(uint64_t key, uint64_t part) { return dropout_mix(key + (part + 1) * 0x9e3779b97f4a7c15u); }
+DEVICE_CALL uint64_t dropout_key(uint64_t key, uint64_t part) { return dropout_mix(key + (part + 1) * 0x9e3779b97f4a7c15u); }
 
 /* The bits of the values of two columns, `pair` times two and the next, in the lower and the upper half. */
-DROPOUT_CALL uint64_t dropout_bits(uint64_t key, int64_t row, int64_t pair)
+DEVICE_CALL uint64_t dropout_bits(uint64_t key, int64_t row, int64_t pair)
 {
     return dropout_mix(key + ((uint64_t)row << 32 | (uint64_t)pair) * 0x9e3779b97f4a7c15u);
 }
 
-DROPOUT_CALL uint32_t dropout_threshold(double p) { return (uint32_t)(p * 4294967296.0); }
-DROPOUT_CALL float dropout_factor(double p) { return (float)(1 / (1 - p)); }
+DEVICE_CALL uint32_t dropout_threshold(double p) { return (uint32_t)(p * 4294967296.0); }
+DEVICE_CALL float dropout_factor(double p) { return (float)(1 / (1 - p)); }
 
 #endif

@@ -8,15 +8,10 @@
 #ifndef PT_DEVICE_PREFERENCE_H
 #define PT_DEVICE_PREFERENCE_H
 
+#include "device/call.h"
 #include "device/device.h"
 
 #include <math.h>
-
-#ifdef __CUDACC__
-#define PREFERENCE_CALL __host__ __device__ static inline
-#else
-#define PREFERENCE_CALL static inline
-#endif
 
 typedef struct preference_example { double sum; int64_t first, n; } preference_example;
 
@@ -28,7 +23,7 @@ typedef struct preference_pairs {
     int begun;                     /* examples begun, of the pair */
 } preference_pairs;
 
-PREFERENCE_CALL preference_pairs preference_begin(preference_rule rule, float *weights)
+DEVICE_CALL preference_pairs preference_begin(preference_rule rule, float *weights)
 {
     preference_pairs p;
     p.rule = rule;
@@ -38,35 +33,35 @@ PREFERENCE_CALL preference_pairs preference_begin(preference_rule rule, float *w
     return p;
 }
 
-PREFERENCE_CALL bool preference_is_mean(preference_kind kind) { return kind != PREFERENCE_SIGMOID && kind != PREFERENCE_KTO; }
+DEVICE_CALL bool preference_is_mean(preference_kind kind) { return kind != PREFERENCE_SIGMOID && kind != PREFERENCE_KTO; }
 
-PREFERENCE_CALL double preference_score(const preference_pairs *p, int example)
+DEVICE_CALL double preference_score(const preference_pairs *p, int example)
 {
     const preference_example *x = &p->example[example];
     return preference_is_mean(p->rule.kind) && x->n > 0 ? x->sum / (double)x->n : x->sum;
 }
 
 /* log(1 + e^-x), without overflow. */
-PREFERENCE_CALL double preference_log_loss(double x) { return x > 0 ? log1p(exp(-x)) : log1p(exp(x)) - x; }
+DEVICE_CALL double preference_log_loss(double x) { return x > 0 ? log1p(exp(-x)) : log1p(exp(x)) - x; }
 
 /* Odds are finite for a reply whose probability rounds to 1. */
-PREFERENCE_CALL double preference_below_one(double score) { return score > -1e-12 ? -1e-12 : score; }
+DEVICE_CALL double preference_below_one(double score) { return score > -1e-12 ? -1e-12 : score; }
 
-PREFERENCE_CALL double preference_log_odds(double score)
+DEVICE_CALL double preference_log_odds(double score)
 {
     const double x = preference_below_one(score);
     return x - log(-expm1(x));
 }
 
 /* As if the share `smoothing` of the pairs were the wrong way round. */
-PREFERENCE_CALL double preference_smoothed_loss(preference_rule rule, double x)
+DEVICE_CALL double preference_smoothed_loss(preference_rule rule, double x)
 {
     const double wrong = rule.smoothing;
     return wrong > 0 ? (1 - wrong) * preference_log_loss(x) + wrong * preference_log_loss(-x) : preference_log_loss(x);
 }
 
 /* The loss of a pair, without its rows' own. */
-PREFERENCE_CALL double preference_loss(preference_rule rule, double chosen, double rejected)
+DEVICE_CALL double preference_loss(preference_rule rule, double chosen, double rejected)
 {
     const double beta = rule.beta, margin = chosen - rejected, off = margin - 1 / (2 * beta);
     switch (rule.kind) {
@@ -77,7 +72,7 @@ PREFERENCE_CALL double preference_loss(preference_rule rule, double chosen, doub
 }
 
 /* Its derivative by the score of the chosen reply (`of` 0), or of the rejected one. */
-PREFERENCE_CALL double preference_slope(preference_rule rule, double chosen, double rejected, int of)
+DEVICE_CALL double preference_slope(preference_rule rule, double chosen, double rejected, int of)
 {
     const double beta = rule.beta, margin = chosen - rejected, sign = of ? -1 : 1;
     switch (rule.kind) {
@@ -90,24 +85,24 @@ PREFERENCE_CALL double preference_slope(preference_rule rule, double chosen, dou
 }
 
 /* How far an example of KTO is on its side of the baseline; of: 0 desirable, 1 undesirable. */
-PREFERENCE_CALL double preference_beyond(preference_rule rule, double score, int of)
+DEVICE_CALL double preference_beyond(preference_rule rule, double score, int of)
 {
     return (of ? -1 : 1) * (double)rule.beta * (score - (double)rule.baseline);
 }
 
-PREFERENCE_CALL double preference_utility_loss(preference_rule rule, double score, int of)
+DEVICE_CALL double preference_utility_loss(preference_rule rule, double score, int of)
 {
     return (double)(of ? rule.undesirable : rule.desirable) / (1 + exp(preference_beyond(rule, score, of)));
 }
 
-PREFERENCE_CALL double preference_utility_slope(preference_rule rule, double score, int of)
+DEVICE_CALL double preference_utility_slope(preference_rule rule, double score, int of)
 {
     const double e = exp(-fabs(preference_beyond(rule, score, of)));
     return (of ? (double)rule.undesirable : -(double)rule.desirable) * (double)rule.beta * e / ((1 + e) * (1 + e));
 }
 
 /* The loss of the pair that is complete, without its rows' own. */
-PREFERENCE_CALL double preference_pair_loss(const preference_pairs *p)
+DEVICE_CALL double preference_pair_loss(const preference_pairs *p)
 {
     double sum = 0;
     if (p->rule.kind != PREFERENCE_KTO)
@@ -117,13 +112,13 @@ PREFERENCE_CALL double preference_pair_loss(const preference_pairs *p)
     return sum;
 }
 
-PREFERENCE_CALL double preference_pair_slope(const preference_pairs *p, int of)
+DEVICE_CALL double preference_pair_slope(const preference_pairs *p, int of)
 {
     return p->rule.kind == PREFERENCE_KTO ? preference_utility_slope(p->rule, preference_score(p, of), of)
                                           : preference_slope(p->rule, preference_score(p, 0), preference_score(p, 1), of);
 }
 
-PREFERENCE_CALL void preference_close(preference_pairs *p)
+DEVICE_CALL void preference_close(preference_pairs *p)
 {
     for (int i = 0; p->weights && i < p->begun; i++) {
         const preference_example *x = &p->example[i];
@@ -135,9 +130,9 @@ PREFERENCE_CALL void preference_close(preference_pairs *p)
 }
 
 /* An example begins after a complete pair, which must be closed first. */
-PREFERENCE_CALL bool preference_is_whole(const preference_pairs *p, bool begins) { return begins && p->begun == 2; }
+DEVICE_CALL bool preference_is_whole(const preference_pairs *p, bool begins) { return begins && p->begun == 2; }
 
-PREFERENCE_CALL void preference_row(preference_pairs *p, int64_t r, bool begins, bool target, float loss, float given)
+DEVICE_CALL void preference_row(preference_pairs *p, int64_t r, bool begins, bool target, float loss, float given)
 {
     const bool own = p->rule.kind == PREFERENCE_ORPO;
     if (begins) {
@@ -157,7 +152,7 @@ PREFERENCE_CALL void preference_row(preference_pairs *p, int64_t r, bool begins,
 }
 
 /* The weight of a row, from that of its example. */
-PREFERENCE_CALL float preference_row_weight(preference_kind kind, float weight, float given)
+DEVICE_CALL float preference_row_weight(preference_kind kind, float weight, float given)
 {
     return kind != PREFERENCE_ORPO ? weight : given < 0 ? -given : weight + given;
 }
