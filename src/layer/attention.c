@@ -1,5 +1,5 @@
-/* attention.c - causal attention over a unit's sequences, of all heads or of a group of them (groups.h). In generation it appends the unit's k and v to the layer's cache and reads all
- * of them there. */
+/* attention.c - causal attention over a unit's sequences, of all heads or of a group of them (groups.h). In generation it appends the
+ * unit's k and v to the layer's cache and reads all of them there. */
 #include "layer/work.h"
 
 enum { SCRATCH_ROWS, SCRATCH_SUMS };

@@ -14,7 +14,8 @@ static layer_work work_open(const block_context *c, int block, const layer_layou
 {
     const model_config *m = &c->model->config;
     return (layer_work){.c = c, .config = m, .l = l, .w = w, .u = u, .saved = saved, .workspace = workspace, .block = block,
-                        .layer = c->model->blocks[block].layer, .groups = 1, .rows = c->shape->unit_rows, .hidden = m->hidden, .type = c->shape->type};
+                        .layer = c->model->blocks[block].layer, .groups = 1, .rows = c->shape->unit_rows,
+                        .hidden = m->hidden, .type = c->shape->type};
 }
 
 static void run_step(const layer_work *work, layer_step step)

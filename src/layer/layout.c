@@ -135,8 +135,8 @@ static void add_waiting(layer_layout *l, bool waits[LAYER_STAGES], int written)
         }
 }
 
-/* The stages in reverse; before attention's backward of a group, what it reads is made again. If the backward of the stage before one with weights writes that one's input again, the gradients of its weights
- * come after it. */
+/* The stages in reverse; before attention's backward of a group, what it reads is made again. If the backward of the stage before one with
+ * weights writes that one's input again, the gradients of its weights come after it. */
 static void add_reversed(layer_layout *l)
 {
     bool waits[LAYER_STAGES] = {false};

@@ -80,7 +80,8 @@ static void forward(const layer_work *work, const layer_stage *s)
     const int n = linear_ranges(work, s, of);
     for (int i = 0; i < n; i++) {
         const row_range r = of[i];
-        const int64_t left = columns(work, s->out[0]) - r.col, first = s->out[1] == LAYER_NONE || left > r.rows ? r.rows : left > 0 ? left : 0;
+        const int64_t left = s->out[1] == LAYER_NONE ? r.rows : columns(work, s->out[0]) - r.col;
+        const int64_t first = left < 0 ? 0 : left < r.rows ? left : r.rows;
         if (first)
             rows_of(work, s, matmul_of(work, s, first, s->out[0], r.col), r.row0);
         if (first < r.rows)

@@ -164,7 +164,8 @@ static uint64_t hash_optimizer(pt_dtype type, uint64_t hash)
     double sumsq;
     op_gradient_finish f = {type, 1, N, acc.data, m.data, test_alloc(N * 4), &sumsq};
     cpu_gradient_finish(the_pool, &f);
-    op_adamw o = {type, N, w.data, type == PT_BF16 ? lo.data : NULL, m.data, v.data, f.g, 0.7f, 0.99f, 0.9f, 0.95f, 1e-8f, 1e-2f, 0.4f, {0}};
+    op_adamw o = {type, N, w.data, type == PT_BF16 ? lo.data : NULL, m.data, v.data, f.g, 0.7f, 0.99f, 0.9f, 0.95f, 1e-8f, 1e-2f,
+                  .sqrt_correction2 = 0.4f};
     cpu_adamw(the_pool, &o);
     hash = hash_bytes(hash_bytes(hash, f.g, N * dtype_bytes(type)), &sumsq, sizeof sumsq);
     hash = hash_bytes(hash_bytes(hash, w.data, N * dtype_bytes(type)), lo.data, tensor_bytes(&lo));
@@ -177,7 +178,8 @@ static uint64_t hash_codes(pt_dtype type, uint64_t hash)
     tensor w = tensor_random(PT_F32, N, 0, 1), lo = tensor_random(PT_BF16, N, 0, 1), g = tensor_random(type, N, 0, 1e-2);
     tensor m_scale = tensor_random(PT_F32, BLOCKS, 1e-2, 1e-3), v_scale = tensor_random(PT_F32, BLOCKS, 1e-4, 1e-5);
     tensor codes = tensor_random(PT_F32, N, 0, 1), more = tensor_random(PT_F32, N, 0, 1);
-    op_adamw8bit o = {{type, N, w.data, type == PT_BF16 ? lo.data : NULL, NULL, NULL, g.data, 0.7f, 0.99f, 0.9f, 0.95f, 1e-8f, 1e-2f, 0.4f, {0}},
+    op_adamw8bit o = {{type, N, w.data, type == PT_BF16 ? lo.data : NULL, NULL, NULL, g.data, 0.7f, 0.99f, 0.9f, 0.95f, 1e-8f, 1e-2f,
+                       .sqrt_correction2 = 0.4f},
                       codes.data, more.data, m_scale.data, v_scale.data};
     cpu_adamw8bit(the_pool, &o);
     hash = hash_bytes(hash_bytes(hash, w.data, N * dtype_bytes(type)), lo.data, tensor_bytes(&lo));

@@ -77,7 +77,7 @@ static void adamw_over_all_magnitudes(void **state)
         }
         bool half = type == PT_BF16;
         op_adamw want = {type, n, half ? (void *)hi : w, half ? lo : NULL, m, v, half ? (void *)g : gradient, 0.37f,
-                         1 - 3e-4f * 0.1f, 0.9f, 0.999f, 1e-8f, 3e-4f / 0.1f, 0.0316f, {0}}, got = want;
+                         1 - 3e-4f * 0.1f, 0.9f, 0.999f, 1e-8f, 3e-4f / 0.1f, .sqrt_correction2 = 0.0316f}, got = want;
         got.hi = test_copy(want.hi, (size_t)n * dtype_bytes(type));
         got.lo = half ? test_copy(lo, (size_t)n * 2) : NULL;
         got.m = test_copy(m, bytes), got.v = test_copy(v, bytes);
