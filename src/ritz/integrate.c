@@ -1,5 +1,6 @@
 /* integrate.c - an energy, and its gradient, over all points of a draw. */
 #include "base/clock.h"
+#include "base/median.h"
 #include "ritz/solver.h"
 
 #include <math.h>
@@ -171,21 +172,27 @@ static int run_units(pt_ritz *r, ritz_program what, int64_t first, int64_t end, 
 
 bool ritz_makes_in_threads(const pt_ritz *r) { return r->problem.is.concurrent && !device_is_gpu(r->device); }
 
+enum { TURNS = 5 };
+
 double ritz_time_points(void *run, bool weighed)
 {
     pt_ritz *r = run;
     const ritz_samples at = samples_of(r);
     double *terms = malloc((size_t)(r->unit_rows * QUADRATIC_TERMS) * sizeof *terms);
     const int64_t rows = r->o.n < r->unit_rows ? r->o.n : r->unit_rows;
+    double all[TURNS];
     if (!terms)
         return 0;
     points_draw(r->inside, 0, 0);
-    const int64_t begin = clock_ns();
-    find_points(r, 0, rows, r->x);
-    if (weighed)
-        weigh(r, 0, rows, &at, terms);
+    for (int i = -1; i < TURNS; i++) { /* the first one is not counted */
+        const int64_t begin = clock_ns();
+        find_points(r, 0, rows, r->x);
+        if (weighed)
+            weigh(r, 0, rows, &at, terms);
+        all[i < 0 ? 0 : i] = (double)(clock_ns() - begin);
+    }
     free(terms);
-    return (double)(clock_ns() - begin);
+    return median(all, TURNS);
 }
 
 /* int u over the box, estimated from the points first .. end. */

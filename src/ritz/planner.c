@@ -22,7 +22,7 @@ static double transfer_ns(const ritz_prices *p, const schedule *s, const task *t
     return bytes * (t->kind == TASK_READ ? p->read : t->kind == TASK_WRITE ? p->write : p->copy);
 }
 
-static double task_ns(const void *of, const schedule *s, const task *t)
+static double part_ns(const void *of, const schedule *s, const task *t)
 {
     const priced *x = of;
     const ritz_prices *p = x->prices;
@@ -39,6 +39,13 @@ static double task_ns(const void *of, const schedule *s, const task *t)
     }
 }
 
+static double task_ns(const void *of, const schedule *s, const task *t)
+{
+    const priced *x = of;
+    const bool of_unit = t->kind == TASK_LAYER || t->kind == TASK_LAYER_BACKWARD || t->kind == TASK_HEAD;
+    return part_ns(of, s, t) * (of_unit ? x->prices->together : 1);
+}
+
 /* The part of a task's time that recomputes. */
 static double again_ns(const priced *x, const task *t)
 {
@@ -51,7 +58,7 @@ static double again_ns(const priced *x, const task *t)
         more = p->sweep[t->block / groups][kind][0] - p->sweep[t->block / groups][kind][1];
     if (t->kind == TASK_LAYER_BACKWARD)
         more = x->what == RITZ_FACES ? p->reverse_flat[kind][0] - p->reverse_flat[kind][1] : p->reverse[kind][0] - p->reverse[kind][1];
-    return fmax(more, 0);
+    return fmax(more, 0) * p->together;
 }
 
 static void count_tasks(const priced *x, const schedule *s, double runs, ritz_step_forecast *out)
@@ -125,8 +132,10 @@ int ritz_plan_forecast(const ritz_planning *p, const plan *plan, const ritz_pric
         if (ritz_has_program(p->space, (ritz_program)k))
             failed = add_program(p, plan, prices, (ritz_program)k, out, e);
     out->bytes[p->mailbox_tier] += p->mailbox_bytes(p->arg, plan->visit);
-    if (prices)
+    if (prices) {
         add_points(p, plan, prices->points, out);
+        out->step_ns += prices->sync * (2 + p->space->has_mean); /* after the mean, the gradient and the update */
+    }
     return failed;
 }
 

@@ -25,6 +25,8 @@ typedef struct ritz_prices {
     double energy;               /* of a unit */
     double update;               /* per value */
     double copy, read, write;    /* per byte */
+    double together;             /* a unit's tasks one after the other, whose ops a device may join: times the sum of their times */
+    double sync;                 /* until the caller knows that a queue is done */
     double points[2];            /* for one thread to make a unit's points; [1]: with what their energies depend on */
 } ritz_prices;
 

@@ -4,19 +4,23 @@
 #include "base/clock.h"
 #include "base/median.h"
 
+#include <math.h>
 #include <stdlib.h>
 #include <string.h>
 
-enum { TURNS = 3, REPEATS_MOST = 8, LONG_NS = 1000000, COPY_BYTES = 8 << 20, DISK_BYTES = 16 << 20 };
+enum { TURNS = 3, SYNCS = 9, REPEATS_MOST = 32, LONG_NS = 1000000, COPY_BYTES = 8 << 20, DISK_BYTES = 16 << 20, TOGETHER_BYTES = 64 << 20 };
 
 typedef struct bench {
     const ritz_space *space;
+    device *device;
     queue *queue;
     ritz_unit unit;
     const ritz_layout *jets; /* [kept] */
     char *weights, *sums, *states;
     int64_t most;         /* values of the largest group */
     char *room[2];        /* COPY_BYTES each */
+    char *all;            /* for time_together: the groups' sets, and all weights and sums */
+    double sync;
 } bench;
 
 typedef void (*bench_fn)(bench *b);
@@ -27,7 +31,22 @@ static int time_once(bench *b, bench_fn fn, int repeats, double *ns, pt_error *e
     for (int i = 0; i < repeats; i++)
         fn(b);
     int failed = queue_sync(b->queue, queue_signal(b->queue), e);
-    *ns = (double)(clock_ns() - begin) / repeats;
+    const double all = (double)(clock_ns() - begin);
+    *ns = fmax(all - b->sync, all / 8) / repeats;
+    return failed;
+}
+
+static void run_least(bench *b) { queue_submit(b->queue, &(op){OP_COPY, .copy = {b->room[0], b->room[1], 64}}); }
+
+/* What waiting for a queue takes, of which each measurement has one. */
+static int time_sync(bench *b, ritz_prices *out, pt_error *e)
+{
+    double all[SYNCS];
+    int failed = 0;
+    for (int i = 0; i < SYNCS && !failed; i++)
+        failed = time_once(b, run_least, 1, &all[i], e);
+    if (!failed)
+        b->sync = out->sync = median(all, SYNCS);
     return failed;
 }
 
@@ -111,6 +130,67 @@ static int time_group(bench *b, int kind, bool kept, ritz_prices *out, pt_error 
     return failed || !n->jets ? failed : time_jets(b, kind, kept, out, e);
 }
 
+/* ---- a whole unit ---- */
+
+static void place_group(bench *b, int g)
+{
+    const ritz_network *n = b->space->net;
+    const uint64_t each = dtype_bytes(n->type), sums = align_up((uint64_t)n->params * each, 4096);
+    const ritz_layout *l = b->unit.layout;
+    char *at = b->all + 2 * sums;
+    b->unit.group = g;
+    for (int k = 0; k < g; k++)
+        at += l->set_bytes[k];
+    b->unit.set[0] = at;
+    b->unit.set[1] = g + 1 < n->groups_n ? at + l->set_bytes[g] : NULL;
+    for (int k = 0; k < n->group0[g + 1] - n->group0[g]; k++) {
+        b->unit.weights[k] = b->all + (uint64_t)n->stages[n->group0[g] + k].weight_at * each;
+        b->unit.sums[k] = (char *)b->unit.weights[k] + sums;
+    }
+}
+
+static void run_together(bench *b)
+{
+    static void (*const sweeps[])(const ritz_unit *) = {ritz_forward, ritz_adjoint, ritz_energy, ritz_tangent, ritz_reverse};
+    const int groups = b->space->net->groups_n;
+    for (int k = 0; k < 5; k++)
+        for (int i = 0; i < (k == 2 ? 1 : groups - (k == 3)); i++) {
+            place_group(b, k == 1 || k == 4 ? groups - 1 - i : i);
+            sweeps[k](&b->unit);
+        }
+}
+
+/* All tasks of a unit, beside the sum of their times. Large networks need more memory for it, and have nothing to join. */
+static int time_together(bench *b, const ritz_layout *l, ritz_prices *out, pt_error *e)
+{
+    const ritz_network *n = b->space->net;
+    device *d = b->device;
+    uint64_t bytes = 2 * align_up((uint64_t)n->params * dtype_bytes(n->type), 4096);
+    double parts = out->energy, whole = 0;
+    void *all;
+    for (int g = 0; g < n->groups_n; g++) {
+        const int kind = g == 0 ? GROUP_FIRST : g + 1 == n->groups_n ? GROUP_LAST : GROUP_MIDDLE;
+        bytes += l->set_bytes[g];
+        parts += out->sweep[SWEEP_FORWARD][kind][1] + out->sweep[SWEEP_ADJOINT][kind][1] + out->sweep[SWEEP_TANGENT][kind][1] +
+                 out->reverse[kind][1];
+    }
+    out->together = 1;
+    if (n->jets || bytes > TOGETHER_BYTES)
+        return 0;
+    int failed = d->table->memory_open(d, MEMORY_DEVICE, bytes, &all, e);
+    if (failed)
+        return failed;
+    b->all = all;
+    b->unit.layout = l;
+    b->unit.flat = false;
+    queue_submit(b->queue, &(op){OP_ZERO, .copy = {.dst = all, .bytes = bytes}});
+    failed = take_time(b, run_together, &whole, e);
+    if (!failed)
+        out->together = whole / parts;
+    d->table->memory_close(d, MEMORY_DEVICE, all, bytes);
+    return failed;
+}
+
 static int time_disk(const ritz_planning *p, bench *b, ritz_prices *out, pt_error *e)
 {
     disk_file *file;
@@ -134,7 +214,7 @@ static int time_disk(const ritz_planning *p, bench *b, ritz_prices *out, pt_erro
 static int time_all(const ritz_planning *p, bench *b, const ritz_layout layouts[2], ritz_prices *out, pt_error *e)
 {
     const uint64_t each = dtype_bytes(b->space->net->type);
-    int failed = 0;
+    int failed = time_sync(b, out, e);
     for (int kept = 0; kept < 2 && !failed; kept++) {
         b->unit.layout = &layouts[kept];
         for (int kind = 0; kind < GROUP_KINDS && !failed; kind++)
@@ -144,6 +224,8 @@ static int time_all(const ritz_planning *p, bench *b, const ritz_layout layouts[
     b->unit.flat = false;
     if (!failed)
         failed = take_time(b, run_energy, &out->energy, e);
+    if (!failed)
+        failed = time_together(b, &layouts[1], out, e);
     if (!failed)
         failed = take_time(b, run_update, &out->update, e);
     if (!failed)
@@ -161,7 +243,7 @@ int ritz_prices_measure(const ritz_planning *p, ritz_prices *out, pt_error *e)
 {
     const ritz_network *n = p->space->net;
     ritz_layout layouts[2], jets[2];
-    bench b = {.space = p->space, .jets = jets};
+    bench b = {.space = p->space, .device = p->device, .jets = jets};
     bool kept[RITZ_STAGES];
     uint64_t set = 0;
     void *base, *room;
