@@ -8,16 +8,11 @@
 
 typedef struct reader { uint64_t at; } reader; /* in bits */
 
-static uint32_t sextet(char c)
-{
-    return c >= 'a' ? (uint32_t)(c - 'a') + 26 : c >= 'A' ? (uint32_t)(c - 'A') : c >= '0' ? (uint32_t)(c - '0') + 52 : c == '+' ? 62 : 63;
-}
-
 static uint32_t take(reader *r, int bits)
 {
     uint32_t value = 0;
     for (int i = 0; i < bits; i++, r->at++)
-        value = value << 1 | (sextet(sobol_bits[r->at / 6]) >> (5 - r->at % 6) & 1);
+        value = value << 1 | (sobol_bits[r->at / 8] >> (7 - r->at % 8) & 1);
     return value;
 }
 

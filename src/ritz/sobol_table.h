@@ -4,6 +4,6 @@
 
 enum { SOBOL_DEGREES = 18 };
 extern const int sobol_polynomials[SOBOL_DEGREES]; /* dimensions whose polynomial has degree 1, 2, ... */
-extern const char sobol_bits[];
+extern const unsigned char sobol_bits[]; /* eight a byte, the highest first */
 
 #endif
