@@ -363,7 +363,8 @@ static int make_plan(pt_ritz *r, bool training, ritz_plan_fn given, void *arg, p
 static int check_composed(const pt_ritz *r, pt_error *e)
 {
     const char *what = r->net.jets ? "the residual loss" : r->problem.is.G ? "G" : "a hard boundary";
-    enum { DIMENSIONS_MOST = CALL_SCRATCH_BYTES / 8 / RESIDUAL_SCRATCH };
+    enum { COMPOSED_MOST = CALL_SCRATCH_BYTES / 8 / RESIDUAL_SCRATCH, JETS_MOST = 256 };
+    const int most = r->net.jets ? JETS_MOST : COMPOSED_MOST;
     if (r->net.jets && r->problem.is.equation == PT_RITZ_EIGENVALUE)
         return pt_fail(e, PT_USAGE, "%s: an eigenvalue problem has no residual loss, for its eigenvalue is not known: give `loss` energy",
                        r->problem.name);
@@ -371,8 +372,8 @@ static int check_composed(const pt_ritz *r, pt_error *e)
         return pt_fail(e, PT_USAGE, "%s: %s works only on a CPU: give `device` cpu", r->problem.name, what);
     if (!r->problem.is.concurrent)
         return pt_fail(e, PT_USAGE, "%s: %s needs functions that several threads may call: set `concurrent`", r->problem.name, what);
-    if (r->net.dim > DIMENSIONS_MOST)
-        return pt_fail(e, PT_USAGE, "%s: with %s there can be %d dimensions, but there are %lld", r->problem.name, what, DIMENSIONS_MOST,
+    if (r->net.dim > most)
+        return pt_fail(e, PT_USAGE, "%s: with %s there can be %d dimensions, but there are %lld", r->problem.name, what, most,
                        (long long)r->net.dim);
     return 0;
 }
