@@ -1,4 +1,5 @@
-/* measure_attention.c - attention alone, as a layer calls it, with all heads, or with some of them if all would take too long. */
+/* measure_attention.c - attention alone, as a layer calls it, with all heads, or with some of them if all would take too long. Of a long
+ * sequence only so many tokens are run as take no longer, because a pair of a query and a key takes the same time at any such length. */
 #include "measure/measure_parts.h"
 
 #include <math.h>
@@ -67,7 +68,7 @@ static int64_t heads_for_threads(const profile_request *r, int64_t all)
     return threads < 1 ? 1 : threads < all ? threads : all;
 }
 
-int measure_attention(bench *b, int block, const step_shape *s, double seconds, attention_ns *out, pt_error *e)
+static int measure_length(bench *b, int block, const step_shape *s, double seconds, attention_ns *out, pt_error *e)
 {
     attention_bench y = {.model = b->r->model, .shape = s, .block = block};
     const int64_t all = heads_of(&y).kv_heads;
@@ -95,4 +96,40 @@ int measure_attention(bench *b, int block, const step_shape *s, double seconds, 
     double heads = (double)all / (double)y.kv_heads;
     *out = (attention_ns){samples_median(&f) * heads, samples_median(&g) * heads};
     return failed;
+}
+
+/* Pairs of a query and a key. */
+static double pairs(const bench *b, int block, const step_shape *s)
+{
+    const model *m = b->r->model;
+    return model_average_keys(m->config.window[m->blocks[block].layer], s->seq_len) * (double)s->unit_rows;
+}
+
+/* The longest part of the sequence that takes no longer than `seconds` if the part took so many; at most as much as has all heads at once. */
+static step_shape longest(const bench *b, int block, const step_shape *s, step_shape part, double took, double seconds)
+{
+    const double of_part = pairs(b, block, &part);
+    for (int64_t rows = 2 * part.unit_rows; rows <= s->whole_heads && rows < 2 * s->seq_len; rows *= 2) {
+        const step_shape more = shape_cut(s, rows);
+        if (took * pairs(b, block, &more) / of_part > seconds)
+            break;
+        part = more;
+    }
+    return part;
+}
+
+int measure_attention(bench *b, int block, const step_shape *s, double seconds, attention_ns *out, pt_error *e)
+{
+    enum { FEW = 8192 };
+    step_shape part = shape_cut(s, s->seq_len > 2 * FEW ? FEW : s->unit_rows);
+    if (measure_length(b, block, &part, seconds, out, e))
+        return e->code;
+    if (part.seq_len < s->seq_len) {
+        part = longest(b, block, s, part, (out->forward + out->backward) * 1e-9, seconds);
+        if (part.seq_len > FEW && measure_length(b, block, &part, seconds, out, e))
+            return e->code;
+    }
+    const double times = pairs(b, block, s) / pairs(b, block, &part);
+    *out = (attention_ns){out->forward * times, out->backward * times};
+    return 0;
 }
