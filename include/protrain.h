@@ -126,7 +126,8 @@ typedef struct pt_train_options {
     int64_t steps;                     /* 0: by epochs */
     double epochs;                     /* default 1 */
     int64_t seq_len;                   /* 0: the model's maximum, at most 1024 */
-    const char *rope_scaling;          /* TYPE:FACTOR, such as "yarn:4": extend the model's positions; NULL: as config.json has them */
+    const char *rope_scaling;          /* TYPE:FACTOR, such as "yarn:4": extend the model's positions; "none": longer ones as they are; */
+                                       /* NULL: as config.json has them, no sequence is longer */
     bool drop_last;                    /* leave out the windows of an epoch that do not fill its last batch; else it is padded */
     int64_t batch_size, micro_batch;   /* sequences; micro_batch 0: planned. It must divide the batch, and is raised to a multiple of the */
                                        /* unit (2048 / seq_len sequences, at least 1; on a GPU 2048 to 8192 tokens) */

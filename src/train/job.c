@@ -239,7 +239,11 @@ int job_open_data(job *j, const char *cache, pt_error *e)
 
 /* ---- the step ---- */
 
-int job_choose_shape(job *j, pt_error *e) { return shape_of_options(&j->o, j->model, &j->shape, e); }
+int job_choose_shape(job *j, bool resumed, pt_error *e)
+{
+    const int failed = shape_of_options(&j->o, j->model, &j->shape, e);
+    return failed ? failed : length_of_options(&j->o, j->model, resumed, e);
+}
 
 static int few_windows(const job *j, int64_t windows, pt_error *e)
 {

@@ -31,7 +31,7 @@ typedef struct job {
 /* from: the checkpoint that the run continues, or "". */
 int job_open_model(job *j, const char *from, pt_error *e);
 /* Sequence length, batch and type; as for a CPU until the plan is made. */
-int job_choose_shape(job *j, pt_error *e);
+int job_choose_shape(job *j, bool resumed, pt_error *e);
 /* cache: folder of the token cache. */
 int job_open_data(job *j, const char *cache, pt_error *e);
 int job_count_steps(job *j, pt_error *e);

@@ -33,11 +33,14 @@ static int freeze(const pt_train_options *o, model *m, pt_error *e)
     return 0;
 }
 
+/* The model shall learn longer positions without a scaling. */
+static bool as_they_are(const pt_train_options *o) { return o->rope_scaling && !strcmp(o->rope_scaling, "none"); }
+
 int model_of_options(const pt_train_options *o, model **out, pt_error *e)
 {
     const optimizer_args args = options_args(o);
     char of_adapter[ROPE_MARK];
-    const char *rope = o->rope_scaling ? o->rope_scaling : base_mark_rope(o->adapter, of_adapter);
+    const char *rope = o->rope_scaling && !as_they_are(o) ? o->rope_scaling : base_mark_rope(o->adapter, of_adapter);
     int failed = model_open_scaled(o->model, rope, options_pass_notice, (void *)o, out, e);
     if (failed)
         return failed;
@@ -62,6 +65,31 @@ static int refuse_ranks(int ranks, int64_t batch, pt_error *e)
                    ranks, (long long)batch, plural((uint64_t)batch), steps, (long long)(less + ranks), others);
 }
 
+/* Positions that a rotary model knows: some configurations have those before their scaling. 0: any number. */
+static int64_t rotary_positions(const model_config *c)
+{
+    const rope_config *r = &c->rope[0];
+    const double scaled = r->factor > 1 ? r->factor * r->original_positions : 0;
+    if (c->position != POSITION_ROTARY || r->kind == ROPE_DYNAMIC)
+        return 0;
+    return scaled > (double)c->max_positions ? (int64_t)scaled : c->max_positions;
+}
+
+int length_of_options(const pt_train_options *o, const model *m, bool may_exceed, pt_error *e)
+{
+    const int64_t known = rotary_positions(&m->config), times = known ? (o->seq_len + known - 1) / known : 1;
+    if (times <= 1 || as_they_are(o))
+        return 0;
+    if (!may_exceed)
+        return pt_fail(e, PT_USAGE,
+                       "`seq_len` is %lld, more than the model's max_position_embeddings of %lld: give `rope_scaling` yarn:%lld, which "
+                       "extends them, or `rope_scaling` none, with which it learns longer positions as they are",
+                       (long long)o->seq_len, (long long)known, (long long)times);
+    options_notice(o, "`seq_len` is %lld, more than the model's max_position_embeddings of %lld: `rope_scaling` yarn:%lld extends it",
+                   (long long)o->seq_len, (long long)known, (long long)times);
+    return 0;
+}
+
 int shape_of_options(pt_train_options *o, const model *m, step_shape *s, pt_error *e)
 {
     const model_config *c = &m->config;
@@ -70,10 +98,6 @@ int shape_of_options(pt_train_options *o, const model *m, step_shape *s, pt_erro
     if (c->position == POSITION_LEARNED && o->seq_len > c->max_positions)
         return pt_fail(e, PT_FAILED, "`seq_len` is %lld, but the model has learned only %lld positions: give at most as many",
                        (long long)o->seq_len, (long long)c->max_positions);
-    if (o->seq_len > c->max_positions && c->position == POSITION_ROTARY && c->rope[0].kind != ROPE_DYNAMIC)
-        options_notice(o, "`seq_len` is %lld, more than the model's max_position_embeddings of %lld: `rope_scaling` yarn:%lld extends it",
-                       (long long)o->seq_len, (long long)c->max_positions,
-                       (long long)((o->seq_len + c->max_positions - 1) / c->max_positions));
     int failed = options_check_tokens(o, e);
     if (failed)
         return failed;

@@ -11,5 +11,7 @@
 int model_of_options(const pt_train_options *o, model **out, pt_error *e);
 /* Sequence length, batch and type, as on a CPU; sets o->seq_len. */
 int shape_of_options(pt_train_options *o, const model *m, step_shape *s, pt_error *e);
+/* Refuses a sequence that is longer than the model's positions. may_exceed: says so instead. */
+int length_of_options(const pt_train_options *o, const model *m, bool may_exceed, pt_error *e);
 
 #endif

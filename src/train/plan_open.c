@@ -118,6 +118,8 @@ static int make(pt_plan *p, bool first, pt_error *e)
     if (!failed)
         failed = shape_of_options(&p->o, p->model, &p->shape, e);
     if (!failed)
+        failed = length_of_options(&p->o, p->model, true, e);
+    if (!failed)
         failed = cut_for_ranks(p, e);
     if (!failed && (!p->o.machine_file || p->o.profile_file))
         failed = planning_open_device(g, &p->o, e);

@@ -42,6 +42,8 @@ static int make(pt_profile *p, bool fresh, pt_error *e)
     if (!failed)
         failed = shape_of_options(&p->o, p->model, &p->shape, e);
     if (!failed)
+        failed = length_of_options(&p->o, p->model, true, e);
+    if (!failed)
         failed = planning_open_device(&p->planning, &p->o, e);
     p->planning.model = p->model;
     p->planning.shape = &p->shape;

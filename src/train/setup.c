@@ -156,7 +156,7 @@ static int claim_output(trainer *t, pt_error *e)
 
 static int open_model(trainer *t, pt_error *e) { return job_open_model(&t->job, t->out.from, e); }
 
-static int choose_shape(trainer *t, pt_error *e) { return job_choose_shape(&t->job, e); }
+static int choose_shape(trainer *t, pt_error *e) { return job_choose_shape(&t->job, t->out.from[0] != 0, e); }
 
 static int open_data(trainer *t, pt_error *e)
 {

@@ -118,6 +118,7 @@ static inline void fixture_options(const fixture *f, const char *const *tokens, 
     o->steps = (int64_t)fixture_setting(f, "steps");
     o->batch_size = (int64_t)fixture_setting(f, "batch_size");
     o->seq_len = (int64_t)fixture_setting(f, "seq_len");
+    o->rope_scaling = "none"; /* some have longer sequences than positions */
     o->lr = fixture_setting(f, "lr");
     o->lr_schedule = strcmp(schedule, "cosine") == 0 ? PT_LR_COSINE : PT_LR_CONSTANT;
     o->warmup_steps = (int64_t)fixture_setting(f, "warmup_steps");

@@ -224,6 +224,20 @@ static blob nothing_after(run *r)
     return (blob){0};
 }
 
+static void longer_sequences_than_positions_are_refused(void **state)
+{
+    (void)state;
+    run r;
+    pt_trainer *t;
+    pt_error e = {0};
+    run_make(&r, "long");
+    r.o.seq_len = 130;
+    r.o.rope_scaling = NULL;
+    assert_int_equal(pt_trainer_open(&r.o, &t, &e), PT_USAGE);
+    assert_non_null(strstr(e.text, "`seq_len` is 130, more than the model's max_position_embeddings of 64: give `rope_scaling` yarn:3"));
+    fixture_close(&r.f);
+}
+
 /* What is computed together is never cut: a smaller micro-batch is taken, and becomes that. */
 static void a_micro_batch_that_cannot_be_becomes_the_next_larger_one(void **state)
 {
@@ -424,6 +438,7 @@ int main(void)
         cmocka_unit_test(a_disk_tiers_folder_goes_with_the_run),
         cmocka_unit_test(absurd_options_are_refused),
         cmocka_unit_test(an_option_that_contradicts_the_plan_is_refused),
+        cmocka_unit_test(longer_sequences_than_positions_are_refused),
         cmocka_unit_test(a_micro_batch_that_cannot_be_becomes_the_next_larger_one),
         cmocka_unit_test(a_micro_batch_that_does_not_divide_the_batch_is_refused),
         cmocka_unit_test(an_evaluation_that_is_not_finite_does_not_vanish),
