@@ -31,7 +31,7 @@ static void print_end(const ritz_session *s, const pt_ritz_summary *m, const pt_
 {
     const bool residual = s->o.loss == PT_RITZ_LOSS_RESIDUAL;
     if (s->json) {
-        printf("{\"steps\": %lld, \"%s\": %.17g", (long long)i->step, residual ? "loss" : "energy", i->energy);
+        printf("{\"steps\": %lld, \"%s\": %.17g", (long long)i->step, residual ? "residual" : "energy", i->energy);
         if (!isnan(m->exact_energy))
             printf(", \"exact_energy\": %.17g", m->exact_energy);
         if (i->evaluated)

@@ -105,7 +105,7 @@ static double pairs(const bench *b, int block, const step_shape *s)
     return model_average_keys(m->config.window[m->blocks[block].layer], s->seq_len) * (double)s->unit_rows;
 }
 
-/* The longest part of the sequence that takes no longer than `seconds` if the part took so many; at most as much as has all heads at once. */
+/* The longest part of the sequence that takes no longer than `seconds`, if `part` took so many; at most one with all heads at once. */
 static step_shape longest(const bench *b, int block, const step_shape *s, step_shape part, double took, double seconds)
 {
     const double of_part = pairs(b, block, &part);

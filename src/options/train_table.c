@@ -73,7 +73,8 @@ static const option_row rows[] = {
     {T(seq_len, "seq-len", INT, "N"), RANGE(1, SEQ_LEN_MOST), .record = RECORD_RESULT, ALL,
      .is.help = "tokens per sequence; default: the model's maximum, at most 1024"},
     {T(rope_scaling, "rope-scaling", TEXT, "TYPE:FACTOR"), .record = RECORD_RESULT, ALL,
-     .is.help = "extend the model's positions, such as yarn:4; types: yarn, linear, dynamic,\nllama3; the saved config.json has it; none: longer positions as they are"},
+     .is.help = "extend the model's positions, such as yarn:4; types: yarn, linear, dynamic,\n"
+                "llama3; the saved config.json has it; none: longer positions as they are"},
     {T(batch_size, "batch-size", INT, "N"), .is.initial = "8", RANGE(1, TOKENS_MOST), .record = RECORD_RESULT, ALL,
      .is.help = "sequences per step"},
     {T(drop_last, "drop-last", FLAG, NULL), .record = RECORD_RESULT, TRAIN,

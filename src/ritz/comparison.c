@@ -253,7 +253,7 @@ static ritz_figure figure_of(const outcome *o, int n, int curve, const char *tit
 static bool is_residual(const char *folder, const outcome *first)
 {
     char run[FILE_PATH_BYTES];
-    return !run_folder(folder, first, 0, run, NULL) && !strcmp(ritz_loss_key(run), "loss");
+    return !run_folder(folder, first, 0, run, NULL) && !strcmp(ritz_loss_key(run), "residual");
 }
 
 static bool are_absolute(const char *folder, const outcome *first)

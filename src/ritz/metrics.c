@@ -16,7 +16,7 @@ int ritz_metrics_write(pt_ritz *r, const pt_ritz_step_info *s, pt_error *e)
         return 0;
     const off_t bytes = step_lines_length(&r->metrics);
     fprintf(f, "{\"step\":%lld,\"%s\":%.17g,\"lr\":%.9g,\"step_s\":%.6g", (long long)s->step,
-            r->net.jets ? "loss" : "energy", s->energy, s->lr, s->step_s);
+            r->net.jets ? "residual" : "energy", s->energy, s->lr, s->step_s);
     if (r->forecast.step_ns > 0)
         fprintf(f, ",\"predicted_step_s\":%.6g", r->forecast.step_ns / 1e9);
     for (int t = 0; t < TIERS; t++)

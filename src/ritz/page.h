@@ -34,7 +34,7 @@ char *ritz_json_of_folder(const char *folder, pt_error *e);
 int ritz_read_metrics(const char *folder, const char *key, double **columns, pt_error *e);
 /* Whether a line of a folder's metrics has the key. */
 bool ritz_has_metrics(const char *folder, const char *key);
-/* What a run minimises, as its metrics name it: "energy", or "loss". */
+/* What a run minimises, as its metrics name it: "energy", or "residual". */
 const char *ritz_loss_key(const char *folder);
 
 /* ---- comparison.c ---- */

@@ -154,7 +154,7 @@ static int write_run(pt_ritz *r, const char *folder, const char *note, const cha
 {
     enum { SLICE = 129, KEYS = 6, FIGURES = 5 };
     double *columns[KEYS] = {NULL}, x[SLICE], u[SLICE], exact[SLICE];
-    const bool residual = !strcmp(ritz_loss_key(folder), "loss");
+    const bool residual = !strcmp(ritz_loss_key(folder), "residual");
     const char *const keys[KEYS] = {ritz_loss_key(folder), "l2_error", "h1_error", "step_s", "predicted_step_s", "estimated_energy"};
     int n[KEYS] = {0}, figures_n = 0, failed = 0;
     ritz_figure figures[FIGURES];
@@ -201,7 +201,7 @@ int ritz_page_of_run(pt_ritz *r, const char *out, pt_error *e)
 }
 
 bool ritz_has_metrics(const char *folder, const char *key) { return isfinite(last_of(folder, key)); }
-const char *ritz_loss_key(const char *folder) { return ritz_has_metrics(folder, "energy") ? "energy" : "loss"; }
+const char *ritz_loss_key(const char *folder) { return ritz_has_metrics(folder, "energy") ? "energy" : "residual"; }
 bool ritz_is_run(const char *folder) { return ritz_has_metrics(folder, ritz_loss_key(folder)); }
 
 int ritz_page_of_folder(const char *folder, const char *file, pt_error *e)
@@ -253,7 +253,7 @@ static json_t *memory_json(const char *folder)
 /* r NULL: there is no network, for which `lack` has the reason, if there is one. */
 static char *json_of(const pt_ritz *r, const char *folder, const pt_error *lack, pt_error *e)
 {
-    static const char *const last[] = {"energy", "loss", "l2_error", "h1_error", "h1_seminorm_error", "energy_norm_error",
+    static const char *const last[] = {"energy", "residual", "l2_error", "h1_error", "h1_seminorm_error", "energy_norm_error",
                                        "estimated_energy", "standard_error"};
     json_t *all = json_object(), *notes = json_array();
     put(all, "steps", last_of(folder, "step"), true);

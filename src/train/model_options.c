@@ -80,13 +80,13 @@ int length_of_options(const pt_train_options *o, const model *m, bool may_exceed
     const int64_t known = rotary_positions(&m->config), times = known ? (o->seq_len + known - 1) / known : 1;
     if (times <= 1 || as_they_are(o))
         return 0;
+    char mend[80] = "a larger factor in its config.json extends them";
+    if (m->config.rope[0].kind == ROPE_PLAIN)
+        snprintf(mend, sizeof mend, "`rope_scaling` yarn:%lld extends them", (long long)times);
     if (!may_exceed)
-        return pt_fail(e, PT_USAGE,
-                       "`seq_len` is %lld, more than the model's max_position_embeddings of %lld: give `rope_scaling` yarn:%lld, which "
-                       "extends them, or `rope_scaling` none, with which it learns longer positions as they are",
-                       (long long)o->seq_len, (long long)known, (long long)times);
-    options_notice(o, "`seq_len` is %lld, more than the model's max_position_embeddings of %lld: `rope_scaling` yarn:%lld extends it",
-                   (long long)o->seq_len, (long long)known, (long long)times);
+        return pt_fail(e, PT_USAGE, "`seq_len` is %lld, more than the model's %lld positions: %s, and with `rope_scaling` none it learns "
+                       "longer ones as they are", (long long)o->seq_len, (long long)known, mend);
+    options_notice(o, "`seq_len` is %lld, more than the model's %lld positions: %s", (long long)o->seq_len, (long long)known, mend);
     return 0;
 }
 
