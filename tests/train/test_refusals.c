@@ -234,7 +234,8 @@ static void longer_sequences_than_positions_are_refused(void **state)
     r.o.seq_len = 130;
     r.o.rope_scaling = NULL;
     assert_int_equal(pt_trainer_open(&r.o, &t, &e), PT_USAGE);
-    assert_non_null(strstr(e.text, "`seq_len` is 130, more than the model's 128 positions: a larger factor in its config.json extends them"));
+    assert_non_null(strstr(e.text, "`seq_len` is 130, more than the model's 128 positions: a larger factor in its config.json extends "
+                                   "them"));
     fixture_close(&r.f);
 }
 
