@@ -122,6 +122,14 @@ static void what_cannot_be_done_is_said(void **state)
     o.n = INT64_C(1) << 31;
     o.device_memory = 1 << 30;
     refused(o, PT_DOES_NOT_FIT, "or lower `n` or the dimension");
+    o = small("poisson-cosine", 257);
+    o.boundary_weight = 3;
+    refused(o, PT_USAGE, "`boundary_weight` belongs to `loss` residual");
+    o.loss = PT_RITZ_LOSS_RESIDUAL;
+    refused(o, PT_USAGE, "with the residual loss there can be 256 dimensions");
+    own = (pt_ritz_problem){.dim = 2, .equation = PT_RITZ_EIGENVALUE, .boundary = PT_RITZ_HARD, .concurrent = true};
+    o.problem = NULL, o.own = &own, o.dim = 0;
+    refused(o, PT_USAGE, "an eigenvalue problem has no residual loss");
 }
 
 /* Nothing that is there is lost. */
@@ -403,6 +411,7 @@ static void a_folder_has_a_page(void **state)
     pt_ritz_options o = small("schroedinger-cosine", 2);
     o.out = folder_of("page");
     o.eval_every = 4;
+    o.loss = (pt_ritz_loss)(rand() % 2);
     run_with_stops(o, NULL, 0, NULL);
     assert_true(ritz_is_run(o.out) && !ritz_is_run(scratch));
     for (int finished = 1; finished >= 0; finished--) {
@@ -412,6 +421,7 @@ static void a_folder_has_a_page(void **state)
         assert_int_equal(ritz_page_of_folder(o.out, path, &e), 0);
         char *page = read_file(o.out, "page.html", &n);
         assert_true(strstr(page, "relative errors") && strstr(page, "time of a step") && strstr(page, " of the device planned, "));
+        assert_true(!strstr(page, "residual loss") == (o.loss == PT_RITZ_LOSS_ENERGY));
         assert_true(!strstr(page, "along the diagonal") == !finished && !strstr(page, ">exact<") == !finished);
         free(page);
         assert_int_equal(path_join(path, o.out, "config.json", &e), 0);
