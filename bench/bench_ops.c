@@ -159,7 +159,7 @@ static void measure_tokens(void)
     int32_t *words = ids(tokens, VOCAB), *positions = ids(tokens, 1024);
     op_rope rope = {type, false, (int64_t)tokens, WIDTH / 64, 64, WIDTH, angles, positions, x, 0, false};
     measure("rope", run_rope, &rope, 2.0 * (double)(n * b));
-    op_embedding look = {type, (int64_t)tokens, WIDTH, 0, VOCAB, words, positions, table, table, x, NULL, 0};
+    op_embedding look = {type, (int64_t)tokens, WIDTH, 0, VOCAB, words, positions, table, table, x, NULL, 0, 0, 0, 0};
     measure("embedding", run_embedding, &look, 3.0 * (double)(n * b));
     op_embedding_backward add = {type, true, (int64_t)tokens, WIDTH, 0, VOCAB, -1, words, x, acc, 0};
     measure("embedding backward", run_embedding_backward, &add, (double)(n * b) + 8.0 * (double)n);
@@ -176,7 +176,7 @@ static void measure_loss(void)
     float *logits = numbers(n, PT_F32), *loss = numbers(LOSS_ROWS, PT_F32);
     void *d = numbers(n, type);
     int32_t *targets = ids(LOSS_ROWS, VOCAB);
-    op_cross_entropy o = {type, LOSS_ROWS, VOCAB, VOCAB, VOCAB, 1e-3f, logits, targets, loss, d, 0, 0, NULL, NULL};
+    op_cross_entropy o = {type, LOSS_ROWS, VOCAB, VOCAB, VOCAB, 1e-3f, logits, targets, loss, d, 0, 0, NULL, NULL, 0};
     measure("cross-entropy", run_cross_entropy, &o, (double)(n * (4 + b)));
     free(logits), free(loss), free(d), free(targets);
 }
@@ -214,7 +214,7 @@ static void measure_head(void)
               numbers(table, PT_F32), {0}};
     h.loss = (op_cross_entropy){type, LOSS_ROWS, VOCAB, VOCAB, VOCAB * (int64_t)(sizeof(float) / dtype_bytes(type)), 1e-3f, h.logits,
                                 targets,
-                                loss, h.logits, 0, 0, NULL, NULL};
+                                loss, h.logits, 0, 0, NULL, NULL, 0};
     double best[2] = {1e9, 1e9}; /* the matmuls; and the cross-entropy between them */
     for (int turn = 0; turn < LOSS_TURNS; turn++) {
         double start = now();

@@ -89,7 +89,7 @@ typedef enum pt_long { PT_LONG_CUT, PT_LONG_DROP, PT_LONG_ERROR } pt_long; /* wh
 /* SFT: the loss of each target. DPO, ORPO, SimPO: pairs of a chosen and a rejected reply. KTO: replies that are labelled as desirable or
  * undesirable. DPO and KTO compare with the losses before training. */
 typedef enum pt_task { PT_TASK_SFT, PT_TASK_DPO, PT_TASK_ORPO, PT_TASK_SIMPO, PT_TASK_KTO } pt_task;
-typedef enum pt_dpo_loss { PT_DPO_SIGMOID, PT_DPO_IPO } pt_dpo_loss;
+typedef enum pt_dpo_loss { PT_DPO_SIGMOID, PT_DPO_IPO, PT_DPO_SIGMOID_NORM } pt_dpo_loss;
 typedef enum pt_loss_per { PT_LOSS_PER_TOKEN, PT_LOSS_PER_EXAMPLE } pt_loss_per;
 typedef enum pt_save_type { PT_SAVE_AS_STORED, PT_SAVE_F32, PT_SAVE_BF16, PT_SAVE_F16 } pt_save_type;
 
@@ -114,7 +114,10 @@ typedef struct pt_train_options {
     double beta; pt_dpo_loss dpo_loss; /* pairs: the factor of log-ratios (DPO, KTO: how strongly to stay near the first model), of the */
                                        /* odds ratio (ORPO), of mean log-probabilities (SimPO); default 0.1. DPO: default sigmoid */
     double gamma;                      /* SimPO: the margin of rewards to reach; default 0.5 */
-    double label_smoothing;            /* DPO (sigmoid), SimPO: the share of pairs taken to be the wrong way round; default 0 */
+    double label_smoothing;            /* SFT: the share of the loss that goes to all tokens alike; DPO (but IPO), SimPO: the share of */
+                                       /* pairs taken to be the wrong way round; default 0 */
+    double ld_alpha;                   /* DPO: the weight of a reply's tokens beyond the length of the other one; default 1 */
+    double neftune_alpha;              /* noise of this strength on the embeddings of a step; 0: none */
     double desirable_weight, undesirable_weight; /* KTO: weights of losses by label; default 1 */
     pt_loss_per loss_per;              /* what has the same weight in a step's loss: each target token, or each example */
     const char *const *eval_data; int eval_data_n; /* none: the validation files of folders in `data` that have splits */

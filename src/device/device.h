@@ -436,10 +436,12 @@ static inline size_t scan_backward_scratch_bytes(int64_t seqs, int64_t len, int6
 
 /* out[r] = round(scale * table[ids[r]] + positions_table[positions[r]]) for the rows whose id lies in [row0, row0 + table_rows); other rows
  * are unchanged, so that a table may come in slices. The sum before its rounding is also written to stream (rows, cols) fp32 (may be NULL).
- * scale: 0 stands for 1; the product is fp32. */
+ * scale: 0 stands for 1; the product is fp32. noise > 0: a value of dropout.h from -noise to noise is added to the product first, under
+ * `key`; first: the number of the first row. */
 typedef struct op_embedding {
     pt_dtype type; int64_t rows, cols, row0, table_rows;
     const int32_t *ids, *positions; const void *table, *position_table /* or NULL */; void *out; float *stream; float scale;
+    float noise; uint64_t key; int64_t first;
 } op_embedding;
 /* acc[id - row0] (+)= scale * dy[r] for the rows whose id lies in the slice, in ascending r; rows of the id `skip` (-1: none) are left out.
  * acc (table_rows, cols) is fp32, cleared first unless accumulate. scale: 0 stands for 1; product and sum are fp32. */
@@ -451,12 +453,13 @@ typedef struct op_embedding_backward {
 /* loss[r] = logsumexp(z[r]) - z[r][target], 0 if target is -100 (ignored), with z = logit_scale * logits, or with a softcap c > 0 (0: none)
  * z = c tanh(logit_scale * logits / c). logit_scale is positive; 0 stands for 1. right[r] (may be NULL) = 1 if no logit is above the
  * target's, else 0, and 0 if ignored. dlogits (may be NULL): the gradient by the logits, dlogits[r] = round((softmax - onehot) * (scale *
- * weights[r]) * dz/dlogits), 0 if ignored; weights NULL: all 1. Its rows have stride lddl. It may start at the address of logits if lddl *
- * sizeof(type) and ld * 4 are equal; each row is read before it is overwritten, and the rest of its bytes is undefined then. */
+ * weights[r]) * dz/dlogits), 0 if ignored; weights NULL: all 1. With smoothing s > 0: loss[r] = logsumexp(z[r]) - (1 - s) z[r][target] -
+ * s mean(z[r]), and (1 - s) onehot + s / vocab in place of onehot. Its rows have stride lddl. It may start at the address of logits if
+ * lddl * sizeof(type) and ld * 4 are equal; each row is read before it is overwritten, and the rest of its bytes is undefined then. */
 typedef struct op_cross_entropy {
     pt_dtype type; int64_t rows, vocab, ld, lddl; float scale;
     const float *logits; const int32_t *targets; float *loss; void *dlogits; float logit_scale, softcap;
-    const float *weights; float *right;
+    const float *weights; float *right; float smoothing;
 } op_cross_entropy;
 
 /* The weights of rows in the loss of their pairs (training on preferences). An example begins at each row whose `first` is the
@@ -465,8 +468,9 @@ typedef struct op_cross_entropy {
  * target:
  *
  *     kind        score of an example                 loss of its pair, margin = score(chosen) - score(rejected)
- *     SIGMOID     sum of (given[r] - loss[r])         (1 - smoothing) -log sigmoid(beta margin) + smoothing -log sigmoid(-beta margin)
- *     IPO         mean of (given[r] - loss[r])        (margin - 1 / (2 beta))^2
+ *     SIGMOID     sum of tail (given[r] - loss[r])    (1 - smoothing) -log sigmoid(beta margin) + smoothing -log sigmoid(-beta margin)
+ *     IPO         mean of tail (given[r] - loss[r])   (margin - 1 / (2 beta))^2
+ *     NORM        mean of tail (given[r] - loss[r])   as SIGMOID
  *     SIMPO       mean of -loss[r]                    the same of beta margin - gamma
  *     ORPO        mean of -loss[r], rows with a       -beta log sigmoid(log odds(chosen) - log odds(rejected)) + sum of |given[r]| loss[r],
  *                 negative given[r] left out          odds = e^score / (1 - e^score)
@@ -474,12 +478,15 @@ typedef struct op_cross_entropy {
  *                                                     undesirable (1 - sigmoid(beta (baseline - score(rejected)))), where an example
  *                                                     without targets adds nothing
  *
+ * tail is 1. With cut > 0 (SIGMOID, IPO, NORM), |given[r]| stands for given[r], and tail is 1 - cut where given[r] has a minus sign.
  * weights[r] = the derivative of that by loss[r]. Where there is no target it is any number, of padding 0. loss and given are 0 there.
  * SIMPO has no `given` (NULL). The formulas: device/preference.h. */
 typedef enum preference_kind {
-    PREFERENCE_NONE, PREFERENCE_SIGMOID, PREFERENCE_IPO, PREFERENCE_SIMPO, PREFERENCE_ORPO, PREFERENCE_KTO
+    PREFERENCE_NONE, PREFERENCE_SIGMOID, PREFERENCE_IPO, PREFERENCE_NORM, PREFERENCE_SIMPO, PREFERENCE_ORPO, PREFERENCE_KTO
 } preference_kind;
-typedef struct preference_rule { preference_kind kind; float beta, gamma, smoothing, desirable, undesirable, baseline; } preference_rule;
+typedef struct preference_rule {
+    preference_kind kind; float beta, gamma, smoothing, desirable, undesirable, baseline, cut;
+} preference_rule;
 typedef struct op_preference {
     preference_rule rule; int64_t sequences, seq_len;
     const int32_t *targets, *first; const float *loss, *given; float *weights;

@@ -132,6 +132,14 @@ DEVICE_CALL void preference_close(preference_pairs *p)
 /* An example begins after a complete pair, which must be closed first. */
 DEVICE_CALL bool preference_is_whole(const preference_pairs *p, bool begins) { return begins && p->begun == 2; }
 
+DEVICE_CALL double preference_given(preference_rule rule, float given) { return rule.cut > 0 ? fabs((double)given) : (double)given; }
+
+/* The weight of a row among those of its example. */
+DEVICE_CALL double preference_tail(preference_rule rule, float given)
+{
+    return rule.cut > 0 && signbit(given) ? 1 - (double)rule.cut : 1;
+}
+
 DEVICE_CALL void preference_row(preference_pairs *p, int64_t r, bool begins, bool target, float loss, float given)
 {
     const bool own = p->rule.kind == PREFERENCE_ORPO;
@@ -147,14 +155,16 @@ DEVICE_CALL void preference_row(preference_pairs *p, int64_t r, bool begins, boo
         p->own += fabs((double)given) * (double)loss;
     if (own && given < 0)
         return;
-    p->example[p->begun - 1].sum += (own ? 0 : (double)given) - (double)loss;
+    p->example[p->begun - 1].sum += preference_tail(p->rule, given) * ((own ? 0 : preference_given(p->rule, given)) - (double)loss);
     p->example[p->begun - 1].n++;
 }
 
 /* The weight of a row, from that of its example. */
-DEVICE_CALL float preference_row_weight(preference_kind kind, float weight, float given)
+DEVICE_CALL float preference_row_weight(preference_rule rule, float weight, float given)
 {
-    return kind != PREFERENCE_ORPO ? weight : given < 0 ? -given : weight + given;
+    if (rule.kind != PREFERENCE_ORPO)
+        return (float)preference_tail(rule, given) * weight;
+    return given < 0 ? -given : weight + given;
 }
 
 #endif

@@ -1,5 +1,9 @@
 #include "layer/block.h"
 
+#include "device/dropout.h"
+
+enum { NOISE_PART = 1 << 30 /* the noise's part of a step's key: no layer has so many modules */ };
+
 void embedding_forward(const block_context *c, const block_weights *w, const block_unit *u, void *x)
 {
     const step_shape *s = c->shape;
@@ -12,6 +16,6 @@ void embedding_forward(const block_context *c, const block_weights *w, const blo
             .type = s->type, .rows = s->unit_rows, .cols = m->hidden, .row0 = row0,
             .table_rows = left < s->slice_rows ? left : s->slice_rows, .ids = u->ids, .positions = u->positions,
             .table = w->slices[i], .position_table = positions, .out = x, .stream = u->stream,
-            .scale = m->embedding_scale}});
+            .scale = m->embedding_scale, .noise = u->dropout ? s->noise : 0, .key = dropout_key(u->dropout, NOISE_PART), .first = u->row}});
     }
 }

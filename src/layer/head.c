@@ -111,7 +111,7 @@ static void parts(const head *all, const head_unit *y, bool trains)
             .type = s->type, .rows = h.rows, .vocab = h.config->vocab, .ld = h.ld, .lddl = h.ldd, .scale = y->scale,
             .logits = h.logits, .targets = y->u->targets + row, .loss = y->loss + row, .dlogits = trains ? h.logits : NULL,
             .logit_scale = h.config->logit_scale, .softcap = h.config->logit_softcap, .weights = y->weights ? y->weights + row : NULL,
-            .right = y->right ? y->right + row : NULL}});
+            .right = y->right ? y->right + row : NULL, .smoothing = trains ? s->smoothing : 0}});
         if (trains)
             gradients(&h, y->table, y->rows, y->first);
     }

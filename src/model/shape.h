@@ -30,6 +30,8 @@ typedef struct step_shape {
     bool weighted;          /* the batch has a weight for each target's loss */
     preference_rule compare; /* a kind other than NONE: the documents of a sequence are pairs that op_preference compares. What it is
                               * given for each target is in the batch, in place of the weights */
+    float noise;            /* a step's embeddings have uniform noise from -noise to noise */
+    float smoothing;        /* share of the vocabulary's mean in the loss of a target (op_cross_entropy) */
 } step_shape;
 
 /* The sums of a unit's gradients of weights are accumulated over blocks of so many rows, in order. They are as long as the units of short

@@ -42,7 +42,7 @@ void options_tell_idle(const option_table *t, const void *from, const option_nee
 {
     static const char *const why[] = {[NEED_PAIRS] = "without `task` dpo, orpo, simpo or kto",
                                       [NEED_GAMMA] = "without `task` simpo", [NEED_DPO] = "without `task` dpo",
-                                      [NEED_SMOOTHING] = "without `task` dpo (with `dpo_loss` sigmoid) or simpo",
+                                      [NEED_SMOOTHING] = "with `dpo_loss` ipo, and with `task` orpo or kto",
                                       [NEED_LABELS] = "without `task` kto",
                                       [NEED_CHATS] = "on these data, which are no chats",
                                       [NEED_TEXT] = "on these data: examples never see each other",

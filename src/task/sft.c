@@ -1,3 +1,3 @@
 #include "task/task.h"
 
-const train_task task_sft = {.name = "sft"};
+const train_task task_sft = {.name = "sft", .reads = TASK_READS_SMOOTHING};

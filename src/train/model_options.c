@@ -12,6 +12,8 @@
 #include "train/base.h"
 #include "train/options.h"
 
+#include <math.h>
+
 static int freeze(const pt_train_options *o, model *m, pt_error *e)
 {
     const model_freezing f = {o->freeze, o->train_only, o->freeze_n, o->train_only_n};
@@ -90,6 +92,14 @@ int length_of_options(const pt_train_options *o, const model *m, bool may_exceed
     return 0;
 }
 
+/* As NEFTune's in Transformers: of the output of the module that is the embedding. Gemma's has the scale by width in that module; other
+ * models scale after it. */
+static float noise_of(const pt_train_options *o, const model_config *c)
+{
+    const bool inside = c->embedding_scale == (float)sqrt((double)c->hidden);
+    return (float)(o->neftune_alpha / sqrt((double)o->seq_len * (double)c->hidden)) * (inside ? 1 : c->embedding_scale);
+}
+
 int shape_of_options(pt_train_options *o, const model *m, step_shape *s, pt_error *e)
 {
     const model_config *c = &m->config;
@@ -105,6 +115,8 @@ int shape_of_options(pt_train_options *o, const model *m, step_shape *s, pt_erro
     s->documents = o->document_mask || task_of(o)->pairs;
     s->weighted = o->loss_per == PT_LOSS_PER_EXAMPLE || task_of(o)->plane != TASK_PLANE_NONE;
     s->compare = task_rule(o);
+    s->noise = noise_of(o, c);
+    s->smoothing = task_of(o)->pairs ? 0 : (float)o->label_smoothing;
     s->optimizer = optimizers[o->optimizer];
     const int lanes = o->lanes ? o->lanes : o->ranks;
     if (!o->lanes && o->ranks > 1 && s->batch % o->ranks)

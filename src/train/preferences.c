@@ -9,10 +9,10 @@
 
 /* ---- pairs ---- */
 
-/* Divided by beta. IPO's is not divided by lengths, as in TRL. */
+/* Divided by beta. IPO's and NORM's are not divided by lengths, as in TRL. */
 static double reward_of(const preference_pairs *p, int example)
 {
-    return p->rule.kind == PREFERENCE_IPO ? p->example[example].sum : preference_score(p, example);
+    return p->rule.kind == PREFERENCE_IPO || p->rule.kind == PREFERENCE_NORM ? p->example[example].sum : preference_score(p, example);
 }
 
 /* One or both replies, each an example of its own. */

@@ -217,17 +217,57 @@ static int send_parts(const reference *r, const uint64_t *windows, uint64_t n, c
     return failed;
 }
 
+/* Where the example that begins at row `begin` of a sequence ends; *n: its targets. */
+static int64_t example_end(const step_shape *s, const int32_t *first, const int32_t *targets, int64_t begin, int64_t *n)
+{
+    int64_t r = begin;
+    *n = 0;
+    do
+        *n += targets[r++] >= 0;
+    while (r < s->seq_len && first[r] != r);
+    return r;
+}
+
+static void mark(const int32_t *targets, float *given, int64_t from, int64_t to, int64_t shared)
+{
+    for (int64_t r = from; r < to; r++)
+        if (targets[r] >= 0 && --shared < 0)
+            given[r] = -given[r];
+}
+
+/* Targets of a reply beyond the length of the other one get a minus sign (op_preference). */
+static void mark_tails(const step_shape *s, const executor_batch *b)
+{
+    for (int64_t i = 0; i < s->batch; i++) {
+        const int32_t *first = b->first + i * s->seq_len, *targets = b->targets + i * s->seq_len;
+        for (int64_t chosen = 0, rejected, end, n[2]; chosen < s->seq_len; chosen = end) {
+            rejected = end = example_end(s, first, targets, chosen, &n[0]);
+            if (rejected == s->seq_len)
+                break;
+            end = example_end(s, first, targets, rejected, &n[1]);
+            const int64_t shared = n[0] < n[1] ? n[0] : n[1];
+            mark(targets, b->weights + i * s->seq_len, chosen, rejected, shared);
+            mark(targets, b->weights + i * s->seq_len, rejected, end, shared);
+        }
+    }
+}
+
 int reference_fill(const reference *r, const uint64_t *windows, uint64_t n, executor *x, pt_error *e)
 {
     const step_shape *s = executor_input_of(x)->shape;
-    float *own = executor_input(x).weights;
+    const executor_batch b = executor_input(x);
     comm *c = executor_comm(x);
+    int failed = 0;
     if (c && c->rank) {
-        const comm_move move = comm_receive(0, own, (size_t)(s->batch * s->seq_len) * sizeof *own);
-        return comm_exchange(c, &move, 1, e);
+        const comm_move move = comm_receive(0, b.weights, (size_t)(s->batch * s->seq_len) * sizeof *b.weights);
+        failed = comm_exchange(c, &move, 1, e);
+    } else {
+        failed = c ? send_parts(r, windows, n, s, c, e) : 0;
+        failed = failed ? failed : read_part(r, windows, n, s, 0, b.weights, e);
     }
-    int failed = c ? send_parts(r, windows, n, s, c, e) : 0;
-    return failed ? failed : read_part(r, windows, n, s, 0, own, e);
+    if (!failed && s->compare.cut > 0)
+        mark_tails(s, &b);
+    return failed;
 }
 
 void reference_close(reference *r)

@@ -190,7 +190,7 @@ static int run_step(trainer *t, dataset_counts *counts, double *kl, pt_error *e)
         failed = load_batch(t, counts, e);
     if (failed)
         return failed;
-    if (t->job.model->adapters && t->job.model->adapters->dropout > 0)
+    if (t->job.shape.noise > 0 || (t->job.model->adapters && t->job.model->adapters->dropout > 0))
         executor_set_dropout(t->engine.x, dropout_of_step(t));
     if (trainer_plan(t)->update == UPDATE_BACKWARD)
         t->engine.update = params_of_step(t, t->at.step + 1, 0);

@@ -4,6 +4,7 @@
 /* What becomes of the logits. */
 typedef struct logit_map { float scale, cap; } logit_map;
 static logit_map the_map;
+static float the_smoothing;
 
 static double mapped(double x)
 {
@@ -20,7 +21,8 @@ static double map_slope(double x)
 static void cross_entropy(int threads, pt_dtype type, int64_t rows, int64_t vocab, int64_t ld, int64_t lddl, float scale,
                           const void *logits, const int32_t *targets, float *loss, void *dlogits)
 {
-    op_cross_entropy o = {type, rows, vocab, ld, lddl, scale, logits, targets, loss, dlogits, the_map.scale, the_map.cap, NULL, NULL};
+    op_cross_entropy o = {type, rows, vocab, ld, lddl, scale, logits, targets, loss, dlogits, the_map.scale, the_map.cap, NULL, NULL,
+                          the_smoothing};
     run_op(threads, &(op){OP_CROSS_ENTROPY, .cross_entropy = o});
 }
 
@@ -32,6 +34,14 @@ static double log_sum(const double *x, int64_t n)
     for (int64_t i = 0; i < n; i++)
         sum += exp(x[i] - largest);
     return largest + log(sum);
+}
+
+static double mean_of(const double *x, int64_t n)
+{
+    double sum = 0;
+    for (int64_t i = 0; i < n; i++)
+        sum += x[i];
+    return sum / (double)n;
 }
 
 static void check_rows(pt_dtype type, int64_t rows, int64_t vocab, double spread)
@@ -54,15 +64,17 @@ static void check_rows(pt_dtype type, int64_t rows, int64_t vocab, double spread
     cross_entropy(1, type, rows, vocab, ld, ld, scale, logits.data, targets, loss, d);
     for (int64_t r = 0; r < rows; r++) {
         const double *x = z + r * ld;
-        double lse = log_sum(x, vocab), want = targets[r] == -100 ? 0 : lse - x[targets[r]];
+        const double lse = log_sum(x, vocab), smoothing = the_smoothing, share = smoothing / (double)vocab;
+        const double want = targets[r] == -100 ? 0 : lse - (1 - smoothing) * x[targets[r]] - smoothing * mean_of(x, vocab);
         near(PT_F32, loss[r], want, 1e-6 + 3e-7 * fabs(want) + map_error, "loss", r);
         for (int64_t i = 0; i < vocab; i++) {
-            double p = exp(x[i] - lse) - (i == targets[r]), exponent = 0x1p-23 * fabs(x[i] - lse); /* what its rounding makes of exp */
+            const double p = exp(x[i] - lse) - share - (i == targets[r] ? 1 - smoothing : 0), size = fabs(p) + 2 * share;
+            double exponent = 0x1p-23 * fabs(x[i] - lse); /* what its rounding makes of exp */
             double factor = map_slope(logits.value[r * ld + i]) * scale, steep = op_factor(the_map.scale) * scale;
             near(type, element(type, d, r * ld + i), targets[r] == -100 ? 0 : p * factor,
-                 (1e-6 + exponent + map_error) * fabs(p) * factor + 8e-7 * (i == targets[r]) * scale /* p - 1 near 0 */ +
+                 (1e-6 + exponent + map_error) * size * factor + 8e-7 * (i == targets[r]) * scale /* p - 1 near 0 */ +
                      2e-38 * steep /* below the normal numbers: 0 */ +
-                     (the_map.cap ? 1e-6 * fabs(p) * steep : 0) /* where 1 - tanh^2 cancels */,
+                     (the_map.cap ? 1e-6 * size * steep : 0) /* where 1 - tanh^2 cancels */,
                  "dlogits", r * ld + i);
         }
     }
@@ -91,6 +103,9 @@ static void loss_and_gradient_match_fp64(void **state)
         for (int t = 0; t < TYPES; t++) {
             check_rows(types[t], shapes[s][0], shapes[s][1], 2);
             check_rows(types[t], shapes[s][0], shapes[s][1], 30);
+            the_smoothing = 0.1f;
+            check_rows(types[t], shapes[s][0], shapes[s][1], 2);
+            the_smoothing = 0;
             test_teardown(NULL);
         }
 }
@@ -120,7 +135,7 @@ static void rows_that_are_read_once_have_the_same_bits(void **state)
             weights[r] = 1 + 0.25f * (float)r;
         }
         op_cross_entropy o = {PT_BF16, ROWS, vocab, apart, apart, 0.01f, spread, targets, loss, want, the_map.scale, the_map.cap, weights,
-                              right};
+                              right, 0};
         run_op(1, &(op){OP_CROSS_ENTROPY, .cross_entropy = o});
         for (int in_place = 0; in_place < 2; in_place++) {
             o.ld = ld, o.logits = in_place ? logits.data : test_copy(logits.data, (size_t)(ROWS * ld) * 4);
@@ -146,9 +161,11 @@ static void scaled_and_capped_logits_match_fp64(void **state)
         for (size_t s = 0; s < sizeof shapes / sizeof *shapes; s++)
             for (int t = 0; t < TYPES; t++) {
                 the_map = maps[m];
+                the_smoothing = s % 2 ? 0.2f : 0;
                 check_rows(types[t], shapes[s][0], shapes[s][1], s % 2 ? 2 : 30);
                 test_teardown(NULL);
             }
+    the_smoothing = 0;
     the_map = (logit_map){0};
 }
 
@@ -171,7 +188,8 @@ static void weights_scale_gradients_and_right_targets_are_told(void **state)
         tensor_set(&logits, LD + targets[1], 50);
         tensor_set(&logits, LD + (targets[1] + 1) % VOCAB, 50); /* right too */
         tensor_set(&logits, 2 * LD + (targets[2] + 1) % VOCAB, 50);
-        op_cross_entropy o = {type, ROWS, VOCAB, LD, LD, scale, logits.data, targets, loss, d, the_map.scale, the_map.cap, weights, right};
+        op_cross_entropy o = {type, ROWS, VOCAB, LD, LD, scale, logits.data, targets, loss, d, the_map.scale, the_map.cap, weights,
+                              right, 0};
         run_op(1 + turn % TEST_THREADS, &(op){OP_CROSS_ENTROPY, .cross_entropy = o});
         assert_true(right[0] == 1 && right[1] == 1 && right[2] == 0 && right[5] == 0);
         for (int r = 0; r < ROWS; r++) {
@@ -191,25 +209,29 @@ static double row_loss(const void *ctx)
 {
     const loss_row *r = ctx;
     double z[LOSS_VOCAB];
+    double mean = 0;
     for (int64_t i = 0; i < r->n; i++)
-        z[i] = mapped(r->x[i]);
-    return log_sum(z, r->n) - z[r->target];
+        mean += (z[i] = mapped(r->x[i])) / (double)r->n;
+    return log_sum(z, r->n) - (1 - (double)the_smoothing) * z[r->target] - (double)the_smoothing * mean;
 }
 
 static void gradient_is_the_slope_of_the_loss(void **state)
 {
     static const logit_map maps[] = {{0, 0}, {0.3f, 0}, {0, 4}, {1.5f, 2}};
     enum { VOCAB = LOSS_VOCAB };
-    for (size_t m = 0; m < sizeof maps / sizeof *maps; m++) {
+    for (size_t m = 0; m < 2 * sizeof maps / sizeof *maps; m++) {
         tensor logits = tensor_random(PT_F32, VOCAB, 0, 2);
         int32_t *target = random_ids(1, VOCAB);
         float *loss = test_alloc(sizeof *loss), *d = test_alloc(VOCAB * sizeof *d);
-        the_map = maps[m];
+        the_map = maps[m / 2];
+        the_smoothing = m % 2 ? 0.15f : 0;
         cross_entropy(1, PT_F32, 1, VOCAB, VOCAB, VOCAB, 1, logits.data, target, loss, d);
         loss_row row = {logits.value, VOCAB, *target};
+        near(PT_F32, *loss, row_loss(&row), 1e-5, "loss", 0);
         for (int64_t i = 0; i < VOCAB; i++)
             near(PT_F32, d[i], slope(row_loss, &row, &logits.value[i]), 1e-6, "dlogits", i);
     }
+    the_smoothing = 0;
     the_map = (logit_map){0};
 }
 

@@ -1,7 +1,11 @@
 /* Embedding: looked up whole or in slices; gradients added in the order of the tokens. */
 #include "device/reference.h"
 
+#include "device/dropout.h"
+
 static const float scales[] = {0, 1, 33.9f};
+static float the_noise;
+enum { FIRST = 700 }; /* number of the first row */
 
 static void look_up(int threads, pt_dtype type, int64_t rows, int64_t cols, int64_t row0, int64_t table_rows,
                     const int32_t *ids, const int32_t *positions, const tensor *table, const tensor *position_table, void *out,
@@ -9,8 +13,15 @@ static void look_up(int threads, pt_dtype type, int64_t rows, int64_t cols, int6
 {
     op_embedding o = {type, rows, cols, row0, table_rows, ids, positions,
                       (const char *)table->data + (size_t)(row0 * cols) * dtype_bytes(type),
-                      position_table ? position_table->data : NULL, out, stream, scale};
+                      position_table ? position_table->data : NULL, out, stream, scale, the_noise, the_test.seed, FIRST};
     run_op(threads, &(op){OP_EMBEDDING, .embedding = o});
+}
+
+/* By the definition, value by value. */
+static float noise_of(int64_t row, int64_t column)
+{
+    const uint64_t bits = dropout_mix(the_test.seed + (((uint64_t)(FIRST + row) << 32) + (uint64_t)column / 2) * 0x9e3779b97f4a7c15u);
+    return (float)(int32_t)(column & 1 ? bits >> 32 : bits) * (the_noise / 2147483648.0f);
 }
 
 static void rows_are_looked_up_and_positions_added(void **state)
@@ -21,6 +32,7 @@ static void rows_are_looked_up_and_positions_added(void **state)
         pt_dtype type = types[turn & 1];
         bool with_positions = turn & 2;
         const float scale = scales[random_below(3)], factor = scale ? scale : 1;
+        the_noise = turn % 3 == 1 ? 0.3f : 0;
         int64_t rows = shapes[turn / 4][0], cols = shapes[turn / 4][1];
         tensor table = tensor_random(type, VOCAB * cols, 0, 1), places = tensor_random(type, POSITIONS * cols, 0, 1);
         int32_t *ids = random_ids(rows, VOCAB), *positions = random_ids(rows, POSITIONS);
@@ -32,6 +44,7 @@ static void rows_are_looked_up_and_positions_added(void **state)
             for (int64_t i = 0; i < rows * cols; i++) {
                 int64_t r = i / cols, c = i % cols;
                 float want = factor * (float)table.value[ids[r] * cols + c];
+                want += the_noise > 0 ? noise_of(r, c) : 0;
                 if (with_positions)
                     want += (float)places.value[positions[r] * cols + c];
                 double rounded = type == PT_BF16 ? bf16_to_f32(bf16_from_f32(want)) : want;
@@ -41,6 +54,7 @@ static void rows_are_looked_up_and_positions_added(void **state)
         }
         test_teardown(NULL);
     }
+    the_noise = 0;
 }
 
 static void slices_of_the_table_fill_the_rows_of_their_ids_only(void **state)

@@ -148,10 +148,10 @@ static uint64_t hash_loss(pt_dtype type, uint64_t hash)
     tensor logits = tensor_random(PT_F32, ROWS * VOCAB, 0, 5);
     float loss[ROWS];
     op_cross_entropy o = {type, ROWS, VOCAB, VOCAB, VOCAB, 0.01f, logits.data, random_ids(ROWS, VOCAB), loss,
-                          test_alloc(ROWS * VOCAB * 4), 0, 0, NULL, NULL};
+                          test_alloc(ROWS * VOCAB * 4), 0, 0, NULL, NULL, 0};
     cpu_cross_entropy(the_pool, &o);
     hash = hash_bytes(hash_bytes(hash, loss, sizeof loss), o.dlogits, ROWS * VOCAB * dtype_bytes(type));
-    o.logit_scale = 0.7f, o.softcap = 3;
+    o.logit_scale = 0.7f, o.softcap = 3, o.smoothing = 0.1f;
     cpu_cross_entropy(the_pool, &o);
     return hash_bytes(hash_bytes(hash, loss, sizeof loss), o.dlogits, ROWS * VOCAB * dtype_bytes(type));
 }
@@ -212,7 +212,7 @@ static uint64_t hash_rows(pt_dtype type, uint64_t hash)
     cpu_rope(the_pool, &r);
     r.heads = 1, r.dim = COLS, r.rotated = COLS - 10;
     cpu_rope(the_pool, &r);
-    op_embedding e = {type, ROWS, COLS, 0, ROWS, ids, ids, x.data, x.data, test_alloc(ROWS * COLS * 4), NULL, 1.7f};
+    op_embedding e = {type, ROWS, COLS, 0, ROWS, ids, ids, x.data, x.data, test_alloc(ROWS * COLS * 4), NULL, 1.7f, 0, 0, 0};
     cpu_embedding(the_pool, &e);
     float sums[COLS];
     op_bias_backward b = {type, false, ROWS, COLS, COLS, e.out, sums};

@@ -84,7 +84,7 @@ static void embeddings(void **state)
         for (int past = 0; past < 2; past++) {
             const void *second = with_positions ? table.data : NULL;
             float *stream = with_residual ? (float *)residual.at[past] : NULL;
-            const op_embedding o = {type, rows, cols, 0, VOCAB, ids, positions, table.data, second, out.at[past], stream, 0};
+            const op_embedding o = {type, rows, cols, 0, VOCAB, ids, positions, table.data, second, out.at[past], stream, 0, 0, 0, 0};
             KERNEL_BEST(embedding_rows)(&o, 0, rows, past);
         }
         check(&out);

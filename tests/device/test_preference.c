@@ -19,7 +19,8 @@ static double score_of(const pairs_case *c, int64_t begin, int64_t *next, int64_
     do {
         const bool target = c->targets[r] >= 0, counts = target && (kind != PREFERENCE_ORPO || c->given[r] >= 0);
         *own += target && kind == PREFERENCE_ORPO ? fabs(c->given[r]) * c->loss[r] : 0;
-        sum += counts ? (kind <= PREFERENCE_IPO || kind == PREFERENCE_KTO ? c->given[r] : 0) - c->loss[r] : 0;
+        const double cut = c->rule.cut, given = cut > 0 ? fabs(c->given[r]) : c->given[r], tail = cut > 0 && c->given[r] < 0 ? 1 - cut : 1;
+        sum += counts ? tail * ((kind <= PREFERENCE_NORM || kind == PREFERENCE_KTO ? given : 0) - c->loss[r]) : 0;
         n += counts;
         r++;
     } while (r < c->seq_len && c->first[r] != r);
@@ -96,7 +97,8 @@ static void check_sequences(preference_kind kind, int64_t sequences, int64_t seq
     const int64_t n = sequences * seq_len;
     const preference_rule rule = {.kind = kind, .beta = (float)(0.05 + (double)random_below(100) / 100),
                                   .gamma = kind == PREFERENCE_SIMPO ? 0.4F : 0, .smoothing = random_below(2) ? 0.2F : 0,
-                                  .desirable = 1.5F, .undesirable = 0.75F, .baseline = 0.3F};
+                                  .desirable = 1.5F, .undesirable = 0.75F, .baseline = 0.3F,
+                                  .cut = kind <= PREFERENCE_NORM && random_below(2) ? 0.7F : 0};
     int32_t *first = test_alloc((size_t)n * 4), *targets = test_alloc((size_t)n * 4);
     tensor loss = tensor_random(PT_F32, n, kind == PREFERENCE_ORPO ? 1.5 : 0, 0.3), given = tensor_random(PT_F32, n, 0, 1);
     int64_t padding[8];

@@ -92,7 +92,7 @@ static void check_held(const pt_step *s, const json_t *rows, double allowed)
 }
 
 /* One run of TRL's. */
-typedef struct trl_run { const char *name; pt_task task; pt_dpo_loss loss; const char *from; double allowed, smoothing; } trl_run;
+typedef struct trl_run { const char *name; pt_task task; pt_dpo_loss loss; const char *from; double allowed, smoothing, cut; } trl_run;
 
 static void check_step(const pt_step *s, const trl_run *run, const json_t *rows)
 {
@@ -119,6 +119,7 @@ static void check_against_trl(const trl_run *run, const json_t *expected)
     o.dpo_loss = run->loss;
     o.adapter = run->from;
     o.label_smoothing = run->smoothing;
+    o.ld_alpha = 1 - run->cut;
     o.eval_data = held_paths;
     o.eval_data_n = held_rows ? 1 : 0;
     o.eval_every = held_rows ? 5 : 0;
@@ -145,8 +146,8 @@ static json_t *load_expected(const char *name)
 
 static void steps_are_those_of_trl(void **state)
 {
-    const trl_run runs[] = {{"sigmoid", PT_TASK_DPO, PT_DPO_SIGMOID, NULL, 1e-4, 0}, {"ipo", PT_TASK_DPO, PT_DPO_IPO, NULL, 1e-4, 0},
-                            {"lora", PT_TASK_DPO, PT_DPO_SIGMOID, adapter, 1e-4, 0}};
+    const trl_run runs[] = {{"sigmoid", PT_TASK_DPO, PT_DPO_SIGMOID, NULL, 1e-4, 0, 0}, {"ipo", PT_TASK_DPO, PT_DPO_IPO, NULL, 1e-4, 0, 0},
+                            {"lora", PT_TASK_DPO, PT_DPO_SIGMOID, adapter, 1e-4, 0, 0}};
     json_t *expected = load_expected("expected.json");
     for (size_t i = 0; i < sizeof runs / sizeof *runs; i++)
         check_against_trl(&runs[i], expected);
@@ -155,12 +156,49 @@ static void steps_are_those_of_trl(void **state)
 
 static void steps_without_a_reference_are_those_of_trl(void **state)
 {
-    const trl_run runs[] = {{"orpo", PT_TASK_ORPO, 0, NULL, 1e-5, 0}, {"orpo_lora", PT_TASK_ORPO, 0, adapter, 1e-5, 0},
-                            {"simpo", PT_TASK_SIMPO, 0, NULL, 1e-5, 0}, {"simpo_lora", PT_TASK_SIMPO, 0, adapter, 1e-5, 0},
-                            {"smoothed", PT_TASK_SIMPO, 0, NULL, 1e-5, 0.2}};
+    const trl_run runs[] = {{"orpo", PT_TASK_ORPO, 0, NULL, 1e-5, 0, 0}, {"orpo_lora", PT_TASK_ORPO, 0, adapter, 1e-5, 0, 0},
+                            {"simpo", PT_TASK_SIMPO, 0, NULL, 1e-5, 0, 0}, {"simpo_lora", PT_TASK_SIMPO, 0, adapter, 1e-5, 0, 0},
+                            {"smoothed", PT_TASK_SIMPO, 0, NULL, 1e-5, 0.2, 0}};
     json_t *expected = load_expected("more.json");
     for (size_t i = 0; i < sizeof runs / sizeof *runs; i++)
         check_against_trl(&runs[i], expected);
+    json_decref(expected);
+}
+
+/* Less weight for tokens beyond the shorter reply, and the loss of means. */
+static void steps_that_weigh_lengths_are_those_of_trl(void **state)
+{
+    const trl_run runs[] = {{"ld", PT_TASK_DPO, PT_DPO_SIGMOID, NULL, 1e-4, 0, 0.6}, {"ld_ipo", PT_TASK_DPO, PT_DPO_IPO, NULL, 1e-4, 0, 1},
+                            {"norm", PT_TASK_DPO, PT_DPO_SIGMOID_NORM, NULL, 1e-4, 0, 0}};
+    json_t *expected = load_expected("lengths.json");
+    for (size_t i = 0; i < sizeof runs / sizeof *runs; i++)
+        check_against_trl(&runs[i], expected);
+    json_decref(expected);
+}
+
+/* Replies alone: smoothed targets, and noise on the embeddings. */
+static void steps_of_replies_are_those_of_transformers(void **state)
+{
+    (void)state;
+    static const char *const names[] = {"smoothed", "noisy"};
+    json_t *expected = load_expected("sft.json");
+    for (int k = 0; k < 2; k++) {
+        char out[300];
+        snprintf(out, sizeof out, "%s/sft_%s", scratch, names[k]);
+        const json_t *rows = json_object_get(expected, names[k]);
+        pt_train_options o = options_for(out);
+        o.task = PT_TASK_SFT;
+        o.columns = "completion=chosen,other=rejected";
+        o.label_smoothing = k ? 0 : 0.1;
+        o.neftune_alpha = k ? 5 : 0;
+        pt_trainer *t = open_run(&o);
+        for (int i = 0; i < STEPS; i++) {
+            const pt_step s = take_step(t);
+            near_value("loss", i + 1, s.loss, expected_value(rows, i, 0), 1e-5 * expected_value(rows, i, 0));
+            near_value("gradient norm", i + 1, s.grad_norm, expected_value(rows, i, 1), 1e-4 * expected_value(rows, i, 1));
+        }
+        pt_trainer_close(t);
+    }
     json_decref(expected);
 }
 
@@ -639,7 +677,8 @@ int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(steps_are_those_of_trl), cmocka_unit_test(steps_without_a_reference_are_those_of_trl),
-        cmocka_unit_test(steps_of_labels_are_those_of_trl), cmocka_unit_test(replies_of_a_window_are_mismatched_with_each_other),
+        cmocka_unit_test(steps_of_labels_are_those_of_trl), cmocka_unit_test(steps_that_weigh_lengths_are_those_of_trl),
+        cmocka_unit_test(steps_of_replies_are_those_of_transformers), cmocka_unit_test(replies_of_a_window_are_mismatched_with_each_other),
         cmocka_unit_test(packed_pairs_are_as_if_alone),
         cmocka_unit_test(a_resumed_run_has_the_same_losses),
         cmocka_unit_test(losses_that_are_not_the_run_s_are_computed_again), cmocka_unit_test(losses_of_anything_else_end_the_run),

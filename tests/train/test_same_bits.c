@@ -59,7 +59,7 @@ static void fill_batch(executor *x, const model *m, const step_shape *s, uint64_
         rng_words(seed, RNG_TEST, 1000 + (uint32_t)step, (uint64_t)i, w);
         b.ids[i] = (int32_t)(w[0] % (uint32_t)m->config.vocab);
         b.targets[i] = i && w[2] % 16 == 0 ? -100 : (int32_t)(w[1] % (uint32_t)m->config.vocab);
-        b.weights[i] = (float)(w[3] % 1000) / 500;
+        b.weights[i] = (float)(w[3] % 1000) / 500 * (s->compare.cut > 0 && w[2] % 3 == 0 ? -1 : 1);
     }
     if (s->documents)
         fill_documents(x, s, seed, step);
@@ -244,10 +244,14 @@ static void open_case(random_source *r, random_case *c)
     if (c->shape.documents && c->shape.seq_len > 1 && random_one_in(&(random_source){r->seed + 3, r->n}, 3)) { /* preferences */
         const train_task *t = train_tasks[1 + random_below(&(random_source){r->seed + 5, r->n}, train_tasks_n - 1)];
         pt_train_options o = {.beta = 0.3, .gamma = 0.2, .label_smoothing = 0.1, .desirable_weight = 1.5, .undesirable_weight = 0.5,
-                              .dpo_loss = random_one_in(&(random_source){r->seed + 4, r->n}, 2)};
+                              .dpo_loss = random_below(&(random_source){r->seed + 4, r->n}, 3),
+                              .ld_alpha = random_one_in(&(random_source){r->seed + 6, r->n}, 2) ? 0.3 : 1};
         c->shape.weighted = t->plane != TASK_PLANE_NONE;
         c->shape.compare = t->rule(&o);
     }
+    else
+        c->shape.smoothing = random_one_in(&(random_source){r->seed + 7, r->n}, 3) ? 0.1f : 0;
+    c->shape.noise = random_one_in(&(random_source){r->seed + 8, r->n}, 3) ? 0.01f : 0;
     c->shape.gpu |= needs_host() && optimizer_is_by_device(shape_optimizer(&c->shape)); /* as a run says it: no such update on the host */
 }
 

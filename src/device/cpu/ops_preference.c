@@ -17,7 +17,7 @@ static void preference_sequence(void *arg, int64_t sequence, int thread)
     for (int64_t r = 0; r < o->seq_len; r++)
         o->weights[at + r] = o->weights[at + o->first[at + r]];
     for (int64_t r = 0; r < o->seq_len && o->given; r++)
-        o->weights[at + r] = preference_row_weight(o->rule.kind, o->weights[at + r], o->given[at + r]);
+        o->weights[at + r] = preference_row_weight(o->rule, o->weights[at + r], o->given[at + r]);
 }
 
 void cpu_preference(pool *p, const op_preference *o) { pool_run(p, o->sequences, preference_sequence, (void *)o); }

@@ -64,15 +64,37 @@ template <bool MAPPED> DEVICE softmax_sum row_softmax(const logit_map &m, const 
     return row;
 }
 
+/* The mean of what the logits are below the largest. */
+template <bool MAPPED> DEVICE float row_mean(const logit_map &m, const float *logits, int64_t vocab, float largest, bool wide)
+{
+    float sum = 0.0f;
+    for (int64_t i = threadIdx.x * PACK; i < vocab; i += blockDim.x * PACK) {
+        pack p = pack_load<PT_F32>(logits, i, vocab, wide);
+        for (int j = 0; j < PACK; j++)
+            p.x[j] = i + j < vocab ? mapped<MAPPED>(m, p.x[j]) - largest : 0.0f;
+        sum += pack_sum(p);
+    }
+    return __fdiv_rn(block_sum(sum), (float)vocab);
+}
+
+/* What the gradient of a row subtracts from its probabilities: `share` everywhere, `target` from the target's. */
+typedef struct expected_row { float share, target; } expected_row;
+
+DEVICE expected_row row_expected(const op_cross_entropy &o)
+{
+    const float share = __fdiv_rn(o.smoothing, (float)o.vocab);
+    return {share, 1.0f - o.smoothing + share};
+}
+
 /* Element `target`, if it is one of the pack's, is that of the row's target. */
 template <bool MAPPED>
-DEVICE void pack_gradient(const logit_map &m, pack *p, float largest, float inverse, int64_t target, float scale)
+DEVICE void pack_gradient(const logit_map &m, pack *p, float largest, float inverse, int64_t target, expected_row expected, float scale)
 {
     const int at = target >= 0 && target < PACK ? (int)target : PACK;
 #pragma unroll
     for (int j = 0; j < PACK; j++) {
         float probability = exponential(mapped<MAPPED>(m, p->x[j]), largest) * inverse;
-        p->x[j] = by_logit<MAPPED>(m, p->x[j], (j == at ? probability - 1.0f : probability) * scale);
+        p->x[j] = by_logit<MAPPED>(m, p->x[j], (j == at ? probability - expected.target : probability - expected.share) * scale);
     }
 }
 
@@ -85,16 +107,18 @@ DEVICE void row_gradient(const op_cross_entropy &o, const logit_map &m, const fl
     for (int64_t from = 0; from < o.vocab; from += blockDim.x * PACK) {
         int64_t i = from + threadIdx.x * PACK;
         pack p = pack_load<PT_F32>(logits, i, o.vocab, wide);
-        pack_gradient<MAPPED>(m, &p, s.largest, inverse, target - i, scale);
+        pack_gradient<MAPPED>(m, &p, s.largest, inverse, target - i, row_expected(o), scale);
         __syncthreads(); /* the logits that these packs overwrite have been read */
         pack_store<T>(out, i, o.vocab, wide, p);
     }
 }
 
-/* wanted: the target's mapped logit minus the largest one. */
-DEVICE void row_loss(const op_cross_entropy &o, int64_t row, float wanted, float sum)
+/* wanted: the target's mapped logit minus the largest one; mean: that of all, with smoothing. */
+DEVICE void row_loss(const op_cross_entropy &o, int64_t row, float wanted, float sum, float mean)
 {
     o.loss[row] = (float)log((double)sum) - wanted;
+    if (o.smoothing > 0.0f)
+        o.loss[row] += o.smoothing * (wanted - mean);
     if (o.right)
         o.right[row] = wanted >= 0.0f ? 1.0f : 0.0f;
 }
@@ -120,8 +144,9 @@ template <pt_dtype T, bool MAPPED> __global__ void __launch_bounds__(1024) cross
         return;
     }
     softmax_sum s = row_softmax<MAPPED>(m, logits, o.vocab, wide);
+    const float mean = o.smoothing > 0.0f ? row_mean<MAPPED>(m, logits, o.vocab, s.largest, wide) : 0.0f;
     if (threadIdx.x == 0) /* before the barrier after which dlogits may overwrite this logit */
-        row_loss(o, row, mapped<MAPPED>(m, logits[target]) - s.largest, s.sum);
+        row_loss(o, row, mapped<MAPPED>(m, logits[target]) - s.largest, s.sum, mean);
     if (out)
         row_gradient<T, MAPPED>(o, m, logits, out, s, target, o.weights ? o.scale * o.weights[row] : o.scale, wide);
 }
@@ -222,7 +247,7 @@ __global__ void __launch_bounds__(KEPT_THREADS, 1) kept_kernel(op_cross_entropy 
             s = kept_softmax<PACKS, MAPPED>(m, memory, vocab);
             if (target / PACK % KEPT_THREADS == (int)threadIdx.x) {
                 const float logit = kept_half(memory, target / PACK / KEPT_THREADS, target / 4 % 2, (int)threadIdx.x)[target % 4];
-                row_loss(o, row, mapped<MAPPED>(m, logit) - s.largest, s.sum);
+                row_loss(o, row, mapped<MAPPED>(m, logit) - s.largest, s.sum, 0.0f);
             }
         } else if (threadIdx.x == 0) {
             no_loss(o, row);
@@ -234,7 +259,7 @@ __global__ void __launch_bounds__(KEPT_THREADS, 1) kept_kernel(op_cross_entropy 
             pack p = {{0}};
             if (ours && i < vocab) {
                 p = kept_pack(memory, k);
-                pack_gradient<MAPPED>(m, &p, s.largest, inverse, target - i, scale);
+                pack_gradient<MAPPED>(m, &p, s.largest, inverse, target - i, {0.0f, 1.0f}, scale);
             }
             if (more)
                 keep_pack(memory, k, o.logits + (row + blocks) * o.ld, vocab);
@@ -258,12 +283,12 @@ template <bool MAPPED> static int kept_launch_any(const op_cross_entropy *o, con
                                                       : kept_launch<KEPT_MOST, MAPPED>(o, m, multiprocessors, s);
 }
 
-/* Rows are kept if there is a second use for them, and the block's own sums have room beside them. */
+/* Rows are kept if there is a second use for them, their targets are not smoothed, and the block's own sums have room beside them. */
 static bool is_kept(const op_cross_entropy *o, bool wide, const shared_limits *l)
 {
     const int packs = o->vocab <= KEPT_FEW * KEPT_THREADS * PACK ? KEPT_FEW : KEPT_MOST;
-    return wide && o->dlogits && o->type == PT_BF16 && o->vocab > LONG_ROW && o->vocab <= packs * KEPT_THREADS * PACK &&
-           packs * KEPT_BYTES + 1024 <= l->bytes;
+    return wide && o->smoothing == 0 && o->dlogits && o->type == PT_BF16 && o->vocab > LONG_ROW &&
+           o->vocab <= packs * KEPT_THREADS * PACK && packs * KEPT_BYTES + 1024 <= l->bytes;
 }
 
 /* ---- launches ---- */

@@ -11,6 +11,7 @@
  * compared with rows of thousands of elements.
  */
 #include "device/cuda/primitives.h"
+#include "device/dropout.h"
 
 enum { EMBEDDING_THREADS = 128, EMBEDDING_TILE = EMBEDDING_THREADS * PACK, ID_WORDS = EMBEDDING_THREADS / WARP };
 
@@ -24,6 +25,17 @@ DEVICE int64_t embedding_column(int64_t cols)
     return (int64_t)(blockIdx.x % tiles) * EMBEDDING_TILE + threadIdx.x * PACK;
 }
 
+/* row: its number in the step. */
+DEVICE void noise_add(pack *p, const op_embedding &o, int64_t row, int64_t column)
+{
+    const float factor = noise_factor(o.noise);
+    for (int j = 0; j < PACK; j += 2) {
+        const uint64_t bits = dropout_bits(o.key, row, (column + j) / 2);
+        p->x[j] += noise_value((uint32_t)bits, factor);
+        p->x[j + 1] += noise_value((uint32_t)(bits >> 32), factor);
+    }
+}
+
 template <pt_dtype T> __global__ void embedding_kernel(op_embedding o, float scale, bool wide)
 {
     int64_t row = embedding_row(o.cols), i = embedding_column(o.cols), id = o.ids[row] - o.row0;
@@ -32,6 +44,8 @@ template <pt_dtype T> __global__ void embedding_kernel(op_embedding o, float sca
     pack x = pack_load<T>(element_at<T>(o.table, id * o.cols), i, o.cols, wide);
     for (int j = 0; j < PACK; j++)
         x.x[j] *= scale;
+    if (o.noise > 0)
+        noise_add(&x, o, o.first + row, i);
     if (o.position_table) {
         pack p = pack_load<T>(element_at<T>(o.position_table, o.positions[row] * o.cols), i, o.cols, wide);
         for (int j = 0; j < PACK; j++)

@@ -37,7 +37,7 @@ __global__ void preference_kernel(op_preference o)
     }
     __syncthreads();
     for (int64_t r = threadIdx.x; r < o.seq_len && o.given; r += THREADS)
-        weights[r] = preference_row_weight(o.rule.kind, weights[r], o.given[at + r]);
+        weights[r] = preference_row_weight(o.rule, weights[r], o.given[at + r]);
 }
 
 int cuda_preference(const op_preference *o, cudaStream_t s) { return launch(preference_kernel, o->sequences, THREADS, s, *o); }

@@ -123,6 +123,32 @@ static INLINE void gradient_row_mapped(pt_dtype type, const logits_row *r, float
     }
 }
 
+/* What the gradient of a row subtracts from its probabilities: `share` everywhere, `target` from the target's. */
+typedef struct expected_row { float share, target; } expected_row;
+
+static INLINE expected_row row_expected(const op_cross_entropy *o)
+{
+    const float share = o->smoothing / (float)o->vocab;
+    return (expected_row){share, 1.0f - o->smoothing + share};
+}
+
+static INLINE vf below_largest(const void *ctx, int64_t i, int64_t lanes)
+{
+    const logits_row *r = ctx;
+    vf x = row_at(r, i, lanes) - r->largest;
+    return lanes < VEC_LANES ? vec_keep(first_lanes(lanes), x) : x;
+}
+
+static INLINE void gradient_row_smoothed(pt_dtype type, const logits_row *r, float inverse, float share, float scale, void *out, int64_t n)
+{
+    for (int64_t i = 0; i < n; i += VEC_LANES) {
+        int64_t lanes = n - i < VEC_LANES ? n - i : VEC_LANES;
+        vf x = r->mapped ? f32_load(r->x + i, lanes) : vec_set(0);
+        vf e = r->kept ? exponential_read(r, i, lanes) : exponential(r, i, lanes);
+        store(type, out, i, row_slope(r, x, (e * inverse - share) * scale), lanes);
+    }
+}
+
 /* mapped: logits have a scale or a cap. */
 static INLINE void row_of(pt_dtype type, bool mapped, const op_cross_entropy *o, int64_t row, int64_t next, float *scratch)
 {
@@ -145,14 +171,20 @@ static INLINE void row_of(pt_dtype type, bool mapped, const op_cross_entropy *o,
     r.largest = row_map(&r, vec_set(row_largest(r.x, o->vocab)))[0];
     const vf asked = vec_set(r.x[target]);
     float wanted = row_map(&r, asked)[0] - r.largest;
+    const float mean = o->smoothing > 0 ? row_sum(below_largest, &r, o->vocab) / (float)o->vocab : 0;
     float sum = r.kept ? row_sum(exponential_kept, &r, o->vocab) : row_sum(exponential_first, &r, o->vocab);
     o->loss[row] = (float)log((double)sum) - wanted;
+    if (o->smoothing > 0)
+        o->loss[row] += o->smoothing * (wanted - mean);
     if (o->right)
         o->right[row] = wanted >= 0;
     if (!out)
         return;
     const float inverse = 1.0f / sum, scale = o->weights ? o->scale * o->weights[row] : o->scale;
-    if (mapped)
+    const expected_row expected = row_expected(o);
+    if (o->smoothing > 0)
+        gradient_row_smoothed(type, &r, inverse, expected.share, scale, out, o->vocab);
+    else if (mapped)
         gradient_row_mapped(type, &r, inverse, scale, out, o->vocab);
     else if (!r.kept)
         gradient_row(type, false, exponential, &r, inverse, scale, out, o->vocab);
@@ -161,7 +193,7 @@ static INLINE void row_of(pt_dtype type, bool mapped, const op_cross_entropy *o,
     else
         gradient_row(type, true, exponential_read, &r, inverse, scale, out, o->vocab);
     vf probability = vec_exp_negative(vec_set(wanted)) * inverse;
-    store(type, out, target, row_slope(&r, asked, (probability - 1.0f) * scale), 1);
+    store(type, out, target, row_slope(&r, asked, (probability - expected.target) * scale), 1);
 }
 
 void KERNEL(cross_entropy_row)(const op_cross_entropy *o, int64_t row, int64_t next, float *scratch)

@@ -1,17 +1,34 @@
 #include "device/cpu/kernels/embedding.h"
 #include "device/cpu/kernels/isa.h"
 #include "device/cpu/kernels/vec.h"
+#include "device/dropout.h"
 
 typedef struct embedding_row {
     const void *token, *position, *next; /* next: the next row's token, to prefetch */
     void *out;
     float *stream, scale;
     bool past;
+    float noise; /* noise_factor(), 0: none */
+    uint64_t key;
+    int64_t row;
 } embedding_row;
+
+static INLINE vf embedding_noise(const embedding_row *r, int64_t i)
+{
+    float of[VEC_LANES];
+    for (int64_t k = 0; k < VEC_LANES; k += 2) {
+        const uint64_t bits = dropout_bits(r->key, r->row, (i + k) / 2);
+        of[k] = noise_value((uint32_t)bits, r->noise);
+        of[k + 1] = noise_value((uint32_t)(bits >> 32), r->noise);
+    }
+    return f32_load(of, VEC_LANES);
+}
 
 static INLINE void embedding_part(pt_dtype type, const embedding_row *r, int64_t i, int64_t lanes)
 {
     vf x = load(type, r->token, i, lanes) * r->scale;
+    if (r->noise > 0)
+        x = x + embedding_noise(r, i);
     if (r->position)
         x = x + load(type, r->position, i, lanes);
     if (r->stream)
@@ -40,7 +57,7 @@ static INLINE void embedding_pair(pt_dtype type, const embedding_row *r, int64_t
 static INLINE void embedding_row_of(pt_dtype type, const embedding_row *r, int64_t cols)
 {
     int64_t i = 0;
-    for (; i + 2 * VEC_LANES <= cols; i += 2 * VEC_LANES)
+    for (; r->noise == 0 && i + 2 * VEC_LANES <= cols; i += 2 * VEC_LANES)
         embedding_pair(type, r, i);
     for (; i + VEC_LANES <= cols; i += VEC_LANES)
         embedding_part(type, r, i, VEC_LANES);
@@ -50,14 +67,16 @@ static INLINE void embedding_row_of(pt_dtype type, const embedding_row *r, int64
 
 void KERNEL(embedding_rows)(const op_embedding *o, int64_t row0, int64_t row1, bool past)
 {
-    past = past && past_fits((uintptr_t)o->out | (uintptr_t)o->stream | (uintptr_t)(o->cols * (int64_t)dtype_bytes(o->type)));
+    past = past && o->noise == 0 &&
+           past_fits((uintptr_t)o->out | (uintptr_t)o->stream | (uintptr_t)(o->cols * (int64_t)dtype_bytes(o->type)));
     for (int64_t row = row0; row < row1; row++) {
         int64_t id = o->ids[row] - o->row0;
         if (id < 0 || id >= o->table_rows)
             continue;
         const int64_t other = row + 1 < row1 ? o->ids[row + 1] - o->row0 : id, next = other < 0 || other >= o->table_rows ? id : other;
         embedding_row r = {at(o->type, o->table, id * o->cols), NULL, at(o->type, o->table, next * o->cols),
-                           at_mutable(o->type, o->out, row * o->cols), NULL, op_factor(o->scale), past};
+                           at_mutable(o->type, o->out, row * o->cols), NULL, op_factor(o->scale), past, noise_factor(o->noise), o->key,
+                           o->first + row};
         if (o->position_table)
             r.position = at(o->type, o->position_table, o->positions[row] * o->cols);
         if (o->stream)
