@@ -163,6 +163,7 @@ typedef struct pt_train_options {
     double lora_alpha, lora_dropout;   /* alpha 0: 2 x lora_rank; dropout below 0: none, or as the config of `adapter` has it */
     const char *lora_targets;          /* "all-linear" (NULL), "attention", "mlp", "experts" or names of modules, separated by commas */
     bool rslora, dora;                 /* scale by alpha / sqrt(rank); also train magnitudes */
+    const char *train_also;            /* modules outside the layers that are trained in full beside adapters, "embed_tokens,lm_head" */
     const char *adapter;               /* folder of an adapter to continue, which sets all of the above; NULL: a new one */
     pt_base base;                      /* few-bit matrices are computed with their decoded values, and saved as they came in; */
                                        /* AS_COMPUTED with `adapter`: the format that its base had in training */
@@ -498,7 +499,8 @@ PT_API int pt_serve(const pt_serve_options *o, pt_error *e);
 
 typedef struct pt_merge_options {
     size_t size;                       /* of this struct; pt_merge_defaults sets it */
-    const char *model, *adapter;       /* Hugging Face folder with weights; folder of PEFT's files */
+    const char *model;                 /* Hugging Face folder with weights */
+    const char *const *adapter; int adapter_n; /* folders of PEFT's files; "DIR:0.7": with this weight in the sum */
     const char *out;                   /* a new folder */
     pt_save_type save_type;            /* PT_SAVE_AS_STORED: the dtype of the model's weights */
     void (*notice)(void *arg, const char *sentence);  /* may be NULL */
@@ -507,7 +509,7 @@ typedef struct pt_merge_options {
 } pt_merge_options;
 
 static inline void pt_merge_defaults(pt_merge_options *o) { pt_defaults("merge", o, sizeof *o); }
-/* Writes the model with the adapter merged into its weights, in fp32 and rounded once. */
+/* Writes the model with the sum of the adapters merged into its weights, in fp32 and rounded once. */
 PT_API int pt_merge(const pt_merge_options *o, pt_error *e);
 
 /* ---- export ---- */

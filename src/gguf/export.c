@@ -28,6 +28,7 @@ typedef struct export {
     tokenizer *tokenizer;
     safetensors *st, *adapter; /* adapter NULL: none */
     merged rows;
+    merged_adapter merged;
     char template_path[FILE_PATH_BYTES];
     const char *template;  /* the adapter's chat template; NULL: none */
     stop_ids stops;
@@ -69,7 +70,8 @@ static int open_all(export *x, pt_error *e)
         return failed;
     weights_notice_unused(x->model, x->st, o->notice, o->arg);
     x->template = chat_template_file(NULL, o->adapter, x->template_path);
-    x->rows = (merged){.m = x->model, .base = x->st, .adapter = x->adapter, .folder = o->adapter, .type = PT_F32};
+    x->merged = (merged_adapter){.m = x->model, .weights = x->adapter, .folder = o->adapter, .weight = 1};
+    x->rows = (merged){.m = x->model, .base = x->st, .of = &x->merged, .n = x->adapter ? 1 : 0, .type = PT_F32};
     failed = merged_open(&x->rows, e);
     if (!failed)
         failed = tokenizer_open(o->model, &x->tokenizer, e);

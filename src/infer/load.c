@@ -153,8 +153,9 @@ static int load_item(loader *l, queue *q, int index, int64_t row, float *values,
     int failed = 0;
     if (in_few_bits(p))
         return load_few_bits(l, q, index, values, scratch, e);
+    const struct safetensors *from = param_is_adapter(p) || (p->whole && j->adapter) ? j->adapter : j->st;
     if (j->st)
-        failed = weights_read(j->model, param_is_adapter(p) ? j->adapter : j->st, index, row, rows, values, scratch, SCRATCH_BYTES, e);
+        failed = weights_read(j->model, from, index, row, rows, values, scratch, SCRATCH_BYTES, e);
     else
         weights_init(j->model, j->seed, index, row, rows, values);
     if (failed)

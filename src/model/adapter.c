@@ -301,6 +301,69 @@ static json_t *target_parameters(const model *m, const adapters *a)
     return json_null();
 }
 
+int adapter_mark_whole(model *m, const char *name)
+{
+    int n = 0;
+    for (int i = 0; i < m->params_n; i++) {
+        param *p = &m->params[i];
+        char module[MODEL_NAME];
+        if (m->blocks[p->block].kind == BLOCK_LAYER)
+            continue;
+        snprintf(module, sizeof module, "%s", p->part[0].name);
+        char *end = strrchr(module, '.');
+        if (end)
+            *end = 0;
+        if (adapter_name_ends(module, name)) {
+            p->whole = true;
+            n++;
+        }
+    }
+    return n;
+}
+
+/* "embed_tokens, lm_head ...": names of modules outside the layers. */
+static void whole_names(const model *m, char *out, size_t n)
+{
+    size_t used = 0;
+    out[0] = 0;
+    for (int i = 0; i < m->params_n && used < n; i++) {
+        char module[MODEL_NAME];
+        if (m->blocks[m->params[i].block].kind == BLOCK_LAYER || !strstr(m->params[i].part[0].name, ".weight"))
+            continue;
+        snprintf(module, sizeof module, "%s", m->params[i].part[0].name);
+        *strrchr(module, '.') = 0;
+        const char *dot = strrchr(module, '.');
+        used += (size_t)snprintf(out + used, n - used, "%s%s", used ? ", " : "", dot ? dot + 1 : module);
+    }
+}
+
+static int mark_all_whole(model *m, const char *names, pt_error *e)
+{
+    for (const char *at = names; at; at = strchr(at, ',') ? strchr(at, ',') + 1 : NULL) {
+        char name[MODEL_NAME], known[3 * MODEL_NAME];
+        const size_t n = strcspn(at, ",");
+        snprintf(name, sizeof name, "%.*s", (int)(n < sizeof name ? n : sizeof name - 1), at);
+        if (m->config.tied && !strcmp(name, "lm_head"))
+            return pt_fail(e, PT_USAGE, "`train_also` names lm_head, but the model's head is its embedding: name the embedding alone, and "
+                                        "both are trained as one");
+        if (n && adapter_mark_whole(m, name))
+            continue;
+        whole_names(m, known, sizeof known);
+        return pt_fail(e, PT_USAGE, "`train_also`: '%.90s' is not a module outside the layers of this model; it has %s", name, known);
+    }
+    return 0;
+}
+
+static int set_whole(json_t *config, const model *m, const char *names, pt_error *e)
+{
+    json_t *list = json_array();
+    for (const char *at = names; at; at = strchr(at, ',') ? strchr(at, ',') + 1 : NULL)
+        json_array_append_new(list, json_stringn(at, strcspn(at, ",")));
+    if (m->config.tied)
+        json_object_set_new(config, "ensure_weight_tying", json_true());
+    return json_object_set_new(config, "modules_to_save", list) ? pt_fail(e, PT_FAILED, "out of memory for the adapters") : 0;
+}
+
 static json_t *config_of(const model *m, const adapters *a, const adapter_options *o, double alpha, const targets *t)
 {
     json_t *number = alpha == floor(alpha) ? json_integer((json_int_t)alpha) : json_real(alpha);
@@ -321,6 +384,8 @@ int model_adapt(model *m, const adapter_options *o, pt_error *e)
     if (o->rank < 1 || o->rank > ADAPTER_MAX_RANK)
         return pt_fail(e, PT_USAGE, "`lora_rank` is %lld: it must be between 1 and %d", (long long)o->rank, ADAPTER_MAX_RANK);
     int failed = read_targets(m, o->targets, &t, e);
+    if (!failed && o->whole)
+        failed = mark_all_whole(m, o->whole, e);
     if (!failed)
         failed = adapters_new(m, &a, e);
     if (failed)
@@ -339,7 +404,12 @@ int model_adapt(model *m, const adapter_options *o, pt_error *e)
             }
     a->dora = o->dora;
     a->config = config_of(m, a, o, alpha, &t);
-    return adapters_attach(m, a, e);
+    if (a->config && o->whole)
+        failed = set_whole(a->config, m, o->whole, e);
+    if (!failed)
+        return adapters_attach(m, a, e);
+    adapters_free(a);
+    return failed;
 }
 
 /* ---- parameters ---- */
@@ -460,7 +530,7 @@ static int rebuild(model *m, adapters *a, pt_error *e)
         for (; i < n && before[i].block == b; i++) {
             m->blocks[b].param_of_role[before[i].role] = m->params_n;
             m->params[m->params_n] = before[i];
-            m->params[m->params_n++].trainable = false;
+            m->params[m->params_n++].trainable = before[i].whole;
         }
         for (int k = 0; k < MODEL_MATRICES && m->blocks[b].kind == BLOCK_LAYER; k++) {
             if (!matrix_of(m, b, k))

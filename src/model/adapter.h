@@ -19,6 +19,9 @@
  * The experts of a layer may have adapters, too: PEFT makes them for a parameter, which is that of all experts in Transformers' model
  * (`target_parameters`), whatever tensors the files have. Each expert has its own A and B. There is neither DoRA nor dropout.
  *
+ * Modules outside the layers may be trained in full beside them (PEFT's modules_to_save; param.whole): the embedding, the head, the last
+ * norm. A tied table is one module, as with PEFT's ensure_weight_tying.
+ *
  * Files are PEFT's: adapter_config.json, and adapter_model.safetensors with "base_model.model.", the module's name and "lora_A.weight",
  * "lora_B.weight" or "lora_magnitude_vector". The tensors decide which modules have an adapter, and of which rank.
  */
@@ -78,6 +81,7 @@ typedef struct adapter_options {
     double alpha;        /* 0: 2 x rank */
     const char *targets; /* "all-linear", "attention", "mlp", "experts" or names of modules, separated by commas; NULL: all-linear */
     bool rslora, dora;
+    const char *whole;   /* modules outside the layers that are trained in full, separated by commas; NULL: none */
 } adapter_options;
 
 /* Adds adapters to the model's layers and freezes everything else. PT_USAGE: the model has no such target. */
@@ -100,6 +104,9 @@ void adapter_short_name(const model *m, int matrix, int part, char out[MODEL_NAM
 /* Internal to model/: */
 int adapters_new(const model *m, adapters **out, pt_error *e);
 int adapters_attach(model *m, adapters *a, pt_error *e); /* takes ownership, also on failure */
+/* Marks the parameters of a module outside the layers, `name` or its end after a dot, as whole: before the adapters are attached. Returns
+ * their number. */
+int adapter_mark_whole(model *m, const char *name);
 /* The module's name, without ".weight"; of experts the parameter's. */
 void adapter_module_name(const model *m, const param *base, int part, char out[MODEL_NAME]);
 /* The name before ".lora_A.weight" in files. PEFT wraps the module of the experts once for each of its parameters. */

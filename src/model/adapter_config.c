@@ -24,7 +24,8 @@ typedef enum key_type { READ, ANY, TEXT, FLAG } key_type;
 static const struct { const char *name; key_type type; } known_keys[] = {
     {"peft_type", READ}, {"r", READ}, {"lora_alpha", READ}, {"rank_pattern", READ}, {"alpha_pattern", READ}, {"use_rslora", READ},
     {"use_dora", READ}, {"lora_dropout", READ}, {"bias", READ}, {"init_lora_weights", READ}, {"target_modules", READ},
-    {"target_parameters", READ}, {"exclude_modules", READ}, {"layers_to_transform", READ}, {"layers_pattern", READ}, {"task_type", TEXT},
+    {"target_parameters", READ}, {"exclude_modules", READ}, {"layers_to_transform", READ}, {"modules_to_save", READ},
+    {"layers_pattern", READ}, {"task_type", TEXT},
     {"auto_mapping", ANY}, {"peft_version", TEXT}, {"base_model_name_or_path", TEXT}, {"revision", TEXT}, {"inference_mode", FLAG},
     {"fan_in_fan_out", FLAG}, {"megatron_core", TEXT}, {"qalora_group_size", ANY}, {"ensure_weight_tying", FLAG}, {"runtime_config", ANY},
     {"ephemeral_gpu_offload", FLAG}};
@@ -57,16 +58,14 @@ static int refuse_key(const json_source *s, const char *key, const char *mend, p
 
 static int check_keys(const json_source *s, pt_error *e)
 {
-    static const char merge[] = "merge the adapter into the base model with PEFT's merge_and_unload first",
-                      only_linear[] = "it supports only adapters of linear layers; merge the adapter into the base model with PEFT's "
-                                      "merge_and_unload first";
+    static const char merge[] = "merge the adapter into the base model with PEFT's merge_and_unload first";
     const char *key;
     json_t *value;
     bool known;
     json_object_foreach(s->object, key, value) {
         int failed = check_known(s, key, &known, e);
         if (!failed && !known && !is_neutral(value))
-            failed = refuse_key(s, key, strcmp(key, "modules_to_save") ? merge : only_linear, e);
+            failed = refuse_key(s, key, merge, e);
         if (failed)
             return failed;
     }
@@ -151,7 +150,7 @@ static const safetensors_tensor *find(const model *m, const safetensors *st, con
 }
 
 typedef struct reader {
-    const model *m;
+    model *m;
     const json_source *config;
     const safetensors *st;
     weights_naming naming; /* of the adapter's tensors, and so of the modules of the model that PEFT adapted */
@@ -362,12 +361,77 @@ static int tell_idle_patterns(const reader *r)
     return 0;
 }
 
+/* ---- modules in full ---- */
+
+static bool is_whole_tensor(const reader *r, const safetensors_tensor *t)
+{
+    bool is = false;
+    for (int i = 0; i < r->m->params_n; i++)
+        for (int k = 0; k < r->m->params[i].parts && r->m->params[i].whole; k++)
+            is = is || weights_find_adapter(r->m, r->st, r->m->params[i].part[k].name) == t;
+    return is;
+}
+
+/* The head's copy of a tied table, which PEFT writes beside it. */
+static const safetensors_tensor *tied_copy(const reader *r)
+{
+    const param *table = block_param(r->m, &r->m->blocks[0], PARAM_TOKENS);
+    return r->m->config.tied && table->whole ? weights_find_adapter(r->m, r->st, "lm_head.weight") : NULL;
+}
+
+static int read_whole_module(reader *r, const char *name)
+{
+    const bool is_head = r->m->config.tied && !strcmp(name, "lm_head");
+    if (r->m->config.tied && !json_is_true(json_object_get(r->config->object, "ensure_weight_tying")))
+        return pt_fail(r->e, PT_FAILED, "%s: \"modules_to_save\" has \"%.60s\", which makes two tables of the model's one: protrain trains "
+                                        "a tied table as one, with \"ensure_weight_tying\": true", r->config->where, name);
+    if (!is_head && !adapter_mark_whole(r->m, name))
+        return pt_fail(r->e, PT_FAILED,
+                       "%s: \"modules_to_save\" names \"%.60s\", but only modules outside the layers can be trained in full here, and a %s "
+                       "model has none of this name: merge the adapter into the base model with PEFT's merge_and_unload first",
+                       r->config->where, name, r->m->config.model_type);
+    return 0;
+}
+
+/* Counts the tensors of whole modules. */
+static int claim_whole(reader *r)
+{
+    for (int i = 0; i < r->m->params_n; i++)
+        for (int k = 0; k < r->m->params[i].parts && r->m->params[i].whole; k++) {
+            const char *name = r->m->params[i].part[k].name;
+            if (!weights_find_adapter(r->m, r->st, name))
+                return pt_fail(r->e, PT_FAILED,
+                               "%s: \"modules_to_save\" names the module of %.150s, but " ADAPTER_WEIGHTS " has no such tensor: the file "
+                               "is incomplete, or of an adapter of another model; take another copy of both files", r->config->where, name);
+            r->claimed++;
+        }
+    r->claimed += tied_copy(r) != NULL;
+    return 0;
+}
+
+static int read_whole(reader *r)
+{
+    const json_t *names = json_object_get(r->config->object, "modules_to_save"), *entry;
+    size_t i;
+    int failed = 0;
+    if (names && !json_is_null(names) && !json_is_array(names))
+        return pt_fail(r->e, PT_FAILED, "%s: \"modules_to_save\" must be a list of names: correct it, or take another copy of the file",
+                       r->config->where);
+    json_array_foreach(names, i, entry) {
+        if (!json_is_string(entry) || !*json_string_value(entry))
+            return pt_fail(r->e, PT_FAILED, "%s: \"modules_to_save\" has an entry that is no name: correct it, or take another copy of the "
+                                            "file", r->config->where);
+        failed = failed ? failed : read_whole_module(r, json_string_value(entry));
+    }
+    return failed ? failed : claim_whole(r);
+}
+
 /* A tensor that belongs to no module. */
 static int refuse_tensor(const reader *r)
 {
     for (size_t i = 0; i < safetensors_count(r->st); i++) {
         const safetensors_tensor *t = safetensors_at(r->st, i);
-        bool ours = false;
+        bool ours = is_whole_tensor(r, t) || t == tied_copy(r);
         for (int b = 1; b < r->m->blocks_n - 1 && !ours; b++)
             for (int k = 0; k < MODEL_MATRICES && !ours; k++) {
                 const param *base = block_param(r->m, &r->m->blocks[b], adapter_base(k));
@@ -404,6 +468,8 @@ static int read_modules(reader *r)
             for (int part = 0; part < adapter_parts(r->m, b, k) && !failed; part++)
                 failed = read_module(r, b - 1, k, base, part);
         }
+    if (!failed)
+        failed = read_whole(r);
     if (!failed && r->claimed != safetensors_count(r->st))
         failed = refuse_tensor(r);
     if (!failed && !r->claimed)

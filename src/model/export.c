@@ -38,10 +38,28 @@ static int declare_part(const exporter *x, const param *p, int k, pt_dtype dtype
     int64_t shape[3];
     const int rank = part_stored_shape(p, k, shape);
     char name[SPELLED_NAME + sizeof ADAPTER_PREFIX] = "";
-    if (param_is_adapter(p))
+    if (param_is_adapter(p) || (p->whole && x->layout.adapter))
         strcpy(name, ADAPTER_PREFIX);
     names_spell(architecture_find(x->m->config.model_type), x->layout.naming, part->name, name + strlen(name));
     const int number = safetensors_declare(x->w, name, dtype, rank, shape, x->e);
+    return number < 0 ? number : 0;
+}
+
+/* The table that an adapter's file also has under the head's name, as PEFT's; -1: none. */
+static int twice(const exporter *x)
+{
+    const int tokens = x->m->blocks[0].param_of_role[PARAM_TOKENS];
+    return x->layout.adapter && x->m->config.tied && x->m->params[tokens].whole ? tokens : -1;
+}
+
+static int declare_twice(const exporter *x, int index)
+{
+    int64_t shape[3];
+    char name[SPELLED_NAME + sizeof ADAPTER_PREFIX] = ADAPTER_PREFIX;
+    const architecture *a = architecture_find(x->m->config.model_type);
+    const int rank = part_stored_shape(&x->m->params[index], 0, shape), type = x->type_of(x->arg, index);
+    names_spell(a, x->layout.naming, a->head ? a->head : head_name, name + strlen(name));
+    const int number = safetensors_declare(x->w, name, (pt_dtype)type, rank, shape, x->e);
     return number < 0 ? number : 0;
 }
 
@@ -62,6 +80,8 @@ static int declare(const exporter *x)
         for (int k = 0; type >= 0 && k < x->m->params[i].parts && !failed; k++)
             failed = declare_part(x, &x->m->params[i], k, (pt_dtype)type);
     }
+    if (!failed && twice(x) >= 0)
+        failed = declare_twice(x, twice(x));
     for (size_t i = next_beside(x, 0); i != SIZE_MAX && !failed; i = next_beside(x, i + 1)) {
         const int number = safetensors_declare_as(x->w, safetensors_at(x->layout.source, i), x->e);
         failed = number < 0 ? number : 0;
@@ -198,6 +218,8 @@ static int append(exporter *x)
                                         : append_rows(x, i, k, number, (pt_dtype)type);
         }
     }
+    if (twice(x) >= 0 && !status)
+        status = append_rows(x, twice(x), 0, number++, (pt_dtype)x->type_of(x->arg, twice(x)));
     for (size_t i = next_beside(x, 0); i != SIZE_MAX && !status; i = next_beside(x, i + 1), number++)
         status = append_copy(x, safetensors_at(x->layout.source, i), number);
     return status;

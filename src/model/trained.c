@@ -82,6 +82,9 @@ static void write_adapters(FILE *out, const model *m)
         fprintf(out, " to %d", a.high);
     fputs(m->adapters->dora ? " with magnitudes (DoRA) on " : " on ", out);
     write_set(out, m, &a);
+    const json_t *whole = json_object_get(m->adapters->config, "modules_to_save");
+    for (size_t i = 0; i < json_array_size(whole); i++)
+        fprintf(out, "%s%s", i ? ", " : " and in full ", json_string_value(json_array_get(whole, i)));
     fputs(", ", out);
 }
 

@@ -63,7 +63,9 @@ static const safetensors_tensor *find_head(const model *m, const safetensors *st
 
 static const safetensors_tensor *find_part(const model *m, const safetensors *st, const param *p, int k)
 {
-    const safetensors_tensor *t = (param_is_adapter(p) ? weights_find_adapter : find_named)(m, st, p->part[k].name);
+    const safetensors_tensor *t = param_is_adapter(p) || p->whole ? weights_find_adapter(m, st, p->part[k].name) : NULL;
+    if (!t && !param_is_adapter(p))
+        t = find_named(m, st, p->part[k].name);
     if (!t && p->part[k].stacked && p->part[k].transposed)
         t = find_blocks(m, st, p->part[k].name);
     if (!t && (is_tied_tokens(m, p) || p->role == PARAM_HEAD))
@@ -422,7 +424,7 @@ int weights_check_adapter(const model *m, const safetensors *st, pt_error *e)
 {
     int status = 0;
     for (int i = 0; i < m->params_n; i++)
-        for (int k = 0; k < m->params[i].parts && param_is_adapter(&m->params[i]) && !status; k++) {
+        for (int k = 0; k < m->params[i].parts && (param_is_adapter(&m->params[i]) || m->params[i].whole) && !status; k++) {
             pt_dtype dtype;
             const safetensors_tensor *t = find_part(m, st, &m->params[i], k);
             status = t ? check_tensor(m, st, t, &m->params[i], k, &dtype, e) : missing_tensor(m, st, &m->params[i], k, e);

@@ -93,6 +93,7 @@ typedef int (*weights_getter)(void *arg, int index, int64_t row0, int64_t n_rows
 /* The properties of the original checkpoint that an exported one keeps. */
 typedef struct weights_layout {
     weights_naming naming;
+    bool adapter; /* an adapter's file: whole modules have its prefix, too, and a tied table is written twice, as PEFT's */
     const struct safetensors *source; /* its tensors outside the text part are copied, byte for byte; NULL: none */
 } weights_layout;
 

@@ -54,7 +54,9 @@ const option_table generate_table = {generate, sizeof generate / sizeof *generat
 #define M(f, flag, k, v) OPTION(pt_merge_options, f, flag, k, v)
 static const option_row merge[] = {
     {M(model, "model", TEXT, "DIR"), .is.help = "Hugging Face folder with weights"},
-    {M(adapter, "adapter", TEXT, "DIR"), .is.help = "folder with adapter_config.json and adapter_model.safetensors"},
+    {OPTION_LIST(pt_merge_options, adapter, "adapter", "DIR"),
+     .is.help = "folder with adapter_config.json and adapter_model.safetensors; repeatable:\n"
+                "merges the sum. DIR:0.7 gives an adapter this weight"},
     {M(out, "out", TEXT, "DIR"), .is.help = "the new folder to write; it appears whole or not at all"},
     {M(save_type, "save-dtype", CHOICE, SAVE_DTYPES), .is.help = "dtype of the written weights; default: as loaded"},
 };

@@ -16,14 +16,15 @@ static int check_options(const pt_train_options *o, pt_error *e)
                        : o->rslora       ? "rslora"
                        : o->lora_targets ? "lora_targets"
                        : o->lora_alpha > 0 ? "lora_alpha"
+                       : o->train_also     ? "train_also"
                                            : "lora_dropout");
     if (o->freeze_n || o->train_only_n)
         return pt_fail(e, PT_USAGE, "`%s` and `%s` are both given, but a run with an adapter trains nothing else: leave one of them out",
                        o->lora_rank ? "lora_rank" : "adapter", o->freeze_n ? "freeze" : "train_only");
-    if (o->adapter && (o->lora_rank || o->lora_alpha > 0 || o->lora_targets || o->rslora || o->dora))
+    if (o->adapter && (o->lora_rank || o->lora_alpha > 0 || o->lora_targets || o->rslora || o->dora || o->train_also))
         return pt_fail(e, PT_USAGE,
                        "the " ADAPTER_CONFIG " of `adapter` sets the rank, alpha and targets: leave out `lora_rank`, `lora_alpha`, "
-                       "`lora_targets`, `rslora` and `dora`");
+                       "`lora_targets`, `rslora`, `dora` and `train_also`");
     if (o->lora_dropout > 0 && o->dora)
         return pt_fail(e, PT_USAGE, "`lora_dropout` is %g, but adapters with `dora` are trained without dropout: leave one of them out",
                        o->lora_dropout);
@@ -55,7 +56,7 @@ static int check_dropout(const pt_train_options *o, const model *m, pt_error *e)
 int adapters_open(const pt_train_options *o, model *m, pt_error *e)
 {
     const adapter_options a = {.rank = o->lora_rank, .alpha = o->lora_alpha, .targets = o->lora_targets, .rslora = o->rslora,
-                               .dora = o->dora};
+                               .dora = o->dora, .whole = o->train_also};
     int failed = check_options(o, e);
     if (!failed)
         failed = o->adapter ? model_adapt_like(m, o->adapter, o->notice, o->arg, e) : model_adapt(m, &a, e);

@@ -18,7 +18,8 @@ static int freeze(const pt_train_options *o, model *m, pt_error *e)
 {
     const model_freezing f = {o->freeze, o->train_only, o->freeze_n, o->train_only_n};
     safetensors *st;
-    const bool adapts = o->lora_rank || o->adapter || o->lora_alpha != 0 || o->lora_targets || o->rslora || o->dora || o->lora_dropout > 0;
+    const bool adapts = o->lora_rank || o->adapter || o->lora_alpha != 0 || o->lora_targets || o->rslora || o->dora ||
+                        o->lora_dropout > 0 || o->train_also;
     int failed = adapts ? adapters_open(o, m, e) : model_freeze(m, &f, e);
     if (!failed)
         failed = base_apply(o, m, e);

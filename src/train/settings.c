@@ -237,6 +237,9 @@ static void add_adapter(json_t *all, const json_t *config)
         if (value && !(json_is_object(value) && !json_object_size(value)))
             json_object_set(all, keys[i][0], value);
     }
+    json_t *whole = json_object_get(config, "modules_to_save");
+    if (json_array_size(whole))
+        json_object_set(all, "train-also", whole);
     const json_t *dropout = json_object_get(config, "lora_dropout");
     if (json_number_value(dropout) > 0) /* versions without it have no entry */
         json_object_set(all, "lora-dropout", (json_t *)dropout);

@@ -91,7 +91,7 @@ static void a_value_given_twice_is_refused(void **state)
 {
     (void)state;
     refused("two adapters", WORDS("--adapter is given twice", "as a and as b"),
-            WORDS("merge", "--model", "m", "--adapter", "a", "--adapter=b", "--out", "o"));
+            WORDS("export", "--model", "m", "--adapter", "a", "--adapter=b", "--to", "gguf", "--out", "o"));
     refused("two machines", WORDS("--machine is given twice", "laptop16", "rtx4090"),
             WORDS("plan", "--model", fixture("llama"), "--machine", "laptop16", "--machine=rtx4090"));
     refused("one without effect", WORDS("--lr is given twice"), WORDS("plan", "--lr", "1", "--lr=1"));

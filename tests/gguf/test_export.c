@@ -519,7 +519,7 @@ static void an_adapter_is_merged_on_the_way(void **state)
         snprintf(file, sizeof file, "%s.modelfile", folder);
         pt_merge_defaults(&m);
         m.model = folder;
-        m.adapter = adapter;
+        m.adapter = (const char *const[]){adapter}, m.adapter_n = 1;
         m.out = merged;
         m.save_type = PT_SAVE_F32;
         if (pt_merge(&m, &e))

@@ -77,7 +77,7 @@ static void losses_and_updates_are_pefts(void **state)
 {
     (void)state;
     static const char *const cases[] = {"llama", "llama_dora", "llama_patterns", "gpt2", "gpt_neox_dora", "phi3",
-                                        "llama_dropout", "gpt2_dropout", "qwen2_moe", "gpt_oss", "mixtral_up"};
+                                        "llama_dropout", "gpt2_dropout", "llama_whole", "qwen2_moe", "gpt_oss", "mixtral_up"};
     for (size_t i = 0; i < sizeof cases / sizeof *cases; i++)
         run_beside_peft(cases[i]);
 }

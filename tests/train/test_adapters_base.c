@@ -14,7 +14,8 @@
 static void a_merged_model_is_the_model_with_its_adapter(void **state)
 {
     (void)state;
-    static const char *const cases[] = {"llama", "llama_dora", "llama_patterns", "gpt2", "gpt_neox_dora", "phi3"};
+    static const char *const cases[] = {"llama", "llama_dora", "llama_patterns", "gpt2", "gpt_neox_dora", "phi3",
+                                        "llama_whole"};
     for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
         adapted a;
         pt_merge_options o;
@@ -24,7 +25,8 @@ static void a_merged_model_is_the_model_with_its_adapter(void **state)
         snprintf(out, sizeof out, "%s/merged_%s", scratch, cases[i]);
         pt_merge_defaults(&o);
         o.model = a.f.folder;
-        o.adapter = a.folder;
+        o.adapter = (const char *const[]){a.folder};
+        o.adapter_n = 1;
         o.out = out;
         must(pt_merge(&o, &e), &e);
         const double merged = evaluated_loss(out, NULL, a.f.tokens), beside = evaluated_loss(a.f.folder, a.folder, a.f.tokens);
@@ -35,6 +37,62 @@ static void a_merged_model_is_the_model_with_its_adapter(void **state)
         assert_non_null(strstr(e.text, "already exists"));
         fixture_close(&a.f);
     }
+}
+
+static safetensors *merged_of(const char *folder, const char *const *adapters, int n, const char *name)
+{
+    pt_merge_options o;
+    safetensors *st;
+    pt_error e = {0};
+    static char out[200];
+    snprintf(out, sizeof out, "%s/%s", scratch, name);
+    pt_merge_defaults(&o);
+    o.model = folder;
+    o.adapter = adapters;
+    o.adapter_n = n;
+    o.out = out;
+    must(pt_merge(&o, &e), &e);
+    must(safetensors_open(out, &st, &e), &e);
+    return st;
+}
+
+/* W + 0.7 of A's change - 1.5 of B's. */
+static void adapters_are_merged_by_their_weighted_sum(void **state)
+{
+    (void)state;
+    adapted a, b, dora;
+    char first[600], second[600], third[600];
+    pt_error e = {0};
+    adapted_open(&a, "llama");
+    adapted_open(&b, "llama_patterns");
+    adapted_open(&dora, "llama_dora");
+    snprintf(first, sizeof first, "%s:0.7", a.folder);
+    snprintf(second, sizeof second, "%s:-1.5", b.folder);
+    snprintf(third, sizeof third, "%s:0.5", dora.folder);
+    safetensors *sum = merged_of(a.f.folder, (const char *const[]){first, second}, 2, "sum"),
+                *of_a = merged_of(a.f.folder, (const char *const[]){a.folder}, 1, "of_a"),
+                *of_b = merged_of(a.f.folder, (const char *const[]){b.folder}, 1, "of_b");
+    for (size_t i = 0; i < safetensors_count(sum); i++) {
+        const safetensors_tensor *t = safetensors_at(sum, i);
+        float *w = values_of(a.f.weights, safetensors_find(a.f.weights, t->name)), *got = values_of(sum, t),
+              *x = values_of(of_a, safetensors_find(of_a, t->name)), *y = values_of(of_b, safetensors_find(of_b, t->name));
+        for (uint64_t k = 0; k < t->elements; k++) {
+            const double wanted = w[k] + 0.7 * ((double)x[k] - w[k]) - 1.5 * ((double)y[k] - w[k]);
+            if (!(fabs(got[k] - wanted) <= 1e-6 * (1 + fabs(wanted))))
+                fail_msg("%s: value %d is %g, not %g", t->name, (int)k, (double)got[k], wanted);
+        }
+        free(w), free(got), free(x), free(y);
+    }
+    pt_merge_options o;
+    pt_merge_defaults(&o);
+    o.model = a.f.folder;
+    o.adapter = (const char *const[]){third};
+    o.adapter_n = 1;
+    o.out = scratch_path("none");
+    assert_int_equal(pt_merge(&o, &e), PT_FAILED);
+    assert_non_null(strstr(e.text, "an adapter of DoRA"));
+    safetensors_close(sum), safetensors_close(of_a), safetensors_close(of_b);
+    fixture_close(&a.f), fixture_close(&b.f), fixture_close(&dora.f);
 }
 
 static void assert_template(const char *folder, const char *wanted)
@@ -75,7 +133,8 @@ static void a_chat_template_stays_with_what_was_trained(void **state)
     assert_template(next, text);
     pt_merge_defaults(&merge);
     merge.model = a.f.folder;
-    merge.adapter = next;
+    merge.adapter = (const char *const[]){next};
+    merge.adapter_n = 1;
     merge.out = merged;
     must(pt_merge(&merge, &e), &e);
     assert_template(merged, text);
@@ -213,7 +272,7 @@ int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(a_chat_template_stays_with_what_was_trained),
-        cmocka_unit_test(a_merged_model_is_the_model_with_its_adapter),
+        cmocka_unit_test(a_merged_model_is_the_model_with_its_adapter), cmocka_unit_test(adapters_are_merged_by_their_weighted_sum),
         cmocka_unit_test(an_adapter_knows_the_weights_that_it_was_trained_on),
         cmocka_unit_test(an_adapter_of_another_name_is_told),
         cmocka_unit_test(a_damaged_mark_of_the_base_is_refused),

@@ -38,6 +38,8 @@ static void options_that_mean_nothing_are_refused(void **state)
     REFUSED((o.lora_dropout = 0.1, o.dora = true), "`lora_dropout` is 0.1");
     REFUSED(o.lora_dropout = 1, "`lora_dropout` is 1");
     REFUSED((o.lora_rank = 0, o.lora_dropout = 0.1), "`lora_dropout` needs an adapter");
+    REFUSED((o.lora_rank = 0, o.train_also = "lm_head"), "`train_also` needs an adapter");
+    REFUSED(o.train_also = "lm_head,q_proj", "'q_proj' is not a module outside the layers of this model; it has embed_tokens, norm, ");
     REFUSED(o.lora_alpha = -1, "`lora_alpha` is -1");
     REFUSED(o.lora_alpha = 1e7, "`lora_alpha` is 10000000"); /* adapter_config.json could not be read again */
     REFUSED(o.adapter = a.folder, "leave out `lora_rank`");
@@ -103,7 +105,10 @@ static void adapters_that_do_not_belong_are_refused(void **state)
     int n = 0;
 #define CONFIG(key, value, word)                                                                                                           \
     snprintf(copy, sizeof copy, "%s/copy%d", scratch, n++), copy_adapter(&a, copy, key, value), o.adapter = copy, expect(&o, word)
-    CONFIG("modules_to_save", json_pack("[s]", "lm_head"), "modules_to_save");
+    CONFIG("modules_to_save", json_pack("[s]", "lm_head"), "has no such tensor");
+    CONFIG("modules_to_save", json_pack("[s]", "q_proj"), "only modules outside the layers");
+    CONFIG("modules_to_save", json_pack("{s:i}", "lm_head", 1), "must be a list");
+    CONFIG("modules_to_save", json_pack("[i]", 1), "is no name");
     CONFIG("peft_type", json_string("IA3"), "IA3");
     CONFIG("bias", json_string("all"), "bias");
     CONFIG("init_lora_weights", json_string("pissa"), "pissa");
@@ -193,7 +198,8 @@ static void an_adapter_that_makes_weights_infinite_is_not_merged(void **state)
     overwrite(copy, NULL, large, sizeof large);
     pt_merge_defaults(&o);
     o.model = a.f.folder;
-    o.adapter = copy;
+    o.adapter = (const char *const[]){copy};
+    o.adapter_n = 1;
     o.out = out;
     assert_int_equal(pt_merge(&o, &e), PT_FAILED);
     if (!strstr(e.text, copy) || !strstr(e.text, "of model.layers.") || !strstr(e.text, "is not finite"))

@@ -387,7 +387,8 @@ static void an_adapter_of_few_bits_is_continued_on_them(void **state)
     pt_merge_defaults(&o);
     snprintf(merged, sizeof merged, "%s/merged", scratch);
     o.model = r.f.folder;
-    o.adapter = adapter;
+    o.adapter = (const char *const[]){adapter};
+    o.adapter_n = 1;
     o.out = merged;
     o.notice = hear;
     o.arg = &h;

@@ -179,7 +179,8 @@ static void merge_to(const char *model, const char *adapter, const char *out)
     pt_error e = {0};
     pt_merge_defaults(&o);
     o.model = model;
-    o.adapter = adapter;
+    o.adapter = (const char *const[]){adapter};
+    o.adapter_n = 1;
     o.out = out;
     must(pt_merge(&o, &e), &e);
 }

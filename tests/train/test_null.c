@@ -124,7 +124,8 @@ static void values_outside_of_their_enum_are_wrong_usage(void **state)
         made.model = MODEL;
         CHOICE(made, pt_generator_open(&o, &g, &e), precision);
         CHOICE(made, pt_generator_open(&o, &g, &e), base);
-        const pt_merge_options merged = {.size = sizeof merged, .model = MODEL, .adapter = MODEL, .out = "test_null.out"};
+        const pt_merge_options merged = {.size = sizeof merged, .model = MODEL, .adapter = (const char *const[]){MODEL}, .adapter_n = 1,
+                                         .out = "test_null.out"};
         CHOICE((pt_merge_options)merged, pt_merge(&o, &e), save_type);
         const pt_export_options exported = {.size = sizeof exported, .model = MODEL, .out = "test_null.out"};
         CHOICE((pt_export_options)exported, pt_export(&o, &e), type);

@@ -236,7 +236,8 @@ static void a_merged_folder_is_whole(void **state)
         snprintf(q.out, sizeof q.out, "%s/merged_%s", scratch, cases[c]);
         pt_merge_defaults(&o);
         o.model = q.f.folder;
-        o.adapter = q.adapter;
+        o.adapter = (const char *const[]){q.adapter};
+        o.adapter_n = 1;
         o.out = q.out;
         o.save_type = PT_SAVE_F32;
         must(pt_merge(&o, &e), &e);
