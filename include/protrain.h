@@ -524,6 +524,7 @@ typedef struct pt_export_options {
     const char *adapter;               /* folder of an adapter to merge into the weights; NULL: none */
     const char *out;                   /* the GGUF file; it appears whole or not at all */
     const char *modelfile;             /* a file for `ollama create`, written as well; NULL: none */
+    bool adapter_only;                 /* write the adapter alone, for llama.cpp's --lora, not the model with it */
     pt_export_type type;               /* of the matrices (of most, for the types in few bits); norms and biases are F32 */
     void (*notice)(void *arg, const char *sentence);  /* where llama.cpp's output will differ; may be NULL */
     void (*progress)(void *arg, const char *stage, uint64_t done, uint64_t total); /* bytes; may be NULL */

@@ -1,5 +1,6 @@
 /* export.c - pt_export: a Hugging Face folder to a GGUF file. */
 #include "chat/prompt.h"
+#include "gguf/adapter.h"
 #include "gguf/mixture.h"
 #include "gguf/modelfile.h"
 #include "gguf/tensors.h"
@@ -27,8 +28,9 @@ typedef struct export {
     model *model;
     tokenizer *tokenizer;
     safetensors *st, *adapter; /* adapter NULL: none */
-    merged rows;
     merged_adapter merged;
+    merged rows;
+    gguf_adapter alone;    /* with `adapter_only` */
     char template_path[FILE_PATH_BYTES];
     const char *template;  /* the adapter's chat template; NULL: none */
     stop_ids stops;
@@ -36,6 +38,17 @@ typedef struct export {
     gguf_tensors tensors;
     gguf_writer *w;
 } export;
+
+static int check_alone(const pt_export_options *o, pt_error *e)
+{
+    if (!o->adapter || !o->adapter[0])
+        return pt_fail(e, PT_USAGE, "`adapter_only` needs an adapter: give `adapter` DIR");
+    if (o->modelfile)
+        return pt_fail(e, PT_USAGE, "`modelfile` is of a whole model: leave it or `adapter_only` out");
+    if (o->type > PT_EXPORT_BF16)
+        return pt_fail(e, PT_USAGE, "`adapter_only`: the matrices of an adapter are too narrow for blocks: give `type` f32, f16 or bf16");
+    return 0;
+}
 
 static int check_options(const pt_export_options *o, pt_error *e)
 {
@@ -47,9 +60,25 @@ static int check_options(const pt_export_options *o, pt_error *e)
     if (!o->out || !o->out[0])
         return pt_fail(e, PT_USAGE, "no file to write: give `out`");
     failed = options_check_values(&export_table, o, e);
+    if (!failed && o->adapter_only)
+        failed = check_alone(o, e);
     if (!failed)
         failed = file_may_replace(o->out, "GGUF", "GGUF file", e);
     return failed || !o->modelfile ? failed : modelfile_check(o->modelfile, e);
+}
+
+/* The model's tensors are replaced by the adapter's. */
+static int list_adapter(export *x, pt_error *e)
+{
+    gguf_tensors of_model = x->tensors;
+    const gguf_type type = gguf_base_type(x->o->type);
+    x->alone = (gguf_adapter){.m = x->model, .weights = x->adapter};
+    int failed = gguf_adapter_open(&x->alone, x->o->adapter, e);
+    x->tensors = (gguf_tensors){0};
+    if (!failed)
+        failed = gguf_adapter_list(&x->alone, &of_model, type, &x->tensors, e);
+    gguf_tensors_free(&of_model);
+    return failed;
 }
 
 static int open_all(export *x, pt_error *e)
@@ -77,6 +106,8 @@ static int open_all(export *x, pt_error *e)
         failed = tokenizer_open(o->model, &x->tokenizer, e);
     if (!failed)
         failed = gguf_tensors_list(&x->tensors, x->model, x->family, e);
+    if (!failed && o->adapter_only)
+        return list_adapter(x, e);
     if (!failed)
         gguf_mix_types(&x->tensors, &x->model->config, x->family, o->type);
     return failed;
@@ -140,9 +171,22 @@ static int find_stops(export *x, pt_error *e)
     return failed;
 }
 
+static int put_adapter_pairs(const export *x)
+{
+    gguf_put_string(x->w, "general.architecture", x->family->name);
+    gguf_put_string(x->w, "general.type", "adapter");
+    gguf_put_string(x->w, "adapter.type", "lora");
+    gguf_put_f32(x->w, "adapter.lora.alpha", x->alone.alpha);
+    gguf_put_u32(x->w, "general.file_type", gguf_file_type(x->o->type));
+    gguf_put_u32(x->w, "general.quantization_version", QUANTIZATION_VERSION);
+    return 0;
+}
+
 static int put_pairs(const export *x, pt_error *e)
 {
     const pt_export_options *o = x->o;
+    if (o->adapter_only)
+        return put_adapter_pairs(x);
     gguf_put_string(x->w, "general.architecture", x->family->name);
     gguf_put_string(x->w, "general.type", "model");
     put_name(x);
@@ -200,7 +244,7 @@ static void tell_unblocked(const export *x)
 
 static int write_all(export *x, pt_error *e)
 {
-    int failed = find_stops(x, e);
+    int failed = x->o->adapter_only ? 0 : find_stops(x, e);
     if (!failed)
         failed = gguf_create(x->o->out, &x->w, e);
     if (!failed)
@@ -209,10 +253,13 @@ static int write_all(export *x, pt_error *e)
         failed = declare(x, e);
     if (failed)
         return failed;
-    tell_unblocked(x);
+    if (!x->o->adapter_only)
+        tell_unblocked(x);
     failed = gguf_begin(x->w, e);
+    const weights_getter get = x->o->adapter_only ? gguf_adapter_rows : merged_rows;
+    void *of = x->o->adapter_only ? (void *)&x->alone : &x->rows;
     if (!failed)
-        failed = gguf_tensors_write(x->w, &x->tensors, x->model, merged_rows, &x->rows, pass_progress, x, e);
+        failed = gguf_tensors_write(x->w, &x->tensors, x->model, get, of, pass_progress, x, e);
     if (!failed && x->o->progress)
         x->o->progress(x->o->arg, "exporting", gguf_bytes(x->w), gguf_bytes(x->w));
     if (!failed)
@@ -237,6 +284,7 @@ int pt_export(const pt_export_options *o, pt_error *e)
     gguf_close(x.w);
     gguf_tensors_free(&x.tensors);
     merged_close(&x.rows);
+    gguf_adapter_close(&x.alone);
     safetensors_close(x.st);
     safetensors_close(x.adapter);
     tokenizer_close(x.tokenizer);

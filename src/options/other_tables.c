@@ -66,6 +66,7 @@ const option_table merge_table = {merge, sizeof merge / sizeof *merge, sizeof (p
 static const option_row export[] = {
     {X(model, "model", TEXT, "DIR"), .is.help = "Hugging Face folder with weights and tokenizer.json"},
     {X(adapter, "adapter", TEXT, "DIR"), .is.help = "merge this adapter (written by PEFT or protrain) into the weights first"},
+    {X(adapter_only, "adapter-only", FLAG, NULL), .is.help = "write the adapter alone, for llama.cpp's --lora"},
     {X(out, "out", TEXT, "FILE"), .is.help = "the file to write; it appears whole or not at all"},
     {X(modelfile, "modelfile", TEXT, "FILE"), .is.help = "also write a file with which `ollama create` takes the model"},
     {X(type, "type", CHOICE, "f32|f16|bf16|q8_0|q4_0|q4_k_m|q5_k_m|q6_k"), .is.initial = "f16",

@@ -500,6 +500,54 @@ static void a_vocabulary_is_told(void **state)
     free(f.bytes);
 }
 
+/* The model's square matrix with the product of the adapter's own file is the merged one. */
+static void check_alone(const pt_export_options *merged, gguf_file *base, gguf_file *sum, const char *name, int64_t size)
+{
+    enum { RANK = 4 };
+    pt_export_options o = *merged;
+    pt_error e = {0};
+    char out[300], tensor[80];
+    const char *a, *b, *before, *after;
+    float alpha;
+    snprintf(out, sizeof out, "%.280s.alone", merged->out);
+    o.out = out;
+    o.modelfile = NULL;
+    o.adapter_only = true;
+    if (pt_export(&o, &e))
+        fail_msg("%s", e.text);
+    gguf_file f = gguf_load(out);
+    assert_true(gguf_says(&f, "general.type", "adapter") && gguf_says(&f, "adapter.type", "lora"));
+    assert_int_equal(gguf_find(&f, "adapter.lora.alpha"), 6);
+    memcpy(&alpha, f.bytes + f.at, sizeof alpha);
+    snprintf(tensor, sizeof tensor, "%s.lora_a", name);
+    assert_int_equal(gguf_tensor_of(&f, tensor, &a), GGUF_F32);
+    snprintf(tensor, sizeof tensor, "%s.lora_b", name);
+    assert_int_equal(gguf_tensor_of(&f, tensor, &b), GGUF_F32);
+    gguf_tensor_of(base, name, &before);
+    gguf_tensor_of(sum, name, &after);
+    for (int64_t i = 0; i < size * size; i++) {
+        float w, wanted, x[RANK], y;
+        double delta = 0;
+        memcpy(&w, before + i * 4, 4), memcpy(&wanted, after + i * 4, 4), memcpy(x, b + i / size * RANK * 4, sizeof x);
+        for (int k = 0; k < RANK; k++) {
+            memcpy(&y, a + (k * size + i % size) * 4, 4);
+            delta += (double)x[k] * (double)y;
+        }
+        if (!(fabs(w + (double)alpha / RANK * delta - wanted) <= 1e-6))
+            fail_msg("%s: value %d is %g merged, and %g + %g with the adapter", name, (int)i, (double)wanted, (double)w,
+                     (double)alpha / RANK * delta);
+    }
+    free(f.bytes);
+    o.type = PT_EXPORT_Q8_0;
+    assert_int_equal(pt_export(&o, &e), PT_USAGE);
+    o.type = PT_EXPORT_F32;
+    o.adapter = PT_FIXTURES "/adapters/llama_dora";
+    assert_int_equal(pt_export(&o, &e), PT_FAILED);
+    o.adapter = NULL;
+    assert_int_equal(pt_export(&o, &e), PT_USAGE);
+}
+
+
 /* The values are those of a merged folder's file, and not the base's. */
 static void an_adapter_is_merged_on_the_way(void **state)
 {
@@ -544,6 +592,9 @@ static void an_adapter_is_merged_on_the_way(void **state)
         }
         assert_true(changed);
         assert_int_equal(f.tensors, base.tensors);
+        check_alone(&o, &base, &of_folder, "blk.1.attn_output.weight", i ? 40 : 24);
+        if (!i)
+            check_alone(&o, &base, &of_folder, "blk.0.attn_q.weight", 24); /* whose rows have another order there */
         char *text, line[200];
         size_t n;
         assert_int_equal(file_read_all(file, 1 << 20, &text, &n, &e), 0);
