@@ -177,6 +177,7 @@ static void print_step_json(const pt_step *p, const pt_summary *m)
     if (!isnan(p->expert_load_max)) {
         json_object_set_new(line, "expert_load_max", json_real(p->expert_load_max));
         json_object_set_new(line, "experts_idle", json_real(p->experts_idle));
+        json_object_set_new(line, "aux_loss", json_real(p->aux_loss)); /* what is nan is left out */
     }
     for (int i = 0; i < m->memory_n; i++) {
         snprintf(key, sizeof key, "%s_peak_bytes", m->memory[i].tier);

@@ -119,6 +119,7 @@ typedef struct pt_train_options {
     double ld_alpha;                   /* DPO: the weight of a reply's tokens beyond the length of the other one; default 1 */
     double neftune_alpha;              /* noise of this strength on the embeddings of a step; 0: none */
     double desirable_weight, undesirable_weight; /* KTO: weights of losses by label; default 1 */
+    double router_aux_loss;            /* factor of the loss that balances the routers of experts; default 0 */
     pt_loss_per loss_per;              /* what has the same weight in a step's loss: each target token, or each example */
     const char *const *eval_data; int eval_data_n; /* none: the validation files of folders in `data` that have splits */
     double eval_split;                 /* or: hold out this share of the data; 0: none */
@@ -212,6 +213,7 @@ typedef struct pt_step {
     double expert_load_max;  /* of a model with experts: the largest share of a layer's rows that one expert has, times the number of */
                              /* experts: 1 is balanced. NAN: the model has none */
     double experts_idle;     /* the share of experts without a row, over all layers. NAN likewise */
+    double aux_loss;         /* with router_aux_loss: the loss that balances routers, without the factor. Else NAN */
     bool stopped;            /* there was no step: `stop` of one of several ranks returned true, and all should end here */
 } pt_step;
 

@@ -308,6 +308,8 @@ static inline int random_case_of_layers(random_source *r, int layers, random_cas
     if (!failed) {
         random_freeze(r, c->model);
         random_shape(r, c->model, &c->shape);
+        if (c->model->config.router_loss && random_one_in(&(random_source){r->seed + 6, r->n}, 2))
+            c->shape.router_aux = 0.3f;
         c->shape.optimizer = random_optimizer(r);
         random_low_rank(r, c->model);
     }

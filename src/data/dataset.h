@@ -6,7 +6,7 @@
  *   stream     text and files of ids. Documents are joined (BOS if the tokenizer's template adds it, EOS at the end of each) and cut:
  *              window i has inputs ids[i*T .. i*T+T) and targets ids[i*T+1 .. i*T+T+1)
  *   examples   chats, prompts with their completions, and texts that are not packed. Each window contains whole examples (packing.h), which
- *              do not see each other; targets are the learned ids, all others -100
+ *              do not see each other; targets are the learned ids, all others less than 0 (base/target.h)
  *
  * Sample s of an epoch is window permutation(seed, epoch, s), a keyed bijection, so that no list of windows is stored; without shuffling it
  * is window s.
@@ -109,7 +109,7 @@ int dataset_sample(dataset *d, uint64_t index, uint64_t per_epoch, const dataset
 #define NO_WINDOW UINT64_MAX
 uint64_t dataset_window_of(const dataset *d, uint64_t index, uint64_t per_epoch);
 
-/* The same for evaluation: window w of ceil((tokens - 1) / T) of a stream, the last one padded with target -100 (ids 0); for a share of a
+/* The same for evaluation: window w of ceil((tokens - 1) / T) of a stream, the last one padded (ids 0); for a share of a
  * stream, and for examples, w counts all windows of it. */
 uint64_t dataset_eval_windows(const dataset *d);
 /* With labels, there are as many windows again: window dataset_windows() + w is window w mismatched, each prompt with the reply before it.

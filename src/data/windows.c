@@ -1,11 +1,10 @@
 /* windows.c - a dataset's windows: from the stream of ids, or of examples. */
+#include "base/target.h"
 #include "data/dataset_parts.h"
 #include "data/permute.h"
 
 #include <inttypes.h>
 #include <string.h>
-
-enum { NO_TARGET = -100 };
 
 /* ---- of a stream ---- */
 
@@ -56,7 +55,7 @@ static int part_documents(const dataset *d, uint64_t start, size_t n, const int3
             ends = true;
         first[t] = current;
         if (ends) {
-            targets[t] = -100;
+            targets[t] = TARGET_NONE;
             current = (int32_t)t + 1;
         }
     }
@@ -73,7 +72,7 @@ static int read_stream(const dataset *d, uint64_t start, size_t n, const dataset
         memset(row->first, 0, (size_t)d->seq_len * sizeof *row->first);
     for (size_t t = n; t < (size_t)d->seq_len && rc == 0; t++) {
         row->ids[t] = 0;
-        row->targets[t] = NO_TARGET;
+        row->targets[t] = TARGET_PADDING;
         if (d->documents)
             row->first[t] = (int32_t)n;
     }
@@ -99,7 +98,7 @@ static int put_example(const dataset *d, const packed_example *x, int64_t at, fl
         const bool learned = is_learned(d, targets[t]);
         *learns |= learned;
         ids[t] = (int32_t)((uint32_t)ids[t] & ~ID_LEARNED);
-        targets[t] = learned || other != 0 ? (int32_t)((uint32_t)targets[t] & ~ID_LEARNED) : NO_TARGET;
+        targets[t] = learned || other != 0 ? (int32_t)((uint32_t)targets[t] & ~ID_LEARNED) : TARGET_NONE;
         if (row->first)
             row->first[at + t] = (int32_t)at;
         if (row->weights)
@@ -136,7 +135,7 @@ static void pad(const dataset_row *row, int64_t from, int64_t to)
 {
     for (int64_t t = from; t < to; t++) {
         row->ids[t] = 0;
-        row->targets[t] = NO_TARGET;
+        row->targets[t] = TARGET_PADDING;
         if (row->first)
             row->first[t] = (int32_t)from;
         if (row->weights)
@@ -211,7 +210,7 @@ static int put_mismatched(mismatching *m, const prompt_reply *x, pt_error *e)
     if (rc == 0 && reply)
         rc = token_file_ids(&m->d->tokens, m->before.start + m->before.prompt, (size_t)reply, m->d->vocab, (uint32_t *)learned, e);
     for (int64_t t = 0; t < n && rc == 0; t++) {
-        targets[t] = t < x->prompt - 1 ? NO_TARGET : (int32_t)((uint32_t)targets[t] & ~ID_LEARNED);
+        targets[t] = t < x->prompt - 1 ? TARGET_NONE : (int32_t)((uint32_t)targets[t] & ~ID_LEARNED);
         ids[t] = t < x->prompt ? (int32_t)((uint32_t)ids[t] & ~ID_LEARNED) : targets[t - 1];
         if (m->row->first)
             m->row->first[m->at + t] = (int32_t)m->at;

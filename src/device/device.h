@@ -238,17 +238,23 @@ typedef enum row_place { AT_ROW, AT_ROW_OF_RANGE, AT_TOKEN } row_place;
  *
  * With groups > 1 neighbouring experts form groups of equal size, and only those of the groups_used groups are eligible whose two largest
  * choices have the largest sum. NaN is smaller than all numbers, so that ids are always k different experts. scale: 0 stands for 1. With
- * softmax, norm, and least and eps of 0, the weights are the softmax of the chosen logits. given: ids are input. */
+ * softmax, norm, and least and eps of 0, the weights are the softmax of the chosen logits. given: ids are input.
+ *
+ * use (T, 2 experts; or NULL), for the balance of experts: 1 for each of the k largest logits, else 0; then softmax(logits). Both are 0 in
+ * rows of padding, which `targets` (T; or NULL) marks (base/target.h). */
 typedef enum route_kind { ROUTE_SOFTMAX, ROUTE_SIGMOID } route_kind;
 typedef struct op_route {
     route_kind kind; bool norm, given; int64_t rows, experts, k, groups, groups_used; float scale, eps, least;
-    const float *logits, *bias, *expert_scale /* or NULL */; int32_t *ids; float *weights;
+    const float *logits, *bias, *expert_scale /* or NULL */; const int32_t *targets; int32_t *ids; float *weights, *use;
 } op_route;
 
 /* dlogits (T, experts), rounded to `type`, from the gradient of the weights. ids and logits are those of `forward`. dexpert_scale (T, k;
- * may be NULL): the gradient of a slot's expert_scale. */
+ * may be NULL): the gradient of a slot's expert_scale. used (experts; or NULL): the rows of each expert in `use`, summed over all rows of
+ * some layers, n rows; adds the gradient, but in rows of padding, of
+ *
+ *     balance * sum over the experts of used[expert] / n * softmax(logits)[expert] / n */
 typedef struct op_route_backward {
-    op_route forward; pt_dtype type; const float *dweights; void *dlogits; float *dexpert_scale;
+    op_route forward; pt_dtype type; const float *dweights; void *dlogits; float *dexpert_scale; const float *used; float balance;
 } op_route_backward;
 
 typedef struct op_dispatch { int64_t slots, experts; const int32_t *ids; int32_t *order, *place, *ends; } op_dispatch;
@@ -450,7 +456,7 @@ typedef struct op_embedding_backward {
     const int32_t *ids; const void *dy; float *acc; float scale;
 } op_embedding_backward;
 
-/* loss[r] = logsumexp(z[r]) - z[r][target], 0 if target is -100 (ignored), with z = logit_scale * logits, or with a softcap c > 0 (0: none)
+/* loss[r] = logsumexp(z[r]) - z[r][target], 0 if target is negative, with z = logit_scale * logits, or with a softcap c > 0 (0: none)
  * z = c tanh(logit_scale * logits / c). logit_scale is positive; 0 stands for 1. right[r] (may be NULL) = 1 if no logit is above the
  * target's, else 0, and 0 if ignored. dlogits (may be NULL): the gradient by the logits, dlogits[r] = round((softmax - onehot) * (scale *
  * weights[r]) * dz/dlogits), 0 if ignored; weights NULL: all 1. With smoothing s > 0: loss[r] = logsumexp(z[r]) - (1 - s) z[r][target] -

@@ -45,7 +45,8 @@ typedef struct block_unit {
     const float *rope[MODEL_MAX_ROPES];               /* tables for all positions, (T, rotated / 2, 2) */
     const block_cache *cache;                         /* NULL in training */
     float *stream;                                    /* (R, C), residual_bytes(); NULL in fp32 runs */
-    int32_t *routing;                                 /* forward of a layer with experts writes where their rows end; NULL: nowhere */
+    int32_t *routing;                                 /* what the unit keeps of the choice of experts (model/shape.h); NULL: nothing. */
+                                                      /* Forward writes a layer's part, backward reads all of it */
 } block_unit;
 
 typedef struct block_context {

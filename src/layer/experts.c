@@ -8,7 +8,8 @@
  *
  * Backward does not need y. The gradient of act, before the weights, is dout[token] . Wdown[e]. Its product with act is the gradient of the
  * weight; experts_act writes weight * act in its place, which the gradient of Wdown reads. The number of rows is fixed, so all sizes are;
- * where an expert's rows begin is data. Biases are added before the weights; that of Wdown adds to the gradient of a weight.
+ * where an expert's rows begin is data. The loss that balances routers adds to the gradient of the logits. Biases are added before the
+ * weights; that of Wdown adds to the gradient of a weight.
  */
 #include "layer/work.h"
 
@@ -28,7 +29,8 @@ static int64_t rows_n(const layer_work *work, const layer_stage *s) { return wor
 
 /* ---- route ---- */
 
-enum { SCRATCH_FACTORS = 0 };
+/* Routers with factors have no balance (architectures.h). */
+enum { SCRATCH_FACTORS = 0, SCRATCH_USE = 0 };
 
 static unsigned factors(const layer_stage *s) { return s->param[3] == PARAM_NONE ? 0 : TOUCH_SCRATCH(SCRATCH_FACTORS); }
 
@@ -36,25 +38,69 @@ static unsigned route_touches(const layer_stage *s, step_pass pass)
 {
     const unsigned all = TOUCH_OUT(0) | TOUCH_OUT(1);
     switch (pass) {
-    case PASS_FORWARD: return all | TOUCH_IN(0) | TOUCH_OUT(2);
-    case PASS_INPUT: return factors(s) | all | TOUCH_OUT_GRADIENT(2) | TOUCH_IN_GRADIENT(0) | TOUCH_SCRATCH(SCRATCH_ROWS);
+    case PASS_FORWARD: return all | TOUCH_IN(0) | TOUCH_OUT(2) | TOUCH_SCRATCH(SCRATCH_USE);
+    case PASS_INPUT: return all | TOUCH_SCRATCH(SCRATCH_USE) | TOUCH_OUT_GRADIENT(2) | TOUCH_IN_GRADIENT(0) | TOUCH_SCRATCH(SCRATCH_ROWS);
     default: return factors(s) | TOUCH_IN(EXPERTS_ORDER) | TOUCH_IN(EXPERTS_ENDS) | TOUCH_OPERAND | TOUCH_SCRATCH(SCRATCH_ROWS);
     }
 }
 
-/* The gradient of the logits, in the compute type, and those of the experts' factors for each slot. */
+static bool is_balanced(const step_shape *shape, const layer_stage *s)
+{
+    return shape->router_aux > 0 && s->param[0] != PARAM_SHARED_GATE;
+}
+
+/* The gradient of the logits, in the compute type, and those of the experts' factors for each slot; or the use of experts (op_route). */
 static uint64_t route_scratch(const stage_site *at, int k)
 {
     const layer_tensor *of = at->program->tensor;
-    if (k == SCRATCH_FACTORS)
-        return at->stage->param[3] == PARAM_NONE ? 0 : (uint64_t)(at->shape->unit_rows * of[at->stage->out[2]].cols) * sizeof(float);
-    return (uint64_t)(at->shape->unit_rows * of[at->stage->out[0]].cols) * dtype_bytes(at->shape->type);
+    const int64_t rows = at->shape->unit_rows, experts = of[at->stage->out[0]].cols;
+    if (k == SCRATCH_ROWS)
+        return (uint64_t)(rows * experts) * dtype_bytes(at->shape->type);
+    if (is_balanced(at->shape, at->stage))
+        return (uint64_t)(2 * rows * experts) * sizeof(float);
+    return at->stage->param[3] == PARAM_NONE ? 0 : (uint64_t)(rows * of[at->stage->out[2]].cols) * sizeof(float);
 }
 
 static double route_flops(const stage_site *at)
 {
     const param *p = stage_param(at, 0);
     return 2 * (double)p->rows * (double)p->cols * (double)at->shape->unit_rows;
+}
+
+/* The layer's part of what the unit keeps of the choice of experts. */
+static int32_t *routing_of(const layer_work *work)
+{
+    return work->u->routing + routing_offset(work->c->model, work->c->shape, work->layer);
+}
+
+/* Backward computes again what was not saved. */
+static bool is_again(const layer_work *work) { return work->at == work->l->backward_at; }
+
+static bool keeps_use(const layer_work *work, const layer_stage *s) { return work->u->routing && is_balanced(work->c->shape, s); }
+
+/* Adds what the rows used to the layer's sums over the unit. */
+static void sum_use(const layer_work *work, const float *use, int64_t experts)
+{
+    submit_bias_gradient(work->c->queue, work->c->shape, (op_bias_backward){
+        .type = PT_F32, .accumulate = work->row > 0, .rows = work->rows, .cols = 2 * experts, .ld = 2 * experts, .dy = use,
+        .acc = (float *)(routing_of(work) + experts)});
+}
+
+/* loss = router_aux * mean over the units of E * sum over the experts of F * P: the rows of an expert, and the sum of its probabilities, in
+ * all layers of a unit, each by the number of tokens times layers. Sets what backward needs of it. */
+static void set_balance(const layer_work *work, const layer_stage *s, op_route_backward *o)
+{
+    const model *m = work->c->model;
+    const step_shape *shape = work->c->shape;
+    const int64_t experts = m->config.experts, entries = routing_entries(m, shape);
+    if (!keeps_use(work, s))
+        return;
+    float *used = scratch(work, s, SCRATCH_USE);
+    queue_submit(work->c->queue, &(op){OP_BIAS_BACKWARD, .bias_backward = {
+        .type = PT_F32, .rows = routing_offset(m, shape, (int)m->config.layers) / entries, .cols = experts, .ld = entries,
+        .dy = (const float *)(work->u->routing + experts), .acc = used}});
+    o->used = used;
+    o->balance = (float)((double)shape->router_aux * (double)experts / (double)(shape->units_n * shape_ranks(shape)));
 }
 
 static op_route route_of(const layer_work *work, const layer_stage *s)
@@ -72,6 +118,7 @@ static op_route route_of(const layer_work *work, const layer_stage *s)
     o.least = c->router_least;
     o.bias = weight_of(work, s->param[1]);
     o.expert_scale = weight_of(work, s->param[3]);
+    o.targets = work->u->targets ? work->u->targets + work->row : NULL;
     return o;
 }
 
@@ -87,16 +134,20 @@ static void route_forward(const layer_work *work, const layer_stage *s)
         .bias = weight_of(work, s->param[2]), .c = tensor(work, s->out[0]), .alpha = logits_factor(work)}});
     op_route o = route_of(work, s);
     o.weights = tensor(work, s->out[2]);
+    o.use = keeps_use(work, s) && !is_again(work) ? scratch(work, s, SCRATCH_USE) : NULL;
     queue_submit(work->c->queue, &(op){OP_ROUTE, .route = o});
+    if (o.use)
+        sum_use(work, o.use, experts);
 }
 
 static void route_input(const layer_work *work, const layer_stage *s)
 {
     const int64_t experts = columns(work, s->out[0]), hidden = work->hidden;
     void *dlogits = scratch(work, s, SCRATCH_ROWS), *d = gradient(work, s->in[0]);
-    queue_submit(work->c->queue, &(op){OP_ROUTE_BACKWARD, .route_backward = {
-        .forward = route_of(work, s), .type = work->type, .dweights = gradient(work, s->out[2]), .dlogits = dlogits,
-        .dexpert_scale = factors(s) ? scratch(work, s, SCRATCH_FACTORS) : NULL}});
+    op_route_backward o = {.forward = route_of(work, s), .type = work->type, .dweights = gradient(work, s->out[2]), .dlogits = dlogits,
+                           .dexpert_scale = factors(s) ? scratch(work, s, SCRATCH_FACTORS) : NULL};
+    set_balance(work, s, &o);
+    queue_submit(work->c->queue, &(op){OP_ROUTE_BACKWARD, .route_backward = o});
     queue_submit(work->c->queue, &(op){OP_MATMUL, .matmul = {
         .layout = MATMUL_NN, .type = work->type, .out_type = work->type, .m = work->rows, .n = hidden, .k = experts,
         .lda = experts, .ldb = hidden, .ldc = hidden, .a = dlogits, .b = weight_of(work, s->param[0]),
@@ -146,8 +197,8 @@ static void dispatch(const layer_work *work, const layer_stage *s)
     queue_submit(work->c->queue, &(op){OP_DISPATCH, .dispatch = {
         .slots = work->rows * columns(work, s->in[0]), .experts = experts, .ids = tensor(work, s->in[0]),
         .order = tensor(work, s->out[0]), .place = tensor(work, s->out[1]), .ends = tensor(work, s->out[2])}});
-    if (work->u->routing && experts == work->config->experts)
-        queue_submit(work->c->queue, &(op){OP_COPY, .copy = {work->u->routing, tensor(work, s->out[2]),
+    if (work->u->routing && experts == work->config->experts && !is_again(work))
+        queue_submit(work->c->queue, &(op){OP_COPY, .copy = {routing_of(work), tensor(work, s->out[2]),
                                                              (size_t)experts * sizeof(int32_t)}});
 }
 

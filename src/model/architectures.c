@@ -377,7 +377,7 @@ static const char *starcoder2_names[PARAM_ROLES][MODEL_MAX_PARTS] = {
     LLAMA_FAMILY, ONE_ROPE, SILU, .eps = 1e-6, LAYERS(32), HEADS(32), .padding = -1, HIDDEN(4096), KV_HEADS(-1), HEAD_DIM(-1),        \
     FFN(11008), POSITIONS(2048), VOCAB(32000), BOS_EOS(1, 2), ATTENTION_BIASES, GRANITE_SCALES, .sparse = SPARSE_ALL,                 \
     .experts = {"num_local_experts", NULL, 8}, EXPERTS_USED("num_experts_per_tok", 2), .router_norm = {NULL, true},                   \
-    .names = granite_moe_names, .fused = granite_fused_names, .fixed = {NO_ROUTER_LOSS}
+    .names = granite_moe_names, .fused = granite_fused_names, .router_loss = true, .fixed = {NO_ROUTER_LOSS}
 
 /* The choice of GLM 4 MoE and dots 1. */
 #define SIGMOID_ROUTER                                                                                                                \
@@ -445,7 +445,7 @@ static const architecture table[] = {
         BOS_EOS(-1, -1), ATTENTION_BIASES, .qk_norm = QK_NORM_HEAD, .window = WINDOW_SWITCHED, .window_default = 4096,
         .sparse = SPARSE_STEP, .experts = {"num_experts", "num_local_experts", 128}, .experts_used = {"num_experts_per_tok", NULL, 8},
         .expert_ffn = {"moe_intermediate_size", NULL, 768}, .router_norm = {"norm_topk_prob", false}, .names = expert_names,
-        .fused = fused_names, .fixed = {NO_ROUTER_LOSS},
+        .fused = fused_names, .router_loss = true, .fixed = {NO_ROUTER_LOSS},
         .keys = {ROPE_KEYS, "attention_bias", "sliding_window", "use_sliding_window", "max_window_layers", "num_experts",
                  "num_local_experts", "num_experts_per_tok", "moe_intermediate_size", "norm_topk_prob", "decoder_sparse_step",
                  "mlp_only_layers", "router_aux_loss_coef"},
@@ -456,7 +456,7 @@ static const architecture table[] = {
         BOS_EOS(-1, 50279), ATTENTION_BIASES, .qk_norm = QK_NORM_WIDE,
         .sparse = SPARSE_ALL, .experts = {"num_experts", "num_local_experts", 64}, .experts_used = {"num_experts_per_tok", NULL, 8},
         .router_norm = {"norm_topk_prob", false}, .names = expert_names, .fused = fused_names,
-        .fixed = {NO_ROUTER_LOSS, {"clip_qkv", "null"}},
+        .router_loss = true, .fixed = {NO_ROUTER_LOSS, {"clip_qkv", "null"}},
         .keys = {ROPE_KEYS, "attention_bias", "num_experts", "num_local_experts", "num_experts_per_tok", "norm_topk_prob",
                  "router_aux_loss_coef"},
     },
@@ -465,7 +465,7 @@ static const architecture table[] = {
         .eps = 1e-5, LAYERS(32), HEADS(32), .padding = -1, HIDDEN(4096), KV_HEADS(8), HEAD_DIM(-1), FFN(14336), POSITIONS(131072),
         VOCAB(32000), BOS_EOS(1, 2), .window = WINDOW_ALL, .sparse = SPARSE_ALL,
         .experts = {"num_local_experts", "num_experts", 8}, .experts_used = {"num_experts_per_tok", NULL, 2}, .router_norm = {NULL, true},
-        .names = mixtral_names, .fused = fused_names, .fixed = {NO_ROUTER_LOSS, {"router_jitter_noise", "0.0"}},
+        .names = mixtral_names, .fused = fused_names, .router_loss = true, .fixed = {NO_ROUTER_LOSS, {"router_jitter_noise", "0.0"}},
         .keys = {ROPE_KEYS, "sliding_window", "sliding_window_size", "num_local_experts", "num_experts", "num_experts_per_tok",
                  "router_aux_loss_coef"},
     },
@@ -476,7 +476,7 @@ static const architecture table[] = {
         .sparse = SPARSE_STEP, .experts = {"num_experts", "num_local_experts", 60}, EXPERTS_USED("num_experts_per_tok", 4),
         EXPERT_FFN(1408), .router_norm = {"norm_topk_prob", false}, .shared_ffn = {"shared_expert_intermediate_size", NULL, 5632},
         .shared_gate = true, .names = qwen2_moe_names, .fused = fused_names,
-        .fixed = {NO_ROUTER_LOSS, {"use_sliding_window", "false"}},
+        .router_loss = true, .fixed = {NO_ROUTER_LOSS, {"use_sliding_window", "false"}},
         .keys = {ROPE_KEYS, ROUTER_KEYS, "qkv_bias", "sliding_window", "max_window_layers", "num_experts", "num_local_experts",
                  "moe_intermediate_size", "shared_expert_intermediate_size", "decoder_sparse_step", "mlp_only_layers"},
     },
@@ -516,7 +516,8 @@ static const architecture table[] = {
         .sparse = SPARSE_RANGE, .experts = {"moe_num_experts", "num_experts", 64}, .experts_used = {"moe_k", "num_experts_per_tok", 6},
         EXPERT_FFN(1536), .router_norm = {NULL, true}, .router_correction = true, .correction_is_row = true,
         .router_least = {"moe_norm_min", 1e-12}, .shared_experts = {"moe_num_shared_experts", NULL, 2}, .names = ernie_moe_names,
-        .shared = shared_names, .fused = ernie_fused_names, .further = "mtp_", .fixed = {NO_ROUTER_LOSS, {"use_bias", "false"}},
+        .shared = shared_names, .fused = ernie_fused_names, .further = "mtp_",
+        .router_loss = true, .fixed = {NO_ROUTER_LOSS, {"use_bias", "false"}},
         .keys = {ROPE_KEYS, ROUTER_KEYS, "moe_num_experts", "num_experts", "moe_k", "moe_intermediate_size", "moe_num_shared_experts",
                  "moe_layer_start_index", "moe_layer_end_index", "moe_layer_interval", "moe_norm_min", "moe_capacity", "moe_gate",
                  "moe_use_aux_free"},
@@ -528,6 +529,7 @@ static const architecture table[] = {
         .qk_norm = QK_NORM_WIDE, .sparse = SPARSE_ALL, .experts = {"num_local_experts", "num_experts", 256},
         EXPERTS_USED("num_experts_per_tok", 8), .router_norm = {NULL, true}, .router = ROUTE_SIGMOID, .router_correction = true,
         .names = minimax_names, .fused = minimax_fused_names,
+        .router_loss = true,
         .fixed = {NO_ROUTER_LOSS, {"router_jitter_noise", "0.0"}, {"use_qk_norm", "true"}, {"qk_norm_type", "\"per_layer\""},
                   {"use_routing_bias", "true"}, {"scoring_func", "\"sigmoid\""}, {"shared_intermediate_size", "0"}},
         .keys = {ROPE_KEYS, ROUTER_KEYS, "rotary_dim", "partial_rotary_factor", "num_local_experts", "num_experts"},
@@ -540,7 +542,7 @@ static const architecture table[] = {
         .sparse = SPARSE_ALL, .experts = {"num_local_experts", "num_experts", 128},
         .experts_used = {"num_experts_per_tok", "experts_per_token", 4}, .router_norm = {NULL, true}, .router_bias = true,
         .expert_bias = true, .experts_transposed = true, .expert_alpha = {"swiglu_alpha", 1.702}, .expert_limit = {"swiglu_limit", 7},
-        .mxfp4 = true, .names = gpt_oss_names, .fixed = {NO_ROUTER_LOSS, {"hidden_act", "\"silu\""}},
+        .mxfp4 = true, .names = gpt_oss_names, .router_loss = true, .fixed = {NO_ROUTER_LOSS, {"hidden_act", "\"silu\""}},
         .keys = {ROPE_KEYS, ROUTER_KEYS, "attention_bias", "sliding_window", "num_local_experts", "num_experts", "experts_per_token"},
     },
     {
@@ -621,7 +623,8 @@ static const architecture table[] = {
         LAYERS(48), HEADS(16), .padding = -1, HIDDEN(2048), KV_HEADS(2), HEAD_DIM(256), FFN(5632), POSITIONS(32768), VOCAB(151936),
         QWEN_DELTA, .sparse = SPARSE_STEP, .experts = {"num_experts", NULL, 512}, EXPERTS_USED("num_experts_per_tok", 10), EXPERT_FFN(512),
         .router_norm = {"norm_topk_prob", true}, .shared_ffn = {"shared_expert_intermediate_size", NULL, 512}, .shared_gate = true,
-        .names = qwen3_next_names, .fused = fused_names, .further = "mtp.", .fixed = {NO_ROUTER_LOSS, {"attn_output_gate", "true"}},
+        .names = qwen3_next_names, .fused = fused_names, .further = "mtp.",
+        .router_loss = true, .fixed = {NO_ROUTER_LOSS, {"attn_output_gate", "true"}},
         .keys = {QWEN_DELTA_KEYS, ROUTER_KEYS, "num_experts", "moe_intermediate_size", "shared_expert_intermediate_size",
                  "decoder_sparse_step", "mlp_only_layers"},
     },
@@ -631,7 +634,7 @@ static const architecture table[] = {
         POSITIONS(32768), VOCAB(248320), QWEN_DELTA, .sparse = SPARSE_ALL, .experts = {"num_experts", NULL, 256},
         EXPERTS_USED("num_experts_per_tok", 8), .router_norm = {NULL, true}, .shared_ffn = {"shared_expert_intermediate_size", NULL, 512},
         .shared_gate = true, .names = qwen3_5_moe_names, .fused = fused_names, .further = "mtp.",
-        .fixed = {NO_ROUTER_LOSS, {"attn_output_gate", "true"}},
+        .router_loss = true, .fixed = {NO_ROUTER_LOSS, {"attn_output_gate", "true"}},
         .keys = {QWEN_DELTA_KEYS, ROUTER_KEYS, "num_experts", "moe_intermediate_size", "shared_expert_intermediate_size"},
     },
     {
@@ -657,7 +660,7 @@ static const architecture table[] = {
         .taps = {"mamba_d_conv", NULL, 4}, .names = granitemoehybrid_names, .fused = granite_fused_names, .sparse = SPARSE_ALL,
         .experts_optional = true, .experts = {"num_local_experts", NULL, 8}, EXPERTS_USED("num_experts_per_tok", 2),
         .expert_ffn = {"intermediate_size", NULL, 11008}, .router_norm = {NULL, true},
-        .shared_ffn = {"shared_intermediate_size", NULL, 1024}, .fixed = {NO_ROUTER_LOSS},
+        .shared_ffn = {"shared_intermediate_size", NULL, 1024}, .router_loss = true, .fixed = {NO_ROUTER_LOSS},
         .keys = {ROPE_KEYS, "attention_bias", "embedding_multiplier", "attention_multiplier", "residual_multiplier", "logits_scaling",
                  "mamba_conv_bias", "mamba_proj_bias", "num_local_experts", "num_experts_per_tok", "router_aux_loss_coef"},
     },

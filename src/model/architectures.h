@@ -134,6 +134,7 @@ typedef struct architecture {
     route_kind router;
     bool router_correction, correction_is_row; /* the choice has a bias, which is not trained; it is stored as (1, E) */
     bool router_groups;        /* n_group and topk_group are read */
+    bool router_loss;          /* Transformers has a loss that balances the use of experts */
     bool router_bias, expert_bias, experts_transposed; /* the experts' matrices are stored (inputs, outputs) */
     config_number expert_alpha, expert_limit;
     bool sinks;

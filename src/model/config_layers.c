@@ -241,6 +241,7 @@ static int read_router(config_reader *r)
     c->router_correction = a->router_correction;
     c->router_norm = a->router_norm.value;
     c->router_bias = a->router_bias;
+    c->router_loss = a->router_loss;
     c->expert_bias = a->expert_bias;
     c->experts_beside = a->experts_beside;
     c->router_scale = 1;

@@ -105,6 +105,7 @@ typedef struct model_config {
     bool router_norm, router_correction, router_bias;
     int64_t router_groups, router_groups_used;
     float router_scale, router_eps, router_least;
+    bool router_loss;          /* training may balance the use of experts */
     int64_t shared_ffn;        /* width of the MLP that every token has beside its experts; 0: none */
     bool shared_gate;          /* its output is multiplied by a sigmoid of the token */
     bool experts_beside;       /* the experts and that MLP have norms of their own before and after, and the router a third one */

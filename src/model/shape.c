@@ -189,19 +189,19 @@ int64_t sumsq_index(const model *m, int index)
 
 int64_t sumsq_count(const model *m) { return sumsq_index(m, m->params_n); }
 
-int64_t routing_entries(const model *m) { return m->config.experts; }
+int64_t routing_entries(const model *m, const step_shape *s) { return m->config.experts * (s->router_aux > 0 ? 3 : 1); }
 
-int64_t routing_offset(const model *m, int layer)
+int64_t routing_offset(const model *m, const step_shape *s, int layer)
 {
     int64_t sparse = 0;
     for (int i = 0; i < layer; i++)
         sparse += m->config.sparse[i];
-    return sparse * routing_entries(m);
+    return sparse * routing_entries(m, s);
 }
 
 uint64_t routing_bytes(const model *m, const step_shape *s)
 {
-    return (uint64_t)(s->units_n * routing_offset(m, (int)m->config.layers)) * sizeof(int32_t);
+    return (uint64_t)(s->units_n * routing_offset(m, s, (int)m->config.layers)) * sizeof(int32_t);
 }
 
 step_shape shape_cut(const step_shape *s, int64_t rows)

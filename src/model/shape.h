@@ -27,6 +27,7 @@ typedef struct step_shape {
     bool documents;         /* a sequence may contain several, which do not see each other */
     int lanes;              /* number of lanes in which the units' gradients are added (model/lanes.h); 0: one */
     int ranks, rank;        /* a rank's part of a step: batch, units and lanes are its own; 0 ranks: one */
+    float router_aux;       /* factor of the loss that balances routers; 0: none */
     bool weighted;          /* the batch has a weight for each target's loss */
     preference_rule compare; /* a kind other than NONE: the documents of a sequence are pairs that op_preference compares. What it is
                               * given for each target is in the batch, in place of the weights */
@@ -88,9 +89,10 @@ int64_t sumsq_index(const model *m, int param);
 int64_t sumsq_count(const model *m);
 
 /* What a step keeps of the choice of experts, for each unit and each layer with experts: where the rows of each expert end, int32
- * (op_dispatch). Entries of a layer, where layer 0 .. L-1 begins among those of a unit, and bytes of the rank's step; 0: no experts. */
-int64_t routing_entries(const model *m);
-int64_t routing_offset(const model *m, int layer);
+ * (op_dispatch); and if routers are balanced, the sums of op_route's `use` over the unit's tokens, fp32. Entries of a layer, where layer
+ * 0 .. L-1 begins among those of a unit, and bytes of the rank's step; 0: no experts. */
+int64_t routing_entries(const model *m, const step_shape *s);
+int64_t routing_offset(const model *m, const step_shape *s, int layer);
 uint64_t routing_bytes(const model *m, const step_shape *s);
 
 static inline uint64_t align_up(uint64_t n, uint64_t a) { return (n + a - 1) / a * a; }

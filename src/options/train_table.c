@@ -52,6 +52,8 @@ static const option_row rows[] = {
      .is.help = "give each token, or each example, the same weight in the loss"},
     {T(neftune_alpha, "neftune-alpha", REAL, "X"), .is.initial = "0", RANGE(0, 1e3), .record = RECORD_RESULT, TRAIN,
      .is.help = "add noise to the embeddings in training: uniform, at most\nX / sqrt(seq_len x hidden size), such as 5"},
+    {T(router_aux_loss, "router-aux-loss", REAL, "X"), .is.initial = "0", RANGE(0, 1e6), .record = RECORD_RESULT, TRAIN_AND_PLAN,
+     .is.help = "of models with experts: add X times the loss that balances their use\n(Transformers' router_aux_loss_coef)"},
     {LIST(eval_data, "eval-data", "PATH"), .is.help = "data to evaluate on; repeatable", .record = RECORD_INPUT, TRAIN_AND_PLAN,
      .plan_help = "the run evaluates: plan memory for it too; the data are not read"},
     {T(eval_split, "eval-split", REAL, "X"), RANGE(0, 0.99), .record = RECORD_RESULT, TRAIN_AND_PLAN,

@@ -107,7 +107,7 @@ static op_cost cost_activation_backward(const op_activation_backward *o, int64_t
 
 static op_cost cost_route(const op_route *o, int64_t vocab)
 {
-    return bytes_cost(PT_F32, (double)o->rows * (double)(o->experts + 2 * o->k), 1, 0);
+    return bytes_cost(PT_F32, (double)o->rows * (double)((o->use ? 3 : 1) * o->experts + 2 * o->k), 1, 0);
 }
 
 static op_cost cost_route_backward(const op_route_backward *o, int64_t vocab)

@@ -26,6 +26,7 @@ static const struct { const char *key; json_need need; size_t at; double least; 
     {"kl", JSON_OPTIONAL, offsetof(metrics_line, kl), 0},
     {"eval_kl", JSON_OPTIONAL, offsetof(metrics_line, eval_kl), 0},
     {"expert_load_max", JSON_OPTIONAL, offsetof(metrics_line, expert_load), 0},
+    {"aux_loss", JSON_OPTIONAL, offsetof(metrics_line, aux_loss), 0},
     {"experts_idle", JSON_OPTIONAL, offsetof(metrics_line, experts_idle), 0},
     {"eval_reward_margin", JSON_OPTIONAL, offsetof(metrics_line, eval_margin), -METRICS_MAX},
     {"eval_reward_accuracy", JSON_OPTIONAL, offsetof(metrics_line, eval_accuracy), 0},

@@ -237,6 +237,7 @@ static void write_charts(FILE *out, const run_folder *r)
         {"KL, the baseline of rewards", plain_format, .from_zero = true,
          .series = {{"training", &r->kl, false}, {"evaluation", &r->eval_kl, true}}},
         {"Load of the busiest expert, 1: balanced", plain_format, .from_zero = true, .series = {{"load", &r->expert_load, false}}},
+        {"Loss that balances experts", plain_format, .series = {{"loss", &r->aux_loss, false}}},
         {"Experts without a token", share_format, .from_zero = true, .series = {{"idle", &r->experts_idle, false}}},
         {"Gradient norm, before clipping", plain_format, .from_zero = !spans_decades(&r->grad_norm),
          .logarithmic = spans_decades(&r->grad_norm), .series = {{"norm", &r->grad_norm, false}}},

@@ -78,6 +78,7 @@ static void take_experts(run_folder *r, const metrics_line *x)
 {
     add_point(&r->expert_load, x->step, x->expert_load);
     add_point(&r->experts_idle, x->step, x->experts_idle);
+    add_point(&r->aux_loss, x->step, x->aux_loss);
     keep(&r->last_load, x->expert_load);
     keep(&r->last_idle, x->experts_idle);
 }

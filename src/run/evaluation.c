@@ -1,5 +1,6 @@
 #include "run/evaluation.h"
 
+#include "base/target.h"
 #include "comm/comm.h"
 
 #include <math.h>
@@ -20,7 +21,7 @@ static int load_batch(executor *x, dataset *data, uint64_t window, dataset_count
         } else {
             memset(row.ids, 0, (size_t)s->seq_len * sizeof *row.ids);
             for (int64_t k = 0; k < s->seq_len; k++)
-                row.targets[k] = -100;
+                row.targets[k] = TARGET_PADDING;
         }
     }
     if (s->documents)

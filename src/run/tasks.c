@@ -85,12 +85,12 @@ static block_unit unit_of(const task_runner *r, const schedule *s, const task *t
     return u;
 }
 
-/* The task's layer in what unit `unit` keeps of the choice of experts; NULL: nothing. */
+/* What unit `unit` keeps of the choice of experts; NULL: nothing. */
 static int32_t *routing_of(const task_runner *r, const schedule *s, const task *t, int64_t unit)
 {
     const model *m = r->in->model;
     int32_t *all = (int32_t *)operand_of(r, s, t, OBJECT_ROUTING, -1, -1);
-    return all ? all + unit * routing_offset(m, (int)m->config.layers) + routing_offset(m, t->block - 1) : NULL;
+    return all ? all + unit * routing_offset(m, r->in->shape, (int)m->config.layers) : NULL;
 }
 
 static uint64_t x_bytes(const step_shape *h, const model *m)
@@ -180,6 +180,7 @@ static void run_backward(task_runner *r, const schedule *s, const task *t, const
     const int64_t elements = accumulator_elements(r->in->model, t->block);
     for (int64_t i = 0; i < s->micro_units; i++) {
         block_unit u = unit_of(r, s, t, t->micro * s->micro_units + i);
+        u.routing = routing_of(r, s, t, t->micro * s->micro_units + i);
         const lane_place lane = lane_place_of_unit(r->in->shape, t->micro * s->micro_units + i);
         layer_backward(c, t->block, layout_of(r, t->block), &w, &u, saved + (uint64_t)i * saved_stride(r, t->block),
                        workspace_of(r, s, t), dx + (uint64_t)i * x_bytes(r->in->shape, r->in->model),

@@ -211,6 +211,8 @@ static void backward(program *p, int block, int micro)
     item_accumulator(p, block, micro);
     item_operand(&p->b, p->batch, USE_READ);
     item_rope(p);
+    if (p->shape->router_aux > 0 && has_experts(p, block))
+        item_operand(&p->b, p->routing, USE_READ);
     item_end(&p->b, TASK_LAYER_BACKWARD, QUEUE_COMPUTE, block, micro, -1, micro == 0);
 }
 

@@ -138,6 +138,8 @@ static int backward_wants(checker *c, int i, int block, int micro)
     residual(c, micro, residual_gradient(c, block + 1), residual_gradient(c, block));
     reads(c, OBJECT_BATCH, -1, -1, 1);
     rope(c);
+    if (c->in->shape->router_aux > 0 && has_experts(c, block))
+        reads(c, OBJECT_ROUTING, -1, -1, c->routed);
     int failed = sum_up(c, i, block, micro);
     return failed ? failed : block_weights(c, i, block);
 }

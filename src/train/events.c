@@ -157,6 +157,7 @@ int events_write(const events *v, const pt_step *s, const pt_memory *memory, int
     }
     put_finite(&summary, "train/expert_load_max", s->expert_load_max);
     put_finite(&summary, "train/experts_idle", s->experts_idle);
+    put_finite(&summary, "train/aux_loss", s->aux_loss);
     if (s->evaluated)
         put_evaluation(&summary, s);
     return write_summary(v, s->step, &summary, e);

@@ -70,6 +70,7 @@ int metrics_write(const step_lines *m, const pt_step *s, const pt_memory *memory
     }
     put_number(f, "", "expert_load_max", 17, s->expert_load_max);
     put_number(f, "", "experts_idle", 17, s->experts_idle);
+    put_number(f, "", "aux_loss", 17, s->aux_loss);
     for (int i = 0; i < memory_n; i++) {
         const pt_memory *at = &memory[i];
         fprintf(f, ",\"%s_peak_bytes\":%llu,\"%s_predicted_bytes\":%llu,\"%s_budget_bytes\":%llu", at->tier,

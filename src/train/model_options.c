@@ -109,12 +109,16 @@ int shape_of_options(pt_train_options *o, const model *m, step_shape *s, pt_erro
     if (c->position == POSITION_LEARNED && o->seq_len > c->max_positions)
         return pt_fail(e, PT_FAILED, "`seq_len` is %lld, but the model has learned only %lld positions: give at most as many",
                        (long long)o->seq_len, (long long)c->max_positions);
+    if (o->router_aux_loss > 0 && !c->router_loss)
+        return pt_fail(e, PT_USAGE, "`router_aux_loss` balances the use of experts, but %s: leave the option out",
+                       c->experts ? "Transformers has no such loss for this kind of model" : "the model has none");
     int failed = options_check_tokens(o, e);
     if (failed)
         return failed;
     step_shape_init(s, m, o->precision == PT_PRECISION_BF16 ? PT_BF16 : PT_F32, o->batch_size, o->seq_len);
     s->documents = o->document_mask || task_of(o)->pairs;
     s->weighted = o->loss_per == PT_LOSS_PER_EXAMPLE || task_of(o)->plane != TASK_PLANE_NONE;
+    s->router_aux = (float)o->router_aux_loss;
     s->compare = task_rule(o);
     s->noise = noise_of(o, c);
     s->smoothing = task_of(o)->pairs ? 0 : (float)o->label_smoothing;

@@ -4,7 +4,7 @@
 
 #include "train/trainer.h"
 
-/* Sets the step's expert_load_max and experts_idle, from the executor's rows of all ranks. */
+/* Sets the step's expert_load_max, experts_idle and aux_loss, from the executor's rows of all ranks. */
 void routing_measure(const trainer *t, pt_step *s);
 
 #endif

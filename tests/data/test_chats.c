@@ -5,6 +5,7 @@
 #include <stdint.h>
 #include <cmocka.h>
 
+#include "base/target.h"
 #include "data/dataset.h"
 
 #include "chat/byte_model.h"
@@ -276,8 +277,8 @@ static void windows_hold_whole_examples_that_begin_anew(void **state)
     (void)state;
     dataset *d = open_good("two.jsonl", "{\"prompt\": \"ab\", \"completion\": \"c\"}\n{\"prompt\": \"x\", \"completion\": \"yz\"}\n",
                            (dataset_options){.seq_len = 10});
-    const int32_t want[] = {BOS, 'a', 'b', 'c', BOS, 'x', 'y', 'z', 0, 0}, targets[] = {-100, -100, 'c', EOS, -100, 'y', 'z', EOS, -100,
-        -100};
+    const int32_t want[] = {BOS, 'a', 'b', 'c', BOS, 'x', 'y', 'z', 0, 0}, targets[] = {-100, -100, 'c', EOS, -100, 'y', 'z', EOS,
+        TARGET_PADDING, TARGET_PADDING};
     const int32_t starts[] = {0, 0, 0, 0, 4, 4, 4, 4, 8, 8};
     const float weigh[] = {0, 0, 0.5f, 0.5f, 0, 1 / 3.f, 1 / 3.f, 1 / 3.f, 0, 0};
     int32_t ids[10], out[10], first[10];

@@ -5,6 +5,7 @@
 #include <stdint.h>
 #include <cmocka.h>
 
+#include "base/target.h"
 #include "data/dataset.h"
 #include "io/files.h"
 
@@ -103,7 +104,7 @@ static void evaluation_counts_every_token(void **state)
         for (uint64_t w = 0; w < dataset_eval_windows(d); w++) {
             assert_int_equal(dataset_eval_window(d, w, &(dataset_row){in, out, NULL, NULL}, NULL, NULL), 0);
             for (int t = 0; t < T; t++) {
-                if (out[t] == -100) {
+                if (out[t] < 0) {
                     assert_int_equal(in[t], 0);
                     continue;
                 }
@@ -393,7 +394,7 @@ static void documents_are_apart_by_files_and_by_the_id_that_ends_one(void **stat
         assert_int_equal(dataset_eval_window(d, (uint64_t)w, &(dataset_row){in, out, first, NULL}, NULL, NULL), 0);
         check_documents(all, start_of, w * T, n, in, out, first);
         for (int t = n; t < T; t++)
-            assert_true(in[t] == 0 && out[t] == -100 && first[t] == n);
+            assert_true(in[t] == 0 && out[t] == TARGET_PADDING && first[t] == n);
     }
     dataset_close(d);
 }
@@ -639,7 +640,7 @@ static void an_epoch_of_more_samples_than_windows_ends_with_padding(void **state
         assert_int_equal(dataset_sample(d, i, samples, &(dataset_row){in, out, first, weights}, &counts, NULL), 0);
         assert_int_equal(counts.learned, w == NO_WINDOW ? 0 : T);
         for (int t = 0; t < T && w == NO_WINDOW; t++)
-            assert_true(in[t] == 0 && out[t] == -100 && first[t] == 0 && weights[t] == 0);
+            assert_true(in[t] == 0 && out[t] == TARGET_PADDING && first[t] == 0 && weights[t] == 0);
         if (w != NO_WINDOW)
             assert_int_equal(seen[2 * w + i / samples]++, 0);
     }

@@ -1,6 +1,7 @@
 /* Mixtures of experts: the choice, the sort, the matmuls of each expert's rows, and what is between them. */
 #include "device/reference.h"
 
+#include "base/target.h"
 #include "device/cpu/isa.h"
 
 typedef struct mixture { int64_t tokens, experts, k, slots; int32_t *ids, *order, *place, *ends; } mixture;
@@ -62,7 +63,7 @@ static void slots_are_sorted_by_expert(void **state)
 
 /* ---- the choice ---- */
 
-typedef struct router { op_route o; const double *logits, *dweights; int64_t row; } router;
+typedef struct router { op_route o; const double *logits, *dweights; int64_t row; const float *used; double balance; } router;
 
 REFERENCE static void values_of(const op_route *o, const double *logits, double *p)
 {
@@ -87,6 +88,24 @@ REFERENCE static void weights_of(const op_route *o, const double *logits, const 
                      (o->expert_scale ? (double)o->expert_scale[ids[j]] : 1);
 }
 
+REFERENCE static void probabilities_of(const op_route *o, const double *logits, double *p)
+{
+    op_route softmax = *o;
+    softmax.kind = ROUTE_SOFTMAX;
+    values_of(&softmax, logits, p);
+}
+
+static double balance_loss(const router *r)
+{
+    double p[EXPERTS_MOST], loss = 0, n = 0;
+    probabilities_of(&r->o, r->logits + r->row * r->o.experts, p);
+    for (int64_t e = 0; e < r->o.experts; e++) {
+        n += (double)r->used[e] / (double)r->o.k;
+        loss += (double)r->used[e] * p[e];
+    }
+    return n > 0 && r->o.targets[r->row] != TARGET_PADDING ? r->balance * loss / n / n : 0;
+}
+
 static double weighted_loss(const void *ctx)
 {
     const router *r = ctx;
@@ -94,7 +113,7 @@ static double weighted_loss(const void *ctx)
     weights_of(&r->o, r->logits + r->row * r->o.experts, r->o.ids + r->row * r->o.k, weights);
     for (int64_t j = 0; j < r->o.k; j++)
         loss += weights[j] * r->dweights[r->row * r->o.k + j];
-    return loss;
+    return r->used ? loss + balance_loss(r) : loss;
 }
 
 /* No expert outside is better than the worst inside, in fp64 up to rounding; and none of a group that is not among the best. */
@@ -141,6 +160,41 @@ static const op_route kinds[] = {
     {.kind = ROUTE_SOFTMAX, .norm = true, .experts = 7, .k = 7}, {.kind = ROUTE_SIGMOID, .experts = 1, .k = 1}};
 enum { KINDS = sizeof kinds / sizeof *kinds };
 
+/* The row of `use` has the k largest logits, of equal ones the first, and all probabilities; nothing in padding. */
+static void check_use(const op_route *o, int64_t row, const double *logits)
+{
+    const float *use = o->use + row * 2 * o->experts;
+    const bool padding = o->targets[row] == TARGET_PADDING;
+    double p[EXPERTS_MOST];
+    probabilities_of(o, logits, p);
+    for (int64_t e = 0; e < o->experts; e++) {
+        int64_t larger = 0;
+        for (int64_t other = 0; other < o->experts; other++)
+            larger += logits[other] > logits[e] || (logits[other] == logits[e] && other < e);
+        assert_true(use[e] == (float)(larger < o->k && !padding));
+        near(PT_F32, use[o->experts + e], padding ? 0 : p[e], 2e-6 * p[e] + 1e-30, "probability", e);
+    }
+}
+
+/* How often experts were used; some never, in a case nobody. */
+static float *random_used(int64_t experts, bool none)
+{
+    float *used = test_alloc((size_t)experts * sizeof *used);
+    tensor rows = tensor_random(PT_F32, experts, 0, 30);
+    for (int64_t e = 0; e < experts; e++)
+        used[e] = none ? 0 : (float)floor(fmax(rows.value[e], 0));
+    return used;
+}
+
+static int32_t *random_targets(int64_t rows)
+{
+    int32_t *targets = test_alloc((size_t)rows * sizeof *targets);
+    tensor chance = tensor_random(PT_F32, rows, 0, 1);
+    for (int64_t row = 0; row < rows; row++)
+        targets[row] = chance.value[row] > 0.7 ? TARGET_PADDING : chance.value[row] < 0 ? TARGET_NONE : 3;
+    return targets;
+}
+
 static void experts_are_chosen_and_weighted(void **state)
 {
     static const int64_t tokens[] = {1, 37, 70};
@@ -152,9 +206,11 @@ static void experts_are_chosen_and_weighted(void **state)
         tensor scale = tensor_random(PT_F32, o.experts, 1, 0.3), dw = tensor_random(PT_F32, o.rows * o.k, 0, 1);
         o.logits = logits.data, o.bias = biased ? bias.data : NULL, o.expert_scale = scaled ? scale.data : NULL;
         o.ids = test_alloc((size_t)(o.rows * o.k) * 4), o.weights = test_alloc((size_t)(o.rows * o.k) * 4);
+        o.targets = random_targets(o.rows), o.use = test_alloc((size_t)(2 * o.rows * o.experts) * 4);
         run_op(1, &(op){OP_ROUTE, .route = o});
         for (int64_t row = 0; row < o.rows; row++) {
             double want[SLOTS_MOST];
+            check_use(&o, row, logits.value + row * o.experts);
             const int32_t *ids = o.ids + row * o.k;
             check_ids(&o, logits.value + row * o.experts, ids);
             weights_of(&o, logits.value + row * o.experts, ids, want);
@@ -165,8 +221,9 @@ static void experts_are_chosen_and_weighted(void **state)
         const size_t bytes = (size_t)(o.rows * o.experts) * dtype_bytes(type);
         void *dlogits = test_alloc(bytes);
         float *dscale = test_alloc((size_t)(o.rows * o.k) * 4);
-        run_op(1, &(op){OP_ROUTE_BACKWARD, .route_backward = {o, type, dw.data, dlogits, dscale}});
-        router r = {o, logits.value, dw.value, 0};
+        const float *used = i % 2 ? random_used(o.experts, i % 5 == 0) : NULL;
+        run_op(1, &(op){OP_ROUTE_BACKWARD, .route_backward = {o, type, dw.data, dlogits, dscale, used, 40}});
+        router r = {o, logits.value, dw.value, 0, used, 40};
         for (r.row = 0; r.row < o.rows; r.row += 1 + o.rows / 4)
             for (int64_t e = 0; e < o.experts; e++)
                 near(type, element(type, dlogits, r.row * o.experts + e),
@@ -179,10 +236,12 @@ static void experts_are_chosen_and_weighted(void **state)
             void *dlogits_again = test_alloc(bytes);
             again.weights = test_alloc((size_t)(o.rows * o.k) * 4), again.given = threads % 2;
             again.ids = test_copy(o.ids, (size_t)(o.rows * o.k) * 4);
+            again.use = test_alloc((size_t)(2 * o.rows * o.experts) * 4);
             run_op(threads, &(op){OP_ROUTE, .route = again});
-            run_op(threads, &(op){OP_ROUTE_BACKWARD, .route_backward = {again, type, dw.data, dlogits_again, NULL}});
+            run_op(threads, &(op){OP_ROUTE_BACKWARD, .route_backward = {again, type, dw.data, dlogits_again, NULL, used, 40}});
             same_bits(again.ids, o.ids, (size_t)(o.rows * o.k) * 4, "ids");
             same_bits(again.weights, o.weights, (size_t)(o.rows * o.k) * 4, "weights");
+            same_bits(again.use, o.use, (size_t)(2 * o.rows * o.experts) * 4, "use");
             same_bits(dlogits_again, dlogits, bytes, "dlogits");
         }
         test_teardown(state);

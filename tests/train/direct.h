@@ -32,6 +32,7 @@ static inline void direct_open_with(direct *d, const fixture *f, pt_dtype type, 
         step_shape_for_gpu(&d->shape, f->model);
     d->shape.whole_heads = groups ? 0 : d->shape.whole_heads;
     d->shape.tile_rows = groups ? DIRECT_TILE : d->shape.tile_rows;
+    d->shape.router_aux = (float)fixture_router_aux(f);
     must(pack(f->model, &d->shape, 1 << 20, &d->packing, &e), &e);
     must(plan_alloc(&d->plan, d->packing.chunks_n, (int)f->model->config.layers, &e), &e);
     d->plan.chunk_bytes = 1 << 20;

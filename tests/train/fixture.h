@@ -87,6 +87,12 @@ static inline double fixture_setting(const fixture *f, const char *key)
     return json_number_value(value);
 }
 
+/* The factor of the loss that balances routers. */
+static inline double fixture_router_aux(const fixture *f)
+{
+    return json_number_value(json_object_get(json_object_get(f->json, "settings"), "router_aux_loss"));
+}
+
 /* Number `step` (from 0) of a list such as "loss_fp64". */
 static inline double fixture_of_step(const fixture *f, const char *key, int step)
 {
@@ -127,6 +133,7 @@ static inline void fixture_options(const fixture *f, const char *const *tokens, 
     o->beta2 = fixture_setting(f, "beta2");
     o->eps = fixture_setting(f, "eps");
     o->max_grad_norm = fixture_setting(f, "max_grad_norm");
+    o->router_aux_loss = fixture_router_aux(f);
     o->precision = PT_PRECISION_FP32;
     o->save_type = PT_SAVE_F32;
     o->keep = 0;

@@ -38,6 +38,9 @@ static void run_steps(const fixture *f, pt_trainer *t, double *loss_error, doubl
             fail_msg("%s step %d: loss %.9f, in fp64 %.9f", f->name, done, s.loss, loss);
         if (!(fabs(s.grad_norm - norm) <= 1e-4 * norm))
             fail_msg("%s step %d: gradient norm %.9f, in fp64 %.9f", f->name, done, s.grad_norm, norm);
+        if (done == 1 && fixture_router_aux(f) > 0)
+            assert_true(fabs(s.aux_loss / fixture_setting(f, "aux_loss_of_step_1") - 1) <= 1e-5);
+        assert_true(!isnan(s.aux_loss) == (fixture_router_aux(f) > 0));
         *loss_error = fmax(*loss_error, fabs(s.loss - loss) / loss);
         *norm_error = fmax(*norm_error, fabs(s.grad_norm - norm) / norm);
     }

@@ -61,7 +61,7 @@ static json_t *last_metrics(const char *out)
 static void assert_same_evaluation(const char *a, const char *b, bool evaluated)
 {
     static const char *const keys[] = {"loss", "eval_loss", "eval_reward_margin", "eval_reward_accuracy", "kl", "eval_kl",
-                                       "expert_load_max", "experts_idle"};
+                                       "expert_load_max", "experts_idle", "aux_loss"};
     json_t *x = last_metrics(a), *y = last_metrics(b);
     assert_true(!evaluated == !json_object_get(x, "eval_reward_margin"));
     for (size_t i = 0; i < sizeof keys / sizeof *keys; i++)
@@ -85,8 +85,8 @@ static void any_number_of_ranks_ends_in_the_same_bits(void **state)
                            {"pairs", WORDS("--task", "dpo", "--eval-split", "0.3", "--eval-every", "2"), &pairs},
                            {"pairs_lora", WORDS("--task", "orpo", "--lora", "2"), &pairs},
                            {"simpo", WORDS("--task", "simpo", "--lora", "2"), &pairs},
-                           {"experts", WORDS("--freeze", "*embed*"), &experts},
                            {"experts_lora", WORDS("--lora", "3", "--lora-targets", "attention,experts"), &experts},
+                           {"experts", WORDS("--freeze", "*embed*", "--router-aux-loss", "0.1"), &experts},
                            {"labels", WORDS("--task", "kto", "--eval-split", "0.3", "--eval-every", "2"), &labels}};
     const char *const ranks[] = {"1", "2", "4"};
     for (size_t i = 0; i < sizeof all / sizeof *all; i += SANITIZED ? 2 : 1) {

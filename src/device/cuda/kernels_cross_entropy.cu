@@ -12,7 +12,7 @@
  */
 #include "device/cuda/mma.h"
 
-enum { IGNORED = -100, LONG_ROW = 8192 };
+enum { LONG_ROW = 8192 };
 
 /* Scales logits, and caps them if cap is not 0 (over_cap: scale / cap). Without MAPPED logits are unchanged. */
 typedef struct logit_map { float scale, cap, over_cap; } logit_map;
@@ -135,7 +135,7 @@ template <pt_dtype T, bool MAPPED> __global__ void __launch_bounds__(1024) cross
     int64_t row = blockIdx.x, target = o.targets[row];
     const float *logits = o.logits + row * o.ld;
     void *out = o.dlogits ? element_at<T>(o.dlogits, row * o.lddl) : NULL;
-    if (target == IGNORED) {
+    if (target < 0) {
         pack zero = {{0}};
         for (int64_t i = threadIdx.x * PACK; out && i < o.vocab; i += blockDim.x * PACK)
             pack_store<T>(out, i, o.vocab, wide, zero);
@@ -232,7 +232,7 @@ __global__ void __launch_bounds__(KEPT_THREADS, 1) kept_kernel(op_cross_entropy 
 {
     SHARED_BYTES(memory);
     const int vocab = (int)o.vocab;
-    bool kept = o.targets[blockIdx.x] != IGNORED;
+    bool kept = o.targets[blockIdx.x] >= 0;
     for (int k = 0; k < PACKS; k++) {
         if (kept)
             keep_pack(memory, k, o.logits + blockIdx.x * o.ld, vocab);
@@ -240,7 +240,7 @@ __global__ void __launch_bounds__(KEPT_THREADS, 1) kept_kernel(op_cross_entropy 
     }
     for (int64_t row = blockIdx.x; row < o.rows; row += blocks) {
         const int target = o.targets[row];
-        const bool ours = kept, more = row + blocks < o.rows && o.targets[row + blocks] != IGNORED;
+        const bool ours = kept, more = row + blocks < o.rows && o.targets[row + blocks] >= 0;
         const float scale = o.weights ? o.scale * o.weights[row] : o.scale;
         softmax_sum s = {0.0f, 1.0f};
         if (ours) {

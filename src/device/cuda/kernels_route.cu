@@ -1,4 +1,5 @@
 /* kernels_route.cu - the choice of experts, a warp per token, and the sort of tokens by expert, a block per expert. */
+#include "base/target.h"
 #include "device/cuda/mma.h"
 
 enum { DISPATCH_THREADS = 256, DISPATCH_WARPS = DISPATCH_THREADS / WARP };
@@ -46,19 +47,21 @@ DEVICE int take_largest(uint64_t *candidates, int n)
 }
 
 /* p as in the CPU's kernels/route.c. */
-DEVICE void find_values(const op_route &o, const float *logits, token *t)
+DEVICE void values_of(route_kind kind, int64_t experts, const float *logits, token *t)
 {
     float most = -INFINITY, sum = 0;
-    for (int64_t e = threadIdx.x; e < o.experts && o.kind == ROUTE_SOFTMAX; e += WARP)
+    for (int64_t e = threadIdx.x; e < experts && kind == ROUTE_SOFTMAX; e += WARP)
         most = fmaxf(most, logits[e]);
     most = warp_max(most);
-    for (int64_t e = threadIdx.x; e < o.experts; e += WARP) {
-        t->p[e] = o.kind == ROUTE_SOFTMAX ? expf(logits[e] - most) : 1.0f / (1.0f + expf(-logits[e]));
+    for (int64_t e = threadIdx.x; e < experts; e += WARP) {
+        t->p[e] = kind == ROUTE_SOFTMAX ? expf(logits[e] - most) : 1.0f / (1.0f + expf(-logits[e]));
         sum += t->p[e];
     }
-    t->sum = o.kind == ROUTE_SOFTMAX ? warp_sum(sum) : 1.0f;
+    t->sum = kind == ROUTE_SOFTMAX ? warp_sum(sum) : 1.0f;
     __syncthreads();
 }
+
+DEVICE void find_values(const op_route &o, const float *logits, token *t) { values_of(o.kind, o.experts, logits, t); }
 
 DEVICE float choice_of(const op_route &o, const float *logits, const token &t, int64_t e)
 {
@@ -87,8 +90,8 @@ DEVICE void drop_groups(const op_route &o, const float *logits, const token &t)
             t.candidate[e] &= 0xffffffffu;
 }
 
-/* Writes the token's ids in ascending order; lane j has the j-th. */
-DEVICE void find_ids(const op_route &o, const float *logits, const token &t, int32_t *ids)
+/* Lane j's is the j-th largest choice; INT32_MAX: it has none. */
+DEVICE int find_id(const op_route &o, const float *logits, const token &t)
 {
     for (int64_t e = threadIdx.x; e < o.experts; e += WARP)
         t.candidate[e] = candidate_of(choice_of(o, logits, t, e), (int)e);
@@ -102,6 +105,13 @@ DEVICE void find_ids(const op_route &o, const float *logits, const token &t, int
         mine = j == (int)threadIdx.x ? found : mine;
         __syncthreads();
     }
+    return mine;
+}
+
+/* Writes the token's ids in ascending order. */
+DEVICE void find_ids(const op_route &o, const float *logits, const token &t, int32_t *ids)
+{
+    const int mine = find_id(o, logits, t);
     int before = 0;
     for (int j = 0; j < o.k; j++)
         before += __shfl_sync(FULL_WARP, mine, j) < mine;
@@ -129,6 +139,27 @@ DEVICE slot_share share_of(const op_route &o, const token &t, const int32_t *ids
 
 DEVICE float factor_of(const op_route &o, int id) { return (o.scale != 0 ? o.scale : 1.0f) * (o.expert_scale ? o.expert_scale[id] : 1.0f); }
 
+DEVICE bool is_padding(const op_route &o, int64_t row) { return o.targets && o.targets[row] == TARGET_PADDING; }
+
+DEVICE void put_use(const op_route &o, int64_t row, token *t)
+{
+    const float *logits = o.logits + row * o.experts;
+    const float one = is_padding(o, row) ? 0.0f : 1.0f;
+    float *use = o.use + row * 2 * o.experts;
+    op_route by_logits = o;
+    by_logits.kind = ROUTE_SOFTMAX, by_logits.bias = NULL, by_logits.groups = 0;
+    __syncthreads();
+    values_of(ROUTE_SOFTMAX, o.experts, logits, t);
+    const int mine = find_id(by_logits, logits, *t);
+    for (int64_t e = threadIdx.x; e < o.experts; e += WARP) {
+        use[e] = 0;
+        use[o.experts + e] = one * (t->p[e] / t->sum);
+    }
+    __syncthreads();
+    if (threadIdx.x < (unsigned)o.k)
+        use[mine] = one;
+}
+
 __global__ void __launch_bounds__(WARP) route_kernel(op_route o)
 {
     SHARED_BYTES(shared);
@@ -140,6 +171,25 @@ __global__ void __launch_bounds__(WARP) route_kernel(op_route o)
     const slot_share s = share_of(o, t, o.ids + row * o.k);
     if (s.there)
         o.weights[row * o.k + threadIdx.x] = s.share * factor_of(o, s.id);
+    if (o.use)
+        put_use(o, row, &t);
+}
+
+/* Adds the gradient of the balance to a token's dlogits. Lanes read and write the values of their own experts only. */
+DEVICE void add_balance(const op_route_backward &b, const float *logits, token *t, float *dlogits)
+{
+    const int64_t experts = b.forward.experts;
+    float mean = 0, slots = 0;
+    __syncthreads();
+    values_of(ROUTE_SOFTMAX, experts, logits, t);
+    for (int64_t e = threadIdx.x; e < experts; e += WARP) {
+        mean += t->p[e] / t->sum * b.used[e];
+        slots += b.used[e];
+    }
+    mean = warp_sum(mean);
+    const float n = warp_sum(slots) / (float)b.forward.k, factor = n > 0 ? b.balance / n / n : 0;
+    for (int64_t e = threadIdx.x; e < experts; e += WARP)
+        dlogits[e] += t->p[e] / t->sum * (b.used[e] - mean) * factor;
 }
 
 template <pt_dtype T> __global__ void __launch_bounds__(WARP) route_backward_kernel(op_route_backward b)
@@ -165,10 +215,12 @@ template <pt_dtype T> __global__ void __launch_bounds__(WARP) route_backward_ker
     if (s.there)
         dlogits[s.id] = d;
     __syncthreads();
-    for (int64_t e = threadIdx.x; e < o.experts; e += WARP) {
-        const float dlogit = o.kind == ROUTE_SOFTMAX && !times_p ? t.p[e] / t.sum * (dlogits[e] - common) : dlogits[e];
-        element_store<T>(b.dlogits, row * o.experts + e, dlogit);
-    }
+    for (int64_t e = threadIdx.x; e < o.experts && o.kind == ROUTE_SOFTMAX && !times_p; e += WARP)
+        dlogits[e] = t.p[e] / t.sum * (dlogits[e] - common);
+    if (b.used && !is_padding(o, row))
+        add_balance(b, o.logits + row * o.experts, &t, dlogits);
+    for (int64_t e = threadIdx.x; e < o.experts; e += WARP)
+        element_store<T>(b.dlogits, row * o.experts + e, dlogits[e]);
 }
 
 int cuda_route(const op_route *o, cudaStream_t s) { return launch_shared(route_kernel, o->rows, WARP, token_bytes(o->experts), s, *o); }

@@ -19,7 +19,7 @@
 
 #include <math.h>
 
-enum { IGNORED = -100, MAX_VECS = 4 };
+enum { MAX_VECS = 4 };
 
 typedef struct logits_row {
     const f32_at *x, *next; /* the row after it */
@@ -154,7 +154,7 @@ static INLINE void row_of(pt_dtype type, bool mapped, const op_cross_entropy *o,
 {
     int64_t target = o->targets[row];
     void *out = o->dlogits ? at_mutable(type, o->dlogits, row * o->lddl) : NULL;
-    if (target == IGNORED) {
+    if (target < 0) {
         o->loss[row] = 0.0f;
         if (o->right)
             o->right[row] = 0.0f;

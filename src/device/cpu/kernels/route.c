@@ -1,5 +1,6 @@
 #include "device/cpu/kernels/route.h"
 
+#include "base/target.h"
 #include "device/cpu/kernels/isa.h"
 #include "device/cpu/kernels/vmath.h"
 
@@ -19,17 +20,19 @@ static INLINE float largest_of(const float *x, int64_t n)
     return most;
 }
 
-static void find_values(const op_route *o, const float *logits, row_values *v)
+static void values_of(route_kind kind, const op_route *o, const float *logits, row_values *v)
 {
-    const vf most = vec_set(o->kind == ROUTE_SOFTMAX ? largest_of(logits, o->experts) : 0);
+    const vf most = vec_set(kind == ROUTE_SOFTMAX ? largest_of(logits, o->experts) : 0);
     for (int64_t i = 0; i < o->experts; i += VEC_LANES) {
         const int64_t lanes = o->experts - i < VEC_LANES ? o->experts - i : VEC_LANES;
         const vf x = f32_load(logits + i, lanes);
         vf slope;
-        f32_store(v->p + i, o->kind == ROUTE_SOFTMAX ? vec_exp_negative(x - most) : vec_logistic(x, &slope), lanes);
+        f32_store(v->p + i, kind == ROUTE_SOFTMAX ? vec_exp_negative(x - most) : vec_logistic(x, &slope), lanes);
     }
-    v->sum = o->kind == ROUTE_SOFTMAX ? row_sum(value_at, v->p, o->experts) : 1;
+    v->sum = kind == ROUTE_SOFTMAX ? row_sum(value_at, v->p, o->experts) : 1;
 }
+
+static void find_values(const op_route *o, const float *logits, row_values *v) { values_of(o->kind, o, logits, v); }
 
 /* ---- which experts ---- */
 
@@ -121,6 +124,49 @@ static shares shares_of(const op_route *o, const row_values *v, const int32_t *i
     return s;
 }
 
+/* ---- the balance of experts ---- */
+
+static bool is_padding(const op_route *o, int64_t row) { return o->targets && o->targets[row] == TARGET_PADDING; }
+
+static void put_use(const op_route *o, const float *logits, float *use)
+{
+    const op_route by_logits = {.experts = o->experts, .k = o->k};
+    int32_t ids[SLOTS_MOST];
+    row_values v;
+    values_of(ROUTE_SOFTMAX, o, logits, &v);
+    find_ids(&by_logits, logits, &v, ids);
+    memset(use, 0, (size_t)o->experts * sizeof *use);
+    for (int64_t j = 0; j < o->k; j++)
+        use[ids[j]] = 1;
+    for (int64_t e = 0; e < o->experts; e++)
+        use[o->experts + e] = v.p[e] / v.sum;
+}
+
+/* The gradient of each expert's probability. */
+static void find_push(const op_route_backward *b, float *push)
+{
+    const op_route *o = &b->forward;
+    float slots = 0;
+    for (int64_t e = 0; e < o->experts; e++)
+        slots += b->used[e];
+    const float n = slots / (float)o->k, factor = n > 0 ? b->balance / n / n : 0;
+    for (int64_t e = 0; e < o->experts; e++)
+        push[e] = factor * b->used[e];
+}
+
+static void add_balance(const op_route *o, const float *logits, const float *push, float *dlogits)
+{
+    row_values v;
+    float mean = 0;
+    values_of(ROUTE_SOFTMAX, o, logits, &v);
+    for (int64_t e = 0; e < o->experts; e++)
+        mean += v.p[e] / v.sum * push[e];
+    for (int64_t e = 0; e < o->experts; e++)
+        dlogits[e] += v.p[e] / v.sum * (push[e] - mean);
+}
+
+/* ---- forward ---- */
+
 static float factor_of(const op_route *o, int32_t id) { return op_factor(o->scale) * (o->expert_scale ? o->expert_scale[id] : 1); }
 
 void KERNEL(route_rows)(const op_route *o, int64_t row0, int64_t row1)
@@ -132,6 +178,11 @@ void KERNEL(route_rows)(const op_route *o, int64_t row0, int64_t row1)
         find_values(o, logits, &v);
         if (!o->given)
             find_ids(o, logits, &v, ids);
+        float *use = o->use ? o->use + row * 2 * o->experts : NULL;
+        if (use && is_padding(o, row))
+            memset(use, 0, (size_t)(2 * o->experts) * sizeof *use);
+        else if (use)
+            put_use(o, logits, use);
         const shares s = shares_of(o, &v, ids);
         for (int64_t j = 0; j < o->k; j++)
             o->weights[row * o->k + j] = s.of[j] * factor_of(o, ids[j]);
@@ -182,6 +233,9 @@ static void put_row(pt_dtype type, const float *from, void *base, int64_t at, in
 void KERNEL(route_backward_rows)(const op_route_backward *b, int64_t row0, int64_t row1)
 {
     const op_route *o = &b->forward;
+    float push[EXPERTS_MOST];
+    if (b->used)
+        find_push(b, push);
     for (int64_t row = row0; row < row1; row++) {
         const int32_t *ids = o->ids + row * o->k;
         float dshare[SLOTS_MOST], d[SLOTS_MOST], dlogits[EXPERTS_MOST];
@@ -196,6 +250,8 @@ void KERNEL(route_backward_rows)(const op_route_backward *b, int64_t row0, int64
         }
         const bool times_p = value_gradients(o, &s, dshare, d);
         logit_gradients(o, &v, ids, d, times_p, dlogits);
+        if (b->used && !is_padding(o, row))
+            add_balance(o, o->logits + row * o->experts, push, dlogits);
         put_row(b->type, dlogits, b->dlogits, row * o->experts, o->experts);
     }
 }
