@@ -72,7 +72,7 @@ typedef enum pt_lr_decay { PT_LR_DECAY_COSINE, PT_LR_DECAY_LINEAR, PT_LR_DECAY_R
 typedef enum pt_precision { PT_PRECISION_BF16, PT_PRECISION_FP32 } pt_precision;
 /* Format of the layers' frozen matrices: the compute type (or the folder's own format if it is already in few bits), or about 4 or 8 bits
  * per value. */
-typedef enum pt_base { PT_BASE_AS_COMPUTED, PT_BASE_BF16, PT_BASE_FP32, PT_BASE_NF4, PT_BASE_INT8 } pt_base;
+typedef enum pt_base { PT_BASE_AS_COMPUTED, PT_BASE_BF16, PT_BASE_FP32, PT_BASE_NF4, PT_BASE_INT8, PT_BASE_MXFP4 } pt_base;
 typedef enum pt_optimizer { PT_OPTIMIZER_ADAMW, PT_OPTIMIZER_ADAMW8BIT, PT_OPTIMIZER_MUON, PT_OPTIMIZER_ADAFACTOR, PT_OPTIMIZER_APOLLO,
                             PT_OPTIMIZER_APOLLO_MINI, PT_OPTIMIZER_ADAM_MINI, PT_OPTIMIZER_GALORE } pt_optimizer;
 /* Learning rate of Muon's matrices (rows, cols): lr sqrt(max(1, rows / cols)); lr 0.2 sqrt(max(rows, cols)), which makes steps as large as

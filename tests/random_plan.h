@@ -166,7 +166,7 @@ static inline void random_freeze(random_source *r, model *m)
     if (style >= 5)
         random_adapters(r, m);
     if (style > 1 && !random_one_in(r, 3))
-        model_store(m, random_one_in(r, 2) ? STORAGE_NF4 : STORAGE_INT8, NULL); /* where no matrix is frozen, none is */
+        model_store(m, (param_storage)random_from(r, STORAGE_NF4, STORAGE_MXFP4), NULL); /* where no matrix is frozen, none is */
 }
 
 /* The source goes on as if nothing had been drawn. */

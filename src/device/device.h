@@ -643,13 +643,18 @@ typedef struct op_row_adam {
  *
  *   nf4    s = map[absmax[i / 64]] * nested[i / 64 / 256] + *offset       value = nf4_levels[code] * s
  *          code: the upper half of codes[i / 2] where i is even, else the lower one; map: moment_map_get(true)
- *   int8   value = (codes[i], signed) * scales[i / stride] * (1 / 127)    from left to right */
-typedef enum fewbit_kind { FEWBIT_NF4, FEWBIT_INT8 } fewbit_kind;
-enum { NF4_LEVELS = 16, NF4_BLOCK = 64, NF4_NESTED_BLOCK = 256 };
+ *   int8   value = (codes[i], signed) * scales[i / stride] * (1 / 127)    from left to right
+ *   mxfp4  value = mxfp4_levels[code] * 2^(absmax[i / 32] - 127)
+ *          code: the lower half of codes[i / 2] where i is even, else the upper one */
+typedef enum fewbit_kind { FEWBIT_NF4, FEWBIT_INT8, FEWBIT_MXFP4 } fewbit_kind;
+enum { NF4_LEVELS = 16, NF4_BLOCK = 64, NF4_NESTED_BLOCK = 256, MXFP4_BLOCK = 32, MXFP4_LEAST_SCALE = 0x400000 /* 2^-127 */ };
+/* The bits of 2^(scale - 127) in fp32; scale < 255. */
+#define MXFP4_SCALE_BITS(scale) ((scale) ? (uint32_t)(scale) << 23 : (uint32_t)MXFP4_LEAST_SCALE)
 #define INT8_STEP 7.874015718698502e-3f
 typedef struct op_dequantize {
     fewbit_kind kind; pt_dtype type; int64_t rows, cols, ld, first, stride; const uint8_t *codes;
-    const uint8_t *absmax; const float *nested, *offset; /* nf4 */
+    const uint8_t *absmax;                               /* nf4, mxfp4 */
+    const float *nested, *offset;                        /* nf4 */
     const float *scales;                                 /* int8 */
     void *out;
 } op_dequantize;

@@ -250,6 +250,7 @@ static double pattern_value(pattern p, double normal)
     case PATTERN_VALUES: return normal;
     case PATTERN_NORM: return 1 + 0.02 * normal;
     case PATTERN_SQUARES: return 1e-6 * normal * normal;
+    case PATTERN_EXPONENTS: return (double)f32_from_bits(0x79787776u);
     default: return 1e-3 * normal;
     }
 }
@@ -439,6 +440,8 @@ void area_close(area *a)
 /* Few-bit weights use it too: any bits are valid codes, and the scales are small numbers. */
 static pattern pattern_of(const param *p)
 {
+    if (p->storage == STORAGE_MXFP4)
+        return PATTERN_EXPONENTS;
     switch (p->kind->use) {
     case USE_NORM: case USE_MAGNITUDE: return PATTERN_NORM;
     case USE_NORM_BIAS: return PATTERN_SMALL;

@@ -54,6 +54,7 @@ typedef enum pattern {
     PATTERN_NORM,      /* fp32, 1 + N(0, 0.02): weights of norms */
     PATTERN_SMALL,     /* fp32, N(0, 1e-3): gradient accumulators, first moments */
     PATTERN_SQUARES,   /* fp32, N(0, 1e-3)^2: second moments */
+    PATTERN_EXPONENTS, /* bytes around 0x77: as scales of MXFP4 2^-8, as codes any */
     PATTERNS
 } pattern;
 

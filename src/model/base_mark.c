@@ -112,7 +112,7 @@ static int check_values(const json_source *s, pt_error *e)
     if (weights && !is_hash(weights))
         return pt_fail(e, PT_FAILED, "%s: weights is \"%.40s\", but must be 16 hexadecimal digits: %s", s->where, weights, mend);
     if (base && storage_named(base) == STORAGE_PLAIN)
-        return pt_fail(e, PT_FAILED, "%s: base is \"%.40s\", but must be nf4 or int8: %s", s->where, base, mend);
+        return pt_fail(e, PT_FAILED, "%s: base is \"%.40s\", but must be nf4, int8 or mxfp4: %s", s->where, base, mend);
     return weights || base || rope ? 0 : pt_fail(e, PT_FAILED, "%s: has neither weights nor base: %s", s->where, mend);
 }
 

@@ -26,7 +26,7 @@ int config_check_few_bits(config_reader *r)
         return 0;
     return pt_fail(r->e, PT_FAILED,
                    "%s: \"quantization_config\" is %s: of weights that are already quantized, only those of bitsandbytes are read; give "
-                   "the model that they were made from, and train with `base` nf4 or int8 to keep its frozen matrices in few bits",
+                   "the model that they were made from, and train with `base` nf4, int8 or mxfp4 to keep its frozen matrices in few bits",
                    r->source.where, config_value_text(quantized, shown));
 }
 

@@ -264,7 +264,7 @@ typedef struct param_part {
 
 /* The format of a parameter: PLAIN in the compute type (norms in fp32); the others, only for frozen matrices of layers, in few bits
  * (model/storage.h). */
-typedef enum param_storage { STORAGE_PLAIN, STORAGE_NF4, STORAGE_INT8, STORAGES } param_storage;
+typedef enum param_storage { STORAGE_PLAIN, STORAGE_NF4, STORAGE_INT8, STORAGE_MXFP4, STORAGES } param_storage;
 
 typedef struct param {
     param_role role;

@@ -3,6 +3,7 @@
 #include "base/json.h"
 #include "device/fewbit.h"
 #include "device/moment_map.h"
+#include "model/quantize.h"
 
 #include <math.h>
 #include <stdio.h>
@@ -15,9 +16,7 @@ static const char *const others[] = {".absmax", ".quant_map", ".nested_absmax", 
 static const char of_weight[] = ".weight", of_scales[] = ".SCB", of_order[] = ".weight_format";
 
 static const char mx_scales[] = "_scales";
-/* The magnitudes of the codes of MXFP4; with 8 added to the code, their negatives. */
-static const float mx_levels[8] = {0, 0.5f, 1, 1.5f, 2, 3, 4, 6};
-enum { MX_BLOCK = 32, MX_BYTES = 16, MX_BIAS = 127, MX_MOST = 252 /* larger scales overflow */ };
+enum { MX_BYTES = MXFP4_BLOCK / 2 };
 
 enum { STATES = sizeof states / sizeof *states, OTHERS = sizeof others / sizeof *others };
 
@@ -214,10 +213,10 @@ static int open_mx(prequantized *q, pt_error *e)
         return damaged(q, t, "is not a U8 of (experts, outputs, blocks, 16)", e);
     q->mx = true;
     q->rows = t->shape[0] * t->shape[1];
-    q->cols = t->shape[2] * MX_BLOCK;
-    q->block = MX_BLOCK;
+    q->cols = t->shape[2] * MXFP4_BLOCK;
+    q->block = MXFP4_BLOCK;
     q->dtype = PT_BF16;
-    q->format = STORAGE_PLAIN;
+    q->format = STORAGE_MXFP4;
     q->absmax = find_beside(q->st, t->name, PREQUANTIZED_BLOCKS, mx_scales);
     if (!q->absmax)
         return pt_fail(e, PT_FAILED, "%s: the scales of tensor \"%.120s\" (\"..%s\") are missing; the files are incomplete",
@@ -254,6 +253,14 @@ int prequantized_open(const safetensors *st, const safetensors_tensor *t, pt_dty
 
 enum { CHUNK = 1 << 15, CHUNK_BLOCKS = 1 << 11 };
 
+static int check_mx_scales(const prequantized *q, const uint8_t *scales, uint64_t n, pt_error *e)
+{
+    bool fit = true;
+    for (uint64_t i = 0; i < n; i++)
+        fit = fit && scales[i] <= MXFP4_MOST_SCALE;
+    return fit ? 0 : damaged(q, q->absmax, "has a scale above 252, with which values overflow", e);
+}
+
 /* Scales of blocks first .. first + n. */
 static int read_scales(const prequantized *q, int64_t first, int64_t n, float *out, pt_error *e)
 {
@@ -261,11 +268,10 @@ static int read_scales(const prequantized *q, int64_t first, int64_t n, float *o
     if (!q->nested && !q->mx)
         return safetensors_read_f32(q->st, q->absmax, (uint64_t)first, (uint64_t)n, out, e);
     int failed = safetensors_read(q->st, q->absmax, (uint64_t)first, (uint64_t)n, codes, e);
-    for (int64_t i = 0; i < n && !failed && q->mx; i++) {
-        out[i] = ldexpf(1, codes[i] - MX_BIAS);
-        if (codes[i] > MX_MOST)
-            failed = damaged(q, q->absmax, "has a scale above 252, with which values overflow", e);
-    }
+    if (q->mx && !failed)
+        failed = check_mx_scales(q, codes, (uint64_t)n, e);
+    for (int64_t i = 0; i < n && q->mx; i++)
+        out[i] = f32_from_bits(MXFP4_SCALE_BITS(codes[i]));
     if (q->mx)
         return failed;
     float scale = 0;
@@ -299,8 +305,7 @@ static int read_chunk(const prequantized *q, int64_t first, int64_t n, float *ou
         const float s = scale[at / q->block - block0];
         const uint8_t byte = codes[q->bytes ? i : at / 2 - from];
         if (q->mx) {
-            const int code = at % 2 ? byte >> 4 : byte & 15;
-            out[i] = rounded(q->dtype, code < 8 ? mx_levels[code] * s : -mx_levels[code - 8] * s);
+            out[i] = rounded(q->dtype, mxfp4_levels[at % 2 ? byte >> 4 : byte & 15] * s);
             continue;
         }
         const float x = q->bytes ? (float)(int8_t)byte * s * INT8_STEP : q->level[at % 2 ? byte & 15 : byte >> 4] * s;
@@ -332,6 +337,8 @@ int prequantized_take(const prequantized *q, int slab, uint64_t from, uint64_t n
     const safetensors_tensor *t = slab == 0 ? q->codes : halves && slab == NF4_NESTED ? q->nested : q->absmax;
     const bool floats = t->dtype_is_known && t->dtype == PT_F32 && t != q->codes;
     int failed = safetensors_read_stored(q->st, t, from, n, out, e);
+    if (q->mx && slab == MXFP4_SCALES && !failed)
+        failed = check_mx_scales(q, out, n, e);
     for (uint64_t i = 0; floats && i < n / sizeof(float) && !failed; i++) {
         float x;
         memcpy(&x, (const char *)out + i * sizeof x, sizeof x);

@@ -47,7 +47,7 @@ int prequantized_open(const safetensors *st, const safetensors_tensor *t, pt_dty
 /* out[0 .. n) = values from the first-th on. Thread-safe, with 48 KiB of stack. */
 int prequantized_read(const prequantized *q, int64_t first, int64_t n, float *out, pt_error *e);
 
-/* out = bytes [from, from + n) of a slab of q->format. Refused: scales that are not finite. */
+/* out = bytes [from, from + n) of a slab of q->format. Refused: scales that are not finite, or with which values are not. */
 int prequantized_take(const prequantized *q, int slab, uint64_t from, uint64_t n, void *out, pt_error *e);
 
 /* Does the tensor belong to such a matrix, and does the file have that matrix? */

@@ -95,6 +95,38 @@ void int8_encode(const float *values, int64_t n, uint8_t *codes, float *scale_ou
     *scale_out = most;
 }
 
+/* ---- MXFP4 ---- */
+
+/* The nearest level of a magnitude, of two equally near the one with an even code; what is above the largest becomes it. */
+static uint8_t mxfp4_nearest(float x)
+{
+    uint8_t code = 0;
+    for (int k = 0; k < 7; k++) {
+        const float middle = (mxfp4_levels[k] + mxfp4_levels[k + 1]) / 2;
+        code += (uint8_t)(k % 2 ? x >= middle : x > middle);
+    }
+    return code;
+}
+
+void mxfp4_encode(const float *values, int64_t n, uint8_t *codes, uint8_t *scales)
+{
+    enum { ABOVE = 3 /* the largest level has exponent 2, frexp's mantissas are below 1 */, BIAS = 127, MOST = MXFP4_MOST_SCALE };
+    for (int64_t at = 0; at < n; at += MXFP4_BLOCK) {
+        const int64_t count = n - at < MXFP4_BLOCK ? n - at : MXFP4_BLOCK;
+        uint8_t packed[MXFP4_BLOCK / 2] = {0};
+        int exponent;
+        const float most = largest(values + at, count), mantissa = frexpf(most, &exponent);
+        exponent = mantissa > 0 ? exponent + BIAS - ABOVE : 0;
+        exponent = exponent < 0 ? 0 : exponent > MOST ? MOST : exponent;
+        for (int64_t i = 0; i < count; i++) {
+            const uint8_t code = mxfp4_nearest(ldexpf(fabsf(values[at + i]), BIAS - exponent));
+            packed[i / 2] |= (uint8_t)((code | (signbit(values[at + i]) ? 8 : 0)) << (i % 2 ? 4 : 0));
+        }
+        scales[at / MXFP4_BLOCK] = (uint8_t)exponent;
+        memcpy(codes + at / 2, packed, (size_t)(count + 1) / 2);
+    }
+}
+
 /* ---- a parameter ---- */
 
 typedef struct part_job {
@@ -132,6 +164,10 @@ static int put_rows(const part_job *j, int64_t first, int64_t n, pt_error *e)
         nf4_encode(j->room, n * cols, codes, j->scales + first * cols / BLOCK);
         return put(j, NF4_CODES, (uint64_t)(first * cols) / 2, codes, ((uint64_t)(n * cols) + 1) / 2, e);
     }
+    if (j->p->storage == STORAGE_MXFP4) {
+        mxfp4_encode(j->room, n * cols, codes, (uint8_t *)j->scales + first * cols / MXFP4_BLOCK);
+        return put(j, MXFP4_CODES, (uint64_t)(first * cols) / 2, codes, ((uint64_t)(n * cols) + 1) / 2, e);
+    }
     for (int64_t i = 0; i < n; i++)
         int8_encode(j->room + i * cols, cols, codes + i * cols, j->scales + first + i);
     return put(j, INT8_CODES, (uint64_t)(first * cols), codes, (uint64_t)(n * cols), e);
@@ -141,6 +177,8 @@ static int put_scales(const part_job *j, pt_error *e)
 {
     if (j->p->storage == STORAGE_INT8)
         return put(j, INT8_SCALES, 0, j->scales, storage_slab_bytes(j->p, j->k, INT8_SCALES), e);
+    if (j->p->storage == STORAGE_MXFP4)
+        return put(j, MXFP4_SCALES, 0, j->scales, storage_slab_bytes(j->p, j->k, MXFP4_SCALES), e);
     const int64_t blocks = (part_values(j->p, j->k) + BLOCK - 1) / BLOCK;
     const float offset = nf4_mean(j->scales, blocks);
     float *nested = malloc(storage_slab_bytes(j->p, j->k, NF4_NESTED));
@@ -156,7 +194,7 @@ static int put_scales(const part_job *j, pt_error *e)
 
 static int quantize_part(part_job *j, pt_error *e)
 {
-    const int64_t rows = j->p->part[j->k].rows, n = j->p->storage == STORAGE_NF4 ? (part_values(j->p, j->k) + BLOCK - 1) / BLOCK : rows;
+    const int64_t rows = j->p->part[j->k].rows, n = j->p->storage == STORAGE_INT8 ? rows : (part_values(j->p, j->k) + BLOCK - 1) / BLOCK;
     j->scales = malloc((size_t)n * sizeof *j->scales);
     int failed = j->scales ? 0 : pt_fail(e, PT_FAILED, "out of memory for %lld scales of %s", (long long)n, j->p->part[j->k].name);
     for (int64_t row = 0; row < rows && !failed; row += j->rows) {
@@ -193,6 +231,9 @@ static float value_of(const op_dequantize *o, int64_t i)
 {
     if (o->kind == FEWBIT_INT8)
         return (float)(int8_t)o->codes[i] * o->scales[i / o->stride] * INT8_STEP;
+    if (o->kind == FEWBIT_MXFP4)
+        return mxfp4_levels[i % 2 ? o->codes[i / 2] >> 4 : o->codes[i / 2] & 15] *
+               f32_from_bits(MXFP4_SCALE_BITS(o->absmax[i / MXFP4_BLOCK]));
     const int64_t block = i / BLOCK;
     const float s = moment_map_get(true)->value[o->absmax[block]] * o->nested[block / NESTED] + *o->offset;
     return nf4_levels[i % 2 ? o->codes[i / 2] & 15 : o->codes[i / 2] >> 4] * s;

@@ -22,6 +22,10 @@ void nf4_encode(const float *values, int64_t n, uint8_t *codes, float *absmax);
 /* Quantizes magnitudes, less their mean *offset, to 8 bits, with a scale per 256. `codes` may overlap the magnitudes. */
 float nf4_mean(const float *absmax, int64_t n);
 void nf4_encode_absmax(const float *absmax, int64_t n, float offset, uint8_t *codes, float *nested);
+/* Quantizes blocks of MXFP4: the exponent is that of the largest magnitude less 2. n values from a block's beginning, finite; `codes` may
+ * overlap the values. scales: one per block, at most MXFP4_MOST_SCALE, above which values would overflow. */
+enum { MXFP4_MOST_SCALE = 252 };
+void mxfp4_encode(const float *values, int64_t n, uint8_t *codes, uint8_t *scales);
 /* Quantizes a row. */
 void int8_encode(const float *values, int64_t n, uint8_t *codes, float *scale);
 

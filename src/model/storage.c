@@ -5,13 +5,16 @@
 #include <string.h>
 
 /* nf4: as in QLoRA (Dettmers et al., 2023): 4 bits per value, the largest magnitude of 64 values in 8 bits, with a scale per 256
- * magnitudes, and their mean. int8: the weights of LLM.int8 (Dettmers et al., 2022): the largest magnitude of a row. */
+ * magnitudes, and their mean. int8: the weights of LLM.int8 (Dettmers et al., 2022): the largest magnitude of a row. mxfp4: 4 bits per
+ * value, an exponent for 32 values (OCP Microscaling Formats, 2023). */
 static const storage_format formats[STORAGES] = {
     [STORAGE_NF4] = {"nf4", FEWBIT_NF4, {[NF4_CODES] = {"codes", 4, PER_VALUES, 1},
                                          [NF4_ABSMAX] = {"absmax", 8, PER_VALUES, NF4_BLOCK},
                                          [NF4_NESTED] = {"nested_absmax", 32, PER_VALUES, NF4_BLOCK * NF4_NESTED_BLOCK},
                                          [NF4_OFFSET] = {"nested_offset", 32, PER_TENSOR, 0}}},
     [STORAGE_INT8] = {"int8", FEWBIT_INT8, {[INT8_CODES] = {"codes", 8, PER_VALUES, 1}, [INT8_SCALES] = {"scales", 32, PER_ROW, 0}}},
+    [STORAGE_MXFP4] = {"mxfp4", FEWBIT_MXFP4, {[MXFP4_CODES] = {"codes", 4, PER_VALUES, 1},
+                                               [MXFP4_SCALES] = {"scales", 8, PER_VALUES, MXFP4_BLOCK}}},
 };
 
 const storage_format *storage_format_of(param_storage s) { return s == STORAGE_PLAIN ? NULL : &formats[s]; }
@@ -121,7 +124,7 @@ int64_t storage_run(const param *p, const char *piece, int64_t row0, int64_t n, 
     for (int i = 0; i < STORAGE_SLABS; i++)
         slab[i] = (const uint8_t *)piece + storage_slab_at(p, k, i);
     out->codes = slab[0];
-    out->absmax = slab[NF4_ABSMAX];
+    out->absmax = slab[p->storage == STORAGE_MXFP4 ? MXFP4_SCALES : NF4_ABSMAX];
     out->nested = (const float *)slab[NF4_NESTED];
     out->offset = (const float *)slab[NF4_OFFSET];
     out->scales = (const float *)slab[INT8_SCALES];

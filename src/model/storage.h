@@ -30,6 +30,7 @@ typedef struct storage_format {
 
 enum { NF4_CODES, NF4_ABSMAX, NF4_NESTED, NF4_OFFSET };
 enum { INT8_CODES, INT8_SCALES };
+enum { MXFP4_CODES, MXFP4_SCALES };
 const storage_format *storage_format_of(param_storage s); /* NULL for PLAIN */
 param_storage storage_named(const char *name);            /* PLAIN: no format has that name */
 

@@ -4,7 +4,8 @@
 #define ANY .taken_by = 0
 #define ADAPTER_HELP "apply this adapter (written by PEFT or protrain)"
 #define WHOLE_BASE_HELP                                                                                                                    \
-    "format of the layers' matrices: nf4 (half a byte per value) or int8;\nauto: as the base of --adapter was in training, else as --dtype"
+    "format of the layers' matrices: nf4, mxfp4 (half a byte per value)\n"                                                                 \
+    "or int8; auto: as the base of --adapter was in training, else as\n--dtype"
 
 #define V(f, flag, k, v) OPTION(pt_evaluate_options, f, flag, k, v)
 static const option_row evaluate[] = {

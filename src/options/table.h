@@ -63,7 +63,7 @@ void options_tell_idle(const option_table *t, const void *from, const option_nee
 #define THREADS_MOST 4096
 #define SEQ_LEN_MOST (1 << 24)
 #define DTYPES "bf16|fp32"                       /* pt_precision */
-#define BASES "auto|bf16|fp32|nf4|int8"          /* pt_base */
+#define BASES "auto|bf16|fp32|nf4|int8|mxfp4"    /* pt_base */
 #define SAVE_DTYPES "stored|fp32|bf16|fp16"      /* pt_save_type */
 #define DATA_HELP                                                                                                                          \
     ".txt, .jsonl, .json, .csv, .parquet, .arrow, .npy, .bin or a folder; repeatable;\n"                                                  \

@@ -114,8 +114,8 @@ static const option_row rows[] = {
     {T(adapter, "adapter", TEXT, "DIR"), .record = RECORD_INPUT, ALL,
      .is.help = "continue training this adapter (written by PEFT or protrain)"},
     {T(base, "base", CHOICE, BASES), .is.initial = "auto", .record = RECORD_RESULT, ALL,
-     .is.help = "format of the layers' frozen matrices: nf4 takes half a byte per\nvalue (as in bitsandbytes), int8 one byte; auto: as the "
-                "base of\n--adapter was, else as --dtype"},
+     .is.help = "format of the layers' frozen matrices: nf4 and mxfp4 take half a\nbyte per value, int8 one byte; auto: as the "
+                "base of --adapter was,\nas a folder in few bits has them, else as --dtype"},
 
     {T(optimizer, "optimizer", CHOICE, "adamw|adamw8bit|muon|adafactor|apollo|apollo_mini|adam_mini|galore"), .is.group = OPTIMIZER,
      .is.initial = "adamw", .record = RECORD_RESULT, ALL,

@@ -243,7 +243,8 @@ static op_cost cost_scan_backward(const op_scan_backward *b, int64_t vocab)
 static op_cost cost_dequantize(const op_dequantize *o, int64_t vocab)
 {
     const double n = (double)(o->rows * o->cols), nf4 = 0.5 + 1.0 / NF4_BLOCK + 4.0 / (NF4_BLOCK * NF4_NESTED_BLOCK);
-    return bytes_cost(o->type, n, 1, n * (o->kind == FEWBIT_NF4 ? nf4 : 1));
+    const double mxfp4 = 0.5 + 1.0 / MXFP4_BLOCK;
+    return bytes_cost(o->type, n, 1, n * (o->kind == FEWBIT_NF4 ? nf4 : o->kind == FEWBIT_MXFP4 ? mxfp4 : 1));
 }
 
 /* The rows of a unit whose id lies in the slice of the table. */

@@ -9,7 +9,8 @@
 #include <stdio.h>
 #include <string.h>
 
-static const char *const names[] = {[PT_BASE_BF16] = "bf16", [PT_BASE_FP32] = "fp32", [PT_BASE_NF4] = "nf4", [PT_BASE_INT8] = "int8"};
+static const char *const names[] = {[PT_BASE_BF16] = "bf16", [PT_BASE_FP32] = "fp32", [PT_BASE_NF4] = "nf4", [PT_BASE_INT8] = "int8",
+                                    [PT_BASE_MXFP4] = "mxfp4"};
 
 const char *base_name(pt_base b) { return names[b]; }
 
@@ -23,9 +24,12 @@ static bool has_frozen_matrix(const model *m)
 
 /* ---- folders in few bits ---- */
 
-/* Reads the format from the config.json of such a folder, if model/storage.h has it, and the modules that are not quantized. */
-static param_storage said_format(const json_t *said)
+/* The format of a matrix by the config.json of such a folder, if model/storage.h has it. In MXFP4 are experts alone. */
+static param_storage said_format(const json_t *said, const param *p)
 {
+    const char *method = json_string_value(json_object_get(said, "quant_method"));
+    if (method && !strcmp(method, "mxfp4"))
+        return p->kind->use == USE_EXPERTS ? STORAGE_MXFP4 : STORAGE_PLAIN;
     const char *type = json_string_value(json_object_get(said, "bnb_4bit_quant_type"));
     if (json_is_true(json_object_get(said, "load_in_8bit")))
         return STORAGE_INT8;
@@ -67,7 +71,7 @@ static int store_like(const char *folder, model *m, pt_error *e)
     const bool has_weights = is_folder && weights_present(folder);
     for (int i = 0; i < m->params_n && json_is_object(said) && !has_weights; i++)
         if (storage_fits(&m->params[i]) && !was_left_whole(said, &m->params[i]))
-            m->params[i].storage = said_format(said);
+            m->params[i].storage = said_format(said, &m->params[i]);
     if (json_is_object(said) && has_weights)
         failed = safetensors_open(folder, &st, e);
     if (st && !failed)
@@ -77,7 +81,7 @@ static int store_like(const char *folder, model *m, pt_error *e)
     return failed;
 }
 
-static const param_storage storage_of[] = {[PT_BASE_NF4] = STORAGE_NF4, [PT_BASE_INT8] = STORAGE_INT8};
+static const param_storage storage_of[] = {[PT_BASE_NF4] = STORAGE_NF4, [PT_BASE_INT8] = STORAGE_INT8, [PT_BASE_MXFP4] = STORAGE_MXFP4};
 
 static int check_type(pt_base b, pt_precision precision, pt_error *e)
 {
@@ -85,7 +89,7 @@ static int check_type(pt_base b, pt_precision precision, pt_error *e)
     if (b != (is_bf16 ? PT_BASE_FP32 : PT_BASE_BF16))
         return 0;
     return pt_fail(e, PT_USAGE,
-                   "`base` %s does not work with `precision` %s: give `precision` %s, or `base` nf4 or int8, which work with both",
+                   "`base` %s does not work with `precision` %s: give `precision` %s, or `base` nf4, int8 or mxfp4, which work with both",
                    names[b], is_bf16 ? "bf16" : "fp32", names[b]);
 }
 
@@ -109,8 +113,8 @@ int base_apply(const pt_train_options *o, model *m, pt_error *e)
 
 int base_apply_whole(pt_base b, pt_precision precision, model *m, pt_error *e)
 {
-    if (b < PT_BASE_AS_COMPUTED || b > PT_BASE_INT8)
-        return pt_fail(e, PT_USAGE, "`base` is %d: it must be from %d to %d", b, PT_BASE_AS_COMPUTED, PT_BASE_INT8);
+    if (b < PT_BASE_AS_COMPUTED || b > PT_BASE_MXFP4)
+        return pt_fail(e, PT_USAGE, "`base` is %d: it must be from %d to %d", b, PT_BASE_AS_COMPUTED, PT_BASE_MXFP4);
     int failed = check_type(b, precision, e);
     if (failed || b < PT_BASE_NF4)
         return failed;
@@ -148,7 +152,7 @@ pt_base base_of_adapter(pt_base b, const char *folder, const char *adapter, void
     const param_storage s = adapter ? base_mark_storage(adapter) : STORAGE_PLAIN;
     if (s == STORAGE_PLAIN || (b < PT_BASE_NF4 && is_in_few_bits(folder)))
         return b;
-    const pt_base its = s == STORAGE_NF4 ? PT_BASE_NF4 : PT_BASE_INT8;
+    const pt_base its = s == STORAGE_NF4 ? PT_BASE_NF4 : s == STORAGE_INT8 ? PT_BASE_INT8 : PT_BASE_MXFP4;
     const char *plain = "`base` bf16 (or fp32, as `precision`) gives the base as it is stored";
     if (b == PT_BASE_AS_COMPUTED)
         snprintf(sentence, sizeof sentence, "%.400s: this adapter was trained on a base in %s, which is used here, too; %s", adapter,

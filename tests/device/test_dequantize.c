@@ -4,6 +4,8 @@
 #include "device/fewbit.h"
 #include "device/moment_map.h"
 
+#include <math.h>
+
 /* A tensor (rows, cols) in few bits, of random codes. */
 typedef struct few { int64_t rows, cols; op_dequantize op; } few;
 
@@ -18,9 +20,16 @@ static void *random_bytes(int64_t n)
 static few random_few(fewbit_kind kind, int64_t rows, int64_t cols)
 {
     const int64_t n = rows * cols, blocks = (n + NF4_BLOCK - 1) / NF4_BLOCK;
-    few f = {rows, cols, {.kind = kind, .stride = cols, .codes = random_bytes(kind == FEWBIT_NF4 ? (n + 1) / 2 : n)}};
+    few f = {rows, cols, {.kind = kind, .stride = cols, .codes = random_bytes(kind == FEWBIT_INT8 ? n : (n + 1) / 2)}};
     if (kind == FEWBIT_INT8) {
         f.op.scales = tensor_random(PT_F32, rows, 0.1, 0.02).data;
+        return f;
+    }
+    if (kind == FEWBIT_MXFP4) {
+        uint8_t *scales = random_bytes((n + MXFP4_BLOCK - 1) / MXFP4_BLOCK);
+        for (int64_t i = 0; i < (n + MXFP4_BLOCK - 1) / MXFP4_BLOCK; i++)
+            scales[i] = (uint8_t)(scales[i] % 253);
+        f.op.absmax = scales;
         return f;
     }
     f.op.absmax = random_bytes(blocks);
@@ -33,6 +42,11 @@ static float scalar(const op_dequantize *o, int64_t i)
 {
     if (o->kind == FEWBIT_INT8)
         return (float)(int8_t)o->codes[i] * o->scales[i / o->stride] * INT8_STEP;
+    if (o->kind == FEWBIT_MXFP4) {
+        const int code = o->codes[i / 2] >> (i % 2 ? 4 : 0) & 15, e = code >> 1 & 3; /* sign, two bits of exponent, one of mantissa */
+        const float magnitude = e ? ldexpf(1 + 0.5f * (float)(code & 1), e - 1) : 0.5f * (float)(code & 1);
+        return ldexpf(code & 8 ? -magnitude : magnitude, o->absmax[i / 32] - 127);
+    }
     const float scale = moment_map_get(true)->value[o->absmax[i / 64]] * o->nested[i / 64 / 256] + *o->offset;
     return nf4_levels[o->codes[i / 2] >> (i % 2 ? 0 : 4) & 15] * scale;
 }
@@ -58,10 +72,10 @@ static void check(const few *f, pt_dtype type, int64_t row0, int64_t rows, int64
 
 static void every_value_has_the_bits_of_a_scalar_loop(void **state)
 {
-    for (int turn = 0; turn < 120; turn++) {
-        const int64_t rows = 1 + random_below(70), cols = turn % 3 ? 64 * (1 + random_below(6)) : 1 + random_below(400);
-        const few f = random_few(turn & 1 ? FEWBIT_NF4 : FEWBIT_INT8, rows, cols);
-        const int64_t row0 = random_below(rows), col0 = turn % 4 == 1 ? cols / 128 * 64 : random_below(cols);
+    for (int turn = 0; turn < 180; turn++) {
+        const int64_t rows = 1 + random_below(70), cols = turn / 3 % 3 ? 64 * (1 + random_below(6)) : 1 + random_below(400);
+        const few f = random_few((fewbit_kind)(turn % 3), rows, cols);
+        const int64_t row0 = random_below(rows), col0 = turn / 3 % 4 == 1 ? cols / 128 * 64 : random_below(cols);
         check(&f, types[turn / 2 & 1], 0, rows, 0, cols, 0, 1 + turn % TEST_THREADS);
         check(&f, types[turn / 2 & 1], row0, 1 + random_below(rows - row0), col0, 1 + random_below(cols - col0), random_below(9),
               1 + turn % TEST_THREADS);

@@ -126,7 +126,7 @@ static param matrix_of(int64_t rows, int64_t cols, param_storage storage)
 static void decoding_gives_the_values_of_bitsandbytes(void **state)
 {
     for (int i = 0; i < CASES; i++)
-        for (int s = STORAGE_NF4; s < STORAGES; s++) {
+        for (int s = STORAGE_NF4; s <= STORAGE_INT8; s++) {
             int64_t n;
             float *w = floats(cases[i], "weight", &n), *want = floats(cases[i], s == STORAGE_NF4 ? "decoded" : "int8_decoded", &n);
             const int64_t rows = find(cases[i], "weight")->shape[0];
@@ -148,6 +148,47 @@ static void decoding_gives_the_values_of_bitsandbytes(void **state)
             }
             free(w), free(want), free(piece);
         }
+}
+
+/* ---- MXFP4 ---- */
+
+/* Values with an exact half between two levels, signed zeros and numbers near the ends of fp32. */
+static float mx_value(int64_t i)
+{
+    const float near_ends = i / MXFP4_BLOCK % 5 == 3 ? 5e37f : i / MXFP4_BLOCK % 5 == 4 ? 1e-38f : 1;
+    return (float)(i * 29 % 65 - 32) * 0.125f * near_ends * (i / MXFP4_BLOCK == 2 ? 0 : 1);
+}
+
+/* Every code is the nearest that its block's scale has, of two the even one; decoded values become the same codes. */
+static void mxfp4_is_nearest_and_idempotent(void **state)
+{
+    enum { N = 30 * MXFP4_BLOCK + 7 };
+    float values[N], decoded[N], again[N];
+    uint8_t codes[N], scales[N / MXFP4_BLOCK + 1];
+    const param p = matrix_of(1, N, STORAGE_MXFP4);
+    model m = {.params_n = 1, .params = (param *)&p};
+    for (int64_t i = 0; i < N; i++)
+        values[i] = mx_value(i);
+    mxfp4_encode(values, N, codes, scales);
+    char *piece = few_bits_piece(&m, 0, values, NF4_BLOCK, NULL);
+    assert_non_null(piece);
+    assert_memory_equal(piece, codes, (N + 1) / 2);
+    dequantize_rows(&p, piece, 0, 1, decoded);
+    for (int64_t i = 0; i < N; i++) {
+        const double scale = ldexp(1, scales[i / MXFP4_BLOCK] - 127), x = fabs((double)values[i]) / scale;
+        const int code = codes[i / 2] >> (i % 2 ? 4 : 0) & 7;
+        assert_true(scales[i / MXFP4_BLOCK] <= MXFP4_MOST_SCALE && fabs((double)decoded[i]) == (double)mxfp4_levels[code] * scale);
+        for (int k = 0; k < 8; k++) {
+            const double there = fabs(x - (double)mxfp4_levels[k]), here = fabs(x - (double)mxfp4_levels[code]);
+            assert_true(here < there || (here == there && (k == code || code % 2 == 0)));
+        }
+    }
+    free(piece);
+    piece = few_bits_piece(&m, 0, decoded, NF4_BLOCK, NULL);
+    assert_non_null(piece);
+    dequantize_rows(&p, piece, 0, 1, again);
+    assert_memory_equal(again, decoded, sizeof again);
+    free(piece);
 }
 
 /* ---- parameters of several tensors ---- */
@@ -212,7 +253,7 @@ static void each_tensor_is_quantized_by_itself_in_the_order_of_its_file(void **s
 {
     seed = test_seed();
     for (int turn = 0; turn < 200; turn++) {
-        const param p = random_matrix(turn % 2 ? STORAGE_NF4 : STORAGE_INT8);
+        const param p = random_matrix((param_storage)(STORAGE_NF4 + turn % 3));
         model m = {.params_n = 1, .params = (param *)&p};
         const size_t n = (size_t)(p.rows * p.cols);
         float *values = malloc(n * sizeof *values), *decoded = malloc(n * sizeof *decoded);
@@ -236,10 +277,12 @@ static void each_tensor_is_quantized_by_itself_in_the_order_of_its_file(void **s
 
 static void a_matrix_takes_about_half_a_byte_a_value_in_nf4(void **state)
 {
-    const param p = matrix_of(4864, 896, STORAGE_NF4), q = matrix_of(4864, 896, STORAGE_INT8);
+    const param p = matrix_of(4864, 896, STORAGE_NF4), q = matrix_of(4864, 896, STORAGE_INT8),
+                r = matrix_of(4864, 896, STORAGE_MXFP4);
     const double n = 4864 * 896;
     assert_true((double)storage_bytes(&p) / n < 0.5161 && (double)storage_bytes(&p) / n > 0.5158);
     assert_true((double)storage_bytes(&q) / n < 1.0046);
+    assert_true((double)storage_bytes(&r) / n == 17.0 / 32);
 }
 
 static void what_is_too_wide_for_the_room_is_refused(void **state)
@@ -276,7 +319,8 @@ int main(void)
 {
     const struct CMUnitTest tests[] = {cmocka_unit_test(nf4_has_the_bits_of_bitsandbytes),
                                        cmocka_unit_test(int8_has_the_bits_of_bitsandbytes),
-                                       cmocka_unit_test(decoding_gives_the_values_of_bitsandbytes),
+                                       cmocka_unit_test(mxfp4_is_nearest_and_idempotent),
+        cmocka_unit_test(decoding_gives_the_values_of_bitsandbytes),
                                        cmocka_unit_test(each_tensor_is_quantized_by_itself_in_the_order_of_its_file),
                                        cmocka_unit_test(a_matrix_takes_about_half_a_byte_a_value_in_nf4),
                                        cmocka_unit_test(what_is_too_wide_for_the_room_is_refused),

@@ -3,6 +3,8 @@
 #include "base/rng.h"
 #include "io/safetensors.h"
 #include "io/scratch.h"
+#include "model/prequantized.h"
+#include "model/quantize.h"
 #include "model/weights.h"
 #include "seed.h"
 
@@ -423,6 +425,24 @@ static void write_mx(const model *m, int last_scale)
     safetensors_writer_close(w);
 }
 
+/* As a base in their own codes: rows from `from` on have the values `want`. */
+static void check_kept(const model *m, const safetensors *st, int index, int64_t from, const float *want)
+{
+    static char piece[MX_BYTES_MOST];
+    static float values[3 * 64 * 64];
+    const param *p = &m->params[index];
+    pt_error e = {0};
+    prequantized q;
+    assert_true(p->storage == STORAGE_MXFP4 && storage_bytes(p) <= sizeof piece);
+    for (int k = 0; k < p->parts; k++) {
+        assert_int_equal(weights_in_few_bits(m, st, index, k, &q, &e), 1);
+        for (int s = 0; s < STORAGE_SLABS; s++)
+            assert_int_equal(prequantized_take(&q, s, 0, storage_slab_bytes(p, k, s), piece + storage_slab_at(p, k, s), &e), 0);
+    }
+    dequantize_rows(p, piece, from, p->rows - from, values);
+    assert_memory_equal(values, want, (size_t)((p->rows - from) * p->cols) * sizeof *want);
+}
+
 static void experts_in_mxfp4_are_decoded(void **state)
 {
     (void)state;
@@ -436,6 +456,9 @@ static void experts_in_mxfp4_are_decoded(void **state)
     safetensors *st = weights_open(scratch);
     if (weights_check(m, st, NULL, &e))
         fail_msg("%s", e.text);
+    for (int i = 0; i < m->params_n; i++)
+        m->params[i].trainable = false;
+    assert_int_equal(weights_store_like(m, st, &e), 0);
     for (int i = 0; i < m->params_n; i++) {
         const param *p = &m->params[i];
         float w[3 * 64 * 64];
@@ -446,6 +469,7 @@ static void experts_in_mxfp4_are_decoded(void **state)
             const uint8_t byte = mx_code(k / 2);
             assert_true(w[k - 5 * p->cols] == ldexpf(level[k % 2 ? byte >> 4 : byte & 15], (int)(120 + k / 32 % 9) - 127));
         }
+        check_kept(m, st, i, 5, w);
     }
     safetensors_close(st);
     write_mx(m, 253);

@@ -1,23 +1,28 @@
-/* kernels_dequantize.cu - decodes quantized weights, PACK neighbours of a row per thread. If rows begin with an NF4 block, a pack is in one
+/* kernels_dequantize.cu - decodes quantized weights, PACK neighbours of a row per thread. If rows begin with a block, a pack is in one
  * block. */
 #include "device/cuda/primitives.h"
 #include "device/fewbit.h"
 #include "device/moment_map.h"
 
 enum { DEQUANTIZE_THREADS = 256, DEQUANTIZE_TILE = DEQUANTIZE_THREADS * PACK };
-static_assert(NF4_BLOCK % PACK == 0, "a thread's values lie in one block");
+static_assert(NF4_BLOCK % PACK == 0 && MXFP4_BLOCK % PACK == 0, "a thread's values lie in one block");
 
 typedef struct fewbit_values { float level[NF4_LEVELS], map[MOMENT_CODES]; } fewbit_values;
 
-DEVICE float magnitude_of(const op_dequantize &o, const fewbit_values &v, int64_t i)
+template <bool MX> DEVICE float magnitude_of(const op_dequantize &o, const fewbit_values &v, int64_t i)
 {
+    if (MX)
+        return __uint_as_float(MXFP4_SCALE_BITS(o.absmax[i / MXFP4_BLOCK]));
     const int64_t block = i / NF4_BLOCK;
     return __fadd_rn(__fmul_rn(v.map[o.absmax[block]], o.nested[block / NF4_NESTED_BLOCK]), *o.offset);
 }
 
-DEVICE int code_of(const op_dequantize &o, int64_t i) { return i % 2 ? o.codes[i / 2] & 15 : o.codes[i / 2] >> 4; }
+template <bool MX> DEVICE int code_of(const op_dequantize &o, int64_t i)
+{
+    return (i % 2 != 0) != MX ? o.codes[i / 2] & 15 : o.codes[i / 2] >> 4;
+}
 
-template <pt_dtype T> __global__ void nf4_kernel(op_dequantize o, fewbit_values v, unsigned tiles, bool whole)
+template <pt_dtype T, bool MX> __global__ void halves_kernel(op_dequantize o, fewbit_values v, unsigned tiles, bool whole)
 {
     __shared__ float level[NF4_LEVELS];
     if (threadIdx.x < NF4_LEVELS)
@@ -28,10 +33,10 @@ template <pt_dtype T> __global__ void nf4_kernel(op_dequantize o, fewbit_values 
     if (column >= o.cols)
         return;
     pack x;
-    const float shared = magnitude_of(o, v, first);
+    const float shared = magnitude_of<MX>(o, v, first);
     for (int j = 0; j < PACK; j++)
         if (column + j < o.cols)
-            x.x[j] = __fmul_rn(level[code_of(o, first + j)], whole ? shared : magnitude_of(o, v, first + j));
+            x.x[j] = __fmul_rn(level[code_of<MX>(o, first + j)], whole ? shared : magnitude_of<MX>(o, v, first + j));
     pack_store<T>(element_at<T>(o.out, row * o.ld), column, o.cols, whole, x);
 }
 
@@ -57,11 +62,12 @@ template <pt_dtype T> static int dequantize_launch(const op_dequantize *o, cudaS
         return launch(int8_kernel<T>, o->rows * tiles, DEQUANTIZE_THREADS, s, *o, (unsigned)tiles, wide);
     fewbit_values v;
     for (int i = 0; i < NF4_LEVELS; i++)
-        v.level[i] = nf4_levels[i];
+        v.level[i] = o->kind == FEWBIT_MXFP4 ? mxfp4_levels[i] : nf4_levels[i];
     for (int i = 0; i < MOMENT_CODES; i++)
         v.map[i] = moment_map_get(true)->value[i];
     const bool whole = wide && o->first % PACK == 0 && o->stride % PACK == 0;
-    return launch(nf4_kernel<T>, o->rows * tiles, DEQUANTIZE_THREADS, s, *o, v, (unsigned)tiles, whole);
+    return launch(o->kind == FEWBIT_MXFP4 ? halves_kernel<T, true> : halves_kernel<T, false>, o->rows * tiles, DEQUANTIZE_THREADS, s, *o, v,
+                  (unsigned)tiles, whole);
 }
 
 int cuda_dequantize(const op_dequantize *o, cudaStream_t s)

@@ -1,9 +1,9 @@
 /* dequantize.c - decodes quantized weights.
  *
- * The codes of an NF4 block choose from 16 values: the levels times the block's magnitude, rounded to the type. This table is computed once
- * per block, and each value is looked up by a permutation of a register:
+ * The codes of a block of NF4 or MXFP4 choose from 16 values: the levels times the block's magnitude, rounded to the type. This table is
+ * computed once per block, and each value is looked up by a permutation of a register:
  *
- *     codes    a|b c|d ...      4 bits each, the first in the upper half of a byte
+ *     codes    a|b c|d ...      4 bits each, the first in the upper half of a byte (MXFP4: in the lower half)
  *     places   a b c d ...      as wide as the values
  *     values   table[a] table[b] ...
  *
@@ -19,18 +19,22 @@
 
 #define INLINE static inline __attribute__((always_inline))
 
-enum { BLOCK = NF4_BLOCK };
+enum { RUN = 32 }; /* values that are decoded at a time; a block has one or two such runs */
+_Static_assert(NF4_BLOCK % RUN == 0 && MXFP4_BLOCK % RUN == 0, "a run is in one block");
 
-INLINE void store_one(float magnitude, pt_dtype type, const uint8_t *codes, int64_t i, void *out, int64_t at)
+/* Half a byte a value: NF4, or (mx) MXFP4, whose bytes have the first value in their lower half. */
+INLINE const float *levels_of(bool mx) { return mx ? mxfp4_levels : nf4_levels; }
+
+INLINE void store_one(bool mx, float magnitude, pt_dtype type, const uint8_t *codes, int64_t i, void *out, int64_t at)
 {
-    const float x = nf4_levels[i % 2 ? codes[i / 2] & 15 : codes[i / 2] >> 4] * magnitude;
+    const float x = levels_of(mx)[(i % 2 != 0) != mx ? codes[i / 2] & 15 : codes[i / 2] >> 4] * magnitude;
     if (type == PT_BF16)
         ((bf16 *)out)[at] = bf16_from_f32(x);
     else
         ((float *)out)[at] = x;
 }
 
-/* ---- a whole block ---- */
+/* ---- a whole run ---- */
 
 /* The table stays in registers: storing it in parts and loading it as a whole would stall. */
 
@@ -44,25 +48,24 @@ INLINE __m512i rounded(__m512 x)
 }
 
 /* Permutations use only the lower bits of an index, so it is not masked. */
-INLINE void block_bf16(float magnitude, const uint8_t *codes, bf16 *out)
+INLINE void run_bf16(bool mx, float magnitude, const uint8_t *codes, bf16 *out)
 {
-    const __m512 table = _mm512_mul_ps(_mm512_loadu_ps(nf4_levels), _mm512_set1_ps(magnitude));
+    const __m512 table = _mm512_mul_ps(_mm512_loadu_ps(levels_of(mx)), _mm512_set1_ps(magnitude));
     const __m512i values = _mm512_broadcast_i64x4(_mm512_cvtepi32_epi16(rounded(table)));
-#pragma GCC unroll 2
-    for (int i = 0; i < 2; i++) {
-        const __m512i bytes = _mm512_cvtepu8_epi32(_mm_loadu_si128((const __m128i *)(codes + 16 * i)));
-        const __m512i places = _mm512_or_si512(_mm512_srli_epi32(bytes, 4), _mm512_slli_epi32(bytes, 16));
-        _mm512_storeu_si512(out + 32 * i, _mm512_permutexvar_epi16(places, values));
-    }
+    const __m512i bytes = _mm512_cvtepu8_epi32(_mm_loadu_si128((const __m128i *)codes));
+    const __m512i places = mx ? _mm512_or_si512(bytes, _mm512_slli_epi32(bytes, 12))
+                              : _mm512_or_si512(_mm512_srli_epi32(bytes, 4), _mm512_slli_epi32(bytes, 16));
+    _mm512_storeu_si512(out, _mm512_permutexvar_epi16(places, values));
 }
 
-INLINE void block_f32(float magnitude, const uint8_t *codes, float *out)
+INLINE void run_f32(bool mx, float magnitude, const uint8_t *codes, float *out)
 {
-    const __m512 values = _mm512_mul_ps(_mm512_loadu_ps(nf4_levels), _mm512_set1_ps(magnitude));
-#pragma GCC unroll 4
-    for (int i = 0; i < 4; i++) {
+    const __m512 values = _mm512_mul_ps(_mm512_loadu_ps(levels_of(mx)), _mm512_set1_ps(magnitude));
+#pragma GCC unroll 2
+    for (int i = 0; i < 2; i++) {
         const __m512i bytes = _mm512_cvtepu8_epi64(_mm_loadl_epi64((const __m128i *)(codes + 8 * i)));
-        const __m512i places = _mm512_or_si512(_mm512_srli_epi64(bytes, 4), _mm512_slli_epi64(bytes, 32));
+        const __m512i places = mx ? _mm512_or_si512(bytes, _mm512_slli_epi64(bytes, 28))
+                                  : _mm512_or_si512(_mm512_srli_epi64(bytes, 4), _mm512_slli_epi64(bytes, 32));
         _mm512_storeu_ps(out + 16 * i, _mm512_permutexvar_ps(places, values));
     }
 }
@@ -70,89 +73,81 @@ INLINE void block_f32(float magnitude, const uint8_t *codes, float *out)
 #else
 
 /* The indices of 32 values, as bytes. */
-INLINE void places_of(const uint8_t *codes, __m128i places[2])
+INLINE void places_of(bool mx, const uint8_t *codes, __m128i places[2])
 {
     const __m128i bytes = _mm_loadu_si128((const __m128i *)codes), low = _mm_set1_epi8(15);
-    const __m128i even = _mm_and_si128(_mm_srli_epi16(bytes, 4), low), odd = _mm_and_si128(bytes, low);
+    const __m128i upper = _mm_and_si128(_mm_srli_epi16(bytes, 4), low), lower = _mm_and_si128(bytes, low);
+    const __m128i even = mx ? lower : upper, odd = mx ? upper : lower;
     places[0] = _mm_unpacklo_epi8(even, odd);
     places[1] = _mm_unpackhi_epi8(even, odd);
 }
 
 /* Four entries of the table: bf16_from_f32, of numbers only, in the lower half of each lane. */
-INLINE __m128i four_of(float magnitude, int from)
+INLINE __m128i four_of(const float *levels, float magnitude)
 {
-    const __m128i bits = _mm_castps_si128(_mm_mul_ps(_mm_loadu_ps(nf4_levels + from), _mm_set1_ps(magnitude)));
+    const __m128i bits = _mm_castps_si128(_mm_mul_ps(_mm_loadu_ps(levels), _mm_set1_ps(magnitude)));
     const __m128i odd = _mm_and_si128(_mm_srli_epi32(bits, 16), _mm_set1_epi32(1));
     return _mm_srli_epi32(_mm_add_epi32(_mm_add_epi32(bits, _mm_set1_epi32(0x7fff)), odd), 16);
 }
 
 /* The lower and the upper bytes of a table of bf16. */
-INLINE void bytes_of(float magnitude, __m128i bytes[2])
+INLINE void bytes_of(const float *levels, float magnitude, __m128i bytes[2])
 {
-    const __m128i a = _mm_packus_epi32(four_of(magnitude, 0), four_of(magnitude, 4)), low = _mm_set1_epi16(255);
-    const __m128i b = _mm_packus_epi32(four_of(magnitude, 8), four_of(magnitude, 12));
+    const __m128i a = _mm_packus_epi32(four_of(levels, magnitude), four_of(levels + 4, magnitude)), low = _mm_set1_epi16(255);
+    const __m128i b = _mm_packus_epi32(four_of(levels + 8, magnitude), four_of(levels + 12, magnitude));
     bytes[0] = _mm_packus_epi16(_mm_and_si128(a, low), _mm_and_si128(b, low));
     bytes[1] = _mm_packus_epi16(_mm_srli_epi16(a, 8), _mm_srli_epi16(b, 8));
 }
 
 #if defined(__AVX2__)
 
-INLINE void block_bf16(float magnitude, const uint8_t *codes, bf16 *out)
+INLINE void run_bf16(bool mx, float magnitude, const uint8_t *codes, bf16 *out)
 {
-    __m128i bytes[2];
-    bytes_of(magnitude, bytes);
+    __m128i bytes[2], places[2];
+    bytes_of(levels_of(mx), magnitude, bytes);
+    places_of(mx, codes, places);
     const __m256i lower = _mm256_broadcastsi128_si256(bytes[0]), upper = _mm256_broadcastsi128_si256(bytes[1]);
-#pragma GCC unroll 2
-    for (int i = 0; i < 2; i++) {
-        __m128i places[2];
-        places_of(codes + 16 * i, places);
-        const __m256i at = _mm256_set_m128i(places[1], places[0]);
-        const __m256i a = _mm256_shuffle_epi8(lower, at), b = _mm256_shuffle_epi8(upper, at);
-        const __m256i first = _mm256_unpacklo_epi8(a, b), second = _mm256_unpackhi_epi8(a, b); /* of each 128-bit half */
-        _mm256_storeu_si256((__m256i *)(out + 32 * i), _mm256_permute2x128_si256(first, second, 0x20));
-        _mm256_storeu_si256((__m256i *)(out + 32 * i + 16), _mm256_permute2x128_si256(first, second, 0x31));
-    }
+    const __m256i at = _mm256_set_m128i(places[1], places[0]);
+    const __m256i a = _mm256_shuffle_epi8(lower, at), b = _mm256_shuffle_epi8(upper, at);
+    const __m256i first = _mm256_unpacklo_epi8(a, b), second = _mm256_unpackhi_epi8(a, b); /* of each 128-bit half */
+    _mm256_storeu_si256((__m256i *)out, _mm256_permute2x128_si256(first, second, 0x20));
+    _mm256_storeu_si256((__m256i *)(out + 16), _mm256_permute2x128_si256(first, second, 0x31));
 }
 
-INLINE void block_f32(float magnitude, const uint8_t *codes, float *out)
+INLINE void run_f32(bool mx, float magnitude, const uint8_t *codes, float *out)
 {
     const __m256 each = _mm256_set1_ps(magnitude);
-    const __m256 below = _mm256_mul_ps(_mm256_loadu_ps(nf4_levels), each), above = _mm256_mul_ps(_mm256_loadu_ps(nf4_levels + 8), each);
-    for (int i = 0; i < 2; i++) {
-        __m128i places[2];
-        places_of(codes + 16 * i, places);
+    const __m256 below = _mm256_mul_ps(_mm256_loadu_ps(levels_of(mx)), each);
+    const __m256 above = _mm256_mul_ps(_mm256_loadu_ps(levels_of(mx) + 8), each);
+    __m128i places[2];
+    places_of(mx, codes, places);
 #pragma GCC unroll 4
-        for (int j = 0; j < 4; j++) {
-            const __m128i eight = j % 2 ? _mm_srli_si128(places[j / 2], 8) : places[j / 2];
-            const __m256i at = _mm256_cvtepu8_epi32(eight);
-            const __m256 upper = _mm256_castsi256_ps(_mm256_slli_epi32(at, 28)); /* the sign bit: index 8 or more */
-            _mm256_storeu_ps(out + 32 * i + 8 * j,
-                             _mm256_blendv_ps(_mm256_permutevar8x32_ps(below, at), _mm256_permutevar8x32_ps(above, at), upper));
-        }
+    for (int j = 0; j < 4; j++) {
+        const __m128i eight = j % 2 ? _mm_srli_si128(places[j / 2], 8) : places[j / 2];
+        const __m256i at = _mm256_cvtepu8_epi32(eight);
+        const __m256 upper = _mm256_castsi256_ps(_mm256_slli_epi32(at, 28)); /* the sign bit: index 8 or more */
+        _mm256_storeu_ps(out + 8 * j, _mm256_blendv_ps(_mm256_permutevar8x32_ps(below, at), _mm256_permutevar8x32_ps(above, at), upper));
     }
 }
 
 #else
 
-INLINE void block_bf16(float magnitude, const uint8_t *codes, bf16 *out)
+INLINE void run_bf16(bool mx, float magnitude, const uint8_t *codes, bf16 *out)
 {
-    __m128i bytes[2];
-    bytes_of(magnitude, bytes);
-    for (int i = 0; i < 2; i++) {
-        __m128i places[2];
-        places_of(codes + 16 * i, places);
-        for (int j = 0; j < 2; j++) {
-            const __m128i x = _mm_shuffle_epi8(bytes[0], places[j]), y = _mm_shuffle_epi8(bytes[1], places[j]);
-            _mm_storeu_si128((__m128i *)(out + 32 * i + 16 * j), _mm_unpacklo_epi8(x, y));
-            _mm_storeu_si128((__m128i *)(out + 32 * i + 16 * j + 8), _mm_unpackhi_epi8(x, y));
-        }
+    __m128i bytes[2], places[2];
+    bytes_of(levels_of(mx), magnitude, bytes);
+    places_of(mx, codes, places);
+    for (int j = 0; j < 2; j++) {
+        const __m128i x = _mm_shuffle_epi8(bytes[0], places[j]), y = _mm_shuffle_epi8(bytes[1], places[j]);
+        _mm_storeu_si128((__m128i *)(out + 16 * j), _mm_unpacklo_epi8(x, y));
+        _mm_storeu_si128((__m128i *)(out + 16 * j + 8), _mm_unpackhi_epi8(x, y));
     }
 }
 
-INLINE void block_f32(float magnitude, const uint8_t *codes, float *out)
+INLINE void run_f32(bool mx, float magnitude, const uint8_t *codes, float *out)
 {
-    for (int i = 0; i < BLOCK; i++)
-        store_one(magnitude, PT_F32, codes, i, out, i);
+    for (int i = 0; i < RUN; i++)
+        store_one(mx, magnitude, PT_F32, codes, i, out, i);
 }
 
 #endif
@@ -160,24 +155,30 @@ INLINE void block_f32(float magnitude, const uint8_t *codes, float *out)
 
 /* ---- rows ---- */
 
-INLINE float magnitude_of(const op_dequantize *o, const float *map, int64_t block)
+INLINE float magnitude_of(bool mx, const op_dequantize *o, const float *map, int64_t block)
 {
-    return map[o->absmax[block]] * o->nested[block / NF4_NESTED_BLOCK] + *o->offset;
+    return mx ? f32_from_bits(MXFP4_SCALE_BITS(o->absmax[block]))
+              : map[o->absmax[block]] * o->nested[block / NF4_NESTED_BLOCK] + *o->offset;
 }
 
-INLINE void nf4_row(const op_dequantize *o, pt_dtype type, const float *map, int64_t first, char *out)
+INLINE void halves_row(bool mx, const op_dequantize *o, pt_dtype type, const float *map, int64_t first, char *out)
 {
-    const int64_t end = first + o->cols;
+    const int64_t end = first + o->cols, block = mx ? MXFP4_BLOCK : NF4_BLOCK;
     for (int64_t i = first, next; i < end; i = next) {
-        const float magnitude = magnitude_of(o, map, i / BLOCK);
-        next = (i / BLOCK + 1) * BLOCK < end ? (i / BLOCK + 1) * BLOCK : end;
-        if (next - i < BLOCK)
+        const float magnitude = magnitude_of(mx, o, map, i / block);
+        next = (i / block + 1) * block < end ? (i / block + 1) * block : end;
+        if (next - i < block) {
             for (; i < next; i++)
-                store_one(magnitude, type, o->codes, i, out, i - first);
-        else if (type == PT_BF16)
-            block_bf16(magnitude, o->codes + i / 2, (bf16 *)out + (i - first));
-        else
-            block_f32(magnitude, o->codes + i / 2, (float *)out + (i - first));
+                store_one(mx, magnitude, type, o->codes, i, out, i - first);
+            continue;
+        }
+#pragma GCC unroll 2
+        for (int64_t k = i; k < i + block; k += RUN) {
+            if (type == PT_BF16)
+                run_bf16(mx, magnitude, o->codes + k / 2, (bf16 *)out + (k - first));
+            else
+                run_f32(mx, magnitude, o->codes + k / 2, (float *)out + (k - first));
+        }
     }
 }
 
@@ -197,12 +198,11 @@ void KERNEL(dequantize_row)(const op_dequantize *o, const float *map, int64_t ro
 {
     char *out = (char *)o->out + row * o->ld * (int64_t)dtype_bytes(o->type);
     const int64_t first = o->first + row * o->stride;
-    if (o->kind == FEWBIT_INT8 && o->type == PT_BF16)
-        int8_row(o, PT_BF16, first, out);
-    else if (o->kind == FEWBIT_INT8)
-        int8_row(o, PT_F32, first, out);
-    else if (o->type == PT_BF16)
-        nf4_row(o, PT_BF16, map, first, out);
+    const bool is_bf16 = o->type == PT_BF16;
+    if (o->kind == FEWBIT_INT8)
+        is_bf16 ? int8_row(o, PT_BF16, first, out) : int8_row(o, PT_F32, first, out);
+    else if (o->kind == FEWBIT_MXFP4)
+        is_bf16 ? halves_row(true, o, PT_BF16, map, first, out) : halves_row(true, o, PT_F32, map, first, out);
     else
-        nf4_row(o, PT_F32, map, first, out);
+        is_bf16 ? halves_row(false, o, PT_BF16, map, first, out) : halves_row(false, o, PT_F32, map, first, out);
 }
