@@ -171,8 +171,29 @@ static int check_tensor(const model *m, const safetensors *st, const safetensors
     return 0;
 }
 
+/* The tensor in which the same experts are where files have the other of two forms: all of a layer in one, or each alone. NULL: there is
+ * none. */
+static const safetensors_tensor *find_other_form(const model *m, const safetensors *st, const param *p)
+{
+    const architecture *a = architecture_of(m);
+    char name[MODEL_NAME];
+    if (p->kind->use != USE_EXPERTS || param_is_adapter(p) || !a->fused)
+        return NULL;
+    const char *pattern = (p->part[0].stacked ? a->names : a->fused)[p->role][0];
+    if (!pattern)
+        return NULL;
+    architecture_name(name, a->prefix, pattern, m->blocks[p->block].layer, 0);
+    return find_named(m, st, name);
+}
+
 static int missing_tensor(const model *m, const safetensors *st, const param *p, int k, pt_error *e)
 {
+    const safetensors_tensor *other = find_other_form(m, st, p);
+    if (other)
+        return pt_fail(e, PT_FAILED,
+                       "%s: tensor \"%s\" is there, but experts of other layers are stored %s: a folder must have one of the two forms; "
+                       "load it with Transformers and save it again", safetensors_path(st, other), other->name,
+                       p->part[k].stacked ? "in one tensor for all of a layer" : "in tensors of their own");
     const char *mend =
         p->role == PARAM_HEAD
             ? "; if the head shares the embedding, set \"tie_word_embeddings\" to true in config.json"

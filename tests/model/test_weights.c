@@ -287,6 +287,20 @@ static void checkpoints_that_do_not_match_are_refused_with_the_tensors_name(void
     model_close(m);
 }
 
+/* Of a file with both forms of experts, the tensor of the form that layer 0 does not have. */
+static void experts_in_two_forms_are_refused_with_the_other_form(void **state)
+{
+    (void)state;
+    model *m = config_open("{'model_type': 'mixtral', 'vocab_size': 6, 'hidden_size': 4, 'num_hidden_layers': 2, 'num_attention_heads': 2,"
+                           " 'num_key_value_heads': 1, 'head_dim': 2, 'intermediate_size': 2, 'num_local_experts': 2,"
+                           " 'num_experts_per_tok': 1}");
+    const char *own = "model.layers.1.block_sparse_moe.experts.0.w1.weight", *together = "model.layers.1.mlp.experts.gate_up_proj";
+    check_damage(m, &(damage){0}, NULL, NULL);
+    check_damage(m, &(damage){.drop = own}, own, "missing");
+    check_damage(m, &(damage){.drop = own, .extra = together}, together, "in tensors of their own");
+    model_close(m);
+}
+
 static void a_tied_head_may_be_stored_if_it_is_the_embedding(void **state)
 {
     (void)state;
@@ -562,6 +576,7 @@ int main(void)
         cmocka_unit_test(names_are_those_of_transformers),
         cmocka_unit_test(any_rows_through_any_scratch_are_the_same),
         cmocka_unit_test(checkpoints_that_do_not_match_are_refused_with_the_tensors_name),
+        cmocka_unit_test(experts_in_two_forms_are_refused_with_the_other_form),
         cmocka_unit_test(a_tied_head_may_be_stored_if_it_is_the_embedding),
         cmocka_unit_test(a_value_that_is_not_finite_is_refused_with_its_tensor),
         cmocka_unit_test(leftovers_are_ignored_with_a_notice),
