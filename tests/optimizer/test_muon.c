@@ -274,6 +274,30 @@ static void each_tensor_moves_by_itself_whatever_the_threads(void **state)
         }
 }
 
+/* Of experts in one tensor, the gate and the up matrix of each. */
+static void each_matrix_of_experts_moves_by_itself(void **state)
+{
+    enum { EXPERTS = 3, COLS = 24, N = 10 * COLS };
+    static const int64_t whole = EXPERTS * 2 * (N / COLS), one = N / COLS;
+    const update_params p = params(0.02, 0.1, 0.95, LR_ADJUST_RMS);
+    matrix all = matrix_make(PT_BF16, &whole, 1, COLS, false), each[EXPERTS * 2];
+    all.param.role = PARAM_EXPERTS_UP, all.param.kind = param_kind_of(PARAM_EXPERTS_UP);
+    all.param.part[0].stacked = EXPERTS;
+    fill(all.w, all.n, 5), fill(all.g, all.n, 6), fill(all.momentum, all.n, 7);
+    for (int k = 0; k < EXPERTS * 2; k++) {
+        each[k] = matrix_make(PT_BF16, &one, 1, COLS, false);
+        memcpy(each[k].w, all.w + k * N, N * 4);
+        memcpy(each[k].g, all.g + k * N, N * 4);
+        memcpy(each[k].momentum, all.momentum + k * N, N * 4);
+        matrix_update(&each[k], 1, &p);
+    }
+    matrix_update(&all, TEST_THREADS, &p);
+    for (int k = 0; k < EXPERTS * 2; k++) {
+        same_bits(each[k].w, all.w + k * N, N * 4, "w");
+        same_bits(each[k].momentum, all.momentum + k * N, N * 4, "momentum");
+    }
+}
+
 /* A tensor without a gradient has no direction: it only decays. */
 static void nothing_moves_without_a_gradient(void **state)
 {
@@ -292,6 +316,7 @@ int main(void)
 {
     const struct CMUnitTest tests[] = {OP_TEST(it_is_torchs_muon), OP_TEST(it_is_near_to_exact_arithmetic),
                                        OP_TEST(each_tensor_moves_by_itself_whatever_the_threads),
+                                       OP_TEST(each_matrix_of_experts_moves_by_itself),
                                        OP_TEST(nothing_moves_without_a_gradient)};
     return cmocka_run_group_tests(tests, group_setup, group_teardown);
 }
