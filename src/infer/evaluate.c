@@ -174,7 +174,7 @@ static int refuse(const evaluation *v, const search_input *in, pt_error *e)
     char budgets[256], changes[3 * MISFIT_CHANGE_BYTES] = "", one[MISFIT_CHANGE_BYTES];
     budgets_notice_disk(&(budget_request){.asked = {[TIER_DISK] = v->o->disk_memory}, .disk_path = v->disk_path, .notice = v->o->notice,
                                           .arg = v->o->arg});
-    int failed = search_find_ways(in, &room, &w, e);
+    int failed = search_find_ways(in, &room, false, &w, e);
     if (failed)
         return failed;
     for (int i = 0; i < w.n; i++) {

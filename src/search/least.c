@@ -155,6 +155,8 @@ static int try_entries(space *s, entry *list, int n, bool hopeful, outcome *o, p
         for (int i = 0; i < n && !fits && !is_late(s, o); i++) {
             if (hopeful ? i >= HOPEFUL || list[i].over > 0.2 * memory : i >= SURE && list[i].over > near)
                 break;
+            if (!hopeful && s->in->no_least && list[i].over > 0.2 * memory + near)
+                break;
             if (plain) {
                 fits = try_plain(s, &list[i], near, o, e);
                 continue;
@@ -207,7 +209,7 @@ int least_price(space *s, bool hopeful, priced *out, pt_error *e)
     int fits = solve(s, hopeful, &o, e), enough = 0;
     if (fits > 0)
         *out = o.filled_over == 0 ? o.filled : o.plain;
-    if (fits || hopeful)
+    if (fits || hopeful || s->in->no_least)
         return fits;
     *out = is_mixed(&o) ? o.filled : o.plain;
     for (int i = 0; i < TRIES && !enough && s->least_tasks > 0; i++) {

@@ -347,16 +347,16 @@ int search_whole(const search_input *in, search_result *out, pt_error *e)
         memcpy(out->least, least.bytes, sizeof out->least);
         if (fits <= 0)
             failed = fits ? fits : pt_fail(e, PT_DOES_NOT_FIT, "it does not fit: no plan was found within these budgets");
-        if (!failed && !space_has_few_layers(&w->s))
+        if (!failed && !in->only_fits && !space_has_few_layers(&w->s))
             w->ahead = ahead_open(&w->s);
         w->before = w->s.work;
-        for (int i = 0; i <= LESS && !failed; i++) {
+        for (int i = 0; i <= LESS && !failed && !in->only_fits; i++) {
             walk_allow(w, ALLOWED[i]);
             failed = !i ? walk_all(w, &least) : in->from || walk_is_over(w) ? 0 : descend_from_less(w, 1 - 0.1 * i);
         }
         ahead_close(w->ahead);
         w->ahead = NULL;
-        if (!failed)
+        if (!failed && !in->only_fits)
             failed = walk_result(w, out);
     }
     space_close(&w->s);

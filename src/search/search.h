@@ -24,6 +24,8 @@ typedef struct search_input {
     int64_t part_of_units; /* 0, or the units of a longer step, which micro-batches and visits must divide, too */
     double effort;        /* how much work the search may do, a multiple of the usual, which takes about half a second on two cores.
                              0: 1. With 1 or more the result is never slower than a policy; less may not reach every policy */
+    bool only_fits;       /* is there any plan? The result has `least` only */
+    bool no_least;        /* `least` is not wanted if nothing fits */
     double part;          /* 0, or it ends after this part of its work: with a plan that the whole search would find, or a better one */
     const priced_plan *from;
         /* a plan of the same model to start from, which saves time: the result is about as good, if the plan
@@ -96,8 +98,8 @@ typedef struct search_ways {
     int n;
 } search_ways;
 /* Ways are in the order of search_way_kind. Each raised budget is the least size on its grid (size_granule of its option) that suffices
- * with the other budgets of that way. */
-int search_find_ways(const search_input *in, const search_room *room, search_ways *out, pt_error *e);
+ * with the other budgets of that way. one: ends at the first way without the disk. */
+int search_find_ways(const search_input *in, const search_room *room, bool one, search_ways *out, pt_error *e);
 
 /* Builds the plan's schedules and prices them. Reads c->packing and c->plan; sets step_ns and bytes. 1: it fits, 0: it does not, negative:
  * an error. */

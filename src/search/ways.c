@@ -50,8 +50,8 @@ int search_fits(const search_input *in, uint64_t needs[TIERS], pt_error *e)
     search_result r = {0};
     pt_error own = {0};
     search_input soon = *in;
-    soon.effort = 1e-3;
-    soon.unproven = true;
+    soon.only_fits = soon.unproven = true;
+    soon.no_least = !needs;
     int failed = search_plan(&soon, &r, &own);
     if (needs)
         memcpy(needs, r.least, sizeof r.least);
@@ -142,6 +142,11 @@ static bool has_way(const search_ways *w, search_way_kind kind)
     return has;
 }
 
+static bool has_way_without_disk(const search_ways *w)
+{
+    return has_way(w, WAY_MEMORY) || has_way(w, WAY_RAM) || has_way(w, WAY_GPU);
+}
+
 /* If the RAM that is there suffices, none is advised to buy; a larger GPU is advised only if nothing else helps. */
 static bool is_of_use(const search_input *in, const search_room *room, const attempt *a, const search_ways *found)
 {
@@ -157,10 +162,10 @@ static bool is_of_use(const search_input *in, const search_room *room, const att
     }
 }
 
-int search_find_ways(const search_input *in, const search_room *room, search_ways *out, pt_error *e)
+int search_find_ways(const search_input *in, const search_room *room, bool one, search_ways *out, pt_error *e)
 {
     out->n = 0;
-    for (size_t i = 0; i < sizeof attempts / sizeof *attempts; i++) {
+    for (size_t i = 0; i < sizeof attempts / sizeof *attempts && !(one && has_way_without_disk(out)); i++) {
         const attempt *a = &attempts[i];
         uint64_t most[TIERS];
         if (!is_of_use(in, room, a, out))

@@ -139,9 +139,13 @@ int misfit_explain(planning *p, pt_error *e)
     search_ways w;
     budgets_notice_disk(&(budget_request){.asked = {[TIER_DISK] = p->o->disk_memory}, .disk_path = p->disk_path,
                                           .notice = p->from_file && !p->runs ? NULL : p->o->notice, .arg = p->o->arg});
-    int failed = search_find_ways(&p->search, &room, &w, e);
+    int failed = search_find_ways(&p->search, &room, p->of_way, &w, e);
     if (failed)
         return failed;
+    if (p->of_way) {
+        note_missing(p, &w);
+        return say_misfit(p, e);
+    }
     add_ways(p, &room, &w, WAY_MEMORY);
     const int smaller = add_smaller_step(p, e);
     if (smaller < 0)

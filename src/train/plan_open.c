@@ -130,6 +130,7 @@ static int make(pt_plan *p, bool first, pt_error *e)
     g->o = &p->o;
     g->model = p->model;
     g->shape = &p->shape;
+    g->of_way = !first;
     g->evaluates = options_evaluate(&p->o) || task_of(&p->o)->plane == TASK_PLANE_REFERENCE;
     choose_disk_folder(p);
     g->disk_reserve = reserve_disk(p);

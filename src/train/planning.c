@@ -73,8 +73,7 @@ static int find_least(planning *p, pt_error *e)
 {
     search_result r = {0};
     search_input in = p->search;
-    in.effort = 1e-3;
-    in.unproven = true;
+    in.only_fits = in.unproven = true;
     int failed = search_plan(&in, &r, e);
     memcpy(p->result.least, r.least, sizeof r.least);
     search_result_free(&r);
@@ -169,6 +168,8 @@ static int price_plan(planning *p, pt_error *e)
     return failed ? failed : pt_fail(e, PT_DOES_NOT_FIT, "%s does not fit", p->o->plan_file);
 }
 
+#define PART_FOR_WAYS 0.25 /* training so may be planned faster than is said, never slower */
+
 int planning_search(const planning *p, search_result *out, pt_error *e) { return search_plan(&p->search, out, e); }
 
 /* ---- the steps of planning ---- */
@@ -181,7 +182,8 @@ int planning_begin_search(planning *p, pt_error *e)
                                                                                                                      * before these */
     p->search = (search_input){.model = p->model, .shape = p->shape, .costs = &p->profile.costs, .training = true,
                                .clipping = o->max_grad_norm > 0, .evaluates = p->evaluates, .drains = drains,
-                               .threads = machine_threads(o->threads), .threads_bytes = p->device ? p->device->info.threads_bytes : 0};
+                               .part = p->of_way ? PART_FOR_WAYS : 0, .threads = machine_threads(o->threads),
+                               .threads_bytes = p->device ? p->device->info.threads_bytes : 0};
     costs_init(&p->profile.costs); /* nothing is known yet */
     p->profile.costs.kinds_n = 1;
     return 0;

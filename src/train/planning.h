@@ -37,6 +37,7 @@ typedef struct planning {
     uint64_t limit[TIERS];
     exchange_cost exchange;          /* between ranks */
     bool evaluates;
+    bool of_way;                     /* only time and memory are wanted: a part of the search, and of what to do if nothing fits */
     bool runs;                       /* on this machine, even with the file of another one */
     /* results */
     bool from_file;                  /* the machine comes from a machine file */

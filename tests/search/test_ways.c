@@ -125,7 +125,7 @@ static void what_is_advised_suffices_and_a_granule_less_does_not(void **state)
         search_ways w;
         misfit_open(&r, &p, &room);
         count_drawn(&p, &of);
-        if (search_find_ways(&p.in, &room, &w, &e))
+        if (search_find_ways(&p.in, &room, false, &w, &e))
             fail_msg("%s", e.text);
         assert_true(w.n > 0); /* with more memory everything fits */
         for (int k = 0; k < w.n; k++) {
