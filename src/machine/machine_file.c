@@ -23,6 +23,8 @@ static const figure figures[] = {
     FIGURE("device", "bf16_flops", FLOPS, -1, bf16_flops),
     FIGURE("device", "fp32_flops", FLOPS, -1, fp32_flops),
     FIGURE("device", "matmul_efficiency", SHARE, 1, matmul_efficiency),
+    FIGURE("device", "attention_efficiency", SHARE, 0, attention_efficiency),
+    FIGURE("device", "sustained", SHARE, 1, sustained),
     FIGURE("device", "kernel_s", SECONDS, 0, kernel_s),
     FIGURE("host", "memory_bandwidth", BANDWIDTH, -1, memory_bandwidth[TIER_HOST]),
     FIGURE("host", "memory_efficiency", SHARE, 1, memory_efficiency[TIER_HOST]),

@@ -1,11 +1,7 @@
 /* analytic.c - computes the costs of a step on another machine.
  *
- * Each block runs against a queue that computes nothing. For every op that is submitted to it, the queue adds the time of the roofline
- * model:
- *
- *     max(flops / (peak x efficiency), bytes / (memory bandwidth x efficiency)) + launch time
- *
- * So the recomputation of every save level, the slices of the head and all other work of the blocks is counted as it is. Tensors have
+ * Each block runs against a queue that computes nothing. For every op that is submitted to it, the queue adds its time (op_times.c). So
+ * the recomputation of every save level, the slices of the head and all other work of the blocks is counted as it is. Tensors have
  * addresses in an unused range, which nothing reads. The bytes of an op are those of its operands, each once; attention counts the pairs
  * of query and key that it visits.
  *
@@ -15,7 +11,7 @@
  */
 #include "layer/block.h"
 #include "predict/analytic.h"
-#include "predict/op_costs.h"
+#include "predict/op_times.h"
 
 #include <string.h>
 
@@ -25,7 +21,7 @@ typedef struct meter {
     queue queue;
     device device;
     const model *model;
-    double flops_per_ns[2], bytes_per_ns, kernel_ns; /* [fp32, bf16] */
+    op_rates rates;
     double ns;
 } meter;
 
@@ -34,8 +30,7 @@ static double max_of(double a, double b) { return a > b ? a : b; }
 static void meter_submit(queue *q, const op *o)
 {
     meter *m = (meter *)q;
-    const op_cost c = op_cost_of(o, m->model->config.vocab);
-    m->ns += max_of(c.flops / m->flops_per_ns[c.type == PT_BF16], c.bytes / m->bytes_per_ns) + m->kernel_ns;
+    m->ns += op_time_ns(&m->rates, o, m->model->config.vocab);
 }
 
 static const device_table meter_table = {.submit = meter_submit};
@@ -143,9 +138,7 @@ static int price_blocks(const machine_spec *x, const model *m, const step_shape 
         return pt_fail(e, PT_FAILED, "out of memory for the %d slices of the vocabulary", b.slices_n);
     for (int i = 0; i < b.slices_n; i++)
         b.slices[i] = address(70);
-    b.meter = (meter){.device.table = &meter_table, .model = m, .kernel_ns = x->kernel_s * 1e9,
-                      .flops_per_ns = {x->fp32_flops * x->matmul_efficiency * 1e-9, x->bf16_flops * x->matmul_efficiency * 1e-9},
-                      .bytes_per_ns = x->memory_bandwidth[TIER_DEVICE] * x->memory_efficiency[TIER_DEVICE] * 1e-9};
+    b.meter = (meter){.device.table = &meter_table, .model = m, .rates = op_rates_of(x)};
     b.meter.queue.device = &b.meter.device;
     price_layers(&b, out);
     price_ends(&b, out);

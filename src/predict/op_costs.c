@@ -4,7 +4,7 @@
 /* An op limited by memory: `n` values of the type per element, and other bytes. */
 static op_cost bytes_cost(pt_dtype type, double elements, double n, double more)
 {
-    return (op_cost){type, 0, elements * n * (double)dtype_bytes(type) + more};
+    return (op_cost){type, 0, elements * n * (double)dtype_bytes(type) + more, 0};
 }
 
 /* ---- moves ---- */
@@ -29,8 +29,8 @@ static op_cost cost_matmul(const op_matmul *o, int64_t vocab)
 {
     double e = (double)dtype_bytes(o->type), out = (double)dtype_bytes(o->out_type);
     double rows = (double)o->m, n = (double)o->n, k = (double)(o->k + o->more_k);
-    double bytes = (rows * k + n * k) * e + rows * n * (out * (o->accumulate ? 2 : 1) + (o->residual ? e : 0) + (o->stream ? 8 : 0));
-    return (op_cost){o->type, 2 * rows * n * k, bytes};
+    double written = rows * n * (out * (o->accumulate ? 2 : 1) + (o->residual ? e : 0) + (o->stream ? 8 : 0));
+    return (op_cost){o->type, 2 * rows * n * k, (rows * k + n * k) * e + written, written};
 }
 
 /* Pairs of query and key per head and sequence: position p sees min(p + 1, window). */
@@ -55,13 +55,13 @@ static double key_bytes(const op_attention *o)
 
 static op_cost cost_attention(const op_attention *o, int64_t vocab)
 {
-    return (op_cost){o->type, matmuls_of_pairs(o, 2), 2 * query_bytes(o) + key_bytes(o)};
+    return (op_cost){o->type, matmuls_of_pairs(o, 2), 2 * query_bytes(o) + key_bytes(o), 0};
 }
 
 static op_cost cost_attention_backward(const op_attention_backward *b, int64_t vocab)
 {
     const op_attention *o = &b->forward;
-    return (op_cost){o->type, matmuls_of_pairs(o, 5), 4 * query_bytes(o) + 2 * key_bytes(o)};
+    return (op_cost){o->type, matmuls_of_pairs(o, 5), 4 * query_bytes(o) + 2 * key_bytes(o), 0};
 }
 
 /* ---- ops limited by memory ---- */
@@ -133,6 +133,7 @@ static op_cost cost_grouped_matmul(const op_grouped_matmul *o, int64_t vocab)
     const double each = all.layout == MATMUL_TN ? (double)(all.m * all.n) * (all.accumulate ? 2 : 1)
                                                 : (double)((all.k + all.more_k) * all.n);
     cost.bytes += (experts - 1) * each * size; /* the matrices of the other experts */
+    cost.written += all.layout == MATMUL_TN ? (experts - 1) * each * size : 0;
     return cost;
 }
 
@@ -229,7 +230,7 @@ static op_cost cost_scan(const op_scan *o, int64_t vocab)
 {
     const double shared = (double)o->key_heads / (double)o->heads;
     const double flops = o->kind == SCAN_DELTA ? scan_flops(o, 2 * shared, 1.5, 3) : scan_flops(o, shared, 1, 2);
-    return (op_cost){o->type, flops, scan_bytes(o, 2, 2, 2)};
+    return (op_cost){o->type, flops, scan_bytes(o, 2, 2, 2), 0};
 }
 
 static op_cost cost_scan_backward(const op_scan_backward *b, int64_t vocab)
@@ -237,7 +238,7 @@ static op_cost cost_scan_backward(const op_scan_backward *b, int64_t vocab)
     const op_scan *o = &b->forward;
     const double shared = (double)o->key_heads / (double)o->heads;
     const double flops = o->kind == SCAN_DELTA ? scan_flops(o, 3 + 2 * shared, 4, 8) : scan_flops(o, 2 + shared, 2, 5);
-    return (op_cost){o->type, flops, scan_bytes(o, 4, 3, 4)};
+    return (op_cost){o->type, flops, scan_bytes(o, 4, 3, 4), 0};
 }
 
 static op_cost cost_dequantize(const op_dequantize *o, int64_t vocab)
@@ -283,7 +284,7 @@ static op_cost cost_gradient_finish(const op_gradient_finish *o, int64_t vocab)
 static op_cost cost_gain(const op_gain *o, int64_t vocab)
 {
     const double values = (double)(o->rows * o->cols), more = (double)((o->rows + o->cols) * o->rank);
-    return (op_cost){PT_F32, 2 * values * (double)(o->rank + 1), (values + more) * (double)dtype_bytes(o->type)};
+    return (op_cost){PT_F32, 2 * values * (double)(o->rank + 1), (values + more) * (double)dtype_bytes(o->type), 0};
 }
 
 static op_cost cost_gain_backward(const op_gain_backward *o, int64_t vocab)
@@ -350,7 +351,7 @@ static op_cost cost_scaled_apply(const op_scaled_apply *o, int64_t vocab)
 static op_cost cost_random_matrix(const op_random_matrix *o, int64_t vocab)
 {
     const op_cost c = bytes_cost(o->type, (double)o->n, 1, 0);
-    return (op_cost){PT_F32, 40 * (double)o->n, c.bytes};
+    return (op_cost){PT_F32, 40 * (double)o->n, c.bytes, 0};
 }
 
 static op_cost cost_low_moments(const op_low_moments *o, int64_t vocab)
@@ -363,7 +364,7 @@ static op_cost cost_channel_scale(const op_channel_scale *o, int64_t vocab) { re
 static op_cost cost_orthonormal(const op_orthonormal *o, int64_t vocab)
 {
     const double n = (double)(o->rows * o->cols);
-    return (op_cost){PT_F32, 4 * n * (double)o->rows, 8 * n * (double)o->rows};
+    return (op_cost){PT_F32, 4 * n * (double)o->rows, 8 * n * (double)o->rows, 0};
 }
 
 static op_cost cost_row_adam(const op_row_adam *o, int64_t vocab)

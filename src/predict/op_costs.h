@@ -4,8 +4,9 @@
 
 #include "device/device.h"
 
-/* Multiplications and additions, in `type`; bytes of operands read or written, each once. */
-typedef struct op_cost { pt_dtype type; double flops, bytes; } op_cost;
+/* Multiplications and additions, in `type`; bytes of operands read or written, each once. `written`, of matmuls only: the bytes of the
+ * result and of what is added to it. */
+typedef struct op_cost { pt_dtype type; double flops, bytes, written; } op_cost;
 
 /* vocab: number of tokens, of which a slice of the embedding has some. */
 op_cost op_cost_of(const op *o, int64_t vocab);
