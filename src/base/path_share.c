@@ -18,7 +18,7 @@ static size_t split(const char *text, const char *characters, double *value)
 
 size_t path_weight(const char *text, double *weight)
 {
-    double value;
+    double value = 1;
     const size_t n = split(text, "0123456789.eE+-", &value);
     *weight = text[n] ? value : 1;
     return n;
@@ -26,7 +26,7 @@ size_t path_weight(const char *text, double *weight)
 
 size_t path_share(const char *text, double *share)
 {
-    double value;
+    double value = 1;
     const size_t n = split(text, "0123456789.", &value);
     *share = text[n] && value > 0 && value <= 1 ? value : 1;
     return text[n] && !(value > 0 && value <= 1) ? strlen(text) : n;

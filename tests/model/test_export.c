@@ -42,8 +42,8 @@ static int export_to(const char *name, const model *m, source *s, pt_dtype type,
     void *area = malloc(scratch_bytes);
     assert_non_null(area);
     assert_int_equal(safetensors_writer_open(scratch, name, 0, &w, e), 0);
-    int status = weights_export(m, w, type, (weights_layout){weights_naming_of(m, s->st), s->st}, source_rows, s, area, scratch_bytes,
-                                e);
+    const weights_layout layout = {.naming = weights_naming_of(m, s->st), .source = s->st};
+    int status = weights_export(m, w, type, layout, source_rows, s, area, scratch_bytes, e);
     safetensors_writer_close(w);
     free(area);
     return status;
@@ -189,7 +189,7 @@ static void what_is_not_trained_is_copied_bit_for_bit(void **state)
     void *little = malloc(least);
     assert_non_null(little);
     assert_int_equal(safetensors_writer_open(scratch, "carried", 0, &w, &e), 0);
-    if (weights_export(m, w, PT_F32, (weights_layout){NAMES_INNER, from}, source_rows, &s, little, least, &e))
+    if (weights_export(m, w, PT_F32, (weights_layout){.naming = NAMES_INNER, .source = from}, source_rows, &s, little, least, &e))
         fail_msg("%s", e.text);
     safetensors_writer_close(w);
     safetensors *copy = weights_open(scratch_path("carried.safetensors"));

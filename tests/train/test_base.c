@@ -120,7 +120,7 @@ static void write_decoded(base_run *r, const char *name)
     must(dir_make(r->folder, &e), &e);
     fixture_copy(&r->f, r->folder, NULL, NULL);
     must(safetensors_writer_open(r->folder, "model", 0, &w, &e), &e);
-    const weights_layout as_there = {weights_naming_of(r->f.model, r->f.weights), NULL};
+    const weights_layout as_there = {.naming = weights_naming_of(r->f.model, r->f.weights)};
     must(weights_export(r->f.model, w, PT_F32, as_there, decoded_rows, &d, room, ROOM, &e), &e);
     safetensors_writer_close(w);
     free(room);
