@@ -176,6 +176,7 @@ typedef struct pt_train_options {
     const char *disk_path;             /* NULL: a folder in `out` */
     const char *plan_file;             /* NULL: planned */
     const char *machine_file;          /* memory sizes and speeds; NULL: detected and measured */
+    double search_effort;              /* how long a plan is searched, a multiple of the usual; 0: 1 */
     const char *profile_file;          /* profile.json of an earlier run; NULL: measured, or a kept one */
     int64_t save_every; int keep;      /* checkpoints; the newest `keep` stay, by default 2; 0: all */
     bool resume; const char *resume_from; /* NULL: the newest complete one in `out` */

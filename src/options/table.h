@@ -23,7 +23,7 @@ typedef enum option_need {
     NEED_PAIRS, NEED_GAMMA, NEED_DPO, NEED_SMOOTHING, NEED_LABELS, /* task */
     NEED_CHATS, NEED_TEXT, NEED_EXAMPLES, NEED_CONTENTS, /* data */
     NEED_DECAY, NEED_RESTARTS, NEED_WSD, /* of the learning rate */
-    NEED_CHECKPOINTS, NEED_DISK,
+    NEED_CHECKPOINTS, NEED_DISK, NEED_SEARCH,
     NEED_MUON
 } option_need;
 

@@ -197,6 +197,7 @@ option_needs options_needs(const pt_train_options *o, bool chats, bool examples)
                                     [NEED_RESTARTS] = o->lr_schedule != PT_LR_COSINE_RESTARTS,
                                     [NEED_WSD] = o->lr_schedule != PT_LR_WSD,
                                     [NEED_CHECKPOINTS] = !o->save_every && !o->resume && !o->keep_best, [NEED_DISK] = !o->disk_memory,
+                                    [NEED_SEARCH] = o->plan_file != NULL,
                                     [NEED_MUON] = !optimizers[o->optimizer]->reads_momentum}};
 }
 

@@ -182,7 +182,8 @@ int planning_begin_search(planning *p, pt_error *e)
                                                                                                                      * before these */
     p->search = (search_input){.model = p->model, .shape = p->shape, .costs = &p->profile.costs, .training = true,
                                .clipping = o->max_grad_norm > 0, .evaluates = p->evaluates, .drains = drains,
-                               .part = p->of_way ? PART_FOR_WAYS : 0, .threads = machine_threads(o->threads),
+                               .effort = o->search_effort, .part = p->of_way ? PART_FOR_WAYS : 0,
+                               .threads = machine_threads(o->threads),
                                .threads_bytes = p->device ? p->device->info.threads_bytes : 0};
     costs_init(&p->profile.costs); /* nothing is known yet */
     p->profile.costs.kinds_n = 1;
