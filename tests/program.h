@@ -142,7 +142,7 @@ static inline int program_kill_after(pid_t child, double seconds)
 /* The start of a text file; the caller's until the next call. */
 static inline const char *text_of(const char *path)
 {
-    static char text[8192];
+    static char text[1 << 16];
     FILE *f = fopen(path, "rb");
     size_t n = f ? fread(text, 1, sizeof text - 1, f) : 0;
     if (f)

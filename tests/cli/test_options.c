@@ -290,7 +290,7 @@ static void all_options_are_in_the_commented_file(void **state)
 {
     (void)state;
     assert_int_equal(run(WORDS("train", "--help-config")), 0);
-    char file[8192];
+    char file[1 << 16];
     snprintf(file, sizeof file, "%s", text_of(scratch_path("out")));
     assert_true(strstr(file, "\n#model: DIR\n") && strstr(file, "\n#data:\n#  - PATH\n") && strstr(file, "\n#lr-schedule: linear\n"));
     for (char *line = file; (line = strchr(line, '\n')); line++)
@@ -340,7 +340,7 @@ static void plan_takes_what_else_train_takes_and_changes_nothing(void **state)
 static void every_option_of_train_is_known_to_plan(void **state)
 {
     (void)state;
-    static char help[16384];
+    static char help[1 << 16];
     assert_int_equal(run(WORDS("train", "--help")), 0);
     snprintf(help, sizeof help, "%s", text_of(scratch_path("out")));
     int n = 0;
@@ -355,7 +355,7 @@ static void every_option_of_train_is_known_to_plan(void **state)
             fail_msg("plan has no %s", name);
         n++;
     }
-    assert_in_range(n, 50, 90);
+    assert_in_range(n, 50, 150);
 }
 
 static void what_no_command_has_plan_refuses_too(void **state)

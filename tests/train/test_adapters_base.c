@@ -242,7 +242,7 @@ static void a_damaged_mark_of_the_base_is_refused(void **state)
         {"{}", "has neither weights nor base"},
         {"{\"base\":null}", "has neither weights nor base"},
         {"{\"base\":5}", "\"base\""},
-        {"{\"base\":\"int4\"}", "base is \"int4\", but must be nf4 or int8"},
+        {"{\"base\":\"int4\"}", "base is \"int4\", but must be nf4, int8 or mxfp4"},
         {"{\"weights\":5,\"base\":\"nf4\"}", "\"weights\""},
         {"{\"weights\":\"zz\",\"base\":\"nf4\"}", "weights is \"zz\""},
         {"{\"weights\":\"5e2532e6e4c9c72\"}", "weights is"},

@@ -510,7 +510,7 @@ static void a_base_that_cannot_be_is_refused(void **state)
     r.o.base = PT_BASE_FP32;
     refuse(&r, "`base` fp32", "`precision` fp32");
     r.o.base = (pt_base)7;
-    refuse(&r, "`base`", "4");
+    refuse(&r, "`base`", "5");
     base_run_close(&r);
 }
 
