@@ -129,10 +129,29 @@ static void put_value(message *graph, int field, const char *name, int type, int
 
 /* ---- the network ---- */
 
+/* relu(z) + log(1 + exp(-|z|)): onnxruntime's own Softplus knows no fp64. */
+static void add_softplus(graph *g)
+{
+    static const char *const ops[] = {"Abs", "Neg", "Exp"};
+    char z[sizeof g->now], s[sizeof g->now];
+    memcpy(z, g->now, sizeof z);
+    add_node(g, "Relu", NULL, NULL, NULL, NULL);
+    memcpy(s, g->now, sizeof s);
+    for (int i = 0; i < 3; i++)
+        add_node(g, ops[i], i ? NULL : z, NULL, NULL, NULL);
+    add_node(g, "Add", NULL, "one", NULL, NULL);
+    add_node(g, "Log", NULL, NULL, NULL, NULL);
+    add_node(g, "Add", NULL, s, NULL, NULL);
+}
+
 static void add_activation(graph *g, jet_kind kind)
 {
     char z[sizeof g->now], s[sizeof g->now];
-    static const char *const ops[JET_KINDS] = {"Tanh", "Tanh", "Relu", "Softplus", "Sin", "Sigmoid"};
+    static const char *const ops[JET_KINDS] = {"Tanh", "Tanh", "Relu", NULL, "Sin", "Sigmoid"};
+    if (kind == JET_SOFTPLUS) {
+        add_softplus(g);
+        return;
+    }
     memcpy(z, g->now, sizeof z);
     add_node(g, ops[kind], NULL, NULL, NULL, NULL);
     memcpy(s, g->now, sizeof s);
@@ -237,6 +256,8 @@ static int add_network(graph *g, pt_ritz *r, pt_error *e)
         memcpy(inputs[i % 2], g->now, sizeof g->now);
         add_stage(g, r, s, r->staging + (uint64_t)(s->weight_at - c->value0) * dtype_bytes(r->net.type), inputs[!(i % 2)]);
     }
+    if (r->net.activation == JET_SOFTPLUS)
+        add_vector(g, "one", (const double[]){1}, 1);
     add_tensor(g, "columns", ONNX_INT64, 1, &one, &one, sizeof one);
     add_node(g, "Squeeze", NULL, "columns", NULL, NULL);
     return failed || !ansatz_is_hard(&r->problem) ? failed : add_factor(g, r, e);
