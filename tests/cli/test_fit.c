@@ -371,7 +371,7 @@ static void follow_ways(words of, int seen[WAYS_OUT])
     json_array_foreach(changes, k, change) {
         const char *text = json_string_value(change);
         arguments more = {0};
-        add_arguments(&more, WORDS("--disk-memory", "0", "--quiet"));
+        add_arguments(&more, WORDS("--disk-memory", "0", "--quiet", "--search-effort", "0.1"));
         split_change(text, room, &more);
         count_way(text, seen);
         if (plan_with(of, more.v + 1))
