@@ -98,20 +98,17 @@ static int measure_length(bench *b, int block, const step_shape *s, double secon
     return failed;
 }
 
-/* Pairs of a query and a key. */
-static double pairs(const bench *b, int block, const step_shape *s)
+double attention_pairs(const model *m, int block, const step_shape *s)
 {
-    const model *m = b->r->model;
     return model_average_keys(m->config.window[m->blocks[block].layer], s->seq_len) * (double)s->unit_rows;
 }
 
-/* The longest part of the sequence that takes no longer than `seconds`, if `part` took so many; at most one with all heads at once. */
-static step_shape longest(const bench *b, int block, const step_shape *s, step_shape part, double took, double seconds)
+step_shape attention_part(const model *m, int block, const step_shape *s, step_shape part, double took, double seconds)
 {
-    const double of_part = pairs(b, block, &part);
+    const double of_part = attention_pairs(m, block, &part);
     for (int64_t rows = 2 * part.unit_rows; rows <= s->whole_heads && rows < 2 * s->seq_len; rows *= 2) {
         const step_shape more = shape_cut(s, rows);
-        if (took * pairs(b, block, &more) / of_part > seconds)
+        if (took * attention_pairs(m, block, &more) / of_part > seconds)
             break;
         part = more;
     }
@@ -121,15 +118,14 @@ static step_shape longest(const bench *b, int block, const step_shape *s, step_s
 int measure_attention(bench *b, int block, const step_shape *s, double seconds, attention_ns *out, pt_error *e)
 {
     enum { FEW = 8192 };
+    const model *m = b->r->model;
     step_shape part = shape_cut(s, s->seq_len > 2 * FEW ? FEW : s->unit_rows);
-    if (measure_length(b, block, &part, seconds, out, e))
-        return e->code;
-    if (part.seq_len < s->seq_len) {
-        part = longest(b, block, s, part, (out->forward + out->backward) * 1e-9, seconds);
-        if (part.seq_len > FEW && measure_length(b, block, &part, seconds, out, e))
-            return e->code;
+    int failed = measure_length(b, block, &part, seconds, out, e);
+    if (!failed && part.seq_len < s->seq_len) {
+        part = attention_part(m, block, s, part, (out->forward + out->backward) * 1e-9, seconds);
+        failed = part.seq_len > FEW ? measure_length(b, block, &part, seconds, out, e) : 0;
     }
-    const double times = pairs(b, block, s) / pairs(b, block, &part);
+    const double times = attention_pairs(m, block, s) / attention_pairs(m, block, &part);
     *out = (attention_ns){out->forward * times, out->backward * times};
-    return 0;
+    return failed;
 }

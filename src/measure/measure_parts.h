@@ -35,6 +35,10 @@ bool layer_suffices(bench *b, bench *before);
 
 typedef struct attention_ns { double forward, backward; } attention_ns;
 int measure_attention(bench *b, int block, const step_shape *s, double seconds, attention_ns *out, pt_error *e);
+/* Pairs of a query and a key in a unit. */
+double attention_pairs(const model *m, int block, const step_shape *s);
+/* The longest part of a sequence that takes no longer than `seconds`, if `part` took so many; at most one with all heads at once. */
+step_shape attention_part(const model *m, int block, const step_shape *s, step_shape part, double took, double seconds);
 
 int measure_embedding(bench *b, double seconds, double *ns, pt_error *e);
 /* ns of a unit with its gradients; eval_ns without; the additional time of cold accumulators */

@@ -9,6 +9,7 @@
 
 #include "base/clock.h"
 #include "measure/measure.h"
+#include "measure/measure_parts.h"
 
 #include <math.h>
 
@@ -54,6 +55,42 @@ static void few_and_many_rows_tell_what_more_take(void **state)
     assert_true(near(ns_at_rows(2, 16, 4, 16, 10), 16 + 6 * 2));
     assert_true(near(ns_at_rows(2, 1, 4, 16, 10), 40));
     assert_true(near(ns_at_rows(2, 11, 10, 35, 10), 35));
+}
+
+/* ---- a part of a long sequence ---- */
+
+static step_shape part_of(const char *window, int64_t seq_len, double seconds, double *pairs)
+{
+    char json[400];
+    model *m;
+    pt_error e = {0};
+    step_shape s;
+    const int n = snprintf(json, sizeof json, "{\"model_type\": \"mistral\", \"vocab_size\": 50, \"hidden_size\": 16, "
+                           "\"num_attention_heads\": 2, \"num_key_value_heads\": 2, \"num_hidden_layers\": 1, "
+                           "\"intermediate_size\": 24, \"sliding_window\": %s}",
+                           window);
+    if (model_from_json("test", json, (size_t)n, NULL, NULL, &m, &e))
+        fail_msg("%s", e.text);
+    step_shape_init(&s, m, PT_BF16, 1, seq_len);
+    const step_shape few = shape_cut(&s, 8192), part = attention_part(m, 1, &s, few, 1, seconds);
+    *pairs = attention_pairs(m, 1, &s) / attention_pairs(m, 1, &part);
+    model_close(m);
+    return part;
+}
+
+/* Four times as long for twice the tokens, or twice as long if a window bounds the keys. */
+static void as_much_of_a_long_sequence_is_run_as_there_is_time_for(void **state)
+{
+    (void)state;
+    double pairs;
+    assert_int_equal(part_of("null", 1 << 20, 3, &pairs).seq_len, 8192);
+    assert_int_equal(part_of("null", 1 << 20, 20, &pairs).seq_len, 32768);
+    assert_true(fabs(pairs - 1024) < 0.1);
+    assert_int_equal(part_of("null", 1 << 20, 1e9, &pairs).seq_len, 65536); /* all heads at once */
+    assert_int_equal(part_of("null", 20000, 1e9, &pairs).seq_len, 20000);
+    assert_true(pairs == 1);
+    assert_int_equal(part_of("64", 1 << 20, 3, &pairs).seq_len, 16384);
+    assert_true(fabs(pairs - 64) < 0.2);
 }
 
 /* ---- a queue ---- */
@@ -301,6 +338,7 @@ int main(void)
         cmocka_unit_test(the_spread_is_half_the_distance_of_the_quartiles),
         cmocka_unit_test(only_what_ran_often_enough_tells_a_spread),
         cmocka_unit_test(few_and_many_rows_tell_what_more_take),
+        cmocka_unit_test(as_much_of_a_long_sequence_is_run_as_there_is_time_for),
         cmocka_unit_test(it_stops_soon_after_the_median_has_settled),
         cmocka_unit_test(it_goes_on_while_the_median_has_not_settled_and_there_is_time),
         cmocka_unit_test(it_stops_when_the_time_is_used_up_but_not_before_the_least),
