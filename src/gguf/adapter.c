@@ -32,19 +32,11 @@ static bool adapts_experts(const model *m)
     return any;
 }
 
-static bool has_whole(const model *m)
-{
-    bool any = false;
-    for (int i = 0; i < m->params_n; i++)
-        any = any || m->params[i].whole;
-    return any;
-}
-
 int gguf_adapter_open(gguf_adapter *x, const char *folder, pt_error *e)
 {
     const adapter_module *first = first_module(x->m);
     const char *has = model_has_magnitudes(x->m) ? "magnitudes (DoRA)" : adapts_experts(x->m) ? "adapters of experts"
-                      : has_whole(x->m) ? "modules that were trained in full" : NULL;
+                      : model_has_whole(x->m) ? "modules that were trained in full" : NULL;
     if (has)
         return pt_fail(e, PT_FAILED, "%.400s has %s, which a GGUF file of an adapter cannot hold here: leave `adapter_only` out, and the "
                                      "adapter is merged into the model's file", folder, has);

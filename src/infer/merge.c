@@ -136,14 +136,6 @@ static int take_adapter(merger *x, int i, double *weight, pt_error *e)
     return fabs(*weight) <= FLT_MAX ? 0 : pt_fail(e, PT_USAGE, "`adapter` %.400s: the weight is too large", text);
 }
 
-static bool has_whole(const model *m)
-{
-    bool has = false;
-    for (int i = 0; i < m->params_n; i++)
-        has = has || m->params[i].whole;
-    return has;
-}
-
 static bool same_rope(const char *a, const char *b)
 {
     char first[ROPE_MARK], second[ROPE_MARK];
@@ -164,7 +156,7 @@ static int open_adapter(merger *x, int i, pt_error *e)
     if (!same_rope(x->folder[0], x->folder[i]))
         return pt_fail(e, PT_FAILED, "%.400s was trained with other `rope_scaling` than %.400s: adapters with different positions have no "
                                      "sum", x->folder[i], x->folder[0]);
-    if (has_whole(x->m[i]) && (x->n > 1 || weight != 1))
+    if (model_has_whole(x->m[i]) && (x->n > 1 || weight != 1))
         return pt_fail(e, PT_FAILED, "%.400s has modules that were trained in full (\"modules_to_save\"), which have no sum with other "
                                      "adapters and no weight: merge it alone, without a weight", x->folder[i]);
     if (model_has_magnitudes(x->m[i]) && (x->n > 1 || weight != 1))

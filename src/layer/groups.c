@@ -21,7 +21,7 @@ int layer_groups(const model *m, int layer, const step_shape *s)
     return (int)groups;
 }
 
-int layer_group_begin(const layer_program *p, int attention)
+int layer_first_of_group(const layer_program *p, int attention)
 {
     int i = attention;
     while (p->stage[i].param[0] != PARAM_QKV || p->stage[i].kind != STAGE_LINEAR)

@@ -119,7 +119,7 @@ static bool group_stages(const layer_layout *l, int *first, int *attention)
     *first = *attention = 0;
     for (int i = 0; i < l->program.stages_n && l->groups > 1; i++)
         if (l->program.stage[i].kind == STAGE_ATTENTION) {
-            *first = layer_group_begin(&l->program, i);
+            *first = layer_first_of_group(&l->program, i);
             *attention = i;
         }
     return l->groups > 1;

@@ -34,8 +34,9 @@ typedef struct machine_spec {
     bool cuda;                                       /* "kind": "cuda" or "cpu" */
     uint64_t memory_bytes[TIERS];                    /* 0: no such tier */
     double memory_bandwidth[TIERS], memory_efficiency[TIERS]; /* of device and host memory */
-    double bf16_flops, fp32_flops, matmul_efficiency, attention_efficiency, sustained, kernel_s; /* attention 0: 0.6 of matmuls; sustained
-                                                                                                    0: 1 */
+    double bf16_flops, fp32_flops, matmul_efficiency, kernel_s;
+    double attention_efficiency;                     /* 0: 0.6 of that of matmuls */
+    double sustained;                                /* the clock under load, a share of the peak's; 0: 1 */
     double to_device_bandwidth, from_device_bandwidth, link_latency_s, link_both_ways;
     double read_bandwidth, write_bandwidth, disk_latency_s, disk_both_ways;
     int ranks;                                       /* devices that share a step; default 1 */

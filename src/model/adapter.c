@@ -301,6 +301,14 @@ static json_t *target_parameters(const model *m, const adapters *a)
     return json_null();
 }
 
+bool model_has_whole(const model *m)
+{
+    bool any = false;
+    for (int i = 0; i < m->params_n; i++)
+        any |= m->params[i].whole;
+    return any;
+}
+
 int adapter_mark_whole(model *m, const char *name)
 {
     int n = 0;

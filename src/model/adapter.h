@@ -60,6 +60,8 @@ param_role adapter_b(int matrix, int part);
 param_role adapter_magnitude(int matrix);
 bool param_is_adapter(const param *p);
 static inline bool model_has_magnitudes(const model *m) { return m->adapters && m->adapters->dora; }
+/* Is a module trained in full beside the adapters? */
+bool model_has_whole(const model *m);
 static inline const adapter_module *adapter_at(const model *m, int block, int matrix, int part)
 {
     return &m->adapters->of[m->blocks[block].layer][matrix][part];

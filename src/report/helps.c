@@ -9,7 +9,7 @@
 #include <string.h>
 
 #define EFFORT 0.05 /* of each brief search, of that of the plan */
-#define PART 0.15 /* of the search with a change that helps */
+#define PART 0.15   /* of the search with a change that helps */
 #define WORTH_SAYING 0.03
 
 /* A quarter of the bytes, as a round number. */

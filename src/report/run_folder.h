@@ -44,7 +44,7 @@ typedef struct run_folder {
     double last_margin, last_accuracy, last_eval_margin, last_eval_accuracy; /* NAN: no such run */
     series kl, eval_kl;                 /* of a run on labelled replies */
     double last_kl;                     /* NAN: no such run */
-    series expert_load, experts_idle, aux_loss;   /* of a model with experts */
+    series expert_load, experts_idle, aux_loss; /* of a model with experts */
     double last_load, last_idle;        /* NAN: the model has none */
     uint64_t peak[TIERS], predicted_bytes[TIERS], budget[TIERS]; /* of the last step; 0: no such tier, or not known */
     bool planned;                       /* `plan` is set */

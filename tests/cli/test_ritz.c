@@ -244,7 +244,7 @@ static void a_comparison_has_its_page_again(void **state)
 static void a_killed_comparison_goes_on(void **state)
 {
     (void)state;
-    static char straight[8192];
+    static char straight[1 << 16];
     set_out("straight");
     assert_int_equal(ritz(WORDS("--compare", "mc,sobol", "--seeds", "2", "--steps", "400", "--out", out)), 0);
     snprintf(straight, sizeof straight, "%s", text_of(scratch_path("out")));
