@@ -135,16 +135,29 @@ static json_t *answer_to(const char *path, const char *json)
     char *all = request("POST", path, JSON, json, &status, &body);
     if (status != 200)
         fail_msg("%s: status %d: %s", json, status, body);
-    json_t *o = json_loads(body, 0, NULL);
+    json_t *o = json_loads(body, JSON_ALLOW_NUL, NULL);
     assert_non_null(o);
     free(all);
     return o;
 }
 
+/* Appends n bytes to the string `to`. A NUL, which a random model writes like any token, becomes a space. */
+static void append(char *to, const char *text, size_t n)
+{
+    for (to += strlen(to); n; n--, text++)
+        *to++ = *text ? *text : ' ';
+    *to = 0;
+}
+
 static const char *text_of(const json_t *o)
 {
+    static char text[1 << 16];
     const json_t *choice = json_array_get(json_object_get(o, "choices"), 0), *message = json_object_get(choice, "message");
-    return json_string_value(message ? json_object_get(message, "content") : json_object_get(choice, "text"));
+    const json_t *value = message ? json_object_get(message, "content") : json_object_get(choice, "text");
+    assert_true(json_is_string(value));
+    *text = 0;
+    append(text, json_string_value(value), json_string_length(value));
+    return text;
 }
 
 static const char *reason_of(const json_t *o)
@@ -165,7 +178,7 @@ static char *generated(const char *message, const char *prompt)
     assert_int_equal(message ? pt_generator_say(g, message, strlen(message), TOKENS, &e)
                              : pt_generator_prompt(g, prompt, strlen(prompt), TOKENS, &e), 0);
     while (pt_generator_next(g, &text, &n, &e) > 0)
-        strncat(all, text, n);
+        append(all, text, n);
     pt_generator_close(g);
     return all;
 }
@@ -196,7 +209,7 @@ static void a_reply_is_that_of_the_generator(void **state)
         json_t *letter = json_stringn(continued + strlen(continued) / 2, 1);
         char *stop = json_dumps(letter, JSON_ENCODE_ANY);
         json_decref(letter);
-        if (stop) {
+        if (stop && continued[strlen(continued) / 2] != ' ') { /* a space may stand for a NUL */
             snprintf(body, sizeof body, "{\"prompt\": \"hello\", \"stop\": [\"\\u4e00\", %s]}", stop);
             o = answer_to("/v1/completions", body);
             const size_t n = strlen(text_of(o));
@@ -227,11 +240,12 @@ static void a_stream_adds_up_to_the_reply(void **state)
             ended = true;
             continue;
         }
-        json_t *o = json_loadb(line + 6, strcspn(line + 6, "\n"), 0, NULL);
+        json_t *o = json_loadb(line + 6, strcspn(line + 6, "\n"), JSON_ALLOW_NUL, NULL);
         assert_non_null(o);
         const json_t *delta = json_object_get(json_array_get(json_object_get(o, "choices"), 0), "delta");
-        const char *text = json_string_value(json_object_get(delta, "content"));
-        strcat(sum, text ? text : "");
+        const json_t *text = json_object_get(delta, "content");
+        if (text)
+            append(sum, json_string_value(text), json_string_length(text));
         counted = counted || json_is_object(json_object_get(o, "usage"));
         json_decref(o);
     }
