@@ -5,6 +5,7 @@
 
 #include <stdio.h>
 #include <stdlib.h>
+#include <string.h>
 
 /* The least memory on the device for a size of chunk, a tier of the saved inputs, a time of update and a visit. One visit holds the inputs
  * of all micro-batches, several hold the gradients of all layers. */
@@ -26,6 +27,17 @@ static double overshoot(const space *s, const uint64_t bytes[TIERS])
     for (int t = 0; t < TIERS; t++)
         over += !bytes[t] || bytes[t] <= s->budget[t] ? 0 : s->budget[t] ? (double)(bytes[t] - s->budget[t]) : 1e18;
     return over;
+}
+
+/* May it fit, if the estimate of each tier is too high by this share of its budget? */
+static bool is_near(const space *s, const uint64_t bytes[TIERS], double share)
+{
+    const double little = 16 << 20;
+    bool near = true;
+    for (int t = 0; t < TIERS; t++)
+        near = near && (bytes[t] <= s->budget[t] ||
+                        (s->budget[t] && (double)(bytes[t] - s->budget[t]) <= share * (double)s->budget[t] + little));
+    return near;
 }
 
 /* A micro-batch goes through each block forward and backward. */
@@ -51,9 +63,12 @@ static int measure(space *s, const candidate *r, priced *out, pt_error *e)
     return fits;
 }
 
-typedef struct entry { candidate candidate; double over, device; } entry; /* over: bytes beyond the budgets */
+typedef struct entry { candidate candidate; double over /* bytes beyond the budgets */; uint64_t bytes[TIERS]; } entry;
 
-static bool is_less(const entry *a, const entry *b) { return a->over != b->over ? a->over < b->over : a->device < b->device; }
+static bool is_less(const entry *a, const entry *b)
+{
+    return a->over != b->over ? a->over < b->over : a->bytes[TIER_DEVICE] < b->bytes[TIER_DEVICE];
+}
 
 enum { ENTRIES = SPACE_CHUNKINGS * TIERS * 2 * 2 * 2, HOPEFUL = 3, SURE = 10 };
 
@@ -99,7 +114,7 @@ static int collect(const space *s, entry *list)
                 if (about.bytes[TIER_DISK] && !s->budget[TIER_DISK])
                     keep_off_disk(s, &x.candidate, &about);
                 x.over = overshoot(s, about.bytes);
-                x.device = (double)about.bytes[TIER_DEVICE];
+                memcpy(x.bytes, about.bytes, sizeof x.bytes);
                 insert(list, &n, &x);
             }
     return n;
@@ -127,7 +142,7 @@ static bool is_late(const space *s, const outcome *o) { return (o->filled_over >
 
 /* All chunks on the disk, or a part of them on the device and the others on the host. The need of such plans does not depend on the
  * budgets. */
-static int try_plain(space *s, const entry *x, double near, outcome *o, pt_error *e)
+static int try_plain(space *s, const entry *x, outcome *o, pt_error *e)
 {
     enum { PARTS = 8 };
     int chunks = candidate_chunks(s, &x->candidate), fits = 0;
@@ -140,7 +155,7 @@ static int try_plain(space *s, const entry *x, double near, outcome *o, pt_error
         r.on_host = part < 0 ? 0 : chunks - r.persist;
         candidate_normalise(s, &r);
         candidate_estimate(s, &r, &about);
-        if ((part < 0 || s->in->host_tier || r.persist == chunks) && (o->plain_over < 0 || overshoot(s, about.bytes) < near))
+        if ((part < 0 || s->in->host_tier || r.persist == chunks) && (o->plain_over < 0 || is_near(s, about.bytes, 0.1)))
             fits = note(s, &r, &o->plain, &o->plain_over, e);
     }
     return fits;
@@ -149,16 +164,15 @@ static int try_plain(space *s, const entry *x, double near, outcome *o, pt_error
 /* 1: fits, and is in o->filled or o->plain with no excess. */
 static int try_entries(space *s, entry *list, int n, bool hopeful, outcome *o, pt_error *e)
 {
-    double memory = (double)(s->budget[TIER_DEVICE] + s->budget[TIER_HOST]), near = 0.1 * memory + (16 << 20);
     int fits = 0;
     for (int plain = 0; plain < (hopeful ? 1 : 2) && !fits; plain++)
         for (int i = 0; i < n && !fits && !is_late(s, o); i++) {
-            if (hopeful ? i >= HOPEFUL || list[i].over > 0.2 * memory : i >= SURE && list[i].over > near)
+            if (hopeful ? i >= HOPEFUL || !is_near(s, list[i].bytes, 0.2) : i >= SURE && !is_near(s, list[i].bytes, 0.1))
                 break;
-            if (!hopeful && s->in->no_least && list[i].over > 0.2 * memory + near)
+            if (!hopeful && s->in->no_least && !is_near(s, list[i].bytes, 0.3))
                 break;
             if (plain) {
-                fits = try_plain(s, &list[i], near, o, e);
+                fits = try_plain(s, &list[i], o, e);
                 continue;
             }
             fits = candidate_price_filled(s, &list[i].candidate, 0, 0, &o->filled, e);
