@@ -7,12 +7,14 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <unistd.h>
 
 static const char usage[] =
     "usage: protrain plan --model DIR|config.json [options]\n"
     "       protrain plan --problem NAME|FILE.json [options of protrain ritz]\n\n"
     "Shows what training would do on this machine or another: where every byte would live, how long a step\n"
-    "would take, what limits it and what would help. Trains nothing and needs neither weights nor data.";
+    "would take, what limits it and what would help. Trains nothing and needs neither weights nor data.\n"
+    "Of several machines (--machine rtx4090,h100 or all) it prints one table.";
 
 /* If nothing fits, stderr has the reason, and this prints only what would make the model fit. */
 static int print(const pt_plan *p, bool json, bool fits, pt_error *e)
@@ -28,23 +30,55 @@ static int print(const pt_plan *p, bool json, bool fits, pt_error *e)
     return 0;
 }
 
-static int run(pt_train_options *o, bool quiet, bool json, pt_error *e)
+static int print_others(const pt_plan *p, pt_error *e)
+{
+    char *text = pt_plan_others_text(p);
+    if (!text)
+        return pt_fail(e, PT_FAILED, "out of memory");
+    print_as_flags(stdout, text);
+    free(text);
+    return 0;
+}
+
+static int run_one(pt_train_options *o, progress *bar, bool json, bool others, pt_error *e)
 {
     pt_plan *p = NULL;
     pt_error written = {0};
-    progress bar;
-    o->notice = progress_notice;
-    o->progress = progress_stage;
-    o->arg = &bar;
-    progress_open(&bar, quiet || json);
     int failed = pt_plan_open(o, &p, e);
-    progress_clear(&bar);
-    if (p && print(p, json, !failed, &written)) {
+    progress_clear(bar);
+    if (p && (print(p, json, !failed, &written) || (others && !json && print_others(p, &written)))) {
         *e = written;
         failed = written.code;
     }
     pt_plan_close(p);
     return failed;
+}
+
+static int run_machines(pt_train_options *o, progress *bar, bool json, pt_error *e)
+{
+    char *text = NULL;
+    const int failed = pt_plan_machines(o, json, &text, e);
+    progress_clear(bar);
+    if (text)
+        printf("%s%s", text, json ? "\n" : "");
+    free(text);
+    return failed;
+}
+
+/* Several machines, or all that come with the program. */
+static bool are_machines(const char *name)
+{
+    return name && (!strcmp(name, "all") || (strchr(name, ',') && access(name, F_OK)));
+}
+
+static int run(pt_train_options *o, bool quiet, bool json, bool others, pt_error *e)
+{
+    progress bar;
+    o->notice = progress_notice;
+    o->progress = progress_stage;
+    o->arg = &bar;
+    progress_open(&bar, quiet || json);
+    return are_machines(o->machine_file) ? run_machines(o, &bar, json, e) : run_one(o, &bar, json, others, e);
 }
 
 static bool has_problem(int argc, char **argv)
@@ -62,10 +96,12 @@ int command_plan(int argc, char **argv)
     pt_error e = {0};
     pt_options *options;
     const char *config = NULL;
-    bool quiet = false, json = false;
+    bool quiet = false, json = false, others = false;
     const arg own[] = {
         ARG(TEXT, "config", &config, "FILE", "Options",
             "take options from this file, in YAML or JSON, as train does; those of the\ncommand line come first"),
+        ARG(FLAG, "others", &others, NULL, "Output",
+            "also say how much slower other plans are: with other chunks or updates, and\nas other systems plan"),
         ARG(FLAG, "quiet", &quiet, NULL, "Output", "no progress bar"),
         ARG(FLAG, "json", &json, NULL, "Output", "print one JSON object on stdout; train --plan reads it"),
     };
@@ -73,7 +109,7 @@ int command_plan(int argc, char **argv)
     if (!failed && config)
         failed = pt_options_read(options, config, &e);
     if (!failed)
-        failed = run(pt_options_train(options), quiet, json, &e);
+        failed = run(pt_options_train(options), quiet, json, others, &e);
     pt_options_close(options);
     return failed < 0 ? exit_with(&e) : 0;
 }

@@ -312,9 +312,14 @@ PT_API int pt_plan_open(const pt_train_options *o, pt_plan **out, pt_error *e);
 /* A screen of text: where every byte lives, what each layer saves, what limits the step, what would help; and other ways to train the
  * model, with the memory and time of each. free() it. */
 PT_API char *pt_plan_text(const pt_plan *p);
+/* Lines about other plans that fit, and why they are slower: with other chunks or updates, and as other systems plan. */
+PT_API char *pt_plan_others_text(const pt_plan *p);
 /* {"fits", "predicted", "plan", "why", "ways", ...}; plan_file reads it, or its "plan" alone. free() it. */
 PT_API char *pt_plan_json(const pt_plan *p);
 PT_API void pt_plan_close(pt_plan *p);
+/* Plans for several machines: machine_file has their names and paths between commas, or "all" for those that come with the program, which
+ * are then in the order of their speed. *out: a table of the ways to train the model, or with `json` an array of objects. free() it. */
+PT_API int pt_plan_machines(const pt_train_options *o, bool json, char **out, pt_error *e);
 
 /* ---- measuring ---- */
 

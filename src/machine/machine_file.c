@@ -15,6 +15,7 @@ typedef struct figure { const char *section, *key; double min, max, absent; size
 #define BANDWIDTH 1e6, 1e16
 #define FLOPS 1e6, 1e19
 #define SECONDS 0, 1
+#define WATTS 0.1, 1e6
 #define SHARE 0.01, 1
 
 static const figure figures[] = {
@@ -26,6 +27,7 @@ static const figure figures[] = {
     FIGURE("device", "attention_efficiency", SHARE, 0, attention_efficiency),
     FIGURE("device", "sustained", SHARE, 1, sustained),
     FIGURE("device", "kernel_s", SECONDS, 0, kernel_s),
+    FIGURE("device", "watts", WATTS, 0, watts),
     FIGURE("host", "memory_bandwidth", BANDWIDTH, -1, memory_bandwidth[TIER_HOST]),
     FIGURE("host", "memory_efficiency", SHARE, 1, memory_efficiency[TIER_HOST]),
     FIGURE("link", "to_device_bandwidth", BANDWIDTH, -1, to_device_bandwidth),
@@ -123,7 +125,8 @@ static int read_ranks(const json_source *s, machine_spec *out, pt_error *e)
     const struct { const char *key; json_need need; double least, most, *to; } all[] = {
         {"collective_bandwidth", ranks > 1 ? JSON_REQUIRED : JSON_OPTIONAL, BANDWIDTH, &out->collective_bandwidth},
         {"collective_latency_s", JSON_OPTIONAL, SECONDS, &out->collective_latency_s},
-        {"network_bandwidth", several ? JSON_REQUIRED : JSON_OPTIONAL, BANDWIDTH, &out->network_bandwidth}};
+        {"network_bandwidth", several ? JSON_REQUIRED : JSON_OPTIONAL, BANDWIDTH, &out->network_bandwidth},
+        {"price_per_hour", JSON_OPTIONAL, 1e-6, 1e9, &out->price_per_hour}};
     for (size_t i = 0; i < sizeof all / sizeof *all && !failed; i++)
         failed = json_get_double(s, all[i].key, all[i].need, all[i].least, all[i].most, all[i].to, e);
     return failed;
@@ -170,7 +173,7 @@ static int check_sources(const json_source *s, pt_error *e)
 static int refuse_unknown(const json_source *s, pt_error *e)
 {
     static const char *const known[] = {"name", "kind", "device", "host", "link", "disk", "ranks", "devices",
-                                        "collective_bandwidth", "collective_latency_s", "network_bandwidth", "sources"};
+                                        "collective_bandwidth", "collective_latency_s", "network_bandwidth", "price_per_hour", "sources"};
     const char *key;
     json_t *value;
     json_object_foreach(s->object, key, value) {

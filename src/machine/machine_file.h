@@ -7,6 +7,7 @@
  *    "link":   {"to_device_bandwidth": 12.4e9, "from_device_bandwidth": 12.8e9, "latency_s": 10e-6, "both_ways": 0.9},
  *    "disk":   {"bytes": 1e12, "read_bandwidth": 3.0e9, "write_bandwidth": 2.0e9, "latency_s": 100e-6, "both_ways": 0.5},
  *    "ranks": 4, "devices": 8, "collective_bandwidth": 6e9, "collective_latency_s": 20e-6, "network_bandwidth": 25e9,
+ *    "price_per_hour": 1.5,
  *    "sources": {"device.memory_bandwidth": "vendor's data sheet", ...}}
  *
  * Bandwidths are bytes per second. FLOP rates count a multiply-add as two, for dense operands, with fp32 sums. "memory_bandwidth" and
@@ -19,6 +20,9 @@
  * another is asked for; it requires "collective_bandwidth", at which a device receives data from the others. A machine has "devices"
  * devices (default: all); more ranks are in other such machines, from which a device receives data at "network_bandwidth".
  *
+ * "device.watts" is the most that a device draws, "price_per_hour" the price of one device for an hour, in any currency. Both may be
+ * missing; they are for the energy and the price of a run.
+ *
  * Zero, negative, NaN, impossible or unknown entries are PT_FAILED with file, key and fix.
  */
 #ifndef PT_MACHINE_FILE_H
@@ -27,7 +31,7 @@
 #include "base/error.h"
 #include "plan/plan.h"
 
-enum { MACHINE_PATH_BYTES = 4096, MACHINE_MAX_RANKS = 1 << 16 };
+enum { MACHINE_PATH_BYTES = 4096, MACHINE_NAMES_BYTES = 600, MACHINE_MAX_RANKS = 1 << 16 };
 
 typedef struct machine_spec {
     char name[96];
@@ -43,6 +47,7 @@ typedef struct machine_spec {
     int devices;                                     /* in one machine; 0: all ranks */
     double collective_bandwidth, collective_latency_s; /* at which a device receives from the others; 0: unknown */
     double network_bandwidth;                        /* the same from other machines */
+    double watts, price_per_hour;                    /* of one device; 0: unknown */
 } machine_spec;
 
 /* The number of ranks, of so many, that share a machine. */
@@ -59,5 +64,7 @@ int machine_from_json(const char *name, const char *json, size_t n, machine_spec
  * share/protrain/machines/ beside the program or above it, then the place of installation), with or without ".json". PT_FAILED lists their
  * names. (machine_find.c) */
 int machine_file_find(const char *name, char path[MACHINE_PATH_BYTES], pt_error *e);
+/* Those names, between ", ". */
+void machine_file_names(char names[MACHINE_NAMES_BYTES]);
 
 #endif

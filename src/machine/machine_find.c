@@ -22,7 +22,7 @@
 enum { LEVELS_UP = 3 };
 static const char *const beside[] = {"machines", "share/protrain/machines"};
 
-typedef struct finding { const char *name; char *path; char known[256]; bool found; } finding;
+typedef struct finding { const char *name; char *path; char known[MACHINE_NAMES_BYTES]; bool found; } finding;
 
 /* The names of the files, for the message. */
 static void list_names(const char *folder, char *out, size_t n)
@@ -86,6 +86,21 @@ static void look_beside_library(finding *f)
     look_beside(f, file);
 }
 
+static void look_everywhere(finding *f)
+{
+    look_beside_program(f);
+    look_beside_library(f);
+    look_in(f, PT_MACHINES);
+}
+
+void machine_file_names(char names[MACHINE_NAMES_BYTES])
+{
+    char path[MACHINE_PATH_BYTES];
+    finding f = {.name = "", .path = path};
+    look_everywhere(&f);
+    strcpy(names, f.known);
+}
+
 int machine_file_find(const char *name, char path[MACHINE_PATH_BYTES], pt_error *e)
 {
     finding f = {.name = name, .path = path};
@@ -96,9 +111,7 @@ int machine_file_find(const char *name, char path[MACHINE_PATH_BYTES], pt_error 
         strcpy(path, name);
         return 0;
     }
-    look_beside_program(&f);
-    look_beside_library(&f);
-    look_in(&f, PT_MACHINES);
+    look_everywhere(&f);
     if (f.found)
         return 0;
     return pt_fail(e, PT_FAILED, "there is no machine file \"%.200s\": give the path of a machine file, or one of the names that come "

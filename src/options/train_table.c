@@ -176,7 +176,8 @@ static const option_row rows[] = {
     {T(disk_path, "disk-path", TEXT, "DIR"), .is.help = "folder of the disk tier; default: one in --out", .need = NEED_DISK, ALL,
      .plan_help = "folder of the disk tier; default: here, or the folder for temporary files"},
     {T(machine_file, "machine", TEXT, "FILE"), .is.help = "take memory sizes and speeds from this machine file", TRAIN_AND_PLAN,
-     .plan_help = "plan for the machine of this file, or for one that comes with\nthe program (rtx3090, a100-80, h100 ...)"},
+     .plan_help = "plan for the machine of this file, or for one that comes with\nthe program (rtx3090, a100-80, h100 ...); "
+                  "several between commas,\nor all: one table of them"},
     {T(search_effort, "search-effort", REAL, "X"), .is.initial = "1", RANGE(0.01, 1000), .need = NEED_SEARCH, TRAIN_AND_PLAN,
      .is.help = "how much work the search for a plan does, a multiple of the usual;\nthe same work gives the same plan on every machine"},
     {T(profile_file, "profile", TEXT, "FILE"), .is.help = "use this profile.json of an earlier run instead of measuring", TRAIN_AND_PLAN},

@@ -3,7 +3,7 @@
  *
  *     explanation x;
  *     explain(&input, &x, e);
- *     char *screen = explain_text(&x);        at most about 35 lines of 100 columns
+ *     char *screen = explain_text(&x, EXPLAIN_ANSWER);     lines of at most 100 columns
  *     json_t *object = explain_json(&x);      the same as numbers; what `protrain plan --json` prints
  *
  * The input must live as long as the explanation.
@@ -28,6 +28,7 @@ typedef struct explain_input {
     const char *source;          /* source of the costs: "measured in 2.1 s" */
     const char *room;            /* the free memory, or that of the machine file, and the margins; NULL or "": budgets were given */
     int64_t steps;               /* of the run, 0: unknown */
+    double watts, price_per_hour; /* of all devices, 0: unknown */
     bool helps;                  /* search again with changed inputs, to find improvements */
 } explain_input;
 
@@ -49,7 +50,10 @@ typedef struct explanation {
 } explanation;
 
 int explain(const explain_input *in, explanation *out, pt_error *e);
-char *explain_text(const explanation *x);   /* malloc'ed, NULL: out of memory */
+/* The parts of the text: model, machine, time of a step and of the run, what would help; what is inside the plan, where the time goes;
+ * the other plans, which are slower. */
+enum { EXPLAIN_ANSWER = 1, EXPLAIN_INSIDE = 2, EXPLAIN_OTHERS = 4, EXPLAIN_ALL = 7 };
+char *explain_text(const explanation *x, unsigned parts); /* malloc'ed, NULL: out of memory */
 json_t *explain_json(const explanation *x); /* new reference, NULL: out of memory */
 
 /* The lines about the plan itself: weights, buffers, updates, batch, layers. `passing`: model_passing_layers. */

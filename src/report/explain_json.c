@@ -74,7 +74,7 @@ static json_t *queues_json(const forecast *f)
 static json_t *why_json(const explanation *x)
 {
     json_t *all = json_array();
-    char *text = explain_text(x), *rest = NULL;
+    char *text = explain_text(x, EXPLAIN_ALL), *rest = NULL;
     size_t room = text ? 2 * strlen(text) + 1 : 0; /* each line gets one or two more characters */
     char *sentence = text ? calloc(room, 1) : NULL;
     for (char *line = sentence ? strtok_r(text, "\n", &rest) : NULL; line; line = strtok_r(NULL, "\n", &rest)) {

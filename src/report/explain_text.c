@@ -143,6 +143,25 @@ static void write_trained(FILE *out, const explanation *x)
     fputc('\n', out);
 }
 
+/* What all steps take. The energy is at most that of the devices at their limit, and of no other part of the machine. */
+static void write_run(FILE *out, const explanation *x)
+{
+    const search_input *in = x->in->search;
+    const double seconds = x->forecast.step_ns * 1e-9 * (double)x->in->steps, hours = seconds / 3600;
+    const int64_t tokens = in->shape->batch * search_ranks(in) * in->shape->seq_len;
+    char time[32], count[32];
+    if (!x->in->steps)
+        return;
+    fprintf(out, "run      %lld step%s, %s tokens: %s", (long long)x->in->steps, plural((uint64_t)x->in->steps),
+            count_format(count, (uint64_t)(tokens * x->in->steps)), seconds_format(time, seconds));
+    if (x->in->watts > 0)
+        fprintf(out, "; at most %.3g kWh, at %.0f W", hours * x->in->watts / 1000, x->in->watts);
+    if (x->in->price_per_hour > 0)
+        fprintf(out, "; costs %.*f, at %g an hour", hours * x->in->price_per_hour < 100 ? 2 : 0, hours * x->in->price_per_hour,
+                x->in->price_per_hour);
+    fputc('\n', out);
+}
+
 static void write_head(FILE *out, const explanation *x)
 {
     const search_input *in = x->in->search;
@@ -165,6 +184,7 @@ static void write_head(FILE *out, const explanation *x)
     if (x->in->tried)
         fprintf(out, "; best of %d plan%s", x->in->tried, plural((uint64_t)x->in->tried));
     fputc('\n', out);
+    write_run(out, x);
 }
 
 /* ---- the plan ---- */
@@ -278,12 +298,10 @@ static void write_rival(FILE *out, bool first, const rival *r)
     write_wrapped(out, first ? "others   " : "         ", text);
 }
 
-static void write_alternatives(FILE *out, const explanation *x)
+static void write_helps(FILE *out, const explanation *x)
 {
     for (int i = 0; i < x->helps_n; i++)
         fprintf(out, "%s%s: %.0f%% more tokens/s\n", i ? "         " : "helps    ", x->helps[i].what, 100 * x->helps[i].gain);
-    for (int i = 0; i < x->rivals_n; i++)
-        write_rival(out, !i, &x->rivals[i]);
 }
 
 void explain_plan(FILE *out, const plan *p, int passing)
@@ -292,14 +310,8 @@ void explain_plan(FILE *out, const plan *p, int passing)
     write_layers(out, p, passing);
 }
 
-char *explain_text(const explanation *x)
+static void write_inside(FILE *out, const explanation *x)
 {
-    char *text = NULL;
-    size_t n;
-    FILE *out = open_memstream(&text, &n);
-    if (!out)
-        return NULL;
-    write_head(out, x);
     for (int t = 0; t < TIERS; t++)
         if (x->forecast.bytes[t])
             write_tier(out, x, t);
@@ -307,7 +319,23 @@ char *explain_text(const explanation *x)
     explain_plan(out, &x->in->best->plan, model_passing_layers(x->in->search->model));
     write_limits(out, x);
     write_disk(out, x);
-    write_alternatives(out, x);
+}
+
+char *explain_text(const explanation *x, unsigned parts)
+{
+    char *text = NULL;
+    size_t n;
+    FILE *out = open_memstream(&text, &n);
+    if (!out)
+        return NULL;
+    if (parts & EXPLAIN_ANSWER) {
+        write_head(out, x);
+        write_helps(out, x);
+    }
+    if (parts & EXPLAIN_INSIDE)
+        write_inside(out, x);
+    for (int i = 0; i < x->rivals_n && parts & EXPLAIN_OTHERS; i++)
+        write_rival(out, !i, &x->rivals[i]);
     bool failed = ferror(out);
     if (fclose(out) || failed) {
         free(text);

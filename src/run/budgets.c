@@ -343,6 +343,19 @@ static uint64_t margin_of_machine(const machine_spec *x, tier t)
     return t == TIER_DISK ? MACHINE_DISK_MARGIN : t == TIER_DEVICE && x->cuda ? gpu_margin(bytes) : ram_margin(bytes);
 }
 
+/* A budget of all that a tier has leaves the system and other programs nothing. */
+static void tell_full(const machine_spec *x, const budget_request *r, tier t)
+{
+    char sentence[300], all[32], margin[32], flag[32];
+    const uint64_t bytes = x->memory_bytes[t], kept = margin_of_machine(x, t);
+    if (!r->notice || r->asked[t] == PT_AUTO || r->asked[t] > bytes || r->asked[t] <= less(bytes, kept))
+        return;
+    snprintf(flag, sizeof flag, "`%s_memory`", tier_names[t]);
+    snprintf(sentence, sizeof sentence, "%s leaves too little of the machine's %s for the system and other programs: about %s; without the "
+                                        "option the plan leaves so much", flag, size_format(all, bytes), size_format(margin, kept));
+    r->notice(r->arg, sentence);
+}
+
 void budgets_of_machine(const machine_spec *x, const budget_request *r, uint64_t budget[TIERS], bool *host_tier,
                         char why[BUDGETS_WHY_BYTES])
 {
@@ -350,6 +363,7 @@ void budgets_of_machine(const machine_spec *x, const budget_request *r, uint64_t
     *why = 0;
     *host_tier = x->cuda ? x->memory_bytes[TIER_HOST] && asked[TIER_HOST] : asked[TIER_HOST] != PT_AUTO && asked[TIER_HOST];
     for (tier t = 0; t < TIERS; t++) {
+        tell_full(x, r, t);
         budget[t] = asked[t] != PT_AUTO ? asked[t] : less(x->memory_bytes[t], margin_of_machine(x, t));
         if (asked[t] == PT_AUTO && x->memory_bytes[t] && (t != TIER_HOST || *host_tier))
             say_room(why, x->memory_bytes[t], "in the machine file", x->cuda || t ? tier_names[t] : "RAM", margin_of_machine(x, t), OTHERS);

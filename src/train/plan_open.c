@@ -203,15 +203,24 @@ int pt_plan_open(const pt_train_options *o, pt_plan **out, pt_error *e)
     return failed;
 }
 
+/* The answer, the ways, what is inside the plan; or the reason why there is none, and the ways. */
 char *pt_plan_text(const pt_plan *p)
 {
-    char *text = !p ? NULL : p->fits ? explain_text(&p->explanation) : strdup(p->misfit);
-    char *ways = text ? plan_ways_text(p->ways, p->ways_n) : NULL, *both = NULL;
-    if (ways && asprintf(&both, "%s%s%s", text, text[0] && text[strlen(text) - 1] != '\n' ? "\n" : "", ways) < 0)
-        both = NULL;
+    char *all = NULL;
+    char *text = !p ? NULL : p->fits ? explain_text(&p->explanation, EXPLAIN_ANSWER) : strdup(p->misfit);
+    char *ways = text ? plan_ways_text(p->ways, p->ways_n) : NULL;
+    char *inside = !ways ? NULL : p->fits ? explain_text(&p->explanation, EXPLAIN_INSIDE) : strdup("");
+    if (inside && asprintf(&all, "%s%s%s%s", text, text[0] && text[strlen(text) - 1] != '\n' ? "\n" : "", ways, inside) < 0)
+        all = NULL;
     free(text);
     free(ways);
-    return both;
+    free(inside);
+    return all;
+}
+
+char *pt_plan_others_text(const pt_plan *p)
+{
+    return !p ? NULL : p->fits ? explain_text(&p->explanation, EXPLAIN_OTHERS) : strdup("");
 }
 
 static json_t *changes_of(const planning *g)

@@ -87,6 +87,21 @@ static bool train_adapters_on_4_bits(pt_train_options *o, char name[PLAN_WAY_NAM
     return true;
 }
 
+/* What is added to the options. */
+static void write_options(const pt_train_options *o, const pt_train_options *way, char out[PLAN_WAY_NAME])
+{
+    int n = 0;
+    out[0] = 0;
+    if (adapts(o) && !adapts(way)) /* options are taken away */
+        return;
+    if (way->optimizer == PT_OPTIMIZER_ADAMW8BIT && o->optimizer != way->optimizer)
+        n = snprintf(out, PLAN_WAY_NAME, "`optimizer` adamw8bit");
+    if (way->lora_rank && !adapts(o))
+        n = snprintf(out, PLAN_WAY_NAME, "`lora_rank` %lld", (long long)way->lora_rank);
+    if (way->base >= PT_BASE_NF4 && way->base != o->base)
+        snprintf(out + n, PLAN_WAY_NAME - (size_t)n, "%s`base` %s", n ? " " : "", base_name(way->base));
+}
+
 /* Changes the options into the row's and names it; false: the run has no such row. */
 typedef bool (*row)(pt_train_options *o, char name[PLAN_WAY_NAME]);
 static const row rows[] = {train_all, train_in_8_bits, train_chosen, train_adapters, train_adapters_on_8_bits, train_adapters_on_4_bits};
@@ -118,6 +133,7 @@ int plan_ways_find(const pt_train_options *o, const struct exchange_cost *exchan
         }
         way.asked = asked;
         memcpy(way.name, name, sizeof way.name);
+        write_options(o, &other, way.options);
         out[n++] = way;
     }
     return n;
@@ -163,6 +179,21 @@ static bool is_of_no_use(const plan_way *ways, int i)
         beaten = beaten || (ways[k].fits >= ways[i].fits && ways[k].tokens_per_s >= ways[i].tokens_per_s &&
                             all_bytes(&ways[k]) <= all_bytes(&ways[i]));
     return beaten && !ways[i].asked;
+}
+
+/* The ways that are faster than what was asked for, by their options. */
+static void write_faster(FILE *out, const plan_way *ways, int n)
+{
+    const plan_way *asked = NULL;
+    const char *word = "faster";
+    for (int i = 0; i < n; i++)
+        asked = ways[i].asked && ways[i].fits ? &ways[i] : asked;
+    for (int i = 0; i < n && asked; i++)
+        if (ways[i].options[0] && !ways[i].asked && ways[i].tokens_per_s > 1.03 * asked->tokens_per_s && !is_of_no_use(ways, i)) {
+            fprintf(out, "%-9s%s: %.3g times as many tokens/s%s\n", word, ways[i].options, ways[i].tokens_per_s / asked->tokens_per_s,
+                    *word ? " (the result changes)" : "");
+            word = "";
+        }
 }
 
 /* The longest sequences, as many ways in a line as fit the screen. */
@@ -224,6 +255,7 @@ char *plan_ways_text(const plan_way *ways, int n)
     }
     if (star)
         fprintf(out, "%-9s* asked for\n", "");
+    write_faster(out, ways, n);
     write_longest(out, ways, n);
     const bool failed = ferror(out);
     if (fclose(out) || failed) {
@@ -241,7 +273,8 @@ json_t *plan_ways_json(const plan_way *ways, int n)
         json_t *peaks = json_object();
         for (int k = 0; k < TIERS; k++)
             json_object_set_new(peaks, tier_names[k], json_integer((json_int_t)w->bytes[k]));
-        json_array_append_new(all, json_pack("{s:s, s:b, s:b, s:o, s:o, s:o, s:o}", "name", w->name, "asked", w->asked, "fits", w->fits,
+        json_array_append_new(all, json_pack("{s:s, s:s, s:b, s:b, s:o, s:o, s:o, s:o}", "name", w->name, "options", w->options,
+                                             "asked", w->asked, "fits", w->fits,
                                              "peak_bytes", peaks, "step_s", w->fits ? json_real(w->step_s) : json_null(), "tokens_per_s",
                                              w->fits ? json_real(w->tokens_per_s) : json_null(),
                                              "longest_seq_len", w->longest ? json_integer((json_int_t)w->longest) : json_null()));

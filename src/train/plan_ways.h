@@ -11,6 +11,7 @@ enum { PLAN_WAYS = 8, PLAN_WAY_NAME = 40 };
 
 typedef struct plan_way {
     char name[PLAN_WAY_NAME];
+    char options[PLAN_WAY_NAME]; /* that make it of the options asked for: "`lora_rank` 16"; "": it is not made by adding options */
     bool asked; /* it is what the options say */
     bool fits;
     double step_s, tokens_per_s; /* 0 if it does not fit */

@@ -280,7 +280,9 @@ void planning_close(planning *p)
 
 explain_input planning_explain(const planning *p, int64_t steps, bool helps)
 {
+    const double devices = search_ranks(&p->search);
     return (explain_input){.search = &p->search, .budget = p->budget, .best = &p->result.best, .others = p->result.others,
+                           .watts = p->machine.watts * devices, .price_per_hour = p->machine.price_per_hour * devices,
                            .others_n = p->result.others_n, .tried = p->result.tried,
                            .machine = p->name, .source = p->source, .room = p->room, .steps = steps, .helps = helps};
 }

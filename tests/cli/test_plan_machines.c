@@ -7,6 +7,7 @@
 
 #include "cli/plan_runs.h"
 
+#include <math.h>
 #include <signal.h>
 #include <sys/wait.h>
 
@@ -30,7 +31,7 @@ static void machines_are_known_by_name_and_a_model_of_70_billion_needs_no_weight
     for (size_t i = 0; i < sizeof names / sizeof *names; i++) {
         const pid_t busy = i == 1 ? spin() : 0;
         int status = plan_with(WORDS("--model", scratch_path("config.json"), "--machine", names[i], "--host-memory", "2TiB",
-                                     "--disk-memory", "2TiB"), WORDS("--json", "--threads", i ? "2" : "1"));
+                                     "--disk-memory", "2TiB", "--search-effort", "0.1"), WORDS("--json", "--threads", i ? "2" : "1"));
         if (busy)
             assert_true(!kill(busy, SIGKILL) && waitpid(busy, NULL, 0) == busy);
         if (status)
@@ -136,6 +137,57 @@ static void a_machine_file_that_lies_is_refused_by_its_key(void **state)
     }
 }
 
+/* Each machine is a row, in the order that was given; `all` has the fastest first. What a row says is what its own plan says. */
+static void several_machines_are_compared_in_one_table(void **state)
+{
+    (void)state;
+    static const char *const own = "{\"name\": \"mine\", \"kind\": \"cpu\", \"device\": {\"memory_bytes\": 17179869184, "
+                                   "\"memory_bandwidth\": 5e10, \"bf16_flops\": 1e12, \"fp32_flops\": 1e12, \"watts\": 65}, "
+                                   "\"price_per_hour\": 0.5}";
+    char list[900];
+    const words of = WORDS("--model", fixture("llama"), "--seq-len", "64", "--steps", "1000", "--search-effort", "0.1", "--quiet");
+    snprintf(list, sizeof list, "rtx4090,%s,h100", put_text("mine.json", own));
+    assert_int_equal(plan_with(of, WORDS("--machine", list)), 0);
+    const char *text = text_of(scratch_path("out"));
+    const char *a = strstr(text, "\nrtx4090 "), *b = strstr(text, "/mine.json "), *c = strstr(text, "\nh100 ");
+    assert_true(a && b && c && a < b && b < c);
+    assert_true(strstr(text, "all parameters*") && strstr(text, "kWh*"));
+    assert_int_equal(plan_with(of, WORDS("--machine", list, "--json")), 0);
+    pt_error e = {0};
+    json_t *all;
+    assert_int_equal(json_file_load(scratch_path("out"), 0, &all, &e), 0);
+    assert_int_equal(json_array_size(all), 3);
+    const json_t *mine = json_array_get(all, 1);
+    const double run_s = json_number_value(json_object_get(mine, "run_s"));
+    assert_true(run_s > 0 && fabs(json_number_value(json_object_get(mine, "kwh")) / (run_s * 65 / 3.6e6) - 1) < 1e-9);
+    assert_true(fabs(json_number_value(json_object_get(mine, "price")) / (run_s / 3600 * 0.5) - 1) < 1e-9);
+    assert_int_equal(plan_with(of, WORDS("--machine", scratch_path("mine.json"), "--json")), 0);
+    json_t *alone = printed();
+    assert_true(fabs(run_s / 1000 / number(alone, "predicted", "step_s") - 1) < 0.02);
+    json_decref(alone);
+    json_decref(all);
+    assert_int_equal(plan_with(of, WORDS("--machine", "all", "--json")), 0);
+    assert_int_equal(json_file_load(scratch_path("out"), 0, &all, &e), 0);
+    assert_true(json_array_size(all) > 7);
+    double before = 0;
+    size_t i;
+    json_t *one;
+    json_array_foreach(all, i, one) {
+        const double now = json_number_value(json_object_get(one, "run_s"));
+        assert_true(now >= before);
+        before = now;
+    }
+    json_decref(all);
+    assert_int_equal(plan_with(of, WORDS("--machine", "rtx4090", "--host-memory", "64GiB", "--others")), 0);
+    assert_non_null(strstr(text_of(scratch_path("err")), "--host-memory leaves too little of the machine's 64.00 GiB"));
+    assert_non_null(strstr(text_of(scratch_path("out")), "\nothers   "));
+    assert_int_equal(plan_with(of, WORDS("--machine", "rtx4090", "--host-memory", "60GiB")), 0);
+    assert_int_equal(*text_of(scratch_path("err")), 0);
+    assert_null(strstr(text_of(scratch_path("out")), "\nothers   "));
+    check_refusal("an empty name", plan_with(of, WORDS("--machine", "h100,,h200")), 2, WORDS("--machine", "empty"));
+    check_refusal("a name that is none", plan_with(of, WORDS("--machine", "h100,abacus")), 1, WORDS("abacus", "rtx3090"));
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -145,6 +197,7 @@ int main(void)
         cmocka_unit_test(a_plan_for_a_gpu_is_refused_by_a_cpu),
         cmocka_unit_test(a_run_without_a_disk_is_told_of_one_only_where_there_is_one),
         cmocka_unit_test(a_machine_file_that_lies_is_refused_by_its_key),
+        cmocka_unit_test(several_machines_are_compared_in_one_table),
     };
     return cmocka_run_group_tests(tests, scratch_make, scratch_remove);
 }

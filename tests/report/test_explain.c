@@ -24,6 +24,7 @@ static int setup_open(random_source *r, setup *s)
                                .host_tier = s->c.input.host_tier, .budget = {1u << 28, s->c.input.host_tier ? 1u << 28 : 0, 1u << 28}};
     s->best = (priced_plan){.packing = s->c.packing, .plan = s->c.plan};
     s->input = (explain_input){.search = &s->search, .best = &s->best, .machine = "a machine", .source = "made up", .steps = 10,
+                               .watts = 900, .price_per_hour = 80,
                                .room = "1.00 GiB free (/sys/fs/cgroup/a/group/with/a/rather/long/name/of/its/own/memory.max) less 512 MiB "
                                        "for other programs: 512 MiB; 2.00 GiB free (disk) less 1.00 GiB for other programs: 1.00 GiB"};
     int fits = search_price(&s->search, &s->best, &e);
@@ -174,6 +175,18 @@ static void check_wear(const setup *s, const explanation *x, const char *text)
     assert_int_equal(strstr(phrase, size_format(size, x->forecast.written_bytes)) != NULL, x->forecast.written_bytes > 0);
 }
 
+/* The whole run: its time, the energy and the price of so long. */
+static void check_run(const explanation *x, const char *text)
+{
+    const double hours = 10 * x->forecast.step_ns * 1e-9 / 3600;
+    char expected[200], time[32], price[32];
+    snprintf(price, sizeof price, hours * 80 < 100 ? "%.2f" : "%.0f", hours * 80);
+    snprintf(expected, sizeof expected, "tokens: %s; at most %.3g kWh, at 900 W; costs %s, at 80 an hour\n",
+             seconds_format(time, hours * 3600), hours * 0.9, price);
+    assert_non_null(strstr(text, "\nrun      10 steps, "));
+    assert_non_null(strstr(text, expected));
+}
+
 static void any_plan_is_explained_on_one_screen(void **state)
 {
     (void)state;
@@ -190,7 +203,7 @@ static void any_plan_is_explained_on_one_screen(void **state)
             s.input.others_n = make_others(&s, others);
             if (explain(&s.input, &x, &e))
                 fail_msg("%s", e.text);
-            char *text = explain_text(&x);
+            char *text = explain_text(&x, EXPLAIN_ALL);
             assert_non_null(text);
             check_screen(text, s.input.others_n);
             assert_non_null(strstr(text, " bytes per parameter: weights "));
@@ -198,6 +211,7 @@ static void any_plan_is_explained_on_one_screen(void **state)
             assert_non_null(strstr(text, "\n         2.00 GiB free (disk) less 1.00 GiB for other programs: 1.00 GiB\n"));
             check_others(&x, text);
             check_wear(&s, &x, text);
+            check_run(&x, text);
             free(text);
             check_object(&s, &x);
             check_shares(&x.forecast);
@@ -319,7 +333,7 @@ static void how_well_a_step_is_known_is_told_where_it_was_measured(void **state)
         x.forecast.busy_ns[QUEUE_COMPUTE] = x.forecast.step_ns = cases[k].step_ns;
         x.forecast.busy_ns[QUEUE_READ] = cases[k].disk * cases[k].step_ns;
         x.forecast.busy_ns[QUEUE_WRITE] = 0;
-        char *text = explain_text(&x);
+        char *text = explain_text(&x, EXPLAIN_ALL);
         assert_non_null(text);
         if (cases[k].words)
             assert_non_null(strstr(text, cases[k].words));
@@ -346,7 +360,7 @@ static void what_other_plans_are_compared_with_is_said(void **state)
     x.rivals[1] = (rival){policy_names[POLICY_PROTRAIN], 0, ""};
     x.rivals[2] = (rival){policy_names[POLICY_ZERO_OFFLOAD], 8.126, "waiting"};
     x.rivals_n = 3;
-    char *text = explain_text(&x);
+    char *text = explain_text(&x, EXPLAIN_ALL);
     assert_non_null(text);
     assert_non_null(strstr(text, "\nothers   all recompute: 6.8% slower than this plan, recomputing\n"
                                  "         as the ProTrain paper plans: as fast\n"

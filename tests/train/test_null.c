@@ -236,6 +236,7 @@ static void what_has_no_error_does_nothing(void **state)
     assert_null(pt_trainer_plan_json(NULL));
     assert_null(pt_plan_text(NULL));
     assert_null(pt_plan_json(NULL));
+    assert_null(pt_plan_others_text(NULL));
     assert_null(pt_profile_text(NULL));
     assert_null(pt_profile_json(NULL));
     int64_t prompt = 1;

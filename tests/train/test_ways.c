@@ -132,9 +132,11 @@ static void what_was_asked_for_is_marked(void **state)
 {
     (void)state;
     plan_way ways[2] = {{.name = "all parameters", .fits = true, .asked = true, .step_s = 1, .tokens_per_s = 10, .bytes = {1 << 20}},
-                        {.name = "LoRA 16", .fits = true, .step_s = 0.5, .tokens_per_s = 20, .bytes = {1 << 19}}};
+                        {.name = "LoRA 16", .options = "`lora_rank` 16", .fits = true, .step_s = 0.5, .tokens_per_s = 20,
+                         .bytes = {1 << 19}}};
     char *text = plan_ways_text(ways, 2);
     assert_true(strstr(text, "(asked for)") && !strchr(text, '*'));
+    assert_non_null(strstr(text, "\nfaster   `lora_rank` 16: 2 times as many tokens/s (the result changes)\n"));
     free(text);
     ways[0].bytes[TIER_HOST] = ways[0].bytes[TIER_DISK] = 1 << 20;
     strcpy(ways[0].name, "everything that there is in it");
