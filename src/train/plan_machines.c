@@ -108,18 +108,30 @@ static void write_memory(const offer *o, char out[32])
         snprintf(out + n, 32 - (size_t)n, " + %.0f", host);
 }
 
-static void write_head(FILE *out, const offer *first, int name_width, const pt_train_options *o)
+/* Has a file of them the price of an hour? */
+static bool have_prices(const offers *x)
 {
+    bool any = false;
+    for (int i = 0; i < x->n; i++)
+        any = any || x->all[i].machine.price_per_hour > 0;
+    return any;
+}
+
+static void write_head(FILE *out, const offers *x, int name_width, int64_t steps)
+{
+    const offer *first = &x->all[0];
     fprintf(out, "%-*s %-14s", name_width, "machine", "GiB");
     for (int i = 0; i < first->ways_n; i++)
         fprintf(out, "  %9s%s", first->ways[i].name, first->ways[i].asked ? "*" : "");
     fprintf(out, "  %9s", "longest*");
-    if (o->steps)
-        fprintf(out, "  %7s  %8s  %8s", "run*", "kWh*", "price*");
+    if (steps)
+        fprintf(out, "  %7s  %8s", "run*", "kWh*");
+    if (steps && have_prices(x))
+        fprintf(out, "  %8s", "price*");
     fputc('\n', out);
 }
 
-static void write_run(FILE *out, const offer *o, int64_t steps)
+static void write_run(FILE *out, const offer *o, int64_t steps, bool prices)
 {
     const plan_way *asked = asked_of(o);
     const double seconds = asked ? asked->step_s * (double)steps : 0;
@@ -130,11 +142,14 @@ static void write_run(FILE *out, const offer *o, int64_t steps)
         snprintf(energy, sizeof energy, "%.3g", seconds / 3.6e6 * o->machine.watts * o->devices);
     if (seconds > 0 && o->machine.price_per_hour > 0)
         snprintf(price, sizeof price, "%.2f", seconds / 3600 * o->machine.price_per_hour * o->devices);
-    fprintf(out, "  %7s  %8s  %8s", time, energy, price);
+    fprintf(out, "  %7s  %8s", time, energy);
+    if (prices)
+        fprintf(out, "  %8s", price);
 }
 
-static void write_row(FILE *out, const offer *o, const offer *first, int name_width, int64_t steps)
+static void write_row(FILE *out, const offers *x, const offer *o, int name_width, int64_t steps)
 {
+    const offer *first = &x->all[0];
     char text[32];
     write_memory(o, text);
     fprintf(out, "%-*s %-14s", name_width, o->name, text);
@@ -150,7 +165,7 @@ static void write_row(FILE *out, const offer *o, const offer *first, int name_wi
     snprintf(text, sizeof text, asked && asked->longest ? "%lld" : "-", (long long)(asked ? asked->longest : 0));
     fprintf(out, "  %9s", text);
     if (steps)
-        write_run(out, o, steps);
+        write_run(out, o, steps, have_prices(x));
     fputc('\n', out);
 }
 
@@ -164,13 +179,13 @@ static char *table_of(const offers *x, const pt_train_options *o)
         return NULL;
     for (int i = 0; i < x->n; i++)
         width = (int)strlen(x->all[i].name) > width ? (int)strlen(x->all[i].name) : width;
-    write_head(out, &x->all[0], width, o);
+    write_head(out, x, width, o->steps);
     for (int i = 0; i < x->n; i++)
-        write_row(out, &x->all[i], &x->all[0], width, o->steps);
+        write_row(out, x, &x->all[i], width, o->steps);
     fprintf(out, "\ntokens/s of each way to train, computed from the machine files, not measured; -: does not fit\n"
                  "GiB: of device and host; longest: tokens of the longest sequence that fits; *: as asked for\n");
     if (o->steps)
-        fprintf(out, "kWh: at most, of the devices alone; price: in the currency of the machine file\n");
+        fprintf(out, "kWh: at most, of the devices alone%s\n", have_prices(x) ? "; price: in the currency of the machine file" : "");
     const bool failed = ferror(out);
     if (fclose(out) || failed) {
         free(text);
