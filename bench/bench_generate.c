@@ -70,7 +70,7 @@ static int run(const model *m, pt_dtype type, int64_t tokens, int threads, pt_er
     const float *logits;
     char size[32];
     int failed = device_cpu_open(&(device_options){.threads = threads}, &d, e);
-    if (failed || (failed = inference_open(m, d, type, threads, &x, e)))
+    if (failed || (failed = inference_open(m, d, type, threads, 0, NULL, &x, e)))
         return failed;
     double start = now(), best = 1e9, rate = 0;
     if ((failed = inference_load(x, NULL, NULL, 0, NULL, NULL, e)) || (failed = pool_open(d->info.threads, &p, e)))

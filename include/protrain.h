@@ -456,7 +456,10 @@ typedef struct pt_generate_options {
     bool plain_contents;               /* special tokens in messages are plain text */
     int threads;                       /* 0: all cores available to the process */
     const char *device;                /* "auto" (a usable GPU, else the CPU), "cpu", "cuda" or "cuda:N" */
-    uint64_t device_memory;            /* bytes or PT_AUTO */
+    uint64_t device_memory;            /* bytes or PT_AUTO. Weights that do not fit are fetched for each token, from: */
+    uint64_t host_memory;              /* beside a GPU, bytes or PT_AUTO, */
+    uint64_t disk_memory;              /* else a scratch file; bytes, PT_AUTO or 0: never */
+    const char *disk_path;             /* its folder; NULL: $TMPDIR, or /var/tmp */
     void (*notice)(void *arg, const char *sentence);  /* may be NULL */
     void (*progress)(void *arg, const char *stage, uint64_t done, uint64_t total); /* may be NULL */
     void *arg;

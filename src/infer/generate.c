@@ -60,6 +60,8 @@ static int open_model(pt_generator *g, pt_error *e)
     return failed ? failed : encoder_open(g->tokenizer, &g->encoder, e);
 }
 
+static const char *disk_folder(const pt_generator *g) { return g->o.disk_path ? g->o.disk_path : dir_temporary(); }
+
 static int open_rest(pt_generator *g, pt_error *e)
 {
     const device_options d = {.threads = machine_threads(g->o.threads), .notice = g->o.notice, .arg = g->o.arg};
@@ -70,12 +72,11 @@ static int open_rest(pt_generator *g, pt_error *e)
     if (!g->sampler.candidates || (g->o.repetition_penalty != 1 && !g->penalized))
         return pt_fail(e, PT_FAILED, "out of memory");
     int failed = device_open(g->o.device, &d, &g->device, &g->host, e);
-    uint64_t budget[TIERS];
+    if (!failed && !device_is_gpu(g->device) && g->o.host_memory != PT_AUTO)
+        failed = pt_fail(e, PT_USAGE, "`host_memory` is for weights that a GPU has no room for, but this is a CPU: use `device_memory`");
     bool host_tier;
-    if (!failed)
-        failed = budgets_choose(&(budget_request){{g->o.device_memory, PT_AUTO, 0}, .device = g->device}, budget, &host_tier, NULL, e);
-    g->budget = failed ? 0 : budget[TIER_DEVICE];
-    return failed;
+    const budget_request r = {{g->o.device_memory, g->o.host_memory, g->o.disk_memory}, .disk_path = disk_folder(g), .device = g->device};
+    return failed ? failed : budgets_choose(&r, g->budget, &host_tier, NULL, e);
 }
 
 int pt_generator_open(const pt_generate_options *o, pt_generator **out, pt_error *e)
@@ -163,35 +164,111 @@ static int check_prompt(const pt_generator *g, pt_error *e)
     return 0;
 }
 
-static int check_memory(const pt_generator *g, int64_t context, pt_error *e)
+/* ---- memory ---- */
+
+static uint64_t bytes_with(const pt_generator *g, int streamed, int64_t context)
+{
+    return inference_bytes(g->model, g->type, g->device, streamed, context);
+}
+
+/* Where the weights of n layers go. false: there is no room. */
+static bool find_place(const pt_generator *g, int n, stream_place *place)
+{
+    const uint64_t bytes = stream_store_bytes(g->model, g->type, n);
+    *place = (stream_place){g->host, !device_is_gpu(g->device) || bytes > g->budget[TIER_HOST], disk_folder(g)};
+    return !place->on_disk || (bytes <= g->budget[TIER_DISK] && (!device_is_gpu(g->device) ||
+               stream_bounce_bytes(g->model, g->type, n, g->device, true) <= g->budget[TIER_HOST]));
+}
+
+/* The fewest layers that must not stay on the device, so that the context fits; negative: it does not fit. */
+static int fewest_streamed(const pt_generator *g, int64_t context, stream_place *place)
+{
+    int fits = (int)g->model->config.layers, no = 0;
+    if (bytes_with(g, 0, context) <= g->budget[TIER_DEVICE])
+        return 0;
+    if (bytes_with(g, fits, context) > g->budget[TIER_DEVICE])
+        return -1;
+    while (fits - no > 1) {
+        const int half = (fits + no) / 2;
+        *(bytes_with(g, half, context) <= g->budget[TIER_DEVICE] ? &fits : &no) = half;
+    }
+    return find_place(g, fits, place) ? fits : -1;
+}
+
+static int refuse(const pt_generator *g, int64_t context, pt_error *e)
 {
     char need[32], have[32], weights[32], give[32];
-    uint64_t bytes = inference_bytes(g->model, g->type, g->device, context);
-    if (bytes <= g->budget)
-        return 0;
-    const bool shorter = inference_bytes(g->model, g->type, g->device, (int64_t)g->prompt.n + 1) <= g->budget;
+    const uint64_t bytes = bytes_with(g, 0, context);
+    stream_place place;
+    const bool shorter = fewest_streamed(g, (int64_t)g->prompt.n + 1, &place) >= 0;
     return pt_fail(e, PT_DOES_NOT_FIT,
-                   "it does not fit: %s of weights and a context of %lld tokens need %s of memory, but the budget is %s: %s%sgive "
+                   "it does not fit: %s of weights and a context of %lld tokens need %s of memory, but the budget is %s%s: %s%sgive "
                    "`device_memory` %s",
                    size_format(weights, inference_params_bytes(g->model, g->type)), (long long)context,
-                   size_format(need, bytes), size_format(have, g->budget), g->type == PT_F32 ? "use `precision` bf16, or " : "",
+                   size_format(need, bytes), size_format(have, g->budget[TIER_DEVICE]),
+                   g->budget[TIER_DISK] ? "" : ", and the disk may not be used", g->type == PT_F32 ? "use `precision` bf16, or " : "",
                    shorter ? "lower `max_new_tokens`, or " : "", size_option(give, bytes + g->device->info.threads_bytes));
 }
 
 static void pass_progress(void *arg, uint64_t done, uint64_t total) { progress(arg, "loading", done, total); }
 
-static int load_model(pt_generator *g, pt_error *e)
+/* What each token then waits for. */
+static int tell_streamed(pt_generator *g, const stream_place *place, pt_error *e)
 {
-    if (g->x)
-        return 0;
-    int failed = inference_open(g->model, g->device, g->type, g->o.threads, &g->x, e);
+    double seconds;
+    char sentence[300], size[32], time[32];
+    int failed = inference_fetch_s(g->x, &seconds, e);
+    if (failed || !g->o.notice)
+        return failed;
+    snprintf(sentence, sizeof sentence,
+             "the weights do not fit: those of %d of %lld layers, %s, are fetched from %s for each token, which takes about %s",
+             g->streamed_n, (long long)g->model->config.layers, size_format(size, stream_store_bytes(g->model, g->type, g->streamed_n)),
+             place->on_disk ? "the disk" : "host memory", seconds_format(time, seconds));
+    g->o.notice(g->o.arg, sentence);
+    return 0;
+}
+
+static void unload(pt_generator *g)
+{
+    inference_close(g->x);
+    g->x = NULL;
+    g->fed.n = 0;
+}
+
+static int load_model(pt_generator *g, int streamed, const stream_place *place, pt_error *e)
+{
+    g->streamed_n = streamed;
+    int failed = inference_open(g->model, g->device, g->type, g->o.threads, streamed, streamed ? place : NULL, &g->x, e);
     if (!failed)
         failed = inference_load(g->x, g->st, g->adapter, 0, pass_progress, g, e);
-    if (failed) {
-        inference_close(g->x);
-        g->x = NULL;
-    }
+    if (!failed && streamed)
+        failed = tell_streamed(g, place, e);
+    if (failed)
+        unload(g);
     return failed;
+}
+
+/* Twice the context, as roomy_context: the model is not loaded again for each turn of a conversation. */
+static int64_t lasting_context(const pt_generator *g, int64_t need)
+{
+    const int64_t twice = 2 * need < g->model->config.max_positions ? 2 * need : g->model->config.max_positions;
+    return g->chat.replying ? twice : need;
+}
+
+/* Loads the model, if it is not loaded, or so much of it that the context does not fit beside it. */
+static int make_room(pt_generator *g, int64_t need, pt_error *e)
+{
+    stream_place place;
+    if (g->x && bytes_with(g, g->streamed_n, need) <= g->budget[TIER_DEVICE])
+        return 0;
+    if (g->x)
+        unload(g);
+    int n = fewest_streamed(g, need, &place);
+    if (n > 0) {
+        const int lasting = fewest_streamed(g, lasting_context(g, need), &place);
+        n = lasting > 0 ? lasting : fewest_streamed(g, need, &place);
+    }
+    return n < 0 ? refuse(g, need, e) : load_model(g, n, &place, e);
 }
 
 /* How many ids of the prompt are in the KV cache: all that it begins with, except the last, whose logits are needed. */
@@ -215,8 +292,9 @@ static int feed_prompt(pt_generator *g, int64_t first, pt_error *e)
 {
     const int64_t n = (int64_t)g->prompt.n;
     int failed = 0;
-    for (int64_t done = first; done < n && !failed; done += INFERENCE_ROWS) {
-        int64_t part = n - done < INFERENCE_ROWS ? n - done : INFERENCE_ROWS;
+    const int64_t rows = inference_rows(g->x);
+    for (int64_t done = first; done < n && !failed; done += rows) {
+        int64_t part = n - done < rows ? n - done : rows;
         failed = feed(g, (const int32_t *)g->prompt.ids + done, part, e);
         progress(g, "reading the prompt", (uint64_t)(done + part), (uint64_t)n);
     }
@@ -249,7 +327,7 @@ static int64_t roomy_context(const pt_generator *g, int64_t need)
     const model_config *m = &g->model->config;
     const int64_t twice = 2 * need < m->max_positions ? 2 * need : m->max_positions;
     const bool plain = !m->ropes_n || (m->rope[0].kind != ROPE_LONG && m->rope[0].kind != ROPE_DYNAMIC);
-    return g->chat.replying && plain && inference_bytes(g->model, g->type, g->device, twice) <= g->budget ? twice : need;
+    return g->chat.replying && plain && bytes_with(g, g->streamed_n, twice) <= g->budget[TIER_DEVICE] ? twice : need;
 }
 
 int generator_start(pt_generator *g, int64_t max_new_tokens, pt_error *e)
@@ -264,12 +342,10 @@ int generator_start(pt_generator *g, int64_t max_new_tokens, pt_error *e)
         return failed;
     const int64_t room = g->model->config.max_positions - (int64_t)g->prompt.n;
     g->most = max_new_tokens < room ? max_new_tokens : room;
-    const int64_t need = (int64_t)g->prompt.n + g->most, context = roomy_context(g, need);
-    failed = check_memory(g, need, e);
+    const int64_t need = (int64_t)g->prompt.n + g->most;
+    failed = make_room(g, need, e);
     if (!failed)
-        failed = load_model(g, e);
-    if (!failed)
-        failed = begin(g, context, e);
+        failed = begin(g, roomy_context(g, need), e);
     if (!failed && g->most)
         failed = feed_prompt(g, (int64_t)g->fed.n, e);
     g->ended = failed || g->most == 0;
@@ -372,9 +448,7 @@ int pt_generator_logits(pt_generator *g, const uint32_t *ids, int64_t texts, int
         return pt_fail_null(e, "pt_generator_logits", "the place for the logits");
     int failed = check_batch(g, ids, texts, length, e);
     if (!failed)
-        failed = check_memory(g, length, e);
-    if (!failed)
-        failed = load_model(g, e);
+        failed = make_room(g, length, e);
     g->ended = true;
     g->fed.n = 0;
     for (int64_t i = 0; i < texts && !failed; i++) {

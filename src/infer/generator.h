@@ -7,8 +7,10 @@
 #include "infer/sample.h"
 #include "infer/stops.h"
 #include "infer/stream.h"
+#include "infer/streamed.h"
 #include "io/files.h"
 #include "io/safetensors.h"
+#include "plan/plan.h"
 
 /* State of a conversation. */
 typedef struct chat_state {
@@ -28,7 +30,8 @@ struct pt_generator {
     device *device, *host;
     inference *x;
     pt_dtype type;
-    uint64_t budget;
+    uint64_t budget[TIERS];
+    int streamed_n;             /* layers of x whose weights do not stay on the device */
     stop_ids stops;
     int32_t vocab;              /* number of ids that have a text and logits */
     sampler sampler;

@@ -1,6 +1,7 @@
 #include "infer/inference.h"
 
 #include "infer/load.h"
+#include "infer/streamed.h"
 #include "layer/block.h"
 #include "model/adapter.h"
 
@@ -10,15 +11,18 @@
 enum { LINE = 64 };
 
 /* Byte offsets in the first arena. */
-typedef struct inference_layout { uint64_t x, stream, workspace, normed, logits, ids, gains, bytes; } inference_layout;
+typedef struct inference_layout { uint64_t slots, x, stream, workspace, normed, logits, ids, gains, bytes; } inference_layout;
 
 struct inference {
     const model *model;
-    device *device;
+    device *device, *host;     /* host: where streamed weights are made */
     queue *queue;
     int threads;
     step_shape shape;          /* one unit: the rows that are computed together */
-    layer_set layers;          /* for INFERENCE_ROWS rows */
+    int64_t rows;
+    layer_set layers;          /* for so many rows */
+    int streamed_n;            /* layers whose weights do not stay */
+    streamed *streamed;        /* NULL: all stay */
     inference_layout layout;
     uint64_t *param_at;        /* offset of each parameter in the first arena */
     block_weights *weights;    /* of each block */
@@ -46,16 +50,32 @@ static step_shape shape_of(const model *m, pt_dtype type, int64_t rows)
     return s;
 }
 
-/* The offset of each parameter (`param_at` may be NULL); returns their bytes. */
-static uint64_t place_params(const model *m, pt_dtype type, uint64_t *param_at)
+static bool is_streamed(const model *m, int n, int block)
+{
+    return n && block > 0 && block < m->blocks_n - 1 && stream_has(m, n, block - 1);
+}
+
+/* The offset of each parameter that stays (`param_at` may be NULL); returns their bytes. A tied table belongs to two blocks. */
+static uint64_t place_params(const model *m, pt_dtype type, int streamed_n, uint64_t *param_at)
 {
     uint64_t at = 0;
+    bool *away = calloc((size_t)m->params_n, 1);
+    for (int b = 0; b < m->blocks_n && away; b++)
+        for (int role = 0; role < PARAM_ROLES && is_streamed(m, streamed_n, b); role++)
+            if (m->blocks[b].param_of_role[role] >= 0)
+                away[m->blocks[b].param_of_role[role]] = true;
     for (int i = 0; i < m->params_n; i++) {
-        uint64_t offset = take(&at, load_param_bytes(&m->params[i], type));
+        uint64_t offset = away && away[i] ? 0 : take(&at, load_param_bytes(&m->params[i], type));
         if (param_at)
             param_at[i] = offset;
     }
+    free(away);
     return at;
+}
+
+static int64_t rows_of(const model *m, int streamed_n)
+{
+    return streamed_n && m->config.max_positions > INFERENCE_ROWS ? INFERENCE_ROWS_STREAMED : INFERENCE_ROWS;
 }
 
 /* The most rows that `matrix` has in any layer: widths may differ. */
@@ -78,10 +98,12 @@ static uint64_t gains_at(const model *m, int matrix)
     return at;
 }
 
-static void layout_init(inference_layout *l, const model *m, const step_shape *s, const layer_set *layers)
+static void layout_init(inference_layout *l, const model *m, const step_shape *s, int streamed_n, const layer_set *layers)
 {
     pt_dtype type = s->type;
-    uint64_t at = place_params(m, type, NULL), saved = 0, workspace = 0;
+    uint64_t at = place_params(m, type, streamed_n, NULL), saved = 0, workspace = 0;
+    at = align_up(at, streamed_n ? STREAM_ALIGN : LINE);
+    l->slots = take(&at, stream_slot_bytes(m, type, streamed_n));
     for (int kind = 0; kind < layers->kinds_n; kind++) {
         const layer_layout *layer = &layers->layout[kind][SAVE_INPUT];
         saved = layer->saved_bytes > saved ? layer->saved_bytes : saved;
@@ -92,7 +114,7 @@ static void layout_init(inference_layout *l, const model *m, const step_shape *s
     l->workspace = take(&at, workspace);
     l->normed = take(&at, (uint64_t)m->config.hidden * dtype_bytes(type));
     l->logits = take(&at, (uint64_t)m->config.vocab * sizeof(float));
-    l->ids = take(&at, 2 * INFERENCE_ROWS * sizeof(int32_t));
+    l->ids = take(&at, 2 * (uint64_t)rows_of(m, streamed_n) * sizeof(int32_t));
     l->gains = take(&at, gains_at(m, MODEL_LINEAR_MATRICES) * (uint64_t)m->config.layers);
     l->bytes = at;
 }
@@ -128,27 +150,29 @@ static cache_places cache_layout(const model *m, const step_shape *s, const laye
     return p;
 }
 
-static uint64_t mail_bytes(const model *m)
+static uint64_t mail_bytes(const model *m, int64_t rows)
 {
-    return 2 * INFERENCE_ROWS * sizeof(int32_t) + (uint64_t)m->config.vocab * sizeof(float);
+    return 2 * (uint64_t)rows * sizeof(int32_t) + (uint64_t)m->config.vocab * sizeof(float);
 }
 
-uint64_t inference_bytes(const model *m, pt_dtype type, const device *d, int64_t context)
+uint64_t inference_bytes(const model *m, pt_dtype type, const device *d, int streamed, int64_t context)
 {
-    step_shape s = shape_of(m, type, INFERENCE_ROWS);
+    step_shape s = shape_of(m, type, rows_of(m, streamed));
     layer_set layers;
     inference_layout l;
     if (layer_set_init(&layers, m, &s, &(pt_error){0}))
         return UINT64_MAX;
-    layout_init(&l, m, &s, &layers);
+    layout_init(&l, m, &s, streamed, &layers);
     uint64_t later = cache_layout(m, &s, &layers, context).bytes, loading = load_bytes(m, type, d->info.threads);
     layer_set_free(&layers);
     if (device_is_gpu(d)) /* the rest is in RAM */
         return l.bytes + later;
-    return l.bytes + mail_bytes(m) + (later > loading ? later : loading);
+    return l.bytes + mail_bytes(m, rows_of(m, streamed)) + (later > loading ? later : loading);
 }
 
-uint64_t inference_params_bytes(const model *m, pt_dtype type) { return place_params(m, type, NULL); }
+int64_t inference_rows(const inference *x) { return x->rows; }
+
+uint64_t inference_params_bytes(const model *m, pt_dtype type) { return place_params(m, type, 0, NULL); }
 
 uint64_t inference_weight_bytes(const inference *x)
 {
@@ -180,33 +204,37 @@ static void find_weights(inference *x)
             x->weights[b].gains[i] = (float *)(x->arena + x->layout.gains + layer * (uint64_t)(b - 1) + gains_at(x->model, i));
 }
 
-int inference_open(const model *m, device *d, pt_dtype type, int threads, inference **out, pt_error *e)
+int inference_open(const model *m, device *d, pt_dtype type, int threads, int streamed, const stream_place *place, inference **out,
+                   pt_error *e)
 {
     *out = NULL;
     inference *x = calloc(1, sizeof *x);
     if (!x)
         return pt_fail(e, PT_FAILED, "out of memory");
-    *x = (inference){.model = m, .device = d, .threads = threads ? threads : d->info.threads, .shape = shape_of(m, type, INFERENCE_ROWS)};
+    *x = (inference){.model = m, .device = d, .threads = threads ? threads : d->info.threads, .rows = rows_of(m, streamed), .host = place ? place->host : NULL,
+                     .streamed_n = streamed, .shape = shape_of(m, type, rows_of(m, streamed))};
     if (layer_set_init(&x->layers, m, &x->shape, e)) {
         free(x);
         return PT_FAILED;
     }
-    layout_init(&x->layout, m, &x->shape, &x->layers);
+    layout_init(&x->layout, m, &x->shape, streamed, &x->layers);
     x->param_at = malloc((size_t)m->params_n * sizeof *x->param_at);
     x->weights = calloc((size_t)m->blocks_n, sizeof *x->weights);
     void *base;
     int failed = x->param_at && x->weights ? 0 : pt_fail(e, PT_FAILED, "out of memory");
     if (!failed && !(failed = d->table->memory_open(d, MEMORY_DEVICE, x->layout.bytes, &base, e)))
         x->arena = base;
-    if (!failed && !(failed = d->table->memory_open(d, MEMORY_HOST, mail_bytes(m), &base, e)))
+    if (!failed && !(failed = d->table->memory_open(d, MEMORY_HOST, mail_bytes(m, x->rows), &base, e)))
         x->mail = base;
     if (!failed)
         failed = d->table->queue_open(d, "generate", threads, &x->queue, e);
+    if (!failed && streamed)
+        failed = stream_open(m, d, type, streamed, place, x->arena + x->layout.slots, &x->streamed, e);
     if (failed) {
         inference_close(x);
         return failed;
     }
-    place_params(m, type, x->param_at);
+    place_params(m, type, streamed, x->param_at);
     find_weights(x);
     *out = x;
     return 0;
@@ -217,33 +245,104 @@ void inference_close(inference *x)
     if (!x)
         return;
     const device_table *t = x->device->table;
+    stream_close(x->streamed);
     if (x->queue)
         t->queue_close(x->queue);
     t->memory_close(x->device, MEMORY_DEVICE, x->arena, x->layout.bytes);
     t->memory_close(x->device, MEMORY_DEVICE, x->cache, x->cache_bytes);
-    t->memory_close(x->device, MEMORY_HOST, x->mail, mail_bytes(x->model));
+    t->memory_close(x->device, MEMORY_HOST, x->mail, mail_bytes(x->model, x->rows));
     layer_set_free(&x->layers);
     free(x->param_at);
     free(x->weights);
     free(x);
 }
 
+/* The weights of a block where they are when x->queue comes to what follows; leave_block says that all of it was given to the queue. */
+static block_weights enter_block(inference *x, int b)
+{
+    block_weights w = x->weights[b];
+    if (!is_streamed(x->model, x->streamed_n, b))
+        return w;
+    const uint64_t *at;
+    char *base = stream_next(x->streamed, x->queue, b - 1);
+    stream_image(x->streamed, b - 1, &at);
+    for (int role = 0; role < PARAM_ROLES; role++) {
+        const int index = x->model->blocks[b].param_of_role[role];
+        w.param[role] = index < 0 ? NULL : base + at[index];
+    }
+    return w;
+}
+
+static void leave_block(inference *x, int b)
+{
+    if (is_streamed(x->model, x->streamed_n, b))
+        stream_done(x->streamed, x->queue);
+}
+
 /* Once, because the weights do not change: computing the gains takes as long as reading the weights. */
 static int measure_gains(inference *x, pt_error *e)
 {
     const block_context c = {x->model, &x->shape, x->queue};
-    for (int b = 1; b < x->model->blocks_n - 1 && model_has_magnitudes(x->model); b++)
-        layer_gains(&c, b, layer_set_layout(&x->layers, b - 1, SAVE_INPUT), &x->weights[b], x->arena + x->layout.workspace);
+    for (int b = 1; b < x->model->blocks_n - 1 && model_has_magnitudes(x->model); b++) {
+        const block_weights w = enter_block(x, b);
+        layer_gains(&c, b, layer_set_layout(&x->layers, b - 1, SAVE_INPUT), &w, x->arena + x->layout.workspace);
+        leave_block(x, b);
+    }
     return queue_sync(x->queue, queue_signal(x->queue), e);
+}
+
+/* Progress over all parts of the loading. */
+typedef struct passed {
+    void (*progress)(void *arg, uint64_t done, uint64_t total);
+    void *arg;
+    uint64_t total, before, last;
+} passed;
+
+static void pass(void *arg, uint64_t done, uint64_t total)
+{
+    (void)total;
+    passed *p = arg;
+    p->last = p->before + done;
+    p->progress(p->arg, p->last, p->total);
+}
+
+static bool block_is_streamed(void *arg, int block)
+{
+    const inference *x = arg;
+    return is_streamed(x->model, x->streamed_n, block);
+}
+
+static int load_streamed(inference *x, load_job job, int layer, pt_error *e)
+{
+    job.device = x->host;
+    job.base = stream_image(x->streamed, layer, &job.param_at);
+    job.block = layer + 1;
+    const int failed = load_weights(&job, e);
+    return failed ? failed : stream_store(x->streamed, layer, e);
 }
 
 int inference_load(inference *x, const struct safetensors *st, const struct safetensors *adapter, uint64_t seed,
                    void (*progress)(void *arg, uint64_t done, uint64_t total), void *arg, pt_error *e)
 {
-    const load_job job = {.model = x->model, .st = st, .adapter = adapter, .seed = seed, .type = x->shape.type, .device = x->device,
-                          .threads = x->threads, .base = x->arena, .param_at = x->param_at, .progress = progress, .arg = arg};
+    passed p = {.progress = progress, .arg = arg};
+    for (int i = 0; i < x->model->params_n; i++)
+        p.total += load_param_bytes(&x->model->params[i], x->shape.type);
+    load_job job = {.model = x->model, .st = st, .adapter = adapter, .seed = seed, .type = x->shape.type, .device = x->device,
+                    .threads = x->threads, .base = x->arena, .param_at = x->param_at, .block = -1,
+                    .except = x->streamed ? block_is_streamed : NULL, .except_arg = x, .progress = progress ? pass : NULL, .arg = &p};
     int failed = load_weights(&job, e);
+    for (int l = 0; l < x->model->config.layers && !failed; l++)
+        if (is_streamed(x->model, x->streamed_n, l + 1)) {
+            p.before = p.last;
+            failed = load_streamed(x, job, l, e);
+        }
     return failed ? failed : measure_gains(x, e);
+}
+
+int inference_fetch_s(inference *x, double *seconds, pt_error *e)
+{
+    *seconds = 0;
+    return x->streamed ? stream_measure(x->streamed, x->queue, seconds, e) : 0;
 }
 
 /* ---- a sequence ---- */
@@ -322,12 +421,12 @@ static void submit_head(inference *x, int64_t row)
     char *logits = x->arena + x->layout.logits, *rows = x->arena + x->layout.x;
     head_logits(&c, &x->weights[x->model->blocks_n - 1], rows + (size_t)(row * m->hidden) * dtype_bytes(x->shape.type),
                 x->arena + x->layout.normed, (float *)logits);
-    queue_submit(x->queue, &(op){OP_COPY, .copy = {x->mail + 2 * INFERENCE_ROWS * sizeof(int32_t), logits,
+    queue_submit(x->queue, &(op){OP_COPY, .copy = {x->mail + 2 * (size_t)x->rows * sizeof(int32_t), logits,
                                                    (size_t)m->vocab * sizeof(float)}});
 }
 
 /* The logits that submit_head copied. */
-static float *mailed_logits(const inference *x) { return (float *)(x->mail + 2 * INFERENCE_ROWS * sizeof(int32_t)); }
+static float *mailed_logits(const inference *x) { return (float *)(x->mail + 2 * (size_t)x->rows * sizeof(int32_t)); }
 
 /* The states of the rows are in x afterwards. */
 static int feed_rows(inference *x, const int32_t *ids, int64_t n, bool last, pt_error *e)
@@ -345,8 +444,10 @@ static int feed_rows(inference *x, const int32_t *ids, int64_t n, bool last, pt_
     for (int b = 1; b < x->model->blocks_n - 1; b++) {
         const layer_layout *layer = layer_set_layout(&x->layers, b - 1, SAVE_INPUT);
         block_cache cache = {x->cache + cache_at, x->cache + state_at, x->length};
+        const block_weights w = enter_block(x, b);
         u.cache = &cache;
-        layer_forward(&c, b, layer, &x->weights[b], &u, rows, x->arena + x->layout.workspace, rows);
+        layer_forward(&c, b, layer, &w, &u, rows, x->arena + x->layout.workspace, rows);
+        leave_block(x, b);
         cache_at += layer_cache_bytes(&layer->program, x->model, b - 1, &x->shape) * (uint64_t)x->context;
         state_at += layer_state_bytes(&layer->program, x->model, b - 1, &x->shape, layer->program.stages_n);
     }
@@ -359,8 +460,8 @@ static int feed_rows(inference *x, const int32_t *ids, int64_t n, bool last, pt_
 int inference_feed(inference *x, const int32_t *ids, int64_t n, const float **logits, pt_error *e)
 {
     int failed = 0;
-    for (int64_t done = 0; done < n && !failed; done += INFERENCE_ROWS) {
-        int64_t rows = n - done < INFERENCE_ROWS ? n - done : INFERENCE_ROWS;
+    for (int64_t done = 0; done < n && !failed; done += x->rows) {
+        int64_t rows = n - done < x->rows ? n - done : x->rows;
         failed = feed_rows(x, ids + done, rows, done + rows == n, e);
     }
     if (!failed && n > 1 && x->state_bytes) { /* the end of a prompt */
@@ -391,8 +492,8 @@ static int rows_logits(inference *x, int64_t n, float *out, pt_error *e)
 int inference_feed_all(inference *x, const int32_t *ids, int64_t n, float *all, pt_error *e)
 {
     int failed = 0;
-    for (int64_t done = 0; done < n && !failed; done += INFERENCE_ROWS) {
-        const int64_t rows = n - done < INFERENCE_ROWS ? n - done : INFERENCE_ROWS;
+    for (int64_t done = 0; done < n && !failed; done += x->rows) {
+        const int64_t rows = n - done < x->rows ? n - done : x->rows;
         failed = feed_rows(x, ids + done, rows, false, e);
         if (!failed)
             failed = rows_logits(x, rows, all + done * x->model->config.vocab, e);

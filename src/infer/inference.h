@@ -1,13 +1,15 @@
-/* inference.h - token-by-token forward of a model: all weights in memory, and a KV cache of the tokens so far, so that a new token costs
- * one row instead of the whole sequence.
+/* inference.h - token-by-token forward of a model, with a KV cache of the tokens so far, so that a new token costs one row instead of the
+ * whole sequence. Weights of layers that do not fit pass through the device (streamed.h); the tokens are the same.
  *
  *   weights   [param 0][param 1] ...                    compute type or few bits, each parameter at a multiple of 64 bytes
- *   work      [x][workspace of a layer][last row, normed][logits][ids, positions]     INFERENCE_ROWS rows
+ *   slots     for the weights of two streamed layers
+ *   work      [x][workspace of a layer][last row, normed][logits][ids, positions]     of the rows computed together
  *   gains     of DoRA's adapters, computed once after loading
  *   cache     [layer 0: k and v of position 0, of position 1 ... context - 1][layer 1] ... [rotary table]
  *
  * Weights, work and gains are one arena, allocated at open; the cache is another, for as many tokens as the caller says. The blocks are
- * those of training (block.h), and a row has the same result. Tokens are processed in parts of INFERENCE_ROWS; that loop allocates nothing.
+ * those of training (block.h), and a row has the same result. Tokens are processed in parts of INFERENCE_ROWS, of more rows where each part
+ * fetches weights; that loop allocates nothing.
  */
 #ifndef PT_INFERENCE_H
 #define PT_INFERENCE_H
@@ -15,17 +17,25 @@
 #include "device/device.h"
 #include "model/model.h"
 
-enum { INFERENCE_ROWS = 256 };
+enum { INFERENCE_ROWS = 256, INFERENCE_ROWS_STREAMED = 1024 };
 
 struct safetensors;
 typedef struct inference inference;
 
-/* type: PT_F32 or PT_BF16. threads 0: the device's default. The model and the device must outlive it. */
-int inference_open(const model *m, device *d, pt_dtype type, int threads, inference **out, pt_error *e);
+struct stream_place;
+
+/* type: PT_F32 or PT_BF16. threads 0: the device's default. streamed: so many layers do not stay on the device, but are put where `place`
+ * says (streamed.h); NULL with 0. The model and the device must outlive it. */
+int inference_open(const model *m, device *d, pt_dtype type, int threads, int streamed, const struct stream_place *place, inference **out,
+                   pt_error *e);
 void inference_close(inference *x);
 
 /* Memory for a context of so many tokens, including that for loading. */
-uint64_t inference_bytes(const model *m, pt_dtype type, const device *d, int64_t context);
+uint64_t inference_bytes(const model *m, pt_dtype type, const device *d, int streamed, int64_t context);
+/* Tokens that are fed together. */
+int64_t inference_rows(const inference *x);
+/* After loading: the time in which the weights that do not stay are fetched once, measured; 0: all stay. */
+int inference_fetch_s(inference *x, double *seconds, pt_error *e);
 
 /* Loads weights from a Hugging Face folder, with all threads; st NULL: random ones from `seed`. `progress` (may be NULL) is called from the
  * caller's thread with bytes of weights. adapter: file of the model's adapters, NULL if it has none. */

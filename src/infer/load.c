@@ -77,10 +77,28 @@ uint64_t load_bytes(const model *m, pt_dtype type, int threads)
     return (uint64_t)threads_of(threads) * each;
 }
 
-/* The parameter and first row of item number `item`; false after the last. */
-static bool find_item(const model *m, int64_t item, int *param_index, int64_t *row)
+static int block_of(const model *m, int param)
 {
+    int b = 0;
+    for (bool found = false; !found; b += !found)
+        for (int role = 0; role < PARAM_ROLES && !found; role++)
+            found = m->blocks[b].param_of_role[role] == param;
+    return b;
+}
+
+static bool is_wanted(const load_job *j, int param)
+{
+    const int block = j->block < 0 && !j->except ? 0 : block_of(j->model, param);
+    return j->block >= 0 ? block == j->block : !j->except || !j->except(j->except_arg, block);
+}
+
+/* The parameter and first row of item number `item`; false after the last. */
+static bool find_item(const load_job *j, int64_t item, int *param_index, int64_t *row)
+{
+    const model *m = j->model;
     for (int i = 0; i < m->params_n; i++) {
+        if (!is_wanted(j, i))
+            continue;
         int64_t rows = item_rows(&m->params[i]), items = (m->params[i].rows + rows - 1) / rows;
         if (item < items) {
             *param_index = i;
@@ -194,7 +212,7 @@ static void run_items(loader *l, bool report)
         failed = pt_fail(&e, PT_FAILED, "out of memory while loading the weights");
     if (!failed)
         failed = j->device->table->queue_open(j->device, "load", 1, &q, &e);
-    while (!failed && !atomic_load(&l->failed) && find_item(j->model, atomic_fetch_add(&l->next, 1), &index, &row)) {
+    while (!failed && !atomic_load(&l->failed) && find_item(j, atomic_fetch_add(&l->next, 1), &index, &row)) {
         failed = load_item(l, q, index, row, values, rounded, scratch, &e);
         if (report && j->progress)
             j->progress(j->arg, atomic_load(&l->done), l->total);
@@ -220,7 +238,7 @@ int load_weights(const load_job *job, pt_error *e)
     int started = 0;
     loader l = {.job = job, .room = largest_item(job->model), .lock = PTHREAD_MUTEX_INITIALIZER};
     for (int i = 0; i < job->model->params_n; i++)
-        l.total += load_param_bytes(&job->model->params[i], job->type);
+        l.total += is_wanted(job, i) ? load_param_bytes(&job->model->params[i], job->type) : 0;
     while (started < threads_of(job->threads) - 1 && pthread_create(&threads[started], NULL, worker, &l) == 0)
         started++;
     run_items(&l, true);

@@ -1,4 +1,5 @@
 #include "infer/inference.h"
+#include "infer/streamed.h"
 #include "text/tokenizer.h"
 
 #include <math.h>
@@ -93,7 +94,7 @@ static void most_probable(const char *prompt, int n, double penalty, uint32_t *m
     id_list ids = {0};
     assert_int_equal(model_open(folder, NULL, NULL, &m, &e) | safetensors_open(folder, &st, &e) | tokenizer_open(folder, &t, &e), 0);
     assert_int_equal(encoder_open(t, &c, &e) | encoder_run(c, prompt, strlen(prompt), ENCODE_TEMPLATE, &ids, &e), 0);
-    assert_int_equal(device_cpu_open(&(device_options){.threads = 1}, &d, &e) | inference_open(m, d, PT_F32, 1, &x, &e), 0);
+    assert_int_equal(device_cpu_open(&(device_options){.threads = 1}, &d, &e) | inference_open(m, d, PT_F32, 1, 0, NULL, &x, &e), 0);
     assert_int_equal(inference_load(x, st, NULL, 0, NULL, NULL, &e), 0);
     int32_t all[256];
     size_t length = ids.n;
@@ -434,6 +435,89 @@ static void the_context_of_the_model_is_the_end_and_is_announced(void **state)
     pt_generator_close(g);
 }
 
+/* ---- weights that do not fit ---- */
+
+static char told[512];
+
+static void keep_note(void *arg, const char *sentence)
+{
+    (void)arg;
+    if (strstr(sentence, "do not fit"))
+        snprintf(told, sizeof told, "%s", sentence);
+}
+
+/* The memory of so many streamed layers, and of a context of so many tokens. *store: of all that is streamed. */
+static uint64_t memory_with(const char *device_name, const char *model_folder, int streamed, int64_t context, uint64_t *store)
+{
+    pt_error e = {0};
+    model *m;
+    device *d, *h;
+    assert_int_equal(model_open(model_folder, NULL, NULL, &m, &e) | device_open(device_name, &(device_options){.threads = 2}, &d, &h, &e), 0);
+    const uint64_t bytes = inference_bytes(m, PT_F32, d, streamed, context) + d->info.threads_bytes;
+    *store = stream_store_bytes(m, PT_F32, streamed);
+    device_close(d, h);
+    model_close(m);
+    return bytes;
+}
+
+/* On a GPU from host memory, or from the disk if that is too small. */
+static void the_text_is_the_same_where_weights_are_fetched(void **state)
+{
+    (void)state;
+    enum { LAYERS = 6, TOKENS = 16 };
+    const char *name = getenv("PROTRAIN_TEST_DEVICE"), *kept = folder;
+    const bool gpu = name && strcmp(name, "cpu");
+    char whole[4096], text[4096], layers[32];
+    static const int streamed[] = {3, 4, LAYERS, LAYERS}; /* two would take the slots of two */
+    folder = strdup(make_model_folder("deep", 32, LAYERS, 96, seed));
+    pt_generate_options o = greedy();
+    o.device = gpu ? name : "cpu";
+    o.disk_path = scratch_path("spill");
+    o.notice = keep_note;
+    pt_generator *g = open_generator(&o);
+    continue_text(g, "Hello there, hello", TOKENS, whole, sizeof whole);
+    int64_t context;
+    uint64_t store;
+    pt_generator_tokens(g, &context);
+    context += TOKENS;
+    pt_generator_close(g);
+    assert_int_equal(*told, 0);
+    for (int i = 0; i < 4; i++) {
+        o.device_memory = memory_with(o.device, folder, streamed[i], context, &store);
+        o.host_memory = gpu && i == 3 ? store - 1 : PT_AUTO; /* too little: the weights go to the disk */
+        g = open_generator(&o);
+        for (int again = 0; again < 2; again++) { /* the second text begins in the middle of a round */
+            continue_text(g, again ? "Hello" : "Hello there, hello", TOKENS - again, text, sizeof text);
+            if (!again)
+                assert_string_equal(text, whole);
+        }
+        pt_generator_close(g);
+        snprintf(layers, sizeof layers, "those of %d of %d layers", streamed[i], LAYERS);
+        assert_non_null(strstr(told, layers));
+        assert_non_null(strstr(told, gpu && i < 3 ? "from host memory" : "from the disk"));
+        *told = 0;
+    }
+    pt_error e = {0};
+    o.device_memory = memory_with(o.device, folder, LAYERS, context, &store) - 5000; /* not even all of them fetched */
+    g = open_generator(&o);
+    assert_int_equal(pt_generator_prompt(g, "Hello there, hello", 18, TOKENS, &e), PT_DOES_NOT_FIT);
+    pt_generator_close(g);
+    o.device_memory = memory_with(o.device, folder, LAYERS, context, &store);
+    o.disk_memory = 0;
+    o.host_memory = PT_AUTO;
+    g = open_generator(&o);
+    assert_int_equal(pt_generator_prompt(g, "Hello there, hello", 18, TOKENS, &e), gpu ? 0 : PT_DOES_NOT_FIT);
+    assert_true(gpu || strstr(e.text, "the disk may not be used"));
+    pt_generator_close(g);
+    o = greedy();
+    o.model = folder;
+    o.host_memory = 1 << 30;
+    assert_int_equal(pt_generator_open(&o, &g, &e), PT_USAGE); /* on a CPU */
+    assert_non_null(strstr(e.text, "`device_memory`"));
+    free((char *)folder);
+    folder = kept;
+}
+
 static void refusals_name_the_mend(void **state)
 {
     pt_error e = {0};
@@ -474,6 +558,7 @@ int main(void)
         cmocka_unit_test(gaps_say_nothing_and_a_prompt_is_not_ended),
         cmocka_unit_test(the_architecture_has_an_end_of_its_own),
         cmocka_unit_test(the_context_of_the_model_is_the_end_and_is_announced),
+        cmocka_unit_test(the_text_is_the_same_where_weights_are_fetched),
         cmocka_unit_test(refusals_name_the_mend),
     };
     return cmocka_run_group_tests(tests, set_up, tear_down);

@@ -29,7 +29,7 @@ static inference *open_loaded(const model *m, device *d, pt_dtype type, const sa
 {
     pt_error e = {0};
     inference *x;
-    must(inference_open(m, d, type, 2, &x, &e), &e);
+    must(inference_open(m, d, type, 2, 0, NULL, &x, &e), &e);
     must(inference_load(x, st, NULL, seed, NULL, NULL, &e), &e);
     return x;
 }
@@ -140,7 +140,7 @@ static void check_adapter(device *d, const char *name)
     snprintf(path, sizeof path, "%s/" ADAPTER_WEIGHTS, folder);
     must(safetensors_open(path, &adapter, &e), &e);
     must(model_adapt_like(f.model, folder, NULL, NULL, &e), &e);
-    must(inference_open(f.model, d, PT_F32, 2, &x, &e), &e);
+    must(inference_open(f.model, d, PT_F32, 2, 0, NULL, &x, &e), &e);
     must(inference_load(x, f.weights, adapter, 0, NULL, NULL, &e), &e);
     const double expected = fixture_of_step(&f, "loss_fp64", 0), got = first_loss(&f, x);
     if (!(fabs(got - expected) <= 1e-5 * expected))
