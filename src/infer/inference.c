@@ -211,8 +211,8 @@ int inference_open(const model *m, device *d, pt_dtype type, int threads, int st
     inference *x = calloc(1, sizeof *x);
     if (!x)
         return pt_fail(e, PT_FAILED, "out of memory");
-    *x = (inference){.model = m, .device = d, .threads = threads ? threads : d->info.threads, .rows = rows_of(m, streamed), .host = place ? place->host : NULL,
-                     .streamed_n = streamed, .shape = shape_of(m, type, rows_of(m, streamed))};
+    *x = (inference){.model = m, .device = d, .threads = threads ? threads : d->info.threads, .rows = rows_of(m, streamed),
+                     .host = place ? place->host : NULL, .streamed_n = streamed, .shape = shape_of(m, type, rows_of(m, streamed))};
     if (layer_set_init(&x->layers, m, &x->shape, e)) {
         free(x);
         return PT_FAILED;

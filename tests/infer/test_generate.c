@@ -452,7 +452,8 @@ static uint64_t memory_with(const char *device_name, const char *model_folder, i
     pt_error e = {0};
     model *m;
     device *d, *h;
-    assert_int_equal(model_open(model_folder, NULL, NULL, &m, &e) | device_open(device_name, &(device_options){.threads = 2}, &d, &h, &e), 0);
+    assert_int_equal(model_open(model_folder, NULL, NULL, &m, &e), 0);
+    assert_int_equal(device_open(device_name, &(device_options){.threads = 2}, &d, &h, &e), 0);
     const uint64_t bytes = inference_bytes(m, PT_F32, d, streamed, context) + d->info.threads_bytes;
     *store = stream_store_bytes(m, PT_F32, streamed);
     device_close(d, h);

@@ -1,6 +1,5 @@
 /* The search against all plans: on models so small that every plan of the space can be built and simulated, what is found takes at
- * most 1% longer than the best there is. Now and then a model is further off (of 500, one by 1.1 and one by 1.7%): one of a run may be, by
- * at most 3%.
+ * most 1% longer than the best there is (of 240 models the worst was 0.08%).
  *
  * The plans of a candidate keep the first chunks on the device and the next on the host (space.h). So that this is no assumption,
  * the numbers of the best of them are also tried with every chunk at every placement of two tiers, updated at every place: what is
@@ -11,8 +10,6 @@
 
 #include "sanitized.h"
 #include "search/space.h"
-
-static bool is_near(double worst, int far, int cases) { return worst <= 1.03 && far <= 1 + cases / 100; }
 
 enum { CHUNKS = SANITIZED ? 3 : 4 };
 
@@ -221,7 +218,7 @@ static void what_is_found_is_within_one_percent_of_the_best_of_all_plans(void **
     random_source all = random_open();
     const char *given = getenv("PT_EXHAUSTIVE_CASES");
     double worst = 1, worst_placements = 1;
-    int cases = 0, exact = 0, far = 0, wanted = given ? atoi(given) : SANITIZED ? 1 : 5;
+    int cases = 0, exact = 0, wanted = given ? atoi(given) : SANITIZED ? 1 : 5;
     long plans = 0;
     for (uint64_t i = 0; cases < wanted; i++) {
         random_source r = random_fork(&all, i);
@@ -229,12 +226,11 @@ static void what_is_found_is_within_one_percent_of_the_best_of_all_plans(void **
         worst_placements = placements > worst_placements ? placements : worst_placements;
         worst = ratio > worst ? ratio : worst;
         cases += ratio > 0;
-        far += ratio > 1.01;
         exact += ratio > 0 && ratio < 1.0001;
     }
     print_message("%d cases, %ld plans; worst %.4f, exact %d; beside placements in any order %.4f\n", cases, plans, worst, exact,
                   worst_placements);
-    assert_true(is_near(worst, far, cases));
+    assert_true(worst <= 1.01);
     assert_true(worst_placements <= 1.05); /* of 240 models the worst was 1.019 */
 }
 
@@ -245,7 +241,7 @@ static void candidates_with_a_host_and_a_disk_are_searched_within_one_percent(vo
     random_source all = random_open();
     const char *given = getenv("PT_EXHAUSTIVE_CASES");
     double worst = 1, worst_placements = 1;
-    int cases = 0, far = 0, wanted = given ? atoi(given) : SANITIZED ? 1 : 3;
+    int cases = 0, wanted = given ? atoi(given) : SANITIZED ? 1 : 3;
     long plans = 0;
     for (uint64_t i = 0; cases < wanted; i++) {
         random_source r = random_fork(&all, i);
@@ -255,11 +251,10 @@ static void candidates_with_a_host_and_a_disk_are_searched_within_one_percent(vo
         worst_placements = placements > worst_placements ? placements : worst_placements;
         worst = ratio > worst ? ratio : worst;
         cases += ratio > 0;
-        far += ratio > 1.01;
     }
     print_message("%d cases of three tiers, %ld plans; worst %.4f; beside placements in any order %.4f\n", cases, plans, worst,
                   worst_placements);
-    assert_true(is_near(worst, far, cases));
+    assert_true(worst <= 1.01);
     assert_true(worst_placements <= 1.05);
 }
 
