@@ -60,7 +60,9 @@ static int run_machines(pt_train_options *o, progress *bar, bool json, pt_error 
     const int failed = pt_plan_machines(o, json, &text, e);
     progress_clear(bar);
     if (text)
-        printf("%s%s", text, json ? "\n" : "");
+        print_as_flags(stdout, text);
+    if (text && json)
+        putchar('\n');
     free(text);
     return failed;
 }

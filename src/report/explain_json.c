@@ -10,7 +10,8 @@
  *    "waited_for_s": by compute, "waits_s": {QUEUE: S that this queue waited for it}}},
  *    "phases": {PHASE: S}, "limit_s": this plan's busiest queue alone, "needed_s": the computation that every plan needs,
  *    "disk": {"read_bytes", "written_bytes"},
- *    "helps": [{"change", "gain"}], "others": [{"name", "slower", "why"}]}
+ *    "helps": [{"change", "gain"}], "others": [{"name", "slower", "why"}],
+ *    "total_s", "total_kwh", "total_price": of all steps, where they are known, and the machine's watts and price}
  *
  *   {"fits": false, "missing_bytes": N, "smaller_step": "`batch_size` 2" or "",
  *    "smallest_change": "`device_memory` 24.5GiB", with what the machine lacks of it in parentheses;
@@ -115,13 +116,26 @@ static json_t *plan_json(const explanation *x)
     return value;
 }
 
+/* Of the whole run, if its steps are known: its time; energy and price, if the machine file has watts and a price. */
+static json_t *with_run(json_t *o, const explanation *x)
+{
+    const double seconds = x->forecast.step_ns * 1e-9 * (double)x->in->steps;
+    if (o && x->in->steps)
+        json_object_set_new(o, "total_s", json_real(seconds));
+    if (o && x->in->steps && x->in->watts > 0)
+        json_object_set_new(o, "total_kwh", json_real(seconds / 3.6e6 * x->in->watts));
+    if (o && x->in->steps && x->in->price_per_hour > 0)
+        json_object_set_new(o, "total_price", json_real(seconds / 3600 * x->in->price_per_hour));
+    return o;
+}
+
 json_t *explain_json(const explanation *x)
 {
     const forecast *f = &x->forecast;
     json_t *phases = json_object();
     for (int p = 0; p < PHASES; p++)
         json_object_set_new(phases, phase_names[p], json_real(f->phase_ns[p] * 1e-9));
-    return json_pack("{s:b, s:i, s:{s:f, s:f, s:o, s:o, s:I}, s:o, s:o, s:o, s:o, s:o, s:f, s:f, s:{s:I, s:I}, s:o, s:o}", "fits", 1,
+    json_t *all = json_pack("{s:b, s:i, s:{s:f, s:f, s:o, s:o, s:I}, s:o, s:o, s:o, s:o, s:o, s:f, s:f, s:{s:I, s:I}, s:o, s:o}", "fits", 1,
                      "ranks",
                      search_ranks(x->in->search), "predicted",
                      "step_s", f->step_ns * 1e-9, "tokens_per_s", x->tokens_per_s, "peak_bytes", tiers_json(f->bytes), "budget_bytes",
@@ -130,6 +144,7 @@ json_t *explain_json(const explanation *x)
                      f->bound_ns * 1e-9, "needed_s", f->needed_ns * 1e-9, "disk", "read_bytes", (json_int_t)f->read_bytes,
                      "written_bytes", (json_int_t)f->written_bytes, "helps", alternatives_json(x, true),
                      "others", alternatives_json(x, false));
+    return with_run(all, x);
 }
 
 json_t *explain_misfit(const search_input *in, const uint64_t least[TIERS], uint64_t missing, json_t *changes, const char *smaller_step,

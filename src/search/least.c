@@ -233,3 +233,65 @@ int least_price(space *s, bool hopeful, priced *out, pt_error *e)
     }
     return enough < 0 ? enough : 0;
 }
+
+/* ---- with as little as possible on the device ---- */
+
+typedef struct lean { candidate candidate; double device; bool found; } lean;
+
+/* By the estimate, which a tier has some room for. */
+static bool has_room(const space *s, candidate *r, int on_host, tier t, estimate *about)
+{
+    r->persist = 0;
+    r->on_host = on_host;
+    candidate_normalise(s, r);
+    candidate_estimate(s, r, about);
+    return (double)about->bytes[t] <= 0.98 * (double)s->budget[t];
+}
+
+/* As many chunks on the host as it has room for, the others on the disk. */
+static void consider_lean(const space *s, const candidate *like, lean *best)
+{
+    candidate r = *like;
+    estimate about;
+    int most = s->in->host_tier ? candidate_chunks(s, &r) : 0;
+    for (int fits = 0; fits < most;) {
+        const int half = (fits + most + 1) / 2;
+        const bool room = has_room(s, &r, half, TIER_HOST, &about);
+        fits = room ? half : fits;
+        most = room ? most : half - 1;
+    }
+    if (!has_room(s, &r, most, TIER_DISK, &about) || (about.bytes[TIER_HOST] && about.bytes[TIER_HOST] > s->budget[TIER_HOST]))
+        return;
+    if (!best->found || (double)about.bytes[TIER_DEVICE] < best->device)
+        *best = (lean){r, (double)about.bytes[TIER_DEVICE], true};
+}
+
+/* 1: there is one, and it fits. */
+static int price_lean(space *s, const lean *best, uint64_t bytes[TIERS], double *step_ns, pt_error *e)
+{
+    priced p;
+    const int found = best->found ? measure(s, &best->candidate, &p, e) : 0;
+    if (found <= 0 || overshoot(s, p.bytes) > 0)
+        return found < 0 ? found : 0;
+    memcpy(bytes, p.bytes, sizeof p.bytes);
+    *step_ns = p.step_ns;
+    return 1;
+}
+
+int search_leanest(const search_input *in, uint64_t bytes[TIERS], double *step_ns, pt_error *e)
+{
+    space s;
+    lean best = {.found = false};
+    const int failed = space_open(&s, in, e);
+    if (failed)
+        return failed;
+    entry *list = malloc(ENTRIES * sizeof *list);
+    const int n = list ? collect(&s, list) : 0;
+    for (int i = 0; i < n; i++)
+        consider_lean(&s, &list[i].candidate, &best);
+    const int found = list ? price_lean(&s, &best, bytes, step_ns, e)
+                           : pt_fail(e, PT_FAILED, "out of memory while searching for a plan");
+    free(list);
+    space_close(&s);
+    return found;
+}

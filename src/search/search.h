@@ -72,6 +72,8 @@ schedule_input search_schedules(const search_input *in, const packing *k, const 
 /* PT_DOES_NOT_FIT: no plan was found; *out->least is valid. search_find_ways tells what would help. */
 int search_plan(const search_input *in, search_result *out, pt_error *e);
 void search_result_free(search_result *r);
+/* The plan with the least memory on the device: nothing stays there between steps. 1: it fits, and its bytes and time are set; 0: none. */
+int search_leanest(const search_input *in, uint64_t bytes[TIERS], double *step_ns, pt_error *e);
 /* Is there any plan? 1, 0, or an error. `needs`: as search_result.least; may be NULL. */
 int search_fits(const search_input *in, uint64_t needs[TIERS], pt_error *e);
 /* If a step does not fit: the first step like in->shape that does, with a half, a quarter ... of the sequences, then with one that is half

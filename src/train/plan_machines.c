@@ -202,11 +202,11 @@ static json_t *offer_json(const offer *o, int64_t steps)
                             "device_memory_bytes", (json_int_t)o->machine.memory_bytes[TIER_DEVICE], "host_memory_bytes",
                             (json_int_t)o->machine.memory_bytes[TIER_HOST], "ways", plan_ways_json(o->ways, o->ways_n));
     if (one && seconds > 0)
-        json_object_set_new(one, "run_s", json_real(seconds));
+        json_object_set_new(one, "total_s", json_real(seconds));
     if (one && seconds > 0 && o->machine.watts > 0)
-        json_object_set_new(one, "kwh", json_real(seconds / 3.6e6 * o->machine.watts * o->devices));
+        json_object_set_new(one, "total_kwh", json_real(seconds / 3.6e6 * o->machine.watts * o->devices));
     if (one && seconds > 0 && o->machine.price_per_hour > 0)
-        json_object_set_new(one, "price", json_real(seconds / 3600 * o->machine.price_per_hour * o->devices));
+        json_object_set_new(one, "total_price", json_real(seconds / 3600 * o->machine.price_per_hour * o->devices));
     return one;
 }
 

@@ -145,6 +145,24 @@ static int make(pt_plan *p, bool first, pt_error *e)
     return explain(&p->input, &p->explanation, e);
 }
 
+/* The least memory of the device, and the time of a step in it: that plan's, or of a faster one that a short search finds. */
+static void find_least(const pt_plan *p, plan_way *w)
+{
+    search_input in = p->planning.search;
+    search_result r;
+    double ns;
+    if (search_leanest(&in, w->least, &ns, NULL) <= 0)
+        return;
+    in.budget[TIER_DEVICE] = w->least[TIER_DEVICE];
+    in.part = 0.1;
+    if (!search_plan(&in, &r, NULL) && r.best.step_ns < ns) {
+        ns = r.best.step_ns;
+        memcpy(w->least, r.best.bytes, sizeof w->least);
+    }
+    search_result_free(&r);
+    w->least_step_s = ns * 1e-9;
+}
+
 /* near: a guess of the longest sequence. */
 static plan_way way_of(const pt_plan *p, int64_t near)
 {
@@ -157,6 +175,8 @@ static plan_way way_of(const pt_plan *p, int64_t near)
         w.step_s = p->explanation.forecast.step_ns * 1e-9;
         w.tokens_per_s = p->explanation.tokens_per_s;
     }
+    if (p->fits && !p->o.plan_file)
+        find_least(p, &w);
     if (p->planning.model && !p->o.plan_file)
         lighter_longest(&p->planning, near, &w.longest, NULL);
     return w;

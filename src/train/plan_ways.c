@@ -196,25 +196,38 @@ static void write_faster(FILE *out, const plan_way *ways, int n)
         }
 }
 
-/* The longest sequences, as many ways in a line as fit the screen. */
-static void write_longest(FILE *out, const plan_way *ways, int n)
+static void say_longest(line *l, const plan_way *w)
+{
+    if (w->longest)
+        add(l, "%s %lld", w->name, (long long)w->longest);
+}
+
+static void say_least(line *l, const plan_way *w)
+{
+    char size[32], time[32];
+    if (w->least_step_s > 0)
+        add(l, "%s %s (%s per step)", w->name, size_format(size, w->least[TIER_DEVICE]), seconds_format(time, w->least_step_s));
+}
+
+/* What is said of each way, as many in a line as fit the screen. */
+static void write_each(FILE *out, const char *word, void (*say)(line *l, const plan_way *w), const char *end, const plan_way *ways, int n)
 {
     line l = {.n = 0};
     for (int i = 0; i < n; i++) {
         line one = {.n = 0};
-        if (!ways[i].longest || is_of_no_use(ways, i))
+        say(&one, &ways[i]);
+        if (!one.n || is_of_no_use(ways, i))
             continue;
-        add(&one, "%s %lld", ways[i].name, (long long)ways[i].longest);
         if (l.n && l.n + one.n + 2 > SCREEN) {
             fprintf(out, "%s,\n", l.text);
             l = (line){.n = 0};
             add(&l, "%-9s%s", "", one.text);
         } else {
-            add(&l, "%-*s%s", l.n ? 0 : 9, l.n ? ", " : "longest", one.text);
+            add(&l, "%-*s%s", l.n ? 0 : 9, l.n ? ", " : word, one.text);
         }
     }
     if (l.n)
-        fprintf(out, "%s tokens\n", l.text);
+        fprintf(out, "%s%s\n", l.text, end);
 }
 
 /* Returns whether the line has a star, because there was no room for its explanation. */
@@ -256,7 +269,8 @@ char *plan_ways_text(const plan_way *ways, int n)
     if (star)
         fprintf(out, "%-9s* asked for\n", "");
     write_faster(out, ways, n);
-    write_longest(out, ways, n);
+    write_each(out, "least", say_least, " on the device", ways, n);
+    write_each(out, "longest", say_longest, " tokens", ways, n);
     const bool failed = ferror(out);
     if (fclose(out) || failed) {
         free(text);
@@ -270,13 +284,18 @@ json_t *plan_ways_json(const plan_way *ways, int n)
     json_t *all = json_array();
     for (int i = 0; i < n; i++) {
         const plan_way *w = &ways[i];
-        json_t *peaks = json_object();
-        for (int k = 0; k < TIERS; k++)
+        json_t *peaks = json_object(), *least = w->least_step_s > 0 ? json_object() : json_null();
+        for (int k = 0; k < TIERS; k++) {
             json_object_set_new(peaks, tier_names[k], json_integer((json_int_t)w->bytes[k]));
-        json_array_append_new(all, json_pack("{s:s, s:s, s:b, s:b, s:o, s:o, s:o, s:o}", "name", w->name, "options", w->options,
+            if (json_is_object(least))
+                json_object_set_new(least, tier_names[k], json_integer((json_int_t)w->least[k]));
+        }
+        json_array_append_new(all, json_pack("{s:s, s:s, s:b, s:b, s:o, s:o, s:o, s:o, s:o, s:o}", "name", w->name, "options", w->options,
                                              "asked", w->asked, "fits", w->fits,
                                              "peak_bytes", peaks, "step_s", w->fits ? json_real(w->step_s) : json_null(), "tokens_per_s",
                                              w->fits ? json_real(w->tokens_per_s) : json_null(),
+                                             "least_bytes", least, "least_step_s",
+                                             w->least_step_s > 0 ? json_real(w->least_step_s) : json_null(),
                                              "longest_seq_len", w->longest ? json_integer((json_int_t)w->longest) : json_null()));
     }
     return all;

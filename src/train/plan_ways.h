@@ -17,6 +17,8 @@ typedef struct plan_way {
     double step_s, tokens_per_s; /* 0 if it does not fit */
     uint64_t bytes[TIERS];       /* peaks; if it does not fit, budgets that would suffice */
     bool beyond[TIERS];          /* which of these budgets exceed the machine */
+    uint64_t least[TIERS];       /* of the plan with the least memory on the device (search_leanest); 0: unknown */
+    double least_step_s;
     int64_t longest;             /* tokens of the longest sequence that fits (lighter_longest) */
 } plan_way;
 

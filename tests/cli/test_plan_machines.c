@@ -158,12 +158,13 @@ static void several_machines_are_compared_in_one_table(void **state)
     assert_int_equal(json_file_load(scratch_path("out"), 0, &all, &e), 0);
     assert_int_equal(json_array_size(all), 3);
     const json_t *mine = json_array_get(all, 1);
-    const double run_s = json_number_value(json_object_get(mine, "run_s"));
-    assert_true(run_s > 0 && fabs(json_number_value(json_object_get(mine, "kwh")) / (run_s * 65 / 3.6e6) - 1) < 1e-9);
-    assert_true(fabs(json_number_value(json_object_get(mine, "price")) / (run_s / 3600 * 0.5) - 1) < 1e-9);
+    const double run_s = json_number_value(json_object_get(mine, "total_s"));
+    assert_true(run_s > 0 && fabs(json_number_value(json_object_get(mine, "total_kwh")) / (run_s * 65 / 3.6e6) - 1) < 1e-9);
+    assert_true(fabs(json_number_value(json_object_get(mine, "total_price")) / (run_s / 3600 * 0.5) - 1) < 1e-9);
     assert_int_equal(plan_with(of, WORDS("--machine", scratch_path("mine.json"), "--json")), 0);
     json_t *alone = printed();
     assert_true(fabs(run_s / 1000 / number(alone, "predicted", "step_s") - 1) < 0.02);
+    assert_true(fabs(json_number_value(json_object_get(alone, "total_s")) / number(alone, "predicted", "step_s") - 1000) < 1e-6);
     json_decref(alone);
     json_decref(all);
     assert_int_equal(plan_with(of, WORDS("--machine", "all", "--json")), 0);
@@ -173,7 +174,7 @@ static void several_machines_are_compared_in_one_table(void **state)
     size_t i;
     json_t *one;
     json_array_foreach(all, i, one) {
-        const double now = json_number_value(json_object_get(one, "run_s"));
+        const double now = json_number_value(json_object_get(one, "total_s"));
         assert_true(now >= before);
         before = now;
     }
@@ -188,6 +189,39 @@ static void several_machines_are_compared_in_one_table(void **state)
     check_refusal("a name that is none", plan_with(of, WORDS("--machine", "h100,abacus")), 1, WORDS("abacus", "rtx3090"));
 }
 
+/* With what a way needs at least, it fits and takes as long as was said; with much less it does not. */
+static void the_least_memory_is_enough_and_little_less_is_not(void **state)
+{
+    (void)state;
+    char model[600];
+    snprintf(model, sizeof model, "%s", put_text("config.json", large));
+    const words of = WORDS("--model", model, "--machine", "h100", "--search-effort", "0.1", "--json");
+    assert_int_equal(plan_with(of, WORDS("--disk-memory", "0")), 0);
+    json_t *o = printed(), *way;
+    size_t i;
+    json_array_foreach(json_object_get(o, "ways"), i, way) {
+        char bytes[32], less[32], more[64];
+        const char *options = json_string_value(json_object_get(way, "options"));
+        const double least = json_number_value(json_object_get(json_object_get(way, "least_bytes"), "device"));
+        const double step_s = json_number_value(json_object_get(way, "least_step_s"));
+        if (strchr(options, ' ') != strrchr(options, ' ')) /* two options: one is enough to show it */
+            continue;
+        snprintf(more, sizeof more, "%s", *options ? options : "--optimizer adamw");
+        char *value = strchr(more, ' ');
+        *value++ = 0;
+        snprintf(bytes, sizeof bytes, "%.0f", least);
+        snprintf(less, sizeof less, "%.0f", 0.8 * least);
+        assert_true(least > 1e9 && step_s > 1);
+        assert_int_equal(plan_with(of, WORDS("--disk-memory", "0", "--device-memory", bytes, more, value)), 0);
+        json_t *again = printed();
+        assert_true(number(again, "predicted", "step_s") <= 1.01 * step_s && number(again, "predicted", "step_s") > 0.9 * step_s);
+        json_decref(again);
+        assert_int_equal(plan_with(of, WORDS("--disk-memory", "0", "--device-memory", less, more, value)), 3);
+    }
+    assert_int_equal(i, 4);
+    json_decref(o);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -198,6 +232,7 @@ int main(void)
         cmocka_unit_test(a_run_without_a_disk_is_told_of_one_only_where_there_is_one),
         cmocka_unit_test(a_machine_file_that_lies_is_refused_by_its_key),
         cmocka_unit_test(several_machines_are_compared_in_one_table),
+        cmocka_unit_test(the_least_memory_is_enough_and_little_less_is_not),
     };
     return cmocka_run_group_tests(tests, scratch_make, scratch_remove);
 }
