@@ -218,7 +218,7 @@ static void write_each(FILE *out, const char *word, void (*say)(line *l, const p
         say(&one, &ways[i]);
         if (!one.n || is_of_no_use(ways, i))
             continue;
-        if (l.n && l.n + one.n + 2 > SCREEN) {
+        if (l.n && l.n + one.n + 2 + strlen(end) > SCREEN) {
             fprintf(out, "%s,\n", l.text);
             l = (line){.n = 0};
             add(&l, "%-9s%s", "", one.text);
