@@ -159,6 +159,27 @@ static void print_summary(const session *s, const pt_trainer *t)
         print_saving(s->o, m.best_metric);
 }
 
+/* The first examples. What is learned has a colour, or stands between marks. */
+static void print_preview(const session *s, const pt_trainer *t)
+{
+    const bool terminal = isatty(STDERR_FILENO);
+    const char *text = terminal || s->o->preview > 0 ? pt_trainer_preview(t) : NULL;
+    if (!text || !*text)
+        return;
+    fprintf(stderr, "learns   what is %s:\n         ", terminal ? "\033[32mgreen\033[0m" : "between \u00bb and \u00ab");
+    for (; *text; text++)
+        if (*text == PT_LEARNED_BEGINS)
+            fputs(terminal ? "\033[32m" : "\u00bb", stderr);
+        else if (*text == PT_LEARNED_ENDS)
+            fputs(terminal ? "\033[0m" : "\u00ab", stderr);
+        else if (*text == PT_EXAMPLE_ENDS)
+            fputs(text[1] ? "         --------\n         " : "", stderr);
+        else if (*text == '\n' && text[1] && text[1] != PT_EXAMPLE_ENDS)
+            fputs("\n         ", stderr);
+        else
+            fputc(*text, stderr);
+}
+
 /* The same object as the line in metrics.jsonl. */
 static void print_step_json(const pt_step *p, const pt_summary *m)
 {
@@ -378,8 +399,10 @@ static int open_and_run(session *s, pt_error *e)
     interrupt_record(); /* before the first step there is nothing to save */
     if (failed)
         return ranks_exit_with(s->rank, e);
-    if (!is_complete(t))
+    if (!is_complete(t)) {
+        print_preview(s, t);
         print_summary(s, t);
+    }
     const int status = run(s, t, e);
     pt_trainer_close(t);
     return status;

@@ -184,6 +184,7 @@ typedef struct pt_train_options {
     /* Prompts in UTF-8 that the model continues before and after training, in samples.jsonl. The texts are generated while no memory is */
     /* allocated for training: pt_trainer_finish frees it, and no step or evaluation can follow. */
     const char *const *sample; int sample_n;
+    int64_t preview;                   /* examples that pt_trainer_preview shows; PT_PREVIEW_DEFAULT: one; 0: none */
     bool tensorboard;                  /* also write an event file for TensorBoard */
     bool trace;                        /* pt_trainer_save and pt_trainer_finish write trace.json of the last step */
     void (*notice)(void *arg, const char *sentence);  /* a note for the user; may be NULL */
@@ -275,6 +276,11 @@ typedef struct pt_timing { const char *name; double predicted_s, corrected_s, me
 PT_API int pt_trainer_timings(const pt_trainer *t, pt_timing out[PT_TIMINGS]);
 /* plan.json's text; free() it. */
 PT_API char *pt_trainer_plan_json(const pt_trainer *t);
+/* The first examples as they are trained, in the order of the run: what the template made of them, and which text is learned: that between
+ * PT_LEARNED_BEGINS and PT_LEARNED_ENDS. Each ends with a newline and PT_EXAMPLE_ENDS; a long one with " ...". Valid as long as the
+ * trainer. NULL: none, or the data are ids without a tokenizer. */
+enum { PT_PREVIEW_DEFAULT = -1, PT_LEARNED_BEGINS = 0x0E, PT_LEARNED_ENDS = 0x0F, PT_EXAMPLE_ENDS = 0x1E };
+PT_API const char *pt_trainer_preview(const pt_trainer *t);
 
 /* ---- several ranks ----
  *

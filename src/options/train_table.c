@@ -196,6 +196,8 @@ static const option_row rows[] = {
 
     {LIST(sample, "sample", "PROMPT"), .is.group = OUTPUT, TRAIN,
      .is.help = "let the model continue this text before and after training; repeatable"},
+    {T(preview, "preview", INT, "N"), RANGE(0, 1000), .is.unset = PT_PREVIEW_DEFAULT, TRAIN,
+     .is.help = "show the first N examples as they are trained, with what is learned\nmarked; default: one on a terminal"},
     {T(tensorboard, "tensorboard", FLAG, NULL), TRAIN, .is.help = "also write an event file, which tensorboard --logdir OUT shows"},
     {T(trace, "trace", FLAG, NULL), .is.help = "write the tasks of the last step to trace.json, for Perfetto", TRAIN},
 };

@@ -10,6 +10,7 @@
 #include "text/tokenizer.h"
 #include "train/model_options.h"
 #include "train/options.h"
+#include "train/preview.h"
 #include "train/room.h"
 
 #include <malloc.h>
@@ -232,6 +233,9 @@ int job_open_data(job *j, const char *cache, pt_error *e)
     }
     if (!failed && words)
         failed = name_end(j, d.chat_template, words, e);
+    const int64_t examples = j->o.preview == PT_PREVIEW_DEFAULT ? 1 : j->o.preview;
+    if (!failed && words && examples)
+        failed = preview_make(j->data, words, j->o.seq_len, examples, d.pairs, &j->preview, e);
     close_tokenizer(words);
     j->shape.documents = !failed && (dataset_apart(j->data) || (j->eval && dataset_apart(j->eval)));
     return failed;
@@ -285,6 +289,7 @@ void job_close(job *j)
 {
     dataset_close(j->data);
     dataset_close(j->eval);
+    free(j->preview);
     companions_free(&j->companions);
     safetensors_close((safetensors *)j->layout.source);
     base_close(&j->base);

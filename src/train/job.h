@@ -25,6 +25,7 @@ typedef struct job {
     char base_mark[BASE_MARK];     /* of the same, which goes with the adapters */
     step_shape shape;
     dataset *data, *eval;
+    char *preview;                 /* preview.h; NULL: none */
     int64_t steps, epoch_samples;  /* epoch_samples: a multiple of the batch: without windows that do not fill one, or with padding */
 } job;
 

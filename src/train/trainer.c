@@ -54,6 +54,8 @@ int trainer_memory(const trainer *t, pt_memory out[TIERS])
     return n;
 }
 
+const char *pt_trainer_preview(const pt_trainer *t) { return t ? t->job.preview : NULL; }
+
 char *pt_trainer_plan_json(const pt_trainer *t)
 {
     return !t || t->complete ? NULL : plan_to_json(trainer_plan(t), t->job.model, trainer_shape(t));

@@ -243,9 +243,67 @@ static int open_all(void **state)
     return failed;
 }
 
+/* The learned text of a preview, and how many examples it has. */
+static int learned_of(const char *preview, char *out)
+{
+    bool learned = false;
+    int examples = 0;
+    for (; *preview; preview++) {
+        assert_true((unsigned char)*preview >= ' ' || strchr("\n\x0e\x0f\x1e", *preview));
+        examples += *preview == PT_EXAMPLE_ENDS;
+        if (*preview == PT_LEARNED_BEGINS || *preview == PT_LEARNED_ENDS) {
+            assert_int_equal(learned, *preview == PT_LEARNED_ENDS);
+            learned = !learned;
+        } else if (learned) {
+            *out++ = *preview;
+        }
+    }
+    *out = 0;
+    assert_false(learned);
+    return examples;
+}
+
+/* Examples come in the order of the run, from any window, whole; what a terminal would obey has become dots. */
+static void a_preview_shows_what_is_learned(void **state)
+{
+    (void)state;
+    char path[200], learned[4000];
+    const char *paths[] = {data};
+    pt_train_options o;
+    pt_trainer *t;
+    pt_error e = {0};
+    put(scratch, "chats.jsonl",
+        "{\"messages\": [{\"role\": \"u\", \"content\": \"ask\"}, {\"role\": \"assistant\", \"content\": \"red\\u001b[31m\"}, "
+        "{\"role\": \"u\", \"content\": \"more\"}, {\"role\": \"assistant\", \"content\": \"blue\"}]}\n"
+        "{\"messages\": [{\"role\": \"u\", \"content\": \"and\"}, {\"role\": \"assistant\", \"content\": \"green\"}]}\n"
+        "{\"messages\": [{\"role\": \"u\", \"content\": \"no\"}, {\"role\": \"assistant\", \"content\": \"grey\"}]}\n");
+    pt_train_defaults(&o);
+    o.model = folder;
+    o.data = paths;
+    o.data_n = 1;
+    o.out = path;
+    o.seq_len = LEN;
+    o.batch_size = 1;
+    o.device = "cpu";
+    o.shuffle = false;
+    for (o.preview = PT_PREVIEW_DEFAULT; o.preview < 4; o.preview++) {
+        snprintf(path, sizeof path, "%s/preview%d", scratch, (int)o.preview);
+        must(pt_trainer_open(&o, &t, &e), &e);
+        const char *preview = pt_trainer_preview(t);
+        assert_int_equal(preview ? learned_of(preview, learned) : 0, o.preview == PT_PREVIEW_DEFAULT ? 1 : o.preview);
+        if (o.preview == 1)
+            assert_true(strstr(learned, "red.[31m") && strstr(learned, "blue") && strstr(preview, "more") && !strstr(learned, "more"));
+        if (o.preview == 3)
+            assert_true(strstr(learned, "green") && strstr(learned, "grey"));
+        pt_trainer_close(t);
+    }
+    assert_null(pt_trainer_preview(NULL));
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {cmocka_unit_test(packed_examples_train_as_if_alone),
+                                       cmocka_unit_test(a_preview_shows_what_is_learned),
                                        cmocka_unit_test(an_example_counts_as_much_as_any_other),
                                        cmocka_unit_test(the_end_of_a_reply_ends_a_text_elsewhere)};
     return cmocka_run_group_tests(tests, open_all, scratch_remove);
