@@ -288,7 +288,8 @@ static int measure_gains(inference *x, pt_error *e)
         layer_gains(&c, b, layer_set_layout(&x->layers, b - 1, SAVE_INPUT), &w, x->arena + x->layout.workspace);
         leave_block(x, b);
     }
-    return queue_sync(x->queue, queue_signal(x->queue), e);
+    const int failed = queue_sync(x->queue, queue_signal(x->queue), e);
+    return failed || !x->streamed ? failed : stream_check(x->streamed, e);
 }
 
 /* Progress over all parts of the loading. */
@@ -454,7 +455,8 @@ static int feed_rows(inference *x, const int32_t *ids, int64_t n, bool last, pt_
     if (last)
         submit_head(x, n - 1);
     x->length += n;
-    return queue_sync(x->queue, queue_signal(x->queue), e);
+    const int failed = queue_sync(x->queue, queue_signal(x->queue), e);
+    return failed || !x->streamed ? failed : stream_check(x->streamed, e);
 }
 
 int inference_feed(inference *x, const int32_t *ids, int64_t n, const float **logits, pt_error *e)

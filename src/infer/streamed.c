@@ -25,7 +25,7 @@ struct streamed {
     disk_channel *writes, *reads;
     char *bounce[STREAM_SLOTS]; /* host memory between file and GPU, or for loading */
     queue *copies, *reading;   /* reading: only between file and GPU */
-    uint64_t ready[STREAM_SLOTS], freed[STREAM_SLOTS], copied[STREAM_SLOTS];
+    uint64_t was_read[STREAM_SLOTS], ready[STREAM_SLOTS], freed[STREAM_SLOTS]; /* values of reading, copies and compute */
     uint64_t fetched, used;    /* images since the beginning, in order */
     queue *compute;            /* the one that frees slots; NULL at first */
 };
@@ -201,14 +201,15 @@ static void fetch(streamed *s)
     const op read = {OP_DISK_READ, .disk = {s->reads, s->reading ? from : s->slot[slot], s->at[i], s->bytes[i]}};
     if (s->reading) {
         if (s->fetched >= STREAM_SLOTS)
-            queue_wait(s->reading, s->copies, s->copied[slot]);
+            queue_wait(s->reading, s->copies, s->ready[slot]);
         queue_submit(s->reading, &read);
-        queue_wait(s->copies, s->reading, queue_signal(s->reading));
+        s->was_read[slot] = queue_signal(s->reading);
+        queue_wait(s->copies, s->reading, s->was_read[slot]);
     }
     if (s->fetched >= STREAM_SLOTS)
         queue_wait(s->copies, s->compute, s->freed[slot]);
     queue_submit(s->copies, s->on_disk && !s->reading ? &read : &(op){OP_COPY, .copy = {s->slot[slot], from, s->bytes[i]}});
-    s->ready[slot] = s->copied[slot] = queue_signal(s->copies);
+    s->ready[slot] = queue_signal(s->copies);
     s->fetched++;
 }
 
@@ -228,6 +229,13 @@ void stream_done(streamed *s, queue *compute)
     s->used++;
 }
 
+int stream_check(streamed *s, pt_error *e)
+{
+    const uint64_t slot = (s->used - 1) % STREAM_SLOTS; /* of the last one */
+    const int failed = s->used && s->reading ? queue_sync(s->reading, s->was_read[slot], e) : 0;
+    return failed || !s->used ? failed : queue_sync(s->copies, s->ready[slot], e);
+}
+
 static double now_s(void)
 {
     struct timespec t;
@@ -245,5 +253,5 @@ int stream_measure(streamed *s, queue *compute, double *seconds, pt_error *e)
     }
     const int failed = queue_sync(compute, queue_signal(compute), e);
     *seconds = now_s() - begun;
-    return failed;
+    return failed ? failed : stream_check(s, e);
 }

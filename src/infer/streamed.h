@@ -48,6 +48,8 @@ int stream_store(streamed *s, int layer, pt_error *e);
 char *stream_next(streamed *s, queue *compute, int layer);
 /* What `compute` was given has used it: its slot is free then. */
 void stream_done(streamed *s, queue *compute);
+/* After `compute` has ended: have all of its images come whole? A queue that waits for a failed one goes on. */
+int stream_check(streamed *s, pt_error *e);
 /* Seconds that fetching all layers once takes, measured. */
 int stream_measure(streamed *s, queue *compute, double *seconds, pt_error *e);
 

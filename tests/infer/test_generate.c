@@ -10,7 +10,10 @@
 #include <cmocka.h>
 
 #include "infer/model_folder.h"
+#include "program.h"
 #include "seed.h"
+
+#include "faults/fault.h"
 
 static uint64_t seed;
 static const char *folder;
@@ -519,6 +522,50 @@ static void the_text_is_the_same_where_weights_are_fetched(void **state)
     folder = kept;
 }
 
+static int generate_with(const char *model_folder, const char *memory)
+{
+    arguments a = {0};
+    add_arguments(&a, WORDS("generate", "--model", model_folder, "--prompt", "Hello there, hello", "--max-new-tokens", "16", "--temperature",
+                            "0", "--dtype", "fp32", "--ignore-eos", "--disk-path", scratch, "--device-memory", memory));
+    return program_wait(program_start(&a, scratch_path("out"), scratch_path("err")));
+}
+
+/* No text is made of weights that did not come whole. */
+static void a_disk_that_fails_is_told(void **state)
+{
+    (void)state;
+    const char *name = getenv("PROTRAIN_TEST_DEVICE");
+    char deep[300], memory[32], fault[64];
+    uint64_t store;
+    if (!SHIM_WORKS || (name && strcmp(name, "cpu")))
+        skip();
+    snprintf(deep, sizeof deep, "%s", make_model_folder("deep", 32, 6, 96, seed));
+    snprintf(memory, sizeof memory, "%llu", (unsigned long long)memory_with("cpu", deep, 4, 40, &store));
+    assert_int_equal(generate_with(deep, "1GiB"), 0);
+    char *whole = strdup(text_of(scratch_path("out")));
+    fault_set("tier read 1 none", NULL);
+    assert_int_equal(generate_with(deep, memory), 0);
+    assert_string_equal(text_of(scratch_path("out")), whole);
+    const int reads = fault_count();
+    assert_true(reads >= 16 * 4);
+    static const char *const kinds[] = {"read %d eio", "read 3 short", "write 2 enospc"};
+    for (int i = 0; i < 5; i++) {
+        char what[40];
+        snprintf(what, sizeof what, kinds[i < 3 ? 0 : i - 2], i == 0 ? 3 /* the first one is a trial of O_DIRECT */ : i == 1 ? reads / 2 : reads - 4);
+        snprintf(fault, sizeof fault, "tier %s", what);
+        fault_set(fault, NULL);
+        const int status = generate_with(deep, memory);
+        if (i == 3) {
+            assert_int_equal(status, 0);
+            assert_string_equal(text_of(scratch_path("out")), whole);
+        } else if (status != 1 || strncmp(text_of(scratch_path("out")), whole, strcspn(text_of(scratch_path("out")), "\n"))) {
+            fail_msg("%s: status %d, \"%s\" for \"%s\"", fault, status, text_of(scratch_path("out")), whole);
+        }
+    }
+    fault_clear();
+    free(whole);
+}
+
 static void refusals_name_the_mend(void **state)
 {
     pt_error e = {0};
@@ -560,6 +607,7 @@ int main(void)
         cmocka_unit_test(the_architecture_has_an_end_of_its_own),
         cmocka_unit_test(the_context_of_the_model_is_the_end_and_is_announced),
         cmocka_unit_test(the_text_is_the_same_where_weights_are_fetched),
+        cmocka_unit_test(a_disk_that_fails_is_told),
         cmocka_unit_test(refusals_name_the_mend),
     };
     return cmocka_run_group_tests(tests, set_up, tear_down);
