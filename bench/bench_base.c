@@ -164,7 +164,7 @@ int main(int argc, char **argv)
         fprintf(stderr, "bench_base: %s\n", e.text[0] ? e.text : "tokens, outputs and inputs are above 0");
         return 2;
     }
-    printf("x86-64-v%d, %d threads, %s, %ld tokens\n", cpu_isa(), count, type == PT_BF16 ? "bf16" : "fp32", tokens);
+    printf("%s, %d threads, %s, %ld tokens\n", cpu_isa_name(), count, type == PT_BF16 ? "bf16" : "fp32", tokens);
     for (size_t i = 0; i < sizeof qwen / sizeof *qwen && !rows; i++)
         measure(qwen[i][0], qwen[i][1], tokens);
     if (rows && cols)

@@ -268,7 +268,7 @@ int main(int argc, char **argv)
     pool_spread(threads);
     source = huge_pages(room), target = huge_pages(room);
     memset(source, 1, room), memset(target, 2, room);
-    printf("x86-64-v%d, %d threads, %s\n", cpu_isa(), count, type == PT_BF16 ? "bf16" : "fp32");
+    printf("%s, %d threads, %s\n", cpu_isa_name(), count, type == PT_BF16 ? "bf16" : "fp32");
     measure_norms();
     measure_activations();
     measure_tokens();

@@ -1,15 +1,15 @@
-/* sanitized.h - whether a test runs under AddressSanitizer or ThreadSanitizer, where what computes for long does less of the same.
- * Include cmocka.h before it is used. */
+/* sanitized.h - whether a test runs under AddressSanitizer or ThreadSanitizer, or in an emulator, where what computes for long does less of
+ * the same. Include cmocka.h before it is used. */
 #ifndef PT_TEST_SANITIZED_H
 #define PT_TEST_SANITIZED_H
 
-#if defined __SANITIZE_ADDRESS__ || defined __SANITIZE_THREAD__
+#if defined __SANITIZE_ADDRESS__ || defined __SANITIZE_THREAD__ || defined PT_EMULATED
 enum { SANITIZED = 1 };
 #else
 enum { SANITIZED = 0 };
 #endif
 
-#if defined __SANITIZE_THREAD__
+#if defined __SANITIZE_THREAD__ || defined PT_EMULATED
 enum { THREADS_SANITIZED = 1 };
 #else
 enum { THREADS_SANITIZED = 0 };

@@ -1,7 +1,9 @@
 #include "base/rng.h"
 
-#include <immintrin.h>
 #include <math.h>
+#if defined(__x86_64__)
+#include <immintrin.h>
+#endif
 
 static inline void philox(uint32_t key0, uint32_t key1, uint32_t c[4])
 {
@@ -58,6 +60,8 @@ static inline __attribute__((always_inline)) void words_at(uint64_t seed, uint32
         w3[i] = c[3];
     }
 }
+
+#if defined(__x86_64__)
 
 __attribute__((target("avx2"))) static void words_run_avx2(uint64_t seed, uint32_t purpose, uint32_t stream, uint64_t first, int n,
                                                            uint32_t *w0, uint32_t *w1, uint32_t *w2, uint32_t *w3)
@@ -131,6 +135,22 @@ void rng_words_at(uint64_t seed, uint32_t purpose, uint32_t stream, const uint64
     else
         words_at(seed, purpose, stream, index, n, w0, w1, w2, w3);
 }
+
+#else
+
+void rng_words_run(uint64_t seed, uint32_t purpose, uint32_t stream, uint64_t first, int n, uint32_t *w0, uint32_t *w1, uint32_t *w2,
+                   uint32_t *w3)
+{
+    words_run(seed, purpose, stream, first, n, w0, w1, w2, w3);
+}
+
+void rng_words_at(uint64_t seed, uint32_t purpose, uint32_t stream, const uint64_t *index, int n, uint32_t *w0, uint32_t *w1, uint32_t *w2,
+                  uint32_t *w3)
+{
+    words_at(seed, purpose, stream, index, n, w0, w1, w2, w3);
+}
+
+#endif
 
 double rng_uniform(uint64_t seed, uint32_t purpose, uint32_t stream, uint64_t index)
 {

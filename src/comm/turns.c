@@ -1,5 +1,7 @@
 #include "comm/turns.h"
 
+#include "base/pause.h"
+
 #include <string.h>
 #include <time.h>
 
@@ -84,7 +86,7 @@ void turns_pause(int idle)
 {
     enum { LOOKS = 200, SHORT_NS = 20000, LONG_NS = 200000 };
     if (idle < LOOKS) {
-        __builtin_ia32_pause();
+        cpu_pause();
         return;
     }
     const struct timespec t = {.tv_nsec = idle < 2 * LOOKS ? SHORT_NS : LONG_NS};

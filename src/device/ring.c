@@ -1,5 +1,7 @@
 #include "device/ring.h"
 
+#include "base/pause.h"
+
 #include <pthread.h>
 #include <sched.h>
 #include <stdatomic.h>
@@ -28,7 +30,7 @@ static const record *record_next(ring *r)
 {
     uint64_t tail = atomic_load(&r->tail);
     for (int turn = 0; turn < SPIN_TURNS && atomic_load(&r->head) == tail; turn++)
-        __builtin_ia32_pause();
+        cpu_pause();
     if (atomic_load(&r->head) == tail) {
         pthread_mutex_lock(&r->lock);
         while (atomic_load(&r->head) == tail)

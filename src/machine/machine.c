@@ -1,6 +1,7 @@
 #include "machine/machine.h"
 
 #include "base/cores.h"
+#include "base/processor.h"
 #include "machine/machine_nodes.h"
 #include "machine/proc.h"
 
@@ -18,24 +19,6 @@ static uint64_t read_kib(const char *root, const char *file, const char *key)
     char path[PROC_PATH_BYTES];
     snprintf(path, sizeof path, "%s%s", root, file);
     return proc_number(path, key, 0) * 1024;
-}
-
-static void read_processor(const char *root, char *out, size_t n)
-{
-    char path[PROC_PATH_BYTES], line[512];
-    snprintf(path, sizeof path, "%s/proc/cpuinfo", root);
-    FILE *f = fopen(path, "re");
-    snprintf(out, n, "unknown processor");
-    while (f && fgets(line, sizeof line, f)) {
-        const char *colon = strchr(line, ':');
-        if (strncmp(line, "model name", 10) != 0 || !colon)
-            continue;
-        snprintf(out, n, "%s", colon + 1 + strspn(colon + 1, " "));
-        out[strcspn(out, "\n")] = 0;
-        break;
-    }
-    if (f)
-        fclose(f);
 }
 
 /* ---- control groups ---- */
@@ -194,7 +177,7 @@ int machine_probe_at(const char *root, machine *m, pt_error *e)
 {
     memset(m, 0, sizeof *m);
     m->cores = cores_allowed();
-    read_processor(root, m->processor, sizeof m->processor);
+    processor_name(root, m->processor, sizeof m->processor);
     m->memory_bytes = read_kib(root, "/proc/meminfo", "MemTotal");
     m->memory_free_bytes = min_u64(m->memory_bytes, read_kib(root, "/proc/meminfo", "MemAvailable"));
     m->memory_used_bytes = m->memory_bytes - m->memory_free_bytes;

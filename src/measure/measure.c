@@ -2,6 +2,7 @@
 
 #include "base/clock.h"
 #include "base/cores.h"
+#include "base/processor.h"
 #include "base/rng.h"
 #include "base/units.h"
 #include "model/storage.h"
@@ -288,11 +289,7 @@ static void fill(bench *b, char *to, uint64_t bytes, pattern p)
 uint64_t bench_beyond_cache(const bench *b)
 {
     const uint64_t least = 256u << 20, most = 1u << 30;
-    uint64_t bytes = 0;
-#ifdef _SC_LEVEL3_CACHE_SIZE
-    const long cache = device_is_gpu(b->r->device) ? 0 : sysconf(_SC_LEVEL3_CACHE_SIZE);
-    bytes = cache > 0 ? (uint64_t)cache / 2 * 3 : 0;
-#endif
+    const uint64_t bytes = device_is_gpu(b->r->device) ? 0 : processor_cache_bytes("") / 2 * 3;
     return bytes < least ? least : bytes < most ? bytes : most;
 }
 

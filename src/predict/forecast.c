@@ -18,7 +18,9 @@ void steady_schedules(update_time update, schedule_kind *first, int *second)
 double forecast_known_to(const forecast *f, const costs *c)
 {
     double most = 0;
-    for (int q = 0; q < QUEUES && f->step_ns > 0; q++)
+    if (!(f->step_ns > 0)) /* in the loop's condition it fails GCC 12 for ARM64 */
+        return 0;
+    for (int q = 0; q < QUEUES; q++)
         most = fmax(most, f->busy_ns[q] / f->step_ns * (q == QUEUE_COMPUTE ? c->spread : c->curves_spread));
     return most;
 }

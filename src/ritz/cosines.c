@@ -24,6 +24,8 @@ static inline __attribute__((always_inline)) void cosines(int64_t n, const doubl
     }
 }
 
+#if defined(__x86_64__)
+
 __attribute__((target("avx2"))) static void cosines_avx2(int64_t n, const double *x, double *out) { cosines(n, x, out); }
 
 __attribute__((target("avx512f,prefer-vector-width=512"))) static void cosines_avx512(int64_t n, const double *x, double *out)
@@ -31,17 +33,28 @@ __attribute__((target("avx512f,prefer-vector-width=512"))) static void cosines_a
     cosines(n, x, out);
 }
 
+static void cosines_best(int64_t n, const double *x, double *out)
+{
+    if (__builtin_cpu_supports("avx512f"))
+        cosines_avx512(n, x, out);
+    else if (__builtin_cpu_supports("avx2"))
+        cosines_avx2(n, x, out);
+    else
+        cosines(n, x, out);
+}
+
+#else
+
+static void cosines_best(int64_t n, const double *x, double *out) { cosines(n, x, out); }
+
+#endif
+
 void cosine_sums(int64_t n, int64_t dim, const double *x, double *out)
 {
     double terms[PIECE], sum = 0;
     for (int64_t at = 0, i = 0, j = 0; at < n * dim; at += PIECE) {
         const int64_t count = n * dim - at < PIECE ? n * dim - at : PIECE;
-        if (__builtin_cpu_supports("avx512f"))
-            cosines_avx512(count, x + at, terms);
-        else if (__builtin_cpu_supports("avx2"))
-            cosines_avx2(count, x + at, terms);
-        else
-            cosines(count, x + at, terms);
+        cosines_best(count, x + at, terms);
         for (int64_t k = 0; k < count; k++) {
             sum += terms[k];
             if (++j == dim)

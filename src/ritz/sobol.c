@@ -219,6 +219,8 @@ INLINE void make_run(const points *p, int64_t j, uint32_t index, run *r)
 typedef void (*make_fn)(const points *p, int64_t j, uint32_t index, run *r);
 static void make_any(const points *p, int64_t j, uint32_t index, run *r) { make_run(p, j, index, r); }
 
+#if defined(__x86_64__)
+
 __attribute__((target("avx2"))) static void make_avx2(const points *p, int64_t j, uint32_t index, run *r) { make_run(p, j, index, r); }
 
 __attribute__((target("avx512f,avx512dq,prefer-vector-width=512"))) static void make_avx512(const points *p, int64_t j, uint32_t index,
@@ -227,10 +229,21 @@ __attribute__((target("avx512f,avx512dq,prefer-vector-width=512"))) static void 
     make_run(p, j, index, r);
 }
 
-void sobol_get(const points *p, int64_t first, int64_t count, double *out)
+static make_fn make_best(void)
 {
     const bool wide = __builtin_cpu_supports("avx512f") && __builtin_cpu_supports("avx512dq");
-    const make_fn make = wide ? make_avx512 : __builtin_cpu_supports("avx2") ? make_avx2 : make_any;
+    return wide ? make_avx512 : __builtin_cpu_supports("avx2") ? make_avx2 : make_any;
+}
+
+#else
+
+static make_fn make_best(void) { return make_any; }
+
+#endif
+
+void sobol_get(const points *p, int64_t first, int64_t count, double *out)
+{
+    const make_fn make = make_best();
     run r;
     for (int64_t begin = 0; begin < count; begin += r.n, out += r.n * p->dim) {
         r.n = count - begin < RUN ? (int)(count - begin) : RUN;

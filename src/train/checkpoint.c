@@ -18,6 +18,7 @@
  */
 #include "train/checkpoint.h"
 
+#include "device/arithmetic.h"
 #include "io/safetensors.h"
 #include "model/lanes.h"
 #include "run/state.h"
@@ -423,7 +424,7 @@ static void compare_arithmetic(const trainer *t, const char *path)
     const char *before;
     if (path_join(file, path, "trainer/trainer.json", NULL) || json_source_open(&s, file, NULL))
         return;
-    if (!json_get_string(&s, "arithmetic", JSON_REQUIRED, &before, NULL) && strcmp(before, t->planning.device->info.arithmetic) != 0)
+    if (!json_get_string(&s, "arithmetic", JSON_REQUIRED, &before, NULL) && !arithmetic_same(before, t->planning.device->info.arithmetic))
         options_notice(&t->job.o, "the checkpoint was computed with %s and this run computes with %s: from here on the bits may differ "
                                   "from those of one machine",
                        before,

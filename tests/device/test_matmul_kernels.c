@@ -132,6 +132,7 @@ static void every_copy_of_the_kernel_that_can_run_is_right(void **state)
 #define COPY(isa) matmul_tile_##isa, matmul_gathered_##isa, matmul_few_##isa
 #define PAIRS(isa) COPY(isa), matmul_pack_##isa, matmul_packed_##isa
 #define TILES(isa) matmul_tile_##isa, matmul_gathered_##isa, NULL, matmul_pack_##isa, matmul_packed_##isa
+#if defined(__x86_64__)
     const copy copies[] = {{COPY(v2), NULL, NULL, TILE_ROWS, TILE_COLS, true, PT_F32, 1},
                            {COPY(v3), NULL, NULL, TILE_ROWS, TILE_COLS, cpu_isa() >= 3, PT_F32, 1},
                            {COPY(v4), NULL, NULL, TILE_ROWS, TILE_COLS, cpu_isa() == 4, PT_F32, 1},
@@ -139,6 +140,10 @@ static void every_copy_of_the_kernel_that_can_run_is_right(void **state)
                            {PAIRS(v4bf16), TILE_ROWS, TILE_COLS, cpu_has_bf16(), PT_BF16, 1},
                            {TILES(v4amx), AMX_ROWS, AMX_COLS, cpu_has_amx(), PT_BF16, AMX_PARTS},
                            {TILES(v4amxsplit), SPLIT_ROWS, SPLIT_COLS, cpu_has_amx(), PT_F32, SPLIT_PARTS}};
+#else
+    const copy copies[] = {{COPY(neon), NULL, NULL, TILE_ROWS, TILE_COLS, true, PT_F32, 1},
+                           {PAIRS(neonbf16), TILE_ROWS, TILE_COLS, cpu_has_bf16(), PT_BF16, 1}};
+#endif
     pool *threads; /* for its scratch space */
     assert_int_equal(pool_open(SCRATCHES, &threads, NULL), 0);
     for (size_t c = 0; c < sizeof copies / sizeof *copies; c++)
@@ -168,7 +173,11 @@ static op_matmul narrow_op(uint64_t i)
 static void few_columns_have_the_bits_of_many(void **state)
 {
     static const struct { tile_fn narrow, tile; int isa; } copies[] = {
+#if defined(__x86_64__)
         {matmul_narrow_v2, matmul_tile_v2, 2}, {matmul_narrow_v3, matmul_tile_v3, 3}, {matmul_narrow_v4, matmul_tile_v4, 4}};
+#else
+        {matmul_narrow_neon, matmul_tile_neon, 1}};
+#endif
     pool *threads; /* for its scratch space */
     assert_int_equal(pool_open(1, &threads, NULL), 0);
     for (uint64_t i = 0; i < 90; i++)
@@ -208,6 +217,12 @@ static double error_of(const problem *p)
     return sqrt(squares / (double)(o->m * o->n));
 }
 
+#if defined(__x86_64__)
+#define PLAINEST(name) name##_v2
+#else
+#define PLAINEST(name) name##_neon
+#endif
+
 /* However a processor multiplies fp32, it is about as exact as the plainest copy, which begins a new sum every 384 k (tiles do not). */
 static void fp32_is_as_exact_as_by_single_operations(void **state)
 {
@@ -217,7 +232,7 @@ static void fp32_is_as_exact_as_by_single_operations(void **state)
     for (size_t i = 0; i < 9; i++) {
         op_matmul o = {.layout = i % 3, .type = PT_F32, .out_type = PT_F32, .m = 64, .n = 80, .k = K[i / 3]};
         problem p = problem_make(o, 0, false, false);
-        matmul_tile_v2(&p.o, 0, o.m, 0, o.n, pool_scratch(threads, 0));
+        PLAINEST(matmul_tile)(&p.o, 0, o.m, 0, o.n, pool_scratch(threads, 0));
         double plain = error_of(&p);
         problem_run(&p, threads);
         double best = error_of(&p);

@@ -13,6 +13,8 @@
 
 #include <cmocka.h>
 
+#include "device/arithmetic.h"
+#include "device/cpu/isa.h"
 #include "device/queues.h"
 
 static void submit_copy(queue *q, void *dst, const void *src, size_t bytes)
@@ -80,7 +82,10 @@ static void the_device_says_what_its_bits_depend_on(void **state)
     assert_true(d->info.threads >= 1);
     assert_true(d->info.memory_bytes > 1 << 20);
     assert_true(strlen(d->info.name) > 0);
-    assert_non_null(strstr(d->info.arithmetic, "x86-64-v"));
+    assert_non_null(strstr(d->info.arithmetic, cpu_isa_name()));
+    assert_true(arithmetic_same("cpu arm64 neon, matmul own", "cpu x86-64-v3, matmul own"));
+    assert_false(arithmetic_same("cpu arm64 neon bf16, matmul own", "cpu x86-64-v3, matmul own"));
+    assert_false(arithmetic_same("cpu x86-64-v2, matmul own", "cpu x86-64-v3, matmul own"));
     d->table->close(d);
     pt_error e = {0};
     device_options bad = {.threads = -1};

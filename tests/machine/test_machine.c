@@ -7,6 +7,8 @@
 #include <cmocka.h>
 
 #include "sanitized.h"
+#include "base/pages.h"
+#include "base/processor.h"
 #include "base/rng.h"
 
 #include "io/scratch.h"
@@ -27,6 +29,42 @@ static void without_groups_memory_is_the_machines(void **state)
     assert_string_equal(m.processor, "Some Processor 9000");
     assert_string_equal(m.memory_limit, "RAM");
     assert_true(m.cores >= 1 && m.memory_bytes == mib(16000) && m.memory_free_bytes == mib(9000) && m.memory_used_bytes == mib(7000));
+}
+
+static void cores_of_arm64_have_names(void **state)
+{
+    static const struct { const char *cpuinfo, *name; } cases[] = {
+        {"processor\t: 0\nCPU implementer\t: 0x41\nCPU part\t: 0xd0c\nCPU revision\t: 1\n", "Neoverse-N1"},
+        {"CPU implementer : 0x41\nCPU part : 0xd87\n\nCPU part : 0xd85\n\nCPU part : 0xd87\n", "Cortex-A725 + Cortex-X925"},
+        {"CPU implementer : 0x61\nCPU part : 0x32\n", "Apple part 0x32"},
+        {"CPU implementer : 0x99\nCPU part : 0xabc\n", "ARM64 processor part 0xabc"},
+        {"CPU part :\n", "ARM64 processor part 0"},
+        {"", "unknown processor"}};
+    (void)state;
+    put_machine(16000, 9000);
+    for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
+        put("/proc/cpuinfo", "%s", cases[i].cpuinfo);
+        assert_string_equal(probe().processor, cases[i].name);
+    }
+}
+
+static void the_largest_listed_cache_counts(void **state)
+{
+    (void)state;
+    assert_int_equal(processor_cache_bytes(scratch), 0);
+    put("/sys/devices/system/cpu/cpu0/cache/index0/size", "64K\n");
+    put("/sys/devices/system/cpu/cpu0/cache/index1/size", "1024K\n");
+    put("/sys/devices/system/cpu/cpu0/cache/index2/size", "32M\n");
+    put("/sys/devices/system/cpu/cpu0/cache/index4/size", "64M\n"); /* behind a gap */
+    assert_int_equal(processor_cache_bytes(scratch), 32 << 20);
+}
+
+static void huge_pages_are_of_use_up_to_64_mib(void **state)
+{
+    (void)state;
+    assert_int_equal(huge_page_bytes(4096), 2 << 20);
+    assert_int_equal(huge_page_bytes(16384), 32 << 20);
+    assert_int_equal(huge_page_bytes(65536), 65536);
 }
 
 static void the_tightest_group_of_version_2_limits(void **state)
@@ -346,6 +384,9 @@ int main(void)
 {
     seed = test_seed();
     const struct CMUnitTest tests[] = {
+        cmocka_unit_test_setup_teardown(cores_of_arm64_have_names, scratch_make, scratch_remove),
+        cmocka_unit_test_setup_teardown(the_largest_listed_cache_counts, scratch_make, scratch_remove),
+        cmocka_unit_test(huge_pages_are_of_use_up_to_64_mib),
         cmocka_unit_test_setup_teardown(without_groups_memory_is_the_machines, scratch_make, scratch_remove),
         cmocka_unit_test_setup_teardown(the_tightest_group_of_version_2_limits, scratch_make, scratch_remove),
         cmocka_unit_test_setup_teardown(a_wider_group_that_is_nearly_full_limits_too, scratch_make, scratch_remove),

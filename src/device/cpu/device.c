@@ -1,53 +1,59 @@
 /* device.c - the CPU as a device: its description, its memory, its table of functions.
  *
- * Device and host memory are both anonymous pages here; the device's arena is just the one with the device's budget. Pages have 2 MiB if
+ * Device and host memory are both anonymous pages here; the device's arena is just the one with the device's budget. Pages are huge if
  * the system grants it (MADV_HUGEPAGE). All are populated at once (populate.c), so that no step waits for the kernel to clear a page.
  */
 #include "base/cores.h"
+#include "base/pages.h"
+#include "base/processor.h"
 #include "base/units.h"
 #include "device/cpu/isa.h"
 #include "device/cpu/pool.h"
 #include "device/cpu/queue.h"
 #include "device/populate.h"
 
-#include <cpuid.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/mman.h>
 #include <unistd.h>
+#if defined(__x86_64__)
+#include <cpuid.h>
+#endif
 
 static void cpu_close(device *d)
 {
     free(d);
 }
 
-enum { PAGE_BYTES = 4096, HUGE_BYTES = 2 << 20 };
+static size_t page_bytes(void) { return (size_t)sysconf(_SC_PAGESIZE); }
 
 static size_t whole_pages(size_t bytes)
 {
-    return (bytes + PAGE_BYTES - 1) / PAGE_BYTES * PAGE_BYTES;
+    const size_t page = page_bytes();
+    return (bytes + page - 1) / page * page;
 }
 
-/* Maps HUGE_BYTES more than needed and unmaps both ends, so that the block starts on a huge page. */
+/* Maps a huge page more than needed and unmaps both ends, so that the block starts on a huge page. */
 static int cpu_memory_open(device *d, memory_kind kind, size_t bytes, void **base, pt_error *e)
 {
     *base = NULL;
     char size[32];
     const char *name = kind == MEMORY_DEVICE ? "device" : "host";
-    size_t want = whole_pages(bytes ? bytes : 1);
-    if (bytes > SIZE_MAX - PAGE_BYTES - HUGE_BYTES)
+    const size_t want = whole_pages(bytes ? bytes : 1), huge = huge_page_bytes(page_bytes());
+    if (bytes > SIZE_MAX - page_bytes() - huge)
         return pt_fail(e, PT_DOES_NOT_FIT, "%s of memory are more than an address can reach", size_format(size, bytes));
-    char *map = mmap(NULL, want + HUGE_BYTES, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
+    char *map = mmap(NULL, want + huge, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
     if (map == MAP_FAILED)
         return pt_fail_errno(e, PT_DOES_NOT_FIT, "the system refuses %s of %s memory: give a smaller budget",
                              size_format(size, bytes), name);
-    size_t before = (HUGE_BYTES - (uintptr_t)map % HUGE_BYTES) % HUGE_BYTES;
+    size_t before = (huge - (uintptr_t)map % huge) % huge;
     if (before)
         munmap(map, before);
     map += before;
-    munmap(map + want, HUGE_BYTES - before);
-    madvise(map, want, MADV_HUGEPAGE); /* only affects speed */
+    munmap(map + want, huge - before);
+    if (huge > page_bytes())
+        madvise(map, want, MADV_HUGEPAGE); /* only affects speed */
     if (populate(map, want, d->info.threads)) {
         pt_fail_errno(e, PT_DOES_NOT_FIT, "the system no longer has the %s of %s memory that it granted: give a smaller budget, end "
                                           "other programs, or raise the container's limit", size_format(size, bytes), name);
@@ -84,6 +90,8 @@ static const device_table CPU_TABLE = {
     .sync = cpu_queue_sync,
 };
 
+#if defined(__x86_64__)
+
 /* The processor's brand string, trimmed. */
 static void cpu_name(char *out, size_t size)
 {
@@ -101,6 +109,12 @@ static void cpu_name(char *out, size_t size)
     else
         snprintf(out, size, "x86-64 CPU");
 }
+
+#else
+
+static void cpu_name(char *out, size_t size) { processor_name("", out, size); }
+
+#endif
 
 /* The memory that each process may use beside its arenas (run/budgets.h) includes this many threads and a large tokenizer. */
 enum { FEW_THREADS = 8 };
@@ -125,7 +139,7 @@ int device_cpu_open(const device_options *o, device **out, pt_error *e)
     device_info *info = &d->info;
     cpu_name(info->name, sizeof info->name);
     const char *products_by = cpu_has_amx() ? " amx, fp32 in parts" : cpu_gains_by_bf16() ? " bf16" : "";
-    snprintf(info->arithmetic, sizeof info->arithmetic, "cpu x86-64-v%d%s, matmul own", cpu_isa(), products_by);
+    snprintf(info->arithmetic, sizeof info->arithmetic, "cpu %s%s, matmul own", cpu_isa_name(), products_by);
     info->threads = o->threads ? o->threads : cores_allowed();
     info->quota = o->quota;
     info->threads_bytes = beyond_few_threads(info->threads);

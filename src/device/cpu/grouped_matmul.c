@@ -147,12 +147,13 @@ static grouped_job job_of(const op_grouped_matmul *o, pool *p)
 {
     grouped_job job = {.o = o, .pool = p, .begin = range_begin(&o->range)};
     const bool by_tiles = cpu_has_amx() && (is_sum(o) || o->of.k > 0);
+    job.kernel = MATMUL_BEST(&o->of, matmul_gathered), job.rows_most = TILE_ROWS, job.cols = TILE_COLS;
+#if defined(__x86_64__)
     if (by_tiles && o->of.type == PT_BF16)
         job.kernel = matmul_gathered_v4amx, job.rows_most = AMX_ROWS, job.cols = AMX_COLS;
     else if (by_tiles)
         job.kernel = matmul_gathered_v4amxsplit, job.rows_most = SPLIT_ROWS, job.cols = SPLIT_COLS;
-    else
-        job.kernel = MATMUL_BEST(&o->of, matmul_gathered), job.rows_most = TILE_ROWS, job.cols = TILE_COLS;
+#endif
     job.few = !by_tiles && o->of.layout == MATMUL_NT && o->of.k * FEW_ROWS * (int64_t)sizeof(float) <= POOL_SCRATCH_BYTES;
     return job;
 }

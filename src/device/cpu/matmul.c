@@ -28,20 +28,24 @@ typedef struct kernels {
 
 _Static_assert((int)FEW_ROWS < (int)AMX_ROWS_LEAST, "a row's bits are those of one kernel from AMX_ROWS_LEAST rows on");
 
+#if defined(__x86_64__)
 static bool by_tiles(const op_matmul *o) { return cpu_has_amx() && o->m >= AMX_ROWS_LEAST && o->k > 0; }
+#endif
 
 static kernels kernels_of(const op_matmul *o)
 {
+#if defined(__x86_64__)
     if (by_tiles(o) && o->type == PT_BF16)
         return (kernels){AMX_ROWS, AMX_COLS, AMX_ROW_STEP, matmul_tile_v4amx, matmul_pack_v4amx, matmul_packed_v4amx, AMX_ROWS, AMX_PARTS};
     if (by_tiles(o))
         return (kernels){SPLIT_ROWS, SPLIT_COLS, AMX_ROW_STEP, matmul_tile_v4amxsplit, matmul_pack_v4amxsplit, matmul_packed_v4amxsplit,
                          SPLIT_ROWS, SPLIT_PARTS};
+#endif
     if (matmul_is_narrow(o))
         return (kernels){TILE_ROWS, TILE_COLS, TILE_ROW_STEP, KERNEL_BEST(matmul_narrow), NULL, NULL, 0, 1};
     kernels k = {TILE_ROWS, TILE_COLS, TILE_ROW_STEP, MATMUL_BEST(o, matmul_tile), NULL, NULL, 0, 1};
     if (matmul_by_pairs(o))
-        k.pack = matmul_pack_v4bf16, k.packed = matmul_packed_v4bf16, k.packed_rows = ROW_GROUP;
+        k.pack = BF16_COPY(matmul_pack), k.packed = BF16_COPY(matmul_packed), k.packed_rows = ROW_GROUP;
     return k;
 }
 

@@ -20,6 +20,7 @@
 #include "device/cpu/pool.h"
 
 #include "base/clock.h"
+#include "base/pause.h"
 
 #include <errno.h>
 #include <fcntl.h>
@@ -101,7 +102,7 @@ static void *worker_main(void *arg)
     while (!atomic_load(&p->stop)) {
         pool_work(p, w->index);
         for (int turn = 0; turn < SPIN_TURNS && !pool_has_work(p); turn++)
-            __builtin_ia32_pause();
+            cpu_pause();
         if (pool_has_work(p))
             continue;
         unsigned seen = atomic_load(&p->bell);
@@ -125,9 +126,9 @@ static void pool_finish(pool *p)
     for (int turn = 0; turn < SPIN_TURNS; turn++) {
         if (atomic_load(&p->done) == p->tiles)
             return;
-        __builtin_ia32_pause();
+        cpu_pause();
     }
-    atomic_store(&p->caller_sleeps, true);
+    atomic_exchange(&p->caller_sleeps, true); /* see pool_run */
     for (;;) {
         unsigned seen = atomic_load(&p->finished);
         if (atomic_load(&p->done) == p->tiles)
@@ -148,7 +149,8 @@ void pool_run(pool *p, int64_t tiles, pool_fn fn, void *arg)
     p->arg = arg;
     p->tiles = tiles;
     atomic_store(&p->done, 0);
-    atomic_store(&p->left, tiles);
+    /* No store: QEMU reorders ARM64's store and a later load of another variable (its issue 4872), and a wake-up is lost. */
+    atomic_exchange(&p->left, tiles);
     if (atomic_load(&p->sleepers) > 0)
         pool_ring(p, tiles - 1 < INT_MAX ? (int)(tiles - 1) : INT_MAX);
     pool_work(p, 0);

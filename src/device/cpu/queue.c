@@ -13,6 +13,7 @@
 #include "device/cpu/queue.h"
 
 #include "base/clock.h"
+#include "base/pause.h"
 #include "comm/comm.h"
 #include "device/cpu/ops.h"
 #include "device/cpu/pool.h"
@@ -117,7 +118,7 @@ static int op_run(pool *p, const op *o, pt_error *e)
 
 static void timeline_reach(cpu_queue *q, uint64_t value)
 {
-    atomic_store(&q->reached, value);
+    atomic_exchange(&q->reached, value); /* no store, as in pool_run (pool.c) */
     if (atomic_load(&q->wanted) > value)
         return;
     pthread_mutex_lock(&q->timeline_lock);
@@ -131,12 +132,12 @@ static void timeline_wait(cpu_queue *q, uint64_t value)
     for (int turn = 0; turn < SPIN_TURNS; turn++) {
         if (atomic_load(&q->reached) >= value)
             return;
-        __builtin_ia32_pause();
+        cpu_pause();
     }
     pthread_mutex_lock(&q->timeline_lock);
     for (;;) {
         if (value < atomic_load(&q->wanted))
-            atomic_store(&q->wanted, value);
+            atomic_exchange(&q->wanted, value);
         if (atomic_load(&q->reached) >= value) /* a signal stores `reached`, then reads `wanted`: one sees the other */
             break;
         pthread_cond_wait(&q->reached_more, &q->timeline_lock);

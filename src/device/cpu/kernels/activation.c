@@ -43,7 +43,7 @@ static INLINE void put_result(activation_kind kind, pt_dtype type, void *base, i
 static INLINE void prefetch_ahead(pt_dtype type, const void *base, int64_t i)
 {
     const int64_t ahead = 2048; /* bytes */
-    _mm_prefetch((const char *)at(type, base, i) + ahead, _MM_HINT_T0);
+    __builtin_prefetch((const char *)at(type, base, i) + ahead);
 }
 
 /* 2 * VEC_LANES elements, in the order of load_pair(). */

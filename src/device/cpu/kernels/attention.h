@@ -32,11 +32,11 @@ static inline int64_t attention_backward_floats(int64_t dim, int64_t queries)
     return attention_padded(dim) * (5 * queries + 2 * ATT_KEYS) + 2 * ATT_KEYS * queries;
 }
 
-/* The tile kernels also exist for pairs of bf16 (attention_operand.h): for AVX512-BF16, for AMX, and, for tests alone, both with AVX2 in
- * place of their instructions. */
+/* The tile kernels also exist for pairs of bf16 (attention_operand.h): for AVX512-BF16 and ARM64's FEAT_BF16, for AMX, and, for tests
+ * alone, with AVX2 in place of their instructions. */
 #define ATTENTION_KERNELS(type, name, parameters) \
     KERNELS(type, name, parameters)               \
-    type name##_v4bf16 parameters;                \
+    type BF16_COPY(name) parameters;              \
     type name##_v4amx parameters;                 \
     type name##_v3pairs parameters;               \
     type name##_v3tiles parameters;
@@ -51,10 +51,14 @@ static inline int64_t attention_queries(const op_attention *o)
 }
 
 /* The copy to call for the types and shape of o. */
-#define ATTENTION_BEST(o, name)                                   \
-    ((o)->type != PT_BF16           ? KERNEL_BEST(name)           \
-     : attention_by_amx((o)->dim)   ? name##_v4amx                \
-     : cpu_gains_by_bf16()          ? name##_v4bf16 : KERNEL_BEST(name))
+#if defined(__x86_64__)
+#define ATTENTION_AMX(o, name, other) (attention_by_amx((o)->dim) ? name##_v4amx : (other))
+#else
+#define ATTENTION_AMX(o, name, other) (other)
+#endif
+#define ATTENTION_BEST(o, name)                 \
+    ((o)->type != PT_BF16 ? KERNEL_BEST(name) : \
+     ATTENTION_AMX(o, name, cpu_gains_by_bf16() ? BF16_COPY(name) : KERNEL_BEST(name)))
 
 /* The keys that query i (0 .. q_len) of sequence `seq` sees: *lo .. *hi, both inclusive. */
 static inline void attention_range(const op_attention *o, int64_t seq, int64_t i, int32_t *lo,

@@ -1,10 +1,10 @@
 /* attention_operand.h - the operands of attention's matmuls.
  *
- * An operand is one float or, in the copies for AVX512-BF16 and AMX (PT_PAIRS), two bf16 that are neighbours along the matmul's depth, the
- * index that is summed over. One instruction multiplies sixteen pairs and adds both products of each to an fp32 sum, so a matmul takes half
- * as many instructions; with tiles (attention_amx.h) far fewer. Q, K, V and dO are bf16 in memory and lose nothing. The probabilities and
- * the gradients of the scores are rounded to bf16 before they are multiplied; the sum of the probabilities is not. scale * Q would be
- * rounded too, so the scores are scaled instead.
+ * An operand is one float or, in the copies for AVX512-BF16, FEAT_BF16 and AMX (PT_PAIRS), two bf16 that are neighbours along the matmul's
+ * depth, the index that is summed over. One instruction multiplies a vector of pairs and adds both products of each to an fp32 sum, so a
+ * matmul takes half as many instructions; with tiles (attention_amx.h) far fewer. Q, K, V and dO are bf16 in memory and lose nothing. The
+ * probabilities and the gradients of the scores are rounded to bf16 before they are multiplied; the sum of the probabilities is not. Scaled
+ * queries would be rounded too, so the scores are scaled instead.
  *
  * A tile of a tensor has one of two forms, which are the same in fp32:
  *
@@ -74,6 +74,19 @@ static inline void store_row_operands(operand *dst, vec x)
 {
     _mm256_storeu_si256((__m256i *)dst, (__m256i)_mm512_cvtneps_pbh((__m512)x));
 }
+
+#elif defined(__ARM_FEATURE_BF16_VECTOR_ARITHMETIC)
+
+static inline vec operand_fma(operand_vec a, operand_vec b, vec c)
+{
+    return (vec)vbfdotq_f32((float32x4_t)c, (bfloat16x8_t)a, (bfloat16x8_t)b);
+}
+static inline void store_column_operands(operand *dst, const vec x[OPERAND_ELEMENTS])
+{
+    const uint16x8_t low = (uint16x8_t)vcvtq_low_bf16_f32((float32x4_t)x[0]), high = (uint16x8_t)vcvtq_low_bf16_f32((float32x4_t)x[1]);
+    vst1q_u16((uint16_t *)dst, vzip1q_u16(low, high));
+}
+static inline void store_row_operands(operand *dst, vec x) { vst1_u16((uint16_t *)dst, (uint16x4_t)vcvt_bf16_f32((float32x4_t)x)); }
 
 #else /* the same without the instructions, so that tests can run this code, except vec_exp2, on any processor */
 

@@ -8,9 +8,9 @@
  * a softmax is vertical: a vector has one key's scores of 16, 8 or 4 queries. K and V are then used as they are in memory (widened to fp32,
  * or V's rows paired); Q, and dO in backward, are transposed once per tile.
  *
- * A block of VECTOR_ROWS x 3 vectors stays in registers: 12 of 16, or 24 of 32 with AVX-512. Each element of c is one chain of fma over
- * ascending k, whatever the blocks: a result does not depend on how a matmul was divided, and a later matmul can continue a sum. AMX adds
- * up to 32 elements to c in an order of its own; there, boundaries are on the grid of keys and panels, 32 apart.
+ * A block of VECTOR_ROWS x 3 vectors stays in registers: 12 of 16, or 24 of 32 with AVX-512 or NEON. Each element of c is one chain of fma
+ * over ascending k, whatever the blocks: a result does not depend on how a matmul was divided, and a later matmul can continue a sum. AMX
+ * adds up to 32 elements to c in an order of its own; there, boundaries are on the grid of keys and panels, 32 apart.
  */
 #ifndef PT_ATTENTION_TILE_H
 #define PT_ATTENTION_TILE_H
@@ -21,7 +21,7 @@
 #define ATT_INLINE static inline __attribute__((always_inline))
 #define ATT_APART __attribute__((noinline)) /* a function of its own has all registers */
 
-#if defined(__AVX512F__)
+#if defined(__AVX512F__) || defined(__aarch64__)
 enum { VECTOR_ROWS = 8 };
 #else
 enum { VECTOR_ROWS = 4 };

@@ -1,7 +1,8 @@
 /* attention_vec.h - vectors of fp32 for the attention kernels: 16, 8 or 4 lanes.
  *
  * The three sections differ in width and intrinsics, not in what they compute. With fma (v3 and v4) every lane has the same roundings, so
- * that these two copies of a kernel have the same bits. The last section has no fma and no intrinsics.
+ * that these two copies of a kernel have the same bits. The last section has no intrinsics but NEON's; only NEON's copy has fma, and so the
+ * bits of v3.
  */
 #ifndef PT_ATTENTION_VEC_H
 #define PT_ATTENTION_VEC_H
@@ -12,6 +13,8 @@
 
 #if defined(__AVX512F__) || defined(__AVX2__)
 #include <immintrin.h>
+#elif defined(__aarch64__)
+#include <arm_neon.h>
 #endif
 
 #if defined(__AVX512F__)
@@ -87,12 +90,17 @@ static inline vec vec_select(ivec mask, vec a, vec b)
     return (vec)((mask & (ivec)a) | (~mask & (ivec)b));
 }
 static inline vec vec_all(float x) { return x - (vec){0}; }
+#if defined(__aarch64__)
+static inline vec vec_load_bf16(const uint16_t *p) { return (vec)vshll_n_u16(vld1_u16(p), 16); }
+static inline vec vec_fma(vec a, vec b, vec c) { return (vec)vfmaq_f32((float32x4_t)c, (float32x4_t)a, (float32x4_t)b); }
+#else
 static inline vec vec_load_bf16(const uint16_t *p)
 {
     ivec x = {p[0], p[1], p[2], p[3]};
     return (vec)(x << 16);
 }
 static inline vec vec_fma(vec a, vec b, vec c) { return a * b + c; }
+#endif
 static inline vec vec_max(vec a, vec b) { return vec_select(a > b, a, b); }
 static inline vec vec_min(vec a, vec b) { return vec_select(a < b, a, b); }
 static inline vec vec_zero_below(vec x, vec test, float limit)

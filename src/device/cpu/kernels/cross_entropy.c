@@ -78,15 +78,15 @@ static INLINE vf exponential(const void *ctx, int64_t i, int64_t lanes)
 static INLINE vf exponential_first(const void *ctx, int64_t i, int64_t lanes)
 {
     const logits_row *r = ctx;
-    _mm_prefetch((const char *)(r->next + i), _MM_HINT_T1);
+    __builtin_prefetch(r->next + i, 0, 2);
     return exponential(ctx, i, lanes);
 }
 
 static INLINE vf exponential_kept(const void *ctx, int64_t i, int64_t lanes)
 {
     const logits_row *r = ctx;
-    _mm_prefetch((const char *)(r->next + i / 2), _MM_HINT_T1);
-    _mm_prefetch(r->out + i * r->out_bytes, _MM_HINT_T1);
+    __builtin_prefetch(r->next + i / 2, 0, 2);
+    __builtin_prefetch(r->out + i * r->out_bytes, 0, 2);
     vf e = exponential(ctx, i, lanes);
     f32_store(r->kept + i, e, lanes);
     return e;
@@ -104,7 +104,7 @@ static INLINE void gradient_row(pt_dtype type, bool tame, sum_term term, const l
 {
     int64_t i = 0;
     for (; type == PT_BF16 && tame && i + 2 * VEC_LANES <= n; i += 2 * VEC_LANES) {
-        _mm_prefetch((const char *)(r->next + (n + i) / 2), _MM_HINT_T1);
+        __builtin_prefetch(r->next + (n + i) / 2, 0, 2);
         vf first = term(r, i, VEC_LANES) * inverse * scale, second = term(r, i + VEC_LANES, VEC_LANES) * inverse * scale;
         upper_store_two((uint16_t *)out + i, bf16_upper_tame(first), bf16_upper_tame(second));
     }

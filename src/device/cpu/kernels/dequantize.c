@@ -7,15 +7,20 @@
  *     places   a b c d ...      as wide as the values
  *     values   table[a] table[b] ...
  *
- * AVX-512 permutes 16 words (bf16) or floats. AVX2 and SSSE3 permute 16 bytes, so that a bf16 takes two lookups; AVX2 permutes 8 floats, so
- * that the table has two halves. A block that begins or ends inside the row is decoded value by value.
+ * AVX-512 permutes 16 words (bf16) or floats. AVX2, SSSE3 and NEON permute 16 bytes, so that a bf16 takes two lookups; AVX2 permutes 8
+ * floats, so that the table has two halves; NEON looks bytes up in four registers, a whole table of floats. A block that begins or ends
+ * inside the row is decoded value by value.
  */
 #include "device/cpu/kernels/dequantize.h"
 
 #include "device/cpu/kernels/isa.h"
 #include "device/fewbit.h"
 
+#if defined(__aarch64__)
+#include <arm_neon.h>
+#else
 #include <immintrin.h>
+#endif
 
 #define INLINE static inline __attribute__((always_inline))
 
@@ -67,6 +72,59 @@ INLINE void run_f32(bool mx, float magnitude, const uint8_t *codes, float *out)
         const __m512i places = mx ? _mm512_or_si512(bytes, _mm512_slli_epi64(bytes, 28))
                                   : _mm512_or_si512(_mm512_srli_epi64(bytes, 4), _mm512_slli_epi64(bytes, 32));
         _mm512_storeu_ps(out + 16 * i, _mm512_permutexvar_ps(places, values));
+    }
+}
+
+#elif defined(__aarch64__)
+
+/* The indices of 32 values, as bytes. */
+INLINE void places_of(bool mx, const uint8_t *codes, uint8x16_t places[2])
+{
+    const uint8x16_t bytes = vld1q_u8(codes), upper = vshrq_n_u8(bytes, 4), lower = vandq_u8(bytes, vdupq_n_u8(15));
+    const uint8x16_t even = mx ? lower : upper, odd = mx ? upper : lower;
+    places[0] = vzip1q_u8(even, odd);
+    places[1] = vzip2q_u8(even, odd);
+}
+
+/* Eight entries of the table: bf16_from_f32, of numbers only. */
+INLINE uint8x16_t eight_of(const float *levels, float magnitude)
+{
+    uint32x4_t bits[2];
+    for (int i = 0; i < 2; i++) {
+        bits[i] = vreinterpretq_u32_f32(vmulq_n_f32(vld1q_f32(levels + 4 * i), magnitude));
+        const uint32x4_t odd = vandq_u32(vshrq_n_u32(bits[i], 16), vdupq_n_u32(1));
+        bits[i] = vaddq_u32(vaddq_u32(bits[i], vdupq_n_u32(0x7fff)), odd);
+    }
+    return vreinterpretq_u8_u16(vuzp2q_u16(vreinterpretq_u16_u32(bits[0]), vreinterpretq_u16_u32(bits[1])));
+}
+
+INLINE void run_bf16(bool mx, float magnitude, const uint8_t *codes, bf16 *out)
+{
+    const uint8x16_t a = eight_of(levels_of(mx), magnitude), b = eight_of(levels_of(mx) + 8, magnitude);
+    const uint8x16_t lower = vuzp1q_u8(a, b), upper = vuzp2q_u8(a, b);
+    uint8x16_t places[2];
+    places_of(mx, codes, places);
+    for (int j = 0; j < 2; j++) {
+        const uint8x16_t x = vqtbl1q_u8(lower, places[j]), y = vqtbl1q_u8(upper, places[j]);
+        vst1q_u8((uint8_t *)(out + 16 * j), vzip1q_u8(x, y));
+        vst1q_u8((uint8_t *)(out + 16 * j + 8), vzip2q_u8(x, y));
+    }
+}
+
+INLINE void run_f32(bool mx, float magnitude, const uint8_t *codes, float *out)
+{
+    uint8x16x4_t table;
+    uint8x16_t places[2];
+    for (int i = 0; i < 4; i++)
+        table.val[i] = vreinterpretq_u8_f32(vmulq_n_f32(vld1q_f32(levels_of(mx) + 4 * i), magnitude));
+    places_of(mx, codes, places);
+    for (int j = 0; j < 2; j++) {
+        const uint8x16_t two[2] = {vzip1q_u8(places[j], places[j]), vzip2q_u8(places[j], places[j])};
+        for (int i = 0; i < 4; i++) {
+            const uint8x16_t four = i % 2 ? vzip2q_u8(two[i / 2], two[i / 2]) : vzip1q_u8(two[i / 2], two[i / 2]);
+            const uint8x16_t in_word = vreinterpretq_u8_u32(vdupq_n_u32(0x03020100));
+            vst1q_u8((uint8_t *)(out + 16 * j + 4 * i), vqtbl4q_u8(table, vaddq_u8(vshlq_n_u8(four, 2), in_word)));
+        }
     }
 }
 

@@ -16,6 +16,8 @@ static INLINE vd double_fma(double a, vd b, vd c)
     return (vd)_mm512_fmadd_pd(_mm512_set1_pd(a), (__m512d)b, (__m512d)c);
 #elif VEC_LANES == 8
     return (vd)_mm256_fmadd_pd(_mm256_set1_pd(a), (__m256d)b, (__m256d)c);
+#elif defined(__aarch64__)
+    return (vd)vfmaq_n_f64((float64x2_t)c, (float64x2_t)b, a);
 #else
     return a * b + c;
 #endif

@@ -39,7 +39,7 @@ static INLINE void embedding_part(pt_dtype type, const embedding_row *r, int64_t
 static INLINE void embedding_pair(pt_dtype type, const embedding_row *r, int64_t i)
 {
     vf x[2], position[2];
-    _mm_prefetch(at(type, r->next, i), _MM_HINT_T0);
+    __builtin_prefetch(at(type, r->next, i));
     load_pair(type, r->token, i, x);
     x[0] = x[0] * r->scale, x[1] = x[1] * r->scale;
     if (r->position) {
@@ -113,7 +113,7 @@ static INLINE void rows_add_of(pt_dtype type, const void *rows, int64_t ld, floa
 #pragma GCC unroll 4
         for (int r = 0; r < ADD_ROWS; r++) {
             load_pair(type, at(type, rows, r * ld), i, x);
-            _mm_prefetch(at(type, rows, (r + ADD_ROWS) * ld + i), _MM_HINT_T0); /* the next rows */
+            __builtin_prefetch(at(type, rows, (r + ADD_ROWS) * ld + i)); /* the next rows */
             total[0] += x[0], total[1] += x[1];
         }
         if (type == PT_BF16)

@@ -36,6 +36,9 @@ INLINE void lanes_fma(const lanes *a, const lanes *b, lanes *c) /* c = a * b + c
 {
 #if defined(__FMA__) /* lanes are a vec */
     *c = vec_fma(*a, *b, *c);
+#elif defined(__aarch64__) /* two */
+    for (int i = 0; i < 2; i++)
+        ((q4 *)c)[i] = (q4)vec_fma((vec)((const q4 *)a)[i], (vec)((const q4 *)b)[i], (vec)((q4 *)c)[i]);
 #else
     *c = *a * *b + *c;
 #endif
@@ -45,6 +48,9 @@ INLINE void lanes_factor_fma(factor a, const lanes *b, lanes *c) /* c += a * b, 
 {
 #if defined(PT_PAIRS) && defined(__AVX512BF16__)
     *c = factor_fma(&a, (const factor *)b, *c);
+#elif defined(PT_PAIRS) && defined(__ARM_FEATURE_BF16_VECTOR_ARITHMETIC)
+    for (int i = 0; i < 2; i++)
+        ((q4 *)c)[i] = (q4)factor_fma(&a, (const factor *)b + VL * i, (vec)((q4 *)c)[i]);
 #elif defined(PT_PAIRS)
     typedef uint32_t words __attribute__((vector_size(sizeof(lanes))));
     lanes high = (lanes)((words){0} + (a & 0xffff0000u)), low = (lanes)((words){0} + (a << 16));

@@ -112,10 +112,10 @@ INLINE void narrow_tile(int rows, int vecs, bool k_inside, const narrow *p, int6
             const vec b0 = *(const vec_at *)b, b1 = *(const vec_at *)(vecs > 1 ? b + VL : b);
 #pragma GCC unroll 16
             for (int i = 0; i < rows; i++) {
-                const vec x = row_value(at, i, stride) - (vec){0};
-                s[i][0] = vec_fma(x, b0, s[i][0]);
+                const float x = row_value(at, i, stride);
+                s[i][0] = vec_fma_all(x, b0, s[i][0]);
                 if (vecs > 1)
-                    s[i][1] = vec_fma(x, b1, s[i][1]);
+                    s[i][1] = vec_fma_all(x, b1, s[i][1]);
             }
 #pragma GCC unroll 8
             for (int i = 0; i < (rows + 2) / 3; i++)

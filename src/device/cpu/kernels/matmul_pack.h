@@ -9,7 +9,12 @@
 
 enum { CACHE_LINE = 64 };
 
-enum { K_BLOCK = 384 * FACTOR_K }; /* the longest part of K that is summed on its own */
+/* The longest part of K that is summed on its own. The sums of ARM64's pairs are rounded to odd, and need shorter ones to be as exact. */
+#if defined(__aarch64__)
+enum { K_BLOCK = 384 };
+#else
+enum { K_BLOCK = 384 * FACTOR_K };
+#endif
 
 /* Blocks of about equal length: 2048 is 5 x 352 + 288, not 5 x 384 + 128 (of pairs 2 x 688 + 672). */
 INLINE int k_block(int64_t k)

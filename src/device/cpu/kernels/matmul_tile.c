@@ -111,6 +111,24 @@ static place place_of(const op_matmul *o, int64_t m, int64_t n, int kc, bool las
     return (place){(const char *)base + (m * o->ldc + n) * size, o->ldc * size, lines, (int)factors(kc) / (lines * MR + 1) + 1};
 }
 
+/* s += factors a[i * ld] of `rows` rows . b[0 .. NR) */
+INLINE void tile_step(int rows, const factor_at *a, int64_t ld, const factor *b, vec s[MR][2])
+{
+#if defined(__aarch64__)
+    if (ld == 1 && rows % 4 == 0) { /* four rows are the lanes of a register */
+#pragma GCC unroll 4
+        for (int i = 0; i < rows; i += 4)
+            factor_fma_lanes(a + i, b, s + i);
+        return;
+    }
+#endif
+#pragma GCC unroll 16
+    for (int i = 0; i < rows; i++) {
+        s[i][0] = factor_fma(a + i * ld, b, s[i][0]);
+        s[i][1] = factor_fma(a + i * ld, b + VL, s[i][1]);
+    }
+}
+
 /* sum (rows, NR) = or += a (kc, rows)^T . b (kc, NR). Factor k of row i of a is at k * step + i * ld. `rows`, and of packed lines also step
  * and ld, are constants where this is inlined. */
 INLINE void register_tile(int rows, int kc, const factor_at *a, int64_t step, int64_t ld, const factor *b, float *sum, bool first,
@@ -134,11 +152,7 @@ INLINE void register_tile(int rows, int kc, const factor_at *a, int64_t step, in
         }
         int end = k + c->stretch < length ? k + c->stretch : length;
         for (; k < end; k++, a += step, b += NR)
-#pragma GCC unroll 16
-            for (int i = 0; i < rows; i++) {
-                s[i][0] = factor_fma(a + i * ld, b, s[i][0]);
-                s[i][1] = factor_fma(a + i * ld, b + VL, s[i][1]);
-            }
+            tile_step(rows, a, ld, b, s);
     }
 #pragma GCC unroll 16
     for (int i = 0; i < rows; i++) {

@@ -16,16 +16,19 @@ enum {
     PACKED_AT = 1600 << 10 /* offset of those columns in a thread's scratch */
 };
 
-/* The kernels also exist for pairs of bf16 (matmul_simd.h): for AVX512-BF16 and, for tests alone, with AVX2 in place of its instruction. */
+/* The kernels also exist for pairs of bf16 (matmul_simd.h): for AVX512-BF16 and ARM64's FEAT_BF16 and, for tests alone, with AVX2 in place
+ * of the instruction. */
+#define PACKED_KERNEL(type, name, parameters) \
+    type BF16_COPY(name) parameters;          \
+    type name##_v3pairs parameters;
 #define MATMUL_KERNELS(type, name, parameters) \
     KERNELS(type, name, parameters)            \
-    type name##_v4bf16 parameters;             \
-    type name##_v3pairs parameters;
+    PACKED_KERNEL(type, name, parameters)
 
 static inline bool matmul_by_pairs(const op_matmul *o) { return o->type == PT_BF16 && cpu_gains_by_bf16(); }
 
 /* The copy to call for the op's types. */
-#define MATMUL_BEST(o, name) (matmul_by_pairs(o) ? name##_v4bf16 : KERNEL_BEST(name))
+#define MATMUL_BEST(o, name) (matmul_by_pairs(o) ? BF16_COPY(name) : KERNEL_BEST(name))
 
 /* c[m0 .. m0+rows)[n0 .. n0+cols) of the op. scratch: POOL_SCRATCH_BYTES, aligned to 64. */
 MATMUL_KERNELS(void, matmul_tile, (const op_matmul *o, int64_t m0, int64_t rows, int64_t n0, int64_t cols, void *scratch))
@@ -66,10 +69,6 @@ static inline packed packed_more(const op_matmul *o, const packed *b, int parts)
     more.at = packed_group_bytes(o->k, parts);
     return more;
 }
-
-#define PACKED_KERNEL(type, name, parameters) \
-    type name##_v4bf16 parameters;            \
-    type name##_v3pairs parameters;
 
 /* Packs columns [j, j + cols) after b->n0, all of one group; j is a multiple of TILE_COL_STEP. */
 PACKED_KERNEL(void, matmul_pack, (const op_matmul *o, const packed *b, int64_t j, int64_t cols))

@@ -103,7 +103,7 @@ static INLINE void deviate_pair(pt_dtype type, norm_kind kind, const norm_group 
     }
     wide_store(g->wide + row * dim, i, d);
     if (!g->past)
-        _mm_prefetch(at(type, g->y[row], i), _MM_HINT_T0);
+        __builtin_prefetch(at(type, g->y[row], i));
     sum[0] += d[0] * d[0], sum[1] += d[1] * d[1];
 }
 
@@ -163,7 +163,7 @@ static INLINE void group_apply(pt_dtype type, const norm_group *g, int rows, int
 #pragma GCC unroll 4
         for (int row = 0; row < rows; row++) {
             vf d[2];
-            _mm_prefetch(at(type, g->next[row], i), _MM_HINT_T0);
+            __builtin_prefetch(at(type, g->next[row], i));
             wide_load(g->wide + row * dim, i, d);
             d[0] = vec_fma(d[0] * g->rstd[row], w[0], b[0]);
             d[1] = vec_fma(d[1] * g->rstd[row], w[1], b[1]);
@@ -460,8 +460,8 @@ static INLINE void group_dx(const backward_group *g, int rows, span s)
         span_load_f32(g->type, g->dbias, s, dbias);
 #pragma GCC unroll 4
     for (int row = 0; row < rows; row++) {
-        _mm_prefetch(at(g->type, g->next_x[row], s.i), _MM_HINT_T0);
-        _mm_prefetch(at(g->type, g->next_dy[row], s.i), _MM_HINT_T0);
+        __builtin_prefetch(at(g->type, g->next_x[row], s.i));
+        __builtin_prefetch(at(g->type, g->next_dy[row], s.i));
         span_dx(g, row, s, weight, dweight, dbias);
     }
     if (g->dweight)

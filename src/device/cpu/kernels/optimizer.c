@@ -23,8 +23,8 @@ enum { FINISH_AHEAD = 512 }; /* elements; the hardware prefetcher is too late */
 /* Two vectors at a time, rounded once for both the store and the squares. */
 static INLINE void finish_two(pt_dtype type, const op_gradient_finish *o, int64_t i, vd first_sum[2], vd second_sum[2])
 {
-    _mm_prefetch((const char *)(o->acc + i + FINISH_AHEAD), _MM_HINT_T0);
-    _mm_prefetch((const char *)(o->acc + i + VEC_LANES + FINISH_AHEAD), _MM_HINT_T0);
+    __builtin_prefetch(o->acc + i + FINISH_AHEAD);
+    __builtin_prefetch(o->acc + i + VEC_LANES + FINISH_AHEAD);
     vf first = finish_sum(o, i, VEC_LANES), second = finish_sum(o, i + VEC_LANES, VEC_LANES);
     if (type == PT_BF16) {
         vu upper[2] = {bf16_upper(first), bf16_upper(second)};

@@ -42,8 +42,8 @@ static INLINE void rope_angles_of(pt_dtype type, const rope_angles *r, const flo
 static INLINE void rope_pair(pt_dtype type, void *x, const void *next, int64_t half, const rope_angles *r, int64_t i)
 {
     vf a[2], b[2], c[2], s[2], rotated[2];
-    _mm_prefetch(at(type, next, i), _MM_HINT_T0);
-    _mm_prefetch(at(type, next, half + i), _MM_HINT_T0);
+    __builtin_prefetch(at(type, next, i));
+    __builtin_prefetch(at(type, next, half + i));
     load_pair(type, x, i, a);
     load_pair(type, x, half + i, b);
     load_pair(PT_F32, r->cosine, i, c);

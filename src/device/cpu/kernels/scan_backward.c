@@ -101,9 +101,9 @@ static void square_gradients(work *w)
     float *dp = w->products, *dless = dp + c->n * CHUNK;
     memset(w->column, 0, CHUNK * sizeof(float));
     for (int64_t i = 0; i < c->n; i++) {
-        vf row = {0}, by_beta = {0};
+        parts row = {0}, by_beta = {0};
         for (int64_t j = 0; j <= i; j += VEC_LANES) {
-            const int64_t at = i * CHUNK + j;
+            const int64_t at = i * CHUNK + j, part = j / VEC_LANES % PART_VECS;
             const vi column = (vi)VEC_INDEX + (int32_t)j;
             const vf decay = vec_keep(column <= (int32_t)i, f32_load(c->decay + at, VEC_LANES));
             const vf d = vec_keep(column <= (int32_t)i, f32_load(dp + at, VEC_LANES));
@@ -112,17 +112,15 @@ static void square_gradients(work *w)
                 const vf z = vec_keep(column < (int32_t)i, f32_load(dless + at, VEC_LANES) * decay);
                 const vf kk = vec_keep(column < (int32_t)i, f32_load(c->kk + at, VEC_LANES));
                 x = vec_fma(z * kk, vec_set(-c->beta[i]), x);
-                by_beta = vec_fma(z, kk, by_beta);
+                by_beta.of[part] = vec_fma(z, kk, by_beta.of[part]);
                 f32_store(dless + at, z * -c->beta[i], VEC_LANES);
             }
             f32_store(dp + at, d * decay, VEC_LANES);
             f32_store(w->column + j, f32_load(w->column + j, VEC_LANES) + x, VEC_LANES);
-            row = row + x;
+            row.of[part] = row.of[part] + x;
         }
-        FOLD_LANES(row, vec_add);
-        FOLD_LANES(by_beta, vec_add);
-        w->dgamma[i] = row[0];
-        w->dbeta[i] = -by_beta[0];
+        w->dgamma[i] = parts_total(row);
+        w->dbeta[i] = -parts_total(by_beta);
         for (int64_t j = 0; j < i && delta; j++)
             w->both[i * CHUNK + j] = w->both[j * CHUNK + i] = dless[i * CHUNK + j];
         w->both[i * CHUNK + i] = 0;

@@ -70,13 +70,33 @@ static inline void product(const chunk *ch, matmul_layout layout, int64_t m, int
 
 /* ---- rows ---- */
 
-static INLINE float dot(const float *a, const float *b, int64_t n)
+/* Partial sums, a lane each. NEON's copy has those of x86-64-v3. */
+#if defined(__aarch64__)
+enum { PART_VECS = 2 };
+#else
+enum { PART_VECS = 1 };
+#endif
+typedef struct parts { vf of[PART_VECS]; } parts;
+
+static INLINE float parts_total(parts p)
 {
-    vf sum = {0};
-    for (int64_t i = 0; i < n; i += VEC_LANES)
-        sum = vec_fma(f32_load(a + i, lanes_of(n, i)), f32_load(b + i, lanes_of(n, i)), sum);
+    vf sum = p.of[0];
+    for (int v = 1; v < PART_VECS; v++)
+        sum = sum + p.of[v];
     FOLD_LANES(sum, vec_add);
     return sum[0];
+}
+
+static INLINE float dot(const float *a, const float *b, int64_t n)
+{
+    parts sum = {0};
+    for (int64_t i = 0; i < n; i += PART_VECS * VEC_LANES)
+#pragma GCC unroll 2
+        for (int v = 0; v < PART_VECS; v++) {
+            const int64_t at = i + v * VEC_LANES;
+            sum.of[v] = vec_fma(f32_load(a + at, lanes_of(n, at)), f32_load(b + at, lanes_of(n, at)), sum.of[v]);
+        }
+    return parts_total(sum);
 }
 
 /* to = factor * from (+ to) */

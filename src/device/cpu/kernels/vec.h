@@ -1,6 +1,6 @@
 /* vec.h - vectors of floats of the width of the instruction set that a kernel is compiled for.
  *
- * VEC_LANES is 4 (v2), 8 (v3) or 16 (v4). Arithmetic uses the operators of GCC's vector types. Every function here rounds as IEEE 754
+ * VEC_LANES is 4 (v2, NEON), 8 (v3) or 16 (v4). Arithmetic uses the operators of GCC's vector types. Every function here rounds as IEEE 754
  * requires, v2's fma included, so a kernel has the same bits at every width if no sum depends on the width. Sums over a row therefore
  * always have SUM_LANES partial sums, in as many vectors as that takes, and the same tree at the end:
  *
@@ -15,16 +15,20 @@
  * that no test remains at run time.
  *
  * Large outputs that are not read soon are written past the caches, with streaming (non-temporal) stores: functions and parameters named
- * `past`.
+ * `past`. On ARM64 they are ordinary stores.
  */
 #ifndef PT_VEC_H
 #define PT_VEC_H
 
 #include "base/dtype.h"
 
-#include <immintrin.h>
 #include <stdbool.h>
 #include <stdint.h>
+#if defined(__aarch64__)
+#include <arm_neon.h>
+#else
+#include <immintrin.h>
+#endif
 
 #define INLINE inline __attribute__((always_inline))
 
@@ -125,6 +129,20 @@ static INLINE void u16_store(uint16_t *p, vu x) /* every lane below 65536 */
 static INLINE vd vec_add_square(vd x, vd sum) { return (vd)_mm256_fmadd_pd((__m256d)x, (__m256d)x, (__m256d)sum); }
 static INLINE vd vec_low_double(vf x) { return (vd)_mm256_cvtps_pd(_mm256_castps256_ps128((__m256)x)); }
 static INLINE vd vec_high_double(vf x) { return (vd)_mm256_cvtps_pd(_mm256_extractf128_ps((__m256)x, 1)); }
+
+#elif defined(__aarch64__)
+
+static INLINE vf vec_fma(vf a, vf b, vf c) { return (vf)vfmaq_f32((float32x4_t)c, (float32x4_t)a, (float32x4_t)b); }
+static INLINE vf vec_fms(vf a, vf b, vf c) { return vec_fma(a, b, -c); }
+static INLINE vf vec_sqrt(vf x) { return (vf)vsqrtq_f32((float32x4_t)x); }
+/* b if either is NaN, as on x86-64 */
+static INLINE vf vec_min(vf a, vf b) { return vec_select(a < b, a, b); }
+static INLINE vf vec_max(vf a, vf b) { return vec_select(a > b, a, b); }
+static INLINE vu u16_load(const uint16_t *p) { return (vu)vmovl_u16(vld1_u16(p)); }
+static INLINE void u16_store(uint16_t *p, vu x) { vst1_u16(p, vmovn_u32((uint32x4_t)x)); }
+static INLINE vd vec_add_square(vd x, vd sum) { return (vd)vfmaq_f64((float64x2_t)sum, (float64x2_t)x, (float64x2_t)x); }
+static INLINE vd vec_low_double(vf x) { return (vd)vcvt_f64_f32(vget_low_f32((float32x4_t)x)); }
+static INLINE vd vec_high_double(vf x) { return (vd)vcvt_high_f64_f32((float32x4_t)x); }
 
 #else
 
@@ -285,13 +303,20 @@ static INLINE void vec_store_past(void *p, vu x)
     _mm512_stream_si512(p, (__m512i)x);
 #elif VEC_LANES == 8
     _mm256_stream_si256(p, (__m256i)x);
+#elif defined(__aarch64__)
+    *(vu_at *)p = x;
 #else
     _mm_stream_si128(p, (__m128i)x);
 #endif
 }
 
 static INLINE bool past_fits(uintptr_t at) { return at % sizeof(vf) == 0; }
-static INLINE void past_end(void) { _mm_sfence(); }
+static INLINE void past_end(void)
+{
+#if !defined(__aarch64__)
+    _mm_sfence();
+#endif
+}
 
 static INLINE void vec_put(void *p, vu x, bool past)
 {
@@ -351,12 +376,16 @@ static INLINE void order_join(vf x[2])
 
 static INLINE void upper_store_two(uint16_t *p, vu first, vu second)
 {
+#if !defined(__aarch64__)
     first >>= 16, second >>= 16;
+#endif
 #if VEC_LANES == 16
     __m512i lanes = _mm512_packus_epi32((__m512i)first, (__m512i)second);
     *(vu_at *)p = (vu)_mm512_permutexvar_epi64(_mm512_setr_epi64(0, 2, 4, 6, 1, 3, 5, 7), lanes);
 #elif VEC_LANES == 8
     *(vu_at *)p = (vu)_mm256_permute4x64_epi64(_mm256_packus_epi32((__m256i)first, (__m256i)second), 0xd8);
+#elif defined(__aarch64__)
+    *(vu_at *)p = (vu)vuzp2q_u16((uint16x8_t)first, (uint16x8_t)second);
 #else
     *(vu_at *)p = (vu)_mm_packus_epi32((__m128i)first, (__m128i)second);
 #endif

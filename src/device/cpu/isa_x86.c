@@ -1,5 +1,7 @@
-/* isa.c - detects the instruction sets of the processor, once. */
+/* isa_x86.c - detects the instruction sets of an x86-64 processor, once. */
 #include "device/cpu/isa.h"
+
+#include "base/processor.h"
 
 #include <stdatomic.h>
 #include <stdlib.h>
@@ -57,6 +59,12 @@ int cpu_isa(void)
     return isa;
 }
 
+const char *cpu_isa_name(void)
+{
+    static const char *const names[] = {"x86-64-v2", "x86-64-v3", "x86-64-v4"};
+    return names[cpu_isa() - 2];
+}
+
 bool cpu_has_bf16(void)
 {
     return cpu_isa() == 4 && __builtin_cpu_supports("avx512bf16");
@@ -69,12 +77,8 @@ bool cpu_gains_by_bf16(void)
 
 static int64_t cache_bytes(void)
 {
-    const int64_t most = 64 << 20;
-    int64_t bytes = 0;
-#ifdef _SC_LEVEL3_CACHE_SIZE
-    bytes = sysconf(_SC_LEVEL3_CACHE_SIZE);
-#endif
-    return bytes > 0 && bytes < most ? bytes : most;
+    const uint64_t most = 64 << 20, bytes = processor_cache_bytes("");
+    return (int64_t)(bytes && bytes < most ? bytes : most);
 }
 
 bool cpu_exceeds_cache(int64_t bytes)
