@@ -3,6 +3,7 @@
 #include "base/units.h"
 #include "comm/join.h"
 #include "comm/processors.h"
+#include "device/arithmetic.h"
 #include "model/lanes.h"
 #include "train/options.h"
 #include "train/settings.h"
@@ -44,6 +45,24 @@ int ranks_agree(trainer *t, pt_error *e)
         failed = settings_agree(own, of_zero, e);
     free(own);
     free(of_zero);
+    return failed ? failed : ranks_wait(t, e);
+}
+
+int ranks_agree_on_arithmetic(const trainer *t, pt_error *e)
+{
+    const device *d = t->planning.device;
+    char of_zero[sizeof d->info.arithmetic] = "";
+    if (!t->comm)
+        return 0;
+    if (ranks_lead(t))
+        memcpy(of_zero, d->info.arithmetic, sizeof of_zero);
+    int failed = ranks_share(t, of_zero, sizeof of_zero, e);
+    of_zero[sizeof of_zero - 1] = 0;
+    if (!failed && !device_is_gpu(d) && !arithmetic_same(d->info.arithmetic, of_zero))
+        failed = pt_fail(e, PT_USAGE,
+                         "rank %d computes by \"%s\" and rank 0 by \"%s\", which give different bits: set PROTRAIN_ISA for all ranks, to "
+                         "v3 on x86-64 and to neon on ARM64",
+                         t->comm->rank, d->info.arithmetic, of_zero);
     return failed ? failed : ranks_wait(t, e);
 }
 

@@ -20,6 +20,8 @@ int ranks_choose_device(trainer *t, pt_error *e);
 int ranks_reach_devices(trainer *t, pt_error *e);
 /* Do all ranks have the same model, data and options? A rank that differs fails. */
 int ranks_agree(trainer *t, pt_error *e);
+/* Do all ranks on CPUs compute the same bits? A rank that does not fails. Call it after planning_open_device. */
+int ranks_agree_on_arithmetic(const trainer *t, pt_error *e);
 /* Sets this rank's part of the step, once its lanes are known. */
 int ranks_cut(trainer *t, pt_error *e);
 /* Measures exchanges between ranks; nothing for one rank. (ranks_time.c) */

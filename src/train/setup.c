@@ -48,6 +48,8 @@ static int make_plan(trainer *t, pt_error *e)
     if (!failed)
         failed = planning_open_device(p, &t->job.o, e);
     if (!failed)
+        failed = ranks_agree_on_arithmetic(t, e);
+    if (!failed)
         failed = ranks_reach_devices(t, e);
     p->o = &t->job.o;
     p->model = t->job.model;

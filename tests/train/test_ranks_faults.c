@@ -11,6 +11,7 @@
 #include <cmocka.h>
 
 #include "sanitized.h"
+#include "device/cpu/isa.h"
 #include "train/same_end.h"
 
 #include <dirent.h>
@@ -21,19 +22,25 @@ enum { RANKS = 2 };
 
 static int open_all(void **state) { return scratch_make(state); }
 
-/* fault: of rank `of`, which counts its calls. Each rank in a folder of its own, or NULL. The largest exit status. */
-static int train(const char *out, const char *steps, int of, const char *fault, const char *const folders[RANKS])
+static arguments train_arguments(const char *out, const char *steps)
 {
     static char model[512], tokens[600];
     arguments a = {0};
-    pid_t ranks[RANKS];
-    int worst = 0;
     snprintf(model, sizeof model, "%s/bf16/gpt2", PT_FIXTURES);
     snprintf(tokens, sizeof tokens, "%s/tokens.npy", model);
     add_arguments(&a, (const char *const[]){"train", "--model", model, "--data", tokens, "--out", out, "--seq-len", "32", "--batch-size",
                                             "4", "--lr", "1e-3", "--lr-schedule", "constant", "--quiet", "--threads", "1", "--lanes", "2",
                                             "--steps", steps, "--save-every", "2", "--resume", "--device", "cpu", "--device-memory",
                                             "64MiB", "--disk-memory", "0", NULL});
+    return a;
+}
+
+/* fault: of rank `of`, which counts its calls. Each rank in a folder of its own, or NULL. The largest exit status. */
+static int train(const char *out, const char *steps, int of, const char *fault, const char *const folders[RANKS])
+{
+    const arguments a = train_arguments(out, steps);
+    pid_t ranks[RANKS];
+    int worst = 0;
     group_begin(RANKS);
     (void)!symlink(PT_FAULT_SHIM, scratch_path("shim.so")); /* the loader cuts its list at spaces */
     for (int r = 0; r < RANKS; r++) {
@@ -171,9 +178,40 @@ static void a_rank_that_does_not_see_the_folder_writes_nothing(void **state)
     assert_same_end(straight(), out, 6);
 }
 
+#if defined(__x86_64__)
+
+static void a_rank_with_other_bits_is_refused(void **state)
+{
+    static const char *const isa[RANKS] = {"v3", "v2"};
+    (void)state;
+    if (cpu_isa() < 3)
+        skip();
+    char out[128];
+    snprintf(out, sizeof out, "%s/mixed", scratch);
+    const arguments a = train_arguments(out, "2");
+    pid_t ranks[RANKS];
+    group_begin(RANKS);
+    for (int r = 0; r < RANKS; r++) {
+        setenv("PROTRAIN_ISA", isa[r], 1);
+        ranks[r] = group_start(&a, r, NULL);
+    }
+    unsetenv("PROTRAIN_ISA");
+    group_end();
+    for (int r = 0; r < RANKS; r++)
+        assert_true(program_kill_after(ranks[r], 60) > 0);
+    if (!strstr(text_of(err_of(0)), "rank 1 computes by \"cpu x86-64-v2, matmul own\""))
+        fail_msg("%s", text_of(err_of(0)));
+}
+
+#endif
+
 int main(void)
 {
-    const struct CMUnitTest tests[] = {cmocka_unit_test(a_full_disk_of_one_rank_is_named_and_the_old_checkpoint_stands),
+    const struct CMUnitTest tests[] = {
+#if defined(__x86_64__)
+                                       cmocka_unit_test(a_rank_with_other_bits_is_refused),
+#endif
+                                       cmocka_unit_test(a_full_disk_of_one_rank_is_named_and_the_old_checkpoint_stands),
                                        cmocka_unit_test(the_same_of_rank_0),
                                        cmocka_unit_test(a_rank_that_does_not_see_the_folder_writes_nothing)};
     if (SANITIZED)
