@@ -525,8 +525,8 @@ static void the_text_is_the_same_where_weights_are_fetched(void **state)
 static int generate_with(const char *model_folder, const char *memory)
 {
     arguments a = {0};
-    add_arguments(&a, WORDS("generate", "--model", model_folder, "--prompt", "Hello there, hello", "--max-new-tokens", "16", "--temperature",
-                            "0", "--dtype", "fp32", "--ignore-eos", "--disk-path", scratch, "--device-memory", memory));
+    add_arguments(&a, WORDS("generate", "--model", model_folder, "--prompt", "Hello there, hello", "--max-new-tokens", "16",
+                            "--temperature", "0", "--dtype", "fp32", "--ignore-eos", "--disk-path", scratch, "--device-memory", memory));
     return program_wait(program_start(&a, scratch_path("out"), scratch_path("err")));
 }
 
@@ -551,7 +551,8 @@ static void a_disk_that_fails_is_told(void **state)
     static const char *const kinds[] = {"read %d eio", "read 3 short", "write 2 enospc"};
     for (int i = 0; i < 5; i++) {
         char what[40];
-        snprintf(what, sizeof what, kinds[i < 3 ? 0 : i - 2], i == 0 ? 3 /* the first one is a trial of O_DIRECT */ : i == 1 ? reads / 2 : reads - 4);
+        const int call = i == 0 ? 3 /* the first one is a trial of O_DIRECT */ : i == 1 ? reads / 2 : reads - 4;
+        snprintf(what, sizeof what, kinds[i < 3 ? 0 : i - 2], call);
         snprintf(fault, sizeof fault, "tier %s", what);
         fault_set(fault, NULL);
         const int status = generate_with(deep, memory);
