@@ -65,6 +65,8 @@ static const struct { const char *type, *more; } random_llamas[] = {
     {"lfm2", ", \"full_attn_idxs\": [0], \"block_multiple_of\": 8, \"conv_bias\": true"}, {"lfm2", ", \"full_attn_idxs\": []"},
     {"gemma4_text", ", \"sliding_window\": 7, \"hidden_size_per_layer_input\": 0, \"global_head_dim\": 16, "
                     "\"num_global_key_value_heads\": 1, \"attention_k_eq_v\": true, \"final_logit_softcapping\": 3"},
+    {"gemma4_text", ", \"sliding_window\": 7, \"hidden_size_per_layer_input\": 4, \"global_head_dim\": 16, "
+                    "\"use_double_wide_mlp\": true"},
     {"gemma4_text", ", \"sliding_window\": 7, \"hidden_size_per_layer_input\": 0, \"global_head_dim\": 16, "
                     "\"enable_moe_block\": true, \"num_experts\": 5, \"top_k_experts\": 2, \"moe_intermediate_size\": 16"},
     {"qwen3_5_text", ", \"full_attention_interval\": 2, \"linear_num_key_heads\": 2, \"linear_num_value_heads\": 4, "
@@ -93,16 +95,28 @@ static const struct { const char *type, *more; } random_llamas[] = {
     {"granite", ", \"embedding_multiplier\": 3, \"attention_multiplier\": 0.2, \"residual_multiplier\": 0.4, \"logits_scaling\": 1.5"}};
 enum { RANDOM_LLAMAS = sizeof random_llamas / sizeof *random_llamas };
 
+/* Layers with inputs of their own, of which the last half reads keys and values of earlier ones, if each kind has one. */
+static inline void random_shared(int layers, int vocab, char *out, size_t n)
+{
+    size_t at = (size_t)snprintf(out, n, ", \"vocab_size_per_layer_input\": %d, \"num_kv_shared_layers\": %d, \"layer_types\": [", vocab,
+                                 layers < 4 ? 0 : layers / 2);
+    for (int i = 0; i < layers; i++)
+        at += (size_t)snprintf(out + at, n - at, "%s\"%s_attention\"", i ? ", " : "", i % 3 == 1 && i < layers - 1 ? "sliding" : "full");
+    snprintf(out + at, n - at, "]");
+}
+
 /* Any architecture, tied or not, `layers` layers. */
 static inline int random_model(random_source *r, int layers, model **out, pt_error *e)
 {
-    char json[1024];
+    char json[2048];
     int heads = 1 << random_below(r, 3), hidden = heads * 8 * random_from(r, 1, 3), vocab = random_from(r, 20, 700);
     int kind = random_below(r, RANDOM_LLAMAS + 3), ffn = 8 * random_from(r, 2, 16);
     const char *tied = random_one_in(r, 2) ? "true" : "false";
-    char branches[80] = "";
+    char branches[1024] = "";
     if (kind > 2 && !strcmp(random_llamas[kind - 3].type, "nemotron_h"))
         snprintf(branches, sizeof branches, ", \"hybrid_override_pattern\": \"%.*s\"", layers, "M-*M-M*-*-MM-*M--M*M-*M-");
+    if (kind > 2 && strstr(random_llamas[kind - 3].more, "input\": 4"))
+        random_shared(layers, vocab, branches, sizeof branches);
     if (kind == 0)
         snprintf(json, sizeof json,
                  "{\"model_type\": \"gpt2\", \"vocab_size\": %d, \"n_positions\": %d, \"n_embd\": %d, \"n_head\": %d, \"n_layer\": %d, "

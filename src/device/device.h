@@ -295,7 +295,7 @@ typedef struct op_grouped_activation_backward {
 /* sum[t] = (continues ? sums[t] : 0) + the slots of token t whose rows are of the range, in order: fma(weights[slot], y[place[slot]], sum),
  * in fp32. Then out NULL: sums[t] = sum[t]. Else stream and out are written as by OP_NORM: stream += sum, out = round(stream), or with a
  * residual round(residual + sum). weights NULL: all 1. range.ends NULL: all rows. place NULL: that of a slot is its number. All (T, cols),
- * dense; y_at: AT_ROW or AT_ROW_OF_RANGE. */
+ * dense; y_at: AT_ROW or AT_ROW_OF_RANGE. With k = 1 and no place, out may be y. */
 typedef struct op_combine {
     pt_dtype type; int64_t rows, cols, k; expert_range range; row_place y_at; const void *y; const int32_t *place; const float *weights;
     float *sums; bool continues; const void *residual; float *stream; void *out;

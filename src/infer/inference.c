@@ -11,7 +11,7 @@
 enum { LINE = 64 };
 
 /* Byte offsets in the first arena. */
-typedef struct inference_layout { uint64_t slots, x, stream, workspace, normed, logits, ids, gains, bytes; } inference_layout;
+typedef struct inference_layout { uint64_t slots, x, stream, carried, workspace, normed, logits, ids, gains, bytes; } inference_layout;
 
 struct inference {
     const model *model;
@@ -111,6 +111,9 @@ static void layout_init(inference_layout *l, const model *m, const step_shape *s
     }
     l->x = take(&at, saved);
     l->stream = take(&at, residual_bytes(m, s));
+    carried_layout carried;
+    carried_layout_init(&carried, m, s);
+    l->carried = take(&at, carried.bytes);
     l->workspace = take(&at, workspace);
     l->normed = take(&at, (uint64_t)m->config.hidden * dtype_bytes(type));
     l->logits = take(&at, (uint64_t)m->config.vocab * sizeof(float));
@@ -119,7 +122,7 @@ static void layout_init(inference_layout *l, const model *m, const step_shape *s
     l->bytes = at;
 }
 
-/* Bytes of the caches of the first `n` layers. */
+/* Bytes of the caches of the first `n` layers. A layer that reads another's keys and values has none. */
 static uint64_t caches_bytes(const model *m, const step_shape *s, const layer_set *layers, int n, int64_t context)
 {
     uint64_t bytes = 0;
@@ -179,7 +182,7 @@ uint64_t inference_weight_bytes(const inference *x)
     uint64_t bytes = 0;
     for (int i = 0; i < x->model->params_n; i++) {
         const param *p = &x->model->params[i];
-        bool table = p->kind->use == USE_POSITIONS || (p->role == PARAM_TOKENS && !x->model->config.tied);
+        bool table = p->kind->use == USE_POSITIONS || p->role == PARAM_LAYER_TOKENS || (p->role == PARAM_TOKENS && !x->model->config.tied);
         bytes += table ? 0 : load_param_bytes(p, x->shape.type);
     }
     return bytes;
@@ -197,6 +200,8 @@ static void find_weights(inference *x)
         }
         w->slices = &w->param[w->param[PARAM_TOKENS] ? PARAM_TOKENS : PARAM_HEAD];
         w->slices_n = 1;
+        w->input_slices = &w->param[PARAM_LAYER_TOKENS];
+        w->input_slices_n = w->param[PARAM_LAYER_TOKENS] ? 1 : 0;
     }
     const uint64_t layer = gains_at(x->model, MODEL_LINEAR_MATRICES);
     for (int b = 1; b < x->model->blocks_n - 1 && model_has_magnitudes(x->model); b++)
@@ -436,7 +441,7 @@ static int feed_rows(inference *x, const int32_t *ids, int64_t n, bool last, pt_
     const block_context c = {x->model, &x->shape, x->queue};
     char *rows = x->arena + x->layout.x;
     uint64_t cache_at = 0, state_at = x->state_at;
-    block_unit u = {.ids = device_ids, .positions = device_ids + n,
+    block_unit u = {.ids = device_ids, .positions = device_ids + n, .carried = x->arena + x->layout.carried,
                     .stream = x->shape.type == PT_F32 ? NULL : (float *)(x->arena + x->layout.stream)};
     block_unit_ropes(&u, &x->model->config, (const float *)(x->cache + x->rope_at), x->context);
     x->shape.seq_len = x->shape.unit_rows = n;
@@ -444,7 +449,9 @@ static int feed_rows(inference *x, const int32_t *ids, int64_t n, bool last, pt_
     embedding_forward(&c, &x->weights[0], &u, rows);
     for (int b = 1; b < x->model->blocks_n - 1; b++) {
         const layer_layout *layer = layer_set_layout(&x->layers, b - 1, SAVE_INPUT);
-        block_cache cache = {x->cache + cache_at, x->cache + state_at, x->length};
+        const int from = model_kv_layer(&x->model->config, b - 1);
+        const uint64_t rows_at = from < b - 1 ? caches_bytes(x->model, &x->shape, &x->layers, from, x->context) : cache_at;
+        block_cache cache = {x->cache + rows_at, x->cache + state_at, x->length};
         const block_weights w = enter_block(x, b);
         u.cache = &cache;
         layer_forward(&c, b, layer, &w, &u, rows, x->arena + x->layout.workspace, rows);

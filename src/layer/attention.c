@@ -1,14 +1,18 @@
 /* attention.c - causal attention over a unit's sequences, of all heads or of a group of them (groups.h). In generation it appends the
- * unit's k and v to the layer's cache and reads all of them there. */
+ * unit's k and v to the layer's cache and reads all of them there. A layer may read another's k and v. */
 #include "layer/work.h"
 
-enum { SCRATCH_ROWS, SCRATCH_SUMS };
+enum { SCRATCH_ROWS, SCRATCH_SUMS, SCRATCH_KV };
+
+/* Are k and v those of another layer? */
+static bool reads_other(const layer_stage *s) { return s->in[1] != LAYER_NONE; }
 
 static unsigned touches(const layer_stage *s, step_pass pass)
 {
     const unsigned all = TOUCH_IN(0) | TOUCH_OUT(0) | TOUCH_OUT(1);
     return pass == PASS_FORWARD
-               ? all : all | TOUCH_OUT_GRADIENT(0) | TOUCH_IN_GRADIENT(0) | TOUCH_SCRATCH(SCRATCH_ROWS) | TOUCH_SCRATCH(SCRATCH_SUMS);
+               ? all : all | TOUCH_OUT_GRADIENT(0) | TOUCH_IN_GRADIENT(0) | TOUCH_SCRATCH(SCRATCH_ROWS) | TOUCH_SCRATCH(SCRATCH_SUMS) |
+                       (reads_other(s) ? TOUCH_SCRATCH(SCRATCH_KV) : 0);
 }
 
 static uint64_t sums_bytes(const step_shape *s, attention_heads h)
@@ -19,6 +23,8 @@ static uint64_t sums_bytes(const step_shape *s, attention_heads h)
 static uint64_t scratch_bytes(const stage_site *at, int k)
 {
     const attention_heads h = group_heads(model_heads(&at->model->config, at->layer), layer_groups(at->model, at->layer, at->shape));
+    if (k == SCRATCH_KV)
+        return (uint64_t)(2 * h.kv_wide * at->shape->unit_rows) * dtype_bytes(at->shape->type);
     return k == SCRATCH_ROWS ? attention_backward_scratch_bytes(at->shape->unit_rows, h.heads) : sums_bytes(at->shape, h);
 }
 
@@ -31,7 +37,8 @@ static double flops(const stage_site *at)
 
 static uint64_t cache_bytes(const stage_site *at)
 {
-    return (uint64_t)(2 * model_heads(&at->model->config, at->layer).kv_wide) * dtype_bytes(at->shape->type);
+    const int64_t values = reads_other(at->stage) ? 0 : 2 * model_heads(&at->model->config, at->layer).kv_wide;
+    return (uint64_t)values * dtype_bytes(at->shape->type);
 }
 
 /* The columns of the group's heads among those of attention's output or its gradient. */
@@ -49,18 +56,24 @@ static op_attention attention_of(const layer_work *work, const layer_stage *s)
     const attention_heads h = heads_of(work);
     const int64_t t = work->c->shape->seq_len;
     const qkv_columns at = qkv_of(work);
-    char *qkv = tensor(work, s->in[0]);
+    char *qkv = tensor(work, s->in[0]), *kv = NULL;
+    if (work->u->cache)
+        kv = work->u->cache->rows;
+    else if (reads_other(s))
+        kv = tensor(work, s->in[1]);
     op_attention o = {
         .type = work->type, .seqs = work->c->shape->unit_seqs, .q_len = t, .kv_len = t, .heads = h.heads, .kv_heads = h.kv_heads,
         .dim = h.dim, .window = m->window[work->layer], .ldq = at.all, .ldkv = at.all, .ldo = columns(work, s->out[0]),
         .scale = m->attention_scale * m->layer_scale[work->layer], .softcap = m->attention_softcap, .first = work->u->first,
         .q = column(qkv, at.q, work->type), .k = column(qkv, at.k, work->type), .v = column(qkv, at.v, work->type),
         .out = of_group(work, tensor(work, s->out[0])), .lse = statistics(work, s)};
+    if (kv) {
+        o.ldkv = 2 * h.kv_wide;
+        o.k = kv;
+        o.v = column(kv, h.kv_wide, work->type);
+    }
     if (work->u->cache) {
         o.kv_len += work->u->cache->past;
-        o.ldkv = 2 * h.kv_wide;
-        o.k = work->u->cache->rows;
-        o.v = column(work->u->cache->rows, h.kv_wide, work->type);
         o.lse = s->param[0] == PARAM_NONE ? NULL : o.lse;
     }
     return o;
@@ -88,7 +101,7 @@ static void append_to_cache(const layer_work *work, const void *qkv)
 
 static void forward(const layer_work *work, const layer_stage *s)
 {
-    if (work->u->cache)
+    if (work->u->cache && !reads_other(s))
         append_to_cache(work, tensor(work, s->in[0]));
     const op_attention o = attention_of(work, s);
     queue_submit(work->c->queue, &(op){OP_ATTENTION, .attention = o});
@@ -112,13 +125,16 @@ static void input(const layer_work *work, const layer_stage *s)
 {
     const op_attention o = attention_of(work, s);
     const qkv_columns at = qkv_of(work);
-    char *dqkv = gradient(work, s->in[0]);
+    char *dqkv = gradient(work, s->in[0]), *dkv = reads_other(s) ? scratch(work, s, SCRATCH_KV) : NULL;
     sink_gradient(work, s);
     queue_submit(work->c->queue, &(op){OP_ATTENTION_BACKWARD, .attention_backward = {
         .forward = o, .lddo = o.ldo, .dout = of_group(work, gradient(work, s->out[0])),
-        .dq = column(dqkv, at.q, work->type), .dk = column(dqkv, at.k, work->type), .dv = column(dqkv, at.v, work->type),
+        .dq = column(dqkv, at.q, work->type), .dk = dkv ? dkv : column(dqkv, at.k, work->type),
+        .dv = dkv ? column(dkv, heads_of(work).kv_wide, work->type) : column(dqkv, at.v, work->type),
         .scratch = scratch(work, s, SCRATCH_ROWS),
         .sums = sums_bytes(work->c->shape, heads_of(work)) ? (float *)scratch(work, s, SCRATCH_SUMS) : NULL}});
+    if (dkv)
+        share_add_gradient(work, dkv, s->begins);
 }
 
 const stage_type stage_attention = {.name = "attention", .touches = touches, .scratch = scratch_bytes, .flops = flops,

@@ -20,17 +20,19 @@
 #include "device/device.h"
 #include "layer/program.h"
 
-/* The addresses of the weights that a block's ops read. The vocabulary's table comes in slices of shape.slice_rows rows. */
+/* The addresses of the weights that a block's ops read. A table of tokens comes in slices of shape.slice_rows rows. */
 typedef struct block_weights {
     const void *param[PARAM_ROLES];
     const void *const *slices; /* of PARAM_TOKENS, or PARAM_HEAD if untied */
-    int slices_n;
+    const void *const *input_slices; /* of PARAM_LAYER_TOKENS */
+    int slices_n, input_slices_n;
     float *gains[MODEL_LINEAR_MATRICES]; /* gains of DoRA's adapters, computed before (layer_gains); NULL: forward computes them */
 } block_weights;
 
 /* For generation, where a unit is the next rows of one sequence: the KV cache of one layer. */
 typedef struct block_cache {
-    char *rows;   /* (capacity, 2 Hkv D): k and v of each row; forward appends the unit's own rows */
+    char *rows;   /* (capacity, 2 Hkv D): k and v of each row; forward appends the unit's own rows, or finds them where another layer's
+                   * are read */
     char *state;  /* layer_state_bytes(): what the earlier rows leave behind; forward changes it */
     int64_t past; /* number of earlier rows */
 } block_cache;
@@ -45,6 +47,7 @@ typedef struct block_unit {
     const float *rope[MODEL_MAX_ROPES];               /* tables for all positions, (T, rotated / 2, 2) */
     const block_cache *cache;                         /* NULL in training */
     float *stream;                                    /* (R, C), residual_bytes(); NULL in fp32 runs */
+    char *carried, *carried_gradient;                 /* what layers hand on (carried_layout); NULL where they hand nothing on */
     int32_t *routing;                                 /* what the unit keeps of the choice of experts (model/shape.h); NULL: nothing. */
                                                       /* Forward writes a layer's part, backward reads all of it */
 } block_unit;

@@ -49,7 +49,9 @@ static void add_adapter(writer *w, int in, param_role weight, save_level saved_f
 {
     static const char *const names[MODEL_LINEAR_MATRICES][2] = {{"low_qkv", "gain_qkv"}, {"low_out", "gain_out"},
                                                          {"low_up", "gain_up"}, {"low_down", "gain_down"},
-                                                         {"low_mix", "gain_mix"}, {"low_mix_out", "gain_mix_out"}};
+                                                         {"low_mix", "gain_mix"}, {"low_mix_out", "gain_mix_out"},
+                                                         {"low_inputs", "gain_inputs"}, {"low_gate", "gain_gate"},
+                                                         {"low_input_out", "gain_input_out"}};
     const int matrix = adapter_matrix(weight);
     const param *a = block_param(w->model, w->block, adapter_a(matrix));
     *low = *gain = LAYER_NONE;
@@ -129,7 +131,7 @@ static int add_qkv(writer *w, int in, int layer)
             w->p->tensor[first].gradient_in = qkv;
         layer_stage *norm = add_stage(w, STAGE_HEAD_NORM, first, qkv);
         norm->param[0] = PARAM_QNORM;
-        norm->param[1] = PARAM_KNORM;
+        norm->param[1] = has(w, PARAM_KNORM) ? PARAM_KNORM : PARAM_NONE;
     }
     if (c->layer_rope[layer] >= 0)
         add_stage(w, STAGE_ROTATE, qkv, qkv);
@@ -160,7 +162,17 @@ static int add_attention(writer *w, int qkv, int layer)
     const int out = add_tensor(w, "attention", model_heads(c, layer).q_wide, SAVE_ATTENTION);
     const int lse = add_tensor(w, "statistics", c->heads, SAVE_ATTENTION);
     w->p->tensor[lse].four_bytes = true;
+    const bool reads = model_reads_kv(c, layer);
+    int kv = LAYER_NONE;
+    if (reads || model_kv_is_read(c, layer)) {
+        kv = add_tensor(w, "kv", 2 * model_heads(c, layer).kv_wide, SAVE_LEVELS);
+        w->p->tensor[kv].carried = CARRIED_KV;
+    }
+    if (kv != LAYER_NONE && !reads)
+        add_stage(w, STAGE_SHARE, qkv, kv);
     layer_stage *s = add_stage(w, STAGE_ATTENTION, qkv, out);
+    s->in[1] = reads ? kv : LAYER_NONE;
+    s->begins = model_reads_kv_last(c, layer);
     s->out[1] = lse;
     s->param[0] = has(w, PARAM_SINKS) ? PARAM_SINKS : PARAM_NONE;
     return c->output_gate ? add_gated(w, out, qkv, PARAM_NONE) : out;
@@ -340,6 +352,36 @@ static void add_beside(writer *w, int mlp_in, int residual, int out)
     s->param[0] = PARAM_POST_NORM2;
 }
 
+/* ---- inputs of layers (inputs.c) ---- */
+
+static int add_inputs(writer *w)
+{
+    const int inputs = add_tensor(w, "inputs", w->model->config.layers * w->model->config.input_width, SAVE_LEVELS);
+    w->p->tensor[inputs].carried = CARRIED_INPUTS;
+    return inputs;
+}
+
+static void make_inputs(writer *w, int x, int inputs)
+{
+    const int projected = add_tensor(w, "projected", w->p->tensor[inputs].cols, SAVE_ALL);
+    add_linear(w, STAGE_LINEAR, x, projected, PARAM_INPUTS, PARAM_NONE, SAVE_ALL);
+    add_stage(w, STAGE_MAKE_INPUTS, projected, inputs)->param[0] = PARAM_INPUTS_NORM;
+}
+
+/* The branch that reads them. */
+static void add_input_branch(writer *w, int inputs, int residual, int out)
+{
+    const model_config *c = &w->model->config;
+    const int gate = add_tensor(w, "gate", c->input_width, SAVE_ALL), gated = add_tensor(w, "gated", c->input_width, SAVE_LEVELS);
+    const int added = add_tensor(w, "input_out", c->hidden, SAVE_ALL);
+    add_linear(w, STAGE_LINEAR, residual, gate, PARAM_INPUT_GATE, PARAM_NONE, SAVE_ALL);
+    add_stage(w, STAGE_GATE_INPUTS, gate, gated)->in[1] = inputs;
+    add_linear(w, STAGE_LINEAR, gated, added, PARAM_INPUT_OUT, PARAM_NONE, SAVE_ATTENTION);
+    layer_stage *s = add_stage(w, STAGE_NORM_ADD, added, out);
+    s->in[1] = residual;
+    s->param[0] = PARAM_INPUT_NORM;
+}
+
 /* ---- layers ---- */
 
 /* If the branches are parallel, both ends come last: backward begins with both, before the output's gradient changes. If they share their
@@ -353,6 +395,9 @@ void layer_describe(layer_program *p, const model *m, int layer)
     memset(p, 0, sizeof *p); /* programs are compared as bytes */
     writer w = {p, m, &m->blocks[layer + 1]};
     const int x = add_residual(&w, "x", SAVE_INPUT), out = add_residual(&w, "out", SAVE_LEVELS);
+    const int inputs = c->input_width ? add_inputs(&w) : LAYER_NONE;
+    if (has(&w, PARAM_INPUTS))
+        make_inputs(&w, x, inputs);
     const int n1 = c->pre_norm ? add_norm(&w, x, "n1", PARAM_NORM1, PARAM_NORM1_BIAS) : x;
     if (c->mixer[layer] == MIXER_NONE) {
         const int act = add_act(&w);
@@ -372,17 +417,20 @@ void layer_describe(layer_program *p, const model *m, int layer)
     const int n2 = !c->pre_norm  ? middle
                    : c->one_norm ? add_norm(&w, middle, "n2", PARAM_NORM1, PARAM_NORM1_BIAS)
                                  : add_norm(&w, middle, "n2", PARAM_NORM2, PARAM_NORM2_BIAS);
+    const int end = c->input_width ? add_residual(&w, "xi", SAVE_LEVELS) : out;
     if (c->sparse[layer] && c->experts_beside)
-        add_beside(&w, n2, xm, out);
+        add_beside(&w, n2, xm, end);
     else if (c->sparse[layer])
-        add_experts(&w, &of_mlp, n2, xm, out);
+        add_experts(&w, &of_mlp, n2, xm, end);
     else {
         const int act = add_act(&w);
         add_mlp(&w, n2, act);
         if (c->parallel)
             add_end(&w, of_first, mixed, x, xm);
-        add_end(&w, &of_mlp, act, xm, out);
+        add_end(&w, &of_mlp, act, xm, end);
     }
+    if (c->input_width)
+        add_input_branch(&w, inputs, end, out);
     if (has(&w, PARAM_SCALE))
         add_stage(&w, STAGE_SCALE, LAYER_NONE, out)->param[0] = PARAM_SCALE;
 }

@@ -4,6 +4,22 @@
 
 enum { NOISE_PART = 1 << 30 /* the noise's part of a step's key: no layer has so many modules */ };
 
+/* The rows of all layers' inputs, to which the first layer adds (inputs.c). */
+static void look_up_inputs(const block_context *c, const block_weights *w, const block_unit *u)
+{
+    const step_shape *s = c->shape;
+    const model_config *m = &c->model->config;
+    carried_layout l;
+    carried_layout_init(&l, c->model, s);
+    for (int i = 0; i < w->input_slices_n; i++) {
+        const int64_t row0 = i * s->slice_rows, left = m->vocab - row0;
+        queue_submit(c->queue, &(op){OP_EMBEDDING, .embedding = {
+            .type = s->type, .rows = s->unit_rows, .cols = m->layers * m->input_width, .row0 = row0,
+            .table_rows = left < s->slice_rows ? left : s->slice_rows, .ids = u->ids, .positions = u->positions,
+            .table = w->input_slices[i], .out = u->carried + l.inputs, .scale = model_input_scale(m)}});
+    }
+}
+
 void embedding_forward(const block_context *c, const block_weights *w, const block_unit *u, void *x)
 {
     const step_shape *s = c->shape;
@@ -18,4 +34,5 @@ void embedding_forward(const block_context *c, const block_weights *w, const blo
             .table = w->slices[i], .position_table = positions, .out = x, .stream = u->stream,
             .scale = m->embedding_scale, .noise = u->dropout ? s->noise : 0, .key = dropout_key(u->dropout, NOISE_PART), .first = u->row}});
     }
+    look_up_inputs(c, w, u);
 }

@@ -7,7 +7,10 @@ enum { QUERIES, KEYS, VALUES };
 /* The heads of q, k or v, in the shape of their norm; the columns where they begin before and after it. */
 typedef struct head_group { int64_t heads, dim, from, to; } head_group;
 
-static int groups_n(const model_config *m) { return m->value_norm ? VALUES + 1 : KEYS + 1; }
+static int groups_n(const layer_work *work)
+{
+    return model_reads_kv(work->config, work->layer) ? QUERIES + 1 : work->config->value_norm ? VALUES + 1 : KEYS + 1;
+}
 
 static head_group group_of(const model_config *m, int layer, int k, int groups)
 {
@@ -39,7 +42,7 @@ static float offset_of_group(const layer_work *work, int k) { return k == VALUES
 
 static void forward(const layer_work *work, const layer_stage *s)
 {
-    for (int k = 0; k < groups_n(work->config); k++) {
+    for (int k = 0; k < groups_n(work); k++) {
         const head_group g = group_of(work->config, work->layer, k, work->groups);
         queue_submit(work->c->queue, &(op){OP_NORM, .norm = {
             .kind = work->config->norm, .type = work->type, .rows = work->rows, .heads = g.heads, .dim = g.dim,
@@ -55,7 +58,7 @@ static void input(const layer_work *work, const layer_stage *s)
 {
     const int64_t wide = columns(work, s->out[0]);
     const bool in_place = work->l->program.tensor[s->in[0]].gradient_in == s->out[0];
-    for (int k = 0; k < groups_n(work->config); k++) {
+    for (int k = 0; k < groups_n(work); k++) {
         const head_group g = group_of(work->config, work->layer, k, work->groups);
         char *dx = column(gradient(work, s->in[0]), g.from, work->type);
         submit_norm_backward(work->c->queue, work->c->shape, (op_norm_backward){

@@ -13,9 +13,11 @@ static layer_work work_open(const block_context *c, int block, const layer_layou
                             char *saved, char *workspace)
 {
     const model_config *m = &c->model->config;
+    carried_layout carried;
+    carried_layout_init(&carried, c->model, c->shape);
     return (layer_work){.c = c, .config = m, .l = l, .w = w, .u = u, .saved = saved, .workspace = workspace, .block = block,
                         .layer = c->model->blocks[block].layer, .groups = 1, .rows = c->shape->unit_rows,
-                        .hidden = m->hidden, .type = c->shape->type};
+                        .hidden = m->hidden, .type = c->shape->type, .carried = carried};
 }
 
 static void run_step(const layer_work *work, layer_step step)

@@ -66,11 +66,11 @@ bool layer_is_rewritten(const layer_program *p, int tensor)
     return false;
 }
 
-/* Where the gradient of a tensor lies; LAYER_NONE: it is dx. */
+/* Where the gradient of a tensor lies; LAYER_NONE: in the caller's memory. */
 static int gradient_region(const layer_program *p, int tensor)
 {
     const layer_tensor *t = &p->tensor[tensor];
-    return t->residual ? LAYER_NONE : REGION_GRADIENT + (t->gradient_in == LAYER_NONE ? tensor : t->gradient_in);
+    return t->residual || t->carried ? LAYER_NONE : REGION_GRADIENT + (t->gradient_in == LAYER_NONE ? tensor : t->gradient_in);
 }
 
 typedef struct region_list { int *of, n; } region_list;
@@ -86,7 +86,7 @@ static void touch(region_list *l, int region)
 
 static void touch_tensor(region_list *l, const layer_program *p, int tensor, bool itself, bool gradient)
 {
-    if (tensor == LAYER_NONE)
+    if (tensor == LAYER_NONE || p->tensor[tensor].carried)
         return;
     if (itself)
         touch(l, REGION_TENSOR + tensor);
@@ -172,7 +172,7 @@ static void add_again(layer_layout *l, const bool needed_by_gradients[LAYER_TENS
     for (int i = p->stages_n - 1; i >= 0; i--) {
         const layer_stage *s = &p->stage[i];
         for (int k = 0; k < STAGE_OUTPUTS; k++)
-            if (s->out[k] != LAYER_NONE && needed[s->out[k]]) {
+            if (s->out[k] != LAYER_NONE && needed[s->out[k]] && !p->tensor[s->out[k]].carried) {
                 l->saved[s->out[k]] = level >= p->tensor[s->out[k]].saved_from;
                 again[i] |= !l->saved[s->out[k]];
             }

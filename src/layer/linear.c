@@ -2,8 +2,15 @@
  * takes as many columns as it has, and the second has all columns of the sum, of which the stage writes the others. */
 #include "layer/work.h"
 
+#include <math.h>
+
+/* The factors of layers' inputs are those of the linear stages before and after them. */
 float linear_factor(const layer_work *work, const layer_stage *s)
 {
+    if (s->param[0] == PARAM_INPUTS)
+        return (float)(1 / sqrt((double)work->hidden));
+    if (s->param[0] == PARAM_INPUT_OUT)
+        return (float)sqrt(0.5);
     return s->kind == STAGE_LINEAR_ADD ? work->config->residual_scale : 1;
 }
 
@@ -70,7 +77,7 @@ static op_matmul matmul_of(const layer_work *work, const layer_stage *s, int64_t
 {
     const int64_t k = matrix_of(work, s)->cols;
     return (op_matmul){.layout = MATMUL_NT, .type = work->type, .out_type = work->type, .m = work->rows, .n = n, .k = k, .lda = k,
-                       .ldb = k, .ldc = columns(work, to), .a = tensor(work, s->in[LINEAR_X]),
+                       .ldb = k, .ldc = columns(work, to), .alpha = linear_factor(work, s), .a = tensor(work, s->in[LINEAR_X]),
                        .c = column(tensor(work, to), col, work->type)};
 }
 
@@ -92,7 +99,6 @@ static void forward(const layer_work *work, const layer_stage *s)
 static void add_forward(const layer_work *work, const layer_stage *s)
 {
     op_matmul o = matmul_of(work, s, work->hidden, s->out[0], 0);
-    o.alpha = work->config->residual_scale;
     o.residual = residual_of(work, s);
     o.stream = work->stream;
     rows_of(work, s, o, 0);

@@ -9,6 +9,8 @@
  *   x -> [norm] -> linear -> conv, gates -> scan -> gated_norm -> linear -> + x  = xm                 (the gated delta rule)
  *   x -> [norm] -> linear -> conv -> linear -> + x  = xm                                              (a short convolution)
  *   xm -> norm -> route -> dispatch -> experts_up -> experts_act -> experts_down -> + xm = out    (experts.c; before it the shared expert)
+ *   x -> norm -> linear -> head_norm -> rotate -> [share] -> attention ...      (keys and values are handed to later layers, or come so)
+ *   xp -> linear -> gate_inputs -> linear -> norm -> + xp = out; in the first layer before all: x -> linear -> make_inputs    (inputs.c)
  *   x -> norm -> a mixer or an MLP -> + x = out                                                       (one branch a layer)
  *   xm -> norm -> MLP -> norm; xm -> norm -> experts -> norm; their sum -> norm -> + xm = out     (with a norm before the router)
  *
@@ -26,6 +28,8 @@
 #include "model/shape.h"
 
 enum { LAYER_TENSORS = 48, LAYER_STAGES = 40, LAYER_NONE = -1 };
+typedef enum carried_kind { CARRIED_NOT, CARRIED_KV, CARRIED_INPUTS } carried_kind; /* model/shape.h */
+
 enum { LAYER_X, LAYER_OUT }; /* the first two tensors of every layer: its input; its output, in the caller's memory */
 
 /* In order of ascending memory and descending recomputation. */
@@ -46,6 +50,7 @@ typedef struct layer_tensor {
     bool four_bytes;       /* fp32 or int32, else in the compute type */
     bool of_heads;         /* q, k and v: in a run by groups of heads it holds those of one group (groups.h) */
     bool residual;         /* the residual stream itself: its gradient is the layer's dx, not a tensor of its own */
+    unsigned char carried; /* carried_kind: layers hand it on, in the caller's memory, and its gradient */
     save_level saved_from; /* the lowest level from which it is saved if backward reads it; SAVE_LEVELS: never */
     int gradient_in;       /* its gradient is the first columns of this tensor's; LAYER_NONE: it has its own */
 } layer_tensor;
@@ -59,12 +64,15 @@ typedef enum stage_kind {
     STAGE_GAIN,       /* out, from weights alone: the gain by which DoRA multiplies a linear stage's sum; param: that stage's weight */
     STAGE_HEAD_NORM,  /* the first columns of out = norm of q and k; param: weights of q, of k */
     STAGE_ROTATE,     /* q and k, in place */
-    STAGE_ATTENTION,  /* out: values, statistics; param: sinks */
+    STAGE_SHARE,      /* out: the keys and values of in, for later layers */
+    STAGE_ATTENTION,  /* in: q, k and v, or q and another layer's k and v; out: values, statistics; param: sinks */
     STAGE_ACTIVATION,
     STAGE_CONV,       /* short convolution of the first columns of in, or in whole between its gates; param: weight, bias */
     STAGE_GATES,      /* out: decays, steps of a scan; param: rates, bias of the steps */
     STAGE_SCAN,       /* the gated delta rule. in: q, k and v side by side, decays, steps; out: values, states */
     STAGE_SCALE,      /* out, the layer's output, times a number; param: the number */
+    STAGE_MAKE_INPUTS, /* out, all layers' inputs: + norm(in) of each layer's columns; param: weight */
+    STAGE_GATE_INPUTS, /* out = activation(in) * the layer's columns of the second input, which is all layers' */
     STAGE_GATED_NORM, /* out = norm(in) * silu(gates of the second input); param: weight. Without it: in * sigmoid(gates) */
     STAGE_ROUTE,        /* of experts. out: logits, ids, weights; param: the router, the correction of the choice, a bias, factors */
     STAGE_DISPATCH,     /* in: ids; out: order, places, ends */
@@ -75,7 +83,7 @@ typedef enum stage_kind {
     STAGE_KINDS
 } stage_kind;
 
-enum { STAGE_INPUTS = 7, STAGE_OUTPUTS = 3, STAGE_PARAMS = 4, STAGE_SCRATCH = 2 };
+enum { STAGE_INPUTS = 7, STAGE_OUTPUTS = 3, STAGE_PARAMS = 4, STAGE_SCRATCH = 3 };
 /* Inputs of linear stages; low and gain are made by the stages of an adapter. */
 enum { LINEAR_X, LINEAR_RESIDUAL, LINEAR_LOW, LINEAR_GAIN };
 /* Inputs of a scan, beside the first. */
@@ -88,6 +96,7 @@ typedef struct layer_stage {
     int in[STAGE_INPUTS], out[STAGE_OUTPUTS]; /* tensors, or LAYER_NONE */
     param_role param[STAGE_PARAMS];           /* or PARAM_NONE */
     int drops;                                /* bool: of an adapter, its input has dropout. No padding: programs are compared as bytes */
+    int begins;                               /* bool: of attention, its layer is the last that reads those k and v */
 } layer_stage;
 
 typedef struct layer_program {

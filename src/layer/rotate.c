@@ -18,7 +18,7 @@ static void rotate_both(const layer_work *work, const layer_stage *s, void *qkv,
     const attention_heads h = heads_of(work);
     const int which = m->layer_rope[work->layer];
     if (m->query_rope < 0) {
-        rotate(work, s, which, h.heads + h.kv_heads, 0, qkv, inverse);
+        rotate(work, s, which, h.heads + (model_reads_kv(m, work->layer) ? 0 : h.kv_heads), 0, qkv, inverse);
         return;
     }
     const qkv_columns at = qkv_of(work);

@@ -26,6 +26,7 @@ typedef struct layer_work {
     int64_t row, rows;   /* the rows that are computed: of the unit, or of a tile. `out`, `stream` and `u` begin with them */
     int64_t hidden;
     pt_dtype type;
+    carried_layout carried;
 } layer_work;
 
 static inline int64_t columns(const layer_work *work, int t)
@@ -47,10 +48,15 @@ static inline void *region(const layer_work *work, int r)
     return work->workspace + work->at[r] + (work->tiled[r] ? 0 : row_offset(work, r % LAYER_TENSORS));
 }
 
+static inline int kv_kind(const layer_work *work) { return !work->config->window[work->layer]; }
+
 static inline void *tensor(const layer_work *work, int t)
 {
     if (t == LAYER_OUT)
         return work->out;
+    const unsigned char carried = work->l->program.tensor[t].carried;
+    if (carried)
+        return work->u->carried + (carried == CARRIED_KV ? work->carried.kv[kv_kind(work)] : work->carried.inputs) + row_offset(work, t);
     return work->l->saved[t] ? work->saved + work->l->saved_at[t] + row_offset(work, t) : region(work, t);
 }
 
@@ -65,6 +71,18 @@ static inline void *gradient(const layer_work *work, int t)
 {
     const layer_tensor *of = &work->l->program.tensor[t];
     return of->residual ? work->out : region(work, REGION_GRADIENT + (of->gradient_in == LAYER_NONE ? t : of->gradient_in));
+}
+
+/* Where the gradients of the layer's kind of carried keys and values are summed, of all rows of the unit. */
+static inline float *carried_gradient(const layer_work *work)
+{
+    return (float *)(work->u->carried_gradient + work->carried.kv_gradient[kv_kind(work)]);
+}
+
+/* The gradients of all layers' inputs, from the first row that is computed on; t: the tensor of the inputs. */
+static inline char *inputs_gradient(const layer_work *work, int t)
+{
+    return work->u->carried_gradient + work->carried.inputs_gradient + row_offset(work, t);
 }
 
 /* Has a stage that reads the tensor, too, and whose backward runs before, written its gradient? */
@@ -124,6 +142,11 @@ static inline const void *residual_of(const layer_work *work, const layer_stage 
 }
 /* The stream to which it adds: only if its output is part of the residual stream. */
 static inline float *stream_of(const layer_work *work, const layer_stage *s) { return is_residual(work, s->out[0]) ? work->stream : NULL; }
+
+/* ---- share.c ---- */
+
+/* Adds the gradients of keys and values (rows, 2 Hkv D) that are computed to their sums, or with `begins` overwrites these. */
+void share_add_gradient(const layer_work *work, const void *dkv, bool begins);
 
 /* ---- adapter.c: the parts of a linear stage that an adapter has ---- */
 

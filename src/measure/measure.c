@@ -446,6 +446,8 @@ static pattern pattern_of(const param *p)
     }
 }
 
+static int64_t slices_of(const param *p, const step_shape *s) { return (p->rows + s->slice_rows - 1) / s->slice_rows; }
+
 void area_weights(area *a, const step_shape *s, int block, block_weights *w, const void **slices)
 {
     const model *m = a->b->r->model;
@@ -459,8 +461,13 @@ void area_weights(area *a, const step_shape *s, int block, block_weights *w, con
         w->param[role] = at;
         if (p->kind->use != USE_VOCABULARY)
             continue;
-        w->slices = slices;
+        const void **to = role == PARAM_LAYER_TOKENS ? slices + slices_of(p, s) : slices; /* after those of the first table */
+        int n = 0;
         for (int64_t first = 0; at && first < p->rows; first += s->slice_rows)
-            slices[w->slices_n++] = at + (uint64_t)first * row;
+            to[n++] = at + (uint64_t)first * row;
+        if (role == PARAM_LAYER_TOKENS)
+            w->input_slices = to, w->input_slices_n = n;
+        else
+            w->slices = to, w->slices_n = n;
     }
 }

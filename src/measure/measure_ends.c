@@ -50,7 +50,11 @@ void unit_data_take(area *a, const step_shape *s, int64_t units, unit_data *out)
 void unit_stream_take(area *a, const model *m, const step_shape *s, block_unit *u)
 {
     uint64_t bytes = residual_bytes(m, s);
+    carried_layout l;
+    carried_layout_init(&l, m, s);
     u->stream = bytes ? area_take(a, bytes, PATTERN_SMALL) : NULL;
+    u->carried = l.bytes ? area_take(a, l.bytes, PATTERN_VALUES) : NULL;
+    u->carried_gradient = l.gradient_bytes ? area_take(a, l.gradient_bytes, PATTERN_SMALL) : NULL;
 }
 
 typedef struct ends {
@@ -73,7 +77,7 @@ static uint64_t rows_bytes(const ends *y, int64_t rows)
 static int ends_open(ends *y, bench *b, pt_error *e)
 {
     *y = (ends){.model = b->r->model, .shape = *b->r->shape, .sets = 1};
-    y->slices_n = y->model->config.vocab / y->shape.slice_rows + 1;
+    y->slices_n = 2 * (y->model->config.vocab / y->shape.slice_rows + 1); /* of two tables at most */
     y->slices = malloc((size_t)(SETS * y->slices_n) * sizeof *y->slices);
     return y->slices ? 0 : pt_fail(e, PT_FAILED, "out of memory");
 }

@@ -10,7 +10,7 @@
 /* Token ids, targets and positions of `units` units; `unit` points to the first. */
 typedef struct unit_data { block_unit unit; const int32_t *ids; } unit_data;
 void unit_data_take(area *a, const step_shape *s, int64_t units, unit_data *out);
-/* Takes the unit's fp32 residual stream from the area, if the run has one. */
+/* Takes the unit's fp32 residual stream from the area, if the run has one, and what layers hand on beside it. */
 void unit_stream_take(area *a, const model *m, const step_shape *s, block_unit *u);
 
 /* ---- memory ---- */

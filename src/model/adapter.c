@@ -17,6 +17,9 @@ static const struct { param_role base, a, b, magnitude; } roles[MODEL_MATRICES] 
     {PARAM_DOWN, PARAM_DOWN_A, PARAM_DOWN_B, PARAM_DOWN_MAGNITUDE},
     {PARAM_MIX_IN, PARAM_MIX_IN_A, PARAM_MIX_IN_B, PARAM_MIX_IN_MAGNITUDE},
     {PARAM_MIX_OUT, PARAM_MIX_OUT_A, PARAM_MIX_OUT_B, PARAM_MIX_OUT_MAGNITUDE},
+    {PARAM_INPUTS, PARAM_INPUTS_A, PARAM_INPUTS_B, PARAM_INPUTS_MAGNITUDE},
+    {PARAM_INPUT_GATE, PARAM_INPUT_GATE_A, PARAM_INPUT_GATE_B, PARAM_INPUT_GATE_MAGNITUDE},
+    {PARAM_INPUT_OUT, PARAM_INPUT_OUT_A, PARAM_INPUT_OUT_B, PARAM_INPUT_OUT_MAGNITUDE},
     {PARAM_SHARED_UP, PARAM_SHARED_UP_A, PARAM_SHARED_UP_B, PARAM_NONE},
     {PARAM_SHARED_DOWN, PARAM_SHARED_DOWN_A, PARAM_SHARED_DOWN_B, PARAM_NONE},
     {PARAM_EXPERTS_UP, PARAM_EXPERTS_UP_A, PARAM_EXPERTS_UP_B, PARAM_NONE},
@@ -169,10 +172,9 @@ enum { TARGETS_MOST = 32, TARGET_BYTES = MODEL_NAME };
 /* dora: magnitudes are those of linear stages only. */
 typedef struct targets { int n; bool dora; char of[TARGETS_MOST][TARGET_BYTES]; } targets;
 
-/* The words for sets of matrices: bits by their index. */
+/* The words for sets of matrices. */
 static const struct { const char *word; unsigned matrices; } sets[] = {
-    {"all-linear", 0xff}, {"attention", 1 << 0 | 1 << 1 | 1 << 4 | 1 << 5}, {"mlp", 1 << 2 | 1 << 3 | 1 << 6 | 1 << 7},
-    {"experts", 1 << 8 | 1 << 9}};
+    {"all-linear", ADAPTER_LINEAR}, {"attention", ADAPTER_ATTENTION}, {"mlp", ADAPTER_MLP}, {"experts", ADAPTER_EXPERTS}};
 enum { SETS = sizeof sets / sizeof *sets };
 
 static bool takes(const targets *t, int matrix) { return !t->dora || matrix < MODEL_LINEAR_MATRICES; }
@@ -254,7 +256,8 @@ static bool names_modules(const model *m, const char *target)
 /* For a model of text and images, a regular expression: other parts have modules of the same names, which PEFT would adapt, too. */
 static json_t *text_modules(const model *m, const targets *t)
 {
-    char all[TARGETS_MOST * (TARGET_BYTES + 8)] = ".*language_model\\..*\\.(";
+    char all[TARGETS_MOST * (TARGET_BYTES + 8)];
+    strcpy(all, m->config.input_width ? ".*language_model\\.(?:.*\\.)?(" : ".*language_model\\..*\\.("); /* some are outside the layers */
     size_t n = strlen(all);
     const size_t begin = n;
     for (int i = 0; i < t->n; i++) {

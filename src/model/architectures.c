@@ -143,6 +143,12 @@ static const char *gemma4_names[PARAM_ROLES][MODEL_MAX_PARTS] = {
                       [PARAM_EXPERTS_UP] = {"layers.*.experts.gate_up_proj"}, [PARAM_EXPERTS_DOWN] = {"layers.*.experts.down_proj"},
                       [PARAM_POST_MLP] = {"layers.*.post_feedforward_layernorm_1.weight"},
                       [PARAM_POST_EXPERTS] = {"layers.*.post_feedforward_layernorm_2.weight"},
+                      [PARAM_LAYER_TOKENS] = {"embed_tokens_per_layer.weight"},
+                      [PARAM_INPUTS] = {"per_layer_model_projection.weight"},
+                      [PARAM_INPUTS_NORM] = {"per_layer_projection_norm.weight"},
+                      [PARAM_INPUT_GATE] = {"layers.*.per_layer_input_gate.weight"},
+                      [PARAM_INPUT_OUT] = {"layers.*.per_layer_projection.weight"},
+                      [PARAM_INPUT_NORM] = {"layers.*.post_per_layer_input_norm.weight"},
                       [PARAM_SCALE] = {"layers.*.layer_scalar"})};
 
 static const char *glm4_names[PARAM_ROLES][MODEL_MAX_PARTS] = {
@@ -606,11 +612,12 @@ static const architecture table[] = {
         .sparse = SPARSE_ALL, .experts_key = "enable_moe_block", .experts_beside = true, .experts = {"num_experts", NULL, -1},
         EXPERTS_USED("top_k_experts", -1), EXPERT_FFN(-1), .router_norm = {NULL, true},
         .shared_ffn = {"intermediate_size", NULL, 9216},
-        .fixed = {{"num_kv_shared_layers", "0"}, {"use_bidirectional_attention", "\"vision\""}},
-        .zero = {"hidden_size_per_layer_input", NULL, 256},
+        .fixed = {{"use_bidirectional_attention", "\"vision\""}},
+        .input_width = {"hidden_size_per_layer_input", NULL, 256},
         .keys = {"rope_parameters", "attention_bias", "sliding_window", "final_logit_softcapping", "per_layer_config",
                  "enable_moe_block", "num_experts", "top_k_experts", "moe_intermediate_size", "vocab_size_per_layer_input",
-                 "use_double_wide_mlp"},
+                 "use_double_wide_mlp", "num_kv_shared_layers",
+                 "hidden_size_per_layer_input"},
     },
     {
         .model_type = "qwen3_5_text", .class_name = "Qwen3_5ForCausalLM", LLAMA_FAMILY, ONE_ROPE, SILU, .eps = 1e-6,

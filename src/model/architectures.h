@@ -116,6 +116,7 @@ typedef struct architecture {
     bool one_branch;           /* a layer is a mixer or an MLP, as layers_block_type or hybrid_override_pattern says (config_branches.c) */
     bool full_heads;           /* layers without a window may have heads of their own, and values that k_proj makes (config_heads.c) */
     bool value_norm, scaled;
+    config_key input_width;    /* of layers' inputs beside the stream; no name: there are none */
     mixer_kind mixer;          /* of the layers without attention */
     const char *mixer_type, *mixer_type_old; /* what layer_types calls them */
     const char *layer_types_alias; /* another name of layer_types; or NULL */

@@ -1,5 +1,7 @@
 /* config_heads.c - heads of layers without a window, where these have their own.
  *
+ * Such models may also share keys and values among layers, and have inputs of layers.
+ *
  * Their size and number are two keys, global_head_dim and num_global_key_value_heads (which counts if attention_k_eq_v is true), or what
  * Transformers writes since version 5: per_layer_config {"5": {"head_dim": 512, "num_key_value_heads": 4}, ...}.
  */
@@ -83,6 +85,49 @@ static int read_of_full(config_reader *r)
     return 0;
 }
 
+/* The last layers may read the keys and values of an earlier layer with a window or without, as they are. */
+static int read_shared(config_reader *r)
+{
+    model_config *c = r->c;
+    int64_t shared = 0;
+    int status = json_get_int(&r->source, "num_kv_shared_layers", JSON_OPTIONAL, 0, MODEL_MAX_LAYERS, &shared, r->e);
+    if (!status)
+        status = json_get_bool(&r->source, "use_double_wide_mlp", JSON_OPTIONAL, &c->double_wide, r->e);
+    if (!status && shared >= c->layers)
+        status = pt_fail(r->e, PT_FAILED, "%s: \"num_kv_shared_layers\" is %lld, but of %lld layers at most %lld can read the keys and "
+                         "values of an earlier one", r->source.where, (long long)shared, (long long)c->layers, (long long)c->layers - 1);
+    if (status)
+        return status;
+    c->kv_shared = shared;
+    c->double_wide &= shared > 0;
+    for (int i = (int)(c->layers - shared); i < c->layers; i++) {
+        const int from = model_kv_layer(c, i);
+        if (!c->window[from] != !c->window[i])
+            return pt_fail(r->e, PT_FAILED, "%s: \"num_kv_shared_layers\" is %lld, but layer %d has no earlier layer %s a window whose "
+                           "keys and values it could read", r->source.where, (long long)shared, i, c->window[i] ? "with" : "without");
+    }
+    return 0;
+}
+
+/* Inputs of layers beside the stream, looked up in a table with as many rows as the embedding. */
+static int read_inputs(config_reader *r)
+{
+    model_config *c = r->c;
+    int64_t width = r->a->input_width.value, vocab = r->a->vocab.value;
+    int status = json_get_int(&r->source, r->a->input_width.name, JSON_OPTIONAL, 0, MAX_WIDTH, &width, r->e);
+    if (!status)
+        status = json_get_int(&r->source, "vocab_size_per_layer_input", JSON_OPTIONAL, 1, MAX_VOCAB, &vocab, r->e);
+    c->input_width = width;
+    if (!status && width * c->layers > MAX_WIDTH)
+        status = pt_fail(r->e, PT_FAILED, "%s: \"%s\" %lld of %lld layers makes rows of %lld values, but at most %d are supported",
+                         r->source.where, r->a->input_width.name, (long long)width, (long long)c->layers, (long long)(width * c->layers),
+                         MAX_WIDTH);
+    if (!status && width && vocab != c->vocab)
+        status = pt_fail(r->e, PT_FAILED, "%s: \"vocab_size_per_layer_input\" is %lld, but only \"%s\" %lld is supported: every token "
+                         "needs a row in both tables", r->source.where, (long long)vocab, r->a->vocab.name, (long long)c->vocab);
+    return status;
+}
+
 int config_read_heads(config_reader *r)
 {
     model_config *c = r->c;
@@ -102,5 +147,7 @@ int config_read_heads(config_reader *r)
         status = pt_fail(r->e, PT_FAILED, "%s: \"%s\" is %lld, which is not a multiple of the %lld key and value heads of layers without "
                          "a window (\"num_global_key_value_heads\" or \"per_layer_config\")",
                          r->source.where, r->a->heads.name, (long long)c->heads, (long long)c->full_kv_heads);
-    return status;
+    if (!status)
+        status = read_shared(r);
+    return status ? status : read_inputs(r);
 }

@@ -19,6 +19,7 @@
 #include "base/json.h"
 #include "device/device.h" /* norm_kind, activation_kind */
 
+#include <math.h>
 #include <stdbool.h>
 #include <stdint.h>
 
@@ -26,8 +27,10 @@ enum {
     MODEL_MAX_LAYERS = 512,
     MODEL_MAX_PARTS = 4, /* of a parameter; of a layer's experts, for each */
     MODEL_NAME = 96,
-    MODEL_LINEAR_MATRICES = 6, /* of a layer's linear stages: qkv, out, up, down; in and out of a mixer that is not attention */
-    MODEL_MATRICES = 10        /* and after them up and down of the shared expert with a gate, and of the experts */
+    /* Of a layer's linear stages: qkv, out, up, down; in and out of a mixer that is not attention; those that make layers' inputs, their
+     * gate, and its output. */
+    MODEL_LINEAR_MATRICES = 9,
+    MODEL_MATRICES = 13       /* and after them up and down of the shared expert with a gate, and of the experts */
 };
 
 typedef enum position_kind { POSITION_LEARNED, POSITION_ROTARY } position_kind;
@@ -91,6 +94,9 @@ typedef struct model_config {
     int64_t full_kv_heads, full_head_dim; /* of layers without a window, where they differ; else 0 */
     bool keys_as_values;       /* in such layers values are made by k_proj, too */
     bool scaled;               /* a layer's output is multiplied by a number that is not trained */
+    int64_t kv_shared;         /* so many last layers read the keys and values of an earlier one */
+    bool double_wide;          /* and have MLPs twice as wide */
+    int64_t input_width;       /* columns of each layer's inputs beside the stream (layer/inputs.c); 0: none */
     bool value_norm;           /* values are divided by their root mean square, as keys before their weight */
     bool output_gate;          /* attention's output is multiplied by the sigmoid of gates, which q_proj makes beside the queries */
     unsigned char mixer[MODEL_MAX_LAYERS]; /* mixer_kind */
@@ -122,6 +128,33 @@ typedef struct model_config {
     int64_t padding;           /* row of the embedding that starts at zero and gets no gradient from the input side; -1: none */
 } model_config;
 
+/* Does the layer read the keys and values of an earlier one? */
+static inline bool model_reads_kv(const model_config *c, int layer) { return layer >= 0 && layer >= c->layers - c->kv_shared; }
+/* The layer whose keys and values it reads, its own or those of the last layer that makes some and also has a window or none. */
+static inline int model_kv_layer(const model_config *c, int layer)
+{
+    int from = layer;
+    while (from > 0 && (model_reads_kv(c, from) || !c->window[from] != !c->window[layer]))
+        from--;
+    return from;
+}
+/* Does a later layer read the keys and values that the layer makes? */
+static inline bool model_kv_is_read(const model_config *c, int layer)
+{
+    bool read = false;
+    for (int i = layer + 1; i < c->layers; i++)
+        read |= model_reads_kv(c, i) && model_kv_layer(c, i) == layer;
+    return read;
+}
+/* Is it the last layer that reads those keys and values? */
+static inline bool model_reads_kv_last(const model_config *c, int layer)
+{
+    bool last = model_reads_kv(c, layer);
+    for (int i = layer + 1; i < c->layers; i++)
+        last &= !c->window[i] != !c->window[layer];
+    return last;
+}
+
 /* The heads of a layer's attention. wide: columns of all queries, of all keys. made: columns that the first matrix makes. */
 typedef struct attention_heads { int64_t heads, kv_heads, dim, q_wide, kv_wide, made; } attention_heads;
 static inline attention_heads model_heads(const model_config *c, int layer)
@@ -130,16 +163,19 @@ static inline attention_heads model_heads(const model_config *c, int layer)
     const int64_t kv = full && c->full_kv_heads ? c->full_kv_heads : c->kv_heads;
     const int64_t dim = full && c->full_head_dim ? c->full_head_dim : c->head_dim;
     attention_heads h = {c->heads, kv, dim, c->heads * dim, kv * dim, 0};
-    h.made = (c->output_gate ? 2 : 1) * h.q_wide + (full && c->keys_as_values ? 1 : 2) * h.kv_wide;
+    h.made = (c->output_gate ? 2 : 1) * h.q_wide + (model_reads_kv(c, layer) ? 0 : full && c->keys_as_values ? 1 : 2) * h.kv_wide;
     return h;
 }
 
-/* Where q, k, v and the gates begin among the columns of qkv. Without gates the order is q, k, v, otherwise k, q, gates, v. */
+/* Where q, k, v and the gates begin among the columns of qkv. Without gates the order is q, k, v, otherwise k, q, gates, v. A layer that
+ * reads another's keys and values has q alone. */
 typedef struct qkv_columns { int64_t q, k, v, gate, all; } qkv_columns;
 static inline qkv_columns model_qkv_columns(const model_config *c, int layer)
 {
     const attention_heads h = model_heads(c, layer);
     const int64_t q = h.q_wide, kv = h.kv_wide;
+    if (model_reads_kv(c, layer))
+        return (qkv_columns){0, q, q, -1, q};
     return c->output_gate ? (qkv_columns){kv, 0, kv + 2 * q, kv + q, 2 * (q + kv)} : (qkv_columns){0, q, q + kv, -1, q + 2 * kv};
 }
 
@@ -180,6 +216,8 @@ typedef enum block_kind { BLOCK_EMBEDDING, BLOCK_LAYER, BLOCK_HEAD } block_kind;
 typedef enum param_role {
     PARAM_TOKENS,       /* (V, C) embedding, also the head if tied */
     PARAM_POSITIONS,    /* (max_positions, C) learned positions */
+    PARAM_LAYER_TOKENS, /* (V, L W): looked up for the inputs of all layers */
+    PARAM_INPUTS, PARAM_INPUTS_NORM,  /* (L W, C), (1, W), of the first layer: what it adds to them */
     PARAM_NORM1, PARAM_NORM1_BIAS,
     PARAM_QKV, PARAM_QKV_BIAS,        /* ((H + 2 Hkv) D, C); with an output gate ((2 H + 2 Hkv) D, C) (model_qkv_columns) */
     PARAM_QNORM, PARAM_KNORM,         /* (1, D), or (1, H D) and (1, Hkv D) */
@@ -205,6 +243,7 @@ typedef enum param_role {
     PARAM_EXPERTS_DOWN, PARAM_EXPERTS_DOWN_BIAS, /* (E C, I) */
     PARAM_POST_MLP, PARAM_POST_EXPERTS, /* of an MLP and experts side by side, before their sum */
     PARAM_POST_NORM2,
+    PARAM_INPUT_GATE, PARAM_INPUT_OUT, PARAM_INPUT_NORM, /* (W, C), (C, W), (1, C): of the branch that reads a layer's inputs */
     PARAM_SCALE,                      /* (1, 1): of the layer's output */
     PARAM_NORMF, PARAM_NORMF_BIAS,    /* final norm, in the head block */
     PARAM_HEAD,                       /* (V, C), untied only */
@@ -216,6 +255,9 @@ typedef enum param_role {
     PARAM_DOWN_A, PARAM_DOWN_B, PARAM_DOWN_MAGNITUDE,
     PARAM_MIX_IN_A, PARAM_MIX_IN_B, PARAM_MIX_IN_B2, PARAM_MIX_IN_B3, PARAM_MIX_IN_B4, PARAM_MIX_IN_MAGNITUDE,
     PARAM_MIX_OUT_A, PARAM_MIX_OUT_B, PARAM_MIX_OUT_MAGNITUDE,
+    PARAM_INPUTS_A, PARAM_INPUTS_B, PARAM_INPUTS_MAGNITUDE,
+    PARAM_INPUT_GATE_A, PARAM_INPUT_GATE_B, PARAM_INPUT_GATE_MAGNITUDE,
+    PARAM_INPUT_OUT_A, PARAM_INPUT_OUT_B, PARAM_INPUT_OUT_MAGNITUDE,
     PARAM_SHARED_UP_A, PARAM_SHARED_UP_B, PARAM_SHARED_UP_B2,
     PARAM_SHARED_DOWN_A, PARAM_SHARED_DOWN_B,
     PARAM_EXPERTS_UP_A, PARAM_EXPERTS_UP_B, /* expert after expert: (E rank, inputs), (E outputs, rank) */
@@ -336,12 +378,14 @@ static inline int64_t part_matrices(const param *p, int k)
         return 1;
     return p->part[k].stacked * (p->role == PARAM_EXPERTS_UP && !p->part[k].transposed ? 2 : 1);
 }
+/* The factor of the rows that are looked up for layers' inputs. */
+static inline float model_input_scale(const model_config *c) { return (float)sqrt((double)c->input_width); }
 /* The width of a layer's MLP, or of its shared expert; 0: it has none. */
 static inline int64_t model_ffn(const model_config *c, int layer)
 {
     if (c->one_branch && c->mixer[layer] != MIXER_NONE)
         return 0;
-    return c->sparse[layer] ? c->shared_ffn : c->ffn;
+    return (c->sparse[layer] ? c->shared_ffn : c->ffn) * (c->double_wide && model_reads_kv(c, layer) ? 2 : 1);
 }
 /* Rows that are stored together if a part is transposed: those of an expert, or all. */
 static inline int64_t part_whole_rows(const param *p, int k) { return p->part[k].rows / (p->part[k].stacked ? p->part[k].stacked : 1); }

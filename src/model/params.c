@@ -12,7 +12,7 @@
 
 typedef enum extent {
     ONE, VOCABULARY, POSITIONS, HIDDEN, QKV, QKV_FIRST, QKV_SECOND, Q, KV, QNORM, KNORM, UP, FFN, EXPERTS, EXPERTS_UP, EXPERTS_DOWN,
-    EXPERT_FFN, HEADS, MIX_IN, MIX_VALUES, CHANNELS, TAPS, VALUE_HEADS, MIX_NORM
+    EXPERT_FFN, HEADS, INPUT, INPUTS, MIX_IN, MIX_VALUES, CHANNELS, TAPS, VALUE_HEADS, MIX_NORM
 } extent;
 
 /* layer: -1 outside the layers. */
@@ -39,6 +39,8 @@ static int64_t extent_of(const model_config *c, int layer, extent x)
     case EXPERTS_DOWN: return c->experts * c->hidden;
     case EXPERT_FFN: return c->expert_ffn;
     case HEADS: return c->heads;
+    case INPUT: return c->input_width;
+    case INPUTS: return c->layers * c->input_width;
     case MIX_IN: return model_mix_columns(c, layer).all;
     case MIX_VALUES: return model_mix_values(c, layer);
     case CHANNELS: return model_mix_columns(c, layer).channels;
@@ -66,6 +68,7 @@ static bool mix_bias(const model_config *c, int layer) { return c->mix_bias && m
 static bool conv_bias(const model_config *c, int layer) { return c->conv_bias && mixer(c, layer); }
 static bool qkv_bias(const model_config *c, int layer) { return c->qkv_bias && attention(c, layer); }
 static bool qk_norm(const model_config *c, int layer) { return c->qk_norm != QK_NORM_NONE && attention(c, layer); }
+static bool k_norm(const model_config *c, int layer) { return qk_norm(c, layer) && !model_reads_kv(c, layer); }
 static bool out_bias(const model_config *c, int layer) { return c->out_bias && attention(c, layer); }
 static bool sparse(const model_config *c, int layer) { return layer >= 0 && c->sparse[layer]; }
 static bool sinks(const model_config *c, int layer) { return c->sinks && attention(c, layer); }
@@ -76,6 +79,8 @@ static bool beside(const model_config *c, int layer) { return sparse(c, layer) &
 static bool shared_gate(const model_config *c, int layer) { return sparse(c, layer) && c->shared_gate; }
 static bool mlp(const model_config *c, int layer) { return layer >= 0 && model_ffn(c, layer) > 0 && !shared_gate(c, layer); }
 static bool mlp_bias(const model_config *c, int layer) { return c->mlp_bias && mlp(c, layer); }
+static bool inputs(const model_config *c, int layer) { return c->input_width > 0; }
+static bool makes_inputs(const model_config *c, int layer) { return inputs(c, layer) && layer == 0; }
 static bool scaled(const model_config *c, int layer) { return c->scaled; }
 static bool untied(const model_config *c, int layer) { return !c->tied; }
 
@@ -88,12 +93,15 @@ static const struct row {
 } table[PARAM_ROLES] = {
     [PARAM_TOKENS] = {{"tokens", BLOCK_EMBEDDING, USE_VOCABULARY, 0, false}, always, VOCABULARY, HIDDEN, {0}},
     [PARAM_POSITIONS] = {{"positions", BLOCK_EMBEDDING, USE_POSITIONS, 1, false}, learned_positions, POSITIONS, HIDDEN, {0}},
+    [PARAM_LAYER_TOKENS] = {{"layer_tokens", BLOCK_EMBEDDING, USE_VOCABULARY, 81, false}, inputs, VOCABULARY, INPUTS, {0}},
+    [PARAM_INPUTS] = {{"inputs", BLOCK_LAYER, USE_MATRIX, 82, false}, makes_inputs, INPUTS, HIDDEN, {0}},
+    [PARAM_INPUTS_NORM] = {{"inputs_norm", BLOCK_LAYER, USE_NORM, 83, false}, makes_inputs, ONE, INPUT, {0}},
     [PARAM_NORM1] = {{"norm1", BLOCK_LAYER, USE_NORM, 2, false}, pre_norm, ONE, HIDDEN, {0}},
     [PARAM_NORM1_BIAS] = {{"norm1_bias", BLOCK_LAYER, USE_NORM_BIAS, 3, false}, pre_norm_bias, ONE, HIDDEN, {0}},
     [PARAM_QKV] = {{"qkv", BLOCK_LAYER, USE_MATRIX, 4, false}, attention, QKV, HIDDEN, {QKV_FIRST, QKV_SECOND, KV}},
     [PARAM_QKV_BIAS] = {{"qkv_bias", BLOCK_LAYER, USE_BIAS, 5, false}, qkv_bias, ONE, QKV, {QKV_FIRST, QKV_SECOND, KV}},
     [PARAM_QNORM] = {{"q_norm", BLOCK_LAYER, USE_NORM, 6, false}, qk_norm, ONE, QNORM, {0}},
-    [PARAM_KNORM] = {{"k_norm", BLOCK_LAYER, USE_NORM, 7, false}, qk_norm, ONE, KNORM, {0}},
+    [PARAM_KNORM] = {{"k_norm", BLOCK_LAYER, USE_NORM, 7, false}, k_norm, ONE, KNORM, {0}},
     [PARAM_SINKS] = {{"sinks", BLOCK_LAYER, USE_SINK, 63, false}, sinks, ONE, HEADS, {0}},
     [PARAM_OUT] = {{"out", BLOCK_LAYER, USE_MATRIX, 8, true}, attention, HIDDEN, Q, {0}},
     [PARAM_OUT_BIAS] = {{"out_bias", BLOCK_LAYER, USE_BIAS, 9, false}, out_bias, ONE, HIDDEN, {0}},
@@ -130,6 +138,9 @@ static const struct row {
     [PARAM_POST_MLP] = {{"post_mlp", BLOCK_LAYER, USE_NORM, 70, false}, beside, ONE, HIDDEN, {0}},
     [PARAM_POST_EXPERTS] = {{"post_experts", BLOCK_LAYER, USE_NORM, 71, false}, beside, ONE, HIDDEN, {0}},
     [PARAM_POST_NORM2] = {{"post_norm2", BLOCK_LAYER, USE_NORM, 20, false}, post_norm, ONE, HIDDEN, {0}},
+    [PARAM_INPUT_GATE] = {{"input_gate", BLOCK_LAYER, USE_MATRIX, 84, false}, inputs, INPUT, HIDDEN, {0}},
+    [PARAM_INPUT_OUT] = {{"input_out", BLOCK_LAYER, USE_MATRIX, 85, true}, inputs, HIDDEN, INPUT, {0}},
+    [PARAM_INPUT_NORM] = {{"input_norm", BLOCK_LAYER, USE_NORM, 86, false}, inputs, ONE, HIDDEN, {0}},
     [PARAM_SCALE] = {{"scale", BLOCK_LAYER, USE_CONSTANT, 57, false}, scaled, ONE, ONE, {0}},
     [PARAM_NORMF] = {{"final_norm", BLOCK_HEAD, USE_NORM, 16, false}, always, ONE, HIDDEN, {0}},
     [PARAM_NORMF_BIAS] = {{"final_norm_bias", BLOCK_HEAD, USE_NORM_BIAS, 17, false}, final_norm_bias, ONE, HIDDEN, {0}},
@@ -159,6 +170,15 @@ static const struct row {
     [PARAM_MIX_OUT_A] = {{"mix_out_a", BLOCK_LAYER, USE_ADAPTER_A, 54, false}, never, ONE, ONE, {0}},
     [PARAM_MIX_OUT_B] = {{"mix_out_b", BLOCK_LAYER, USE_ADAPTER_B, 55, false}, never, ONE, ONE, {0}},
     [PARAM_MIX_OUT_MAGNITUDE] = {{"mix_out_magnitude", BLOCK_LAYER, USE_MAGNITUDE, 56, false}, never, ONE, ONE, {0}},
+    [PARAM_INPUTS_A] = {{"inputs_a", BLOCK_LAYER, USE_ADAPTER_A, 87, false}, never, ONE, ONE, {0}},
+    [PARAM_INPUTS_B] = {{"inputs_b", BLOCK_LAYER, USE_ADAPTER_B, 88, false}, never, ONE, ONE, {0}},
+    [PARAM_INPUTS_MAGNITUDE] = {{"inputs_magnitude", BLOCK_LAYER, USE_MAGNITUDE, 89, false}, never, ONE, ONE, {0}},
+    [PARAM_INPUT_GATE_A] = {{"input_gate_a", BLOCK_LAYER, USE_ADAPTER_A, 90, false}, never, ONE, ONE, {0}},
+    [PARAM_INPUT_GATE_B] = {{"input_gate_b", BLOCK_LAYER, USE_ADAPTER_B, 91, false}, never, ONE, ONE, {0}},
+    [PARAM_INPUT_GATE_MAGNITUDE] = {{"input_gate_magnitude", BLOCK_LAYER, USE_MAGNITUDE, 92, false}, never, ONE, ONE, {0}},
+    [PARAM_INPUT_OUT_A] = {{"input_out_a", BLOCK_LAYER, USE_ADAPTER_A, 93, false}, never, ONE, ONE, {0}},
+    [PARAM_INPUT_OUT_B] = {{"input_out_b", BLOCK_LAYER, USE_ADAPTER_B, 94, false}, never, ONE, ONE, {0}},
+    [PARAM_INPUT_OUT_MAGNITUDE] = {{"input_out_magnitude", BLOCK_LAYER, USE_MAGNITUDE, 95, false}, never, ONE, ONE, {0}},
     [PARAM_SHARED_UP_A] = {{"shared_up_a", BLOCK_LAYER, USE_ADAPTER_A, 72, false}, never, ONE, ONE, {0}},
     [PARAM_SHARED_UP_B] = {{"shared_up_b", BLOCK_LAYER, USE_ADAPTER_B, 73, false}, never, ONE, ONE, {0}},
     [PARAM_SHARED_UP_B2] = {{"shared_up_b2", BLOCK_LAYER, USE_ADAPTER_B, 74, false}, never, ONE, ONE, {0}},
@@ -217,7 +237,10 @@ static int count_parts(const model_config *c, const char *const *names, int laye
     *names_n = 0;
     while (*names_n < MODEL_MAX_PARTS && names[*names_n])
         ++*names_n;
-    if ((role == PARAM_QKV || role == PARAM_QKV_BIAS) && model_heads(c, layer).made < model_qkv_columns(c, layer).all)
+    const bool qkv = role == PARAM_QKV || role == PARAM_QKV_BIAS;
+    if (qkv && model_reads_kv(c, layer))
+        *names_n = 1;
+    else if (qkv && model_heads(c, layer).made < model_qkv_columns(c, layer).all)
         *names_n = 2; /* values are made by k_proj, too */
     return *names_n * (names[0] && strchr(names[0], '#') ? (int)c->experts : 1);
 }

@@ -113,6 +113,69 @@ uint64_t residual_bytes(const model *m, const step_shape *s)
     return s->type == PT_F32 ? 0 : align_up((uint64_t)(s->unit_rows * m->config.hidden) * sizeof(float), LINE);
 }
 
+static uint64_t take(uint64_t *at, uint64_t bytes)
+{
+    uint64_t offset = *at;
+    *at = align_up(*at + bytes, LINE);
+    return offset;
+}
+
+/* The kind of a layer: 0 with a window, 1 without. */
+static bool has_readers(const model_config *c, int kind)
+{
+    for (int i = 0; i < c->layers; i++)
+        if (model_reads_kv(c, i) && (c->window[i] ? 0 : 1) == kind)
+            return true;
+    return false;
+}
+
+void carried_layout_init(carried_layout *l, const model *m, const step_shape *s)
+{
+    const model_config *c = &m->config;
+    *l = (carried_layout){0};
+    for (int kind = 0; kind < 2; kind++) {
+        int layer = 0;
+        while (layer + 1 < c->layers && (c->window[layer] ? 0 : 1) != kind)
+            layer++;
+        const int64_t values = has_readers(c, kind) ? 2 * model_heads(c, layer).kv_wide * s->unit_rows : 0;
+        l->kv[kind] = take(&l->bytes, (uint64_t)values * dtype_bytes(s->type));
+        l->kv_gradient[kind] = take(&l->gradient_bytes, (uint64_t)values * sizeof(float));
+    }
+    const uint64_t inputs = (uint64_t)(c->layers * c->input_width * s->unit_rows) * dtype_bytes(s->type);
+    l->inputs = take(&l->bytes, inputs);
+    l->inputs_gradient = take(&l->gradient_bytes, inputs);
+}
+
+carried_use carried_use_of(const model *m, int block)
+{
+    const model_config *c = &m->config;
+    const int layer = block - 1;
+    const unsigned reads = c->input_width ? CARRIED_READ : 0, writes = c->input_width ? CARRIED_WRITE : 0;
+    carried_use use = {0};
+    if (m->blocks[block].kind == BLOCK_EMBEDDING)
+        use.forward = writes;
+    if (m->blocks[block].kind != BLOCK_LAYER)
+        return use;
+    use = (carried_use){layer ? reads : reads | writes, reads, reads | writes};
+    if (model_reads_kv(c, layer)) {
+        use.forward |= CARRIED_READ;
+        use.backward |= CARRIED_READ;
+        use.gradient |= CARRIED_READ | CARRIED_WRITE;
+    } else if (model_kv_is_read(c, layer)) {
+        use.forward |= CARRIED_WRITE;
+        use.gradient |= CARRIED_READ;
+    }
+    return use;
+}
+
+bool carried_begins(const model *m, int block)
+{
+    bool first = true;
+    for (int b = block + 1; b < m->blocks_n; b++)
+        first &= !carried_use_of(m, b).gradient;
+    return first;
+}
+
 pt_dtype param_type(const param *p, pt_dtype type)
 {
     switch (p->kind->use) {
@@ -120,13 +183,6 @@ pt_dtype param_type(const param *p, pt_dtype type)
     case USE_SINK: return PT_F32;
     default: return type;
     }
-}
-
-static uint64_t take(uint64_t *at, uint64_t bytes)
-{
-    uint64_t offset = *at;
-    *at = align_up(*at + bytes, LINE);
-    return offset;
 }
 
 static uint64_t max_u64(uint64_t a, uint64_t b) { return a > b ? a : b; }
@@ -172,9 +228,16 @@ uint64_t accumulator_bytes(const model *m, const step_shape *s, int block)
     return (uint64_t)accumulator_elements(m, block) * sizeof(float) * (uint64_t)lane_planes(shape_lanes(s));
 }
 
+bool inputs_are_trained(const model *m)
+{
+    const param *p = block_param(m, &m->blocks[0], PARAM_LAYER_TOKENS);
+    return p && p->trainable;
+}
+
 uint64_t embedding_sums_bytes(const model *m, const step_shape *s)
 {
-    return (uint64_t)(s->slice_rows * m->config.hidden) * sizeof(float) * (uint64_t)lane_planes(shape_lanes(s));
+    const int64_t inputs = inputs_are_trained(m) ? m->config.layers * m->config.input_width : 0, hidden = m->config.hidden;
+    return (uint64_t)(s->slice_rows * (inputs > hidden ? inputs : hidden)) * sizeof(float) * (uint64_t)lane_planes(shape_lanes(s));
 }
 
 static int64_t sumsq_of(const param *p) { return (p->rows + SUMSQ_ROWS - 1) / SUMSQ_ROWS; }

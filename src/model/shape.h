@@ -67,6 +67,18 @@ step_shape shape_cut(const step_shape *s, int64_t rows);
 /* Another batch size with everything else alike, in as many lanes as `batch` has; of a rank's part, a rank's part. */
 void step_shape_like(step_shape *out, const step_shape *s, const model *m, int64_t batch, int64_t seq_len);
 
+/* What layers hand on beside the residual stream, for each unit of a micro-batch: keys and values of layers that others read, side by side
+ * in the compute type, of the kind with a window and of that without; and the sums of their gradients, fp32, from the last reader to the
+ * maker. Also the inputs of all layers (R, L W) and their gradients, in the compute type. Offsets in bytes. */
+typedef struct carried_layout { uint64_t kv[2], inputs, kv_gradient[2], inputs_gradient, bytes, gradient_bytes; } carried_layout;
+void carried_layout_init(carried_layout *l, const model *m, const step_shape *s);
+/* How a block uses them: in forward; in backward; and in backward their gradients. */
+enum { CARRIED_READ = 1, CARRIED_WRITE = 2 };
+typedef struct carried_use { unsigned forward, backward, gradient; } carried_use;
+carried_use carried_use_of(const model *m, int block);
+/* Is it the first block of backward that uses the gradients? */
+bool carried_begins(const model *m, int block);
+
 /* Workspace of the head: [normed x (R,C)] [dn (R,C)] [dn32 (head_rows, C) fp32] [logits (head_rows, ld >= V) fp32], and for pairs [weights
  * (R) fp32]; the norm's scratch overlaps the logits. */
 typedef struct head_layout {
@@ -81,7 +93,9 @@ int64_t accumulator_offset(const model *m, int block, param_role role);
 int64_t accumulator_elements(const model *m, int block);
 /* Bytes of all accumulators with partial sums at the same time: one, or with several lanes a stack of them. */
 uint64_t accumulator_bytes(const model *m, const step_shape *s, int block);
-/* The same for the rows of the embedding's tables that are summed at once: shape.slice_rows. */
+/* Is the table of layers' inputs trained? Then its gradients, of all micro-batches, are kept to the end of a step. */
+bool inputs_are_trained(const model *m);
+/* The same for the rows of the embedding's tables that are summed at once: shape.slice_rows, of the widest table that is trained. */
 uint64_t embedding_sums_bytes(const model *m, const step_shape *s);
 
 /* Index of a trained parameter's first partial sum of squares (one per SUMSQ_ROWS rows), and their number. */

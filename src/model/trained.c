@@ -31,9 +31,6 @@ static adapted count_adapted(const model *m)
     return a;
 }
 
-/* The sets of matrices that have a name: bits by their index. */
-enum { ATTENTION = 1 << 0 | 1 << 1 | 1 << 4 | 1 << 5, MLP = 1 << 2 | 1 << 3 | 1 << 6 | 1 << 7, EXPERTS = 1 << 8 | 1 << 9 };
-
 static bool is_adapted_only(const adapted *a, unsigned matrices)
 {
     bool only = true;
@@ -63,8 +60,9 @@ static void write_modules(FILE *out, const model *m, const adapted *a)
 static void write_set(FILE *out, const model *m, const adapted *a)
 {
     static const struct { unsigned matrices; const char *words; } sets[] = {
-        {ATTENTION, "attention"}, {ATTENTION | MLP, "all linear layers"}, {MLP, "the MLP"}, {EXPERTS, "experts"},
-        {ATTENTION | EXPERTS, "attention and experts"}, {ATTENTION | MLP | EXPERTS, "all linear layers and experts"}};
+        {ADAPTER_ATTENTION, "attention"}, {ADAPTER_LINEAR, "all linear layers"}, {ADAPTER_MLP, "the MLP"}, {ADAPTER_EXPERTS, "experts"},
+        {ADAPTER_ATTENTION | ADAPTER_EXPERTS, "attention and experts"},
+        {ADAPTER_LINEAR | ADAPTER_EXPERTS, "all linear layers and experts"}};
     for (size_t i = 0; i < sizeof sets / sizeof *sets; i++)
         if (is_adapted_only(a, sets[i].matrices)) {
             fputs(sets[i].words, out);

@@ -336,6 +336,23 @@ static bool predicts_further(const model *m, const char *name)
     return strcmp(a->further, "layers.") != 0 || (isdigit((unsigned char)*number) && atoll(number) >= m->config.layers);
 }
 
+/* Is it a tensor of keys and values of a layer that reads another's? Published models have these, and Transformers drops them. */
+static bool makes_unread_keys(const model *m, const char *name)
+{
+    static const char layers[] = "layers.";
+    const char *prefix = architecture_of(m)->prefix, *at = names_of_text(name);
+    at += strncmp(at, prefix, strlen(prefix)) ? 0 : strlen(prefix);
+    if (!m->config.kv_shared || strncmp(at, layers, sizeof layers - 1) || !isdigit((unsigned char)at[sizeof layers - 1]))
+        return false;
+    char *end;
+    const long layer = strtol(at + sizeof layers - 1, &end, 10);
+    static const char *const of[] = {".self_attn.k_proj.weight", ".self_attn.v_proj.weight", ".self_attn.k_norm.weight"};
+    bool is = false;
+    for (size_t i = 0; i < sizeof of / sizeof *of; i++)
+        is |= layer < m->config.layers && model_reads_kv(&m->config, (int)layer) && !strcmp(end, of[i]);
+    return is;
+}
+
 static void notice_further(const model *m, const safetensors *st, void (*notice)(void *arg, const char *sentence), void *arg)
 {
     char sentence[768];
@@ -393,7 +410,7 @@ static int check_extra(const model *m, const safetensors *st, pt_error *e)
     for (size_t i = 0; i < safetensors_count(st) && !failed; i++) {
         const safetensors_tensor *t = safetensors_at(st, i);
         if (!is_part[i] && !names_beside(naming, t->name) && !is_leftover(t) && !prequantized_belongs(st, t) &&
-            !predicts_further(m, t->name))
+            !predicts_further(m, t->name) && !makes_unread_keys(m, t->name))
             failed = pt_fail(
                 e, PT_FAILED,
                 "%s: tensor \"%.120s\" of shape %s is not part of a %s model with this config.json: correct the config, or remove the "

@@ -58,6 +58,8 @@ static double metered(blocks *b)
 static block_weights weights_of(const blocks *b, int block)
 {
     block_weights w = {.slices = b->slices, .slices_n = b->slices_n};
+    if (b->model->config.input_width && !block)
+        w.input_slices = b->slices, w.input_slices_n = b->slices_n;
     for (int role = 0; role < PARAM_ROLES; role++)
         if (b->model->blocks[block].param_of_role[role] >= 0)
             w.param[role] = address(role);
@@ -66,7 +68,8 @@ static block_weights weights_of(const blocks *b, int block)
 
 static block_unit unit_of(const blocks *b)
 {
-    return (block_unit){.dropout = 1, .stream = residual_bytes(b->model, b->shape) ? (float *)address(65) : NULL};
+    return (block_unit){.dropout = 1, .stream = residual_bytes(b->model, b->shape) ? (float *)address(65) : NULL, .carried = address(66),
+                        .carried_gradient = address(67)};
 }
 
 static void price_layer(blocks *b, int block, layer_cost *out)

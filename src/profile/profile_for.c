@@ -106,6 +106,10 @@ static json_t *blocks_made_for(const profile_request *r)
                      "parallel",
                      c->parallel, "attention_softcap", (double)c->attention_softcap, "logit_softcap", (double)c->logit_softcap, "frozen",
                      frozen);
+    if (all && c->input_width)
+        json_object_set_new(all, "input_width", json_integer((json_int_t)c->input_width));
+    if (all && c->kv_shared)
+        json_object_set_new(all, "kv_shared", json_integer((json_int_t)c->kv_shared));
     if (all && r->model->adapters && r->model->adapters->dropout > 0)
         json_object_set_new(all, "dropout", json_true());
     if (all && has_whole(shape_optimizer(s))) {

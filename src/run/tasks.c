@@ -14,6 +14,7 @@ int task_runner_open(task_runner *r, const schedule_input *in, const walker *w, 
     r->pieces = calloc((size_t)in->packing->pieces_n, sizeof *r->pieces);
     if (!r->pieces)
         return pt_fail(e, PT_FAILED, "out of memory");
+    carried_layout_init(&r->carries, in->model, in->shape);
     return layer_set_init(&r->layers, in->model, in->shape, e);
 }
 
@@ -60,10 +61,11 @@ static block_weights weights_of(task_runner *r, const schedule *s, const task *t
             continue;
         int first = k->piece_of_param[index];
         w.param[role] = r->pieces[first];
-        if (m->params[index].kind->use == USE_VOCABULARY) {
-            w.slices = r->pieces + first;
-            w.slices_n = k->piece_of_param[index + 1] - first;
-        }
+        const int pieces = k->piece_of_param[index + 1] - first;
+        if (role == PARAM_LAYER_TOKENS)
+            w.input_slices = r->pieces + first, w.input_slices_n = pieces;
+        else if (m->params[index].kind->use == USE_VOCABULARY)
+            w.slices = r->pieces + first, w.slices_n = pieces;
     }
     return w;
 }
@@ -81,6 +83,9 @@ static block_unit unit_of(const task_runner *r, const schedule *s, const task *t
                         .baseline = r->baseline, .dropout = s->kind == SCHEDULE_EVAL ? 0 : r->dropout, .row = h->rank * tokens + row,
                         .stream = residual ? (float *)(residual + (uint64_t)(unit % s->micro_units) * residual_bytes(r->in->model, h))
                                            : NULL};
+    char *carried = operand_of(r, s, t, OBJECT_CARRIED, -1, t->micro), *of = operand_of(r, s, t, OBJECT_CARRIED_GRADIENT, -1, t->micro);
+    u.carried = carried ? carried + (uint64_t)(unit % s->micro_units) * r->carries.bytes : NULL;
+    u.carried_gradient = of ? of + (uint64_t)(unit % s->micro_units) * r->carries.gradient_bytes : NULL;
     block_unit_ropes(&u, &r->in->model->config, (const float *)operand_of(r, s, t, OBJECT_ROPE, -1, -1), h->seq_len);
     return u;
 }
@@ -227,24 +232,36 @@ static void run_finish(task_runner *r, const schedule *s, const task *t, queue *
     }
 }
 
+/* The gradients of the rows of a table of the embedding that a unit's tokens have looked up, and their factor. */
+static const char *looked_up(const task_runner *r, const schedule *s, const task *t, const param *a, int64_t unit, float *factor)
+{
+    const model_config *c = &r->in->model->config;
+    const int micro = (int)(unit / s->micro_units);
+    const uint64_t place = (uint64_t)(unit % s->micro_units);
+    *factor = a->kind->use == USE_POSITIONS ? 1 : a->role == PARAM_LAYER_TOKENS ? model_input_scale(c) : c->embedding_scale;
+    if (a->role == PARAM_LAYER_TOKENS)
+        return operand_of(r, s, t, OBJECT_CARRIED_GRADIENT, -1, micro) + place * r->carries.gradient_bytes + r->carries.inputs_gradient;
+    return operand_of(r, s, t, OBJECT_STREAM_GRADIENT, -1, micro) + place * x_bytes(r->in->shape, r->in->model);
+}
+
 /* `plane`: elements from one lane's accumulator to the next. Rows of an embedding table are summed over the tokens of each lane in order.
  * The padding token's row gets no gradient as an input. */
-static void embedding_rows(const task_runner *r, const schedule *s, const task *t, queue *q, bool positions, int64_t row0,
-                           int64_t rows, float *acc, int64_t plane)
+static void embedding_rows(const task_runner *r, const schedule *s, const task *t, queue *q, const param *a, int64_t row0, int64_t rows,
+                           float *acc, int64_t plane)
 {
     const step_shape *h = r->in->shape;
     const model_config *c = &r->in->model->config;
+    const bool positions = a->kind->use == USE_POSITIONS;
     for (int64_t unit = 0; unit < h->units_n; unit++) {
-        int micro = (int)(unit / s->micro_units);
+        float factor;
         block_unit u = unit_of(r, s, t, unit);
-        const char *dx = operand_of(r, s, t, OBJECT_STREAM_GRADIENT, -1, micro);
+        const char *dy = looked_up(r, s, t, a, unit, &factor);
         const lane_place lane = lane_place_of_unit(h, unit);
         queue_submit(q, &(op){OP_EMBEDDING_BACKWARD, .embedding_backward = {
-            .type = h->type, .accumulate = !lane.first, .rows = h->unit_rows, .cols = c->hidden,
+            .type = h->type, .accumulate = !lane.first, .rows = h->unit_rows, .cols = a->cols,
             .row0 = positions ? row0 - c->position_offset : row0, .table_rows = rows, .skip = positions ? -1 : c->padding,
-            .scale = positions ? 1 : c->embedding_scale, .ids = positions ? u.positions : u.ids,
-            .dy = dx + (uint64_t)(unit % s->micro_units) * x_bytes(h, r->in->model), .acc = acc + lane.plane * plane}});
-        merge_lanes(q, lane, acc, plane, rows * c->hidden);
+            .scale = factor, .ids = positions ? u.positions : u.ids, .dy = dy, .acc = acc + lane.plane * plane}});
+        merge_lanes(q, lane, acc, plane, rows * a->cols);
     }
 }
 
@@ -261,13 +278,13 @@ static void run_embed_finish(task_runner *r, const schedule *s, const task *t, q
         const param *a = &m->params[p->param];
         if (a->block != 0)
             continue;
-        bool positions = a->kind->use == USE_POSITIONS;
+        const bool adds = tied && a->role == PARAM_TOKENS;
         for (int64_t done = 0; done < p->rows; done += r->in->shape->slice_rows) {
             int64_t row0 = p->row0 + done, left = p->rows - done;
             int64_t rows = left < r->in->shape->slice_rows ? left : r->in->shape->slice_rows;
-            embedding_rows(r, s, t, q, positions, row0, rows, acc, r->in->shape->slice_rows * m->config.hidden);
+            embedding_rows(r, s, t, q, a, row0, rows, acc, r->in->shape->slice_rows * a->cols);
             finish_rows(&f, p, row0, rows, acc,
-                        tied && !positions ? tied + accumulator_offset(m, head, PARAM_TOKENS) + row0 * a->cols : NULL);
+                        adds ? tied + accumulator_offset(m, head, PARAM_TOKENS) + row0 * a->cols : NULL);
         }
     }
 }
@@ -284,7 +301,7 @@ static void run_embed_backward(task_runner *r, const schedule *s, const task *t,
         if (a->block != 0 || !a->trainable)
             continue;
         for (int64_t row0 = 0; row0 < a->rows; row0 += step)
-            embedding_rows(r, s, t, q, a->kind->use == USE_POSITIONS, row0, a->rows - row0 < step ? a->rows - row0 : step,
+            embedding_rows(r, s, t, q, a, row0, a->rows - row0 < step ? a->rows - row0 : step,
                            acc + accumulator_offset(m, 0, a->role) + row0 * a->cols, accumulator_elements(m, 0));
     }
 }

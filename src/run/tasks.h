@@ -25,6 +25,7 @@ typedef struct task_runner {
     outcome_place outcome;
     const void **pieces;             /* address of each piece of the current task's weights */
     layer_set layers;
+    carried_layout carries;
     float loss_scale, baseline;
     uint64_t dropout;                /* key of the steps' dropout; 0: none */
     update_params update;

@@ -43,6 +43,8 @@ typedef struct program {
     int *accumulator;             /* buffer of each block, -1: not yet */
     int *stream;                  /* buffer of each micro-batch's stream gradient, -1: not yet */
     int *residual;                /* the same for its fp32 stream */
+    int *carried, *carried_gradient; /* and for what layers hand on, and its gradients */
+    carried_layout carries;
     int batch, loss, sumsq, routing, rope; /* placements; routing, rope -1: the model has no experts, no rotary embedding */
     int *partial, *scattered;     /* several ranks: unfinished partial sums: their buffers, blocks and chunks */
     int *scattered_block, scattered_n;
@@ -128,14 +130,28 @@ static int stream_buffer(program *p, int micro)
     return p->stream[micro];
 }
 
+static void item_micro(program *p, object_kind kind, int *buffer, int micro, uint64_t unit_bytes, unsigned use)
+{
+    if (!use || !unit_bytes)
+        return;
+    if (buffer[micro] < 0 && !p->b.recording)
+        buffer[micro] = builder_buffer(&p->b, kind, -1, micro, TIER_DEVICE, unit_bytes * (uint64_t)p->b.s->micro_units);
+    item_operand(&p->b, buffer[micro], use);
+}
+
 static void item_residual(program *p, int micro, unsigned use)
 {
-    uint64_t bytes = residual_bytes(p->model, p->shape) * (uint64_t)p->b.s->micro_units;
-    if (!bytes)
-        return;
-    if (p->residual[micro] < 0 && !p->b.recording)
-        p->residual[micro] = builder_buffer(&p->b, OBJECT_STREAM, -1, micro, TIER_DEVICE, bytes);
-    item_operand(&p->b, p->residual[micro], use);
+    item_micro(p, OBJECT_STREAM, p->residual, micro, residual_bytes(p->model, p->shape), use);
+}
+
+/* What the block reads and writes of what layers hand on. */
+static void item_carried(program *p, int block, int micro, bool backward)
+{
+    const carried_use use = carried_use_of(p->model, block);
+    item_micro(p, OBJECT_CARRIED, p->carried, micro, p->carries.bytes, backward ? use.backward : use.forward);
+    if (backward)
+        item_micro(p, OBJECT_CARRIED_GRADIENT, p->carried_gradient, micro, p->carries.gradient_bytes,
+                   carried_begins(p->model, block) ? use.gradient & ~(unsigned)CARRIED_READ : use.gradient);
 }
 
 /* Does nothing for a block without trained parameters. */
@@ -174,6 +190,7 @@ static void forward(program *p, int block, int micro, bool eval)
     }
     item_needs(&p->b, TIER_DEVICE, object_saved(p, block + 1, micro), USE_WRITE);
     item_residual(p, micro, block ? USE_READ | USE_WRITE : USE_WRITE);
+    item_carried(p, block, micro, false);
     item_operand(&p->b, p->batch, USE_READ);
     if (!eval && has_experts(p, block))
         item_operand(&p->b, p->routing, USE_WRITE);
@@ -208,6 +225,7 @@ static void backward(program *p, int block, int micro)
     item_workspace(&p->b, layout_of(p, block)->backward_workspace);
     item_operand(&p->b, stream_buffer(p, micro), USE_READ | USE_WRITE);
     item_residual(p, micro, USE_READ | USE_WRITE);
+    item_carried(p, block, micro, true);
     item_accumulator(p, block, micro);
     item_operand(&p->b, p->batch, USE_READ);
     item_rope(p);
@@ -217,6 +235,16 @@ static void backward(program *p, int block, int micro)
 }
 
 /* ---- gradients ---- */
+
+/* Of all micro-batches, what the gradients of the embedding's tables are summed from. */
+static void item_gradients(program *p)
+{
+    for (int m = 0; m < p->micro_n; m++) {
+        item_operand(&p->b, p->stream[m], USE_READ);
+        if (inputs_are_trained(p->model))
+            item_operand(&p->b, p->carried_gradient[m], USE_READ);
+    }
+}
 
 /* partial -1: there is one rank. With several, the accumulator is held until then, so that what is computed while it is sent lies
  * elsewhere. */
@@ -236,8 +264,7 @@ static void finish_chunk(program *p, int block, int chunk, int partial)
     } else {
         item_workspace(&p->b, embedding_sums_bytes(p->model, p->shape));
         item_operand(&p->b, p->batch, USE_READ);
-        for (int m = 0; m < p->micro_n; m++)
-            item_operand(&p->b, p->stream[m], USE_READ);
+        item_gradients(p);
         if (head_adds_to_embedding(p->model))
             item_operand(&p->b, p->accumulator[p->layers + 1], USE_READ);
     }
@@ -275,8 +302,7 @@ static void embed_backward(program *p)
     item_begin(&p->b, p->b.now);
     item_accumulator(p, 0, 0);
     item_operand(&p->b, p->batch, USE_READ);
-    for (int m = 0; m < p->micro_n; m++)
-        item_operand(&p->b, p->stream[m], USE_READ);
+    item_gradients(p);
     item_end(&p->b, TASK_EMBED_BACKWARD, QUEUE_COMPUTE, 0, -1, -1, false);
 }
 
@@ -400,7 +426,7 @@ static void run_program(program *p, schedule_kind kind)
     for (int i = 0; i < p->model->blocks_n; i++)
         p->accumulator[i] = -1;
     for (int i = 0; i < p->micro_n; i++)
-        p->stream[i] = p->residual[i] = -1;
+        p->stream[i] = p->residual[i] = p->carried[i] = p->carried_gradient[i] = -1;
     p->scattered_n = p->tied_sent = 0;
     switch (kind) {
     case SCHEDULE_STEP: program_step(p, false); break;
@@ -556,6 +582,7 @@ static int program_init(program *p, const schedule_input *in, schedule_kind kind
     int64_t micro_units = in->plan->micro_batch / in->shape->unit_seqs;
     p->layers = (int)in->model->config.layers;
     p->first_trained = model_first_trained(in->model);
+    carried_layout_init(&p->carries, in->model, in->shape);
     p->layouts = in->layouts ? in->layouts : &p->own_layouts;
     if (!in->layouts && layer_set_init(&p->own_layouts, in->model, in->shape, e))
         return PT_FAILED;
@@ -571,6 +598,8 @@ static int program_init(program *p, const schedule_input *in, schedule_kind kind
     p->accumulator = calloc(blocks, sizeof *p->accumulator);
     p->stream = calloc(micros, sizeof *p->stream);
     p->residual = calloc(micros, sizeof *p->residual);
+    p->carried = calloc(2 * micros, sizeof *p->carried);
+    p->carried_gradient = p->carried + micros;
     p->partial = calloc(8 * chunks + 6, sizeof *p->partial);
     p->scattered = p->partial + 2 * chunks + 2;
     p->scattered_block = p->scattered + 2 * chunks + 2;
@@ -579,7 +608,7 @@ static int program_init(program *p, const schedule_input *in, schedule_kind kind
     for (size_t c = 0; c < chunks && p->partial; c++)
         p->tied[c] = -1;
     if (!p->b.objects || !p->block0 || !p->chunk_updated || !p->chunk_blocks || !p->accumulator || !p->stream || !p->residual ||
-        !p->partial || list_chunks(p) < 0 || make_caches(p) < 0)
+        !p->carried || !p->partial || list_chunks(p) < 0 || make_caches(p) < 0)
         return pt_fail(e, PT_FAILED, "out of memory while building a schedule");
     make_placements(p, kind);
     builder_start(&p->b);
@@ -597,6 +626,7 @@ static void program_close(program *p)
     free(p->accumulator);
     free(p->stream);
     free(p->residual);
+    free(p->carried);
     free(p->partial);
     layer_set_free(&p->own_layouts);
 }

@@ -106,6 +106,8 @@ uint64_t check_object_bytes(const checker *c, object_kind kind, int index, int m
     case OBJECT_ACCUMULATOR: return c->blocks[index].accumulator_bytes;
     case OBJECT_STREAM_GRADIENT: return (uint64_t)(c->micro_units * shape->unit_rows * m->hidden) * dtype_bytes(shape->type);
     case OBJECT_STREAM: return residual_bytes(c->in->model, shape) * (uint64_t)c->micro_units;
+    case OBJECT_CARRIED: return c->carries.bytes * (uint64_t)c->micro_units;
+    case OBJECT_CARRIED_GRADIENT: return c->carries.gradient_bytes * (uint64_t)c->micro_units;
     case OBJECT_BATCH: return tokens * BATCH_TOKEN_BYTES;
     case OBJECT_LOSS: return tokens * LOSS_TOKEN_BYTES;
     case OBJECT_SUMSQ: return (uint64_t)sumsq_count(c->in->model) * sizeof(double);
@@ -128,6 +130,7 @@ static bool identity_exists(const checker *c, const buffer *b)
     case OBJECT_ACCUMULATOR: return has_accumulator(c, b->index) && b->micro == -1;
     case OBJECT_STREAM_GRADIENT: return b->index == -1 && micro && c->first_trained <= c->layers;
     case OBJECT_STREAM: return b->index == -1 && micro && residual_bytes(c->in->model, c->in->shape);
+    case OBJECT_CARRIED: case OBJECT_CARRIED_GRADIENT: return b->index == -1 && micro && check_object_bytes(c, b->kind, -1, b->micro);
     case OBJECT_PARTIAL: return chunk && b->micro >= 0 && b->micro <= c->layers + 1 && is_shared(c) &&
         check_object_bytes(c, b->kind, b->index, b->micro);
     case OBJECT_PARTIAL_TIED: return chunk && b->micro == -1 && is_shared(c) && chunk_has_tied_rows(c->in->packing, c->in->model, b->index);
@@ -316,14 +319,18 @@ static int checker_open(checker *c)
     c->saved = calloc(blocks * micros, sizeof(int));
     c->accumulator = calloc(blocks, sizeof(int));
     c->stream = calloc(micros, sizeof(int));
+    c->carried = calloc(micros, sizeof(int));
+    c->carried_gradient = calloc(micros, sizeof(int));
+    carried_layout_init(&c->carries, c->in->model, c->in->shape);
     c->head_done = calloc(micros, 1);
     c->finished = calloc(blocks * chunks, 1);
     c->scattered = calloc(blocks * chunks, 1);
     c->tied_scattered = calloc(chunks, 1);
-    c->wants = calloc(chunks + micros + 8, sizeof *c->wants);
+    c->wants = calloc(chunks + 2 * micros + 12, sizeof *c->wants);
     c->used = calloc(operands, 1);
     if (!c->blocks || !c->chunk_list || !c->pieces_of || !c->chunk_blocks || !c->contents || !c->segment0 || !c->segment1 || !c->done ||
-        !c->weights || !c->states || !c->gradient || !c->saved || !c->accumulator || !c->stream || !c->head_done || !c->finished ||
+        !c->weights || !c->states || !c->gradient || !c->saved || !c->accumulator || !c->stream || !c->carried ||
+        !c->carried_gradient || !c->head_done || !c->finished ||
         !c->scattered || !c->tied_scattered || !c->wants || !c->used)
         return pt_fail(c->e, PT_FAILED, "out of memory while checking a schedule");
     facts(c);
@@ -333,8 +340,9 @@ static int checker_open(checker *c)
 static void checker_close(checker *c)
 {
     void *all[] = {c->blocks, c->chunk_list, c->pieces_of, c->chunk_blocks, c->contents, c->segment0, c->segment1, c->done, c->weights,
-                   c->states, c->gradient, c->saved, c->accumulator, c->stream, c->head_done, c->finished, c->scattered,
-                   c->tied_scattered, c->wants, c->used, c->segments[TIER_DEVICE], c->segments[TIER_HOST], c->segments[TIER_DISK]};
+                   c->states, c->gradient, c->saved, c->accumulator, c->stream, c->carried, c->carried_gradient, c->head_done, c->finished,
+                   c->scattered, c->tied_scattered, c->wants, c->used, c->segments[TIER_DEVICE], c->segments[TIER_HOST],
+                   c->segments[TIER_DISK]};
     for (size_t i = 0; i < sizeof all / sizeof *all; i++)
         free(all[i]);
 }

@@ -68,6 +68,20 @@ static void residual(checker *c, int micro, int before, int after)
         changes(c, OBJECT_STREAM, -1, micro, before, after);
 }
 
+/* What layers hand on, and with `gradient` its gradients: versions count who has written or used it. */
+static void carried(checker *c, int block, int micro, unsigned use, bool gradient)
+{
+    const object_kind kind = gradient ? OBJECT_CARRIED_GRADIENT : OBJECT_CARRIED;
+    const int before = (gradient ? c->carried_gradient : c->carried)[micro];
+    if (!use)
+        return;
+    want *w = add(c, kind, -1, micro);
+    w->read = use & CARRIED_READ && !(gradient && carried_begins(c->in->model, block));
+    w->write = use & CARRIED_WRITE;
+    w->before = before;
+    w->after = before + 1;
+}
+
 static void rope(checker *c)
 {
     if (c->in->model->config.ropes_n)
@@ -104,6 +118,7 @@ static int forward_wants(checker *c, int i, int block, int micro)
     if (is_step(c) && has_experts(c, block))
         writes(c, OBJECT_ROUTING, -1, -1, c->routed + 1);
     residual(c, micro, block, block + 1);
+    carried(c, block, micro, carried_use_of(c->in->model, block).forward, false);
     reads(c, OBJECT_BATCH, -1, -1, 1);
     return block_weights(c, i, block);
 }
@@ -136,6 +151,8 @@ static int backward_wants(checker *c, int i, int block, int micro)
     workspace(c, f->backward_bytes);
     changes(c, OBJECT_STREAM_GRADIENT, -1, micro, block + 1, block);
     residual(c, micro, residual_gradient(c, block + 1), residual_gradient(c, block));
+    carried(c, block, micro, carried_use_of(c->in->model, block).backward, false);
+    carried(c, block, micro, carried_use_of(c->in->model, block).gradient, true);
     reads(c, OBJECT_BATCH, -1, -1, 1);
     rope(c);
     if (c->in->shape->router_aux > 0 && has_experts(c, block))
@@ -147,6 +164,16 @@ static int backward_wants(checker *c, int i, int block, int micro)
 /* ---- chunks ---- */
 
 static bool has_tied_rows(const checker *c, int chunk) { return chunk_has_tied_rows(c->in->packing, c->in->model, chunk); }
+
+/* What the gradients of the embedding's tables are summed from. */
+static void gradients(checker *c)
+{
+    for (int m = 0; m < c->micro_n; m++) {
+        reads(c, OBJECT_STREAM_GRADIENT, -1, m, 1);
+        if (inputs_are_trained(c->in->model))
+            reads(c, OBJECT_CARRIED_GRADIENT, -1, m, c->layers);
+    }
+}
 
 static int finish_wants(checker *c, int i, int block, int chunk)
 {
@@ -176,8 +203,7 @@ static int finish_wants(checker *c, int i, int block, int chunk)
     }
     workspace(c, embedding_sums_bytes(in->model, in->shape));
     reads(c, OBJECT_BATCH, -1, -1, 1);
-    for (int m = 0; m < c->micro_n; m++)
-        reads(c, OBJECT_STREAM_GRADIENT, -1, m, 1);
+    gradients(c);
     if (head_adds_to_embedding(in->model))
         reads(c, OBJECT_ACCUMULATOR, c->layers + 1, -1, c->micro_n);
     return 0;
@@ -191,8 +217,7 @@ static int embed_backward_wants(checker *c, int i)
         return check_fail(c, i, -1, "the embedding's gradients are summed up already");
     writes(c, OBJECT_ACCUMULATOR, 0, -1, c->micro_n);
     reads(c, OBJECT_BATCH, -1, -1, 1);
-    for (int m = 0; m < c->micro_n; m++)
-        reads(c, OBJECT_STREAM_GRADIENT, -1, m, 1);
+    gradients(c);
     return 0;
 }
 
@@ -393,6 +418,7 @@ void check_task_done(checker *c, int i)
         c->saved[saved_at(c, t->block, t->micro)] = c->blocks[t->block].complete;
         c->saved[saved_at(c, t->block + 1, t->micro)] = 1;
         c->routed += has_experts(c, t->block);
+        c->carried[t->micro] += (carried_use_of(c->in->model, t->block).forward & CARRIED_WRITE) != 0;
         break;
     case TASK_HEAD:
         c->stream[t->micro] = c->first_trained < t->block ? t->block : c->stream[t->micro];
@@ -404,6 +430,7 @@ void check_task_done(checker *c, int i)
         break;
     case TASK_LAYER_BACKWARD:
         c->stream[t->micro] = t->block;
+        c->carried_gradient[t->micro] += (carried_use_of(c->in->model, t->block).gradient & CARRIED_WRITE) != 0;
         c->accumulator[t->block]++;
         break;
     case TASK_FINISH: case TASK_EMBED_FINISH:

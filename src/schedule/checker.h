@@ -19,6 +19,7 @@
  *   accumulator       number of micro-batches in the sum
  *   stream gradient   the block for whose input it is the gradient; backward ends at the first trained block
  *   stream            b: block b's input; 2 (layers + 2) - b: the gradient of block b's input
+ *   carried           number of blocks that have written it; its gradient: number of blocks of backward that have used it
  *   partial, tied     1: the sums of all ranks have arrived; 2: they are added up
  *   batch             1: written;  loss: number of micro-batches written;  sumsq: number of finished pieces written
  *   routing           number of layers written, those of all micro-batches */
@@ -54,6 +55,7 @@ typedef struct checker {
     int layers, micro_n, chunks_n;
     int first_trained;    /* block where backward ends */
     int64_t micro_units;
+    carried_layout carries;
     bool waits;           /* updates wait for the next step */
     block_facts *blocks;  /* layers + 2 */
     int *chunk_list;
@@ -70,6 +72,7 @@ typedef struct checker {
     int *saved;                        /* [block][micro] */
     int *accumulator;                  /* block */
     int *stream;                       /* micro; layers + 2: none yet */
+    int *carried, *carried_gradient;   /* micro */
     unsigned char *head_done;          /* micro */
     unsigned char *finished;           /* [block][chunk] */
     unsigned char *scattered;          /* [block][chunk], with several ranks */

@@ -41,6 +41,8 @@ typedef enum object_kind {
     OBJECT_ACCUMULATOR, /* fp32 gradients of block `index`, if it has trained parameters */
     OBJECT_STREAM_GRADIENT, /* gradient of the residual stream, micro-batch `micro`, if backward continues below the head */
     OBJECT_STREAM,      /* bf16 runs: the fp32 residual stream of micro-batch `micro`; from the head on its gradient */
+    OBJECT_CARRIED,     /* what layers hand on beside the stream, micro-batch `micro` (model/shape.h) */
+    OBJECT_CARRIED_GRADIENT, /* and its gradients */
     OBJECT_WORKSPACE,
     OBJECT_BATCH,       /* ids, targets, first, positions: int32, and weights: fp32 (5, batch, seq_len) */
     OBJECT_LOSS,        /* losses, and 1 where the target was the most probable token: fp32 (2, batch, seq_len) */

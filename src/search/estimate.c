@@ -291,7 +291,7 @@ static void block_memory(const space *s, const candidate *r, block_part *b)
             saved = max_u64(saved, layout_of(s, r, i)->saved_bytes);
             most = max_u64(most, layout_of(s, r, i)->forward_workspace);
         }
-        b->peak = (2 * saved + s->residual_bytes) * units + max_u64(most, s->head.bytes);
+        b->peak = (2 * saved + s->residual_bytes + s->carries.bytes) * units + max_u64(most, s->head.bytes);
         return;
     }
     bool grouped = micros_of(s, r) > r->visit;
@@ -320,7 +320,9 @@ static void block_memory(const space *s, const candidate *r, block_part *b)
     saved = b->saved[TIER_DEVICE] + s->input_bytes * group;
     /* the embedding's gradients need all streams, layers those of their visit */
     const uint64_t back = s->first_trained == 0 ? (uint64_t)shape->units_n : s->first_trained <= s->layers ? group : 0;
-    uint64_t streams = s->input_bytes * back + s->residual_bytes * group + (grouped && s->passing ? 2 * s->input_bytes * group : 0);
+    uint64_t streams = s->input_bytes * back + (s->residual_bytes + s->carries.bytes) * group +
+                       s->carries.gradient_bytes * (inputs_are_trained(s->in->model) ? back : group) +
+                       (grouped && s->passing ? 2 * s->input_bytes * group : 0);
     b->peak = most + streams;
     b->peak_head = saved + s->head.bytes + head + streams;
 }

@@ -282,6 +282,7 @@ static void fill_sizes(space *s)
                     paged((uint64_t)(shape->seq_len * m->config.head_dim) * sizeof(float));
     s->input_bytes = paged((uint64_t)(shape->unit_rows * m->config.hidden) * dtype_bytes(shape->type));
     s->residual_bytes = residual_bytes(m, shape);
+    carried_layout_init(&s->carries, m, shape);
     for (int block = 1; block < m->blocks_n; block++) {
         const uint64_t bytes = paged(accumulator_bytes(m, shape, block));
         s->accumulator_all += bytes;

@@ -136,6 +136,9 @@ static void add_heads(json_t *all, const model_config *c)
     add_number(all, "key heads of layers without a window", (double)c->full_kv_heads, 0);
     add_number(all, "head dimension of layers without a window", (double)c->full_head_dim, 0);
     add_number(all, "keys as values", c->keys_as_values, 0);
+    add_number(all, "layers that read another's keys", (double)c->kv_shared, 0);
+    add_number(all, "width of layers' inputs", (double)c->input_width, 0);
+    add_number(all, "MLPs of such layers twice as wide", c->double_wide, 0);
     add_number(all, "norm of values", c->value_norm, 0);
     add_number(all, "factor of a layer's output", c->scaled, 0);
     add_number(all, "gates of attention's output", c->output_gate, 0);

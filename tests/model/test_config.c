@@ -6,6 +6,9 @@
 #define SMALL_GROUPED ", 'intermediate_size': 200, 'num_key_value_heads': 2" SMALL
 
 /* Counts by Transformers 5.23 and, from OPT on, 5.24: sum(p.numel() for p in AutoModelForCausalLM.from_config(c).parameters()) */
+#define E2B_FIVE "'sliding_attention', 'sliding_attention', 'sliding_attention', 'sliding_attention', 'full_attention'"
+#define E2B_LAYERS E2B_FIVE ", " E2B_FIVE ", " E2B_FIVE ", " E2B_FIVE ", " E2B_FIVE ", " E2B_FIVE ", " E2B_FIVE
+
 static const struct { const char *json; int64_t parameters; } counts[] = {
     {"{'model_type': 'gpt2'}", 124439808},
     {"{'model_type': 'llama'}", 6738415616},
@@ -68,6 +71,11 @@ static const struct { const char *json; int64_t parameters; } counts[] = {
     {"{'model_type': 'gemma4_text', 'hidden_size': 2816, 'intermediate_size': 2112, 'moe_intermediate_size': 704,"
      " 'num_attention_heads': 16, 'num_key_value_heads': 8, 'num_global_key_value_heads': 2, 'attention_k_eq_v': true,"
      " 'hidden_size_per_layer_input': 0, 'enable_moe_block': true, 'num_experts': 128, 'top_k_experts': 8}", 25233141790},
+    {"{'model_type': 'gemma4_text'}", 5077177886},
+    {"{'model_type': 'gemma4_text', 'hidden_size': 1536, 'intermediate_size': 6144, 'num_hidden_layers': 35, 'num_key_value_heads': 1,"
+     " 'num_kv_shared_layers': 20, 'use_double_wide_mlp': true, 'layer_types': [" E2B_LAYERS "]}", 4628569379},
+    {"{'model_type': 'gemma4_text', 'hidden_size': 2560, 'intermediate_size': 10240, 'num_hidden_layers': 42, 'num_key_value_heads': 2,"
+     " 'num_kv_shared_layers': 18}", 7463013418},
     {"{'model_type': 'phi3'" SMALL_GROUPED, 343200},
     {"{'model_type': 'gpt_neox', 'intermediate_size': 200" SMALL, 325176},
     {"{'model_type': 'gpt_neox', 'intermediate_size': 200, 'attention_bias': false, 'tie_word_embeddings': true" SMALL, 276024},
@@ -597,6 +605,12 @@ static const struct { const char *json, *key, *value; } refused[] = {
      "layers_block_type", "layer_types"},
     {"{'model_type': 'bamba', 'time_step_limit': [0, {'__float__': '-Infinity'}]}", "time_step_limit", "two numbers"},
     {"{'model_type': 'bamba', 'time_step_limit': [1e300, {'__float__': 'Infinity'}]}", "time_step_limit", "two numbers"},
+    /* Layers that read the keys and values of others, and inputs of layers */
+    {GEMMA4 ", 'num_kv_shared_layers': 4}", "num_kv_shared_layers", "at most 3"},
+    {GEMMA4 ", 'num_kv_shared_layers': 3}", "num_kv_shared_layers", "layer 1 has no earlier layer without a window"},
+    {GEMMA4 ", 'num_kv_shared_layers': -1}", "num_kv_shared_layers", "-1"},
+    {"{'model_type': 'gemma4_text', 'vocab_size': 100}", "vocab_size_per_layer_input", "262144"},
+    {"{'model_type': 'gemma4_text', 'hidden_size_per_layer_input': 5000}", "hidden_size_per_layer_input", "150000"},
     /* Heads of layers without a window */
     {GEMMA4 ", 'per_layer_config': {'1': {'head_dim': 16, 'intermediate_size': 20}}}", "per_layer_config", "intermediate_size"},
     {GEMMA4 ", 'per_layer_config': {'1': {'num_key_value_heads': 3}, '3': {'num_key_value_heads': 3}}}", "num_attention_heads", "3"},

@@ -65,7 +65,8 @@ static void known_keys_with_any_values_are_refused_or_whole(void **state)
         "layers_block_type", "full_attention_interval", "conv_L_cache", "mamba_d_conv", "mamba_n_heads", "mamba_n_groups", "mamba_d_head",
         "mamba_expand", "mamba_d_state", "time_step_limit", "linear_num_value_heads", "linear_num_key_heads", "linear_key_head_dim",
         "linear_value_head_dim", "global_head_dim", "num_global_key_value_heads", "attention_k_eq_v", "per_layer_config",
-        "hidden_size_per_layer_input", "num_experts", "num_local_experts", "n_routed_experts", "num_experts_per_tok",
+        "hidden_size_per_layer_input", "num_kv_shared_layers", "use_double_wide_mlp", "vocab_size_per_layer_input",
+        "num_experts", "num_local_experts", "n_routed_experts", "num_experts_per_tok",
         "moe_intermediate_size", "shared_expert_intermediate_size", "n_group", "topk_group", "first_k_dense_replace", "num_dense_layers",
         "block_multiple_of", "block_ffn_dim_multiplier", "rotary_dim", "moe_layer_end_index", "position_embedding_type",
         "enable_moe_block", "top_k_experts", "hybrid_override_pattern", "mamba_num_heads", "n_groups", "time_step_min"};

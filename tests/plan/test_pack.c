@@ -253,7 +253,7 @@ static void check_slices(const model *m, const step_shape *s, const packing *k)
     for (int i = 0; i < k->pieces_n; i++) {
         const piece *p = &k->pieces[i];
         const param *of = &m->params[p->param];
-        bool cut = of->role == PARAM_TOKENS || of->role == PARAM_HEAD;
+        bool cut = of->kind->use == USE_VOCABULARY;
         assert_int_equal(p->row0 % (cut ? s->slice_rows : of->rows), 0);
         if (p->row0 + p->rows < of->rows)
             assert_int_equal(p->rows, s->slice_rows);

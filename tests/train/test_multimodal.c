@@ -11,10 +11,10 @@
 #include "train/run.h"
 #include "train/same_end.h"
 
-static const char *const models[] = {"gemma3_multimodal", "mistral3", "mistral3_ministral3"};
+static const char *const models[] = {"gemma3_multimodal", "mistral3", "mistral3_ministral3", "gemma4_shared_multimodal"};
 enum { MODELS = sizeof models / sizeof *models };
 
-static bool is_vision(const char *name) { return strstr(name, "vision_tower") || strstr(name, "projector"); }
+static bool is_vision(const char *name) { return strstr(name, "vision_") || strstr(name, "_vision") || strstr(name, "projector"); }
 
 /* The same names with the same shapes as in the model's folder; of the vision part the same bytes, of the text part not all. */
 static void check_saved(const fixture *f, const char *folder, pt_dtype text_type)
@@ -162,7 +162,8 @@ static void adapters_are_of_the_text_part(void **state)
 {
     (void)state;
     for (int i = 0; i < MODELS; i++) {
-        static const char prefix[] = "base_model.model.model.language_model.layers.";
+        static const char prefix[] = "base_model.model.model.language_model.";
+        const bool outside = strstr(models[i], "shared") != NULL; /* has a linear layer outside the layers */
         run first, second;
         char out[64], path[200];
         json_t *config;
@@ -172,18 +173,20 @@ static void adapters_are_of_the_text_part(void **state)
         start(&first, models[i], out, PT_SAVE_AS_STORED);
         first.o.save_every = 0;
         first.o.lora_rank = 2;
-        first.o.lora_targets = "q_proj,mlp.down_proj";
+        first.o.lora_targets = outside ? "q_proj,per_layer_model_projection" : "q_proj,mlp.down_proj";
         finish(&first);
         snprintf(path, sizeof path, "%s/adapter_model.safetensors", first.out);
         must(safetensors_open(path, &st, &e), &e);
         for (size_t k = 0; k < safetensors_count(st); k++)
             assert_memory_equal(safetensors_at(st, k)->name, prefix, sizeof prefix - 1);
         assert_non_null(safetensors_find(st, "base_model.model.model.language_model.layers.0.self_attn.q_proj.lora_A.weight"));
+        assert_true(!outside == !safetensors_find(st, "base_model.model.model.language_model.per_layer_model_projection.lora_A.weight"));
         safetensors_close(st);
         snprintf(path, sizeof path, "%s/adapter_config.json", first.out);
         must(json_file_load(path, 0, &config, &e), &e);
         assert_string_equal(json_string_value(json_object_get(config, "target_modules")),
-                            ".*language_model\\..*\\.(q_proj|mlp\\.down_proj)");
+                            outside ? ".*language_model\\.(?:.*\\.)?(q_proj|per_layer_model_projection)"
+                                    : ".*language_model\\..*\\.(q_proj|mlp\\.down_proj)");
         json_decref(config);
         snprintf(out, sizeof out, "further-%d", i);
         start(&second, models[i], out, PT_SAVE_AS_STORED);
