@@ -173,9 +173,9 @@ static int train(executor *x, const schedule_input *in, bool clipping, uint64_t 
         memcpy(o->losses + step * tokens, executor_losses(x), (size_t)tokens * sizeof(float));
         memcpy(o->routing, executor_routing(x), routing_bytes(in->model, in->shape));
         double norm = norm_of(x, in->model);
-        assert_true(isfinite(norm) && norm > 0);
+        assert_true(isfinite(norm) && norm >= 0); /* 0: of one norm of queries, in sequences of few tokens */
         u.step = step + 1;
-        u.grad_scale = clipping ? (float)(0.5 / norm) : 1;
+        u.grad_scale = clipping && norm > 0 ? (float)(0.5 / norm) : 1;
         pending = in->plan->update == UPDATE_NEXT_FORWARD;
         if (!failed && (in->plan->update == UPDATE_END || (pending && step == STEPS - 1)))
             failed = executor_run(x, SCHEDULE_DRAIN, 0, &u, e);
