@@ -195,7 +195,8 @@ static void the_programs_machines_are_found_and_every_figure_has_a_source(void *
 {
     (void)state;
     static const char *const names[] = {"rtx3090", "rtx4090", "a100-40", "a100-80", "h100", "h200", "gh200", "laptop16",
-                                        "a10", "a6000", "b200", "l4", "l40s", "rtx-pro-6000", "rtx3060-12", "rtx4070", "rtx5090"};
+                                        "a10", "a6000", "b200", "l4", "l40s", "rtx-pro-6000", "rtx3060-12", "rtx4070", "rtx5090",
+                                        "gb10", "thor", "orin", "graviton4", "altra"};
     char *page;
     read_page(&page);
     for (size_t i = 0; i < sizeof names / sizeof *names; i++) {
