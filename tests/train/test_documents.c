@@ -97,9 +97,10 @@ static int64_t piece_length(const packed *p, int64_t from)
     return end - from;
 }
 
-/* Keys of the delta rule are divided by their length, which may be near 0, and norms behind a scan by what may be near 0, too: in fp32
- * Transformers' own gradients of such models are off by 1e-5 to 3e-5 (reference.json). What sees another document is off by a percent. */
-static double within(const model *m) { return m->config.scan_key_dim ? 3e-4 : 1e-5; }
+/* Keys of the delta rule are divided by their length, which may be near 0, and norms behind a scan, or behind the gate of a layer's input,
+ * by what may be near 0, too: in fp32 Transformers' own gradients of such models are off by 1e-5 to 3e-5 (reference.json). What sees
+ * another document is off by a percent. */
+static double within(const model *m) { return m->config.scan_key_dim || m->config.input_width ? 3e-4 : 1e-5; }
 
 static void compare_losses(const model *m, const packed *p, int64_t from, int64_t n, const float *alone)
 {
