@@ -198,12 +198,14 @@ static int fewest_streamed(const pt_generator *g, int64_t context, stream_place 
 static int refuse(const pt_generator *g, int64_t context, pt_error *e)
 {
     char need[32], have[32], weights[32], give[32];
-    const uint64_t bytes = bytes_with(g, 0, context);
+    const int layers = (int)g->model->config.layers;
+    const uint64_t all = bytes_with(g, 0, context), streamed = bytes_with(g, layers, context);
     stream_place place;
     const bool shorter = fewest_streamed(g, (int64_t)g->prompt.n + 1, &place) >= 0;
+    const uint64_t bytes = streamed < all && find_place(g, layers, &place) ? streamed : all; /* the least that suffices */
     return pt_fail(e, PT_DOES_NOT_FIT,
-                   "it does not fit: %s of weights and a context of %lld tokens need %s of memory, but the budget is %s%s: %s%sgive "
-                   "`device_memory` %s",
+                   "it does not fit: %s of weights and a context of %lld tokens need at least %s of memory, but the budget is %s%s: "
+                   "%s%sgive `device_memory` %s",
                    size_format(weights, inference_params_bytes(g->model, g->type)), (long long)context,
                    size_format(need, bytes), size_format(have, g->budget[TIER_DEVICE]),
                    g->budget[TIER_DISK] ? "" : ", and the disk may not be used", g->type == PT_F32 ? "use `precision` bf16, or " : "",
@@ -248,25 +250,29 @@ static int load_model(pt_generator *g, int streamed, const stream_place *place, 
     return failed;
 }
 
-/* Twice the context, as roomy_context: the model is not loaded again for each turn of a conversation. */
+/* A conversation grows: with room for twice as many tokens, the KV cache need not move, nor the model be loaded again, for each turn. Not
+ * if angles depend on the length. */
 static int64_t lasting_context(const pt_generator *g, int64_t need)
 {
-    const int64_t twice = 2 * need < g->model->config.max_positions ? 2 * need : g->model->config.max_positions;
-    return g->chat.replying ? twice : need;
+    const model_config *m = &g->model->config;
+    const int64_t twice = 2 * need < m->max_positions ? 2 * need : m->max_positions;
+    const bool plain = !m->ropes_n || (m->rope[0].kind != ROPE_LONG && m->rope[0].kind != ROPE_DYNAMIC);
+    return g->chat.replying && plain ? twice : need;
 }
 
 /* Loads the model, if it is not loaded, or so much of it that the context does not fit beside it. */
 static int make_room(pt_generator *g, int64_t need, pt_error *e)
 {
-    stream_place place;
+    stream_place place, lasting_place;
     if (g->x && bytes_with(g, g->streamed_n, need) <= g->budget[TIER_DEVICE])
         return 0;
     if (g->x)
         unload(g);
     int n = fewest_streamed(g, need, &place);
-    if (n > 0) {
-        const int lasting = fewest_streamed(g, lasting_context(g, need), &place);
-        n = lasting > 0 ? lasting : fewest_streamed(g, need, &place);
+    const int lasting = n > 0 ? fewest_streamed(g, lasting_context(g, need), &lasting_place) : 0;
+    if (lasting > 0) {
+        n = lasting;
+        place = lasting_place;
     }
     return n < 0 ? refuse(g, need, e) : load_model(g, n, &place, e);
 }
@@ -320,14 +326,11 @@ static int begin(pt_generator *g, int64_t context, pt_error *e)
     return failed;
 }
 
-/* A conversation grows: if memory allows, the KV cache gets room for twice as many tokens, so that it need not move. Not if angles depend
- * on the length. */
+/* The lasting one, if memory allows. */
 static int64_t roomy_context(const pt_generator *g, int64_t need)
 {
-    const model_config *m = &g->model->config;
-    const int64_t twice = 2 * need < m->max_positions ? 2 * need : m->max_positions;
-    const bool plain = !m->ropes_n || (m->rope[0].kind != ROPE_LONG && m->rope[0].kind != ROPE_DYNAMIC);
-    return g->chat.replying && plain && bytes_with(g, g->streamed_n, twice) <= g->budget[TIER_DEVICE] ? twice : need;
+    const int64_t lasting = lasting_context(g, need);
+    return bytes_with(g, g->streamed_n, lasting) <= g->budget[TIER_DEVICE] ? lasting : need;
 }
 
 int generator_start(pt_generator *g, int64_t max_new_tokens, pt_error *e)

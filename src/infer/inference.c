@@ -25,6 +25,7 @@ struct inference {
     streamed *streamed;        /* NULL: all stay */
     inference_layout layout;
     uint64_t *param_at;        /* offset of each parameter in the first arena */
+    bool *stays;               /* of each parameter: its weights are there */
     block_weights *weights;    /* of each block */
     char *arena, *cache;
     char *mail;                /* host: ids, positions, logits */
@@ -55,22 +56,45 @@ static bool is_streamed(const model *m, int n, int block)
     return n && block > 0 && block < m->blocks_n - 1 && stream_has(m, n, block - 1);
 }
 
-/* The offset of each parameter that stays (`param_at` may be NULL); returns their bytes. A tied table belongs to two blocks. */
-static uint64_t place_params(const model *m, pt_dtype type, int streamed_n, uint64_t *param_at)
+/* Sets wanted[] of the parameters of a block. */
+static void want_block(const model *m, int block, bool yes, bool *wanted)
+{
+    for (int role = 0; role < PARAM_ROLES; role++)
+        if (m->blocks[block].param_of_role[role] >= 0)
+            wanted[m->blocks[block].param_of_role[role]] = yes;
+}
+
+/* Sets stays[] of all parameters. */
+static void find_staying(const model *m, int streamed_n, bool *stays)
+{
+    memset(stays, true, (size_t)m->params_n);
+    for (int b = 0; b < m->blocks_n; b++)
+        if (is_streamed(m, streamed_n, b))
+            want_block(m, b, false, stays);
+}
+
+/* The offset of each parameter that stays; returns their bytes. Without `stays` all stay; `param_at` may be NULL. */
+static uint64_t place_params(const model *m, pt_dtype type, const bool *stays, uint64_t *param_at)
 {
     uint64_t at = 0;
-    bool *away = calloc((size_t)m->params_n, 1);
-    for (int b = 0; b < m->blocks_n && away; b++)
-        for (int role = 0; role < PARAM_ROLES && is_streamed(m, streamed_n, b); role++)
-            if (m->blocks[b].param_of_role[role] >= 0)
-                away[m->blocks[b].param_of_role[role]] = true;
     for (int i = 0; i < m->params_n; i++) {
-        uint64_t offset = away && away[i] ? 0 : take(&at, load_param_bytes(&m->params[i], type));
+        uint64_t offset = stays && !stays[i] ? 0 : take(&at, load_param_bytes(&m->params[i], type));
         if (param_at)
             param_at[i] = offset;
     }
-    free(away);
     return at;
+}
+
+/* Bytes of the parameters that stay. */
+static uint64_t staying_bytes(const model *m, pt_dtype type, int streamed_n)
+{
+    uint64_t bytes = place_params(m, type, NULL, NULL);
+    for (int b = 0; b < m->blocks_n; b++)
+        for (int role = 0; role < PARAM_ROLES && is_streamed(m, streamed_n, b); role++) {
+            const int i = m->blocks[b].param_of_role[role];
+            bytes -= i < 0 ? 0 : align_up(load_param_bytes(&m->params[i], type), LINE);
+        }
+    return bytes;
 }
 
 static int64_t rows_of(const model *m, int streamed_n)
@@ -101,7 +125,7 @@ static uint64_t gains_at(const model *m, int matrix)
 static void layout_init(inference_layout *l, const model *m, const step_shape *s, int streamed_n, const layer_set *layers)
 {
     pt_dtype type = s->type;
-    uint64_t at = place_params(m, type, streamed_n, NULL), saved = 0, workspace = 0;
+    uint64_t at = staying_bytes(m, type, streamed_n), saved = 0, workspace = 0;
     at = align_up(at, streamed_n ? STREAM_ALIGN : LINE);
     l->slots = take(&at, stream_slot_bytes(m, type, streamed_n));
     for (int kind = 0; kind < layers->kinds_n; kind++) {
@@ -175,7 +199,7 @@ uint64_t inference_bytes(const model *m, pt_dtype type, const device *d, int str
 
 int64_t inference_rows(const inference *x) { return x->rows; }
 
-uint64_t inference_params_bytes(const model *m, pt_dtype type) { return place_params(m, type, 0, NULL); }
+uint64_t inference_params_bytes(const model *m, pt_dtype type) { return place_params(m, type, NULL, NULL); }
 
 uint64_t inference_weight_bytes(const inference *x)
 {
@@ -226,7 +250,8 @@ int inference_open(const model *m, device *d, pt_dtype type, int threads, int st
     x->param_at = malloc((size_t)m->params_n * sizeof *x->param_at);
     x->weights = calloc((size_t)m->blocks_n, sizeof *x->weights);
     void *base;
-    int failed = x->param_at && x->weights ? 0 : pt_fail(e, PT_FAILED, "out of memory");
+    x->stays = malloc((size_t)m->params_n * sizeof *x->stays);
+    int failed = x->param_at && x->weights && x->stays ? 0 : pt_fail(e, PT_FAILED, "out of memory");
     if (!failed && !(failed = d->table->memory_open(d, MEMORY_DEVICE, x->layout.bytes, &base, e)))
         x->arena = base;
     if (!failed && !(failed = d->table->memory_open(d, MEMORY_HOST, mail_bytes(m, x->rows), &base, e)))
@@ -239,7 +264,8 @@ int inference_open(const model *m, device *d, pt_dtype type, int threads, int st
         inference_close(x);
         return failed;
     }
-    place_params(m, type, streamed, x->param_at);
+    find_staying(m, streamed, x->stays);
+    place_params(m, type, x->stays, x->param_at);
     find_weights(x);
     *out = x;
     return 0;
@@ -258,6 +284,7 @@ void inference_close(inference *x)
     t->memory_close(x->device, MEMORY_HOST, x->mail, mail_bytes(x->model, x->rows));
     layer_set_free(&x->layers);
     free(x->param_at);
+    free(x->stays);
     free(x->weights);
     free(x);
 }
@@ -312,36 +339,38 @@ static void pass(void *arg, uint64_t done, uint64_t total)
     p->progress(p->arg, p->last, p->total);
 }
 
-static bool block_is_streamed(void *arg, int block)
+/* Loads the layers that do not stay, one after the other. */
+static int load_streamed(inference *x, load_job job, passed *p, pt_error *e)
 {
-    const inference *x = arg;
-    return is_streamed(x->model, x->streamed_n, block);
-}
-
-static int load_streamed(inference *x, load_job job, int layer, pt_error *e)
-{
+    bool *wanted = calloc((size_t)x->model->params_n, sizeof *wanted);
+    int failed = wanted ? 0 : pt_fail(e, PT_FAILED, "out of memory while loading the weights");
     job.device = x->host;
-    job.base = stream_image(x->streamed, layer, &job.param_at);
-    job.block = layer + 1;
-    const int failed = load_weights(&job, e);
-    return failed ? failed : stream_store(x->streamed, layer, e);
+    job.wanted = wanted;
+    for (int b = 1; b < x->model->blocks_n - 1 && !failed; b++) {
+        if (!is_streamed(x->model, x->streamed_n, b))
+            continue;
+        p->before = p->last;
+        want_block(x->model, b, true, wanted);
+        job.base = stream_image(x->streamed, b - 1, &job.param_at);
+        failed = load_weights(&job, e);
+        if (!failed)
+            failed = stream_store(x->streamed, b - 1, e);
+        want_block(x->model, b, false, wanted);
+    }
+    free(wanted);
+    return failed;
 }
 
 int inference_load(inference *x, const struct safetensors *st, const struct safetensors *adapter, uint64_t seed,
                    void (*progress)(void *arg, uint64_t done, uint64_t total), void *arg, pt_error *e)
 {
-    passed p = {.progress = progress, .arg = arg};
-    for (int i = 0; i < x->model->params_n; i++)
-        p.total += load_param_bytes(&x->model->params[i], x->shape.type);
-    load_job job = {.model = x->model, .st = st, .adapter = adapter, .seed = seed, .type = x->shape.type, .device = x->device,
-                    .threads = x->threads, .base = x->arena, .param_at = x->param_at, .block = -1,
-                    .except = x->streamed ? block_is_streamed : NULL, .except_arg = x, .progress = progress ? pass : NULL, .arg = &p};
+    passed p = {.progress = progress, .arg = arg, .total = inference_params_bytes(x->model, x->shape.type)};
+    const load_job job = {.model = x->model, .st = st, .adapter = adapter, .seed = seed, .type = x->shape.type, .device = x->device,
+                          .threads = x->threads, .base = x->arena, .param_at = x->param_at, .wanted = x->stays,
+                          .progress = progress ? pass : NULL, .arg = &p};
     int failed = load_weights(&job, e);
-    for (int l = 0; l < x->model->config.layers && !failed; l++)
-        if (is_streamed(x->model, x->streamed_n, l + 1)) {
-            p.before = p.last;
-            failed = load_streamed(x, job, l, e);
-        }
+    if (!failed && x->streamed)
+        failed = load_streamed(x, job, &p, e);
     return failed ? failed : measure_gains(x, e);
 }
 

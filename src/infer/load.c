@@ -77,20 +77,7 @@ uint64_t load_bytes(const model *m, pt_dtype type, int threads)
     return (uint64_t)threads_of(threads) * each;
 }
 
-static int block_of(const model *m, int param)
-{
-    int b = 0;
-    for (bool found = false; !found; b += !found)
-        for (int role = 0; role < PARAM_ROLES && !found; role++)
-            found = m->blocks[b].param_of_role[role] == param;
-    return b;
-}
-
-static bool is_wanted(const load_job *j, int param)
-{
-    const int block = j->block < 0 && !j->except ? 0 : block_of(j->model, param);
-    return j->block >= 0 ? block == j->block : !j->except || !j->except(j->except_arg, block);
-}
+static bool is_wanted(const load_job *j, int param) { return !j->wanted || j->wanted[param]; }
 
 /* The parameter and first row of item number `item`; false after the last. */
 static bool find_item(const load_job *j, int64_t item, int *param_index, int64_t *row)

@@ -17,9 +17,7 @@ typedef struct load_job {
     int threads;
     char *base;                   /* device memory; parameter i starts at base + param_at[i] */
     const uint64_t *param_at;
-    int block;                    /* only parameters of this block; negative: those of all blocks, but for `except` */
-    bool (*except)(void *arg, int block); /* may be NULL */
-    void *except_arg;
+    const bool *wanted;           /* of each parameter; NULL: all are */
     void (*progress)(void *arg, uint64_t done, uint64_t total); /* bytes; from the caller's thread; may be NULL */
     void *arg;
 } load_job;

@@ -1,3 +1,4 @@
+#include "base/units.h"
 #include "infer/inference.h"
 #include "infer/streamed.h"
 #include "text/tokenizer.h"
@@ -471,7 +472,7 @@ static void the_text_is_the_same_where_weights_are_fetched(void **state)
     enum { LAYERS = 6, TOKENS = 16 };
     const char *name = getenv("PROTRAIN_TEST_DEVICE"), *kept = folder;
     const bool gpu = name && strcmp(name, "cpu");
-    char whole[4096], text[4096], layers[32];
+    char whole[4096], text[4096], layers[64], size[32];
     static const int streamed[] = {3, 4, LAYERS, LAYERS}; /* two would take the slots of two */
     folder = strdup(make_model_folder("deep", 32, LAYERS, 96, seed));
     pt_generate_options o = greedy();
@@ -507,6 +508,8 @@ static void the_text_is_the_same_where_weights_are_fetched(void **state)
     assert_int_equal(pt_generator_prompt(g, "Hello there, hello", 18, TOKENS, &e), PT_DOES_NOT_FIT);
     pt_generator_close(g);
     o.device_memory = memory_with(o.device, folder, LAYERS, context, &store);
+    snprintf(layers, sizeof layers, "`device_memory` %s", size_option(size, o.device_memory)); /* the least that suffices */
+    assert_non_null(strstr(e.text, layers));
     o.disk_memory = 0;
     o.host_memory = PT_AUTO;
     g = open_generator(&o);
