@@ -14,7 +14,7 @@ static const char usage[] =
     "       protrain plan --problem NAME|FILE.json [options of protrain ritz]\n\n"
     "Shows what training would do on this machine or another: where every byte would live, how long a step\n"
     "would take, what limits it and what would help. Trains nothing and needs neither weights nor data.\n"
-    "Of several machines (--machine rtx4090,h100 or all) it prints one table.";
+    "With several machines (--machine rtx4090,h100 or all) it prints one table.";
 
 /* If nothing fits, stderr has the reason, and this prints only what would make the model fit. */
 static int print(const pt_plan *p, bool json, bool fits, pt_error *e)

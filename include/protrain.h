@@ -315,10 +315,10 @@ typedef struct pt_plan pt_plan;
  * machine_file (a path, or a name that comes with the program, such as "rtx3090") not the hardware. If nothing fits, the result is
  * PT_DOES_NOT_FIT and *out is set all the same: its JSON says what is missing. */
 PT_API int pt_plan_open(const pt_train_options *o, pt_plan **out, pt_error *e);
-/* A screen of text: where every byte lives, what each layer saves, what limits the step, what would help; and other ways to train the
- * model, with the memory and time of each. free() it. */
+/* A screen of text: whether it fits, how fast it is, what would help, other ways to train the model with the memory and time of each; then
+ * where every byte lives, what each layer saves and what limits the step. free() it. */
 PT_API char *pt_plan_text(const pt_plan *p);
-/* Lines about other plans that fit, and why they are slower: with other chunks or updates, and as other systems plan. */
+/* Lines about other plans that fit, and why they are slower: with other chunks or updates, and as other systems plan. free() it. */
 PT_API char *pt_plan_others_text(const pt_plan *p);
 /* {"fits", "predicted", "plan", "why", "ways", ...}; plan_file reads it, or its "plan" alone. free() it. */
 PT_API char *pt_plan_json(const pt_plan *p);

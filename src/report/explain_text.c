@@ -132,15 +132,16 @@ static void write_trained(FILE *out, const explanation *x)
     const packing *k = &x->in->best->packing;
     const chunk_bytes own = sum_chunks(k, m, true), frozen = sum_chunks(k, m, false);
     char what[MODEL_TRAINED_TEXT];
+    int n;
     model_describe_trained(m, shape_optimizer(x->in->search->shape)->name, what);
     write_wrapped(out, "trains   ", what);
     if (!x->in->search->training || !(own.values > 0))
         return;
-    fprintf(out, "         bytes per parameter: weights %.3g, optimizer states %.3g, gradients %.3g", own.weights / own.values,
-            own.states / own.values, own.gradients / own.values);
+    n = snprintf(what, sizeof what, "bytes per parameter: weights %.3g, optimizer states %.3g, gradients %.3g", own.weights / own.values,
+                 own.states / own.values, own.gradients / own.values);
     if (frozen.values > 0)
-        fprintf(out, "; frozen parameters %.3g", (frozen.weights + frozen.states) / frozen.values);
-    fputc('\n', out);
+        snprintf(what + n, sizeof what - (size_t)n, "; frozen parameters %.3g", (frozen.weights + frozen.states) / frozen.values);
+    write_wrapped(out, "         ", what);
 }
 
 /* What all steps take. The energy is at most that of the devices at their limit, and of no other part of the machine. */

@@ -346,13 +346,14 @@ static uint64_t margin_of_machine(const machine_spec *x, tier t)
 /* A budget of all that a tier has leaves the system and other programs nothing. */
 static void tell_full(const machine_spec *x, const budget_request *r, tier t)
 {
-    char sentence[300], all[32], margin[32], flag[32];
+    char sentence[300], all[32], margin[32], rest[32], flag[32];
     const uint64_t bytes = x->memory_bytes[t], kept = margin_of_machine(x, t);
     if (!r->notice || r->asked[t] == PT_AUTO || r->asked[t] > bytes || r->asked[t] <= less(bytes, kept))
         return;
     snprintf(flag, sizeof flag, "`%s_memory`", tier_names[t]);
-    snprintf(sentence, sizeof sentence, "%s leaves too little of the machine's %s for the system and other programs: about %s; without the "
-                                        "option the plan leaves so much", flag, size_format(all, bytes), size_format(margin, kept));
+    snprintf(sentence, sizeof sentence,
+             "%s leaves too little of the machine's %s: the system and other programs need about %s; give %s, or leave the option out",
+             flag, size_format(all, bytes), size_format(margin, kept), size_option(rest, less(bytes, kept)));
     r->notice(r->arg, sentence);
 }
 

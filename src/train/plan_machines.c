@@ -242,6 +242,9 @@ int pt_plan_machines(const pt_train_options *o, bool json, char **out, pt_error 
     *out = NULL;
     if (!o->machine_file)
         return pt_fail(e, PT_USAGE, "`machine_file` is missing: give the names of machines between commas, or all");
+    if (o->plan_file || o->profile_file)
+        return pt_fail(e, PT_USAGE, "`%s` is of one machine, and several are asked for: give one, or leave it out",
+                       o->plan_file ? "plan_file" : "profile_file");
     int failed = options_check_plan(o, e);
     offers x = {.all = failed ? NULL : calloc(MOST, sizeof *x.all)};
     if (!failed && !x.all)

@@ -186,6 +186,7 @@ static void several_machines_are_compared_in_one_table(void **state)
     assert_int_equal(*text_of(scratch_path("err")), 0);
     assert_null(strstr(text_of(scratch_path("out")), "\nothers   "));
     check_refusal("an empty name", plan_with(of, WORDS("--machine", "h100,,h200")), 2, WORDS("--machine", "empty"));
+    check_refusal("one machine's plan", plan_with(of, WORDS("--machine", "h100,h200", "--plan", list)), 2, WORDS("--plan"));
     check_refusal("a name that is none", plan_with(of, WORDS("--machine", "h100,abacus")), 1, WORDS("abacus", "rtx3090"));
 }
 

@@ -154,6 +154,10 @@ static void opening_without_options_or_a_place_is_wrong_usage(void **state)
     refused(pt_trainer_open(&o, NULL, &e), "the trainer");
     refused(pt_plan_open(NULL, &p, &e), "the options");
     refused(pt_plan_open(&o, NULL, &e), "the plan");
+    char *table;
+    refused(pt_plan_machines(NULL, false, &table, &e), "the options");
+    refused(pt_plan_machines(&o, false, NULL, &e), "the table");
+    named(pt_plan_machines(&o, false, &table, &e), "machine_file");
     refused(pt_profile_open(NULL, false, &f, &e), "the options");
     refused(pt_profile_open(&o, false, NULL, &e), "the profile");
     refused(pt_evaluate(NULL, &result, &e), "the options");

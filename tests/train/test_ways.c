@@ -219,6 +219,32 @@ static void a_way_that_saves_nothing_is_not_offered(void **state)
     }
 }
 
+/* Machine after machine, as a table and as an array; with a price the table has a column of it. */
+static void machines_are_rows_of_one_table(void **state)
+{
+    (void)state;
+    static const char *const costly = "{\"name\": \"costly\", \"kind\": \"cpu\", \"price_per_hour\": 2, \"device\": {\"memory_bytes\": "
+                                      "1073741824, \"memory_bandwidth\": 1e9, \"bf16_flops\": 1e9, \"fp32_flops\": 1e9}}";
+    char *text, list[700];
+    pt_error e = {0};
+    pt_train_options o = options_for(PT_AUTO);
+    scratch_put("costly.json", costly, strlen(costly));
+    o.machine_file = list;
+    o.steps = 3600;
+    for (int priced = 0; priced < 2; priced++) {
+        snprintf(list, sizeof list, "laptop16%s%s", priced ? "," : "", priced ? scratch_path("costly.json") : "");
+        assert_int_equal(pt_plan_machines(&o, false, &text, &e), 0);
+        assert_int_equal(strstr(text, "price*") != NULL, priced);
+        assert_true(strstr(text, "\nlaptop16 ") && strstr(text, "all parameters*"));
+        free(text);
+        assert_int_equal(pt_plan_machines(&o, true, &text, &e), 0);
+        json_t *all = json_loads(text, 0, NULL);
+        assert_int_equal(json_array_size(all), 1 + priced);
+        json_decref(all);
+        free(text);
+    }
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -227,6 +253,7 @@ int main(void)
         cmocka_unit_test(a_way_that_fits_is_shown_where_the_plan_does_not),
         cmocka_unit_test(the_ways_vary_what_was_asked_for),
         cmocka_unit_test(a_way_that_saves_nothing_is_not_offered),
+        cmocka_unit_test(machines_are_rows_of_one_table),
     };
     return cmocka_run_group_tests(tests, set_up, tear_down);
 }
