@@ -58,29 +58,36 @@ static void make_chats(void)
     put(scratch, "chats.jsonl", all);
 }
 
+/* Of a run on `data`, a window a step. */
+static pt_train_options options_for(const char *out)
+{
+    static const char *const paths[] = {data};
+    pt_train_options o;
+    pt_train_defaults(&o);
+    o.model = folder;
+    o.data = paths;
+    o.data_n = 1;
+    o.out = out;
+    o.seq_len = LEN;
+    o.batch_size = 1;
+    o.device = "cpu";
+    o.device_memory = 256u << 20;
+    return o;
+}
+
 typedef struct outcome { pt_step step; int64_t windows; } outcome;
 
 /* One step over all windows there are. */
 static outcome one_step(bool alone, pt_loss_per per, const char *name)
 {
-    pt_train_options o;
     pt_trainer *t;
     pt_summary m;
     pt_error e = {0};
     outcome out;
     char path[200], whole[300];
-    const char *paths[] = {data};
     snprintf(path, sizeof path, "%s/%s-%d-%d", scratch, name, alone, per);
-    pt_train_defaults(&o);
-    o.model = folder;
-    o.data = paths;
-    o.data_n = 1;
-    o.out = path;
-    o.seq_len = LEN;
-    o.batch_size = 1;
+    pt_train_options o = options_for(path);
     o.precision = PT_PRECISION_FP32;
-    o.device = "cpu";
-    o.device_memory = 256u << 20;
     o.no_packing = alone;
     o.loss_per = per;
     must(pt_trainer_open(&o, &t, &e), &e);
@@ -268,8 +275,6 @@ static void a_preview_shows_what_is_learned(void **state)
 {
     (void)state;
     char path[200], learned[4000];
-    const char *paths[] = {data};
-    pt_train_options o;
     pt_trainer *t;
     pt_error e = {0};
     put(scratch, "chats.jsonl",
@@ -277,14 +282,7 @@ static void a_preview_shows_what_is_learned(void **state)
         "{\"role\": \"u\", \"content\": \"more\"}, {\"role\": \"assistant\", \"content\": \"blue\"}]}\n"
         "{\"messages\": [{\"role\": \"u\", \"content\": \"and\"}, {\"role\": \"assistant\", \"content\": \"green\"}]}\n"
         "{\"messages\": [{\"role\": \"u\", \"content\": \"no\"}, {\"role\": \"assistant\", \"content\": \"grey\"}]}\n");
-    pt_train_defaults(&o);
-    o.model = folder;
-    o.data = paths;
-    o.data_n = 1;
-    o.out = path;
-    o.seq_len = LEN;
-    o.batch_size = 1;
-    o.device = "cpu";
+    pt_train_options o = options_for(path);
     o.shuffle = false;
     for (o.preview = PT_PREVIEW_DEFAULT; o.preview < 4; o.preview++) {
         snprintf(path, sizeof path, "%s/preview%d", scratch, (int)o.preview);
