@@ -162,12 +162,14 @@ int state_fill(state *s, int kind, const state_source *from, pt_error *e)
     const model *m = s->in->model;
     int failed = 0;
     for (int i = 0; i < m->params_n && !failed; i++) {
-        const bool theirs = !m->params[i].trainable && (from->frozen || from->apart);
+        const param *p = &m->params[i];
+        const bool new_module = p->whole && !from->st; /* of an adapter that has no file yet */
+        const bool theirs = (!p->trainable || new_module) && (from->frozen || from->apart);
         const state_origin o = {theirs ? from->frozen : from->st, from->seed};
         if (state_in_few_bits(s, kind, i))
             failed = fill_few_bits(s, i, s->origin ? s->origin : &o, e);
         else if (state_entries(s->in, kind, i))
-            failed = fill_values(s, kind, i, &o, from->apart && !m->params[i].trainable, e);
+            failed = fill_values(s, kind, i, &o, from->apart && !p->trainable, e);
     }
     return failed;
 }

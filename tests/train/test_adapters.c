@@ -302,12 +302,41 @@ static void a_run_with_another_adapter_is_not_the_same(void **state)
     fixture_close(&a.f);
 }
 
+/* Modules in full beside a new adapter start from the model: its first step has the model's loss. */
+static void modules_in_full_start_from_the_model(void **state)
+{
+    (void)state;
+    static const char *const cases[][2] = {{"llama", "embed_tokens,lm_head"}, {"llama_tied_bias", "embed_tokens"}};
+    for (int i = 0; i < 2; i++) {
+        fixture f;
+        pt_train_options o;
+        pt_trainer *t;
+        pt_step s;
+        pt_error e = {0};
+        char out[200];
+        fixture_open(&f, "models", cases[i][0]);
+        snprintf(out, sizeof out, "%s/whole_%s", scratch, f.name);
+        fixture_options(&f, (const char *const[]){f.tokens}, out, &o);
+        o.save_type = PT_SAVE_AS_STORED;
+        o.lora_rank = 2;
+        o.train_also = cases[i][1];
+        must(pt_trainer_open(&o, &t, &e), &e);
+        assert_int_equal(pt_trainer_step(t, &s, &e), 1);
+        const double loss = fixture_of_step(&f, "loss_fp64", 0);
+        if (!(fabs(s.loss - loss) <= 1e-5 * loss))
+            fail_msg("%s: the first loss is %.9f, that of the model %.9f", f.name, s.loss, loss);
+        pt_trainer_close(t);
+        fixture_close(&f);
+    }
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(losses_and_updates_are_pefts),
         cmocka_unit_test(gradients_are_slopes),
         cmocka_unit_test(a_new_adapter_begins_as_pefts),
+        cmocka_unit_test(modules_in_full_start_from_the_model),
         cmocka_unit_test(a_run_goes_on_to_the_same_bits_beside_the_same_model),
         cmocka_unit_test(a_run_with_another_adapter_is_not_the_same),
     };
