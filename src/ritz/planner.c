@@ -9,7 +9,8 @@
 
 /* ---- the time of a step ---- */
 
-typedef struct priced { const ritz_prices *prices; const ritz_space *space; const plan *plan; ritz_program what; } priced;
+/* full: the points of a unit beside those of the unit that was timed, on average over the program's runs. */
+typedef struct priced { const ritz_prices *prices; const ritz_space *space; const plan *plan; ritz_program what; double full; } priced;
 
 static int kind_of(const ritz_space *s, int group)
 {
@@ -33,7 +34,7 @@ static double part_ns(const void *of, const schedule *s, const task *t)
     case TASK_LAYER_BACKWARD: return x->what == RITZ_FACES ? p->reverse_flat[kind][kept] : p->reverse[kind][kept];
     case TASK_HEAD: return p->energy;
     case TASK_UPDATE: return p->update * (double)x->space->chunks[t->chunk].values;
-    case TASK_INPUT: return p->copy * (double)(x->space->unit_rows * x->space->net->input) * (double)dtype_bytes(x->space->net->type);
+    case TASK_INPUT: return p->copy * x->full * (double)(p->rows * x->space->net->input) * (double)dtype_bytes(x->space->net->type);
     case TASK_OUTPUT: return 0;
     default: return transfer_ns(p, s, t);
     }
@@ -43,7 +44,7 @@ static double task_ns(const void *of, const schedule *s, const task *t)
 {
     const priced *x = of;
     const bool of_unit = t->kind == TASK_LAYER || t->kind == TASK_LAYER_BACKWARD || t->kind == TASK_HEAD;
-    return part_ns(of, s, t) * (of_unit ? x->prices->together : 1);
+    return part_ns(of, s, t) * (of_unit ? x->prices->together * x->full : 1);
 }
 
 /* The part of a task's time that recomputes. */
@@ -58,7 +59,7 @@ static double again_ns(const priced *x, const task *t)
         more = p->sweep[t->block / groups][kind][0] - p->sweep[t->block / groups][kind][1];
     if (t->kind == TASK_LAYER_BACKWARD)
         more = x->what == RITZ_FACES ? p->reverse_flat[kind][0] - p->reverse_flat[kind][1] : p->reverse[kind][0] - p->reverse[kind][1];
-    return fmax(more, 0) * p->together;
+    return fmax(more, 0) * p->together * x->full;
 }
 
 static void count_tasks(const priced *x, const schedule *s, double runs, ritz_step_forecast *out)
@@ -84,10 +85,17 @@ static double runs_of(const ritz_planning *p, const plan *plan, ritz_program wha
     }
 }
 
+static double full_of(const ritz_planning *p, const plan *plan, const ritz_prices *prices, ritz_program what)
+{
+    const int64_t inside = what == RITZ_FACES ? 0 : p->inside_n, faces = what == RITZ_FACES || p->space->net->jets ? p->face_n : 0;
+    const double units = runs_of(p, plan, what) * plan->visit;
+    return units > 0 && prices ? (double)(inside + (what == RITZ_MEAN ? 0 : faces)) / (units * (double)prices->rows) : 1;
+}
+
 static int add_program(const ritz_planning *p, const plan *plan, const ritz_prices *prices, ritz_program what, ritz_step_forecast *out,
                        pt_error *e)
 {
-    const priced x = {prices, p->space, plan, what};
+    const priced x = {prices, p->space, plan, what, full_of(p, plan, prices, what)};
     const double runs = runs_of(p, plan, what);
     schedule s;
     simulation one = {0};
@@ -114,10 +122,11 @@ static int add_program(const ritz_planning *p, const plan *plan, const ritz_pric
 }
 
 /* One thread makes the points of a visit while the visit before it computes. */
-static void add_points(const ritz_planning *p, const plan *plan, const double *points, ritz_step_forecast *out)
+static void add_points(const ritz_planning *p, const plan *plan, const ritz_prices *prices, ritz_step_forecast *out)
 {
-    const double inside = (double)p->inside_units * (points[1] + (p->space->has_mean ? points[0] : 0)),
-        faces = (double)p->face_units * points[1], units = (double)(p->inside_units + p->face_units);
+    const double *points = prices->points, rows = (double)prices->rows, units = (double)(p->inside_n + p->face_n) / rows,
+        inside = (double)p->inside_n / rows * (points[1] + (p->space->has_mean ? points[0] : 0)),
+        faces = (double)p->face_n / rows * points[1];
     if (p->makes_in_threads)
         out->step_ns = fmax(out->step_ns + inside / fmax(1, p->device->info.threads), faces);
     else
@@ -133,7 +142,7 @@ int ritz_plan_forecast(const ritz_planning *p, const plan *plan, const ritz_pric
             failed = add_program(p, plan, prices, (ritz_program)k, out, e);
     out->bytes[p->mailbox_tier] += p->mailbox_bytes(p->arg, plan->visit);
     if (prices) {
-        add_points(p, plan, prices->points, out);
+        add_points(p, plan, prices, out);
         out->step_ns += prices->sync * (2 + p->space->has_mean); /* after the mean, the gradient and the update */
     }
     return failed;

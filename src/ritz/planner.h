@@ -21,6 +21,7 @@ enum { GROUP_FIRST, GROUP_MIDDLE, GROUP_LAST, GROUP_KINDS };
 
 /* Times in ns. All 0: not measured. */
 typedef struct ritz_prices {
+    int64_t rows;                /* points of the unit that was timed: fewer than a unit may have if a step has fewer */
     double sweep[SWEEPS][GROUP_KINDS][2], reverse[GROUP_KINDS][2], reverse_flat[GROUP_KINDS][2]; /* of a unit; [1]: tensors are saved */
     double energy;               /* of a unit */
     double update;               /* per value */
@@ -41,6 +42,7 @@ typedef struct ritz_planning {
     double (*make_points)(void *arg, bool weighed); /* makes a unit's, and returns the time in ns; NULL: there are none */
     void *arg;
     bool makes_in_threads;       /* the compute threads make the points inside; else the thread that calls does */
+    int64_t inside_n, face_n;    /* points of a step */
     int64_t inside_units, face_units;
     int visit;                   /* units per visit; 0: the planner chooses */
     pt_ritz_misfit *misfit;      /* may be NULL */

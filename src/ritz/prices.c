@@ -51,8 +51,8 @@ static int time_sync(bench *b, ritz_prices *out, pt_error *e)
     return failed;
 }
 
-/* The median of a few runs, after two that are not counted; of short ones the least, for others may take the processor meanwhile. A short
- * sweep is repeated: in a step nothing waits for the end of each one. */
+/* The least of a few runs, after two that are not counted, for others may take the processor meanwhile. A short sweep is repeated: in a
+ * step nothing waits for the end of each one. */
 static int take_time(bench *b, bench_fn fn, double *ns, pt_error *e)
 {
     double all[TURNS], once = 0;
@@ -64,8 +64,8 @@ static int take_time(bench *b, bench_fn fn, double *ns, pt_error *e)
         failed = time_once(b, fn, repeats, &all[i], e);
     if (failed)
         return failed;
-    const double middle = median(all, TURNS);
-    *ns = once < LONG_NS ? all[0] : middle;
+    median(all, TURNS); /* in order */
+    *ns = all[0];
     return 0;
 }
 
@@ -253,6 +253,7 @@ int ritz_prices_measure(const ritz_planning *p, ritz_prices *out, pt_error *e)
     uint64_t set = 0;
     void *base, *room;
     memset(out, 0, sizeof *out);
+    out->rows = p->inside_n > 0 && p->inside_n < p->space->unit_rows ? p->inside_n : p->space->unit_rows;
     memset(kept, 1, sizeof kept);
     ritz_layout_init(&layouts[0], n, p->space->unit_rows, NULL);
     ritz_layout_init(&layouts[1], n, p->space->unit_rows, kept);
@@ -279,7 +280,7 @@ int ritz_prices_measure(const ritz_planning *p, ritz_prices *out, pt_error *e)
         char *at = base;
         b.weights = at, b.sums = at + slab, b.states = at + 2 * slab, at += 4 * slab;
         b.unit = (ritz_unit){.net = n, .set = {at, at + set}, .own = at + 2 * set, .work = at + 2 * set + own,
-                             .stream = at + 2 * set + own + work, .calls = calls, .rows = p->space->unit_rows};
+                             .stream = at + 2 * set + own + work, .calls = calls, .rows = out->rows};
         b.room[0] = room, b.room[1] = b.room[0] + COPY_BYTES;
         failed = p->device->table->queue_open(p->device, "prices", p->threads, &b.queue, e);
         b.unit.queue = b.queue;
