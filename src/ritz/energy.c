@@ -146,6 +146,7 @@ static int add_rows(pt_ritz *r, bool exact, int64_t rows, double weight, const r
 static void add_values(const pt_ritz *r, energy_sums *to, const double *t, double u)
 {
     const double weight = t[1] / (2 * r->problem.is.penalty), g = t[1] > 0 ? t[2] / t[1] : 0;
+    to->held += t[1];
     to->misfit += weight * (u - g) * (u - g);
     to->boundary_square += weight * g * g;
     to->largest_g = fmax(to->largest_g, fabs(g));

@@ -15,6 +15,7 @@ typedef struct energy_sums {
     double stiffness, potential, load; /* int a, int V, int |f| */
     double least_v;                   /* of V; INFINITY: there is no point inside */
     double largest_g;                 /* of the magnitudes of given values on the boundary */
+    double held;                      /* int 2 penalty over the boundary with given values */
     double misfit, boundary_square;   /* int (u - g)^2 and int g^2 over the boundary with given values */
     double residual[TESTS], scale[TESTS], test_norm[TESTS], test_mean[TESTS]; /* scale: the sum of the magnitudes in a residual */
 } energy_sums;

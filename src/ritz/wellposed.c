@@ -36,34 +36,71 @@ static void check_balance(const pt_ritz *r, const energy_sums *s)
                        "%.4g +- %.1g: the network will solve the equation for f less a constant", r->problem.name, load.mean, load.error);
 }
 
+/* A v with a negative int (a |grad v|^2 + V v^2), and int r v^2 over the boundary: its multiples have energies without end. */
+static int check_form(const pt_ritz *r, const energy_sums *s, pt_error *e)
+{
+    const problem *p = &r->problem;
+    const bool wrong = !r->net.jets && !p->is.G && p->is.equation != PT_RITZ_EIGENVALUE;
+    for (int k = holds_values(p) ? ritz_first_bump(r) : 1; wrong && k < ritz_tests(r); k++) {
+        const ritz_mean form = MEAN(s, test_norm[k]);
+        if (form.mean + sure * form.error < 0)
+            return pt_fail(e, PT_FAILED, "%s: the energy has no minimum, for int (a |grad v|^2 + V v^2) is %.4g for a test function v: the "
+                                         "energy of its multiples falls without end%s", p->name, form.mean,
+                           holds_values(p) ? "; `loss` residual needs no minimum" : "");
+    }
+    return 0;
+}
+
 /* Whether the energy has a minimum. */
 static int check_below(const pt_ritz *r, const energy_sums *s, pt_error *e)
 {
     const problem *p = &r->problem;
     const ritz_mean square = MEAN(s, by_square);
-    const bool free = !holds_values(p) && p->is.equation == PT_RITZ_SCHROEDINGER && !p->is.G;
-    if (free && square.mean + sure * square.error < 0)
-        return pt_fail(e, PT_FAILED, "%s: the energy has no minimum, for the integral of V is %.4g, so that large constants lower it "
+    const bool free = !holds_values(p) && !problem_has_mean(p) && !p->is.G, eigen = p->is.equation == PT_RITZ_EIGENVALUE;
+    const bool robin = domain_has_boundary(&p->is, PT_RITZ_ROBIN);
+    if (free && !eigen && square.mean + sure * square.error < 0)
+        return pt_fail(e, PT_FAILED, "%s: the energy has no minimum, for the integral of V%s is %.4g, so that large constants lower it "
                                      "without end",
-                       p->name, square.mean);
-    if (free && square.mean == 0)
-        return pt_fail(e, PT_FAILED, "%s: without V, and without values on the boundary, u is determined up to a constant at most: give "
-                                     "V, or \"equation\": \"poisson\"", p->name);
-    if (s->least_v < 0 && p->is.equation != PT_RITZ_EIGENVALUE)
+                       p->name, robin ? " plus that of r over the boundary" : "", square.mean);
+    if (free && eigen && square.mean == 0)
+        ritz_notice(r, "%s: without V, and without values on the boundary, the smallest eigenvalue is 0, that of constants", p->name);
+    if (free && !eigen && square.mean == 0)
+        return pt_fail(e, PT_FAILED, "%s: without V%s, and without values on the boundary, u is determined up to a constant at most: "
+                                     "give %s", p->name, robin ? " and r" : "",
+                       robin ? "r, or a neumann boundary" : "V, or \"equation\": \"poisson\"");
+    const int failed = check_form(r, s, e);
+    if (failed)
+        return failed;
+    if (s->least_v < 0 && !eigen)
         ritz_notice(r, "%s: V falls to %.4g: the energy has a minimum only if int (a |grad v|^2 + V v^2) is positive for every v", p->name,
                     s->least_v);
     return 0;
 }
 
-static void check_scale(const pt_ritz *r, const energy_sums *s)
+static double longest_side(const pt_ritz *r, double *shortest)
 {
-    double longest = 0, shortest = INFINITY;
+    double longest = 0;
+    *shortest = INFINITY;
     for (int64_t j = 0; j < r->net.dim; j++) {
         const double side = r->problem.is.upper[j] - r->problem.is.lower[j];
         longest = fmax(longest, side);
-        shortest = fmin(shortest, side);
+        *shortest = fmin(*shortest, side);
     }
-    const double stiff = s->stiffness * M_PI * M_PI / longest / longest + fmax(s->potential, 0);
+    return longest;
+}
+
+/* About what the energy is of a u of size 1. */
+static double stiffness_of(const pt_ritz *r, const energy_sums *s)
+{
+    double shortest;
+    const double longest = longest_side(r, &shortest);
+    return s->stiffness * M_PI * M_PI / longest / longest + fmax(s->potential, 0);
+}
+
+static void check_scale(const pt_ritz *r, const energy_sums *s)
+{
+    double shortest;
+    const double longest = longest_side(r, &shortest), stiff = stiffness_of(r, s);
     const double u = fmax(stiff > 0 ? s->load / stiff : 0, s->largest_g);
     if (longest > 20 || shortest < 0.05)
         ritz_notice(r, "%s: the box has sides from %.3g to %.3g, and a network begins with functions that change over about 1: make the "
@@ -71,6 +108,37 @@ static void check_scale(const pt_ritz *r, const energy_sums *s)
     if (u > 50 || (u > 0 && u < 1e-3))
         ritz_notice(r, "%s: u is expected to be about %.1g, and a network begins with values of about 1: make the problem "
                        "dimensionless, with f and g divided by that", r->problem.name, u);
+}
+
+/* Whether G falls faster than u^2 at a point. */
+static void check_growth(const pt_ritz *r)
+{
+    const problem *p = &r->problem;
+    for (int sign = -1; sign <= 1; sign += 2) {
+        const double u[2] = {30 * sign, 300 * sign};
+        double of[2], slope;
+        for (int k = 0; k < 2; k++) {
+            p->is.G(p->is.arg, 1, r->net.dim, r->x, &u[k], &of[k], &slope);
+            of[k] /= u[k] * u[k];
+        }
+        if (of[1] < 0 && of[1] < 5 * of[0]) {
+            ritz_notice(r, "%s: G falls faster than u^2, to %.3g at u = %g: the energy falls without end, and at most a local minimum is "
+                           "found", p->name, of[1] * u[1] * u[1], u[1]);
+            return;
+        }
+    }
+}
+
+enum { STEEP = 100 };
+
+/* A penalty that rules the gradient before the equation does. */
+static void check_penalty(const pt_ritz *r, const energy_sums *s)
+{
+    const double at_once = r->o.penalty_ramp ? 0 : s->held, stiff = stiffness_of(r, s);
+    if (at_once > STEEP * stiff && s->load > 0 && !r->net.jets)
+        ritz_notice(r, "%s: the penalty weighs values on the boundary %.3g times as much as the energy weighs those inside: training may "
+                       "stay where u is nearly g at the boundary and wrong inside; give `penalty_ramp` %lld, or a hard boundary",
+                    r->problem.name, at_once / stiff, (long long)(r->o.steps + 1) / 2);
 }
 
 /* dG beside the differences of G. */
@@ -92,8 +160,38 @@ static int check_nonlinear(const pt_ritz *r, pt_error *e)
             return pt_fail(e, PT_FAILED, "%s: dG is not the derivative of G by u: at u = %g it is %.6g, and differences of G give "
                                          "%.6g", p->name,
                            at[i], slope, difference);
+        if (!i)
+            check_growth(r);
     }
     return 0;
+}
+
+enum { HARD_POINTS = 16, HARD_AXES = 16 };
+
+/* The exact solution beside the values of hard faces. */
+static void check_hard_values(const pt_ritz *r)
+{
+    const problem *p = &r->problem;
+    const bool lift = ansatz_has_lift(p);
+    double misfit = 0, square = 0, u, g = 0;
+    for (int64_t face = 0; face < 2 * (p->is.dim < HARD_AXES ? p->is.dim : HARD_AXES); face++) {
+        const domain_face f = domain_face_of(&p->is, face);
+        for (int i = 0; i < HARD_POINTS && domain_boundary(&p->is, face) == PT_RITZ_HARD; i++) {
+            points_get(r->sets, i % r->o.eval_n, 1, r->x);
+            ritz_stretch(&p->is, 1, r->x);
+            r->x[f.axis] = f.at;
+            if (!domain_face_holds(&p->is, &f, r->x))
+                continue;
+            p->is.exact(p->is.arg, 1, p->is.dim, r->x, &u);
+            if (lift)
+                problem_face_values(p, p->is.g, face, 1, r->x, &g);
+            misfit += (u - g) * (u - g);
+            square += u * u + g * g;
+        }
+    }
+    if (misfit > tolerance * tolerance * square)
+        ritz_notice(r, "%s: exact differs from %s on the hard boundary, by %.3g of its size", p->name, lift ? "g" : "0",
+                    sqrt(misfit / square));
 }
 
 /* ---- the exact solution ---- */
@@ -122,6 +220,7 @@ static void check_solution(const pt_ritz *r, const energy_sums *s)
                        "subtract its mean", p->name, mean.mean, mean.error);
     else if (p->is.equation != PT_RITZ_EIGENVALUE)
         check_weak_form(r, s);
+    check_hard_values(r);
     if (misfit.mean > tolerance * tolerance * (s->boundary_square + s->square) + sure * misfit.error)
         ritz_notice(r, "%s: exact differs from g on the boundary, by %.3g in the mean square", p->name, misfit.mean);
     if (isfinite(p->energy) && !is_nothing((ritz_mean){energy.mean - p->energy, energy.error}, fabs(p->energy) + s->norm))
@@ -148,6 +247,7 @@ int ritz_check_problem(pt_ritz *r, pt_error *e)
         return failed;
     check_balance(r, s);
     check_scale(r, s);
+    check_penalty(r, s);
     failed = r->problem.is.exact ? find_sums(r, true, s, e) : 0;
     if (!failed && r->problem.is.exact)
         check_solution(r, s);

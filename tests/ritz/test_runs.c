@@ -340,6 +340,18 @@ static void ill_posed_problems_are_named(void **state)
         {"\"f\": \"1e4*cos(pi*x1)\"", "u is expected to be about ", false},
         {"\"upper\": 1000, \"equation\": \"schroedinger\", \"V\": \"1\", \"f\": \"1\"", "the box has sides from 1e+03", false},
         {"\"a\": \"x1 - 0.1\"", "but must be positive everywhere", true},
+        {"\"boundary\": \"robin\", \"r\": \"-1\"", "the integral of V plus that of r over the boundary is -4", true},
+        {"\"boundary\": \"robin\", \"r\": \"0\"", "give r, or a neumann boundary", true},
+        {"\"equation\": \"schroedinger\", \"V\": \"-100\", \"boundary\": \"hard\"",
+         "for a test function v: the energy of its multiples falls", true},
+        {"\"equation\": \"schroedinger\", \"V\": \"-15\", \"boundary\": \"hard\"", "V falls to -15", false},
+        {"\"equation\": \"eigenvalue\"", "the smallest eigenvalue is 0, that of constants", false},
+        {"\"G\": \"-u^4/4\", \"dG\": \"-u^3\"", "G falls faster than u^2", false},
+        {"\"G\": \"u^4/4\", \"dG\": \"u^3\"", NULL, false},
+        {"\"boundary\": \"hard\", \"g\": \"x1\", \"exact\": \"x2\"", "exact differs from g on the hard boundary", false},
+        {"\"boundary\": \"hard\", \"g\": \"x1\", \"exact\": \"x1\"", NULL, false},
+        {"\"boundary\": \"dirichlet\", \"f\": \"1\"", "give `penalty_ramp` 6, or a hard boundary", false},
+        {"\"boundary\": \"dirichlet\", \"f\": \"1\", \"penalty\": 50", NULL, false},
         {"\"equation\": \"schroedinger\", \"V\": \"1\", \"G\": \"u^4/4\", \"dG\": \"u^2\"", "dG is not the derivative of G", true}};
     for (size_t i = 0; i < sizeof all / sizeof *all; i++) {
         char path[128], text[300];
