@@ -164,6 +164,7 @@ typedef struct pt_train_options {
     double lora_alpha, lora_dropout;   /* alpha 0: 2 x lora_rank; dropout below 0: none, or as the config of `adapter` has it */
     const char *lora_targets;          /* "all-linear" (NULL), "attention", "mlp", "experts" or names of modules, separated by commas */
     bool rslora, dora;                 /* scale by alpha / sqrt(rank); also train magnitudes */
+    const char *add_tokens;            /* file with new tokens for the tokenizer, one a line; with lora_rank, train_also has the tables */
     const char *train_also;            /* modules outside the layers that are trained in full beside adapters, "embed_tokens,lm_head" */
     const char *adapter;               /* folder of an adapter to continue, which sets all of the above; NULL: a new one */
     pt_base base;                      /* few-bit matrices are computed with their decoded values, and saved as they came in; */

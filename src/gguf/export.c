@@ -103,7 +103,7 @@ static int open_all(export *x, pt_error *e)
     x->rows = (merged){.m = x->model, .base = x->st, .of = &x->merged, .n = x->adapter ? 1 : 0, .type = PT_F32};
     failed = merged_open(&x->rows, e);
     if (!failed)
-        failed = tokenizer_open(o->model, &x->tokenizer, e);
+        failed = tokenizer_open_beside(o->model, o->adapter, &x->tokenizer, e);
     if (!failed)
         failed = gguf_tensors_list(&x->tensors, x->model, x->family, e);
     if (!failed && o->adapter_only)

@@ -101,7 +101,7 @@ static int open_data(evaluation *v, int64_t seq_len, pt_error *e)
     if (!failed)
         failed = path_join(path, v->o->model, "tokenizer.json", e);
     if (!failed && path_exists(path))
-        failed = tokenizer_open(v->o->model, &v->tokenizer, e);
+        failed = tokenizer_open_beside(v->o->model, v->o->adapter, &v->tokenizer, e);
     const pt_evaluate_options *o = v->o;
     dataset_options d = {.paths = o->data, .paths_n = o->data_n, .columns = &columns, .format = o->data_format, .train_on = o->train_on,
                          .model_dir = o->model,

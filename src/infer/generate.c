@@ -56,7 +56,7 @@ static int open_model(pt_generator *g, pt_error *e)
     if (!failed)
         weights_notice_unused(g->model, g->st, g->o.notice, g->o.arg);
     if (!failed)
-        failed = tokenizer_open(g->folder, &g->tokenizer, e);
+        failed = tokenizer_open_beside(g->folder, g->o.adapter, &g->tokenizer, e);
     return failed ? failed : encoder_open(g->tokenizer, &g->encoder, e);
 }
 

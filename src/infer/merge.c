@@ -68,7 +68,7 @@ static int add_ends(const merger *x, companions *c, const char *adapter, const c
     tokenizer *t = NULL;
     bool by_folder, by_template = false;
     int failed = companions_add_ends_of(c, adapter, usual, &by_folder, e);
-    if (!failed && template && !tokenizer_open(x->o->model, &t, NULL)) {
+    if (!failed && template && !tokenizer_open_beside(x->o->model, adapter, &t, NULL)) {
         const int64_t end = chat_turn_end_of(x->o->model, template, t, time(NULL));
         if (end >= 0 && end < x->m[0]->config.vocab)
             failed = companions_add_end(c, end, usual, &by_template, e);
@@ -95,6 +95,8 @@ static int write_folder(merger *x, const char *folder, pt_error *e)
     char path[FILE_PATH_BYTES];
     const char *template = NULL;
     int failed = companions_read(&c, x->o->model, x->m[0], e);
+    if (!failed)
+        failed = companions_take_tokenizer_of(&c, x->folder[0], e);
     for (int i = 0; i < x->n && !template; i++)
         template = chat_template_file(NULL, x->folder[i], path);
     if (!failed && template)

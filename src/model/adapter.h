@@ -99,6 +99,9 @@ int model_adapt(model *m, const adapter_options *o, pt_error *e);
 /* The same from an adapter's folder; `notice` (may be NULL) gets what is not applied. Checks names and shapes; values are checked when they
  * are read. */
 int model_adapt_like(model *m, const char *folder, void (*notice)(void *, const char *), void *arg, pt_error *e);
+/* model_open_changed for the base of an adapter (NULL: none): with a row of the vocabulary for each that the adapter has. */
+int model_open_beside(const char *path, const model_changes *c, const char *adapter, void (*notice)(void *, const char *), void *arg,
+                      model **out, pt_error *e);
 int model_adapt_from_json(model *m, const char *name, const char *json, size_t n, pt_error *e); /* from a config alone: for fuzzers */
 void adapters_free(adapters *a);
 

@@ -363,12 +363,27 @@ static int tell_idle_patterns(const reader *r)
 
 /* ---- modules in full ---- */
 
+/* PEFT saves resized embeddings twice more, under the names of its wrapper: as they are, and as they were. */
+enum { WRAPPED = 2 };
+static const safetensors_tensor *find_wrapped(const reader *r, const char *name, int i)
+{
+    static const char *const of[WRAPPED] = {"modules_to_save", "original_module"};
+    char wrapped[MODEL_NAME + 32];
+    const char *end = strrchr(name, '.');
+    snprintf(wrapped, sizeof wrapped, "%.*s.%s%s", (int)(end - name), name, of[i], end);
+    return weights_find_adapter(r->m, r->st, wrapped);
+}
+
 static bool is_whole_tensor(const reader *r, const safetensors_tensor *t)
 {
     bool is = false;
     for (int i = 0; i < r->m->params_n; i++)
-        for (int k = 0; k < r->m->params[i].parts && r->m->params[i].whole; k++)
-            is = is || weights_find_adapter(r->m, r->st, r->m->params[i].part[k].name) == t;
+        for (int k = 0; k < r->m->params[i].parts && r->m->params[i].whole; k++) {
+            const char *name = r->m->params[i].part[k].name;
+            is = is || weights_find_adapter(r->m, r->st, name) == t;
+            for (int w = 0; w < WRAPPED; w++)
+                is = is || find_wrapped(r, name, w) == t;
+        }
     return is;
 }
 
@@ -404,6 +419,8 @@ static int claim_whole(reader *r)
                                "%s: \"modules_to_save\" names the module of %.150s, but " ADAPTER_WEIGHTS " has no such tensor: the file "
                                "is incomplete, or of an adapter of another model; take another copy of both files", r->config->where, name);
             r->claimed++;
+            for (int w = 0; w < WRAPPED; w++)
+                r->claimed += find_wrapped(r, name, w) != NULL;
         }
     r->claimed += tied_copy(r) != NULL;
     return 0;
@@ -491,6 +508,34 @@ static int open_weights(const char *folder, safetensors **st, pt_error *e)
         return pt_fail(e, PT_FAILED, "%s: an old PEFT wrote this file, but " ADAPTER_WEIGHTS " is needed: load the adapter with PEFT and "
                                      "save it again", old);
     return failed ? failed : safetensors_open(path, st, e);
+}
+
+/* Rows of the vocabulary in the adapter's file; 0: it has no such table, or cannot be read, which is reported later. */
+static int64_t vocab_of(const model *m, const char *folder)
+{
+    enum { VOCAB_MOST = 1 << 24 };
+    safetensors *st = NULL;
+    if (!path_is_folder(folder) || open_weights(folder, &st, NULL))
+        return 0;
+    const safetensors_tensor *t = weights_find_adapter(m, st, block_param(m, &m->blocks[0], PARAM_TOKENS)->part[0].name);
+    const int64_t rows = t && t->rank == 2 && t->shape[0] <= VOCAB_MOST ? t->shape[0] : 0;
+    safetensors_close(st);
+    return rows;
+}
+
+int model_open_beside(const char *path, const model_changes *c, const char *adapter, void (*notice)(void *, const char *), void *arg,
+                      model **out, pt_error *e)
+{
+    model_changes changes = *c;
+    int failed = model_open_changed(path, c, notice, arg, out, e);
+    if (failed || !adapter)
+        return failed;
+    changes.vocab = vocab_of(*out, adapter);
+    if (changes.vocab <= (*out)->config.vocab)
+        return 0;
+    model_close(*out);
+    *out = NULL;
+    return model_open_changed(path, &changes, NULL, NULL, out, e); /* notices were already given */
 }
 
 static int attach(model *m, reader *r, const json_source *s)

@@ -3,7 +3,7 @@
  *   "weights"   a hash of some rows, rounded to bf16 first, so that copies of the model in other dtypes have the same hash. Few-bit weights
  *               have none
  *   "base"      the few-bit format of its matrices, if they had one
- *   "rope_scaling"  how its positions were extended (model_open_scaled), if they were
+ *   "rope_scaling"  how its positions were extended (model_open_changed), if they were
  *
  * An adapter without the file (such as PEFT's) records only the name of its base. A damaged file is refused, because otherwise the adapter
  * could be applied to another base unnoticed. */

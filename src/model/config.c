@@ -416,7 +416,29 @@ static int scale_rope(config_reader *r)
     if (r->a->rope == ROPE_RULE_QUERY)
         return pt_fail(r->e, PT_FAILED, "%s: a %s model scales its queries with the position: change its rope in the file, not by "
                        "`rope_scaling`", r->source.where, r->a->model_type);
-    return model_scale_rope(r->source.object, r->source.where, r->rope_scaling, r->e);
+    return model_scale_rope(r->source.object, r->source.where, r->changes.rope_scaling, r->e);
+}
+
+static int widen(config_reader *r)
+{
+    model_config *c = r->c;
+    if (r->changes.vocab <= c->vocab)
+        return 0;
+    if (c->input_width)
+        return pt_fail(r->e, PT_FAILED, "%s: a %s model has a second table of the vocabulary for its layers: it cannot take new tokens",
+                       r->source.where, r->a->model_type);
+    c->stored_vocab = c->vocab;
+    c->vocab = r->changes.vocab;
+    return 0;
+}
+
+void model_set_vocab(json_t *config, const model_config *c)
+{
+    const config_key *key = &architecture_find(c->model_type)->vocab;
+    if (key->alias && json_object_get(config, key->alias))
+        json_object_set_new(config, key->alias, json_integer((json_int_t)c->vocab));
+    if (!key->alias || !json_object_get(config, key->alias) || json_object_get(config, key->name))
+        json_object_set_new(config, key->name, json_integer((json_int_t)c->vocab));
 }
 
 static int config_read(config_reader *r)
@@ -425,8 +447,8 @@ static int config_read(config_reader *r)
     if (status)
         return status;
     snprintf(r->c->model_type, sizeof r->c->model_type, "%s", r->a->model_type);
-    if (r->rope_scaling && r->rope_scaling[0]) {
-        snprintf(r->c->rope_scaling, sizeof r->c->rope_scaling, "%s", r->rope_scaling);
+    if (r->changes.rope_scaling && r->changes.rope_scaling[0]) {
+        snprintf(r->c->rope_scaling, sizeof r->c->rope_scaling, "%s", r->changes.rope_scaling);
         status = scale_rope(r);
         if (status)
             return status;
@@ -437,7 +459,7 @@ static int config_read(config_reader *r)
         config_check_other_keys, config_read_experts, config_read_dropout};
     for (size_t i = 0; i < sizeof steps / sizeof steps[0] && !status; i++)
         status = steps[i](r);
-    return status;
+    return status ? status : widen(r);
 }
 
 static int model_from_source(config_reader *r, model **out)
@@ -495,12 +517,12 @@ static int refuse_folder(const char *path, pt_error *e)
 
 int model_open(const char *path, void (*notice)(void *, const char *), void *arg, model **out, pt_error *e)
 {
-    return model_open_scaled(path, NULL, notice, arg, out, e);
+    return model_open_changed(path, &(model_changes){0}, notice, arg, out, e);
 }
 
-int model_open_scaled(const char *path, const char *rope_scaling, void (*notice)(void *, const char *), void *arg, model **out, pt_error *e)
+int model_open_changed(const char *path, const model_changes *c, void (*notice)(void *, const char *), void *arg, model **out, pt_error *e)
 {
-    config_reader r = {.notice = notice, .arg = arg, .e = e, .rope_scaling = rope_scaling};
+    config_reader r = {.notice = notice, .arg = arg, .e = e, .changes = *c};
     char file[4096];
     struct stat st;
     *out = NULL;
@@ -525,7 +547,7 @@ int model_open_scaled(const char *path, const char *rope_scaling, void (*notice)
         return 0;
     model_close(*out);
     *out = NULL;
-    config_reader again = {.e = e, .untied = two_tables, .fused = fused, .rope_scaling = rope_scaling}; /* notices were already given */
+    config_reader again = {.e = e, .untied = two_tables, .fused = fused, .changes = *c}; /* notices were already given */
     return model_from_file(&again, file, out);
 }
 

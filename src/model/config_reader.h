@@ -21,7 +21,7 @@ typedef struct config_reader {
     bool tied_unsaid;  /* it does not say whether tables are tied, which means that they are */
     bool untied;       /* given by the caller: its weights say that they are not */
     bool fused;        /* given by the caller: its weights have all experts of a layer in one tensor */
-    const char *rope_scaling; /* given by the caller; NULL or "": none */
+    model_changes changes; /* given by the caller */
     const architecture *a;
     model_config *c;
     void (*notice)(void *, const char *);

@@ -121,8 +121,9 @@ typedef struct model_config {
     bool experts_fused;        /* the files have all experts of a layer in one tensor, under the names of `fused` (architectures.h) */
     bool sparse[MODEL_MAX_LAYERS]; /* the layer has experts instead of an MLP */
     double initializer_range;
+    int64_t stored_vocab;      /* tokens were added: rows of the tables in the model's files; 0: vocab */
     bool dropout;              /* config asks for dropout > 0, which is not applied */
-    char rope_scaling[32];     /* what model_open_scaled was given; "": nothing */
+    char rope_scaling[32];     /* what model_open_changed was given; "": nothing */
     pt_dtype stored_type;      /* torch_dtype / dtype of config.json, PT_F32 if absent */
     int64_t bos, eos;          /* -1: none (or beyond the vocabulary); the first if config.json has a list */
     int64_t padding;           /* row of the embedding that starts at zero and gets no gradient from the input side; -1: none */
@@ -345,11 +346,15 @@ typedef struct model {
 /* Reads `path` (a config.json, or a folder with one). Any value that would change the computation and is not supported is an error that
  * names file, key and value. `notice` (may be NULL) gets one sentence about what is read but not applied (dropout). */
 int model_open(const char *path, void (*notice)(void *, const char *), void *arg, model **out, pt_error *e);
-/* The same with the positions extended: `rope_scaling` is TYPE:FACTOR; NULL or "": as the file says. */
-int model_open_scaled(const char *path, const char *rope_scaling, void (*notice)(void *, const char *), void *arg, model **out,
-                      pt_error *e);
-/* Changes a config.json, or the text part of one, to that. PT_USAGE: no such scaling; PT_FAILED: the file does not allow it. */
+/* What is other than in the file. */
+typedef struct model_changes {
+    const char *rope_scaling; /* the positions are extended: TYPE:FACTOR; NULL or "": as the file says */
+    int64_t vocab;            /* rows of the vocabulary's tables, if these are more than the file says */
+} model_changes;
+int model_open_changed(const char *path, const model_changes *c, void (*notice)(void *, const char *), void *arg, model **out, pt_error *e);
+/* Change a config.json, or the text part of one, to that. PT_USAGE: no such scaling; PT_FAILED: the file does not allow it. */
 int model_scale_rope(json_t *config, const char *where, const char *rope_scaling, pt_error *e);
+void model_set_vocab(json_t *config, const model_config *c);
 int model_from_json(const char *name, const char *json, size_t n, void (*notice)(void *, const char *), void *arg,
                     model **out, pt_error *e); /* the same from memory, for tests and fuzzers */
 void model_close(model *m);

@@ -138,6 +138,13 @@ static int check_shape(const safetensors *st, const safetensors_tensor *t, const
     return 0;
 }
 
+/* Is it a table of the vocabulary without the rows of tokens that were added? */
+static bool lacks_new_rows(const model *m, const safetensors_tensor *t, const param *p)
+{
+    const int64_t rows = m->config.stored_vocab;
+    return rows && p->kind->use == USE_VOCABULARY && t->rank == 2 && t->shape[0] == rows && t->shape[1] == p->cols;
+}
+
 /* A matrix in few bits has its outputs as rows. */
 static int check_few_bits(const prequantized *q, const param *p, int k, pt_error *e)
 {
@@ -158,7 +165,7 @@ static int check_tensor(const model *m, const safetensors *st, const safetensors
     *dtype = few ? q.dtype : t->dtype;
     if (few)
         return few < 0 ? few : check_few_bits(&q, p, k, e);
-    int status = check_shape(st, t, p, k, e);
+    int status = lacks_new_rows(m, t, p) ? 0 : check_shape(st, t, p, k, e);
     if (status)
         return status;
     bool readable = t->dtype_is_known &&
@@ -221,7 +228,8 @@ static int check_tied_copy(const model *m, const safetensors *st, const param *p
     enum { PIECE = 4096 };
     float a[PIECE], b[PIECE];
     pt_dtype dtype;
-    const uint64_t all = (uint64_t)(p->rows * p->cols);
+    const int64_t rows = lacks_new_rows(m, tokens, p) || lacks_new_rows(m, head, p) ? m->config.stored_vocab : p->rows;
+    const uint64_t all = (uint64_t)(rows * p->cols);
     int status = check_tensor(m, st, head, p, 0, &dtype, e);
     for (uint64_t at = 0; !status && at < all; at += PIECE) {
         uint64_t n = all - at < PIECE ? all - at : PIECE;
@@ -647,6 +655,11 @@ int weights_read(const model *m, const safetensors *st, int index, int64_t row0,
             continue;
         float *at = out + (from - row0) * p->cols;
         int64_t first = from - part->row0, n = to - from;
+        if (lacks_new_rows(m, t, p)) {
+            const int64_t there = t->shape[0] - first < 0 ? 0 : t->shape[0] - first < n ? t->shape[0] - first : n;
+            memset(at + there * p->cols, 0, (size_t)((n - there) * p->cols) * sizeof *at);
+            n = there;
+        }
         prequantized q;
         const int few = part->transposed ? prequantized_open(st, t, m->config.stored_type, &q, e) : 0;
         if (few < 0)

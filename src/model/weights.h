@@ -76,8 +76,9 @@ weights_beside weights_find_beside(const model *m, const struct safetensors *st)
 int weights_check_beside(const model *m, const struct safetensors *st, pt_error *e);
 
 /* out[0 .. n_rows*cols) = rows row0 .. of parameter `index`, as fp32. Uses only `scratch` of scratch_bytes (>= 1 MiB) besides `out`.
- * Thread-safe with a scratch per thread. Adapters are read from the adapter's file. Refused: a value that is not finite. A part that is
- * stored transposed is read whole if at least half of its rows are requested, else with one small read per column. */
+ * Thread-safe with a scratch per thread. Adapters are read from the adapter's file. Rows of added tokens that the file does not have are
+ * zero. Refused: a value that is not finite. A part that is stored transposed is read whole if at least half of its rows are requested,
+ * else with one small read per column. */
 int weights_read(const model *m, const struct safetensors *st, int index, int64_t row0, int64_t n_rows,
                  float *out, void *scratch, size_t scratch_bytes, pt_error *e);
 

@@ -79,6 +79,9 @@ static const option_row rows[] = {
      .is.help = "passes over the data, if --steps is not given"},
     {T(seq_len, "seq-len", INT, "N"), RANGE(1, SEQ_LEN_MOST), .record = RECORD_RESULT, ALL,
      .is.help = "tokens per sequence; default: the model's maximum, at most 1024"},
+    {T(add_tokens, "add-tokens", TEXT, "FILE"), .record = RECORD_INPUT, TRAIN_AND_PLAN,
+     .is.help = "add the tokens of this file to the tokenizer, one a line; each starts as the\nmean of its pieces, and is saved with the "
+                "model; with --lora, embedding and\nhead are trained in full as by --train-also"},
     {T(rope_scaling, "rope-scaling", TEXT, "TYPE:FACTOR"), .record = RECORD_RESULT, ALL,
      .is.help = "extend the model's positions, such as yarn:4; types: yarn, linear, dynamic,\n"
                 "llama3; the saved config.json has it; none: longer positions as they are"},

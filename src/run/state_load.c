@@ -288,3 +288,38 @@ int state_load(state *s, const struct safetensors *st, pt_error *e)
 }
 
 int state_init(state *s, uint64_t seed, pt_error *e) { return state_begin(s, &(state_source){.seed = seed}, e); }
+
+/* row: room for one. */
+static int add_row(state *s, const state_origin *from, int index, int64_t to, const uint32_t *of, size_t n, float *row, double *sum,
+                   pt_error *e)
+{
+    const int64_t cols = s->in->model->params[index].cols;
+    int failed = 0;
+    for (size_t k = 0; k < n && !failed; k++) {
+        failed = state_read_origin(s, from, index, of[k], 1, row, e);
+        for (int64_t c = 0; c < cols; c++)
+            sum[c] = (k ? sum[c] : 0) + (double)row[c];
+    }
+    for (int64_t c = 0; c < cols; c++)
+        row[c] = (float)(sum[c] / (double)n);
+    return failed ? failed : state_write(s, STATE_MASTER, index, to * cols, cols, row, e);
+}
+
+int state_add_rows(state *s, const struct safetensors *st, const state_new_rows *rows, pt_error *e)
+{
+    const model *m = s->in->model;
+    const state_origin from = {.st = st};
+    int failed = 0;
+    for (int i = 0; i < m->params_n && !failed; i++) {
+        if (m->params[i].kind->use != USE_VOCABULARY)
+            continue;
+        float *row = malloc((size_t)m->params[i].cols * sizeof *row);
+        double *sum = malloc((size_t)m->params[i].cols * sizeof *sum);
+        failed = row && sum ? 0 : pt_fail(e, PT_FAILED, "out of memory");
+        for (size_t k = 0, at = 0; k < rows->n && !failed; at = rows->end[k++])
+            failed = add_row(s, &from, i, rows->first + (int64_t)k, rows->of + at, rows->end[k] - at, row, sum, e);
+        free(row);
+        free(sum);
+    }
+    return failed;
+}

@@ -92,6 +92,45 @@ int tokenizer_open_memory(const char *name, const char *json, size_t n, tokenize
     return status;
 }
 
+/* name: of root's file. */
+static int open_of_model(const char *name, const json_t *root, const char *model_dir, tokenizer **out, pt_error *e)
+{
+    tokenizer *t;
+    int status = open_root(name, root, &t, e);
+    if (status)
+        return status;
+    if ((status = tokenizer_read_eos(t, model_dir, e)))
+        tokenizer_close(t);
+    else
+        *out = t;
+    return status;
+}
+
+int tokenizer_open_text(const char *model_dir, const char *name, const char *json, size_t n, tokenizer **out, pt_error *e)
+{
+    json_t *root;
+    int status = json_text_load(name, json, n, 0, &root, e);
+    if (status)
+        return status;
+    status = open_of_model(name, root, model_dir, out, e);
+    json_decref(root);
+    return status;
+}
+
+int tokenizer_open_beside(const char *model_dir, const char *adapter, tokenizer **out, pt_error *e)
+{
+    json_t *root;
+    char path[4096];
+    if (!adapter || snprintf(path, sizeof path, "%s/tokenizer.json", adapter) >= (int)sizeof path || access(path, F_OK))
+        return tokenizer_open(model_dir, out, e);
+    int status = json_file_load_most(path, JSON_TOKENIZER_MAX_BYTES, 0, &root, e);
+    if (status)
+        return status;
+    status = open_of_model(path, root, model_dir, out, e);
+    json_decref(root);
+    return status;
+}
+
 int tokenizer_open(const char *model_dir, tokenizer **out, pt_error *e)
 {
     json_t *root;
@@ -109,15 +148,8 @@ int tokenizer_open(const char *model_dir, tokenizer **out, pt_error *e)
     int status = json_file_load_most(path, JSON_TOKENIZER_MAX_BYTES, 0, &root, e);
     if (status)
         return status;
-    tokenizer *t;
-    status = open_root(path, root, &t, e);
+    status = open_of_model(path, root, model_dir, out, e);
     json_decref(root);
-    if (status)
-        return status;
-    if ((status = tokenizer_read_eos(t, model_dir, e)))
-        tokenizer_close(t);
-    else
-        *out = t;
     return status;
 }
 

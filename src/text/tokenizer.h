@@ -28,6 +28,10 @@ typedef struct text_buffer { /* same for bytes; not NUL-terminated */
 void text_buffer_free(text_buffer *buffer);
 
 int tokenizer_open(const char *model_dir, tokenizer **out, pt_error *e); /* reads model_dir/tokenizer.json */
+/* With the tokenizer.json of an adapter's folder instead, if it has one: it may have added tokens. adapter NULL: none. */
+int tokenizer_open_beside(const char *model_dir, const char *adapter, tokenizer **out, pt_error *e);
+/* With these bytes instead of tokenizer.json; errors call them `name`. */
+int tokenizer_open_text(const char *model_dir, const char *name, const char *json, size_t n, tokenizer **out, pt_error *e);
 int tokenizer_open_memory(const char *name, const char *json, size_t n, tokenizer **out, pt_error *e);
 void tokenizer_close(tokenizer *t);
 

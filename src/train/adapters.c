@@ -53,10 +53,37 @@ static int check_dropout(const pt_train_options *o, const model *m, pt_error *e)
     return 0;
 }
 
+/* Adds the module of a table of the vocabulary to the list, if it is not there. */
+static void name_table(const param *p, char *list, size_t n)
+{
+    char module[MODEL_NAME];
+    snprintf(module, sizeof module, "%s", p->part[0].name);
+    *strrchr(module, '.') = 0;
+    const char *name = strrchr(module, '.') ? strrchr(module, '.') + 1 : module;
+    for (const char *at = list; *at; at += strcspn(at, ","), at += *at == ',')
+        if (strcspn(at, ",") == strlen(name) && !strncmp(at, name, strlen(name)))
+            return;
+    const size_t used = strlen(list);
+    snprintf(list + used, n - used, "%s%s", used ? "," : "", name);
+}
+
+/* `train_also`, and with `add_tokens` all tables of the vocabulary, too. NULL: none. */
+static const char *modules_in_full(const pt_train_options *o, const model *m, char *list, size_t n)
+{
+    if (!o->add_tokens)
+        return o->train_also;
+    snprintf(list, n, "%s", o->train_also ? o->train_also : "");
+    for (int i = 0; i < m->params_n; i++)
+        if (m->params[i].kind->use == USE_VOCABULARY)
+            name_table(&m->params[i], list, n);
+    return list;
+}
+
 int adapters_open(const pt_train_options *o, model *m, pt_error *e)
 {
+    char list[1024];
     const adapter_options a = {.rank = o->lora_rank, .alpha = o->lora_alpha, .targets = o->lora_targets, .rslora = o->rslora,
-                               .dora = o->dora, .whole = o->train_also};
+                               .dora = o->dora, .whole = modules_in_full(o, m, list, sizeof list)};
     int failed = check_options(o, e);
     if (!failed)
         failed = o->adapter ? model_adapt_like(m, o->adapter, o->notice, o->arg, e) : model_adapt(m, &a, e);

@@ -9,12 +9,16 @@ static const char *const file_names[COMPANIONS] = {
     "tokenizer.json", "tokenizer_config.json", "special_tokens_map.json", "added_tokens.json", "vocab.json", "merges.txt",
     "tokenizer.model", "generation_config.json", "chat_template.jinja", "chat_template.json", "preprocessor_config.json",
     "processor_config.json", "tekken.json"};
-enum { GENERATION_CONFIG = 7, CHAT_TEMPLATE = 8, BYTES_MOST = 1 << 30 };
+enum { TOKENIZER = 0, GENERATION_CONFIG = 7, CHAT_TEMPLATE = 8, BYTES_MOST = 1 << 30 };
 
-/* As model_open_scaled changed what it read. */
-static int scale_rope(companions *c, const char *where, const model_config *m, pt_error *e)
+/* As model_open_changed changed what it read. */
+static int change(companions *c, const char *where, const model_config *m, pt_error *e)
 {
     json_t *text = m->multimodal ? json_object_get(c->config, "text_config") : NULL;
+    if (m->stored_vocab)
+        model_set_vocab(text ? text : c->config, m);
+    if (m->stored_vocab && text && json_object_get(c->config, "vocab_size"))
+        model_set_vocab(c->config, m);
     return m->rope_scaling[0] ? model_scale_rope(text ? text : c->config, where, m->rope_scaling, e) : 0;
 }
 
@@ -26,7 +30,7 @@ int companions_read(companions *c, const char *model_dir, const model *m, pt_err
     if (!failed)
         failed = json_file_load(path, 0, &c->config, e);
     if (!failed)
-        failed = scale_rope(c, path, &m->config, e);
+        failed = change(c, path, &m->config, e);
     if (!failed)
         failed = path_join(c->generation, model_dir, file_names[GENERATION_CONFIG], e);
     for (int i = 0; i < COMPANIONS && !failed; i++) {
@@ -48,6 +52,32 @@ int companions_take_template(companions *c, const char *path, pt_error *e)
     c->files[CHAT_TEMPLATE].data = data;
     c->files[CHAT_TEMPLATE].n = n;
     return 0;
+}
+
+void companions_take_tokenizer(companions *c, char *json, size_t n)
+{
+    free(c->files[TOKENIZER].data);
+    c->files[TOKENIZER].data = json;
+    c->files[TOKENIZER].n = n;
+}
+
+int companions_take_tokenizer_of(companions *c, const char *folder, pt_error *e)
+{
+    char path[FILE_PATH_BYTES], *json;
+    size_t n;
+    int failed = path_join(path, folder, file_names[TOKENIZER], e);
+    if (failed || !path_exists(path))
+        return failed;
+    failed = file_read_all(path, BYTES_MOST, &json, &n, e);
+    if (!failed)
+        companions_take_tokenizer(c, json, n);
+    return failed;
+}
+
+const char *companions_tokenizer(const companions *c, size_t *n)
+{
+    *n = c->files[TOKENIZER].n;
+    return c->files[TOKENIZER].data;
 }
 
 /* ---- the ends of a text ---- */

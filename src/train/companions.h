@@ -23,10 +23,16 @@ typedef struct companions {
     char generation[FILE_PATH_BYTES];                     /* the path of generation_config.json, for errors */
 } companions;
 
-/* `m`: the model of the folder; where its positions were extended, config.json says so. */
+/* `m`: the model of the folder; config.json says where its positions or its vocabulary were extended. */
 int companions_read(companions *c, const char *model_dir, const model *m, pt_error *e);
 /* This file's chat template is written instead of the folder's, as chat_template.jinja, which Transformers prefers. */
 int companions_take_template(companions *c, const char *path, pt_error *e);
+/* This tokenizer.json is written instead of the folder's; `json` now belongs to the companions. */
+void companions_take_tokenizer(companions *c, char *json, size_t n);
+/* That of another folder, if it has one. */
+int companions_take_tokenizer_of(companions *c, const char *folder, pt_error *e);
+/* tokenizer.json as it is written; NULL: none. */
+const char *companions_tokenizer(const companions *c, size_t *n);
 /* Adds an id to "eos_token_id" of generation_config.json, the ends of a text for other programs. Without this file config.json names them,
  * or its architecture (`usual`; -1: none). *added: it was not among them. */
 int companions_add_end(companions *c, int64_t id, int64_t usual, bool *added, pt_error *e);

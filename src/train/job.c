@@ -88,6 +88,16 @@ static void choose_lr(job *j)
                           "AdamW give `lr_adjust` match_rms_adamw", o->lr);
 }
 
+/* tokenizer.json with the added tokens, or that of the adapter, whose run may have added some. */
+static int choose_tokenizer(job *j, pt_error *e)
+{
+    if (!j->added.n)
+        return j->o.adapter ? companions_take_tokenizer_of(&j->companions, j->o.adapter, e) : 0;
+    companions_take_tokenizer(&j->companions, j->added.json, j->added.bytes);
+    j->added.json = NULL;
+    return 0;
+}
+
 int job_open_model(job *j, const char *from, pt_error *e)
 {
     const bool resumed = from[0] != 0;
@@ -96,9 +106,11 @@ int job_open_model(job *j, const char *from, pt_error *e)
     if (!path_is_folder(j->model_dir))
         return hub_fail_model(j->model_dir, "`model` must be a Hugging Face folder with config.json", e);
     j->o.base = base_of_adapter(j->o.base, j->o.model, j->o.adapter, resumed ? NULL : j->o.notice, j->o.arg);
-    int failed = model_of_options(&j->o, &j->model, e);
+    int failed = model_of_options(&j->o, &j->added, &j->model, e);
     if (!failed)
         failed = companions_read(&j->companions, j->model_dir, j->model, e);
+    if (!failed)
+        failed = choose_tokenizer(j, e);
     const char *template = chat_template_file(j->o.chat_template, j->o.adapter, path);
     if (!failed && template)
         failed = companions_take_template(&j->companions, template, e);
@@ -125,22 +137,13 @@ int job_open_model(job *j, const char *from, pt_error *e)
 
 /* ---- data ---- */
 
-/* A hash of tokenizer.json (FNV-1a). */
-static int tokenizer_fingerprint(const char *model_dir, char out[32], pt_error *e)
+/* FNV-1a. */
+static void find_fingerprint(const char *text, size_t n, char out[32])
 {
-    char path[FILE_PATH_BYTES], *text;
-    size_t n;
-    int failed = path_join(path, model_dir, "tokenizer.json", e);
-    if (!failed)
-        failed = file_read_all(path, 1u << 30, &text, &n, e);
-    if (failed)
-        return failed;
     uint64_t hash = 0xcbf29ce484222325u;
     for (size_t i = 0; i < n; i++)
         hash = (hash ^ (unsigned char)text[i]) * 0x100000001b3u;
-    free(text);
     snprintf(out, 32, "%016llx", (unsigned long long)hash);
-    return 0;
 }
 
 static void pass_progress(void *arg, uint64_t done, uint64_t total) { options_progress(arg, "reading the data", done, total); }
@@ -206,10 +209,11 @@ int job_open_data(job *j, const char *cache, pt_error *e)
     int failed = columns_parse(j->o.columns, &columns, e);
     if (!failed)
         failed = path_join(path, j->model_dir, "tokenizer.json", e);
-    if (!failed && path_exists(path)) {
-        failed = tokenizer_open(j->model_dir, &words, e);
-        if (!failed)
-            failed = tokenizer_fingerprint(j->model_dir, fingerprint, e);
+    size_t bytes;
+    const char *json = companions_tokenizer(&j->companions, &bytes);
+    if (!failed && json) {
+        find_fingerprint(json, bytes, fingerprint);
+        failed = tokenizer_open_text(j->model_dir, path, json, bytes, &words, e);
     }
     const dataset_options d = {.tokenizer = words, .cache_dir = cache, .tokenizer_fingerprint = fingerprint,
                                .seq_len = j->o.seq_len, .vocab = j->model->config.vocab, .seed = j->o.seed,
@@ -291,6 +295,7 @@ void job_close(job *j)
     dataset_close(j->eval);
     free(j->preview);
     companions_free(&j->companions);
+    new_tokens_close(&j->added);
     safetensors_close((safetensors *)j->layout.source);
     base_close(&j->base);
     model_close(j->model);

@@ -9,6 +9,7 @@
 #include "model/shape.h"
 #include "model/weights.h"
 #include "protrain.h"
+#include "text/new_tokens.h"
 #include "train/base.h"
 #include "train/companions.h"
 
@@ -17,6 +18,7 @@ typedef struct job {
     char model_dir[FILE_PATH_BYTES];
     model *model;
     companions companions;
+    new_tokens added;              /* of `add_tokens`; n 0: none */
     bool random_init;
     base base;
     weights_layout layout;         /* of the weights that are written; owns its source */

@@ -8,6 +8,7 @@
 #include "model/weights.h"
 #include "optimizer/optimizer.h"
 #include "task/task.h"
+#include "text/new_tokens.h"
 #include "train/adapters.h"
 #include "train/base.h"
 #include "train/options.h"
@@ -39,16 +40,41 @@ static int freeze(const pt_train_options *o, model *m, pt_error *e)
 /* The model shall learn longer positions without a scaling. */
 static bool as_they_are(const pt_train_options *o) { return o->rope_scaling && !strcmp(o->rope_scaling, "none"); }
 
-int model_of_options(const pt_train_options *o, model **out, pt_error *e)
+/* New rows that are never trained would stay what they start as. */
+static int check_new_rows(const model *m, pt_error *e)
 {
-    const optimizer_args args = options_args(o);
+    for (int i = 0; i < m->params_n; i++)
+        if (m->params[i].kind->use == USE_VOCABULARY && !m->params[i].trainable)
+            return pt_fail(e, PT_USAGE, "`add_tokens` needs the rows of new tokens trained, but %.90s is frozen: leave `freeze` and "
+                                        "`train_only` out, or let them train it", m->params[i].part[0].name);
+    return 0;
+}
+
+static int open_changed(const pt_train_options *o, new_tokens *added, model **out, pt_error *e)
+{
     char of_adapter[ROPE_MARK];
     const char *rope = o->rope_scaling && !as_they_are(o) ? o->rope_scaling : base_mark_rope(o->adapter, of_adapter);
-    int failed = model_open_scaled(o->model, rope, options_pass_notice, (void *)o, out, e);
+    model_changes changes = {.rope_scaling = rope};
+    if (o->add_tokens && o->adapter)
+        return pt_fail(e, PT_USAGE, "`add_tokens` and `adapter` are both given, but an adapter has the tokens that its run began with: "
+                                    "leave one of them out, or merge the adapter first");
+    int failed = o->add_tokens ? new_tokens_open(added, o->model, o->add_tokens, e) : 0;
+    changes.vocab = (int64_t)(added->first + added->n);
+    return failed ? failed : model_open_beside(o->model, &changes, o->adapter, options_pass_notice, (void *)o, out, e);
+}
+
+int model_of_options(const pt_train_options *o, new_tokens *added, model **out, pt_error *e)
+{
+    const optimizer_args args = options_args(o);
+    new_tokens own = {0}, *tokens = added ? added : &own;
+    int failed = open_changed(o, tokens, out, e);
+    const bool adds = tokens->n;
+    new_tokens_close(&own);
     if (failed)
         return failed;
     optimizer_prepare(*out, &args);
-    return freeze(o, *out, e);
+    failed = freeze(o, *out, e);
+    return failed || !adds ? failed : check_new_rows(*out, e);
 }
 
 static int refuse_ranks(int ranks, int64_t batch, pt_error *e)

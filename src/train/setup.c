@@ -87,6 +87,19 @@ static int open_engine(trainer *t, pt_error *e)
 
 /* ---- state ---- */
 
+/* The rows of added tokens. */
+static int add_rows(const job *j, state *s, pt_error *e)
+{
+    const state_new_rows rows = {j->added.first, j->added.n, j->added.pieces.ids, j->added.end};
+    safetensors *st;
+    int failed = safetensors_open(j->model_dir, &st, e);
+    if (failed)
+        return failed;
+    failed = state_add_rows(s, st, &rows, e);
+    safetensors_close(st);
+    return failed;
+}
+
 static int load_weights(trainer *t, pt_error *e)
 {
     state s;
@@ -108,6 +121,8 @@ static int load_weights(trainer *t, pt_error *e)
             safetensors_close(st);
         }
     }
+    if (!failed && t->job.added.n && !t->job.random_init)
+        failed = add_rows(&t->job, &s, e);
     if (!failed && !t->job.random_init)
         failed = ranks_compare_loaded(t, &s, t->job.model_dir, e);
     base_take_sum(&t->job.base, &s);
