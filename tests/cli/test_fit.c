@@ -253,7 +253,7 @@ static void where_ram_is_missing_the_disk_is_the_advice(void **state)
         skip();
     snprintf(model, sizeof model, "%s", put_text("larger.json", larger));
     const words of = WORDS("--model", model, "--seq-len", "16", "--batch-size", "1", "--disk-path", scratch, "--disk-memory", "0",
-                           "--json");
+                           "--json", "--search-effort", "0.1");
     for (int given = 0; given < 3; given++) {
         static const char *const device[] = {NULL, "64MiB", "4MiB"};
         arguments a = {0};
@@ -311,7 +311,7 @@ static void of_another_machine_nothing_here_is_asked(void **state)
     NOT_SANITIZED();
     char model[200];
     snprintf(model, sizeof model, "%s", put_text("config.json", large));
-    const words of = WORDS("--model", model, "--machine", "rtx3090", "--disk-memory", "0", "--json");
+    const words of = WORDS("--model", model, "--machine", "rtx3090", "--disk-memory", "0", "--json", "--search-effort", "0.1");
     assert_int_equal(plan_with(of, WORDS("--quiet")), 3);
     assert_null(strstr(last_sentence(), "free here"));
     json_t *o = printed();

@@ -75,7 +75,7 @@ static void a_tier_that_a_machine_file_lacks_is_not_free(void **state)
     put_text("config.json", large);
     int status = plan_with(WORDS("--model", scratch_path("config.json"), "--machine", "a100-40", "--host-memory", "256GiB",
                                  "--disk-memory", "2TiB"),
-                           WORDS("--json"));
+                           WORDS("--json", "--search-effort", "0.1"));
     assert_int_equal(status, 0);
     assert_non_null(strstr(text_of(scratch_path("err")), "describes no disk"));
     json_t *o = printed();
@@ -84,7 +84,7 @@ static void a_tier_that_a_machine_file_lacks_is_not_free(void **state)
     assert_true(number(o, "predicted", "step_s") >= read / 3.5e9 && number(o, "predicted", "step_s") >= written / 0.6e9);
     json_decref(o);
     status = plan_with(WORDS("--model", scratch_path("config.json"), "--machine", "laptop16", "--device-memory", "64GiB"),
-                       WORDS("--host-memory", "2TiB", "--disk-memory", "0", "--json"));
+                       WORDS("--host-memory", "2TiB", "--disk-memory", "0", "--json", "--search-effort", "0.1"));
     assert_int_equal(status, 0);
     o = printed();
     assert_true(number(json_object_get(o, "queues"), "to_device", "busy_s") > 1); /* some 140 GB at half of 67 GB/s */

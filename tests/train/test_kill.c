@@ -24,7 +24,7 @@
 
 #include "faults/fault.h"
 
-enum { DEFAULT_KILLS = THREADS_SANITIZED ? 3 : SANITIZED ? 5 : 6, STEPS = 16 };
+enum { DEFAULT_KILLS = THREADS_SANITIZED ? 3 : 4, STEPS = 16 };
 
 static const char *model_folder(void)
 {

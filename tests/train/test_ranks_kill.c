@@ -209,7 +209,7 @@ static bool run_with_fault(const char *out, const char *ranks, bool saves, const
 static void a_rank_that_is_killed_at_a_rename_loses_nothing(void **state)
 {
     (void)state;
-    enum { TRIALS = 6, LAST = 12 }; /* the renames of a run's end are among the last ones */
+    enum { TRIALS = 4, LAST = 12 }; /* the renames of a run's end are among the last ones */
     if (!SHIM_WORKS)
         skip();
     for (int i = 0, count = 0; i < TRIALS; i++) {
