@@ -209,6 +209,13 @@ typedef struct op_activation_backward {
     activation_kind kind; bool gated; pt_dtype type; int64_t rows, cols; const void *up, *dout; void *dup, *out;
 } op_activation_backward;
 
+/* Columns of heads from one layout to another: column j of head h of a row, at head_to * h + j of a row of `to`, becomes `from`'s, or
+ * 0 if j is not less than `given`. head_from 0: all heads read the same columns. head_to 0: it becomes the sum over the heads, in fp32 in
+ * ascending order. The two do not overlap. */
+typedef struct op_heads {
+    pt_dtype type; int64_t rows, heads, cols, given, ld_from, head_from, ld_to, head_to; const void *from; void *to;
+} op_heads;
+
 /* x = round(factor x), or with a stream: stream *= factor, x = round(stream). n values each; factor is one fp32 number. */
 typedef struct op_scale { pt_dtype type; int64_t n; const float *factor; void *x; float *stream; } op_scale;
 

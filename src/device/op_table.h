@@ -41,6 +41,7 @@
     ROW(ACTIVATION, activation, activation, "computing activations")                                                             \
     ROW(ACTIVATION_BACKWARD, activation_backward, activation_backward, "computing activations backward")                         \
     ROW(SCALE, scale, scale, "scaling")                                                                                            \
+    ROW(HEADS, heads, heads, "moving heads")                                                                                     \
     ROW(ROUTE, route, route, "choosing experts")                                                                                 \
     ROW(ROUTE_BACKWARD, route_backward, route_backward, "choosing experts backward")                                             \
     ROW(DISPATCH, dispatch, dispatch, "sorting tokens by expert")                                                                \

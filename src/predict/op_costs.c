@@ -98,6 +98,12 @@ static op_cost cost_scale(const op_scale *o, int64_t vocab)
     return bytes_cost(o->type, (double)o->n, o->stream ? 1 : 2, o->stream ? 8 * (double)o->n : 0);
 }
 
+static op_cost cost_heads(const op_heads *o, int64_t vocab)
+{
+    const int64_t from = o->head_from ? o->heads * o->given : o->given, to = o->head_to ? o->heads * o->cols : o->cols;
+    return bytes_cost(o->type, (double)(o->rows * (from + to)), 1, 0);
+}
+
 static op_cost cost_activation_backward(const op_activation_backward *o, int64_t vocab)
 {
     return bytes_cost(o->type, (double)(o->rows * o->cols), (o->gated ? 5 : 3) + !!o->out, 0);

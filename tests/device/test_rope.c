@@ -1,4 +1,4 @@
-/* Rotary embedding: a rotation by the table's angle, undone by its inverse. */
+/* Rotary embedding: a rotation by the table's angle, undone by its inverse. Heads from one layout to another. */
 #include "device/reference.h"
 
 typedef struct rope_case {
@@ -104,12 +104,66 @@ static void an_angle_that_is_no_number_is_seen(void **state)
     }
 }
 
+/* ---- heads ---- */
+
+typedef struct heads_case { op_heads o; tensor from, to; } heads_case;
+
+/* A layout of heads: how far they are apart, 0: one for all; the width of a row. */
+static void random_layout(int64_t heads, int64_t cols, bool one, int64_t *head, int64_t *ld)
+{
+    *head = one ? 0 : cols + (random_below(2) ? 8 : random_below(5));
+    *ld = (one ? cols : heads * *head) + 8 * random_below(2) + random_below(2);
+}
+
+static heads_case random_heads(pt_dtype type, bool from_one, bool to_one)
+{
+    heads_case c = {.o = {.type = type, .rows = 1 + random_below(80), .heads = 1 + random_below(9)}};
+    op_heads *o = &c.o;
+    o->cols = random_below(2) ? 8 * (1 + random_below(20)) : 1 + random_below(70);
+    o->given = to_one || random_below(2) ? o->cols : 1 + random_below(o->cols);
+    random_layout(o->heads, o->given, from_one, &o->head_from, &o->ld_from);
+    random_layout(o->heads, o->cols, to_one, &o->head_to, &o->ld_to);
+    c.from = tensor_random(type, o->rows * o->ld_from, 0, 1);
+    c.to = tensor_random(type, o->rows * o->ld_to, 0, 1);
+    o->from = c.from.data;
+    return c;
+}
+
+static double head_value(const heads_case *c, int64_t row, int64_t head, int64_t j)
+{
+    const op_heads *o = &c->o;
+    const int64_t at = row * o->ld_from + j;
+    if (o->head_to)
+        return j < o->given ? element(o->type, c->from.data, at + head * o->head_from) : 0;
+    float sum = (float)element(o->type, c->from.data, at);
+    for (int64_t other = 1; other < o->heads; other++)
+        sum += (float)element(o->type, c->from.data, at + other * o->head_from);
+    return sum;
+}
+
+static void heads_are_moved_or_added_and_nothing_else_changes(void **state)
+{
+    for (int turn = 0; turn < 90; turn++) {
+        heads_case c = random_heads(types[turn & 1], turn % 3 == 1, turn % 3 == 2);
+        void *want = test_copy(c.to.data, tensor_bytes(&c.to)), *got = test_copy(c.to.data, tensor_bytes(&c.to));
+        for (int64_t row = 0; row < c.o.rows; row++)
+            for (int64_t head = 0; head < (c.o.head_to ? c.o.heads : 1); head++)
+                for (int64_t j = 0; j < c.o.cols; j++)
+                    element_set(c.o.type, want, row * c.o.ld_to + head * c.o.head_to + j, head_value(&c, row, head, j));
+        c.o.to = got;
+        run_op(1 + turn % TEST_THREADS, &(op){OP_HEADS, .heads = c.o});
+        same_bits(want, got, tensor_bytes(&c.to), "heads");
+        test_teardown(NULL);
+    }
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
         OP_TEST(pairs_apart_by_half_of_what_is_rotated_or_neighbours_are_rotated),
         OP_TEST(the_inverse_undoes_it),
         OP_TEST(an_angle_that_is_no_number_is_seen),
+        OP_TEST(heads_are_moved_or_added_and_nothing_else_changes),
     };
     return cmocka_run_group_tests(tests, group_setup, group_teardown);
 }
