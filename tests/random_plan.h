@@ -81,6 +81,15 @@ static const struct { const char *type, *more; } random_llamas[] = {
                  " \"routed_scaling_factor\": 1.5"},
     {"dots1", ", \"n_routed_experts\": 8, \"num_experts_per_tok\": 2, \"n_group\": 4, \"topk_group\": 2, \"n_shared_experts\": 2,"
               " \"moe_intermediate_size\": 8, \"sliding_window\": 7, \"max_window_layers\": 1"},
+    {"deepseek_v3", ", \"q_lora_rank\": 12, \"kv_lora_rank\": 10, \"qk_nope_head_dim\": 6, \"qk_rope_head_dim\": 4, \"v_head_dim\": 7,"
+                    " \"n_routed_experts\": 8, \"num_experts_per_tok\": 3, \"n_group\": 4, \"topk_group\": 2,"
+                    " \"moe_intermediate_size\": 8, \"first_k_dense_replace\": 1, \"attention_bias\": true"},
+    {"deepseek_v3", ", \"q_lora_rank\": null, \"kv_lora_rank\": 8, \"qk_nope_head_dim\": 4, \"qk_rope_head_dim\": 4, \"v_head_dim\": 8,"
+                    " \"n_routed_experts\": 4, \"num_experts_per_tok\": 2, \"n_group\": 1, \"topk_group\": 1,"
+                    " \"moe_intermediate_size\": 16, \"first_k_dense_replace\": 0, \"rope_interleave\": false"},
+    {"deepseek_v2", ", \"kv_lora_rank\": 12, \"q_lora_rank\": 6, \"qk_nope_head_dim\": 8, \"qk_rope_head_dim\": 6, \"v_head_dim\": 10,"
+                    " \"n_routed_experts\": 5, \"num_experts_per_tok\": 2, \"moe_intermediate_size\": 8,"
+                    " \"routed_scaling_factor\": 1.5"},
     {"ernie4_5_moe", ", \"moe_num_experts\": 5, \"moe_k\": 2, \"moe_num_shared_experts\": 1, \"moe_intermediate_size\": 16,"
                      " \"moe_layer_interval\": 2"},
     {"minimax_m2", ", \"num_local_experts\": 7, \"num_experts_per_tok\": 3"},
@@ -111,6 +120,7 @@ static inline int random_model(random_source *r, int layers, model **out, pt_err
     char json[2048];
     int heads = 1 << random_below(r, 3), hidden = heads * 8 * random_from(r, 1, 3), vocab = random_from(r, 20, 700);
     int kind = random_below(r, RANDOM_LLAMAS + 3), ffn = 8 * random_from(r, 2, 16);
+    const bool latent = kind > 2 && !strncmp(random_llamas[kind - 3].type, "deepseek", 8);
     const char *tied = random_one_in(r, 2) ? "true" : "false";
     char branches[1024] = "";
     if (kind > 2 && !strcmp(random_llamas[kind - 3].type, "nemotron_h"))
@@ -135,7 +145,8 @@ static inline int random_model(random_source *r, int layers, model **out, pt_err
                  "{\"model_type\": \"%s\", \"vocab_size\": %d, \"hidden_size\": %d, \"num_attention_heads\": %d, "
                  "\"num_key_value_heads\": %d, \"num_hidden_layers\": %d, \"intermediate_size\": %d, \"max_position_embeddings\": 256, "
                  "\"head_dim\": %d, \"tie_word_embeddings\": %s, \"bos_token_id\": 0, \"eos_token_id\": 0%s%s}",
-                 random_llamas[kind - 3].type, vocab, hidden, heads, random_divisor(r, heads), layers, ffn, hidden / heads, tied,
+                 random_llamas[kind - 3].type, vocab, hidden, heads, latent ? heads : random_divisor(r, heads), layers, ffn,
+                 hidden / heads, tied,
                  random_llamas[kind - 3].more, branches);
     return model_from_json("random model", json, strlen(json), NULL, NULL, out, e);
 }

@@ -51,7 +51,8 @@ static void add_adapter(writer *w, int in, param_role weight, save_level saved_f
                                                          {"low_up", "gain_up"}, {"low_down", "gain_down"},
                                                          {"low_mix", "gain_mix"}, {"low_mix_out", "gain_mix_out"},
                                                          {"low_inputs", "gain_inputs"}, {"low_gate", "gain_gate"},
-                                                         {"low_input_out", "gain_input_out"}};
+                                                         {"low_input_out", "gain_input_out"},
+                                                         {"low_q_expand", "gain_q_expand"}, {"low_kv_expand", "gain_kv_expand"}};
     const int matrix = adapter_matrix(weight);
     const param *a = block_param(w->model, w->block, adapter_a(matrix));
     *low = *gain = LAYER_NONE;
@@ -114,6 +115,34 @@ static void add_end(writer *w, const branch_end *e, int in, int residual, int ou
 
 /* ---- attention ---- */
 
+/* A norm of a latent among the columns of `from`, and what a matrix makes of it. */
+static int add_expanded(writer *w, int from, int64_t column, const char *normed, const char *name, param_role norm, param_role weight)
+{
+    const param *matrix = block_param(w->model, w->block, weight);
+    const int latent = add_tensor(w, normed, matrix->cols, SAVE_LEVELS), out = add_tensor(w, name, matrix->rows, SAVE_LEVELS);
+    layer_stage *s = add_stage(w, STAGE_NORM, from, latent);
+    s->param[0] = norm;
+    s->column = (int)column;
+    add_linear(w, STAGE_LINEAR, latent, out, weight, PARAM_NONE, SAVE_ATTENTION);
+    return out;
+}
+
+/* q, k and v of latent attention. The latents are few columns; what is made of them is made again unless everything is saved. */
+static int add_latent_qkv(writer *w, int in, int layer)
+{
+    const model_config *c = &w->model->config;
+    const int latents = add_tensor(w, "latents", model_heads(c, layer).made, SAVE_ATTENTION);
+    const int qkv = add_tensor(w, "qkv", model_qkv_columns(c, layer).all, SAVE_ALL);
+    add_linear(w, STAGE_LINEAR, in, latents, PARAM_QKV, PARAM_QKV_BIAS, SAVE_ATTENTION);
+    const int q = c->q_latent ? add_expanded(w, latents, 0, "nq", "q", PARAM_Q_LATENT_NORM, PARAM_Q_EXPAND) : LAYER_NONE;
+    const int64_t at = w->p->tensor[latents].cols - c->shared_dim - c->kv_latent;
+    const int kv = add_expanded(w, latents, at, "nkv", "kv_expanded", PARAM_KV_LATENT_NORM, PARAM_KV_EXPAND);
+    layer_stage *s = add_stage(w, STAGE_HEADS, kv, qkv);
+    s->in[HEADS_LATENTS] = latents, s->in[HEADS_QUERIES] = q;
+    add_stage(w, STAGE_ROTATE, qkv, qkv);
+    return qkv;
+}
+
 /* q, k and v side by side. If q and k have a norm, the matmul writes them to a tensor of their own, and the norm writes them beside the
  * rest. */
 static int add_qkv(writer *w, int in, int layer)
@@ -175,6 +204,11 @@ static int add_attention(writer *w, int qkv, int layer)
     s->begins = model_reads_kv_last(c, layer);
     s->out[1] = lse;
     s->param[0] = has(w, PARAM_SINKS) ? PARAM_SINKS : PARAM_NONE;
+    if (c->kv_latent && c->value_dim < c->head_dim) {
+        const int values = add_tensor(w, "values", model_value_columns(c, layer), SAVE_LEVELS);
+        add_stage(w, STAGE_VALUES, out, values);
+        return values;
+    }
     return c->output_gate ? add_gated(w, out, qkv, PARAM_NONE) : out;
 }
 
@@ -225,7 +259,7 @@ static int add_mixer(writer *w, int in, int layer)
     switch (w->model->config.mixer[layer]) {
     case MIXER_DELTA: case MIXER_MAMBA: return add_scan(w, in, layer);
     case MIXER_CONV: return add_conv(w, in, layer);
-    default: return add_attention(w, add_qkv(w, in, layer), layer);
+    default: return add_attention(w, w->model->config.kv_latent ? add_latent_qkv(w, in, layer) : add_qkv(w, in, layer), layer);
     }
 }
 

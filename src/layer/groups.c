@@ -2,11 +2,11 @@
 
 #include "model/adapter.h"
 
-/* Output gates, values from the columns of keys, norms over all heads and DoRA's gains do not divide by heads. */
+/* Latents, output gates, values from the columns of keys, norms over all heads and DoRA's gains do not divide by heads. */
 static bool divides(const model *m, int layer)
 {
     const model_config *c = &m->config;
-    return c->mixer[layer] == MIXER_ATTENTION && !c->output_gate && !c->value_norm && c->qk_norm != QK_NORM_WIDE &&
+    return c->mixer[layer] == MIXER_ATTENTION && !c->kv_latent && !c->output_gate && !c->value_norm && c->qk_norm != QK_NORM_WIDE &&
            !block_param(m, &m->blocks[layer + 1], adapter_magnitude(adapter_matrix(PARAM_QKV)));
 }
 

@@ -1,4 +1,4 @@
-/* norm.c - the norms of whole rows: before a branch, and after a branch with the sum. */
+/* norm.c - the norms of whole rows, before a branch, and after a branch with the sum; and of some columns, which make a latent. */
 #include "layer/work.h"
 
 static unsigned touches(const layer_stage *s, step_pass pass)
@@ -10,23 +10,31 @@ static unsigned touches(const layer_stage *s, step_pass pass)
 
 static uint64_t scratch_bytes(const stage_site *at, int k)
 {
-    return k ? 0 : norm_backward_scratch_bytes(at->shape->unit_rows, 1, at->model->config.hidden);
+    return k ? 0 : norm_backward_scratch_bytes(at->shape->unit_rows, 1, at->program->tensor[at->stage->out[0]].cols);
+}
+
+/* Of latents it is that of Transformers' module, whatever the config says. */
+static float eps_of(const layer_work *work, const layer_stage *s)
+{
+    return s->param[0] == PARAM_Q_LATENT_NORM || s->param[0] == PARAM_KV_LATENT_NORM ? 1e-6f : work->config->norm_eps;
 }
 
 static op_norm norm_of(const layer_work *work, const layer_stage *s)
 {
+    const int64_t dim = columns(work, s->out[0]);
     return (op_norm){
-        .kind = work->config->norm, .type = work->type, .rows = work->rows, .heads = 1, .dim = work->hidden, .ldx = work->hidden,
-        .ldy = work->hidden, .eps = work->config->norm_eps, .offset = work->config->norm_offset, .x = tensor(work, s->in[0]),
+        .kind = work->config->norm, .type = work->type, .rows = work->rows, .heads = 1, .dim = dim, .ldx = columns(work, s->in[0]),
+        .ldy = dim, .eps = eps_of(work, s), .offset = work->config->norm_offset, .x = column(tensor(work, s->in[0]), s->column, work->type),
         .weight = weight_of(work, s->param[0]), .y = tensor(work, s->out[0])};
 }
 
 static op_norm_backward backward_of(const layer_work *work, const layer_stage *s)
 {
+    const int64_t dim = columns(work, s->out[0]), wide = columns(work, s->in[0]);
     return (op_norm_backward){
-        .kind = work->config->norm, .type = work->type, .accumulate = !work->first, .rows = work->rows, .heads = 1, .dim = work->hidden,
-        .ldx = work->hidden, .lddy = work->hidden, .lddx = work->hidden, .eps = work->config->norm_eps,
-        .offset = work->config->norm_offset, .x = tensor(work, s->in[0]), .weight = weight_of(work, s->param[0]),
+        .kind = work->config->norm, .type = work->type, .accumulate = !work->first, .rows = work->rows, .heads = 1, .dim = dim,
+        .ldx = wide, .lddy = dim, .lddx = wide, .eps = eps_of(work, s), .offset = work->config->norm_offset,
+        .x = column(tensor(work, s->in[0]), s->column, work->type), .weight = weight_of(work, s->param[0]),
         .dweight = accumulator(work, s->param[0]), .scratch = scratch(work, s, 0)};
 }
 
@@ -55,7 +63,7 @@ static void norm_input(const layer_work *work, const layer_stage *s)
     op_norm_backward o = backward_of(work, s);
     o.accumulate = adds(work, s);
     o.dy = o.y = d;
-    o.dx = gradient(work, s->in[0]);
+    o.dx = column(gradient(work, s->in[0]), s->column, work->type);
     if (is_residual(work, s->in[0])) {
         o.dx_add = work->u->stream ? NULL : work->out;
         o.stream_add = o.stream = work->u->stream;

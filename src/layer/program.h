@@ -8,6 +8,7 @@
  *   xm -> [norm] -> linear -> activation -> linear -> [norm] -> + xm  = out      (parallel: from x instead of xm)
  *   x -> [norm] -> linear -> conv, gates -> scan -> gated_norm -> linear -> + x  = xm                 (the gated delta rule)
  *   x -> [norm] -> linear -> conv -> linear -> + x  = xm                                              (a short convolution)
+ *   x -> [norm] -> linear -> (norm -> linear) x 2 -> heads -> rotate -> attention -> values -> linear ...      (latent attention: latent.c)
  *   xm -> norm -> route -> dispatch -> experts_up -> experts_act -> experts_down -> + xm = out    (experts.c; before it the shared expert)
  *   x -> norm -> linear -> head_norm -> rotate -> [share] -> attention ...      (keys and values are handed to later layers, or come so)
  *   xp -> linear -> gate_inputs -> linear -> norm -> + xp = out; in the first layer before all: x -> linear -> make_inputs    (inputs.c)
@@ -56,7 +57,7 @@ typedef struct layer_tensor {
 } layer_tensor;
 
 typedef enum stage_kind {
-    STAGE_NORM,       /* out = norm(in); param: weight, bias */
+    STAGE_NORM,       /* out = norm(in, or as many of its columns from `column` on); param: weight, bias */
     STAGE_NORM_ADD,   /* out = residual + norm(in) */
     STAGE_LINEAR,     /* out = in . W^T + bias; param: weight, bias */
     STAGE_LINEAR_ADD, /* out = residual + residual_scale * in . W^T + bias */
@@ -64,6 +65,8 @@ typedef enum stage_kind {
     STAGE_GAIN,       /* out, from weights alone: the gain by which DoRA multiplies a linear stage's sum; param: that stage's weight */
     STAGE_HEAD_NORM,  /* the first columns of out = norm of q and k; param: weights of q, of k */
     STAGE_ROTATE,     /* q and k, in place */
+    STAGE_HEADS,      /* out: q, k and v of latent attention; in: keys and values, latents, queries or none if they are among the latents */
+    STAGE_VALUES,     /* out: the columns of in, attention's output, that hold values */
     STAGE_SHARE,      /* out: the keys and values of in, for later layers */
     STAGE_ATTENTION,  /* in: q, k and v, or q and another layer's k and v; out: values, statistics; param: sinks */
     STAGE_ACTIVATION,
@@ -86,6 +89,8 @@ typedef enum stage_kind {
 enum { STAGE_INPUTS = 7, STAGE_OUTPUTS = 3, STAGE_PARAMS = 4, STAGE_SCRATCH = 3 };
 /* Inputs of linear stages; low and gain are made by the stages of an adapter. */
 enum { LINEAR_X, LINEAR_RESIDUAL, LINEAR_LOW, LINEAR_GAIN };
+/* Inputs of the heads of latent attention, beside the first. */
+enum { HEADS_LATENTS = 1, HEADS_QUERIES };
 /* Inputs of a scan, beside the first. */
 enum { SCAN_DECAYS = 1, SCAN_STEPS };
 /* Inputs of the stages of experts, beside the first. */
@@ -96,6 +101,7 @@ typedef struct layer_stage {
     int in[STAGE_INPUTS], out[STAGE_OUTPUTS]; /* tensors, or LAYER_NONE */
     param_role param[STAGE_PARAMS];           /* or PARAM_NONE */
     int drops;                                /* bool: of an adapter, its input has dropout. No padding: programs are compared as bytes */
+    int column;                               /* of a norm's input, where it begins */
     int begins;                               /* bool: of attention, its layer is the last that reads those k and v */
 } layer_stage;
 

@@ -3,13 +3,15 @@
 
 static unsigned touches(const layer_stage *s, step_pass pass) { return pass == PASS_FORWARD ? TOUCH_OUT(0) : TOUCH_OUT_GRADIENT(0); }
 
-/* `heads` of the rows of q, k and v, from column `col` on. */
+/* `heads` of the rows of q, k and v, from column `col` on: their first elements, or with latent attention their last ones. */
 static void rotate(const layer_work *work, const layer_stage *s, int which, int64_t heads, int64_t col, void *qkv, bool inverse)
 {
+    const int64_t dim = model_heads(work->config, work->layer).dim, rotated = work->config->rope[which].rotated;
+    const int64_t first = work->config->kv_latent ? dim - rotated : 0;
     queue_submit(work->c->queue, &(op){OP_ROPE, .rope = {
-        .type = work->type, .inverse = inverse, .rows = work->rows, .heads = heads, .dim = model_heads(work->config, work->layer).dim,
+        .type = work->type, .inverse = inverse, .rows = work->rows, .heads = heads, .dim = dim,
         .ld = columns(work, s->out[0]), .table = work->u->rope[which], .positions = work->u->positions,
-        .x = column(qkv, col, work->type), .rotated = work->config->rope[which].rotated, .neighbours = work->config->rope_neighbours}});
+        .x = column(qkv, col + first, work->type), .rotated = rotated, .neighbours = work->config->rope_neighbours}});
 }
 
 static void rotate_both(const layer_work *work, const layer_stage *s, void *qkv, bool inverse)

@@ -116,6 +116,7 @@ typedef struct architecture {
     bool one_branch;           /* a layer is a mixer or an MLP, as layers_block_type or hybrid_override_pattern says (config_branches.c) */
     bool full_heads;           /* layers without a window may have heads of their own, and values that k_proj makes (config_heads.c) */
     bool value_norm, scaled;
+    bool latents;              /* latent attention (config_latents.c) */
     config_key input_width;    /* of layers' inputs beside the stream; no name: there are none */
     mixer_kind mixer;          /* of the layers without attention */
     const char *mixer_type, *mixer_type_old; /* what layer_types calls them */
@@ -134,7 +135,7 @@ typedef struct architecture {
     config_flag router_norm;   /* the weights of a token's experts are divided by their sum */
     route_kind router;
     bool router_correction, correction_is_row; /* the choice has a bias, which is not trained; it is stored as (1, E) */
-    bool router_groups;        /* n_group and topk_group are read */
+    int router_groups, router_groups_used; /* n_group and topk_group if they are absent; 0: they are not read */
     bool router_loss;          /* Transformers has a loss that balances the use of experts */
     bool router_bias, expert_bias, experts_transposed; /* the experts' matrices are stored (inputs, outputs) */
     config_number expert_alpha, expert_limit;
@@ -156,6 +157,7 @@ typedef struct architecture {
     const char *(*names)[MODEL_MAX_PARTS];
     /* The same of roles that have other names in layers with a shared expert, and in files with all experts in one tensor; or NULL. */
     const char *(*shared)[MODEL_MAX_PARTS], *(*fused)[MODEL_MAX_PARTS];
+    const char *(*direct)[MODEL_MAX_PARTS]; /* and in models with latent attention whose queries have no latent; or NULL */
     const char *head;          /* the untied head's name, without the prefix; NULL: lm_head.weight, under which all heads are also read */
     bool transposed;           /* matrices of the layers are stored (inputs, outputs) */
     bool interleaved;          /* q, k and v of each head follow each other */

@@ -140,6 +140,11 @@ static int read_heads(config_reader *r)
         return pt_fail(r->e, PT_FAILED, "%s: \"%s\" is %lld, which is not a multiple of \"%s\" %lld%s", where,
                        a->heads.name, (long long)c->heads, a->kv_heads.name, (long long)c->kv_heads,
                        config_key_present(&r->source, a->kv_heads.name) ? "" : " (the default; add the key)");
+    if (a->latents) {
+        status = config_read_latents(r);
+        if (status)
+            return status;
+    }
     if (c->head_dim < 0) {
         if (c->hidden % c->heads)
             return pt_fail(r->e, PT_FAILED,
@@ -320,6 +325,8 @@ static int read_flags(config_reader *r)
     c->qk_norm = qk_norm ? a->qk_norm : QK_NORM_NONE;
     if (!status)
         status = read_truth(r, "tie_word_embeddings", &c->tied);
+    if (!status && a->latents)
+        status = read_truth(r, "rope_interleave", &c->rope_neighbours);
     if (!status && a->tied_key)
         status = json_get_bool(&r->source, a->tied_key, JSON_OPTIONAL, &c->tied, r->e);
     if (!status && a->init_key)

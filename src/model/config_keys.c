@@ -24,6 +24,10 @@ int config_check_few_bits(config_reader *r)
         return 0;
     if (!quantized || json_is_null(quantized) || ((four || eight) && (!method || !strcmp(method, "bitsandbytes"))))
         return 0;
+    if (method && !strcmp(method, "fp8"))
+        return pt_fail(r->e, PT_FAILED,
+                       "%s: \"quantization_config\" says \"fp8\": weights in FP8 are not read; give a copy in bf16, whose config.json "
+                       "has no \"quantization_config\"", r->source.where);
     return pt_fail(r->e, PT_FAILED,
                    "%s: \"quantization_config\" is %s: of weights that are already quantized, only those of bitsandbytes are read; give "
                    "the model that they were made from, and train with `base` nf4, int8 or mxfp4 to keep its frozen matrices in few bits",

@@ -217,6 +217,8 @@ static int read_groups(config_reader *r)
     c->router_groups = c->router_groups_used = 1;
     if (!r->a->router_groups)
         return 0;
+    c->router_groups = r->a->router_groups;
+    c->router_groups_used = r->a->router_groups_used;
     int status = json_get_int(&r->source, "n_group", JSON_OPTIONAL, 1, EXPERTS_MOST, &c->router_groups, r->e);
     if (!status)
         status = json_get_int(&r->source, "topk_group", JSON_OPTIONAL, 1, EXPERTS_MOST, &c->router_groups_used, r->e);

@@ -35,6 +35,7 @@ const char *config_value_text(const json_t *value, char buffer[64]);
 bool config_key_present(const json_source *s, const char *key);
 
 int config_read_windows(config_reader *r); /* config_layers.c: windows of the layers */
+int config_read_latents(config_reader *r);     /* config_latents.c: the sizes of latent attention */
 int config_read_heads(config_reader *r);       /* config_heads.c: heads of layers without a window */
 int config_read_mixers(config_reader *r);      /* config_mixers.c: the mixer of each layer, before layer_types is read */
 int config_read_mixer_sizes(config_reader *r); /* and its sizes */

@@ -28,9 +28,9 @@ enum {
     MODEL_MAX_PARTS = 4, /* of a parameter; of a layer's experts, for each */
     MODEL_NAME = 96,
     /* Of a layer's linear stages: qkv, out, up, down; in and out of a mixer that is not attention; those that make layers' inputs, their
-     * gate, and its output. */
-    MODEL_LINEAR_MATRICES = 9,
-    MODEL_MATRICES = 13       /* and after them up and down of the shared expert with a gate, and of the experts */
+     * gate, and its output; those that make queries, and keys and values, of latents. */
+    MODEL_LINEAR_MATRICES = 11,
+    MODEL_MATRICES = 15       /* and after them up and down of the shared expert with a gate, and of the experts */
 };
 
 typedef enum position_kind { POSITION_LEARNED, POSITION_ROTARY } position_kind;
@@ -92,6 +92,9 @@ typedef struct model_config {
     float embedding_scale, residual_scale, logit_scale; /* factors of the embedding's rows, of what a branch adds, of logits; usually 1 */
     float layer_scale[MODEL_MAX_LAYERS]; /* extra factor on the scores (GPT-2's scale_attn_by_inverse_layer_idx), else 1 */
     int64_t full_kv_heads, full_head_dim; /* of layers without a window, where they differ; else 0 */
+    /* Latent attention (DeepSeek-AI, "DeepSeek-V2", 2024): keys and values are made of a normed latent, as are queries if they have one;
+     * kv_latent 0: it is not. The last shared_dim elements of a head are those that are rotated; their keys are the same in all heads. */
+    int64_t q_latent, kv_latent, shared_dim, value_dim;
     bool keys_as_values;       /* in such layers values are made by k_proj, too */
     bool scaled;               /* a layer's output is multiplied by a number that is not trained */
     int64_t kv_shared;         /* so many last layers read the keys and values of an earlier one */
@@ -164,6 +167,10 @@ static inline attention_heads model_heads(const model_config *c, int layer)
     const int64_t kv = full && c->full_kv_heads ? c->full_kv_heads : c->kv_heads;
     const int64_t dim = full && c->full_head_dim ? c->full_head_dim : c->head_dim;
     attention_heads h = {c->heads, kv, dim, c->heads * dim, kv * dim, 0};
+    if (c->kv_latent) {
+        h.made = (c->q_latent ? c->q_latent : h.q_wide) + c->kv_latent + c->shared_dim;
+        return h;
+    }
     h.made = (c->output_gate ? 2 : 1) * h.q_wide + (model_reads_kv(c, layer) ? 0 : full && c->keys_as_values ? 1 : 2) * h.kv_wide;
     return h;
 }
@@ -178,6 +185,12 @@ static inline qkv_columns model_qkv_columns(const model_config *c, int layer)
     if (model_reads_kv(c, layer))
         return (qkv_columns){0, q, q, -1, q};
     return c->output_gate ? (qkv_columns){kv, 0, kv + 2 * q, kv + q, 2 * (q + kv)} : (qkv_columns){0, q, q + kv, -1, q + 2 * kv};
+}
+
+/* The columns of attention's output that its last matrix reads: latent attention computes its values in as many columns as keys have. */
+static inline int64_t model_value_columns(const model_config *c, int layer)
+{
+    return c->kv_latent ? c->heads * c->value_dim : model_heads(c, layer).q_wide;
 }
 
 /* Where the columns begin that a mixer's first matrix makes: channels of the convolution (and their number), gates of the output, and for
@@ -221,9 +234,12 @@ typedef enum param_role {
     PARAM_INPUTS, PARAM_INPUTS_NORM,  /* (L W, C), (1, W), of the first layer: what it adds to them */
     PARAM_NORM1, PARAM_NORM1_BIAS,
     PARAM_QKV, PARAM_QKV_BIAS,        /* ((H + 2 Hkv) D, C); with an output gate ((2 H + 2 Hkv) D, C) (model_qkv_columns) */
+    /* Of latent attention; its PARAM_QKV makes the latents of queries (or the queries) and of keys and values, and the shared keys. */
+    PARAM_Q_LATENT_NORM, PARAM_Q_EXPAND,   /* (1, latent), (H D, latent) */
+    PARAM_KV_LATENT_NORM, PARAM_KV_EXPAND, /* (1, latent), (H (D - shared + value), latent) */
     PARAM_QNORM, PARAM_KNORM,         /* (1, D), or (1, H D) and (1, Hkv D) */
     PARAM_SINKS,                      /* (1, H) */
-    PARAM_OUT, PARAM_OUT_BIAS,        /* (C, H D) */
+    PARAM_OUT, PARAM_OUT_BIAS,        /* (C, H D); of latent attention (C, H value) */
     PARAM_MIX_IN, PARAM_MIX_IN_BIAS,  /* of another mixer, instead of qkv and out: model_mix_columns */
     PARAM_CONV, PARAM_CONV_BIAS,      /* (channels, taps) */
     PARAM_DECAY, PARAM_DECAY_BIAS,    /* (1, heads): logarithm of the rate, bias of the step */
@@ -259,6 +275,8 @@ typedef enum param_role {
     PARAM_INPUTS_A, PARAM_INPUTS_B, PARAM_INPUTS_MAGNITUDE,
     PARAM_INPUT_GATE_A, PARAM_INPUT_GATE_B, PARAM_INPUT_GATE_MAGNITUDE,
     PARAM_INPUT_OUT_A, PARAM_INPUT_OUT_B, PARAM_INPUT_OUT_MAGNITUDE,
+    PARAM_Q_EXPAND_A, PARAM_Q_EXPAND_B, PARAM_Q_EXPAND_MAGNITUDE,
+    PARAM_KV_EXPAND_A, PARAM_KV_EXPAND_B, PARAM_KV_EXPAND_MAGNITUDE,
     PARAM_SHARED_UP_A, PARAM_SHARED_UP_B, PARAM_SHARED_UP_B2,
     PARAM_SHARED_DOWN_A, PARAM_SHARED_DOWN_B,
     PARAM_EXPERTS_UP_A, PARAM_EXPERTS_UP_B, /* expert after expert: (E rank, inputs), (E outputs, rank) */

@@ -12,7 +12,7 @@
 
 typedef enum extent {
     ONE, VOCABULARY, POSITIONS, HIDDEN, QKV, QKV_FIRST, QKV_SECOND, Q, KV, QNORM, KNORM, UP, FFN, EXPERTS, EXPERTS_UP, EXPERTS_DOWN,
-    EXPERT_FFN, HEADS, INPUT, INPUTS, MIX_IN, MIX_VALUES, CHANNELS, TAPS, VALUE_HEADS, MIX_NORM
+    EXPERT_FFN, HEADS, Q_LATENT, KV_LATENT, KV_EXPAND, VALUES, INPUT, INPUTS, MIX_IN, MIX_VALUES, CHANNELS, TAPS, VALUE_HEADS, MIX_NORM
 } extent;
 
 /* layer: -1 outside the layers. */
@@ -26,8 +26,8 @@ static int64_t extent_of(const model_config *c, int layer, extent x)
     case POSITIONS: return c->max_positions + c->position_offset;
     case HIDDEN: return c->hidden;
     case QKV: return h.made;
-    case QKV_FIRST: return c->output_gate ? kv : q;
-    case QKV_SECOND: return c->output_gate ? 2 * q : kv;
+    case QKV_FIRST: return c->kv_latent ? h.made - c->kv_latent - c->shared_dim : c->output_gate ? kv : q;
+    case QKV_SECOND: return c->kv_latent ? c->kv_latent + c->shared_dim : c->output_gate ? 2 * q : kv;
     case Q: return q;
     case KV: return kv;
     case QNORM: return c->qk_norm == QK_NORM_WIDE ? q : h.dim;
@@ -39,6 +39,10 @@ static int64_t extent_of(const model_config *c, int layer, extent x)
     case EXPERTS_DOWN: return c->experts * c->hidden;
     case EXPERT_FFN: return c->expert_ffn;
     case HEADS: return c->heads;
+    case Q_LATENT: return c->q_latent;
+    case KV_LATENT: return c->kv_latent;
+    case KV_EXPAND: return c->heads * (c->head_dim - c->shared_dim + c->value_dim);
+    case VALUES: return model_value_columns(c, layer);
     case INPUT: return c->input_width;
     case INPUTS: return c->layers * c->input_width;
     case MIX_IN: return model_mix_columns(c, layer).all;
@@ -67,6 +71,8 @@ static bool mamba(const model_config *c, int layer) { return layer >= 0 && c->mi
 static bool mix_bias(const model_config *c, int layer) { return c->mix_bias && mixer(c, layer); }
 static bool conv_bias(const model_config *c, int layer) { return c->conv_bias && mixer(c, layer); }
 static bool qkv_bias(const model_config *c, int layer) { return c->qkv_bias && attention(c, layer); }
+static bool q_latent(const model_config *c, int layer) { return c->q_latent > 0 && attention(c, layer); }
+static bool kv_latent(const model_config *c, int layer) { return c->kv_latent > 0 && attention(c, layer); }
 static bool qk_norm(const model_config *c, int layer) { return c->qk_norm != QK_NORM_NONE && attention(c, layer); }
 static bool k_norm(const model_config *c, int layer) { return qk_norm(c, layer) && !model_reads_kv(c, layer); }
 static bool out_bias(const model_config *c, int layer) { return c->out_bias && attention(c, layer); }
@@ -100,10 +106,14 @@ static const struct row {
     [PARAM_NORM1_BIAS] = {{"norm1_bias", BLOCK_LAYER, USE_NORM_BIAS, 3, false}, pre_norm_bias, ONE, HIDDEN, {0}},
     [PARAM_QKV] = {{"qkv", BLOCK_LAYER, USE_MATRIX, 4, false}, attention, QKV, HIDDEN, {QKV_FIRST, QKV_SECOND, KV}},
     [PARAM_QKV_BIAS] = {{"qkv_bias", BLOCK_LAYER, USE_BIAS, 5, false}, qkv_bias, ONE, QKV, {QKV_FIRST, QKV_SECOND, KV}},
+    [PARAM_Q_LATENT_NORM] = {{"q_latent_norm", BLOCK_LAYER, USE_NORM, 96, false}, q_latent, ONE, Q_LATENT, {0}},
+    [PARAM_Q_EXPAND] = {{"q_expand", BLOCK_LAYER, USE_MATRIX, 97, false}, q_latent, Q, Q_LATENT, {0}},
+    [PARAM_KV_LATENT_NORM] = {{"kv_latent_norm", BLOCK_LAYER, USE_NORM, 98, false}, kv_latent, ONE, KV_LATENT, {0}},
+    [PARAM_KV_EXPAND] = {{"kv_expand", BLOCK_LAYER, USE_MATRIX, 99, false}, kv_latent, KV_EXPAND, KV_LATENT, {0}},
     [PARAM_QNORM] = {{"q_norm", BLOCK_LAYER, USE_NORM, 6, false}, qk_norm, ONE, QNORM, {0}},
     [PARAM_KNORM] = {{"k_norm", BLOCK_LAYER, USE_NORM, 7, false}, k_norm, ONE, KNORM, {0}},
     [PARAM_SINKS] = {{"sinks", BLOCK_LAYER, USE_SINK, 63, false}, sinks, ONE, HEADS, {0}},
-    [PARAM_OUT] = {{"out", BLOCK_LAYER, USE_MATRIX, 8, true}, attention, HIDDEN, Q, {0}},
+    [PARAM_OUT] = {{"out", BLOCK_LAYER, USE_MATRIX, 8, true}, attention, HIDDEN, VALUES, {0}},
     [PARAM_OUT_BIAS] = {{"out_bias", BLOCK_LAYER, USE_BIAS, 9, false}, out_bias, ONE, HIDDEN, {0}},
     [PARAM_MIX_IN] = {{"mix_in", BLOCK_LAYER, USE_MATRIX, 39, false}, mixer, MIX_IN, HIDDEN, {0}},
     [PARAM_MIX_IN_BIAS] = {{"mix_in_bias", BLOCK_LAYER, USE_BIAS, 40, false}, mix_bias, ONE, MIX_IN, {0}},
@@ -179,6 +189,12 @@ static const struct row {
     [PARAM_INPUT_OUT_A] = {{"input_out_a", BLOCK_LAYER, USE_ADAPTER_A, 93, false}, never, ONE, ONE, {0}},
     [PARAM_INPUT_OUT_B] = {{"input_out_b", BLOCK_LAYER, USE_ADAPTER_B, 94, false}, never, ONE, ONE, {0}},
     [PARAM_INPUT_OUT_MAGNITUDE] = {{"input_out_magnitude", BLOCK_LAYER, USE_MAGNITUDE, 95, false}, never, ONE, ONE, {0}},
+    [PARAM_Q_EXPAND_A] = {{"q_expand_a", BLOCK_LAYER, USE_ADAPTER_A, 100, false}, never, ONE, ONE, {0}},
+    [PARAM_Q_EXPAND_B] = {{"q_expand_b", BLOCK_LAYER, USE_ADAPTER_B, 101, false}, never, ONE, ONE, {0}},
+    [PARAM_Q_EXPAND_MAGNITUDE] = {{"q_expand_magnitude", BLOCK_LAYER, USE_MAGNITUDE, 102, false}, never, ONE, ONE, {0}},
+    [PARAM_KV_EXPAND_A] = {{"kv_expand_a", BLOCK_LAYER, USE_ADAPTER_A, 103, false}, never, ONE, ONE, {0}},
+    [PARAM_KV_EXPAND_B] = {{"kv_expand_b", BLOCK_LAYER, USE_ADAPTER_B, 104, false}, never, ONE, ONE, {0}},
+    [PARAM_KV_EXPAND_MAGNITUDE] = {{"kv_expand_magnitude", BLOCK_LAYER, USE_MAGNITUDE, 105, false}, never, ONE, ONE, {0}},
     [PARAM_SHARED_UP_A] = {{"shared_up_a", BLOCK_LAYER, USE_ADAPTER_A, 72, false}, never, ONE, ONE, {0}},
     [PARAM_SHARED_UP_B] = {{"shared_up_b", BLOCK_LAYER, USE_ADAPTER_B, 73, false}, never, ONE, ONE, {0}},
     [PARAM_SHARED_UP_B2] = {{"shared_up_b2", BLOCK_LAYER, USE_ADAPTER_B, 74, false}, never, ONE, ONE, {0}},
@@ -240,6 +256,8 @@ static int count_parts(const model_config *c, const char *const *names, int laye
     const bool qkv = role == PARAM_QKV || role == PARAM_QKV_BIAS;
     if (qkv && model_reads_kv(c, layer))
         *names_n = 1;
+    else if (qkv && c->kv_latent)
+        *names_n = 2;
     else if (qkv && model_heads(c, layer).made < model_qkv_columns(c, layer).all)
         *names_n = 2; /* values are made by k_proj, too */
     return *names_n * (names[0] && strchr(names[0], '#') ? (int)c->experts : 1);
@@ -380,7 +398,8 @@ double model_flops_per_token(const model *m, int64_t seq_len)
             flops += (i + 1 >= first ? 18.0 : 6.0) * (double)(c->scan_heads * c->scan_key_dim * c->scan_dim);
     for (int i = 0; i < c->layers; i++) /* scores and values, 2 each in forward and twice that in backward */
         if (c->mixer[i] == MIXER_ATTENTION)
-            flops += (i + 1 >= first ? 12.0 : 4.0) * (double)model_heads(c, i).q_wide * model_average_keys(c->window[i], seq_len);
+            flops += (i + 1 >= first ? 6.0 : 2.0) * (double)(model_heads(c, i).q_wide + model_value_columns(c, i)) *
+                     model_average_keys(c->window[i], seq_len);
     const param *table = block_param(m, &m->blocks[head], c->tied ? PARAM_TOKENS : PARAM_HEAD);
     return flops + 2.0 * (1 + head_gives_rows(m) + table->trainable) * (double)c->vocab * (double)c->hidden;
 }

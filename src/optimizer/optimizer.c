@@ -107,7 +107,7 @@ void optimizer_prepare(model *m, const optimizer_args *a)
     for (int i = 0; i < m->params_n; i++) {
         param *p = &m->params[i];
         p->low_rank = (int64_t)a->rank;
-        p->head_rows = p->role == PARAM_QKV ? model_heads(&m->config, m->blocks[p->block].layer).dim : 0;
+        p->head_rows = p->role == PARAM_QKV && !m->config.kv_latent ? model_heads(&m->config, m->blocks[p->block].layer).dim : 0;
     }
 }
 

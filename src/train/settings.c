@@ -139,6 +139,10 @@ static void add_heads(json_t *all, const model_config *c)
     add_number(all, "layers that read another's keys", (double)c->kv_shared, 0);
     add_number(all, "width of layers' inputs", (double)c->input_width, 0);
     add_number(all, "MLPs of such layers twice as wide", c->double_wide, 0);
+    add_number(all, "latent of queries", (double)c->q_latent, 0);
+    add_number(all, "latent of keys and values", (double)c->kv_latent, 0);
+    add_number(all, "elements of shared keys", (double)c->shared_dim, 0);
+    add_number(all, "elements of values", (double)c->value_dim, 0);
     add_number(all, "norm of values", c->value_norm, 0);
     add_number(all, "factor of a layer's output", c->scaled, 0);
     add_number(all, "gates of attention's output", c->output_gate, 0);

@@ -72,7 +72,8 @@ static const char *const fixtures[] = {
     "mistral3_ministral3", "qwen3_moe", "mixtral",
     "qwen2_moe",   "granitemoe",      "granitemoeshared",
     "glm4_moe",    "dots1",           "ernie4_5_moe",
-    "minimax_m2",  "gpt_oss",
+    "minimax_m2",  "gpt_oss",         "deepseek_v3",
+    "deepseek_direct", "deepseek_v2",
 };
 enum { FIXTURES = sizeof fixtures / sizeof fixtures[0] };
 

@@ -97,6 +97,20 @@ static const struct { const char *json; int64_t parameters; } counts[] = {
     {"{'model_type': 'ernie4_5', 'use_bias': true, 'head_dim': null, 'tie_word_embeddings': false" SMALL_GROUPED, 345456},
     {"{'model_type': 'cohere', 'attention_bias': true, 'tie_word_embeddings': false" SMALL_GROUPED, 343680},
     {"{'model_type': 'cohere2'" SMALL_GROUPED, 294912},
+    /* With the corrections of the choice: DeepSeek V3, Kimi K2, Moonlight */
+    {"{'model_type': 'deepseek_v3'}", 671026419200},
+    {"{'model_type': 'deepseek_v2', 'hidden_size': 2048, 'intermediate_size': 10944, 'moe_intermediate_size': 1408,"
+     " 'num_hidden_layers': 27, 'num_attention_heads': 16, 'num_experts_per_tok': 6, 'first_k_dense_replace': 1, 'q_lora_rank': null}",
+     15706484224},
+    {"{'model_type': 'kimi_k2', 'vocab_size': 163840, 'n_routed_experts': 384, 'num_attention_heads': 64, 'num_key_value_heads': 64,"
+     " 'first_k_dense_replace': 1, 'n_group': 1, 'topk_group': 1}", 1026408232448},
+    {"{'model_type': 'deepseek_v3', 'vocab_size': 163840, 'hidden_size': 2048, 'intermediate_size': 11264, 'moe_intermediate_size': 1408,"
+     " 'num_hidden_layers': 27, 'num_attention_heads': 16, 'num_key_value_heads': 16, 'n_shared_experts': 2, 'n_routed_experts': 64,"
+     " 'q_lora_rank': null, 'num_experts_per_tok': 6, 'first_k_dense_replace': 1, 'n_group': 1, 'topk_group': 1}", 15960110208},
+    {"{'model_type': 'deepseek_v3', 'vocab_size': 300, 'hidden_size': 48, 'num_hidden_layers': 3, 'num_attention_heads': 4,"
+     " 'num_key_value_heads': 4, 'intermediate_size': 100, 'moe_intermediate_size': 12, 'n_routed_experts': 8, 'num_experts_per_tok': 2,"
+     " 'n_group': 2, 'topk_group': 1, 'first_k_dense_replace': 1, 'q_lora_rank': 20, 'kv_lora_rank': 12, 'qk_nope_head_dim': 10,"
+     " 'qk_rope_head_dim': 6, 'v_head_dim': 9, 'attention_bias': true, 'tie_word_embeddings': true}", 78610},
 };
 
 static void check_structure(const model *m)
@@ -545,6 +559,15 @@ static const struct { const char *json, *key, *value; } refused[] = {
     {"{'model_type': 'minimax_m2', 'scoring_func': 'softmax'}", "scoring_func", "softmax"},
     {"{'model_type': 'minimax_m2', 'quantization_config': {'quant_method': 'fp8'}}", "quantization_config", "fp8"},
     {"{'model_type': 'gpt_oss'}", "rope_scaling", "missing"},
+    /* Latent attention */
+    {"{'model_type': 'deepseek_v3', 'quantization_config': {'quant_method': 'fp8'}}", "quantization_config", "FP8"},
+    {"{'model_type': 'deepseek_v3', 'topk_method': 'greedy'}", "topk_method", "noaux_tc"},
+    {"{'model_type': 'deepseek_v3', 'v_head_dim': 193}", "v_head_dim", "192"},
+    {"{'model_type': 'deepseek_v3', 'qk_rope_head_dim': 63}", "qk_rope_head_dim", "even"},
+    {"{'model_type': 'deepseek_v2', 'num_experts_per_tok': 6, 'topk_method': 'group_limited_greedy'}", "topk_method", "greedy"},
+    {"{'model_type': 'kimi_k2', 'num_key_value_heads': 64}", "num_key_value_heads", "128"},
+    {"{'model_type': 'deepseek_v3', 'attention_bias': true, 'q_lora_rank': null}", "attention_bias", "q_lora_rank"},
+    {"{'model_type': 'deepseek_v3', 'kv_lora_rank': 0}", "kv_lora_rank", "0"},
     {"{'model_type': 'llama', 'quantization_config': {'quant_method': 'mxfp4'}}", "quantization_config", "mxfp4"},
     {"{'model_type': 'gemma4_text', 'hidden_size_per_layer_input': 0, 'enable_moe_block': true, 'num_experts': 4, 'top_k_experts': 2}",
      "moe_intermediate_size", "missing"},
