@@ -165,6 +165,18 @@ static void steps_without_a_reference_are_those_of_trl(void **state)
     json_decref(expected);
 }
 
+/* Of a mixture of experts with latent attention. */
+static void steps_of_experts_are_those_of_trl(void **state)
+{
+    (void)state;
+    json_t *expected = load_expected("experts.json");
+    const size_t whole = strlen(model_folder);
+    strcat(model_folder, "/experts");
+    check_against_trl(&(trl_run){"experts", PT_TASK_DPO, PT_DPO_SIGMOID, NULL, 1e-4, 0, 0}, expected);
+    model_folder[whole] = 0;
+    json_decref(expected);
+}
+
 /* Less weight for tokens beyond the shorter reply, and the loss of means. */
 static void steps_that_weigh_lengths_are_those_of_trl(void **state)
 {
@@ -678,6 +690,7 @@ int main(void)
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(steps_are_those_of_trl), cmocka_unit_test(steps_without_a_reference_are_those_of_trl),
         cmocka_unit_test(steps_of_labels_are_those_of_trl), cmocka_unit_test(steps_that_weigh_lengths_are_those_of_trl),
+        cmocka_unit_test(steps_of_experts_are_those_of_trl),
         cmocka_unit_test(steps_of_replies_are_those_of_transformers), cmocka_unit_test(replies_of_a_window_are_mismatched_with_each_other),
         cmocka_unit_test(packed_pairs_are_as_if_alone),
         cmocka_unit_test(a_resumed_run_has_the_same_losses),
