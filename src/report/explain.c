@@ -87,6 +87,8 @@ int explain(const explain_input *in, explanation *out, pt_error *e)
     for (int i = 0; i < in->others_n && out->rivals_n < EXPLAIN_RIVALS && !failed; i++)
         failed = add_rival(out, &in->others[i], e);
     if (!failed && in->helps)
+        failed = search_bound(s, out->forecast.step_ns, &out->bound_ns, e);
+    if (!failed && in->helps)
         failed = explain_helps(in, out->tokens_per_s, out->helps, &out->helps_n, e);
     return failed;
 }

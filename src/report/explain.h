@@ -43,6 +43,7 @@ typedef struct explanation {
     const uint64_t *budget;
     forecast forecast;
     double tokens_per_s;
+    double bound_ns; /* no plan is faster (search_bound); 0: none is known */
     help helps[EXPLAIN_HELPS];
     int helps_n;
     rival rivals[EXPLAIN_RIVALS];

@@ -8,7 +8,8 @@
  *    "why": ["...", ...],                       the lines of the text
  *    "memory": {TIER: {PART: N, "free": of the budget}}, "queues": {QUEUE: {"busy_s", "alone_s",
  *    "waited_for_s": by compute, "waits_s": {QUEUE: S that this queue waited for it}}},
- *    "phases": {PHASE: S}, "limit_s": this plan's busiest queue alone, "needed_s": the computation that every plan needs,
+ *    "phases": {PHASE: S}, "limit_s": this plan's busiest queue alone, "bound_s": no plan is faster (null: none is known),
+ *    "needed_s": the computation that every plan needs,
  *    "disk": {"read_bytes", "written_bytes"},
  *    "helps": [{"change", "gain"}], "others": [{"name", "slower", "why"}],
  *    "total_s", "total_kwh", "total_price": of all steps, where they are known, and the machine's watts and price}
@@ -135,13 +136,13 @@ json_t *explain_json(const explanation *x)
     json_t *phases = json_object();
     for (int p = 0; p < PHASES; p++)
         json_object_set_new(phases, phase_names[p], json_real(f->phase_ns[p] * 1e-9));
-    json_t *all = json_pack("{s:b, s:i, s:{s:f, s:f, s:o, s:o, s:I}, s:o, s:o, s:o, s:o, s:o, s:f, s:f, s:{s:I, s:I}, s:o, s:o}", "fits", 1,
-                     "ranks",
-                     search_ranks(x->in->search), "predicted",
+    json_t *all = json_pack("{s:b, s:i, s:{s:f, s:f, s:o, s:o, s:I}, s:o, s:o, s:o, s:o, s:o, s:f, s:o, s:f, s:{s:I, s:I}, s:o, s:o}",
+                     "fits", 1, "ranks", search_ranks(x->in->search), "predicted",
                      "step_s", f->step_ns * 1e-9, "tokens_per_s", x->tokens_per_s, "peak_bytes", tiers_json(f->bytes), "budget_bytes",
                      tiers_json(x->budget), "threads_bytes", (json_int_t)x->in->search->threads_bytes, "plan", plan_json(x),
                      "why", why_json(x), "memory", memory_json(x), "queues", queues_json(f), "phases", phases, "limit_s",
-                     f->bound_ns * 1e-9, "needed_s", f->needed_ns * 1e-9, "disk", "read_bytes", (json_int_t)f->read_bytes,
+                     f->bound_ns * 1e-9, "bound_s", x->bound_ns > 0 ? json_real(x->bound_ns * 1e-9) : json_null(), "needed_s",
+                     f->needed_ns * 1e-9, "disk", "read_bytes", (json_int_t)f->read_bytes,
                      "written_bytes", (json_int_t)f->written_bytes, "helps", alternatives_json(x, true),
                      "others", alternatives_json(x, false));
     return with_run(all, x);

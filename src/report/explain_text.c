@@ -249,9 +249,11 @@ static void write_limits(FILE *out, const explanation *x)
         fprintf(out, "%s%3.0f%% %s\n", i ? "         " : "time     ", 100 * shares[i].ns / f->step_ns, shares[i].what);
     if (shown < n)
         fprintf(out, "         %3.0f%% %d other causes\n", 100 * rest / f->step_ns, n - shown);
-    double above = f->step_ns / f->bound_ns - 1;
-    fprintf(out, "limit    %s without any waiting or slowdown; this plan takes %.*f%% longer\n",
-            seconds_format(time, f->bound_ns * 1e-9), above < 0.0995 ? 1 : 0, 100 * above);
+    const double above = f->step_ns / (x->bound_ns > 0 ? x->bound_ns : f->bound_ns) - 1;
+    fprintf(out, "limit    %s without any waiting; ", seconds_format(time, f->bound_ns * 1e-9));
+    if (x->bound_ns > 0)
+        fprintf(out, "no plan takes less than %s: ", seconds_format(time, x->bound_ns * 1e-9));
+    fprintf(out, "this %s %.*f%% longer\n", x->bound_ns > 0 ? "one at most" : "plan takes", above < 0.0995 ? 1 : 0, 100 * above);
 }
 
 static void write_disk(FILE *out, const explanation *x)

@@ -72,6 +72,10 @@ schedule_input search_schedules(const search_input *in, const packing *k, const 
 /* PT_DOES_NOT_FIT: no plan was found; *out->least is valid. search_find_ways tells what would help. */
 int search_plan(const search_input *in, search_result *out, pt_error *e);
 void search_result_free(search_result *r);
+/* bound.c: no plan for these inputs, with chunks of the sizes that the search tries, is faster than *bound_ns, whatever its placements,
+ * save levels, updates and division of the step. step_ns: the time of a plan that is at hand; the bound is at most that. 0: none is known,
+ * because several ranks share a step or nothing is trained. */
+int search_bound(const search_input *in, double step_ns, double *bound_ns, pt_error *e);
 /* The plan with the least memory on the device: nothing stays there between steps. 1: it fits, and its bytes and time are set; 0: none. */
 int search_leanest(const search_input *in, uint64_t bytes[TIERS], double *step_ns, pt_error *e);
 /* Is there any plan? 1, 0, or an error. `needs`: as search_result.least; may be NULL. */

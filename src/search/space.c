@@ -214,8 +214,7 @@ static int add_chunkings(space *s, pt_error *e)
 
 /* ---- the step ---- */
 
-/* Allows micro-batches of so many units, if one was requested. */
-static bool is_asked_for(const search_input *in, int64_t units)
+bool space_is_asked_for(const search_input *in, int64_t units)
 {
     return !in->micro_batch || units * in->shape->unit_seqs == in->micro_batch;
 }
@@ -228,8 +227,7 @@ static int divisors(int64_t n)
     return count;
 }
 
-/* Can the step be divided into visits of so many units? */
-static bool divides(const search_input *in, int64_t units)
+bool space_divides(const search_input *in, int64_t units)
 {
     return in->shape->units_n % units == 0 && in->part_of_units % units == 0;
 }
@@ -239,7 +237,7 @@ static void add_visits(space *s, int64_t micro, int micros, int most)
 {
     const int64_t units = micro / s->in->shape->unit_seqs;
     for (int visit = micros, n = 0; visit > 0; visit--) {
-        if (!divides(s->in, units * visit) || (visit > 1 && (!s->in->training || n >= most - 1)))
+        if (!space_divides(s->in, units * visit) || (visit > 1 && (!s->in->training || n >= most - 1)))
             continue;
         s->splits[s->splits_n++] = (split){micro, visit};
         n++;
@@ -254,14 +252,14 @@ static void add_splits(space *s)
     const step_shape *shape = s->in->shape;
     int sizes = 0, ways = 0, size = 0;
     for (int64_t units = shape->units_n; units > 0; units--)
-        if (divides(s->in, units) && is_asked_for(s->in, units)) {
+        if (space_divides(s->in, units) && space_is_asked_for(s->in, units)) {
             sizes++;
             ways += s->in->training ? divisors(shape->units_n / units) : 1;
         }
     const bool all = ways <= SPACE_SPLITS;
     const int kept = all || sizes < SIZES ? sizes : SIZES, most = all ? SPACE_SPLITS : SPACE_SPLITS / kept;
     for (int64_t units = shape->units_n; units > 0; units--) {
-        if (!divides(s->in, units) || !is_asked_for(s->in, units))
+        if (!space_divides(s->in, units) || !space_is_asked_for(s->in, units))
             continue;
         if (kept == sizes || size * (kept - 1) / (sizes - 1) != (size - 1) * (kept - 1) / (sizes - 1) || !size)
             add_visits(s, units * shape->unit_seqs, (int)(shape->units_n / units), most);

@@ -95,6 +95,11 @@ static inline double space_work_of(const space *s, int n) { return (double)n * (
 /* The first layer that saves for backward, or the first layer if none does. */
 static inline int space_first_saving(const space *s) { return s->passing < s->layers ? s->passing : 0; }
 
+/* Allows micro-batches of so many units, if one was requested. */
+bool space_is_asked_for(const search_input *in, int64_t units);
+/* Can the step be divided into visits of so many units? */
+bool space_divides(const search_input *in, int64_t units);
+
 int space_open(space *s, const search_input *in, pt_error *e);
 void space_close(space *s);
 

@@ -56,6 +56,8 @@ static void every_problem(random_source *r, bool host, bool disk, problem *p)
     p->in.budget[TIER_HOST] = !host ? 0 : least.least[TIER_HOST] + (disk ? all * (uint64_t)random_from(r, 0, 8) / 16 : 2 * all);
 }
 
+static double bound_shares; /* the sum of bounds, as shares of the best plan's time */
+
 /* ---- every plan ---- */
 
 typedef struct every {
@@ -151,6 +153,21 @@ static void every_cut(every *v, int chunking)
         }
 }
 
+/* No plan is faster than the bound */
+static void check_bound(const every *v, double found_ns)
+{
+    pt_error e = {0};
+    double least;
+    search_input in = *v->s.in;
+    in.layouts = NULL;
+    memcpy(in.budget, v->s.budget, sizeof in.budget);
+    if (search_bound(&in, found_ns, &least, &e))
+        fail_msg("%s", e.text);
+    bound_shares += least / v->best;
+    if (least > v->best * (1 + 1e-9))
+        fail_msg("no plan takes less than %g ns, it is said, but one takes %g", least, v->best);
+}
+
 /* How many times as long as the best of all plans what is found takes; 0: nothing of few chunks fits. */
 static double compare(random_source *r, uint64_t number, bool host, bool disk, long *plans)
 {
@@ -171,6 +188,8 @@ static double compare(random_source *r, uint64_t number, bool host, bool disk, l
             if (v.s.chunkings[g].packing.chunks_n <= CHUNKS)
                 every_cut(&v, g);
         ratio = v.best > 0 ? x.best.step_ns / v.best : 0;
+        if (ratio > 0)
+            check_bound(&v, x.best.step_ns);
         *plans += v.tried;
         if (getenv("PT_VERBOSE") || ratio > 1.01) {
             print_message("case %llu: %ld plans, best %g, found %g after %d, %.2f s (%.4f)\n    budget %llu %llu %llu\n",
@@ -193,6 +212,7 @@ static void compare_all(bool host, bool disk)
     random_source all = random_open();
     const char *given = getenv("PT_EVERY_CASES");
     double worst = 0;
+    bound_shares = 0;
     int cases = 0, exact = 0, wanted = given ? atoi(given) : SANITIZED ? 1 : 8;
     long plans = 0;
     for (uint64_t i = 0; cases < wanted; i++) {
@@ -202,7 +222,8 @@ static void compare_all(bool host, bool disk)
         cases += ratio > 0;
         exact += ratio > 0 && ratio < 1.0001;
     }
-    print_message("%d cases, %ld plans; worst %.4f, exact %d\n", cases, plans, worst, exact);
+    print_message("%d cases, %ld plans; worst %.4f, exact %d; bounds %.0f%% of the best\n", cases, plans, worst, exact,
+                  100 * bound_shares / cases);
     assert_true(worst <= 1.01);
 }
 
