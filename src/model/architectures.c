@@ -399,21 +399,24 @@ static const char *starcoder2_names[PARAM_ROLES][MODEL_MAX_PARTS] = {
     .names = granite_moe_names, .fused = granite_fused_names, .router_loss = true, .fixed = {NO_ROUTER_LOSS}
 
 /* The choice of GLM 4 MoE and dots 1. */
-#define SIGMOID_ROUTER(scale, groups, used)                                                                                           \
-    .sparse = SPARSE_FROM, .router = ROUTE_SIGMOID, .router_correction = true, .router_groups = groups, .router_groups_used = used,   \
+#define SIGMOID_ROUTER(rule, scale, groups, used)                                                                                     \
+    .sparse = rule, .router = ROUTE_SIGMOID, .router_correction = true, .router_groups = groups, .router_groups_used = used,   \
     .router_eps = 1e-20, .router_scale = {"routed_scaling_factor", scale}, .fused = fused_names, .shared = shared_names
 #define SIGMOID_ROUTER_KEYS                                                                                                           \
     ROUTER_KEYS, "n_routed_experts", "num_local_experts", "n_shared_experts", "moe_intermediate_size", "routed_scaling_factor",       \
     "n_group", "topk_group", "first_k_dense_replace"
 
 /* What models with latent attention share, and those of them with DeepSeek V3's choice of experts. */
-#define DEEPSEEK                                                                                                                      \
-    .mlp_means_experts = true, LLAMA_FAMILY, ONE_ROPE, SILU, .eps = 1e-6, .padding = -1, .rope_neighbours = true, .latents = true,    \
-    ATTENTION_BIASES, .names = deepseek_names, .direct = deepseek_direct_names
+#define LATENTS(q, own, value, alias)                                                                                                 \
+    .mlp_means_experts = true, LLAMA_FAMILY, ONE_ROPE, SILU, .padding = -1, .rope_neighbours = true,                                  \
+    .q_latent = {"q_lora_rank", NULL, q}, .kv_latent = {"kv_lora_rank", NULL, 512}, .own_dim = {"qk_nope_head_dim", NULL, own},       \
+    .shared_dim = {"qk_rope_head_dim", alias, 64}, .value_dim = {"v_head_dim", NULL, value}, ATTENTION_BIASES,                        \
+    .names = deepseek_names, .direct = deepseek_direct_names
 #define LATENT_KEYS "attention_bias", "qk_nope_head_dim", "qk_rope_head_dim", "qk_head_dim", "rope_interleave"
 #define DEEPSEEK_V3                                                                                                                   \
-    .class_name = "DeepseekV3ForCausalLM", DEEPSEEK, LAYERS(61), HEADS(128), HIDDEN(7168), KV_HEADS(128), FFN(18432),                 \
-    POSITIONS(4096), VOCAB(129280), BOS_EOS(0, 1), SIGMOID_ROUTER(2.5, 8, 4), EXPERT_FFN(2048), .first_sparse = 3,                    \
+    .class_name = "DeepseekV3ForCausalLM", LATENTS(1536, 128, 128, NULL), .eps = 1e-6, LAYERS(61), HEADS(128), HIDDEN(7168),          \
+    KV_HEADS(128), FFN(18432), POSITIONS(4096), VOCAB(129280), BOS_EOS(0, 1), SIGMOID_ROUTER(SPARSE_FROM, 2.5, 8, 4),                 \
+    EXPERT_FFN(2048), .first_sparse = 3,                                                                                              \
     .experts = {"n_routed_experts", "num_local_experts", 256}, EXPERTS_USED("num_experts_per_tok", 8),                                \
     .router_norm = {"norm_topk_prob", true}, .shared_experts = {"n_shared_experts", NULL, 1}, .further = "layers.",                   \
     .fixed = {NO_ROUTER_LOSS, {"moe_layer_freq", "1"}, {"topk_method", "\"noaux_tc\""}, {"scoring_func", "\"sigmoid\""}},              \
@@ -525,15 +528,15 @@ static const architecture table[] = {
         .model_type = "glm4_moe", .mlp_means_experts = true, .class_name = "Glm4MoeForCausalLM", LLAMA_FAMILY, ONE_ROPE, SILU, .eps = 1e-5,
         LAYERS(46), HEADS(96), .padding = -1, HIDDEN(4096), KV_HEADS(8), HEAD_DIM(-1), FFN(10944), POSITIONS(131072), VOCAB(151552),
         BOS_EOS(-1, -1), .rope_part_key = "partial_rotary_factor", .rope_part = 0.5, .qkv_bias = {"attention_bias", false},
-        .qk_norm = QK_NORM_HEAD, .qk_norm_flag = {"use_qk_norm", false}, SIGMOID_ROUTER(1, 1, 1),
+        .qk_norm = QK_NORM_HEAD, .qk_norm_flag = {"use_qk_norm", false}, SIGMOID_ROUTER(SPARSE_FROM, 1, 1, 1),
         .experts = {"n_routed_experts", "num_local_experts", 128}, EXPERTS_USED("num_experts_per_tok", 8), EXPERT_FFN(1408),
         .router_norm = {"norm_topk_prob", true}, .shared_experts = {"n_shared_experts", NULL, 1}, .names = corrected_names,
         .further = "layers.", .fixed = {NO_ROUTER_LOSS}, .first_sparse = 1,
         .keys = {ROPE_KEYS, SIGMOID_ROUTER_KEYS, "partial_rotary_factor", "attention_bias", "use_qk_norm"},
     },
     {
-        .model_type = "deepseek_v2", .class_name = "DeepseekV2ForCausalLM", DEEPSEEK, LAYERS(32), HEADS(32), HIDDEN(4096), KV_HEADS(-1),
-        FFN(11008), POSITIONS(2048), VOCAB(102400), BOS_EOS(1, 2), .sparse = SPARSE_FROM,
+        .model_type = "deepseek_v2", .class_name = "DeepseekV2ForCausalLM", LATENTS(1536, 128, 128, NULL), .eps = 1e-6,
+        LAYERS(32), HEADS(32), HIDDEN(4096), KV_HEADS(-1), FFN(11008), POSITIONS(2048), VOCAB(102400), BOS_EOS(1, 2), .sparse = SPARSE_FROM,
         .experts = {"n_routed_experts", "num_experts", 64}, EXPERTS_USED("num_experts_per_tok", -1), EXPERT_FFN(1407),
         .router_scale = {"routed_scaling_factor", 1}, .shared_experts = {"n_shared_experts", NULL, 2}, .fused = fused_names,
         .shared = shared_names,
@@ -544,12 +547,21 @@ static const architecture table[] = {
     {.model_type = "deepseek_v3", DEEPSEEK_V3},
     {.model_type = "kimi_k2", DEEPSEEK_V3},
     {
+        .model_type = "glm4_moe_lite", .class_name = "Glm4MoeLiteForCausalLM", LATENTS(768, 192, 256, "head_dim"), .eps = 1e-5,
+        LAYERS(47), HEADS(20), HIDDEN(2048), KV_HEADS(20), FFN(10240), POSITIONS(202752), VOCAB(154880), BOS_EOS(0, 1),
+        SIGMOID_ROUTER(SPARSE_TYPES, 1.8, 1, 1), EXPERT_FFN(1536), .first_sparse = 1,
+        .experts = {"n_routed_experts", "num_local_experts", 64}, EXPERTS_USED("num_experts_per_tok", 4),
+        .router_norm = {"norm_topk_prob", true}, .shared_experts = {"n_shared_experts", NULL, 1}, .further = "layers.",
+        .fixed = {NO_ROUTER_LOSS, {"topk_method", "\"noaux_tc\""}, {"scoring_func", "\"sigmoid\""}, {"first_k_dense_replace", "1"}},
+        .keys = {ROPE_KEYS, SIGMOID_ROUTER_KEYS, LATENT_KEYS},
+    },
+    {
         .model_type = "dots1", .mlp_means_experts = true, .class_name = "Dots1ForCausalLM", LLAMA_FAMILY, ONE_ROPE, SILU, .eps = 1e-6,
         LAYERS(62), HEADS(32), .padding = -1, HIDDEN(4608), KV_HEADS(32), HEAD_DIM(-1), FFN(10944), POSITIONS(2048), VOCAB(152064),
         BOS_EOS(-1, -1), ATTENTION_BIASES, .qk_norm = QK_NORM_HEAD, .window = WINDOW_FROM, .window_default = 4096, .window_period = 62,
-        SIGMOID_ROUTER(1, 1, 1), .experts = {"n_routed_experts", "num_local_experts", -1}, EXPERTS_USED("num_experts_per_tok", -1),
-        EXPERT_FFN(1408), .router_norm = {"norm_topk_prob", false}, .shared_experts = {"n_shared_experts", NULL, -1},
-        .names = corrected_names, .fixed = {NO_ROUTER_LOSS, {"moe_layer_freq", "1"}},
+        SIGMOID_ROUTER(SPARSE_FROM, 1, 1, 1), .experts = {"n_routed_experts", "num_local_experts", -1},
+        EXPERTS_USED("num_experts_per_tok", -1), EXPERT_FFN(1408), .router_norm = {"norm_topk_prob", false},
+        .shared_experts = {"n_shared_experts", NULL, -1}, .names = corrected_names, .fixed = {NO_ROUTER_LOSS, {"moe_layer_freq", "1"}},
         .keys = {ROPE_KEYS, SIGMOID_ROUTER_KEYS, "attention_bias", "sliding_window", "max_window_layers"},
     },
     {

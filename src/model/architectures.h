@@ -54,6 +54,7 @@ typedef enum sparse_rule {
     SPARSE_ALL,
     SPARSE_STEP, /* every decoder_sparse_step-th, except those of mlp_only_layers */
     SPARSE_FROM, /* from first_k_dense_replace on */
+    SPARSE_TYPES, /* those that mlp_layer_types calls sparse; if it is absent, from `first_sparse` on */
     SPARSE_RANGE /* every moe_layer_interval-th from moe_layer_start_index to moe_layer_end_index */
 } sparse_rule;
 
@@ -116,7 +117,7 @@ typedef struct architecture {
     bool one_branch;           /* a layer is a mixer or an MLP, as layers_block_type or hybrid_override_pattern says (config_branches.c) */
     bool full_heads;           /* layers without a window may have heads of their own, and values that k_proj makes (config_heads.c) */
     bool value_norm, scaled;
-    bool latents;              /* latent attention (config_latents.c) */
+    config_key q_latent, kv_latent, own_dim, shared_dim, value_dim; /* latent attention (config_latents.c); no names: it is not */
     config_key input_width;    /* of layers' inputs beside the stream; no name: there are none */
     mixer_kind mixer;          /* of the layers without attention */
     const char *mixer_type, *mixer_type_old; /* what layer_types calls them */

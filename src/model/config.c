@@ -140,7 +140,7 @@ static int read_heads(config_reader *r)
         return pt_fail(r->e, PT_FAILED, "%s: \"%s\" is %lld, which is not a multiple of \"%s\" %lld%s", where,
                        a->heads.name, (long long)c->heads, a->kv_heads.name, (long long)c->kv_heads,
                        config_key_present(&r->source, a->kv_heads.name) ? "" : " (the default; add the key)");
-    if (a->latents) {
+    if (a->kv_latent.name) {
         status = config_read_latents(r);
         if (status)
             return status;
@@ -325,7 +325,7 @@ static int read_flags(config_reader *r)
     c->qk_norm = qk_norm ? a->qk_norm : QK_NORM_NONE;
     if (!status)
         status = read_truth(r, "tie_word_embeddings", &c->tied);
-    if (!status && a->latents)
+    if (!status && a->kv_latent.name)
         status = read_truth(r, "rope_interleave", &c->rope_neighbours);
     if (!status && a->tied_key)
         status = json_get_bool(&r->source, a->tied_key, JSON_OPTIONAL, &c->tied, r->e);

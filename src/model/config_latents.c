@@ -1,22 +1,21 @@
 /* config_latents.c - the sizes of latent attention. Keys and values are made of a latent of kv_lora_rank elements, queries of one of
  * q_lora_rank, or of the layer's input if that is null. A head has qk_nope_head_dim elements of its own and qk_rope_head_dim that are
- * rotated; "head_dim" says nothing, as in Transformers. */
+ * rotated; "head_dim" says nothing, or is another name of the latter, as in Transformers. */
 #include "model/config_reader.h"
 
 static int read_latent_sizes(config_reader *r)
 {
+    const architecture *a = r->a;
     model_config *c = r->c;
-    int64_t own = 128;
-    const bool direct = json_is_null(json_object_get(r->source.object, "q_lora_rank"));
-    const struct { const char *key; int64_t value, max; int64_t *out; } sizes[] = {
-        {"q_lora_rank", direct ? 0 : 1536, MAX_WIDTH, &c->q_latent}, {"kv_lora_rank", 512, MAX_WIDTH, &c->kv_latent},
-        {"qk_nope_head_dim", 128, MAX_HEAD_DIM, &own}, {"qk_rope_head_dim", 64, MAX_HEAD_DIM, &c->shared_dim},
-        {"v_head_dim", 128, MAX_HEAD_DIM, &c->value_dim}};
+    int64_t own = 0;
+    const struct { const config_key *key; int64_t max, *out; } sizes[] = {
+        {&a->q_latent, MAX_WIDTH, &c->q_latent}, {&a->kv_latent, MAX_WIDTH, &c->kv_latent}, {&a->own_dim, MAX_HEAD_DIM, &own},
+        {&a->shared_dim, MAX_HEAD_DIM, &c->shared_dim}, {&a->value_dim, MAX_HEAD_DIM, &c->value_dim}};
     int status = 0;
-    for (size_t i = 0; i < sizeof sizes / sizeof *sizes && !status; i++) {
-        *sizes[i].out = sizes[i].value;
-        status = json_get_int(&r->source, sizes[i].key, JSON_OPTIONAL, 1, sizes[i].max, sizes[i].out, r->e);
-    }
+    for (size_t i = 0; i < sizeof sizes / sizeof *sizes && !status; i++)
+        status = config_read_size(r, sizes[i].key, sizes[i].max, sizes[i].out);
+    if (json_is_null(json_object_get(r->source.object, a->q_latent.name)))
+        c->q_latent = 0;
     c->head_dim = own + c->shared_dim;
     return status;
 }

@@ -194,6 +194,27 @@ static int read_range(config_reader *r)
     return status;
 }
 
+/* mlp_layer_types: "dense" or "sparse" for each layer. */
+static int read_mlp_types(config_reader *r)
+{
+    model_config *c = r->c;
+    json_t *types = NULL;
+    int status = json_get_array(&r->source, "mlp_layer_types", JSON_OPTIONAL, &types, r->e);
+    if (!status && types && json_array_size(types) != (size_t)c->layers)
+        status = pt_fail(r->e, PT_FAILED, "%s: \"mlp_layer_types\" has %zu entries, but \"%s\" is %lld", r->source.where,
+                         json_array_size(types), r->a->layers.name, (long long)c->layers);
+    for (int i = 0; i < c->layers && !status; i++) {
+        char text[64];
+        const json_t *value = json_array_get(types, (size_t)i);
+        const char *type = json_is_string(value) ? json_string_value(value) : "";
+        c->sparse[i] = types ? !strcmp(type, "sparse") : i >= r->a->first_sparse;
+        if (types && !c->sparse[i] && strcmp(type, "dense"))
+            status = pt_fail(r->e, PT_FAILED, "%s: \"mlp_layer_types\"[%d] is %s, but it must be \"dense\" or \"sparse\"", r->source.where,
+                             i, config_value_text(value, text));
+    }
+    return status;
+}
+
 static int read_sparse_layers(config_reader *r)
 {
     model_config *c = r->c;
@@ -201,6 +222,8 @@ static int read_sparse_layers(config_reader *r)
     int status = 0;
     if (r->a->sparse == SPARSE_RANGE)
         return read_range(r);
+    if (r->a->sparse == SPARSE_TYPES)
+        return read_mlp_types(r);
     if (r->a->sparse == SPARSE_STEP)
         status = json_get_int(&r->source, "decoder_sparse_step", JSON_OPTIONAL, 1, MODEL_MAX_LAYERS, &step, r->e);
     const char *first_key = r->a->first_sparse_key ? r->a->first_sparse_key : "first_k_dense_replace";

@@ -169,7 +169,7 @@ static int read_yarn(const config_reader *r, const json_source *rope, rope_confi
     out->truncate = true;
     if (!status)
         status = json_get_bool(rope, "truncate", JSON_OPTIONAL, &out->truncate, r->e);
-    if (r->a->latents && all_dim > 0) /* scores have the factor of queries and that of keys */
+    if (r->a->kv_latent.name && all_dim > 0) /* scores have the factor of queries and that of keys */
         r->c->attention_scale *= (float)(yarn_scale(out->factor, all_dim) * yarn_scale(out->factor, all_dim));
     out->attention_factor = mscale > 0 && all_dim > 0 ? yarn_scale(out->factor, mscale) / yarn_scale(out->factor, all_dim)
                                                        : yarn_scale(out->factor, 1);
@@ -317,7 +317,7 @@ int config_read_ropes(config_reader *r)
     if (a->rope_required && !object_is_there(&scaling) && !object_is_there(&parameters))
         return pt_fail(r->e, PT_FAILED, "%s: the key \"rope_scaling\" is missing: %s models need it", r->source.where, a->model_type);
     const rope_source one = {object_is_there(&scaling) ? &scaling : &parameters, a->rope_theta_key, a->rope_theta,
-                             a->latents ? r->c->shared_dim : r->c->head_dim};
+                             a->kv_latent.name ? r->c->shared_dim : r->c->head_dim};
     r->c->ropes_n = 1;
     status = read_rope(r, &one, &r->c->rope[0]);
     return status || a->rope != ROPE_RULE_QUERY ? status : read_query_scaling(r, one.rope);

@@ -73,7 +73,7 @@ static const char *const fixtures[] = {
     "qwen2_moe",   "granitemoe",      "granitemoeshared",
     "glm4_moe",    "dots1",           "ernie4_5_moe",
     "minimax_m2",  "gpt_oss",         "deepseek_v3",
-    "deepseek_direct", "deepseek_v2",
+    "deepseek_direct", "deepseek_v2", "glm4_moe_lite",
 };
 enum { FIXTURES = sizeof fixtures / sizeof fixtures[0] };
 

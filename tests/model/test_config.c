@@ -99,6 +99,7 @@ static const struct { const char *json; int64_t parameters; } counts[] = {
     {"{'model_type': 'cohere2'" SMALL_GROUPED, 294912},
     /* With the corrections of the choice: DeepSeek V3, Kimi K2, Moonlight */
     {"{'model_type': 'deepseek_v3'}", 671026419200},
+    {"{'model_type': 'glm4_moe_lite'}", 29943393920},
     {"{'model_type': 'deepseek_v2', 'hidden_size': 2048, 'intermediate_size': 10944, 'moe_intermediate_size': 1408,"
      " 'num_hidden_layers': 27, 'num_attention_heads': 16, 'num_experts_per_tok': 6, 'first_k_dense_replace': 1, 'q_lora_rank': null}",
      15706484224},
@@ -565,6 +566,9 @@ static const struct { const char *json, *key, *value; } refused[] = {
     {"{'model_type': 'deepseek_v3', 'v_head_dim': 193}", "v_head_dim", "192"},
     {"{'model_type': 'deepseek_v3', 'qk_rope_head_dim': 63}", "qk_rope_head_dim", "even"},
     {"{'model_type': 'deepseek_v2', 'num_experts_per_tok': 6, 'topk_method': 'group_limited_greedy'}", "topk_method", "greedy"},
+    {"{'model_type': 'glm4_moe_lite', 'num_hidden_layers': 2, 'mlp_layer_types': ['dense']}", "mlp_layer_types", "1 entries"},
+    {"{'model_type': 'glm4_moe_lite', 'num_hidden_layers': 1, 'mlp_layer_types': ['moe']}", "mlp_layer_types", "moe"},
+    {"{'model_type': 'glm4_moe_lite', 'head_dim': 32, 'qk_rope_head_dim': 64}", "qk_rope_head_dim", "head_dim"},
     {"{'model_type': 'kimi_k2', 'num_key_value_heads': 64}", "num_key_value_heads", "128"},
     {"{'model_type': 'deepseek_v3', 'attention_bias': true, 'q_lora_rank': null}", "attention_bias", "q_lora_rank"},
     {"{'model_type': 'deepseek_v3', 'kv_lora_rank': 0}", "kv_lora_rank", "0"},
