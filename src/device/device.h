@@ -727,6 +727,7 @@ typedef struct device_info {
     int threads;
     double quota;                              /* as given; 0 on a GPU */
     bool host_addressable;                     /* MEMORY_DEVICE is RAM: a host tier is not needed */
+    bool shares_ram;                           /* a GPU without memory of its own: device and host memory are one pool of RAM */
     uint64_t threads_bytes;                    /* RAM that its threads need outside the arenas, if there are more than a few of them */
     /* Measured at open, or when an arena did not fit. If device memory is RAM, use machine/machine.h instead. */
     uint64_t memory_bytes, memory_free_bytes;

@@ -68,15 +68,17 @@ static void add_node(const char *root, int node, bool follows, node_memory *out)
 
 bool machine_nodes_at(const char *root, node_memory *out)
 {
-    node_set there, allowed, bound;
+    node_set there, allowed, bound, processors;
     bool all = true, binds = is_bound(&bound);
     int before = -2;
     *out = (node_memory){.nodes = ""};
     if (!read_file(root, "/sys/devices/system/node/has_memory", NULL, &there) ||
         !read_file(root, "/proc/self/status", "Mems_allowed_list", &allowed))
         return false;
+    if (!read_file(root, "/sys/devices/system/node/has_cpu", NULL, &processors))
+        processors = there;
     for (int node = 0; node < NODES; node++) {
-        const bool taken = has(&allowed, node) && (!binds || has(&bound, node));
+        const bool taken = has(&allowed, node) && has(&processors, node) && (!binds || has(&bound, node));
         if (!has(&there, node))
             continue;
         all = all && taken;

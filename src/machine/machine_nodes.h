@@ -10,8 +10,9 @@ typedef struct node_memory {
     uint64_t bytes, free_bytes;  /* of these nodes; pages of unused files count as free */
 } node_memory;
 
-/* false: all nodes of the machine are available, or it does not say. A cpuset or a binding policy (numactl -m) excludes nodes; if the
- * remaining ones are full, the kernel kills a process instead of giving it memory of another node. */
+/* false: all nodes of the machine count, or it does not say. A cpuset or a binding policy (numactl -m) excludes nodes; if the
+ * remaining ones are full, the kernel kills a process instead of giving it memory of another node. Nodes without processors do not count:
+ * they are a GPU's own memory (GH200) or slower than RAM (CXL). */
 bool machine_nodes_at(const char *root, node_memory *out);
 
 #endif

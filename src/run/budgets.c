@@ -9,6 +9,9 @@
 
 static uint64_t less(uint64_t a, uint64_t b) { return a > b ? a - b : 0; }
 
+/* Of one pool of RAM, the part that is the host tier: loading, saving and the disk pass through it. It may hold as much as it likes. */
+enum { POOL_HOST_SHARE = 16 };
+
 enum { GPU_MARGIN_SHARE = 64, GPU_MARGIN_LEAST = 512 << 20 }; /* kernels are loaded at their first launch */
 
 static uint64_t gpu_margin(uint64_t memory_bytes)
@@ -23,13 +26,14 @@ static uint64_t ram_margin(uint64_t memory_bytes) { return machine_memory_margin
 
 typedef struct findings {
     machine m;
-    bool gpu, disk_in_ram;
+    bool gpu, pool, disk_in_ram; /* pool: the GPU has no memory of its own */
     uint64_t disk_bytes; /* for a scratch file on the disk; not determined if the run does not use the disk */
 } findings;
 
 static int find(const budget_request *r, findings *f, pt_error *e)
 {
     *f = (findings){.gpu = r->device && device_is_gpu(r->device)};
+    f->pool = f->gpu && r->device->info.shares_ram;
     int failed = 0;
     if (r->machine)
         f->m = *r->machine;
@@ -51,12 +55,25 @@ static uint64_t choose_disk(const budget_request *r, const findings *f)
     return f->disk_in_ram ? 0 : less(f->disk_bytes, MACHINE_DISK_MARGIN + r->disk_reserve);
 }
 
+/* Device and host share `room`. CUDA's own figure of free memory does not count the page cache, which the system gives back. */
+static void choose_of_pool(const budget_request *r, uint64_t room, uint64_t budget[TIERS])
+{
+    const uint64_t *asked = r->asked;
+    const bool device = asked[TIER_DEVICE] != PT_AUTO, host = asked[TIER_HOST] != PT_AUTO;
+    budget[TIER_HOST] = host ? asked[TIER_HOST] : device ? less(room, asked[TIER_DEVICE]) : room / POOL_HOST_SHARE;
+    budget[TIER_DEVICE] = device ? asked[TIER_DEVICE] : less(room, budget[TIER_HOST]);
+}
+
 static void choose(const budget_request *r, const findings *f, bool host_tier, uint64_t budget[TIERS])
 {
     const uint64_t *asked = r->asked;
     budget[TIER_DISK] = choose_disk(r, f);
     uint64_t room = less(less(f->m.memory_free_bytes, machine_memory_margin(&f->m) + r->memory_reserve),
                          f->disk_in_ram ? budget[TIER_DISK] : 0);
+    if (f->pool) {
+        choose_of_pool(r, room, budget);
+        return;
+    }
     budget[TIER_HOST] = !host_tier ? 0 : asked[TIER_HOST] == PT_AUTO ? room : asked[TIER_HOST];
     budget[TIER_DEVICE] = asked[TIER_DEVICE];
     if (asked[TIER_DEVICE] != PT_AUTO)
@@ -95,7 +112,7 @@ static const char *mend(const char *change, int named, char out[BUDGETS_CHANGE_B
     return out;
 }
 
-static bool is_in_ram(const findings *f, tier t) { return t == TIER_HOST || (t == TIER_DEVICE ? !f->gpu : f->disk_in_ram); }
+static bool is_in_ram(const findings *f, tier t) { return t == TIER_HOST || (t == TIER_DEVICE ? !f->gpu || f->pool : f->disk_in_ram); }
 
 /* The largest size of a tier in RAM such that all of them fit into `bytes`, if the largest ones shrink. */
 static uint64_t share_of_ram(const uint64_t wanted[TIERS], uint64_t bytes)
@@ -195,8 +212,9 @@ static int check_gpu(const budget_request *r, uint64_t device_bytes, pt_error *e
     const device_info *gpu = &r->device->info;
     const uint64_t gives = less(gpu->memory_free_bytes, gpu_margin(gpu->memory_bytes));
     char asked[32], have[32], lack[32], change[BUDGETS_CHANGE_BYTES] = "", advice[BUDGETS_CHANGE_BYTES + 16];
-    tell_missing(r, less(device_bytes, gpu->memory_free_bytes));
-    if (device_bytes > gpu->memory_free_bytes) {
+    const bool pool = gpu->shares_ram; /* check_ram knows what is free */
+    tell_missing(r, pool ? 0 : less(device_bytes, gpu->memory_free_bytes));
+    if (device_bytes > gpu->memory_free_bytes && !pool) {
         if (gives)
             add_change(change, TIER_DEVICE, gives);
         tell_change(r, change);
@@ -280,9 +298,9 @@ static void say_why(const budget_request *r, const findings *f, char out[BUDGETS
 {
     const machine *m = &f->m;
     *out = 0;
-    if (f->gpu && r->asked[TIER_DEVICE] == PT_AUTO)
+    if (f->gpu && !f->pool && r->asked[TIER_DEVICE] == PT_AUTO)
         say_room(out, r->device->info.memory_free_bytes, "free", "GPU", gpu_margin(r->device->info.memory_bytes), OTHERS);
-    if (r->asked[f->gpu ? TIER_HOST : TIER_DEVICE] == PT_AUTO)
+    if (r->asked[f->gpu ? TIER_HOST : TIER_DEVICE] == PT_AUTO || (f->pool && r->asked[TIER_DEVICE] == PT_AUTO))
         say_room(out, m->memory_free_bytes, "free", m->memory_limit, machine_memory_margin(m) + r->memory_reserve,
                  r->memory_reserve ? CHECKPOINTS : m->own_limit ? OWN : OTHERS);
     if (r->asked[TIER_DISK] == PT_AUTO && !f->disk_in_ram)

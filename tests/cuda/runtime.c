@@ -123,7 +123,8 @@ cudaError_t cudaGetDeviceCount(int *n)
 
 cudaError_t cudaGetDeviceProperties(struct cudaDeviceProp *p, int ordinal)
 {
-    *p = (cudaDeviceProp){.name = "a stand-in for a GPU", .major = 9, .multiProcessorCount = 2, .uuid = {{1, (char)ordinal}}};
+    *p = (cudaDeviceProp){.name = "a stand-in for a GPU", .major = 9, .multiProcessorCount = 2, .uuid = {{1, (char)ordinal}},
+                          .integrated = getenv("PT_STANDIN_INTEGRATED") != NULL};
     return ordinal < gpus ? cudaSuccess : fail(cudaErrorInvalidValue);
 }
 

@@ -302,6 +302,22 @@ static void memory_nodes_that_a_cpuset_leaves_out_do_not_count(void **state)
 }
 
 /* numactl -m 0. A policy binds this process, so a child of it is bound. */
+/* GH200: the GPU's memory is a node, and /proc/meminfo counts it. */
+static void memory_nodes_without_processors_do_not_count(void **state)
+{
+    (void)state;
+    put_machine(16000, 15000);
+    put_nodes(3000, 7000);
+    put_allowed("0-1");
+    put("/sys/devices/system/node/has_cpu", "0\n");
+    machine m = probe();
+    assert_true(m.memory_bytes == mib(8000) && m.memory_free_bytes == mib(3003));
+    assert_string_equal(m.memory_limit, "memory nodes 0");
+    put("/sys/devices/system/node/has_cpu", "0-1\n");
+    m = probe();
+    assert_true(m.memory_bytes == mib(16000) && m.memory_free_bytes == mib(15000));
+}
+
 static void memory_nodes_to_which_a_policy_does_not_bind_do_not_count(void **state)
 {
     (void)state;
@@ -399,6 +415,7 @@ int main(void)
         cmocka_unit_test(the_margin_of_little_memory_is_a_share_of_it),
         cmocka_unit_test_setup_teardown(the_margin_is_a_share_of_the_process_own_limit, scratch_make, scratch_remove),
         cmocka_unit_test_setup_teardown(memory_nodes_that_a_cpuset_leaves_out_do_not_count, scratch_make, scratch_remove),
+        cmocka_unit_test_setup_teardown(memory_nodes_without_processors_do_not_count, scratch_make, scratch_remove),
         cmocka_unit_test_setup_teardown(memory_nodes_to_which_a_policy_does_not_bind_do_not_count, scratch_make, scratch_remove),
         cmocka_unit_test_setup_teardown(where_nothing_is_overcommitted_what_may_be_mapped_counts, scratch_make, scratch_remove),
         cmocka_unit_test(without_meminfo_the_option_is_named),

@@ -164,6 +164,29 @@ static void a_gpu_has_memory_and_a_margin_of_its_own(void **state)
     assert_non_null(strstr(c.e.text, "`host_memory` is 0"));
 }
 
+/* Device and host are one pool of RAM: what CUDA calls free does not count, and nothing is promised twice. */
+static void a_gpu_without_memory_of_its_own_shares_ram(void **state)
+{
+    (void)state;
+    choice c = {0};
+    put_machine(16000, 9096);
+    add_gpu(&c, mib(15000), mib(100));
+    c.gpu.info.shares_ram = true;
+    chosen(&c, PT_AUTO, PT_AUTO, 0);
+    assert_true(c.host_tier && c.budget[TIER_HOST] == mib(9096 - 800) / 16);
+    assert_true(c.budget[TIER_DEVICE] + c.budget[TIER_HOST] == mib(9096 - 800));
+    assert_string_equal(c.why, "8.88 GiB free (RAM) less 800.00 MiB for other programs: 8.10 GiB");
+    chosen(&c, mib(6000), PT_AUTO, 0);
+    assert_true(c.budget[TIER_DEVICE] == mib(6000) && c.budget[TIER_HOST] == mib(9096 - 800 - 6000));
+    chosen(&c, PT_AUTO, mib(6000), 0);
+    assert_true(c.budget[TIER_HOST] == mib(6000) && c.budget[TIER_DEVICE] == mib(9096 - 800 - 6000));
+    chosen(&c, mib(5000), mib(4000), 0);
+    refused(&c, mib(5000), mib(4000) + 1, 0,
+            "`device_memory` is 4.88 GiB, `host_memory` 3.91 GiB, but only 8.79 GiB are free beside what the program itself takes, 1B too "
+            "little: give `device_memory`");
+    assert_int_equal(choose(&c, PT_AUTO, 0, 0), PT_USAGE);
+}
+
 /* What "--device-memory N --disk-memory M" asks for replaces what was asked for. */
 static void follow(const char *change, uint64_t asked[TIERS])
 {
@@ -193,10 +216,11 @@ static void advice_leads_to_no_other_refusal(void **state)
     choice c = {.r = {.disk_path = scratch}};
     int refusals = 0;
     put_machine(16000, 9000);
-    for (int i = 0; i < 2 * 4 * 4 * 4; i++) {
+    for (int i = 0; i < 3 * 4 * 4 * 4; i++) {
         uint64_t asked[TIERS] = {amounts[i % 4], amounts[i / 4 % 4], amounts[i / 16 % 4]};
         if (i == 64)
             add_gpu(&c, mib(8192), mib(8000));
+        c.gpu.info.shares_ram = i >= 128;
         if (!choose(&c, asked[0], asked[1], asked[2]))
             continue;
         const uint64_t missing = c.missing;
@@ -387,6 +411,7 @@ int main(void)
         TEST(a_groups_limit_is_what_the_margin_is_taken_from),
         TEST(what_is_asked_for_is_given_as_long_as_it_is_free),
         TEST(a_gpu_has_memory_and_a_margin_of_its_own),
+        TEST(a_gpu_without_memory_of_its_own_shares_ram),
         TEST(advice_leads_to_no_other_refusal),
         TEST(what_many_threads_need_is_no_part_of_the_devices_budget),
         TEST(of_a_disk_one_gibibyte_is_left),

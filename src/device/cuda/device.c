@@ -74,6 +74,7 @@ static void describe(cuda_device *d, const struct cudaDeviceProp *p, const char 
     if (table)
         snprintf(info->arithmetic + used, sizeof info->arithmetic - (size_t)used, ", matmul table %08x", table);
     info->threads = threads ? threads : (int)sysconf(_SC_NPROCESSORS_ONLN);
+    info->shares_ram = p->integrated != 0;
     info->memory_bytes = all;
     info->memory_free_bytes = left;
 }

@@ -26,7 +26,7 @@ typedef enum cudaMemcpyKind { cudaMemcpyDefault = 4 } cudaMemcpyKind;
 typedef enum cudaMemoryType { cudaMemoryTypeUnregistered, cudaMemoryTypeHost, cudaMemoryTypeDevice } cudaMemoryType;
 typedef struct cudaPointerAttributes { cudaMemoryType type; void *devicePointer; } cudaPointerAttributes;
 typedef struct cudaUUID { char bytes[16]; } cudaUUID_t;
-typedef struct cudaDeviceProp { char name[256]; cudaUUID_t uuid; int major, minor, multiProcessorCount; } cudaDeviceProp;
+typedef struct cudaDeviceProp { char name[256]; cudaUUID_t uuid; int major, minor, multiProcessorCount, integrated; } cudaDeviceProp;
 
 cudaError_t cudaGetLastError(void);
 const char *cudaGetErrorString(cudaError_t error);
