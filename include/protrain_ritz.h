@@ -71,7 +71,7 @@ typedef struct pt_ritz_problem {
     pt_ritz_equation equation;
     pt_ritz_boundary boundary;
     /* Of each face, in place of `boundary`; NULL: `boundary` everywhere. Face 2 j is the box's lower side along x_(j+1), face 2 j + 1 the
-     * upper one; then come those of the first hole, and so on: 2 dim (1 + holes) faces. `hard` only on the box. */
+     * upper one; then come those of the first hole, and so on: 2 dim (1 + holes) faces. Of a hole all are `hard`, or none. */
     const pt_ritz_boundary *faces;
     double penalty;                    /* for dirichlet */
     pt_ritz_function f, V, g, r;       /* NULL: 0 */

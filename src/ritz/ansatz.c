@@ -1,8 +1,22 @@
 #include "ritz/ansatz.h"
 
+#include <math.h>
 #include <string.h>
 
 bool ansatz_is_hard(const problem *p) { return domain_has_boundary(&p->is, PT_RITZ_HARD); }
+
+bool ansatz_hole_is_hard(const problem *p, int64_t hole)
+{
+    return domain_boundary(&p->is, 2 * p->is.dim * (1 + hole)) == PT_RITZ_HARD;
+}
+
+bool ansatz_has_hard_holes(const problem *p)
+{
+    int64_t h = 0;
+    while (h < p->is.holes && !ansatz_hole_is_hard(p, h))
+        h++;
+    return h < p->is.holes;
+}
 
 bool ansatz_has_lift(const problem *p)
 {
@@ -22,6 +36,42 @@ static double factor_of(const problem *p, int64_t j, double x, double *slope, do
     return low && high ? 4 * s * (1 - s) : low ? s : high ? 1 - s : 1;
 }
 
+/* phi / (phi + c) at a point outside the hole, and its gradient; 0 inside. phi grows from the faces like the distance: it joins the axes'
+ * ((x - middle)^2 - half^2) / (2 half) by the R-function a + b + sqrt(a^2 + b^2), which is positive where a or b is. */
+static double hole_factor(const problem *p, int64_t hole, const double *x, double *gradient)
+{
+    const int64_t dim = p->is.dim;
+    const double *lower = p->is.hole_lower + hole * dim, *upper = p->is.hole_upper + hole * dim;
+    double phi = 0, shortest = INFINITY;
+    for (int64_t j = 0; j < dim; j++) {
+        const double half = (upper[j] - lower[j]) / 2, off = x[j] - lower[j] - half, s = (off - half) * (off + half) / (2 * half);
+        const double root = hypot(phi, s), by_phi = root > 0 ? 1 + phi / root : 1, by_s = root > 0 ? 1 + s / root : 1;
+        for (int64_t i = 0; i < j; i++)
+            gradient[i] *= by_phi;
+        gradient[j] = (j ? by_s : 1) * off / half;
+        phi = j ? phi + s + root : s;
+        shortest = fmin(shortest, p->is.upper[j] - p->is.lower[j]);
+    }
+    const double c = shortest / 4, sum = phi + c; /* its slope at the faces is that of the box's factors */
+    for (int64_t j = 0; j < dim; j++)
+        gradient[j] *= phi > 0 ? c / sum / sum : 0;
+    return phi > 0 ? phi / sum : 0;
+}
+
+/* Multiplies D, without its Laplacian, by the holes' factors. */
+static double multiply_holes(const problem *p, const double *x, double product, double *gradient, double *of_hole)
+{
+    for (int64_t h = 0; h < p->is.holes; h++) {
+        if (!ansatz_hole_is_hard(p, h))
+            continue;
+        const double one = hole_factor(p, h, x, of_hole);
+        for (int64_t j = 0; j < p->is.dim; j++)
+            gradient[j] = gradient[j] * one + product * of_hole[j];
+        product *= one;
+    }
+    return product;
+}
+
 /* D, its gradient and its Laplacian at a point. below: dim numbers of scratch. */
 static double factor(const problem *p, const double *x, double *gradient, double *laplacian, double *below)
 {
@@ -37,7 +87,7 @@ static double factor(const problem *p, const double *x, double *gradient, double
         *laplacian += curve * below[j] * above;
         above *= of_j;
     }
-    return product;
+    return multiply_holes(p, x, product, gradient, below);
 }
 
 /* g, and its gradient and Laplacian by central differences of order 4, at a point. moved: dim numbers of scratch. */
@@ -109,6 +159,13 @@ static void energy_of_row(const ansatz_energy *a, int64_t row, double *x)
     const int64_t dim = a->dim;
     const double *t = a->terms + row * QUADRATIC_TERMS, n = get(a, a->n, row);
     double *g = x + dim, *d = g + dim, *of_g = d + dim, *rest = of_g + dim, square = 0, value = 0, slope = 0, along = 0;
+    if (a->g && !(t[0] > 0)) { /* in a hole */
+        a->value[row] = 0;
+        put(a, a->du, row, 0);
+        for (int64_t j = 0; j < a->ld; j++)
+            put(a, a->dg, row * a->ld + j, 0);
+        return;
+    }
     for (int64_t j = 0; j < dim; j++) {
         x[j] = get(a, a->x, row * a->ld + j);
         g[j] = a->g ? get(a, a->g, row * a->ld + j) : 0;

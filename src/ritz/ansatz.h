@@ -1,7 +1,7 @@
 /* ansatz.h - the solution in terms of the network N: u = g + D N, where the factor D is 0 on the hard faces; elsewhere u = N.
  *
- * D is a product over the axes with hard faces: 4 s (1 - s) if both are, s or 1 - s if one is; s goes from 0 to 1 along the axis. If all
- * faces are hard, g is the problem's, and its gradient is found by differences; else the hard faces have g = 0.
+ * D is a product over the axes with hard faces: 4 s (1 - s) if both are, s or 1 - s if one is; s goes from 0 to 1. Hard holes
+ * have a factor each. If all faces are hard, g is the problem's, and its gradient is found by differences; else the hard faces have g = 0.
  */
 #ifndef PT_RITZ_ANSATZ_H
 #define PT_RITZ_ANSATZ_H
@@ -10,9 +10,12 @@
 #include "ritz/problem.h"
 
 bool ansatz_is_hard(const problem *p);
+bool ansatz_hole_is_hard(const problem *p, int64_t hole);
+bool ansatz_has_hard_holes(const problem *p);
 /* Whether g is the solution's value in the box. */
 bool ansatz_has_lift(const problem *p);
-/* D and g at a point, with their Laplacians; their gradients are arrays (dim). Without hard faces D is 1 and g is 0. work: dim numbers. */
+/* D and g at a point, with their Laplacians, that of D only without hard holes; their gradients are arrays (dim). Without hard faces D is 1
+ * and g is 0. work: dim numbers. */
 typedef struct ansatz_parts { double factor, of_factor, lift, of_lift; } ansatz_parts;
 ansatz_parts ansatz_at(const problem *p, const double *x, double *factor_gradient, double *lift_gradient, double *work);
 /* Replaces N and its gradient (NULL: not wanted) at n points by u and its gradient. work: 3 dim + 1 numbers. */

@@ -215,7 +215,7 @@ static double least_error(const pt_ritz *r, const energy_sums *s, int sets)
             least = fmax(least, sure / sqrt(norm));
     }
     free(of);
-    return r->problem.is.G || r->problem.is.equation == PT_RITZ_EIGENVALUE ? NAN : least;
+    return r->problem.is.G || r->problem.is.equation == PT_RITZ_EIGENVALUE || ansatz_has_hard_holes(&r->problem) ? NAN : least;
 }
 
 static void summarize(const pt_ritz *r, const energy_sums *s, double *of, pt_ritz_energy *out)

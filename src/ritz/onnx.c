@@ -290,6 +290,9 @@ static void put_model(message *model, graph *g, int64_t dim)
 static int check(const pt_ritz *r, pt_error *e)
 {
     const uint64_t bytes = (uint64_t)r->net.params * dtype_bytes(r->net.type);
+    if (ansatz_has_hard_holes(&r->problem))
+        return pt_fail(e, PT_USAGE, "%s: a hard hole's factor cannot be written as ONNX: make the hole dirichlet, or evaluate the network "
+                                    "here", r->problem.name);
     if (ansatz_has_lift(&r->problem))
         return pt_fail(e, PT_USAGE, "%s: the solution is g plus the network times a factor, and g cannot be written as ONNX: give a hard "
                                     "boundary with g 0, or evaluate the network here", r->problem.name);

@@ -161,9 +161,11 @@ static int copy_faces(problem *p, pt_error *e)
 /* What does not go together. */
 static int check_kind(const problem *p, pt_error *e)
 {
-    for (int64_t k = 2 * p->is.dim; k < domain_faces(&p->is); k++)
-        if (domain_boundary(&p->is, k) == PT_RITZ_HARD)
-            return pt_fail(e, PT_FAILED, "%s: a hole's boundary cannot be hard: make it dirichlet", p->name);
+    const int64_t each = 2 * p->is.dim;
+    for (int64_t k = each; k < domain_faces(&p->is); k++)
+        if ((domain_boundary(&p->is, k) == PT_RITZ_HARD) != (domain_boundary(&p->is, k / each * each) == PT_RITZ_HARD))
+            return pt_fail(e, PT_FAILED, "%s: hole %lld is hard in part: make all of its faces hard, or none", p->name,
+                           (long long)(k / each));
     if (p->is.equation != PT_RITZ_EIGENVALUE)
         return 0;
     if (p->is.f || p->is.g || p->is.G)

@@ -369,6 +369,9 @@ static int check_composed(const pt_ritz *r, pt_error *e)
     if (r->net.jets && r->problem.is.equation == PT_RITZ_EIGENVALUE)
         return pt_fail(e, PT_USAGE, "%s: an eigenvalue problem has no residual loss, for its eigenvalue is not known: give `loss` energy",
                        r->problem.name);
+    if (r->net.jets && ansatz_has_hard_holes(&r->problem))
+        return pt_fail(e, PT_USAGE, "%s: a hard hole has no residual loss, for its factor has no Laplacian at the corners: give `loss` "
+                                    "energy", r->problem.name);
     if (device_is_gpu(r->device))
         return pt_fail(e, PT_USAGE, "%s: %s works only on a CPU: give `device` cpu", r->problem.name, what);
     if (!r->problem.is.concurrent)

@@ -122,9 +122,10 @@ static void gradients_are_the_energys_differences(void **state)
             own.equation = (pt_ritz_equation)(rand() % 3);
             own.holes = own.dim == 2 ? 0 : rand() % 3; /* the arrays' rows have 3 numbers */
             own.hole_lower = hole_lower, own.hole_upper = hole_upper;
-            own.boundary = (pt_ritz_boundary)(rand() % (own.holes ? 3 : 4));
+            own.boundary = (pt_ritz_boundary)(rand() % 4);
             for (int k = 0; k < 18; k++)
-                faces[k] = (pt_ritz_boundary)(rand() % (k < 2 * own.dim ? 4 : 3));
+                faces[k] = k % (2 * own.dim) && k >= 2 * own.dim && faces[k - 1] == PT_RITZ_HARD ? PT_RITZ_HARD
+                    : (pt_ritz_boundary)(rand() % (k < 2 * own.dim || k % (2 * own.dim) == 0 ? 4 : 3));
             own.faces = rand() % 2 ? faces : NULL;
             own.a = rand() % 2 ? neumann_g : NULL;
             own.r = neumann_g;
@@ -144,6 +145,9 @@ static void gradients_are_the_energys_differences(void **state)
         o.plain = turn % 7 == 3;
         if (turn >= 32 && own.equation != PT_RITZ_EIGENVALUE)
             o.loss = (pt_ritz_loss)(turn % 2);
+        problem in = {.is = own}; /* for the faces */
+        if (ansatz_has_hard_holes(&in))
+            o.loss = PT_RITZ_LOSS_ENERGY;
         pt_ritz *r = open_run(&o);
         double *at = calloc((size_t)r->net.params, 8), *along = calloc((size_t)r->net.params, 8),
             *gradient = calloc((size_t)r->net.params, 8), want = 0;
@@ -169,6 +173,53 @@ static void gradients_are_the_energys_differences(void **state)
         if (!(fabs(got - want) < off * (1 + fabs(want))))
             fail_msg("turn %d: the energy changes by %.12g, the gradient says %.12g", turn, got, want);
         free(at), free(along), free(gradient);
+        pt_ritz_close(r);
+    }
+}
+
+/* A point of the unit cube outside the hole, and on its face if there is one. */
+static void beside_hole(int64_t dim, const double *lower, const double *upper, int64_t axis, double *x)
+{
+    bool in = true;
+    while (in) {
+        in = axis < 0;
+        for (int64_t j = 0; j < dim; j++) {
+            const double s = (rand() + 0.5) / (RAND_MAX + 1.0);
+            x[j] = axis < 0 ? s : lower[j] + s * (upper[j] - lower[j]);
+            in &= x[j] > lower[j] && x[j] < upper[j];
+        }
+    }
+    if (axis >= 0)
+        x[axis] = rand() % 2 ? lower[axis] : upper[axis];
+}
+
+static void a_hard_hole_has_its_values(void **state)
+{
+    static const double lower[] = {0.3, 0.2, 0.6}, upper[] = {0.5, 0.7, 1};
+    (void)state;
+    for (int64_t dim = 1; dim <= 3; dim++) {
+        const pt_ritz_problem own = {.dim = dim, .holes = 1, .hole_lower = lower, .hole_upper = upper, .boundary = PT_RITZ_HARD,
+                                     .f = neumann_g, .g = neumann_g, .concurrent = true};
+        pt_ritz_options o = small(NULL, 0);
+        o.own = &own;
+        o.dtype = PT_RITZ_FP64;
+        pt_ritz *r = open_run(&o);
+        for (int turn = 0; turn < 40; turn++) {
+            double x[3], u, g[3], beside[2], unused[3];
+            pt_error e = {0};
+            beside_hole(dim, lower, upper, turn % 2 ? rand() % dim : -1, x);
+            assert_int_equal(pt_ritz_evaluate(r, 1, x, &u, g, &e), 0);
+            assert_true(turn % 2 == (fabs(u - 1 - x[0] * x[0]) < 1e-14)); /* g there, and not elsewhere */
+            for (int64_t j = 0; j < dim && turn % 2 == 0; j++) {
+                const double h = 1e-6, at = x[j];
+                for (int k = 0; k < 2; k++) {
+                    x[j] = at + (k ? h : -h);
+                    assert_int_equal(pt_ritz_evaluate(r, 1, x, &beside[k], unused, &e), 0);
+                }
+                x[j] = at;
+                assert_true(fabs((beside[1] - beside[0]) / (2 * h) - g[j]) < 1e-5 * (1 + fabs(g[j])));
+            }
+        }
         pt_ritz_close(r);
     }
 }
@@ -346,6 +397,7 @@ int main(void)
         cmocka_unit_test(an_energy_exceeds_the_exact_one_by_half_the_squared_error),
         cmocka_unit_test(a_run_reaches_the_exact_energy),
         cmocka_unit_test(gradients_are_the_energys_differences),
+        cmocka_unit_test(a_hard_hole_has_its_values),
         cmocka_unit_test(a_residual_loss_is_the_equations_residual),
         cmocka_unit_test(updates_in_fp64_are_adamws),
         cmocka_unit_test(an_estimate_is_as_sure_as_it_says),

@@ -87,8 +87,10 @@ static const pt_ritz_problem *random_problem(void)
         {.dim = 2, .boundary = PT_RITZ_HARD, .equation = PT_RITZ_EIGENVALUE, .V = positive, .a = positive, .concurrent = true},
         {.dim = 2, .holes = 1, .hole_lower = lower, .hole_upper = upper, .faces = faces, .penalty = 9, .f = positive, .r = positive,
          .g = positive, .concurrent = true},
-        {.dim = 2, .holes = 1, .hole_lower = lower, .hole_upper = upper, .f = positive, .a = positive}};
-    return &all[rand() % 4];
+        {.dim = 2, .holes = 1, .hole_lower = lower, .hole_upper = upper, .f = positive, .a = positive},
+        {.dim = 2, .boundary = PT_RITZ_HARD, .holes = 1, .hole_lower = lower, .hole_upper = upper, .f = positive, .g = positive,
+         .concurrent = true}};
+    return &all[rand() % 5];
 }
 
 /* Of errors and energies: what they are is for test_energy.c. */
@@ -118,7 +120,7 @@ static pt_ritz_options random_run(int turn)
     o.randomize = o.points == PT_RITZ_LATTICE && rand() % 2 ? PT_RITZ_RANDOMIZE_TENT : PT_RITZ_RANDOMIZE_DEFAULT;
     o.plain = rand() % 3 == 0;
     o.redraw_every = rand() % 3;
-    if (!o.own || (o.own->concurrent && o.own->equation != PT_RITZ_EIGENVALUE))
+    if (!o.own || (o.own->concurrent && o.own->equation != PT_RITZ_EIGENVALUE && !(o.own->holes && o.own->boundary == PT_RITZ_HARD)))
         o.loss = (pt_ritz_loss)(rand() % 2);
     o.seed = (uint64_t)rand();
     o.save_every = rand() % 4;

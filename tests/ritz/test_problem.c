@@ -90,7 +90,7 @@ static void bad_files_get_a_sentence(void **state)
         {"{\"dim\": 2, \"holes\": [{\"lower\": 0, \"upper\": 1}]}", "the holes leave nothing of the box"},
         {"{\"dim\": 2, \"holes\": [{\"lower\": 1, \"upper\": 2}]}", "hole 1 lies outside the box along x1"},
         {"{\"dim\": 1, \"holes\": [{\"lower\": 0, \"upper\": 0.5}, {\"lower\": 0.4, \"upper\": 0.6}]}", "holes 1 and 2 overlap"},
-        {"{\"dim\": 2, \"faces\": {\"3\": \"hard\"}, \"holes\": [{\"lower\": 0, \"upper\": 0.5}]}", "a hole's boundary cannot be hard"},
+        {"{\"dim\": 2, \"faces\": {\"3\": \"hard\"}, \"holes\": [{\"lower\": 0, \"upper\": 0.5}]}", "hole 1 is hard in part"},
         {"{\"dim\": 2, \"boundary\": \"hard\", \"g\": \"face\"}", "g is needed in the whole box, so it cannot depend on face"},
         {"{\"dim\": 2, \"equation\": \"eigenvalue\", \"f\": \"1\"}", "an eigenvalue problem has no f"},
         {"[1]", "p.json"},

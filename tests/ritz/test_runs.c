@@ -350,6 +350,7 @@ static void ill_posed_problems_are_named(void **state)
         {"\"G\": \"u^4/4\", \"dG\": \"u^3\"", NULL, false},
         {"\"boundary\": \"hard\", \"g\": \"x1\", \"exact\": \"x2\"", "exact differs from g on the hard boundary", false},
         {"\"boundary\": \"hard\", \"g\": \"x1\", \"exact\": \"x1\"", NULL, false},
+        {"\"boundary\": \"hard\", \"f\": \"2*pi^2*sin(pi*x1)*sin(pi*x2)\", \"exact\": \"sin(pi*x1)*sin(pi*x2)\"", NULL, false},
         {"\"boundary\": \"dirichlet\", \"f\": \"1\"", "give `penalty_ramp` 6, or a hard boundary", false},
         {"\"boundary\": \"dirichlet\", \"f\": \"1\", \"penalty\": 50", NULL, false},
         {"\"equation\": \"schroedinger\", \"V\": \"1\", \"G\": \"u^4/4\", \"dG\": \"u^2\"", "dG is not the derivative of G", true}};
