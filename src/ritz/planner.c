@@ -81,15 +81,17 @@ static double runs_of(const ritz_planning *p, const plan *plan, ritz_program wha
     case RITZ_TURN: return ceil((double)p->inside_units / visit) + (p->space->net->jets ? ceil((double)p->face_units / visit) : 0);
     case RITZ_FACES: return ceil((double)p->face_units / visit);
     case RITZ_UPDATE: return 1;
+    case RITZ_POINTS: return p->evaluates ? (double)(p->inside_units + p->face_units) : 0;
     default: return 0;
     }
 }
 
 static double full_of(const ritz_planning *p, const plan *plan, const ritz_prices *prices, ritz_program what)
 {
-    const int64_t inside = what == RITZ_FACES ? 0 : p->inside_n, faces = what == RITZ_FACES || p->space->net->jets ? p->face_n : 0;
-    const double units = runs_of(p, plan, what) * plan->visit;
-    return units > 0 && prices ? (double)(inside + (what == RITZ_MEAN ? 0 : faces)) / (units * (double)prices->rows) : 1;
+    const bool faces = what != RITZ_MEAN && (what != RITZ_TURN || p->space->net->jets);
+    const double units = runs_of(p, plan, what) * (what == RITZ_POINTS ? 1 : plan->visit),
+        points = (double)((what == RITZ_FACES ? 0 : p->inside_n) + (faces ? p->face_n : 0));
+    return units > 0 && prices ? points / (units * (double)prices->rows) : 1;
 }
 
 static int add_program(const ritz_planning *p, const plan *plan, const ritz_prices *prices, ritz_program what, ritz_step_forecast *out,
@@ -127,6 +129,7 @@ static void add_points(const ritz_planning *p, const plan *plan, const ritz_pric
     const double *points = prices->points, rows = (double)prices->rows, units = (double)(p->inside_n + p->face_n) / rows,
         inside = (double)p->inside_n / rows * (points[1] + (p->space->has_mean ? points[0] : 0)),
         faces = (double)p->face_n / rows * points[1];
+    out->step_ns += p->evaluates ? inside + faces : 0;
     if (p->makes_in_threads)
         out->step_ns = fmax(out->step_ns + inside / fmax(1, p->device->info.threads), faces);
     else
@@ -143,7 +146,7 @@ int ritz_plan_forecast(const ritz_planning *p, const plan *plan, const ritz_pric
     out->bytes[p->mailbox_tier] += p->mailbox_bytes(p->arg, plan->visit);
     if (prices) {
         add_points(p, plan, prices, out);
-        out->step_ns += prices->sync * (2 + p->space->has_mean); /* after the mean, the gradient and the update */
+        out->step_ns += prices->sync * (2 + p->space->has_mean + runs_of(p, plan, RITZ_POINTS)); /* 2: after the gradient and the update */
     }
     return failed;
 }

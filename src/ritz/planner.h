@@ -44,6 +44,7 @@ typedef struct ritz_planning {
     bool makes_in_threads;       /* the compute threads make the points inside; else the thread that calls does */
     int64_t inside_n, face_n;    /* points of a step */
     int64_t inside_units, face_units;
+    bool evaluates;              /* a step begins with u and its gradient at all points, for an eigenvalue's quotient */
     int visit;                   /* units per visit; 0: the planner chooses */
     pt_ritz_misfit *misfit;      /* may be NULL */
     bool price;                  /* predict the step's time, also if there is nothing to decide */

@@ -331,6 +331,7 @@ static int make_plan(pt_ritz *r, bool training, ritz_plan_fn given, void *arg, p
     ritz_planning p = {.space = &r->space, .device = r->device, .threads = r->o.threads, .disk_path = r->disk_path,
                        .mailbox_bytes = beside_bytes, .arg = r, .inside_n = r->o.n, .face_n = r->boundary_n,
                        .inside_units = r->inside_units, .face_units = r->boundary_units,
+                       .evaluates = r->problem.is.equation == PT_RITZ_EIGENVALUE,
                        .visit = (int)(visit > RITZ_VISIT_MOST ? RITZ_VISIT_MOST : visit), .price = r->o.forecast, .misfit = r->o.misfit,
                        .make_points = training ? ritz_time_points : NULL, .makes_in_threads = ritz_makes_in_threads(r)};
     r->space = (ritz_space){.net = &r->net, .unit_rows = r->unit_rows, .training = training, .has_mean = problem_has_mean(&r->problem),
