@@ -315,7 +315,10 @@ static void print_next(const session *s, const pt_trainer *t)
                 (long long)m.model_step, m.best_metric, m.best_value, o->out);
     else
         fprintf(stderr, "the %s is in %s; next:\n", adapter ? "adapter" : "trained model", o->out);
-    if (has(model, "tokenizer.json"))
+    if (o->task == PT_TASK_REWARD || o->task == PT_TASK_CLASSIFY)
+        fprintf(stderr, "  protrain eval --model '%s'%s%s%s --data FILE\n", model, adapter ? " --adapter '" : "", adapter ? o->out : "",
+                adapter ? "'" : "");
+    else if (has(model, "tokenizer.json"))
         fprintf(stderr, "  protrain generate --model '%s'%s%s%s --prompt 'TEXT'\n", model, adapter ? " --adapter '" : "",
                 adapter ? o->out : "", adapter ? "'" : "");
     fprintf(stderr, "  protrain report '%s'\n", o->out);

@@ -88,7 +88,8 @@ typedef enum pt_train_on { PT_TRAIN_ON_AUTO, PT_TRAIN_ON_ASSISTANT, PT_TRAIN_ON_
 typedef enum pt_long { PT_LONG_CUT, PT_LONG_DROP, PT_LONG_ERROR } pt_long; /* what to do with examples longer than a window */
 /* SFT: the loss of each target. DPO, ORPO, SimPO: pairs of a chosen and a rejected reply. KTO: replies that are labelled as desirable or
  * undesirable. DPO and KTO compare with the losses before training. */
-typedef enum pt_task { PT_TASK_SFT, PT_TASK_DPO, PT_TASK_ORPO, PT_TASK_SIMPO, PT_TASK_KTO } pt_task;
+typedef enum pt_task { PT_TASK_SFT, PT_TASK_DPO, PT_TASK_ORPO, PT_TASK_SIMPO, PT_TASK_KTO, PT_TASK_REWARD,
+                       PT_TASK_CLASSIFY } pt_task;
 typedef enum pt_dpo_loss { PT_DPO_SIGMOID, PT_DPO_IPO, PT_DPO_SIGMOID_NORM } pt_dpo_loss;
 typedef enum pt_loss_per { PT_LOSS_PER_TOKEN, PT_LOSS_PER_EXAMPLE } pt_loss_per;
 typedef enum pt_save_type { PT_SAVE_AS_STORED, PT_SAVE_F32, PT_SAVE_BF16, PT_SAVE_F16 } pt_save_type;

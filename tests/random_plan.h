@@ -13,6 +13,7 @@
 
 #include "base/rng.h"
 #include "model/adapter.h"
+#include "model/architectures.h"
 #include "model/storage.h"
 #include "schedule/schedule.h"
 #include "seed.h"
@@ -114,6 +115,16 @@ static inline void random_shared(int layers, int vocab, char *out, size_t n)
     snprintf(out + at, n - at, "]");
 }
 
+static bool random_scores; /* some models score classes instead of tokens */
+
+/* Of a model that has such a head, one of four. */
+static inline void random_head(random_source *r, const char *type, char *out, size_t n)
+{
+    const char *name = random_scores ? architecture_scorer(type) : NULL;
+    if (name && random_one_in(r, 4))
+        snprintf(out, n, ", \"architectures\": [\"%s\"], \"num_labels\": %d", name, random_one_in(r, 2) ? 1 : random_from(r, 2, 9));
+}
+
 /* Any architecture, tied or not, `layers` layers. */
 static inline int random_model(random_source *r, int layers, model **out, pt_error *e)
 {
@@ -122,7 +133,8 @@ static inline int random_model(random_source *r, int layers, model **out, pt_err
     int kind = random_below(r, RANDOM_LLAMAS + 3), ffn = 8 * random_from(r, 2, 16);
     const bool latent = kind > 2 && !strncmp(random_llamas[kind - 3].type, "deepseek", 8);
     const char *tied = random_one_in(r, 2) ? "true" : "false";
-    char branches[1024] = "";
+    char branches[1024] = "", head[160] = "";
+    random_head(r, kind > 2 ? random_llamas[kind - 3].type : kind == 0 ? "gpt2" : kind == 1 ? "opt" : "gpt_neox", head, sizeof head);
     if (kind > 2 && !strcmp(random_llamas[kind - 3].type, "nemotron_h"))
         snprintf(branches, sizeof branches, ", \"hybrid_override_pattern\": \"%.*s\"", layers, "M-*M-M*-*-MM-*M--M*M-*M-");
     if (kind > 2 && strstr(random_llamas[kind - 3].more, "input\": 4"))
@@ -130,24 +142,24 @@ static inline int random_model(random_source *r, int layers, model **out, pt_err
     if (kind == 0)
         snprintf(json, sizeof json,
                  "{\"model_type\": \"gpt2\", \"vocab_size\": %d, \"n_positions\": %d, \"n_embd\": %d, \"n_head\": %d, \"n_layer\": %d, "
-                 "\"n_inner\": %d, \"tie_word_embeddings\": %s, \"bos_token_id\": 0, \"eos_token_id\": 0}",
-                 vocab, random_from(r, 64, 300), hidden, heads, layers, ffn, tied);
+                 "\"n_inner\": %d, \"tie_word_embeddings\": %s, \"bos_token_id\": 0, \"eos_token_id\": 0%s}",
+                 vocab, random_from(r, 64, 300), hidden, heads, layers, ffn, tied, head);
     else if (kind <= 2)
         snprintf(json, sizeof json,
                  "{\"model_type\": \"%s\", \"vocab_size\": %d, \"max_position_embeddings\": %d, \"hidden_size\": %d, "
                  "\"num_attention_heads\": %d, \"num_hidden_layers\": %d, \"%s\": %d, \"tie_word_embeddings\": %s, \"bos_token_id\": 0, "
-                 "\"eos_token_id\": 0}",
+                 "\"eos_token_id\": 0%s}",
                  kind == 1 ? "opt" : "gpt_neox", vocab, random_from(r, 64, 300), hidden, heads, layers,
                  kind == 1 ? "ffn_dim" : "intermediate_size",
-                 ffn, tied);
+                 ffn, tied, head);
     else
         snprintf(json, sizeof json,
                  "{\"model_type\": \"%s\", \"vocab_size\": %d, \"hidden_size\": %d, \"num_attention_heads\": %d, "
                  "\"num_key_value_heads\": %d, \"num_hidden_layers\": %d, \"intermediate_size\": %d, \"max_position_embeddings\": 256, "
-                 "\"head_dim\": %d, \"tie_word_embeddings\": %s, \"bos_token_id\": 0, \"eos_token_id\": 0%s%s}",
+                 "\"head_dim\": %d, \"tie_word_embeddings\": %s, \"bos_token_id\": 0, \"eos_token_id\": 0%s%s%s}",
                  random_llamas[kind - 3].type, vocab, hidden, heads, latent ? heads : random_divisor(r, heads), layers, ffn,
                  hidden / heads, tied,
-                 random_llamas[kind - 3].more, branches);
+                 random_llamas[kind - 3].more, branches, head);
     return model_from_json("random model", json, strlen(json), NULL, NULL, out, e);
 }
 

@@ -100,6 +100,7 @@ static int open_examples(dataset *d, const dataset_options *o, const data_files 
     pt_error no_chat = {0};
     const bool has = o->model_dir && chat_source_open(&chat, o->model_dir, o->chat_template, &no_chat) == 0;
     const example_rules rules = {.format = format, .on = on, .plain = o->plain, .labels = o->labels,
+                                 .scored = o->scored, .names = o->names, .padding = o->padding,
                                  .tokenizer = o->tokenizer, .chat = has ? &chat : NULL, .no_chat = &no_chat,
                                  .now = EXAMPLES_TODAY};
     token_source s = {.o = o, .files = files, .rules = &rules};
@@ -397,9 +398,13 @@ static int check_pairs(const dataset_options *o, const data_files *files, pt_dat
 {
     char names[480];
     const bool records = format != PT_DATA_TEXT && format != PT_DATA_TOKENS;
-    if (o->labels ? records : o->pairs == (format == PT_DATA_PREFERENCE))
+    const bool pairs = format == PT_DATA_PREFERENCE;
+    if (o->names ? format != PT_DATA_TOKENS && !pairs : o->labels ? records : o->pairs == pairs)
         return 0;
     name_files(files, names, sizeof names);
+    if (o->names)
+        return pt_fail(e, PT_FAILED, "%s: labels of texts and conversations are learned, but these data have the format %s", names,
+                       format_name(format));
     if (o->labels)
         return pt_fail(e, PT_FAILED, "%s: `task` %s needs replies to prompts with a \"label\", true or false, but these have the format %s",
                        names, o->task, format_name(format));
@@ -420,7 +425,7 @@ static int check_pairs(const dataset_options *o, const data_files *files, pt_dat
 static int open_data(dataset *d, const dataset_options *o, const data_files *files, pt_error *e)
 {
     pt_data_format format;
-    pt_train_on on = o->labels ? PT_TRAIN_ON_COMPLETION : o->train_on;
+    pt_train_on on = o->labels ? PT_TRAIN_ON_COMPLETION : o->names ? PT_TRAIN_ON_ALL : o->train_on;
     int rc = data_recognize(files, o->columns, o->format, &format, &d->chats, e);
     if (rc == 0)
         rc = check_pairs(o, files, format, e);
@@ -428,7 +433,7 @@ static int open_data(dataset *d, const dataset_options *o, const data_files *fil
         rc = examples_learned(format, &on, e);
     if (rc < 0)
         return rc;
-    const bool records = format != PT_DATA_TEXT && format != PT_DATA_TOKENS;
+    const bool records = (format != PT_DATA_TEXT || o->names) && format != PT_DATA_TOKENS;
     if (!records && !o->alone)
         return open_stream(d, o, files, e);
     rc = records ? open_examples(d, o, files, format, on, e) : open_texts(d, o, files, e);

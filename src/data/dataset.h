@@ -27,6 +27,7 @@
 #include "base/error.h"
 #include "data/columns.h"
 #include "data/files.h"
+#include "data/labels.h"
 #include "data/share.h"
 #include "text/tokenizer.h"
 
@@ -57,6 +58,7 @@ typedef struct dataset_options {
     bool pairs;                            /* the data must be preferences. Their examples are pairs: the chosen reply, then the
                                               rejected one. If false, preferences are an error */
     bool labels;                           /* pairs, of which one may be missing; examples with labels are such, too */
+    bool scored; const label_names *names; int64_t padding; /* as in example_rules */
     int64_t mismatched;                    /* labels: windows that are read together (dataset_eval_window) */
     pt_long longer;                        /* what to do with examples longer than a window */
     share_part part; double held;          /* SHARE_HELD: this share of the examples, or of the windows of a stream; SHARE_KEPT:

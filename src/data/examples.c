@@ -1,8 +1,11 @@
 #include "data/examples.h"
 
+#include "base/json.h"
 #include "data/formats.h"
+#include "text/buffer.h"
 
 #include <stdio.h>
+#include <stdlib.h>
 
 int examples_learned(pt_data_format f, pt_train_on *on, pt_error *e)
 {
@@ -77,8 +80,54 @@ static int make(const example_rules *r, encoder *c, json_t *record, const char *
     return rc;
 }
 
+/* Makes the label the only learned id, behind the last token that counts. */
+static int score(const example_rules *r, uint32_t label, chat_tokens *x, pt_error *e)
+{
+    while (x->ids.n > 1 && (int64_t)x->ids.ids[x->ids.n - 1] == r->padding)
+        x->ids.n--;
+    int failed = id_list_push(&x->ids, label, e);
+    uint8_t *learned = failed ? NULL : realloc(x->learned, x->ids.n);
+    if (!learned)
+        return failed ? failed : pt_fail(e, PT_FAILED, "out of memory");
+    memset(learned, 0, x->ids.n);
+    learned[x->ids.n - 1] = 1;
+    x->learned = learned;
+    return 0;
+}
+
+/* As Transformers' tokenizers make ids of a text. */
+static int make_text(const example_rules *r, encoder *c, json_t *record, const char *where, chat_tokens *out, pt_error *e)
+{
+    json_t *text = json_incref(json_object_get(record, "text"));
+    json_object_del(record, "text");
+    out->rendering.text.n = out->ids.n = 0;
+    const unsigned flags = ENCODE_TEMPLATE | (r->plain ? ENCODE_PLAIN : 0);
+    int failed = json_is_string(text) ? 0 : pt_fail(e, PT_FAILED, "\"text\" is %s, but it must be a string", json_type_name(text));
+    if (!failed)
+        failed = text_buffer_append(&out->rendering.text, json_string_value(text), json_string_length(text), e);
+    if (!failed)
+        failed = encoder_run(c, json_string_value(text), json_string_length(text), flags, &out->ids, e);
+    if (!failed && !out->ids.n)
+        failed = pt_fail(e, PT_FAILED, "the text is empty: remove such records from the file");
+    json_decref(text);
+    return failed ? pt_error_prefix(e, "%.400s", where) : 0;
+}
+
+static int make_labelled_text(const example_rules *r, encoder *c, json_t *record, const char *where, chat_tokens *out, pt_error *e)
+{
+    const int64_t label = labels_number(r->names, json_object_get(record, "label"));
+    if (label < 0)
+        return pt_fail(e, PT_FAILED, "%.400s: \"label\" is missing, or not one of the %lld labels of the model", where,
+                       (long long)r->names->n);
+    json_object_del(record, "label");
+    int failed = r->format == PT_DATA_TEXT ? make_text(r, c, record, where, out, e) : make(r, c, record, where, out, e);
+    return failed ? failed : score(r, (uint32_t)label, out, e);
+}
+
 int example_make(const example_rules *r, encoder *c, json_t *record, const char *where, chat_tokens *out, pt_error *e)
 {
+    if (r->names)
+        return make_labelled_text(r, c, record, where, out, e);
     if (take_label(record) == 0)
         return pt_fail(e, PT_FAILED,
                        "%.400s: \"label\" (or \"kto_tag\") is false, which marks a bad reply, but every reply counts as a good one "
@@ -128,8 +177,10 @@ int example_make_pair(const example_rules *r, encoder *c, json_t *record, const 
         snprintf(named, sizeof named, "%.300s: %s", where, i ? "rejected" : "chosen");
         rc = make(&each, c, half[i], named, &out[i], e);
     }
-    if (rc == 0 && r->on == PT_TRAIN_ON_COMPLETION && !r->labels)
+    if (rc == 0 && r->on == PT_TRAIN_ON_COMPLETION && !r->labels && !r->scored)
         begin_together(out);
+    for (int i = 0; i < 2 && rc == 0 && r->scored; i++)
+        rc = score(r, 0, &out[i], e);
     json_object_clear(record);
     json_object_update(record, half[0]);
     if (json_is_string(prompt)) /* it is not read beside lists that have it */

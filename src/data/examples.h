@@ -3,6 +3,7 @@
 #define PT_DATA_EXAMPLES_H
 
 #include "chat/chat.h"
+#include "data/labels.h"
 
 /* The date that templates see, 26 July 2024, noon UTC: ids must not depend on the day of the run. */
 #define EXAMPLES_TODAY ((time_t)1721995200)
@@ -12,6 +13,10 @@ typedef struct example_rules {
     pt_train_on on;            /* what is learned; not AUTO */
     bool plain;                /* special tokens in contents are plain text */
     bool labels;               /* a record is a desirable reply, an undesirable one, or a pair of both */
+    bool scored;               /* a score of the last token is learned: an example's last id is the number of its label, and nothing else is
+                                * learned */
+    const label_names *names;  /* of the labels; NULL: of all examples 0 */
+    int64_t padding;           /* scored: such ids at the end do not count; -1: none */
     const tokenizer *tokenizer;
     const chat_source *chat;   /* NULL: none; `no_chat` says why */
     const pt_error *no_chat;

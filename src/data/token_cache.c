@@ -24,6 +24,12 @@ static void hash_rules(data_hash *h, const example_rules *r)
     hash_u64(h, (uint64_t)r->now);
     if (r->labels)
         hash_u64(h, r->labels);
+    if (r->scored)
+        hash_u64(h, 2 + (uint64_t)r->padding);
+    for (int64_t i = 0; r->names && i < r->names->n; i++) {
+        const char *name = r->names->name ? r->names->name[i] : "";
+        hash_bytes(h, name, strlen(name));
+    }
 }
 
 static data_hash cache_key(const token_source *s)

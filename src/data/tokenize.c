@@ -415,7 +415,7 @@ static int encode_record(pipeline *p, encoder *c, chat_tokens *x, text_job *j, c
             rc = pt_error_prefix(e, "%s", where);
     for (int k = 0; k < 1 + pair && rc == 0; k++)
         tell_unknown(p, j, &(unknown_search){p->o->tokenizer, c, 0, x[k].rendering.text.bytes, x[k].rendering.text.n, s->file,
-                                             s->place.line}, x[k].ids.ids, x[k].ids.n);
+                                             s->place.line}, x[k].ids.ids, x[k].ids.n - p->o->rules->scored);
     if (rc == 0 && pair && same_ids(x))
         count_record(&j->tally.same, s);
     if (rc == 0 && misplaced)

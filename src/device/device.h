@@ -467,12 +467,13 @@ typedef struct op_embedding_backward {
  * z = c tanh(logit_scale * logits / c). logit_scale is positive; 0 stands for 1. right[r] (may be NULL) = 1 if no logit is above the
  * target's, else 0, and 0 if ignored. dlogits (may be NULL): the gradient by the logits, dlogits[r] = round((softmax - onehot) * (scale *
  * weights[r]) * dz/dlogits), 0 if ignored; weights NULL: all 1. With smoothing s > 0: loss[r] = logsumexp(z[r]) - (1 - s) z[r][target] -
- * s mean(z[r]), and (1 - s) onehot + s / vocab in place of onehot. Its rows have stride lddl. It may start at the address of logits if
+ * s mean(z[r]), and (1 - s) onehot + s / vocab in place of onehot. linear: loss[r] = -z[r][target], and 0 in place of softmax; it has no
+ * smoothing. dlogits' rows have stride lddl. It may start at the address of logits if
  * lddl * sizeof(type) and ld * 4 are equal; each row is read before it is overwritten, and the rest of its bytes is undefined then. */
 typedef struct op_cross_entropy {
     pt_dtype type; int64_t rows, vocab, ld, lddl; float scale;
     const float *logits; const int32_t *targets; float *loss; void *dlogits; float logit_scale, softcap;
-    const float *weights; float *right; float smoothing;
+    const float *weights; float *right; float smoothing; bool linear;
 } op_cross_entropy;
 
 /* The weights of rows in the loss of their pairs (training on preferences). An example begins at each row whose `first` is the

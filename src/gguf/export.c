@@ -85,6 +85,8 @@ static int open_all(export *x, pt_error *e)
 {
     const pt_export_options *o = x->o;
     int failed = infer_open_adapted(o->model, o->adapter, o->notice, o->arg, &x->model, &x->adapter, e);
+    if (!failed && x->model->config.labels)
+        failed = pt_fail(e, PT_FAILED, "%.400s scores texts, and GGUF files are of models that predict tokens", o->model);
     if (!failed)
         failed = path_join(x->where, o->model, "config.json", e);
     if (!failed)

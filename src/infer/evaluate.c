@@ -17,6 +17,9 @@
 #include "run/executor.h"
 #include "run/misfit_text.h"
 #include "run/state.h"
+#include "task/task.h"
+#include "train/companions.h"
+#include "train/preferences.h"
 
 #include <float.h>
 #include <math.h>
@@ -32,6 +35,8 @@ typedef struct evaluation {
     model *model;
     safetensors *adapter; /* NULL: none */
     tokenizer *tokenizer;
+    label_names labels;   /* of a model that scores classes; n 0: it scores pairs, or tokens */
+    int64_t padding;
     dataset *data;
     step_shape shape;
     uint64_t budget[TIERS];
@@ -91,6 +96,26 @@ static int choose_seq_len(evaluation *v, int64_t *seq_len, pt_error *e)
     return 0;
 }
 
+/* Of a model that scores labels: their names, and what does not count behind a text. One label is a score, of pairs. */
+static int find_labels(evaluation *v, pt_error *e)
+{
+    const int64_t n = v->model->config.labels;
+    if (!n)
+        return 0;
+    if (!v->tokenizer)
+        return pt_fail(e, PT_FAILED, "%.400s: the model has no tokenizer: put its tokenizer.json beside config.json", v->o->model);
+    int failed = tokenizer_padding(v->tokenizer, v->o->model, &v->padding, e);
+    if (failed || n == 1)
+        return failed;
+    failed = labels_read(&v->labels, v->o->adapter ? v->o->adapter : v->o->model, v->o->adapter ? LABELS_FILE : "config.json", e);
+    if (!failed && !v->labels.n)
+        v->labels.n = n;
+    if (failed || v->labels.n == n)
+        return failed;
+    return pt_fail(e, PT_FAILED, "%.400s: the head scores %lld labels, and %lld have names", v->o->model, (long long)n,
+                   (long long)v->labels.n);
+}
+
 static int open_data(evaluation *v, int64_t seq_len, pt_error *e)
 {
     char path[FILE_PATH_BYTES], template[FILE_PATH_BYTES];
@@ -102,6 +127,8 @@ static int open_data(evaluation *v, int64_t seq_len, pt_error *e)
         failed = path_join(path, v->o->model, "tokenizer.json", e);
     if (!failed && path_exists(path))
         failed = tokenizer_open_beside(v->o->model, v->o->adapter, &v->tokenizer, e);
+    if (!failed)
+        failed = find_labels(v, e);
     const pt_evaluate_options *o = v->o;
     dataset_options d = {.paths = o->data, .paths_n = o->data_n, .columns = &columns, .format = o->data_format, .train_on = o->train_on,
                          .model_dir = o->model,
@@ -109,6 +136,8 @@ static int open_data(evaluation *v, int64_t seq_len, pt_error *e)
                          .plain = o->plain_contents, .alone = o->no_packing, .longer = o->long_examples, .tokenizer = v->tokenizer,
                          .seq_len = seq_len,
                          .vocab = v->model->config.vocab, .use = DATA_EVALUATES, .evaluation = true, .documents = v->o->document_mask,
+                         .scored = v->model->config.labels, .pairs = v->model->config.labels == 1, .task = "reward",
+                         .names = v->labels.n ? &v->labels : NULL, .padding = v->padding,
                          .eos = v->model->config.eos, .threads = v->o->threads, .progress = pass_progress, .progress_arg = v};
     if (!failed)
         failed = dataset_open(&d, &v->data, e);
@@ -204,6 +233,10 @@ static int open_executor(evaluation *v, int64_t seq_len, pt_error *e)
     batch = batch < 1 ? 1 : (uint64_t)batch > windows ? (int64_t)windows : batch;
     step_shape_init(&v->shape, v->model, v->o->precision == PT_PRECISION_BF16 ? PT_BF16 : PT_F32, batch, seq_len);
     v->shape.documents = dataset_apart(v->data);
+    if (v->model->config.labels == 1) {
+        v->shape.linear = true;
+        v->shape.compare = task_reward.rule(NULL);
+    }
     if (device_is_gpu(v->device))
         step_shape_for_gpu(&v->shape, v->model);
     int failed = choose_plan(v, e);
@@ -227,6 +260,11 @@ static int load_weights(evaluation *v, pt_error *e)
     int failed = safetensors_open(v->o->model, &st, e);
     if (failed)
         return failed;
+    if (v->model->config.labels && !v->adapter && !weights_have_scores(v->model, st)) {
+        safetensors_close(st);
+        return pt_fail(e, PT_FAILED, "%.400s: there is no tensor score.weight, which scores the labels: train the model first",
+                       v->o->model);
+    }
     state_open(&s, v->x);
     failed = v->adapter ? state_load_adapted(&s, st, v->adapter, 0, e) : state_load(&s, st, e);
     if (!failed)
@@ -244,9 +282,20 @@ static bool pass_windows(void *arg, uint64_t done, uint64_t total)
     return true;
 }
 
+/* As many pairs as if they were targets. */
+static int sum_pairs(evaluation *v, pt_error *e)
+{
+    const job j = {.eval = v->data, .shape = v->shape, .o.task = PT_TASK_REWARD};
+    preference_evaluation all;
+    const int failed = preferences_evaluate(&j, NULL, v->x, pass_windows, v, &all, e);
+    v->sum = (evaluation_sum){.loss = all.sum.loss, .tokens = (int64_t)dataset_tokens(v->data), .learned = all.sum.pairs,
+                              .right = all.sum.right, .bad_window = isfinite(all.sum.loss) ? -1 : 0};
+    return failed;
+}
+
 static int sum_losses(evaluation *v, pt_error *e)
 {
-    int failed = evaluation_run(v->x, v->data, pass_windows, v, &v->sum, e);
+    int failed = v->model->config.labels == 1 ? sum_pairs(v, e) : evaluation_run(v->x, v->data, pass_windows, v, &v->sum, e);
     if (!failed && !v->sum.learned)
         return pt_fail(e, PT_FAILED,
                        "%s: no token of the data is a target: with `document_mask`, a document of one token has none; leave the option "
@@ -302,6 +351,7 @@ int pt_evaluate(const pt_evaluate_options *o, pt_evaluation *out, pt_error *e)
     search_result_free(&v.found);
     dataset_close(v.data);
     tokenizer_close(v.tokenizer);
+    labels_free(&v.labels);
     safetensors_close(v.adapter);
     model_close(v.model);
     return failed;

@@ -44,6 +44,8 @@ static int check_options(const pt_generate_options *o, pt_error *e)
 static int open_model(pt_generator *g, pt_error *e)
 {
     int failed = infer_open_adapted(g->folder, g->o.adapter, g->o.notice, g->o.arg, &g->model, &g->adapter, e);
+    if (!failed && g->model->config.labels)
+        failed = pt_fail(e, PT_FAILED, "%.400s scores texts and predicts no tokens: protrain eval evaluates it", g->folder);
     const infer_base base = {g->folder, g->o.adapter, g->o.base, g->o.precision, g->o.notice, g->o.arg};
     if (!failed)
         failed = infer_store_base(&base, g->model, e);

@@ -4,6 +4,7 @@
 #include "infer/open.h"
 #include "base/path_share.h"
 #include "chat/prompt.h"
+#include "data/labels.h"
 #include "io/files.h"
 #include "io/safetensors.h"
 #include "model/adapter.h"
@@ -87,6 +88,29 @@ static int add_all_ends(const merger *x, companions *c, const char *template, pt
     return failed;
 }
 
+/* Of a head that scores: its labels, and what does not count behind a text. */
+static int take_labels(const merger *x, companions *c, pt_error *e)
+{
+    label_names labels = {0};
+    tokenizer *t;
+    int64_t padding;
+    if (!x->m[0]->config.labels)
+        return 0;
+    int failed = labels_read(&labels, x->folder[0], LABELS_FILE, e);
+    if (!failed && labels.n && labels.n != x->m[0]->config.labels)
+        failed = pt_fail(e, PT_FAILED, "%.400s/" LABELS_FILE " names %lld labels, and the head has %lld: the files do not belong together",
+                         x->folder[0], (long long)labels.n, (long long)x->m[0]->config.labels);
+    if (!failed)
+        failed = tokenizer_open_beside(x->o->model, x->folder[0], &t, e);
+    if (!failed) {
+        failed = tokenizer_padding(t, x->o->model, &padding, e);
+        companions_take_labels(c, x->m[0], (const char *const *)labels.name, padding);
+        tokenizer_close(t);
+    }
+    labels_free(&labels);
+    return failed;
+}
+
 static int write_folder(merger *x, const char *folder, pt_error *e)
 {
     companions c;
@@ -97,6 +121,8 @@ static int write_folder(merger *x, const char *folder, pt_error *e)
     int failed = companions_read(&c, x->o->model, x->m[0], e);
     if (!failed)
         failed = companions_take_tokenizer_of(&c, x->folder[0], e);
+    if (!failed)
+        failed = take_labels(x, &c, e);
     for (int i = 0; i < x->n && !template; i++)
         template = chat_template_file(NULL, x->folder[i], path);
     if (!failed && template)

@@ -27,7 +27,7 @@ enum { EVEN = 64, LINE = 64 };
  * of 8 are slow there, with any stride. */
 static int64_t odd_words(const head *h)
 {
-    const int64_t last = h->config->vocab - (h->w->slices_n - 1) * h->shape->slice_rows;
+    const int64_t last = model_outputs(h->config) - (h->w->slices_n - 1) * h->shape->slice_rows;
     return h->shape->gpu && last > EVEN ? last % EVEN : 0;
 }
 
@@ -35,7 +35,7 @@ static int spans_n(const head *h) { return h->w->slices_n + (odd_words(h) > 0); 
 
 static span span_of(const head *h, int i)
 {
-    const int64_t slice = h->shape->slice_rows, even = h->config->vocab - odd_words(h);
+    const int64_t slice = h->shape->slice_rows, even = model_outputs(h->config) - odd_words(h);
     const int last = h->w->slices_n - 1;
     const size_t row_bytes = (size_t)h->config->hidden * dtype_bytes(h->type);
     if (i > last)
@@ -108,10 +108,11 @@ static void parts(const head *all, const head_unit *y, bool trains)
         h.dn = y->workspace + y->l.dn + (size_t)row * row_bytes;
         logits(&h);
         queue_submit(h.c->queue, &(op){OP_CROSS_ENTROPY, .cross_entropy = {
-            .type = s->type, .rows = h.rows, .vocab = h.config->vocab, .ld = h.ld, .lddl = h.ldd, .scale = y->scale,
+            .type = s->type, .rows = h.rows, .vocab = model_outputs(h.config), .ld = h.ld, .lddl = h.ldd, .scale = y->scale,
             .logits = h.logits, .targets = y->u->targets + row, .loss = y->loss + row, .dlogits = trains ? h.logits : NULL,
             .logit_scale = h.config->logit_scale, .softcap = h.config->logit_softcap, .weights = y->weights ? y->weights + row : NULL,
-            .right = y->right ? y->right + row : NULL, .smoothing = trains ? s->smoothing : 0}});
+            .right = y->right ? y->right + row : NULL,
+            .smoothing = trains ? s->smoothing : 0, .linear = s->linear}});
         if (trains)
             gradients(&h, y->table, y->rows, y->first);
     }
@@ -170,7 +171,7 @@ void head_logits(const block_context *c, const block_weights *w, const void *x, 
     const op_norm n = final_norm(c, w, 1, x, normed);
     /* one row needs no stride, but cuBLASLt asks for its alignment */
     const head h = {.c = c, .config = &c->model->config, .shape = c->shape, .w = w, .type = c->shape->type, .rows = 1, .normed = normed,
-                    .logits = out, .ld = (int64_t)align_up((uint64_t)c->model->config.vocab, LINE / sizeof(float))};
+                    .logits = out, .ld = (int64_t)align_up((uint64_t)model_outputs(&c->model->config), LINE / sizeof(float))};
     queue_submit(c->queue, &(op){OP_NORM, .norm = n});
     logits(&h);
 }

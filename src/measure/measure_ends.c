@@ -38,7 +38,7 @@ void unit_data_take(area *a, const step_shape *s, int64_t units, unit_data *out)
         uint32_t w[4];
         rng_words(1, RNG_TEST, 100, (uint64_t)i, w);
         values[i] = (int32_t)(w[0] % (uint32_t)c->vocab);
-        values[n + i] = (int32_t)(w[1] % (uint32_t)c->vocab);
+        values[n + i] = (int32_t)(w[1] % (uint32_t)model_outputs(c));
         values[2 * n + i] = (int32_t)(i % s->seq_len);
     }
     queue *q = a->b->compute;

@@ -381,9 +381,9 @@ static json_t *config_of(const model *m, const adapters *a, const adapter_option
 {
     json_t *number = alpha == floor(alpha) ? json_integer((json_int_t)alpha) : json_real(alpha);
     return json_pack("{s:s, s:s, s:n, s:b, s:s, s:b, s:f, s:I, s:o, s:{}, s:{}, s:b, s:b, s:o, s:o, s:n}", "peft_type", "LORA", "task_type",
-                     "CAUSAL_LM", "base_model_name_or_path", "inference_mode", 1, "bias", "none", "fan_in_fan_out",
-                     architecture_find(m->config.model_type)->transposed, "lora_dropout", 0.0, "r", (json_int_t)o->rank, "lora_alpha",
-                     number,
+                     m->config.labels ? "SEQ_CLS" : "CAUSAL_LM", "base_model_name_or_path", "inference_mode", 1, "bias", "none",
+                     "fan_in_fan_out", architecture_find(m->config.model_type)->transposed, "lora_dropout", 0.0, "r",
+                     (json_int_t)o->rank, "lora_alpha", number,
                      "rank_pattern", "alpha_pattern", "use_rslora", o->rslora, "use_dora", o->dora, "target_modules", target_modules(m, t),
                      "target_parameters", target_parameters(m, a), "modules_to_save");
 }

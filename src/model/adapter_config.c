@@ -396,7 +396,7 @@ static const safetensors_tensor *tied_copy(const reader *r)
 
 static int read_whole_module(reader *r, const char *name)
 {
-    const bool is_head = r->m->config.tied && !strcmp(name, "lm_head");
+    const bool is_head = (r->m->config.tied && !strcmp(name, "lm_head")) || (r->m->config.labels && !strcmp(name, "classifier"));
     if (r->m->config.tied && !json_is_true(json_object_get(r->config->object, "ensure_weight_tying")))
         return pt_fail(r->e, PT_FAILED, "%s: \"modules_to_save\" has \"%.60s\", which makes two tables of the model's one: protrain trains "
                                         "a tied table as one, with \"ensure_weight_tying\": true", r->config->where, name);
@@ -510,29 +510,34 @@ static int open_weights(const char *folder, safetensors **st, pt_error *e)
     return failed ? failed : safetensors_open(path, st, e);
 }
 
-/* Rows of the vocabulary in the adapter's file; 0: it has no such table, or cannot be read, which is reported later. */
-static int64_t vocab_of(const model *m, const char *folder)
+/* What an adapter's file says of the base beside it: rows of its vocabulary, and labels of a head that scores classes; 0: it has no such
+ * table, or cannot be read, which is reported later. */
+static model_changes changes_of(const model *m, const char *folder)
 {
     enum { VOCAB_MOST = 1 << 24 };
+    model_changes c = {0};
     safetensors *st = NULL;
     if (!path_is_folder(folder) || open_weights(folder, &st, NULL))
-        return 0;
+        return c;
     const safetensors_tensor *t = weights_find_adapter(m, st, block_param(m, &m->blocks[0], PARAM_TOKENS)->part[0].name);
-    const int64_t rows = t && t->rank == 2 && t->shape[0] <= VOCAB_MOST ? t->shape[0] : 0;
+    const safetensors_tensor *head = weights_find_adapter(m, st, SCORE_NAME);
+    c.vocab = t && t->rank == 2 && t->shape[0] <= VOCAB_MOST ? t->shape[0] : 0;
+    c.labels = head && head->rank == 2 && head->shape[0] <= MODEL_MAX_LABELS ? head->shape[0] : 0;
     safetensors_close(st);
-    return rows;
+    return c;
 }
 
 int model_open_beside(const char *path, const model_changes *c, const char *adapter, void (*notice)(void *, const char *), void *arg,
                       model **out, pt_error *e)
 {
-    model_changes changes = *c;
     int failed = model_open_changed(path, c, notice, arg, out, e);
     if (failed || !adapter)
         return failed;
-    changes.vocab = vocab_of(*out, adapter);
-    if (changes.vocab <= (*out)->config.vocab)
+    model_changes changes = changes_of(*out, adapter);
+    if (changes.vocab <= (*out)->config.vocab && (!changes.labels || changes.labels == (*out)->config.labels))
         return 0;
+    changes.rope_scaling = c->rope_scaling;
+    changes.labels = changes.labels ? changes.labels : c->labels;
     model_close(*out);
     *out = NULL;
     return model_open_changed(path, &changes, NULL, NULL, out, e); /* notices were already given */

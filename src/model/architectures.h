@@ -170,6 +170,12 @@ typedef struct architecture {
 
 extern const char head_name[]; /* "lm_head.weight", without a prefix */
 
+#define SCORE_NAME "score.weight" /* of a head that scores classes */
+/* Its class in Transformers; NULL: none. */
+const char *architecture_scorer(const char *model_type);
+/* Is it the name of such a class? */
+bool architecture_scores(const char *class_name);
+
 /* By model_type, or by a class name of "architectures"; NULL: unknown. */
 const architecture *architecture_find(const char *model_type);
 const architecture *architecture_find_class(const char *class_name);

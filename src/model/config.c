@@ -426,6 +426,47 @@ static int scale_rope(config_reader *r)
     return model_scale_rope(r->source.object, r->source.where, r->changes.rope_scaling, r->e);
 }
 
+/* The labels of a model that scores classes; 0: it predicts tokens. */
+static int count_labels(config_reader *r, int64_t *n)
+{
+    const json_t *class_name = json_array_get(json_object_get(r->source.object, "architectures"), 0);
+    const json_t *names = json_object_get(r->source.object, "id2label");
+    *n = 0;
+    if (!json_is_string(class_name) || !architecture_scores(json_string_value(class_name)))
+        return 0;
+    *n = 2; /* the default of Transformers */
+    if (json_is_object(names)) {
+        *n = (int64_t)json_object_size(names);
+        if (*n > 0 && *n <= MODEL_MAX_LABELS)
+            return 0;
+        return pt_fail(r->e, PT_FAILED, "%s: \"id2label\" has %lld labels, but must have from 1 to %d", r->source.where, (long long)*n,
+                       MODEL_MAX_LABELS);
+    }
+    return json_get_int(&r->source, "num_labels", JSON_OPTIONAL, 1, MODEL_MAX_LABELS, n, r->e);
+}
+
+/* Without what scales or caps the logits of tokens. */
+static int read_labels(config_reader *r)
+{
+    model_config *c = r->c;
+    int64_t stored;
+    int failed = count_labels(r, &stored);
+    c->labels = r->changes.labels ? r->changes.labels : stored;
+    if (failed || !c->labels)
+        return failed;
+    if (stored && c->labels != stored)
+        return pt_fail(r->e, PT_FAILED, "%s: the model's head has %lld label%s, but %lld %s needed: give a model without such a head, or "
+                                        "data with its labels", r->source.where, (long long)stored, stored == 1 ? "" : "s",
+                       (long long)c->labels, c->labels == 1 ? "is" : "are");
+    if (r->outer || !architecture_scorer(c->model_type))
+        return pt_fail(r->e, PT_FAILED, "%s: Transformers has no sequence classification for this model (%s): `task` reward and classify "
+                                        "need a model of text that has", r->source.where, c->model_type);
+    c->tied = false;
+    c->logit_scale = 1;
+    c->logit_softcap = 0;
+    return 0;
+}
+
 static int widen(config_reader *r)
 {
     model_config *c = r->c;
@@ -463,7 +504,7 @@ static int config_read(config_reader *r)
     int (*const steps[])(config_reader *) = {
         read_sizes, read_activation, read_flags, read_attention_scale, read_scales, config_read_mixers, config_read_windows,
         config_read_heads, config_read_ropes, config_read_mixer_sizes, read_ids, read_stored_type, config_check_fixed_keys,
-        config_check_other_keys, config_read_experts, config_read_dropout};
+        config_check_other_keys, config_read_experts, config_read_dropout, read_labels};
     for (size_t i = 0; i < sizeof steps / sizeof steps[0] && !status; i++)
         status = steps[i](r);
     return status ? status : widen(r);

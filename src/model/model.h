@@ -27,6 +27,7 @@ enum {
     MODEL_MAX_LAYERS = 512,
     MODEL_MAX_PARTS = 4, /* of a parameter; of a layer's experts, for each */
     MODEL_NAME = 96,
+    MODEL_MAX_LABELS = 4096,
     /* Of a layer's linear stages: qkv, out, up, down; in and out of a mixer that is not attention; those that make layers' inputs, their
      * gate, and its output; those that make queries, and keys and values, of latents. */
     MODEL_LINEAR_MATRICES = 11,
@@ -124,6 +125,7 @@ typedef struct model_config {
     bool experts_fused;        /* the files have all experts of a layer in one tensor, under the names of `fused` (architectures.h) */
     bool sparse[MODEL_MAX_LAYERS]; /* the layer has experts instead of an MLP */
     double initializer_range;
+    int64_t labels;            /* the head scores so many classes of a sequence, by its last token; 0: it predicts tokens */
     int64_t stored_vocab;      /* tokens were added: rows of the tables in the model's files; 0: vocab */
     bool dropout;              /* config asks for dropout > 0, which is not applied */
     char rope_scaling[32];     /* what model_open_changed was given; "": nothing */
@@ -131,6 +133,9 @@ typedef struct model_config {
     int64_t bos, eos;          /* -1: none (or beyond the vocabulary); the first if config.json has a list */
     int64_t padding;           /* row of the embedding that starts at zero and gets no gradient from the input side; -1: none */
 } model_config;
+
+/* Rows of the head. */
+static inline int64_t model_outputs(const model_config *c) { return c->labels ? c->labels : c->vocab; }
 
 /* Does the layer read the keys and values of an earlier one? */
 static inline bool model_reads_kv(const model_config *c, int layer) { return layer >= 0 && layer >= c->layers - c->kv_shared; }
@@ -263,7 +268,7 @@ typedef enum param_role {
     PARAM_INPUT_GATE, PARAM_INPUT_OUT, PARAM_INPUT_NORM, /* (W, C), (C, W), (1, C): of the branch that reads a layer's inputs */
     PARAM_SCALE,                      /* (1, 1): of the layer's output */
     PARAM_NORMF, PARAM_NORMF_BIAS,    /* final norm, in the head block */
-    PARAM_HEAD,                       /* (V, C), untied only */
+    PARAM_HEAD,                       /* (V, C), untied only; of classes (labels, C) */
     /* Adapters of the layer's matrices: A of all modules of a matrix, stacked by rows (sum of ranks, inputs); B of each of them (rows of
      * the module, its rank); their magnitudes, concatenated. */
     PARAM_QKV_A, PARAM_QKV_B, PARAM_QKV_B2, PARAM_QKV_B3, PARAM_QKV_MAGNITUDE,
@@ -368,14 +373,20 @@ int model_open(const char *path, void (*notice)(void *, const char *), void *arg
 typedef struct model_changes {
     const char *rope_scaling; /* the positions are extended: TYPE:FACTOR; NULL or "": as the file says */
     int64_t vocab;            /* rows of the vocabulary's tables, if these are more than the file says */
+    int64_t labels;           /* the head scores so many classes; 0: as the file says */
 } model_changes;
 int model_open_changed(const char *path, const model_changes *c, void (*notice)(void *, const char *), void *arg, model **out, pt_error *e);
 /* Change a config.json, or the text part of one, to that. PT_USAGE: no such scaling; PT_FAILED: the file does not allow it. */
 int model_scale_rope(json_t *config, const char *where, const char *rope_scaling, pt_error *e);
 void model_set_vocab(json_t *config, const model_config *c);
+/* names: of the classes; NULL: LABEL_0 ... */
+void model_set_labels(json_t *config, const model_config *c, const char *const *names);
 int model_from_json(const char *name, const char *json, size_t n, void (*notice)(void *, const char *), void *arg,
                     model **out, pt_error *e); /* the same from memory, for tests and fuzzers */
 void model_close(model *m);
+
+/* Does the config.json of a folder name a class that scores labels? */
+bool model_scores(const char *folder);
 
 /* Shell patterns (fnmatch) on Hugging Face names. A tensor is trained if one of train_only matches it (or there is none) and none of
  * `freeze` does. */

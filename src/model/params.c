@@ -11,8 +11,9 @@
 /* ---- the table ---- */
 
 typedef enum extent {
-    ONE, VOCABULARY, POSITIONS, HIDDEN, QKV, QKV_FIRST, QKV_SECOND, Q, KV, QNORM, KNORM, UP, FFN, EXPERTS, EXPERTS_UP, EXPERTS_DOWN,
-    EXPERT_FFN, HEADS, Q_LATENT, KV_LATENT, KV_EXPAND, VALUES, INPUT, INPUTS, MIX_IN, MIX_VALUES, CHANNELS, TAPS, VALUE_HEADS, MIX_NORM
+    ONE, VOCABULARY, OUTPUTS, POSITIONS, HIDDEN, QKV, QKV_FIRST, QKV_SECOND, Q, KV, QNORM, KNORM, UP, FFN, EXPERTS, EXPERTS_UP,
+    EXPERTS_DOWN, EXPERT_FFN, HEADS, Q_LATENT, KV_LATENT, KV_EXPAND, VALUES, INPUT, INPUTS, MIX_IN, MIX_VALUES, CHANNELS, TAPS, VALUE_HEADS,
+    MIX_NORM
 } extent;
 
 /* layer: -1 outside the layers. */
@@ -23,6 +24,7 @@ static int64_t extent_of(const model_config *c, int layer, extent x)
     const int64_t ffn = layer < 0 ? 0 : model_ffn(c, layer);
     switch (x) {
     case VOCABULARY: return c->vocab;
+    case OUTPUTS: return model_outputs(c);
     case POSITIONS: return c->max_positions + c->position_offset;
     case HIDDEN: return c->hidden;
     case QKV: return h.made;
@@ -154,7 +156,7 @@ static const struct row {
     [PARAM_SCALE] = {{"scale", BLOCK_LAYER, USE_CONSTANT, 57, false}, scaled, ONE, ONE, {0}},
     [PARAM_NORMF] = {{"final_norm", BLOCK_HEAD, USE_NORM, 16, false}, always, ONE, HIDDEN, {0}},
     [PARAM_NORMF_BIAS] = {{"final_norm_bias", BLOCK_HEAD, USE_NORM_BIAS, 17, false}, final_norm_bias, ONE, HIDDEN, {0}},
-    [PARAM_HEAD] = {{"head", BLOCK_HEAD, USE_VOCABULARY, 18, false}, untied, VOCABULARY, HIDDEN, {0}},
+    [PARAM_HEAD] = {{"head", BLOCK_HEAD, USE_VOCABULARY, 18, false}, untied, OUTPUTS, HIDDEN, {0}},
     /* Their shapes follow from ranks: adapter.c. */
     [PARAM_QKV_A] = {{"qkv_a", BLOCK_LAYER, USE_ADAPTER_A, 21, false}, never, ONE, ONE, {0}},
     [PARAM_QKV_B] = {{"qkv_b", BLOCK_LAYER, USE_ADAPTER_B, 22, false}, never, ONE, ONE, {0}},
@@ -286,7 +288,8 @@ static void param_init(param *p, const model_config *c, const architecture *a, i
     for (int i = 0; i < p->parts; i++) {
         param_part *part = &p->part[i];
         set_heads(part, c, a, layer, role, i, p->parts);
-        architecture_name(part->name, role == PARAM_HEAD ? "" : a->prefix, names[i % names_n], layer, i / names_n);
+        const char *name = role == PARAM_HEAD && c->labels ? SCORE_NAME : names[i % names_n];
+        architecture_name(part->name, role == PARAM_HEAD ? "" : a->prefix, name, layer, i / names_n);
         part->vector = vector;
         part->stacked = stacked(c, a, role, names[i % names_n]);
         part->transposed = (kind->use == USE_MATRIX && a->transposed) || (kind->use == USE_EXPERTS && a->experts_transposed);
@@ -401,7 +404,10 @@ double model_flops_per_token(const model *m, int64_t seq_len)
             flops += (i + 1 >= first ? 6.0 : 2.0) * (double)(model_heads(c, i).q_wide + model_value_columns(c, i)) *
                      model_average_keys(c->window[i], seq_len);
     const param *table = block_param(m, &m->blocks[head], c->tied ? PARAM_TOKENS : PARAM_HEAD);
-    return flops + 2.0 * (1 + head_gives_rows(m) + table->trainable) * (double)c->vocab * (double)c->hidden;
+    return flops + 2.0 * (1 + head_gives_rows(m) + table->trainable) * (double)model_outputs(c) * (double)c->hidden;
 }
 
-double model_head_flops(const model *m, int64_t rows) { return 2 * (double)rows * (double)m->config.vocab * (double)m->config.hidden; }
+double model_head_flops(const model *m, int64_t rows)
+{
+    return 2 * (double)rows * (double)model_outputs(&m->config) * (double)m->config.hidden;
+}

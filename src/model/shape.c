@@ -194,7 +194,7 @@ void head_layout_init(head_layout *h, const model *m, const step_shape *s)
     h->normed = take(&at, (uint64_t)(s->unit_rows * c->hidden) * e);
     h->dn = take(&at, (uint64_t)(s->unit_rows * c->hidden) * e);
     h->dn32 = take(&at, (uint64_t)(s->head_rows * c->hidden) * sizeof(float));
-    h->ld = (int64_t)align_up((uint64_t)c->vocab, LINE / sizeof(float));
+    h->ld = (int64_t)align_up((uint64_t)model_outputs(c), LINE / sizeof(float));
     h->logits = take(&at, (uint64_t)(s->head_rows * h->ld) * sizeof(float));
     h->weights = take(&at, shape_compares(s) ? (uint64_t)s->unit_rows * sizeof(float) : 0);
     h->scratch = h->logits; /* the norm's backward runs when the logits are no longer needed */

@@ -32,6 +32,7 @@ typedef struct step_shape {
     preference_rule compare; /* a kind other than NONE: the documents of a sequence are pairs that op_preference compares. What it is
                               * given for each target is in the batch, in place of the weights */
     float noise;            /* a step's embeddings have uniform noise from -noise to noise */
+    bool linear;            /* a target's loss is minus its logit */
     float smoothing;        /* share of the vocabulary's mean in the loss of a target (op_cross_entropy) */
 } step_shape;
 
@@ -82,7 +83,7 @@ bool carried_begins(const model *m, int block);
 /* Workspace of the head: [normed x (R,C)] [dn (R,C)] [dn32 (head_rows, C) fp32] [logits (head_rows, ld >= V) fp32], and for pairs [weights
  * (R) fp32]; the norm's scratch overlaps the logits. */
 typedef struct head_layout {
-    int64_t ld; /* stride of the logits: the vocabulary in whole lines, which also aligns the bf16 gradients in their place */
+    int64_t ld; /* stride of the logits: the head's rows in whole lines, which also aligns the bf16 gradients in their place */
     uint64_t normed, dn, dn32, logits, scratch, weights, bytes;
 } head_layout;
 void head_layout_init(head_layout *h, const model *m, const step_shape *s);

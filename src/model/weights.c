@@ -17,10 +17,16 @@ bool weights_present(const char *model_dir) { return safetensors_present(model_d
 
 static const architecture *architecture_of(const model *m) { return architecture_find(m->config.model_type); }
 
+/* Scores of classes: a model's files may lack them, and may have the head of tokens instead, which is ignored. */
+static bool is_scorer(const model *m, const param *p) { return m->config.labels && p->role == PARAM_HEAD; }
+
 static bool is_tied_tokens(const model *m, const param *p)
 {
     return p->role == PARAM_TOKENS && m->config.tied;
 }
+
+/* Of a model whose tables are or were tied: the file may have the table under the head's name alone. */
+static bool may_be_head(const model *m, const param *p) { return is_tied_tokens(m, p) || (m->config.labels && p->role == PARAM_TOKENS); }
 
 static int namings_of(const model *m) { return m->config.multimodal ? NAMINGS : NAMES_BARE + 1; }
 
@@ -68,7 +74,7 @@ static const safetensors_tensor *find_part(const model *m, const safetensors *st
         t = find_named(m, st, p->part[k].name);
     if (!t && p->part[k].stacked && p->part[k].transposed)
         t = find_blocks(m, st, p->part[k].name);
-    if (!t && (is_tied_tokens(m, p) || p->role == PARAM_HEAD))
+    if (!t && (may_be_head(m, p) || (p->role == PARAM_HEAD && !m->config.labels)))
         t = find_head(m, st);
     return t;
 }
@@ -307,7 +313,7 @@ static bool *find_parts(const model *m, const safetensors *st)
             if (t)
                 is_part[t - safetensors_at(st, 0)] = true;
         }
-    const safetensors_tensor *head = m->config.tied ? find_head(m, st) : NULL;
+    const safetensors_tensor *head = m->config.tied || m->config.labels ? find_head(m, st) : NULL;
     if (is_part && head)
         is_part[head - safetensors_at(st, 0)] = true;
     return is_part;
@@ -429,6 +435,12 @@ static int check_extra(const model *m, const safetensors *st, pt_error *e)
     return failed;
 }
 
+bool weights_have_scores(const model *m, const safetensors *st)
+{
+    const param *p = block_param(m, &m->blocks[m->blocks_n - 1], PARAM_HEAD);
+    return find_part(m, st, p, 0) != NULL;
+}
+
 int weights_check(const model *m, const safetensors *st, pt_dtype *stored_type, pt_error *e)
 {
     uint64_t elements[PT_I64 + 1] = {0};
@@ -436,7 +448,7 @@ int weights_check(const model *m, const safetensors *st, pt_dtype *stored_type, 
     const architecture *a = architecture_of(m);
     char head_of[SPELLED_NAME];
     names_spell(a, weights_naming_of(m, st), a->head ? a->head : head_name, head_of);
-    int failed = safetensors_check_index(st, m->config.tied ? head_of : NULL, e);
+    int failed = safetensors_check_index(st, m->config.tied || m->config.labels ? head_of : NULL, e);
     if (failed)
         return failed;
     for (int i = 0; i < m->params_n; i++)
@@ -444,6 +456,8 @@ int weights_check(const model *m, const safetensors *st, pt_dtype *stored_type, 
             const param *p = &m->params[i];
             const safetensors_tensor *t = find_part(m, st, p, k);
             pt_dtype dtype = PT_F32;
+            if (!t && is_scorer(m, p))
+                continue;
             int status = t ? check_tensor(m, st, t, p, k, &dtype, e) : missing_tensor(m, st, p, k, e);
             if (status)
                 return status;
@@ -641,6 +655,10 @@ int weights_read(const model *m, const safetensors *st, int index, int64_t row0,
     for (int k = 0; k < p->parts && !status; k++) {
         const param_part *part = &p->part[k];
         const safetensors_tensor *t = find_part(m, st, p, k);
+        if (!t && is_scorer(m, p)) {
+            memset(out, 0, (size_t)(n_rows * p->cols) * sizeof *out);
+            continue;
+        }
         if (!t)
             return missing_tensor(m, st, p, k, e);
         if (part->vector) {

@@ -40,6 +40,9 @@ weights_naming weights_naming_of(const model *m, const struct safetensors *st);
  * *stored_type (may be NULL): the type of most of the weights: F32, BF16 or F16. */
 int weights_check(const model *m, const struct safetensors *st, pt_dtype *stored_type, pt_error *e);
 
+/* Of a model that scores classes: does the checkpoint have that head? Checks pass without it, and it is read as zeros. */
+bool weights_have_scores(const model *m, const struct safetensors *st);
+
 /* Gives notices about ignored tensors: those that a model of this architecture does not have, and those that predict further tokens. Each
  * once, or not at all. `notice` may be NULL. */
 void weights_notice_unused(const model *m, const struct safetensors *st, void (*notice)(void *arg, const char *sentence), void *arg);

@@ -30,9 +30,10 @@ static const option_row rows[] = {
      .record = RECORD_INPUT, TRAIN_AND_PLAN},
     {LIST(data, "data", "PATH"), .is.help = DATA_HELP, .record = RECORD_INPUT, TRAIN},
     DATA_ROWS(pt_train_options, TRAIN),
-    {T(task, "task", CHOICE, "sft|dpo|orpo|simpo|kto"), .is.initial = "sft", .record = RECORD_RESULT, TRAIN_AND_PLAN,
+    {T(task, "task", CHOICE, "sft|dpo|orpo|simpo|kto|reward|classify"), .is.initial = "sft", .record = RECORD_RESULT, TRAIN_AND_PLAN,
      .is.help = "dpo, orpo, simpo: train on preferences: records with a chosen and a rejected reply;\n"
-                "kto: on replies with a \"label\": true or false"},
+                "kto: on replies with a \"label\": true or false; reward: a model that scores\n"
+                "replies, on preferences; classify: labels of texts, on a \"label\" in each record"},
     {T(beta, "beta", REAL, "X"), .is.initial = "0.1", RANGE(ABOVE_0, 1e6), .record = RECORD_RESULT, .need = NEED_PAIRS, TRAIN,
      .is.help = "dpo, kto: how strongly to stay near the starting model;\norpo, simpo: the weight of the comparison"},
     {T(gamma, "gamma", REAL, "X"), .is.initial = "0.5", RANGE(0, 1e6), .record = RECORD_RESULT, .need = NEED_GAMMA, TRAIN,

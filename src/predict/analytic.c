@@ -57,7 +57,9 @@ static double metered(blocks *b)
 
 static block_weights weights_of(const blocks *b, int block)
 {
-    block_weights w = {.slices = b->slices, .slices_n = b->slices_n};
+    const int64_t outputs = model_outputs(&b->model->config), slice = b->shape->slice_rows;
+    const bool head = block == b->model->blocks_n - 1;
+    block_weights w = {.slices = b->slices, .slices_n = head ? (int)((outputs + slice - 1) / slice) : b->slices_n};
     if (b->model->config.input_width && !block)
         w.input_slices = b->slices, w.input_slices_n = b->slices_n;
     for (int role = 0; role < PARAM_ROLES; role++)

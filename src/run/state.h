@@ -71,6 +71,8 @@ int state_load_beside(state *s, const struct safetensors *trained, const struct 
 int state_init(state *s, uint64_t seed, pt_error *e);
 /* Loads the base of a model with adapters, and the adapters, each from files or at random (NULL). */
 int state_load_adapted(state *s, const struct safetensors *base, const struct safetensors *adapter, uint64_t seed, pt_error *e);
+/* After loading: sets the head at random. */
+int state_init_head(state *s, uint64_t seed, pt_error *e);
 /* After loading: sets rows first .. first + n of the vocabulary's tables to means of other rows in the files; those of row first + i end at
  * end[i] of the list `of`. */
 typedef struct state_new_rows { int64_t first; size_t n; const uint32_t *of; const size_t *end; } state_new_rows;

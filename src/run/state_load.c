@@ -311,7 +311,7 @@ int state_add_rows(state *s, const struct safetensors *st, const state_new_rows 
     const state_origin from = {.st = st};
     int failed = 0;
     for (int i = 0; i < m->params_n && !failed; i++) {
-        if (m->params[i].kind->use != USE_VOCABULARY)
+        if (m->params[i].kind->use != USE_VOCABULARY || m->params[i].rows != m->config.vocab)
             continue;
         float *row = malloc((size_t)m->params[i].cols * sizeof *row);
         double *sum = malloc((size_t)m->params[i].cols * sizeof *sum);
@@ -321,5 +321,20 @@ int state_add_rows(state *s, const struct safetensors *st, const state_new_rows 
         free(row);
         free(sum);
     }
+    return failed;
+}
+
+int state_init_head(state *s, uint64_t seed, pt_error *e)
+{
+    const model *m = s->in->model;
+    const int index = m->blocks[m->blocks_n - 1].param_of_role[PARAM_HEAD];
+    const param *p = &m->params[index];
+    float *row = malloc((size_t)p->cols * sizeof *row);
+    int failed = row ? 0 : pt_fail(e, PT_FAILED, "out of memory");
+    for (int64_t i = 0; i < p->rows && !failed; i++) {
+        weights_init(m, seed, index, i, 1, row);
+        failed = state_write(s, STATE_MASTER, index, i * p->cols, p->cols, row, e);
+    }
+    free(row);
     return failed;
 }

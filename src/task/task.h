@@ -16,9 +16,12 @@ typedef enum task_plane {  /* what the batch has for each target, besides the ta
 
 enum { TASK_READS_BETA = 1, TASK_READS_GAMMA = 2, TASK_READS_DPO_LOSS = 4, TASK_READS_LABEL_WEIGHTS = 8, TASK_READS_SMOOTHING = 16 };
 
+typedef enum task_scores { SCORES_NONE, SCORES_ONE /* a number */, SCORES_LABELS /* of each label */ } task_scores;
+
 typedef struct train_task {
     const char *name;  /* as for --task */
     bool pairs;        /* an example is a chosen and a rejected reply, and metrics are the rewards of both; else the loss of each target */
+    task_scores scores; /* a head scores whole examples by their last token, instead of predicting tokens */
     bool labels;       /* pairs, of which one reply may be missing: the other is labelled as desirable, or as undesirable. The mean loss is
                         * over replies; the step's baseline is computed before it (docs/preferences.md) */
     task_plane plane;
@@ -27,7 +30,7 @@ typedef struct train_task {
     preference_rule (*rule)(const pt_train_options *o); /* of the pairs; NULL: none */
 } train_task;
 
-extern const train_task task_sft, task_dpo, task_orpo, task_simpo, task_kto;
+extern const train_task task_sft, task_dpo, task_orpo, task_simpo, task_kto, task_reward, task_classify;
 extern const train_task *const train_tasks[];
 extern const int train_tasks_n;
 

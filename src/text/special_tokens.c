@@ -45,3 +45,29 @@ int tokenizer_read_eos(tokenizer *t, const char *model_dir, pt_error *e)
     }
     return 0;
 }
+
+/* Reads one entry of a file, if there is one: a number, or a name. */
+static int read_padding(const tokenizer *t, const char *model_dir, const char *name, const char *key, int64_t *id, pt_error *e)
+{
+    char path[4096];
+    json_source file;
+    if (snprintf(path, sizeof path, "%s/%s", model_dir, name) >= (int)sizeof path || access(path, F_OK))
+        return 0;
+    const int failed = json_source_open(&file, path, e);
+    if (failed)
+        return failed;
+    const json_t *value = json_object_get(file.object, key);
+    *id = json_is_integer(value) ? (int64_t)json_integer_value(value) : find_named(t, value);
+    json_source_close(&file);
+    return 0;
+}
+
+int tokenizer_padding(const tokenizer *t, const char *model_dir, int64_t *id, pt_error *e)
+{
+    *id = -1;
+    int failed = read_padding(t, model_dir, "config.json", "pad_token_id", id, e);
+    if (!failed && *id < 0)
+        failed = read_padding(t, model_dir, "tokenizer_config.json", "pad_token", id, e);
+    *id = *id < 0 ? tokenizer_eos(t) : *id;
+    return failed;
+}

@@ -39,6 +39,8 @@ uint32_t tokenizer_vocab_size(const tokenizer *t);  /* highest id + 1, added tok
 int64_t tokenizer_bos(const tokenizer *t);          /* the id that the template puts first, or -1 */
 int64_t tokenizer_eos(const tokenizer *t);          /* from tokenizer_config.json / special_tokens_map.json /
                                                        generation_config.json / config.json; -1: none known */
+/* The id behind texts of a batch: of config.json, tokenizer_config.json, or else the end of a text, as in TRL; -1: none. */
+int tokenizer_padding(const tokenizer *t, const char *model_dir, int64_t *id, pt_error *e);
 int64_t tokenizer_unknown(const tokenizer *t);      /* the id for text without a token; -1: such text is dropped, or encoded as bytes */
 bool tokenizer_template_adds_bos(const tokenizer *t);
 size_t tokenizer_template_after(const tokenizer *t); /* the number of ids that it puts after a text */

@@ -67,14 +67,14 @@ static void name_table(const param *p, char *list, size_t n)
     snprintf(list + used, n - used, "%s%s", used ? "," : "", name);
 }
 
-/* `train_also`, and with `add_tokens` all tables of the vocabulary, too. NULL: none. */
+/* `train_also`, with `add_tokens` all tables of the vocabulary, and a head that scores classes. NULL: none. */
 static const char *modules_in_full(const pt_train_options *o, const model *m, char *list, size_t n)
 {
-    if (!o->add_tokens)
+    if (!o->add_tokens && !m->config.labels)
         return o->train_also;
     snprintf(list, n, "%s", o->train_also ? o->train_also : "");
     for (int i = 0; i < m->params_n; i++)
-        if (m->params[i].kind->use == USE_VOCABULARY)
+        if (m->params[i].kind->use == USE_VOCABULARY && (o->add_tokens || m->params[i].role == PARAM_HEAD))
             name_table(&m->params[i], list, n);
     return list;
 }
@@ -122,6 +122,8 @@ int adapters_write(state *s, const companions *c, const char *folder, const char
 {
     const bool leads = !s->in->packing->rank;
     int failed = leads ? companions_write_files(c, folder, e) : 0;
+    if (!failed && leads && s->in->model->config.labels)
+        failed = companions_write_labels(c, folder, e);
     if (!failed)
         failed = state_export_adapter(s, folder, "adapter_model", e);
     if (!failed && leads)

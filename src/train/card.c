@@ -82,7 +82,8 @@ static void add_header(card *c)
         add_plain(c, c->base);
         add(c, "\"\nbase_model_relation: %s\n", adapter ? "adapter" : "finetune");
     }
-    add(c, "pipeline_tag: text-generation\ntags:\n- protrain\n- generated_from_trainer\n");
+    add(c, "pipeline_tag: text-%s\ntags:\n- protrain\n- generated_from_trainer\n",
+        c->t->job.model->config.labels ? "classification" : "generation");
     if (c->base[0] || c->t->job.o.task != PT_TASK_SFT)
         add(c, "- %s\n", task_of(&c->t->job.o)->name);
     if (adapter)

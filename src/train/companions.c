@@ -54,6 +54,25 @@ int companions_take_template(companions *c, const char *path, pt_error *e)
     return 0;
 }
 
+void companions_take_labels(companions *c, const model *m, const char *const *names, int64_t padding)
+{
+    model_set_labels(c->config, &m->config, names);
+    if (padding >= 0 && !json_is_integer(json_object_get(c->config, "pad_token_id")))
+        json_object_set_new(c->config, "pad_token_id", json_integer((json_int_t)padding));
+}
+
+int companions_write_labels(const companions *c, const char *folder, pt_error *e)
+{
+    char path[FILE_PATH_BYTES];
+    json_t *all = json_pack("{s:O, s:O}", "id2label", json_object_get(c->config, "id2label"), "label2id",
+                            json_object_get(c->config, "label2id"));
+    int failed = all ? path_join(path, folder, LABELS_FILE, e) : pt_fail(e, PT_FAILED, "out of memory");
+    if (!failed)
+        failed = file_write_json(path, all, e);
+    json_decref(all);
+    return failed;
+}
+
 void companions_take_tokenizer(companions *c, char *json, size_t n)
 {
     free(c->files[TOKENIZER].data);

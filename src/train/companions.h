@@ -27,6 +27,11 @@ typedef struct companions {
 int companions_read(companions *c, const char *model_dir, const model *m, pt_error *e);
 /* This file's chat template is written instead of the folder's, as chat_template.jinja, which Transformers prefers. */
 int companions_take_template(companions *c, const char *path, pt_error *e);
+/* config.json is that of a model that scores classes of these names, and pads with this id. names NULL: they have none. */
+void companions_take_labels(companions *c, const model *m, const char *const *names, int64_t padding);
+/* LABELS_FILE beside an adapter, which has no config.json: the names of its labels. */
+#define LABELS_FILE "labels.json"
+int companions_write_labels(const companions *c, const char *folder, pt_error *e);
 /* This tokenizer.json is written instead of the folder's; `json` now belongs to the companions. */
 void companions_take_tokenizer(companions *c, char *json, size_t n);
 /* That of another folder, if it has one. */

@@ -98,6 +98,51 @@ static int choose_tokenizer(job *j, pt_error *e)
     return 0;
 }
 
+/* The tables of a large vocabulary take 30 MB, which a run's budget should have: all text is made tokens before the first step. */
+static void close_tokenizer(tokenizer *t)
+{
+    tokenizer_close(t);
+#ifdef __GLIBC__
+    malloc_trim(0);
+#endif
+}
+
+/* ---- scores of labels ---- */
+
+/* Those of the model or the adapter that goes on, else those of the data. */
+static int find_labels(job *j, pt_error *e)
+{
+    column_names columns;
+    if (task_of(&j->o)->scores != SCORES_LABELS)
+        return 0;
+    int failed = j->o.adapter ? labels_read(&j->labels, j->o.adapter, LABELS_FILE, e) : 0;
+    if (!failed && !j->labels.n && model_scores(j->model_dir))
+        failed = labels_read(&j->labels, j->model_dir, "config.json", e);
+    if (failed || j->labels.n)
+        return failed;
+    failed = columns_parse(j->o.columns, &columns, e);
+    return failed ? failed : labels_find(&j->labels, j->o.data, j->o.data_n, DATA_TRAINS, &columns, e);
+}
+
+static int take_labels(job *j, pt_error *e)
+{
+    char path[FILE_PATH_BYTES];
+    tokenizer *t;
+    size_t n;
+    const char *json = companions_tokenizer(&j->companions, &n);
+    int failed = path_join(path, j->model_dir, "tokenizer.json", e);
+    if (!failed && !json)
+        failed = pt_fail(e, PT_FAILED, "%.400s: the model has no tokenizer: put its tokenizer.json beside config.json", path);
+    if (!failed)
+        failed = tokenizer_open_text(j->model_dir, path, json, n, &t, e);
+    if (failed)
+        return failed;
+    failed = tokenizer_padding(t, j->model_dir, &j->padding, e);
+    companions_take_labels(&j->companions, j->model, (const char *const *)j->labels.name, j->padding);
+    close_tokenizer(t);
+    return failed;
+}
+
 int job_open_model(job *j, const char *from, pt_error *e)
 {
     const bool resumed = from[0] != 0;
@@ -106,11 +151,15 @@ int job_open_model(job *j, const char *from, pt_error *e)
     if (!path_is_folder(j->model_dir))
         return hub_fail_model(j->model_dir, "`model` must be a Hugging Face folder with config.json", e);
     j->o.base = base_of_adapter(j->o.base, j->o.model, j->o.adapter, resumed ? NULL : j->o.notice, j->o.arg);
-    int failed = model_of_options(&j->o, &j->added, &j->model, e);
+    int failed = find_labels(j, e);
+    if (!failed)
+        failed = model_of_options(&j->o, j->labels.n, &j->added, &j->model, e);
     if (!failed)
         failed = companions_read(&j->companions, j->model_dir, j->model, e);
     if (!failed)
         failed = choose_tokenizer(j, e);
+    if (!failed && task_of(&j->o)->scores)
+        failed = take_labels(j, e);
     const char *template = chat_template_file(j->o.chat_template, j->o.adapter, path);
     if (!failed && template)
         failed = companions_take_template(&j->companions, template, e);
@@ -172,15 +221,6 @@ static int open_dataset(const job *j, dataset_options d, bool evaluation, datase
     return failed;
 }
 
-/* The tables of a large vocabulary take 30 MB, which a run's budget should have: all text is made tokens before the first step. */
-static void close_tokenizer(tokenizer *t)
-{
-    tokenizer_close(t);
-#ifdef __GLIBC__
-    malloc_trim(0);
-#endif
-}
-
 /* Other programs end a text where generation_config.json says, so it names the token that ends what is trained on: the template's after a
  * reply, or the tokenizer's end of text. */
 static int name_end(job *j, const char *template, const tokenizer *t, pt_error *e)
@@ -223,6 +263,7 @@ int job_open_data(job *j, const char *cache, pt_error *e)
                                .held = j->o.eval_split, .examples = j->o.loss_per == PT_LOSS_PER_EXAMPLE,
                                .pairs = task_of(&j->o)->pairs, .task = task_of(&j->o)->name,
                                .labels = task_of(&j->o)->labels, .mismatched = j->o.batch_size,
+                               .scored = task_of(&j->o)->scores, .names = j->labels.n ? &j->labels : NULL, .padding = j->padding,
                                .prompts = task_of(&j->o)->plane == TASK_PLANE_OWN, .documents = j->o.document_mask,
                                .eos = j->model->config.eos,
                                .threads = j->o.threads,
@@ -235,10 +276,11 @@ int job_open_data(job *j, const char *cache, pt_error *e)
         const option_needs needs = options_needs(&j->o, dataset_chats(j->data), dataset_packed(j->data));
         options_tell_idle(&train_table, &j->o, &needs, j->o.notice, j->o.arg);
     }
-    if (!failed && words)
+    const bool scores = task_of(&j->o)->scores;
+    if (!failed && words && !scores)
         failed = name_end(j, d.chat_template, words, e);
     const int64_t examples = j->o.preview == PT_PREVIEW_DEFAULT ? 1 : j->o.preview;
-    if (!failed && words && examples)
+    if (!failed && words && examples && !scores)
         failed = preview_make(j->data, words, j->o.seq_len, examples, d.pairs, &j->preview, e);
     close_tokenizer(words);
     j->shape.documents = !failed && (dataset_apart(j->data) || (j->eval && dataset_apart(j->eval)));
@@ -296,6 +338,7 @@ void job_close(job *j)
     free(j->preview);
     companions_free(&j->companions);
     new_tokens_close(&j->added);
+    labels_free(&j->labels);
     safetensors_close((safetensors *)j->layout.source);
     base_close(&j->base);
     model_close(j->model);

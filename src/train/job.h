@@ -19,6 +19,8 @@ typedef struct job {
     model *model;
     companions companions;
     new_tokens added;              /* of `add_tokens`; n 0: none */
+    label_names labels;            /* of `task` classify; n 0: none */
+    int64_t padding;               /* id behind texts that are scored; -1: none */
     bool random_init;
     base base;
     weights_layout layout;         /* of the weights that are written; owns its source */

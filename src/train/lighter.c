@@ -25,7 +25,7 @@ static int lighter_open(lighter *l, const planning *p, const pt_train_options *o
     l->o.notice = NULL;
     int failed = options_check_plan(&l->o, &own);
     if (!failed)
-        failed = model_of_options(&l->o, NULL, &l->model, &own);
+        failed = model_of_options(&l->o, 0, NULL, &l->model, &own);
     if (!failed)
         failed = shape_of_options(&l->o, l->model, &l->shape, &own);
     if (!failed && p->ranks > 1) {

@@ -50,7 +50,13 @@ static int check_new_rows(const model *m, pt_error *e)
     return 0;
 }
 
-static int open_changed(const pt_train_options *o, new_tokens *added, model **out, pt_error *e)
+/* Of a model that has no such head, as far as it is known before the data are read. */
+static int64_t least_labels(const pt_train_options *o)
+{
+    return task_of(o)->scores == SCORES_ONE ? 1 : task_of(o)->scores == SCORES_LABELS && !model_scores(o->model) ? 2 : 0;
+}
+
+static int open_changed(const pt_train_options *o, new_tokens *added, int64_t labels, model **out, pt_error *e)
 {
     char of_adapter[ROPE_MARK];
     const char *rope = o->rope_scaling && !as_they_are(o) ? o->rope_scaling : base_mark_rope(o->adapter, of_adapter);
@@ -60,18 +66,21 @@ static int open_changed(const pt_train_options *o, new_tokens *added, model **ou
                                     "leave one of them out, or merge the adapter first");
     int failed = o->add_tokens ? new_tokens_open(added, o->model, o->add_tokens, e) : 0;
     changes.vocab = (int64_t)(added->first + added->n);
+    changes.labels = labels;
     return failed ? failed : model_open_beside(o->model, &changes, o->adapter, options_pass_notice, (void *)o, out, e);
 }
 
-int model_of_options(const pt_train_options *o, new_tokens *added, model **out, pt_error *e)
+int model_of_options(const pt_train_options *o, int64_t labels, new_tokens *added, model **out, pt_error *e)
 {
     const optimizer_args args = options_args(o);
     new_tokens own = {0}, *tokens = added ? added : &own;
-    int failed = open_changed(o, tokens, out, e);
+    int failed = open_changed(o, tokens, labels ? labels : least_labels(o), out, e);
     const bool adds = tokens->n;
     new_tokens_close(&own);
     if (failed)
         return failed;
+    if ((*out)->config.labels && !task_of(o)->scores)
+        return pt_fail(e, PT_USAGE, "`model` %.400s scores texts and predicts no tokens: give `task` classify or reward", o->model);
     optimizer_prepare(*out, &args);
     failed = freeze(o, *out, e);
     return failed || !adds ? failed : check_new_rows(*out, e);
@@ -146,6 +155,7 @@ int shape_of_options(pt_train_options *o, const model *m, step_shape *s, pt_erro
     s->weighted = o->loss_per == PT_LOSS_PER_EXAMPLE || task_of(o)->plane != TASK_PLANE_NONE;
     s->router_aux = (float)o->router_aux_loss;
     s->compare = task_rule(o);
+    s->linear = task_of(o)->scores == SCORES_ONE;
     s->noise = noise_of(o, c);
     s->smoothing = task_of(o)->pairs ? 0 : (float)o->label_smoothing;
     s->optimizer = optimizers[o->optimizer];

@@ -8,8 +8,9 @@
 
 struct new_tokens;
 /* Opens o->model with its trained parameters and the formats of frozen ones (model.h), and finds whether the frozen parameters came as
- * bf16: from the weights, or from config.json if there are none. `added` (may be NULL) gets the tokens of `add_tokens`, to be closed. */
-int model_of_options(const pt_train_options *o, struct new_tokens *added, model **out, pt_error *e);
+ * bf16: from the weights, or from config.json if there are none. `added` (may be NULL) gets the tokens of `add_tokens`, to be closed.
+ * labels: of the data, with `task` classify; 0: not known. */
+int model_of_options(const pt_train_options *o, int64_t labels, struct new_tokens *added, model **out, pt_error *e);
 /* Sequence length, batch and type, as on a CPU; sets o->seq_len. */
 int shape_of_options(pt_train_options *o, const model *m, step_shape *s, pt_error *e);
 /* Refuses a sequence that is longer than the model's positions. may_exceed: says so instead. */

@@ -70,6 +70,9 @@ int options_check(const pt_train_options *o, pt_error *e)
 static int check_task(const pt_train_options *o, pt_error *e)
 {
     const train_task *t = task_of(o);
+    if (t->scores && (o->sample_n || o->train_on != PT_TRAIN_ON_AUTO))
+        return pt_fail(e, PT_USAGE, "`task` %s trains a score of whole examples: leave out `%s`", t->name,
+                       o->sample_n ? "sample" : "train_on");
     if (t->pairs && (o->loss_per != PT_LOSS_PER_TOKEN || o->train_on != PT_TRAIN_ON_AUTO))
         return pt_fail(e, PT_USAGE, "`task` %s compares whole replies: leave out %s", t->name,
                        o->train_on ? "`train_on`" : "`loss_per` example");

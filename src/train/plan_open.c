@@ -114,7 +114,7 @@ static int make(pt_plan *p, bool first, pt_error *e)
     planning *g = &p->planning;
     int failed = find_ranks(p, e);
     if (!failed)
-        failed = model_of_options(&p->o, NULL, &p->model, e);
+        failed = model_of_options(&p->o, 0, NULL, &p->model, e);
     if (!failed)
         failed = shape_of_options(&p->o, p->model, &p->shape, e);
     if (!failed)

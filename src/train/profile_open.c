@@ -38,7 +38,7 @@ static int measure(pt_profile *p, bool fresh, pt_error *e)
 
 static int make(pt_profile *p, bool fresh, pt_error *e)
 {
-    int failed = model_of_options(&p->o, NULL, &p->model, e);
+    int failed = model_of_options(&p->o, 0, NULL, &p->model, e);
     if (!failed)
         failed = shape_of_options(&p->o, p->model, &p->shape, e);
     if (!failed)

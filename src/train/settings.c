@@ -222,6 +222,7 @@ json_t *model_json(const model_config *c)
     add_number(all, "residual scale", (double)c->residual_scale, 1);
     add_number(all, "logit scale", (double)c->logit_scale, 1);
     add_number(all, "attention softcap", (double)c->attention_softcap, 0);
+    add_number(all, "labels", (double)c->labels, 0);
     add_number(all, "logit softcap", (double)c->logit_softcap, 0);
     add_heads(all, c);
     if (c->taps)

@@ -100,6 +100,22 @@ static int add_rows(const job *j, state *s, pt_error *e)
     return failed;
 }
 
+/* A head of scores that the model does not have. */
+static int init_head(const job *j, state *s, pt_error *e)
+{
+    safetensors *st;
+    int failed = safetensors_open(j->model_dir, &st, e);
+    if (failed)
+        return failed;
+    const bool has = weights_have_scores(j->model, st);
+    safetensors_close(st);
+    if (has)
+        return 0;
+    options_notice(&j->o, "%.400s has no head that scores (score.weight): it starts at random (seed %llu)", j->model_dir,
+                   (unsigned long long)j->o.seed);
+    return state_init_head(s, j->o.seed, e);
+}
+
 static int load_weights(trainer *t, pt_error *e)
 {
     state s;
@@ -121,6 +137,8 @@ static int load_weights(trainer *t, pt_error *e)
             safetensors_close(st);
         }
     }
+    if (!failed && t->job.model->config.labels && !t->job.random_init && !t->job.o.adapter)
+        failed = init_head(&t->job, &s, e);
     if (!failed && t->job.added.n && !t->job.random_init)
         failed = add_rows(&t->job, &s, e);
     if (!failed && !t->job.random_init)
@@ -347,7 +365,7 @@ static int watch_line(void *arg, const metrics_line *x, pt_error *e)
 static void open_watch(trainer *t)
 {
     const job *j = &t->job;
-    const double guess = shape_compares(&j->shape) ? INFINITY : log((double)j->model->config.vocab);
+    const double guess = shape_compares(&j->shape) ? INFINITY : log((double)model_outputs(&j->model->config));
     uint64_t torn;
     watch_open(&t->watch, guess, j->shape.batch);
     if (t->at.step && metrics_file_read(t->metrics.path, watch_line, &t->watch, &torn, NULL))

@@ -329,7 +329,7 @@ static void packed_pairs_are_as_if_alone(void **state)
 {
     NO_OTHER_THREADS();
     for (int task = 1; task < train_tasks_n; task++) {
-        if (train_tasks[task]->labels) /* the baseline is of examples that share a window */
+        if (!train_tasks[task]->pairs || train_tasks[task]->labels) /* the baseline is of examples that share a window */
             continue;
         char name[2][20];
         for (int i = 0; i < 2; i++)
@@ -379,7 +379,8 @@ static void a_resumed_run_has_the_same_losses(void **state)
 {
     (void)state;
     for (int i = 1; i < train_tasks_n; i++)
-        check_resumed(train_tasks[i], (pt_task)i);
+        if (train_tasks[i]->pairs)
+            check_resumed(train_tasks[i], (pt_task)i);
 }
 
 /* ---- a file that is lost, damaged or of another run ---- */

@@ -218,7 +218,9 @@ static void kill_and_compare(int wanted)
     static const char *const numbers[] = {"1", "2", "4"};
     int kills = 0, runs = 0, starts = 0;
     lanes = numbers[random_below(&the_random, 3)];
-    pairs_task = 1 + random_below(&the_random, train_tasks_n - 1);
+    do {
+        pairs_task = 1 + random_below(&the_random, train_tasks_n - 1);
+    } while (!train_tasks[pairs_task]->pairs);
     char straight[128], out[128];
     pt_error e = {0};
     snprintf(straight, sizeof straight, "%s/straight", scratch);

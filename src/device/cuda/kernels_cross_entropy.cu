@@ -130,6 +130,28 @@ DEVICE void no_loss(const op_cross_entropy &o, int64_t row)
         o.right[row] = 0.0f;
 }
 
+/* The loss is minus the target's logit. */
+template <pt_dtype T, bool MAPPED>
+DEVICE void linear_row(const op_cross_entropy &o, const logit_map &m, const float *logits, void *out, int64_t row, int64_t target,
+                       bool wide)
+{
+    const float logit = logits[target], scale = o.weights ? o.scale * o.weights[row] : o.scale;
+    const softmax_sum s = row_softmax<MAPPED>(m, logits, o.vocab, wide);
+    for (int64_t from = 0; out && from < o.vocab; from += blockDim.x * PACK) {
+        const int64_t i = from + threadIdx.x * PACK;
+        pack p = {{0}};
+        for (int j = 0; j < PACK; j++)
+            p.x[j] = i + j == target ? by_logit<MAPPED>(m, logit, -scale) : 0.0f;
+        __syncthreads(); /* all have read the logits */
+        pack_store<T>(out, i, o.vocab, wide, p);
+    }
+    if (threadIdx.x)
+        return;
+    o.loss[row] = -mapped<MAPPED>(m, logit);
+    if (o.right)
+        o.right[row] = mapped<MAPPED>(m, logit) >= s.largest ? 1.0f : 0.0f;
+}
+
 template <pt_dtype T, bool MAPPED> __global__ void __launch_bounds__(1024) cross_entropy_kernel(op_cross_entropy o, logit_map m, bool wide)
 {
     int64_t row = blockIdx.x, target = o.targets[row];
@@ -141,6 +163,10 @@ template <pt_dtype T, bool MAPPED> __global__ void __launch_bounds__(1024) cross
             pack_store<T>(out, i, o.vocab, wide, zero);
         if (threadIdx.x == 0)
             no_loss(o, row);
+        return;
+    }
+    if (o.linear) {
+        linear_row<T, MAPPED>(o, m, logits, out, row, target, wide);
         return;
     }
     softmax_sum s = row_softmax<MAPPED>(m, logits, o.vocab, wide);
@@ -287,7 +313,7 @@ template <bool MAPPED> static int kept_launch_any(const op_cross_entropy *o, con
 static bool is_kept(const op_cross_entropy *o, bool wide, const shared_limits *l)
 {
     const int packs = o->vocab <= KEPT_FEW * KEPT_THREADS * PACK ? KEPT_FEW : KEPT_MOST;
-    return wide && o->smoothing == 0 && o->dlogits && o->type == PT_BF16 && o->vocab > LONG_ROW &&
+    return wide && o->smoothing == 0 && !o->linear && o->dlogits && o->type == PT_BF16 && o->vocab > LONG_ROW &&
            o->vocab <= packs * KEPT_THREADS * PACK && packs * KEPT_BYTES + 1024 <= l->bytes;
 }
 

@@ -149,6 +149,21 @@ static INLINE void gradient_row_smoothed(pt_dtype type, const logits_row *r, flo
     }
 }
 
+/* The loss is minus the target's logit. */
+static INLINE void linear_row(pt_dtype type, const op_cross_entropy *o, const logits_row *r, int64_t row, int64_t target, void *out)
+{
+    const vf asked = vec_set(r->x[target]);
+    const float largest = row_map(r, vec_set(row_largest(r->x, o->vocab)))[0], wanted = row_map(r, asked)[0];
+    const float scale = o->weights ? o->scale * o->weights[row] : o->scale;
+    o->loss[row] = -wanted;
+    if (o->right)
+        o->right[row] = wanted >= largest;
+    if (!out)
+        return;
+    memset(out, 0, (size_t)o->vocab * dtype_bytes(type));
+    store(type, out, target, row_slope(r, asked, vec_set(-scale)), 1);
+}
+
 /* mapped: logits have a scale or a cap. */
 static INLINE void row_of(pt_dtype type, bool mapped, const op_cross_entropy *o, int64_t row, int64_t next, float *scratch)
 {
@@ -166,6 +181,10 @@ static INLINE void row_of(pt_dtype type, bool mapped, const op_cross_entropy *o,
     logits_row r = {.x = o->logits + row * o->ld, .next = o->logits + next * o->ld, .out = out, .out_bytes = dtype_bytes(type),
                     .mapped = mapped, .logit_scale = logit_scale, .cap = o->softcap};
     r.over_cap = r.cap != 0 ? logit_scale / r.cap : 0;
+    if (o->linear) {
+        linear_row(type, o, &r, row, target, out);
+        return;
+    }
     if (out && !mapped)
         r.kept = out == r.x ? out : o->vocab * (int64_t)sizeof(float) <= POOL_SCRATCH_BYTES ? scratch : NULL;
     r.largest = row_map(&r, vec_set(row_largest(r.x, o->vocab)))[0];
