@@ -902,6 +902,9 @@ void architecture_name(char name[MODEL_NAME], const char *prefix, const char *pa
 {
     int used = snprintf(name, MODEL_NAME, "%s", prefix);
     for (const char *at = pattern; *at && used < MODEL_NAME - 1; at++)
-        used += *at == '*' || *at == '#' ? snprintf(name + used, (size_t)(MODEL_NAME - used), "%d", *at == '*' ? layer : expert)
-                                         : snprintf(name + used, (size_t)(MODEL_NAME - used), "%c", *at);
+        if (*at == '*' || *at == '#')
+            used += snprintf(name + used, (size_t)(MODEL_NAME - used), "%d", *at == '*' ? layer : expert);
+        else
+            name[used++] = *at;
+    name[used < MODEL_NAME ? used : MODEL_NAME - 1] = 0;
 }
