@@ -190,7 +190,16 @@ static void write_head(FILE *out, const explanation *x)
 
 /* ---- the plan ---- */
 
-static void write_chunks(FILE *out, const plan *p)
+/* What must not be cut, as the experts of a layer, makes chunks larger than those that were asked for. */
+static uint64_t largest_chunk(const plan *p, const packing *k)
+{
+    uint64_t most = k ? 0 : (uint64_t)p->chunk_bytes;
+    for (int i = 0; k && i < k->chunks_n; i++)
+        most = chunk_weight_bytes(k, i) > most ? chunk_weight_bytes(k, i) : most;
+    return most;
+}
+
+static void write_chunks(FILE *out, const plan *p, const packing *k)
 {
     int placements[TIERS] = {0}, host_updates = 0, moved = 0, sharded = 0;
     char size[32];
@@ -201,7 +210,7 @@ static void write_chunks(FILE *out, const plan *p)
         sharded += p->chunks[i].sharded;
     }
     fprintf(out, "weights  %d chunk%s of up to %s, with states:", p->chunks_n, plural((uint64_t)p->chunks_n),
-            short_size(size, (uint64_t)p->chunk_bytes));
+            short_size(size, largest_chunk(p, k)));
     const char *between = "";
     for (int t = 0; t < TIERS; t++)
         if (placements[t]) {
@@ -307,9 +316,9 @@ static void write_helps(FILE *out, const explanation *x)
         fprintf(out, "%s%s: %.0f%% more tokens/s\n", i ? "         " : "helps    ", x->helps[i].what, 100 * x->helps[i].gain);
 }
 
-void explain_plan(FILE *out, const plan *p, int passing)
+void explain_plan(FILE *out, const plan *p, const packing *k, int passing)
 {
-    write_chunks(out, p);
+    write_chunks(out, p, k);
     write_layers(out, p, passing);
 }
 
@@ -319,7 +328,7 @@ static void write_inside(FILE *out, const explanation *x)
         if (x->forecast.bytes[t])
             write_tier(out, x, t);
     write_room(out, x->in->room);
-    explain_plan(out, &x->in->best->plan, model_passing_layers(x->in->search->model));
+    explain_plan(out, &x->in->best->plan, &x->in->best->packing, model_passing_layers(x->in->search->model));
     write_limits(out, x);
     write_disk(out, x);
 }

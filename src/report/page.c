@@ -354,7 +354,7 @@ static void write_layers(FILE *out, const run_folder *r)
     if (far)
         fputs("<span class=\"key\">dashed: not on the device</span>", out);
     fputs("<pre>", out);
-    explain_plan(out, &r->plan, r->plan.made_for.passing);
+    explain_plan(out, &r->plan, NULL, r->plan.made_for.passing);
     fputs("</pre></div>\n", out);
 }
 
