@@ -241,6 +241,12 @@ static int name_end(job *j, const char *template, const tokenizer *t, pt_error *
     return failed;
 }
 
+/* A text is scored at its end: without it there is nothing to learn. */
+static pt_long longer_examples(const pt_train_options *o)
+{
+    return task_of(o)->scores && o->long_examples == PT_LONG_CUT ? PT_LONG_DROP : o->long_examples;
+}
+
 int job_open_data(job *j, const char *cache, pt_error *e)
 {
     char path[FILE_PATH_BYTES], template[FILE_PATH_BYTES], fingerprint[32] = "ids";
@@ -259,7 +265,7 @@ int job_open_data(job *j, const char *cache, pt_error *e)
                                .seq_len = j->o.seq_len, .vocab = j->model->config.vocab, .seed = j->o.seed,
                                .columns = &columns, .format = j->o.data_format, .train_on = j->o.train_on, .model_dir = j->model_dir,
                                .chat_template = chat_template_file(j->o.chat_template, j->o.adapter, template),
-                               .plain = j->o.plain_contents, .alone = j->o.no_packing, .longer = j->o.long_examples,
+                               .plain = j->o.plain_contents, .alone = j->o.no_packing, .longer = longer_examples(&j->o),
                                .held = j->o.eval_split, .examples = j->o.loss_per == PT_LOSS_PER_EXAMPLE,
                                .pairs = task_of(&j->o)->pairs, .task = task_of(&j->o)->name,
                                .labels = task_of(&j->o)->labels, .mismatched = j->o.batch_size,

@@ -80,7 +80,8 @@ int model_of_options(const pt_train_options *o, int64_t labels, new_tokens *adde
     if (failed)
         return failed;
     if ((*out)->config.labels && !task_of(o)->scores)
-        return pt_fail(e, PT_USAGE, "`model` %.400s scores texts and predicts no tokens: give `task` classify or reward", o->model);
+        return pt_fail(e, PT_USAGE,
+                       "`model` %.400s scores texts and predicts no tokens: only `task` classify or reward trains it", o->model);
     optimizer_prepare(*out, &args);
     failed = freeze(o, *out, e);
     return failed || !adds ? failed : check_new_rows(*out, e);

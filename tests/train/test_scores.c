@@ -204,7 +204,7 @@ static void other_uses_are_refused(void **state)
     assert_non_null(strstr(e.text, "the model's head has 3 labels, but 1 is needed"));
     o.task = PT_TASK_SFT;
     assert_int_equal(pt_trainer_open(&o, &t, &e), PT_USAGE);
-    assert_non_null(strstr(e.text, "give `task` classify or reward"));
+    assert_non_null(strstr(e.text, "`task` classify or reward trains it"));
     o.task = PT_TASK_REWARD;
     o.sample = (const char *const[]){"a"};
     o.sample_n = 1;
