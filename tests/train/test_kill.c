@@ -33,7 +33,7 @@ static const char *model_folder(void)
     return path;
 }
 
-static model *the_model;
+static model *the_model, *scoring_model; /* the latter with the head of --task reward */
 static enum { PLAIN, DOCUMENTS, CHATS, PAIRS, DATA_KINDS } data_kind_now; /* what these runs train on; documents are apart */
 static const char *const data_names[] = {"", ", documents apart", ", chats", ", pairs"};
 static const char *const frozen_patterns[] = {"model.embed_tokens.weight", "model.layers.0.*"};
@@ -93,12 +93,14 @@ static int open_all(void **state)
         make_chats();
         make_pairs();
     }
-    return failed || model_open(model_folder(), NULL, NULL, &the_model, NULL);
+    return failed || model_open(model_folder(), NULL, NULL, &the_model, NULL) ||
+           model_open_changed(model_folder(), &(model_changes){.labels = 1}, NULL, NULL, &scoring_model, NULL);
 }
 
 static int close_all(void **state)
 {
     model_close(the_model);
+    model_close(scoring_model);
     return scratch_remove(state);
 }
 
@@ -141,7 +143,8 @@ static void add_circumstances(arguments *a, random_source *random)
     plan_case c = {.type = PT_BF16, .batch = 4, .seq_len = 32, .clipping = true, .host_tier = random_one_in(random, 2),
                    .optimizer = the_optimizer};
     snprintf(plan_path, sizeof plan_path, "%s/plan.json", scratch);
-    write_random_plan(random, the_model, &c, plan_path);
+    const bool scores = data_kind_now == PAIRS && train_tasks[pairs_task]->scores;
+    write_random_plan(random, scores ? scoring_model : the_model, &c, plan_path);
     add_arguments(a, (const char *const[]){"--plan", plan_path, NULL});
     if (c.host_tier)
         add_arguments(a, (const char *const[]){"--host-memory", "64MiB", NULL});
@@ -220,7 +223,7 @@ static void kill_and_compare(int wanted)
     lanes = numbers[random_below(&the_random, 3)];
     do {
         pairs_task = 1 + random_below(&the_random, train_tasks_n - 1);
-    } while (!train_tasks[pairs_task]->pairs);
+    } while (!train_tasks[pairs_task]->pairs || (train_tasks[pairs_task]->scores && (adapted || frozen)));
     char straight[128], out[128];
     pt_error e = {0};
     snprintf(straight, sizeof straight, "%s/straight", scratch);
