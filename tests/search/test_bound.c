@@ -2,6 +2,8 @@
 
 #include "search/space.h"
 
+#include <math.h>
+
 /* What the search throws away unpriced, it throws away by an estimate's `least_ns`. What is said of all plans holds for each, within no
  * more memory than it takes. */
 
@@ -17,6 +19,23 @@ static bool take_any(void *arg, const candidate *r, const estimate *about)
     return false;
 }
 
+/* What every plan computes: each layer at its cheapest level, all weights in the cache. */
+static double needed_ns(const space *s)
+{
+    const costs *c = s->in->costs;
+    double unit = c->embed_ns + c->head_ns;
+    for (int i = 0; i < s->layers; i++) {
+        const layer_cost *l = &c->layer[c->kind_of_layer[i]];
+        double least = INFINITY;
+        for (int k = 0; k < (i < s->passing ? 1 : SAVE_LEVELS); k++) {
+            const double ahead = fmax(l->forward_ns[k] - l->warm_forward_ns, 0), back = fmax(l->backward_ns[k] - l->warm_backward_ns[k], 0);
+            least = fmin(least, ahead + (i < s->passing ? 0 : back));
+        }
+        unit += least;
+    }
+    return unit * (double)s->in->shape->units_n;
+}
+
 /* The bound of all plans within the memory of this one, which a time that is much longer leaves room to be wrong. Gives its share of
  * the plan's time. */
 static double share_of_all(const space *s, const priced *x)
@@ -30,6 +49,8 @@ static double share_of_all(const space *s, const priced *x)
         fail_msg("%s", e.text);
     if (least > x->step_ns * (1 + 1e-9))
         fail_msg("no plan takes less than %.0f ns, it is said, but one takes %.0f", least, x->step_ns);
+    if (s->in->training && shape_ranks(s->in->shape) == 1 && least < needed_ns(s) * (1 - 1e-9))
+        fail_msg("a plan may take %.0f ns, it is said, but its computation takes %.0f", least, needed_ns(s));
     return least / x->step_ns;
 }
 
