@@ -275,7 +275,7 @@ static void where_ram_is_missing_and_no_disk_helps_a_smaller_step_is_the_advice(
     char model[200], taken[256];
     snprintf(model, sizeof model, "%s", put_text("broad.json", broad));
     const words of = WORDS("--model", model, "--seq-len", "256", "--batch-size", "8", "--disk-path", scratch, "--disk-memory", "0",
-                           "--json");
+                           "--json", "--search-effort", "0.1");
     assert_int_equal(follow_advice(1000 * MIB, of, taken), 2);
     assert_int_equal(strncmp(taken, "--batch-size ", 13), 0);
 }
@@ -291,7 +291,7 @@ static void where_nothing_helps_the_memory_that_is_missing_is_said(void **state)
     char needs[32], more[32];
     snprintf(model, sizeof model, "%s", put_text("larger.json", larger));
     const words of = WORDS("--model", model, "--seq-len", "16", "--batch-size", "1", "--disk-path", "/dev/shm", "--disk-memory", "0",
-                           "--json");
+                           "--json", "--search-effort", "0.1");
     assert_int_equal(plan_within(1200 * MIB, of, WORDS("--quiet")), 3);
     json_t *o = printed();
     const json_t *changes = json_object_get(o, "changes"); /* the last of them is more memory */

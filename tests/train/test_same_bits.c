@@ -26,7 +26,7 @@
 
 #include <cmocka.h>
 
-enum { STEPS = 3, PLANS_OF_A_MODEL = 25, DEFAULT_PLANS = THREADS_SANITIZED ? 20 : SANITIZED ? 40 : 500 };
+enum { STEPS = 3, PLANS_OF_A_MODEL = 25, DEFAULT_PLANS = THREADS_SANITIZED ? 8 : SANITIZED ? 20 : 500 };
 enum { SHIM_PLANS = 12, SHIM_PLANS_OF_A_MODEL = 4, SHIM_HEADS = 16 };
 
 typedef struct outcome { float *values; size_t n; float *losses; int32_t *routing; } outcome; /* routing: of the last step */

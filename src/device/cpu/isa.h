@@ -47,7 +47,13 @@ bool cpu_exceeds_cache(int64_t bytes);
     type name##_v2 parameters;          \
     type name##_v3 parameters;          \
     type name##_v4 parameters;
+#ifdef PT_ONE_COPY /* builds with a sanitizer have one copy of most kernels, for the processor that builds */
+#define KERNEL_OF(name, isa) name##_##isa
+#define KERNEL_COPY(name, isa) KERNEL_OF(name, isa)
+#define KERNEL_BEST(name) KERNEL_COPY(name, PT_ONE_COPY)
+#else
 #define KERNEL_BEST(name) (cpu_isa() == 4 ? name##_v4 : cpu_isa() == 3 ? name##_v3 : name##_v2)
+#endif
 #define BF16_COPY(name) name##_v4bf16
 #else
 #define KERNELS(type, name, parameters) type name##_neon parameters;
