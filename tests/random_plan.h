@@ -75,6 +75,9 @@ static const struct { const char *type, *more; } random_llamas[] = {
     {"granitemoehybrid", ", \"attn_layer_indices\": [0], \"mamba_n_heads\": 4, \"mamba_n_groups\": 2, \"mamba_d_state\": 8, "
                          "\"shared_intermediate_size\": 24, \"num_local_experts\": 0, \"residual_multiplier\": 0.4"},
     {"nemotron_h", ", \"mamba_num_heads\": 4, \"mamba_head_dim\": 8, \"n_groups\": 2, \"ssm_state_size\": 8"},
+    {"nemotron_h", ", \"mamba_num_heads\": 2, \"mamba_head_dim\": 12, \"n_groups\": 1, \"ssm_state_size\": 8, \"n_routed_experts\": 6,"
+                   " \"num_experts_per_tok\": 2, \"n_group\": 3, \"topk_group\": 2, \"moe_intermediate_size\": 8,"
+                   " \"moe_shared_expert_intermediate_size\": 16"},
     {"qwen2_moe", ", \"num_experts\": 5, \"num_experts_per_tok\": 2, \"moe_intermediate_size\": 16,"
                   " \"shared_expert_intermediate_size\": 24, \"decoder_sparse_step\": 2"},
     {"granitemoeshared", ", \"num_local_experts\": 4, \"shared_intermediate_size\": 24, \"residual_multiplier\": 0.4"},
@@ -136,7 +139,8 @@ static inline int random_model(random_source *r, int layers, model **out, pt_err
     char branches[1024] = "", head[160] = "";
     random_head(r, kind > 2 ? random_llamas[kind - 3].type : kind == 0 ? "gpt2" : kind == 1 ? "opt" : "gpt_neox", head, sizeof head);
     if (kind > 2 && !strcmp(random_llamas[kind - 3].type, "nemotron_h"))
-        snprintf(branches, sizeof branches, ", \"hybrid_override_pattern\": \"%.*s\"", layers, "M-*M-M*-*-MM-*M--M*M-*M-");
+        snprintf(branches, sizeof branches, ", \"hybrid_override_pattern\": \"%.*s\"", layers,
+                 strstr(random_llamas[kind - 3].more, "moe") ? "EM*E-MEM*-E*EM-EM*E--E*M" : "M-*M-M*-*-MM-*M--M*M-*M-");
     if (kind > 2 && strstr(random_llamas[kind - 3].more, "input\": 4"))
         random_shared(layers, vocab, branches, sizeof branches);
     if (kind == 0)

@@ -300,7 +300,8 @@ static void add_mixture(writer *w, const mixture *m, int to_router, int in, int 
     const int ids = add_named(w, m, "ids", 1, k, true, SAVE_ATTENTION), weights = add_named(w, m, "weights", 1, k, true, SAVE_ATTENTION);
     const int order = add_named(w, m, "order", k, 1, true, SAVE_ATTENTION), places = add_named(w, m, "places", k, 1, true, SAVE_ATTENTION);
     const int ends = add_named(w, m, "ends", 1, m->experts, true, SAVE_ATTENTION);
-    const int up = add_named(w, m, "experts_up", k, 2 * m->ffn, false, SAVE_ALL);
+    const int64_t wide = (w->model->config.gated ? 2 : 1) * m->ffn;
+    const int up = add_named(w, m, "experts_up", k, wide, false, SAVE_ALL);
     const int act = add_named(w, m, "experts_act", k, m->ffn, false, SAVE_LEVELS);
     w->p->tensor[ends].per = ROWS_FIXED;
     layer_stage *s = add_stage(w, STAGE_ROUTE, to_router, logits);
@@ -433,6 +434,10 @@ void layer_describe(layer_program *p, const model *m, int layer)
     if (has(&w, PARAM_INPUTS))
         make_inputs(&w, x, inputs);
     const int n1 = c->pre_norm ? add_norm(&w, x, "n1", PARAM_NORM1, PARAM_NORM1_BIAS) : x;
+    if (c->mixer[layer] == MIXER_NONE && c->sparse[layer]) {
+        add_experts(&w, &of_mlp, n1, x, out);
+        return;
+    }
     if (c->mixer[layer] == MIXER_NONE) {
         const int act = add_act(&w);
         add_mlp(&w, n1, act);

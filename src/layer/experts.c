@@ -390,7 +390,7 @@ static unsigned act_touches(const layer_stage *s, step_pass pass)
 static void act_forward(const layer_work *work, const layer_stage *s)
 {
     const model_config *c = work->config;
-    const op_activation o = {.kind = c->activation, .gated = true, .type = work->type, .rows = rows_n(work, s),
+    const op_activation o = {.kind = c->activation, .gated = c->gated, .type = work->type, .rows = rows_n(work, s),
                              .cols = columns(work, s->out[0]), .up = tensor(work, s->in[0]), .out = tensor(work, s->out[0])};
     if (!c->expert_limit) {
         queue_submit(work->c->queue, &(op){OP_ACTIVATION, .activation = o});
@@ -406,7 +406,7 @@ static void act_input(const layer_work *work, const layer_stage *s)
 {
     void *d = gradient(work, s->out[0]);
     queue_submit(work->c->queue, &(op){OP_GROUPED_ACTIVATION_BACKWARD, .grouped_activation_backward = {
-        .of = {.kind = work->config->activation, .gated = true, .type = work->type, .cols = columns(work, s->out[0]),
+        .of = {.kind = work->config->activation, .gated = work->config->gated, .type = work->type, .cols = columns(work, s->out[0]),
                .up = tensor(work, s->in[0]), .dout = d, .dup = gradient(work, s->in[0]), .out = d},
         .range = {0, experts_n(work, s), rows_n(work, s), tensor(work, s->in[EXPERTS_ENDS])}, .alpha = work->config->expert_alpha,
         .limit = work->config->expert_limit, .order = tensor(work, s->in[EXPERTS_ORDER]), .weights = tensor(work, s->in[EXPERTS_WEIGHTS]),

@@ -12,7 +12,7 @@
  *   xm -> norm -> route -> dispatch -> experts_up -> experts_act -> experts_down -> + xm = out    (experts.c; before it the shared expert)
  *   x -> norm -> linear -> head_norm -> rotate -> [share] -> attention ...      (keys and values are handed to later layers, or come so)
  *   xp -> linear -> gate_inputs -> linear -> norm -> + xp = out; in the first layer before all: x -> linear -> make_inputs    (inputs.c)
- *   x -> norm -> a mixer or an MLP -> + x = out                                                       (one branch a layer)
+ *   x -> norm -> a mixer, an MLP or experts -> + x = out                                              (one branch a layer)
  *   xm -> norm -> MLP -> norm; xm -> norm -> experts -> norm; their sum -> norm -> + xm = out     (with a norm before the router)
  *
  * Save levels say which tensors are saved for backward; the others live in the workspace and are recomputed. The outputs of norms and

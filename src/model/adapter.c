@@ -113,11 +113,11 @@ bool adapter_name_ends(const char *module, const char *target)
 static const param *matrix_of(const model *m, int block, int matrix)
 {
     static const param_role mlp[] = {PARAM_UP, PARAM_DOWN, PARAM_SHARED_UP, PARAM_SHARED_DOWN};
-    bool is_mlp = false;
+    const architecture *a = architecture_find(m->config.model_type);
+    bool without = a->mix_out_kept && roles[matrix].base == PARAM_MIX_OUT;
     for (size_t i = 0; i < sizeof mlp / sizeof *mlp; i++)
-        is_mlp = is_mlp || roles[matrix].base == mlp[i];
-    return is_mlp && architecture_find(m->config.model_type)->mlp_means_experts ? NULL
-                                                                                : block_param(m, &m->blocks[block], roles[matrix].base);
+        without = without || (a->mlp_means_experts && roles[matrix].base == mlp[i]);
+    return without ? NULL : block_param(m, &m->blocks[block], roles[matrix].base);
 }
 
 static int parts_of(const param *p) { return !p ? 0 : is_of_experts(p) ? 1 : p->parts; }
@@ -137,14 +137,23 @@ static const param *example_of(const model *m, int matrix)
 
 int adapter_most_parts(const model *m, int matrix) { return parts_of(example_of(m, matrix)); }
 
+/* Has it another name in layers with a shared expert? Its last word is then the name of both, also if it is the experts' word: a target
+ * that names modules does not mean parameters. */
+static bool has_two_names(const model *m, int matrix)
+{
+    const architecture *a = architecture_find(m->config.model_type);
+    return a->shared && a->shared[roles[matrix].base][0];
+}
+
 void adapter_short_name(const model *m, int matrix, int part, char out[MODEL_NAME])
 {
+    const int others = has_two_names(m, matrix) ? MODEL_MATRICES - 2 : MODEL_MATRICES;
     char name[MODEL_NAME], other[MODEL_NAME];
     adapter_module_name(m, example_of(m, matrix), part, name);
     const char *at = strrchr(name, '.');
     for (bool again = at != NULL; again;) {
         again = false;
-        for (int i = 0; i < MODEL_MATRICES; i++)
+        for (int i = 0; i < others; i++)
             for (int k = 0; k < adapter_most_parts(m, i); k++) {
                 adapter_module_name(m, example_of(m, i), k, other);
                 again = again || ((i != matrix || k != part) && adapter_name_ends(other, at + 1));

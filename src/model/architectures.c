@@ -235,7 +235,16 @@ static const char *nemotron_h_names[PARAM_ROLES][MODEL_MAX_PARTS] = {
     [PARAM_MIX_NORM] = {"layers.*.mixer.norm.weight"}, [PARAM_MIX_OUT] = {"layers.*.mixer.out_proj.weight"},
     [PARAM_MIX_OUT_BIAS] = {"layers.*.mixer.out_proj.bias"}, [PARAM_UP] = {"layers.*.mixer.up_proj.weight"},
     [PARAM_UP_BIAS] = {"layers.*.mixer.up_proj.bias"}, [PARAM_DOWN] = {"layers.*.mixer.down_proj.weight"},
-    [PARAM_DOWN_BIAS] = {"layers.*.mixer.down_proj.bias"}, [PARAM_NORMF] = {"norm_f.weight"}, [PARAM_HEAD] = {head_name}};
+    [PARAM_DOWN_BIAS] = {"layers.*.mixer.down_proj.bias"}, [PARAM_ROUTER] = {"layers.*.mixer.gate.weight"},
+    [PARAM_CORRECTION] = {"layers.*.mixer.gate.e_score_correction_bias"},
+    [PARAM_EXPERTS_UP] = {"layers.*.mixer.experts.#.up_proj.weight"}, [PARAM_EXPERTS_DOWN] = {"layers.*.mixer.experts.#.down_proj.weight"},
+    [PARAM_NORMF] = {"norm_f.weight"}, [PARAM_HEAD] = {head_name}};
+static const char *nemotron_h_fused_names[PARAM_ROLES][MODEL_MAX_PARTS] = {
+    [PARAM_EXPERTS_UP] = {"layers.*.mixer.experts.up_proj"}, [PARAM_EXPERTS_DOWN] = {"layers.*.mixer.experts.down_proj"}};
+static const char *nemotron_h_shared_names[PARAM_ROLES][MODEL_MAX_PARTS] = {
+    [PARAM_UP] = {"layers.*.mixer.shared_experts.up_proj.weight"}, [PARAM_UP_BIAS] = {"layers.*.mixer.shared_experts.up_proj.bias"},
+    [PARAM_DOWN] = {"layers.*.mixer.shared_experts.down_proj.weight"},
+    [PARAM_DOWN_BIAS] = {"layers.*.mixer.shared_experts.down_proj.bias"}};
 
 static const char *bamba_names[PARAM_ROLES][MODEL_MAX_PARTS] = {
     MAMBA_NAMES, [PARAM_NORM2] = {"layers.*.pre_ff_layernorm.weight"},
@@ -398,10 +407,11 @@ static const char *starcoder2_names[PARAM_ROLES][MODEL_MAX_PARTS] = {
     .experts = {"num_local_experts", NULL, 8}, EXPERTS_USED("num_experts_per_tok", 2), .router_norm = {NULL, true},                   \
     .names = granite_moe_names, .fused = granite_fused_names, .router_loss = true, .fixed = {NO_ROUTER_LOSS}
 
-/* The choice of GLM 4 MoE and dots 1. */
-#define SIGMOID_ROUTER(rule, scale, groups, used)                                                                                     \
+/* The choice of Nemotron H, and of GLM 4 MoE and dots 1. */
+#define SIGMOID_CHOICE(rule, scale, groups, used)                                                                                     \
     .sparse = rule, .router = ROUTE_SIGMOID, .router_correction = true, .router_groups = groups, .router_groups_used = used,   \
-    .router_eps = 1e-20, .router_scale = {"routed_scaling_factor", scale}, .fused = fused_names, .shared = shared_names
+    .router_eps = 1e-20, .router_scale = {"routed_scaling_factor", scale}
+#define SIGMOID_ROUTER(rule, scale, groups, used) SIGMOID_CHOICE(rule, scale, groups, used), .fused = fused_names, .shared = shared_names
 #define SIGMOID_ROUTER_KEYS                                                                                                           \
     ROUTER_KEYS, "n_routed_experts", "num_local_experts", "n_shared_experts", "moe_intermediate_size", "routed_scaling_factor",       \
     "n_group", "topk_group", "first_k_dense_replace"
@@ -731,16 +741,20 @@ static const architecture table[] = {
         .keys = {ROPE_KEYS, "attention_bias", "mlp_bias", "mamba_conv_bias", "mamba_proj_bias", "attn_rotary_emb"},
     },
     {
-        .model_type = "nemotron_h", .class_name = "NemotronHForCausalLM", .prefix = "backbone.", .kv_heads_null_is_heads = true,
-        .position = POSITION_ROTARY, .rope = ROPE_RULE_NONE, .norm = NORM_RMS, .eps_key = "layer_norm_epsilon", .eps = 1e-5,
+        .model_type = "nemotron_h", .class_name = "NemotronHForCausalLM", .prefix = "backbone.", .module_prefix = "model.",
+        .kv_heads_null_is_heads = true, .position = POSITION_ROTARY, .rope = ROPE_RULE_NONE, .norm = NORM_RMS,
+        .eps_key = "layer_norm_epsilon", .eps = 1e-5,
         .activation_key = "mlp_hidden_act", .activation = "relu2", LAYERS(52), HEADS(32), .padding = 0, HIDDEN(4096),
         KV_HEADS(8), HEAD_DIM(128), FFN(21504), POSITIONS(4096), VOCAB(131072), BOS_EOS(1, 2), MLP_BIASES, .one_branch = true,
         .mixer = MIXER_MAMBA, .taps = {"conv_kernel", "mamba_d_conv", 4}, .names = nemotron_h_names, .further = "mtp.",
-        .fixed = {{"mamba_hidden_act", "\"silu\""}, {"attention_bias", "false"}, {"num_nextn_predict_layers", "0"}},
-        .keys = {"rope_theta", "partial_rotary_factor", "mlp_bias", "use_bias", "use_conv_bias", "mamba_proj_bias",
-                 "n_routed_experts", "n_shared_experts", "num_experts_per_tok", "moe_intermediate_size",
-                 "moe_shared_expert_intermediate_size",
-                 "moe_shared_expert_overlap", "routed_scaling_factor"},
+        .mix_out_kept = true,
+        SIGMOID_CHOICE(SPARSE_BRANCHES, 1, 1, 1), .fused = nemotron_h_fused_names, .shared = nemotron_h_shared_names,
+        .experts = {"n_routed_experts", "num_local_experts", 8}, EXPERTS_USED("num_experts_per_tok", 2), EXPERT_FFN(7688),
+        .router_norm = {"norm_topk_prob", true}, .shared_ffn = {"moe_shared_expert_intermediate_size", NULL, 7688},
+        .fixed = {{"mamba_hidden_act", "\"silu\""}, {"attention_bias", "false"}, {"num_nextn_predict_layers", "0"},
+                  {"moe_latent_size", "null"}, NO_ROUTER_LOSS},
+        .keys = {SIGMOID_ROUTER_KEYS, "rope_theta", "partial_rotary_factor", "mlp_bias", "use_bias", "use_conv_bias", "mamba_proj_bias",
+                 "moe_shared_expert_intermediate_size", "moe_shared_expert_overlap"},
     },
     {
         .model_type = "lfm2", .class_name = "Lfm2ForCausalLM", LLAMA_MODEL, .norm = NORM_RMS, .eps_key = "norm_eps", .eps = 1e-5,

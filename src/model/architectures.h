@@ -55,7 +55,8 @@ typedef enum sparse_rule {
     SPARSE_STEP, /* every decoder_sparse_step-th, except those of mlp_only_layers */
     SPARSE_FROM, /* from first_k_dense_replace on */
     SPARSE_TYPES, /* those that mlp_layer_types calls sparse; if it is absent, from `first_sparse` on */
-    SPARSE_RANGE /* every moe_layer_interval-th from moe_layer_start_index to moe_layer_end_index */
+    SPARSE_RANGE, /* every moe_layer_interval-th from moe_layer_start_index to moe_layer_end_index */
+    SPARSE_BRANCHES /* those that layers_block_type or hybrid_override_pattern says */
 } sparse_rule;
 
 typedef enum norm_place { NORM_BEFORE, NORM_AFTER, NORM_AROUND } norm_place; /* of a branch */
@@ -64,6 +65,7 @@ typedef struct architecture {
     const char *model_type; /* in config.json */
     const char *class_name; /* what "architectures" holds for it */
     const char *prefix;     /* of the weights' names; a checkpoint of the bare model leaves it out */
+    const char *module_prefix; /* of the modules' names in Transformers, which files may also have; NULL: the same */
 
     config_key hidden, layers, heads, kv_heads, head_dim, ffn, positions, vocab, bos, eos;
     bool kv_heads_null_is_heads; /* null means one per head, although absence means another number */
@@ -114,7 +116,7 @@ typedef struct architecture {
     double dropout;            /* value of an absent dropout key */
     const char *dropout_keys[ARCHITECTURE_MAX_KEYS]; /* keys with this default */
 
-    bool one_branch;           /* a layer is a mixer or an MLP, as layers_block_type or hybrid_override_pattern says (config_branches.c) */
+    bool one_branch;           /* a layer is a mixer, an MLP or experts (config_branches.c) */
     bool full_heads;           /* layers without a window may have heads of their own, and values that k_proj makes (config_heads.c) */
     bool value_norm, scaled;
     config_key q_latent, kv_latent, own_dim, shared_dim, value_dim; /* latent attention (config_latents.c); no names: it is not */
@@ -146,6 +148,7 @@ typedef struct architecture {
     double router_eps;
     config_number router_least, router_scale;
     bool mlp_means_experts;    /* PEFT (0.21) takes an adapter's gate_proj, up_proj and down_proj for the experts' */
+    bool mix_out_kept;         /* PEFT (0.21) refuses adapters of out_proj, the mixers' last matrix */
     config_key shared_ffn, shared_experts; /* width of the shared expert; it is that of so many experts if the second has a name */
     bool shared_gate;
 

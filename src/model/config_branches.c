@@ -1,11 +1,12 @@
-/* config_branches.c - layers that are a mixer or an MLP alone: layers_block_type, or a letter for each in hybrid_override_pattern. */
+/* config_branches.c - layers that are a mixer, an MLP or experts alone: layers_block_type, or a letter for each in
+ * hybrid_override_pattern. */
 #include "model/config_reader.h"
 
 #include <string.h>
 
-static const struct { const char *type, *old, *letter; mixer_kind mixer; } kinds[] = {
-    {"linear_attention", "mamba", "M", MIXER_MAMBA}, {"full_attention", "attention", "*", MIXER_ATTENTION},
-    {"mlp", "mlp", "-", MIXER_NONE}};
+static const struct { const char *type, *old, *letter; mixer_kind mixer; bool sparse; } kinds[] = {
+    {"linear_attention", "mamba", "M", MIXER_MAMBA, false}, {"full_attention", "attention", "*", MIXER_ATTENTION, false},
+    {"mlp", "mlp", "-", MIXER_NONE, false}, {"moe", "moe", "E", MIXER_NONE, true}};
 
 /* The list or the pattern; the list wins, as in Transformers. */
 static int find_list(config_reader *r, json_t **list, const char **pattern, const char **key)
@@ -54,8 +55,9 @@ int config_read_branches(config_reader *r)
                 break;
         if (k == sizeof kinds / sizeof *kinds)
             return pt_fail(r->e, PT_FAILED, "%s: \"%s\"[%d] is \"%.40s\", which is not supported; supported are \"linear_attention\" (M), "
-                           "\"full_attention\" (*) and \"mlp\" (-)", r->source.where, key, i, type);
+                           "\"full_attention\" (*), \"mlp\" (-) and \"moe\" (E)", r->source.where, key, i, type);
         r->c->mixer[i] = (unsigned char)kinds[k].mixer;
+        r->c->sparse[i] = kinds[k].sparse;
     }
     return status;
 }

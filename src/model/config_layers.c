@@ -220,6 +220,8 @@ static int read_sparse_layers(config_reader *r)
     model_config *c = r->c;
     int64_t step = 1, first = r->a->first_sparse;
     int status = 0;
+    if (r->a->sparse == SPARSE_BRANCHES)
+        return 0;
     if (r->a->sparse == SPARSE_RANGE)
         return read_range(r);
     if (r->a->sparse == SPARSE_TYPES)
@@ -296,7 +298,7 @@ static int read_shared(config_reader *r)
     int status = json_get_int(&r->source, key->name, JSON_OPTIONAL, 0, 64 * MAX_WIDTH, &c->shared_ffn, r->e);
     if (!status && c->shared_ffn < 0)
         return pt_fail(r->e, PT_FAILED, "%s: the key \"%s\" is missing: add it (0: there are none)", r->source.where, key->name);
-    if (!status && a->shared_gate && !c->shared_ffn)
+    if (!status && (a->shared_gate || a->sparse == SPARSE_BRANCHES) && !c->shared_ffn)
         return pt_fail(r->e, PT_FAILED, "%s: \"%s\" is 0, but %s models have a shared expert", r->source.where, key->name, a->model_type);
     c->shared_ffn *= a->shared_experts.name ? c->expert_ffn : 1;
     return status;
@@ -325,6 +327,8 @@ static int read_whether_experts(config_reader *r, bool *any)
 {
     const json_t *n = json_object_get(r->source.object, r->a->experts.name);
     *any = r->a->sparse != SPARSE_NONE && !(r->a->experts_optional && json_is_integer(n) && json_integer_value(n) == 0);
+    if (r->a->sparse == SPARSE_BRANCHES)
+        *any = memchr(r->c->sparse, true, (size_t)r->c->layers) != NULL;
     if (!r->a->experts_key)
         return 0;
     *any = false;

@@ -45,7 +45,7 @@ typedef enum mixer_kind { /* what mixes the tokens of a sequence in a layer */
     MIXER_DELTA, /* a short convolution and the gated delta rule (Yang et al., "Gated Delta Networks", 2024) */
     MIXER_MAMBA, /* a short convolution and Mamba-2's scan (Dao and Gu, "Transformers are SSMs", 2024) */
     MIXER_CONV,  /* a short convolution between two gates */
-    MIXER_NONE   /* the layer is an MLP alone */
+    MIXER_NONE   /* the layer is an MLP alone, or experts */
 } mixer_kind;
 typedef enum rope_kind { ROPE_PLAIN, ROPE_LINEAR, ROPE_DYNAMIC, ROPE_LLAMA3, ROPE_YARN, ROPE_LONG, ROPE_PARTIAL } rope_kind;
 
@@ -74,7 +74,7 @@ typedef struct model_config {
     bool norm_bias;
     float norm_eps, norm_offset; /* norm_offset: added to the stored weights of norms: 0, or 1 if these start at 0 */
     activation_kind activation;
-    bool gated;                /* MLP is act(gate) * up */
+    bool gated;                /* an MLP, or an expert, is act(gate) * up */
     position_kind position;
     int64_t position_offset;   /* learned positions: rows of their table before that of position 0 */
     int ropes_n;
@@ -85,7 +85,7 @@ typedef struct model_config {
     bool pre_norm, post_norm;  /* in a layer's branch: before it; after it, before it is added */
     bool parallel;             /* the MLP reads the same as attention, not attention's result */
     bool one_norm;             /* parallel branches read the same norm */
-    bool one_branch;           /* a layer is a mixer or an MLP, with one norm before it */
+    bool one_branch;           /* a layer is a mixer, an MLP or experts, with one norm before it */
     qk_norm_kind qk_norm;
     bool qkv_bias, out_bias, mlp_bias, tied;
     float attention_scale;     /* usually 1/sqrt(head_dim) */
@@ -261,7 +261,8 @@ typedef enum param_role {
     PARAM_CORRECTION,                 /* (1, E), added to the choice of experts */
     PARAM_ROUTER_NORM, PARAM_EXPERT_SCALE, /* of the router's input; (1, E), factors of the experts' weights */
     PARAM_NORM3,                      /* before experts beside an MLP */
-    PARAM_EXPERTS_UP, PARAM_EXPERTS_UP_BIAS, /* (E 2I, C), of each expert [gate; up]; with a limit, rows of gate and up in turn */
+    /* (E 2I, C), of each expert [gate; up]; with a limit, rows of gate and up in turn; without a gate (E I, C) */
+    PARAM_EXPERTS_UP, PARAM_EXPERTS_UP_BIAS,
     PARAM_EXPERTS_DOWN, PARAM_EXPERTS_DOWN_BIAS, /* (E C, I) */
     PARAM_POST_MLP, PARAM_POST_EXPERTS, /* of an MLP and experts side by side, before their sum */
     PARAM_POST_NORM2,
@@ -326,6 +327,7 @@ typedef struct param_part {
     bool vector;               /* stored with one dimension; the parameter is (1, n) */
     int64_t abreast;           /* so many experts: stored as (outputs, cols x experts), column j of expert e at j x experts + e */
     int64_t stacked;           /* stored with one dimension more, before the others, of this size: the experts; 0: without */
+    bool paired;               /* each of these has two matrices of equal size, one after the other: gate and up */
 } param_part;
 
 /* The format of a parameter: PLAIN in the compute type (norms in fp32); the others, only for frozen matrices of layers, in few bits
@@ -410,7 +412,7 @@ static inline int64_t part_matrices(const param *p, int k)
 {
     if (!p->part[k].stacked || p->part[k].vector)
         return 1;
-    return p->part[k].stacked * (p->role == PARAM_EXPERTS_UP && !p->part[k].transposed ? 2 : 1);
+    return p->part[k].stacked * (p->part[k].paired ? 2 : 1);
 }
 /* The factor of the rows that are looked up for layers' inputs. */
 static inline float model_input_scale(const model_config *c) { return (float)sqrt((double)c->input_width); }

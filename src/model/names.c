@@ -2,6 +2,7 @@
  *
  *   NAMES_WHOLE    model.layers.0...                   lm_head.weight
  *   NAMES_BARE     layers.0...                         lm_head.weight
+ *   NAMES_MODULES  as WHOLE, with the prefix that Transformers has in memory, where files have another
  *   NAMES_OUTER    language_model.model.layers.0...    language_model.lm_head.weight
  *   NAMES_INNER    model.language_model.layers.0...    lm_head.weight
  *
@@ -23,6 +24,10 @@ const char *names_spell(const architecture *a, weights_naming naming, const char
     const char *bare = prefixed ? name + strlen(a->prefix) : name, *before = "", *rest = name;
     if (naming == NAMES_BARE)
         rest = bare;
+    else if (naming == NAMES_MODULES && prefixed && a->module_prefix) {
+        before = a->module_prefix;
+        rest = bare;
+    }
     else if (naming == NAMES_OUTER)
         before = outer;
     else if (naming == NAMES_INNER && prefixed) {

@@ -37,7 +37,7 @@ static int64_t extent_of(const model_config *c, int layer, extent x)
     case UP: return c->gated ? 2 * ffn : ffn;
     case FFN: return ffn;
     case EXPERTS: return c->experts;
-    case EXPERTS_UP: return c->experts * 2 * c->expert_ffn;
+    case EXPERTS_UP: return c->experts * (c->gated ? 2 : 1) * c->expert_ffn;
     case EXPERTS_DOWN: return c->experts * c->hidden;
     case EXPERT_FFN: return c->expert_ffn;
     case HEADS: return c->heads;
@@ -293,6 +293,7 @@ static void param_init(param *p, const model_config *c, const architecture *a, i
         part->vector = vector;
         part->stacked = stacked(c, a, role, names[i % names_n]);
         part->transposed = (kind->use == USE_MATRIX && a->transposed) || (kind->use == USE_EXPERTS && a->experts_transposed);
+        part->paired = role == PARAM_EXPERTS_UP && c->gated && part->stacked && !part->transposed;
         part->middle = kind->use == USE_CONV;
         part->row0 = at;
         part->rows = part_extent(c, layer, role, i, p->parts, vector ? p->cols : p->rows);

@@ -28,7 +28,15 @@ static bool is_tied_tokens(const model *m, const param *p)
 /* Of a model whose tables are or were tied: the file may have the table under the head's name alone. */
 static bool may_be_head(const model *m, const param *p) { return is_tied_tokens(m, p) || (m->config.labels && p->role == PARAM_TOKENS); }
 
-static int namings_of(const model *m) { return m->config.multimodal ? NAMINGS : NAMES_BARE + 1; }
+static int namings_of(const model *m)
+{
+    return m->config.multimodal ? NAMINGS : architecture_of(m)->module_prefix ? NAMES_MODULES + 1 : NAMES_BARE + 1;
+}
+
+weights_naming weights_naming_of_adapters(const model *m)
+{
+    return m->config.multimodal ? NAMES_INNER : architecture_of(m)->module_prefix ? NAMES_MODULES : NAMES_WHOLE;
+}
 
 const safetensors_tensor *weights_find_adapter(const model *m, const safetensors *st, const char *name)
 {

@@ -25,6 +25,7 @@ bool weights_fuse_experts(const model *m, const struct safetensors *st);
 typedef enum weights_naming {
     NAMES_WHOLE, /* as in param_part */
     NAMES_BARE,  /* without the architecture's prefix, "transformer." or "model." */
+    NAMES_MODULES, /* with the prefix of Transformers' modules, if it is another one */
     NAMES_OUTER, /* text part of a multimodal model: "language_model." before all of them */
     NAMES_INNER, /* the same: "language_model." after the prefix */
     NAMINGS
@@ -32,6 +33,8 @@ typedef enum weights_naming {
 
 /* The naming of a checkpoint; st NULL: that of weights of this model without a source. */
 weights_naming weights_naming_of(const model *m, const struct safetensors *st);
+/* That of adapters, which PEFT names by Transformers' modules. */
+weights_naming weights_naming_of_adapters(const model *m);
 
 /* Checks a checkpoint of the model without its adapters: every part exists with the right shape (a tied model may store either name, the
  * embedding's or lm_head.weight; both only if they are equal; in any naming, multimodal ones if the model is part of one), and dtypes are

@@ -190,7 +190,7 @@ int state_export_kind(state *s, int kind, bool trained_only, const char *folder,
 int state_export_adapter(state *s, const char *folder, const char *name, pt_error *e)
 {
     safetensors_writer *w;
-    const weights_layout layout = {.naming = s->in->model->config.multimodal ? NAMES_INNER : NAMES_WHOLE, .adapter = true};
+    const weights_layout layout = {.naming = weights_naming_of_adapters(s->in->model), .adapter = true};
     int failed = open_writer(s, folder, name, UINT64_MAX, &w, e);
     if (failed)
         return failed;

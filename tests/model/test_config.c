@@ -97,7 +97,15 @@ static const struct { const char *json; int64_t parameters; } counts[] = {
     {"{'model_type': 'ernie4_5', 'use_bias': true, 'head_dim': null, 'tie_word_embeddings': false" SMALL_GROUPED, 345456},
     {"{'model_type': 'cohere', 'attention_bias': true, 'tie_word_embeddings': false" SMALL_GROUPED, 343680},
     {"{'model_type': 'cohere2'" SMALL_GROUPED, 294912},
-    /* With the corrections of the choice: DeepSeek V3, Kimi K2, Moonlight */
+    /* With the corrections of the choice: Nemotron 3 Nano, DeepSeek V3, Kimi K2, Moonlight */
+    {"{'model_type': 'nemotron_h', 'hidden_size': 2688, 'num_key_value_heads': 2, 'mamba_num_heads': 64, 'n_routed_experts': 128,"
+     " 'num_experts_per_tok': 6, 'moe_intermediate_size': 1856, 'moe_shared_expert_intermediate_size': 3712,"
+     " 'hybrid_override_pattern': 'MEMEM*EMEMEM*EMEMEM*EMEMEM*EMEMEM*EMEMEMEM*EMEMEMEME'}", 31577940288},
+    {"{'model_type': 'nemotron_h', 'hybrid_override_pattern': 'ME*-'}", 1968355720},
+    {"{'model_type': 'nemotron_h', 'hidden_size': 64, 'hybrid_override_pattern': 'M-*E', 'intermediate_size': 150, 'vocab_size': 1000,"
+     " 'num_attention_heads': 4, 'num_key_value_heads': 2, 'head_dim': 16, 'mamba_num_heads': 8, 'mamba_head_dim': 16, 'n_groups': 2,"
+     " 'ssm_state_size': 16, 'n_routed_experts': 6, 'moe_intermediate_size': 24, 'moe_shared_expert_intermediate_size': 40,"
+     " 'mlp_bias': true}", 214364},
     {"{'model_type': 'deepseek_v3'}", 671026419200},
     {"{'model_type': 'glm4_moe_lite'}", 29943393920},
     {"{'model_type': 'deepseek_v2', 'hidden_size': 2048, 'intermediate_size': 10944, 'moe_intermediate_size': 1408,"
@@ -363,8 +371,9 @@ static void layers_with_a_state_are_those_of_either_key(void **state)
     assert_true(m->config.mixer[0] == MIXER_MAMBA && m->config.mixer[1] == MIXER_ATTENTION && m->config.mixer[2] == MIXER_MAMBA);
     model_close(m);
     m = config_open("{'model_type': 'nemotron_h', 'hybrid_override_pattern': 'M-*', "
-                    "'layers_block_type': ['mlp', 'mamba', 'full_attention']}");
-    assert_true(m->config.layers == 3 && m->config.mixer[0] == MIXER_NONE && m->config.mixer[1] == MIXER_MAMBA);
+                    "'layers_block_type': ['mlp', 'mamba', 'full_attention', 'moe']}");
+    assert_true(m->config.layers == 4 && m->config.mixer[0] == MIXER_NONE && m->config.mixer[1] == MIXER_MAMBA);
+    assert_true(m->config.mixer[3] == MIXER_NONE && m->config.sparse[3] && !m->config.sparse[0]);
     model_close(m);
 }
 
@@ -576,7 +585,11 @@ static const struct { const char *json, *key, *value; } refused[] = {
     {"{'model_type': 'gemma4_text', 'hidden_size_per_layer_input': 0, 'enable_moe_block': true, 'num_experts': 4, 'top_k_experts': 2}",
      "moe_intermediate_size", "missing"},
     {"{'model_type': 'nemotron_h'}", "layers_block_type", "missing"},
-    {"{'model_type': 'nemotron_h', 'hybrid_override_pattern': 'ME*'}", "hybrid_override_pattern", "E"},
+    {"{'model_type': 'nemotron_h', 'hybrid_override_pattern': 'MO*'}", "hybrid_override_pattern", "O"},
+    {"{'model_type': 'nemotron_h', 'hybrid_override_pattern': 'ME', 'moe_latent_size': 64}", "moe_latent_size", "64"},
+    {"{'model_type': 'nemotron_h', 'hybrid_override_pattern': 'ME', 'n_group': 3}", "n_group", "3"},
+    {"{'model_type': 'nemotron_h', 'hybrid_override_pattern': 'ME', 'moe_shared_expert_intermediate_size': 0}",
+     "moe_shared_expert_intermediate_size", "0"},
     {"{'model_type': 'nemotron_h', 'hybrid_override_pattern': 'M', 'num_hidden_layers': 2}", "num_hidden_layers", "2"},
     {"{'model_type': 'nemotron_h', 'hybrid_override_pattern': 'M', 'n_groups': 3}", "n_groups", "3"},
     /* Cohere */
