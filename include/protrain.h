@@ -159,6 +159,9 @@ typedef struct pt_train_options {
     /* none) and no pattern of freeze does. Frozen tensors keep their bits and have no gradients and moments. */
     const char *const *freeze; int freeze_n;
     const char *const *train_only; int train_only_n;
+    /* Layers by turns: so many neighbouring layers are trained for switch_every steps, then others, in an order that follows from the */
+    /* seed; everything else is frozen. 0: all layers at once. */
+    int64_t train_blocks, switch_every;
     /* Low-rank adapters: the model is frozen, and `out` gets PEFT's adapter_config.json and adapter_model.safetensors instead of a */
     /* model. */
     int64_t lora_rank;                 /* 0: none, unless `adapter` is given */

@@ -8,7 +8,8 @@
 #include <stdint.h>
 
 enum rng_purpose {
-    RNG_INIT = 1, RNG_SHUFFLE = 2, RNG_SAMPLE = 3, RNG_TEST = 4, RNG_SHARE = 5, RNG_POINTS = 6, RNG_DROPOUT = 7, RNG_PROJECT = 8
+    RNG_INIT = 1, RNG_SHUFFLE = 2, RNG_SAMPLE = 3, RNG_TEST = 4, RNG_SHARE = 5, RNG_POINTS = 6, RNG_DROPOUT = 7, RNG_PROJECT = 8,
+    RNG_TURNS = 9
 };
 
 /* Four 32-bit words for the counter value (stream, index). */

@@ -46,6 +46,12 @@ static bool part_is_trained(const param_part *part, const model_freezing *f)
     !any_matches(f->freeze, f->freeze_n, part->name);
 }
 
+static bool in_layers(const param *p, const model_freezing *f)
+{
+    const int layer = p->block - 1; /* block 0 is the embedding */
+    return !f->layers || (p->kind->block == BLOCK_LAYER && layer >= f->first_layer && layer < f->first_layer + f->layers);
+}
+
 /* The parts of a parameter are one matrix in memory, so they are trained or frozen together. */
 static int refuse_split(const param *p, pt_error *e)
 {
@@ -66,13 +72,14 @@ int model_freeze(model *m, const model_freezing *f, pt_error *e)
     for (int i = 0; i < m->params_n && !failed; i++) {
         param *p = &m->params[i];
         const bool trained = part_is_trained(&p->part[0], f);
-        p->trainable = trained && p->kind->use != USE_CORRECTION;
+        p->trainable = trained && in_layers(p, f) && p->kind->use != USE_CORRECTION;
         for (int k = 1; k < p->parts && !failed; k++)
             if (part_is_trained(&p->part[k], f) != trained)
                 failed = refuse_split(p, e);
     }
     if (!failed && !model_trained_parameters(m))
-        failed = pt_fail(e, PT_USAGE, "`freeze` and `train_only` leave nothing to train: freeze fewer tensors");
+        failed = pt_fail(e, PT_USAGE, "`freeze` and `train_only` leave nothing to train%s: freeze fewer tensors",
+                         f->layers ? " in some layers" : "");
     return failed;
 }
 

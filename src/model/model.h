@@ -395,6 +395,7 @@ bool model_scores(const char *folder);
 typedef struct model_freezing {
     const char *const *freeze, *const *train_only;
     int freeze_n, train_only_n;
+    int first_layer, layers; /* of all that is left, only what these layers have is trained; layers 0: all */
 } model_freezing;
 /* Sets `trainable` of all parameters. PT_USAGE: a pattern matches nothing, or some parts of a parameter and not others, or nothing is left
  * to train. A tied head goes with the embedding. */

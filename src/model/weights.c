@@ -529,11 +529,11 @@ int weights_store_like(model *m, const safetensors *st, pt_error *e)
     return failed;
 }
 
-bool weights_frozen_are_bf16(const model *m, const safetensors *st)
+bool weights_frozen_are_bf16(const model *m, const safetensors *st, bool all)
 {
     bool are = true;
     for (int i = 0; i < m->params_n; i++)
-        for (int k = 0; k < m->params[i].parts && !m->params[i].trainable && m->params[i].storage == STORAGE_PLAIN; k++) {
+        for (int k = 0; k < m->params[i].parts && (all || !m->params[i].trainable) && m->params[i].storage == STORAGE_PLAIN; k++) {
             if (m->params[i].kind->use == USE_CORRECTION)
                 continue; /* fp32 everywhere */
             prequantized q;

@@ -67,8 +67,8 @@ int weights_in_few_bits(const model *m, const struct safetensors *st, int index,
 /* Keeps each frozen matrix of a layer in the checkpoint's format, if model/storage.h has it. */
 int weights_store_like(model *m, const struct safetensors *st, pt_error *e);
 
-/* Is everything frozen, except what is in few bits, stored as BF16? */
-bool weights_frozen_are_bf16(const model *m, const struct safetensors *st);
+/* Is everything frozen, except what is in few bits, stored as BF16? all: and everything that is trained? */
+bool weights_frozen_are_bf16(const model *m, const struct safetensors *st, bool all);
 
 /* Tensors of a multimodal checkpoint outside its text part. */
 typedef struct weights_beside {

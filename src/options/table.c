@@ -51,7 +51,8 @@ void options_tell_idle(const option_table *t, const void *from, const option_nee
                                       [NEED_DECAY] = "with `lr_schedule` constant",
                                       [NEED_RESTARTS] = "without `lr_schedule` cosine_restarts",
                                       [NEED_WSD] = "without `lr_schedule` wsd", [NEED_CHECKPOINTS] = "without `save_every`",
-                                      [NEED_DISK] = "with `disk_memory` 0", [NEED_SEARCH] = "with `plan_file`"};
+                                      [NEED_DISK] = "with `disk_memory` 0", [NEED_SEARCH] = "with `plan_file`",
+                                      [NEED_TURNS] = "without `train_blocks`"};
     char sentence[400];
     for (int i = 0; i < t->n && notice; i++) {
         const option_row *r = &t->rows[i];

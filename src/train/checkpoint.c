@@ -24,6 +24,7 @@
 #include "run/state.h"
 #include "train/adapters.h"
 #include "train/best.h"
+#include "train/block_turns.h"
 #include "train/checkpoints.h"
 #include "train/options.h"
 #include "train/ranks.h"
@@ -555,11 +556,34 @@ int checkpoint_load_state(trainer *t, const char *path, pt_error *e)
     return failed ? failed : closed;
 }
 
+int checkpoint_load_weights(trainer *t, const char *path, pt_error *e)
+{
+    char file[FILE_PATH_BYTES];
+    const bool in_model = t->job.save_type == PT_F32 || model_holds_frozen(t);
+    safetensors *st;
+    state s;
+    int failed = in_model ? 0 : path_join(file, path, "trainer/master.safetensors", e);
+    if (!failed)
+        failed = safetensors_open(in_model ? path : file, &st, e);
+    if (failed)
+        return failed;
+    state_open(&s, t->engine.x);
+    failed = in_model ? state_load(&s, st, e) : state_load_masters(&s, st, e);
+    if (!failed)
+        failed = ranks_compare_loaded(t, &s, path, e);
+    const int closed = state_close(&s, failed ? NULL : e);
+    safetensors_close(st);
+    if (!failed && !closed)
+        engine_loaded(&t->engine);
+    return failed ? failed : closed;
+}
+
 /* ---- disk space ---- */
 
 room_need checkpoint_room(const trainer *t)
 {
     const job *j = &t->job;
-    const int64_t every = j->o.save_every, due = (every ? j->steps / every - t->at.step / every : 0) + best_due(t);
+    const int64_t every = j->o.save_every, due = (every ? j->steps / every - t->at.step / every : 0) + best_due(t) +
+                        block_turns_due(t);
     return room_find(&(room_input){&j->o, j->model, j->save_type, j->layout.source, due, checkpoints_count(t->out.path, t->at.step)});
 }

@@ -12,6 +12,8 @@ int checkpoint_read_counters(trainer *t, const char *path, pt_error *e); /* and 
 int checkpoint_read_finished(trainer *t, pt_error *e);
 /* Into an engine that is EMPTY; it is CURRENT afterwards. */
 int checkpoint_load_state(trainer *t, const char *path, pt_error *e);
+/* The same with the weights alone: other layers are trained from now on, and the optimizer begins anew. */
+int checkpoint_load_weights(trainer *t, const char *path, pt_error *e);
 int model_export(trainer *t, pt_error *e); /* into the output folder */
 
 /* The bytes that the run will still write. */

@@ -11,17 +11,17 @@
 #include "text/new_tokens.h"
 #include "train/adapters.h"
 #include "train/base.h"
+#include "train/block_turns.h"
 #include "train/options.h"
 
 #include <math.h>
 
 static int freeze(const pt_train_options *o, model *m, pt_error *e)
 {
-    const model_freezing f = {o->freeze, o->train_only, o->freeze_n, o->train_only_n};
     safetensors *st;
     const bool adapts = o->lora_rank || o->adapter || o->lora_alpha != 0 || o->lora_targets || o->rslora || o->dora ||
                         o->lora_dropout > 0 || o->train_also;
-    int failed = adapts ? adapters_open(o, m, e) : model_freeze(m, &f, e);
+    int failed = adapts ? adapters_open(o, m, e) : block_turns_begin(o, m, e);
     if (!failed)
         failed = base_apply(o, m, e);
     if (failed || adapts || model_trains_all(m) || o->init_random)
@@ -32,7 +32,7 @@ static int freeze(const pt_train_options *o, model *m, pt_error *e)
     failed = safetensors_open(o->model, &st, e);
     if (failed)
         return failed;
-    m->stored_bf16 = weights_frozen_are_bf16(m, st);
+    m->stored_bf16 = weights_frozen_are_bf16(m, st, o->train_blocks);
     safetensors_close(st);
     return 0;
 }

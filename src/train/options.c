@@ -79,6 +79,24 @@ static int check_task(const pt_train_options *o, pt_error *e)
     return 0;
 }
 
+/* What layers by turns cannot be trained with. */
+static int check_turns(const pt_train_options *o, pt_error *e)
+{
+    const char *adapts = o->adapter ? "adapter" : o->lora_rank ? "lora_rank" : o->lora_targets ? "lora_targets" : NULL;
+    if (!o->train_blocks)
+        return 0;
+    if (adapts)
+        return pt_fail(e, PT_USAGE, "`train_blocks` trains the model's own layers and `%s` freezes them: leave one of them out", adapts);
+    if (o->plan_file)
+        return pt_fail(e, PT_USAGE, "`plan_file` has the plan of one set of trained layers, and `train_blocks` changes them: leave it out");
+    if (o->base >= PT_BASE_NF4)
+        return pt_fail(e, PT_USAGE, "`base` keeps matrices in few bits, and `train_blocks` trains all of them in turn: leave it out");
+    if (o->add_tokens || task_of(o)->scores)
+        return pt_fail(e, PT_USAGE, "`train_blocks` trains layers alone, and `%s` needs the %s trained: leave one of them out",
+                       o->add_tokens ? "add_tokens" : "task", o->add_tokens ? "embedding" : "head");
+    return 0;
+}
+
 /* Folders that the environment names, whether this run comes to need them or not. */
 static void tell_missing_folders(const pt_train_options *o)
 {
@@ -105,6 +123,8 @@ int options_check_plan(const pt_train_options *o, pt_error *e)
         failed = pt_fail(e, PT_USAGE, "`ranks` is %d: it must be from 1 to %d", o->ranks, COMM_RANKS_MOST);
     if (!failed)
         failed = check_task(o, e);
+    if (!failed)
+        failed = check_turns(o, e);
     if (failed)
         return failed;
     if (o->warmup_steps && o->warmup_ratio > 0)
@@ -200,7 +220,7 @@ option_needs options_needs(const pt_train_options *o, bool chats, bool examples)
                                     [NEED_RESTARTS] = o->lr_schedule != PT_LR_COSINE_RESTARTS,
                                     [NEED_WSD] = o->lr_schedule != PT_LR_WSD,
                                     [NEED_CHECKPOINTS] = !o->save_every && !o->resume && !o->keep_best, [NEED_DISK] = !o->disk_memory,
-                                    [NEED_SEARCH] = o->plan_file != NULL,
+                                    [NEED_SEARCH] = o->plan_file != NULL, [NEED_TURNS] = !o->train_blocks,
                                     [NEED_MUON] = !optimizers[o->optimizer]->reads_momentum}};
 }
 

@@ -3,6 +3,7 @@
 #include "io/safetensors.h"
 #include "model/weights.h"
 #include "train/base.h"
+#include "train/block_turns.h"
 #include "train/lighter.h"
 #include "task/task.h"
 #include "train/model_options.h"
@@ -137,9 +138,13 @@ static int make(pt_plan *p, bool first, pt_error *e)
     g->memory_reserve = disk_is_memory(out_of(&p->o)) ? room_of_run(p).least_bytes : 0;
     failed = planning_make(g, e);
     if (!failed)
+        failed = block_turns_check(&p->o, g, p->model, 0, e);
+    if (!failed)
         failed = check_room(p, e);
     if (failed)
         return failed;
+    if (first && block_turns_groups(&p->o, p->model) > 1)
+        options_notice(&p->o, "this is the plan of the first layers' turn, whose steps take longest; every other turn fits, too");
     p->fits = true;
     p->input = planning_explain(g, p->o.steps, first && !p->o.plan_file);
     return explain(&p->input, &p->explanation, e);

@@ -24,6 +24,7 @@ static void use_adamw(pt_train_options *o, pt_optimizer optimizer)
 static bool train_all(pt_train_options *o, char name[PLAN_WAY_NAME])
 {
     o->freeze_n = o->train_only_n = 0;
+    o->train_blocks = 0;
     o->lora_rank = 0;
     o->lora_alpha = 0;
     o->lora_targets = o->adapter = NULL;
@@ -41,6 +42,15 @@ static bool train_in_8_bits(pt_train_options *o, char name[PLAN_WAY_NAME])
     use_adamw(o, PT_OPTIMIZER_ADAMW8BIT);
     snprintf(name, PLAN_WAY_NAME, "8-bit states");
     return true;
+}
+
+static bool train_by_turns(pt_train_options *o, char name[PLAN_WAY_NAME])
+{
+    const int64_t asked = o->train_blocks;
+    train_all(o, name);
+    o->train_blocks = asked;
+    snprintf(name, PLAN_WAY_NAME, "%lld layer%s a turn", (long long)asked, plural((uint64_t)asked));
+    return asked;
 }
 
 static bool train_chosen(pt_train_options *o, char name[PLAN_WAY_NAME])
@@ -92,7 +102,7 @@ static void write_options(const pt_train_options *o, const pt_train_options *way
 {
     int n = 0;
     out[0] = 0;
-    if (adapts(o) && !adapts(way)) /* options are taken away */
+    if ((adapts(o) && !adapts(way)) || (o->train_blocks && !way->train_blocks)) /* options are taken away */
         return;
     if (way->optimizer == PT_OPTIMIZER_ADAMW8BIT && o->optimizer != way->optimizer)
         n = snprintf(out, PLAN_WAY_NAME, "`optimizer` adamw8bit");
@@ -104,14 +114,15 @@ static void write_options(const pt_train_options *o, const pt_train_options *way
 
 /* Changes the options into the row's and names it; false: the run has no such row. */
 typedef bool (*row)(pt_train_options *o, char name[PLAN_WAY_NAME]);
-static const row rows[] = {train_all, train_in_8_bits, train_chosen, train_adapters, train_adapters_on_8_bits, train_adapters_on_4_bits};
+static const row rows[] = {train_all,      train_in_8_bits,          train_by_turns,          train_chosen,
+                           train_adapters, train_adapters_on_8_bits, train_adapters_on_4_bits};
 enum { ROWS = sizeof rows / sizeof *rows };
 _Static_assert((int)ROWS <= (int)PLAN_WAYS, "there is room for all of them");
 
 static bool trains_the_same(const pt_train_options *a, const pt_train_options *b)
 {
     return a->freeze_n == b->freeze_n && a->train_only_n == b->train_only_n && a->base == b->base && a->optimizer == b->optimizer &&
-           a->lora_rank == b->lora_rank && !a->adapter == !b->adapter;
+           a->lora_rank == b->lora_rank && a->train_blocks == b->train_blocks && !a->adapter == !b->adapter;
 }
 
 int plan_ways_find(const pt_train_options *o, const struct exchange_cost *exchange, const plan_way *own, plan_way out[PLAN_WAYS])

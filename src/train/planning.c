@@ -272,6 +272,17 @@ int planning_make(planning *p, pt_error *e)
     return failed ? failed : find_plan(p, e);
 }
 
+int planning_fits(planning *p, pt_error *e)
+{
+    uint64_t least[TIERS];
+    memcpy(least, p->result.least, sizeof least);
+    int failed = find_least(p, e);
+    if (failed == PT_DOES_NOT_FIT && e)
+        return misfit_explain(p, e);
+    memcpy(p->result.least, least, sizeof least);
+    return failed;
+}
+
 void planning_close(planning *p)
 {
     search_result_free(&p->result);

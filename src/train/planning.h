@@ -71,6 +71,8 @@ int planning_begin_search(planning *p, pt_error *e);
 int planning_search(const planning *p, search_result *out, pt_error *e);
 /* With smaller budgets than before: measures the disk, if it is needed and was not measured. Other costs stay. */
 int planning_measure_disk(planning *p, pt_error *e);
+/* After planning_make: does any plan fit, with the parameters that are trained now? PT_DOES_NOT_FIT says what is missing. */
+int planning_fits(planning *p, pt_error *e);
 /* The steps of planning_make before the search. */
 int planning_measure(planning *p, pt_error *e);
 /* Sets the results. PT_DOES_NOT_FIT says what is missing, and result.least has budgets that would suffice. */

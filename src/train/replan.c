@@ -22,9 +22,8 @@
 #include "train/replan.h"
 
 #include "base/units.h"
+#include "train/aside.h"
 #include "train/checkpoint.h"
-#include "train/checkpoints.h"
-#include "train/fetch.h"
 #include "train/options.h"
 #include "train/ranks.h"
 
@@ -168,40 +167,12 @@ static int take_plan(trainer *t, search_result *next, const char *checkpoint, pt
     return open_with_state(t, checkpoint, e);
 }
 
-/* Copies the checkpoint to ranks that do not see its folder. */
-static int copy_checkpoint(trainer *t, const char *path, pt_error *e)
-{
-    char from[FILE_PATH_BYTES];
-    memcpy(from, t->out.from, sizeof from);
-    snprintf(t->out.from, sizeof t->out.from, "%s", path);
-    const int failed = fetch_checkpoint(t, e);
-    memcpy(t->out.from, from, sizeof from);
-    return failed;
-}
-
-/* Rank 0 removes its folder, then the others the copies. */
-static int discard_checkpoint(const trainer *t, const char *path, pt_error *e)
-{
-    pt_error why = {0};
-    if (ranks_lead(t) && tree_discard(path, &why)) /* the run continues */
-        options_notice(&t->job.o, "the folder in which the state was saved for the change could not be removed: %.600s", why.text);
-    const int failed = ranks_wait(t, e);
-    if (!failed && !ranks_lead(t) && path_exists(path))
-        tree_discard(path, NULL);
-    return failed;
-}
-
 int replan_move(trainer *t, search_result *next, bool *moved, pt_error *e)
 {
-    char path[FILE_PATH_BYTES];
+    aside a;
     pt_error why = {0};
     *moved = false;
-    int failed = step_folder_path(t->out.path, t->at.step, path, e);
-    if (failed)
-        return failed;
-    int64_t saved = t->at.saved_step;
-    bool wanted = saved == t->at.step || path_exists(path);
-    failed = ranks_share(t, &wanted, sizeof wanted, e);
+    int failed = aside_begin(&a, t, e);
     if (failed)
         return failed;
     if (checkpoint_write(t, &why)) {
@@ -211,18 +182,17 @@ int replan_move(trainer *t, search_result *next, bool *moved, pt_error *e)
         return t->engine.state == ENGINE_TORN ? pt_fail(e, PT_FAILED, "%s", why.text) : 0;
     }
     *moved = true;
-    failed = copy_checkpoint(t, path, e);
+    failed = aside_spread(&a, t, e);
     if (!failed)
-        failed = take_plan(t, next, path, e);
+        failed = take_plan(t, next, a.path, e);
     if (failed) {
         engine_tear(&t->engine);
-        pt_error_prefix(e, "the run ends while its plan changes; the state is saved in %s, and `resume` continues from it", path);
+        pt_error_prefix(e, "the run ends while its plan changes; the state is saved in %s, and `resume` continues from it", a.path);
         return failed;
     }
-    t->at.saved_step = wanted ? t->at.saved_step : saved;
     if (ranks_lead(t) && trainer_write_plan(t, &why))
         options_notice(&t->job.o, "plan.json and memory.json may hold the earlier plan: %.600s", why.text);
-    return wanted ? 0 : discard_checkpoint(t, path, e);
+    return aside_end(&a, t, e);
 }
 
 /* ---- deciding ---- */

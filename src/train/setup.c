@@ -9,6 +9,7 @@
 #include "run/state.h"
 #include "train/adapters.h"
 #include "train/best.h"
+#include "train/block_turns.h"
 #include "train/checkpoint.h"
 #include "train/checkpoints.h"
 #include "train/fetch.h"
@@ -38,6 +39,32 @@ static int lower_disk(trainer *t, pt_error *e)
                    size_format(a, asked), size_format(b, have));
     t->job.o.disk_memory = PT_AUTO;
     return 0;
+}
+
+static int find_plan(trainer *t, pt_error *e)
+{
+    int failed = 0;
+    if (ranks_lead(t))
+        failed = planning_make(&t->planning, e);
+    else
+        ranks_measure_too(t);
+    return failed ? failed : ranks_take_plan(t, e);
+}
+
+/* What the user has been told at the start is not told again. */
+int trainer_plan_again(trainer *t, pt_error *e)
+{
+    planning *p = &t->planning;
+    pt_train_options silent = t->job.o;
+    silent.notice = NULL;
+    silent.progress = NULL;
+    search_result_free(&p->result);
+    p->result = (search_result){0};
+    p->others_n = 0;
+    p->o = &silent;
+    const int failed = ranks_all(t, find_plan(t, e), e);
+    p->o = &t->job.o;
+    return failed;
 }
 
 static int make_plan(trainer *t, pt_error *e)
@@ -70,11 +97,9 @@ static int make_plan(trainer *t, pt_error *e)
         failed = ranks_time(t, &p->exchange, e);
     if (!failed)
         failed = ranks_limit(t, e);
-    if (!failed && ranks_lead(t))
-        failed = planning_make(p, e);
-    else if (!failed)
-        ranks_measure_too(t);
-    return failed ? failed : ranks_take_plan(t, e);
+    if (!failed)
+        failed = find_plan(t, e);
+    return failed || !ranks_lead(t) ? failed : block_turns_check(&t->job.o, p, t->job.model, t->group, e);
 }
 
 static int open_engine(trainer *t, pt_error *e)
@@ -217,6 +242,18 @@ static int read_counters(trainer *t, pt_error *e)
     return failed;
 }
 
+static int take_turn(trainer *t, pt_error *e)
+{
+    const job *j = &t->job;
+    const int groups = block_turns_groups(&j->o, j->model);
+    if (groups > 1 && !t->complete)
+        options_notice(&j->o, "%lld of %lld layers are trained at a time, for %lld steps: all of them have had a turn after %lld steps, "
+                              "and the run has %lld",
+                       (long long)j->o.train_blocks, (long long)j->model->config.layers, (long long)j->o.switch_every,
+                       (long long)(groups * j->o.switch_every), (long long)j->steps);
+    return block_turns_take(t, e);
+}
+
 /* Those of a run with another `keep` go with the next one that is written. */
 static void tell_surplus(const trainer *t)
 {
@@ -332,7 +369,7 @@ static int load_state(trainer *t, pt_error *e)
         failed = complete_references(t, e);
     if (failed || fresh)
         return failed;
-    failed = checkpoint_load_state(t, t->out.from, e);
+    failed = block_turns_start(t) ? checkpoint_load_weights(t, t->out.from, e) : checkpoint_load_state(t, t->out.from, e);
     if (!failed)
         options_notice(&t->job.o, "continuing from %.600s, after step %lld", t->out.from, (long long)t->at.step);
     return failed;
@@ -438,7 +475,7 @@ int trainer_setup(trainer *t, pt_error *e)
 {
     static int (*const steps[])(trainer *t, pt_error *e) = {
         ranks_open,    claim_output, fetch_checkpoint, open_model,   choose_shape, open_data,
-        count_steps,   read_counters, ranks_agree,     take_samples, make_plan,    open_engine,
+        count_steps,   read_counters, take_turn,   ranks_agree,     take_samples, make_plan,    open_engine,
         check_room,    open_references, load_state,    write_profile, write_machine,
         put_later_away, /* before its metrics are cut: the newest checkpoint and its metrics belong together */
         open_metrics, write_plan, write_run};

@@ -6,5 +6,7 @@
 
 /* t->job.o must be set. The engine is CURRENT afterwards. */
 int trainer_setup(trainer *t, pt_error *e);
+/* Plans for the parameters that are trained now, in what is known of the machine. The engine must be CLOSED. */
+int trainer_plan_again(trainer *t, pt_error *e);
 
 #endif

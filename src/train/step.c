@@ -6,6 +6,7 @@
 #include "model/lanes.h"
 #include "run/evaluation.h"
 #include "train/best.h"
+#include "train/block_turns.h"
 #include "train/checkpoint.h"
 #include "train/options.h"
 #include "train/ranks.h"
@@ -165,7 +166,7 @@ static update_params params_of_step(const trainer *t, int64_t step, double norm)
     const pt_train_options *o = &t->job.o;
     const double clip = o->max_grad_norm;
     update_params u = {.lr = (float)lr_of_step(o, step, t->job.steps), .beta1 = (float)o->beta1, .beta2 = (float)o->beta2,
-                       .eps = (float)o->eps, .weight_decay = (float)o->weight_decay, .step = step, .grad_scale = 1,
+                       .eps = (float)o->eps, .weight_decay = (float)o->weight_decay, .step = block_turns_step(t, step), .grad_scale = 1,
                        .momentum = o->momentum > 0 ? (float)o->momentum : MUON_MOMENTUM,
                        .lr_adjust = (lr_adjust)(o->lr_adjust - PT_LR_ADJUST_ORIGINAL), .args = options_args(o), .seed = o->seed};
     if (clip > 0 && clip / (norm + 1e-6) < 1)
@@ -364,11 +365,15 @@ static int take(trainer *t, pt_step *s, bool *hopeless, pt_error *e)
     }
     if (!t->engine.x)
         return pt_fail(e, PT_FAILED, "the run has given its memory back: open it again");
+    int failed = block_turns_switch(t, e);
+    if (failed)
+        return failed;
     double start = clock_s();
     dataset_counts counts;
     bool steady = t->engine.state == ENGINE_WAITING || trainer_plan(t)->update != UPDATE_NEXT_FORWARD;
     double kl;
-    int bad, failed = check_rate(t, t->at.step + 1, e);
+    int bad;
+    failed = check_rate(t, t->at.step + 1, e);
     if (!failed)
         failed = run_step(t, &counts, &kl, e);
     if (failed)

@@ -80,6 +80,7 @@ struct pt_trainer {
     planning planning;             /* budgets, costs, the plan */
     engine engine;
     counters at;
+    int group;                     /* of layers that is trained now (block_turns.h) */
     bool complete;                 /* it was resumed after its end, and left no checkpoint: there is no plan and no engine */
     predicted predicted;
     step_lines metrics;

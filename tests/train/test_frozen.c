@@ -234,7 +234,7 @@ static void refuse(const char *model_name, const char *freeze, const char *train
     char path[512];
     model *m;
     pt_error e = {0};
-    const model_freezing f = {&freeze, &train_only, freeze != NULL, train_only != NULL};
+    const model_freezing f = {.freeze = &freeze, .train_only = &train_only, .freeze_n = freeze != NULL, .train_only_n = train_only != NULL};
     snprintf(path, sizeof path, "%s/models/%s", PT_FIXTURES, model_name);
     must(model_open(path, NULL, NULL, &m, &e), &e);
     assert_int_equal(model_freeze(m, &f, &e), PT_USAGE);

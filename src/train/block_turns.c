@@ -1,0 +1,147 @@
+#include "train/block_turns.h"
+
+#include "base/rng.h"
+#include "train/aside.h"
+#include "train/checkpoint.h"
+#include "train/options.h"
+#include "train/ranks.h"
+#include "train/setup.h"
+
+#include <string.h>
+
+/* ---- groups and their order ---- */
+
+int block_turns_groups(const pt_train_options *o, const model *m)
+{
+    return o->train_blocks ? (int)((m->config.layers + o->train_blocks - 1) / o->train_blocks) : 1;
+}
+
+/* The order of one pass: a permutation of the groups (Fisher and Yates). */
+static void shuffle(const pt_train_options *o, int groups, int64_t pass, int order[MODEL_MAX_LAYERS])
+{
+    for (int i = 0; i < groups; i++)
+        order[i] = i;
+    for (int i = groups - 1; i > 0; i--) {
+        const int k = (int)(rng_uniform(o->seed, RNG_TURNS, (uint32_t)pass, (uint64_t)i) * (i + 1)), moved = order[i];
+        order[i] = order[k];
+        order[k] = moved;
+    }
+}
+
+/* No group has two turns in a row: two groups alternate; of more, the first of a pass that was the last before changes places with the
+ * second, which leaves the last where it is. */
+static int group_of_turn(const pt_train_options *o, int groups, int64_t turn)
+{
+    int order[MODEL_MAX_LAYERS], before[MODEL_MAX_LAYERS];
+    const int64_t pass = turn / groups, place = turn % groups;
+    if (groups < 3)
+        return (int)place;
+    shuffle(o, groups, pass, order);
+    if (!pass || place > 1)
+        return order[place];
+    shuffle(o, groups, pass - 1, before);
+    return order[order[0] == before[groups - 1] ? 1 - place : place];
+}
+
+int block_turns_group(const pt_train_options *o, const model *m, int64_t step)
+{
+    return o->train_blocks ? group_of_turn(o, block_turns_groups(o, m), step / o->switch_every) : 0;
+}
+
+static int freeze(const pt_train_options *o, model *m, int group, pt_error *e)
+{
+    const int n = (int)o->train_blocks;
+    const model_freezing f = {o->freeze, o->train_only, o->freeze_n, o->train_only_n, .first_layer = group * n, .layers = n};
+    return model_freeze(m, &f, e);
+}
+
+int block_turns_begin(const pt_train_options *o, model *m, pt_error *e)
+{
+    if (o->train_blocks > m->config.layers)
+        return pt_fail(e, PT_USAGE, "`train_blocks` is %lld, but the model has %lld layers: give fewer, or leave it out to train them all",
+                       (long long)o->train_blocks, (long long)m->config.layers);
+    int failed = 0;
+    for (int group = block_turns_groups(o, m) - 1; group >= 0 && !failed; group--)
+        failed = freeze(o, m, group, e);
+    return failed;
+}
+
+int block_turns_check(const pt_train_options *o, planning *p, model *m, int now, pt_error *e)
+{
+    int failed = 0;
+    for (int group = block_turns_groups(o, m) - 1; group >= 0 && o->train_blocks && !failed; group--) {
+        failed = freeze(o, m, group, e);
+        if (!failed && (failed = planning_fits(p, e)))
+            pt_error_prefix(e, "the turn of layers from %lld on does not fit", (long long)group * o->train_blocks);
+    }
+    return failed || !o->train_blocks ? failed : freeze(o, m, now, e);
+}
+
+/* ---- a run ---- */
+
+int block_turns_take(trainer *t, pt_error *e)
+{
+    const pt_train_options *o = &t->job.o;
+    if (!o->train_blocks)
+        return 0;
+    t->group = block_turns_group(o, t->job.model, t->at.step);
+    return freeze(o, t->job.model, t->group, e);
+}
+
+bool block_turns_start(const trainer *t)
+{
+    const pt_train_options *o = &t->job.o;
+    const int64_t step = t->at.step;
+    return step && block_turns_group(o, t->job.model, step) != block_turns_group(o, t->job.model, step - 1);
+}
+
+int64_t block_turns_step(const trainer *t, int64_t step)
+{
+    const bool turns = block_turns_groups(&t->job.o, t->job.model) > 1;
+    return turns ? (step - 1) % t->job.o.switch_every + 1 : step;
+}
+
+int64_t block_turns_due(const trainer *t)
+{
+    const bool turns = block_turns_groups(&t->job.o, t->job.model) > 1;
+    return turns && (t->at.step / t->job.o.switch_every + 1) * t->job.o.switch_every < t->job.steps;
+}
+
+/* The next group's plan, with the weights of the checkpoint. */
+static int open_next(trainer *t, const char *checkpoint, pt_error *e)
+{
+    int failed = ranks_all(t, block_turns_take(t, e), e);
+    if (!failed)
+        failed = trainer_plan_again(t, e);
+    if (!failed)
+        failed = ranks_all(t, trainer_open_engine(t, e), e);
+    return failed ? failed : ranks_fail(t, checkpoint_load_weights(t, checkpoint, e), e);
+}
+
+int block_turns_switch(trainer *t, pt_error *e)
+{
+    aside a;
+    pt_error why = {0};
+    if (block_turns_group(&t->job.o, t->job.model, t->at.step) == t->group)
+        return 0;
+    int failed = aside_begin(&a, t, e);
+    if (!failed && (failed = checkpoint_write(t, e)))
+        pt_error_prefix(e, "the state could not be saved to train other layers");
+    if (!failed)
+        failed = aside_spread(&a, t, e);
+    if (failed)
+        return failed;
+    engine_close(&t->engine);
+    failed = open_next(t, a.path, e);
+    if (failed) {
+        engine_tear(&t->engine);
+        pt_error_prefix(e, "the run ends as other layers are to be trained; the state is saved in %s, and `resume` continues from it",
+                        a.path);
+        return failed;
+    }
+    t->predicted.patience = (patience){0};
+    t->predicted.telling = (telling){0};
+    if (ranks_lead(t) && trainer_write_plan(t, &why))
+        options_notice(&t->job.o, "plan.json and memory.json may hold the earlier plan: %.600s", why.text);
+    return aside_end(&a, t, e);
+}

@@ -1,0 +1,245 @@
+/* Training some layers at a time: each pass takes every group once, in an order of its own; a run is the same as runs one after another
+ * that train only one group each, bit for bit, under every budget and after every resume; and what it refuses. */
+#include "protrain.h"
+
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stddef.h>
+
+#include <cmocka.h>
+
+#include "base/rng.h"
+#include "train/block_turns.h"
+#include "train/same_end.h"
+#include "seed.h"
+
+enum { EVERY = 2, TURNS = 4 };
+
+static uint64_t seed, draws;
+
+static int64_t below(int64_t n)
+{
+    uint32_t w[4];
+    rng_words(seed, RNG_TEST, 77, draws++, w);
+    return (int64_t)(w[0] % (uint32_t)n);
+}
+
+/* ---- the order ---- */
+
+static void a_pass_takes_every_group_once(void **state)
+{
+    (void)state;
+    model m = {.blocks_n = 0};
+    for (int turn = 0; turn < 200; turn++) {
+        m.config.layers = 1 + (int)below(70);
+        pt_train_options o = {.train_blocks = 1 + below(m.config.layers), .switch_every = 1 + below(5), .seed = seed + (uint64_t)turn};
+        const int groups = block_turns_groups(&o, &m);
+        assert_int_equal(groups, (m.config.layers + o.train_blocks - 1) / o.train_blocks);
+        for (int64_t pass = 0, last = -1; pass < 6; pass++) {
+            bool seen[128] = {false};
+            for (int64_t i = 0; i < groups; i++) {
+                const int64_t first = (pass * groups + i) * o.switch_every;
+                const int group = block_turns_group(&o, &m, first);
+                assert_int_equal(group, block_turns_group(&o, &m, first + o.switch_every - 1));
+                assert_true(group >= 0 && group < groups && !seen[group] && (group != last || groups == 1));
+                seen[group] = true;
+                last = group;
+            }
+        }
+    }
+}
+
+static void seeds_and_passes_have_orders_of_their_own(void **state)
+{
+    (void)state;
+    model m = {.config = {.layers = 24}};
+    pt_train_options o = {.train_blocks = 1, .switch_every = 1, .seed = seed}, other = o;
+    other.seed++;
+    int passes = 0, seeds = 0;
+    for (int i = 0; i < 24; i++) {
+        passes += block_turns_group(&o, &m, i) != block_turns_group(&o, &m, 24 + i);
+        seeds += block_turns_group(&o, &m, i) != block_turns_group(&other, &m, i);
+    }
+    assert_true(passes > 8 && seeds > 8); /* of 24; 23 are to be expected */
+}
+
+/* ---- bits ---- */
+
+/* One window, which every step takes. */
+static const char *one_window(const fixture *f, int64_t tokens)
+{
+    static char path[300];
+    uint16_t ids[256];
+    for (int64_t i = 0; i < tokens; i++)
+        ids[i] = (uint16_t)(1 + below(f->model->config.vocab - 1));
+    snprintf(path, sizeof path, "%s/window.npy", scratch);
+    write_npy(path, ids, (size_t)tokens);
+    return path;
+}
+
+static void turn_options(const fixture *f, const char *const *data, const char *out, pt_train_options *o)
+{
+    fixture_options(f, data, out, o);
+    o->batch_size = 1;
+    o->lr_schedule = PT_LR_CONSTANT;
+    o->warmup_steps = 0;
+    o->keep = 0;
+    o->seed = seed;
+}
+
+/* The names of what a group has. */
+static int names_of(const model *m, const pt_train_options *o, int group, const char *names[512])
+{
+    int n = 0;
+    for (int i = 0; i < m->params_n; i++) {
+        const int layer = m->params[i].block - 1;
+        const bool of_group = m->params[i].kind->block == BLOCK_LAYER && layer / o->train_blocks == group;
+        for (int k = 0; k < m->params[i].parts && of_group; k++)
+            names[n++] = m->params[i].part[k].name;
+    }
+    assert_true(n > 0 && n <= 512);
+    return n;
+}
+
+static void compare_with_runs(const char *name, pt_precision precision, pt_save_type type, int64_t layers)
+{
+    fixture f;
+    pt_train_options o, one;
+    pt_error e = {0};
+    char out[200], step[TURNS][200];
+    const char *names[512];
+    fixture_open(&f, "models", name);
+    const char *data[] = {one_window(&f, (int64_t)fixture_setting(&f, "seq_len") + 1)};
+    snprintf(out, sizeof out, "%s/%s-turns", scratch, name);
+    turn_options(&f, data, out, &o);
+    o.precision = precision;
+    o.save_type = type;
+    o.train_blocks = layers;
+    o.switch_every = EVERY;
+    o.steps = TURNS * EVERY - 1;
+    must(train_to(&o, o.steps, &e), &e);
+    for (int turn = 0; turn < TURNS; turn++) {
+        snprintf(step[turn], sizeof step[turn], "%s/%s-turn-%d", scratch, name, turn);
+        turn_options(&f, data, step[turn], &one);
+        one.model = turn ? step[turn - 1] : f.folder;
+        one.precision = precision;
+        one.save_type = type;
+        one.steps = EVERY - (turn == TURNS - 1);
+        one.train_only_n = names_of(f.model, &o, block_turns_group(&o, f.model, turn * EVERY), names);
+        one.train_only = names;
+        must(train_to(&one, one.steps, &e), &e);
+    }
+    assert_same_file(out, step[TURNS - 1], "model.safetensors");
+    fixture_close(&f);
+}
+
+static void turns_are_runs_one_after_another(void **state)
+{
+    static const char *const drawn[] = {"bamba", "qwen3_moe", "gemma4", "olmo3", "qwen3_5", "lfm2", "granitemoehybrid", "cohere2", "gpt2"};
+    (void)state;
+    compare_with_runs("llama_bf16", PT_PRECISION_BF16, PT_SAVE_AS_STORED, 1);
+    compare_with_runs(drawn[below(sizeof drawn / sizeof *drawn)], PT_PRECISION_FP32, PT_SAVE_F32, 1);
+}
+
+/* As much memory as each group's leanest plan takes, and states on the disk. */
+static void leanest(pt_train_options *o, int64_t steps)
+{
+    pt_error e = {0};
+    o->disk_memory = 64u << 20;
+    o->device_memory = 1 << 10;
+    for (int tries = 0; tries < 8; tries++) {
+        const int failed = train_to(o, steps, &e);
+        if (failed != PT_DOES_NOT_FIT) {
+            must(failed, &e);
+            return;
+        }
+        const uint64_t more = advised(&e, "`device_memory`", 0);
+        if (more <= o->device_memory)
+            fail_msg("%s", e.text);
+        o->device_memory = more;
+    }
+    fail_msg("%s", e.text);
+}
+
+static void budgets_and_resumes_change_no_bit(void **state)
+{
+    static const char *const drawn[] = {"llama_bf16", "llama", "bamba", "gemma4", "qwen3_moe"};
+    fixture f;
+    pt_train_options o;
+    pt_error e = {0};
+    char straight[200], lean[200];
+    (void)state;
+    fixture_open(&f, "models", drawn[below(sizeof drawn / sizeof *drawn)]);
+    const char *data[] = {f.tokens};
+    snprintf(straight, sizeof straight, "%s/straight", scratch);
+    snprintf(lean, sizeof lean, "%s/lean", scratch);
+    turn_options(&f, data, straight, &o);
+    o.precision = below(2) ? PT_PRECISION_BF16 : PT_PRECISION_FP32;
+    o.save_type = below(2) ? PT_SAVE_AS_STORED : PT_SAVE_F32;
+    o.train_blocks = 1;
+    o.switch_every = 1 + below(3);
+    o.batch_size = 2;
+    o.steps = 9;
+    o.save_every = 9;
+    must(train_to(&o, 9, &e), &e);
+    o.out = lean;
+    const int64_t first = 1 + below(4), second = first + 1 + below(4);
+    leanest(&o, first);
+    o.resume = true;
+    must(train_to(&o, second, &e), &e);
+    must(train_to(&o, 9, &e), &e);
+    print_message("%s, %s: turns of %lld, resumed after %lld and %lld, %llu bytes: the same bits\n", f.name,
+                  o.precision == PT_PRECISION_BF16 ? "bf16" : "fp32", (long long)o.switch_every, (long long)first, (long long)second,
+                  (unsigned long long)o.device_memory);
+    assert_same_end(straight, lean, 9);
+    fixture_close(&f);
+}
+
+/* ---- refusals ---- */
+
+static void refuse(void (*change)(pt_train_options *), const char *word)
+{
+    fixture f;
+    pt_train_options o;
+    pt_error e = {0};
+    pt_trainer *t;
+    char out[200];
+    fixture_open(&f, "models", "llama");
+    const char *data[] = {f.tokens};
+    snprintf(out, sizeof out, "%s/refused", scratch);
+    turn_options(&f, data, out, &o);
+    o.train_blocks = 1;
+    change(&o);
+    assert_int_equal(pt_trainer_open(&o, &t, &e), PT_USAGE);
+    if (!strstr(e.text, "`train_blocks`") || !strstr(e.text, word))
+        fail_msg("%s", e.text);
+    assert_false(path_exists(out));
+    fixture_close(&f);
+}
+
+static void too_many(pt_train_options *o) { o->train_blocks = 3; }
+static void with_lora(pt_train_options *o) { o->lora_rank = 4; }
+static void with_base(pt_train_options *o) { o->base = PT_BASE_NF4; }
+static void with_plan(pt_train_options *o) { o->plan_file = "plan.json"; }
+static void with_head(pt_train_options *o) { o->task = PT_TASK_REWARD; }
+
+static void what_has_no_sense_with_turns_is_refused(void **state)
+{
+    (void)state;
+    refuse(too_many, "2 layers");
+    refuse(with_lora, "`lora_rank`");
+    refuse(with_base, "`base`");
+    refuse(with_plan, "`plan_file`");
+    refuse(with_head, "`task`");
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {cmocka_unit_test(a_pass_takes_every_group_once),
+                                       cmocka_unit_test(seeds_and_passes_have_orders_of_their_own),
+                                       cmocka_unit_test(turns_are_runs_one_after_another),
+                                       cmocka_unit_test(budgets_and_resumes_change_no_bit),
+                                       cmocka_unit_test(what_has_no_sense_with_turns_is_refused)};
+    seed = test_seed();
+    return cmocka_run_group_tests(tests, scratch_make, scratch_remove);
+}
