@@ -104,7 +104,8 @@ static int take_labels(const merger *x, companions *c, pt_error *e)
         failed = tokenizer_open_beside(x->o->model, x->folder[0], &t, e);
     if (!failed) {
         failed = tokenizer_padding(t, x->o->model, &padding, e);
-        companions_take_labels(c, x->m[0], (const char *const *)labels.name, padding);
+        if (!failed)
+            companions_take_labels(c, x->m[0], (const char *const *)labels.name, padding);
         tokenizer_close(t);
     }
     labels_free(&labels);

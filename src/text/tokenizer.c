@@ -117,12 +117,9 @@ int tokenizer_open_text(const char *model_dir, const char *name, const char *jso
     return status;
 }
 
-int tokenizer_open_beside(const char *model_dir, const char *adapter, tokenizer **out, pt_error *e)
+static int open_file(const char *path, const char *model_dir, tokenizer **out, pt_error *e)
 {
     json_t *root;
-    char path[4096];
-    if (!adapter || snprintf(path, sizeof path, "%s/tokenizer.json", adapter) >= (int)sizeof path || access(path, F_OK))
-        return tokenizer_open(model_dir, out, e);
     int status = json_file_load_most(path, JSON_TOKENIZER_MAX_BYTES, 0, &root, e);
     if (status)
         return status;
@@ -131,9 +128,16 @@ int tokenizer_open_beside(const char *model_dir, const char *adapter, tokenizer 
     return status;
 }
 
+int tokenizer_open_beside(const char *model_dir, const char *adapter, tokenizer **out, pt_error *e)
+{
+    char path[4096];
+    if (!adapter || snprintf(path, sizeof path, "%s/tokenizer.json", adapter) >= (int)sizeof path || access(path, F_OK))
+        return tokenizer_open(model_dir, out, e);
+    return open_file(path, model_dir, out, e);
+}
+
 int tokenizer_open(const char *model_dir, tokenizer **out, pt_error *e)
 {
-    json_t *root;
     char path[4096];
     if (snprintf(path, sizeof path, "%s/tokenizer.json", model_dir) >= (int)sizeof path)
         return pt_fail(e, PT_FAILED, "%.200s...: the path is too long; move the model", model_dir);
@@ -145,12 +149,7 @@ int tokenizer_open(const char *model_dir, tokenizer **out, pt_error *e)
         return pt_fail(e, PT_FAILED, "%.400s: is a file, but the model's folder is needed", model_dir);
     if (access(path, F_OK))
         return pt_fail(e, PT_FAILED, "%.400s: the model has no tokenizer: put its tokenizer.json beside config.json", path);
-    int status = json_file_load_most(path, JSON_TOKENIZER_MAX_BYTES, 0, &root, e);
-    if (status)
-        return status;
-    status = open_of_model(path, root, model_dir, out, e);
-    json_decref(root);
-    return status;
+    return open_file(path, model_dir, out, e);
 }
 
 void tokenizer_close(tokenizer *t)

@@ -138,7 +138,8 @@ static int take_labels(job *j, pt_error *e)
     if (failed)
         return failed;
     failed = tokenizer_padding(t, j->model_dir, &j->padding, e);
-    companions_take_labels(&j->companions, j->model, (const char *const *)j->labels.name, j->padding);
+    if (!failed)
+        companions_take_labels(&j->companions, j->model, (const char *const *)j->labels.name, j->padding);
     close_tokenizer(t);
     return failed;
 }

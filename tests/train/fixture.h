@@ -142,6 +142,26 @@ static inline void fixture_options(const fixture *f, const char *const *tokens, 
     o->disk_memory = 64u << 20; /* asked for: scratch may lie in RAM */
 }
 
+/* Options for steps that are compared with those of a framework: examples in order, one a window, in fp32, at a constant rate. */
+static inline pt_train_options compared_options(const char *out)
+{
+    pt_train_options o;
+    pt_train_defaults(&o);
+    o.out = out;
+    o.data_n = 1;
+    o.batch_size = 4;
+    o.no_packing = true;
+    o.shuffle = false;
+    o.precision = PT_PRECISION_FP32;
+    o.lr = 2e-3;
+    o.lr_schedule = PT_LR_CONSTANT;
+    o.device = "cpu";
+    o.threads = 2;
+    o.device_memory = 64u << 20;
+    o.disk_memory = 0;
+    return o;
+}
+
 /* Opens (or resumes) a run and takes it to step `steps`, or to its end; there is a checkpoint then, or the model. */
 static inline int train_to(const pt_train_options *o, int64_t steps, pt_error *e)
 {

@@ -34,26 +34,13 @@ static int close_expected(void **state)
 
 static pt_train_options options_for(char out[300], const char *name)
 {
-    pt_train_options o;
     snprintf(out, 300, "%s/%s", scratch, name);
-    pt_train_defaults(&o);
+    pt_train_options o = compared_options(out);
     o.model = PT_FIXTURES "/dpo";
     o.add_tokens = TOKENS "/tokens.txt";
     o.data = data_paths;
-    o.data_n = 1;
-    o.out = out;
     o.seq_len = 96;
-    o.batch_size = 4;
     o.steps = STEPS;
-    o.no_packing = true;
-    o.shuffle = false;
-    o.precision = PT_PRECISION_FP32;
-    o.lr = 2e-3;
-    o.lr_schedule = PT_LR_CONSTANT;
-    o.device = "cpu";
-    o.threads = 2;
-    o.device_memory = 64u << 20;
-    o.disk_memory = 0;
     return o;
 }
 

@@ -21,21 +21,11 @@ static const char *labels_paths[] = {PT_FIXTURES "/dpo/labels.jsonl"}, *labels_h
 
 static pt_train_options options_for(const char *out)
 {
-    pt_train_options o;
-    pt_train_defaults(&o);
+    pt_train_options o = compared_options(out);
     o.model = model_folder;
     o.data = data_paths;
-    o.data_n = 1;
-    o.out = out;
     o.task = PT_TASK_DPO;
     o.seq_len = 160;
-    o.batch_size = 4;
-    o.no_packing = true;
-    o.shuffle = false;
-    o.precision = PT_PRECISION_FP32;
-    o.lr = 2e-3;
-    o.lr_schedule = PT_LR_CONSTANT;
-    o.device = "cpu";
     return o;
 }
 
