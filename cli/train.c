@@ -195,6 +195,7 @@ static void print_step_json(const pt_step *p, const pt_summary *m)
         json_object_set_new(line, "reward_accuracy", json_real(p->reward_accuracy));
         json_object_set_new(line, "kl", json_real(p->kl)); /* what is nan is left out */
     }
+    json_object_set_new(line, "accuracy", json_real(p->accuracy)); /* what is nan is left out */
     if (!isnan(p->expert_load_max)) {
         json_object_set_new(line, "expert_load_max", json_real(p->expert_load_max));
         json_object_set_new(line, "experts_idle", json_real(p->experts_idle));
@@ -210,6 +211,8 @@ static void print_step_json(const pt_step *p, const pt_summary *m)
     }
     if (p->evaluated)
         json_object_set_new(line, "eval_loss", isfinite(p->eval_loss) ? json_real(p->eval_loss) : json_null());
+    if (p->evaluated)
+        json_object_set_new(line, "eval_accuracy", json_real(p->eval_accuracy));
     if (p->evaluated && p->pairs) {
         json_object_set_new(line, "eval_reward_chosen", json_real(p->eval_reward_chosen));
         json_object_set_new(line, "eval_reward_rejected", json_real(p->eval_reward_rejected));
@@ -234,26 +237,34 @@ static const char *rewards_text(double margin, double accuracy, double kl, char 
     return out;
 }
 
+/* Of pairs and of classes; "": of tokens. */
+static const char *result_text(const pt_step *p, bool evaluation, char out[80])
+{
+    const double accuracy = evaluation ? p->eval_accuracy : p->accuracy;
+    out[0] = 0;
+    if (p->pairs)
+        return evaluation ? rewards_text(p->eval_reward_margin, p->eval_reward_accuracy, p->eval_kl, out)
+                          : rewards_text(p->reward_margin, p->reward_accuracy, p->kl, out);
+    if (!isnan(accuracy))
+        snprintf(out, 80, ", accuracy %.0f%%", 100 * accuracy);
+    return out;
+}
+
 static void print_evaluation(const pt_step *p)
 {
-    char rewards[80];
-    fprintf(stderr, "step %lld: evaluation loss %.4f", (long long)p->step, p->eval_loss);
-    if (p->pairs)
-        fputs(rewards_text(p->eval_reward_margin, p->eval_reward_accuracy, p->eval_kl, rewards), stderr);
-    fputc('\n', stderr);
+    char result[80];
+    fprintf(stderr, "step %lld: evaluation loss %.4f%s\n", (long long)p->step, p->eval_loss, result_text(p, true, result));
 }
 
 static void print_step(session *s, const pt_trainer *t, const pt_step *p)
 {
     pt_summary m;
-    char text[160], rewards[80];
+    char text[160], result[80];
     pt_trainer_summary(t, &m);
     if (s->json)
         print_step_json(p, &m);
-    snprintf(text, sizeof text, "step %lld/%lld  loss %.4f  %.0f tok/s", (long long)p->step, (long long)m.steps, p->loss, p->tokens_per_s);
-    if (p->pairs)
-        snprintf(text, sizeof text, "step %lld/%lld  loss %.4f%s  %.0f tok/s", (long long)p->step, (long long)m.steps, p->loss,
-                 rewards_text(p->reward_margin, p->reward_accuracy, p->kl, rewards), p->tokens_per_s);
+    snprintf(text, sizeof text, "step %lld/%lld  loss %.4f%s  %.0f tok/s", (long long)p->step, (long long)m.steps, p->loss,
+             result_text(p, false, result), p->tokens_per_s);
     if (p->evaluated) {
         progress_clear(&s->bar);
         print_evaluation(p);
@@ -264,12 +275,9 @@ static void print_step(session *s, const pt_trainer *t, const pt_step *p)
 /* How well the run went: the last lines that it prints. */
 static void print_losses(const session *s, const pt_summary *m, const pt_step *last)
 {
-    char rewards[80];
+    char result[80];
     if (last->step_s > 0) {
-        fprintf(stderr, "loss %.4f", last->loss);
-        if (last->pairs)
-            fputs(rewards_text(last->reward_margin, last->reward_accuracy, last->kl, rewards), stderr);
-        fprintf(stderr, " after step %lld", (long long)last->step);
+        fprintf(stderr, "loss %.4f%s after step %lld", last->loss, result_text(last, false, result), (long long)last->step);
         if (s->first.step != last->step)
             fprintf(stderr, " (%.4f after step %lld)", s->first.loss, (long long)s->first.step);
         fputc('\n', stderr);

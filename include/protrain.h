@@ -95,7 +95,7 @@ typedef enum pt_loss_per { PT_LOSS_PER_TOKEN, PT_LOSS_PER_EXAMPLE } pt_loss_per;
 typedef enum pt_save_type { PT_SAVE_AS_STORED, PT_SAVE_F32, PT_SAVE_BF16, PT_SAVE_F16 } pt_save_type;
 
 typedef enum pt_keep_best {
-    PT_KEEP_BEST_NO, PT_KEEP_BEST_EVAL_LOSS, PT_KEEP_BEST_REWARD_ACCURACY, PT_KEEP_BEST_REWARD_MARGIN
+    PT_KEEP_BEST_NO, PT_KEEP_BEST_EVAL_LOSS, PT_KEEP_BEST_REWARD_ACCURACY, PT_KEEP_BEST_REWARD_MARGIN, PT_KEEP_BEST_ACCURACY
 } pt_keep_best;
 typedef struct pt_train_options {
     size_t size;                       /* of this struct; pt_train_defaults sets it */
@@ -218,6 +218,7 @@ typedef struct pt_step {
                                            /* undesirable replies, NAN if there is none; share of those on their side of `kl` */
     double kl;                             /* KTO: the baseline of log-ratios. Else NAN, as eval_kl */
     double expert_load_max;  /* of a model with experts: the largest share of a layer's rows that one expert has, times the number of */
+    double accuracy, eval_accuracy; /* classification: the share of examples whose label has the highest score. Else NAN */
                              /* experts: 1 is balanced. NAN: the model has none */
     double experts_idle;     /* the share of experts without a row, over all layers. NAN likewise */
     double aux_loss;         /* with router_aux_loss: the loss that balances routers, without the factor. Else NAN */

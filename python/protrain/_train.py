@@ -31,6 +31,8 @@ class Step:
     reward_margin: float
     reward_accuracy: float
     kl: float
+    accuracy: float
+    eval_accuracy: float
 
     def __init__(self, fields):
         self.__dict__.update(fields)

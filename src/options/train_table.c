@@ -63,7 +63,7 @@ static const option_row rows[] = {
      .is.help = "evaluate every N steps and at the end; default: up to ten times in a run,\n"
                 "at least ten steps apart, in a tenth of its time",
      .plan_help = "steps between evaluations; with 1, no update waits for the next step"},
-    {T(keep_best, "keep-best", CHOICE, "no|eval_loss|eval_reward_accuracy|eval_reward_margin"), .is.initial = "no",
+    {T(keep_best, "keep-best", CHOICE, "no|eval_loss|eval_reward_accuracy|eval_reward_margin|eval_accuracy"), .is.initial = "no",
      .is.implied = "eval_loss", .record = RECORD_COURSE, TRAIN_AND_PLAN,
      .is.help = "keep the checkpoint with the best evaluation, by its loss unless another\nmetric is named, and export its model at the "
                 "end",

@@ -23,6 +23,8 @@ static const struct { const char *key; json_need need; size_t at; double least; 
     {"reward_rejected", JSON_OPTIONAL, offsetof(metrics_line, rejected), -METRICS_MAX},
     {"reward_margin", JSON_OPTIONAL, offsetof(metrics_line, margin), -METRICS_MAX},
     {"reward_accuracy", JSON_OPTIONAL, offsetof(metrics_line, accuracy), 0},
+    {"accuracy", JSON_OPTIONAL, offsetof(metrics_line, right), 0},
+    {"eval_accuracy", JSON_OPTIONAL, offsetof(metrics_line, eval_right), 0},
     {"kl", JSON_OPTIONAL, offsetof(metrics_line, kl), 0},
     {"eval_kl", JSON_OPTIONAL, offsetof(metrics_line, eval_kl), 0},
     {"expert_load_max", JSON_OPTIONAL, offsetof(metrics_line, expert_load), 0},

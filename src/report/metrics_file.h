@@ -15,6 +15,7 @@ typedef struct metrics_line {
     int64_t tokens, learned_tokens;                /* seen so far, and how many were targets; 0: not in the line */
     double grad_norm, lr, step_s, predicted_step_s, tokens_per_s, eval_loss; /* NAN: not in the line */
     double chosen, rejected, margin, accuracy, eval_margin, eval_accuracy;   /* the same: rewards of pairs, and their statistics */
+    double right, eval_right;                      /* the same: accuracy of classification */
     double kl, eval_kl;                            /* the same: of labelled replies */
     double expert_load, experts_idle, aux_loss;    /* the same: of a model with experts */
     char warnings[3][METRICS_WARNING_BYTES];       /* about the loss, the gradient norm, the evaluation; "": none */

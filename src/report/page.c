@@ -160,7 +160,7 @@ static void write_tiles(FILE *out, const run_folder *r)
 {
     char value[64], count[32];
     const bool replies = !isnan(r->last_kl), pairs = !replies && !isnan(r->last_margin);
-    const char *per = replies ? " per reply" : pairs ? " per pair" : "";
+    const char *per = replies ? " per reply" : pairs ? " per pair" : isnan(r->last_right) ? "" : " per example";
     const char *right = replies ? "replies on their side of the KL:" : "the chosen reply preferred in";
     fputs("<div class=\"tiles\">\n", out);
     snprintf(value, sizeof value, "%.4f", r->last_loss);
@@ -169,12 +169,18 @@ static void write_tiles(FILE *out, const run_folder *r)
     snprintf(value, sizeof value, "%.4f", r->eval_loss);
     if (!isnan(r->last_eval_margin))
         write_tile(out, value, "evaluation loss%s; margin %.3g, %s %.0f%%", per, r->last_eval_margin, right, 100 * r->last_eval_accuracy);
+    else if (!isnan(r->last_eval_right))
+        write_tile(out, value, "evaluation loss%s; accuracy %.0f%%", per, 100 * r->last_eval_right);
     else if (!isnan(r->eval_loss) && !replies)
         write_tile(out, value, "evaluation loss, perplexity %.4g; lowest %.4f (step %lld)", exp(r->eval_loss), r->best_eval_loss,
                    (long long)r->best_step);
     if (!isnan(r->last_margin)) {
         snprintf(value, sizeof value, "%.3g", r->last_margin);
         write_tile(out, value, "reward margin; %s %.0f%%", right, 100 * r->last_accuracy);
+    }
+    if (!isnan(r->last_right)) {
+        snprintf(value, sizeof value, "%.0f%%", 100 * r->last_right);
+        write_tile(out, value, "accuracy in the last step");
     }
     if (!isnan(r->last_load)) {
         snprintf(value, sizeof value, "%.3g", r->last_load);
@@ -224,16 +230,19 @@ static bool spans_decades(const series *c)
 
 static void write_charts(FILE *out, const run_folder *r)
 {
-    const bool replies = !isnan(r->last_kl);
+    const bool replies = !isnan(r->last_kl), classes = !isnan(r->last_right);
     double typical = recent_median(&r->step_s), most = isnan(typical) ? 0 : 2.5 * fmax(typical, r->predicted_step_s);
     const chart charts[] = {
-        {replies ? "Loss per reply" : isnan(r->last_margin) ? "Loss, nats per token" : "Loss per pair", plain_format,
+        {replies ? "Loss per reply" : classes ? "Loss, nats per example" : isnan(r->last_margin) ? "Loss, nats per token" : "Loss per pair",
+         plain_format,
          .series = {{"training", &r->loss, false}, {"evaluation", &r->eval, true, r->best_step}}},
         {"Rewards", plain_format, .series = {{"chosen", &r->chosen, false}, {"rejected", &r->rejected, false}}},
         {"Reward margin, chosen less rejected", plain_format,
          .series = {{"training", &r->margin, false}, {"evaluation", &r->eval_margin, true}}},
         {replies ? "Replies on their side of the KL" : "Pairs whose chosen reply is preferred", share_format, .from_zero = true,
          .series = {{"training", &r->accuracy, false}, {"evaluation", &r->eval_accuracy, true}}},
+        {"Accuracy", share_format, .from_zero = true,
+         .series = {{"training", &r->right, false}, {"evaluation", &r->eval_right, true}}},
         {"KL, the baseline of rewards", plain_format, .from_zero = true,
          .series = {{"training", &r->kl, false}, {"evaluation", &r->eval_kl, true}}},
         {"Load of the busiest expert, 1: balanced", plain_format, .from_zero = true, .series = {{"load", &r->expert_load, false}}},

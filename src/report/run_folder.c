@@ -67,6 +67,10 @@ static void take_pairs(run_folder *r, const metrics_line *x)
     add_point(&r->eval_accuracy, x->step, x->eval_accuracy);
     add_point(&r->kl, x->step, x->kl);
     add_point(&r->eval_kl, x->step, x->eval_kl);
+    add_point(&r->right, x->step, x->right);
+    add_point(&r->eval_right, x->step, x->eval_right);
+    keep(&r->last_right, x->right);
+    keep(&r->last_eval_right, x->eval_right);
     keep(&r->last_kl, x->kl);
     keep(&r->last_margin, x->margin);
     keep(&r->last_accuracy, x->accuracy);
@@ -272,7 +276,7 @@ int run_folder_read(const char *folder, run_folder **out, pt_error *e)
     if (!r)
         return pt_fail(e, PT_FAILED, "out of memory");
     r->eval_loss = r->best_eval_loss = r->predicted_step_s = NAN;
-    r->last_load = r->last_idle = NAN;
+    r->last_load = r->last_idle = r->last_right = r->last_eval_right = NAN;
     r->last_margin = r->last_accuracy = r->last_eval_margin = r->last_eval_accuracy = r->last_kl = NAN;
     take_name(r, folder);
     int failed = read_metrics(r, folder, e);
@@ -358,6 +362,8 @@ json_t *run_folder_json(const run_folder *r)
                             "notes", notes_json(r), "reward_margin", number(r->last_margin), "reward_accuracy", number(r->last_accuracy),
                             "eval_reward_margin", number(r->last_eval_margin), "eval_reward_accuracy", number(r->last_eval_accuracy),
                             "trains", r->planned ? r->plan.made_for.trains : "", "warnings", warnings_json(r));
+    json_object_set_new(all, "accuracy", number(r->last_right));
+    json_object_set_new(all, "eval_accuracy", number(r->last_eval_right));
     json_object_set_new(all, "kl", number(r->last_kl));
     json_object_set_new(all, "expert_load_max", number(r->last_load));
     json_object_set_new(all, "experts_idle", number(r->last_idle));

@@ -42,6 +42,8 @@ typedef struct run_folder {
     series loss, eval, grad_norm, lr, step, predicted, speed;
     series chosen, rejected, margin, accuracy, eval_margin, eval_accuracy; /* of a run on pairs */
     double last_margin, last_accuracy, last_eval_margin, last_eval_accuracy; /* NAN: no such run */
+    series right, eval_right;           /* of a run on classes */
+    double last_right, last_eval_right; /* NAN: no such run */
     series kl, eval_kl;                 /* of a run on labelled replies */
     double last_kl;                     /* NAN: no such run */
     series expert_load, experts_idle, aux_loss; /* of a model with experts */

@@ -11,6 +11,7 @@ double best_value(const pt_train_options *o, const pt_step *s)
 {
     return o->keep_best == PT_KEEP_BEST_REWARD_ACCURACY ? s->eval_reward_accuracy
          : o->keep_best == PT_KEEP_BEST_REWARD_MARGIN   ? s->eval_reward_margin
+         : o->keep_best == PT_KEEP_BEST_ACCURACY        ? s->eval_accuracy
                                                         : s->eval_loss;
 }
 

@@ -122,6 +122,7 @@ static void put_finite(message *summary, const char *tag, double value)
 static void put_evaluation(message *summary, const pt_step *s)
 {
     put_value(summary, "eval/loss", s->eval_loss);
+    put_finite(summary, "eval/accuracy", s->eval_accuracy);
     if (!s->pairs)
         return;
     put_finite(summary, "eval/reward_chosen", s->eval_reward_chosen);
@@ -148,6 +149,7 @@ int events_write(const events *v, const pt_step *s, const pt_memory *memory, int
         snprintf(tag, sizeof tag, "memory/%.16s_peak_bytes", memory[i].tier);
         put_value(&summary, tag, (double)memory[i].peak_bytes);
     }
+    put_finite(&summary, "train/accuracy", s->accuracy);
     if (s->pairs) {
         put_finite(&summary, "train/reward_chosen", s->reward_chosen);
         put_finite(&summary, "train/reward_rejected", s->reward_rejected);

@@ -32,6 +32,7 @@ static void put_evaluation(FILE *f, const pt_step *s, const watch *w)
         put_number(f, "eval_", "reward_accuracy", 17, s->eval_reward_accuracy);
         put_number(f, "eval_", "kl", 17, s->eval_kl);
     }
+    put_number(f, "eval_", "accuracy", 17, s->eval_accuracy);
     put_warning(f, "eval_warning", w, WATCH_EVALUATION, s->step);
     fputs("}\n", f);
 }
@@ -68,6 +69,7 @@ int metrics_write(const step_lines *m, const pt_step *s, const pt_memory *memory
         put_number(f, "", "reward_accuracy", 9, s->reward_accuracy);
         put_number(f, "", "kl", 17, s->kl);
     }
+    put_number(f, "", "accuracy", 17, s->accuracy);
     put_number(f, "", "expert_load_max", 17, s->expert_load_max);
     put_number(f, "", "experts_idle", 17, s->experts_idle);
     put_number(f, "", "aux_loss", 17, s->aux_loss);

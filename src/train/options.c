@@ -23,7 +23,11 @@ static int check_best(const pt_train_options *o, pt_error *e)
     if ((o->keep_best || o->patience) && !options_evaluate(o))
         return pt_fail(e, PT_USAGE, "`%s` is given, but there are no data to evaluate on: give `eval_data` or `eval_split` too",
                        o->keep_best ? "keep_best" : "patience");
-    if (o->keep_best > PT_KEEP_BEST_EVAL_LOSS && !task_of(o)->pairs)
+    const bool by_accuracy = o->keep_best == PT_KEEP_BEST_ACCURACY;
+    if (by_accuracy && task_of(o)->scores != SCORES_LABELS)
+        return pt_fail(e, PT_USAGE, "`keep_best` %s is of `task` classify: give `keep_best` %s", best_metric(o),
+                       task_of(o)->pairs ? "eval_reward_accuracy" : "eval_loss");
+    if (!by_accuracy && o->keep_best > PT_KEEP_BEST_EVAL_LOSS && !task_of(o)->pairs)
         return pt_fail(e, PT_USAGE, "`keep_best` %s: `task` %s has no rewards; give `keep_best` eval_loss", best_metric(o),
                        task_of(o)->name);
     return 0;
@@ -158,7 +162,8 @@ const char *best_metric(const pt_train_options *o)
 {
     static const char *const names[] = {[PT_KEEP_BEST_NO] = "eval_loss", [PT_KEEP_BEST_EVAL_LOSS] = "eval_loss",
                                         [PT_KEEP_BEST_REWARD_ACCURACY] = "eval_reward_accuracy",
-                                        [PT_KEEP_BEST_REWARD_MARGIN] = "eval_reward_margin"};
+                                        [PT_KEEP_BEST_REWARD_MARGIN] = "eval_reward_margin",
+                                        [PT_KEEP_BEST_ACCURACY] = "eval_accuracy"};
     return names[o->keep_best];
 }
 

@@ -111,6 +111,17 @@ static int mean_loss(const trainer *t, const dataset_counts *c, double *mean, pt
     return failed;
 }
 
+/* Of classification: the share of the step's examples whose label has the highest score. */
+static double accuracy_of(const trainer *t, const dataset_counts *c)
+{
+    const float *right = executor_right(t->engine.x);
+    const int64_t n = t->job.shape.batch * t->job.shape.seq_len;
+    double sum = 0;
+    for (int64_t i = 0; i < n; i++)
+        sum += (double)right[i];
+    return sum / (double)c->learned;
+}
+
 /* Sums of squares per parameter, then over the parameters; *bad: the first that is not finite, or -1. */
 static double gradient_norm(const trainer *t, int *bad)
 {
@@ -222,9 +233,12 @@ static int evaluate_pairs(trainer *t, pt_step *s, int64_t *tokens, pt_error *e)
     s->eval_reward_margin = mean.margin;
     s->eval_reward_accuracy = mean.accuracy;
     s->eval_kl = shape_has_baseline(&t->job.shape) ? v.sum.kl : NAN;
+    s->eval_accuracy = NAN;
     *tokens = v.learned;
     return failed;
 }
+
+static bool classifies(const trainer *t) { return task_of(&t->job.o)->scores == SCORES_LABELS; }
 
 static int evaluate_tokens(trainer *t, pt_step *s, int64_t *tokens, pt_error *e)
 {
@@ -233,6 +247,7 @@ static int evaluate_tokens(trainer *t, pt_step *s, int64_t *tokens, pt_error *e)
     s->evaluated = !sum.stopped;
     *tokens = sum.learned;
     s->eval_loss = sum.loss / (double)(sum.learned ? sum.learned : 1);
+    s->eval_accuracy = classifies(t) ? (double)sum.right / (double)(sum.learned ? sum.learned : 1) : NAN;
     return failed;
 }
 
@@ -400,7 +415,8 @@ static int take(trainer *t, pt_step *s, bool *hopeless, pt_error *e)
         return failed;
     t->engine.last_whole = true;
     *s = (pt_step){.step = t->at.step, .loss = loss, .grad_norm = norm, .lr = lr_of_step(&t->job.o, t->at.step, t->job.steps),
-                   .tokens = t->at.tokens, .learned_tokens = t->at.learned, .pairs = pairs.pairs};
+                   .tokens = t->at.tokens, .learned_tokens = t->at.learned, .pairs = pairs.pairs,
+                   .accuracy = classifies(t) ? accuracy_of(t, &counts) : NAN, .eval_accuracy = NAN};
     if (pairs.pairs) {
         s->reward_chosen = mean.chosen;
         s->reward_rejected = mean.rejected;
