@@ -118,6 +118,7 @@ typedef struct pt_train_options {
     double label_smoothing;            /* SFT: the share of the loss that goes to all tokens alike; DPO (but IPO), SimPO: the share of */
                                        /* pairs taken to be the wrong way round; default 0 */
     double ld_alpha;                   /* DPO: the weight of a reply's tokens beyond the length of the other one; default 1 */
+    double center_rewards;             /* reward models: factor of the squared sum of a pair's scores, added to its loss; default 0 */
     double neftune_alpha;              /* noise of this strength on the embeddings of a step; 0: none */
     double desirable_weight, undesirable_weight; /* KTO: weights of losses by label; default 1 */
     double router_aux_loss;            /* factor of the loss that balances the routers of experts; default 0 */

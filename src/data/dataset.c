@@ -100,7 +100,7 @@ static int open_examples(dataset *d, const dataset_options *o, const data_files 
     pt_error no_chat = {0};
     const bool has = o->model_dir && chat_source_open(&chat, o->model_dir, o->chat_template, &no_chat) == 0;
     const example_rules rules = {.format = format, .on = on, .plain = o->plain, .labels = o->labels,
-                                 .scored = o->scored, .names = o->names, .padding = o->padding,
+                                 .scored = o->scored, .names = o->names, .padding = o->padding, .predicts = o->predicts,
                                  .tokenizer = o->tokenizer, .chat = has ? &chat : NULL, .no_chat = &no_chat,
                                  .now = EXAMPLES_TODAY};
     token_source s = {.o = o, .files = files, .rules = &rules};
@@ -128,7 +128,8 @@ static int pack(dataset *d, const dataset_options *o, const data_files *files, p
 {
     const uint64_t items = o->pairs ? d->tokens.documents / 2 : d->tokens.documents;
     const packing_options p = {.seq_len = o->seq_len, .seed = o->seed, .shuffle = o->shuffle, .alone = o->alone, .longer = o->longer,
-                               .pairs = o->pairs, .labels = o->labels, .share = share_of(o->part, o->seed, o->held, items),
+                               .pairs = o->pairs, .scored = o->scored, .padding = o->padding, .labels = o->labels,
+                               .share = share_of(o->part, o->seed, o->held, items),
                                .folder = o->cache_dir,
                                .file_name = name_of_file, .arg = (void *)files};
     d->packed = true;
@@ -394,13 +395,23 @@ static int open_texts(dataset *d, const dataset_options *o, const data_files *fi
     return rc < 0 ? rc : pack(d, o, files, e);
 }
 
+/* Classes and scores are of records. */
+static int check_records(const data_files *files, pt_error *e)
+{
+    for (size_t i = 0; i < files->n; i++)
+        if (files->files[i].kind == DATA_TEXT)
+            return pt_fail(e, PT_FAILED, "%.400s: texts are scored record by record, and a .txt file has none: write each text as a line "
+                                         "{\"text\": ...} of a .jsonl file", files->files[i].path);
+    return 0;
+}
+
 static int check_pairs(const dataset_options *o, const data_files *files, pt_data_format format, pt_error *e)
 {
     char names[480];
     const bool records = format != PT_DATA_TEXT && format != PT_DATA_TOKENS;
     const bool pairs = format == PT_DATA_PREFERENCE;
     if (o->names ? format != PT_DATA_TOKENS && !pairs : o->labels ? records : o->pairs == pairs)
-        return 0;
+        return o->names ? check_records(files, e) : 0;
     name_files(files, names, sizeof names);
     if (o->names)
         return pt_fail(e, PT_FAILED, "%s: labels of texts and conversations are learned, but these data have the format %s", names,
@@ -427,6 +438,15 @@ static int open_data(dataset *d, const dataset_options *o, const data_files *fil
     pt_data_format format;
     pt_train_on on = o->labels ? PT_TRAIN_ON_COMPLETION : o->names ? PT_TRAIN_ON_ALL : o->train_on;
     int rc = data_recognize(files, o->columns, o->format, &format, &d->chats, e);
+    dataset_options of_pairs;
+    if (rc == 0 && o->predicts && o->names && o->names->n == 1 && format == PT_DATA_PREFERENCE) {
+        of_pairs = *o;
+        of_pairs.names = NULL;
+        of_pairs.pairs = true;
+        o = &of_pairs;
+    }
+    d->pairs = o->pairs;
+    d->unlabelled = o->predicts && o->names ? o->names->n : 0;
     if (rc == 0)
         rc = check_pairs(o, files, format, e);
     if (rc == 0)
@@ -462,7 +482,7 @@ int dataset_open(const dataset_options *o, dataset **out, pt_error *e)
     if (!d)
         return pt_fail(e, PT_FAILED, "out of memory: a dataset");
     *d = (dataset){.source_fd = -1, .seq_len = o->seq_len, .vocab = o->vocab, .seed = o->seed, .shuffle = o->shuffle, .prompts = o->prompts,
-                   .labels = o->labels, .mismatched = o->mismatched,
+                   .labels = o->labels, .scored = o->scored, .margins = o->margins, .mismatched = o->mismatched,
                    .packing = {.fd = -1, .index_fd = -1}, .eos = o->tokenizer ? tokenizer_eos(o->tokenizer) : o->eos};
     data_files files;
     int rc = data_files_list(o->paths, o->paths_n, o->use, &files, e);

@@ -55,10 +55,12 @@ typedef struct dataset_options {
     bool examples;                         /* a stream is an error */
     const char *task;                      /* for messages: the task that needs `pairs` */
     bool prompts;                          /* prompts of chosen replies have targets too, and `weights` of a row tell what is what */
+    bool margins;                          /* `weights` of a row are the pairs' margins, on the targets of chosen replies; else 0 */
     bool pairs;                            /* the data must be preferences. Their examples are pairs: the chosen reply, then the
                                               rejected one. If false, preferences are an error */
     bool labels;                           /* pairs, of which one may be missing; examples with labels are such, too */
     bool scored; const label_names *names; int64_t padding; /* as in example_rules */
+    bool predicts;                         /* scored: records need no label. Names of one label: the data may be preferences instead */
     int64_t mismatched;                    /* labels: windows that are read together (dataset_eval_window) */
     pt_long longer;                        /* what to do with examples longer than a window */
     share_part part; double held;          /* SHARE_HELD: this share of the examples, or of the windows of a stream; SHARE_KEPT:
@@ -119,5 +121,12 @@ uint64_t dataset_eval_windows(const dataset *d);
  * one's. NO_WINDOW: padding. */
 uint64_t dataset_all_windows(const dataset *d);
 int dataset_eval_window(dataset *d, uint64_t w, const dataset_row *row, dataset_counts *counts, pt_error *e);
+
+/* Of scored data: the records, in the order of the files, and whether each is a pair. A window's examples, from the first on: the record,
+ * and the row of the window that has the score (of a pair two, of the chosen and of the rejected reply). */
+uint64_t dataset_records(const dataset *d);
+bool dataset_pairs(const dataset *d);
+typedef struct scored_example { uint64_t record; int64_t row[2]; } scored_example;
+int dataset_scored(const dataset *d, uint64_t w, int (*each)(void *arg, const scored_example *x, pt_error *e), void *arg, pt_error *e);
 
 #endif

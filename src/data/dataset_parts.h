@@ -14,7 +14,10 @@ struct dataset {
     uint64_t seed;
     bool shuffle, documents;
     bool prompts;  /* of chosen replies: their tokens are targets too */
+    bool margins, scored;
     bool labels;
+    bool pairs;    /* examples are pairs */
+    int64_t unlabelled; /* the label that means none, which is no target; 0: all examples have one */
     int64_t mismatched;
     bool packed;   /* windows consist of examples */
     bool chats;    /* the examples are conversations */

@@ -115,7 +115,9 @@ static int make_text(const example_rules *r, encoder *c, json_t *record, const c
 
 static int make_labelled_text(const example_rules *r, encoder *c, json_t *record, const char *where, chat_tokens *out, pt_error *e)
 {
-    const int64_t label = labels_number(r->names, json_object_get(record, "label"));
+    const json_t *given = json_object_get(record, "label");
+    const bool none = r->predicts && (r->names->n == 1 || !given || json_is_null(given));
+    const int64_t label = none ? r->names->n : labels_number(r->names, given);
     if (label < 0)
         return pt_fail(e, PT_FAILED, "%.400s: \"label\" is missing, or not one of the %lld labels of the model", where,
                        (long long)r->names->n);

@@ -16,6 +16,7 @@ typedef struct example_rules {
     bool scored;               /* a score of the last token is learned: an example's last id is the number of its label, and nothing else is
                                 * learned */
     const label_names *names;  /* of the labels; NULL: of all examples 0 */
+    bool predicts;             /* scored: records need no label. The number of labels in its place means none */
     int64_t padding;           /* scored: such ids at the end do not count; -1: none */
     const tokenizer *tokenizer;
     const chat_source *chat;   /* NULL: none; `no_chat` says why */

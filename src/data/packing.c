@@ -222,7 +222,7 @@ static int refuse_long(const packer *p, pt_error *e)
     return pt_fail(e, PT_FAILED,
                    "%.400s: %s%s has %llu tokens, but a window has %lld%s: give `seq_len` %llu, or `long_examples` cut or drop",
                    file_name(p, &longest), line, p->o->pairs && !p->o->labels ? "a pair" : "an example",
-                   (unsigned long long)most + (p->o->labels ? 0 : p->o->pairs ? 2 : 1), (long long)p->o->seq_len, others,
+                   (unsigned long long)most + (p->o->labels || p->o->scored ? 0 : p->o->pairs ? 2 : 1), (long long)p->o->seq_len, others,
                    (unsigned long long)most);
 }
 
@@ -246,6 +246,26 @@ static int cut_example(const packer *p, packed_example *x, int64_t most, pt_erro
     return 0;
 }
 
+/* Keeps the first `most` ids before the label, without padding at their end. */
+static int cut_scored(const packer *p, packed_example *x, int64_t most, pt_error *e)
+{
+    uint32_t id = (uint32_t)p->o->padding;
+    int rc = 0;
+    for (x->places = (uint32_t)most; rc == 0 && x->places > 1; x->places--) {
+        rc = token_file_ids(p->f, x->start + x->places - 1, 1, INT64_C(1) << 31, &id, e);
+        if ((int64_t)(id & ~ID_LEARNED) != p->o->padding)
+            break;
+    }
+    return rc;
+}
+
+static int read_label(const packer *p, packed_example *x, uint64_t ids_n, pt_error *e)
+{
+    const int rc = token_file_ids(p->f, x->start + ids_n - 1, 1, INT64_C(1) << 31, &x->label, e);
+    x->label &= ~ID_LEARNED;
+    return rc;
+}
+
 /* Reads example `number`, cut to `most` places if need be. *cut: it is longer than that. */
 static int fit_example(packer *p, uint64_t number, int64_t most, bool *cut, packed_example *out, pt_error *e)
 {
@@ -254,11 +274,15 @@ static int fit_example(packer *p, uint64_t number, int64_t most, bool *cut, pack
     int rc = token_file_example(p->f, number, &x, &ids_n, e);
     if (rc < 0)
         return rc;
-    *out = (packed_example){.start = x.start, .places = (uint32_t)(ids_n ? ids_n - 1 : 0), .learned = x.learned};
+    *out = (packed_example){.start = x.start, .margin = x.margin, .places = (uint32_t)(ids_n ? ids_n - 1 : 0), .learned = x.learned};
     *cut = ids_n > (uint64_t)most + 1;
     if (*cut && p->o->longer == PT_LONG_ERROR)
         return refuse_long(p, e);
-    return *cut && p->o->longer == PT_LONG_CUT ? cut_example(p, out, most, e) : 0;
+    if (p->o->scored)
+        rc = read_label(p, out, ids_n, e);
+    if (rc < 0 || !*cut || p->o->longer != PT_LONG_CUT)
+        return rc;
+    return p->o->scored ? cut_scored(p, out, most, e) : cut_example(p, out, most, e);
 }
 
 /* Something is left of it, or it is missing. */
@@ -284,8 +308,9 @@ static int fit_pair(packer *p, uint64_t pair, bool *cut, packed_example *out, pt
             return rc;
         *cut = true;
     }
-    *out = (packed_example){two[0].start, two[0].places + two[1].places, two[0].learned + two[1].learned, two[0].places,
-                            (uint32_t)(two[1].start - two[0].start)};
+    *out = (packed_example){.start = two[0].start, .places = two[0].places + two[1].places, .learned = two[0].learned + two[1].learned,
+                            .label = two[0].label, .margin = two[0].margin,
+                            .chosen = two[0].places, .rejected = (uint32_t)(two[1].start - two[0].start)};
     if (!may_learn(p, &two[0]) || !may_learn(p, &two[1]))
         out->learned = 0;
     return 0;
@@ -311,6 +336,7 @@ static int add_example(packer *p, uint64_t number, pt_error *e)
     packed_example packed;
     bool cut;
     int rc = p->o->pairs ? fit_pair(p, number, &cut, &packed, e) : fit_example(p, number, p->o->seq_len, &cut, &packed, e);
+    packed.number = number;
     if (rc == 0 && cut)
         rc = keep_longest(p, number, e);
     if (rc < 0)

@@ -17,6 +17,8 @@ typedef struct packing_options {
     bool shuffle;        /* else examples are in file order, and windows in the order of their first examples */
     bool alone;          /* one example per window */
     bool pairs;          /* examples 2i and 2i + 1 are a pair; pairs are packed as a whole, and `share` is of pairs */
+    bool scored; int64_t padding; /* an example's last id is its label, the only target. One that is cut keeps it, behind its first ids; ids
+                                   * of padding at their end go, too */
     bool labels;         /* one of a pair may have one place and nothing to learn: it is missing */
     pt_long longer;      /* what to do with examples of more than seq_len places */
     data_share share;         /* of the examples */
@@ -26,7 +28,10 @@ typedef struct packing_options {
 
 typedef struct packed_example {
     uint64_t start;          /* index of its first id */
+    uint64_t number;         /* of the example, or the pair, in the file */
     uint32_t places, learned;
+    uint32_t label;          /* scored: what stands behind its ids; pairs have the same behind both */
+    float margin;            /* of a pair */
     uint32_t chosen;         /* places of the first example of a pair; 0: not a pair */
     uint32_t rejected;       /* offset from `start` of the first id of a pair's second example */
 } packed_example;

@@ -11,7 +11,7 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
-enum { COPY_IDS = 4096, CACHE_VERSION = 3 };
+enum { COPY_IDS = 4096, CACHE_VERSION = 4 };
 
 /* ---- the key ---- */
 

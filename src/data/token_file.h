@@ -28,6 +28,8 @@ typedef struct token_example {
     uint64_t line;           /* of its record in the file; 0: unknown */
     uint32_t file;           /* number of the file */
     uint32_t learned;        /* number of learned ids; the first id never is */
+    float margin;            /* of the pair that begins here, as its record has it; else 0 */
+    uint32_t unused;
 } token_example;
 
 enum { UNKNOWN_TEXT = 64 };

@@ -11,6 +11,7 @@
 #include <errno.h>
 #include <fcntl.h>
 #include <malloc.h>
+#include <math.h>
 #include <pthread.h>
 #include <stdatomic.h>
 #include <stdlib.h>
@@ -360,13 +361,13 @@ static int put_nothing(text_job *j, const chat_tokens *other, pt_error *e)
 }
 
 /* Adds the example of a record, or its pair; nothing if one of them has no learned id. */
-static int put_examples(text_job *j, const segment *s, const chat_tokens *x, int many, pt_error *e)
+static int put_examples(text_job *j, const segment *s, const chat_tokens *x, int many, float margin, pt_error *e)
 {
     token_example at[2];
     size_t n[2];
     bool all = true, some = false;
     for (int k = 0; k < many; k++) {
-        at[k] = (token_example){.line = s->place.line, .file = s->file};
+        at[k] = (token_example){.line = s->place.line, .file = s->file, .margin = k ? 0 : margin};
         n[k] = ids_that_count(&x[k], &at[k].learned);
         all = all && (n[k] > 0 || !x[k].ids.n);
         some = some || n[k] > 0;
@@ -397,6 +398,17 @@ static void name_record(const segment *s, char out[300])
              (unsigned long long)s->place.line);
 }
 
+/* By how much the chosen reply is to be better, 0 if the record does not say; removes it. */
+static int take_margin(json_t *record, const char *where, float *margin, pt_error *e)
+{
+    const json_t *given = json_object_get(record, "margin");
+    *margin = (float)json_number_value(given);
+    if (given && !json_is_null(given) && (!json_is_number(given) || !isfinite(*margin)))
+        return pt_fail(e, PT_FAILED, "%.400s: \"margin\" must be a number, by how much the chosen reply is better", where);
+    json_object_del(record, "margin");
+    return 0;
+}
+
 static int encode_record(pipeline *p, encoder *c, chat_tokens *x, text_job *j, const segment *s, pt_error *e)
 {
     char where[300];
@@ -408,6 +420,9 @@ static int encode_record(pipeline *p, encoder *c, chat_tokens *x, text_job *j, c
         rc = check_format(p->o->rules, record, where, e);
     const bool pair = example_is_pair(p->o->rules), misplaced = rc == 0 && format_has_idle_weight(record);
     const bool nulls = rc == 0 && format_has_null(record);
+    float margin = 0;
+    if (rc == 0 && pair && p->o->rules->scored)
+        rc = take_margin(record, where, &margin, e);
     if (rc == 0)
         rc = pair ? example_make_pair(p->o->rules, c, record, where, x, e) : example_make(p->o->rules, c, record, where, x, e);
     for (int k = 0; k < 1 + pair && rc == 0; k++)
@@ -426,7 +441,7 @@ static int encode_record(pipeline *p, encoder *c, chat_tokens *x, text_job *j, c
         unread_count(record, (const text_buffer *const[]){&x[0].rendering.text, pair ? &x[1].rendering.text : NULL}, s->place.line, s->file,
                      &j->tally.unread);
     json_decref(record);
-    return rc < 0 ? rc : put_examples(j, s, x, 1 + pair, e);
+    return rc < 0 ? rc : put_examples(j, s, x, 1 + pair, margin, e);
 }
 
 static void encode_job(pipeline *p, encoder *c, chat_tokens *x, text_job *j)

@@ -88,15 +88,18 @@ static int read_stream(const dataset *d, uint64_t start, size_t n, const dataset
 static bool is_learned(const dataset *d, int32_t id) { return !d->tokens.ids.marked || (uint32_t)id & ID_LEARNED; }
 
 /* Puts an example into the row from place `at` on. one, other: the weights of learned targets, and of the others; `other` 0: the
- * others are no targets. Sets *learns if there is a learned target. */
-static int put_example(const dataset *d, const packed_example *x, int64_t at, float one, float other, const dataset_row *row, bool *learns,
-                       pt_error *e)
+ * others are no targets. Adds the learned targets to *learns. */
+static int put_example(const dataset *d, const packed_example *x, int64_t at, float one, float other, const dataset_row *row,
+                       int64_t *learns, pt_error *e)
 {
     int32_t *ids = row->ids + at, *targets = row->targets + at;
     int rc = read_window(d, x->start, x->places, ids, targets, e);
+    if (d->scored)
+        targets[x->places - 1] = (int32_t)(x->label | ID_LEARNED);
     for (uint32_t t = 0; t < x->places && rc == 0; t++) {
-        const bool learned = is_learned(d, targets[t]);
-        *learns |= learned;
+        const bool marked = is_learned(d, targets[t]);
+        const bool learned = marked && !(d->unlabelled && (int64_t)((uint32_t)targets[t] & ~ID_LEARNED) == d->unlabelled);
+        *learns += learned;
         ids[t] = (int32_t)((uint32_t)ids[t] & ~ID_LEARNED);
         targets[t] = learned || other != 0 ? (int32_t)((uint32_t)targets[t] & ~ID_LEARNED) : TARGET_NONE;
         if (row->first)
@@ -110,24 +113,24 @@ static int put_example(const dataset *d, const packed_example *x, int64_t at, fl
 /* One of a pair: 0 the chosen example, 1 the rejected one. */
 static packed_example half_of(const packed_example *x, int of)
 {
-    return of ? (packed_example){.start = x->start + x->rejected, .places = x->places - x->chosen, .learned = x->learned}
-              : (packed_example){.start = x->start, .places = x->chosen, .learned = x->learned};
+    return of ? (packed_example){.start = x->start + x->rejected, .places = x->places - x->chosen, .learned = x->learned, .label = x->label}
+              : (packed_example){.start = x->start, .places = x->chosen, .learned = x->learned, .label = x->label};
 }
 
-/* Puts an example, or both of a pair. *n: as dataset_counts.examples. */
-static int put_packed(const dataset *d, const packed_example *x, int64_t at, const dataset_row *row, int64_t *n, pt_error *e)
+/* Puts an example, or both of a pair. *n: as dataset_counts.examples; learns: the learned targets of both. */
+static int put_packed(const dataset *d, const packed_example *x, int64_t at, const dataset_row *row, int64_t *n, int64_t learns[2],
+                      pt_error *e)
 {
-    const float each = 1.0F / (float)x->learned;
-    bool learns[2] = {false, false};
+    const float each = 1.0F / (float)x->learned, chosen_weight = d->margins ? x->margin : d->prompts ? 1 : each;
     *n = 1;
     if (!x->chosen)
         return put_example(d, x, at, each, 0, row, learns, e);
     const packed_example chosen = half_of(x, 0), rejected = half_of(x, 1);
-    int rc = put_example(d, &chosen, at, d->prompts ? 1 : each, d->prompts ? -1 : 0, row, &learns[0], e);
+    int rc = put_example(d, &chosen, at, chosen_weight, d->prompts ? -1 : 0, row, &learns[0], e);
     if (rc == 0)
-        rc = put_example(d, &rejected, at + x->chosen, d->prompts ? 0 : each, 0, row, &learns[1], e);
+        rc = put_example(d, &rejected, at + x->chosen, d->prompts || d->margins ? 0 : each, 0, row, &learns[1], e);
     if (d->labels)
-        *n = learns[0] + learns[1];
+        *n = (learns[0] > 0) + (learns[1] > 0);
     return rc;
 }
 
@@ -153,11 +156,11 @@ static int read_packed(const dataset *d, uint64_t w, const dataset_row *row, dat
         const size_t now = n - done < 32 ? (size_t)(n - done) : 32;
         rc = packing_examples(&d->packing, first + done, now, some, e);
         for (size_t i = 0; i < now && rc == 0; at += some[i++].places) {
-            int64_t replies;
-            rc = put_packed(d, &some[i], at, row, &replies, e);
+            int64_t replies, learns[2] = {0, 0};
+            rc = put_packed(d, &some[i], at, row, &replies, learns, e);
             if (counts) {
                 counts->examples += replies;
-                counts->learned += some[i].learned;
+                counts->learned += learns[0] + learns[1];
                 counts->chosen += some[i].chosen;
             }
         }
@@ -166,6 +169,28 @@ static int read_packed(const dataset *d, uint64_t w, const dataset_row *row, dat
     pad(row, at, d->seq_len);
     if (counts) {
         counts->tokens += at;
+    }
+    return rc;
+}
+
+/* ---- scored ---- */
+
+uint64_t dataset_records(const dataset *d) { return d->pairs ? d->tokens.documents / 2 : d->tokens.documents; }
+bool dataset_pairs(const dataset *d) { return d->pairs; }
+
+int dataset_scored(const dataset *d, uint64_t w, int (*each)(void *, const scored_example *, pt_error *), void *arg, pt_error *e)
+{
+    packed_example x;
+    uint64_t first, n;
+    int64_t at = 0;
+    int rc = packing_window(&d->packing, w, &first, &n, e);
+    for (uint64_t i = 0; i < n && rc == 0; i++) {
+        rc = packing_examples(&d->packing, first + i, 1, &x, e);
+        if (rc < 0)
+            return rc;
+        const int64_t chosen = x.chosen ? x.chosen : x.places;
+        rc = each(arg, &(scored_example){x.number, {at + chosen - 1, at + x.places - 1}}, e);
+        at += x.places;
     }
     return rc;
 }

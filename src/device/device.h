@@ -485,6 +485,7 @@ typedef struct op_cross_entropy {
  *     SIGMOID     sum of tail (given[r] - loss[r])    (1 - smoothing) -log sigmoid(beta margin) + smoothing -log sigmoid(-beta margin)
  *     IPO         mean of tail (given[r] - loss[r])   (margin - 1 / (2 beta))^2
  *     NORM        mean of tail (given[r] - loss[r])   as SIGMOID
+ *     REWARD      sum of -loss[r]                     -log sigmoid(margin - sum of given[r]) + center (score(chosen) + score(rejected))^2
  *     SIMPO       mean of -loss[r]                    the same of beta margin - gamma
  *     ORPO        mean of -loss[r], rows with a       -beta log sigmoid(log odds(chosen) - log odds(rejected)) + sum of |given[r]| loss[r],
  *                 negative given[r] left out          odds = e^score / (1 - e^score)
@@ -496,10 +497,11 @@ typedef struct op_cross_entropy {
  * weights[r] = the derivative of that by loss[r]. Where there is no target it is any number, of padding 0. loss and given are 0 there.
  * SIMPO has no `given` (NULL). The formulas: device/preference.h. */
 typedef enum preference_kind {
-    PREFERENCE_NONE, PREFERENCE_SIGMOID, PREFERENCE_IPO, PREFERENCE_NORM, PREFERENCE_SIMPO, PREFERENCE_ORPO, PREFERENCE_KTO
+    PREFERENCE_NONE, PREFERENCE_SIGMOID, PREFERENCE_IPO, PREFERENCE_NORM, PREFERENCE_SIMPO, PREFERENCE_ORPO, PREFERENCE_KTO,
+    PREFERENCE_REWARD
 } preference_kind;
 typedef struct preference_rule {
-    preference_kind kind; float beta, gamma, smoothing, desirable, undesirable, baseline, cut;
+    preference_kind kind; float beta, gamma, smoothing, desirable, undesirable, baseline, cut, center;
 } preference_rule;
 typedef struct op_preference {
     preference_rule rule; int64_t sequences, seq_len;

@@ -19,7 +19,7 @@ typedef struct preference_pairs {
     preference_rule rule;
     float *weights;                /* of the sequence's rows; NULL: not wanted */
     preference_example example[2]; /* chosen, rejected */
-    double own;                    /* the sum of the rows' own losses, of the pair */
+    double own;                    /* the sum of the rows' own losses, of the pair; REWARD: its margin */
     int begun;                     /* examples begun, of the pair */
 } preference_pairs;
 
@@ -33,7 +33,10 @@ DEVICE_CALL preference_pairs preference_begin(preference_rule rule, float *weigh
     return p;
 }
 
-DEVICE_CALL bool preference_is_mean(preference_kind kind) { return kind != PREFERENCE_SIGMOID && kind != PREFERENCE_KTO; }
+DEVICE_CALL bool preference_is_mean(preference_kind kind) 
+{
+    return kind != PREFERENCE_SIGMOID && kind != PREFERENCE_KTO && kind != PREFERENCE_REWARD;
+}
 
 DEVICE_CALL double preference_score(const preference_pairs *p, int example)
 {
@@ -61,10 +64,11 @@ DEVICE_CALL double preference_smoothed_loss(preference_rule rule, double x)
 }
 
 /* The loss of a pair, without its rows' own. */
-DEVICE_CALL double preference_loss(preference_rule rule, double chosen, double rejected)
+DEVICE_CALL double preference_loss(preference_rule rule, double chosen, double rejected, double own)
 {
-    const double beta = rule.beta, margin = chosen - rejected, off = margin - 1 / (2 * beta);
+    const double beta = rule.beta, margin = chosen - rejected, off = margin - 1 / (2 * beta), both = chosen + rejected;
     switch (rule.kind) {
+    case PREFERENCE_REWARD: return preference_log_loss(margin - own) + (double)rule.center * both * both;
     case PREFERENCE_IPO: return off * off;
     case PREFERENCE_ORPO: return beta * preference_log_loss(preference_log_odds(chosen) - preference_log_odds(rejected));
     default: return preference_smoothed_loss(rule, beta * margin - rule.gamma);
@@ -72,10 +76,11 @@ DEVICE_CALL double preference_loss(preference_rule rule, double chosen, double r
 }
 
 /* Its derivative by the score of the chosen reply (`of` 0), or of the rejected one. */
-DEVICE_CALL double preference_slope(preference_rule rule, double chosen, double rejected, int of)
+DEVICE_CALL double preference_slope(preference_rule rule, double chosen, double rejected, double own, int of)
 {
     const double beta = rule.beta, margin = chosen - rejected, sign = of ? -1 : 1;
     switch (rule.kind) {
+    case PREFERENCE_REWARD: return -sign / (1 + exp(margin - own)) + 2 * (double)rule.center * (chosen + rejected);
     case PREFERENCE_IPO: return sign * (2 * (margin - 1 / (2 * beta)));
     case PREFERENCE_ORPO:
         return sign * beta / (1 + exp(preference_log_odds(chosen) - preference_log_odds(rejected))) /
@@ -106,7 +111,7 @@ DEVICE_CALL double preference_pair_loss(const preference_pairs *p)
 {
     double sum = 0;
     if (p->rule.kind != PREFERENCE_KTO)
-        return preference_loss(p->rule, preference_score(p, 0), preference_score(p, 1));
+        return preference_loss(p->rule, preference_score(p, 0), preference_score(p, 1), p->own);
     for (int i = 0; i < 2; i++)
         sum += p->example[i].n > 0 ? preference_utility_loss(p->rule, preference_score(p, i), i) : 0;
     return sum;
@@ -115,7 +120,7 @@ DEVICE_CALL double preference_pair_loss(const preference_pairs *p)
 DEVICE_CALL double preference_pair_slope(const preference_pairs *p, int of)
 {
     return p->rule.kind == PREFERENCE_KTO ? preference_utility_slope(p->rule, preference_score(p, of), of)
-                                          : preference_slope(p->rule, preference_score(p, 0), preference_score(p, 1), of);
+                                          : preference_slope(p->rule, preference_score(p, 0), preference_score(p, 1), p->own, of);
 }
 
 DEVICE_CALL void preference_close(preference_pairs *p)
@@ -142,7 +147,7 @@ DEVICE_CALL double preference_tail(preference_rule rule, float given)
 
 DEVICE_CALL void preference_row(preference_pairs *p, int64_t r, bool begins, bool target, float loss, float given)
 {
-    const bool own = p->rule.kind == PREFERENCE_ORPO;
+    const bool own = p->rule.kind == PREFERENCE_ORPO, reward = p->rule.kind == PREFERENCE_REWARD;
     if (begins) {
         preference_example *x = &p->example[p->begun++];
         x->sum = 0;
@@ -153,9 +158,12 @@ DEVICE_CALL void preference_row(preference_pairs *p, int64_t r, bool begins, boo
         return;
     if (own)
         p->own += fabs((double)given) * (double)loss;
+    if (reward)
+        p->own += (double)given;
     if (own && given < 0)
         return;
-    p->example[p->begun - 1].sum += preference_tail(p->rule, given) * ((own ? 0 : preference_given(p->rule, given)) - (double)loss);
+    const double above = own || reward ? 0 : preference_given(p->rule, given);
+    p->example[p->begun - 1].sum += preference_tail(p->rule, given) * (above - (double)loss);
     p->example[p->begun - 1].n++;
 }
 

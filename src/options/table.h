@@ -20,7 +20,7 @@ typedef enum option_record {
 /* Without it, an option has no effect. */
 typedef enum option_need {
     NEED_NOTHING,
-    NEED_PAIRS, NEED_GAMMA, NEED_DPO, NEED_SMOOTHING, NEED_LABELS, /* task */
+    NEED_PAIRS, NEED_GAMMA, NEED_DPO, NEED_SMOOTHING, NEED_LABELS, NEED_CENTER, /* task */
     NEED_CHATS, NEED_TEXT, NEED_EXAMPLES, NEED_CONTENTS, /* data */
     NEED_DECAY, NEED_RESTARTS, NEED_WSD, /* of the learning rate */
     NEED_CHECKPOINTS, NEED_DISK, NEED_SEARCH, NEED_TURNS,

@@ -49,6 +49,9 @@ static const option_row rows[] = {
      TRAIN, .is.help = "kto: the weight of replies with the label true"},
     {T(undesirable_weight, "undesirable-weight", REAL, "X"), .is.initial = "1", RANGE(0, 1e6), .record = RECORD_RESULT,
      .need = NEED_LABELS, TRAIN, .is.help = "kto: the weight of replies with the label false"},
+    {T(center_rewards, "center-rewards", REAL, "X"), .is.initial = "0", RANGE(0, 1e6), .record = RECORD_RESULT, .need = NEED_CENTER, TRAIN,
+     .is.help = "reward: add X times the squared sum of a pair's scores to its loss, so that\nscores stay near 0, such as 0.01 "
+                "(TRL's center_rewards_coefficient)"},
     {T(loss_per, "loss-per", CHOICE, "token|example"), .is.initial = "token", .record = RECORD_RESULT, .need = NEED_EXAMPLES, TRAIN,
      .is.help = "give each token, or each example, the same weight in the loss"},
     {T(neftune_alpha, "neftune-alpha", REAL, "X"), .is.initial = "0", RANGE(0, 1e3), .record = RECORD_RESULT, TRAIN,

@@ -10,11 +10,13 @@
 typedef enum task_plane {  /* what the batch has for each target, besides the target itself */
     TASK_PLANE_NONE,
     TASK_PLANE_REFERENCE,  /* its loss under the model before training, computed before the first step */
+    TASK_PLANE_MARGIN,     /* the margin of its pair, "margin" in the record, on the chosen reply; else 0 */
     TASK_PLANE_OWN         /* chosen replies and their prompts: 1 / the mean number of such targets of a pair, negative in prompts, whose
                             * tokens are targets too; rejected replies: 0 */
 } task_plane;
 
-enum { TASK_READS_BETA = 1, TASK_READS_GAMMA = 2, TASK_READS_DPO_LOSS = 4, TASK_READS_LABEL_WEIGHTS = 8, TASK_READS_SMOOTHING = 16 };
+enum { TASK_READS_BETA = 1, TASK_READS_GAMMA = 2, TASK_READS_DPO_LOSS = 4, TASK_READS_LABEL_WEIGHTS = 8, TASK_READS_SMOOTHING = 16,
+       TASK_READS_CENTER = 32 };
 
 typedef enum task_scores { SCORES_NONE, SCORES_ONE /* a number */, SCORES_LABELS /* of each label */ } task_scores;
 

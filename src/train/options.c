@@ -219,7 +219,8 @@ option_needs options_needs(const pt_train_options *o, bool chats, bool examples)
                                     [NEED_DPO] = !(reads & TASK_READS_DPO_LOSS),
                                     [NEED_SMOOTHING] = !(reads & TASK_READS_SMOOTHING) ||
                                                        (o->task == PT_TASK_DPO && o->dpo_loss == PT_DPO_IPO),
-                                    [NEED_LABELS] = !(reads & TASK_READS_LABEL_WEIGHTS), [NEED_CHATS] = !chats, [NEED_TEXT] = examples,
+                                    [NEED_LABELS] = !(reads & TASK_READS_LABEL_WEIGHTS),
+                                    [NEED_CENTER] = !(reads & TASK_READS_CENTER), [NEED_CHATS] = !chats, [NEED_TEXT] = examples,
                                     [NEED_EXAMPLES] = !examples, [NEED_CONTENTS] = !examples,
                                     [NEED_DECAY] = o->lr_schedule == PT_LR_CONSTANT,
                                     [NEED_RESTARTS] = o->lr_schedule != PT_LR_COSINE_RESTARTS,

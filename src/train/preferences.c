@@ -37,7 +37,7 @@ static void add_pair(preference_sum *sum, const preference_pairs *p)
         return;
     }
     const double beta = p->rule.beta, reward[2] = {reward_of(p, 0), reward_of(p, 1)}, margin = beta * (reward[0] - reward[1]);
-    sum->loss += preference_pair_loss(p) + p->own;
+    sum->loss += preference_pair_loss(p) + (p->rule.kind == PREFERENCE_ORPO ? p->own : 0);
     sum->margin += margin;
     for (int k = 0; k < 2; k++) {
         sum->reward[k] += beta * reward[k];

@@ -14,11 +14,12 @@ typedef struct pairs_case {
 static double score_of(const pairs_case *c, int64_t begin, int64_t *next, int64_t *rows, double *own)
 {
     const preference_kind kind = c->rule.kind;
+    const bool sums = kind == PREFERENCE_SIGMOID || kind == PREFERENCE_KTO || kind == PREFERENCE_REWARD;
     double sum = 0;
     int64_t n = 0, r = begin;
     do {
         const bool target = c->targets[r] >= 0, counts = target && (kind != PREFERENCE_ORPO || c->given[r] >= 0);
-        *own += target && kind == PREFERENCE_ORPO ? fabs(c->given[r]) * c->loss[r] : 0;
+        *own += target && kind == PREFERENCE_ORPO ? fabs(c->given[r]) * c->loss[r] : target && kind == PREFERENCE_REWARD ? c->given[r] : 0;
         const double cut = c->rule.cut, given = cut > 0 ? fabs(c->given[r]) : c->given[r], tail = cut > 0 && c->given[r] < 0 ? 1 - cut : 1;
         sum += counts ? tail * ((kind <= PREFERENCE_NORM || kind == PREFERENCE_KTO ? given : 0) - c->loss[r]) : 0;
         n += counts;
@@ -26,7 +27,7 @@ static double score_of(const pairs_case *c, int64_t begin, int64_t *next, int64_
     } while (r < c->seq_len && c->first[r] != r);
     *next = r;
     *rows = n;
-    return kind != PREFERENCE_SIGMOID && kind != PREFERENCE_KTO && n > 0 ? sum / (double)n : sum;
+    return !sums && n > 0 ? sum / (double)n : sum;
 }
 
 static double log_odds(double score)
@@ -37,14 +38,15 @@ static double log_odds(double score)
 
 static double utility_loss(double weight, double x) { return weight * (1 - 1 / (1 + exp(-x))); }
 
-static double pair_loss(const pairs_case *c, double chosen, double rejected, const int64_t rows[2])
+static double pair_loss(const pairs_case *c, double chosen, double rejected, double own, const int64_t rows[2])
 {
     const double beta = c->rule.beta, margin = chosen - rejected, baseline = c->rule.baseline, wrong = c->rule.smoothing;
     switch (c->rule.kind) {
     case PREFERENCE_IPO: return pow(margin - 0.5 / beta, 2);
     case PREFERENCE_SIMPO:
         return (1 - wrong) * log(1 + exp(-beta * margin + c->rule.gamma)) + wrong * log(1 + exp(beta * margin - c->rule.gamma));
-    case PREFERENCE_ORPO: return -beta * log(1 / (1 + exp(log_odds(rejected) - log_odds(chosen))));
+    case PREFERENCE_ORPO: return own - beta * log(1 / (1 + exp(log_odds(rejected) - log_odds(chosen))));
+    case PREFERENCE_REWARD: return log(1 + exp(own - margin)) + (double)c->rule.center * pow(chosen + rejected, 2);
     case PREFERENCE_KTO:
         return (rows[0] ? utility_loss(c->rule.desirable, beta * (chosen - baseline)) : 0) +
                (rows[1] ? utility_loss(c->rule.undesirable, beta * (baseline - rejected)) : 0);
@@ -63,7 +65,7 @@ static double loss_of_pairs(const void *ctx)
         if (r == c->seq_len)
             break;
         const double rejected = score_of(c, r, &r, &rows[1], &own);
-        sum += pair_loss(c, chosen, rejected, rows) + own;
+        sum += pair_loss(c, chosen, rejected, own, rows);
     }
     return sum;
 }
@@ -98,7 +100,8 @@ static void check_sequences(preference_kind kind, int64_t sequences, int64_t seq
     const preference_rule rule = {.kind = kind, .beta = (float)(0.05 + (double)random_below(100) / 100),
                                   .gamma = kind == PREFERENCE_SIMPO ? 0.4F : 0, .smoothing = random_below(2) ? 0.2F : 0,
                                   .desirable = 1.5F, .undesirable = 0.75F, .baseline = 0.3F,
-                                  .cut = kind <= PREFERENCE_NORM && random_below(2) ? 0.7F : 0};
+                                  .cut = kind <= PREFERENCE_NORM && random_below(2) ? 0.7F : 0,
+                                  .center = random_below(2) ? 0.01F : 0};
     int32_t *first = test_alloc((size_t)n * 4), *targets = test_alloc((size_t)n * 4);
     tensor loss = tensor_random(PT_F32, n, kind == PREFERENCE_ORPO ? 1.5 : 0, 0.3), given = tensor_random(PT_F32, n, 0, 1);
     int64_t padding[8];
@@ -132,7 +135,7 @@ static void check_sequences(preference_kind kind, int64_t sequences, int64_t seq
 static void a_weight_is_the_slope_of_the_pairs_loss(void **state)
 {
     static const int64_t shapes[][3] = {{1, 2, 1}, {3, 40, 6}, {5, 257, 90}, {2, 600, 280}, {1, 7, 30} /* mostly no pair at all */};
-    for (int kind = PREFERENCE_SIGMOID; kind <= PREFERENCE_KTO; kind++)
+    for (int kind = PREFERENCE_SIGMOID; kind <= PREFERENCE_REWARD; kind++)
         for (size_t i = 0; i < sizeof shapes / sizeof *shapes; i++) {
             check_sequences(kind, shapes[i][0], shapes[i][1], shapes[i][2]);
             test_teardown(NULL);
@@ -158,13 +161,13 @@ static void extreme_margins_are_finite_and_nan_is_seen(void **state)
     }
     const preference_rule sigmoid = {.kind = PREFERENCE_SIGMOID, .beta = 1}, odds = {.kind = PREFERENCE_ORPO, .beta = 0.5f};
     const preference_rule utility = {.kind = PREFERENCE_KTO, .beta = 1, .desirable = 1, .undesirable = 1};
-    assert_true(preference_loss(sigmoid, -1e30, 0) == 1e30 && preference_loss(sigmoid, 1e30, 0) == 0);
+    assert_true(preference_loss(sigmoid, -1e30, 0, 0) == 1e30 && preference_loss(sigmoid, 1e30, 0, 0) == 0);
     for (int certain = 0; certain < 2; certain++) { /* one of the replies has the probability 1 */
         const double chosen = certain ? -1 : 0, rejected = certain ? 0 : -1;
-        assert_true(isfinite(preference_loss(odds, chosen, rejected)));
-        assert_true(isfinite(preference_slope(odds, chosen, rejected, 0)) && isfinite(preference_slope(odds, chosen, rejected, 1)));
+        assert_true(isfinite(preference_loss(odds, chosen, rejected, 0)));
+        assert_true(isfinite(preference_slope(odds, chosen, rejected, 0, 0)) && isfinite(preference_slope(odds, chosen, rejected, 0, 1)));
     }
-    assert_true(isnan(preference_slope(odds, NAN, -1, 0)) && isnan(preference_utility_slope(utility, NAN, 1)));
+    assert_true(isnan(preference_slope(odds, NAN, -1, 0, 0)) && isnan(preference_utility_slope(utility, NAN, 1)));
     assert_true(preference_utility_loss(utility, 1e30, 0) == 0 && preference_utility_loss(utility, 1e30, 1) == 1);
     assert_true(preference_utility_slope(utility, 1e30, 0) == 0 && preference_utility_slope(utility, -1e30, 1) == 0);
 }

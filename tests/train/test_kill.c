@@ -76,8 +76,8 @@ static void make_pairs(void)
     char line[200];
     text_buffer pairs = {0};
     for (int i = 0; i < RECORDS; i++) {
-        snprintf(line, sizeof line, "{\"prompt\": \"%.*s\", \"chosen\": \"%.*s\", \"rejected\": \"%.*s\"}\n", 1 + i % 3, "abc", 1 + i % 5,
-                 "uvwxy", 1 + i % 7, "zyxwvut");
+        snprintf(line, sizeof line, "{\"prompt\": \"%.*s\", \"chosen\": \"%.*s\", \"rejected\": \"%.*s\", \"margin\": %g}\n", 1 + i % 3,
+                 "abc", 1 + i % 5, "uvwxy", 1 + i % 7, "zyxwvut", 0.25 * (i % 5));
         must(text_buffer_append(&pairs, line, strlen(line), NULL), NULL);
     }
     must(text_buffer_append(&pairs, "", 1, NULL), NULL);
@@ -125,6 +125,8 @@ static void common_arguments(arguments *a, const char *out)
     if (chats)
         add_arguments(a, (const char *const[]){"--eval-split", "0.1", "--eval-every", "5", pairs ? "--task" : "--loss-per",
                                                pairs ? train_tasks[pairs_task]->name : "example", NULL});
+    if (pairs && train_tasks[pairs_task] == &task_reward)
+        add_arguments(a, (const char *const[]){"--center-rewards", "0.05", NULL});
     if (adapted)
         add_arguments(a, (const char *const[]){"--lora", "3", drops ? "--lora-dropout=0.2" : "--dora", "--lora-targets", adapted, "--base",
                                                base, NULL});

@@ -261,6 +261,7 @@ static void open_case(random_source *r, random_case *c)
         const train_task *t = train_tasks[1 + random_below(&(random_source){r->seed + 5, r->n}, train_tasks_n - 1)];
         pt_train_options o = {.beta = 0.3, .gamma = 0.2, .label_smoothing = 0.1, .desirable_weight = 1.5, .undesirable_weight = 0.5,
                               .dpo_loss = random_below(&(random_source){r->seed + 4, r->n}, 3),
+                              .center_rewards = random_one_in(&(random_source){r->seed + 9, r->n}, 2) ? 0.05 : 0,
                               .ld_alpha = random_one_in(&(random_source){r->seed + 6, r->n}, 2) ? 0.3 : 1};
         c->shape.weighted = t->plane != TASK_PLANE_NONE;
         if (t->rule)
