@@ -9,9 +9,21 @@ static const char usage[] = "usage: protrain eval --model DIR --data PATH [optio
                             "Computes loss (in nats per token) and perplexity of a model on data. The targets are all tokens of a\n"
                             "text but the first, and the tokens of a chat that training would learn.";
 
-static void print_result(const pt_evaluation *v, bool json)
+/* Without labels there is no loss. */
+static void print_unlabelled(const pt_evaluation *v, bool json)
 {
     if (json)
+        printf("{\"loss\": null, \"perplexity\": null, \"tokens\": %lld, \"learned_tokens\": 0, \"accuracy\": null}\n",
+               (long long)v->tokens);
+    else
+        printf("no record has a label: no loss  tokens %lld\n", (long long)v->tokens);
+}
+
+static void print_result(const pt_evaluation *v, bool json)
+{
+    if (!v->learned_tokens)
+        print_unlabelled(v, json);
+    else if (json)
         printf("{\"loss\": %.9g, \"perplexity\": %.9g, \"tokens\": %lld, \"learned_tokens\": %lld, \"accuracy\": %.9g}\n", v->loss,
                v->perplexity,
                (long long)v->tokens, (long long)v->learned_tokens, v->accuracy);
@@ -47,6 +59,8 @@ int command_eval(int argc, char **argv)
     progress_clear(&bar);
     if (!failed)
         print_result(&v, json);
+    if (!failed && o->predictions && !quiet)
+        fprintf(stderr, "%lld prediction%s written to %s\n", (long long)v.predictions, v.predictions == 1 ? "" : "s", o->predictions);
     pt_options_close(options);
     return failed < 0 ? exit_with(&e) : 0;
 }

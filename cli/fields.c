@@ -34,7 +34,7 @@ static bool print_flag_of(FILE *out, const char *command, const char *word, size
 /* If the n letters are a field, or a flag, prints the flag and returns true. */
 static bool print_flag(FILE *out, const char *word, size_t n)
 {
-    static const char *const commands[] = {"train", "generate", "export", "ritz"};
+    static const char *const commands[] = {"train", "eval", "generate", "export", "ritz"};
     static const char tokens[] = "max_new_tokens"; /* of pt_generator_prompt */
     bool printed = n > 2 && !strncmp(word, "--", 2);
     if (printed)

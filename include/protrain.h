@@ -218,8 +218,8 @@ typedef struct pt_step {
     double reward_margin, reward_accuracy; /* the difference of the two; share of pairs above 0. KTO: rewards of desirable and of */
                                            /* undesirable replies, NAN if there is none; share of those on their side of `kl` */
     double kl;                             /* KTO: the baseline of log-ratios. Else NAN, as eval_kl */
-    double expert_load_max;  /* of a model with experts: the largest share of a layer's rows that one expert has, times the number of */
     double accuracy, eval_accuracy; /* classification: the share of examples whose label has the highest score. Else NAN */
+    double expert_load_max;  /* of a model with experts: the largest share of a layer's rows that one expert has, times the number of */
                              /* experts: 1 is balanced. NAN: the model has none */
     double experts_idle;     /* the share of experts without a row, over all layers. NAN likewise */
     double aux_loss;         /* with router_aux_loss: the loss that balances routers, without the factor. Else NAN */
@@ -362,6 +362,7 @@ typedef struct pt_evaluate_options {
     pt_long long_examples;
     int64_t seq_len;                   /* 0: the model's maximum, at most 1024 */
     bool document_mask;                /* as in training */
+    const char *predictions;           /* of a model that scores texts: write a line of JSON for each record to this file; NULL: none */
     pt_precision precision;
     pt_base base;                      /* format of the layers' matrices; AS_COMPUTED: that of the adapter's base in training, else the */
                                        /* compute type */
@@ -379,7 +380,8 @@ typedef struct pt_evaluation {
     double perplexity;  /* exp(loss) */
     double accuracy;    /* share of the targets that were the most probable token */
     int64_t tokens;     /* text: target tokens, all but the first (with document_mask, of each document); examples: all tokens */
-    int64_t learned_tokens; /* target tokens */
+    int64_t learned_tokens; /* target tokens; 0: no record has a label, and loss, perplexity and accuracy are NAN */
+    int64_t predictions;    /* lines written to `predictions` */
 } pt_evaluation;
 
 static inline void pt_evaluate_defaults(pt_evaluate_options *o) { pt_defaults("eval", o, sizeof *o); }

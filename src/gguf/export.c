@@ -63,7 +63,7 @@ static int check_options(const pt_export_options *o, pt_error *e)
     if (!failed && o->adapter_only)
         failed = check_alone(o, e);
     if (!failed)
-        failed = file_may_replace(o->out, "GGUF", "GGUF file", e);
+        failed = file_may_replace(o->out, "out", "GGUF", "GGUF file", e);
     return failed || !o->modelfile ? failed : modelfile_check(o->modelfile, e);
 }
 

@@ -14,7 +14,7 @@ static const char first_line[] = "# Written by protrain: ollama create NAME -f T
 
 int modelfile_check(const char *path, pt_error *e)
 {
-    if (!file_may_replace(path, first_line, "Modelfile", NULL))
+    if (!file_may_replace(path, "out", first_line, "Modelfile", NULL))
         return 0;
     return pt_fail(e, PT_FAILED, "%.400s: this exists and is not a Modelfile that protrain wrote: give another `modelfile`", path);
 }

@@ -7,6 +7,7 @@
 #include "chat/source.h"
 #include "data/dataset.h"
 #include "infer/open.h"
+#include "infer/predictions.h"
 #include "io/files.h"
 #include "io/safetensors.h"
 #include "model/weights.h"
@@ -45,6 +46,8 @@ typedef struct evaluation {
     search_result found;
     device *device, *host;
     executor *x;
+    predictions predictions;
+    int64_t predicted;
     evaluation_sum sum;
 } evaluation;
 
@@ -80,6 +83,8 @@ static int check_options(const pt_evaluate_options *o, pt_error *e)
     if (!o->data || o->data_n < 1)
         return pt_fail(e, PT_USAGE, "no data: `data` names .txt, .jsonl, .json, .csv, .npy or .bin files, or a folder of them");
     failed = options_check_values(&evaluate_table, o, e);
+    if (!failed && o->predictions)
+        failed = predictions_may_write(o->predictions, e);
     return failed ? failed : device_name_check(o->device, e);
 }
 
@@ -96,15 +101,24 @@ static int choose_seq_len(evaluation *v, int64_t *seq_len, pt_error *e)
     return 0;
 }
 
-/* Of a model that scores labels: their names, and what does not count behind a text. One label is a score, of pairs. */
+static int refuse_predictions(const evaluation *v, pt_error *e)
+{
+    return pt_fail(e, PT_USAGE, "`predictions` are scores of texts, and %.400s predicts tokens: leave the option out, or give a model of "
+                                "`task` reward or classify", v->o->model);
+}
+
+/* Of a model that scores labels: their names, and what does not count behind a text. One label is a score: of pairs, and with
+ * `predictions` of texts, too. */
 static int find_labels(evaluation *v, pt_error *e)
 {
     const int64_t n = v->model->config.labels;
     if (!n)
-        return 0;
+        return v->o->predictions ? refuse_predictions(v, e) : 0;
     if (!v->tokenizer)
         return pt_fail(e, PT_FAILED, "%.400s: the model has no tokenizer: put its tokenizer.json beside config.json", v->o->model);
     int failed = tokenizer_padding(v->tokenizer, v->o->model, &v->padding, e);
+    if (n == 1)
+        v->labels.n = v->o->predictions ? 1 : 0;
     if (failed || n == 1)
         return failed;
     failed = labels_read(&v->labels, v->o->adapter ? v->o->adapter : v->o->model, v->o->adapter ? LABELS_FILE : "config.json", e);
@@ -136,9 +150,10 @@ static int open_data(evaluation *v, int64_t seq_len, pt_error *e)
                          .plain = o->plain_contents, .alone = o->no_packing, .longer = o->long_examples, .tokenizer = v->tokenizer,
                          .seq_len = seq_len,
                          .vocab = v->model->config.vocab, .use = DATA_EVALUATES, .evaluation = true, .documents = v->o->document_mask,
-                         .scored = v->model->config.labels, .pairs = v->model->config.labels == 1, .task = "reward",
-                         .names = v->labels.n ? &v->labels : NULL, .padding = v->padding,
-                         .eos = v->model->config.eos, .threads = v->o->threads, .progress = pass_progress, .progress_arg = v};
+                         .scored = v->model->config.labels, .margins = v->model->config.labels == 1,
+                         .pairs = v->model->config.labels == 1 && !o->predictions, .task = "reward", .predicts = o->predictions,
+                         .names = v->labels.n ? &v->labels : NULL, .padding = v->padding, .eos = v->model->config.eos,
+                         .threads = v->o->threads, .progress = pass_progress, .progress_arg = v};
     if (!failed)
         failed = dataset_open(&d, &v->data, e);
     if (!failed && dataset_summary(v->data))
@@ -226,6 +241,8 @@ static int choose_plan(evaluation *v, pt_error *e)
     return failed == PT_DOES_NOT_FIT ? refuse(v, &in, e) : failed;
 }
 
+static bool compares(const evaluation *v) { return v->model->config.labels == 1 && dataset_pairs(v->data); }
+
 static int open_executor(evaluation *v, int64_t seq_len, pt_error *e)
 {
     uint64_t windows = dataset_eval_windows(v->data);
@@ -233,9 +250,14 @@ static int open_executor(evaluation *v, int64_t seq_len, pt_error *e)
     batch = batch < 1 ? 1 : (uint64_t)batch > windows ? (int64_t)windows : batch;
     step_shape_init(&v->shape, v->model, v->o->precision == PT_PRECISION_BF16 ? PT_BF16 : PT_F32, batch, seq_len);
     v->shape.documents = dataset_apart(v->data);
-    if (v->model->config.labels == 1) {
-        v->shape.linear = true;
+    if (compares(v)) {
+        v->shape.linear = v->shape.weighted = true;
         v->shape.compare = task_reward.rule(NULL);
+    }
+    if (v->o->predictions) {
+        head_layout l;
+        head_layout_init(&l, v->model, &v->shape);
+        v->shape.scores = l.ld;
     }
     if (device_is_gpu(v->device))
         step_shape_for_gpu(&v->shape, v->model);
@@ -283,20 +305,27 @@ static bool pass_windows(void *arg, uint64_t done, uint64_t total)
 }
 
 /* As many pairs as if they were targets. */
-static int sum_pairs(evaluation *v, pt_error *e)
+static int sum_pairs(evaluation *v, const evaluation_pass *pass, pt_error *e)
 {
     const job j = {.eval = v->data, .shape = v->shape, .o.task = PT_TASK_REWARD};
     preference_evaluation all;
-    const int failed = preferences_evaluate(&j, NULL, v->x, pass_windows, v, &all, e);
+    const int failed = preferences_evaluate(&j, NULL, v->x, pass, &all, e);
     v->sum = (evaluation_sum){.loss = all.sum.loss, .tokens = (int64_t)dataset_tokens(v->data), .learned = all.sum.pairs,
                               .right = all.sum.right, .bad_window = isfinite(all.sum.loss) ? -1 : 0};
     return failed;
 }
 
+/* A pass has one argument. */
+static int pass_ran(void *arg, uint64_t first, uint64_t n, pt_error *e)
+{
+    return predictions_take(&((evaluation *)arg)->predictions, first, n, e);
+}
+
 static int sum_losses(evaluation *v, pt_error *e)
 {
-    int failed = v->model->config.labels == 1 ? sum_pairs(v, e) : evaluation_run(v->x, v->data, pass_windows, v, &v->sum, e);
-    if (!failed && !v->sum.learned)
+    const evaluation_pass pass = {pass_windows, v->o->predictions ? pass_ran : NULL, v};
+    int failed = compares(v) ? sum_pairs(v, &pass, e) : evaluation_run(v->x, v->data, &pass, &v->sum, e);
+    if (!failed && !v->sum.learned && !v->o->predictions)
         return pt_fail(e, PT_FAILED,
                        "%s: no token of the data is a target: with `document_mask`, a document of one token has none; leave the option "
                        "out, or give other data",
@@ -307,6 +336,14 @@ static int sum_losses(evaluation *v, pt_error *e)
                    "%s: the loss of window %lld, or of one of the %lld after it, is not finite: the weights are damaged, or too large for "
                    "bf16 (try `precision` fp32)",
                    v->o->model, (long long)v->sum.bad_window, (long long)v->shape.batch - 1);
+}
+
+static int open_predictions(evaluation *v, pt_error *e)
+{
+    if (!v->o->predictions)
+        return 0;
+    v->predictions = (predictions){.path = v->o->predictions, .x = v->x, .data = v->data, .names = &v->labels};
+    return predictions_open(&v->predictions, e);
 }
 
 static int evaluate(evaluation *v, pt_error *e)
@@ -326,7 +363,11 @@ static int evaluate(evaluation *v, pt_error *e)
         failed = open_executor(v, seq_len, e);
     if (!failed)
         failed = load_weights(v, e);
-    return failed ? failed : sum_losses(v, e);
+    if (!failed)
+        failed = open_predictions(v, e);
+    if (!failed)
+        failed = sum_losses(v, e);
+    return failed || !v->o->predictions ? failed : predictions_write(&v->predictions, &v->predicted, e);
 }
 
 int pt_evaluate(const pt_evaluate_options *o, pt_evaluation *out, pt_error *e)
@@ -344,8 +385,10 @@ int pt_evaluate(const pt_evaluate_options *o, pt_evaluation *out, pt_error *e)
         out->learned_tokens = v.sum.learned;
         out->accuracy = (double)v.sum.right / (double)v.sum.learned;
         out->loss = v.sum.loss / (double)v.sum.learned;
-        out->perplexity = fmin(exp(out->loss), DBL_MAX);
+        out->perplexity = v.sum.learned ? fmin(exp(out->loss), DBL_MAX) : NAN;
+        out->predictions = v.predicted;
     }
+    predictions_close(&v.predictions);
     executor_close(v.x);
     device_close(v.device, v.host);
     search_result_free(&v.found);

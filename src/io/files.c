@@ -242,7 +242,7 @@ int file_read_all(const char *path, uint64_t limit, char **data, size_t *n, pt_e
     return 0;
 }
 
-int file_may_replace(const char *path, const char *begin, const char *what, pt_error *e)
+int file_may_replace(const char *path, const char *option, const char *begin, const char *what, pt_error *e)
 {
     enum { MOST = 64 };
     char start[MOST];
@@ -250,7 +250,7 @@ int file_may_replace(const char *path, const char *begin, const char *what, pt_e
     const size_t n = strlen(begin);
     size_t has = 0;
     if (path_is_folder(path))
-        return pt_fail(e, PT_USAGE, "`out` %.400s: this is a folder, but a file is to be written: name a file in it", path);
+        return pt_fail(e, PT_USAGE, "`%s` %.400s: this is a folder, but a file is to be written: name a file in it", option, path);
     if (stat(path, &st) || !S_ISREG(st.st_mode) || !st.st_size)
         return 0;
     const int fd = file_open_regular(path, &st, e);
@@ -260,7 +260,7 @@ int file_may_replace(const char *path, const char *begin, const char *what, pt_e
     close(fd);
     if (failed || (has == n && !memcmp(start, begin, n)))
         return failed;
-    return pt_fail(e, PT_FAILED, "%.400s: this file exists and is not a %s: give a new `out`", path, what);
+    return pt_fail(e, PT_FAILED, "%.400s: this file exists and is not a %s: give a new `%s`", path, what, option);
 }
 
 int dir_sync(const char *path, pt_error *e)

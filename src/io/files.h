@@ -56,9 +56,9 @@ int file_stage_write(file_stage *s, const void *data, size_t n, pt_error *e);
 int file_stage_commit(file_stage *s, pt_error *e);
 void file_stage_abort(file_stage *s);
 
-/* 0 if an output that the user names may be written: the path does not exist, or its file is empty or begins with `begin`, as files of
- * this kind (`what`) do. Streams are not checked. */
-int file_may_replace(const char *path, const char *begin, const char *what, pt_error *e);
+/* 0 if an output that the user names by `option` may be written: the path does not exist, or its file is empty or begins with `begin`, as
+ * files of this kind (`what`) do. Streams are not checked. */
+int file_may_replace(const char *path, const char *option, const char *begin, const char *what, pt_error *e);
 
 /* Replaces the content of `path`, atomically and durably. A stream (a pipe, /dev/stdout) is written to directly. */
 int file_write_atomic(const char *path, const void *data, size_t n, pt_error *e);

@@ -81,9 +81,10 @@ void layer_backward(const block_context *c, int block, const layer_layout *l, co
 
 /* Computes loss and right (R; right may be NULL) per token, as op_cross_entropy does; with dx or accumulators also the gradients, in which
  * each target token counts `scale` times its weight. dx NULL: nothing before the head is trained; accumulators NULL: nothing in the head
- * is. */
+ * is. scores: (R, shape.scores), for the rows of logits; NULL: not wanted. */
+typedef struct head_output { float *loss, *right, *scores; } head_output;
 void head_forward_backward(const block_context *c, const block_weights *w, const block_unit *u, const void *x,
-                           char *workspace, float *loss, float *right, void *dx, float *accumulators, bool first, float scale);
+                           char *workspace, head_output result, void *dx, float *accumulators, bool first, float scale);
 /* For generation: the head's output for one row x (C), before scale and soft cap; normed: (C) scratch, out: (V) fp32. The second function
  * applies scale and cap, in memory that the host can read. */
 void head_logits(const block_context *c, const block_weights *w, const void *x, void *normed, float *out);

@@ -89,7 +89,8 @@ typedef struct head_unit {
     const block_unit *u;
     head_layout l;
     char *workspace;
-    float *loss, *right, *table; /* table: destination of its gradient, or NULL */
+    head_output result;
+    float *table;                /* destination of its gradient, or NULL */
     const float *weights;        /* of the targets, or NULL */
     float scale;
     bool first, rows;            /* rows: compute the gradients of the normed rows */
@@ -107,11 +108,14 @@ static void parts(const head *all, const head_unit *y, bool trains)
         h.normed = y->workspace + y->l.normed + (size_t)row * row_bytes;
         h.dn = y->workspace + y->l.dn + (size_t)row * row_bytes;
         logits(&h);
+        if (y->result.scores)
+            queue_submit(h.c->queue, &(op){OP_COPY, .copy = {y->result.scores + row * h.ld, h.logits,
+                                                             (size_t)(h.rows * h.ld) * sizeof(float)}});
         queue_submit(h.c->queue, &(op){OP_CROSS_ENTROPY, .cross_entropy = {
             .type = s->type, .rows = h.rows, .vocab = model_outputs(h.config), .ld = h.ld, .lddl = h.ldd, .scale = y->scale,
-            .logits = h.logits, .targets = y->u->targets + row, .loss = y->loss + row, .dlogits = trains ? h.logits : NULL,
+            .logits = h.logits, .targets = y->u->targets + row, .loss = y->result.loss + row, .dlogits = trains ? h.logits : NULL,
             .logit_scale = h.config->logit_scale, .softcap = h.config->logit_softcap, .weights = y->weights ? y->weights + row : NULL,
-            .right = y->right ? y->right + row : NULL,
+            .right = y->result.right ? y->result.right + row : NULL,
             .smoothing = trains ? s->smoothing : 0, .linear = s->linear}});
         if (trains)
             gradients(&h, y->table, y->rows, y->first);
@@ -129,16 +133,16 @@ static void compare_pairs(const head *all, head_unit *y)
     parts(all, y, false);
     queue_submit(all->c->queue, &(op){OP_PREFERENCE, .preference = {
         .rule = rule, .sequences = s->unit_seqs, .seq_len = s->seq_len, .targets = y->u->targets, .first = y->u->first,
-        .loss = y->loss, .given = y->u->weights, .weights = weights}});
+        .loss = y->result.loss, .given = y->u->weights, .weights = weights}});
     y->weights = weights;
 }
 
 void head_forward_backward(const block_context *c, const block_weights *w, const block_unit *u, const void *x,
-                           char *workspace, float *loss, float *right, void *dx, float *accumulators, bool first, float scale)
+                           char *workspace, head_output result, void *dx, float *accumulators, bool first, float scale)
 {
     const step_shape *s = c->shape;
     const model_config *m = &c->model->config;
-    head_unit y = {.u = u, .workspace = workspace, .loss = loss, .right = right, .weights = u->weights, .scale = scale, .first = first};
+    head_unit y = {.u = u, .workspace = workspace, .result = result, .weights = u->weights, .scale = scale, .first = first};
     head_layout_init(&y.l, c->model, s);
     const int block = c->model->blocks_n - 1;
     const struct block *b = &c->model->blocks[block];

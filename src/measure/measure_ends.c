@@ -145,8 +145,9 @@ static void head(queue *q, void *arg, int pass, int turn)
 {
     ends *y = arg;
     const int set = (int)(((int64_t)turn * 3 + (pass == HEAD_EVAL ? 2 : pass == HEAD_COLD)) % y->sets);
-    head_forward_backward(&(block_context){y->model, &y->shape, q}, &y->w[set], &y->data.unit, y->x, y->workspace, y->loss, NULL,
-                          pass == HEAD_EVAL ? NULL : y->dx, pass == HEAD_EVAL ? NULL : y->accumulators[set], pass == HEAD_FIRST, 1e-4f);
+    head_forward_backward(&(block_context){y->model, &y->shape, q}, &y->w[set], &y->data.unit, y->x, y->workspace,
+                          (head_output){.loss = y->loss}, pass == HEAD_EVAL ? NULL : y->dx,
+                          pass == HEAD_EVAL ? NULL : y->accumulators[set], pass == HEAD_FIRST, 1e-4f);
 }
 
 /* Sizes for a part of `rows` rows, and as many sets as fit the budget, so that a set has left the cache before it is used again. */

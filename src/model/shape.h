@@ -33,6 +33,7 @@ typedef struct step_shape {
                               * given for each target is in the batch, in place of the weights */
     float noise;            /* a step's embeddings have uniform noise from -noise to noise */
     bool linear;            /* a target's loss is minus its logit */
+    int64_t scores;         /* an evaluation hands out so many values of each row's logits, head_layout.ld; 0: none */
     float smoothing;        /* share of the vocabulary's mean in the loss of a target (op_cross_entropy) */
 } step_shape;
 

@@ -15,6 +15,9 @@ static const option_row evaluate[] = {
     DATA_ROWS(pt_evaluate_options, ANY),
     {V(seq_len, "seq-len", INT, "N"), RANGE(1, SEQ_LEN_MOST), .is.help = "tokens per window; default: the model's maximum, at most 1024"},
     {V(document_mask, "document-mask", FLAG, NULL), .is.help = DOCUMENT_HELP, .need = NEED_TEXT},
+    {V(predictions, "predictions", TEXT, "FILE"),
+     .is.help = "of a model that scores texts: also write a line of JSON for each record:\nits label and probabilities, or its scores; "
+                "records need no label"},
     {V(precision, "dtype", CHOICE, DTYPES), .is.initial = "bf16", .is.help = "type of the computation"},
     {V(base, "base", CHOICE, BASES), .is.initial = "auto", .is.help = WHOLE_BASE_HELP},
     {V(device, "device", TEXT, "NAME"), .is.initial = "auto", .is.help = DEVICE_HELP},

@@ -113,10 +113,10 @@ static void price_ends(blocks *b, costs *out)
     out->embed_ns = metered(b);
     w = weights_of(b, head);
     float *loss = (float *)address(62), *accumulators = (float *)address(63);
-    head_forward_backward(&c, &w, &unit, address(60), address(61), loss, NULL, model_first_trained(b->model) < head ? address(64) : NULL,
-                          accumulators, false, 1);
+    head_forward_backward(&c, &w, &unit, address(60), address(61), (head_output){.loss = loss},
+                          model_first_trained(b->model) < head ? address(64) : NULL, accumulators, false, 1);
     out->head_ns = metered(b);
-    head_forward_backward(&c, &w, &unit, address(60), address(61), loss, NULL, NULL, NULL, false, 1);
+    head_forward_backward(&c, &w, &unit, address(60), address(61), (head_output){.loss = loss}, NULL, NULL, false, 1);
     out->head_eval_ns = metered(b);
 }
 

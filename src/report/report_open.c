@@ -37,7 +37,7 @@ int pt_report_write(const pt_report *r, const char *path, const char **written, 
         return pt_fail_null(e, "pt_report_write", "the report");
     const char *to = path ? path : r->path;
     size_t n;
-    int refused = path ? file_may_replace(path, PAGE_BEGINS, "page", e) : 0;
+    int refused = path ? file_may_replace(path, "out", PAGE_BEGINS, "page", e) : 0;
     if (refused)
         return refused;
     char *text = page_make(r->folder, &n);

@@ -42,8 +42,7 @@ int evaluation_add_ranks(const executor *x, int64_t *tokens, pt_error *e)
     return failed;
 }
 
-int evaluation_run(executor *x, dataset *data, bool (*progress)(void *arg, uint64_t done, uint64_t total), void *arg,
-                   evaluation_sum *out, pt_error *e)
+int evaluation_run(executor *x, dataset *data, const evaluation_pass *pass, evaluation_sum *out, pt_error *e)
 {
     const step_shape *s = executor_input_of(x)->shape;
     const uint64_t batch = (uint64_t)(s->batch * shape_ranks(s)); /* windows of all ranks */
@@ -51,13 +50,15 @@ int evaluation_run(executor *x, dataset *data, bool (*progress)(void *arg, uint6
     dataset_counts counts = {0};
     *out = (evaluation_sum){.bad_window = -1};
     for (uint64_t w = 0; w < windows && out->bad_window < 0; w += batch) {
-        if (!progress(arg, w, windows)) {
+        if (!pass->progress(pass->arg, w, windows)) {
             out->stopped = true;
             return 0;
         }
         int failed = load_batch(x, data, w + (uint64_t)(s->rank * s->batch), &counts, e);
         if (!failed)
             failed = executor_run(x, SCHEDULE_EVAL, 0, NULL, e);
+        if (!failed && pass->ran)
+            failed = pass->ran(pass->arg, w, windows - w < batch ? windows - w : batch, e);
         if (failed)
             return failed;
         for (int64_t i = 0; i < (int64_t)batch * s->seq_len; i++) {
@@ -68,7 +69,7 @@ int evaluation_run(executor *x, dataset *data, bool (*progress)(void *arg, uint6
         out->learned = counts.learned;
         out->bad_window = isfinite(out->loss) ? -1 : (int64_t)w;
     }
-    progress(arg, windows, windows);
+    pass->progress(pass->arg, windows, windows);
     int failed = evaluation_add_ranks(x, &out->tokens, e);
     return failed ? failed : evaluation_add_ranks(x, &out->learned, e);
 }

@@ -13,10 +13,13 @@ typedef struct evaluation_sum {
     bool stopped;        /* progress returned false; the sums are incomplete */
 } evaluation_sum;
 
-/* The executor must have SCHEDULE_EVAL and no waiting update. If its shape has documents, the data must mark them. `progress` gets windows
- * done and total; it returns false to stop. */
-int evaluation_run(executor *x, dataset *data, bool (*progress)(void *arg, uint64_t done, uint64_t total), void *arg,
-                   evaluation_sum *out, pt_error *e);
+typedef struct evaluation_pass {
+    bool (*progress)(void *arg, uint64_t done, uint64_t total); /* of windows; false: stop */
+    int (*ran)(void *arg, uint64_t first, uint64_t n, pt_error *e); /* these windows are what the executor has run; NULL: not wanted */
+    void *arg;
+} evaluation_pass;
+/* The executor must have SCHEDULE_EVAL and no waiting update. If its shape has documents, the data must mark them. */
+int evaluation_run(executor *x, dataset *data, const evaluation_pass *pass, evaluation_sum *out, pt_error *e);
 int evaluation_add_ranks(const executor *x, int64_t *tokens, pt_error *e); /* sums *tokens over the ranks */
 
 #endif

@@ -92,7 +92,7 @@ static void place_outcome(executor *x)
 {
     const uint64_t tokens = (uint64_t)tokens_of(x);
     x->at.loss = align_up(tokens * BATCH_TOKEN_BYTES, 64);
-    x->at.sumsq = align_up(x->at.loss + tokens * LOSS_TOKEN_BYTES, 64);
+    x->at.sumsq = align_up(x->at.loss + loss_bytes(x->o.input.shape), 64);
     x->at.routing = align_up(x->at.sumsq + (uint64_t)sumsq_count(x->o.input.model) * sizeof(double), 64);
     x->mailbox_bytes = x->at.routing + routing_bytes_of(x);
 }
@@ -295,6 +295,7 @@ void executor_set_dropout(executor *x, uint64_t key) { x->runner.dropout = key; 
 
 const float *executor_losses(const executor *x) { return x->all.losses ? x->all.losses : (const float *)(x->walker.mailbox + x->at.loss); }
 const float *executor_right(const executor *x) { return executor_losses(x) + tokens_of(x) * x->o.input.packing->ranks; }
+const float *executor_scores(const executor *x) { return executor_right(x) + tokens_of(x); }
 const double *executor_sumsq(const executor *x) { return x->all.sums ? x->all.sums : (const double *)(x->walker.mailbox + x->at.sumsq); }
 const int32_t *executor_routing(const executor *x)
 {

@@ -42,6 +42,7 @@ void executor_set_dropout(executor *x, uint64_t key);
 
 const float *executor_losses(const executor *x);  /* (batch, seq_len) of the last run, of all ranks in order */
 const float *executor_right(const executor *x);   /* in the same order: 1 if the target was the most probable token, else 0 */
+const float *executor_scores(const executor *x);  /* (batch, seq_len, shape.scores) of the last evaluation, by one rank */
 /* Of the last step, for each unit of all ranks in order and each layer with experts: where the rows of each expert end (model/shape.h). */
 const int32_t *executor_routing(const executor *x);
 const double *executor_sumsq(const executor *x);  /* sumsq_count() partial sums of the last step, of all ranks */

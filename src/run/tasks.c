@@ -162,6 +162,7 @@ static void run_head(task_runner *r, const schedule *s, const task *t, const blo
     block_weights w = weights_of(r, s, t);
     char *x = operand_of(r, s, t, OBJECT_SAVED, t->block, t->micro), *dx = operand_of(r, s, t, OBJECT_STREAM_GRADIENT, -1, t->micro);
     float *loss = (float *)operand_of(r, s, t, OBJECT_LOSS, -1, -1), *right = loss + h->batch * h->seq_len;
+    float *scores = h->scores ? right + h->batch * h->seq_len : NULL;
     float *accumulators = (float *)operand_of(r, s, t, OBJECT_ACCUMULATOR, t->block, -1);
     const int64_t elements = accumulator_elements(r->in->model, t->block);
     for (int64_t i = 0; i < s->micro_units; i++) {
@@ -169,7 +170,8 @@ static void run_head(task_runner *r, const schedule *s, const task *t, const blo
         block_unit u = unit_of(r, s, t, unit);
         const lane_place lane = lane_place_of_unit(h, unit);
         head_forward_backward(c, &w, &u, x + (uint64_t)i * saved_stride(r, t->block), workspace_of(r, s, t),
-                              loss + unit * h->unit_rows, right + unit * h->unit_rows,
+                              (head_output){loss + unit * h->unit_rows, right + unit * h->unit_rows,
+                                            scores ? scores + unit * h->unit_rows * h->scores : NULL},
                               dx ? dx + (uint64_t)i * x_bytes(h, r->in->model) : NULL,
                               accumulators ? accumulators + lane.plane * elements : NULL, lane.first, r->loss_scale);
         if (accumulators && t->kind == TASK_HEAD)

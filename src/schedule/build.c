@@ -565,7 +565,7 @@ static void make_placements(program *p, schedule_kind kind)
     const model_config *c = &p->model->config;
     uint64_t tokens = (uint64_t)(p->shape->batch * p->shape->seq_len);
     p->batch = placement(p, OBJECT_BATCH, -1, TIER_DEVICE, tokens * BATCH_TOKEN_BYTES);
-    p->loss = placement(p, OBJECT_LOSS, -1, TIER_DEVICE, tokens * LOSS_TOKEN_BYTES);
+    p->loss = placement(p, OBJECT_LOSS, -1, TIER_DEVICE, loss_bytes(p->shape));
     p->sumsq = placement(p, OBJECT_SUMSQ, -1, TIER_DEVICE, (uint64_t)sumsq_count(p->model) * sizeof(double));
     p->routing = !routing_bytes(p->model, p->shape) ? -1
                                                     : placement(p, OBJECT_ROUTING, -1, TIER_DEVICE, routing_bytes(p->model, p->shape));

@@ -109,7 +109,7 @@ uint64_t check_object_bytes(const checker *c, object_kind kind, int index, int m
     case OBJECT_CARRIED: return c->carries.bytes * (uint64_t)c->micro_units;
     case OBJECT_CARRIED_GRADIENT: return c->carries.gradient_bytes * (uint64_t)c->micro_units;
     case OBJECT_BATCH: return tokens * BATCH_TOKEN_BYTES;
-    case OBJECT_LOSS: return tokens * LOSS_TOKEN_BYTES;
+    case OBJECT_LOSS: return loss_bytes(shape);
     case OBJECT_SUMSQ: return (uint64_t)sumsq_count(c->in->model) * sizeof(double);
     case OBJECT_ROUTING: return routing_bytes(c->in->model, shape);
     case OBJECT_PARTIAL: return partial_bytes(c->in->packing, c->in->model, micro, index);

@@ -45,7 +45,7 @@ typedef enum object_kind {
     OBJECT_CARRIED_GRADIENT, /* and its gradients */
     OBJECT_WORKSPACE,
     OBJECT_BATCH,       /* ids, targets, first, positions: int32, and weights: fp32 (5, batch, seq_len) */
-    OBJECT_LOSS,        /* losses, and 1 where the target was the most probable token: fp32 (2, batch, seq_len) */
+    OBJECT_LOSS,        /* losses, and 1 where the target was the most probable token: fp32 (2, batch, seq_len); shape.scores of each row */
     OBJECT_SUMSQ,       /* fp64 partial sums of squares of all gradients */
     OBJECT_ROUTING,     /* models with experts, in a step: where each expert's rows end, for each unit and layer (model/shape.h) */
     OBJECT_ROPE,        /* cos and sin table, constant */
@@ -54,8 +54,12 @@ typedef enum object_kind {
     OBJECT_KINDS
 } object_kind;
 extern const char *const object_names[OBJECT_KINDS];
-/* bytes per token of OBJECT_BATCH and OBJECT_LOSS */
+/* bytes per token of OBJECT_BATCH and, without scores, of OBJECT_LOSS */
 enum { BATCH_TOKEN_BYTES = 4 * sizeof(int32_t) + sizeof(float), LOSS_TOKEN_BYTES = 2 * sizeof(float) };
+static inline uint64_t loss_bytes(const step_shape *s)
+{
+    return (uint64_t)(s->batch * s->seq_len) * (LOSS_TOKEN_BYTES + (uint64_t)s->scores * sizeof(float));
+}
 
 typedef struct buffer {
     object_kind kind;

@@ -275,7 +275,7 @@ static void fill_sizes(space *s)
     const step_shape *shape = s->in->shape;
     uint64_t tokens = (uint64_t)(shape->batch * shape->seq_len);
     head_layout_init(&s->head, m, shape);
-    s->placement_bytes = paged(tokens * BATCH_TOKEN_BYTES) + paged(tokens * LOSS_TOKEN_BYTES) +
+    s->placement_bytes = paged(tokens * BATCH_TOKEN_BYTES) + paged(loss_bytes(shape)) +
                     paged((uint64_t)sumsq_count(m) * sizeof(double)) + paged(routing_bytes(m, shape)) +
                     paged((uint64_t)(shape->seq_len * m->config.head_dim) * sizeof(float));
     s->input_bytes = paged((uint64_t)(shape->unit_rows * m->config.hidden) * dtype_bytes(shape->type));

@@ -147,7 +147,7 @@ int card_write(const trainer *t, pt_error *e)
     card c = {.t = t};
     char path[FILE_PATH_BYTES];
     int failed = path_join(path, t->out.path, "README.md", e);
-    if (failed || file_may_replace(path, first_lines, "model card", NULL))
+    if (failed || file_may_replace(path, "out", first_lines, "model card", NULL))
         return failed;
     find_base(&c);
     add_header(&c);

@@ -2,7 +2,6 @@
 
 #include "comm/comm.h"
 #include "device/preference.h"
-#include "run/evaluation.h"
 #include "task/task.h"
 
 #include <stdlib.h>
@@ -185,8 +184,8 @@ static int load_windows(const job *j, const reference *r, const uint64_t *window
     return failed;
 }
 
-int preferences_evaluate(const job *j, const reference *r, executor *x, bool (*progress)(void *arg, uint64_t done, uint64_t total),
-                         void *arg, preference_evaluation *out, pt_error *e)
+int preferences_evaluate(const job *j, const reference *r, executor *x, const evaluation_pass *pass, preference_evaluation *out,
+                         pt_error *e)
 {
     const uint64_t all = dataset_eval_windows(j->eval), batch = (uint64_t)j->shape.batch;
     uint64_t *windows = malloc(batch * sizeof *windows);
@@ -197,7 +196,7 @@ int preferences_evaluate(const job *j, const reference *r, executor *x, bool (*p
         n = all - w < batch ? all - w : batch;
         for (uint64_t i = 0; i < n; i++)
             windows[i] = w + i;
-        out->stopped = !progress(arg, w, all);
+        out->stopped = !pass->progress(pass->arg, w, all);
         if (!out->stopped && shape_has_baseline(&j->shape))
             failed = preferences_baseline(r, j->eval, windows, n, x, &out->sum.kl, e);
         kl += out->sum.kl * (double)n;
@@ -206,10 +205,12 @@ int preferences_evaluate(const job *j, const reference *r, executor *x, bool (*p
             failed = executor_run(x, SCHEDULE_EVAL, 0, NULL, e);
         if (!failed && !out->stopped)
             failed = visit_sequences(x, (int64_t)n, add_sequence, &out->sum, e);
+        if (!failed && !out->stopped && pass->ran)
+            failed = pass->ran(pass->arg, w, n, e);
     }
     out->sum.kl = kl / (double)(all ? all : 1);
     free(windows);
     if (!failed && !out->stopped)
-        progress(arg, all, all);
+        pass->progress(pass->arg, all, all);
     return failed;
 }

@@ -2,6 +2,7 @@
 #ifndef PT_PREFERENCES_H
 #define PT_PREFERENCES_H
 
+#include "run/evaluation.h"
 #include "train/reference.h"
 
 /* Sums over pairs. right: pairs with a margin above 0; reward: of the chosen and of the rejected replies. KTO: over replies; right: those
@@ -24,7 +25,7 @@ typedef struct preference_evaluation {
     int64_t learned; /* target tokens of the replies, in this rank's part */
     bool stopped;    /* `progress` stopped it; the other fields are invalid */
 } preference_evaluation;
-int preferences_evaluate(const job *j, const reference *r, executor *x, bool (*progress)(void *arg, uint64_t done, uint64_t total),
-                         void *arg, preference_evaluation *out, pt_error *e);
+int preferences_evaluate(const job *j, const reference *r, executor *x, const evaluation_pass *pass, preference_evaluation *out,
+                         pt_error *e);
 
 #endif

@@ -86,7 +86,7 @@ static bool means_folder(const char *path)
 /* A file that is no profile is not replaced. */
 static int write_profile_file(const pt_profile *p, const char *file, pt_error *e)
 {
-    int refused = file_may_replace(file, "{\n  \"blocks\"", "profile", e);
+    int refused = file_may_replace(file, "out", "{\n  \"blocks\"", "profile", e);
     return refused ? refused : profile_write(file, &p->request, &p->result, e);
 }
 

@@ -222,7 +222,7 @@ static bool pass_progress(void *arg, uint64_t done, uint64_t total)
 static int evaluate_pairs(trainer *t, pt_step *s, int64_t *tokens, pt_error *e)
 {
     preference_evaluation v;
-    int failed = preferences_evaluate(&t->job, &t->held, t->engine.x, pass_progress, t, &v, e);
+    int failed = preferences_evaluate(&t->job, &t->held, t->engine.x, &(evaluation_pass){pass_progress, NULL, t}, &v, e);
     if (!failed)
         failed = ranks_add(t, &v.learned, e);
     const preference_means mean = preferences_mean(&v.sum, t->job.shape.compare.kind);
@@ -243,7 +243,7 @@ static bool classifies(const trainer *t) { return task_of(&t->job.o)->scores == 
 static int evaluate_tokens(trainer *t, pt_step *s, int64_t *tokens, pt_error *e)
 {
     evaluation_sum sum = {0};
-    int failed = evaluation_run(t->engine.x, t->job.eval, pass_progress, t, &sum, e);
+    int failed = evaluation_run(t->engine.x, t->job.eval, &(evaluation_pass){pass_progress, NULL, t}, &sum, e);
     s->evaluated = !sum.stopped;
     *tokens = sum.learned;
     s->eval_loss = sum.loss / (double)(sum.learned ? sum.learned : 1);
