@@ -68,6 +68,8 @@ int state_load(state *s, const struct safetensors *st, pt_error *e);
 int state_load_masters(state *s, const struct safetensors *st, pt_error *e);
 /* The same with trained parameters from one folder, and frozen ones from another that has all. */
 int state_load_beside(state *s, const struct safetensors *trained, const struct safetensors *all, pt_error *e);
+/* The same with the weights of each block that has an entry in `of_block` from that file, and all others from `origin`. */
+int state_load_blocks(state *s, const state_origin *origin, const struct safetensors *const *of_block, pt_error *e);
 int state_init(state *s, uint64_t seed, pt_error *e);
 /* Loads the base of a model with adapters, and the adapters, each from files or at random (NULL). */
 int state_load_adapted(state *s, const struct safetensors *base, const struct safetensors *adapter, uint64_t seed, pt_error *e);
@@ -84,6 +86,8 @@ int state_load_kind(state *s, int kind, const struct safetensors *st, pt_error *
 int state_checksums(state *s, uint64_t checksums[STATE_KINDS_MOST], pt_error *e);
 /* Writes the masters as Hugging Face tensors into FOLDER/NAME.safetensors (or shards); matrices in few bits from their origin. */
 int state_export(state *s, const char *folder, const char *name, pt_dtype dtype, weights_layout layout, pt_error *e);
+/* The same with the trained weights alone, under the weights' names. */
+int state_export_trained(state *s, const char *folder, const char *name, pt_dtype dtype, pt_error *e);
 /* Writes the adapters' masters as PEFT's file FOLDER/NAME.safetensors, in fp32. */
 int state_export_adapter(state *s, const char *folder, const char *name, pt_error *e);
 /* Writes one kind of state under the weights' names: masters as fp32 (none in few bits; with `trained_only` only trained ones), others as

@@ -8,7 +8,8 @@
 
 /* ---- files of a kind ---- */
 
-typedef struct getter { state *s; int kind; bool trained_only; safetensors_writer *w; } getter;
+/* master: the type in which masters are. */
+typedef struct getter { state *s; int kind; bool trained_only; safetensors_writer *w; pt_dtype master; } getter;
 
 /* One rank reads, and writes it: of a matrix that is stored transposed the same one all rows. */
 static int get_rows(void *arg, int index, int64_t row0, int64_t n_rows, float *out, pt_error *e)
@@ -52,7 +53,7 @@ static int type_of(void *arg, int index)
     if (state_in_few_bits(g->s, g->kind, index))
         return -1;
     if (g->kind == STATE_MASTER)
-        return g->trained_only && !g->s->in->model->params[index].trainable ? -1 : PT_F32;
+        return g->trained_only && !g->s->in->model->params[index].trainable ? -1 : (int)g->master;
     return l ? (int)l->type : -1;
 }
 
@@ -138,7 +139,7 @@ static int load_listed(void *arg, state *s, int kind, const listed *t, int numbe
 
 int state_load_kind(state *s, int kind, const struct safetensors *st, pt_error *e)
 {
-    getter g = {s, kind, true, NULL};
+    getter g = {s, kind, true, NULL, PT_F32};
     int count;
     if (is_listed(s, kind))
         return each_listed(s, kind, load_listed, (void *)st, &count, e);
@@ -148,14 +149,14 @@ int state_load_kind(state *s, int kind, const struct safetensors *st, pt_error *
 
 int state_load_masters(state *s, const struct safetensors *st, pt_error *e)
 {
-    getter g = {s, STATE_MASTER, false, NULL};
+    getter g = {s, STATE_MASTER, false, NULL, PT_F32};
     int failed = weights_check_some(s->in->model, st, type_of, &g, e);
     return failed ? failed : state_begin(s, &(state_source){.st = st}, e);
 }
 
 int state_load_beside(state *s, const struct safetensors *trained, const struct safetensors *all, pt_error *e)
 {
-    getter g = {s, STATE_MASTER, true, NULL};
+    getter g = {s, STATE_MASTER, true, NULL, PT_F32};
     int failed = weights_check_some(s->in->model, trained, type_of, &g, e);
     if (!failed)
         failed = weights_check(s->in->model, all, NULL, e);
@@ -179,7 +180,7 @@ int state_export_kind(state *s, int kind, bool trained_only, const char *folder,
     int failed = open_writer(s, folder, state_name(s->in, kind), SAFETENSORS_SHARD_DEFAULT, &w, e);
     if (failed)
         return failed;
-    getter g = {s, kind, trained_only, w};
+    getter g = {s, kind, trained_only, w, PT_F32};
     failed = is_listed(s, kind) ? export_listed(s, kind, w, e)
                                    : weights_export_some(s->in->model, w, type_of, (weights_layout){0}, get_rows, &g, s->spare,
                                                          s->spare_bytes, e);
@@ -187,17 +188,28 @@ int state_export_kind(state *s, int kind, bool trained_only, const char *folder,
     return failed;
 }
 
-int state_export_adapter(state *s, const char *folder, const char *name, pt_error *e)
+/* One file. */
+static int export_masters(state *s, const char *folder, const char *name, pt_dtype dtype, weights_layout layout, pt_error *e)
 {
     safetensors_writer *w;
-    const weights_layout layout = {.naming = weights_naming_of_adapters(s->in->model), .adapter = true};
     int failed = open_writer(s, folder, name, UINT64_MAX, &w, e);
     if (failed)
         return failed;
-    getter g = {s, STATE_MASTER, true, w};
+    getter g = {s, STATE_MASTER, true, w, dtype};
     failed = weights_export_some(s->in->model, w, type_of, layout, get_rows, &g, s->spare, s->spare_bytes, e);
     safetensors_writer_close(w);
     return failed;
+}
+
+int state_export_adapter(state *s, const char *folder, const char *name, pt_error *e)
+{
+    const weights_layout layout = {.naming = weights_naming_of_adapters(s->in->model), .adapter = true};
+    return export_masters(s, folder, name, PT_F32, layout, e);
+}
+
+int state_export_trained(state *s, const char *folder, const char *name, pt_dtype dtype, pt_error *e)
+{
+    return export_masters(s, folder, name, dtype, (weights_layout){0}, e);
 }
 
 int state_export(state *s, const char *folder, const char *name, pt_dtype dtype, weights_layout layout, pt_error *e)
@@ -206,7 +218,7 @@ int state_export(state *s, const char *folder, const char *name, pt_dtype dtype,
     int failed = open_writer(s, folder, name, SAFETENSORS_SHARD_DEFAULT, &w, e);
     if (failed)
         return failed;
-    getter g = {s, STATE_MASTER, false, w};
+    getter g = {s, STATE_MASTER, false, w, PT_F32};
     failed = weights_export(s->in->model, w, dtype, layout, get_rows, &g, s->spare, s->origin ? state_half_of_spare(s) : s->spare_bytes, e);
     safetensors_writer_close(w);
     return failed;

@@ -165,7 +165,8 @@ int state_fill(state *s, int kind, const state_source *from, pt_error *e)
         const param *p = &m->params[i];
         const bool new_module = p->whole && !from->st; /* of an adapter that has no file yet */
         const bool theirs = (!p->trainable || new_module) && (from->frozen || from->apart);
-        const state_origin o = {theirs ? from->frozen : from->st, from->seed};
+        const struct safetensors *own = from->of_block ? from->of_block[p->block] : NULL;
+        const state_origin o = {own ? own : theirs ? from->frozen : from->st, from->seed};
         if (state_in_few_bits(s, kind, i))
             failed = fill_few_bits(s, i, s->origin ? s->origin : &o, e);
         else if (state_entries(s->in, kind, i))
@@ -285,6 +286,11 @@ int state_load(state *s, const struct safetensors *st, pt_error *e)
 {
     int failed = weights_check(s->in->model, st, NULL, e);
     return failed ? failed : state_begin(s, &(state_source){.st = st}, e);
+}
+
+int state_load_blocks(state *s, const state_origin *origin, const struct safetensors *const *of_block, pt_error *e)
+{
+    return state_begin(s, &(state_source){.st = origin->st, .seed = origin->seed, .of_block = of_block}, e);
 }
 
 int state_init(state *s, uint64_t seed, pt_error *e) { return state_begin(s, &(state_source){.seed = seed}, e); }

@@ -48,8 +48,14 @@ int state_pass(const state *s, int keeper, void *values, size_t bytes, pt_error 
 
 /* ---- state_load.c ---- */
 
-/* Source of values: files, or a seed if there are none. With `apart`, frozen values come from `frozen` (also if that is NULL). */
-typedef struct state_source { const struct safetensors *st, *frozen; uint64_t seed; bool apart; } state_source;
+/* Source of values: files, or a seed if there are none. With `apart`, frozen values come from `frozen` (also if that is NULL). of_block:
+ * the files of single blocks; NULL: none has its own. */
+typedef struct state_source {
+    const struct safetensors *st, *frozen;
+    uint64_t seed;
+    bool apart;
+    const struct safetensors *const *of_block;
+} state_source;
 
 /* Rows of a parameter as they are loaded, in fp32. The upper half of the spare scratch belongs to the reader. */
 int state_read_origin(state *s, const state_origin *from, int index, int64_t row, int64_t rows, float *out, pt_error *e);

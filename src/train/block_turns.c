@@ -6,6 +6,7 @@
 #include "train/options.h"
 #include "train/ranks.h"
 #include "train/setup.h"
+#include "train/turn_files.h"
 
 #include <string.h>
 
@@ -107,23 +108,38 @@ int64_t block_turns_due(const trainer *t)
     return turns && (t->at.step / t->job.o.switch_every + 1) * t->job.o.switch_every < t->job.steps;
 }
 
-/* The next group's plan, with the weights of the checkpoint. */
-static int open_next(trainer *t, const char *checkpoint, pt_error *e)
+/* The next group's plan. */
+static int open_next(trainer *t, pt_error *e)
 {
+    engine_close(&t->engine);
     int failed = ranks_all(t, block_turns_take(t, e), e);
     if (!failed)
         failed = trainer_plan_again(t, e);
-    if (!failed)
-        failed = ranks_all(t, trainer_open_engine(t, e), e);
-    return failed ? failed : ranks_fail(t, checkpoint_load_weights(t, checkpoint, e), e);
+    return failed ? failed : ranks_all(t, trainer_open_engine(t, e), e);
 }
 
-int block_turns_switch(trainer *t, pt_error *e)
+/* The weights pass through the files of their layers. */
+static int by_files(trainer *t, pt_error *e)
+{
+    int failed = turn_files_write(t, e);
+    if (failed) {
+        pt_error_prefix(e, "what was trained could not be written before other layers are trained");
+        return failed;
+    }
+    failed = open_next(t, e);
+    if (!failed)
+        failed = turn_files_load(t, e);
+    if (failed) {
+        engine_tear(&t->engine);
+        pt_error_prefix(e, "the run ends as other layers are to be trained");
+    }
+    return failed;
+}
+
+/* The weights pass through a checkpoint, which goes to all ranks. */
+static int by_checkpoint(trainer *t, pt_error *e)
 {
     aside a;
-    pt_error why = {0};
-    if (block_turns_group(&t->job.o, t->job.model, t->at.step) == t->group)
-        return 0;
     int failed = aside_begin(&a, t, e);
     if (!failed && (failed = checkpoint_write(t, e)))
         pt_error_prefix(e, "the state could not be saved to train other layers");
@@ -131,17 +147,29 @@ int block_turns_switch(trainer *t, pt_error *e)
         failed = aside_spread(&a, t, e);
     if (failed)
         return failed;
-    engine_close(&t->engine);
-    failed = open_next(t, a.path, e);
+    failed = open_next(t, e);
+    if (!failed)
+        failed = ranks_fail(t, checkpoint_load_weights(t, a.path, e), e);
     if (failed) {
         engine_tear(&t->engine);
         pt_error_prefix(e, "the run ends as other layers are to be trained; the state is saved in %s, and `resume` continues from it",
                         a.path);
         return failed;
     }
+    return aside_end(&a, t, e);
+}
+
+int block_turns_switch(trainer *t, pt_error *e)
+{
+    pt_error why = {0};
+    if (block_turns_group(&t->job.o, t->job.model, t->at.step) == t->group)
+        return 0;
+    const int failed = t->turns ? by_files(t, e) : by_checkpoint(t, e);
+    if (failed)
+        return failed;
     t->predicted.patience = (patience){0};
     t->predicted.telling = (telling){0};
     if (ranks_lead(t) && trainer_write_plan(t, &why))
         options_notice(&t->job.o, "plan.json and memory.json may hold the earlier plan: %.600s", why.text);
-    return aside_end(&a, t, e);
+    return 0;
 }

@@ -7,9 +7,9 @@
  * its turn, and so does the optimizer's count of steps; the learning rate goes on. Weights that came as bf16 are rounded to it when their
  * turn ends, as the run saves them; others keep their fp32 masters.
  *
- * A turn is planned like a run: between two steps the weights pass through a checkpoint, memory is freed, and the engine opens with the
- * plan of the next group. So a resumed run is in the same state, whether it stopped in a turn or between two. Before the first step every
- * group is known to fit.
+ * A turn is planned like a run: between two steps the weights pass through files (turn_files.h), memory is freed, and the engine opens with
+ * the plan of the next group. A run that is resumed is in the same state, whether it stopped in a turn or between two. Before the first
+ * step every group is known to fit.
  *
  * The functions do nothing, or what they do for one group of all layers, where `train_blocks` is 0.
  */
@@ -33,7 +33,7 @@ int block_turns_take(trainer *t, pt_error *e);
 bool block_turns_start(const trainer *t);
 /* Steps since the states were zero, if `step` is the number of this one. */
 int64_t block_turns_step(const trainer *t, int64_t step);
-/* 1: the run will write a checkpoint between two turns. */
+/* 1: the run will write as much as a checkpoint between its turns. */
 int64_t block_turns_due(const trainer *t);
 /* Before a step, on all ranks: changes to the next group if its turn begins. */
 int block_turns_switch(trainer *t, pt_error *e);

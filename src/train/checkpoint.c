@@ -556,19 +556,25 @@ int checkpoint_load_state(trainer *t, const char *path, pt_error *e)
     return failed ? failed : closed;
 }
 
-int checkpoint_load_weights(trainer *t, const char *path, pt_error *e)
+bool checkpoint_rounds(const trainer *t) { return model_holds_frozen(t); }
+
+int checkpoint_open_weights(const trainer *t, const char *path, struct safetensors **out, pt_error *e)
 {
     char file[FILE_PATH_BYTES];
     const bool in_model = t->job.save_type == PT_F32 || model_holds_frozen(t);
+    const int failed = in_model ? 0 : path_join(file, path, "trainer/master.safetensors", e);
+    return failed ? failed : safetensors_open(in_model ? path : file, out, e);
+}
+
+int checkpoint_load_weights(trainer *t, const char *path, pt_error *e)
+{
     safetensors *st;
     state s;
-    int failed = in_model ? 0 : path_join(file, path, "trainer/master.safetensors", e);
-    if (!failed)
-        failed = safetensors_open(in_model ? path : file, &st, e);
+    int failed = checkpoint_open_weights(t, path, &st, e);
     if (failed)
         return failed;
     state_open(&s, t->engine.x);
-    failed = in_model ? state_load(&s, st, e) : state_load_masters(&s, st, e);
+    failed = state_load(&s, st, e);
     if (!failed)
         failed = ranks_compare_loaded(t, &s, path, e);
     const int closed = state_close(&s, failed ? NULL : e);

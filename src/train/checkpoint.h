@@ -14,6 +14,10 @@ int checkpoint_read_finished(trainer *t, pt_error *e);
 int checkpoint_load_state(trainer *t, const char *path, pt_error *e);
 /* The same with the weights alone: other layers are trained from now on, and the optimizer begins anew. */
 int checkpoint_load_weights(trainer *t, const char *path, pt_error *e);
+/* The files with all weights, for those: bf16 if checkpoint_rounds, else fp32. */
+struct safetensors;
+int checkpoint_open_weights(const trainer *t, const char *path, struct safetensors **out, pt_error *e);
+bool checkpoint_rounds(const trainer *t); /* frozen weights came as bf16, and are saved so */
 int model_export(trainer *t, pt_error *e); /* into the output folder */
 
 /* The bytes that the run will still write. */

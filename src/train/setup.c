@@ -17,6 +17,7 @@
 #include "train/samples.h"
 #include "train/summary.h"
 #include "train/ranks.h"
+#include "train/turn_files.h"
 
 #include <math.h>
 #include <string.h>
@@ -375,6 +376,11 @@ static int load_state(trainer *t, pt_error *e)
     return failed;
 }
 
+static int open_turns(trainer *t, pt_error *e)
+{
+    return block_turns_groups(&t->job.o, t->job.model) > 1 && !t->comm ? turn_files_open(t, e) : 0;
+}
+
 static int put_later_away(trainer *t, pt_error *e)
 {
     const bool goes_on = ranks_lead(t) && t->out.from[0] && t->at.step < t->job.steps;
@@ -476,7 +482,7 @@ int trainer_setup(trainer *t, pt_error *e)
     static int (*const steps[])(trainer *t, pt_error *e) = {
         ranks_open,    claim_output, fetch_checkpoint, open_model,   choose_shape, open_data,
         count_steps,   read_counters, take_turn,   ranks_agree,     take_samples, make_plan,    open_engine,
-        check_room,    open_references, load_state,    write_profile, write_machine,
+        check_room,    open_references, load_state,    open_turns,    write_profile, write_machine,
         put_later_away, /* before its metrics are cut: the newest checkpoint and its metrics belong together */
         open_metrics, write_plan, write_run};
     output_init(&t->out);

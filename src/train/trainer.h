@@ -81,6 +81,7 @@ struct pt_trainer {
     engine engine;
     counters at;
     int group;                     /* of layers that is trained now (block_turns.h) */
+    struct turn_files *turns;      /* turn_files.h; NULL: there are no turns, or several ranks */
     bool complete;                 /* it was resumed after its end, and left no checkpoint: there is no plan and no engine */
     predicted predicted;
     step_lines metrics;

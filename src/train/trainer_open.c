@@ -10,6 +10,7 @@
 #include "train/setup.h"
 #include "train/step.h"
 #include "train/summary.h"
+#include "train/turn_files.h"
 
 #include <stdlib.h>
 #include <unistd.h>
@@ -25,6 +26,7 @@ static void trainer_free(trainer *t, bool undo)
     reference_close(&t->held);
     events_close(&t->events);
     engine_close(&t->engine);
+    turn_files_close(t);
     if (leads && !t->job.o.disk_path && t->planning.disk_path[0])
         rmdir(t->planning.disk_path); /* a run that was killed leaves it, empty */
     if (t->device_comm != t->by_host)

@@ -315,7 +315,7 @@ static void modules_in_full_start_from_the_model(void **state)
         pt_error e = {0};
         char out[200];
         fixture_open(&f, "models", cases[i][0]);
-        snprintf(out, sizeof out, "%s/whole_%s", scratch, f.name);
+        snprintf(out, sizeof out, "%s/whole_%s", scratch, cases[i][0]);
         fixture_options(&f, (const char *const[]){f.tokens}, out, &o);
         o.save_type = PT_SAVE_AS_STORED;
         o.lora_rank = 2;
