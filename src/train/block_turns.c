@@ -49,7 +49,7 @@ int block_turns_group(const pt_train_options *o, const model *m, int64_t step)
     return o->train_blocks ? group_of_turn(o, block_turns_groups(o, m), step / o->switch_every) : 0;
 }
 
-static int freeze(const pt_train_options *o, model *m, int group, pt_error *e)
+int block_turns_freeze(const pt_train_options *o, model *m, int group, pt_error *e)
 {
     const int n = (int)o->train_blocks;
     const model_freezing f = {o->freeze, o->train_only, o->freeze_n, o->train_only_n, .first_layer = group * n, .layers = n};
@@ -63,7 +63,7 @@ int block_turns_begin(const pt_train_options *o, model *m, pt_error *e)
                        (long long)o->train_blocks, (long long)m->config.layers);
     int failed = 0;
     for (int group = block_turns_groups(o, m) - 1; group >= 0 && !failed; group--)
-        failed = freeze(o, m, group, e);
+        failed = block_turns_freeze(o, m, group, e);
     return failed;
 }
 
@@ -71,11 +71,11 @@ int block_turns_check(const pt_train_options *o, planning *p, model *m, int now,
 {
     int failed = 0;
     for (int group = block_turns_groups(o, m) - 1; group >= 0 && o->train_blocks && !failed; group--) {
-        failed = freeze(o, m, group, e);
+        failed = block_turns_freeze(o, m, group, e);
         if (!failed && (failed = planning_fits(p, e)))
             pt_error_prefix(e, "the turn of layers from %lld on does not fit", (long long)group * o->train_blocks);
     }
-    return failed || !o->train_blocks ? failed : freeze(o, m, now, e);
+    return failed || !o->train_blocks ? failed : block_turns_freeze(o, m, now, e);
 }
 
 /* ---- a run ---- */
@@ -86,7 +86,7 @@ int block_turns_take(trainer *t, pt_error *e)
     if (!o->train_blocks)
         return 0;
     t->group = block_turns_group(o, t->job.model, t->at.step);
-    return freeze(o, t->job.model, t->group, e);
+    return block_turns_freeze(o, t->job.model, t->group, e);
 }
 
 bool block_turns_start(const trainer *t)

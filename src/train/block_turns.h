@@ -21,8 +21,9 @@
 int block_turns_groups(const pt_train_options *o, const model *m);
 /* The group that is trained in the step after `step` steps. */
 int block_turns_group(const pt_train_options *o, const model *m, int64_t step);
-/* Freezes what `freeze` and `train_only` say, and all layers but the first group, which takes the longest steps. PT_USAGE: more layers than
- * there are, or nothing to train in a group. */
+/* Freezes what `freeze` and `train_only` say, and all but the layers of a group. */
+int block_turns_freeze(const pt_train_options *o, model *m, int group, pt_error *e);
+/* The same for the first group, which takes the longest steps. PT_USAGE: more layers than there are, or nothing to train in a group. */
 int block_turns_begin(const pt_train_options *o, model *m, pt_error *e);
 /* After planning_make, for group `now`: does every group fit? */
 int block_turns_check(const pt_train_options *o, planning *p, model *m, int now, pt_error *e);

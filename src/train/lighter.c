@@ -2,6 +2,7 @@
 
 #include "optimizer/optimizer.h"
 #include "options/table.h"
+#include "train/block_turns.h"
 #include "train/model_options.h"
 #include "train/options.h"
 
@@ -207,76 +208,33 @@ int lighter_longest(const planning *p, int64_t near, int64_t *out, pt_error *e)
     return found < 0 ? found : 0;
 }
 
-/* ---- the last layers ---- */
+/* ---- layers by turns ---- */
 
-enum { PATTERNS = 4 };
-typedef struct layer_patterns { char text[PATTERNS][MODEL_NAME + 32]; const char *list[PATTERNS]; int n; } layer_patterns;
-
-/* The beginning of the names of the first layer's tensors, before its number: "model.layers.". */
-static bool find_prefix(const model *m, char out[MODEL_NAME])
+static int turns_fit(const planning *p, const pt_train_options *o, pt_error *e)
 {
-    for (int i = 0; i < m->params_n; i++) {
-        const char *name = m->params[i].part[0].name, *number = m->params[i].block == 1 ? strstr(name, ".0.") : NULL;
-        const bool bare = m->params[i].block == 1 && !strncmp(name, "0.", 2);
-        if (!number && !bare)
-            continue;
-        snprintf(out, MODEL_NAME, "%.*s", bare ? 0 : (int)(number + 1 - name), name);
-        return true;
+    lighter l;
+    int found = lighter_open(&l, p, o, e);
+    for (int group = found > 0 ? block_turns_groups(o, l.model) - 1 : -1; group >= 0 && found > 0; group--) {
+        found = block_turns_freeze(o, l.model, group, e) ? -1 : 1;
+        if (found > 0)
+            found = search_fits(&l.in, NULL, e);
     }
-    return false;
-}
-
-/* Shell patterns for the layers first..last, one per ten of them. false: too many. */
-static bool write_patterns(const char *prefix, int first, int last, layer_patterns *out)
-{
-    out->n = 0;
-    for (int ten = first / 10; ten <= last / 10; ten++) {
-        const int low = ten == first / 10 ? first % 10 : 0, high = ten == last / 10 ? last % 10 : 9;
-        char tens[12] = "", ones[16];
-        if (out->n == PATTERNS)
-            return false;
-        if (ten)
-            snprintf(tens, sizeof tens, "%d", ten);
-        if (low == high)
-            snprintf(ones, sizeof ones, "%d", low);
-        else if (low == 0 && high == 9)
-            snprintf(ones, sizeof ones, "?");
-        else
-            snprintf(ones, sizeof ones, "[%d-%d]", low, high);
-        snprintf(out->text[out->n], sizeof out->text[0], "%s%s%s.*", prefix, tens, ones);
-        out->list[out->n] = out->text[out->n];
-        out->n++;
-    }
-    return true;
-}
-
-static bool write_options(const layer_patterns *p, char out[MISFIT_CHANGE_BYTES])
-{
-    out[0] = 0;
-    size_t needs = 0;
-    for (int i = 0; i < p->n; i++) {
-        needs += strlen(p->list[i]) + strlen("`train_only` '' ");
-        misfit_append(out, MISFIT_CHANGE_BYTES, "%s`train_only` '%s'", i ? " " : "", p->list[i]);
-    }
-    return needs < MISFIT_CHANGE_BYTES;
+    model_close(l.model);
+    return found;
 }
 
 int lighter_layers(const planning *p, char out[MISFIT_CHANGE_BYTES], pt_error *e)
 {
     const int layers = (int)p->model->config.layers;
-    char prefix[MODEL_NAME];
-    layer_patterns patterns;
+    pt_train_options o = *p->o;
     int found = 0;
-    if (!model_trains_all(p->model) || p->o->resume || !find_prefix(p->model, prefix))
+    if (!model_trains_all(p->model) || p->o->resume)
         return 0;
     for (int part = 2; part <= 16 && !found; part *= 2) {
-        const int n = part == 16 ? 1 : layers / part;
-        pt_train_options o = *p->o;
-        if (n < 1 || !write_patterns(prefix, layers - n, layers - 1, &patterns) || !write_options(&patterns, out))
-            continue;
-        o.train_only = patterns.list;
-        o.train_only_n = patterns.n;
-        found = fits_with(p, &o, e);
+        o.train_blocks = part == 16 ? 1 : layers / part;
+        out[0] = 0;
+        misfit_append(out, MISFIT_CHANGE_BYTES, "`train_blocks` %lld", (long long)o.train_blocks);
+        found = o.train_blocks ? turns_fit(p, &o, e) : 0;
     }
     return found;
 }

@@ -9,7 +9,7 @@
 
 /* "--batch-size 2": the largest step that fits (search_smaller_step). */
 int lighter_step(const planning *p, char out[MISFIT_CHANGE_BYTES], pt_error *e);
-/* "--train-only 'model.layers.2[4-9].*'": the largest of the last half, quarter or eighth of the layers, or the last layer, that fits. */
+/* "--train-blocks 8": half, a quarter or an eighth of the layers a turn, or one, the most that fit. */
 int lighter_layers(const planning *p, char out[MISFIT_CHANGE_BYTES], pt_error *e);
 /* "--lora 16" or, if that does not fit, "--lora 16 --base nf4"; "--base nf4" if the run already trains adapters or some parameters only. */
 int lighter_adapters(const planning *p, char out[MISFIT_CHANGE_BYTES], pt_error *e);

@@ -3,7 +3,7 @@
  *   more of the memory that is there     if a budget was too low
  *   a smaller step                       changes the result
  *   the disk                             makes the step slower
- *   fewer trained layers                 changes the result
+ *   layers by turns                      changes the result
  *   adapters, on a base in few bits      changes the result; with a smaller step if only both together fit
  *   states in 8 bits                     changes the result slightly
  *   more RAM, or a larger GPU            must be bought

@@ -350,7 +350,7 @@ enum { STEP, LAYERS, ADAPTERS, ON_4_BITS, BOTH, STATES, WAYS_OUT };
 static void count_way(const char *text, int seen[WAYS_OUT])
 {
     seen[STEP] += !strncmp(text, "--batch-size ", 13);
-    seen[LAYERS] += !strncmp(text, "--train-only 'model.layers.", 27);
+    seen[LAYERS] += !strncmp(text, "--train-blocks ", 15);
     seen[ADAPTERS] += !strcmp(text, "--lora 16");
     seen[ON_4_BITS] += !strcmp(text, "--lora 16 --base nf4") || !strcmp(text, "--base nf4");
     seen[BOTH] += strstr(text, "--base nf4 --batch-size ") != NULL;
@@ -380,7 +380,7 @@ static void follow_ways(words of, int seen[WAYS_OUT])
     json_decref(o);
 }
 
-/* Less memory, smaller steps, a disk, fewer layers, adapters, 4 bits, states in 8 bits: whatever is said, a plan comes of it. */
+/* Less memory, smaller steps, a disk, layers by turns, adapters, 4 bits, states in 8 bits: whatever is said, a plan comes of it. */
 static void every_way_out_leads_to_a_plan(void **state)
 {
     (void)state;
