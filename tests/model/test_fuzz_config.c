@@ -33,6 +33,8 @@ static void damaged_configs_are_refused_or_whole(void **state)
         "{\"model_type\": \"smollm3\", \"num_hidden_layers\": 3, \"no_rope_layers\": [1, 0, 1], \"use_sliding_window\": true,"
         " \"sliding_window\": 4, \"mlp_bias\": true}",
         "{\"model_type\": \"gpt_neox\", \"num_hidden_layers\": 1, \"rotary_pct\": 0.25, \"use_parallel_residual\": false}",
+        "{\"architectures\": [\"Qwen2ForSequenceClassification\"], \"model_type\": \"qwen2\", \"num_hidden_layers\": 1, \"id2label\":"
+        " {\"0\": \"bad\", \"1\": \"good\"}, \"label2id\": {\"bad\": 0, \"good\": 1}, \"num_labels\": 2}",
     };
     enum { SEEDS = sizeof seeds / sizeof seeds[0] };
     size_t lengths[SEEDS];
