@@ -219,6 +219,7 @@ typedef struct pt_step {
                                            /* undesirable replies, NAN if there is none; share of those on their side of `kl` */
     double kl;                             /* KTO: the baseline of log-ratios. Else NAN, as eval_kl */
     double accuracy, eval_accuracy; /* classification: the share of examples whose label has the highest score. Else NAN */
+    int64_t first_layer;     /* of those that train_blocks trains in this step; -1: layers have no turns */
     double expert_load_max;  /* of a model with experts: the largest share of a layer's rows that one expert has, times the number of */
                              /* experts: 1 is balanced. NAN: the model has none */
     double experts_idle;     /* the share of experts without a row, over all layers. NAN likewise */

@@ -199,6 +199,7 @@ static void put_step(void)
     FIELD(pt_step, eval_reward_margin); FIELD(pt_step, eval_reward_accuracy); FIELD(pt_step, eval_kl); FIELD(pt_step, pairs);
     FIELD(pt_step, reward_chosen); FIELD(pt_step, reward_rejected); FIELD(pt_step, reward_margin); FIELD(pt_step, reward_accuracy);
     FIELD(pt_step, kl); FIELD(pt_step, accuracy); FIELD(pt_step, eval_accuracy);
+    FIELD(pt_step, first_layer);
     FIELD(pt_step, expert_load_max); FIELD(pt_step, experts_idle); FIELD(pt_step, aux_loss);
     FIELD(pt_step, stopped);
     puts("    }),");

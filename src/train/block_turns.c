@@ -102,6 +102,8 @@ int64_t block_turns_step(const trainer *t, int64_t step)
     return turns ? (step - 1) % t->job.o.switch_every + 1 : step;
 }
 
+int64_t block_turns_first_layer(const trainer *t) { return t->job.o.train_blocks ? t->group * t->job.o.train_blocks : -1; }
+
 int64_t block_turns_due(const trainer *t)
 {
     const bool turns = block_turns_groups(&t->job.o, t->job.model) > 1;

@@ -34,6 +34,7 @@ int block_turns_take(trainer *t, pt_error *e);
 bool block_turns_start(const trainer *t);
 /* Steps since the states were zero, if `step` is the number of this one. */
 int64_t block_turns_step(const trainer *t, int64_t step);
+int64_t block_turns_first_layer(const trainer *t); /* of the group that is trained now; -1: there are no turns */
 /* 1: the run will write as much as a checkpoint between its turns. */
 int64_t block_turns_due(const trainer *t);
 /* Before a step, on all ranks: changes to the next group if its turn begins. */

@@ -70,6 +70,8 @@ int metrics_write(const step_lines *m, const pt_step *s, const pt_memory *memory
         put_number(f, "", "kl", 17, s->kl);
     }
     put_number(f, "", "accuracy", 17, s->accuracy);
+    if (s->first_layer >= 0)
+        fprintf(f, ",\"first_layer\":%lld", (long long)s->first_layer);
     put_number(f, "", "expert_load_max", 17, s->expert_load_max);
     put_number(f, "", "experts_idle", 17, s->experts_idle);
     put_number(f, "", "aux_loss", 17, s->aux_loss);

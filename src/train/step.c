@@ -415,7 +415,7 @@ static int take(trainer *t, pt_step *s, bool *hopeless, pt_error *e)
         return failed;
     t->engine.last_whole = true;
     *s = (pt_step){.step = t->at.step, .loss = loss, .grad_norm = norm, .lr = lr_of_step(&t->job.o, t->at.step, t->job.steps),
-                   .tokens = t->at.tokens, .learned_tokens = t->at.learned, .pairs = pairs.pairs,
+                   .tokens = t->at.tokens, .learned_tokens = t->at.learned, .pairs = pairs.pairs, .first_layer = block_turns_first_layer(t),
                    .accuracy = classifies(t) ? accuracy_of(t, &counts) : NAN, .eval_accuracy = NAN};
     if (pairs.pairs) {
         s->reward_chosen = mean.chosen;

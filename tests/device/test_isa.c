@@ -160,7 +160,7 @@ static uint64_t hash_loss(pt_dtype type, uint64_t hash)
     tensor logits = tensor_random(PT_F32, ROWS * VOCAB, 0, 5);
     float loss[ROWS];
     op_cross_entropy o = {type, ROWS, VOCAB, VOCAB, VOCAB, 0.01f, logits.data, random_ids(ROWS, VOCAB), loss,
-                          test_alloc(ROWS * VOCAB * 4), 0, 0, NULL, NULL, 0};
+                          test_alloc(ROWS * VOCAB * 4), 0, 0, NULL, NULL, 0, false};
     cpu_cross_entropy(the_pool, &o);
     hash = hash_bytes(hash_bytes(hash, loss, sizeof loss), o.dlogits, ROWS * VOCAB * dtype_bytes(type));
     o.logit_scale = 0.7f, o.softcap = 3, o.smoothing = 0.1f;

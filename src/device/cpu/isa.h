@@ -22,6 +22,7 @@
 /* The best level that the processor and the system support: of x86-64 2, 3 or 4; of ARM64 1 (NEON) or 2 (and FEAT_BF16). The environment
  * variable PROTRAIN_ISA (v2, v3 or v4; neon or neonbf16) can lower it, not raise it; it is read once. */
 int cpu_isa(void);
+int cpu_isa_choose(void); /* what cpu_isa keeps (isa_x86.c, isa_arm64.c) */
 const char *cpu_isa_name(void); /* "x86-64-v3" */
 
 /* PT_FAILED: a processor below x86-64-v2, or an invalid PROTRAIN_ISA, because who sets it wants certain bits. */

@@ -9,7 +9,7 @@
 
 enum { NEON = 1, NEON_BF16 };
 
-static int isa_choose(void)
+int cpu_isa_choose(void)
 {
     const char *wanted = getenv("PROTRAIN_ISA");
     const bool bf16 = getauxval(AT_HWCAP2) & HWCAP2_BF16;
@@ -22,17 +22,6 @@ int cpu_isa_check(pt_error *e)
     if (wanted && *wanted && strcmp(wanted, "neon") != 0 && strcmp(wanted, "neonbf16") != 0)
         return pt_fail(e, PT_FAILED, "PROTRAIN_ISA is \"%.40s\", but on ARM64 it must be neon or neonbf16", wanted);
     return 0;
-}
-
-int cpu_isa(void)
-{
-    static atomic_int chosen; /* 0: not yet; racing threads find the same */
-    int isa = atomic_load_explicit(&chosen, memory_order_relaxed);
-    if (!isa) {
-        isa = isa_choose();
-        atomic_store_explicit(&chosen, isa, memory_order_relaxed);
-    }
-    return isa;
 }
 
 const char *cpu_isa_name(void) { return "arm64 neon"; }

@@ -27,7 +27,7 @@ static int level_of(const char *name)
     return name[0] == 'v' && name[1] >= '2' && name[1] <= '4' && !name[2] ? name[1] - '0' : 0;
 }
 
-static int isa_choose(void)
+int cpu_isa_choose(void)
 {
     int best = isa_supported();
     const char *wanted = getenv("PROTRAIN_ISA");
@@ -46,17 +46,6 @@ int cpu_isa_check(pt_error *e)
     if (wanted && *wanted && !level_of(wanted))
         return pt_fail(e, PT_FAILED, "PROTRAIN_ISA is \"%.40s\", but it must be v2, v3 or v4", wanted);
     return 0;
-}
-
-int cpu_isa(void)
-{
-    static atomic_int chosen; /* 0: not yet; racing threads find the same */
-    int isa = atomic_load_explicit(&chosen, memory_order_relaxed);
-    if (!isa) {
-        isa = isa_choose();
-        atomic_store_explicit(&chosen, isa, memory_order_relaxed);
-    }
-    return isa;
 }
 
 const char *cpu_isa_name(void)
