@@ -93,13 +93,19 @@ static void note_end(dataset *d, const dataset_options *o, const chat_source *ch
     encoder_close(c);
 }
 
+static pt_train_on asked_on(const dataset_options *o)
+{
+    return o->labels ? PT_TRAIN_ON_COMPLETION : o->names ? PT_TRAIN_ON_ALL : o->train_on;
+}
+
 /* Opens the token cache of records. Without a chat template the first conversation is an error; records of other kinds need none. */
 static int open_examples(dataset *d, const dataset_options *o, const data_files *files, pt_data_format format, pt_train_on on, pt_error *e)
 {
     chat_source chat = {0};
     pt_error no_chat = {0};
     const bool has = o->model_dir && chat_source_open(&chat, o->model_dir, o->chat_template, &no_chat) == 0;
-    const example_rules rules = {.format = format, .on = on, .plain = o->plain, .labels = o->labels,
+    const example_rules rules = {.format = format, .one_format = o->format != PT_DATA_AUTO, .on = on, .asked = asked_on(o),
+                                 .plain = o->plain, .labels = o->labels,
                                  .scored = o->scored, .names = o->names, .padding = o->padding, .predicts = o->predicts,
                                  .tokenizer = o->tokenizer, .chat = has ? &chat : NULL, .no_chat = &no_chat,
                                  .now = EXAMPLES_TODAY};
@@ -237,9 +243,9 @@ static void sum_up(dataset *d, const dataset_options *o, pt_data_format format)
     const char *part = o->part == SHARE_HELD ? ", held out for evaluation" : "";
     if (d->tokens.ids.marked)
         snprintf(d->summary, sizeof d->summary,
-                 "format %s: %" PRIu64 " of %" PRIu64 " record%s%s in %" PRIu64 " window%s, %.0f%% full; %" PRIu64 " of %" PRIu64
+                 "format %s%s: %" PRIu64 " of %" PRIu64 " record%s%s in %" PRIu64 " window%s, %.0f%% full; %" PRIu64 " of %" PRIu64
                  " tokens (%.0f%%) are %s",
-                 format_name(format), p->examples, t->records, plural(t->records), part, p->windows, plural(p->windows),
+                 format_name(format), t->others ? " and others" : "", p->examples, t->records, plural(t->records), part, p->windows, plural(p->windows),
                  100 * (double)p->tokens / ((double)p->windows * (double)d->seq_len), p->learned, p->tokens,
                  100 * (double)p->learned / (double)(p->tokens ? p->tokens : 1),
                  o->evaluation || o->part == SHARE_HELD ? "evaluated" : "learned");
@@ -436,7 +442,7 @@ static int check_pairs(const dataset_options *o, const data_files *files, pt_dat
 static int open_data(dataset *d, const dataset_options *o, const data_files *files, pt_error *e)
 {
     pt_data_format format;
-    pt_train_on on = o->labels ? PT_TRAIN_ON_COMPLETION : o->names ? PT_TRAIN_ON_ALL : o->train_on;
+    pt_train_on on = asked_on(o);
     int rc = data_recognize(files, o->columns, o->format, &format, &d->chats, e);
     dataset_options of_pairs;
     if (rc == 0 && o->predicts && o->names && o->names->n == 1 && format == PT_DATA_PREFERENCE) {

@@ -27,7 +27,7 @@ struct dataset {
     char files[512], summary[512], notice[4096];
 };
 
-/* recognize.c: the format of all files, from the first record of each; `asked` is the user's option. *chats: the last file has
+/* recognize.c: the format of all files, from the first record of each; `asked` is the user's option. *chats: a file has
  * conversations. PT_FAILED: `columns` has a key that none of a file's first records has, or no file has records. */
 int data_recognize(const data_files *files, const column_names *columns, pt_data_format asked, pt_data_format *format, bool *chats,
                    pt_error *e);

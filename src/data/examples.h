@@ -10,7 +10,9 @@
 
 typedef struct example_rules {
     pt_data_format format;     /* a format of records, not text */
+    bool one_format;           /* all records have it; else those of conversations may have each its own */
     pt_train_on on;            /* what is learned; not AUTO */
+    pt_train_on asked;         /* the same as the user gave it, for records of other formats */
     bool plain;                /* special tokens in contents are plain text */
     bool labels;               /* a record is a desirable reply, an undesirable one, or a pair of both */
     bool scored;               /* a score of the last token is learned: an example's last id is the number of its label, and nothing else is

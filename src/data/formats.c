@@ -42,6 +42,11 @@ bool format_fits(pt_data_format f, const json_t *record)
     return has_keys(f, record) || (f == PT_DATA_PROMPT && is_question(record)) || (f == PT_DATA_ALPACA && is_query(record));
 }
 
+bool format_converses(pt_data_format f)
+{
+    return f == PT_DATA_MESSAGES || f == PT_DATA_SHAREGPT || f == PT_DATA_PROMPT || f == PT_DATA_ALPACA;
+}
+
 pt_data_format format_of(const json_t *record)
 {
     static const pt_data_format order[] = {PT_DATA_PREFERENCE, PT_DATA_MESSAGES, PT_DATA_SHAREGPT, PT_DATA_PROMPT, PT_DATA_ALPACA,

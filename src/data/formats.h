@@ -21,6 +21,7 @@
 
 pt_data_format format_of(const json_t *record); /* PT_DATA_AUTO: no format */
 bool format_fits(pt_data_format f, const json_t *record); /* the record has the keys of f */
+bool format_converses(pt_data_format f);        /* a prompt with a reply, or a conversation: such records may follow one another */
 bool format_chats(pt_data_format f, const json_t *record); /* the record is a conversation, not one or two texts */
 const char *format_name(pt_data_format f);      /* as for --data-format */
 const char *format_keys(pt_data_format f);      /* the required keys, for messages */

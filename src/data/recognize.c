@@ -94,11 +94,11 @@ static int format_of_file(const data_file *file, const column_names *columns, pt
     return 0;
 }
 
-/* Files of ids and text may be used together. */
+/* Files of ids and text may be used together, and so may those of conversations and prompts. */
 static bool go_together(pt_data_format a, pt_data_format b)
 {
     const bool a_stream = a == PT_DATA_TEXT || a == PT_DATA_TOKENS, b_stream = b == PT_DATA_TEXT || b == PT_DATA_TOKENS;
-    return a == b || (a_stream && b_stream);
+    return a == b || (a_stream && b_stream) || (format_converses(a) && format_converses(b));
 }
 
 static int refuse_mixed(const data_file *file, record_place at, pt_data_format found, pt_data_format wanted, const char *because,
@@ -107,8 +107,9 @@ static int refuse_mixed(const data_file *file, record_place at, pt_data_format f
     char line[48] = "";
     if (at.line)
         snprintf(line, sizeof line, ": line %llu", (unsigned long long)at.line);
-    return pt_fail(e, PT_FAILED, "%.400s%s: this record has the format %s, but %.400s is %s: all records of a run must have one format",
-                   file->path, line, format_name(found), because, format_name(wanted));
+    return pt_fail(e, PT_FAILED, "%.400s%s: this record has the format %s, but %.400s is %s: all records of a run must have one format, "
+                                 "or be conversations and prompts with their replies", file->path, line,
+                   format_name(found), because, format_name(wanted));
 }
 
 /* Whether a file has records. */
@@ -133,9 +134,11 @@ int data_recognize(const data_files *files, const column_names *columns, pt_data
         const data_file *file = &files->files[i];
         pt_data_format found = PT_DATA_AUTO;
         record_place at;
-        int rc = format_of_file(file, columns, *format, &found, chats, &at, e);
+        bool converses = false;
+        int rc = format_of_file(file, columns, *format, &found, &converses, &at, e);
         if (rc < 0)
             return rc;
+        *chats = *chats || converses;
         if (found == PT_DATA_AUTO)
             continue;
         if (because && (!go_together(found, *format) || (asked != PT_DATA_AUTO && found != asked)))

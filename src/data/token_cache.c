@@ -19,6 +19,8 @@ static void hash_rules(data_hash *h, const example_rules *r)
 {
     hash_u64(h, r->format);
     hash_u64(h, r->on);
+    hash_u64(h, r->asked);
+    hash_u64(h, r->one_format);
     hash_u64(h, r->plain);
     hash_u64(h, r->chat ? chat_source_sum(r->chat) : 0);
     hash_u64(h, (uint64_t)r->now);

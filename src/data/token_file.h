@@ -51,6 +51,7 @@ typedef struct unread_tally { /* keys that look like content and were not read (
 
 typedef struct token_tally { /* of the records that examples were made from */
     uint64_t records, unlearned; /* unlearned: without a learned id; they are left out */
+    uint64_t others;             /* of another format than the first one */
     uint64_t tokens, learned;    /* of all records */
     record_tally same;           /* pairs whose replies are equal */
     record_tally misplaced;      /* with a weight that has no effect */

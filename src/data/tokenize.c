@@ -314,17 +314,22 @@ static int encode_segment(pipeline *p, encoder *c, text_job *j, const segment *s
 
 /* ---- examples ---- */
 
-static int check_format(const example_rules *r, json_t *record, const char *where, pt_error *e)
+/* The rules for a record, which may have another format than the first one. */
+static int rules_of(const example_rules *all, json_t *record, const char *where, example_rules *own, pt_error *e)
 {
     const pt_data_format f = format_of(record);
-    if (format_fits(r->format, record))
+    *own = *all;
+    if (format_fits(all->format, record))
         return 0;
     if (f == PT_DATA_AUTO)
         return format_unknown(record, where, e);
-    return pt_fail(e, PT_FAILED, "%.400s: a record with %s (format %s) follows records with %s (%s): all records of a run must have one "
-                                 "format",
-                   where,
-                   format_keys(f), format_name(f), format_keys(r->format), format_name(r->format));
+    if (all->one_format || !format_converses(f) || !format_converses(all->format))
+        return pt_fail(e, PT_FAILED, "%.400s: a record with %s (format %s) follows records with %s (%s): all records of a run must have "
+                                     "one format, or be conversations and prompts with their replies", where, format_keys(f),
+                       format_name(f), format_keys(all->format), format_name(all->format));
+    own->format = f;
+    own->on = all->asked;
+    return examples_learned(f, &own->on, e);
 }
 
 /* The number of ids up to the last learned one: later ids have no effect. */
@@ -413,18 +418,19 @@ static int encode_record(pipeline *p, encoder *c, chat_tokens *x, text_job *j, c
 {
     char where[300];
     json_t *record;
+    example_rules rules;
     name_record(s, where);
     int rc = record_parse(s->path, s->place, j->text.bytes + s->at, s->n, &record, e);
     columns_rename(p->o->columns, record);
     if (rc == 0)
-        rc = check_format(p->o->rules, record, where, e);
+        rc = rules_of(p->o->rules, record, where, &rules, e);
     const bool pair = example_is_pair(p->o->rules), misplaced = rc == 0 && format_has_idle_weight(record);
     const bool nulls = rc == 0 && format_has_null(record);
     float margin = 0;
     if (rc == 0 && pair && p->o->rules->scored)
         rc = take_margin(record, where, &margin, e);
     if (rc == 0)
-        rc = pair ? example_make_pair(p->o->rules, c, record, where, x, e) : example_make(p->o->rules, c, record, where, x, e);
+        rc = pair ? example_make_pair(&rules, c, record, where, x, e) : example_make(&rules, c, record, where, x, e);
     for (int k = 0; k < 1 + pair && rc == 0; k++)
         if ((rc = check_ids(p, x[k].ids.ids, x[k].ids.n, e)) < 0)
             rc = pt_error_prefix(e, "%s", where);
@@ -433,6 +439,7 @@ static int encode_record(pipeline *p, encoder *c, chat_tokens *x, text_job *j, c
                                              s->place.line}, x[k].ids.ids, x[k].ids.n - p->o->rules->scored);
     if (rc == 0 && pair && same_ids(x))
         count_record(&j->tally.same, s);
+    j->tally.others += rc == 0 && rules.format != p->o->rules->format;
     if (rc == 0 && misplaced)
         count_record(&j->tally.misplaced, s);
     if (rc == 0 && nulls)
@@ -537,6 +544,7 @@ static void add_tally(token_tally *all, const token_tally *more)
     unread_add(&all->unread, &more->unread);
     all->records += more->records;
     all->unlearned += more->unlearned;
+    all->others += more->others;
     all->tokens += more->tokens;
     all->learned += more->learned;
 }

@@ -11,7 +11,7 @@
 #include "chat/byte_model.h"
 #include "scratch.h"
 
-enum { LEN = 120, VOCAB = 300, EOS = 257, BOS = 256 };
+enum { LEN = 120, WIDE = 400, VOCAB = 300, EOS = 257, BOS = 256 };
 
 static tokenizer *the_tokenizer;
 static int built; /* how often the tokens were made */
@@ -57,15 +57,16 @@ static size_t put_id(char *out, int32_t id)
 static void learns(const char *name, const char *content, dataset_options o, const char *want)
 {
     dataset *d = open_good(name, content, o);
-    int32_t ids[LEN], targets[LEN], first[LEN];
+    int32_t ids[WIDE], targets[WIDE], first[WIDE];
     char got[2048];
     size_t n = 0;
     dataset_counts counts = {0};
     assert_int_equal(dataset_sample(d, 0, 1, &(dataset_row){ids, targets, first, NULL}, &counts, NULL), 0);
-    for (int t = 0; t < LEN; t++) {
+    const int length = o.seq_len ? (int)o.seq_len : LEN;
+    for (int t = 0; t < length; t++) {
         if (targets[t] >= 0)
             n += put_id(got + n, targets[t]);
-        if (targets[t] >= 0 && (t + 1 == LEN || targets[t + 1] < 0))
+        if (targets[t] >= 0 && (t + 1 == length || targets[t + 1] < 0))
             got[n++] = '$';
     }
     got[n] = 0;
@@ -131,6 +132,20 @@ static void the_replies_of_every_format_are_learned(void **state)
                        "\"\"content\"\": \"\"a\"\"}]\"\n",
            usual, "a<|im_end|>$");
     learns("texts.jsonl", "{\"text\": \"ab\"}", (dataset_options){.alone = true}, "ab</s>$");
+}
+
+/* Each record is read and learned as its own format says. */
+static void conversations_and_prompts_may_be_mixed(void **state)
+{
+    (void)state;
+    static const char all[] = "{\"prompt\": \"p\", \"completion\": \"b\"}\n{\"messages\": [" USER("q") ", " REPLY("a") ", " USER("r") ", "
+                              REPLY("c") "]}\n{\"instruction\": \"i\", \"output\": \"o\"}\n"
+                              "{\"conversations\": [{\"from\": \"human\", \"value\": \"q\"}, {\"from\": \"gpt\", \"value\": \"g\"}]}\n"
+                              "{\"prompt\": [" USER("q") "], \"completion\": [" REPLY("t") "]}\n";
+    const dataset_options wide = {.seed = 3, .seq_len = WIDE};
+    learns("mix.jsonl", all, wide, "b</s>$a<|im_end|>$c<|im_end|>$o<|im_end|>$g<|im_end|>$t<|im_end|>\n$");
+    learns("mix_last.jsonl", all, (dataset_options){.seq_len = WIDE, .train_on = PT_TRAIN_ON_LAST},
+           "b</s>$c<|im_end|>$o<|im_end|>$g<|im_end|>$t<|im_end|>$");
 }
 
 #define TURN(role, text) "<|im_start|>" role "\n" text "<|im_end|>"
@@ -600,8 +615,12 @@ static void bad_records_are_named(void **state)
             "in the part that fits a window of 1 token;");
     refused("wide.jsonl", "\xff\xfe{", usual, "this is UTF-16");
     refused("semicolons.csv", "prompt;completion\na;b\n", usual, "line 1, field 1: one name with semicolons");
-    refused("mixed.jsonl", "{\"prompt\": \"a\", \"completion\": \"b\"}\n{\"messages\": [" USER("q") "]}", usual,
-            "line 2: a record with \"messages\"");
+    refused("mixed.jsonl", "{\"prompt\": \"a\", \"completion\": \"b\"}\n{\"text\": \"a\"}", usual,
+            "line 2: a record with \"text\"");
+    refused("mixed_pair.jsonl", "{\"messages\": [" USER("q") ", " REPLY("a") "]}\n{\"prompt\": \"a\", \"chosen\": \"b\", "
+            "\"rejected\": \"c\"}", usual, "line 2: a record with \"chosen\"");
+    refused("mixed_asked.jsonl", "{\"messages\": [" USER("q") ", " REPLY("a") "]}\n{\"prompt\": \"a\", \"completion\": \"b\"}",
+            (dataset_options){.format = PT_DATA_MESSAGES}, "line 2: a record with \"prompt\"");
     refused("keys.jsonl", "{\"ask\": \"a\", \"reply\": \"b\"}", usual, "its keys: ask, reply");
     refused("answer.jsonl", "{\"question\": \"a\", \"answer\": 3}", usual, "\"answer\" is an integer");
     refused("pair2.jsonl", "{\"prompt\": 3, \"completion\": [" REPLY("b") "]}", usual, "\"prompt\" is an integer");
@@ -786,7 +805,7 @@ int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(questions_are_read_under_all_their_names), cmocka_unit_test(a_system_message_is_read_beside_every_format),
-        cmocka_unit_test(pairs_keep_their_prompt),
+        cmocka_unit_test(pairs_keep_their_prompt), cmocka_unit_test(conversations_and_prompts_may_be_mixed),
         cmocka_unit_test(labelled_replies_are_pairs_and_read_mismatched_too), cmocka_unit_test(a_prompt_in_both_lists_is_read_from_them),
         cmocka_unit_test(content_that_is_not_read_is_named), cmocka_unit_test(records_with_a_false_label_are_refused),
         cmocka_unit_test(reasoning_in_parts_is_what_templates_read),
