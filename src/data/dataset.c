@@ -245,8 +245,8 @@ static void sum_up(dataset *d, const dataset_options *o, pt_data_format format)
         snprintf(d->summary, sizeof d->summary,
                  "format %s%s: %" PRIu64 " of %" PRIu64 " record%s%s in %" PRIu64 " window%s, %.0f%% full; %" PRIu64 " of %" PRIu64
                  " tokens (%.0f%%) are %s",
-                 format_name(format), t->others ? " and others" : "", p->examples, t->records, plural(t->records), part, p->windows, plural(p->windows),
-                 100 * (double)p->tokens / ((double)p->windows * (double)d->seq_len), p->learned, p->tokens,
+                 format_name(format), t->others ? " and others" : "", p->examples, t->records, plural(t->records), part,
+                 p->windows, plural(p->windows), 100 * (double)p->tokens / ((double)p->windows * (double)d->seq_len), p->learned, p->tokens,
                  100 * (double)p->learned / (double)(p->tokens ? p->tokens : 1),
                  o->evaluation || o->part == SHARE_HELD ? "evaluated" : "learned");
     else
