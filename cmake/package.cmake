@@ -1,4 +1,5 @@
-# DEBFULLNAME=... DEBEMAIL=... cmake ..., then cpack in the build folder make a Debian package, with man pages, completion and the library; cmake/debian.cmake finishes its tree.
+# DEBFULLNAME=... DEBEMAIL=... cmake -DCMAKE_INSTALL_PREFIX=/usr ..., then cpack in the build folder make a Debian package, with man pages, completion
+# and the library; cmake/debian.cmake finishes its tree.
 set(CPACK_GENERATOR DEB)
 set(CPACK_PACKAGE_NAME protrain)
 set(CPACK_PACKAGE_CONTACT "The ProTrain authors <protrain@localhost>")
