@@ -211,7 +211,7 @@ static void put_others(void)
     FIELD(pt_summary, steps); FIELD(pt_summary, first_step); FIELD(pt_summary, predicted_step_s); FIELD(pt_summary, complete);
     printf("    }),\n    'evaluation': (%zu, {\n", sizeof (pt_evaluation));
     FIELD(pt_evaluation, loss); FIELD(pt_evaluation, perplexity); FIELD(pt_evaluation, accuracy); FIELD(pt_evaluation, tokens);
-    FIELD(pt_evaluation, learned_tokens);
+    FIELD(pt_evaluation, learned_tokens); FIELD(pt_evaluation, predictions);
     puts("    }),");
 }
 
