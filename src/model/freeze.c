@@ -69,6 +69,7 @@ int model_freeze(model *m, const model_freezing *f, pt_error *e)
     int failed = check_patterns(m, "`freeze`", f->freeze, f->freeze_n, e);
     if (!failed)
         failed = check_patterns(m, "`train_only`", f->train_only, f->train_only_n, e);
+    m->layers_at_once = f->layers;
     for (int i = 0; i < m->params_n && !failed; i++) {
         param *p = &m->params[i];
         const bool trained = part_is_trained(&p->part[0], f);

@@ -365,6 +365,7 @@ typedef struct model {
     param_part *parts;                  /* of all parameters but adapters */
     int64_t parameters;                 /* sum of rows * cols */
     bool stored_bf16;                   /* frozen weights came as bf16, or are not written: keeping them as bf16 loses nothing */
+    int layers_at_once;                 /* others are trained by turns (model_freezing.layers); 0: all at once */
     struct adapters *adapters;          /* adapter.h; NULL: none */
 } model;
 
@@ -401,7 +402,8 @@ typedef struct model_freezing {
  * to train. A tied head goes with the embedding. */
 int model_freeze(model *m, const model_freezing *f, pt_error *e);
 int64_t model_trained_parameters(const model *m); /* sum of rows * cols of the trained parameters, without constants */
-/* "LoRA of rank 16 on all linear layers, 8.8M of 502.8M parameters with adamw; base in nf4"; `with` is the optimizer. trained.c */
+/* "LoRA of rank 16 on all linear layers, 8.8M of 502.8M parameters with adamw; base in nf4"; "1 of 24 layers a turn, ..."; `with` is the
+ * optimizer. trained.c */
 enum { MODEL_TRAINED_TEXT = 256 };
 void model_describe_trained(const model *m, const char *with, char out[MODEL_TRAINED_TEXT]);
 uint64_t model_frozen_hash(const model *m);       /* identifies the set of frozen parameters, and their formats; 0: none is frozen */

@@ -95,6 +95,8 @@ void model_describe_trained(const model *m, const char *with, char out[MODEL_TRA
         return;
     if (m->adapters)
         write_adapters(f, m);
+    if (m->layers_at_once)
+        fprintf(f, "%d of %lld layers a turn, ", m->layers_at_once, (long long)m->config.layers);
     fprintf(f, "%s of %s parameters with %s", model_trains_all(m) ? "all" : count_format(count, (uint64_t)model_trained_parameters(m)),
             count_format(all, (uint64_t)m->parameters), with);
     const storage_format *base = storage_format_of(model_storage(m));
