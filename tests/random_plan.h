@@ -74,6 +74,10 @@ static const struct { const char *type, *more; } random_llamas[] = {
                      "\"linear_key_head_dim\": 8, \"linear_value_head_dim\": 12"},
     {"granitemoehybrid", ", \"attn_layer_indices\": [0], \"mamba_n_heads\": 4, \"mamba_n_groups\": 2, \"mamba_d_state\": 8, "
                          "\"shared_intermediate_size\": 24, \"num_local_experts\": 0, \"residual_multiplier\": 0.4"},
+    {"falcon_h1", ", \"mamba_d_ssm\": 32, \"mamba_n_heads\": 4, \"mamba_n_groups\": 2, \"mamba_d_state\": 8, \"key_multiplier\": 0.7, "
+                  "\"attention_in_multiplier\": 1.1, \"ssm_out_multiplier\": 0.8, \"ssm_multipliers\": [0.9, 1.1, 0.8, 1.2, 0.7], "
+                  "\"mlp_multipliers\": [0.6, 0.9]"},
+    {"falcon_h1", ", \"mamba_d_ssm\": 24, \"mamba_n_heads\": 3, \"mamba_d_state\": 12, \"mamba_rms_norm\": true"},
     {"nemotron_h", ", \"mamba_num_heads\": 4, \"mamba_head_dim\": 8, \"n_groups\": 2, \"ssm_state_size\": 8"},
     {"nemotron_h", ", \"mamba_num_heads\": 2, \"mamba_head_dim\": 12, \"n_groups\": 1, \"ssm_state_size\": 8, \"n_routed_experts\": 6,"
                    " \"num_experts_per_tok\": 2, \"n_group\": 3, \"topk_group\": 2, \"moe_intermediate_size\": 8,"

@@ -216,8 +216,11 @@ typedef struct op_heads {
     pt_dtype type; int64_t rows, heads, cols, given, ld_from, head_from, ld_to, head_to; const void *from; void *to;
 } op_heads;
 
-/* x = round(factor x), or with a stream: stream *= factor, x = round(stream). n values each; factor is one fp32 number. */
-typedef struct op_scale { pt_dtype type; int64_t n; const float *factor; void *x; float *stream; } op_scale;
+/* x = round(factor x), or with a stream (of one row): stream *= factor, x = round(stream). (rows, cols), rows of x `ld` apart; factor is
+ * one fp32 number, or NULL: `times`. */
+typedef struct op_scale {
+    pt_dtype type; int64_t rows, cols, ld; const float *factor; float times; void *x; float *stream;
+} op_scale;
 
 /* ---- mixtures of experts ----
  *

@@ -234,6 +234,11 @@ static int add_scan(writer *w, int in, int layer)
     w->p->tensor[states].per = ROWS_SEGMENTS;
     w->p->tensor[states].every = SCAN_CHUNK * scan_segment(c->scan_key_dim, c->scan_dim);
     add_linear(w, STAGE_LINEAR, in, mix, PARAM_MIX_IN, PARAM_MIX_IN_BIAS, SAVE_ATTENTION);
+    for (size_t i = 0; i < sizeof c->factor.mix / sizeof *c->factor.mix; i++)
+        if (c->factor.mix[i] != 1) {
+            add_stage(w, STAGE_MIX_FACTORS, mix, mix);
+            break;
+        }
     add_convolution(w, mix, conv);
     layer_stage *s = add_stage(w, STAGE_GATES, mix, decays);
     s->out[1] = steps;
@@ -242,7 +247,7 @@ static int add_scan(writer *w, int in, int layer)
     s->in[SCAN_DECAYS] = decays, s->in[SCAN_STEPS] = steps;
     s->out[1] = states;
     s->param[0] = has(w, PARAM_SKIP) ? PARAM_SKIP : PARAM_NONE;
-    return add_gated(w, values, mix, PARAM_MIX_NORM);
+    return add_gated(w, values, mix, has(w, PARAM_MIX_NORM) ? PARAM_MIX_NORM : PARAM_NONE);
 }
 
 static int add_conv(writer *w, int in, int layer)
@@ -333,6 +338,8 @@ static void add_mlp(writer *w, int in, int act)
 {
     const int up = add_tensor(w, "up", block_param(w->model, w->block, PARAM_UP)->rows, SAVE_ALL);
     add_linear(w, STAGE_LINEAR, in, up, PARAM_UP, PARAM_UP_BIAS, SAVE_ALL);
+    if (w->model->config.factor.gate != 1)
+        add_stage(w, STAGE_GATE_FACTOR, up, up);
     add_stage(w, STAGE_ACTIVATION, up, act);
 }
 
@@ -419,8 +426,9 @@ static void add_input_branch(writer *w, int inputs, int residual, int out)
 
 /* ---- layers ---- */
 
-/* If the branches are parallel, both ends come last: backward begins with both, before the output's gradient changes. If they share their
- * norm, it is computed twice, with the same weights, so that each branch has its own tensor and gradient. */
+/* If the branches are parallel, or attention is beside a mixer, both ends come last: backward begins with both, before the output's
+ * gradient changes. If they share their norm, it is computed twice, with the same weights, so that each branch has its own tensor and
+ * gradient. */
 void layer_describe(layer_program *p, const model *m, int layer)
 {
     static const branch_end of_attention = {PARAM_OUT, PARAM_OUT_BIAS, PARAM_POST_NORM1, "a", SAVE_ATTENTION},
@@ -444,14 +452,20 @@ void layer_describe(layer_program *p, const model *m, int layer)
         add_end(&w, &of_mlp, act, x, out);
         return;
     }
-    const int mixed = add_mixer(&w, n1, layer);
+    const int attended = c->attends_beside ? add_attention(&w, add_qkv(&w, n1, layer), layer) : LAYER_NONE;
+    const int nm = c->attends_beside ? add_norm(&w, x, "nm", PARAM_NORM1, PARAM_NORM1_BIAS) : n1;
+    const int mixed = add_mixer(&w, nm, layer);
     const branch_end *of_first = c->mixer[layer] == MIXER_ATTENTION ? &of_attention : &of_mixer;
     if (c->one_branch) {
         add_end(&w, of_first, mixed, x, out);
         return;
     }
     const int xm = add_residual(&w, "xm", c->post_norm ? SAVE_LEVELS : SAVE_ATTENTION), middle = c->parallel ? x : xm;
-    if (!c->parallel)
+    if (c->attends_beside) {
+        const int xa = add_residual(&w, "xa", SAVE_LEVELS);
+        add_end(&w, &of_attention, attended, x, xa);
+        add_end(&w, &of_mixer, mixed, xa, xm);
+    } else if (!c->parallel)
         add_end(&w, of_first, mixed, x, xm);
     const int n2 = !c->pre_norm  ? middle
                    : c->one_norm ? add_norm(&w, middle, "n2", PARAM_NORM1, PARAM_NORM1_BIAS)

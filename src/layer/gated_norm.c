@@ -1,5 +1,6 @@
 /* gated_norm.c - the output of a mixer times a function of gates: after the delta rule, the norm of each head times silu(gates); after
- * Mamba-2's scan, the norm of what silu(gates) has multiplied; after attention, each element times sigmoid(gates). */
+ * Mamba-2's scan, the norm of what silu(gates) has multiplied, that norm times silu(gates), or no norm; after attention, each element times
+ * sigmoid(gates). */
 #include "layer/work.h"
 
 static unsigned touches(const layer_stage *s, step_pass pass)
@@ -25,11 +26,12 @@ static int64_t gate_column(const layer_work *work)
 
 static op_gated_norm norm_of(const layer_work *work, const layer_stage *s)
 {
-    const bool normed = s->param[0] != PARAM_NONE, mamba = work->config->mixer[work->layer] == MIXER_MAMBA;
-    const gated_kind kind = !normed ? GATED_ONLY : mamba ? GATED_GATE_FIRST : GATED_NORM_FIRST;
+    const unsigned char mixer = work->config->mixer[work->layer];
+    const bool normed = s->param[0] != PARAM_NONE, mamba = mixer == MIXER_MAMBA;
+    const gated_kind kind = !normed ? GATED_ONLY : mamba && !work->config->mix_norm_first ? GATED_GATE_FIRST : GATED_NORM_FIRST;
     const int64_t wide = columns(work, s->in[0]), dim = normed ? model_mix_norm(work->config, work->layer) : wide;
     return (op_gated_norm){
-        .kind = kind, .sigmoid = !normed, .type = work->type, .rows = work->rows, .heads = wide / dim,
+        .kind = kind, .sigmoid = mixer == MIXER_ATTENTION, .type = work->type, .rows = work->rows, .heads = wide / dim,
         .dim = dim, .ldx = wide, .ldz = columns(work, s->in[1]), .ldy = wide,
         .weight_step = mamba ? dim : 0, .eps = work->config->norm_eps,
         .x = tensor(work, s->in[0]), .z = column(tensor(work, s->in[1]), gate_column(work), work->type),

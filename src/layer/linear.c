@@ -4,6 +4,18 @@
 
 #include <math.h>
 
+static float factor_of(const model_factors *f, param_role matrix)
+{
+    switch (matrix) {
+    case PARAM_QKV: return f->qkv;
+    case PARAM_OUT: return f->out;
+    case PARAM_MIX_IN: return f->mix_in;
+    case PARAM_MIX_OUT: return f->mix_out;
+    case PARAM_DOWN: return f->down;
+    default: return 1;
+    }
+}
+
 /* The factors of layers' inputs are those of the linear stages before and after them. */
 float linear_factor(const layer_work *work, const layer_stage *s)
 {
@@ -11,7 +23,7 @@ float linear_factor(const layer_work *work, const layer_stage *s)
         return (float)(1 / sqrt((double)work->hidden));
     if (s->param[0] == PARAM_INPUT_OUT)
         return (float)sqrt(0.5);
-    return s->kind == STAGE_LINEAR_ADD ? work->config->residual_scale : 1;
+    return factor_of(&work->config->factor, s->param[0]) * (s->kind == STAGE_LINEAR_ADD ? work->config->residual_scale : 1);
 }
 
 static unsigned touches(const layer_stage *s, step_pass pass)

@@ -12,6 +12,7 @@
  *   xm -> norm -> route -> dispatch -> experts_up -> experts_act -> experts_down -> + xm = out    (experts.c; before it the shared expert)
  *   x -> norm -> linear -> head_norm -> rotate -> [share] -> attention ...      (keys and values are handed to later layers, or come so)
  *   xp -> linear -> gate_inputs -> linear -> norm -> + xp = out; in the first layer before all: x -> linear -> make_inputs    (inputs.c)
+ *   x -> norm -> attention -> linear -> + x = xa; x -> norm -> scan -> linear -> + xa = xm           (attention beside a mixer)
  *   x -> norm -> a mixer, an MLP or experts -> + x = out                                              (one branch a layer)
  *   xm -> norm -> MLP -> norm; xm -> norm -> experts -> norm; their sum -> norm -> + xm = out     (with a norm before the router)
  *
@@ -71,6 +72,8 @@ typedef enum stage_kind {
     STAGE_ATTENTION,  /* in: q, k and v, or q and another layer's k and v; out: values, statistics; param: sinks */
     STAGE_ACTIVATION,
     STAGE_CONV,       /* short convolution of the first columns of in, or in whole between its gates; param: weight, bias */
+    STAGE_MIX_FACTORS, /* the columns of a mixer's first matrix times factors of the model, in place */
+    STAGE_GATE_FACTOR, /* the columns of an MLP's gate, likewise */
     STAGE_GATES,      /* out: decays, steps of a scan; param: rates, bias of the steps */
     STAGE_SCAN,       /* the gated delta rule. in: q, k and v side by side, decays, steps; out: values, states */
     STAGE_SCALE,      /* out, the layer's output, times a number; param: the number */

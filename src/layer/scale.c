@@ -8,7 +8,7 @@ static unsigned touches(const layer_stage *s, step_pass pass) { return pass == P
 static void scale(const layer_work *work, const layer_stage *s)
 {
     queue_submit(work->c->queue, &(op){OP_SCALE, .scale = {
-        .type = work->type, .n = work->rows * work->hidden, .factor = weight_of(work, s->param[0]), .x = work->out,
+        .type = work->type, .rows = 1, .cols = work->rows * work->hidden, .factor = weight_of(work, s->param[0]), .x = work->out,
         .stream = work->u->stream}});
 }
 

@@ -8,6 +8,7 @@ const stage_type *stage_type_of(stage_kind kind)
         [STAGE_ROTATE] = &stage_rotate, [STAGE_HEADS] = &stage_heads, [STAGE_VALUES] = &stage_values, [STAGE_SHARE] = &stage_share,
         [STAGE_ATTENTION] = &stage_attention, [STAGE_ACTIVATION] = &stage_activation,
         [STAGE_CONV] = &stage_conv, [STAGE_GATES] = &stage_gates, [STAGE_SCAN] = &stage_scan,
+        [STAGE_MIX_FACTORS] = &stage_mix_factors, [STAGE_GATE_FACTOR] = &stage_gate_factor,
         [STAGE_GATED_NORM] = &stage_gated_norm, [STAGE_SCALE] = &stage_scale,
         [STAGE_MAKE_INPUTS] = &stage_make_inputs, [STAGE_GATE_INPUTS] = &stage_gate_inputs,
         [STAGE_ROUTE] = &stage_route, [STAGE_DISPATCH] = &stage_dispatch, [STAGE_EXPERTS_LOW] = &stage_experts_low,

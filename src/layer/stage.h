@@ -45,7 +45,7 @@ const stage_type *stage_type_of(stage_kind kind);
 
 extern const stage_type stage_norm, stage_norm_add, stage_linear, stage_linear_add, stage_low, stage_gain, stage_head_norm, stage_rotate,
     stage_heads, stage_values, stage_share, stage_attention, stage_activation, stage_conv, stage_gates, stage_scan, stage_gated_norm,
-    stage_scale, stage_make_inputs, stage_gate_inputs, stage_route, stage_dispatch,
+    stage_mix_factors, stage_gate_factor, stage_scale, stage_make_inputs, stage_gate_inputs, stage_route, stage_dispatch,
     stage_experts_low, stage_experts_up, stage_experts_act, stage_experts_down;
 
 /* The parameter of a stage, or NULL. */

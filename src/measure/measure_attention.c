@@ -73,7 +73,7 @@ static int measure_length(bench *b, int block, const step_shape *s, double secon
     attention_bench y = {.model = b->r->model, .shape = s, .block = block};
     const int64_t all = heads_of(&y).kv_heads;
     *out = (attention_ns){0};
-    if (y.model->config.mixer[block - 1] != MIXER_ATTENTION) /* its work is in proportion to the rows */
+    if (!model_attends(&y.model->config, block - 1)) /* its work is in proportion to the rows */
         return 0;
     const int64_t few = heads_for_threads(b->r, all);
     y.kv_heads = few;

@@ -741,6 +741,16 @@ static const architecture table[] = {
         .keys = {ROPE_KEYS, "attention_bias", "mlp_bias", "mamba_conv_bias", "mamba_proj_bias", "attn_rotary_emb"},
     },
     {
+        .model_type = "falcon_h1", .class_name = "FalconH1ForCausalLM", LLAMA_FAMILY, ONE_ROPE, SILU, .eps = 1e-5, LAYERS(32), HEADS(32),
+        .padding = 0, HIDDEN(4096), KV_HEADS(8), HEAD_DIM(-1), FFN(14336), POSITIONS(8192), VOCAB(128000), BOS_EOS(1, 2),
+        .embedding_scale = {"embedding_multiplier", 1}, .logit_scale = {"lm_head_multiplier", 1}, .mixer = MIXER_MAMBA,
+        .attends_beside = true, .scan_wide = {"mamba_d_ssm", NULL, 1024}, .taps = {"mamba_d_conv", NULL, 4}, .names = bamba_names,
+        .mix_out_kept = true,
+        .fixed = {{"attention_bias", "false"}, {"mlp_bias", "false"}, {"mamba_proj_bias", "false"}, {"projectors_bias", "false"}},
+        .keys = {ROPE_KEYS, "mamba_conv_bias", "embedding_multiplier", "lm_head_multiplier", "key_multiplier", "attention_in_multiplier",
+                 "attention_out_multiplier", "ssm_in_multiplier", "ssm_out_multiplier", "ssm_multipliers", "mlp_multipliers"},
+    },
+    {
         .model_type = "nemotron_h", .class_name = "NemotronHForCausalLM", .prefix = "backbone.", .module_prefix = "model.",
         .kv_heads_null_is_heads = true, .position = POSITION_ROTARY, .rope = ROPE_RULE_NONE, .norm = NORM_RMS,
         .eps_key = "layer_norm_epsilon", .eps = 1e-5,

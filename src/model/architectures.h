@@ -125,6 +125,8 @@ typedef struct architecture {
     const char *mixer_type, *mixer_type_old; /* what layer_types calls them */
     const char *layer_types_alias; /* another name of layer_types; or NULL */
     const char *attention_layers_key; /* the list of the layers with attention; NULL: every full_attention_interval-th */
+    bool attends_beside;       /* every layer has attention beside its mixer */
+    config_key scan_wide;      /* values of a scan; no name: mamba_expand times the width */
     config_key taps;
     bool output_gate;
     bool ffn_adjusted;         /* the width of MLPs follows from three more keys */

@@ -243,6 +243,7 @@ static int read_scales(config_reader *r)
     const double least = 1e-6;
     c->embedding_scale = a->embedding_by_width ? (float)sqrt((double)c->hidden) : 1;
     c->residual_scale = c->logit_scale = 1;
+    c->factor = (model_factors){1, 1, 1, 1, 1, 1, {1, 1, 1, 1, 1}};
     int status = config_read_number(r, &a->embedding_scale, least, 1, &c->embedding_scale);
     if (!status)
         status = config_read_number(r, &a->residual_scale, least, 1, &c->residual_scale);

@@ -36,6 +36,11 @@ int config_read_mixers(config_reader *r)
         return 0;
     if (a->one_branch)
         return config_read_branches(r);
+    if (a->attends_beside) {
+        r->c->attends_beside = true;
+        memset(r->c->mixer, a->mixer, (size_t)r->c->layers);
+        return 0;
+    }
     if (a->attention_layers_key)
         return read_attention_layers(r);
     int status = json_get_int(&r->source, "full_attention_interval", JSON_OPTIONAL, 1, MODEL_MAX_LAYERS, &period, r->e);
@@ -83,21 +88,26 @@ static int read_step_limit(config_reader *r)
 static int read_mamba(config_reader *r)
 {
     model_config *c = r->c;
-    int64_t expand = 2;
+    const config_key *wide = &r->a->scan_wide;
+    int64_t expand = 2, all = wide->value;
     const struct { config_key key; int64_t most, *out; } sizes[] = {
         {{"mamba_n_heads", NULL, 128}, MAX_HEADS, &c->scan_heads}, {{"mamba_n_groups", NULL, 1}, MAX_HEADS, &c->scan_key_heads},
         {{"mamba_d_state", NULL, 256}, MAX_DIM, &c->scan_key_dim}, {{"mamba_expand", NULL, 2}, 64, &expand}};
     int status = 0;
     for (size_t i = 0; i < sizeof sizes / sizeof *sizes && !status; i++)
         status = config_read_size(r, &sizes[i].key, sizes[i].most, sizes[i].out);
-    c->scan_dim = !status ? expand * c->hidden / c->scan_heads : 1;
+    if (!status && wide->name)
+        status = json_get_int(&r->source, wide->name, JSON_OPTIONAL, 1, MAX_WIDTH, &all, r->e);
+    if (!wide->name || json_is_null(json_object_get(r->source.object, wide->name)))
+        all = expand * c->hidden;
+    c->scan_dim = !status ? all / c->scan_heads : 1;
     const json_t *dim = json_object_get(r->source.object, "mamba_d_head");
     if (!status && !(json_is_string(dim) && !strcmp(json_string_value(dim), "auto")))
         status = json_get_int(&r->source, "mamba_d_head", JSON_OPTIONAL, 1, MAX_DIM, &c->scan_dim, r->e);
-    if (!status && (c->scan_dim * c->scan_heads != expand * c->hidden || c->scan_dim > MAX_DIM || c->scan_heads % c->scan_key_heads))
-        status = pt_fail(r->e, PT_FAILED, "%s: \"mamba_n_heads\" %lld heads of \"mamba_d_head\" %lld (at most %d) must be "
-                         "\"mamba_expand\" times \"hidden_size\", %lld, and a multiple of \"mamba_n_groups\" %lld", r->source.where,
-                         (long long)c->scan_heads, (long long)c->scan_dim, MAX_DIM, (long long)(expand * c->hidden),
+    if (!status && (c->scan_dim * c->scan_heads != all || c->scan_dim > MAX_DIM || c->scan_heads % c->scan_key_heads))
+        status = pt_fail(r->e, PT_FAILED, "%s: \"mamba_n_heads\" %lld heads of \"mamba_d_head\" %lld (at most %d) must be %s, %lld, and a "
+                         "multiple of \"mamba_n_groups\" %lld", r->source.where, (long long)c->scan_heads, (long long)c->scan_dim, MAX_DIM,
+                         wide->name ? "\"mamba_d_ssm\" wide" : "\"mamba_expand\" times \"hidden_size\"", (long long)all,
                          (long long)c->scan_key_heads);
     if (!status)
         status = json_get_bool(&r->source, "mamba_conv_bias", JSON_OPTIONAL, &c->conv_bias, r->e);
@@ -107,6 +117,44 @@ static int read_mamba(config_reader *r)
         status = pt_fail(r->e, PT_FAILED, "%s: \"mamba_proj_bias\" together with \"residual_multiplier\" is not supported",
                          r->source.where);
     return status ? status : read_step_limit(r);
+}
+
+static int read_factors(config_reader *r, const char *key, size_t n, float *const out[])
+{
+    json_t *list = NULL;
+    int status = json_get_array(&r->source, key, JSON_OPTIONAL, &list, r->e);
+    bool fits = !list || json_array_size(list) == n;
+    for (size_t i = 0; i < n && list && fits; i++) {
+        const json_t *value = json_array_get(list, i);
+        fits = json_is_number(value) && json_number_value(value) >= 1e-6 && json_number_value(value) <= 1e6;
+        *out[i] = fits ? (float)json_number_value(value) : 1;
+    }
+    if (!status && !fits)
+        return pt_fail(r->e, PT_FAILED, "%s: \"%s\" must be %zu numbers from 1e-6 to 1e6", r->source.where, key, n);
+    return status;
+}
+
+/* Falcon H1: factors, and whether a scan's output has a norm. That of keys is one of the scores. */
+static int read_beside(config_reader *r)
+{
+    model_config *c = r->c;
+    model_factors *f = &c->factor;
+    float keys = 1;
+    const struct { config_number number; float *out; } numbers[] = {
+        {{"attention_in_multiplier", 1}, &f->qkv}, {{"attention_out_multiplier", 1}, &f->out}, {{"ssm_in_multiplier", 1}, &f->mix_in},
+        {{"ssm_out_multiplier", 1}, &f->mix_out}, {{"key_multiplier", 1}, &keys}};
+    int status = read_factors(r, "mlp_multipliers", 2, (float *const[]){&f->gate, &f->down});
+    if (!status)
+        status = read_factors(r, "ssm_multipliers", 5,
+                              (float *const[]){&f->mix[0], &f->mix[1], &f->mix[2], &f->mix[3], &f->mix[4]});
+    for (size_t i = 0; i < sizeof numbers / sizeof *numbers && !status; i++)
+        status = config_read_number(r, &numbers[i].number, 1e-6, 1, numbers[i].out);
+    c->attention_scale *= keys;
+    c->mix_norm = false;
+    c->mix_norm_first = true;
+    if (!status)
+        status = json_get_bool(&r->source, "mamba_rms_norm", JSON_OPTIONAL, &c->mix_norm, r->e);
+    return status ? status : json_get_bool(&r->source, "mamba_norm_before_gate", JSON_OPTIONAL, &c->mix_norm_first, r->e);
 }
 
 /* Nemotron H has keys of its own, and a least step instead of limits. */
@@ -169,8 +217,9 @@ int config_read_mixer_sizes(config_reader *r)
     if (a->mixer == MIXER_ATTENTION)
         return 0;
     c->output_gate = a->output_gate;
+    c->mix_norm = true;
     for (int i = 0; i < c->layers; i++)
-        if (c->mixer[i] != MIXER_ATTENTION)
+        if (!model_attends(c, i))
             c->layer_rope[i] = -1;
     int status = config_read_size(r, &a->taps, CONV_TAPS_MOST, &c->taps);
     if (!status && c->taps < 2)
@@ -190,6 +239,8 @@ int config_read_mixer_sizes(config_reader *r)
     if (!status && a->mixer == MIXER_CONV)
         status = json_get_bool(&r->source, "conv_bias", JSON_OPTIONAL, &c->conv_bias, r->e);
     c->mix_bias = a->mixer == MIXER_CONV ? c->conv_bias : c->mix_bias;
+    if (!status && a->attends_beside)
+        status = read_beside(r);
     if (!status && a->rope_named)
         status = read_position_type(r);
     return status || !a->ffn_adjusted ? status : read_adjusted_ffn(r);

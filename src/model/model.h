@@ -65,6 +65,10 @@ typedef struct rope_config {
     double short_factor[MODEL_MAX_ROPE_PAIRS], long_factor[MODEL_MAX_ROPE_PAIRS]; /* longrope */
 } rope_config;
 
+/* Factors of what matrices make, all 1 but in Falcon H1: of q, k and v, of attention's output, of a mixer's first and last matrix, of an
+ * MLP's gate and its last one; and of the columns of a Mamba-2 mixer: gate, v, k, q, decay. */
+typedef struct model_factors { float qkv, out, mix_in, mix_out, gate, down, mix[5]; } model_factors;
+
 /* The contents of config.json, with the same names for all architectures. */
 typedef struct model_config {
     char model_type[32];       /* as in config.json: "gpt2", "llama", ... */
@@ -107,6 +111,9 @@ typedef struct model_config {
     /* Each key head serves as many heads. Of Mamba-2: groups, heads, size of a state, size of a head. */
     int64_t scan_key_heads, scan_heads, scan_key_dim, scan_dim;
     float step_least, step_most; /* limits of Mamba-2's steps */
+    bool attends_beside;       /* every layer has attention beside its mixer, which reads the same norm */
+    bool mix_norm, mix_norm_first; /* a scan's output has a norm; before its gate, not after */
+    model_factors factor;
     int64_t taps;              /* tokens under a short convolution */
     bool conv_bias, mix_bias;  /* of the convolution; of a mixer's first and last matrix */
     int64_t window[MODEL_MAX_LAYERS]; /* number of keys that a token sees in this layer, including its own; 0: all */
@@ -197,6 +204,8 @@ static inline int64_t model_value_columns(const model_config *c, int layer)
 {
     return c->kv_latent ? c->heads * c->value_dim : model_heads(c, layer).q_wide;
 }
+
+static inline bool model_attends(const model_config *c, int layer) { return c->attends_beside || c->mixer[layer] == MIXER_ATTENTION; }
 
 /* Where the columns begin that a mixer's first matrix makes: channels of the convolution (and their number), gates of the output, and for
  * each head of a scan a step and a decay, which are one with Mamba-2.

@@ -66,9 +66,13 @@ static bool second_norm(const model_config *c, int layer) { return c->pre_norm &
 static bool second_norm_bias(const model_config *c, int layer) { return second_norm(c, layer) && c->norm_bias; }
 static bool post_norm(const model_config *c, int layer) { return c->post_norm; }
 static bool final_norm_bias(const model_config *c, int layer) { return c->norm_bias; }
-static bool attention(const model_config *c, int layer) { return layer >= 0 && c->mixer[layer] == MIXER_ATTENTION; }
-static bool mixer(const model_config *c, int layer) { return layer >= 0 && !attention(c, layer) && c->mixer[layer] != MIXER_NONE; }
+static bool attention(const model_config *c, int layer) { return layer >= 0 && model_attends(c, layer); }
+static bool mixer(const model_config *c, int layer)
+{
+    return layer >= 0 && c->mixer[layer] != MIXER_ATTENTION && c->mixer[layer] != MIXER_NONE;
+}
 static bool scans(const model_config *c, int layer) { return layer >= 0 && model_scans(c, layer); }
+static bool mix_norm(const model_config *c, int layer) { return c->mix_norm && scans(c, layer); }
 static bool mamba(const model_config *c, int layer) { return layer >= 0 && c->mixer[layer] == MIXER_MAMBA; }
 static bool mix_bias(const model_config *c, int layer) { return c->mix_bias && mixer(c, layer); }
 static bool conv_bias(const model_config *c, int layer) { return c->conv_bias && mixer(c, layer); }
@@ -124,7 +128,7 @@ static const struct row {
     [PARAM_DECAY] = {{"decay", BLOCK_LAYER, USE_MIXER, 43, false}, scans, ONE, VALUE_HEADS, {0}},
     [PARAM_DECAY_BIAS] = {{"decay_bias", BLOCK_LAYER, USE_MIXER, 44, false}, scans, ONE, VALUE_HEADS, {0}},
     [PARAM_SKIP] = {{"skip", BLOCK_LAYER, USE_MIXER, 58, false}, mamba, ONE, VALUE_HEADS, {0}},
-    [PARAM_MIX_NORM] = {{"mix_norm", BLOCK_LAYER, USE_NORM, 45, false}, scans, ONE, MIX_NORM, {0}},
+    [PARAM_MIX_NORM] = {{"mix_norm", BLOCK_LAYER, USE_NORM, 45, false}, mix_norm, ONE, MIX_NORM, {0}},
     [PARAM_MIX_OUT] = {{"mix_out", BLOCK_LAYER, USE_MATRIX, 46, true}, mixer, HIDDEN, MIX_VALUES, {0}},
     [PARAM_MIX_OUT_BIAS] = {{"mix_out_bias", BLOCK_LAYER, USE_BIAS, 47, false}, mix_bias, ONE, HIDDEN, {0}},
     [PARAM_POST_NORM1] = {{"post_norm1", BLOCK_LAYER, USE_NORM, 19, false}, post_norm, ONE, HIDDEN, {0}},
@@ -401,7 +405,7 @@ double model_flops_per_token(const model *m, int64_t seq_len)
         if (model_scans(c, i))
             flops += (i + 1 >= first ? 18.0 : 6.0) * (double)(c->scan_heads * c->scan_key_dim * c->scan_dim);
     for (int i = 0; i < c->layers; i++) /* scores and values, 2 each in forward and twice that in backward */
-        if (c->mixer[i] == MIXER_ATTENTION)
+        if (model_attends(c, i))
             flops += (i + 1 >= first ? 6.0 : 2.0) * (double)(model_heads(c, i).q_wide + model_value_columns(c, i)) *
                      model_average_keys(c->window[i], seq_len);
     const param *table = block_param(m, &m->blocks[head], c->tied ? PARAM_TOKENS : PARAM_HEAD);

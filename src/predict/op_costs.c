@@ -95,7 +95,8 @@ static op_cost cost_activation(const op_activation *o, int64_t vocab)
 
 static op_cost cost_scale(const op_scale *o, int64_t vocab)
 {
-    return bytes_cost(o->type, (double)o->n, o->stream ? 1 : 2, o->stream ? 8 * (double)o->n : 0);
+    const double n = (double)(o->rows * o->cols);
+    return bytes_cost(o->type, n, o->stream ? 1 : 2, o->stream ? 8 * n : 0);
 }
 
 static op_cost cost_heads(const op_heads *o, int64_t vocab)

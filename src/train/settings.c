@@ -64,6 +64,13 @@ static json_t *factors_json(const double *factors, int64_t n)
     return list;
 }
 
+static json_t *model_factors_json(const model_factors *f)
+{
+    const double all[] = {(double)f->qkv, (double)f->out, (double)f->mix_in, (double)f->mix_out, (double)f->gate, (double)f->down,
+                          (double)f->mix[0], (double)f->mix[1], (double)f->mix[2], (double)f->mix[3], (double)f->mix[4]};
+    return factors_json(all, sizeof all / sizeof *all);
+}
+
 /* Everything that a rope's table depends on, and nothing that its type does not use. */
 static void add_rope(json_t *all, const rope_config *r, const model_config *c)
 {
@@ -227,6 +234,11 @@ json_t *model_json(const model_config *c)
     add_heads(all, c);
     if (c->taps)
         add_mixers(all, c);
+    if (c->attends_beside) {
+        json_object_set_new(all, "factors", model_factors_json(&c->factor));
+        add_number(all, "norm after a scan", c->mix_norm, 0);
+        add_number(all, "norm before the gate", c->mix_norm_first, 0);
+    }
     if (c->experts)
         add_experts(all, c);
     return all;

@@ -275,7 +275,7 @@ static void scaling_matches_fp64(void **state)
         void *y = test_copy(x.data, tensor_bytes(&x));
         float *s = test_copy(stream.data, tensor_bytes(&stream));
         const bool with = i / 2 % 2;
-        run_op(1 + random_below(3), &(op){OP_SCALE, .scale = {type, n, factor.data, y, with ? s : NULL}});
+        run_op(1 + random_below(3), &(op){OP_SCALE, .scale = {type, 1, n, 0, factor.data, 0, y, with ? s : NULL}});
         for (int64_t k = 0; k < n; k++) {
             const double want = factor.value[0] * (with ? stream.value[k] : x.value[k]);
             near(type, element(type, y, k), want, 1e-7, "scaled", k);
@@ -287,10 +287,31 @@ static void scaling_matches_fp64(void **state)
     }
 }
 
+/* Some columns of rows, by a number; the others stay. */
+static void scaling_of_columns_matches_fp64(void **state)
+{
+    (void)state;
+    for (int i = 0; i < 12; i++) {
+        const pt_dtype type = i % 2 ? PT_BF16 : PT_F32;
+        const int64_t rows = 1 + random_below(70), first = random_below(20), cols = i == 2 ? 5000 : 1 + random_below(90);
+        const int64_t ld = first + cols + random_below(20);
+        tensor x = tensor_random(type, rows * ld, 0, 2);
+        const float times = (float)random_below(1000) / 300;
+        char *y = test_copy(x.data, tensor_bytes(&x));
+        char *from = y + (size_t)first * dtype_bytes(type);
+        run_op(1 + random_below(3), &(op){OP_SCALE, .scale = {type, rows, cols, ld, NULL, times, from, NULL}});
+        for (int64_t k = 0; k < rows * ld; k++) {
+            const bool scaled = k % ld >= first && k % ld < first + cols;
+            near(type, element(type, y, k), x.value[k] * (scaled ? (double)times : 1), 1e-7, "scaled", k);
+        }
+    }
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
         OP_TEST(scaling_matches_fp64),
+        OP_TEST(scaling_of_columns_matches_fp64),
         OP_TEST(fp32_is_within_a_few_ulp_over_the_whole_range),
         OP_TEST(reference_slope_is_the_slope_of_reference),
         OP_TEST(odd_shapes_gated_or_not_match_fp64),

@@ -97,6 +97,13 @@ static const struct { const char *json; int64_t parameters; } counts[] = {
     {"{'model_type': 'ernie4_5', 'use_bias': true, 'head_dim': null, 'tie_word_embeddings': false" SMALL_GROUPED, 345456},
     {"{'model_type': 'cohere', 'attention_bias': true, 'tie_word_embeddings': false" SMALL_GROUPED, 343680},
     {"{'model_type': 'cohere2'" SMALL_GROUPED, 294912},
+    {"{'model_type': 'falcon_h1', 'hidden_size': 3072, 'intermediate_size': 12288, 'num_hidden_layers': 44, 'num_attention_heads': 12,"
+     " 'num_key_value_heads': 2, 'head_dim': 128, 'mamba_d_ssm': 3072, 'mamba_n_heads': 24, 'mamba_d_head': 128, 'vocab_size': 130048}",
+     7585513568},
+    {"{'model_type': 'falcon_h1', 'mamba_n_heads': 16}", 8500270592},
+    {"{'model_type': 'falcon_h1', 'hidden_size': 96, 'intermediate_size': 200, 'num_hidden_layers': 3, 'num_attention_heads': 6,"
+     " 'num_key_value_heads': 2, 'vocab_size': 500, 'mamba_d_ssm': null, 'mamba_n_heads': 8, 'mamba_n_groups': 4, 'mamba_d_state': 16,"
+     " 'mamba_rms_norm': true, 'mamba_conv_bias': false, 'tie_word_embeddings': true}", 504744},
     /* With the corrections of the choice: Nemotron 3 Nano, DeepSeek V3, Kimi K2, Moonlight */
     {"{'model_type': 'nemotron_h', 'hidden_size': 2688, 'num_key_value_heads': 2, 'mamba_num_heads': 64, 'n_routed_experts': 128,"
      " 'num_experts_per_tok': 6, 'moe_intermediate_size': 1856, 'moe_shared_expert_intermediate_size': 3712,"
@@ -584,6 +591,13 @@ static const struct { const char *json, *key, *value; } refused[] = {
     {"{'model_type': 'llama', 'quantization_config': {'quant_method': 'mxfp4'}}", "quantization_config", "mxfp4"},
     {"{'model_type': 'gemma4_text', 'hidden_size_per_layer_input': 0, 'enable_moe_block': true, 'num_experts': 4, 'top_k_experts': 2}",
      "moe_intermediate_size", "missing"},
+    {"{'model_type': 'falcon_h1', 'projectors_bias': true}", "projectors_bias", "true"},
+    {"{'model_type': 'falcon_h1', 'mlp_bias': true}", "mlp_bias", "true"},
+    {"{'model_type': 'falcon_h1', 'mamba_n_heads': 3}", "mamba_d_ssm", "1024"},
+    {"{'model_type': 'falcon_h1', 'mlp_multipliers': [1, 0]}", "mlp_multipliers", "2 numbers"},
+    {"{'model_type': 'falcon_h1', 'ssm_multipliers': [1, 1, 1, 1]}", "ssm_multipliers", "5 numbers"},
+    {"{'model_type': 'falcon_h1', 'key_multiplier': 0}", "key_multiplier", "0"},
+    {"{'model_type': 'falcon_h1', 'mup_multiplier': 2}", "mup_multiplier", "2"},
     {"{'model_type': 'nemotron_h'}", "layers_block_type", "missing"},
     {"{'model_type': 'nemotron_h', 'hybrid_override_pattern': 'MO*'}", "hybrid_override_pattern", "O"},
     {"{'model_type': 'nemotron_h', 'hybrid_override_pattern': 'ME', 'moe_latent_size': 64}", "moe_latent_size", "64"},

@@ -51,7 +51,7 @@ static void known_keys_with_any_values_are_refused_or_whole(void **state)
                                         "gemma3_text", "gemma3", "phi3", "olmo2", "olmo3", "smollm3", "granite", "ministral3", "mistral3",
                                         "seed_oss", "exaone4", "stablelm", "arcee", "nemotron", "glm4", "ernie4_5", "cohere", "cohere2",
                                         "gemma4_text", "gemma4", "qwen3_5_text", "qwen3_next", "qwen3_5_moe_text", "lfm2", "lfm2_moe",
-                                        "granitemoehybrid", "bamba", "nemotron_h", "gpt_oss",
+                                        "granitemoehybrid", "bamba", "nemotron_h", "falcon_h1", "gpt_oss",
                                         "glm4_moe", "dots1", "ernie4_5_moe", "minimax_m2", "deepseek_v3", "deepseek_v2", "kimi_k2",
                                         "glm4_moe_lite"};
     static const char *const keys[] = {
@@ -74,7 +74,8 @@ static void known_keys_with_any_values_are_refused_or_whole(void **state)
         "block_multiple_of", "block_ffn_dim_multiplier", "rotary_dim", "moe_layer_end_index", "position_embedding_type",
         "enable_moe_block", "top_k_experts", "hybrid_override_pattern", "mamba_num_heads", "n_groups", "time_step_min",
         "q_lora_rank", "kv_lora_rank", "qk_nope_head_dim", "qk_rope_head_dim", "v_head_dim", "rope_interleave",
-        "mlp_layer_types", "moe_shared_expert_intermediate_size"};
+        "mlp_layer_types", "mamba_d_ssm", "mlp_multipliers", "ssm_multipliers", "key_multiplier", "mamba_rms_norm",
+        "moe_shared_expert_intermediate_size"};
     static const char *const values[] = {
         "0", "1", "2", "3", "4", "7", "64", "128", "4096", "100000", "1000000000", "9223372036854775807", "-1", "-9223372036854775808",
         "1e300", "-1e300", "1e-300", "0.5", "1.0", "null", "true", "false", "\"\"", "\"float16\"", "[]", "[1]", "{}",

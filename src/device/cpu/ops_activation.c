@@ -59,11 +59,13 @@ void cpu_activation_backward(pool *p, const op_activation_backward *o)
 static void scale_tile(void *arg, int64_t tile, int thread)
 {
     const op_scale *o = arg;
-    KERNEL_BEST(scale_part)(o, tile * TILE_ELEMENTS, tile_end(o->n, TILE_ELEMENTS, tile));
+    const int64_t pieces = tiles_of(o->cols, TILE_ELEMENTS), each = rows_per_tile(o->cols), piece = tile % pieces;
+    for (int64_t row = tile / pieces * each; row < tile_end(o->rows, each, tile / pieces); row++)
+        KERNEL_BEST(scale_part)(o, row, piece * TILE_ELEMENTS, tile_end(o->cols, TILE_ELEMENTS, piece));
 }
 
 void cpu_scale(pool *p, const op_scale *o)
 {
     op_scale job = *o;
-    pool_run(p, tiles_of(o->n, TILE_ELEMENTS), scale_tile, &job);
+    pool_run(p, tiles_of(o->rows, rows_per_tile(o->cols)) * tiles_of(o->cols, TILE_ELEMENTS), scale_tile, &job);
 }

@@ -6,6 +6,6 @@
 #include "device/device.h"
 
 /* Values begin .. end. */
-KERNELS(void, scale_part, (const op_scale *o, int64_t begin, int64_t end))
+KERNELS(void, scale_part, (const op_scale *o, int64_t row, int64_t begin, int64_t end))
 
 #endif
