@@ -283,6 +283,7 @@ static void each_matrix_of_experts_moves_by_itself(void **state)
     matrix all = matrix_make(PT_BF16, &whole, 1, COLS, false), each[EXPERTS * 2];
     all.param.role = PARAM_EXPERTS_UP, all.param.kind = param_kind_of(PARAM_EXPERTS_UP);
     all.param.part[0].stacked = EXPERTS;
+    all.param.part[0].paired = true;
     fill(all.w, all.n, 5), fill(all.g, all.n, 6), fill(all.momentum, all.n, 7);
     for (int k = 0; k < EXPERTS * 2; k++) {
         each[k] = matrix_make(PT_BF16, &one, 1, COLS, false);
