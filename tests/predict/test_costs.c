@@ -233,15 +233,14 @@ static void every_task_has_its_price(void **state)
     assert_true(shares[0] > 0 && shares[1] > 0 && shares[2] > 0);
 }
 
-/* Of the embedding's table, a CPU sends as many rows as there are tokens. */
+/* Of the embedding's table, a CPU sends as many rows as there are tokens; of the table of layers' inputs, all. */
 static double sent_bytes(const random_case *c, const task *t)
 {
     const double tokens = (double)(c->shape.batch * c->shape.seq_len), vocab = (double)c->model->config.vocab;
     double rows = 0;
     for (int i = 0; i < c->packing.pieces_n && t->block == 0; i++) {
         const piece *p = &c->packing.pieces[i];
-        rows += p->chunk == t->chunk && c->model->params[p->param].kind->use == USE_VOCABULARY && c->model->params[p->param].block == 0
-                    ? (double)p->rows : 0;
+        rows += p->chunk == t->chunk && c->model->params[p->param].role == PARAM_TOKENS ? (double)p->rows : 0;
     }
     const double less = c->shape.gpu || tokens >= vocab ? 0 : rows * (1 - tokens / vocab) * (double)c->model->config.hidden * 4;
     return fmax((double)partial_bytes(&c->packing, c->model, t->block, t->chunk) - less, 1);
