@@ -1,12 +1,12 @@
-/* arrow.h - reads Arrow's IPC files and streams row by row, in memory for one record batch. The file's own index is not needed: its batches
- * are a stream.
+/* arrow.h - reads Arrow's IPC files and streams row by row, in memory for one record batch and the dictionaries. The file's own index is
+ * not needed: its batches are a stream.
  *
  *   arrow_schema.c    the schema (flat.h)
- *   arrow.c           messages, and the buffers of a record batch
+ *   arrow.c           messages: record batches, and the dictionaries that they refer to
+ *   arrow_batch.c     the buffers of a record batch
  *   arrow_rows.c      from buffers to rows
  *
- * Read are all types but unions, views, run-end encoding and dictionaries, uncompressed or by Zstandard. Values are as from Parquet
- * (parquet.h). */
+ * Read are all types but unions, uncompressed, by LZ4 or by Zstandard. Values are as from Parquet (parquet.h). */
 #ifndef PT_DATA_ARROW_H
 #define PT_DATA_ARROW_H
 

@@ -50,7 +50,7 @@ static int write_bytes(arrow_table *t, const arrow_field *a, const uint8_t *p, u
     if (t->json.n + n > DOCUMENT_RECORD_MAX)
         return misfit(t, a, "makes the record larger than 256 MiB", e);
     const int rc = row_bytes(&t->json, (const char *)p, n, e);
-    return rc == ROW_NOTHING && a->kind == A_TEXT ? misfit(t, a, "is not UTF-8: write it as UTF-8", e) : rc;
+    return rc == ROW_NOTHING && (a->kind == A_TEXT || a->kind == A_TEXT_VIEW) ? misfit(t, a, "is not UTF-8: write it as UTF-8", e) : rc;
 }
 
 static int write_elements(arrow_table *t, const arrow_field *a, uint64_t first, uint64_t n, pt_error *e)
@@ -84,13 +84,91 @@ static int write_children(arrow_table *t, const arrow_field *a, uint64_t i, pt_e
             rc = row_word(&t->json, ":", e);
         if (rc == 0 && (rc = write_value(t, child, i, e)) == ROW_NOTHING)
             t->json.n = before;
+        if (rc >= 0 && t->json.n > DOCUMENT_RECORD_MAX)
+            rc = misfit(t, child, "makes the record larger than 256 MiB", e);
     }
     return rc < 0 ? rc : row_word(&t->json, "}", e);
+}
+
+/* Value i: its length in four bytes, and up to twelve bytes, or the first four of more, a buffer and a place in it. */
+static bool view_of(const arrow_field *a, uint64_t i, const uint8_t **p, uint64_t *n)
+{
+    enum { INSIDE = 12 };
+    uint32_t length, buffer, at;
+    const uint8_t *view = a->data.p + i * ARROW_VIEW;
+    memcpy(&length, view, 4);
+    *n = length;
+    *p = view + 4;
+    if (length <= INSIDE)
+        return true;
+    memcpy(&buffer, view + 8, 4);
+    memcpy(&at, view + 12, 4);
+    if (buffer >= a->views_n || at > a->views[buffer].n || length > a->views[buffer].n - at)
+        return false;
+    *p = a->views[buffer].p + at;
+    return true;
+}
+
+static bool list_view_of(const arrow_field *a, uint64_t i, uint64_t *first, uint64_t *n)
+{
+    const uint64_t most = a[1].length;
+    *first = unsigned_at(a->offsets, i, a->width);
+    *n = unsigned_at(a->data, i, a->width);
+    return *first <= most && *n <= most - *first;
+}
+
+static int write_damaged(const arrow_table *t, const arrow_field *a, pt_error *e)
+{
+    return misfit(t, a, "is damaged: get the file again", e);
+}
+
+/* The value of the run that entry i is in: the first that ends behind it. */
+static int write_run(arrow_table *t, const arrow_field *a, uint64_t i, pt_error *e)
+{
+    const arrow_field *ends = a + 1, *values = ends + ends->size;
+    uint64_t low = 0, high = ends->length;
+    while (low < high) {
+        const uint64_t middle = (low + high) / 2;
+        if (unsigned_at(ends->data, middle, ends->width) > i)
+            high = middle;
+        else
+            low = middle + 1;
+    }
+    return low < ends->length && low < values->length ? write_value(t, values, low, e) : write_damaged(t, a, e);
+}
+
+/* The batch of a dictionary that has value i; NULL: none. */
+static const arrow_batch *batch_of(const arrow_dictionary *d, uint64_t i)
+{
+    size_t low = 0, high = d->batches_n;
+    while (low < high) {
+        const size_t middle = (low + high) / 2;
+        if (d->batches[middle].first + d->batches[middle].length > i)
+            high = middle;
+        else
+            low = middle + 1;
+    }
+    return low < d->batches_n ? &d->batches[low] : NULL;
+}
+
+static int write_of_dictionary(arrow_table *t, const arrow_field *a, uint64_t i, pt_error *e)
+{
+    const uint64_t index = unsigned_at(a->data, i, a->width);
+    const arrow_batch *b = batch_of(&t->dictionaries[a->dictionary], index);
+    if (!b)
+        return misfit(t, a, "has an index that no dictionary before it has: write the dictionaries first, or get the file again", e);
+    if (t->dictionaries_deep == ARROW_DICTIONARIES_DEEPEST)
+        return misfit(t, a, "has dictionaries in dictionaries, more than 8 deep: write it without them", e);
+    t->dictionaries_deep++;
+    const int rc = write_value(t, b->fields + 1, index - b->first, e);
+    t->dictionaries_deep--;
+    return rc;
 }
 
 static int write_value(arrow_table *t, const arrow_field *a, uint64_t i, pt_error *e)
 {
     uint64_t first, n;
+    const uint8_t *p;
     if (a->valid.n && !bit(a->valid, i))
         return ROW_NOTHING;
     switch (a->kind) {
@@ -99,14 +177,15 @@ static int write_value(arrow_table *t, const arrow_field *a, uint64_t i, pt_erro
     case A_REAL: return write_real(t, a, i, e);
     case A_BOOL: return row_word(&t->json, bit(a->data, i) ? "true" : "false", e);
     case A_TEXT: case A_BINARY:
-        return range_of(a, i, a->data.n, &first, &n) ? write_bytes(t, a, a->data.p + first, n, e)
-                                                     : misfit(t, a, "is damaged: get the file again", e);
+        return range_of(a, i, a->data.n, &first, &n) ? write_bytes(t, a, a->data.p + first, n, e) : write_damaged(t, a, e);
+    case A_TEXT_VIEW: case A_BINARY_VIEW: return view_of(a, i, &p, &n) ? write_bytes(t, a, p, n, e) : write_damaged(t, a, e);
     case A_FIXED: return write_bytes(t, a, a->data.p + i * a->width, a->width, e);
-    case A_LIST:
-        return range_of(a, i, a[1].length, &first, &n) ? write_elements(t, a, first, n, e)
-                                                       : misfit(t, a, "is damaged: get the file again", e);
+    case A_LIST: return range_of(a, i, a[1].length, &first, &n) ? write_elements(t, a, first, n, e) : write_damaged(t, a, e);
+    case A_LIST_VIEW: return list_view_of(a, i, &first, &n) ? write_elements(t, a, first, n, e) : write_damaged(t, a, e);
     case A_FIXED_LIST: return write_elements(t, a, i * a->width, a->width, e);
     case A_STRUCT: return write_children(t, a, i, e);
+    case A_RUNS: return write_run(t, a, i, e);
+    case A_INDEX: return write_of_dictionary(t, a, i, e);
     default: return ROW_NOTHING;
     }
 }
@@ -114,5 +193,6 @@ static int write_value(arrow_table *t, const arrow_field *a, uint64_t i, pt_erro
 int arrow_write_row(arrow_table *t, uint64_t i, pt_error *e)
 {
     t->json.n = 0;
+    t->dictionaries_deep = 0;
     return write_children(t, t->fields, i, e);
 }

@@ -5,7 +5,8 @@
 #include <stdlib.h>
 
 enum { T_NULL = 1, T_INT, T_REAL, T_BINARY, T_TEXT, T_BOOL, T_DECIMAL, T_DATE, T_TIME, T_TIMESTAMP, T_INTERVAL, T_LIST, T_STRUCT, T_UNION,
-       T_FIXED, T_FIXED_LIST, T_MAP, T_DURATION, T_LARGE_BINARY, T_LARGE_TEXT, T_LARGE_LIST };
+       T_FIXED, T_FIXED_LIST, T_MAP, T_DURATION, T_LARGE_BINARY, T_LARGE_TEXT, T_LARGE_LIST, T_RUNS, T_BINARY_VIEW,
+       T_TEXT_VIEW, T_LIST_VIEW, T_LARGE_LIST_VIEW };
 
 static int refuse_type(const arrow_table *t, const arrow_field *a, const char *what, pt_error *e)
 {
@@ -48,8 +49,12 @@ static int take_type(const arrow_table *t, flat *f, arrow_field *a, uint64_t typ
     case T_STRUCT: set(a, A_STRUCT, 0); break;
     case T_FIXED: set(a, A_FIXED, flat_number(f, at, 0, 4, 0)); break;
     case T_FIXED_LIST: set(a, A_FIXED_LIST, flat_number(f, at, 0, 4, 0)); break;
+    case T_TEXT_VIEW: set(a, A_TEXT_VIEW, 0); break;
+    case T_BINARY_VIEW: set(a, A_BINARY_VIEW, 0); break;
+    case T_LIST_VIEW: case T_LARGE_LIST_VIEW: set(a, A_LIST_VIEW, type == T_LIST_VIEW ? 4 : 8); break;
+    case T_RUNS: set(a, A_RUNS, 0); break;
     case T_UNION: return refuse_type(t, a, "a union", e);
-    default: return refuse_type(t, a, "views, run-end encoding or a newer type", e);
+    default: return refuse_type(t, a, "a type that this reader does not know", e);
     }
     if (a->width > INT32_MAX)
         f->failed = true;
@@ -59,32 +64,90 @@ static int take_type(const arrow_table *t, flat *f, arrow_field *a, uint64_t typ
 /* The fields of a vector of n, at `first`; *size grows by those below. */
 static int take_fields(arrow_table *t, flat *f, size_t first, size_t n, uint32_t *size, int depth, pt_error *e);
 
+/* How many children a field of its kind has; of structs any. */
+static bool has_its_children(const arrow_field *a, size_t n)
+{
+    const bool list = a->kind == A_LIST || a->kind == A_FIXED_LIST || a->kind == A_LIST_VIEW;
+    return a->kind == A_STRUCT || n == (a->kind == A_RUNS ? 2 : list ? 1 : 0);
+}
+
+static int take_name(const arrow_table *t, flat *f, size_t field, arrow_field *a, pt_error *e)
+{
+    const size_t name = flat_vector(f, field, 0, 1, &a->name_bytes);
+    if (a->name_bytes)
+        a->name = (const char *)f->p + name;
+    const bool fine = !f->failed && utf8_valid_prefix(a->name, a->name_bytes) == a->name_bytes && !memchr(a->name, 0, a->name_bytes);
+    return fine ? 0 : arrow_damaged(t, "the schema", e);
+}
+
+/* The dictionary of an id, of fields that may share it: they have the same values. */
+static int find_dictionary(arrow_table *t, uint64_t id, const arrow_field *values, uint32_t *out, pt_error *e)
+{
+    size_t i = 0;
+    while (i < t->dictionaries_n && t->dictionaries[i].id != id)
+        i++;
+    *out = (uint32_t)i;
+    if (i < t->dictionaries_n)
+        return 0;
+    arrow_dictionary *list = realloc(t->dictionaries, (i + 1) * sizeof *list);
+    if (!list)
+        return pt_fail(e, PT_FAILED, "out of memory: the dictionaries of %s", t->path);
+    t->dictionaries = list;
+    list[t->dictionaries_n++] = (arrow_dictionary){.id = id, .values = values};
+    return 0;
+}
+
+static int take_values(arrow_table *t, flat *f, size_t field, uint32_t *size, int depth, pt_error *e);
+
+/* A field of indices into a dictionary, and the field of its values. */
+static int take_index(arrow_table *t, flat *f, size_t field, size_t dictionary, uint32_t *size, int depth, pt_error *e)
+{
+    if (t->fields_n == ARROW_FIELDS_MAX)
+        return arrow_damaged(t, "the schema", e);
+    arrow_field *a = &t->fields[t->fields_n++];
+    const size_t type = flat_table(f, dictionary, 1);
+    *a = (arrow_field){.name = "", .kind = A_INDEX, .children = 1, .size = 1, .width = 4};
+    int rc = take_name(t, f, field, a, e);
+    if (type)
+        a->width = bytes_of(f, flat_number(f, type, 0, 4, 0));
+    if (rc == 0 && f->failed)
+        rc = arrow_damaged(t, "the schema", e);
+    if (rc == 0)
+        rc = take_values(t, f, field, &a->size, depth, e);
+    if (rc == 0)
+        rc = find_dictionary(t, flat_number(f, dictionary, 0, 8, 0), a + 1, &a->dictionary, e);
+    *size += a->size;
+    return rc;
+}
+
 static int take_field(arrow_table *t, flat *f, size_t field, uint32_t *size, int depth, pt_error *e)
 {
-    size_t n, bytes = 0;
+    const size_t dictionary = flat_table(f, field, 4);
+    return dictionary ? take_index(t, f, field, dictionary, size, depth, e) : take_values(t, f, field, size, depth, e);
+}
+
+/* A field whatever its dictionary. */
+static int take_values(arrow_table *t, flat *f, size_t field, uint32_t *size, int depth, pt_error *e)
+{
+    size_t n;
     if (t->fields_n == ARROW_FIELDS_MAX || depth == ARROW_DEEPEST)
         return arrow_damaged(t, "the schema", e);
-    const size_t i = t->fields_n++;
-    arrow_field a = {.name = ""};
-    const size_t name = flat_vector(f, field, 0, 1, &bytes);
-    if (bytes)
-        a.name = (const char *)f->p + name;
-    a.name_bytes = bytes;
-    int rc = take_type(t, f, &a, flat_number(f, field, 2, 1, 0), flat_table(f, field, 3), e);
-    if (rc == 0 && flat_field(f, field, 4))
-        rc = refuse_type(t, &a, "dictionary encoding", e);
+    arrow_field *a = &t->fields[t->fields_n++];
+    *a = (arrow_field){.name = ""};
+    int rc = take_name(t, f, field, a, e);
+    if (rc == 0)
+        rc = take_type(t, f, a, flat_number(f, field, 2, 1, 0), flat_table(f, field, 3), e);
     const size_t children = flat_vector(f, field, 5, 4, &n);
-    const bool nested = a.kind == A_LIST || a.kind == A_FIXED_LIST || a.kind == A_STRUCT;
-    if (rc == 0 && (f->failed || (nested ? n != 1 && a.kind != A_STRUCT : n > 0) ||
-                    utf8_valid_prefix(a.name, bytes) != bytes || memchr(a.name, 0, bytes)))
+    if (rc == 0 && (f->failed || !has_its_children(a, n)))
         rc = arrow_damaged(t, "the schema", e);
     if (rc < 0)
         return rc;
-    a.children = (uint32_t)n;
-    a.size = 1;
-    rc = take_fields(t, f, children, n, &a.size, depth + 1, e);
-    t->fields[i] = a;
-    *size += a.size;
+    a->children = (uint32_t)n;
+    a->size = 1;
+    rc = take_fields(t, f, children, n, &a->size, depth + 1, e);
+    if (rc == 0 && a->kind == A_RUNS && (a[1].kind != A_SIGNED || a[1].width < 2))
+        rc = arrow_damaged(t, "the schema", e);
+    *size += a->size;
     return rc;
 }
 

@@ -5,9 +5,10 @@
  *   parquet_values.c   the encodings of values
  *   parquet_rows.c     from the columns' levels to rows
  *
- * Read are pages of both versions; the codecs Snappy, gzip, Zstandard and none; the encodings plain, dictionary, RLE, the three deltas and
- * byte stream split; all physical types; lists (also as older writers nest them), maps (as lists of "key" and "value") and structs. Dates
- * and times are the integers that the file stores. Decimals, half-precision numbers, and bytes that are not UTF-8 read as null. */
+ * Read are pages of both versions; the codecs Snappy, gzip, Brotli, Zstandard, LZ4 (not in Hadoop's frames) and none; the encodings plain,
+ * dictionary, RLE, the three deltas and byte stream split; all physical types; lists (also as older writers nest them), maps (as lists of
+ * "key" and "value") and structs. Dates and times are the integers that the file stores. Decimals, half-precision numbers, and bytes that
+ * are not UTF-8 read as null. */
 #ifndef PT_DATA_PARQUET_H
 #define PT_DATA_PARQUET_H
 

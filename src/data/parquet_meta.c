@@ -222,23 +222,33 @@ static void take_chunk(thrift *t, chunk *c)
     }
 }
 
+static int take_codec(const parquet_file *f, int64_t codec, parquet_column *out, pt_error *e)
+{
+    static const struct { int packing; const char *name; } codecs[] = {
+        {BLOCK_PLAIN, "no codec"}, {BLOCK_SNAPPY, "Snappy"}, {BLOCK_GZIP, "gzip"}, {-1, "LZO"}, {BLOCK_BROTLI, "Brotli"},
+        {-1, "LZ4 in Hadoop's frames"}, {BLOCK_ZSTD, "Zstandard"}, {BLOCK_LZ4, "LZ4"}};
+    const parquet_node *n = out->node;
+    const bool known = codec >= 0 && codec < (int64_t)(sizeof codecs / sizeof *codecs);
+    if (!known || codecs[codec].packing < 0)
+        return pt_fail(e, PT_FAILED, "%s: column \"%.*s\" is compressed by %s: write the file with Snappy, gzip or Zstandard", f->path,
+                       (int)(n->name_bytes < 80 ? n->name_bytes : 80), n->name, known ? codecs[codec].name : "an unknown codec");
+    out->codec = (block_packing)codecs[codec].packing;
+    return 0;
+}
+
 static int open_column(parquet_file *f, const chunk *c, parquet_column *out, pt_error *e)
 {
-    static const char *const names[] = {"no codec", "Snappy", "gzip", "LZO", "Brotli", "LZ4", "Zstandard", "LZ4"};
-    static const int codecs[] = {BLOCK_PLAIN, BLOCK_SNAPPY, BLOCK_GZIP, -1, -1, -1, BLOCK_ZSTD, -1};
-    enum { CODECS = sizeof codecs / sizeof *codecs };
     const int64_t begin = c->dictionary > 0 && c->dictionary < c->data ? c->dictionary : c->data;
     if (c->elsewhere)
         return pt_fail(e, PT_FAILED, "%s: this Parquet file has columns in other files: name those", f->path);
     if (c->encrypted)
         return pt_fail(e, PT_FAILED, "%s: this Parquet file has encrypted columns: write it without encryption", f->path);
-    if (c->codec < 0 || c->codec >= CODECS || codecs[c->codec] < 0)
-        return pt_fail(e, PT_FAILED, "%s: this Parquet file is compressed by %s: write it with Snappy, gzip or Zstandard", f->path,
-                       c->codec < 0 || c->codec >= CODECS ? "an unknown codec" : names[c->codec]);
     const bool within = begin >= 4 && (uint64_t)begin <= f->size && (uint64_t)c->bytes <= f->size - (uint64_t)begin;
+    int rc = take_codec(f, c->codec, out, e);
+    if (rc < 0)
+        return rc;
     if (c->type != (int64_t)out->node->type || c->values < 0 || c->bytes < 0 || (c->values && !within))
         return bad_footer(f, e);
-    out->codec = (block_packing)codecs[c->codec];
     out->at = (uint64_t)begin;
     out->end = (uint64_t)(begin + c->bytes);
     out->left = (uint64_t)c->values;

@@ -24,7 +24,7 @@ void unpack_close(unpack *u);
 
 /* ---- blocks in memory, of a known size when unpacked ---- */
 
-typedef enum block_packing { BLOCK_PLAIN, BLOCK_SNAPPY, BLOCK_GZIP, BLOCK_ZSTD } block_packing;
+typedef enum block_packing { BLOCK_PLAIN, BLOCK_SNAPPY, BLOCK_GZIP, BLOCK_ZSTD, BLOCK_BROTLI, BLOCK_LZ4, BLOCK_LZ4_FRAME } block_packing;
 
 /* Fills the m bytes at `out`. NULL, or what is wrong. */
 const char *unpack_block(block_packing packing, const void *p, size_t n, void *out, size_t m);

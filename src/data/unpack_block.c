@@ -1,5 +1,9 @@
 #include "data/unpack.h"
 
+#include <brotli/decode.h>
+#include <limits.h>
+#include <lz4.h>
+#include <lz4frame.h>
 #include <snappy-c.h>
 #include <stdbool.h>
 #include <string.h>
@@ -22,6 +26,33 @@ static bool unpack_gzip(const void *p, size_t n, void *out, size_t m)
     return done;
 }
 
+static bool unpack_brotli(const void *p, size_t n, void *out, size_t m)
+{
+    size_t size = m;
+    return BrotliDecoderDecompress(n, p, &size, out) == BROTLI_DECODER_RESULT_SUCCESS && size == m;
+}
+
+static bool unpack_lz4(const void *p, size_t n, void *out, size_t m)
+{
+    return n <= INT_MAX && m <= INT_MAX && LZ4_decompress_safe(p, out, (int)n, (int)m) == (int)m;
+}
+
+/* A frame says where it ends. */
+static bool unpack_lz4_frame(const void *p, size_t n, void *out, size_t m)
+{
+    LZ4F_dctx *context;
+    size_t taken = 0, given = 0, left = 1;
+    if (LZ4F_isError(LZ4F_createDecompressionContext(&context, LZ4F_VERSION)))
+        return false;
+    for (size_t in = 1, to = 1; left && !LZ4F_isError(left) && (in || to); taken += in, given += to) {
+        in = n - taken;
+        to = m - given;
+        left = LZ4F_decompress(context, (char *)out + given, &to, (const char *)p + taken, &in, NULL);
+    }
+    LZ4F_freeDecompressionContext(context);
+    return !left && taken == n && given == m;
+}
+
 const char *unpack_block(block_packing packing, const void *p, size_t n, void *out, size_t m)
 {
     bool done;
@@ -29,6 +60,9 @@ const char *unpack_block(block_packing packing, const void *p, size_t n, void *o
     case BLOCK_SNAPPY: done = unpack_snappy(p, n, out, m); break;
     case BLOCK_GZIP: done = unpack_gzip(p, n, out, m); break;
     case BLOCK_ZSTD: done = (!n && !m) || ZSTD_decompress(out, m, p, n) == m; break;
+    case BLOCK_BROTLI: done = unpack_brotli(p, n, out, m); break;
+    case BLOCK_LZ4: done = unpack_lz4(p, n, out, m); break;
+    case BLOCK_LZ4_FRAME: done = unpack_lz4_frame(p, n, out, m); break;
     default: done = n == m; memcpy(out, p, done ? n : 0);
     }
     return done ? NULL : "compressed data";
