@@ -1,0 +1,190 @@
+/* family_checks.c - what llama.cpp does not compute of a model: an error, or a notice if only some of its output differs. */
+#include "gguf/family_parts.h"
+
+#include <float.h>
+#include <stdarg.h>
+#include <stdio.h>
+
+typedef struct check {
+    const model_config *c;
+    const gguf_family *f;
+    const char *where;
+    void (*notice)(void *arg, const char *sentence);
+    void *arg;
+    pt_error *e;
+} check;
+
+static int refuse(const check *k, const char *what)
+{
+    return pt_fail(k->e, PT_FAILED, "%s: this model has %s, which llama.cpp does not compute for \"%s\"", k->where, what, k->f->name);
+}
+
+static void tell(const check *k, const char *fmt, ...) __attribute__((format(printf, 2, 3)));
+static void tell(const check *k, const char *fmt, ...)
+{
+    char sentence[512];
+    va_list ap;
+    va_start(ap, fmt);
+    vsnprintf(sentence, sizeof sentence, fmt, ap);
+    va_end(ap);
+    if (k->notice)
+        k->notice(k->arg, sentence);
+}
+
+static int check_shapes(const check *k)
+{
+    const model_config *c = k->c;
+    const gguf_family *f = k->f;
+    if (!f->free_head_dim && c->heads * c->head_dim != c->hidden)
+        return refuse(k, "heads that together are not as wide as the model");
+    if (c->out_bias && !f->out_bias)
+        return refuse(k, "a bias of attention's output");
+    if (c->mlp_bias && !f->mlp_bias)
+        return refuse(k, "biases of the MLP");
+    if (!strcmp(f->model_type, "gpt2") && (!c->qkv_bias || !c->out_bias || !c->mlp_bias))
+        return refuse(k, "no biases");
+    if ((!strcmp(f->name, "gemma") || !strcmp(f->name, "gemma2")) && !c->tied)
+        return refuse(k, "a head that is not tied to the embedding");
+    return 0;
+}
+
+static int check_activation(const check *k)
+{
+    const activation_kind a = k->c->activation;
+    if (k->f->tanh_gelu && a == ACT_GELU_ERF && !strcmp(k->f->name, "gptneox")) {
+        tell(k, "llama.cpp computes this model's GELU by its tanh form, which differs in the fourth digit");
+        return 0;
+    }
+    return a == (k->f->tanh_gelu ? ACT_GELU_TANH : k->f->squared_relu ? ACT_RELU2 : ACT_SILU) ? 0 : refuse(k, "another activation");
+}
+
+static int check_attention(const check *k)
+{
+    const model_config *c = k->c;
+    if (k->f->softcaps ? !(c->attention_softcap > 0 && c->logit_softcap > 0) : c->attention_softcap > 0)
+        return refuse(k, k->f->softcaps ? "no soft caps" : "a soft cap of the scores");
+    if (c->logit_softcap > 0 && !k->f->softcaps && !k->f->logit_softcap)
+        return refuse(k, "a soft cap of the logits");
+    const int64_t window = smallest_window(c);
+    if (k->f->windows == FAMILY_WINDOWS_NONE && window && window < c->max_positions)
+        tell(k, "llama.cpp has no sliding window for \"%s\": its output differs for texts of more than %lld tokens", k->f->name,
+             (long long)window);
+    return 0;
+}
+
+static int check_rope(const check *k, const rope_config *r)
+{
+    if (!k->f->partial_rope && r->rotated != k->c->head_dim)
+        return refuse(k, "heads that are rotated in part");
+    if (r->kind == ROPE_LLAMA3 && !k->f->rope_factors)
+        return refuse(k, "rope scaling of type llama3");
+    if (r->kind == ROPE_LONG && !k->f->long_ropes)
+        return refuse(k, "rope scaling of type longrope");
+    if (r->kind == ROPE_YARN && !standard_yarn(k->f, r) && !k->f->rope_factors)
+        return refuse(k, "yarn with \"beta_fast\", \"beta_slow\" or \"truncate\" other than 32, 1 and true");
+    return 0;
+}
+
+/* Does llama.cpp give this layer no rope? */
+static bool is_unrotated_there(const check *k, int layer)
+{
+    if (is_granite_hybrid(k->f))
+        return !rotates(k->c);
+    return k->f->rope_in_windows ? !k->c->window[layer] : !strcmp(k->f->name, "smollm3") && (layer + 1) % 4 == 0;
+}
+
+static int check_ropes(const check *k)
+{
+    const model_config *c = k->c;
+    int status = c->ropes_n ? check_rope(k, &c->rope[0]) : 0;
+    for (int i = 0; i < c->layers && !status && c->position == POSITION_ROTARY; i++)
+        if (has_attention(c, i) && (c->layer_rope[i] < 0) != is_unrotated_there(k, i))
+            status = refuse(k, strcmp(k->f->name, "smollm3") ? "layers without positions"
+                                                             : "layers without positions other than every fourth");
+    if (status || k->f->windows != FAMILY_WINDOWS_BY_KEY || c->ropes_n < 2 || !any_window(c))
+        return status;
+    if (c->rope[1].kind != ROPE_PLAIN)
+        return refuse(k, "rope scaling in layers with a window");
+    return !strcmp(k->f->name, "olmo2") && c->rope[0].theta != c->rope[1].theta
+               ? refuse(k, "another rope theta in layers with a window")
+               : 0;
+}
+
+static int check_experts(const check *k)
+{
+    const model_config *c = k->c;
+    const int64_t first = first_sparse(c), step = sparse_step(c);
+    if (!c->experts)
+        return 0;
+    if (k->f->fixed_norm && c->router_norm != k->f->norm)
+        return refuse(k, c->router_norm ? "weights of experts that are divided by their sum" : "weights of experts that are not divided");
+    if (c->router_least != 0 && c->router_least != 1e-12f)
+        return refuse(k, "a \"moe_norm_min\" other than 1e-12");
+    for (int64_t i = first; i < c->layers; i++)
+        if (c->sparse[i] != ((i - first) % step == 0))
+            return refuse(k, "layers without experts after such with");
+    if ((k->f->all_sparse && (first || step > 1)) || (step > 1 && strcmp(k->f->name, "ernie4_5-moe") != 0))
+        return refuse(k, "layers without experts");
+    return 0;
+}
+
+/* What llama.cpp fixes for gpt-oss. */
+static int check_gpt_oss(const check *k)
+{
+    const model_config *c = k->c;
+    if (!is_gpt_oss(k->f))
+        return 0;
+    if (!c->qkv_bias || !c->out_bias || !c->router_bias || !c->expert_bias || !c->sinks)
+        return refuse(k, "no biases or no sinks");
+    if (c->expert_alpha != 1.702f || c->expert_limit != 7)
+        return refuse(k, "experts with other constants than 1.702 and 7");
+    if (c->ropes_n && c->rope[0].kind == ROPE_YARN && !c->rope[0].truncate)
+        tell(k, "llama.cpp rounds the limits of yarn to whole pairs, and this model does not: its output differs a little");
+    return 0;
+}
+
+static int check_mixers(const check *k)
+{
+    const model_config *c = k->c;
+    const int full = first_attention(c) + 1;
+    if (!k->f->mixers)
+        return 0;
+    if (c->mix_bias)
+        return refuse(k, "biases of the matrices of its layers with a state");
+    if (c->conv_bias && !is_granite_hybrid(k->f))
+        return refuse(k, "a bias of the convolution");
+    if (is_granite_hybrid(k->f) && c->scan_heads * c->scan_dim != 2 * c->hidden)
+        return refuse(k, "a state of another width than twice the model's");
+    if (is_granite_hybrid(k->f) && (c->step_least > 0 || c->step_most < FLT_MAX))
+        return refuse(k, "limits of its steps (\"time_step_limit\")");
+    if (!k->f->by_interval)
+        return 0;
+    if (c->scan_key_dim != c->scan_dim)
+        return refuse(k, "keys and values of different sizes in its layers with a state");
+    for (int i = 0; i < c->layers; i++)
+        if (full > c->layers || has_attention(c, i) != ((i + 1) % full == 0))
+            return refuse(k, "layers with attention that are not every so manieth");
+    return 0;
+}
+
+int gguf_family_check(const model_config *c, const gguf_family *f, const char *where, void (*notice)(void *, const char *), void *arg,
+                      pt_error *e)
+{
+    const check k = {c, f, where, notice, arg, e};
+    int status = check_shapes(&k);
+    if (!status)
+        status = check_activation(&k);
+    if (!status)
+        status = check_attention(&k);
+    if (!status)
+        status = check_ropes(&k);
+    if (!status)
+        status = check_experts(&k);
+    if (!status)
+        status = check_gpt_oss(&k);
+    if (!status)
+        status = check_mixers(&k);
+    if (!status && c->multimodal)
+        tell(&k, "only the text part of this model for text and images is exported");
+    return status;
+}
