@@ -65,6 +65,8 @@ static const gguf_family families[] = {
     {.model_type = "granitemoehybrid", .name = "granitehybrid", .pairs_adjacent = true, .free_head_dim = true, .own_scale = true,
      .mixers = true, .experts = true, .fixed_norm = true, .norm = true, .all_sparse = true},
     {.model_type = "bamba", .name = "granitehybrid", .pairs_adjacent = true, .free_head_dim = true, .own_scale = true, .mixers = true},
+    {.model_type = "falcon_h1", .name = "falcon-h1", .free_head_dim = true, .bare_norm = true, .own_head = true, .vocabulary_scaled = true,
+     .keys_scaled = true, .mixers = true},
     {.model_type = "cohere", .name = "command-r", .pairs_adjacent = true, .logit_scale = true},
     {.model_type = "cohere2", .name = "cohere2", .pairs_adjacent = true, .logit_scale = true, .windows = FAMILY_WINDOWS_ALWAYS,
      .period = 4, .rope_in_windows = true},

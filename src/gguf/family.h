@@ -30,7 +30,10 @@ typedef struct gguf_family {
     bool tanh_gelu;         /* every GELU is computed with tanh */
     bool squared_relu;      /* the activation */
     bool rope_in_windows;   /* layers without a window have no rope */
+    bool bare_norm;         /* the name of the norm before the MLP has no ending */
     bool logit_scale;       /* of logits, in the file */
+    bool vocabulary_scaled; /* the factors of embeddings and logits are multiplied into the tables */
+    bool keys_scaled;       /* another scale of the scores is multiplied into keys, not into queries */
     bool own_scale;         /* the scale of the scores is in the file */
     int scale_by_width;     /* scores are divided by sqrt(width / heads) in the model with this number of layers; 0: in none */
     family_windows windows;

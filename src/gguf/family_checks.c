@@ -151,12 +151,14 @@ static int check_mixers(const check *k)
         return 0;
     if (c->mix_bias)
         return refuse(k, "biases of the matrices of its layers with a state");
-    if (c->conv_bias && !is_granite_hybrid(k->f))
+    if (c->conv_bias && !is_granite_hybrid(k->f) && !is_falcon(k->f))
         return refuse(k, "a bias of the convolution");
     if (is_granite_hybrid(k->f) && c->scan_heads * c->scan_dim != 2 * c->hidden)
         return refuse(k, "a state of another width than twice the model's");
-    if (is_granite_hybrid(k->f) && (c->step_least > 0 || c->step_most < FLT_MAX))
+    if ((is_granite_hybrid(k->f) || is_falcon(k->f)) && (c->step_least > 0 || c->step_most < FLT_MAX))
         return refuse(k, "limits of its steps (\"time_step_limit\")");
+    if (c->mix_norm && c->mix_norm_first && is_falcon(k->f))
+        return refuse(k, "a norm before the gate of its scans (\"mamba_norm_before_gate\")");
     if (!k->f->by_interval)
         return 0;
     if (c->scan_key_dim != c->scan_dim)

@@ -31,12 +31,14 @@ static inline bool is_gpt_oss(const gguf_family *f) { return !strcmp(f->name, "g
 
 static inline bool is_granite_hybrid(const gguf_family *f) { return !strcmp(f->name, "granitehybrid"); }
 
+static inline bool is_falcon(const gguf_family *f) { return !strcmp(f->name, "falcon-h1"); }
+
 static inline bool standard_yarn(const gguf_family *f, const rope_config *r)
 {
     return (r->truncate || is_gpt_oss(f)) && (f->yarn_betas || (r->beta_fast == 32 && r->beta_slow == 1));
 }
 
-static inline bool has_attention(const model_config *c, int layer) { return c->mixer[layer] == MIXER_ATTENTION; }
+static inline bool has_attention(const model_config *c, int layer) { return model_attends(c, layer); }
 
 static inline int first_attention(const model_config *c)
 {

@@ -126,7 +126,7 @@ static void put_state(const pairs *p, const gguf_family *f, const model_config *
     put_u32(p, "ssm.inner_size", c->scan_heads * c->scan_dim);
     if (f->by_interval)
         put_u32(p, "full_attention_interval", first_attention(c) + 1);
-    else
+    else if (!is_falcon(f))
         gguf_put_bool(p->w, key(p, "rope.scaling.finetuned", k), rotates(c));
 }
 
@@ -134,7 +134,7 @@ static void put_state(const pairs *p, const gguf_family *f, const model_config *
 static void put_kv_heads(const pairs *p, const gguf_family *f, const model_config *c)
 {
     char k[96];
-    if (!f->mixers || f->by_interval) {
+    if (!f->mixers || f->by_interval || c->attends_beside) {
         put_u32(p, "attention.head_count_kv", c->kv_heads);
         return;
     }

@@ -33,7 +33,8 @@ gguf_tensor *gguf_add_part(gguf_lister *l, int i, int layer, const char *kind, i
 {
     const param *p = &l->m->params[i];
     const param_use use = p->kind->use;
-    const bool vector = p->part[0].vector, bare = p->role == PARAM_DECAY || p->role == PARAM_SKIP;
+    const bool vector = p->part[0].vector;
+    const bool bare = p->role == PARAM_DECAY || p->role == PARAM_SKIP || (p->role == PARAM_NORM2 && l->f->bare_norm);
     const bool bias = use == USE_BIAS || use == USE_NORM_BIAS || use == USE_CORRECTION || (use == USE_MIXER && !bare);
     const int64_t all = vector ? p->cols : p->rows, n = rows ? rows : all;
     gguf_tensor x = {.param = i, .row0 = row0, .rows = vector ? 1 : n, .cols = vector ? n : p->cols, .vector = vector,
@@ -43,17 +44,40 @@ gguf_tensor *gguf_add_part(gguf_lister *l, int i, int layer, const char *kind, i
     return add(l, x, kind, layer, bare ? "" : bias ? "bias" : "weight");
 }
 
+/* A bias that llama.cpp needs and the model has not. */
+static void add_zeros(gguf_lister *l, const char *kind, int layer, int64_t n)
+{
+    add(l, (gguf_tensor){.param = -1, .vector = true, .rows = 1, .cols = n, .whole = true}, kind, layer, "bias");
+}
+
 static void set_turn(gguf_tensor *x, int64_t first, int64_t slow, int64_t fast, int64_t run)
 {
     if (x && slow > 1 && fast > 1)
         x->turn = (gguf_turn){first, slow, fast, run};
 }
 
-/* Scales the first n rows, or elements of a vector. */
-static void scale_queries(const gguf_lister *l, gguf_tensor *t, int layer, int64_t n)
+/* Multiplies the next n rows, or elements of a vector. */
+static void multiply(gguf_tensor *t, int64_t n, float times)
 {
-    t->scale = gguf_query_scale(l->f, &l->m->config, layer);
-    t->scaled = t->scale != 1 ? n : 0;
+    int i = 0;
+    while (t && i < GGUF_FACTORS && t->factor[i].end)
+        i++;
+    if (t && i < GGUF_FACTORS)
+        t->factor[i] = (gguf_factor){(i ? t->factor[i - 1].end : 0) + n, times};
+}
+
+/* A factor of the model that llama.cpp does not know. */
+static float times_of(const gguf_lister *l, param_role role)
+{
+    const model_config *c = &l->m->config;
+    switch (role) {
+    case PARAM_OUT: return c->factor.out;
+    case PARAM_DOWN: return c->factor.down;
+    case PARAM_MIX_OUT: return c->factor.mix_out;
+    case PARAM_TOKENS: return l->f->vocabulary_scaled ? c->embedding_scale : 1;
+    case PARAM_HEAD: return l->f->vocabulary_scaled ? c->logit_scale : 1;
+    default: return 1;
+    }
 }
 
 /* Adds q, k and v, which are one parameter here. A rope pair is element j of a head's first half and element j of its second half here;
@@ -71,12 +95,13 @@ static void add_qkv(gguf_lister *l, int i, int layer)
         set_turn(of_q, 0, 2, h.dim / 2, 1);
     if (c->output_gate)
         set_turn(of_q, 0, 2, h.heads, h.dim);
-    if (c->qk_norm == QK_NORM_NONE)
-        scale_queries(l, of_q, layer, h.q_wide);
+    const float scale = c->qk_norm == QK_NORM_NONE ? gguf_query_scale(l->f, c, layer) : 1, all = c->factor.qkv;
+    multiply(of_q, h.q_wide, l->f->keys_scaled ? all : all * scale);
     gguf_tensor *of_k = gguf_add_part(l, i, layer, "attn_k", at.k, h.kv_wide);
     if (adjacent)
         set_turn(of_k, 0, 2, h.dim / 2, 1);
-    gguf_add_part(l, i, layer, "attn_v", at.v, h.kv_wide);
+    multiply(of_k, h.kv_wide, l->f->keys_scaled ? all * scale : all);
+    multiply(gguf_add_part(l, i, layer, "attn_v", at.v, h.kv_wide), h.kv_wide, all);
 }
 
 /* ---- layers with a state ---- */
@@ -104,6 +129,17 @@ static void add_delta_matrix(gguf_lister *l, int i, int layer)
     turn_heads(l, gguf_add_part(l, i, layer, "ssm_alpha", at.decay, heads), 0, 1);
 }
 
+/* gate | v k q | decay */
+static void add_mamba_matrix(gguf_lister *l, int i, int layer)
+{
+    const model_config *c = &l->m->config;
+    const int64_t values = model_mix_values(c, layer), keys = c->scan_key_heads * c->scan_key_dim;
+    const int64_t wide[] = {values, values, keys, keys, c->scan_heads};
+    gguf_tensor *x = gguf_add_part(l, i, layer, "ssm_in", 0, 0);
+    for (int k = 0; k < GGUF_FACTORS; k++)
+        multiply(x, wide[k], c->factor.mix_in * c->factor.mix[k]);
+}
+
 static void add_scan_vector(gguf_lister *l, int i, int layer, const char *kind, int64_t split)
 {
     gguf_tensor *x = gguf_add_part(l, i, layer, kind, 0, 0);
@@ -126,13 +162,17 @@ static bool add_mixer(gguf_lister *l, int i, int layer)
     case PARAM_MIX_IN:
         if (delta)
             add_delta_matrix(l, i, layer);
+        else if (conv)
+            gguf_add_part(l, i, layer, "shortconv.in_proj", 0, 0);
         else
-            gguf_add_part(l, i, layer, conv ? "shortconv.in_proj" : "ssm_in", 0, 0);
+            add_mamba_matrix(l, i, layer);
         return true;
     case PARAM_CONV:
         x = gguf_add_part(l, i, layer, conv ? "shortconv.conv" : "ssm_conv1d", 0, 0);
         if (delta)
             turn_heads(l, x, 2 * c->scan_key_heads * c->scan_key_dim, c->scan_dim);
+        else if (!conv && !c->conv_bias)
+            add_zeros(l, "ssm_conv1d", layer, l->m->params[i].rows);
         return true;
     case PARAM_CONV_BIAS: gguf_add_part(l, i, layer, "ssm_conv1d", 0, 0); return true;
     case PARAM_DECAY: add_scan_vector(l, i, layer, "ssm_a", 1); return true;
@@ -145,6 +185,7 @@ static bool add_mixer(gguf_lister *l, int i, int layer)
             turn_heads(l, x, 0, c->scan_dim);
             x->columns = true;
         }
+        multiply(x, c->hidden, times_of(l, PARAM_MIX_OUT));
         return true;
     default: return false;
     }
@@ -157,7 +198,7 @@ static void add_up(gguf_lister *l, int i, int layer)
         gguf_add_part(l, i, layer, "ffn_up", 0, 0);
         return;
     }
-    gguf_add_part(l, i, layer, "ffn_gate", 0, half);
+    multiply(gguf_add_part(l, i, layer, "ffn_gate", 0, half), half, l->m->config.factor.gate);
     gguf_add_part(l, i, layer, "ffn_up", half, half);
 }
 
@@ -181,8 +222,7 @@ static void add_param(gguf_lister *l, int i)
         return;
     if (qkv && l->f->fused_qkv) {
         gguf_tensor *x = gguf_add_part(l, i, layer, "attn_qkv", 0, 0);
-        if (x)
-            scale_queries(l, x, layer, model_heads(c, layer).q_wide);
+        multiply(x, model_heads(c, layer).q_wide, gguf_query_scale(l->f, c, layer));
     } else if (qkv)
         add_qkv(l, i, layer);
     else if (p->role == PARAM_UP || p->role == PARAM_UP_BIAS)
@@ -194,17 +234,17 @@ static void add_param(gguf_lister *l, int i)
     else {
         gguf_tensor *x = gguf_add_part(l, i, layer, plain_names[p->role], 0, 0);
         if (x && p->role == PARAM_QNORM) { /* queries have a norm: its gain is scaled */
-            scale_queries(l, x, layer, p->cols);
-            x->offset *= x->scale;
-        }
+            multiply(x, p->cols, gguf_query_scale(l->f, c, layer));
+            x->offset *= x->factor[0].times;
+        } else
+            multiply(x, p->rows, times_of(l, p->role));
     }
-    const gguf_tensor zeros = {.param = -1, .vector = true, .rows = 1, .cols = p->rows, .whole = true};
     if (!l->f->needs_biases)
         return;
     if (p->role == PARAM_QKV && l->f->fused_qkv && !c->qkv_bias)
-        add(l, zeros, "attn_qkv", layer, "bias");
+        add_zeros(l, "attn_qkv", layer, p->rows);
     if ((p->role == PARAM_OUT && !c->out_bias) || ((p->role == PARAM_UP || p->role == PARAM_DOWN) && !c->mlp_bias))
-        add(l, zeros, p->role == PARAM_UP ? "ffn_up" : plain_names[p->role], layer, "bias");
+        add_zeros(l, p->role == PARAM_UP ? "ffn_up" : plain_names[p->role], layer, p->rows);
 }
 
 static void add_factors(gguf_lister *l, const char *kind, const float *values)
@@ -253,7 +293,7 @@ int gguf_tensors_list(gguf_tensors *t, const model *m, const gguf_family *f, pt_
             add_param(&l, i);
     for (int i = 0; i < m->params_n && !l.failed && m->config.tied && f->own_head; i++)
         if (m->params[i].role == PARAM_TOKENS)
-            gguf_add_part(&l, i, -1, "output", 0, 0);
+            multiply(gguf_add_part(&l, i, -1, "output", 0, 0), m->params[i].rows, times_of(&l, PARAM_HEAD));
     if (l.failed)
         gguf_tensors_free(t);
     return l.failed;

@@ -10,6 +10,10 @@
  * slow ones. slow 0: the same order. */
 typedef struct gguf_turn { int64_t first, slow, fast, run; } gguf_turn;
 
+/* Rows (or elements of a vector) before `end`, and behind those of the factor before it, are multiplied by `times`. */
+typedef struct gguf_factor { int64_t end; float times; } gguf_factor;
+enum { GGUF_FACTORS = 5 }; /* of a tensor; what is behind the last one has none */
+
 typedef struct gguf_tensor {
     char name[64];
     int layer;            /* -1: of none */
@@ -25,8 +29,8 @@ typedef struct gguf_tensor {
     bool columns;         /* `turn` is of columns, not of rows or elements */
     int64_t split;        /* a vector's elements are rows of so many; 0: one dimension */
     bool negative_exp;    /* -exp(x) */
-    int64_t scaled;       /* the first rows (elements of a vector) are multiplied by `scale` */
-    float scale, offset;
+    gguf_factor factor[GGUF_FACTORS]; /* end 0: no further one */
+    float offset;         /* added afterwards */
     const float *values;
 } gguf_tensor;
 

@@ -60,13 +60,21 @@ static int64_t values_at_once(const model *m, const gguf_tensor *t)
     return rows_at_once(m, t) * row;
 }
 
+static float factor_of(const gguf_tensor *t, int64_t row)
+{
+    for (int i = 0; i < GGUF_FACTORS && t->factor[i].end; i++)
+        if (row < t->factor[i].end)
+            return t->factor[i].times;
+    return 1;
+}
+
 /* n rows of the tensor, from `first` on, of those that were read. */
 static void change(const copier *x, const gguf_tensor *t, int64_t first, int64_t n, int64_t cols)
 {
     for (int64_t i = 0; i < n; i++) {
         const float *from = x->in + i * cols;
         float *to = x->out + i * cols;
-        const float scale = first + i < t->scaled ? t->scale : 1;
+        const float scale = factor_of(t, first + i);
         for (int64_t k = 0; k < cols; k++) {
             const float value = from[t->columns ? turned(&t->turn, k) : k];
             to[k] = t->negative_exp ? -expf(value) : scale == 1 && t->offset == 0 ? value : value * scale + t->offset;
