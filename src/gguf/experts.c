@@ -35,7 +35,11 @@ static void add_gate_and_up(gguf_lister *l, int i, int layer, const char *gate, 
         add_mixed_experts(l, i, layer, up, 1);
         return;
     }
-    const int64_t half = p->rows / (p->kind->use == USE_EXPERTS ? param_experts(&l->m->config, p) : 1) / 2;
+    const int64_t all = p->rows / (p->kind->use == USE_EXPERTS ? param_experts(&l->m->config, p) : 1), half = all / 2;
+    if (!l->m->config.gated) {
+        add_experts(l, i, layer, up, 0, all);
+        return;
+    }
     add_experts(l, i, layer, gate, 0, half);
     add_experts(l, i, layer, up, half, half);
 }

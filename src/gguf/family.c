@@ -67,6 +67,9 @@ static const gguf_family families[] = {
     {.model_type = "bamba", .name = "granitehybrid", .pairs_adjacent = true, .free_head_dim = true, .own_scale = true, .mixers = true},
     {.model_type = "falcon_h1", .name = "falcon-h1", .free_head_dim = true, .bare_norm = true, .own_head = true, .vocabulary_scaled = true,
      .keys_scaled = true, .mixers = true},
+    {.model_type = "nemotron_h", .name = "nemotron_h", .free_head_dim = true, .mlp_bias = true, .squared_relu = true, .mixers = true},
+    {.model_type = "nemotron_h", .name = "nemotron_h_moe", .free_head_dim = true, .squared_relu = true, .mixers = true, .experts = true,
+     .all_sparse = true},
     {.model_type = "cohere", .name = "command-r", .pairs_adjacent = true, .logit_scale = true},
     {.model_type = "cohere2", .name = "cohere2", .pairs_adjacent = true, .logit_scale = true, .windows = FAMILY_WINDOWS_ALWAYS,
      .period = 4, .rope_in_windows = true},
@@ -76,8 +79,8 @@ enum { FAMILIES = sizeof families / sizeof *families };
 int gguf_family_of(const model *m, const char *where, void (*notice)(void *, const char *), void *arg, const gguf_family **out, pt_error *e)
 {
     *out = NULL;
-    for (int i = 0; i < FAMILIES; i++)
-        if (!strcmp(families[i].model_type, m->config.model_type))
+    for (int i = 0; i < FAMILIES && !*out; i++)
+        if (!strcmp(families[i].model_type, m->config.model_type) && (families[i].experts || !m->config.experts))
             *out = &families[i];
     if (!*out)
         return pt_fail(e, PT_FAILED,

@@ -13,7 +13,7 @@ typedef enum family_windows {
 } family_windows;
 
 typedef struct gguf_family {
-    const char *model_type, *name; /* in config.json; in the GGUF file */
+    const char *model_type, *name; /* in config.json; in the GGUF file. Of two rows of a type, the second one is of models with experts */
     bool pairs_adjacent;    /* rope rotates pairs of adjacent elements: rows of q and k are reordered */
     bool fused_qkv, fused_up;
     const char *second_norm; /* name of the norm before the MLP; NULL: ffn_norm */

@@ -90,6 +90,8 @@ static bool is_unrotated_there(const check *k, int layer)
 {
     if (is_granite_hybrid(k->f))
         return !rotates(k->c);
+    if (is_nemotron_h(k->f))
+        return true;
     return k->f->rope_in_windows ? !k->c->window[layer] : !strcmp(k->f->name, "smollm3") && (layer + 1) % 4 == 0;
 }
 
@@ -110,12 +112,24 @@ static int check_ropes(const check *k)
                : 0;
 }
 
+/* Of Nemotron H: where a layer is an MLP, it has experts there, and one that all tokens share. */
+static int check_branches(const check *k)
+{
+    const model_config *c = k->c;
+    for (int i = 0; i < c->layers; i++)
+        if (c->mixer[i] == MIXER_NONE && !c->sparse[i])
+            return refuse(k, "layers with an MLP beside such with experts");
+    return c->shared_ffn ? 0 : refuse(k, "no shared expert");
+}
+
 static int check_experts(const check *k)
 {
     const model_config *c = k->c;
     const int64_t first = first_sparse(c), step = sparse_step(c);
     if (!c->experts)
         return 0;
+    if (c->one_branch)
+        return check_branches(k);
     if (k->f->fixed_norm && c->router_norm != k->f->norm)
         return refuse(k, c->router_norm ? "weights of experts that are divided by their sum" : "weights of experts that are not divided");
     if (c->router_least != 0 && c->router_least != 1e-12f)
@@ -149,10 +163,15 @@ static int check_mixers(const check *k)
     const int full = first_attention(c) + 1;
     if (!k->f->mixers)
         return 0;
+    if (full > c->layers)
+        return refuse(k, "no layer with attention");
     if (c->mix_bias)
         return refuse(k, "biases of the matrices of its layers with a state");
-    if (c->conv_bias && !is_granite_hybrid(k->f) && !is_falcon(k->f))
+    if (c->conv_bias && !is_granite_hybrid(k->f) && !is_falcon(k->f) && !is_nemotron_h(k->f))
         return refuse(k, "a bias of the convolution");
+    if (is_nemotron_h(k->f) && c->step_least > 0)
+        tell(k, "llama.cpp has no least step (\"time_step_min\" %g): its output differs where a step would be smaller",
+             (double)c->step_least);
     if (is_granite_hybrid(k->f) && c->scan_heads * c->scan_dim != 2 * c->hidden)
         return refuse(k, "a state of another width than twice the model's");
     if ((is_granite_hybrid(k->f) || is_falcon(k->f)) && (c->step_least > 0 || c->step_most < FLT_MAX))
@@ -164,7 +183,7 @@ static int check_mixers(const check *k)
     if (c->scan_key_dim != c->scan_dim)
         return refuse(k, "keys and values of different sizes in its layers with a state");
     for (int i = 0; i < c->layers; i++)
-        if (full > c->layers || has_attention(c, i) != ((i + 1) % full == 0))
+        if (has_attention(c, i) != ((i + 1) % full == 0))
             return refuse(k, "layers with attention that are not every so manieth");
     return 0;
 }

@@ -18,6 +18,7 @@ typedef struct mixture {
     bool tied;         /* the file has no head */
     bool shared_values; /* values so small beside queries that they cost little */
     int values, value; /* tensors of attention's values, and those before this one */
+    int down;          /* an MLP's second matrices before this one */
 } mixture;
 
 /* "attn_v" of "blk.3.attn_v.weight" and "token_embd" of "token_embd.weight", with what follows. */
@@ -63,7 +64,8 @@ static gguf_type mixed_type(const mixture *x, const gguf_tensor *t)
         return GGUF_Q8_0;
     if (x->c->experts == 8 && is_kind(t, "attn_output") && x->base == GGUF_Q4_K)
         return GGUF_Q5_K;
-    return x->mixed && is_down(t) && has_more_bits(t->layer, x->c->layers) ? GGUF_Q6_K : x->base;
+    /* of experts by the layer's number; else by how many such matrices came before, also where not every layer has one */
+    return x->mixed && is_down(t) && has_more_bits(x->c->experts > 1 ? t->layer : x->down, x->c->layers) ? GGUF_Q6_K : x->base;
 }
 
 /* A type of smaller blocks for rows that are not whole blocks, else F16. */
@@ -89,5 +91,6 @@ void gguf_mix_types(gguf_tensors *t, const model_config *c, const gguf_family *f
         one->type = fitting(wanted, one->cols);
         t->unblocked += one->type != wanted;
         x.value += is_value(one);
+        x.down += is_down(one);
     }
 }

@@ -143,6 +143,19 @@ static void put_kv_heads(const pairs *p, const gguf_family *f, const model_confi
         gguf_add_i32(p->w, has_attention(c, i) ? (int32_t)c->kv_heads : 0);
 }
 
+/* Of layers that are something else than an MLP alone: 0. */
+static void put_ffn(const pairs *p, const gguf_family *f, const model_config *c)
+{
+    char k[96];
+    if (!c->one_branch) {
+        put_u32(p, "feed_forward_length", c->experts && is_granite_hybrid(f) ? c->expert_ffn : c->ffn);
+        return;
+    }
+    gguf_begin_array(p->w, key(p, "feed_forward_length", k), GGUF_ARRAY_I32, (uint64_t)c->layers);
+    for (int i = 0; i < c->layers; i++)
+        gguf_add_i32(p->w, (int32_t)(c->mixer[i] != MIXER_NONE ? 0 : c->sparse[i] ? c->expert_ffn : c->ffn));
+}
+
 /* A text's positions are the same in all three sections of the pairs. */
 static void put_sections(const pairs *p, const model_config *c)
 {
@@ -164,8 +177,8 @@ static void put_experts(const pairs *p, const gguf_family *f, const model_config
     put_u32(p, "expert_count", c->experts);
     put_u32(p, "expert_used_count", c->experts_used);
     put_u32(p, "expert_feed_forward_length", c->expert_ffn);
-    if (c->shared_ffn && f->shared_count)
-        put_u32(p, "expert_shared_count", c->shared_ffn / c->expert_ffn);
+    if (c->shared_ffn && (f->shared_count || is_nemotron_h(f)))
+        put_u32(p, "expert_shared_count", f->shared_count ? c->shared_ffn / c->expert_ffn : 1);
     if (c->shared_ffn)
         put_u32(p, "expert_shared_feed_forward_length", c->shared_ffn);
     put_u32(p, "expert_gating_func",
@@ -192,12 +205,15 @@ void gguf_put_config(gguf_writer *w, const gguf_family *f, const model_config *c
     put_u32(&p, "context_length", c->max_positions); /* up to this length dynamic rope scaling changes nothing */
     put_u32(&p, "embedding_length", c->hidden);
     put_u32(&p, "block_count", c->layers);
-    put_u32(&p, "feed_forward_length", c->experts && is_granite_hybrid(f) ? c->expert_ffn : c->ffn);
+    put_ffn(&p, f, c);
     put_u32(&p, "attention.head_count", c->heads);
     put_kv_heads(&p, f, c);
     put_u32(&p, "attention.key_length", c->head_dim);
     put_u32(&p, "attention.value_length", c->head_dim);
-    put_f32(&p, c->norm == NORM_RMS ? "attention.layer_norm_rms_epsilon" : "attention.layer_norm_epsilon", (double)c->norm_eps);
+    if (c->norm == NORM_RMS)
+        put_f32(&p, "attention.layer_norm_rms_epsilon", (double)c->norm_eps);
+    if (c->norm != NORM_RMS || is_nemotron_h(f))
+        put_f32(&p, "attention.layer_norm_epsilon", (double)c->norm_eps);
     if (!strcmp(f->name, "gptneox")) {
         char k[96];
         gguf_put_bool(w, key(&p, "use_parallel_residual", k), c->parallel);

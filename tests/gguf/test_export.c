@@ -97,6 +97,24 @@ static void some_matrices_get_more_bits(void **state)
     }
 }
 
+/* Without experts, llama.cpp counts an MLP's second matrices where not every layer has one. */
+static void matrices_are_counted_where_layers_lack_them(void **state)
+{
+    (void)state;
+    enum { LAYERS = 8 };
+    for (int experts = 0; experts < 5; experts += 4) {
+        gguf_tensor list[LAYERS];
+        gguf_tensors t = {.list = list};
+        const model_config c = {.layers = LAYERS, .experts = experts};
+        const gguf_family f = {.name = "nemotron_h"};
+        for (int l = 1; l < LAYERS; l += 2)
+            add_matrix(&t, l, "ffn_down", 256);
+        gguf_mix_types(&t, &c, &f, PT_EXPORT_Q4_K_M);
+        for (int i = 0; i < 4; i++)
+            assert_int_equal(list[i].type, i == 3 || i == (experts ? 1 : 0) ? GGUF_Q6_K : GGUF_Q4_K);
+    }
+}
+
 /* Byte for byte. */
 static void files_are_those_that_llama_cpp_ran(void **state)
 {
@@ -630,6 +648,7 @@ int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(blocks_are_those_of_ggml), cmocka_unit_test(some_matrices_get_more_bits),
+        cmocka_unit_test(matrices_are_counted_where_layers_lack_them),
         cmocka_unit_test(files_are_those_that_llama_cpp_ran),
         cmocka_unit_test(rows_of_a_head_are_put_pair_by_pair),
         cmocka_unit_test(experts_are_one_tensor_of_each_kind),

@@ -111,11 +111,125 @@ static void falcon_h1_may_have_what_llama_cpp_lacks(void **state)
     free(out);
 }
 
+/* Of n numbers of a list in the file. */
+static void check_numbers(gguf_file *f, const char *key, const int *wanted, uint64_t n)
+{
+    uint64_t got;
+    assert_int_equal(gguf_array(f, key, &got), GGUF_ARRAY_I32);
+    assert_int_equal(got, n);
+    for (uint64_t i = 0; i < n; i++)
+        assert_int_equal(gguf_number(f, 4), wanted[i]);
+}
+
+/* A layer is what it has keys or an MLP for. */
+static void layers_of_nemotron_h_are_one_branch(void **state)
+{
+    (void)state;
+    enum { C = 28, INNER = 48, GROUPS = 2, FFN = 36, KV = 12, Q = 24 };
+    safetensors *st;
+    const char *folder = fixture_folder("nemotron_h"), *bytes;
+    add_plain_tokenizer(folder);
+    gguf_file f = open_both(folder, &st);
+    check_values(&f, st, "backbone.embeddings.weight", 0, 61 * C, "token_embd.weight", 0);
+    check_values(&f, st, "backbone.layers.0.norm.weight", 0, C, "blk.0.attn_norm.weight", 0);
+    check_values(&f, st, "backbone.layers.0.mixer.in_proj.weight", 0, (2 * INNER + 2 * GROUPS * 6 + 6) * C, "blk.0.ssm_in.weight", 0);
+    check_values(&f, st, "backbone.layers.0.mixer.norm.weight", 0, INNER, "blk.0.ssm_norm.weight", 0);
+    check_values(&f, st, "backbone.layers.1.norm.weight", 0, C, "blk.1.attn_norm.weight", 0);
+    check_values(&f, st, "backbone.layers.1.mixer.up_proj.weight", 0, FFN * C, "blk.1.ffn_up.weight", 0);
+    check_values(&f, st, "backbone.layers.1.mixer.down_proj.weight", 0, C * FFN, "blk.1.ffn_down.weight", 0);
+    check_values(&f, st, "backbone.layers.2.mixer.q_proj.weight", 0, Q * C, "blk.2.attn_q.weight", 0); /* without rope in any order */
+    check_values(&f, st, "backbone.layers.2.mixer.k_proj.weight", 0, KV * C, "blk.2.attn_k.weight", 0);
+    check_values(&f, st, "backbone.norm_f.weight", 0, C, "output_norm.weight", 0);
+    assert_int_equal(gguf_tensor_of(&f, "blk.1.ffn_norm.weight", &bytes), -1);
+    assert_true(gguf_says(&f, "general.architecture", "nemotron_h"));
+    check_numbers(&f, "nemotron_h.attention.head_count_kv", (const int[]){0, 0, 2, 0}, 4);
+    check_numbers(&f, "nemotron_h.feed_forward_length", (const int[]){0, FFN, 0, 0}, 4);
+    for (int i = 0; i < 2; i++) { /* llama.cpp needs the first of them, and has the second one for its norms */
+        float eps;
+        assert_int_equal(gguf_find(&f, i ? "nemotron_h.attention.layer_norm_rms_epsilon" : "nemotron_h.attention.layer_norm_epsilon"), 6);
+        memcpy(&eps, f.bytes + f.at, sizeof eps);
+        assert_true(eps == 1e-5f);
+    }
+    safetensors_close(st);
+    free(f.bytes);
+}
+
+#define NEMOTRON(pattern, more)                                                                                                       \
+    "{\"model_type\": \"nemotron_h\", \"vocab_size\": 424, \"hidden_size\": 8, \"intermediate_size\": 12, "                             \
+    "\"num_attention_heads\": 2, \"num_key_value_heads\": 1, \"head_dim\": 4, \"max_position_embeddings\": 64, "                        \
+    "\"mamba_num_heads\": 2, \"mamba_head_dim\": 4, \"n_groups\": 1, \"ssm_state_size\": 2, \"conv_kernel\": 3, "                       \
+    "\"mlp_hidden_act\": \"relu2\", \"n_routed_experts\": 3, \"num_experts_per_tok\": 2, \"moe_intermediate_size\": 6, "               \
+    "\"moe_shared_expert_intermediate_size\": 10, \"n_shared_experts\": 1, \"n_group\": 1, \"topk_group\": 1, "                       \
+    "\"routed_scaling_factor\": 2.5, \"norm_topk_prob\": true, \"hybrid_override_pattern\": \"" pattern "\", "                        \
+    "\"num_hidden_layers\": 3, \"bos_token_id\": 420, \"eos_token_id\": 420, \"tie_word_embeddings\": false" more "}"
+
+static void experts_of_nemotron_h_have_no_gate(void **state)
+{
+    (void)state;
+    enum { C = 8, E = 3, I = 6, SHARED = 10 };
+    safetensors *st;
+    const char *folder = make_folder_of("nemotron", NEMOTRON("ME*", ""), 5), *bytes;
+    gguf_file f = open_both(folder, &st);
+    for (int x = 0; x < E; x++) {
+        char name[96];
+        snprintf(name, sizeof name, "backbone.layers.1.mixer.experts.%d.up_proj.weight", x);
+        check_values(&f, st, name, 0, I * C, "blk.1.ffn_up_exps.weight", x * I * C);
+        snprintf(name, sizeof name, "backbone.layers.1.mixer.experts.%d.down_proj.weight", x);
+        check_values(&f, st, name, 0, C * I, "blk.1.ffn_down_exps.weight", x * C * I);
+    }
+    check_values(&f, st, "backbone.layers.1.mixer.shared_experts.up_proj.weight", 0, SHARED * C, "blk.1.ffn_up_shexp.weight", 0);
+    check_values(&f, st, "backbone.layers.1.mixer.shared_experts.down_proj.weight", 0, C * SHARED, "blk.1.ffn_down_shexp.weight", 0);
+    check_values(&f, st, "backbone.layers.1.mixer.gate.weight", 0, E * C, "blk.1.ffn_gate_inp.weight", 0);
+    check_values(&f, st, "backbone.layers.1.mixer.gate.e_score_correction_bias", 0, E, "blk.1.exp_probs_b.bias", 0);
+    assert_int_equal(gguf_tensor_of(&f, "blk.1.ffn_gate_exps.weight", &bytes), -1);
+    assert_true(gguf_says(&f, "general.architecture", "nemotron_h_moe"));
+    check_numbers(&f, "nemotron_h_moe.feed_forward_length", (const int[]){0, I, 0}, 3);
+    check_numbers(&f, "nemotron_h_moe.attention.head_count_kv", (const int[]){0, 0, 1}, 3);
+    assert_int_equal(gguf_u32(&f, "nemotron_h_moe.expert_shared_feed_forward_length"), SHARED);
+    assert_int_equal(gguf_u32(&f, "nemotron_h_moe.expert_weights_norm"), 1);
+    safetensors_close(st);
+    free(f.bytes);
+}
+
+static void keep_sentence(void *arg, const char *sentence)
+{
+    if (strstr(sentence, "time_step_min"))
+        snprintf(arg, 256, "%s", sentence);
+}
+
+static void nemotron_h_may_have_what_llama_cpp_lacks(void **state)
+{
+    (void)state;
+    char *out = strdup(scratch_path("refused.gguf")), said[256] = "";
+    pt_error e = {0};
+    pt_export_options o;
+    const struct { const char *name, *config, *sentence; } all[] = {
+        {"states", NEMOTRON("MEE", ""), "no layer with attention"}, {"both", NEMOTRON("*E-", ""), "an MLP beside such with experts"},
+        {"biases", NEMOTRON("*EM", ", \"mlp_bias\": true"), "biases of the MLP"},
+        {"mixers", NEMOTRON("*MM", ", \"use_bias\": true"), "biases of the matrices"}};
+    for (size_t i = 0; i < sizeof all / sizeof *all; i++)
+        refuses(make_folder_of(all[i].name, all[i].config, 6), out, all[i].sentence);
+    for (int i = 0; i < 2; i++) { /* a least step is told, no least step is not */
+        pt_export_defaults(&o);
+        o.model = make_folder_of("steps", i ? NEMOTRON("*-M", ", \"time_step_min\": 0.0")
+                                            : NEMOTRON("*-M", ", \"time_step_min\": 0.25"), 7);
+        o.out = out;
+        o.notice = keep_sentence;
+        o.arg = said;
+        said[0] = 0;
+        if (pt_export(&o, &e))
+            fail_msg("%s", e.text);
+        assert_true(i ? !said[0] : strstr(said, "0.25") != NULL);
+    }
+    free(out);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(factors_of_falcon_h1_are_in_the_weights), cmocka_unit_test(a_tied_head_of_falcon_h1_has_its_own_factor),
-        cmocka_unit_test(falcon_h1_may_have_what_llama_cpp_lacks),
+        cmocka_unit_test(falcon_h1_may_have_what_llama_cpp_lacks), cmocka_unit_test(layers_of_nemotron_h_are_one_branch),
+        cmocka_unit_test(experts_of_nemotron_h_have_no_gate), cmocka_unit_test(nemotron_h_may_have_what_llama_cpp_lacks),
     };
     return cmocka_run_group_tests(tests, scratch_make, scratch_remove);
 }
