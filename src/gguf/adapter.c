@@ -125,7 +125,7 @@ int gguf_adapter_list(const gguf_adapter *x, const gguf_tensors *of_model, gguf_
 static float rest_of_scale(const gguf_adapter *x, const param *p)
 {
     for (int i = 0; i < MODEL_MATRICES; i++)
-        for (int k = 0; k < MODEL_MAX_PARTS; k++)
+        for (int k = 0; k < adapter_parts(x->m, p->block, i); k++)
             if (p->role == adapter_b(i, k)) {
                 const adapter_module *of = adapter_at(x->m, p->block, i, k);
                 const double rest = (double)of->scale * of->rank / (double)x->alpha;

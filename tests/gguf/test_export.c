@@ -417,8 +417,8 @@ static void a_vocabulary_is_told(void **state)
     free(f.bytes);
 }
 
-/* The model's square matrix with the product of the adapter's own file is the merged one. */
-static void check_alone(const pt_export_options *merged, gguf_file *base, gguf_file *sum, const char *name, int64_t size)
+/* The model's matrix with the product of the adapter's own file is the merged one. */
+static void check_alone(const pt_export_options *merged, gguf_file *base, gguf_file *sum, const char *name, int64_t rows, int64_t cols)
 {
     enum { RANK = 4 };
     pt_export_options o = *merged;
@@ -442,12 +442,12 @@ static void check_alone(const pt_export_options *merged, gguf_file *base, gguf_f
     assert_int_equal(gguf_tensor_of(&f, tensor, &b), GGUF_F32);
     gguf_tensor_of(base, name, &before);
     gguf_tensor_of(sum, name, &after);
-    for (int64_t i = 0; i < size * size; i++) {
+    for (int64_t i = 0; i < rows * cols; i++) {
         float w, wanted, x[RANK], y;
         double delta = 0;
-        memcpy(&w, before + i * 4, 4), memcpy(&wanted, after + i * 4, 4), memcpy(x, b + i / size * RANK * 4, sizeof x);
+        memcpy(&w, before + i * 4, 4), memcpy(&wanted, after + i * 4, 4), memcpy(x, b + i / cols * RANK * 4, sizeof x);
         for (int k = 0; k < RANK; k++) {
-            memcpy(&y, a + (k * size + i % size) * 4, 4);
+            memcpy(&y, a + (k * cols + i % cols) * 4, 4);
             delta += (double)x[k] * (double)y;
         }
         if (!(fabs(w + (double)alpha / RANK * delta - wanted) <= 1e-6))
@@ -509,9 +509,13 @@ static void an_adapter_is_merged_on_the_way(void **state)
         }
         assert_true(changed);
         assert_int_equal(f.tensors, base.tensors);
-        check_alone(&o, &base, &of_folder, "blk.1.attn_output.weight", i ? 40 : 24);
-        if (!i)
-            check_alone(&o, &base, &of_folder, "blk.0.attn_q.weight", 24); /* whose rows have another order there */
+        check_alone(&o, &base, &of_folder, "blk.1.attn_output.weight", i ? 40 : 24, i ? 40 : 24);
+        if (!i) {
+            check_alone(&o, &base, &of_folder, "blk.0.attn_q.weight", 24, 24); /* whose rows have another order there */
+            check_alone(&o, &base, &of_folder, "blk.0.ffn_gate.weight", 40, 24);
+            check_alone(&o, &base, &of_folder, "blk.0.ffn_up.weight", 40, 24);
+            check_alone(&o, &base, &of_folder, "blk.1.ffn_down.weight", 24, 40);
+        }
         char *text, line[200];
         size_t n;
         assert_int_equal(file_read_all(file, 1 << 20, &text, &n, &e), 0);
