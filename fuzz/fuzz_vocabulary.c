@@ -35,7 +35,8 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t n)
     if (tokenizer_open(folder, &t, &e))
         return 0;
     assert(!gguf_create("/dev/null", &w, &e));
-    const vocabulary v = {folder, t, 1 + n % 64, -1, stops, 4, NULL, told, &sentences};
+    const bool gemma4 = n % 2;
+    const vocabulary v = {folder, t, 1 + n % 64, gemma4 ? 0 : -1, stops, 4, gemma4, NULL, told, &sentences};
     if (gguf_put_vocabulary(w, &v, &e))
         assert(e.code == PT_FAILED && strlen(e.text) > 20);
     gguf_close(w);

@@ -32,11 +32,18 @@ static bool adapts_experts(const model *m)
     return any;
 }
 
+/* Of what makes the inputs of Gemma 4's layers: llama.cpp multiplies that matrix without an adapter. */
+static bool adapts_inputs(const model *m)
+{
+    return m->config.input_width && adapter_at(m, 1, adapter_matrix(PARAM_INPUTS), 0)->rank;
+}
+
 int gguf_adapter_open(gguf_adapter *x, const char *folder, pt_error *e)
 {
     const adapter_module *first = first_module(x->m);
     const char *has = model_has_magnitudes(x->m) ? "magnitudes (DoRA)" : adapts_experts(x->m) ? "adapters of experts"
-                      : model_has_whole(x->m) ? "modules that were trained in full" : NULL;
+                      : model_has_whole(x->m) ? "modules that were trained in full"
+                      : adapts_inputs(x->m) ? "an adapter of per_layer_model_projection" : NULL;
     if (has)
         return pt_fail(e, PT_FAILED, "%.400s has %s, which a GGUF file of an adapter cannot hold here: leave `adapter_only` out, and the "
                                      "adapter is merged into the model's file", folder, has);

@@ -48,7 +48,12 @@ static void add_gate_and_up(gguf_lister *l, int i, int layer, const char *gate, 
 bool gguf_add_sparse(gguf_lister *l, int i, int layer)
 {
     const param *p = &l->m->params[i];
+    const model_config *c = &l->m->config;
     gguf_tensor *x;
+    if (c->experts_beside && p->role == PARAM_EXPERTS_UP)
+        add_experts(l, i, layer, "ffn_gate_up_exps", 0, p->rows / c->experts);
+    if (c->experts_beside && (p->role == PARAM_UP || p->role == PARAM_DOWN || p->role == PARAM_EXPERTS_UP))
+        return p->role == PARAM_EXPERTS_UP; /* the others are of the MLP, as in layers without experts */
     switch (p->role) {
     case PARAM_ROUTER: case PARAM_SHARED_GATE:
         x = gguf_add_part(l, i, layer, p->role == PARAM_ROUTER ? "ffn_gate_inp" : "ffn_gate_inp_shexp", 0, 0);
@@ -58,11 +63,11 @@ bool gguf_add_sparse(gguf_lister *l, int i, int layer)
     case PARAM_ROUTER_BIAS: gguf_add_part(l, i, layer, "ffn_gate_inp", 0, 0); return true;
     case PARAM_CORRECTION: gguf_add_part(l, i, layer, "exp_probs_b", 0, 0); return true;
     case PARAM_EXPERTS_UP: case PARAM_EXPERTS_UP_BIAS: add_gate_and_up(l, i, layer, "ffn_gate_exps", "ffn_up_exps"); return true;
-    case PARAM_EXPERTS_DOWN: add_experts(l, i, layer, "ffn_down_exps", 0, l->m->config.hidden); return true;
+    case PARAM_EXPERTS_DOWN: add_experts(l, i, layer, "ffn_down_exps", 0, c->hidden); return true;
     case PARAM_EXPERTS_DOWN_BIAS:
         x = gguf_add_part(l, i, layer, "ffn_down_exps", 0, 0);
         if (x)
-            x->split = l->m->config.hidden;
+            x->split = c->hidden;
         return true;
     case PARAM_UP: case PARAM_SHARED_UP: add_gate_and_up(l, i, layer, "ffn_gate_shexp", "ffn_up_shexp"); return true;
     case PARAM_DOWN: case PARAM_SHARED_DOWN: gguf_add_part(l, i, layer, "ffn_down_shexp", 0, 0); return true;

@@ -24,6 +24,9 @@ static const gguf_family families[] = {
      .windows = FAMILY_WINDOWS_ALWAYS, .period = 2},
     {.model_type = "gemma3_text", .name = "gemma3", .free_head_dim = true, .tanh_gelu = true, .logit_softcap = true, .scale_by_width = 62,
      .windows = FAMILY_WINDOWS_BY_KEY, .period = 6},
+    {.model_type = "gemma4_text", .name = "gemma4", .free_head_dim = true, .tanh_gelu = true, .logit_softcap = true, .unscaled = true,
+     .partial_rope = true, .rope_factors = true, .windows = FAMILY_WINDOWS_LISTED, .experts = true, .fixed_norm = true, .norm = true,
+     .all_sparse = true},
     {.model_type = "phi3", .name = "phi3", .fused_qkv = true, .fused_up = true, .partial_rope = true, .long_ropes = true},
     {.model_type = "olmo2", .name = "olmo2", .own_head = true},
     {.model_type = "olmo3", .name = "olmo2", .own_head = true, .windows = FAMILY_WINDOWS_BY_KEY, .period = 4},
@@ -92,6 +95,6 @@ int gguf_family_of(const model *m, const char *where, void (*notice)(void *, con
 float gguf_query_scale(const gguf_family *f, const model_config *c, int layer)
 {
     const bool by_width = f->scale_by_width && f->scale_by_width == c->layers;
-    const float theirs = (float)(1 / sqrt((double)(by_width ? c->hidden / c->heads : c->head_dim)));
+    const float theirs = f->unscaled ? 1 : (float)(1 / sqrt((double)(by_width ? c->hidden / c->heads : c->head_dim)));
     return f->own_scale ? c->layer_scale[layer] : c->attention_scale * c->layer_scale[layer] / theirs;
 }

@@ -9,7 +9,8 @@
 typedef enum family_windows {
     FAMILY_WINDOWS_NONE,    /* no layer has a window */
     FAMILY_WINDOWS_ALWAYS,  /* some layers have one; if the file does not say which, `period` does */
-    FAMILY_WINDOWS_BY_KEY   /* the same, if the model has a window */
+    FAMILY_WINDOWS_BY_KEY,  /* the same, if the model has a window */
+    FAMILY_WINDOWS_LISTED   /* some layers have one, and the file says which */
 } family_windows;
 
 typedef struct gguf_family {
@@ -35,6 +36,7 @@ typedef struct gguf_family {
     bool vocabulary_scaled; /* the factors of embeddings and logits are multiplied into the tables */
     bool keys_scaled;       /* another scale of the scores is multiplied into keys, not into queries */
     bool own_scale;         /* the scale of the scores is in the file */
+    bool unscaled;          /* scores are not divided */
     int scale_by_width;     /* scores are divided by sqrt(width / heads) in the model with this number of layers; 0: in none */
     family_windows windows;
     int period;

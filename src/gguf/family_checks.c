@@ -74,6 +74,8 @@ static int check_attention(const check *k)
 
 static int check_rope(const check *k, const rope_config *r)
 {
+    if (r->kind == ROPE_PARTIAL && !is_gemma4(k->f))
+        return refuse(k, "rope scaling of type proportional");
     if (!k->f->partial_rope && r->rotated != k->c->head_dim)
         return refuse(k, "heads that are rotated in part");
     if (r->kind == ROPE_LLAMA3 && !k->f->rope_factors)
@@ -157,6 +159,24 @@ static int check_gpt_oss(const check *k)
     return 0;
 }
 
+/* What llama.cpp fixes for Gemma 4. Layers read the keys and values of the last layer with its own, or of the one before if they have a
+ * window. */
+static int check_gemma4(const check *k)
+{
+    const model_config *c = k->c;
+    const int64_t own = c->layers - c->kv_shared;
+    if (!is_gemma4(k->f))
+        return 0;
+    if (!any_window(c) || own < 2)
+        return refuse(k, any_window(c) ? "one layer alone with keys and values" : "no layer with a window");
+    for (int i = (int)own; i < c->layers; i++)
+        if (model_kv_layer(c, i) != own - (c->window[i] ? 2 : 1))
+            return refuse(k, "layers that read the keys and values of another layer than the last two that make them");
+    if (c->rope[0].kind != ROPE_PLAIN && c->rope[0].kind != ROPE_PARTIAL)
+        return refuse(k, "rope scaling other than of type proportional");
+    return c->rope[1].kind == ROPE_PLAIN ? 0 : refuse(k, "rope scaling in layers with a window");
+}
+
 static int check_mixers(const check *k)
 {
     const model_config *c = k->c;
@@ -203,6 +223,8 @@ int gguf_family_check(const model_config *c, const gguf_family *f, const char *w
         status = check_experts(&k);
     if (!status)
         status = check_gpt_oss(&k);
+    if (!status)
+        status = check_gemma4(&k);
     if (!status)
         status = check_mixers(&k);
     if (!status && c->multimodal)

@@ -31,6 +31,8 @@ static inline bool is_gpt_oss(const gguf_family *f) { return !strcmp(f->name, "g
 
 static inline bool is_granite_hybrid(const gguf_family *f) { return !strcmp(f->name, "granitehybrid"); }
 
+static inline bool is_gemma4(const gguf_family *f) { return !strcmp(f->name, "gemma4"); }
+
 static inline bool is_nemotron_h(const gguf_family *f) { return !strncmp(f->name, "nemotron_h", 10); }
 
 static inline bool is_falcon(const gguf_family *f) { return !strcmp(f->name, "falcon-h1"); }

@@ -87,6 +87,10 @@ void gguf_mix_types(gguf_tensors *t, const model_config *c, const gguf_family *f
         gguf_tensor *one = &t->list[i];
         if (one->whole)
             continue;
+        if (one->plain && gguf_is_blocks(x.base)) {
+            one->type = GGUF_F16;
+            continue;
+        }
         const gguf_type wanted = gguf_is_blocks(x.base) ? mixed_type(&x, one) : x.base;
         one->type = fitting(wanted, one->cols);
         t->unblocked += one->type != wanted;

@@ -35,13 +35,17 @@ static void put_string(const pairs *p, const char *name, const char *value)
 
 bool gguf_has_factors(const gguf_family *f, const rope_config *r)
 {
-    return r->kind == ROPE_LLAMA3 || (r->kind == ROPE_YARN && !standard_yarn(f, r));
+    return is_gemma4(f) || r->kind == ROPE_LLAMA3 || (r->kind == ROPE_YARN && !standard_yarn(f, r));
 }
 
 void gguf_rope_factors(const rope_config *r, float *out)
 {
-    for (int64_t i = 0; i < r->rotated / 2; i++)
-        out[i] = (float)(pow(r->theta, -(double)(2 * i) / (double)r->rotated) / model_rope_frequency(r, 1, i));
+    for (int64_t i = 0; i < r->rotated / 2; i++) {
+        if (r->kind == ROPE_PARTIAL && i >= r->turning)
+            out[i] = 1e30f; /* its frequency is 0 */
+        else
+            out[i] = (float)(pow(r->theta, -(double)(2 * i) / (double)r->rotated) / model_rope_frequency(r, 1, i));
+    }
 }
 
 static void put_yarn(const pairs *p, const gguf_family *f, const rope_config *r)
@@ -74,7 +78,9 @@ static void put_rope(const pairs *p, const gguf_family *f, const model_config *c
         put_u32(p, "rope.scaling.original_context_length", (int64_t)r->original_positions);
     if (c->query_rope >= 0)
         put_f32(p, "attention.temperature_scale", c->rope[c->query_rope].scaling_beta);
-    if (!strcmp(f->name, "gemma3") && any_window(c))
+    if (is_gemma4(f))
+        put_u32(p, "rope.dimension_count_swa", c->rope[1].rotated);
+    if ((!strcmp(f->name, "gemma3") && any_window(c)) || is_gemma4(f))
         put_f32(p, "rope.freq_base_swa", c->rope[1].theta);
 }
 
@@ -85,7 +91,7 @@ static void put_windows(const pairs *p, const gguf_family *f, const model_config
         return;
     put_u32(p, "attention.sliding_window", any_window(c) ? smallest_window(c) : c->max_positions);
     for (int i = 0; i < c->layers; i++)
-        usual = usual && (c->window[i] > 0) == ((i + 1) % f->period != 0);
+        usual = usual && f->period && (c->window[i] > 0) == ((i + 1) % f->period != 0);
     if (usual || !any_window(c))
         return;
     char k[96];
@@ -106,7 +112,7 @@ static void put_scales(const pairs *p, const gguf_family *f, const model_config 
         put_f32(p, "logit_scale", c->logit_scale);
     if (c->attention_softcap > 0)
         put_f32(p, "attn_logit_softcapping", c->attention_softcap);
-    if (c->logit_softcap > 0)
+    if (c->logit_softcap > 0 || is_gemma4(f)) /* without the key, llama.cpp has 30 for it */
         put_f32(p, "final_logit_softcapping", c->logit_softcap);
 }
 
@@ -134,26 +140,27 @@ static void put_state(const pairs *p, const gguf_family *f, const model_config *
 static void put_kv_heads(const pairs *p, const gguf_family *f, const model_config *c)
 {
     char k[96];
-    if (!f->mixers || f->by_interval || c->attends_beside) {
+    const bool alike = !c->full_kv_heads || c->full_kv_heads == c->kv_heads;
+    if ((!f->mixers && alike) || f->by_interval || c->attends_beside) {
         put_u32(p, "attention.head_count_kv", c->kv_heads);
         return;
     }
     gguf_begin_array(p->w, key(p, "attention.head_count_kv", k), GGUF_ARRAY_I32, (uint64_t)c->layers);
     for (int i = 0; i < c->layers; i++)
-        gguf_add_i32(p->w, has_attention(c, i) ? (int32_t)c->kv_heads : 0);
+        gguf_add_i32(p->w, has_attention(c, i) ? (int32_t)model_heads(c, i).kv_heads : 0);
 }
 
-/* Of layers that are something else than an MLP alone: 0. */
+/* Of layers that are a mixer alone: 0. */
 static void put_ffn(const pairs *p, const gguf_family *f, const model_config *c)
 {
     char k[96];
-    if (!c->one_branch) {
+    if (!c->one_branch && !c->double_wide) {
         put_u32(p, "feed_forward_length", c->experts && is_granite_hybrid(f) ? c->expert_ffn : c->ffn);
         return;
     }
     gguf_begin_array(p->w, key(p, "feed_forward_length", k), GGUF_ARRAY_I32, (uint64_t)c->layers);
     for (int i = 0; i < c->layers; i++)
-        gguf_add_i32(p->w, (int32_t)(c->mixer[i] != MIXER_NONE ? 0 : c->sparse[i] ? c->expert_ffn : c->ffn));
+        gguf_add_i32(p->w, (int32_t)(c->one_branch && c->sparse[i] ? c->expert_ffn : model_ffn(c, i)));
 }
 
 /* A text's positions are the same in all three sections of the pairs. */
@@ -179,7 +186,7 @@ static void put_experts(const pairs *p, const gguf_family *f, const model_config
     put_u32(p, "expert_feed_forward_length", c->expert_ffn);
     if (c->shared_ffn && (f->shared_count || is_nemotron_h(f)))
         put_u32(p, "expert_shared_count", f->shared_count ? c->shared_ffn / c->expert_ffn : 1);
-    if (c->shared_ffn)
+    if (c->shared_ffn && !c->experts_beside)
         put_u32(p, "expert_shared_feed_forward_length", c->shared_ffn);
     put_u32(p, "expert_gating_func",
             c->router == ROUTE_SIGMOID ? GATING_SIGMOID : is_gpt_oss(f) ? GATING_SOFTMAX_OF_CHOSEN : GATING_SOFTMAX);
@@ -208,8 +215,15 @@ void gguf_put_config(gguf_writer *w, const gguf_family *f, const model_config *c
     put_ffn(&p, f, c);
     put_u32(&p, "attention.head_count", c->heads);
     put_kv_heads(&p, f, c);
-    put_u32(&p, "attention.key_length", c->head_dim);
-    put_u32(&p, "attention.value_length", c->head_dim);
+    const int64_t dim = c->full_head_dim ? c->full_head_dim : c->head_dim;
+    put_u32(&p, "attention.key_length", dim);
+    put_u32(&p, "attention.value_length", dim);
+    if (is_gemma4(f)) {
+        put_u32(&p, "attention.key_length_swa", c->head_dim);
+        put_u32(&p, "attention.value_length_swa", c->head_dim);
+        put_u32(&p, "attention.shared_kv_layers", c->kv_shared);
+        put_u32(&p, "embedding_length_per_layer_input", c->input_width);
+    }
     if (c->norm == NORM_RMS)
         put_f32(&p, "attention.layer_norm_rms_epsilon", (double)c->norm_eps);
     if (c->norm != NORM_RMS || is_nemotron_h(f))

@@ -163,13 +163,15 @@ int gguf_put_sentencepiece(gguf_writer *w, const vocabulary *v, pt_error *e)
         status = check_marks(v, e);
     if (status)
         return status;
-    gguf_put_string(w, "tokenizer.ggml.model", "llama");
-    gguf_put_string(w, "tokenizer.ggml.pre", "default");
-    gguf_put_bool(w, "tokenizer.ggml.add_space_prefix", prefixed);
     for (int byte = 0; byte < 256; byte++)
         if (v->tokenizer->model.fallback[byte] == NO_ID) {
             vocabulary_tell(v, "the vocabulary has no tokens for single bytes: llama.cpp fails at characters outside the vocabulary");
             break;
         }
+    if (v->gemma4)
+        return gguf_put_gemma4(w, v, e);
+    gguf_put_string(w, "tokenizer.ggml.model", "llama");
+    gguf_put_string(w, "tokenizer.ggml.pre", "default");
+    gguf_put_bool(w, "tokenizer.ggml.add_space_prefix", prefixed);
     return put_scores(w, v, e);
 }

@@ -41,7 +41,9 @@ gguf_tensor *gguf_add_part(gguf_lister *l, int i, int layer, const char *kind, i
                      .whole = vector || p->role == PARAM_POSITIONS || p->role == PARAM_CONV};
     if (p->kind->use == USE_NORM && p->role != PARAM_MIX_NORM)
         x.offset = l->m->config.norm_offset;
-    return add(l, x, kind, layer, bare ? "" : bias ? "bias" : "weight");
+    const bool factor = p->role == PARAM_ROUTER_NORM || p->role == PARAM_EXPERT_SCALE;
+    x.plain = p->role == PARAM_INPUTS;
+    return add(l, x, kind, layer, bare ? "" : factor ? "scale" : bias ? "bias" : "weight");
 }
 
 /* A bias that llama.cpp needs and the model has not. */
@@ -97,11 +99,14 @@ static void add_qkv(gguf_lister *l, int i, int layer)
         set_turn(of_q, 0, 2, h.heads, h.dim);
     const float scale = c->qk_norm == QK_NORM_NONE ? gguf_query_scale(l->f, c, layer) : 1, all = c->factor.qkv;
     multiply(of_q, h.q_wide, l->f->keys_scaled ? all : all * scale);
+    if (model_reads_kv(c, layer))
+        return;
     gguf_tensor *of_k = gguf_add_part(l, i, layer, "attn_k", at.k, h.kv_wide);
     if (adjacent)
         set_turn(of_k, 0, 2, h.dim / 2, 1);
     multiply(of_k, h.kv_wide, l->f->keys_scaled ? all * scale : all);
-    multiply(gguf_add_part(l, i, layer, "attn_v", at.v, h.kv_wide), h.kv_wide, all);
+    if (h.made == at.all) /* else values are made by keys' matrix, there too */
+        multiply(gguf_add_part(l, i, layer, "attn_v", at.v, h.kv_wide), h.kv_wide, all);
 }
 
 /* ---- layers with a state ---- */
@@ -193,7 +198,8 @@ static bool add_mixer(gguf_lister *l, int i, int layer)
 
 static void add_up(gguf_lister *l, int i, int layer)
 {
-    const int64_t half = l->m->config.ffn;
+    const param *p = &l->m->params[i];
+    const int64_t half = (p->part[0].vector ? p->cols : p->rows) / 2;
     if (!l->m->config.gated || l->f->fused_up) {
         gguf_add_part(l, i, layer, "ffn_up", 0, 0);
         return;
@@ -209,6 +215,10 @@ static const char *const plain_names[PARAM_ROLES] = {
     [PARAM_OUT] = "attn_output", [PARAM_OUT_BIAS] = "attn_output", [PARAM_POST_NORM1] = "post_attention_norm",
     [PARAM_NORM2] = "ffn_norm", [PARAM_NORM2_BIAS] = "ffn_norm",
     [PARAM_DOWN] = "ffn_down", [PARAM_DOWN_BIAS] = "ffn_down", [PARAM_POST_NORM2] = "post_ffw_norm",
+    [PARAM_ROUTER_NORM] = "ffn_gate_inp", [PARAM_EXPERT_SCALE] = "ffn_down_exps", [PARAM_NORM3] = "pre_ffw_norm_2",
+    [PARAM_POST_MLP] = "post_ffw_norm_1", [PARAM_POST_EXPERTS] = "post_ffw_norm_2",
+    [PARAM_LAYER_TOKENS] = "per_layer_token_embd", [PARAM_INPUTS] = "per_layer_model_proj", [PARAM_INPUTS_NORM] = "per_layer_proj_norm",
+    [PARAM_INPUT_GATE] = "inp_gate", [PARAM_INPUT_OUT] = "proj", [PARAM_INPUT_NORM] = "post_norm", [PARAM_SCALE] = "layer_output_scale",
     [PARAM_SINKS] = "attn_sinks", [PARAM_NORMF] = "output_norm", [PARAM_NORMF_BIAS] = "output_norm", [PARAM_HEAD] = "output",
 };
 
@@ -227,6 +237,8 @@ static void add_param(gguf_lister *l, int i)
         add_qkv(l, i, layer);
     else if (p->role == PARAM_UP || p->role == PARAM_UP_BIAS)
         add_up(l, i, layer);
+    else if (p->role == PARAM_INPUTS || p->role == PARAM_INPUTS_NORM) /* of all layers */
+        gguf_add_part(l, i, -1, plain_names[p->role], 0, 0);
     else if (l->f->second_norm && (p->role == PARAM_NORM2 || p->role == PARAM_NORM2_BIAS))
         gguf_add_part(l, i, layer, l->f->second_norm, 0, 0);
     else if (l->f->final_norm && p->role == PARAM_NORMF)

@@ -19,6 +19,7 @@ typedef struct gguf_tensor {
     int layer;            /* -1: of none */
     gguf_type type;
     bool whole;           /* F32 in every file */
+    bool plain;           /* never in blocks: F16 beside them */
     int param;            /* -1: `values`, or zeros if that is NULL */
     int64_t row0, rows, cols; /* of the parameter; for a vector: elements [row0, row0 + cols) */
     bool vector;

@@ -30,6 +30,17 @@ static bool is_byte_token(const bpe *b, uint32_t id, const char *text, size_t n)
     return false;
 }
 
+/* Special tokens of Gemma 4 that llama.cpp is to show in a reply, because it reads calls of tools and thoughts by them. */
+static bool is_shown(const vocabulary *v, const char *text, size_t n)
+{
+    static const char *const shown[] = {"<|channel>", "<channel|>", "<|tool_call>", "<tool_call|>", "<|tool_response>", "<tool_response|>",
+                                        "<|\"|>"};
+    for (size_t i = 0; v->gemma4 && i < sizeof shown / sizeof *shown; i++)
+        if (n == strlen(shown[i]) && !memcmp(text, shown[i], n))
+            return true;
+    return false;
+}
+
 /* The text and type of an id. Added tokens are matched in the raw text, so their spaces stay spaces. */
 static int token_of(const vocabulary *v, uint32_t id, text_buffer *out, int *kind, pt_error *e)
 {
@@ -39,7 +50,11 @@ static int token_of(const vocabulary *v, uint32_t id, text_buffer *out, int *kin
     out->n = 0;
     if (text) {
         const added_token *a = added_of(t, id);
-        *kind = id == t->model.unk ? TOKEN_UNKNOWN : a && !a->special ? TOKEN_USER_DEFINED : TOKEN_CONTROL;
+        if (v->gemma4 && a && !a->special && memmem(text, n, space_mark, MARK_BYTES)) { /* spaces in a text are merged to it */
+            *kind = TOKEN_NORMAL;
+            return text_buffer_append(out, text, n, e);
+        }
+        *kind = id == t->model.unk ? TOKEN_UNKNOWN : (a && !a->special) || is_shown(v, text, n) ? TOKEN_USER_DEFINED : TOKEN_CONTROL;
         int status = 0;
         for (size_t i = 0; i < n && !status;) {
             const bool space = !t->model.byte_level && *kind == TOKEN_USER_DEFINED && n - i >= MARK_BYTES &&
@@ -140,6 +155,13 @@ static int put_merges(gguf_writer *w, const json_t *merges)
     return status;
 }
 
+int vocabulary_put_merges(gguf_writer *w, const char *where, const json_t *root, pt_error *e)
+{
+    return put_merges(w, json_object_get(json_object_get(root, "model"), "merges"))
+               ? pt_fail(e, PT_FAILED, "%.300s: no memory for its merges", where)
+               : 0;
+}
+
 static int put_byte_level(gguf_writer *w, const vocabulary *v, pt_error *e)
 {
     const normalizer *n = &v->tokenizer->normalizer;
@@ -157,8 +179,7 @@ static int put_byte_level(gguf_writer *w, const vocabulary *v, pt_error *e)
     if (!status) {
         gguf_put_string(w, "tokenizer.ggml.model", "gpt2");
         gguf_put_string(w, "tokenizer.ggml.pre", cut);
-        if (put_merges(w, json_object_get(json_object_get(file.object, "model"), "merges")))
-            status = pt_fail(e, PT_FAILED, "%.300s: no memory for its merges", path);
+        status = vocabulary_put_merges(w, path, file.object, e);
     }
     json_source_close(&file);
     return status;
@@ -183,6 +204,14 @@ static int64_t find_token(const vocabulary *v, const char *key)
 {
     const int64_t id = named_token(v, "tokenizer_config.json", key);
     return id >= 0 ? id : named_token(v, "special_tokens_map.json", key);
+}
+
+int64_t vocabulary_bos(const vocabulary *v)
+{
+    int64_t bos = tokenizer_bos(v->tokenizer);
+    bos = bos >= 0 ? bos : find_token(v, "bos_token");
+    bos = bos >= 0 ? bos : v->bos;
+    return bos < v->vocab ? bos : -1;
 }
 
 /* Whether llama.cpp takes the token for an end of text by its spelling. */
@@ -221,13 +250,10 @@ static int put_ends(gguf_writer *w, const vocabulary *v, pt_error *e)
 static int put_tasks(gguf_writer *w, const vocabulary *v, pt_error *e)
 {
     const tokenizer *t = v->tokenizer;
-    int64_t bos = tokenizer_bos(t);
-    bos = bos >= 0 ? bos : find_token(v, "bos_token");
-    bos = bos >= 0 ? bos : v->bos;
-    const int64_t padding = find_token(v, "pad_token");
+    const int64_t bos = vocabulary_bos(v), padding = find_token(v, "pad_token");
     if (t->post.before.n > 1)
         return vocabulary_refuse(v, "more than one token before a text", e);
-    if (bos >= 0 && bos < v->vocab)
+    if (bos >= 0)
         gguf_put_u32(w, "tokenizer.ggml.bos_token_id", (uint32_t)bos);
     if (t->model.unk != NO_ID && t->model.unk < v->vocab)
         gguf_put_u32(w, "tokenizer.ggml.unknown_token_id", t->model.unk);
@@ -256,8 +282,10 @@ static int put_chat(gguf_writer *w, const vocabulary *v, pt_error *e)
     return 0;
 }
 
-int gguf_put_vocabulary(gguf_writer *w, const vocabulary *v, pt_error *e)
+int gguf_put_vocabulary(gguf_writer *w, const vocabulary *of_model, pt_error *e)
 {
+    vocabulary own = *of_model, *v = &own;
+    own.gemma4 = vocabulary_is_gemma4(of_model);
     int status = v->tokenizer->model.byte_level ? put_byte_level(w, v, e) : gguf_put_sentencepiece(w, v, e);
     if (!status)
         status = put_tokens(w, v, e);

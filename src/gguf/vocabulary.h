@@ -18,6 +18,7 @@ typedef struct vocabulary {
     int64_t vocab, bos;      /* rows of the model's embedding; its BOS id, -1: none */
     const int32_t *stops;    /* ids of the ends of a text */
     int stops_n;
+    bool gemma4;             /* the model is a Gemma 4, whose tokenizer llama.cpp has in a form of its own (gemma4_vocabulary.c) */
     const char *template;    /* a file with a chat template, instead of the folder's; NULL: none */
     void (*notice)(void *arg, const char *sentence); /* may be NULL */
     void *arg;

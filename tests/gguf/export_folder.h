@@ -112,6 +112,59 @@ static inline void find(const safetensors *st, const char *name, float *out)
     assert_int_equal(safetensors_read_f32(st, t, 0, t->elements, out, NULL), 0);
 }
 
+/* FOLDER/NAME, an adapter of rank 1 with alpha 2 of the modules `model.` MODULE: one tensor A (1, inputs) and one B (outputs, 1) each. */
+typedef struct adapted_module { const char *name; int64_t outputs, inputs; } adapted_module;
+static inline const char *put_adapter(const char *name, const adapted_module *modules, int n)
+{
+    char path[300];
+    const char *folder = scratch_path(name);
+    pt_error e = {0};
+    json_t *header = json_object(), *targets = json_array();
+    int64_t floats = 0;
+    assert_int_equal(dir_make(folder, &e), 0);
+    for (int i = 0; i < n; i++) {
+        for (int b = 0; b < 2; b++) {
+            char key[200];
+            const int64_t rows = b ? modules[i].outputs : 1, cols = b ? 1 : modules[i].inputs;
+            snprintf(key, sizeof key, "base_model.model.model.%s.lora_%c.weight", modules[i].name, "AB"[b]);
+            json_object_set_new(header, key, json_pack("{s:s, s:[I, I], s:[I, I]}", "dtype", "F32", "shape", (json_int_t)rows,
+                                (json_int_t)cols, "data_offsets", (json_int_t)floats * 4, (json_int_t)(floats + rows * cols) * 4));
+            floats += rows * cols;
+        }
+        json_array_append_new(targets, json_string(modules[i].name));
+    }
+    char *text = json_dumps(header, 0);
+    const uint64_t bytes = strlen(text);
+    char *file = malloc(8 + bytes + (size_t)floats * 4);
+    memcpy(file, &bytes, 8);
+    memcpy(file + 8, text, bytes);
+    for (int64_t i = 0; i < floats; i++) {
+        const float value = (float)(i * 37 % 23 - 11) / 64;
+        memcpy(file + 8 + bytes + i * 4, &value, 4);
+    }
+    snprintf(path, sizeof path, "%.200s/adapter_model.safetensors", folder);
+    if (file_write_atomic(path, file, 8 + bytes + (size_t)floats * 4, &e))
+        fail_msg("%s", e.text);
+    free(file);
+    free(text);
+    json_decref(header);
+    put_json(folder, "adapter_config.json", json_pack("{s:s, s:s, s:i, s:i, s:o, s:s}", "peft_type", "LORA", "task_type", "CAUSAL_LM",
+             "r", 1, "lora_alpha", 2, "target_modules", targets, "bias", "none"));
+    return scratch_path(name);
+}
+
+static inline int export_adapted(const char *folder, const char *adapter, const char *out, bool alone, pt_error *e)
+{
+    pt_export_options o;
+    pt_export_defaults(&o);
+    o.model = folder;
+    o.adapter = adapter;
+    o.out = out;
+    o.type = PT_EXPORT_F32;
+    o.adapter_only = alone;
+    return pt_export(&o, e);
+}
+
 static inline void refuses(const char *folder, const char *out, const char *sentence)
 {
     pt_error e = {0};

@@ -98,6 +98,49 @@ static void a_tied_head_of_falcon_h1_has_its_own_factor(void **state)
     free(f.bytes);
 }
 
+/* The model's tensor with the product of the adapter's own file is the merged one, factors and all. */
+static void an_adapter_of_falcon_h1_has_the_factors(void **state)
+{
+    (void)state;
+    enum { C = 24, KV = 12, IN = 126 };
+    const adapted_module modules[] = {{"layers.1.self_attn.k_proj", KV, C}, {"layers.1.mamba.in_proj", IN, C}};
+    static const char *const names[] = {"blk.1.attn_k.weight", "blk.1.ssm_in.weight"};
+    char *folder = strdup(fixture_folder("falcon_h1")), *alone = strdup(scratch_path("alone.gguf")), tensor[80];
+    pt_error e = {0};
+    add_plain_tokenizer(folder);
+    char *adapter = strdup(put_adapter("adapter", modules, 2));
+    gguf_file base = exported(folder, PT_EXPORT_F32);
+    if (export_adapted(folder, adapter, alone, true, &e) || export_adapted(folder, adapter, scratch_path("merged.gguf"), false, &e))
+        fail_msg("%s", e.text);
+    gguf_file own = gguf_load(alone), merged = gguf_load(scratch_path("merged.gguf"));
+    for (int i = 0; i < 2; i++) {
+        const char *a, *b, *before, *after;
+        double changed = 0;
+        snprintf(tensor, sizeof tensor, "%s.lora_a", names[i]);
+        assert_int_equal(gguf_tensor_of(&own, tensor, &a), GGUF_F32);
+        snprintf(tensor, sizeof tensor, "%s.lora_b", names[i]);
+        assert_int_equal(gguf_tensor_of(&own, tensor, &b), GGUF_F32);
+        gguf_tensor_of(&base, names[i], &before);
+        gguf_tensor_of(&merged, names[i], &after);
+        for (int64_t k = 0; k < modules[i].outputs * C; k++) {
+            float w, wanted, x, y;
+            memcpy(&w, before + k * 4, 4), memcpy(&wanted, after + k * 4, 4);
+            memcpy(&x, a + k % C * 4, 4), memcpy(&y, b + k / C * 4, 4);
+            changed += fabs((double)wanted - (double)w);
+            if (!(fabs((double)w + 2 * (double)x * (double)y - (double)wanted) <= 1e-6))
+                fail_msg("value %d of %s is %g merged, and %g + 2 %g %g with the adapter", (int)k, names[i], (double)wanted, (double)w,
+                         (double)y, (double)x);
+        }
+        assert_true(changed > 1);
+    }
+    free(base.bytes);
+    free(own.bytes);
+    free(merged.bytes);
+    free(adapter);
+    free(folder);
+    free(alone);
+}
+
 static void falcon_h1_may_have_what_llama_cpp_lacks(void **state)
 {
     (void)state;
@@ -228,7 +271,8 @@ int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(factors_of_falcon_h1_are_in_the_weights), cmocka_unit_test(a_tied_head_of_falcon_h1_has_its_own_factor),
-        cmocka_unit_test(falcon_h1_may_have_what_llama_cpp_lacks), cmocka_unit_test(layers_of_nemotron_h_are_one_branch),
+        cmocka_unit_test(an_adapter_of_falcon_h1_has_the_factors), cmocka_unit_test(falcon_h1_may_have_what_llama_cpp_lacks),
+        cmocka_unit_test(layers_of_nemotron_h_are_one_branch),
         cmocka_unit_test(experts_of_nemotron_h_have_no_gate), cmocka_unit_test(nemotron_h_may_have_what_llama_cpp_lacks),
     };
     return cmocka_run_group_tests(tests, scratch_make, scratch_remove);
