@@ -68,9 +68,38 @@ static int take_label(json_t *record)
     return label;
 }
 
+/* *text = a text record's text, a new reference, which is removed from the record. */
+static int take_text(json_t *record, const char *where, json_t **text, pt_error *e)
+{
+    *text = json_incref(json_object_get(record, "text"));
+    json_object_del(record, "text");
+    if (json_string_length(*text))
+        return 0;
+    const int failed = json_is_string(*text) ? pt_fail(e, PT_FAILED, "%.400s: the text is empty: remove such records from the file", where)
+                                             : pt_fail(e, PT_FAILED, "%.400s: \"text\" is %s, but it must be a string", where,
+                                                       json_type_name(*text));
+    json_decref(*text);
+    return failed;
+}
+
+/* A text among conversations: all of it is learned, and the end-of-text token behind it. */
+static int make_whole_text(const example_rules *r, encoder *c, json_t *record, const char *where, chat_tokens *out, pt_error *e)
+{
+    json_t *text;
+    int rc = take_text(record, where, &text, e);
+    if (rc < 0)
+        return rc;
+    const chat_pair pair = {where, "", json_string_value(text), 0, json_string_length(text), r->plain};
+    rc = chat_tokenize_pair(r->tokenizer, c, &pair, CHAT_ALL, out, e);
+    json_decref(text);
+    return rc;
+}
+
 static int make(const example_rules *r, encoder *c, json_t *record, const char *where, chat_tokens *out, pt_error *e)
 {
     format_record f;
+    if (r->format == PT_DATA_TEXT)
+        return make_whole_text(r, c, record, where, out, e);
     int rc = format_read(r->format, record, where, &f, e);
     if (rc == 0 && f.conversation)
         rc = make_chat(r, c, &f, where, out, e);
@@ -98,17 +127,17 @@ static int score(const example_rules *r, uint32_t label, chat_tokens *x, pt_erro
 /* As Transformers' tokenizers make ids of a text. */
 static int make_text(const example_rules *r, encoder *c, json_t *record, const char *where, chat_tokens *out, pt_error *e)
 {
-    json_t *text = json_incref(json_object_get(record, "text"));
-    json_object_del(record, "text");
+    json_t *text;
+    int failed = take_text(record, where, &text, e);
+    if (failed)
+        return failed;
     out->rendering.text.n = out->ids.n = 0;
     const unsigned flags = ENCODE_TEMPLATE | (r->plain ? ENCODE_PLAIN : 0);
-    int failed = json_is_string(text) ? 0 : pt_fail(e, PT_FAILED, "\"text\" is %s, but it must be a string", json_type_name(text));
-    if (!failed)
-        failed = text_buffer_append(&out->rendering.text, json_string_value(text), json_string_length(text), e);
+    failed = text_buffer_append(&out->rendering.text, json_string_value(text), json_string_length(text), e);
     if (!failed)
         failed = encoder_run(c, json_string_value(text), json_string_length(text), flags, &out->ids, e);
     if (!failed && !out->ids.n)
-        failed = pt_fail(e, PT_FAILED, "the text is empty: remove such records from the file");
+        failed = pt_fail(e, PT_FAILED, "the text has no tokens: remove such records from the file");
     json_decref(text);
     return failed ? pt_error_prefix(e, "%.400s", where) : 0;
 }

@@ -1,4 +1,4 @@
-/* recognize.c - recognizes the format of files by the first record of each. */
+/* recognize.c - recognizes the format of files by the first records of each. */
 #include "data/dataset_parts.h"
 #include "data/documents.h"
 #include "data/formats.h"
@@ -7,11 +7,12 @@
 #include <stdio.h>
 #include <unistd.h>
 
-enum { SEEN = -100, LOOKED_AT = 1000 }; /* SEEN ends the reading. So many records are looked at for the keys that are to be renamed */
+/* SEEN ends the reading. So many records are looked at for the keys that are to be renamed, and for conversations among texts. */
+enum { SEEN = -100, LOOKED_AT = 1000 };
 
 typedef struct look {
     const char *path;
-    record_place at;
+    record_place at, first; /* of the record that is looked at, and of the first one */
     const column_names *columns;
     uint32_t missing;      /* a bit for each of its keys that has not been seen */
     uint64_t records;
@@ -23,8 +24,9 @@ typedef struct look {
 static int look_begin(void *arg, record_place at, pt_error *e)
 {
     look *l = arg;
+    l->at = at;
     if (!l->records++)
-        l->at = at;
+        l->first = at;
     return 0;
 }
 
@@ -38,6 +40,16 @@ static int look_at_first(look *l, json_t *record, pt_error *e)
     return l->found == PT_DATA_AUTO ? format_unknown(record, where, e) : 0;
 }
 
+/* Of a later record of a file that begins with texts, one without a text: whether it makes the file one of conversations. */
+static void look_further(look *l, const json_t *record)
+{
+    const pt_data_format f = format_of(record);
+    if (json_object_get(record, "text") || !format_converses(f))
+        return;
+    l->found = f;
+    l->chats = format_chats(f, record);
+}
+
 static int look_text(void *arg, const char *p, size_t n, uint64_t file_bytes, pt_error *e)
 {
     look *l = arg;
@@ -49,8 +61,10 @@ static int look_text(void *arg, const char *p, size_t n, uint64_t file_bytes, pt
     columns_rename(l->columns, record);
     if (rc == 0 && l->records == 1)
         rc = look_at_first(l, record, e);
+    else if (rc == 0 && l->found == PT_DATA_TEXT)
+        look_further(l, record);
     json_decref(record);
-    return rc == 0 && (!l->missing || l->records == LOOKED_AT) ? SEEN : rc;
+    return rc == 0 && ((!l->missing && l->found != PT_DATA_TEXT) || l->records == LOOKED_AT) ? SEEN : rc;
 }
 
 static int look_end(void *arg, pt_error *e) { return 0; }
@@ -77,7 +91,7 @@ static int look_at(const data_file *file, const column_names *columns, pt_data_f
     close(fd);
     *found = l.found;
     *chats = l.chats;
-    *at = l.at;
+    *at = l.first;
     return rc < 0 && rc != SEEN ? rc : l.records && l.missing ? refuse_missing(&l, e) : 0;
 }
 
@@ -94,11 +108,19 @@ static int format_of_file(const data_file *file, const column_names *columns, pt
     return 0;
 }
 
-/* Files of ids and text may be used together, and so may those of conversations and prompts. */
-static bool go_together(pt_data_format a, pt_data_format b)
+/* Files of ids and text may be used together, and so may those of conversations, prompts and, in records, texts. */
+static bool go_together(pt_data_format a, pt_data_format b, bool in_records)
 {
     const bool a_stream = a == PT_DATA_TEXT || a == PT_DATA_TOKENS, b_stream = b == PT_DATA_TEXT || b == PT_DATA_TOKENS;
-    return a == b || (a_stream && b_stream) || (format_converses(a) && format_converses(b));
+    const bool a_example = format_converses(a) || (in_records && a == PT_DATA_TEXT);
+    const bool b_example = format_converses(b) || (in_records && b == PT_DATA_TEXT);
+    return a == b || (a_stream && b_stream) || (a_example && b_example);
+}
+
+/* Of files that go together: text and ids count as text, conversations and texts as conversations. */
+static pt_data_format joined(pt_data_format a, pt_data_format b)
+{
+    return format_converses(a) ? a : format_converses(b) || b == PT_DATA_TEXT ? b : a;
 }
 
 static int refuse_mixed(const data_file *file, record_place at, pt_data_format found, pt_data_format wanted, const char *because,
@@ -108,7 +130,7 @@ static int refuse_mixed(const data_file *file, record_place at, pt_data_format f
     if (at.line)
         snprintf(line, sizeof line, ": line %llu", (unsigned long long)at.line);
     return pt_fail(e, PT_FAILED, "%.400s%s: this record has the format %s, but %.400s is %s: all records of a run must have one format, "
-                                 "or be conversations and prompts with their replies", file->path, line,
+                                 "or be conversations, prompts with their replies and texts, each in records", file->path, line,
                    format_name(found), because, format_name(wanted));
 }
 
@@ -125,6 +147,7 @@ int data_recognize(const data_files *files, const column_names *columns, pt_data
                    pt_error *e)
 {
     const char *because = asked == PT_DATA_AUTO ? NULL : "`data_format`";
+    bool in_records = true; /* all files so far */
     *format = asked;
     *chats = false;
     if (columns && columns->n && !has_records(files))
@@ -139,12 +162,12 @@ int data_recognize(const data_files *files, const column_names *columns, pt_data
         if (rc < 0)
             return rc;
         *chats = *chats || converses;
+        in_records = in_records && data_kind_is_text(file->kind) && file->kind != DATA_TEXT;
         if (found == PT_DATA_AUTO)
             continue;
-        if (because && (!go_together(found, *format) || (asked != PT_DATA_AUTO && found != asked)))
+        if (because && (!go_together(found, *format, in_records) || (asked != PT_DATA_AUTO && found != asked)))
             return refuse_mixed(file, at, found, *format, because, e);
-        if (!because || found == PT_DATA_TEXT) /* text and ids together count as text */
-            *format = found;
+        *format = because ? joined(*format, found) : found;
         because = because ? because : file->path;
     }
     if (*format == PT_DATA_AUTO)

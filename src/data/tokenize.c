@@ -323,9 +323,10 @@ static int rules_of(const example_rules *all, json_t *record, const char *where,
         return 0;
     if (f == PT_DATA_AUTO)
         return format_unknown(record, where, e);
-    if (all->one_format || !format_converses(f) || !format_converses(all->format))
+    const bool text = f == PT_DATA_TEXT && !all->labels;
+    if (all->one_format || !(format_converses(f) || text) || !format_converses(all->format))
         return pt_fail(e, PT_FAILED, "%.400s: a record with %s (format %s) follows records with %s (%s): all records of a run must have "
-                                     "one format, or be conversations and prompts with their replies", where, format_keys(f),
+                                     "one format, or be conversations, prompts with their replies and texts", where, format_keys(f),
                        format_name(f), format_keys(all->format), format_name(all->format));
     own->format = f;
     own->on = all->asked;

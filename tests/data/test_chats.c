@@ -148,6 +148,20 @@ static void conversations_and_prompts_may_be_mixed(void **state)
            "b</s>$c<|im_end|>$o<|im_end|>$g<|im_end|>$t<|im_end|>$");
 }
 
+/* All of a text is learned, whichever of the files comes first. */
+static void texts_may_be_among_conversations(void **state)
+{
+    (void)state;
+    const dataset_options wide = {.seed = 3, .seq_len = WIDE};
+    learns("texts_among.jsonl", "{\"prompt\": \"p\", \"completion\": \"b\"}\n{\"text\": \"plain\"}\n{\"messages\": [" USER("q") ", "
+           REPLY("a") "]}", wide, "b</s>plain</s>$a<|im_end|>$");
+    learns("text_first.jsonl", "{\"text\": \"plain\"}\n{\"messages\": [" USER("q") ", " REPLY("a") "]}", wide, "plain</s>$a<|im_end|>$");
+    scratch_folder("texts_first");
+    scratch_text("texts_first/a.jsonl", "{\"text\": \"plain\"}\n{\"text\": \"more\"}\n");
+    scratch_text("texts_first/b.jsonl", "{\"messages\": [" USER("q") ", " REPLY("a") "]}\n");
+    learns("texts_first", NULL, wide, "plain</s>more</s>$a<|im_end|>$");
+}
+
 #define TURN(role, text) "<|im_start|>" role "\n" text "<|im_end|>"
 #define REPLIED(before, text) "<s>" before TURN("assistant", text)
 #define BOTH(before) REPLIED(before, "a") REPLIED(before, "b")
@@ -615,8 +629,10 @@ static void bad_records_are_named(void **state)
             "in the part that fits a window of 1 token;");
     refused("wide.jsonl", "\xff\xfe{", usual, "this is UTF-16");
     refused("semicolons.csv", "prompt;completion\na;b\n", usual, "line 1, field 1: one name with semicolons");
-    refused("mixed.jsonl", "{\"prompt\": \"a\", \"completion\": \"b\"}\n{\"text\": \"a\"}", usual,
-            "line 2: a record with \"text\"");
+    refused("mixed.jsonl", "{\"text\": \"a\"}\n{\"chosen\": \"a\", \"rejected\": \"b\"}", usual, "line 2: the object has no \"text\"");
+    refused("mixed_no_text.jsonl", "{\"prompt\": \"a\", \"completion\": \"b\"}\n{\"text\": \"\"}", usual, "line 2: the text is empty");
+    refused("mixed_label.jsonl", "{\"prompt\": \"a\", \"completion\": \"b\", \"label\": true}\n{\"text\": \"a\", \"label\": true}",
+            (dataset_options){.labels = true}, "line 2: a record with \"text\"");
     refused("mixed_pair.jsonl", "{\"messages\": [" USER("q") ", " REPLY("a") "]}\n{\"prompt\": \"a\", \"chosen\": \"b\", "
             "\"rejected\": \"c\"}", usual, "line 2: a record with \"chosen\"");
     refused("mixed_asked.jsonl", "{\"messages\": [" USER("q") ", " REPLY("a") "]}\n{\"prompt\": \"a\", \"completion\": \"b\"}",
@@ -806,6 +822,7 @@ int main(void)
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(questions_are_read_under_all_their_names), cmocka_unit_test(a_system_message_is_read_beside_every_format),
         cmocka_unit_test(pairs_keep_their_prompt), cmocka_unit_test(conversations_and_prompts_may_be_mixed),
+        cmocka_unit_test(texts_may_be_among_conversations),
         cmocka_unit_test(labelled_replies_are_pairs_and_read_mismatched_too), cmocka_unit_test(a_prompt_in_both_lists_is_read_from_them),
         cmocka_unit_test(content_that_is_not_read_is_named), cmocka_unit_test(records_with_a_false_label_are_refused),
         cmocka_unit_test(reasoning_in_parts_is_what_templates_read),
