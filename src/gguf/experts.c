@@ -2,15 +2,16 @@
 #include "gguf/tensors_parts.h"
 
 /* A matrix for each expert: `rows` rows from `first` on, of each expert's in the parameter. */
-static void add_experts(gguf_lister *l, int i, int layer, const char *kind, int64_t first, int64_t rows)
+static gguf_tensor *add_experts(gguf_lister *l, int i, int layer, const char *kind, int64_t first, int64_t rows)
 {
     const param *p = &l->m->params[i];
     const int64_t experts = param_experts(&l->m->config, p), each = p->rows / experts;
     gguf_tensor *x = gguf_add_part(l, i, layer, kind, first, experts * rows);
     if (!x || p->role < PARAM_ROUTER) /* a shared expert is one matrix */
-        return;
+        return x;
     x->experts = experts;
     x->skipped = each - rows;
+    return x;
 }
 
 /* Of experts with a limit: rows (or elements) of gate and up are in turn. */
@@ -63,7 +64,10 @@ bool gguf_add_sparse(gguf_lister *l, int i, int layer)
     case PARAM_ROUTER_BIAS: gguf_add_part(l, i, layer, "ffn_gate_inp", 0, 0); return true;
     case PARAM_CORRECTION: gguf_add_part(l, i, layer, "exp_probs_b", 0, 0); return true;
     case PARAM_EXPERTS_UP: case PARAM_EXPERTS_UP_BIAS: add_gate_and_up(l, i, layer, "ffn_gate_exps", "ffn_up_exps"); return true;
-    case PARAM_EXPERTS_DOWN: add_experts(l, i, layer, "ffn_down_exps", 0, c->hidden); return true;
+    case PARAM_EXPERTS_DOWN:
+        x = add_experts(l, i, layer, "ffn_down_exps", 0, c->hidden);
+        gguf_multiply(x, p->rows, l->f->scaled_experts ? c->router_scale : 1);
+        return true;
     case PARAM_EXPERTS_DOWN_BIAS:
         x = gguf_add_part(l, i, layer, "ffn_down_exps", 0, 0);
         if (x)

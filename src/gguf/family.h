@@ -23,6 +23,7 @@ typedef struct gguf_family {
     bool needs_biases;      /* of fused q, k and v, of the output and of the MLP: zeros if the model has none */
     bool out_bias, mlp_bias;
     bool free_head_dim;     /* heads * head_dim may differ from the width */
+    bool equal_heads;       /* there are as many heads of keys as of queries */
     bool partial_rope;
     bool rope_factors;      /* rope frequencies have a factor per pair */
     bool yarn_betas, long_ropes;
@@ -42,6 +43,7 @@ typedef struct gguf_family {
     int period;
     bool experts;
     bool fixed_norm, norm;  /* llama.cpp always, or never, divides the weights of a token's experts by their sum */
+    bool scaled_experts;    /* the factor of their weights is multiplied into the experts' last matrices */
     bool all_sparse;        /* all layers have experts */
     bool mixers;            /* some layers have a state instead of keys and values; if not by an interval, they have no heads of keys */
     bool by_interval;

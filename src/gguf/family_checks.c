@@ -37,6 +37,8 @@ static int check_shapes(const check *k)
     const gguf_family *f = k->f;
     if (!f->free_head_dim && c->heads * c->head_dim != c->hidden)
         return refuse(k, "heads that together are not as wide as the model");
+    if (f->equal_heads && c->kv_heads != c->heads)
+        return refuse(k, "fewer heads of keys and values than of queries");
     if (c->out_bias && !f->out_bias)
         return refuse(k, "a bias of attention's output");
     if (c->mlp_bias && !f->mlp_bias)

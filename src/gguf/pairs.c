@@ -193,7 +193,8 @@ static void put_experts(const pairs *p, const gguf_family *f, const model_config
     if (c->router == ROUTE_SIGMOID) {
         char k[96];
         gguf_put_bool(p->w, key(p, "expert_weights_norm", k), c->router_norm);
-        put_f32(p, "expert_weights_scale", c->router_scale);
+        if (!f->scaled_experts)
+            put_f32(p, "expert_weights_scale", c->router_scale);
     }
     if (c->router_groups > 1) {
         put_u32(p, "expert_group_count", c->router_groups);

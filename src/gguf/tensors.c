@@ -58,8 +58,7 @@ static void set_turn(gguf_tensor *x, int64_t first, int64_t slow, int64_t fast, 
         x->turn = (gguf_turn){first, slow, fast, run};
 }
 
-/* Multiplies the next n rows, or elements of a vector. */
-static void multiply(gguf_tensor *t, int64_t n, float times)
+void gguf_multiply(gguf_tensor *t, int64_t n, float times)
 {
     int i = 0;
     while (t && i < GGUF_FACTORS && t->factor[i].end)
@@ -98,15 +97,15 @@ static void add_qkv(gguf_lister *l, int i, int layer)
     if (c->output_gate)
         set_turn(of_q, 0, 2, h.heads, h.dim);
     const float scale = c->qk_norm == QK_NORM_NONE ? gguf_query_scale(l->f, c, layer) : 1, all = c->factor.qkv;
-    multiply(of_q, h.q_wide, l->f->keys_scaled ? all : all * scale);
+    gguf_multiply(of_q, h.q_wide, l->f->keys_scaled ? all : all * scale);
     if (model_reads_kv(c, layer))
         return;
     gguf_tensor *of_k = gguf_add_part(l, i, layer, "attn_k", at.k, h.kv_wide);
     if (adjacent)
         set_turn(of_k, 0, 2, h.dim / 2, 1);
-    multiply(of_k, h.kv_wide, l->f->keys_scaled ? all * scale : all);
+    gguf_multiply(of_k, h.kv_wide, l->f->keys_scaled ? all * scale : all);
     if (h.made == at.all) /* else values are made by keys' matrix, there too */
-        multiply(gguf_add_part(l, i, layer, "attn_v", at.v, h.kv_wide), h.kv_wide, all);
+        gguf_multiply(gguf_add_part(l, i, layer, "attn_v", at.v, h.kv_wide), h.kv_wide, all);
 }
 
 /* ---- layers with a state ---- */
@@ -142,7 +141,7 @@ static void add_mamba_matrix(gguf_lister *l, int i, int layer)
     const int64_t wide[] = {values, values, keys, keys, c->scan_heads};
     gguf_tensor *x = gguf_add_part(l, i, layer, "ssm_in", 0, 0);
     for (int k = 0; k < GGUF_FACTORS; k++)
-        multiply(x, wide[k], c->factor.mix_in * c->factor.mix[k]);
+        gguf_multiply(x, wide[k], c->factor.mix_in * c->factor.mix[k]);
 }
 
 static void add_scan_vector(gguf_lister *l, int i, int layer, const char *kind, int64_t split)
@@ -190,7 +189,7 @@ static bool add_mixer(gguf_lister *l, int i, int layer)
             turn_heads(l, x, 0, c->scan_dim);
             x->columns = true;
         }
-        multiply(x, c->hidden, times_of(l, PARAM_MIX_OUT));
+        gguf_multiply(x, c->hidden, times_of(l, PARAM_MIX_OUT));
         return true;
     default: return false;
     }
@@ -204,7 +203,7 @@ static void add_up(gguf_lister *l, int i, int layer)
         gguf_add_part(l, i, layer, "ffn_up", 0, 0);
         return;
     }
-    multiply(gguf_add_part(l, i, layer, "ffn_gate", 0, half), half, l->m->config.factor.gate);
+    gguf_multiply(gguf_add_part(l, i, layer, "ffn_gate", 0, half), half, l->m->config.factor.gate);
     gguf_add_part(l, i, layer, "ffn_up", half, half);
 }
 
@@ -232,7 +231,7 @@ static void add_param(gguf_lister *l, int i)
         return;
     if (qkv && l->f->fused_qkv) {
         gguf_tensor *x = gguf_add_part(l, i, layer, "attn_qkv", 0, 0);
-        multiply(x, model_heads(c, layer).q_wide, gguf_query_scale(l->f, c, layer));
+        gguf_multiply(x, model_heads(c, layer).q_wide, gguf_query_scale(l->f, c, layer));
     } else if (qkv)
         add_qkv(l, i, layer);
     else if (p->role == PARAM_UP || p->role == PARAM_UP_BIAS)
@@ -246,10 +245,10 @@ static void add_param(gguf_lister *l, int i)
     else {
         gguf_tensor *x = gguf_add_part(l, i, layer, plain_names[p->role], 0, 0);
         if (x && p->role == PARAM_QNORM) { /* queries have a norm: its gain is scaled */
-            multiply(x, p->cols, gguf_query_scale(l->f, c, layer));
+            gguf_multiply(x, p->cols, gguf_query_scale(l->f, c, layer));
             x->offset *= x->factor[0].times;
         } else
-            multiply(x, p->rows, times_of(l, p->role));
+            gguf_multiply(x, p->rows, times_of(l, p->role));
     }
     if (!l->f->needs_biases)
         return;
@@ -305,7 +304,7 @@ int gguf_tensors_list(gguf_tensors *t, const model *m, const gguf_family *f, pt_
             add_param(&l, i);
     for (int i = 0; i < m->params_n && !l.failed && m->config.tied && f->own_head; i++)
         if (m->params[i].role == PARAM_TOKENS)
-            multiply(gguf_add_part(&l, i, -1, "output", 0, 0), m->params[i].rows, times_of(&l, PARAM_HEAD));
+            gguf_multiply(gguf_add_part(&l, i, -1, "output", 0, 0), m->params[i].rows, times_of(&l, PARAM_HEAD));
     if (l.failed)
         gguf_tensors_free(t);
     return l.failed;

@@ -175,8 +175,12 @@ static void experts_are_one_tensor_of_each_kind(void **state)
     enum { C = 24, I = 12, SHARED = 20, DOTS_I = 10 };
     pt_error e = {0};
     safetensors *st;
-    const char *folder = fixture_folder("dots1");
-    add_plain_tokenizer(folder);
+    static const char dots[] = /* llama.cpp has as many heads of keys as of queries */
+        "{\"model_type\": \"dots1\", \"vocab_size\": 424, \"hidden_size\": 24, \"intermediate_size\": 36, \"num_hidden_layers\": 2, "
+        "\"num_attention_heads\": 4, \"num_key_value_heads\": 4, \"max_position_embeddings\": 64, \"moe_intermediate_size\": 10, "
+        "\"n_routed_experts\": 8, \"n_shared_experts\": 2, \"num_experts_per_tok\": 3, \"first_k_dense_replace\": 0, \"n_group\": 4, "
+        "\"topk_group\": 2, \"routed_scaling_factor\": 2.5, \"norm_topk_prob\": true, \"bos_token_id\": 420, \"eos_token_id\": 420}";
+    const char *folder = make_folder_of("dots", dots, 9);
     gguf_file f = exported(folder, PT_EXPORT_F32);
     assert_int_equal(safetensors_open(folder, &st, &e), 0);
     for (int x = 0; x < 8; x++) {
@@ -620,6 +624,8 @@ static void what_llama_cpp_does_not_know_is_refused(void **state)
                {"qwen3_window", "a bias of attention's output"},
                {"olmo3", "other than 32, 1 and true"},
                {"qwen3_moe", "layers without experts"},
+               {"olmoe", "fewer heads of keys and values"},
+               {"dots1", "fewer heads of keys and values"},
                {"gpt_oss", "other than 32, 1 and true"},
                {"qwen3_5", "keys and values of different sizes"},
                {"qwen3_next", "layers without experts"},

@@ -141,6 +141,27 @@ static void an_adapter_of_falcon_h1_has_the_factors(void **state)
     free(alone);
 }
 
+/* llama.cpp knows no factor of the weights of LFM2's experts: it is in their last matrices. */
+static void the_factor_of_lfm2s_experts_is_in_their_matrices(void **state)
+{
+    (void)state;
+    enum { C = 24, I = 12, E = 6 };
+    safetensors *st;
+    const char *folder = fixture_folder("lfm2_moe");
+    add_plain_tokenizer(folder);
+    gguf_file f = open_both(folder, &st);
+    for (int x = 0; x < E; x++) {
+        char name[96];
+        snprintf(name, sizeof name, "model.layers.1.feed_forward.experts.%d.w2.weight", x);
+        check_times(&f, st, name, 0, C * I, "blk.1.ffn_down_exps.weight", x * C * I, 1.5);
+        snprintf(name, sizeof name, "model.layers.1.feed_forward.experts.%d.w1.weight", x);
+        check_values(&f, st, name, 0, I * C, "blk.1.ffn_gate_exps.weight", x * I * C);
+    }
+    assert_int_equal(gguf_find(&f, "lfm2moe.expert_weights_scale"), -1);
+    safetensors_close(st);
+    free(f.bytes);
+}
+
 static void falcon_h1_may_have_what_llama_cpp_lacks(void **state)
 {
     (void)state;
@@ -271,7 +292,8 @@ int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(factors_of_falcon_h1_are_in_the_weights), cmocka_unit_test(a_tied_head_of_falcon_h1_has_its_own_factor),
-        cmocka_unit_test(an_adapter_of_falcon_h1_has_the_factors), cmocka_unit_test(falcon_h1_may_have_what_llama_cpp_lacks),
+        cmocka_unit_test(an_adapter_of_falcon_h1_has_the_factors), cmocka_unit_test(the_factor_of_lfm2s_experts_is_in_their_matrices),
+        cmocka_unit_test(falcon_h1_may_have_what_llama_cpp_lacks),
         cmocka_unit_test(layers_of_nemotron_h_are_one_branch),
         cmocka_unit_test(experts_of_nemotron_h_have_no_gate), cmocka_unit_test(nemotron_h_may_have_what_llama_cpp_lacks),
     };
