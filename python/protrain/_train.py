@@ -33,6 +33,7 @@ class Step:
     kl: float
     accuracy: float
     eval_accuracy: float
+    first_layer: int
 
     def __init__(self, fields):
         self.__dict__.update(fields)

@@ -95,8 +95,9 @@ static int check_type(pt_base b, pt_precision precision, pt_error *e)
 
 int base_apply(const pt_train_options *o, model *m, pt_error *e)
 {
+    /* Layers trained by turns are frozen for a while only: what they learned is read again from files that are not in few bits. */
     if (o->base == PT_BASE_AS_COMPUTED)
-        return has_frozen_matrix(m) && !o->init_random ? store_like(o->model, m, e) : 0;
+        return has_frozen_matrix(m) && !o->init_random && !o->train_blocks ? store_like(o->model, m, e) : 0;
     int failed = check_type(o->base, o->precision, e);
     if (failed)
         return failed;

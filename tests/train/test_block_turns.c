@@ -101,14 +101,14 @@ static int names_of(const model *m, const pt_train_options *o, int group, const 
     return n;
 }
 
-static void compare_with_runs(const char *name, pt_precision precision, pt_save_type type, int64_t layers)
+static void compare_with_runs(const char *kind, const char *name, pt_precision precision, pt_save_type type, int64_t layers)
 {
     fixture f;
     pt_train_options o, one;
     pt_error e = {0};
     char out[200], step[TURNS][200];
     const char *names[512];
-    fixture_open(&f, "models", name);
+    fixture_open(&f, kind, name);
     const char *data[] = {one_window(&f, (int64_t)fixture_setting(&f, "seq_len") + 1)};
     snprintf(out, sizeof out, "%s/%s-turns", scratch, name);
     turn_options(&f, data, out, &o);
@@ -137,8 +137,9 @@ static void turns_are_runs_one_after_another(void **state)
 {
     static const char *const drawn[] = {"bamba", "qwen3_moe", "gemma4", "olmo3", "qwen3_5", "lfm2", "granitemoehybrid", "cohere2", "gpt2"};
     (void)state;
-    compare_with_runs("llama_bf16", PT_PRECISION_BF16, PT_SAVE_AS_STORED, 1);
-    compare_with_runs(drawn[below(sizeof drawn / sizeof *drawn)], PT_PRECISION_FP32, PT_SAVE_F32, 1);
+    compare_with_runs("models", "llama_bf16", PT_PRECISION_BF16, PT_SAVE_AS_STORED, 1);
+    compare_with_runs("models", drawn[below(sizeof drawn / sizeof *drawn)], PT_PRECISION_FP32, PT_SAVE_F32, 1);
+    compare_with_runs("prequantized", "llama_nf4", PT_PRECISION_BF16, PT_SAVE_AS_STORED, 1); /* from the decoded values */
 }
 
 /* As much memory as each group's leanest plan takes, and states on the disk. */
