@@ -38,6 +38,12 @@ typedef struct op_copy_rows { void *dst; const void *src; int64_t rows; size_t b
 /* Transfers between memory and the disk tier's file (io/disk.h); host queues only. */
 struct disk_channel;
 typedef struct op_disk { struct disk_channel *channel; void *memory; uint64_t offset; size_t bytes; } op_disk;
+/* out[r] = the row ids[r] of a table, of which rows row0 .. row0 + table_rows lie in that file from `offset` on; other rows are unchanged.
+ * (io/disk_rows.h) */
+struct disk_rows;
+typedef struct op_disk_rows {
+    struct disk_rows *reader; uint64_t offset; int64_t rows, row0, table_rows; const int32_t *ids; void *out;
+} op_disk_rows;
 
 /* Sends to and receives from other ranks (comm/comm.h); host queues only. */
 struct comm;
@@ -451,9 +457,9 @@ static inline size_t scan_backward_scratch_bytes(int64_t seqs, int64_t len, int6
 }
 
 /* out[r] = round(scale * table[ids[r]] + positions_table[positions[r]]) for the rows whose id lies in [row0, row0 + table_rows); other rows
- * are unchanged, so that a table may come in slices. The sum before its rounding is also written to stream (rows, cols) fp32 (may be NULL).
- * scale: 0 stands for 1; the product is fp32. noise > 0: a value of dropout.h from -noise to noise is added to the product first, under
- * `key`; first: the number of the first row. */
+ * are unchanged, so that a table may come in slices; ids NULL: row r of the table. The sum before its rounding is also written to stream
+ * (rows, cols) fp32 (may be NULL). scale: 0 stands for 1; the product is fp32. noise > 0: a value of dropout.h from -noise to noise is
+ * added to the product first, under `key`; first: the number of the first row. */
 typedef struct op_embedding {
     pt_dtype type; int64_t rows, cols, row0, table_rows;
     const int32_t *ids, *positions; const void *table, *position_table /* or NULL */; void *out; float *stream; float scale;
@@ -708,7 +714,7 @@ typedef struct op_rows { int64_t rows; } op_rows;
 typedef struct op {
     op_kind kind;
     union {
-        op_copy copy; op_copy_rows copy_rows; op_disk disk; op_exchange exchange; op_call call;
+        op_copy copy; op_copy_rows copy_rows; op_disk disk; op_disk_rows disk_rows; op_exchange exchange; op_call call;
         LIBRARY_OPS(MEMBER) KERNEL_OPS(MEMBER)
     };
 } op;

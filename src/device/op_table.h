@@ -19,8 +19,9 @@
     ROW(COPY_ROWS, copy_rows, copy_rows, "copying rows") \
     ROW(ZERO, zero, copy, "clearing memory")
 
-#define DISK_OPS(ROW)                                 \
-    ROW(DISK_READ, disk_read, disk, "reading a disk") \
+#define DISK_OPS(ROW)                                              \
+    ROW(DISK_READ, disk_read, disk, "reading a disk")              \
+    ROW(DISK_ROWS, disk_rows, disk_rows, "reading rows of a disk") \
     ROW(DISK_WRITE, disk_write, disk, "writing to a disk")
 
 #define RANKS_OPS(ROW) ROW(EXCHANGE, exchange, exchange, "exchanging with other ranks")

@@ -27,12 +27,7 @@ struct disk_file {
     char folder[FILE_PATH_BYTES];
 };
 
-/* The rest of one piece: file[offset ..) <-> memory[0 .. bytes). */
-typedef struct disk_piece {
-    uint64_t offset;
-    char *memory;
-    size_t bytes;
-} disk_piece;
+typedef disk_part disk_piece; /* the rest of one piece */
 
 struct disk_channel {
     disk_file *file;
@@ -47,13 +42,13 @@ struct disk_channel {
 typedef struct disk_job {
     bool is_write;
     disk_piece rest;       /* whole blocks not yet divided into pieces */
+    const disk_part *parts; /* what comes after them */
+    int parts_n;
     disk_piece tail;       /* the channel's tail block, transferred last; bytes = 0: none */
     int stalls;            /* transfers without progress since the last progress */
     int error;             /* the first errno; 0: none */
     uint64_t error_offset;
 } disk_job;
-
-static uint64_t align_up(uint64_t n) { return (n + DISK_ALIGN - 1) / DISK_ALIGN * DISK_ALIGN; }
 
 static int no_room(const disk_file *f, int error, pt_error *e)
 {
@@ -154,13 +149,13 @@ int disk_open(const char *folder, uint64_t bytes, const disk_options *options, d
         f->options = *options;
     if (!f->options.piece_bytes)
         f->options.piece_bytes = 512 << 10;
-    f->options.piece_bytes = align_up(f->options.piece_bytes < 1 << 30 ? f->options.piece_bytes : 1 << 30);
+    f->options.piece_bytes = disk_align(f->options.piece_bytes < 1 << 30 ? f->options.piece_bytes : 1 << 30);
     if (f->options.depth <= 0)
         f->options.depth = 16;
     if (f->options.depth > DISK_DEPTH_MAX)
         f->options.depth = DISK_DEPTH_MAX;
     f->fd = -1;
-    f->bytes = align_up(bytes);
+    f->bytes = disk_align(bytes);
     int status = 0;
     if (snprintf(f->folder, sizeof f->folder, "%s", folder) >= (int)sizeof f->folder)
         status = pt_fail(e, PT_FAILED, "%.200s...: the path of the disk tier is too long; use a shorter one", folder);
@@ -239,6 +234,8 @@ void disk_channel_close(disk_channel *c)
 /* Takes the next piece, of at most `most` bytes, from the job; false if nothing is left. */
 static bool job_next(disk_job *job, size_t most, disk_piece *p)
 {
+    for (; !job->rest.bytes && job->parts_n; job->parts_n--)
+        job->rest = *job->parts++;
     disk_piece *from = job->rest.bytes ? &job->rest : &job->tail;
     if (!from->bytes || job->error)
         return false;
@@ -349,32 +346,34 @@ static int job_check(const disk_channel *c, bool is_write, uint64_t offset, cons
     return 0;
 }
 
-/* Whole blocks are transferred to or from the caller's memory, a partial last block through c->tail. */
-static int job_run(disk_channel *c, bool is_write, uint64_t offset, void *memory, size_t bytes, pt_error *e)
+static int job_run(disk_channel *c, disk_job *job, pt_error *e)
 {
-    size_t whole = bytes / DISK_ALIGN * DISK_ALIGN;
-    disk_job job = {
-        .is_write = is_write,
-        .rest = {offset, memory, whole},
-        .tail = {offset + whole, c->tail, whole < bytes ? DISK_ALIGN : 0},
-    };
     if (c->has_uring)
-        job_run_ring(c, &job);
+        job_run_ring(c, job);
     else
-        job_run_plain(c, &job);
-    if (!job.error)
+        job_run_plain(c, job);
+    if (!job->error)
         return 0;
-    errno = job.error;
+    errno = job->error;
     return pt_fail_errno(e, PT_FAILED,
                          "%.400s: %s of the disk tier's file failed at byte %llu: check this disk, or choose another `disk_path`",
-                         c->file->folder, is_write ? "write" : "read", (unsigned long long)job.error_offset);
+                         c->file->folder, job->is_write ? "write" : "read", (unsigned long long)job->error_offset);
+}
+
+/* Whole blocks are transferred to or from the caller's memory, a partial last block through c->tail. */
+static disk_job job_of(const disk_channel *c, bool is_write, uint64_t offset, void *memory, size_t bytes)
+{
+    const size_t whole = bytes / DISK_ALIGN * DISK_ALIGN;
+    return (disk_job){.is_write = is_write, .rest = {offset, memory, whole},
+                      .tail = {offset + whole, c->tail, whole < bytes ? DISK_ALIGN : 0}};
 }
 
 int disk_read(disk_channel *c, uint64_t offset, void *memory, size_t bytes, pt_error *e)
 {
+    disk_job job = job_of(c, false, offset, memory, bytes);
     int status = job_check(c, false, offset, memory, bytes, e);
     if (!status)
-        status = job_run(c, false, offset, memory, bytes, e);
+        status = job_run(c, &job, e);
     size_t part = bytes % DISK_ALIGN;
     if (!status && part)
         memcpy((char *)memory + (bytes - part), c->tail, part);
@@ -389,5 +388,15 @@ int disk_write(disk_channel *c, uint64_t offset, const void *memory, size_t byte
     size_t part = bytes % DISK_ALIGN;
     if (part)
         memcpy(c->tail, (const char *)memory + (bytes - part), part);
-    return job_run(c, true, offset, (void *)memory, bytes, e);
+    disk_job job = job_of(c, true, offset, (void *)memory, bytes);
+    return job_run(c, &job, e);
+}
+
+int disk_read_parts(disk_channel *c, const disk_part *parts, int n, pt_error *e)
+{
+    disk_job job = {.parts = parts, .parts_n = n};
+    int status = 0;
+    for (int i = 0; i < n && !status; i++)
+        status = job_check(c, false, parts[i].offset, parts[i].memory, parts[i].bytes, e);
+    return status ? status : job_run(c, &job, e);
 }

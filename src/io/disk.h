@@ -26,6 +26,7 @@
 #include <stdint.h>
 
 enum { DISK_ALIGN = 4096 };
+static inline uint64_t disk_align(uint64_t n) { return (n + DISK_ALIGN - 1) / DISK_ALIGN * DISK_ALIGN; }
 
 typedef struct disk_file disk_file;
 typedef struct disk_channel disk_channel;
@@ -60,5 +61,13 @@ bool disk_channel_has_uring(const disk_channel *c);
  * the channel can still be used. PT_USAGE: not aligned, or beyond the end of the file. */
 int disk_read(disk_channel *c, uint64_t offset, void *memory, size_t bytes, pt_error *e);
 int disk_write(disk_channel *c, uint64_t offset, const void *memory, size_t bytes, pt_error *e);
+
+/* Several reads at once, of whole blocks. */
+typedef struct disk_part {
+    uint64_t offset;
+    char *memory;
+    size_t bytes;
+} disk_part;
+int disk_read_parts(disk_channel *c, const disk_part *parts, int n, pt_error *e);
 
 #endif

@@ -19,6 +19,7 @@ static op_cost cost_copy_rows(const op_copy_rows *o, int64_t vocab)
 static op_cost cost_zero(const op_copy *o, int64_t vocab) { return bytes_cost(PT_F32, 0, 0, (double)o->bytes); }
 static op_cost cost_disk_read(const op_disk *o, int64_t vocab) { return bytes_cost(PT_F32, 0, 0, (double)o->bytes); }
 static op_cost cost_disk_write(const op_disk *o, int64_t vocab) { return bytes_cost(PT_F32, 0, 0, (double)o->bytes); }
+static op_cost cost_disk_rows(const op_disk_rows *o, int64_t vocab) { return bytes_cost(PT_F32, 0, 0, 0); } /* by its file's curve */
 static op_cost cost_exchange(const op_exchange *o, int64_t vocab) { return bytes_cost(PT_F32, 0, 0, 0); } /* over its own link */
 
 static op_cost cost_call(const op_call *o, int64_t vocab) { return bytes_cost(PT_F32, 0, 0, 0); } /* measured by who submits it */

@@ -71,6 +71,24 @@ static void slices_of_the_table_fill_the_rows_of_their_ids_only(void **state)
     same_bits(whole, sliced, ROWS * COLS * 2, "all slices");
 }
 
+static void without_ids_the_rows_are_taken_in_order(void **state)
+{
+    enum { ROWS = 90, COLS = 43 };
+    for (int turn = 0; turn < 4; turn++) {
+        const pt_dtype type = types[turn & 1];
+        const float scale = scales[random_below(3)];
+        tensor table = tensor_random(type, ROWS * COLS, 0, 1);
+        int32_t *ids = test_alloc(ROWS * sizeof *ids);
+        for (int i = 0; i < ROWS; i++)
+            ids[i] = i;
+        void *by_ids = test_alloc(ROWS * COLS * 4), *in_order = test_copy(by_ids, ROWS * COLS * 4);
+        look_up(2, type, ROWS, COLS, 0, ROWS, ids, NULL, &table, NULL, by_ids, NULL, scale);
+        look_up(2, type, ROWS, COLS, 0, ROWS, NULL, NULL, &table, NULL, in_order, NULL, scale);
+        same_bits(by_ids, in_order, ROWS * COLS * dtype_bytes(type), "rows");
+        test_teardown(NULL);
+    }
+}
+
 static void add_back(int threads, const tensor *dy, bool accumulate, int64_t cols, int64_t row0, int64_t table_rows, int64_t skip,
                      const int32_t *ids, float *acc, float scale)
 {
@@ -115,6 +133,7 @@ int main(void)
     const struct CMUnitTest tests[] = {
         OP_TEST(rows_are_looked_up_and_positions_added),
         OP_TEST(slices_of_the_table_fill_the_rows_of_their_ids_only),
+        OP_TEST(without_ids_the_rows_are_taken_in_order),
         OP_TEST(gradients_are_added_in_ascending_order),
     };
     return cmocka_run_group_tests(tests, group_setup, group_teardown);

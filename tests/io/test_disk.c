@@ -1,5 +1,5 @@
 #include "base/rng.h"
-#include "io/disk.h"
+#include "io/disk_rows.h"
 #include "seed.h"
 
 #include <errno.h>
@@ -161,6 +161,90 @@ static int fault(void *context, bool is_write, uint64_t offset, size_t bytes, in
     case 1: return -EAGAIN;
     default: return 1 + (int)draw(i, 12, (uint32_t)bytes);
     }
+}
+
+/* ---- rows of a table ---- */
+
+typedef struct table { size_t row_bytes; int64_t rows, row0, n; uint64_t offset; int32_t ids[600]; } table;
+
+/* Rows of 4 bytes and of many, numbers that come again, numbers of other rows. */
+static table draw_table(uint64_t i)
+{
+    table t = {.row_bytes = 4 * (1 + draw(i, 20, draw(i, 21, 2) ? 4000 : 20)), .row0 = draw(i, 22, 50), .offset = 4 * draw(i, 23, 5000)};
+    t.rows = 1 + draw(i, 24, 300);
+    t.n = 1 + draw(i, 25, sizeof t.ids / sizeof *t.ids);
+    for (int64_t k = 0; k < t.n; k++)
+        t.ids[k] = (int32_t)draw(i * 1000 + (uint64_t)k, 26, (uint32_t)(t.row0 + t.rows + 20));
+    return t;
+}
+
+static void check_rows(const table *t, const unsigned char *out)
+{
+    for (int64_t k = 0; k < t->n; k++) {
+        const bool has = t->ids[k] >= t->row0 && t->ids[k] < t->row0 + t->rows;
+        const unsigned char *is = out + (size_t)k * t->row_bytes;
+        const size_t at = t->offset + (size_t)(t->ids[k] - t->row0) * t->row_bytes;
+        if (has ? memcmp(is, row + at, t->row_bytes) : other_than(is, t->row_bytes, 0xA5) < t->row_bytes)
+            fail_msg("row %lld of %lld, number %d of %zu bytes", (long long)k, (long long)t->n, t->ids[k], t->row_bytes);
+    }
+}
+
+static void read_rows(const disk_options *o, int rounds)
+{
+    pt_error e = {0};
+    disk_file *f = open_file(folder, FILE_BYTES, o);
+    disk_channel *c = open_channel(f);
+    unsigned char *out = malloc(600 * 16000), *all = aligned_alloc(DISK_ALIGN, BUFFER_BYTES);
+    memcpy(all, row, BUFFER_BYTES);
+    if (disk_write(c, 0, all, BUFFER_BYTES, &e))
+        fail_msg("%s", e.text);
+    for (int i = 0; i < rounds; i++) {
+        table t = draw_table((uint64_t)i);
+        disk_rows *r;
+        while (t.offset + (uint64_t)t.rows * t.row_bytes > BUFFER_BYTES)
+            t.rows = (t.rows + 1) / 2;
+        memset(out, 0xA5, (size_t)t.n * t.row_bytes);
+        assert_int_equal(disk_rows_open(c, t.row_bytes, t.n, &r, &e), 0);
+        if (disk_rows_read(r, &(disk_table){t.offset, t.row0, t.rows}, t.ids, t.n, out, &e))
+            fail_msg("%s", e.text);
+        check_rows(&t, out);
+        disk_rows_close(r);
+    }
+    free(out);
+    free(all);
+    disk_channel_close(c);
+    disk_close(f);
+}
+
+static void rows_of_a_table_are_read_by_their_numbers(void **state)
+{
+    (void)state;
+    fault_plan plan = {.one_in = 3};
+    read_rows(NULL, 60);
+    read_rows(&(disk_options){.no_direct = true, .no_uring = true}, 30);
+    read_rows(&(disk_options){.piece_bytes = 4096, .depth = 3}, 20);
+    read_rows(&(disk_options){.fault = fault, .context = &plan}, 20);
+}
+
+static void a_row_that_cannot_be_read_is_an_error(void **state)
+{
+    (void)state;
+    fault_plan plan = {.one_in = 1, .kind = -EIO, .calls = 0};
+    pt_error e = {0};
+    disk_file *f = open_file(folder, FILE_BYTES, &(disk_options){.fault = fault, .context = &plan});
+    disk_channel *c = open_channel(f);
+    disk_rows *r;
+    char out[64];
+    assert_int_equal(disk_rows_open(c, 16, 3, &r, &e), 0);
+    assert_int_equal(disk_rows_read(r, &(disk_table){8192, 0, 100}, (int32_t[]){5, 7, 5}, 3, out, &e), PT_FAILED);
+    assert_non_null(strstr(e.text, folder));
+    assert_int_equal(disk_rows_read(r, &(disk_table){8192, 0, 100}, (int32_t[]){5, 7, 5, 1}, 4, out, &e), PT_USAGE);
+    plan.one_in = 1 << 30;
+    plan.calls = 1000000; /* no more faults */
+    assert_int_equal(disk_rows_read(r, &(disk_table){8192, 0, 100}, (int32_t[]){500, -1, 100}, 3, out, &e), 0);
+    disk_rows_close(r);
+    disk_channel_close(c);
+    disk_close(f);
 }
 
 static void short_transfers_and_interruptions_are_resumed(void **state)
@@ -397,6 +481,8 @@ int main(void)
         cmocka_unit_test(what_was_written_is_read_back),
         cmocka_unit_test(every_fallback_gives_the_same_bytes),
         cmocka_unit_test(short_transfers_and_interruptions_are_resumed),
+        cmocka_unit_test(rows_of_a_table_are_read_by_their_numbers),
+        cmocka_unit_test(a_row_that_cannot_be_read_is_an_error),
         cmocka_unit_test(an_error_is_reported_and_the_channel_goes_on),
         cmocka_unit_test(a_disk_without_progress_is_given_up),
         cmocka_unit_test(channels_of_several_threads_share_a_file),

@@ -20,6 +20,7 @@
 #include "device/cpu/rows.h"
 #include "device/ring.h"
 #include "io/disk.h"
+#include "io/disk_rows.h"
 
 #include <pthread.h>
 #include <stdatomic.h>
@@ -93,6 +94,10 @@ static void run_pieces(pool *p, const op_copy *o, pool_fn fn)
 static void cpu_copy(pool *p, const op_copy *o) { run_pieces(p, o, copy_piece); }
 static void cpu_zero(pool *p, const op_copy *o) { run_pieces(p, o, zero_piece); }
 static int cpu_disk_read(const op_disk *o, pt_error *e) { return disk_read(o->channel, o->offset, o->memory, o->bytes, e); }
+static int cpu_disk_rows(const op_disk_rows *o, pt_error *e)
+{
+    return disk_rows_read(o->reader, &(disk_table){o->offset, o->row0, o->table_rows}, o->ids, o->rows, o->out, e);
+}
 static int cpu_disk_write(const op_disk *o, pt_error *e) { return disk_write(o->channel, o->offset, o->memory, o->bytes, e); }
 
 static int cpu_exchange(const op_exchange *o, pt_error *e) { return comm_exchange(o->comm, o->moves, o->n, e); }

@@ -38,7 +38,7 @@ DEVICE void noise_add(pack *p, const op_embedding &o, int64_t row, int64_t colum
 
 template <pt_dtype T> __global__ void embedding_kernel(op_embedding o, float scale, bool wide)
 {
-    int64_t row = embedding_row(o.cols), i = embedding_column(o.cols), id = o.ids[row] - o.row0;
+    int64_t row = embedding_row(o.cols), i = embedding_column(o.cols), id = (o.ids ? o.ids[row] : row) - o.row0;
     if (id < 0 || id >= o.table_rows || i >= o.cols)
         return;
     pack x = pack_load<T>(element_at<T>(o.table, id * o.cols), i, o.cols, wide);

@@ -65,15 +65,18 @@ static INLINE void embedding_row_of(pt_dtype type, const embedding_row *r, int64
         embedding_part(type, r, i, cols - i);
 }
 
+static INLINE int64_t embedding_id(const op_embedding *o, int64_t row) { return o->ids ? o->ids[row] : row; }
+
 void KERNEL(embedding_rows)(const op_embedding *o, int64_t row0, int64_t row1, bool past)
 {
     past = past && o->noise == 0 &&
            past_fits((uintptr_t)o->out | (uintptr_t)o->stream | (uintptr_t)(o->cols * (int64_t)dtype_bytes(o->type)));
     for (int64_t row = row0; row < row1; row++) {
-        int64_t id = o->ids[row] - o->row0;
+        const int64_t id = embedding_id(o, row) - o->row0;
         if (id < 0 || id >= o->table_rows)
             continue;
-        const int64_t other = row + 1 < row1 ? o->ids[row + 1] - o->row0 : id, next = other < 0 || other >= o->table_rows ? id : other;
+        const int64_t other = row + 1 < row1 ? embedding_id(o, row + 1) - o->row0 : id;
+        const int64_t next = other < 0 || other >= o->table_rows ? id : other;
         embedding_row r = {at(o->type, o->table, id * o->cols), NULL, at(o->type, o->table, next * o->cols),
                            at_mutable(o->type, o->out, row * o->cols), NULL, op_factor(o->scale), past, noise_factor(o->noise), o->key,
                            o->first + row};
