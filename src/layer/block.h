@@ -24,7 +24,7 @@
 typedef struct block_weights {
     const void *param[PARAM_ROLES];
     const void *const *slices; /* of PARAM_TOKENS, or PARAM_HEAD if untied */
-    const void *const *input_slices; /* of PARAM_LAYER_TOKENS */
+    const void *const *input_slices; /* of PARAM_LAYER_TOKENS; NULL for slices whose rows come by block_unit.rows */
     int slices_n, input_slices_n;
     float *gains[MODEL_LINEAR_MATRICES]; /* gains of DoRA's adapters, computed before (layer_gains); NULL: forward computes them */
 } block_weights;
@@ -48,6 +48,7 @@ typedef struct block_unit {
     const block_cache *cache;                         /* NULL in training */
     float *stream;                                    /* (R, C), residual_bytes(); NULL in fp32 runs */
     char *carried, *carried_gradient;                 /* what layers hand on (carried_layout); NULL where they hand nothing on */
+    const char *rows;                                 /* (R, L W): rows of PARAM_LAYER_TOKENS that were looked up before; NULL: none */
     int32_t *routing;                                 /* what the unit keeps of the choice of experts (model/shape.h); NULL: nothing. */
                                                       /* Forward writes a layer's part, backward reads all of it */
 } block_unit;

@@ -4,19 +4,25 @@
 
 enum { NOISE_PART = 1 << 30 /* the noise's part of a step's key: no layer has so many modules */ };
 
-/* The rows of all layers' inputs, to which the first layer adds (inputs.c). */
+/* The rows of all layers' inputs, to which the first layer adds (inputs.c): those that were looked up before, then those of slices. */
 static void look_up_inputs(const block_context *c, const block_weights *w, const block_unit *u)
 {
     const step_shape *s = c->shape;
     const model_config *m = &c->model->config;
     carried_layout l;
     carried_layout_init(&l, c->model, s);
+    op_embedding o = {.type = s->type, .rows = s->unit_rows, .cols = m->layers * m->input_width, .table_rows = s->unit_rows,
+                      .positions = u->positions, .table = u->rows, .out = u->carried + l.inputs, .scale = model_input_scale(m)};
+    if (u->rows)
+        queue_submit(c->queue, &(op){OP_EMBEDDING, .embedding = o});
+    o.ids = u->ids;
     for (int i = 0; i < w->input_slices_n; i++) {
-        const int64_t row0 = i * s->slice_rows, left = m->vocab - row0;
-        queue_submit(c->queue, &(op){OP_EMBEDDING, .embedding = {
-            .type = s->type, .rows = s->unit_rows, .cols = m->layers * m->input_width, .row0 = row0,
-            .table_rows = left < s->slice_rows ? left : s->slice_rows, .ids = u->ids, .positions = u->positions,
-            .table = w->input_slices[i], .out = u->carried + l.inputs, .scale = model_input_scale(m)}});
+        const int64_t left = m->vocab - i * s->slice_rows;
+        o.row0 = i * s->slice_rows;
+        o.table_rows = left < s->slice_rows ? left : s->slice_rows;
+        o.table = w->input_slices[i];
+        if (o.table)
+            queue_submit(c->queue, &(op){OP_EMBEDDING, .embedding = o});
     }
 }
 

@@ -91,6 +91,10 @@ static void embedding_layout(area *a, void *arg)
     y->x = area_take(a, rows_bytes(y, y->shape.unit_rows), PATTERN_NONE);
     unit_data_take(a, &y->shape, 1, &y->data);
     unit_stream_take(a, y->model, &y->shape, &y->data.unit);
+    const model_config *c = &y->model->config;
+    if (c->input_width && !inputs_are_trained(y->model))
+        y->data.unit.rows = area_take(a, (uint64_t)(y->shape.unit_rows * c->layers * c->input_width) * dtype_bytes(y->shape.type),
+                                      PATTERN_WEIGHTS);
 }
 
 static void embed(queue *q, void *arg, int index, int turn)

@@ -19,11 +19,14 @@ int64_t piece_elements(const packing *p, const param *a, int64_t values)
     return values * (int64_t)(dtype_bytes(param_type(a, p->type)) / dtype_bytes(p->type));
 }
 
+/* Of such a table few rows are read. */
+static bool comes_last(const param *a) { return a->role == PARAM_LAYER_TOKENS && !a->trainable; }
+
 static int64_t block_elements(const packing *p, const model *m, int block, bool trained)
 {
     int64_t n = 0;
     for (int i = 0; i < m->params_n; i++)
-        if (m->params[i].block == block && m->params[i].trainable == trained)
+        if (m->params[i].block == block && m->params[i].trainable == trained && !comes_last(&m->params[i]))
             n += aligned(piece_elements(p, &m->params[i], m->params[i].rows * m->params[i].cols));
     return n;
 }
@@ -44,7 +47,7 @@ static void close_chunk(packer *k, bool trained)
     k->open[trained].used = 0;
 }
 
-static void add_piece(packer *k, int index, int64_t row0, int64_t rows)
+static void add_piece(packer *k, int at, int index, int64_t row0, int64_t rows)
 {
     const param *a = &k->m->params[index];
     const bool trained = a->trainable;
@@ -53,10 +56,10 @@ static void add_piece(packer *k, int index, int64_t row0, int64_t rows)
         close_chunk(k, trained);
     if (k->open[trained].chunk < 0) {
         k->open[trained].chunk = k->p->chunks_n++;
-        k->p->chunks[k->open[trained].chunk] = (chunk_t){.trained = trained, .low = k->p->type == PT_BF16 &&
-                                                         (trained || !k->m->stored_bf16)};
+        k->p->chunks[k->open[trained].chunk] = (chunk_t){.trained = trained, .looked_up = comes_last(a) && k->p->ranks == 1,
+                                                         .low = k->p->type == PT_BF16 && (trained || !k->m->stored_bf16)};
     }
-    k->p->pieces[k->p->pieces_n++] =
+    k->p->pieces[at] =
         (piece){.param = index, .row0 = row0, .rows = rows, .chunk = k->open[trained].chunk, .offset = k->open[trained].used};
     k->p->chunks[k->open[trained].chunk].pieces_n++;
     k->open[trained].used += elements;
@@ -72,6 +75,15 @@ static void begin_block(packer *k, const param *a)
     const int64_t whole = block_elements(k->p, k->m, a->block, trained);
     if (k->open[trained].used + whole > k->limit && whole <= k->limit)
         close_chunk(k, trained);
+}
+
+static void add_pieces(packer *k, int index, int64_t step)
+{
+    const param *p = &k->m->params[index];
+    int at = k->p->piece_of_param[index];
+    begin_block(k, p);
+    for (int64_t row = 0; row < p->rows; row += step)
+        add_piece(k, at++, index, row, p->rows - row < step ? p->rows - row : step);
 }
 
 /* The pieces of each chunk, in their order. */
@@ -365,6 +377,8 @@ static void share_chunk(packing *p, const model *m, int c)
 
 /* ---- together ---- */
 
+static int64_t step_of(const param *p, const step_shape *s) { return may_be_cut(p) ? s->slice_rows : p->rows; }
+
 int pack(const model *m, const step_shape *s, int64_t chunk_bytes, packing *out, pt_error *e)
 {
     int64_t limit = chunk_bytes / (int64_t)dtype_bytes(s->type);
@@ -385,16 +399,17 @@ int pack(const model *m, const step_shape *s, int64_t chunk_bytes, packing *out,
     }
     packer k = {.p = out, .m = m, .limit = limit, .open = {{.chunk = -1}, {.chunk = -1}}};
     for (int i = 0; i < m->params_n; i++) {
-        const param *p = &m->params[i];
-        begin_block(&k, p);
         out->piece_of_param[i] = out->pieces_n;
-        int64_t step = may_be_cut(p) ? s->slice_rows : p->rows;
-        for (int64_t row = 0; row < p->rows; row += step)
-            add_piece(&k, i, row, p->rows - row < step ? p->rows - row : step);
+        out->pieces_n += (int)((m->params[i].rows + step_of(&m->params[i], s) - 1) / step_of(&m->params[i], s));
     }
     out->piece_of_param[m->params_n] = out->pieces_n;
-    close_chunk(&k, false);
-    close_chunk(&k, true);
+    for (int last = 0; last < 2; last++) {
+        for (int i = 0; i < m->params_n; i++)
+            if (comes_last(&m->params[i]) == last)
+                add_pieces(&k, i, step_of(&m->params[i], s));
+        close_chunk(&k, false);
+        close_chunk(&k, true);
+    }
     list_pieces(out);
     out->cuts = calloc((size_t)out->chunks_n * (size_t)(out->ranks + 1), sizeof *out->cuts);
     if (!out->cuts) {
@@ -452,6 +467,6 @@ void block_chunks(const model *m, const packing *p, int block, unsigned char *ne
     for (int r = 0; r < PARAM_ROLES; r++) {
         int index = m->blocks[block].param_of_role[r];
         for (int i = index < 0 ? 0 : p->piece_of_param[index]; index >= 0 && i < p->piece_of_param[index + 1]; i++)
-            needed[p->pieces[i].chunk] = 1;
+            needed[p->pieces[i].chunk] = !p->chunks[p->pieces[i].chunk].looked_up;
     }
 }

@@ -2,7 +2,7 @@
  *
  * A chunk is moved, stored and updated as a whole. It consists of pieces: whole parameters, or slices of rows of the vocabulary's
  * tables, cut where the loss head cuts them. A layer's parameters stay in one chunk if they fit; tied embeddings are packed at their
- * first use.
+ * first use. The table of layers' inputs (inputs.c), if it is frozen, comes last, in chunks of its own, because few of its rows are read.
  *
  *   chunk c:  weights  [piece 0][piece 1]...          E elements of the compute type
  *             gradient [piece 0][piece 1]...          E elements of the compute type
@@ -41,6 +41,7 @@ typedef struct chunk_t {
     int64_t elements;
     bool trained;          /* false: no slabs, no gradient, no update; its weights are only read */
     bool low;              /* it has low halves */
+    bool looked_up;        /* of that table, and there is one rank: wherever the chunk is, only the rows of the step's tokens are read */
     bool by_device;        /* on a GPU, its update has other bits than on the host */
     int64_t shard_elements; /* of the largest shard, a multiple of 2048; with one rank, all of the chunk */
     uint64_t state_bytes;  /* of the largest shard, a multiple of 4096 */
@@ -103,7 +104,7 @@ typedef struct update_span {
 /* The next span of chunk c at or after piece_of_chunk[*at], which advances; false: there is none. A frozen chunk has none. */
 bool update_span_next(const model *m, const packing *p, int c, int *at, update_span *out);
 
-/* Sets needed[c] (chunks_n flags) for the chunks that a block's computation reads. */
+/* Sets needed[c] (chunks_n flags) for the chunks that a block's computation reads whole. */
 void block_chunks(const model *m, const packing *p, int block, unsigned char *needed);
 
 #endif

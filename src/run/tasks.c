@@ -1,6 +1,7 @@
 #include "run/tasks.h"
 
 #include "comm/comm.h"
+#include "io/disk_rows.h"
 #include "layer/block.h"
 #include "model/lanes.h"
 #include "run/exchanges.h"
@@ -15,12 +16,16 @@ int task_runner_open(task_runner *r, const schedule_input *in, const walker *w, 
     if (!r->pieces)
         return pt_fail(e, PT_FAILED, "out of memory");
     carried_layout_init(&r->carries, in->model, in->shape);
-    return layer_set_init(&r->layers, in->model, in->shape, e);
+    const uint64_t row_bytes = schedule_rows_bytes(in) / (uint64_t)in->shape->unit_rows;
+    int failed = schedule_looks_up(in, TIER_DISK) ? disk_rows_open(w->reader, row_bytes, in->plan->micro_batch * in->shape->seq_len,
+                                                                    &r->rows, e) : 0;
+    return failed ? failed : layer_set_init(&r->layers, in->model, in->shape, e);
 }
 
 void task_runner_close(task_runner *r)
 {
     free(r->pieces);
+    disk_rows_close(r->rows);
     layer_set_free(&r->layers);
     exchanges_close(r);
 }
@@ -70,6 +75,28 @@ static block_weights weights_of(task_runner *r, const schedule *s, const task *t
     return w;
 }
 
+/* Of the tables that are looked up, the rows of the micro-batch's tokens. The ids are in the loader's memory. */
+static void run_look_up(task_runner *r, const schedule *s, const task *t, queue *q)
+{
+    const packing *k = r->in->packing;
+    const int64_t rows = s->micro_units * r->in->shape->unit_rows;
+    const int32_t *ids = (const int32_t *)r->walker->mailbox + t->micro * rows;
+    char *out = operand_of(r, s, t, OBJECT_ROWS, -1, t->micro);
+    for (int i = t->operand0; i < t->operand0 + t->operands_n; i++) {
+        const buffer *b = &s->buffers[s->operands[i].buffer];
+        for (int j = 0; b->kind == OBJECT_WEIGHTS && j < k->chunks[b->index].pieces_n; j++) {
+            const piece *p = chunk_piece(k, b->index, j);
+            const uint64_t at = (uint64_t)p->offset * dtype_bytes(k->type);
+            if (b->tier == TIER_DISK)
+                queue_submit(q, &(op){OP_DISK_ROWS, .disk_rows = {r->rows, b->offset + at, rows, p->row0, p->rows, ids, out}});
+            else
+                queue_submit(q, &(op){OP_EMBEDDING, .embedding = {
+                    .type = k->type, .rows = rows, .cols = r->in->model->params[p->param].cols, .row0 = p->row0, .table_rows = p->rows,
+                    .ids = ids, .table = address(r, s, s->operands[i].buffer) + at, .out = out}});
+        }
+    }
+}
+
 /* Unit `i` of the task's micro-batch. */
 static block_unit unit_of(const task_runner *r, const schedule *s, const task *t, int64_t unit)
 {
@@ -85,6 +112,8 @@ static block_unit unit_of(const task_runner *r, const schedule *s, const task *t
                                            : NULL};
     char *carried = operand_of(r, s, t, OBJECT_CARRIED, -1, t->micro), *of = operand_of(r, s, t, OBJECT_CARRIED_GRADIENT, -1, t->micro);
     u.carried = carried ? carried + (uint64_t)(unit % s->micro_units) * r->carries.bytes : NULL;
+    const char *rows = operand_of(r, s, t, OBJECT_ROWS, -1, t->micro);
+    u.rows = rows ? rows + (uint64_t)(unit % s->micro_units) * schedule_rows_bytes(r->in) : NULL;
     u.carried_gradient = of ? of + (uint64_t)(unit % s->micro_units) * r->carries.gradient_bytes : NULL;
     block_unit_ropes(&u, &r->in->model->config, (const float *)operand_of(r, s, t, OBJECT_ROPE, -1, -1), h->seq_len);
     return u;
@@ -435,6 +464,7 @@ void task_run(task_runner *r, const schedule *s, const task *t, queue *q)
     case TASK_INPUT: run_input(r, s, t, q); break;
     case TASK_OUTPUT: run_output(r, s, t, q); break;
     case TASK_COPY: case TASK_READ: case TASK_WRITE: walker_transfer(r->walker, s, t, q); break;
+    case TASK_LOOK_UP: run_look_up(r, s, t, q); break;
     case TASK_EMBED: case TASK_LAYER: run_forward(r, s, t, &c); break;
     case TASK_HEAD: case TASK_HEAD_EVAL: run_head(r, s, t, &c); break;
     case TASK_LAYER_BACKWARD: run_backward(r, s, t, &c); break;

@@ -7,6 +7,7 @@
 #include "run/touched.h"
 
 struct comm;
+struct disk_rows;
 struct comm_move;
 /* What a task sends and receives, and the memory that it sets to 0 before. */
 typedef struct shared_task {
@@ -33,6 +34,7 @@ typedef struct task_runner {
     shared_task *shared[SCHEDULE_KINDS]; /* [kind][task]; NULL: one rank */
     int shared_n[SCHEDULE_KINDS];
     touched_rows touched;            /* in the current step */
+    struct disk_rows *rows;          /* of tables on the disk; NULL: none is there */
 } task_runner;
 
 int task_runner_open(task_runner *r, const schedule_input *in, const walker *w, const outcome_place *at, pt_error *e);

@@ -178,10 +178,56 @@ static const layer_layout *layout_of(const program *p, int block)
 
 static bool has_experts(const program *p, int block) { return block > 0 && block <= p->layers && p->model->config.sparse[block - 1]; }
 
-static void forward(program *p, int block, int micro, bool eval)
+/* ---- rows that are looked up ---- */
+
+static int rows_buffer(program *p, int micro, tier t)
+{
+    const uint64_t bytes = schedule_rows_bytes(p->b.in) * (uint64_t)p->b.s->micro_units;
+    return p->b.recording ? -1 : builder_buffer(&p->b, OBJECT_ROWS, -1, micro, t, bytes);
+}
+
+static void look_up(program *p, int micro, tier t, int rows, unsigned use)
 {
     item_begin(&p->b, p->b.now);
+    for (int c = 0; c < p->packing->chunks_n; c++)
+        if (plan_looks_up(&p->plan->chunks[c], &p->packing->chunks[c]) && p->plan->chunks[c].placement == t)
+            item_needs(&p->b, t, object_weights(p, c), USE_READ);
+    if (!p->b.recording)
+        item_operand(&p->b, rows, use);
+    item_end(&p->b, TASK_LOOK_UP, t == TIER_HOST ? QUEUE_HOST : QUEUE_READ, 0, micro, -1, false);
+}
+
+/* The buffer on the device with the rows of a micro-batch; -1: none are looked up. */
+static int looked_up(program *p, int micro)
+{
+    const bool from_disk = schedule_looks_up(p->b.in, TIER_DISK), from_host = schedule_looks_up(p->b.in, TIER_HOST);
+    if (!from_disk && !from_host)
+        return -1;
+    const tier memory = schedule_memory(p->b.in);
+    const int rows = rows_buffer(p, micro, memory);
+    if (from_disk)
+        look_up(p, micro, TIER_DISK, rows, USE_WRITE);
+    if (from_host)
+        look_up(p, micro, TIER_HOST, rows, from_disk ? USE_READ | USE_WRITE : USE_WRITE);
+    if (memory == TIER_DEVICE)
+        return rows;
+    const int on_device = rows_buffer(p, micro, TIER_DEVICE);
+    item_begin(&p->b, p->b.now);
+    if (!p->b.recording) {
+        item_operand(&p->b, rows, USE_READ);
+        item_operand(&p->b, on_device, USE_WRITE);
+    }
+    item_end(&p->b, TASK_COPY, QUEUE_TO_DEVICE, -1, micro, -1, false);
+    return on_device;
+}
+
+static void forward(program *p, int block, int micro, bool eval)
+{
+    const int rows = block ? -1 : looked_up(p, micro);
+    item_begin(&p->b, p->b.now);
     needs_weights(p, block);
+    if (rows >= 0)
+        item_operand(&p->b, rows, USE_READ);
     if (block > 0) {
         unsigned change = p->plan->blocks[block - 1].level == SAVE_INPUT ? 0 : USE_WRITE; /* the layer's input is already in it */
         item_needs(&p->b, TIER_DEVICE, object_saved(p, block, micro), USE_READ | change);
@@ -438,6 +484,21 @@ static void run_program(program *p, schedule_kind kind)
 
 /* ---- set-up ---- */
 
+bool schedule_looks_up(const schedule_input *in, tier t)
+{
+    bool is = false;
+    for (int c = 0; c < in->packing->chunks_n; c++)
+        is = is || (plan_looks_up(&in->plan->chunks[c], &in->packing->chunks[c]) && in->plan->chunks[c].placement == t);
+    return is;
+}
+
+uint64_t schedule_rows_bytes(const schedule_input *in)
+{
+    const model_config *c = &in->model->config;
+    return (uint64_t)(in->shape->unit_rows * c->layers * c->input_width) * dtype_bytes(in->shape->type);
+}
+
+
 static int placement(program *p, object_kind kind, int index, tier t, uint64_t bytes)
 {
     int at = builder_buffer(&p->b, kind, index, -1, t, bytes);
@@ -524,7 +585,7 @@ static int list_chunks(program *p)
             int a = p->model->blocks[b].param_of_role[role];
             for (int i = a < 0 ? 0 : k->piece_of_param[a]; a >= 0 && i < k->piece_of_param[a + 1]; i++) {
                 int c = k->pieces[i].chunk;
-                if (read_by[c] != b + 1)
+                if (read_by[c] != b + 1 && !plan_looks_up(&p->plan->chunks[c], &k->chunks[c]))
                     p->block_chunk[read++] = c;
                 read_by[c] = b + 1;
                 if (p->model->params[a].block != b || !k->chunks[c].trained)

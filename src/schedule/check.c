@@ -55,7 +55,7 @@ static int check_queue(const checker *c, int i)
     const task *t = &c->s->tasks[i];
     bool compute = true;
     switch (t->kind) {
-    case TASK_INPUT: case TASK_OUTPUT: case TASK_COPY: case TASK_READ: case TASK_WRITE: case TASK_UPDATE:
+    case TASK_INPUT: case TASK_OUTPUT: case TASK_COPY: case TASK_READ: case TASK_WRITE: case TASK_UPDATE: case TASK_LOOK_UP:
     case TASK_SCATTER: case TASK_SCATTER_TIED: case TASK_GATHER: compute = false; break;
     default: break;
     }
@@ -108,6 +108,7 @@ uint64_t check_object_bytes(const checker *c, object_kind kind, int index, int m
     case OBJECT_STREAM: return residual_bytes(c->in->model, shape) * (uint64_t)c->micro_units;
     case OBJECT_CARRIED: return c->carries.bytes * (uint64_t)c->micro_units;
     case OBJECT_CARRIED_GRADIENT: return c->carries.gradient_bytes * (uint64_t)c->micro_units;
+    case OBJECT_ROWS: return schedule_rows_bytes(c->in) * (uint64_t)c->micro_units;
     case OBJECT_BATCH: return tokens * BATCH_TOKEN_BYTES;
     case OBJECT_LOSS: return loss_bytes(shape);
     case OBJECT_SUMSQ: return (uint64_t)sumsq_count(c->in->model) * sizeof(double);
@@ -131,6 +132,7 @@ static bool identity_exists(const checker *c, const buffer *b)
     case OBJECT_STREAM_GRADIENT: return b->index == -1 && micro && c->first_trained <= c->layers;
     case OBJECT_STREAM: return b->index == -1 && micro && residual_bytes(c->in->model, c->in->shape);
     case OBJECT_CARRIED: case OBJECT_CARRIED_GRADIENT: return b->index == -1 && micro && check_object_bytes(c, b->kind, -1, b->micro);
+    case OBJECT_ROWS: return b->index == -1 && micro && (schedule_looks_up(c->in, TIER_HOST) || schedule_looks_up(c->in, TIER_DISK));
     case OBJECT_PARTIAL: return chunk && b->micro >= 0 && b->micro <= c->layers + 1 && is_shared(c) &&
         check_object_bytes(c, b->kind, b->index, b->micro);
     case OBJECT_PARTIAL_TIED: return chunk && b->micro == -1 && is_shared(c) && chunk_has_tied_rows(c->in->packing, c->in->model, b->index);
@@ -163,7 +165,8 @@ static int check_buffer(const checker *c, int i)
     if (b->tier == TIER_HOST && !c->in->host_tier)
         return check_fail(c, -1, i, "lies on the host, and there is none");
     const bool is_of_update = b->kind == OBJECT_WORKSPACE && b->tier == TIER_HOST; /* its task decides the tier */
-    if (b->tier != TIER_DEVICE && b->kind > OBJECT_SAVED && !is_of_update)
+    const bool is_of_look_up = b->kind == OBJECT_ROWS && b->tier == TIER_HOST;
+    if (b->tier != TIER_DEVICE && b->kind > OBJECT_SAVED && !is_of_update && !is_of_look_up)
         return check_fail(c, -1, i, "such an object is only ever on the device");
     uint64_t bytes = check_object_bytes(c, b->kind, b->index, b->micro);
     if (b->kind != OBJECT_WORKSPACE && b->bytes != bytes)
@@ -276,7 +279,7 @@ static int facts_of_block(checker *c, int block, int chunks0)
     unsigned char *needed = c->finished; /* free at this point */
     block_chunks(in->model, in->packing, block, needed);
     for (int k = 0; k < c->chunks_n; k++)
-        if (needed[k])
+        if (needed[k] || (block == 0 && in->packing->chunks[k].looked_up && in->plan->chunks[k].placement == TIER_DEVICE))
             c->chunk_list[chunks0 + f->chunks_n++] = k;
     memset(needed, 0, (size_t)c->chunks_n);
     return chunks0 + f->chunks_n;
@@ -321,6 +324,7 @@ static int checker_open(checker *c)
     c->stream = calloc(micros, sizeof(int));
     c->carried = calloc(micros, sizeof(int));
     c->carried_gradient = calloc(micros, sizeof(int));
+    c->rows = calloc(micros, sizeof(int));
     carried_layout_init(&c->carries, c->in->model, c->in->shape);
     c->head_done = calloc(micros, 1);
     c->finished = calloc(blocks * chunks, 1);
@@ -330,7 +334,7 @@ static int checker_open(checker *c)
     c->used = calloc(operands, 1);
     if (!c->blocks || !c->chunk_list || !c->pieces_of || !c->chunk_blocks || !c->contents || !c->segment0 || !c->segment1 || !c->done ||
         !c->weights || !c->states || !c->gradient || !c->saved || !c->accumulator || !c->stream || !c->carried ||
-        !c->carried_gradient || !c->head_done || !c->finished ||
+        !c->carried_gradient || !c->rows || !c->head_done || !c->finished ||
         !c->scattered || !c->tied_scattered || !c->wants || !c->used)
         return pt_fail(c->e, PT_FAILED, "out of memory while checking a schedule");
     facts(c);
@@ -340,8 +344,8 @@ static int checker_open(checker *c)
 static void checker_close(checker *c)
 {
     void *all[] = {c->blocks, c->chunk_list, c->pieces_of, c->chunk_blocks, c->contents, c->segment0, c->segment1, c->done, c->weights,
-                   c->states, c->gradient, c->saved, c->accumulator, c->stream, c->carried, c->carried_gradient, c->head_done, c->finished,
-                   c->scattered, c->tied_scattered, c->wants, c->used, c->segments[TIER_DEVICE], c->segments[TIER_HOST],
+                   c->states, c->gradient, c->saved, c->accumulator, c->stream, c->carried, c->carried_gradient, c->rows, c->head_done,
+                   c->finished, c->scattered, c->tied_scattered, c->wants, c->used, c->segments[TIER_DEVICE], c->segments[TIER_HOST],
                    c->segments[TIER_DISK]};
     for (size_t i = 0; i < sizeof all / sizeof *all; i++)
         free(all[i]);

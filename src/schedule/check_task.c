@@ -101,6 +101,23 @@ static int sum_up(checker *c, int i, int block, int micro)
 
 static int residual_gradient(const checker *c, int block) { return 2 * (c->layers + 2) - block; }
 
+static int tiers_looked_up(const checker *c) { return schedule_looks_up(c->in, TIER_HOST) + schedule_looks_up(c->in, TIER_DISK); }
+
+static int look_up_wants(checker *c, int i, int micro)
+{
+    const tier t = c->s->tasks[i].queue == QUEUE_HOST ? TIER_HOST : TIER_DISK;
+    if (!schedule_looks_up(c->in, t) || (t == TIER_HOST && c->rows[micro] + 1 < tiers_looked_up(c)))
+        return check_fail(c, i, -1, "looks up nothing on the %s, or too early", tier_names[t]);
+    changes(c, OBJECT_ROWS, -1, micro, c->rows[micro], c->rows[micro] + 1);
+    c->wants[c->wants_n - 1].tier = schedule_memory(c->in);
+    for (int k = 0; k < c->chunks_n; k++)
+        if (plan_looks_up(&c->in->plan->chunks[k], &c->in->packing->chunks[k]) && c->in->plan->chunks[k].placement == t) {
+            reads(c, OBJECT_WEIGHTS, k, -1, 0);
+            c->wants[c->wants_n - 1].tier = t;
+        }
+    return 0;
+}
+
 static int forward_wants(checker *c, int i, int block, int micro)
 {
     const block_facts *f = &c->blocks[block];
@@ -114,6 +131,8 @@ static int forward_wants(checker *c, int i, int block, int micro)
         workspace(c, f->forward_bytes);
         rope(c);
     }
+    if (block == 0 && tiers_looked_up(c))
+        reads(c, OBJECT_ROWS, -1, micro, tiers_looked_up(c));
     writes(c, OBJECT_SAVED, block + 1, micro, 1);
     if (is_step(c) && has_experts(c, block))
         writes(c, OBJECT_ROUTING, -1, -1, c->routed + 1);
@@ -294,13 +313,14 @@ static int newest(const checker *c, const buffer *b)
     case OBJECT_WEIGHTS: case OBJECT_SHARD: return c->weights[b->index];
     case OBJECT_STATES: return c->states[b->index];
     case OBJECT_GRADIENT: return c->gradient[b->index];
+    case OBJECT_ROWS: return c->rows[b->micro];
     default: return c->saved[saved_at(c, b->index, b->micro)];
     }
 }
 
 static bool copy_reaches(const checker *c, const task *t, tier from, tier to)
 {
-    tier memory = c->in->host_tier ? TIER_HOST : TIER_DEVICE; /* the tier that disk transfers use */
+    const tier memory = schedule_memory(c->in);
     switch (t->kind) {
     case TASK_READ: return t->queue == QUEUE_READ && from == TIER_DISK && to == memory;
     case TASK_WRITE: return t->queue == QUEUE_WRITE && from == memory && to == TIER_DISK;
@@ -319,7 +339,8 @@ static int copy_wants(checker *c, int i)
     const buffer *from = &c->s->buffers[o[0].buffer], *to = &c->s->buffers[o[1].buffer];
     if (!o[0].read || o[0].write || o[1].read || !o[1].write)
         return check_fail(c, i, -1, "a copy reads its first operand and writes its second");
-    if (from->kind > OBJECT_SAVED || from->kind != to->kind || from->index != to->index || from->micro != to->micro)
+    const bool is_moved = from->kind <= OBJECT_SAVED || from->kind == OBJECT_ROWS;
+    if (!is_moved || from->kind != to->kind || from->index != to->index || from->micro != to->micro)
         return check_fail(c, i, o[1].buffer, "is not the place for what buffer %d holds", o[0].buffer);
     bool saved = from->kind == OBJECT_SAVED;
     if (t->block != (saved ? from->index : -1) || t->micro != from->micro || t->chunk != (saved ? -1 : from->index))
@@ -361,7 +382,7 @@ static bool has_place(const checker *c, const task *t)
 {
     bool block, micro, chunk;
     switch (t->kind) {
-    case TASK_EMBED: block = t->block == 0; micro = true; chunk = false; break;
+    case TASK_EMBED: case TASK_LOOK_UP: block = t->block == 0; micro = true; chunk = false; break;
     case TASK_LAYER: case TASK_LAYER_BACKWARD: block = t->block >= 1 && t->block <= c->layers; micro = true; chunk = false; break;
     case TASK_HEAD: case TASK_HEAD_EVAL: block = t->block == c->layers + 1; micro = true; chunk = false; break;
     case TASK_FINISH: block = has_accumulator(c, t->block); micro = false; chunk = true; break;
@@ -374,7 +395,8 @@ static bool has_place(const checker *c, const task *t)
     case TASK_INPUT: case TASK_OUTPUT: block = t->block == -1; micro = chunk = false; break;
     default: return !t->first;
     }
-    bool forward = t->kind == TASK_EMBED || t->kind == TASK_LAYER || t->kind == TASK_INPUT || t->kind == TASK_OUTPUT;
+    bool forward = t->kind == TASK_EMBED || t->kind == TASK_LOOK_UP || t->kind == TASK_LAYER ||
+                   t->kind == TASK_INPUT || t->kind == TASK_OUTPUT;
     const bool of_ranks = t->kind == TASK_EMBED_BACKWARD || t->kind == TASK_SCATTER || t->kind == TASK_SCATTER_TIED ||
                           t->kind == TASK_GATHER;
     if (of_ranks && (!is_shared(c) || (t->kind == TASK_EMBED_BACKWARD) != (t->queue == QUEUE_COMPUTE) ||
@@ -396,6 +418,7 @@ int check_task_wants(checker *c, int i)
     switch (t->kind) {
     case TASK_INPUT: case TASK_OUTPUT: return input_output_wants(c, i);
     case TASK_COPY: case TASK_READ: case TASK_WRITE: return copy_wants(c, i);
+    case TASK_LOOK_UP: return look_up_wants(c, i, t->micro);
     case TASK_EMBED: case TASK_LAYER: return forward_wants(c, i, t->block, t->micro);
     case TASK_HEAD: case TASK_HEAD_EVAL: return head_wants(c, i, t->micro, t->kind == TASK_HEAD_EVAL);
     case TASK_LAYER_BACKWARD: return backward_wants(c, i, t->block, t->micro);
@@ -414,6 +437,7 @@ void check_task_done(checker *c, int i)
     switch (t->kind) {
     case TASK_INPUT: c->inputs++; break;
     case TASK_OUTPUT: c->outputs++; break;
+    case TASK_LOOK_UP: c->rows[t->micro]++; break;
     case TASK_EMBED: case TASK_LAYER:
         c->saved[saved_at(c, t->block, t->micro)] = c->blocks[t->block].complete;
         c->saved[saved_at(c, t->block + 1, t->micro)] = 1;

@@ -20,6 +20,7 @@
  *   stream gradient   the block for whose input it is the gradient; backward ends at the first trained block
  *   stream            b: block b's input; 2 (layers + 2) - b: the gradient of block b's input
  *   carried           number of blocks that have written it; its gradient: number of blocks of backward that have used it
+ *   rows              number of tiers from which they were looked up
  *   partial, tied     1: the sums of all ranks have arrived; 2: they are added up
  *   batch             1: written;  loss: number of micro-batches written;  sumsq: number of finished pieces written
  *   routing           number of layers written, those of all micro-batches */
@@ -73,6 +74,7 @@ typedef struct checker {
     int *accumulator;                  /* block */
     int *stream;                       /* micro; layers + 2: none yet */
     int *carried, *carried_gradient;   /* micro */
+    int *rows;                         /* micro */
     unsigned char *head_done;          /* micro */
     unsigned char *finished;           /* [block][chunk] */
     unsigned char *scattered;          /* [block][chunk], with several ranks */

@@ -43,6 +43,7 @@ typedef enum object_kind {
     OBJECT_STREAM,      /* bf16 runs: the fp32 residual stream of micro-batch `micro`; from the head on its gradient */
     OBJECT_CARRIED,     /* what layers hand on beside the stream, micro-batch `micro` (model/shape.h) */
     OBJECT_CARRIED_GRADIENT, /* and its gradients */
+    OBJECT_ROWS,        /* rows of the table of layers' inputs for the tokens of micro-batch `micro`, as they are in the table */
     OBJECT_WORKSPACE,
     OBJECT_BATCH,       /* ids, targets, first, positions: int32, and weights: fp32 (5, batch, seq_len) */
     OBJECT_LOSS,        /* losses, and 1 where the target was the most probable token: fp32 (2, batch, seq_len); shape.scores of each row */
@@ -80,6 +81,7 @@ typedef enum task_kind {
     TASK_OUTPUT,         /* copies losses, sums of squares and the ends of experts' rows from the device */
     TASK_COPY,           /* between device and host */
     TASK_READ, TASK_WRITE, /* between memory and disk */
+    TASK_LOOK_UP,        /* ids -> OBJECT_ROWS, from chunks on the host (queue host) or on the disk (queue read) */
     TASK_EMBED,          /* ids -> x of the first layer */
     TASK_LAYER,
     TASK_HEAD,           /* loss, gradients of the stream and of the head's parameters */
@@ -154,6 +156,11 @@ static inline int64_t kept_weight_start(const schedule_input *in, int chunk)
 {
     return in->plan->chunks[chunk].sharded ? shard_start(in->packing, chunk, in->packing->rank) : 0;
 }
+
+/* Are rows looked up on this tier? Their bytes for one unit; the tier that disk transfers use. */
+bool schedule_looks_up(const schedule_input *in, tier t);
+uint64_t schedule_rows_bytes(const schedule_input *in);
+static inline tier schedule_memory(const schedule_input *in) { return in->host_tier ? TIER_HOST : TIER_DEVICE; }
 
 int schedule_build(const schedule_input *in, schedule_kind kind, schedule *out, pt_error *e);
 /* The two halves of schedule_build, for callers that need less: tasks and addresses without waits (enough for `bytes`); then all waits,

@@ -99,6 +99,8 @@ static option chunk_elsewhere(const space *s, const division *d, int chunk, tier
     option o = {0};
     hold_always(&o, t, weights + states);
     hold(&o, AFTER_BACKWARD, t, waits ? gradient : 0);
+    if (k->chunks[chunk].looked_up)
+        return o;
     if (kept)
         hold(&o, AT_HEAD, TIER_DEVICE, weights);
     move_in(s, &o, t, kept ? 1 : chunk < d->chunks->back0 ? d->passes / 2 : d->passes, weights);

@@ -40,7 +40,7 @@ static void fill_largest(const search_input *in, chunking *g)
         const uint64_t update = g->packing.chunks[c].update_bytes;
         const uint64_t weights = chunk_weight_bytes(&g->packing, c), states = in->training ? chunk_state_bytes(&g->packing, c) : 0;
         const bool trained = g->packing.chunks[c].trained;
-        insert_largest(g->largest[c], g->largest[c + 1], weights);
+        insert_largest(g->largest[c], g->largest[c + 1], g->packing.chunks[c].looked_up ? 0 : weights); /* in no buffer */
         insert_largest(g->trained[c], g->trained[c + 1], trained ? weights : 0);
         g->window[c] = weights + states > g->window[c + 1] ? weights + states : g->window[c + 1];
         g->update_bytes = update > g->update_bytes ? update : g->update_bytes;
@@ -82,11 +82,12 @@ static void fill_sums(const search_input *in, chunking *g)
     const int ranks = g->packing.ranks;
     const cost_curve *curves[4] = {&c->to_device, &c->from_device, &c->read, &c->write};
     for (int i = 0; i < g->packing.chunks_n; i++) {
+        const double moved = g->packing.chunks[i].looked_up ? 0 : 1;
         double weights = (double)chunk_weight_bytes(&g->packing, i), states = (double)chunk_state_bytes(&g->packing, i);
         double shard = (double)chunk_shard_bytes(&g->packing, i), gradient = (double)chunk_gradient_bytes(&g->packing, i);
         double one[CHUNK_SUMS];
         for (int k = 0; k < 4; k++) {
-            one[SUM_WEIGHT_IN + k] = cost_at(curves[k], weights) + c->task_ns;
+            one[SUM_WEIGHT_IN + k] = moved * (cost_at(curves[k], weights) + c->task_ns);
             one[SUM_STATE_IN + k] = cost_at(curves[k], states) + c->task_ns;
             one[SUM_GRADIENT_IN + k] = cost_at(curves[k], gradient) + c->task_ns;
             one[SUM_SHARD_IN + k] = cost_at(curves[k], shard) + c->task_ns;

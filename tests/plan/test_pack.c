@@ -304,7 +304,7 @@ static void check_needed(const model *m, const step_shape *s, const packing *k)
         block_chunks(m, k, block, needed);
         for (int c = 0; c < k->chunks_n; c++) {
             bool reads = false;
-            for (int i = 0; i < k->chunks[c].pieces_n; i++) {
+            for (int i = 0; i < k->chunks[c].pieces_n && !k->chunks[c].looked_up; i++) {
                 const param *p = &m->params[chunk_piece(k, c, i)->param];
                 reads |= p->block == block || (block == m->blocks_n - 1 && m->config.tied && p->role == PARAM_TOKENS);
             }
@@ -318,6 +318,39 @@ static void a_block_needs_the_chunks_of_its_parameters_and_a_tied_head_the_embed
 {
     (void)state;
     on_random_packings(check_needed);
+}
+
+static int tables_looked_up;
+
+static bool is_frozen_table(const param *p) { return p->role == PARAM_LAYER_TOKENS && !p->trainable; }
+
+static void check_looked_up(const model *m, const step_shape *s, const packing *k)
+{
+    packing shared;
+    step_shape two = *s;
+    pt_error e = {0};
+    for (int c = 0; c < k->chunks_n; c++) {
+        for (int i = 0; i < k->chunks[c].pieces_n; i++)
+            assert_int_equal(k->chunks[c].looked_up, is_frozen_table(&m->params[chunk_piece(k, c, i)->param]));
+        assert_true(k->chunks[c].looked_up || c == 0 || !k->chunks[c - 1].looked_up);
+    }
+    if (!k->chunks[k->chunks_n - 1].looked_up)
+        return;
+    tables_looked_up++;
+    two.ranks = 2;
+    if (pack(m, &two, k->chunk_bytes, &shared, &e))
+        fail_msg("%s", e.text);
+    for (int c = 0; c < shared.chunks_n; c++)
+        assert_false(shared.chunks[c].looked_up);
+    packing_free(&shared);
+}
+
+static void a_frozen_table_of_inputs_comes_last_in_chunks_of_its_own(void **state)
+{
+    (void)state;
+    for (int i = 0; i < 20 && !tables_looked_up; i++)
+        on_random_packings(check_looked_up);
+    assert_true(tables_looked_up > 0);
 }
 
 static void a_chunk_smaller_than_a_page_of_elements_is_refused(void **state)
@@ -343,6 +376,7 @@ int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(every_row_of_every_parameter_is_packed_once),
+        cmocka_unit_test(a_frozen_table_of_inputs_comes_last_in_chunks_of_its_own),
         cmocka_unit_test(an_update_takes_all_neighbours_of_a_kind),
                                        cmocka_unit_test(states_of_pieces_do_not_overlap_and_lie_as_their_updates_go),
         cmocka_unit_test(pieces_of_a_chunk_are_aligned_and_do_not_overlap),

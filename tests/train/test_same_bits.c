@@ -327,6 +327,62 @@ static void every_plan_gives_the_same_bits(void **unused)
     assert_true(refused < done);
 }
 
+/* A case whose layers have inputs of their own, from a table that is frozen. */
+static void open_frozen_table(random_source *seed, random_case *c)
+{
+    for (uint64_t number = 5000;; number++) {
+        random_source r = random_fork(seed, number);
+        open_case(&r, c);
+        param *table = c->model->config.input_width ? &c->model->params[c->model->blocks[0].param_of_role[PARAM_LAYER_TOKENS]] : NULL;
+        if (table && (!table->trainable || model_trained_parameters(c->model) > table->rows * table->cols)) {
+            table->trainable = false;
+            next_plan(&r, c);
+            return;
+        }
+        random_case_close(c);
+    }
+}
+
+/* On the device, on the host, on the disk, or some on each. */
+static void rows_are_looked_up_wherever_the_table_is(void **unused)
+{
+    (void)unused;
+    enum { TABLE_PLANS = SANITIZED ? 6 : 20, SHIM_TABLE_PLANS = 3 };
+    random_source r = random_open();
+    random_case c;
+    outcome first, other;
+    pt_error e = {0};
+    int from[TIERS] = {0};
+    const int plans = test_device_is_emulated() ? SHIM_TABLE_PLANS : TABLE_PLANS;
+    open_frozen_table(&r, &c);
+    random_case_plain(&c);
+    c.input.host_tier |= needs_host();
+    if (run_plan(&c.input, test_device_name(), c.clipping, 1, 1, &first, &e))
+        fail_msg("%s", e.text);
+    for (int done = 0; done < plans;) {
+        next_plan(&r, &c);
+        const tier place = done % 3 == 0 ? TIER_DISK : c.input.host_tier ? TIER_HOST : TIER_DISK;
+        for (int i = 0; i < c.packing.chunks_n; i++)
+            if (c.packing.chunks[i].looked_up && random_one_in(&r, 2))
+                c.plan.chunks[i] = (plan_chunk){.placement = place, .update = TIER_DEVICE};
+        const int threads = random_from(&r, 1, 4);
+        const int failed = run_plan(&c.input, test_device_name(), c.clipping, threads, 1, &other, &e);
+        if (failed && failed != PT_DOES_NOT_FIT)
+            fail_msg("%s", e.text);
+        if (!failed)
+            assert_same(&first, &other, &c, done, threads);
+        for (tier t = TIER_HOST; t <= TIER_DISK && !failed; t++)
+            from[t] += schedule_looks_up(&c.input, t);
+        done += !failed;
+        outcome_free(&other);
+    }
+    printf("%s, %d plans: rows were looked up on the host in %d, on the disk in %d\n", c.shape.type == PT_BF16 ? "bf16" : "fp32", plans,
+           from[TIER_HOST], from[TIER_DISK]);
+    assert_true(from[TIER_DISK] > 0 && (from[TIER_HOST] > 0 || plans < 6));
+    outcome_free(&first);
+    random_case_close(&c);
+}
+
 /* Of a sequence of several blocks of rows: whether a tile is one of them, two, or all rows. groups: of heads. */
 static void check_tiles(const char *type, const char *more, bool groups)
 {
@@ -407,7 +463,9 @@ static void sums_in_the_workspace_give_the_same_bits(void **unused)
 int main(void)
 {
     random_scores = true;
-    const struct CMUnitTest tests[] = {cmocka_unit_test(every_plan_gives_the_same_bits), cmocka_unit_test(tiles_give_the_same_bits),
+    const struct CMUnitTest tests[] = {cmocka_unit_test(every_plan_gives_the_same_bits),
+                                       cmocka_unit_test(rows_are_looked_up_wherever_the_table_is),
+                                       cmocka_unit_test(tiles_give_the_same_bits),
                                        cmocka_unit_test(sums_in_the_workspace_give_the_same_bits)};
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
