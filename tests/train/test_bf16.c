@@ -114,7 +114,7 @@ static void shift_tokens(const fixture *f, int64_t shift, char path[600])
     assert_int_equal(fclose(out), 0);
 }
 
-enum { RUNS_MOST = 64, RUNS_OF_A_MODEL = 16 };
+enum { RUNS_MOST = 96, RUNS_OF_A_MODEL = 24 };
 typedef struct runs { double ours[RUNS_MOST], sdpa[RUNS_MOST], eager[RUNS_MOST]; int n; } runs;
 
 static double mean(const double *x, int n)
@@ -170,7 +170,7 @@ static void is_no_further(const char *who, const double *ours, const double *the
 static void bf16_is_no_further_from_float64_than_autocast(void **state)
 {
     (void)state;
-    NOT_SANITIZED(); /* 64 runs; the test above runs the same code */
+    NOT_SANITIZED(); /* 96 runs; the test above runs the same code */
     static runs r;
     add_runs("gpt2", &r);
     add_runs("llama", &r);
