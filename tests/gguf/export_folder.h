@@ -90,6 +90,15 @@ static inline gguf_file exported(const char *folder, pt_export_type type)
     return gguf_load(out);
 }
 
+/* The file in f32, and the checkpoint. */
+static inline gguf_file open_both(const char *folder, safetensors **st)
+{
+    pt_error e = {0};
+    gguf_file f = exported(folder, PT_EXPORT_F32);
+    assert_int_equal(safetensors_open(folder, st, &e), 0);
+    return f;
+}
+
 /* The values of a tensor of the checkpoint, of which `n` from the first-th on must be those of a tensor of the file. */
 static inline void check_values(gguf_file *f, const safetensors *st, const char *name, int64_t first, int64_t n, const char *there,
                                 int64_t at)

@@ -9,14 +9,6 @@
 
 #include "gguf/export_folder.h"
 
-static gguf_file open_both(const char *folder, safetensors **st)
-{
-    pt_error e = {0};
-    gguf_file f = exported(folder, PT_EXPORT_F32);
-    assert_int_equal(safetensors_open(folder, st, &e), 0);
-    return f;
-}
-
 static bool has(gguf_file *f, const char *name)
 {
     const char *bytes;

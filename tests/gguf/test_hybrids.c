@@ -30,14 +30,6 @@ static void check_times(gguf_file *f, const safetensors *st, const char *name, i
     free(values);
 }
 
-static gguf_file open_both(const char *folder, safetensors **st)
-{
-    pt_error e = {0};
-    gguf_file f = exported(folder, PT_EXPORT_F32);
-    assert_int_equal(safetensors_open(folder, st, &e), 0);
-    return f;
-}
-
 /* All factors but those of norms are multiplied into the weights. */
 static void factors_of_falcon_h1_are_in_the_weights(void **state)
 {
