@@ -12,6 +12,8 @@
 #include "../../fuzz/fuzz_table.c"
 #include "seed.h"
 
+#include "data/flat.h"
+
 #include <dirent.h>
 #include <fcntl.h>
 
@@ -83,6 +85,38 @@ static void types_that_are_not_read_are_named(void **state)
     const size_t n = table_load("refused_union.arrow", file);
     assert_int_equal(table_read(DATA_ARROW, file, n, &given, &e), PT_FAILED);
     assert_string_equal(e.text, "fuzz: column \"answer\" has a union, which is not supported: write it as text, numbers, lists or structs");
+}
+
+/* Copies the messages of a stream, but those of one type. */
+static size_t without_messages(const uint8_t *file, size_t n, uint64_t type, uint8_t *out)
+{
+    size_t at = 0, copied = 0;
+    while (at + 8 <= n) {
+        uint32_t metadata;
+        memcpy(&metadata, file + at + 4, 4);
+        flat f = {.p = file + at + 8, .n = metadata};
+        const size_t message = metadata ? flat_follow(&f, 0) : 0;
+        const size_t size = 8 + metadata + (message ? (size_t)flat_number(&f, message, 3, 8, 0) : 0);
+        if (!message || flat_number(&f, message, 1, 1, 0) != type) {
+            memcpy(out + copied, file + at, size);
+            copied += size;
+        }
+        at += size;
+    }
+    return copied;
+}
+
+static void indices_without_a_dictionary_are_refused(void **state)
+{
+    enum { DICTIONARIES = 2, NO_TYPE = 99 };
+    static uint8_t file[TABLE_BYTES], less[TABLE_BYTES];
+    table_tally given;
+    pt_error e = {0};
+    const size_t n = table_load("replaced.arrow", file);
+    assert_int_equal(table_read(DATA_ARROW, less, without_messages(file, n, NO_TYPE, less), &given, &e), 0);
+    assert_int_equal(table_read(DATA_ARROW, less, without_messages(file, n, DICTIONARIES, less), &given, &e), PT_FAILED);
+    if (!strstr(e.text, "row 1: column \"") || !strstr(e.text, "has an index that no dictionary before it has"))
+        fail_msg("%s", e.text);
 }
 
 static void files_that_are_cut_off_are_refused(void **state)
@@ -157,6 +191,7 @@ int main(void)
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(rows_are_those_of_jsonl),
         cmocka_unit_test(types_that_are_not_read_are_named),
+        cmocka_unit_test(indices_without_a_dictionary_are_refused),
         cmocka_unit_test(files_that_are_cut_off_are_refused),
         cmocka_unit_test(changed_pages_are_refused_by_their_checksum),
         cmocka_unit_test(mutated_tables_are_read_or_refused),
