@@ -173,13 +173,20 @@ static uint64_t bytes_with(const pt_generator *g, int streamed, int64_t context)
     return inference_bytes(g->model, g->type, g->device, streamed, context);
 }
 
+/* What the host has for streamed weights. */
+static uint64_t host_room(const pt_generator *g)
+{
+    const uint64_t table = inference_host_bytes(g->model, g->type, g->device, (int)g->model->config.layers);
+    return g->budget[TIER_HOST] > table ? g->budget[TIER_HOST] - table : 0;
+}
+
 /* Where the weights of n layers go. false: there is no room. */
 static bool find_place(const pt_generator *g, int n, stream_place *place)
 {
-    const uint64_t bytes = stream_store_bytes(g->model, g->type, n);
-    *place = (stream_place){g->host, !device_is_gpu(g->device) || bytes > g->budget[TIER_HOST], disk_folder(g)};
+    const uint64_t bytes = stream_store_bytes(g->model, g->type, n), room = host_room(g);
+    *place = (stream_place){g->host, !device_is_gpu(g->device) || bytes > room, disk_folder(g)};
     return !place->on_disk || (bytes <= g->budget[TIER_DISK] && (!device_is_gpu(g->device) ||
-               stream_bounce_bytes(g->model, g->type, n, g->device, true) <= g->budget[TIER_HOST]));
+               stream_bounce_bytes(g->model, g->type, n, g->device, true) <= room));
 }
 
 /* The fewest layers that must not stay on the device, so that the context fits; negative: it does not fit. */
@@ -262,6 +269,18 @@ static int64_t lasting_context(const pt_generator *g, int64_t need)
     return g->chat.replying && plain ? twice : need;
 }
 
+static int check_host(const pt_generator *g, pt_error *e)
+{
+    char need[32], have[32], give[32];
+    const uint64_t bytes = inference_host_bytes(g->model, g->type, g->device, (int)g->model->config.layers);
+    if (bytes <= g->budget[TIER_HOST])
+        return 0;
+    return pt_fail(e, PT_DOES_NOT_FIT,
+                   "the table of layers' inputs (`embed_tokens_per_layer`) takes %s of host memory, but the budget is %s: end other "
+                   "programs, or give `host_memory` %s",
+                   size_format(need, bytes), size_format(have, g->budget[TIER_HOST]), size_option(give, bytes));
+}
+
 /* Loads the model, if it is not loaded, or so much of it that the context does not fit beside it. */
 static int make_room(pt_generator *g, int64_t need, pt_error *e)
 {
@@ -270,6 +289,9 @@ static int make_room(pt_generator *g, int64_t need, pt_error *e)
         return 0;
     if (g->x)
         unload(g);
+    int failed = check_host(g, e);
+    if (failed)
+        return failed;
     int n = fewest_streamed(g, need, &place);
     const int lasting = n > 0 ? fewest_streamed(g, lasting_context(g, need), &lasting_place) : 0;
     if (lasting > 0) {

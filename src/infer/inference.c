@@ -11,7 +11,9 @@
 enum { LINE = 64 };
 
 /* Byte offsets in the first arena. */
-typedef struct inference_layout { uint64_t slots, x, stream, carried, workspace, normed, logits, ids, gains, bytes; } inference_layout;
+typedef struct inference_layout {
+    uint64_t slots, x, stream, carried, rows, workspace, normed, logits, ids, gains, bytes;
+} inference_layout;
 
 struct inference {
     const model *model;
@@ -29,6 +31,7 @@ struct inference {
     block_weights *weights;    /* of each block */
     char *arena, *cache;
     char *mail;                /* host: ids, positions, logits */
+    char *table;               /* host: the table of layers' inputs, then rows of it; NULL: none, or it is in the arena */
     uint64_t cache_bytes, rope_at, state_at, state_bytes; /* in the cache: states of all layers; behind them, as they were at `marked` */
     int64_t context, length, marked;
 };
@@ -64,10 +67,34 @@ static void want_block(const model *m, int block, bool yes, bool *wanted)
             wanted[m->blocks[block].param_of_role[role]] = yes;
 }
 
+static int64_t rows_of(const model *m, int streamed_n)
+{
+    return streamed_n && m->config.max_positions > INFERENCE_ROWS ? INFERENCE_ROWS_STREAMED : INFERENCE_ROWS;
+}
+
+/* The table of layers' inputs, if it is kept in host memory, beside a GPU with its own: of each token one row is read. Or NULL. */
+static const param *host_table(const model *m, const device *d)
+{
+    return device_is_gpu(d) && !d->info.shares_ram ? block_param(m, &m->blocks[0], PARAM_LAYER_TOKENS) : NULL;
+}
+
+static uint64_t table_rows_bytes(const param *table, pt_dtype type, int64_t rows)
+{
+    return table ? (uint64_t)(rows * table->cols) * dtype_bytes(type) : 0;
+}
+
+uint64_t inference_host_bytes(const model *m, pt_dtype type, const device *d, int streamed)
+{
+    const param *table = host_table(m, d);
+    return table ? table_rows_bytes(table, type, table->rows + rows_of(m, streamed)) : 0;
+}
+
 /* Sets stays[] of all parameters. */
-static void find_staying(const model *m, int streamed_n, bool *stays)
+static void find_staying(const model *m, const device *d, int streamed_n, bool *stays)
 {
     memset(stays, true, (size_t)m->params_n);
+    if (host_table(m, d))
+        stays[host_table(m, d) - m->params] = false;
     for (int b = 0; b < m->blocks_n; b++)
         if (is_streamed(m, streamed_n, b))
             want_block(m, b, false, stays);
@@ -86,20 +113,16 @@ static uint64_t place_params(const model *m, pt_dtype type, const bool *stays, u
 }
 
 /* Bytes of the parameters that stay. */
-static uint64_t staying_bytes(const model *m, pt_dtype type, int streamed_n)
+static uint64_t staying_bytes(const model *m, pt_dtype type, const device *d, int streamed_n)
 {
-    uint64_t bytes = place_params(m, type, NULL, NULL);
+    const param *table = host_table(m, d);
+    uint64_t bytes = place_params(m, type, NULL, NULL) - (table ? align_up(load_param_bytes(table, type), LINE) : 0);
     for (int b = 0; b < m->blocks_n; b++)
         for (int role = 0; role < PARAM_ROLES && is_streamed(m, streamed_n, b); role++) {
             const int i = m->blocks[b].param_of_role[role];
             bytes -= i < 0 ? 0 : align_up(load_param_bytes(&m->params[i], type), LINE);
         }
     return bytes;
-}
-
-static int64_t rows_of(const model *m, int streamed_n)
-{
-    return streamed_n && m->config.max_positions > INFERENCE_ROWS ? INFERENCE_ROWS_STREAMED : INFERENCE_ROWS;
 }
 
 /* The most rows that `matrix` has in any layer: widths may differ. */
@@ -122,10 +145,10 @@ static uint64_t gains_at(const model *m, int matrix)
     return at;
 }
 
-static void layout_init(inference_layout *l, const model *m, const step_shape *s, int streamed_n, const layer_set *layers)
+static void layout_init(inference_layout *l, const model *m, const device *d, const step_shape *s, int streamed_n, const layer_set *layers)
 {
     pt_dtype type = s->type;
-    uint64_t at = staying_bytes(m, type, streamed_n), saved = 0, workspace = 0;
+    uint64_t at = staying_bytes(m, type, d, streamed_n), saved = 0, workspace = 0;
     at = align_up(at, streamed_n ? STREAM_ALIGN : LINE);
     l->slots = take(&at, stream_slot_bytes(m, type, streamed_n));
     for (int kind = 0; kind < layers->kinds_n; kind++) {
@@ -138,6 +161,7 @@ static void layout_init(inference_layout *l, const model *m, const step_shape *s
     carried_layout carried;
     carried_layout_init(&carried, m, s);
     l->carried = take(&at, carried.bytes);
+    l->rows = take(&at, table_rows_bytes(host_table(m, d), type, rows_of(m, streamed_n)));
     l->workspace = take(&at, workspace);
     l->normed = take(&at, (uint64_t)m->config.hidden * dtype_bytes(type));
     l->logits = take(&at, (uint64_t)m->config.vocab * sizeof(float));
@@ -189,7 +213,7 @@ uint64_t inference_bytes(const model *m, pt_dtype type, const device *d, int str
     inference_layout l;
     if (layer_set_init(&layers, m, &s, &(pt_error){0}))
         return UINT64_MAX;
-    layout_init(&l, m, &s, streamed, &layers);
+    layout_init(&l, m, d, &s, streamed, &layers);
     uint64_t later = cache_layout(m, &s, &layers, context).bytes, loading = load_bytes(m, type, d->info.threads);
     layer_set_free(&layers);
     if (device_is_gpu(d)) /* the rest is in RAM */
@@ -225,7 +249,7 @@ static void find_weights(inference *x)
         w->slices = &w->param[w->param[PARAM_TOKENS] ? PARAM_TOKENS : PARAM_HEAD];
         w->slices_n = 1;
         w->input_slices = &w->param[PARAM_LAYER_TOKENS];
-        w->input_slices_n = w->param[PARAM_LAYER_TOKENS] ? 1 : 0;
+        w->input_slices_n = w->param[PARAM_LAYER_TOKENS] && !x->table ? 1 : 0;
     }
     const uint64_t layer = gains_at(x->model, MODEL_LINEAR_MATRICES);
     for (int b = 1; b < x->model->blocks_n - 1 && model_has_magnitudes(x->model); b++)
@@ -246,7 +270,7 @@ int inference_open(const model *m, device *d, pt_dtype type, int threads, int st
         free(x);
         return PT_FAILED;
     }
-    layout_init(&x->layout, m, &x->shape, streamed, &x->layers);
+    layout_init(&x->layout, m, d, &x->shape, streamed, &x->layers);
     x->param_at = malloc((size_t)m->params_n * sizeof *x->param_at);
     x->weights = calloc((size_t)m->blocks_n, sizeof *x->weights);
     void *base;
@@ -256,6 +280,9 @@ int inference_open(const model *m, device *d, pt_dtype type, int threads, int st
         x->arena = base;
     if (!failed && !(failed = d->table->memory_open(d, MEMORY_HOST, mail_bytes(m, x->rows), &base, e)))
         x->mail = base;
+    const uint64_t table_bytes = inference_host_bytes(m, type, d, streamed);
+    if (!failed && table_bytes && !(failed = d->table->memory_open(d, MEMORY_HOST, table_bytes, &base, e)))
+        x->table = base;
     if (!failed)
         failed = d->table->queue_open(d, "generate", threads, &x->queue, e);
     if (!failed && streamed)
@@ -264,7 +291,7 @@ int inference_open(const model *m, device *d, pt_dtype type, int threads, int st
         inference_close(x);
         return failed;
     }
-    find_staying(m, streamed, x->stays);
+    find_staying(m, d, streamed, x->stays);
     place_params(m, type, x->stays, x->param_at);
     find_weights(x);
     *out = x;
@@ -282,6 +309,7 @@ void inference_close(inference *x)
     t->memory_close(x->device, MEMORY_DEVICE, x->arena, x->layout.bytes);
     t->memory_close(x->device, MEMORY_DEVICE, x->cache, x->cache_bytes);
     t->memory_close(x->device, MEMORY_HOST, x->mail, mail_bytes(x->model, x->rows));
+    t->memory_close(x->device, MEMORY_HOST, x->table, inference_host_bytes(x->model, x->shape.type, x->device, x->streamed_n));
     layer_set_free(&x->layers);
     free(x->param_at);
     free(x->stays);
@@ -339,6 +367,22 @@ static void pass(void *arg, uint64_t done, uint64_t total)
     p->progress(p->arg, p->last, p->total);
 }
 
+/* Loads the table that is kept in host memory. */
+static int load_table(inference *x, load_job job, passed *p, pt_error *e)
+{
+    bool *wanted = calloc((size_t)x->model->params_n, sizeof *wanted);
+    if (!wanted)
+        return pt_fail(e, PT_FAILED, "out of memory while loading the weights");
+    const int index = (int)(host_table(x->model, x->device) - x->model->params);
+    wanted[index] = true;
+    job.wanted = wanted;
+    job.base = x->table;
+    p->before = p->last;
+    const int failed = load_weights(&job, e);
+    free(wanted);
+    return failed;
+}
+
 /* Loads the layers that do not stay, one after the other. */
 static int load_streamed(inference *x, load_job job, passed *p, pt_error *e)
 {
@@ -369,6 +413,8 @@ int inference_load(inference *x, const struct safetensors *st, const struct safe
                           .threads = x->threads, .base = x->arena, .param_at = x->param_at, .wanted = x->stays,
                           .progress = progress ? pass : NULL, .arg = &p};
     int failed = load_weights(&job, e);
+    if (!failed && x->table)
+        failed = load_table(x, job, &p, e);
     if (!failed && x->streamed)
         failed = load_streamed(x, job, &p, e);
     return failed ? failed : measure_gains(x, e);
@@ -448,6 +494,20 @@ static void submit_input(inference *x, const int32_t *ids, int64_t n)
     queue_submit(x->queue, &(op){OP_COPY, .copy = {x->arena + x->layout.ids, mail, (size_t)(2 * n) * sizeof *mail}});
 }
 
+/* Copies the rows of the table that the ids have to the device; NULL: the table is there. */
+static const char *submit_rows(inference *x, const int32_t *ids, int64_t n)
+{
+    const param *table = host_table(x->model, x->device);
+    const size_t row = (size_t)table_rows_bytes(table, x->shape.type, 1);
+    if (!table)
+        return NULL;
+    char *rows = x->table + (size_t)table->rows * row;
+    for (int64_t i = 0; i < n; i++)
+        memcpy(rows + (size_t)i * row, x->table + (size_t)ids[i] * row, row);
+    queue_submit(x->queue, &(op){OP_COPY, .copy = {x->arena + x->layout.rows, rows, (size_t)n * row}});
+    return x->arena + x->layout.rows;
+}
+
 /* Copies the logits of row `row` of x to the host. */
 static void submit_head(inference *x, int64_t row)
 {
@@ -475,6 +535,7 @@ static int feed_rows(inference *x, const int32_t *ids, int64_t n, bool last, pt_
     block_unit_ropes(&u, &x->model->config, (const float *)(x->cache + x->rope_at), x->context);
     x->shape.seq_len = x->shape.unit_rows = n;
     submit_input(x, ids, n);
+    u.rows = submit_rows(x, ids, n);
     embedding_forward(&c, &x->weights[0], &u, rows);
     for (int b = 1; b < x->model->blocks_n - 1; b++) {
         const layer_layout *layer = layer_set_layout(&x->layers, b - 1, SAVE_INPUT);

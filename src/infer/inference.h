@@ -5,6 +5,7 @@
  *   slots     for the weights of two streamed layers
  *   work      [x][workspace of a layer][last row, normed][logits][ids, positions]     of the rows computed together
  *   gains     of DoRA's adapters, computed once after loading
+ *   rows      of the table of layers' inputs, which stays in host memory beside a GPU
  *   cache     [layer 0: k and v of position 0, of position 1 ... context - 1][layer 1] ... [rotary table]
  *
  * Weights, work and gains are one arena, allocated at open; the cache is another, for as many tokens as the caller says. The blocks are
@@ -32,6 +33,8 @@ void inference_close(inference *x);
 
 /* Memory for a context of so many tokens, including that for loading. */
 uint64_t inference_bytes(const model *m, pt_dtype type, const device *d, int streamed, int64_t context);
+/* Of the host's memory beside a GPU: for the table of layers' inputs, which stays there. 0: the model has none. */
+uint64_t inference_host_bytes(const model *m, pt_dtype type, const device *d, int streamed);
 /* Tokens that are fed together. */
 int64_t inference_rows(const inference *x);
 /* After loading: the time in which the weights that do not stay are fetched once, measured; 0: all stay. */
