@@ -159,8 +159,10 @@ static void add_tasks(const schedule_input *in, const schedule *s, const costs *
         const operand *o = &s->operands[t->operand0];
         if (t->kind == TASK_READ)
             f->read_bytes += s->buffers[o[0].buffer].bytes;
-        if (t->kind == TASK_WRITE)
+        if (t->kind == TASK_WRITE) {
             f->written_bytes += s->buffers[o[1].buffer].bytes;
+            f->written[part_of(in, &s->buffers[o[1].buffer])] += s->buffers[o[1].buffer].bytes;
+        }
     }
 }
 

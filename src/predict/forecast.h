@@ -36,6 +36,7 @@ typedef struct forecast {
     double needed_ns, again_ns;
     double bound_ns;                          /* time of the busiest queue alone: a lower bound for any order of the same work */
     uint64_t read_bytes, written_bytes;       /* disk */
+    uint64_t written[MEMORY_PARTS];           /* of them: what of each part */
     uint64_t bytes[TIERS];                    /* arenas */
     uint64_t part[TIERS][MEMORY_PARTS];       /* at the fullest moment; they add up to the arena */
 } forecast;

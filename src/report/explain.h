@@ -72,6 +72,12 @@ int explain_layers(const plan *p, int passing, int line, char *out, size_t n); /
 /* helps.c: tries changes; returns those that gain at least 3%, best first. */
 int explain_helps(const explain_input *in, double tokens_per_s, help out[EXPLAIN_HELPS], int *n, pt_error *e);
 
+/* wear.c: ways to write fewer bytes to the disk for the same number of tokens: what to type, and the bytes per token that are written then,
+ * by counting what this plan writes. Each of them changes the result. Returns how many there are. */
+enum { WEAR_WAYS = 4 };
+typedef struct wear_way { char options[48]; double bytes_per_token; } wear_way;
+int explain_wear(const explanation *x, double *now, wear_way out[WEAR_WAYS]);
+
 /* The object for a plan that does not fit: fits false, missing_bytes, changes (options that would make it fit, the first of which is
  * smallest_change), smaller_step (options of a step that would fit, or ""), and `message`, the error's sentence. `least`: budgets that
  * would suffice. `missing`: bytes, including those that no plan can avoid. Takes the reference to `changes`, an array of strings. */

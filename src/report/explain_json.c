@@ -10,7 +10,7 @@
  *    "waited_for_s": by compute, "waits_s": {QUEUE: S that this queue waited for it}}},
  *    "phases": {PHASE: S}, "limit_s": this plan's busiest queue alone, "bound_s": no plan is faster (null: none is known),
  *    "needed_s": the computation that every plan needs,
- *    "disk": {"read_bytes", "written_bytes"},
+ *    "disk": {"read_bytes", "written_bytes", "less": [{"options", "bytes_per_token"} ...]},   less: ways to write less (wear.c)
  *    "helps": [{"change", "gain"}], "others": [{"name", "slower", "why"}],
  *    "total_s", "total_kwh", "total_price": of all steps, where they are known, and the machine's watts and price}
  *
@@ -109,6 +109,16 @@ static json_t *alternatives_json(const explanation *x, bool helps)
     return all;
 }
 
+static json_t *less_json(const explanation *x)
+{
+    wear_way ways[WEAR_WAYS];
+    double now;
+    json_t *all = json_array();
+    for (int i = 0, n = explain_wear(x, &now, ways); i < n; i++)
+        json_array_append_new(all, json_pack("{s:s, s:f}", "options", ways[i].options, "bytes_per_token", ways[i].bytes_per_token));
+    return all;
+}
+
 static json_t *plan_json(const explanation *x)
 {
     char *text = plan_to_json(&x->in->best->plan, x->in->search->model, x->in->search->shape);
@@ -136,14 +146,14 @@ json_t *explain_json(const explanation *x)
     json_t *phases = json_object();
     for (int p = 0; p < PHASES; p++)
         json_object_set_new(phases, phase_names[p], json_real(f->phase_ns[p] * 1e-9));
-    json_t *all = json_pack("{s:b, s:i, s:{s:f, s:f, s:o, s:o, s:I}, s:o, s:o, s:o, s:o, s:o, s:f, s:o, s:f, s:{s:I, s:I}, s:o, s:o}",
+    json_t *all = json_pack("{s:b, s:i, s:{s:f, s:f, s:o, s:o, s:I}, s:o, s:o, s:o, s:o, s:o, s:f, s:o, s:f, s:{s:I, s:I, s:o}, s:o, s:o}",
                      "fits", 1, "ranks", search_ranks(x->in->search), "predicted",
                      "step_s", f->step_ns * 1e-9, "tokens_per_s", x->tokens_per_s, "peak_bytes", tiers_json(f->bytes), "budget_bytes",
                      tiers_json(x->budget), "threads_bytes", (json_int_t)x->in->search->threads_bytes, "plan", plan_json(x),
                      "why", why_json(x), "memory", memory_json(x), "queues", queues_json(f), "phases", phases, "limit_s",
                      f->bound_ns * 1e-9, "bound_s", x->bound_ns > 0 ? json_real(x->bound_ns * 1e-9) : json_null(), "needed_s",
                      f->needed_ns * 1e-9, "disk", "read_bytes", (json_int_t)f->read_bytes,
-                     "written_bytes", (json_int_t)f->written_bytes, "helps", alternatives_json(x, true),
+                     "written_bytes", (json_int_t)f->written_bytes, "less", less_json(x), "helps", alternatives_json(x, true),
                      "others", alternatives_json(x, false));
     return with_run(all, x);
 }

@@ -265,6 +265,20 @@ static void write_limits(FILE *out, const explanation *x)
     fprintf(out, "this %s %.*f%% longer\n", x->bound_ns > 0 ? "one at most" : "plan takes", above < 0.0995 ? 1 : 0, 100 * above);
 }
 
+static void write_less_wear(FILE *out, const explanation *x)
+{
+    wear_way ways[WEAR_WAYS];
+    double now;
+    char text[512], size[32];
+    const int ways_n = explain_wear(x, &now, ways);
+    int n = snprintf(text, sizeof text, "about, per million tokens (now %s)", short_size(size, (uint64_t)(now * 1e6)));
+    for (int i = 0; i < ways_n; i++)
+        n += snprintf(text + n, sizeof text - (size_t)n, "%s %s: %s", i ? "," : ";", ways[i].options,
+                      short_size(size, (uint64_t)(ways[i].bytes_per_token * 1e6)));
+    if (ways_n)
+        write_wrapped(out, "less     ", text);
+}
+
 static void write_disk(FILE *out, const explanation *x)
 {
     const forecast *f = &x->forecast;
@@ -277,6 +291,7 @@ static void write_disk(FILE *out, const explanation *x)
     if (x->in->steps)
         fprintf(out, ", %s in this run", short_size(all, f->written_bytes * (uint64_t)x->in->steps));
     fprintf(out, "\n         %s\n", forecast_wear(f, wear));
+    write_less_wear(out, x);
 }
 
 /* Whether it is the name of another system's policy. */

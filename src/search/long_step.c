@@ -109,6 +109,8 @@ static void lengthen_forecast(const shorter *s, forecast *f)
         scale(all[i], n[i], s->times);
     f->read_bytes = (uint64_t)((double)f->read_bytes * s->times);
     f->written_bytes = (uint64_t)((double)f->written_bytes * s->times);
+    for (int p = 0; p < MEMORY_PARTS; p++)
+        f->written[p] = (uint64_t)((double)f->written[p] * s->times);
     f->bytes[TIER_DEVICE] += s->beside;
     f->part[TIER_DEVICE][PART_WORKSPACE] += s->beside;
 }

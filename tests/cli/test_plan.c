@@ -28,6 +28,40 @@ static void the_object_has_what_its_page_says(void **state)
     json_decref(o);
 }
 
+static double written_per_token(words more, double batch, json_t **o)
+{
+    assert_int_equal(plan_with(WORDS("--model", scratch_path("config.json"), "--machine", "rtx4090", "--host-memory", "64GiB", "--seq-len",
+                                     "1024", "--search-effort", "0.1", "--json"), more), 0);
+    *o = printed();
+    return number(*o, "disk", "written_bytes") / (batch * 1024);
+}
+
+/* What each way is said to write, its own plan writes too, or less; with twice the batch a few states more may be on the disk. */
+static void what_lessens_wear_does_so(void **state)
+{
+    (void)state;
+    json_t *o, *one, *way;
+    size_t i;
+    put_text("config.json", large);
+    const double now = written_per_token(WORDS("--quiet"), 8, &o);
+    const json_t *less = json_object_get(json_object_get(o, "disk"), "less");
+    assert_true(now > 0 && json_array_size(less) == 4);
+    json_array_foreach((json_t *)less, i, way) {
+        char name[48], value[48];
+        const char *options = json_string_value(json_object_get(way, "options"));
+        const double said = json_number_value(json_object_get(way, "bytes_per_token"));
+        assert_int_equal(sscanf(options, "%47s %47s", name, value), 2);
+        const bool turns = !strcmp(name, "--train-blocks");
+        const double batch = !strcmp(name, "--batch-size") ? atof(value) : 8;
+        const double then = turns ? written_per_token(WORDS(name, value, "--switch-every", "10"), batch, &one)
+                                  : written_per_token(WORDS(name, value), batch, &one);
+        if (!(said < 0.95 * now + 1 && then <= 1.1 * said))
+            fail_msg("%s: %g bytes per token, said %g, now %g", options, then, said, now);
+        json_decref(one);
+    }
+    json_decref(o);
+}
+
 static void the_screen_fits_a_terminal(void **state)
 {
     (void)state;
@@ -243,6 +277,7 @@ int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(the_object_has_what_its_page_says),
+        cmocka_unit_test(what_lessens_wear_does_so),
         cmocka_unit_test(the_screen_fits_a_terminal),
         cmocka_unit_test(train_follows_the_plan_that_was_printed),
         cmocka_unit_test(train_shows_the_margins_of_budgets_that_were_not_given),
