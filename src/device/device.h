@@ -37,7 +37,8 @@ typedef struct op_copy_rows { void *dst; const void *src; int64_t rows; size_t b
 
 /* Transfers between memory and the disk tier's file (io/disk.h); host queues only. */
 struct disk_channel;
-typedef struct op_disk { struct disk_channel *channel; void *memory; uint64_t offset; size_t bytes; } op_disk;
+/* sum: receives the checksum of what is written (disk_sum); NULL: none */
+typedef struct op_disk { struct disk_channel *channel; void *memory; uint64_t offset; size_t bytes; uint64_t *sum; } op_disk;
 /* out[r] = the row ids[r] of a table, of which rows row0 .. row0 + table_rows lie in that file from `offset` on; other rows are unchanged.
  * (io/disk_rows.h) */
 struct disk_rows;

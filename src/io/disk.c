@@ -1,31 +1,14 @@
-#include "io/disk.h"
+#include "io/disk_parts.h"
 
-#include "base/units.h"
-#include "io/files.h"
+#include "base/sum.h"
 
 #include <errno.h>
-#include <fcntl.h>
 #include <liburing.h>
-#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
-#include <sys/resource.h>
-#include <sys/stat.h>
 #include <unistd.h>
 
-enum {
-    DISK_DEPTH_MAX = 64,
-    DISK_STALLS_MAX = 1000 /* successive transfers without progress after which the job fails */
-};
-
-struct disk_file {
-    int fd;
-    uint64_t bytes;
-    bool direct;
-    disk_options options;
-    bool made_folder;
-    char folder[FILE_PATH_BYTES];
-};
+enum { DISK_STALLS_MAX = 1000 /* successive transfers without progress after which the job fails */ };
 
 typedef disk_part disk_piece; /* the rest of one piece */
 
@@ -48,143 +31,31 @@ typedef struct disk_job {
     int stalls;            /* transfers without progress since the last progress */
     int error;             /* the first errno; 0: none */
     uint64_t error_offset;
+    struct { uint64_t offset, sum; const char *memory; size_t bytes; } unsummed; /* what the checksum lacks; bytes 0: none is wanted */
 } disk_job;
 
-static int no_room(const disk_file *f, int error, pt_error *e)
+static uint64_t sum_block(uint64_t offset, const void *memory, size_t bytes) { return sum_bytes(offset, bytes, memory, bytes); }
+
+uint64_t disk_sum(uint64_t offset, const void *memory, size_t bytes)
 {
-    uint64_t free_bytes = 0;
-    char need[32], have[32];
-    if (error == EFBIG)
-        return pt_fail(e, PT_DOES_NOT_FIT,
-                       "%.400s: the disk tier needs a file of %s, " FILE_LIMIT_TEXT ", or give a smaller `disk_memory`",
-                       f->folder, size_format(need, f->bytes));
-    if (error && !disk_is_full_error(error)) {
-        errno = error;
-        return pt_fail_errno(e, PT_FAILED, "%.400s: the scratch file of %s cannot be allocated", f->folder,
-                             size_format(need, f->bytes));
-    }
-    if (error == EDQUOT) /* a quota: the disk's free space does not matter */
-        return pt_fail(e, PT_DOES_NOT_FIT,
-                       "%.400s: the disk tier needs %s, more than is left of your quota on that disk: remove files there, or give a "
-                       "smaller `disk_memory` or another `disk_path`",
-                       f->folder, size_format(need, f->bytes));
-    disk_free_bytes(f->folder, &free_bytes, NULL);
-    return pt_fail(e, PT_DOES_NOT_FIT,
-                   "%.400s: the disk tier needs %s, but only %s are free: make room, or give a smaller `disk_memory` or another "
-                   "`disk_path`",
-                   f->folder, size_format(need, f->bytes), size_format(have, free_bytes));
+    const char *at = memory;
+    uint64_t sum = 0;
+    for (size_t done = 0; done < bytes; done += DISK_SUM_BYTES)
+        sum += sum_block(offset + done, at + done, bytes - done < DISK_SUM_BYTES ? bytes - done : DISK_SUM_BYTES);
+    return sum;
 }
 
-uint64_t disk_file_limit(void)
+/* Adds the next blocks to the job's checksum, about as much as one piece. */
+static void job_sum(disk_job *job, size_t most)
 {
-    struct rlimit limit;
-    return getrlimit(RLIMIT_FSIZE, &limit) || limit.rlim_cur == RLIM_INFINITY ? UINT64_MAX : limit.rlim_cur;
+    const size_t whole = (most + DISK_SUM_BYTES - 1) / DISK_SUM_BYTES * DISK_SUM_BYTES;
+    const size_t n = job->unsummed.bytes < whole ? job->unsummed.bytes : whole;
+    job->unsummed.sum += disk_sum(job->unsummed.offset, job->unsummed.memory, n);
+    job->unsummed.offset += n;
+    job->unsummed.memory += n;
+    job->unsummed.bytes -= n;
 }
 
-int disk_room_bytes(const char *folder, uint64_t *bytes, pt_error *e)
-{
-    const uint64_t limit = disk_file_limit();
-    int failed = disk_free_bytes(folder, bytes, e);
-    if (!failed && limit < *bytes)
-        *bytes = limit;
-    return failed;
-}
-
-/* O_TMPFILE, or create and unlink where the file system lacks it. */
-static int open_nameless(const char *folder)
-{
-    char path[FILE_PATH_BYTES];
-    int fd = open(folder, O_TMPFILE | O_RDWR | O_CLOEXEC, 0600);
-    if (fd >= 0 || path_join(path, folder, ".scratch-XXXXXX", NULL))
-        return fd;
-    fd = mkostemp(path, O_CLOEXEC);
-    if (fd >= 0)
-        unlink(path);
-    return fd;
-}
-
-/* Creates an unnamed file with all its blocks allocated. */
-static int scratch_create(disk_file *f, pt_error *e)
-{
-    uint64_t free_bytes;
-    f->made_folder = !path_exists(f->folder);
-    if (dir_make(f->folder, e) || disk_free_bytes(f->folder, &free_bytes, e))
-        return PT_FAILED;
-    if (f->bytes > free_bytes)
-        return no_room(f, 0, e);
-    f->fd = open_nameless(f->folder);
-    if (f->fd < 0)
-        return pt_fail_errno(e, PT_FAILED, "%.400s: cannot create a file for the disk tier in this folder", f->folder);
-    int error = 0;
-    while (f->bytes && (error = posix_fallocate(f->fd, 0, (off_t)f->bytes)) == EINTR) {}
-    return error ? no_room(f, error, e) : 0;
-}
-
-/* Switches to O_DIRECT, and tests it by a first transfer. */
-static bool direct_try(const disk_file *f, void *block)
-{
-    int flags = fcntl(f->fd, F_GETFL);
-    if (f->bytes < DISK_ALIGN || fcntl(f->fd, F_SETFL, flags | O_DIRECT))
-        return false;
-    if (pread(f->fd, block, DISK_ALIGN, 0) == DISK_ALIGN)
-        return true;
-    fcntl(f->fd, F_SETFL, flags);
-    return false;
-}
-
-int disk_open(const char *folder, uint64_t bytes, const disk_options *options, disk_file **out, pt_error *e)
-{
-    *out = NULL;
-    if (bytes > (uint64_t)INT64_MAX - DISK_ALIGN)
-        return pt_fail(e, PT_USAGE, "a scratch file of %llu bytes is more than a file can have",
-                       (unsigned long long)bytes);
-    disk_file *f = calloc(1, sizeof *f);
-    void *block = aligned_alloc(DISK_ALIGN, DISK_ALIGN);
-    if (!f || !block) {
-        free(f);
-        free(block);
-        return pt_fail(e, PT_FAILED, "no memory for the disk tier's %d bytes of state", DISK_ALIGN);
-    }
-    if (options)
-        f->options = *options;
-    if (!f->options.piece_bytes)
-        f->options.piece_bytes = 512 << 10;
-    f->options.piece_bytes = disk_align(f->options.piece_bytes < 1 << 30 ? f->options.piece_bytes : 1 << 30);
-    if (f->options.depth <= 0)
-        f->options.depth = 16;
-    if (f->options.depth > DISK_DEPTH_MAX)
-        f->options.depth = DISK_DEPTH_MAX;
-    f->fd = -1;
-    f->bytes = disk_align(bytes);
-    int status = 0;
-    if (snprintf(f->folder, sizeof f->folder, "%s", folder) >= (int)sizeof f->folder)
-        status = pt_fail(e, PT_FAILED, "%.200s...: the path of the disk tier is too long; use a shorter one", folder);
-    if (!status)
-        status = scratch_create(f, e);
-    if (!status && !f->options.no_direct)
-        f->direct = direct_try(f, block);
-    free(block);
-    if (status) {
-        disk_close(f);
-        return status;
-    }
-    *out = f;
-    return 0;
-}
-
-void disk_close(disk_file *f)
-{
-    if (!f)
-        return;
-    if (f->fd >= 0)
-        close(f->fd);
-    if (f->made_folder)
-        rmdir(f->folder); /* fails, as it should, if it contains anything else */
-    free(f);
-}
-
-uint64_t disk_bytes(const disk_file *f) { return f->bytes; }
-bool disk_is_direct(const disk_file *f) { return f->direct; }
 bool disk_channel_has_uring(const disk_channel *c) { return c->has_uring; }
 
 /* False where the kernel or a sandbox refuses io_uring, or io_uring lacks IORING_OP_READ: pread and pwrite are used then. */
@@ -296,6 +167,10 @@ static void job_run_ring(disk_channel *c, disk_job *job)
         }
         if (!in_flight)
             return;
+        if (job->unsummed.bytes) {
+            io_uring_submit(&c->ring); /* what it leaves is submitted below */
+            job_sum(job, c->file->options.piece_bytes);
+        }
         int status = io_uring_submit_and_wait(&c->ring, 1);
         if (status < 0 && status != -EINTR && status != -EAGAIN && status != -EBUSY) {
             job->error = -status;
@@ -342,7 +217,7 @@ static int job_check(const disk_channel *c, bool is_write, uint64_t offset, cons
         return pt_fail(e, PT_USAGE, "disk %s of %zu bytes at offset %llu passes the end of the scratch file (%llu "
                        "bytes)", what, bytes, (unsigned long long)offset, (unsigned long long)c->file->bytes);
     if (c->broken)
-        return pt_fail(e, PT_FAILED, "%.400s: an earlier access to the file of the disk tier has failed", c->file->folder);
+        return pt_fail(e, PT_FAILED, "%.400s: an earlier access to the file of the disk tier has failed", c->file->name);
     return 0;
 }
 
@@ -352,12 +227,14 @@ static int job_run(disk_channel *c, disk_job *job, pt_error *e)
         job_run_ring(c, job);
     else
         job_run_plain(c, job);
+    while (job->unsummed.bytes)
+        job_sum(job, job->unsummed.bytes);
     if (!job->error)
         return 0;
     errno = job->error;
     return pt_fail_errno(e, PT_FAILED,
                          "%.400s: %s of the disk tier's file failed at byte %llu: check this disk, or choose another `disk_path`",
-                         c->file->folder, job->is_write ? "write" : "read", (unsigned long long)job->error_offset);
+                         c->file->name, job->is_write ? "write" : "read", (unsigned long long)job->error_offset);
 }
 
 /* Whole blocks are transferred to or from the caller's memory, a partial last block through c->tail. */
@@ -380,7 +257,7 @@ int disk_read(disk_channel *c, uint64_t offset, void *memory, size_t bytes, pt_e
     return status;
 }
 
-int disk_write(disk_channel *c, uint64_t offset, const void *memory, size_t bytes, pt_error *e)
+int disk_write_summed(disk_channel *c, uint64_t offset, const void *memory, size_t bytes, uint64_t *sum, pt_error *e)
 {
     int status = job_check(c, true, offset, memory, bytes, e);
     if (status)
@@ -389,7 +266,20 @@ int disk_write(disk_channel *c, uint64_t offset, const void *memory, size_t byte
     if (part)
         memcpy(c->tail, (const char *)memory + (bytes - part), part);
     disk_job job = job_of(c, true, offset, (void *)memory, bytes);
-    return job_run(c, &job, e);
+    if (sum) {
+        job.unsummed.offset = offset;
+        job.unsummed.memory = memory;
+        job.unsummed.bytes = bytes;
+    }
+    status = job_run(c, &job, e);
+    if (sum)
+        *sum = job.unsummed.sum;
+    return status;
+}
+
+int disk_write(disk_channel *c, uint64_t offset, const void *memory, size_t bytes, pt_error *e)
+{
+    return disk_write_summed(c, offset, memory, bytes, NULL, e);
 }
 
 int disk_read_parts(disk_channel *c, const disk_part *parts, int n, pt_error *e)

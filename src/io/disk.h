@@ -1,8 +1,8 @@
-/* disk.h - the disk tier: a scratch file of fixed size, and channels that transfer blocks between it and memory at nearly the disk's speed.
+/* disk.h - the disk tier: a file of fixed size, and channels that transfer blocks between it and memory at nearly the disk's speed.
  *
- * A disk_file is allocated completely at open, so that no later write can find the disk full. It has no name, so it is gone when the
- * process ends, in whatever way. A disk_channel has its own io_uring and is used by one thread at a time; different channels may use one
- * file concurrently (one reads while another writes). Nothing allocates after open.
+ * A disk_file is allocated completely at open, so that no later write can find the disk full. A scratch file has no name, so it is gone
+ * when the process ends, in whatever way. A disk_channel has its own io_uring and is used by one thread at a time; different channels may
+ * use one file concurrently (one reads while another writes). Nothing allocates after open.
  *
  * A transfer is divided into pieces, several of which are in flight; it returns when all are done:
  *
@@ -31,7 +31,11 @@ static inline uint64_t disk_align(uint64_t n) { return (n + DISK_ALIGN - 1) / DI
 typedef struct disk_file disk_file;
 typedef struct disk_channel disk_channel;
 
-/* For tests and measurements; NULL or zeros: the defaults. `fault` sees the result of every single transfer (bytes done or -errno) before
+/* Bytes of a file; multiples of DISK_ALIGN. */
+typedef struct disk_range { uint64_t offset, bytes; } disk_range;
+
+/* NULL or zeros: the defaults. `holes`, in ascending order, are never read or written and take no room; used by opening alone. The rest is
+ * for tests and measurements. `fault` sees the result of every single transfer (bytes done or -errno) before
  * the channel does, and returns the result to use instead; it is called in the channel's thread. */
 typedef struct disk_options {
     bool no_direct, no_uring;
@@ -39,6 +43,8 @@ typedef struct disk_options {
     int depth;          /* pieces in flight, default 16, at most 64 */
     int (*fault)(void *context, bool is_write, uint64_t offset, size_t bytes, int result);
     void *context;
+    const disk_range *holes;
+    int holes_n;
 } disk_options;
 
 /* The limit of file sizes (ulimit -f); UINT64_MAX: none. */
@@ -49,6 +55,10 @@ int disk_room_bytes(const char *folder, uint64_t *bytes, pt_error *e);
 /* Creates a scratch file of `bytes` (rounded up to DISK_ALIGN) in `folder`, which is created if absent and then removed with the file.
  * PT_DOES_NOT_FIT, with the bytes needed and free, if the disk lacks space or the limit is too low. `options` may be NULL. */
 int disk_open(const char *folder, uint64_t bytes, const disk_options *options, disk_file **out, pt_error *e);
+/* The same with a file that has a name and stays; one that exists keeps its contents. */
+int disk_open_named(const char *path, uint64_t bytes, const disk_options *options, disk_file **out, pt_error *e);
+/* Makes durable what all channels have written. */
+int disk_sync(disk_file *f, pt_error *e);
 void disk_close(disk_file *f); /* after its channels are closed */
 uint64_t disk_bytes(const disk_file *f);
 bool disk_is_direct(const disk_file *f);
@@ -69,5 +79,12 @@ typedef struct disk_part {
     size_t bytes;
 } disk_part;
 int disk_read_parts(disk_channel *c, const disk_part *parts, int n, pt_error *e);
+
+/* The same as disk_write, with *sum = disk_sum(...) of what is written, computed while the disk is at work. */
+int disk_write_summed(disk_channel *c, uint64_t offset, const void *memory, size_t bytes, uint64_t *sum, pt_error *e);
+/* A checksum of bytes and of their place in the file. Of parts whose lengths, but the last, are multiples of DISK_SUM_BYTES the sums add
+ * up. */
+enum { DISK_SUM_BYTES = 256 << 10 };
+uint64_t disk_sum(uint64_t offset, const void *memory, size_t bytes);
 
 #endif

@@ -98,7 +98,10 @@ static int cpu_disk_rows(const op_disk_rows *o, pt_error *e)
 {
     return disk_rows_read(o->reader, &(disk_table){o->offset, o->row0, o->table_rows}, o->ids, o->rows, o->out, e);
 }
-static int cpu_disk_write(const op_disk *o, pt_error *e) { return disk_write(o->channel, o->offset, o->memory, o->bytes, e); }
+static int cpu_disk_write(const op_disk *o, pt_error *e)
+{
+    return disk_write_summed(o->channel, o->offset, o->memory, o->bytes, o->sum, e);
+}
 
 static int cpu_exchange(const op_exchange *o, pt_error *e) { return comm_exchange(o->comm, o->moves, o->n, e); }
 
