@@ -180,6 +180,8 @@ typedef struct pt_train_options {
                                        /* "cuda:N,M,...", one GPU each */
     uint64_t device_memory, host_memory, disk_memory; /* bytes or PT_AUTO */
     const char *disk_path;             /* NULL: a folder in `out` */
+    int disk_slots;                    /* of each state on the disk. 2: after every step the run can be resumed, without checkpoints; */
+                                       /* 0: 2 where there is room, else 1 */
     const char *plan_file;             /* NULL: planned */
     const char *machine_file;          /* memory sizes and speeds; NULL: detected and measured */
     double search_effort;              /* how long a plan is searched, a multiple of the usual; 0: 1 */

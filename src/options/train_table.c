@@ -186,6 +186,9 @@ static const option_row rows[] = {
     {T(disk_memory, "disk-memory", SIZE, "SIZE"), .is.help = DISK_MEMORY_HELP, ALL},
     {T(disk_path, "disk-path", TEXT, "DIR"), .is.help = "folder of the disk tier; default: one in --out", .need = NEED_DISK, ALL,
      .plan_help = "folder of the disk tier; default: here, or the folder for temporary files"},
+    {T(disk_slots, "disk-slots", INT32, "1|2"), RANGE(1, 2), .need = NEED_DISK, TRAIN_AND_PLAN,
+     .is.help = "slots of each state on the disk; 2: every step commits what it writes there,\nso that --resume continues from it "
+                "without checkpoints, in twice the space;\ndefault: 2 if there is room"},
     {T(machine_file, "machine", TEXT, "FILE"), .is.help = "take memory sizes and speeds from this machine file", TRAIN_AND_PLAN,
      .plan_help = "plan for the machine of this file, or for one that comes with\nthe program (rtx3090, a100-80, h100 ...); "
                   "several between commas,\nor all: one table of them"},

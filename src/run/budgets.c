@@ -42,7 +42,11 @@ static int find(const budget_request *r, findings *f, pt_error *e)
     if (failed || !r->asked[TIER_DISK])
         return failed;
     f->disk_in_ram = disk_is_memory(r->disk_path);
-    return disk_room_bytes(r->disk_path, &f->disk_bytes, e);
+    failed = disk_room_bytes(r->disk_path, &f->disk_bytes, e);
+    const uint64_t limit = disk_file_limit();
+    if (!failed)
+        f->disk_bytes += less(limit, f->disk_bytes) < r->disk_own ? less(limit, f->disk_bytes) : r->disk_own;
+    return failed;
 }
 
 /* ---- choosing ---- */

@@ -32,6 +32,7 @@ typedef struct budget_request {
     char *change;
     uint64_t disk_reserve;  /* bytes of the disk for other purposes; subtracted if the budget is PT_AUTO */
     uint64_t memory_reserve; /* the same for RAM, with any budget: files saved into a folder that lies there */
+    uint64_t disk_own;      /* bytes that files on the disk take now and that will be free */
 } budget_request;
 
 enum { BUDGETS_WHY_BYTES = 448, BUDGETS_CHANGE_BYTES = 128 };

@@ -6,6 +6,7 @@
 #include "machine/machine.h"
 #include "schedule/check.h"
 #include "run/exchanges.h"
+#include "run/slots.h"
 
 #include <stdlib.h>
 #include <string.h>
@@ -34,6 +35,14 @@ static int64_t tokens_of(const executor *x) { return x->o.input.shape->batch * x
 static size_t routing_bytes_of(const executor *x) { return routing_bytes(x->o.input.model, x->o.input.shape); }
 
 /* ---- memory ---- */
+
+static const schedule *any_schedule(const executor *x)
+{
+    for (int kind = 0; kind < SCHEDULE_KINDS; kind++)
+        if (x->built[kind])
+            return &x->schedules[kind];
+    return NULL;
+}
 
 /* The schedules' needs are checked with them; loading and saving may need more. */
 static int check_budgets(const executor *x, pt_error *e)
@@ -74,7 +83,7 @@ static int check_free(const executor *x, pt_error *e)
     char need[32], have[32], give[32];
     machine m;
     uint64_t arenas = x->bytes[TIER_HOST] + x->mailbox_bytes + (device_is_gpu(d) ? 0 : x->bytes[TIER_DEVICE]);
-    if (x->bytes[TIER_DISK] && disk_is_memory(x->o.disk_path))
+    if (x->bytes[TIER_DISK] && !x->o.slots && disk_is_memory(x->o.disk_path)) /* slots are there already */
         arenas += x->bytes[TIER_DISK];
     int failed = machine_probe(&m, e);
     if (failed || arenas <= m.memory_free_bytes)
@@ -97,10 +106,26 @@ static void place_outcome(executor *x)
     x->mailbox_bytes = x->at.routing + routing_bytes_of(x);
 }
 
+/* The parts of the disk tier's file for what lies in slots instead, in the order of placements. */
+static disk_range *find_holes(const executor *x, int *n)
+{
+    const schedule *s = any_schedule(x);
+    disk_range *holes = malloc((size_t)(s->placements_n + 1) * sizeof *holes);
+    *n = 0;
+    for (int i = 0; holes && i < s->placements_n; i++) {
+        const buffer *b = &s->buffers[i];
+        const bool slotted = is_of_chunk(b->kind) && b->kind != OBJECT_GRADIENT && x->o.input.packing->chunks[b->index].trained;
+        if (b->tier == TIER_DISK && slotted && b->bytes)
+            holes[(*n)++] = (disk_range){b->offset, align_up(b->bytes, DISK_ALIGN)};
+    }
+    return holes;
+}
+
 static int open_walker(executor *x, pt_error *e)
 {
     const device *d = x->o.device;
-    walker_options o = {.device = x->o.device, .host = x->o.host, .disk_path = x->o.disk_path, .disk = x->o.disk, .threads = x->o.threads};
+    walker_options o = {.device = x->o.device, .host = x->o.host, .disk_path = x->o.disk_path, .disk = x->o.disk, .slots = x->o.slots,
+                        .threads = x->o.threads};
     if (device_is_gpu(d) && !x->o.input.host_tier)
         return pt_fail(e, PT_USAGE,
                        "%s has its own memory, which the disk reaches only through host memory: give a `host_memory`",
@@ -113,7 +138,19 @@ static int open_walker(executor *x, pt_error *e)
         o.tasks_n = x->schedules[kind].tasks_n > o.tasks_n ? x->schedules[kind].tasks_n : o.tasks_n;
     }
     int failed = check_free(x, e);
-    return failed ? failed : walker_open(&x->walker, &o, e);
+    disk_options disk = x->o.disk ? *x->o.disk : (disk_options){0};
+    disk_range *holes = NULL;
+    if (!failed && x->o.slots) {
+        holes = find_holes(x, &disk.holes_n);
+        disk.holes = holes;
+        o.disk = &disk;
+        failed = holes ? 0 : pt_fail(e, PT_FAILED, "out of memory");
+    }
+    if (!failed)
+        failed = walker_open(&x->walker, &o, e);
+    x->walker.o.disk = x->o.disk;
+    free(holes);
+    return failed;
 }
 
 /* ---- life ---- */
@@ -310,14 +347,6 @@ const task_time *executor_times(const executor *x, schedule_kind kind) { return 
 uint64_t executor_bytes(const executor *x, tier t) { return x->bytes[t]; }
 uint64_t executor_peak_bytes(const executor *x, tier t) { return x->walker.peak[t]; }
 
-static const schedule *any_schedule(const executor *x)
-{
-    for (int kind = 0; kind < SCHEDULE_KINDS; kind++)
-        if (x->built[kind])
-            return &x->schedules[kind];
-    return NULL;
-}
-
 char *executor_placement(const executor *x, object_kind kind, int chunk, uint64_t *disk_offset)
 {
     const schedule *s = any_schedule(x);
@@ -354,7 +383,9 @@ int executor_move(executor *x, void *to, const void *from, size_t bytes, pt_erro
     return queue_sync(q, queue_signal(q), e);
 }
 
-int executor_disk(executor *x, bool write, uint64_t offset, void *memory, size_t bytes, pt_error *e)
+int executor_disk(executor *x, bool write, object_kind kind, int chunk, void *memory, pt_error *e)
 {
-    return write ? disk_write(x->walker.writer, offset, memory, bytes, e) : disk_read(x->walker.reader, offset, memory, bytes, e);
+    const schedule *s = any_schedule(x);
+    const op_disk o = walker_disk(&x->walker, write, walker_placement(s, kind, chunk), memory);
+    return write ? disk_write_summed(o.channel, o.offset, memory, o.bytes, o.sum, e) : disk_read(o.channel, o.offset, memory, o.bytes, e);
 }

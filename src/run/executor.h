@@ -17,6 +17,7 @@ typedef struct executor_options {
     uint64_t budget[TIERS];
     const char *disk_path;          /* folder for the disk tier's file */
     const disk_options *disk;       /* may be NULL */
+    struct slots *slots;            /* weights and states on the disk have two slots (slots.h), for commit_states; NULL: one */
     int threads;                    /* compute threads, 0: the device's default */
     struct comm *comm;              /* connects to the other ranks of the packing; NULL: one rank */
     struct comm *device_comm;       /* the same for what lies on the device; NULL: `comm` reaches it */
@@ -68,6 +69,7 @@ char *executor_placement(const executor *x, object_kind kind, int chunk, uint64_
 char *executor_scratch(executor *x, uint64_t *bytes);
 /* Copies to, from or inside the device's memory, or clears it (src NULL), and waits for the end. */
 int executor_move(executor *x, void *to, const void *from, size_t bytes, pt_error *e);
-int executor_disk(executor *x, bool write, uint64_t offset, void *memory, size_t bytes, pt_error *e);
+/* Reads or writes an object that lies on the disk. */
+int executor_disk(executor *x, bool write, object_kind kind, int chunk, void *memory, pt_error *e);
 
 #endif

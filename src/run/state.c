@@ -1,6 +1,8 @@
 /* state.c - kinds of state, and the memory of a chunk: in place, on the device, or in the window for chunks on the disk. */
 #include "run/state_parts.h"
 
+#include "run/slots.h"
+
 #include <string.h>
 
 enum { SPARE_BYTES = 64 << 20 }; /* more would not make reading and writing faster */
@@ -39,15 +41,10 @@ int64_t state_entries(const schedule_input *in, int kind, int index)
 
 static int window_disk(state *s, bool write, pt_error *e)
 {
-    const packing *k = s->in->packing;
-    uint64_t at;
-    const uint64_t weights = kept_weight_bytes(s->in, s->chunk);
-    executor_placement(s->x, kept_weights(s->in, s->chunk), s->chunk, &at);
-    int failed = executor_disk(s->x, write, at, s->window, weights, e);
-    if (failed || !s->in->training || !chunk_state_bytes(k, s->chunk))
+    int failed = executor_disk(s->x, write, kept_weights(s->in, s->chunk), s->chunk, s->window, e);
+    if (failed || !s->in->training || !chunk_state_bytes(s->in->packing, s->chunk))
         return failed;
-    executor_placement(s->x, OBJECT_STATES, s->chunk, &at);
-    return executor_disk(s->x, write, at, s->window + weights, chunk_state_bytes(k, s->chunk), e);
+    return executor_disk(s->x, write, OBJECT_STATES, s->chunk, s->window + kept_weight_bytes(s->in, s->chunk), e);
 }
 
 static int window_close(state *s, pt_error *e)
@@ -72,6 +69,12 @@ static int window_open(state *s, pt_error *e)
 int state_chunk_open(state *s, int chunk, bool change, chunk_memory *out, pt_error *e)
 {
     uint64_t at;
+    if (s->view) {
+        out->weights = (char *)slots_view_at(s->view, OBJECT_WEIGHTS, chunk); /* nobody writes there */
+        out->states = (char *)slots_view_at(s->view, OBJECT_STATES, chunk);
+        out->away = false;
+        return 0;
+    }
     if (s->in->plan->chunks[chunk].placement != TIER_DISK) {
         out->weights = executor_placement(s->x, kept_weights(s->in, chunk), chunk, &at);
         out->states = s->in->training ? executor_placement(s->x, OBJECT_STATES, chunk, &at) : NULL;

@@ -37,6 +37,7 @@ typedef struct state {
     char *bounce;        /* NULL without a host tier */
     char *spare;         /* the rest of the scratch, for loading and exporting */
     size_t spare_bytes;
+    struct slots_view *view; /* it is read from there, and not written (state_load_slots); NULL: from the executor */
     const state_origin *origin; /* set it after state_open; NULL: the files loaded have these matrices too, and nothing is exported */
     uint64_t origin_sum; /* checksum of the quantized values, in whatever way they were read */
     uint64_t base_sum;   /* checksum of all other frozen values, since state_load_adapted */
@@ -81,6 +82,11 @@ typedef struct state_new_rows { int64_t first; size_t n; const uint32_t *of; con
 int state_add_rows(state *s, const struct safetensors *st, const state_new_rows *rows, pt_error *e);
 /* Loads one kind of state other than masters, from files that hold it under the weights' names. */
 int state_load_kind(state *s, int kind, const struct safetensors *st, pt_error *e);
+/* Loads all kinds of the trained parameters from a commit of a run with one rank (slots.h), whatever its plan was. Frozen ones are loaded
+ * before. */
+int state_load_slots(state *s, struct slots_view *from, pt_error *e);
+/* A checksum of the frozen parameters that are not in few bits, as this rank has them. */
+int state_frozen_sum(state *s, uint64_t *sum, pt_error *e);
 /* A checksum of each kind's values that depends neither on where they lie nor on the rank (with adapters: of the adapters alone). It tells
  * whether what was loaded is what was exported. Matrices in few bits are left out. */
 int state_checksums(state *s, uint64_t checksums[STATE_KINDS_MOST], pt_error *e);

@@ -244,6 +244,16 @@ static int kind_checksum(state *s, int kind, int index, uint64_t *checksum, pt_e
     return failed;
 }
 
+int state_frozen_sum(state *s, uint64_t *sum, pt_error *e)
+{
+    int failed = 0;
+    *sum = 0;
+    for (int i = 0; i < s->in->model->params_n && !failed; i++)
+        if (!s->in->model->params[i].trainable && !state_in_few_bits(s, STATE_MASTER, i))
+            failed = kind_checksum(s, STATE_MASTER, i, sum, e);
+    return failed;
+}
+
 int state_checksums(state *s, uint64_t checksums[STATE_KINDS_MOST], pt_error *e)
 {
     const int kinds = state_kinds(s->in);

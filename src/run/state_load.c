@@ -189,7 +189,7 @@ int state_begin(state *s, const state_source *from, pt_error *e)
         s->fresh[c] = s->in->plan->chunks[c].placement == TIER_DISK;
     int failed = clear_memory(s, e);
     if (!failed)
-        failed = state_fill(s, STATE_MASTER, from, e);
+        failed = from->slots ? state_copy_trained(s, from->slots, e) : state_fill(s, STATE_MASTER, from, e);
     free(s->fresh);
     s->fresh = NULL;
     return failed;

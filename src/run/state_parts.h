@@ -55,6 +55,7 @@ typedef struct state_source {
     uint64_t seed;
     bool apart;
     const struct safetensors *const *of_block;
+    state *slots; /* all kinds of all parameters, which are trained, come from this one, which has a view; NULL: none do */
 } state_source;
 
 /* Rows of a parameter as they are loaded, in fp32. The upper half of the spare scratch belongs to the reader. */
@@ -65,5 +66,10 @@ int state_fill(state *s, int kind, const state_source *from, pt_error *e);
 int state_begin(state *s, const state_source *from, pt_error *e);
 /* A checksum that any damaged, moved or exchanged value changes, independent of how rows are divided. */
 uint64_t state_rows_sum(int index, int64_t row0, int64_t n_rows, int64_t cols, const float *values);
+
+/* ---- state_slots.c ---- */
+
+/* All kinds of the trained parameters. `from` has a view. */
+int state_copy_trained(state *to, state *from, pt_error *e);
 
 #endif

@@ -7,11 +7,10 @@ static int own_rank(const state *s) { return s->in->packing->rank; }
 
 int state_pass(const state *s, int keeper, void *values, size_t bytes, pt_error *e)
 {
-    comm *c = executor_comm(s->x);
     if (keeper == s->reader || (own_rank(s) != keeper && own_rank(s) != s->reader))
         return 0;
     const comm_move move = own_rank(s) == keeper ? comm_send(s->reader, values, bytes) : comm_receive(keeper, values, bytes);
-    return comm_exchange(c, &move, 1, e);
+    return comm_exchange(executor_comm(s->x), &move, 1, e);
 }
 
 bool state_reads(const state *s) { return own_rank(s) == s->reader; }

@@ -1,6 +1,7 @@
 #include "run/walker.h"
 
 #include "base/units.h"
+#include "run/slots.h"
 
 #include <stdlib.h>
 
@@ -39,6 +40,10 @@ static int open_disk(walker *w, pt_error *e)
         failed = disk_channel_open(w->disk, &w->reader, e);
     if (!failed)
         failed = disk_channel_open(w->disk, &w->writer, e);
+    if (!failed && w->o.slots)
+        failed = disk_channel_open(slots_file(w->o.slots), &w->slot_reader, e);
+    if (!failed && w->o.slots)
+        failed = disk_channel_open(slots_file(w->o.slots), &w->slot_writer, e);
     return failed;
 }
 
@@ -73,6 +78,8 @@ void walker_close(walker *w)
             w->queues[q]->device->table->queue_close(w->queues[q]);
     disk_channel_close(w->reader);
     disk_channel_close(w->writer);
+    disk_channel_close(w->slot_reader);
+    disk_channel_close(w->slot_writer);
     disk_close(w->disk);
     for (int t = TIER_DEVICE; t <= TIER_HOST; t++)
         if (w->arena[t])
@@ -153,14 +160,22 @@ char *walker_operand(const walker *w, const schedule *s, const task *t, object_k
     return found < 0 ? NULL : walker_address(w, s, found);
 }
 
+op_disk walker_disk(const walker *w, bool write, const buffer *b, void *memory)
+{
+    op_disk o = {write ? w->writer : w->reader, memory, b->offset, b->bytes, NULL};
+    if (slots_place(w->o.slots, write, b->kind, b->index, &o.offset, &o.sum))
+        o.channel = write ? w->slot_writer : w->slot_reader;
+    return o;
+}
+
 void walker_transfer(const walker *w, const schedule *s, const task *t, queue *q)
 {
     const int from = s->operands[t->operand0].buffer, to = s->operands[t->operand0 + 1].buffer;
     const size_t bytes = s->buffers[to].bytes;
     if (t->kind == TASK_READ)
-        queue_submit(q, &(op){OP_DISK_READ, .disk = {w->reader, walker_address(w, s, to), s->buffers[from].offset, bytes}});
+        queue_submit(q, &(op){OP_DISK_READ, .disk = walker_disk(w, false, &s->buffers[from], walker_address(w, s, to))});
     else if (t->kind == TASK_WRITE)
-        queue_submit(q, &(op){OP_DISK_WRITE, .disk = {w->writer, walker_address(w, s, from), s->buffers[to].offset, bytes}});
+        queue_submit(q, &(op){OP_DISK_WRITE, .disk = walker_disk(w, true, &s->buffers[to], walker_address(w, s, from))});
     else
         queue_submit(q, &(op){OP_COPY, .copy = {walker_address(w, s, to), walker_address(w, s, from), bytes}});
 }

@@ -18,6 +18,7 @@ typedef struct walker_options {
     uint64_t mailbox_bytes;
     const char *disk_path;      /* folder for the disk tier's file */
     const disk_options *disk;   /* may be NULL */
+    struct slots *slots;        /* where weights and states on the disk lie, if they have two slots (slots.h); NULL: none have */
     int threads;                /* compute threads, 0: the device's default */
     unsigned queues;            /* bit set of queue_kind: the ones that tasks use */
     int tasks_n;                /* the most tasks of a schedule */
@@ -30,6 +31,7 @@ typedef struct walker {
     char *mailbox;
     disk_file *disk;
     disk_channel *reader, *writer;
+    disk_channel *slot_reader, *slot_writer;
     queue *queues[QUEUES];      /* NULL: not used */
     uint64_t last[QUEUES];      /* timeline value after all that was submitted; 0: nothing was */
     uint64_t *values;           /* timeline value after each task of the current walk */
@@ -64,6 +66,8 @@ char *walker_address(const walker *w, const schedule *s, int buffer); /* NULL: o
 char *walker_operand(const walker *w, const schedule *s, const task *t, object_kind kind, int index, int micro);
 /* TASK_COPY, TASK_READ, TASK_WRITE */
 void walker_transfer(const walker *w, const schedule *s, const task *t, queue *q);
+/* The transfer of a buffer on the disk, from or to memory. Call it in the order in which transfers are submitted. */
+op_disk walker_disk(const walker *w, bool write, const buffer *b, void *memory);
 /* Where an object lies between walks; NULL: it has no placement. */
 const buffer *walker_placement(const schedule *s, object_kind kind, int index);
 

@@ -71,19 +71,14 @@ static json_t *checksums_json(const schedule_input *in, const uint64_t checksums
     return all;
 }
 
-/* checksums: NULL for a model alone. */
-static int write_counters(const trainer *t, const char *folder, const char *name, json_t *checksums, pt_error *e)
+json_t *checkpoint_counters(const trainer *t)
 {
-    char path[FILE_PATH_BYTES];
     const job *j = &t->job;
     const counters *at = &t->at;
     json_t *all = json_pack("{s:i, s:I, s:I, s:I, s:I, s:I, s:s, s:o, s:o}", "version", CHECKPOINT_VERSION, "step", (json_int_t)at->step,
                             "steps", (json_int_t)j->steps, "samples", (json_int_t)(at->step * j->shape.batch), "tokens",
                             (json_int_t)at->tokens, "learned_tokens", (json_int_t)at->learned, "arithmetic",
                             t->planning.device->info.arithmetic, "model", model_json(&j->model->config), "settings", settings_json(j));
-    if (all && checksums)
-        json_object_set(all, "sums", checksums);
-    json_decref(checksums);
     if (all && !model_trains_all(t->job.model))
         json_object_set_new(all, "frozen_bf16", json_boolean(t->job.model->stored_bf16));
     if (all && j->model->adapters)
@@ -94,6 +89,17 @@ static int write_counters(const trainer *t, const char *folder, const char *name
         json_object_set_new(all, "reference", json_sprintf(CHECKSUM_FORMAT, (unsigned long long)at->reference));
     if (all)
         base_write(&j->base, all);
+    return all;
+}
+
+/* checksums: NULL for a model alone. */
+static int write_counters(const trainer *t, const char *folder, const char *name, json_t *checksums, pt_error *e)
+{
+    char path[FILE_PATH_BYTES];
+    json_t *all = checkpoint_counters(t);
+    if (all && checksums)
+        json_object_set(all, "sums", checksums);
+    json_decref(checksums);
     int failed = all ? path_join(path, folder, name, e) : pt_fail(e, PT_FAILED, "out of memory");
     if (!failed)
         failed = file_write_json(path, all, e);
@@ -418,7 +424,7 @@ int checkpoint_read_finished(trainer *t, pt_error *e)
     return failed;
 }
 
-static void compare_arithmetic(const trainer *t, const char *path)
+void checkpoint_compare_arithmetic(const trainer *t, const char *path)
 {
     char file[FILE_PATH_BYTES];
     json_source s;
@@ -452,15 +458,12 @@ static int load_master(state *s, const char *checkpoint, const safetensors *trai
     return failed;
 }
 
-/* With adapters, the base must be the same as before. */
-static int load_adapters(const trainer *t, state *s, const char *checkpoint, pt_error *e)
+int checkpoint_compare_base(const trainer *t, const state *s, const char *checkpoint, pt_error *e)
 {
     char file[FILE_PATH_BYTES], text[20];
     const char *before;
     json_source all;
-    int failed = adapters_load(s, t->job.random_init ? NULL : t->job.model_dir, checkpoint, t->job.o.seed, e);
-    if (!failed)
-        failed = path_join(file, checkpoint, "trainer/trainer.json", e);
+    int failed = path_join(file, checkpoint, "trainer/trainer.json", e);
     if (!failed)
         failed = json_source_open(&all, file, e);
     if (failed)
@@ -474,6 +477,13 @@ static int load_adapters(const trainer *t, state *s, const char *checkpoint, pt_
                     checkpoint, t->job.model_dir);
     json_source_close(&all);
     return failed;
+}
+
+/* With adapters, the base must be the same as before. */
+static int load_adapters(const trainer *t, state *s, const char *checkpoint, pt_error *e)
+{
+    const int failed = adapters_load(s, t->job.random_init ? NULL : t->job.model_dir, checkpoint, t->job.o.seed, e);
+    return failed ? failed : checkpoint_compare_base(t, s, checkpoint, e);
 }
 
 static int load_kind(const trainer *t, state *s, int kind, const char *checkpoint, pt_error *e)
@@ -535,7 +545,7 @@ int checkpoint_load_state(trainer *t, const char *path, pt_error *e)
 {
     int failed = 0;
     state s;
-    compare_arithmetic(t, path);
+    checkpoint_compare_arithmetic(t, path);
     state_open(&s, t->engine.x);
     base_lend(&t->job.base, &s);
     for (int k = 0; k < state_kinds(s.in) && !failed; k++)

@@ -10,6 +10,13 @@ int checkpoint_write(trainer *t, pt_error *e); /* the same, and no older checkpo
 int checkpoint_read_counters(trainer *t, const char *path, pt_error *e); /* and compares the settings */
 /* Of a run that left its model and no checkpoint: are its settings and steps those of this one? Then it is complete. */
 int checkpoint_read_finished(trainer *t, pt_error *e);
+/* trainer.json without checksums, for counters.step; NULL: out of memory. */
+json_t *checkpoint_counters(const trainer *t);
+/* With the trainer.json of the checkpoint `path`: with adapters, is the base that was loaded the same as before? Is the arithmetic? (A
+ * notice.) */
+struct state;
+int checkpoint_compare_base(const trainer *t, const struct state *s, const char *path, pt_error *e);
+void checkpoint_compare_arithmetic(const trainer *t, const char *path);
 /* Into an engine that is EMPTY; it is CURRENT afterwards. */
 int checkpoint_load_state(trainer *t, const char *path, pt_error *e);
 /* The same with the weights alone: other layers are trained from now on, and the optimizer begins anew. */

@@ -6,6 +6,7 @@
 #include "report/memory_file.h"
 #include "report/samples_file.h"
 #include "train/checkpoints.h"
+#include "train/commits.h"
 #include "train/events.h"
 #include "train/options.h"
 
@@ -107,6 +108,13 @@ static int refuse_others(const output *out, bool resume, pt_error *e)
                    path);
 }
 
+/* The newest checkpoint, or a later step that committed its states. */
+static int find_newest(output *out, pt_error *e)
+{
+    int failed = checkpoints_find_newest(out->path, out->from, e);
+    return failed ? failed : commits_find(out, checkpoints_newest(out->path, INT64_MAX), e);
+}
+
 static int choose_start(output *out, const pt_train_options *o, pt_error *e)
 {
     char *from = out->from;
@@ -114,7 +122,7 @@ static int choose_start(output *out, const pt_train_options *o, pt_error *e)
     if (o->resume && o->resume_from)
         snprintf(from, FILE_PATH_BYTES, "%s", o->resume_from);
     else if (o->resume)
-        failed = checkpoints_find_newest(out->path, from, e);
+        failed = find_newest(out, e);
     if (!failed)
         failed = refuse_others(out, o->resume, e);
     if (!failed && from[0])

@@ -13,6 +13,7 @@ typedef struct output {
     char path[FILE_PATH_BYTES];
     char cache[FILE_PATH_BYTES];       /* folder of the token cache */
     char from[FILE_PATH_BYTES];        /* the checkpoint from which the run continues, or "" */
+    struct slots_view *committed;      /* `from` is a step that committed its states (commits.h): those; NULL: it is a checkpoint */
     dir_lock lock;                     /* fd -1: not taken */
     bool finished;                     /* it is to be resumed and has the trained model of a run, but no checkpoint */
     bool made, found_empty;            /* the folder did not exist; it had no files of a run */

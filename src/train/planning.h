@@ -30,6 +30,7 @@ typedef struct planning {
     device *device, *host;           /* of this machine; NULL if nothing is measured here */
     char disk_path[FILE_PATH_BYTES]; /* folder of the disk tier */
     uint64_t disk_reserve;           /* bytes that other files will take in its file system */
+    uint64_t disk_own;               /* bytes that files take there now and will not: an earlier process's states */
     uint64_t memory_reserve;         /* bytes of RAM that files will take, because the run's folder is in RAM */
     int ranks;                       /* that share this machine's memory; 0: one */
     int on_device;                   /* of them that share this rank's GPU; 0: one */

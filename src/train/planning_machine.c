@@ -75,7 +75,7 @@ int planning_budgets(planning *p, pt_error *e)
     const pt_train_options *o = p->o;
     const budget_request r = {.asked = {o->device_memory, o->host_memory, o->disk_memory}, .disk_path = p->disk_path, .device = p->device,
                               .missing_bytes = &p->missing_bytes, .change = p->change, .disk_reserve = p->disk_reserve,
-                              .memory_reserve = p->memory_reserve, .notice = o->notice, .arg = o->arg};
+                              .disk_own = p->disk_own, .memory_reserve = p->memory_reserve, .notice = o->notice, .arg = o->arg};
     bool host_tier;
     uint64_t here[TIERS];
     char room[BUDGETS_WHY_BYTES] = "";

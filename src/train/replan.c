@@ -112,8 +112,16 @@ static bool is_over(const trainer *t) { return t->comm && comm_over(t->comm, NUL
 
 static int open_with_state(trainer *t, const char *checkpoint, pt_error *e)
 {
-    int failed = ranks_all(t, trainer_open_engine(t, e), e);
-    return failed ? failed : ranks_fail(t, checkpoint_load_state(t, checkpoint, e), e);
+    int failed = commits_open(t, e);
+    if (!failed)
+        failed = trainer_open_engine(t, e);
+    failed = ranks_all(t, failed, e);
+    if (failed)
+        return failed;
+    failed = checkpoint_load_state(t, checkpoint, e);
+    if (!failed)
+        failed = commits_begin(t, e);
+    return ranks_fail(t, failed, e);
 }
 
 /* Frees the memory, and allocates it for `next`, which is exchanged with the current plan. */
@@ -121,6 +129,7 @@ static void leave(trainer *t, search_result *next)
 {
     search_result now = t->planning.result;
     engine_close(&t->engine);
+    commits_leave(t);
     t->planning.result = *next;
     *next = now;
 }

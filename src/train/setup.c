@@ -93,6 +93,7 @@ static int make_plan(trainer *t, pt_error *e)
         failed = lower_disk(t, e);
     const uint64_t saves = checkpoint_room(t).least_bytes;
     p->disk_reserve = disk_is_same(p->disk_path, t->out.path) ? saves : 0;
+    p->disk_own = commits_found_bytes(t->out.path);
     p->memory_reserve = disk_is_memory(t->out.path) ? saves : 0;
     if (!failed)
         failed = ranks_time(t, &p->exchange, e);
@@ -105,7 +106,9 @@ static int make_plan(trainer *t, pt_error *e)
 
 static int open_engine(trainer *t, pt_error *e)
 {
-    int failed = trainer_open_engine(t, e);
+    int failed = commits_open(t, e);
+    if (!failed)
+        failed = trainer_open_engine(t, e);
     t->predicted.first = t->predicted.now;
     t->predicted.first_costs = t->planning.profile.costs;
     return failed;
@@ -212,6 +215,8 @@ static int claim_output(trainer *t, pt_error *e)
         failed = ranks_share(t, t->out.cache, sizeof t->out.cache, e);
     if (!failed)
         failed = ranks_share(t, t->out.from, sizeof t->out.from, e);
+    if (!failed && !ranks_lead(t))
+        failed = commits_find_too(&t->out, e);
     return failed ? failed : ranks_share(t, &t->out.finished, sizeof t->out.finished, e);
 }
 
@@ -364,13 +369,15 @@ static int complete_references(trainer *t, pt_error *e)
 /* A resumed run that needs more reference losses first loads the model with which it began. */
 static int load_state(trainer *t, pt_error *e)
 {
-    const bool fresh = !t->out.from[0], asks = references_lack(t);
-    int failed = fresh || asks ? load_weights(t, e) : 0;
+    const bool fresh = !t->out.from[0], asks = references_lack(t), frozen = t->out.committed && !model_trains_all(t->job.model);
+    int failed = fresh || asks || frozen ? load_weights(t, e) : 0;
     if (!failed && asks)
         failed = complete_references(t, e);
     if (failed || fresh)
         return failed;
-    failed = block_turns_start(t) ? checkpoint_load_weights(t, t->out.from, e) : checkpoint_load_state(t, t->out.from, e);
+    failed = t->out.committed     ? commits_load(t, e)
+             : block_turns_start(t) ? checkpoint_load_weights(t, t->out.from, e)
+                                    : checkpoint_load_state(t, t->out.from, e);
     if (!failed)
         options_notice(&t->job.o, "continuing from %.600s, after step %lld", t->out.from, (long long)t->at.step);
     return failed;
@@ -483,6 +490,7 @@ int trainer_setup(trainer *t, pt_error *e)
         ranks_open,    claim_output, fetch_checkpoint, open_model,   choose_shape, open_data,
         count_steps,   read_counters, take_turn,   ranks_agree,     take_samples, make_plan,    open_engine,
         check_room,    open_references, load_state,    open_turns,    write_profile, write_machine,
+        commits_begin,
         put_later_away, /* before its metrics are cut: the newest checkpoint and its metrics belong together */
         open_metrics, write_plan, write_run};
     output_init(&t->out);

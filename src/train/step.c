@@ -391,6 +391,8 @@ static int take(trainer *t, pt_step *s, bool *hopeless, pt_error *e)
     failed = check_rate(t, t->at.step + 1, e);
     if (!failed)
         failed = run_step(t, &counts, &kl, e);
+    if (!failed && trainer_plan(t)->update == UPDATE_NEXT_FORWARD) /* it has updated for the step before */
+        failed = commits_step(t, e);
     if (failed)
         return failed;
     preference_sum pairs = {0};
@@ -438,6 +440,8 @@ static int take(trainer *t, pt_step *s, bool *hopeless, pt_error *e)
     const bool due = t->job.o.save_every && t->at.step % t->job.o.save_every == 0;
     if (!failed && (due || best_is_now(t)))
         failed = checkpoint_save(t, e);
+    if (!failed && t->engine.state == ENGINE_CURRENT)
+        failed = commits_step(t, e);
     if (!failed)
         failed = replan_look(t, e);
     return failed ? failed : 1;

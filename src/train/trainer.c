@@ -18,7 +18,7 @@ int trainer_open_engine(trainer *t, pt_error *e)
     const planning *p = &t->planning;
     unsigned kinds = search_kinds(&p->search, trainer_plan(t)->update);
     executor_options x = {.device = p->device, .host = p->host, .input = trainer_schedules(t), .schedules = kinds,
-                          .disk_path = p->disk_path, .threads = t->job.o.threads, .comm = t->comm,
+                          .disk_path = p->disk_path, .slots = t->commits.slots, .threads = t->job.o.threads, .comm = t->comm,
                           .device_comm = t->device_comm};
     memcpy(x.budget, p->budget, sizeof x.budget);
     int failed = forecast_make(&x.input, kinds, &p->profile.costs, &t->predicted.now, e);

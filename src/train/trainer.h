@@ -29,6 +29,7 @@
 #include "base/command.h"
 #include "comm/comm.h"
 #include "predict/forecast.h"
+#include "train/commits.h"
 #include "train/engine.h"
 #include "train/events.h"
 #include "train/job.h"
@@ -78,6 +79,7 @@ struct pt_trainer {
     output out;
     job job;
     planning planning;             /* budgets, costs, the plan */
+    commits commits;               /* of states on the disk */
     engine engine;
     counters at;
     int group;                     /* of layers that is trained now (block_turns.h) */

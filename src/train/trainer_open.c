@@ -26,6 +26,7 @@ static void trainer_free(trainer *t, bool undo)
     reference_close(&t->held);
     events_close(&t->events);
     engine_close(&t->engine);
+    commits_close(t, undo);
     turn_files_close(t);
     if (leads && !t->job.o.disk_path && t->planning.disk_path[0])
         rmdir(t->planning.disk_path); /* a run that was killed leaves it, empty */
@@ -71,6 +72,12 @@ void pt_trainer_close(pt_trainer *t)
         trainer_free(t, false);
 }
 
+static void add_advice(const trainer *t, pt_error *e)
+{
+    if (!commits_add_advice(t, e))
+        checkpoints_add_advice(t->out.path, t->at.step, e);
+}
+
 int pt_trainer_step(pt_trainer *t, pt_step *s, pt_error *e)
 {
     if (!t)
@@ -80,7 +87,7 @@ int pt_trainer_step(pt_trainer *t, pt_step *s, pt_error *e)
     bool hopeless = false;
     int more = step_take(t, s, &hopeless, e);
     if (more < 0 && !hopeless)
-        checkpoints_add_advice(t->out.path, t->at.step, e);
+        add_advice(t, e);
     return more;
 }
 
@@ -98,7 +105,7 @@ int pt_trainer_evaluate(pt_trainer *t, double *loss, int64_t *tokens, pt_error *
     int failed = step_evaluate(t, &s, tokens, e);
     *loss = s.eval_loss;
     if (failed)
-        checkpoints_add_advice(t->out.path, t->at.step, e);
+        add_advice(t, e);
     return failed ? failed : s.evaluated ? 0 : pt_fail(e, PT_FAILED, "the evaluation was stopped");
 }
 
@@ -118,7 +125,7 @@ int pt_trainer_save(pt_trainer *t, pt_error *e)
         return pt_fail_null(e, "pt_trainer_save", "the trainer");
     int failed = checkpoint_save(t, e);
     if (failed)
-        checkpoints_add_advice(t->out.path, t->at.step, e);
+        add_advice(t, e);
     else
         write_account(t);
     return failed;
@@ -172,7 +179,7 @@ int pt_trainer_finish(pt_trainer *t, pt_error *e)
         save_end(t);
         int failed = model_export(t, e);
         if (failed) {
-            checkpoints_add_advice(t->out.path, t->at.step, e);
+            add_advice(t, e);
             return failed;
         }
         write_account(t);

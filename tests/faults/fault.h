@@ -20,9 +20,19 @@ static inline void fault_set(const char *fault, const char *rank)
     setenv("LD_PRELOAD", scratch_path("shim.so"), 1);
 }
 
+/* For what is started until fault_clear: the power fails at this call that writes states with two slots, or makes them durable
+ * (faults/shim.c). what: any, sync */
+static inline void fault_lose_power(long call, long seed, const char *what)
+{
+    char text[64];
+    snprintf(text, sizeof text, "%ld %ld %s", call, seed, what);
+    fault_set("none none 0 none", NULL);
+    setenv("PT_LOSE", text, 1);
+}
+
 static inline void fault_clear(void)
 {
-    static const char *const names[] = {"LD_PRELOAD", "PT_FAULT", "PT_FAULT_COUNT", "PT_FAULT_RANK"};
+    static const char *const names[] = {"LD_PRELOAD", "PT_FAULT", "PT_FAULT_COUNT", "PT_FAULT_RANK", "PT_LOSE"};
     for (size_t i = 0; i < sizeof names / sizeof *names; i++)
         unsetenv(names[i]);
 }

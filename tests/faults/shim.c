@@ -1,11 +1,15 @@
 /* shim.c - stands between a program and the system (LD_PRELOAD), and makes what it reads and writes fail.
  *
  *   PT_FAULT="WHERE WHAT N KIND"
- *       WHERE   tier: the disk tier's file, which has no name; files: all others that it has opened by name, but the system's
- *               (/proc, /sys, /dev/nvidia*), which drivers read too; checkpoint: those of the files that belong to a checkpoint
+ *       WHERE   tier: the disk tier's files: the one without a name, and that of states with two slots; files: all others that it has
+ *               opened by name, but the system's (/proc, /sys, /dev/nvidia*), which drivers read too; checkpoint: those of the files that
+ *               belong to a checkpoint
  *       WHAT    read, write, sync, rename (of a file or a folder, by its new name)
  *       KIND    eio, enospc: call number N fails; short: every N-th call moves a part of its bytes only; none. Of renames: kill,
  *               killed: the program is killed before call number N, or after it
+ *   PT_LOSE="N SEED WHAT" the power fails at call number N that writes states with two slots, or makes them durable (WHAT is any), or of
+ *                         those that make them durable alone (sync): the program is killed, and of what was written since the last
+ *                         fdatasync some sectors keep what they had before
  *   PT_FAULT_COUNT=FILE   how many such calls there were, written at the end
  *   PT_FAULT_RANK=N       of the ranks of `protrain train --ranks`, only rank N has the fault
  *   PT_STOP_RANK=N        rank N of `protrain train --ranks` stops (SIGSTOP) before its first instruction
@@ -18,6 +22,7 @@
 #endif
 #include <dlfcn.h>
 #include <errno.h>
+#include <pthread.h>
 #include <signal.h>
 #include <stdarg.h>
 #include <stdatomic.h>
@@ -28,14 +33,18 @@
 #include <sys/types.h>
 
 /* fcntl.h and unistd.h declare what is defined here, in ways that differ between systems. */
+ssize_t pread(int fd, void *data, size_t n, off_t offset);
+ssize_t pwrite(int fd, const void *data, size_t n, off_t offset);
+int getpid(void);
 #define TMPFILE_FLAG 020200000
 #define CREATE_FLAG 0100
 
 enum { FDS = 1024 };
 static atomic_int places[FDS]; /* an index into place_names, by descriptor */
-static const char *const place_names[] = {"others", "files", "checkpoint", "tier"};
-enum { PLACE_OTHERS, PLACE_FILES, PLACE_CHECKPOINT, PLACE_TIER };
+static const char *const place_names[] = {"others", "files", "checkpoint", "tier", "tier"};
+enum { PLACE_OTHERS, PLACE_FILES, PLACE_CHECKPOINT, PLACE_TIER, PLACE_STATES };
 static atomic_long count;
+static long lose_n; /* calls that PT_LOSE counts */
 
 /* Is the fault another rank's? */
 static bool is_spared(void)
@@ -72,7 +81,7 @@ __attribute__((destructor)) static void end(void)
     const char *path = is_spared() ? NULL : getenv("PT_FAULT_COUNT");
     FILE *f = path ? fopen(path, "w") : NULL;
     if (f) {
-        fprintf(f, "%ld\n", atomic_load(&count));
+        fprintf(f, "%ld\n", lose_n ? lose_n : atomic_load(&count));
         fclose(f);
     }
 }
@@ -102,6 +111,8 @@ static ssize_t verdict(int fd, const char *what, size_t n)
 static int place_of(int flags, const char *path)
 {
     static const char *const roots[] = {"/dev/nvidia", "/proc/", "/sys/"};
+    if (strstr(path, "/states-"))
+        return PLACE_STATES;
     if ((flags & TMPFILE_FLAG) == TMPFILE_FLAG || strstr(path, "/.scratch-"))
         return PLACE_TIER;
     for (size_t i = 0; i < sizeof roots / sizeof *roots; i++)
@@ -157,9 +168,90 @@ READ(pread64)
 READ_CHECKED(__pread_chk)
 READ_CHECKED(__pread64_chk)
 
+/* ---- lost writes ---- */
+
+enum { SECTOR = 512 };
+
+/* What was there before a write that is not durable yet; `earlier`: the write before. */
+typedef struct undo { struct undo *earlier; int fd; off_t offset; size_t n; char *before; } undo;
+static undo *undone;
+static long lose_at, lose_seed;
+static char lose_what[8];
+static pthread_mutex_t lose_lock = PTHREAD_MUTEX_INITIALIZER;
+
+static bool loses(int fd)
+{
+    static bool read;
+    if (!read && getenv("PT_LOSE") && sscanf(getenv("PT_LOSE"), "%ld %ld %7s", &lose_at, &lose_seed, lose_what) != 3)
+        abort();
+    read = true;
+    return lose_at && fd >= 0 && fd < FDS && atomic_load(&places[fd]) == PLACE_STATES;
+}
+
+static unsigned draw(void)
+{
+    lose_seed = (long)((unsigned long)lose_seed * 6364136223846793005u + 1442695040888963407u);
+    return (unsigned)((unsigned long)lose_seed >> 33);
+}
+
+/* All of a write is lost, or nothing, or any of its sectors. */
+static void lose_write(const undo *u)
+{
+    char *now = aligned_alloc(4096, u->n);
+    const unsigned kind = draw() % 4;
+    if (REAL(pread)(u->fd, now, u->n, u->offset) != (ssize_t)u->n)
+        abort();
+    for (size_t at = 0; at < u->n; at += SECTOR)
+        if (kind == 0 || (kind > 1 && draw() % 2))
+            memcpy(now + at, u->before + at, SECTOR);
+    if (REAL(pwrite)(u->fd, now, u->n, u->offset) != (ssize_t)u->n)
+        abort();
+}
+
+static void lose_power(void)
+{
+    for (const undo *u = undone; u; u = u->earlier)
+        lose_write(u);
+    kill(getpid(), SIGKILL);
+}
+
+static ssize_t write_with_undo(int fd, const void *data, size_t n, off_t offset)
+{
+    pthread_mutex_lock(&lose_lock);
+    undo *u = malloc(sizeof *u);
+    *u = (undo){undone, fd, offset, n, aligned_alloc(4096, n)};
+    if (REAL(pread)(fd, u->before, n, offset) != (ssize_t)n)
+        abort();
+    undone = u;
+    const ssize_t done = REAL(pwrite)(fd, data, n, offset);
+    if (strcmp(lose_what, "sync") && ++lose_n == lose_at)
+        lose_power();
+    pthread_mutex_unlock(&lose_lock);
+    return done;
+}
+
+int fdatasync(int fd)
+{
+    if (!loses(fd))
+        return verdict(fd, "sync", 0) < 0 ? -1 : REAL(fdatasync)(fd);
+    pthread_mutex_lock(&lose_lock);
+    if (++lose_n == lose_at)
+        lose_power();
+    for (undo *u = undone, *earlier; u; u = earlier) {
+        earlier = u->earlier;
+        free(u->before);
+        free(u);
+    }
+    undone = NULL;
+    pthread_mutex_unlock(&lose_lock);
+    return REAL(fdatasync)(fd);
+}
+
 #define WRITE(name)                                                  \
     ssize_t name(int fd, const void *data, size_t n, off_t offset)   \
     {                                                                \
+        if (loses(fd))                                               \
+            return write_with_undo(fd, data, n, offset);             \
         ssize_t may = verdict(fd, "write", n);                       \
         return may < 0 ? -1 : REAL(name)(fd, data, (size_t)may, offset); \
     }

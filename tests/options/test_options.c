@@ -38,7 +38,7 @@ static const char *another(const pt_option *o)
     case PT_OPTION_REAL: snprintf(number, sizeof number, "%.15g", o->high > 1e3 ? o->low + 0.0123 : o->high / 2); return number;
     case PT_OPTION_INT:
     case PT_OPTION_INT32:
-    case PT_OPTION_SEED: snprintf(number, sizeof number, "%.0f", o->low + 3); return number;
+    case PT_OPTION_SEED: snprintf(number, sizeof number, "%.0f", o->low + 3 < o->high ? o->low + 3 : o->high); return number;
     default: return "some text";
     }
 }

@@ -38,8 +38,7 @@ static int choose(choice *c, uint64_t device, uint64_t host, uint64_t disk)
 {
     c->m = probe();
     c->r = (budget_request){{device, host, disk}, c->r.disk_path, c->r.device, &c->m, note, c->noted, &c->missing, c->change,
-                            c->r.disk_reserve,
-                            c->r.memory_reserve};
+                            c->r.disk_reserve, c->r.memory_reserve, c->r.disk_own};
     c->e = (pt_error){0};
     c->noted[0] = 0;
     budgets_notice_disk(&c->r);

@@ -1,0 +1,99 @@
+#include "train/commit_file.h"
+
+#include "base/json.h"
+#include "base/sum.h"
+#include "run/slots.h"
+
+#include <dirent.h>
+#include <inttypes.h>
+#include <limits.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+#define STATES_FILE COMMITS_FOLDER "/states.json"
+
+void commit_file_find(const char *out, char path[FILE_PATH_BYTES])
+{
+    char file[FILE_PATH_BYTES];
+    const char *name;
+    json_source s;
+    path[0] = 0;
+    if (path_join(file, out, STATES_FILE, NULL) || !path_exists(file) || json_source_open(&s, file, NULL))
+        return;
+    const bool named = !json_get_string(&s, "file", JSON_REQUIRED, &name, NULL);
+    if (named && name[0] == '/')
+        snprintf(path, FILE_PATH_BYTES, "%s", name);
+    else if (named && path_join(path, out, name, NULL))
+        path[0] = 0;
+    json_source_close(&s);
+}
+
+int commit_file_record(const trainer *t, const char *path, pt_error *e)
+{
+    char folder[FILE_PATH_BYTES], file[FILE_PATH_BYTES], whole[FILE_PATH_BYTES];
+    const size_t n = strlen(t->out.path);
+    const bool below = !strncmp(path, t->out.path, n) && path[n] == '/';
+    if (!below && path[0] != '/' && !realpath(path, whole))
+        return pt_fail_errno(e, PT_FAILED, "%.400s: this path cannot be found", path);
+    int failed = path_join(folder, t->out.path, COMMITS_FOLDER, e);
+    if (!failed)
+        failed = path_join(file, t->out.path, STATES_FILE, e);
+    if (!failed)
+        failed = dir_make(folder, e);
+    if (failed)
+        return failed;
+    json_t *all = json_pack("{s:s}", "file", below ? path + n + 1 : path[0] == '/' ? path : whole);
+    failed = all ? file_write_json(file, all, e) : pt_fail(e, PT_FAILED, "out of memory");
+    json_decref(all);
+    return failed;
+}
+
+uint64_t commits_found_bytes(const char *out)
+{
+    char path[FILE_PATH_BYTES];
+    struct stat st;
+    commit_file_find(out, path);
+    return path[0] && !stat(path, &st) ? (uint64_t)st.st_blocks * 512 : 0;
+}
+
+/* The names of a run's files begin alike, because runs may share the folder. */
+static void make_prefix(const trainer *t, char prefix[32])
+{
+    char whole[PATH_MAX];
+    const char *out = realpath(t->out.path, whole) ? whole : t->out.path;
+    snprintf(prefix, 32, "states-" "%016" PRIx64 "-", sum_bytes(0, 0, out, strlen(out)));
+}
+
+int commit_file_path(const trainer *t, char path[FILE_PATH_BYTES], pt_error *e)
+{
+    char prefix[32], name[64];
+    make_prefix(t, prefix);
+    snprintf(name, sizeof name, "%s" "%016" PRIx64, prefix, slots_layout(&t->planning.result.best.packing));
+    return path_join(path, t->planning.disk_path, name, e);
+}
+
+void commit_file_remove_others(const trainer *t, const char *keep, const char *keep_too)
+{
+    char prefix[32], path[FILE_PATH_BYTES];
+    DIR *d = opendir(t->planning.disk_path);
+    make_prefix(t, prefix);
+    for (struct dirent *x; d && (x = readdir(d));)
+        if (!strncmp(x->d_name, prefix, strlen(prefix)) && !path_join(path, t->planning.disk_path, x->d_name, NULL) &&
+            strcmp(path, keep) && strcmp(path, keep_too))
+            unlink(path);
+    if (d)
+        closedir(d);
+}
+
+void commit_file_remove(const trainer *t, const char *file)
+{
+    char folder[FILE_PATH_BYTES];
+    if (file[0])
+        unlink(file);
+    commit_file_remove_others(t, "", "");
+    if (!path_join(folder, t->out.path, COMMITS_FOLDER, NULL))
+        tree_discard(folder, NULL);
+}
+
