@@ -244,7 +244,7 @@ static void find_weights(inference *x)
         block_weights *w = &x->weights[b];
         for (int role = 0; role < PARAM_ROLES; role++) {
             int index = x->model->blocks[b].param_of_role[role];
-            w->param[role] = index < 0 ? NULL : x->arena + x->param_at[index];
+            w->param[role] = index < 0 || !x->stays[index] ? NULL : x->arena + x->param_at[index];
         }
         w->slices = &w->param[w->param[PARAM_TOKENS] ? PARAM_TOKENS : PARAM_HEAD];
         w->slices_n = 1;

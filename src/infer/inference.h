@@ -4,8 +4,8 @@
  *   weights   [param 0][param 1] ...                    compute type or few bits, each parameter at a multiple of 64 bytes
  *   slots     for the weights of two streamed layers
  *   work      [x][workspace of a layer][last row, normed][logits][ids, positions]     of the rows computed together
- *   gains     of DoRA's adapters, computed once after loading
  *   rows      of the table of layers' inputs, which stays in host memory beside a GPU
+ *   gains     of DoRA's adapters, computed once after loading
  *   cache     [layer 0: k and v of position 0, of position 1 ... context - 1][layer 1] ... [rotary table]
  *
  * Weights, work and gains are one arena, allocated at open; the cache is another, for as many tokens as the caller says. The blocks are

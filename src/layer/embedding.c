@@ -4,7 +4,8 @@
 
 enum { NOISE_PART = 1 << 30 /* the noise's part of a step's key: no layer has so many modules */ };
 
-/* The rows of all layers' inputs, to which the first layer adds (inputs.c): those that were looked up before, then those of slices. */
+/* The rows of all layers' inputs, to which the first layer adds (inputs.c): those that were looked up before, then those of slices, which
+ * also take the place of rows that nothing has looked up. */
 static void look_up_inputs(const block_context *c, const block_weights *w, const block_unit *u)
 {
     const step_shape *s = c->shape;

@@ -75,6 +75,20 @@ static block_weights weights_of(task_runner *r, const schedule *s, const task *t
     return w;
 }
 
+/* The rows from those of piece `*j` of a chunk on that lie one behind the other; *j becomes the next piece. */
+static int64_t adjacent_rows(const packing *k, int chunk, int64_t cols, int *j)
+{
+    const piece *first = chunk_piece(k, chunk, *j);
+    int64_t rows = first->rows;
+    for (++*j; *j < k->chunks[chunk].pieces_n; ++*j) {
+        const piece *next = chunk_piece(k, chunk, *j);
+        if (next->offset != first->offset + rows * cols)
+            break;
+        rows += next->rows;
+    }
+    return rows;
+}
+
 /* Of the tables that are looked up, the rows of the micro-batch's tokens. The ids are in the loader's memory. */
 static void run_look_up(task_runner *r, const schedule *s, const task *t, queue *q)
 {
@@ -84,15 +98,16 @@ static void run_look_up(task_runner *r, const schedule *s, const task *t, queue 
     char *out = operand_of(r, s, t, OBJECT_ROWS, -1, t->micro);
     for (int i = t->operand0; i < t->operand0 + t->operands_n; i++) {
         const buffer *b = &s->buffers[s->operands[i].buffer];
-        for (int j = 0; b->kind == OBJECT_WEIGHTS && j < k->chunks[b->index].pieces_n; j++) {
+        for (int j = 0; b->kind == OBJECT_WEIGHTS && j < k->chunks[b->index].pieces_n;) {
             const piece *p = chunk_piece(k, b->index, j);
+            const int64_t cols = r->in->model->params[p->param].cols, all = adjacent_rows(k, b->index, cols, &j);
             const uint64_t at = (uint64_t)p->offset * dtype_bytes(k->type);
             if (b->tier == TIER_DISK)
-                queue_submit(q, &(op){OP_DISK_ROWS, .disk_rows = {r->rows, b->offset + at, rows, p->row0, p->rows, ids, out}});
+                queue_submit(q, &(op){OP_DISK_ROWS, .disk_rows = {r->rows, b->offset + at, rows, p->row0, all, ids, out}});
             else
                 queue_submit(q, &(op){OP_EMBEDDING, .embedding = {
-                    .type = k->type, .rows = rows, .cols = r->in->model->params[p->param].cols, .row0 = p->row0, .table_rows = p->rows,
-                    .ids = ids, .table = address(r, s, s->operands[i].buffer) + at, .out = out}});
+                    .type = k->type, .rows = rows, .cols = cols, .row0 = p->row0, .table_rows = all, .ids = ids,
+                    .table = address(r, s, s->operands[i].buffer) + at, .out = out}});
         }
     }
 }

@@ -484,21 +484,6 @@ static void run_program(program *p, schedule_kind kind)
 
 /* ---- set-up ---- */
 
-bool schedule_looks_up(const schedule_input *in, tier t)
-{
-    bool is = false;
-    for (int c = 0; c < in->packing->chunks_n; c++)
-        is = is || (plan_looks_up(&in->plan->chunks[c], &in->packing->chunks[c]) && in->plan->chunks[c].placement == t);
-    return is;
-}
-
-uint64_t schedule_rows_bytes(const schedule_input *in)
-{
-    const model_config *c = &in->model->config;
-    return (uint64_t)(in->shape->unit_rows * c->layers * c->input_width) * dtype_bytes(in->shape->type);
-}
-
-
 static int placement(program *p, object_kind kind, int index, tier t, uint64_t bytes)
 {
     int at = builder_buffer(&p->b, kind, index, -1, t, bytes);

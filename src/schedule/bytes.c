@@ -1,4 +1,4 @@
-/* bytes.c - the bytes that a plan needs of each tier. */
+/* bytes.c - the bytes that a plan needs of each tier, and those of rows that are looked up. */
 #include "schedule/schedule.h"
 
 #include <string.h>
@@ -25,6 +25,20 @@ void schedule_raise_bytes(const schedule_input *in, const schedule *s, uint64_t 
     tier scratch = schedule_scratch_tier(in);
     uint64_t saving = s->lasting_bytes[scratch] + schedule_window_bytes(in) + SAVE_ROOM;
     bytes[scratch] = saving > bytes[scratch] ? saving : bytes[scratch];
+}
+
+bool schedule_looks_up(const schedule_input *in, tier t)
+{
+    bool is = false;
+    for (int c = 0; c < in->packing->chunks_n; c++)
+        is = is || (plan_looks_up(&in->plan->chunks[c], &in->packing->chunks[c]) && in->plan->chunks[c].placement == t);
+    return is;
+}
+
+uint64_t schedule_rows_bytes(const schedule_input *in)
+{
+    const model_config *c = &in->model->config;
+    return (uint64_t)(in->shape->unit_rows * c->layers * c->input_width) * dtype_bytes(in->shape->type);
 }
 
 int schedule_plan_bytes(const schedule_input *in, unsigned kinds, uint64_t bytes[TIERS], pt_error *e)

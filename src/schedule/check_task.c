@@ -105,7 +105,10 @@ static int tiers_looked_up(const checker *c) { return schedule_looks_up(c->in, T
 
 static int look_up_wants(checker *c, int i, int micro)
 {
-    const tier t = c->s->tasks[i].queue == QUEUE_HOST ? TIER_HOST : TIER_DISK;
+    const queue_kind q = c->s->tasks[i].queue;
+    const tier t = q == QUEUE_HOST ? TIER_HOST : TIER_DISK;
+    if (q != QUEUE_HOST && q != QUEUE_READ)
+        return check_fail(c, i, -1, "stands in queue %s; rows are looked up in queue host or read", queue_names[q]);
     if (!schedule_looks_up(c->in, t) || (t == TIER_HOST && c->rows[micro] + 1 < tiers_looked_up(c)))
         return check_fail(c, i, -1, "looks up nothing on the %s, or too early", tier_names[t]);
     changes(c, OBJECT_ROWS, -1, micro, c->rows[micro], c->rows[micro] + 1);

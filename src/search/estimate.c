@@ -107,7 +107,7 @@ static double resident_updates(const candidate *r, const chunking *g) { return b
 static void chunk_loads(const space *s, const candidate *r, load *forward, load *backward)
 {
     const chunking *g = &s->chunkings[r->chunking];
-    int chunks = g->packing.chunks_n, host_end = r->persist + r->on_host, away = chunks - candidate_resident(r);
+    int chunks = g->packing.chunks_n, host_end = r->persist + r->on_host, away = candidate_passing(s, r);
     int groups = micros_of(s, r) / r->visit;
     if (s->in->training) {
         load *u = r->update == UPDATE_BACKWARD ? backward : forward;

@@ -80,7 +80,7 @@ static void move_updates(neighbours *x)
 static void move_slots(neighbours *x)
 {
     const chunking *g = &x->s->chunkings[x->from->chunking];
-    const int n = x->from->n_buffer, away = g->packing.chunks_n - candidate_resident(x->from);
+    const int n = x->from->n_buffer, away = candidate_passing(x->s, x->from);
     const int buffers[] = {n - 1, n + 1, n / 2, n * 2, g->at_once, g->at_once + 1, g->at_once + 2, away, (n + away) / 2};
     for (size_t i = 0; i < sizeof buffers / sizeof *buffers && away; i++) {
         candidate r = *x->from;

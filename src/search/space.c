@@ -82,7 +82,7 @@ static void fill_sums(const search_input *in, chunking *g)
     const int ranks = g->packing.ranks;
     const cost_curve *curves[4] = {&c->to_device, &c->from_device, &c->read, &c->write};
     for (int i = 0; i < g->packing.chunks_n; i++) {
-        const double moved = g->packing.chunks[i].looked_up ? 0 : 1;
+        const double moved = g->packing.chunks[i].looked_up ? 0 : g->packing.chunks[i].passed_once ? 0.5 : 1; /* of the times of others */
         double weights = (double)chunk_weight_bytes(&g->packing, i), states = (double)chunk_state_bytes(&g->packing, i);
         double shard = (double)chunk_shard_bytes(&g->packing, i), gradient = (double)chunk_gradient_bytes(&g->packing, i);
         double one[CHUNK_SUMS];
@@ -90,9 +90,9 @@ static void fill_sums(const search_input *in, chunking *g)
             one[SUM_WEIGHT_IN + k] = moved * (cost_at(curves[k], weights) + c->task_ns);
             one[SUM_STATE_IN + k] = cost_at(curves[k], states) + c->task_ns;
             one[SUM_GRADIENT_IN + k] = cost_at(curves[k], gradient) + c->task_ns;
-            one[SUM_SHARD_IN + k] = cost_at(curves[k], shard) + c->task_ns;
+            one[SUM_SHARD_IN + k] = moved * (cost_at(curves[k], shard) + c->task_ns);
         }
-        one[SUM_GATHER] = ranks > 1 ? cost_at(&c->gather, weights) + c->task_ns : 0;
+        one[SUM_GATHER] = ranks > 1 ? moved * (cost_at(&c->gather, weights) + c->task_ns) : 0;
         one[SUM_SCATTER] = scatter_ns(in, &g->packing, i);
         one[SUM_UPDATE_HOST] = chunk_update_ns(c, in->model, &g->packing, i, true) + c->task_ns;
         one[SUM_UPDATE_DEVICE] = chunk_update_ns(c, in->model, &g->packing, i, false) + c->task_ns;
@@ -110,6 +110,8 @@ static void fill_sums(const search_input *in, chunking *g)
 
 static int fill_at_once(const search_input *in, chunking *g)
 {
+    for (int c = 0; c < g->packing.chunks_n; c++)
+        g->looked_up += g->packing.chunks[c].looked_up;
     unsigned char *needed = malloc((size_t)g->packing.chunks_n + 1);
     for (int block = 0; needed && block < in->model->blocks_n; block++) {
         int n = 0;

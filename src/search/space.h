@@ -41,6 +41,7 @@ typedef struct chunking {
     uint64_t *window;        /* [c]: scratch for loading and saving, at most, of a chunk from c on */
     double states;           /* bytes of states per byte of weights, in trained chunks */
     int back0;               /* the first chunk that backward reads */
+    int looked_up;           /* number of the last chunks, which pass through no buffer */
     uint64_t update_bytes;   /* largest workspace of an update */
     double slow[COST_CLASSES][COST_CLASSES]; /* costs.slow, of transfers of the largest chunk */
 } chunking;
@@ -113,6 +114,13 @@ static inline int candidate_chunks(const space *s, const candidate *r) { return 
 static inline bool space_is_shared(const space *s) { return shape_ranks(s->in->shape) > 1; }
 /* The first chunk whose weights pass through buffers. */
 static inline int candidate_resident(const candidate *r) { return r->persist < r->whole ? r->persist : r->whole; }
+
+/* How many chunks pass through buffers. */
+static inline int candidate_passing(const space *s, const candidate *r)
+{
+    const int n = candidate_chunks(s, r) - s->chunkings[r->chunking].looked_up - candidate_resident(r);
+    return n > 0 ? n : 0;
+}
 
 /* Everything on the device, only inputs saved, one unit at a time. */
 void candidate_init(const space *s, candidate *r, int chunking);

@@ -241,7 +241,11 @@ static void a_row_that_cannot_be_read_is_an_error(void **state)
     assert_int_equal(disk_rows_read(r, &(disk_table){8192, 0, 100}, (int32_t[]){5, 7, 5, 1}, 4, out, &e), PT_USAGE);
     plan.one_in = 1 << 30;
     plan.calls = 1000000; /* no more faults */
-    assert_int_equal(disk_rows_read(r, &(disk_table){8192, 0, 100}, (int32_t[]){500, -1, 100}, 3, out, &e), 0);
+    memset(out, 0xA5, sizeof out);
+    assert_int_equal(disk_rows_read(r, &(disk_table){8192, 0, 100}, (int32_t[]){500, 99, 100}, 3, out, &e), 0);
+    assert_int_equal(other_than((unsigned char *)out, 16, 0xA5), 16);
+    assert_int_equal(other_than((unsigned char *)out + 16, 16, 0), 16); /* the file's blocks are new */
+    assert_int_equal(other_than((unsigned char *)out + 32, 16, 0xA5), 16);
     disk_rows_close(r);
     disk_channel_close(c);
     disk_close(f);

@@ -360,10 +360,12 @@ static void rows_are_looked_up_wherever_the_table_is(void **unused)
     if (run_plan(&c.input, test_device_name(), c.clipping, 1, 1, &first, &e))
         fail_msg("%s", e.text);
     for (int done = 0; done < plans;) {
-        next_plan(&r, &c);
-        const tier place = done % 3 == 0 ? TIER_DISK : c.input.host_tier ? TIER_HOST : TIER_DISK;
+        do
+            next_plan(&r, &c);
+        while (done == 1 && !c.input.host_tier);
+        const tier place = done % 2 == 0 || !c.input.host_tier ? TIER_DISK : TIER_HOST;
         for (int i = 0; i < c.packing.chunks_n; i++)
-            if (c.packing.chunks[i].looked_up && random_one_in(&r, 2))
+            if (c.packing.chunks[i].looked_up && (done < 2 || random_one_in(&r, 2)))
                 c.plan.chunks[i] = (plan_chunk){.placement = place, .update = TIER_DEVICE};
         const int threads = random_from(&r, 1, 4);
         const int failed = run_plan(&c.input, test_device_name(), c.clipping, threads, 1, &other, &e);
@@ -378,7 +380,7 @@ static void rows_are_looked_up_wherever_the_table_is(void **unused)
     }
     printf("%s, %d plans: rows were looked up on the host in %d, on the disk in %d\n", c.shape.type == PT_BF16 ? "bf16" : "fp32", plans,
            from[TIER_HOST], from[TIER_DISK]);
-    assert_true(from[TIER_DISK] > 0 && (from[TIER_HOST] > 0 || plans < 6));
+    assert_true(from[TIER_DISK] > 0 && from[TIER_HOST] > 0);
     outcome_free(&first);
     random_case_close(&c);
 }
