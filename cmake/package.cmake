@@ -2,7 +2,7 @@
 # and the library; cmake/debian.cmake finishes its tree.
 set(CPACK_GENERATOR DEB)
 set(CPACK_PACKAGE_NAME protrain)
-set(CPACK_PACKAGE_CONTACT "The ProTrain authors <protrain@localhost>")
+set(CPACK_PACKAGE_CONTACT "The ProTrain authors <protrain@example.org>")
 if(DEFINED ENV{DEBFULLNAME} AND DEFINED ENV{DEBEMAIL}) # who builds it is its maintainer
   set(CPACK_PACKAGE_CONTACT "$ENV{DEBFULLNAME} <$ENV{DEBEMAIL}>")
 endif()

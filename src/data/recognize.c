@@ -7,15 +7,16 @@
 #include <stdio.h>
 #include <unistd.h>
 
-/* SEEN ends the reading. So many records are looked at for the keys that are to be renamed, and for conversations among texts. */
-enum { SEEN = -100, LOOKED_AT = 1000 };
+/* SEEN ends the reading. So many records are looked at for the keys that are to be renamed, and for conversations among texts; for these
+ * no more than so many bytes. */
+enum { SEEN = -100, LOOKED_AT = 1000, LOOKED_BYTES = 16 << 20 };
 
 typedef struct look {
     const char *path;
     record_place at, first; /* of the record that is looked at, and of the first one */
     const column_names *columns;
     uint32_t missing;      /* a bit for each of its keys that has not been seen */
-    uint64_t records;
+    uint64_t records, bytes;
     pt_data_format wanted; /* AUTO: any */
     pt_data_format found;
     bool chats;
@@ -64,7 +65,9 @@ static int look_text(void *arg, const char *p, size_t n, uint64_t file_bytes, pt
     else if (rc == 0 && l->found == PT_DATA_TEXT)
         look_further(l, record);
     json_decref(record);
-    return rc == 0 && ((!l->missing && l->found != PT_DATA_TEXT) || l->records == LOOKED_AT) ? SEEN : rc;
+    l->bytes += n;
+    const bool long_enough = l->found != PT_DATA_TEXT || l->bytes > LOOKED_BYTES;
+    return rc == 0 && ((!l->missing && long_enough) || l->records == LOOKED_AT) ? SEEN : rc;
 }
 
 static int look_end(void *arg, pt_error *e) { return 0; }

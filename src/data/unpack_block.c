@@ -56,10 +56,12 @@ static bool unpack_lz4_frame(const void *p, size_t n, void *out, size_t m)
 const char *unpack_block(block_packing packing, const void *p, size_t n, void *out, size_t m)
 {
     bool done;
+    if (!n && !m)
+        return NULL; /* of nothing, some writers keep nothing */
     switch (packing) {
     case BLOCK_SNAPPY: done = unpack_snappy(p, n, out, m); break;
     case BLOCK_GZIP: done = unpack_gzip(p, n, out, m); break;
-    case BLOCK_ZSTD: done = (!n && !m) || ZSTD_decompress(out, m, p, n) == m; break;
+    case BLOCK_ZSTD: done = ZSTD_decompress(out, m, p, n) == m; break;
     case BLOCK_BROTLI: done = unpack_brotli(p, n, out, m); break;
     case BLOCK_LZ4: done = unpack_lz4(p, n, out, m); break;
     case BLOCK_LZ4_FRAME: done = unpack_lz4_frame(p, n, out, m); break;
