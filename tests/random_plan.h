@@ -122,6 +122,15 @@ static inline void random_shared(int layers, int vocab, char *out, size_t n)
     snprintf(out + at, n - at, "]");
 }
 
+/* Layers of one branch, which come again and again. */
+static inline void random_pattern(int layers, const char *branches, char *out, size_t n)
+{
+    size_t at = (size_t)snprintf(out, n, ", \"hybrid_override_pattern\": \"");
+    for (int i = 0; i < layers; i++)
+        at += (size_t)snprintf(out + at, n - at, "%c", branches[(size_t)i % strlen(branches)]);
+    snprintf(out + at, n - at, "\"");
+}
+
 static bool random_scores; /* some models score classes instead of tokens */
 
 /* Of a model that has such a head, one of four. */
@@ -143,8 +152,8 @@ static inline int random_model(random_source *r, int layers, model **out, pt_err
     char branches[1024] = "", head[160] = "";
     random_head(r, kind > 2 ? random_llamas[kind - 3].type : kind == 0 ? "gpt2" : kind == 1 ? "opt" : "gpt_neox", head, sizeof head);
     if (kind > 2 && !strcmp(random_llamas[kind - 3].type, "nemotron_h"))
-        snprintf(branches, sizeof branches, ", \"hybrid_override_pattern\": \"%.*s\"", layers,
-                 strstr(random_llamas[kind - 3].more, "moe") ? "EM*E-MEM*-E*EM-EM*E--E*M" : "M-*M-M*-*-MM-*M--M*M-*M-");
+        random_pattern(layers, strstr(random_llamas[kind - 3].more, "moe") ? "EM*E-MEM*-E*EM-EM*E--E*M" : "M-*M-M*-*-MM-*M--M*M-*M-",
+                       branches, sizeof branches);
     if (kind > 2 && strstr(random_llamas[kind - 3].more, "input\": 4"))
         random_shared(layers, vocab, branches, sizeof branches);
     if (kind == 0)
