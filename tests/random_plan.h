@@ -82,6 +82,9 @@ static const struct { const char *type, *more; } random_llamas[] = {
     {"nemotron_h", ", \"mamba_num_heads\": 2, \"mamba_head_dim\": 12, \"n_groups\": 1, \"ssm_state_size\": 8, \"n_routed_experts\": 6,"
                    " \"num_experts_per_tok\": 2, \"n_group\": 3, \"topk_group\": 2, \"moe_intermediate_size\": 8,"
                    " \"moe_shared_expert_intermediate_size\": 16"},
+    {"nemotron_h", ", \"mamba_num_heads\": 2, \"mamba_head_dim\": 12, \"n_groups\": 1, \"ssm_state_size\": 8, \"n_routed_experts\": 5,"
+                   " \"num_experts_per_tok\": 3, \"moe_intermediate_size\": 8, \"moe_shared_expert_intermediate_size\": 16,"
+                   " \"moe_latent_size\": 14, \"mlp_bias\": true"},
     {"qwen2_moe", ", \"num_experts\": 5, \"num_experts_per_tok\": 2, \"moe_intermediate_size\": 16,"
                   " \"shared_expert_intermediate_size\": 24, \"decoder_sparse_step\": 2"},
     {"granitemoeshared", ", \"num_local_experts\": 4, \"shared_intermediate_size\": 24, \"residual_multiplier\": 0.4"},

@@ -65,7 +65,7 @@ bool gguf_add_sparse(gguf_lister *l, int i, int layer)
     case PARAM_CORRECTION: gguf_add_part(l, i, layer, "exp_probs_b", 0, 0); return true;
     case PARAM_EXPERTS_UP: case PARAM_EXPERTS_UP_BIAS: add_gate_and_up(l, i, layer, "ffn_gate_exps", "ffn_up_exps"); return true;
     case PARAM_EXPERTS_DOWN:
-        x = add_experts(l, i, layer, "ffn_down_exps", 0, c->hidden);
+        x = add_experts(l, i, layer, "ffn_down_exps", 0, model_expert_width(c));
         gguf_multiply(x, p->rows, l->f->scaled_experts ? c->router_scale : 1);
         return true;
     case PARAM_EXPERTS_DOWN_BIAS:
@@ -73,6 +73,8 @@ bool gguf_add_sparse(gguf_lister *l, int i, int layer)
         if (x)
             x->split = c->hidden;
         return true;
+    case PARAM_EXPERTS_IN: gguf_add_part(l, i, layer, "ffn_latent_down", 0, 0); return true;
+    case PARAM_EXPERTS_OUT: gguf_add_part(l, i, layer, "ffn_latent_up", 0, 0); return true;
     case PARAM_UP: case PARAM_SHARED_UP: add_gate_and_up(l, i, layer, "ffn_gate_shexp", "ffn_up_shexp"); return true;
     case PARAM_DOWN: case PARAM_SHARED_DOWN: gguf_add_part(l, i, layer, "ffn_down_shexp", 0, 0); return true;
     default: return false;

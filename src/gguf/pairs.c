@@ -184,6 +184,8 @@ static void put_experts(const pairs *p, const gguf_family *f, const model_config
     put_u32(p, "expert_count", c->experts);
     put_u32(p, "expert_used_count", c->experts_used);
     put_u32(p, "expert_feed_forward_length", c->expert_ffn);
+    if (c->expert_latent)
+        put_u32(p, "moe_latent_size", c->expert_latent);
     if (c->shared_ffn && (f->shared_count || is_nemotron_h(f)))
         put_u32(p, "expert_shared_count", f->shared_count ? c->shared_ffn / c->expert_ffn : 1);
     if (c->shared_ffn && !c->experts_beside)

@@ -52,7 +52,8 @@ static void add_adapter(writer *w, int in, param_role weight, save_level saved_f
                                                          {"low_mix", "gain_mix"}, {"low_mix_out", "gain_mix_out"},
                                                          {"low_inputs", "gain_inputs"}, {"low_gate", "gain_gate"},
                                                          {"low_input_out", "gain_input_out"},
-                                                         {"low_q_expand", "gain_q_expand"}, {"low_kv_expand", "gain_kv_expand"}};
+                                                         {"low_q_expand", "gain_q_expand"}, {"low_kv_expand", "gain_kv_expand"},
+                                                         {"low_experts_in", "gain_experts_in"}, {"low_experts_out", "gain_experts_out"}};
     const int matrix = adapter_matrix(weight);
     const param *a = block_param(w->model, w->block, adapter_a(matrix));
     *low = *gain = LAYER_NONE;
@@ -351,6 +352,17 @@ static mixture mixture_of(const model_config *c)
                      PARAM_EXPERTS_UP, PARAM_EXPERTS_UP_BIAS, PARAM_EXPERTS_DOWN, PARAM_EXPERTS_DOWN_BIAS, ""};
 }
 
+/* The router reads the layer's input, the experts what a matrix makes of it; another makes what is added of their sum. */
+static void add_latent_mixture(writer *w, const mixture *all, int in, int residual, int out)
+{
+    static const branch_end end = {PARAM_EXPERTS_OUT, PARAM_EXPERTS_OUT_BIAS, PARAM_NONE, "", SAVE_LEVELS};
+    const int64_t width = w->model->config.expert_latent;
+    const int latent = add_tensor(w, "latent", width, SAVE_ALL), sum = add_tensor(w, "experts", width, SAVE_ALL);
+    add_linear(w, STAGE_LINEAR, in, latent, PARAM_EXPERTS_IN, PARAM_EXPERTS_IN_BIAS, SAVE_ALL);
+    add_mixture(w, all, in, latent, LAYER_NONE, sum);
+    add_end(w, &end, sum, residual, out);
+}
+
 /* The shared expert comes first: an MLP, or with a gate a mixture of one expert whose weight is the gate's sigmoid. */
 static void add_experts(writer *w, const branch_end *of_mlp, int in, int residual, int out)
 {
@@ -369,7 +381,10 @@ static void add_experts(writer *w, const branch_end *of_mlp, int in, int residua
         }
         residual = middle;
     }
-    add_mixture(w, &all, in, in, residual, out);
+    if (c->expert_latent)
+        add_latent_mixture(w, &all, in, residual, out);
+    else
+        add_mixture(w, &all, in, in, residual, out);
 }
 
 /* The experts read the residual stream as the MLP does, each with norms of its own; so does the router. */

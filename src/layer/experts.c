@@ -322,7 +322,10 @@ static void bias_gradient(const layer_work *work, const layer_stage *s, const vo
 
 static uint64_t scratch_bytes(const stage_site *at, int k)
 {
-    const int64_t rows = at->shape->unit_rows * used_of(at->program, at->stage), hidden = at->model->config.hidden;
+    const int64_t rows = at->shape->unit_rows * used_of(at->program, at->stage);
+    const param *p = stage_param(at, 0);
+    const bool up = at->stage->kind == STAGE_EXPERTS_UP;
+    const int64_t hidden = up ? p->cols : p->rows / experts_of(at->program, at->stage);
     const int low = at->stage->in[EXPERTS_LOW];
     const int64_t width = low == LAYER_NONE ? 0 : at->program->tensor[low].cols;
     return k == SCRATCH_DECODED ? decoded_bytes(at) : (uint64_t)(rows * (width > hidden ? width : hidden)) * dtype_bytes(at->shape->type);
@@ -351,19 +354,19 @@ static unsigned up_touches(const layer_stage *s, step_pass pass)
 
 static void up_forward(const layer_work *work, const layer_stage *s)
 {
-    const int64_t hidden = work->hidden, wide = columns(work, s->out[0]);
+    const int64_t width = columns(work, s->in[0]), wide = columns(work, s->out[0]);
     experts_matmul(work, s, (op_grouped_matmul){
-        .of = {.layout = MATMUL_NT, .type = work->type, .out_type = work->type, .n = wide, .k = hidden, .lda = hidden, .ldb = hidden,
+        .of = {.layout = MATMUL_NT, .type = work->type, .out_type = work->type, .n = wide, .k = width, .lda = width, .ldb = width,
                .ldc = wide, .a = tensor(work, s->in[0]), .c = tensor(work, s->out[0])}, .a_at = AT_TOKEN});
 }
 
 static void up_input(const layer_work *work, const layer_stage *s)
 {
-    const int64_t hidden = work->hidden, wide = columns(work, s->out[0]);
+    const int64_t width = columns(work, s->in[0]), wide = columns(work, s->out[0]);
     void *rows = scratch(work, s, SCRATCH_ROWS), *d = gradient(work, s->in[0]);
     experts_matmul(work, s, input_gradient(work, s, gradient(work, s->out[0]), AT_ROW, wide, rows));
     queue_submit(work->c->queue, &(op){OP_COMBINE, .combine = {
-        .type = work->type, .rows = work->rows, .cols = hidden, .k = used_n(work, s), .y = rows,
+        .type = work->type, .rows = work->rows, .cols = width, .k = used_n(work, s), .y = rows,
         .place = tensor(work, s->in[EXPERTS_PLACES]), .residual = gradient_begun(work, s, s->in[0]) ? d : NULL, .out = d}});
 }
 
@@ -435,26 +438,27 @@ static unsigned down_touches(const layer_stage *s, step_pass pass)
 
 static void down_forward(const layer_work *work, const layer_stage *s)
 {
-    const int64_t hidden = work->hidden, wide = columns(work, s->in[0]);
+    const int64_t width = columns(work, s->out[0]), wide = columns(work, s->in[0]);
     void *rows = scratch(work, s, SCRATCH_ROWS);
     experts_matmul(work, s, (op_grouped_matmul){
-        .of = {.layout = MATMUL_NT, .type = work->type, .out_type = work->type, .n = hidden, .k = wide, .lda = wide, .ldb = wide,
-               .ldc = hidden, .a = tensor(work, s->in[0]), .c = rows}});
+        .of = {.layout = MATMUL_NT, .type = work->type, .out_type = work->type, .n = width, .k = wide, .lda = wide, .ldb = wide,
+               .ldc = width, .a = tensor(work, s->in[0]), .c = rows}});
     queue_submit(work->c->queue, &(op){OP_COMBINE, .combine = {
-        .type = work->type, .rows = work->rows, .cols = hidden, .k = used_n(work, s), .y = rows,
+        .type = work->type, .rows = work->rows, .cols = width, .k = used_n(work, s), .y = rows,
         .place = tensor(work, s->in[EXPERTS_PLACES]), .weights = tensor(work, s->in[EXPERTS_WEIGHTS]), .residual = residual_of(work, s),
         .stream = stream_of(work, s), .out = tensor(work, s->out[0])}});
 }
 
 static void down_input(const layer_work *work, const layer_stage *s)
 {
-    experts_matmul(work, s, input_gradient(work, s, gradient(work, s->out[0]), AT_TOKEN, work->hidden, gradient(work, s->in[0])));
+    const int64_t width = columns(work, s->out[0]);
+    experts_matmul(work, s, input_gradient(work, s, gradient(work, s->out[0]), AT_TOKEN, width, gradient(work, s->in[0])));
 }
 
 static void down_weights(const layer_work *work, const layer_stage *s)
 {
     experts_gradient(work, s, gradient(work, s->out[0]), AT_TOKEN, operand(work, s), AT_ROW);
-    bias_gradient(work, s, gradient(work, s->out[0]), AT_TOKEN, work->hidden, true);
+    bias_gradient(work, s, gradient(work, s->out[0]), AT_TOKEN, columns(work, s->out[0]), true);
     experts_adapter_gradients(work, s, gradient(work, s->out[0]), AT_TOKEN, scratch(work, s, SCRATCH_ROWS));
 }
 

@@ -10,6 +10,7 @@
  *   x -> [norm] -> linear -> conv -> linear -> + x  = xm                                              (a short convolution)
  *   x -> [norm] -> linear -> (norm -> linear) x 2 -> heads -> rotate -> attention -> values -> linear ...      (latent attention: latent.c)
  *   xm -> norm -> route -> dispatch -> experts_up -> experts_act -> experts_down -> + xm = out    (experts.c; before it the shared expert)
+ *   xm -> norm -> linear -> experts -> linear -> + xm = out; the router reads the norm                (experts that read a latent)
  *   x -> norm -> linear -> head_norm -> rotate -> [share] -> attention ...      (keys and values are handed to later layers, or come so)
  *   xp -> linear -> gate_inputs -> linear -> norm -> + xp = out; in the first layer before all: x -> linear -> make_inputs    (inputs.c)
  *   x -> norm -> attention -> linear -> + x = xa; x -> norm -> scan -> linear -> + xa = xm           (attention beside a mixer)

@@ -56,8 +56,8 @@ typedef struct adapters {
 enum {
     ADAPTER_ATTENTION = 1 << 0 | 1 << 1 | 1 << 4 | 1 << 5 | 1 << 9 | 1 << 10,
     ADAPTER_INPUTS = 1 << 6 | 1 << 7 | 1 << 8,
-    ADAPTER_MLP = 1 << 2 | 1 << 3 | 1 << 11 | 1 << 12,
-    ADAPTER_EXPERTS = 1 << 13 | 1 << 14,
+    ADAPTER_MLP = 1 << 2 | 1 << 3 | 1 << 11 | 1 << 12 | 1 << 13 | 1 << 14,
+    ADAPTER_EXPERTS = 1 << 15 | 1 << 16,
     ADAPTER_LINEAR = ADAPTER_ATTENTION | ADAPTER_MLP | ADAPTER_INPUTS
 };
 /* The index of a layer's matrix, 0 .. MODEL_MATRICES - 1, and the reverse. */

@@ -237,7 +237,9 @@ static const char *nemotron_h_names[PARAM_ROLES][MODEL_MAX_PARTS] = {
     [PARAM_UP_BIAS] = {"layers.*.mixer.up_proj.bias"}, [PARAM_DOWN] = {"layers.*.mixer.down_proj.weight"},
     [PARAM_DOWN_BIAS] = {"layers.*.mixer.down_proj.bias"}, [PARAM_ROUTER] = {"layers.*.mixer.gate.weight"},
     [PARAM_CORRECTION] = {"layers.*.mixer.gate.e_score_correction_bias"},
+    [PARAM_EXPERTS_IN] = {"layers.*.mixer.fc1_latent_proj.weight"}, [PARAM_EXPERTS_IN_BIAS] = {"layers.*.mixer.fc1_latent_proj.bias"},
     [PARAM_EXPERTS_UP] = {"layers.*.mixer.experts.#.up_proj.weight"}, [PARAM_EXPERTS_DOWN] = {"layers.*.mixer.experts.#.down_proj.weight"},
+    [PARAM_EXPERTS_OUT] = {"layers.*.mixer.fc2_latent_proj.weight"}, [PARAM_EXPERTS_OUT_BIAS] = {"layers.*.mixer.fc2_latent_proj.bias"},
     [PARAM_NORMF] = {"norm_f.weight"}, [PARAM_HEAD] = {head_name}};
 static const char *nemotron_h_fused_names[PARAM_ROLES][MODEL_MAX_PARTS] = {
     [PARAM_EXPERTS_UP] = {"layers.*.mixer.experts.up_proj"}, [PARAM_EXPERTS_DOWN] = {"layers.*.mixer.experts.down_proj"}};
@@ -761,10 +763,10 @@ static const architecture table[] = {
         SIGMOID_CHOICE(SPARSE_BRANCHES, 1, 1, 1), .fused = nemotron_h_fused_names, .shared = nemotron_h_shared_names,
         .experts = {"n_routed_experts", "num_local_experts", 8}, EXPERTS_USED("num_experts_per_tok", 2), EXPERT_FFN(7688),
         .router_norm = {"norm_topk_prob", true}, .shared_ffn = {"moe_shared_expert_intermediate_size", NULL, 7688},
-        .fixed = {{"mamba_hidden_act", "\"silu\""}, {"attention_bias", "false"}, {"num_nextn_predict_layers", "0"},
-                  {"moe_latent_size", "null"}, NO_ROUTER_LOSS},
+        .expert_latent = {"moe_latent_size", NULL, 0},
+        .fixed = {{"mamba_hidden_act", "\"silu\""}, {"attention_bias", "false"}, NO_ROUTER_LOSS},
         .keys = {SIGMOID_ROUTER_KEYS, "rope_theta", "partial_rotary_factor", "mlp_bias", "use_bias", "use_conv_bias", "mamba_proj_bias",
-                 "moe_shared_expert_intermediate_size", "moe_shared_expert_overlap"},
+                 "moe_latent_size", "moe_shared_expert_intermediate_size", "moe_shared_expert_overlap", "num_nextn_predict_layers"},
     },
     {
         .model_type = "lfm2", .class_name = "Lfm2ForCausalLM", LLAMA_MODEL, .norm = NORM_RMS, .eps_key = "norm_eps", .eps = 1e-5,

@@ -153,6 +153,7 @@ typedef struct architecture {
     bool mix_out_kept;         /* PEFT (0.21) refuses adapters of out_proj, the mixers' last matrix */
     config_key shared_ffn, shared_experts; /* width of the shared expert; it is that of so many experts if the second has a name */
     bool shared_gate;
+    config_key expert_latent;  /* of what experts read and write; null: as wide as the model */
 
     /* Keys that are read, though their names resemble those that change the computation. */
     const char *keys[ARCHITECTURE_MAX_KEYS];

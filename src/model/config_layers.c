@@ -314,6 +314,8 @@ static int read_counts(config_reader *r)
         status = config_read_size(r, &a->experts_used, SLOTS_MOST, &c->experts_used);
     if (!status && a->expert_ffn.name)
         status = config_read_size(r, &a->expert_ffn, 64 * MAX_WIDTH, &c->expert_ffn);
+    if (!status && a->expert_latent.name)
+        status = config_read_size(r, &a->expert_latent, MAX_WIDTH, &c->expert_latent);
     if (!status && (c->experts < 0 || c->experts_used < 0 || c->expert_ffn < 0))
         return pt_fail(r->e, PT_FAILED, "%s: the key \"%s\" is missing: add it", r->source.where,
                        c->experts < 0 ? a->experts.name : c->experts_used < 0 ? a->experts_used.name : a->expert_ffn.name);

@@ -29,9 +29,9 @@ enum {
     MODEL_NAME = 96,
     MODEL_MAX_LABELS = 4096,
     /* Of a layer's linear stages: qkv, out, up, down; in and out of a mixer that is not attention; those that make layers' inputs, their
-     * gate, and its output; those that make queries, and keys and values, of latents. */
-    MODEL_LINEAR_MATRICES = 11,
-    MODEL_MATRICES = 15       /* and after them up and down of the shared expert with a gate, and of the experts */
+     * gate, and its output; those that make queries, and keys and values, of latents; before and after the experts. */
+    MODEL_LINEAR_MATRICES = 13,
+    MODEL_MATRICES = 17       /* and after them up and down of the shared expert with a gate, and of the experts */
 };
 
 typedef enum position_kind { POSITION_LEARNED, POSITION_ROTARY } position_kind;
@@ -118,6 +118,7 @@ typedef struct model_config {
     bool conv_bias, mix_bias;  /* of the convolution; of a mixer's first and last matrix */
     int64_t window[MODEL_MAX_LAYERS]; /* number of keys that a token sees in this layer, including its own; 0: all */
     int64_t experts, experts_used, expert_ffn; /* E, k of a token, I of each; 0: the model has no experts */
+    int64_t expert_latent;     /* width of what experts read and write, if a matrix before and one after them make it; 0: C */
     route_kind router;         /* how a token's experts are chosen: the fields of op_route */
     bool router_norm, router_correction, router_bias;
     int64_t router_groups, router_groups_used;
@@ -270,9 +271,11 @@ typedef enum param_role {
     PARAM_CORRECTION,                 /* (1, E), added to the choice of experts */
     PARAM_ROUTER_NORM, PARAM_EXPERT_SCALE, /* of the router's input; (1, E), factors of the experts' weights */
     PARAM_NORM3,                      /* before experts beside an MLP */
+    PARAM_EXPERTS_IN, PARAM_EXPERTS_IN_BIAS, /* (latent, C): makes what experts with a latent read, whose matrices have latent for C */
     /* (E 2I, C), of each expert [gate; up]; with a limit, rows of gate and up in turn; without a gate (E I, C) */
     PARAM_EXPERTS_UP, PARAM_EXPERTS_UP_BIAS,
     PARAM_EXPERTS_DOWN, PARAM_EXPERTS_DOWN_BIAS, /* (E C, I) */
+    PARAM_EXPERTS_OUT, PARAM_EXPERTS_OUT_BIAS, /* (C, latent), of the sum of a token's experts */
     PARAM_POST_MLP, PARAM_POST_EXPERTS, /* of an MLP and experts side by side, before their sum */
     PARAM_POST_NORM2,
     PARAM_INPUT_GATE, PARAM_INPUT_OUT, PARAM_INPUT_NORM, /* (W, C), (C, W), (1, C): of the branch that reads a layer's inputs */
@@ -292,6 +295,8 @@ typedef enum param_role {
     PARAM_INPUT_OUT_A, PARAM_INPUT_OUT_B, PARAM_INPUT_OUT_MAGNITUDE,
     PARAM_Q_EXPAND_A, PARAM_Q_EXPAND_B, PARAM_Q_EXPAND_MAGNITUDE,
     PARAM_KV_EXPAND_A, PARAM_KV_EXPAND_B, PARAM_KV_EXPAND_MAGNITUDE,
+    PARAM_EXPERTS_IN_A, PARAM_EXPERTS_IN_B, PARAM_EXPERTS_IN_MAGNITUDE,
+    PARAM_EXPERTS_OUT_A, PARAM_EXPERTS_OUT_B, PARAM_EXPERTS_OUT_MAGNITUDE,
     PARAM_SHARED_UP_A, PARAM_SHARED_UP_B, PARAM_SHARED_UP_B2,
     PARAM_SHARED_DOWN_A, PARAM_SHARED_DOWN_B,
     PARAM_EXPERTS_UP_A, PARAM_EXPERTS_UP_B, /* expert after expert: (E rank, inputs), (E outputs, rank) */
@@ -419,6 +424,8 @@ uint64_t model_frozen_hash(const model *m);       /* identifies the set of froze
 static inline bool model_trains_all(const model *m) { return model_frozen_hash(m) == 0; }
 /* Experts of a parameter whose use is USE_EXPERTS. */
 static inline int64_t param_experts(const model_config *c, const param *p) { return p->role < PARAM_ROUTER ? 1 : c->experts; }
+/* The width of what experts read and write. */
+static inline int64_t model_expert_width(const model_config *c) { return c->expert_latent ? c->expert_latent : c->hidden; }
 /* Matrices of equal size, one after another, of which a part consists: an expert's gate and up may be stored as one tensor. */
 static inline int64_t part_matrices(const param *p, int k)
 {

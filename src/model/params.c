@@ -12,8 +12,8 @@
 
 typedef enum extent {
     ONE, VOCABULARY, OUTPUTS, POSITIONS, HIDDEN, QKV, QKV_FIRST, QKV_SECOND, Q, KV, QNORM, KNORM, UP, FFN, EXPERTS, EXPERTS_UP,
-    EXPERTS_DOWN, EXPERT_FFN, HEADS, Q_LATENT, KV_LATENT, KV_EXPAND, VALUES, INPUT, INPUTS, MIX_IN, MIX_VALUES, CHANNELS, TAPS, VALUE_HEADS,
-    MIX_NORM
+    EXPERTS_DOWN, EXPERT_FFN, EXPERT_WIDTH, HEADS, Q_LATENT, KV_LATENT, KV_EXPAND, VALUES, INPUT, INPUTS, MIX_IN, MIX_VALUES, CHANNELS,
+    TAPS, VALUE_HEADS, MIX_NORM
 } extent;
 
 /* layer: -1 outside the layers. */
@@ -38,7 +38,8 @@ static int64_t extent_of(const model_config *c, int layer, extent x)
     case FFN: return ffn;
     case EXPERTS: return c->experts;
     case EXPERTS_UP: return c->experts * (c->gated ? 2 : 1) * c->expert_ffn;
-    case EXPERTS_DOWN: return c->experts * c->hidden;
+    case EXPERTS_DOWN: return c->experts * model_expert_width(c);
+    case EXPERT_WIDTH: return model_expert_width(c);
     case EXPERT_FFN: return c->expert_ffn;
     case HEADS: return c->heads;
     case Q_LATENT: return c->q_latent;
@@ -88,6 +89,8 @@ static bool router_bias(const model_config *c, int layer) { return c->router_bia
 static bool expert_bias(const model_config *c, int layer) { return c->expert_bias && sparse(c, layer); }
 static bool corrected(const model_config *c, int layer) { return sparse(c, layer) && c->router_correction; }
 static bool beside(const model_config *c, int layer) { return sparse(c, layer) && c->experts_beside; }
+static bool latent_experts(const model_config *c, int layer) { return sparse(c, layer) && c->expert_latent > 0; }
+static bool latent_bias(const model_config *c, int layer) { return latent_experts(c, layer) && c->mlp_bias; }
 static bool shared_gate(const model_config *c, int layer) { return sparse(c, layer) && c->shared_gate; }
 static bool mlp(const model_config *c, int layer) { return layer >= 0 && model_ffn(c, layer) > 0 && !shared_gate(c, layer); }
 static bool mlp_bias(const model_config *c, int layer) { return c->mlp_bias && mlp(c, layer); }
@@ -147,10 +150,14 @@ static const struct row {
     [PARAM_ROUTER_NORM] = {{"router_norm", BLOCK_LAYER, USE_NORM, 67, false}, beside, ONE, HIDDEN, {0}},
     [PARAM_EXPERT_SCALE] = {{"expert_scale", BLOCK_LAYER, USE_NORM, 68, false}, beside, ONE, EXPERTS, {0}},
     [PARAM_NORM3] = {{"norm3", BLOCK_LAYER, USE_NORM, 69, false}, beside, ONE, HIDDEN, {0}},
-    [PARAM_EXPERTS_UP] = {{"experts_up", BLOCK_LAYER, USE_EXPERTS, 37, false}, sparse, EXPERTS_UP, HIDDEN, {0}},
+    [PARAM_EXPERTS_IN] = {{"experts_in", BLOCK_LAYER, USE_MATRIX, 106, false}, latent_experts, EXPERT_WIDTH, HIDDEN, {0}},
+    [PARAM_EXPERTS_IN_BIAS] = {{"experts_in_bias", BLOCK_LAYER, USE_BIAS, 107, false}, latent_bias, ONE, EXPERT_WIDTH, {0}},
+    [PARAM_EXPERTS_UP] = {{"experts_up", BLOCK_LAYER, USE_EXPERTS, 37, false}, sparse, EXPERTS_UP, EXPERT_WIDTH, {0}},
     [PARAM_EXPERTS_UP_BIAS] = {{"experts_up_bias", BLOCK_LAYER, USE_BIAS, 65, false}, expert_bias, ONE, EXPERTS_UP, {0}},
     [PARAM_EXPERTS_DOWN] = {{"experts_down", BLOCK_LAYER, USE_EXPERTS, 38, true}, sparse, EXPERTS_DOWN, EXPERT_FFN, {0}},
     [PARAM_EXPERTS_DOWN_BIAS] = {{"experts_down_bias", BLOCK_LAYER, USE_BIAS, 66, false}, expert_bias, ONE, EXPERTS_DOWN, {0}},
+    [PARAM_EXPERTS_OUT] = {{"experts_out", BLOCK_LAYER, USE_MATRIX, 108, true}, latent_experts, HIDDEN, EXPERT_WIDTH, {0}},
+    [PARAM_EXPERTS_OUT_BIAS] = {{"experts_out_bias", BLOCK_LAYER, USE_BIAS, 109, false}, latent_bias, ONE, HIDDEN, {0}},
     [PARAM_POST_MLP] = {{"post_mlp", BLOCK_LAYER, USE_NORM, 70, false}, beside, ONE, HIDDEN, {0}},
     [PARAM_POST_EXPERTS] = {{"post_experts", BLOCK_LAYER, USE_NORM, 71, false}, beside, ONE, HIDDEN, {0}},
     [PARAM_POST_NORM2] = {{"post_norm2", BLOCK_LAYER, USE_NORM, 20, false}, post_norm, ONE, HIDDEN, {0}},
@@ -201,6 +208,12 @@ static const struct row {
     [PARAM_KV_EXPAND_A] = {{"kv_expand_a", BLOCK_LAYER, USE_ADAPTER_A, 103, false}, never, ONE, ONE, {0}},
     [PARAM_KV_EXPAND_B] = {{"kv_expand_b", BLOCK_LAYER, USE_ADAPTER_B, 104, false}, never, ONE, ONE, {0}},
     [PARAM_KV_EXPAND_MAGNITUDE] = {{"kv_expand_magnitude", BLOCK_LAYER, USE_MAGNITUDE, 105, false}, never, ONE, ONE, {0}},
+    [PARAM_EXPERTS_IN_A] = {{"experts_in_a", BLOCK_LAYER, USE_ADAPTER_A, 110, false}, never, ONE, ONE, {0}},
+    [PARAM_EXPERTS_IN_B] = {{"experts_in_b", BLOCK_LAYER, USE_ADAPTER_B, 111, false}, never, ONE, ONE, {0}},
+    [PARAM_EXPERTS_IN_MAGNITUDE] = {{"experts_in_magnitude", BLOCK_LAYER, USE_MAGNITUDE, 112, false}, never, ONE, ONE, {0}},
+    [PARAM_EXPERTS_OUT_A] = {{"experts_out_a", BLOCK_LAYER, USE_ADAPTER_A, 113, false}, never, ONE, ONE, {0}},
+    [PARAM_EXPERTS_OUT_B] = {{"experts_out_b", BLOCK_LAYER, USE_ADAPTER_B, 114, false}, never, ONE, ONE, {0}},
+    [PARAM_EXPERTS_OUT_MAGNITUDE] = {{"experts_out_magnitude", BLOCK_LAYER, USE_MAGNITUDE, 115, false}, never, ONE, ONE, {0}},
     [PARAM_SHARED_UP_A] = {{"shared_up_a", BLOCK_LAYER, USE_ADAPTER_A, 72, false}, never, ONE, ONE, {0}},
     [PARAM_SHARED_UP_B] = {{"shared_up_b", BLOCK_LAYER, USE_ADAPTER_B, 73, false}, never, ONE, ONE, {0}},
     [PARAM_SHARED_UP_B2] = {{"shared_up_b2", BLOCK_LAYER, USE_ADAPTER_B, 74, false}, never, ONE, ONE, {0}},

@@ -111,6 +111,8 @@ static json_t *blocks_made_for(const profile_request *r)
     if (all && c->kv_latent)
         json_object_set_new(all, "latents", json_pack("[IIII]", (json_int_t)c->q_latent, (json_int_t)c->kv_latent,
                                                       (json_int_t)c->shared_dim, (json_int_t)c->value_dim));
+    if (all && c->expert_latent)
+        json_object_set_new(all, "expert_latent", json_integer((json_int_t)c->expert_latent));
     if (all && c->kv_shared)
         json_object_set_new(all, "kv_shared", json_integer((json_int_t)c->kv_shared));
     if (all && r->model->adapters && r->model->adapters->dropout > 0)

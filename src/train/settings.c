@@ -185,6 +185,7 @@ static void add_experts(json_t *all, const model_config *c)
     add_number(all, "experts", (double)c->experts, 0);
     add_number(all, "experts of a token", (double)c->experts_used, 0);
     add_number(all, "width of an expert", (double)c->expert_ffn, 0);
+    add_number(all, "latent of experts", (double)c->expert_latent, 0);
     add_number(all, "kind of router", c->router, 0);
     add_number(all, "norm of the experts' weights", c->router_norm, 0);
     add_number(all, "correction of the choice", c->router_correction, 0);

@@ -247,6 +247,28 @@ static void experts_of_nemotron_h_have_no_gate(void **state)
     free(f.bytes);
 }
 
+static void latents_of_nemotron_h_are_tensors_of_their_own(void **state)
+{
+    (void)state;
+    enum { C = 8, E = 3, I = 6, LATENT = 4 };
+    safetensors *st;
+    const char *folder = make_folder_of("latent", NEMOTRON("ME*", ", \"moe_latent_size\": 4"), 5);
+    gguf_file f = open_both(folder, &st);
+    check_values(&f, st, "backbone.layers.1.mixer.fc1_latent_proj.weight", 0, LATENT * C, "blk.1.ffn_latent_down.weight", 0);
+    check_values(&f, st, "backbone.layers.1.mixer.fc2_latent_proj.weight", 0, C * LATENT, "blk.1.ffn_latent_up.weight", 0);
+    for (int x = 0; x < E; x++) {
+        char name[96];
+        snprintf(name, sizeof name, "backbone.layers.1.mixer.experts.%d.up_proj.weight", x);
+        check_values(&f, st, name, 0, I * LATENT, "blk.1.ffn_up_exps.weight", x * I * LATENT);
+        snprintf(name, sizeof name, "backbone.layers.1.mixer.experts.%d.down_proj.weight", x);
+        check_values(&f, st, name, 0, LATENT * I, "blk.1.ffn_down_exps.weight", x * LATENT * I);
+    }
+    check_values(&f, st, "backbone.layers.1.mixer.gate.weight", 0, E * C, "blk.1.ffn_gate_inp.weight", 0);
+    assert_int_equal(gguf_u32(&f, "nemotron_h_moe.moe_latent_size"), LATENT);
+    safetensors_close(st);
+    free(f.bytes);
+}
+
 static void keep_sentence(void *arg, const char *sentence)
 {
     if (strstr(sentence, "time_step_min"))
@@ -287,7 +309,8 @@ int main(void)
         cmocka_unit_test(an_adapter_of_falcon_h1_has_the_factors), cmocka_unit_test(the_factor_of_lfm2s_experts_is_in_their_matrices),
         cmocka_unit_test(falcon_h1_may_have_what_llama_cpp_lacks),
         cmocka_unit_test(layers_of_nemotron_h_are_one_branch),
-        cmocka_unit_test(experts_of_nemotron_h_have_no_gate), cmocka_unit_test(nemotron_h_may_have_what_llama_cpp_lacks),
+        cmocka_unit_test(experts_of_nemotron_h_have_no_gate), cmocka_unit_test(latents_of_nemotron_h_are_tensors_of_their_own),
+        cmocka_unit_test(nemotron_h_may_have_what_llama_cpp_lacks),
     };
     return cmocka_run_group_tests(tests, scratch_make, scratch_remove);
 }

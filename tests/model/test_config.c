@@ -104,7 +104,7 @@ static const struct { const char *json; int64_t parameters; } counts[] = {
     {"{'model_type': 'falcon_h1', 'hidden_size': 96, 'intermediate_size': 200, 'num_hidden_layers': 3, 'num_attention_heads': 6,"
      " 'num_key_value_heads': 2, 'vocab_size': 500, 'mamba_d_ssm': null, 'mamba_n_heads': 8, 'mamba_n_groups': 4, 'mamba_d_state': 16,"
      " 'mamba_rms_norm': true, 'mamba_conv_bias': false, 'tie_word_embeddings': true}", 504744},
-    /* With the corrections of the choice: Nemotron 3 Nano, DeepSeek V3, Kimi K2, Moonlight */
+    /* With the corrections of the choice: Nemotron 3 Nano and Super, DeepSeek V3, Kimi K2, Moonlight */
     {"{'model_type': 'nemotron_h', 'hidden_size': 2688, 'num_key_value_heads': 2, 'mamba_num_heads': 64, 'n_routed_experts': 128,"
      " 'num_experts_per_tok': 6, 'moe_intermediate_size': 1856, 'moe_shared_expert_intermediate_size': 3712,"
      " 'hybrid_override_pattern': 'MEMEM*EMEMEM*EMEMEM*EMEMEM*EMEMEM*EMEMEMEM*EMEMEMEME'}", 31577940288},
@@ -113,6 +113,14 @@ static const struct { const char *json; int64_t parameters; } counts[] = {
      " 'num_attention_heads': 4, 'num_key_value_heads': 2, 'head_dim': 16, 'mamba_num_heads': 8, 'mamba_head_dim': 16, 'n_groups': 2,"
      " 'ssm_state_size': 16, 'n_routed_experts': 6, 'moe_intermediate_size': 24, 'moe_shared_expert_intermediate_size': 40,"
      " 'mlp_bias': true}", 214364},
+    {"{'model_type': 'nemotron_h', 'num_key_value_heads': 2, 'n_routed_experts': 512, 'num_experts_per_tok': 22, 'moe_latent_size': 1024,"
+     " 'moe_intermediate_size': 2688, 'moe_shared_expert_intermediate_size': 5376, 'num_nextn_predict_layers': 1,"
+     " 'mtp_hybrid_override_pattern': '*E', 'hybrid_override_pattern':"
+     " 'MEMEMEM*EMEMEMEM*EMEMEMEM*EMEMEMEMEM*EMEMEMEMEM*EMEMEMEMEM*EMEMEMEMEM*EMEMEMEM*EMEMEMEME'}", 120668707840},
+    {"{'model_type': 'nemotron_h', 'hidden_size': 64, 'hybrid_override_pattern': 'M-*E', 'intermediate_size': 150, 'vocab_size': 1000,"
+     " 'num_attention_heads': 4, 'num_key_value_heads': 2, 'head_dim': 16, 'mamba_num_heads': 8, 'mamba_head_dim': 16, 'n_groups': 2,"
+     " 'ssm_state_size': 16, 'n_routed_experts': 6, 'moe_intermediate_size': 24, 'moe_shared_expert_intermediate_size': 40,"
+     " 'moe_latent_size': 20, 'mlp_bias': true}", 204336},
     {"{'model_type': 'deepseek_v3'}", 671026419200},
     {"{'model_type': 'glm4_moe_lite'}", 29943393920},
     {"{'model_type': 'deepseek_v2', 'hidden_size': 2048, 'intermediate_size': 10944, 'moe_intermediate_size': 1408,"
@@ -600,7 +608,7 @@ static const struct { const char *json, *key, *value; } refused[] = {
     {"{'model_type': 'falcon_h1', 'mup_multiplier': 2}", "mup_multiplier", "2"},
     {"{'model_type': 'nemotron_h'}", "layers_block_type", "missing"},
     {"{'model_type': 'nemotron_h', 'hybrid_override_pattern': 'MO*'}", "hybrid_override_pattern", "O"},
-    {"{'model_type': 'nemotron_h', 'hybrid_override_pattern': 'ME', 'moe_latent_size': 64}", "moe_latent_size", "64"},
+    {"{'model_type': 'nemotron_h', 'hybrid_override_pattern': 'ME', 'moe_latent_size': 0}", "moe_latent_size", "0"},
     {"{'model_type': 'nemotron_h', 'hybrid_override_pattern': 'ME', 'n_group': 3}", "n_group", "3"},
     {"{'model_type': 'nemotron_h', 'hybrid_override_pattern': 'ME', 'moe_shared_expert_intermediate_size': 0}",
      "moe_shared_expert_intermediate_size", "0"},

@@ -75,7 +75,7 @@ static void known_keys_with_any_values_are_refused_or_whole(void **state)
         "enable_moe_block", "top_k_experts", "hybrid_override_pattern", "mamba_num_heads", "n_groups", "time_step_min",
         "q_lora_rank", "kv_lora_rank", "qk_nope_head_dim", "qk_rope_head_dim", "v_head_dim", "rope_interleave",
         "mlp_layer_types", "mamba_d_ssm", "mlp_multipliers", "ssm_multipliers", "key_multiplier", "mamba_rms_norm",
-        "moe_shared_expert_intermediate_size"};
+        "moe_shared_expert_intermediate_size", "moe_latent_size"};
     static const char *const values[] = {
         "0", "1", "2", "3", "4", "7", "64", "128", "4096", "100000", "1000000000", "9223372036854775807", "-1", "-9223372036854775808",
         "1e300", "-1e300", "1e-300", "0.5", "1.0", "null", "true", "false", "\"\"", "\"float16\"", "[]", "[1]", "{}",
