@@ -86,7 +86,7 @@ static int run(const model *m, pt_dtype type, int64_t tokens, int threads, pt_er
     if (!ids || !times || !r.words)
         return pt_fail(e, PT_FAILED, "out of memory");
     memset(r.words, 1, (size_t)r.pieces * PIECE_WORDS * sizeof *r.words);
-    if ((failed = inference_begin(x, prompt + tokens, NULL, e)))
+    if ((failed = inference_begin(x, prompt + tokens, (cache_plan){0}, NULL, e)))
         return failed;
     start = now();
     failed = inference_feed(x, ids, prompt, &logits, e);

@@ -474,7 +474,7 @@ typedef struct pt_generate_options {
     bool plain_contents;               /* special tokens in messages are plain text */
     int threads;                       /* 0: all cores available to the process */
     const char *device;                /* "auto" (a usable GPU, else the CPU), "cpu", "cuda" or "cuda:N" */
-    uint64_t device_memory;            /* bytes or PT_AUTO. Weights that do not fit are fetched for each token, from: */
+    uint64_t device_memory;            /* bytes or PT_AUTO. Weights and a KV cache that do not fit are fetched for each token, from: */
     uint64_t host_memory;              /* beside a GPU, bytes or PT_AUTO, */
     uint64_t disk_memory;              /* else a scratch file; bytes, PT_AUTO or 0: never */
     const char *disk_path;             /* its folder; NULL: $TMPDIR, or /var/tmp */

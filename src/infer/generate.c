@@ -3,7 +3,7 @@
  *   prompt: the prompt's ids are fed          next: [the last token is fed] a token is sampled, its text is returned
  *
  * A sampled token is fed only when the next one is requested, so that its text is returned before the model runs again. */
-#include "infer/generator.h"
+#include "infer/fit.h"
 
 #include "base/units.h"
 #include "infer/open.h"
@@ -62,8 +62,6 @@ static int open_model(pt_generator *g, pt_error *e)
     return failed ? failed : encoder_open(g->tokenizer, &g->encoder, e);
 }
 
-static const char *disk_folder(const pt_generator *g) { return g->o.disk_path ? g->o.disk_path : dir_temporary(); }
-
 static int open_rest(pt_generator *g, pt_error *e)
 {
     const device_options d = {.threads = machine_threads(g->o.threads), .notice = g->o.notice, .arg = g->o.arg};
@@ -75,9 +73,10 @@ static int open_rest(pt_generator *g, pt_error *e)
         return pt_fail(e, PT_FAILED, "out of memory");
     int failed = device_open(g->o.device, &d, &g->device, &g->host, e);
     if (!failed && !device_is_gpu(g->device) && g->o.host_memory != PT_AUTO)
-        failed = pt_fail(e, PT_USAGE, "`host_memory` is for weights that a GPU has no room for, but this is a CPU: use `device_memory`");
+        failed = pt_fail(e, PT_USAGE, "`host_memory` is for what a GPU has no room for, but this is a CPU: use `device_memory`");
     bool host_tier;
-    const budget_request r = {{g->o.device_memory, g->o.host_memory, g->o.disk_memory}, .disk_path = disk_folder(g), .device = g->device};
+    const budget_request r = {{g->o.device_memory, g->o.host_memory, g->o.disk_memory}, .disk_path = generator_disk_folder(g),
+                              .device = g->device};
     return failed ? failed : budgets_choose(&r, g->budget, &host_tier, NULL, e);
 }
 
@@ -168,63 +167,10 @@ static int check_prompt(const pt_generator *g, pt_error *e)
 
 /* ---- memory ---- */
 
-static uint64_t bytes_with(const pt_generator *g, int streamed, int64_t context)
-{
-    return inference_bytes(g->model, g->type, g->device, streamed, context);
-}
-
-/* What the host has for streamed weights. */
-static uint64_t host_room(const pt_generator *g)
-{
-    const uint64_t table = inference_host_bytes(g->model, g->type, g->device, (int)g->model->config.layers);
-    return g->budget[TIER_HOST] > table ? g->budget[TIER_HOST] - table : 0;
-}
-
-/* Where the weights of n layers go. false: there is no room. */
-static bool find_place(const pt_generator *g, int n, stream_place *place)
-{
-    const uint64_t bytes = stream_store_bytes(g->model, g->type, n), room = host_room(g);
-    *place = (stream_place){g->host, !device_is_gpu(g->device) || bytes > room, disk_folder(g)};
-    return !place->on_disk || (bytes <= g->budget[TIER_DISK] && (!device_is_gpu(g->device) ||
-               stream_bounce_bytes(g->model, g->type, n, g->device, true) <= room));
-}
-
-/* The fewest layers that must not stay on the device, so that the context fits; negative: it does not fit. */
-static int fewest_streamed(const pt_generator *g, int64_t context, stream_place *place)
-{
-    int fits = (int)g->model->config.layers, no = 0;
-    if (bytes_with(g, 0, context) <= g->budget[TIER_DEVICE])
-        return 0;
-    if (bytes_with(g, fits, context) > g->budget[TIER_DEVICE])
-        return -1;
-    while (fits - no > 1) {
-        const int half = (fits + no) / 2;
-        *(bytes_with(g, half, context) <= g->budget[TIER_DEVICE] ? &fits : &no) = half;
-    }
-    return find_place(g, fits, place) ? fits : -1;
-}
-
-static int refuse(const pt_generator *g, int64_t context, pt_error *e)
-{
-    char need[32], have[32], weights[32], give[32];
-    const int layers = (int)g->model->config.layers;
-    const uint64_t all = bytes_with(g, 0, context), streamed = bytes_with(g, layers, context);
-    stream_place place;
-    const bool shorter = fewest_streamed(g, (int64_t)g->prompt.n + 1, &place) >= 0;
-    const uint64_t bytes = streamed < all && find_place(g, layers, &place) ? streamed : all; /* the least that suffices */
-    return pt_fail(e, PT_DOES_NOT_FIT,
-                   "it does not fit: %s of weights and a context of %lld tokens need at least %s of memory, but the budget is %s%s: "
-                   "%s%sgive `device_memory` %s",
-                   size_format(weights, inference_params_bytes(g->model, g->type)), (long long)context,
-                   size_format(need, bytes), size_format(have, g->budget[TIER_DEVICE]),
-                   g->budget[TIER_DISK] ? "" : ", and the disk may not be used", g->type == PT_F32 ? "use `precision` bf16, or " : "",
-                   shorter ? "lower `max_new_tokens`, or " : "", size_option(give, bytes + g->device->info.threads_bytes));
-}
-
 static void pass_progress(void *arg, uint64_t done, uint64_t total) { progress(arg, "loading", done, total); }
 
 /* What each token then waits for. */
-static int tell_streamed(pt_generator *g, const stream_place *place, pt_error *e)
+static int tell_streamed(pt_generator *g, pt_error *e)
 {
     double seconds;
     char sentence[300], size[32], time[32];
@@ -233,8 +179,9 @@ static int tell_streamed(pt_generator *g, const stream_place *place, pt_error *e
         return failed;
     snprintf(sentence, sizeof sentence,
              "the weights do not fit: those of %d of %lld layers, %s, are fetched from %s for each token, which takes about %s",
-             g->streamed_n, (long long)g->model->config.layers, size_format(size, stream_store_bytes(g->model, g->type, g->streamed_n)),
-             place->on_disk ? "the disk" : "host memory", seconds_format(time, seconds));
+             g->fit.streamed, (long long)g->model->config.layers,
+             size_format(size, stream_store_bytes(g->model, g->type, g->fit.streamed)), g->fit.place.on_disk ? "the disk" : "host memory",
+             seconds_format(time, seconds));
     g->o.notice(g->o.arg, sentence);
     return 0;
 }
@@ -246,14 +193,14 @@ static void unload(pt_generator *g)
     g->fed.n = 0;
 }
 
-static int load_model(pt_generator *g, int streamed, const stream_place *place, pt_error *e)
+static int load_model(pt_generator *g, const generator_fit *fit, pt_error *e)
 {
-    g->streamed_n = streamed;
-    int failed = inference_open(g->model, g->device, g->type, g->o.threads, streamed, streamed ? place : NULL, &g->x, e);
+    g->fit = *fit;
+    int failed = inference_open(g->model, g->device, g->type, g->o.threads, fit->streamed, fit->streamed ? &fit->place : NULL, &g->x, e);
     if (!failed)
         failed = inference_load(g->x, g->st, g->adapter, 0, pass_progress, g, e);
-    if (!failed && streamed)
-        failed = tell_streamed(g, place, e);
+    if (!failed && fit->streamed)
+        failed = tell_streamed(g, e);
     if (failed)
         unload(g);
     return failed;
@@ -269,36 +216,23 @@ static int64_t lasting_context(const pt_generator *g, int64_t need)
     return g->chat.replying && plain ? twice : need;
 }
 
-static int check_host(const pt_generator *g, pt_error *e)
-{
-    char need[32], have[32], give[32];
-    const uint64_t bytes = inference_host_bytes(g->model, g->type, g->device, (int)g->model->config.layers);
-    if (bytes <= g->budget[TIER_HOST])
-        return 0;
-    return pt_fail(e, PT_DOES_NOT_FIT,
-                   "the table of layers' inputs (`embed_tokens_per_layer`) takes %s of host memory, but the budget is %s: end other "
-                   "programs, or give `host_memory` %s",
-                   size_format(need, bytes), size_format(have, g->budget[TIER_HOST]), size_option(give, bytes));
-}
-
 /* Loads the model, if it is not loaded, or so much of it that the context does not fit beside it. */
 static int make_room(pt_generator *g, int64_t need, pt_error *e)
 {
-    stream_place place, lasting_place;
-    if (g->x && bytes_with(g, g->streamed_n, need) <= g->budget[TIER_DEVICE])
+    cache_plan cache;
+    generator_fit fit, lasting;
+    if (g->x && fit_cache(g, &g->fit, need, &cache))
         return 0;
     if (g->x)
         unload(g);
-    int failed = check_host(g, e);
+    int failed = fit_check_host(g, e);
     if (failed)
         return failed;
-    int n = fewest_streamed(g, need, &place);
-    const int lasting = n > 0 ? fewest_streamed(g, lasting_context(g, need), &lasting_place) : 0;
-    if (lasting > 0) {
-        n = lasting;
-        place = lasting_place;
-    }
-    return n < 0 ? refuse(g, need, e) : load_model(g, n, &place, e);
+    if (!fit_find(g, need, &fit))
+        return fit_refuse(g, need, e);
+    if (fit.streamed && fit_find(g, lasting_context(g, need), &lasting) && lasting.streamed)
+        fit = lasting;
+    return load_model(g, &fit, e);
 }
 
 /* How many ids of the prompt are in the KV cache: all that it begins with, except the last, whose logits are needed. */
@@ -341,20 +275,43 @@ static void tell_room(const pt_generator *g, int64_t wanted, int64_t room)
     g->o.notice(g->o.arg, sentence);
 }
 
-/* Keeps the part of the KV cache that the prompt begins with. */
-static int begin(pt_generator *g, int64_t context, pt_error *e)
+/* What each token then waits for. */
+static int tell_cache(pt_generator *g, pt_error *e)
 {
-    int64_t kept = fed_already(g);
-    int failed = inference_begin(g->x, context, &kept, e);
-    g->fed.n = failed ? 0 : (size_t)kept;
+    const cache_plan plan = inference_cache(g->x);
+    uint64_t fetched;
+    double seconds;
+    char sentence[300], size[32], time[32];
+    if (!plan.away || !g->o.notice)
+        return 0;
+    const int failed = inference_cache_s(g->x, &seconds, e);
+    const uint64_t bytes = inference_cache_bytes(g->model, g->type, g->device, inference_context(g->x), plan, &fetched);
+    snprintf(sentence, sizeof sentence,
+             "the KV cache of %lld tokens does not fit beside the weights: that of %d of %d layers, %s, is kept in host memory, and passes "
+             "through the device for each token, which takes about %s when it is full",
+             (long long)inference_context(g->x), plan.away, inference_cache_layers(g->model), size_format(size, bytes),
+             seconds_format(time, seconds));
+    if (!failed)
+        g->o.notice(g->o.arg, sentence);
     return failed;
 }
 
-/* The lasting one, if memory allows. */
-static int64_t roomy_context(const pt_generator *g, int64_t need)
+/* Starts a sequence of so many tokens, which keeps the part of the KV cache that the prompt begins with, if it is there. With the room that
+ * lasts, wherever that is: what is kept of a conversation, and so how its rows are fed, does not depend on the budgets then. */
+static int begin(pt_generator *g, int64_t need, bool keeps, pt_error *e)
 {
-    const int64_t lasting = lasting_context(g, need);
-    return bytes_with(g, g->streamed_n, lasting) <= g->budget[TIER_DEVICE] ? lasting : need;
+    cache_plan cache;
+    int64_t kept = keeps ? fed_already(g) : 0, context = lasting_context(g, need);
+    const int64_t before = inference_context(g->x);
+    if (!fit_cache(g, &g->fit, context, &cache)) {
+        context = need;
+        fit_cache(g, &g->fit, context, &cache);
+    }
+    int failed = inference_begin(g->x, context, cache, keeps ? &kept : NULL, e);
+    if (!failed && inference_context(g->x) != before)
+        failed = tell_cache(g, e);
+    g->fed.n = failed ? 0 : (size_t)kept;
+    return failed;
 }
 
 int generator_start(pt_generator *g, int64_t max_new_tokens, pt_error *e)
@@ -372,7 +329,7 @@ int generator_start(pt_generator *g, int64_t max_new_tokens, pt_error *e)
     const int64_t need = (int64_t)g->prompt.n + g->most;
     failed = make_room(g, need, e);
     if (!failed)
-        failed = begin(g, roomy_context(g, need), e);
+        failed = begin(g, need, true, e);
     if (!failed && g->most)
         failed = feed_prompt(g, (int64_t)g->fed.n, e);
     g->ended = failed || g->most == 0;
@@ -479,7 +436,7 @@ int pt_generator_logits(pt_generator *g, const uint32_t *ids, int64_t texts, int
     g->ended = true;
     g->fed.n = 0;
     for (int64_t i = 0; i < texts && !failed; i++) {
-        failed = inference_begin(g->x, length, NULL, e);
+        failed = begin(g, length, false, e);
         if (!failed)
             failed = inference_feed_all(g->x, (const int32_t *)ids + i * length, length, out + i * length * pt_generator_vocabulary(g), e);
     }

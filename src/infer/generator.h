@@ -12,6 +12,9 @@
 #include "io/safetensors.h"
 #include "plan/plan.h"
 
+/* Layers whose weights do not stay on the device, and where they are. */
+typedef struct generator_fit { int streamed; stream_place place; } generator_fit;
+
 /* State of a conversation. */
 typedef struct chat_state {
     bool open, replying;        /* replying: a reply is being generated */
@@ -31,7 +34,7 @@ struct pt_generator {
     inference *x;
     pt_dtype type;
     uint64_t budget[TIERS];
-    int streamed_n;             /* layers of x whose weights do not stay on the device */
+    generator_fit fit;          /* of x */
     stop_ids stops;
     int32_t vocab;              /* number of ids that have a text and logits */
     sampler sampler;

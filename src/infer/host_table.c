@@ -16,7 +16,7 @@ uint64_t host_table_rows_bytes(const param *table, pt_dtype type, int64_t rows)
 uint64_t inference_host_bytes(const model *m, pt_dtype type, const device *d, int streamed)
 {
     const param *table = host_table(m, d);
-    return table ? host_table_rows_bytes(table, type, table->rows + inference_rows_of(m, streamed)) : 0;
+    return table ? host_table_rows_bytes(table, type, table->rows + inference_rows_of(m, d, streamed)) : 0;
 }
 
 const char *host_table_submit_rows(inference *x, const int32_t *ids, int64_t n)

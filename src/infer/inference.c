@@ -32,8 +32,9 @@ int inference_open(const model *m, device *d, pt_dtype type, int threads, int st
     inference *x = calloc(1, sizeof *x);
     if (!x)
         return pt_fail(e, PT_FAILED, "out of memory");
-    *x = (inference){.model = m, .device = d, .threads = threads ? threads : d->info.threads, .rows = inference_rows_of(m, streamed),
-                     .host = place ? place->host : NULL, .streamed_n = streamed, .shape = inference_shape(m, type, inference_rows_of(m, streamed))};
+    *x = (inference){.model = m, .device = d, .threads = threads ? threads : d->info.threads, .rows = inference_rows_of(m, d, streamed),
+                     .host = place ? place->host : NULL, .streamed_n = streamed,
+                     .shape = inference_shape(m, type, inference_rows_of(m, d, streamed))};
     if (layer_set_init(&x->layers, m, &x->shape, e)) {
         free(x);
         return PT_FAILED;
@@ -41,9 +42,10 @@ int inference_open(const model *m, device *d, pt_dtype type, int threads, int st
     inference_layout_init(&x->layout, m, d, &x->shape, streamed, &x->layers);
     x->param_at = malloc((size_t)m->params_n * sizeof *x->param_at);
     x->weights = calloc((size_t)m->blocks_n, sizeof *x->weights);
+    x->rows_at = malloc((size_t)m->config.layers * sizeof *x->rows_at);
     void *base;
     x->stays = malloc((size_t)m->params_n * sizeof *x->stays);
-    int failed = x->param_at && x->weights && x->stays ? 0 : pt_fail(e, PT_FAILED, "out of memory");
+    int failed = x->param_at && x->weights && x->rows_at && x->stays ? 0 : pt_fail(e, PT_FAILED, "out of memory");
     if (!failed && !(failed = d->table->memory_open(d, MEMORY_DEVICE, x->layout.bytes, &base, e)))
         x->arena = base;
     if (!failed && !(failed = d->table->memory_open(d, MEMORY_HOST, inference_mail_bytes(m, x->rows), &base, e)))
@@ -72,16 +74,18 @@ void inference_close(inference *x)
         return;
     const device_table *t = x->device->table;
     stream_close(x->streamed);
+    host_cache_close(x->away);
     if (x->queue)
         t->queue_close(x->queue);
     t->memory_close(x->device, MEMORY_DEVICE, x->arena, x->layout.bytes);
-    t->memory_close(x->device, MEMORY_DEVICE, x->cache, x->cache_bytes);
+    t->memory_close(x->device, MEMORY_DEVICE, x->cache, x->at.bytes);
     t->memory_close(x->device, MEMORY_HOST, x->mail, inference_mail_bytes(x->model, x->rows));
     t->memory_close(x->device, MEMORY_HOST, x->table, inference_host_bytes(x->model, x->shape.type, x->device, x->streamed_n));
     layer_set_free(&x->layers);
     free(x->param_at);
     free(x->stays);
     free(x->weights);
+    free(x->rows_at);
     free(x);
 }
 
@@ -90,15 +94,15 @@ void inference_close(inference *x)
 static int put_rope(void *arg, size_t at, const float *part, size_t bytes, pt_error *e)
 {
     inference *x = arg;
-    queue_submit(x->queue, &(op){OP_COPY, .copy = {x->cache + x->rope_at + at, part, bytes}});
+    queue_submit(x->queue, &(op){OP_COPY, .copy = {x->cache + x->at.rope + at, part, bytes}});
     return queue_sync(x->queue, queue_signal(x->queue), e);
 }
 
 /* Copies the states to where they are kept, or back. */
 static void copy_states(inference *x, bool back)
 {
-    char *now = x->cache + x->state_at, *kept = now + x->state_bytes;
-    queue_submit(x->queue, &(op){OP_COPY, .copy = {back ? now : kept, back ? kept : now, x->state_bytes}});
+    char *now = x->cache + x->at.state, *kept = now + x->at.state_bytes;
+    queue_submit(x->queue, &(op){OP_COPY, .copy = {back ? now : kept, back ? kept : now, x->at.state_bytes}});
 }
 
 /* How many of the first `kept` rows can stay. Keys and values of later rows are dropped; a state cannot be cut back, but the one at the end
@@ -107,7 +111,7 @@ static int64_t length_kept(inference *x, int64_t kept)
 {
     if (kept >= x->length)
         return x->length;
-    if (!x->state_bytes)
+    if (!x->at.state_bytes)
         return kept;
     if (x->marked > kept)
         return 0;
@@ -116,31 +120,53 @@ static int64_t length_kept(inference *x, int64_t kept)
     return x->marked;
 }
 
-int inference_begin(inference *x, int64_t context, int64_t *kept, pt_error *e)
+static void drop_cache(inference *x)
 {
-    const device_table *t = x->device->table;
+    host_cache_close(x->away);
+    x->away = NULL;
+    x->device->table->memory_close(x->device, MEMORY_DEVICE, x->cache, x->at.bytes);
+    x->cache = NULL;
+    x->of.context = 0;
+}
+
+static int make_cache(inference *x, int64_t context, cache_plan plan, pt_error *e)
+{
     void *base;
-    const bool stays = context <= x->context;
+    x->of = (cache_shape){x->model, &x->shape, &x->layers, x->rows, context, plan};
+    x->at = inference_cache_places(&x->of);
+    for (int l = 0; l < x->model->config.layers; l++)
+        x->rows_at[l] = inference_caches_bytes(&x->of, model_kv_layer(&x->model->config, l));
+    int failed = x->device->table->memory_open(x->device, MEMORY_DEVICE, x->at.bytes, &base, e);
+    x->cache = failed ? NULL : base;
+    if (!failed && plan.away)
+        failed = host_cache_open(&x->of, x->device, x->cache + x->at.slots, &x->away, e);
+    return failed ? failed : model_rope_send(&x->model->config, context, put_rope, x, e);
+}
+
+int inference_begin(inference *x, int64_t context, cache_plan cache, int64_t *kept, pt_error *e)
+{
+    const bool stays = context <= x->of.context;
     x->length = kept && stays ? length_kept(x, *kept) : 0;
     x->marked = x->length ? x->marked : 0;
     if (kept)
         *kept = x->length;
     if (stays)
         return 0;
-    t->memory_close(x->device, MEMORY_DEVICE, x->cache, x->cache_bytes);
-    x->cache = NULL;
-    x->context = 0;
-    const cache_places p = inference_cache_places(x->model, &x->shape, &x->layers, context);
-    x->cache_bytes = p.bytes, x->rope_at = p.rope, x->state_at = p.state, x->state_bytes = p.state_bytes, x->marked = 0;
-    int failed = t->memory_open(x->device, MEMORY_DEVICE, x->cache_bytes, &base, e);
+    drop_cache(x);
+    const int failed = make_cache(x, context, cache, e);
     if (failed)
-        return failed;
-    x->cache = base;
-    x->context = context;
-    failed = model_rope_send(&x->model->config, context, put_rope, x, e);
-    if (failed)
-        x->context = 0;
+        drop_cache(x);
     return failed;
+}
+
+int64_t inference_context(const inference *x) { return x->of.context; }
+
+cache_plan inference_cache(const inference *x) { return x->of.plan; }
+
+int inference_cache_s(inference *x, double *seconds, pt_error *e)
+{
+    *seconds = 0;
+    return x->away ? host_cache_measure(x->away, x->queue, seconds, e) : 0;
 }
 
 /* Copies ids and positions of n rows to the device. */
@@ -174,30 +200,32 @@ static int feed_rows(inference *x, const int32_t *ids, int64_t n, bool last, pt_
     const int32_t *device_ids = (const int32_t *)(x->arena + x->layout.ids);
     const block_context c = {x->model, &x->shape, x->queue};
     char *rows = x->arena + x->layout.x;
-    uint64_t cache_at = 0, state_at = x->state_at;
+    uint64_t state_at = x->at.state;
     block_unit u = {.ids = device_ids, .positions = device_ids + n, .carried = x->arena + x->layout.carried,
                     .stream = x->shape.type == PT_F32 ? NULL : (float *)(x->arena + x->layout.stream)};
-    block_unit_ropes(&u, &x->model->config, (const float *)(x->cache + x->rope_at), x->context);
+    block_unit_ropes(&u, &x->model->config, (const float *)(x->cache + x->at.rope), x->of.context);
     x->shape.seq_len = x->shape.unit_rows = n;
+    if (x->away)
+        host_cache_begin(x->away, x->queue, x->length, n);
     submit_input(x, ids, n);
     u.rows = host_table_submit_rows(x, ids, n);
     embedding_forward(&c, &x->weights[0], &u, rows);
     for (int b = 1; b < x->model->blocks_n - 1; b++) {
         const layer_layout *layer = layer_set_layout(&x->layers, b - 1, SAVE_INPUT);
-        const int from = model_kv_layer(&x->model->config, b - 1);
-        const uint64_t rows_at = from < b - 1 ? inference_caches_bytes(x->model, &x->shape, &x->layers, from, x->context) : cache_at;
-        block_cache cache = {x->cache + rows_at, x->cache + state_at, x->length};
+        block_cache cache = {.all = {x->cache + x->rows_at[b - 1], x->length}, .state = x->cache + state_at,
+                             .parts = host_cache_parts(x->away, b - 1)};
         const block_weights w = inference_enter_block(x, b);
         u.cache = &cache;
         layer_forward(&c, b, layer, &w, &u, rows, x->arena + x->layout.workspace, rows);
         inference_leave_block(x, b);
-        cache_at += layer_cache_bytes(&layer->program, x->model, b - 1, &x->shape) * (uint64_t)x->context;
         state_at += layer_state_bytes(&layer->program, x->model, b - 1, &x->shape, layer->program.stages_n);
     }
     if (last)
         submit_head(x, n - 1);
     x->length += n;
-    const int failed = queue_sync(x->queue, queue_signal(x->queue), e);
+    int failed = queue_sync(x->queue, queue_signal(x->queue), e);
+    if (!failed && x->away)
+        failed = host_cache_check(x->away, e);
     return failed || !x->streamed ? failed : stream_check(x->streamed, e);
 }
 
@@ -208,7 +236,7 @@ int inference_feed(inference *x, const int32_t *ids, int64_t n, const float **lo
         int64_t rows = n - done < x->rows ? n - done : x->rows;
         failed = feed_rows(x, ids + done, rows, done + rows == n, e);
     }
-    if (!failed && n > 1 && x->state_bytes) { /* the end of a prompt */
+    if (!failed && n > 1 && x->at.state_bytes) { /* the end of a prompt */
         copy_states(x, false);
         x->marked = x->length;
     }

@@ -33,9 +33,9 @@ void inference_want_block(const model *m, int block, bool yes, bool *wanted)
             wanted[m->blocks[block].param_of_role[role]] = yes;
 }
 
-int64_t inference_rows_of(const model *m, int streamed_n)
+int64_t inference_rows_of(const model *m, const device *d, int streamed_n)
 {
-    return streamed_n && m->config.max_positions > INFERENCE_ROWS ? INFERENCE_ROWS_STREAMED : INFERENCE_ROWS;
+    return (streamed_n || device_is_gpu(d)) && m->config.max_positions > INFERENCE_ROWS ? INFERENCE_ROWS_FETCHED : INFERENCE_ROWS;
 }
 
 void inference_find_staying(const model *m, const device *d, int streamed_n, bool *stays)
@@ -91,7 +91,8 @@ uint64_t inference_gains_at(const model *m, int matrix)
     return at;
 }
 
-void inference_layout_init(inference_layout *l, const model *m, const device *d, const step_shape *s, int streamed_n, const layer_set *layers)
+void inference_layout_init(inference_layout *l, const model *m, const device *d, const step_shape *s, int streamed_n,
+                           const layer_set *layers)
 {
     pt_dtype type = s->type;
     uint64_t at = staying_bytes(m, type, d, streamed_n), saved = 0, workspace = 0;
@@ -107,20 +108,20 @@ void inference_layout_init(inference_layout *l, const model *m, const device *d,
     carried_layout carried;
     carried_layout_init(&carried, m, s);
     l->carried = take(&at, carried.bytes);
-    l->rows = take(&at, host_table_rows_bytes(host_table(m, d), type, inference_rows_of(m, streamed_n)));
+    l->rows = take(&at, host_table_rows_bytes(host_table(m, d), type, inference_rows_of(m, d, streamed_n)));
     l->workspace = take(&at, workspace);
     l->normed = take(&at, (uint64_t)m->config.hidden * dtype_bytes(type));
     l->logits = take(&at, (uint64_t)m->config.vocab * sizeof(float));
-    l->ids = take(&at, 2 * (uint64_t)inference_rows_of(m, streamed_n) * sizeof(int32_t));
+    l->ids = take(&at, 2 * (uint64_t)inference_rows_of(m, d, streamed_n) * sizeof(int32_t));
     l->gains = take(&at, inference_gains_at(m, MODEL_LINEAR_MATRICES) * (uint64_t)m->config.layers);
     l->bytes = at;
 }
 
-uint64_t inference_caches_bytes(const model *m, const step_shape *s, const layer_set *layers, int n, int64_t context)
+uint64_t inference_caches_bytes(const cache_shape *s, int n)
 {
     uint64_t bytes = 0;
     for (int l = 0; l < n; l++)
-        bytes += layer_cache_bytes(&layer_set_layout(layers, l, SAVE_INPUT)->program, m, l, s) * (uint64_t)context;
+        bytes += cache_is_away(s, l) ? 0 : cache_row_bytes(s, l) * (uint64_t)s->context;
     return bytes;
 }
 
@@ -135,12 +136,14 @@ static uint64_t states_bytes(const model *m, const step_shape *s, const layer_se
     return bytes;
 }
 
-cache_places inference_cache_places(const model *m, const step_shape *s, const layer_set *layers, int64_t context)
+cache_places inference_cache_places(const cache_shape *s)
 {
-    cache_places p = {.state_bytes = states_bytes(m, s, layers, (int)m->config.layers)};
-    take(&p.bytes, inference_caches_bytes(m, s, layers, (int)m->config.layers, context));
-    p.rope = take(&p.bytes, (uint64_t)model_rope_offset(&m->config, m->config.ropes_n, context) * sizeof(float));
+    const model_config *c = &s->model->config;
+    cache_places p = {.state_bytes = states_bytes(s->model, s->shape, s->layers, (int)c->layers)};
+    take(&p.bytes, inference_caches_bytes(s, (int)c->layers));
+    p.rope = take(&p.bytes, (uint64_t)model_rope_offset(c, c->ropes_n, s->context) * sizeof(float));
     p.state = take(&p.bytes, 2 * p.state_bytes);
+    p.slots = take(&p.bytes, cache_slot_bytes(s));
     return p;
 }
 
@@ -149,19 +152,38 @@ uint64_t inference_mail_bytes(const model *m, int64_t rows)
     return 2 * (uint64_t)rows * sizeof(int32_t) + (uint64_t)m->config.vocab * sizeof(float);
 }
 
-uint64_t inference_bytes(const model *m, pt_dtype type, const device *d, int streamed, int64_t context)
+uint64_t inference_bytes(const model *m, pt_dtype type, const device *d, int streamed, int64_t context, cache_plan cache)
 {
-    step_shape s = inference_shape(m, type, inference_rows_of(m, streamed));
+    const int64_t rows = inference_rows_of(m, d, streamed);
+    step_shape s = inference_shape(m, type, rows);
     layer_set layers;
     inference_layout l;
     if (layer_set_init(&layers, m, &s, &(pt_error){0}))
         return UINT64_MAX;
     inference_layout_init(&l, m, d, &s, streamed, &layers);
-    uint64_t later = inference_cache_places(m, &s, &layers, context).bytes, loading = load_bytes(m, type, d->info.threads);
+    uint64_t later = inference_cache_places(&(cache_shape){m, &s, &layers, rows, context, cache}).bytes;
+    const uint64_t loading = load_bytes(m, type, d->info.threads);
     layer_set_free(&layers);
     if (device_is_gpu(d)) /* the rest is in RAM */
         return l.bytes + later;
-    return l.bytes + inference_mail_bytes(m, inference_rows_of(m, streamed)) + (later > loading ? later : loading);
+    return l.bytes + inference_mail_bytes(m, rows) + (later > loading ? later : loading);
+}
+
+uint64_t inference_cache_bytes(const model *m, pt_dtype type, const device *d, int64_t context, cache_plan cache, uint64_t *fetched)
+{
+    const int64_t rows = inference_rows_of(m, d, 0);
+    const step_shape s = inference_shape(m, type, rows);
+    layer_set layers;
+    *fetched = 0;
+    if (!cache.away)
+        return 0;
+    if (layer_set_init(&layers, m, &s, &(pt_error){0}))
+        return UINT64_MAX;
+    const cache_shape of = {m, &s, &layers, rows, context, cache};
+    const uint64_t bytes = cache_store_bytes(&of);
+    *fetched = cache_fetch_bytes(&of);
+    layer_set_free(&layers);
+    return bytes;
 }
 
 int64_t inference_rows(const inference *x) { return x->rows; }

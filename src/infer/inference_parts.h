@@ -2,11 +2,15 @@
 #ifndef PT_INFER_INFERENCE_PARTS_H
 #define PT_INFER_INFERENCE_PARTS_H
 
+#include "infer/host_cache.h"
 #include "infer/inference.h"
 #include "infer/streamed.h"
 #include "layer/block.h"
 
 enum { INFERENCE_LINE = 64 };
+
+/* Byte offsets in the cache. */
+typedef struct cache_places { uint64_t rope, state, state_bytes, slots, bytes; } cache_places;
 
 /* Byte offsets in the first arena. */
 typedef struct inference_layout {
@@ -30,13 +34,16 @@ struct inference {
     char *arena, *cache;
     char *mail;                /* host: ids, positions, logits */
     char *table;               /* host: the table of layers' inputs, then rows of it; NULL: none, or it is in the arena */
-    uint64_t cache_bytes, rope_at, state_at, state_bytes; /* in the cache: states of all layers; behind them, as they were at `marked` */
-    int64_t context, length, marked;
+    cache_places at;           /* in the cache; states of all layers, and behind them as they were at `marked` */
+    cache_shape of;            /* context 0: there is no cache */
+    uint64_t *rows_at;         /* in the cache: the keys and values that each layer reads */
+    host_cache *away;          /* NULL: all is in the cache */
+    int64_t length, marked;
 };
 
 /* inference_layout.c */
 step_shape inference_shape(const model *m, pt_dtype type, int64_t rows);
-int64_t inference_rows_of(const model *m, int streamed);
+int64_t inference_rows_of(const model *m, const device *d, int streamed);
 bool inference_is_streamed(const model *m, int streamed, int block);
 /* Sets wanted[] of the parameters of a block. */
 void inference_want_block(const model *m, int block, bool yes, bool *wanted);
@@ -46,13 +53,13 @@ void inference_find_staying(const model *m, const device *d, int streamed, bool 
 uint64_t inference_place_params(const model *m, pt_dtype type, const bool *stays, uint64_t *param_at);
 /* Offset of the gains of DoRA's adapters for `matrix`; a layer's matrices follow each other (MODEL_LINEAR_MATRICES: their end). */
 uint64_t inference_gains_at(const model *m, int matrix);
-void inference_layout_init(inference_layout *l, const model *m, const device *d, const step_shape *s, int streamed, const layer_set *layers);
+void inference_layout_init(inference_layout *l, const model *m, const device *d, const step_shape *s, int streamed,
+                           const layer_set *layers);
 uint64_t inference_mail_bytes(const model *m, int64_t rows);
 
-typedef struct cache_places { uint64_t rope, state, state_bytes, bytes; } cache_places;
-cache_places inference_cache_places(const model *m, const step_shape *s, const layer_set *layers, int64_t context);
-/* Bytes of the caches of the first `n` layers. A layer that reads another's keys and values has none. */
-uint64_t inference_caches_bytes(const model *m, const step_shape *s, const layer_set *layers, int n, int64_t context);
+cache_places inference_cache_places(const cache_shape *s);
+/* Bytes of the caches of the first `n` layers on the device. A layer that reads another's keys and values has none. */
+uint64_t inference_caches_bytes(const cache_shape *s, int n);
 
 /* inference_load.c: the weights of a block where they are when x->queue comes to what follows; inference_leave_block says that all of it
  * was given to the queue. */

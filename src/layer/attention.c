@@ -1,5 +1,6 @@
 /* attention.c - causal attention over a unit's sequences, of all heads or of a group of them (groups.h). In generation it appends the
- * unit's k and v to the layer's cache and reads all of them there. A layer may read another's k and v. */
+ * unit's k and v to the layer's cache and reads all of them there, perhaps in parts, of some heads each: heads do not depend on each other.
+ * A layer may read another's k and v. */
 #include "layer/work.h"
 
 enum { SCRATCH_ROWS, SCRATCH_SUMS, SCRATCH_KV };
@@ -50,63 +51,102 @@ static float *statistics(const layer_work *work, const layer_stage *s)
     return (float *)tensor(work, s->out[1]) + work->group * heads_of(work).heads * work->c->shape->unit_rows;
 }
 
+/* kv (rows, 2, heads of k and v, dim) */
+static void read_keys(op_attention *o, char *kv)
+{
+    const int64_t wide = o->kv_heads * o->dim;
+    o->ldkv = 2 * wide;
+    o->k = kv;
+    o->v = column(kv, wide, o->type);
+}
+
 static op_attention attention_of(const layer_work *work, const layer_stage *s)
 {
     const model_config *m = work->config;
     const attention_heads h = heads_of(work);
     const int64_t t = work->c->shape->seq_len;
     const qkv_columns at = qkv_of(work);
-    char *qkv = tensor(work, s->in[0]), *kv = NULL;
-    if (work->u->cache)
-        kv = work->u->cache->rows;
-    else if (reads_other(s))
-        kv = tensor(work, s->in[1]);
+    char *qkv = tensor(work, s->in[0]);
     op_attention o = {
         .type = work->type, .seqs = work->c->shape->unit_seqs, .q_len = t, .kv_len = t, .heads = h.heads, .kv_heads = h.kv_heads,
         .dim = h.dim, .window = m->window[work->layer], .ldq = at.all, .ldkv = at.all, .ldo = columns(work, s->out[0]),
         .scale = m->attention_scale * m->layer_scale[work->layer], .softcap = m->attention_softcap, .first = work->u->first,
         .q = column(qkv, at.q, work->type), .k = column(qkv, at.k, work->type), .v = column(qkv, at.v, work->type),
         .out = of_group(work, tensor(work, s->out[0])), .lse = statistics(work, s)};
-    if (kv) {
-        o.ldkv = 2 * h.kv_wide;
-        o.k = kv;
-        o.v = column(kv, h.kv_wide, work->type);
-    }
-    if (work->u->cache) {
-        o.kv_len += work->u->cache->past;
-        o.lse = s->param[0] == PARAM_NONE ? NULL : o.lse;
-    }
+    if (reads_other(s) && !work->u->cache)
+        read_keys(&o, tensor(work, s->in[1]));
     return o;
 }
 
-static op_sink sink_of(const layer_work *work, const layer_stage *s, const op_attention *o)
+static op_sink sink_of(const layer_work *work, const layer_stage *s, const op_attention *o, int64_t head)
 {
     return (op_sink){.type = o->type, .seqs = o->seqs, .q_len = o->q_len, .heads = o->heads, .dim = o->dim, .ldo = o->ldo,
-                     .sinks = (const float *)weight_of(work, s->param[0]) + work->group * o->heads, .out = o->out, .lse = o->lse};
+                     .sinks = (const float *)weight_of(work, s->param[0]) + head, .out = o->out, .lse = o->lse};
 }
 
-static void append_to_cache(const layer_work *work, const void *qkv)
+/* head: the first one. */
+static void submit(const layer_work *work, const layer_stage *s, const op_attention *o, int64_t head)
 {
-    const model_config *m = work->config;
-    const block_cache *cache = work->u->cache;
-    const int64_t kv = model_heads(m, work->layer).kv_wide;
-    const qkv_columns at = model_qkv_columns(m, work->layer);
-    const bool together = at.v == at.k + kv;
-    const size_t each = dtype_bytes(work->type), row = (size_t)(2 * kv) * each, bytes = together ? row : row / 2;
+    queue_submit(work->c->queue, &(op){OP_ATTENTION, .attention = *o});
+    if (s->param[0] != PARAM_NONE)
+        queue_submit(work->c->queue, &(op){OP_SINK, .sink = sink_of(work, s, o, head)});
+}
+
+/* ---- generation ---- */
+
+/* Appends the rows' k and v of some heads, which are `wide` columns of each, from column `at` of all heads' on. */
+static void append(const layer_work *work, const void *qkv, cache_rows to, int64_t at, int64_t wide)
+{
+    const qkv_columns all = model_qkv_columns(work->config, work->layer);
+    const size_t each = dtype_bytes(work->type), row = (size_t)(2 * wide) * each;
+    const bool together = all.v + at == all.k + at + wide;
     for (int i = 0; i < (together ? 1 : 2); i++)
         queue_submit(work->c->queue, &(op){OP_COPY_ROWS, .copy_rows = {
-            column(cache->rows, cache->past * 2 * kv + i * kv, work->type), column(qkv, i ? at.v : at.k, work->type), work->rows, bytes,
-            row, (size_t)at.all * each}});
+            column(to.rows, to.past * 2 * wide + i * wide, work->type), column(qkv, (i ? all.v : all.k) + at, work->type), work->rows,
+            together ? row : row / 2, row, (size_t)all.all * each}});
 }
+
+/* Attention of the heads of part `part` of `parts`. */
+static op_attention part_of(const op_attention *all, cache_rows kv, int part, int parts)
+{
+    op_attention o = *all;
+    o.heads /= parts;
+    o.kv_heads /= parts;
+    o.kv_len = o.q_len + kv.past;
+    o.q = column(all->q, part * o.heads * o.dim, o.type);
+    o.out = column(all->out, part * o.heads * o.dim, o.type);
+    o.lse = all->lse ? all->lse + part * o.heads * o.q_len : NULL;
+    read_keys(&o, kv.rows);
+    return o;
+}
+
+static void generate(const layer_work *work, const layer_stage *s)
+{
+    const cache_parts *parts = &work->u->cache->parts;
+    const int n = parts->n ? parts->n : 1;
+    op_attention all = attention_of(work, s);
+    if (s->param[0] == PARAM_NONE)
+        all.lse = NULL;
+    for (int i = 0; i < n; i++) {
+        const cache_rows kv = parts->n ? parts->enter(parts->arg) : work->u->cache->all;
+        const op_attention o = part_of(&all, kv, i, n);
+        if (!reads_other(s))
+            append(work, tensor(work, s->in[0]), kv, i * o.kv_heads * o.dim, o.kv_heads * o.dim);
+        submit(work, s, &o, i * o.heads);
+        if (parts->n)
+            parts->leave(parts->arg);
+    }
+}
+
+/* ---- training ---- */
 
 static void forward(const layer_work *work, const layer_stage *s)
 {
-    if (work->u->cache && !reads_other(s))
-        append_to_cache(work, tensor(work, s->in[0]));
     const op_attention o = attention_of(work, s);
-    queue_submit(work->c->queue, &(op){OP_ATTENTION, .attention = o});
-    if (s->param[0] != PARAM_NONE)
-        queue_submit(work->c->queue, &(op){OP_SINK, .sink = sink_of(work, s, &o)});
+    if (work->u->cache)
+        generate(work, s);
+    else
+        submit(work, s, &o, work->group * o.heads);
 }
 
 /* In the scratch memory of attention's own backward, which comes after it. */
@@ -116,7 +156,7 @@ static void sink_gradient(const layer_work *work, const layer_stage *s)
     float *acc = accumulator(work, s->param[0]);
     if (acc)
         queue_submit(work->c->queue, &(op){OP_SINK_BACKWARD, .sink_backward = {
-            .forward = sink_of(work, s, &o), .accumulate = !work->first_of_group, .lddo = o.ldo,
+            .forward = sink_of(work, s, &o, work->group * o.heads), .accumulate = !work->first_of_group, .lddo = o.ldo,
             .dout = of_group(work, gradient(work, s->out[0])), .scratch = scratch(work, s, SCRATCH_ROWS),
             .dsinks = acc + work->group * o.heads}});
 }

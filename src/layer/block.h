@@ -29,12 +29,24 @@ typedef struct block_weights {
     float *gains[MODEL_LINEAR_MATRICES]; /* gains of DoRA's adapters, computed before (layer_gains); NULL: forward computes them */
 } block_weights;
 
+/* K and V of a unit's sequence (capacity, 2 Hkv D): k and v of each row, of all heads or of some. Forward appends the unit's own rows, or
+ * finds them where another layer's are read. past: number of earlier rows; with a window, of those that the unit sees at least. */
+typedef struct cache_rows { char *rows; int64_t past; } cache_rows;
+
+/* Rows that come in `n` parts, one for each n-th of the heads, in order. enter: where a part is when the queue of the context comes to what
+ * follows; leave: all that reads and appends to it was given to the queue. */
+typedef struct cache_parts {
+    int n;
+    cache_rows (*enter)(void *arg);
+    void (*leave)(void *arg);
+    void *arg;
+} cache_parts;
+
 /* For generation, where a unit is the next rows of one sequence: the KV cache of one layer. */
 typedef struct block_cache {
-    char *rows;   /* (capacity, 2 Hkv D): k and v of each row; forward appends the unit's own rows, or finds them where another layer's
-                   * are read */
-    char *state;  /* layer_state_bytes(): what the earlier rows leave behind; forward changes it */
-    int64_t past; /* number of earlier rows */
+    cache_rows all;     /* of all heads; past also without rows */
+    char *state;        /* layer_state_bytes(): what the earlier rows leave behind; forward changes it */
+    cache_parts parts;  /* n 0: `all` has the rows */
 } block_cache;
 
 /* The inputs of a unit. Pointers are to its first row. */

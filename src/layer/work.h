@@ -114,7 +114,7 @@ static inline char *state_of(const layer_work *work, const layer_stage *s)
 }
 static inline char *past_state_of(const layer_work *work, const layer_stage *s)
 {
-    return work->u->cache && work->u->cache->past ? state_of(work, s) : NULL;
+    return work->u->cache && work->u->cache->all.past ? state_of(work, s) : NULL;
 }
 
 static inline const void *weight_of(const layer_work *work, param_role role) { return role == PARAM_NONE ? NULL : work->w->param[role]; }

@@ -52,7 +52,7 @@ static const option_row generate[] = {
     {G(device, "device", TEXT, "NAME"), .is.initial = "auto", .is.help = DEVICE_HELP},
     {G(threads, "threads", INT32, "N"), RANGE(0, THREADS_MOST), .is.help = THREADS_HELP},
     {G(device_memory, "device-memory", SIZE, "SIZE"), .is.help = DEVICE_MEMORY_HELP},
-    {G(host_memory, "host-memory", SIZE, "SIZE"), .is.help = "RAM budget for the weights that do not fit into a GPU"},
+    {G(host_memory, "host-memory", SIZE, "SIZE"), .is.help = "RAM budget for weights and KV cache that do not fit into a GPU"},
     {G(disk_memory, "disk-memory", SIZE, "SIZE"),
      .is.help = "budget of disk space for weights that fit nowhere else; 0: never use the\ndisk"},
     {G(disk_path, "disk-path", TEXT, "DIR"), .is.help = "folder of these weights; default: $TMPDIR, or /var/tmp"},

@@ -108,7 +108,8 @@ static void most_probable(const char *prompt, int n, double penalty, uint32_t *m
         const float *logits;
         int32_t best = 0;
         float highest = -INFINITY;
-        assert_int_equal(inference_begin(x, (int64_t)length, NULL, &e) | inference_feed(x, all, (int64_t)length, &logits, &e), 0);
+        assert_int_equal(inference_begin(x, (int64_t)length, (cache_plan){0}, NULL, &e), 0);
+        assert_int_equal(inference_feed(x, all, (int64_t)length, &logits, &e), 0);
         for (int32_t k = 0; k < (int32_t)tokenizer_vocab_size(t) && k < m->config.vocab; k++) {
             const float score = occurs(all, length, k) ? penalized(logits[k], penalty) : logits[k];
             best = score > highest ? k : best;
@@ -450,15 +451,17 @@ static void keep_note(void *arg, const char *sentence)
         snprintf(told, sizeof told, "%s", sentence);
 }
 
-/* The memory of so many streamed layers, and of a context of so many tokens. *store: of all that is streamed. */
-static uint64_t memory_with(const char *device_name, const char *model_folder, int streamed, int64_t context, uint64_t *store)
+/* The memory of so many streamed layers, and of a context of so many tokens, whose caches are on a GPU or, if they leave it, on the host.
+ * *store: of all that is streamed. */
+static uint64_t memory_with(const char *device_name, const char *model_folder, int streamed, int64_t context, bool leaves, uint64_t *store)
 {
     pt_error e = {0};
     model *m;
     device *d, *h;
     assert_int_equal(model_open(model_folder, NULL, NULL, &m, &e), 0);
     assert_int_equal(device_open(device_name, &(device_options){.threads = 2}, &d, &h, &e), 0);
-    const uint64_t bytes = inference_bytes(m, PT_F32, d, streamed, context) + d->info.threads_bytes;
+    const cache_plan away = {inference_cache_layers(m), inference_cache_blocks(m)};
+    const uint64_t bytes = inference_bytes(m, PT_F32, d, streamed, context, leaves ? away : (cache_plan){0}) + d->info.threads_bytes;
     *store = stream_store_bytes(m, PT_F32, streamed);
     device_close(d, h);
     model_close(m);
@@ -488,7 +491,7 @@ static void the_text_is_the_same_where_weights_are_fetched(void **state)
     pt_generator_close(g);
     assert_int_equal(*told, 0);
     for (int i = 0; i < 4; i++) {
-        o.device_memory = memory_with(o.device, folder, streamed[i], context, &store);
+        o.device_memory = memory_with(o.device, folder, streamed[i], context, false, &store);
         o.host_memory = gpu && i == 3 ? store - 1 : PT_AUTO; /* too little: the weights go to the disk */
         g = open_generator(&o);
         for (int again = 0; again < 2; again++) { /* the second text begins in the middle of a round */
@@ -503,11 +506,11 @@ static void the_text_is_the_same_where_weights_are_fetched(void **state)
         *told = 0;
     }
     pt_error e = {0};
-    o.device_memory = memory_with(o.device, folder, LAYERS, context, &store) - 5000; /* not even all of them fetched */
+    o.device_memory = memory_with(o.device, folder, LAYERS, context, gpu, &store) - 5000; /* not even with all fetched */
     g = open_generator(&o);
     assert_int_equal(pt_generator_prompt(g, "Hello there, hello", 18, TOKENS, &e), PT_DOES_NOT_FIT);
     pt_generator_close(g);
-    o.device_memory = memory_with(o.device, folder, LAYERS, context, &store);
+    o.device_memory = memory_with(o.device, folder, LAYERS, context, gpu, &store);
     snprintf(layers, sizeof layers, "`device_memory` %s", size_option(size, o.device_memory)); /* the least that suffices */
     assert_non_null(strstr(e.text, layers));
     o.disk_memory = 0;
@@ -543,7 +546,7 @@ static void a_disk_that_fails_is_told(void **state)
     if (!SHIM_WORKS || (name && strcmp(name, "cpu")))
         skip();
     snprintf(deep, sizeof deep, "%s", make_model_folder("deep", 32, 6, 96, seed));
-    snprintf(memory, sizeof memory, "%llu", (unsigned long long)memory_with("cpu", deep, 4, 40, &store));
+    snprintf(memory, sizeof memory, "%llu", (unsigned long long)memory_with("cpu", deep, 4, 40, false, &store));
     assert_int_equal(generate_with(deep, "1GiB"), 0);
     char *whole = strdup(text_of(scratch_path("out")));
     fault_set("tier read 1 none", NULL);

@@ -54,9 +54,9 @@ static void check_all_logits(const fixture *f, inference *x)
     float *all = malloc((size_t)(len * vocab) * sizeof *all);
     int32_t *ids = malloc((size_t)len * sizeof *ids);
     must(safetensors_read(f->reference, safetensors_find(f->reference, "inputs"), 0, (uint64_t)len * sizeof *ids, ids, &e), &e);
-    must(inference_begin(x, len, NULL, &e), &e);
+    must(inference_begin(x, len, (cache_plan){0}, NULL, &e), &e);
     must(inference_feed_all(x, ids, len, all, &e), &e);
-    must(inference_begin(x, len, NULL, &e), &e);
+    must(inference_begin(x, len, (cache_plan){0}, NULL, &e), &e);
     for (int64_t i = 0; i < len; i++) {
         must(inference_feed(x, ids + i, 1, &logits, &e), &e);
         for (int64_t v = 0; v < vocab; v++)
@@ -79,7 +79,7 @@ static double first_loss(const fixture *f, inference *x)
     must(safetensors_read(f->reference, safetensors_find(f->reference, "targets"), 0, (uint64_t)n * sizeof *ids, targets, &e), &e);
     for (int64_t i = 0; i < n; i++) {
         if (i % len == 0)
-            must(inference_begin(x, len, NULL, &e), &e);
+            must(inference_begin(x, len, (cache_plan){0}, NULL, &e), &e);
         must(inference_feed(x, ids + i, 1, &logits, &e), &e);
         if (targets[i] < 0)
             continue;
@@ -180,7 +180,7 @@ static void feed_in_parts(inference *x, const int32_t *ids, int64_t n, int64_t m
     pt_error e = {0};
     const float *logits;
     uint32_t w[4];
-    must(inference_begin(x, n, NULL, &e), &e);
+    must(inference_begin(x, n, (cache_plan){0}, NULL, &e), &e);
     for (int64_t at = 0; at < n;) {
         rng_words(seed, RNG_TEST, 7, (uint64_t)at, w);
         int64_t part = 1 + w[0] % most;
@@ -235,6 +235,111 @@ static void parts_of_any_size_give_the_same_logits(void **state)
     device_close(d, host);
 }
 
+/* ---- caches in host memory ---- */
+
+static const char *const windows[] = {
+    "{\"model_type\": \"gemma3_text\", \"vocab_size\": 61, \"hidden_size\": 32, \"intermediate_size\": 48, \"num_hidden_layers\": 6,"
+    " \"num_attention_heads\": 4, \"num_key_value_heads\": 2, \"head_dim\": 8, \"max_position_embeddings\": 1500, \"sliding_window\": 70,"
+    " \"sliding_window_pattern\": 3, \"query_pre_attn_scalar\": 8}",
+    "{\"model_type\": \"llama\", \"vocab_size\": 61, \"hidden_size\": 48, \"intermediate_size\": 48, \"num_hidden_layers\": 3,"
+    " \"num_attention_heads\": 12, \"num_key_value_heads\": 6, \"max_position_embeddings\": 1500}"};
+
+/* Feeds ids in parts, then the last ones again behind the first `kept`; `all` has the logits at the ends of parts. */
+static void feed_twice(inference *x, cache_plan cache, const int32_t *ids, int64_t n, int64_t kept, uint64_t draw, int64_t vocab,
+                       float *all)
+{
+    pt_error e = {0};
+    const float *logits;
+    uint32_t w[4];
+    for (int again = 0; again < 2; again++) {
+        int64_t at = again ? kept : 0;
+        must(inference_begin(x, n, cache, again ? &at : NULL, &e), &e);
+        while (at < n) {
+            rng_words(draw, RNG_TEST, 7, (uint64_t)at, w);
+            const int64_t part = w[1] % 4 ? 1 + w[0] % 3 : 1 + w[0] % 500, rows = part < n - at ? part : n - at;
+            must(inference_feed(x, ids + at, rows, &logits, &e), &e);
+            at += rows;
+            memcpy(all + (again * n + at - 1) * vocab, logits, (size_t)vocab * sizeof *all);
+        }
+    }
+}
+
+/* The layers and blocks of `cache` are drawn. */
+static void check_away(const model *m, device *d, pt_dtype type, const safetensors *st, uint64_t draw)
+{
+    const int64_t n = m->config.max_positions < 1300 ? m->config.max_positions : 1300, vocab = m->config.vocab;
+    const size_t bytes = (size_t)(2 * n * vocab) * sizeof(float);
+    float *here = calloc(1, bytes), *away = calloc(1, bytes);
+    int32_t *ids = malloc((size_t)n * sizeof *ids);
+    uint32_t w[4];
+    rng_words(draw, RNG_TEST, 8, 0, w);
+    const cache_plan plan = {1 + (int)(w[0] % (uint32_t)inference_cache_layers(m)),
+                             (int)(w[1] % (2 + (uint32_t)inference_cache_blocks(m)))};
+    const int64_t kept = w[2] % n;
+    for (int64_t i = 0; i < n; i++) {
+        rng_words(draw, RNG_TEST, 9, (uint64_t)i, w);
+        ids[i] = (int32_t)(w[0] % (uint32_t)vocab);
+    }
+    inference *x = open_loaded(m, d, type, st, draw), *y = open_loaded(m, d, type, st, draw);
+    feed_twice(x, (cache_plan){0}, ids, n, kept, draw, vocab, here);
+    feed_twice(y, plan, ids, n, kept, draw, vocab, away);
+    assert_int_equal(inference_cache(y).away, plan.away);
+    for (int64_t i = 0; i < 2 * n * vocab; i++)
+        if (memcmp(&here[i], &away[i], sizeof *here))
+            fail_msg("%s, seed %llu, %d layers in %d blocks, %lld kept: token %lld has the logit %.9g instead of %.9g",
+                     m->config.model_type, (unsigned long long)draw, plan.away, plan.blocks, (long long)kept, (long long)(i / vocab),
+                     away[i], here[i]);
+    inference_close(x);
+    inference_close(y);
+    free(here);
+    free(away);
+    free(ids);
+}
+
+static void a_cache_in_host_memory_gives_the_same_bits(void **state)
+{
+    (void)state;
+    const uint64_t seed = test_seed();
+    const size_t n = sizeof configs / sizeof *configs, all = n + sizeof windows / sizeof *windows;
+    device *d = open_device();
+    for (size_t i = 0; i < 2 * all; i++) {
+        pt_error e = {0};
+        model *m;
+        const char *json = i / 2 < n ? configs[i / 2] : windows[i / 2 - n];
+        must(model_from_json("test", json, strlen(json), NULL, NULL, &m, &e), &e);
+        check_away(m, d, i % 2 ? PT_BF16 : PT_F32, NULL, seed + i);
+        model_close(m);
+    }
+    device_close(d, host);
+}
+
+/* Of every architecture. */
+static void caches_of_all_architectures_may_be_in_host_memory(void **state)
+{
+    (void)state;
+    const uint64_t seed = test_seed();
+    char path[600];
+    int seen = 0;
+    snprintf(path, sizeof path, "%s/models", fixtures_root());
+    DIR *list = opendir(path);
+    assert_non_null(list);
+    device *d = open_device();
+    for (struct dirent *entry; (entry = readdir(list));) {
+        if (entry->d_name[0] == '.')
+            continue;
+        fixture f;
+        fixture_open(&f, "models", entry->d_name);
+        if (inference_cache_layers(f.model)) {
+            check_away(f.model, d, PT_F32, f.weights, seed + (uint64_t)seen);
+            seen++;
+        }
+        fixture_close(&f);
+    }
+    closedir(list);
+    device_close(d, host);
+    assert_true(seen > 10);
+}
+
 /* ---- a trained model ---- */
 
 static void every_token_of_tinystories_has_its_loss(void **state)
@@ -257,7 +362,7 @@ static void every_token_of_tinystories_has_its_loss(void **state)
     double sum = 0;
     size_t n = json_array_size(nll);
     assert_int_equal(n, 116);
-    must(inference_begin(x, (int64_t)n, NULL, &e), &e);
+    must(inference_begin(x, (int64_t)n, (cache_plan){0}, NULL, &e), &e);
     for (size_t i = 0; i < n; i++) {
         const float *logits;
         int32_t id = (int32_t)json_integer_value(json_array_get(ids, i)), next = (int32_t)json_integer_value(json_array_get(ids, i + 1));
@@ -308,6 +413,8 @@ int main(void)
         cmocka_unit_test(losses_in_bf16_are_near_them),
         cmocka_unit_test(losses_with_adapters_are_pefts),
         cmocka_unit_test(parts_of_any_size_give_the_same_logits),
+        cmocka_unit_test(a_cache_in_host_memory_gives_the_same_bits),
+        cmocka_unit_test(caches_of_all_architectures_may_be_in_host_memory),
         cmocka_unit_test(every_token_of_tinystories_has_its_loss),
         cmocka_unit_test(a_base_in_few_bits_is_the_same_on_any_device),
     };

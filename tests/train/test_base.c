@@ -264,7 +264,7 @@ static float *logits_of(const char *folder, const char *adapter, pt_base base, p
     must(device_open("cpu", &(device_options){.threads = 2}, &d, &host, &e), &e);
     must(inference_open(m, d, precision == PT_PRECISION_BF16 ? PT_BF16 : PT_F32, 2, 0, NULL, &x, &e), &e);
     must(inference_load(x, st, low, 0, NULL, NULL, &e), &e);
-    must(inference_begin(x, FED, NULL, &e), &e);
+    must(inference_begin(x, FED, (cache_plan){0}, NULL, &e), &e);
     for (int i = 0; i < FED; i++)
         ids[i] = i;
     must(inference_feed(x, ids, FED - 1, &logits, &e), &e);
