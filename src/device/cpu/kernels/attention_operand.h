@@ -257,6 +257,25 @@ static inline void load_columns(pt_dtype type, const void *src, int64_t ld, int6
 
 #endif
 
+/* The operand for all lanes. On ARM64 it stays in one: a load into all of them would take the place of a multiplication. */
+#ifdef __aarch64__
+typedef float32x2_t operand_one;
+typedef uint32_t operand_word __attribute__((may_alias));
+static inline operand_one operand_load_one(const operand *p) { return vreinterpret_f32_u64(vcreate_u64(*(const operand_word *)p)); }
+static inline vec operand_fma_one(operand_one a, operand_vec b, vec c)
+{
+#ifdef PT_PAIRS
+    return (vec)vbfdotq_lane_f32((float32x4_t)c, (bfloat16x8_t)b, vreinterpret_bf16_f32(a), 0);
+#else
+    return (vec)vfmaq_lane_f32((float32x4_t)c, (float32x4_t)b, a, 0);
+#endif
+}
+#else
+typedef operand_vec operand_one;
+static inline operand_one operand_load_one(const operand *p) { return operand_all(*p); }
+static inline vec operand_fma_one(operand_one a, operand_vec b, vec c) { return operand_fma(a, b, c); }
+#endif
+
 #ifdef __AVX512F__
 
 static inline void transpose_16(const int32_t *src, int64_t lds, int32_t *dst, int64_t ldd)

@@ -75,10 +75,10 @@ ATT_INLINE void matmul_block(matmul_mode mode, int vecs, const operand *a, int64
             row[v] = operand_load(b + v * VEC);
 #pragma GCC unroll 8
         for (int r = 0; r < VECTOR_ROWS; r++) {
-            operand_vec x = operand_all(a[r * row_stride]);
+            const operand_one x = operand_load_one(a + r * row_stride);
 #pragma GCC unroll 3
             for (int v = 0; v < vecs; v++)
-                sum[r][v] = operand_fma(x, row[v], sum[r][v]);
+                sum[r][v] = operand_fma_one(x, row[v], sum[r][v]);
         }
         a += k_stride;
         b += ldb;

@@ -62,7 +62,10 @@ INLINE factor load_factor(const operand *m, int64_t i, int64_t k, int64_t kc)
 {
 #ifdef PT_PAIRS
     const bf16 *x = (const bf16 *)m->base + (m->k_inside ? i * m->ld + k : k * m->ld + i);
-    return x[0] | (kc > 1 ? (uint32_t)x[m->k_inside ? 1 : m->ld] << 16 : 0);
+    factor f = 0;
+    for (int j = 0; j < FACTOR_K && j < kc; j++)
+        f |= (factor)x[m->k_inside ? j : j * m->ld] << 16 * j;
+    return f;
 #else
     return type_load(m->base, m->type, m->k_inside ? i * m->ld + k : k * m->ld + i);
 #endif
@@ -74,6 +77,43 @@ INLINE void pack_edge(const operand *m, int64_t i0, int count, int width, int64_
         for (int i = 0; i < width; i++)
             panel[i] = i < count ? load_factor(m, i0 + i, k0 + k, kc - k) : 0;
 }
+
+enum { AHEAD_BYTES = 2 * CACHE_LINE };
+
+#ifdef PT_QUADS
+
+/* Two rows at a time, whose factors alternate in the panel. */
+INLINE void pack_transposed(const operand *m, pt_dtype type, int64_t i0, int count, int width, int64_t k0, int kc,
+                        factor *panel)
+{
+    enum { LENGTH = 2 * FACTOR_K };
+    int k = 0;
+    for (; k + LENGTH <= kc; k += LENGTH)
+        for (int i = 0; i < width; i += 2) {
+            const bf16 *row = (const bf16 *)m->base + (i0 + i) * m->ld + k0 + k;
+            const uint64x2_t none = vdupq_n_u64(0);
+            const uint64x2_t a = i < count ? vreinterpretq_u64_u16(vld1q_u16(row)) : none;
+            const uint64x2_t b = i + 1 < count ? vreinterpretq_u64_u16(vld1q_u16(row + m->ld)) : none;
+            factor *to = panel + k / FACTOR_K * width + i;
+            if (k % (AHEAD_BYTES / 2) == 0) {
+                __builtin_prefetch((const char *)row + AHEAD_BYTES);
+                __builtin_prefetch((const char *)(row + m->ld) + AHEAD_BYTES);
+            }
+            vst1q_u64(to, vzip1q_u64(a, b));
+            vst1q_u64(to + width, vzip2q_u64(a, b));
+        }
+    pack_edge(m, i0, count, width, k0 + k, kc - k, panel + k / FACTOR_K * width);
+}
+
+/* Eight factors from FACTOR_K lines, the first at p. */
+INLINE void copy_eight(pt_dtype type, const char *p, int64_t step, factor *to)
+{
+    const uint16x8x4_t lines = {{vld1q_u16((const bf16 *)p), vld1q_u16((const bf16 *)(p + step)), vld1q_u16((const bf16 *)(p + 2 * step)),
+                                 vld1q_u16((const bf16 *)(p + 3 * step))}};
+    vst4q_u16((uint16_t *)to, lines);
+}
+
+#else
 
 /* The number of k of a transposed block: a vector of fp32, or of pairs of bf16. */
 INLINE int transpose_length(pt_dtype type) { return type == PT_BF16 ? 16 : 8; }
@@ -101,8 +141,6 @@ INLINE void transpose_block(const operand *m, pt_dtype type, int64_t i0, int64_t
             r[j] = x[j];
         }
 }
-
-enum { AHEAD_BYTES = 2 * CACHE_LINE };
 
 /* Prefetches for a later block: the hardware prefetcher does not follow so many lines at once. */
 INLINE void prefetch_block(const operand *m, pt_dtype type, int64_t i0, int count, int64_t k)
@@ -136,21 +174,25 @@ INLINE void pack_transposed(const operand *m, pt_dtype type, int64_t i0, int cou
     pack_edge(m, i0, count, width, k0 + k, kc - k, panel + k / FACTOR_K * width);
 }
 
-/* Eight factors from line k, and for pairs also line k + 1. */
-INLINE void load_eight(f8 *out, pt_dtype type, const void *p, const void *next)
+/* Eight factors from FACTOR_K lines, the first at p. */
+INLINE void copy_eight(pt_dtype type, const char *p, int64_t step, factor *to)
 {
+    f8 v;
 #ifdef PT_PAIRS
     u8 low, high;
-    u8_load(&low, p);
-    u8_load(&high, next);
-    *out = (f8)(low | high << 16);
+    u8_load(&low, (const bf16 *)p);
+    u8_load(&high, (const bf16 *)(p + step));
+    v = (f8)(low | high << 16);
 #else
     if (type == PT_BF16)
-        f8_load_bf16(out, p);
+        f8_load_bf16(&v, (const bf16 *)p);
     else
-        f8_load_f32(out, p);
+        f8_load_f32(&v, (const float *)p);
 #endif
+    *(f8_at *)to = v;
 }
+
+#endif
 
 enum { LINES_AHEAD = 16 }; /* prefetch distance; lines are pages apart */
 
@@ -170,9 +212,7 @@ INLINE void pack_straight(const operand *m, pt_dtype type, int64_t i0, int panel
 #pragma GCC unroll 4
             for (int i = 0; i < width; i += 8) {
                 int at = i + 8 <= width ? i : width - 8;
-                f8 v;
-                load_eight(&v, type, from + at * size, from + at * size + step);
-                *(f8_at *)(to + p * panel_size + at) = v;
+                copy_eight(type, from + at * size, step, to + p * panel_size + at);
             }
         }
     }

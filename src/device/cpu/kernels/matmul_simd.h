@@ -1,7 +1,9 @@
 /* matmul_simd.h - vectors of the instruction set's width, and the factors that they multiply.
  *
  * A factor is the operand of one lane of a multiplication: a float or, in the copies for AVX512-BF16 and FEAT_BF16 (PT_PAIRS), two bf16
- * that are neighbours along k, whose products are both added to an fp32 sum. Those copies multiply only bf16.
+ * that are neighbours along k, whose products are both added to an fp32 sum. Those copies multiply only bf16. With PT_QUADS a factor is four
+ * bf16, and BFMMLA multiplies two rows by two columns. It adds two pairs of products one after the other, as two BFDOT do, so that the bits
+ * are the same.
  */
 #ifndef PT_MATMUL_SIMD_H
 #define PT_MATMUL_SIMD_H
@@ -54,11 +56,35 @@ INLINE vec vec_fma_all(float a, vec b, vec c) /* with a in each lane */
 #endif
 }
 
-#ifdef PT_PAIRS
+#if defined(PT_QUADS)
 
-enum { FACTOR_K = 2 }; /* elements along k in a factor */
-typedef uint32_t factor; /* the first element in the lower half; 0 past the last */
-typedef uint32_t factor_at __attribute__((aligned(2), may_alias)); /* in a matrix */
+enum { FACTOR_K = 4 }; /* elements along k in a factor */
+typedef uint64_t factor; /* the first element in the lowest bits; 0 past the last */
+typedef uint64_t factor_at __attribute__((aligned(2), may_alias)); /* in a matrix */
+
+/* Blocks of two rows and two columns of a sum: s[i][0], s[i][1], s[i + 1][0], s[i + 1][1] are those of rows i and i + 1. Adds a factor of
+ * each row, times factors of eight columns. */
+INLINE void factor_fma_blocks(const factor_at *a, const factor *b, vec s[2][2])
+{
+    const bfloat16x8_t x = (bfloat16x8_t)*(const vec_at *)a;
+#pragma GCC unroll 4
+    for (int j = 0; j < 4; j++)
+        s[j / 2][j % 2] = (vec)vbfmmlaq_f32((float32x4_t)s[j / 2][j % 2], x, (bfloat16x8_t)*(const vec_at *)(b + 2 * j));
+}
+
+/* The blocks become rows: s[i] is the sums of row i. */
+INLINE void blocks_to_rows(vec s[2][2])
+{
+    const float64x2_t a = (float64x2_t)s[0][0], b = (float64x2_t)s[0][1], c = (float64x2_t)s[1][0], d = (float64x2_t)s[1][1];
+    s[0][0] = (vec)vzip1q_f64(a, b), s[0][1] = (vec)vzip1q_f64(c, d);
+    s[1][0] = (vec)vzip2q_f64(a, b), s[1][1] = (vec)vzip2q_f64(c, d);
+}
+
+#elif defined(PT_PAIRS)
+
+enum { FACTOR_K = 2 };
+typedef uint32_t factor;
+typedef uint32_t factor_at __attribute__((aligned(2), may_alias));
 
 INLINE vec factor_fma(const factor_at *a, const factor *b, vec c) /* one factor of a with VL factors of b */
 {
@@ -87,7 +113,7 @@ INLINE vec factor_fma(const factor_at *a, const factor *b, vec c)
 
 #endif
 
-#if defined(__aarch64__)
+#if defined(__aarch64__) && !defined(PT_QUADS)
 
 #if defined(__ARM_FEATURE_BF16_VECTOR_ARITHMETIC)
 #define LANE_FMA(sum, b, a, lane) ((vec)vbfdotq_laneq_f32((float32x4_t)(sum), (bfloat16x8_t)(b), (bfloat16x8_t)(a), lane))

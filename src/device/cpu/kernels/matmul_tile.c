@@ -16,7 +16,7 @@
  *             for each block of K:         pack a (once, if all of it fits), then as above
  *             c = epilogue(sum)
  *
- * Packed panels contain factors (matmul_simd.h): fp32 for either type of a and b (a bf16 becomes fp32 by a shift, exactly), or pairs of
+ * Packed panels contain factors (matmul_simd.h): fp32 for either type of a and b (a bf16 becomes fp32 by a shift, exactly), or two or four
  * bf16, in the order in which the register tile reads them: k outermost, MR or NR factors innermost. The panel of b (kc x NR) stays in the
  * L1 cache, the group of a in the L2 cache. Rows of a whose pairs are neighbours in memory are not packed, but read where they are.
  *
@@ -24,6 +24,10 @@
  * rectangle and the element's place in it do not matter: rows and columns past the edge are computed from zeros and dropped. So a row's
  * result does not depend on the other rows, nor a column's on the other columns.
  */
+#if defined(PT_PAIRS) && defined(__ARM_FEATURE_BF16_VECTOR_ARITHMETIC)
+#define PT_QUADS
+#endif
+
 #include "device/cpu/kernels/matmul_tile.h"
 
 #include "device/cpu/kernels/matmul_epilogue.h"
@@ -65,7 +69,7 @@ typedef struct lines {
 static bool is_direct(const operand *m, int64_t k)
 {
     const int64_t bytes = m->ld * (int64_t)dtype_bytes(m->type);
-    return FACTOR_K > 1 && m->k_inside && m->ld % FACTOR_K == 0 && k % FACTOR_K == 0 && bytes % DIRECT_NOT != 0;
+    return FACTOR_K == 2 && m->k_inside && m->ld % FACTOR_K == 0 && k % FACTOR_K == 0 && bytes % DIRECT_NOT != 0;
 }
 
 /* k: length of all blocks together. */
@@ -111,6 +115,28 @@ static place place_of(const op_matmul *o, int64_t m, int64_t n, int kc, bool las
     return (place){(const char *)base + (m * o->ldc + n) * size, o->ldc * size, lines, (int)factors(kc) / (lines * MR + 1) + 1};
 }
 
+#ifdef PT_QUADS
+
+enum { FEWEST_ROWS = 2 };
+
+INLINE void tile_step(int rows, const factor_at *a, int64_t ld, const factor *b, vec s[MR][2])
+{
+#pragma GCC unroll 8
+    for (int i = 0; i < rows; i += 2)
+        factor_fma_blocks(a + i * ld, b, s + i);
+}
+
+INLINE void tile_rows(int rows, vec s[MR][2])
+{
+#pragma GCC unroll 8
+    for (int i = 0; i < rows; i += 2)
+        blocks_to_rows(s + i);
+}
+
+#else
+
+enum { FEWEST_ROWS = 1 };
+
 /* s += factors a[i * ld] of `rows` rows . b[0 .. NR) */
 INLINE void tile_step(int rows, const factor_at *a, int64_t ld, const factor *b, vec s[MR][2])
 {
@@ -128,6 +154,10 @@ INLINE void tile_step(int rows, const factor_at *a, int64_t ld, const factor *b,
         s[i][1] = factor_fma(a + i * ld, b + VL, s[i][1]);
     }
 }
+
+INLINE void tile_rows(int rows, vec s[MR][2]) {}
+
+#endif
 
 /* sum (rows, NR) = or += a (kc, rows)^T . b (kc, NR). Factor k of row i of a is at k * step + i * ld. `rows`, and of packed lines also step
  * and ld, are constants where this is inlined. */
@@ -154,6 +184,7 @@ INLINE void register_tile(int rows, int kc, const factor_at *a, int64_t step, in
         for (; k < end; k++, a += step, b += NR)
             tile_step(rows, a, ld, b, s);
     }
+    tile_rows(rows, s);
 #pragma GCC unroll 16
     for (int i = 0; i < rows; i++) {
         vec_at *to = (vec_at *)(sum + i * SUM_LD);
@@ -170,8 +201,8 @@ INLINE void register_tile(int rows, int kc, const factor_at *a, int64_t step, in
 /* Few rows are computed without padding, so that a matmul with one row takes as long as reading b. */
 static void register_tile_rows(int64_t rows, int kc, const factor *a, const factor *b, float *sum, bool first, const place *c)
 {
-    if (rows == 1)
-        register_tile(1, kc, a, MR, 1, b, sum, first, c);
+    if (rows <= FEWEST_ROWS)
+        register_tile(FEWEST_ROWS, kc, a, MR, 1, b, sum, first, c);
     else if (rows == 2)
         register_tile(2, kc, a, MR, 1, b, sum, first, c);
     else if (rows <= 4)
@@ -200,7 +231,7 @@ typedef struct k_lines { lines a; const factor *b; int kc; } k_lines;
 
 static void add_block(const k_lines *k, int64_t rows, int64_t i, float *sum, bool first, const place *c)
 {
-    if (i < k->a.direct)
+    if (FACTOR_K == 2 && i < k->a.direct)
         register_tile_direct(k->a.ld, k->kc, k->a.rows + i * k->a.ld, k->b, sum, first, c);
     else
         register_tile_rows(rows - i, k->kc, k->a.panels + i * factors(k->kc), k->b, sum, first, c);
@@ -287,8 +318,8 @@ void KERNEL(matmul_tile)(const op_matmul *o, int64_t m0, int64_t rows, int64_t n
 #ifdef PT_PAIRS
 
 enum {
-    KEPT_FACTORS = 2048, /* along k: up to this, all blocks of a group of rows stay packed */
-    KEPT_COLS = 256      /* columns at a time in that case: their sums and part of c stay in the L2 cache */
+    KEPT_FACTORS = 4096 / FACTOR_K, /* along k: up to this, all blocks of a group of rows stay packed */
+    KEPT_COLS = 256 /* columns at a time in that case: their sums and part of c stay in the L2 cache */
 };
 
 typedef struct group_scratch {
