@@ -17,6 +17,7 @@ typedef struct figure { const char *section, *key; double min, max, absent; size
 #define SECONDS 0, 1
 #define WATTS 0.1, 1e6
 #define SHARE 0.01, 1
+#define CORES 1, 1e6
 
 static const figure figures[] = {
     FIGURE("device", "memory_bandwidth", BANDWIDTH, -1, memory_bandwidth[TIER_DEVICE]),
@@ -30,6 +31,8 @@ static const figure figures[] = {
     FIGURE("device", "watts", WATTS, 0, watts),
     FIGURE("host", "memory_bandwidth", BANDWIDTH, -1, memory_bandwidth[TIER_HOST]),
     FIGURE("host", "memory_efficiency", SHARE, 1, memory_efficiency[TIER_HOST]),
+    FIGURE("host", "cores", CORES, 0, host_cores),
+    FIGURE("host", "core_bandwidth", BANDWIDTH, 9.8e9, core_bandwidth),
     FIGURE("link", "to_device_bandwidth", BANDWIDTH, -1, to_device_bandwidth),
     FIGURE("link", "from_device_bandwidth", BANDWIDTH, -1, from_device_bandwidth),
     FIGURE("link", "latency_s", SECONDS, 0, link_latency_s),
@@ -136,12 +139,12 @@ machine_spec machine_share(const machine_spec *x, int ranks)
 {
     machine_spec y = *x;
     const int here = machine_ranks_here(x, ranks);
-    double *const rates[] = {&y.memory_bandwidth[TIER_HOST], &y.read_bandwidth, &y.write_bandwidth};
+    double *const rates[] = {&y.memory_bandwidth[TIER_HOST], &y.host_cores, &y.read_bandwidth, &y.write_bandwidth};
     double *const of_processor[] = {&y.memory_bandwidth[TIER_DEVICE], &y.bf16_flops, &y.fp32_flops};
-    for (int i = 0; i < 3; i++) {
+    for (size_t i = 0; i < sizeof rates / sizeof *rates; i++)
         *rates[i] /= here;
+    for (size_t i = 0; i < sizeof of_processor / sizeof *of_processor; i++)
         *of_processor[i] /= x->cuda ? 1 : here;
-    }
     for (int t = 0; t < TIERS; t++)
         y.memory_bytes[t] /= x->cuda && t == TIER_DEVICE ? 1 : (uint64_t)here;
     return y;

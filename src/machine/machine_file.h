@@ -15,6 +15,10 @@
  * the time lost between two operations of the device. "both_ways" is the share of its bandwidth that a direction keeps while the other
  * is busy. Host memory and disk are those of the whole machine; all other figures are for one device.
  *
+ * "host.cores" is the number of the host's cores. An update there reads and writes "host.core_bandwidth" bytes a second per core, up to the
+ * memory's bandwidth (9.8e9 if missing: AdamW of 10^9 parameters, 26 bytes each, takes 0.166 s on the 16 cores of an H100's host). Without
+ * "cores" only the memory limits it.
+ *
  * "host" and "disk" may be missing: there is no such tier. (If a budget asks for it all the same, a CPU's host tier is a part of its RAM,
  * and a common disk is assumed.) "link" is required with a host. "ranks" (default 1) is the number of devices that share a step unless
  * another is asked for; it requires "collective_bandwidth", at which a device receives data from the others. A machine has "devices"
@@ -38,6 +42,7 @@ typedef struct machine_spec {
     bool cuda;                                       /* "kind": "cuda" or "cpu" */
     uint64_t memory_bytes[TIERS];                    /* 0: no such tier */
     double memory_bandwidth[TIERS], memory_efficiency[TIERS]; /* of device and host memory */
+    double host_cores, core_bandwidth;               /* of its processor; 0 cores: enough for the memory's bandwidth */
     double bf16_flops, fp32_flops, matmul_efficiency, kernel_s;
     double attention_efficiency;                     /* 0: 0.6 of that of matmuls */
     double sustained;                                /* the clock under load, a share of the peak's; 0: 1 */

@@ -166,6 +166,13 @@ static cost_curve link_curve(double latency_s, double bandwidth)
 
 static double reached(const machine_spec *x, tier t) { return x->memory_bandwidth[t] * x->memory_efficiency[t]; }
 
+/* At which the host's cores read and write for an update. */
+static double host_update_bandwidth(const machine_spec *x)
+{
+    const double memory = reached(x, TIER_HOST), cores = x->host_cores * x->core_bandwidth;
+    return cores > 0 && cores < memory ? cores : memory;
+}
+
 /* A rank receives what it does not have itself of the data of all `ranks`: from the others of its machine, and from other machines. */
 static cost_curve exchange_curve(const machine_spec *x, int ranks)
 {
@@ -182,7 +189,7 @@ static void price_amounts(const machine_spec *x, const step_shape *s, costs *out
     out->finish = line(kernel, (4 + gradient) * device);
     out->update_device = line(kernel, update * device);
     if (x->memory_bytes[TIER_HOST])
-        out->update_host = line(0, update * 1e9 / reached(x, TIER_HOST));
+        out->update_host = line(0, update * 1e9 / host_update_bandwidth(x));
     const double whole = 1e9 / (x->bf16_flops * x->matmul_efficiency), ops = 20; /* matmuls, and passes over their operands */
     out->whole_device = line(ops * kernel, whole);
     if (x->memory_bytes[TIER_HOST])
@@ -224,7 +231,7 @@ static void price_contention(const machine_spec *x, costs *c)
     device.of[COST_MEMORY] = device.total;
     device.of[COST_TO_DEVICE] = ram.of[COST_TO_DEVICE] = x->to_device_bandwidth;
     device.of[COST_FROM_DEVICE] = ram.of[COST_FROM_DEVICE] = x->from_device_bandwidth;
-    ram.of[COST_HOST] = ram.total;
+    ram.of[COST_HOST] = host ? host_update_bandwidth(x) : 0;
     disk_end->of[COST_READ] = x->read_bandwidth;
     disk_end->of[COST_WRITE] = x->write_bandwidth;
     share_memory(c, &device);

@@ -17,7 +17,8 @@ static const char whole[] =
     "{\"name\": \"Test\", \"kind\": \"cuda\",\n"
     " \"device\": {\"memory_bytes\": 8589934592, \"memory_bandwidth\": 5e11, \"memory_efficiency\": 0.9, \"bf16_flops\": 5e13,"
     " \"fp32_flops\": 1e13, \"matmul_efficiency\": 0.8, \"kernel_s\": 4e-6},\n"
-    " \"host\": {\"memory_bytes\": 34359738368, \"memory_bandwidth\": 8e10, \"memory_efficiency\": 0.75},\n"
+    " \"host\": {\"memory_bytes\": 34359738368, \"memory_bandwidth\": 8e10, \"memory_efficiency\": 0.75, \"cores\": 24,\n"
+    "          \"core_bandwidth\": 7e9},\n"
     " \"link\": {\"to_device_bandwidth\": 1.2e10, \"from_device_bandwidth\": 1.3e10, \"latency_s\": 1e-5, \"both_ways\": 0.9},\n"
     " \"disk\": {\"bytes\": 1000000000000, \"read_bandwidth\": 3e9, \"write_bandwidth\": 2e9, \"latency_s\": 1e-4, \"both_ways\": 0.6},\n"
     " \"ranks\": 4, \"devices\": 2, \"collective_bandwidth\": 6e9, \"network_bandwidth\": 3e9, "
@@ -38,6 +39,7 @@ static void every_figure_is_read(void **state)
                 x.memory_bytes[TIER_DISK] == 1000000000000u);
     assert_true(x.memory_bandwidth[TIER_DEVICE] == 5e11 && x.memory_efficiency[TIER_DEVICE] == 0.9);
     assert_true(x.memory_bandwidth[TIER_HOST] == 8e10 && x.memory_efficiency[TIER_HOST] == 0.75);
+    assert_true(x.host_cores == 24 && x.core_bandwidth == 7e9);
     assert_true(x.bf16_flops == 5e13 && x.fp32_flops == 1e13 && x.matmul_efficiency == 0.8 && x.kernel_s == 4e-6);
     assert_true(x.to_device_bandwidth == 1.2e10 && x.from_device_bandwidth == 1.3e10 && x.link_latency_s == 1e-5 &&
                 x.link_both_ways == 0.9);
@@ -89,6 +91,8 @@ static void lies_are_refused_by_name(void **state)
     refused("0.9}", "0}", "both_ways");
     refused("4e-6", "-1", "kernel_s");
     refused("1e-5", "100", "latency_s");
+    refused("24,", "0,", "cores");
+    refused("7e9", "0", "core_bandwidth");
     refused("\"ranks\": 4", "\"ranks\": 0", "ranks");
     refused("\"ranks\": 4", "\"ranks\": 2.5", "ranks");
     refused("\"collective_bandwidth\": 6e9,", "", "collective_bandwidth");

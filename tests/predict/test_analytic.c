@@ -207,6 +207,11 @@ static void amounts_are_bytes_over_bandwidth(void **state)
     assert_true(near(cost_at(&c.read, 3e8), 1e8, 1e-6) && near(cost_at(&c.write, 3e8), 3e8, 1e-6));
     assert_true(near(cost_at(&c.update_host, 1e9), 26e9 / 50, 1e-6)); /* 26 bytes each at 50 bytes a ns */
     assert_true(near(cost_at(&c.update_device, 1e9), 26e9 / 800, 1e-6));
+    x.core_bandwidth = 1e10;
+    for (x.host_cores = 2; x.host_cores < 10; x.host_cores *= 2) { /* up to the memory's 50 */
+        c = priced(&x, m, &s);
+        assert_true(near(cost_at(&c.update_host, 1e9), 26e9 / fmin(10 * x.host_cores, 50), 1e-6));
+    }
     model_close(m);
 }
 

@@ -1,9 +1,9 @@
 /* matmul_simd.h - vectors of the instruction set's width, and the factors that they multiply.
  *
  * A factor is the operand of one lane of a multiplication: a float or, in the copies for AVX512-BF16 and FEAT_BF16 (PT_PAIRS), two bf16
- * that are neighbours along k, whose products are both added to an fp32 sum. Those copies multiply only bf16. With PT_QUADS a factor is four
- * bf16, and BFMMLA multiplies two rows by two columns. It adds two pairs of products one after the other, as two BFDOT do, so that the bits
- * are the same.
+ * that are neighbours along k, whose products are both added to an fp32 sum. Those copies multiply only bf16. With PT_QUADS a factor is
+ * four bf16, and BFMMLA multiplies two rows by two columns. It adds two pairs of products one after the other, as two BFDOT do, so that the
+ * bits are the same.
  */
 #ifndef PT_MATMUL_SIMD_H
 #define PT_MATMUL_SIMD_H
