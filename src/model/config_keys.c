@@ -13,6 +13,28 @@ static bool in_list(const char *const list[ARCHITECTURE_MAX_KEYS], const char *k
     return false;
 }
 
+static bool is_power_of_two(const json_t *value)
+{
+    const json_int_t n = json_integer_value(value);
+    return n > 0 && (n & (n - 1)) == 0;
+}
+
+static int check_fp8(config_reader *r, const json_t *quantized)
+{
+    static const char mend[] = "give a copy in bf16, whose config.json has no \"quantization_config\"";
+    char shown[64];
+    const json_t *format = json_object_get(quantized, "fmt"), *block = json_object_get(quantized, "weight_block_size");
+    const char *name = json_string_value(format);
+    if (format && !json_is_null(format) && (!name || (strcmp(name, "e4m3") && strcmp(name, "float8_e4m3fn"))))
+        return pt_fail(r->e, PT_FAILED, "%s: \"fmt\" of \"quantization_config\" is %s: of FP8 only \"e4m3\" is read; %s", r->source.where,
+                       config_value_text(format, shown), mend);
+    if (!block || json_is_null(block) || (json_array_size(block) == 2 && is_power_of_two(json_array_get(block, 0)) &&
+                                          is_power_of_two(json_array_get(block, 1))))
+        return 0;
+    return pt_fail(r->e, PT_FAILED, "%s: \"weight_block_size\" of \"quantization_config\" is %s: it must be two powers of two; %s",
+                   r->source.where, config_value_text(block, shown), mend);
+}
+
 int config_check_few_bits(config_reader *r)
 {
     char shown[64];
@@ -25,11 +47,9 @@ int config_check_few_bits(config_reader *r)
     if (!quantized || json_is_null(quantized) || ((four || eight) && (!method || !strcmp(method, "bitsandbytes"))))
         return 0;
     if (method && !strcmp(method, "fp8"))
-        return pt_fail(r->e, PT_FAILED,
-                       "%s: \"quantization_config\" says \"fp8\": weights in FP8 are not read; give a copy in bf16, whose config.json "
-                       "has no \"quantization_config\"", r->source.where);
+        return check_fp8(r, quantized);
     return pt_fail(r->e, PT_FAILED,
-                   "%s: \"quantization_config\" is %s: of weights that are already quantized, only those of bitsandbytes are read; give "
+                   "%s: \"quantization_config\" is %s: of quantized weights those of bitsandbytes and in FP8 are read; give "
                    "the model that they were made from, and train with `base` nf4, int8 or mxfp4 to keep its frozen matrices in few bits",
                    r->source.where, config_value_text(quantized, shown));
 }

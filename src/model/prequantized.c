@@ -1,4 +1,4 @@
-#include "model/prequantized.h"
+#include "model/prequantized_parts.h"
 
 #include "base/json.h"
 #include "device/fewbit.h"
@@ -26,8 +26,7 @@ static bool ends(const char *name, const char *with)
     return n > k && !strcmp(name + n - k, with);
 }
 
-/* The tensor whose name has another ending; NULL: there is none. */
-static const safetensors_tensor *find_beside(const safetensors *st, const char *name, const char *end, const char *other)
+const safetensors_tensor *prequantized_beside(const safetensors *st, const char *name, const char *end, const char *other)
 {
     char whole[NAME_BYTES];
     if (!ends(name, end) && end[0])
@@ -38,18 +37,19 @@ static const safetensors_tensor *find_beside(const safetensors *st, const char *
 
 bool prequantized_belongs(const safetensors *st, const safetensors_tensor *t)
 {
-    bool belongs = find_beside(st, t->name, mx_scales, PREQUANTIZED_BLOCKS) || find_beside(st, t->name, of_scales, of_weight) ||
-                   find_beside(st, t->name, of_order, of_weight);
+    bool belongs = prequantized_beside(st, t->name, mx_scales, PREQUANTIZED_BLOCKS) ||
+                   prequantized_beside(st, t->name, of_scales, of_weight) || prequantized_beside(st, t->name, of_order, of_weight) ||
+                   prequantized_fp8_belongs(st, t);
     for (int i = 0; i < STATES && !belongs; i++)
-        belongs = find_beside(st, t->name, states[i], "") != NULL;
+        belongs = prequantized_beside(st, t->name, states[i], "") != NULL;
     for (int i = 0; i < OTHERS && !belongs; i++)
-        belongs = find_beside(st, t->name, others[i], "") != NULL;
+        belongs = prequantized_beside(st, t->name, others[i], "") != NULL;
     return belongs;
 }
 
 /* ---- opening ---- */
 
-static int damaged(const prequantized *q, const safetensors_tensor *t, const char *what, pt_error *e)
+int prequantized_damaged(const prequantized *q, const safetensors_tensor *t, const char *what, pt_error *e)
 {
     return pt_fail(e, PT_FAILED, "%s: tensor \"%.120s\" %s: the matrix \"%.120s\" cannot be decoded; download the folder again",
                    safetensors_path(q->st, t), t->name, what, q->codes->name);
@@ -58,13 +58,13 @@ static int damaged(const prequantized *q, const safetensors_tensor *t, const cha
 /* A tensor that belongs to the codes, with so many entries (0: any number) of a dtype. */
 static int find_part(const prequantized *q, const char *end, pt_dtype dtype, int64_t n, const safetensors_tensor **out, pt_error *e)
 {
-    const safetensors_tensor *t = find_beside(q->st, q->codes->name, "", end);
+    const safetensors_tensor *t = prequantized_beside(q->st, q->codes->name, "", end);
     *out = t;
     if (!t)
         return pt_fail(e, PT_FAILED, "%s: tensor \"%.120s%s\", without which its codes say nothing, is missing; the files are incomplete",
                        safetensors_path(q->st, q->codes), q->codes->name, end);
     if (!t->dtype_is_known || t->dtype != dtype || (n && t->elements != (uint64_t)n))
-        return damaged(q, t, "has another dtype or size than the matrix asks for", e);
+        return prequantized_damaged(q, t, "has another dtype or size than the matrix asks for", e);
     return 0;
 }
 
@@ -75,7 +75,7 @@ static int read_floats(const prequantized *q, const char *end, int64_t n, float 
     if (!failed)
         failed = safetensors_read_f32(q->st, t, 0, (uint64_t)n, out, e);
     for (int64_t i = 0; i < n && !failed; i++)
-        failed = isfinite(out[i]) ? 0 : damaged(q, t, "has a value that is not finite", e);
+        failed = isfinite(out[i]) ? 0 : prequantized_damaged(q, t, "has a value that is not finite", e);
     return failed;
 }
 
@@ -136,7 +136,7 @@ static int read_state(prequantized *q, const safetensors_tensor *state, pt_error
     char text[STATE_BYTES], where[1024];
     json_source s;
     if (!state->dtype_is_known || state->dtype != PT_U8 || state->bytes > sizeof text)
-        return damaged(q, state, "is no description of a few hundred bytes", e);
+        return prequantized_damaged(q, state, "is no description of a few hundred bytes", e);
     int failed = safetensors_read(q->st, state, 0, state->bytes, text, e);
     if (failed)
         return failed;
@@ -162,7 +162,7 @@ static int open_halves(prequantized *q, const safetensors_tensor *state, pt_erro
     int failed = read_state(q, state, e);
     const int64_t n = q->rows * q->cols, blocks = failed ? 0 : blocks_of(n, q->block);
     if (!failed && q->codes->bytes != ((uint64_t)n + 1) / 2)
-        failed = damaged(q, q->codes, "has not half a byte for each value of its shape", e);
+        failed = prequantized_damaged(q, q->codes, "has not half a byte for each value of its shape", e);
     if (!failed)
         failed = read_floats(q, ".quant_map", PREQUANTIZED_LEVELS, q->level, e);
     if (!failed)
@@ -179,7 +179,7 @@ static int open_halves(prequantized *q, const safetensors_tensor *state, pt_erro
 /* 0: rows are contiguous; older versions also wrote them in the order of a GPU's tiles. */
 static int check_order(const prequantized *q, pt_error *e)
 {
-    const safetensors_tensor *t = find_beside(q->st, q->codes->name, of_weight, of_order);
+    const safetensors_tensor *t = prequantized_beside(q->st, q->codes->name, of_weight, of_order);
     uint8_t order = 0;
     int failed = t && t->bytes == 1 ? safetensors_read_stored(q->st, t, 0, 1, &order, e) : 0;
     if (failed || !order)
@@ -195,14 +195,14 @@ static int open_bytes(prequantized *q, pt_dtype dtype, pt_error *e)
     if (failed)
         return failed;
     if (strcmp(q->codes->dtype_text, "I8") || q->codes->rank != 2)
-        return damaged(q, q->codes, "has scales for its rows and is no matrix of I8", e);
+        return prequantized_damaged(q, q->codes, "has scales for its rows and is no matrix of I8", e);
     q->bytes = true;
     q->rows = q->codes->shape[0];
     q->cols = q->block = q->codes->shape[1];
     q->dtype = dtype;
     q->format = STORAGE_INT8;
     if (!q->absmax->dtype_is_known || q->absmax->dtype != PT_F32 || q->absmax->elements != (uint64_t)q->rows || q->cols < 1)
-        return damaged(q, q->absmax, "is not an F32 for each row", e);
+        return prequantized_damaged(q, q->absmax, "is not an F32 for each row", e);
     return 0;
 }
 
@@ -210,19 +210,19 @@ static int open_mx(prequantized *q, pt_error *e)
 {
     const safetensors_tensor *t = q->codes;
     if (!t->dtype_is_known || t->dtype != PT_U8 || t->rank != 4 || t->shape[3] != MX_BYTES || t->elements < MX_BYTES)
-        return damaged(q, t, "is not a U8 of (experts, outputs, blocks, 16)", e);
+        return prequantized_damaged(q, t, "is not a U8 of (experts, outputs, blocks, 16)", e);
     q->mx = true;
     q->rows = t->shape[0] * t->shape[1];
     q->cols = t->shape[2] * MXFP4_BLOCK;
     q->block = MXFP4_BLOCK;
     q->dtype = PT_BF16;
     q->format = STORAGE_MXFP4;
-    q->absmax = find_beside(q->st, t->name, PREQUANTIZED_BLOCKS, mx_scales);
+    q->absmax = prequantized_beside(q->st, t->name, PREQUANTIZED_BLOCKS, mx_scales);
     if (!q->absmax)
         return pt_fail(e, PT_FAILED, "%s: the scales of tensor \"%.120s\" (\"..%s\") are missing; the files are incomplete",
                        safetensors_path(q->st, t), t->name, mx_scales);
     if (!q->absmax->dtype_is_known || q->absmax->dtype != PT_U8 || q->absmax->elements != t->elements / MX_BYTES)
-        return damaged(q, q->absmax, "is not a U8 for each block", e);
+        return prequantized_damaged(q, q->absmax, "is not a U8 for each block", e);
     return 0;
 }
 
@@ -235,18 +235,23 @@ int prequantized_open(const safetensors *st, const safetensors_tensor *t, pt_dty
         return failed_mx ? failed_mx : 1;
     }
     for (int i = 0; i < STATES && !state; i++)
-        state = find_beside(st, t->name, "", states[i]);
+        state = prequantized_beside(st, t->name, "", states[i]);
     int failed = 0;
     if (state) {
         failed = open_halves(out, state, e);
         return failed ? failed : 1;
     }
-    out->absmax = find_beside(st, t->name, of_weight, of_scales);
+    out->absmax = prequantized_beside(st, t->name, of_weight, of_scales);
     if (out->absmax) {
         failed = open_bytes(out, of_bytes, e);
         return failed ? failed : 1;
     }
-    return find_beside(st, t->name, "", ".absmax") ? find_part(out, states[0], PT_U8, 0, &state, e) : 0;
+    out->absmax = prequantized_beside(st, t->name, "", prequantized_fp8_scales);
+    if (out->absmax) {
+        failed = prequantized_fp8_open(out, of_bytes, e);
+        return failed ? failed : 1;
+    }
+    return prequantized_beside(st, t->name, "", ".absmax") ? find_part(out, states[0], PT_U8, 0, &state, e) : 0;
 }
 
 /* ---- values ---- */
@@ -258,7 +263,7 @@ static int check_mx_scales(const prequantized *q, const uint8_t *scales, uint64_
     bool fit = true;
     for (uint64_t i = 0; i < n; i++)
         fit = fit && scales[i] <= MXFP4_MOST_SCALE;
-    return fit ? 0 : damaged(q, q->absmax, "has a scale above 252, with which values overflow", e);
+    return fit ? 0 : prequantized_damaged(q, q->absmax, "has a scale above 252, with which values overflow", e);
 }
 
 /* Scales of blocks first .. first + n. */
@@ -285,11 +290,6 @@ static int read_scales(const prequantized *q, int64_t first, int64_t n, float *o
     return failed;
 }
 
-static float rounded(pt_dtype dtype, float x)
-{
-    return dtype == PT_BF16 ? bf16_to_f32(bf16_from_f32(x)) : dtype == PT_F16 ? f16_to_f32(f16_from_f32(x)) : x;
-}
-
 /* Values first .. first + n, of at most CHUNK_BLOCKS blocks. */
 static int read_chunk(const prequantized *q, int64_t first, int64_t n, float *out, pt_error *e)
 {
@@ -305,17 +305,19 @@ static int read_chunk(const prequantized *q, int64_t first, int64_t n, float *ou
         const float s = scale[at / q->block - block0];
         const uint8_t byte = codes[q->bytes ? i : at / 2 - from];
         if (q->mx) {
-            out[i] = rounded(q->dtype, mxfp4_levels[at % 2 ? byte >> 4 : byte & 15] * s);
+            out[i] = prequantized_rounded(q->dtype, mxfp4_levels[at % 2 ? byte >> 4 : byte & 15] * s);
             continue;
         }
         const float x = q->bytes ? (float)(int8_t)byte * s * INT8_STEP : q->level[at % 2 ? byte & 15 : byte >> 4] * s;
-        out[i] = rounded(q->dtype, x);
+        out[i] = prequantized_rounded(q->dtype, x);
     }
     return failed;
 }
 
 int prequantized_read(const prequantized *q, int64_t first, int64_t n, float *out, pt_error *e)
 {
+    if (q->fp8)
+        return prequantized_fp8_read(q, first, n, out, e);
     const int64_t by_blocks = (CHUNK_BLOCKS - 1) * q->block, most = CHUNK < by_blocks ? CHUNK : by_blocks;
     int failed = 0;
     for (int64_t done = 0, part; done < n && !failed; done += part) {
@@ -342,7 +344,7 @@ int prequantized_take(const prequantized *q, int slab, uint64_t from, uint64_t n
     for (uint64_t i = 0; floats && i < n / sizeof(float) && !failed; i++) {
         float x;
         memcpy(&x, (const char *)out + i * sizeof x, sizeof x);
-        failed = isfinite(x) ? 0 : damaged(q, t, "has a value that is not finite", e);
+        failed = isfinite(x) ? 0 : prequantized_damaged(q, t, "has a value that is not finite", e);
     }
     return failed;
 }

@@ -14,6 +14,13 @@
  *   X_blocks (U8)                  (experts, outputs, blocks, 16): codes of 32 values, two per byte, the first in its lower half
  *   X_scales (U8)                  (experts, outputs, blocks): exponents of two plus 127
  *
+ * and FP8 of DeepSeek and others ("quant_method": "fp8"):
+ *
+ *   X.weight (F8_E4M3)             numbers of 4 bits of exponent and 3 of mantissa
+ *   X.weight_scale_inv             what the numbers of a block are multiplied by: a matrix of F32, BF16 or F16, or of exponents (U8,
+ *                                  F8_E8M0); or one for all. Blocks have the sizes of "weight_block_size", powers of two, and are shorter
+ *                                  at the ends
+ *
  * Values are in the order (outputs, inputs), also for GPT-2, whose unquantized matrices are stored transposed. The value of a weight is its
  * decoded value, rounded to the dtype from which it was quantized, as in Transformers.
  *
@@ -34,17 +41,19 @@ typedef struct prequantized {
     const safetensors_tensor *codes, *absmax, *nested; /* nested NULL: the magnitudes are F32 */
     bool bytes;                                        /* a code is a byte; else half a byte */
     bool mx;                                           /* MXFP4 */
-    int64_t rows, cols, block, nested_block;
+    bool fp8;                                          /* absmax: the scales of blocks of block_rows x block */
+    int64_t rows, cols, block, nested_block, block_rows;
+    int64_t rows_each;                                 /* FP8: of one matrix, of which rows are several */
     float level[PREQUANTIZED_LEVELS], nested_level[PREQUANTIZED_NESTED_LEVELS], offset;
     pt_dtype dtype;       /* F32, BF16 or F16: values are rounded to it */
     param_storage format; /* the format of model/storage.h with the same codes and scales; STORAGE_PLAIN: none */
 } prequantized;
 
 /* 1: tensor `t` is such a matrix; 0: it is not quantized; PT_FAILED: a tensor that belongs to it is missing or does not fit. of_bytes: the
- * dtype of 8-bit matrices, whose files do not give it. */
+ * dtype of matrices of 8 bits, whose files do not give it. */
 int prequantized_open(const safetensors *st, const safetensors_tensor *t, pt_dtype of_bytes, prequantized *out, pt_error *e);
 
-/* out[0 .. n) = values from the first-th on. Thread-safe, with 48 KiB of stack. */
+/* out[0 .. n) = values from the first-th on. Thread-safe, with 52 KiB of stack. */
 int prequantized_read(const prequantized *q, int64_t first, int64_t n, float *out, pt_error *e);
 
 /* out = bytes [from, from + n) of a slab of q->format. Refused: scales that are not finite, or with which values are not. */

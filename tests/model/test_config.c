@@ -582,10 +582,11 @@ static const struct { const char *json, *key, *value; } refused[] = {
     {"{'model_type': 'dots1', 'n_routed_experts': 8, 'num_experts_per_tok': 2}", "n_shared_experts", "missing"},
     {"{'model_type': 'ernie4_5_moe', 'use_bias': true}", "use_bias", "true"},
     {"{'model_type': 'minimax_m2', 'scoring_func': 'softmax'}", "scoring_func", "softmax"},
-    {"{'model_type': 'minimax_m2', 'quantization_config': {'quant_method': 'fp8'}}", "quantization_config", "fp8"},
+    {"{'model_type': 'minimax_m2', 'quantization_config': {'quant_method': 'fp8', 'fmt': 'e5m2'}}", "quantization_config", "e5m2"},
     {"{'model_type': 'gpt_oss'}", "rope_scaling", "missing"},
     /* Latent attention */
-    {"{'model_type': 'deepseek_v3', 'quantization_config': {'quant_method': 'fp8'}}", "quantization_config", "FP8"},
+    {"{'model_type': 'deepseek_v3', 'quantization_config': {'quant_method': 'fp8', 'weight_block_size': [128, 96]}}",
+     "weight_block_size", "96"},
     {"{'model_type': 'deepseek_v3', 'topk_method': 'greedy'}", "topk_method", "noaux_tc"},
     {"{'model_type': 'deepseek_v3', 'v_head_dim': 193}", "v_head_dim", "192"},
     {"{'model_type': 'deepseek_v3', 'qk_rope_head_dim': 63}", "qk_rope_head_dim", "even"},

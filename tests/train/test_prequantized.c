@@ -1,5 +1,6 @@
-/* Folders that are in few bits already (fixtures/make_prequantized.py): their values are bitsandbytes', their codes are taken as they are,
- * adapters learn on them as PEFT's, evaluation, merging and resuming know them, and what is damaged is refused. */
+/* Folders that are in few bits or in FP8 already (fixtures/make_prequantized.py): their values are bitsandbytes' and Transformers', codes
+ * of few bits are taken as they are, adapters learn on them as PEFT's, evaluation, merging and resuming know them, and what is damaged is
+ * refused. */
 #include "protrain.h"
 
 #include <setjmp.h>
@@ -37,7 +38,8 @@ static void options_of(quantized *q, const char *name, pt_train_options *o)
 
 #define UP "model.layers.1.mlp.up_proj.weight"
 
-static const char *const cases[] = {"llama_nf4", "llama_dora_nf4", "gpt_neox_nf4", "gpt2_nf4", "gpt2_fp4", "llama_int8"};
+static const char *const cases[] = {"llama_nf4", "llama_dora_nf4", "gpt_neox_nf4", "gpt2_nf4", "gpt2_fp4", "llama_int8",
+                                    "llama_fp8", "llama_fp8_static", "deepseek_v3_fp8", "qwen2_moe_fp8"};
 enum { CASES = sizeof cases / sizeof *cases };
 
 /* ---- values and codes ---- */
@@ -61,7 +63,7 @@ static void check_part(const quantized *q, const float *ours, int index, int k)
     free(want);
 }
 
-static void values_are_those_of_bitsandbytes(void **state)
+static void values_are_what_the_codes_stand_for(void **state)
 {
     (void)state;
     for (int c = 0; c < CASES; c++) {
@@ -364,6 +366,10 @@ static void damaged_folders_are_refused(void **state)
         {"llama_int8", {scales, NULL, NULL, true}, "not finite"},
         {"llama_int8", {scales, NULL, NULL, false}, "I8"},
         {"llama_int8", {"model.layers.1.mlp.up_proj.weight_format", NULL, NULL, true}, "weight_format\" is 255"},
+        {"llama_fp8", {UP, NULL, NULL, true}, "not finite"},
+        {"llama_fp8", {UP "_scale_inv", NULL, NULL, true}, "not finite"},
+        {"llama_fp8", {UP "_scale_inv", NULL, NULL, false}, "F8_E4M3"},
+        {"qwen2_moe_fp8", {"model.layers.1.mlp.experts.down_proj_scale_inv", NULL, NULL, true}, "no number"},
     };
     for (size_t i = 0; i < sizeof rows / sizeof *rows; i++) {
         quantized q;
@@ -418,7 +424,7 @@ static void a_plan_knows_what_config_says(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(values_are_those_of_bitsandbytes),
+        cmocka_unit_test(values_are_what_the_codes_stand_for),
         cmocka_unit_test(codes_are_taken_as_they_are),
         cmocka_unit_test(adapters_learn_as_pefts),
         cmocka_unit_test(whole_or_in_few_bits_bf16_computes_the_same),
