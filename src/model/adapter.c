@@ -325,7 +325,8 @@ bool model_has_whole(const model *m)
     return any;
 }
 
-int adapter_mark_whole(model *m, const char *name)
+/* Of modules outside the layers. */
+static int mark(model *m, const char *name, bool always)
 {
     int n = 0;
     for (int i = 0; i < m->params_n; i++) {
@@ -338,12 +339,14 @@ int adapter_mark_whole(model *m, const char *name)
         if (end)
             *end = 0;
         if (adapter_name_ends(module, name)) {
-            p->whole = true;
+            *(always ? &p->always : &p->whole) = true;
             n++;
         }
     }
     return n;
 }
+
+int adapter_mark_whole(model *m, const char *name) { return mark(m, name, false); }
 
 /* "embed_tokens, lm_head ...": names of modules outside the layers. */
 static void whole_names(const model *m, char *out, size_t n)
@@ -361,7 +364,7 @@ static void whole_names(const model *m, char *out, size_t n)
     }
 }
 
-static int mark_all_whole(model *m, const char *names, pt_error *e)
+static int mark_all(model *m, const char *names, bool always, pt_error *e)
 {
     for (const char *at = names; at; at = strchr(at, ',') ? strchr(at, ',') + 1 : NULL) {
         char name[MODEL_NAME], known[3 * MODEL_NAME];
@@ -370,13 +373,15 @@ static int mark_all_whole(model *m, const char *names, pt_error *e)
         if (m->config.tied && !strcmp(name, "lm_head"))
             return pt_fail(e, PT_USAGE, "`train_also` names lm_head, but the model's head is its embedding: name the embedding alone, and "
                                         "both are trained as one");
-        if (n && adapter_mark_whole(m, name))
+        if (n && mark(m, name, always))
             continue;
         whole_names(m, known, sizeof known);
         return pt_fail(e, PT_USAGE, "`train_also`: '%.90s' is not a module outside the layers of this model; it has %s", name, known);
     }
     return 0;
 }
+
+int model_mark_always(model *m, const char *names, pt_error *e) { return mark_all(m, names, true, e); }
 
 static int set_whole(json_t *config, const model *m, const char *names, pt_error *e)
 {
@@ -409,7 +414,7 @@ int model_adapt(model *m, const adapter_options *o, pt_error *e)
         return pt_fail(e, PT_USAGE, "`lora_rank` is %lld: it must be between 1 and %d", (long long)o->rank, ADAPTER_MAX_RANK);
     int failed = read_targets(m, o->targets, &t, e);
     if (!failed && o->whole)
-        failed = mark_all_whole(m, o->whole, e);
+        failed = mark_all(m, o->whole, false, e);
     if (!failed)
         failed = adapters_new(m, &a, e);
     if (failed)

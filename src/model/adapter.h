@@ -105,6 +105,10 @@ int model_open_beside(const char *path, const model_changes *c, const char *adap
 int model_adapt_from_json(model *m, const char *name, const char *json, size_t n, pt_error *e); /* from a config alone: for fuzzers */
 void adapters_free(adapters *a);
 
+/* Marks the parameters of modules outside the layers, separated by commas, as trained in every turn (param.always). PT_USAGE: it is no such
+ * module. */
+int model_mark_always(model *m, const char *names, pt_error *e);
+
 /* Sets the dropout and the config's entry of it. */
 void adapter_set_dropout(model *m, double dropout);
 

@@ -69,16 +69,18 @@ int model_freeze(model *m, const model_freezing *f, pt_error *e)
     int failed = check_patterns(m, "`freeze`", f->freeze, f->freeze_n, e);
     if (!failed)
         failed = check_patterns(m, "`train_only`", f->train_only, f->train_only_n, e);
+    bool any = false;
     m->layers_at_once = f->layers;
     for (int i = 0; i < m->params_n && !failed; i++) {
         param *p = &m->params[i];
         const bool trained = part_is_trained(&p->part[0], f);
-        p->trainable = trained && in_layers(p, f) && p->kind->use != USE_CORRECTION;
+        p->trainable = ((trained && in_layers(p, f)) || p->always) && p->kind->use != USE_CORRECTION;
+        any = any || (p->trainable && !p->always);
         for (int k = 1; k < p->parts && !failed; k++)
             if (part_is_trained(&p->part[k], f) != trained)
                 failed = refuse_split(p, e);
     }
-    if (!failed && !model_trained_parameters(m))
+    if (!failed && (!any || !model_trained_parameters(m)))
         failed = pt_fail(e, PT_USAGE, "`freeze` and `train_only` leave nothing to train%s: freeze fewer tensors",
                          f->layers ? " in some layers" : "");
     return failed;

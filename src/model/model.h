@@ -356,6 +356,7 @@ typedef struct param {
     bool decay;                /* weight decay applies: matrices and embeddings, not biases and norms */
     bool trainable;            /* false: frozen, never changed, without gradient, moments and update */
     bool whole;                /* beside adapters: trained in full, and saved with them */
+    bool always;               /* where layers are trained by turns: trained in every turn, with states that go on */
     param_storage storage;
     int64_t low_rank;          /* of the optimizer's states of a matrix, if it has such; 0: 1 */
     int64_t head_rows;         /* of q and k: rows of a head, which have states in common; 0: each row has its own */

@@ -86,6 +86,23 @@ static void write_adapters(FILE *out, const model *m)
     fputs(", ", out);
 }
 
+/* "1 of 24 layers a turn and in every turn embed_tokens, lm_head, " */
+static void write_turns(FILE *out, const model *m)
+{
+    const char *between = " and in every turn ";
+    fprintf(out, "%d of %lld layers a turn", m->layers_at_once, (long long)m->config.layers);
+    for (int i = 0; i < m->params_n; i++) {
+        const char *name = m->params[i].part[0].name, *end = strrchr(name, '.'), *at = end;
+        if (!m->params[i].always || !end || strcmp(end, ".weight") != 0)
+            continue;
+        while (at > name && at[-1] != '.')
+            at--;
+        fprintf(out, "%s%.*s", between, (int)(end - at), at);
+        between = ", ";
+    }
+    fputs(", ", out);
+}
+
 void model_describe_trained(const model *m, const char *with, char out[MODEL_TRAINED_TEXT])
 {
     char count[32], all[32];
@@ -96,7 +113,7 @@ void model_describe_trained(const model *m, const char *with, char out[MODEL_TRA
     if (m->adapters)
         write_adapters(f, m);
     if (m->layers_at_once)
-        fprintf(f, "%d of %lld layers a turn, ", m->layers_at_once, (long long)m->config.layers);
+        write_turns(f, m);
     fprintf(f, "%s of %s parameters with %s", model_trains_all(m) ? "all" : count_format(count, (uint64_t)model_trained_parameters(m)),
             count_format(all, (uint64_t)m->parameters), with);
     const storage_format *base = storage_format_of(model_storage(m));

@@ -544,13 +544,13 @@ bool weights_frozen_are_bf16(const model *m, const safetensors *st, bool all)
     return are;
 }
 
-int weights_check_some(const model *m, const safetensors *st, weights_type type_of, void *arg, pt_error *e)
+int weights_check_among(const model *m, const safetensors *st, weights_type type_of, void *arg, size_t *claimed, pt_error *e)
 {
-    size_t claimed = 0;
+    size_t n = 0;
     for (int i = 0; i < m->params_n; i++) {
         const param *p = &m->params[i];
         const int type = type_of(arg, i);
-        for (int k = 0; type >= 0 && k < p->parts; k++, claimed++) {
+        for (int k = 0; type >= 0 && k < p->parts; k++, n++) {
             const safetensors_tensor *t = find_part(m, st, p, k);
             int status = t ? check_shape(st, t, p, k, e) : missing_tensor(m, st, p, k, e);
             if (status)
@@ -561,6 +561,17 @@ int weights_check_some(const model *m, const safetensors *st, weights_type type_
                                safetensors_path(st, t), t->name, t->dtype_text, dtype_name((pt_dtype)type));
         }
     }
+    if (claimed)
+        *claimed = n;
+    return 0;
+}
+
+int weights_check_some(const model *m, const safetensors *st, weights_type type_of, void *arg, pt_error *e)
+{
+    size_t claimed;
+    const int failed = weights_check_among(m, st, type_of, arg, &claimed, e);
+    if (failed)
+        return failed;
     if (claimed != safetensors_count(st))
         return pt_fail(e, PT_FAILED, "%s: %zu tensors are there, and %zu are needed; the file is damaged, or of another run",
                        first_path(st),

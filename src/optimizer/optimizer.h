@@ -46,6 +46,7 @@ typedef struct arg_row { const char *key; arg_kind kind; size_t at; double initi
 typedef struct update_params {
     float lr, beta1, beta2, eps, weight_decay;
     int64_t step;       /* 1, 2, ...: for bias correction */
+    int64_t step_always; /* the same of parameters with param.always */
     float grad_scale;   /* clipping */
     float momentum;
     lr_adjust lr_adjust;

@@ -119,7 +119,8 @@ static const option_row rows[] = {
     {T(lora_dropout, "lora-dropout", REAL, "X"), RANGE(0, ADAPTER_MOST_DROPOUT), .is.unset = -1, .record = RECORD_INPUT, ALL,
      .is.help = "drop this share of the adapters' inputs in training, such as 0.05;\ndefault 0, or as in the config of --adapter"},
     {T(train_also, "train-also", TEXT, "NAMES"), .record = RECORD_INPUT, ALL,
-     .is.help = "also train these modules outside the layers in full, and save them with the\nadapter, such as embed_tokens,lm_head"},
+     .is.help = "also train these modules outside the layers in full, and save them with the\n"
+                "adapter, or with --train-blocks in every turn; such as embed_tokens,lm_head"},
     {T(rslora, "rslora", FLAG, NULL), .record = RECORD_INPUT, ALL, .is.help = "scale by alpha / sqrt(rank) instead of alpha / rank"},
     {T(dora, "dora", FLAG, NULL), .record = RECORD_INPUT, ALL, .is.help = "DoRA: also train the magnitudes of the outputs"},
     {T(adapter, "adapter", TEXT, "DIR"), .record = RECORD_INPUT, ALL,

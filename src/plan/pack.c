@@ -440,7 +440,7 @@ static bool continues(const packing *p, const update_span *run, const param *a, 
         whole_blocks = whole_blocks && run->values % run->rule->slabs[k].values == 0;
     return a->decay == run->param->decay && param_type(a, p->type) == p->type &&
            param_type(run->param, p->type) == p->type && offset == run->offset + run->values &&
-           optimizer_rule(p->optimizer, a) == run->rule && whole_blocks;
+           optimizer_rule(p->optimizer, a) == run->rule && a->always == run->param->always && whole_blocks;
 }
 
 bool update_span_next(const model *m, const packing *p, int c, int *at, update_span *out)

@@ -92,12 +92,16 @@ int state_frozen_sum(state *s, uint64_t *sum, pt_error *e);
 int state_checksums(state *s, uint64_t checksums[STATE_KINDS_MOST], pt_error *e);
 /* Writes the masters as Hugging Face tensors into FOLDER/NAME.safetensors (or shards); matrices in few bits from their origin. */
 int state_export(state *s, const char *folder, const char *name, pt_dtype dtype, weights_layout layout, pt_error *e);
-/* The same with the trained weights alone, under the weights' names. */
+/* The same with the weights that are trained in this turn alone, under the weights' names. */
 int state_export_trained(state *s, const char *folder, const char *name, pt_dtype dtype, pt_error *e);
 /* Writes the adapters' masters as PEFT's file FOLDER/NAME.safetensors, in fp32. */
 int state_export_adapter(state *s, const char *folder, const char *name, pt_error *e);
 /* Writes one kind of state under the weights' names: masters as fp32 (none in few bits; with `trained_only` only trained ones), others as
  * stored. Values have the weights' shapes; entries of blocks are a list per tensor. */
 int state_export_kind(state *s, int kind, bool trained_only, const char *folder, pt_error *e);
+/* The same of the parameters that are trained in every turn (param.always); and reads them, from files that may hold others, too. */
+bool state_has_always(const state *s, int kind); /* are there any, with this kind? */
+int state_export_always(state *s, int kind, const char *folder, pt_error *e);
+int state_load_always(state *s, int kind, const struct safetensors *st, pt_error *e);
 
 #endif

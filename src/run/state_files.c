@@ -8,8 +8,16 @@
 
 /* ---- files of a kind ---- */
 
-/* master: the type in which masters are. */
-typedef struct getter { state *s; int kind; bool trained_only; safetensors_writer *w; pt_dtype master; } getter;
+/* Whose state: of all parameters, of those that are trained, of these in this turn alone, or in every turn. */
+typedef enum whose { OF_ALL, OF_TRAINED, OF_TURN, OF_ALWAYS } whose;
+
+static bool is_of(const param *p, whose w)
+{
+    return w == OF_ALL || (p->trainable && (w == OF_TRAINED || p->always == (w == OF_ALWAYS)));
+}
+
+/* master: the type in which masters are. of: of masters only; of other kinds only OF_ALWAYS counts. */
+typedef struct getter { state *s; int kind; whose of; safetensors_writer *w; pt_dtype master; } getter;
 
 /* One rank reads, and writes it: of a matrix that is stored transposed the same one all rows. */
 static int get_rows(void *arg, int index, int64_t row0, int64_t n_rows, float *out, pt_error *e)
@@ -52,9 +60,10 @@ static int type_of(void *arg, int index)
     const slab *l = state_slab(g->s->in, g->kind, index);
     if (state_in_few_bits(g->s, g->kind, index))
         return -1;
+    const param *p = &g->s->in->model->params[index];
     if (g->kind == STATE_MASTER)
-        return g->trained_only && !g->s->in->model->params[index].trainable ? -1 : (int)g->master;
-    return l ? (int)l->type : -1;
+        return is_of(p, g->of) ? (int)g->master : -1;
+    return l && (g->of != OF_ALWAYS || p->always) ? (int)l->type : -1;
 }
 
 /* Has this kind other entries than one per value? Then those of all parameters that have it. */
@@ -80,11 +89,11 @@ static listed listed_of(const state *s, int kind, int index, int k)
 
 typedef int (*listed_fn)(void *arg, state *s, int kind, const listed *t, int number, pt_error *e);
 
-static int each_listed(state *s, int kind, listed_fn fn, void *arg, int *count, pt_error *e)
+static int each_listed(state *s, int kind, whose of, listed_fn fn, void *arg, int *count, pt_error *e)
 {
     *count = 0;
     for (int i = 0; i < s->in->model->params_n; i++)
-        for (int k = 0; state_slab(s->in, kind, i) && k < s->in->model->params[i].parts; k++) {
+        for (int k = 0; is_of(&s->in->model->params[i], of) && state_slab(s->in, kind, i) && k < s->in->model->params[i].parts; k++) {
             const listed t = listed_of(s, kind, i, k);
             int failed = fn(arg, s, kind, &t, (*count)++, e);
             if (failed)
@@ -139,63 +148,88 @@ static int load_listed(void *arg, state *s, int kind, const listed *t, int numbe
 
 int state_load_kind(state *s, int kind, const struct safetensors *st, pt_error *e)
 {
-    getter g = {s, kind, true, NULL, PT_F32};
+    getter g = {s, kind, OF_TRAINED, NULL, PT_F32};
     int count;
     if (is_listed(s, kind))
-        return each_listed(s, kind, load_listed, (void *)st, &count, e);
+        return each_listed(s, kind, OF_ALL, load_listed, (void *)st, &count, e);
     int failed = weights_check_some(s->in->model, st, type_of, &g, e);
     return failed ? failed : state_fill(s, kind, &(state_source){.st = st}, e);
 }
 
 int state_load_masters(state *s, const struct safetensors *st, pt_error *e)
 {
-    getter g = {s, STATE_MASTER, false, NULL, PT_F32};
+    getter g = {s, STATE_MASTER, OF_ALL, NULL, PT_F32};
     int failed = weights_check_some(s->in->model, st, type_of, &g, e);
     return failed ? failed : state_begin(s, &(state_source){.st = st}, e);
 }
 
 int state_load_beside(state *s, const struct safetensors *trained, const struct safetensors *all, pt_error *e)
 {
-    getter g = {s, STATE_MASTER, true, NULL, PT_F32};
+    getter g = {s, STATE_MASTER, OF_TRAINED, NULL, PT_F32};
     int failed = weights_check_some(s->in->model, trained, type_of, &g, e);
     if (!failed)
         failed = weights_check(s->in->model, all, NULL, e);
     return failed ? failed : state_begin(s, &(state_source){.st = trained, .frozen = all}, e);
 }
 
-static int export_listed(state *s, int kind, safetensors_writer *w, pt_error *e)
+static int export_listed(state *s, int kind, whose of, safetensors_writer *w, pt_error *e)
 {
     int count;
-    int failed = each_listed(s, kind, declare_listed, w, &count, e);
+    int failed = each_listed(s, kind, of, declare_listed, w, &count, e);
     if (!failed)
         failed = safetensors_begin(w, e);
     if (!failed)
-        failed = each_listed(s, kind, append_listed, w, &count, e);
+        failed = each_listed(s, kind, of, append_listed, w, &count, e);
     return failed ? failed : safetensors_finish(w, e);
 }
 
-int state_export_kind(state *s, int kind, bool trained_only, const char *folder, pt_error *e)
+static int export_kind(state *s, int kind, whose of, const char *folder, pt_error *e)
 {
     safetensors_writer *w;
     int failed = open_writer(s, folder, state_name(s->in, kind), SAFETENSORS_SHARD_DEFAULT, &w, e);
     if (failed)
         return failed;
-    getter g = {s, kind, trained_only, w, PT_F32};
-    failed = is_listed(s, kind) ? export_listed(s, kind, w, e)
+    getter g = {s, kind, of, w, PT_F32};
+    failed = is_listed(s, kind) ? export_listed(s, kind, of == OF_ALWAYS ? of : OF_ALL, w, e)
                                    : weights_export_some(s->in->model, w, type_of, (weights_layout){0}, get_rows, &g, s->spare,
                                                          s->spare_bytes, e);
     safetensors_writer_close(w);
     return failed;
 }
 
+int state_export_kind(state *s, int kind, bool trained_only, const char *folder, pt_error *e)
+{
+    return export_kind(s, kind, trained_only ? OF_TRAINED : OF_ALL, folder, e);
+}
+
+bool state_has_always(const state *s, int kind)
+{
+    bool any = false;
+    for (int i = 0; i < s->in->model->params_n; i++)
+        any = any || (s->in->model->params[i].always && state_entries(s->in, kind, i));
+    return any;
+}
+
+int state_export_always(state *s, int kind, const char *folder, pt_error *e) { return export_kind(s, kind, OF_ALWAYS, folder, e); }
+
+int state_load_always(state *s, int kind, const struct safetensors *st, pt_error *e)
+{
+    getter g = {s, kind, OF_ALWAYS, NULL, PT_F32};
+    int count;
+    if (kind != STATE_MASTER && is_listed(s, kind))
+        return each_listed(s, kind, OF_ALWAYS, load_listed, (void *)st, &count, e);
+    int failed = weights_check_among(s->in->model, st, type_of, &g, NULL, e);
+    return failed ? failed : state_fill(s, kind, &(state_source){.st = st, .always = true}, e);
+}
+
 /* One file. */
-static int export_masters(state *s, const char *folder, const char *name, pt_dtype dtype, weights_layout layout, pt_error *e)
+static int export_masters(state *s, const char *folder, const char *name, pt_dtype dtype, weights_layout layout, whose of, pt_error *e)
 {
     safetensors_writer *w;
     int failed = open_writer(s, folder, name, UINT64_MAX, &w, e);
     if (failed)
         return failed;
-    getter g = {s, STATE_MASTER, true, w, dtype};
+    getter g = {s, STATE_MASTER, of, w, dtype};
     failed = weights_export_some(s->in->model, w, type_of, layout, get_rows, &g, s->spare, s->spare_bytes, e);
     safetensors_writer_close(w);
     return failed;
@@ -204,12 +238,12 @@ static int export_masters(state *s, const char *folder, const char *name, pt_dty
 int state_export_adapter(state *s, const char *folder, const char *name, pt_error *e)
 {
     const weights_layout layout = {.naming = weights_naming_of_adapters(s->in->model), .adapter = true};
-    return export_masters(s, folder, name, PT_F32, layout, e);
+    return export_masters(s, folder, name, PT_F32, layout, OF_TRAINED, e);
 }
 
 int state_export_trained(state *s, const char *folder, const char *name, pt_dtype dtype, pt_error *e)
 {
-    return export_masters(s, folder, name, dtype, (weights_layout){0}, e);
+    return export_masters(s, folder, name, dtype, (weights_layout){0}, OF_TURN, e);
 }
 
 int state_export(state *s, const char *folder, const char *name, pt_dtype dtype, weights_layout layout, pt_error *e)
@@ -218,7 +252,7 @@ int state_export(state *s, const char *folder, const char *name, pt_dtype dtype,
     int failed = open_writer(s, folder, name, SAFETENSORS_SHARD_DEFAULT, &w, e);
     if (failed)
         return failed;
-    getter g = {s, STATE_MASTER, false, w, PT_F32};
+    getter g = {s, STATE_MASTER, OF_ALL, w, PT_F32};
     failed = weights_export(s->in->model, w, dtype, layout, get_rows, &g, s->spare, s->origin ? state_half_of_spare(s) : s->spare_bytes, e);
     safetensors_writer_close(w);
     return failed;

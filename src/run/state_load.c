@@ -163,6 +163,8 @@ int state_fill(state *s, int kind, const state_source *from, pt_error *e)
     int failed = 0;
     for (int i = 0; i < m->params_n && !failed; i++) {
         const param *p = &m->params[i];
+        if (from->always && !p->always)
+            continue;
         const bool new_module = p->whole && !from->st; /* of an adapter that has no file yet */
         const bool theirs = (!p->trainable || new_module) && (from->frozen || from->apart);
         const struct safetensors *own = from->of_block ? from->of_block[p->block] : NULL;

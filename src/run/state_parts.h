@@ -55,6 +55,7 @@ typedef struct state_source {
     uint64_t seed;
     bool apart;
     const struct safetensors *const *of_block;
+    bool always; /* only of the parameters that are trained in every turn */
     state *slots; /* all kinds of all parameters, which are trained, come from this one, which has a view; NULL: none do */
 } state_source;
 

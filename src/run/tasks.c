@@ -440,10 +440,12 @@ static void run_update(task_runner *r, const schedule *s, const task *t, queue *
     char *gradient = operand_of(r, s, t, OBJECT_GRADIENT, t->chunk, -1);
     const uint64_t e = dtype_bytes(k->type);
     const int64_t start = shard_start(k, t->chunk, k->rank), first = kept_weight_start(r->in, t->chunk);
+    update_params always = r->update;
     update_span one;
+    always.step = always.step_always;
     for (int at = k->chunks[t->chunk].piece0; update_span_next(r->in->model, k, t->chunk, &at, &one);) {
         const pt_dtype type = param_type(one.param, k->type);
-        update u = {.params = &r->update, .param = one.param, .type = type, .n = one.values,
+        update u = {.params = one.param->always ? &always : &r->update, .param = one.param, .type = type, .n = one.values,
                     .hi = weights + (uint64_t)(one.offset - first) * e,
                     .lo = type == PT_BF16 ? (uint16_t *)(states + one.piece->low) : NULL,
                     .g = gradient + (uint64_t)(one.offset - start) * e};

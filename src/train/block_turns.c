@@ -1,6 +1,7 @@
 #include "train/block_turns.h"
 
 #include "base/rng.h"
+#include "model/adapter.h"
 #include "train/aside.h"
 #include "train/checkpoint.h"
 #include "train/options.h"
@@ -61,7 +62,7 @@ int block_turns_begin(const pt_train_options *o, model *m, pt_error *e)
     if (o->train_blocks > m->config.layers)
         return pt_fail(e, PT_USAGE, "`train_blocks` is %lld, but the model has %lld layers: give fewer, or leave it out to train them all",
                        (long long)o->train_blocks, (long long)m->config.layers);
-    int failed = 0;
+    int failed = o->train_blocks && o->train_also ? model_mark_always(m, o->train_also, e) : 0;
     for (int group = block_turns_groups(o, m) - 1; group >= 0 && !failed; group--)
         failed = block_turns_freeze(o, m, group, e);
     return failed;

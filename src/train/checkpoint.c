@@ -576,6 +576,27 @@ int checkpoint_open_weights(const trainer *t, const char *path, struct safetenso
     return failed ? failed : safetensors_open(in_model ? path : file, out, e);
 }
 
+/* Of what every turn trains. Where the model's file rounds, the masters are in another. */
+static int load_always(const trainer *t, state *s, const char *checkpoint, pt_error *e)
+{
+    int failed = 0;
+    for (int k = model_holds_frozen(t) ? STATE_MASTER : STATE_MASTER + 1; k < state_kinds(s->in) && !failed; k++) {
+        char path[FILE_PATH_BYTES], name[64];
+        safetensors *st;
+        if (!state_has_always(s, k))
+            continue;
+        snprintf(name, sizeof name, "trainer/%s.safetensors", state_name(s->in, k));
+        failed = path_join(path, checkpoint, name, e);
+        if (!failed)
+            failed = safetensors_open(path, &st, e);
+        if (failed)
+            return failed;
+        failed = state_load_always(s, k, st, e);
+        safetensors_close(st);
+    }
+    return failed;
+}
+
 int checkpoint_load_weights(trainer *t, const char *path, pt_error *e)
 {
     safetensors *st;
@@ -585,6 +606,8 @@ int checkpoint_load_weights(trainer *t, const char *path, pt_error *e)
         return failed;
     state_open(&s, t->engine.x);
     failed = state_load(&s, st, e);
+    if (!failed && t->job.o.train_also)
+        failed = load_always(t, &s, path, e);
     if (!failed)
         failed = ranks_compare_loaded(t, &s, path, e);
     const int closed = state_close(&s, failed ? NULL : e);

@@ -20,7 +20,7 @@ static int freeze(const pt_train_options *o, model *m, pt_error *e)
 {
     safetensors *st;
     const bool adapts = o->lora_rank || o->adapter || o->lora_alpha != 0 || o->lora_targets || o->rslora || o->dora ||
-                        o->lora_dropout > 0 || o->train_also;
+                        o->lora_dropout > 0 || (o->train_also && !o->train_blocks);
     int failed = adapts ? adapters_open(o, m, e) : block_turns_begin(o, m, e);
     if (!failed)
         failed = base_apply(o, m, e);

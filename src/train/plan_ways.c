@@ -25,6 +25,7 @@ static bool train_all(pt_train_options *o, char name[PLAN_WAY_NAME])
 {
     o->freeze_n = o->train_only_n = 0;
     o->train_blocks = 0;
+    o->train_also = NULL;
     o->lora_rank = 0;
     o->lora_alpha = 0;
     o->lora_targets = o->adapter = NULL;
@@ -47,8 +48,10 @@ static bool train_in_8_bits(pt_train_options *o, char name[PLAN_WAY_NAME])
 static bool train_by_turns(pt_train_options *o, char name[PLAN_WAY_NAME])
 {
     const int64_t asked = o->train_blocks;
+    const char *also = o->train_also;
     train_all(o, name);
     o->train_blocks = asked;
+    o->train_also = also;
     snprintf(name, PLAN_WAY_NAME, "%lld layer%s a turn", (long long)asked, plural((uint64_t)asked));
     return asked;
 }

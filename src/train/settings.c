@@ -312,6 +312,8 @@ json_t *settings_json(const job *j)
     json_object_set_new(all, "save-dtype", json_string(dtype_name(j->save_type)));
     if (j->model->adapters)
         add_adapter(all, j->model->adapters->config);
+    if (o.train_blocks && o.train_also)
+        json_object_set_new(all, "train-also", json_string(o.train_also));
     return all;
 }
 

@@ -177,7 +177,8 @@ static update_params params_of_step(const trainer *t, int64_t step, double norm)
     const pt_train_options *o = &t->job.o;
     const double clip = o->max_grad_norm;
     update_params u = {.lr = (float)lr_of_step(o, step, t->job.steps), .beta1 = (float)o->beta1, .beta2 = (float)o->beta2,
-                       .eps = (float)o->eps, .weight_decay = (float)o->weight_decay, .step = block_turns_step(t, step), .grad_scale = 1,
+                       .eps = (float)o->eps, .weight_decay = (float)o->weight_decay, .step = block_turns_step(t, step), .step_always = step,
+                       .grad_scale = 1,
                        .momentum = o->momentum > 0 ? (float)o->momentum : MUON_MOMENTUM,
                        .lr_adjust = (lr_adjust)(o->lr_adjust - PT_LR_ADJUST_ORIGINAL), .args = options_args(o), .seed = o->seed};
     if (clip > 0 && clip / (norm + 1e-6) < 1)

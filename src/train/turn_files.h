@@ -1,6 +1,7 @@
 /* turn_files.h - the weights of a run that trains its layers by turns, in files while its memory is planned anew (block_turns.h).
  *
- *   OUT/turns/STEP/model.safetensors     what a turn that ended after STEP steps has trained, as it goes on frozen
+ *   OUT/turns/STEP/model.safetensors     the layers that a turn, which ended after STEP steps, has trained, as they go on frozen
+ *   OUT/turns/STEP/always/KIND.safetensors   masters and states of what every turn trains; they are of the last turn alone
  *   the base                             everything else: the model that the run began with, or the checkpoint that it continues
  *
  * So a turn writes the weights of its own layers, not the model. A layer's newer file replaces its older one. The files are open while the
