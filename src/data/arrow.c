@@ -48,7 +48,7 @@ static int give_batch(reader *r, flat *f, size_t at, uint64_t body, const row_si
     text_buffer kept = b->body;
     b->body = (text_buffer){0};
     arrow_batch_free(b);
-    *b = (arrow_batch){.fields = r->table.fields, .body = kept};
+    *b = (arrow_batch){.fields = r->table.fields, .body = kept, .room = ARROW_UNPACKED_MAX};
     int rc = read_part(r, &b->body, body, e);
     if (rc == 0)
         rc = arrow_take_batch(&r->table, f, at, b, e);
@@ -89,6 +89,16 @@ static arrow_batch *add_batch(arrow_dictionary *d)
     return b;
 }
 
+/* What all dictionaries may still unpack to. */
+static uint64_t room_of_dictionaries(const arrow_table *t)
+{
+    uint64_t room = ARROW_UNPACKED_MAX;
+    for (size_t i = 0; i < t->dictionaries_n; i++)
+        for (size_t k = 0; k < t->dictionaries[i].batches_n; k++)
+            room -= t->dictionaries[i].batches[k].unpacked_bytes;
+    return room;
+}
+
 /* A dictionary: what it had before is replaced, unless this is added. */
 static int take_dictionary(reader *r, flat *f, size_t at, uint64_t body, pt_error *e)
 {
@@ -103,9 +113,11 @@ static int take_dictionary(reader *r, flat *f, size_t at, uint64_t body, pt_erro
     arrow_dictionary *d = &r->table.dictionaries[i];
     if (!added)
         drop_batches(d);
+    const uint64_t room = room_of_dictionaries(&r->table);
     arrow_batch *b = add_batch(d);
     if (!b)
         return pt_fail(e, PT_FAILED, "out of memory: a dictionary of %s", r->table.path);
+    b->room = room;
     const int rc = read_part(r, &b->body, body, e);
     return rc < 0 ? rc : arrow_take_batch(&r->table, f, data, b, e);
 }

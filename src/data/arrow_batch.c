@@ -18,6 +18,21 @@ typedef struct parts {
 
 static int damaged(const parts *p, pt_error *e) { return arrow_damaged(p->t, "a record batch", e); }
 
+/* What n bytes can stand for: a byte of LZ4 adds 255 to a length, and a block of Zstandard is 4 bytes or more for up to 128 KiB. */
+static uint64_t most_unpacked(block_packing codec, uint64_t n) { return codec == BLOCK_ZSTD ? (n / 4 + 1) << 17 : 255 * (n + 1); }
+
+static int check_room(const parts *p, uint64_t size, pt_error *e)
+{
+    const arrow_batch *b = p->b;
+    const uint64_t all = b->unpacked_bytes + size, packed = b->body.n;
+    if (all <= b->room && (all <= ARROW_UNPACKED_FREE || all / ARROW_UNPACKED_TIMES <= packed))
+        return 0;
+    return pt_fail(e, PT_FAILED,
+                   "%s: the compressed batch near row %llu, %llu bytes in the file, unpacks to more than %llu MiB: write the file with "
+                   "fewer rows in a batch, or uncompressed", p->t->path, (unsigned long long)p->t->row + 1, (unsigned long long)packed,
+                   (unsigned long long)((all <= b->room ? ARROW_UNPACKED_FREE : b->room) >> 20));
+}
+
 static int unpack_buffer(parts *p, arrow_slice *s, pt_error *e)
 {
     int64_t size;
@@ -29,12 +44,16 @@ static int unpack_buffer(parts *p, arrow_slice *s, pt_error *e)
     *s = (arrow_slice){s->p + 8, s->n - 8};
     if (size == -1) /* as it is */
         return 0;
-    if (size < 0 || size > ARROW_BUFFER_MAX)
+    if (size < 0 || size > ARROW_BUFFER_MAX || (uint64_t)size > most_unpacked(p->codec, s->n))
         return arrow_damaged(p->t, "a buffer", e);
-    text_buffer *out = &p->b->unpacked[p->b->unpacked_n++];
-    const int rc = text_buffer_reserve(out, (size_t)size + 1, e);
+    int rc = check_room(p, (uint64_t)size, e);
     if (rc < 0)
         return rc;
+    text_buffer *out = &p->b->unpacked[p->b->unpacked_n++];
+    rc = text_buffer_reserve(out, (size_t)size + 1, e);
+    if (rc < 0)
+        return rc;
+    p->b->unpacked_bytes += (uint64_t)size;
     if (unpack_block(p->codec, s->p, (size_t)s->n, out->bytes, (size_t)size))
         return arrow_damaged(p->t, "compressed data", e);
     *s = (arrow_slice){(uint8_t *)out->bytes, (uint64_t)size};

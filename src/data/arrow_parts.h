@@ -7,6 +7,12 @@
 
 enum { ARROW_DEEPEST = 40, ARROW_DICTIONARIES_DEEPEST = 8, ARROW_FIELDS_MAX = 16384, ARROW_BUFFER_MAX = 1 << 30, ARROW_VIEW = 16 };
 
+/* What compressed buffers of a batch, or of all dictionaries that are held, unpack to: at most; whatever they take in the file; and beyond
+ * that, how many times what the batch takes. A small file that claims gigabytes is refused before they are allocated. */
+#define ARROW_UNPACKED_MAX ((uint64_t)4 << 30)
+#define ARROW_UNPACKED_FREE ((uint64_t)256 << 20)
+#define ARROW_UNPACKED_TIMES ((uint64_t)1024)
+
 typedef enum arrow_kind { /* of A_HIDDEN nothing is shown */
     A_NULL, A_SIGNED, A_UNSIGNED, A_REAL, A_BOOL, A_TEXT, A_BINARY, A_FIXED, A_HIDDEN, A_LIST, A_FIXED_LIST, A_STRUCT,
     A_TEXT_VIEW, A_BINARY_VIEW, A_LIST_VIEW, A_RUNS, A_INDEX
@@ -34,6 +40,7 @@ typedef struct arrow_batch {
     uint64_t first, length;                   /* of a dictionary: its first index. Rows, or values */
     text_buffer body;
     text_buffer *unpacked; size_t unpacked_n; /* buffers that were compressed */
+    uint64_t unpacked_bytes, room;            /* of these; how many there may be */
     arrow_slice *views; size_t views_n;
 } arrow_batch;
 
@@ -57,7 +64,7 @@ int arrow_damaged(const arrow_table *t, const char *what, pt_error *e);
 /* Reads the fields of the schema at a place of its message, whose bytes must stay. */
 int arrow_take_schema(arrow_table *t, flat *f, size_t schema, pt_error *e);
 
-/* Sets the arrays of b->fields[0] and what is below by the record batch at a place of its message; b->body is read. */
+/* Sets the arrays of b->fields[0] and what is below by the record batch at a place of its message; b->body is read, b->room set. */
 int arrow_take_batch(const arrow_table *t, flat *f, size_t at, arrow_batch *b, pt_error *e);
 void arrow_batch_free(arrow_batch *b); /* not b->fields */
 

@@ -10,12 +10,14 @@
 
 #define LLVMFuzzerTestOneInput fuzz_table
 #include "../../fuzz/fuzz_table.c"
+#include "sanitized.h"
 #include "seed.h"
 
 #include "data/flat.h"
 
 #include <dirent.h>
 #include <fcntl.h>
+#include <sys/resource.h>
 
 enum { ROWS_MOST = 64 };
 typedef struct rows { json_t *row[ROWS_MOST]; size_t n; } rows;
@@ -85,6 +87,48 @@ static void types_that_are_not_read_are_named(void **state)
     const size_t n = table_load("refused_union.arrow", file);
     assert_int_equal(table_read(DATA_ARROW, file, n, &given, &e), PT_FAILED);
     assert_string_equal(e.text, "fuzz: column \"answer\" has a union, which is not supported: write it as text, numbers, lists or structs");
+}
+
+/* Of 9 KiB each, with one text of 272 MiB: in a batch, in a dictionary. */
+static void small_files_do_not_unpack_to_any_size(void **state)
+{
+    static const char *const names[] = {"refused_packed.arrow", "refused_dictionary.arrow"};
+    static uint8_t file[TABLE_BYTES];
+    table_tally given;
+    for (int i = 0; i < 2; i++) {
+        pt_error e = {0};
+        const size_t n = table_load(names[i], file);
+        assert_int_equal(table_read(DATA_ARROW, file, n, &given, &e), PT_FAILED);
+        if (!strstr(e.text, "near row 1, ") || !strstr(e.text, "unpacks to more than 256 MiB: write the file with fewer rows in a batch"))
+            fail_msg("%s: %s", names[i], e.text);
+    }
+}
+
+/* Sizes of buffers that their bytes cannot have, with no memory for them. */
+static void sizes_that_cannot_be_are_refused_before_they_are_allocated(void **state)
+{
+    static const struct { const char *name; uint32_t mark; } all[] = {{"lz4.arrow", 0x184d2204}, {"zstd.arrow", 0xfd2fb528}};
+    enum { CLAIM = 1 << 29 };
+    static uint8_t file[TABLE_BYTES];
+    table_tally given;
+    struct rlimit was, less;
+    assert_int_equal(getrlimit(RLIMIT_AS, &was), 0);
+    less = (struct rlimit){SANITIZED ? was.rlim_cur : 1ull << 28, was.rlim_max};
+    for (int i = 0; i < 2; i++) {
+        pt_error e = {0};
+        const size_t n = table_load(all[i].name, file);
+        size_t at = 8;
+        while (at + 4 < n && memcmp(file + at, &all[i].mark, 4))
+            at++;
+        assert_true(at + 4 < n);
+        memcpy(file + at - 8, &(int64_t){CLAIM}, 8); /* before a buffer's bytes is its size */
+        assert_int_equal(setrlimit(RLIMIT_AS, &less), 0);
+        const int failed = table_read(DATA_ARROW, file, n, &given, &e);
+        assert_int_equal(setrlimit(RLIMIT_AS, &was), 0);
+        assert_int_equal(failed, PT_FAILED);
+        if (!strstr(e.text, "a buffer of this Arrow file is damaged"))
+            fail_msg("%s: %s", all[i].name, e.text);
+    }
 }
 
 /* Copies the messages of a stream, but those of one type. */
@@ -191,6 +235,8 @@ int main(void)
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(rows_are_those_of_jsonl),
         cmocka_unit_test(types_that_are_not_read_are_named),
+        cmocka_unit_test(small_files_do_not_unpack_to_any_size),
+        cmocka_unit_test(sizes_that_cannot_be_are_refused_before_they_are_allocated),
         cmocka_unit_test(indices_without_a_dictionary_are_refused),
         cmocka_unit_test(files_that_are_cut_off_are_refused),
         cmocka_unit_test(changed_pages_are_refused_by_their_checksum),
