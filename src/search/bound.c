@@ -11,6 +11,11 @@
  * their work done. If they have A and B to do, alone, they take A + B - b (1 / s + 1 / z - 1), where b is at most s A and z B. That gives
  * two more loads, of two queues together, for each pair.
  *
+ * Where gradients wait for their norm, no update begins before it is known, and all end before the head of the next step begins. From
+ * there to the next norm the device computes everything but the first visit's forward pass. So this computation and what updates do between
+ * the norm and that head take no longer than a step, together: four more loads, for updates on the host, copies to the device, reads and
+ * writes. States may come earlier and go later. Then they are in memory at the norm, or at the head.
+ *
  * With a weight of at least 0 for each queue (in all 1) and a price of at least 0 for each tier, every choice can be made on its own, and
  *
  *   f(weights, prices) = sum over choices of min over its options of (weights . loads + prices . bytes)  -  prices . budgets
@@ -33,7 +38,8 @@
 #include <string.h>
 
 typedef enum moment { AT_HEAD, AFTER_BACKWARD, MOMENTS } moment;
-enum { TOGETHER = 4, WEIGHTS = QUEUES + TOGETHER, MULTIPLIERS = WEIGHTS + MOMENTS * TIERS, OPTIONS = 9 };
+enum { TOGETHER = 4, WAITS = QUEUES + TOGETHER, WAIT_HOST = WAITS, WAIT_TO_DEVICE, WAIT_READ, WAIT_WRITE, WEIGHTS,
+       MULTIPLIERS = WEIGHTS + MOMENTS * TIERS, OPTIONS = 33 };
 
 typedef struct option { double of[MULTIPLIERS]; } option; /* loads of queues in ns, of two queues together, bytes */
 typedef struct choice { double times; int n; option options[OPTIONS]; } choice; /* so many equal things */
@@ -52,6 +58,12 @@ typedef struct division { const chunking *chunks; double micros, per_micro, visi
 /* ---- what a plan can choose ---- */
 
 static void load(option *o, queue_kind q, double ns) { o->of[q] += ns; }
+/* What the device computes between the first visit's forward pass and the norm. */
+static void load_before_norm(option *o, double ns)
+{
+    for (int w = WAITS; w < WEIGHTS; w++)
+        o->of[w] += ns;
+}
 static void hold(option *o, moment m, tier t, double bytes) { o->of[WEIGHTS + m * TIERS + t] += bytes; }
 
 static void hold_always(option *o, tier t, double bytes)
@@ -59,6 +71,11 @@ static void hold_always(option *o, tier t, double bytes)
     hold(o, AT_HEAD, t, bytes);
     hold(o, AFTER_BACKWARD, t, bytes);
 }
+
+/* When states come for an update, and go after it: between the norm and the next head, or apart from that. Then they are in memory at the
+ * norm or at that head: in the memory that the disk is read to, or on the device. */
+typedef enum move_time { WITH_UPDATE, APART_IN_MEMORY, APART_ON_DEVICE, MOVE_TIMES } move_time;
+typedef struct moves { move_time come, go; } moves;
 
 static bool gradients_wait(const space *s) { return !search_may_update(s->in, UPDATE_BACKWARD); }
 static bool is_staged(const space *s, tier t) { return t == TIER_HOST || s->in->host_tier; }
@@ -89,8 +106,39 @@ static void host_disk(const space *s, option *o, double read, double written)
     load(o, QUEUE_WRITE, cost_at(&c->write, written) + c->task_ns);
 }
 
+/* What an update of a chunk of tier t still has to do when the norm is known. */
+static void wait_for_norm(const space *s, const division *d, option *o, int chunk, tier t, bool by_host, moves when)
+{
+    const costs *c = s->in->costs;
+    const packing *k = &d->chunks->packing;
+    const double weights = (double)chunk_weight_bytes(k, chunk), states = (double)chunk_state_bytes(k, chunk);
+    const tier memory = s->in->host_tier ? TIER_HOST : TIER_DEVICE;
+    if (by_host)
+        o->of[WAIT_HOST] += chunk_update_ns(c, s->in->model, k, chunk, true);
+    if (is_staged(s, t) && (by_host || when.come != APART_ON_DEVICE))
+        o->of[WAIT_TO_DEVICE] += cost_at(&c->to_device, by_host ? weights : states);
+    if (t == TIER_DISK && when.come == WITH_UPDATE)
+        o->of[WAIT_READ] += cost_at(&c->read, states);
+    if (t == TIER_DISK && when.go == WITH_UPDATE && d->micros == d->visit)
+        o->of[WAIT_WRITE] += cost_at(&c->write, states) + cost_at(&c->write, weights);
+    if (when.come != WITH_UPDATE)
+        hold(o, AFTER_BACKWARD, when.come == APART_ON_DEVICE ? TIER_DEVICE : memory, states);
+    if (when.go != WITH_UPDATE)
+        hold(o, AT_HEAD, when.go == APART_ON_DEVICE ? TIER_DEVICE : memory, states);
+}
+
+/* Do states move so? Those that go are asked about where a step is one visit, whose head is the moment AT_HEAD. */
+static bool may_move(const space *s, const division *d, tier t, bool by_host, moves when)
+{
+    const bool on_device = !by_host && is_staged(s, t), disk = t == TIER_DISK;
+    const bool come = when.come == WITH_UPDATE || (gradients_wait(s) && (when.come == APART_IN_MEMORY ? disk : on_device));
+    const bool go = when.go == WITH_UPDATE || (gradients_wait(s) && disk && d->micros == d->visit &&
+                                                (when.go == APART_IN_MEMORY || on_device));
+    return come && go;
+}
+
 /* A chunk of a tier other than the device; `kept`: in a buffer whenever the direction turns. */
-static option chunk_elsewhere(const space *s, const division *d, int chunk, tier t, bool by_host, bool kept)
+static option chunk_elsewhere(const space *s, const division *d, int chunk, tier t, bool by_host, bool kept, moves when)
 {
     const packing *k = &d->chunks->packing;
     const double weights = (double)chunk_weight_bytes(k, chunk), states = (double)chunk_state_bytes(k, chunk);
@@ -119,6 +167,8 @@ static option chunk_elsewhere(const space *s, const division *d, int chunk, tier
         move_out(s, &o, t, 1, states);
         move_out(s, &o, t, 1, weights);
     }
+    if (waits)
+        wait_for_norm(s, d, &o, chunk, t, by_host, when);
     if (waits && t == TIER_DISK)
         host_disk(s, &o, gradient, gradient);
     if (waits && !by_host && is_staged(s, t)) {
@@ -146,9 +196,12 @@ static choice chunk_choice(const space *s, const division *d, int chunk)
     const bool trained = d->chunks->packing.chunks[chunk].trained;
     for (tier t = TIER_HOST; t <= TIER_DISK; t++)
         for (int kept = 0; kept < 2 && space_has(s, t); kept++)
-            for (int by_host = 0; by_host < (trained ? 2 : 1); by_host++)
-                if (!by_host || space_updates_on_host(s))
-                    c.options[c.n++] = chunk_elsewhere(s, d, chunk, t, by_host, kept);
+            for (int by_host = 0; by_host < (trained && space_updates_on_host(s) ? 2 : 1); by_host++)
+                for (int i = 0; i < (trained ? MOVE_TIMES * MOVE_TIMES : 1); i++) {
+                    const moves when = {(move_time)(i / MOVE_TIMES), (move_time)(i % MOVE_TIMES)};
+                    if (may_move(s, d, t, by_host, when))
+                        c.options[c.n++] = chunk_elsewhere(s, d, chunk, t, by_host, kept, when);
+                }
     return c;
 }
 
@@ -168,6 +221,11 @@ static choice layer_choice(const space *s, const division *d, int layer)
             if (!passing)
                 load(&o, QUEUE_COMPUTE,
                      units * l->backward_ns[level] - following * fmin(l->warm_backward_ns[level], l->backward_ns[level]));
+            if (gradients_wait(s))
+                load_before_norm(&o, (units - d->group) * l->forward_ns[level] -
+                                         (following - d->group + 1) * fmin(l->warm_forward_ns, l->forward_ns[level]) +
+                                         (passing ? 0 : units * l->backward_ns[level] -
+                                                            following * fmin(l->warm_backward_ns[level], l->backward_ns[level])));
             hold(&o, AT_HEAD, t, saved * d->group);
             if (t != TIER_DEVICE) {
                 move_out(s, &o, t, d->micros, saved * d->per_micro);
@@ -213,6 +271,8 @@ static void fill_fixed(relaxed *x, const division *d)
     load(&x->fixed, QUEUE_COMPUTE, d->micros * d->per_micro * (c->embed_ns + c->head_ns) +
                                        d->micros * (2 * s->layers - s->passing + 2) * c->task_ns +
                                        d->chunks->sum[SUM_FINISH][d->chunks->packing.chunks_n]);
+    if (gradients_wait(s))
+        load_before_norm(&x->fixed, d->micros * d->per_micro * c->head_ns + d->chunks->sum[SUM_FINISH][d->chunks->packing.chunks_n]);
     hold_always(&x->fixed, TIER_DEVICE, (double)s->placement_bytes);
     hold(&x->fixed, AT_HEAD, TIER_DEVICE, (double)(s->head.bytes + (grouped ? s->accumulator_all : s->accumulator_head)) +
                                               (double)s->input_bytes * d->group);
