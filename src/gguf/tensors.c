@@ -55,7 +55,16 @@ static void add_zeros(gguf_lister *l, const char *kind, int layer, int64_t n)
 static void set_turn(gguf_tensor *x, int64_t first, int64_t slow, int64_t fast, int64_t run)
 {
     if (x && slow > 1 && fast > 1)
-        x->turn = (gguf_turn){first, slow, fast, run};
+        x->turn = (gguf_turn){first, slow, fast, run, 0};
+}
+
+/* The pairs of a head's first elements, which are rotated, become neighbours. */
+static void pair_up(const gguf_lister *l, gguf_tensor *x, int layer)
+{
+    const model_config *c = &l->m->config;
+    set_turn(x, 0, 2, c->rope[c->layer_rope[layer]].rotated / 2, 1);
+    if (x)
+        x->turn.period = model_heads(c, layer).dim;
 }
 
 void gguf_multiply(gguf_tensor *t, int64_t n, float times)
@@ -93,7 +102,7 @@ static void add_qkv(gguf_lister *l, int i, int layer)
     if (!of_q)
         return;
     if (adjacent)
-        set_turn(of_q, 0, 2, h.dim / 2, 1);
+        pair_up(l, of_q, layer);
     if (c->output_gate)
         set_turn(of_q, 0, 2, h.heads, h.dim);
     const float scale = c->qk_norm == QK_NORM_NONE ? gguf_query_scale(l->f, c, layer) : 1, all = c->factor.qkv;
@@ -102,7 +111,7 @@ static void add_qkv(gguf_lister *l, int i, int layer)
         return;
     gguf_tensor *of_k = gguf_add_part(l, i, layer, "attn_k", at.k, h.kv_wide);
     if (adjacent)
-        set_turn(of_k, 0, 2, h.dim / 2, 1);
+        pair_up(l, of_k, layer);
     gguf_multiply(of_k, h.kv_wide, l->f->keys_scaled ? all * scale : all);
     if (h.made == at.all) /* else values are made by keys' matrix, there too */
         gguf_multiply(gguf_add_part(l, i, layer, "attn_v", at.v, h.kv_wide), h.kv_wide, all);

@@ -7,8 +7,8 @@
 #include "model/weights.h"
 
 /* Rows (or elements of a vector, or columns) in another order: from `first` on, blocks of slow x fast runs of `run` become blocks of fast x
- * slow ones. slow 0: the same order. */
-typedef struct gguf_turn { int64_t first, slow, fast, run; } gguf_turn;
+ * slow ones. A block begins every `period` rows, and those between blocks stay; 0: there are none. slow 0: the same order. */
+typedef struct gguf_turn { int64_t first, slow, fast, run, period; } gguf_turn;
 
 /* Rows (or elements of a vector) before `end`, and behind those of the factor before it, are multiplied by `times`. */
 typedef struct gguf_factor { int64_t end; float times; } gguf_factor;

@@ -31,7 +31,9 @@ static int64_t turned(const gguf_turn *t, int64_t i)
 {
     if (!t->slow || i < t->first)
         return i;
-    const int64_t block = t->slow * t->fast * t->run, at = (i - t->first) % block, run = at / t->run;
+    const int64_t block = t->slow * t->fast * t->run, at = (i - t->first) % (t->period ? t->period : block), run = at / t->run;
+    if (at >= block)
+        return i;
     return i - at + (run % t->slow * t->fast + run / t->slow) * t->run + at % t->run;
 }
 

@@ -629,7 +629,7 @@ static void what_llama_cpp_does_not_know_is_refused(void **state)
                {"gpt_oss", "other than 32, 1 and true"},
                {"qwen3_5", "keys and values of different sizes"},
                {"qwen3_next", "layers without experts"},
-               {"bamba", "rotated in part"},
+               {"bamba", "limits of its steps"},
                {"deepseek_v3", "no GGUF file can be written"}};
     for (size_t i = 0; i < sizeof all / sizeof *all; i++) {
         const char *folder = fixture_folder(all[i].name);

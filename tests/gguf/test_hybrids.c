@@ -210,6 +210,32 @@ static void layers_of_nemotron_h_are_one_branch(void **state)
     free(f.bytes);
 }
 
+/* The rotated elements of a head, here its first 4 of 8, are pairs of neighbours there; the others stay where they are. */
+static void only_rotated_elements_of_bamba_change_places(void **state)
+{
+    (void)state;
+    enum { C = 16, HEADS = 2, DIM = 8 };
+    static const int from[DIM] = {0, 2, 1, 3, 4, 5, 6, 7};
+    safetensors *st;
+    const char *folder = make_folder_of("bamba", "{\"model_type\": \"bamba\", \"vocab_size\": 424, \"hidden_size\": 16, "
+        "\"intermediate_size\": 12, \"num_hidden_layers\": 2, \"num_attention_heads\": 2, \"num_key_value_heads\": 1, "
+        "\"max_position_embeddings\": 64, \"mamba_n_heads\": 4, \"mamba_d_head\": 8, \"mamba_n_groups\": 1, \"mamba_d_state\": 2, "
+        "\"mamba_d_conv\": 3, \"mamba_conv_bias\": false, \"attn_layer_indices\": [1], \"rope_theta\": 100.0, "
+        "\"bos_token_id\": 420, \"eos_token_id\": 420, \"tie_word_embeddings\": false}", 5);
+    gguf_file f = open_both(folder, &st);
+    for (int head = 0; head < HEADS; head++)
+        for (int i = 0; i < DIM; i++) {
+            const int row = head * DIM + i, stored = head * DIM + from[i];
+            check_values(&f, st, "model.layers.1.self_attn.q_proj.weight", stored * C, C, "blk.1.attn_q.weight", row * C);
+            if (!head)
+                check_values(&f, st, "model.layers.1.self_attn.k_proj.weight", stored * C, C, "blk.1.attn_k.weight", row * C);
+        }
+    check_values(&f, st, "model.layers.1.self_attn.v_proj.weight", 0, DIM * C, "blk.1.attn_v.weight", 0);
+    assert_int_equal(gguf_u32(&f, "granitehybrid.rope.dimension_count"), DIM / 2);
+    safetensors_close(st);
+    free(f.bytes);
+}
+
 #define NEMOTRON(pattern, more)                                                                                                       \
     "{\"model_type\": \"nemotron_h\", \"vocab_size\": 424, \"hidden_size\": 8, \"intermediate_size\": 12, "                             \
     "\"num_attention_heads\": 2, \"num_key_value_heads\": 1, \"head_dim\": 4, \"max_position_embeddings\": 64, "                        \
@@ -308,7 +334,7 @@ int main(void)
         cmocka_unit_test(factors_of_falcon_h1_are_in_the_weights), cmocka_unit_test(a_tied_head_of_falcon_h1_has_its_own_factor),
         cmocka_unit_test(an_adapter_of_falcon_h1_has_the_factors), cmocka_unit_test(the_factor_of_lfm2s_experts_is_in_their_matrices),
         cmocka_unit_test(falcon_h1_may_have_what_llama_cpp_lacks),
-        cmocka_unit_test(layers_of_nemotron_h_are_one_branch),
+        cmocka_unit_test(only_rotated_elements_of_bamba_change_places), cmocka_unit_test(layers_of_nemotron_h_are_one_branch),
         cmocka_unit_test(experts_of_nemotron_h_have_no_gate), cmocka_unit_test(latents_of_nemotron_h_are_tensors_of_their_own),
         cmocka_unit_test(nemotron_h_may_have_what_llama_cpp_lacks),
     };
