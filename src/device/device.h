@@ -679,6 +679,28 @@ typedef struct op_dequantize {
     void *out;
 } op_dequantize;
 
+/* Rows (rows, cols) of activations in codes of 8 bits, in groups of CODE_GROUP neighbouring columns; the last group of a row may have
+ * fewer. A group keeps its largest magnitude m, which is in the type. All in fp32:
+ *
+ *   int8   c = nearest integer to x * (127 / m), of two the even one     value = round(c * (m * CODE_INT8_STEP))
+ *   fp8    c = nearest e4m3 number to x * (448 / m), of two the even one value = round(c * (m * CODE_FP8_STEP))
+ *
+ * codes: (rows, cols), int8 or e4m3; largest: (rows, code_groups(cols)) in the type. If m is below CODE_LEAST, or not finite, c is 0; so
+ * values of a group that has NaN or infinity are NaN. encode: codes and largest may both be NULL, and out, which gets the values and may be
+ * x, may be NULL. decode gives the same values. */
+typedef enum code_kind { CODES_INT8, CODES_FP8 } code_kind;
+enum { CODE_GROUP = 64 };
+#define CODE_INT8_STEP 7.874015718698502e-3f
+#define CODE_FP8_STEP 2.2321429569274187e-3f
+#define CODE_LEAST 7.888609052210118e-31f /* 2^-100 */
+typedef struct op_encode {
+    code_kind kind; pt_dtype type; int64_t rows, cols; const void *x; uint8_t *codes; void *largest, *out;
+} op_encode;
+typedef struct op_decode {
+    code_kind kind; pt_dtype type; int64_t rows, cols; const uint8_t *codes; const void *largest; void *out;
+} op_decode;
+static inline int64_t code_groups(int64_t cols) { return (cols + CODE_GROUP - 1) / CODE_GROUP; }
+
 /* A smooth activation s and its derivatives at z, elementwise on n values, for networks whose gradient by their input is part of what is
  * minimised (src/ritz/network.h). In PT_F32 or PT_F64.
  *

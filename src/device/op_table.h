@@ -60,6 +60,8 @@
     ROW(SCAN, scan, scan, "scanning sequences")                                                                                  \
     ROW(SCAN_BACKWARD, scan_backward, scan_backward, "scanning sequences backward")                                              \
     ROW(DEQUANTIZE, dequantize, dequantize, "decoding weights")                                                                  \
+    ROW(ENCODE, encode, encode, "encoding activations")                                                                          \
+    ROW(DECODE, decode, decode, "decoding activations")                                                                          \
     ROW(EMBEDDING, embedding, embedding, "embedding tokens")                                                                     \
     ROW(EMBEDDING_BACKWARD, embedding_backward, embedding_backward, "embedding tokens backward")                                 \
     ROW(CROSS_ENTROPY, cross_entropy, cross_entropy, "computing the loss")                                                       \

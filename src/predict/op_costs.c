@@ -256,6 +256,18 @@ static op_cost cost_dequantize(const op_dequantize *o, int64_t vocab)
     return bytes_cost(o->type, n, 1, n * (o->kind == FEWBIT_NF4 ? nf4 : o->kind == FEWBIT_MXFP4 ? mxfp4 : 1));
 }
 
+static op_cost cost_encode(const op_encode *o, int64_t vocab)
+{
+    const double n = (double)(o->rows * o->cols), groups = (double)(o->rows * code_groups(o->cols));
+    return bytes_cost(o->type, n, 1 + !!o->out, o->codes ? n + groups * (double)dtype_bytes(o->type) : 0);
+}
+
+static op_cost cost_decode(const op_decode *o, int64_t vocab)
+{
+    const double n = (double)(o->rows * o->cols), groups = (double)(o->rows * code_groups(o->cols));
+    return bytes_cost(o->type, n, 1, n + groups * (double)dtype_bytes(o->type));
+}
+
 /* The rows of a unit whose id lies in the slice of the table. */
 static double rows_in_slice(int64_t rows, int64_t table_rows, int64_t vocab) { return (double)rows * (double)table_rows / (double)vocab; }
 
