@@ -73,6 +73,8 @@ typedef enum pt_precision { PT_PRECISION_BF16, PT_PRECISION_FP32 } pt_precision;
 /* Format of the layers' frozen matrices: the compute type (or the folder's own format if it is already in few bits), or about 4 or 8 bits
  * per value. */
 typedef enum pt_base { PT_BASE_AS_COMPUTED, PT_BASE_BF16, PT_BASE_FP32, PT_BASE_NF4, PT_BASE_INT8, PT_BASE_MXFP4 } pt_base;
+/* What backward reads of the tensors that it needs of forward: all of it, or codes of 8 bits in groups of 64 with a common scale. */
+typedef enum pt_activations { PT_ACTIVATIONS_EXACT, PT_ACTIVATIONS_INT8, PT_ACTIVATIONS_FP8 } pt_activations;
 typedef enum pt_optimizer { PT_OPTIMIZER_ADAMW, PT_OPTIMIZER_ADAMW8BIT, PT_OPTIMIZER_MUON, PT_OPTIMIZER_ADAFACTOR, PT_OPTIMIZER_APOLLO,
                             PT_OPTIMIZER_APOLLO_MINI, PT_OPTIMIZER_ADAM_MINI, PT_OPTIMIZER_GALORE } pt_optimizer;
 /* Learning rate of Muon's matrices (rows, cols): lr sqrt(max(1, rows / cols)); lr 0.2 sqrt(max(rows, cols)), which makes steps as large as
@@ -145,6 +147,7 @@ typedef struct pt_train_options {
     bool document_mask;                /* tokens attend only to their own document, and positions restart at each document; the last */
                                        /* token of a document has no target */
     pt_precision precision;
+    pt_activations activations;        /* changes the result, not the loss of a step: gradients are computed from rounded activations */
     pt_optimizer optimizer;
     const char *optimizer_args;        /* "clip_threshold=1,decay_rate=-1": what only this optimizer has; NULL: its defaults */
     double lr;                         /* 0: 5e-5; pairs 1e-6, adapters 2e-4, random weights 3e-4; Muon 1e-4, random weights 1e-3 */

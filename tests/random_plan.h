@@ -367,6 +367,7 @@ static inline int random_case_of_layers(random_source *r, int layers, random_cas
         random_shape(r, c->model, &c->shape);
         if (c->model->config.router_loss && random_one_in(&(random_source){r->seed + 6, r->n}, 2))
             c->shape.router_aux = 0.3f;
+        c->shape.saved = (saved_form)random_below(&(random_source){r->seed + 11, r->n}, 3);
         c->shape.optimizer = random_optimizer(r);
         random_low_rank(r, c->model);
     }

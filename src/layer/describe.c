@@ -20,6 +20,13 @@ static int add_tensor(writer *w, const char *name, int64_t cols, save_level save
     return w->p->tensors_n++;
 }
 
+static int add_exact(writer *w, const char *name, int64_t cols, save_level saved_from)
+{
+    const int t = add_tensor(w, name, cols, saved_from);
+    w->p->tensor[t].exact = true;
+    return t;
+}
+
 static int add_residual(writer *w, const char *name, save_level saved_from)
 {
     const int t = add_tensor(w, name, w->model->config.hidden, saved_from);
@@ -59,7 +66,7 @@ static void add_adapter(writer *w, int in, param_role weight, save_level saved_f
     *low = *gain = LAYER_NONE;
     if (!a)
         return;
-    *low = add_tensor(w, names[matrix][0], a->rows, saved_from);
+    *low = add_exact(w, names[matrix][0], a->rows, saved_from);
     layer_stage *s = add_stage(w, STAGE_LOW, in, *low);
     s->param[0] = weight;
     s->drops = w->model->adapters->dropout > 0;
@@ -227,10 +234,10 @@ static int add_scan(writer *w, int in, int layer)
 {
     const model_config *c = &w->model->config;
     const mix_columns at = model_mix_columns(c, layer);
-    const int mix = add_tensor(w, "mix", at.all, SAVE_ATTENTION), conv = add_tensor(w, "conv", at.channels, SAVE_ALL);
+    const int mix = add_exact(w, "mix", at.all, SAVE_ATTENTION), conv = add_exact(w, "conv", at.channels, SAVE_ALL);
     const int decays = add_rows(w, "decays", 1, c->scan_heads, true, SAVE_ATTENTION);
     const int steps = add_rows(w, "steps", 1, c->scan_heads, true, SAVE_ATTENTION);
-    const int values = add_tensor(w, "values", model_mix_values(c, layer), SAVE_ATTENTION);
+    const int values = add_exact(w, "values", model_mix_values(c, layer), SAVE_ATTENTION);
     const int states = add_rows(w, "states", c->scan_heads, c->scan_key_dim * c->scan_dim, true, SAVE_ATTENTION);
     w->p->tensor[states].per = ROWS_SEGMENTS;
     w->p->tensor[states].every = SCAN_CHUNK * scan_segment(c->scan_key_dim, c->scan_dim);
@@ -253,8 +260,8 @@ static int add_scan(writer *w, int in, int layer)
 
 static int add_conv(writer *w, int in, int layer)
 {
-    const int mix = add_tensor(w, "mix", model_mix_columns(&w->model->config, layer).all, SAVE_ATTENTION);
-    const int out = add_tensor(w, "conv", w->model->config.hidden, SAVE_ALL);
+    const int mix = add_exact(w, "mix", model_mix_columns(&w->model->config, layer).all, SAVE_ATTENTION);
+    const int out = add_exact(w, "conv", w->model->config.hidden, SAVE_ALL);
     add_linear(w, STAGE_LINEAR, in, mix, PARAM_MIX_IN, PARAM_MIX_IN_BIAS, SAVE_ATTENTION);
     add_convolution(w, mix, out);
     return out;
@@ -292,6 +299,7 @@ static int add_low(writer *w, const mixture *m, param_role matrices, int in, int
     if (!a)
         return LAYER_NONE;
     const int low = add_named(w, m, matrices == m->up ? "experts_low" : "experts_low_down", m->k, a->rows / m->experts, false, SAVE_ALL);
+    w->p->tensor[low].exact = true;
     layer_stage *s = add_stage(w, STAGE_EXPERTS_LOW, in, low);
     s->in[EXPERTS_ORDER] = order, s->in[EXPERTS_ENDS] = ends, s->in[EXPERTS_WEIGHTS] = weights;
     s->param[0] = matrices;

@@ -22,8 +22,14 @@ static layer_work work_open(const block_context *c, int block, const layer_layou
 
 static void run_step(const layer_work *work, layer_step step)
 {
+    layer_work of = *work;
+    of.pass = step.pass;
+    if (step_is_of_tensor(step)) {
+        kept_run(&of, step.stage);
+        return;
+    }
     const layer_stage *s = &work->l->program.stage[step.stage];
-    stage_type_of(s->kind)->pass[step.pass](work, s);
+    stage_type_of(s->kind)->pass[step.pass](&of, s);
 }
 
 /* The inputs of a unit from a row on, as far as stages that work row by row read them. */
@@ -89,10 +95,7 @@ void layer_forward(const block_context *c, int block, const layer_layout *l, con
     work.tiled = l->forward_tiles.region;
     work.stream = u->stream;
     work.out = out;
-    layer_step steps[LAYER_STAGES];
-    for (int i = 0; i < l->program.stages_n; i++)
-        steps[i] = (layer_step){PASS_FORWARD, i};
-    run_steps(&work, &l->forward_tiles, steps, l->program.stages_n);
+    run_steps(&work, &l->forward_tiles, l->forward, l->forward_n);
 }
 
 void layer_gains(const block_context *c, int block, const layer_layout *l, const block_weights *w, char *workspace)

@@ -1,10 +1,13 @@
-/* layout.c - what follows from a layer's program: the steps of backward, what is saved, and where everything lies. */
+/* layout.c - what follows from a layer's program and its steps: where everything lies. */
 #include "layer/groups.h"
 #include "layer/stage.h"
+#include "layer/steps.h"
 #include "layer/tiles.h"
 
 #include <stdlib.h>
 #include <string.h>
+
+enum { LINE = 64, PAGE = 4096 };
 
 int layer_tensor_named(const layer_program *p, const char *name)
 {
@@ -20,6 +23,20 @@ uint64_t layer_tensor_bytes(const layer_program *p, const step_shape *s, int ten
     const int64_t segments = t->per == ROWS_SEGMENTS ? s->unit_seqs * ((s->seq_len - 1) / t->every) : 1;
     const int64_t rows = t->times * (t->per == ROWS_TOKENS ? s->unit_rows : segments);
     return (uint64_t)rows * (uint64_t)t->cols * (t->four_bytes ? sizeof(float) : dtype_bytes(s->type));
+}
+
+uint64_t layer_code_bytes(const layer_program *p, const step_shape *s, int tensor)
+{
+    const layer_tensor *t = &p->tensor[tensor];
+    return align_up((uint64_t)(s->unit_rows * t->times * t->cols), LINE);
+}
+
+uint64_t layer_saved_bytes(const layer_layout *l, const step_shape *s, int tensor)
+{
+    const layer_tensor *t = &l->program.tensor[tensor];
+    if (!l->coded[tensor])
+        return layer_tensor_bytes(&l->program, s, tensor);
+    return layer_code_bytes(&l->program, s, tensor) + (uint64_t)(s->unit_rows * t->times * code_groups(t->cols)) * dtype_bytes(s->type);
 }
 
 double layer_flops(const model *m, int layer, const step_shape *s)
@@ -54,157 +71,7 @@ uint64_t layer_state_bytes(const layer_program *p, const model *m, int layer, co
     return bytes;
 }
 
-/* ---- steps ---- */
-
-static const stage_type *type_of(const layer_program *p, int stage) { return stage_type_of(p->stage[stage].kind); }
-
-bool layer_is_rewritten(const layer_program *p, int tensor)
-{
-    for (int i = 0; i < p->stages_n; i++)
-        if (p->stage[i].out[0] == tensor)
-            return type_of(p, i)->rewrites;
-    return false;
-}
-
-/* Where the gradient of a tensor lies; LAYER_NONE: in the caller's memory. */
-static int gradient_region(const layer_program *p, int tensor)
-{
-    const layer_tensor *t = &p->tensor[tensor];
-    return t->residual || t->carried ? LAYER_NONE : REGION_GRADIENT + (t->gradient_in == LAYER_NONE ? tensor : t->gradient_in);
-}
-
-typedef struct region_list { int *of, n; } region_list;
-
-static void touch(region_list *l, int region)
-{
-    for (int i = 0; i < l->n; i++)
-        if (l->of[i] == region)
-            return;
-    if (region != LAYER_NONE)
-        l->of[l->n++] = region;
-}
-
-static void touch_tensor(region_list *l, const layer_program *p, int tensor, bool itself, bool gradient)
-{
-    if (tensor == LAYER_NONE || p->tensor[tensor].carried)
-        return;
-    if (itself)
-        touch(l, REGION_TENSOR + tensor);
-    if (gradient)
-        touch(l, gradient_region(p, tensor));
-}
-
-int layer_step_regions(const layer_program *p, layer_step step, int regions[LAYER_STEP_REGIONS])
-{
-    const layer_stage *s = &p->stage[step.stage];
-    const unsigned what = stage_type_of(s->kind)->touches(s, step.pass);
-    region_list l = {regions, 0};
-    for (int k = 0; k < STAGE_INPUTS; k++)
-        touch_tensor(&l, p, s->in[k], what & TOUCH_IN(k), what & TOUCH_IN_GRADIENT(k));
-    for (int k = 0; k < STAGE_OUTPUTS; k++)
-        touch_tensor(&l, p, s->out[k], what & TOUCH_OUT(k), what & TOUCH_OUT_GRADIENT(k));
-    if (what & TOUCH_OPERAND)
-        touch(&l, layer_is_rewritten(p, s->in[0]) ? gradient_region(p, s->in[0]) : REGION_TENSOR + s->in[0]);
-    for (int k = 0; k < STAGE_SCRATCH; k++)
-        if (what & TOUCH_SCRATCH(k))
-            touch(&l, REGION_SCRATCH + step.stage * STAGE_SCRATCH + k);
-    return l.n;
-}
-
-static void add_step(layer_layout *l, step_pass pass, int stage) { l->backward[l->backward_n++] = (layer_step){pass, stage}; }
-
-/* The stages that run for each group of heads; false: none do. */
-static bool group_stages(const layer_layout *l, int *first, int *attention)
-{
-    *first = *attention = 0;
-    for (int i = 0; i < l->program.stages_n && l->groups > 1; i++)
-        if (l->program.stage[i].kind == STAGE_ATTENTION) {
-            *first = layer_first_of_group(&l->program, i);
-            *attention = i;
-        }
-    return l->groups > 1;
-}
-
-/* The weights of stages whose input was just written again. */
-static void add_waiting(layer_layout *l, bool waits[LAYER_STAGES], int written)
-{
-    for (int i = l->program.stages_n - 1; i >= 0; i--)
-        if (waits[i] && l->program.stage[i].in[0] == written) {
-            add_step(l, PASS_WEIGHTS, i);
-            waits[i] = false;
-        }
-}
-
-/* The stages in reverse; before attention's backward of a group, what it reads is made again. If the backward of the stage before one with
- * weights writes that one's input again, the gradients of its weights come after it. */
-static void add_reversed(layer_layout *l)
-{
-    bool waits[LAYER_STAGES] = {false};
-    int first, attention;
-    const bool grouped = group_stages(l, &first, &attention);
-    for (int i = l->program.stages_n - 1; i >= 0; i--) {
-        const layer_stage *s = &l->program.stage[i];
-        const stage_type *type = type_of(&l->program, i);
-        if (grouped && i == attention)
-            for (int k = first; k < attention; k++)
-                add_step(l, PASS_FORWARD, k);
-        if (!type->pass[PASS_INPUT])
-            continue; /* another stage computes its gradients */
-        add_step(l, PASS_INPUT, i);
-        if (type->rewrites)
-            add_waiting(l, waits, s->out[0]);
-        if (!type->pass[PASS_WEIGHTS])
-            continue;
-        if (layer_is_rewritten(&l->program, s->in[0]))
-            waits[i] = true;
-        else
-            add_step(l, PASS_WEIGHTS, i);
-    }
-}
-
-/* Tensors that backward reads are saved, if the level says so, or recomputed. The same holds for the inputs of the recomputation. */
-static void add_again(layer_layout *l, const bool needed_by_gradients[LAYER_TENSORS], save_level level)
-{
-    const layer_program *p = &l->program;
-    bool needed[LAYER_TENSORS], again[LAYER_STAGES] = {false};
-    memcpy(needed, needed_by_gradients, sizeof needed);
-    l->saved[LAYER_X] = true;
-    for (int i = p->stages_n - 1; i >= 0; i--) {
-        const layer_stage *s = &p->stage[i];
-        for (int k = 0; k < STAGE_OUTPUTS; k++)
-            if (s->out[k] != LAYER_NONE && needed[s->out[k]] && !p->tensor[s->out[k]].carried) {
-                l->saved[s->out[k]] = level >= p->tensor[s->out[k]].saved_from;
-                again[i] |= !l->saved[s->out[k]];
-            }
-        for (int k = 0; k < STAGE_INPUTS && again[i]; k++)
-            if (s->in[k] != LAYER_NONE)
-                needed[s->in[k]] = true;
-    }
-    for (int i = 0; i < p->stages_n; i++)
-        if (again[i])
-            add_step(l, PASS_FORWARD, i);
-    l->again_n = l->backward_n;
-}
-
-/* What the steps of a group make again does not count. */
-static void find_needed(const layer_program *p, int groups, bool needed[LAYER_TENSORS])
-{
-    layer_layout all = {.program = *p, .groups = groups};
-    bool made[LAYER_REGIONS] = {false};
-    add_reversed(&all);
-    for (int i = 0; i < all.backward_n; i++) {
-        int regions[LAYER_STEP_REGIONS], n = layer_step_regions(p, all.backward[i], regions);
-        for (int k = 0; k < n; k++) {
-            made[regions[k]] |= layer_makes(p, all.backward[i], regions[k]);
-            if (regions[k] < REGION_GRADIENT && !made[regions[k]])
-                needed[regions[k]] = true;
-        }
-    }
-}
-
 /* ---- places ---- */
-
-enum { LINE = 64, PAGE = 4096 };
 
 typedef struct place { uint64_t bytes, at; int first, last; } place; /* steps from which to which it is used; last -1: never */
 
@@ -258,7 +125,10 @@ static uint64_t put_all(place *all, int n)
     return end;
 }
 
-static bool is_elsewhere(const layer_layout *l, int region) { return region < LAYER_TENSORS && (l->saved[region] || region == LAYER_OUT); }
+static bool is_elsewhere(const layer_layout *l, step_pass pass, int region)
+{
+    return region < LAYER_TENSORS && (region == LAYER_OUT || layer_finds_saved(l, pass, region));
+}
 
 static bool is_of_heads(const layer_layout *l, int region)
 {
@@ -275,7 +145,7 @@ static void find_uses(const layer_layout *l, const layer_tiles *t, const layer_s
         int touched[LAYER_STEP_REGIONS], n = layer_step_regions(&l->program, steps[i], touched);
         for (int k = 0; k < n; k++) {
             place *p = &all[touched[k]];
-            if (is_elsewhere(l, touched[k]))
+            if (is_elsewhere(l, steps[i].pass, touched[k]))
                 continue;
             const bool tile = t->region[touched[k]], whole = t->group[i] && !tile && !is_of_heads(l, touched[k]);
             const int first = tile ? i : whole ? layer_groups_begin(t, i) : layer_run_begin(t, i);
@@ -304,45 +174,43 @@ static uint64_t place_regions(const layer_layout *l, const stage_site *of, const
     return end;
 }
 
-/* In the order of levels, so that what a level saves lies where all higher ones have it: measurements run backward of any level on tensors
- * that a forward pass of the highest one saved. */
-static void place_saved(layer_layout *l, const step_shape *s)
+static void place_one(layer_layout *l, const step_shape *s, int t)
 {
-    for (int level = 0; level < SAVE_LEVELS; level++)
-        for (int t = 0; t < l->program.tensors_n; t++)
-            if (l->saved[t] && (int)l->program.tensor[t].saved_from == level) {
-                l->saved_at[t] = l->saved_bytes;
-                l->saved_bytes += align_up(layer_tensor_bytes(&l->program, s, t), LINE);
-            }
-    l->saved_bytes = align_up(l->saved_bytes, PAGE);
+    l->saved_at[t] = l->saved_bytes;
+    l->saved_bytes += align_up(layer_saved_bytes(l, s, t), LINE);
 }
 
-/* The steps of the stages from the norm to attention. */
-static void mark_groups(layer_layout *l)
+/* The codes that are saved after the last stage that reads the input, where the input was. */
+static void place_over_input(layer_layout *l, const step_shape *s)
 {
-    int first, attention;
-    if (!group_stages(l, &first, &attention))
-        return;
-    for (int i = 0; i < l->program.stages_n; i++)
-        l->forward_tiles.group[i] = i >= first && i <= attention;
-    for (int i = 0; i < l->backward_n; i++)
-        l->backward_tiles.group[i] = l->backward[i].stage >= first && l->backward[i].stage <= attention;
+    const uint64_t input = align_up(layer_tensor_bytes(&l->program, s, LAYER_X), LINE);
+    for (int t = 0; t < l->program.tensors_n && l->coded[LAYER_X]; t++)
+        if (layer_is_kept_late(l, t))
+            place_one(l, s, t);
+    l->saved_bytes = l->coded[LAYER_X] && l->saved_bytes < input ? input : l->saved_bytes;
+}
+
+/* In the order of levels, so that what a level saves lies where all higher ones have it, unless the input is in codes: measurements run
+ * backward of any level on tensors that a forward pass of the highest one saved. What may be in codes comes last: its size differs by
+ * level. */
+static void place_saved(layer_layout *l, const step_shape *s)
+{
+    place_over_input(l, s);
+    for (int at = 0; at < 2 * SAVE_LEVELS; at++)
+        for (int t = 0; t < l->program.tensors_n; t++)
+            if (l->saved[t] && (int)l->program.tensor[t].saved_from + (l->rounded[t] && t != LAYER_X ? SAVE_LEVELS : 0) == at &&
+                !(l->coded[LAYER_X] && layer_is_kept_late(l, t)))
+                place_one(l, s, t);
+    l->saved_bytes = align_up(l->saved_bytes, PAGE);
 }
 
 static void layout_of_program(layer_layout *l, const model *m, int layer, const step_shape *s, save_level level)
 {
     const stage_site of = {.model = m, .shape = s, .layer = layer};
-    bool needed[LAYER_TENSORS] = {false};
-    layer_step forward[LAYER_STAGES];
     l->groups = layer_groups(m, layer, s);
-    find_needed(&l->program, l->groups, needed);
-    add_again(l, needed, level);
-    add_reversed(l);
-    mark_groups(l);
-    for (int i = 0; i < l->program.stages_n; i++)
-        forward[i] = (layer_step){PASS_FORWARD, i};
+    layer_steps_find(l, s, level);
     place_saved(l, s);
-    l->forward_workspace = place_regions(l, &of, forward, l->program.stages_n, &l->forward_tiles, l->forward_at);
+    l->forward_workspace = place_regions(l, &of, l->forward, l->forward_n, &l->forward_tiles, l->forward_at);
     l->backward_workspace = place_regions(l, &of, l->backward, l->backward_n, &l->backward_tiles, l->backward_at);
 }
 

@@ -23,6 +23,16 @@
  *
  *   saved set of (block, micro-batch) = [unit 0: x qkv attention ... ][unit 1: ...]...
  *
+ * With step_shape.saved in 8 bits, the gradients of a layer are computed from the rounding of the tensors that can be saved (`rounded`),
+ * never from the tensors themselves, and forward from the tensors themselves, never from their rounding. So a plan changes no bit:
+ *
+ *   saved, and recomputation reads it     the tensor is saved; its rounding is made in the workspace of backward
+ *   saved, and recomputation does not     its codes are saved (`coded`), when forward has made it, and decoded in backward
+ *   recomputed                            rounded in place, before the first step of the gradients that reads it
+ *
+ * The layer before has written the input at the beginning of the saved memory. If its codes are saved, forward makes them first, and puts
+ * codes of other tensors in its place when no stage reads it any more.
+ *
  * The kinds of stages are rows of a table (stage.h).
  */
 #ifndef PT_LAYER_PROGRAM_H
@@ -56,6 +66,7 @@ typedef struct layer_tensor {
     unsigned char carried; /* carried_kind: layers hand it on, in the caller's memory, and its gradient */
     save_level saved_from; /* the lowest level from which it is saved if backward reads it; SAVE_LEVELS: never */
     int gradient_in;       /* its gradient is the first columns of this tensor's; LAYER_NONE: it has its own */
+    int exact;             /* bool: the gradients never read it rounded to 8 bits */
 } layer_tensor;
 
 typedef enum stage_kind {
@@ -119,8 +130,11 @@ typedef struct layer_program {
 void layer_describe(layer_program *out, const model *m, int layer);
 /* A tensor by its name; LAYER_NONE: the layer has no such tensor. */
 int layer_tensor_named(const layer_program *p, const char *name);
-/* Bytes of a tensor for one unit. */
+/* Bytes of a tensor for one unit; of its codes, and before the largest magnitudes of their groups; and of what is saved. */
 uint64_t layer_tensor_bytes(const layer_program *p, const step_shape *s, int tensor);
+uint64_t layer_code_bytes(const layer_program *p, const step_shape *s, int tensor);
+struct layer_layout;
+uint64_t layer_saved_bytes(const struct layer_layout *l, const step_shape *s, int tensor);
 
 /* FLOPs of the forward of a layer for one unit. */
 double layer_flops(const model *m, int layer, const step_shape *s);
@@ -132,11 +146,16 @@ typedef enum step_pass {
     PASS_FORWARD, /* forward, or recomputation in backward */
     PASS_INPUT,   /* the gradient of the stage's input; for a norm, those of its parameters, too */
     PASS_WEIGHTS, /* the gradients of its parameters */
-    PASSES
+    PASSES,
+    /* steps with a tensor in place of a stage: */
+    PASS_KEEP = PASSES, /* forward: its codes are saved */
+    PASS_READ,          /* backward: its rounding, from what was saved */
+    PASS_ROUND          /* backward: its rounding, in place */
 } step_pass;
 typedef struct layer_step { step_pass pass; int stage; } layer_step;
+static inline bool step_is_of_tensor(layer_step s) { return s.pass >= PASSES; }
 
-enum { LAYER_STEPS = (PASSES + 1) * LAYER_STAGES, /* forward may run twice in backward (groups.h) */
+enum { LAYER_STEPS = (PASSES + 1) * LAYER_STAGES + LAYER_TENSORS, /* forward may run twice in backward (groups.h) */
        LAYER_STEP_REGIONS = 3 * STAGE_INPUTS + 2 * STAGE_OUTPUTS + STAGE_SCRATCH };
 
 /* Regions of a layer's memory: tensors, their gradients, and the scratch memory of each stage. */
@@ -155,10 +174,13 @@ typedef struct layer_tiles {
 /* How a layer is computed under a save level, and the offsets of everything for one unit. */
 typedef struct layer_layout {
     layer_program program;
-    layer_step backward[LAYER_STEPS];
+    layer_step forward[LAYER_STEPS], backward[LAYER_STEPS];
+    int forward_n;
     int groups;                         /* of heads, one after the other in attention; 1: all heads together */
     int again_n, backward_n;            /* steps of backward that recompute (these come first); all steps */
     bool saved[LAYER_TENSORS];
+    bool rounded[LAYER_TENSORS];        /* the gradients read its rounding, under every level */
+    bool coded[LAYER_TENSORS];          /* saved in codes */
     uint64_t saved_at[LAYER_TENSORS];   /* bytes, in the saved tensors */
     uint64_t forward_at[LAYER_REGIONS]; /* bytes, in the workspace of forward */
     uint64_t backward_at[LAYER_REGIONS];
@@ -168,6 +190,11 @@ typedef struct layer_layout {
 } layer_layout;
 void layer_layout_init(layer_layout *l, const model *m, int layer, const step_shape *s, save_level level);
 
+/* Does a step find the tensor in the saved memory? */
+static inline bool layer_finds_saved(const layer_layout *l, step_pass pass, int tensor)
+{
+    return l->saved[tensor] && !(pass == PASS_FORWARD || pass == PASS_KEEP ? l->coded[tensor] && tensor != LAYER_X : l->rounded[tensor]);
+}
 /* The output of a norm or an activation: its backward writes it again, in place of its gradient. */
 bool layer_is_rewritten(const layer_program *p, int tensor);
 /* The regions that a step reads or writes; returns their number. */

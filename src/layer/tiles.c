@@ -36,6 +36,8 @@ int layer_groups_end(const layer_tiles *t, int n, int i)
 
 bool layer_makes(const layer_program *p, layer_step step, int region)
 {
+    if (step_is_of_tensor(step))
+        return step.pass == PASS_READ && region == step.stage;
     const layer_stage *s = &p->stage[step.stage];
     bool out = false, in = false;
     for (int k = 0; k < STAGE_OUTPUTS; k++)
@@ -92,6 +94,16 @@ static bool has_rows(const layer_program *p, int region)
     return region >= REGION_SCRATCH || p->tensor[region % LAYER_TENSORS].per == ROWS_TOKENS;
 }
 
+/* Rows are rounded to codes each for itself. */
+static bool runs_by_row(const layer_program *p, layer_step step)
+{
+    if (step_is_of_tensor(step))
+        return true;
+    const layer_stage *s = &p->stage[step.stage];
+    const stage_type *type = stage_type_of(s->kind);
+    return type->by_row && !(type->whole && type->whole(s));
+}
+
 void layer_tiles_find(layer_tiles *out, const layer_program *p, const step_shape *s, const layer_step *steps, int n)
 {
     int run[LAYER_REGIONS];
@@ -99,11 +111,8 @@ void layer_tiles_find(layer_tiles *out, const layer_program *p, const step_shape
     memset(out->region, 0, sizeof out->region);
     if (s->tile_rows >= s->unit_rows)
         return;
-    for (int i = 0; i < n; i++) {
-        const layer_stage *stage = &p->stage[steps[i].stage];
-        const stage_type *type = stage_type_of(stage->kind);
-        out->step[i] = type->by_row && !(type->whole && type->whole(stage));
-    }
+    for (int i = 0; i < n; i++)
+        out->step[i] = runs_by_row(p, steps[i]);
     do
         find_runs(out, p, steps, n, run);
     while (part_shared_scratch(out, p, steps, n, run));

@@ -16,6 +16,7 @@ typedef struct layer_work {
     char *saved, *workspace;
     const uint64_t *at;  /* offsets of what is not saved: l->forward_at or l->backward_at */
     const bool *tiled;   /* regions that hold one tile, of forward or backward */
+    step_pass pass;      /* of the step that runs */
     float *stream;       /* forward adds to it; NULL while backward recomputes */
     void *out;           /* the layer's output; backward: the gradient dx */
     float *accumulators; /* backward */
@@ -57,7 +58,8 @@ static inline void *tensor(const layer_work *work, int t)
     const unsigned char carried = work->l->program.tensor[t].carried;
     if (carried)
         return work->u->carried + (carried == CARRIED_KV ? work->carried.kv[kv_kind(work)] : work->carried.inputs) + row_offset(work, t);
-    return work->l->saved[t] ? work->saved + work->l->saved_at[t] + row_offset(work, t) : region(work, t);
+    return layer_finds_saved(work->l, work->pass, t) ? work->saved + (t == LAYER_X ? 0 : work->l->saved_at[t]) + row_offset(work, t)
+                                                      : region(work, t);
 }
 
 static inline bool is_residual(const layer_work *work, int t) { return work->l->program.tensor[t].residual; }
@@ -142,6 +144,11 @@ static inline const void *residual_of(const layer_work *work, const layer_stage 
 }
 /* The stream to which it adds: only if its output is part of the residual stream. */
 static inline float *stream_of(const layer_work *work, const layer_stage *s) { return is_residual(work, s->out[0]) ? work->stream : NULL; }
+
+/* ---- kept.c ---- */
+
+/* The step work->pass, one with a tensor in place of a stage. */
+void kept_run(const layer_work *work, int tensor);
 
 /* ---- share.c ---- */
 

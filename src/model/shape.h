@@ -11,6 +11,9 @@
 #include "device/device.h"
 #include "model/model.h"
 
+/* How backward reads the tensors of a layer that may be saved: as forward made them, or rounded to codes of 8 bits (layer/program.h). */
+typedef enum saved_form { SAVED_EXACT, SAVED_INT8, SAVED_FP8 } saved_form;
+
 enum { CPU_GRADIENT_ROWS = 2048, GPU_GRADIENT_ROWS = 8192 };
 
 typedef struct step_shape {
@@ -34,6 +37,7 @@ typedef struct step_shape {
     float noise;            /* a step's embeddings have uniform noise from -noise to noise */
     bool linear;            /* a target's loss is minus its logit */
     int64_t scores;         /* an evaluation hands out so many values of each row's logits, head_layout.ld; 0: none */
+    saved_form saved;       /* in a step; an evaluation has no backward */
     float smoothing;        /* share of the vocabulary's mean in the loss of a target (op_cross_entropy) */
 } step_shape;
 

@@ -101,6 +101,9 @@ static const option_row rows[] = {
     {T(document_mask, "document-mask", FLAG, NULL), .is.help = DOCUMENT_HELP, .record = RECORD_RESULT, .need = NEED_TEXT, TRAIN},
     {T(precision, "dtype", CHOICE, DTYPES), .is.initial = "bf16", .record = RECORD_RESULT, ALL,
      .is.help = "bf16: bf16 compute, fp32 master weights"},
+    {T(activations, "activations", CHOICE, "exact|int8|fp8"), .is.initial = "exact", .record = RECORD_RESULT, ALL,
+     .is.help = "int8, fp8: backward reads saved activations rounded to 8 bits, which take about\nhalf the memory; changes the result a "
+                "little"},
 
     {LIST(freeze, "freeze", "PATTERN"), .is.group = PART, .record = RECORD_RESULT, ALL,
      .is.help = "do not train tensors whose names match ('model.layers.?.*'); repeatable"},

@@ -106,6 +106,8 @@ static json_t *blocks_made_for(const profile_request *r)
                      "parallel",
                      c->parallel, "attention_softcap", (double)c->attention_softcap, "logit_softcap", (double)c->logit_softcap, "frozen",
                      frozen);
+    if (all && s->saved != SAVED_EXACT)
+        json_object_set_new(all, "activations", json_integer(s->saved));
     if (all && c->input_width)
         json_object_set_new(all, "input_width", json_integer((json_int_t)c->input_width));
     if (all && c->kv_latent)

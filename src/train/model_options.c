@@ -154,6 +154,7 @@ int shape_of_options(pt_train_options *o, const model *m, step_shape *s, pt_erro
     step_shape_init(s, m, o->precision == PT_PRECISION_BF16 ? PT_BF16 : PT_F32, o->batch_size, o->seq_len);
     s->documents = o->document_mask || task_of(o)->pairs;
     s->weighted = o->loss_per == PT_LOSS_PER_EXAMPLE || task_of(o)->plane != TASK_PLANE_NONE;
+    s->saved = (saved_form)o->activations;
     s->router_aux = (float)o->router_aux_loss;
     s->compare = task_rule(o);
     s->linear = task_of(o)->scores == SCORES_ONE;

@@ -51,12 +51,45 @@ static void walk_step(walker *w, layer_step step)
     for (int pass = 0; pass < 2; pass++) /* the second time all of them together */
         for (int j = 0; j < k; j++) {
             const int r = regions[j];
-            if (r < LAYER_TENSORS && (l->saved[r] || r == LAYER_OUT))
+            if (r < LAYER_TENSORS && (r == LAYER_OUT || layer_finds_saved(l, step.pass, r)))
                 continue;
             const step_shape *of = w->tiles->region[r] ? &tile : w->shape;
             use(&w->work, r, w->at[r], layer_region_bytes(&l->program, w->model, 0, of, r), w->before[r]);
             w->before[r] = true;
         }
+}
+
+/* Backward rounds before the first step of the gradients that reads a tensor, once for each group of heads at most, and nothing in place
+ * that is computed again after it or for several groups. Forward saves codes of what it has made to the end. */
+static void check_rounding(const layer_layout *l)
+{
+    bool ready[LAYER_TENSORS] = {false}, kept[LAYER_TENSORS] = {false};
+    for (int i = 0; i < l->backward_n; i++) {
+        const layer_step step = l->backward[i];
+        int regions[LAYER_STEP_REGIONS], k = layer_step_regions(&l->program, step, regions);
+        if (step_is_of_tensor(step)) {
+            assert_true(i >= l->again_n && l->rounded[step.stage] && !ready[step.stage]);
+            assert_int_equal(step.pass, l->saved[step.stage] ? PASS_READ : PASS_ROUND);
+            assert_true(step.pass == PASS_READ || !l->backward_tiles.group[i]);
+            ready[step.stage] = true;
+            continue;
+        }
+        for (int j = 0; j < k; j++)
+            if (regions[j] < LAYER_TENSORS && l->rounded[regions[j]])
+                assert_true(step.pass == PASS_FORWARD ? !l->coded[regions[j]] && (l->saved[regions[j]] || !ready[regions[j]])
+                                                      : ready[regions[j]]);
+    }
+    for (int i = 0; i < l->forward_n; i++) {
+        const layer_step step = l->forward[i];
+        if (step_is_of_tensor(step)) {
+            assert_true(step.pass == PASS_KEEP && l->coded[step.stage] && !kept[step.stage]);
+            kept[step.stage] = true;
+            continue;
+        }
+        for (int k = 0; k < STAGE_OUTPUTS; k++)
+            assert_true(l->program.stage[step.stage].out[k] == LAYER_NONE || !kept[l->program.stage[step.stage].out[k]]);
+    }
+    assert_memory_equal(kept, l->coded, sizeof kept);
 }
 
 /* Each run for two tiles. The second finds nothing of the first in regions that hold one. */
@@ -93,6 +126,30 @@ static void walk(walker w, const layer_step *steps, int n, uint64_t bytes)
     free(w.work.owner);
 }
 
+/* Forward writes codes where nothing lies that it or backward reads later; the input lies at the beginning. */
+static void check_saved(const layer_layout *l, const step_shape *s)
+{
+    enum { INPUT = LAYER_TENSORS };
+    const uint64_t input = layer_tensor_bytes(&l->program, s, LAYER_X);
+    memory saved = memory_of(l->saved_bytes);
+    use(&saved, INPUT, 0, input, false);
+    for (int t = 0; t < l->program.tensors_n; t++)
+        if (l->saved[t] && !l->coded[t] && t != LAYER_X)
+            use(&saved, t, l->saved_at[t], layer_saved_bytes(l, s, t), false);
+    for (int i = 0; i < l->forward_n; i++) {
+        int regions[LAYER_STEP_REGIONS], k = layer_step_regions(&l->program, l->forward[i], regions);
+        for (int j = 0; j < k; j++)
+            if (regions[j] == LAYER_X)
+                use(&saved, INPUT, 0, input, true);
+        if (l->forward[i].pass == PASS_KEEP)
+            use(&saved, l->forward[i].stage, l->saved_at[l->forward[i].stage], layer_saved_bytes(l, s, l->forward[i].stage), false);
+    }
+    for (int t = 0; t < l->program.tensors_n; t++)
+        if (l->saved[t])
+            use(&saved, t == LAYER_X && !l->coded[t] ? (int)INPUT : t, l->saved_at[t], layer_saved_bytes(l, s, t), true);
+    free(saved.owner);
+}
+
 /* Each gradient's step once, in an order in which what a step reads is there. */
 static void check_order(const layer_layout *l)
 {
@@ -101,7 +158,7 @@ static void check_order(const layer_layout *l)
     for (int i = l->again_n; i < l->backward_n; i++) {
         const layer_step step = l->backward[i];
         const layer_stage *s = &p->stage[step.stage];
-        if (step.pass == PASS_FORWARD && l->backward_tiles.group[i])
+        if (step_is_of_tensor(step) || (step.pass == PASS_FORWARD && l->backward_tiles.group[i]))
             continue;
         bool *seen = step.pass == PASS_INPUT ? input : weights;
         assert_true(step.pass != PASS_FORWARD && !seen[step.stage]);
@@ -119,28 +176,23 @@ static void check_order(const layer_layout *l)
     }
 }
 
-static void check_layout(const model *m, pt_dtype type, int64_t batch, int64_t seq_len, save_level level, bool groups)
+static void check_layout(const model *m, pt_dtype type, int64_t batch, int64_t seq_len, save_level level, bool groups,
+                         saved_form form)
 {
     step_shape s;
     layer_layout l;
-    layer_step forward[LAYER_STAGES];
     step_shape_init(&s, m, type, batch, seq_len);
+    s.saved = form;
     s.tile_rows = seq_len == 64 ? 20 : s.tile_rows;
     s.whole_heads = groups ? 0 : s.whole_heads;
     layer_layout_init(&l, m, 0, &s, level);
-    memory saved = memory_of(l.saved_bytes);
-    for (int pass = 0; pass < 2; pass++)
-        for (int t = 0; t < l.program.tensors_n; t++)
-            if (l.saved[t])
-                use(&saved, t, l.saved_at[t], layer_tensor_bytes(&l.program, &s, t), pass > 0);
-    free(saved.owner);
-    for (int i = 0; i < l.program.stages_n; i++)
-        forward[i] = (layer_step){PASS_FORWARD, i};
+    check_saved(&l, &s);
     walker w = {.model = m, .shape = &s, .layout = &l, .tiles = &l.forward_tiles, .at = l.forward_at};
-    walk(w, forward, l.program.stages_n, l.forward_workspace);
+    walk(w, l.forward, l.forward_n, l.forward_workspace);
     w.tiles = &l.backward_tiles, w.at = l.backward_at;
     walk(w, l.backward, l.backward_n, l.backward_workspace);
     check_order(&l);
+    check_rounding(&l);
 }
 
 /* Few rows and wide heads or none to speak of, short MLPs and long ones, sequences so long that attention has sums. */
@@ -172,7 +224,8 @@ static void what_a_layer_still_needs_is_not_overwritten(void **state)
             for (size_t k = 0; k < sizeof steps / sizeof *steps - (kind < 18 && kind % 4 == (int)w % 4 ? 0 : kind < 18 ? 1 : 2); k++)
                 for (int level = 0; level < SAVE_LEVELS; level++)
                     for (int groups = 0; groups < (steps[k].seq_len > 64 ? 1 : 2); groups++)
-                        check_layout(m, k % 2 ? PT_F32 : PT_BF16, steps[k].batch, steps[k].seq_len, (save_level)level, groups);
+                        check_layout(m, k % 2 ? PT_F32 : PT_BF16, steps[k].batch, steps[k].seq_len, (save_level)level, groups,
+                                     (saved_form)((k + (size_t)level + (size_t)kind) % 2));
             model_close(m);
         }
     }
@@ -204,6 +257,35 @@ static void levels_save_what_backward_reads(void **state)
     layer_layout_init(&l, m, 0, &s, SAVE_ALL);
     assert_true(l.groups == 2 && !l.again_n && !l.saved[layer_tensor_named(&l.program, "qkv")]);
     assert_true(l.saved[layer_tensor_named(&l.program, "attention")]);
+    model_close(m);
+}
+
+/* Llama in codes: a level has what it does not compute again from the middle of the residual stream in codes, and the input never. */
+static void codes_are_saved_of_what_is_not_computed_from(void **state)
+{
+    (void)state;
+    model *m = config_open("{'model_type': 'llama', 'vocab_size': 300, 'hidden_size': 64, 'num_attention_heads': 4, "
+                           "'num_key_value_heads': 2, "
+                           "'num_hidden_layers': 1, 'intermediate_size': 128, 'max_position_embeddings': 64}");
+    static const char *const coded[SAVE_LEVELS][6] = {{NULL}, {"qkv", "attention", NULL}, {"x", "qkv", "attention", "xm", "up", NULL}};
+    static const char *const rounded[] = {"x", "qkv", "attention", "xm", "up"};
+    step_shape s;
+    layer_layout l;
+    step_shape_init(&s, m, PT_BF16, 1, 64);
+    s.saved = SAVED_INT8;
+    for (int level = 0; level < SAVE_LEVELS; level++) {
+        layer_layout_init(&l, m, 0, &s, (save_level)level);
+        int codes = 0, roundings = 0;
+        for (int t = 0; t < l.program.tensors_n; t++)
+            codes += l.coded[t], roundings += l.rounded[t];
+        for (int i = 0; coded[level][i]; i++, codes--)
+            assert_true(l.coded[layer_tensor_named(&l.program, coded[level][i])]);
+        for (int i = 0; i < 5; i++, roundings--)
+            assert_true(l.rounded[layer_tensor_named(&l.program, rounded[i])]);
+        assert_true(codes == 0 && roundings == 0);
+    }
+    /* 64 rows: statistics of 4 heads; x, qkv, attention, xm and up in codes, with 2 bytes for each 64 */
+    assert_int_equal(l.saved_bytes, align_up(64 * (4 * 4 + (64 + 128 + 64 + 64 + 256) * 66 / 64), 4096));
     model_close(m);
 }
 
@@ -252,6 +334,7 @@ static void layers_that_differ_have_programs_of_their_own(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {cmocka_unit_test(what_a_layer_still_needs_is_not_overwritten),
+                                       cmocka_unit_test(codes_are_saved_of_what_is_not_computed_from),
                                        cmocka_unit_test(levels_save_what_backward_reads),
                                        cmocka_unit_test(what_a_level_saves_lies_where_all_higher_ones_have_it),
                                        cmocka_unit_test(layers_that_differ_have_programs_of_their_own)};

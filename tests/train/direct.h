@@ -20,9 +20,10 @@ typedef struct direct {
 
 enum { DIRECT_TILE = 5 }; /* rows of a tile beside groups of heads */
 
-/* All on the device; layers save as said. groups: attention by groups of heads, in tiles of few rows. `d` must not move. */
+/* All on the device; layers save as said. groups: attention by groups of heads, in tiles of few rows. saved: what backward reads. `d` must
+ * not move. */
 static inline void direct_open_with(direct *d, const fixture *f, pt_dtype type, save_level level, int64_t batch, int64_t seq_len,
-                                    bool groups)
+                                    bool groups, saved_form saved)
 {
     pt_error e = {0};
     memset(d, 0, sizeof *d);
@@ -32,6 +33,7 @@ static inline void direct_open_with(direct *d, const fixture *f, pt_dtype type, 
         step_shape_for_gpu(&d->shape, f->model);
     d->shape.whole_heads = groups ? 0 : d->shape.whole_heads;
     d->shape.tile_rows = groups ? DIRECT_TILE : d->shape.tile_rows;
+    d->shape.saved = saved;
     d->shape.router_aux = (float)fixture_router_aux(f);
     must(pack(f->model, &d->shape, 1 << 20, &d->packing, &e), &e);
     must(plan_alloc(&d->plan, d->packing.chunks_n, (int)f->model->config.layers, &e), &e);
@@ -57,7 +59,8 @@ static inline void direct_open_with(direct *d, const fixture *f, pt_dtype type, 
 
 static inline void direct_open(direct *d, const fixture *f, pt_dtype type, save_level level)
 {
-    direct_open_with(d, f, type, level, (int64_t)fixture_setting(f, "batch_size"), (int64_t)fixture_setting(f, "seq_len"), false);
+    direct_open_with(d, f, type, level, (int64_t)fixture_setting(f, "batch_size"), (int64_t)fixture_setting(f, "seq_len"), false,
+                     SAVED_EXACT);
 }
 
 static inline void direct_close(direct *d)

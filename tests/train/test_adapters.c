@@ -131,7 +131,7 @@ static void check_slopes(const char *name, save_level level, bool groups)
     pt_error e = {0};
     adapted_open(&a, name);
     direct_open_with(&d, &a.f, PT_F32, level, (int64_t)fixture_setting(&a.f, "batch_size"), (int64_t)fixture_setting(&a.f, "seq_len"),
-                     groups);
+                     groups, SAVED_EXACT);
     safetensors *st = adapter_open(a.folder);
     state_open(&s, d.x);
     must(state_load_adapted(&s, a.f.weights, st, 0, &e), &e);

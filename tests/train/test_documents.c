@@ -183,7 +183,7 @@ static void compare_with_alone(const char *name)
     assert_non_null(p->gradient);
     p->len = c->position == POSITION_LEARNED && c->max_positions < LONGEST ? c->max_positions : LONGEST;
     p->n = BATCH * p->len;
-    direct_open_with(&d, &f, PT_F32, random_below(&the_random, SAVE_LEVELS), BATCH, p->len, random_one_in(&the_random, 2));
+    direct_open_with(&d, &f, PT_F32, random_below(&the_random, SAVE_LEVELS), BATCH, p->len, random_one_in(&the_random, 2), SAVED_EXACT);
     make_documents(p, c->vocab);
     run_packed(&d, p);
     int pieces = 0;

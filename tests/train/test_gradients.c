@@ -17,7 +17,8 @@ static void compare_gradients(const char *name, save_level level, bool groups)
     direct d;
     double worst = 0;
     fixture_open(&f, "models", name);
-    direct_open_with(&d, &f, PT_F32, level, (int64_t)fixture_setting(&f, "batch_size"), (int64_t)fixture_setting(&f, "seq_len"), groups);
+    direct_open_with(&d, &f, PT_F32, level, (int64_t)fixture_setting(&f, "batch_size"), (int64_t)fixture_setting(&f, "seq_len"), groups,
+                     SAVED_EXACT);
     step_result r = direct_step(&d, 0);
     double loss = fixture_of_step(&f, "loss_fp64", 0), norm = fixture_of_step(&f, "grad_norm_fp64", 0);
     if (!(fabs(r.loss - loss) <= 1e-5 * loss && fabs(r.norm - norm) <= 1e-4 * norm))

@@ -105,7 +105,7 @@ static int close_all(void **state)
 }
 
 static const optimizer *the_optimizer = &optimizer_adamw;
-static const char *lanes = "1";
+static const char *lanes = "1", *activations = "exact";
 static int pairs_task; /* of those of train_tasks that compare replies */
 
 static void common_arguments(arguments *a, const char *out)
@@ -117,7 +117,8 @@ static void common_arguments(arguments *a, const char *out)
     add_arguments(a, (const char *const[]){"train", "--model", chats ? chat_model : model_folder(), "--data", data, "--out", out,
                                            "--seq-len", "32",
                                            "--batch-size", "4", "--lr", "1e-3", "--weight-decay", "0.1", "--device", run_device(),
-                                           "--optimizer", the_optimizer->name, "--lanes", lanes, "--quiet", NULL});
+                                           "--optimizer", the_optimizer->name, "--lanes", lanes, "--activations", activations,
+                                           "--quiet", NULL});
     if (the_optimizer == &optimizer_apollo || the_optimizer == &optimizer_galore)
         add_arguments(a, (const char *const[]){"--optimizer-args", "rank=3,update_proj_gap=5", NULL});
     if (data_kind_now == DOCUMENTS)
@@ -220,9 +221,10 @@ static int optimizers_n(void)
 
 static void kill_and_compare(int wanted)
 {
-    static const char *const numbers[] = {"1", "2", "4"};
+    static const char *const numbers[] = {"1", "2", "4"}, *const forms[] = {"exact", "int8", "fp8"};
     int kills = 0, runs = 0, starts = 0;
     lanes = numbers[random_below(&the_random, 3)];
+    activations = forms[random_below(&(random_source){the_random.seed + 1, the_random.n}, 3)];
     do {
         pairs_task = 1 + random_below(&the_random, train_tasks_n - 1);
     } while (!train_tasks[pairs_task]->pairs || (train_tasks[pairs_task]->scores && (adapted || frozen)));
@@ -244,9 +246,9 @@ static void kill_and_compare(int wanted)
         runs++;
     }
     must(tree_remove(straight, &e), &e);
-    printf("%s, %s lanes: %d runs of %.2f s%s%s%s, killed %d times in %d starts: the same bits\n", the_optimizer->name, lanes, runs,
-           seconds, frozen ? ", some frozen" : adapted ? ", adapters" : "", data_names[data_kind_now], saves ? "" : ", no checkpoints",
-           kills, starts);
+    printf("%s, %s lanes, activations %s: %d runs of %.2f s%s%s%s, killed %d times in %d starts: the same bits\n", the_optimizer->name,
+           lanes, activations, runs, seconds, frozen ? ", some frozen" : adapted ? ", adapters" : "", data_names[data_kind_now],
+           saves ? "" : ", no checkpoints", kills, starts);
 }
 
 static void a_killed_run_resumes_to_the_same_bits(void **state)
