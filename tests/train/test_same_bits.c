@@ -165,6 +165,13 @@ static bool trains_norms_of_heads(const model *m)
     return only;
 }
 
+/* Parameters that are trained in every turn of layers have taken more steps. */
+static void count_step(update_params *u, int step)
+{
+    u->step = step + 1;
+    u->step_always = step + 4;
+}
+
 static int train(executor *x, const schedule_input *in, bool clipping, uint64_t seed, outcome *o, pt_error *e)
 {
     int64_t tokens = in->shape->batch * in->shape->seq_len;
@@ -176,7 +183,7 @@ static int train(executor *x, const schedule_input *in, bool clipping, uint64_t 
     for (int step = 0; step < STEPS && !failed; step++) {
         fill_batch(x, in->model, in->shape, seed, step);
         if (in->plan->update == UPDATE_BACKWARD)
-            u.step = step + 1;
+            count_step(&u, step);
         executor_set_baseline(x, 0.1f * (float)step);
         executor_set_dropout(x, seed + (uint64_t)step + 1);
         failed = executor_run(x, pending ? SCHEDULE_STEP_UPDATE : SCHEDULE_STEP, 1.0f / (float)tokens, &u, e);
@@ -184,7 +191,7 @@ static int train(executor *x, const schedule_input *in, bool clipping, uint64_t 
         memcpy(o->routing, executor_routing(x), routing_bytes(in->model, in->shape));
         double norm = norm_of(x, in->model);
         assert_true(isfinite(norm) && (norm > 0 || trains_norms_of_heads(in->model)));
-        u.step = step + 1;
+        count_step(&u, step);
         u.grad_scale = clipping && norm > 0 ? (float)(0.5 / norm) : 1;
         pending = in->plan->update == UPDATE_NEXT_FORWARD;
         if (!failed && (in->plan->update == UPDATE_END || (pending && step == STEPS - 1)))
@@ -246,6 +253,14 @@ static void assert_same(const outcome *a, const outcome *b, const random_case *c
 
 static bool needs_host(void) { return strcmp(test_device_name(), "cpu") != 0; }
 
+/* Some count their steps on over the turns of layers: neighbours of one chunk may differ in that. */
+static void mark_always(random_source r, model *m)
+{
+    const bool any = random_one_in(&r, 3);
+    for (int i = 0; i < m->params_n && any; i++)
+        m->params[i].always = m->params[i].trainable && random_one_in(&r, 2);
+}
+
 /* A model and a step; of an emulated device, attention's tiles take the time: one for each sequence, head and layer. */
 static void open_case(random_source *r, random_case *c)
 {
@@ -255,6 +270,7 @@ static void open_case(random_source *r, random_case *c)
         random_case_close(c);
         assert_int_equal(random_case_open(r, c, &e), 0);
     }
+    mark_always((random_source){r->seed + 10, r->n}, c->model);
     c->shape.documents = random_one_in(r, 2);
     c->shape.weighted = random_one_in(&(random_source){r->seed + 2, r->n}, 2);
     if (c->shape.documents && c->shape.seq_len > 1 && random_one_in(&(random_source){r->seed + 3, r->n}, 3)) { /* preferences */
