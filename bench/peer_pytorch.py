@@ -6,6 +6,7 @@
 
 MODE is eager-bf16, compile-bf16 (both autocast over fp32 weights), eager-fp32 or compile-fp32; by
 default the first three. layers-bf16 compiles each layer on its own, which takes a fraction of the time.
+long-bf16 is for long sequences: layers are compiled and recomputed, and the loss is computed in tiles of rows.
 offload-bf16 is FSDP2 with fp32 weights, gradients and AdamW on the CPU, and recomputed layers; it keeps to
 --device-memory. matmul-bf16 is no training: the best rate of a bf16 product, the ceiling.
 
@@ -25,7 +26,7 @@ import subprocess
 import sys
 import time
 
-MODES = ["eager-bf16", "compile-bf16", "eager-fp32", "compile-fp32", "layers-bf16", "offload-bf16", "matmul-bf16"]
+MODES = ["eager-bf16", "compile-bf16", "eager-fp32", "compile-fp32", "layers-bf16", "long-bf16", "offload-bf16", "matmul-bf16"]
 
 
 def cpu_name():
@@ -97,6 +98,20 @@ def build_optimizer(model, kind):
     raise failure
 
 
+def tiled_loss(model, inputs, targets, rows=2048):
+    """Of which no more than so many rows of logits exist at a time."""
+    import torch
+    from torch.utils.checkpoint import checkpoint
+    head = model.get_output_embeddings()
+
+    def loss_of(hidden, targets):
+        return torch.nn.functional.cross_entropy(head(hidden).float(), targets, reduction="sum")
+
+    hidden = model.base_model(input_ids=inputs).last_hidden_state.flatten(0, 1)
+    tiles = zip(hidden.split(rows), targets.split(rows))
+    return sum(checkpoint(loss_of, *tile, use_reentrant=False) for tile in tiles) / targets.numel()
+
+
 def wait(device):
     import torch
     if device == "cuda":
@@ -136,7 +151,9 @@ def measure(args, mode):
         torch.cuda.empty_cache()
         torch.cuda.reset_peak_memory_stats()
         torch.cuda.set_per_process_memory_fraction(args.device_memory / torch.cuda.get_device_properties(0).total_memory)
-    if mode.startswith("layers"):
+    if mode.startswith("long"):
+        model.gradient_checkpointing_enable(gradient_checkpointing_kwargs={"use_reentrant": False})
+    if mode.startswith(("layers", "long")):
         for layer in layers_of(model):
             layer.compile()
     optimizer, kind = build_optimizer(model, args.optimizer)
@@ -145,6 +162,8 @@ def measure(args, mode):
 
     def loss_of(inputs):
         with torch.autocast(args.device, torch.bfloat16, enabled=mode.endswith("bf16")):
+            if mode.startswith("long"):
+                return tiled_loss(model, inputs, targets)
             logits = model(input_ids=inputs).logits
             return torch.nn.functional.cross_entropy(logits.flatten(0, 1), targets)
 
@@ -152,18 +171,18 @@ def measure(args, mode):
 
     def step():
         wait(args.device)
-        start = time.perf_counter()
+        start, processor = time.perf_counter(), time.process_time()
         loss = forward(inputs)
         loss.backward()
         torch.nn.utils.clip_grad_norm_(model.parameters(), 1.0)
         optimizer.step()
         optimizer.zero_grad(set_to_none=True)
         wait(args.device)
-        return time.perf_counter() - start, loss.item()
+        return time.perf_counter() - start, loss.item(), time.process_time() - processor
 
     warmup = [step() for _ in range(args.warmup)]
     timed = [step() for _ in range(args.steps)]
-    seconds = [t for t, _ in timed]
+    seconds = [t for t, _, _ in timed]
     median = statistics.median(seconds)
     if offloaded:
         torch.distributed.destroy_process_group()
@@ -172,7 +191,8 @@ def measure(args, mode):
             "batch": args.batch, "seq": args.seq, "threads": torch.get_num_threads(),
             "optimizer": kind, "tokens_per_s": args.batch * args.seq / median,
             "step_s": median, "step_s_min": min(seconds), "step_s_max": max(seconds),
-            "steps": args.steps, "warmup_s": sum(t for t, _ in warmup),
+            "steps": args.steps, "warmup_s": sum(t for t, _, _ in warmup),
+            "processor_s": statistics.median(p for _, _, p in timed),
             "first_loss": warmup[0][1] if warmup else timed[0][1], "last_loss": timed[-1][1],
             "peak_rss_bytes": peak_rss_bytes(), "libraries_rss_bytes": libraries,
             "device_peak_bytes": torch.cuda.max_memory_allocated() if args.device == "cuda" else None,

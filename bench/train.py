@@ -2,7 +2,7 @@
 """Training speed and memory beside PyTorch, on one machine in one run.
 
     cmake --build build && python bench/train.py [--device cpu|cuda] [--config config.json] [--batch 4] [--seq 512]
-                                                 [--steps 5] [--rounds 1] [--ceiling] [MODE ...]
+                                                 [--steps 5] [--rounds 1] [--threads N] [--ceiling] [MODE ...]
 
 Each round runs `protrain train` in bf16 and in fp32 (--dtypes) and then each MODE of peer_pytorch.py (default
 eager-bf16 and eager-fp32) or, named zero3-cpu-bf16 and the like, of peer_deepspeed.py, on the same model shape (bench/shapes) with random weights, random ids, AdamW and
@@ -10,7 +10,8 @@ clipping, with all cores. Prints a line for each and the ratios, and with --out 
 JSON lines. --peak measures PyTorch's best bf16 product first, and each line says what part of it the model's
 own operations are (recomputed ones not counted). --ceiling (on the CPU; needs `tools/setup bench` and -DPT_BENCH=ON) lets bench_matmul time oneDNN on the
 matrix products of the step before each round and after the last; at the end a line for each says what part of that rate the model's
-operations are.
+operations are. `processor_s` in FILE is the processor time of a step: on a machine that others use, with --threads 1, it says more than the
+time.
 Needs torch and transformers, for example
     python3 -m venv peers && peers/bin/pip install torch transformers && peers/bin/python bench/train.py
 """
@@ -36,6 +37,11 @@ GPT2_124M = {"model_type": "gpt2", "n_embd": 768, "n_layer": 12, "n_head": 12, "
 def peak_rss(pid):
     with open(f"/proc/{pid}/status") as lines:
         return next(int(line.split()[1]) * 1024 for line in lines if line.startswith("VmHWM"))
+
+
+def processor_s(pid):
+    with open(f"/proc/{pid}/stat") as line:
+        return sum(map(int, line.read().rsplit(")", 1)[1].split()[11:13])) / os.sysconf("SC_CLK_TCK")
 
 
 def flop_per_token(config, seq):
@@ -104,7 +110,7 @@ def timed_steps(command, count):
     with subprocess.Popen(command, stdout=subprocess.PIPE, text=True, start_new_session=True) as process:
         try:
             while len(steps) <= count and (line := process.stdout.readline()):
-                steps.append(json.loads(line))
+                steps.append({**json.loads(line), "processor_s": processor_s(process.pid)})
                 print(f"step {len(steps)}: {steps[-1]['step_s']:.3f} s", file=sys.stderr, flush=True)
             return (steps, peak_rss(process.pid)) if len(steps) > count else (None, None)
         finally:
@@ -124,7 +130,8 @@ def train(args, dtype, folder):
     out = pathlib.Path(folder, f"out-{dtype}-{len(os.listdir(folder))}")
     command = [args.protrain, "train", "--model", str(model), "--data", str(model / "ids.npy"), "--dtype", dtype,
                "--batch-size", str(args.batch), "--seq-len", str(args.seq), "--steps", str(args.steps + 1000), "--out", str(out),
-               "--json", "--lr", "1e-4", "--device", args.device, "--save-dtype", "bf16"]  # room for an export is wanted beforehand
+               "--json", "--lr", "1e-4", "--device", args.device, "--save-dtype", "bf16",  # room for an export is wanted beforehand
+               *(["--threads", str(args.threads)] if args.threads else [])]
     if args.device_memory:
         command += ["--device-memory", args.device_memory]
     steps, rss = timed_steps(command, args.steps)
@@ -132,9 +139,10 @@ def train(args, dtype, folder):
         print(f"protrain  {dtype:13} failed", flush=True)
         return None
     seconds = [s["step_s"] for s in steps[1:]]
+    processor = [after["processor_s"] - before["processor_s"] for before, after in zip(steps, steps[1:])]
     peak = json.loads((out / "metrics.jsonl").read_text().splitlines()[args.steps])
     return {"peer": "protrain", "mode": dtype, "tokens_per_s": args.batch * args.seq / statistics.median(seconds),
-            "step_s": statistics.median(seconds), "step_s_min": min(seconds), "step_s_max": max(seconds),
+            "step_s": statistics.median(seconds), "processor_s": statistics.median(processor), "step_s_min": min(seconds), "step_s_max": max(seconds),
             "model": args.config or "gpt2-124m", "batch": args.batch, "seq": args.seq, "device": args.device, "device_memory": args.device_memory,
             "losses": [s["loss"] for s in steps], "predicted_step_s": peak.get("predicted_step_s"), "device_peak_bytes": peak["device_peak_bytes"],
             "peak_rss_bytes": rss,
@@ -147,6 +155,8 @@ OUT_OF_MEMORY = 3  # peer_pytorch.py's status
 def peer_command(args, mode, batch, folder):
     """zero2-cpu-bf16, zero3-nvme-fp32-recompute ...: DeepSpeed; all else: PyTorch."""
     command = ["--batch", str(batch), "--seq", str(args.seq), "--steps", str(args.peer_steps), "--device", args.device]
+    if args.threads and not mode.startswith("zero"):
+        command += ["--threads", str(args.threads)]
     if not mode.startswith("zero"):
         return [sys.executable, str(HERE / "peer_pytorch.py"), *command, "--warmup", "2", mode]
     stage, offload, dtype, *recompute = mode.removeprefix("zero").split("-")
@@ -221,6 +231,7 @@ def main():
     parser.add_argument("--steps", type=int, default=5)
     parser.add_argument("--peer-steps", type=int, default=5)
     parser.add_argument("--rounds", type=int, default=1)
+    parser.add_argument("--threads", type=int, help="of both; default: as many as they choose")
     parser.add_argument("--device", default="cpu")
     parser.add_argument("--device-memory")
     parser.add_argument("--dtypes", nargs="*", choices=["bf16", "fp32"], default=["bf16", "fp32"], help="of protrain's runs; empty: none")
