@@ -73,12 +73,21 @@ static uint64_t workspace_bytes(const layer_bench *y)
     return most;
 }
 
+/* Of the level that saves most, which need not be the last if activations are saved as codes. */
+static uint64_t saved_bytes(const layer_bench *y)
+{
+    uint64_t most = 0;
+    for (int level = 0; level < SAVE_LEVELS; level++)
+        most = y->layouts[level].saved_bytes > most ? y->layouts[level].saved_bytes : most;
+    return most;
+}
+
 static void layout(area *a, void *arg)
 {
     layer_bench *y = arg;
     for (int i = 0; i < y->sets_n; i++) {
         area_weights(a, &y->shape, y->block, &y->w[i], NULL);
-        y->saved[i] = area_take(a, y->layouts[SAVE_ALL].saved_bytes, PATTERN_VALUES);
+        y->saved[i] = area_take(a, saved_bytes(y), PATTERN_VALUES);
     }
     y->workspace = area_take(a, workspace_bytes(y), PATTERN_NONE);
     y->out = area_take(a, stream_bytes(y), PATTERN_NONE);
@@ -371,7 +380,7 @@ static double at_rows(const part *few, double few_ns, const part *many, double m
 static double share_saved(const layer_bench *y, int level)
 {
     const double least = (double)y->layouts[SAVE_INPUT].saved_bytes, all = (double)y->layouts[SAVE_ALL].saved_bytes;
-    return all > least ? ((double)y->layouts[level].saved_bytes - least) / (all - least) : level == SAVE_ALL;
+    return all > least ? fmin(1, ((double)y->layouts[level].saved_bytes - least) / (all - least)) : level == SAVE_ALL;
 }
 
 static void take_results(const layer_bench *y, const part *few, const part *many, int64_t rows, const attention_ns *whole, layer_cost *out)

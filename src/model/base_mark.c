@@ -20,13 +20,16 @@ enum { ROWS = 8, SCRATCH = 1 << 20, FEW_ROWS = 1000 /* a vocabulary may be padde
 
 typedef struct marker { const model *m; const safetensors *st; uint64_t hash; void *scratch; } marker;
 
+/* Values in FP8 are those of a copy in bf16. */
 static bool is_in_few_bits(const marker *x, int index)
 {
-    prequantized q;
+    prequantized q = {0};
     pt_error ignored;
     bool is = false;
-    for (int k = 0; k < x->m->params[index].parts; k++)
-        is = is || weights_in_few_bits(x->m, x->st, index, k, &q, &ignored) != 0;
+    for (int k = 0; k < x->m->params[index].parts; k++) {
+        const int few = weights_in_few_bits(x->m, x->st, index, k, &q, &ignored);
+        is = is || few < 0 || (few && !q.fp8);
+    }
     return is;
 }
 

@@ -53,7 +53,7 @@ typedef struct prequantized {
  * dtype of matrices of 8 bits, whose files do not give it. */
 int prequantized_open(const safetensors *st, const safetensors_tensor *t, pt_dtype of_bytes, prequantized *out, pt_error *e);
 
-/* out[0 .. n) = values from the first-th on. Thread-safe, with 52 KiB of stack. */
+/* out[0 .. n) = values from the first-th on. Thread-safe, with 128 KiB of stack. */
 int prequantized_read(const prequantized *q, int64_t first, int64_t n, float *out, pt_error *e);
 
 /* out = bytes [from, from + n) of a slab of q->format. Refused: scales that are not finite, or with which values are not. */

@@ -53,9 +53,9 @@ void weights_notice_unused(const model *m, const struct safetensors *st, void (*
 /* For files with the shape of some of the weights: the dtype of a parameter's tensors, or -1: none. */
 typedef int (*weights_type)(void *arg, int index);
 /* Checks that the file has exactly those tensors, with their shapes and dtypes. */
-/* The same; *claimed (may be NULL): how many of the tensors these are, of which there may be more. */
-int weights_check_among(const model *m, const struct safetensors *st, weights_type type_of, void *arg, size_t *claimed, pt_error *e);
 int weights_check_some(const model *m, const struct safetensors *st, weights_type type_of, void *arg, pt_error *e);
+/* The same, but the file may have more; *claimed (may be NULL): how many of its tensors these are. */
+int weights_check_among(const model *m, const struct safetensors *st, weights_type type_of, void *arg, size_t *claimed, pt_error *e);
 
 /* In an adapter's file: a tensor by its part's name (model.h), in any naming, after ADAPTER_PREFIX; NULL: none. */
 struct safetensors_tensor;

@@ -95,14 +95,15 @@ static int least_waste(const space *s)
     return best;
 }
 
-/* Of the layers that save most if everything is saved. */
+/* Of the layers and levels that save most. */
 static uint64_t most_saved(const space *s)
 {
     uint64_t most = 0;
-    for (int kind = 0; kind < s->layouts.kinds_n; kind++) {
-        const uint64_t bytes = s->layouts.layout[kind][SAVE_ALL].saved_bytes;
-        most = bytes > most ? bytes : most;
-    }
+    for (int kind = 0; kind < s->layouts.kinds_n; kind++)
+        for (int level = 0; level < SAVE_LEVELS; level++) {
+            const uint64_t bytes = s->layouts.layout[kind][level].saved_bytes;
+            most = bytes > most ? bytes : most;
+        }
     return most;
 }
 

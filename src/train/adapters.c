@@ -10,6 +10,7 @@
 
 static int check_options(const pt_train_options *o, pt_error *e)
 {
+    const bool is_of_also = o->train_also && !o->dora && !o->rslora && !o->lora_targets && !(o->lora_alpha > 0);
     if (!o->lora_rank && !o->adapter)
         return pt_fail(e, PT_USAGE, "`%s` needs an adapter: give `lora_rank` too, or leave it out%s",
                        o->dora           ? "dora"
@@ -18,7 +19,7 @@ static int check_options(const pt_train_options *o, pt_error *e)
                        : o->lora_alpha > 0 ? "lora_alpha"
                        : o->train_also     ? "train_also"
                                            : "lora_dropout",
-                       o->train_also ? " (`train_also` also goes with `train_blocks`)" : "");
+                       is_of_also ? " (`train_also` also goes with `train_blocks`)" : "");
     if (o->freeze_n || o->train_only_n)
         return pt_fail(e, PT_USAGE, "`%s` and `%s` are both given, but a run with an adapter trains nothing else: leave one of them out",
                        o->lora_rank ? "lora_rank" : "adapter", o->freeze_n ? "freeze" : "train_only");

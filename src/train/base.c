@@ -132,6 +132,7 @@ bool base_is_whole(const model *m)
     return true;
 }
 
+/* In a format of its own that is kept; files in FP8 are decoded. */
 static bool is_in_few_bits(const char *folder)
 {
     char path[FILE_PATH_BYTES];
@@ -142,7 +143,9 @@ static bool is_in_few_bits(const char *folder)
         return false;
     if (json_source_open(&config, is_folder ? path : folder, &ignored))
         return false;
-    const bool is = json_is_object(json_object_get(config.object, "quantization_config"));
+    const json_t *quantized = json_object_get(config.object, "quantization_config");
+    const char *method = json_string_value(json_object_get(quantized, "quant_method"));
+    const bool is = json_is_object(quantized) && (!method || strcmp(method, "fp8"));
     json_source_close(&config);
     return is;
 }

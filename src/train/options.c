@@ -96,7 +96,7 @@ static int check_turns(const pt_train_options *o, pt_error *e)
     if (o->base >= PT_BASE_NF4)
         return pt_fail(e, PT_USAGE, "`base` keeps matrices in few bits, and `train_blocks` trains all of them in turn: leave it out");
     if (o->add_tokens || task_of(o)->scores)
-        return pt_fail(e, PT_USAGE, "`train_blocks` trains layers alone, and `%s` needs the %s trained: leave one of them out",
+        return pt_fail(e, PT_USAGE, "`train_blocks` and `%s`, which needs the %s trained, do not go together: leave one of them out",
                        o->add_tokens ? "add_tokens" : "task", o->add_tokens ? "embedding" : "head");
     return 0;
 }

@@ -328,7 +328,7 @@ static void what_has_no_sense_with_turns_is_refused(void **state)
     refuse(with_lora, "`train_blocks` trains the model's own layers and `lora_rank`");
     refuse(with_base, "`base` keeps matrices in few bits, and `train_blocks`");
     refuse(with_plan, "`plan_file` has the plan of one set of trained layers, and `train_blocks`");
-    refuse(with_head, "`train_blocks` trains layers alone, and `task`");
+    refuse(with_head, "`train_blocks` and `task`, which needs the head trained");
     refuse(with_layer, "`train_also`: 'q_proj' is not a module outside the layers");
     refuse(with_nothing, "leave nothing to train in some layers");
 }

@@ -10,6 +10,7 @@
 #include <cmocka.h>
 
 #include "model/adapter.h"
+#include "model/base_mark.h"
 #include "model/prequantized.h"
 #include "train/fixture.h"
 #include "train/same_end.h"
@@ -278,6 +279,38 @@ static void all_of_such_a_model_can_be_trained(void **state)
     fixture_close(&q.f);
 }
 
+/* Files in FP8 have no format that is kept, so that an adapter's base is the one that it was trained on. Its mark is that of a copy with
+ * whole weights. */
+static void an_adapter_on_fp8_remembers_its_base(void **state)
+{
+    (void)state;
+    quantized q;
+    pt_train_options o;
+    pt_error e = {0};
+    ran r;
+    char whole[200], mark[2][BASE_MARK];
+    quantized_open(&q, "llama_fp8");
+    options_of(&q, "on_nf4", &o);
+    o.base = PT_BASE_NF4;
+    o.steps = 1;
+    must(run_to(&o, 1, &r, &e), &e);
+    assert_int_equal(base_mark_storage(q.out), STORAGE_NF4);
+    const double remembered = evaluated_loss(q.f.folder, q.out, q.data[0]);
+    snprintf(whole, sizeof whole, "%s", q.out);
+    options_of(&q, "all_of_fp8", &o);
+    o.adapter = NULL;
+    o.steps = 1;
+    o.lr = 1e-30;
+    must(run_to(&o, 1, &r, &e), &e);
+    if (!(fabs(remembered - evaluated_loss(q.out, whole, q.data[0])) <= 1e-6 * remembered))
+        fail_msg("loss %.9f, on whole weights in nf4 %.9f", remembered, evaluated_loss(q.out, whole, q.data[0]));
+    base_mark_find(q.f.model, q.f.folder, mark[0]);
+    base_mark_find(q.f.model, q.out, mark[1]);
+    assert_true(*mark[0]);
+    assert_string_equal(mark[0], mark[1]);
+    fixture_close(&q.f);
+}
+
 /* ---- damaged folders ---- */
 
 /* The folder once more, without the tensor, or with the text in its bytes replaced, or with its first 4 bytes as a NaN. */
@@ -431,6 +464,7 @@ int main(void)
         cmocka_unit_test(a_run_goes_on_to_the_same_bits_on_the_same_codes),
         cmocka_unit_test(a_merged_folder_is_whole),
         cmocka_unit_test(all_of_such_a_model_can_be_trained),
+        cmocka_unit_test(an_adapter_on_fp8_remembers_its_base),
         cmocka_unit_test(damaged_folders_are_refused),
         cmocka_unit_test(a_plan_knows_what_config_says),
     };
