@@ -4,6 +4,8 @@
 
 enum { CODES_THREADS = 256, CODES_TILE = CODES_THREADS * PACK, GROUP_THREADS = CODE_GROUP / PACK };
 
+DEVICE int64_t groups_of(int64_t cols) { return (cols + CODE_GROUP - 1) / CODE_GROUP; }
+
 template <code_kind K> DEVICE int code_of(float t)
 {
     if (K == CODES_INT8)
@@ -57,7 +59,7 @@ template <pt_dtype T, code_kind K> __global__ void __launch_bounds__(CODES_THREA
             o.codes[row * o.cols + column + j] = (uint8_t)code;
     }
     if (o.codes && column % CODE_GROUP == 0)
-        element_store<T>(o.largest, row * code_groups(o.cols) + column / CODE_GROUP, largest);
+        element_store<T>(o.largest, row * groups_of(o.cols) + column / CODE_GROUP, largest);
     if (o.out)
         pack_store<T>(element_at<T>(o.out, row * o.cols), column, o.cols, wide, y);
 }
@@ -67,7 +69,7 @@ template <pt_dtype T, code_kind K> __global__ void __launch_bounds__(CODES_THREA
     const int64_t row = blockIdx.x / tiles, column = (int64_t)(blockIdx.x % tiles) * CODES_TILE + threadIdx.x * PACK;
     if (column >= o.cols)
         return;
-    const float step = step_of<K>(element_load<T>(o.largest, row * code_groups(o.cols) + column / CODE_GROUP));
+    const float step = step_of<K>(element_load<T>(o.largest, row * groups_of(o.cols) + column / CODE_GROUP));
     pack y;
     for (int j = 0; j < PACK; j++)
         if (column + j < o.cols)
