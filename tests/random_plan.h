@@ -147,12 +147,12 @@ static inline void random_head(random_source *r, const char *type, char *out, si
 /* Any architecture, tied or not, `layers` layers. */
 static inline int random_model(random_source *r, int layers, model **out, pt_error *e)
 {
-    char json[2048];
+    char json[1 << 14];
     int heads = 1 << random_below(r, 3), hidden = heads * 8 * random_from(r, 1, 3), vocab = random_from(r, 20, 700);
     int kind = random_below(r, RANDOM_LLAMAS + 3), ffn = 8 * random_from(r, 2, 16);
     const bool latent = kind > 2 && !strncmp(random_llamas[kind - 3].type, "deepseek", 8);
     const char *tied = random_one_in(r, 2) ? "true" : "false";
-    char branches[1024] = "", head[160] = "";
+    char branches[12 << 10] = "", head[160] = "";
     random_head(r, kind > 2 ? random_llamas[kind - 3].type : kind == 0 ? "gpt2" : kind == 1 ? "opt" : "gpt_neox", head, sizeof head);
     if (kind > 2 && !strcmp(random_llamas[kind - 3].type, "nemotron_h"))
         random_pattern(layers, strstr(random_llamas[kind - 3].more, "moe") ? "EM*E-MEM*-E*EM-EM*E--E*M" : "M-*M-M*-*-MM-*M--M*M-*M-",
