@@ -190,6 +190,23 @@ static void several_machines_are_compared_in_one_table(void **state)
     check_refusal("a name that is none", plan_with(of, WORDS("--machine", "h100,abacus")), 1, WORDS("abacus", "rtx3090"));
 }
 
+/* Half of the states are updated on the host, once the norm is known: a bound that left that out would be 5% below this plan. */
+static void the_bound_knows_that_updates_wait_for_the_norm(void **state)
+{
+    (void)state;
+    put_text("config.json",
+             "{\"model_type\": \"llama\", \"hidden_size\": 4096, \"intermediate_size\": 11008, \"num_hidden_layers\": 32, "
+             "\"num_attention_heads\": 32, \"vocab_size\": 32000, \"max_position_embeddings\": 4096, \"bos_token_id\": 1, "
+             "\"eos_token_id\": 2}");
+    assert_int_equal(plan_with(WORDS("--model", scratch_path("config.json"), "--machine", "gh200", "--seq-len", "1024"),
+                               WORDS("--batch-size", "8", "--json")), 0);
+    json_t *o = printed();
+    const double step_s = number(o, "predicted", "step_s"), bound_s = json_number_value(json_object_get(o, "bound_s"));
+    if (!(bound_s <= step_s && bound_s > 0.98 * step_s))
+        fail_msg("a step takes %.4f s, and no plan less than %.4f s", step_s, bound_s);
+    json_decref(o);
+}
+
 /* With what a way needs at least, it fits and takes as long as was said; with much less it does not. */
 static void the_least_memory_is_enough_and_little_less_is_not(void **state)
 {
@@ -233,6 +250,7 @@ int main(void)
         cmocka_unit_test(a_run_without_a_disk_is_told_of_one_only_where_there_is_one),
         cmocka_unit_test(a_machine_file_that_lies_is_refused_by_its_key),
         cmocka_unit_test(several_machines_are_compared_in_one_table),
+        cmocka_unit_test(the_bound_knows_that_updates_wait_for_the_norm),
         cmocka_unit_test(the_least_memory_is_enough_and_little_less_is_not),
     };
     return cmocka_run_group_tests(tests, scratch_make, scratch_remove);
