@@ -382,15 +382,21 @@ static inline int random_case_of_layers(random_source *r, int layers, random_cas
     return failed;
 }
 
+/* Another packing and plan for the same model and step. */
+static inline int random_case_pack(random_source *r, random_case *c, pt_error *e)
+{
+    plan_free(&c->plan);
+    packing_free(&c->packing);
+    int failed = random_packing(r, c->model, &c->shape, &c->packing, e);
+    return failed ? failed : random_plan(r, c->model, &c->shape, &c->packing, c->clipping, c->input.host_tier, &c->plan, e);
+}
+
 /* The same step as that of one of some ranks. */
 static inline int random_share(random_source *r, random_case *c, pt_error *e)
 {
     c->shape.ranks = random_from(r, 2, 5);
     c->shape.rank = random_below(r, c->shape.ranks);
-    plan_free(&c->plan);
-    packing_free(&c->packing);
-    int failed = random_packing(r, c->model, &c->shape, &c->packing, e);
-    return failed ? failed : random_plan(r, c->model, &c->shape, &c->packing, c->clipping, c->input.host_tier, &c->plan, e);
+    return random_case_pack(r, c, e);
 }
 
 static inline int random_case_open(random_source *r, random_case *c, pt_error *e)
@@ -408,6 +414,17 @@ static inline void random_case_plain(random_case *c)
         c->plan.chunks[i] = (plan_chunk){.placement = TIER_DEVICE, .update = TIER_DEVICE};
     for (int i = 0; i < c->plan.blocks_n; i++)
         c->plan.blocks[i] = (plan_block){i + 1 < model_first_trained(c->model) ? SAVE_INPUT : SAVE_ALL, TIER_DEVICE};
+}
+
+/* Freezes the table of layers' inputs. false: there is none, or nothing else is trained. */
+static inline bool random_case_freeze_table(random_source *r, random_case *c, pt_error *e)
+{
+    const int at = c->model->blocks[0].param_of_role[PARAM_LAYER_TOKENS];
+    param *table = c->model->config.input_width ? &c->model->params[at] : NULL;
+    if (!table || (table->trainable && model_trained_parameters(c->model) == table->rows * table->cols))
+        return false;
+    table->trainable = false;
+    return !random_case_pack(r, c, e);
 }
 
 /* A kind of schedule that the plan has. */

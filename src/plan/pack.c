@@ -56,8 +56,7 @@ static void add_piece(packer *k, int at, int index, int64_t row0, int64_t rows)
         close_chunk(k, trained);
     if (k->open[trained].chunk < 0) {
         k->open[trained].chunk = k->p->chunks_n++;
-        k->p->chunks[k->open[trained].chunk] = (chunk_t){.trained = trained, .passed_once = comes_last(a),
-                                                         .looked_up = comes_last(a) && k->p->ranks == 1,
+        k->p->chunks[k->open[trained].chunk] = (chunk_t){.trained = trained, .looked_up = comes_last(a),
                                                          .low = k->p->type == PT_BF16 && (trained || !k->m->stored_bf16)};
     }
     k->p->pieces[at] =

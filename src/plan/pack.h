@@ -41,8 +41,7 @@ typedef struct chunk_t {
     int64_t elements;
     bool trained;          /* false: no slabs, no gradient, no update; its weights are only read */
     bool low;              /* it has low halves */
-    bool passed_once;      /* of the table that comes last: backward does not read it */
-    bool looked_up;        /* and there is one rank: wherever the chunk is, only the rows of the step's tokens are read */
+    bool looked_up;        /* of the table that comes last: forward reads the rows of the step's tokens, backward none */
     bool by_device;        /* on a GPU, its update has other bits than on the host */
     int64_t shard_elements; /* of the largest shard, a multiple of 2048; with one rank, all of the chunk */
     uint64_t state_bytes;  /* of the largest shard, a multiple of 4096 */

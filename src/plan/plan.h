@@ -27,8 +27,11 @@ static inline bool plan_chunk_same(const plan_chunk *a, const plan_chunk *b)
     return a->placement == b->placement && a->update == b->update && a->sharded == b->sharded;
 }
 
-/* Is the chunk a table's whose rows are looked up where it is, on the host or on the disk? */
-static inline bool plan_looks_up(const plan_chunk *at, const chunk_t *c) { return c->looked_up && at->placement != TIER_DEVICE; }
+/* Is the chunk a table's whose rows are looked up where it is, on the host or on the disk? A shard has only some of them. */
+static inline bool plan_looks_up(const plan_chunk *at, const chunk_t *c)
+{
+    return c->looked_up && at->placement != TIER_DEVICE && !at->sharded;
+}
 
 typedef struct plan_block {
     save_level level;

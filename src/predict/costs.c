@@ -240,20 +240,19 @@ static double embed_backward_ns(const costs *c, double elements)
     return fmax(cost_at(&c->embed_finish, elements) - cost_at(&c->finish, elements), 0);
 }
 
-/* From the disk the blocks around each row are read. On the host the rows are copied, which moves as many bytes as a copy to the device. */
-static double look_up_ns(const costs *c, const schedule_input *in, const schedule *s, const task *t)
+/* On the host the rows are copied, which moves as many bytes as a copy to the device. */
+double rows_look_up_ns(const costs *c, const model *m, const step_shape *s, int64_t units, bool from_disk)
 {
-    const double rows = (double)(s->micro_units * in->shape->unit_rows);
-    const size_t row_bytes = schedule_rows_bytes(in) / (uint64_t)in->shape->unit_rows;
-    return t->queue == QUEUE_READ ? cost_at(&c->read, rows * (double)disk_row_blocks(row_bytes))
-                                  : cost_at(&c->to_device, rows * (double)row_bytes);
+    const double rows = (double)(units * s->unit_rows);
+    const size_t row_bytes = (size_t)(schedule_rows_bytes(m, s) / (uint64_t)s->unit_rows);
+    return cost_at(from_disk ? &c->read : &c->to_device, rows * (double)(from_disk ? disk_row_blocks(row_bytes) : row_bytes));
 }
 
 static double work_ns(const costs *c, const schedule_input *in, const schedule *s, const task *t)
 {
     const double units = (double)s->micro_units;
     switch (t->kind) {
-    case TASK_LOOK_UP: return look_up_ns(c, in, s, t);
+    case TASK_LOOK_UP: return rows_look_up_ns(c, in->model, in->shape, s->micro_units, t->queue == QUEUE_READ);
     case TASK_EMBED: return units * c->embed_ns;
     case TASK_LAYER: return layer_task_ns(c, in, s, t, level_of(in, t));
     case TASK_LAYER_BACKWARD: return layer_task_ns(c, in, s, t, level_of(in, t)) + merge_ns(c, in, s, t);

@@ -95,6 +95,8 @@ void costs_init(costs *c);
 double costs_task_ns(const costs *c, const schedule_input *in, const schedule *s, const task *t);
 /* The same for a layer's forward or backward as if it saved `level`, without the fixed cost of a task. */
 double layer_task_ns(const costs *c, const schedule_input *in, const schedule *s, const task *t, save_level level);
+/* Looking up the rows of units' tokens on the host, or reading the blocks around them from the disk. */
+double rows_look_up_ns(const costs *c, const model *m, const step_shape *s, int64_t units, bool from_disk);
 /* Finishing the gradients of a block's parameters that lie in the chunk, from sums of one rank. */
 double block_finish_ns(const costs *c, const model *m, const packing *k, int chunk, int block);
 /* With several ranks, adding their sums before: each addition moves twice the bytes of the rounding of such a sum, and the last one only

@@ -16,7 +16,7 @@ int task_runner_open(task_runner *r, const schedule_input *in, const walker *w, 
     if (!r->pieces)
         return pt_fail(e, PT_FAILED, "out of memory");
     carried_layout_init(&r->carries, in->model, in->shape);
-    const uint64_t row_bytes = schedule_rows_bytes(in) / (uint64_t)in->shape->unit_rows;
+    const uint64_t row_bytes = schedule_rows_bytes(in->model, in->shape) / (uint64_t)in->shape->unit_rows;
     int failed = schedule_looks_up(in, TIER_DISK) ? disk_rows_open(w->reader, row_bytes, in->plan->micro_batch * in->shape->seq_len,
                                                                     &r->rows, e) : 0;
     return failed ? failed : layer_set_init(&r->layers, in->model, in->shape, e);
@@ -128,7 +128,7 @@ static block_unit unit_of(const task_runner *r, const schedule *s, const task *t
     char *carried = operand_of(r, s, t, OBJECT_CARRIED, -1, t->micro), *of = operand_of(r, s, t, OBJECT_CARRIED_GRADIENT, -1, t->micro);
     u.carried = carried ? carried + (uint64_t)(unit % s->micro_units) * r->carries.bytes : NULL;
     const char *rows = operand_of(r, s, t, OBJECT_ROWS, -1, t->micro);
-    u.rows = rows ? rows + (uint64_t)(unit % s->micro_units) * schedule_rows_bytes(r->in) : NULL;
+    u.rows = rows ? rows + (uint64_t)(unit % s->micro_units) * schedule_rows_bytes(r->in->model, h) : NULL;
     u.carried_gradient = of ? of + (uint64_t)(unit % s->micro_units) * r->carries.gradient_bytes : NULL;
     block_unit_ropes(&u, &r->in->model->config, (const float *)operand_of(r, s, t, OBJECT_ROPE, -1, -1), h->seq_len);
     return u;

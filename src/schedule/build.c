@@ -182,7 +182,7 @@ static bool has_experts(const program *p, int block) { return block > 0 && block
 
 static int rows_buffer(program *p, int micro, tier t)
 {
-    const uint64_t bytes = schedule_rows_bytes(p->b.in) * (uint64_t)p->b.s->micro_units;
+    const uint64_t bytes = schedule_rows_bytes(p->model, p->shape) * (uint64_t)p->b.s->micro_units;
     return p->b.recording ? -1 : builder_buffer(&p->b, OBJECT_ROWS, -1, micro, t, bytes);
 }
 

@@ -35,10 +35,9 @@ bool schedule_looks_up(const schedule_input *in, tier t)
     return is;
 }
 
-uint64_t schedule_rows_bytes(const schedule_input *in)
+uint64_t schedule_rows_bytes(const model *m, const step_shape *s)
 {
-    const model_config *c = &in->model->config;
-    return (uint64_t)(in->shape->unit_rows * c->layers * c->input_width) * dtype_bytes(in->shape->type);
+    return (uint64_t)(s->unit_rows * m->config.layers * m->config.input_width) * dtype_bytes(s->type);
 }
 
 int schedule_plan_bytes(const schedule_input *in, unsigned kinds, uint64_t bytes[TIERS], pt_error *e)

@@ -108,7 +108,7 @@ uint64_t check_object_bytes(const checker *c, object_kind kind, int index, int m
     case OBJECT_STREAM: return residual_bytes(c->in->model, shape) * (uint64_t)c->micro_units;
     case OBJECT_CARRIED: return c->carries.bytes * (uint64_t)c->micro_units;
     case OBJECT_CARRIED_GRADIENT: return c->carries.gradient_bytes * (uint64_t)c->micro_units;
-    case OBJECT_ROWS: return schedule_rows_bytes(c->in) * (uint64_t)c->micro_units;
+    case OBJECT_ROWS: return schedule_rows_bytes(c->in->model, shape) * (uint64_t)c->micro_units;
     case OBJECT_BATCH: return tokens * BATCH_TOKEN_BYTES;
     case OBJECT_LOSS: return loss_bytes(shape);
     case OBJECT_SUMSQ: return (uint64_t)sumsq_count(c->in->model) * sizeof(double);
@@ -279,7 +279,7 @@ static int facts_of_block(checker *c, int block, int chunks0)
     unsigned char *needed = c->finished; /* free at this point */
     block_chunks(in->model, in->packing, block, needed);
     for (int k = 0; k < c->chunks_n; k++)
-        if (needed[k] || (block == 0 && in->packing->chunks[k].looked_up && in->plan->chunks[k].placement == TIER_DEVICE))
+        if (needed[k] || (block == 0 && in->packing->chunks[k].looked_up && !plan_looks_up(&in->plan->chunks[k], &in->packing->chunks[k])))
             c->chunk_list[chunks0 + f->chunks_n++] = k;
     memset(needed, 0, (size_t)c->chunks_n);
     return chunks0 + f->chunks_n;

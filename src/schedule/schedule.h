@@ -159,7 +159,7 @@ static inline int64_t kept_weight_start(const schedule_input *in, int chunk)
 
 /* Are rows looked up on this tier? Their bytes for one unit; the tier that disk transfers use. */
 bool schedule_looks_up(const schedule_input *in, tier t);
-uint64_t schedule_rows_bytes(const schedule_input *in);
+uint64_t schedule_rows_bytes(const model *m, const step_shape *s);
 static inline tier schedule_memory(const schedule_input *in) { return in->host_tier ? TIER_HOST : TIER_DEVICE; }
 
 int schedule_build(const schedule_input *in, schedule_kind kind, schedule *out, pt_error *e);

@@ -151,8 +151,7 @@ static option chunk_elsewhere(const space *s, const division *d, int chunk, tier
         return o;
     if (kept)
         hold(&o, AT_HEAD, TIER_DEVICE, weights);
-    const bool forward_only = chunk < d->chunks->back0 || k->chunks[chunk].passed_once;
-    move_in(s, &o, t, kept ? 1 : forward_only ? d->passes / 2 : d->passes, weights);
+    move_in(s, &o, t, kept ? 1 : chunk < d->chunks->back0 ? d->passes / 2 : d->passes, weights);
     if (!k->chunks[chunk].trained)
         return o;
     load(&o, by_host ? QUEUE_HOST : QUEUE_COMPUTE, chunk_update_ns(s->in->costs, s->in->model, k, chunk, by_host) + s->in->costs->task_ns);

@@ -31,6 +31,7 @@ typedef struct block_part {
     uint64_t peak;                /* most memory on the device for saved tensors, accumulators, streams and workspace, in the layers */
     uint64_t peak_head;           /* the same at the head, before any gradients are finished */
     uint64_t saved[TIERS];        /* saved tensors in their placements */
+    uint64_t rows, embed;         /* rows that are looked up of a micro-batch; what else the embedding has on the device */
     uint64_t swapped, swapped_disk; /* largest saved set that lives elsewhere; that lives on the disk */
     int swapped_n;                  /* number of saved sets elsewhere at one time */
 } block_part;
@@ -102,6 +103,31 @@ static void updates(const space *s, const candidate *r, const chunking *g, tier 
     u->pipeline += passing / (r->n_update > 1 ? r->n_update - 0.5 : 1); /* slots do not alternate evenly */
 }
 
+/* Of the last chunks, those that are looked up on the host and on the disk. */
+static void chunks_looked_up(const space *s, const candidate *r, int *on_host, int *on_disk)
+{
+    const chunking *g = &s->chunkings[r->chunking];
+    const int chunks = g->packing.chunks_n, first = chunks - g->looked_up, host_end = r->persist + r->on_host;
+    *on_disk = least_int(chunks - host_end, g->looked_up);
+    *on_host = chunks - *on_disk - (r->persist > first ? r->persist : first);
+    *on_host = *on_host > 0 ? *on_host : 0;
+}
+
+static void look_ups(const space *s, const candidate *r, load *forward)
+{
+    const costs *c = s->in->costs;
+    const double micros = micros_of(s, r);
+    const int64_t units = r->micro_batch / s->in->shape->unit_seqs;
+    int on_host, on_disk;
+    chunks_looked_up(s, r, &on_host, &on_disk);
+    if (on_host)
+        forward->ns[QUEUE_HOST] += micros * (rows_look_up_ns(c, s->in->model, s->in->shape, units, false) + c->task_ns);
+    if (on_disk)
+        forward->ns[QUEUE_READ] += micros * (rows_look_up_ns(c, s->in->model, s->in->shape, units, true) + c->task_ns);
+    if (s->in->host_tier && (on_host || on_disk))
+        forward->ns[QUEUE_TO_DEVICE] += micros * (cost_at(&c->to_device, (double)(s->rows_bytes * (uint64_t)units)) + c->task_ns);
+}
+
 static double resident_updates(const candidate *r, const chunking *g) { return between(g, SUM_UPDATE_DEVICE, 0, r->persist); }
 
 static void chunk_loads(const space *s, const candidate *r, load *forward, load *backward)
@@ -116,6 +142,7 @@ static void chunk_loads(const space *s, const candidate *r, load *forward, load 
         backward->ns[QUEUE_COMPUTE] += between(g, SUM_FINISH, 0, chunks);
         backward->ns[QUEUE_RANKS] += between(g, SUM_SCATTER, 0, chunks);
     }
+    look_ups(s, r, forward);
     if (!away)
         return;
     double stays = r->n_buffer < away ? (double)r->n_buffer / away : 1, in = 1, out = 0; /* share still in a buffer at the turn */
@@ -286,6 +313,8 @@ static void block_memory(const space *s, const candidate *r, block_part *b)
 {
     const step_shape *shape = s->in->shape;
     uint64_t units = (uint64_t)(r->micro_batch / shape->unit_seqs), group = units * (uint64_t)r->visit, most = 0, saved = 0;
+    b->rows = s->rows_bytes * units;
+    b->embed = (s->input_bytes + s->residual_bytes + s->carries.bytes) * group;
     if (!s->in->training) {
         for (int i = 0; i < s->layers; i++) {
             saved = max_u64(saved, layout_of(s, r, i)->saved_bytes);
@@ -373,6 +402,9 @@ static void estimate_memory(const space *s, const candidate *r, const block_part
     const chunking *g = &s->chunkings[r->chunking];
     int chunks = g->packing.chunks_n, host_end = r->persist + r->on_host, away = chunks - r->persist, resident = candidate_resident(r);
     bool training = s->in->training;
+    int rows_on_host, rows_on_disk;
+    chunks_looked_up(s, r, &rows_on_host, &rows_on_disk);
+    const uint64_t rows = rows_on_host || rows_on_disk ? b->rows : 0;
     uint64_t all = (uint64_t)between(g, SUM_WEIGHT_BYTES, resident, chunks);
     uint64_t trained = (uint64_t)between(g, SUM_GRADIENT_BYTES, r->persist, chunks);
     uint64_t slots = least_u64(largest_chunks(g->largest[resident], r->n_buffer), all);
@@ -387,7 +419,7 @@ static void estimate_memory(const space *s, const candidate *r, const block_part
     const bool backward = r->update == UPDATE_BACKWARD;
     const uint64_t work = training ? g->update_bytes : 0;
     uint64_t finishing = gradients + (backward ? updates + work : 0);
-    uint64_t back = slots + swapped + max_u64(b->peak + finishing, b->peak_head);
+    uint64_t back = slots + swapped + max_u64(max_u64(b->peak + finishing, b->peak_head), b->embed + rows);
     uint64_t ahead = slots + (backward ? 0 : gradients + work) + swapped + updates + b->saved[TIER_DEVICE];
     uint64_t window = g->window[host_end];
     uint64_t moment = max_u64(back, ahead) - shared_bytes(s, r, 0, r->persist, b->saved[TIER_DEVICE]);
@@ -397,7 +429,7 @@ static void estimate_memory(const space *s, const candidate *r, const block_part
     if (s->in->host_tier) {
         double staged = (double)largest_chunks(g->largest[host_end], r->n_update);
         staged += training ? (double)largest_chunks(g->trained[host_end], r->n_update) * (g->gradients + g->states) : 0;
-        out->bytes[TIER_HOST] = (r->stride != 1 && away ? work : 0) + placements(s, r, r->persist,
+        out->bytes[TIER_HOST] = rows + (r->stride != 1 && away ? work : 0) + placements(s, r, r->persist,
             host_end) + b->saved[TIER_HOST] + (uint64_t)staged +
                                 (uint64_t)least_int(r->n_swap, b->swapped_n) * b->swapped_disk -
                                 shared_bytes(s, r, r->persist, host_end, b->saved[TIER_HOST]);

@@ -82,17 +82,18 @@ static void fill_sums(const search_input *in, chunking *g)
     const int ranks = g->packing.ranks;
     const cost_curve *curves[4] = {&c->to_device, &c->from_device, &c->read, &c->write};
     for (int i = 0; i < g->packing.chunks_n; i++) {
-        const double moved = g->packing.chunks[i].looked_up ? 0 : g->packing.chunks[i].passed_once ? 0.5 : 1; /* of the times of others */
+        const bool looked_up = g->packing.chunks[i].looked_up; /* it is never moved, and never sharded */
         double weights = (double)chunk_weight_bytes(&g->packing, i), states = (double)chunk_state_bytes(&g->packing, i);
-        double shard = (double)chunk_shard_bytes(&g->packing, i), gradient = (double)chunk_gradient_bytes(&g->packing, i);
+        double shard = looked_up ? weights : (double)chunk_shard_bytes(&g->packing, i);
+        double gradient = (double)chunk_gradient_bytes(&g->packing, i);
         double one[CHUNK_SUMS];
         for (int k = 0; k < 4; k++) {
-            one[SUM_WEIGHT_IN + k] = moved * (cost_at(curves[k], weights) + c->task_ns);
+            one[SUM_WEIGHT_IN + k] = looked_up ? 0 : cost_at(curves[k], weights) + c->task_ns;
             one[SUM_STATE_IN + k] = cost_at(curves[k], states) + c->task_ns;
             one[SUM_GRADIENT_IN + k] = cost_at(curves[k], gradient) + c->task_ns;
-            one[SUM_SHARD_IN + k] = moved * (cost_at(curves[k], shard) + c->task_ns);
+            one[SUM_SHARD_IN + k] = looked_up ? 0 : cost_at(curves[k], shard) + c->task_ns;
         }
-        one[SUM_GATHER] = ranks > 1 ? moved * (cost_at(&c->gather, weights) + c->task_ns) : 0;
+        one[SUM_GATHER] = ranks > 1 && !looked_up ? cost_at(&c->gather, weights) + c->task_ns : 0;
         one[SUM_SCATTER] = scatter_ns(in, &g->packing, i);
         one[SUM_UPDATE_HOST] = chunk_update_ns(c, in->model, &g->packing, i, true) + c->task_ns;
         one[SUM_UPDATE_DEVICE] = chunk_update_ns(c, in->model, &g->packing, i, false) + c->task_ns;
@@ -284,6 +285,7 @@ static void fill_sizes(space *s)
     s->input_bytes = paged((uint64_t)(shape->unit_rows * m->config.hidden) * dtype_bytes(shape->type));
     s->residual_bytes = residual_bytes(m, shape);
     carried_layout_init(&s->carries, m, shape);
+    s->rows_bytes = schedule_rows_bytes(m, shape);
     for (int block = 1; block < m->blocks_n; block++) {
         const uint64_t bytes = paged(accumulator_bytes(m, shape, block));
         s->accumulator_all += bytes;
@@ -444,7 +446,8 @@ int candidate_plan(const space *s, const candidate *r, plan *p, pt_error *e)
     p->update = r->update;
     for (int i = 0; i < k->chunks_n; i++) {
         tier placement = i < r->persist ? TIER_DEVICE : i < r->persist + r->on_host ? TIER_HOST : TIER_DISK;
-        p->chunks[i] = (plan_chunk){placement, k->chunks[i].trained ? update_place(s, r, i) : TIER_DEVICE, i >= r->whole};
+        p->chunks[i] = (plan_chunk){placement, k->chunks[i].trained ? update_place(s, r, i) : TIER_DEVICE,
+                                      i >= r->whole && !k->chunks[i].looked_up};
     }
     for (int i = 0; i < s->layers; i++)
         p->blocks[i] = (plan_block){(save_level)r->level[i], (tier)r->place[i]};

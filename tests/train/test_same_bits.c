@@ -295,11 +295,8 @@ static void open_case(random_source *r, random_case *c)
 static void next_plan(random_source *r, random_case *c)
 {
     pt_error e = {0};
-    plan_free(&c->plan);
-    packing_free(&c->packing);
     c->input.host_tier = needs_host() || !random_one_in(r, 3);
-    assert_int_equal(random_packing(r, c->model, &c->shape, &c->packing, &e), 0);
-    assert_int_equal(random_plan(r, c->model, &c->shape, &c->packing, c->clipping, c->input.host_tier, &c->plan, &e), 0);
+    assert_int_equal(random_case_pack(r, c, &e), 0);
 }
 
 static void every_plan_gives_the_same_bits(void **unused)
@@ -346,15 +343,12 @@ static void every_plan_gives_the_same_bits(void **unused)
 /* A case whose layers have inputs of their own, from a table that is frozen. */
 static void open_frozen_table(random_source *seed, random_case *c)
 {
+    pt_error e = {0};
     for (uint64_t number = 5000;; number++) {
         random_source r = random_fork(seed, number);
         open_case(&r, c);
-        param *table = c->model->config.input_width ? &c->model->params[c->model->blocks[0].param_of_role[PARAM_LAYER_TOKENS]] : NULL;
-        if (table && (!table->trainable || model_trained_parameters(c->model) > table->rows * table->cols)) {
-            table->trainable = false;
-            next_plan(&r, c);
+        if (random_case_freeze_table(&r, c, &e))
             return;
-        }
         random_case_close(c);
     }
 }
