@@ -59,7 +59,7 @@ typedef struct matrix { param p; param_part part; step_shape shape; char *piece;
 static void decode(const matrix *m, int64_t row0, int64_t rows, int64_t col0, int64_t cols, void *out)
 {
     op_dequantize o = {.type = type, .cols = cols, .ld = cols, .out = out};
-    storage_run(&m->p, m->piece, row0, rows, &o);
+    storage_run(&m->p, storage_all_rows(&m->p), m->piece, row0, rows, &o);
     o.first += col0;
     cpu_dequantize(threads, &o);
 }

@@ -20,12 +20,16 @@
 #include "device/device.h"
 #include "layer/program.h"
 
+/* The matrices of a layer's experts, cut into pieces of `each` experts (the last may have fewer). */
+typedef struct expert_pieces { const void *const *piece; int64_t each; } expert_pieces;
+
 /* The addresses of the weights that a block's ops read. A table of tokens comes in slices of shape.slice_rows rows. */
 typedef struct block_weights {
     const void *param[PARAM_ROLES];
     const void *const *slices; /* of PARAM_TOKENS, or PARAM_HEAD if untied */
     const void *const *input_slices; /* of PARAM_LAYER_TOKENS; NULL for slices whose rows come by block_unit.rows */
     int slices_n, input_slices_n;
+    expert_pieces up, down;    /* of PARAM_EXPERTS_UP, PARAM_EXPERTS_DOWN; each 0: they are not cut */
     float *gains[MODEL_LINEAR_MATRICES]; /* gains of DoRA's adapters, computed before (layer_gains); NULL: forward computes them */
 } block_weights;
 

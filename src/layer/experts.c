@@ -224,6 +224,34 @@ static uint64_t decoded_bytes(const stage_site *at)
     return (uint64_t)(experts_at_once(p, experts) * (p->rows / experts) * p->cols) * dtype_bytes(at->shape->type);
 }
 
+/* The piece of a stage's matrix with some expert: its address, its first expert, and how many it has. */
+typedef struct expert_piece { const char *at; int64_t first, n; } expert_piece;
+
+static expert_piece piece_of(const layer_work *work, const layer_stage *s, int64_t expert)
+{
+    const int64_t experts = experts_n(work, s);
+    const expert_pieces none = {0}, *of = s->param[0] == PARAM_EXPERTS_UP     ? &work->w->up
+                                          : s->param[0] == PARAM_EXPERTS_DOWN ? &work->w->down
+                                                                              : &none;
+    if (!of->each)
+        return (expert_piece){weight_of(work, s->param[0]), 0, experts};
+    const int64_t first = expert / of->each * of->each;
+    return (expert_piece){of->piece[expert / of->each], first, experts - first < of->each ? experts - first : of->each};
+}
+
+/* Decodes experts first .. first + n of a piece into the stage's scratch. */
+static void decode(const layer_work *work, const layer_stage *s, const expert_piece *from, int64_t first, int64_t n)
+{
+    const param *p = matrix_of(work, s);
+    const int64_t rows = p->rows / experts_n(work, s);
+    op_dequantize o = {.type = work->type, .cols = p->cols, .ld = p->cols};
+    for (int64_t done = 0, run; done < n * rows; done += run) {
+        run = storage_run(p, (storage_rows){from->first * rows, from->n * rows}, from->at, first * rows + done, n * rows - done, &o);
+        o.out = column(scratch(work, s, SCRATCH_DECODED), done * p->cols, work->type);
+        queue_submit(work->c->queue, &(op){OP_DEQUANTIZE, .dequantize = o});
+    }
+}
+
 /* `o` with experts whose matrices are at `b`, one module of outputs after the other if there are adapters. */
 static void modules_matmul(const layer_work *work, const layer_stage *s, op_grouped_matmul o, const char *b, const char *bias)
 {
@@ -256,12 +284,14 @@ static void experts_matmul(const layer_work *work, const layer_stage *s, op_grou
     o.b_step = rows * p->cols;
     o.order = tensor(work, s->in[EXPERTS_ORDER]);
     o.k = used_n(work, s);
-    for (int64_t first = 0; first < experts; first += each) {
-        const int64_t n = experts - first < each ? experts - first : each;
-        const char *b = column(weight_of(work, s->param[0]), first * o.b_step, work->type);
+    for (int64_t first = 0, n; first < experts; first += n) {
+        const expert_piece from = piece_of(work, s, first);
+        const int64_t left = from.first + from.n - first;
+        n = left < each ? left : each;
+        const char *b = column(from.at, (first - from.first) * o.b_step, work->type);
         o.range = (expert_range){first, n, rows_n(work, s) * n / experts, tensor(work, s->in[EXPERTS_ENDS])};
         if (p->storage != STORAGE_PLAIN) {
-            matrix_decode(work, s, first * rows, n * rows);
+            decode(work, s, &from, first, n);
             b = scratch(work, s, SCRATCH_DECODED);
         }
         if (forward) {

@@ -23,7 +23,8 @@ static void decode(const layer_work *work, const layer_stage *s, int64_t row0, i
 {
     op_dequantize o = {.type = work->type, .cols = cols, .ld = cols};
     for (int64_t done = 0, run; done < rows; done += run) {
-        run = storage_run(matrix_of(work, s), weight_of(work, s->param[0]), row0 + done, rows - done, &o);
+        run = storage_run(matrix_of(work, s), storage_all_rows(matrix_of(work, s)), weight_of(work, s->param[0]), row0 + done,
+                          rows - done, &o);
         o.first += col0;
         o.out = column(out, done * cols, work->type);
         queue_submit(work->c->queue, &(op){OP_DEQUANTIZE, .dequantize = o});

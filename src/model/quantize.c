@@ -243,7 +243,7 @@ void dequantize_rows(const param *p, const char *piece, int64_t row0, int64_t n_
 {
     for (int64_t done = 0, run; done < n_rows; done += run, out += run * p->cols) {
         op_dequantize o;
-        run = storage_run(p, piece, row0 + done, n_rows - done, &o);
+        run = storage_run(p, storage_all_rows(p), piece, row0 + done, n_rows - done, &o);
         for (int64_t i = 0; i < run * p->cols; i++)
             out[i] = value_of(&o, o.first + i);
     }

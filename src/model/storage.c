@@ -54,28 +54,78 @@ param_storage model_storage(const model *m)
 
 /* ---- slabs ---- */
 
-static int64_t entries(const storage_slab *s, const param *p, int part)
+/* The rows of a part that a piece holds, counted from the part's first. */
+static storage_rows held_of_part(const param *p, storage_rows held, int part)
 {
+    const param_part *of = &p->part[part];
+    const int64_t begin = held.row0 > of->row0 ? held.row0 - of->row0 : 0;
+    const int64_t end = held.row0 + held.rows - of->row0 < of->rows ? held.row0 + held.rows - of->row0 : of->rows;
+    return (storage_rows){begin, end > begin ? end - begin : 0};
+}
+
+/* Entries of so many rows from a part's first on; of the end of the slabs none. */
+static int64_t entries(const storage_slab *s, const param *p, int64_t rows)
+{
+    if (!s->bits)
+        return 0;
     switch (s->unit) {
-    case PER_ROW: return p->part[part].rows;
-    case PER_TENSOR: return 1;
-    default: return (part_values(p, part) + s->values - 1) / s->values;
+    case PER_ROW: return rows;
+    case PER_TENSOR: return rows > 0;
+    default: return (rows * p->cols + s->values - 1) / s->values;
     }
 }
 
-uint64_t storage_slab_bytes(const param *p, int part, int slab)
+static uint64_t entry_bytes(const storage_slab *s, int64_t n) { return ((uint64_t)n * (uint64_t)s->bits + 7) / 8; }
+
+uint64_t storage_rows_skipped(const param *p, storage_rows held, int part, int slab)
 {
     const storage_slab *s = &formats[p->storage].slabs[slab];
-    return !s->bits ? 0 : ((uint64_t)entries(s, p, part) * (uint64_t)s->bits + 7) / 8;
+    return s->unit == PER_TENSOR ? 0 : entry_bytes(s, entries(s, p, held_of_part(p, held, part).row0));
 }
 
-uint64_t storage_slab_at(const param *p, int part, int slab)
+uint64_t storage_rows_slab_bytes(const param *p, storage_rows held, int part, int slab)
+{
+    const storage_slab *s = &formats[p->storage].slabs[slab];
+    const storage_rows of = held_of_part(p, held, part);
+    if (!of.rows)
+        return 0;
+    return entry_bytes(s, entries(s, p, of.row0 + of.rows)) - storage_rows_skipped(p, held, part, slab);
+}
+
+uint64_t storage_rows_slab_at(const param *p, storage_rows held, int part, int slab)
 {
     uint64_t at = 0;
     for (int k = 0; k <= part && k < p->parts; k++)
         for (int i = 0; i < (k < part ? STORAGE_SLABS : slab); i++)
-            at += align_up(storage_slab_bytes(p, k, i), STORAGE_LINE);
+            at += align_up(storage_rows_slab_bytes(p, held, k, i), STORAGE_LINE);
     return at;
+}
+
+/* The least number of experts whose values are whole entries of a slab, and whole bytes. */
+static int64_t whole_entries(const storage_slab *s, int64_t values)
+{
+    const int64_t unit = s->unit != PER_VALUES ? 1 : s->bits < 8 ? s->values * (8 / s->bits) : s->values;
+    int64_t n = 1;
+    while (n * values % unit)
+        n++;
+    return n;
+}
+
+int64_t storage_experts_step(const param *p, int64_t experts)
+{
+    int64_t n = 1, each;
+    if (p->storage == STORAGE_PLAIN)
+        return 1;
+    for (int k = 0; k < p->parts; k++)
+        if (p->part[k].heads)
+            return 0;
+    if (p->parts > 1) /* a tensor or more for each expert */
+        return p->parts % experts ? 0 : 1;
+    for (int i = 0; i < STORAGE_SLABS && formats[p->storage].slabs[i].bits; i++) {
+        each = whole_entries(&formats[p->storage].slabs[i], p->rows / experts * p->cols);
+        n = each > n ? each : n; /* units are powers of 2, and so are these numbers */
+    }
+    return n;
 }
 
 /* ---- stripes ---- */
@@ -107,7 +157,7 @@ uint64_t stripe_bytes(const param *p, const step_shape *s)
 
 /* ---- runs ---- */
 
-int64_t storage_run(const param *p, const char *piece, int64_t row0, int64_t n, op_dequantize *out)
+int64_t storage_run(const param *p, storage_rows held, const char *piece, int64_t row0, int64_t n, op_dequantize *out)
 {
     int k = 0;
     while (k + 1 < p->parts && row0 >= p->part[k + 1].row0)
@@ -118,11 +168,11 @@ int64_t storage_run(const param *p, const char *piece, int64_t row0, int64_t n, 
     const int64_t run = part_run(part, row, n < left ? n : left, &stored);
     out->kind = formats[p->storage].kind;
     out->rows = run;
-    out->first = stored * p->cols;
+    out->first = (stored - held_of_part(p, held, k).row0) * p->cols;
     out->stride = p->cols;
     const uint8_t *slab[STORAGE_SLABS];
     for (int i = 0; i < STORAGE_SLABS; i++)
-        slab[i] = (const uint8_t *)piece + storage_slab_at(p, k, i);
+        slab[i] = (const uint8_t *)piece + storage_rows_slab_at(p, held, k, i);
     out->codes = slab[0];
     out->absmax = slab[p->storage == STORAGE_MXFP4 ? MXFP4_SCALES : NF4_ABSMAX];
     out->nested = (const float *)slab[NF4_NESTED];

@@ -5,6 +5,9 @@
  *
  *     piece   [part 0: slab 0 | slab 1 | ...][part 1: slab 0 | slab 1 | ...]...     each slab begins at a multiple of 64 bytes
  *
+ * A piece may hold a range of a matrix's rows, of whole experts: then its slabs have the entries of these rows, as they are in the whole
+ * matrix's slabs. What a tensor has once, each of its pieces has.
+ *
  * A format is a row of the table, which all code that counts bytes reads. Matmuls decode a matrix in stripes of rows (x . W^T) or columns
  * (dy . W) into a buffer of the layer's workspace; the stripes depend only on the matrix and the kind of device.
  */
@@ -43,10 +46,30 @@ static inline bool storage_fits(const param *p)
 int model_store(model *m, param_storage s, pt_error *e);
 param_storage model_storage(const model *m); /* the format of its matrices in few bits; PLAIN: there are none */
 
+/* The rows of a parameter that a piece holds. */
+typedef struct storage_rows { int64_t row0, rows; } storage_rows;
+static inline storage_rows storage_all_rows(const param *p) { return (storage_rows){0, p->rows}; }
+
+/* A parameter of so many experts may be divided into pieces of multiples of so many of them; 0: it may not. PLAIN: 1. */
+int64_t storage_experts_step(const param *p, int64_t experts);
+
 /* For parameters that are not PLAIN: */
-uint64_t storage_slab_bytes(const param *p, int part, int slab);
-uint64_t storage_slab_at(const param *p, int part, int slab); /* bytes from the piece's beginning; part p->parts, slab 0: its end */
+uint64_t storage_rows_slab_bytes(const param *p, storage_rows held, int part, int slab);
+uint64_t storage_rows_slab_at(const param *p, storage_rows held, int part, int slab);
+    /* bytes from the piece's beginning; part p->parts, slab 0: its end */
+static inline uint64_t storage_rows_bytes(const param *p, storage_rows held) { return storage_rows_slab_at(p, held, p->parts, 0); }
+/* The same of a piece of all rows. */
+static inline uint64_t storage_slab_bytes(const param *p, int part, int slab)
+{
+    return storage_rows_slab_bytes(p, storage_all_rows(p), part, slab);
+}
+static inline uint64_t storage_slab_at(const param *p, int part, int slab)
+{
+    return storage_rows_slab_at(p, storage_all_rows(p), part, slab);
+}
 static inline uint64_t storage_bytes(const param *p) { return storage_slab_at(p, p->parts, 0); }
+/* Where the first of these entries is among those of all rows: bytes from the slab's beginning. */
+uint64_t storage_rows_skipped(const param *p, storage_rows held, int part, int slab);
 
 /* Rows for x . W^T, or columns for dy . W, that are decoded at a time: multiples of 64, or all. */
 int64_t stripe_rows(const param *p, const step_shape *s);
@@ -54,7 +77,7 @@ int64_t stripe_cols(const param *p, const step_shape *s);
 uint64_t stripe_bytes(const param *p, const step_shape *s); /* of a buffer for either; 0: the parameter is PLAIN */
 
 /* Fills the fields of an op that decodes rows from row0 on, except out, ld, type and cols. Returns how many rows it decodes, at most n,
- * because the rows of an op must be contiguous. `piece`: address of the matrix. */
-int64_t storage_run(const param *p, const char *piece, int64_t row0, int64_t n, op_dequantize *out);
+ * because the rows of an op must be contiguous. `piece`: address of the piece that holds them. */
+int64_t storage_run(const param *p, storage_rows held, const char *piece, int64_t row0, int64_t n, op_dequantize *out);
 
 #endif

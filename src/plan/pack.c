@@ -1,4 +1,4 @@
-#include "plan/pack.h"
+#include "plan/cut.h"
 
 #include "model/storage.h"
 
@@ -8,15 +8,13 @@
 enum { PARTIAL_ALIGN = 16 };
 enum { ALIGN_ELEMENTS = 32, CHUNK_ELEMENTS = 2048, ALIGN_SLAB = 128, PAGE = 4096 };
 
-static bool may_be_cut(const param *p) { return p->kind->use == USE_VOCABULARY; }
-
 static int64_t aligned(int64_t n) { return (int64_t)align_up((uint64_t)n, ALIGN_ELEMENTS); }
 
-int64_t piece_elements(const packing *p, const param *a, int64_t values)
+int64_t piece_elements(const packing *p, const param *a, int64_t row0, int64_t rows)
 {
     if (a->storage != STORAGE_PLAIN)
-        return (int64_t)(storage_bytes(a) / dtype_bytes(p->type));
-    return values * (int64_t)(dtype_bytes(param_type(a, p->type)) / dtype_bytes(p->type));
+        return (int64_t)(storage_rows_bytes(a, (storage_rows){row0, rows}) / dtype_bytes(p->type));
+    return rows * a->cols * (int64_t)(dtype_bytes(param_type(a, p->type)) / dtype_bytes(p->type));
 }
 
 /* Of such a table few rows are read. */
@@ -27,7 +25,7 @@ static int64_t block_elements(const packing *p, const model *m, int block, bool 
     int64_t n = 0;
     for (int i = 0; i < m->params_n; i++)
         if (m->params[i].block == block && m->params[i].trainable == trained && !comes_last(&m->params[i]))
-            n += aligned(piece_elements(p, &m->params[i], m->params[i].rows * m->params[i].cols));
+            n += aligned(piece_elements(p, &m->params[i], 0, m->params[i].rows));
     return n;
 }
 
@@ -51,7 +49,7 @@ static void add_piece(packer *k, int at, int index, int64_t row0, int64_t rows)
 {
     const param *a = &k->m->params[index];
     const bool trained = a->trainable;
-    int64_t elements = aligned(piece_elements(k->p, a, rows * a->cols));
+    int64_t elements = aligned(piece_elements(k->p, a, row0, rows));
     if (k->open[trained].used && k->open[trained].used + elements > k->limit)
         close_chunk(k, trained);
     if (k->open[trained].chunk < 0) {
@@ -101,18 +99,10 @@ static void list_pieces(packing *p)
 
 /* ---- shards ---- */
 
-enum { CUT_VALUES = 256 }; /* values in a block of states */
-_Static_assert(CUT_VALUES % ADAMW8BIT_BLOCK == 0, "blocks of states do not cross shards");
-
 /* Elements of a piece between two allowed cuts. */
 static int64_t cut_grain(const packing *p, const param *a)
 {
-    int64_t rows = SUMSQ_ROWS;
-    if (a->storage != STORAGE_PLAIN)
-        return ALIGN_ELEMENTS;
-    while (rows * a->cols % CUT_VALUES)
-        rows *= 2;
-    return piece_elements(p, a, rows * a->cols);
+    return a->storage != STORAGE_PLAIN ? ALIGN_ELEMENTS : piece_elements(p, a, 0, cut_rows(a));
 }
 
 /* The place in a piece nearest to `wanted` where its chunk may be cut. */
@@ -121,7 +111,7 @@ static int64_t find_cut_in(const packing *p, const model *m, const piece *k, int
     const param *a = &m->params[k->param];
     if (wanted <= k->offset || (a->trainable && optimizer_rule(p->optimizer, a)->whole))
         return k->offset;
-    const int64_t size = piece_elements(p, a, k->rows * a->cols), grain = cut_grain(p, a);
+    const int64_t size = piece_elements(p, a, k->row0, k->rows), grain = cut_grain(p, a);
     const int64_t inside = (wanted - k->offset + grain / 2) / grain * grain;
     return k->offset + (inside < size ? inside : (size - 1) / grain * grain);
 }
@@ -154,9 +144,9 @@ static void cut_chunk(packing *p, const model *m, int c)
 piece_share packing_share(const packing *k, const model *m, const piece *p, int rank)
 {
     const param *a = &m->params[p->param];
-    const int64_t row = piece_elements(k, a, a->cols), all = p->rows * row;
     if (a->storage != STORAGE_PLAIN)
         return (piece_share){p->row0, 0};
+    const int64_t row = piece_elements(k, a, 0, 1), all = p->rows * row;
     int64_t begin = shard_start(k, p->chunk, rank) - p->offset, end = shard_start(k, p->chunk, rank + 1) - p->offset;
     begin = begin < 0 ? 0 : begin > all ? all : begin;
     end = end < begin ? begin : end > all ? all : end;
@@ -377,18 +367,16 @@ static void share_chunk(packing *p, const model *m, int c)
 
 /* ---- together ---- */
 
-static int64_t step_of(const param *p, const step_shape *s) { return may_be_cut(p) ? s->slice_rows : p->rows; }
-
 int pack(const model *m, const step_shape *s, int64_t chunk_bytes, packing *out, pt_error *e)
 {
     int64_t limit = chunk_bytes / (int64_t)dtype_bytes(s->type);
     if (limit < CHUNK_ELEMENTS)
         return pt_fail(e, PT_FAILED, "a chunk of %lld bytes is too small: at least 8 KiB", (long long)chunk_bytes);
     int64_t pieces = 0;
-    for (int i = 0; i < m->params_n; i++)
-        pieces += may_be_cut(&m->params[i]) ? m->params[i].rows / s->slice_rows + 1 : 1;
     *out = (packing){.params_n = m->params_n, .type = s->type, .optimizer = shape_optimizer(s), .chunk_bytes = chunk_bytes,
                      .ranks = shape_ranks(s), .rank = s->rank};
+    for (int i = 0; i < m->params_n; i++)
+        pieces += m->params[i].rows / cut_piece_rows(out, m, s, &m->params[i], limit) + 1;
     out->pieces = calloc((size_t)pieces, sizeof *out->pieces);
     out->chunks = calloc((size_t)pieces, sizeof *out->chunks);
     out->piece_of_param = calloc((size_t)m->params_n + 1, sizeof *out->piece_of_param);
@@ -400,13 +388,14 @@ int pack(const model *m, const step_shape *s, int64_t chunk_bytes, packing *out,
     packer k = {.p = out, .m = m, .limit = limit, .open = {{.chunk = -1}, {.chunk = -1}}};
     for (int i = 0; i < m->params_n; i++) {
         out->piece_of_param[i] = out->pieces_n;
-        out->pieces_n += (int)((m->params[i].rows + step_of(&m->params[i], s) - 1) / step_of(&m->params[i], s));
+        const int64_t rows = cut_piece_rows(out, m, s, &m->params[i], limit);
+        out->pieces_n += (int)((m->params[i].rows + rows - 1) / rows);
     }
     out->piece_of_param[m->params_n] = out->pieces_n;
     for (int last = 0; last < 2; last++) {
         for (int i = 0; i < m->params_n; i++)
             if (comes_last(&m->params[i]) == last)
-                add_pieces(&k, i, step_of(&m->params[i], s));
+                add_pieces(&k, i, cut_piece_rows(out, m, s, &m->params[i], limit));
         close_chunk(&k, false);
         close_chunk(&k, true);
     }
@@ -449,7 +438,7 @@ bool update_span_next(const model *m, const packing *p, int c, int *at, update_s
     for (; *at < end; ++*at) {
         const piece *k = &p->pieces[p->piece_of_chunk[*at]];
         const param *a = &m->params[k->param];
-        const int64_t before = (k->own_row0 - k->row0) * a->cols, offset = k->offset + (before ? piece_elements(p, a, before) : 0);
+        const int64_t before = k->own_row0 - k->row0, offset = k->offset + (before ? piece_elements(p, a, 0, before) : 0);
         if (!k->own_rows)
             continue;
         if (out->param && !continues(p, out, a, offset))

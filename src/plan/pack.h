@@ -1,7 +1,7 @@
 /* pack.h - packs parameters into chunks, in execution order.
  *
- * A chunk is moved, stored and updated as a whole. It consists of pieces: whole parameters, or slices of rows of the vocabulary's
- * tables, cut where the loss head cuts them. A layer's parameters stay in one chunk if they fit; tied embeddings are packed at their
+ * A chunk is moved, stored and updated as a whole. It consists of pieces: whole parameters, slices of rows of the vocabulary's tables, or
+ * ranges of a layer's experts (cut.h). A layer's parameters stay in one chunk if they fit; tied embeddings are packed at their
  * first use. The table of layers' inputs (inputs.c), if it is frozen, comes last, in chunks of its own, because few of its rows are read.
  *
  *   chunk c:  weights  [piece 0][piece 1]...          E elements of the compute type
@@ -89,9 +89,9 @@ bool chunk_has_tied_rows(const packing *k, const model *m, int chunk);
 /* Offset of a piece's rows in the shard of their rank. */
 int64_t partial_offset(const packing *k, const model *m, const piece *p, int rank);
 
-/* Elements of the chunk's weights for `values` values of a parameter: 2 per value if it stays fp32 beside bf16; for a matrix in few bits
- * (model/storage.h), which is never cut, as many as its bytes. */
-int64_t piece_elements(const packing *p, const param *a, int64_t values);
+/* Elements of the chunk's weights for so many rows of a parameter: 2 per value if it stays fp32 beside bf16; for a matrix in few bits
+ * (model/storage.h), as many as the bytes of a piece of these rows. */
+int64_t piece_elements(const packing *p, const param *a, int64_t row0, int64_t rows);
 
 /* A range that one op updates: adjacent pieces of a chunk, with the same rule and weight decay, of the compute type; or one piece that
  * stays fp32. */

@@ -106,7 +106,7 @@ static double chunk_values(const packing *k, const model *m, const chunk_t *c)
         const piece *p = &k->pieces[k->piece_of_chunk[i]];
         const param *a = &m->params[p->param];
         if (a->storage != STORAGE_PLAIN)
-            values += (double)(p->rows * a->cols - piece_elements(k, a, p->rows * a->cols));
+            values += (double)(p->rows * a->cols - piece_elements(k, a, p->row0, p->rows));
     }
     return values;
 }

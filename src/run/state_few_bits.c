@@ -12,32 +12,76 @@ bool state_in_few_bits(const state *s, int kind, int index)
     return kind == STATE_MASTER && s->in->model->params[index].storage != STORAGE_PLAIN;
 }
 
-static const piece *whole_piece(const state *s, int index) { return &s->in->packing->pieces[s->in->packing->piece_of_param[index]]; }
-
 /* The byte of the chunk where a piece's bytes begin. */
 static int64_t piece_at(const state *s, const piece *p) { return p->offset * (int64_t)dtype_bytes(s->in->packing->type); }
+
+/* Bytes that lie together in a matrix of one piece, and in one of the pieces: `whole` and `at` are where. */
+typedef int (*few_bits_fn)(void *arg, const piece *p, uint64_t whole, uint64_t at, uint64_t n, pt_error *e);
+
+/* Calls fn for a slab of a part, from byte `begin` of the whole matrix to `end`, in each piece that has some of it. */
+static int each_piece(const state *s, int index, int part, int slab, uint64_t begin, uint64_t end, few_bits_fn fn, void *arg, pt_error *e)
+{
+    const packing *k = s->in->packing;
+    const param *p = &s->in->model->params[index];
+    const uint64_t first = storage_slab_at(p, part, slab);
+    int failed = 0;
+    for (int i = k->piece_of_param[index]; i < k->piece_of_param[index + 1] && !failed; i++) {
+        const storage_rows held = {k->pieces[i].row0, k->pieces[i].rows};
+        const uint64_t bytes = storage_rows_slab_bytes(p, held, part, slab);
+        if (!bytes)
+            continue;
+        const uint64_t here = first + storage_rows_skipped(p, held, part, slab);
+        const uint64_t from = begin > here ? begin : here, to = end < here + bytes ? end : here + bytes;
+        if (from < to)
+            failed = fn(arg, &k->pieces[i], from, storage_rows_slab_at(p, held, part, slab) + (from - here), to - from, e);
+    }
+    return failed;
+}
+
+/* The same of all slabs. What lies between them means nothing. */
+static int each_range(const state *s, int index, uint64_t begin, uint64_t end, few_bits_fn fn, void *arg, pt_error *e)
+{
+    const param *p = &s->in->model->params[index];
+    uint64_t at = 0;
+    int failed = 0;
+    for (int part = 0; part < p->parts && at < end; part++)
+        for (int slab = 0; slab < STORAGE_SLABS && at < end && !failed; slab++) {
+            const uint64_t bytes = storage_slab_bytes(p, part, slab);
+            if (at + bytes > begin)
+                failed = each_piece(s, index, part, slab, begin, end, fn, arg, e);
+            at += align_up(bytes, STORAGE_LINE);
+        }
+    return failed;
+}
+
+typedef struct putting { state *s; const char *bytes; uint64_t at; } putting;
+
+static int put_range(void *arg, const piece *p, uint64_t whole, uint64_t at, uint64_t n, pt_error *e)
+{
+    const putting *x = arg;
+    const int64_t from = piece_at(x->s, p) + (int64_t)at;
+    int64_t begin, end;
+    chunk_memory c;
+    state_kept_range(x->s, p->chunk, &begin, &end);
+    const int64_t first = from > begin ? from : begin, last = from + (int64_t)n < end ? from + (int64_t)n : end;
+    int failed = first < last ? state_chunk_open(x->s, p->chunk, true, &c, e) : 0;
+    if (failed || first >= last)
+        return failed;
+    const char *own = x->bytes + (whole - x->at) + (first - from);
+    if (c.away)
+        return executor_move(x->s->x, c.weights + (first - begin), own, (size_t)(last - first), e);
+    memcpy(c.weights + (first - begin), own, (size_t)(last - first));
+    return 0;
+}
 
 int state_put_bytes(void *arg, uint64_t at, const void *bytes, size_t n, pt_error *e)
 {
     const quantizing *q = arg;
-    const piece *p = whole_piece(q->s, q->index);
-    const int64_t from = piece_at(q->s, p) + (int64_t)at;
-    int64_t begin, end;
-    chunk_memory c;
     if (q->copy) {
         memcpy(q->copy + at, bytes, n);
         return 0;
     }
-    state_kept_range(q->s, p->chunk, &begin, &end);
-    const int64_t first = from > begin ? from : begin, last = from + (int64_t)n < end ? from + (int64_t)n : end;
-    int failed = first < last ? state_chunk_open(q->s, p->chunk, true, &c, e) : 0;
-    if (failed || first >= last)
-        return failed;
-    const char *own = (const char *)bytes + (first - from);
-    if (c.away)
-        return executor_move(q->s->x, c.weights + (first - begin), own, (size_t)(last - first), e);
-    memcpy(c.weights + (first - begin), own, (size_t)(last - first));
-    return 0;
+    return each_range(q->s, q->index, at, at + n, put_range, &(putting){q->s, bytes, at}, e);
 }
 
 static int rows_of_memory(void *arg, int index, int64_t row0, int64_t n_rows, float *out, pt_error *e)
@@ -92,15 +136,22 @@ static int read_bytes(state *s, int chunk, int64_t from, int64_t n, char *out, p
     return failed;
 }
 
+typedef struct taking { state *s; char *copy; } taking;
+
+static int take_range(void *arg, const piece *p, uint64_t whole, uint64_t at, uint64_t n, pt_error *e)
+{
+    const taking *x = arg;
+    return read_bytes(x->s, p->chunk, piece_at(x->s, p) + (int64_t)at, (int64_t)n, x->copy + whole, e);
+}
+
 /* Rows of a matrix in few bits, read from a decoded copy. */
 int state_read_few_bits(state *s, int index, int64_t row0, int64_t n_rows, float *out, pt_error *e)
 {
     const param *p = &s->in->model->params[index];
-    const piece *k = whole_piece(s, index);
     char *copy = malloc(storage_bytes(p));
     int failed = copy ? 0 : pt_fail(e, PT_FAILED, "out of memory");
     if (!failed)
-        failed = read_bytes(s, k->chunk, piece_at(s, k), (int64_t)storage_bytes(p), copy, e);
+        failed = each_range(s, index, 0, storage_bytes(p), take_range, &(taking){s, copy}, e);
     if (!failed && state_reads(s))
         dequantize_rows(p, copy, row0, n_rows, out);
     free(copy);

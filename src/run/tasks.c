@@ -67,10 +67,16 @@ static block_weights weights_of(task_runner *r, const schedule *s, const task *t
         int first = k->piece_of_param[index];
         w.param[role] = r->pieces[first];
         const int pieces = k->piece_of_param[index + 1] - first;
+        const expert_pieces experts = {(const void *const *)r->pieces + first,
+                                       pieces > 1 ? k->pieces[first].rows * m->config.experts / m->params[index].rows : 0};
         if (role == PARAM_LAYER_TOKENS)
             w.input_slices = r->pieces + first, w.input_slices_n = pieces;
         else if (m->params[index].kind->use == USE_VOCABULARY)
             w.slices = r->pieces + first, w.slices_n = pieces;
+        else if (role == PARAM_EXPERTS_UP)
+            w.up = experts;
+        else if (role == PARAM_EXPERTS_DOWN)
+            w.down = experts;
     }
     return w;
 }

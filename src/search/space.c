@@ -198,7 +198,7 @@ static int64_t layer_bytes(const search_input *in)
     for (int i = 0; i < in->model->params_n; i++) {
         const param *p = &in->model->params[i];
         if (p->block == 1)
-            elements += (int64_t)align_up((uint64_t)piece_elements(&type, p, p->rows * p->cols), 32);
+            elements += (int64_t)align_up((uint64_t)piece_elements(&type, p, 0, p->rows), 32);
     }
     return elements * (int64_t)dtype_bytes(in->shape->type);
 }

@@ -8,10 +8,10 @@
 
 typedef void (*check_packing)(const model *m, const step_shape *s, const packing *k);
 
-static void on_random_packings(check_packing check)
+static void on_random_packings_from(uint64_t first, check_packing check)
 {
     random_source all = random_open();
-    for (uint64_t i = 0; i < 300; i++) {
+    for (uint64_t i = first; i < first + 300; i++) {
         random_source r = random_fork(&all, i);
         model *m;
         step_shape s;
@@ -29,6 +29,8 @@ static void on_random_packings(check_packing check)
         model_close(m);
     }
 }
+
+static void on_random_packings(check_packing check) { on_random_packings_from(0, check); }
 
 static void check_rows(const model *m, const step_shape *s, const packing *k)
 {
@@ -69,7 +71,7 @@ static void check_chunks(const model *m, const step_shape *s, const packing *k)
             assert_int_equal(m->params[p->param].trainable, chunk->trained);
             assert_int_equal(p->offset % 32, 0);
             assert_true(p->offset >= end);
-            end = p->offset + piece_elements(k, &m->params[p->param], p->rows * m->params[p->param].cols);
+            end = p->offset + piece_elements(k, &m->params[p->param], p->row0, p->rows);
         }
         assert_true(end <= chunk->elements && chunk->elements - end < 2048 + 32);
         next += chunk->pieces_n;
@@ -248,11 +250,32 @@ static void only_a_single_parameter_exceeds_the_size_that_was_asked_for(void **s
     on_random_packings(check_sizes);
 }
 
+static int experts_cut;
+
+/* All ranges of a layer's experts but the last have as many, and no chunk's size would be exceeded by one whole parameter that is cut. */
+static void check_ranges(const model *m, const packing *k, const piece *p)
+{
+    const param *of = &m->params[p->param];
+    const piece *first = &k->pieces[k->piece_of_param[p->param]];
+    const int64_t limit = k->chunk_bytes / (int64_t)dtype_bytes(k->type), each = of->rows / m->config.experts;
+    assert_int_equal(p->row0 % each, 0);
+    assert_int_equal(p->rows % each, 0);
+    assert_true(p->rows == first->rows || p->row0 + p->rows == of->rows);
+    if (p->rows == of->rows)
+        return;
+    assert_true(piece_elements(k, of, 0, of->rows) > limit);
+    experts_cut++;
+}
+
 static void check_slices(const model *m, const step_shape *s, const packing *k)
 {
     for (int i = 0; i < k->pieces_n; i++) {
         const piece *p = &k->pieces[i];
         const param *of = &m->params[p->param];
+        if (of->role == PARAM_EXPERTS_UP || of->role == PARAM_EXPERTS_DOWN) {
+            check_ranges(m, k, p);
+            continue;
+        }
         bool cut = of->kind->use == USE_VOCABULARY;
         assert_int_equal(p->row0 % (cut ? s->slice_rows : of->rows), 0);
         if (p->row0 + p->rows < of->rows)
@@ -260,10 +283,12 @@ static void check_slices(const model *m, const step_shape *s, const packing *k)
     }
 }
 
-static void only_the_vocabulary_is_cut_and_only_between_slices(void **state)
+static void only_the_vocabulary_is_cut_between_slices_and_experts_between_experts(void **state)
 {
     (void)state;
-    on_random_packings(check_slices);
+    for (uint64_t i = 0; i < 20 && (!i || !experts_cut); i++)
+        on_random_packings_from(300 * i, check_slices);
+    assert_true(experts_cut > 0);
 }
 
 static void check_layer(const model *m, const packing *k, int block, bool trained, int64_t limit)
@@ -273,7 +298,7 @@ static void check_layer(const model *m, const packing *k, int block, bool traine
     for (int p = 0; p < m->params_n; p++) {
         if (m->params[p].block != block || m->params[p].trainable != trained)
             continue;
-        elements += (int64_t)align_up((uint64_t)piece_elements(k, &m->params[p], m->params[p].rows * m->params[p].cols), 32);
+        elements += (int64_t)align_up((uint64_t)piece_elements(k, &m->params[p], 0, m->params[p].rows), 32);
         first = first < 0 ? k->pieces[k->piece_of_param[p]].chunk : first;
         last = k->pieces[k->piece_of_param[p + 1] - 1].chunk;
     }
@@ -338,8 +363,8 @@ static void check_looked_up(const model *m, const step_shape *s, const packing *
 static void a_frozen_table_of_inputs_comes_last_in_chunks_of_its_own(void **state)
 {
     (void)state;
-    for (int i = 0; i < 20 && !tables_looked_up; i++)
-        on_random_packings(check_looked_up);
+    for (uint64_t i = 0; i < 20 && !tables_looked_up; i++)
+        on_random_packings_from(300 * i, check_looked_up);
     assert_true(tables_looked_up > 0);
 }
 
@@ -372,7 +397,7 @@ int main(void)
         cmocka_unit_test(pieces_of_a_chunk_are_aligned_and_do_not_overlap),
         cmocka_unit_test(shards_of_ranks_have_everything_once),
         cmocka_unit_test(only_a_single_parameter_exceeds_the_size_that_was_asked_for),
-        cmocka_unit_test(only_the_vocabulary_is_cut_and_only_between_slices),
+        cmocka_unit_test(only_the_vocabulary_is_cut_between_slices_and_experts_between_experts),
         cmocka_unit_test(a_layer_that_fits_into_a_chunk_stays_together),
         cmocka_unit_test(a_block_needs_the_chunks_of_its_parameters_and_a_tied_head_the_embedding),
         cmocka_unit_test(a_chunk_smaller_than_a_page_of_elements_is_refused),

@@ -472,10 +472,97 @@ static void sums_in_the_workspace_give_the_same_bits(void **unused)
     random_case_close(&c);
 }
 
+/* Experts large enough to be cut, one or more tensors of all of a layer or some of each: trained; frozen as they are; in each format of few
+ * bits, beside adapters, also of the experts. */
+enum { RANGE_STYLES = 5 };
+
+static void open_experts(random_source *r, int number, random_case *c)
+{
+    static const char *const of[][2] = {
+        {"qwen3_moe", "\"num_experts\": 9, \"num_experts_per_tok\": 4, \"moe_intermediate_size\": 64"},
+        {"granitemoe", "\"num_local_experts\": 9, \"num_experts_per_tok\": 2"},
+        {"gpt_oss", "\"num_local_experts\": 9, \"num_experts_per_tok\": 3, \"sliding_window\": 7, \"swiglu_limit\": 0.5, "
+                    "\"rope_scaling\": {\"rope_type\": \"yarn\", \"factor\": 4, \"truncate\": false, "
+                    "\"original_max_position_embeddings\": 64}"}};
+    const char *const *type = of[number / RANGE_STYLES % 3];
+    const int style = number % RANGE_STYLES;
+    char config[640];
+    pt_error e = {0};
+    const int used = snprintf(config, sizeof config, "{\"model_type\": \"%s\", \"vocab_size\": 50, \"hidden_size\": 64, "
+                              "\"num_attention_heads\": 2, \"num_key_value_heads\": 1, \"head_dim\": 8, \"num_hidden_layers\": 2, "
+                              "\"intermediate_size\": 64, \"max_position_embeddings\": 256, \"bos_token_id\": 0, "
+                              "\"eos_token_id\": 0, %s}", type[0], type[1]);
+    *c = (random_case){.clipping = random_one_in(r, 2)};
+    if (model_from_json("test", config, (size_t)used, NULL, NULL, &c->model, &e))
+        fail_msg("%s", e.text);
+    for (int i = 0; i < c->model->params_n && style == 1; i++)
+        c->model->params[i].trainable = c->model->params[i].trainable && c->model->params[i].kind->use != USE_EXPERTS;
+    c->model->stored_bf16 = random_one_in(r, 2);
+    if (style > 1) {
+        random_adapters(r, c->model);
+        assert_int_equal(model_store(c->model, (param_storage)(STORAGE_NF4 + style - 2), &e), 0);
+    }
+    random_shape(r, c->model, &c->shape);
+    c->shape.optimizer = optimizer_find(random_one_in(r, 2) ? "adamw" : "adamw8bit");
+    c->shape.saved = (saved_form)random_below(r, 3);
+    c->input = (schedule_input){.model = c->model, .shape = &c->shape, .packing = &c->packing, .plan = &c->plan, .training = true,
+                                .host_tier = true};
+    if (pack(c->model, &c->shape, 1 << 20, &c->packing, &e) || plan_alloc(&c->plan, c->packing.chunks_n, 2, &e))
+        fail_msg("%s", e.text);
+}
+
+static int ranges_of(const random_case *c)
+{
+    int n = 0;
+    for (int i = 0; i < c->packing.pieces_n; i++)
+        n += c->model->params[c->packing.pieces[i].param].kind->use == USE_EXPERTS && c->packing.pieces[i].row0 > 0;
+    return n;
+}
+
+static void ranges_of_experts_give_the_same_bits(void **unused)
+{
+    (void)unused;
+    enum { CASES = 3 * RANGE_STYLES, RANGE_PLANS = 6 };
+    random_source seed = random_open();
+    int cut[RANGE_STYLES] = {0};
+    const int cases = test_device_is_emulated() ? 1 : SANITIZED ? RANGE_STYLES : CASES;
+    for (int number = 0; number < cases; number++) {
+        random_source r = random_fork(&seed, 9000 + (uint64_t)number);
+        random_case c;
+        outcome first, other;
+        pt_error e = {0};
+        open_experts(&r, number, &c);
+        random_case_plain(&c);
+        c.plan.n_buffer = c.plan.n_update = c.plan.n_swap = 2;
+        assert_int_equal(ranges_of(&c), 0);
+        if (run_plan(&c.input, test_device_name(), c.clipping, 1, 1, &first, &e))
+            fail_msg("%s", e.text);
+        check_frozen(&first, &c, 1);
+        for (int done = 0; done < RANGE_PLANS;) {
+            const int threads = random_from(&r, 1, 4);
+            next_plan(&r, &c);
+            const int failed = run_plan(&c.input, test_device_name(), c.clipping, threads, 1, &other, &e);
+            if (failed && failed != PT_DOES_NOT_FIT)
+                fail_msg("model %d: %s", number, e.text);
+            if (!failed)
+                assert_same(&first, &other, &c, number, threads);
+            cut[number % RANGE_STYLES] += failed ? 0 : ranges_of(&c) > 0;
+            done += !failed;
+            outcome_free(&other);
+        }
+        outcome_free(&first);
+        random_case_close(&c);
+    }
+    printf("plans with cut experts: %d trained, %d frozen, %d in nf4, %d in int8, %d in mxfp4\n", cut[0], cut[1], cut[2], cut[3], cut[4]);
+    for (int i = 0; i < RANGE_STYLES && i < cases; i++)
+        assert_true(cut[i] > 0);
+}
+
 int main(void)
 {
     random_scores = true;
     const struct CMUnitTest tests[] = {cmocka_unit_test(every_plan_gives_the_same_bits),
+                                       cmocka_unit_test(ranges_of_experts_give_the_same_bits),
                                        cmocka_unit_test(rows_are_looked_up_wherever_the_table_is),
                                        cmocka_unit_test(tiles_give_the_same_bits),
                                        cmocka_unit_test(sums_in_the_workspace_give_the_same_bits)};
