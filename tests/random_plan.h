@@ -62,6 +62,7 @@ static const struct { const char *type, *more; } random_llamas[] = {
     {"olmoe", ", \"num_experts\": 5, \"num_experts_per_tok\": 2"},
     {"mixtral", ", \"num_local_experts\": 4, \"num_experts_per_tok\": 3, \"sliding_window\": 7"},
     {"qwen3_moe", ", \"num_experts\": 9, \"num_experts_per_tok\": 4, \"moe_intermediate_size\": 16, \"mlp_only_layers\": [0]"},
+    {"qwen3_moe", ", \"num_experts\": 9, \"num_experts_per_tok\": 3, \"moe_intermediate_size\": 64"}, /* which are cut into ranges */
     {"qwen3_moe", ", \"num_experts\": 3, \"num_experts_per_tok\": 1, \"moe_intermediate_size\": 24, \"decoder_sparse_step\": 2"},
     {"lfm2", ", \"full_attn_idxs\": [0], \"block_multiple_of\": 8, \"conv_bias\": true"}, {"lfm2", ", \"full_attn_idxs\": []"},
     {"gemma4_text", ", \"sliding_window\": 7, \"hidden_size_per_layer_input\": 0, \"global_head_dim\": 16, "
@@ -298,6 +299,32 @@ static inline int random_chunks_at_once(const model *m, const packing *k)
     return most;
 }
 
+/* The same where layers are computed by ranges of experts. */
+static inline int random_chunks_of_part(const model *m, const step_shape *s, const packing *k)
+{
+    const plan p = {.ranges = true};
+    const schedule_input in = {.model = m, .shape = s, .packing = k, .plan = &p};
+    unsigned char *needed = malloc((size_t)k->chunks_n + 1);
+    int most = 0;
+    for (int block = 0; needed && block < m->blocks_n; block++) {
+        layer_parts parts = {1, {{.whole = true}}};
+        layer_layout l;
+        if (block && block < m->blocks_n - 1) {
+            layer_layout_init(&l, m, block - 1, s, SAVE_INPUT);
+            schedule_parts(&in, &l, block, true, &parts);
+        }
+        block_chunks(m, k, block, needed);
+        for (int part = 0; part < parts.n; part++) {
+            int n = 0;
+            for (int c = 0; c < k->chunks_n; c++)
+                n += needed[c] && schedule_part_reads(&in, &parts.part[part], c);
+            most = n > most ? n : most;
+        }
+    }
+    free(needed);
+    return most;
+}
+
 static inline tier random_tier(random_source *r, bool host_tier)
 {
     return host_tier ? (tier)random_below(r, TIERS) : random_one_in(r, 2) ? TIER_DEVICE : TIER_DISK;
@@ -315,7 +342,12 @@ static inline int random_plan(random_source *r, const model *m, const step_shape
     p->micro_batch = units * s->unit_seqs;
     p->visit = random_divisor(r, micros);
     p->update = clipping ? (update_time)random_from(r, UPDATE_NEXT_FORWARD, UPDATE_END) : (update_time)random_below(r, 3);
-    p->n_buffer = random_chunks_at_once(m, k) + random_from(r, random_one_in(r, 8) ? -1 : 0, 3);
+    bool cut = false;
+    for (int i = 0; i < k->pieces_n; i++)
+        cut = cut || (m->params[k->pieces[i].param].kind->use == USE_EXPERTS && k->pieces[i].row0);
+    p->ranges = cut && shape_lanes(s) == 1 && random_one_in(&(random_source){r->seed + 12, r->n}, 2);
+    p->n_buffer = (p->ranges ? random_chunks_of_part(m, s, k) : random_chunks_at_once(m, k)) +
+                  random_from(r, random_one_in(r, 8) ? -1 : 0, 3);
     p->n_buffer = p->n_buffer < 1 ? 1 : p->n_buffer;
     p->n_update = random_from(r, 1, 4);
     p->n_swap = random_from(r, random_one_in(r, 8) ? 1 : 2, 5);

@@ -18,7 +18,7 @@
 #define PT_LAYER_BLOCK_H
 
 #include "device/device.h"
-#include "layer/program.h"
+#include "layer/parts.h"
 
 /* The matrices of a layer's experts, cut into pieces of `each` experts (the last may have fewer). */
 typedef struct expert_pieces { const void *const *piece; int64_t each; } expert_pieces;
@@ -87,6 +87,9 @@ void embedding_forward(const block_context *c, const block_weights *w, const blo
 /* saved and workspace as in layer_layout; saved holds the input x. out: (R, C). */
 void layer_forward(const block_context *c, int block, const layer_layout *l, const block_weights *w, const block_unit *u,
                    char *saved, char *workspace, void *out);
+/* One part of it, after those before it, with the same workspace. out: NULL but in the last part. */
+void layer_forward_part(const block_context *c, int block, const layer_layout *l, const layer_part *part, const block_weights *w,
+                        const block_unit *u, char *saved, char *workspace, void *out);
 /* For generation, where weights do not change: computes w->gains of the layer's matrices, 2 floats per output. */
 void layer_gains(const block_context *c, int block, const layer_layout *l, const block_weights *w, char *workspace);
 /* Recomputes into the workspace what was not saved: the first part of backward, callable alone for measuring. */
@@ -95,6 +98,8 @@ void layer_recompute(const block_context *c, int block, const layer_layout *l, c
 /* dx: (R, C), on entry the gradient of the block's output, on return of its input; the stream gradient likewise. */
 void layer_backward(const block_context *c, int block, const layer_layout *l, const block_weights *w, const block_unit *u,
                     char *saved, char *workspace, void *dx, float *accumulators, bool first);
+void layer_backward_part(const block_context *c, int block, const layer_layout *l, const layer_part *part, const block_weights *w,
+                         const block_unit *u, char *saved, char *workspace, void *dx, float *accumulators, bool first);
 
 /* Computes loss and right (R; right may be NULL) per token, as op_cross_entropy does; with dx or accumulators also the gradients, in which
  * each target token counts `scale` times its weight. dx NULL: nothing before the head is trained; accumulators NULL: nothing in the head

@@ -274,7 +274,14 @@ static void modules_matmul(const layer_work *work, const layer_stage *s, op_grou
         queue_submit(work->c->queue, &(op){OP_GROUPED_MATMUL, .grouped_matmul = o});
 }
 
-/* The grouped matmul `o` with the matrices of all experts as operand b, and in forward their biases and the adapters' products. */
+/* Are the first experts computed, and the last? What goes before the matmuls and after them is computed once. */
+static bool begins(const layer_work *work) { return !work->expert0; }
+static bool ends(const layer_work *work, const layer_stage *s)
+{
+    return !work->experts || work->expert0 + work->experts == experts_n(work, s);
+}
+
+/* The grouped matmul `o` with the matrices of the experts as operand b, and in forward their biases and the adapters' products. */
 static void experts_matmul(const layer_work *work, const layer_stage *s, op_grouped_matmul o)
 {
     const bool forward = o.of.layout == MATMUL_NT;
@@ -284,9 +291,10 @@ static void experts_matmul(const layer_work *work, const layer_stage *s, op_grou
     o.b_step = rows * p->cols;
     o.order = tensor(work, s->in[EXPERTS_ORDER]);
     o.k = used_n(work, s);
-    for (int64_t first = 0, n; first < experts; first += n) {
+    const int64_t end = work->experts ? work->expert0 + work->experts : experts;
+    for (int64_t first = work->expert0, n; first < end; first += n) {
         const expert_piece from = piece_of(work, s, first);
-        const int64_t left = from.first + from.n - first;
+        const int64_t left = from.first + from.n < end ? from.first + from.n - first : end - first;
         n = left < each ? left : each;
         const char *b = column(from.at, (first - from.first) * o.b_step, work->type);
         o.range = (expert_range){first, n, rows_n(work, s) * n / experts, tensor(work, s->in[EXPERTS_ENDS])};
@@ -308,7 +316,7 @@ static void experts_matmul(const layer_work *work, const layer_stage *s, op_grou
 static op_grouped_matmul input_gradient(const layer_work *work, const layer_stage *s, const void *dy, row_place dy_at, int64_t wide,
                                         void *to)
 {
-    const int64_t cols = matrix_of(work, s)->cols, width = experts_low_gradient(work, s, dy, dy_at);
+    const int64_t cols = matrix_of(work, s)->cols, width = experts_low_gradient(work, s, dy, dy_at, begins(work));
     return (op_grouped_matmul){
         .of = {.layout = MATMUL_NN, .type = work->type, .out_type = work->type, .n = cols, .k = wide, .lda = wide, .ldb = cols,
                .ldc = cols, .a = dy, .c = to, .more_k = width, .more_lda = width, .more_ldb = cols,
@@ -395,6 +403,8 @@ static void up_input(const layer_work *work, const layer_stage *s)
     const int64_t width = columns(work, s->in[0]), wide = columns(work, s->out[0]);
     void *rows = scratch(work, s, SCRATCH_ROWS), *d = gradient(work, s->in[0]);
     experts_matmul(work, s, input_gradient(work, s, gradient(work, s->out[0]), AT_ROW, wide, rows));
+    if (!ends(work, s))
+        return;
     queue_submit(work->c->queue, &(op){OP_COMBINE, .combine = {
         .type = work->type, .rows = work->rows, .cols = width, .k = used_n(work, s), .y = rows,
         .place = tensor(work, s->in[EXPERTS_PLACES]), .residual = gradient_begun(work, s, s->in[0]) ? d : NULL, .out = d}});
@@ -473,6 +483,8 @@ static void down_forward(const layer_work *work, const layer_stage *s)
     experts_matmul(work, s, (op_grouped_matmul){
         .of = {.layout = MATMUL_NT, .type = work->type, .out_type = work->type, .n = width, .k = wide, .lda = wide, .ldb = wide,
                .ldc = width, .a = tensor(work, s->in[0]), .c = rows}});
+    if (!ends(work, s))
+        return;
     queue_submit(work->c->queue, &(op){OP_COMBINE, .combine = {
         .type = work->type, .rows = work->rows, .cols = width, .k = used_n(work, s), .y = rows,
         .place = tensor(work, s->in[EXPERTS_PLACES]), .weights = tensor(work, s->in[EXPERTS_WEIGHTS]), .residual = residual_of(work, s),

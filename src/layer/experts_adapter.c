@@ -93,14 +93,14 @@ op_matmul experts_add_low(const layer_work *work, const layer_stage *s, op_matmu
     return o;
 }
 
-int64_t experts_low_gradient(const layer_work *work, const layer_stage *s, const void *dy, row_place dy_at)
+int64_t experts_low_gradient(const layer_work *work, const layer_stage *s, const void *dy, row_place dy_at, bool anew)
 {
     const int64_t rows = matrix_of(work, s)->rows / experts_n(work, s);
     int64_t width = 0;
     for (int k = 0; k < experts_modules(work, s); k++) {
         const adapter_part a = experts_module(work, s, k);
         width = a.width;
-        if (a.rank)
+        if (a.rank && anew)
             grouped(work, s, (op_grouped_matmul){
                 .of = {.layout = MATMUL_NN, .out_type = work->type, .n = a.rank, .k = a.end - a.row0, .lda = rows, .ldb = a.rank,
                        .ldc = a.width, .alpha = a.scale, .a = column(dy, a.row0, work->type), .b = weight_of(work, a.b),

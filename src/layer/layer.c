@@ -73,9 +73,9 @@ static void run_in_tiles(const layer_work *work, const layer_tiles *t, const lay
 }
 
 /* Neighbouring steps of groups together, for one group after the other. */
-static void run_steps(const layer_work *work, const layer_tiles *t, const layer_step *steps, int n)
+static void run_steps(const layer_work *work, const layer_tiles *t, const layer_step *steps, int begin, int n)
 {
-    for (int i = 0, end; i < n; i = end) {
+    for (int i = begin, end; i < n; i = end) {
         layer_work part = *work;
         end = layer_groups_end(t, n, i);
         part.groups = t->group[i] ? work->l->groups : 1;
@@ -87,15 +87,24 @@ static void run_steps(const layer_work *work, const layer_tiles *t, const layer_
     }
 }
 
-void layer_forward(const block_context *c, int block, const layer_layout *l, const block_weights *w, const block_unit *u,
-                   char *saved, char *workspace, void *out)
+void layer_forward_part(const block_context *c, int block, const layer_layout *l, const layer_part *part, const block_weights *w,
+                        const block_unit *u, char *saved, char *workspace, void *out)
 {
     layer_work work = work_open(c, block, l, w, u, saved, workspace);
+    work.expert0 = part->expert0;
+    work.experts = part->experts;
     work.at = l->forward_at;
     work.tiled = l->forward_tiles.region;
     work.stream = u->stream;
     work.out = out;
-    run_steps(&work, &l->forward_tiles, l->forward, l->forward_n);
+    run_steps(&work, &l->forward_tiles, l->forward, part->first, part->end);
+}
+
+void layer_forward(const block_context *c, int block, const layer_layout *l, const block_weights *w, const block_unit *u,
+                   char *saved, char *workspace, void *out)
+{
+    const layer_part whole = {.end = l->forward_n, .matrix = PARAM_NONE};
+    layer_forward_part(c, block, l, &whole, w, u, saved, workspace, out);
 }
 
 void layer_gains(const block_context *c, int block, const layer_layout *l, const block_weights *w, char *workspace)
@@ -116,17 +125,26 @@ void layer_recompute(const block_context *c, int block, const layer_layout *l, c
     layer_work work = work_open(c, block, l, w, u, saved, workspace);
     work.at = l->backward_at;
     work.tiled = l->backward_tiles.region;
-    run_steps(&work, &l->backward_tiles, l->backward, l->again_n);
+    run_steps(&work, &l->backward_tiles, l->backward, 0, l->again_n);
 }
 
-void layer_backward(const block_context *c, int block, const layer_layout *l, const block_weights *w, const block_unit *u,
-                    char *saved, char *workspace, void *dx, float *accumulators, bool first)
+void layer_backward_part(const block_context *c, int block, const layer_layout *l, const layer_part *part, const block_weights *w,
+                         const block_unit *u, char *saved, char *workspace, void *dx, float *accumulators, bool first)
 {
     layer_work work = work_open(c, block, l, w, u, saved, workspace);
+    work.expert0 = part->expert0;
+    work.experts = part->experts;
     work.at = l->backward_at;
     work.tiled = l->backward_tiles.region;
     work.out = dx;
     work.accumulators = accumulators;
     work.first = first;
-    run_steps(&work, &l->backward_tiles, l->backward, l->backward_n);
+    run_steps(&work, &l->backward_tiles, l->backward, part->first, part->end);
+}
+
+void layer_backward(const block_context *c, int block, const layer_layout *l, const block_weights *w, const block_unit *u,
+                    char *saved, char *workspace, void *dx, float *accumulators, bool first)
+{
+    const layer_part whole = {.end = l->backward_n, .matrix = PARAM_NONE};
+    layer_backward_part(c, block, l, &whole, w, u, saved, workspace, dx, accumulators, first);
 }

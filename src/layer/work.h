@@ -24,6 +24,7 @@ typedef struct layer_work {
     bool first_of_group; /* and those that only the heads of this group add to */
     int group, groups;   /* heads that are computed: this one of so many groups */
     int block, layer;
+    int64_t expert0, experts; /* of a step that multiplies with the matrices of experts, those that are computed; experts 0: all */
     int64_t row, rows;   /* the rows that are computed: of the unit, or of a tile. `out`, `stream` and `u` begin with them */
     int64_t hidden;
     pt_dtype type;
@@ -206,8 +207,8 @@ int experts_modules(const layer_work *work, const layer_stage *s);
 adapter_part experts_module(const layer_work *work, const layer_stage *s, int k);
 /* The matmul `o` of a module's outputs with its product of the low tensor. */
 op_matmul experts_add_low(const layer_work *work, const layer_stage *s, op_matmul o, const adapter_part *a);
-/* Computes the gradient of the low tensor; returns its width, 0 if there is no adapter. */
-int64_t experts_low_gradient(const layer_work *work, const layer_stage *s, const void *dy, row_place dy_at);
+/* Computes the gradient of the low tensor if `anew`; returns its width, 0 if there is no adapter. */
+int64_t experts_low_gradient(const layer_work *work, const layer_stage *s, const void *dy, row_place dy_at, bool anew);
 /* The gradients of A and B. weighted_low: memory for the low tensor of inputs times the weights of their slots, or NULL: the inputs have no
  * weights. */
 void experts_adapter_gradients(const layer_work *work, const layer_stage *s, const void *dy, row_place dy_at, void *weighted_low);

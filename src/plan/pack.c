@@ -34,7 +34,8 @@ typedef struct packer {
     packing *p;
     const model *m;
     int64_t limit;
-    struct { int chunk, block; int64_t used; } open[2]; /* [trained]; chunk -1: none; block: that of its latest piece */
+    struct { int chunk, block, alone; int64_t used; } open[2];
+        /* [trained]; chunk -1: none; block: that of its latest piece; alone: the parameter whose ranges it has, -1: none */
 } packer;
 
 static void close_chunk(packer *k, bool trained)
@@ -50,8 +51,10 @@ static void add_piece(packer *k, int at, int index, int64_t row0, int64_t rows)
     const param *a = &k->m->params[index];
     const bool trained = a->trainable;
     int64_t elements = aligned(piece_elements(k->p, a, row0, rows));
-    if (k->open[trained].used && k->open[trained].used + elements > k->limit)
+    const int alone = rows < a->rows && a->kind->use == USE_EXPERTS ? index : -1; /* ranges of experts are read apart from all else */
+    if (k->open[trained].used && (k->open[trained].used + elements > k->limit || k->open[trained].alone != alone))
         close_chunk(k, trained);
+    k->open[trained].alone = alone;
     if (k->open[trained].chunk < 0) {
         k->open[trained].chunk = k->p->chunks_n++;
         k->p->chunks[k->open[trained].chunk] = (chunk_t){.trained = trained, .looked_up = comes_last(a),
@@ -385,7 +388,7 @@ int pack(const model *m, const step_shape *s, int64_t chunk_bytes, packing *out,
         packing_free(out);
         return pt_fail(e, PT_FAILED, "out of memory while packing %d parameters", m->params_n);
     }
-    packer k = {.p = out, .m = m, .limit = limit, .open = {{.chunk = -1}, {.chunk = -1}}};
+    packer k = {.p = out, .m = m, .limit = limit, .open = {{.chunk = -1, .alone = -1}, {.chunk = -1, .alone = -1}}};
     for (int i = 0; i < m->params_n; i++) {
         out->piece_of_param[i] = out->pieces_n;
         const int64_t rows = cut_piece_rows(out, m, s, &m->params[i], limit);

@@ -216,5 +216,8 @@ int plan_validate(const plan *p, const model *m, const step_shape *s, const pack
         failed = validate_passing(p, m, e);
     if (!failed)
         failed = validate_updates(p, s, k, e);
+    if (!failed && p->ranges && shape_lanes(s) > 1)
+        failed = pt_fail(e, PT_FAILED, "the plan computes layers by \"ranges\" of experts, which gradients that are summed in %d lanes do "
+                                       "not allow: plan again", shape_lanes(s));
     return failed;
 }

@@ -64,6 +64,7 @@ typedef struct plan {
     int64_t micro_batch; /* sequences, a multiple of the unit */
     int visit;           /* micro-batches that pass through a block before the next block starts */
     update_time update;
+    bool ranges;         /* layers with experts are computed in parts, of which each reads one range of experts (layer/parts.h) */
     int chunks_n, blocks_n; /* blocks_n: decoder layers */
     plan_chunk *chunks;
     plan_block *blocks;  /* layers before the end of backward: SAVE_INPUT, TIER_DEVICE */
@@ -85,6 +86,7 @@ int plan_validate(const plan *p, const model *m, const step_shape *s, const pack
  *                 "gpu": false},
  *    "chunk_bytes": 16777216, "n_buffer": 4, "n_update": 2, "n_swap": 3, "micro_batch": 4, "visit": 1,
  *    "update": "next_forward",                                                 or "backward", "end"
+ *    "ranges": true,                                                           may be missing: false
  *    "chunks": [{"count": 3, "home": "device", "update": "device"}, ...],      placements "device", "host", "disk"; "sharded": true
  *    "blocks": [{"count": 12, "save": "attention", "place": "device"}, ...]}   "input", "attention", "all" ("matmuls": the same)
  *

@@ -221,6 +221,8 @@ static int read_numbers(const json_source *s, plan *p, pt_error *e)
     if (!failed)
         failed = get_name(s, "update", update_names, UPDATES, &update, e);
     if (!failed)
+        failed = json_get_bool(s, "ranges", JSON_OPTIONAL, &p->ranges, e);
+    if (!failed)
         p->update = (update_time)update;
     return failed;
 }
@@ -228,8 +230,8 @@ static int read_numbers(const json_source *s, plan *p, pt_error *e)
 static int read_object(const json_source *s, plan *out, pt_error *e)
 {
     static const char *const keys[] = {"made_for", "chunk_bytes", "n_buffer", "n_update", "n_swap", "micro_batch",
-                                       "visit",    "update",      "chunks",   "blocks"};
-    int chunks, blocks, failed = refuse_unknown(s, keys, 10, e);
+                                       "visit",    "update",      "ranges",   "chunks",   "blocks"};
+    int chunks, blocks, failed = refuse_unknown(s, keys, (int)(sizeof keys / sizeof *keys), e);
     if (!failed)
         failed = read_list(s, "chunks", PLAN_MAX_CHUNKS, read_chunks, NULL, &chunks, e);
     if (!failed)
@@ -349,8 +351,9 @@ char *plan_write_json(const plan *p, const char *made_for)
         return NULL;
     fprintf(f, "{\n  \"made_for\": {%s},\n", made_for);
     fprintf(f, "  \"chunk_bytes\": %lld,\n  \"n_buffer\": %d,\n  \"n_update\": %d,\n  \"n_swap\": %d,\n  \"micro_batch\": %lld,\n"
-               "  \"visit\": %d,\n  \"update\": \"%s\",\n  \"chunks\": [",
-            (long long)p->chunk_bytes, p->n_buffer, p->n_update, p->n_swap, (long long)p->micro_batch, p->visit, update_names[p->update]);
+               "  \"visit\": %d,\n  \"update\": \"%s\",%s\n  \"chunks\": [",
+            (long long)p->chunk_bytes, p->n_buffer, p->n_update, p->n_swap, (long long)p->micro_batch, p->visit, update_names[p->update],
+            p->ranges ? "\n  \"ranges\": true," : "");
     write_chunks(f, p);
     fprintf(f, "\n  ],\n  \"blocks\": [");
     write_blocks(f, p);

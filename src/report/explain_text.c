@@ -227,6 +227,8 @@ static void write_chunks(FILE *out, const plan *p, const packing *k)
         fprintf(out, ", %d of %d chunk%s on the host", host_updates, p->chunks_n, plural((uint64_t)p->chunks_n));
     fprintf(out, "\nbatch    micro-batches of %lld sequence%s, %d in a row per layer\n", (long long)p->micro_batch,
             plural((uint64_t)p->micro_batch), p->visit);
+    if (p->ranges)
+        fprintf(out, "experts  by ranges: of a layer's cut matrices, each is in memory for its part of the layer alone\n");
 }
 
 static void write_layers(FILE *out, const plan *p, int passing)

@@ -188,21 +188,42 @@ static void merge_lanes(queue *q, lane_place p, float *sums, int64_t plane, int6
 
 /* ---- blocks ---- */
 
-static void run_forward(task_runner *r, const schedule *s, const task *t, const block_context *c)
+/* The part of its layer that a task computes. */
+static layer_part part_of(const task_runner *r, const task *t)
+{
+    layer_parts parts;
+    schedule_parts(r->in, layout_of(r, t->block), t->block, t->kind == TASK_LAYER_BACKWARD, &parts);
+    return parts.part[t->part];
+}
+
+/* Of a layer's unit `i`: that of the task, or what is kept from part to part. */
+static char *layer_workspace(const task_runner *r, const schedule *s, const task *t, int64_t i)
+{
+    char *open = operand_of(r, s, t, OBJECT_OPEN, t->block, t->micro);
+    return open ? open + (uint64_t)i * schedule_open_bytes(layout_of(r, t->block), t->kind == TASK_LAYER_BACKWARD) : workspace_of(r, s, t);
+}
+
+static void run_embed(task_runner *r, const schedule *s, const task *t, const block_context *c)
 {
     block_weights w = weights_of(r, s, t);
-    char *saved = operand_of(r, s, t, OBJECT_SAVED, t->block, t->micro);
-    char *out = operand_of(r, s, t, OBJECT_SAVED, t->block + 1, t->micro);
+    char *out = operand_of(r, s, t, OBJECT_SAVED, 1, t->micro);
     for (int64_t i = 0; i < s->micro_units; i++) {
         block_unit u = unit_of(r, s, t, t->micro * s->micro_units + i);
-        char *next = out + (uint64_t)i * saved_stride(r, t->block + 1);
-        if (t->kind == TASK_EMBED)
-            embedding_forward(c, &w, &u, next);
-        else {
-            u.routing = routing_of(r, s, t, t->micro * s->micro_units + i);
-            layer_forward(c, t->block, layout_of(r, t->block), &w, &u, saved + (uint64_t)i * saved_stride(r, t->block),
-                          workspace_of(r, s, t), next);
-        }
+        embedding_forward(c, &w, &u, out + (uint64_t)i * saved_stride(r, 1));
+    }
+}
+
+static void run_forward(task_runner *r, const schedule *s, const task *t, const block_context *c)
+{
+    const layer_part part = part_of(r, t);
+    block_weights w = weights_of(r, s, t);
+    char *saved = operand_of(r, s, t, OBJECT_SAVED, t->block, t->micro);
+    char *out = operand_of(r, s, t, OBJECT_SAVED, t->block + 1, t->micro); /* NULL: not the last part */
+    for (int64_t i = 0; i < s->micro_units; i++) {
+        block_unit u = unit_of(r, s, t, t->micro * s->micro_units + i);
+        u.routing = routing_of(r, s, t, t->micro * s->micro_units + i);
+        layer_forward_part(c, t->block, layout_of(r, t->block), &part, &w, &u, saved + (uint64_t)i * saved_stride(r, t->block),
+                           layer_workspace(r, s, t, i), out ? out + (uint64_t)i * saved_stride(r, t->block + 1) : NULL);
     }
 }
 
@@ -231,6 +252,7 @@ static void run_head(task_runner *r, const schedule *s, const task *t, const blo
 
 static void run_backward(task_runner *r, const schedule *s, const task *t, const block_context *c)
 {
+    const layer_part part = part_of(r, t);
     block_weights w = weights_of(r, s, t);
     char *saved = operand_of(r, s, t, OBJECT_SAVED, t->block, t->micro), *dx = operand_of(r, s, t, OBJECT_STREAM_GRADIENT, -1, t->micro);
     float *accumulators = (float *)operand_of(r, s, t, OBJECT_ACCUMULATOR, t->block, -1);
@@ -239,9 +261,9 @@ static void run_backward(task_runner *r, const schedule *s, const task *t, const
         block_unit u = unit_of(r, s, t, t->micro * s->micro_units + i);
         u.routing = routing_of(r, s, t, t->micro * s->micro_units + i);
         const lane_place lane = lane_place_of_unit(r->in->shape, t->micro * s->micro_units + i);
-        layer_backward(c, t->block, layout_of(r, t->block), &w, &u, saved + (uint64_t)i * saved_stride(r, t->block),
-                       workspace_of(r, s, t), dx + (uint64_t)i * x_bytes(r->in->shape, r->in->model),
-                       accumulators ? accumulators + lane.plane * elements : NULL, lane.first);
+        layer_backward_part(c, t->block, layout_of(r, t->block), &part, &w, &u, saved + (uint64_t)i * saved_stride(r, t->block),
+                            layer_workspace(r, s, t, i), dx + (uint64_t)i * x_bytes(r->in->shape, r->in->model),
+                            accumulators ? accumulators + lane.plane * elements : NULL, lane.first);
         if (accumulators)
             merge_lanes(c->queue, lane, accumulators, elements, elements);
     }
@@ -488,7 +510,8 @@ void task_run(task_runner *r, const schedule *s, const task *t, queue *q)
     case TASK_OUTPUT: run_output(r, s, t, q); break;
     case TASK_COPY: case TASK_READ: case TASK_WRITE: walker_transfer(r->walker, s, t, q); break;
     case TASK_LOOK_UP: run_look_up(r, s, t, q); break;
-    case TASK_EMBED: case TASK_LAYER: run_forward(r, s, t, &c); break;
+    case TASK_EMBED: run_embed(r, s, t, &c); break;
+    case TASK_LAYER: run_forward(r, s, t, &c); break;
     case TASK_HEAD: case TASK_HEAD_EVAL: run_head(r, s, t, &c); break;
     case TASK_LAYER_BACKWARD: run_backward(r, s, t, &c); break;
     case TASK_FINISH: (r->in->packing->ranks > 1 ? run_finish_shared : run_finish)(r, s, t, q); break;

@@ -19,6 +19,9 @@
  *
  * The weights of a sharded chunk are gathered before each use that does not find them in a buffer, not after the update.
  *
+ * With plan.ranges, a layer with experts is several items for each micro-batch, its parts: a part of all micro-batches of the group comes
+ * before the next part, so that each range of experts is fetched once for all of them.
+ *
  * The caches (cache.c) decide where the objects of an item come from and where they go.
  */
 #include "schedule/builder.h"
@@ -43,6 +46,7 @@ typedef struct program {
     int *accumulator;             /* buffer of each block, -1: not yet */
     int *stream;                  /* buffer of each micro-batch's stream gradient, -1: not yet */
     int *residual;                /* the same for its fp32 stream */
+    int *open;                    /* and for the workspace of a layer in parts */
     int *carried, *carried_gradient; /* and for what layers hand on, and its gradients */
     carried_layout carries;
     int batch, loss, sumsq, routing, rope; /* placements; routing, rope -1: the model has no experts, no rotary embedding */
@@ -70,10 +74,12 @@ static void item_host_workspace(builder *b, uint64_t bytes)
         item_operand(b, builder_buffer(b, OBJECT_WORKSPACE, -1, -1, TIER_HOST, bytes), USE_WRITE);
 }
 
-static void needs_weights(program *p, int block)
+/* part NULL: all that the block reads. */
+static void needs_weights(program *p, int block, const layer_part *part)
 {
     for (int i = p->block0[block]; i < p->block0[block + 1]; i++)
-        item_needs(&p->b, TIER_DEVICE, object_weights(p, p->block_chunk[i]), USE_READ);
+        if (!part || schedule_part_reads(p->b.in, part, p->block_chunk[i]))
+            item_needs(&p->b, TIER_DEVICE, object_weights(p, p->block_chunk[i]), USE_READ);
 }
 
 /* ---- updates ---- */
@@ -155,14 +161,14 @@ static void item_carried(program *p, int block, int micro, bool backward)
 }
 
 /* Does nothing for a block without trained parameters. */
-static void item_accumulator(program *p, int block, int micro)
+static void item_accumulator(program *p, int block, bool begins)
 {
     const uint64_t bytes = accumulator_bytes(p->model, p->shape, block);
     if (!bytes)
         return;
     if (p->accumulator[block] < 0 && !p->b.recording)
         p->accumulator[block] = builder_buffer(&p->b, OBJECT_ACCUMULATOR, block, -1, TIER_DEVICE, bytes);
-    item_operand(&p->b, p->accumulator[block], micro ? USE_READ | USE_WRITE : USE_WRITE);
+    item_operand(&p->b, p->accumulator[block], begins ? USE_WRITE : USE_READ | USE_WRITE);
 }
 
 static void item_rope(program *p)
@@ -174,6 +180,20 @@ static void item_rope(program *p)
 static const layer_layout *layout_of(const program *p, int block)
 {
     return layer_set_layout(p->layouts, block - 1, p->plan->blocks[block - 1].level);
+}
+
+/* The workspace of a layer: of a task, or kept from part to part. */
+static void item_layer_workspace(program *p, int block, int micro, bool backward, const layer_parts *parts, int part)
+{
+    const layer_layout *l = layout_of(p, block);
+    const uint64_t bytes = schedule_open_bytes(l, backward) * (uint64_t)p->b.s->micro_units;
+    if (parts->n == 1) {
+        item_workspace(&p->b, backward ? l->backward_workspace : l->forward_workspace);
+        return;
+    }
+    if (!part && !p->b.recording)
+        p->open[micro] = builder_buffer(&p->b, OBJECT_OPEN, block, micro, TIER_DEVICE, bytes);
+    item_operand(&p->b, p->open[micro], part ? USE_READ | USE_WRITE : USE_WRITE);
 }
 
 static bool has_experts(const program *p, int block) { return block > 0 && block <= p->layers && p->model->config.sparse[block - 1]; }
@@ -221,26 +241,51 @@ static int looked_up(program *p, int micro)
     return on_device;
 }
 
-static void forward(program *p, int block, int micro, bool eval)
+static void embed(program *p, int micro)
 {
-    const int rows = block ? -1 : looked_up(p, micro);
+    const int rows = looked_up(p, micro);
     item_begin(&p->b, p->b.now);
-    needs_weights(p, block);
+    needs_weights(p, 0, NULL);
     if (rows >= 0)
         item_operand(&p->b, rows, USE_READ);
-    if (block > 0) {
-        unsigned change = p->plan->blocks[block - 1].level == SAVE_INPUT ? 0 : USE_WRITE; /* the layer's input is already in it */
-        item_needs(&p->b, TIER_DEVICE, object_saved(p, block, micro), USE_READ | change);
-        item_workspace(&p->b, layout_of(p, block)->forward_workspace);
-        item_rope(p);
-    }
-    item_needs(&p->b, TIER_DEVICE, object_saved(p, block + 1, micro), USE_WRITE);
-    item_residual(p, micro, block ? USE_READ | USE_WRITE : USE_WRITE);
+    item_needs(&p->b, TIER_DEVICE, object_saved(p, 1, micro), USE_WRITE);
+    item_residual(p, micro, USE_WRITE);
+    item_carried(p, 0, micro, false);
+    item_operand(&p->b, p->batch, USE_READ);
+    item_end(&p->b, TASK_EMBED, QUEUE_COMPUTE, 0, micro, -1, false);
+}
+
+static void forward_part(program *p, int block, int micro, bool eval, const layer_parts *parts, int part)
+{
+    const unsigned change = p->plan->blocks[block - 1].level == SAVE_INPUT ? 0 : USE_WRITE; /* the layer's input is already in it */
+    item_begin(&p->b, p->b.now);
+    needs_weights(p, block, &parts->part[part]);
+    item_needs(&p->b, TIER_DEVICE, object_saved(p, block, micro), USE_READ | change);
+    item_layer_workspace(p, block, micro, false, parts, part);
+    item_rope(p);
+    if (part == parts->n - 1)
+        item_needs(&p->b, TIER_DEVICE, object_saved(p, block + 1, micro), USE_WRITE);
+    item_residual(p, micro, USE_READ | USE_WRITE);
     item_carried(p, block, micro, false);
     item_operand(&p->b, p->batch, USE_READ);
     if (!eval && has_experts(p, block))
         item_operand(&p->b, p->routing, USE_WRITE);
-    item_end(&p->b, block ? TASK_LAYER : TASK_EMBED, QUEUE_COMPUTE, block, micro, -1, false);
+    item_end(&p->b, TASK_LAYER, QUEUE_COMPUTE, block, micro, -1, false);
+    item_is_part(&p->b, part);
+}
+
+/* The micro-batches first .. end. */
+static void forward(program *p, int block, int first, int end, bool eval)
+{
+    layer_parts parts;
+    for (int m = first; m < end && !block; m++)
+        embed(p, m);
+    if (!block)
+        return;
+    schedule_parts(p->b.in, layout_of(p, block), block, false, &parts);
+    for (int part = 0; part < parts.n; part++)
+        for (int m = first; m < end; m++)
+            forward_part(p, block, m, eval, &parts, part);
 }
 
 static void head(program *p, int micro, bool eval)
@@ -249,7 +294,7 @@ static void head(program *p, int micro, bool eval)
     head_layout h;
     head_layout_init(&h, p->model, p->shape);
     item_begin(&p->b, p->b.now);
-    needs_weights(p, block);
+    needs_weights(p, block, NULL);
     item_needs(&p->b, TIER_DEVICE, object_saved(p, block, micro), USE_READ);
     item_operand(&p->b, p->batch, USE_READ);
     item_operand(&p->b, p->loss, USE_WRITE);
@@ -259,25 +304,35 @@ static void head(program *p, int micro, bool eval)
         item_residual(p, micro, USE_WRITE);
     }
     if (!eval)
-        item_accumulator(p, block, micro);
+        item_accumulator(p, block, micro == 0);
     item_end(&p->b, eval ? TASK_HEAD_EVAL : TASK_HEAD, QUEUE_COMPUTE, block, micro, -1, micro == 0);
 }
 
-static void backward(program *p, int block, int micro)
+static void backward_part(program *p, int block, int micro, const layer_parts *parts, int part)
 {
     item_begin(&p->b, p->b.now);
-    needs_weights(p, block);
+    needs_weights(p, block, &parts->part[part]);
     item_needs(&p->b, TIER_DEVICE, object_saved(p, block, micro), USE_READ);
-    item_workspace(&p->b, layout_of(p, block)->backward_workspace);
+    item_layer_workspace(p, block, micro, true, parts, part);
     item_operand(&p->b, stream_buffer(p, micro), USE_READ | USE_WRITE);
     item_residual(p, micro, USE_READ | USE_WRITE);
     item_carried(p, block, micro, true);
-    item_accumulator(p, block, micro);
+    item_accumulator(p, block, micro == 0 && part == 0);
     item_operand(&p->b, p->batch, USE_READ);
     item_rope(p);
     if (p->shape->router_aux > 0 && has_experts(p, block))
         item_operand(&p->b, p->routing, USE_READ);
     item_end(&p->b, TASK_LAYER_BACKWARD, QUEUE_COMPUTE, block, micro, -1, micro == 0);
+    item_is_part(&p->b, part);
+}
+
+static void backward(program *p, int block, int first, int end)
+{
+    layer_parts parts;
+    schedule_parts(p->b.in, layout_of(p, block), block, true, &parts);
+    for (int part = 0; part < parts.n; part++)
+        for (int m = first; m < end; m++)
+            backward_part(p, block, m, &parts, part);
 }
 
 /* ---- gradients ---- */
@@ -346,7 +401,7 @@ static void finish_scattered(program *p)
 static void embed_backward(program *p)
 {
     item_begin(&p->b, p->b.now);
-    item_accumulator(p, 0, 0);
+    item_accumulator(p, 0, true);
     item_operand(&p->b, p->batch, USE_READ);
     item_gradients(p);
     item_end(&p->b, TASK_EMBED_BACKWARD, QUEUE_COMPUTE, 0, -1, -1, false);
@@ -428,8 +483,7 @@ static void program_step(program *p, bool updates)
             update_before(p, block);
             if (is_shared(p)) /* they are gathered while this block is computed */
                 update_before(p, block + 1);
-            for (int m = first; m < end; m++)
-                forward(p, block, m, false);
+            forward(p, block, first, end, false);
         }
         update_before(p, p->layers + 1);
         for (int m = first; m < end; m++)
@@ -437,8 +491,7 @@ static void program_step(program *p, bool updates)
         if (g == p->groups_n - 1)
             finish_block(p, p->layers + 1);
         for (int block = p->layers; block > 0 && block >= p->first_trained; block--) {
-            for (int m = first; m < end; m++)
-                backward(p, block, m);
+            backward(p, block, first, end);
             if (g == p->groups_n - 1)
                 finish_block(p, block);
         }
@@ -459,7 +512,7 @@ static void program_eval(program *p)
     input_output(p, true, false);
     for (int m = 0; m < p->micro_n; m++) {
         for (int block = 0; block <= p->layers; block++)
-            forward(p, block, m, true);
+            forward(p, block, m, m + 1, true);
         head(p, m, true);
     }
     input_output(p, false, false);
@@ -645,6 +698,7 @@ static int program_init(program *p, const schedule_input *in, schedule_kind kind
     p->stream = calloc(micros, sizeof *p->stream);
     p->residual = calloc(micros, sizeof *p->residual);
     p->carried = calloc(2 * micros, sizeof *p->carried);
+    p->open = calloc(micros, sizeof *p->open);
     p->carried_gradient = p->carried + micros;
     p->partial = calloc(8 * chunks + 6, sizeof *p->partial);
     p->scattered = p->partial + 2 * chunks + 2;
@@ -654,7 +708,7 @@ static int program_init(program *p, const schedule_input *in, schedule_kind kind
     for (size_t c = 0; c < chunks && p->partial; c++)
         p->tied[c] = -1;
     if (!p->b.objects || !p->block0 || !p->chunk_updated || !p->chunk_blocks || !p->accumulator || !p->stream || !p->residual ||
-        !p->carried || !p->partial || list_chunks(p) < 0 || make_caches(p) < 0)
+        !p->carried || !p->open || !p->partial || list_chunks(p) < 0 || make_caches(p) < 0)
         return pt_fail(e, PT_FAILED, "out of memory while building a schedule");
     make_placements(p, kind);
     builder_start(&p->b);
@@ -673,6 +727,7 @@ static void program_close(program *p)
     free(p->stream);
     free(p->residual);
     free(p->carried);
+    free(p->open);
     free(p->partial);
     layer_set_free(&p->own_layouts);
 }

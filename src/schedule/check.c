@@ -130,6 +130,7 @@ static bool identity_exists(const checker *c, const buffer *b)
     case OBJECT_SAVED: return b->index >= 1 && b->index <= c->layers + 1 && micro;
     case OBJECT_ACCUMULATOR: return has_accumulator(c, b->index) && b->micro == -1;
     case OBJECT_STREAM_GRADIENT: return b->index == -1 && micro && c->first_trained <= c->layers;
+    case OBJECT_OPEN: return has_experts(c, b->index) && micro && c->in->plan->ranges;
     case OBJECT_STREAM: return b->index == -1 && micro && residual_bytes(c->in->model, c->in->shape);
     case OBJECT_CARRIED: case OBJECT_CARRIED_GRADIENT: return b->index == -1 && micro && check_object_bytes(c, b->kind, -1, b->micro);
     case OBJECT_ROWS: return b->index == -1 && micro && (schedule_looks_up(c->in, TIER_HOST) || schedule_looks_up(c->in, TIER_DISK));
@@ -169,7 +170,7 @@ static int check_buffer(const checker *c, int i)
     if (b->tier != TIER_DEVICE && b->kind > OBJECT_SAVED && !is_of_update && !is_of_look_up)
         return check_fail(c, -1, i, "such an object is only ever on the device");
     uint64_t bytes = check_object_bytes(c, b->kind, b->index, b->micro);
-    if (b->kind != OBJECT_WORKSPACE && b->bytes != bytes)
+    if (b->kind != OBJECT_WORKSPACE && b->kind != OBJECT_OPEN && b->bytes != bytes)
         return check_fail(c, -1, i, "has %llu bytes, and the object has %llu", (unsigned long long)b->bytes, (unsigned long long)bytes);
     if (b->placement != (i < c->s->placements_n))
         return check_fail(c, -1, i, "placements are the first %d buffers, and only they", c->s->placements_n);
@@ -269,6 +270,8 @@ static int facts_of_block(checker *c, int block, int chunks0)
         f->forward_bytes = l.forward_workspace;
         f->backward_bytes = l.backward_workspace;
         f->complete = in->plan->blocks[block - 1].level == SAVE_INPUT ? 1 : 2;
+        schedule_parts(in, &l, block, false, &f->forward);
+        schedule_parts(in, &l, block, true, &f->backward);
     } else if (block == c->layers + 1) {
         head_layout h;
         head_layout_init(&h, in->model, in->shape);
@@ -301,7 +304,7 @@ static void facts(checker *c)
     for (int m = 0; m < c->micro_n; m++)
         c->stream[m] = c->layers + 2;
     for (int block = 1; block <= c->layers; block++)
-        c->routed_needed += has_experts(c, block) ? c->micro_n : 0;
+        c->routed_needed += has_experts(c, block) ? c->micro_n * parts_n(c, block, false) : 0;
 }
 
 static int checker_open(checker *c)
@@ -321,6 +324,8 @@ static int checker_open(checker *c)
     c->gradient = calloc(chunks, sizeof(int));
     c->saved = calloc(blocks * micros, sizeof(int));
     c->accumulator = calloc(blocks, sizeof(int));
+    c->ahead = calloc(2 * blocks * micros, sizeof(int));
+    c->back = c->ahead + blocks * micros;
     c->stream = calloc(micros, sizeof(int));
     c->carried = calloc(micros, sizeof(int));
     c->carried_gradient = calloc(micros, sizeof(int));
@@ -333,7 +338,7 @@ static int checker_open(checker *c)
     c->wants = calloc(chunks + 2 * micros + 12, sizeof *c->wants);
     c->used = calloc(operands, 1);
     if (!c->blocks || !c->chunk_list || !c->pieces_of || !c->chunk_blocks || !c->contents || !c->segment0 || !c->segment1 || !c->done ||
-        !c->weights || !c->states || !c->gradient || !c->saved || !c->accumulator || !c->stream || !c->carried ||
+        !c->weights || !c->states || !c->gradient || !c->saved || !c->ahead || !c->accumulator || !c->stream || !c->carried ||
         !c->carried_gradient || !c->rows || !c->head_done || !c->finished ||
         !c->scattered || !c->tied_scattered || !c->wants || !c->used)
         return pt_fail(c->e, PT_FAILED, "out of memory while checking a schedule");
@@ -344,9 +349,9 @@ static int checker_open(checker *c)
 static void checker_close(checker *c)
 {
     void *all[] = {c->blocks, c->chunk_list, c->pieces_of, c->chunk_blocks, c->contents, c->segment0, c->segment1, c->done, c->weights,
-                   c->states, c->gradient, c->saved, c->accumulator, c->stream, c->carried, c->carried_gradient, c->rows, c->head_done,
-                   c->finished, c->scattered, c->tied_scattered, c->wants, c->used, c->segments[TIER_DEVICE], c->segments[TIER_HOST],
-                   c->segments[TIER_DISK]};
+                   c->states, c->gradient, c->saved, c->ahead, c->accumulator, c->stream, c->carried, c->carried_gradient, c->rows,
+                   c->head_done, c->finished, c->scattered, c->tied_scattered, c->wants, c->used, c->segments[TIER_DEVICE],
+                   c->segments[TIER_HOST], c->segments[TIER_DISK]};
     for (size_t i = 0; i < sizeof all / sizeof *all; i++)
         free(all[i]);
 }

@@ -25,7 +25,8 @@ static int check_want(checker *c, int i, const want *w)
     if (o->read != w->read || o->write != w->write)
         return check_fail(c, i, o->buffer, "is marked%s%s, and it is%s%s", o->read ? " read" : "", o->write ? " written" : "",
                           w->read ? " read" : "", w->write ? " written" : "");
-    if (w->kind == OBJECT_WORKSPACE && c->s->buffers[o->buffer].bytes < w->bytes)
+    if ((w->kind == OBJECT_WORKSPACE && c->s->buffers[o->buffer].bytes < w->bytes) ||
+        (w->kind == OBJECT_OPEN && c->s->buffers[o->buffer].bytes != w->bytes))
         return check_fail(c, i, o->buffer, "has %llu bytes, and %llu are needed", (unsigned long long)c->s->buffers[o->buffer].bytes,
                           (unsigned long long)w->bytes);
     if (w->read && !now->alive)

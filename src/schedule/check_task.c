@@ -45,11 +45,14 @@ static void workspace(checker *c, uint64_t bytes)
     w->bytes = bytes;
 }
 
-static int block_weights(checker *c, int i, int block)
+/* part NULL: all that the block reads. */
+static int block_weights(checker *c, int i, int block, const layer_part *part)
 {
     const block_facts *f = &c->blocks[block];
     for (int k = f->chunks0; k < f->chunks0 + f->chunks_n; k++) {
         int chunk = c->chunk_list[k];
+        if (part && !schedule_part_reads(c->in, part, chunk))
+            continue;
         if (c->s->kind == SCHEDULE_STEP_UPDATE && !c->weights[chunk] && c->chunk_blocks[chunk])
             return check_fail(c, i, -1, "reads the weights of chunk %d before their waiting update", chunk);
         if (c->weights[chunk] && c->weights[chunk] != whole_weights(c))
@@ -88,15 +91,41 @@ static void rope(checker *c)
         reads(c, OBJECT_ROPE, -1, -1, 0);
 }
 
-/* Micro-batches must be added in ascending order. A block without trained parameters has no sums. */
-static int sum_up(checker *c, int i, int block, int micro)
+/* Micro-batches must be added in ascending order, those of a visit in each part of a layer before its next part. A block without trained
+ * parameters has no sums. */
+static int sum_up(checker *c, int i, int block, int micro, int part)
 {
+    const int visit = c->in->plan->visit, parts = parts_n(c, block, true);
+    const int in = parts > 1 ? micro / visit * visit * parts + part * visit + micro % visit : micro;
     if (!has_accumulator(c, block))
         return 0;
-    if (c->accumulator[block] != micro)
+    if (c->accumulator[block] != in)
         return check_fail(c, i, -1, "gradients are summed in ascending order, and %d micro-batches are in", c->accumulator[block]);
-    changes(c, OBJECT_ACCUMULATOR, block, -1, micro, micro + 1);
+    changes(c, OBJECT_ACCUMULATOR, block, -1, in, in + 1);
     return 0;
+}
+
+/* The workspace of a layer: of a task, or kept from part to part. */
+static void layer_workspace(checker *c, int block, int micro, bool backward, int part)
+{
+    const block_facts *f = &c->blocks[block];
+    const uint64_t bytes = backward ? f->backward_bytes : f->forward_bytes;
+    if (parts_n(c, block, backward) == 1) {
+        workspace(c, bytes);
+        return;
+    }
+    changes(c, OBJECT_OPEN, block, micro, part, part + 1);
+    c->wants[c->wants_n - 1].bytes = align_up(bytes, 4096) * (uint64_t)c->micro_units;
+}
+
+/* What all parts of a layer change: the version before a part, and after it. */
+static int before_part(int block, int part, bool backward, int first)
+{
+    return part ? check_partial(block, part - 1, backward) : first;
+}
+static int after_part(const checker *c, int block, int part, bool backward, int last)
+{
+    return part < parts_n(c, block, backward) - 1 ? check_partial(block, part, backward) : last;
 }
 
 static int residual_gradient(const checker *c, int block) { return 2 * (c->layers + 2) - block; }
@@ -121,28 +150,31 @@ static int look_up_wants(checker *c, int i, int micro)
     return 0;
 }
 
-static int forward_wants(checker *c, int i, int block, int micro)
+static int forward_wants(checker *c, int i, int block, int micro, int part)
 {
     const block_facts *f = &c->blocks[block];
+    const bool last = part == parts_n(c, block, false) - 1, writes_saved = f->complete != 1;
+    const int saved = writes_saved ? before_part(block, part, false, 1) : 1;
     if (c->saved[saved_at(c, block + 1, micro)])
         return check_fail(c, i, -1, "the micro-batch has passed the block already");
-    if (block > 0 && c->saved[saved_at(c, block, micro)] != 1)
-        return check_fail(c, i, -1, "the block's input is not there yet");
+    if (block > 0 && (c->saved[saved_at(c, block, micro)] != saved || c->ahead[saved_at(c, block, micro)] != part))
+        return check_fail(c, i, -1, "the block's input is not there yet, or another part of it comes next");
     if (block > 0) {
-        changes(c, OBJECT_SAVED, block, micro, 1, f->complete);
-        c->wants[c->wants_n - 1].write = f->complete != 1;
-        workspace(c, f->forward_bytes);
+        changes(c, OBJECT_SAVED, block, micro, saved, writes_saved ? after_part(c, block, part, false, f->complete) : 1);
+        c->wants[c->wants_n - 1].write = writes_saved;
+        layer_workspace(c, block, micro, false, part);
         rope(c);
     }
     if (block == 0 && tiers_looked_up(c))
         reads(c, OBJECT_ROWS, -1, micro, tiers_looked_up(c));
-    writes(c, OBJECT_SAVED, block + 1, micro, 1);
+    if (last)
+        writes(c, OBJECT_SAVED, block + 1, micro, 1);
     if (is_step(c) && has_experts(c, block))
         writes(c, OBJECT_ROUTING, -1, -1, c->routed + 1);
-    residual(c, micro, block, block + 1);
+    residual(c, micro, before_part(block, part, false, block), after_part(c, block, part, false, block + 1));
     carried(c, block, micro, carried_use_of(c->in->model, block).forward, false);
     reads(c, OBJECT_BATCH, -1, -1, 1);
-    return block_weights(c, i, block);
+    return block_weights(c, i, block, block > 0 ? &f->forward.part[part] : NULL);
 }
 
 static int head_wants(checker *c, int i, int micro, bool eval)
@@ -158,29 +190,32 @@ static int head_wants(checker *c, int i, int micro, bool eval)
         writes(c, OBJECT_STREAM_GRADIENT, -1, micro, block);
         residual(c, micro, 0, residual_gradient(c, block));
     }
-    int failed = eval ? 0 : sum_up(c, i, block, micro);
-    return failed ? failed : block_weights(c, i, block);
+    int failed = eval ? 0 : sum_up(c, i, block, micro, 0);
+    return failed ? failed : block_weights(c, i, block, NULL);
 }
 
-static int backward_wants(checker *c, int i, int block, int micro)
+static int backward_wants(checker *c, int i, int block, int micro, int part)
 {
     const block_facts *f = &c->blocks[block];
+    if (c->back[saved_at(c, block, micro)] != part)
+        return check_fail(c, i, -1, "another part of the layer comes next");
     if (c->stream[micro] != block + 1)
         return check_fail(c, i, -1, "the gradient of the block's output is not what the micro-batch has got to");
     if (block < c->first_trained)
         return check_fail(c, i, -1, "nothing is trained in the block or before it");
     reads(c, OBJECT_SAVED, block, micro, f->complete);
-    workspace(c, f->backward_bytes);
-    changes(c, OBJECT_STREAM_GRADIENT, -1, micro, block + 1, block);
-    residual(c, micro, residual_gradient(c, block + 1), residual_gradient(c, block));
+    layer_workspace(c, block, micro, true, part);
+    changes(c, OBJECT_STREAM_GRADIENT, -1, micro, before_part(block, part, true, block + 1), after_part(c, block, part, true, block));
+    residual(c, micro, before_part(block, part, true, residual_gradient(c, block + 1)),
+             after_part(c, block, part, true, residual_gradient(c, block)));
     carried(c, block, micro, carried_use_of(c->in->model, block).backward, false);
     carried(c, block, micro, carried_use_of(c->in->model, block).gradient, true);
     reads(c, OBJECT_BATCH, -1, -1, 1);
     rope(c);
     if (c->in->shape->router_aux > 0 && has_experts(c, block))
         reads(c, OBJECT_ROUTING, -1, -1, c->routed);
-    int failed = sum_up(c, i, block, micro);
-    return failed ? failed : block_weights(c, i, block);
+    int failed = sum_up(c, i, block, micro, part);
+    return failed ? failed : block_weights(c, i, block, &f->backward.part[part]);
 }
 
 /* ---- chunks ---- */
@@ -216,11 +251,11 @@ static int finish_wants(checker *c, int i, int block, int chunk)
         changes(c, OBJECT_PARTIAL, chunk, block, 1, 2);
         if (block == 0 && has_tied_rows(c, chunk))
             changes(c, OBJECT_PARTIAL_TIED, chunk, -1, 1, 2);
-        reads(c, OBJECT_ACCUMULATOR, block, -1, c->micro_n);
+        reads(c, OBJECT_ACCUMULATOR, block, -1, all_sums(c, block));
         return 0;
     }
     if (block > 0) {
-        reads(c, OBJECT_ACCUMULATOR, block, -1, c->micro_n);
+        reads(c, OBJECT_ACCUMULATOR, block, -1, all_sums(c, block));
         return 0;
     }
     workspace(c, embedding_sums_bytes(in->model, in->shape));
@@ -249,7 +284,7 @@ static int scatter_wants(checker *c, int i, int block, int chunk)
         return check_fail(c, i, -1, "the chunk has nothing of the block that is trained");
     if (c->scattered[piece_at(c, block, chunk)])
         return check_fail(c, i, -1, "the sums were sent already");
-    reads(c, OBJECT_ACCUMULATOR, block, -1, c->micro_n);
+    reads(c, OBJECT_ACCUMULATOR, block, -1, all_sums(c, block));
     writes(c, OBJECT_PARTIAL, chunk, block, 1);
     return 0;
 }
@@ -396,7 +431,7 @@ static bool has_place(const checker *c, const task *t)
     case TASK_SCATTER_TIED: block = t->block == c->layers + 1; micro = false; chunk = true; break;
     case TASK_GATHER: block = t->block == -1; micro = false; chunk = true; break;
     case TASK_INPUT: case TASK_OUTPUT: block = t->block == -1; micro = chunk = false; break;
-    default: return !t->first;
+    default: return !t->first && !t->part;
     }
     bool forward = t->kind == TASK_EMBED || t->kind == TASK_LOOK_UP || t->kind == TASK_LAYER ||
                    t->kind == TASK_INPUT || t->kind == TASK_OUTPUT;
@@ -408,8 +443,10 @@ static bool has_place(const checker *c, const task *t)
     bool here = t->kind == TASK_UPDATE || t->kind == TASK_GATHER ||
         (t->kind == TASK_HEAD_EVAL ? c->s->kind == SCHEDULE_EVAL : is_step(c)) ||
                 (forward && c->s->kind == SCHEDULE_EVAL);
+    const bool of_layer = t->kind == TASK_LAYER || t->kind == TASK_LAYER_BACKWARD;
+    const bool part = block && t->part >= 0 && t->part < (of_layer ? parts_n(c, t->block, t->kind == TASK_LAYER_BACKWARD) : 1);
     bool first = (t->kind == TASK_HEAD || t->kind == TASK_LAYER_BACKWARD || t->kind == TASK_HEAD_EVAL) && t->micro == 0;
-    return block && here && (t->micro >= 0) == micro && (t->chunk >= 0) == chunk && t->first == first;
+    return block && part && here && (t->micro >= 0) == micro && (t->chunk >= 0) == chunk && t->first == first;
 }
 
 int check_task_wants(checker *c, int i)
@@ -422,9 +459,9 @@ int check_task_wants(checker *c, int i)
     case TASK_INPUT: case TASK_OUTPUT: return input_output_wants(c, i);
     case TASK_COPY: case TASK_READ: case TASK_WRITE: return copy_wants(c, i);
     case TASK_LOOK_UP: return look_up_wants(c, i, t->micro);
-    case TASK_EMBED: case TASK_LAYER: return forward_wants(c, i, t->block, t->micro);
+    case TASK_EMBED: case TASK_LAYER: return forward_wants(c, i, t->block, t->micro, t->part);
     case TASK_HEAD: case TASK_HEAD_EVAL: return head_wants(c, i, t->micro, t->kind == TASK_HEAD_EVAL);
-    case TASK_LAYER_BACKWARD: return backward_wants(c, i, t->block, t->micro);
+    case TASK_LAYER_BACKWARD: return backward_wants(c, i, t->block, t->micro, t->part);
     case TASK_FINISH: case TASK_EMBED_FINISH: return finish_wants(c, i, t->block, t->chunk);
     case TASK_EMBED_BACKWARD: return embed_backward_wants(c, i);
     case TASK_SCATTER: return scatter_wants(c, i, t->block, t->chunk);
@@ -442,8 +479,12 @@ void check_task_done(checker *c, int i)
     case TASK_OUTPUT: c->outputs++; break;
     case TASK_LOOK_UP: c->rows[t->micro]++; break;
     case TASK_EMBED: case TASK_LAYER:
-        c->saved[saved_at(c, t->block, t->micro)] = c->blocks[t->block].complete;
-        c->saved[saved_at(c, t->block + 1, t->micro)] = 1;
+        if (c->blocks[t->block].complete != 1)
+            c->saved[saved_at(c, t->block, t->micro)] = after_part(c, t->block, t->part, false, c->blocks[t->block].complete);
+        else
+            c->saved[saved_at(c, t->block, t->micro)] = 1;
+        c->ahead[saved_at(c, t->block, t->micro)]++;
+        c->saved[saved_at(c, t->block + 1, t->micro)] = t->part == parts_n(c, t->block, false) - 1;
         c->routed += has_experts(c, t->block);
         c->carried[t->micro] += (carried_use_of(c->in->model, t->block).forward & CARRIED_WRITE) != 0;
         break;
@@ -456,7 +497,8 @@ void check_task_done(checker *c, int i)
         c->losses++;
         break;
     case TASK_LAYER_BACKWARD:
-        c->stream[t->micro] = t->block;
+        c->back[saved_at(c, t->block, t->micro)]++;
+        c->stream[t->micro] = t->part == parts_n(c, t->block, true) - 1 ? t->block : c->stream[t->micro];
         c->carried_gradient[t->micro] += (carried_use_of(c->in->model, t->block).gradient & CARRIED_WRITE) != 0;
         c->accumulator[t->block]++;
         break;

@@ -15,9 +15,11 @@
  *   weights, states   0 at the start of the schedule, 1 after the update; with several ranks, weights: 2 when all shards have arrived
  *   shard             0 at the start of the schedule, 2 after the update (the version of the weights gathered from it)
  *   gradient          0: the previous step's, which waits for its update; k: the pieces of k blocks are written
- *   saved             1: the block's input; 2: everything that the save level keeps
- *   accumulator       number of micro-batches in the sum
+ *   saved             1: the block's input; 2: everything that the save level keeps; negative: a part of it (check_partial)
+ *   accumulator       number of micro-batches in the sum, each once for every part of its layer
  *   stream gradient   the block for whose input it is the gradient; backward ends at the first trained block
+ *                     of both: negative: between two parts of a layer
+ *   open layer        number of the layer's parts that have written it
  *   stream            b: block b's input; 2 (layers + 2) - b: the gradient of block b's input
  *   carried           number of blocks that have written it; its gradient: number of blocks of backward that have used it
  *   rows              number of tiers from which they were looked up
@@ -36,6 +38,7 @@ typedef struct segment {
 typedef struct block_facts {
     uint64_t saved_bytes, forward_bytes, backward_bytes, accumulator_bytes;
     int complete;         /* version of a complete saved set */
+    layer_parts forward, backward; /* of a layer */
     int chunks0, chunks_n; /* range of checker.chunk_list: chunks that its computation reads */
 } block_facts;
 
@@ -71,6 +74,7 @@ typedef struct checker {
     /* the newest version of each object */
     int *weights, *states, *gradient;  /* chunk */
     int *saved;                        /* [block][micro] */
+    int *ahead, *back;                 /* [block][micro]: parts that have run, of forward and backward */
     int *accumulator;                  /* block */
     int *stream;                       /* micro; layers + 2: none yet */
     int *carried, *carried_gradient;   /* micro */
@@ -108,6 +112,14 @@ static inline int whole_weights(const checker *c) { return is_shared(c) ? 2 : 1;
 static inline bool is_step(const checker *c) { return c->s->kind == SCHEDULE_STEP || c->s->kind == SCHEDULE_STEP_UPDATE; }
 static inline int saved_at(const checker *c, int block, int micro) { return block * c->micro_n + micro; }
 static inline int piece_at(const checker *c, int block, int chunk) { return block * c->chunks_n + chunk; }
+/* Between part `part` of a layer and the next: the version of what all its parts change. */
+static inline int check_partial(int block, int part, bool backward) { return -1 - (2 * block + backward) * LAYER_PARTS - part; }
+static inline bool is_layer(const checker *c, int block) { return block >= 1 && block <= c->layers; }
+static inline int parts_n(const checker *c, int block, bool backward)
+{
+    return !is_layer(c, block) ? 1 : backward ? c->blocks[block].backward.n : c->blocks[block].forward.n;
+}
+static inline int all_sums(const checker *c, int block) { return c->micro_n * parts_n(c, block, true); } /* accumulator's last version */
 uint64_t check_object_bytes(const checker *c, object_kind kind, int index, int micro); /* not for workspaces */
 
 static inline bool has_experts(const checker *c, int block)

@@ -38,6 +38,12 @@ void item_workspace(builder *b, uint64_t bytes)
     item_operand(b, at, USE_WRITE);
 }
 
+void item_is_part(builder *b, int part)
+{
+    if (!b->recording && !b->failed)
+        b->s->tasks[b->s->tasks_n - 1].part = part;
+}
+
 void item_end(builder *b, task_kind kind, queue_kind q, int block, int micro, int chunk, bool first)
 {
     const item *x = &b->item;

@@ -18,6 +18,7 @@
 #ifndef PT_SCHEDULE_H
 #define PT_SCHEDULE_H
 
+#include "layer/parts.h"
 #include "plan/plan.h"
 
 typedef enum queue_kind {
@@ -44,6 +45,7 @@ typedef enum object_kind {
     OBJECT_CARRIED,     /* what layers hand on beside the stream, micro-batch `micro` (model/shape.h) */
     OBJECT_CARRIED_GRADIENT, /* and its gradients */
     OBJECT_ROWS,        /* rows of the table of layers' inputs for the tokens of micro-batch `micro`, as they are in the table */
+    OBJECT_OPEN,         /* workspace of layer `index`, micro-batch `micro`, from the first part of its task to the last */
     OBJECT_WORKSPACE,
     OBJECT_BATCH,       /* ids, targets, first, positions: int32, and weights: fp32 (5, batch, seq_len) */
     OBJECT_LOSS,        /* losses, and 1 where the target was the most probable token: fp32 (2, batch, seq_len); shape.scores of each row */
@@ -105,6 +107,7 @@ typedef struct task {
     task_kind kind;
     queue_kind queue;
     int block, micro, chunk;  /* -1: none */
+    int part;                 /* of a layer's parts (schedule_parts); 0 for other tasks */
     bool first;               /* first micro-batch of the step for this block: overwrite the accumulators */
     int operand0, operands_n; /* copies: [0] source, [1] destination */
     int wait[QUEUES];         /* index of the task of that queue to wait for, or -1 */
@@ -160,6 +163,15 @@ static inline int64_t kept_weight_start(const schedule_input *in, int chunk)
 /* Are rows looked up on this tier? Their bytes for one unit; the tier that disk transfers use. */
 bool schedule_looks_up(const schedule_input *in, tier t);
 uint64_t schedule_rows_bytes(const model *m, const step_shape *s);
+/* The parts in which a layer is computed; of one visit, each part for all micro-batches before the next. One: the layer as a whole. */
+void schedule_parts(const schedule_input *in, const layer_layout *l, int block, bool backward, layer_parts *out);
+/* Does the part need a chunk that its block reads? */
+bool schedule_part_reads(const schedule_input *in, const layer_part *part, int chunk);
+/* The workspace that a layer in parts keeps for one unit. */
+static inline uint64_t schedule_open_bytes(const layer_layout *l, bool backward)
+{
+    return align_up(backward ? l->backward_workspace : l->forward_workspace, 4096);
+}
 static inline tier schedule_memory(const schedule_input *in) { return in->host_tier ? TIER_HOST : TIER_DEVICE; }
 
 int schedule_build(const schedule_input *in, schedule_kind kind, schedule *out, pt_error *e);

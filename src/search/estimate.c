@@ -309,6 +309,14 @@ static const layer_layout *layout_of(const space *s, const candidate *r, int lay
     return layer_set_layout(&s->layouts, layer, r->level[layer]);
 }
 
+/* The workspace of a layer: of one unit, or in parts of all units of a visit. */
+static uint64_t workspace_of(const space *s, const candidate *r, int layer, bool backward, uint64_t group)
+{
+    const layer_layout *l = layout_of(s, r, layer);
+    const uint64_t bytes = backward ? l->backward_workspace : l->forward_workspace;
+    return s->chunkings[r->chunking].ranges && layer_parts_are_possible(s->in->model, layer, s->in->shape) ? bytes * group : bytes;
+}
+
 static void block_memory(const space *s, const candidate *r, block_part *b)
 {
     const step_shape *shape = s->in->shape;
@@ -318,7 +326,7 @@ static void block_memory(const space *s, const candidate *r, block_part *b)
     if (!s->in->training) {
         for (int i = 0; i < s->layers; i++) {
             saved = max_u64(saved, layout_of(s, r, i)->saved_bytes);
-            most = max_u64(most, layout_of(s, r, i)->forward_workspace);
+            most = max_u64(most, workspace_of(s, r, i, false, units));
         }
         b->peak = (2 * saved + s->residual_bytes + s->carries.bytes) * units + max_u64(most, s->head.bytes);
         return;
@@ -332,7 +340,7 @@ static void block_memory(const space *s, const candidate *r, block_part *b)
         const layer_layout *l = layout_of(s, r, i);
         end = run_end(s, r, i);
         if (i < s->passing) {
-            most = max_u64(most, 2 * s->input_bytes * group + l->forward_workspace);
+            most = max_u64(most, 2 * s->input_bytes * group + workspace_of(s, r, i, false, group));
             continue;
         }
         b->saved[r->place[i]] += (uint64_t)(end - i) * l->saved_bytes * group;
@@ -342,7 +350,7 @@ static void block_memory(const space *s, const candidate *r, block_part *b)
         }
         if (r->place[i] == TIER_DISK)
             b->swapped_disk = max_u64(b->swapped_disk, l->saved_bytes * units);
-        most = max_u64(most, b->saved[TIER_DEVICE] + l->backward_workspace + layer);
+        most = max_u64(most, b->saved[TIER_DEVICE] + workspace_of(s, r, i, true, group) + layer);
     }
     for (tier t = TIER_HOST; t <= TIER_DISK; t++)
         b->saved[t] = (uint64_t)((double)b->saved[t] * leaving(r, b->swapped_n));

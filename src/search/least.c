@@ -278,7 +278,7 @@ static int price_lean(space *s, const lean *best, uint64_t bytes[TIERS], double 
     return 1;
 }
 
-int search_leanest(const search_input *in, uint64_t bytes[TIERS], double *step_ns, pt_error *e)
+static int leanest_of(const search_input *in, uint64_t bytes[TIERS], double *step_ns, pt_error *e)
 {
     space s;
     lean best = {.found = false};
@@ -294,4 +294,21 @@ int search_leanest(const search_input *in, uint64_t bytes[TIERS], double *step_n
     free(list);
     space_close(&s);
     return found;
+}
+
+int search_leanest(const search_input *in, uint64_t bytes[TIERS], double *step_ns, pt_error *e)
+{
+    const int found = leanest_of(in, bytes, step_ns, e);
+    uint64_t less[TIERS];
+    double ns;
+    if (found < 0 || in->by_ranges || !search_has_ranges(in))
+        return found;
+    search_input ranges = *in;
+    ranges.by_ranges = true;
+    const int other = leanest_of(&ranges, less, &ns, e);
+    if (other <= 0 || (found && bytes[TIER_DEVICE] <= less[TIER_DEVICE]))
+        return other < 0 ? other : found;
+    memcpy(bytes, less, sizeof less);
+    *step_ns = ns;
+    return 1;
 }

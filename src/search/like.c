@@ -39,7 +39,8 @@ bool candidate_like(const space *s, const priced_plan *c, candidate *r)
 {
     const plan *p = &c->plan;
     int chunking = 0;
-    while (chunking < s->chunkings_n && !space_same_chunks(&s->chunkings[chunking].packing, &c->packing))
+    while (chunking < s->chunkings_n &&
+           (s->chunkings[chunking].ranges != p->ranges || !space_same_chunks(&s->chunkings[chunking].packing, &c->packing)))
         chunking++;
     if (chunking == s->chunkings_n || !has_split(s, p))
         return false;

@@ -331,7 +331,8 @@ static int begin(walk *w, priced *least)
 enum { LESS = 2 };
 static const double ALLOWED[LESS + 1] = {0.55, 0.7, 0.85};
 
-int search_whole(const search_input *in, search_result *out, pt_error *e)
+/* Among plans with or without ranges. */
+static int search_some(const search_input *in, search_result *out, pt_error *e)
 {
     memset(out, 0, sizeof *out);
     walk *w = calloc(1, sizeof *w);
@@ -362,6 +363,25 @@ int search_whole(const search_input *in, search_result *out, pt_error *e)
     space_close(&w->s);
     free(w->order);
     free(w);
+    return failed;
+}
+
+/* Plans by ranges take less memory, but copy more, so they are tried last. */
+int search_whole(const search_input *in, search_result *out, pt_error *e)
+{
+    pt_error own = {0};
+    int failed = search_some(in, out, &own);
+    if (failed == PT_DOES_NOT_FIT && !in->by_ranges && search_has_ranges(in)) {
+        search_input ranges = *in;
+        search_result other;
+        ranges.by_ranges = true;
+        failed = search_some(&ranges, &other, &own);
+        if (failed && out->least[TIER_DEVICE] && out->least[TIER_DEVICE] <= other.least[TIER_DEVICE])
+            memcpy(other.least, out->least, sizeof other.least);
+        *out = other;
+    }
+    if (failed && e)
+        *e = own;
     return failed;
 }
 

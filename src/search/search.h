@@ -24,6 +24,7 @@ typedef struct search_input {
     int64_t part_of_units; /* 0, or the units of a longer step, which micro-batches and visits must divide, too */
     double effort;        /* how much work the search may do, a multiple of the usual, which takes about half a second on two cores.
                              0: 1. With 1 or more the result is never slower than a policy; less may not reach every policy */
+    bool by_ranges;       /* plans with `ranges`, where that changes anything. search_plan tries them if no other plan fits */
     bool only_fits;       /* is there any plan? The result has `least` only */
     bool no_least;        /* `least` is not wanted if nothing fits */
     double part;          /* 0, or it ends after this part of its work: with a plan that the whole search would find, or a better one */

@@ -109,16 +109,45 @@ static void fill_sums(const search_input *in, chunking *g)
     fill_back(in, g);
 }
 
+/* The most chunks that one task of a block reads. */
+static int chunks_of_task(const search_input *in, const chunking *g, int block, const unsigned char *needed)
+{
+    const plan ranges = {.ranges = g->ranges};
+    const schedule_input s = {.model = in->model, .shape = in->shape, .packing = &g->packing, .plan = &ranges};
+    layer_layout l;
+    layer_parts parts = {1, {{.whole = true}}};
+    int most = 0;
+    if (g->ranges && block && block < in->model->blocks_n - 1) {
+        layer_layout_init(&l, in->model, block - 1, in->shape, SAVE_INPUT);
+        schedule_parts(&s, &l, block, true, &parts);
+    }
+    for (int part = 0; part < parts.n; part++) {
+        int n = 0;
+        for (int c = 0; c < g->packing.chunks_n; c++)
+            n += needed[c] && schedule_part_reads(&s, &parts.part[part], c);
+        most = n > most ? n : most;
+    }
+    return most;
+}
+
+/* Is a matrix of experts cut? */
+static bool has_ranges(const packing *k, const model *m)
+{
+    bool has = false;
+    for (int i = 0; i < k->pieces_n && !has; i++)
+        has = m->params[k->pieces[i].param].kind->use == USE_EXPERTS && k->pieces[i].row0 > 0;
+    return has;
+}
+
 static int fill_at_once(const search_input *in, chunking *g)
 {
+    g->ranges = in->by_ranges && has_ranges(&g->packing, in->model);
     for (int c = 0; c < g->packing.chunks_n; c++)
         g->looked_up += g->packing.chunks[c].looked_up;
     unsigned char *needed = malloc((size_t)g->packing.chunks_n + 1);
     for (int block = 0; needed && block < in->model->blocks_n; block++) {
-        int n = 0;
         block_chunks(in->model, &g->packing, block, needed);
-        for (int c = 0; c < g->packing.chunks_n; c++)
-            n += needed[c];
+        const int n = chunks_of_task(in, g, block, needed);
         g->at_once = n > g->at_once ? n : g->at_once;
         if (block && block < in->model->blocks_n - 1)
             g->per_layer = n > g->per_layer ? n : g->per_layer;
@@ -304,6 +333,14 @@ static int model_stride(const space *s)
     return stride_choose(&r);
 }
 
+bool search_has_ranges(const search_input *in)
+{
+    bool has = false;
+    for (int i = 0; i < in->model->config.layers && !has && !in->costs->network_ns; i++)
+        has = layer_parts_are_possible(in->model, i, in->shape);
+    return has;
+}
+
 int space_open(space *s, const search_input *in, pt_error *e)
 {
     memset(s, 0, sizeof *s);
@@ -444,6 +481,7 @@ int candidate_plan(const space *s, const candidate *r, plan *p, pt_error *e)
     p->micro_batch = r->micro_batch;
     p->visit = r->visit;
     p->update = r->update;
+    p->ranges = s->chunkings[r->chunking].ranges;
     for (int i = 0; i < k->chunks_n; i++) {
         tier placement = i < r->persist ? TIER_DEVICE : i < r->persist + r->on_host ? TIER_HOST : TIER_DISK;
         p->chunks[i] = (plan_chunk){placement, k->chunks[i].trained ? update_place(s, r, i) : TIER_DEVICE,

@@ -33,7 +33,8 @@ typedef enum chunk_sum {
 
 typedef struct chunking {
     packing packing;
-    int at_once, per_layer;  /* the largest number of chunks that one block, one layer reads */
+    bool ranges;             /* plan.ranges */
+    int at_once, per_layer;  /* the largest number of chunks that one block, one layer reads; with ranges, that a part of a layer does */
     double *sum[CHUNK_SUMS]; /* chunks_n + 1 each */
     uint64_t (*largest)[SPACE_LARGEST]; /* weight bytes of the largest chunks from chunk c on, in order */
     uint64_t (*trained)[SPACE_LARGEST]; /* the same of trained ones */
@@ -102,6 +103,8 @@ bool space_is_asked_for(const search_input *in, int64_t units);
 /* Can the step be divided into visits of so many units? */
 bool space_divides(const search_input *in, int64_t units);
 
+/* May layers be computed by ranges of experts? */
+bool search_has_ranges(const search_input *in);
 int space_open(space *s, const search_input *in, pt_error *e);
 void space_close(space *s);
 

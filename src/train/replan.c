@@ -87,7 +87,8 @@ static void what_differs(const trainer *t, char *out, size_t n)
 static bool same_plan(const plan *a, const plan *b)
 {
     if (a->chunk_bytes != b->chunk_bytes || a->n_buffer != b->n_buffer || a->n_update != b->n_update || a->n_swap != b->n_swap ||
-        a->micro_batch != b->micro_batch || a->visit != b->visit || a->update != b->update || a->chunks_n != b->chunks_n)
+        a->micro_batch != b->micro_batch || a->visit != b->visit || a->update != b->update || a->ranges != b->ranges ||
+        a->chunks_n != b->chunks_n)
         return false;
     for (int i = 0; i < a->chunks_n; i++)
         if (a->chunks[i].placement != b->chunks[i].placement || a->chunks[i].update != b->chunks[i].update)

@@ -24,8 +24,8 @@ static void describe_plan(const trainer *t, char *out, size_t n)
         if (placements[k])
             used += (size_t)snprintf(out + used, n - used, " %d on the %s,", placements[k], tier_names[k]);
     if (used < n)
-        used += (size_t)snprintf(out + used, n - used, " updated %s; micro-batches of %lld sequence%s", update_time_words[p->update],
-                                 (long long)p->micro_batch, plural((uint64_t)p->micro_batch));
+        used += (size_t)snprintf(out + used, n - used, " updated %s; micro-batches of %lld sequence%s%s", update_time_words[p->update],
+                                 (long long)p->micro_batch, plural((uint64_t)p->micro_batch), p->ranges ? "; experts by ranges" : "");
     for (int line = 0; explain_layers(p, model_passing_layers(t->job.model), line, layers, sizeof layers) && used < n; line++)
         used += (size_t)snprintf(out + used, n - used, "; %s", layers);
 }

@@ -20,7 +20,8 @@ static bool same_chunks(const plan *a, const plan *b)
 static bool same_plan(const plan *a, const plan *b)
 {
     return a->chunk_bytes == b->chunk_bytes && a->n_buffer == b->n_buffer && a->n_update == b->n_update && a->n_swap == b->n_swap &&
-           a->micro_batch == b->micro_batch && a->visit == b->visit && a->update == b->update && a->chunks_n == b->chunks_n &&
+           a->micro_batch == b->micro_batch && a->visit == b->visit && a->update == b->update && a->ranges == b->ranges &&
+           a->chunks_n == b->chunks_n &&
            a->blocks_n == b->blocks_n && same_chunks(a, b) &&
            !memcmp(a->blocks, b->blocks, (size_t)a->blocks_n * sizeof *a->blocks);
 }

@@ -175,10 +175,12 @@ static double expected_ns(const costs *c, const schedule_input *in, const schedu
     switch (t->kind) {
     case TASK_EMBED: return units * c->embed_ns;
     case TASK_LOOK_UP: return look_up_ns(c, in, s, t);
-    case TASK_LAYER: return units * l->forward_ns[level] - follow * fmin(l->warm_forward_ns, l->forward_ns[level]);
-    case TASK_LAYER_BACKWARD: return units * l->backward_ns[level] - follow * fmin(l->warm_backward_ns[level], l->backward_ns[level]) +
-                                     share_elsewhere(s, t) * (t->first ? l->first_accumulators_ns : l->cold_accumulators_ns) +
-                                     merges_ns(c, in, s, t);
+    case TASK_LAYER:
+        return (units * l->forward_ns[level] - follow * fmin(l->warm_forward_ns, l->forward_ns[level])) * layer_task_share(in, t);
+    case TASK_LAYER_BACKWARD:
+        return (units * l->backward_ns[level] - follow * fmin(l->warm_backward_ns[level], l->backward_ns[level]) +
+                share_elsewhere(s, t) * (t->first ? l->first_accumulators_ns : l->cold_accumulators_ns)) * layer_task_share(in, t) +
+               merges_ns(c, in, s, t);
     case TASK_HEAD: return units * c->head_ns + (begins_a_visit_of_several(in, t) &&
                                                  t->micro ? c->head_cold_accumulators_ns : 0) + merges_ns(c, in, s, t);
     case TASK_HEAD_EVAL: return units * c->head_eval_ns;
@@ -201,6 +203,18 @@ static double trained_values(const model *m)
     return n;
 }
 
+/* The parts of a layer share its time. */
+static void check_parts(const schedule_input *in, const schedule *s)
+{
+    double shares = 0, layers = 0;
+    for (const task *t = s->tasks; t < s->tasks + s->tasks_n; t++)
+        if (t->kind == TASK_LAYER || t->kind == TASK_LAYER_BACKWARD) {
+            shares += layer_task_share(in, t);
+            layers += t->part == 0;
+        }
+    assert_true(near(shares, layers));
+}
+
 /* Every kind of task has its price; and what is finished of a chunk adds up to the chunk's parameters. */
 static void every_task_has_its_price(void **state)
 {
@@ -217,6 +231,7 @@ static void every_task_has_its_price(void **state)
         double finished = 0, per_task = k.task_ns;
         schedule_kind kind = random_kind(&r, &c);
         if (!schedule_build(&c.input, kind, &s, &e)) {
+            check_parts(&c.input, &s);
             for (int j = 0; j < s.tasks_n; j++) {
                 const task *t = &s.tasks[j];
                 double elements = 0, ns = costs_task_ns(&k, &c.input, &s, t), expected = expected_ns(&k, &c.input, &s, t, &elements);

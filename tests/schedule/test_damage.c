@@ -396,6 +396,14 @@ static bool wrong_block_micro_or_chunk(damaged *d)
     return true;
 }
 
+/* The parts of a layer read other matrices. */
+static bool wrong_part(damaged *d)
+{
+    task *t = any_task(d->r, d->s);
+    t->part += t->part && random_one_in(d->r, 2) ? -1 : 1;
+    return true;
+}
+
 static bool wrong_queue(damaged *d)
 {
     task *t = any_task(d->r, d->s);
@@ -483,7 +491,7 @@ static const struct { const char *name; bool (*apply)(damaged *); } damages[] = 
     DAMAGE(wait_in_a_cycle), DAMAGE(wait_in_the_wrong_queue), DAMAGE(task_dropped), DAMAGE(task_doubled), DAMAGE(update_doubled),
     DAMAGE(tasks_swapped), DAMAGE(slot_filled_too_early), DAMAGE(wrong_object), DAMAGE(stale_fetch), DAMAGE(operand_missing),
     DAMAGE(operand_beyond_the_list), DAMAGE(wrong_mark_of_use), DAMAGE(wrong_mark_of_the_first), DAMAGE(wrong_block_micro_or_chunk),
-    DAMAGE(wrong_queue), DAMAGE(wrong_kind_of_task), DAMAGE(wrong_kind_of_schedule), DAMAGE(micro_batch_skipped),
+    DAMAGE(wrong_part), DAMAGE(wrong_queue), DAMAGE(wrong_kind_of_task), DAMAGE(wrong_kind_of_schedule), DAMAGE(micro_batch_skipped),
     DAMAGE(update_of_another_chunk_dropped), DAMAGE(budget_exceeded), DAMAGE(arena_too_small), DAMAGE(wrong_micro_batches),
 #undef DAMAGE
 };

@@ -144,7 +144,7 @@ static void add_circumstances(arguments *a, random_source *random)
     if (random_one_in(random, 3))
         return;
     plan_case c = {.type = PT_BF16, .batch = 4, .seq_len = 32, .clipping = true, .host_tier = random_one_in(random, 2),
-                   .optimizer = the_optimizer};
+                   .optimizer = the_optimizer, .lanes = atoi(lanes)};
     snprintf(plan_path, sizeof plan_path, "%s/plan.json", scratch);
     const bool scores = data_kind_now == PAIRS && train_tasks[pairs_task]->scores;
     write_random_plan(random, scores ? scoring_model : the_model, &c, plan_path);
