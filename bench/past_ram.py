@@ -41,7 +41,7 @@ def run(args, case):
         folder = pathlib.Path(name)
         measure(args, options, folder / "before.json")
         row = train.train(argparse.Namespace(config=config, batch=int(batch), seq=args.seq, steps=args.steps, device="cpu",
-                                             device_memory=memory, protrain=args.protrain), "bf16", name)
+                                             device_memory=memory, protrain=args.protrain, threads=None), "bf16", name)
         if not row:
             sys.exit(1)
         measure(args, options, folder / "after.json")

@@ -53,7 +53,8 @@ def flop_per_token(config, seq):
         hidden, layers, heads = config["hidden_size"], config["num_hidden_layers"], config["num_attention_heads"]
         head_dim = config.get("head_dim") or hidden // heads
         heads_dim = heads * head_dim
-        layer = hidden * (2 * heads_dim + 2 * config["num_key_value_heads"] * head_dim + 3 * config["intermediate_size"])
+        active, router = config.get("num_experts_per_tok", 1), config.get("num_experts", 0)
+        layer = hidden * (2 * heads_dim + 2 * config["num_key_value_heads"] * head_dim + 3 * active * config["intermediate_size"] + router)
     return 3 * (2 * (layers * layer + hidden * config["vocab_size"]) + layers * 2 * seq * heads_dim)
 
 
