@@ -41,7 +41,7 @@ enum { LEFT = 30, RIGHT = 78 }; /* columns: of the help's lines, and letters of 
 
 static void print_option(const option *o)
 {
-    char left[96];
+    char left[160];
     const pt_option *is = o->is;
     const char *values = is_operand(o) || !is->values ? "" : is->values;
     snprintf(left, sizeof left, is->implied ? "%s%s [%s]" : *values ? "%s%s %s" : "%s%s%s", is_operand(o) ? "" : "--",

@@ -76,7 +76,8 @@ typedef enum pt_base { PT_BASE_AS_COMPUTED, PT_BASE_BF16, PT_BASE_FP32, PT_BASE_
 /* What backward reads of the tensors that it needs of forward: all of it, or codes of 8 bits in groups of 64 with a common scale. */
 typedef enum pt_activations { PT_ACTIVATIONS_EXACT, PT_ACTIVATIONS_INT8, PT_ACTIVATIONS_FP8 } pt_activations;
 typedef enum pt_optimizer { PT_OPTIMIZER_ADAMW, PT_OPTIMIZER_ADAMW8BIT, PT_OPTIMIZER_MUON, PT_OPTIMIZER_ADAFACTOR, PT_OPTIMIZER_APOLLO,
-                            PT_OPTIMIZER_APOLLO_MINI, PT_OPTIMIZER_ADAM_MINI, PT_OPTIMIZER_GALORE } pt_optimizer;
+                            PT_OPTIMIZER_APOLLO_MINI, PT_OPTIMIZER_ADAM_MINI, PT_OPTIMIZER_GALORE,
+                            PT_OPTIMIZER_APOLLO8BIT, PT_OPTIMIZER_GALORE8BIT } pt_optimizer;
 /* Learning rate of Muon's matrices (rows, cols): lr sqrt(max(1, rows / cols)); lr 0.2 sqrt(max(rows, cols)), which makes steps as large as
  * AdamW's; lr sqrt(rows / cols). AUTO: RMS with the default `lr`; ORIGINAL with a given one, as in torch.optim.Muon. */
 typedef enum pt_lr_adjust { PT_LR_ADJUST_AUTO, PT_LR_ADJUST_ORIGINAL, PT_LR_ADJUST_RMS, PT_LR_ADJUST_SPECTRAL } pt_lr_adjust;

@@ -574,6 +574,9 @@ static inline uint32_t adamw_second_least(const op_adamw *o) { return o->eps >= 
 enum { ADAMW8BIT_BLOCK = 256 };
 typedef struct op_adamw8bit { op_adamw adamw /* without m and v */; uint8_t *m, *v; float *m_scale, *v_scale; } op_adamw8bit;
 
+/* m and v, n values each, decoded from such codes, or encoded to them. scale has two entries a block, of m and of v. */
+typedef struct op_moment_codes { bool encode; int64_t n; float *m, *v; uint8_t *m_code, *v_code; float *scale; } op_moment_codes;
+
 /* What Muon does beside matmuls, in the order of an update; x is bf16, and all else fp32. "fma": explicit.
  *
  *   momentum   g' = g * grad_scale;  m = fma(1 - keep, g' - m, m);  x = round(fma(-(1 - keep), m - g', m))

@@ -71,6 +71,7 @@
     ROW(GAIN_BACKWARD, gain_backward, gain_backward, "scaling gradients")                                                        \
     ROW(ADAMW, adamw, adamw, "updating weights")                                                                                 \
     ROW(ADAMW8BIT, adamw8bit, adamw8bit, "updating weights")                                                                     \
+    ROW(MOMENT_CODES, moment_codes, moment_codes, "updating weights")                                                            \
     ROW(MUON_MOMENTUM, muon_momentum, muon_momentum, "updating weights")                                                         \
     ROW(MUON_SCALE, muon_scale, muon_scale, "updating weights")                                                                  \
     ROW(MUON_COMBINE, muon_combine, muon_combine, "updating weights")                                                            \

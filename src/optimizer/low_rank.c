@@ -21,14 +21,13 @@ static uint32_t stream_of(const char *name, int64_t number)
     return h;
 }
 
-low_matrix low_matrix_of(const update *u, const slab *slab, int k, int64_t number)
+low_matrix low_matrix_of(const update *u, int k, int64_t number)
 {
     const param *p = u->param;
     const low_shape s = low_shape_of(p, k);
     const int64_t first = part_first(p, k) + number * s.rows * s.cols;
     const uint64_t at = (uint64_t)first * dtype_bytes(u->type);
     return (low_matrix){.s = s, .hi = (char *)u->hi + at, .lo = u->lo ? u->lo + first : NULL, .g = (const char *)u->g + at,
-                        .entries = slab_first(slab, p, k) + number * slab->of_part(p, k) / part_matrices(p, k),
                         .stream = stream_of(p->part[k].name, number)};
 }
 
@@ -46,6 +45,59 @@ int64_t low_moments_of(const param *p, int k)
 {
     const low_shape s = low_shape_of(p, k);
     return part_matrices(p, k) * s.rank * s.large;
+}
+
+static int64_t blocks_of(const low_shape *s) { return (s->rank * s->large + ADAMW8BIT_BLOCK - 1) / ADAMW8BIT_BLOCK; }
+
+int64_t low_codes_of(const param *p, int k)
+{
+    const low_shape s = low_shape_of(p, k);
+    return part_matrices(p, k) * blocks_of(&s) * ADAMW8BIT_BLOCK;
+}
+
+int64_t low_scales_of(const param *p, int k)
+{
+    const low_shape s = low_shape_of(p, k);
+    return part_matrices(p, k) * blocks_of(&s) * 2;
+}
+
+bool low_fits_codes(const param *p)
+{
+    enum { FEW = 1024 };
+    bool fits = true;
+    for (int k = 0; k < p->parts; k++) {
+        const low_shape s = low_shape_of(p, k);
+        fits = fits && s.rank * s.large >= FEW;
+    }
+    return fits;
+}
+
+/* ---- moments ---- */
+
+int64_t low_entries_before(const update *u, const slab *slab, int k, int64_t number)
+{
+    return slab_first(slab, u->param, k) + number * slab->of_part(u->param, k) / part_matrices(u->param, k);
+}
+
+low_moments low_moments_open(queue *q, const update *u, const update_rule *r, int k, int64_t number, float *decoded)
+{
+    const low_shape s = low_shape_of(u->param, k);
+    const int64_t first = low_entries_before(u, &r->slabs[0], k, number), n = s.rank * s.large;
+    low_moments x = {(float *)u->slab[0] + first, (float *)u->slab[1] + first, .codes.n = 0};
+    if (!low_is_in_codes(r))
+        return x;
+    x = (low_moments){decoded, decoded + n, {false, n, decoded, decoded + n, (uint8_t *)u->slab[0] + first, (uint8_t *)u->slab[1] + first,
+                                             (float *)u->slab[2] + low_entries_before(u, &r->slabs[2], k, number)}};
+    queue_submit(q, &(op){OP_MOMENT_CODES, .moment_codes = x.codes});
+    return x;
+}
+
+void low_moments_close(queue *q, const low_moments *m)
+{
+    op_moment_codes codes = m->codes;
+    codes.encode = true;
+    if (codes.n)
+        queue_submit(q, &(op){OP_MOMENT_CODES, .moment_codes = codes});
 }
 
 double low_flops(const param *p)

@@ -8,7 +8,8 @@ const optimizer *const optimizers[] = {[PT_OPTIMIZER_ADAMW] = &optimizer_adamw, 
                                        [PT_OPTIMIZER_MUON] = &optimizer_muon, [PT_OPTIMIZER_ADAFACTOR] = &optimizer_adafactor,
                                        [PT_OPTIMIZER_APOLLO] = &optimizer_apollo, [PT_OPTIMIZER_APOLLO_MINI] = &optimizer_apollo_mini,
                                        [PT_OPTIMIZER_ADAM_MINI] = &optimizer_adam_mini,
-                                       [PT_OPTIMIZER_GALORE] = &optimizer_galore, NULL};
+                                       [PT_OPTIMIZER_GALORE] = &optimizer_galore, [PT_OPTIMIZER_APOLLO8BIT] = &optimizer_apollo8bit,
+                                       [PT_OPTIMIZER_GALORE8BIT] = &optimizer_galore8bit, NULL};
 
 const optimizer *optimizer_find(const char *name)
 {

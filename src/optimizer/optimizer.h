@@ -34,7 +34,7 @@ typedef enum lr_adjust { LR_ADJUST_ORIGINAL, LR_ADJUST_RMS, LR_ADJUST_SPECTRAL }
 /* The values of --optimizer-args. */
 typedef struct optimizer_args {
     double clip_threshold, decay_rate, scale_parameter, relative_step, warmup_init; /* adafactor */
-    double rank, update_proj_gap, scale, scale_type;                                /* apollo, apollo_mini, galore */
+    double rank, update_proj_gap, scale, scale_type;                                /* apollo, apollo_mini, galore, and in 8 bits */
 } optimizer_args;
 
 /* A key of them, of an optimizer. Older names: as LLaMA-Factory has them. */
@@ -88,7 +88,7 @@ typedef struct optimizer {
 } optimizer;
 
 extern const optimizer optimizer_adamw, optimizer_adamw8bit, optimizer_muon, optimizer_adafactor, optimizer_apollo, optimizer_apollo_mini,
-    optimizer_adam_mini, optimizer_galore;
+    optimizer_adam_mini, optimizer_galore, optimizer_apollo8bit, optimizer_galore8bit;
 extern const optimizer *const optimizers[]; /* NULL ends them; in the order of pt_optimizer */
 
 const optimizer *optimizer_find(const char *name); /* NULL: there is none */

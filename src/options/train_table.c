@@ -132,14 +132,14 @@ static const option_row rows[] = {
      .is.help = "format of the layers' frozen matrices: nf4 and mxfp4 take half a\nbyte per value, int8 one byte; auto: as the "
                 "base of --adapter was,\nas a folder in few bits has them, else as --dtype"},
 
-    {T(optimizer, "optimizer", CHOICE, "adamw|adamw8bit|muon|adafactor|apollo|apollo_mini|adam_mini|galore"), .is.group = OPTIMIZER,
+    {T(optimizer, "optimizer", CHOICE, "adamw|adamw8bit|muon|adafactor|apollo|apollo_mini|adam_mini|galore|apollo8bit|galore8bit"), .is.group = OPTIMIZER,
      .is.initial = "adamw", .record = RECORD_RESULT, ALL,
      .is.help = "adamw8bit: AdamW with 8-bit moments (embeddings and head: fp32);\nmuon: Muon for the layers' matrices, AdamW for the "
                 "rest;\nadafactor: second moments of rows and columns; apollo, apollo_mini,\ngalore: moments of few dimensions; adam_mini: "
-                "second moments of rows"},
+                "second moments of rows;\napollo8bit, galore8bit: with 8-bit moments"},
     {T(optimizer_args, "optimizer-args", TEXT, "KEY=VALUE,..."), .record = RECORD_RESULT, ALL,
      .is.help = "adafactor: scale_parameter, relative_step, warmup_init (false),\nclip_threshold (1), decay_rate (-0.8); apollo, "
-                "galore: rank (128),\nscale (1, 0.25), update_proj_gap (200); apollo: scale_type (channel);\n"
+                "galore, and in 8 bits: rank (128),\nscale (1, 0.25), update_proj_gap (200); apollo: scale_type (channel);\n"
                 "apollo_mini: rank 1, scale 128, scale_type tensor"},
     {T(lr, "lr", REAL, "X"), RANGE(ABOVE_0, 1e3), .record = RECORD_RESULT, TRAIN,
      .is.help = "learning rate; default 5e-5, adapters 2e-4, preferences 1e-6, random weights 3e-4;\n"

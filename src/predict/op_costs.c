@@ -328,6 +328,12 @@ static op_cost cost_adamw8bit(const op_adamw8bit *o, int64_t vocab)
     return bytes_cost(o->adamw.type, n, 1, n * 2 * (4 + 1 + 1 + 8.0 / ADAMW8BIT_BLOCK));
 }
 
+/* Two moments and their codes. */
+static op_cost cost_moment_codes(const op_moment_codes *o, int64_t vocab)
+{
+    return bytes_cost(PT_F32, (double)o->n, 2, (double)o->n * (2 + 8.0 / ADAMW8BIT_BLOCK));
+}
+
 static op_cost cost_muon_momentum(const op_muon_momentum *o, int64_t vocab)
 {
     return bytes_cost(o->type, (double)o->n, 1, (double)o->n * 10);

@@ -78,13 +78,13 @@ static bool is_listed(const state *s, int kind)
 }
 
 /* Entries of a Hugging Face tensor. */
-typedef struct listed { int index; int64_t from, n; const param_part *part; } listed;
+typedef struct listed { int index; int64_t from, n; const param_part *part; pt_dtype type; } listed;
 
 static listed listed_of(const state *s, int kind, int index, int k)
 {
     const param *p = &s->in->model->params[index];
     const slab *l = state_slab(s->in, kind, index);
-    return (listed){index, slab_first(l, p, k), slab_of_part(l, p, k), &p->part[k]};
+    return (listed){index, slab_first(l, p, k), slab_of_part(l, p, k), &p->part[k], l->type};
 }
 
 typedef int (*listed_fn)(void *arg, state *s, int kind, const listed *t, int number, pt_error *e);
@@ -104,7 +104,7 @@ static int each_listed(state *s, int kind, whose of, listed_fn fn, void *arg, in
 
 static int declare_listed(void *arg, state *s, int kind, const listed *t, int number, pt_error *e)
 {
-    int given = safetensors_declare(arg, t->part->name, PT_F32, 1, &t->n, e);
+    int given = safetensors_declare(arg, t->part->name, t->type, 1, &t->n, e);
     return given < 0 ? given : 0;
 }
 
@@ -137,12 +137,12 @@ static int append_listed(void *arg, state *s, int kind, const listed *t, int num
 static int load_listed(void *arg, state *s, int kind, const listed *t, int number, pt_error *e)
 {
     const safetensors_tensor *from = safetensors_find(arg, t->part->name);
-    if (!from || from->rank != 1 || from->shape[0] != t->n || !from->dtype_is_known || from->dtype != PT_F32)
+    if (!from || from->rank != 1 || from->shape[0] != t->n || !from->dtype_is_known || from->dtype != t->type)
         return pt_fail(e, PT_FAILED,
-                       "%s: tensor \"%s\" with %lld values of F32 is missing: the checkpoint is damaged; continue from another one with "
+                       "%s: tensor \"%s\" with %lld values of %s is missing: the checkpoint is damaged; continue from another one with "
                        "`resume_from` DIR",
                        safetensors_count(arg) ? safetensors_path(arg, safetensors_at(arg, 0)) : state_name(s->in, kind), t->part->name,
-                       (long long)t->n);
+                       (long long)t->n, dtype_name(t->type));
     return move_listed(s, kind, t, number, from, arg, e);
 }
 

@@ -194,6 +194,52 @@ static void it_is_the_scalar_loop_to_the_bit(void **state)
     }
 }
 
+static void scalar_codes(const moment_map *map, const float *values, int64_t n, uint8_t *codes, float *scale)
+{
+    *scale = 0;
+    for (int64_t i = 0; i < n; i++)
+        *scale = fabsf(values[i]) > *scale ? fabsf(values[i]) : *scale;
+    for (int64_t i = 0; i < n; i++)
+        codes[i] = code_of(map, values[i], *scale);
+}
+
+static void check_codes(op_moment_codes o, int threads)
+{
+    const moment_map *first = moment_map_get(true), *second = moment_map_get(false);
+    o.encode = true;
+    run_op(threads, &(op){OP_MOMENT_CODES, .moment_codes = o});
+    for (int64_t i = 0; i < o.n; i += BLOCK) {
+        const int64_t n = o.n - i < BLOCK ? o.n - i : (int64_t)BLOCK;
+        uint8_t m[BLOCK], v[BLOCK];
+        float scale[2];
+        scalar_codes(first, o.m + i, n, m, &scale[0]);
+        scalar_codes(second, o.v + i, n, v, &scale[1]);
+        same_bits(m, o.m_code + i, (size_t)n, "codes of m");
+        same_bits(v, o.v_code + i, (size_t)n, "codes of v");
+        same_bits(scale, o.scale + 2 * (i / BLOCK), sizeof scale, "scales");
+    }
+    o.encode = false;
+    run_op(threads, &(op){OP_MOMENT_CODES, .moment_codes = o});
+    for (int64_t i = 0; i < o.n; i++) {
+        assert_true(o.m[i] == first->value[o.m_code[i]] * o.scale[2 * (i / BLOCK)]);
+        assert_true(o.v[i] == second->value[o.v_code[i]] * o.scale[2 * (i / BLOCK) + 1]);
+    }
+}
+
+static void codes_alone_are_those_of_a_scalar_loop(void **state)
+{
+    static const int64_t sizes[] = {1, 256, 40, 257, 20000};
+    for (int turn = 0; turn < 20; turn++) {
+        const int64_t n = sizes[turn % 5];
+        states s = random_states(PT_F32, n, exp2(-(double)random_below(40) * (turn & 1)));
+        float *v = test_copy(s.w, (size_t)n * 4), *scale = test_alloc((size_t)(n / BLOCK + 1) * 8);
+        for (int64_t i = 0; i < n; i++)
+            v[i] = v[i] * v[i];
+        check_codes((op_moment_codes){false, n, s.w, v, s.m, s.v, scale}, 1 + turn % TEST_THREADS);
+        test_teardown(NULL);
+    }
+}
+
 /* What is kept of each moment is the nearest value that there is, but that a positive second one stays above 0. */
 static void codes_are_of_the_nearest_values(void **state)
 {
@@ -277,7 +323,8 @@ static void what_is_no_number_stays_where_it_is(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {OP_TEST(the_map_is_the_published_one), OP_TEST(the_map_has_the_bits_of_bitsandbytes),
-                                       OP_TEST(it_is_the_scalar_loop_to_the_bit), OP_TEST(codes_are_of_the_nearest_values),
+                                       OP_TEST(codes_alone_are_those_of_a_scalar_loop), OP_TEST(it_is_the_scalar_loop_to_the_bit),
+                                       OP_TEST(codes_are_of_the_nearest_values),
                                        OP_TEST(small_gradients_beside_large_ones_move_nothing_far),
                                        OP_TEST(what_is_no_number_stays_where_it_is)};
     return cmocka_run_group_tests(tests, group_setup, group_teardown);

@@ -199,6 +199,9 @@ static void little_run(const little *c, int threads, int turn)
     const int64_t channels = by_rows ? c->rows : c->cols, small = by_rows ? c->cols : c->rows;
     double *given = sums + channels;
     const float *rows_by = by_rows ? row_factor : NULL, *cols_by = by_rows ? NULL : col_factor;
+    uint8_t *codes = (uint8_t *)r;
+    const int64_t n = c->rows * c->cols;
+    float *scale = r + (2 * n + 3) / 4;
     const op all[] = {
         {OP_FACTOR_SUMS, .factor_sums = {c->type, c->rows, c->cols, g, 0.37f, 0.6f, 1e-30f, row, partial}},
         {OP_FACTOR_FOLD, .factor_fold = {c->rows, c->cols, row, partial, 0.6f, 1e-30f, col, row_factor, col_factor}},
@@ -216,7 +219,9 @@ static void little_run(const little *c, int threads, int turn)
         {OP_SCALED_APPLY, .scaled_apply = {c->type, PT_F32, c->rows, c->cols, hi, lo, m, 1, NULL, col_factor, limit}},
         {OP_ORTHONORMAL, .orthonormal = {c->rank, small, m, noise, out}},
         {OP_RANDOM_MATRIX, .random_matrix = {c->type, channels * c->rank, 5, 6, 3, r}},
-        {OP_ROW_ADAM, .row_adam = {c->type, c->rows, c->cols, hi, lo, g, 0.5f, m, row, 0.99f, 0.9f, 1e-8f, 1e-3f, 0.9f}}};
+        {OP_ROW_ADAM, .row_adam = {c->type, c->rows, c->cols, hi, lo, g, 0.5f, m, row, 0.99f, 0.9f, 1e-8f, 1e-3f, 0.9f}},
+        {OP_MOMENT_CODES, .moment_codes = {true, n, m, v, codes, codes + n, scale}},
+        {OP_MOMENT_CODES, .moment_codes = {false, n, m, v, codes, codes + n, scale}}};
     for (size_t i = 0; i < sizeof all / sizeof *all; i++)
         threads ? run_op(threads, &all[i]) : run_on(cpu_queue, &all[i]);
 }

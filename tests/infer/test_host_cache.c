@@ -108,7 +108,7 @@ static size_t read_all(pt_generator *g, char *to)
 
 static const char *long_prompt(void)
 {
-    static char text[900];
+    static char text[300];
     for (size_t i = 0; i + 1 < sizeof text; i++)
         text[i] = (char)('a' + (i * i + i / 7) % 26);
     return text;

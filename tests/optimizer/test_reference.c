@@ -209,6 +209,45 @@ static void each_tensor_moves_by_itself_whatever_the_threads(void **state)
         }
 }
 
+/* ---- moments in codes ---- */
+
+/* The square root of the sum of the squares of what 20 steps of an optimizer change in a matrix beside another's, of what they change. */
+static double apart(const optimizer *a, const optimizer *b, int64_t rows, int64_t cols)
+{
+    enum { RANK = 64, UPDATES = 20 };
+    owned x, y;
+    update_params p = {.lr = 0.01f, .beta1 = 0.9f, .beta2 = 0.999f, .eps = 1e-8f, .grad_scale = 1};
+    pt_error e = {0};
+    assert_int_equal(optimizer_args_parse(a, "update_proj_gap=7", &p.args, &e), 0);
+    owned_open(&x, a, PARAM_OUT, PT_F32, &rows, 1, cols, false, false, RANK);
+    owned_open(&y, b, PARAM_OUT, PT_F32, &rows, 1, cols, false, false, RANK);
+    assert_true(a->rule_of(&x.param)->slabs[0].type == PT_U8 && b->rule_of(&y.param)->slabs[0].type == PT_F32);
+    fill(x.w, x.n, 1);
+    memcpy(y.w, x.w, (size_t)x.n * 4);
+    const float *start = test_copy(x.w, (size_t)x.n * 4);
+    for (p.step = 1; p.step <= UPDATES; p.step++) {
+        fill(x.g, x.n, 10 + (uint32_t)p.step);
+        memcpy(y.g, x.g, (size_t)x.n * 4);
+        owned_update(&x, 1 + (int)(p.step % TEST_THREADS), &p);
+        owned_update(&y, 1, &p);
+    }
+    return distance(x.w, y.w, x.n) / distance(y.w, start, x.n);
+}
+
+static void moments_in_codes_move_weights_as_those_in_fp32_do(void **state)
+{
+    static const struct { const optimizer *codes, *fp32; double most; } pairs[] = {{&optimizer_galore8bit, &optimizer_galore, 0.03},
+                                                                                  {&optimizer_apollo8bit, &optimizer_apollo, 0.005}};
+    for (size_t i = 0; i < sizeof pairs / sizeof *pairs; i++)
+        for (int turn = 0; turn < 3; turn++) {
+            const int64_t rows = 64 + random_below(70), cols = 64 + random_below(70);
+            const double off = apart(pairs[i].codes, pairs[i].fp32, rows, cols);
+            printf("%s, %lld x %lld: off by %.2g of the update\n", pairs[i].codes->name, (long long)rows, (long long)cols, off);
+            assert_true(off > 0 && off <= pairs[i].most);
+            test_teardown(NULL);
+        }
+}
+
 /* ---- arguments ---- */
 
 static void expect_refused(const optimizer *by, const char *text, const char *says)
@@ -252,6 +291,6 @@ static void arguments_are_read_or_refused(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {OP_TEST(they_follow_their_equations), OP_TEST(each_tensor_moves_by_itself_whatever_the_threads),
-                                       OP_TEST(arguments_are_read_or_refused)};
+                                       OP_TEST(moments_in_codes_move_weights_as_those_in_fp32_do), OP_TEST(arguments_are_read_or_refused)};
     return cmocka_run_group_tests(tests, group_setup, group_teardown);
 }

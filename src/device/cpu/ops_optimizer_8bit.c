@@ -18,3 +18,18 @@ void cpu_adamw8bit(pool *p, const op_adamw8bit *o)
     blocks_job job = {o, moment_map_get(true), moment_map_get(false)};
     pool_run(p, tiles_of(o->adamw.n, TILE_ELEMENTS), blocks_tile, &job);
 }
+
+typedef struct codes_job { const op_moment_codes *op; const moment_map *first, *second; } codes_job;
+
+static void codes_tile(void *arg, int64_t tile, int thread)
+{
+    const codes_job *job = arg;
+    const int64_t begin = tile * TILE_ELEMENTS;
+    KERNEL_BEST(moment_codes_part)(job->op, job->first, job->second, begin, tile_end(job->op->n, TILE_ELEMENTS, tile) - begin);
+}
+
+void cpu_moment_codes(pool *p, const op_moment_codes *o)
+{
+    codes_job job = {o, moment_map_get(true), moment_map_get(false)};
+    pool_run(p, tiles_of(o->n, TILE_ELEMENTS), codes_tile, &job);
+}

@@ -1,4 +1,4 @@
-/* kernels_optimizer_8bit.cu - AdamW with 8-bit moments, with the same bits as the CPU's optimizer_8bit.c. A thread has a value. A block of
+/* kernels_optimizer_8bit.cu - AdamW with 8-bit moments, and their codes alone, with the same bits as the CPU's optimizer_8bit.c. A thread has a value. A block of
  * threads has several blocks of moments, one after the other, so that it loads the maps once. */
 #include "device/cuda/adamw.h"
 #include "device/moment_map.h"
@@ -67,13 +67,57 @@ template <pt_dtype T> __global__ void adamw8bit_kernel(op_adamw8bit o, uint32_t 
     }
 }
 
-int cuda_adamw8bit(const op_adamw8bit *o, cudaStream_t s)
+static moment_values both_maps(void)
 {
     moment_values values;
     for (int i = 0; i < MOMENT_CODES; i++) {
         values.first[i] = moment_map_get(true)->value[i];
         values.second[i] = moment_map_get(false)->value[i];
     }
+    return values;
+}
+
+int cuda_adamw8bit(const op_adamw8bit *o, cudaStream_t s)
+{
+    const moment_values values = both_maps();
     return launch(o->adamw.type == PT_BF16 ? adamw8bit_kernel<PT_BF16> : adamw8bit_kernel<PT_F32>,
                   blocks_of(o->adamw.n, BLOCK * BLOCKS_EACH), BLOCK, s, *o, adamw_second_least(&o->adamw), values);
+}
+
+/* ---- codes alone ---- */
+
+DEVICE void encode_moment(const shared_map &map, bool is_value, float x, uint8_t *code, float *scale)
+{
+    const float most = block_max(x == x ? fabsf(x) : 0.0f);
+    if (is_value)
+        *code = encode(map, x, most);
+    if (threadIdx.x == 0)
+        *scale = most;
+}
+
+__global__ void moment_codes_kernel(op_moment_codes o, moment_values values)
+{
+    __shared__ shared_map first, second;
+    map_share(&first, values.first);
+    map_share(&second, values.second);
+    __syncthreads();
+    for (int k = 0; k < BLOCKS_EACH; k++) {
+        const int64_t block = (int64_t)blockIdx.x * BLOCKS_EACH + k, i = block * BLOCK + threadIdx.x;
+        const bool is_value = i < o.n;
+        float *scale = o.scale + 2 * block;
+        if (block * BLOCK >= o.n)
+            break;
+        if (o.encode) {
+            encode_moment(first, is_value, is_value ? o.m[i] : 0.0f, o.m_code + i, scale);
+            encode_moment(second, is_value, is_value ? o.v[i] : 0.0f, o.v_code + i, scale + 1);
+        } else if (is_value) {
+            o.m[i] = __fmul_rn(first.value[o.m_code[i]], scale[0]);
+            o.v[i] = __fmul_rn(second.value[o.v_code[i]], scale[1]);
+        }
+    }
+}
+
+int cuda_moment_codes(const op_moment_codes *o, cudaStream_t s)
+{
+    return launch(moment_codes_kernel, blocks_of(o->n, BLOCK * BLOCKS_EACH), BLOCK, s, *o, both_maps());
 }

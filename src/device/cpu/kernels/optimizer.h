@@ -12,6 +12,7 @@ KERNELS(double, gradient_finish_part, (const op_gradient_finish *o, int64_t i, i
 KERNELS(void, adamw_part, (const op_adamw *o, int64_t i, int64_t n))
 /* i is a multiple of ADAMW8BIT_BLOCK; first and second: the maps of the moments. */
 KERNELS(void, adamw8bit_part, (const op_adamw8bit *o, const moment_map *first, const moment_map *second, int64_t i, int64_t n))
+KERNELS(void, moment_codes_part, (const op_moment_codes *o, const moment_map *first, const moment_map *second, int64_t i, int64_t n))
 
 /* Muon, values i .. i + n. muon_momentum_part returns the sum of their squares, one of the partial sums of the norm. */
 KERNELS(double, muon_momentum_part, (const op_muon_momentum *o, int64_t i, int64_t n))

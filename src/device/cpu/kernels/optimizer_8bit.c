@@ -94,6 +94,11 @@ static INLINE void moments_encode(const moments *m, const moment_map *map, int64
         u8_store_lanes(codes + k * VEC_LANES, encode(map, m->x[k], by), n - k * VEC_LANES);
 }
 
+static INLINE vf decode_lanes(const moment_map *m, const uint8_t *codes, int64_t lanes, vf scale)
+{
+    return look_up(m->value, u8_load_lanes(codes, lanes)) * scale;
+}
+
 static INLINE void block_of(pt_dtype type, const op_adamw8bit *o, const moment_map *first, const moment_map *second, int64_t i, int64_t n)
 {
     const vf m_scale = vec_set(o->m_scale[i / BLOCK]), v_scale = vec_set(o->v_scale[i / BLOCK]);
@@ -101,8 +106,7 @@ static INLINE void block_of(pt_dtype type, const op_adamw8bit *o, const moment_m
     m.most = v.most = (vf){0};
     for (int64_t k = 0; k * VEC_LANES < n; k++) {
         const int64_t at = i + k * VEC_LANES, lanes = i + n - at;
-        vf x = look_up(first->value, u8_load_lanes(o->m + at, lanes)) * m_scale;
-        vf y = look_up(second->value, u8_load_lanes(o->v + at, lanes)) * v_scale;
+        vf x = decode_lanes(first, o->m + at, lanes, m_scale), y = decode_lanes(second, o->v + at, lanes, v_scale);
         adamw_values(type, &o->adamw, at, lanes, &x, &y);
         moments_add(&m, (int)k, x, lanes);
         moments_add(&v, (int)k, y, lanes);
@@ -126,4 +130,36 @@ void KERNEL(adamw8bit_part)(const op_adamw8bit *o, const moment_map *first, cons
         blocks_of(PT_BF16, *o, first, second, i, n);
     else
         blocks_of(PT_F32, *o, first, second, i, n);
+}
+
+/* ---- codes alone ---- */
+
+static INLINE void decode_block(const moment_map *m, const uint8_t *codes, float scale, int64_t n, float *out)
+{
+    for (int64_t k = 0; k < n; k += VEC_LANES)
+        f32_store(out + k, decode_lanes(m, codes + k, n - k, vec_set(scale)), n - k);
+}
+
+static INLINE void encode_block(const moment_map *map, const float *values, int64_t n, uint8_t *codes, float *scale)
+{
+    moments m;
+    m.most = (vf){0};
+    for (int64_t k = 0; k * VEC_LANES < n; k++)
+        moments_add(&m, (int)k, f32_load(values + k * VEC_LANES, n - k * VEC_LANES), n - k * VEC_LANES);
+    moments_encode(&m, map, n, codes, scale);
+}
+
+void KERNEL(moment_codes_part)(const op_moment_codes *o, const moment_map *first, const moment_map *second, int64_t i, int64_t n)
+{
+    for (const int64_t end = i + n; i < end; i += BLOCK) {
+        const int64_t here = end - i < BLOCK ? end - i : BLOCK;
+        float *scale = o->scale + 2 * (i / BLOCK);
+        if (o->encode) {
+            encode_block(first, o->m + i, here, o->m_code + i, scale);
+            encode_block(second, o->v + i, here, o->v_code + i, scale + 1);
+        } else {
+            decode_block(first, o->m_code + i, scale[0], here, o->m + i);
+            decode_block(second, o->v_code + i, scale[1], here, o->v + i);
+        }
+    }
 }
