@@ -168,11 +168,16 @@ static void assert_clean(const char *folder)
 
 static const char *err_path(void) { return scratch_path("err"); }
 
-/* Of n kinds of runs the first and the end of those that are killed: under ThreadSanitizer, for which all have the same threads, one. */
-static void kinds_to_kill(int n, int *first, int *end)
+/* Of n kinds of runs those that are killed: where PT_KILLS asks for many, all; else every second one, from a random one on; under
+ * ThreadSanitizer, for which all have the same threads, one. */
+typedef struct kinds { int first, end, step; } kinds;
+
+static kinds kinds_to_kill(int n)
 {
-    *first = THREADS_SANITIZED ? random_below(&the_random, n) : 0;
-    *end = THREADS_SANITIZED ? *first + 1 : n;
+    const int one = random_below(&the_random, n);
+    if (THREADS_SANITIZED)
+        return (kinds){one, one + 1, 1};
+    return getenv("PT_KILLS") ? (kinds){0, n, 1} : (kinds){one % 2, n, 2};
 }
 
 static bool saves = true; /* such runs write checkpoints before their last step */
@@ -255,8 +260,8 @@ static void a_killed_run_resumes_to_the_same_bits(void **state)
 {
     (void)state;
     const int wanted = wanted_kills(), n = optimizers_n();
-    int i, end;
-    for (kinds_to_kill(n + 1, &i, &end); i < end; i++) {
+    const kinds some = kinds_to_kill(n + 1);
+    for (int i = some.first; i < some.end; i += some.step) {
         the_optimizer = optimizers[i % n];
         data_kind_now = i % DATA_KINDS;
         saves = i % 2 == 0;
@@ -274,8 +279,8 @@ static void a_killed_run_with_frozen_parameters_resumes_to_the_same_bits(void **
     frozen = true;
     must(model_freeze(the_model, &(model_freezing){.freeze = frozen_patterns, .freeze_n = 2}, &e), &e);
     const int n = optimizers_n();
-    int i, end;
-    for (kinds_to_kill(n, &i, &end); i < end; i++) {
+    const kinds some = kinds_to_kill(n);
+    for (int i = some.first; i < some.end; i += some.step) {
         the_optimizer = optimizers[i];
         base = (const char *const[]){"auto", "nf4", "int8"}[i % 3];
         must(model_store(the_model, (param_storage)(i % 3), &e), &e);
@@ -295,8 +300,8 @@ static void a_killed_run_of_adapters_resumes_to_the_same_bits(void **state)
     model *plain = the_model;
     pt_error e = {0};
     adapted = "q_proj,v_proj,mlp.down_proj";
-    int i, end;
-    for (kinds_to_kill(2, &i, &end); i < end; i++) {
+    const kinds some = kinds_to_kill(2);
+    for (int i = some.first; i < some.end; i += some.step) {
         drops = i;
         must(model_open(model_folder(), NULL, NULL, &the_model, &e), &e);
         must(model_adapt(the_model, &(adapter_options){.rank = 3, .targets = adapted, .dora = !drops}, &e), &e);
