@@ -27,7 +27,8 @@ static const arg_row mini_args[] = {
     ARG(rank, INT, 1, 1, 65536), ARG(update_proj_gap, INT, 200, 1, 1e9), ARG(scale, REAL, 128, 1e-6, 1e6),
     {"scale_type", ARG_CHOICE, offsetof(optimizer_args, scale_type), 1, 0, 1, scale_types}, {.key = NULL}};
 
-/* P, R, the sums of N and of R by channel, the channels' scales, the sums of the update by row, its limit, moments that are kept in codes. */
+/* P, R, the sums of N and of R by channel, the channels' scales, the sums of the update by row, its limit, moments
+ * that are kept in codes. */
 typedef struct places { char *projection; float *r, *scales, *limit, *decoded; double *moved, *given, *sums; } places;
 
 /* Addresses in a workspace; returns its bytes. */

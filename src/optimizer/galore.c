@@ -18,8 +18,8 @@ enum { STEPS = 4, SLICE_VALUES = 1 << 20, LIMIT_BYTES = 64 };
 static const arg_row args[] = {ARG(rank, INT, 128, 1, 65536), ARG(update_proj_gap, INT, 200, 1, 1e9), ARG(scale, REAL, 0.25, 1e-6, 1e6),
                                {.key = NULL}};
 
-/* P in the compute type; R, which becomes N; P G or N in the compute type; Y; random numbers; a slice of the update; step and decay; moments
- * that are kept in codes. */
+/* P in the compute type; R, which becomes N; P G or N in the compute type; Y; random numbers; a slice of the update; step and decay;
+ * moments that are kept in codes. */
 typedef struct places { char *projection, *half; float *r, *y, *noise, *slice, *limit, *decoded; int64_t slice_rows; } places;
 
 /* Addresses in a workspace; returns its bytes. */

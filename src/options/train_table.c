@@ -132,8 +132,8 @@ static const option_row rows[] = {
      .is.help = "format of the layers' frozen matrices: nf4 and mxfp4 take half a\nbyte per value, int8 one byte; auto: as the "
                 "base of --adapter was,\nas a folder in few bits has them, else as --dtype"},
 
-    {T(optimizer, "optimizer", CHOICE, "adamw|adamw8bit|muon|adafactor|apollo|apollo_mini|adam_mini|galore|apollo8bit|galore8bit"), .is.group = OPTIMIZER,
-     .is.initial = "adamw", .record = RECORD_RESULT, ALL,
+    {T(optimizer, "optimizer", CHOICE, "adamw|adamw8bit|muon|adafactor|apollo|apollo_mini|adam_mini|galore|apollo8bit|galore8bit"),
+     .is.group = OPTIMIZER, .is.initial = "adamw", .record = RECORD_RESULT, ALL,
      .is.help = "adamw8bit: AdamW with 8-bit moments (embeddings and head: fp32);\nmuon: Muon for the layers' matrices, AdamW for the "
                 "rest;\nadafactor: second moments of rows and columns; apollo, apollo_mini,\ngalore: moments of few dimensions; adam_mini: "
                 "second moments of rows;\napollo8bit, galore8bit: with 8-bit moments"},

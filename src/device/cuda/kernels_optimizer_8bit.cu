@@ -1,5 +1,5 @@
-/* kernels_optimizer_8bit.cu - AdamW with 8-bit moments, and their codes alone, with the same bits as the CPU's optimizer_8bit.c. A thread has a value. A block of
- * threads has several blocks of moments, one after the other, so that it loads the maps once. */
+/* kernels_optimizer_8bit.cu - AdamW with 8-bit moments, and their codes alone, with the same bits as the CPU's optimizer_8bit.c. A thread
+ * has a value. A block of threads has several blocks of moments, one after the other, so that it loads the maps once. */
 #include "device/cuda/adamw.h"
 #include "device/moment_map.h"
 
