@@ -525,9 +525,11 @@ enum { SUMSQ_ROWS = 8, SUMSQ_LANES = 128 };
 
 /* g = round(acc + acc2) (acc2 may be NULL), the only rounding of a gradient; sumsq[i] = sum of the squares of the rounded values of rows 8i
  * .. 8i+7, in fp64, in that order. A slice of a tensor starts at a multiple of 8 rows. sumsq may be NULL (only round). g may be acc
- * (element i of g is written after element i of acc was read). */
+ * (element i of g is written after element i of acc was read).
+ * ids: row r is row ids[r] of a tensor whose other rows are 0, ascending. Then sumsq[i] has the bits that all rows would give, and is
+ * written for the i = ids[r] / 8 alone, whose rows all come in one op. sumsq is not NULL then, and g is not acc. */
 typedef struct op_gradient_finish {
-    pt_dtype type; int64_t rows, cols; const float *acc, *acc2; void *g; double *sumsq;
+    pt_dtype type; int64_t rows, cols; const float *acc, *acc2; void *g; double *sumsq; const int32_t *ids;
 } op_gradient_finish;
 
 /* For each row n of v = w + scale * b . a, in fp32: inverse[n] = 1 / |v[n]| (0 if the norm is 0), gain[n] = magnitude[n] * inverse[n]. w

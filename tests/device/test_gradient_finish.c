@@ -7,7 +7,7 @@ static finish_result finish(int threads, pt_dtype type, int64_t rows, int64_t co
 {
     int64_t parts = (rows + SUMSQ_ROWS - 1) / SUMSQ_ROWS;
     finish_result r = {g ? g : test_alloc((size_t)(rows * cols) * dtype_bytes(type)), test_alloc((size_t)parts * 8)};
-    op_gradient_finish o = {type, rows, cols, acc, acc2, r.g, r.sumsq};
+    op_gradient_finish o = {type, rows, cols, acc, acc2, r.g, r.sumsq, NULL};
     run_op(threads, &(op){OP_GRADIENT_FINISH, .gradient_finish = o});
     return r;
 }
@@ -60,6 +60,39 @@ static void in_place_and_with_more_threads_has_the_same_bits(void **state)
     }
 }
 
+/* Rows with numbers have the bits that they and their sums have among all rows, of which the others are 0. */
+static void listed_rows_have_the_sums_of_the_whole(void **state)
+{
+    for (int turn = 0; turn < 24; turn++) {
+        const pt_dtype type = types[turn & 1];
+        const int64_t rows = 1 + random_below(300), cols = turn % 3 ? 1 + random_below(300) : SUMSQ_LANES * (1 + random_below(3));
+        const int64_t parts = (rows + SUMSQ_ROWS - 1) / SUMSQ_ROWS, one_in = 1 + random_below(12);
+        const size_t row_bytes = (size_t)cols * dtype_bytes(type);
+        tensor a = tensor_random(PT_F32, rows * cols, 0, 1);
+        int32_t *ids = test_alloc((size_t)rows * sizeof *ids);
+        float *some = test_alloc((size_t)(rows * cols) * sizeof *some), *all = a.data;
+        int64_t n = 0;
+        for (int64_t r = 0; r < rows; r++) {
+            if (random_below(one_in) == 0) {
+                memcpy(some + n * cols, all + r * cols, (size_t)cols * sizeof *some);
+                ids[n++] = (int32_t)r;
+            } else
+                memset(all + r * cols, 0, (size_t)cols * sizeof *all);
+        }
+        finish_result want = finish(1, type, rows, cols, all, NULL, NULL);
+        for (int threads = 1; threads <= TEST_THREADS && n; threads++) {
+            char *g = test_alloc((size_t)n * row_bytes);
+            double *sums = test_alloc((size_t)parts * sizeof *sums);
+            memset(sums, 0, (size_t)parts * sizeof *sums);
+            run_op(threads, &(op){OP_GRADIENT_FINISH, .gradient_finish = {type, n, cols, some, NULL, g, sums, ids}});
+            same_bits(want.sumsq, sums, (size_t)parts * sizeof *sums, "sumsq");
+            for (int64_t r = 0; r < n; r++)
+                same_bits((char *)want.g + (size_t)ids[r] * row_bytes, g + (size_t)r * row_bytes, row_bytes, "g");
+        }
+        test_teardown(NULL);
+    }
+}
+
 /* A slice that starts at a multiple of SUMSQ_ROWS has the sums that the whole tensor has there. */
 static void slices_have_the_sums_of_the_whole(void **state)
 {
@@ -107,6 +140,7 @@ int main(void)
     const struct CMUnitTest tests[] = {
         OP_TEST(sums_are_rounded_once_and_squared),
         OP_TEST(in_place_and_with_more_threads_has_the_same_bits),
+        OP_TEST(listed_rows_have_the_sums_of_the_whole),
         OP_TEST(slices_have_the_sums_of_the_whole),
         OP_TEST(special_numbers_are_rounded_as_base_dtype_does),
         OP_TEST(not_finite_sums_are_seen_in_the_squares),

@@ -174,7 +174,7 @@ static uint64_t hash_optimizer(pt_dtype type, uint64_t hash)
     tensor acc = tensor_random(PT_F32, N, 0, 1e-3), m = tensor_random(PT_F32, N, 0, 1e-3), v = tensor_random(PT_F32, N, 1e-3, 1e-4);
     tensor w = tensor_random(PT_F32, N, 0, 1), lo = tensor_random(PT_BF16, N, 0, 1);
     double sumsq;
-    op_gradient_finish f = {type, 1, N, acc.data, m.data, test_alloc(N * 4), &sumsq};
+    op_gradient_finish f = {type, 1, N, acc.data, m.data, test_alloc(N * 4), &sumsq, NULL};
     cpu_gradient_finish(the_pool, &f);
     op_adamw o = {type, N, w.data, type == PT_BF16 ? lo.data : NULL, m.data, v.data, f.g, 0.7f, 0.99f, 0.9f, 0.95f, 1e-8f, 1e-2f,
                   .sqrt_correction2 = 0.4f};

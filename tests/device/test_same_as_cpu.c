@@ -50,7 +50,7 @@ static void gradients_and_their_sums_of_squares(void **state)
         int64_t rows = 1 + random_below(400), cols = 1 + random_below(turn & 2 ? 3000 : 40), parts = (rows + SUMSQ_ROWS - 1) / SUMSQ_ROWS;
         size_t bytes = (size_t)(rows * cols) * dtype_bytes(type), sums = (size_t)parts * sizeof(double);
         float *acc = random_floats(rows * cols, -60, 20), *acc2 = turn & 4 ? random_floats(rows * cols, -60, 20) : NULL;
-        op_gradient_finish want = {type, rows, cols, acc, acc2, test_alloc(bytes), test_alloc(sums)}, got = want;
+        op_gradient_finish want = {type, rows, cols, acc, acc2, test_alloc(bytes), test_alloc(sums), NULL}, got = want;
         got.g = test_alloc(bytes), got.sumsq = test_alloc(sums);
         run_on(cpu_queue, &(op){OP_GRADIENT_FINISH, .gradient_finish = want});
         run_op(1 + turn % TEST_THREADS, &(op){OP_GRADIENT_FINISH, .gradient_finish = got});

@@ -32,10 +32,64 @@ static void finish_tile(void *arg, int64_t index, int thread)
     }
 }
 
+/* Rows that stand for others: the lanes of element 0 of row r are those of element ids[r] % SUMSQ_ROWS * cols of the rows that it shares a
+ * sum with. */
+static void add_row_squares(const op_gradient_finish *o, int64_t row, double lane[SUMSQ_LANES])
+{
+    const int64_t first = o->ids[row] % SUMSQ_ROWS * o->cols, at = row * o->cols;
+    for (int64_t i = 0; i < o->cols; i++) {
+        const double g = o->type == PT_BF16 ? (double)bf16_to_f32(((const bf16 *)o->g)[at + i]) : (double)((const float *)o->g)[at + i];
+        lane[(first + i) % SUMSQ_LANES] += g * g;
+    }
+}
+
+static double lanes_total(double lane[SUMSQ_LANES])
+{
+    for (int n = SUMSQ_LANES / 2; n; n /= 2)
+        for (int i = 0; i < n; i++)
+            lane[i] += lane[i + n];
+    return lane[0];
+}
+
+/* The rows from `row` on that share its sum. */
+static int64_t rows_of_sum(const op_gradient_finish *o, int64_t row)
+{
+    int64_t n = 1;
+    while (row + n < o->rows && o->ids[row + n] / SUMSQ_ROWS == o->ids[row] / SUMSQ_ROWS)
+        n++;
+    return n;
+}
+
+/* The tile finishes the sums that begin in it. */
+static void finish_listed_tile(void *arg, int64_t tile, int thread)
+{
+    const finish_job *job = arg;
+    const op_gradient_finish *o = job->op;
+    const int64_t end = tile_end(o->rows, job->rows, tile);
+    int64_t row = tile * job->rows;
+    while (row && row < end && o->ids[row] / SUMSQ_ROWS == o->ids[row - 1] / SUMSQ_ROWS)
+        row++;
+    for (int64_t rows; row < end; row += rows) {
+        double lane[SUMSQ_LANES] = {0};
+        rows = rows_of_sum(o, row);
+        double sum = KERNEL_BEST(gradient_finish_part)(o, row * o->cols, rows * o->cols);
+        if (o->cols % SUMSQ_LANES) {
+            for (int64_t r = row; r < row + rows; r++)
+                add_row_squares(o, r, lane);
+            sum = lanes_total(lane);
+        }
+        o->sumsq[o->ids[row] / SUMSQ_ROWS] = sum;
+    }
+}
+
 void cpu_gradient_finish(pool *p, const op_gradient_finish *o)
 {
     finish_job job = {o, SUMSQ_ROWS * rows_per_tile(SUMSQ_ROWS * o->cols), 0};
     int64_t tiles = tiles_of(o->rows, job.rows);
+    if (o->ids) {
+        pool_run(p, tiles, finish_listed_tile, &job);
+        return;
+    }
     if (o->type == PT_F32 || o->g != (const void *)o->acc) {
         pool_run(p, tiles, finish_tile, &job);
         return;

@@ -93,6 +93,26 @@ template <pt_dtype T> __global__ void finish_kernel(op_gradient_finish o, bool s
         o.sumsq[blockIdx.x] = sum;
 }
 
+/* Sums of squares of rows that stand for others. A block of each row whose sum begins with it adds the rounded values of all rows of the
+ * sum, each to the lane that it has among them. */
+template <pt_dtype T> __global__ void listed_kernel(op_gradient_finish o)
+{
+    const int64_t row = blockIdx.x, number = o.ids[row] / SUMSQ_ROWS;
+    if (row && o.ids[row - 1] / SUMSQ_ROWS == number)
+        return;
+    double sum = 0.0;
+    for (int64_t r = row; r < o.rows && o.ids[r] / SUMSQ_ROWS == number; r++) {
+        const int64_t first = o.ids[r] % SUMSQ_ROWS * o.cols % SUMSQ_LANES;
+        for (int64_t i = (threadIdx.x + SUMSQ_LANES - first) % SUMSQ_LANES; i < o.cols; i += SUMSQ_LANES) {
+            const double g = (double)element_load<T>(o.g, r * o.cols + i);
+            sum = __fma_rn(g, g, sum);
+        }
+    }
+    sum = lanes_total(sum);
+    if (threadIdx.x == 0)
+        o.sumsq[number] = sum;
+}
+
 /* Rounds elements `begin` .. `end`, a chunk per block. Of the sums of this launch, a block may overwrite only those of its own chunk. */
 template <pt_dtype T> __global__ void round_kernel(op_gradient_finish o, int64_t begin, int64_t end, bool wide)
 {
@@ -121,9 +141,13 @@ template <pt_dtype T> static int finish_launch(const op_gradient_finish *o, cuda
     bool over = T != PT_F32 && o->g == (const void *)o->acc;
     bool wide = is_wide(PT_F32, o->acc, o->cols * SUMSQ_ROWS) && is_wide(PT_F32, o->acc2, 0) && is_wide(T, o->g, 0);
     int status = 0;
+    if (!over && (!o->sumsq || o->ids))
+        status = launch(round_kernel<T>, blocks_of(o->rows * o->cols, CHUNK), OPTIMIZER_THREADS, s, *o, (int64_t)0,
+                        o->rows * o->cols, wide);
+    if (o->ids)
+        return status ? status : launch(listed_kernel<T>, o->rows, SUMSQ_LANES, s, *o);
     if (!over && !o->sumsq)
-        return launch(round_kernel<T>, blocks_of(o->rows * o->cols, CHUNK), OPTIMIZER_THREADS, s, *o, (int64_t)0,
-                      o->rows * o->cols, wide);
+        return status;
     if (o->sumsq)
         status = launch(finish_kernel<T>, blocks_of(o->rows, SUMSQ_ROWS), OPTIMIZER_THREADS, s, *o, !over, wide);
     return status || !over ? status : round_in_place<T>(o, wide, s);
