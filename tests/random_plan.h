@@ -448,14 +448,14 @@ static inline void random_case_plain(random_case *c)
         c->plan.blocks[i] = (plan_block){i + 1 < model_first_trained(c->model) ? SAVE_INPUT : SAVE_ALL, TIER_DEVICE};
 }
 
-/* Freezes the table of layers' inputs. false: there is none, or nothing else is trained. */
-static inline bool random_case_freeze_table(random_source *r, random_case *c, pt_error *e)
+/* Trains or freezes the table of layers' inputs. false: there is none, or nothing would be trained. */
+static inline bool random_case_train_table(random_source *r, random_case *c, bool trained, pt_error *e)
 {
     const int at = c->model->blocks[0].param_of_role[PARAM_LAYER_TOKENS];
     param *table = c->model->config.input_width ? &c->model->params[at] : NULL;
-    if (!table || (table->trainable && model_trained_parameters(c->model) == table->rows * table->cols))
+    if (!table || (!trained && table->trainable && model_trained_parameters(c->model) == table->rows * table->cols))
         return false;
-    table->trainable = false;
+    table->trainable = trained;
     return !random_case_pack(r, c, e);
 }
 

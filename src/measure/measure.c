@@ -454,7 +454,7 @@ void area_weights(area *a, const step_shape *s, int block, block_weights *w, con
     *w = (block_weights){0};
     for (int role = 0; role < PARAM_ROLES; role++) {
         const param *p = block_param(m, &m->blocks[block], role);
-        if (!p || (role == PARAM_LAYER_TOKENS && !p->trainable)) /* its rows come by block_unit.rows */
+        if (!p || (role == PARAM_LAYER_TOKENS && (!p->trainable || shape_ranks(s) == 1))) /* its rows come by block_unit.rows */
             continue;
         uint64_t row = (uint64_t)p->cols * dtype_bytes(param_type(p, s->type));
         char *at = area_take(a, p->storage != STORAGE_PLAIN ? storage_bytes(p) : (uint64_t)p->rows * row, pattern_of(p));

@@ -17,8 +17,9 @@ int64_t piece_elements(const packing *p, const param *a, int64_t row0, int64_t r
     return rows * a->cols * (int64_t)(dtype_bytes(param_type(a, p->type)) / dtype_bytes(p->type));
 }
 
-/* Of such a table few rows are read. */
-static bool comes_last(const param *a) { return a->role == PARAM_LAYER_TOKENS && !a->trainable; }
+/* Of such a table few rows are read. With several ranks, the sums of a trained one are shared as those of other parameters are. */
+static bool comes_last(const param *a) { return a->role == PARAM_LAYER_TOKENS; }
+static bool is_looked_up(const packing *p, const param *a) { return comes_last(a) && (!a->trainable || p->ranks == 1); }
 
 static int64_t block_elements(const packing *p, const model *m, int block, bool trained)
 {
@@ -57,7 +58,7 @@ static void add_piece(packer *k, int at, int index, int64_t row0, int64_t rows)
     k->open[trained].alone = alone;
     if (k->open[trained].chunk < 0) {
         k->open[trained].chunk = k->p->chunks_n++;
-        k->p->chunks[k->open[trained].chunk] = (chunk_t){.trained = trained, .looked_up = comes_last(a),
+        k->p->chunks[k->open[trained].chunk] = (chunk_t){.trained = trained, .looked_up = is_looked_up(k->p, a),
                                                          .low = k->p->type == PT_BF16 && (trained || !k->m->stored_bf16)};
     }
     k->p->pieces[at] =
@@ -292,7 +293,7 @@ static void lay_states(packing *p, const model *m, int c)
     for (int i = 0; i < h->pieces_n; i++) {
         const param *a = &m->params[chunk_piece(p, c, i)->param];
         const update_rule *r = optimizer_rule(p->optimizer, a);
-        const uint64_t bytes = rule_workspace(r, a);
+        const uint64_t bytes = rule_workspace(r, a) + update_gradient_bytes(p, c);
         h->update_bytes = bytes > h->update_bytes ? bytes : h->update_bytes;
         h->by_device = h->by_device || r->by_device;
     }
@@ -325,7 +326,8 @@ static bool is_alike_piece(const packing *p, const model *m, const piece *a, con
 static bool is_alike(const packing *p, const model *m, int a, int b)
 {
     const chunk_t *x = &p->chunks[a], *y = &p->chunks[b];
-    bool alike = x->pieces_n == y->pieces_n && x->elements == y->elements && x->trained == y->trained && x->low == y->low;
+    bool alike = x->pieces_n == y->pieces_n && x->elements == y->elements && x->trained == y->trained && x->low == y->low &&
+                 x->looked_up == y->looked_up;
     for (int i = 0; i < x->pieces_n && alike; i++) {
         const piece *k = chunk_piece(p, a, i), *l = chunk_piece(p, b, i);
         alike = is_alike_piece(p, m, k, l) && m->params[k->param].block - m->params[chunk_piece(p, a, 0)->param].block ==

@@ -2,7 +2,7 @@
  *
  * A chunk is moved, stored and updated as a whole. It consists of pieces: whole parameters, slices of rows of the vocabulary's tables, or
  * ranges of a layer's experts (cut.h). A layer's parameters stay in one chunk if they fit; tied embeddings are packed at their
- * first use. The table of layers' inputs (inputs.c), if it is frozen, comes last, in chunks of its own, because few of its rows are read.
+ * first use. The table of layers' inputs (inputs.c) comes last, in chunks of its own, because few of its rows are read.
  *
  *   chunk c:  weights  [piece 0][piece 1]...          E elements of the compute type
  *             gradient [piece 0][piece 1]...          E elements of the compute type
@@ -41,11 +41,12 @@ typedef struct chunk_t {
     int64_t elements;
     bool trained;          /* false: no slabs, no gradient, no update; its weights are only read */
     bool low;              /* it has low halves */
-    bool looked_up;        /* of the table that comes last: forward reads the rows of the step's tokens, backward none */
+    bool looked_up;        /* of the table that comes last: forward reads the rows of the step's tokens, backward none. If it is trained (by
+                            * one rank), its gradient is a list of these rows (schedule.h), which its update writes out in its workspace */
     bool by_device;        /* on a GPU, its update has other bits than on the host */
     int64_t shard_elements; /* of the largest shard, a multiple of 2048; with one rank, all of the chunk */
     uint64_t state_bytes;  /* of the largest shard, a multiple of 4096 */
-    uint64_t update_bytes; /* workspace of its update */
+    uint64_t update_bytes; /* workspace of its update: update_gradient_bytes, then that of the rule */
 } chunk_t;
 
 typedef struct packing {
@@ -65,10 +66,14 @@ int pack(const model *m, const step_shape *s, int64_t chunk_bytes, packing *out,
 void packing_free(packing *p);
 
 static inline uint64_t chunk_weight_bytes(const packing *p, int c) { return (uint64_t)p->chunks[c].elements * dtype_bytes(p->type); }
-static inline uint64_t chunk_gradient_bytes(const packing *p, int c) 
+/* Is the chunk's gradient a list of rows? */
+static inline bool chunk_has_rows(const packing *p, int c) { return p->chunks[c].trained && p->chunks[c].looked_up; }
+static inline uint64_t chunk_gradient_bytes(const packing *p, int c)
 {
-    return p->chunks[c].trained ? (uint64_t)p->chunks[c].shard_elements * dtype_bytes(p->type) : 0;
+    return p->chunks[c].trained && !p->chunks[c].looked_up ? (uint64_t)p->chunks[c].shard_elements * dtype_bytes(p->type) : 0;
 }
+/* The gradient that an update writes out of a list of rows. */
+static inline uint64_t update_gradient_bytes(const packing *p, int c) { return chunk_has_rows(p, c) ? chunk_weight_bytes(p, c) : 0; }
 static inline uint64_t chunk_shard_bytes(const packing *p, int c) { return (uint64_t)p->chunks[c].shard_elements * dtype_bytes(p->type); }
 static inline uint64_t chunk_state_bytes(const packing *p, int c) { return p->chunks[c].state_bytes; }
 static inline piece *chunk_piece(const packing *p, int c, int i) { return &p->pieces[p->piece_of_chunk[p->chunks[c].piece0 + i]]; }

@@ -35,7 +35,8 @@ cost_class task_class(const task *t)
     default: break;
     }
     switch (t->kind) {
-    case TASK_EMBED: case TASK_FINISH: case TASK_EMBED_FINISH: case TASK_EMBED_BACKWARD: case TASK_UPDATE: return COST_MEMORY;
+    case TASK_EMBED: case TASK_FINISH: case TASK_EMBED_FINISH: case TASK_ROWS_FINISH: case TASK_EMBED_BACKWARD:
+    case TASK_UPDATE: return COST_MEMORY;
     default: return COST_MATH;
     }
 }
@@ -146,6 +147,9 @@ double chunk_update_ns(const costs *c, const model *m, const packing *k, int chu
     update_span one;
     for (int at = k->chunks[chunk].piece0; update_span_next(m, k, chunk, &at, &one);)
         ns += span_update_ns(c, k, &one, on_host);
+    const double written = (double)update_gradient_bytes(k, chunk);
+    if (written > 0)
+        ns += on_host ? cost_at(&c->to_device, written) : cost_at(&c->finish, written / (double)dtype_bytes(k->type));
     return ns;
 }
 
@@ -253,6 +257,11 @@ static double embed_backward_ns(const costs *c, double elements)
     return fmax(cost_at(&c->embed_finish, elements) - cost_at(&c->finish, elements), 0);
 }
 
+double rows_finish_ns(const costs *c, const model *m, const step_shape *s)
+{
+    return cost_at(&c->embed_finish, (double)(listed_rows_most(m, s) * m->config.layers * m->config.input_width));
+}
+
 /* On the host the rows are copied, which moves as many bytes as a copy to the device. */
 double rows_look_up_ns(const costs *c, const model *m, const step_shape *s, int64_t units, bool from_disk)
 {
@@ -276,6 +285,7 @@ static double work_ns(const costs *c, const schedule_input *in, const schedule *
     case TASK_FINISH: case TASK_EMBED_FINISH:
         return block_finish_ns(c, in->model, in->packing, t->chunk, t->block) +
                ranks_sums_ns(c, in->model, in->packing, t->chunk, t->block);
+    case TASK_ROWS_FINISH: return rows_finish_ns(c, in->model, in->shape);
     case TASK_UPDATE: return chunk_update_ns(c, in->model, in->packing, t->chunk, t->queue == QUEUE_HOST);
     case TASK_INPUT: return cost_at(&c->to_device, operand_bytes(s, t));
     case TASK_OUTPUT: return cost_at(&c->from_device, operand_bytes(s, t));

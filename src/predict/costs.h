@@ -107,7 +107,10 @@ double ranks_sums_ns(const costs *c, const model *m, const packing *k, int chunk
 /* Several ranks on CPUs: the embedding's sums in the chunk that are not exchanged, because they are of rows that no token touches
  * (run/touched.h). Each token touches another row, evenly spread over the table. */
 double untouched_bytes(const model *m, const step_shape *s, const packing *k, int chunk);
-/* Updating this rank's shard of a chunk. */
+/* Summing the gradients of a step's rows of a table that is looked up. */
+double rows_finish_ns(const costs *c, const model *m, const step_shape *s);
+/* Updating this rank's shard of a chunk. A gradient that is written out of a list of rows moves as many bytes as its rounding on the
+ * device, as a copy to the device on the host. */
 double chunk_update_ns(const costs *c, const model *m, const packing *k, int chunk, bool on_host);
 /* Checks that every number is finite and not negative, kinds are in range and curves ascend: else PT_FAILED names it (`name`: the file). */
 int costs_validate(const costs *c, const model *m, const char *name, pt_error *e);

@@ -10,7 +10,8 @@ int task_phase(const task *t)
 {
     switch (t->kind) {
     case TASK_EMBED: case TASK_LAYER: case TASK_HEAD_EVAL: return PHASE_FORWARD;
-    case TASK_HEAD: case TASK_LAYER_BACKWARD: case TASK_FINISH: case TASK_EMBED_FINISH: case TASK_EMBED_BACKWARD: return PHASE_BACKWARD;
+    case TASK_HEAD: case TASK_LAYER_BACKWARD: case TASK_FINISH: case TASK_EMBED_FINISH: case TASK_ROWS_FINISH:
+    case TASK_EMBED_BACKWARD: return PHASE_BACKWARD;
     case TASK_UPDATE: return PHASE_UPDATE;
     case TASK_LOOK_UP: return t->queue == QUEUE_HOST ? PHASE_FORWARD : -1; /* else a read */
     default: return -1;

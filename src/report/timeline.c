@@ -17,7 +17,8 @@ static timeline_kind kind_of(task_kind k)
 {
     switch (k) {
     case TASK_EMBED: case TASK_LAYER: case TASK_HEAD: case TASK_HEAD_EVAL: return TIMELINE_FORWARD;
-    case TASK_LAYER_BACKWARD: case TASK_FINISH: case TASK_EMBED_FINISH: case TASK_EMBED_BACKWARD: return TIMELINE_BACKWARD;
+    case TASK_LAYER_BACKWARD: case TASK_FINISH: case TASK_EMBED_FINISH: case TASK_ROWS_FINISH:
+    case TASK_EMBED_BACKWARD: return TIMELINE_BACKWARD;
     case TASK_UPDATE: return TIMELINE_UPDATE;
     default: return TIMELINE_MOVE;
     }

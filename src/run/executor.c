@@ -100,7 +100,7 @@ static int check_free(const executor *x, pt_error *e)
 static void place_outcome(executor *x)
 {
     const uint64_t tokens = (uint64_t)tokens_of(x);
-    x->at.loss = align_up(tokens * BATCH_TOKEN_BYTES, 64);
+    x->at.loss = align_up(tokens * batch_token_bytes(x->o.input.model, x->o.input.shape), 64);
     x->at.sumsq = align_up(x->at.loss + loss_bytes(x->o.input.shape), 64);
     x->at.routing = align_up(x->at.sumsq + (uint64_t)sumsq_count(x->o.input.model) * sizeof(double), 64);
     x->mailbox_bytes = x->at.routing + routing_bytes_of(x);
@@ -317,7 +317,11 @@ int executor_run(executor *x, schedule_kind kind, float loss_scale, const update
     x->runner.loss_scale = loss_scale;
     if (u)
         x->runner.update = *u;
-    int failed = exchanges_of_step(&x->runner, s, x->o.comm, executor_input(x).ids, tokens_of(x), e);
+    const executor_batch b = executor_input(x);
+    if (kind == SCHEDULE_STEP || kind == SCHEDULE_STEP_UPDATE)
+        listed_rows_begin(&x->runner.listed, b.ids, tokens_of(x), (int32_t *)b.weights + tokens_of(x),
+                            (int32_t *)b.weights + 2 * tokens_of(x));
+    int failed = exchanges_of_step(&x->runner, s, x->o.comm, b.ids, tokens_of(x), e);
     if (failed)
         return share_outcome(x, kind, failed, e);
     walker_submit(&x->walker, &(walk){.schedule = s, .first = !x->ran[kind], .times = x->timing ? x->times[kind] : NULL, .run = run_task,

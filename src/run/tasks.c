@@ -17,8 +17,12 @@ int task_runner_open(task_runner *r, const schedule_input *in, const walker *w, 
         return pt_fail(e, PT_FAILED, "out of memory");
     carried_layout_init(&r->carries, in->model, in->shape);
     const uint64_t row_bytes = schedule_rows_bytes(in->model, in->shape) / (uint64_t)in->shape->unit_rows;
-    int failed = schedule_looks_up(in, TIER_DISK) ? disk_rows_open(w->reader, row_bytes, in->plan->micro_batch * in->shape->seq_len,
-                                                                    &r->rows, e) : 0;
+    const int64_t most = in->plan->micro_batch * in->shape->seq_len;
+    int failed = schedule_looks_up(in, TIER_DISK) ? disk_rows_open(w->reader, row_bytes, most, &r->rows, e) : 0;
+    if (!failed && r->rows && w->slot_reader)
+        failed = disk_rows_open(w->slot_reader, row_bytes, most, &r->slot_rows, e);
+    if (!failed)
+        failed = listed_rows_open(&r->listed, in->model, in->shape, e);
     return failed ? failed : layer_set_init(&r->layers, in->model, in->shape, e);
 }
 
@@ -26,6 +30,8 @@ void task_runner_close(task_runner *r)
 {
     free(r->pieces);
     disk_rows_close(r->rows);
+    disk_rows_close(r->slot_rows);
+    listed_rows_close(&r->listed);
     layer_set_free(&r->layers);
     exchanges_close(r);
 }
@@ -104,12 +110,16 @@ static void run_look_up(task_runner *r, const schedule *s, const task *t, queue 
     char *out = operand_of(r, s, t, OBJECT_ROWS, -1, t->micro);
     for (int i = t->operand0; i < t->operand0 + t->operands_n; i++) {
         const buffer *b = &s->buffers[s->operands[i].buffer];
-        for (int j = 0; b->kind == OBJECT_WEIGHTS && j < k->chunks[b->index].pieces_n;) {
+        if (b->kind != OBJECT_WEIGHTS)
+            continue;
+        const op_disk place = b->tier == TIER_DISK ? walker_disk(r->walker, false, b, NULL) : (op_disk){0};
+        struct disk_rows *from = place.channel == r->walker->reader ? r->rows : r->slot_rows;
+        for (int j = 0; j < k->chunks[b->index].pieces_n;) {
             const piece *p = chunk_piece(k, b->index, j);
             const int64_t cols = r->in->model->params[p->param].cols, all = adjacent_rows(k, b->index, cols, &j);
             const uint64_t at = (uint64_t)p->offset * dtype_bytes(k->type);
             if (b->tier == TIER_DISK)
-                queue_submit(q, &(op){OP_DISK_ROWS, .disk_rows = {r->rows, b->offset + at, rows, p->row0, all, ids, out}});
+                queue_submit(q, &(op){OP_DISK_ROWS, .disk_rows = {from, place.offset + at, rows, p->row0, all, ids, out}});
             else
                 queue_submit(q, &(op){OP_EMBEDDING, .embedding = {
                     .type = k->type, .rows = rows, .cols = cols, .row0 = p->row0, .table_rows = all, .ids = ids,
@@ -318,13 +328,23 @@ static const char *looked_up(const task_runner *r, const schedule *s, const task
     return operand_of(r, s, t, OBJECT_STREAM_GRADIENT, -1, micro) + place * x_bytes(r->in->shape, r->in->model);
 }
 
-/* `plane`: elements from one lane's accumulator to the next. Rows of an embedding table are summed over the tokens of each lane in order.
- * The padding token's row gets no gradient as an input. */
-static void embedding_rows(const task_runner *r, const schedule *s, const task *t, queue *q, const param *a, int64_t row0, int64_t rows,
+/* Rows of a table, or of a list of its rows: the number of each token's row (NULL: its id or position), the first and how many of them, and
+ * the number that gets no gradient, -1: each gets one. */
+typedef struct summed_rows { const int32_t *of_token; int64_t row0, rows, skip; } summed_rows;
+
+/* The padding token's row gets no gradient as an input. */
+static summed_rows rows_of_table(const task_runner *r, const param *a, int64_t row0, int64_t rows)
+{
+    const model_config *c = &r->in->model->config;
+    const bool positions = a->kind->use == USE_POSITIONS;
+    return (summed_rows){NULL, positions ? row0 - c->position_offset : row0, rows, positions ? -1 : c->padding};
+}
+
+/* `plane`: elements from one lane's accumulator to the next. Rows are summed over the tokens of each lane in order. */
+static void embedding_rows(const task_runner *r, const schedule *s, const task *t, queue *q, const param *a, const summed_rows *of,
                            float *acc, int64_t plane)
 {
     const step_shape *h = r->in->shape;
-    const model_config *c = &r->in->model->config;
     const bool positions = a->kind->use == USE_POSITIONS;
     for (int64_t unit = 0; unit < h->units_n; unit++) {
         float factor;
@@ -333,9 +353,10 @@ static void embedding_rows(const task_runner *r, const schedule *s, const task *
         const lane_place lane = lane_place_of_unit(h, unit);
         queue_submit(q, &(op){OP_EMBEDDING_BACKWARD, .embedding_backward = {
             .type = h->type, .accumulate = !lane.first, .rows = h->unit_rows, .cols = a->cols,
-            .row0 = positions ? row0 - c->position_offset : row0, .table_rows = rows, .skip = positions ? -1 : c->padding,
-            .scale = factor, .ids = positions ? u.positions : u.ids, .dy = dy, .acc = acc + lane.plane * plane}});
-        merge_lanes(q, lane, acc, plane, rows * a->cols);
+            .row0 = of->row0, .table_rows = of->rows, .skip = of->skip, .scale = factor,
+            .ids = of->of_token ? of->of_token + unit * h->unit_rows : positions ? u.positions : u.ids, .dy = dy,
+            .acc = acc + lane.plane * plane}});
+        merge_lanes(q, lane, acc, plane, of->rows * a->cols);
     }
 }
 
@@ -356,10 +377,36 @@ static void run_embed_finish(task_runner *r, const schedule *s, const task *t, q
         for (int64_t done = 0; done < p->rows; done += r->in->shape->slice_rows) {
             int64_t row0 = p->row0 + done, left = p->rows - done;
             int64_t rows = left < r->in->shape->slice_rows ? left : r->in->shape->slice_rows;
-            embedding_rows(r, s, t, q, a, row0, rows, acc, r->in->shape->slice_rows * a->cols);
+            const summed_rows of = rows_of_table(r, a, row0, rows);
+            embedding_rows(r, s, t, q, a, &of, acc, r->in->shape->slice_rows * a->cols);
             finish_rows(&f, p, row0, rows, acc,
                         adds ? tied + accumulator_offset(m, head, PARAM_TOKENS) + row0 * a->cols : NULL);
         }
+    }
+}
+
+/* The gradients of the rows of the table that is looked up: of a slice of the list at a time, summed over each lane's tokens in order. */
+static void run_rows_finish(task_runner *r, const schedule *s, const task *t, queue *q)
+{
+    const step_shape *h = r->in->shape;
+    const model_config *c = &r->in->model->config;
+    const int table = r->in->model->blocks[0].param_of_role[PARAM_LAYER_TOKENS];
+    const param *a = &r->in->model->params[table];
+    const int32_t *places = (const int32_t *)operand_of(r, s, t, OBJECT_BATCH, -1, -1) + BATCH_PLANES * h->batch * h->seq_len;
+    const int32_t *numbers = places + h->batch * h->seq_len;
+    const row_list *list = &r->listed.of_step;
+    double *sums = (double *)operand_of(r, s, t, OBJECT_SUMSQ, -1, -1) + sumsq_index(r->in->model, table);
+    char *out = operand_of(r, s, t, OBJECT_ROWS_GRADIENT, -1, -1);
+    float *acc = (float *)workspace_of(r, s, t);
+    const int64_t padding = c->padding >= 0 ? listed_rows_from(list, c->padding) : -1;
+    const bool pads = padding >= 0 && padding < list->n && list->ids[padding] == c->padding;
+    queue_submit(q, &(op){OP_ZERO, .copy = {.dst = sums, .bytes = (size_t)((a->rows + SUMSQ_ROWS - 1) / SUMSQ_ROWS) * sizeof *sums}});
+    for (int64_t first = 0, end; first < list->n; first = end) {
+        end = listed_rows_slice(list, first, h->slice_rows);
+        embedding_rows(r, s, t, q, a, &(summed_rows){places, first, end - first, pads ? padding : -1}, acc, h->slice_rows * a->cols);
+        queue_submit(q, &(op){OP_GRADIENT_FINISH, .gradient_finish = {
+            .type = h->type, .rows = end - first, .cols = a->cols, .acc = acc, .ids = numbers + first, .sumsq = sums,
+            .g = out + (uint64_t)(first * a->cols) * dtype_bytes(h->type)}});
     }
 }
 
@@ -374,9 +421,10 @@ static void run_embed_backward(task_runner *r, const schedule *s, const task *t,
         const param *a = &m->params[i];
         if (a->block != 0 || !a->trainable)
             continue;
-        for (int64_t row0 = 0; row0 < a->rows; row0 += step)
-            embedding_rows(r, s, t, q, a, row0, a->rows - row0 < step ? a->rows - row0 : step,
-                           acc + accumulator_offset(m, 0, a->role) + row0 * a->cols, accumulator_elements(m, 0));
+        for (int64_t row0 = 0; row0 < a->rows; row0 += step) {
+            const summed_rows of = rows_of_table(r, a, row0, a->rows - row0 < step ? a->rows - row0 : step);
+            embedding_rows(r, s, t, q, a, &of, acc + accumulator_offset(m, 0, a->role) + row0 * a->cols, accumulator_elements(m, 0));
+        }
     }
 }
 
@@ -460,13 +508,40 @@ static void run_exchange(task_runner *r, const schedule *s, const task *t, queue
     queue_submit(q, &(op){OP_EXCHANGE, .exchange = {r->comm, x->moves, x->n}});
 }
 
+/* Writes out the gradient of a chunk whose rows are listed: those rows, and 0 elsewhere. */
+static void write_rows(const task_runner *r, const schedule *s, const task *t, queue *q, char *out)
+{
+    const packing *k = r->in->packing;
+    const row_list *list = listed_rows_of(&r->listed, s->kind);
+    const char *rows = operand_of(r, s, t, OBJECT_ROWS_GRADIENT, -1, -1);
+    queue_submit(q, &(op){OP_ZERO, .copy = {.dst = out, .bytes = update_gradient_bytes(k, t->chunk)}});
+    for (int i = 0; i < k->chunks[t->chunk].pieces_n; i++) {
+        const piece *p = chunk_piece(k, t->chunk, i);
+        const size_t row = (size_t)r->in->model->params[p->param].cols * dtype_bytes(k->type);
+        const int64_t end = listed_rows_from(list, p->row0 + p->rows);
+        for (int64_t at = listed_rows_from(list, p->row0), n; at < end; at += n) {
+            n = 1;
+            while (at + n < end && list->ids[at + n] == list->ids[at] + n)
+                n++;
+            queue_submit(q, &(op){OP_COPY, .copy = {
+                .dst = out + (size_t)p->offset * dtype_bytes(k->type) + (size_t)(list->ids[at] - p->row0) * row,
+                .src = rows + (size_t)at * row, .bytes = (size_t)n * row}});
+        }
+    }
+}
+
 static void run_update(task_runner *r, const schedule *s, const task *t, queue *q)
 {
     const packing *k = r->in->packing;
     char *weights = operand_of(r, s, t, kept_weights(r->in, t->chunk), t->chunk, -1);
     char *states = operand_of(r, s, t, OBJECT_STATES, t->chunk, -1);
-    char *gradient = operand_of(r, s, t, OBJECT_GRADIENT, t->chunk, -1);
+    char *workspace = workspace_of(r, s, t), *gradient = operand_of(r, s, t, OBJECT_GRADIENT, t->chunk, -1);
     const uint64_t e = dtype_bytes(k->type);
+    if (chunk_has_rows(k, t->chunk)) {
+        gradient = workspace;
+        workspace += update_gradient_bytes(k, t->chunk);
+        write_rows(r, s, t, q, gradient);
+    }
     const int64_t start = shard_start(k, t->chunk, k->rank), first = kept_weight_start(r->in, t->chunk);
     update_params always = r->update;
     update_span one;
@@ -479,7 +554,7 @@ static void run_update(task_runner *r, const schedule *s, const task *t, queue *
                     .g = gradient + (uint64_t)(one.offset - start) * e};
         for (int i = 0; i < rule_slabs(one.rule); i++)
             u.slab[i] = states + one.piece->slab[i];
-        u.workspace = workspace_of(r, s, t);
+        u.workspace = workspace;
         one.rule->submit(q, &u);
     }
 }
@@ -516,6 +591,7 @@ void task_run(task_runner *r, const schedule *s, const task *t, queue *q)
     case TASK_LAYER_BACKWARD: run_backward(r, s, t, &c); break;
     case TASK_FINISH: (r->in->packing->ranks > 1 ? run_finish_shared : run_finish)(r, s, t, q); break;
     case TASK_EMBED_FINISH: run_embed_finish(r, s, t, q); break;
+    case TASK_ROWS_FINISH: run_rows_finish(r, s, t, q); break;
     case TASK_EMBED_BACKWARD: run_embed_backward(r, s, t, q); break;
     case TASK_SCATTER: case TASK_SCATTER_TIED: case TASK_GATHER: run_exchange(r, s, t, q); break;
     default: run_update(r, s, t, q); break;

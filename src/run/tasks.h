@@ -4,6 +4,7 @@
 
 #include "schedule/schedule.h"
 #include "run/executor.h"
+#include "run/listed_rows.h"
 #include "run/touched.h"
 
 struct comm;
@@ -34,7 +35,8 @@ typedef struct task_runner {
     shared_task *shared[SCHEDULE_KINDS]; /* [kind][task]; NULL: one rank */
     int shared_n[SCHEDULE_KINDS];
     touched_rows touched;            /* in the current step */
-    struct disk_rows *rows;          /* of tables on the disk; NULL: none is there */
+    struct disk_rows *rows, *slot_rows; /* of tables on the disk, and in slots there; NULL: none is there */
+    listed_rows listed;               /* in the gradient of a table that is looked up */
 } task_runner;
 
 int task_runner_open(task_runner *r, const schedule_input *in, const walker *w, const outcome_place *at, pt_error *e);

@@ -5,7 +5,8 @@
  *       for each micro-batch: head, forward and backward
  *       for each layer from the last down to the first trained block, for each micro-batch: backward
  *           last group: the layer's gradients are finished (and, without clipping, its chunks updated)
- *   the embedding's gradients, if it is trained, from the stream gradients of all micro-batches
+ *   the embedding's gradients, if it is trained, from the stream gradients of all micro-batches; of the table of layers' inputs a list of
+ *   rows
  *
  * Frozen chunks are fetched like others, but never written or updated.
  *
@@ -49,6 +50,7 @@ typedef struct program {
     int *open;                    /* and for the workspace of a layer in parts */
     int *carried, *carried_gradient; /* and for what layers hand on, and its gradients */
     carried_layout carries;
+    int rows_gradient[TIERS];     /* buffers; -1: no update there reads it, or not yet */
     int batch, loss, sumsq, routing, rope; /* placements; routing, rope -1: the model has no experts, no rotary embedding */
     int *partial, *scattered;     /* several ranks: unfinished partial sums: their buffers, blocks and chunks */
     int *scattered_block, scattered_n;
@@ -100,12 +102,17 @@ static void update_chunk(program *p, int chunk)
     const plan_chunk *c = &p->plan->chunks[chunk];
     bool on_device = c->update == TIER_DEVICE;
     tier t = c->update;
-    if (!on_device && c->placement == TIER_HOST)
+    const bool has_rows = chunk_has_rows(p->packing, chunk);
+    if (!on_device && c->placement == TIER_HOST && !has_rows)
         cache_flush_object(&p->b, object_gradient(p, chunk)); /* the update works on the placements */
-    item_begin(&p->b, on_device ? p->b.now : 0);
+    const bool after = has_rows && p->plan->update == UPDATE_BACKWARD; /* their task: no cache keeps that order */
+    item_begin(&p->b, on_device || after ? p->b.now : 0);
     item_needs(&p->b, t, c->sharded ? object_shard(p, chunk) : object_weights(p, chunk), USE_READ | USE_WRITE);
     item_needs(&p->b, t, object_states(p, chunk), USE_READ | USE_WRITE);
-    item_needs(&p->b, t, object_gradient(p, chunk), USE_READ);
+    if (has_rows)
+        item_operand(&p->b, p->rows_gradient[t], USE_READ);
+    else
+        item_needs(&p->b, t, object_gradient(p, chunk), USE_READ);
     (on_device ? item_workspace : item_host_workspace)(&p->b, p->packing->chunks[chunk].update_bytes);
     item_end(&p->b, TASK_UPDATE, on_device ? QUEUE_COMPUTE : QUEUE_HOST, -1, -1, chunk, false);
     if (is_shared(p) && !c->sharded)
@@ -120,6 +127,18 @@ static void update_before(program *p, int block)
     for (int i = p->block0[block]; i < p->block0[block + 1]; i++) {
         int c = p->block_chunk[i];
         if (!p->chunk_updated[c] && p->packing->chunks[c].trained)
+            update_chunk(p, c);
+        p->chunk_updated[c] = 1;
+    }
+}
+
+/* The same of the chunks of a table that it looks up. */
+static void update_looked_up(program *p)
+{
+    for (int c = 0; c < p->packing->chunks_n; c++) {
+        if (!chunk_has_rows(p->packing, c))
+            continue;
+        if (!p->chunk_updated[c])
             update_chunk(p, c);
         p->chunk_updated[c] = 1;
     }
@@ -208,6 +227,9 @@ static int rows_buffer(program *p, int micro, tier t)
 
 static void look_up(program *p, int micro, tier t, int rows, unsigned use)
 {
+    for (int c = 0; c < p->packing->chunks_n; c++)
+        if (chunk_has_rows(p->packing, c)) /* rows are looked up in the placements */
+            cache_flush_object(&p->b, object_weights(p, c));
     item_begin(&p->b, p->b.now);
     for (int c = 0; c < p->packing->chunks_n; c++)
         if (plan_looks_up(&p->plan->chunks[c], &p->packing->chunks[c]) && p->plan->chunks[c].placement == t)
@@ -337,12 +359,13 @@ static void backward(program *p, int block, int first, int end)
 
 /* ---- gradients ---- */
 
-/* Of all micro-batches, what the gradients of the embedding's tables are summed from. */
+/* Of all micro-batches, what the gradients of the embedding's tables are summed from. With one rank, those of layers' inputs have a task
+ * of their own (finish_rows). */
 static void item_gradients(program *p)
 {
     for (int m = 0; m < p->micro_n; m++) {
         item_operand(&p->b, p->stream[m], USE_READ);
-        if (inputs_are_trained(p->model))
+        if (inputs_are_trained(p->model) && is_shared(p))
             item_operand(&p->b, p->carried_gradient[m], USE_READ);
     }
 }
@@ -387,6 +410,37 @@ static void finish_and_count(program *p, int block, int c, int partial)
     p->chunk_blocks[c] = left < 0 ? -left - 1 : left - 1;
     if (p->chunk_blocks[c] == 0 && p->plan->update == UPDATE_BACKWARD)
         update_chunk(p, c);
+}
+
+static int rows_gradient_buffer(program *p, tier t)
+{
+    if (p->rows_gradient[t] < 0 && !p->b.recording)
+        p->rows_gradient[t] = builder_buffer(&p->b, OBJECT_ROWS_GRADIENT, -1, -1, t, schedule_rows_gradient_bytes(p->model, p->shape));
+    return p->rows_gradient[t];
+}
+
+/* The gradients of the rows of the table that is looked up, to each tier whose updates read them. */
+static void finish_rows(program *p)
+{
+    const int on_device = rows_gradient_buffer(p, TIER_DEVICE);
+    item_begin(&p->b, p->b.now);
+    item_operand(&p->b, on_device, USE_WRITE);
+    item_operand(&p->b, p->sumsq, USE_WRITE);
+    item_workspace(&p->b, embedding_sums_bytes(p->model, p->shape));
+    item_operand(&p->b, p->batch, USE_READ);
+    for (int m = 0; m < p->micro_n; m++)
+        item_operand(&p->b, p->carried_gradient[m], USE_READ);
+    item_end(&p->b, TASK_ROWS_FINISH, QUEUE_COMPUTE, 0, -1, -1, false);
+    if (schedule_updates_rows(p->b.in, TIER_HOST)) {
+        const int on_host = rows_gradient_buffer(p, TIER_HOST);
+        item_begin(&p->b, p->b.now);
+        item_operand(&p->b, on_device, USE_READ);
+        item_operand(&p->b, on_host, USE_WRITE);
+        item_end(&p->b, TASK_COPY, QUEUE_FROM_DEVICE, -1, -1, -1, false);
+    }
+    for (int c = 0; c < p->packing->chunks_n && p->plan->update == UPDATE_BACKWARD; c++)
+        if (chunk_has_rows(p->packing, c))
+            update_chunk(p, c);
 }
 
 /* Finishes the gradients of the previous block, whose sums were sent while this block was computed. */
@@ -454,6 +508,8 @@ static void finish_block(program *p, int block)
 {
     if (is_shared(p))
         share_block(p, block);
+    if (block == 0 && gradient_has_rows(p->model, p->shape))
+        finish_rows(p);
     for (int i = p->piece0[block + 1] - 1; i >= p->piece0[block] && !is_shared(p); i--)
         finish_and_count(p, block, p->piece_chunk[i], -1);
 }
@@ -481,6 +537,8 @@ static void program_step(program *p, bool updates)
         int first = g * p->plan->visit, end = first + p->plan->visit;
         for (int block = 0; block <= p->layers; block++) {
             update_before(p, block);
+            if (block == 0)
+                update_looked_up(p);
             if (is_shared(p)) /* they are gathered while this block is computed */
                 update_before(p, block + 1);
             forward(p, block, first, end, false);
@@ -626,7 +684,7 @@ static int list_chunks(program *p)
                 if (read_by[c] != b + 1 && !plan_looks_up(&p->plan->chunks[c], &k->chunks[c]))
                     p->block_chunk[read++] = c;
                 read_by[c] = b + 1;
-                if (p->model->params[a].block != b || !k->chunks[c].trained)
+                if (p->model->params[a].block != b || !k->chunks[c].trained || k->chunks[c].looked_up)
                     continue;
                 if (owned_by[c] != b + 1)
                     p->piece_chunk[own++] = c;
@@ -663,7 +721,7 @@ static void make_placements(program *p, schedule_kind kind)
 {
     const model_config *c = &p->model->config;
     uint64_t tokens = (uint64_t)(p->shape->batch * p->shape->seq_len);
-    p->batch = placement(p, OBJECT_BATCH, -1, TIER_DEVICE, tokens * BATCH_TOKEN_BYTES);
+    p->batch = placement(p, OBJECT_BATCH, -1, TIER_DEVICE, tokens * batch_token_bytes(p->model, p->shape));
     p->loss = placement(p, OBJECT_LOSS, -1, TIER_DEVICE, loss_bytes(p->shape));
     p->sumsq = placement(p, OBJECT_SUMSQ, -1, TIER_DEVICE, (uint64_t)sumsq_count(p->model) * sizeof(double));
     p->routing = !routing_bytes(p->model, p->shape) ? -1
@@ -671,6 +729,9 @@ static void make_placements(program *p, schedule_kind kind)
     p->rope = !c->ropes_n ? -1 : placement(p, OBJECT_ROPE, -1, TIER_DEVICE,
                                      (uint64_t)model_rope_offset(c, c->ropes_n, p->shape->seq_len) * sizeof(float));
     make_chunk_objects(p, kind);
+    for (tier t = TIER_DEVICE; t <= TIER_HOST; t++)
+        p->rows_gradient[t] = p->plan->update == UPDATE_BACKWARD || !schedule_updates_rows(p->b.in, t) ? -1
+            : placement(p, OBJECT_ROWS_GRADIENT, -1, t, schedule_rows_gradient_bytes(p->model, p->shape));
     p->b.s->placements_n = p->b.s->buffers_n;
     make_saved_objects(p, kind);
 }

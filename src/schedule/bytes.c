@@ -40,6 +40,19 @@ uint64_t schedule_rows_bytes(const model *m, const step_shape *s)
     return (uint64_t)(s->unit_rows * m->config.layers * m->config.input_width) * dtype_bytes(s->type);
 }
 
+bool schedule_updates_rows(const schedule_input *in, tier t)
+{
+    bool does = false;
+    for (int c = 0; c < in->packing->chunks_n && in->training; c++)
+        does = does || (chunk_has_rows(in->packing, c) && in->plan->chunks[c].update == t);
+    return does;
+}
+
+uint64_t schedule_rows_gradient_bytes(const model *m, const step_shape *s)
+{
+    return (uint64_t)(listed_rows_most(m, s) * m->config.layers * m->config.input_width) * dtype_bytes(s->type);
+}
+
 int schedule_plan_bytes(const schedule_input *in, unsigned kinds, uint64_t bytes[TIERS], pt_error *e)
 {
     memset(bytes, 0, TIERS * sizeof *bytes);

@@ -109,7 +109,8 @@ uint64_t check_object_bytes(const checker *c, object_kind kind, int index, int m
     case OBJECT_CARRIED: return c->carries.bytes * (uint64_t)c->micro_units;
     case OBJECT_CARRIED_GRADIENT: return c->carries.gradient_bytes * (uint64_t)c->micro_units;
     case OBJECT_ROWS: return schedule_rows_bytes(c->in->model, shape) * (uint64_t)c->micro_units;
-    case OBJECT_BATCH: return tokens * BATCH_TOKEN_BYTES;
+    case OBJECT_BATCH: return tokens * batch_token_bytes(c->in->model, shape);
+    case OBJECT_ROWS_GRADIENT: return schedule_rows_gradient_bytes(c->in->model, shape);
     case OBJECT_LOSS: return loss_bytes(shape);
     case OBJECT_SUMSQ: return (uint64_t)sumsq_count(c->in->model) * sizeof(double);
     case OBJECT_ROUTING: return routing_bytes(c->in->model, shape);
@@ -134,6 +135,7 @@ static bool identity_exists(const checker *c, const buffer *b)
     case OBJECT_STREAM: return b->index == -1 && micro && residual_bytes(c->in->model, c->in->shape);
     case OBJECT_CARRIED: case OBJECT_CARRIED_GRADIENT: return b->index == -1 && micro && check_object_bytes(c, b->kind, -1, b->micro);
     case OBJECT_ROWS: return b->index == -1 && micro && (schedule_looks_up(c->in, TIER_HOST) || schedule_looks_up(c->in, TIER_DISK));
+    case OBJECT_ROWS_GRADIENT: return b->index == -1 && b->micro == -1 && gradient_has_rows(c->in->model, c->in->shape);
     case OBJECT_PARTIAL: return chunk && b->micro >= 0 && b->micro <= c->layers + 1 && is_shared(c) &&
         check_object_bytes(c, b->kind, b->index, b->micro);
     case OBJECT_PARTIAL_TIED: return chunk && b->micro == -1 && is_shared(c) && chunk_has_tied_rows(c->in->packing, c->in->model, b->index);
@@ -166,8 +168,8 @@ static int check_buffer(const checker *c, int i)
     if (b->tier == TIER_HOST && !c->in->host_tier)
         return check_fail(c, -1, i, "lies on the host, and there is none");
     const bool is_of_update = b->kind == OBJECT_WORKSPACE && b->tier == TIER_HOST; /* its task decides the tier */
-    const bool is_of_look_up = b->kind == OBJECT_ROWS && b->tier == TIER_HOST;
-    if (b->tier != TIER_DEVICE && b->kind > OBJECT_SAVED && !is_of_update && !is_of_look_up)
+    const bool is_of_rows = (b->kind == OBJECT_ROWS || b->kind == OBJECT_ROWS_GRADIENT) && b->tier == TIER_HOST;
+    if (b->tier != TIER_DEVICE && b->kind > OBJECT_SAVED && !is_of_update && !is_of_rows)
         return check_fail(c, -1, i, "such an object is only ever on the device");
     uint64_t bytes = check_object_bytes(c, b->kind, b->index, b->micro);
     if (b->kind != OBJECT_WORKSPACE && b->kind != OBJECT_OPEN && b->bytes != bytes)
@@ -214,6 +216,9 @@ static bool outlives(const checker *c, object_kind kind, int chunk)
     }
 }
 
+/* Do updates of the tier read gradients of rows that wait for them? */
+static bool rows_wait(const checker *c, tier t) { return c->waits && schedule_updates_rows(c->in, t); }
+
 /* Each object that must outlive the schedule has exactly one placement, on the tier that the plan gives. */
 static int check_placements(const checker *c)
 {
@@ -225,12 +230,17 @@ static int check_placements(const checker *c)
     int failed = 0, missing = 3 + (c->in->model->config.ropes_n > 0) + (c->routed_needed > 0);
     for (int i = 0; i < kinds * c->chunks_n; i++)
         missing += outlives(c, (object_kind)(i / c->chunks_n), i % c->chunks_n);
+    for (tier t = TIER_DEVICE; t <= TIER_HOST; t++)
+        missing += rows_wait(c, t);
     for (int i = 0; i < c->s->placements_n && !failed; i++) {
         const buffer *b = &c->s->buffers[i];
         bool of_chunk = is_of_chunk(b->kind);
-        tier t = of_chunk ? c->in->plan->chunks[b->index].placement : TIER_DEVICE;
-        size_t at = of_chunk ? OBJECT_KINDS + (size_t)b->kind * (size_t)c->chunks_n + (size_t)b->index : (size_t)b->kind;
-        if (of_chunk ? !outlives(c, b->kind, b->index) : b->kind < OBJECT_BATCH || b->kind >= OBJECT_PARTIAL)
+        const bool rows = b->kind == OBJECT_ROWS_GRADIENT; /* one on each tier whose updates read it */
+        tier t = of_chunk ? c->in->plan->chunks[b->index].placement : rows ? b->tier : TIER_DEVICE;
+        size_t at = of_chunk ? OBJECT_KINDS + (size_t)b->kind * (size_t)c->chunks_n + (size_t)b->index
+                             : (size_t)(rows && b->tier == TIER_HOST ? OBJECT_WORKSPACE : b->kind); /* no placement has that kind */
+        if (of_chunk ? !outlives(c, b->kind, b->index)
+                     : b->kind < OBJECT_BATCH || b->kind >= OBJECT_PARTIAL || (rows && !rows_wait(c, b->tier)))
             failed = check_fail(c, -1, i, "such an object does not outlive the schedule");
         else if (seen[at]++)
             failed = check_fail(c, -1, i, "the object has a placement already");
@@ -297,10 +307,15 @@ static void facts(checker *c)
         int block = c->in->model->params[k->pieces[i].param].block, chunk = k->pieces[i].chunk;
         if (!c->in->model->params[k->pieces[i].param].trainable)
             continue;
+        if (k->chunks[chunk].looked_up) { /* it is updated, but has no gradient of its own */
+            c->chunk_blocks[chunk] = 1;
+            continue;
+        }
         if (!c->pieces_of[piece_at(c, block, chunk)]++)
             c->chunk_blocks[chunk]++, c->sums_needed++;
         c->pieces_of[piece_at(c, block, chunk)] = 1;
     }
+    c->sums_needed += gradient_has_rows(c->in->model, c->in->shape);
     for (int m = 0; m < c->micro_n; m++)
         c->stream[m] = c->layers + 2;
     for (int block = 1; block <= c->layers; block++)

@@ -77,6 +77,11 @@ static int check_placement(const checker *c, int i)
             return 0; /* consumed by an update, in this schedule or before */
         version = c->gradient[b->index];
         break;
+    case OBJECT_ROWS_GRADIENT:
+        if (c->s->kind == SCHEDULE_DRAIN || c->s->kind == SCHEDULE_EVAL)
+            return 0;
+        version = c->rows_gradient;
+        break;
     default: return 0;
     }
     if (!now->alive || now->version != version)

@@ -144,7 +144,9 @@ static int look_up_wants(checker *c, int i, int micro)
     c->wants[c->wants_n - 1].tier = schedule_memory(c->in);
     for (int k = 0; k < c->chunks_n; k++)
         if (plan_looks_up(&c->in->plan->chunks[k], &c->in->packing->chunks[k]) && c->in->plan->chunks[k].placement == t) {
-            reads(c, OBJECT_WEIGHTS, k, -1, 0);
+            if (c->s->kind == SCHEDULE_STEP_UPDATE && !c->weights[k] && c->chunk_blocks[k])
+                return check_fail(c, i, -1, "looks up rows of chunk %d before its waiting update", k);
+            reads(c, OBJECT_WEIGHTS, k, -1, c->weights[k]);
             c->wants[c->wants_n - 1].tier = t;
         }
     return 0;
@@ -227,9 +229,25 @@ static void gradients(checker *c)
 {
     for (int m = 0; m < c->micro_n; m++) {
         reads(c, OBJECT_STREAM_GRADIENT, -1, m, 1);
-        if (inputs_are_trained(c->in->model))
+        if (inputs_are_trained(c->in->model) && is_shared(c))
             reads(c, OBJECT_CARRIED_GRADIENT, -1, m, c->layers);
     }
+}
+
+static int rows_finish_wants(checker *c, int i)
+{
+    if (c->rows_gradient)
+        return check_fail(c, i, -1, "the gradients of rows are finished already");
+    for (int k = 0; k < c->chunks_n && c->s->kind == SCHEDULE_STEP_UPDATE; k++)
+        if (chunk_has_rows(c->in->packing, k) && !c->weights[k])
+            return check_fail(c, i, -1, "overwrites the gradients that wait for the update of chunk %d", k);
+    writes(c, OBJECT_ROWS_GRADIENT, -1, -1, 1);
+    writes(c, OBJECT_SUMSQ, -1, -1, c->sums + 1);
+    workspace(c, embedding_sums_bytes(c->in->model, c->in->shape));
+    reads(c, OBJECT_BATCH, -1, -1, 1);
+    for (int m = 0; m < c->micro_n; m++)
+        reads(c, OBJECT_CARRIED_GRADIENT, -1, m, c->layers);
+    return 0;
 }
 
 static int finish_wants(checker *c, int i, int block, int chunk)
@@ -327,9 +345,11 @@ static int update_wants(checker *c, int i, int chunk)
     if (c->s->tasks[i].queue != (t == TIER_HOST ? QUEUE_HOST : QUEUE_COMPUTE))
         return check_fail(c, i, -1, "stands in queue %s, and the plan updates the chunk on the %s", queue_names[c->s->tasks[i].queue],
                           tier_names[t]);
-    if (backward && c->gradient[chunk] != c->chunk_blocks[chunk])
+    if (backward && (chunk_has_rows(c->in->packing, chunk) ? c->rows_gradient : c->gradient[chunk]) != c->chunk_blocks[chunk])
         return check_fail(c, i, -1, "the gradient has the pieces of %d blocks of %d", c->gradient[chunk], c->chunk_blocks[chunk]);
-    want *w[3] = {add(c, kept_weights(c->in, chunk), chunk, -1), add(c, OBJECT_STATES, chunk, -1), add(c, OBJECT_GRADIENT, chunk, -1)};
+    const bool rows = chunk_has_rows(c->in->packing, chunk);
+    want *w[3] = {add(c, kept_weights(c->in, chunk), chunk, -1), add(c, OBJECT_STATES, chunk, -1),
+                  rows ? add(c, OBJECT_ROWS_GRADIENT, -1, -1) : add(c, OBJECT_GRADIENT, chunk, -1)};
     for (int k = 0; k < 3; k++) {
         w[k]->tier = t;
         w[k]->read = true;
@@ -337,7 +357,7 @@ static int update_wants(checker *c, int i, int chunk)
         w[k]->after = 1;
     }
     w[0]->after = is_sharded(c, chunk) ? whole_weights(c) : 1;
-    w[2]->before = c->gradient[chunk];
+    w[2]->before = rows ? c->rows_gradient : c->gradient[chunk];
     workspace(c, c->in->packing->chunks[chunk].update_bytes);
     c->wants[c->wants_n - 1].tier = t;
     return 0;
@@ -352,6 +372,7 @@ static int newest(const checker *c, const buffer *b)
     case OBJECT_STATES: return c->states[b->index];
     case OBJECT_GRADIENT: return c->gradient[b->index];
     case OBJECT_ROWS: return c->rows[b->micro];
+    case OBJECT_ROWS_GRADIENT: return c->rows_gradient;
     default: return c->saved[saved_at(c, b->index, b->micro)];
     }
 }
@@ -377,7 +398,7 @@ static int copy_wants(checker *c, int i)
     const buffer *from = &c->s->buffers[o[0].buffer], *to = &c->s->buffers[o[1].buffer];
     if (!o[0].read || o[0].write || o[1].read || !o[1].write)
         return check_fail(c, i, -1, "a copy reads its first operand and writes its second");
-    const bool is_moved = from->kind <= OBJECT_SAVED || from->kind == OBJECT_ROWS;
+    const bool is_moved = from->kind <= OBJECT_SAVED || from->kind == OBJECT_ROWS || from->kind == OBJECT_ROWS_GRADIENT;
     if (!is_moved || from->kind != to->kind || from->index != to->index || from->micro != to->micro)
         return check_fail(c, i, o[1].buffer, "is not the place for what buffer %d holds", o[0].buffer);
     bool saved = from->kind == OBJECT_SAVED;
@@ -425,6 +446,7 @@ static bool has_place(const checker *c, const task *t)
     case TASK_HEAD: case TASK_HEAD_EVAL: block = t->block == c->layers + 1; micro = true; chunk = false; break;
     case TASK_FINISH: block = has_accumulator(c, t->block); micro = false; chunk = true; break;
     case TASK_EMBED_FINISH: block = t->block == 0 && !is_shared(c); micro = false; chunk = true; break;
+    case TASK_ROWS_FINISH: block = t->block == 0 && gradient_has_rows(c->in->model, c->in->shape); micro = chunk = false; break;
     case TASK_UPDATE: block = t->block == -1; micro = false; chunk = true; break;
     case TASK_EMBED_BACKWARD: block = t->block == 0 && has_accumulator(c, 0); micro = chunk = false; break;
     case TASK_SCATTER: block = has_accumulator(c, t->block); micro = false; chunk = true; break;
@@ -463,6 +485,7 @@ int check_task_wants(checker *c, int i)
     case TASK_HEAD: case TASK_HEAD_EVAL: return head_wants(c, i, t->micro, t->kind == TASK_HEAD_EVAL);
     case TASK_LAYER_BACKWARD: return backward_wants(c, i, t->block, t->micro, t->part);
     case TASK_FINISH: case TASK_EMBED_FINISH: return finish_wants(c, i, t->block, t->chunk);
+    case TASK_ROWS_FINISH: return rows_finish_wants(c, i);
     case TASK_EMBED_BACKWARD: return embed_backward_wants(c, i);
     case TASK_SCATTER: return scatter_wants(c, i, t->block, t->chunk);
     case TASK_SCATTER_TIED: return scatter_tied_wants(c, i, t->chunk);
@@ -505,6 +528,10 @@ void check_task_done(checker *c, int i)
     case TASK_FINISH: case TASK_EMBED_FINISH:
         c->finished[piece_at(c, t->block, t->chunk)] = 1;
         c->gradient[t->chunk]++;
+        c->sums++;
+        break;
+    case TASK_ROWS_FINISH:
+        c->rows_gradient = 1;
         c->sums++;
         break;
     case TASK_UPDATE:

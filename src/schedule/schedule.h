@@ -47,18 +47,31 @@ typedef enum object_kind {
     OBJECT_ROWS,        /* rows of the table of layers' inputs for the tokens of micro-batch `micro`, as they are in the table */
     OBJECT_OPEN,         /* workspace of layer `index`, micro-batch `micro`, from the first part of its task to the last */
     OBJECT_WORKSPACE,
-    OBJECT_BATCH,       /* ids, targets, first, positions: int32, and weights: fp32 (5, batch, seq_len) */
+    OBJECT_BATCH,       /* ids, targets, first, positions: int32, and weights: fp32 (5, batch, seq_len); where gradients are lists of
+                         * rows, the place of each token's row in the list, and the rows' numbers: int32 (2, batch, seq_len) */
     OBJECT_LOSS,        /* losses, and 1 where the target was the most probable token: fp32 (2, batch, seq_len); shape.scores of each row */
     OBJECT_SUMSQ,       /* fp64 partial sums of squares of all gradients */
     OBJECT_ROUTING,     /* models with experts, in a step: where each expert's rows end, for each unit and layer (model/shape.h) */
     OBJECT_ROPE,        /* cos and sin table, constant */
+    OBJECT_ROWS_GRADIENT, /* of a trained table that is looked up: the rounded gradients of the rows of the step's tokens, by ascending
+                           * numbers, waiting for the updates of its chunks on this tier */
     OBJECT_PARTIAL,     /* several ranks: the fp32 sums of each rank for this rank's shard of chunk `index`, block `micro` */
     OBJECT_PARTIAL_TIED, /* the same for the head's sums of a tied table, of which chunk `index` has rows */
     OBJECT_KINDS
 } object_kind;
 extern const char *const object_names[OBJECT_KINDS];
+/* Is the gradient of the table of layers' inputs a list of rows? Of so many at most. */
+static inline bool gradient_has_rows(const model *m, const step_shape *s) { return inputs_are_trained(m) && shape_ranks(s) == 1; }
+static inline int64_t listed_rows_most(const model *m, const step_shape *s)
+{
+    return s->batch * s->seq_len < m->config.vocab ? s->batch * s->seq_len : m->config.vocab;
+}
 /* bytes per token of OBJECT_BATCH and, without scores, of OBJECT_LOSS */
-enum { BATCH_TOKEN_BYTES = 4 * sizeof(int32_t) + sizeof(float), LOSS_TOKEN_BYTES = 2 * sizeof(float) };
+enum { BATCH_PLANES = 5, BATCH_ROWS_PLANES = 2, LOSS_TOKEN_BYTES = 2 * sizeof(float) };
+static inline uint64_t batch_token_bytes(const model *m, const step_shape *s)
+{
+    return (BATCH_PLANES + (gradient_has_rows(m, s) ? BATCH_ROWS_PLANES : 0)) * sizeof(int32_t);
+}
 static inline uint64_t loss_bytes(const step_shape *s)
 {
     return (uint64_t)(s->batch * s->seq_len) * (LOSS_TOKEN_BYTES + (uint64_t)s->scores * sizeof(float));
@@ -76,7 +89,10 @@ typedef struct buffer {
     int idle, idle_end;     /* a gradient's placement is empty from task `idle` to before task `idle_end`; equal: never */
 } buffer;
 
-static inline bool buffer_can_idle(const buffer *b) { return b->placement && b->kind == OBJECT_GRADIENT; }
+static inline bool buffer_can_idle(const buffer *b)
+{
+    return b->placement && (b->kind == OBJECT_GRADIENT || b->kind == OBJECT_ROWS_GRADIENT);
+}
 
 typedef enum task_kind {
     TASK_INPUT,          /* copies the batch from the loader's memory to the device */
@@ -91,6 +107,7 @@ typedef enum task_kind {
     TASK_LAYER_BACKWARD,
     TASK_FINISH,         /* accumulators of `block`, or ranks' partial sums -> gradient of `chunk`, sums of squares */
     TASK_EMBED_FINISH,   /* the same for the embedding's tables, from the streams' gradients */
+    TASK_ROWS_FINISH,    /* gradients of layers' inputs -> OBJECT_ROWS_GRADIENT, sums of squares */
     TASK_UPDATE,         /* AdamW of `chunk` */
     /* several ranks: */
     TASK_EMBED_BACKWARD, /* streams' gradients -> accumulators of the embedding */
@@ -163,6 +180,9 @@ static inline int64_t kept_weight_start(const schedule_input *in, int chunk)
 /* Are rows looked up on this tier? Their bytes for one unit; the tier that disk transfers use. */
 bool schedule_looks_up(const schedule_input *in, tier t);
 uint64_t schedule_rows_bytes(const model *m, const step_shape *s);
+/* Do updates on this tier read OBJECT_ROWS_GRADIENT? Its bytes. */
+bool schedule_updates_rows(const schedule_input *in, tier t);
+uint64_t schedule_rows_gradient_bytes(const model *m, const step_shape *s);
 /* The parts in which a layer is computed; of one visit, each part for all micro-batches before the next. One: the layer as a whole. */
 void schedule_parts(const schedule_input *in, const layer_layout *l, int block, bool backward, layer_parts *out);
 /* Does the part need a chunk that its block reads? */

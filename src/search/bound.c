@@ -116,7 +116,7 @@ static void wait_for_norm(const space *s, const division *d, option *o, int chun
     if (by_host)
         o->of[WAIT_HOST] += chunk_update_ns(c, s->in->model, k, chunk, true);
     if (is_staged(s, t) && (by_host || when.come != APART_ON_DEVICE))
-        o->of[WAIT_TO_DEVICE] += cost_at(&c->to_device, by_host ? weights : states);
+        o->of[WAIT_TO_DEVICE] += by_host && k->chunks[chunk].looked_up ? 0 : cost_at(&c->to_device, by_host ? weights : states);
     if (t == TIER_DISK && when.come == WITH_UPDATE)
         o->of[WAIT_READ] += cost_at(&c->read, states);
     if (t == TIER_DISK && when.go == WITH_UPDATE && d->micros == d->visit)
@@ -147,30 +147,32 @@ static option chunk_elsewhere(const space *s, const division *d, int chunk, tier
     option o = {0};
     hold_always(&o, t, weights + states);
     hold(&o, AFTER_BACKWARD, t, waits ? gradient : 0);
-    if (k->chunks[chunk].looked_up)
-        return o;
+    const bool rows = k->chunks[chunk].looked_up; /* its weights are moved for an update alone, and its gradient is a list of rows */
     if (kept)
         hold(&o, AT_HEAD, TIER_DEVICE, weights);
-    move_in(s, &o, t, kept ? 1 : chunk < d->chunks->back0 ? d->passes / 2 : d->passes, weights);
+    if (!rows)
+        move_in(s, &o, t, kept ? 1 : chunk < d->chunks->back0 ? d->passes / 2 : d->passes, weights);
     if (!k->chunks[chunk].trained)
         return o;
     load(&o, by_host ? QUEUE_HOST : QUEUE_COMPUTE, chunk_update_ns(s->in->costs, s->in->model, k, chunk, by_host) + s->in->costs->task_ns);
     if (by_host) {
-        load(&o, QUEUE_FROM_DEVICE, cost_at(&s->in->costs->from_device, gradient) + s->in->costs->task_ns);
+        if (!rows)
+            load(&o, QUEUE_FROM_DEVICE, cost_at(&s->in->costs->from_device, gradient) + s->in->costs->task_ns);
         if (t == TIER_DISK) {
             host_disk(s, &o, states, states);
             load(&o, QUEUE_WRITE, cost_at(&s->in->costs->write, weights) + s->in->costs->task_ns);
         }
     } else {
+        move_in(s, &o, t, rows, weights);
         move_in(s, &o, t, 1, states);
         move_out(s, &o, t, 1, states);
         move_out(s, &o, t, 1, weights);
     }
     if (waits)
         wait_for_norm(s, d, &o, chunk, t, by_host, when);
-    if (waits && t == TIER_DISK)
+    if (waits && t == TIER_DISK && !rows)
         host_disk(s, &o, gradient, gradient);
-    if (waits && !by_host && is_staged(s, t)) {
+    if (waits && !by_host && is_staged(s, t) && !rows) {
         load(&o, QUEUE_FROM_DEVICE, cost_at(&s->in->costs->from_device, gradient) + s->in->costs->task_ns);
         load(&o, QUEUE_TO_DEVICE, cost_at(&s->in->costs->to_device, gradient) + s->in->costs->task_ns);
     }
@@ -269,9 +271,10 @@ static void fill_fixed(relaxed *x, const division *d)
     memset(&x->fixed, 0, sizeof x->fixed);
     load(&x->fixed, QUEUE_COMPUTE, d->micros * d->per_micro * (c->embed_ns + c->head_ns) +
                                        d->micros * (2 * s->layers - s->passing + 2) * c->task_ns +
-                                       d->chunks->sum[SUM_FINISH][d->chunks->packing.chunks_n]);
+                                       d->chunks->sum[SUM_FINISH][d->chunks->packing.chunks_n] + s->rows_finish_ns);
     if (gradients_wait(s))
-        load_before_norm(&x->fixed, d->micros * d->per_micro * c->head_ns + d->chunks->sum[SUM_FINISH][d->chunks->packing.chunks_n]);
+        load_before_norm(&x->fixed, d->micros * d->per_micro * c->head_ns + d->chunks->sum[SUM_FINISH][d->chunks->packing.chunks_n] +
+                                        s->rows_finish_ns);
     hold_always(&x->fixed, TIER_DEVICE, (double)s->placement_bytes);
     hold(&x->fixed, AT_HEAD, TIER_DEVICE, (double)(s->head.bytes + (grouped ? s->accumulator_all : s->accumulator_head)) +
                                               (double)s->input_bytes * d->group);

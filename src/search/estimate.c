@@ -113,6 +113,11 @@ static void chunks_looked_up(const space *s, const candidate *r, int *on_host, i
     *on_host = *on_host > 0 ? *on_host : 0;
 }
 
+static bool updates_rows_on_host(const space *s, const candidate *r)
+{
+    return s->rows_gradient_bytes && r->stride != 1 && r->persist < s->chunkings[r->chunking].packing.chunks_n;
+}
+
 static void look_ups(const space *s, const candidate *r, load *forward)
 {
     const costs *c = s->in->costs;
@@ -139,11 +144,13 @@ static void chunk_loads(const space *s, const candidate *r, load *forward, load 
         load *u = r->update == UPDATE_BACKWARD ? backward : forward;
         u->ns[QUEUE_COMPUTE] += resident_updates(r, g);
         u->ns[QUEUE_RANKS] += between(g, SUM_GATHER, 0, r->whole);
-        backward->ns[QUEUE_COMPUTE] += between(g, SUM_FINISH, 0, chunks);
+        backward->ns[QUEUE_COMPUTE] += between(g, SUM_FINISH, 0, chunks) + s->rows_finish_ns;
+        if (updates_rows_on_host(s, r))
+            backward->ns[QUEUE_FROM_DEVICE] += cost_at(&s->in->costs->from_device, (double)s->rows_gradient_bytes) + s->in->costs->task_ns;
         backward->ns[QUEUE_RANKS] += between(g, SUM_SCATTER, 0, chunks);
     }
     look_ups(s, r, forward);
-    if (!away)
+    if (candidate_resident(r) == chunks)
         return;
     double stays = r->n_buffer < away ? (double)r->n_buffer / away : 1, in = 1, out = 0; /* share still in a buffer at the turn */
     if (s->in->training) {
@@ -360,6 +367,8 @@ static void block_memory(const space *s, const candidate *r, block_part *b)
     uint64_t streams = s->input_bytes * back + (s->residual_bytes + s->carries.bytes) * group +
                        s->carries.gradient_bytes * (inputs_are_trained(s->in->model) ? back : group) +
                        (grouped && s->passing ? 2 * s->input_bytes * group : 0);
+    if (s->rows_gradient_bytes)
+        b->embed = max_u64(b->embed, streams + s->rows_gradient_bytes + embedding_sums_bytes(s->in->model, shape));
     b->peak = most + streams;
     b->peak_head = saved + s->head.bytes + head + streams;
 }
@@ -423,8 +432,9 @@ static void estimate_memory(const space *s, const candidate *r, const block_part
     if (r->whole < chunks && away)
         slots += (uint64_t)((double)largest_chunks(g->largest[r->persist > r->whole ? r->persist : r->whole], r->n_update) * g->gradients);
     uint64_t swapped = (uint64_t)least_int(r->n_swap, b->swapped_n) * b->swapped;
-    uint64_t placement = s->placement_bytes + placements(s, r, 0, r->persist);
     const bool backward = r->update == UPDATE_BACKWARD;
+    const bool rows_by_host = updates_rows_on_host(s, r), rows_wait = !backward && (r->stride || r->persist > chunks - g->looked_up);
+    uint64_t placement = s->placement_bytes + placements(s, r, 0, r->persist) + (rows_wait ? s->rows_gradient_bytes : 0);
     const uint64_t work = training ? g->update_bytes : 0;
     uint64_t finishing = gradients + (backward ? updates + work : 0);
     uint64_t back = slots + swapped + max_u64(max_u64(b->peak + finishing, b->peak_head), b->embed + rows);
@@ -437,8 +447,8 @@ static void estimate_memory(const space *s, const candidate *r, const block_part
     if (s->in->host_tier) {
         double staged = (double)largest_chunks(g->largest[host_end], r->n_update);
         staged += training ? (double)largest_chunks(g->trained[host_end], r->n_update) * (g->gradients + g->states) : 0;
-        out->bytes[TIER_HOST] = rows + (r->stride != 1 && away ? work : 0) + placements(s, r, r->persist,
-            host_end) + b->saved[TIER_HOST] + (uint64_t)staged +
+        out->bytes[TIER_HOST] = rows + (rows_by_host ? s->rows_gradient_bytes : 0) + (r->stride != 1 && away ? work : 0) +
+                                placements(s, r, r->persist, host_end) + b->saved[TIER_HOST] + (uint64_t)staged +
                                 (uint64_t)least_int(r->n_swap, b->swapped_n) * b->swapped_disk -
                                 shared_bytes(s, r, r->persist, host_end, b->saved[TIER_HOST]);
     }

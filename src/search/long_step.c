@@ -32,7 +32,7 @@ static uint64_t page(uint64_t bytes) { return align_up(bytes, 4096); }
 static uint64_t bytes_of_unit(const search_input *in)
 {
     const step_shape *s = in->shape;
-    const uint64_t tokens = (uint64_t)s->unit_rows * (BATCH_TOKEN_BYTES + LOSS_TOKEN_BYTES);
+    const uint64_t tokens = (uint64_t)s->unit_rows * (batch_token_bytes(in->model, s) + LOSS_TOKEN_BYTES);
     const bool streams = in->training && model_first_trained(in->model) == 0;
     const uint64_t routing = routing_bytes(in->model, s) / (uint64_t)s->units_n;
     return tokens + routing + (streams ? page((uint64_t)(s->unit_rows * in->model->config.hidden) * dtype_bytes(s->type)) : 0);

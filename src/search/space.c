@@ -10,11 +10,11 @@ enum { MANY_CHUNKS = 1200 };
 
 /* ---- sizes of chunks ---- */
 
-/* A chunk's share of the tasks that finish gradients: one for each block with pieces in it. */
+/* A chunk's share of the tasks that finish gradients: one for each block with pieces in it. Those of listed rows are one for all chunks. */
 static double finish_ns(const search_input *in, const packing *k, int chunk)
 {
     double ns = 0;
-    for (int i = 0, last = -1; i < k->chunks[chunk].pieces_n && k->chunks[chunk].trained; i++) {
+    for (int i = 0, last = -1; i < k->chunks[chunk].pieces_n && k->chunks[chunk].trained && !k->chunks[chunk].looked_up; i++) {
         const int block = in->model->params[chunk_piece(k, chunk, i)->param].block;
         if (block != last)
             ns += block_finish_ns(in->costs, in->model, k, chunk, block) + ranks_sums_ns(in->costs, in->model, k, chunk, block) +
@@ -35,20 +35,22 @@ static void insert_largest(uint64_t to[SPACE_LARGEST], const uint64_t others[SPA
 
 static void fill_largest(const search_input *in, chunking *g)
 {
-    uint64_t trained_weights = 0, trained_states = 0, trained_gradients = 0;
+    uint64_t trained_weights = 0, trained_states = 0, trained_gradients = 0, gradients_weights = 0;
     for (int c = g->packing.chunks_n - 1; c >= 0; c--) {
         const uint64_t update = g->packing.chunks[c].update_bytes;
         const uint64_t weights = chunk_weight_bytes(&g->packing, c), states = in->training ? chunk_state_bytes(&g->packing, c) : 0;
         const bool trained = g->packing.chunks[c].trained;
-        insert_largest(g->largest[c], g->largest[c + 1], g->packing.chunks[c].looked_up ? 0 : weights); /* in no buffer */
+        const bool in_no_buffer = g->packing.chunks[c].looked_up && !trained; /* those of a trained one are for its update */
+        insert_largest(g->largest[c], g->largest[c + 1], in_no_buffer ? 0 : weights);
         insert_largest(g->trained[c], g->trained[c + 1], trained ? weights : 0);
         g->window[c] = weights + states > g->window[c + 1] ? weights + states : g->window[c + 1];
         g->update_bytes = update > g->update_bytes ? update : g->update_bytes;
         trained_weights += trained ? weights : 0;
         trained_states += trained ? chunk_state_bytes(&g->packing, c) : 0;
         trained_gradients += chunk_gradient_bytes(&g->packing, c);
+        gradients_weights += chunk_gradient_bytes(&g->packing, c) ? weights : 0;
     }
-    g->gradients = (double)trained_gradients / (double)trained_weights;
+    g->gradients = gradients_weights ? (double)trained_gradients / (double)gradients_weights : 0;
     g->states = (double)trained_states / (double)trained_weights; /* nonzero, because something is trained */
 }
 
@@ -82,16 +84,19 @@ static void fill_sums(const search_input *in, chunking *g)
     const int ranks = g->packing.ranks;
     const cost_curve *curves[4] = {&c->to_device, &c->from_device, &c->read, &c->write};
     for (int i = 0; i < g->packing.chunks_n; i++) {
-        const bool looked_up = g->packing.chunks[i].looked_up; /* it is never moved, and never sharded */
+        const bool looked_up = g->packing.chunks[i].looked_up; /* it is moved for its update alone, and never sharded */
+        const bool rows = chunk_has_rows(&g->packing, i);
         double weights = (double)chunk_weight_bytes(&g->packing, i), states = (double)chunk_state_bytes(&g->packing, i);
         double shard = looked_up ? weights : (double)chunk_shard_bytes(&g->packing, i);
         double gradient = (double)chunk_gradient_bytes(&g->packing, i);
         double one[CHUNK_SUMS];
         for (int k = 0; k < 4; k++) {
-            one[SUM_WEIGHT_IN + k] = looked_up ? 0 : cost_at(curves[k], weights) + c->task_ns;
-            one[SUM_STATE_IN + k] = cost_at(curves[k], states) + c->task_ns;
-            one[SUM_GRADIENT_IN + k] = cost_at(curves[k], gradient) + c->task_ns;
-            one[SUM_SHARD_IN + k] = looked_up ? 0 : cost_at(curves[k], shard) + c->task_ns;
+            const bool comes = curves[k] == &c->to_device || curves[k] == &c->read;
+            const double moved = cost_at(curves[k], weights) + c->task_ns;
+            one[SUM_WEIGHT_IN + k] = looked_up && comes ? 0 : moved;
+            one[SUM_STATE_IN + k] = cost_at(curves[k], states) + c->task_ns + (rows && comes ? moved : 0);
+            one[SUM_GRADIENT_IN + k] = rows ? 0 : cost_at(curves[k], gradient) + c->task_ns;
+            one[SUM_SHARD_IN + k] = looked_up ? one[SUM_WEIGHT_IN + k] : cost_at(curves[k], shard) + c->task_ns;
         }
         one[SUM_GATHER] = ranks > 1 && !looked_up ? cost_at(&c->gather, weights) + c->task_ns : 0;
         one[SUM_SCATTER] = scatter_ns(in, &g->packing, i);
@@ -308,13 +313,15 @@ static void fill_sizes(space *s)
     const step_shape *shape = s->in->shape;
     uint64_t tokens = (uint64_t)(shape->batch * shape->seq_len);
     head_layout_init(&s->head, m, shape);
-    s->placement_bytes = paged(tokens * BATCH_TOKEN_BYTES) + paged(loss_bytes(shape)) +
+    s->placement_bytes = paged(tokens * batch_token_bytes(m, shape)) + paged(loss_bytes(shape)) +
                     paged((uint64_t)sumsq_count(m) * sizeof(double)) + paged(routing_bytes(m, shape)) +
                     paged((uint64_t)(shape->seq_len * m->config.head_dim) * sizeof(float));
     s->input_bytes = paged((uint64_t)(shape->unit_rows * m->config.hidden) * dtype_bytes(shape->type));
     s->residual_bytes = residual_bytes(m, shape);
     carried_layout_init(&s->carries, m, shape);
     s->rows_bytes = schedule_rows_bytes(m, shape);
+    s->rows_gradient_bytes = s->in->training && gradient_has_rows(m, shape) ? schedule_rows_gradient_bytes(m, shape) : 0;
+    s->rows_finish_ns = s->rows_gradient_bytes ? rows_finish_ns(s->in->costs, m, shape) + s->in->costs->task_ns : 0;
     for (int block = 1; block < m->blocks_n; block++) {
         const uint64_t bytes = paged(accumulator_bytes(m, shape, block));
         s->accumulator_all += bytes;

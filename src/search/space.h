@@ -80,6 +80,8 @@ typedef struct space {
     uint64_t residual_bytes; /* one unit's residual stream in fp32 */
     carried_layout carries;  /* what layers hand on of one unit */
     uint64_t rows_bytes;     /* one unit's rows of a table that is looked up */
+    uint64_t rows_gradient_bytes; /* of a step, if it is trained */
+    double rows_finish_ns;   /* of their sums */
     uint64_t accumulator_layer, accumulator_head, accumulator_all; /* of the largest layer, the head, all blocks */
     double least_tasks;      /* tasks that may still be built to find the most economical plan; at 0 the best so far is taken */
     uint64_t fill[TIERS];    /* budgets for estimates, corrected by their known error */

@@ -106,7 +106,7 @@ static bool buffer_moved_onto_a_placement(damaged *d)
     schedule *s = d->s;
     buffer *a = &s->buffers[random_below(d->r, s->buffers_n)];
     const buffer *b = &s->buffers[random_below(d->r, s->placements_n)];
-    if (a->placement || a->first < 0 || a->tier != b->tier || b->kind == OBJECT_GRADIENT)
+    if (a->placement || a->first < 0 || a->tier != b->tier || b->kind == OBJECT_GRADIENT || b->kind == OBJECT_ROWS_GRADIENT)
         return false;
     a->offset = b->offset;
     mend(s);

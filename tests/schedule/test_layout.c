@@ -21,13 +21,15 @@ static bool at_one_time(const buffer *a, const buffer *b)
     return a->first >= 0 && b->first >= 0 && a->first <= b->last && b->first <= a->last && !while_idle(a, b) && !while_idle(b, a);
 }
 
+static bool is_gradient(const buffer *b) { return b->kind == OBJECT_GRADIENT || b->kind == OBJECT_ROWS_GRADIENT; }
+
 /* Only a gradient's placement: it is used before and after, and what comes first after it is written anew. */
 static void check_idle(const schedule *s, int index)
 {
     const buffer *b = &s->buffers[index];
     if (b->idle == b->idle_end)
         return;
-    assert_true(b->placement && b->kind == OBJECT_GRADIENT && b->idle >= 0 && b->idle < b->idle_end);
+    assert_true(b->placement && is_gradient(b) && b->idle >= 0 && b->idle < b->idle_end);
     assert_true(b->idle_end < s->tasks_n || (s->kind == SCHEDULE_EVAL && b->idle_end == s->tasks_n));
     for (int i = b->idle; i <= b->idle_end && i < s->tasks_n; i++)
         for (int o = s->tasks[i].operand0; o < s->tasks[i].operand0 + s->tasks[i].operands_n; o++) {
@@ -88,7 +90,7 @@ static uint64_t fixed_bytes(const schedule *s, tier t)
 {
     uint64_t bytes = s->placement_bytes[t];
     for (int i = 0; i < s->placements_n; i++)
-        bytes -= s->buffers[i].tier == t && s->buffers[i].kind == OBJECT_GRADIENT ? align_up(s->buffers[i].bytes, 4096) : 0;
+        bytes -= s->buffers[i].tier == t && is_gradient(&s->buffers[i]) ? align_up(s->buffers[i].bytes, 4096) : 0;
     return bytes;
 }
 

@@ -114,6 +114,23 @@ static inline void direct_update(direct *d, int step, double norm)
     must(executor_run(d->x, SCHEDULE_DRAIN, 0, &u, &e), &e);
 }
 
+/* A gradient that is a list of the rows of the step's tokens, by ascending numbers; of all other rows it is 0. */
+static inline void direct_rows(const direct *d, const param *p, float *values)
+{
+    uint64_t unused, at = 0;
+    const float *g = (const float *)executor_placement(d->x, OBJECT_ROWS_GRADIENT, -1, &unused);
+    const int32_t *ids = executor_input(d->x).ids;
+    pt_error e = {0};
+    memset(values, 0, (size_t)(p->rows * p->cols) * sizeof *values);
+    for (int64_t row = 0; row < p->rows; row++) {
+        bool has = false;
+        for (int64_t i = 0; i < d->shape.batch * d->shape.seq_len; i++)
+            has = has || ids[i] == row;
+        if (has)
+            must(executor_move(d->x, values + row * p->cols, g + p->cols * (int64_t)at++, (size_t)p->cols * sizeof *values, &e), &e);
+    }
+}
+
 /* Gradient of parameter `index` (fp32 runs), to be freed. */
 static inline float *direct_gradient(void *arg, int index)
 {
@@ -121,6 +138,10 @@ static inline float *direct_gradient(void *arg, int index)
     const param *p = &d->f->model->params[index];
     float *values = malloc((size_t)(p->rows * p->cols) * sizeof *values);
     assert_non_null(values);
+    if (chunk_has_rows(&d->packing, d->packing.pieces[d->packing.piece_of_param[index]].chunk)) {
+        direct_rows(d, p, values);
+        return values;
+    }
     for (int i = d->packing.piece_of_param[index]; i < d->packing.piece_of_param[index + 1]; i++) {
         const piece *q = &d->packing.pieces[i];
         uint64_t unused;

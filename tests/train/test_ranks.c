@@ -419,7 +419,7 @@ static void each_rank_looks_up_its_rows(void **unused)
     for (uint64_t number = 7000;; number++) {
         r = random_fork(&seed, number);
         open_case(&r, &c);
-        if (random_case_freeze_table(&r, &c, &e))
+        if (random_case_train_table(&r, &c, false, &e))
             break;
         random_case_close(&c);
     }

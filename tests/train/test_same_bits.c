@@ -340,31 +340,41 @@ static void every_plan_gives_the_same_bits(void **unused)
     assert_true(refused < done);
 }
 
-/* A case whose layers have inputs of their own, from a table that is frozen. */
-static void open_frozen_table(random_source *seed, random_case *c)
+/* A case whose layers have inputs of their own, from a table that is trained or frozen. */
+static void open_table(random_source *seed, bool trained, random_case *c)
 {
     pt_error e = {0};
-    for (uint64_t number = 5000;; number++) {
+    for (uint64_t number = trained ? 6000 : 5000;; number++) {
         random_source r = random_fork(seed, number);
         open_case(&r, c);
-        if (random_case_freeze_table(&r, c, &e))
+        if (random_case_train_table(&r, c, trained, &e))
             return;
         random_case_close(c);
     }
 }
 
-/* On the device, on the host, on the disk, or some on each. */
-static void rows_are_looked_up_wherever_the_table_is(void **unused)
+/* Puts chunks of the table on the tier: all of them, or some of them. A trained one is updated on the device or on the host. */
+static void place_table(random_source *r, random_case *c, tier place, bool all)
 {
-    (void)unused;
+    for (int i = 0; i < c->packing.chunks_n; i++) {
+        const chunk_t *k = &c->packing.chunks[i];
+        const bool on_host = k->trained && c->input.host_tier && random_one_in(r, 2) && !(c->shape.gpu && k->by_device);
+        if (k->looked_up && (all || random_one_in(r, 2)))
+            c->plan.chunks[i] = (plan_chunk){.placement = place, .update = on_host ? TIER_HOST : TIER_DEVICE};
+    }
+}
+
+/* On the device, on the host, on the disk, or some on each. */
+static void look_up(bool trained)
+{
     enum { TABLE_PLANS = SANITIZED ? 6 : 20, SHIM_TABLE_PLANS = 3 };
     random_source r = random_open();
     random_case c;
     outcome first, other;
     pt_error e = {0};
-    int from[TIERS] = {0};
+    int from[TIERS] = {0}, updated[TIERS] = {0};
     const int plans = test_device_is_emulated() ? SHIM_TABLE_PLANS : TABLE_PLANS;
-    open_frozen_table(&r, &c);
+    open_table(&r, trained, &c);
     random_case_plain(&c);
     c.input.host_tier |= needs_host();
     if (run_plan(&c.input, test_device_name(), c.clipping, 1, 1, &first, &e))
@@ -373,27 +383,29 @@ static void rows_are_looked_up_wherever_the_table_is(void **unused)
         do
             next_plan(&r, &c);
         while (done == 1 && !c.input.host_tier);
-        const tier place = done % 2 == 0 || !c.input.host_tier ? TIER_DISK : TIER_HOST;
-        for (int i = 0; i < c.packing.chunks_n; i++)
-            if (c.packing.chunks[i].looked_up && (done < 2 || random_one_in(&r, 2)))
-                c.plan.chunks[i] = (plan_chunk){.placement = place, .update = TIER_DEVICE};
+        place_table(&r, &c, done % 2 == 0 || !c.input.host_tier ? TIER_DISK : TIER_HOST, done < 2);
         const int threads = random_from(&r, 1, 4);
         const int failed = run_plan(&c.input, test_device_name(), c.clipping, threads, 1, &other, &e);
         if (failed && failed != PT_DOES_NOT_FIT)
             fail_msg("%s", e.text);
         if (!failed)
             assert_same(&first, &other, &c, done, threads);
-        for (tier t = TIER_HOST; t <= TIER_DISK && !failed; t++)
+        for (tier t = TIER_DEVICE; t <= TIER_DISK && !failed; t++) {
             from[t] += schedule_looks_up(&c.input, t);
+            updated[t] += schedule_updates_rows(&c.input, t);
+        }
         done += !failed;
         outcome_free(&other);
     }
-    printf("%s, %d plans: rows were looked up on the host in %d, on the disk in %d\n", c.shape.type == PT_BF16 ? "bf16" : "fp32", plans,
-           from[TIER_HOST], from[TIER_DISK]);
-    assert_true(from[TIER_DISK] > 0 && from[TIER_HOST] > 0);
+    printf("%s, %d plans: rows were looked up on the host in %d, on the disk in %d, and updated on the device in %d, on the host in %d\n",
+           c.shape.type == PT_BF16 ? "bf16" : "fp32", plans, from[TIER_HOST], from[TIER_DISK], updated[TIER_DEVICE], updated[TIER_HOST]);
+    assert_true(from[TIER_DISK] > 0 && from[TIER_HOST] > 0 && trained == (updated[TIER_DEVICE] + updated[TIER_HOST] > 0));
     outcome_free(&first);
     random_case_close(&c);
 }
+
+static void rows_are_looked_up_wherever_the_table_is(void **unused) { (void)unused; look_up(false); }
+static void rows_are_trained_wherever_the_table_is(void **unused) { (void)unused; look_up(true); }
 
 /* Of a sequence of several blocks of rows: whether a tile is one of them, two, or all rows. groups: of heads. */
 static void check_tiles(const char *type, const char *more, bool groups)
@@ -569,6 +581,7 @@ int main(void)
     const struct CMUnitTest tests[] = {cmocka_unit_test(every_plan_gives_the_same_bits),
                                        cmocka_unit_test(ranges_of_experts_give_the_same_bits),
                                        cmocka_unit_test(rows_are_looked_up_wherever_the_table_is),
+                                       cmocka_unit_test(rows_are_trained_wherever_the_table_is),
                                        cmocka_unit_test(tiles_give_the_same_bits),
                                        cmocka_unit_test(sums_in_the_workspace_give_the_same_bits)};
     return cmocka_run_group_tests(tests, NULL, NULL);
