@@ -44,6 +44,14 @@ def processor_s(pid):
         return sum(map(int, line.read().rsplit(")", 1)[1].split()[11:13])) / os.sysconf("SC_CLK_TCK")
 
 
+def mlp_columns(config):
+    """Of a layer's matrices, of the hidden size in the other direction: of a dense MLP, or of the experts of a token and the router."""
+    experts = config.get("num_experts") or config.get("num_local_experts")
+    if not experts:
+        return 3 * config["intermediate_size"]
+    return 3 * config["num_experts_per_tok"] * (config.get("moe_intermediate_size") or config["intermediate_size"]) + experts
+
+
 def flop_per_token(config, seq):
     """Of one training step: forward, and backward at twice that. Attention counts the half that causality leaves."""
     if config["model_type"] == "gpt2":
@@ -53,8 +61,7 @@ def flop_per_token(config, seq):
         hidden, layers, heads = config["hidden_size"], config["num_hidden_layers"], config["num_attention_heads"]
         head_dim = config.get("head_dim") or hidden // heads
         heads_dim = heads * head_dim
-        active, router = config.get("num_experts_per_tok", 1), config.get("num_experts", 0)
-        layer = hidden * (2 * heads_dim + 2 * config["num_key_value_heads"] * head_dim + 3 * active * config["intermediate_size"] + router)
+        layer = hidden * (2 * heads_dim + 2 * config["num_key_value_heads"] * head_dim + mlp_columns(config))
     return 3 * (2 * (layers * layer + hidden * config["vocab_size"]) + layers * 2 * seq * heads_dim)
 
 

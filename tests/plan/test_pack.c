@@ -252,7 +252,7 @@ static void only_a_single_parameter_exceeds_the_size_that_was_asked_for(void **s
 
 static int experts_cut;
 
-/* All ranges of a layer's experts but the last have as many, and no chunk's size would be exceeded by one whole parameter that is cut. */
+/* All ranges of a layer's experts but the last have as many, and only matrices larger than a chunk are cut. */
 static void check_ranges(const model *m, const packing *k, const piece *p)
 {
     const param *of = &m->params[p->param];

@@ -110,6 +110,8 @@ static arguments arguments_of(const char *out, const circumstances *c)
         add_arguments(&a, (const char *const[]){"--disk-slots", c->slots, NULL});
     if (the_optimizer == &optimizer_apollo || the_optimizer == &optimizer_galore)
         add_arguments(&a, (const char *const[]){"--optimizer-args", "rank=3,update_proj_gap=5", NULL});
+    if (the_optimizer == &optimizer_apollo8bit || the_optimizer == &optimizer_galore8bit) /* of a smaller rank they would have no codes */
+        add_arguments(&a, (const char *const[]){"--optimizer-args", "update_proj_gap=5", NULL});
     if (frozen)
         add_arguments(&a, (const char *const[]){"--freeze", frozen_patterns[0], "--freeze", frozen_patterns[1], NULL});
     if (c->host_tier)

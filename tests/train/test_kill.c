@@ -121,6 +121,8 @@ static void common_arguments(arguments *a, const char *out)
                                            "--quiet", NULL});
     if (the_optimizer == &optimizer_apollo || the_optimizer == &optimizer_galore)
         add_arguments(a, (const char *const[]){"--optimizer-args", "rank=3,update_proj_gap=5", NULL});
+    if (the_optimizer == &optimizer_apollo8bit || the_optimizer == &optimizer_galore8bit) /* of a smaller rank they would have no codes */
+        add_arguments(a, (const char *const[]){"--optimizer-args", "update_proj_gap=5", NULL});
     if (data_kind_now == DOCUMENTS)
         add_argument(a, "--document-mask");
     if (chats)
@@ -316,6 +318,8 @@ static void a_killed_run_of_adapters_resumes_to_the_same_bits(void **state)
     the_model = plain;
     the_optimizer = &optimizer_adamw;
     adapted = NULL;
+    base = "auto";
+    data_kind_now = PLAIN;
 }
 
 /* ---- renames ---- */
