@@ -40,7 +40,7 @@ static int list_task(list *l, queue_kind q, double amount, int a, int b)
     bool update = q == QUEUE_COMPUTE || q == QUEUE_HOST;
     if (i >= LIST_MAX)
         exit(1);
-    l->tasks[i] = (task){.kind = update ? TASK_UPDATE : TASK_COPY, .queue = q, .chunk = i, .operand0 = 2 * i};
+    l->tasks[i] = (task){.kind = update ? TASK_UPDATE : TASK_COPY, .queue = q, .chunk = i, .share = 1, .operand0 = 2 * i};
     l->chunks[i] = (chunk_t){.piece0 = i, .pieces_n = 1, .trained = true};
     l->pieces[i].rows = l->pieces[i].own_rows = (int64_t)amount;
     l->piece_of_chunk[i] = i;

@@ -170,10 +170,10 @@ carried_use carried_use_of(const model *m, int block)
 
 bool carried_begins(const model *m, int block)
 {
-    bool first = true;
     for (int b = block + 1; b < m->blocks_n; b++)
-        first &= !carried_use_of(m, b).gradient;
-    return first;
+        if (carried_use_of(m, b).gradient)
+            return false;
+    return true;
 }
 
 pt_dtype param_type(const param *p, pt_dtype type)

@@ -190,19 +190,6 @@ static double following_units(const schedule_input *in, const schedule *s, const
     return (double)(s->micro_units - (t->micro % visit == 0));
 }
 
-double layer_task_share(const schedule_input *in, const task *t)
-{
-    layer_layout l;
-    layer_parts parts;
-    if (!in->plan->ranges)
-        return 1;
-    if (!in->layouts)
-        layer_layout_init(&l, in->model, t->block - 1, in->shape, level_of(in, t));
-    schedule_parts(in, in->layouts ? layer_set_layout(in->layouts, t->block - 1, level_of(in, t)) : &l, t->block,
-                   t->kind == TASK_LAYER_BACKWARD, &parts);
-    return parts.part[t->part].share;
-}
-
 double layer_task_ns(const costs *c, const schedule_input *in, const schedule *s, const task *t, save_level level)
 {
     const layer_cost *l = layer_of(c, t);
@@ -210,7 +197,7 @@ double layer_task_ns(const costs *c, const schedule_input *in, const schedule *s
     const double one = forward ? l->forward_ns[level] : l->backward_ns[level];
     const double warm = fmin(forward ? l->warm_forward_ns : l->warm_backward_ns[level], one);
     const double cold = forward ? 0 : cold_share(s, t) * (t->first ? l->first_accumulators_ns : l->cold_accumulators_ns);
-    return ((double)s->micro_units * one - following_units(in, s, t) * warm + cold) * layer_task_share(in, t);
+    return ((double)s->micro_units * one - following_units(in, s, t) * warm + cold) * t->share;
 }
 
 /* With pairs, the losses are computed once before the gradients. */

@@ -97,8 +97,6 @@ double costs_task_ns(const costs *c, const schedule_input *in, const schedule *s
 double layer_task_ns(const costs *c, const schedule_input *in, const schedule *s, const task *t, save_level level);
 /* Looking up the rows of units' tokens on the host, or reading the blocks around them from the disk. */
 double rows_look_up_ns(const costs *c, const model *m, const step_shape *s, int64_t units, bool from_disk);
-/* The share of its layer's time that a task of a layer takes, which may be a part of it. */
-double layer_task_share(const schedule_input *in, const task *t);
 /* Finishing the gradients of a block's parameters that lie in the chunk, from sums of one rank. */
 double block_finish_ns(const costs *c, const model *m, const packing *k, int chunk, int block);
 /* With several ranks, adding their sums before: each addition moves twice the bytes of the rounding of such a sum, and the last one only

@@ -142,7 +142,7 @@ static double time_again(const costs *c, const schedule_input *in, const schedul
         return 0;
     const layer_cost *l = &c->layer[c->kind_of_layer[t->block - 1]];
     const save_level level = in->plan->blocks[t->block - 1].level;
-    const double forward = (l->forward_ns[SAVE_ALL] - l->forward_ns[level]) * (double)s->micro_units * layer_task_share(in, t);
+    const double forward = (l->forward_ns[SAVE_ALL] - l->forward_ns[level]) * (double)s->micro_units * t->share;
     return fmax(layer_task_ns(c, in, s, t, level) - layer_task_ns(c, in, s, t, SAVE_ALL) - forward, 0);
 }
 

@@ -39,6 +39,7 @@ typedef struct program {
     int layers, micro_n, groups_n;
     int first_trained;            /* block where backward ends */
     const layer_set *layouts;
+    kept_parts parts_forward, parts_backward;
     layer_set own_layouts;
     int *block0, *block_chunk;    /* chunks that block b reads: block_chunk[block0[b] .. block0[b + 1]) */
     int *piece0, *piece_chunk;    /* chunks that hold the block's own trained parameters, in the same way */
@@ -172,6 +173,8 @@ static void item_residual(program *p, int micro, unsigned use)
 /* What the block reads and writes of what layers hand on. */
 static void item_carried(program *p, int block, int micro, bool backward)
 {
+    if (!p->carries.bytes)
+        return;
     const carried_use use = carried_use_of(p->model, block);
     item_micro(p, OBJECT_CARRIED, p->carried, micro, p->carries.bytes, backward ? use.backward : use.forward);
     if (backward)
@@ -182,12 +185,13 @@ static void item_carried(program *p, int block, int micro, bool backward)
 /* Does nothing for a block without trained parameters. */
 static void item_accumulator(program *p, int block, bool begins)
 {
-    const uint64_t bytes = accumulator_bytes(p->model, p->shape, block);
-    if (!bytes)
+    if (p->b.recording)
         return;
-    if (p->accumulator[block] < 0 && !p->b.recording)
+    const uint64_t bytes = p->accumulator[block] < 0 ? accumulator_bytes(p->model, p->shape, block) : 0;
+    if (bytes)
         p->accumulator[block] = builder_buffer(&p->b, OBJECT_ACCUMULATOR, block, -1, TIER_DEVICE, bytes);
-    item_operand(&p->b, p->accumulator[block], begins ? USE_WRITE : USE_READ | USE_WRITE);
+    if (p->accumulator[block] >= 0)
+        item_operand(&p->b, p->accumulator[block], begins ? USE_WRITE : USE_READ | USE_WRITE);
 }
 
 static void item_rope(program *p)
@@ -293,21 +297,20 @@ static void forward_part(program *p, int block, int micro, bool eval, const laye
     if (!eval && has_experts(p, block))
         item_operand(&p->b, p->routing, USE_WRITE);
     item_end(&p->b, TASK_LAYER, QUEUE_COMPUTE, block, micro, -1, false);
-    item_is_part(&p->b, part);
+    item_is_part(&p->b, part, parts->part[part].share);
 }
 
 /* The micro-batches first .. end. */
 static void forward(program *p, int block, int first, int end, bool eval)
 {
-    layer_parts parts;
     for (int m = first; m < end && !block; m++)
         embed(p, m);
     if (!block)
         return;
-    schedule_parts(p->b.in, layout_of(p, block), block, false, &parts);
-    for (int part = 0; part < parts.n; part++)
+    const layer_parts *parts = schedule_kept_parts(p->b.in, layout_of(p, block), block, false, &p->parts_forward);
+    for (int part = 0; part < parts->n; part++)
         for (int m = first; m < end; m++)
-            forward_part(p, block, m, eval, &parts, part);
+            forward_part(p, block, m, eval, parts, part);
 }
 
 static void head(program *p, int micro, bool eval)
@@ -345,16 +348,15 @@ static void backward_part(program *p, int block, int micro, const layer_parts *p
     if (p->shape->router_aux > 0 && has_experts(p, block))
         item_operand(&p->b, p->routing, USE_READ);
     item_end(&p->b, TASK_LAYER_BACKWARD, QUEUE_COMPUTE, block, micro, -1, micro == 0);
-    item_is_part(&p->b, part);
+    item_is_part(&p->b, part, parts->part[part].share);
 }
 
 static void backward(program *p, int block, int first, int end)
 {
-    layer_parts parts;
-    schedule_parts(p->b.in, layout_of(p, block), block, true, &parts);
-    for (int part = 0; part < parts.n; part++)
+    const layer_parts *parts = schedule_kept_parts(p->b.in, layout_of(p, block), block, true, &p->parts_backward);
+    for (int part = 0; part < parts->n; part++)
         for (int m = first; m < end; m++)
-            backward_part(p, block, m, &parts, part);
+            backward_part(p, block, m, parts, part);
 }
 
 /* ---- gradients ---- */

@@ -48,7 +48,7 @@ int builder_task(builder *b, task_kind kind, queue_kind q, int block, int micro,
         !builder_room(b, (void **)&s->tasks, s->tasks_n, &b->tasks_capacity, sizeof *s->tasks))
         return -1;
     b->keys[s->tasks_n] = key;
-    s->tasks[s->tasks_n] = (task){.kind = kind, .queue = q, .block = block, .micro = micro, .chunk = chunk,
+    s->tasks[s->tasks_n] = (task){.kind = kind, .queue = q, .block = block, .micro = micro, .chunk = chunk, .share = 1,
                                   .operand0 = s->operands_n};
     return s->tasks_n++;
 }

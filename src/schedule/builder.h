@@ -87,7 +87,8 @@ void item_needs(builder *b, tier t, int object, unsigned use); /* through the ca
 void item_operand(builder *b, int buffer, unsigned use);       /* a buffer that no cache manages */
 void item_workspace(builder *b, uint64_t bytes);               /* for this item alone; neighbours of equal size share a slot */
 void item_end(builder *b, task_kind kind, queue_kind q, int block, int micro, int chunk, bool first);
-void item_is_part(builder *b, int part); /* the task that has just ended is this part of a layer */
+/* The task that has just ended is this part of a layer, and takes this share of its time. */
+void item_is_part(builder *b, int part, double share);
 
 /* Returns a buffer on tier `t` for the object (USE_READ: with its contents; USE_WRITE: to be changed), and raises *key to the lowest key
  * that the task which uses it may have. */

@@ -38,10 +38,12 @@ void item_workspace(builder *b, uint64_t bytes)
     item_operand(b, at, USE_WRITE);
 }
 
-void item_is_part(builder *b, int part)
+void item_is_part(builder *b, int part, double share)
 {
-    if (!b->recording && !b->failed)
-        b->s->tasks[b->s->tasks_n - 1].part = part;
+    if (b->recording || b->failed)
+        return;
+    b->s->tasks[b->s->tasks_n - 1].part = part;
+    b->s->tasks[b->s->tasks_n - 1].share = share;
 }
 
 void item_end(builder *b, task_kind kind, queue_kind q, int block, int micro, int chunk, bool first)

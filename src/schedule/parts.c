@@ -10,28 +10,47 @@ static int64_t experts_of_piece(const schedule_input *in, int block, param_role 
     return in->packing->pieces[in->packing->piece_of_param[index]].rows / (in->model->params[index].rows / experts);
 }
 
+/* Is the layer computed by ranges of experts, and of how many for each matrix? */
+static bool has_ranges(const schedule_input *in, int block, int64_t *up, int64_t *down)
+{
+    if (!in->plan->ranges || !layer_parts_are_possible(in->model, block - 1, in->shape))
+        return false;
+    *up = experts_of_piece(in, block, PARAM_EXPERTS_UP);
+    *down = experts_of_piece(in, block, PARAM_EXPERTS_DOWN);
+    return *up < in->model->config.experts || *down < in->model->config.experts;
+}
+
 void schedule_parts(const schedule_input *in, const layer_layout *l, int block, bool backward, layer_parts *out)
 {
     const int n = backward ? l->backward_n : l->forward_n;
+    int64_t up = 0, down = 0;
     *out = (layer_parts){1, {{.end = n, .matrix = PARAM_NONE, .whole = true, .share = 1}}};
-    if (!in->plan->ranges || !layer_parts_are_possible(in->model, block - 1, in->shape))
-        return;
-    const int64_t up = experts_of_piece(in, block, PARAM_EXPERTS_UP), down = experts_of_piece(in, block, PARAM_EXPERTS_DOWN);
-    if (up < in->model->config.experts || down < in->model->config.experts)
+    if (has_ranges(in, block, &up, &down))
         layer_parts_find(out, in->model, block - 1, in->shape, l, backward, up, down);
+}
+
+const layer_parts *schedule_kept_parts(const schedule_input *in, const layer_layout *l, int block, bool backward, kept_parts *k)
+{
+    int64_t up = 0, down = 0;
+    has_ranges(in, block, &up, &down);
+    if (k->layout != l || k->up != up || k->down != down) {
+        *k = (kept_parts){.layout = l, .up = up, .down = down};
+        schedule_parts(in, l, block, backward, &k->parts);
+    }
+    return &k->parts;
 }
 
 bool schedule_part_reads(const schedule_input *in, const layer_part *part, int chunk)
 {
     const packing *k = in->packing;
-    bool reads = false;
+    bool reads = part->whole;
     for (int i = 0; i < k->chunks[chunk].pieces_n && !reads; i++) {
         const piece *p = chunk_piece(k, chunk, i);
         const param *a = &in->model->params[p->param];
-        const int64_t each = a->kind->use == USE_EXPERTS ? a->rows / param_experts(&in->model->config, a) : 0;
         const bool of_experts = a->role == PARAM_EXPERTS_UP || a->role == PARAM_EXPERTS_DOWN;
-        reads = !of_experts || p->rows == a->rows || part->whole ||
-                (a->role == part->matrix && p->row0 < (part->expert0 + part->experts) * each && p->row0 + p->rows > part->expert0 * each);
+        const int64_t experts = in->model->config.experts, end = part->expert0 + part->experts;
+        reads = !of_experts || p->rows == a->rows ||
+                (a->role == part->matrix && p->row0 * experts < end * a->rows && (p->row0 + p->rows) * experts > part->expert0 * a->rows);
     }
     return reads;
 }

@@ -125,6 +125,7 @@ typedef struct task {
     queue_kind queue;
     int block, micro, chunk;  /* -1: none */
     int part;                 /* of a layer's parts (schedule_parts); 0 for other tasks */
+    double share;             /* of the layer's time that the part takes; 1 for other tasks */
     bool first;               /* first micro-batch of the step for this block: overwrite the accumulators */
     int operand0, operands_n; /* copies: [0] source, [1] destination */
     int wait[QUEUES];         /* index of the task of that queue to wait for, or -1 */
@@ -185,6 +186,9 @@ bool schedule_updates_rows(const schedule_input *in, tier t);
 uint64_t schedule_rows_gradient_bytes(const model *m, const step_shape *s);
 /* The parts in which a layer is computed; of one visit, each part for all micro-batches before the next. One: the layer as a whole. */
 void schedule_parts(const schedule_input *in, const layer_layout *l, int block, bool backward, layer_parts *out);
+/* The same, which most layers of a kind share: found again only for others than the last. *k begins as zeros, one for each direction. */
+typedef struct kept_parts { const layer_layout *layout; int64_t up, down; layer_parts parts; } kept_parts;
+const layer_parts *schedule_kept_parts(const schedule_input *in, const layer_layout *l, int block, bool backward, kept_parts *k);
 /* Does the part need a chunk that its block reads? */
 bool schedule_part_reads(const schedule_input *in, const layer_part *part, int chunk);
 /* The workspace that a layer in parts keeps for one unit. */

@@ -40,10 +40,9 @@ static bool is_near(const space *s, const uint64_t bytes[TIERS], double share)
     return near;
 }
 
-/* A micro-batch goes through each block forward and backward. */
 static void count_tasks(space *s, const candidate *r)
 {
-    s->least_tasks -= 2.0 * s->in->model->blocks_n * (double)(s->in->shape->batch / r->micro_batch);
+    s->least_tasks -= s->chunkings[r->chunking].layer_tasks * (double)(s->in->shape->batch / r->micro_batch);
 }
 
 /* All memory that the candidate needs, whatever the budgets are. */
@@ -161,7 +160,7 @@ static int try_plain(space *s, const entry *x, outcome *o, pt_error *e)
     return fits;
 }
 
-/* 1: fits, and is in o->filled or o->plain with no excess. */
+/* 1: fits, and is in o->filled or o->plain with no excess. Schedules by ranges are long: if only asked whether one fits, few are tried. */
 static int try_entries(space *s, entry *list, int n, bool hopeful, outcome *o, pt_error *e)
 {
     int fits = 0;
@@ -170,6 +169,8 @@ static int try_entries(space *s, entry *list, int n, bool hopeful, outcome *o, p
             if (hopeful ? i >= HOPEFUL || !is_near(s, list[i].bytes, 0.2) : i >= SURE && !is_near(s, list[i].bytes, 0.1))
                 break;
             if (!hopeful && s->in->no_least && !is_near(s, list[i].bytes, 0.3))
+                break;
+            if (s->in->no_least && s->in->by_ranges && i >= (plain ? HOPEFUL : SURE))
                 break;
             if (plain) {
                 fits = try_plain(s, &list[i], o, e);

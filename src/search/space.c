@@ -114,8 +114,8 @@ static void fill_sums(const search_input *in, chunking *g)
     fill_back(in, g);
 }
 
-/* The most chunks that one task of a block reads. */
-static int chunks_of_task(const search_input *in, const chunking *g, int block, const unsigned char *needed)
+/* The most chunks that one task of a block reads. Counts its tasks. */
+static int chunks_of_task(const search_input *in, chunking *g, int block, const unsigned char *needed)
 {
     const plan ranges = {.ranges = g->ranges};
     const schedule_input s = {.model = in->model, .shape = in->shape, .packing = &g->packing, .plan = &ranges};
@@ -132,6 +132,7 @@ static int chunks_of_task(const search_input *in, const chunking *g, int block, 
             n += needed[c] && schedule_part_reads(&s, &parts.part[part], c);
         most = n > most ? n : most;
     }
+    g->layer_tasks += 2 * parts.n;
     return most;
 }
 

@@ -35,6 +35,7 @@ typedef struct chunking {
     packing packing;
     bool ranges;             /* plan.ranges */
     int at_once, per_layer;  /* the largest number of chunks that one block, one layer reads; with ranges, that a part of a layer does */
+    int layer_tasks;         /* of a micro-batch, of all blocks, forward and backward */
     double *sum[CHUNK_SUMS]; /* chunks_n + 1 each */
     uint64_t (*largest)[SPACE_LARGEST]; /* weight bytes of the largest chunks from chunk c on, in order */
     uint64_t (*trained)[SPACE_LARGEST]; /* the same of trained ones */

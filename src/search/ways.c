@@ -87,7 +87,7 @@ static int lower(search_input *in, tier t, uint64_t from, pt_error *e)
             return found;
         *(found ? &yes : &no) = half;
     }
-    for (found = 1; found > 0 && yes > first + size_granule(yes);)
+    for (found = 1; found > 0 && yes > first + size_granule(yes) && yes - size_granule(yes) != no;)
         if ((found = option_suffices(in, t, yes - size_granule(yes), e)) > 0)
             yes -= size_granule(yes);
     in->budget[t] = budget_of(in, t, yes);

@@ -193,10 +193,10 @@ static double expected_ns(const costs *c, const schedule_input *in, const schedu
     case TASK_EMBED: return units * c->embed_ns;
     case TASK_LOOK_UP: return look_up_ns(c, in, s, t);
     case TASK_LAYER:
-        return (units * l->forward_ns[level] - follow * fmin(l->warm_forward_ns, l->forward_ns[level])) * layer_task_share(in, t);
+        return (units * l->forward_ns[level] - follow * fmin(l->warm_forward_ns, l->forward_ns[level])) * t->share;
     case TASK_LAYER_BACKWARD:
         return (units * l->backward_ns[level] - follow * fmin(l->warm_backward_ns[level], l->backward_ns[level]) +
-                share_elsewhere(s, t) * (t->first ? l->first_accumulators_ns : l->cold_accumulators_ns)) * layer_task_share(in, t) +
+                share_elsewhere(s, t) * (t->first ? l->first_accumulators_ns : l->cold_accumulators_ns)) * t->share +
                merges_ns(c, in, s, t);
     case TASK_HEAD: return units * c->head_ns + (begins_a_visit_of_several(in, t) &&
                                                  t->micro ? c->head_cold_accumulators_ns : 0) + merges_ns(c, in, s, t);
@@ -227,7 +227,7 @@ static void check_parts(const schedule_input *in, const schedule *s)
     double shares = 0, layers = 0;
     for (const task *t = s->tasks; t < s->tasks + s->tasks_n; t++)
         if (t->kind == TASK_LAYER || t->kind == TASK_LAYER_BACKWARD) {
-            shares += layer_task_share(in, t);
+            shares += t->share;
             layers += t->part == 0;
         }
     assert_true(near(shares, layers));

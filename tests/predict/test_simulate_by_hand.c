@@ -47,7 +47,8 @@ static int hand_task(hand *h, queue_kind q, int ns, int a, int b)
 {
     int i = h->s.tasks_n++;
     bool copies = q != QUEUE_COMPUTE && q != QUEUE_HOST;
-    h->tasks[i] = (task){.kind = copies ? TASK_COPY : TASK_UPDATE, .queue = q, .chunk = i, .operand0 = 2 * i, .operands_n = copies ? 2 : 0};
+    h->tasks[i] = (task){.kind = copies ? TASK_COPY : TASK_UPDATE, .queue = q, .chunk = i, .share = 1,
+                         .operand0 = 2 * i, .operands_n = copies ? 2 : 0};
     h->chunks[i] = (chunk_t){.piece0 = i, .pieces_n = 1, .trained = true};
     h->piece_of_chunk[i] = i;
     h->pieces[i].rows = h->pieces[i].own_rows = ns;
