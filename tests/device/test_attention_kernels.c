@@ -190,7 +190,7 @@ static void compute_in_spans(const copies *c, problem *p)
 /* Heads of the dimensions that `multiple` divides. */
 static void check_copy(const copies *c, pt_dtype type, bool rounded, int multiple)
 {
-    static const int dims[] = {3, 32, 40, 64, 80, 96, 128, ATT_MAX_DIM}, lengths[] = {19, 209, 210, 211};
+    static const int dims[] = {5, 32, 40, 64, 80, 96, 128, ATT_MAX_DIM}, lengths[] = {19, 209, 210, 211};
     check_later_queries(c, type, rounded, 64);
     for (size_t d = 0; d < sizeof(dims) / sizeof(*dims); d++)
         for (size_t i = SANITIZED ? d % 2 : 0; i < sizeof(lengths) / sizeof(*lengths) && dims[d] % multiple == 0; i += SANITIZED ? 2 : 1) {

@@ -60,7 +60,7 @@ static void forward_keys(forward_tile *t, const op_attention *o, int64_t at, int
     t->v = t->k + operands(TILE_KEYS) * t->padded;
     if (packed)
         return;
-    load_rows(o->type, row_of(o->type, o->k, at), o->ldkv, keys, o->dim, t->k, t->padded, round_up(keys, BLOCK_ROWS));
+    load_left_rows(o->type, row_of(o->type, o->k, at), o->ldkv, keys, o->dim, t->k, t->padded, round_up(keys, BLOCK_ROWS));
     load_factor(o->type, row_of(o->type, o->v, at), o->ldkv, keys, TILE_KEYS, o->dim, t->v, t->room, t->padded);
 }
 
@@ -73,7 +73,7 @@ static void forward_open(forward_tile *t, const op_attention *o, int64_t seq, in
     load_rows(o->type, row_of(o->type, o->q, row * o->ldq + head * o->dim), o->ldq, t->queries.count,
               o->dim, rows, p, lanes);
     scale_queries(rows, lanes * width, o->scale);
-    transpose(rows, width, lanes, width, t->q, ATT_QUERIES);
+    transpose_operands(rows, width, lanes, width, t->q, ATT_QUERIES);
     memset(t->out, 0, (size_t)(p * ATT_QUERIES) * sizeof(float));
     for (int i = 0; i < ATT_QUERIES; i++)
         t->max[i] = -FLT_MAX, t->sum[i] = 0;
@@ -100,13 +100,13 @@ static ATT_APART void softmax_lanes(const forward_tile *t, const panel_view *vie
             top = vec_max(top, vec_load(scores + j * PANEL));
     }
     vec factor = power_of(before - top, power), total = vec_load(sum) * factor;
-    for (int64_t j = 0; j < depth_of(seen) * OPERAND_ELEMENTS; j += OPERAND_ELEMENTS) {
-        vec p[OPERAND_ELEMENTS];
-        for (int i = 0; i < OPERAND_ELEMENTS; i++) {
+    for (int64_t j = 0; j < depth_of(seen) * OPERAND_ELEMENTS; j += COLUMN_ROWS) {
+        vec p[COLUMN_ROWS];
+        for (int i = 0; i < COLUMN_ROWS; i++) {
             p[i] = j + i < seen ? power_of(vec_load(scores + (j + i) * PANEL) - top, power) : (vec){0};
             total = total + p[i];
         }
-        store_column_operands((operand *)scores + j / OPERAND_ELEMENTS * PANEL, p);
+        store_column_operands((operand *)scores + j / OPERAND_ELEMENTS * PANEL, PANEL, p);
     }
     vec_store(max, top);
     vec_store(sum, total);

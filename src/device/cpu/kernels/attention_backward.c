@@ -60,11 +60,11 @@ static void backward_delta(backward_tile *t, const op_attention *o, int64_t at)
     int64_t width = operands(t->padded), lanes = t->queries.vecs * VEC;
     operand *rows = (operand *)t->dq_t, *out_t = t->spare;
     load_rows(o->type, row_of(o->type, o->out, at), o->ldo, t->queries.count, t->dim, rows, t->padded, lanes);
-    transpose(rows, width, lanes, width, out_t, ATT_QUERIES);
+    transpose_operands(rows, width, lanes, width, out_t, ATT_QUERIES);
     for (int64_t i = 0; i < lanes; i += VEC) {
         vec sum = {0};
-        for (int64_t d = 0; d < operands(t->dim); d++)
-            sum = operand_fma(operand_load(out_t + d * ATT_QUERIES + i), operand_load(t->dout_t + d * ATT_QUERIES + i), sum);
+        for (int64_t d = 0; d < operands(t->dim); d += TOGETHER)
+            sum = operands_fma(out_t + d * ATT_QUERIES + i, t->dout_t + d * ATT_QUERIES + i, ATT_QUERIES, sum);
         vec_store(t->delta + i, sum);
     }
 }
@@ -77,7 +77,7 @@ static void backward_load(backward_tile *t, pt_dtype type, const void *src, int6
     operand *rows = OPERAND_ELEMENTS > 1 ? (operand *)t->dq_t : columns;
     load_rows(type, src, ld, t->queries.count, t->dim, rows, p, lanes);
     scale_queries(rows, lanes * width, scale);
-    transpose(rows, width, lanes, width, transposed, ATT_QUERIES);
+    transpose_operands(rows, width, lanes, width, transposed, ATT_QUERIES);
     if (OPERAND_ELEMENTS > 1)
         load_columns(type, src, ld, t->queries.count, t->dim, columns, p, lanes);
 }
@@ -129,17 +129,19 @@ ATT_INLINE void probability_lanes_of(bool capped, backward_tile *t, const panel_
     const float scale = capped ? 1 : t->scale;
     const lane_values q = {vec_load(t->lse + lane) * power_scale(1), vec_load(t->delta + lane), ivec_load(t->queries.lo + lane),
                            ivec_load(t->queries.hi + lane), t->scale, power_scale(scale), t->cap};
-    for (int64_t j = 0; j < keys; j += OPERAND_ELEMENTS) {
-        vec p[OPERAND_ELEMENTS], ds[OPERAND_ELEMENTS];
-        for (int i = 0; i < OPERAND_ELEMENTS; i++) {
-            float *p_row = t->p + (j + i) * ATT_QUERIES, *ds_row = t->ds + (j + i) * ATT_QUERIES;
-            p[i] = vec_load(p_row + lane), ds[i] = vec_load(ds_row + lane);
+    for (int64_t j = 0; j < keys; j += COLUMN_ROWS) {
+        float *p_rows = t->p + j * ATT_QUERIES, *ds_rows = t->ds + j * ATT_QUERIES;
+        vec p[COLUMN_ROWS], ds[COLUMN_ROWS];
+        for (int i = 0; i < COLUMN_ROWS; i++) {
+            p[i] = vec_load(p_rows + i * ATT_QUERIES + lane), ds[i] = vec_load(ds_rows + i * ATT_QUERIES + lane);
             probability(&q, capped, key + j + i, view->masked, &p[i], &ds[i]);
-            store_row_operands((operand *)p_row + lane / OPERAND_ELEMENTS, p[i]);
-            store_row_operands((operand *)ds_row + lane / OPERAND_ELEMENTS, ds[i]);
+        }
+        for (int i = 0; i < COLUMN_ROWS; i += TOGETHER) {
+            store_row_operands((operand *)(p_rows + i * ATT_QUERIES) + row_offset(operands(lane)), p + i);
+            store_row_operands((operand *)(ds_rows + i * ATT_QUERIES) + row_offset(operands(lane)), ds + i);
         }
         if (OPERAND_ELEMENTS > 1)
-            store_column_operands(t->ds_columns + j / OPERAND_ELEMENTS * PANEL + lane - view->lane, ds);
+            store_column_operands(t->ds_columns + j / OPERAND_ELEMENTS * PANEL + lane - view->lane, PANEL, ds);
     }
 }
 
@@ -188,7 +190,7 @@ static ATT_APART void add_to_keys(backward_tile *t, int64_t row, int64_t end, in
                                   const float *a, const operand *b, float *sums)
 {
     int64_t p = t->padded, from = operands(lane);
-    matmul(MATMUL_ADD, (const operand *)(a + row * ATT_QUERIES) + from, ATT_QUERIES, 1, b + from * p, p, sums + row * p, p,
+    matmul(MATMUL_ADD, (const operand *)(a + row * ATT_QUERIES) + row_offset(from), ATT_QUERIES, 1, b + from * p, p, sums + row * p, p,
             end - row, round_up(t->dim, VEC) / VEC, depth_of(t->queries.count - lane), NULL, &t->ahead);
 }
 
@@ -204,10 +206,10 @@ static void backward_panel(backward_tile *t, const panel_view *view, int64_t key
             probability_lanes(t, view, view->lane + v * VEC, key, view->rows[v]);
 }
 
-/* Clears a panel's operands in a row of a key that it does not see. */
-static void clear_row(float *row, const panel_view *view)
+/* Clears a panel's operands in TOGETHER rows of keys that it does not see. */
+static void clear_rows(float *rows, const panel_view *view)
 {
-    memset((operand *)row + operands(view->lane), 0, (size_t)operands(view->vecs * VEC) * sizeof(operand));
+    memset((operand *)rows + row_offset(operands(view->lane)), 0, (size_t)row_offset(operands(view->vecs * VEC)) * sizeof(operand));
 }
 
 /* Computes the gradients of all queries of the tile with the keys [key, key + keys), whose K and V are in t. Positions ascend with the
@@ -223,9 +225,9 @@ static void backward_visit(backward_tile *t, int64_t key, int64_t keys, float *d
             backward_panel(t, &view, key);
         if (view.keys && want_dq)
             panel_add_dq(t, &view);
-        for (int64_t r = rows; r < rows_done; r++) { /* no longer in the window */
-            clear_row(t->p + r * ATT_QUERIES, &view);
-            clear_row(t->ds + r * ATT_QUERIES, &view);
+        for (int64_t r = rows; r < rows_done; r += TOGETHER) { /* no longer in the window */
+            clear_rows(t->p + r * ATT_QUERIES, &view);
+            clear_rows(t->ds + r * ATT_QUERIES, &view);
         }
         rows_done = most(rows_done, rows);
         lane += view.vecs * VEC;
@@ -265,11 +267,11 @@ static void backward_keys(backward_tile *t, const op_attention *o, int64_t at, i
     t->k_factor = OPERAND_ELEMENTS > 1 ? t->v + tile : t->k;
     if (packed)
         return;
-    load_rows(o->type, row_of(o->type, o->k, at), o->ldkv, keys, o->dim, t->k, t->padded, padded_keys);
+    load_left_rows(o->type, row_of(o->type, o->k, at), o->ldkv, keys, o->dim, t->k, t->padded, padded_keys);
     if (OPERAND_ELEMENTS > 1 && want_dq)
         load_factor(o->type, row_of(o->type, o->k, at), o->ldkv, keys, ATT_KEYS, o->dim, t->k_factor, t->spare + SLOT_FORMS * tile,
                     t->padded);
-    load_rows(o->type, row_of(o->type, o->v, at), o->ldkv, keys, o->dim, t->v, t->padded, padded_keys);
+    load_left_rows(o->type, row_of(o->type, o->v, at), o->ldkv, keys, o->dim, t->v, t->padded, padded_keys);
 }
 
 /* Lists what to prefetch while a query tile is computed: the destination of its dq, then the inputs of the next tile. */

@@ -11,6 +11,8 @@
  *     rows     (row, dim / n)      operands along a row, as in memory: for sums over the dim
  *     columns  (row / n, dim)      operands down a column, from n = OPERAND_ELEMENTS rows: for sums over the rows
  *
+ * BFMMLA multiplies TOGETHER operands along the depth, of as many rows and lanes, at once; attention_quads.h has their places.
+ *
  * The grid of tiles alone determines where a sum begins and which elements make a pair, so results do not depend on the division into
  * tasks.
  */
@@ -51,6 +53,12 @@ typedef uint32_t operand; /* the first element in the lower half */
 typedef bf16 half __attribute__((may_alias)); /* of an operand */
 typedef ivec operand_vec;
 
+#ifdef __ARM_FEATURE_BF16_VECTOR_ARITHMETIC
+enum { TOGETHER = 2 };
+#else
+enum { TOGETHER = 1 };
+#endif
+
 static inline operand_vec operand_load(const operand *p) { return ivec_load((const int32_t *)p); }
 static inline operand_vec operand_all(operand x) { return ivec_all((int32_t)x); }
 
@@ -61,18 +69,18 @@ static inline vec operand_fma(operand_vec a, operand_vec b, vec c)
 {
     return (vec)_mm512_dpbf16_ps((__m512)c, (__m512bh)a, (__m512bh)b);
 }
-/* Two rows' vectors rounded to bf16: operands down the columns. */
-static inline void store_column_operands(operand *dst, const vec x[OPERAND_ELEMENTS])
+/* Two rows' vectors rounded to bf16: operands down the columns. With TOGETHER 2, four rows' vectors: two rows of operands, `ld` apart. */
+static inline void store_column_operands(operand *dst, int64_t ld, const vec x[OPERAND_ELEMENTS])
 {
     static const uint16_t order[32] = {0, 16, 1, 17, 2, 18, 3, 19, 4, 20, 5, 21, 6, 22, 7, 23,
                                        8, 24, 9, 25, 10, 26, 11, 27, 12, 28, 13, 29, 14, 30, 15, 31};
     __m512i both = (__m512i)_mm512_cvtne2ps_pbh((__m512)x[1], (__m512)x[0]);
     _mm512_storeu_si512(dst, _mm512_permutexvar_epi16(_mm512_loadu_si512(order), both));
 }
-/* A vector rounded to bf16: VEC / 2 operands along the row. */
-static inline void store_row_operands(operand *dst, vec x)
+/* TOGETHER rows' vectors rounded to bf16: VEC / 2 operands along each row. */
+static inline void store_row_operands(operand *dst, const vec x[TOGETHER])
 {
-    _mm256_storeu_si256((__m256i *)dst, (__m256i)_mm512_cvtneps_pbh((__m512)x));
+    _mm256_storeu_si256((__m256i *)dst, (__m256i)_mm512_cvtneps_pbh((__m512)x[0]));
 }
 
 #elif defined(__ARM_FEATURE_BF16_VECTOR_ARITHMETIC)
@@ -81,12 +89,6 @@ static inline vec operand_fma(operand_vec a, operand_vec b, vec c)
 {
     return (vec)vbfdotq_f32((float32x4_t)c, (bfloat16x8_t)a, (bfloat16x8_t)b);
 }
-static inline void store_column_operands(operand *dst, const vec x[OPERAND_ELEMENTS])
-{
-    const uint16x8_t low = (uint16x8_t)vcvtq_low_bf16_f32((float32x4_t)x[0]), high = (uint16x8_t)vcvtq_low_bf16_f32((float32x4_t)x[1]);
-    vst1q_u16((uint16_t *)dst, vzip1q_u16(low, high));
-}
-static inline void store_row_operands(operand *dst, vec x) { vst1_u16((uint16_t *)dst, (uint16x4_t)vcvt_bf16_f32((float32x4_t)x)); }
 
 #else /* the same without the instructions, so that tests can run this code, except vec_exp2, on any processor */
 
@@ -95,12 +97,12 @@ static inline vec operand_fma(operand_vec a, operand_vec b, vec c)
     c = vec_fma((vec)(a & -65536), (vec)(b & -65536), c);
     return vec_fma((vec)(a << 16), (vec)(b << 16), c);
 }
-static inline void store_row_operands(operand *dst, vec x)
+static inline void store_row_operands(operand *dst, const vec x[TOGETHER])
 {
     for (int i = 0; i < VEC; i += 2)
-        dst[i / 2] = bf16_from_f32(x[i]) | (uint32_t)bf16_from_f32(x[i + 1]) << 16;
+        dst[i / 2] = bf16_from_f32(x[0][i]) | (uint32_t)bf16_from_f32(x[0][i + 1]) << 16;
 }
-static inline void store_column_operands(operand *dst, const vec x[OPERAND_ELEMENTS])
+static inline void store_column_operands(operand *dst, int64_t ld, const vec x[OPERAND_ELEMENTS])
 {
     for (int i = 0; i < VEC; i++)
         dst[i] = bf16_from_f32(x[0][i]) | (uint32_t)bf16_from_f32(x[1][i]) << 16;
@@ -143,16 +145,6 @@ static inline void copy_row(const bf16 *src, int64_t dim, half *dst)
         dst[d] = src[d];
 }
 
-/* dst[d] = low[d] in the lower half, high[d] in the upper; 0 there if `high` is NULL. */
-static inline void pair_rows(const bf16 *low, const bf16 *high, int64_t dim, operand *dst)
-{
-    int64_t d = 0;
-    for (; high && d + VEC <= dim; d += VEC)
-        *(ivec_memory *)(dst + d) = (ivec)vec_load_bf16(high + d) | ((ivec)vec_load_bf16(low + d) >> 16 & 0xffff);
-    for (; d < dim; d++)
-        dst[d] = low[d] | (high ? (operand)high[d] << 16 : 0);
-}
-
 /* Loads rows x dim of src as rows of operands at dst (stride padded / 2). The rest of each row, and the rows up to `padded_rows`, become
  * 0. */
 static inline void load_rows(pt_dtype type, const void *src, int64_t ld, int64_t rows, int64_t dim, operand *dst, int64_t padded,
@@ -171,6 +163,22 @@ static inline void load_rows(pt_dtype type, const void *src, int64_t ld, int64_t
         memset(dst + rows * padded / OPERAND_ELEMENTS, 0, (size_t)((padded_rows - rows) * padded) * sizeof(bf16));
 }
 
+#ifdef __ARM_FEATURE_BF16_VECTOR_ARITHMETIC
+
+#include "device/cpu/kernels/attention_quads.h"
+
+#else
+
+/* dst[d] = low[d] in the lower half, high[d] in the upper; 0 there if `high` is NULL. */
+static inline void pair_rows(const bf16 *low, const bf16 *high, int64_t dim, operand *dst)
+{
+    int64_t d = 0;
+    for (; high && d + VEC <= dim; d += VEC)
+        *(ivec_memory *)(dst + d) = (ivec)vec_load_bf16(high + d) | ((ivec)vec_load_bf16(low + d) >> 16 & 0xffff);
+    for (; d < dim; d++)
+        dst[d] = low[d] | (high ? (operand)high[d] << 16 : 0);
+}
+
 /* Loads the same as columns of operands (stride padded); padded_rows is even. */
 static inline void load_columns(pt_dtype type, const void *src, int64_t ld, int64_t rows, int64_t dim, operand *dst, int64_t padded,
                                 int64_t padded_rows)
@@ -187,17 +195,19 @@ static inline void load_columns(pt_dtype type, const void *src, int64_t ld, int6
     }
 }
 
+#endif
+
 #else
 
-enum { OPERAND_ELEMENTS = 1 };
+enum { OPERAND_ELEMENTS = 1, TOGETHER = 1 };
 typedef float operand;
 typedef vec operand_vec;
 
 static inline operand_vec operand_load(const operand *p) { return vec_load(p); }
 static inline operand_vec operand_all(operand x) { return vec_all(x); }
 static inline vec operand_fma(operand_vec a, operand_vec b, vec c) { return vec_fma(a, b, c); }
-static inline void store_row_operands(operand *dst, vec x) { vec_store(dst, x); }
-static inline void store_column_operands(operand *dst, const vec x[OPERAND_ELEMENTS]) { vec_store(dst, x[0]); }
+static inline void store_row_operands(operand *dst, const vec x[TOGETHER]) { vec_store(dst, x[0]); }
+static inline void store_column_operands(operand *dst, int64_t ld, const vec x[OPERAND_ELEMENTS]) { vec_store(dst, x[0]); }
 
 /* Queries are scaled, so scores and their gradients are not. */
 static inline vec scale_scores(vec x, float scale) { return x; }
@@ -258,17 +268,13 @@ static inline void load_columns(pt_dtype type, const void *src, int64_t ld, int6
 #endif
 
 /* The operand for all lanes. On ARM64 it stays in one: a load into all of them would take the place of a multiplication. */
-#ifdef __aarch64__
+#if defined(__aarch64__) && !defined(PT_PAIRS)
 typedef float32x2_t operand_one;
 typedef uint32_t operand_word __attribute__((may_alias));
 static inline operand_one operand_load_one(const operand *p) { return vreinterpret_f32_u64(vcreate_u64(*(const operand_word *)p)); }
 static inline vec operand_fma_one(operand_one a, operand_vec b, vec c)
 {
-#ifdef PT_PAIRS
-    return (vec)vbfdotq_lane_f32((float32x4_t)c, (bfloat16x8_t)b, vreinterpret_bf16_f32(a), 0);
-#else
     return (vec)vfmaq_lane_f32((float32x4_t)c, (float32x4_t)b, a, 0);
-#endif
 }
 #else
 typedef operand_vec operand_one;
@@ -320,5 +326,24 @@ static inline void transpose(const void *src, int64_t lds, int64_t rows, int64_t
             *(quad *)(d + 3 * ldd) = __builtin_shuffle(ab, ef, right);
         }
 }
+
+#if !defined(__aarch64__) || !defined(PT_PAIRS)
+
+/* Where TOGETHER is 1, a left factor's rows are as others, and columns are rows transposed. */
+static inline void load_left_rows(pt_dtype type, const void *src, int64_t ld, int64_t rows, int64_t dim, operand *dst, int64_t padded,
+                                  int64_t padded_rows)
+{
+    load_rows(type, src, ld, rows, dim, dst, padded, padded_rows);
+}
+static inline void transpose_operands(const operand *src, int64_t lds, int64_t rows, int64_t cols, operand *dst, int64_t ldd)
+{
+    transpose(src, lds, rows, cols, dst, ldd);
+}
+static inline vec operands_fma(const operand *a, const operand *b, int64_t ld, vec c)
+{
+    return operand_fma(operand_load(a), operand_load(b), c);
+}
+
+#endif
 
 #endif

@@ -8,9 +8,10 @@
  * a softmax is vertical: a vector has one key's scores of 16, 8 or 4 queries. K and V are then used as they are in memory (widened to fp32,
  * or V's rows paired); Q, and dO in backward, are transposed once per tile.
  *
- * A block of VECTOR_ROWS x 3 vectors stays in registers: 12 of 16, or 24 of 32 with AVX-512 or NEON. Each element of c is one chain of fma
- * over ascending k, whatever the blocks: a result does not depend on how a matmul was divided, and a later matmul can continue a sum. AMX
- * adds up to 32 elements to c in an order of its own; there, boundaries are on the grid of keys and panels, 32 apart.
+ * A block of VECTOR_ROWS x 3 vectors stays in registers: 12 of 16, or 24 of 32 with AVX-512 or NEON (for BFMMLA as 2 x 2 blocks of sums).
+ * Each element of c is one chain of fma over ascending k, whatever the blocks: a result does not depend on how a matmul was divided, and a
+ * later matmul can continue a sum. AMX adds up to 32 elements to c in an order of its own; there, boundaries are on the grid of keys and
+ * panels, 32 apart.
  */
 #ifndef PT_ATTENTION_TILE_H
 #define PT_ATTENTION_TILE_H
@@ -32,9 +33,10 @@ enum { VECTOR_ROWS = 4 };
 #ifdef PT_TILES
 enum { BLOCK_ROWS = 32, PANEL = 32, LANE_GRID = PANEL, DEPTH_GRID = 16, ATT_QUERIES = ATT_AMX_QUERIES };
 #else
-enum { BLOCK_ROWS = VECTOR_ROWS, PANEL = 3 * VEC, LANE_GRID = VEC, DEPTH_GRID = 1, ATT_QUERIES = ATT_VECTOR_QUERIES };
+enum { BLOCK_ROWS = VECTOR_ROWS, PANEL = 3 * VEC, LANE_GRID = VEC, DEPTH_GRID = TOGETHER, ATT_QUERIES = ATT_VECTOR_QUERIES };
 #endif
 
+enum { COLUMN_ROWS = OPERAND_ELEMENTS * TOGETHER }; /* rows that become columns of operands at once */
 enum { DEPTH_PER_LINE = 4 }; /* depth of a block per prefetched line */
 
 /* How many of the remaining vectors are computed next. A single one would not keep the fma units busy, so 4 are 2 and 2. */
@@ -50,8 +52,66 @@ typedef enum matmul_mode {
 static inline int64_t operands(int64_t n) { return round_up(n, OPERAND_ELEMENTS) / OPERAND_ELEMENTS; }
 static inline int64_t depth_of(int64_t n) { return round_up(operands(n), DEPTH_GRID); }
 
+/* Where operand k of a row is, in a left factor. */
+static inline int64_t row_offset(int64_t k) { return k * TOGETHER; }
+
 /* One block: VECTOR_ROWS x `vecs` vectors; mode and vecs are constants. a(row, k) is a[row * row_stride + k * k_stride]; depth is in
- * operands. */
+ * operands. For BFMMLA, where sums are in blocks of two rows and two lanes, the constant k_stride tells the form of a. */
+#ifdef __ARM_FEATURE_BF16_VECTOR_ARITHMETIC
+
+/* Vectors of rows i and i + 1 of c, as two blocks of sums. */
+ATT_INLINE void blocks_load(matmul_mode mode, const float *c, int64_t ldc, const float *scale, float32x4_t s[2])
+{
+    vec a = {0}, b = {0};
+    if (mode != MATMUL_SET)
+        a = vec_load(c), b = vec_load(c + ldc);
+    if (mode == MATMUL_SCALED)
+        a *= vec_load(scale), b *= vec_load(scale);
+    s[0] = (float32x4_t)vzip1q_f64((float64x2_t)a, (float64x2_t)b);
+    s[1] = (float32x4_t)vzip2q_f64((float64x2_t)a, (float64x2_t)b);
+}
+
+ATT_INLINE void blocks_store(float *c, int64_t ldc, const float32x4_t s[2])
+{
+    vec_store(c, (vec)vzip1q_f64((float64x2_t)s[0], (float64x2_t)s[1]));
+    vec_store(c + ldc, (vec)vzip2q_f64((float64x2_t)s[0], (float64x2_t)s[1]));
+}
+
+ATT_INLINE void matmul_block(matmul_mode mode, int vecs, const operand *a, int64_t row_stride,
+                              int64_t k_stride, const operand *b, int64_t ldb, float *c, int64_t ldc,
+                              int64_t depth, const float *scale)
+{
+    enum { ROW_PAIRS = VECTOR_ROWS / 2 };
+    float32x4_t sum[ROW_PAIRS][6];
+#pragma GCC unroll 4
+    for (int r = 0; r < ROW_PAIRS; r++)
+#pragma GCC unroll 3
+        for (int v = 0; v < vecs; v++)
+            blocks_load(mode, c + 2 * r * ldc + v * VEC, ldc, scale + v * VEC, &sum[r][2 * v]);
+    for (int64_t k = 0; k < depth; k += 2) {
+        bfloat16x8_t row[ROW_PAIRS];
+#pragma GCC unroll 4
+        for (int r = 0; r < ROW_PAIRS; r++)
+            row[r] = (bfloat16x8_t)operand_load(k_stride == 1 ? a + 2 * r * row_stride : a + r % 2 * k_stride + r / 2 * VEC);
+#pragma GCC unroll 6
+        for (int v = 0; v < 2 * vecs; v++) {
+            const bfloat16x8_t lanes = (bfloat16x8_t)operand_load(b + v % 2 * ldb + v / 2 * VEC);
+#pragma GCC unroll 4
+            for (int r = 0; r < ROW_PAIRS; r++)
+                sum[r][v] = vbfmmlaq_f32(sum[r][v], row[r], lanes);
+        }
+        a += k_stride == 1 ? row_offset(2) : 2 * k_stride;
+        b += 2 * ldb;
+    }
+#pragma GCC unroll 4
+    for (int r = 0; r < ROW_PAIRS; r++)
+#pragma GCC unroll 3
+        for (int v = 0; v < vecs; v++)
+            blocks_store(c + 2 * r * ldc + v * VEC, ldc, &sum[r][2 * v]);
+}
+
+#else
+
 ATT_INLINE void matmul_block(matmul_mode mode, int vecs, const operand *a, int64_t row_stride,
                               int64_t k_stride, const operand *b, int64_t ldb, float *c, int64_t ldc,
                               int64_t depth, const float *scale)
@@ -89,6 +149,8 @@ ATT_INLINE void matmul_block(matmul_mode mode, int vecs, const operand *a, int64
         for (int v = 0; v < vecs; v++)
             vec_store(c + r * ldc + v * VEC, sum[r][v]);
 }
+
+#endif
 
 ATT_INLINE void matmul_column(matmul_mode mode, int vecs, const operand *a, int64_t row_stride,
                                int64_t k_stride, const operand *b, int64_t ldb, float *c, int64_t ldc,
