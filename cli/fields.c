@@ -31,21 +31,29 @@ static bool print_flag_of(FILE *out, const char *command, const char *word, size
     return found;
 }
 
+/* Arguments of pt_generator_prompt and pt_select. */
+static bool print_flag_of_call(FILE *out, const char *word, size_t n)
+{
+    static const char *const all[][2] = {{"max_new_tokens", "--max-new-tokens"}, {"select", "--select"},
+                                         {"select_steps", "--select-steps"}};
+    for (size_t i = 0; i < sizeof all / sizeof *all; i++)
+        if (n == strlen(all[i][0]) && !strncmp(word, all[i][0], n)) {
+            fputs(all[i][1], out);
+            return true;
+        }
+    return false;
+}
+
 /* If the n letters are a field, or a flag, prints the flag and returns true. */
 static bool print_flag(FILE *out, const char *word, size_t n)
 {
     static const char *const commands[] = {"train", "eval", "generate", "export", "ritz"};
-    static const char tokens[] = "max_new_tokens"; /* of pt_generator_prompt */
     bool printed = n > 2 && !strncmp(word, "--", 2);
     if (printed)
         fprintf(out, "%.*s", (int)n, word);
     for (size_t i = 0; i < sizeof commands / sizeof *commands && !printed; i++)
         printed = print_flag_of(out, commands[i], word, n);
-    if (!printed && n == sizeof tokens - 1 && !strncmp(word, tokens, n)) {
-        fputs("--max-new-tokens", out);
-        printed = true;
-    }
-    return printed;
+    return printed || print_flag_of_call(out, word, n);
 }
 
 /* Prints a flag or one character, and returns the rest of the text. */

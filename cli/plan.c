@@ -2,6 +2,7 @@
 #include "commands.h"
 #include "exit.h"
 #include "fields.h"
+#include "interrupt.h"
 #include "progress.h"
 
 #include <stdio.h>
@@ -11,6 +12,7 @@
 
 static const char usage[] =
     "usage: protrain plan --model DIR|config.json [options]\n"
+    "       protrain plan --model DIR --data PATH --select SIZE [options]\n"
     "       protrain plan --problem NAME|FILE.json [options of protrain ritz]\n\n"
     "Shows what training would do on this machine or another: where every byte would live, how long a step\n"
     "would take, what limits it and what would help. Trains nothing and needs neither weights nor data.\n"
@@ -83,35 +85,73 @@ static int run(pt_train_options *o, bool quiet, bool json, bool others, pt_error
     return are_machines(o->machine_file) ? run_machines(o, &bar, json, e) : run_one(o, &bar, json, others, e);
 }
 
-static bool has_problem(int argc, char **argv)
+static bool stops(void *arg)
 {
+    (void)arg;
+    return interrupt_signal();
+}
+
+static int run_selection(pt_train_options *o, uint64_t memory, int64_t steps, bool quiet, bool json, pt_error *e)
+{
+    char *text = NULL;
+    progress bar;
+    o->notice = progress_notice;
+    o->progress = progress_stage;
+    o->stop = stops;
+    o->arg = &bar;
+    progress_open(&bar, quiet || json);
+    interrupt_record();
+    const int failed = pt_select(o, memory, steps, json, &text, e);
+    progress_clear(&bar);
+    if (text)
+        print_as_flags(stdout, text);
+    if (text && json)
+        putchar('\n');
+    free(text);
+    return failed;
+}
+
+static bool has(int argc, char **argv, const char *flag)
+{
+    const size_t n = strlen(flag);
     for (int i = 1; i < argc; i++)
-        if (!strncmp(argv[i], "--problem", 9) && (!argv[i][9] || argv[i][9] == '='))
+        if (!strncmp(argv[i], flag, n) && (!argv[i][n] || argv[i][n] == '='))
             return true;
     return false;
 }
 
 int command_plan(int argc, char **argv)
 {
-    if (has_problem(argc, argv))
+    if (has(argc, argv, "--problem"))
         return command_ritz_plan(argc, argv);
+    const bool selects = has(argc, argv, "--select") && !has(argc, argv, "--help"); /* then options of train have an effect */
     pt_error e = {0};
     pt_options *options;
     const char *config = NULL;
     bool quiet = false, json = false, others = false;
+    uint64_t memory = 0;
+    int64_t steps = 0;
     const arg own[] = {
         ARG(TEXT, "config", &config, "FILE", "Options",
             "take options from this file, in YAML or JSON, as train does; those of the\ncommand line come first"),
+        ARG(SIZE, "select", &memory, "SIZE", "What is trained",
+            "propose which tensors to train within this memory: measure on --data how much\neach contributes, and plan the best that fit"),
+        ARG_WHOLE("select-steps", &steps, 2, 1000, "What is trained", "steps in which --select measures; default 16"),
         ARG(FLAG, "others", &others, NULL, "Output",
             "also say how much slower other plans are: with other chunks or updates, and\nas other systems plan"),
         ARG(FLAG, "quiet", &quiet, NULL, "Output", "no progress bar"),
         ARG(FLAG, "json", &json, NULL, "Output", "print one JSON object on stdout; train --plan reads it"),
     };
-    int failed = args_parse(COMMAND_LINE("plan", usage, own), &options, &e);
+    int failed = args_parse(COMMAND_LINE(selects ? "train" : "plan", usage, own), &options, &e);
     if (!failed && config)
         failed = pt_options_read(options, config, &e);
-    if (!failed)
+    if (!failed && steps && !selects)
+        failed = pt_fail(&e, PT_USAGE, "--select-steps has no effect without --select: give the memory to train in, or leave it out");
+    if (!failed && selects)
+        failed = run_selection(pt_options_train(options), memory, steps, quiet, json, &e);
+    else if (!failed)
         failed = run(pt_options_train(options), quiet, json, others, &e);
     pt_options_close(options);
-    return failed < 0 ? exit_with(&e) : 0;
+    const int status = failed < 0 ? exit_with(&e) : 0;
+    return status && interrupt_signal() ? 128 + interrupt_signal() : status;
 }

@@ -340,6 +340,11 @@ PT_API void pt_plan_close(pt_plan *p);
 /* Plans for several machines: machine_file has their names and paths between commas, or "all" for those that come with the program, which
  * are then in the order of their speed. *out: a table of the ways to train the model, or with `json` an array of objects. free() it. */
 PT_API int pt_plan_machines(const pt_train_options *o, bool json, char **out, pt_error *e);
+/* Proposes which tensors to train within `memory` bytes of the device, with AdamW. Measures how much each contributes in `steps` steps of
+ * the data (0: 16) that change nothing, chooses those with the largest sum of which a plan fits, and plans that run. RAM beside a GPU is
+ * used as in any run, the disk only if disk_memory is given. *out: the choice, the options that train it, and the text of its plan; with
+ * `json` the JSON of the plan with the choice as "select". free() it. PT_DOES_NOT_FIT: not one tensor can be trained. */
+PT_API int pt_select(const pt_train_options *o, uint64_t memory, int64_t steps, bool json, char **out, pt_error *e);
 
 /* ---- measuring ---- */
 

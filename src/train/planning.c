@@ -254,16 +254,26 @@ static int add_exchange(planning *p, pt_error *e)
 
 static int find_plan(planning *p, pt_error *e) { return p->o->plan_file ? price_plan(p, e) : planning_search(p, &p->result, e); }
 
+typedef int (*planning_step)(planning *p, pt_error *e);
+
+static int take_steps(planning *p, const planning_step *steps, size_t n, pt_error *e)
+{
+    int failed = 0;
+    for (size_t i = 0; i < n && !failed; i++)
+        failed = steps[i](p, e);
+    return failed;
+}
+
+int planning_prepare(planning *p, pt_error *e)
+{
+    static const planning_step steps[] = {planning_find_machine, planning_begin_search, find_budgets, cut_units, choose_micro_batch};
+    return take_steps(p, steps, sizeof steps / sizeof *steps, e);
+}
+
 int planning_measure(planning *p, pt_error *e)
 {
-    static int (*const steps[])(planning *p, pt_error *e) = {planning_find_machine, planning_begin_search, find_budgets, cut_units,
-                                                             choose_micro_batch, check_fit, find_costs, add_exchange};
-    for (size_t i = 0; i < sizeof steps / sizeof *steps; i++) {
-        int failed = steps[i](p, e);
-        if (failed)
-            return failed;
-    }
-    return 0;
+    static const planning_step steps[] = {planning_prepare, check_fit, find_costs, add_exchange};
+    return take_steps(p, steps, sizeof steps / sizeof *steps, e);
 }
 
 int planning_make(planning *p, pt_error *e)

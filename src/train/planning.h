@@ -74,6 +74,8 @@ int planning_search(const planning *p, search_result *out, pt_error *e);
 int planning_measure_disk(planning *p, pt_error *e);
 /* After planning_make: does any plan fit, with the parameters that are trained now? PT_DOES_NOT_FIT says what is missing. */
 int planning_fits(planning *p, pt_error *e);
+/* The steps of planning_make before anything is measured: the machine, the budgets, the inputs of a search. */
+int planning_prepare(planning *p, pt_error *e);
 /* The steps of planning_make before the search. */
 int planning_measure(planning *p, pt_error *e);
 /* Sets the results. PT_DOES_NOT_FIT says what is missing, and result.least has budgets that would suffice. */

@@ -158,6 +158,9 @@ static void opening_without_options_or_a_place_is_wrong_usage(void **state)
     refused(pt_plan_machines(NULL, false, &table, &e), "the options");
     refused(pt_plan_machines(&o, false, NULL, &e), "the table");
     named(pt_plan_machines(&o, false, &table, &e), "machine_file");
+    refused(pt_select(NULL, 1 << 30, 2, false, &table, &e), "the options");
+    refused(pt_select(&o, 1 << 30, 2, false, NULL, &e), "the place for the text");
+    named(pt_select(&o, 1 << 30, 2, false, &table, &e), "model");
     refused(pt_profile_open(NULL, false, &f, &e), "the options");
     refused(pt_profile_open(&o, false, NULL, &e), "the profile");
     refused(pt_evaluate(NULL, &result, &e), "the options");

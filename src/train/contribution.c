@@ -1,0 +1,148 @@
+#include "train/contribution.h"
+
+#include "io/files.h"
+#include "run/state.h"
+#include "train/options.h"
+#include "train/planning.h"
+#include "train/trainer.h"
+
+#include <math.h>
+#include <stdlib.h>
+#include <string.h>
+
+#define BETA (1 - 1.0 / 4096) /* of both moments; exact in fp32. So near 1 that they are nearly plain means */
+
+/* ---- the steps ---- */
+
+static double no_rate(void *arg, int64_t step, int64_t steps, double lr)
+{
+    (void)arg, (void)step, (void)steps, (void)lr;
+    return 0;
+}
+
+/* A run that changes no weight. It never comes to its last step, after which it would evaluate. */
+static pt_train_options still_options(const pt_train_options *o, int64_t steps, const char *out)
+{
+    pt_train_options r = *o;
+    r.out = out;
+    r.optimizer = PT_OPTIMIZER_ADAMW;
+    r.optimizer_args = NULL;
+    r.lr_of_step = no_rate;
+    r.weight_decay = 0;
+    r.max_grad_norm = 0;
+    r.beta1 = r.beta2 = BETA;
+    r.steps = steps + 1;
+    r.eval_data = NULL;
+    r.eval_data_n = 0;
+    r.eval_split = 0;
+    r.eval_every = r.save_every = r.patience = r.preview = 0;
+    r.keep_best = PT_KEEP_BEST_NO;
+    r.sample_n = 0;
+    r.ranks = 1;
+    r.disk_slots = 1;
+    r.resume = r.trace = r.tensorboard = false;
+    r.resume_from = r.plan_file = r.machine_file = NULL;
+    return r;
+}
+
+static int run_steps(trainer *t, int64_t steps, pt_error *e)
+{
+    const pt_train_options *o = &t->job.o;
+    pt_step s;
+    int failed = 0;
+    for (int64_t i = 0; i < steps && !failed; i++) {
+        options_progress(o, "measuring contributions", (uint64_t)i, (uint64_t)steps);
+        if (o->stop && o->stop(o->arg))
+            return pt_fail(e, PT_FAILED, "the measuring of contributions was stopped");
+        failed = pt_trainer_step(t, &s, e) < 0 ? PT_FAILED : 0;
+    }
+    return failed ? failed : trainer_drain(t, e);
+}
+
+/* ---- from moments to contributions ---- */
+
+/* Moments are sums of gradients with weights that add up to `sum`; their squares, divided by its square, to `squares`. */
+typedef struct weighting { double sum, squares, eps; } weighting;
+
+static weighting weighting_of(int64_t steps, double eps)
+{
+    const double left = pow(BETA, (double)steps);
+    return (weighting){1 - left, (1 - BETA) / (1 + BETA) * (1 + left) / (1 - left), eps};
+}
+
+/* With equal weights, squares = 1 / N. */
+static double contribution_of(const weighting *w, double first, double second)
+{
+    const double m = first / w->sum, v = second / w->sum;
+    return v > 0 ? (m * m - w->squares * v) / (1 - w->squares) / (sqrt(v) + w->eps) : 0;
+}
+
+static int find_kind(const state *s, const char *name)
+{
+    for (int k = 1; k < state_kinds(s->in); k++)
+        if (!strcmp(state_name(s->in, k), name))
+            return k;
+    return -1;
+}
+
+enum { AT_ONCE = 1 << 16 };
+
+static int read_moments(state *s, const weighting *w, double *out, pt_error *e)
+{
+    const model *m = s->in->model;
+    const int first = find_kind(s, adamw_rule.slabs[0].name), second = find_kind(s, adamw_rule.slabs[1].name);
+    float *a = malloc(2 * AT_ONCE * sizeof *a), *b = a ? a + AT_ONCE : NULL;
+    int failed = a ? 0 : pt_fail(e, PT_FAILED, "out of memory");
+    for (int i = 0; i < m->params_n && !failed; i++) {
+        const bool trained = m->params[i].trainable && m->params[i].kind->use != USE_CONSTANT;
+        const int64_t n = trained ? state_entries(s->in, first, i) : 0;
+        out[i] = 0;
+        for (int64_t at = 0; at < n && !failed; at += AT_ONCE) {
+            const int64_t some = n - at < AT_ONCE ? n - at : AT_ONCE;
+            failed = state_read(s, first, i, at, some, a, e);
+            if (!failed)
+                failed = state_read(s, second, i, at, some, b, e);
+            for (int64_t k = 0; k < some && !failed; k++)
+                out[i] += contribution_of(w, (double)a[k], (double)b[k]);
+        }
+    }
+    free(a);
+    return failed;
+}
+
+static int read_contributions(trainer *t, int64_t steps, double *out, pt_error *e)
+{
+    const weighting w = weighting_of(steps, t->job.o.eps);
+    state s;
+    state_open(&s, t->engine.x);
+    const int failed = read_moments(&s, &w, out, e), closed = state_close(&s, failed ? NULL : e);
+    return failed ? failed : closed;
+}
+
+static int measure_in(const char *folder, const pt_train_options *o, const model *m, int64_t steps, double *out, pt_error *e)
+{
+    const pt_train_options still = still_options(o, steps, folder);
+    pt_trainer *t;
+    int failed = pt_trainer_open(&still, &t, e);
+    if (failed)
+        return failed;
+    t->job.o.notice = NULL; /* that steps are slower than planned is not of interest */
+    failed = t->job.model->params_n == m->params_n ? run_steps(t, steps, e) : pt_fail(e, PT_FAILED, "the model has changed meanwhile");
+    if (!failed)
+        failed = read_contributions(t, steps, out, e);
+    pt_trainer_close(t);
+    return failed;
+}
+
+int contributions_measure(const pt_train_options *o, const model *m, int64_t steps, double *out, pt_error *e)
+{
+    char folder[FILE_PATH_BYTES];
+    int failed = path_join(folder, planning_disk_folder(o), "protrain-select-XXXXXX", e);
+    if (failed)
+        return failed;
+    if (!mkdtemp(folder))
+        return pt_fail_errno(e, PT_FAILED, "%.600s: cannot make a folder for measuring", folder);
+    failed = measure_in(folder, o, m, steps, out, e);
+    tree_remove(folder, NULL);
+    return failed;
+}
