@@ -9,6 +9,12 @@ enum { SANITIZED = 1 };
 enum { SANITIZED = 0 };
 #endif
 
+#ifdef PT_EMULATED
+enum { EMULATED = 1 }; /* no program can be executed but by PT_PROGRAM, so that ranks cannot start */
+#else
+enum { EMULATED = 0 };
+#endif
+
 #if defined __SANITIZE_THREAD__ || defined PT_EMULATED
 enum { THREADS_SANITIZED = 1 };
 #else

@@ -13,6 +13,7 @@
 #include "train/block_turns.h"
 #include "train/same_end.h"
 #include "program.h"
+#include "sanitized.h"
 #include "seed.h"
 
 enum { EVERY = 2, TURNS = 4 };
@@ -270,6 +271,8 @@ static void run_ranks(const char *out, int ranks, int steps, int every, const ch
 
 static void any_number_of_ranks_takes_the_same_turns(void **state)
 {
+    if (EMULATED)
+        skip();
     enum { STEPS = 6 };
     const int every = 1 + (int)below(3), first = 1 + (int)below(STEPS - 1), ranks = 1 + (int)below(2);
     const char *also = below(3) ? "embed_tokens,lm_head" : NULL;
