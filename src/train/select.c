@@ -47,6 +47,8 @@ static int refuse_options(const pt_train_options *o, pt_error *e)
                        optimizers[o->optimizer]->name);
     if (o->task != PT_TASK_SFT)
         return pt_fail(e, PT_USAGE, "`select` measures the loss of tokens: it cannot choose tensors for `task` %s", task_of(o)->name);
+    if (o->machine_file && (strchr(o->machine_file, ',') || !strcmp(o->machine_file, "all")))
+        return pt_fail(e, PT_USAGE, "`machine_file` names several machines, and `select` chooses for one: give one of them");
     if (o->device_memory != PT_AUTO)
         return pt_fail(e, PT_USAGE, "`select` is the budget of the device: leave `device_memory` out");
     return 0;
@@ -235,11 +237,12 @@ static void write_kind(FILE *out, const selection *s, int first)
     fprintf(out, "%6.1f%%  %12s  %-24s  %s\n", 100 * share, size_format(size, bytes), chosen, kind);
 }
 
+/* To the byte: what fits must still do so. */
 static void write_size(FILE *out, const char *flag, uint64_t bytes)
 {
-    char size[32];
+    const bool whole = bytes && bytes % (1 << 20) == 0;
     if (bytes != PT_AUTO)
-        fprintf(out, " %s %s", flag, bytes ? size_option(size, bytes) : "0");
+        fprintf(out, " %s %llu%s", flag, (unsigned long long)(whole ? bytes >> 20 : bytes), whole ? "MiB" : "");
 }
 
 static void write_options(FILE *out, const selection *s)

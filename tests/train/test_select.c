@@ -277,6 +277,7 @@ static void with_muon(pt_train_options *o) { o->optimizer = PT_OPTIMIZER_MUON; }
 static void with_task(pt_train_options *o) { o->task = PT_TASK_CLASSIFY; }
 static void with_budget(pt_train_options *o) { o->device_memory = 1 << 30; }
 static void with_bits(pt_train_options *o) { o->base = PT_BASE_NF4; }
+static void with_machines(pt_train_options *o) { o->machine_file = "rtx4090,h100"; }
 static void with_no_model(pt_train_options *o) { o->model = "no-such-folder"; }
 
 static void what_cannot_be_chosen_is_refused(void **state)
@@ -292,6 +293,7 @@ static void what_cannot_be_chosen_is_refused(void **state)
     refuse(PT_USAGE, "steps of AdamW", 1 << 30, with_muon);
     refuse(PT_USAGE, "`task` classify", 1 << 30, with_task);
     refuse(PT_USAGE, "leave `device_memory` out", 1 << 30, with_budget);
+    refuse(PT_USAGE, "several machines", 1 << 30, with_machines);
     refuse(PT_FAILED, "no-such-folder", 1 << 30, with_no_model);
 }
 
